@@ -1,0 +1,259 @@
+package vitals
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"math"
+	"unicode/utf8"
+
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// What a [Decoder] takes unless told otherwise.
+const (
+	DefaultMaxReadings     = 1 << 18  // of one body; a Batch of that many takes 41 MB
+	DefaultMaxReadingBytes = 16 << 10 // of one reading; a usual one has less than 200
+)
+
+// DecoderOptions change what a [Decoder] accepts.
+type DecoderOptions struct {
+	// IgnoreUnknown skips fields that are not of the data model, instead of
+	// refusing the reading. They must be valid JSON all the same.
+	IgnoreUnknown bool
+
+	// MaxReadings bounds the readings of one body, refused ones included.
+	// 0 stands for DefaultMaxReadings.
+	MaxReadings int
+
+	// MaxReadingBytes bounds the length of one reading. It also bounds the memory
+	// that checking its syntax takes, which is several times that length when an
+	// unknown field holds an object of very many names. 0 stands for
+	// DefaultMaxReadingBytes.
+	MaxReadingBytes int
+}
+
+// A Decoder reads JSON bodies. It may be used again and again, by one goroutine
+// at a time.
+type Decoder struct {
+	rules           *Validator
+	ignoreUnknown   bool
+	maxReadings     int
+	maxReadingBytes int
+
+	// json reads src. Both are empty except within decodeStrict.
+	json jsontext.Decoder
+	src  bytes.Buffer
+
+	// scratch takes strings whose escapes were resolved.
+	scratch [maxEscapedBytes]byte
+
+	// unknown is the name of the last unknown field that was reported. A fleet
+	// with one misspelt field makes one string.
+	unknown string
+}
+
+// NewDecoder returns a decoder that holds readings to rules.
+func NewDecoder(rules *Validator, options DecoderOptions) *Decoder {
+	d := &Decoder{
+		rules:           rules,
+		ignoreUnknown:   options.IgnoreUnknown,
+		maxReadings:     min(options.MaxReadings, math.MaxInt32), // Batch.Index holds int32
+		maxReadingBytes: options.MaxReadingBytes,
+	}
+	if d.maxReadings <= 0 {
+		d.maxReadings = DefaultMaxReadings
+	}
+	if d.maxReadingBytes <= 0 {
+		d.maxReadingBytes = DefaultMaxReadingBytes
+	}
+	d.json.Reset(&d.src)
+	return d
+}
+
+// Decode reads a body into dst, whose old content is dropped. The body alone
+// tells its shape: an array, one value, or NDJSON. nowUnixMs is the server's
+// clock, in ms since 1970-01-01T00:00:00Z.
+//
+// Each reading is either accepted or refused, and a refused one keeps no other
+// from being accepted; so nil is returned even if all were refused. The errors
+// are a [*SyntaxError], [ErrTooManyReadings] and [ErrReadingTooLong], whichever
+// comes first in the body. After any, dst is empty: whatever the body held,
+// nothing of it is to be used.
+//
+// Decode retains nothing of body but the name of an unknown field.
+func (d *Decoder) Decode(body []byte, nowUnixMs int64, dst *Batch) error {
+	dst.Reset()
+	latestUnixMs := d.rules.limits.latestUnixMs(nowUnixMs)
+	i := skipSpace(body, 0)
+	var err error
+	switch {
+	case i == len(body):
+		err = notJSON(body, i, reasonEmpty)
+	case body[i] == '[':
+		err = d.decodeArray(body, i, latestUnixMs, dst)
+	default:
+		err = d.decodeLines(body, i, latestUnixMs, dst)
+	}
+	if err != nil {
+		dst.Reset()
+	}
+	return err
+}
+
+// decodeArray reads the array that starts at body[i], and white space.
+func (d *Decoder) decodeArray(body []byte, i int, latestUnixMs int64, dst *Batch) (err error) {
+	dst.Shape = Array
+	i = skipSpace(body, i+1)
+	if byteAt(body, i) == ']' {
+		return checkEnd(body, i+1)
+	}
+	for {
+		if i, err = d.decodeElement(body, i, latestUnixMs, dst); err != nil {
+			return err
+		}
+		i = skipSpace(body, i)
+		switch byteAt(body, i) {
+		case ',':
+			i = skipSpace(body, i+1)
+		case ']':
+			return checkEnd(body, i+1)
+		default:
+			return notJSON(body, i, reasonNotJSON)
+		}
+	}
+}
+
+// checkEnd returns an error unless only white space follows at body[i].
+func checkEnd(body []byte, i int) error {
+	if i = skipSpace(body, i); i < len(body) {
+		return notJSON(body, i, reasonTrailing)
+	}
+	return nil
+}
+
+// decodeLines reads one value from body[i], or several of which each begins on a
+// new line.
+func (d *Decoder) decodeLines(body []byte, i int, latestUnixMs int64, dst *Batch) (err error) {
+	dst.Shape = Single
+	for {
+		if i, err = d.decodeElement(body, i, latestUnixMs, dst); err != nil {
+			return err
+		}
+		next := skipSpace(body, i)
+		if next == len(body) {
+			return nil
+		}
+		if bytes.IndexByte(body[i:next], '\n') < 0 {
+			return notJSON(body, next, reasonTrailing)
+		}
+		dst.Shape = NDJSON
+		i = next
+	}
+}
+
+// decodeElement reads the JSON value that starts at body[i] and adds it to dst,
+// as a reading or as refused. It returns the index behind the value.
+func (d *Decoder) decodeElement(body []byte, i int, latestUnixMs int64, dst *Batch) (end int, err error) {
+	index := dst.Len()
+	if index == d.maxReadings {
+		return 0, ErrTooManyReadings
+	}
+	n := len(dst.Readings)
+	dst.Readings = append(dst.Readings, Reading{})
+	r := &dst.Readings[n]
+	end, ok := d.decodePlain(body, i, latestUnixMs, r)
+	if !ok || end-i > d.maxReadingBytes {
+		*r = Reading{}
+		var field string
+		var broken error
+		if end, field, broken, err = d.decodeStrict(body, i, latestUnixMs, r); err != nil {
+			return 0, err
+		}
+		if broken != nil {
+			dst.Readings = dst.Readings[:n]
+			dst.Refused = append(dst.Refused, FieldError{Index: index, Field: field, Err: broken})
+			return end, nil
+		}
+	}
+	dst.Index = append(dst.Index, int32(index))
+	return end, nil
+}
+
+// What a SyntaxError says.
+const (
+	reasonEmpty     = "empty body"
+	reasonTrailing  = "data after the end of the value"
+	reasonCut       = "cut off"
+	reasonDuplicate = "field name given twice"
+	reasonUTF8      = "invalid UTF-8"
+	reasonEscape    = "invalid escape sequence"
+	reasonDeep      = "nested too deeply"
+	reasonNotJSON   = "not JSON"
+)
+
+// notJSON says that the byte at body[i] is wrong, or that there is none.
+func notJSON(body []byte, i int, reason string) error {
+	if i >= len(body) && reason != reasonEmpty {
+		reason = reasonCut
+	}
+	return &SyntaxError{Offset: int64(i), Reason: reason}
+}
+
+// maxDepth is how deeply jsontext lets arrays and objects of a value be nested.
+const maxDepth = 10_000
+
+// syntaxError says what jsontext found wrong with the value at body[start],
+// without its words: they quote the body.
+func syntaxError(body []byte, start int, err error) error {
+	offset := len(body)
+	var syntactic *jsontext.SyntacticError
+	if errors.As(err, &syntactic) {
+		offset = min(start+int(syntactic.ByteOffset), offset)
+	}
+	reason := reasonNotJSON
+	switch r, size := utf8.DecodeRune(body[offset:]); {
+	case errors.Is(err, jsontext.ErrDuplicateName):
+		reason = reasonDuplicate
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+		reason = reasonCut
+	case r == utf8.RuneError && size == 1:
+		reason = reasonUTF8
+	case r == '\\':
+		reason = reasonEscape
+	case (r == '{' || r == '[') && depth(body[start:offset]) >= maxDepth:
+		reason = reasonDeep
+	}
+	return notJSON(body, offset, reason)
+}
+
+// depth returns how many arrays and objects are open at the end of prefix, which
+// was found valid so far.
+func depth(prefix []byte) (open int) {
+	inString := false
+	for i := 0; i < len(prefix); i++ {
+		switch c := prefix[i]; {
+		case inString && c == '\\':
+			i++
+		case c == '"':
+			inString = !inString
+		case inString:
+		case c == '{' || c == '[':
+			open++
+		case c == '}' || c == ']':
+			open--
+		}
+	}
+	return open
+}
+
+// skipSpace returns the index of the first byte of text at or behind i that is
+// not JSON white space.
+func skipSpace(text []byte, i int) int {
+	for i < len(text) && text[i] <= ' ' && isSpace(text[i]) {
+		i++
+	}
+	return i
+}
+
+func isSpace(c byte) bool { return c == ' ' || c == '\t' || c == '\n' || c == '\r' }

@@ -1,0 +1,47 @@
+package vitals_test
+
+import (
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+// FuzzDecode compares Decode with encoding/json/v2: what one accepts the other
+// accepts, with equal values, except for the rules that the package's comment
+// lists. The model of decode_model_test.go applies those rules to what v2
+// unmarshalled; they are
+//
+//   - each value of NDJSON begins on a new line;
+//   - no null, where v2 leaves the field as it was;
+//   - device, time and some sign must be there;
+//   - names, times, precision, ranges, zeros, the pair of pressures and its order.
+//
+// Types, unknown fields, the case of names, duplicate names, invalid UTF-8,
+// escapes and the grammar itself are v2's.
+func FuzzDecode(f *testing.F) {
+	f.Fuzz(func(t *testing.T, body []byte, ignoreUnknown bool) {
+		// Longer ones may break the bounds of length and depth, which the model
+		// does not know.
+		if len(body) > 8<<10 {
+			return
+		}
+		checkAgainstModel(t, body, ignoreUnknown)
+	})
+}
+
+// TestDecodeModel compares Decode with the model on bodies that are made of parts
+// of readings, so that many of them are accepted in part.
+func TestDecodeModel(t *testing.T) {
+	parts := rapid.SampledFrom([]string{
+		typical, `{"device":"a","time":0,"spo2_pct":97.5}`, "{", "}", "[", "]", ",", ",", ":", "\n", "\r\n", " ", "1", "null", `"`, `\u0061`,
+		`"device":"b"`, `"time":1795255200123`, `"time":"2026-11-21T10:00:00+01:00"`, `"spo2_pct":97.55`, `"spo2_pct":0`,
+		`"systolic_mmhg":121,"diastolic_mmhg":79`, `"heart_rate_bpm":6.28e1`, `"gateway":"g"`, `"x":{"y":[1,2]}`, `"gateway":null`,
+	})
+	rapid.Check(t, func(rt *rapid.T) {
+		body := ""
+		for _, part := range rapid.SliceOfN(parts, 0, 12).Draw(rt, "parts") {
+			body += part
+		}
+		checkAgainstModel(t, []byte(body), rapid.Bool().Draw(rt, "ignore unknown"))
+	})
+}

@@ -1,0 +1,307 @@
+package vitals_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"testing"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/pulsegate/pulsegate/vitals"
+)
+
+// v2Reading is a reading as encoding/json/v2 unmarshals it, without any of the
+// package's rules.
+type v2Reading struct {
+	Device    *string        `json:"device"`
+	Time      jsontext.Value `json:"time"` // v2 has no type for a string or an integer
+	Systolic  *float64       `json:"systolic_mmhg"`
+	Diastolic *float64       `json:"diastolic_mmhg"`
+	SpO2      *float64       `json:"spo2_pct"`
+	HeartRate *float64       `json:"heart_rate_bpm"`
+	Resting   *float64       `json:"resting_heart_rate_bpm"`
+	Gateway   *string        `json:"gateway"`
+}
+
+func (r *v2Reading) signs() [vitals.NumSigns]*float64 {
+	return [...]*float64{r.Systolic, r.Diastolic, r.SpO2, r.HeartRate, r.Resting}
+}
+
+// brokenRule is one rule that a value breaks.
+type brokenRule struct {
+	field string
+	err   error
+}
+
+// modelElement is what the model makes of one value of a body.
+type modelElement struct {
+	broken  []brokenRule // all of them, in no order
+	reading vitals.Reading
+}
+
+// modelBody takes a body apart by encoding/json/v2. ok is false if it is not
+// valid.
+//
+// It differs from v2, which reads values with anything or nothing between them,
+// by one listed rule: each value of NDJSON begins on a new line.
+func modelBody(body []byte) (shape vitals.Shape, elements []jsontext.Value, ok bool) {
+	var whole jsontext.Value
+	if json.Unmarshal(body, &whole) == nil {
+		if whole.Kind() != '[' {
+			return vitals.Single, []jsontext.Value{whole}, true
+		}
+		return vitals.Array, elements, json.Unmarshal(body, &elements) == nil
+	}
+	if first := bytes.TrimLeft(body, " \t\r\n"); len(first) == 0 || first[0] == '[' {
+		return 0, nil, false
+	}
+	// A value ends with the first line at which it is whole.
+	var lines []byte
+	for line := range bytes.Lines(body) {
+		lines = append(lines, line...)
+		var value jsontext.Value
+		if json.Unmarshal(lines, &value) == nil {
+			elements = append(elements, value)
+			lines = nil
+		}
+	}
+	return vitals.NDJSON, elements, len(bytes.Trim(lines, " \t\r\n")) == 0
+}
+
+var nameShape = regexp.MustCompile(`^[A-Za-z0-9._:-]{1,64}$`)
+
+// modelReading reads one valid value by encoding/json/v2, and applies the rules
+// that the package's comment lists. A mistake of its own, or a difference that no
+// rule explains, is returned as an error.
+func modelReading(value jsontext.Value, latestUnixMs int64, limits vitals.Limits, ignoreUnknown bool) (e modelElement, err error) {
+	var v2 v2Reading
+	v2Err := json.Unmarshal(value, &v2, json.RejectUnknownMembers(!ignoreUnknown))
+	if value.Kind() != '{' {
+		e.breaks("", vitals.ErrNotObject)
+		if v2Err == nil && value.Kind() != 'n' { // v2 reads null as a zero struct
+			return e, fmt.Errorf("v2 reads %s", value)
+		}
+		return e, nil
+	}
+
+	var members map[string]jsontext.Value
+	if err := json.Unmarshal(value, &members); err != nil {
+		return e, err
+	}
+	mistyped := false // whether v2 is to refuse, too
+	for name, member := range members {
+		s := -1
+		for i := range vitals.NumSigns {
+			if vitals.Sign(i).Field() == name {
+				s = i
+			}
+		}
+		switch {
+		case s >= 0:
+			mistyped = e.sign(vitals.Sign(s), member, v2.signs()[s], limits) || mistyped
+		case name == "time":
+			e.time(member, latestUnixMs)
+		case name == "device":
+			e.reading.Device, mistyped = e.name(name, member, v2.Device, mistyped)
+		case name == "gateway":
+			e.reading.Gateway, mistyped = e.name(name, member, v2.Gateway, mistyped)
+		case !ignoreUnknown:
+			mistyped = true
+			if !nameShape.MatchString(name) || bytes.IndexByte([]byte(name), ':') >= 0 {
+				name = ""
+			}
+			e.breaks(name, vitals.ErrUnknownField)
+		}
+	}
+	for _, name := range []string{"device", "time"} {
+		if _, ok := members[name]; !ok {
+			e.breaks(name, vitals.ErrMissing)
+		}
+	}
+	pair := 0
+	given := 0
+	for s := range vitals.NumSigns {
+		if _, ok := members[vitals.Sign(s).Field()]; ok {
+			given++
+			if s == systolic || s == diastolic {
+				pair++
+			}
+		}
+	}
+	if given == 0 {
+		e.breaks("", vitals.ErrEmpty)
+	}
+	if pair == 1 {
+		e.breaks("systolic_mmhg", vitals.ErrPair)
+		e.breaks("diastolic_mmhg", vitals.ErrPair)
+	}
+	if v2.Systolic != nil && v2.Diastolic != nil && *v2.Systolic <= *v2.Diastolic {
+		e.breaks("systolic_mmhg", vitals.ErrPressureOrder)
+	}
+	if (v2Err != nil) != mistyped {
+		return e, fmt.Errorf("v2 says %v to %s; the rules about types and unknown fields are broken: %v", v2Err, value, mistyped)
+	}
+	return e, nil
+}
+
+func (e *modelElement) breaks(field string, err error) {
+	e.broken = append(e.broken, brokenRule{field, err})
+}
+
+// name reads a device's or gateway's name. A null is a listed difference to v2.
+func (e *modelElement) name(field string, member jsontext.Value, v2 *string, before bool) (n vitals.Name, mistyped bool) {
+	switch {
+	case member.Kind() == 'n':
+		e.breaks(field, vitals.ErrType)
+	case member.Kind() != '"':
+		e.breaks(field, vitals.ErrType)
+		return n, true
+	case v2 == nil:
+		// v2 stopped at another member.
+		var text string
+		if err := json.Unmarshal(member, &text); err != nil {
+			panic(err)
+		}
+		v2 = &text
+		fallthrough
+	default:
+		if !nameShape.MatchString(*v2) {
+			e.breaks(field, vitals.ErrName)
+			break
+		}
+		n, _ = vitals.ParseName(*v2)
+	}
+	return n, before
+}
+
+// time reads a time. All its rules are listed.
+func (e *modelElement) time(member jsontext.Value, latestUnixMs int64) {
+	var unixMs int64
+	var err error
+	switch member.Kind() {
+	case '"':
+		var text string
+		if err := json.Unmarshal(member, &text); err != nil {
+			panic(err)
+		}
+		unixMs, err = modelRFC3339(text)
+	case '0':
+		switch {
+		case !integer.Match(member):
+			err = vitals.ErrTimeFormat
+		case json.Unmarshal(member, &unixMs) == nil:
+		case member[0] == '-':
+			err = vitals.ErrPast
+		default:
+			err = vitals.ErrFuture
+		}
+	default:
+		err = vitals.ErrType
+	}
+	switch {
+	case err != nil:
+	case unixMs < 0:
+		err = vitals.ErrPast
+	case unixMs > latestUnixMs:
+		err = vitals.ErrFuture
+	}
+	if err != nil {
+		e.breaks("time", err)
+	}
+	e.reading.TimeUnixMs = unixMs
+}
+
+// sign reads a value. A null is a listed difference to v2, and so are precision,
+// range and zero.
+func (e *modelElement) sign(s vitals.Sign, member jsontext.Value, v2 *float64, limits vitals.Limits) (mistyped bool) {
+	switch member.Kind() {
+	case 'n':
+		e.breaks(s.Field(), vitals.ErrType)
+		return false
+	case '0':
+	default:
+		e.breaks(s.Field(), vitals.ErrType)
+		return true
+	}
+	v, err := modelHundredths(string(member))
+	switch {
+	case err != nil:
+	case v == 0:
+		err = vitals.ErrNoSignal
+	case v < limits.Accepted[s].Min || v > limits.Accepted[s].Max:
+		err = vitals.ErrRange
+	case v2 != nil && *v2 != float64(v)/100:
+		panic(fmt.Sprintf("v2 reads %v as %v, the model as %d hundredths", member, *v2, v))
+	}
+	if err != nil {
+		e.breaks(s.Field(), err)
+		var number float64
+		return json.Unmarshal(member, &number) != nil // beyond float64
+	}
+	e.reading.Values.Set(s, v)
+	return false
+}
+
+// checkAgainstModel decodes body, and checks the outcome against the model's.
+func checkAgainstModel(t *testing.T, body []byte, ignoreUnknown bool) {
+	t.Helper()
+	var batch vitals.Batch
+	err := newDecoder(t, vitals.DecoderOptions{IgnoreUnknown: ignoreUnknown}).Decode(body, nowUnixMs, &batch)
+	checkBatch(t, &batch, err)
+
+	shape, elements, ok := modelBody(body)
+	var syntax *vitals.SyntaxError
+	if !ok {
+		if !errors.As(err, &syntax) || syntax.Offset < 0 || syntax.Offset > int64(len(body)) || syntax.Reason == "" {
+			t.Fatalf("%q: %v, want a SyntaxError within the body", body, err)
+		}
+		return
+	}
+	if err != nil || batch.Shape != shape || batch.Len() != len(elements) {
+		t.Fatalf("%q: %v, %v of %d; want %v of %d", body, err, batch.Shape, batch.Len(), shape, len(elements))
+	}
+	accepted, refused := 0, 0
+	for i, value := range elements {
+		want, err := modelReading(value, nowUnixMs+300_000, vitals.DefaultLimits(), ignoreUnknown)
+		if err != nil {
+			t.Fatalf("%q: %v", body, err)
+		}
+		if len(want.broken) == 0 {
+			if accepted == len(batch.Index) || int(batch.Index[accepted]) != i || batch.Readings[accepted] != want.reading {
+				t.Fatalf("%q: reading %d is not %+v in %+v", body, i, want.reading, batch)
+			}
+			accepted++
+			continue
+		}
+		if refused == len(batch.Refused) || batch.Refused[refused].Index != i {
+			t.Fatalf("%q: reading %d breaks %v and is not refused in %+v", body, i, want.broken, batch)
+		}
+		got := &batch.Refused[refused]
+		if !slices.ContainsFunc(want.broken, func(b brokenRule) bool { return b.field == got.Field && errors.Is(got, b.err) }) {
+			t.Fatalf("%q: reading %d is refused as %v; it breaks %v", body, i, got, want.broken)
+		}
+		refused++
+	}
+	checkWritten(t, batch.Readings)
+}
+
+// checkWritten checks that what was accepted is accepted again as it is written.
+func checkWritten(t *testing.T, readings []vitals.Reading) {
+	t.Helper()
+	text := []byte("[")
+	for i := range readings {
+		if i > 0 {
+			text = append(text, ',')
+		}
+		text = vitals.AppendJSON(text, &readings[i])
+	}
+	text = append(text, ']')
+	var batch vitals.Batch
+	if err := newDecoder(t, vitals.DecoderOptions{}).Decode(text, nowUnixMs, &batch); err != nil || !slices.Equal(batch.Readings, readings) {
+		t.Fatalf("%s: %+v, %v; want %+v", text, batch, err, readings)
+	}
+}

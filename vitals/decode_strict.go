@@ -1,0 +1,239 @@
+package vitals
+
+import (
+	"bytes"
+	"errors"
+	"io"
+
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// The names of the fields that are not signs.
+const (
+	fieldDevice  = "device"
+	fieldTime    = "time"
+	fieldGateway = "gateway"
+)
+
+// A member is a field of a reading: a Sign, or one of the numbers below.
+type member uint8
+
+const (
+	memberDevice member = NumSigns + iota
+	memberTime
+	memberGateway
+	memberUnknown
+)
+
+// maxMemberBytes is the length of the longest member's name.
+const maxMemberBytes = len("resting_heart_rate_bpm")
+
+// memberNamed returns the member with that name. Names are case-sensitive.
+func memberNamed(name []byte) member {
+	switch string(name) {
+	case fieldDevice:
+		return memberDevice
+	case fieldTime:
+		return memberTime
+	case fieldGateway:
+		return memberGateway
+	case "systolic_mmhg":
+		return member(Systolic)
+	case "diastolic_mmhg":
+		return member(Diastolic)
+	case "spo2_pct":
+		return member(SpO2)
+	case "heart_rate_bpm":
+		return member(HeartRate)
+	case "resting_heart_rate_bpm":
+		return member(RestingHeartRate)
+	default:
+		return memberUnknown
+	}
+}
+
+// decodeStrict reads the JSON value that starts at body[i], whatever it is, and
+// returns the index behind it. It reads a reading into r, which is zero, or says
+// which rule the value breaks: the first one about one member in the order of
+// the members, then what is missing, then those about several signs. broken is
+// nil if there is none.
+//
+// The value's syntax is checked to its end in any case. err is a *SyntaxError or
+// ErrReadingTooLong.
+func (d *Decoder) decodeStrict(body []byte, i int, latestUnixMs int64, r *Reading) (end int, field string, broken, err error) {
+	// One byte more than is allowed is enough to see that it is too much.
+	window := body[i:]
+	window = window[:min(len(window), d.maxReadingBytes+1)]
+	d.src = *bytes.NewBuffer(window)
+	if d.json.PeekKind() != jsontext.KindBeginObject {
+		_, err = d.json.ReadValue()
+		broken = ErrNotObject
+	} else {
+		field, broken, err = d.strictObject(latestUnixMs, r)
+	}
+	end = i + int(d.json.InputOffset())
+	if err != nil || end-i > maxKeptBytes {
+		d.json = jsontext.Decoder{}
+	}
+	d.src = bytes.Buffer{}
+	d.json.Reset(&d.src) // forgets body
+
+	cut := errors.Is(err, io.ErrUnexpectedEOF) && i+len(window) < len(body)
+	switch {
+	case cut, err == nil && end-i > d.maxReadingBytes:
+		return 0, "", nil, ErrReadingTooLong
+	case err != nil:
+		return 0, "", nil, syntaxError(body, i, err)
+	default:
+		return end, field, broken, nil
+	}
+}
+
+// maxKeptBytes is the length of the longest value after which the JSON decoder
+// is used again. For each depth it keeps a table of the names of an object, so
+// that a long hostile value would hold much memory for as long as the Decoder
+// lives.
+const maxKeptBytes = 4 << 10
+
+func (d *Decoder) strictObject(latestUnixMs int64, r *Reading) (field string, broken, err error) {
+	if _, err := d.json.ReadToken(); err != nil {
+		return "", nil, err
+	}
+	hasTime := false
+	for d.json.PeekKind() != jsontext.KindEndObject {
+		quoted, err := d.json.ReadValue()
+		if err != nil {
+			return "", nil, err
+		}
+		m, name := memberUnknown, ""
+		if broken == nil {
+			text := d.unquote(quoted)
+			if m = memberNamed(text); m == memberUnknown && !d.ignoreUnknown {
+				name = d.reportable(text)
+			}
+		}
+		value, err := d.json.ReadValue()
+		if err != nil {
+			return "", nil, err
+		}
+		if broken != nil {
+			continue // what is left must be valid, and that is all
+		}
+		switch m {
+		case memberUnknown:
+			if !d.ignoreUnknown {
+				field, broken = name, ErrUnknownField
+			}
+		case memberDevice:
+			field, broken = fieldDevice, d.strictName(value, &r.Device)
+		case memberGateway:
+			field, broken = fieldGateway, d.strictName(value, &r.Gateway)
+		case memberTime:
+			hasTime = true
+			field, broken = fieldTime, d.strictTime(value, latestUnixMs, &r.TimeUnixMs)
+		default:
+			field, broken = signs[m].field, d.strictSign(value, Sign(m), &r.Values)
+		}
+	}
+	if _, err := d.json.ReadToken(); err != nil {
+		return "", nil, err
+	}
+	switch {
+	case broken != nil:
+		return field, broken, nil
+	case r.Device.IsZero():
+		return fieldDevice, ErrMissing, nil
+	case !hasTime:
+		return fieldTime, ErrMissing, nil
+	}
+	field, broken = checkTogether(&r.Values)
+	return field, broken, nil
+}
+
+func (d *Decoder) strictName(value jsontext.Value, n *Name) error {
+	if value.Kind() != jsontext.KindString {
+		return wrongType(value, errNotString)
+	}
+	return n.parse(d.unquote(value))
+}
+
+func (d *Decoder) strictTime(value jsontext.Value, latestUnixMs int64, unixMs *int64) (err error) {
+	switch value.Kind() {
+	case jsontext.KindString:
+		*unixMs, err = ParseRFC3339(d.unquote(value))
+	case jsontext.KindNumber:
+		*unixMs, err = ParseUnixMs(value)
+	default:
+		return wrongType(value, errNotTime)
+	}
+	switch err {
+	case nil:
+		return d.rules.checkTime(*unixMs, latestUnixMs)
+	case ErrFuture:
+		return d.rules.ahead
+	default:
+		return err
+	}
+}
+
+func (d *Decoder) strictSign(value jsontext.Value, s Sign, values *Values) error {
+	if value.Kind() != jsontext.KindNumber {
+		return wrongType(value, errNotNumber)
+	}
+	v, err := ParseHundredths(value)
+	switch err {
+	case nil:
+	case ErrRange:
+		return d.rules.outside[s]
+	default:
+		return err
+	}
+	if err := d.rules.checkValue(s, v); err != nil {
+		return err
+	}
+	values.Set(s, v)
+	return nil
+}
+
+// wrongType returns the rule that value breaks by its type.
+func wrongType(value jsontext.Value, otherwise *rule) error {
+	if value.Kind() == jsontext.KindNull {
+		return errNull
+	}
+	return otherwise
+}
+
+// maxEscapedBytes is the length of the longest string, quotes included, that may
+// spell a name, a time or a field's name with escapes: an escape takes at most 6
+// bytes for one.
+const maxEscapedBytes = 6*max(MaxNameBytes, MaxTimeBytes) + len(`""`)
+
+// unquote returns the content of a valid JSON string, its escapes resolved. The
+// content is valid until the next call and the next read. Longer strings than
+// any that has a meaning come back as they are, escapes and all.
+func (d *Decoder) unquote(quoted jsontext.Value) []byte {
+	content := quoted[1 : len(quoted)-1]
+	if len(quoted) > len(d.scratch) || bytes.IndexByte(content, '\\') < 0 {
+		return content
+	}
+	content, _ = jsontext.AppendUnquote(d.scratch[:0], quoted) // cannot fail: quoted is valid
+	return content
+}
+
+// reportable returns an unknown field's name if it may be echoed to a client and
+// to a log: it came from outside, and a careless client may have put anything
+// there. Otherwise it returns "".
+func (d *Decoder) reportable(name []byte) string {
+	if len(name) == 0 || len(name) > MaxNameBytes {
+		return ""
+	}
+	for _, c := range name {
+		if !nameByte[c] || c == ':' {
+			return ""
+		}
+	}
+	if d.unknown != string(name) {
+		d.unknown = string(name)
+	}
+	return d.unknown
+}

@@ -1,0 +1,282 @@
+package vitals_test
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/pulsegate/pulsegate/vitals"
+)
+
+// with returns a reading with device and time and the members given.
+func with(members string) string {
+	return `{"device":"ppg-1","time":1795255200123,` + members + `}`
+}
+
+// decode decodes body and checks that the parts of the batch fit together.
+func decode(t *testing.T, body string, options vitals.DecoderOptions) (vitals.Batch, error) {
+	t.Helper()
+	var batch vitals.Batch
+	err := newDecoder(t, options).Decode([]byte(body), nowUnixMs, &batch)
+	checkBatch(t, &batch, err)
+	return batch, err
+}
+
+// checkBatch checks that each position of the body is accepted or refused, and
+// that nothing is left after an error.
+func checkBatch(tb testing.TB, batch *vitals.Batch, err error) {
+	tb.Helper()
+	if err != nil {
+		if batch.Shape != 0 || batch.Len() != 0 || len(batch.Index) != 0 {
+			tb.Fatalf("after %v: the batch is not empty: %+v", err, batch)
+		}
+		return
+	}
+	if len(batch.Readings) != len(batch.Index) {
+		tb.Fatalf("%d readings have %d positions", len(batch.Readings), len(batch.Index))
+	}
+	seen := make([]bool, batch.Len())
+	for i, index := range batch.Index {
+		if i > 0 && index <= batch.Index[i-1] || seen[index] {
+			tb.Fatalf("positions of accepted readings: %d", batch.Index)
+		}
+		seen[index] = true
+	}
+	for i, refused := range batch.Refused {
+		if i > 0 && refused.Index <= batch.Refused[i-1].Index || seen[refused.Index] {
+			tb.Fatalf("position %d is there twice or late", refused.Index)
+		}
+		seen[refused.Index] = true
+	}
+}
+
+func TestDecodeReading(t *testing.T) {
+	everything := vitals.Reading{
+		Device: name(t, "ppg-000123"), Gateway: name(t, "gw:7"), TimeUnixMs: nowUnixMs - 5000,
+		Values: values(systolic, 121_00, diastolic, 79_00, spo2, 97_50, heartRate, 72_00, resting, 58_00),
+	}
+	noGateway := everything
+	noGateway.Gateway = vitals.Name{}
+	justSpO2 := vitals.Reading{Device: name(t, "a"), TimeUnixMs: nowUnixMs - 5000, Values: values(spo2, 97_55)}
+
+	for _, tt := range []struct {
+		name, body string
+		want       vitals.Reading
+	}{
+		{"typical", typical, noGateway},
+		{"gateway", strings.TrimSuffix(typical, "}") + `,"gateway":"gw:7"}`, everything},
+		{"white space", " \r\n\t" + strings.NewReplacer(",", "\t, ", ":", " :\n", "{", "{ ", "}", " }").Replace(
+			`{"device":"a","time":1795255200123,"spo2_pct":97.55}`) + "\n\n ", justSpO2},
+		{"another order", `{"spo2_pct":97.55,"time":"2026-11-21T10:00:00.123Z","device":"a"}`, justSpO2},
+		{"trailing zeros", `{"device":"a","time":1795255200123,"spo2_pct":97.550}`, justSpO2},
+		{"exponent", `{"device":"a","time":1795255200123,"spo2_pct":9.755e1}`, justSpO2},
+		{"digits finer than a millisecond", `{"device":"a","time":"2026-11-21T10:00:00.123999Z","spo2_pct":97.55}`, justSpO2},
+		{"offset", `{"device":"a","time":"2026-11-21T11:00:00.123+01:00","spo2_pct":97.55}`, justSpO2},
+		{"escapes", `{"devi\u0063e":"\u0061","time":"2026\u002D11-21T10:00:00.123\u005a","\u0073po2_pct":97.55}`, justSpO2},
+		{"64 bytes of escapes", `{"device":"` + strings.Repeat(`\u0061`, 64) + `","time":1795255200123,"spo2_pct":97.55}`,
+			vitals.Reading{Device: name(t, strings.Repeat("a", 64)), TimeUnixMs: nowUnixMs - 5000, Values: values(spo2, 97_55)}},
+		{"1970", `{"device":"a","time":0,"spo2_pct":97.55}`,
+			vitals.Reading{Device: name(t, "a"), Values: values(spo2, 97_55)}},
+		{"as far ahead as allowed", `{"device":"a","time":1795255505123,"spo2_pct":97.55}`,
+			vitals.Reading{Device: name(t, "a"), TimeUnixMs: nowUnixMs + 300_000, Values: values(spo2, 97_55)}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			batch, err := decode(t, tt.body, vitals.DecoderOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if batch.Shape != vitals.Single || !slices.Equal(batch.Readings, []vitals.Reading{tt.want}) {
+				t.Errorf("got %+v, want single %+v", batch, tt.want)
+			}
+		})
+	}
+}
+
+func TestDecodeRefuses(t *testing.T) {
+	const tooFine, notAName = "more than two decimals", "not a name of 1 to 64 bytes of A-Z a-z 0-9 . _ : -"
+	const notATime = "neither an RFC 3339 time nor integer Unix milliseconds"
+	for _, tt := range []struct {
+		body   string
+		field  string
+		err    error
+		reason string
+	}{
+		{`1`, "", vitals.ErrNotObject, "not a JSON object"},
+		{`"text"`, "", vitals.ErrNotObject, "not a JSON object"},
+		{`null`, "", vitals.ErrNotObject, "not a JSON object"},
+		{` true `, "", vitals.ErrNotObject, "not a JSON object"},
+		{`{}`, "device", vitals.ErrMissing, "missing"},
+		{`{"device":"a"}`, "time", vitals.ErrMissing, "missing"},
+		{`{"time":0,"spo2_pct":97}`, "device", vitals.ErrMissing, "missing"},
+		{`{"device":"a","spo2_pct":97}`, "time", vitals.ErrMissing, "missing"},
+		{`{"device":"a","time":0}`, "", vitals.ErrEmpty, "no vital sign given"},
+		{`{"device":"a","time":0,"gateway":"b"}`, "", vitals.ErrEmpty, "no vital sign given"},
+
+		{`{"device":"","time":0,"spo2_pct":97}`, "device", vitals.ErrName, notAName},
+		{`{"device":"a b","time":0,"spo2_pct":97}`, "device", vitals.ErrName, notAName},
+		{`{"device":"a\u0000","time":0,"spo2_pct":97}`, "device", vitals.ErrName, notAName},
+		{`{"device":"ä","time":0,"spo2_pct":97}`, "device", vitals.ErrName, notAName},
+		{`{"device":"` + strings.Repeat("x", 65) + `","time":0,"spo2_pct":97}`, "device", vitals.ErrName, notAName},
+		{`{"device":"` + strings.Repeat(`\u0061`, 65) + `","time":0,"spo2_pct":97}`, "device", vitals.ErrName, notAName},
+		{`{"device":12,"time":0,"spo2_pct":97}`, "device", vitals.ErrType, "not a string"},
+		{`{"device":null,"time":0,"spo2_pct":97}`, "device", vitals.ErrType, "null: leave out what was not measured"},
+		{with(`"gateway":"","spo2_pct":97`), "gateway", vitals.ErrName, notAName},
+		{with(`"gateway":["a"],"spo2_pct":97`), "gateway", vitals.ErrType, "not a string"},
+
+		{`{"device":"a","time":"2026-11-21T10:00:00","spo2_pct":97}`, "time", vitals.ErrTimeZone, "no time zone"},
+		{`{"device":"a","time":"21.11.2026","spo2_pct":97}`, "time", vitals.ErrTimeFormat, notATime},
+		{`{"device":"a","time":"` + strings.Repeat("2026", 20) + `","spo2_pct":97}`, "time", vitals.ErrTimeFormat, notATime},
+		{`{"device":"a","time":"1795255200123","spo2_pct":97}`, "time", vitals.ErrTimeFormat, notATime},
+		{`{"device":"a","time":1795255200123.0,"spo2_pct":97}`, "time", vitals.ErrTimeFormat, notATime},
+		{`{"device":"a","time":1.795e12,"spo2_pct":97}`, "time", vitals.ErrTimeFormat, notATime},
+		{`{"device":"a","time":true,"spo2_pct":97}`, "time", vitals.ErrType, "neither a string nor an integer"},
+		{`{"device":"a","time":null,"spo2_pct":97}`, "time", vitals.ErrType, "null: leave out what was not measured"},
+		{`{"device":"a","time":-1,"spo2_pct":97}`, "time", vitals.ErrPast, "before 1970"},
+		{`{"device":"a","time":"1969-12-31T23:59:59.9999Z","spo2_pct":97}`, "time", vitals.ErrPast, "before 1970"},
+		{`{"device":"a","time":-99999999999999999999,"spo2_pct":97}`, "time", vitals.ErrPast, "before 1970"},
+		{`{"device":"a","time":1795255505124,"spo2_pct":97}`, "time", vitals.ErrFuture, "more than 5m0s ahead of the server's clock"},
+		{`{"device":"a","time":"2896-10-10T00:31:25.894Z","spo2_pct":97}`, "time", vitals.ErrFuture, "more than 5m0s ahead of the server's clock"},
+		{`{"device":"a","time":99999999999999999999,"spo2_pct":97}`, "time", vitals.ErrFuture, "more than 5m0s ahead of the server's clock"},
+
+		{with(`"spo2_pct":97.555`), "spo2_pct", vitals.ErrPrecision, tooFine},
+		{with(`"spo2_pct":1e-999999999`), "spo2_pct", vitals.ErrPrecision, tooFine},
+		{with(`"spo2_pct":0`), "spo2_pct", vitals.ErrNoSignal, "no signal"},
+		{with(`"spo2_pct":0.00`), "spo2_pct", vitals.ErrNoSignal, "no signal"},
+		{with(`"spo2_pct":-0`), "spo2_pct", vitals.ErrNoSignal, "no signal"},
+		{with(`"spo2_pct":0.99`), "spo2_pct", vitals.ErrRange, "outside the accepted range 1 to 100 %"},
+		{with(`"spo2_pct":100.01`), "spo2_pct", vitals.ErrRange, "outside the accepted range 1 to 100 %"},
+		{with(`"spo2_pct":1e999999999`), "spo2_pct", vitals.ErrRange, "outside the accepted range 1 to 100 %"},
+		{with(`"heart_rate_bpm":11.5`), "heart_rate_bpm", vitals.ErrRange, "outside the accepted range 20 to 300 /min"},
+		{with(`"heart_rate_bpm":-72`), "heart_rate_bpm", vitals.ErrRange, "outside the accepted range 20 to 300 /min"},
+		{with(`"heart_rate_bpm":2047`), "heart_rate_bpm", vitals.ErrRange, "outside the accepted range 20 to 300 /min"},
+		{with(`"heart_rate_bpm":700`), "heart_rate_bpm", vitals.ErrRange, "outside the accepted range 20 to 300 /min"},
+		{with(`"resting_heart_rate_bpm":300.01`), "resting_heart_rate_bpm", vitals.ErrRange, "outside the accepted range 20 to 300 /min"},
+		{with(`"systolic_mmhg":2048,"diastolic_mmhg":79`), "systolic_mmhg", vitals.ErrRange, "outside the accepted range 40 to 300 mm[Hg]"},
+		{with(`"systolic_mmhg":121,"diastolic_mmhg":655.36`), "diastolic_mmhg", vitals.ErrRange, "outside the accepted range 20 to 250 mm[Hg]"},
+		{with(`"spo2_pct":"97"`), "spo2_pct", vitals.ErrType, "not a number"},
+		{with(`"spo2_pct":[97]`), "spo2_pct", vitals.ErrType, "not a number"},
+		{with(`"spo2_pct":false`), "spo2_pct", vitals.ErrType, "not a number"},
+		{with(`"spo2_pct":null`), "spo2_pct", vitals.ErrType, "null: leave out what was not measured"},
+		{with(`"systolic_mmhg":121`), "diastolic_mmhg", vitals.ErrPair, "systolic and diastolic go together"},
+		{with(`"diastolic_mmhg":79,"spo2_pct":97`), "systolic_mmhg", vitals.ErrPair, "systolic and diastolic go together"},
+		{with(`"systolic_mmhg":79,"diastolic_mmhg":79`), "systolic_mmhg", vitals.ErrPressureOrder, "systolic is not above diastolic"},
+
+		{with(`"sp02_pct":97`), "sp02_pct", vitals.ErrUnknownField, "unknown field"},
+		{with(`"SpO2_pct":97`), "SpO2_pct", vitals.ErrUnknownField, "unknown field"},
+		{with(`"sp\u00302_pct":97`), "sp02_pct", vitals.ErrUnknownField, "unknown field"},
+		{with(`"":97`), "", vitals.ErrUnknownField, "unknown field"},
+		{with(`"a b":97`), "", vitals.ErrUnknownField, "unknown field"},
+		{with(`"a:b":97`), "", vitals.ErrUnknownField, "unknown field"},
+		{with(`"a\nb":97`), "", vitals.ErrUnknownField, "unknown field"},
+		{with(`"\"":97`), "", vitals.ErrUnknownField, "unknown field"},
+		{with(`"Größe":97`), "", vitals.ErrUnknownField, "unknown field"},
+		{with(`"` + strings.Repeat("x", 64) + `":97`), strings.Repeat("x", 64), vitals.ErrUnknownField, "unknown field"},
+		{with(`"` + strings.Repeat("x", 65) + `":97`), "", vitals.ErrUnknownField, "unknown field"},
+		{with(`"` + strings.Repeat(`\u0078`, 65) + `":97`), "", vitals.ErrUnknownField, "unknown field"},
+		{with(`"spo2_pct":97,"received":[{"deep":{"er":1}}]`), "received", vitals.ErrUnknownField, "unknown field"},
+
+		// The first rule in the order of the members.
+		{`{"x":1,"device":"","time":-1}`, "x", vitals.ErrUnknownField, "unknown field"},
+		{`{"spo2_pct":0,"x":1,"device":""}`, "spo2_pct", vitals.ErrNoSignal, "no signal"},
+		{`{"diastolic_mmhg":0,"systolic_mmhg":0}`, "diastolic_mmhg", vitals.ErrNoSignal, "no signal"},
+		{`{"systolic_mmhg":121}`, "device", vitals.ErrMissing, "missing"},
+	} {
+		for _, shape := range []vitals.Shape{vitals.Single, vitals.Array, vitals.NDJSON} {
+			body, index, accepted := tt.body, 0, 0
+			switch shape {
+			case vitals.Array:
+				body, index, accepted = "[ "+typical+" ,"+tt.body+","+typical+"]", 1, 2
+			case vitals.NDJSON:
+				body, index, accepted = typical+"\n\n"+tt.body+"\r\n"+typical, 1, 2
+			}
+			batch, err := decode(t, body, vitals.DecoderOptions{})
+			if err != nil {
+				t.Errorf("%v %.60s: %v", shape, tt.body, err)
+				continue
+			}
+			if batch.Shape != shape || len(batch.Readings) != accepted || len(batch.Refused) != 1 {
+				t.Errorf("%v %.60s: %v with %d accepted, refused %v; want %d accepted and one refused",
+					shape, tt.body, batch.Shape, len(batch.Readings), batch.Refused, accepted)
+				continue
+			}
+			got := &batch.Refused[0]
+			if got.Index != index || got.Field != tt.field || !errors.Is(got, tt.err) || got.Reason() != tt.reason {
+				t.Errorf("%v %.60s: refused as %v; want reading %d: %s: %s", shape, tt.body, got, index, tt.field, tt.reason)
+			}
+			if strings.ContainsAny(got.Field+got.Reason(), "\"\\\n") {
+				t.Errorf("%v %.60s: JSON would escape %v", shape, tt.body, got)
+			}
+		}
+	}
+}
+
+func TestDecodeShapes(t *testing.T) {
+	// good stands for an accepted reading, bad for a refused one.
+	const good, bad = `{"device":"a","time":0,"spo2_pct":97}`, `{"device":"a","time":0,"spo2_pct":0}`
+	for _, tt := range []struct {
+		name, body string
+		shape      vitals.Shape
+		accepted   []int32
+		refused    []int
+	}{
+		{"one object", good, vitals.Single, []int32{0}, nil},
+		{"one line of NDJSON", good + "\n", vitals.Single, []int32{0}, nil},
+		{"one refused", bad, vitals.Single, nil, []int{0}},
+		{"a scalar", "1\r\n", vitals.Single, nil, []int{0}},
+		{"two lines", good + "\n" + good, vitals.NDJSON, []int32{0, 1}, nil},
+		{"CRLF and blank lines", "\r\n" + good + "\r\n\r\n \t\r\n" + bad + "\r\n" + good + "\r\n\r\n", vitals.NDJSON, []int32{0, 2}, []int{1}},
+		{"scalars and arrays in lines", "1\n[]\n" + good + "\n[" + good + "]", vitals.NDJSON, []int32{2}, []int{0, 1, 3}},
+		{"over several lines", "{\n}\n" + strings.ReplaceAll(good, ",", ",\n"), vitals.NDJSON, []int32{1}, []int{0}},
+		{"a line break among spaces", good + "  \n  " + good, vitals.NDJSON, []int32{0, 1}, nil},
+		{"empty array", "[]", vitals.Array, nil, nil},
+		{"empty array with spaces", " \n[ \n] \n", vitals.Array, nil, nil},
+		{"array of one", "[" + good + "]", vitals.Array, []int32{0}, nil},
+		{"array", "[" + bad + "\n,\n" + good + ",null,[" + good + "]," + good + " ]\n", vitals.Array, []int32{1, 4}, []int{0, 2, 3}},
+		{"array of arrays", "[[]]", vitals.Array, nil, []int{0}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			batch, err := decode(t, tt.body, vitals.DecoderOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			var refused []int
+			for _, r := range batch.Refused {
+				refused = append(refused, r.Index)
+			}
+			if batch.Shape != tt.shape || !slices.Equal(batch.Index, tt.accepted) || !slices.Equal(refused, tt.refused) {
+				t.Errorf("%v, accepted %d, refused %d; want %v, %d, %d",
+					batch.Shape, batch.Index, refused, tt.shape, tt.accepted, tt.refused)
+			}
+		})
+	}
+}
+
+func TestDecodeIgnoreUnknown(t *testing.T) {
+	want := vitals.Reading{Device: name(t, "ppg-1"), TimeUnixMs: nowUnixMs - 5000, Values: values(spo2, 97_00)}
+	for _, members := range []string{
+		`"spo2_pct":97,"x":1`,
+		`"x":null,"spo2_pct":97`,
+		`"x":{"device":"b","spo2_pct":[0,{}]},"spo2_pct":97`,
+		`"":"","spo2_pct":97,"\u0000":"\ud83d\ude00"`,
+		`"spo2_pct":97,"SPO2_PCT":96`,
+		`"spo2_pct":97,"x":` + strings.Repeat("[", 5000) + strings.Repeat("]", 5000),
+	} {
+		batch, err := decode(t, with(members), vitals.DecoderOptions{IgnoreUnknown: true})
+		if err != nil || !slices.Equal(batch.Readings, []vitals.Reading{want}) {
+			t.Errorf("%.60s: %v, %v; want %v", members, batch, err, want)
+		}
+	}
+	batch, err := decode(t, with(`"x":1,"spo2_pct":0`), vitals.DecoderOptions{IgnoreUnknown: true})
+	if err != nil || len(batch.Refused) != 1 || !errors.Is(&batch.Refused[0], vitals.ErrNoSignal) {
+		t.Errorf("a broken rule beside an unknown field: %v, %v", batch, err)
+	}
+}
+
+func TestShapeString(t *testing.T) {
+	for shape, want := range map[vitals.Shape]string{0: "none", vitals.Single: "single", vitals.Array: "array", vitals.NDJSON: "ndjson"} {
+		if got := shape.String(); got != want {
+			t.Errorf("Shape(%d).String() = %q, want %q", shape, got, want)
+		}
+	}
+}

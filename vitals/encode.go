@@ -1,0 +1,92 @@
+package vitals
+
+import "strconv"
+
+// AppendJSON appends r to dst as one JSON object without spaces, its fields in
+// the order device, time, systolic_mmhg, diastolic_mmhg, spo2_pct,
+// heart_rate_bpm, resting_heart_rate_bpm, gateway. Signs and a gateway that were
+// not given are left out. [Decoder.Decode] reads the object back to an equal
+// Reading.
+func AppendJSON(dst []byte, r *Reading) []byte {
+	dst = append(dst, '{')
+	dst = AppendMembers(dst, r)
+	return append(dst, '}')
+}
+
+// AppendMembers appends the members of r's JSON object to dst, without the
+// braces, for a caller that adds members of its own.
+func AppendMembers(dst []byte, r *Reading) []byte {
+	dst = append(dst, `"device":"`...)
+	dst = r.Device.AppendTo(dst) // a name holds nothing that JSON escapes
+	dst = append(dst, `","time":"`...)
+	dst = AppendTime(dst, r.TimeUnixMs)
+	dst = append(dst, '"')
+	for s := range Sign(NumSigns) {
+		if v, ok := r.Values.Get(s); ok {
+			dst = append(dst, signs[s].member...)
+			dst = AppendHundredths(dst, v)
+		}
+	}
+	if !r.Gateway.IsZero() {
+		dst = append(dst, `,"gateway":"`...)
+		dst = r.Gateway.AppendTo(dst)
+		dst = append(dst, '"')
+	}
+	return dst
+}
+
+// AppendHundredths appends v to dst as the shortest decimal that spells it
+// exactly, such as 97.5, in the unit of its sign.
+func AppendHundredths(dst []byte, v Hundredths) []byte {
+	dst = strconv.AppendUint(dst, uint64(v/100), 10)
+	cents := v % 100
+	if cents == 0 {
+		return dst
+	}
+	dst = append(dst, '.', '0'+byte(cents/10))
+	if cents%10 != 0 {
+		dst = append(dst, '0'+byte(cents%10))
+	}
+	return dst
+}
+
+// AppendTime appends a moment, in ms since 1970-01-01T00:00:00Z, to dst as an
+// RFC 3339 time in UTC with milliseconds, such as 2026-11-21T10:00:00.123Z. It
+// does not quote it.
+//
+// RFC 3339 ends with the year 9999, and readings do too. Outside
+// [MinTimeUnixMs] and [MaxTimeUnixMs], AppendTime writes the expanded years of
+// ISO 8601: a sign and at least six digits.
+func AppendTime(dst []byte, unixMs int64) []byte {
+	days := floorDiv(unixMs, msPerDay)
+	ms := int(unixMs - days*msPerDay)
+	year, month, day := civilFromDays(days)
+	switch {
+	case 0 <= year && year <= 9999:
+		dst = appendTwo(dst, int(year/100))
+		dst = appendTwo(dst, int(year%100))
+	default:
+		sign := byte('+')
+		if year < 0 {
+			sign, year = '-', -year
+		}
+		dst = append(dst, sign)
+		for least := int64(100_000); least > max(year, 1); least /= 10 {
+			dst = append(dst, '0')
+		}
+		dst = strconv.AppendInt(dst, year, 10)
+	}
+	dst = appendTwo(append(dst, '-'), month)
+	dst = appendTwo(append(dst, '-'), day)
+	dst = appendTwo(append(dst, 'T'), ms/3_600_000)
+	dst = appendTwo(append(dst, ':'), ms/60_000%60)
+	dst = appendTwo(append(dst, ':'), ms/1000%60)
+	dst = append(dst, '.', '0'+byte(ms/100%10))
+	dst = appendTwo(dst, ms%100)
+	return append(dst, 'Z')
+}
+
+// appendTwo appends n, 0 to 99, as two digits.
+func appendTwo(dst []byte, n int) []byte {
+	return append(dst, '0'+byte(n/10), '0'+byte(n%10))
+}

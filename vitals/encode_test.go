@@ -1,0 +1,91 @@
+package vitals_test
+
+import (
+	"testing"
+
+	"github.com/go-json-experiment/json/jsontext"
+	"pgregory.net/rapid"
+
+	"github.com/pulsegate/pulsegate/vitals"
+)
+
+// readings generates readings that keep to the default limits.
+func readings() *rapid.Generator[vitals.Reading] {
+	limits := vitals.DefaultLimits()
+	return rapid.Custom(func(t *rapid.T) vitals.Reading {
+		r := vitals.Reading{
+			Device:     names().Draw(t, "device"),
+			TimeUnixMs: rapid.Int64Range(0, nowUnixMs+limits.MaxAhead.Milliseconds()).Draw(t, "time"),
+		}
+		if rapid.Bool().Draw(t, "has gateway") {
+			r.Gateway = names().Draw(t, "gateway")
+		}
+		value := func(s vitals.Sign) vitals.Hundredths {
+			accepted := limits.Accepted[s]
+			return vitals.Hundredths(rapid.Uint16Range(uint16(accepted.Min), uint16(accepted.Max)).Draw(t, s.Field()))
+		}
+		given := rapid.IntRange(1, 15).Draw(t, "signs")
+		for i, s := range []vitals.Sign{vitals.SpO2, vitals.HeartRate, vitals.RestingHeartRate} {
+			if given>>i&1 != 0 {
+				r.Values.Set(s, value(s))
+			}
+		}
+		if given>>3 != 0 {
+			low := value(vitals.Diastolic)
+			least := max(low+1, limits.Accepted[vitals.Systolic].Min)
+			r.Values.Set(vitals.Diastolic, low)
+			r.Values.Set(vitals.Systolic, vitals.Hundredths(rapid.Uint16Range(uint16(least), 300_00).Draw(t, "systolic_mmhg")))
+		}
+		return r
+	})
+}
+
+// TestRoundTrip checks that what is written is valid JSON, breaks no rule and is
+// read back as it was.
+func TestRoundTrip(t *testing.T) {
+	rules := validator(t)
+	rapid.Check(t, func(rt *rapid.T) {
+		want := readings().Draw(rt, "reading")
+		if err := rules.Validate(&want, nowUnixMs); err != nil {
+			rt.Fatalf("the generated reading breaks a rule: %v", err)
+		}
+		text := vitals.AppendJSON(nil, &want)
+		if !jsontext.Value(text).IsValid() {
+			rt.Fatalf("%s is not valid JSON", text)
+		}
+		for _, options := range []vitals.DecoderOptions{{}, {IgnoreUnknown: true}} {
+			batch, err := decode(t, string(text), options)
+			if err != nil || len(batch.Readings) != 1 || batch.Readings[0] != want {
+				rt.Fatalf("%s: %+v, %v; want %+v", text, batch, err, want)
+			}
+		}
+	})
+}
+
+func TestAppendJSON(t *testing.T) {
+	for _, tt := range []struct {
+		in   vitals.Reading
+		want string
+	}{
+		{
+			vitals.Reading{Device: name(t, "ppg-000123"), TimeUnixMs: nowUnixMs - 5000,
+				Values: values(systolic, 121_00, diastolic, 79_00, spo2, 97_50, heartRate, 72_00, resting, 58_00)},
+			typical,
+		},
+		{
+			vitals.Reading{Device: name(t, "a"), Gateway: name(t, "g"), Values: values(heartRate, 62_85)},
+			`{"device":"a","time":"1970-01-01T00:00:00.000Z","heart_rate_bpm":62.85,"gateway":"g"}`,
+		},
+		{
+			vitals.Reading{Device: name(t, "a"), TimeUnixMs: 1, Values: values(spo2, 97_05)},
+			`{"device":"a","time":"1970-01-01T00:00:00.001Z","spo2_pct":97.05}`,
+		},
+	} {
+		if got := string(vitals.AppendJSON([]byte("\n"), &tt.in)); got != "\n"+tt.want {
+			t.Errorf("AppendJSON = %s, want %s", got[1:], tt.want)
+		}
+		if got := string(vitals.AppendMembers(nil, &tt.in)); "{"+got+"}" != tt.want {
+			t.Errorf("AppendMembers = %s, want %s without braces", got, tt.want)
+		}
+	}
+}

@@ -1,0 +1,78 @@
+package vitals_test
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/pulsegate/pulsegate/vitals"
+)
+
+func TestDefaultLimits(t *testing.T) {
+	limits := vitals.DefaultLimits()
+	if err := limits.Validate(); err != nil {
+		t.Fatalf("Validate() = %v", err)
+	}
+	if limits.MaxAhead != 5*time.Minute {
+		t.Errorf("MaxAhead = %v, want 5m", limits.MaxAhead)
+	}
+	for s, want := range [vitals.NumSigns]string{"40..300", "20..250", "1..100", "20..300", "20..300"} {
+		if got := limits.Accepted[s].String(); got != want {
+			t.Errorf("%v: accepted %s, want %s", vitals.Sign(s), got, want)
+		}
+	}
+}
+
+func TestLimitsValidate(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		change func(*vitals.Limits)
+		ok     bool
+	}{
+		{"one value", func(l *vitals.Limits) { l.Accepted[vitals.SpO2] = vitals.Range{Min: 97_00, Max: 97_00} }, true},
+		{"widest", func(l *vitals.Limits) { l.Accepted[vitals.SpO2] = vitals.Range{Min: 1, Max: 655_34} }, true},
+		{"from zero", func(l *vitals.Limits) { l.Accepted[vitals.SpO2].Min = 0 }, false},
+		{"backwards", func(l *vitals.Limits) { l.Accepted[vitals.HeartRate].Max = 10_00 }, false},
+		{"up to the largest value", func(l *vitals.Limits) { l.Accepted[vitals.Systolic].Max = 655_35 }, false},
+		{"no pressure possible", func(l *vitals.Limits) { l.Accepted[vitals.Diastolic] = vitals.Range{Min: 300_00, Max: 310_00} }, false},
+		{"no time ahead", func(l *vitals.Limits) { l.MaxAhead = 0 }, true},
+		{"negative time ahead", func(l *vitals.Limits) { l.MaxAhead = -1 }, false},
+		{"zero limits", func(l *vitals.Limits) { *l = vitals.Limits{} }, false},
+	} {
+		limits := vitals.DefaultLimits()
+		tt.change(&limits)
+		err := limits.Validate()
+		if tt.ok && err != nil || !tt.ok && !errors.Is(err, vitals.ErrLimits) {
+			t.Errorf("%s: Validate() = %v, want accepted: %v", tt.name, err, tt.ok)
+		}
+		if _, newErr := vitals.NewValidator(limits); (newErr == nil) != tt.ok {
+			t.Errorf("%s: NewValidator = %v, want accepted: %v", tt.name, newErr, tt.ok)
+		}
+	}
+}
+
+func TestRangeText(t *testing.T) {
+	for _, tt := range []struct {
+		text string
+		want vitals.Range
+		ok   bool
+	}{
+		{"1..100", vitals.Range{Min: 1_00, Max: 100_00}, true},
+		{"0.5..97.25", vitals.Range{Min: 50, Max: 97_25}, true},
+		{"1", vitals.Range{}, false},
+		{"1..", vitals.Range{}, false},
+		{"..1", vitals.Range{}, false},
+		{"1...2", vitals.Range{}, false},
+		{"1..2.555", vitals.Range{}, false},
+		{"1..1000", vitals.Range{}, false},
+	} {
+		var r vitals.Range
+		err := r.UnmarshalText([]byte(tt.text))
+		if r != tt.want || (err == nil) != tt.ok || err != nil && !errors.Is(err, vitals.ErrLimits) {
+			t.Errorf("UnmarshalText(%q) = %v, %v; want %v", tt.text, r, err, tt.want)
+		}
+		if text, err := tt.want.MarshalText(); tt.ok && (err != nil || string(text) != tt.text) {
+			t.Errorf("MarshalText() = %q, %v; want %q", text, err, tt.text)
+		}
+	}
+}

@@ -1,0 +1,120 @@
+package vitals
+
+// maxExponent bounds the exponent that is computed with. It lies above the
+// length of any text, so that no run of digits can make up for it.
+const maxExponent = 1 << 40
+
+// ParseHundredths returns the value that text spells, exactly. The text is a
+// number as RFC 8259 spells it, exponents included: 97.5, 97.550 and 9.755e1.
+//
+// It returns [ErrNumber] for another text, [ErrPrecision] for a value that is
+// not a whole number of hundredths, and [ErrRange] for one that is negative or
+// above 655.35. A zero is returned as such: whether it means "no signal" is for
+// the caller to say. The time it takes depends on the length of text alone, not
+// on the exponent.
+func ParseHundredths[T ~string | ~[]byte](text T) (Hundredths, error) {
+	var (
+		i        int
+		negative bool
+	)
+	if i < len(text) && text[i] == '-' {
+		negative = true
+		i++
+	}
+
+	// The digits before and after the point are one number, digits, without
+	// leading and trailing zeros. value = digits × 10^scale.
+	var (
+		digits      uint32 // the first maxDigits significant digits
+		significant int64  // how many there are
+		zeros       int64  // zeros seen behind the last significant digit
+		scale       int64
+	)
+	const maxDigits = 5 // of 65535
+	digit := func(c byte) {
+		if c == '0' {
+			if significant > 0 {
+				zeros++
+			}
+			return
+		}
+		// The zeros before this digit turned out to be significant.
+		for ; zeros > 0; zeros-- {
+			if significant++; significant <= maxDigits {
+				digits *= 10
+			}
+		}
+		if significant++; significant <= maxDigits {
+			digits = digits*10 + uint32(c-'0')
+		}
+	}
+
+	switch {
+	case i == len(text) || !isDigit(text[i]):
+		return 0, ErrNumber
+	case text[i] == '0':
+		i++
+	default:
+		for ; i < len(text) && isDigit(text[i]); i++ {
+			digit(text[i])
+		}
+	}
+	if i < len(text) && text[i] == '.' {
+		i++
+		start := i
+		for ; i < len(text) && isDigit(text[i]); i++ {
+			digit(text[i])
+		}
+		if i == start {
+			return 0, ErrNumber
+		}
+		scale = -int64(i - start)
+	}
+	if i < len(text) && text[i]|0x20 == 'e' {
+		i++
+		down := false
+		if i < len(text) && (text[i] == '+' || text[i] == '-') {
+			down = text[i] == '-'
+			i++
+		}
+		start := i
+		var exponent int64
+		for ; i < len(text) && isDigit(text[i]); i++ {
+			exponent = min(exponent*10+int64(text[i]-'0'), maxExponent)
+		}
+		if i == start {
+			return 0, ErrNumber
+		}
+		if down {
+			exponent = -exponent
+		}
+		scale += exponent
+	}
+	if i != len(text) {
+		return 0, ErrNumber
+	}
+
+	if significant == 0 {
+		return 0, nil
+	}
+	// In hundredths, the value is digits × 10^places.
+	places := scale + zeros + 2
+	switch {
+	case places < 0:
+		return 0, ErrPrecision
+	case negative || significant+places > maxDigits:
+		return 0, ErrRange
+	}
+	for ; places > 0; places-- {
+		digits *= 10
+	}
+	if digits > uint32(maxHundredths) {
+		return 0, ErrRange
+	}
+	return Hundredths(digits), nil
+}
+
+// maxHundredths is the largest value that Hundredths can hold.
+const maxHundredths = ^Hundredths(0)
+
+func isDigit(c byte) bool { return c-'0' <= 9 }

@@ -1,0 +1,199 @@
+package vitals
+
+import "math"
+
+// MaxTimeBytes is the length of the longest text that is read as a time. RFC 3339
+// sets no limit to the digits of a second's fraction.
+const MaxTimeBytes = 64
+
+// The times that RFC 3339 can write, in ms since 1970-01-01T00:00:00Z.
+const (
+	MinTimeUnixMs = -62_167_219_200_000 // 0000-01-01T00:00:00.000Z
+	MaxTimeUnixMs = 253_402_300_799_999 // 9999-12-31T23:59:59.999Z
+)
+
+const (
+	msPerSecond = 1000
+	msPerDay    = 86_400 * msPerSecond
+)
+
+// ParseTime returns the moment that text spells, in ms since
+// 1970-01-01T00:00:00Z. The text is either an RFC 3339 time with zone, as
+// [ParseRFC3339] reads it, or integer Unix milliseconds, as [ParseUnixMs] reads
+// them.
+func ParseTime[T ~string | ~[]byte](text T) (unixMs int64, err error) {
+	// An RFC 3339 time has a - behind its year; an integer has none but in front.
+	if len(text) > 4 && text[4] == '-' {
+		return ParseRFC3339(text)
+	}
+	return ParseUnixMs(text)
+}
+
+// ParseUnixMs returns the ms that text spells as an integer in the spelling of
+// JSON: no leading zeros, no plus sign, no exponent.
+//
+// It returns [ErrTimeFormat] for another text, and [ErrPast] or [ErrFuture] for
+// an integer that an int64 cannot hold.
+func ParseUnixMs[T ~string | ~[]byte](text T) (unixMs int64, err error) {
+	i, most := 0, uint64(math.MaxInt64)
+	negative := len(text) > 0 && text[0] == '-'
+	if negative {
+		i, most = 1, most+1
+	}
+	start := i
+	n, overflow := uint64(0), false
+	for ; i < len(text) && isDigit(text[i]); i++ {
+		digit := uint64(text[i] - '0')
+		overflow = overflow || n > (most-digit)/10
+		n = n*10 + digit
+	}
+	switch {
+	case i == start || i != len(text) || text[start] == '0' && i > start+1:
+		return 0, ErrTimeFormat
+	case overflow && negative:
+		return 0, ErrPast
+	case overflow:
+		return 0, ErrFuture
+	case negative:
+		return -int64(n), nil
+	default:
+		return int64(n), nil
+	}
+}
+
+// ParseRFC3339 returns the moment that text spells in the date-time form of
+// RFC 3339, in ms since 1970-01-01T00:00:00Z. Digits finer than a millisecond
+// are cut, towards the past.
+//
+// T and Z may be in lower case, as RFC 3339 section 5.6 says; nothing else may
+// stand in the place of T. Offsets go from -23:59 to +23:59; -00:00 counts as
+// UTC. A leap second, :60, is not read: Unix time has no number for it, and any
+// that is used in its place belongs to another second.
+//
+// It returns [ErrTimeZone] for a date and time without a zone, and
+// [ErrTimeFormat] for any other text and for texts of more than [MaxTimeBytes].
+func ParseRFC3339[T ~string | ~[]byte](text T) (unixMs int64, err error) {
+	const secondEnd = len("2006-01-02T15:04:05")
+	if len(text) < secondEnd || len(text) > MaxTimeBytes {
+		return 0, ErrTimeFormat
+	}
+	if text[4] != '-' || text[7] != '-' || text[10]|0x20 != 't' || text[13] != ':' || text[16] != ':' {
+		return 0, ErrTimeFormat
+	}
+	century, year := twoDigits(text, 0), twoDigits(text, 2)
+	month, day := twoDigits(text, 5), twoDigits(text, 8)
+	hour, minute, second := twoDigits(text, 11), twoDigits(text, 14), twoDigits(text, 17)
+	if century|year|month|day|hour|minute|second < 0 {
+		return 0, ErrTimeFormat
+	}
+	year += century * 100
+	if month < 1 || month > 12 || day < 1 || day > daysIn(year, month) || hour > 23 || minute > 59 || second > 59 {
+		return 0, ErrTimeFormat
+	}
+
+	i := secondEnd
+	ms := 0
+	if i < len(text) && text[i] == '.' {
+		i++
+		start := i
+		for place := 100; i < len(text) && isDigit(text[i]); i++ {
+			ms += place * int(text[i]-'0')
+			place /= 10
+		}
+		if i == start {
+			return 0, ErrTimeFormat
+		}
+	}
+
+	offsetMinutes := 0
+	switch rest := len(text) - i; {
+	case rest == 0:
+		return 0, ErrTimeZone
+	case rest == 1 && text[i]|0x20 == 'z':
+	case rest == len("+00:00") && (text[i] == '+' || text[i] == '-') && text[i+3] == ':':
+		h, m := twoDigits(text, i+1), twoDigits(text, i+4)
+		if h|m < 0 || h > 23 || m > 59 {
+			return 0, ErrTimeFormat
+		}
+		offsetMinutes = h*60 + m
+		if text[i] == '-' {
+			offsetMinutes = -offsetMinutes
+		}
+	default:
+		return 0, ErrTimeFormat
+	}
+
+	seconds := (hour*60+minute-offsetMinutes)*60 + second
+	return daysFromCivil(year, month, day)*msPerDay + int64(seconds)*msPerSecond + int64(ms), nil
+}
+
+// twoDigits returns the number that text spells at i and i+1, or -1.
+func twoDigits[T ~string | ~[]byte](text T, i int) int {
+	tens, ones := text[i]-'0', text[i+1]-'0'
+	if tens > 9 || ones > 9 {
+		return -1
+	}
+	return int(tens)*10 + int(ones)
+}
+
+// daysIn returns the length of a month, 1 to 12, in the Gregorian calendar.
+func daysIn(year, month int) int {
+	switch {
+	case month == 2 && year%4 == 0 && (year%100 != 0 || year%400 == 0):
+		return 29
+	case month == 2:
+		return 28
+	default:
+		return 30 + (month+month>>3)&1
+	}
+}
+
+// The calendar repeats after 400 years. A year that begins in March ends with
+// the leap day, so that a month's first day is a linear function of the month:
+// (153 m + 2) / 5, m = 0 for March. Both functions below use this; see
+// https://howardhinnant.github.io/date_algorithms.html for the derivation.
+const (
+	daysPerEra   = 146_097
+	epochFromEra = 719_468 // days from 0000-03-01 to 1970-01-01
+)
+
+// daysFromCivil returns the days from 1970-01-01 to a date of the years 0 to
+// 9999.
+func daysFromCivil(year, month, day int) int64 {
+	if month <= 2 {
+		year--
+		month += 12
+	}
+	// Years of 0 to 9999 give -1 at least; one era more keeps the division exact.
+	year += 400
+	era, yearOfEra := year/400, year%400
+	dayOfYear := (153*(month-3)+2)/5 + day - 1
+	dayOfEra := yearOfEra*365 + yearOfEra/4 - yearOfEra/100 + dayOfYear
+	return int64(era-1)*daysPerEra + int64(dayOfEra) - epochFromEra
+}
+
+// civilFromDays is the inverse of daysFromCivil, for any day.
+func civilFromDays(days int64) (year int64, month, day int) {
+	days += epochFromEra
+	era := floorDiv(days, daysPerEra)
+	dayOfEra := int(days - era*daysPerEra)
+	yearOfEra := (dayOfEra - dayOfEra/1460 + dayOfEra/36_524 - dayOfEra/146_096) / 365
+	dayOfYear := dayOfEra - (365*yearOfEra + yearOfEra/4 - yearOfEra/100)
+	m := (5*dayOfYear + 2) / 153
+	day = dayOfYear - (153*m+2)/5 + 1
+	year = era*400 + int64(yearOfEra)
+	if month = m + 3; month > 12 {
+		month -= 12
+		year++
+	}
+	return year, month, day
+}
+
+// floorDiv returns a/b, rounded towards the past.
+func floorDiv(a, b int64) int64 {
+	q := a / b
+	if a%b < 0 {
+		q--
+	}
+	return q
+}

@@ -1,0 +1,108 @@
+package vitals
+
+// A Validator says whether readings keep to the limits. It is immutable; any
+// number of goroutines and decoders may share one.
+type Validator struct {
+	limits Limits
+
+	// The rules whose texts name a limit.
+	outside [NumSigns]*rule // of each sign's range
+	ahead   *rule           // of times
+}
+
+// NewValidator returns a validator for limits. The error is that of
+// [Limits.Validate].
+func NewValidator(limits Limits) (*Validator, error) {
+	if err := limits.Validate(); err != nil {
+		return nil, err
+	}
+	v := &Validator{
+		limits: limits,
+		ahead:  &rule{reason: "more than " + limits.MaxAhead.String() + " ahead of the server's clock", of: ErrFuture},
+	}
+	for s, r := range limits.Accepted {
+		text := []byte("outside the accepted range ")
+		text = AppendHundredths(text, r.Min)
+		text = append(text, " to "...)
+		text = AppendHundredths(text, r.Max)
+		text = append(text, ' ')
+		text = append(text, signs[s].ucum...)
+		v.outside[s] = &rule{reason: string(text), of: ErrRange}
+	}
+	return v, nil
+}
+
+// Limits returns the limits that v holds readings to.
+func (v *Validator) Limits() Limits { return v.limits }
+
+// Validate returns nil for a reading that keeps to every rule when the clock
+// shows nowUnixMs, or a [*FieldError] with Index 0 for the first rule that r
+// breaks. It allocates only for the error.
+//
+// A Reading cannot lack a time; a decoder finds that out before.
+func (v *Validator) Validate(r *Reading, nowUnixMs int64) error {
+	if field, err := v.check(r, v.limits.latestUnixMs(nowUnixMs)); err != nil {
+		return &FieldError{Field: field, Err: err}
+	}
+	return nil
+}
+
+func (v *Validator) check(r *Reading, latestUnixMs int64) (field string, err error) {
+	if r.Device.IsZero() {
+		return fieldDevice, ErrMissing
+	}
+	if err := v.checkTime(r.TimeUnixMs, latestUnixMs); err != nil {
+		return fieldTime, err
+	}
+	for s := range Sign(NumSigns) {
+		if value, ok := r.Values.Get(s); ok {
+			if err := v.checkValue(s, value); err != nil {
+				return signs[s].field, err
+			}
+		}
+	}
+	return checkTogether(&r.Values)
+}
+
+// checkTime holds a time to the year 1970 and to the latest that is accepted.
+func (v *Validator) checkTime(unixMs, latestUnixMs int64) error {
+	switch {
+	case unixMs < 0:
+		return ErrPast
+	case unixMs > latestUnixMs:
+		return v.ahead
+	default:
+		return nil
+	}
+}
+
+// checkValue holds a value of sign s to its range.
+func (v *Validator) checkValue(s Sign, value Hundredths) error {
+	switch {
+	case value == 0:
+		return ErrNoSignal
+	case !v.limits.Accepted[s].Contains(value):
+		return v.outside[s]
+	default:
+		return nil
+	}
+}
+
+// checkTogether holds values to the rules that are about more than one of them.
+func checkTogether(values *Values) (field string, err error) {
+	if values.IsZero() {
+		return "", ErrEmpty
+	}
+	systolic, hasSystolic := values.Get(Systolic)
+	diastolic, hasDiastolic := values.Get(Diastolic)
+	switch {
+	case hasSystolic && !hasDiastolic:
+		return signs[Diastolic].field, ErrPair
+	case hasDiastolic && !hasSystolic:
+		return signs[Systolic].field, ErrPair
+	case hasSystolic && systolic <= diastolic:
+		return signs[Systolic].field, ErrPressureOrder
+	default:
+		return "", nil
+	}
+}

@@ -1,0 +1,124 @@
+package vitals_test
+
+import (
+	"errors"
+	"math"
+	"testing"
+	"time"
+
+	"github.com/pulsegate/pulsegate/vitals"
+)
+
+func validator(tb testing.TB) *vitals.Validator {
+	tb.Helper()
+	v, err := vitals.NewValidator(vitals.DefaultLimits())
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return v
+}
+
+// values returns Values of sign, value pairs, in hundredths.
+func values(pairs ...int) (vs vitals.Values) {
+	for i := 0; i < len(pairs); i += 2 {
+		vs.Set(vitals.Sign(pairs[i]), vitals.Hundredths(pairs[i+1]))
+	}
+	return vs
+}
+
+const (
+	systolic  = int(vitals.Systolic)
+	diastolic = int(vitals.Diastolic)
+	spo2      = int(vitals.SpO2)
+	heartRate = int(vitals.HeartRate)
+	resting   = int(vitals.RestingHeartRate)
+)
+
+func TestValidate(t *testing.T) {
+	rules := validator(t)
+	device := name(t, "ppg-1")
+	for _, tt := range []struct {
+		name      string
+		in        vitals.Reading
+		wantField string
+		wantErr   error
+		reason    string
+	}{
+		{"heart rate", vitals.Reading{Device: device, TimeUnixMs: nowUnixMs, Values: values(heartRate, 62_80)}, "", nil, ""},
+		{"pressure", vitals.Reading{Device: device, Values: values(systolic, 121_00, diastolic, 79_00)}, "", nil, ""},
+		{"no device", vitals.Reading{Values: values(spo2, 97_00)}, "device", vitals.ErrMissing, "missing"},
+		{"before 1970", vitals.Reading{Device: device, TimeUnixMs: -1, Values: values(spo2, 97_00)}, "time", vitals.ErrPast, "before 1970"},
+		{"5 minutes ahead", vitals.Reading{Device: device, TimeUnixMs: nowUnixMs + 300_000, Values: values(spo2, 97_00)}, "", nil, ""},
+		{"more than 5 minutes ahead", vitals.Reading{Device: device, TimeUnixMs: nowUnixMs + 300_001, Values: values(spo2, 97_00)},
+			"time", vitals.ErrFuture, "more than 5m0s ahead of the server's clock"},
+		{"no vital sign", vitals.Reading{Device: device}, "", vitals.ErrEmpty, "no vital sign given"},
+		{"zero", vitals.Reading{Device: device, Values: values(spo2, 0)}, "spo2_pct", vitals.ErrNoSignal, "no signal"},
+		{"least SpO2", vitals.Reading{Device: device, Values: values(spo2, 1_00)}, "", nil, ""},
+		{"most SpO2", vitals.Reading{Device: device, Values: values(spo2, 100_00)}, "", nil, ""},
+		{"below the least", vitals.Reading{Device: device, Values: values(spo2, 99)},
+			"spo2_pct", vitals.ErrRange, "outside the accepted range 1 to 100 %"},
+		{"just above the limit", vitals.Reading{Device: device, Values: values(heartRate, 300_01)},
+			"heart_rate_bpm", vitals.ErrRange, "outside the accepted range 20 to 300 /min"},
+		{"resting", vitals.Reading{Device: device, Values: values(resting, 19_99)},
+			"resting_heart_rate_bpm", vitals.ErrRange, "outside the accepted range 20 to 300 /min"},
+		{"systolic", vitals.Reading{Device: device, Values: values(systolic, 39_99, diastolic, 30_00)},
+			"systolic_mmhg", vitals.ErrRange, "outside the accepted range 40 to 300 mm[Hg]"},
+		{"diastolic", vitals.Reading{Device: device, Values: values(systolic, 300_00, diastolic, 250_01)},
+			"diastolic_mmhg", vitals.ErrRange, "outside the accepted range 20 to 250 mm[Hg]"},
+		{"systolic alone", vitals.Reading{Device: device, Values: values(systolic, 121_00, spo2, 97_00)},
+			"diastolic_mmhg", vitals.ErrPair, "systolic and diastolic go together"},
+		{"diastolic alone", vitals.Reading{Device: device, Values: values(diastolic, 79_00)},
+			"systolic_mmhg", vitals.ErrPair, "systolic and diastolic go together"},
+		{"equal pressures", vitals.Reading{Device: device, Values: values(systolic, 80_00, diastolic, 80_00)},
+			"systolic_mmhg", vitals.ErrPressureOrder, "systolic is not above diastolic"},
+		{"swapped pressures", vitals.Reading{Device: device, Values: values(systolic, 79_00, diastolic, 121_00)},
+			"systolic_mmhg", vitals.ErrPressureOrder, "systolic is not above diastolic"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			err := rules.Validate(&tt.in, nowUnixMs)
+			if tt.wantErr == nil {
+				if err != nil {
+					t.Fatalf("Validate() = %v, want nil", err)
+				}
+				return
+			}
+			var fe *vitals.FieldError
+			if !errors.As(err, &fe) || !errors.Is(err, tt.wantErr) || fe.Field != tt.wantField || fe.Reason() != tt.reason {
+				t.Fatalf("Validate() = %v, want %s: %s", err, tt.wantField, tt.reason)
+			}
+		})
+	}
+}
+
+// TestValidateFarClock checks that a clock at either end of time overflows
+// nothing.
+func TestValidateFarClock(t *testing.T) {
+	limits := vitals.DefaultLimits()
+	limits.MaxAhead = math.MaxInt64 * time.Nanosecond
+	rules, err := vitals.NewValidator(limits)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		now, time int64
+		want      error
+	}{
+		{math.MaxInt64, vitals.MaxTimeUnixMs, nil},
+		{math.MaxInt64, vitals.MaxTimeUnixMs + 1, vitals.ErrFuture},
+		{nowUnixMs, nowUnixMs + limits.MaxAhead.Milliseconds(), nil}, // 292 years
+		{nowUnixMs, math.MaxInt64, vitals.ErrFuture},
+		{math.MinInt64, 0, vitals.ErrFuture},
+		{math.MinInt64, math.MinInt64, vitals.ErrPast},
+	} {
+		r := vitals.Reading{Device: name(t, "a"), TimeUnixMs: tt.time, Values: values(spo2, 97_00)}
+		if err := rules.Validate(&r, tt.now); !errors.Is(err, tt.want) {
+			t.Errorf("at %d, time %d: %v, want %v", tt.now, tt.time, err, tt.want)
+		}
+	}
+}
+
+func TestValidatorLimits(t *testing.T) {
+	if got := validator(t).Limits(); got != vitals.DefaultLimits() {
+		t.Errorf("Limits() = %v, want those given", got)
+	}
+}
