@@ -1,0 +1,70 @@
+package reply_test
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"time"
+
+	"github.com/pulsegate/pulsegate/reply"
+)
+
+// The answers of a handler are prepared beside it, and the handler only chooses.
+func Example() {
+	var (
+		stored  = reply.JSON(200, map[string]string{"status": "stored"})
+		busy    = reply.NewProblem(503, "https://pulsegate.example/problems/overload", "Overloaded").Answer("", nil)
+		invalid = reply.NewProblem(422, "https://pulsegate.example/problems/invalid-reading", "Invalid reading")
+	)
+	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Query().Get("load") {
+		case "high":
+			busy.WriteRetryAfter(w, r, 2*time.Second)
+		case "odd":
+			invalid.Write(w, r, "above the highest value that is accepted",
+				reply.String("field", "spo2_pct"), reply.Int("index", 3))
+		default:
+			stored.ServeHTTP(w, r)
+		}
+	})
+	for _, url := range []string{"/", "/?load=high", "/?load=odd"} {
+		rec := httptest.NewRecorder()
+		handler.ServeHTTP(rec, httptest.NewRequest("POST", url, nil))
+		fmt.Printf("%d, retry after %q\n", rec.Code, rec.Header().Get("Retry-After"))
+		fmt.Println(rec.Body)
+	}
+	// Output:
+	// 200, retry after ""
+	// {"status":"stored"}
+	// 503, retry after "2"
+	// {"type":"https://pulsegate.example/problems/overload","title":"Overloaded","status":503}
+	// 422, retry after ""
+	// {"type":"https://pulsegate.example/problems/invalid-reading","title":"Invalid reading","status":422,"detail":"above the highest value that is accepted","field":"spo2_pct","index":3}
+}
+
+// A server that writes its own bytes puts answers behind one another in one
+// buffer, and sends them with one system call.
+func ExampleAnswer_AppendHTTP1() {
+	stored := reply.JSON(200, map[string]string{"status": "stored"})
+	clock := reply.NewClock(func() time.Time { return time.Unix(784111777, 0) })
+
+	date := clock.AppendDate(nil) // once for all that one wake-up answers
+	var out []byte
+	for range 2 {
+		out = stored.AppendHTTP1(out, reply.HTTP1{Date: date})
+	}
+	fmt.Println(len(out), "bytes")
+	// Output: 320 bytes
+}
+
+// A Location differs per response; the slice that holds it comes from a pool.
+func ExamplePool() {
+	var pool reply.Pool
+	handler := func(w http.ResponseWriter, r *http.Request) {
+		pool.WriteHeader(w, http.StatusCreated, reply.Field{Key: "Location", Value: "/v1/tokens/7"})
+	}
+	rec := httptest.NewRecorder()
+	handler(rec, httptest.NewRequest("POST", "/v1/tokens", nil))
+	fmt.Println(rec.Code, rec.Header().Get("Location"))
+	// Output: 201 /v1/tokens/7
+}

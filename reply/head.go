@@ -1,0 +1,111 @@
+package reply
+
+import (
+	"net/http"
+	"strconv"
+	"time"
+)
+
+// A Head is the header of answers that differ in their bodies only. It is
+// prepared once and immutable.
+type Head struct {
+	status     int
+	fields     fieldList
+	vary       *varyList
+	http1      []byte // status line and fields; Content-Length is still to come
+	http1Retry []byte // as in Answer
+}
+
+// NewHead prepares a header. It panics where [New] does, and for options that
+// need a body: [Lean], [Gzip], [Zstd] and [Encoded].
+func NewHead(status int, contentType string, opts ...Option) *Head {
+	mustFinalStatus(status)
+	s := new(spec)
+	for _, opt := range opts {
+		opt(s)
+	}
+	if s.lean || s.gzip || len(s.encoded) > 0 {
+		panic("reply: NewHead with an option that needs a body")
+	}
+	hd := &Head{
+		status:     status,
+		fields:     commonFields(contentType, s),
+		vary:       newVaryList(s.vary),
+		http1Retry: retryLine(s.fields),
+	}
+	wire := hd.fields
+	if hd.vary != nil {
+		wire = wire.with("Vary", hd.vary.value[0])
+	}
+	hd.http1 = wire.appendHTTP1(appendStatusLine(nil, status))
+	return hd
+}
+
+// Status returns the status code.
+func (hd *Head) Status() int { return hd.status }
+
+// Write sends the header and body, in one piece. It does not retain body. Bytes
+// of a pool may be used again only if the error is nil (see the package
+// comment). Bodies of up to 4,095 bytes allocate nothing.
+func (hd *Head) Write(w http.ResponseWriter, r *http.Request, body []byte) error {
+	return hd.write(w, r, body, nil)
+}
+
+// WriteRetryAfter is Write with a Retry-After of d, rounded up to seconds. It
+// takes the place of the one that the Head was made with, if any.
+func (hd *Head) WriteRetryAfter(w http.ResponseWriter, r *http.Request, d time.Duration, body []byte) error {
+	return hd.write(w, r, body, retryValue(d))
+}
+
+// Begin sends the header of a body whose length is not known yet. The caller
+// writes the body to w, and nothing for a HEAD.
+func (hd *Head) Begin(w http.ResponseWriter) {
+	hd.put(w.Header())
+	w.WriteHeader(hd.status)
+}
+
+func (hd *Head) put(h http.Header) {
+	hd.fields.put(h)
+	if hd.vary != nil {
+		hd.vary.put(h)
+	}
+}
+
+func (hd *Head) write(w http.ResponseWriter, r *http.Request, body []byte, retryAfter []string) error {
+	h := w.Header()
+	hd.put(h)
+	if bodyAllowed(hd.status) {
+		h["Content-Length"] = IntValue(len(body))
+	}
+	if retryAfter != nil {
+		h["Retry-After"] = retryAfter
+	}
+	w.WriteHeader(hd.status)
+	if len(body) == 0 || r.Method == http.MethodHead {
+		return nil
+	}
+	_, err := w.Write(body)
+	return err
+}
+
+// AppendHTTP1 appends header and body as an HTTP/1.1 message. It allocates only
+// where dst has no room. The body must not overlap dst's spare capacity.
+func (hd *Head) AppendHTTP1(dst []byte, m HTTP1, body []byte) []byte {
+	dst = append(dst, hd.http1...)
+	if bodyAllowed(hd.status) {
+		dst = append(dst, "Content-Length: "...)
+		dst = AppendInt(dst, int64(len(body)))
+		dst = append(dst, "\r\n"...)
+	}
+	dst = m.appendEnd(dst, hd.http1Retry)
+	if m.Head {
+		return dst
+	}
+	return append(dst, body...)
+}
+
+func mustFinalStatus(status int) {
+	if status < 200 || status > 599 {
+		panic("reply: not a final status: " + strconv.Itoa(status))
+	}
+}

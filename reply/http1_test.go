@@ -1,0 +1,220 @@
+package reply_test
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pulsegate/pulsegate/reply"
+)
+
+// message is what two ways of sending are compared by.
+type message struct {
+	status int
+	header http.Header
+	body   string
+}
+
+func (m message) String() string {
+	var b strings.Builder
+	fmt.Fprintln(&b, m.status)
+	m.header.Write(&b)
+	b.WriteString(m.body)
+	return b.String()
+}
+
+// parse reads exactly one response from raw.
+func parse(t *testing.T, raw []byte, method string) message {
+	t.Helper()
+	r := bufio.NewReader(bytes.NewReader(raw))
+	res, err := http.ReadResponse(r, &http.Request{Method: method})
+	if err != nil {
+		t.Fatalf("parse %q: %v", raw, err)
+	}
+	body, err := io.ReadAll(res.Body)
+	if err != nil {
+		t.Fatalf("read body of %q: %v", raw, err)
+	}
+	if rest, _ := io.ReadAll(r); len(rest) > 0 {
+		t.Errorf("%d bytes behind the message: %q", len(rest), rest)
+	}
+	if res.Close {
+		res.Header.Set("Connection", "close")
+	}
+	return message{res.StatusCode, res.Header, string(body)}
+}
+
+// record is what the handler sends by net/http's interface.
+func record(h http.Handler, r *http.Request) message {
+	rec := httptest.NewRecorder()
+	h.ServeHTTP(rec, r)
+	return message{rec.Code, rec.Result().Header, rec.Body.String()}
+}
+
+// TestHTTP1 sends every kind of answer to every kind of request in both ways and
+// compares: an event loop and net/http must not differ.
+func TestHTTP1(t *testing.T) {
+	cache := reply.CacheControl("max-age=5")
+	answers := map[string]*reply.Answer{
+		"json":       reply.JSON(200, "x"),
+		"empty":      reply.New(202, "", nil),
+		"no content": reply.New(204, "", nil),
+		"cached":     reply.New(200, "text/plain", []byte("hello"), cache, reply.Header("Expires", "0")),
+		"variants": reply.New(200, "text/plain", bytes.Repeat([]byte("a"), 99), cache, reply.Gzip(),
+			reply.Zstd([]byte("z")), reply.Vary("Origin")),
+		"retry": reply.New(503, "text/plain", []byte("later"), reply.RetryAfter(time.Second), reply.Allow("GET")),
+	}
+	for name, a := range answers {
+		for _, method := range []string{"GET", "HEAD"} {
+			for _, accept := range []string{"", "gzip", "zstd;q=0.5"} {
+				for _, match := range []string{"", "*", a.ETag(), `"x"`} {
+					for _, retry := range []time.Duration{0, 2500 * time.Millisecond} {
+						r := httptest.NewRequest(method, "/", nil)
+						if accept != "" {
+							r.Header.Set("Accept-Encoding", accept)
+						}
+						if match != "" {
+							r.Header.Set("If-None-Match", match)
+						}
+						h := http.Handler(a)
+						if retry > 0 {
+							h = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { a.WriteRetryAfter(w, r, retry) })
+						}
+						raw := a.AppendHTTP1(nil, reply.HTTP1{
+							Head:           method == "HEAD",
+							AcceptEncoding: []byte(accept),
+							IfNoneMatch:    []byte(match),
+							RetryAfter:     retry,
+						})
+						want := record(h, r)
+						if got := parse(t, raw, method); got.String() != want.String() {
+							t.Errorf("%s: %s, accept %q, match %q, retry %v:\ngot\n%s\nwant\n%s",
+								name, method, accept, match, retry, got, want)
+						}
+					}
+				}
+			}
+		}
+	}
+}
+
+func TestHTTP1Bytes(t *testing.T) {
+	a := reply.New(200, "text/plain", []byte("hi"), reply.CacheControl("no-cache"))
+	head := reply.NewHead(207, "application/json", reply.RetryAfter(time.Second))
+	date := reply.AppendHTTPDate(nil, time.Date(1994, 11, 6, 8, 49, 37, 0, time.UTC))
+	for _, tt := range []struct {
+		name      string
+		got, want string
+	}{
+		{
+			"zero HTTP1",
+			string(a.AppendHTTP1([]byte("before|"), reply.HTTP1{})),
+			"before|HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nCache-Control: no-cache\r\n" +
+				"X-Content-Type-Options: nosniff\r\nETag: " + a.ETag() + "\r\nContent-Length: 2\r\n\r\nhi",
+		},
+		{
+			"date and close",
+			string(reply.New(503, "", nil).AppendHTTP1(nil, reply.HTTP1{Date: date, Connection: "close"})),
+			"HTTP/1.1 503 Service Unavailable\r\nX-Content-Type-Options: nosniff\r\nContent-Length: 0\r\n" +
+				"Date: Sun, 06 Nov 1994 08:49:37 GMT\r\nConnection: close\r\n\r\n",
+		},
+		{
+			"lean has its length",
+			string(reply.New(200, "text/plain", []byte("ok"), reply.Lean()).AppendHTTP1(nil, reply.HTTP1{})),
+			"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 2\r\n\r\nok",
+		},
+		{
+			"variable body",
+			string(head.AppendHTTP1(nil, reply.HTTP1{}, []byte(`{}`))),
+			"HTTP/1.1 207 Multi-Status\r\nContent-Type: application/json\r\nX-Content-Type-Options: nosniff\r\n" +
+				"Content-Length: 2\r\nRetry-After: 1\r\n\r\n{}",
+		},
+		{
+			"variable body, HEAD",
+			string(head.AppendHTTP1(nil, reply.HTTP1{Head: true, RetryAfter: time.Minute}, []byte(`{}`))),
+			"HTTP/1.1 207 Multi-Status\r\nContent-Type: application/json\r\nX-Content-Type-Options: nosniff\r\n" +
+				"Content-Length: 2\r\nRetry-After: 60\r\n\r\n",
+		},
+	} {
+		if tt.got != tt.want {
+			t.Errorf("%s:\ngot  %q\nwant %q", tt.name, tt.got, tt.want)
+		}
+	}
+}
+
+// Several answers behind one another are read back as they were: pipelining.
+func TestHTTP1Pipelined(t *testing.T) {
+	p := reply.NewProblem(422, "", "")
+	var raw []byte
+	want := []int{200, 204, 304, 422, 200}
+	raw = reply.JSON(200, 1).AppendHTTP1(raw, reply.HTTP1{})
+	raw = reply.New(204, "", nil).AppendHTTP1(raw, reply.HTTP1{})
+	raw = reply.New(200, "text/plain", []byte("x"), reply.CacheControl("no-cache")).AppendHTTP1(raw, reply.HTTP1{IfNoneMatch: []byte("*")})
+	raw = p.AppendHTTP1(raw, reply.HTTP1{}, "detail")
+	raw = reply.JSON(200, 1).AppendHTTP1(raw, reply.HTTP1{})
+
+	r := bufio.NewReader(bytes.NewReader(raw))
+	var got []int
+	for range want {
+		res, err := http.ReadResponse(r, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		io.Copy(io.Discard, res.Body)
+		got = append(got, res.StatusCode)
+	}
+	if !slices.Equal(got, want) || r.Buffered() > 0 {
+		t.Errorf("statuses = %v and %d bytes, want %v and none", got, r.Buffered(), want)
+	}
+}
+
+func TestHead(t *testing.T) {
+	head := reply.NewHead(200, "application/json", reply.NoStore(), reply.Vary("Accept"))
+	for _, n := range []int{0, 1, 4095, 4096, 100_000} {
+		body := bytes.Repeat([]byte("b"), n)
+		for _, method := range []string{"GET", "HEAD"} {
+			got := record(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				w.Header().Set("Etag", "stale")
+				if err := head.Write(w, r, body); err != nil {
+					t.Error(err)
+				}
+			}), httptest.NewRequest(method, "/", nil))
+			wantHeader(t, got.header, "Content-Type", "application/json", "Content-Length", fmt.Sprint(n),
+				"Cache-Control", "no-store", "X-Content-Type-Options", "nosniff", "Vary", "Accept")
+			want := body
+			if method == "HEAD" {
+				want = nil
+			}
+			if got.status != 200 || got.body != string(want) {
+				t.Errorf("%s of %d bytes: status %d and %d bytes", method, n, got.status, len(got.body))
+			}
+			raw := head.AppendHTTP1(nil, reply.HTTP1{Head: method == "HEAD"}, body)
+			if wire := parse(t, raw, method); wire.String() != got.String() {
+				t.Errorf("%s of %d bytes as a message:\n%s\nwant\n%s", method, n, wire, got)
+			}
+		}
+	}
+
+	got := record(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		head.Begin(w)
+		io.WriteString(w, "page by page")
+	}), get())
+	wantHeader(t, got.header, "Content-Type", "application/json", "Cache-Control", "no-store",
+		"X-Content-Type-Options", "nosniff", "Vary", "Accept")
+	if got.body != "page by page" {
+		t.Errorf("body = %q", got.body)
+	}
+
+	rec := httptest.NewRecorder()
+	head.WriteRetryAfter(rec, get(), time.Minute, []byte("x"))
+	if got := rec.Header().Get("Retry-After"); got != "60" {
+		t.Errorf("Retry-After = %q, want 60", got)
+	}
+}

@@ -1,0 +1,203 @@
+package reply_test
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"github.com/pulsegate/pulsegate/reply"
+)
+
+const outOfRange = "https://pulsegate.example/problems/out-of-range"
+
+func TestAppendProblem(t *testing.T) {
+	p := reply.NewProblem(422, outOfRange, `Out of "range"`)
+	for _, tt := range []struct {
+		name    string
+		detail  string
+		members []reply.Member
+		want    string
+	}{
+		{"bare", "", nil, ``},
+		{"detail", "too high\n", nil, `,"detail":"too high\n"`},
+		{
+			"members", "d",
+			[]reply.Member{
+				reply.String("field", "spo2_pct"), reply.Int("index", 0), reply.Int("limit", -12),
+				reply.RawJSON("errors", []byte(`[1,2]`)), reply.String("instance", ""),
+			},
+			`,"detail":"d","field":"spo2_pct","index":0,"limit":-12,"errors":[1,2],"instance":""`,
+		},
+		{"name that needs escapes", "", []reply.Member{reply.Int(`a"b`, 1)}, `,"a\"b":1`},
+	} {
+		want := `{"type":"` + outOfRange + `","title":"Out of \"range\"","status":422` + tt.want + `}`
+		got := string(reply.AppendProblem([]byte("x"), p, tt.detail, tt.members...))
+		if got != "x"+want {
+			t.Errorf("%s:\ngot  %s\nwant x%s", tt.name, got, want)
+		}
+		if !json.Valid([]byte(got[1:])) {
+			t.Errorf("%s: not JSON: %s", tt.name, got[1:])
+		}
+	}
+	if p.Type() != outOfRange || p.Title() != `Out of "range"` || p.Status() != 422 {
+		t.Errorf("definition = %q, %q, %d", p.Type(), p.Title(), p.Status())
+	}
+}
+
+func TestProblemDefaults(t *testing.T) {
+	p := reply.NewProblem(429, "", "")
+	want := `{"type":"about:blank","title":"Too Many Requests","status":429}`
+	if got := string(reply.AppendProblem(nil, p, "")); got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+}
+
+// The four ways to send an occurrence send the same.
+func TestProblemWays(t *testing.T) {
+	p := reply.NewProblem(503, "", "", reply.RetryAfter(3*time.Second), reply.Header("X-Shed", "1"))
+	members := []reply.Member{reply.Int("queue", 9)}
+	want := message{
+		503,
+		http.Header{
+			"Content-Type": {"application/problem+json"}, "Cache-Control": {"no-store"}, "X-Content-Type-Options": {"nosniff"},
+			"Retry-After": {"3"}, "X-Shed": {"1"}, "Content-Length": {"99"},
+		},
+		`{"type":"about:blank","title":"Service Unavailable","status":503,"detail":"queue is full","queue":9}`,
+	}
+	want.header.Set("Content-Length", reply.IntValue(len(want.body))[0])
+
+	const detail = "queue is full"
+	write := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { p.Write(w, r, detail, members...) })
+	if got := record(write, get()); got.String() != want.String() {
+		t.Errorf("Write:\ngot\n%s\nwant\n%s", got, want)
+	}
+	if got := record(p.Answer(detail, members), get()); got.String() != want.String() {
+		t.Errorf("Answer:\ngot\n%s\nwant\n%s", got, want)
+	}
+	if got := parse(t, p.AppendHTTP1(nil, reply.HTTP1{}, detail, members...), "GET"); got.String() != want.String() {
+		t.Errorf("AppendHTTP1:\ngot\n%s\nwant\n%s", got, want)
+	}
+	want.header.Set("Retry-After", "10")
+	later := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		p.WriteRetryAfter(w, r, 10*time.Second, detail, members...)
+	})
+	if got := record(later, get()); got.String() != want.String() {
+		t.Errorf("WriteRetryAfter:\ngot\n%s\nwant\n%s", got, want)
+	}
+	// An option of the occurrence comes on top of the definition's.
+	extra := p.Answer(detail, nil, reply.Header("X-Shed", "2"), reply.CacheControl("no-cache"))
+	got := record(extra, get())
+	if got.header.Get("X-Shed") != "2" || got.header.Get("Cache-Control") != "no-cache" {
+		t.Errorf("header with further options = %v", got.header)
+	}
+}
+
+// A failing writer keeps what it was given, as HTTP/2's may when the stream is
+// reset: the buffer must not come back to the pool.
+type keeper struct {
+	discard
+	kept []byte
+}
+
+func (k *keeper) Write(p []byte) (int, error) {
+	k.kept = p
+	return 0, errors.New("stream closed")
+}
+
+func TestProblemBufferIsNotReusedAfterError(t *testing.T) {
+	p := reply.NewProblem(400, "", "")
+	k := &keeper{discard: discard{header: make(http.Header)}}
+	p.Write(k, get(), "the first one")
+	want := string(k.kept)
+	for range 100 {
+		p.Write(newDiscard(), get(), strings.Repeat("x", 20))
+	}
+	if got := string(k.kept); got != want {
+		t.Errorf("kept bytes became %q", got)
+	}
+}
+
+// Under the race detector: occurrences that are written at the same time do not
+// mix.
+func TestProblemConcurrent(t *testing.T) {
+	p := reply.NewProblem(409, "", "")
+	var wg sync.WaitGroup
+	for g := range 8 {
+		wg.Go(func() {
+			detail := strings.Repeat(string(rune('a'+g)), 50+g*400)
+			want := string(reply.AppendProblem(nil, p, detail, reply.Int("index", int64(g))))
+			for range 200 {
+				rec := httptest.NewRecorder()
+				p.Write(rec, get(), detail, reply.Int("index", int64(g)))
+				if got := rec.Body.String(); got != want {
+					t.Errorf("body = %.60s…, want %.60s…", got, want)
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+}
+
+func TestProblemFixedIsServed(t *testing.T) {
+	a := reply.NewProblem(405, "", "").Answer("", nil, reply.Allow("GET", "HEAD"))
+	res := serve(a, request("POST"))
+	body, _ := io.ReadAll(res.Body)
+	if res.StatusCode != 405 || res.Header.Get("Allow") != "GET, HEAD" ||
+		string(body) != `{"type":"about:blank","title":"Method Not Allowed","status":405}` {
+		t.Errorf("%d %q %s", res.StatusCode, res.Header.Get("Allow"), body)
+	}
+}
+
+// wantJSONString fails unless s is a JSON string that means s, as encoding/json
+// reads it, with U+FFFD for each byte that is not UTF-8.
+func wantJSONString(t *testing.T, s string) {
+	t.Helper()
+	enc := reply.AppendJSONString(nil, s)
+	var got string
+	if err := json.Unmarshal(enc, &got); err != nil {
+		t.Fatalf("%q as %s: %v", s, enc, err)
+	}
+	var want strings.Builder
+	for _, r := range s {
+		want.WriteRune(r)
+	}
+	if got != want.String() {
+		t.Errorf("%q as %s means %q, want %q", s, enc, got, want.String())
+	}
+	for _, c := range enc {
+		if c < ' ' || c == 0x7f {
+			t.Errorf("%q: control byte %#x in %s", s, c, enc)
+		}
+	}
+	if !utf8.Valid(enc) || strings.ContainsAny(string(enc), "\u2028\u2029") {
+		t.Errorf("%q as %q: not UTF-8, or with a line separator", s, enc)
+	}
+}
+
+// TestJSONStringExhaustive takes all strings of up to two bytes, between others
+// and alone.
+func TestJSONStringExhaustive(t *testing.T) {
+	for a := range 256 {
+		wantJSONString(t, string([]byte{byte(a)}))
+		for b := range 256 {
+			wantJSONString(t, string([]byte{byte(a), byte(b)}))
+			wantJSONString(t, string([]byte{'x', byte(a), byte(b), 'y'}))
+		}
+	}
+	for _, s := range []string{"", "\u2027\u2028\u2029\u202a", "é\xe2\x80", "\xe2\x80\xa8", "\U0001F600", "\xed\xa0\x80"} {
+		wantJSONString(t, s)
+	}
+}
+
+func FuzzJSONString(f *testing.F) {
+	f.Add("a\"b\\c\n\u2028\xff")
+	f.Fuzz(func(t *testing.T, s string) { wantJSONString(t, s) })
+}
