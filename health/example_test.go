@@ -1,0 +1,50 @@
+package health_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/pulsegate/pulsegate/health"
+)
+
+// A service that checks its disk now and then, and whose store says by itself
+// when it fails.
+func Example() {
+	h := health.New(
+		health.Options{OnChange: func(name string, err error) {
+			// Log it here: err may say more than a stranger should read.
+		}},
+		health.Check{
+			Name:    "disk",
+			Run:     func(ctx context.Context) error { return nil },
+			Every:   10 * time.Second,
+			Timeout: time.Second,
+		},
+		health.Check{Name: "store"},
+	)
+	reportStore := h.Reporter("store")
+
+	mux := http.NewServeMux()
+	mux.Handle("/livez", h.Livez())
+	mux.Handle("/readyz", h.Readyz())
+	mux.Handle("/healthz", h.Healthz())
+
+	fmt.Printf("%s\n", h.ReadyAnswer().Body())
+
+	ctx := context.Background()
+	h.Start(ctx)
+	reportStore(errors.New("fdatasync: input/output error"))
+	fmt.Println(h.Ready())
+
+	// At shutdown: say so first, then let the requests that are under way end.
+	h.Drain()
+	if err := h.Close(ctx); err != nil {
+		fmt.Println(err)
+	}
+	// Output:
+	// {"status":"unavailable","pending":["disk","store"]}
+	// false
+}

@@ -1,0 +1,255 @@
+package health_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/pulsegate/pulsegate/health"
+	"github.com/pulsegate/pulsegate/reply"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// errSecret is what a stranger must not read.
+var errSecret = errors.New("open /var/lib/pulsegate: permission denied")
+
+// get returns status and body of the answer to a GET.
+func get(h http.Handler) string {
+	rec := httptest.NewRecorder()
+	h.ServeHTTP(rec, httptest.NewRequest(http.MethodGet, "/", nil))
+	return fmt.Sprint(rec.Code, " ", rec.Body)
+}
+
+// wantReady fails unless /readyz answers so, in both of its forms.
+func wantReady(t *testing.T, h *health.Health, want string) {
+	t.Helper()
+	if got := get(h.Readyz()); got != want {
+		t.Errorf("readyz = %s, want %s", got, want)
+	}
+	a := h.ReadyAnswer()
+	if got := fmt.Sprintf("%d %s", a.Status(), a.Body()); got != want {
+		t.Errorf("ReadyAnswer = %s, want %s", got, want)
+	}
+	if got := h.Ready(); got != strings.HasPrefix(want, "200") {
+		t.Errorf("Ready = %v with %s", got, want)
+	}
+}
+
+func mustClose(t *testing.T, h *health.Health) {
+	t.Helper()
+	if err := h.Close(context.Background()); err != nil {
+		t.Errorf("Close = %v", err)
+	}
+}
+
+func TestHandlers(t *testing.T) {
+	h := health.New(health.Options{}, health.Check{Name: "store"})
+	ready := health.New(health.Options{})
+	for _, tt := range []struct {
+		name   string
+		h      http.Handler
+		method string
+		status int
+		body   string
+		header http.Header
+	}{
+		{"livez", h.Livez(), "GET", 200, `{"status":"ok"}`, nil},
+		{"healthz", h.Healthz(), "GET", 200, `{"status":"ok"}`, nil},
+		{"healthz, HEAD", h.Healthz(), "HEAD", 200, "", http.Header{"Content-Length": {"15"}}},
+		{"readyz", ready.Readyz(), "GET", 200, `{"status":"ready"}`, nil},
+		{"readyz, not yet", h.Readyz(), "GET", 503, `{"status":"unavailable","pending":["store"]}`, nil},
+		{"readyz, not yet, HEAD", h.Readyz(), "HEAD", 503, "", http.Header{"Content-Length": {"44"}}},
+		{"livez, POST", h.Livez(), "POST", 405, `{"type":"about:blank","title":"Method Not Allowed","status":405}`, http.Header{"Allow": {"GET, HEAD"}}},
+		{"readyz, DELETE", h.Readyz(), "DELETE", 405, `{"type":"about:blank","title":"Method Not Allowed","status":405}`, http.Header{"Allow": {"GET, HEAD"}}},
+		{"healthz, OPTIONS", h.Healthz(), "OPTIONS", 405, `{"type":"about:blank","title":"Method Not Allowed","status":405}`, http.Header{"Allow": {"GET, HEAD"}}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			rec := httptest.NewRecorder()
+			tt.h.ServeHTTP(rec, httptest.NewRequest(tt.method, "/", nil))
+			if rec.Code != tt.status || rec.Body.String() != tt.body {
+				t.Errorf("got %d %s, want %d %s", rec.Code, rec.Body, tt.status, tt.body)
+			}
+			want := http.Header{"Cache-Control": {"no-store"}, "Content-Type": {"application/json"}}
+			if tt.status == 405 {
+				want.Set("Content-Type", "application/problem+json")
+			}
+			if tt.status == 200 && tt.name != "readyz" {
+				want["Cache-Control"] = nil
+			}
+			for name, value := range tt.header {
+				want[name] = value
+			}
+			for name, value := range want {
+				if got := rec.Header()[name]; !slices.Equal(got, value) {
+					t.Errorf("%s = %q, want %q", name, got, value)
+				}
+			}
+		})
+	}
+}
+
+// What goes over the wire has its length, though the answers leave that to the
+// server.
+func TestContentLengthOnTheWire(t *testing.T) {
+	h := health.New(health.Options{})
+	srv := httptest.NewServer(h.Healthz())
+	defer srv.Close()
+	defer srv.Client().CloseIdleConnections()
+	for _, method := range []string{"GET", "HEAD"} {
+		req, err := http.NewRequest(method, srv.URL, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		res, err := srv.Client().Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, _ := io.ReadAll(res.Body)
+		res.Body.Close()
+		if res.ContentLength != 15 || len(res.TransferEncoding) > 0 {
+			t.Errorf("%s: length %d, encoding %q, want 15 and none", method, res.ContentLength, res.TransferEncoding)
+		}
+		if want := map[string]int{"GET": 15, "HEAD": 0}[method]; len(body) != want {
+			t.Errorf("%s: %d bytes, want %d", method, len(body), want)
+		}
+	}
+	want := "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 15\r\n\r\n{\"status\":\"ok\"}"
+	if got := string(h.LiveAnswer().AppendHTTP1(nil, reply.HTTP1{})); got != want {
+		t.Errorf("as a message: %q, want %q", got, want)
+	}
+	if got := h.RefusedAnswer().Status(); got != 405 {
+		t.Errorf("RefusedAnswer's status = %d, want 405", got)
+	}
+}
+
+// Pushed results and draining take effect before the call returns, and no answer
+// holds the text of an error.
+func TestReportAndDrain(t *testing.T) {
+	h := health.New(health.Options{}, health.Check{Name: "disk"}, health.Check{Name: "store"}, health.Check{Name: "clock.ntp"})
+	disk, store, clock := h.Reporter("disk"), h.Reporter("store"), h.Reporter("clock.ntp")
+	for _, step := range []struct {
+		do   func()
+		want string
+	}{
+		{func() {}, `503 {"status":"unavailable","pending":["disk","store","clock.ntp"]}`},
+		{func() { store(nil) }, `503 {"status":"unavailable","pending":["disk","clock.ntp"]}`},
+		{func() { clock(errSecret) }, `503 {"status":"unavailable","failing":["clock.ntp"],"pending":["disk"]}`},
+		{func() { disk(errSecret) }, `503 {"status":"unavailable","failing":["disk","clock.ntp"]}`},
+		{func() { disk(nil) }, `503 {"status":"unavailable","failing":["clock.ntp"]}`},
+		{func() { clock(nil) }, `200 {"status":"ready"}`},
+		{h.Drain, `503 {"status":"draining"}`},
+		{func() { store(errSecret) }, `503 {"status":"draining","failing":["store"]}`},
+		{h.Drain, `503 {"status":"draining","failing":["store"]}`},
+		{h.Undrain, `503 {"status":"unavailable","failing":["store"]}`},
+		{func() { store(nil) }, `200 {"status":"ready"}`},
+		{h.Undrain, `200 {"status":"ready"}`},
+		{func() { mustClose(t, h) }, `503 {"status":"draining"}`},
+		{h.Undrain, `503 {"status":"draining"}`},
+		{func() { mustClose(t, h) }, `503 {"status":"draining"}`},
+		{func() { h.Start(context.Background()) }, `503 {"status":"draining"}`},
+		{func() { mustClose(t, h) }, `503 {"status":"draining"}`},
+	} {
+		step.do()
+		wantReady(t, h, step.want)
+		if got, want := get(h.Livez()), `200 {"status":"ok"}`; got != want {
+			t.Errorf("livez = %s, want %s", got, want)
+		}
+	}
+}
+
+func TestMistakesPanicAtStart(t *testing.T) {
+	ok := health.Check{Name: "a"}
+	for what, f := range map[string]func(){
+		"no name":           func() { health.New(health.Options{}, health.Check{}) },
+		"name with a quote": func() { health.New(health.Options{}, health.Check{Name: `a"b`}) },
+		"name not ASCII":    func() { health.New(health.Options{}, health.Check{Name: "é"}) },
+		"long name":         func() { health.New(health.Options{}, health.Check{Name: strings.Repeat("a", 65)}) },
+		"same name twice":   func() { health.New(health.Options{}, ok, ok) },
+		"negative schedule": func() { health.New(health.Options{}, health.Check{Name: "a", Every: -1}) },
+		"negative timeout":  func() { health.New(health.Options{}, health.Check{Name: "a", Timeout: -1}) },
+		"unknown name":      func() { health.New(health.Options{}, ok).Reporter("b") },
+		"started twice": func() {
+			h := health.New(health.Options{}, ok)
+			ctx, cancel := context.WithCancel(context.Background())
+			cancel()
+			h.Start(ctx)
+			h.Start(ctx)
+		},
+	} {
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Errorf("%s: no panic", what)
+				}
+			}()
+			f()
+		}()
+	}
+	health.New(health.Options{}, health.Check{Name: strings.Repeat("a", 64)})
+}
+
+// As many checks as one likes: an answer may be longer than what net/http adds a
+// length to.
+func TestManyChecks(t *testing.T) {
+	var checks []health.Check
+	for i := range 100 {
+		checks = append(checks, health.Check{Name: fmt.Sprint(strings.Repeat("n", 60), i)})
+	}
+	h := health.New(health.Options{}, checks...)
+	if got := get(h.Readyz()); !strings.HasPrefix(got, "503 ") || strings.Count(got, "nnn0\"") != 1 {
+		t.Errorf("readyz = %.100s…", got)
+	}
+}
+
+// Under the race detector: answers, reports, runs and drains at the same time. In
+// the end the answer is that of the last state.
+func TestConcurrent(t *testing.T) {
+	var told atomic.Int64
+	h := health.New(health.Options{OnChange: func(string, error) { told.Add(1) }},
+		health.Check{Name: "run", Every: time.Microsecond, Run: func(context.Context) error { return nil }},
+		health.Check{Name: "push"})
+	report := h.Reporter("push")
+	h.Start(t.Context())
+	var wg sync.WaitGroup
+	for g := range 4 {
+		wg.Go(func() {
+			for i := range 300 {
+				switch (g + i) % 4 {
+				case 0:
+					report(errSecret)
+				case 1:
+					report(nil)
+				case 2:
+					h.Drain()
+				case 3:
+					h.Undrain()
+				}
+				if got := get(h.Readyz()); strings.Contains(got, "permission") {
+					t.Errorf("readyz = %s", got)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	h.Undrain()
+	report(errSecret)
+	if got, want := get(h.Readyz()), `"failing":["push"]`; !strings.Contains(got, want) {
+		t.Errorf("readyz = %s, want %s in it", got, want)
+	}
+	mustClose(t, h)
+	if told.Load() == 0 {
+		t.Error("OnChange was never called")
+	}
+}

@@ -1,0 +1,270 @@
+package health_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/pulsegate/pulsegate/health"
+)
+
+func TestSchedule(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		begin := time.Now()
+		var runs []time.Duration
+		var fail atomic.Bool
+		h := health.New(health.Options{}, health.Check{
+			Name: "disk",
+			Run: func(ctx context.Context) error {
+				runs = append(runs, time.Since(begin))
+				if d, ok := ctx.Deadline(); !ok || time.Until(d) != 500*time.Millisecond {
+					t.Errorf("deadline in %v (%v), want in 500ms", time.Until(d), ok)
+				}
+				time.Sleep(100 * time.Millisecond)
+				if fail.Load() {
+					return errSecret
+				}
+				return nil
+			},
+			Every:   time.Second,
+			Timeout: 500 * time.Millisecond,
+		})
+		wantReady(t, h, `503 {"status":"unavailable","pending":["disk"]}`)
+		h.Start(t.Context())
+		time.Sleep(99 * time.Millisecond)
+		wantReady(t, h, `503 {"status":"unavailable","pending":["disk"]}`)
+		time.Sleep(2 * time.Millisecond)
+		wantReady(t, h, `200 {"status":"ready"}`)
+		fail.Store(true)
+		time.Sleep(time.Second)
+		wantReady(t, h, `503 {"status":"unavailable","failing":["disk"]}`)
+		fail.Store(false)
+		time.Sleep(time.Second)
+		wantReady(t, h, `200 {"status":"ready"}`)
+		mustClose(t, h)
+		want := []time.Duration{0, time.Second, 2 * time.Second}
+		if !slices.Equal(runs, want) {
+			t.Errorf("runs began at %v, want %v", runs, want)
+		}
+	})
+}
+
+func TestDefaults(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		begin := time.Now()
+		var runs []time.Duration
+		h := health.New(health.Options{}, health.Check{Name: "a", Run: func(ctx context.Context) error {
+			runs = append(runs, time.Since(begin))
+			d, _ := ctx.Deadline()
+			if got := time.Until(d); got != health.DefaultTimeout {
+				t.Errorf("deadline in %v, want in %v", got, health.DefaultTimeout)
+			}
+			return nil
+		}})
+		h.Start(t.Context())
+		time.Sleep(health.DefaultEvery + time.Millisecond)
+		mustClose(t, h)
+		if want := []time.Duration{0, health.DefaultEvery}; !slices.Equal(runs, want) {
+			t.Errorf("runs began at %v, want %v", runs, want)
+		}
+	})
+}
+
+// A check that hangs fails at its deadline, is not started a second time, and is
+// asked again at the next point of its schedule once it is back.
+func TestOverrun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		begin := time.Now()
+		var at []time.Duration
+		var running atomic.Int32
+		hang := 3500 * time.Millisecond // does not watch its context
+		var changes []string
+		h := health.New(health.Options{OnChange: func(name string, err error) {
+			changes = append(changes, fmt.Sprint(time.Since(begin), " ", name, " ", err))
+		}}, health.Check{
+			Name: "nfs",
+			Run: func(context.Context) error {
+				if running.Add(1) != 1 {
+					t.Error("two runs at a time")
+				}
+				defer running.Add(-1)
+				at = append(at, time.Since(begin))
+				time.Sleep(hang)
+				hang = 0
+				return nil
+			},
+			Every:   time.Second,
+			Timeout: 300 * time.Millisecond,
+		}, health.Check{Name: "other", Run: func(context.Context) error { return nil }})
+		h.Start(t.Context())
+		time.Sleep(299 * time.Millisecond)
+		wantReady(t, h, `503 {"status":"unavailable","pending":["nfs"]}`)
+		time.Sleep(2 * time.Millisecond)
+		wantReady(t, h, `503 {"status":"unavailable","failing":["nfs"]}`)
+		// It comes back, late, and says that all is well: that was not in time.
+		time.Sleep(3400 * time.Millisecond)
+		wantReady(t, h, `503 {"status":"unavailable","failing":["nfs"]}`)
+		time.Sleep(time.Second)
+		wantReady(t, h, `200 {"status":"ready"}`)
+		mustClose(t, h)
+		if want := []time.Duration{0, 4 * time.Second}; !slices.Equal(at, want) {
+			t.Errorf("runs began at %v, want %v", at, want)
+		}
+		want := []string{"0s other <nil>", "300ms nfs " + health.ErrOverrun.Error(), "4s nfs <nil>"}
+		if !slices.Equal(changes, want) {
+			t.Errorf("changes = %q, want %q", changes, want)
+		}
+	})
+}
+
+// A result that is pushed while a run is under way is newer than that run's. Only
+// the deadline still counts.
+func TestReportDuringRun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var run atomic.Int64
+		run.Store(int64(100 * time.Millisecond))
+		h := health.New(health.Options{}, health.Check{
+			Name:    "store",
+			Run:     func(context.Context) error { time.Sleep(time.Duration(run.Load())); return nil },
+			Every:   time.Second,
+			Timeout: 500 * time.Millisecond,
+		})
+		report := h.Reporter("store")
+		h.Start(t.Context())
+		time.Sleep(50 * time.Millisecond)
+		report(errSecret)
+		wantReady(t, h, `503 {"status":"unavailable","failing":["store"]}`)
+		time.Sleep(100 * time.Millisecond) // the run has passed, but began before
+		wantReady(t, h, `503 {"status":"unavailable","failing":["store"]}`)
+		time.Sleep(time.Second) // the next one counts
+		wantReady(t, h, `200 {"status":"ready"}`)
+		run.Store(int64(800 * time.Millisecond))
+		time.Sleep(900 * time.Millisecond) // t = 2.05 s: a run that will hang is under way
+		report(nil)
+		time.Sleep(500 * time.Millisecond)
+		wantReady(t, h, `503 {"status":"unavailable","failing":["store"]}`)
+		mustClose(t, h)
+	})
+}
+
+// A check that heeds its context ends with Close, and what it says then does not
+// count.
+func TestCloseStopsChecks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var changes []string
+		h := health.New(health.Options{OnChange: func(name string, err error) { changes = append(changes, fmt.Sprint(name, err)) }},
+			health.Check{Name: "slow", Timeout: time.Hour, Run: func(ctx context.Context) error {
+				<-ctx.Done()
+				return ctx.Err()
+			}})
+		h.Start(t.Context())
+		synctest.Wait()
+		mustClose(t, h)
+		wantReady(t, h, `503 {"status":"draining","pending":["slow"]}`)
+		if len(changes) > 0 {
+			t.Errorf("changes = %q, want none", changes)
+		}
+	})
+}
+
+// The end of Start's context stops the checks as Close does.
+func TestContextStopsChecks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		runs := 0
+		h := health.New(health.Options{}, health.Check{Name: "a", Every: time.Second, Run: func(context.Context) error { runs++; return nil }})
+		h.Start(ctx)
+		time.Sleep(1500 * time.Millisecond)
+		cancel()
+		time.Sleep(time.Minute)
+		if runs != 2 {
+			t.Errorf("%d runs, want 2", runs)
+		}
+		mustClose(t, h)
+	})
+}
+
+// Close does not wait longer than its context for a check that hangs. It says
+// which, and can be called again.
+func TestCloseNamesWhatHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		release := make(chan struct{})
+		hang := func(context.Context) error { <-release; return nil }
+		h := health.New(health.Options{},
+			health.Check{Name: "nfs", Run: hang}, health.Check{Name: "fine", Run: func(context.Context) error { return nil }}, health.Check{Name: "dns", Run: hang})
+		h.Start(t.Context())
+		synctest.Wait()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		err := h.Close(ctx)
+		if want := "close health: still running: nfs, dns: context deadline exceeded"; err == nil || err.Error() != want || !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("Close = %v, want %s", err, want)
+		}
+		close(release)
+		mustClose(t, h)
+	})
+}
+
+// OnChange may be slow: neither a report nor an answer waits for it, and what did
+// not last is passed over. What is left when Close comes is told.
+func TestSlowOnChange(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		begin := time.Now()
+		var changes []string
+		h := health.New(health.Options{OnChange: func(name string, err error) {
+			changes = append(changes, fmt.Sprint(name, " ", err))
+			time.Sleep(time.Minute)
+		}}, health.Check{Name: "a"}, health.Check{Name: "b"})
+		a, b := h.Reporter("a"), h.Reporter("b")
+		a(errSecret) // before Start
+		h.Start(t.Context())
+		synctest.Wait()
+		b(nil)
+		b(errSecret)
+		b(nil)
+		a(nil)
+		a(errSecret)
+		wantReady(t, h, `503 {"status":"unavailable","failing":["a"]}`)
+		if d := time.Since(begin); d != 0 {
+			t.Errorf("waited %v for OnChange", d)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if err := h.Close(ctx); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("Close = %v while OnChange hangs, want its context's error", err)
+		}
+		mustClose(t, h)
+		want := []string{"a " + errSecret.Error(), "b <nil>"}
+		if !slices.Equal(changes, want) {
+			t.Errorf("changes = %q, want %q", changes, want)
+		}
+	})
+}
+
+// A change that comes while OnChange is busy and Close is under way is told: the
+// log says why the process was not ready in the end. Close and the change are both
+// waiting when OnChange returns, so that one try would prove little.
+func TestCloseTellsTheRest(t *testing.T) {
+	for range 20 {
+		synctest.Test(t, func(t *testing.T) {
+			var changes []string
+			h := health.New(health.Options{OnChange: func(name string, err error) {
+				changes = append(changes, fmt.Sprint(name, " ", err))
+				time.Sleep(time.Second)
+			}}, health.Check{Name: "a"}, health.Check{Name: "b"})
+			h.Reporter("b")(nil)
+			h.Start(t.Context())
+			synctest.Wait() // OnChange is told of b; a has been passed
+			h.Reporter("a")(errSecret)
+			mustClose(t, h)
+			if want := []string{"b <nil>", "a " + errSecret.Error()}; !slices.Equal(changes, want) {
+				t.Errorf("changes = %q, want %q", changes, want)
+			}
+		})
+	}
+}
