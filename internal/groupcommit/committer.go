@@ -1,0 +1,214 @@
+package groupcommit
+
+import (
+	"context"
+	"fmt"
+	"sync"
+)
+
+// A Config bounds a [Committer].
+type Config struct {
+	// MaxGroup is the largest number of items that one flush is given, and so
+	// the largest number of items of one call. At least 1.
+	MaxGroup int
+
+	// MaxQueued is the largest number of items that are admitted and whose
+	// flush has not ended yet, those of the running flush included. At least
+	// MaxGroup.
+	//
+	// It bounds the calls as well, because an admitted call has at least one
+	// item. What the items point to is not counted.
+	MaxQueued int
+}
+
+// A Committer merges the calls of many goroutines into groups and hands one
+// group after the other to its flush function. Create it with [New].
+//
+// All methods may be called concurrently.
+type Committer[T any] struct {
+	flush     func(group []T) error
+	maxGroup  int
+	maxQueued int
+
+	calls sync.Pool     // of *call, for Commit
+	done  chan struct{} // closed when run has ended
+
+	// wake is signalled when a group becomes the only one in the queue, and
+	// when refusal is set. run waits for it.
+	wake sync.Cond
+
+	// mu guards what follows. It is never held while flush or a Waiter runs.
+	mu sync.Mutex
+
+	// queue holds the groups that wait for their flush. Calls join the newest
+	// one.
+	//
+	// Invariant: run answers every call in it exactly once, even when Close or
+	// a panic comes between. A Commit whose ctx never ends relies on this to
+	// return; TestModel and TestCloseAnswersAdmitted check it.
+	queue groupList[T]
+
+	// free holds used groups without items, linked by next, the last used one
+	// first.
+	//
+	// Invariant: any two neighbours in the queue hold more than maxGroup items
+	// together, so that at most 2*maxQueued/maxGroup + 3 groups are ever made,
+	// of at most 2*maxGroup places each. TestGroupsAreBounded checks it.
+	free *group[T]
+
+	refusal error // what a new call is told; nil while calls are admitted
+	failure error // the *PanicError that ended run, or nil
+	stats   Stats
+}
+
+// Stats are a Committer's counters since New, and its queue now.
+type Stats struct {
+	Groups uint64 // flushes that have ended
+	Failed uint64 // flushes among them that returned an error or panicked
+	Items  uint64 // items of those groups
+	Calls  uint64 // calls of those groups
+	Full   uint64 // calls refused with ErrFull
+
+	QueuedItems int // items admitted whose flush has not ended
+	QueuedCalls int // calls admitted whose flush has not ended
+}
+
+// A Waiter is told how a call of [Committer.Submit] ended.
+type Waiter interface {
+	// Done is called once, with what Commit would have returned. It runs on the
+	// committer's goroutine, while every other call waits: it must not block
+	// and must not panic. It may call Submit; Commit and Close would wait for
+	// themselves. It may run before Submit has returned.
+	Done(err error)
+}
+
+// New returns a Committer that hands groups of items to flush, and starts its
+// goroutine, which [Committer.Close] ends.
+//
+// flush makes a group durable before it returns nil. It is called with 1 to
+// cfg.MaxGroup items, by one goroutine, never concurrently. It may modify the
+// slice, but must not retain it. It must not wait for a call to the same
+// Committer. Group sizes and flush times are its own to observe.
+//
+// New panics when flush is nil or cfg breaks a rule of [Config].
+func New[T any](cfg Config, flush func(group []T) error) *Committer[T] {
+	switch {
+	case flush == nil:
+		panic("groupcommit: flush is nil")
+	case cfg.MaxGroup < 1:
+		panic(fmt.Sprintf("groupcommit: MaxGroup is %d, want at least 1", cfg.MaxGroup))
+	case cfg.MaxQueued < cfg.MaxGroup:
+		panic(fmt.Sprintf("groupcommit: MaxQueued is %d, want at least MaxGroup, %d", cfg.MaxQueued, cfg.MaxGroup))
+	}
+	c := &Committer[T]{
+		flush:     flush,
+		maxGroup:  cfg.MaxGroup,
+		maxQueued: cfg.MaxQueued,
+		done:      make(chan struct{}),
+	}
+	c.calls.New = func() any { return newCall() }
+	c.wake.L = &c.mu
+	go c.run()
+	return c
+}
+
+// Commit writes items durably. It waits for the groups ahead of it, then for
+// one flush. It never waits for room in the queue.
+//
+// It returns an error that wraps [ErrNotWritten] when nothing was written:
+// [ErrFull], [ErrClosed], [ErrTooLarge], ctx's error when ctx had ended before
+// the call, or a [*PanicError] when an earlier flush panicked. An error of
+// flush is returned as it is. After any error that does not wrap ErrNotWritten,
+// ctx's included, the outcome is as unknown as flush's error leaves it: the
+// items may be durable or may yet become so. A caller that retries must
+// therefore be idempotent.
+//
+// Commit copies the slice and retains nothing of it. What the items point to
+// belongs to flush until Commit returns; when it returns ctx's error without
+// ErrNotWritten, flush may still be about to use it, and the caller must neither
+// modify nor reuse it.
+//
+// Without items, Commit returns nil at once: there is nothing to write, whatever
+// the state of ctx and of c.
+//
+// In steady state Commit does not allocate.
+func (c *Committer[T]) Commit(ctx context.Context, items []T) error {
+	if len(items) == 0 {
+		return nil
+	}
+	if ctx.Err() != nil {
+		return errEnded(ctx)
+	}
+	w := c.calls.Get().(*call)
+	if err := c.Submit(items, w); err != nil {
+		c.calls.Put(w)
+		return err
+	}
+	answered, err := w.wait(ctx)
+	if answered {
+		c.calls.Put(w)
+	}
+	// Otherwise run still holds w and will answer it some day. Nobody else may
+	// be given w, or that answer would be taken for the answer to another call.
+	return err
+}
+
+// Submit is Commit for a caller that does not wait: it admits items and returns
+// nil, and w is told how the call ended.
+//
+// When Submit returns an error, the call was not admitted, w is not told, and
+// the error wraps [ErrNotWritten] as described at [Committer.Commit]. Calls are
+// admitted, flushed and answered in the order of their Submits.
+//
+// Without items, Submit itself calls w.Done(nil) before it returns.
+func (c *Committer[T]) Submit(items []T, w Waiter) error {
+	if len(items) == 0 {
+		w.Done(nil)
+		return nil
+	}
+	if len(items) > c.maxGroup {
+		return ErrTooLarge
+	}
+	c.mu.Lock()
+	isFirst, err := c.admitLocked(items, w)
+	c.mu.Unlock()
+	if isFirst {
+		c.wake.Signal()
+	}
+	return err
+}
+
+// Close stops admission, flushes what was admitted, answers every call, and
+// waits for the committer's goroutine to end.
+//
+// It returns nil, or the [*PanicError] of a flush that panicked. When ctx ends
+// first, it returns an error that wraps ctx's; admission stays stopped, the
+// flushing goes on, and Close may be called again to wait for it. It may be
+// called any number of times, concurrently too, but not by flush or a [Waiter].
+func (c *Committer[T]) Close(ctx context.Context) error {
+	c.mu.Lock()
+	if c.refusal == nil {
+		c.refusal = ErrClosed
+	}
+	c.mu.Unlock()
+	c.wake.Signal()
+	select {
+	case <-c.done:
+	case <-ctx.Done():
+		select {
+		case <-c.done:
+		default:
+			return fmt.Errorf("close committer: %w", ctx.Err())
+		}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.failure
+}
+
+// Stats returns c's counters. It does not allocate.
+func (c *Committer[T]) Stats() Stats {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.stats
+}

@@ -1,0 +1,60 @@
+package groupcommit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+)
+
+// Errors of a refused call. Compare with errors.Is.
+var (
+	// ErrNotWritten is wrapped by every error after which no item of the call
+	// was handed to the flush function, nor will be.
+	ErrNotWritten = errors.New("groupcommit: nothing was written")
+
+	// ErrFull means that the queue had no room for the call's items. It wraps
+	// ErrNotWritten. The caller may try again.
+	ErrFull = fmt.Errorf("%w: the queue is full", ErrNotWritten)
+
+	// ErrClosed means that Close was called before the call was admitted. It
+	// wraps ErrNotWritten.
+	ErrClosed = fmt.Errorf("%w: the committer is closed", ErrNotWritten)
+
+	// ErrTooLarge means that the call has more items than a group may hold. It
+	// wraps ErrNotWritten. The caller splits its items into several calls.
+	ErrTooLarge = fmt.Errorf("%w: more items than one group holds", ErrNotWritten)
+)
+
+// A PanicError tells that the flush function panicked, or ended its goroutine
+// with [runtime.Goexit]. Find it with errors.AsType.
+//
+// Its text names the panic's value only when that is a [runtime.Error]; of any
+// other value it names the type. A value may hold what was to be written, and
+// error texts reach logs.
+//
+// It does not unwrap to a value that is an error: such an error speaks of what
+// the flush function met, not of what became of the group, and it must not be
+// mistaken for [ErrNotWritten].
+type PanicError struct {
+	Value any    // what recover returned; nil after runtime.Goexit
+	Stack []byte // stack of the flush at the panic, as debug.Stack formats it
+}
+
+// Error returns the text that the type's comment describes.
+func (e *PanicError) Error() string {
+	switch v := e.Value.(type) {
+	case nil:
+		return "groupcommit: flush ended its goroutine"
+	case runtime.Error:
+		return "groupcommit: flush panicked: " + v.Error()
+	default:
+		return fmt.Sprintf("groupcommit: flush panicked with a value of type %T", v)
+	}
+}
+
+// errEnded returns the error of a call whose ctx had ended before it was
+// admitted.
+func errEnded(ctx context.Context) error {
+	return fmt.Errorf("%w: %w", ErrNotWritten, ctx.Err())
+}

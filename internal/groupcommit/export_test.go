@@ -1,0 +1,13 @@
+package groupcommit
+
+// FreeGroups returns how many used groups c keeps, and the places for items of
+// the largest one. c must be idle.
+func (c *Committer[T]) FreeGroups() (groups, maxPlaces int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for g := c.free; g != nil; g = g.next {
+		groups++
+		maxPlaces = max(maxPlaces, cap(g.items))
+	}
+	return groups, maxPlaces
+}
