@@ -1,0 +1,104 @@
+package pebblestore
+
+import (
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+)
+
+// An alarm is told that writing cannot go on. It is shared by everything that may
+// find that out, from the start of Open on.
+type alarm struct {
+	dir  string
+	log  *slog.Logger
+	tell func(message string) // Options.Fatal
+
+	once  sync.Once
+	cause atomic.Pointer[string] // nil while all is well
+}
+
+// A fatalError is what ring panics with when Options.Fatal has returned.
+type fatalError string
+
+func (e fatalError) Error() string { return string(e) }
+
+// ring records the cause, tells the operator, and does not return: the callers in
+// Pebble rely on that.
+func (a *alarm) ring(cause string) {
+	a.sound(cause)
+	panic(fatalError(cause))
+}
+
+// sound records the cause and tells the operator, once.
+func (a *alarm) sound(cause string) {
+	a.once.Do(func() {
+		a.cause.Store(&cause)
+		a.log.Error("store failed", "dir", a.dir, "cause", cause)
+		a.tell(fmt.Sprintf("The store in %s cannot write any more: %s. "+
+			"Everything that was acknowledged is on stable storage; readings that were not acknowledged may be missing and should be sent again. "+
+			"See to the disk and start again. \"pulsegate check %s\" verifies what is stored.", a.dir, cause, a.dir))
+	})
+}
+
+// logFS watches the files of the write-ahead log. When a log has failed by the time
+// it is closed and nobody was told, Pebble is about to panic as for a log that
+// cannot be made.
+type logFS struct {
+	vfs.FS
+	alarm *alarm
+}
+
+func (fs logFS) Create(name string, c vfs.DiskWriteCategory) (vfs.File, error) {
+	f, err := fs.FS.Create(name, c)
+	return fs.watch(f, name, err)
+}
+
+func (fs logFS) ReuseForWrite(oldname, newname string, c vfs.DiskWriteCategory) (vfs.File, error) {
+	f, err := fs.FS.ReuseForWrite(oldname, newname, c)
+	return fs.watch(f, newname, err)
+}
+
+func (fs logFS) watch(f vfs.File, name string, err error) (vfs.File, error) {
+	if err != nil || !strings.HasSuffix(name, logSuffix) {
+		return f, err
+	}
+	return &logFile{File: f, name: name, alarm: fs.alarm}, nil
+}
+
+// Unwrap is for Pebble's look at what lies below.
+func (fs logFS) Unwrap() vfs.FS { return fs.FS }
+
+type logFile struct {
+	vfs.File
+	name  string
+	alarm *alarm
+
+	failed atomic.Pointer[error] // the first
+}
+
+func (f *logFile) note(err error) error {
+	if err != nil {
+		f.failed.CompareAndSwap(nil, &err)
+	}
+	return err
+}
+
+func (f *logFile) Write(p []byte) (int, error) {
+	n, err := f.File.Write(p)
+	return n, f.note(err)
+}
+
+func (f *logFile) Sync() error     { return f.note(f.File.Sync()) }
+func (f *logFile) SyncData() error { return f.note(f.File.SyncData()) }
+
+func (f *logFile) Close() error {
+	err := f.note(f.File.Close())
+	if failed := f.failed.Load(); failed != nil {
+		f.alarm.sound(fmt.Sprintf("the log %s cannot be written: %v", f.name, *failed))
+	}
+	return err
+}

@@ -1,0 +1,157 @@
+package pebblestore
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+	"sync"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/pulsegate/pulsegate/vitals"
+)
+
+// closedKey is there while the store is closed in good order: then no device has a
+// tail. Its value is closedVersion.
+const (
+	closedKey     = "\x00closed"
+	closedVersion = 1
+)
+
+// load returns the table of what db holds. It reads all records in one go, and then
+// each device's tail, with a seek for each: never all readings. After a Close in
+// good order there are no tails, and the records are enough.
+func load(db *pebble.DB) (*table, error) {
+	closed, err := isClosed(db)
+	if err != nil {
+		return nil, fmt.Errorf("read devices: %w", err)
+	}
+	t := newTable()
+	sc, err := newDeviceScanner(db, false)
+	if err != nil {
+		return nil, fmt.Errorf("read devices: %w", corrupt(err))
+	}
+	// Device number i has the i-th name, and every chunkDevices-th is kept.
+	var firsts []vitals.Name
+	for ok := sc.first(nil); ok; ok = sc.next() {
+		if i := t.add(&sc.name, sc.device); i%chunkDevices == 0 {
+			firsts = append(firsts, sc.name)
+		}
+	}
+	if err := sc.close(); err != nil {
+		return nil, fmt.Errorf("read devices: %w", err)
+	}
+	if closed {
+		return t, nil
+	}
+	if err := t.loadTails(db, firsts); err != nil {
+		return nil, fmt.Errorf("read newest readings: %w", err)
+	}
+	return t, nil
+}
+
+// loadTails completes t with the tails of its devices. Nothing else runs while a
+// store is opened, so that it takes all processors, a chunk of devices at a time.
+func (t *table) loadTails(db *pebble.DB, firsts []vitals.Name) error {
+	var (
+		workers sync.WaitGroup
+		chunks  = make(chan int)
+		errs    = make(chan error, len(firsts))
+	)
+	for range runtime.GOMAXPROCS(0) {
+		workers.Go(func() {
+			for i := range chunks {
+				if err := loadChunk(db, &firsts[i], t.chunks[i][:min(chunkDevices, t.len()-i*chunkDevices)]); err != nil {
+					errs <- err
+				}
+			}
+		})
+	}
+	for i := range firsts {
+		chunks <- i
+	}
+	close(chunks)
+	workers.Wait()
+	close(errs)
+	var all []error
+	for err := range errs {
+		all = append(all, err)
+	}
+	return errors.Join(all...)
+}
+
+// loadChunk fills devices with those that stand from first on.
+func loadChunk(db *pebble.DB, first *vitals.Name, devices []device) error {
+	sc, err := newDeviceScanner(db, true)
+	if err != nil {
+		return corrupt(err)
+	}
+	ok := sc.first(appendRecordKey(nil, first))
+	for i := 0; ok && i < len(devices); i++ {
+		devices[i] = sc.device
+		if i+1 < len(devices) {
+			ok = sc.next()
+		}
+	}
+	return sc.close()
+}
+
+// isClosed reports whether the store was closed in good order.
+func isClosed(db *pebble.DB) (bool, error) {
+	value, closer, err := db.Get([]byte(closedKey))
+	if errors.Is(err, pebble.ErrNotFound) {
+		return false, nil
+	}
+	if err != nil {
+		return false, corrupt(err)
+	}
+	// A version that is not ours may mean something else: read the tails then.
+	closed := len(value) == 1 && value[0] == closedVersion
+	return closed, closer.Close()
+}
+
+// unclose tells stable storage that tails may grow again.
+func unclose(db *pebble.DB) error {
+	if err := db.Delete([]byte(closedKey), pebble.Sync); err != nil {
+		return fmt.Errorf("mark store as open: %w", err)
+	}
+	return nil
+}
+
+// recordsPerBatch bounds the memory of Close.
+const recordsPerBatch = 4096
+
+// writeRecords writes the records of all devices with a tail, and at last that there
+// is none any more.
+func (t *table) writeRecords(db *pebble.DB) error {
+	b := newBatch(db)
+	for name, number := range t.byName {
+		d := t.at(number)
+		if d.tail == 0 {
+			continue
+		}
+		d.recordedUnixMs, d.tail = d.newestUnixMs, 0
+		op := b.SetDeferred(1+name.Len(), recordBytes(d))
+		appendRecordKey(op.Key[:0], &name)
+		appendRecord(op.Value[:0], d)
+		if err := op.Finish(); err != nil {
+			return joinClose(err, b)
+		}
+		if b.Count() < recordsPerBatch {
+			continue
+		}
+		// Synced each: Pebble does not survive an error of the log that it finds
+		// later than in the sync of its own batch.
+		if err := b.Commit(pebble.Sync); err != nil {
+			return joinClose(err, b)
+		}
+		b.Reset()
+	}
+	if err := b.Set([]byte(closedKey), []byte{closedVersion}, nil); err != nil {
+		return joinClose(err, b)
+	}
+	if err := b.Commit(pebble.Sync); err != nil {
+		return joinClose(err, b)
+	}
+	return b.Close()
+}

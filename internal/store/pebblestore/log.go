@@ -1,0 +1,112 @@
+package pebblestore
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+)
+
+// pebbleLogger brings Pebble's messages to slog, and its fatal ones to an alarm.
+type pebbleLogger struct {
+	log   *slog.Logger
+	alarm *alarm
+}
+
+func (l pebbleLogger) Infof(format string, args ...any) {
+	if l.log.Enabled(context.Background(), slog.LevelDebug) {
+		l.log.Debug(fmt.Sprintf(format, args...), "from", "pebble")
+	}
+}
+
+func (l pebbleLogger) Errorf(format string, args ...any) {
+	l.log.Error(fmt.Sprintf(format, args...), "from", "pebble")
+}
+
+func (l pebbleLogger) Fatalf(format string, args ...any) {
+	l.alarm.ring(fmt.Sprintf(format, args...))
+}
+
+// eventListener returns what is to be heard of Pebble's background work.
+func eventListener(log *slog.Logger, a *alarm, background *backgroundErrors) pebble.EventListener {
+	l := pebble.EventListener{
+		BackgroundError: background.report,
+		// The default would end the process. A damaged table concerns those who
+		// read it: they get the error.
+		DataCorruption: func(info pebble.DataCorruptionInfo) {
+			log.Error("stored file is damaged", "file", info.Path, "error", info.Details)
+		},
+		DiskSlow: func(info pebble.DiskSlowInfo) {
+			log.Warn("disk is slow", "operation", info.OpType.String(), "file", info.Path, "took", info.Duration)
+		},
+		WriteStallBegin: func(info pebble.WriteStallBeginInfo) {
+			log.Warn("writes wait for the tree", "reason", info.Reason)
+		},
+		WriteStallEnd: func() { log.Info("writes go on") },
+		// Pebble panics next, in a way that ends the process whatever is done
+		// about it: it unlocks a mutex that is not locked.
+		WALCreated: func(info pebble.WALCreateInfo) {
+			if info.Err != nil {
+				a.sound(fmt.Sprintf("a new log %s cannot be made: %v", info.Path, info.Err))
+			}
+		},
+	}
+	if log.Enabled(context.Background(), slog.LevelDebug) {
+		l = pebble.TeeEventListener(l, pebble.MakeLoggingEventListener(debugLogger{log}))
+	}
+	return l
+}
+
+// debugLogger logs everything at the debug level.
+type debugLogger struct{ log *slog.Logger }
+
+func (l debugLogger) Infof(format string, args ...any) {
+	l.log.Debug(fmt.Sprintf(format, args...), "from", "pebble")
+}
+func (l debugLogger) Errorf(format string, args ...any) { l.Infof(format, args...) }
+func (l debugLogger) Fatalf(format string, args ...any) { l.Infof(format, args...) }
+
+// backgroundErrors hears of failed flushes and compactions.
+//
+// Pebble tries those again at once and for ever, which on a full disk would spin.
+// It also waits in Open until the log's replay is flushed, however often that
+// fails.
+type backgroundErrors struct {
+	log     *slog.Logger
+	alarm   *alarm
+	opening atomic.Bool
+
+	mu     sync.Mutex
+	logged time.Time // when the last error was logged
+	unsaid int       // errors since then
+	failed int       // errors while opening
+}
+
+const (
+	backgroundErrorPause = 20 * time.Millisecond
+	backgroundErrorEvery = 10 * time.Second // between two log lines
+	maxOpeningErrors     = 50               // about a second
+)
+
+// report is called with Pebble's lock held: the pause slows down the next attempt,
+// and commits at most by as much.
+func (b *backgroundErrors) report(err error) {
+	time.Sleep(backgroundErrorPause)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.opening.Load() {
+		if b.failed++; b.failed == maxOpeningErrors {
+			b.alarm.ring(fmt.Sprintf("what the log holds cannot be written to tables: %v", err))
+		}
+	}
+	if !b.logged.IsZero() && time.Since(b.logged) < backgroundErrorEvery {
+		b.unsaid++
+		return
+	}
+	b.log.Error("background work of the store failed, and is tried again", "error", err, "times", b.unsaid+1)
+	b.logged, b.unsaid = time.Now(), 0
+}

@@ -1,0 +1,125 @@
+package pebblestore
+
+import (
+	"log/slog"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/bloom"
+	"github.com/cockroachdb/pebble/v2/vfs"
+)
+
+// Defaults of [Options].
+const (
+	DefaultMaxDevices    = 1_000_000
+	DefaultMinFreeBytes  = 256 << 20
+	DefaultCacheBytes    = 64 << 20
+	DefaultMemTableBytes = 16 << 20
+)
+
+// Options configure a store. The zero Options are good for a container of 128 MiB
+// and for a machine of 24 GiB; the latter reads older data faster with a larger
+// CacheBytes.
+type Options struct {
+	// MaxDevices bounds the number of devices, and by it the memory of their
+	// table, which is about 180 bytes each. A reading of a further device is
+	// refused as store.TooManyDevices. 0 means DefaultMaxDevices.
+	MaxDevices int
+
+	// MinFreeBytes is the free space of the file system below which Append
+	// refuses groups with store.ErrDiskLow. It must leave room for what is
+	// written between two looks at the disk and for a compaction. 0 means
+	// DefaultMinFreeBytes, a negative number turns the limit off.
+	MinFreeBytes int64
+
+	// CacheBytes bounds the memory for cached blocks and for memtables together.
+	// Pebble takes the memtables' share out of it first. 0 means
+	// DefaultCacheBytes.
+	CacheBytes int64
+
+	// MemTableBytes is the size of a memtable, of which there may be four. A
+	// larger one makes fewer, larger tables, and a longer log to replay after a
+	// crash. 0 means DefaultMemTableBytes.
+	MemTableBytes int
+
+	// ReadOnly opens a store that nobody has open, for reading. Nothing in the
+	// directory is changed but its lock file. After a crash the log is replayed
+	// in memory, so that readers may see readings that were never synced.
+	ReadOnly bool
+
+	// Log receives what the store has to say. Pebble's own messages go to the
+	// debug level. nil means that nothing is logged.
+	Log *slog.Logger
+
+	// Fatal is called once when writing has failed in a way that nothing but a
+	// new start can mend, such as a failed sync of the log. Its argument is a
+	// text for the operator. It should end the process. If it returns, an
+	// Append that has failed returns store.ErrFailed, and a failure in the
+	// background panics, because Pebble cannot go on from there. nil is a
+	// function that returns.
+	Fatal func(message string)
+
+	// FS is the file system; nil means the operating system's. It is for tests.
+	FS vfs.FS
+}
+
+func (o Options) withDefaults() Options {
+	setDefault(&o.MaxDevices, DefaultMaxDevices)
+	setDefault(&o.MinFreeBytes, DefaultMinFreeBytes)
+	setDefault(&o.CacheBytes, DefaultCacheBytes)
+	setDefault(&o.MemTableBytes, DefaultMemTableBytes)
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if o.Fatal == nil {
+		o.Fatal = func(string) {}
+	}
+	if o.FS == nil {
+		o.FS = vfs.Default
+	}
+	return o
+}
+
+func setDefault[T comparable](v *T, def T) {
+	var zero T
+	if *v == zero {
+		*v = def
+	}
+}
+
+// pebbleFormat is the version of Pebble's own formats. It is named by number, so
+// that a new release of Pebble does not change what a store needs to be read.
+// From version 20 on, the log tells how far it was synced, so that replay can tell
+// a torn end from damage in the middle.
+const pebbleFormat pebble.FormatMajorVersion = 24
+
+// pebbleOptions returns Pebble's options. What is not named here has Pebble's
+// default. The caller adds what belongs to one open store: lock, cache, listener.
+func pebbleOptions(o Options) *pebble.Options {
+	p := &pebble.Options{
+		FormatMajorVersion: pebbleFormat,
+		ReadOnly:           o.ReadOnly,
+		MemTableSize:       uint64(o.MemTableBytes),
+
+		// While one memtable is written to tables, writes go on in another. The
+		// default of 2 stalls them whenever a flush takes longer than a
+		// memtable lasts.
+		MemTableStopWritesThreshold: 4,
+
+		// A second compaction runs when one alone falls behind; the machine has
+		// two cores, and ingest must keep one.
+		CompactionConcurrencyRange: func() (lower, upper int) { return 1, 2 },
+	}
+	for i := range p.Levels {
+		// A filter of 10 bits a key answers most look-ups of late readings that
+		// are not there without reading a data block. It adds 1.25 bytes a
+		// reading.
+		p.Levels[i].FilterPolicy = bloom.FilterPolicy(10)
+		// Readings of one device stand side by side and differ little: larger
+		// blocks compress better and make scans cheaper than the default of
+		// 4 KiB.
+		p.Levels[i].BlockSize = 16 << 10
+		// One index block for 16,000 data blocks instead of a second level.
+		p.Levels[i].IndexBlockSize = 256 << 10
+	}
+	return p
+}

@@ -1,0 +1,169 @@
+package pebblestore
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/pulsegate/pulsegate/internal/store"
+)
+
+// A Store is an open directory. It implements [store.Store].
+type Store struct {
+	dir      string // as given to Open, for messages
+	path     string // absolute, where the file system has such
+	db       *pebble.DB
+	readOnly bool
+	views    views
+	disk     *diskWatch
+	alarm    *alarm
+	counters counters
+
+	opened closers // everything that Close closes, the tree among it
+
+	// mu makes Append and Close take turns. It guards what follows.
+	mu      sync.Mutex
+	settler *settler // nil when read-only
+	stuck   bool     // do not call Pebble again
+
+	closed      atomic.Bool
+	failure     atomic.Pointer[error] // why no further group is taken
+	deviceCount atomic.Int64          // in the settler's table
+}
+
+var _ store.Store = (*Store)(nil)
+
+// Append implements [store.Store].
+//
+// After a failed write it returns store.ErrFailed, and Options.Fatal has been
+// called. When a look-up meets damaged files, it returns store.ErrFailed,
+// store.ErrNotWritten and store.ErrCorrupt, and readers may go on.
+func (s *Store) Append(group []*store.Entry) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.admit(group); err != nil {
+		return fmt.Errorf("append group: %w: %w", store.ErrNotWritten, err)
+	}
+	s.settler.reset()
+	if err := s.settler.settle(group); err != nil {
+		s.fail(err)
+		return fmt.Errorf("append group: %w: %w: %w", store.ErrNotWritten, store.ErrFailed, err)
+	}
+	size := 0
+	if !s.settler.batch.Empty() {
+		size = s.settler.batch.Len()
+		start := time.Now()
+		if err := s.commit(); err != nil {
+			s.fail(err)
+			return fmt.Errorf("append group: %w: %w", store.ErrFailed, err)
+		}
+		s.counters.commit(size, time.Since(start))
+		s.views.publish(s.db.NewSnapshot())
+	}
+	s.counters.group(&s.settler.tally)
+	s.deviceCount.Store(int64(s.settler.table.len()))
+	return nil
+}
+
+// admit reports why a group cannot be taken.
+func (s *Store) admit(group []*store.Entry) error {
+	if err := s.Ready(); err != nil {
+		return err
+	}
+	if s.readOnly {
+		return ErrReadOnly
+	}
+	for i, e := range group {
+		switch r := e.Reading; {
+		case r.Device.IsZero():
+			return fmt.Errorf("reading %d has no device", i)
+		case r.Values.IsZero():
+			return fmt.Errorf("reading %d has no value", i)
+		case r.TimeUnixMs < 0:
+			return fmt.Errorf("reading %d has a time before 1970", i)
+		}
+	}
+	return nil
+}
+
+// commit writes the batch and waits for its sync. When it fails, what Pebble holds
+// in memory is not to be trusted any more, and the store fails with it.
+func (s *Store) commit() error {
+	return s.guard(func() error { return s.settler.batch.Commit(pebble.Sync) })
+}
+
+// guard calls write and returns the alarm that it rings as an error. Any other panic
+// is a defect, behind which Pebble may hold its locks for ever.
+func (s *Store) guard(write func() error) (err error) {
+	defer func() {
+		switch p := recover().(type) {
+		case nil:
+		case fatalError:
+			err = p
+		default:
+			s.stuck = true
+			s.alarm.sound(fmt.Sprintf("panic: %v", p))
+			panic(p)
+		}
+	}()
+	return write()
+}
+
+// fail lets no further group in.
+func (s *Store) fail(err error) { s.failure.CompareAndSwap(nil, &err) }
+
+// Ready returns nil when the store would take a group now, and otherwise why not:
+// an error that wraps store.ErrClosed, store.ErrFailed or store.ErrDiskLow. It
+// waits for nothing.
+func (s *Store) Ready() error {
+	if s.closed.Load() {
+		return store.ErrClosed
+	}
+	if err := s.failed(); err != nil {
+		return err
+	}
+	return s.disk.ready()
+}
+
+// failed returns an error that wraps store.ErrFailed after a failure.
+func (s *Store) failed() error {
+	if err := s.failure.Load(); err != nil {
+		return fmt.Errorf("%w: %w", store.ErrFailed, *err)
+	}
+	if cause := s.alarm.cause.Load(); cause != nil {
+		return fmt.Errorf("%w: %s", store.ErrFailed, *cause)
+	}
+	return nil
+}
+
+// Close implements [store.Store]. It writes the records of all devices that have a
+// tail, so that the next Open is quick. After a failure it may return an error; the
+// directory is free again even so.
+func (s *Store) Close() error {
+	if s.closed.Swap(true) {
+		return fmt.Errorf("close store: %w", store.ErrClosed)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.stuck {
+		return fmt.Errorf("close store %s: %w: the process must end first", s.dir, store.ErrFailed)
+	}
+	s.views.close()
+	var err error
+	if s.settler != nil {
+		err = s.settler.batch.Close()
+		// The records spare the next Open a look at every device's tail. What
+		// is stored is safe without.
+		if s.failed() == nil && s.disk.ready() == nil {
+			err = errors.Join(err, s.guard(func() error { return s.settler.table.writeRecords(s.db) }))
+		}
+	}
+	if err = errors.Join(err, s.opened.Close()); err != nil {
+		return fmt.Errorf("close store %s: %w", s.dir, err)
+	}
+	return nil
+}
