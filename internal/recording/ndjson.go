@@ -1,0 +1,195 @@
+package recording
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"slices"
+
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/pulsegate/pulsegate/vitals"
+)
+
+// maxLineBytes bounds one line of NDJSON.
+const maxLineBytes = 64 << 10
+
+// added are the members that the server adds when it shows a reading. They are
+// left out when it is sent again. The list is never written to.
+var added = []string{"received", "flags"}
+
+// An ndjsonReader is the Reader of an NDJSON file.
+type ndjsonReader struct {
+	lines   *bufio.Reader
+	opt     Options
+	counts  Counts
+	line    int
+	decoder *vitals.Decoder
+	batch   vitals.Batch
+	object  []byte
+}
+
+// NewNDJSON returns a Reader of NDJSON: one reading as a JSON object on each
+// line, as the server takes and exports them. The members "received" and
+// "flags" of an export are left out; other unknown members are refused.
+func NewNDJSON(r io.Reader, opt Options) Reader {
+	return &ndjsonReader{lines: bufio.NewReaderSize(r, maxLineBytes), opt: opt, decoder: newDecoder()}
+}
+
+func (n *ndjsonReader) Counts() Counts { return n.counts }
+
+func (n *ndjsonReader) Next() (vitals.Reading, int, error) {
+	for {
+		n.line++
+		text, err := n.lines.ReadSlice('\n')
+		switch {
+		case err == io.EOF && len(text) == 0:
+			return vitals.Reading{}, 0, io.EOF
+		case errors.Is(err, bufio.ErrBufferFull):
+			return vitals.Reading{}, 0, fmt.Errorf("recording: line %d is longer than %d bytes", n.line, maxLineBytes)
+		case err != nil && err != io.EOF:
+			return vitals.Reading{}, 0, fmt.Errorf("recording: read line %d: %w", n.line, err)
+		}
+		if text = bytes.TrimSpace(text); len(text) == 0 {
+			continue
+		}
+		n.counts.Rows++
+		reading, err := n.decode(text)
+		var field *vitals.FieldError
+		switch {
+		case errors.As(err, &field) && errors.Is(err, vitals.ErrEmpty):
+			n.counts.NoSign++
+			continue
+		case errors.As(err, &field):
+			n.counts.Refused++
+			return reading, n.line, &RowError{Line: n.line, Field: field.Field, Err: field.Err}
+		case err != nil:
+			n.counts.Refused++
+			return reading, n.line, &RowError{Line: n.line, Err: err}
+		}
+		reading.TimeUnixMs += n.opt.ShiftMs
+		n.counts.Readings++
+		return reading, n.line, nil
+	}
+}
+
+// decode turns one line into a reading.
+func (n *ndjsonReader) decode(line []byte) (vitals.Reading, error) {
+	object, err := n.strip(line)
+	if err != nil {
+		return vitals.Reading{}, err
+	}
+	n.batch.Reset()
+	if err := n.decoder.Decode(object, vitals.MaxTimeUnixMs, &n.batch); err != nil {
+		return vitals.Reading{}, err
+	}
+	if len(n.batch.Refused) > 0 {
+		return vitals.Reading{}, &n.batch.Refused[0]
+	}
+	if len(n.batch.Readings) != 1 {
+		return vitals.Reading{}, errors.New("not one JSON object")
+	}
+	return n.batch.Readings[0], nil
+}
+
+// strip returns the object of a line without the members that the server adds.
+// What it returns is valid until the next call.
+func (n *ndjsonReader) strip(line []byte) ([]byte, error) {
+	dec := jsontext.NewDecoder(bytes.NewReader(line))
+	if token, err := dec.ReadToken(); err != nil || token.Kind() != '{' {
+		return line, nil // the decoder of readings says what is wrong
+	}
+	n.object = append(n.object[:0], '{')
+	hasDevice := false
+	for dec.PeekKind() == '"' {
+		name, err := dec.ReadValue()
+		if err != nil {
+			return nil, errors.New("not valid JSON")
+		}
+		plain := string(bytes.Trim(name, `"`))
+		name = name.Clone()
+		value, err := dec.ReadValue()
+		if err != nil {
+			return nil, errors.New("not valid JSON")
+		}
+		if slices.Contains(added, plain) {
+			continue
+		}
+		if isSign(plain) && isZero(value) {
+			n.counts.Zeros++
+			continue
+		}
+		hasDevice = hasDevice || plain == "device"
+		n.appendMember(name, value)
+	}
+	if token, err := dec.ReadToken(); err != nil || token.Kind() != '}' {
+		return nil, errors.New("not valid JSON")
+	}
+	if _, err := dec.ReadToken(); err != io.EOF {
+		return nil, errors.New("more than one JSON value on the line")
+	}
+	if !hasDevice && !n.opt.Device.IsZero() {
+		n.appendMember([]byte(`"device"`), []byte(`"`+n.opt.Device.String()+`"`))
+	}
+	return append(n.object, '}'), nil
+}
+
+// isSign reports whether a member is named as the field of a sign.
+func isSign(name string) bool {
+	for s := range vitals.Sign(vitals.NumSigns) {
+		if s.Field() == name {
+			return true
+		}
+	}
+	return false
+}
+
+// isZero reports whether a value is the number zero, however it is written.
+func isZero(value []byte) bool {
+	v, err := vitals.ParseHundredths(value)
+	return err == nil && v == 0
+}
+
+func (n *ndjsonReader) appendMember(name, value []byte) {
+	if len(n.object) > 1 {
+		n.object = append(n.object, ',')
+	}
+	n.object = append(append(append(n.object, name...), ':'), value...)
+}
+
+// Newest reads r to its end and returns the newest time of its readings, in
+// Unix ms.
+func Newest(r Reader) (int64, error) {
+	newest := int64(math.MinInt64)
+	for {
+		reading, _, err := r.Next()
+		var row *RowError
+		switch {
+		case err == io.EOF && newest == math.MinInt64:
+			return 0, errors.New("recording: the file holds no reading")
+		case err == io.EOF:
+			return newest, nil
+		case errors.As(err, &row):
+		case err != nil:
+			return 0, err
+		default:
+			newest = max(newest, reading.TimeUnixMs)
+		}
+	}
+}
+
+// newDecoder returns a decoder that accepts every value and time that can be
+// written down: plausibility is for the server to judge.
+func newDecoder() *vitals.Decoder {
+	limits := vitals.Limits{MaxAhead: 0}
+	for s := range limits.Accepted {
+		limits.Accepted[s] = vitals.Range{Min: 1, Max: math.MaxUint16 - 1}
+	}
+	rules, err := vitals.NewValidator(limits)
+	if err != nil {
+		panic("recording: " + err.Error()) // the limits are constant
+	}
+	return vitals.NewDecoder(rules, vitals.DecoderOptions{})
+}
