@@ -1,0 +1,306 @@
+package eventloop
+
+import (
+	"net"
+	"os"
+	"slices"
+
+	"golang.org/x/sys/unix"
+)
+
+// add takes a new connection.
+func (l *Loop) add(fd int) {
+	// Without it an answer may wait for the peer's acknowledgement of the last
+	// one. It fails for sockets that have no such delay.
+	_ = unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1)
+	slot := int32(len(l.conns))
+	if n := len(l.free); n > 0 {
+		slot = l.free[n-1]
+		l.free = l.free[:n-1]
+	} else {
+		l.conns = append(l.conns, nil)
+		l.generations = append(l.generations, 0)
+	}
+	c := &Conn{loop: l, fd: fd, slot: slot, fresh: true, armed: never}
+	l.conns[slot] = c
+	l.live++
+	const events = unix.EPOLLIN | unix.EPOLLOUT | unix.EPOLLRDHUP | unix.EPOLLET
+	if err := l.watch(fd, events, slot, l.generations[slot]); err != nil {
+		l.broken(c) // no memory for one more
+		return
+	}
+	l.setDeadline(c, l.now+l.server.startTicks)
+	if l.draining {
+		c.readable = true // it may have brought a request
+		l.enlist(c)
+	}
+}
+
+// read reads once, and offers what there is.
+func (l *Loop) read(c *Conn) {
+	switch {
+	case c.lingering:
+		l.receive(c, l.scratch)
+	case c.in == nil:
+		if b := l.receive(c, l.scratch); len(b) > 0 {
+			taken := l.offerBytes(c, b)
+			l.keep(c, b[taken:])
+		}
+	default:
+		l.readMore(c)
+	}
+}
+
+// readMore reads what follows on an unfinished message.
+func (l *Loop) readMore(c *Conn) {
+	if len(c.in) == cap(c.in) {
+		grown := l.buffers.grown(c.in, len(c.in)+1)
+		if grown == nil {
+			l.giveUp(c, NoMemory)
+			return
+		}
+		c.in = grown
+	}
+	b := l.receive(c, c.in[len(c.in):cap(c.in)])
+	if c.fd < 0 {
+		return
+	}
+	c.in = c.in[:len(c.in)+len(b)]
+	if len(c.in) >= c.need || c.ended {
+		l.offer(c)
+	}
+}
+
+// receive reads into b and returns what it has read.
+func (l *Loop) receive(c *Conn, b []byte) []byte {
+	for {
+		n, err := unix.Read(c.fd, b)
+		switch {
+		case err == unix.EINTR:
+			continue
+		case err == unix.EAGAIN:
+			c.readable = false
+			return nil
+		case err != nil:
+			l.broken(c)
+			return nil
+		case n == 0:
+			c.ended, c.readable = true, false
+		case n < len(b) && !c.hangsUp:
+			// The kernel holds no more; what comes is another event (epoll(7)). The
+			// end of the stream may have been told already.
+			c.readable = false
+		}
+		return b[:n]
+	}
+}
+
+// offerBytes offers b and returns how many bytes were taken.
+func (l *Loop) offerBytes(c *Conn, b []byte) (taken int) {
+	c.fresh = false
+	c.need = len(b) + 1
+	l.received = true
+	taken = l.handler.Receive(c, b, c.ended)
+	c.offerable = taken < len(b) && c.goal == serve && c.owed >= maxOwed
+	return taken
+}
+
+// offer offers what is kept.
+func (l *Loop) offer(c *Conn) {
+	// The handler may send, and sending may fail: until Receive returns, the bytes
+	// are not the connection's.
+	whole := c.in
+	c.in = nil
+	taken := l.offerBytes(c, whole)
+	if c.fd < 0 || taken > 0 {
+		l.keep(c, whole[taken:])
+		l.buffers.put(whole)
+		return
+	}
+	c.in = whole
+	if !c.offerable && len(whole) >= l.server.cfg.MaxMessage {
+		c.Move()
+	}
+}
+
+// keep stores the beginning of a message.
+func (l *Loop) keep(c *Conn, rest []byte) {
+	if len(rest) == 0 || c.fd < 0 || c.goal == end {
+		return
+	}
+	c.began = l.now
+	if c.in = l.buffers.get(len(rest)); c.in == nil {
+		l.handler.GiveUp(c, rest, NoMemory)
+		c.goal = end
+		return
+	}
+	c.in = append(c.in, rest...)
+}
+
+// Send sends b, which is whole answers, as many as the second argument says of
+// those owed. It retains nothing of b.
+func (c *Conn) Send(b []byte, answers int) {
+	c.owed -= answers
+	if c.owed < 0 {
+		panic("eventloop: more answers than were owed")
+	}
+	l := c.loop
+	if c.fd >= 0 {
+		l.send(c, b)
+	}
+	if c.next() == wait {
+		l.schedule(c)
+	} else {
+		l.enlist(c)
+	}
+}
+
+// send writes b, and keeps what the kernel does not take.
+func (l *Loop) send(c *Conn, b []byte) {
+	held := len(c.out)
+	if held == 0 {
+		n, ok := l.write(c, b)
+		if b = b[n:]; !ok || len(b) == 0 {
+			return
+		}
+		if c.out = l.buffers.get(len(b)); c.out == nil {
+			l.broken(c)
+			return
+		}
+		l.setDeadline(c, l.now+l.server.writeTicks)
+	} else {
+		grown := l.buffers.grown(c.out, held+len(b))
+		if grown == nil {
+			l.broken(c)
+			return
+		}
+		c.out = grown
+	}
+	c.out = append(c.out, b...)
+}
+
+// flush writes what is kept.
+func (l *Loop) flush(c *Conn) {
+	n, ok := l.write(c, c.out[c.sent:])
+	if !ok {
+		return
+	}
+	if c.sent += n; c.sent == len(c.out) {
+		l.buffers.put(c.out)
+		c.out, c.sent = nil, 0
+	}
+}
+
+// write writes what the kernel takes of b. After an error the connection is
+// closed, and ok is false.
+func (l *Loop) write(c *Conn, b []byte) (n int, ok bool) {
+	for n < len(b) {
+		m, err := unix.Write(c.fd, b[n:])
+		switch {
+		case err == unix.EINTR:
+		case err == unix.EAGAIN:
+			return n, true
+		case err != nil:
+			l.broken(c)
+			return n, false
+		default:
+			n += m
+		}
+	}
+	return n, true
+}
+
+// linger ends the own stream of a connection that goes on no more. If it were
+// closed with bytes unread, the kernel would reset it, and the peer might lose
+// the last answer (RFC 9112, section 9.6).
+func (l *Loop) linger(c *Conn) {
+	if c.idle || c.fresh || c.ended {
+		l.shut(c)
+		return
+	}
+	l.buffers.put(c.in)
+	c.in = nil
+	if err := unix.Shutdown(c.fd, unix.SHUT_WR); err != nil {
+		l.broken(c)
+		return
+	}
+	c.lingering = true
+	c.readable = true
+	l.setDeadline(c, l.now+l.server.lingerTicks)
+}
+
+// broken closes a connection that failed.
+func (l *Loop) broken(c *Conn) {
+	l.shut(c)
+	l.enlist(c)
+}
+
+// shut closes the descriptor. Whatever is owed is counted, but sent nowhere.
+func (l *Loop) shut(c *Conn) {
+	if c.fd < 0 {
+		return
+	}
+	// An error is of the connection's past. The descriptor is closed (close(2)).
+	_ = unix.Close(c.fd)
+	l.server.open.Add(-1)
+	l.detach(c)
+}
+
+// detach takes c out of the table. Its descriptor is closed, or not the loop's
+// any more.
+func (l *Loop) detach(c *Conn) {
+	l.buffers.put(c.in)
+	l.buffers.put(c.out)
+	c.in, c.out, c.fd = nil, nil, -1
+	l.wheel.stop(c.slot)
+	l.conns[c.slot] = nil
+	l.generations[c.slot]++
+	l.free = append(l.free, c.slot)
+}
+
+// forget ends a connection that is closed and on which nothing is owed.
+func (l *Loop) forget(c *Conn) {
+	if c.loop != nil {
+		c.loop = nil
+		l.live--
+	}
+}
+
+// give gives c away.
+func (l *Loop) give(c *Conn) {
+	if err := unix.EpollCtl(l.epoll, unix.EPOLL_CTL_DEL, c.fd, nil); err != nil {
+		l.broken(c)
+		return
+	}
+	file := os.NewFile(uintptr(c.fd), "connection")
+	conn, err := net.FileConn(file) // with a descriptor of its own
+	_ = file.Close()                // which leaves the other one open
+	unread := slices.Clone(c.in)
+	l.detach(c)
+	if err != nil {
+		l.server.open.Add(-1)
+		return
+	}
+	moved := &movedConn{Conn: conn, unread: unread, open: &l.server.open}
+	if !l.server.moved.push(moved) {
+		_ = moved.Close() // nobody takes connections any more
+		return
+	}
+	l.server.movedCount.Add(1)
+}
+
+// drain makes a connection end as soon as it can in good order.
+func (c *Conn) drain() {
+	switch {
+	case c.fd < 0 || c.goal != serve:
+	case c.in != nil:
+		// The other server waits for the rest in its own draining.
+		c.goal = move
+	case c.owed > 0 || c.out != nil:
+		c.goal = end
+	case c.readable && !c.ended:
+		// It may hold a request.
+	default:
+		c.goal, c.idle = end, true
+	}
+}

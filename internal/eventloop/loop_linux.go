@@ -1,0 +1,341 @@
+package eventloop
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	eventsPerTurn = 512
+	scratchBytes  = 64 << 10
+	wheelSlots    = 512
+)
+
+// Events with a slot below zero are not of a connection.
+const (
+	wakeSlot   int32 = -1
+	listenSlot int32 = -2
+)
+
+// A Loop is one goroutine that serves connections. A [Server] makes it.
+type Loop struct {
+	server  *Server
+	handler Handler
+	epoll   int
+	started time.Time
+	events  []unix.EpollEvent
+	scratch []byte
+
+	// conns holds the connection of each slot, nil for a free one; generations
+	// counts how often a slot was used. An event carries both numbers, so that one
+	// that was fetched before its connection was closed is not taken for one of
+	// the next connection in the slot.
+	conns       []*Conn
+	generations []int32
+	free        []int32 // slots
+
+	list     []*Conn // to step in this turn; each once
+	later    []*Conn // to step in the next turn, without waiting
+	turn     uint
+	received bool // Receive was called since the last Round
+	live     int  // connections that are not forgotten
+	draining bool
+	listens  listenState
+	restedAt int64 // tick
+	buffers  buffers
+	wheel    *wheel
+	due      []int32 // scratch of expire
+	now      int64   // tick
+
+	// load is live for the loop that places new connections.
+	load atomic.Int64
+
+	inboxMu sync.Mutex
+	inbox   []int // descriptors of new connections; guarded by inboxMu
+
+	inboxClosed bool // guarded by inboxMu
+
+	// The loop is woken by an event of wake. asleep and called spare most of
+	// those: nothing is written while the loop is awake, since it looks at called
+	// before it sleeps.
+	asleep, called atomic.Bool
+	wakeMu         sync.Mutex
+	wake           int // eventfd; -1 when the loop has ended; guarded by wakeMu
+
+	ended chan struct{} // closed when run has ended
+}
+
+// newLoop makes a loop without starting it.
+func newLoop(s *Server) (_ *Loop, err error) {
+	l := &Loop{
+		server:  s,
+		epoll:   -1,
+		wake:    -1,
+		started: time.Now(),
+		events:  make([]unix.EpollEvent, eventsPerTurn),
+		scratch: make([]byte, scratchBytes),
+		buffers: buffers{memory: s.cfg.Memory},
+		wheel:   newWheel(wheelSlots, 0),
+		ended:   make(chan struct{}),
+	}
+	defer func() {
+		if err != nil {
+			l.closeOwn()
+		}
+	}()
+	if l.epoll, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
+		return nil, fmt.Errorf("create epoll: %w", err)
+	}
+	if l.wake, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err != nil {
+		return nil, fmt.Errorf("create eventfd: %w", err)
+	}
+	// Edge-triggered: every write is an event, and nobody needs to read it.
+	if err := l.watch(l.wake, unix.EPOLLIN|unix.EPOLLET, wakeSlot, 0); err != nil {
+		return nil, err
+	}
+	l.handler = s.cfg.Handler(l)
+	return l, nil
+}
+
+// closeOwn closes the descriptors of the loop itself.
+func (l *Loop) closeOwn() {
+	l.wakeMu.Lock()
+	defer l.wakeMu.Unlock()
+	for _, fd := range []*int{&l.epoll, &l.wake} {
+		if *fd >= 0 {
+			_ = unix.Close(*fd) // there is nothing to lose in them
+			*fd = -1
+		}
+	}
+}
+
+func (l *Loop) watch(fd int, events uint32, slot, generation int32) error {
+	e := unix.EpollEvent{Events: events, Fd: slot, Pad: generation}
+	if err := unix.EpollCtl(l.epoll, unix.EPOLL_CTL_ADD, fd, &e); err != nil {
+		return fmt.Errorf("watch descriptor: %w", err)
+	}
+	return nil
+}
+
+// Wake makes the loop call Woken soon. It may be called by any goroutine, also
+// when the loop has ended, and does not block. Calls that come before Woken
+// count as one.
+func (l *Loop) Wake() {
+	if l.called.Swap(true) || !l.asleep.Load() {
+		return
+	}
+	l.wakeMu.Lock()
+	defer l.wakeMu.Unlock()
+	if l.wake >= 0 {
+		// The one error is that the counter is full. Then there was an event.
+		_, _ = unix.Write(l.wake, []byte{1, 0, 0, 0, 0, 0, 0, 0})
+	}
+}
+
+// run turns until the loop is drained or killed.
+func (l *Loop) run() {
+	defer close(l.ended)
+	defer l.closeOwn()
+	for l.takeOrders() {
+		n := l.wait()
+		l.turn++
+		l.now = l.ticks(time.Since(l.started))
+		for i := range l.events[:n] {
+			l.event(&l.events[i])
+		}
+		if l.called.Swap(false) {
+			l.takeInbox()
+			l.handler.Woken()
+		}
+		l.expire()
+		l.list = append(l.list, l.later...)
+		clear(l.later)
+		l.later = l.later[:0]
+		for l.stepAll(); l.received; l.stepAll() {
+			l.received = false
+			l.handler.Round()
+		}
+		l.load.Store(int64(l.live))
+	}
+}
+
+// wait waits for events and returns how many there are.
+func (l *Loop) wait() int {
+	timeoutMs := 0
+	if len(l.later) == 0 {
+		l.asleep.Store(true)
+		defer l.asleep.Store(false)
+		// A Wake before this sees asleep or is seen by called.
+		if !l.called.Load() {
+			timeoutMs = l.timeoutMs()
+		}
+	}
+	n, err := unix.EpollWait(l.epoll, l.events, timeoutMs)
+	if err != nil && !errors.Is(err, unix.EINTR) {
+		// Promise: the descriptor and the events are valid, which leaves no other
+		// error (epoll_wait(2)).
+		panic("eventloop: wait for events: " + err.Error())
+	}
+	return max(n, 0)
+}
+
+// timeoutMs is how long the loop may sleep: to the next tick if a timer is set or
+// the listener rests, else for ever.
+func (l *Loop) timeoutMs() int {
+	if l.wheel.count == 0 && !l.rests() {
+		return -1
+	}
+	return max(int(l.server.cfg.Tick/time.Millisecond), 1)
+}
+
+// ticks returns d in ticks, rounded up.
+func (l *Loop) ticks(d time.Duration) int64 {
+	return int64((d + l.server.cfg.Tick - 1) / l.server.cfg.Tick)
+}
+
+// event notes what the kernel tells.
+func (l *Loop) event(e *unix.EpollEvent) {
+	switch e.Fd {
+	case wakeSlot:
+		return
+	case listenSlot:
+		l.accept()
+		return
+	}
+	c := l.conns[e.Fd]
+	if c == nil || l.generations[e.Fd] != e.Pad {
+		return
+	}
+	if e.Events&unix.EPOLLERR != 0 {
+		l.broken(c)
+		return
+	}
+	if e.Events&(unix.EPOLLIN|unix.EPOLLRDHUP|unix.EPOLLHUP) != 0 {
+		c.readable = true
+	}
+	if e.Events&(unix.EPOLLRDHUP|unix.EPOLLHUP) != 0 {
+		c.hangsUp = true
+	}
+	if e.Events&unix.EPOLLOUT != 0 && c.out != nil {
+		l.flush(c)
+		l.enlist(c) // it has another deadline now
+	} else if c.next() != wait {
+		l.enlist(c)
+	}
+}
+
+// enlist puts c on the list of this turn.
+func (l *Loop) enlist(c *Conn) {
+	if !c.listed {
+		c.listed = true
+		l.list = append(l.list, c)
+	}
+}
+
+// stepAll steps every connection of the list, those that join it meanwhile
+// included.
+func (l *Loop) stepAll() {
+	for i := 0; i < len(l.list); i++ {
+		c := l.list[i]
+		l.list[i] = nil
+		c.listed = false
+		l.step(c)
+	}
+	l.list = l.list[:0]
+}
+
+// step does what is to be done with c, and reads at most once in a turn.
+func (l *Loop) step(c *Conn) {
+	for {
+		switch c.next() {
+		case wait:
+			l.schedule(c)
+			return
+		case read, discard:
+			if c.turn == l.turn {
+				c.listed = true
+				l.later = append(l.later, c)
+				return
+			}
+			c.turn = l.turn
+			l.read(c)
+		case offer:
+			l.offer(c)
+		case give:
+			l.give(c)
+		case linger:
+			l.linger(c)
+		case shut:
+			l.shut(c)
+		case forget:
+			l.forget(c)
+			return
+		}
+		if l.draining {
+			c.drain()
+		}
+	}
+}
+
+// schedule sets the deadline of a connection that waits.
+func (l *Loop) schedule(c *Conn) {
+	switch {
+	case c.fd < 0:
+	case c.lingering, c.out != nil: // set when that began
+	case c.owed > 0:
+		c.deadline = never
+	case c.in != nil:
+		l.setDeadline(c, c.began+c.within)
+	case c.fresh:
+	default:
+		l.setDeadline(c, l.now+l.server.idleTicks)
+	}
+}
+
+// setDeadline sets the deadline of c. Its timer is moved only if the deadline is
+// earlier: most deadlines are put off, again and again, before they come.
+func (l *Loop) setDeadline(c *Conn, at int64) {
+	if c.deadline = at; at < c.armed {
+		c.armed = at
+		l.wheel.set(c.slot, at)
+	}
+}
+
+// expire ends the connections whose deadline has come.
+func (l *Loop) expire() {
+	l.due = l.wheel.advance(l.now, l.due[:0])
+	for _, slot := range l.due {
+		c := l.conns[slot]
+		c.armed = never
+		switch {
+		case c.deadline == never:
+		case c.deadline > l.now:
+			l.setDeadline(c, c.deadline)
+		default:
+			l.server.expired.Add(1)
+			l.giveUp(c, TooSlow)
+		}
+	}
+	if l.rests() && l.now > l.restedAt {
+		l.resume()
+	}
+}
+
+// giveUp ends a connection that is not waited for any longer.
+func (l *Loop) giveUp(c *Conn, why Reason) {
+	if c.in == nil || c.out != nil || c.lingering {
+		l.shut(c)
+	} else {
+		in := c.in
+		c.in = nil
+		l.handler.GiveUp(c, in, why)
+		l.buffers.put(in)
+		c.goal = end
+	}
+	l.enlist(c)
+}

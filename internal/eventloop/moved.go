@@ -1,0 +1,114 @@
+package eventloop
+
+import (
+	"net"
+	"sync"
+	"sync/atomic"
+)
+
+// A movedConn is a connection that was given away. Its first reads return what
+// the loop had read.
+//
+// It embeds the interface, not the *net.TCPConn: that one's WriteTo would read
+// past unread.
+type movedConn struct {
+	net.Conn
+	unread []byte // owned
+	open   *atomic.Int64
+	closed atomic.Bool
+}
+
+// Read is for one goroutine at a time, as net/http uses it.
+func (c *movedConn) Read(p []byte) (int, error) {
+	if len(c.unread) == 0 {
+		return c.Conn.Read(p)
+	}
+	n := copy(p, c.unread)
+	if c.unread = c.unread[n:]; len(c.unread) == 0 {
+		c.unread = nil
+	}
+	return n, nil
+}
+
+// Close closes the connection and counts it out.
+func (c *movedConn) Close() error {
+	if !c.closed.Swap(true) {
+		c.open.Add(-1)
+	}
+	return c.Conn.Close()
+}
+
+// CloseWrite ends the own stream. net/http asks for it before it closes a
+// connection that may hold unread bytes.
+func (c *movedConn) CloseWrite() error {
+	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
+		return half.CloseWrite()
+	}
+	return net.ErrClosed
+}
+
+// moved is a queue of connections for another server. It is bounded by the number
+// of connections that may be open.
+type moved struct {
+	mu     sync.Mutex
+	change sync.Cond  // signalled when conns or closed changes
+	conns  []net.Conn // guarded by mu
+	closed bool       // guarded by mu
+}
+
+// push adds a connection, and reports false when nobody will take it.
+func (q *moved) push(c net.Conn) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.closed {
+		return false
+	}
+	q.conns = append(q.conns, c)
+	q.change.Broadcast()
+	return true
+}
+
+// pop waits for a connection. It returns nil when the queue is closed.
+func (q *moved) pop() net.Conn {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for len(q.conns) == 0 && !q.closed {
+		q.change.Wait()
+	}
+	if q.closed {
+		return nil
+	}
+	c := q.conns[0]
+	q.conns[0] = nil
+	q.conns = q.conns[1:]
+	q.change.Broadcast()
+	return c
+}
+
+// waitEmpty waits until everything pushed is popped, the queue is closed, or
+// stop returns true. Who makes stop true must call wake.
+func (q *moved) waitEmpty(stop func() bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for len(q.conns) > 0 && !q.closed && !stop() {
+		q.change.Wait()
+	}
+}
+
+func (q *moved) wake() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.change.Broadcast()
+}
+
+// close closes what is left in the queue and ends every pop.
+func (q *moved) close() {
+	q.mu.Lock()
+	left := q.conns
+	q.conns, q.closed = nil, true
+	q.change.Broadcast()
+	q.mu.Unlock()
+	for _, c := range left {
+		_ = c.Close() // nobody has promised them anything
+	}
+}

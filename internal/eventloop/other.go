@@ -1,0 +1,41 @@
+//go:build !linux
+
+package eventloop
+
+import (
+	"context"
+	"net"
+	"time"
+)
+
+// A Server is what there is no way to make on this system.
+type Server struct{}
+
+// A Loop is a part of a Server.
+type Loop struct{ draining bool }
+
+// Serve returns ErrUnsupported and leaves origin as it is.
+func Serve(net.Listener, Config) (*Server, error) { return nil, ErrUnsupported }
+
+// Accept returns ErrUnsupported.
+func (s *Server) Accept() (net.Conn, error) { return nil, ErrUnsupported }
+
+// Addr returns nil.
+func (s *Server) Addr() net.Addr { return nil }
+
+// Close does nothing.
+func (s *Server) Close() error { return nil }
+
+// Shutdown does nothing.
+func (s *Server) Shutdown(context.Context) error { return nil }
+
+// Stats returns nothing.
+func (s *Server) Stats() Stats { return Stats{} }
+
+// Wake does nothing.
+func (l *Loop) Wake() {}
+
+func (l *Loop) ticks(time.Duration) int64 { return 0 }
+
+// Send does nothing.
+func (c *Conn) Send([]byte, int) {}

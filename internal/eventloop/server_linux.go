@@ -1,0 +1,207 @@
+package eventloop
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync/atomic"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// A Server accepts connections and serves them by its loops. It is a
+// net.Listener for the connections that handlers have moved.
+type Server struct {
+	cfg    Config
+	origin net.Listener
+	addr   net.Addr
+	loops  []*Loop
+	moved  moved
+
+	// listener is the loops' own descriptor of origin's socket. The first loop
+	// closes it.
+	listener int
+
+	orders atomic.Int32 // a stage; only ever rises
+
+	open                                        atomic.Int64
+	accepted, movedCount, expired, acceptErrors atomic.Uint64
+
+	startTicks, idleTicks, writeTicks, lingerTicks int64
+}
+
+// The stages of a Server's life.
+const (
+	running int32 = iota
+	drained       // end in good order
+	killed        // end
+)
+
+// Serve takes the connections of origin, which is the Server's from now on; the
+// caller must call [Server.Shutdown]. After an error origin is as it was.
+func Serve(origin net.Listener, cfg Config) (_ *Server, err error) {
+	cfg.setDefaults()
+	s := &Server{cfg: cfg, origin: origin, addr: origin.Addr(), listener: -1}
+	s.moved.change.L = &s.moved.mu
+	defer func() {
+		if err != nil {
+			for _, l := range s.loops {
+				l.closeOwn()
+			}
+			if s.listener >= 0 {
+				_ = unix.Close(s.listener)
+			}
+		}
+	}()
+	if s.listener, err = duplicate(origin); err != nil {
+		return nil, err
+	}
+	for range cfg.Loops {
+		l, err := newLoop(s)
+		if err != nil {
+			return nil, err
+		}
+		s.loops = append(s.loops, l)
+	}
+	l := s.loops[0]
+	s.startTicks, s.idleTicks = l.ticks(cfg.StartTimeout), l.ticks(cfg.IdleTimeout)
+	s.writeTicks, s.lingerTicks = l.ticks(cfg.WriteTimeout), l.ticks(cfg.LingerTimeout)
+	if err := l.listen(); err != nil {
+		return nil, err
+	}
+	for _, l := range s.loops {
+		go l.run()
+	}
+	return s, nil
+}
+
+// duplicate returns a non-blocking descriptor of l's socket.
+func duplicate(l net.Listener) (fd int, err error) {
+	socket, ok := l.(syscall.Conn)
+	if !ok {
+		return -1, fmt.Errorf("%w: a listener of type %T", ErrUnsupported, l)
+	}
+	raw, err := socket.SyscallConn()
+	if err != nil {
+		return -1, fmt.Errorf("take listener: %w", err)
+	}
+	var dupErr error
+	// A duplicate is non-blocking as the original is.
+	err = raw.Control(func(original uintptr) {
+		fd, dupErr = unix.FcntlInt(original, unix.F_DUPFD_CLOEXEC, 0)
+	})
+	if err = errors.Join(err, dupErr); err != nil {
+		return -1, fmt.Errorf("take listener: %w", err)
+	}
+	return fd, nil
+}
+
+// Accept returns the next connection that a handler has moved.
+func (s *Server) Accept() (net.Conn, error) {
+	if c := s.moved.pop(); c != nil {
+		return c, nil
+	}
+	return nil, net.ErrClosed
+}
+
+// Addr returns the address of the listener.
+func (s *Server) Addr() net.Addr { return s.addr }
+
+// Close makes Accept return an error. Connections that are moved from now on are
+// closed. It does not end the loops: that is Shutdown's.
+func (s *Server) Close() error {
+	s.moved.close()
+	return nil
+}
+
+// Stats returns the counters. It does not allocate.
+func (s *Server) Stats() Stats {
+	return Stats{
+		Accepted:     s.accepted.Load(),
+		Moved:        s.movedCount.Load(),
+		Expired:      s.expired.Load(),
+		AcceptErrors: s.acceptErrors.Load(),
+		Open:         s.open.Load(),
+	}
+}
+
+// Shutdown stops accepting, closes idle connections, moves those of which a
+// message is unfinished, closes the others when their answers are sent, and waits
+// for all of that, and until the moved ones are accepted. When ctx ends first, the
+// rest is closed and an error that wraps ctx's is returned. It may be called again.
+func (s *Server) Shutdown(ctx context.Context) error {
+	err := s.origin.Close()
+	if errors.Is(err, net.ErrClosed) {
+		err = nil // the second call
+	}
+	s.order(drained)
+	cut := false
+	for _, l := range s.loops {
+		select {
+		case <-l.ended:
+		case <-ctx.Done():
+			cut = true
+			s.order(killed)
+			<-l.ended
+		}
+	}
+	stop := context.AfterFunc(ctx, s.moved.wake)
+	defer stop()
+	s.moved.waitEmpty(func() bool { return ctx.Err() != nil })
+	if cut {
+		err = errors.Join(err, fmt.Errorf("drain connections: %w", ctx.Err()))
+	}
+	return err
+}
+
+// order tells every loop of a stage.
+func (s *Server) order(stage int32) {
+	if s.orders.Load() < stage {
+		s.orders.Store(stage)
+	}
+	for _, l := range s.loops {
+		l.Wake()
+	}
+}
+
+// takeOrders does what the stage asks for, and reports whether the loop goes on.
+func (l *Loop) takeOrders() bool {
+	stage := l.server.orders.Load()
+	if stage == running {
+		return true
+	}
+	l.deafen()
+	if !l.draining {
+		l.draining = true
+		l.startDrain()
+	}
+	if stage == killed {
+		l.takeInbox()
+		for _, c := range l.conns {
+			if c != nil {
+				l.shut(c)
+			}
+		}
+		return !l.closeInbox()
+	}
+	return l.live > 0 || !l.closeInbox()
+}
+
+// startDrain makes every connection end as soon as it can in good order.
+func (l *Loop) startDrain() {
+	for _, c := range l.conns {
+		if c == nil {
+			continue
+		}
+		// What the kernel holds, perhaps without having told yet, is read before
+		// the connection is called idle.
+		c.readable = true
+		c.drain()
+		if c.next() != wait && !c.listed {
+			c.listed = true
+			l.later = append(l.later, c)
+		}
+	}
+}

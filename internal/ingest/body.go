@@ -1,0 +1,220 @@
+package ingest
+
+import (
+	"errors"
+	"io"
+	"strings"
+	"sync"
+
+	"github.com/klauspost/compress/gzip"
+	"github.com/klauspost/compress/zstd"
+)
+
+// Errors of reading a body.
+var (
+	errTooLarge  = errors.New("ingest: the body is too large")
+	errNoMemory  = errors.New("ingest: too many bodies are being read")
+	errDamaged   = errors.New("ingest: the compressed body is damaged or cut off")
+	errUnknownCE = errors.New("ingest: unknown content encoding")
+)
+
+// A bodyReader reads bodies into buffers that are used again, and decompresses
+// them on the way. Its methods may be called from many goroutines.
+type bodyReader struct {
+	core    *Core
+	buffers sync.Pool // of *buffer
+	gzips   sync.Pool // of *gzip.Reader
+	zstds   sync.Pool // of *zstd.Decoder
+}
+
+// A buffer holds one body. Its memory counts against the core's bound from read
+// to release.
+type buffer struct {
+	bytes   []byte
+	counted int
+}
+
+// Bounds of memory.
+const (
+	firstBufferBytes = 4 << 10
+	maxKeptBytes     = 1 << 20 // a larger buffer is left to the garbage collector
+
+	// zstdWindowBytes is the largest window that a zstd body may ask for: the
+	// 8 MiB that RFC 8878, section 3.1.1.1.2, recommends decoders to support. A
+	// decoder is counted as that much memory.
+	zstdWindowBytes = 8 << 20
+)
+
+// read reads a whole body, decompressed if encoding says so. sizeHint is the
+// length that the client announced, or less than 0. The caller must release the
+// buffer after any error as well.
+func (br *bodyReader) read(src io.Reader, encoding string, sizeHint int64) (*buffer, error) {
+	buf, _ := br.buffers.Get().(*buffer)
+	if buf == nil {
+		buf = new(buffer)
+	}
+	if !br.core.reserve(cap(buf.bytes)) {
+		br.buffers.Put(buf)
+		return nil, errNoMemory
+	}
+	buf.counted = cap(buf.bytes)
+
+	switch {
+	case encoding == "" || strings.EqualFold(encoding, "identity"):
+		if sizeHint > int64(br.core.cfg.MaxBatchBytes) {
+			return buf, errTooLarge
+		}
+		// One byte more than announced, so that the end is met without growing.
+		if sizeHint >= 0 {
+			if err := br.grow(buf, int(sizeHint)+1); err != nil {
+				return buf, err
+			}
+		}
+		return buf, br.fill(buf, src)
+	case strings.EqualFold(encoding, "gzip") || strings.EqualFold(encoding, "x-gzip"):
+		return buf, br.readGzip(buf, src)
+	case strings.EqualFold(encoding, "zstd"):
+		return buf, br.readZstd(buf, src)
+	}
+	return buf, errUnknownCE
+}
+
+// release gives a buffer back.
+func (br *bodyReader) release(buf *buffer) {
+	if buf == nil {
+		return
+	}
+	br.core.bodyBytes.Add(int64(-buf.counted))
+	buf.counted = 0
+	if cap(buf.bytes) <= maxKeptBytes {
+		buf.bytes = buf.bytes[:0]
+		br.buffers.Put(buf)
+	}
+}
+
+// fill reads src to its end.
+func (br *bodyReader) fill(buf *buffer, src io.Reader) error {
+	limit := br.core.cfg.MaxBatchBytes
+	for {
+		if len(buf.bytes) == cap(buf.bytes) {
+			if err := br.grow(buf, max(2*cap(buf.bytes), firstBufferBytes)); err != nil {
+				return err
+			}
+		}
+		n, err := src.Read(buf.bytes[len(buf.bytes):cap(buf.bytes)])
+		buf.bytes = buf.bytes[:len(buf.bytes)+n]
+		switch {
+		case len(buf.bytes) > limit:
+			return errTooLarge
+		case err == io.EOF:
+			return nil
+		case err != nil:
+			return err
+		}
+	}
+}
+
+// grow makes room for n bytes in all, or for as many as a body may have.
+func (br *bodyReader) grow(buf *buffer, n int) error {
+	n = min(n, br.core.cfg.MaxBatchBytes+1)
+	if n <= cap(buf.bytes) {
+		return nil
+	}
+	more := n - cap(buf.bytes)
+	if !br.core.reserve(more) {
+		return errNoMemory
+	}
+	buf.counted += more
+	grown := make([]byte, len(buf.bytes), n)
+	copy(grown, buf.bytes)
+	buf.bytes = grown
+	return nil
+}
+
+// readGzip reads a gzip body (RFC 1952), of one or several members.
+func (br *bodyReader) readGzip(buf *buffer, src io.Reader) error {
+	in := &sourceReader{src: src}
+	gz, _ := br.gzips.Get().(*gzip.Reader)
+	var err error
+	if gz == nil {
+		gz, err = gzip.NewReader(in)
+	} else {
+		err = gz.Reset(in)
+	}
+	if err == nil {
+		err = br.fill(buf, gz)
+	}
+	if gz != nil {
+		br.gzips.Put(gz)
+	}
+	return in.blame(err)
+}
+
+// readZstd reads a zstd body (RFC 8878), of one or several frames.
+func (br *bodyReader) readZstd(buf *buffer, src io.Reader) error {
+	if !br.core.reserve(zstdWindowBytes) {
+		return errNoMemory
+	}
+	defer br.core.bodyBytes.Add(-zstdWindowBytes)
+	in := &sourceReader{src: src}
+	z, _ := br.zstds.Get().(*zstd.Decoder)
+	if z == nil {
+		var err error
+		// With a concurrency of 1 the decoder starts no goroutines, so that one
+		// that the pool drops leaves nothing behind.
+		z, err = zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true),
+			zstd.WithDecoderMaxWindow(zstdWindowBytes), zstd.WithDecoderMaxMemory(uint64(br.core.cfg.MaxBatchBytes)+zstdWindowBytes))
+		if err != nil {
+			panic("ingest: " + err.Error()) // the options are constant
+		}
+	}
+	err := z.Reset(in)
+	if err == nil {
+		err = br.fill(buf, z)
+	}
+	_ = z.Reset(nil) // forget src; an error tells that there is nothing to read
+	br.zstds.Put(z)
+	if errors.Is(err, zstd.ErrDecoderSizeExceeded) {
+		return errTooLarge
+	}
+	return in.blame(err)
+}
+
+// A sourceReader remembers whether it was the source that failed: a connection
+// that broke is not a damaged body.
+type sourceReader struct {
+	src io.Reader
+	err error
+}
+
+func (s *sourceReader) Read(p []byte) (int, error) {
+	n, err := s.src.Read(p)
+	if err != nil && err != io.EOF {
+		s.err = err
+	}
+	return n, err
+}
+
+// blame turns an error of a decompressor into one of this package, unless the
+// source or a bound caused it.
+func (s *sourceReader) blame(err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case s.err != nil:
+		return s.err
+	case errors.Is(err, errTooLarge), errors.Is(err, errNoMemory):
+		return err
+	}
+	return errDamaged
+}
+
+// reserve takes n bytes of the memory for bodies and reports whether they were
+// there.
+func (c *Core) reserve(n int) bool {
+	if c.bodyBytes.Add(int64(n)) > int64(c.cfg.MaxBodyBytes) {
+		c.bodyBytes.Add(int64(-n))
+		return false
+	}
+	return true
+}

@@ -1,0 +1,144 @@
+package ingest
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/pulsegate/pulsegate/internal/groupcommit"
+	"github.com/pulsegate/pulsegate/internal/problem"
+	"github.com/pulsegate/pulsegate/internal/store"
+	"github.com/pulsegate/pulsegate/vitals"
+)
+
+// An Appender makes groups of readings durable. Package store states what it
+// promises.
+type Appender interface {
+	Append(group []*store.Entry) error
+}
+
+// A Config sets the bounds of a [Core]. Zero fields take the default.
+type Config struct {
+	Limits        vitals.Limits // accepted ranges; the zero Limits means vitals.DefaultLimits
+	IgnoreUnknown bool          // leave out unknown fields instead of refusing the reading
+
+	MaxSingleBytes int // of a reading, alone or in a batch, decompressed; default 16 KiB
+	MaxBatchBytes  int // of a batch, decompressed; default 32 MiB
+	MaxReadings    int // in a batch; default 262,144
+	MaxGroup       int // readings in one commit; default 4096
+	MaxQueued      int // readings admitted and not yet answered; default 262,144
+	MaxBodyBytes   int // bytes of all bodies being read or decoded at one time; default 256 MiB
+
+	Now func() time.Time // the server's clock; default time.Now
+}
+
+// Defaults of a Config.
+const (
+	DefaultMaxSingleBytes = 16 << 10
+	DefaultMaxBatchBytes  = 32 << 20
+	DefaultMaxReadings    = vitals.DefaultMaxReadings
+	DefaultMaxGroup       = 4096
+	DefaultMaxQueued      = 1 << 18
+	DefaultMaxBodyBytes   = 256 << 20
+)
+
+func (cfg *Config) setDefaults() {
+	if cfg.Limits == (vitals.Limits{}) {
+		cfg.Limits = vitals.DefaultLimits()
+	}
+	setDefault(&cfg.MaxSingleBytes, DefaultMaxSingleBytes)
+	setDefault(&cfg.MaxBatchBytes, DefaultMaxBatchBytes)
+	setDefault(&cfg.MaxReadings, DefaultMaxReadings)
+	setDefault(&cfg.MaxGroup, DefaultMaxGroup)
+	setDefault(&cfg.MaxQueued, DefaultMaxQueued)
+	setDefault(&cfg.MaxBodyBytes, DefaultMaxBodyBytes)
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+}
+
+func setDefault(n *int, value int) {
+	if *n == 0 {
+		*n = value
+	}
+}
+
+// A Core decides what becomes of the readings of a request. Its methods may be
+// called from many goroutines.
+type Core struct {
+	cfg       Config
+	rules     *vitals.Validator
+	answers   *answers
+	committer *groupcommit.Committer[*store.Entry]
+	jobs      sync.Pool // of *Job
+	draining  atomic.Bool
+	counters  counters
+
+	tooLargeSingle, tooLargeBatch, tooMany string // details that name a limit
+
+	// queued counts the readings that are admitted and not yet answered.
+	//
+	// Invariant: it never exceeds cfg.MaxQueued, unless one request alone does.
+	// A request is admitted whole or not at all, so that a batch that needs
+	// several groups is not refused in its middle for want of room.
+	queued atomic.Int64
+
+	// bodyBytes counts the memory of bodies that are being read.
+	//
+	// Invariant: at most cfg.MaxBodyBytes.
+	bodyBytes atomic.Int64
+}
+
+// New returns a Core that commits through appender and refuses with problems.
+// The caller must Close it before it closes the store behind appender.
+func New(appender Appender, problems *problem.Set, cfg Config) (*Core, error) {
+	cfg.setDefaults()
+	rules, err := vitals.NewValidator(cfg.Limits)
+	if err != nil {
+		return nil, fmt.Errorf("ingest: %w", err)
+	}
+	c := &Core{
+		cfg:            cfg,
+		rules:          rules,
+		answers:        newAnswers(problems),
+		tooLargeSingle: fmt.Sprintf("A reading may have %d bytes.", cfg.MaxSingleBytes),
+		tooLargeBatch:  fmt.Sprintf("A batch may have %d bytes, decompressed.", cfg.MaxBatchBytes),
+		tooMany:        fmt.Sprintf("A batch may have %d readings.", cfg.MaxReadings),
+	}
+	// The Core admits, so the committer's own bound is never met: a request that
+	// was admitted has at most one group's worth in the queue.
+	c.committer = groupcommit.New(groupcommit.Config{
+		MaxGroup:  cfg.MaxGroup,
+		MaxQueued: cfg.MaxQueued + cfg.MaxGroup,
+	}, appender.Append)
+	c.jobs.New = func() any { return &Job{core: c, decoder: c.newDecoder()} }
+	return c, nil
+}
+
+// Drain makes the Core refuse what comes from now on. Requests that were admitted
+// are answered.
+func (c *Core) Drain() { c.draining.Store(true) }
+
+// Close drains the Core, waits until everything admitted is committed and
+// answered, and stops the committer. ctx bounds the wait.
+func (c *Core) Close(ctx context.Context) error {
+	c.Drain()
+	return c.committer.Close(ctx)
+}
+
+// full reports whether the queue has no room for any reading.
+func (c *Core) full() bool { return c.queued.Load() >= int64(c.cfg.MaxQueued) }
+
+// admit takes n readings into the queue and reports whether there was room.
+func (c *Core) admit(n int) bool {
+	after := c.queued.Add(int64(n))
+	// A request that finds the queue empty gets in whatever its size, so that
+	// the bound on the queue does not bound a batch.
+	if after > int64(c.cfg.MaxQueued) && after > int64(n) {
+		c.queued.Add(int64(-n))
+		return false
+	}
+	return true
+}

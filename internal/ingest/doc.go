@@ -1,0 +1,28 @@
+// Package ingest is the way of a reading from the bytes of a request to stable
+// storage: decode, validate, join a group, commit, answer.
+//
+// # Promise
+//
+// An answer that says stored, or duplicate, is made only after the store's sync
+// of that reading has returned without an error. Every reading of a request is
+// accounted for in its answer.
+//
+// # Core and fronts
+//
+// A [Core] is the part that knows no HTTP library. A front reads a request and
+// owns its bytes; it borrows a [Job] from the Core and takes it through three
+// steps:
+//
+//	job := core.Job()
+//	ok := job.Decode(body)      // body may be reused after this
+//	err := job.Commit(ctx)      // waits for the sync
+//	answer := job.Answer()      // valid until Release
+//	job.Release()
+//
+// Nothing in a Job refers to the body once Decode has returned. [Handler] is
+// the front for net/http.
+//
+// # Not here
+//
+// No storage and no routing. No reading of requests in the Core.
+package ingest

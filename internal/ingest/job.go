@@ -1,0 +1,171 @@
+package ingest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/pulsegate/pulsegate/internal/groupcommit"
+	"github.com/pulsegate/pulsegate/internal/store"
+	"github.com/pulsegate/pulsegate/vitals"
+)
+
+// A Job takes the readings of one request from its body to the answer. Borrow
+// one with [Core.Job] and give it back with [Job.Release]. It is used by one
+// goroutine at a time.
+type Job struct {
+	core    *Core
+	decoder *vitals.Decoder
+
+	// batch holds the decoded readings; entries and refs refer to them.
+	//
+	// Ownership: from Commit's call until the group is answered the three belong
+	// to the committer. A Job whose group may still be under way is never used
+	// again (see lost).
+	batch   vitals.Batch
+	entries []store.Entry
+	refs    []*store.Entry
+
+	refusal refusal // why the request is refused whole
+	settled int     // entries at the front whose outcome is durable
+	lost    bool    // the committer may still hold refs
+	out     []byte  // the text of a batch's answer
+}
+
+// Job borrows a Job.
+func (c *Core) Job() *Job { return c.jobs.Get().(*Job) }
+
+func (c *Core) newDecoder() *vitals.Decoder {
+	return vitals.NewDecoder(c.rules, vitals.DecoderOptions{
+		IgnoreUnknown:   c.cfg.IgnoreUnknown,
+		MaxReadings:     c.cfg.MaxReadings,
+		MaxReadingBytes: c.cfg.MaxSingleBytes,
+	})
+}
+
+// What a pooled Job may keep. A larger one is left to the garbage collector, so
+// that one large batch does not hold its memory for ever.
+const (
+	maxKeptReadings = 4096
+	maxKeptOut      = 64 << 10
+)
+
+// Release gives j back. What Answer returned must not be used any more.
+func (j *Job) Release() {
+	if j.reset() {
+		j.core.jobs.Put(j)
+	}
+}
+
+// reset makes j ready for another request, or reports that it is not to be used
+// for one.
+func (j *Job) reset() bool {
+	if j.lost || cap(j.batch.Readings) > maxKeptReadings || cap(j.batch.Refused) > maxKeptReadings || cap(j.out) > maxKeptOut {
+		return false
+	}
+	j.batch.Reset()
+	clear(j.entries)
+	clear(j.refs)
+	j.entries, j.refs, j.out = j.entries[:0], j.refs[:0], j.out[:0]
+	j.refusal, j.settled = refusal{}, 0
+	return true
+}
+
+// Decode reads the body, decompressed, of a request. It reports whether there is
+// something to commit; otherwise the answer is known already. It retains nothing
+// of body.
+func (j *Job) Decode(body []byte) bool {
+	return j.decodeAt(body, j.core.cfg.Now().UnixMilli())
+}
+
+// decodeAt is Decode for a caller that knows the server's clock.
+func (j *Job) decodeAt(body []byte, nowUnixMs int64) bool {
+	c := j.core
+	if c.draining.Load() {
+		j.refusal = refusal{kind: refusedDraining}
+		return false
+	}
+	if err := j.decoder.Decode(body, nowUnixMs, &j.batch); err != nil {
+		j.refusal = c.refusalOf(err)
+		return false
+	}
+	switch {
+	case j.batch.Shape == vitals.Single && len(body) > c.cfg.MaxSingleBytes:
+		j.refusal = refusal{kind: refusedTooLarge, detail: c.tooLargeSingle}
+		return false
+	case j.batch.Shape == vitals.Single && len(j.batch.Refused) > 0:
+		refused := &j.batch.Refused[0]
+		j.refusal = refusal{kind: refusedInvalid, field: refused.Field, reason: refused.Reason()}
+		return false
+	}
+	for i := range j.batch.Readings {
+		j.entries = append(j.entries, store.Entry{Reading: &j.batch.Readings[i], ReceivedUnixMs: nowUnixMs})
+	}
+	for i := range j.entries {
+		j.refs = append(j.refs, &j.entries[i])
+	}
+	return len(j.refs) > 0
+}
+
+// refusalOf says why the decoder took nothing of a body.
+func (c *Core) refusalOf(err error) refusal {
+	if syntax, ok := errors.AsType[*vitals.SyntaxError](err); ok {
+		return refusal{kind: refusedMalformed, detail: fmt.Sprintf("byte %d: %s", syntax.Offset, syntax.Reason)}
+	}
+	if errors.Is(err, vitals.ErrTooManyReadings) {
+		return refusal{kind: refusedTooLarge, detail: c.tooMany}
+	}
+	if errors.Is(err, vitals.ErrReadingTooLong) {
+		return refusal{kind: refusedTooLarge, detail: c.tooLargeSingle}
+	}
+	panic("ingest: the decoder returned an error that it does not document: " + err.Error())
+}
+
+// Commit makes the decoded readings durable and waits for it, or for the end of
+// ctx. It enters one group with all of them; a batch larger than a group's limit
+// goes in several, one after another. Answer tells how it ended.
+func (j *Job) Commit(ctx context.Context) {
+	c := j.core
+	if !c.admit(len(j.refs)) {
+		j.refusal = refusal{kind: refusedOverloaded}
+		return
+	}
+	defer c.queued.Add(int64(-len(j.refs)))
+	for j.settled < len(j.refs) {
+		end := min(j.settled+c.cfg.MaxGroup, len(j.refs))
+		if err := c.committer.Commit(ctx, j.refs[j.settled:end]); err != nil {
+			j.refuse(err)
+			return
+		}
+		j.settled = end
+	}
+}
+
+// admitted reports whether j's readings were handed to the committer, for a front
+// that asks before it looks at how that ended.
+func (j *Job) admitted() bool { return j.refusal.kind == 0 && len(j.refs) > 0 }
+
+// refuse takes an error of the committer or the store.
+func (j *Job) refuse(err error) {
+	notWritten := errors.Is(err, groupcommit.ErrNotWritten) || errors.Is(err, store.ErrNotWritten)
+	switch {
+	case errors.Is(err, groupcommit.ErrFull):
+		j.refusal.kind = refusedOverloaded
+	case errors.Is(err, store.ErrDiskLow):
+		j.refusal.kind = refusedDiskLow
+	case errors.Is(err, groupcommit.ErrClosed), errors.Is(err, store.ErrClosed),
+		notWritten && errors.Is(err, context.Canceled), notWritten && errors.Is(err, context.DeadlineExceeded):
+		j.refusal.kind = refusedDraining
+	case notWritten:
+		j.refusal.kind = refusedStoreFailed
+	default:
+		j.refusal.kind = refusedUnknown
+		// ctx may have ended while the group was under way: the committer then
+		// still holds the entries.
+		j.lost = true
+		return
+	}
+	if j.settled > 0 {
+		j.refusal.detail = "A part of the batch was stored. Send the batch again: that part is then answered as duplicate."
+	}
+}

@@ -1,0 +1,336 @@
+package ingest
+
+import (
+	"sync/atomic"
+	"time"
+
+	"github.com/pulsegate/pulsegate/internal/eventloop"
+	"github.com/pulsegate/pulsegate/internal/shape"
+	"github.com/pulsegate/pulsegate/internal/store"
+	"github.com/pulsegate/pulsegate/reply"
+	"github.com/pulsegate/pulsegate/vitals"
+)
+
+// A lane is the part of a FastLane that one event loop runs. What the loop reads
+// in one turn is one group (or several, where one would be too large), which the
+// committer is given whole; while it is committed, the loop reads the next.
+//
+// Everything but group.Done runs on the loop's goroutine.
+type lane struct {
+	core    *Core
+	loop    *eventloop.Loop
+	cfg     *FastLaneConfig
+	decoder *vitals.Decoder // for all jobs: decoding ends before another begins
+	clock   *reply.Clock
+
+	open *group // is being filled; nil: none
+
+	// oldest to newest are the groups whose requests are not answered. A request
+	// that has nothing to commit waits with them only if it stands behind others
+	// on its connection: a refusal must not wait for a disk.
+	//
+	// Invariant: they are answered in this order, the order in which their
+	// requests came. So answers are in order on every connection; TestPipelined
+	// checks it.
+	oldest, newest *group
+
+	groups *group // unused ones, linked by next
+	jobs   []*Job // unused ones
+	kept   int    // readings that jobs have room for
+	out    []byte // answers under way to a connection
+	date   []byte
+}
+
+// A group is the requests of one turn of the loop.
+type group struct {
+	lane     *lane
+	refs     []*store.Entry // of all jobs that have something to commit
+	requests []request
+	arrived  time.Time
+	next     *group
+
+	// err is how the commit ended. It is written before done is set, and read
+	// after.
+	err  error
+	done atomic.Bool
+}
+
+// A request waits for its answer.
+//
+// Ownership: the job's entries belong to the committer from submit until the
+// group is done. The Conn may have lost its peer meanwhile; it is kept as long as
+// an answer is owed.
+type request struct {
+	conn *eventloop.Conn
+	job  *Job
+}
+
+// maxKeptRoom bounds the unused jobs that a lane keeps, by the readings that they
+// have room for, each of which takes about 250 bytes. A job with no room counts
+// as one.
+const maxKeptRoom = 1 << 15
+
+func newLane(c *Core, loop *eventloop.Loop, cfg *FastLaneConfig) *lane {
+	return &lane{core: c, loop: loop, cfg: cfg, decoder: c.newDecoder(), clock: reply.NewClock(time.Now)}
+}
+
+// answeredPost is set in Conn.User when a request was taken, until the bytes
+// before the next one are dropped that net/http would drop.
+const answeredPost uint32 = 1
+
+// Receive takes the requests at the front of b.
+func (l *lane) Receive(c *eventloop.Conn, b []byte, ended bool) (taken int) {
+	for taken < len(b) && !c.Full() {
+		rest := b[taken:]
+		if c.User&answeredPost != 0 {
+			n, ok := shape.SkipBlank(rest, ended)
+			if !ok {
+				c.Within(l.cfg.HeaderTimeout)
+				return taken
+			}
+			if n > 0 {
+				taken += n
+				c.User &^= answeredPost
+				continue
+			}
+		}
+		r, verdict := shape.Recognise(rest)
+		switch {
+		case verdict == shape.More && !ended:
+			l.unfinished(c, rest, r)
+			return taken
+		case verdict != shape.Accept, len(r.Authorization.Of(rest)) > 0, r.Body.End-r.Body.Start > l.core.cfg.MaxBatchBytes:
+			c.Move()
+			return taken
+		}
+		if !l.take(c, r.Body.Of(rest), r.Close) {
+			c.Move()
+			return taken
+		}
+		taken += r.Body.End
+		c.User |= answeredPost
+	}
+	return taken
+}
+
+// unfinished decides how long to wait for the rest of a request.
+func (l *lane) unfinished(c *eventloop.Conn, b []byte, r shape.Request) {
+	c.Need(r.Need)
+	if r.Body.End == 0 {
+		c.Within(l.cfg.HeaderTimeout)
+		return
+	}
+	c.Within(l.cfg.ReadTimeout)
+	if c.Owed() == 0 && l.core.full() {
+		l.refuse(c, refusal{kind: refusedOverloaded}) // a body is not read to be refused
+	}
+}
+
+// GiveUp ends a connection whose request will not become whole. A client that has
+// not sent a whole header is told nothing, as net/http does.
+func (l *lane) GiveUp(c *eventloop.Conn, b []byte, why eventloop.Reason) {
+	r, _ := shape.Recognise(b)
+	switch {
+	case c.Owed() > 0: // what the client is told would be taken for another answer
+	case why == eventloop.NoMemory:
+		l.refuse(c, refusal{kind: refusedOverloaded})
+	case r.Body.End > 0:
+		l.refuse(c, refusal{kind: refusedTimeout})
+	}
+}
+
+// refuse answers a request that was not read whole, and ends its connection. No
+// other answer may be owed.
+func (l *lane) refuse(c *eventloop.Conn, why refusal) {
+	job := l.job()
+	job.refusal = why
+	c.End()
+	l.answerNow(c, job)
+}
+
+// answerNow answers a request that has nothing to commit, on a connection on
+// which no other answer is owed.
+func (l *lane) answerNow(c *eventloop.Conn, job *Job) {
+	answer := job.Answer()
+	c.Owe()
+	l.date = l.clock.AppendDate(l.date[:0])
+	l.out = answer.appendHTTP1(l.out[:0], http1(l.date, c.Ending()))
+	c.Send(l.out, 1)
+	if l.cfg.Observe != nil {
+		l.cfg.Observe(answer.Status(), 0)
+	}
+	l.release(job)
+}
+
+// take decodes one request into the open group, and answers it at once if there is
+// nothing to commit and nothing to wait for. closes says that the client wants no
+// further one. take reports false for a request that the full lane must take.
+func (l *lane) take(c *eventloop.Conn, body []byte, closes bool) bool {
+	g := l.open
+	if g == nil {
+		g = l.unused()
+		g.arrived = l.core.cfg.Now()
+		l.open = g
+	}
+	job := l.job()
+	switch {
+	case l.core.full():
+		job.refusal = refusal{kind: refusedOverloaded}
+	case !job.decodeAt(body, g.arrived.UnixMilli()):
+	case len(job.refs) > l.core.cfg.MaxGroup:
+		l.release(job) // it takes several groups, one after another
+		return false
+	case !l.core.admit(len(job.refs)):
+		job.refusal = refusal{kind: refusedOverloaded}
+	default:
+		if len(g.refs)+len(job.refs) > l.core.cfg.MaxGroup {
+			arrived := g.arrived
+			l.submit()
+			g = l.unused()
+			g.arrived = arrived
+			l.open = g
+		}
+		g.refs = append(g.refs, job.refs...)
+	}
+	if closes {
+		c.End()
+	}
+	if !job.admitted() && c.Owed() == 0 {
+		l.answerNow(c, job)
+		return true
+	}
+	c.Owe()
+	g.requests = append(g.requests, request{c, job})
+	return true
+}
+
+// Round gives the committer what was read in this turn.
+func (l *lane) Round() {
+	switch g := l.open; {
+	case g == nil:
+	case len(g.requests) == 0: // all were answered at once
+		l.open = nil
+		l.reuse(g)
+	default:
+		l.submit()
+		l.Woken()
+	}
+}
+
+// submit hands the open group to the committer, behind the others.
+func (l *lane) submit() {
+	g := l.open
+	l.open = nil
+	if l.newest == nil {
+		l.oldest = g
+	} else {
+		l.newest.next = g
+	}
+	l.newest = g
+	if len(g.refs) == 0 {
+		g.done.Store(true)
+		return
+	}
+	if err := l.core.committer.Submit(g.refs, g); err != nil {
+		g.err = err
+		g.done.Store(true)
+	}
+}
+
+// Done is told by the committer that the group is durable, or why not. It runs on
+// the committer's goroutine.
+func (g *group) Done(err error) {
+	g.err = err
+	g.done.Store(true)
+	g.lane.loop.Wake()
+}
+
+// Woken answers the groups that are done, oldest first.
+func (l *lane) Woken() {
+	for l.oldest != nil && l.oldest.done.Load() {
+		g := l.oldest
+		if l.oldest = g.next; l.oldest == nil {
+			l.newest = nil
+		}
+		l.answer(g)
+		l.reuse(g)
+	}
+}
+
+// answer sends the answers of a group. Those of one connection stand side by side
+// and are sent together.
+func (l *lane) answer(g *group) {
+	l.date = l.clock.AppendDate(l.date[:0])
+	var took time.Duration
+	if l.cfg.Observe != nil {
+		took = l.core.cfg.Now().Sub(g.arrived)
+	}
+	out, answers := l.out[:0], 0
+	for i := range g.requests {
+		c, job := g.requests[i].conn, g.requests[i].job
+		if job.admitted() {
+			l.core.queued.Add(int64(-len(job.refs)))
+			if g.err != nil {
+				job.refuse(g.err)
+				job.lost = false // the committer holds nothing any more
+			}
+		}
+		answer := job.Answer()
+		answers++
+		if !c.Gone() {
+			out = answer.appendHTTP1(out, http1(l.date, c.Ending() && c.Owed() == answers))
+		}
+		if l.cfg.Observe != nil {
+			l.cfg.Observe(answer.Status(), took)
+		}
+		l.release(job)
+		if i+1 == len(g.requests) || g.requests[i+1].conn != c {
+			c.Send(out, answers)
+			out, answers = out[:0], 0
+		}
+	}
+	if cap(out) <= maxKeptOut {
+		l.out = out[:0]
+	}
+}
+
+// job returns an unused job.
+func (l *lane) job() *Job {
+	if n := len(l.jobs); n > 0 {
+		job := l.jobs[n-1]
+		l.jobs = l.jobs[:n-1]
+		l.kept -= max(cap(job.batch.Readings), 1)
+		return job
+	}
+	return &Job{core: l.core, decoder: l.decoder}
+}
+
+// release takes a job back. What its answer returned must not be used any more.
+func (l *lane) release(job *Job) {
+	room := max(cap(job.batch.Readings), 1)
+	if l.kept+room <= maxKeptRoom && job.reset() {
+		l.kept += room
+		l.jobs = append(l.jobs, job)
+	}
+}
+
+// unused returns an empty group.
+func (l *lane) unused() *group {
+	g := l.groups
+	if g == nil {
+		return &group{lane: l}
+	}
+	l.groups, g.next = g.next, nil
+	return g
+}
+
+// reuse empties a group and keeps it.
+func (l *lane) reuse(g *group) {
+	clear(g.refs)
+	clear(g.requests)
+	g.refs, g.requests = g.refs[:0], g.requests[:0]
+	g.err = nil
+	g.done.Store(false)
+	g.next = l.groups
+	l.groups = g
+}
