@@ -1,0 +1,78 @@
+package query
+
+import (
+	"testing"
+
+	"github.com/pulsegate/pulsegate/vitals"
+)
+
+// FuzzCursor: no text makes a cursor panic, and what is taken for a cursor is
+// one that this package writes.
+func FuzzCursor(f *testing.F) {
+	name, err := vitals.ParseName("ppg-1")
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(string(appendTimeCursor(nil, 1_800_000_000_000, false)))
+	f.Add(string(appendTimeCursor(nil, 0, true)))
+	f.Add(string(appendDeviceCursor(nil, name)))
+	f.Add("")
+	f.Add("AQ==")
+	f.Fuzz(func(t *testing.T, text string) {
+		for _, descending := range []bool{false, true} {
+			if ms, err := parseTimeCursor(text, descending); err == nil {
+				if again := string(appendTimeCursor(nil, ms, descending)); again != text {
+					t.Errorf("time cursor %q is written %q", text, again)
+				}
+			}
+		}
+		if device, err := parseDeviceCursor(text); err == nil {
+			if again := string(appendDeviceCursor(nil, device)); again != text {
+				t.Errorf("device cursor %q is written %q", text, again)
+			}
+		}
+	})
+}
+
+// FuzzParams: no query makes the parser panic or leave its bounds.
+func FuzzParams(f *testing.F) {
+	f.Add("from=1&to=2026-01-01T00:00:00Z&limit=10&order=desc&format=csv&flags=false")
+	f.Add("cursor=AQAAAZzzzzz")
+	f.Add("from=%zz;")
+	f.Fuzz(func(t *testing.T, raw string) {
+		q, err := parseReadings(vitals.Name{}, raw, JSON)
+		if err != nil {
+			return
+		}
+		if q.Limit < 0 || q.Limit > maxReadings || q.Range.FromUnixMs < 0 || int(q.Format) >= len(formatNames) {
+			t.Errorf("query %q gives %+v", raw, q)
+		}
+	})
+}
+
+func TestNegotiate(t *testing.T) {
+	for _, tt := range []struct {
+		accept string
+		want   Format
+		ok     bool
+	}{
+		{"application/json", JSON, true},
+		{"*/*", JSON, true},
+		{"text/*", CSV, true},
+		{"application/x-ndjson, application/json;q=0.5", NDJSON, true},
+		{"application/json;q=0, */*;q=0.1", NDJSON, true},
+		{"text/csv;q=0.5, application/json;q=0.4", CSV, true},
+		{"TEXT/CSV", CSV, true},
+		{"text/csv;q=2", JSON, false},
+		{"text/csv;q=0.1234", JSON, false},
+		{"image/png", JSON, false},
+		{"", JSON, false},
+	} {
+		if got, ok := negotiate([]string{tt.accept}); got != tt.want || ok != tt.ok {
+			t.Errorf("Accept %q: %v, %v; want %v, %v", tt.accept, got, ok, tt.want, tt.ok)
+		}
+	}
+	if got, ok := negotiate(nil); got != JSON || !ok {
+		t.Errorf("no Accept: %v, %v", got, ok)
+	}
+}

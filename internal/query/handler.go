@@ -1,0 +1,252 @@
+package query
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"time"
+
+	"github.com/pulsegate/pulsegate/internal/problem"
+	"github.com/pulsegate/pulsegate/internal/store"
+	"github.com/pulsegate/pulsegate/reply"
+	"github.com/pulsegate/pulsegate/vitals"
+)
+
+// writeTimeout is how long a client may take to read one piece of an answer.
+const writeTimeout = 30 * time.Second
+
+// A Config says what a [Handler] needs to know.
+type Config struct {
+	Problems *problem.Set
+	Flags    vitals.FlagLimits // which values are flagged as unusual
+
+	// Param returns a variable of the request's path, such as "device".
+	Param func(r *http.Request, name string) string
+
+	// Failed is told of errors of the store. May be nil.
+	Failed func(error)
+}
+
+// A Handler answers the questions of the read API. Its methods are
+// http.HandlerFuncs for GET and HEAD.
+type Handler struct {
+	reader  Reader
+	lister  Lister
+	cfg     Config
+	object  *reply.Head                   // 200 with a JSON body that is there whole
+	streams [len(formatNames)]*reply.Head // 200 with a body that is written while it is read
+}
+
+// New returns a Handler that reads from reader and lister.
+func New(reader Reader, lister Lister, cfg Config) *Handler {
+	h := &Handler{reader: reader, lister: lister, cfg: cfg}
+	h.object = reply.NewHead(http.StatusOK, JSON.ContentType(), reply.NoStore())
+	for f := range Format(len(formatNames)) {
+		h.streams[f] = reply.NewHead(http.StatusOK, f.ContentType(), reply.NoStore())
+	}
+	return h
+}
+
+// Devices answers GET /v1/devices: a page of devices in the order of their
+// names. Parameters: limit (1 to 1000, default 100), cursor.
+func (h *Handler) Devices(w http.ResponseWriter, r *http.Request) {
+	values, err := parseParams(r.URL.RawQuery, "limit", "cursor")
+	if err != nil {
+		h.refuse(w, r, err)
+		return
+	}
+	limit, err := limitParam(values, defaultDevices, maxDevices)
+	if err != nil {
+		h.refuse(w, r, err)
+		return
+	}
+	var after vitals.Name
+	if values.Has("cursor") {
+		if after, err = parseDeviceCursor(values.Get("cursor")); err != nil {
+			h.refuse(w, r, &paramError{"cursor", err.Error()})
+			return
+		}
+	}
+	// One more than the page holds tells whether there is a next one.
+	devices := make([]store.Device, limit+1)
+	n, err := h.lister.Devices(r.Context(), after, devices)
+	if err != nil {
+		h.fail(w, r, err)
+		return
+	}
+	more := n > limit
+	n = min(n, limit)
+	text := append(make([]byte, 0, 512*n+256), `{"devices":[`...)
+	for i := range devices[:n] {
+		if i > 0 {
+			text = append(text, ',')
+		}
+		text = appendDevice(append(text, '\n'), &devices[i], &h.cfg.Flags)
+	}
+	text = append(text, "\n]"...)
+	if more {
+		text = append(text, `,"next_cursor":"`...)
+		text = append(appendDeviceCursor(text, devices[n-1].Name), '"')
+	}
+	text = append(appendNotice(text), "}\n"...)
+	h.writeObject(w, r, text)
+}
+
+// Device answers GET /v1/devices/{device}: the latest value of each sign, with
+// its own time.
+func (h *Handler) Device(w http.ResponseWriter, r *http.Request) {
+	device, err := h.device(r)
+	if err == nil {
+		_, err = parseParams(r.URL.RawQuery)
+	}
+	if err != nil {
+		h.refuse(w, r, err)
+		return
+	}
+	d, err := h.reader.Latest(r.Context(), device)
+	if err != nil {
+		h.fail(w, r, err)
+		return
+	}
+	text := appendDevice(make([]byte, 0, 1024), &d, &h.cfg.Flags)
+	text = text[:len(text)-1] // the notice goes inside
+	text = append(appendNotice(text), "}\n"...)
+	h.writeObject(w, r, text)
+}
+
+// Readings answers GET /v1/devices/{device}/readings. Parameters: from
+// (inclusive) and to (exclusive), limit, cursor, order (asc or desc), format
+// (json, ndjson or csv; the Accept header where it is missing), flags (true or
+// false).
+//
+// Where a limit ends an NDJSON or CSV answer, the cursor of the next page comes
+// in the trailer Pulsegate-Next-Cursor; a JSON answer holds it.
+func (h *Handler) Readings(w http.ResponseWriter, r *http.Request) {
+	device, err := h.device(r)
+	if err != nil {
+		h.refuse(w, r, err)
+		return
+	}
+	w.Header().Add("Vary", "Accept") // the media type depends on it
+	format, acceptable := negotiate(r.Header["Accept"])
+	q, err := parseReadings(device, r.URL.RawQuery, format)
+	if err != nil {
+		h.refuse(w, r, err)
+		return
+	}
+	if !acceptable && !hasFormat(r) {
+		h.cfg.Problems.NotAcceptable.Write(w, r, "Accept application/json, application/x-ndjson or text/csv, or name one with format.")
+		return
+	}
+	if _, err := h.reader.Latest(r.Context(), device); err != nil {
+		h.fail(w, r, err)
+		return
+	}
+	trailer := q.Format != JSON && q.Limit > 0
+	if trailer {
+		w.Header().Set("Trailer", cursorTrailer)
+	}
+	if !q.NoFlags && q.Format != JSON {
+		w.Header().Set("Pulsegate-Notice", vitals.FlagNotice)
+	}
+	out := &deadlineWriter{w: w, rc: http.NewResponseController(w), head: h.streams[q.Format]}
+	if r.Method == http.MethodHead {
+		out.head.Begin(w)
+		return
+	}
+	page, err := WriteReadings(r.Context(), out, h.reader, q, &h.cfg.Flags)
+	switch {
+	case err != nil && !out.begun:
+		h.fail(w, r, err)
+	case err != nil:
+		h.report(err)
+		// The status has gone out. Cutting the connection is the only way left to
+		// say that this is not all.
+		panic(http.ErrAbortHandler)
+	case !out.begun: // an answer without readings may have no text
+		out.head.Begin(w)
+	case trailer && page.Cursor != "":
+		w.Header().Set(cursorTrailer, page.Cursor)
+	}
+}
+
+// cursorTrailer carries the cursor of the next page behind a streamed answer.
+const cursorTrailer = "Pulsegate-Next-Cursor"
+
+// hasFormat reports whether the query names a format.
+func hasFormat(r *http.Request) bool { return r.URL.Query().Has("format") }
+
+// device returns the device that the path names.
+func (h *Handler) device(r *http.Request) (vitals.Name, error) {
+	name, err := vitals.ParseName(h.cfg.Param(r, "device"))
+	if err != nil {
+		return name, &paramError{"device", (&vitals.FieldError{Err: vitals.ErrName}).Reason()}
+	}
+	return name, nil
+}
+
+func (h *Handler) writeObject(w http.ResponseWriter, r *http.Request, text []byte) {
+	_ = h.object.Write(w, r, text) // an error means that the client has gone
+}
+
+// refuse answers a question that is not well formed.
+func (h *Handler) refuse(w http.ResponseWriter, r *http.Request, err error) {
+	var param *paramError
+	if !errors.As(err, &param) {
+		h.fail(w, r, err)
+		return
+	}
+	if param.name == "" {
+		h.cfg.Problems.BadParameter.Write(w, r, "", reply.String("reason", param.reason))
+		return
+	}
+	h.cfg.Problems.BadParameter.Write(w, r, "", reply.String("field", param.name), reply.String("reason", param.reason))
+}
+
+// fail answers a question that the store could not answer.
+func (h *Handler) fail(w http.ResponseWriter, r *http.Request, err error) {
+	switch {
+	case errors.Is(err, store.ErrNotFound):
+		h.cfg.Problems.UnknownDevice.Write(w, r, "")
+	case errors.Is(err, store.ErrClosed):
+		h.cfg.Problems.Draining.WriteRetryAfter(w, r, 2*time.Second, "")
+	default:
+		h.report(err)
+		h.cfg.Problems.ReadFailed.Write(w, r, "")
+	}
+}
+
+// report tells of an error of the store. That the client went away is none.
+func (h *Handler) report(err error) {
+	if h.cfg.Failed != nil && !errors.Is(err, context.Canceled) && !errors.Is(err, errClientGone) {
+		h.cfg.Failed(err)
+	}
+}
+
+// errClientGone means that an answer could not be written.
+var errClientGone = errors.New("query: the client does not read")
+
+// A deadlineWriter sends the header before the first piece of the body, and
+// gives the client the same time for each piece.
+type deadlineWriter struct {
+	w     http.ResponseWriter
+	rc    *http.ResponseController
+	head  *reply.Head
+	begun bool
+}
+
+func (d *deadlineWriter) Write(p []byte) (int, error) {
+	// A writer without deadlines, such as a test's, never blocks.
+	if err := d.rc.SetWriteDeadline(time.Now().Add(writeTimeout)); err != nil && !errors.Is(err, http.ErrNotSupported) {
+		return 0, errors.Join(errClientGone, err)
+	}
+	if !d.begun {
+		d.begun = true
+		d.head.Begin(d.w)
+	}
+	n, err := d.w.Write(p)
+	if err != nil {
+		err = errors.Join(errClientGone, err)
+	}
+	return n, err
+}

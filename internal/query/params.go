@@ -1,0 +1,142 @@
+package query
+
+import (
+	"fmt"
+	"math"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/pulsegate/pulsegate/vitals"
+)
+
+// Limits of a page.
+const (
+	defaultDevices  = 100       // devices in a page unless limit says otherwise
+	maxDevices      = 1000      // devices in a page at most
+	defaultReadings = 1000      // readings in a JSON page unless limit says otherwise
+	maxReadings     = 1_000_000 // readings in a page with a limit at most
+)
+
+// A paramError tells which parameter is wrong and why. Its text does not repeat
+// the value that the client sent.
+type paramError struct {
+	name   string // "" for the query as a whole
+	reason string
+}
+
+func (e *paramError) Error() string { return e.name + ": " + e.reason }
+
+// parseParams splits a query. It refuses parameters that are unknown, so that a
+// misspelt bound does not silently widen the answer, and those given twice.
+func parseParams(raw string, known ...string) (url.Values, error) {
+	values, err := url.ParseQuery(raw)
+	if err != nil {
+		return nil, &paramError{"", "the query is not well formed"}
+	}
+	for name, all := range values {
+		if !slices.Contains(known, name) {
+			return nil, &paramError{"", "unknown parameter; known here: " + strings.Join(known, ", ")}
+		}
+		if len(all) > 1 {
+			return nil, &paramError{name, "given more than once"}
+		}
+	}
+	return values, nil
+}
+
+// timeParam returns the time that a parameter holds, in Unix ms, or otherwise
+// where it is missing.
+func timeParam(values url.Values, name string, otherwise int64) (int64, error) {
+	if !values.Has(name) {
+		return otherwise, nil
+	}
+	// A + in a query is a space, and zones are often sent as +02:00 unescaped.
+	text := strings.ReplaceAll(values.Get(name), " ", "+")
+	ms, err := vitals.ParseTime(text)
+	if err != nil {
+		return 0, &paramError{name, "neither RFC 3339 with zone nor integer Unix milliseconds"}
+	}
+	return ms, nil
+}
+
+// limitParam returns a limit from 1 to most, or otherwise where it is missing.
+func limitParam(values url.Values, otherwise, most int) (int, error) {
+	if !values.Has("limit") {
+		return otherwise, nil
+	}
+	n, err := strconv.Atoi(values.Get("limit"))
+	if err != nil || n < 1 || n > most {
+		return 0, &paramError{"limit", fmt.Sprintf("not a whole number from 1 to %d", most)}
+	}
+	return n, nil
+}
+
+// choiceParam returns the index in choices of the value of a parameter, 0 where
+// it is missing.
+func choiceParam(values url.Values, name string, choices ...string) (int, error) {
+	if !values.Has(name) {
+		return 0, nil
+	}
+	if i := slices.Index(choices, values.Get(name)); i >= 0 {
+		return i, nil
+	}
+	return 0, &paramError{name, "not one of " + strings.Join(choices, ", ")}
+}
+
+// parseReadings reads the parameters of a question for the readings of a device.
+// format is the one that the Accept header asks for.
+func parseReadings(device vitals.Name, raw string, format Format) (Question, error) {
+	q := Question{Format: format}
+	values, err := parseParams(raw, "from", "to", "limit", "cursor", "order", "format", "flags")
+	if err != nil {
+		return q, err
+	}
+	q.Range.Device = device
+	if q.Range.FromUnixMs, err = timeParam(values, "from", 0); err != nil {
+		return q, err
+	}
+	if q.Range.ToUnixMs, err = timeParam(values, "to", math.MaxInt64); err != nil {
+		return q, err
+	}
+	if q.Range.FromUnixMs > q.Range.ToUnixMs {
+		return q, &paramError{"to", "lies before from"}
+	}
+	// Readings before 1970 are refused when written, so there are none to find.
+	q.Range.FromUnixMs = max(q.Range.FromUnixMs, 0)
+
+	order, err := choiceParam(values, "order", "asc", "desc")
+	if err != nil {
+		return q, err
+	}
+	q.Range.Descending = order == 1
+	if values.Has("format") {
+		f, err := choiceParam(values, "format", formatNames[:]...)
+		if err != nil {
+			return q, err
+		}
+		q.Format = Format(f)
+	}
+	flags, err := choiceParam(values, "flags", "true", "false")
+	if err != nil {
+		return q, err
+	}
+	q.NoFlags = flags == 1
+
+	otherwise := 0 // no limit
+	if q.Format == JSON {
+		otherwise = defaultReadings
+	}
+	if q.Limit, err = limitParam(values, otherwise, maxReadings); err != nil {
+		return q, err
+	}
+	if values.Has("cursor") {
+		lastUnixMs, err := parseTimeCursor(values.Get("cursor"), q.Range.Descending)
+		if err != nil {
+			return q, &paramError{"cursor", err.Error() + " in this order"}
+		}
+		q.Range = behind(q.Range, lastUnixMs)
+	}
+	return q, nil
+}
