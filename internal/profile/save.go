@@ -1,0 +1,145 @@
+package profile
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/google/pprof/profile"
+)
+
+// summaryFile is the file of a folder that is written last: a folder without it is
+// incomplete.
+const summaryFile = "summary.json"
+
+// file is one raw profile of a folder.
+type file struct {
+	name    string
+	profile **profile.Profile
+}
+
+// files are the raw profiles of a folder. go tool pprof opens each.
+func (c *Capture) files() []file {
+	return []file{
+		{"cpu.pb.gz", &c.CPU},
+		{"allocs.pb.gz", &c.Allocs},
+		{"heap.pb.gz", &c.Heap},
+		{"goroutine.pb.gz", &c.Goroutine},
+		{"mutex.pb.gz", &c.Mutex},
+		{"block.pb.gz", &c.Block},
+	}
+}
+
+// PrepareDir makes the folder dir where it is missing. It returns an error if it
+// holds a profile already: one is never written over another.
+func PrepareDir(dir string) error {
+	if err := os.MkdirAll(dir, 0o777); err != nil {
+		return fmt.Errorf("profile: make folder: %w", err)
+	}
+	for _, name := range append(names(), summaryFile) {
+		switch _, err := os.Lstat(filepath.Join(dir, name)); {
+		case err == nil:
+			return fmt.Errorf("profile: %s holds a profile already (%s)", dir, name)
+		case !errors.Is(err, fs.ErrNotExist):
+			return fmt.Errorf("profile: look into folder: %w", err)
+		}
+	}
+	return nil
+}
+
+func names() []string {
+	list := []string{"metrics-before.txt", "metrics-after.txt"}
+	for _, f := range new(Capture).files() {
+		list = append(list, f.name)
+	}
+	return list
+}
+
+// Save writes what was captured, and the summary of its report, into dir, which
+// PrepareDir has made.
+func (c *Capture) Save(dir string, r *Report) error {
+	var errs []error
+	write := func(name string, to func(io.Writer) error) {
+		if err := writeFile(filepath.Join(dir, name), to); err != nil {
+			errs = append(errs, fmt.Errorf("profile: save %s: %w", name, err))
+		}
+	}
+	for _, f := range c.files() {
+		if *f.profile != nil {
+			write(f.name, (*f.profile).Write)
+		}
+	}
+	for name, text := range map[string][]byte{"metrics-before.txt": c.beforeText, "metrics-after.txt": c.afterText} {
+		if text != nil {
+			write(name, func(w io.Writer) error { _, err := w.Write(text); return err })
+		}
+	}
+	if len(errs) == 0 {
+		s := r.summary()
+		s.Before, s.After, s.Window = c.Before, c.After, c.Window.Seconds()
+		write(summaryFile, func(w io.Writer) error { return writeJSON(w, s) })
+	}
+	return errors.Join(errs...)
+}
+
+// writeFile makes a new file. A file that is there already is an error.
+func writeFile(path string, to func(io.Writer) error) (err error) {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	return to(f)
+}
+
+// Open reads a folder that Save has written. Profiles that were not captured stay
+// nil.
+func Open(dir string) (*Capture, error) {
+	text, err := readFile(filepath.Join(dir, summaryFile), maxMetricsBytes)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("profile: %s holds no complete profile: %w", dir, err)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("profile: load %s: %w", dir, err)
+	}
+	var s summary
+	if err := json.Unmarshal(text, &s); err != nil {
+		return nil, fmt.Errorf("profile: load %s: %w", filepath.Join(dir, summaryFile), err)
+	}
+	if s.Format != summaryFormat {
+		return nil, fmt.Errorf("profile: %s has format %d, this program reads format %d", filepath.Join(dir, summaryFile), s.Format, summaryFormat)
+	}
+	c := &Capture{Target: s.Target, Start: s.Start, Window: time.Duration(s.Window * float64(time.Second)), Before: s.Before, After: s.After}
+	for _, f := range c.files() {
+		raw, err := readFile(filepath.Join(dir, f.name), maxRawBytes)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err == nil {
+			*f.profile, err = parseProfile(raw)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("profile: load %s: %w", filepath.Join(dir, f.name), err)
+		}
+	}
+	return c, nil
+}
+
+// readFile reads a whole file of at most maxBytes.
+func readFile(path string, maxBytes int64) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, maxBytes+1))
+	if err == nil && int64(len(data)) > maxBytes {
+		err = fmt.Errorf("it has more than %d bytes", maxBytes)
+	}
+	return data, err
+}

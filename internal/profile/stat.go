@@ -1,0 +1,121 @@
+package profile
+
+import "math"
+
+// A Count is a number of CPU samples, and the time that each stands for.
+//
+// Sampling error: samples come at fixed intervals of CPU time, whatever the code
+// does then, so that the number n of those that fall into one part is about a
+// Poisson count with the standard error √n. It is an upper bound: given the
+// window's total N the counts are multinomial, with the variance n(1-n/N), which
+// is smaller for large parts and 0 for the total (Johnson, Kotz, Balakrishnan:
+// Discrete Multivariate Distributions, 1997, chapter 35).
+type Count struct {
+	Samples int64
+	Nanos   int64 // of CPU time
+}
+
+func (c *Count) add(o Count) {
+	c.Samples += o.Samples
+	c.Nanos += o.Nanos
+}
+
+// stdErr returns the standard error of c.Nanos.
+func (c Count) stdErr() float64 {
+	if c.Samples <= 0 {
+		return 0
+	}
+	return float64(c.Nanos) / math.Sqrt(float64(c.Samples))
+}
+
+// A Sum is an estimate of allocated bytes or objects, and its variance.
+//
+// Sampling error: the runtime records an allocation of s bytes with probability
+// p = 1-exp(-s/rate), and pprof scales each record by 1/p. That is a
+// Horvitz-Thompson estimator: for n records of the value y each (s bytes or one
+// object) it is n·y/p, and n·y²(1-p)/p² is an unbiased estimate of its variance
+// (Horvitz, Thompson: A Generalization of Sampling Without Replacement from a
+// Finite Universe, JASA 47, 1952, for independent drawings).
+type Sum struct {
+	Value    float64
+	Variance float64
+}
+
+func (s *Sum) add(o Sum) {
+	s.Value += o.Value
+	s.Variance += o.Variance
+}
+
+func (s Sum) stdErr() float64 { return math.Sqrt(s.Variance) }
+
+// heapSums returns the estimates for one record of a heap profile that has been
+// scaled already: objects of a mean of bytes/objects bytes, sampled at rate.
+func heapSums(objects, bytes int64, rate int64) (o, b Sum) {
+	o.Value, b.Value = float64(objects), float64(bytes)
+	if objects <= 0 || bytes <= 0 || rate <= 1 {
+		return o, b // every allocation was recorded
+	}
+	size := b.Value / o.Value
+	p := -math.Expm1(-size / float64(rate))
+	n := o.Value * p // records
+	o.Variance = n * (1 - p) / (p * p)
+	b.Variance = o.Variance * size * size
+	return o, b
+}
+
+// poissonPValue returns how likely two Poisson counts are at least as far apart as
+// a and b are, in either direction, if their rates per unit of exposure are the
+// same.
+//
+// It is the conditional test: given a+b, a is binomial with the probability
+// exposureA/(exposureA+exposureB). Twice the smaller tail is returned. It is exact
+// for small counts, 0 included, where a normal approximation is not.
+// (Przyborowski, Wilenski: Homogeneity of Results in Testing Samples from Poisson
+// Series, Biometrika 31, 1940.)
+func poissonPValue(a, b int64, exposureA, exposureB float64) float64 {
+	n := a + b
+	if n == 0 || !(exposureA > 0) || !(exposureB > 0) {
+		return 1
+	}
+	q := exposureA / (exposureA + exposureB)
+	lower := binomialTail(n, a, q, -1)
+	upper := binomialTail(n, a, q, +1)
+	return min(1, 2*min(lower, upper))
+}
+
+// binomialTail returns the probability that a binomial count of n with probability
+// q lies at k or, with direction -1, below it, with +1 above it.
+func binomialTail(n, k int64, q float64, direction int64) float64 {
+	logQ, logNotQ := math.Log(q), math.Log1p(-q)
+	logProbability := func(i int64) float64 {
+		return lgamma(n+1) - lgamma(i+1) - lgamma(n-i+1) + float64(i)*logQ + float64(n-i)*logNotQ
+	}
+	mode := int64(q * float64(n+1))
+	sum := 0.0
+	for i := k; i >= 0 && i <= n; i += direction {
+		p := math.Exp(logProbability(i))
+		sum += p
+		// Behind the mode the terms only shrink, by a growing factor.
+		if past := (i - mode) * direction; past > 0 && p < sum*1e-12 {
+			break
+		}
+	}
+	return min(1, sum)
+}
+
+func lgamma(n int64) float64 {
+	v, _ := math.Lgamma(float64(n))
+	return v
+}
+
+// normalPValue returns how likely a difference of at least the given size is if
+// there is none, for an error that is normal with the given variance.
+func normalPValue(difference, variance float64) float64 {
+	switch {
+	case difference == 0:
+		return 1
+	case variance <= 0:
+		return 0
+	}
+	return math.Erfc(math.Abs(difference) / math.Sqrt(2*variance))
+}

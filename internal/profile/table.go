@@ -1,0 +1,108 @@
+package profile
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"math"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+)
+
+// A table is text in columns. A column whose heading starts with "<" is aligned to
+// the left.
+type table struct {
+	headings []string
+	rows     [][]string
+}
+
+func newTable(headings ...string) *table { return &table{headings: headings} }
+
+func (t *table) add(cells ...string) { t.rows = append(t.rows, cells) }
+
+// write writes t, indented by two spaces.
+func (t *table) write(w *bufio.Writer) {
+	left := make([]bool, len(t.headings))
+	width := make([]int, len(t.headings))
+	headings := make([]string, len(t.headings))
+	for i, h := range t.headings {
+		headings[i], left[i] = strings.CutPrefix(h, "<")
+	}
+	lines := append([][]string{headings}, t.rows...)
+	for _, cells := range lines {
+		for i, cell := range cells {
+			width[i] = max(width[i], utf8.RuneCountInString(cell))
+		}
+	}
+	for _, cells := range lines {
+		var line strings.Builder
+		for i, cell := range cells {
+			line.WriteString("  ")
+			pad := strings.Repeat(" ", width[i]-utf8.RuneCountInString(cell))
+			if left[i] {
+				line.WriteString(cell + pad)
+			} else {
+				line.WriteString(pad + cell)
+			}
+		}
+		w.WriteString(strings.TrimRight(line.String(), " "))
+		w.WriteByte('\n')
+	}
+}
+
+// number writes v with two decimals below 10, one below 100 and none above, and
+// with thousands apart.
+func number(v float64) string {
+	switch a := math.Abs(v); {
+	case math.IsNaN(v) || math.IsInf(v, 0):
+		return "-"
+	case a < 9.995:
+		return strconv.FormatFloat(v, 'f', 2, 64)
+	case a < 99.95:
+		return strconv.FormatFloat(v, 'f', 1, 64)
+	default:
+		return group(strconv.FormatFloat(v, 'f', 0, 64))
+	}
+}
+
+// whole writes n with thousands apart.
+func whole(n uint64) string { return group(strconv.FormatUint(n, 10)) }
+
+// group sets commas between thousands.
+func group(digits string) string {
+	sign := ""
+	if rest, ok := strings.CutPrefix(digits, "-"); ok {
+		sign, digits = "-", rest
+	}
+	for i := len(digits) - 3; i > 0; i -= 3 {
+		digits = digits[:i] + "," + digits[i:]
+	}
+	return sign + digits
+}
+
+// percent writes a share of a whole.
+func percent(part, of float64) string {
+	if of == 0 {
+		return "-"
+	}
+	return fmt.Sprintf("%.1f %%", 100*part/of)
+}
+
+// byteSize writes a number of bytes for people.
+func byteSize(n float64) string {
+	for _, unit := range []string{"B", "kB", "MB"} {
+		if math.Abs(n) < 1000 {
+			return number(n) + " " + unit
+		}
+		n /= 1000
+	}
+	return number(n) + " GB"
+}
+
+// buffered runs write on a buffer over w and returns the first error.
+func buffered(w io.Writer, write func(*bufio.Writer)) error {
+	b := bufio.NewWriter(w)
+	write(b)
+	return b.Flush()
+}
