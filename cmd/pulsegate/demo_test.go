@@ -1,0 +1,82 @@
+package main_test
+
+import (
+	"bufio"
+	"encoding/json"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// The demo prints the figures that were counted by hand from its recording, and
+// the two commands that it prints work as they stand.
+func TestDemo(t *testing.T) {
+	cmd := exec.Command(program(t), "demo", "--addr=127.0.0.1:0")
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	var shown strings.Builder
+	var commands []string
+	deadline := time.AfterFunc(time.Minute, func() { _ = cmd.Process.Kill() })
+	defer deadline.Stop()
+	lines := bufio.NewScanner(stdout)
+	for lines.Scan() && !strings.HasPrefix(lines.Text(), "Serving until") {
+		shown.WriteString(lines.Text() + "\n")
+		if strings.HasPrefix(lines.Text(), "  curl ") {
+			commands = append(commands, lines.Text())
+		}
+	}
+	for _, want := range []string{
+		" 1936  rows", " 409  zeros left out", " 43  rows without any sign", " 1893  readings sent",
+		" 1892  stored", " 3766  values", " 1  refused", "heart_rate_bpm: outside the accepted range 20 to 300 /min",
+	} {
+		if !strings.Contains(shown.String(), want) {
+			t.Errorf("the table does not show %q", want)
+		}
+	}
+	if t.Failed() {
+		t.Logf("shown:\n%s\nstandard error:\n%s", shown.String(), stderr.String())
+	}
+	if len(commands) != 2 {
+		t.Fatalf("%d curl commands, want 2:\n%s", len(commands), shown.String())
+	}
+
+	out, err := exec.Command("sh", "-c", commands[0]+" --silent --show-error --fail").CombinedOutput()
+	if err != nil {
+		t.Errorf("%s: %v\n%s", commands[0], err, out)
+	}
+	var device struct {
+		Latest map[string]struct{ Value float64 }
+	}
+	if err := json.Unmarshal(out, &device); err != nil || len(device.Latest) != 4 {
+		t.Errorf("the last values are %s, %v; want four signs", out, err)
+	}
+	// The file's last row with a heart rate holds 68.5.
+	if got := device.Latest["heart_rate_bpm"].Value; got != 68.5 {
+		t.Errorf("the last heart rate is %v, want 68.5", got)
+	}
+
+	out, err = exec.Command("sh", "-c", commands[1]+" --silent --show-error --fail").CombinedOutput()
+	if err != nil {
+		t.Errorf("%s: %v\n%s", commands[1], err, out)
+	}
+	rows := strings.Count(string(out), "\n")
+	if rows < 30 || rows > 62 || !strings.HasPrefix(string(out), "device,time,systolic_mmhg,") {
+		t.Errorf("an hour as CSV has %d rows:\n%s", rows, out)
+	}
+
+	if err := cmd.Process.Signal(syscall.SIGINT); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Errorf("after Ctrl-C: %v\n%s", err, stderr.String())
+	}
+}

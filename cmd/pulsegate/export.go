@@ -1,0 +1,90 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"math"
+	"os"
+
+	"github.com/pulsegate/pulsegate/internal/query"
+	"github.com/pulsegate/pulsegate/internal/store"
+	"github.com/pulsegate/pulsegate/internal/store/pebblestore"
+	"github.com/pulsegate/pulsegate/internal/transfer"
+	"github.com/pulsegate/pulsegate/vitals"
+)
+
+type exportCommand struct {
+	Target string `help:"Address of a running server, such as http://127.0.0.1:8080." xor:"source" required:""`
+	Data   string `help:"Data directory of a stopped server." xor:"source" required:""`
+	Device string `required:"" help:"Device whose readings to write."`
+	From   string `help:"First time, inclusive: RFC 3339 with zone or Unix ms. Default: the first reading."`
+	To     string `help:"Last time, exclusive. Default: the last reading."`
+	Format string `enum:"ndjson,csv" default:"ndjson" help:"Format: ndjson or csv."`
+}
+
+func (c *exportCommand) Run(ctx context.Context, std stdio) error {
+	device, err := vitals.ParseName(c.Device)
+	if err != nil {
+		return usageError{"--device: " + err.Error()}
+	}
+	from, err := timeFlag("--from", c.From, 0)
+	if err != nil {
+		return err
+	}
+	to, err := timeFlag("--to", c.To, math.MaxInt64)
+	if err != nil {
+		return err
+	}
+	out := bufio.NewWriterSize(std.out, 64<<10)
+	if c.Target != "" {
+		client, err := transfer.NewClient(c.Target)
+		if err != nil {
+			return usageError{err.Error()}
+		}
+		defer client.Close()
+		err = client.Download(ctx, out, transfer.Selection{Device: c.Device, From: c.From, To: c.To, Format: c.Format})
+		if err != nil {
+			return err
+		}
+		return out.Flush()
+	}
+	q := query.Question{Range: store.Range{Device: device, FromUnixMs: from, ToUnixMs: to}, Format: query.NDJSON, NoFlags: true}
+	if c.Format == "csv" {
+		q.Format = query.CSV
+	}
+	if err := exportData(ctx, c.Data, q, out); err != nil {
+		return err
+	}
+	return out.Flush()
+}
+
+// exportData writes readings from a data directory.
+func exportData(ctx context.Context, dir string, q query.Question, out *bufio.Writer) error {
+	if _, err := os.Stat(dir); err != nil {
+		return err // opening would make a new, empty store
+	}
+	db, err := pebblestore.Open(dir, pebblestore.Options{ReadOnly: true})
+	if err != nil {
+		return fmt.Errorf("open data directory: %w", err)
+	}
+	defer db.Close()
+	if _, err := db.Latest(ctx, q.Range.Device); err != nil {
+		return err
+	}
+	_, err = query.WriteReadings(ctx, out, db, q, nil)
+	return err
+}
+
+// timeFlag returns the time that a flag holds in Unix ms, or otherwise where it
+// was not given.
+func timeFlag(name, text string, otherwise int64) (int64, error) {
+	if text == "" {
+		return otherwise, nil
+	}
+	ms, err := vitals.ParseTime(text)
+	if err != nil {
+		return 0, usageError{name + " is neither RFC 3339 with zone nor integer Unix milliseconds"}
+	}
+	return ms, nil
+}

@@ -1,0 +1,120 @@
+// Command pulsegate takes vital-sign readings over HTTP, acknowledges what is on
+// stable storage, and serves it back.
+//
+// This package wires flags to packages and holds no logic of its own.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/alecthomas/kong"
+)
+
+// Exit codes. Scripts rely on them.
+const (
+	exitDone   = 0
+	exitFailed = 1
+	exitUsage  = 2
+)
+
+func main() {
+	// The first signal ends ctx, and with it the command in good order. The
+	// second one finds the signals' default behaviour back in force.
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop)
+	os.Exit(run(ctx, os.Args[1:], stdio{os.Stdin, os.Stdout, os.Stderr}))
+}
+
+// stdio is where a command reads and writes.
+type stdio struct {
+	in       io.Reader
+	out, err io.Writer
+}
+
+// commands is the command line. Each command is described beside its code.
+type commands struct {
+	Serve   serveCommand   `cmd:"" help:"Take readings over HTTP, store them, serve them back."`
+	Demo    demoCommand    `cmd:"" help:"Start a server, send it a real recording over HTTP, show what was stored, keep serving."`
+	Import  importCommand  `cmd:"" help:"Send a CSV or NDJSON file of readings to a server."`
+	Export  exportCommand  `cmd:"" help:"Write a device's readings from a server or from the data directory of a stopped one."`
+	Check   checkCommand   `cmd:"" help:"Verify the data directory of a stopped server, read-only, and count what it holds."`
+	Sim     simCommand     `cmd:"" help:"Load a server like a fleet of gateways, and prove that everything acknowledged was stored."`
+	Profile profileCommand `cmd:"" help:"Show what a request costs a running server: CPU time, allocations, system calls, by part and by line."`
+	Version versionCommand `cmd:"" help:"Show the version, the Go version and the build settings."`
+}
+
+// run runs one command line and returns its exit code. It is main without the
+// process, so that tests can call it.
+func run(ctx context.Context, args []string, std stdio) int {
+	var cmds commands
+	exited := -1
+	parser, err := kong.New(&cmds,
+		kong.Name("pulsegate"),
+		kong.Description("Readings of wearables in over HTTP, acknowledged when they are on stable storage, and back out."),
+		kong.UsageOnError(),
+		kong.Writers(std.out, std.err),
+		kong.Exit(func(code int) { exited = code; panic(exitPanic{}) }),
+		kong.DefaultEnvars("PULSEGATE"),
+		kong.ConfigureHelp(kong.HelpOptions{Compact: true}),
+		kong.Vars(helpVars()),
+	)
+	if err != nil {
+		fmt.Fprintf(std.err, "pulsegate: %v\n", err)
+		return exitFailed
+	}
+	kctx, code := parse(parser, args, &exited, std)
+	if kctx == nil {
+		return code
+	}
+	kctx.BindTo(ctx, (*context.Context)(nil))
+	err = kctx.Run(std)
+	var usage usageError
+	switch {
+	case err == nil:
+		return exitDone
+	case errors.As(err, &usage):
+		fmt.Fprintf(std.err, "pulsegate: %v\n", err)
+		return exitUsage
+	default:
+		fmt.Fprintf(std.err, "pulsegate: %v\n", err)
+		return exitFailed
+	}
+}
+
+// exitPanic unwinds from kong's call of exit, after --help for example.
+type exitPanic struct{}
+
+// parse returns the parsed command line, or nil and the exit code when there is
+// nothing to run.
+func parse(parser *kong.Kong, args []string, exited *int, std stdio) (kctx *kong.Context, code int) {
+	defer func() {
+		switch r := recover(); r.(type) {
+		case nil:
+		case exitPanic:
+			kctx, code = nil, *exited
+		default:
+			panic(r)
+		}
+	}()
+	kctx, err := parser.Parse(args)
+	if err != nil {
+		var parseErr *kong.ParseError
+		if errors.As(err, &parseErr) && len(args) == 0 {
+			_ = parseErr.Context.PrintUsage(false) // the usage is an extra beside the error
+		}
+		fmt.Fprintf(std.err, "pulsegate: %v\nRun 'pulsegate --help', or 'pulsegate COMMAND --help'.\n", err)
+		return nil, exitUsage
+	}
+	return kctx, exitDone
+}
+
+// A usageError is a command line that cannot be meant.
+type usageError struct{ reason string }
+
+func (e usageError) Error() string { return e.reason }

@@ -1,0 +1,180 @@
+package main_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// program builds pulsegate, once for all tests, and returns its path.
+func program(t testing.TB) string {
+	t.Helper()
+	built.once.Do(func() { built.path, built.err = buildInto(built.dir, nil) })
+	if built.err != nil {
+		t.Fatal(built.err)
+	}
+	return built.path
+}
+
+// built is what program has built. TestMain makes its directory.
+var built struct {
+	dir  string
+	once sync.Once
+	path string
+	err  error
+}
+
+// buildInto builds pulsegate into dir. Where files are replaced, their path maps
+// to the text that is compiled in their place.
+func buildInto(dir string, replaced map[string]string) (string, error) {
+	bin := filepath.Join(dir, "pulsegate")
+	args := []string{"build", "-o", bin}
+	if len(replaced) > 0 {
+		overlay := struct{ Replace map[string]string }{map[string]string{}}
+		for file, text := range replaced {
+			instead := filepath.Join(dir, fmt.Sprintf("replaced%d.go", len(overlay.Replace)))
+			if err := os.WriteFile(instead, []byte(text), 0o600); err != nil {
+				return "", err
+			}
+			overlay.Replace[file] = instead
+		}
+		list, err := json.Marshal(overlay)
+		if err != nil {
+			return "", err
+		}
+		if err := os.WriteFile(bin+".overlay", list, 0o600); err != nil {
+			return "", err
+		}
+		args = append(args, "-overlay", bin+".overlay")
+	}
+	if out, err := exec.Command("go", append(args, ".")...).CombinedOutput(); err != nil {
+		return "", fmt.Errorf("go build: %w\n%s", err, out)
+	}
+	return bin, nil
+}
+
+// TestMain makes the directory that the program is built into.
+func TestMain(m *testing.M) {
+	os.Exit(func() int {
+		var err error
+		if built.dir, err = os.MkdirTemp("", "pulsegate-test-"); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+		defer os.RemoveAll(built.dir)
+		return m.Run()
+	}())
+}
+
+// A process is a running pulsegate serve.
+type process struct {
+	t      testing.TB
+	cmd    *exec.Cmd
+	addr   string        // of the public listener
+	exited chan struct{} // closed when the process has ended and its output is read
+
+	mu  sync.Mutex
+	err strings.Builder // standard error so far, guarded by mu
+}
+
+var listening = regexp.MustCompile(`listening addr=(\S+) listener=public`)
+
+// start starts a server on dir and waits until it listens. It is killed when the
+// test ends.
+func start(t testing.TB, bin, dir string, args ...string) *process {
+	t.Helper()
+	p := &process{t: t, exited: make(chan struct{})}
+	p.cmd = exec.Command(bin, append([]string{"serve", "--addr=127.0.0.1:0", "--admin-addr=", "--data=" + dir, "--min-free-bytes=-1"}, args...)...)
+	stderr, err := p.cmd.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	addr := make(chan string, 1)
+	go func() {
+		defer close(p.exited)
+		lines := bufio.NewScanner(stderr)
+		for lines.Scan() {
+			p.mu.Lock()
+			p.err.WriteString(lines.Text() + "\n")
+			p.mu.Unlock()
+			if m := listening.FindStringSubmatch(lines.Text()); m != nil {
+				addr <- m[1]
+			}
+		}
+		_ = p.cmd.Wait() // its state tells
+	}()
+	t.Cleanup(p.kill)
+	select {
+	case p.addr = <-addr:
+	case <-p.exited:
+		t.Fatalf("pulsegate serve ended:\n%s", p.stderr())
+	case <-time.After(30 * time.Second):
+		t.Fatalf("pulsegate serve does not listen:\n%s", p.stderr())
+	}
+	return p
+}
+
+func (p *process) stderr() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.err.String()
+}
+
+func (p *process) url(path string) string { return "http://" + p.addr + path }
+
+// signal sends a signal.
+func (p *process) signal(s syscall.Signal) {
+	p.t.Helper()
+	if err := p.cmd.Process.Signal(s); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		p.t.Errorf("signal %v: %v", s, err)
+	}
+}
+
+// kill ends the process as kill -9 does, and waits for its end.
+func (p *process) kill() {
+	p.signal(syscall.SIGKILL)
+	<-p.exited
+}
+
+// stop sends SIGTERM and returns the exit code.
+func (p *process) stop() int {
+	p.t.Helper()
+	p.signal(syscall.SIGTERM)
+	select {
+	case <-p.exited:
+	case <-time.After(30 * time.Second):
+		p.t.Fatalf("still running 30 s after SIGTERM:\n%s", p.stderr())
+	}
+	return p.cmd.ProcessState.ExitCode()
+}
+
+// output runs a command to its end.
+func output(t testing.TB, bin string, args ...string) (stdout, stderr string, code int) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, bin, args...)
+	var out, errs strings.Builder
+	cmd.Stdout, cmd.Stderr = io.Writer(&out), io.Writer(&errs)
+	err := cmd.Run()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		t.Fatal(err)
+	}
+	return out.String(), errs.String(), cmd.ProcessState.ExitCode()
+}

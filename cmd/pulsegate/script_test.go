@@ -1,0 +1,131 @@
+package main_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+)
+
+// TestScripts runs the command lines in testdata/script as a user types them.
+//
+// Beside the commands of testscript there are:
+//
+//	serve NAME ARG...    start a server; $NAME is its address, $NAME_LOG its output
+//	stop NAME            send it SIGTERM and check that it exits with 0
+//	post URL FILE        POST a file; the answer is on stdout, the status first
+//	get URL              GET; the answer is on stdout, the status first
+//
+// $RECORDING is the path of the project's recording.
+func TestScripts(t *testing.T) {
+	bin := program(t)
+	testscript.Run(t, testscript.Params{
+		Dir: "testdata/script",
+		Setup: func(env *testscript.Env) error {
+			env.Setenv("PATH", filepath.Dir(bin)+string(os.PathListSeparator)+env.Getenv("PATH"))
+			recording, err := filepath.Abs("../../internal/recording/mimic2/s00001.csv")
+			if err != nil {
+				return err
+			}
+			env.Setenv("RECORDING", recording)
+			env.Values[servers{}] = map[string]*process{}
+			return nil
+		},
+		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
+			"serve": func(ts *testscript.TestScript, neg bool, args []string) {
+				if neg || len(args) == 0 {
+					ts.Fatalf("usage: serve NAME ARG...")
+				}
+				p := start(t, bin, ts.MkAbs(args[0]+"-data"), args[1:]...)
+				ts.Defer(p.kill)
+				ts.Value(servers{}).(map[string]*process)[args[0]] = p
+				ts.Setenv(args[0], "http://"+p.addr)
+			},
+			"stop": func(ts *testscript.TestScript, neg bool, args []string) {
+				p := ts.Value(servers{}).(map[string]*process)[args[0]]
+				if code := p.stop(); code != 0 {
+					ts.Fatalf("exit code %d:\n%s", code, p.stderr())
+				}
+			},
+			"post": func(ts *testscript.TestScript, neg bool, args []string) {
+				ask(ts, http.MethodPost, args[0], ts.ReadFile(args[1]))
+			},
+			"get": func(ts *testscript.TestScript, neg bool, args []string) {
+				ask(ts, http.MethodGet, args[0], "")
+			},
+		},
+	})
+}
+
+// servers is the key of the running servers of a script.
+type servers struct{}
+
+// ask sends a request and prints the status and the answer.
+func ask(ts *testscript.TestScript, method, url, body string) {
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, method, url, strings.NewReader(body))
+	ts.Check(err)
+	resp, err := http.DefaultClient.Do(req)
+	ts.Check(err)
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	ts.Check(err)
+	var out bytes.Buffer
+	out.WriteString(resp.Status + "\n")
+	out.Write(text)
+	out.WriteByte('\n')
+	_, err = ts.Stdout().Write(out.Bytes())
+	ts.Check(err)
+}
+
+// A command line that cannot be meant exits with 2, one that fails with 1.
+func TestExitCodes(t *testing.T) {
+	bin := program(t)
+	for _, tt := range []struct {
+		args []string
+		want int
+		text string // in the output
+	}{
+		{[]string{"--help"}, 0, "serve"},
+		{[]string{"serve", "--help"}, 0, "--drain-timeout"},
+		{[]string{"version"}, 0, "go1."},
+		{nil, 2, "expected one of"},
+		{[]string{"nonsense"}, 2, "nonsense"},
+		{[]string{"serve", "--nonsense"}, 2, "unknown flag"},
+		{[]string{"serve", "--addr", "0.0.0.0:0"}, 2, "--insecure"},
+		{[]string{"serve", "--addr", "nonsense"}, 2, "--addr"},
+		{[]string{"serve", "--accept", "spo2_pct=100..1"}, 2, "spo2_pct"},
+		{[]string{"serve", "--accept", "sp02_pct=1..100"}, 2, "sp02_pct"},
+		{[]string{"serve", "--max-group", "0"}, 2, "--max-group"},
+		{[]string{"import", "x.csv", "--map", "spo2_pct"}, 2, "field=column"},
+		{[]string{"import", "nowhere.csv", "--device", "d"}, 1, "no such file"},
+		{[]string{"import", "x.txt"}, 2, "--format"},
+		{[]string{"export", "--device", "d"}, 2, "--target"},
+		{[]string{"export", "--data", "nowhere", "--device", "d"}, 1, "nowhere"},
+		{[]string{"check", "nowhere"}, 1, "nowhere"},
+		{[]string{"profile", "127.0.0.1:1"}, 1, "connection refused"},
+		{[]string{"profile", "ftp://x"}, 2, "not an http"},
+		{[]string{"profile", "--for", "1500ms"}, 2, "--for"},
+		{[]string{"profile", "diff", "nowhere", "nowhere"}, 1, "no complete profile"},
+	} {
+		out, errs, code := output(t, bin, tt.args...)
+		if code != tt.want || !strings.Contains(out+errs, tt.text) {
+			t.Errorf("pulsegate %s: exit code %d, want %d, and %q in\n%s%s", strings.Join(tt.args, " "), code, tt.want, tt.text, out, errs)
+		}
+		if code != 0 && strings.Contains(out+errs, "goroutine ") {
+			t.Errorf("pulsegate %s panics:\n%s", strings.Join(tt.args, " "), errs)
+		}
+	}
+	if _, err := os.Stat("nowhere"); !errors.Is(err, os.ErrNotExist) {
+		t.Error("a command made a directory that it was to read")
+	}
+}

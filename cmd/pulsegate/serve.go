@@ -1,0 +1,193 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"time"
+
+	"github.com/alecthomas/kong"
+	"github.com/pulsegate/pulsegate/internal/ingest"
+	"github.com/pulsegate/pulsegate/internal/store/pebblestore"
+	"github.com/pulsegate/pulsegate/vitals"
+)
+
+type serveCommand struct {
+	Addr      string `default:"127.0.0.1:8080" help:"Address of the public listener. Port 0 picks a free one."`
+	AdminAddr string `default:"127.0.0.1:6060" help:"Address of the admin listener, with profiles. Empty: none."`
+	Data      string `default:"pulsegate-data" type:"path" help:"Data directory. It is made where it is missing."`
+	Insecure  bool   `help:"Take readings from anybody on addresses other than loopback."`
+
+	UnknownFields string            `enum:"refuse,ignore" default:"refuse" help:"What to do with a reading that has an unknown field: refuse or ignore the field."`
+	MaxAhead      time.Duration     `default:"5m" help:"How far a reading's time may lie ahead of the server's clock."`
+	Accept        map[string]string `mapsep:"," placeholder:"FIELD=MIN..MAX,..." help:"Accepted range of a sign in its unit, such as spo2_pct=1..100. Others keep their default."`
+	Usual         map[string]string `mapsep:"," placeholder:"FIELD=MIN..MAX,..." help:"Range outside of which a value is flagged when it is read, such as heart_rate_bpm=40.01..130.99."`
+
+	MaxSingleBytes int   `default:"${max_single_bytes}" help:"Length of a reading at most, in bytes, decompressed."`
+	MaxBatchBytes  int   `default:"${max_batch_bytes}" help:"Length of a batch at most, in bytes, decompressed."`
+	MaxReadings    int   `default:"${max_readings}" help:"Readings in a batch at most."`
+	MaxGroup       int   `default:"${max_group}" help:"Readings in one commit at most."`
+	MaxQueued      int   `default:"${max_queued}" help:"Readings that may wait for a commit. Further ones are refused with 503."`
+	MaxBodyBytes   int   `default:"${max_body_bytes}" help:"Memory of all request bodies at one time, in bytes."`
+	MaxDevices     int   `default:"${max_devices}" help:"Devices that the store takes. Readings of further ones are refused."`
+	MinFreeBytes   int64 `default:"268435456" help:"Free disk space, in bytes, below which writes are refused with 503."`
+
+	ReadTimeout  time.Duration `default:"60s" help:"Time for a request to arrive."`
+	IdleTimeout  time.Duration `default:"120s" help:"Time for which a connection may stay open between two requests."`
+	DrainDelay   time.Duration `default:"0s" help:"Time after SIGTERM for which requests are still taken, while readyz says no already, so that a load balancer can turn away."`
+	DrainTimeout time.Duration `default:"30s" help:"Time for requests under way to be answered after SIGTERM."`
+
+	LogLevel  slog.Level `default:"info" help:"Least level of log lines: debug, info, warn or error."`
+	LogFormat string     `enum:"text,json" default:"text" help:"Format of log lines: text or json."`
+}
+
+// helpVars are the defaults that packages decide.
+func helpVars() kong.Vars {
+	n := func(v int) string { return fmt.Sprint(v) }
+	return kong.Vars{
+		"max_single_bytes": n(ingest.DefaultMaxSingleBytes),
+		"max_batch_bytes":  n(ingest.DefaultMaxBatchBytes),
+		"max_readings":     n(ingest.DefaultMaxReadings),
+		"max_group":        n(ingest.DefaultMaxGroup),
+		"max_queued":       n(ingest.DefaultMaxQueued),
+		"max_body_bytes":   n(ingest.DefaultMaxBodyBytes),
+		"max_devices":      n(pebblestore.DefaultMaxDevices),
+		"min_free_bytes":   n(pebblestore.DefaultMinFreeBytes),
+	}
+}
+
+func (c *serveCommand) Run(ctx context.Context, std stdio) error {
+	log := newLogger(std.err, c.LogLevel, c.LogFormat)
+	srv, err := startServer(c, log)
+	if err != nil {
+		return err
+	}
+	return srv.run(ctx)
+}
+
+// checkAddr refuses to take readings from anybody on an address that others can
+// reach, unless that is asked for.
+func (c *serveCommand) checkAddr(log *slog.Logger) error {
+	host, _, err := net.SplitHostPort(c.Addr)
+	if err != nil {
+		return usageError{fmt.Sprintf("--addr: %v", err)}
+	}
+	if isLoopback(host) {
+		return nil
+	}
+	if !c.Insecure {
+		return usageError{fmt.Sprintf("--addr %s can be reached from other machines, and this server has no tokens: anybody could write and read. "+
+			"Listen on 127.0.0.1, or add --insecure if something in front of it decides who gets in.", c.Addr)}
+	}
+	log.Warn("INSECURE: anybody who reaches this address can write and read health data", "addr", c.Addr)
+	return nil
+}
+
+// isLoopback reports whether a listener on host is reached from this machine
+// only. An empty host is every address.
+func isLoopback(host string) bool {
+	if host == "localhost" {
+		return true
+	}
+	ip := net.ParseIP(host)
+	return ip != nil && ip.IsLoopback()
+}
+
+// limits returns the limits that readings must keep to.
+func (c *serveCommand) limits() (vitals.Limits, error) {
+	limits := vitals.DefaultLimits()
+	limits.MaxAhead = c.MaxAhead
+	if err := setRanges(&limits.Accepted, "--accept", c.Accept); err != nil {
+		return limits, err
+	}
+	if err := limits.Validate(); err != nil {
+		return limits, usageError{err.Error()}
+	}
+	return limits, nil
+}
+
+// flagLimits returns the limits outside of which values are flagged.
+func (c *serveCommand) flagLimits() (vitals.FlagLimits, error) {
+	limits := vitals.DefaultFlagLimits()
+	if err := setRanges(&limits.Usual, "--usual", c.Usual); err != nil {
+		return limits, err
+	}
+	if err := limits.Validate(); err != nil {
+		return limits, usageError{err.Error()}
+	}
+	return limits, nil
+}
+
+// setRanges reads ranges such as spo2_pct=1..100.
+func setRanges(ranges *[vitals.NumSigns]vitals.Range, flag string, texts map[string]string) error {
+	for field, text := range texts {
+		known := false
+		for s := range vitals.Sign(vitals.NumSigns) {
+			if s.Field() != field {
+				continue
+			}
+			known = true
+			if err := ranges[s].UnmarshalText([]byte(text)); err != nil {
+				return usageError{fmt.Sprintf("%s %s: %v", flag, field, err)}
+			}
+		}
+		if !known {
+			return usageError{fmt.Sprintf("%s: %q is no vital sign", flag, field)}
+		}
+	}
+	return nil
+}
+
+// ingestConfig returns the bounds of the write side.
+func (c *serveCommand) ingestConfig() (ingest.Config, error) {
+	limits, err := c.limits()
+	if err != nil {
+		return ingest.Config{}, err
+	}
+	for _, bound := range []struct {
+		flag  string
+		value int
+	}{
+		{"--max-single-bytes", c.MaxSingleBytes}, {"--max-batch-bytes", c.MaxBatchBytes},
+		{"--max-readings", c.MaxReadings}, {"--max-group", c.MaxGroup},
+		{"--max-queued", c.MaxQueued}, {"--max-body-bytes", c.MaxBodyBytes}, {"--max-devices", c.MaxDevices},
+	} {
+		if bound.value < 1 {
+			return ingest.Config{}, usageError{bound.flag + " must be at least 1"}
+		}
+	}
+	return ingest.Config{
+		Limits:         limits,
+		IgnoreUnknown:  c.UnknownFields == "ignore",
+		MaxSingleBytes: c.MaxSingleBytes,
+		MaxBatchBytes:  c.MaxBatchBytes,
+		MaxReadings:    c.MaxReadings,
+		MaxGroup:       c.MaxGroup,
+		MaxQueued:      c.MaxQueued,
+		MaxBodyBytes:   c.MaxBodyBytes,
+	}, nil
+}
+
+// storeOptions returns the options of the embedded store.
+func (c *serveCommand) storeOptions(log *slog.Logger, fatal func(string)) pebblestore.Options {
+	return pebblestore.Options{
+		MaxDevices:   c.MaxDevices,
+		MinFreeBytes: c.MinFreeBytes,
+		Log:          log,
+		Fatal:        fatal,
+	}
+}
+
+// defaultServe returns the serve command with the default of every flag.
+func defaultServe() (*serveCommand, error) {
+	var c serveCommand
+	parser, err := kong.New(&c, kong.Vars(helpVars()))
+	if err != nil {
+		return nil, fmt.Errorf("read defaults of serve: %w", err)
+	}
+	if _, err := parser.Parse(nil); err != nil {
+		return nil, fmt.Errorf("read defaults of serve: %w", err)
+	}
+	return &c, nil
+}

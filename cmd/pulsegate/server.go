@@ -1,0 +1,256 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/pprof"
+	"time"
+
+	"github.com/pulsegate/pulsegate/health"
+	"github.com/pulsegate/pulsegate/internal/ingest"
+	"github.com/pulsegate/pulsegate/internal/metrics"
+	"github.com/pulsegate/pulsegate/internal/problem"
+	"github.com/pulsegate/pulsegate/internal/profile"
+	"github.com/pulsegate/pulsegate/internal/query"
+	"github.com/pulsegate/pulsegate/internal/store/pebblestore"
+)
+
+// A server is a running service: a store, the core that writes to it, and the
+// listeners.
+type server struct {
+	log          *slog.Logger
+	store        *pebblestore.Store
+	core         *ingest.Core
+	health       *health.Health
+	public       *http.Server
+	admin        *http.Server // nil: none
+	drainDelay   time.Duration
+	drainTimeout time.Duration
+
+	publicAddr net.Addr
+	ended      chan error  // a listener ended by itself
+	failed     chan string // the store failed; why
+}
+
+// startServer opens the store and starts to listen. Whoever gets a server must
+// call its run.
+func startServer(c *serveCommand, log *slog.Logger) (_ *server, err error) {
+	if err := c.checkAddr(log); err != nil {
+		return nil, err
+	}
+	cfg, err := c.ingestConfig()
+	if err != nil {
+		return nil, err
+	}
+	flags, err := c.flagLimits()
+	if err != nil {
+		return nil, err
+	}
+	s := &server{
+		log:          log,
+		drainDelay:   c.DrainDelay,
+		drainTimeout: c.DrainTimeout,
+		ended:        make(chan error, 2),
+		failed:       make(chan string, 1),
+	}
+	s.store, err = pebblestore.Open(c.Data, c.storeOptions(log, s.fail))
+	if err != nil {
+		return nil, fmt.Errorf("open data directory: %w", err)
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, s.store.Close())
+		}
+	}()
+	problems := problem.New()
+	requests, commits := metrics.NewRequests(), metrics.NewCommits()
+	if s.core, err = ingest.New(commits.Appender(s.store), problems, cfg); err != nil {
+		return nil, err
+	}
+	s.health = health.New(health.Options{OnChange: s.healthChanged}, health.Check{
+		Name:  "store",
+		Every: time.Second,
+		Run:   func(context.Context) error { return s.store.Ready() },
+	})
+	reads := query.New(s.store, s.store, query.Config{
+		Problems: problems,
+		Flags:    flags,
+		Param:    (*http.Request).PathValue,
+		Failed:   func(err error) { log.Error("reading stored readings failed", "error", err) },
+	})
+	s.public = s.httpServer(c, routes(requests, s.core, reads, s.health, problems))
+	if s.publicAddr, err = s.listen(s.public, c.Addr, "public"); err != nil {
+		return nil, errors.Join(err, s.core.Close(context.Background()))
+	}
+	if c.AdminAddr != "" {
+		s.admin = s.httpServer(c, adminRoutes(metrics.Handler(metrics.Sources{
+			Requests: requests,
+			Commits:  commits,
+			Ingest:   func() metrics.Ingest { return metrics.Ingest(s.core.Counters()) },
+			Queue:    s.core.Commits,
+			Store:    s.storeMetrics,
+			Version:  versionText(),
+		})))
+		s.admin.ReadTimeout = 0  // net/http would end the context of a longer profile
+		s.admin.WriteTimeout = 0 // a profile takes as long as was asked for
+		if _, err = s.listen(s.admin, c.AdminAddr, "admin"); err != nil {
+			return nil, errors.Join(err, s.public.Close(), s.core.Close(context.Background()))
+		}
+	}
+	s.health.Start(context.Background())
+	log.Info("data", "dir", c.Data, "durability", "every answer of stored or duplicate follows an fdatasync", "devices", s.store.Stats().Devices)
+	warnVolatile(log, c.Data)
+	return s, nil
+}
+
+// maxHeaderBytes bounds the header of a request.
+const maxHeaderBytes = 16 << 10
+
+func (s *server) httpServer(c *serveCommand, h http.Handler) *http.Server {
+	return &http.Server{
+		Handler:           h,
+		ReadHeaderTimeout: min(c.ReadTimeout, 10*time.Second),
+		ReadTimeout:       c.ReadTimeout,
+		WriteTimeout:      2 * c.ReadTimeout, // from the end of the header; commits are waited for within it
+		IdleTimeout:       c.IdleTimeout,
+		MaxHeaderBytes:    maxHeaderBytes,
+		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
+	}
+}
+
+// listen opens a listener and serves it in the background.
+func (s *server) listen(h *http.Server, addr, name string) (net.Addr, error) {
+	l, err := net.Listen("tcp", addr)
+	if err != nil {
+		return nil, fmt.Errorf("open %s listener: %w", name, err)
+	}
+	go func() {
+		if err := h.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+			s.ended <- fmt.Errorf("%s listener: %w", name, err)
+		}
+	}()
+	s.log.Info("listening", "addr", l.Addr().String(), "listener", name)
+	return l.Addr(), nil
+}
+
+// run serves until ctx ends, and then in good order to the end. It returns nil
+// when everything that was admitted is answered and stored.
+func (s *server) run(ctx context.Context) error {
+	select {
+	case <-ctx.Done():
+		return s.drain()
+	case why := <-s.failed:
+		return s.stopFailed(why)
+	case err := <-s.ended:
+		return errors.Join(err, s.drain())
+	}
+}
+
+// drain refuses what comes, answers what is under way, and closes the store.
+func (s *server) drain() error {
+	s.log.Info("draining", "delay", s.drainDelay, "timeout", s.drainTimeout)
+	s.health.Drain()
+	time.Sleep(s.drainDelay) // a second signal ends the process
+	s.core.Drain()
+	ctx, cancel := context.WithTimeout(context.Background(), s.drainTimeout)
+	defer cancel()
+	err := s.public.Shutdown(ctx)
+	if err != nil {
+		err = fmt.Errorf("requests were cut off after %v: %w", s.drainTimeout, errors.Join(err, s.public.Close()))
+	}
+	err = errors.Join(err, s.core.Close(ctx), s.health.Close(ctx))
+	if s.admin != nil {
+		err = errors.Join(err, s.admin.Close())
+	}
+	if e := s.store.Close(); e != nil {
+		err = errors.Join(err, fmt.Errorf("close store: %w", e))
+	}
+	if err == nil {
+		s.log.Info("stopped", "stored", s.core.Counters().Stored)
+	}
+	return err
+}
+
+// stopFailed ends a server whose store has failed. Those who wait for an answer
+// are told that the outcome is unknown. The store is not closed as if nothing had
+// happened: its next start recovers it.
+func (s *server) stopFailed(why string) error {
+	s.core.Drain()
+	ctx, cancel := context.WithTimeout(context.Background(), failureGrace+time.Second)
+	defer cancel()
+	_ = s.public.Shutdown(ctx) // whoever is cut off has no acknowledgement
+	return errors.New(why)
+}
+
+// failureGrace is how long the store holds back what failed, while the server
+// tells its health checks and begins to stop.
+const failureGrace = 500 * time.Millisecond
+
+// fail is told by the store that it cannot write any more. When it returns, the
+// group that failed is answered.
+func (s *server) fail(why string) {
+	s.health.Reporter("store")(errors.New(why))
+	select {
+	case s.failed <- why:
+	default:
+	}
+	time.Sleep(failureGrace)
+}
+
+func (s *server) healthChanged(name string, err error) {
+	if err != nil {
+		s.log.Warn("not ready", "check", name, "error", err)
+		return
+	}
+	s.log.Info("ready", "check", name)
+}
+
+// adminRoutes serves the profiles, to peers on this machine only: a profile of a
+// process may hold what the process holds.
+func adminRoutes(measures http.Handler) http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", measures)
+	var contention profile.Contention
+	local := func(path string, h http.HandlerFunc) {
+		mux.HandleFunc(path, func(w http.ResponseWriter, r *http.Request) {
+			host, _, err := net.SplitHostPort(r.RemoteAddr)
+			if err != nil || !isLoopback(host) {
+				http.Error(w, "profiles are served to loopback peers only", http.StatusForbidden)
+				return
+			}
+			h(w, r)
+		})
+	}
+	local("/debug/pprof/", pprof.Index)
+	local("/debug/pprof/cmdline", pprof.Cmdline)
+	local("/debug/pprof/profile", pprof.Profile)
+	local("/debug/pprof/symbol", pprof.Symbol)
+	local("/debug/pprof/trace", pprof.Trace)
+	local(profile.ContentionPath, contention.ServeHTTP)
+	return mux
+}
+
+// newLogger returns a logger that writes lines of the given form.
+func newLogger(w io.Writer, level slog.Level, format string) *slog.Logger {
+	opt := &slog.HandlerOptions{Level: level}
+	if format == "json" {
+		return slog.New(slog.NewJSONHandler(w, opt))
+	}
+	return slog.New(slog.NewTextHandler(w, opt))
+}
+
+// storeMetrics returns the store's figures as package metrics wants them.
+func (s *server) storeMetrics() metrics.Store {
+	st := s.store.Stats()
+	return metrics.Store{
+		Devices: st.Devices, SizeBytes: st.DiskBytes, LogBytes: st.LogBytes, Tables: st.Tables,
+		CompactionDebtBytes: st.CompactionDebtBytes, FreeBytes: st.FreeBytes,
+		Syncs: st.Syncs, SyncTime: st.SyncTime, WrittenBytes: st.BatchBytes,
+		Lookups: st.Lookups, CacheHits: st.CacheHits, CacheMisses: st.CacheMisses,
+	}
+}

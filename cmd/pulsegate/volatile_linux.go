@@ -1,0 +1,20 @@
+package main
+
+import (
+	"log/slog"
+
+	"golang.org/x/sys/unix"
+)
+
+// warnVolatile says so when the data directory lies in memory, where a sync
+// cannot keep anything over a power cut.
+func warnVolatile(log *slog.Logger, dir string) {
+	var fs unix.Statfs_t
+	if err := unix.Statfs(dir, &fs); err != nil {
+		return // the store has opened; this is about a warning only
+	}
+	switch fs.Type {
+	case unix.TMPFS_MAGIC, unix.RAMFS_MAGIC:
+		log.Warn("the data directory is in memory: what is stored is lost when the machine stops", "dir", dir)
+	}
+}

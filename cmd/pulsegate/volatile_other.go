@@ -1,0 +1,8 @@
+//go:build !linux
+
+package main
+
+import "log/slog"
+
+// warnVolatile knows the file systems of Linux only.
+func warnVolatile(*slog.Logger, string) {}

@@ -1,0 +1,117 @@
+package sim
+
+import (
+	"strconv"
+
+	"github.com/pulsegate/pulsegate/vitals"
+)
+
+// signStarts holds what stands before the value of each sign.
+var signStarts = [vitals.NumSigns]string{
+	vitals.Systolic:         `,"systolic_mmhg":`,
+	vitals.Diastolic:        `,"diastolic_mmhg":`,
+	vitals.SpO2:             `,"spo2_pct":`,
+	vitals.HeartRate:        `,"heart_rate_bpm":`,
+	vitals.RestingHeartRate: `,"resting_heart_rate_bpm":`,
+}
+
+// appendNumbered appends prefix and a number of at least six digits.
+func appendNumbered(dst []byte, prefix string, n int32) []byte {
+	dst = append(dst, prefix...)
+	if n >= 1_000_000 {
+		return strconv.AppendInt(dst, int64(n), 10)
+	}
+	var digits [6]byte
+	for i := 5; i >= 0; i-- {
+		digits[i] = byte('0' + n%10)
+		n /= 10
+	}
+	return append(dst, digits[:]...)
+}
+
+// appendDevice appends the name of a device.
+func (f *Fleet) appendDevice(dst []byte, device int32) []byte {
+	return appendNumbered(dst, f.prefix, device)
+}
+
+// appendSample appends a reading as one JSON object.
+func (f *Fleet) appendSample(dst []byte, s *sample, gateway int32) []byte {
+	dst = f.appendDevice(append(dst, `{"device":"`...), s.device)
+	dst = vitals.AppendTime(append(dst, `","time":"`...), s.timeMs)
+	dst = append(dst, '"')
+	for sign := range vitals.Sign(vitals.NumSigns) {
+		if v, ok := s.values.Get(sign); ok {
+			dst = vitals.AppendHundredths(append(dst, signStarts[sign]...), v)
+		}
+	}
+	if f.namesGateway {
+		dst = append(appendNumbered(append(dst, `,"gateway":"`...), "gw-", gateway), '"')
+	}
+	return append(dst, '}')
+}
+
+// appendBody appends the body of a request.
+func (f *Fleet) appendBody(dst []byte, r *request) []byte {
+	switch {
+	case r.kind == malformedRequest:
+		return f.appendFlawed(dst, &r.samples[0], r.flaw)
+	case r.kind == singleRequest:
+		return f.appendSample(dst, &r.samples[0], r.gateway)
+	}
+	end, between := []byte("]"), byte(',')
+	if r.lines {
+		end, between = nil, '\n'
+	} else {
+		dst = append(dst, '[')
+	}
+	for i := range r.samples {
+		if i > 0 {
+			dst = append(dst, between)
+		}
+		dst = f.appendSample(dst, &r.samples[i], r.gateway)
+	}
+	return append(dst, end...)
+}
+
+// A flaw is what is wrong with a malformed request.
+type flaw uint8
+
+const (
+	flawCutOff   flaw = iota // ends in the middle
+	flawTwice                // a name stands twice
+	flawUTF8                 // a string is not UTF-8
+	flawUnknown              // a field's name is misspelt
+	flawNoSignal             // a zero instead of a value
+	flawSpecial              // an SFLOAT's "not a number", decoded as 2047
+	flawZone                 // the time has no zone
+	flawPair                 // systolic without diastolic
+	flawNull                 // a value is null
+	numFlaws
+)
+
+// flawedBodies holds what follows the device's name and the opening of its time.
+// Each is refused as long as unknown fields are, see TestFlawsAreRefused.
+var flawedBodies = [numFlaws]struct {
+	zone   string
+	rest   string
+	status int // the answer that the flaw calls for
+}{
+	flawCutOff:   {"Z", `,"heart_rate_bpm":7`, 400},
+	flawTwice:    {"Z", `,"heart_rate_bpm":71,"heart_rate_bpm":72}`, 400},
+	flawUTF8:     {"Z", ",\"heart_rate_bpm\":71,\"gateway\":\"\xff\"}", 400},
+	flawUnknown:  {"Z", `,"sp02_pct":97,"heart_rate_bpm":71}`, 422},
+	flawNoSignal: {"Z", `,"heart_rate_bpm":71,"spo2_pct":0}`, 422},
+	flawSpecial:  {"Z", `,"heart_rate_bpm":2047}`, 422},
+	flawZone:     {"", `,"heart_rate_bpm":71}`, 422},
+	flawPair:     {"Z", `,"heart_rate_bpm":71,"systolic_mmhg":121}`, 422},
+	flawNull:     {"Z", `,"heart_rate_bpm":71,"spo2_pct":null}`, 422},
+}
+
+// appendFlawed appends a body that a server must refuse.
+func (f *Fleet) appendFlawed(dst []byte, s *sample, kind flaw) []byte {
+	dst = f.appendDevice(append(dst, `{"device":"`...), s.device)
+	dst = vitals.AppendTime(append(dst, `","time":"`...), s.timeMs)
+	b := &flawedBodies[kind]
+	dst = append(dst[:len(dst)-1], b.zone...)
+	return append(append(dst, '"'), b.rest...)
+}

@@ -1,0 +1,266 @@
+package sim
+
+import (
+	"context"
+	"crypto/x509"
+	"io"
+	"net"
+	"time"
+
+	"github.com/pulsegate/pulsegate/vitals"
+)
+
+// ShareCount and ShareIntended show the share of one loop to the tests.
+func ShareCount(p Pacer, index, of, n uint64) uint64 { return share{p, index, of}.count(n) }
+
+func ShareIntended(p Pacer, index, of, j uint64) time.Duration {
+	return share{p, index, of}.intended(j)
+}
+
+// WithDial lets a run use connections of the test's instead of the network.
+func (cfg Config) WithDial(dial func(context.Context) (net.Conn, error)) Config {
+	cfg.dial = dial
+	return cfg
+}
+
+// WithRoots lets a target be trusted that the certificates in roots vouch for.
+func (t *Target) WithRoots(roots *x509.CertPool) *Target {
+	t.roots = roots
+	return t
+}
+
+// A Parsed is what the parser made of an answer.
+type Parsed struct {
+	Status                  int
+	Body                    string
+	Close                   bool
+	RetryAfter, ContentType string
+	Complete                bool
+}
+
+// ParseResponse feeds an answer to the parser in pieces of the given sizes, the
+// last of which is used again, and then ends the connection.
+func ParseResponse(in []byte, sizes ...int) (Parsed, error) {
+	var r response
+	r.reset()
+	done := false
+	for i := 0; len(in) > 0; i++ {
+		n := min(max(sizes[min(i, len(sizes)-1)], 1), len(in))
+		piece := append([]byte(nil), in[:n]...)
+		in = in[n:]
+		if done {
+			return Parsed{}, ErrNotHTTP // more than was asked for
+		}
+		var err error
+		if done, err = r.feed(piece); err != nil {
+			return Parsed{}, err
+		}
+		for i := range piece {
+			piece[i] = 'x' // what was fed is not retained
+		}
+	}
+	done = done || r.end()
+	return Parsed{r.status, string(r.body), r.close, string(r.retryAfter), string(r.contentType), done}, nil
+}
+
+// A Judgement is what an answer was taken for.
+type Judgement struct {
+	Verdict           string
+	Stored, Duplicate int
+	Rejected          []int32
+	Problem           string
+	RetryAfter        time.Duration
+}
+
+// Judge holds a whole answer against the contract.
+func Judge(text string, single bool, n int, now time.Time) (Judgement, error) {
+	var r response
+	r.reset()
+	done, err := r.feed([]byte(text))
+	if err != nil || !done {
+		return Judgement{}, err
+	}
+	a := newJudge().judge(&r, single, n, now)
+	names := map[verdict]string{accepted: "accepted", refusedWhole: "refused whole", refusedNow: "refused now",
+		uncertain: "uncertain", undocumented: "undocumented"}
+	return Judgement{names[a.verdict], a.stored, a.duplicate, a.rejected, a.problem, a.retryAfter}, nil
+}
+
+// WriteProblems returns the problems that may answer a POST, with their status.
+func WriteProblems() map[string]int {
+	all := map[string]int{}
+	for _, p := range writeProblems {
+		all[problemBase+p.name] = p.status
+	}
+	return all
+}
+
+// A Signs is one reading of a wearer.
+type Signs struct {
+	TimeMs int64
+	Values vitals.Values
+}
+
+// Wearer returns the first n readings of a device.
+func Wearer(seed uint64, device, n int, start time.Time, interval time.Duration, skewed float64, rec *Recording) []Signs {
+	m := model{startMs: start.UnixMilli(), intervalMs: interval.Milliseconds(), skewed: int64(skewed * whole)}
+	if rec != nil {
+		m.recorded = &rec.content
+	}
+	w := newWearer(seed, device, &m)
+	var all []Signs
+	for range n {
+		timeMs, values := w.next(&m)
+		all = append(all, Signs{timeMs, values})
+	}
+	return all
+}
+
+// A Composed is a request as a gateway makes it.
+type Composed struct {
+	Body    string
+	Single  bool
+	Flawed  bool
+	Status  int // that the flaw calls for
+	Devices []string
+	TimesMs []int64
+	Values  []vitals.Values
+	Gateway int32
+	Drop    bool
+}
+
+// Compose returns the first n requests of each gateway of a fleet.
+func Compose(cfg Config, n int) (all []Composed) {
+	if err := cfg.prepare(); err != nil {
+		panic(err)
+	}
+	f := newFleet(&cfg, cfg.model(time.Now()))
+	var r request
+	for i := range n * len(f.gateways) {
+		f.compose(&f.gateways[i%len(f.gateways)], &r)
+		c := Composed{Body: string(f.appendBody(nil, &r)), Single: r.kind != batchRequest,
+			Flawed: r.kind == malformedRequest, Gateway: r.gateway, Drop: r.drop}
+		if c.Flawed {
+			c.Status = flawedBodies[r.flaw].status
+		}
+		for _, s := range r.samples {
+			c.Devices = append(c.Devices, string(f.appendDevice(nil, s.device)))
+			c.TimesMs = append(c.TimesMs, s.timeMs)
+			c.Values = append(c.Values, s.values)
+		}
+		all = append(all, c)
+	}
+	return all
+}
+
+// Flaws returns a body of each flaw, with the status that it calls for.
+func Flaws() map[string]int {
+	cfg := Config{Users: 1, Devices: 1}
+	f := newFleet(&cfg, model{startMs: dayMs, intervalMs: minuteMs})
+	all := map[string]int{}
+	for kind := range numFlaws {
+		s := sample{0, 1_795_000_000_123, vitals.Values{}}
+		all[string(f.appendFlawed(nil, &s, kind))] = flawedBodies[kind].status
+	}
+	return all
+}
+
+// Encoder returns a function that makes one request after another.
+func Encoder(cfg Config, gzipped bool) (next func() []byte, err error) {
+	cfg.dial = func(context.Context) (net.Conn, error) { return nil, io.EOF }
+	if gzipped {
+		cfg.Mix[Gzip] = whole
+	}
+	if err := cfg.prepare(); err != nil {
+		return nil, err
+	}
+	r, loops, err := newRun(&cfg)
+	if err != nil {
+		return nil, err
+	}
+	if err := closeAll(loops); err != nil {
+		return nil, err
+	}
+	l := loops[0]
+	id := 0
+	return func() []byte {
+		c := &l.conns[id]
+		id = (id + 1) % len(l.conns)
+		r.fleet.compose(c.gateway, &c.request)
+		if err := l.encode(c); err != nil {
+			panic(err)
+		}
+		l.lines = r.fleet.appendSent(l.lines[:0], 7, c.request.samples)
+		return c.out[c.from:]
+	}, nil
+}
+
+// A LedgerLine is one reading of a ledger.
+type LedgerLine struct {
+	Device string
+	TimeMs int64
+	Values vitals.Values
+	Fate   string
+}
+
+// ReadLedger reads a ledger to its end.
+func ReadLedger(in io.Reader) (run string, lines []LedgerLine, err error) {
+	l, err := newLedgerReader(in)
+	if err != nil {
+		return "", nil, err
+	}
+	names := map[fate]string{acknowledged: "acknowledged", unsettled: "unsettled", refused: "refused"}
+	err = l.each(func(e *ledgerEntry) error {
+		lines = append(lines, LedgerLine{l.devices[e.device], e.timeMs, e.values, names[e.fate]})
+		return nil
+	})
+	return l.run, lines, err
+}
+
+// A LedgerScript writes a ledger by hand. Devices have numbers.
+type LedgerScript struct {
+	fleet Fleet
+	to    *Ledger
+}
+
+func ScriptLedger(to *Ledger, run string) *LedgerScript {
+	return &LedgerScript{Fleet{prefix: "sim-" + run + "-"}, to}
+}
+
+func (s *LedgerScript) Sent(request uint64, device int32, timeMs int64, values vitals.Values) error {
+	return s.to.append(s.fleet.appendSent(nil, request, []sample{{device, timeMs, values}}))
+}
+
+func (s *LedgerScript) Answered(request uint64, rejected ...int32) error {
+	return s.to.append(appendAnswered(nil, request, rejected))
+}
+
+func (s *LedgerScript) Refused(request uint64) error { return s.to.append(appendRefused(nil, request)) }
+func (s *LedgerScript) GivenUp(request uint64) error { return s.to.append(appendGivenUp(nil, request)) }
+
+// Random returns n numbers of each distribution, for tests of their shape.
+func Random(n int) (normal, exponential []int64) {
+	r := newRandom(1, 2)
+	for range n {
+		normal = append(normal, r.normal(1000))
+		exponential = append(exponential, r.exponential(1000))
+	}
+	return normal, exponential
+}
+
+// Steps feeds a collector with seconds of one request each and returns the
+// points.
+func Steps(seconds int) []Point {
+	c := newCollector(1)
+	h, late := newHistogram(), newHistogram()
+	var t tally
+	for i := range seconds {
+		t.requests++
+		record(h, time.Duration(i+1)*time.Millisecond)
+		c.add(0, time.Duration(i)*time.Second+time.Millisecond, &t, h, late)
+	}
+	return c.points
+}
+
+// MaxPoints is the bound of a series.
+const MaxPoints = maxPoints

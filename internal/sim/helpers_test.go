@@ -1,0 +1,45 @@
+package sim_test
+
+import (
+	"bufio"
+	"bytes"
+	"compress/gzip"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"testing"
+
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// noDial is for fleets that send nothing.
+func noDial(context.Context) (net.Conn, error) { return nil, errors.New("no network") }
+
+func readRequest(t testing.TB, text []byte) *http.Request {
+	t.Helper()
+	req, err := http.ReadRequest(bufio.NewReader(bytes.NewReader(text)))
+	if err != nil {
+		t.Fatalf("%v: %q", err, text)
+	}
+	return req
+}
+
+func readBody(t testing.TB, req *http.Request) string {
+	t.Helper()
+	body := io.Reader(req.Body)
+	if req.Header.Get("Content-Encoding") == "gzip" {
+		var err error
+		if body, err = gzip.NewReader(body); err != nil {
+			t.Fatal(err)
+		}
+	}
+	text, err := io.ReadAll(body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}

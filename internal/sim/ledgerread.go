@@ -1,0 +1,253 @@
+package sim
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"strconv"
+
+	"github.com/pulsegate/pulsegate/vitals"
+)
+
+// maxLedgerLine bounds the length of a line: an A line that lists every position
+// of the largest batch.
+const maxLedgerLine = 128 << 10
+
+// A LedgerError tells where a ledger can no longer be trusted.
+type LedgerError struct {
+	Line int // 1-based
+	// CutOff tells that the file ends too early, as after a crash of the machine
+	// that wrote it; what stands before is sound. Otherwise it was changed.
+	CutOff bool
+	Reason string
+}
+
+func (e *LedgerError) Error() string {
+	what := "corrupt"
+	if e.CutOff {
+		what = "cut off"
+	}
+	return fmt.Sprintf("sim: the ledger is %s at line %d: %s", what, e.Line, e.Reason)
+}
+
+// A fate is what is known about a reading that was sent.
+type fate uint8
+
+const (
+	acknowledged fate = 1 + iota // the server said that it is safe
+	unsettled                    // sent, and never answered for good
+	refused                      // the server said that it did not take it
+)
+
+// A ledgerEntry is one reading of a request, with its fate.
+type ledgerEntry struct {
+	timeMs int64
+	device int32 // position in ledgerReader.devices
+	fate   fate
+	values vitals.Values
+}
+
+// A ledgerReader reads a ledger from its start.
+type ledgerReader struct {
+	run     string
+	devices []string         // names by number
+	numbers map[string]int32 // the reverse
+
+	in   *bufio.Reader
+	crc  uint32
+	line int
+
+	// pending holds the requests that were sent and not answered so far in the
+	// file. There are at most as many as the run had connections.
+	pending map[uint64][]ledgerEntry
+	free    [][]ledgerEntry
+}
+
+// newLedgerReader reads the first line of a ledger.
+func newLedgerReader(r io.Reader) (*ledgerReader, error) {
+	l := &ledgerReader{
+		numbers: map[string]int32{},
+		in:      bufio.NewReaderSize(r, maxLedgerLine),
+		pending: map[uint64][]ledgerEntry{},
+	}
+	line, err := l.next()
+	if err != nil {
+		return nil, err
+	}
+	fields, ok := bytes.CutPrefix(line, []byte(ledgerMagic))
+	if !ok {
+		return nil, &LedgerError{Line: 1, Reason: "it is no ledger of version 1"}
+	}
+	run, _, _ := bytes.Cut(bytes.TrimPrefix(fields, []byte("run=")), []byte(" "))
+	l.run = string(run)
+	return l, nil
+}
+
+// next returns the next line without its checksum, which holds.
+func (l *ledgerReader) next() ([]byte, error) {
+	l.line++
+	line, err := l.in.ReadSlice('\n')
+	switch {
+	case err == io.EOF && len(line) == 0:
+		return nil, &LedgerError{l.line, true, "the run was not ended in good order"}
+	case err == io.EOF:
+		return nil, &LedgerError{l.line, true, "the line is not whole"}
+	case err == bufio.ErrBufferFull:
+		return nil, &LedgerError{Line: l.line, Reason: "the line is too long"}
+	case err != nil:
+		return nil, fmt.Errorf("read ledger: %w", err)
+	}
+	const tail = 9 // checksum and line feed
+	if len(line) < tail+2 || line[len(line)-tail-1] != ' ' {
+		return nil, &LedgerError{Line: l.line, Reason: "there is no checksum"}
+	}
+	body, sum := line[:len(line)-tail], line[len(line)-tail:]
+	l.crc = crc32.Update(l.crc, castagnoli, body)
+	if !bytes.Equal(appendCRC(nil, l.crc), sum[:tail-1]) {
+		return nil, &LedgerError{Line: l.line, Reason: "the checksum does not hold"}
+	}
+	l.crc = crc32.Update(l.crc, castagnoli, sum)
+	return body[:len(body)-1], nil
+}
+
+// each calls f for every reading of the ledger as soon as its fate is known,
+// those without an answer at last. It calls f for all that stands before the
+// place that a *LedgerError names, too.
+func (l *ledgerReader) each(f func(*ledgerEntry) error) error {
+	for {
+		line, err := l.next()
+		if err != nil {
+			return l.rest(f, err)
+		}
+		if string(line) == "E" {
+			if _, err := l.in.ReadByte(); err != io.EOF {
+				return l.rest(f, &LedgerError{Line: l.line + 1, Reason: "there are lines behind the end"})
+			}
+			return l.rest(f, nil)
+		}
+		ok, err := l.take(line, f)
+		if err != nil {
+			return err
+		}
+		if !ok {
+			return l.rest(f, &LedgerError{Line: l.line, Reason: "the line is not of the form that its letter asks for"})
+		}
+	}
+}
+
+// rest reports the readings that were never answered.
+func (l *ledgerReader) rest(f func(*ledgerEntry) error, cause error) error {
+	for _, entries := range l.pending {
+		for i := range entries {
+			entries[i].fate = unsettled
+			if err := f(&entries[i]); err != nil {
+				return err
+			}
+		}
+	}
+	clear(l.pending)
+	return cause
+}
+
+// take takes one line. ok is false for one that means nothing.
+func (l *ledgerReader) take(line []byte, f func(*ledgerEntry) error) (ok bool, err error) {
+	letter, rest, _ := bytes.Cut(line, []byte(" "))
+	number, rest, _ := bytes.Cut(rest, []byte(" "))
+	request, err := strconv.ParseUint(string(number), 10, 64)
+	if err != nil || len(letter) != 1 {
+		return false, nil
+	}
+	switch letter[0] {
+	case 'S':
+		return l.takeSent(request, rest), nil
+	case 'A', 'G':
+	default:
+		return false, nil
+	}
+	entries, ok := l.pending[request]
+	if !ok {
+		return false, nil // answered without having been sent, or twice
+	}
+	delete(l.pending, request)
+	if !settle(entries, letter[0], rest) {
+		return false, nil
+	}
+	for i := range entries {
+		if err := f(&entries[i]); err != nil {
+			return false, err
+		}
+	}
+	l.free = append(l.free, entries[:0])
+	return true, nil
+}
+
+// settle decides the fate of a request's readings.
+func settle(entries []ledgerEntry, letter byte, rejected []byte) bool {
+	all := acknowledged
+	switch {
+	case letter == 'G':
+		all = unsettled
+	case string(rejected) == "*":
+		all = refused
+	}
+	for i := range entries {
+		entries[i].fate = all
+	}
+	if letter == 'G' || string(rejected) == "*" || string(rejected) == "-" {
+		return letter != 'G' || len(rejected) == 0
+	}
+	for len(rejected) > 0 {
+		text, rest, _ := bytes.Cut(rejected, []byte(","))
+		i, ok := decimal(text)
+		if !ok || i >= int64(len(entries)) {
+			return false
+		}
+		entries[i].fate = refused
+		rejected = rest
+	}
+	return true
+}
+
+// takeSent takes what follows the request's number in an S line.
+func (l *ledgerReader) takeSent(request uint64, rest []byte) bool {
+	name, rest, _ := bytes.Cut(rest, []byte(" "))
+	stamp, rest, _ := bytes.Cut(rest, []byte(" "))
+	if _, err := vitals.ParseName(name); err != nil {
+		return false
+	}
+	timeMs, err := strconv.ParseInt(string(stamp), 10, 64)
+	if err != nil {
+		return false
+	}
+	e := ledgerEntry{timeMs: timeMs}
+	for sign := range vitals.Sign(vitals.NumSigns) {
+		text, more, found := bytes.Cut(rest, []byte(","))
+		if found == (sign == vitals.NumSigns-1) {
+			return false
+		}
+		if rest = more; len(text) == 0 {
+			continue
+		}
+		v, ok := decimal(text)
+		if !ok || v > int64(^vitals.Hundredths(0)) {
+			return false
+		}
+		e.values.Set(sign, vitals.Hundredths(v))
+	}
+	device, ok := l.numbers[string(name)]
+	if !ok {
+		device = int32(len(l.devices))
+		l.devices = append(l.devices, string(name))
+		l.numbers[string(name)] = device
+	}
+	e.device = device
+	entries, ok := l.pending[request]
+	if !ok && len(l.free) > 0 {
+		entries = l.free[len(l.free)-1]
+		l.free = l.free[:len(l.free)-1]
+	}
+	l.pending[request] = append(entries, e)
+	return true
+}

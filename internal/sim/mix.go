@@ -1,0 +1,93 @@
+package sim
+
+import (
+	"fmt"
+	"sort"
+	"strconv"
+	"strings"
+)
+
+// A Behaviour is something that real gateways do.
+type Behaviour uint8
+
+// The behaviours. Batching, Buffering and Gzip are traits of a gateway, Skew is
+// one of a device, the others happen to a request.
+const (
+	Batching  Behaviour = iota // sends several readings in one request
+	Buffering                  // is offline at times, and then sends hours at once
+	Gzip                       // compresses its requests
+	Skew                       // the device's clock is wrong and drifts
+	Drop                       // the answer is lost and the request sent again
+	Forward                    // a second gateway sends the same readings
+	Reorder                    // readings are sent out of their order
+	Malformed                  // is no reading
+
+	numBehaviours
+)
+
+var behaviourNames = [numBehaviours]string{
+	Batching: "batch", Buffering: "buffer", Gzip: "gzip", Skew: "skew",
+	Drop: "drop", Forward: "forward", Reorder: "reorder", Malformed: "malformed",
+}
+
+// String returns the name by which a mix calls the behaviour.
+func (b Behaviour) String() string { return behaviourNames[b] }
+
+// A Mix holds the share of each behaviour, in parts per million: of the
+// gateways, the devices or the requests.
+type Mix [numBehaviours]int64
+
+// whole is a share of everything.
+const whole = 1_000_000
+
+// Mixes returns the names of the mixes that ParseMix knows.
+func Mixes() []string { return []string{"clean", "real"} }
+
+// ParseMix returns a named mix with some of its shares changed. "clean" is
+// nothing but valid requests, each sent once. shares maps names of behaviours to
+// numbers from 0 to 1.
+func ParseMix(name string, shares map[string]string) (Mix, error) {
+	var m Mix
+	switch name {
+	case "clean":
+	case "real":
+		// The project's own estimate: enough of each to matter in a run of a minute.
+		m = Mix{Batching: 200_000, Buffering: 100_000, Gzip: 200_000, Skew: 100_000,
+			Drop: 10_000, Forward: 50_000, Reorder: 30_000, Malformed: 5_000}
+	default:
+		return m, fmt.Errorf("sim: mix %q is not one of %s", name, strings.Join(Mixes(), ", "))
+	}
+	for name, text := range shares {
+		b, ok := behaviourOf(name)
+		if !ok {
+			return m, fmt.Errorf("sim: %q is not one of %s", name, strings.Join(behaviourNames[:], ", "))
+		}
+		share, err := strconv.ParseFloat(text, 64)
+		if err != nil || !(share >= 0 && share <= 1) {
+			return m, fmt.Errorf("sim: share of %s is not a number from 0 to 1", name)
+		}
+		m[b] = int64(share*whole + 0.5)
+	}
+	return m, nil
+}
+
+func behaviourOf(name string) (Behaviour, bool) {
+	for b := range numBehaviours {
+		if behaviourNames[b] == name {
+			return b, true
+		}
+	}
+	return 0, false
+}
+
+// String returns the shares that are not 0, such as "drop=0.01,gzip=0.2".
+func (m Mix) String() string {
+	var parts []string
+	for b, share := range m {
+		if share > 0 {
+			parts = append(parts, Behaviour(b).String()+"="+strconv.FormatFloat(float64(share)/whole, 'g', -1, 64))
+		}
+	}
+	sort.Strings(parts)
+	return strings.Join(parts, ",")
+}

@@ -1,0 +1,88 @@
+package sim
+
+import (
+	"fmt"
+	"math"
+	"math/bits"
+	"time"
+)
+
+// Bounds of the rate of a [Pacer], in requests per second.
+const (
+	minRate = 1e-6
+	maxRate = 10_000_000
+)
+
+// A Pacer is the schedule of an open loop: requests at a constant rate, whether
+// or not the earlier ones were answered. It is arithmetic on whole numbers and
+// knows no clock. The zero Pacer never sends.
+//
+// Request k, counted from 0, is meant to be sent k/rate after the start. Over a
+// span of length d, those with k/rate < d are meant to be sent.
+type Pacer struct {
+	microHz uint64 // requests per 1,000,000 s
+}
+
+// NewPacer returns a schedule of perSecond requests a second, which is kept to
+// six decimals.
+func NewPacer(perSecond float64) (Pacer, error) {
+	if !(perSecond >= minRate && perSecond <= maxRate) {
+		return Pacer{}, fmt.Errorf("%w: the rate is not from %g to %d requests/s", ErrConfig, minRate, maxRate)
+	}
+	return Pacer{uint64(math.Round(perSecond * 1e6))}, nil
+}
+
+// Intended returns when request k is meant to be sent, from the start, rounded
+// up to a nanosecond.
+func (p Pacer) Intended(k uint64) time.Duration {
+	if p.microHz == 0 {
+		return math.MaxInt64
+	}
+	// k/rate in ns is k × 10^15 / microHz.
+	hi, lo := bits.Mul64(k, 1e15)
+	lo, carry := bits.Add64(lo, p.microHz-1, 0)
+	hi += carry
+	if hi >= p.microHz {
+		return math.MaxInt64
+	}
+	ns, _ := bits.Div64(hi, lo, p.microHz)
+	return time.Duration(min(ns, math.MaxInt64))
+}
+
+// Due returns how many requests are meant to be sent within elapsed, its end
+// included: the number of all k with Intended(k) <= elapsed.
+func (p Pacer) Due(elapsed time.Duration) uint64 {
+	if elapsed < 0 || p.microHz == 0 {
+		return 0
+	}
+	hi, lo := bits.Mul64(uint64(elapsed), p.microHz)
+	n, _ := bits.Div64(hi, lo, 1e15) // hi < 1e15: 2^63 ns × 10^13 µHz / 2^64 is 5×10^12
+	return n + 1
+}
+
+// Total returns how many requests a run of length d holds: the number of all k
+// with Intended(k) < d.
+func (p Pacer) Total(d time.Duration) uint64 {
+	if d <= 0 {
+		return 0
+	}
+	return p.Due(d - 1)
+}
+
+// A share is the part of a schedule that one of several loops carries out: its
+// own request j is request j×of + index of the whole.
+type share struct {
+	pacer     Pacer
+	index, of uint64
+}
+
+// intended returns when the share's request j is meant to be sent.
+func (s share) intended(j uint64) time.Duration { return s.pacer.Intended(j*s.of + s.index) }
+
+// count returns how many of the whole's first n requests are the share's.
+func (s share) count(n uint64) uint64 {
+	if n <= s.index {
+		return 0
+	}
+	return (n-s.index-1)/s.of + 1
+}

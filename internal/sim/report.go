@@ -1,0 +1,294 @@
+package sim
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/HdrHistogram/hdrhistogram-go"
+)
+
+// A Report says what a run did and what became of it. Sent is the sum of Stored,
+// Duplicate, Rejected and Failed, which count readings.
+type Report struct {
+	Sent      uint64 `json:"sent"`
+	Stored    uint64 `json:"stored"`    // safe, and new
+	Duplicate uint64 `json:"duplicate"` // safe before
+	Rejected  uint64 `json:"rejected"`  // refused for good
+	Failed    uint64 `json:"failed"`    // never answered for good; stored or not
+
+	Loop     string  `json:"loop"` // "closed" or "open"
+	Target   string  `json:"target"`
+	Run      string  `json:"run"`
+	Seed     uint64  `json:"seed"`
+	StartMs  int64   `json:"start_ms"` // of the wearers' time
+	Users    int     `json:"users"`
+	Devices  int     `json:"devices"`
+	Batch    int     `json:"batch"`
+	Mix      string  `json:"mix"`
+	Rate     float64 `json:"rate,omitempty"` // asked for, requests/s
+	ElapsedS float64 `json:"elapsed_s"`
+
+	Requests          uint64  `json:"requests"` // answered for good
+	RequestsPerSecond float64 `json:"requests_per_s"`
+	ReadingsPerSecond float64 `json:"readings_per_s"` // safe
+
+	Tries           uint64            `json:"tries"`
+	Refused429      uint64            `json:"refused_429"`
+	Refused503      uint64            `json:"refused_503"`
+	Errors          map[string]uint64 `json:"errors"`   // tries without a documented answer, by cause
+	Problems        map[string]uint64 `json:"problems"` // answers by problem type
+	Undocumented    uint64            `json:"undocumented"`
+	Faults          []string          `json:"faults,omitempty"` // the first undocumented answers
+	WronglyAccepted uint64            `json:"wrongly_accepted"` // malformed requests that were not refused
+	GivenUp         uint64            `json:"given_up"`         // requests
+	GivenUpRefused  uint64            `json:"given_up_refused"` // of those, after a refusal
+	Unsent          uint64            `json:"unsent"`           // due, and never sent
+	Behaviours      map[string]uint64 `json:"behaviours"`       // requests
+
+	// Latency of answers. In an open loop it counts from the intended send time, and
+	// includes requests without an answer with the time that they waited. In a
+	// closed loop it is the service time of the last try, not corrected for
+	// coordinated omission.
+	Latency   Latency `json:"latency"`
+	Corrected bool    `json:"latency_from_intended_send_time"`
+	Lateness  Latency `json:"send_lateness"` // of the simulator itself
+
+	CPUPerRequestUs float64 `json:"cpu_per_request_us"` // of this process
+	Interrupted     bool    `json:"interrupted"`
+
+	Ledger       string        `json:"ledger,omitempty"`
+	Verification *Verification `json:"verification,omitempty"`
+
+	Points []Point `json:"-"`
+
+	cpu       time.Duration
+	histogram *hdrhistogram.Histogram
+}
+
+// A Latency is a distribution, in µs.
+type Latency struct {
+	Count  int64   `json:"count"`
+	MeanUs float64 `json:"mean_us"`
+	P50Us  int64   `json:"p50_us"`
+	P90Us  int64   `json:"p90_us"`
+	P99Us  int64   `json:"p99_us"`
+	P999Us int64   `json:"p99_9_us"`
+	MaxUs  int64   `json:"max_us"`
+}
+
+func latencyOf(h *hdrhistogram.Histogram) Latency {
+	if h.TotalCount() == 0 {
+		return Latency{}
+	}
+	return Latency{h.TotalCount(), h.Mean(), h.ValueAtPercentile(50), h.ValueAtPercentile(90),
+		h.ValueAtPercentile(99), h.ValueAtPercentile(99.9), h.Max()}
+}
+
+func newReport(cfg *Config) *Report {
+	r := &Report{
+		Loop: "closed", Run: cfg.Run, Seed: cfg.Seed, Users: cfg.Users, Devices: cfg.Devices,
+		Batch: cfg.Batch, Mix: cfg.Mix.String(), Rate: cfg.Rate,
+		Errors: map[string]uint64{}, Problems: map[string]uint64{}, Behaviours: map[string]uint64{},
+		histogram: newHistogram(),
+	}
+	if cfg.Target != nil {
+		r.Target = cfg.Target.String()
+	}
+	if cfg.Rate > 0 {
+		r.Loop, r.Corrected = "open", true
+	}
+	return r
+}
+
+// fill takes over what the loops have counted.
+func (r *Report) fill(run *run, loops []*loop) {
+	c := run.collector
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	t := c.sumLocked()
+	r.Sent, r.Stored, r.Duplicate, r.Rejected, r.Failed = t.sent, t.stored, t.duplicate, t.rejected, t.failed
+	r.Requests, r.Tries = t.requests, t.tries
+	r.Refused429, r.Refused503 = t.refused429, t.refused503
+	r.Undocumented, r.WronglyAccepted = t.undocumented, t.wronglyAccepted
+	r.GivenUp, r.GivenUpRefused, r.Unsent = t.givenUp, t.givenUpRefused, t.unsent
+	for i, n := range t.failures {
+		if n > 0 {
+			r.Errors[failureNames[i]] = n
+		}
+	}
+	for b, n := range t.behaviours {
+		if n > 0 {
+			r.Behaviours[Behaviour(b).String()] = n
+		}
+	}
+	r.Problems = problems(loops)
+	for _, l := range loops {
+		r.Faults = append(r.Faults, l.faults...)
+	}
+	r.Faults = r.Faults[:min(len(r.Faults), maxFaults)]
+	if r.ElapsedS > 0 {
+		r.RequestsPerSecond = float64(t.requests) / r.ElapsedS
+		r.ReadingsPerSecond = float64(t.stored+t.duplicate) / r.ElapsedS
+	}
+	if t.tries > 0 {
+		r.CPUPerRequestUs = float64(r.cpu.Microseconds()) / float64(t.tries)
+	}
+	r.histogram = c.total
+	r.Latency, r.Lateness = latencyOf(c.total), latencyOf(c.late)
+	elapsed := time.Duration(r.ElapsedS * float64(time.Second))
+	// The last step is cut short by the end.
+	if n := len(c.points); n == 0 || elapsed-time.Duration(c.points[n-1].Seconds*float64(time.Second)) > c.step/5 {
+		c.endStepLocked(elapsed)
+	}
+	r.Points = c.points
+}
+
+// Errors of a server that [Report.Fault] names.
+var (
+	ErrUndocumented    = errors.New("sim: the server gave answers that its contract does not have")
+	ErrWronglyAccepted = errors.New("sim: the server accepted malformed requests")
+	ErrFailed          = errors.New("sim: readings were never answered for good")
+	ErrBroken          = errors.New("sim: what is stored is not what was acknowledged")
+)
+
+// Fault returns what the server did wrong, nil if nothing. Refusals are no
+// fault, and neither are readings that were given up after them.
+func (r *Report) Fault() error {
+	var errs error
+	if r.Undocumented > 0 {
+		errs = errors.Join(errs, fmt.Errorf("%w: %d, such as: %s", ErrUndocumented, r.Undocumented, strings.Join(r.Faults, "; ")))
+	}
+	if r.WronglyAccepted > 0 {
+		errs = errors.Join(errs, fmt.Errorf("%w: %d", ErrWronglyAccepted, r.WronglyAccepted))
+	}
+	if r.GivenUp > r.GivenUpRefused && !r.Interrupted {
+		errs = errors.Join(errs, fmt.Errorf("%w: %d requests", ErrFailed, r.GivenUp-r.GivenUpRefused))
+	}
+	if v := r.Verification; v != nil && !v.OK() {
+		errs = errors.Join(errs, v.Fault())
+	}
+	return errs
+}
+
+// Fault returns what is wrong with the stored readings, nil if nothing is.
+func (v *Verification) Fault() error {
+	if v.OK() {
+		return nil
+	}
+	return fmt.Errorf("%w: missing=%d altered=%d doubled=%d unknown=%d", ErrBroken, v.Missing, v.Altered, v.Doubled, v.Unknown)
+}
+
+// Summary returns the line that scripts read.
+func (r *Report) Summary() string {
+	line := fmt.Sprintf("sent=%d stored=%d duplicate=%d rejected=%d failed=%d requests=%d refused_429=%d refused_503=%d undocumented=%d",
+		r.Sent, r.Stored, r.Duplicate, r.Rejected, r.Failed, r.Requests, r.Refused429, r.Refused503, r.Undocumented)
+	if r.Verification != nil {
+		line += " " + r.Verification.Summary()
+	}
+	return line
+}
+
+// Summary returns the line that scripts read.
+func (v *Verification) Summary() string {
+	return fmt.Sprintf("acknowledged=%d read_back=%d missing=%d altered=%d doubled=%d unknown=%d unsettled=%d unsettled_stored=%d",
+		v.Acknowledged, v.Stored, v.Missing, v.Altered, v.Doubled, v.Unknown, v.Unsettled, v.UnsettledStored)
+}
+
+// WriteTable writes the report for people.
+func (r *Report) WriteTable(out io.Writer) error {
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	row := func(name, format string, args ...any) { fmt.Fprintf(w, "%s\t%s\n", name, fmt.Sprintf(format, args...)) }
+	workload := fmt.Sprintf("closed loop, %d users", r.Users)
+	if r.Corrected {
+		workload = fmt.Sprintf("open loop, %g requests/s over %d connections", r.Rate, r.Users)
+	}
+	row("workload", "%s, %d devices, %.1f s", workload, r.Devices, r.ElapsedS)
+	row("run", "%s, seed %d", r.Run, r.Seed)
+	if r.Mix != "" {
+		row("mix", "%s", r.Mix)
+	}
+	row("requests", "%d answered, %.0f/s; %d tries", r.Requests, r.RequestsPerSecond, r.Tries)
+	row("readings", "%d sent: %d stored, %d duplicate, %d rejected, %d failed; %.0f safe/s",
+		r.Sent, r.Stored, r.Duplicate, r.Rejected, r.Failed, r.ReadingsPerSecond)
+	row("refusals", "%d with 429, %d with 503", r.Refused429, r.Refused503)
+	row("errors", "%s", countsText(r.Errors))
+	row("problems", "%s", countsText(r.Problems))
+	row("undocumented answers", "%d", r.Undocumented)
+	for _, f := range r.Faults {
+		row("", "%s", f)
+	}
+	if len(r.Behaviours) > 0 {
+		row("behaviours", "%s", countsText(r.Behaviours))
+	}
+	if r.WronglyAccepted > 0 {
+		row("malformed, accepted", "%d", r.WronglyAccepted)
+	}
+	how := "service time, not corrected"
+	if r.Corrected {
+		how = "from the intended send time"
+	}
+	row("latency", "%s", r.Latency.text())
+	row("", "(%s)", how)
+	if r.Corrected {
+		row("sent late by", "%s", r.Lateness.text())
+		row("", "(the simulator's own share)")
+		if r.Unsent > 0 {
+			row("never sent", "%d requests that were due; they count in the latency", r.Unsent)
+		}
+	}
+	row("simulator's CPU", "%.1f µs per request", r.CPUPerRequestUs)
+	if r.Interrupted {
+		row("interrupted", "this is what ran")
+	}
+	if r.Verification != nil {
+		r.Verification.rows(row)
+	}
+	return w.Flush()
+}
+
+// WriteTable writes the verification for people.
+func (v *Verification) WriteTable(out io.Writer) error {
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	v.rows(func(name, format string, args ...any) { fmt.Fprintf(w, "%s\t%s\n", name, fmt.Sprintf(format, args...)) })
+	return w.Flush()
+}
+
+func (v *Verification) rows(row func(name, format string, args ...any)) {
+	row("acknowledged", "%d readings of %d devices", v.Acknowledged, v.Devices)
+	row("read back", "%d", v.Stored)
+	row("missing", "%d", v.Missing)
+	row("altered", "%d", v.Altered)
+	row("doubled", "%d", v.Doubled)
+	row("unknown", "%d", v.Unknown)
+	row("without an answer", "%d, of which %d are stored", v.Unsettled, v.UnsettledStored)
+	for _, e := range v.Examples {
+		row("", "%s", e)
+	}
+}
+
+func (l Latency) text() string {
+	if l.Count == 0 {
+		return "nothing measured"
+	}
+	ms := func(us int64) string { return fmt.Sprintf("%.3g", float64(us)/1000) }
+	return fmt.Sprintf("p50 %s, p90 %s, p99 %s, p99.9 %s, max %s ms",
+		ms(l.P50Us), ms(l.P90Us), ms(l.P99Us), ms(l.P999Us), ms(l.MaxUs))
+}
+
+// countsText returns counts in the order of their names.
+func countsText(counts map[string]uint64) string {
+	var parts []string
+	for name, n := range counts {
+		parts = append(parts, fmt.Sprintf("%s %d", name, n))
+	}
+	if len(parts) == 0 {
+		return "none"
+	}
+	slices.Sort(parts)
+	return strings.Join(parts, ", ")
+}

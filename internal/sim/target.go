@@ -1,0 +1,90 @@
+package sim
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"net/url"
+	"strings"
+)
+
+// ErrRemote means that a target can be another machine, and that this was not
+// allowed.
+var ErrRemote = errors.New("sim: the target is not this machine; a simulated fleet is a heavy load, and its readings stay in the store. Add --allow-remote if that is wanted")
+
+// ErrTarget is wrapped by errors about the form of a target.
+var ErrTarget = errors.New("sim: a target is of the form http://host:port")
+
+// A Target is a server to load.
+type Target struct {
+	url   string // without a slash at its end
+	host  string // for the Host field
+	path  string // before /v1
+	tls   bool
+	roots *x509.CertPool   // nil: the system's
+	addrs []netip.AddrPort // never empty
+}
+
+// ResolveTarget finds the addresses of a target. Unless remote is true, all of
+// them must be loopback addresses. What was resolved here is what is connected
+// to, so that a name cannot come to mean another machine later.
+func ResolveTarget(ctx context.Context, target string, remote bool) (*Target, error) {
+	u, err := url.Parse(target)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
+		return nil, fmt.Errorf("%w, not %q", ErrTarget, target)
+	}
+	t := &Target{
+		url:  strings.TrimRight(target, "/"),
+		host: u.Host,
+		path: strings.TrimRight(u.EscapedPath(), "/"),
+		tls:  u.Scheme == "https",
+	}
+	port := u.Port()
+	if port == "" {
+		port = u.Scheme // a service name, as the resolver takes it
+	}
+	n, err := net.DefaultResolver.LookupPort(ctx, "tcp", port)
+	if err != nil {
+		return nil, fmt.Errorf("%w, not %q", ErrTarget, target)
+	}
+	ips, err := net.DefaultResolver.LookupNetIP(ctx, "ip", u.Hostname())
+	if err != nil {
+		return nil, fmt.Errorf("find the target's address: %w", err)
+	}
+	for _, ip := range ips {
+		if ip = ip.Unmap(); !remote && !ip.IsLoopback() {
+			return nil, ErrRemote
+		}
+		t.addrs = append(t.addrs, netip.AddrPortFrom(ip, uint16(n)))
+	}
+	return t, nil
+}
+
+// String returns the target's URL.
+func (t *Target) String() string { return t.url }
+
+// tlsConfig returns how to speak TLS with the target.
+func (t *Target) tlsConfig() *tls.Config {
+	host, _, err := net.SplitHostPort(t.host)
+	if err != nil {
+		host = t.host
+	}
+	return &tls.Config{ServerName: host, RootCAs: t.roots, MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}}
+}
+
+// head returns the head of a POST of readings up to the value of its
+// Content-Length.
+func (t *Target) head(token string, gzip bool) []byte {
+	head := "POST " + t.path + "/v1/readings HTTP/1.1\r\nHost: " + t.host + "\r\nContent-Type: application/json\r\n"
+	if token != "" {
+		head += "Authorization: Bearer " + token + "\r\n"
+	}
+	if gzip {
+		head += "Content-Encoding: gzip\r\n"
+	}
+	return []byte(head + "Content-Length: ")
+}

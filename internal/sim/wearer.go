@@ -1,0 +1,245 @@
+package sim
+
+import "github.com/pulsegate/pulsegate/vitals"
+
+// Times in milliseconds.
+const (
+	secondMs = 1000
+	minuteMs = 60 * secondMs
+	hourMs   = 60 * minuteMs
+	dayMs    = 24 * hourMs
+)
+
+// pressureEveryMs is how often a wearer's blood pressure is measured. Cuffs of
+// ambulatory monitors inflate every 15 to 30 min by day (O'Brien et al.,
+// European Society of Hypertension position paper on ambulatory blood pressure
+// monitoring, J Hypertens 31:1731-1768, 2013).
+const pressureEveryMs = 15 * minuteMs
+
+// restingEveryMs is how often a wearer's watch states its resting heart rate.
+const restingEveryMs = hourMs
+
+// A sample is one reading of a device of the fleet.
+type sample struct {
+	device int32 // number of the device
+	timeMs int64
+	values vitals.Values
+}
+
+// A wearer is one device and who wears it. All of its numbers are whole: signs
+// are in hundredths of their unit, times in ms. docs/sim.md gives the
+// distributions and their sources.
+//
+// Invariant: the readings of a wearer depend on the seed, the number of the
+// device and the model alone, and their times rise strictly. TestWearerReproducible
+// and TestWearerTimes check it.
+type wearer struct {
+	random random
+
+	// Traits, drawn once.
+	restRate, reserve    int32 // heart rate at rest, and how far it can rise
+	systolic, diastolic  int32
+	saturation           int32
+	bodyClockMs          int64 // how far the body's day lies behind the sun's
+	clockOffMs           int64 // how far the device's clock is ahead
+	clockDriftPPM        int32
+	pressureAt, restedAt int64 // the slots of the last measurements
+
+	// State.
+	timeMs       int64 // true time of the last reading
+	stampMs      int64 // its time by the device's clock
+	phaseEndMs   int64 // of resting or being active
+	exertion     int32 // permille of the reserve, 0 at rest
+	rate, rateAt int32 // heart rate without its noise, and the noise
+	blindUntilMs int64 // no SpO2 before this
+	row          int32 // of a recording
+}
+
+// A model says how wearers go through time.
+type model struct {
+	startMs    int64
+	endMs      int64     // unless 0, times do not pass it: readings follow each other by 1 ms there
+	intervalMs int64     // between two readings of a device
+	recorded   *recorded // whose signs to repeat; nil: wearers of our own
+	skewed     int64     // share of devices with a wrong clock, parts in a million
+}
+
+// circadian holds, for each hour of the body's day, how heart rate and blood
+// pressure at rest differ from their mean, in permille. The night's fall of the
+// pressure, 10 to 20 %, is that of "dippers" (O'Brien, Sheridan, O'Malley:
+// Dippers and non-dippers, Lancet 332:397, 1988).
+var circadian = [24]struct{ rate, pressure int64 }{
+	{-75, -85}, {-90, -100}, {-100, -110}, {-105, -110}, {-100, -105}, {-80, -85},
+	{-45, -40}, {0, 10}, {30, 40}, {45, 50}, {50, 55}, {50, 50},
+	{50, 45}, {45, 40}, {45, 40}, {50, 45}, {50, 50}, {55, 55},
+	{50, 55}, {40, 45}, {25, 25}, {5, 5}, {-25, -25}, {-50, -60},
+}
+
+// drift returns what the time of day does to heart rate and pressure, in
+// permille.
+func (w *wearer) drift() (rate, pressure int64, asleep bool) {
+	ofDay := (w.timeMs - w.bodyClockMs) % dayMs
+	if ofDay < 0 {
+		ofDay += dayMs
+	}
+	hour, part := ofDay/hourMs, ofDay%hourMs
+	a, b := circadian[hour], circadian[(hour+1)%24]
+	rate = a.rate + (b.rate-a.rate)*part/hourMs
+	pressure = a.pressure + (b.pressure-a.pressure)*part/hourMs
+	return rate, pressure, hour < 6 || hour >= 23
+}
+
+// newWearer draws the wearer of a device.
+func newWearer(seed uint64, device int, m *model) wearer {
+	w := wearer{random: newRandom(seed, uint64(device))}
+	r := &w.random
+	age := r.between(20, 85)
+	// Resting heart rate of 92,457 adults: 65.5 ± 7.7 /min, individuals 40 to 109
+	// (Quer et al., PLoS ONE 15:e0227709, 2020).
+	w.restRate = int32(clamp(6550+r.normal(770), 4200, 10500))
+	// Greatest heart rate 208 - 0.7 × age (Tanaka, Monahan, Seals, J Am Coll
+	// Cardiol 37:153-156, 2001).
+	w.reserve = int32(20800-70*age) - w.restRate
+	// Means of adults in the United States, 2001-2008: 122/71 mm[Hg] (Wright et
+	// al., National Health Statistics Reports 35, 2011). The spread is our choice.
+	w.systolic = int32(clamp(12200+r.normal(1400), 9200, 17500))
+	w.diastolic = int32(clamp(7100+r.normal(900), 5000, int64(w.systolic)-3000))
+	// Within the 94 to 98 % that the BTS guideline aims at (O'Driscoll et al.,
+	// Thorax 72:ii1-ii90, 2017), for those who are well.
+	w.saturation = int32(clamp(9680+r.normal(80), 9400, 9900))
+	w.bodyClockMs = clamp(r.normal(hourMs), -3*hourMs, 3*hourMs)
+
+	skewed, offMs, drift, wrongHour := r.chance(m.skewed), r.normal(minuteMs), r.normal(20), r.chance(100_000)
+	if skewed {
+		w.clockOffMs, w.clockDriftPPM = offMs, int32(drift)
+		if wrongHour {
+			w.clockOffMs += hourMs // set to summer time and sent as if it were not
+		}
+	}
+	// Devices do not measure at one moment.
+	w.timeMs = m.startMs + r.below(max(m.intervalMs, 1)) - m.intervalMs
+	w.stampMs = w.timeMs + w.clockOffMs - 1
+	w.rate = w.restRate
+	w.phaseEndMs = w.timeMs
+	// A first pressure is due right away for one device in 15, on average.
+	w.pressureAt = w.timeMs / pressureEveryMs
+	w.restedAt = w.timeMs / restingEveryMs
+	if m.recorded != nil {
+		w.row = int32(r.below(int64(len(m.recorded.rows))))
+	}
+	return w
+}
+
+// next returns the wearer's next reading.
+func (w *wearer) next(m *model) (timeMs int64, values vitals.Values) {
+	stepMs := m.intervalMs
+	if m.recorded != nil {
+		stepMs, values = w.replay(m)
+		w.timeMs += m.until(w.timeMs, stepMs)
+	} else {
+		// A jitter of a quarter of the interval never reorders: it is added to the
+		// step, not to the time.
+		if j := m.intervalMs / 8; j > 0 {
+			stepMs += w.random.between(-j, j)
+		}
+		stepMs = max(stepMs, 1)
+		// Off for charging or washing about once a day: a gap, as long as it takes.
+		if w.random.chance(700 * min(stepMs, hourMs) / minuteMs) {
+			stepMs += w.random.exponential(30 * minuteMs)
+		}
+		stepMs = m.until(w.timeMs, stepMs)
+		w.timeMs += stepMs
+		values = w.measure(stepMs)
+	}
+	stamp := w.timeMs + w.clockOffMs
+	if w.clockDriftPPM != 0 {
+		stamp += (w.timeMs - m.startMs) / 1_000_000 * int64(w.clockDriftPPM)
+	}
+	w.stampMs = max(stamp, w.stampMs+1)
+	return w.stampMs, values
+}
+
+// until returns a step from timeMs that does not lead beyond the end.
+func (m *model) until(timeMs, stepMs int64) int64 {
+	if m.endMs > 0 && timeMs+stepMs > m.endMs {
+		return 1
+	}
+	return stepMs
+}
+
+// measure returns what the wearer's sensors see stepMs after the last time.
+func (w *wearer) measure(stepMs int64) (values vitals.Values) {
+	r := &w.random
+	circadianRate, circadianPressure, asleep := w.drift()
+	if w.timeMs >= w.phaseEndMs {
+		w.enterPhase(asleep)
+	}
+
+	// The rate follows what the body does within about a minute.
+	rest := int64(w.restRate) * (1000 + circadianRate) / 1000
+	aim := rest + int64(w.reserve)*int64(w.exertion)/1000
+	w.rate += int32((aim - int64(w.rate)) * stepMs / (stepMs + minuteMs))
+	// The noise of the mean of some beats: half of it stays until the next reading.
+	w.rateAt = int32(int64(w.rateAt)/2 + r.normal(130))
+	values.Set(vitals.HeartRate, oneDecimal(int64(w.rate)+int64(w.rateAt), 3000, 22000))
+
+	if w.saturated(stepMs) {
+		dip := int64(0)
+		if asleep {
+			dip = 60
+		}
+		values.Set(vitals.SpO2, oneDecimal(int64(w.saturation)-dip+r.normal(60), 8500, 10000))
+	}
+	if slot := w.timeMs / pressureEveryMs; slot != w.pressureAt {
+		w.pressureAt = slot
+		systolic := int64(w.systolic)*(1000+circadianPressure)/1000 + int64(w.exertion)*7 + r.normal(500)
+		diastolic := int64(w.diastolic)*(1000+circadianPressure)/1000 + int64(w.exertion) + r.normal(350)
+		high := oneDecimal(systolic, 8000, 23000)
+		values.Set(vitals.Systolic, high)
+		values.Set(vitals.Diastolic, oneDecimal(diastolic, 4000, int64(high)-2000))
+	}
+	if slot := w.timeMs / restingEveryMs; slot != w.restedAt {
+		w.restedAt = slot
+		values.Set(vitals.RestingHeartRate, oneDecimal(int64(w.restRate)+r.normal(80), 3500, 11000))
+	}
+	return values
+}
+
+// enterPhase begins a phase of rest or of activity.
+func (w *wearer) enterPhase(asleep bool) {
+	r := &w.random
+	if active := !asleep && w.exertion == 0 && r.chance(700_000); active {
+		// Light to moderate exertion, at most 59 % of the heart rate reserve (Garber
+		// et al., ACSM position stand, Med Sci Sports Exerc 43:1334-1359, 2011).
+		w.exertion = int32(r.between(80, 590))
+		w.phaseEndMs = w.timeMs + minuteMs + r.exponential(14*minuteMs)
+		return
+	}
+	w.exertion = 0
+	w.phaseEndMs = w.timeMs + 5*minuteMs + r.exponential(40*minuteMs)
+}
+
+// saturated reports whether the oximeter has a signal. Motion costs it four times
+// as often as rest does. In the recording that Pulsegate ships, a monitor at the
+// bedside lacks SpO2 in 19 % of the minutes.
+func (w *wearer) saturated(stepMs int64) bool {
+	if w.timeMs < w.blindUntilMs {
+		return false
+	}
+	perMinute := int64(15_000)
+	if w.exertion > 0 {
+		perMinute *= 4
+	}
+	if w.random.chance(perMinute * min(stepMs, 10*minuteMs) / minuteMs) {
+		w.blindUntilMs = w.timeMs + w.random.exponential(8*minuteMs)
+		return false
+	}
+	return true
+}
+
+// oneDecimal returns v, in hundredths, within bounds and with one decimal.
+func oneDecimal(v, least, most int64) vitals.Hundredths {
+	return vitals.Hundredths(clamp((v+5)/10*10, (least+9)/10*10, most/10*10))
+}
+
+func clamp(v, least, most int64) int64 { return min(max(v, least), most) }
