@@ -1,0 +1,55 @@
+package archtest_test
+
+import (
+	"os"
+	"strings"
+	"testing"
+)
+
+const root = "../.."
+
+func parseRepository(t *testing.T) *source {
+	t.Helper()
+	s, err := parse(os.DirFS(root))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// TestRepository holds this module to the rules. TestRulesCanFail shows that each
+// of them can fail.
+func TestRepository(t *testing.T) {
+	s := parseRepository(t)
+	violations, used := check(s)
+	for _, v := range violations {
+		t.Error(v)
+	}
+	for e, reason := range exceptions {
+		if !used[e] {
+			t.Errorf("the exception %+v (%s) is not needed: remove it from internal/archtest/tables_test.go", e, reason)
+		}
+	}
+	// A walk that finds nothing would find no violation either.
+	const atLeast = 3
+	if len(s.packages) < atLeast {
+		t.Errorf("found %d packages under %s, want at least %d", len(s.packages), root, atLeast)
+	}
+}
+
+// TestArchitectureNamesPackages holds ARCHITECTURE.md to the packages that exist.
+func TestArchitectureNamesPackages(t *testing.T) {
+	text, err := os.ReadFile(root + "/ARCHITECTURE.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	named := make(map[string]bool)
+	for _, word := range strings.FieldsFunc(string(text), func(r rune) bool { return strings.ContainsRune(" \t\n`,;:()|", r) }) {
+		named[word] = true
+	}
+	for _, p := range parseRepository(t).packages {
+		if !named[p.dir] {
+			t.Errorf("ARCHITECTURE.md does not name package %s", p.dir)
+		}
+	}
+}

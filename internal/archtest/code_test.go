@@ -1,0 +1,143 @@
+package archtest_test
+
+import (
+	"go/ast"
+	"go/build/constraint"
+	"path"
+	"slices"
+	"strings"
+)
+
+// surroundings lists what a library must be told by its caller instead of
+// looking for it. An empty list means every name of the package.
+var surroundings = []struct {
+	rule    rule
+	path    string
+	names   []string
+	instead string
+}{
+	{flagsRule, "flag", nil, "take a parameter; flags are for cmd"},
+	{flagsRule, "os", []string{"Args"}, "take a parameter; flags are for cmd"},
+	{environmentRule, "os", []string{"Getenv", "LookupEnv", "Environ", "ExpandEnv", "Setenv", "Unsetenv", "Clearenv"}, "take a parameter; the environment is for cmd"},
+	{environmentRule, "syscall", []string{"Getenv", "Environ", "Setenv", "Unsetenv", "Clearenv"}, "take a parameter; the environment is for cmd"},
+	{loggerRule, "log", []string{
+		"Print", "Printf", "Println", "Fatal", "Fatalf", "Fatalln", "Panic", "Panicf", "Panicln",
+		"Default", "Output", "SetFlags", "SetOutput", "SetPrefix", "Flags", "Prefix", "Writer",
+	}, "take a *slog.Logger"},
+	{loggerRule, "log/slog", []string{
+		"Debug", "DebugContext", "Info", "InfoContext", "Warn", "WarnContext", "Error", "ErrorContext",
+		"Log", "LogAttrs", "With", "Default", "SetDefault", "SetLogLoggerLevel",
+	}, "take a *slog.Logger"},
+}
+
+// surroundings holds that libraries read no flags, no environment and no global
+// logger.
+func (c *checker) surroundings(p *pkg) {
+	if p.isCommand() {
+		return
+	}
+	for f := range p.sources() {
+		ast.Inspect(f.ast, func(n ast.Node) bool {
+			sel, ok := n.(*ast.SelectorExpr)
+			if !ok {
+				return true
+			}
+			id, ok := sel.X.(*ast.Ident)
+			if !ok {
+				return true
+			}
+			imported := p.packageOf(id)
+			for _, s := range surroundings {
+				if s.path == imported && (s.names == nil || slices.Contains(s.names, sel.Sel.Name)) {
+					what := imported + "." + sel.Sel.Name
+					c.report(s.rule, p, sel.Pos(), what, "uses %s in a library: %s", what, s.instead)
+				}
+			}
+			return true
+		})
+	}
+}
+
+// inits holds that nothing happens by being imported.
+func (c *checker) inits(p *pkg) {
+	for _, f := range p.files {
+		for _, d := range f.ast.Decls {
+			if fn, ok := d.(*ast.FuncDecl); ok && fn.Recv == nil && fn.Name.Name == "init" {
+				c.report(initRule, p, fn.Pos(), "init", "declares func init: importing a package must do nothing; let the caller call")
+			}
+		}
+	}
+}
+
+// names holds that a package is called after what it does.
+func (c *checker) names(p *pkg) {
+	vague := []string{"util", "utils", "common", "helper", "helpers", "misc"}
+	seen := make(map[string]bool)
+	for _, f := range p.files {
+		name := f.ast.Name.Name
+		if slices.Contains(vague, strings.TrimSuffix(name, "_test")) && !seen[name] {
+			seen[name] = true
+			c.report(nameRule, p, f.ast.Package, name, "package %s: the name says nothing; call it after what it does", name)
+		}
+	}
+	if base := path.Base(p.dir); slices.Contains(vague, base) && !seen[base] {
+		c.report(nameRule, p, p.files[0].ast.Package, base, "folder %s: the name says nothing; call it after what it holds", p.dir)
+	}
+}
+
+// comments holds that one file of each package has a comment that says what the
+// package is, and that those of libraries say under "Not here" what it is not.
+func (c *checker) comments(p *pkg) {
+	var commented []*file
+	var first *file
+	for f := range p.sources() {
+		if first == nil {
+			first = f
+		}
+		if f.ast.Doc != nil {
+			commented = append(commented, f)
+		}
+	}
+	switch {
+	case first == nil: // test files only
+	case len(commented) == 0:
+		c.report(commentRule, p, first.ast.Package, p.dir, "package %s has no comment: say what it promises and, under \"# Not here\", what it leaves to others", p.dir)
+	case len(commented) > 1:
+		c.report(commentRule, p, commented[1].ast.Package, p.dir, "package %s has a comment in %s already: godoc would join the two", p.dir, commented[0].path)
+	case !p.isCommand() && !slices.Contains(strings.Split(commented[0].ast.Doc.Text(), "\n"), "# Not here"):
+		c.report(commentRule, p, commented[0].ast.Package, p.dir, "the comment of package %s has no section \"# Not here\": say what it leaves to others", p.dir)
+	}
+}
+
+// allocs holds that the tests of a file that the race detector leaves out are
+// named so that make test's run without it, go test -run Alloc, has them.
+func (c *checker) allocs(p *pkg) {
+	for _, f := range p.files {
+		if !f.test || !excludesRace(f.ast) {
+			continue
+		}
+		for _, d := range f.ast.Decls {
+			fn, ok := d.(*ast.FuncDecl)
+			if ok && fn.Recv == nil && strings.HasPrefix(fn.Name.Name, "Test") && fn.Name.Name != "TestMain" && !strings.Contains(fn.Name.Name, "Alloc") {
+				c.report(allocsRule, p, fn.Pos(), fn.Name.Name, "%s runs without the race detector only, where make test runs the tests with Alloc in their names: put Alloc into the name or the test into another file", fn.Name.Name)
+			}
+		}
+	}
+}
+
+// excludesRace reports whether a build constraint leaves f out under the race
+// detector.
+func excludesRace(f *ast.File) bool {
+	for _, group := range f.Comments {
+		for _, comment := range group.List {
+			if comment.Pos() > f.Package || !constraint.IsGoBuild(comment.Text) {
+				continue
+			}
+			expr, err := constraint.Parse(comment.Text)
+			if err == nil && !expr.Eval(func(string) bool { return true }) && expr.Eval(func(tag string) bool { return tag != "race" }) {
+				return true
+			}
+		}
+	}
+	return false
+}

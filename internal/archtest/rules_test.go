@@ -1,0 +1,391 @@
+package archtest_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/fstest"
+)
+
+// TestRulesCanFail parses small made-up modules that keep or break one rule each.
+func TestRulesCanFail(t *testing.T) {
+	seen := make(map[rule]bool)
+	for _, tt := range []struct {
+		name  string
+		files map[string]string
+		want  []string // "file:line: rule: part of the text"
+	}{
+		// layer
+		{
+			"down",
+			map[string]string{"internal/ingest/a.go": lib("ingest", `import _ "M/internal/store"`)},
+			nil,
+		}, {
+			"up",
+			map[string]string{"vitals/a.go": lib("vitals", `import _ "M/internal/query"`)},
+			[]string{"vitals/a.go:5: layer: imports internal/query (L3), which stands above vitals (L0)"},
+		}, {
+			"sideways",
+			map[string]string{"internal/ingest/a.go": lib("ingest", `import _ "M/internal/query"`)},
+			[]string{"internal/ingest/a.go:5: layer: imports internal/query, which stands beside internal/ingest in L3"},
+		}, {
+			"sideways in a test",
+			map[string]string{"internal/ingest/a_test.go": `package ingest_test; import _ "M/internal/query"`},
+			nil,
+		}, {
+			"itself in a test",
+			map[string]string{"vitals/a_test.go": `package vitals_test; import _ "M/vitals"`},
+			nil,
+		}, {
+			"up in a test",
+			map[string]string{"vitals/a_test.go": `package vitals_test; import _ "M/internal/store"`},
+			[]string{"vitals/a_test.go:1: layer: imports internal/store (L1)"},
+		}, {
+			"the exception",
+			map[string]string{"health/a.go": lib("health", `import _ "M/reply"`)},
+			nil,
+		}, {
+			"the exception turned round",
+			map[string]string{"reply/a.go": lib("reply", `import _ "M/health"`)},
+			[]string{"reply/a.go:5: layer: imports health, which stands beside reply in L0"},
+		}, {
+			"a new package",
+			map[string]string{"internal/fresh/a.go": lib("fresh", ``)},
+			[]string{"internal/fresh/a.go:4: layer: package internal/fresh is in no layer: add it to"},
+		}, {
+			"an import of a new package",
+			map[string]string{"cmd/pulsegate/a.go": command(`import _ "M/internal/fresh"`)},
+			[]string{"cmd/pulsegate/a.go:3: layer: imports internal/fresh, which is in no layer: add it to"},
+		},
+
+		// standard library, library
+		{
+			"a library in mux",
+			map[string]string{"mux/a.go": lib("mux", `import _ "golang.org/x/sys/unix"`)},
+			[]string{"mux/a.go:5: standard library: imports golang.org/x/sys/unix: mux imports the standard library only"},
+		}, {
+			"a library in a test of mux",
+			map[string]string{"mux/a_test.go": `package mux_test; import _ "pgregory.net/rapid"`},
+			nil,
+		}, {
+			"JSON in vitals",
+			map[string]string{"vitals/a.go": lib("vitals", `import _ "github.com/go-json-experiment/json/jsontext"`)},
+			nil,
+		}, {
+			"JSON in reply",
+			map[string]string{"reply/a.go": lib("reply", `import _ "github.com/go-json-experiment/json/jsontext"`)},
+			[]string{"reply/a.go:5: standard library: imports github.com/go-json-experiment/json/jsontext"},
+		}, {
+			"a peer",
+			map[string]string{"internal/query/a.go": lib("query", `import _ "github.com/gorilla/mux"`)},
+			[]string{"internal/query/a.go:5: library: imports github.com/gorilla/mux, which is no library of this module"},
+		}, {
+			"a peer in a test",
+			map[string]string{"mux/a_test.go": `package mux_test; import _ "github.com/gorilla/mux"`},
+			[]string{"mux/a_test.go:1: library: imports github.com/gorilla/mux"},
+		}, {
+			"a longer path is another module",
+			map[string]string{"internal/query/a.go": lib("query", `import _ "github.com/go-json-experiment/jsonb"`)},
+			[]string{"internal/query/a.go:5: library: imports github.com/go-json-experiment/jsonb"},
+		}, {
+			"a library of another package",
+			map[string]string{"internal/query/a.go": lib("query", `import _ "github.com/cockroachdb/pebble/v2"`)},
+			[]string{"internal/query/a.go:5: library: imports github.com/cockroachdb/pebble/v2, which is for internal/store/pebblestore only"},
+		}, {
+			"a library for tests",
+			map[string]string{
+				"internal/query/a.go":           lib("query", `import _ "pgregory.net/rapid"`),
+				"internal/store/storetest/a.go": lib("storetest", `import _ "pgregory.net/rapid"`),
+			},
+			[]string{"internal/query/a.go:5: library: imports pgregory.net/rapid, which is for tests only"},
+		},
+
+		// store
+		{
+			"a concrete store in ingest",
+			map[string]string{"internal/ingest/a.go": lib("ingest", `import _ "M/internal/store/pebblestore"`)},
+			[]string{"internal/ingest/a.go:5: store: imports the concrete store internal/store/pebblestore"},
+		}, {
+			"a concrete store where it may be",
+			map[string]string{
+				"cmd/pulsegate/a.go":         command(`import _ "M/internal/store/pebblestore"`),
+				"internal/query/a_test.go":   `package query_test; import _ "M/internal/store/pebblestore"`,
+				"internal/metrics/a_test.go": `package metrics_test; import _ "M/internal/store/storetest"`,
+			},
+			nil,
+		},
+
+		// module
+		{
+			"bench without go.mod",
+			map[string]string{"bench/peers/a.go": lib("peers", ``)},
+			[]string{
+				"bench/peers/a.go:4: layer: package bench/peers is in no layer",
+				"bench/peers/a.go:4: module: bench/peers is a part of the main module: bench/go.mod is missing",
+			},
+		}, {
+			"modules and folders of their own",
+			map[string]string{
+				"bench/go.mod":           "module bench",
+				"bench/peers/a.go":       `package peers; import _ "github.com/gorilla/mux"`,
+				"mux/testdata/a.go":      "no Go at all",
+				"mux/.hidden/a.go":       "no Go at all",
+				"mux/_kept/a.go":         "no Go at all",
+				"mux/_a.go":              "no Go at all",
+				"internal/sim/a_test.go": "package sim_test",
+			},
+			nil,
+		},
+
+		// dot import, unsafe
+		{
+			"a dot import",
+			map[string]string{"internal/sim/a.go": lib("sim", `import . "strings"`)},
+			[]string{"internal/sim/a.go:5: dot import: imports strings without a name"},
+		}, {
+			"unsafe and cgo",
+			map[string]string{
+				"internal/sim/a.go":      lib("sim", `import _ "unsafe"`),
+				"internal/sim/a_test.go": `package sim_test; import "C"`,
+			},
+			[]string{
+				`internal/sim/a.go:5: unsafe: imports "unsafe"`,
+				`internal/sim/a_test.go:1: unsafe: imports "C"`,
+			},
+		}, {
+			"the exception of a test holds for tests only",
+			map[string]string{
+				"reply/a.go":      lib("reply", `import _ "unsafe"`),
+				"reply/a_test.go": `package reply_test; import _ "unsafe"`,
+			},
+			[]string{`reply/a.go:5: unsafe: imports "unsafe"`},
+		},
+
+		// flags, environment, logger
+		{
+			"flags in a library",
+			map[string]string{"internal/sim/a.go": lib("sim", "import \"flag\"; import system \"os\"\nvar f = flag.Bool(``, false, ``)\nfunc g() []string { return system.Args }")},
+			[]string{
+				"internal/sim/a.go:6: flags: uses flag.Bool in a library",
+				"internal/sim/a.go:7: flags: uses os.Args in a library",
+			},
+		}, {
+			"the environment in a library",
+			map[string]string{"internal/sim/a.go": lib("sim", "import \"os\"; import \"syscall\"\nfunc g() { os.Getenv(`A`)\nsyscall.Getenv(`A`) }")},
+			[]string{
+				"internal/sim/a.go:6: environment: uses os.Getenv in a library",
+				"internal/sim/a.go:7: environment: uses syscall.Getenv in a library",
+			},
+		}, {
+			"global loggers in a library",
+			map[string]string{"internal/sim/a.go": lib("sim", "import \"log\"; import \"log/slog\"\nfunc g() { log.Printf(`x`)\nslog.Info(`x`)\nh := slog.Default\n_ = h }")},
+			[]string{
+				"internal/sim/a.go:6: logger: uses log.Printf in a library: take a *slog.Logger",
+				"internal/sim/a.go:7: logger: uses log/slog.Info in a library",
+				"internal/sim/a.go:8: logger: uses log/slog.Default in a library",
+			},
+		}, {
+			"a logger that was handed over",
+			map[string]string{"internal/sim/a.go": lib("sim", "import \"log\"; import \"log/slog\"\nfunc g(slog *slog.Logger, l *log.Logger) { slog.Info(`x`); l.Printf(`x`) }")},
+			nil,
+		}, {
+			"cmd and tests may",
+			map[string]string{
+				"cmd/pulsegate/a.go":     command("import \"os\"; import \"log/slog\"\nfunc f() { slog.Info(os.Getenv(`A`), `args`, os.Args) }"),
+				"internal/sim/a_test.go": "package sim_test; import \"os\"\nfunc f() { os.Getenv(`A`) }",
+			},
+			nil,
+		},
+
+		// init
+		{
+			"init",
+			map[string]string{
+				"internal/sim/a.go":      lib("sim", "type t int\nfunc (t) init() {}\nfunc init() {}"),
+				"cmd/pulsegate/a.go":     command("func init() {}"),
+				"internal/sim/a_test.go": "package sim_test\nfunc init() {}",
+			},
+			[]string{
+				"cmd/pulsegate/a.go:3: init: declares func init",
+				"internal/sim/a.go:7: init: declares func init",
+				"internal/sim/a_test.go:2: init: declares func init",
+			},
+		},
+
+		// global state
+		{
+			"types made to be changed",
+			map[string]string{
+				"internal/sim/a.go": lib("sim", strings.Join([]string{
+					`import "sync"; import "sync/atomic"`,
+					`var mu sync.Mutex`,
+					`var pool = &sync.Pool{New: func() any { return nil }}`,
+					`var m = new(sync.Map)`,
+					`var n [4]atomic.Int64`,
+					`var s struct{ once sync.Once }`,
+					`var c cache`,
+					`var d = newCache()`,
+					`var ch = make(chan int)`,
+					`func newCache() *cache { return nil }`,
+				}, "\n")),
+				"internal/sim/b.go": "package sim\n import \"sync\"\ntype cache struct { inner }\ntype inner struct { sync.RWMutex; next *inner }",
+			},
+			[]string{
+				"internal/sim/a.go:6: global state: var mu holds a sync.Mutex at package level",
+				"internal/sim/a.go:7: global state: var pool holds a sync.Pool",
+				"internal/sim/a.go:8: global state: var m holds a sync.Map",
+				"internal/sim/a.go:9: global state: var n holds a sync/atomic.Int64",
+				"internal/sim/a.go:10: global state: var s holds a sync.Once",
+				"internal/sim/a.go:11: global state: var c holds a sync.RWMutex",
+				"internal/sim/a.go:12: global state: var d holds a sync.RWMutex",
+				"internal/sim/a.go:13: global state: var ch is a channel",
+			},
+		}, {
+			"changes",
+			map[string]string{"internal/sim/a.go": lib("sim", strings.Join([]string{
+				`import "net/http"`,
+				`var n int; var m = map[string]int{}; var s []int; var x struct{ y [2]int }; var p = &x`,
+				`func f() { n = 1`,
+				`n++`,
+				`m["a"] += 1`,
+				`delete(m, "a")`,
+				`clear(s)`,
+				`copy(s[1:], s)`,
+				`x.y[0] = 1`,
+				`(*p).y[0], n = 1, 2`,
+				`for n = range 3 {}`,
+				`http.DefaultClient = nil`,
+				`_ = func() { s = nil }`,
+				`}`,
+			}, "\n"))},
+			[]string{
+				"internal/sim/a.go:7: global state: changes the package-level variable n",
+				"internal/sim/a.go:8: global state: changes the package-level variable n",
+				"internal/sim/a.go:9: global state: changes the package-level variable m",
+				"internal/sim/a.go:10: global state: changes the package-level variable m",
+				"internal/sim/a.go:11: global state: changes the package-level variable s",
+				"internal/sim/a.go:12: global state: changes the package-level variable s",
+				"internal/sim/a.go:13: global state: changes the package-level variable x",
+				"internal/sim/a.go:14: global state: changes the package-level variable p",
+				"internal/sim/a.go:14: global state: changes the package-level variable n",
+				"internal/sim/a.go:15: global state: changes the package-level variable n",
+				"internal/sim/a.go:16: global state: changes net/http.DefaultClient",
+				"internal/sim/a.go:17: global state: changes the package-level variable s",
+			},
+		}, {
+			"a function for one system of two",
+			map[string]string{
+				"internal/sim/a_linux.go": lib("sim", "var n int\nfunc f() { n = 1 }"),
+				"internal/sim/b_other.go": "//go:build !linux\n\npackage sim\nfunc f() { n = 2 }",
+			},
+			[]string{
+				"internal/sim/a_linux.go:6: global state: changes the package-level variable n",
+				"internal/sim/b_other.go:4: global state: changes the package-level variable n",
+			},
+		}, {
+			"constants in all but name, and locals that hide them",
+			map[string]string{
+				"internal/sim/a.go": lib("sim", strings.Join([]string{
+					`import "errors"; import "sync"; import "strings"`,
+					`var errX = errors.New("x")`,
+					`var table = func() (t [2]bool) { t[1] = true; return t }()`,
+					`var lazy = sync.OnceValue(func() int { var mu sync.Mutex; mu.Lock(); return 1 })`,
+					`var escape = strings.NewReplacer("a", "b")`,
+					`var n int`,
+					`func f(mu *sync.Mutex) { n := 1; n++; var table map[int]int; table[1] = 2; _ = n }`,
+				}, "\n")),
+				"internal/sim/a_test.go": "package sim_test; import \"sync\"\nvar mu sync.Mutex",
+			},
+			nil,
+		},
+
+		// name
+		{
+			"a package that says nothing",
+			map[string]string{"internal/sim/a.go": lib("util", ``), "internal/sim/a_test.go": `package util_test`},
+			[]string{"internal/sim/a.go:4: name: package util", "internal/sim/a_test.go:1: name: package util_test"},
+		}, {
+			"a folder that says nothing",
+			map[string]string{"internal/common/a.go": lib("faults", ``)},
+			[]string{"internal/common/a.go:4: layer: ", "internal/common/a.go:4: name: folder internal/common"},
+		},
+
+		// package comment
+		{
+			"no comment",
+			map[string]string{"internal/sim/a.go": "// A comment apart.\n\npackage sim", "internal/sim/b.go": "package sim"},
+			[]string{"internal/sim/a.go:3: package comment: package internal/sim has no comment"},
+		}, {
+			"no section",
+			map[string]string{"internal/sim/a.go": "// Package sim says what is Not here in a sentence.\npackage sim"},
+			[]string{`internal/sim/a.go:2: package comment: the comment of package internal/sim has no section "# Not here"`},
+		}, {
+			"two comments",
+			map[string]string{"internal/sim/a.go": lib("sim", ``), "internal/sim/b.go": "// More.\npackage sim"},
+			[]string{"internal/sim/b.go:2: package comment: package internal/sim has a comment in internal/sim/a.go already"},
+		}, {
+			"a command without a comment",
+			map[string]string{"cmd/pulsegate/a.go": "package main"},
+			[]string{"cmd/pulsegate/a.go:1: package comment: package cmd/pulsegate has no comment"},
+		},
+
+		// allocs
+		{
+			"a test that make test would not run",
+			map[string]string{"internal/sim/a_test.go": "//go:build linux && !race\n\npackage sim_test\nfunc TestDecodeAllocs() {}\nfunc TestDecode() {}\nfunc help() {}\nfunc TestMain() {}"},
+			[]string{"internal/sim/a_test.go:5: allocs: TestDecode runs without the race detector only"},
+		}, {
+			"tests that the race detector runs",
+			map[string]string{"internal/sim/a_test.go": "//go:build race || linux\n\npackage sim_test\nfunc TestDecode() {}"},
+			nil,
+		},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			files := make(fstest.MapFS)
+			for name, text := range tt.files {
+				files[name] = &fstest.MapFile{Data: []byte(strings.ReplaceAll(text, `"M/`, `"`+module+`/`))}
+			}
+			s, err := parse(files)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got []string
+			violations, _ := check(s)
+			for _, v := range violations {
+				seen[v.rule] = true
+				got = append(got, v.String())
+			}
+			if !slices.EqualFunc(got, tt.want, strings.HasPrefix) {
+				t.Errorf("got:\n%s\nwant, as beginnings:\n%s", strings.Join(got, "\n"), strings.Join(tt.want, "\n"))
+			}
+		})
+	}
+	for _, r := range rules {
+		for _, name := range r.names {
+			if !seen[name] {
+				t.Errorf("no example breaks the rule %q", name)
+			}
+		}
+	}
+}
+
+// TestParseReportsSyntax checks that a file that is no Go is an error, not an
+// empty package that breaks no rule.
+func TestParseReportsSyntax(t *testing.T) {
+	_, err := parse(fstest.MapFS{"vitals/a.go": &fstest.MapFile{Data: []byte("package")}})
+	if err == nil {
+		t.Error("parse of a broken file: got nil, want an error")
+	}
+}
+
+// lib returns the text of a library's file with a complete package comment. Its
+// code begins in line 5.
+func lib(name, code string) string {
+	return fmt.Sprintf("// Package %s is made up.\n//\n// # Not here\npackage %[1]s\n%s", name, code)
+}
+
+// command returns the text of a command's file. Its code begins in line 3.
+func command(code string) string {
+	return "// Command pulsegate is made up.\npackage main\n" + code
+}

@@ -1,0 +1,164 @@
+package archtest_test
+
+import (
+	"errors"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"go/types"
+	"io/fs"
+	"maps"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// A source is the Go files of a module, parsed.
+type source struct {
+	fset     *token.FileSet
+	packages []*pkg // in the order of their folders
+}
+
+// A pkg is the Go files of one folder.
+type pkg struct {
+	dir   string  // slash-separated, from the module's root; "." is the root
+	files []*file // in the order of their names
+	info  *types.Info
+}
+
+// A file is one Go file.
+type file struct {
+	path string // slash-separated, from the module's root
+	test bool   // a _test.go file
+	ast  *ast.File
+}
+
+// parse reads every Go file of the module whose root is root. It leaves out what
+// the go command leaves out: testdata, vendor, names that begin with . or _, and
+// folders that are modules of their own.
+func parse(root fs.FS) (*source, error) {
+	s := &source{fset: token.NewFileSet()}
+	byDir := make(map[string]*pkg)
+	err := fs.WalkDir(root, ".", func(name string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		base := path.Base(name)
+		hidden := name != "." && (base[0] == '.' || base[0] == '_')
+		if d.IsDir() {
+			_, modErr := fs.Stat(root, path.Join(name, "go.mod"))
+			if hidden || base == "testdata" || base == "vendor" || name != "." && modErr == nil {
+				return fs.SkipDir
+			}
+			return nil
+		}
+		if hidden || !strings.HasSuffix(name, ".go") {
+			return nil
+		}
+		text, err := fs.ReadFile(root, name)
+		if err != nil {
+			return err
+		}
+		tree, err := parser.ParseFile(s.fset, name, text, parser.ParseComments|parser.SkipObjectResolution)
+		if err != nil {
+			return err
+		}
+		dir := path.Dir(name)
+		if byDir[dir] == nil {
+			byDir[dir] = &pkg{dir: dir}
+		}
+		byDir[dir].files = append(byDir[dir].files, &file{name, isTest(name), tree})
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	for _, dir := range slices.Sorted(maps.Keys(byDir)) {
+		p := byDir[dir]
+		p.resolve(s.fset)
+		s.packages = append(s.packages, p)
+	}
+	return s, nil
+}
+
+// isTest reports whether the go command builds the file for tests only.
+func isTest(name string) bool { return strings.HasSuffix(name, "_test.go") }
+
+// resolve finds out which identifiers of p's files without tests stand for which
+// objects.
+//
+// No package can be imported here, so that the types of what comes from others
+// stay unknown. The scopes inside p do not depend on them: a name still resolves
+// to the import, the package-level variable or the local one that it stands for.
+func (p *pkg) resolve(fset *token.FileSet) {
+	p.info = &types.Info{
+		Defs: make(map[*ast.Ident]types.Object),
+		Uses: make(map[*ast.Ident]types.Object),
+	}
+	var files []*ast.File
+	for f := range p.sources() {
+		files = append(files, f.ast)
+	}
+	conf := types.Config{Importer: noImporter{}, Error: func(error) {}}
+	// The errors speak of the missing imports, and of names that several files
+	// for different systems declare.
+	_, _ = conf.Check(p.dir, fset, files, p.info)
+}
+
+type noImporter struct{}
+
+func (noImporter) Import(string) (*types.Package, error) {
+	return nil, errors.New("archtest: nothing is imported")
+}
+
+// sources yields the files of p without the test files.
+func (p *pkg) sources() func(yield func(*file) bool) {
+	return func(yield func(*file) bool) {
+		for _, f := range p.files {
+			if !f.test && !yield(f) {
+				return
+			}
+		}
+	}
+}
+
+// isCommand reports whether p is a program and not a library.
+func (p *pkg) isCommand() bool { return strings.HasPrefix(p.dir, "cmd/") }
+
+// packageOf returns the path of the import that id names, or "".
+func (p *pkg) packageOf(id *ast.Ident) string {
+	if name, ok := p.info.Uses[id].(*types.PkgName); ok {
+		return name.Imported().Path()
+	}
+	return ""
+}
+
+// importPath returns the path of an import without its quotes.
+func importPath(spec *ast.ImportSpec) string {
+	p, err := strconv.Unquote(spec.Path.Value)
+	if err != nil {
+		return spec.Path.Value
+	}
+	return p
+}
+
+// ownDir returns the folder of an import of this module, and whether it is one.
+func ownDir(importPath string) (dir string, ok bool) {
+	if importPath == module {
+		return ".", true
+	}
+	return strings.CutPrefix(importPath, module+"/")
+}
+
+// isStandard reports whether an import is of the standard library: its first
+// element holds no dot.
+func isStandard(importPath string) bool {
+	first, _, _ := strings.Cut(importPath, "/")
+	return !strings.Contains(first, ".")
+}
+
+// isWithin reports whether an import is the module or package prefix, or in it.
+func isWithin(importPath, prefix string) bool {
+	return importPath == prefix || strings.HasPrefix(importPath, prefix+"/")
+}
