@@ -1,0 +1,92 @@
+package mux_test
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"testing"
+
+	"github.com/pulsegate/pulsegate/mux"
+)
+
+// TestAllocations holds the promise of the package comment.
+func TestAllocations(t *testing.T) {
+	router := mux.NewRouter()
+	var route *mux.Route
+	router.HandleFunc("/static/{$}", nil)
+	router.HandleFunc("/static", func(_ http.ResponseWriter, r *http.Request) { route = mux.CurrentRoute(r) }).Methods("GET")
+	router.HandleFunc("/strict/{a}", func(_ http.ResponseWriter, r *http.Request) { route = mux.CurrentRoute(r) }).Methods("POST")
+	router.HandleFunc("/strict/{a}", func(_ http.ResponseWriter, r *http.Request) { route = mux.CurrentRoute(r) }).Methods("GET")
+	router.PathPrefix("/prefix/").HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { route = mux.CurrentRoute(r) })
+	router.HandleFunc("/var/{name}", func(_ http.ResponseWriter, r *http.Request) {
+		if mux.Var(r, "name") == "" {
+			panic("no variable")
+		}
+	})
+	router.HandleFunc("/five/{a}/{b}/{c}/{d}/{e}", func(_ http.ResponseWriter, r *http.Request) { mux.Var(r, "e") })
+	router.HandleFunc("/eight/{a}/{b}/{c}/{d}/{e}/{f}/{g}/{h}", func(_ http.ResponseWriter, r *http.Request) { mux.Var(r, "h") })
+	router.HandleFunc("/regexp/{id:[0-9]+}/{hex:(?:[0-9a-f]{2})+}", func(_ http.ResponseWriter, r *http.Request) { mux.Var(r, "id") })
+	router.Host("{sub}.example.com").Path("/host/{x}").Queries("k", "{q}").HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { mux.Var(r, "q") })
+	router.HandleFunc("/map/{name}", func(_ http.ResponseWriter, r *http.Request) { _ = mux.Vars(r)["name"] })
+	sub := router.PathPrefix("/sub/{tenant}").Subrouter()
+	sub.HandleFunc("/static", func(_ http.ResponseWriter, r *http.Request) { mux.Var(r, "tenant") })
+	plain := router.PathPrefix("/plain").Subrouter()
+	plain.HandleFunc("/static", func(_ http.ResponseWriter, r *http.Request) { route = mux.CurrentRoute(r) })
+	silent := http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
+	router.NotFoundHandler, router.MethodNotAllowedHandler = silent, silent
+
+	w := httptest.NewRecorder()
+	for _, tt := range []struct {
+		name   string
+		method string
+		url    string
+		want   float64
+	}{
+		{"static", "GET", "http://a.example.com/static", 0},
+		{"prefix", "GET", "http://a.example.com/prefix/x/y", 0},
+		{"static below a prefix", "GET", "http://a.example.com/plain/static", 0},
+		{"404", "GET", "http://a.example.com/none", 0},
+		{"405", "PUT", "http://a.example.com/static", 0},
+		{"one variable", "GET", "http://a.example.com/var/1", 1},
+		{"second method", "GET", "http://a.example.com/strict/1", 1},
+		{"five variables", "GET", "http://a.example.com/five/1/2/3/4/5", 1},
+		{"eight variables", "GET", "http://a.example.com/eight/1/2/3/4/5/6/7/8", 1},
+		{"regexp", "GET", "http://a.example.com/regexp/12/0aff", 1},
+		{"host, path and query", "GET", "http://a.example.com/host/1?k=v", 1},
+		{"variable of a prefix", "GET", "http://a.example.com/sub/1/static", 1},
+		{"the map", "GET", "http://a.example.com/map/1", 3},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			route = nil
+			original := httptest.NewRequest(tt.method, tt.url, nil)
+			original.URL.Scheme = "" // as on a server
+			req := new(http.Request)
+			got := testing.AllocsPerRun(100, func() {
+				*req = *original
+				router.ServeHTTP(w, req)
+			})
+			if got > tt.want {
+				t.Errorf("%v allocations, want at most %v", got, tt.want)
+			}
+			if tt.want == 0 && w.Code == 200 && tt.name[0] != '4' && route == nil {
+				t.Error("CurrentRoute is nil")
+			}
+		})
+	}
+}
+
+// TestManyRoutesCostNoAllocations repeats the first case with 10,000 routes.
+func TestManyRoutesCostNoAllocations(t *testing.T) {
+	router := manyRoutes(10_000)
+	w := httptest.NewRecorder()
+	for url, want := range map[string]float64{"/r9998": 0, "/r9999/7": 1} {
+		original := httptest.NewRequest("GET", url, nil)
+		req := new(http.Request)
+		got := testing.AllocsPerRun(100, func() {
+			*req = *original
+			router.ServeHTTP(w, req)
+		})
+		if got != want {
+			t.Errorf("%s: %v allocations, want %v", url, got, want)
+		}
+	}
+}

@@ -1,0 +1,100 @@
+// Package mux routes HTTP requests by host, path, method, header and query.
+//
+// It is a drop-in for github.com/gorilla/mux: the names, signatures and
+// behaviour of that project's main branch, with another way of finding the
+// route. Changing one import path is the whole migration.
+//
+//	r := mux.NewRouter()
+//	r.HandleFunc("/articles/{category}/{id:[0-9]+}", show).Methods("GET")
+//	http.ListenAndServe("127.0.0.1:8080", r)
+//
+// # Promise
+//
+// The route that is chosen, the variables, the middleware and its order, the
+// redirects and the answers to unmatched requests are those of gorilla/mux,
+// except where "Differences" below says otherwise. A request costs no
+// allocation of its own when its route has no variables, and one when it has.
+//
+// # How a request finds its route
+//
+//  1. The router keeps a compiled copy of its routes. It is immutable and is
+//     replaced when a route, a middleware or a flag changes; a generation
+//     counter tells.
+//  2. An index over that copy yields candidates in registration order: a table
+//     for templates without variables, a tree over path segments for the
+//     others, and a list of the routes that no path can rule out.
+//  3. Each candidate's matchers decide in the order in which they were added,
+//     exactly as they would without an index.
+//  4. The first full match ends the search. What a mismatch leaves behind (a
+//     wrong method, a missing query value) decides between 404 and 405.
+//
+// Invariant: the index may yield too many candidates, never too few, and
+// leaving a route out has the effect on the search that evaluating it would
+// have had. TestIndexAgreesWithScan checks both, for all small route tables.
+//
+// Invariant: nothing that a request or its context can reach is ever used for
+// another request. Handlers keep requests and contexts past their return.
+//
+// Invariant: no user code (matchers, middleware, handlers, walk functions)
+// runs while the router holds a lock.
+//
+// # Changing routes while serving
+//
+// Every method of [Router] and [Route] may be called while requests are in
+// flight. A request sees the routes as of one moment. A chain such as
+//
+//	r.HandleFunc("/admin", admin).Methods("POST")
+//
+// is two changes, and a request may come between them; [Router.Update]
+// publishes several changes as one. The exported fields of Router are plain
+// fields: set them before serving.
+//
+// # Beyond gorilla
+//
+// [Var] reads one variable without building the map. The matched template is
+// in http.Request.Pattern, where outer middleware finds it too.
+// [Router.AllowHeader], [Router.AnswerOptions], [Router.PathValues] and
+// [Router.PermanentRedirect] are off unless asked for. [Router.Conflicts]
+// reports routes that can never match, [Router.Routes] lists all of them, and
+// [Router.Update] changes several at once.
+//
+// # Differences
+//
+// Deliberate differences from gorilla/mux, main branch:
+//
+//   - ServeHTTP sets the Pattern field of the request it was given, as
+//     net/http's ServeMux does. One *http.Request must therefore not be served
+//     by several goroutines at once.
+//   - The matched route travels with the request (in its Response field, which
+//     servers leave nil), not with its context: it survives WithContext, Clone
+//     and a shallow copy, but [CurrentRoute] of a new request that merely
+//     shares the context is nil. [Router.OmitRouteFromContext] together with
+//     [Router.OmitRouterFromContext] leaves the field alone.
+//   - After ServeHTTP has returned, [CurrentRoute] of the request that was
+//     passed in may name the route that served it; gorilla's is nil there.
+//   - Middleware added by [Route.Use] also runs when an earlier route
+//     mismatched on the method or on a query value; gorilla skips it then.
+//   - With [Router.UseEncodedPath], the redirects to the clean path and to the
+//     other form of a trailing slash keep the encoding of the request. gorilla
+//     escapes percent signs a second time in the first, and decodes encoded
+//     slashes in the second.
+//   - A slash redirect of a path that begins with two slashes, which only
+//     [Router.SkipClean] lets through, leads to the clean path;
+//     gorilla's leads to whatever host the path names.
+//   - After a match, [Router.Match] and [Route.Match] leave Vars set to a map,
+//     also for routes without variables.
+//   - A percent sign in a template is an ordinary character when a URL is
+//     built.
+//   - [Route.Methods] and [Route.Schemes] copy their arguments, and
+//     [Route.GetMethods] returns a copy.
+//   - [Route.Name] works on routes of a zero Router; gorilla panics.
+//   - The zero Router may be used, but its first change must not happen while
+//     it serves.
+//   - Error texts are this package's own, apart from those of the exported
+//     error values.
+//
+// # Not here
+//
+// The package does not log, recover from panics, answer HEAD from GET, or
+// limit request sizes.
+package mux

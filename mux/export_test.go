@@ -1,0 +1,81 @@
+package mux
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+)
+
+// MatchByScan is Router.Match without an index.
+func MatchByScan(r *Router, req *http.Request, match *RouteMatch) bool {
+	c := r.compiled()
+	s := search{noIndex: true}
+	s.start(match)
+	ok := c.search(req, &s)
+	s.finish(ok)
+	return ok
+}
+
+// The kinds of templates, for ComparePlan.
+const (
+	PathKind   = pathTemplate
+	PrefixKind = prefixTemplate
+	HostKind   = hostTemplate
+	QueryKind  = queryTemplate
+)
+
+// ComparePlan matches strings against a template with and without its plan, and
+// describes the first difference, if there is one. It also checks the shape.
+// planned tells whether there is a plan.
+func ComparePlan(text string, kind templateKind, strictSlash bool, inputs ...string) (diff string, planned bool) {
+	t, err := newTemplate(text, kind, templateOptions{strictSlash: strictSlash && kind == pathTemplate})
+	if err != nil {
+		return "", false
+	}
+	holds := shapeOf(t)
+	for _, s := range inputs {
+		at := t.expr.FindStringSubmatchIndex(s)
+		if at != nil && t.isPath() && !holds(s) {
+			return fmt.Sprintf("%q matches %q, but the index leaves it out", text, s), t.plan != nil
+		}
+		if t.plan == nil {
+			continue
+		}
+		values := make([]string, len(t.plan.vars))
+		if got := t.plan.run(s, values); got != (at != nil) {
+			return fmt.Sprintf("%q on %q: plan %v, expression %v", text, s, got, at != nil), true
+		}
+		for i := range t.names {
+			if at == nil {
+				break
+			}
+			if want := s[at[2*i+2]:at[2*i+3]]; values[i] != want {
+				return fmt.Sprintf("%q on %q: variable %d is %q, by expression %q", text, s, i, values[i], want), true
+			}
+		}
+	}
+	return "", t.plan != nil
+}
+
+// shapeOf returns a function that reports whether an index with the template
+// alone yields it for a path.
+func shapeOf(t *template) func(path string) bool {
+	c := &compiledRouter{routes: []compiledRoute{{active: true, matchers: []matcher{{template: t}}}}}
+	x := newIndex(c)
+	return func(path string) bool {
+		if entry, ok := x.exact[path]; ok {
+			return slices.Contains(entry.candidates, 0)
+		}
+		var found candidates
+		x.collect(path, &found)
+		_, ok := found.next(0)
+		return ok
+	}
+}
+
+// IsClean and CleanPath are the two halves of path cleaning.
+func IsClean(p string) bool     { return isClean(p) }
+func CleanPath(p string) string { return cleanPath(p) }
+
+// FirstQueryValue is the look-up behind Queries.
+func FirstQueryValue(query, key string) (string, bool) { return firstQueryValue(query, key) }

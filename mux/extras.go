@@ -1,0 +1,135 @@
+package mux
+
+import (
+	"net/http"
+	"slices"
+	"strings"
+)
+
+// extras is what this package offers beyond gorilla/mux. All of it is off in a
+// new router. Only the settings of the router that serves a request count.
+type extras struct {
+	allowHeader   bool
+	answerOptions bool
+	pathValues    bool
+	permanent     bool
+}
+
+// AllowHeader decides whether a 405 has an Allow header with the methods that
+// would have matched. It is set before a MethodNotAllowedHandler runs, too.
+//
+// To find the methods the routes are matched again, once for each method that
+// they name.
+func (r *Router) AllowHeader(value bool) *Router {
+	r.change(func() { r.extras.allowHeader = value })
+	return r
+}
+
+// AnswerOptions decides whether an OPTIONS request that no route takes, but
+// that would match with another method, is answered with status 204 and an
+// Allow header.
+func (r *Router) AnswerOptions(value bool) *Router {
+	r.change(func() { r.extras.answerOptions = value })
+	return r
+}
+
+// PathValues decides whether variables can also be read with the PathValue
+// method of the request. This costs a map for each request with variables.
+func (r *Router) PathValues(value bool) *Router {
+	r.change(func() { r.extras.pathValues = value })
+	return r
+}
+
+// PermanentRedirect decides whether slash redirects have status 308, with
+// which clients keep the method and the body, in place of 301.
+func (r *Router) PermanentRedirect(value bool) *Router {
+	r.change(func() { r.extras.permanent = value })
+	return r
+}
+
+func (e *extras) any() bool {
+	return e.allowHeader || e.answerOptions
+}
+
+func (e *extras) slashStatus() int {
+	if e.permanent {
+		return http.StatusPermanentRedirect
+	}
+	return http.StatusMovedPermanently
+}
+
+// setPathValues makes the variables readable by PathValue.
+func (s *search) setPathValues(req *http.Request) {
+	c := varsOf(req)
+	if c == nil || (s.bound == nil && len(s.vars) == 0) {
+		return
+	}
+	if c.vars != nil {
+		for name, value := range c.vars {
+			req.SetPathValue(name, value)
+		}
+		return
+	}
+	for i, value := range c.values() {
+		req.SetPathValue(c.route.varNames[i], value)
+	}
+}
+
+// answerMethods answers a request that only its method keeps from matching, as
+// far as the extras ask for it. It reports whether the answer is complete.
+func (c *compiledRouter) answerMethods(w http.ResponseWriter, req *http.Request) bool {
+	options := c.extras.answerOptions && req.Method == http.MethodOptions
+	if !c.extras.allowHeader && !options {
+		return false
+	}
+	allowed := c.allowed(req)
+	if options {
+		allowed = append(allowed, http.MethodOptions)
+		slices.Sort(allowed)
+	}
+	w.Header().Set("Allow", strings.Join(slices.Compact(allowed), ", "))
+	if options {
+		w.WriteHeader(http.StatusNoContent)
+	}
+	return options
+}
+
+// allowed returns the methods with which the request would match, sorted.
+func (c *compiledRouter) allowed(req *http.Request) []string {
+	var allowed []string
+	for _, method := range c.methodNames() {
+		other := req.WithContext(req.Context())
+		other.Method = method
+		var s search
+		if c.search(other, &s) && s.err == nil {
+			allowed = append(allowed, method)
+		}
+	}
+	return allowed
+}
+
+// methodNames returns the methods that the routes name, sorted, each once.
+func (c *compiledRouter) methodNames() []string {
+	var names []string
+	seen := map[*compiledRouter]bool{}
+	var visit func(c *compiledRouter)
+	visit = func(c *compiledRouter) {
+		if seen[c] {
+			return
+		}
+		seen[c] = true
+		for i := range c.routes {
+			for _, m := range c.routes[i].matchers {
+				switch m.kind {
+				case matchMethods:
+					names = append(names, m.names...)
+				case matchRouter:
+					visit(m.compiled)
+				}
+			}
+		}
+	}
+	visit(c)
+	slices.Sort(names)
+	return slices.Compact(names)
+}

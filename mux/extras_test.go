@@ -1,0 +1,187 @@
+package mux_test
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/pulsegate/pulsegate/mux"
+)
+
+// TestExtrasAreOff checks that a new router answers as gorilla's does.
+func TestExtrasAreOff(t *testing.T) {
+	r := mux.NewRouter().StrictSlash(true)
+	r.HandleFunc("/a/{x}", func(w http.ResponseWriter, req *http.Request) { fmt.Fprintf(w, "[%s]", req.PathValue("x")) }).Methods("GET")
+	for _, tt := range []struct{ method, target, want string }{
+		{"GET", "/a/1", "[]"}, {"OPTIONS", "/a/1", "405"}, {"GET", "/a/1/", "301 /a/1"},
+	} {
+		if got := serve(r, tt.method, tt.target); got != tt.want {
+			t.Errorf("%s %s: got %s, want %s", tt.method, tt.target, got, tt.want)
+		}
+	}
+	w := httptest.NewRecorder()
+	r.ServeHTTP(w, httptest.NewRequest("POST", "/a/1", nil))
+	if w.Code != 405 || len(w.Header()) != 0 || w.Body.Len() != 0 {
+		t.Errorf("405 with headers %v and body %q", w.Header(), w.Body)
+	}
+}
+
+func TestAllow(t *testing.T) {
+	r := mux.NewRouter().AllowHeader(true).AnswerOptions(true)
+	r.Handle("/a", label("x")).Methods("PUT", "GET")
+	r.Handle("/a", label("x")).Methods("POST").Headers("X-A", "1")
+	r.Handle("/{x:[0-9]+}", label("x")).Methods("DELETE")
+	s := r.PathPrefix("/s").Subrouter()
+	s.Handle("/a", label("x")).Methods("PATCH")
+	s.Handle("/own", label("own")).Methods("OPTIONS")
+	for _, tt := range []struct {
+		method, target string
+		code           int
+		allow          string
+	}{
+		{"DELETE", "/a", 405, "GET, PUT"},
+		{"OPTIONS", "/a", 204, "GET, OPTIONS, PUT"},
+		{"GET", "/1", 405, "DELETE"},
+		{"GET", "/s/a", 405, "PATCH"},
+		{"OPTIONS", "/s/own", 200, ""},
+		{"OPTIONS", "/none", 404, ""},
+		{"GET", "/a", 200, ""},
+	} {
+		w := httptest.NewRecorder()
+		r.ServeHTTP(w, httptest.NewRequest(tt.method, tt.target, nil))
+		if got := w.Header().Get("Allow"); w.Code != tt.code || got != tt.allow {
+			t.Errorf("%s %s: got %d with Allow %q, want %d with %q", tt.method, tt.target, w.Code, got, tt.code, tt.allow)
+		}
+	}
+	r.MethodNotAllowedHandler = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		http.Error(w, w.Header().Get("Allow"), http.StatusMethodNotAllowed)
+	})
+	w := httptest.NewRecorder()
+	r.ServeHTTP(w, httptest.NewRequest("GET", "/1", nil))
+	if got := strings.TrimSpace(w.Body.String()); got != "DELETE" {
+		t.Errorf("a MethodNotAllowedHandler sees Allow %q", got)
+	}
+}
+
+func TestPathValues(t *testing.T) {
+	r := mux.NewRouter().PathValues(true)
+	h := func(w http.ResponseWriter, req *http.Request) {
+		fmt.Fprint(w, req.PathValue("x"), req.PathValue("set"))
+	}
+	r.HandleFunc("/a/{x}", h)
+	r.HandleFunc("/static", h)
+	r.MatcherFunc(func(_ *http.Request, m *mux.RouteMatch) bool {
+		m.Vars = map[string]string{"set": "by a matcher"}
+		return true
+	}).HandlerFunc(h)
+	for target, want := range map[string]string{"/a/1": "1", "/static": "", "/none": "by a matcher"} {
+		if got := serve(r, "GET", target); got != want {
+			t.Errorf("%s: got %q, want %q", target, got, want)
+		}
+	}
+}
+
+func TestPermanentRedirect(t *testing.T) {
+	r := mux.NewRouter().StrictSlash(true).PermanentRedirect(true)
+	r.Handle("/a", label("x"))
+	for target, want := range map[string]string{"/a/": "308 /a", "//a": "301 /a"} {
+		if got := serve(r, "POST", "/", func(req *http.Request) { req.URL.Path = target }); got != want {
+			t.Errorf("%s: got %s, want %s", target, got, want)
+		}
+	}
+}
+
+// TestConflictsAreCertain builds all small tables and checks that no request
+// reaches a route that is reported.
+func TestConflictsAreCertain(t *testing.T) {
+	h := http.NotFoundHandler()
+	small := []func(*mux.Router) *mux.Route{}
+	for _, tpl := range []string{"/a", "/a/", "/{x}", "/{x}/", "/a/{y}", "/{x}/b", "/{x:a}", "/{x:.*}", "/a/b", "", "/{x}{y}", "/{x:a*}"} {
+		small = append(small,
+			func(r *mux.Router) *mux.Route { return r.Handle(tpl, h) },
+			func(r *mux.Router) *mux.Route { return r.Handle(tpl, h).Methods("GET") })
+	}
+	for _, tpl := range []string{"/a", "/", "/{x}/", ""} {
+		small = append(small, func(r *mux.Router) *mux.Route { return r.PathPrefix(tpl).Handler(h) })
+	}
+	small = append(small,
+		func(r *mux.Router) *mux.Route { return r.NewRoute().Handler(h) },
+		func(r *mux.Router) *mux.Route { return r.Path("/a").Path("/{x}").Handler(h) },
+		func(r *mux.Router) *mux.Route { return r.Methods("GET").Methods("POST").Handler(h) },
+		func(r *mux.Router) *mux.Route { return r.Handle("/a", h).Headers("X", "") },
+		func(r *mux.Router) *mux.Route { return r.Handle("/a", h).Headers("X", "y") },
+		func(r *mux.Router) *mux.Route { return r.Handle("/a", h).Queries("k", "{q}") },
+		func(r *mux.Router) *mux.Route { return r.Handle("/a", h).Host("a.com") },
+		func(r *mux.Router) *mux.Route { return r.Handle("/a", h).Schemes("http", "https") },
+	)
+	var requests []*http.Request
+	for _, p := range words("/ab", 4) {
+		for _, method := range []string{"GET", "POST"} {
+			for _, query := range []string{"", "k=v"} {
+				req := httptest.NewRequest(method, "http://a.com/?"+query, nil)
+				req.URL.Path, req.URL.Scheme = p, ""
+				req.Header.Set("X", map[string]string{"": "y", "k=v": "z"}[query])
+				requests = append(requests, req)
+			}
+		}
+	}
+	reported := 0
+	for _, strict := range []bool{false, true} {
+		for _, first := range small {
+			for _, second := range small {
+				r := mux.NewRouter().StrictSlash(strict)
+				first(r)
+				second(r)
+				conflicts := r.Conflicts()
+				reported += len(conflicts)
+				if len(conflicts) == 0 {
+					continue
+				}
+				for _, req := range requests {
+					var m mux.RouteMatch
+					if !r.Match(req, &m) {
+						continue
+					}
+					for _, c := range conflicts {
+						if m.Route == c.Route {
+							t.Fatalf("%s %s reaches a route of which it is said: %s", req.Method, req.URL, c)
+						}
+					}
+				}
+			}
+		}
+	}
+	if reported < len(small) {
+		t.Errorf("%d conflicts in all, want at least each route with itself", reported)
+	}
+}
+
+func TestConflicts(t *testing.T) {
+	r := mux.NewRouter()
+	r.Handle("/users/{id}", label(""))
+	r.Handle("/users/{name}", label("")).Methods("GET")
+	r.Handle("/users/me", label(""))
+	r.Handle("/users/{id}/x", label(""))
+	r.PathPrefix("/static").Handler(label(""))
+	s := r.PathPrefix("/static/css").Subrouter()
+	s.Handle("/a", label(""))
+	r.Path("/a").Path("/b")
+	r.Handle("/bad/{", label(""))
+	r.Path("/users/build").BuildOnly()
+	var got []string
+	for _, c := range r.Conflicts() {
+		got = append(got, c.String())
+	}
+	want := []string{
+		`route GET /users/{name} cannot match: route /users/{id}, added before, takes all of its requests`,
+		`route /users/me cannot match: route /users/{id}, added before, takes all of its requests`,
+		`route /static/css cannot match: route /static, added before, takes all of its requests`,
+		`route /a/b cannot match: "/a" and "/a/b" exclude each other`,
+		`route without a path has an error: mux: parse template "/bad/{": unbalanced braces`,
+	}
+	if strings.Join(got, "\n") != strings.Join(want, "\n") {
+		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+}

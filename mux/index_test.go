@@ -1,0 +1,132 @@
+package mux_test
+
+import (
+	"fmt"
+	"maps"
+	"net/http"
+	"net/url"
+	"slices"
+	"testing"
+
+	"github.com/pulsegate/pulsegate/mux"
+)
+
+// smallRoutes are the building blocks of the small tables: every way in which
+// the index treats a route, and every trace that a mismatch can leave.
+func smallRoutes(log *[]string) []func(*mux.Router) {
+	say := func(label string, ok bool) mux.MatcherFunc {
+		return func(_ *http.Request, m *mux.RouteMatch) bool {
+			*log = append(*log, fmt.Sprint(label, m.MatchErr, m.Vars, m.Route != nil))
+			return ok
+		}
+	}
+	h := http.NotFoundHandler()
+	path := func(tpl string) func(*mux.Router) {
+		return func(r *mux.Router) { r.Handle(tpl, h) }
+	}
+	prefix := func(tpl string) func(*mux.Router) {
+		return func(r *mux.Router) { r.PathPrefix(tpl).Handler(h) }
+	}
+	return []func(*mux.Router){
+		path("/a"), path("/a/"), path("/{x}"), path("/{x}/"), path("/a/{x}"), path("/{x}/b"),
+		path("/{x:.*}"), path("/a{x}"), path("/{x:a|b}/{y:b*}"), path(""), path("/a//b"),
+		prefix("/a"), prefix("/"), prefix("/{x}/"), prefix("/ab"), prefix(""), prefix("/{x:a+}"),
+		func(r *mux.Router) { r.Methods("POST").Path("/a").Handler(h) },
+		func(r *mux.Router) { r.Path("/a").Methods("POST").Handler(h) },
+		func(r *mux.Router) { r.Path("/a").Queries("k", "v").Handler(h) },
+		func(r *mux.Router) { r.Queries("k", "v").Path("/a").Handler(h) },
+		func(r *mux.Router) { r.MatcherFunc(say("first", true)).Path("/a").Handler(h) },
+		func(r *mux.Router) { r.Path("/a").MatcherFunc(say("last", false)).Handler(h) },
+		func(r *mux.Router) { r.Headers("X", "y").Path("/b") },
+		func(r *mux.Router) { r.Path("/a") },
+		func(r *mux.Router) { r.Path("/a").Path("/b").Handler(h) },
+		func(r *mux.Router) {
+			s := r.PathPrefix("/a").Subrouter()
+			s.Handle("/b", h)
+			s.Handle("/{x}", h).Methods("POST")
+		},
+		func(r *mux.Router) {
+			s := r.PathPrefix("/{x}").Subrouter()
+			s.NotFoundHandler = h
+			s.Handle("/b", h)
+		},
+		func(r *mux.Router) {
+			s := r.MatcherFunc(say("sub", true)).Subrouter()
+			s.Handle("/a", h)
+		},
+		func(r *mux.Router) { r.Path("/a").BuildOnly() },
+	}
+}
+
+// words returns all strings over the alphabet with at most n characters.
+func words(alphabet string, n int) []string {
+	all := []string{""}
+	for from := 0; n > 0; n-- {
+		to := len(all)
+		for _, w := range all[from:to] {
+			for _, c := range alphabet {
+				all = append(all, w+string(c))
+			}
+		}
+		from = to
+	}
+	return all
+}
+
+type seen struct {
+	ok    bool
+	route *mux.Route
+	err   error
+	set   bool
+	vars  map[string]string
+	log   []string
+}
+
+func (a seen) equal(b seen) bool {
+	return a.ok == b.ok && a.route == b.route && a.err == b.err && a.set == b.set &&
+		maps.Equal(a.vars, b.vars) && slices.Equal(a.log, b.log)
+}
+
+// TestIndexAgreesWithScan tries all tables of up to three routes on all short
+// paths, with and without the index.
+func TestIndexAgreesWithScan(t *testing.T) {
+	var log []string
+	small := smallRoutes(&log)
+	paths := words("/ab", 4)
+	shortPaths := len(words("/ab", 3))
+	requests := make([]*http.Request, len(paths))
+	for i, p := range paths {
+		requests[i] = &http.Request{Method: "GET", URL: &url.URL{Path: p}, Header: http.Header{}}
+	}
+	look := func(r *mux.Router, req *http.Request, match func(*mux.Router, *http.Request, *mux.RouteMatch) bool) seen {
+		log = nil
+		var m mux.RouteMatch
+		ok := match(r, req, &m)
+		return seen{ok, m.Route, m.MatchErr, m.Handler != nil, m.Vars, log}
+	}
+	try := func(strict bool, requests []*http.Request, table ...int) {
+		r := mux.NewRouter().StrictSlash(strict)
+		for _, i := range table {
+			small[i](r)
+		}
+		for i, req := range requests {
+			want := look(r, req, mux.MatchByScan)
+			got := look(r, req, (*mux.Router).Match)
+			if !got.equal(want) {
+				t.Fatalf("table %v, strict %v, path %q: got %+v, without an index %+v", table, strict, paths[i], got, want)
+			}
+		}
+	}
+	for a := range small {
+		for b := range small {
+			try(true, requests, a, b)
+			try(false, requests, a, b)
+			if testing.Short() {
+				continue
+			}
+			for c := range small {
+				try(c%2 == 0, requests[:shortPaths], a, b, c)
+			}
+		}
+	}
+}

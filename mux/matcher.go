@@ -1,0 +1,211 @@
+package mux
+
+import (
+	"fmt"
+	"net/http"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// A MatcherFunc is a matcher of the caller's, see [Route.MatcherFunc].
+type MatcherFunc func(*http.Request, *RouteMatch) bool
+
+// Match calls m.
+func (m MatcherFunc) Match(r *http.Request, match *RouteMatch) bool {
+	return m(r, match)
+}
+
+type matcherKind uint8
+
+const (
+	matchTemplate matcherKind = iota
+	matchMethods
+	matchSchemes
+	matchHeaders
+	matchFunc
+	matchRouter
+)
+
+// A matcher is one condition of a route. It is a struct and not an interface so
+// that the state of a search need not live on the heap.
+type matcher struct {
+	kind     matcherKind
+	template *template    // matchTemplate
+	names    []string     // matchMethods, matchSchemes
+	headers  []headerRule // matchHeaders
+	fn       MatcherFunc  // matchFunc
+	router   *Router      // matchRouter
+
+	// compiled is the compiled router, in compiled routes.
+	compiled *compiledRouter
+}
+
+// accepts reports whether the request meets the condition.
+func (m *matcher) accepts(req *http.Request, s *search) bool {
+	switch m.kind {
+	case matchTemplate:
+		return m.template.accepts(req, s)
+	case matchMethods:
+		return slices.Contains(m.names, req.Method)
+	case matchSchemes:
+		return slices.Contains(m.names, requestScheme(req))
+	case matchHeaders:
+		return acceptsHeaders(m.headers, req.Header)
+	case matchFunc:
+		return s.callMatcherFunc(m.fn, req)
+	default:
+		return m.compiled.search(req, s)
+	}
+}
+
+// decides reports whether the matcher looks at the request alone and, when it
+// says no, ends the route with no other trace than a wrong method's.
+func (m *matcher) decides() bool {
+	switch m.kind {
+	case matchFunc, matchRouter:
+		return false
+	case matchTemplate:
+		return m.template.kind != queryTemplate
+	default:
+		return true
+	}
+}
+
+// accepts reports whether the template's part of the request matches.
+func (t *template) accepts(req *http.Request, s *search) bool {
+	switch t.kind {
+	case hostTemplate:
+		return t.matches(t.hostOf(req))
+	case queryTemplate:
+		value, found := firstQueryValue(req.URL.RawQuery, t.key)
+		if t.value != nil {
+			return found && t.value.run(value, nil)
+		}
+		return t.matches(t.pair(value, found))
+	default:
+		path := requestPath(req, t.encoded)
+		n := len(t.names)
+		if n == 0 || n > len(s.values) || t.plan == nil {
+			return t.matches(path)
+		}
+		s.captured = nil
+		if !t.plan.run(path, s.values[:n]) {
+			return false
+		}
+		s.captured = t
+		return true
+	}
+}
+
+// extractFrom is extract on the template's part of the request. encoded is the
+// route's.
+func (t *template) extractFrom(req *http.Request, encoded bool, values []string) bool {
+	switch t.kind {
+	case hostTemplate:
+		return t.extract(t.hostOf(req), values)
+	case queryTemplate:
+		value, found := firstQueryValue(req.URL.RawQuery, t.key)
+		if t.value != nil {
+			return found && t.value.run(value, values)
+		}
+		return t.extract(t.pair(value, found), values)
+	default:
+		return t.extract(requestPath(req, encoded), values)
+	}
+}
+
+// pair is what the expression of a query template is matched against.
+func (t *template) pair(value string, found bool) string {
+	if !found {
+		return ""
+	}
+	return t.key + "=" + value
+}
+
+func (t *template) hostOf(req *http.Request) string {
+	host := req.Host
+	if req.URL.IsAbs() {
+		host = req.URL.Host
+	}
+	if t.anyPort {
+		host, _, _ = strings.Cut(host, ":")
+	}
+	return host
+}
+
+func requestPath(req *http.Request, encoded bool) string {
+	if encoded {
+		return req.URL.EscapedPath()
+	}
+	return req.URL.Path
+}
+
+// requestScheme is the scheme of the URL, or what the connection says: on a
+// server the URL has none.
+func requestScheme(req *http.Request) string {
+	switch {
+	case req.URL.Scheme != "":
+		return req.URL.Scheme
+	case req.TLS != nil:
+		return "https"
+	default:
+		return "http"
+	}
+}
+
+// A headerRule asks for one value of a header.
+type headerRule struct {
+	name  string // canonical
+	value string // empty: any
+	expr  *regexp.Regexp
+}
+
+// newHeaderRules turns pairs into rules. Of two pairs with the same name, as
+// written, the last counts.
+func newHeaderRules(pairs []string) ([]headerRule, error) {
+	if len(pairs)%2 != 0 {
+		return nil, errOddPairs(pairs)
+	}
+	var rules []headerRule
+	for i := 0; i < len(pairs); i += 2 {
+		if slices.ContainsFunc(everySecond(pairs[i+2:]), func(name string) bool { return name == pairs[i] }) {
+			continue
+		}
+		rules = append(rules, headerRule{name: http.CanonicalHeaderKey(pairs[i]), value: pairs[i+1]})
+	}
+	return rules, nil
+}
+
+func everySecond(pairs []string) []string {
+	var names []string
+	for i := 0; i < len(pairs); i += 2 {
+		names = append(names, pairs[i])
+	}
+	return names
+}
+
+func acceptsHeaders(rules []headerRule, header http.Header) bool {
+	for i := range rules {
+		values := header[rules[i].name]
+		if values == nil || !rules[i].acceptsOneOf(values) {
+			return false
+		}
+	}
+	return true
+}
+
+func (h *headerRule) acceptsOneOf(values []string) bool {
+	switch {
+	case h.expr != nil:
+		return slices.ContainsFunc(values, h.expr.MatchString)
+	case h.value == "":
+		return true
+	default:
+		return slices.Contains(values, h.value)
+	}
+}
+
+func errOddPairs(pairs []string) error {
+	return fmt.Errorf("mux: read pairs: %d strings, want an even number", len(pairs))
+}

@@ -1,0 +1,171 @@
+package mux_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/pulsegate/pulsegate/mux"
+)
+
+func manyRoutes(n int) *mux.Router {
+	r := mux.NewRouter()
+	h := http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
+	for i := range n {
+		if i%2 == 0 {
+			r.Handle(fmt.Sprintf("/r%d", i), h).Methods("GET")
+		} else {
+			r.Handle(fmt.Sprintf("/r%d/{id}", i), h).Methods("GET")
+		}
+	}
+	return r
+}
+
+// TestChangesWhileServing is of use with -race. Its checks are that old routes
+// never go away and that a new route is there once its registration returned.
+func TestChangesWhileServing(t *testing.T) {
+	r := mux.NewRouter()
+	ok := http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		mux.Vars(req)
+		if _, err := mux.CurrentRoute(req).GetPathTemplate(); err != nil {
+			w.WriteHeader(http.StatusInternalServerError)
+		}
+	})
+	first := r.Handle("/old/{x}", ok)
+	sub := r.PathPrefix("/sub").Subrouter()
+	sub.Handle("/old", ok)
+	var wg sync.WaitGroup
+	stop := make(chan struct{})
+	for range 3 {
+		wg.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				for _, path := range []string{"/old/1", "/sub/old", "/none"} {
+					w := httptest.NewRecorder()
+					r.ServeHTTP(w, httptest.NewRequest("GET", path, nil))
+					if want := path != "/none"; (w.Code == 200) != want {
+						t.Errorf("%s: status %d", path, w.Code)
+						return
+					}
+				}
+				r.Conflicts()
+			}
+		})
+	}
+	for i := range 60 {
+		path := fmt.Sprintf("/new%d", i)
+		r.Handle(path, ok).Name(path).Metadata("i", i)
+		sub.HandleFunc(path, ok).Methods("GET")
+		first.Handler(ok)
+		r.StrictSlash(i%2 == 0).SkipClean(i%3 == 0)
+		if i%20 == 0 {
+			sub.Use(func(next http.Handler) http.Handler { return next })
+		}
+		w := httptest.NewRecorder()
+		r.ServeHTTP(w, httptest.NewRequest("GET", path, nil))
+		if w.Code != 200 || r.Get(path) == nil || len(r.Routes()) < i {
+			t.Fatalf("%s: status %d right after it was added", path, w.Code)
+		}
+	}
+	close(stop)
+	wg.Wait()
+}
+
+// TestUpdateIsOneChange checks that no request sees half of an Update.
+func TestUpdateIsOneChange(t *testing.T) {
+	r := mux.NewRouter()
+	status := func(code int) http.HandlerFunc {
+		return func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(code) }
+	}
+	get := func(method, path string) int {
+		w := httptest.NewRecorder()
+		r.ServeHTTP(w, httptest.NewRequest(method, path, nil))
+		return w.Code
+	}
+	r.Update(func() {
+		route := r.HandleFunc("/admin", status(201))
+		if got := get("GET", "/admin"); got != 404 {
+			t.Errorf("GET during the update: %d, want 404", got)
+		}
+		r.Update(func() { route.Methods("POST") })
+		if got := get("POST", "/admin"); got != 404 {
+			t.Errorf("POST during the update: %d, want 404", got)
+		}
+	})
+	if got := get("GET", "/admin"); got != 405 {
+		t.Errorf("GET after the update: %d, want 405", got)
+	}
+	if got := get("POST", "/admin"); got != 201 {
+		t.Errorf("POST after the update: %d, want 201", got)
+	}
+}
+
+// TestVarsConcurrently reads the variables of one request from several
+// goroutines. All of them must get the same map.
+func TestVarsConcurrently(t *testing.T) {
+	r := mux.NewRouter()
+	r.HandleFunc("/{a}/{b}", func(_ http.ResponseWriter, req *http.Request) {
+		var wg sync.WaitGroup
+		for range 4 {
+			wg.Go(func() {
+				if mux.Var(req, "a") != "1" || mux.Vars(req)["b"] != "2" {
+					t.Error("wrong variables")
+				}
+			})
+		}
+		wg.Wait()
+		mux.Vars(req)["a"] = "changed"
+		if got := mux.Var(req, "a"); got != "changed" {
+			t.Errorf("Var after a write to the map: %q", got)
+		}
+	})
+	r.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("GET", "/1/2", nil))
+}
+
+// TestContextOutlivesHandler keeps requests past their handlers, as
+// http.TimeoutHandler does. Later requests must not show through.
+func TestContextOutlivesHandler(t *testing.T) {
+	r := mux.NewRouter()
+	var kept []*http.Request
+	var contexts []context.Context
+	r.HandleFunc("/{a}", func(_ http.ResponseWriter, req *http.Request) {
+		kept = append(kept, req)
+		contexts = append(contexts, req.Context())
+	})
+	for i := range 100 {
+		r.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("GET", fmt.Sprint("/", i), nil))
+	}
+	for i, req := range kept {
+		other := httptest.NewRequest("GET", "/", nil).WithContext(contexts[i])
+		if got, want := mux.Var(req, "a"), fmt.Sprint(i); got != want || mux.Vars(other)["a"] != want {
+			t.Errorf("request %d has variable %q", i, got)
+		}
+	}
+}
+
+// TestTimeoutHandler leaves a handler running when the server has answered.
+func TestTimeoutHandler(t *testing.T) {
+	r := mux.NewRouter()
+	var wg sync.WaitGroup
+	r.HandleFunc("/{a}", func(_ http.ResponseWriter, req *http.Request) {
+		defer wg.Done()
+		<-req.Context().Done()
+		if got := mux.Var(req, "a"); got != req.URL.Path[1:] {
+			t.Errorf("variable %q of %s", got, req.URL.Path)
+		}
+	})
+	h := http.TimeoutHandler(r, time.Nanosecond, "")
+	wg.Add(20)
+	for i := range 20 {
+		h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("GET", fmt.Sprint("/", i), nil))
+	}
+	wg.Wait()
+}

@@ -1,0 +1,263 @@
+package mux_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"testing"
+
+	"github.com/pulsegate/pulsegate/mux"
+)
+
+type contextKey struct{}
+
+// TestCurrentRoute asks for the route after everything that middleware may do
+// to a request.
+func TestCurrentRoute(t *testing.T) {
+	for _, path := range []string{"/static", "/var/1"} {
+		for name, change := range map[string]func(*http.Request) *http.Request{
+			"nothing": func(r *http.Request) *http.Request { return r },
+			"WithContext": func(r *http.Request) *http.Request {
+				return r.WithContext(context.WithValue(r.Context(), contextKey{}, "v"))
+			},
+			"Clone":   func(r *http.Request) *http.Request { return r.Clone(context.Background()) },
+			"copy":    func(r *http.Request) *http.Request { c := *r; return &c },
+			"Pattern": func(r *http.Request) *http.Request { r.Pattern = "other"; return r },
+		} {
+			var got *mux.Route
+			var router *mux.Router
+			r := mux.NewRouter()
+			r.Use(func(next http.Handler) http.Handler {
+				return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) { next.ServeHTTP(w, change(req)) })
+			})
+			h := func(_ http.ResponseWriter, req *http.Request) {
+				got, router = mux.CurrentRoute(req), mux.CurrentRouter(req)
+			}
+			static, variable := r.HandleFunc("/static", h), r.HandleFunc("/var/{x}", h)
+			serve(r, "GET", path)
+			want := static
+			if path != "/static" {
+				want = variable
+			}
+			if got != want || router != r {
+				t.Errorf("%s after %s: wrong route or router", path, name)
+			}
+		}
+	}
+}
+
+// TestInnerServeMux has a net/http ServeMux below a route, which sets Pattern.
+// Middleware that asks for the route afterwards must still get it.
+func TestInnerServeMux(t *testing.T) {
+	inner := http.NewServeMux()
+	inner.HandleFunc("/debug/vars", func(http.ResponseWriter, *http.Request) {})
+	r := mux.NewRouter()
+	var after *mux.Route
+	r.Use(func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+			next.ServeHTTP(w, req)
+			after = mux.CurrentRoute(req)
+		})
+	})
+	route := r.PathPrefix("/debug/").Handler(inner)
+	serve(r, "GET", "/debug/vars")
+	if after != route {
+		t.Error("the route is lost behind a ServeMux")
+	}
+}
+
+// TestNestedRouters has a router as the handler of another one's route.
+func TestNestedRouters(t *testing.T) {
+	for _, innerPath := range []string{"/{outer}/static", "/{x}/{y}"} {
+		inner, outer := mux.NewRouter(), mux.NewRouter()
+		innerRoute := inner.HandleFunc(innerPath, func(_ http.ResponseWriter, req *http.Request) {
+			if mux.CurrentRouter(req) != inner || mux.CurrentRoute(req) == nil {
+				t.Errorf("%s: the inner handler sees another router", innerPath)
+			}
+		})
+		var before, after *mux.Route
+		outer.Use(func(next http.Handler) http.Handler {
+			return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+				before = mux.CurrentRoute(req)
+				next.ServeHTTP(w, req)
+				after = mux.CurrentRoute(req)
+				if mux.CurrentRouter(req) != outer {
+					t.Errorf("%s: the outer middleware sees another router", innerPath)
+				}
+			})
+		})
+		outerRoute := outer.PathPrefix("/").Handler(inner)
+		serve(outer, "GET", "/a/static")
+		if before != outerRoute || after != outerRoute || innerRoute.GetError() != nil {
+			t.Errorf("%s: the outer route changes while the inner router serves", innerPath)
+		}
+	}
+}
+
+// TestOuterVariables reads a variable of an outer router in a static route of
+// an inner one.
+func TestOuterVariables(t *testing.T) {
+	inner, outer := mux.NewRouter(), mux.NewRouter()
+	inner.HandleFunc("/a/b", func(w http.ResponseWriter, req *http.Request) { fmt.Fprint(w, mux.Var(req, "x")) })
+	outer.PathPrefix("/{x}/").Handler(inner)
+	if got := serve(outer, "GET", "/a/b"); got != "a" {
+		t.Errorf("got %q", got)
+	}
+}
+
+// TestOmit checks what the two flags take away, alone and below another router.
+func TestOmit(t *testing.T) {
+	for _, tt := range []struct{ route, router bool }{{false, false}, {true, false}, {false, true}, {true, true}} {
+		for _, path := range []string{"/static", "/{x}"} {
+			inner, outer := mux.NewRouter(), mux.NewRouter()
+			inner.OmitRouteFromContext(tt.route).OmitRouterFromContext(tt.router)
+			var route *mux.Route
+			var router *mux.Router
+			innerRoute := inner.HandleFunc(path, func(_ http.ResponseWriter, req *http.Request) {
+				route, router = mux.CurrentRoute(req), mux.CurrentRouter(req)
+			})
+			check := func(outerRoute *mux.Route, outerRouter *mux.Router) {
+				t.Helper()
+				wantRoute, wantRouter := innerRoute, inner
+				if tt.route {
+					wantRoute = outerRoute
+				}
+				if tt.router {
+					wantRouter = outerRouter
+				}
+				if route != wantRoute || router != wantRouter {
+					t.Errorf("%+v %s: got %v, %v, want %v, %v", tt, path, route, router, wantRoute, wantRouter)
+				}
+			}
+			serve(inner, "GET", "/static")
+			check(nil, nil)
+			outerRoute := outer.PathPrefix("/").Handler(inner)
+			serve(outer, "GET", "/static")
+			check(outerRoute, outer)
+		}
+	}
+}
+
+// TestPattern checks the label for outer middleware.
+func TestPattern(t *testing.T) {
+	r := mux.NewRouter().StrictSlash(true)
+	r.Handle("/a/{x}", label(""))
+	r.PathPrefix("/s/{y}").Subrouter().Handle("/b", label(""))
+	r.Host("only.example.com").Handler(label(""))
+	for target, want := range map[string]string{
+		"/a/1": "/a/{x}", "/a/1/": "/a/{x}", "/s/1/b": "/s/{y}/b", "/none": "", "http://only.example.com/": "",
+	} {
+		req := httptest.NewRequest("GET", target, nil)
+		r.ServeHTTP(httptest.NewRecorder(), req)
+		if req.Pattern != want {
+			t.Errorf("%s: pattern %q, want %q", target, req.Pattern, want)
+		}
+	}
+}
+
+// TestReverseProxy sends a request with a route on to another server. The field
+// that leads to the route must not disturb the client.
+func TestReverseProxy(t *testing.T) {
+	backend := httptest.NewServer(label("backend"))
+	defer backend.Close()
+	target, err := url.Parse(backend.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := mux.NewRouter()
+	r.PathPrefix("/").Handler(&httputil.ReverseProxy{Rewrite: func(p *httputil.ProxyRequest) { p.SetURL(target) }})
+	front := httptest.NewServer(r)
+	defer front.Close()
+	for range 3 {
+		resp, err := front.Client().Get(front.URL + "/x")
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		if resp.StatusCode != 200 {
+			t.Errorf("status %d", resp.StatusCode)
+		}
+	}
+}
+
+// TestForeignResponse serves a request that a client was redirected to. Its
+// Response is not ours to replace.
+func TestForeignResponse(t *testing.T) {
+	r := mux.NewRouter()
+	var inside *mux.Route
+	route := r.HandleFunc("/", func(_ http.ResponseWriter, req *http.Request) { inside = mux.CurrentRoute(req) })
+	req := httptest.NewRequest("GET", "/", nil)
+	foreign := &http.Response{}
+	req.Response = foreign
+	r.ServeHTTP(httptest.NewRecorder(), req)
+	if req.Response != foreign || inside != route {
+		t.Error("the request's own Response was replaced, or the route is lost")
+	}
+}
+
+func TestSetURLVars(t *testing.T) {
+	req := httptest.NewRequest("GET", "/", nil)
+	if mux.Vars(req) != nil || mux.CurrentRoute(req) != nil || mux.CurrentRouter(req) != nil || mux.Var(req, "a") != "" {
+		t.Error("a plain request has route data")
+	}
+	with := mux.SetURLVars(req, map[string]string{"a": "1"})
+	if mux.Vars(with)["a"] != "1" || mux.Var(with, "a") != "1" || mux.Vars(req) != nil {
+		t.Error("wrong variables")
+	}
+}
+
+// TestMatchVars: callers of Match may write to the map.
+func TestMatchVars(t *testing.T) {
+	r := mux.NewRouter()
+	route := r.Handle("/a", label(""))
+	var m, n mux.RouteMatch
+	req := httptest.NewRequest("GET", "/a", nil)
+	if !r.Match(req, &m) || !route.Match(req, &n) {
+		t.Fatal("no match")
+	}
+	m.Vars["x"], n.Vars["x"] = "y", "y"
+}
+
+// TestCopiedRoute: some programs copy Route values.
+func TestCopiedRoute(t *testing.T) {
+	r := mux.NewRouter()
+	route := r.Handle("/a/{x}", label(""))
+	copied := *route
+	copied.Methods("POST")
+	if _, err := route.GetMethods(); err == nil {
+		t.Error("the original has the copy's methods")
+	}
+	if !copied.Match(httptest.NewRequest("POST", "/a/1", nil), &mux.RouteMatch{}) {
+		t.Error("the copy does not match")
+	}
+}
+
+// TestCopiedRouter: some programs replace a router by assigning to it.
+func TestCopiedRouter(t *testing.T) {
+	serving := mux.NewRouter()
+	serve(serving, "GET", "/")
+	next := mux.NewRouter()
+	next.HandleFunc("/", func(w http.ResponseWriter, req *http.Request) {
+		fmt.Fprint(w, mux.CurrentRouter(req) == serving)
+	})
+	*serving = *next
+	for range 2 {
+		if got := serve(serving, "GET", "/"); got != "true" {
+			t.Errorf("got %q", got)
+		}
+	}
+}
+
+func TestZeroRouter(t *testing.T) {
+	var r mux.Router
+	if got := serve(&r, "GET", "/a"); got != "404" {
+		t.Errorf("without routes: got %s", got)
+	}
+	r.Handle("/a", label("x")).Name("a")
+	if got := serve(&r, "GET", "/a"); got != "x" || r.Get("a") == nil {
+		t.Errorf("with a route: got %s", got)
+	}
+}

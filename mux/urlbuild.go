@@ -1,0 +1,265 @@
+package mux
+
+import (
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+)
+
+// A BuildVarsFunc changes the variables before a URL is built from them. It
+// returns the map that is to be used.
+type BuildVarsFunc func(map[string]string) map[string]string
+
+// BuildVarsFunc adds a function that changes the variables before a URL is
+// built. Several functions are called in the order in which they were added,
+// those of the router first.
+func (r *Route) BuildVarsFunc(f BuildVarsFunc) *Route {
+	r.change(func() { r.addBuildVarsFunc(f) })
+	return r
+}
+
+func (r *Route) addBuildVarsFunc(f BuildVarsFunc) {
+	first := r.buildVarsFunc
+	if first == nil {
+		r.buildVarsFunc = f
+		return
+	}
+	r.buildVarsFunc = func(vars map[string]string) map[string]string { return f(first(vars)) }
+}
+
+// URL builds a URL that the route matches, from pairs of a variable's name and
+// its value. All variables of host, path and queries are needed, and the values
+// must fit their patterns. A route with a host template gives an absolute URL.
+//
+//	u, err := router.Get("article").URL("category", "go", "id", "42")
+func (r *Route) URL(pairs ...string) (*url.URL, error) {
+	b, err := r.builder(pairs)
+	if err != nil {
+		return nil, err
+	}
+	u := &url.URL{}
+	if b.templates.host != nil {
+		u.Scheme = b.scheme
+		if u.Host, err = b.templates.host.build(b.vars); err != nil {
+			return nil, err
+		}
+	}
+	if b.templates.path != nil {
+		if u.Path, err = b.templates.path.build(b.vars); err != nil {
+			return nil, err
+		}
+	}
+	queries := make([]string, len(b.templates.queries))
+	for i, q := range b.templates.queries {
+		if queries[i], err = q.build(b.vars); err != nil {
+			return nil, err
+		}
+	}
+	u.RawQuery = strings.Join(queries, "&")
+	return u, nil
+}
+
+// URLHost builds the scheme and host of [Route.URL]. The route must have a host
+// template.
+func (r *Route) URLHost(pairs ...string) (*url.URL, error) {
+	b, err := r.builder(pairs)
+	if err != nil {
+		return nil, err
+	}
+	if b.templates.host == nil {
+		return nil, errNo("host")
+	}
+	host, err := b.templates.host.build(b.vars)
+	if err != nil {
+		return nil, err
+	}
+	return &url.URL{Scheme: b.scheme, Host: host}, nil
+}
+
+// URLPath builds the path of [Route.URL]. The route must have a path template.
+func (r *Route) URLPath(pairs ...string) (*url.URL, error) {
+	b, err := r.builder(pairs)
+	if err != nil {
+		return nil, err
+	}
+	if b.templates.path == nil {
+		return nil, errNo("path")
+	}
+	path, err := b.templates.path.build(b.vars)
+	if err != nil {
+		return nil, err
+	}
+	return &url.URL{Path: path}, nil
+}
+
+// A urlBuilder is what a URL is built from.
+type urlBuilder struct {
+	templates templateGroup
+	scheme    string
+	vars      map[string]string
+}
+
+func (r *Route) builder(pairs []string) (*urlBuilder, error) {
+	r.rlock()
+	b := &urlBuilder{templates: r.templates, scheme: r.buildScheme}
+	err, buildVars := r.err, r.buildVarsFunc
+	r.runlock()
+	if err != nil {
+		return nil, err
+	}
+	if len(pairs)%2 != 0 {
+		return nil, errOddPairs(pairs)
+	}
+	if b.scheme == "" {
+		b.scheme = "http"
+	}
+	b.vars = make(map[string]string, len(pairs)/2)
+	for i := 0; i < len(pairs); i += 2 {
+		b.vars[pairs[i]] = pairs[i+1]
+	}
+	if buildVars != nil {
+		b.vars = buildVars(b.vars)
+	}
+	return b, nil
+}
+
+// build fills in the variables. It fails when one is missing, and when the
+// result does not match the template because of the value of one.
+func (t *template) build(vars map[string]string) (string, error) {
+	var out strings.Builder
+	out.WriteString(t.literals[0])
+	for i, name := range t.names {
+		value, ok := vars[name]
+		if !ok {
+			return "", fmt.Errorf("mux: build from template %q: variable %q is missing", t.text, name)
+		}
+		if t.kind == queryTemplate {
+			value = url.QueryEscape(value)
+		}
+		out.WriteString(value)
+		out.WriteString(t.literals[i+1])
+	}
+	if t.expr.MatchString(out.String()) {
+		return out.String(), nil
+	}
+	for i, name := range t.names {
+		if !t.checks[i].MatchString(vars[name]) {
+			// The value may be personal, so the text does not quote it.
+			return "", fmt.Errorf("mux: build from template %q: the value of %q does not match %q", t.text, name, t.checks[i])
+		}
+	}
+	return out.String(), nil
+}
+
+// GetPathTemplate returns the path template, that of the routers above
+// included. It fails if the route has an error or no path.
+func (r *Route) GetPathTemplate() (string, error) {
+	t, err := r.getTemplate(pathTemplate)
+	if err != nil {
+		return "", err
+	}
+	return t.text, nil
+}
+
+// GetPathRegexp returns the regular expression for the path. It fails as
+// [Route.GetPathTemplate] does.
+func (r *Route) GetPathRegexp() (string, error) {
+	t, err := r.getTemplate(pathTemplate)
+	if err != nil {
+		return "", err
+	}
+	return t.expr.String(), nil
+}
+
+// GetHostTemplate returns the host template. It fails if the route has an error
+// or no host.
+func (r *Route) GetHostTemplate() (string, error) {
+	t, err := r.getTemplate(hostTemplate)
+	if err != nil {
+		return "", err
+	}
+	return t.text, nil
+}
+
+func (r *Route) getTemplate(kind templateKind) (*template, error) {
+	r.rlock()
+	defer r.runlock()
+	t, what := r.templates.path, "path"
+	if kind == hostTemplate {
+		t, what = r.templates.host, "host"
+	}
+	switch {
+	case r.err != nil:
+		return nil, r.err
+	case t == nil:
+		return nil, errNo(what)
+	}
+	return t, nil
+}
+
+// GetQueriesTemplates returns the query templates, each as "key=template". It
+// fails if the route has an error or, when it was not made by a router, no
+// queries.
+func (r *Route) GetQueriesTemplates() ([]string, error) {
+	return r.mapQueries(func(t *template) string { return t.text })
+}
+
+// GetQueriesRegexp returns the regular expressions for the queries. It fails as
+// [Route.GetQueriesTemplates] does.
+func (r *Route) GetQueriesRegexp() ([]string, error) {
+	return r.mapQueries(func(t *template) string { return t.expr.String() })
+}
+
+func (r *Route) mapQueries(f func(*template) string) ([]string, error) {
+	r.rlock()
+	defer r.runlock()
+	if r.err != nil {
+		return nil, r.err
+	}
+	if r.templates.queries == nil {
+		return nil, errNo("queries")
+	}
+	out := make([]string, len(r.templates.queries))
+	for i, t := range r.templates.queries {
+		out[i] = f(t)
+	}
+	return out, nil
+}
+
+// GetMethods returns the methods of the first call of [Route.Methods], of the
+// route or of one above. It fails if the route has an error or no methods.
+func (r *Route) GetMethods() ([]string, error) {
+	r.rlock()
+	defer r.runlock()
+	if r.err != nil {
+		return nil, r.err
+	}
+	for i := range r.matchers {
+		if r.matchers[i].kind == matchMethods {
+			return slices.Clone(r.matchers[i].names), nil
+		}
+	}
+	return nil, errNo("methods")
+}
+
+// GetVarNames returns the names of the variables of host, path and queries, in
+// this order. It fails if the route has an error.
+func (r *Route) GetVarNames() ([]string, error) {
+	r.rlock()
+	defer r.runlock()
+	if r.err != nil {
+		return nil, r.err
+	}
+	var names []string
+	if r.templates.host != nil {
+		names = append(names, r.templates.host.names...)
+	}
+	if r.templates.path != nil {
+		names = append(names, r.templates.path.names...)
+	}
+	for _, q := range r.templates.queries {
+		names = append(names, q.names...)
+	}
+	return names, nil
+}
