@@ -18,6 +18,7 @@ import (
 	"github.com/pulsegate/pulsegate/internal/profile"
 	"github.com/pulsegate/pulsegate/internal/query"
 	"github.com/pulsegate/pulsegate/internal/store/pebblestore"
+	"github.com/pulsegate/pulsegate/mux"
 )
 
 // A server is a running service: a store, the core that writes to it, and the
@@ -80,7 +81,7 @@ func startServer(c *serveCommand, log *slog.Logger) (_ *server, err error) {
 	reads := query.New(s.store, s.store, query.Config{
 		Problems: problems,
 		Flags:    flags,
-		Param:    (*http.Request).PathValue,
+		Param:    mux.Var,
 		Failed:   func(err error) { log.Error("reading stored readings failed", "error", err) },
 	})
 	s.public = s.httpServer(c, routes(requests, s.core, reads, s.health, problems))
@@ -213,11 +214,11 @@ func (s *server) healthChanged(name string, err error) {
 // adminRoutes serves the profiles, to peers on this machine only: a profile of a
 // process may hold what the process holds.
 func adminRoutes(measures http.Handler) http.Handler {
-	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", measures)
+	routes := http.NewServeMux()
+	routes.Handle("GET /metrics", measures)
 	var contention profile.Contention
 	local := func(path string, h http.HandlerFunc) {
-		mux.HandleFunc(path, func(w http.ResponseWriter, r *http.Request) {
+		routes.HandleFunc(path, func(w http.ResponseWriter, r *http.Request) {
 			host, _, err := net.SplitHostPort(r.RemoteAddr)
 			if err != nil || !isLoopback(host) {
 				http.Error(w, "profiles are served to loopback peers only", http.StatusForbidden)
@@ -232,7 +233,7 @@ func adminRoutes(measures http.Handler) http.Handler {
 	local("/debug/pprof/symbol", pprof.Symbol)
 	local("/debug/pprof/trace", pprof.Trace)
 	local(profile.ContentionPath, contention.ServeHTTP)
-	return mux
+	return routes
 }
 
 // newLogger returns a logger that writes lines of the given form.

@@ -19,9 +19,10 @@ func (fastAppender) Append([]*store.Entry) error { return nil }
 // TestNoAllocations needs no race detector, which makes sync.Pool forget at
 // random.
 func TestNoAllocations(t *testing.T) {
-	route := metrics.NewRequests().Route("POST /v1/readings")
+	requests := metrics.NewRequests()
+	route := requests.Route("/v1/readings")
 	body := []byte("{}")
-	handler := route.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	handler := requests.Handler(matched("/v1/readings", func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(http.StatusAccepted)
 		w.Write(body)
 	}))

@@ -154,7 +154,8 @@ func TestStatusClasses(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			requests := metrics.NewRequests()
-			h := requests.Route("GET /x").Handler(tt.handler)
+			requests.Route("/x")
+			h := requests.Handler(matched("/x", tt.handler))
 			func() {
 				defer func() { recover() }()
 				h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("GET", "/x", nil))
@@ -162,21 +163,50 @@ func TestStatusClasses(t *testing.T) {
 			_, families := scrape(t, metrics.Handler(metrics.Sources{Requests: requests}))
 			for _, m := range families["pulsegate_http_requests_total"].Metric {
 				want := 0.0
-				if label(m, "code") == tt.want {
+				if label(m, "code") == tt.want && label(m, "route") == "/x" {
 					want = 1
 				}
 				if got := m.Counter.GetValue(); got != want {
-					t.Errorf("class %s: got %v, want %v", label(m, "code"), got, want)
-				}
-				if got := label(m, "route"); got != "GET /x" {
-					t.Errorf("route: got %q", got)
+					t.Errorf("route %s, class %s: got %v, want %v", label(m, "route"), label(m, "code"), got, want)
 				}
 			}
-			if got := families["pulsegate_http_request_duration_seconds"].Metric[0].Histogram.GetSampleCount(); got != 1 {
+			if got := durations(families, "/x").GetSampleCount(); got != 1 {
 				t.Errorf("durations: got %d, want 1", got)
 			}
 		})
 	}
+}
+
+// What no route took, or one that is not counted, has a place of its own.
+func TestUnmatched(t *testing.T) {
+	for _, pattern := range []string{"", "/y"} {
+		h := metrics.NewRequests()
+		h.Route("/x")
+		counted := h.Handler(matched(pattern, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(404) }))
+		counted.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("GET", "/y", nil))
+		_, families := scrape(t, metrics.Handler(metrics.Sources{Requests: h}))
+		if got := durations(families, metrics.Unmatched).GetSampleCount(); got != 1 {
+			t.Errorf("pattern %q: %d requests unmatched, want 1", pattern, got)
+		}
+	}
+}
+
+// matched is a router that takes every request under one pattern.
+func matched(pattern string, h http.HandlerFunc) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		r.Pattern = pattern
+		h(w, r)
+	})
+}
+
+// durations returns the histogram of a route.
+func durations(families map[string]*dto.MetricFamily, route string) *dto.Histogram {
+	for _, m := range families["pulsegate_http_request_duration_seconds"].Metric {
+		if label(m, "route") == route {
+			return m.Histogram
+		}
+	}
+	return nil
 }
 
 func label(m *dto.Metric, name string) string {
@@ -191,12 +221,13 @@ func label(m *dto.Metric, name string) string {
 func TestRequestDuration(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		requests := metrics.NewRequests()
-		h := requests.Route("GET /slow").Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		requests.Route("/slow")
+		h := requests.Handler(matched("/slow", func(http.ResponseWriter, *http.Request) {
 			time.Sleep(30 * time.Millisecond)
 		}))
 		h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("GET", "/slow", nil))
 		_, families := scrape(t, metrics.Handler(metrics.Sources{Requests: requests}))
-		hist := families["pulsegate_http_request_duration_seconds"].Metric[0].Histogram
+		hist := durations(families, "/slow")
 		if got := hist.GetSampleSum(); math.Abs(got-0.03) > 1e-12 {
 			t.Errorf("sum: got %v s, want 0.03", got)
 		}
@@ -227,7 +258,8 @@ func TestRouteTwice(t *testing.T) {
 func TestWriterLetsThrough(t *testing.T) {
 	requests := metrics.NewRequests()
 	var problems []string
-	h := requests.Route("GET /").Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	requests.Route("/")
+	h := requests.Handler(matched("/", func(w http.ResponseWriter, r *http.Request) {
 		if err := http.NewResponseController(w).SetWriteDeadline(time.Now().Add(time.Minute)); err != nil {
 			problems = append(problems, err.Error())
 		}
@@ -313,7 +345,7 @@ func TestHistogram(t *testing.T) {
 	go func() { observing.Wait(); close(ended) }()
 	for last := false; ; {
 		_, families := scrape(t, handler)
-		hist := families["pulsegate_http_request_duration_seconds"].Metric[0].Histogram
+		hist := durations(families, "GET /")
 		buckets := hist.Bucket
 		if !slices.IsSortedFunc(buckets, func(a, b *dto.Bucket) int {
 			return int(a.GetCumulativeCount()) - int(b.GetCumulativeCount())
@@ -451,14 +483,15 @@ func TestBusyScrapes(t *testing.T) {
 }
 
 func BenchmarkRoute(b *testing.B) {
-	route := metrics.NewRequests().Route("GET /")
+	requests := metrics.NewRequests()
+	requests.Route("/")
 	w := &nopWriter{header: http.Header{}}
 	r := httptest.NewRequest("GET", "/", nil)
 	next := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(204) })
 	for _, bb := range []struct {
 		name    string
 		handler http.Handler
-	}{{"counted=no", next}, {"counted=yes", route.Handler(next)}} {
+	}{{"counted=no", next}, {"counted=yes", requests.Handler(matched("/", next))}} {
 		b.Run(bb.name, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {

@@ -26,7 +26,6 @@ type Route struct {
 	pattern  string
 	classes  [numClasses]atomic.Uint64
 	duration histogram
-	writers  sync.Pool // of *statusWriter
 }
 
 // A class is a status class, or what happened in place of a status.
@@ -60,7 +59,7 @@ func classOf(status int) class {
 	}
 }
 
-// Route returns the counters of a pattern such as "POST /v1/readings". It panics
+// Route returns the counters of a pattern such as "/v1/readings". It panics
 // if the pattern has a Route already: the caller is to keep it, so that counting
 // needs no look-up.
 func (r *Requests) Route(pattern string) *Route {
@@ -72,7 +71,6 @@ func (r *Requests) Route(pattern string) *Route {
 		}
 	}
 	rt := &Route{pattern: pattern, duration: newHistogram(requestBounds, 1e9)}
-	rt.writers.New = func() any { return new(statusWriter) }
 	r.routes = append(r.routes, rt)
 	return rt
 }
@@ -88,34 +86,62 @@ func (rt *Route) Observe(status int, d time.Duration) {
 	rt.duration.observe(d.Nanoseconds())
 }
 
-// Handler returns a handler that counts what next answers. The duration is that
-// of next alone, without the reading of the header before it and the flushing of
-// net/http's buffer behind it.
+// Unmatched is the pattern of requests that no route took.
+const Unmatched = "unmatched"
+
+// Handler returns a handler that counts what next answers, under the pattern
+// that a router in next has left in the request's Pattern. Patterns without a
+// Route are counted as [Unmatched]. All Routes must have been made before.
 //
-// The ResponseWriter that next is given must not be used after it has returned.
-func (rt *Route) Handler(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		start := time.Now()
-		sw := rt.writers.Get().(*statusWriter)
-		sw.w, sw.status = w, statusAborted
-		returned := false
-		// Deferred for the sake of panics, which net/http answers by cutting the
-		// connection.
-		defer func() {
-			status := sw.status
-			switch {
-			case !returned:
-				status = statusAborted
-			case status == statusAborted:
-				status = http.StatusOK // what net/http sends for a handler that wrote nothing
-			}
-			rt.Observe(status, time.Since(start))
-			*sw = statusWriter{}
-			rt.writers.Put(sw)
-		}()
-		next.ServeHTTP(sw, r)
-		returned = true
-	})
+// The duration is that of next alone, without the reading of the header before
+// it and the flushing of net/http's buffer behind it. The ResponseWriter that
+// next is given must not be used after it has returned.
+func (r *Requests) Handler(next http.Handler) http.Handler {
+	h := &counting{next: next, unmatched: r.Route(Unmatched), byPattern: map[string]*Route{}}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, rt := range r.routes {
+		h.byPattern[rt.pattern] = rt
+	}
+	return h
+}
+
+// A counting handler counts by pattern. Its map is never changed.
+type counting struct {
+	next      http.Handler
+	byPattern map[string]*Route
+	unmatched *Route
+	writers   sync.Pool // of *statusWriter
+}
+
+func (h *counting) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	start := time.Now()
+	sw, _ := h.writers.Get().(*statusWriter)
+	if sw == nil {
+		sw = new(statusWriter)
+	}
+	sw.w, sw.status = w, statusAborted
+	returned := false
+	// Deferred for the sake of panics, which net/http answers by cutting the
+	// connection.
+	defer func() {
+		status := sw.status
+		switch {
+		case !returned:
+			status = statusAborted
+		case status == statusAborted:
+			status = http.StatusOK // what net/http sends for a handler that wrote nothing
+		}
+		rt := h.byPattern[r.Pattern]
+		if rt == nil {
+			rt = h.unmatched
+		}
+		rt.Observe(status, time.Since(start))
+		*sw = statusWriter{}
+		h.writers.Put(sw)
+	}()
+	h.next.ServeHTTP(sw, r)
+	returned = true
 }
 
 // A statusWriter remembers the status that goes through it.
