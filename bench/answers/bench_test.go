@@ -1,0 +1,84 @@
+package answers_test
+
+import (
+	"net/http/httptest"
+	"testing"
+
+	"github.com/pulsegate/pulsegate/bench/answers"
+)
+
+const contentType = "application/json"
+
+// BenchmarkHealthz answers /healthz.
+func BenchmarkHealthz(b *testing.B) {
+	for _, form := range answers.Health() {
+		b.Run("impl="+form.Impl, func(b *testing.B) {
+			r := httptest.NewRequest("GET", "/healthz", nil)
+			if err := answers.Check(form.Handler, r, contentType, answers.HealthAnswer); err != nil {
+				b.Fatal(err)
+			}
+			d := answers.NewDiscard()
+			b.ReportAllocs()
+			for b.Loop() {
+				form.Handler.ServeHTTP(d, r)
+			}
+		})
+	}
+}
+
+// BenchmarkHeaders sets three fields of a response: all the same every time
+// (set=fixed), or one of them a number that differs (set=dynamic).
+func BenchmarkHeaders(b *testing.B) {
+	for _, form := range answers.HeaderForms() {
+		b.Run("impl="+form.Impl+"/set=fixed", func(b *testing.B) {
+			d := answers.NewDiscard()
+			b.ReportAllocs()
+			for b.Loop() {
+				form.Fixed(d.Header())
+			}
+			if err := checkHeaders(d, "X-Content-Type-Options", "nosniff"); err != nil {
+				b.Fatal(err)
+			}
+		})
+		b.Run("impl="+form.Impl+"/set=dynamic", func(b *testing.B) {
+			d := answers.NewDiscard()
+			n := 0
+			b.ReportAllocs()
+			for b.Loop() {
+				form.Dynamic(d.Header(), n)
+				n = (n + 1) & answers.MaxDynamic
+			}
+			form.Dynamic(d.Header(), 161)
+			if err := checkHeaders(d, "Content-Length", "161"); err != nil {
+				b.Fatal(err)
+			}
+		})
+	}
+}
+
+// BenchmarkVitals takes a reading and answers. One request at a time means that
+// a group commit has groups of one: a form that has one is at its worst.
+func BenchmarkVitals(b *testing.B) {
+	forms, stop, err := answers.Vitals()
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() {
+		if err := stop(); err != nil {
+			b.Error(err)
+		}
+	})
+	for _, form := range forms {
+		b.Run("impl="+form.Impl, func(b *testing.B) {
+			posts := answers.NewPosts(1024)
+			if err := answers.Check(form.Handler, posts.Next(), contentType, answers.VitalsAnswer); err != nil {
+				b.Fatal(err)
+			}
+			d := answers.NewDiscard()
+			b.ReportAllocs()
+			for b.Loop() {
+				form.Handler.ServeHTTP(d, posts.Next())
+			}
+		})
+	}
+}

@@ -1,0 +1,145 @@
+package answers
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"time"
+
+	"github.com/pulsegate/pulsegate/internal/ingest"
+	"github.com/pulsegate/pulsegate/internal/problem"
+	"github.com/pulsegate/pulsegate/internal/store"
+	"github.com/sirupsen/logrus"
+)
+
+// VitalsPath is where readings are posted.
+const VitalsPath = "/v1/readings"
+
+// VitalsAnswer is what every form of Vitals answers, white space aside.
+const VitalsAnswer = `{"status":"stored"}`
+
+// A Reading is what services decode into with encoding/json: a struct with
+// pointers for what may be missing.
+type Reading struct {
+	Device    string    `json:"device" binding:"required"`
+	Time      time.Time `json:"time" binding:"required"`
+	Systolic  *float64  `json:"systolic_mmhg,omitempty"`
+	Diastolic *float64  `json:"diastolic_mmhg,omitempty"`
+	SpO2      *float64  `json:"spo2_pct,omitempty"`
+	HeartRate *float64  `json:"heart_rate_bpm,omitempty"`
+	Resting   *float64  `json:"resting_heart_rate_bpm,omitempty"`
+}
+
+// A Status is the answer of services that marshal it.
+type Status struct {
+	Status string `json:"status"`
+}
+
+// maxBodyBytes bounds a body in the forms before and after. Pulsegate's has a
+// bound of its own.
+const maxBodyBytes = 16 << 10
+
+// Vitals returns the forms of a handler that takes one reading and stores
+// nothing. Only Pulsegate's checks the reading, and only its readings go through
+// a group commit, with a store that takes everything and keeps nothing. stop
+// must be called when the forms are not used any more.
+func Vitals() (forms []Form, stop func() error, err error) {
+	core, err := ingest.New(nowhere{}, problem.New(), ingest.Config{})
+	if err != nil {
+		return nil, nil, fmt.Errorf("make core: %w", err)
+	}
+	stop = func() error { return core.Close(context.Background()) }
+	return []Form{
+		{Before, BeforeVitals(io.Discard)},
+		{After, http.HandlerFunc(afterVitals)},
+		{Pulsegate, core.Handler()},
+	}, stop, nil
+}
+
+// nowhere is a store that keeps nothing.
+type nowhere struct{}
+
+func (nowhere) Append(group []*store.Entry) error {
+	for _, e := range group {
+		e.Outcome = store.Stored
+	}
+	return nil
+}
+
+// BeforeVitals returns the handler that services start with. It logs to w.
+func BeforeVitals(w io.Writer) http.HandlerFunc {
+	log := logrus.New()
+	log.SetOutput(w)
+	return func(w http.ResponseWriter, r *http.Request) {
+		in, ok := unmarshalReading(w, r)
+		if !ok {
+			return
+		}
+		log.WithFields(logrus.Fields{"device": in.Device, "path": r.URL.Path}).Info("reading received")
+		answer, err := json.MarshalIndent(Status{"stored"}, "", "  ")
+		if err != nil {
+			http.Error(w, "cannot answer", http.StatusInternalServerError)
+			return
+		}
+		w.Header().Set("Content-Type", contentType)
+		w.Write(answer)
+	}
+}
+
+func afterVitals(w http.ResponseWriter, r *http.Request) {
+	if _, ok := unmarshalReading(w, r); !ok {
+		return
+	}
+	w.Header().Set("Content-Type", contentType)
+	io.WriteString(w, VitalsAnswer)
+}
+
+// unmarshalReading reads the body, or refuses the request.
+func unmarshalReading(w http.ResponseWriter, r *http.Request) (in Reading, ok bool) {
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBodyBytes))
+	if err != nil {
+		http.Error(w, "cannot read the body", http.StatusBadRequest)
+		return in, false
+	}
+	if err := json.Unmarshal(body, &in); err != nil {
+		http.Error(w, "not a reading", http.StatusBadRequest)
+		return in, false
+	}
+	return in, true
+}
+
+// Posts are requests that each carry another reading. They are sent in turn, and
+// making the next one ready allocates nothing.
+type Posts struct {
+	texts []string
+	next  int
+	r     *http.Request
+	body  body
+}
+
+// NewPosts returns n requests, n at least 1, of which the readings differ in
+// their times.
+func NewPosts(n int) *Posts {
+	p := &Posts{r: httptest.NewRequest(http.MethodPost, VitalsPath, nil)}
+	p.r.Header.Set("Content-Type", contentType)
+	from := time.Now().Add(-time.Hour).UTC()
+	for i := range n {
+		at := from.Add(time.Duration(i) * time.Millisecond)
+		p.texts = append(p.texts, fmt.Sprintf(`{"device":"wearable-%06d","time":"%s","systolic_mmhg":%d,"diastolic_mmhg":79,`+
+			`"spo2_pct":97.5,"heart_rate_bpm":72.5,"resting_heart_rate_bpm":58.5}`, i, at.Format("2006-01-02T15:04:05.000Z"), 110+i%40))
+	}
+	return p
+}
+
+// Next returns the next request. It is valid until the next call of Next.
+func (p *Posts) Next() *http.Request {
+	text := p.texts[p.next]
+	p.next = (p.next + 1) % len(p.texts)
+	p.body.Reset(text)
+	p.r.Body = &p.body
+	p.r.ContentLength = int64(len(text))
+	return p.r
+}

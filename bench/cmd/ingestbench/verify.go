@@ -1,0 +1,46 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"time"
+)
+
+const maxAnswerBytes = 4 << 10
+
+// firstReading is sent before the load. It looks like the script's readings and
+// is of their length; its device is none of theirs.
+func firstReading() string {
+	return `{"device":"wearable-verify","time":"` + time.Now().UTC().Format("2006-01-02T15:04:05.000Z") +
+		`","systolic_mmhg":121,"diastolic_mmhg":79,"spo2_pct":97.5,"heart_rate_bpm":72.5,"resting_heart_rate_bpm":58.5}`
+}
+
+// verify sends one reading and checks the answer.
+func verify(ctx context.Context, addr string) error {
+	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
+	defer cancel()
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+addr+path, strings.NewReader(firstReading()))
+	if err != nil {
+		return fmt.Errorf("verify answer: %w", err)
+	}
+	r.Header.Set("Content-Type", "application/json")
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	resp, err := client.Do(r)
+	if err != nil {
+		return fmt.Errorf("verify answer: %w", err)
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswerBytes))
+	if err != nil {
+		return fmt.Errorf("verify answer: %w", err)
+	}
+	var answer struct{ Status string }
+	if err := json.Unmarshal(body, &answer); err != nil || resp.StatusCode != http.StatusOK || answer.Status != "stored" {
+		return fmt.Errorf("verify answer: status %d, body %q", resp.StatusCode, body)
+	}
+	return nil
+}

@@ -1,0 +1,25 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+
+	"github.com/gorilla/mux"
+	"github.com/pulsegate/pulsegate/bench/answers"
+)
+
+// serveBefore is the service that teams start with: a router, a line of log per
+// request, Unmarshal in, MarshalIndent out. It stores nothing.
+func serveBefore(ctx context.Context, l net.Listener, cfg config) error {
+	out, err := os.OpenFile(cfg.log, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o600)
+	if err != nil {
+		return fmt.Errorf("open log: %w", err)
+	}
+	defer out.Close()
+	r := mux.NewRouter()
+	r.HandleFunc(path, answers.BeforeVitals(out)).Methods(http.MethodPost)
+	return serveHTTP(ctx, l, r)
+}

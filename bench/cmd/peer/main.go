@@ -1,0 +1,94 @@
+// Command peer is the other side of the comparisons: small servers that take a
+// reading by POST /v1/readings, each built as services of its kind are.
+//
+//	peer MODE [-addr HOST:PORT] [-log FILE] [-dsn DSN] [-pool-conns N]
+//
+// The modes, in the order of what they do for a request:
+//
+//	floor     an epoll loop: one read, one write of a fixed answer, nothing parsed
+//	fasthttp  fasthttp with a fixed answer, nothing decoded
+//	nethttp   net/http with a fixed answer, nothing decoded
+//	gin       gin, which decodes and answers by encoding/json
+//	before    gorilla/mux, a logrus line, json.Unmarshal, json.MarshalIndent
+//	ginpg     as gin, and one INSERT into PostgreSQL before the answer
+//
+// It prints "listening addr=HOST:PORT" on standard error and serves until it
+// gets SIGTERM or SIGINT. It is not fit for any other use: there are no
+// timeouts, and the floor believes whatever it reads.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"net"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/pulsegate/pulsegate/bench/answers"
+)
+
+// path is where readings are posted, as in Pulsegate.
+const path = answers.VitalsPath
+
+// fixedAnswer is what the modes answer that do not build one.
+const fixedAnswer = answers.VitalsAnswer
+
+// A config is what the flags say.
+type config struct {
+	addr      string
+	log       string // file for log lines of before
+	dsn       string // PostgreSQL of ginpg
+	poolConns int    // connections to it
+}
+
+// A server serves l until ctx ends.
+type server func(ctx context.Context, l net.Listener, cfg config) error
+
+// servers returns the modes.
+func servers() map[string]server {
+	return map[string]server{
+		"floor":    serveFloor,
+		"fasthttp": serveFastHTTP,
+		"nethttp":  serveNetHTTP,
+		"gin":      serveGin,
+		"before":   serveBefore,
+		"ginpg":    serveGinPG,
+	}
+}
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
+	err := run(ctx, os.Args[1:])
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "peer:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, args []string) error {
+	if len(args) == 0 {
+		return fmt.Errorf("name a mode: floor, fasthttp, nethttp, gin, before or ginpg")
+	}
+	serve, ok := servers()[args[0]]
+	if !ok {
+		return fmt.Errorf("unknown mode %q", args[0])
+	}
+	var cfg config
+	flags := flag.NewFlagSet("peer "+args[0], flag.ContinueOnError)
+	flags.StringVar(&cfg.addr, "addr", "127.0.0.1:0", "address to listen on; port 0 picks a free one")
+	flags.StringVar(&cfg.log, "log", os.DevNull, "before: file for the log lines")
+	flags.StringVar(&cfg.dsn, "dsn", "", "ginpg: PostgreSQL to insert into")
+	flags.IntVar(&cfg.poolConns, "pool-conns", 32, "ginpg: connections to PostgreSQL")
+	if err := flags.Parse(args[1:]); err != nil {
+		return err
+	}
+	l, err := net.Listen("tcp", cfg.addr)
+	if err != nil {
+		return fmt.Errorf("open listener: %w", err)
+	}
+	fmt.Fprintf(os.Stderr, "listening addr=%s listener=public\n", l.Addr())
+	return serve(ctx, l, cfg)
+}

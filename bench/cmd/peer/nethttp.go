@@ -1,0 +1,30 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/http"
+)
+
+// serveNetHTTP answers without looking at the body, which net/http drains.
+func serveNetHTTP(ctx context.Context, l net.Listener, _ config) error {
+	answer := []byte(fixedAnswer)
+	mux := http.NewServeMux()
+	mux.HandleFunc("POST "+path, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		w.Write(answer)
+	})
+	return serveHTTP(ctx, l, mux)
+}
+
+// serveHTTP serves h by net/http until ctx ends.
+func serveHTTP(ctx context.Context, l net.Listener, h http.Handler) error {
+	s := &http.Server{Handler: h}
+	stop := context.AfterFunc(ctx, func() { s.Close() })
+	defer stop()
+	if err := s.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+	return nil
+}

@@ -1,0 +1,159 @@
+package report
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// An Ingest holds the figures of servers that took readings, one per request.
+type Ingest struct {
+	Setting     Setting
+	Loader      string        // and its version
+	Duration    time.Duration // of one measurement
+	WarmUp      time.Duration // before the measurements of one start
+	Rounds      int
+	Body        int    // bytes of a request's body
+	FileSystem  string // that holds the data
+	Connections []int  // in the order in which they were measured
+	Servers     []Server
+	Left        []string // servers that were left out, with the reason
+}
+
+// A Server is one of the servers compared.
+type Server struct {
+	Name   string // such as "nethttp"
+	What   string // what it does for a request
+	Stores string // what an answer promises, such as "no" or "durable"
+	Runs   []Run
+}
+
+// A Run is one measurement of one server.
+type Run struct {
+	Round       int // from 0
+	Connections int
+	Requests    uint64 // answered with 2xx
+	Duration    time.Duration
+	CPU         time.Duration // user and system, of the server's processes
+	P50, P99    time.Duration
+}
+
+// CPUPerRequest returns the CPU time of one request in µs.
+func (r *Run) CPUPerRequest() float64 {
+	return float64(r.CPU.Nanoseconds()) / 1e3 / float64(r.Requests)
+}
+
+// PerSecond returns the requests answered in a second.
+func (r *Run) PerSecond() float64 { return float64(r.Requests) / r.Duration.Seconds() }
+
+// Names of servers that stand out: the one that the others are compared with, and
+// the one that the comparison is for.
+const (
+	Floor = "floor"
+	Own   = "pulsegate"
+)
+
+// at returns the runs with n connections, by round.
+func (s *Server) at(n int) []Run {
+	var runs []Run
+	for _, r := range s.Runs {
+		if r.Connections == n {
+			runs = append(runs, r)
+		}
+	}
+	slices.SortFunc(runs, func(a, b Run) int { return a.Round - b.Round })
+	return runs
+}
+
+// server returns the server called name, nil if there is none.
+func (in *Ingest) server(name string) *Server {
+	for i := range in.Servers {
+		if in.Servers[i].Name == name {
+			return &in.Servers[i]
+		}
+	}
+	return nil
+}
+
+// cost returns the CPU time per request in µs.
+func cost(runs []Run) Spread { return figure(runs, (*Run).CPUPerRequest) }
+
+func figure(runs []Run, of func(*Run) float64) Spread {
+	values := make([]float64, len(runs))
+	for i := range runs {
+		values[i] = of(&runs[i])
+	}
+	return spread(values)
+}
+
+// ratios returns the cost per request of a server divided by the floor's in the
+// same round. It reports false if no round has both.
+func ratios(runs, floor []Run) (Spread, bool) {
+	var values []float64
+	for i := range runs {
+		for j := range floor {
+			if floor[j].Round == runs[i].Round {
+				values = append(values, runs[i].CPUPerRequest()/floor[j].CPUPerRequest())
+			}
+		}
+	}
+	if len(values) == 0 {
+		return Spread{}, false
+	}
+	return spread(values), true
+}
+
+// Markdown lays the figures out as the block of the page. plot is the path of
+// the plot, relative to the page.
+func (in *Ingest) Markdown(plot string) string {
+	var b strings.Builder
+	b.WriteString(in.Setting.markdown())
+	fmt.Fprintf(&b, "- Loader: %s, one thread, on the same CPUs; a reading of %d bytes per request that no other request repeats\n", in.Loader, in.Body)
+	fmt.Fprintf(&b, "- Rounds: %d, in each of which every server is started anew, warmed up for %v and loaded for %v per number of connections; the order turns by one server from round to round\n",
+		in.Rounds, in.WarmUp, in.Duration)
+	fmt.Fprintf(&b, "- Data: on %s\n\n", in.FileSystem)
+	b.WriteString("CPU is user and system time of the server's processes, divided by the requests that they answered. " +
+		"Ratios are made within a round. Figures are medians, and the range over the rounds stands in brackets. " +
+		"The load is a closed loop: latency counts from the actual, not from an intended, time of sending.\n\n")
+	fmt.Fprintf(&b, "![CPU time per request of each server](%s)\n", plot)
+	for _, n := range in.Connections {
+		fmt.Fprintf(&b, "\n%d connections:\n\n", n)
+		in.table(&b, n)
+	}
+	for _, left := range in.Left {
+		fmt.Fprintf(&b, "\nLeft out: %s.\n", left)
+	}
+	return b.String()
+}
+
+// table writes the table for n connections.
+func (in *Ingest) table(b *strings.Builder, n int) {
+	var floor []Run
+	if s := in.server(Floor); s != nil {
+		floor = s.at(n)
+	}
+	b.WriteString("| server | stored when answered | CPU per request, µs | x floor | requests/s | p50, ms | p99, ms |\n|---|---|--:|--:|--:|--:|--:|\n")
+	for i := range in.Servers {
+		s := &in.Servers[i]
+		runs := s.at(n)
+		if len(runs) == 0 {
+			continue
+		}
+		ratio := ""
+		if x, ok := ratios(runs, floor); ok {
+			ratio = x.text("%.2f")
+		}
+		fmt.Fprintf(b, "| **%s**: %s | %s | %s | %s | %s | %.2f | %.2f |\n", s.Name, s.What, s.Stores,
+			cost(runs).text("%.1f"), ratio, figure(runs, (*Run).PerSecond).text("%.0f"),
+			figure(runs, func(r *Run) float64 { return milliseconds(r.P50) }).Median,
+			figure(runs, func(r *Run) float64 { return milliseconds(r.P99) }).Median)
+	}
+}
+
+func milliseconds(d time.Duration) float64 { return float64(d.Nanoseconds()) / 1e6 }
+
+// text returns the median and the range, each as format says.
+func (s Spread) text(format string) string {
+	return fmt.Sprintf(format+" ["+format+"–"+format+"]", s.Median, s.Min, s.Max)
+}

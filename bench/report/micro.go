@@ -1,0 +1,157 @@
+package report
+
+import (
+	"fmt"
+	"io"
+	"math"
+	"slices"
+	"strings"
+
+	"golang.org/x/perf/benchfmt"
+)
+
+// A Micro holds the figures of microbenchmarks that ran several times.
+type Micro struct {
+	Setting   Setting
+	Rounds    int
+	BenchTime string // of one benchmark in one round, as -test.benchtime
+	Results   []Result
+	Compared  []string // benchstat's words, one text per comparison
+}
+
+// A Result is one benchmark in one round.
+type Result struct {
+	Round   int
+	Package string // import path
+	Name    string // such as "Headers/impl=after/set=fixed", without the number of CPUs
+	Nanos   float64
+	Bytes   float64 // per operation
+	Allocs  float64 // per operation
+}
+
+// ReadResults returns the results of a round from what the benchmarks printed.
+func ReadResults(r io.Reader, round int) ([]Result, error) {
+	var results []Result
+	records := benchfmt.NewReader(r, "benchmarks")
+	for records.Scan() {
+		switch record := records.Result().(type) {
+		case *benchfmt.Result:
+			seconds, ok := record.Value("sec/op")
+			if !ok {
+				return nil, fmt.Errorf("report: benchmark %s has no time", record.Name.Full())
+			}
+			bytes, _ := record.Value("B/op")
+			allocs, _ := record.Value("allocs/op")
+			results = append(results, Result{
+				Round:   round,
+				Package: record.GetConfig("pkg"),
+				Name:    withoutCPUs(record.Name.String()),
+				Nanos:   seconds * 1e9,
+				Bytes:   bytes,
+				Allocs:  allocs,
+			})
+		case *benchfmt.SyntaxError:
+			return nil, fmt.Errorf("report: read benchmarks: %w", record)
+		}
+	}
+	if err := records.Err(); err != nil {
+		return nil, fmt.Errorf("report: read benchmarks: %w", err)
+	}
+	return results, nil
+}
+
+// withoutCPUs cuts the number of CPUs, such as -2, off a benchmark's name.
+func withoutCPUs(name string) string {
+	i := strings.LastIndexByte(name, '-')
+	if i < 0 || strings.Trim(name[i+1:], "0123456789") != "" {
+		return name
+	}
+	return name[:i]
+}
+
+// Impl returns the part of the name behind impl=, and the name without it. Both
+// are as benchstat -col /impl takes them apart.
+func (r *Result) Impl() (impl, rest string) {
+	var others []string
+	for part := range strings.SplitSeq(r.Name, "/") {
+		if value, ok := strings.CutPrefix(part, "impl="); ok {
+			impl = value
+			continue
+		}
+		others = append(others, part)
+	}
+	return impl, strings.Join(others, "/")
+}
+
+// A Comparison is the argument of one call of benchstat: the benchmarks of one
+// package and name, or those of a package that compare no implementations.
+type Comparison struct {
+	Package string
+	Names   []string // before the first slash
+	ByImpl  bool     // columns are implementations
+}
+
+// Filter returns the value of benchstat's flag -filter. Of the units it keeps
+// two: bytes follow allocations, and other units follow times.
+func (c *Comparison) Filter() string {
+	return fmt.Sprintf("pkg:%s .name:(%s) .unit:(sec/op OR allocs/op)", c.Package, strings.Join(c.Names, " OR "))
+}
+
+// Comparisons returns what there is to compare, in the order of the results.
+func (m *Micro) Comparisons() []Comparison {
+	type key struct{ pkg, name string }
+	impls := make(map[key][]string)
+	var order []key
+	for i := range m.Results {
+		r := &m.Results[i]
+		name, _, _ := strings.Cut(r.Name, "/")
+		k := key{r.Package, name}
+		if _, ok := impls[k]; !ok {
+			order = append(order, k)
+		}
+		if impl, _ := r.Impl(); !slices.Contains(impls[k], impl) {
+			impls[k] = append(impls[k], impl)
+		}
+	}
+	var compared, plain []Comparison
+	for _, k := range order {
+		if len(impls[k]) > 1 {
+			compared = append(compared, Comparison{k.pkg, []string{k.name}, true})
+			continue
+		}
+		i := slices.IndexFunc(plain, func(c Comparison) bool { return c.Package == k.pkg })
+		if i < 0 {
+			plain = append(plain, Comparison{Package: k.pkg})
+			i = len(plain) - 1
+		}
+		plain[i].Names = append(plain[i].Names, k.name)
+	}
+	return append(compared, plain...)
+}
+
+// Noise compares the odd rounds with the even ones: the same programs against
+// themselves (A/A). It returns by how much the medians of one benchmark differ,
+// as a part of 1, over all benchmarks: the middle one and the largest. Of fewer
+// than two rounds it reports false.
+func (m *Micro) Noise() (median, largest float64, ok bool) {
+	halves := make(map[string]*[2][]float64)
+	for i := range m.Results {
+		r := &m.Results[i]
+		k := r.Package + " " + r.Name
+		if halves[k] == nil {
+			halves[k] = new([2][]float64)
+		}
+		halves[k][r.Round%2] = append(halves[k][r.Round%2], r.Nanos)
+	}
+	var differences []float64
+	for _, h := range halves {
+		if len(h[0]) > 0 && len(h[1]) > 0 {
+			differences = append(differences, math.Abs(spread(h[0]).Median/spread(h[1]).Median-1))
+		}
+	}
+	if len(differences) == 0 {
+		return 0, 0, false
+	}
+	s := spread(differences)
+	return s.Median, s.Max, true
+}

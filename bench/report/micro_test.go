@@ -1,0 +1,98 @@
+package report_test
+
+import (
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/pulsegate/pulsegate/bench/report"
+)
+
+const output = `goos: linux
+goarch: amd64
+pkg: example.com/bench/answers
+cpu: some CPU
+BenchmarkHeaders/impl=before/set=fixed-2         	  289978	       400 ns/op	      48 B/op	       3 allocs/op
+BenchmarkHeaders/impl=after/set=fixed-2          	 1893273	       100 ns/op	       0 B/op	       0 allocs/op
+BenchmarkHeaders/impl=pulsegate/set=fixed-2      	 2393271	       50 ns/op	       0 B/op	       0 allocs/op
+PASS
+
+pkg: example.com/other
+BenchmarkDecode/shape=single-2	 1000	 1.5 ns/op	 100 MB/s	 7 B/op	 1 allocs/op
+BenchmarkEncode 	 1000	 2 ns/op
+PASS
+`
+
+// micro holds two rounds, of which the second took 10 % longer.
+func micro(t *testing.T) *report.Micro {
+	t.Helper()
+	m := &report.Micro{Rounds: 2, BenchTime: "1s", Compared: []string{"benchstat's words\n"}}
+	for round := range 2 {
+		results, err := report.ReadResults(strings.NewReader(output), round)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range results {
+			results[i].Nanos *= 1 + float64(round)/10
+		}
+		m.Results = append(m.Results, results...)
+	}
+	return m
+}
+
+func TestReadResults(t *testing.T) {
+	got := micro(t).Results[:5]
+	for i, want := range []report.Result{
+		{0, "example.com/bench/answers", "Headers/impl=before/set=fixed", 400, 48, 3},
+		{0, "example.com/bench/answers", "Headers/impl=after/set=fixed", 100, 0, 0},
+		{0, "example.com/bench/answers", "Headers/impl=pulsegate/set=fixed", 50, 0, 0},
+		{0, "example.com/other", "Decode/shape=single", 1.5, 7, 1},
+		{0, "example.com/other", "Encode", 2, 0, 0},
+	} {
+		got[i].Nanos = float64(int(got[i].Nanos*1e6+0.5)) / 1e6
+		if got[i] != want {
+			t.Errorf("result %d: got %+v, want %+v", i, got[i], want)
+		}
+	}
+	if impl, rest := got[1].Impl(); impl != "after" || rest != "Headers/set=fixed" {
+		t.Errorf("Impl() = %q, %q", impl, rest)
+	}
+}
+
+func TestComparisons(t *testing.T) {
+	got := micro(t).Comparisons()
+	want := []report.Comparison{
+		{Package: "example.com/bench/answers", Names: []string{"Headers"}, ByImpl: true},
+		{Package: "example.com/other", Names: []string{"Decode", "Encode"}},
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+	if got, want := want[1].Filter(), "pkg:example.com/other .name:(Decode OR Encode) .unit:(sec/op OR allocs/op)"; got != want {
+		t.Errorf("Filter() = %q, want %q", got, want)
+	}
+}
+
+func TestNoise(t *testing.T) {
+	m := micro(t)
+	median, largest, ok := m.Noise()
+	if !ok || median < 0.0909 || median > 0.0910 || largest < median || largest > 0.0910 {
+		t.Errorf("Noise() = %v, %v, %v, want 1/11 twice", median, largest, ok)
+	}
+	m.Results = m.Results[:5]
+	if _, _, ok := m.Noise(); ok {
+		t.Error("Noise() of one round reports true")
+	}
+}
+
+func TestMicroMarkdown(t *testing.T) {
+	text := micro(t).Markdown()
+	for _, want := range []string{
+		"| Headers/set=fixed | 420.0 ns, 48 B, 3 | 105.0 ns, 0 B, 0 | 52.5 ns, 0 B, 0 | 0.12 [0.12–0.12] | 0.50 [0.50–0.50] |",
+		"Noise (A/A)", "```\nbenchstat's words\n```",
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("%q is missing in:\n%s", want, text)
+		}
+	}
+}

@@ -1,0 +1,126 @@
+package routers_test
+
+import (
+	"fmt"
+	"net/http"
+
+	gorilla "github.com/gorilla/mux"
+)
+
+type gorillaRouter struct{ *gorilla.Router }
+
+type gorillaRoute struct{ *gorilla.Route }
+
+type gorillaLabel struct{}
+
+var gorillaAsker = asker{
+	vars:         gorilla.Vars,
+	currentRoute: func(r *http.Request) string { return gorillaLabelOf(gorilla.CurrentRoute(r)) },
+	hasRouter:    func(r *http.Request) bool { return gorilla.CurrentRouter(r) != nil },
+}
+
+func gorillaLabelOf(r *gorilla.Route) string {
+	if r == nil {
+		return "none"
+	}
+	return fmt.Sprint(r.GetMetadataValueOr(gorillaLabel{}, "unlabelled"))
+}
+
+func (r gorillaRouter) setFlags(strictSlash, skipClean, encoded bool) {
+	r.StrictSlash(strictSlash).SkipClean(skipClean)
+	if encoded {
+		r.UseEncodedPath()
+	}
+}
+
+func (r gorillaRouter) setStrict(v bool) { r.StrictSlash(v) }
+
+func (r gorillaRouter) setHandlers(notFound, notAllowed http.Handler) {
+	r.NotFoundHandler, r.MethodNotAllowedHandler = notFound, notAllowed
+}
+
+func (r gorillaRouter) use(f func(http.Handler) http.Handler) { r.Use(f) }
+
+func (r gorillaRouter) newRoute() route { return gorillaRoute{r.NewRoute()} }
+
+func (r gorillaRouter) corsMethods() func(http.Handler) http.Handler {
+	return gorilla.CORSMethodMiddleware(r.Router)
+}
+
+func (r gorillaRouter) match(req *http.Request) matchResult {
+	var m gorilla.RouteMatch
+	ok := r.Match(req, &m)
+	return matchResult{ok, gorillaState(&m)}
+}
+
+func gorillaState(m *gorilla.RouteMatch) matchState {
+	s := matchState{route: gorillaLabelOf(m.Route), handler: m.Handler, vars: m.Vars}
+	switch m.MatchErr {
+	case gorilla.ErrMethodMismatch:
+		s.err = "method"
+	case gorilla.ErrNotFound:
+		s.err = "notfound"
+	}
+	return s
+}
+
+func (r gorillaRoute) apply(s step, matcher matcherFunc) {
+	switch s.call {
+	case "Path":
+		r.Path(s.args[0])
+	case "PathPrefix":
+		r.PathPrefix(s.args[0])
+	case "Host":
+		r.Host(s.args[0])
+	case "Methods":
+		r.Methods(append([]string(nil), s.args...)...)
+	case "Queries":
+		r.Queries(s.args...)
+	case "Headers":
+		r.Headers(s.args...)
+	case "HeadersRegexp":
+		r.HeadersRegexp(s.args...)
+	case "Schemes":
+		r.Schemes(append([]string(nil), s.args...)...)
+	case "MatcherFunc":
+		r.MatcherFunc(func(req *http.Request, m *gorilla.RouteMatch) bool {
+			before := gorillaState(m)
+			state := before
+			ok := matcher(req, &state)
+			m.Vars, m.Handler = state.vars, state.handler
+			if state.err != before.err {
+				m.MatchErr = map[string]error{"method": gorilla.ErrMethodMismatch, "notfound": gorilla.ErrNotFound}[state.err]
+			}
+			return ok
+		})
+	}
+}
+
+func (r gorillaRoute) handler(h http.Handler) { r.Handler(h) }
+func (r gorillaRoute) buildOnly()             { r.BuildOnly() }
+func (r gorillaRoute) setName(n string)       { r.Name(n) }
+func (r gorillaRoute) subrouter() router      { return gorillaRouter{r.Subrouter()} }
+func (r gorillaRoute) label(l string)         { r.Metadata(gorillaLabel{}, l) }
+
+func (r gorillaRoute) use(f func(http.Handler) http.Handler) { r.Use(f) }
+
+func (r gorillaRoute) describe() []string {
+	var out []string
+	add := func(v any, err error) { out = append(out, mark(fmt.Sprintf("%q", v), err)) }
+	add(r.GetPathTemplate())
+	add(r.GetPathRegexp())
+	add(r.GetHostTemplate())
+	add(r.GetQueriesTemplates())
+	add(r.GetQueriesRegexp())
+	add(r.GetMethods())
+	add(r.GetVarNames())
+	pairs := []string{"x", "a", "y", "b", "z", "1", "h", "a", "i", "com", "p", "80", "q", "1", "l", "2", "v", "b", "w", ""}
+	add(r.URL(pairs...))
+	add(r.URLPath(pairs...))
+	add(r.URLHost(pairs...))
+	add(r.URL("x"))
+	add(r.GetName(), r.GetError())
+	add(r.SkipClean(), nil)
+	add(r.GetHandler() == nil, nil)
+	return out
+}

@@ -1,0 +1,126 @@
+package routers_test
+
+import (
+	"fmt"
+	"net/http"
+
+	mux "github.com/pulsegate/pulsegate/mux"
+)
+
+type oursRouter struct{ *mux.Router }
+
+type oursRoute struct{ *mux.Route }
+
+type oursLabel struct{}
+
+var oursAsker = asker{
+	vars:         mux.Vars,
+	currentRoute: func(r *http.Request) string { return oursLabelOf(mux.CurrentRoute(r)) },
+	hasRouter:    func(r *http.Request) bool { return mux.CurrentRouter(r) != nil },
+}
+
+func oursLabelOf(r *mux.Route) string {
+	if r == nil {
+		return "none"
+	}
+	return fmt.Sprint(r.GetMetadataValueOr(oursLabel{}, "unlabelled"))
+}
+
+func (r oursRouter) setFlags(strictSlash, skipClean, encoded bool) {
+	r.StrictSlash(strictSlash).SkipClean(skipClean)
+	if encoded {
+		r.UseEncodedPath()
+	}
+}
+
+func (r oursRouter) setStrict(v bool) { r.StrictSlash(v) }
+
+func (r oursRouter) setHandlers(notFound, notAllowed http.Handler) {
+	r.NotFoundHandler, r.MethodNotAllowedHandler = notFound, notAllowed
+}
+
+func (r oursRouter) use(f func(http.Handler) http.Handler) { r.Use(f) }
+
+func (r oursRouter) newRoute() route { return oursRoute{r.NewRoute()} }
+
+func (r oursRouter) corsMethods() func(http.Handler) http.Handler {
+	return mux.CORSMethodMiddleware(r.Router)
+}
+
+func (r oursRouter) match(req *http.Request) matchResult {
+	var m mux.RouteMatch
+	ok := r.Match(req, &m)
+	return matchResult{ok, oursState(&m)}
+}
+
+func oursState(m *mux.RouteMatch) matchState {
+	s := matchState{route: oursLabelOf(m.Route), handler: m.Handler, vars: m.Vars}
+	switch m.MatchErr {
+	case mux.ErrMethodMismatch:
+		s.err = "method"
+	case mux.ErrNotFound:
+		s.err = "notfound"
+	}
+	return s
+}
+
+func (r oursRoute) apply(s step, matcher matcherFunc) {
+	switch s.call {
+	case "Path":
+		r.Path(s.args[0])
+	case "PathPrefix":
+		r.PathPrefix(s.args[0])
+	case "Host":
+		r.Host(s.args[0])
+	case "Methods":
+		r.Methods(append([]string(nil), s.args...)...)
+	case "Queries":
+		r.Queries(s.args...)
+	case "Headers":
+		r.Headers(s.args...)
+	case "HeadersRegexp":
+		r.HeadersRegexp(s.args...)
+	case "Schemes":
+		r.Schemes(append([]string(nil), s.args...)...)
+	case "MatcherFunc":
+		r.MatcherFunc(func(req *http.Request, m *mux.RouteMatch) bool {
+			before := oursState(m)
+			state := before
+			ok := matcher(req, &state)
+			m.Vars, m.Handler = state.vars, state.handler
+			if state.err != before.err {
+				m.MatchErr = map[string]error{"method": mux.ErrMethodMismatch, "notfound": mux.ErrNotFound}[state.err]
+			}
+			return ok
+		})
+	}
+}
+
+func (r oursRoute) handler(h http.Handler) { r.Handler(h) }
+func (r oursRoute) buildOnly()             { r.BuildOnly() }
+func (r oursRoute) setName(n string)       { r.Name(n) }
+func (r oursRoute) subrouter() router      { return oursRouter{r.Subrouter()} }
+func (r oursRoute) label(l string)         { r.Metadata(oursLabel{}, l) }
+
+func (r oursRoute) use(f func(http.Handler) http.Handler) { r.Use(f) }
+
+func (r oursRoute) describe() []string {
+	var out []string
+	add := func(v any, err error) { out = append(out, mark(fmt.Sprintf("%q", v), err)) }
+	add(r.GetPathTemplate())
+	add(r.GetPathRegexp())
+	add(r.GetHostTemplate())
+	add(r.GetQueriesTemplates())
+	add(r.GetQueriesRegexp())
+	add(r.GetMethods())
+	add(r.GetVarNames())
+	pairs := []string{"x", "a", "y", "b", "z", "1", "h", "a", "i", "com", "p", "80", "q", "1", "l", "2", "v", "b", "w", ""}
+	add(r.URL(pairs...))
+	add(r.URLPath(pairs...))
+	add(r.URLHost(pairs...))
+	add(r.URL("x"))
+	add(r.GetName(), r.GetError())
+	add(r.SkipClean(), nil)
+	add(r.GetHandler() == nil, nil)
+	return out
+}

@@ -1,0 +1,188 @@
+package routers
+
+import (
+	"io"
+	"net/http"
+
+	"github.com/gin-gonic/gin"
+	"github.com/go-chi/chi/v5"
+	gorilla "github.com/gorilla/mux"
+	gorilla181 "github.com/gorilla/mux181"
+	"github.com/julienschmidt/httprouter"
+	"github.com/labstack/echo/v4"
+	"github.com/uptrace/bunrouter"
+
+	"github.com/pulsegate/pulsegate/mux"
+)
+
+// A Peer is a router of the comparison.
+type Peer struct {
+	Name string
+
+	// Build returns a handler for the set, or nil if the router cannot do what
+	// the set asks for.
+	Build func(*Set) http.Handler
+}
+
+// Peers returns the routers in the order of the table.
+func Peers() []Peer {
+	return []Peer{
+		{"pulsegate", buildMux},
+		{"gorilla-1.8.1", buildGorilla181},
+		{"gorilla-main", func(s *Set) http.Handler { return buildGorilla(s, false) }},
+		{"gorilla-main-omit", func(s *Set) http.Handler { return buildGorilla(s, true) }},
+		{"chi", buildChi},
+		{"servemux", buildServeMux},
+		{"httprouter", buildHTTPRouter},
+		{"gin", buildGin},
+		{"echo", buildEcho},
+		{"bunrouter", buildBunrouter},
+	}
+}
+
+// variable is the name that handlers of sets with Read ask for.
+const variable = "name"
+
+// answer is what handlers do. A variable that was asked for must have come.
+func answer(w http.ResponseWriter, s *Set, value func() string) {
+	if s.Read && value() != "12345" {
+		w.WriteHeader(http.StatusInternalServerError)
+		return
+	}
+	w.WriteHeader(http.StatusNoContent)
+}
+
+func buildMux(s *Set) http.Handler {
+	r := mux.NewRouter()
+	h := func(w http.ResponseWriter, req *http.Request) {
+		answer(w, s, func() string { return mux.Var(req, variable) })
+	}
+	for _, route := range s.Routes {
+		rt := r.HandleFunc(route.Path, h).Methods(route.Method)
+		if s.Host != "" {
+			rt.Host(s.Host)
+		}
+	}
+	return r
+}
+
+func buildGorilla(s *Set, omit bool) http.Handler {
+	r := gorilla.NewRouter().OmitRouteFromContext(omit).OmitRouterFromContext(omit)
+	h := func(w http.ResponseWriter, req *http.Request) {
+		answer(w, s, func() string { return gorilla.Vars(req)[variable] })
+	}
+	for _, route := range s.Routes {
+		rt := r.HandleFunc(route.Path, h).Methods(route.Method)
+		if s.Host != "" {
+			rt.Host(s.Host)
+		}
+	}
+	return r
+}
+
+func buildGorilla181(s *Set) http.Handler {
+	r := gorilla181.NewRouter()
+	h := func(w http.ResponseWriter, req *http.Request) {
+		answer(w, s, func() string { return gorilla181.Vars(req)[variable] })
+	}
+	for _, route := range s.Routes {
+		rt := r.HandleFunc(route.Path, h).Methods(route.Method)
+		if s.Host != "" {
+			rt.Host(s.Host)
+		}
+	}
+	return r
+}
+
+func buildChi(s *Set) http.Handler {
+	if s.Host != "" {
+		return nil
+	}
+	r := chi.NewRouter()
+	h := func(w http.ResponseWriter, req *http.Request) {
+		answer(w, s, func() string { return chi.URLParam(req, variable) })
+	}
+	for _, route := range s.Routes {
+		r.MethodFunc(route.Method, route.Path, h)
+	}
+	return r
+}
+
+func buildServeMux(s *Set) http.Handler {
+	if s.Patterns() {
+		return nil
+	}
+	m := http.NewServeMux()
+	h := func(w http.ResponseWriter, req *http.Request) {
+		answer(w, s, func() string { return req.PathValue(variable) })
+	}
+	for _, route := range s.Routes {
+		path := route.Path
+		if path[len(path)-1] == '/' {
+			path += "{$}"
+		}
+		m.HandleFunc(route.Method+" "+s.Host+path, h)
+	}
+	return m
+}
+
+func buildHTTPRouter(s *Set) http.Handler {
+	if s.Patterns() || s.Host != "" {
+		return nil
+	}
+	r := httprouter.New()
+	h := func(w http.ResponseWriter, _ *http.Request, params httprouter.Params) {
+		answer(w, s, func() string { return params.ByName(variable) })
+	}
+	for _, route := range s.Routes {
+		r.Handle(route.Method, Colons(route.Path), h)
+	}
+	return r
+}
+
+func buildGin(s *Set) http.Handler {
+	if s.Patterns() || s.Host != "" {
+		return nil
+	}
+	gin.SetMode(gin.ReleaseMode)
+	gin.DefaultWriter = io.Discard
+	r := gin.New()
+	r.HandleMethodNotAllowed = true
+	h := func(c *gin.Context) {
+		answer(c.Writer, s, func() string { return c.Param(variable) })
+	}
+	for _, route := range s.Routes {
+		r.Handle(route.Method, Colons(route.Path), h)
+	}
+	return r
+}
+
+func buildEcho(s *Set) http.Handler {
+	if s.Patterns() || s.Host != "" {
+		return nil
+	}
+	e := echo.New()
+	h := func(c echo.Context) error {
+		answer(c.Response(), s, func() string { return c.Param(variable) })
+		return nil
+	}
+	for _, route := range s.Routes {
+		e.Add(route.Method, Colons(route.Path), h)
+	}
+	return e
+}
+
+func buildBunrouter(s *Set) http.Handler {
+	if s.Patterns() || s.Host != "" {
+		return nil
+	}
+	r := bunrouter.New()
+	h := func(w http.ResponseWriter, req bunrouter.Request) error {
+		answer(w, s, func() string { return req.Param(variable) })
+		return nil
+	}
+	for _, route := range s.Routes {
+		r.Handle(route.Method, Colons(route.Path), h)
+	}
+	return r
+}

@@ -1,0 +1,144 @@
+//go:build !race
+
+// The race detector makes sync.Pool drop what it holds, so that allocations are
+// counted without it only.
+
+// Package bench_test asserts what the parts of Pulsegate may allocate per
+// operation. It is the part of the benchmarks that fails a build: a number of
+// allocations does not depend on the machine, a time does.
+package bench_test
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	"github.com/pulsegate/pulsegate/bench/answers"
+	"github.com/pulsegate/pulsegate/health"
+	"github.com/pulsegate/pulsegate/mux"
+	"github.com/pulsegate/pulsegate/reply"
+	"github.com/pulsegate/pulsegate/vitals"
+)
+
+// wantAllocs checks the allocations of f in steady state, exactly: one less than
+// expected is good news that belongs into the table.
+func wantAllocs(t *testing.T, what string, want float64, f func()) {
+	t.Helper()
+	f() // fills pools and tables
+	if got := testing.AllocsPerRun(500, f); got != want {
+		t.Errorf("%s: %v allocations, want %v", what, got, want)
+	}
+}
+
+func TestReplyAllocations(t *testing.T) {
+	d := answers.NewDiscard()
+	get, head := httptest.NewRequest("GET", "/", nil), httptest.NewRequest("HEAD", "/", nil)
+	fixed := reply.JSON(200, answers.Status{Status: "stored"})
+	cached := reply.New(200, "application/json", []byte(answers.VitalsAnswer), reply.CacheControl("no-cache"))
+	unchanged := httptest.NewRequest("GET", "/", nil)
+	unchanged.Header.Set("If-None-Match", cached.ETag())
+	varying := reply.NewHead(200, "application/json")
+	invalid := reply.NewProblem(422, "https://pulsegate.example/problems/invalid", "Invalid reading")
+	clock := reply.NewClock(time.Now)
+	body := []byte(answers.VitalsAnswer)
+	buf := make([]byte, 0, 1024)
+	n := 0
+	for what, f := range map[string]func(){
+		"fixed answer":              func() { fixed.ServeHTTP(d, get) },
+		"fixed answer to HEAD":      func() { fixed.ServeHTTP(d, head) },
+		"304":                       func() { cached.ServeHTTP(d, unchanged) },
+		"fixed answer, as bytes":    func() { buf = fixed.AppendHTTP1(buf[:0], reply.HTTP1{}) },
+		"fixed answer, Retry-After": func() { fixed.WriteRetryAfter(d, get, time.Second) },
+		"varying body":              func() { varying.Write(d, get, body) },
+		"problem with field and reason": func() {
+			invalid.Write(d, get, "", reply.String("field", "spo2_pct"), reply.String("reason", "outside the accepted range"))
+		},
+		"problem with index": func() { invalid.Write(d, get, "", reply.Int("index", int64(n))); n++ },
+		"date":               func() { d.Header()["Date"] = clock.Date() },
+	} {
+		clear(d.Header())
+		wantAllocs(t, what, 0, f)
+	}
+	for _, form := range answers.HeaderForms() {
+		if form.Impl != answers.Pulsegate {
+			continue
+		}
+		clear(d.Header())
+		wantAllocs(t, "three fixed fields", 0, func() { form.Fixed(d.Header()) })
+		wantAllocs(t, "three fields, one dynamic", 0, func() { n = (n + 1) & answers.MaxDynamic; form.Dynamic(d.Header(), n) })
+	}
+}
+
+func TestHealthAllocations(t *testing.T) {
+	h := health.New(health.Options{}, health.Check{Name: "store"})
+	d, r := answers.NewDiscard(), httptest.NewRequest("GET", "/", nil)
+	for _, state := range []string{"pending", "passing"} {
+		for what, handler := range map[string]http.Handler{"livez": h.Livez(), "readyz": h.Readyz(), "healthz": h.Healthz()} {
+			wantAllocs(t, what+", check "+state, 0, func() { handler.ServeHTTP(d, r) })
+		}
+		h.Reporter("store")(nil)
+	}
+}
+
+// A request on a route with variables costs one allocation, whether the handler
+// reads one or not. The map of all of them is two more.
+func TestMuxAllocations(t *testing.T) {
+	d := answers.NewDiscard()
+	var route *mux.Route
+	var one, all string
+	r := mux.NewRouter()
+	r.HandleFunc("/static", func(_ http.ResponseWriter, r *http.Request) { route = mux.CurrentRoute(r) })
+	r.HandleFunc("/unread/{device}", func(http.ResponseWriter, *http.Request) {})
+	r.HandleFunc("/one/{device}", func(_ http.ResponseWriter, r *http.Request) { one = mux.Var(r, "device") })
+	r.HandleFunc("/all/{device}", func(_ http.ResponseWriter, r *http.Request) { all = mux.Vars(r)["device"] })
+	for _, tt := range []struct {
+		path string
+		want float64
+	}{{"/static", 0}, {"/unread/ppg-1", 1}, {"/one/ppg-1", 1}, {"/all/ppg-1", 3}} {
+		req := httptest.NewRequest("GET", tt.path, nil)
+		wantAllocs(t, tt.path, tt.want, func() { r.ServeHTTP(d, req) })
+	}
+	if route == nil || one != "ppg-1" || all != "ppg-1" {
+		t.Errorf("the handlers got route %v and devices %q and %q", route, one, all)
+	}
+}
+
+func TestDecodeAllocations(t *testing.T) {
+	rules, err := vitals.NewValidator(vitals.DefaultLimits())
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := vitals.NewDecoder(rules, vitals.DecoderOptions{})
+	body := []byte(`{"device":"ppg-000123","time":"2026-11-21T10:00:00.123Z","systolic_mmhg":121,"diastolic_mmhg":79,` +
+		`"spo2_pct":97.5,"heart_rate_bpm":72,"resting_heart_rate_bpm":58}`)
+	var batch vitals.Batch
+	wantAllocs(t, "decode", 0, func() {
+		if err := d.Decode(body, 1_795_255_205_123, &batch); err != nil || len(batch.Readings) != 1 {
+			t.Fatal(err, len(batch.Readings))
+		}
+	})
+}
+
+// The whole way of a reading, but for the store: body, decoder, group commit,
+// answer.
+func TestVitalsHandlerAllocations(t *testing.T) {
+	forms, stop, err := answers.Vitals()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := stop(); err != nil {
+			t.Error(err)
+		}
+	}()
+	posts, d := answers.NewPosts(64), answers.NewDiscard()
+	for _, form := range forms {
+		if form.Impl == answers.Pulsegate {
+			wantAllocs(t, "vitals handler", 0, func() { form.Handler.ServeHTTP(d, posts.Next()) })
+			if err := answers.Check(form.Handler, posts.Next(), "application/json", answers.VitalsAnswer); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+}
