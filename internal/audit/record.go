@@ -1,0 +1,195 @@
+package audit
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"net/netip"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/pulsegate/pulsegate/vitals"
+)
+
+// An Event is what a record tells of.
+type Event uint8
+
+// The events. Those of the log itself are written by this package.
+const (
+	LogStarted      Event = 1 + iota // a file begins
+	LogRecovered                     // a record that was cut off by a crash was removed
+	ServerStarted                    // a server began to serve
+	TokenCreated                     // a token is about to be made
+	TokenRevoked                     // a token is about to be revoked
+	TokenChangeFail                  // the change recorded last was not made
+	TokensLoaded                     // a server uses the tokens of a changed file; Count: how many
+	TokensRefused                    // a server cannot use the token file and keeps what it had
+	Exported                         // readings were given out; Count: how many
+	Erased                           // readings were removed for good; Count: how many
+	BackedUp                         // a copy of the store was made
+	AuthRefused                      // a request was refused for its credentials
+	AuthRefusedMore                  // further ones since the last such record; Count: how many
+	numEvents
+)
+
+var eventNames = [numEvents]string{
+	LogStarted:      "log.started",
+	LogRecovered:    "log.recovered",
+	ServerStarted:   "server.started",
+	TokenCreated:    "token.created",
+	TokenRevoked:    "token.revoked",
+	TokenChangeFail: "token.change-failed",
+	TokensLoaded:    "tokens.loaded",
+	TokensRefused:   "tokens.refused",
+	Exported:        "exported",
+	Erased:          "erased",
+	BackedUp:        "backed-up",
+	AuthRefused:     "auth.refused",
+	AuthRefusedMore: "auth.refused-more",
+}
+
+// String returns the name in the log, such as "token.created".
+func (e Event) String() string {
+	if e >= numEvents {
+		return ""
+	}
+	return eventNames[e]
+}
+
+// A Reason tells why credentials were refused.
+type Reason uint8
+
+// The reasons.
+const (
+	NoCredentials  Reason = 1 + iota // none were given
+	Malformed                        // not the text of a token, or more than one
+	Unknown                          // not known, or revoked
+	Expired                          // valid once
+	NoRight                          // valid, without the right that is needed
+	NotCovered                       // valid, not for this device
+	BadCertificate                   // a client certificate that names no gateway, or another than the token
+	numReasons
+)
+
+var reasonNames = [numReasons]string{
+	NoCredentials:  "no-credentials",
+	Malformed:      "malformed",
+	Unknown:        "unknown",
+	Expired:        "expired",
+	NoRight:        "no-right",
+	NotCovered:     "not-covered",
+	BadCertificate: "bad-certificate",
+}
+
+// String returns the name in the log, such as "expired".
+func (r Reason) String() string {
+	if r >= numReasons {
+		return ""
+	}
+	return reasonNames[r]
+}
+
+// A Record is one event. What is zero is left out.
+type Record struct {
+	Event   Event
+	Token   string      // ID of a token: up to 64 bytes of a name
+	Gateway vitals.Name // the token's holder
+	Rights  string      // the token's, such as "write,read"
+	Device  vitals.Name // the device, or the prefix of devices, that it is about
+	Expires time.Time   // of the token
+	From    time.Time   // the time range of the readings it is about, inclusive
+	To      time.Time   // exclusive
+	Count   int64       // see the events
+	Reason  Reason      // with AuthRefused
+	Peer    netip.Addr  // where the request came from
+	Actor   string      // who did it: a user of the machine, "token:ID"; 1 to 64 printable ASCII bytes without " and \
+
+	counts [numReasons]uint64 // with AuthRefusedMore
+	prev   *chain             // with LogStarted
+}
+
+var errRecord = errors.New("audit: a record that cannot be written")
+
+// check refuses what could break a line.
+func (r *Record) check() error {
+	switch {
+	case r.Event.String() == "" || r.Reason >= numReasons:
+		return errRecord
+	case !plain(r.Token) || !plain(r.Rights) || !plain(r.Actor):
+		return errRecord
+	}
+	return nil
+}
+
+func plain(text string) bool {
+	for i := range len(text) {
+		if c := text[i]; c < ' ' || c > '~' || c == '"' || c == '\\' {
+			return false
+		}
+	}
+	return len(text) <= 64
+}
+
+// A chain is the SHA-256 that binds a record to those before it.
+type chain [sha256.Size]byte
+
+// next returns the chain of the record whose line begins with head.
+func (c *chain) next(head []byte) chain {
+	h := sha256.New()
+	h.Write(c[:]) // a hash takes everything
+	h.Write(head)
+	return chain(h.Sum(nil))
+}
+
+const (
+	chainKey  = `,"chain":"`
+	chainTail = len(chainKey) + 2*sha256.Size + len("\"}")
+	timeForm  = "2006-01-02T15:04:05.000Z"
+)
+
+// appendLine appends the line of r, and returns its chain.
+func (r *Record) appendLine(dst []byte, seq uint64, now time.Time, prev chain) ([]byte, chain) {
+	start := len(dst)
+	dst = strconv.AppendUint(append(dst, `{"seq":`...), seq, 10)
+	text := func(key, value string) {
+		if value != "" {
+			dst = append(append(dst, `,"`...), key...)
+			dst = append(append(append(dst, `":"`...), value...), '"')
+		}
+	}
+	moment := func(key string, t time.Time) {
+		if !t.IsZero() {
+			text(key, t.UTC().Format(timeForm))
+		}
+	}
+	moment("time", now)
+	text("event", r.Event.String())
+	text("token", r.Token)
+	text("gateway", r.Gateway.String())
+	text("rights", r.Rights)
+	text("device", r.Device.String())
+	moment("expires", r.Expires)
+	moment("from", r.From)
+	moment("to", r.To)
+	if r.Count != 0 {
+		dst = strconv.AppendInt(append(dst, `,"count":`...), r.Count, 10)
+	}
+	text("reason", r.Reason.String())
+	if r.Peer.IsValid() {
+		text("peer", r.Peer.Unmap().WithZone("").String())
+	}
+	text("actor", r.Actor)
+	for reason, n := range r.counts {
+		if n > 0 {
+			dst = append(append(append(dst, `,"`...), strings.ReplaceAll(Reason(reason).String(), "-", "_")...), `":`...)
+			dst = strconv.AppendUint(dst, n, 10)
+		}
+	}
+	if r.prev != nil {
+		text("prev", hex.EncodeToString(r.prev[:]))
+	}
+	sum := prev.next(dst[start:])
+	dst = hex.AppendEncode(append(dst, chainKey...), sum[:])
+	return append(dst, "\"}\n"...), sum
+}

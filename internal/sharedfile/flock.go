@@ -1,0 +1,41 @@
+//go:build darwin || dragonfly || freebsd || linux || netbsd || openbsd
+
+package sharedfile
+
+import (
+	"errors"
+	"os"
+	"syscall"
+)
+
+const noFollow = syscall.O_NOFOLLOW
+
+// tryLock takes the lock of file if nobody else has it.
+func tryLock(file *os.File) (bool, error) {
+	for {
+		err := syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+		switch {
+		case err == nil:
+			return true, nil
+		case errors.Is(err, syscall.EWOULDBLOCK):
+			return false, nil
+		case !errors.Is(err, syscall.EINTR):
+			return false, os.NewSyscallError("flock", err)
+		}
+	}
+}
+
+// giveTo makes the owner of like that of file. Only root can give files away; for
+// others it is an error if the owners differ.
+func giveTo(file *os.File, like os.FileInfo) error {
+	info, err := file.Stat()
+	if err != nil {
+		return err
+	}
+	have, ok := info.Sys().(*syscall.Stat_t)
+	want, ok2 := like.Sys().(*syscall.Stat_t)
+	if !ok || !ok2 || have.Uid == want.Uid && have.Gid == want.Gid {
+		return nil
+	}
+	return file.Chown(int(want.Uid), int(want.Gid))
+}

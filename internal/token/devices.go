@@ -1,0 +1,54 @@
+package token
+
+import (
+	"bytes"
+
+	"github.com/pulsegate/pulsegate/vitals"
+)
+
+// A devicePrefix covers the devices whose names begin with it. The zero
+// devicePrefix covers all.
+type devicePrefix struct {
+	name  vitals.Name
+	bytes int
+}
+
+func newDevicePrefix(name vitals.Name) devicePrefix {
+	return devicePrefix{name: name, bytes: name.Len()}
+}
+
+func (p *devicePrefix) covers(device *vitals.Name) bool {
+	if p.bytes == 0 {
+		return true
+	}
+	var a, b [vitals.MaxNameBytes]byte
+	return bytes.HasPrefix(device.AppendTo(a[:0]), p.name.AppendTo(b[:0]))
+}
+
+// before returns the greatest name that sorts before every name that begins with
+// prefix: no name stands between it and them. It is the zero Name where there is
+// none.
+func before(prefix vitals.Name) vitals.Name {
+	const order = "-.0123456789:ABCDEFGHIJKLMNOPQRSTUVWXYZ_abcdefghijklmnopqrstuvwxyz"
+	var b [vitals.MaxNameBytes]byte
+	text := prefix.AppendTo(b[:0])
+	if len(text) == 0 {
+		return vitals.Name{}
+	}
+	// The last byte goes one down, and then as far up as names go: before "ab"
+	// comes "aazz…z". Where it cannot go down it goes away: before "a-" comes "a".
+	last := len(text) - 1
+	if i := bytes.IndexByte([]byte(order), text[last]); i > 0 {
+		text[last] = order[i-1]
+		for len(text) < len(b) {
+			text = append(text, order[len(order)-1])
+		}
+	} else {
+		text = text[:last]
+	}
+	name, err := vitals.ParseName(text)
+	if err != nil {
+		return vitals.Name{} // text is empty: nothing sorts before a name of the least byte
+	}
+	return name
+}

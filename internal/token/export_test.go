@@ -1,0 +1,21 @@
+package token
+
+import (
+	"time"
+
+	"github.com/pulsegate/pulsegate/vitals"
+)
+
+// Before is before.
+func Before(prefix vitals.Name) vitals.Name { return before(prefix) }
+
+// NewLimiter returns the method allow of a new limiter.
+func NewLimiter(l Limit, start time.Time) func(n int, now time.Time) (bool, time.Duration) {
+	return newLimiter(l, start).allow
+}
+
+// DigestOfHeader is digestOfHeader.
+func DigestOfHeader(value []byte) (Digest, error) { return digestOfHeader(value) }
+
+// NewText is newText.
+func NewText() string { return newText() }

@@ -1,0 +1,55 @@
+package token
+
+import (
+	"errors"
+	"strings"
+)
+
+// Rights are what a token may be used for.
+type Rights uint8
+
+// The rights. None includes another.
+const (
+	Write Rights = 1 << iota // send readings
+	Read                     // read readings and the list of devices
+	Admin                    // erase, back up
+)
+
+// rightNames are in the order in which they are written.
+var rightNames = [...]struct {
+	right Rights
+	name  string
+}{{Write, "write"}, {Read, "read"}, {Admin, "admin"}}
+
+// Has reports whether r holds all of want.
+func (r Rights) Has(want Rights) bool { return r&want == want }
+
+// String returns the names of r, such as "write,read".
+func (r Rights) String() string {
+	var names []string
+	for _, n := range rightNames {
+		if r.Has(n.right) {
+			names = append(names, n.name)
+		}
+	}
+	return strings.Join(names, ",")
+}
+
+// ParseRights reads a list such as "write,read", in any order. At least one right
+// must be given, and none twice.
+func ParseRights(text string) (Rights, error) {
+	var r Rights
+	for name := range strings.SplitSeq(text, ",") {
+		right := Rights(0)
+		for _, n := range rightNames {
+			if n.name == name {
+				right = n.right
+			}
+		}
+		if right == 0 || r.Has(right) {
+			return 0, errors.New("token: rights are a list of write, read and admin, each once")
+		}
+		r |= right
+	}
+	return r, nil
+}

@@ -1,0 +1,136 @@
+package token
+
+import (
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"hash/crc32"
+)
+
+// Prefix begins every token.
+const Prefix = "pgt_"
+
+// TextBytes is the length of every token's text.
+const TextBytes = len(Prefix) + (secretBytes+crcBytes)/3*4
+
+const (
+	secretBytes = 32
+	crcBytes    = 4
+)
+
+// Errors of a text that is to be a token, and of a request's credentials. They
+// say nothing of the text itself.
+var (
+	ErrMissing   = errors.New("token: none was given")
+	ErrMalformed = errors.New("token: not the text of a token")
+	ErrUnknown   = errors.New("token: not known, or revoked")
+	ErrExpired   = errors.New("token: expired")
+)
+
+// castagnoli is the table of CRC-32C, RFC 3720, appendix B.4. It is never written
+// to.
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// A Digest is the SHA-256 of a token's text.
+type Digest [sha256.Size]byte
+
+// ID returns the name of the token with digest d.
+func (d *Digest) ID() ID { return ID(d[:len(ID{})]) }
+
+// An ID names a token: the first 48 bits of its digest.
+type ID [6]byte
+
+// String returns the 12 hexadecimal digits of id.
+func (id ID) String() string { return hex.EncodeToString(id[:]) }
+
+// ParseID returns the ID that 12 lower-case hexadecimal digits spell.
+func ParseID(text string) (ID, error) {
+	var id ID
+	if !parseHex(id[:], text) {
+		return ID{}, errors.New("token: an ID is 12 hexadecimal digits, 0-9 and a-f")
+	}
+	return id, nil
+}
+
+// parseHex reads exactly len(dst) bytes in lower-case hexadecimal digits.
+func parseHex(dst []byte, text string) bool {
+	if len(text) != hex.EncodedLen(len(dst)) {
+		return false
+	}
+	for i := range len(text) {
+		if c := text[i]; (c < '0' || c > '9') && (c < 'a' || c > 'f') {
+			return false
+		}
+	}
+	_, err := hex.Decode(dst, []byte(text))
+	return err == nil
+}
+
+// newText returns the text of a new token.
+func newText() string {
+	var raw [secretBytes + crcBytes]byte
+	rand.Read(raw[:secretBytes]) // never fails: crypto/rand ends the process instead
+	binary.BigEndian.PutUint32(raw[secretBytes:], secretCRC(raw[:secretBytes]))
+	return Prefix + base64.RawURLEncoding.EncodeToString(raw[:])
+}
+
+// secretCRC returns the CRC-32C of Prefix and secret, byte by byte: what is passed
+// to crc32.Update escapes to the heap.
+func secretCRC(secret []byte) uint32 {
+	crc := ^prefixCRC
+	for _, b := range secret {
+		crc = castagnoli[byte(crc)^b] ^ crc>>8
+	}
+	return ^crc
+}
+
+// prefixCRC is the CRC-32C of Prefix. It is never written to.
+var prefixCRC = crc32.Checksum([]byte(Prefix), castagnoli)
+
+// DigestOf returns the digest of a token's text, or [ErrMalformed]. It tells
+// typing errors without any file. It does not retain text.
+func DigestOf[T ~string | ~[]byte](text T) (Digest, error) {
+	if len(text) != TextBytes || string(text[:len(Prefix)]) != Prefix {
+		return Digest{}, ErrMalformed
+	}
+	// A copy of known size stays on the stack.
+	var b [TextBytes]byte
+	copy(b[:], text)
+	var raw [secretBytes + crcBytes]byte
+	// Decode leaves out line breaks, and then finds fewer bytes.
+	n, err := base64.RawURLEncoding.Decode(raw[:], b[len(Prefix):])
+	if err != nil || n != len(raw) || binary.BigEndian.Uint32(raw[secretBytes:]) != secretCRC(raw[:secretBytes]) {
+		return Digest{}, ErrMalformed
+	}
+	return sha256.Sum256(b[:]), nil
+}
+
+// scheme is what stands before the token in an Authorization header. Case does
+// not matter (RFC 9110, section 11.1).
+const scheme = "bearer"
+
+// digestOfHeader returns the digest of the token in the value of an Authorization
+// header: the scheme, one or more spaces, and the token (RFC 6750, section 2.1).
+// It returns [ErrMissing] for an empty value, and [ErrMalformed] for anything
+// else, other schemes included.
+func digestOfHeader[T ~string | ~[]byte](value T) (Digest, error) {
+	if len(value) == 0 {
+		return Digest{}, ErrMissing
+	}
+	if len(value) <= len(scheme) || value[len(scheme)] != ' ' {
+		return Digest{}, ErrMalformed
+	}
+	for i := range len(scheme) {
+		if value[i]|0x20 != scheme[i] { // the letters' case is their bit 5
+			return Digest{}, ErrMalformed
+		}
+	}
+	i := len(scheme)
+	for i < len(value) && value[i] == ' ' {
+		i++
+	}
+	return DigestOf(value[i:])
+}
