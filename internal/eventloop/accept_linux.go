@@ -8,13 +8,13 @@ import (
 const acceptsPerTurn = 128
 
 // accept takes new connections and places each with the loop that has least to
-// do. When there can be no more, the listener rests: it is not watched until the
+// do. When there can be no more, accepting pauses: the listener is not watched until the
 // next tick.
 func (l *Loop) accept() {
 	s := l.server
 	for range acceptsPerTurn {
 		if s.open.Load() >= int64(s.cfg.MaxConns) {
-			l.rest()
+			l.pause()
 			return
 		}
 		fd, _, err := unix.Accept4(s.listener, unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC)
@@ -30,15 +30,19 @@ func (l *Loop) accept() {
 			// EMFILE, ENFILE, ENOBUFS and ENOMEM pass when others close. So may
 			// errors of the network, which accept(2) tells as its own.
 			s.acceptErrors.Add(1)
-			l.rest()
+			l.pause()
 			return
 		}
 	}
 }
 
-// leastLoaded returns the loop with the fewest connections.
+// leastLoaded returns the loop with the fewest connections. When the Server stops
+// it is the one that accepts: others may have ended.
 func (s *Server) leastLoaded() *Loop {
 	least := s.loops[0]
+	if s.orders.Load() != running {
+		return least
+	}
 	for _, l := range s.loops[1:] {
 		if l.load.Load() < least.load.Load() {
 			least = l
@@ -100,26 +104,28 @@ type listenState uint8
 const (
 	foreign listenState = iota // another loop's, or closed
 	listening
-	resting
+	paused
 )
 
-func (l *Loop) rests() bool { return l.listens == resting }
+func (l *Loop) pauses() bool { return l.listens == paused }
 
-func (l *Loop) rest() {
-	// Promise: it is watched, so that there is no error.
+func (l *Loop) pause() {
+	// An error means that it is not watched.
 	_ = unix.EpollCtl(l.epoll, unix.EPOLL_CTL_DEL, l.server.listener, nil)
-	l.listens, l.restedAt = resting, l.now
+	l.listens, l.pausedAt = paused, l.now
 }
 
 func (l *Loop) resume() {
 	if l.server.open.Load() < int64(l.server.cfg.MaxConns) && l.listen() != nil {
-		l.listens, l.restedAt = resting, l.now // no memory; at the next tick again
+		l.listens, l.pausedAt = paused, l.now // no memory; at the next tick again
 	}
 }
 
-// deafen closes the listener.
+// deafen closes the listener, behind the connections that wait in its queue: they
+// may have brought requests.
 func (l *Loop) deafen() {
 	if l.listens != foreign {
+		l.accept()
 		l.listens = foreign
 		_ = unix.Close(l.server.listener) // it is watched by no one else
 	}

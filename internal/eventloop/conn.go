@@ -83,7 +83,7 @@ func (c *Conn) End() {
 }
 
 // Ending reports whether the last answer owed is the last one of the connection.
-func (c *Conn) Ending() bool { return c.goal == end }
+func (c *Conn) Ending() bool { return c.goal == end || c.goal == serve && c.loop.draining }
 
 // Move takes no more input. When everything owed is sent, the connection is given
 // away with what Receive has left, to be served by another server for good.
@@ -95,9 +95,6 @@ func (c *Conn) Move() {
 
 // Gone reports whether there is nobody to send to any more.
 func (c *Conn) Gone() bool { return c.fd < 0 }
-
-// Draining reports whether the loop has begun to stop.
-func (l *Loop) Draining() bool { return l.draining }
 
 // An action is what a loop does next with a connection.
 type action uint8

@@ -26,7 +26,8 @@
 // All that is read in one turn stands before [Handler.Round], which is where a
 // handler starts work that is cheaper for many messages than for one. When that
 // work has ended elsewhere, [Loop.Wake] brings the loop to [Handler.Woken], which
-// sends the answers. In between the loop goes on turning.
+// sends the answers. In between the loop goes on turning, or rests for a moment
+// ([Loop.Rest]), so that the next turn finds more to read.
 //
 // Sockets are registered once, edge-triggered, for both directions: a connection
 // whose answers are owed is not read, and level-triggering would cost two system

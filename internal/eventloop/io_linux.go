@@ -148,6 +148,9 @@ func (c *Conn) Send(b []byte, answers int) {
 	if c.fd >= 0 {
 		l.send(c, b)
 	}
+	if l.draining && c.owed == 0 {
+		c.End()
+	}
 	if c.next() == wait {
 		l.schedule(c)
 	} else {
@@ -294,8 +297,7 @@ func (c *Conn) drain() {
 	switch {
 	case c.fd < 0 || c.goal != serve:
 	case c.in != nil:
-		// The other server waits for the rest in its own draining.
-		c.goal = move
+		// The rest is waited for, in its time.
 	case c.owed > 0 || c.out != nil:
 		c.goal = end
 	case c.readable && !c.ended:

@@ -46,7 +46,7 @@ type Loop struct {
 	live     int  // connections that are not forgotten
 	draining bool
 	listens  listenState
-	restedAt int64 // tick
+	pausedAt int64 // tick
 	buffers  buffers
 	wheel    *wheel
 	due      []int32 // scratch of expire
@@ -60,12 +60,17 @@ type Loop struct {
 
 	inboxClosed bool // guarded by inboxMu
 
-	// The loop is woken by an event of wake. asleep and called spare most of
-	// those: nothing is written while the loop is awake, since it looks at called
-	// before it sleeps.
-	asleep, called atomic.Bool
-	wakeMu         sync.Mutex
-	wake           int // eventfd; -1 when the loop has ended; guarded by wakeMu
+	// A loop that waits for events is woken by an event of wake, and one that rests
+	// by roused. sleep says which of them, if any: nothing is sent to a loop that
+	// is awake, since it looks at called before it sleeps.
+	sleep  atomic.Int32 // a sleepKind
+	called atomic.Bool
+	roused chan struct{}
+	wakeMu sync.Mutex
+	wake   int // eventfd; -1 when the loop has ended; guarded by wakeMu
+
+	rest      time.Duration // see Rest; 0: none
+	restTimer *time.Timer
 
 	ended chan struct{} // closed when run has ended
 }
@@ -81,7 +86,10 @@ func newLoop(s *Server) (_ *Loop, err error) {
 		scratch: make([]byte, scratchBytes),
 		buffers: buffers{memory: s.cfg.Memory},
 		wheel:   newWheel(wheelSlots, 0),
+		roused:  make(chan struct{}, 1),
 		ended:   make(chan struct{}),
+
+		restTimer: time.NewTimer(time.Hour),
 	}
 	defer func() {
 		if err != nil {
@@ -126,7 +134,17 @@ func (l *Loop) watch(fd int, events uint32, slot, generation int32) error {
 // when the loop has ended, and does not block. Calls that come before Woken
 // count as one.
 func (l *Loop) Wake() {
-	if l.called.Swap(true) || !l.asleep.Load() {
+	if l.called.Swap(true) {
+		return
+	}
+	switch l.sleep.Load() {
+	case awake:
+		return
+	case resting:
+		select {
+		case l.roused <- struct{}{}:
+		default: // it is roused already
+		}
 		return
 	}
 	l.wakeMu.Lock()
@@ -136,6 +154,22 @@ func (l *Loop) Wake() {
 		_, _ = unix.Write(l.wake, []byte{1, 0, 0, 0, 0, 0, 0, 0})
 	}
 }
+
+// What a loop sleeps on.
+const (
+	awake   int32 = iota
+	waiting       // for events
+	resting       // for Wake
+)
+
+// Rest makes the loop look at its connections only after the next Wake, or after
+// d, whichever comes first. It holds for this turn.
+//
+// While work is under way whose end will bring a Wake, a loop that rests finds
+// more connections ready at once, at the price of one wait for all of them; one
+// that does not is woken for each. d bounds what that costs if the work takes
+// long.
+func (l *Loop) Rest(d time.Duration) { l.rest = d }
 
 // run turns until the loop is drained or killed.
 func (l *Loop) run() {
@@ -167,10 +201,23 @@ func (l *Loop) run() {
 // wait waits for events and returns how many there are.
 func (l *Loop) wait() int {
 	timeoutMs := 0
-	if len(l.later) == 0 {
-		l.asleep.Store(true)
-		defer l.asleep.Store(false)
-		// A Wake before this sees asleep or is seen by called.
+	switch {
+	case len(l.later) > 0:
+	case l.rest > 0:
+		l.sleep.Store(resting)
+		// A Wake before this sees sleep or is seen by called.
+		if !l.called.Load() {
+			l.restTimer.Reset(l.rest)
+			select {
+			case <-l.roused:
+			case <-l.restTimer.C:
+			}
+		}
+		l.sleep.Store(awake)
+		l.rest = 0
+	default:
+		l.sleep.Store(waiting)
+		defer l.sleep.Store(awake)
 		if !l.called.Load() {
 			timeoutMs = l.timeoutMs()
 		}
@@ -185,9 +232,9 @@ func (l *Loop) wait() int {
 }
 
 // timeoutMs is how long the loop may sleep: to the next tick if a timer is set or
-// the listener rests, else for ever.
+// accepting pauses, else for ever.
 func (l *Loop) timeoutMs() int {
-	if l.wheel.count == 0 && !l.rests() {
+	if l.wheel.count == 0 && !l.pauses() {
 		return -1
 	}
 	return max(int(l.server.cfg.Tick/time.Millisecond), 1)
@@ -321,7 +368,7 @@ func (l *Loop) expire() {
 			l.giveUp(c, TooSlow)
 		}
 	}
-	if l.rests() && l.now > l.restedAt {
+	if l.pauses() && l.now > l.pausedAt {
 		l.resume()
 	}
 }

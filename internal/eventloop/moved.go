@@ -81,24 +81,7 @@ func (q *moved) pop() net.Conn {
 	c := q.conns[0]
 	q.conns[0] = nil
 	q.conns = q.conns[1:]
-	q.change.Broadcast()
 	return c
-}
-
-// waitEmpty waits until everything pushed is popped, the queue is closed, or
-// stop returns true. Who makes stop true must call wake.
-func (q *moved) waitEmpty(stop func() bool) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	for len(q.conns) > 0 && !q.closed && !stop() {
-		q.change.Wait()
-	}
-}
-
-func (q *moved) wake() {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.change.Broadcast()
 }
 
 // close closes what is left in the queue and ends every pop.

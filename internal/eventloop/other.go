@@ -39,3 +39,6 @@ func (l *Loop) ticks(time.Duration) int64 { return 0 }
 
 // Send does nothing.
 func (c *Conn) Send([]byte, int) {}
+
+// Rest does nothing.
+func (l *Loop) Rest(time.Duration) {}

@@ -127,10 +127,10 @@ func (s *Server) Stats() Stats {
 	}
 }
 
-// Shutdown stops accepting, closes idle connections, moves those of which a
-// message is unfinished, closes the others when their answers are sent, and waits
-// for all of that, and until the moved ones are accepted. When ctx ends first, the
-// rest is closed and an error that wraps ctx's is returned. It may be called again.
+// Shutdown stops accepting, closes idle connections, closes the others when the
+// messages that have begun are answered, and waits for all of that. When ctx ends
+// first, the rest is closed and an error that wraps ctx's is returned. Shutdown may
+// be called again.
 func (s *Server) Shutdown(ctx context.Context) error {
 	err := s.origin.Close()
 	if errors.Is(err, net.ErrClosed) {
@@ -147,9 +147,6 @@ func (s *Server) Shutdown(ctx context.Context) error {
 			<-l.ended
 		}
 	}
-	stop := context.AfterFunc(ctx, s.moved.wake)
-	defer stop()
-	s.moved.waitEmpty(func() bool { return ctx.Err() != nil })
 	if cut {
 		err = errors.Join(err, fmt.Errorf("drain connections: %w", ctx.Err()))
 	}

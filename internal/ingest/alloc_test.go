@@ -15,16 +15,6 @@ import (
 	"github.com/pulsegate/pulsegate/internal/store"
 )
 
-// settleAs is an Appender that settles every reading alike.
-type settleAs store.Outcome
-
-func (o settleAs) Append(group []*store.Entry) error {
-	for _, e := range group {
-		e.Outcome = store.Outcome(o)
-	}
-	return nil
-}
-
 // After the first requests, a Job takes readings from body to answer without
 // allocating, single or in a batch.
 func TestAllocations(t *testing.T) {

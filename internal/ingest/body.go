@@ -14,6 +14,7 @@ import (
 var (
 	errTooLarge  = errors.New("ingest: the body is too large")
 	errNoMemory  = errors.New("ingest: too many bodies are being read")
+	errWindow    = errors.New("ingest: the zstd window is too large")
 	errDamaged   = errors.New("ingest: the compressed body is damaged or cut off")
 	errUnknownCE = errors.New("ingest: unknown content encoding")
 )
@@ -37,6 +38,7 @@ type buffer struct {
 // Bounds of memory.
 const (
 	firstBufferBytes = 4 << 10
+	maxFirstBytes    = 64 << 10
 	maxKeptBytes     = 1 << 20 // a larger buffer is left to the garbage collector
 
 	// zstdWindowBytes is the largest window that a zstd body may ask for: the
@@ -50,12 +52,8 @@ const (
 // buffer after any error as well.
 func (br *bodyReader) read(src io.Reader, encoding string, sizeHint int64) (*buffer, error) {
 	buf, _ := br.buffers.Get().(*buffer)
-	if buf == nil {
-		buf = new(buffer)
-	}
-	if !br.core.reserve(cap(buf.bytes)) {
-		br.buffers.Put(buf)
-		return nil, errNoMemory
+	if buf == nil || !br.core.reserve(cap(buf.bytes)) {
+		buf = new(buffer) // which takes no more than this body needs
 	}
 	buf.counted = cap(buf.bytes)
 
@@ -64,9 +62,10 @@ func (br *bodyReader) read(src io.Reader, encoding string, sizeHint int64) (*buf
 		if sizeHint > int64(br.core.cfg.MaxBatchBytes) {
 			return buf, errTooLarge
 		}
-		// One byte more than announced, so that the end is met without growing.
+		// One byte more than announced, so that the end is met without growing. A
+		// client that announces much and sends little gets no more than this.
 		if sizeHint >= 0 {
-			if err := br.grow(buf, int(sizeHint)+1); err != nil {
+			if err := br.grow(buf, int(min(sizeHint+1, maxFirstBytes))); err != nil {
 				return buf, err
 			}
 		}
@@ -174,8 +173,11 @@ func (br *bodyReader) readZstd(buf *buffer, src io.Reader) error {
 	}
 	_ = z.Reset(nil) // forget src; an error tells that there is nothing to read
 	br.zstds.Put(z)
-	if errors.Is(err, zstd.ErrDecoderSizeExceeded) {
+	switch {
+	case errors.Is(err, zstd.ErrDecoderSizeExceeded):
 		return errTooLarge
+	case errors.Is(err, zstd.ErrWindowSizeExceeded):
+		return errWindow
 	}
 	return in.blame(err)
 }

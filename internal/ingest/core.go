@@ -78,7 +78,8 @@ type Core struct {
 
 	tooLargeSingle, tooLargeBatch, tooMany string // details that name a limit
 
-	// queued counts the readings that are admitted and not yet answered.
+	// queued counts the readings that are admitted and not yet answered, of a large
+	// batch those of one group.
 	//
 	// Invariant: it never exceeds cfg.MaxQueued, unless one request alone does.
 	// A request is admitted whole or not at all, so that a batch that needs
@@ -89,6 +90,14 @@ type Core struct {
 	//
 	// Invariant: at most cfg.MaxBodyBytes.
 	bodyBytes atomic.Int64
+
+	// waiting ends when Close gives up waiting for the store. Handlers wait for
+	// their commits with it, and not with their request's context: whether the
+	// client is still there changes nothing about what is being written, and the
+	// Done channel of each request would cost an allocation (docs/profiling.md).
+	// How many wait is bounded by queued.
+	waiting context.Context
+	giveUp  context.CancelFunc
 }
 
 // New returns a Core that commits through appender and refuses with problems.
@@ -114,6 +123,7 @@ func New(appender Appender, problems *problem.Set, cfg Config) (*Core, error) {
 		MaxQueued: cfg.MaxQueued + cfg.MaxGroup,
 	}, appender.Append)
 	c.jobs.New = func() any { return &Job{core: c, decoder: c.newDecoder()} }
+	c.waiting, c.giveUp = context.WithCancel(context.Background())
 	return c, nil
 }
 
@@ -122,9 +132,11 @@ func New(appender Appender, problems *problem.Set, cfg Config) (*Core, error) {
 func (c *Core) Drain() { c.draining.Store(true) }
 
 // Close drains the Core, waits until everything admitted is committed and
-// answered, and stops the committer. ctx bounds the wait.
+// answered, and stops the committer. ctx bounds the wait; when it ends first,
+// those who still wait are told that the outcome is unknown.
 func (c *Core) Close(ctx context.Context) error {
 	c.Drain()
+	defer c.giveUp()
 	return c.committer.Close(ctx)
 }
 

@@ -19,8 +19,10 @@
 //	answer := job.Answer()      // valid until Release
 //	job.Release()
 //
-// Nothing in a Job refers to the body once Decode has returned. [Handler] is
-// the front for net/http.
+// Nothing in a Job refers to the body once Decode has returned. [Core.Handler] is
+// the front for net/http. [Core.FastLane] is a front for the usual request alone,
+// on an event loop: it hands the readings of many requests to the committer at
+// once, and every other request to net/http.
 //
 // # Not here
 //

@@ -89,10 +89,9 @@ func (f *FastLane) Addr() net.Addr { return f.server.Addr() }
 func (f *FastLane) Close() error { return f.server.Close() }
 
 // Shutdown stops accepting connections, closes those that are idle, and waits
-// until all requests that have arrived are answered. A connection with a part of
-// a request goes to the full lane, so that the http.Server is to be shut down
-// after the FastLane. The answers say what the Core decides: call [Core.Drain]
-// before. When ctx ends first, the rest is cut off and ctx's error returned.
+// until all requests that have begun are answered. The answers say what the Core
+// decides: call [Core.Drain] before. The http.Server is shut down at the same
+// time. When ctx ends first, the rest is cut off and ctx's error returned.
 func (f *FastLane) Shutdown(ctx context.Context) error { return f.server.Shutdown(ctx) }
 
 // Stats returns counters of the connections. It does not allocate.

@@ -279,17 +279,13 @@ func TestPeerThatReadsLate(t *testing.T) {
 // Clients that are slow, and connections on which nothing happens, are ended in
 // time, with words where net/http has some.
 func TestSlow(t *testing.T) {
-	eachFront(t, func(t *testing.T, serve serveFunc) {
-		_, srv := serve(t, ingest.Config{}, nil)
-		if srv.lane != nil {
-			srv = fast(t, ingest.Config{}, ingest.FastLaneConfig{
-				HeaderTimeout: 200 * time.Millisecond, ReadTimeout: 400 * time.Millisecond, IdleTimeout: 300 * time.Millisecond,
-			}, nil)
-		} else {
-			srv.http.Config.ReadHeaderTimeout = 200 * time.Millisecond
-			srv.http.Config.ReadTimeout = 400 * time.Millisecond
-			srv.http.Config.IdleTimeout = 300 * time.Millisecond
-		}
+	lane := &ingest.FastLaneConfig{
+		HeaderTimeout: 200 * time.Millisecond, ReadTimeout: 400 * time.Millisecond, IdleTimeout: 300 * time.Millisecond,
+	}
+	test := func(t *testing.T, lane *ingest.FastLaneConfig) {
+		srv := serveOn(t, settleAs(store.Stored), ingest.Config{}, lane, func(s *http.Server) {
+			s.ReadHeaderTimeout, s.ReadTimeout, s.IdleTimeout = 200*time.Millisecond, 400*time.Millisecond, 300*time.Millisecond
+		})
 		whole := request(reading("d", 1))
 		header := strings.Index(whole, "\r\n\r\n")
 		for _, tt := range []struct{ name, first, slow, want string }{
@@ -322,7 +318,9 @@ func TestSlow(t *testing.T) {
 				}
 			})
 		}
-	})
+	}
+	t.Run("full", func(t *testing.T) { test(t, nil) })
+	t.Run("fast", func(t *testing.T) { test(t, lane) })
 }
 
 // While the queue is full, a body is not read to be refused.

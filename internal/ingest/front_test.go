@@ -19,6 +19,16 @@ import (
 	"github.com/pulsegate/pulsegate/internal/store/storetest"
 )
 
+// settleAs is an Appender that settles every reading alike.
+type settleAs store.Outcome
+
+func (o settleAs) Append(group []*store.Entry) error {
+	for _, e := range group {
+		e.Outcome = store.Outcome(o)
+	}
+	return nil
+}
+
 // A server is a front of a core on a loopback port.
 type server struct {
 	core   *ingest.Core
@@ -75,8 +85,8 @@ func serveMemory(t testing.TB, cfg ingest.Config, before func([]*store.Entry) er
 }
 
 // serveOn starts a server, with a fast lane unless lane is nil, and ends it with
-// the test.
-func serveOn(t testing.TB, a ingest.Appender, cfg ingest.Config, lane *ingest.FastLaneConfig) *server {
+// the test. tune may change the full lane.
+func serveOn(t testing.TB, a ingest.Appender, cfg ingest.Config, lane *ingest.FastLaneConfig, tune ...func(*http.Server)) *server {
 	t.Helper()
 	cfg.Now = func() time.Time { return now }
 	core, err := ingest.New(a, problem.New(), cfg)
@@ -85,6 +95,10 @@ func serveOn(t testing.TB, a ingest.Appender, cfg ingest.Config, lane *ingest.Fa
 	}
 	s := &server{core: core, http: httptest.NewUnstartedServer(core.Handler())}
 	s.http.Config.ReadTimeout = 2 * time.Second
+	s.http.Config.IdleTimeout = time.Minute
+	for _, f := range tune {
+		f(s.http.Config)
+	}
 	if lane != nil {
 		s.lane, err = core.FastLane(s.http.Listener, *lane)
 		if errors.Is(err, ingest.ErrNoFastLane) {

@@ -33,6 +33,8 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	buf, err := h.bodies.read(r.Body, r.Header.Get("Content-Encoding"), r.ContentLength)
 	defer func() { h.bodies.release(buf) }()
 	if err != nil {
+		h.bodies.release(buf) // before the client knows, who may come again at once
+		buf = nil
 		h.refuseBody(w, r, err)
 		return
 	}
@@ -42,9 +44,10 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.bodies.release(buf) // a commit may take long, and needs no body
 	buf = nil
 	if more {
-		job.Commit(r.Context())
+		job.Commit(c.waiting)
 	}
 	answer := job.Answer()
+	job.slim()
 	if answer.Write(w, r) != nil {
 		job.out = nil
 	}
@@ -66,6 +69,8 @@ func (h *handler) refuseBody(w http.ResponseWriter, r *http.Request, err error) 
 		h.refuse(w, r, refusal{kind: refusedOverloaded})
 	case errors.Is(err, errUnknownCE):
 		h.refuse(w, r, refusal{kind: refusedEncoding, detail: "Send gzip, zstd, or no Content-Encoding."})
+	case errors.Is(err, errWindow):
+		h.refuse(w, r, refusal{kind: refusedTooLarge, detail: "A zstd window may have 8 MiB."})
 	case errors.Is(err, errDamaged):
 		h.refuse(w, r, refusal{kind: refusedMalformed, detail: "The compressed body is damaged or cut off."})
 	case errors.Is(err, os.ErrDeadlineExceeded):

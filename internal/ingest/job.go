@@ -29,7 +29,13 @@ type Job struct {
 	refusal refusal // why the request is refused whole
 	settled int     // entries at the front whose outcome is durable
 	lost    bool    // the committer may still hold refs
-	out     []byte  // the text of a batch's answer
+
+	// reserved is the memory that this Job has taken of Config.MaxBodyBytes, for
+	// what a batch holds and for its answer. A client that does not read its answer
+	// keeps it for as long.
+	reserved int
+
+	out []byte // the text of a batch's answer
 }
 
 // Job borrows a Job.
@@ -60,6 +66,8 @@ func (j *Job) Release() {
 // reset makes j ready for another request, or reports that it is not to be used
 // for one.
 func (j *Job) reset() bool {
+	j.core.bodyBytes.Add(int64(-j.reserved))
+	j.reserved = 0
 	if j.lost || cap(j.batch.Readings) > maxKeptReadings || cap(j.batch.Refused) > maxKeptReadings || cap(j.out) > maxKeptOut {
 		return false
 	}
@@ -98,6 +106,10 @@ func (j *Job) decodeAt(body []byte, nowUnixMs int64) bool {
 		j.refusal = refusal{kind: refusedInvalid, field: refused.Field, reason: refused.Reason()}
 		return false
 	}
+	if j.batch.Shape != vitals.Single && !j.reserve() {
+		j.refusal = refusal{kind: refusedOverloaded}
+		return false
+	}
 	for i := range j.batch.Readings {
 		j.entries = append(j.entries, store.Entry{Reading: &j.batch.Readings[i], ReceivedUnixMs: nowUnixMs})
 	}
@@ -105,6 +117,38 @@ func (j *Job) decodeAt(body []byte, nowUnixMs int64) bool {
 		j.refs = append(j.refs, &j.entries[i])
 	}
 	return len(j.refs) > 0
+}
+
+// What a batch takes in memory, for each of its readings.
+// TestSizes holds the sizes of the types.
+const (
+	acceptedBytes = 152 + 32 + 4 + 8 // vitals.Reading, store.Entry, index and ref
+	refusedBytes  = 40               // vitals.FieldError
+	rejectedBytes = 112              // of the answer: index, field and reason
+)
+
+// reserve takes the memory of the decoded batch, and of the longest answer that
+// it may get, and reports whether it was there.
+func (j *Job) reserve() bool {
+	accepted, refused := len(j.batch.Readings), len(j.batch.Refused)
+	n := accepted*acceptedBytes + refused*refusedBytes + (accepted+refused)*rejectedBytes
+	if !j.core.reserve(n) {
+		j.batch = vitals.Batch{}
+		return false
+	}
+	j.reserved = n
+	return true
+}
+
+// slim lets go of everything but the answer's text, before it is sent to a client
+// that may take its time.
+func (j *Job) slim() {
+	if j.lost || j.reserved <= maxKeptOut {
+		return
+	}
+	j.batch, j.entries, j.refs = vitals.Batch{}, nil, nil
+	j.core.bodyBytes.Add(int64(cap(j.out) - j.reserved))
+	j.reserved = cap(j.out)
 }
 
 // refusalOf says why the decoder took nothing of a body.
@@ -126,11 +170,12 @@ func (c *Core) refusalOf(err error) refusal {
 // goes in several, one after another. Answer tells how it ended.
 func (j *Job) Commit(ctx context.Context) {
 	c := j.core
-	if !c.admit(len(j.refs)) {
+	n := min(len(j.refs), c.cfg.MaxGroup) // no more than that are in the queue at a time
+	if !c.admit(n) {
 		j.refusal = refusal{kind: refusedOverloaded}
 		return
 	}
-	defer c.queued.Add(int64(-len(j.refs)))
+	defer c.queued.Add(int64(-n))
 	for j.settled < len(j.refs) {
 		end := min(j.settled+c.cfg.MaxGroup, len(j.refs))
 		if err := c.committer.Commit(ctx, j.refs[j.settled:end]); err != nil {

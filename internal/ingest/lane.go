@@ -213,8 +213,9 @@ func (l *lane) Round() {
 		l.reuse(g)
 	default:
 		l.submit()
-		l.Woken()
+		l.answerDone()
 	}
+	l.rest()
 }
 
 // submit hands the open group to the committer, behind the others.
@@ -245,8 +246,25 @@ func (g *group) Done(err error) {
 	g.lane.loop.Wake()
 }
 
-// Woken answers the groups that are done, oldest first.
+// Woken answers what is done.
 func (l *lane) Woken() {
+	l.answerDone()
+	l.rest()
+}
+
+// maxRest bounds how long the loop leaves its connections alone while a group is
+// committed.
+const maxRest = 2 * time.Millisecond
+
+// rest lets the next group gather while one is committed.
+func (l *lane) rest() {
+	if l.oldest != nil {
+		l.loop.Rest(maxRest)
+	}
+}
+
+// answerDone answers the groups that are done, oldest first.
+func (l *lane) answerDone() {
 	for l.oldest != nil && l.oldest.done.Load() {
 		g := l.oldest
 		if l.oldest = g.next; l.oldest == nil {

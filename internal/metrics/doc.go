@@ -18,7 +18,8 @@
 // What counts is made before what is counted, so that it can be put in its way:
 //
 //	requests := metrics.NewRequests()
-//	handler := requests.Route("POST /v1/readings").Handler(core.Handler())
+//	requests.Route("/v1/readings")         // each template, at start
+//	handler := requests.Handler(router)    // counts by http.Request.Pattern
 //
 //	commits := metrics.NewCommits()
 //	core, err := ingest.New(commits.Appender(store), ...)

@@ -15,7 +15,7 @@ const (
 	StorePart         Part = "store"              // settling, batches, compaction, look-ups
 	ReadingBack       Part = "reading back"       // the read side's pages and formats
 	Answering         Part = "answering"          // fixed replies, response headers
-	Logging           Part = "logging"            //
+	Logging           Part = "logging"            // writing log lines
 	Measuring         Part = "measuring"          // metrics and profiles themselves
 	GarbageCollection Part = "garbage collection" // marking, sweeping, assists
 	Scheduler         Part = "scheduler"          // goroutines, timers, the poller
@@ -23,11 +23,11 @@ const (
 	Other             Part = "other"              // what no rule knows
 )
 
-// Parts are all parts, in their order.
+// allParts are the parts in their order. It is never written to.
 var allParts = []Part{HTTPReading, Routing, Decoding, GroupCommit, StorePart, ReadingBack, Answering, Logging,
 	Measuring, GarbageCollection, Scheduler, Kernel, Other}
 
-// How a stack is given to a part. The stack is read from the innermost frame
+// A rule gives stacks to a part. A stack is read from the innermost frame
 // outwards, and the first of these decides:
 //
 //  1. Kernel: the innermost frame enters the kernel. (CPU profiles only; the table

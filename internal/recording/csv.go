@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/pulsegate/pulsegate/vitals"
@@ -43,6 +44,10 @@ func (e *RowError) Error() string {
 
 func (e *RowError) Unwrap() error { return e.Err }
 
+// ErrColumn means that a CSV file has a column of unknown meaning, and that no
+// mapping says which columns are meant: it may be a misspelt one.
+var ErrColumn = errors.New("recording: unknown column")
+
 // ErrNoColumn means that a CSV file lacks a column that the mapping names.
 var ErrNoColumn = errors.New("recording: no such column")
 
@@ -64,14 +69,17 @@ type csvReader struct {
 	shiftMs int64
 	counts  Counts
 
+	leftOut []string // columns that nothing is read from
+
 	// Columns by position, -1 where there is none.
 	time, deviceColumn, gateway int
 	signs                       [vitals.NumSigns]int
 }
 
 // NewCSV returns a Reader of a CSV file (RFC 4180) whose first row names the
-// columns. It reads that row, and returns an error that wraps [ErrNoColumn] when
-// a column that opt's mapping names is missing from it.
+// columns. It reads that row, and returns an error that wraps [ErrNoColumn] when a
+// column that opt's mapping names is missing from it. With the default mapping,
+// columns that are not fields are refused with [ErrColumn].
 //
 // Signs of the default mapping, the device and the gateway may be missing, but
 // at least one sign must be there.
@@ -127,7 +135,24 @@ func NewCSV(r io.Reader, opt Options) (Reader, error) {
 	if !any {
 		return nil, fmt.Errorf("%w: none holds a vital sign; name the columns with a mapping", ErrNoColumn)
 	}
+	used := append([]int{c.time, c.deviceColumn, c.gateway}, c.signs[:]...)
+	for i, name := range header {
+		if !slices.Contains(used, i) && !slices.Contains(added, name) {
+			c.leftOut = append(c.leftOut, name)
+		}
+	}
+	if m == byDefault && len(c.leftOut) > 0 {
+		return nil, fmt.Errorf("%w: %q is no field of a reading; name the columns that are with a mapping", ErrColumn, c.leftOut[0])
+	}
 	return c, nil
+}
+
+// LeftOut returns the columns of a CSV file that the mapping does not name.
+func LeftOut(r Reader) []string {
+	if c, ok := r.(*csvReader); ok {
+		return slices.Clone(c.leftOut)
+	}
+	return nil
 }
 
 func (c *csvReader) Counts() Counts { return c.counts }

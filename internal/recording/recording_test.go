@@ -139,6 +139,7 @@ func TestCSVHeader(t *testing.T) {
 		{"no sign", "", "time,device,HR\n", "no such column"},
 		{"mapped sign missing", "spo2_pct=SpO2", "time,device,HR\n", `"SpO2"`},
 		{"no device", "", "time,spo2_pct\n", "device"},
+		{"misspelt", "", "time,device,heart_rate_bpm,sp02_pct\n", `"sp02_pct"`},
 		{"twice", "", "time,device,spo2_pct,time\n", "twice"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

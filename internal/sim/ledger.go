@@ -61,7 +61,7 @@ type Ledger struct {
 // CreateLedger starts the ledger of a run. The file must not exist: a ledger is
 // a proof, and is not overwritten. The caller must close it.
 func CreateLedger(path, run string, seed uint64) (*Ledger, error) {
-	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("create ledger: %w", err)
 	}

@@ -32,7 +32,7 @@ type sample struct {
 //
 // Invariant: the readings of a wearer depend on the seed, the number of the
 // device and the model alone, and their times rise strictly. TestWearerReproducible
-// and TestWearerTimes check it.
+// and TestWearerIsTaken check it.
 type wearer struct {
 	random random
 

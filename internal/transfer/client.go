@@ -35,7 +35,7 @@ type Client struct {
 // "http://127.0.0.1:8080".
 func NewClient(target string) (*Client, error) {
 	u, err := url.Parse(target)
-	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" || u.RawQuery != "" || u.Fragment != "" {
+	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" || strings.ContainsAny(target, "?#") {
 		return nil, fmt.Errorf("transfer: target %q is not of the form http://host:port", target)
 	}
 	transport := http.DefaultTransport.(*http.Transport).Clone()
@@ -85,9 +85,10 @@ func (p *Problem) Error() string {
 	return text
 }
 
-// SendBatch posts a JSON array of readings. It tries again when the server is
-// overloaded or cannot be reached, until ctx ends or after 8 tries. A *Problem
-// means that the server refused the batch whole.
+// SendBatch posts a JSON array of readings. It tries again when there was no
+// answer, or one with status 408, 429, 500, 502, 503 or 504, until ctx ends or
+// for at most 8 tries. Any other *Problem means that the server refused the batch
+// whole. After all other errors, it is not known what is stored.
 func (c *Client) SendBatch(ctx context.Context, body []byte) (Answer, error) {
 	backoff := 200 * time.Millisecond
 	for try := 1; ; try++ {
@@ -103,7 +104,7 @@ func (c *Client) SendBatch(ctx context.Context, body []byte) (Answer, error) {
 			after = backoff/2 + rand.N(backoff)
 			backoff *= 2
 		}
-		if err := c.wait(ctx, min(after, maxWait)); err != nil {
+		if err := c.wait(ctx, after); err != nil {
 			return answer, err
 		}
 	}
@@ -134,14 +135,28 @@ func (c *Client) sendOnce(ctx context.Context, body []byte) (answer Answer, afte
 	switch resp.StatusCode {
 	case http.StatusOK, http.StatusMultiStatus:
 		if err := json.Unmarshal(text, &answer); err != nil {
-			return answer, -1, errors.New("read answer: it is not one of Pulsegate's")
+			return Answer{}, -1, errors.New("read answer: it is not one of Pulsegate's")
 		}
 		return answer, 0, nil
-	case http.StatusServiceUnavailable, http.StatusTooManyRequests:
-		seconds, _ := strconv.Atoi(resp.Header.Get("Retry-After"))
-		return answer, time.Duration(max(seconds, 0)) * time.Second, readProblem(resp, text)
+	case http.StatusRequestTimeout, http.StatusTooManyRequests, http.StatusInternalServerError,
+		http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
+		// After some of these the batch may be stored, in part or whole. To send it
+		// again is safe all the same: a reading is identified by device, time and
+		// sign, and the server answers what it stored before as a duplicate.
+		return answer, retryAfter(resp), readProblem(resp, text)
 	}
 	return answer, -1, readProblem(resp, text)
+}
+
+// retryAfter returns how long resp asks to wait, at most maxWait, and 0 if it does
+// not say so in seconds.
+func retryAfter(resp *http.Response) time.Duration {
+	seconds, err := strconv.ParseUint(resp.Header.Get("Retry-After"), 10, 63)
+	if err != nil && !errors.Is(err, strconv.ErrRange) {
+		return 0
+	}
+	// Bounded before it is multiplied, which could overflow.
+	return time.Duration(min(seconds, uint64(maxWait/time.Second))) * time.Second
 }
 
 // readProblem returns the problem that an answer holds. Answers of others, such

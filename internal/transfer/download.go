@@ -2,6 +2,7 @@ package transfer
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -9,12 +10,14 @@ import (
 	"time"
 )
 
-// A Selection names the readings to fetch.
+// A Selection names the readings to fetch, and who follows how they come.
 type Selection struct {
 	Device string
 	From   string // as the server takes it; "" is open
 	To     string // exclusive; "" is open
 	Format string // "ndjson" or "csv"
+
+	Progress func(bytes int64) // called with all bytes written so far after each write, may be nil
 }
 
 // idleTimeout is how long the server may send nothing during an export.
@@ -52,13 +55,22 @@ func (c *Client) Download(ctx context.Context, w io.Writer, sel Selection) error
 		text, _ := io.ReadAll(io.LimitReader(resp.Body, maxAnswerBytes))
 		return readProblem(resp, text)
 	}
+	if !framed(resp) {
+		return errors.New("fetch readings: the answer does not tell where it ends")
+	}
+	var written int64
 	buf := make([]byte, 64<<10)
 	for {
-		n, err := resp.Body.Read(buf)
 		idle.Reset(idleTimeout)
+		n, err := resp.Body.Read(buf)
+		idle.Stop() // a slow w is not the server's silence
 		if n > 0 {
 			if _, err := w.Write(buf[:n]); err != nil {
 				return fmt.Errorf("write readings: %w", err)
+			}
+			written += int64(n)
+			if sel.Progress != nil {
+				sel.Progress(written)
 			}
 		}
 		if err == io.EOF {
@@ -68,6 +80,13 @@ func (c *Client) Download(ctx context.Context, w io.Writer, sel Selection) error
 			return fmt.Errorf("fetch readings: broken off: %w", cause(ctx, err))
 		}
 	}
+}
+
+// framed reports whether the end of resp's body can be told from a connection
+// that broke off. In HTTP/1, a body with neither a length nor chunks ends with the
+// connection (RFC 9112, section 6.3).
+func framed(resp *http.Response) bool {
+	return resp.ProtoMajor > 1 || resp.ContentLength >= 0 || len(resp.TransferEncoding) > 0
 }
 
 // cause returns why ctx was cancelled, or err.

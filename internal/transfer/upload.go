@@ -118,13 +118,8 @@ func (u *uploader) flush(ctx context.Context) error {
 	u.body = append(u.body, ']')
 	u.sum.Sent += n
 	answer, err := u.client.SendBatch(ctx, u.body)
-	if err == nil && answer.Stored+answer.Duplicate+len(answer.Rejected) != n {
-		err = errors.New("the answer does not account for every reading of the batch")
-	}
-	for _, r := range answer.Rejected {
-		if r.Index < 0 || r.Index >= n {
-			err = errors.New("the answer rejects a reading that was not sent")
-		}
+	if err == nil {
+		err = answer.check(n)
 	}
 	if err != nil {
 		u.sum.Failed += n
@@ -141,6 +136,24 @@ func (u *uploader) flush(ctx context.Context) error {
 	}
 	if u.opt.Progress != nil {
 		u.opt.Progress(u.sum)
+	}
+	return nil
+}
+
+// check returns an error unless a accounts once for each of n readings.
+func (a *Answer) check(n int) error {
+	if a.Stored < 0 || a.Duplicate < 0 || a.Stored > n || a.Duplicate > n || a.Stored+a.Duplicate+len(a.Rejected) != n {
+		return errors.New("the answer does not account for every reading of the batch")
+	}
+	rejected := make([]bool, n)
+	for _, r := range a.Rejected {
+		if r.Index < 0 || r.Index >= n {
+			return errors.New("the answer rejects a reading that was not sent")
+		}
+		if rejected[r.Index] {
+			return errors.New("the answer rejects a reading twice")
+		}
+		rejected[r.Index] = true
 	}
 	return nil
 }

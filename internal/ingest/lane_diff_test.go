@@ -1,0 +1,178 @@
+package ingest_test
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"os"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/pulsegate/pulsegate/internal/ingest"
+	"github.com/pulsegate/pulsegate/internal/store"
+)
+
+// A twin is the same server twice: with net/http alone, and with both lanes.
+type twin struct{ full, fast *server }
+
+// newTwin starts servers whose stores settle every reading alike, so that what
+// was sent before changes no answer.
+func newTwin(t testing.TB) *twin {
+	short := func(s *http.Server) {
+		s.ReadHeaderTimeout, s.ReadTimeout, s.IdleTimeout = 300*time.Millisecond, 300*time.Millisecond, 300*time.Millisecond
+	}
+	lane := &ingest.FastLaneConfig{
+		HeaderTimeout: 300 * time.Millisecond, ReadTimeout: 300 * time.Millisecond, IdleTimeout: 300 * time.Millisecond,
+	}
+	cfg := ingest.Config{MaxGroup: 5, MaxBatchBytes: 2000}
+	return &twin{
+		full: serveOn(t, settleAs(store.Stored), cfg, nil, short),
+		fast: serveOn(t, settleAs(store.Stored), cfg, lane, short),
+	}
+}
+
+// last ends a stream of requests in a way that every server understands, so that
+// its end shows what was made of the rest.
+const last = "GET /last HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+
+// outcome returns what a server makes of a stream, sent in pieces that end at
+// cuts: status, fields and body of each answer, and how the connection ends.
+func outcome(t testing.TB, srv *server, stream string, cuts []int) []string {
+	t.Helper()
+	conn := dial(t, srv)
+	defer conn.Close()
+	if err := conn.SetDeadline(time.Now().Add(5 * time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		from := 0
+		for _, cut := range append(slices.Clone(cuts), len(stream)) {
+			if cut <= from || cut > len(stream) {
+				continue
+			}
+			if _, err := io.WriteString(conn, stream[from:cut]); err != nil {
+				return // it was refused and closed: the answers tell
+			}
+			from = cut
+			time.Sleep(200 * time.Microsecond) // so that it is a read of its own
+		}
+	}()
+	var seen []string
+	in := bufio.NewReader(conn)
+	for {
+		resp, err := http.ReadResponse(in, nil)
+		if err != nil {
+			if errors.Is(err, os.ErrDeadlineExceeded) {
+				return append(seen, "stays open")
+			}
+			return append(seen, "ends")
+		}
+		body, err := io.ReadAll(resp.Body)
+		if err != nil && !errors.Is(err, syscall.ECONNRESET) {
+			return append(seen, "ends within a body")
+		}
+		if resp.Header.Get("Date") == "" && resp.StatusCode < 300 {
+			seen = append(seen, "no date")
+		}
+		delete(resp.Header, "Date")
+		seen = append(seen, fmt.Sprint(resp.Proto, resp.StatusCode, resp.Header, resp.Close, resp.ContentLength, string(body)))
+	}
+}
+
+// compare reports where the lanes make different things of a stream.
+//
+// What net/http has not read when it refuses a request and closes the connection
+// makes the kernel reset it, and the client may lose the end of the answer: that
+// depends on when the pieces arrive. So a difference must show several times.
+func (tw *twin) compare(t testing.TB, stream string, cuts []int) {
+	t.Helper()
+	var full, fast string
+	for range 6 {
+		full = strings.Join(outcome(t, tw.full, stream, cuts), "\n")
+		fast = strings.Join(outcome(t, tw.fast, stream, cuts), "\n")
+		if full == fast {
+			return
+		}
+	}
+	t.Errorf("%q in pieces up to %v:\nnet/http:\n%s\nboth lanes:\n%s", stream, cuts, full, fast)
+}
+
+// parts are requests and pieces of them, usual and unusual, right and wrong.
+func parts() []string {
+	usual := request(reading("d", 1))
+	with := func(field string) string { return strings.Replace(usual, "Host: x\r\n", "Host: x\r\n"+field+"\r\n", 1) }
+	return []string{
+		usual, usual, usual, usual,
+		request(batch("d", 3)), request(batch("d", 8)), request(batch("d", 60)),
+		request(`{"device":"d","time":1,"spo2_pct":0}`), request("nonsense"), request("[]"), request("[1]"),
+		with("Connection: keep-alive"), with("Connection: close"), with("Authorization: Bearer x"),
+		with("User-Agent: a b\r\nAccept: */*\r\nContent-Type: application/json\r\nAccept-Encoding: gzip"),
+		with("Content-Length: 3"), with("Expect: 100-continue"), with("Content-Encoding: identity"), with("X: y"), with("Connection: upgrade"),
+		with("Transfer-Encoding: chunked"), with(" folded: x"), with("Host: y"), with("Accept : x"), with("Accept: \x01"), with("Accept: \x00"),
+		strings.Replace(usual, "Content-Length: ", "Content-Length: +", 1), strings.Replace(usual, "Content-Length: ", "Content-Length: 0", 1),
+		strings.Replace(usual, "Content-Length: ", "Content-Length: \t ", 1), strings.Replace(usual, "\r\n", "\n", 2),
+		strings.Replace(usual, "HTTP/1.1", "HTTP/1.0", 1), strings.Replace(usual, "Host: x\r\n", "", 1),
+		strings.Replace(usual, "/v1/readings", "/v1/readings?x", 1), strings.Replace(usual, "POST", "PUT", 1),
+		"POST /v1/readings HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n[]\r\n0\r\n\r\n",
+		"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n", "\r\n", "\n", "\r", "\r\n\r\n", "x", " ", "\x00", usual[:20], usual[20:],
+	}
+}
+
+// The lanes together make of every stream what net/http alone makes of it: every
+// pair of parts, whole; and random streams, cut at random. (What was seen to fail:
+// the empty line behind a body, when Receive did not skip it.)
+func TestAgainstNetHTTP(t *testing.T) {
+	tw := newTwin(t)
+	all := parts()
+	random := rand.New(rand.NewPCG(1, 2))
+	const seconds = 8
+	for start := time.Now(); time.Since(start) < seconds*time.Second && !t.Failed(); {
+		var stream strings.Builder
+		for range 1 + random.IntN(4) {
+			stream.WriteString(all[random.IntN(len(all))])
+		}
+		stream.WriteString(last)
+		var cuts []int
+		for at := 0; random.IntN(3) > 0; {
+			at += random.IntN(120)
+			cuts = append(cuts, at)
+		}
+		tw.compare(t, stream.String(), cuts)
+	}
+}
+
+// Every split of a request into two reads, and of two pipelined ones.
+func TestEverySplit(t *testing.T) {
+	tw := newTwin(t)
+	usual := request(reading("d", 1))
+	for _, stream := range []string{usual + last, usual + "\r\n" + strings.Replace(usual, "Host", "Connection: close\r\nHost", 1) + last} {
+		for cut := range stream {
+			tw.compare(t, stream, []int{cut})
+		}
+	}
+	var every []int
+	for i := range usual + usual + last {
+		every = append(every, i)
+	}
+	tw.compare(t, usual+usual+last, every)
+}
+
+// FuzzLanes changes streams of requests in every way.
+func FuzzLanes(f *testing.F) {
+	for _, part := range parts() {
+		f.Add(part+parts()[0], 30, 60)
+	}
+	tw := newTwin(f)
+	f.Fuzz(func(t *testing.T, stream string, cut1, cut2 int) {
+		if len(stream) > 4000 {
+			return
+		}
+		tw.compare(t, stream+last, []int{cut1, cut2})
+	})
+}
