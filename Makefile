@@ -1,13 +1,18 @@
 # Each target is one line; what takes more stands in .ci. make help lists them.
 
 FUZZTIME ?= 2m
+ROUNDS ?= 10
+SECONDS ?= 10
+BENCHTIME ?= 200ms
+N ?= 100
 
-.PHONY: help test setup lint allocs race build cover fuzz fuzz-smoke
+.PHONY: help test setup lint plain race build cover fuzz fuzz-smoke bench bench-ingest bench-mux bench-smoke gorilla-suite fuzz-mux profile crash bench-sim
+.NOTPARALLEL:
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-test: setup lint allocs race ## check everything: set-up, lint, all tests
+test: setup lint plain race bench-smoke ## check everything: set-up, lint, all tests
 
 setup: ## check for what the tests need; as root on Debian install what is missing
 	@.ci/setup
@@ -15,10 +20,10 @@ setup: ## check for what the tests need; as root on Debian install what is missi
 lint: ## gofmt, go vet and staticcheck, of bench too
 	@.ci/lint
 
-allocs: ## the tests that count allocations, without the race detector
-	go test -vet=off -run Alloc ./...
+plain: ## tests that count allocations or try every small case, without the race detector
+	go test -vet=off -run 'Alloc|Exhaustive' ./...
 
-race: ## all other tests, with the race detector
+race: ## all tests but those that the race detector distorts, with it
 	go test -vet=off -race ./...
 
 build: ## build bin/pulsegate
@@ -32,3 +37,30 @@ fuzz: ## run every fuzz target for FUZZTIME, 2m each by default
 
 fuzz-smoke: ## run every fuzz target for a few seconds
 	@.ci/fuzz 5s
+
+fuzz-mux: ## compare mux with gorilla/mux on random routes for FUZZTIME
+	cd bench && go test ./routers -run '^$$' -fuzz FuzzAgainstGorilla -fuzztime $(FUZZTIME) -fuzzminimizetime 20x -parallel 1 -timeout 0
+
+gorilla-suite: ## run gorilla/mux's own tests against mux
+	cd bench && go run ./cmd/gorilla-suite
+
+crash: ## kill the server N times under load, and verify
+	go test -count=1 -run 'TestKill9$$' -v ./cmd/pulsegate -crash.rounds $(N) -timeout 0
+
+profile: ## load a server, and print what a request costs
+	@.ci/profile
+
+bench: ## all microbenchmarks with benchstat, into docs/benchmarks.md
+	cd bench && go run ./cmd/microbench -rounds $(ROUNDS) -time $(BENCHTIME)
+
+bench-ingest: ## load every server in turn, into docs/benchmarks.md
+	cd bench && go run ./cmd/ingestbench -rounds $(ROUNDS) -seconds $(SECONDS)
+
+bench-mux: ## compare the routers, into docs/benchmarks.md
+	cd bench && go run ./routers/cmd/bench-mux -rounds $(ROUNDS) -time $(BENCHTIME) -file ../docs/benchmarks.md
+
+bench-sim: ## compare what a request costs pulsegate sim and wrk, into docs/benchmarks.md
+	cd bench && go run ./cmd/simcost -rounds $(ROUNDS) -seconds $(SECONDS)
+
+bench-smoke: ## every benchmark once, answers verified, allocations asserted
+	go test -vet=off -short -run '^$$' -bench . -benchtime 1x ./... && cd bench && go test -vet=off -short -bench . -benchtime 1x ./...

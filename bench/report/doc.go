@@ -1,6 +1,7 @@
 // Package report writes docs/benchmarks.md from what the benchmarks measured:
 //
-//  1. A program of bench/cmd measures and fills in an [Ingest] or a [Micro].
+//  1. A program of bench/cmd measures and fills in an [Ingest], a [Micro] or a
+//     [LoadCost].
 //  2. Its Markdown method lays the figures out, with the machine, the Go
 //     version, the command and the date that they belong to.
 //  3. [UpdatePage] puts that text between two markers of the page. What people
@@ -15,6 +16,6 @@
 //
 // # Not here
 //
-// Nothing is measured here, and nothing is judged: whether two microbenchmarks
-// differ is benchstat's to say.
+// Nothing is measured here. Whether two microbenchmarks differ is benchstat's to
+// say; the tables of goals only hold medians against limits.
 package report

@@ -71,6 +71,7 @@ func (m *Micro) Markdown() string {
 	}
 	b.WriteString("\nThe starting points. Times are medians over the rounds, with B and allocations per operation; ratios are made within a round, with the range over the rounds in brackets.\n\n")
 	m.formsTable(&b)
+	goalsTable(&b, m.goals())
 	b.WriteString("\n<details>\n<summary>All microbenchmarks, by benchstat</summary>\n\n```\n")
 	for i, text := range m.Compared {
 		if i > 0 {

@@ -87,14 +87,14 @@ func figure(runs []Run, of func(*Run) float64) Spread {
 	return spread(values)
 }
 
-// ratios returns the cost per request of a server divided by the floor's in the
-// same round. It reports false if no round has both.
-func ratios(runs, floor []Run) (Spread, bool) {
+// ratios returns a figure of a server divided by that of base in the same round.
+// It reports false if no round has both.
+func ratios(runs, base []Run, of func(*Run) float64) (Spread, bool) {
 	var values []float64
 	for i := range runs {
-		for j := range floor {
-			if floor[j].Round == runs[i].Round {
-				values = append(values, runs[i].CPUPerRequest()/floor[j].CPUPerRequest())
+		for j := range base {
+			if base[j].Round == runs[i].Round {
+				values = append(values, of(&runs[i])/of(&base[j]))
 			}
 		}
 	}
@@ -121,6 +121,8 @@ func (in *Ingest) Markdown(plot string) string {
 		fmt.Fprintf(&b, "\n%d connections:\n\n", n)
 		in.table(&b, n)
 	}
+	goalsTable(&b, in.goals())
+	b.WriteString("\nThis run has one reading per request. It says nothing about bulk, allocations and idle connections, which have goals of their own.\n")
 	for _, left := range in.Left {
 		fmt.Fprintf(&b, "\nLeft out: %s.\n", left)
 	}
@@ -141,7 +143,7 @@ func (in *Ingest) table(b *strings.Builder, n int) {
 			continue
 		}
 		ratio := ""
-		if x, ok := ratios(runs, floor); ok {
+		if x, ok := ratios(runs, floor, (*Run).CPUPerRequest); ok {
 			ratio = x.text("%.2f")
 		}
 		fmt.Fprintf(b, "| **%s**: %s | %s | %s | %s | %s | %.2f | %.2f |\n", s.Name, s.What, s.Stores,

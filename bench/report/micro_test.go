@@ -17,6 +17,10 @@ BenchmarkHeaders/impl=after/set=fixed-2          	 1893273	       100 ns/op	    
 BenchmarkHeaders/impl=pulsegate/set=fixed-2      	 2393271	       50 ns/op	       0 B/op	       0 allocs/op
 PASS
 
+pkg: example.com/reply
+BenchmarkProblem/impl=reply-2	 1000	 9 ns/op	 64 B/op	 2 allocs/op
+PASS
+
 pkg: example.com/other
 BenchmarkDecode/shape=single-2	 1000	 1.5 ns/op	 100 MB/s	 7 B/op	 1 allocs/op
 BenchmarkEncode 	 1000	 2 ns/op
@@ -41,11 +45,12 @@ func micro(t *testing.T) *report.Micro {
 }
 
 func TestReadResults(t *testing.T) {
-	got := micro(t).Results[:5]
+	got := micro(t).Results[:6]
 	for i, want := range []report.Result{
 		{0, "example.com/bench/answers", "Headers/impl=before/set=fixed", 400, 48, 3},
 		{0, "example.com/bench/answers", "Headers/impl=after/set=fixed", 100, 0, 0},
 		{0, "example.com/bench/answers", "Headers/impl=pulsegate/set=fixed", 50, 0, 0},
+		{0, "example.com/reply", "Problem/impl=reply", 9, 64, 2},
 		{0, "example.com/other", "Decode/shape=single", 1.5, 7, 1},
 		{0, "example.com/other", "Encode", 2, 0, 0},
 	} {
@@ -63,12 +68,13 @@ func TestComparisons(t *testing.T) {
 	got := micro(t).Comparisons()
 	want := []report.Comparison{
 		{Package: "example.com/bench/answers", Names: []string{"Headers"}, ByImpl: true},
+		{Package: "example.com/reply", Names: []string{"Problem"}},
 		{Package: "example.com/other", Names: []string{"Decode", "Encode"}},
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
-	if got, want := want[1].Filter(), "pkg:example.com/other .name:(Decode OR Encode) .unit:(sec/op OR allocs/op)"; got != want {
+	if got, want := want[2].Filter(), "pkg:example.com/other .name:(Decode OR Encode) .unit:(sec/op OR allocs/op)"; got != want {
 		t.Errorf("Filter() = %q, want %q", got, want)
 	}
 }
@@ -79,7 +85,7 @@ func TestNoise(t *testing.T) {
 	if !ok || median < 0.0909 || median > 0.0910 || largest < median || largest > 0.0910 {
 		t.Errorf("Noise() = %v, %v, %v, want 1/11 twice", median, largest, ok)
 	}
-	m.Results = m.Results[:5]
+	m.Results = m.Results[:6]
 	if _, _, ok := m.Noise(); ok {
 		t.Error("Noise() of one round reports true")
 	}
@@ -89,6 +95,10 @@ func TestMicroMarkdown(t *testing.T) {
 	text := micro(t).Markdown()
 	for _, want := range []string{
 		"| Headers/set=fixed | 420.0 ns, 48 B, 3 | 105.0 ns, 0 B, 0 | 52.5 ns, 0 B, 0 | 0.12 [0.12–0.12] | 0.50 [0.50–0.50] |",
+		"| healthz: time / that of the after form |  | at most 0.5 | not measured |\n",
+		"| three header fields: time / that of the shared slices, which are a data race | 0.50 [0.50–0.50] | at most 1.1 | reached |\n",
+		"| three header fields: allocations | 0 [0–0] | at most 0 | reached |\n",
+		"| a problem with field and reason: allocations | 2 [2–2] | at most 0 | not reached |\n",
 		"Noise (A/A)", "```\nbenchstat's words\n```",
 	} {
 		if !strings.Contains(text, want) {

@@ -180,7 +180,7 @@ func (p *plot) drawRow(row int, s, floor *Server, connections []int) {
 		if floor == nil {
 			continue
 		}
-		if x, ok := ratios(runs, floor.at(n)); ok {
+		if x, ok := ratios(runs, floor.at(n), (*Run).CPUPerRequest); ok {
 			p.text(plotRight+100, y+4.5, fmt.Sprintf(`fill="%s"%s`, seriesColours[i], weight), fmt.Sprintf("%.1f x floor", x.Median))
 		}
 	}

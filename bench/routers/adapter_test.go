@@ -1,6 +1,11 @@
 package routers_test
 
-import "net/http"
+import (
+	"net/http"
+	"os"
+	"strings"
+	"testing"
+)
 
 // A router is a router of one of the two packages.
 type router interface {
@@ -55,4 +60,24 @@ func mark(s string, err error) string {
 		return "error"
 	}
 	return s
+}
+
+// What is said at the top of the two adapters must stay true.
+func TestAdaptersAlike(t *testing.T) {
+	read := func(name string, names ...string) string {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, code, ok := strings.Cut(string(text), "\npackage ")
+		if !ok {
+			t.Fatalf("%s has no package clause behind its comment", name)
+		}
+		return strings.NewReplacer(names...).Replace(code)
+	}
+	theirs := read("gorilla_test.go", `gorilla "github.com/gorilla/mux"`, "IMPORT", "gorilla.", "PACKAGE.", "gorilla", "OWN")
+	ours := read("mux_test.go", `mux "github.com/pulsegate/pulsegate/mux"`, "IMPORT", "mux.", "PACKAGE.", "ours", "OWN")
+	if theirs != ours {
+		t.Errorf("gorilla_test.go and mux_test.go differ by more than their names:\n%s\n%s", theirs, ours)
+	}
 }

@@ -1,3 +1,9 @@
+// This file and mux_test.go differ by the package that they import, and by the
+// names that begin with gorilla here and ours there. The two packages have the
+// same methods, but these take and return types of their own package: no one
+// interface fits both, and so each has its adapter. TestAdaptersAlike compares
+// the files.
+
 package routers_test
 
 import (

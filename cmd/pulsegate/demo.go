@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"strings"
@@ -21,7 +22,7 @@ const demoDevice = "mimic2-s00001"
 
 type demoCommand struct {
 	Addr string `default:"127.0.0.1:8080" help:"Address to listen on. If it is taken, a free port is used."`
-	Data string `type:"path" help:"Data directory. Default: a temporary one, removed at the end."`
+	Data string `type:"path" env:"-" help:"Data directory. Default: a temporary one, removed at the end."`
 }
 
 func (c *demoCommand) Run(ctx context.Context, std stdio) (err error) {
@@ -32,7 +33,7 @@ func (c *demoCommand) Run(ctx context.Context, std stdio) (err error) {
 		}
 		defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	}
-	srv, err := c.start(dir, newLogger(std.err, slog.LevelInfo, "text"))
+	srv, err := c.start(dir, std.err)
 	if err != nil {
 		return err
 	}
@@ -44,17 +45,18 @@ func (c *demoCommand) Run(ctx context.Context, std stdio) (err error) {
 }
 
 // start starts the server with the defaults of serve.
-func (c *demoCommand) start(dir string, log *slog.Logger) (*server, error) {
+func (c *demoCommand) start(dir string, stderr io.Writer) (*server, error) {
+	log := newLogger(stderr, slog.LevelInfo, "text")
 	serve, err := defaultServe()
 	if err != nil {
 		return nil, err
 	}
 	serve.Addr, serve.AdminAddr, serve.Data = c.Addr, "", dir
-	srv, err := startServer(serve, log)
+	srv, err := startServer(serve, stderr, log)
 	if errors.Is(err, syscall.EADDRINUSE) {
 		log.Info("the address is taken, using a free port", "addr", c.Addr)
 		serve.Addr = "127.0.0.1:0"
-		srv, err = startServer(serve, log)
+		srv, err = startServer(serve, stderr, log)
 	}
 	return srv, err
 }

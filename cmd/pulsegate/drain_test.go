@@ -15,20 +15,32 @@ import (
 )
 
 // SIGTERM under load: every answer that was given holds, and the exit code is 0.
+//
+// Seen to fail when the core is drained from the start, so that nothing is stored;
+// when drain closes the store without waiting for requests and core; and when
+// SIGTERM is not caught.
 func TestTermUnderLoad(t *testing.T) {
+	const rounds, clients, wantAcked = 3, 8, 100
 	bin, dir := program(t), filepath.Join(t.TempDir(), "data")
 	l := &ledger{sent: map[string]string{}, acked: map[string]bool{}, draining: true}
 	var devices []string
-	for round := range 3 {
+	for round := range rounds {
 		p := start(t, bin, dir)
 		ctx, cancel := context.WithCancel(context.Background())
 		var wg sync.WaitGroup
-		for c := range 8 {
+		for c := range clients {
 			device := fmt.Sprintf("r%dd%d", round, c)
 			devices = append(devices, device)
-			wg.Go(func() { l.load(ctx, t, p.url("/v1/readings"), device, uint64(round*8+c)) })
+			wg.Go(func() { l.load(ctx, t, p.url("/v1/readings"), device, uint64(round*clients+c)) })
 		}
 		time.Sleep(150 * time.Millisecond)
+		// A machine that is slow or busy gets more time to store something.
+		for range 500 {
+			if l.count() >= (round+1)*(wantAcked+rounds-1)/rounds {
+				break
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
 		if code := p.stop(); code != 0 {
 			t.Errorf("exit code %d:\n%s", code, p.stderr())
 		}
@@ -39,6 +51,16 @@ func TestTermUnderLoad(t *testing.T) {
 	if wrong := l.verify(t, p, devices); len(wrong) > 0 {
 		t.Errorf("%d readings wrong, the first: %s", len(wrong), wrong[0])
 	}
+	if got := l.count(); got < wantAcked {
+		t.Errorf("only %d readings were acknowledged in %d rounds, want at least %d", got, rounds, wantAcked)
+	}
+}
+
+// count returns how many readings were acknowledged.
+func (l *ledger) count() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.acked)
 }
 
 // status asks for a page and returns the status, 0 if there is no answer.
@@ -55,6 +77,10 @@ func status(url string) int {
 
 // While it drains, readyz says no and livez says yes; readings are taken until the
 // delay is over; a request that is under way is answered.
+//
+// Seen to fail when drain closes the store without waiting for requests and core,
+// when it does not drain the core or does so before the delay, and when readyz is
+// not told.
 func TestDrain(t *testing.T) {
 	p := start(t, program(t), filepath.Join(t.TempDir(), "data"), "--drain-delay=2s")
 	for status(p.url("/readyz")) != 200 {
@@ -106,6 +132,9 @@ func TestDrain(t *testing.T) {
 }
 
 // A second SIGTERM ends a server that still waits for a request.
+//
+// Seen to fail when main goes on catching signals after the first one, and when
+// drain does not wait for requests.
 func TestSecondTerm(t *testing.T) {
 	p := start(t, program(t), filepath.Join(t.TempDir(), "data"))
 	conn, err := net.Dial("tcp", p.addr)

@@ -15,8 +15,8 @@ import (
 )
 
 type exportCommand struct {
-	Target string `help:"Address of a running server, such as http://127.0.0.1:8080." xor:"source" required:""`
-	Data   string `help:"Data directory of a stopped server." xor:"source" required:""`
+	Target string `env:"-" help:"Address of a running server, such as http://127.0.0.1:8080." xor:"source" required:""`
+	Data   string `env:"-" help:"Data directory of a stopped server." xor:"source" required:""`
 	Device string `required:"" help:"Device whose readings to write."`
 	From   string `help:"First time, inclusive: RFC 3339 with zone or Unix ms. Default: the first reading."`
 	To     string `help:"Last time, exclusive. Default: the last reading."`

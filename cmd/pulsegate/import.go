@@ -51,6 +51,9 @@ func (c *importCommand) Run(ctx context.Context, std stdio) error {
 	}
 	defer file.Close()
 
+	if left := recording.LeftOut(reader); len(left) > 0 && !c.Quiet {
+		fmt.Fprintf(std.err, "columns left out: %s\n", strings.Join(left, ", "))
+	}
 	size := int64(-1)
 	if info, err := file.Stat(); err == nil {
 		size = info.Size()

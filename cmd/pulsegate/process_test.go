@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -83,20 +84,31 @@ type process struct {
 	t      testing.TB
 	cmd    *exec.Cmd
 	addr   string        // of the public listener
+	admin  string        // of the admin listener, empty if there is none
 	exited chan struct{} // closed when the process has ended and its output is read
 
 	mu  sync.Mutex
 	err strings.Builder // standard error so far, guarded by mu
 }
 
-var listening = regexp.MustCompile(`listening addr=(\S+) listener=public`)
+var listening = regexp.MustCompile(`listening addr=(\S+) listener=(public|admin)`)
 
-// start starts a server on dir and waits until it listens. It is killed when the
-// test ends.
+// start starts a server on dir and waits until it listens. It has an admin
+// listener only if args say where. It is killed when the test ends.
 func start(t testing.TB, bin, dir string, args ...string) *process {
 	t.Helper()
-	p := &process{t: t, exited: make(chan struct{})}
-	p.cmd = exec.Command(bin, append([]string{"serve", "--addr=127.0.0.1:0", "--admin-addr=", "--data=" + dir, "--min-free-bytes=-1"}, args...)...)
+	listeners := 1
+	if slices.ContainsFunc(args, func(arg string) bool { return strings.HasPrefix(arg, "--admin-addr") }) {
+		listeners = 2
+	}
+	return launch(t, listeners, exec.Command(bin, append([]string{"serve", "--addr=127.0.0.1:0", "--admin-addr=", "--data=" + dir, "--min-free-bytes=-1"}, args...)...))
+}
+
+// launch runs a command that serves, and waits until it listens on so many
+// listeners.
+func launch(t testing.TB, listeners int, cmd *exec.Cmd) *process {
+	t.Helper()
+	p := &process{t: t, cmd: cmd, exited: make(chan struct{})}
 	stderr, err := p.cmd.StderrPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -104,27 +116,35 @@ func start(t testing.TB, bin, dir string, args ...string) *process {
 	if err := p.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	addr := make(chan string, 1)
+	lines := make(chan []string, 2) // one of each listener
 	go func() {
 		defer close(p.exited)
-		lines := bufio.NewScanner(stderr)
-		for lines.Scan() {
+		in := bufio.NewScanner(stderr)
+		for in.Scan() {
 			p.mu.Lock()
-			p.err.WriteString(lines.Text() + "\n")
+			p.err.WriteString(in.Text() + "\n")
 			p.mu.Unlock()
-			if m := listening.FindStringSubmatch(lines.Text()); m != nil {
-				addr <- m[1]
+			if m := listening.FindStringSubmatch(in.Text()); m != nil {
+				lines <- m
 			}
 		}
 		_ = p.cmd.Wait() // its state tells
 	}()
 	t.Cleanup(p.kill)
-	select {
-	case p.addr = <-addr:
-	case <-p.exited:
-		t.Fatalf("pulsegate serve ended:\n%s", p.stderr())
-	case <-time.After(30 * time.Second):
-		t.Fatalf("pulsegate serve does not listen:\n%s", p.stderr())
+	deadline := time.After(30 * time.Second)
+	for range listeners {
+		select {
+		case m := <-lines:
+			if m[2] == "admin" {
+				p.admin = m[1]
+			} else {
+				p.addr = m[1]
+			}
+		case <-p.exited:
+			t.Fatalf("pulsegate serve ended:\n%s", p.stderr())
+		case <-deadline:
+			t.Fatalf("pulsegate serve does not listen:\n%s", p.stderr())
+		}
 	}
 	return p
 }

@@ -11,6 +11,9 @@ import (
 	"github.com/pulsegate/pulsegate/mux"
 )
 
+// readingsTemplate is the route of POSTs in both lanes.
+const readingsTemplate = "/v1/readings"
+
 // routes is what the public listener serves. Requests are counted by the
 // template of their route.
 func routes(requests *metrics.Requests, core *ingest.Core, reads *query.Handler, state *health.Health, problems *problem.Set) http.Handler {
@@ -25,7 +28,8 @@ func routes(requests *metrics.Requests, core *ingest.Core, reads *query.Handler,
 		requests.Route(template)
 		router.Handle(template, h).Methods(methods...)
 	}
-	handle("/v1/readings", core.Handler(), http.MethodPost)
+	// Its Route is the caller's: the fast lane counts there as well.
+	router.Handle(readingsTemplate, core.Handler()).Methods(http.MethodPost)
 	handle("/v1/devices", http.HandlerFunc(reads.Devices), http.MethodGet, http.MethodHead)
 	handle("/v1/devices/{device}", http.HandlerFunc(reads.Device), http.MethodGet, http.MethodHead)
 	handle("/v1/devices/{device}/readings", http.HandlerFunc(reads.Readings), http.MethodGet, http.MethodHead)

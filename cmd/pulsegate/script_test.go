@@ -19,10 +19,13 @@ import (
 //
 // Beside the commands of testscript there are:
 //
-//	serve NAME ARG...    start a server; $NAME is its address, $NAME_LOG its output
-//	stop NAME            send it SIGTERM and check that it exits with 0
+//	serve NAME ARG...    start a server; $NAME is its address, $NAME_ADMIN that
+//	                     of its admin listener, if ARG... ask for one
+//	term NAME            send it SIGTERM and check that it exits with 0
+//	kill9 NAME           end it as kill -9 does
 //	post URL FILE        POST a file; the answer is on stdout, the status first
 //	get URL              GET; the answer is on stdout, the status first
+//	await URL TEXT       GET until the answer is 200 and holds TEXT
 //
 // $RECORDING is the path of the project's recording.
 func TestScripts(t *testing.T) {
@@ -48,12 +51,21 @@ func TestScripts(t *testing.T) {
 				ts.Defer(p.kill)
 				ts.Value(servers{}).(map[string]*process)[args[0]] = p
 				ts.Setenv(args[0], "http://"+p.addr)
+				if p.admin != "" {
+					ts.Setenv(args[0]+"_ADMIN", "http://"+p.admin)
+				}
 			},
-			"stop": func(ts *testscript.TestScript, neg bool, args []string) {
-				p := ts.Value(servers{}).(map[string]*process)[args[0]]
+			"term": func(ts *testscript.TestScript, neg bool, args []string) {
+				p := running(ts, args)
 				if code := p.stop(); code != 0 {
 					ts.Fatalf("exit code %d:\n%s", code, p.stderr())
 				}
+			},
+			"kill9": func(ts *testscript.TestScript, neg bool, args []string) {
+				running(ts, args).kill()
+			},
+			"await": func(ts *testscript.TestScript, neg bool, args []string) {
+				await(ts, args[0], args[1])
 			},
 			"post": func(ts *testscript.TestScript, neg bool, args []string) {
 				ask(ts, http.MethodPost, args[0], ts.ReadFile(args[1]))
@@ -67,6 +79,37 @@ func TestScripts(t *testing.T) {
 
 // servers is the key of the running servers of a script.
 type servers struct{}
+
+// running returns the server that a command names.
+func running(ts *testscript.TestScript, args []string) *process {
+	if len(args) != 1 {
+		ts.Fatalf("want the name of one server")
+	}
+	p, ok := ts.Value(servers{}).(map[string]*process)[args[0]]
+	if !ok {
+		ts.Fatalf("no server is called %s", args[0])
+	}
+	return p
+}
+
+// await asks for a page until it holds a text.
+func await(ts *testscript.TestScript, url, text string) {
+	client := &http.Client{Timeout: 10 * time.Second}
+	defer client.CloseIdleConnections()
+	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		resp, err := client.Get(url)
+		ts.Check(err)
+		page, err := io.ReadAll(resp.Body)
+		resp.Body.Close()
+		ts.Check(err)
+		if resp.StatusCode == http.StatusOK && strings.Contains(string(page), text) {
+			return
+		}
+		if time.Now().After(deadline) {
+			ts.Fatalf("%s does not come to hold %q; the last answer:\n%s\n%s", url, text, resp.Status, page)
+		}
+	}
+}
 
 // ask sends a request and prints the status and the answer.
 func ask(ts *testscript.TestScript, method, url, body string) {
@@ -112,6 +155,10 @@ func TestExitCodes(t *testing.T) {
 		{[]string{"export", "--device", "d"}, 2, "--target"},
 		{[]string{"export", "--data", "nowhere", "--device", "d"}, 1, "nowhere"},
 		{[]string{"check", "nowhere"}, 1, "nowhere"},
+		{[]string{"sim", "--target", "http://192.0.2.1:8080"}, 2, "--allow-remote"},
+		{[]string{"sim", "--target", "nonsense"}, 2, "http://host:port"},
+		{[]string{"sim", "--target", "http://127.0.0.1:1"}, 1, "cannot be reached"},
+		{[]string{"sim", "verify", "nowhere", "--target", "http://127.0.0.1:1"}, 1, "no such file"},
 		{[]string{"profile", "127.0.0.1:1"}, 1, "connection refused"},
 		{[]string{"profile", "ftp://x"}, 2, "not an http"},
 		{[]string{"profile", "--for", "1500ms"}, 2, "--for"},

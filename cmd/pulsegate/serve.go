@@ -31,7 +31,11 @@ type serveCommand struct {
 	MaxQueued      int   `default:"${max_queued}" help:"Readings that may wait for a commit. Further ones are refused with 503."`
 	MaxBodyBytes   int   `default:"${max_body_bytes}" help:"Memory of all request bodies at one time, in bytes."`
 	MaxDevices     int   `default:"${max_devices}" help:"Devices that the store takes. Readings of further ones are refused."`
-	MinFreeBytes   int64 `default:"268435456" help:"Free disk space, in bytes, below which writes are refused with 503."`
+	MinFreeBytes   int64 `default:"${min_free_bytes}" help:"Free disk space, in bytes, below which writes are refused with 503."`
+
+	FastLane string `enum:"on,off" default:"on" help:"Whether usual POSTs of readings are served by an event loop, on Linux: on or off. Everything else is served by net/http in any case."`
+	Loops    int    `default:"1" help:"Event loops of the fast lane."`
+	MaxConns int    `default:"65536" help:"Connections open at one time. Further ones wait. Only with the fast lane."`
 
 	ReadTimeout  time.Duration `default:"60s" help:"Time for a request to arrive."`
 	IdleTimeout  time.Duration `default:"120s" help:"Time for which a connection may stay open between two requests."`
@@ -59,7 +63,7 @@ func helpVars() kong.Vars {
 
 func (c *serveCommand) Run(ctx context.Context, std stdio) error {
 	log := newLogger(std.err, c.LogLevel, c.LogFormat)
-	srv, err := startServer(c, log)
+	srv, err := startServer(c, std.err, log)
 	if err != nil {
 		return err
 	}
@@ -152,6 +156,7 @@ func (c *serveCommand) ingestConfig() (ingest.Config, error) {
 		{"--max-single-bytes", c.MaxSingleBytes}, {"--max-batch-bytes", c.MaxBatchBytes},
 		{"--max-readings", c.MaxReadings}, {"--max-group", c.MaxGroup},
 		{"--max-queued", c.MaxQueued}, {"--max-body-bytes", c.MaxBodyBytes}, {"--max-devices", c.MaxDevices},
+		{"--loops", c.Loops}, {"--max-conns", c.MaxConns},
 	} {
 		if bound.value < 1 {
 			return ingest.Config{}, usageError{bound.flag + " must be at least 1"}

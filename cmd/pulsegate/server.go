@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/pprof"
+	"sync"
 	"time"
 
 	"github.com/pulsegate/pulsegate/health"
@@ -19,17 +20,20 @@ import (
 	"github.com/pulsegate/pulsegate/internal/query"
 	"github.com/pulsegate/pulsegate/internal/store/pebblestore"
 	"github.com/pulsegate/pulsegate/mux"
+	"github.com/pulsegate/pulsegate/reply"
 )
 
 // A server is a running service: a store, the core that writes to it, and the
 // listeners.
 type server struct {
+	stderr       io.Writer
 	log          *slog.Logger
 	store        *pebblestore.Store
 	core         *ingest.Core
 	health       *health.Health
 	public       *http.Server
-	admin        *http.Server // nil: none
+	lane         *ingest.FastLane // nil: public serves all
+	admin        *http.Server     // nil: none
 	drainDelay   time.Duration
 	drainTimeout time.Duration
 
@@ -40,7 +44,7 @@ type server struct {
 
 // startServer opens the store and starts to listen. Whoever gets a server must
 // call its run.
-func startServer(c *serveCommand, log *slog.Logger) (_ *server, err error) {
+func startServer(c *serveCommand, stderr io.Writer, log *slog.Logger) (_ *server, err error) {
 	if err := c.checkAddr(log); err != nil {
 		return nil, err
 	}
@@ -53,6 +57,7 @@ func startServer(c *serveCommand, log *slog.Logger) (_ *server, err error) {
 		return nil, err
 	}
 	s := &server{
+		stderr:       stderr,
 		log:          log,
 		drainDelay:   c.DrainDelay,
 		drainTimeout: c.DrainTimeout,
@@ -84,8 +89,9 @@ func startServer(c *serveCommand, log *slog.Logger) (_ *server, err error) {
 		Param:    mux.Var,
 		Failed:   func(err error) { log.Error("reading stored readings failed", "error", err) },
 	})
+	posts := requests.Route(readingsTemplate)
 	s.public = s.httpServer(c, routes(requests, s.core, reads, s.health, problems))
-	if s.publicAddr, err = s.listen(s.public, c.Addr, "public"); err != nil {
+	if err = s.listenPublic(c, posts); err != nil {
 		return nil, errors.Join(err, s.core.Close(context.Background()))
 	}
 	if c.AdminAddr != "" {
@@ -100,7 +106,8 @@ func startServer(c *serveCommand, log *slog.Logger) (_ *server, err error) {
 		s.admin.ReadTimeout = 0  // net/http would end the context of a longer profile
 		s.admin.WriteTimeout = 0 // a profile takes as long as was asked for
 		if _, err = s.listen(s.admin, c.AdminAddr, "admin"); err != nil {
-			return nil, errors.Join(err, s.public.Close(), s.core.Close(context.Background()))
+			s.core.Drain()
+			return nil, errors.Join(err, s.stopPublic(context.Background()), s.core.Close(context.Background()))
 		}
 	}
 	s.health.Start(context.Background())
@@ -124,19 +131,70 @@ func (s *server) httpServer(c *serveCommand, h http.Handler) *http.Server {
 	}
 }
 
+// listenPublic opens the public listener. Where there is a fast lane, connections
+// begin there, and public serves those that leave it.
+//
+// posts counts the requests of the fast lane, as it does those of public.
+func (s *server) listenPublic(c *serveCommand, posts *metrics.Route) error {
+	l, err := net.Listen("tcp", c.Addr)
+	if err != nil {
+		return fmt.Errorf("open public listener: %w", err)
+	}
+	if c.FastLane == "on" {
+		s.lane, err = s.core.FastLane(l, ingest.FastLaneConfig{
+			Loops:         c.Loops,
+			MaxConns:      c.MaxConns,
+			HeaderTimeout: s.public.ReadHeaderTimeout,
+			ReadTimeout:   s.public.ReadTimeout,
+			WriteTimeout:  s.public.WriteTimeout,
+			IdleTimeout:   s.public.IdleTimeout,
+			Observe:       posts.Observe,
+		})
+		switch {
+		case err == nil:
+			l = s.lane
+		case !errors.Is(err, ingest.ErrNoFastLane):
+			return errors.Join(fmt.Errorf("start fast lane: %w", err), l.Close())
+		}
+	}
+	s.publicAddr = s.serve(s.public, l, "public")
+	return nil
+}
+
+// stopPublic answers what has arrived at the public listener, and closes it.
+func (s *server) stopPublic(ctx context.Context) error {
+	var wg sync.WaitGroup
+	var laneErr error
+	if s.lane != nil {
+		wg.Go(func() { laneErr = s.lane.Shutdown(ctx) })
+	}
+	err := s.public.Shutdown(ctx)
+	if err != nil {
+		err = errors.Join(err, s.public.Close())
+	}
+	wg.Wait()
+	return errors.Join(err, laneErr)
+}
+
 // listen opens a listener and serves it in the background.
 func (s *server) listen(h *http.Server, addr, name string) (net.Addr, error) {
 	l, err := net.Listen("tcp", addr)
 	if err != nil {
 		return nil, fmt.Errorf("open %s listener: %w", name, err)
 	}
+	return s.serve(h, l, name), nil
+}
+
+// serve serves a listener in the background.
+func (s *server) serve(h *http.Server, l net.Listener, name string) net.Addr {
 	go func() {
 		if err := h.Serve(l); !errors.Is(err, http.ErrServerClosed) {
 			s.ended <- fmt.Errorf("%s listener: %w", name, err)
 		}
 	}()
-	s.log.Info("listening", "addr", l.Addr().String(), "listener", name)
-	return l.Addr(), nil
+	// Scripts look for this line, whatever the log's level and format.
+	fmt.Fprintf(s.stderr, "listening addr=%s listener=%s\n", l.Addr(), name)
+	return l.Addr()
 }
 
 // run serves until ctx ends, and then in good order to the end. It returns nil
@@ -154,15 +212,15 @@ func (s *server) run(ctx context.Context) error {
 
 // drain refuses what comes, answers what is under way, and closes the store.
 func (s *server) drain() error {
-	s.log.Info("draining", "delay", s.drainDelay, "timeout", s.drainTimeout)
+	s.log.Info("draining", "delay", s.drainDelay.String(), "timeout", s.drainTimeout.String())
 	s.health.Drain()
 	time.Sleep(s.drainDelay) // a second signal ends the process
 	s.core.Drain()
 	ctx, cancel := context.WithTimeout(context.Background(), s.drainTimeout)
 	defer cancel()
-	err := s.public.Shutdown(ctx)
+	err := s.stopPublic(ctx)
 	if err != nil {
-		err = fmt.Errorf("requests were cut off after %v: %w", s.drainTimeout, errors.Join(err, s.public.Close()))
+		err = fmt.Errorf("requests were cut off after %v: %w", s.drainTimeout, err)
 	}
 	err = errors.Join(err, s.core.Close(ctx), s.health.Close(ctx))
 	if s.admin != nil {
@@ -184,7 +242,7 @@ func (s *server) stopFailed(why string) error {
 	s.core.Drain()
 	ctx, cancel := context.WithTimeout(context.Background(), failureGrace+time.Second)
 	defer cancel()
-	_ = s.public.Shutdown(ctx) // whoever is cut off has no acknowledgement
+	_ = s.stopPublic(ctx) // whoever is cut off has no acknowledgement
 	return errors.New(why)
 }
 
@@ -217,11 +275,12 @@ func adminRoutes(measures http.Handler) http.Handler {
 	routes := http.NewServeMux()
 	routes.Handle("GET /metrics", measures)
 	var contention profile.Contention
+	forbidden := reply.New(http.StatusForbidden, "text/plain; charset=utf-8", []byte("profiles are served to loopback peers only\n"))
 	local := func(path string, h http.HandlerFunc) {
 		routes.HandleFunc(path, func(w http.ResponseWriter, r *http.Request) {
 			host, _, err := net.SplitHostPort(r.RemoteAddr)
 			if err != nil || !isLoopback(host) {
-				http.Error(w, "profiles are served to loopback peers only", http.StatusForbidden)
+				forbidden.ServeHTTP(w, r)
 				return
 			}
 			h(w, r)

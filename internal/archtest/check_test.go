@@ -25,7 +25,7 @@ const (
 	globalRule      rule = "global state"     // no package-level variable changes
 	nameRule        rule = "name"             // no package called util
 	commentRule     rule = "package comment"  // each package says what it promises and what not
-	allocsRule      rule = "allocs"           // make test finds the tests without the race detector
+	plainRule       rule = "plain run"        // make plain finds the tests without the race detector
 )
 
 // rules lists every rule with what looks for its violations.
@@ -43,7 +43,7 @@ var rules = []struct {
 	{[]rule{globalRule}, (*checker).globals},
 	{[]rule{nameRule}, (*checker).names},
 	{[]rule{commentRule}, (*checker).comments},
-	{[]rule{allocsRule}, (*checker).allocs},
+	{[]rule{plainRule}, (*checker).plainRun},
 }
 
 // A violation is one place that breaks a rule.

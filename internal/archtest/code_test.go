@@ -109,17 +109,20 @@ func (c *checker) comments(p *pkg) {
 	}
 }
 
-// allocs holds that the tests of a file that the race detector leaves out are
-// named so that make test's run without it, go test -run Alloc, has them.
-func (c *checker) allocs(p *pkg) {
+// plainRun holds that the tests of a file that the race detector leaves out are
+// named so that make plain, which is go test -run 'Alloc|Exhaustive', has them.
+func (c *checker) plainRun(p *pkg) {
 	for _, f := range p.files {
 		if !f.test || !excludesRace(f.ast) {
 			continue
 		}
 		for _, d := range f.ast.Decls {
 			fn, ok := d.(*ast.FuncDecl)
-			if ok && fn.Recv == nil && strings.HasPrefix(fn.Name.Name, "Test") && fn.Name.Name != "TestMain" && !strings.Contains(fn.Name.Name, "Alloc") {
-				c.report(allocsRule, p, fn.Pos(), fn.Name.Name, "%s runs without the race detector only, where make test runs the tests with Alloc in their names: put Alloc into the name or the test into another file", fn.Name.Name)
+			if !ok || fn.Recv != nil || !strings.HasPrefix(fn.Name.Name, "Test") || fn.Name.Name == "TestMain" {
+				continue
+			}
+			if !strings.Contains(fn.Name.Name, "Alloc") && !strings.Contains(fn.Name.Name, "Exhaustive") {
+				c.report(plainRule, p, fn.Pos(), fn.Name.Name, "%s is left out under the race detector, and make plain runs the tests with Alloc or Exhaustive in their names: name it so, or put it into another file", fn.Name.Name)
 			}
 		}
 	}

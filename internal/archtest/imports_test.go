@@ -92,15 +92,29 @@ func (c *checker) modules(p *pkg) {
 }
 
 // importForms holds that no file hides where a name comes from, or leaves the
-// guarantees of the language.
+// guarantees of the language. To ask unsafe for a size leaves none.
 func (c *checker) importForms(p *pkg) {
 	eachImport(p, func(f *file, spec *ast.ImportSpec, imported string) {
 		if spec.Name != nil && spec.Name.Name == "." {
 			c.report(dotImportRule, p, spec.Pos(), imported, "imports %s without a name: its names look like those of %s", imported, p.dir)
 		}
-		switch imported {
-		case "unsafe", "C":
+		if imported == "C" || imported == "unsafe" && (spec.Name != nil || !asksForSizesOnly(f.ast)) {
 			c.report(unsafeRule, p, spec.Pos(), imported, "imports %q: an exception needs a proof in a comment, a test, and a line in internal/archtest/tables_test.go", imported)
 		}
 	})
+}
+
+// asksForSizesOnly reports whether f uses nothing of unsafe but sizes and offsets,
+// which are constants.
+func asksForSizesOnly(f *ast.File) bool {
+	only := true
+	ast.Inspect(f, func(n ast.Node) bool {
+		if sel, ok := n.(*ast.SelectorExpr); ok {
+			if id, ok := sel.X.(*ast.Ident); ok && id.Name == "unsafe" {
+				only = only && slices.Contains([]string{"Alignof", "Offsetof", "Sizeof"}, sel.Sel.Name)
+			}
+		}
+		return only
+	})
+	return only
 }

@@ -154,6 +154,13 @@ func TestRulesCanFail(t *testing.T) {
 				`internal/sim/a_test.go:1: unsafe: imports "C"`,
 			},
 		}, {
+			"unsafe for sizes, and for more",
+			map[string]string{
+				"internal/sim/a_test.go": "package sim_test; import \"unsafe\"\nconst size = unsafe.Sizeof(0)",
+				"internal/sim/b_test.go": "package sim_test; import \"unsafe\"\nvar p unsafe.Pointer; const more = unsafe.Sizeof(p)",
+			},
+			[]string{`internal/sim/b_test.go:1: unsafe: imports "unsafe"`},
+		}, {
 			"the exception of a test holds for tests only",
 			map[string]string{
 				"reply/a.go":      lib("reply", `import _ "unsafe"`),
@@ -330,11 +337,11 @@ func TestRulesCanFail(t *testing.T) {
 			[]string{"cmd/pulsegate/a.go:1: package comment: package cmd/pulsegate has no comment"},
 		},
 
-		// allocs
+		// plain run
 		{
 			"a test that make test would not run",
-			map[string]string{"internal/sim/a_test.go": "//go:build linux && !race\n\npackage sim_test\nfunc TestDecodeAllocs() {}\nfunc TestDecode() {}\nfunc help() {}\nfunc TestMain() {}"},
-			[]string{"internal/sim/a_test.go:5: allocs: TestDecode runs without the race detector only"},
+			map[string]string{"internal/sim/a_test.go": "//go:build linux && !race\n\npackage sim_test\nfunc TestDecodeAllocs() {}\nfunc TestExhaustive() {}\nfunc TestDecode() {}\nfunc help() {}\nfunc TestMain() {}"},
+			[]string{"internal/sim/a_test.go:6: plain run: TestDecode is left out under the race detector"},
 		}, {
 			"tests that the race detector runs",
 			map[string]string{"internal/sim/a_test.go": "//go:build race || linux\n\npackage sim_test\nfunc TestDecode() {}"},

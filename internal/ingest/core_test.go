@@ -145,11 +145,11 @@ func testBatchLargerThanQueue(t *testing.T, serve serveFunc) {
 func TestBodyMemory(t *testing.T) { eachFront(t, testBodyMemory) }
 
 func testBodyMemory(t *testing.T, serve serveFunc) {
-	_, srv := serve(t, ingest.Config{MaxBodyBytes: 256 << 10}, nil)
+	_, srv := serve(t, ingest.Config{MaxBodyBytes: 2 << 20}, nil)
 	if resp, text := post(t, srv, batch("d", 10), ""); resp.StatusCode != 200 {
 		t.Errorf("small: %d %s, want 200", resp.StatusCode, text)
 	}
-	if resp, text := post(t, srv, batch("d", 10_000), ""); resp.StatusCode != 503 || !strings.Contains(text, "#overloaded") {
+	if resp, text := post(t, srv, batch("d", 60_000), ""); resp.StatusCode != 503 || !strings.Contains(text, "#overloaded") {
 		t.Errorf("large: %d %s, want 503 overloaded", resp.StatusCode, text)
 	}
 	if resp, text := post(t, srv, batch("e", 10), ""); resp.StatusCode != 200 {

@@ -3,9 +3,7 @@ package main
 import (
 	"context"
 	_ "embed"
-	"errors"
 	"fmt"
-	"os"
 	"os/exec"
 	"regexp"
 	"strconv"
@@ -31,20 +29,11 @@ type loader struct {
 	script  string
 }
 
-// findLoader returns wrk. As root on a system with apt-get it installs it.
+// findLoader returns wrk. It installs nothing: that is the set-up's part.
 func findLoader(ctx context.Context) (*loader, error) {
 	program, err := exec.LookPath("wrk")
 	if err != nil {
-		apt, aptErr := exec.LookPath("apt-get")
-		if aptErr != nil || os.Geteuid() != 0 {
-			return nil, errors.New("wrk is missing: install the package wrk (https://github.com/wg/wrk)")
-		}
-		if text, err := exec.CommandContext(ctx, apt, "install", "-y", "--no-install-recommends", "wrk").CombinedOutput(); err != nil {
-			return nil, fmt.Errorf("install wrk: %w\n%s", err, text)
-		}
-		if program, err = exec.LookPath("wrk"); err != nil {
-			return nil, fmt.Errorf("find wrk: %w", err)
-		}
+		return nil, fmt.Errorf("find loader: %w; `make setup` installs wrk (https://github.com/wg/wrk)", err)
 	}
 	// wrk has no way to ask for its version alone, and fails after this one.
 	text, _ := exec.CommandContext(ctx, program, "-v").CombinedOutput()

@@ -3,7 +3,7 @@
 //
 //	go run ./cmd/ingestbench -rounds 5 -seconds 10
 //
-// It builds Pulsegate and the peers, and needs wrk. In every round it starts
+// It builds Pulsegate and the peers, and needs wrk, which make setup installs. In every round it starts
 // each server on a free loopback port, checks one answer, warms the server up,
 // loads it with each number of connections, and stops it. Servers that store
 // start with an empty directory, and must have stored what they answered. If

@@ -162,7 +162,7 @@ func tryServer(t *testing.T, c *contestant, programs string) {
 // are taken by a strict decoder, and each is another one.
 func tryMeasure(t *testing.T, programs string) {
 	if _, err := exec.LookPath("wrk"); err != nil {
-		t.Skip("wrk is not installed; make bench-ingest installs it")
+		t.Skip("wrk is not installed; make setup installs it")
 	}
 	page := filepath.Join(t.TempDir(), "page.md")
 	if err := os.WriteFile(page, []byte("<!-- bench-ingest:begin --><!-- bench-ingest:end -->"), 0o600); err != nil {

@@ -8,7 +8,7 @@
 //
 // Run it in the bench module:
 //
-//	go run ./routers/cmd/bench-mux -rounds 10 -file ../docs/benchmarks.md
+//	go run ./routers/cmd/bench-mux -rounds 10 -time 200ms -file ../docs/benchmarks.md
 package main
 
 import (
@@ -25,11 +25,15 @@ import (
 func main() {
 	var o options
 	flag.IntVar(&o.rounds, "rounds", 10, "how often each benchmark runs")
-	flag.DurationVar(&o.benchTime, "benchtime", 30*time.Millisecond, "time of one benchmark in one round")
+	flag.DurationVar(&o.benchTime, "time", 200*time.Millisecond, "duration of one benchmark in one round")
 	flag.StringVar(&o.pattern, "bench", "^BenchmarkRoute$", "which benchmarks to run")
 	flag.StringVar(&o.file, "file", "", "file with the section to write; standard output if empty")
 	flag.StringVar(&o.raw, "raw", "", "file for the benchmarks' own output, for benchstat -col /impl")
 	flag.Parse()
+	if o.rounds < 1 || o.benchTime <= 0 {
+		fmt.Fprintln(os.Stderr, "bench-mux: -rounds and -time must be positive")
+		os.Exit(2)
+	}
 	if err := run(o); err != nil {
 		fmt.Fprintln(os.Stderr, "bench-mux:", err)
 		os.Exit(1)

@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 )
 
 const output = `goos: linux
@@ -18,15 +19,31 @@ func TestRender(t *testing.T) {
 	if len(r.order) != 2 || r.samples[key{"pulsegate", "one-static", "fresh"}].ns != 20 {
 		t.Fatalf("parsed %+v", r)
 	}
-	text := render([]round{r, r}, "a machine", options{rounds: 2})
+	text := render([]round{r, r}, "a machine", options{rounds: 2, benchTime: 200 * time.Millisecond})
 	for _, want := range []string{
 		"| set | pulsegate | httprouter |",
 		"| one-static | 20 (0) | 16 (0) |",
-		"| one static route / httprouter | 1.25 | 1.25 | 1.25–1.25 | at most 1.5: reached |",
+		"`make bench-mux ROUNDS=2 BENCHTIME=200ms`",
+		"| one static route / httprouter | 1.25 | 1.25–1.25 | at most 1.5: reached | 1.25 |",
 	} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no line %q in\n%s", want, text)
 		}
+	}
+}
+
+// The median decides about a goal, also where the fastest rounds say otherwise.
+func TestGoalsByMedian(t *testing.T) {
+	pair := func(own, peer float64) round {
+		return round{samples: map[key]sample{
+			{"pulsegate", "one-static", "fresh"}:  {ns: own},
+			{"httprouter", "one-static", "fresh"}: {ns: peer},
+		}}
+	}
+	text := renderGoals([]round{pair(10, 10), pair(20, 10), pair(30, 10)})
+	const want = "| one static route / httprouter | 2.00 | 1.00–3.00 | at most 1.5: not reached | 1.00 |\n"
+	if !strings.Contains(text, want) {
+		t.Errorf("no line %q in\n%s", want, text)
 	}
 }
 

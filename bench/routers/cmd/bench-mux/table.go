@@ -79,7 +79,7 @@ func render(rounds []round, machine string, o options) string {
 	sets := first.distinct(func(k key) string { return k.set })
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s, GOMAXPROCS %d, %s %s/%s, %s. ", machine, runtime.GOMAXPROCS(0), runtime.Version(), runtime.GOOS, runtime.GOARCH, time.Now().UTC().Format(time.DateOnly))
-	fmt.Fprintf(&b, "`make bench-mux`: medians of %d rounds of %v, ns per request (allocations).\n", o.rounds, o.benchTime)
+	fmt.Fprintf(&b, "`make bench-mux ROUNDS=%d BENCHTIME=%v`: medians of the rounds, ns per request (allocations).\n", o.rounds, o.benchTime)
 	fmt.Fprintf(&b, "It is the wall time of a machine that may have had other work; compare within the table only.\n")
 	fmt.Fprintf(&b, "Routers with a handler signature of their own (httprouter, gin, echo, bunrouter) hand variables over in an argument and so do less. A dash: the router cannot express the set.\n")
 	for _, req := range []string{"fresh", "reused"} {
@@ -136,7 +136,8 @@ func goals() []goal {
 
 func renderGoals(rounds []round) string {
 	var b strings.Builder
-	b.WriteString("\n### Goals\n\n| ratio | fastest rounds | median of rounds | lowest–highest | goal |\n|---|---|---|---|---|\n")
+	b.WriteString("\n### Goals\n\nThe median of the rounds decides. The last ratio is that of the fastest rounds of the two: other work on the machine only ever adds time.\n\n")
+	b.WriteString("| ratio | median of rounds | lowest–highest | goal | fastest rounds |\n|---|---|---|---|---|\n")
 	for _, g := range goals() {
 		var ratios, tops, unders []float64
 		for _, r := range rounds {
@@ -150,14 +151,13 @@ func renderGoals(rounds []round) string {
 		if len(ratios) == 0 {
 			continue
 		}
-		// Other work on the machine only ever adds time, so the fastest rounds
-		// tell most about the code.
-		fastest := slices.Min(tops) / slices.Min(unders)
+		middle := median(ratios)
 		verdict := "reached"
-		if fastest > g.limit {
+		if middle > g.limit {
 			verdict = "not reached"
 		}
-		fmt.Fprintf(&b, "| %s | %.2f | %.2f | %.2f–%.2f | at most %.1f: %s |\n", g.text, fastest, median(ratios), slices.Min(ratios), slices.Max(ratios), g.limit, verdict)
+		fmt.Fprintf(&b, "| %s | %.2f | %.2f–%.2f | at most %.1f: %s | %.2f |\n",
+			g.text, middle, slices.Min(ratios), slices.Max(ratios), g.limit, verdict, slices.Min(tops)/slices.Min(unders))
 	}
 	return b.String()
 }

@@ -1,0 +1,60 @@
+package report
+
+import (
+	"fmt"
+	"strings"
+	"time"
+)
+
+// A LoadCost holds what a request costs the load generators that send it. The
+// first of them is the one that the others are compared with.
+type LoadCost struct {
+	Setting     Setting
+	Peer        string // the first generator, with its version
+	Connections int
+	Duration    time.Duration // of one measurement
+	Rounds      int
+	Generators  []Generator
+}
+
+// A Generator is one way to make load.
+type Generator struct {
+	Name      string
+	Costs     []float64 // CPU time per request in µs, by round
+	PerSecond []float64 // requests answered in a second, by round
+	Limit     float64   // of its cost divided by the first one's; 0: none
+}
+
+// Markdown lays the figures out as the block of the page. Every generator must
+// have figures for the same rounds, of which there must be at least one.
+func (l *LoadCost) Markdown() string {
+	var b strings.Builder
+	b.WriteString(l.Setting.markdown())
+	fmt.Fprintf(&b, "- Peer: %s, one thread, with a Lua script\n", l.Peer)
+	fmt.Fprintf(&b, "- Rounds: %d, in each of which every generator loads the same server for %v over %d connections, closed loop; the server stores nothing and shares the CPUs\n\n",
+		l.Rounds, l.Duration, l.Connections)
+	b.WriteString("CPU is user and system time of the generator's process, start and end included, divided by the requests that were answered. " +
+		"Ratios are made within a round. Figures are medians, and the range over the rounds stands in brackets.\n\n")
+	b.WriteString("| generator | CPU per request, µs | / that of the first | requests/s |\n|---|--:|--:|--:|\n")
+	var goals []goal
+	for i := range l.Generators {
+		g := &l.Generators[i]
+		ratio := l.ratio(g)
+		fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", g.Name, spread(g.Costs).text("%.2f"), ratio.text("%.2f"), spread(g.PerSecond).text("%.0f"))
+		if g.Limit > 0 {
+			goals = append(goals, goal{what: g.Name + ": CPU per request / that of " + l.Generators[0].Name,
+				limit: g.Limit, format: "%.2f", figure: ratio, known: true})
+		}
+	}
+	goalsTable(&b, goals)
+	return b.String()
+}
+
+// ratio returns the cost of g divided by that of the first generator.
+func (l *LoadCost) ratio(g *Generator) Spread {
+	values := make([]float64, len(g.Costs))
+	for i := range values {
+		values[i] = g.Costs[i] / l.Generators[0].Costs[i]
+	}
+	return spread(values)
+}

@@ -1,0 +1,159 @@
+package main_test
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// The README's commands work as typed, in the order in which they stand there.
+func TestReadme(t *testing.T) {
+	for _, addr := range []string{"127.0.0.1:8080", "127.0.0.1:6060"} {
+		free(t, addr)
+	}
+	blocks := readmeBlocks(t)
+	r := newReader(t)
+	for _, block := range blocks {
+		r.follow(block)
+	}
+	if r.server == nil {
+		t.Fatal("no command of the README starts a server")
+	}
+	for _, want := range []string{
+		`{"status":"stored"}`,
+		`"spo2_pct":{"value":97.5,"time":"2026-11-21T10:00:00.123Z"}`,
+		"\nppg-000123,2026-11-21T10:00:00.123Z,",
+		"sent=1893 stored=1892 duplicate=0 rejected=1 failed=0 ",
+		"\nbed-7,",
+	} {
+		if !strings.Contains(r.shown.String(), want) {
+			t.Errorf("the README's commands do not show %q", want)
+		}
+	}
+	if code := r.server.stop(); code != 0 {
+		t.Errorf("the server's exit code is %d:\n%s", code, r.server.stderr())
+	}
+}
+
+// free checks that nobody listens on an address that the README's commands use.
+func free(t *testing.T, addr string) {
+	t.Helper()
+	l, err := net.Listen("tcp", addr)
+	if err == nil {
+		err = l.Close()
+	}
+	if err == nil {
+		return
+	}
+	const reason = "the README's commands use the default addresses, and one of them is taken: %v"
+	if os.Getenv("CI") == "true" {
+		t.Fatalf(reason, err)
+	}
+	t.Skipf(reason, err)
+}
+
+// readmeBlocks returns the shell blocks of the README.
+func readmeBlocks(t *testing.T) []string {
+	t.Helper()
+	text, err := os.ReadFile("../../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var blocks []string
+	for _, part := range strings.Split(string(text), "```sh\n")[1:] {
+		block, _, ended := strings.Cut(part, "```")
+		if !ended {
+			t.Fatal("a block of the README has no end")
+		}
+		blocks = append(blocks, block)
+	}
+	return blocks
+}
+
+// A reader of the README sits in a directory that holds ./pulsegate and the
+// repository's recording, and types.
+type reader struct {
+	t      *testing.T
+	dir    string
+	env    []string
+	server *process // nil: not started so far
+	shown  strings.Builder
+}
+
+func newReader(t *testing.T) *reader {
+	t.Helper()
+	r := &reader{t: t, dir: t.TempDir()}
+	internal, err := filepath.Abs("../../internal")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(internal, filepath.Join(r.dir, "internal")); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(program(t), filepath.Join(r.dir, "pulsegate")); err != nil {
+		t.Fatal(err)
+	}
+	// The settings of the program are the README's, and curl fails when the
+	// answer is an error.
+	for _, setting := range os.Environ() {
+		if !strings.HasPrefix(setting, "PULSEGATE_") {
+			r.env = append(r.env, setting)
+		}
+	}
+	r.env = append(r.env, "CURL_HOME="+r.dir)
+	if err := os.WriteFile(filepath.Join(r.dir, ".curlrc"), []byte("fail\nsilent\nshow-error\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// follow runs a block. A server is left running, as in a terminal of its own.
+//
+// Commands that build and test the repository are left out: the tests' own
+// set-up builds the program, TestDemo runs the demo, and make test runs this.
+func (r *reader) follow(block string) {
+	r.t.Helper()
+	var script strings.Builder
+	for line := range strings.Lines(block) {
+		switch {
+		case strings.HasPrefix(line, "go build "), strings.HasPrefix(line, "go run ./cmd/pulsegate demo"), strings.HasPrefix(line, "make test"):
+		case strings.HasPrefix(line, "./pulsegate serve"):
+			r.run(script.String())
+			script.Reset()
+			if r.server != nil {
+				r.t.Fatalf("the README starts a second server: %s", line)
+			}
+			r.server = launch(r.t, 2, r.shell(context.Background(), "exec "+line))
+		default:
+			script.WriteString(line)
+		}
+	}
+	r.run(script.String())
+}
+
+// run runs commands to their end, up to the first that fails.
+func (r *reader) run(script string) {
+	r.t.Helper()
+	if script == "" {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	out, err := r.shell(ctx, "set -e\n"+script).CombinedOutput()
+	if err != nil {
+		r.t.Fatalf("%v:\n%s\n%s", err, script, out)
+	}
+	fmt.Fprintf(&r.shown, "\n%s", out)
+}
+
+func (r *reader) shell(ctx context.Context, script string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, "sh", "-c", script)
+	cmd.Dir, cmd.Env = r.dir, r.env
+	return cmd
+}

@@ -1,0 +1,75 @@
+package main_test
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net/http"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// Readings that arrive at one time share a sync: 64 clients, each of which waits
+// for its answer, take far fewer syncs than requests.
+func TestSyncsAreShared(t *testing.T) {
+	const clients, posts = 64, 50
+	p := start(t, program(t), filepath.Join(t.TempDir(), "data"), "--admin-addr=127.0.0.1:0")
+	before := metric(t, p, "pulsegate_store_syncs_total")
+	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: clients}}
+	defer client.CloseIdleConnections()
+	var wg sync.WaitGroup
+	for c := range clients {
+		wg.Go(func() {
+			for i := range posts {
+				body := fmt.Sprintf(`{"device":"d%d","time":%d,"spo2_pct":97}`, c, 1000+i)
+				resp, err := client.Post(p.url("/v1/readings"), "", strings.NewReader(body))
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				text, err := io.ReadAll(resp.Body)
+				resp.Body.Close()
+				if err != nil || string(text) != `{"status":"stored"}` {
+					t.Errorf("answer %d %q, %v", resp.StatusCode, text, err)
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+	requests := metric(t, p, `pulsegate_http_requests_total{code="2xx",route="/v1/readings"}`)
+	if requests != clients*posts {
+		t.Errorf("%d requests were counted, want %d", requests, clients*posts)
+	}
+	syncs := metric(t, p, "pulsegate_store_syncs_total") - before
+	if most := clients * posts / 4; syncs < 1 || syncs > most {
+		t.Errorf("%d requests took %d syncs, want 1 to %d", clients*posts, syncs, most)
+	}
+	t.Logf("%d requests, %d syncs", requests, syncs)
+}
+
+// metric returns a figure of the admin listener; name is with its labels.
+func metric(t *testing.T, p *process, name string) int {
+	t.Helper()
+	resp, err := http.Get("http://" + p.admin + "/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	for lines := bufio.NewScanner(resp.Body); lines.Scan(); {
+		text, ok := strings.CutPrefix(lines.Text(), name+" ")
+		if !ok {
+			continue
+		}
+		n, err := strconv.Atoi(text)
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		return n
+	}
+	t.Fatalf("/metrics does not show %s", name)
+	return 0
+}
