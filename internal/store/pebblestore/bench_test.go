@@ -21,6 +21,18 @@ var (
 	benchDir      = flag.String("dir", "", "directory for the benchmarks' stores, kept and used again; a temporary one if empty")
 )
 
+// shortReadings is the most readings that are stored first with -short: two of
+// each device, where the flags are not set.
+const shortReadings = 20_000
+
+// readings returns how many readings are stored first.
+func readings() int {
+	if testing.Short() {
+		return min(shortReadings, *benchReadings)
+	}
+	return *benchReadings
+}
+
 // A fleet makes readings: every device in turn, one a minute, values as a
 // monitor sends them.
 type fleet struct {
@@ -85,12 +97,13 @@ func BenchmarkAppend(b *testing.B) {
 	for _, size := range []int{1, 64, 1000} {
 		b.Run(fmt.Sprintf("group=%d", size), func(b *testing.B) {
 			s := openBench(b, b.TempDir())
-			bt := newBatcher(newFleet(*benchDevices), size)
-			for range 2 * *benchDevices / size { // every device is known
-				if err := s.Append(bt.fill()); err != nil {
+			f := newFleet(*benchDevices)
+			for first := newBatcher(f, 1000); f.n < 2**benchDevices; { // every device is known
+				if err := s.Append(first.fill()); err != nil {
 					b.Fatal(err)
 				}
 			}
+			bt := newBatcher(f, size)
 			b.ReportAllocs()
 			n := 0
 			for b.Loop() {
@@ -113,7 +126,7 @@ func BenchmarkAppend(b *testing.B) {
 
 // BenchmarkOpen opens a store of many readings; start-up must not depend on them.
 //
-//	go test -run - -bench Open -benchtime 5x -devices 100000 -readings 10000000 ./internal/store/pebblestore
+//	go test -run '^$' -bench Open -benchtime 5x -timeout 0 ./internal/store/pebblestore -devices 100000 -readings 10000000
 func BenchmarkOpen(b *testing.B) {
 	for _, crashed := range []bool{false, true} {
 		b.Run(fmt.Sprintf("crashed=%t", crashed), func(b *testing.B) {
@@ -149,7 +162,7 @@ func filledDir(b *testing.B, crashed bool) string {
 	if root == "" {
 		root = b.TempDir()
 	}
-	base := filepath.Join(root, fmt.Sprintf("%d-%d", *benchDevices, *benchReadings))
+	base := filepath.Join(root, fmt.Sprintf("%d-%d", *benchDevices, readings()))
 	dir := filepath.Join(base, map[bool]string{false: "closed", true: "crashed"}[crashed])
 	if _, err := os.Stat(dir); err == nil {
 		return dir
@@ -161,12 +174,12 @@ func filledDir(b *testing.B, crashed bool) string {
 	s := openBench(b, work)
 	bt := newBatcher(newFleet(*benchDevices), 1000)
 	start := time.Now()
-	for range *benchReadings / 1000 {
+	for range readings() / 1000 {
 		if err := s.Append(bt.fill()); err != nil {
 			b.Fatal(err)
 		}
 	}
-	b.Logf("stored %d readings in %v", *benchReadings, time.Since(start))
+	b.Logf("stored %d readings in %v", readings(), time.Since(start))
 	st := idle(s)
 	b.Logf("%d bytes on disk, %d of log, %d tables, %d to compact", st.DiskBytes, st.LogBytes, st.Tables, st.CompactionDebtBytes)
 	copyDir(b, work, filepath.Join(base, "crashed"))
@@ -181,8 +194,12 @@ func filledDir(b *testing.B, crashed bool) string {
 
 // idle waits until compactions have come to rest.
 func idle(s *pebblestore.Store) pebblestore.Stats {
+	pause := 2 * time.Second
+	if testing.Short() { // a memtable's worth of readings, and no compaction
+		pause = 50 * time.Millisecond
+	}
 	for last := s.Stats(); ; {
-		time.Sleep(2 * time.Second)
+		time.Sleep(pause)
 		st := s.Stats()
 		if st.Tables == last.Tables && st.DiskBytes == last.DiskBytes {
 			return st
@@ -278,7 +295,7 @@ func BenchmarkLate(b *testing.B) {
 	for b.Loop() {
 		if n%1000 == 0 {
 			group := bt.fill()
-			if f.n >= *benchReadings {
+			if f.n >= readings() {
 				f.n, shift = 0, shift+1
 			}
 			for _, e := range group {
@@ -291,4 +308,13 @@ func BenchmarkLate(b *testing.B) {
 		n++
 	}
 	b.ReportMetric(float64(s.Stats().Lookups)/float64(n), "lookups/op")
+}
+
+// BenchmarkPublish measures what showing only synced readings costs a group.
+func BenchmarkPublish(b *testing.B) {
+	s := openBench(b, b.TempDir())
+	b.ReportAllocs()
+	for b.Loop() {
+		s.Publish()
+	}
 }

@@ -41,14 +41,19 @@ func damaged(t *testing.T, closed bool) (fs *vfs.MemFS, texts []string) {
 }
 
 // flip changes one bit of a file.
-func flip(t *testing.T, fs vfs.FS, name string, offset int) {
+func flip(t *testing.T, fs vfs.FS, name string, offset int) { damage(t, fs, name, offset, "\x10") }
+
+// damage changes the bits of a file that are set in mask.
+func damage(t *testing.T, fs vfs.FS, name string, offset int, mask string) {
 	t.Helper()
 	text, err := readFile(fs, name)
 	if err != nil {
 		t.Fatal(err)
 	}
 	b := []byte(text)
-	b[offset] ^= 0x10
+	for i := range min(len(mask), len(b)-offset) {
+		b[offset+i] ^= mask[i]
+	}
 	writeFile(t, fs, name, string(b))
 }
 
@@ -134,43 +139,49 @@ func size(t *testing.T, fs vfs.FS, name string) int {
 	return int(info.Size())
 }
 
-// TestDamagedLog flips bits all over the log. Damage in front of the last record
-// must be refused by the log's name. Pebble alone does not do so: without
-// verifyJournals nearly every flip here loses acknowledged readings. The last record
-// of a store that was not closed may be taken for one that a crash tore.
+// TestDamagedLog damages the log all over, by a bit and by some bytes. It must be
+// refused by the log's name. Pebble alone does not do so: without verifyJournals
+// nearly all damage here loses acknowledged readings. Only where some bytes of the
+// last record of a store that was not closed are wrong, that record may be taken for
+// one that a crash tore.
 func TestDamagedLog(t *testing.T) {
-	for name, closed := range map[string]bool{"crashed": false, "closed": true} {
-		t.Run(name, func(t *testing.T) {
-			disk, texts := damaged(t, closed)
+	for _, tt := range []struct {
+		name   string
+		closed bool
+		mask   string
+		torn   bool // may be taken for a torn end
+	}{
+		{"a bit, crashed", false, "\x10", false},
+		{"a bit, closed", true, "\x10", false},
+		{"some bytes, crashed", false, "\x80 broken \x01", true},
+		{"some bytes, closed", true, "\x80 broken \x01", false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			disk, texts := damaged(t, tt.closed)
 			last := len(texts) - 1
 			log := slices.MaxFunc(namesWith(t, disk, ".log"), strings.Compare)
 			end := size(t, disk, log)
-			refused, torn, unread := 0, 0, 0
-			for offset := 0; offset < end; offset += 499 {
+			refused, torn := 0, 0
+			for offset := 0; offset < end; offset += 1499 {
 				fs := copyFS(t, disk)
-				flip(t, fs, log, offset)
-				s, err := pebblestore.Open(dataDir, pebblestore.Options{FS: fs})
+				damage(t, fs, log, offset, tt.mask)
+				s, err := pebblestore.Open(dataDir, pebblestore.Options{FS: fs, ReadOnly: true})
 				if err != nil {
 					wantDamage(t, "Open", log, err)
 					refused++
-					_, err = pebblestore.Check(context.Background(), dataDir, pebblestore.CheckOptions{FS: fs})
-					wantDamage(t, "Check", log, err)
 					continue
 				}
-				text := mustDump(t, s)
-				mustClose(t, s)
-				switch {
-				case text == texts[last]:
-					unread++
-				case text == texts[last-1] && !closed:
+				switch text := mustDump(t, s); {
+				case tt.torn && text == texts[last-1]:
 					torn++
 				default:
 					t.Errorf("byte %d of %d: the store was opened without what was acknowledged", offset, end)
 				}
+				mustClose(t, s)
 			}
-			t.Logf("%d bytes: %d times refused, %d taken for a torn end, %d not read", end, refused, torn, unread)
-			if refused < 100 {
-				t.Error("too little damage was refused")
+			t.Logf("%d bytes: %d times refused, %d taken for a torn end", end, refused, torn)
+			if refused < 70 || tt.torn && torn == 0 {
+				t.Error("the damage was too little")
 			}
 		})
 	}
@@ -215,7 +226,7 @@ func TestTornLog(t *testing.T) {
 		t.Fatal(err)
 	}
 	found := map[int]bool{}
-	for n := len(whole); n > 0; n -= 997 {
+	for n := len(whole); n > 0; n -= 2503 {
 		fs := copyFS(t, disk)
 		writeFile(t, fs, log, whole[:n])
 		s, err := pebblestore.Open(dataDir, pebblestore.Options{FS: fs})
@@ -230,8 +241,8 @@ func TestTornLog(t *testing.T) {
 		found[i] = true
 		mustClose(t, s)
 	}
-	if len(found) < len(texts) {
-		t.Errorf("the cuts left %d states, want at least %d", len(found), len(texts))
+	if len(found) < 5 {
+		t.Errorf("the cuts left %d states, want some of %d", len(found), len(texts))
 	}
 }
 
@@ -263,4 +274,18 @@ func TestDamagedLookup(t *testing.T) {
 		t.Errorf("the refused group left %d records", got)
 	}
 	mustClose(t, s)
+}
+
+// FuzzJournal reads any bytes as a log and as a manifest, in blocks.
+func FuzzJournal(f *testing.F) {
+	f.Add([]byte(nil))
+	f.Add(append(unhex("00000000000005"+"08000000"), 1, 2, 3)) // the end mark of log 7
+	f.Add(unhex("7e3d2a1b0400" + "09" + "07000000" + "0000000000000000" + "01020304"))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		for kind, err := range map[string]error{"log": pebblestore.VerifyLog(7, b), "manifest": pebblestore.VerifyManifest(b)} {
+			if err != nil && !errors.Is(err, store.ErrCorrupt) {
+				t.Errorf("%s: %v", kind, err)
+			}
+		}
+	})
 }

@@ -104,7 +104,7 @@ func lockError(file string, err error) error {
 	if errors.As(err, &pathErr) {
 		return fmt.Errorf("lock store: %w", err)
 	}
-	return fmt.Errorf("%w: another process has it open and holds the lock on %s", store.ErrLocked, file)
+	return fmt.Errorf("%w, which holds the lock on %s", store.ErrLocked, file)
 }
 
 // Close gives up the lock.
@@ -182,7 +182,7 @@ func (d *directory) make() error {
 			return err
 		}
 	}
-	if err := d.fs.MkdirAll(d.path, 0o755); err != nil {
+	if err := d.fs.MkdirAll(d.path, 0o700); err != nil {
 		return err
 	}
 	for _, p := range parents {

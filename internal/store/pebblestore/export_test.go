@@ -1,5 +1,7 @@
 package pebblestore
 
+import "bytes"
+
 // ReencodeReading decodes the value of a reading and encodes it again.
 func ReencodeReading(b []byte) ([]byte, error) {
 	var r reading
@@ -16,4 +18,18 @@ func ReencodeRecord(b []byte) ([]byte, error) {
 		return nil, err
 	}
 	return appendRecord(make([]byte, 0, recordBytes(&d)), &d), nil
+}
+
+// Publish moves readers on to a new snapshot, as Append does behind its sync.
+func (s *Store) Publish() { s.views.publish(s.db.NewSnapshot()) }
+
+// VerifyLog reads b as the log of a number.
+func VerifyLog(number uint32, b []byte) error { return verify(logChunks(number), b) }
+
+// VerifyManifest reads b as a manifest.
+func VerifyManifest(b []byte) error { return verify(manifestChunks(), b) }
+
+func verify(c chunkFormat, b []byte) error {
+	sc := journalScanner{chunkFormat: c, damagedAt: -1}
+	return sc.scan(bytes.NewReader(b))
 }

@@ -248,6 +248,38 @@ func failUntilExit(f *fault) {
 	}
 }
 
+// TestFailedReplay fails every attempt to write what the log holds to tables. Pebble
+// would try for ever.
+func TestFailedReplay(t *testing.T) {
+	out, err := child(t, "fail the replay", "").CombinedOutput()
+	wantExit(t, err, 3, out)
+	for _, want := range []string{"cannot be written to tables", errDisk.Error(), dataDir} {
+		if !strings.Contains(string(out), want) {
+			t.Errorf("the process says %q, want %q in it", out, want)
+		}
+	}
+}
+
+func failReplay(string) {
+	fs := vfs.NewMem()
+	s, err := pebblestore.Open(dataDir, pebblestore.Options{FS: fs})
+	if err == nil {
+		err = errors.Join(s.Append(manyEntries(100)), s.Close())
+	}
+	if err != nil {
+		fmt.Println(err)
+		os.Exit(1)
+	}
+	f := &fault{match: operation(".sst", errorfs.OpCreate), failing: errDisk}
+	f.on.Store(true)
+	_, err = pebblestore.Open(dataDir, pebblestore.Options{
+		FS:    errorfs.Wrap(fs, f),
+		Fatal: func(message string) { fmt.Println(message); os.Exit(3) },
+	})
+	fmt.Println("Open returned", err)
+	os.Exit(1)
+}
+
 func wantExit(t *testing.T, err error, code int, out []byte) {
 	t.Helper()
 	got := 0

