@@ -271,6 +271,9 @@ func (c *simVerifyCommand) Run(ctx context.Context, std stdio) error {
 		Target: target, Token: c.Token, AllowCut: c.AllowCut, Progress: live.verifying(),
 	})
 	live.clear()
+	if v == nil {
+		return err
+	}
 	if c.JSON {
 		err = errors.Join(printJSON(std.out, v), err)
 	} else {

@@ -65,6 +65,9 @@ const (
 // A *LedgerError means that the ledger is cut off or corrupt; the Verification
 // covers what stands before that place. After any other error it covers what had
 // been read by then.
+//
+// When the target cannot be asked, or is no Pulsegate, there is nothing to compare
+// and the Verification is nil.
 func Verify(ctx context.Context, ledger string, opt VerifyOptions) (*Verification, error) {
 	v := &verifier{opt: opt, result: &Verification{}, client: newReadClient(opt.Target, opt.Token)}
 	defer v.client.close()
@@ -80,6 +83,10 @@ func Verify(ctx context.Context, ledger string, opt VerifyOptions) (*Verificatio
 	reader, err := newLedgerReader(file)
 	if err != nil {
 		return v.result, err
+	}
+	// A target that is no Pulsegate has lost nothing.
+	if err := probe(ctx, opt.Target, opt.Token); err != nil {
+		return nil, err
 	}
 	spools, err := newSpools(int(min(info.Size()/ledgerBytesAtATime+1, maxSpools)))
 	if err != nil {
