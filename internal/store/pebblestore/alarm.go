@@ -82,7 +82,8 @@ type logFile struct {
 
 func (f *logFile) note(err error) error {
 	if err != nil {
-		f.failed.CompareAndSwap(nil, &err)
+		first := err // so that only this allocates
+		f.failed.CompareAndSwap(nil, &first)
 	}
 	return err
 }

@@ -309,12 +309,3 @@ func BenchmarkLate(b *testing.B) {
 	}
 	b.ReportMetric(float64(s.Stats().Lookups)/float64(n), "lookups/op")
 }
-
-// BenchmarkPublish measures what showing only synced readings costs a group.
-func BenchmarkPublish(b *testing.B) {
-	s := openBench(b, b.TempDir())
-	b.ReportAllocs()
-	for b.Loop() {
-		s.Publish()
-	}
-}

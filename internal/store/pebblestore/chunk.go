@@ -41,6 +41,7 @@ type chunkFamily struct {
 	numbered    bool
 }
 
+// The families of each journal. They are never written to.
 var (
 	manifestFamilies = []chunkFamily{{1, 7, false}}
 	logFamilies      = []chunkFamily{{5, 11, true}, {9, 19, true}}
@@ -153,6 +154,7 @@ func oneBitOff(b []byte, headerBytes, wrong int) bool {
 	return false
 }
 
+// castagnoli is the table of CRC-32C. It is never written to.
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 func checksum(b []byte) uint32 { return crc32.Checksum(b, castagnoli) }

@@ -20,9 +20,6 @@ func ReencodeRecord(b []byte) ([]byte, error) {
 	return appendRecord(make([]byte, 0, recordBytes(&d)), &d), nil
 }
 
-// Publish moves readers on to a new snapshot, as Append does behind its sync.
-func (s *Store) Publish() { s.views.publish(s.db.NewSnapshot()) }
-
 // VerifyLog reads b as the log of a number.
 func VerifyLog(number uint32, b []byte) error { return verify(logChunks(number), b) }
 

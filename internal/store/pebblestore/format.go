@@ -26,8 +26,6 @@ const (
 	allSigns = 1<<vitals.NumSigns - 1
 
 	maxReadingKeyBytes = vitals.MaxNameBytes + 1 + 8
-	maxReadingBytes    = 2 + 2*vitals.NumSigns + 8 + vitals.MaxNameBytes
-	maxRecordBytes     = 1 + 8 + 1 + 10*vitals.NumSigns
 )
 
 // Why bytes are refused. The texts name no value: they reach logs.

@@ -18,7 +18,7 @@ import (
 // The error wraps store.ErrLocked when another process has the store open,
 // store.ErrFormat when dir holds something else or a later version, store.ErrCorrupt
 // when files are damaged or missing, and store.ErrDiskLow when there is no space to
-// replay the log. In all these cases no data was changed.
+// replay the log. In all these cases no reading was changed.
 func Open(dir string, o Options) (*Store, error) {
 	o = o.withDefaults()
 	s, err := open(dir, o)
@@ -39,6 +39,9 @@ func open(dir string, o Options) (_ *Store, err error) {
 			err = errors.Join(err, opened.Close())
 		}
 	}()
+	if err := o.validate(); err != nil {
+		return nil, err
+	}
 	d, err := openDirectory(o.FS, dir, o.ReadOnly)
 	if err != nil {
 		return nil, err

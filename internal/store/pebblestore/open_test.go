@@ -201,6 +201,19 @@ func TestNotADirectory(t *testing.T) {
 	}
 }
 
+// TestOptions refuses options that make no sense, before anything is made.
+func TestOptions(t *testing.T) {
+	for _, o := range []pebblestore.Options{{MaxDevices: -1}, {MemTableBytes: 1000}, {CacheBytes: -1}} {
+		o.FS = vfs.NewMem()
+		if _, err := pebblestore.Open(dataDir, o); err == nil {
+			t.Errorf("Open with %+v succeeds", o)
+		}
+		if names, _ := o.FS.List(dataDir); len(names) > 0 {
+			t.Errorf("Open with %+v left %v", o, names)
+		}
+	}
+}
+
 // TestMissingFiles takes away files that a store cannot do without. A new, empty
 // store in their place would be the worst answer.
 func TestMissingFiles(t *testing.T) {

@@ -1,6 +1,7 @@
 package pebblestore
 
 import (
+	"fmt"
 	"log/slog"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -77,6 +78,22 @@ func (o Options) withDefaults() Options {
 		o.FS = vfs.Default
 	}
 	return o
+}
+
+// minMemTableBytes is the least that Pebble can work with.
+const minMemTableBytes = 64 << 10
+
+// validate reports options with which nothing can be opened. Defaults are set.
+func (o *Options) validate() error {
+	switch {
+	case o.MaxDevices < 0:
+		return fmt.Errorf("MaxDevices is %d, want at least 1", o.MaxDevices)
+	case o.MemTableBytes < minMemTableBytes:
+		return fmt.Errorf("MemTableBytes is %d, want at least %d", o.MemTableBytes, minMemTableBytes)
+	case o.CacheBytes < 0:
+		return fmt.Errorf("CacheBytes is %d, want at least 1", o.CacheBytes)
+	}
+	return nil
 }
 
 func setDefault[T comparable](v *T, def T) {
