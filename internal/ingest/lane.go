@@ -95,11 +95,13 @@ func (l *lane) Receive(c *eventloop.Conn, b []byte, ended bool) (taken int) {
 			}
 		}
 		r, verdict := shape.Recognise(rest)
+		// The full lane refuses such a body without waiting for it.
+		tooLarge := r.Body.End-r.Body.Start > l.core.cfg.MaxBatchBytes
 		switch {
-		case verdict == shape.More && !ended:
+		case verdict == shape.More && !ended && !tooLarge:
 			l.unfinished(c, rest, r)
 			return taken
-		case verdict != shape.Accept, len(r.Authorization.Of(rest)) > 0, r.Body.End-r.Body.Start > l.core.cfg.MaxBatchBytes:
+		case verdict != shape.Accept, tooLarge, len(r.Authorization.Of(rest)) > 0:
 			c.Move()
 			return taken
 		}

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"math"
+	"strings"
 
 	"github.com/pulsegate/pulsegate/vitals"
 )
@@ -76,9 +77,10 @@ func parseDeviceCursor(text string) (vitals.Name, error) {
 }
 
 func decodeCursor(text string) ([]byte, error) {
-	if len(text) > maxCursorBytes {
+	// Strict refuses the forms that would decode to the same bytes, but for line
+	// breaks, which the decoder skips.
+	if len(text) > maxCursorBytes || strings.ContainsAny(text, "\r\n") {
 		return nil, errCursor
 	}
-	// Strict refuses the forms that would decode to the same bytes.
 	return base64.RawURLEncoding.Strict().DecodeString(text)
 }
