@@ -162,7 +162,11 @@ func tryServer(t *testing.T, c *contestant, programs string) {
 // are taken by a strict decoder, and each is another one.
 func tryMeasure(t *testing.T, programs string) {
 	if _, err := exec.LookPath("wrk"); err != nil {
-		t.Skip("wrk is not installed; make setup installs it")
+		const reason = "wrk is not installed; make setup installs it"
+		if os.Getenv("CI") == "true" {
+			t.Fatal(reason)
+		}
+		t.Skip(reason)
 	}
 	page := filepath.Join(t.TempDir(), "page.md")
 	if err := os.WriteFile(page, []byte("<!-- bench-ingest:begin --><!-- bench-ingest:end -->"), 0o600); err != nil {
