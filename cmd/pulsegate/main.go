@@ -46,6 +46,7 @@ type commands struct {
 	Check   checkCommand   `cmd:"" help:"Verify the data directory of a stopped server, read-only, and count what it holds."`
 	Sim     simCommand     `cmd:"" help:"Load a server like a fleet of gateways, and prove that everything acknowledged was stored."`
 	Profile profileCommand `cmd:"" help:"Show what a request costs a running server: CPU time, allocations, system calls, by part and by line."`
+	Health  healthCommand  `cmd:"" help:"Ask a server whether it can do its work: exit code 0 if so, otherwise 1. For health checks of containers."`
 	Version versionCommand `cmd:"" help:"Show the version, the Go version and the build settings."`
 }
 

@@ -19,7 +19,8 @@ import (
 //
 // Beside the commands of testscript there are:
 //
-//	serve NAME ARG...    start a server; $NAME is its address, $NAME_ADMIN that
+//	serve NAME ARG...    start a server; $NAME is its URL, $NAME_ADDR its host and
+//	                     port, $NAME_ADMIN the URL
 //	                     of its admin listener, if ARG... ask for one
 //	term NAME            send it SIGTERM and check that it exits with 0
 //	kill9 NAME           end it as kill -9 does
@@ -51,6 +52,7 @@ func TestScripts(t *testing.T) {
 				ts.Defer(p.kill)
 				ts.Value(servers{}).(map[string]*process)[args[0]] = p
 				ts.Setenv(args[0], "http://"+p.addr)
+				ts.Setenv(args[0]+"_ADDR", p.addr)
 				if p.admin != "" {
 					ts.Setenv(args[0]+"_ADMIN", "http://"+p.admin)
 				}
