@@ -23,6 +23,11 @@ import (
 // typeBase is where the types are explained.
 const typeBase = "https://github.com/pulsegate/pulsegate/blob/main/docs/problems.md#"
 
+// challenge is the scheme of the credentials, with the one parameter that it must
+// have. Only an answer to credentials that were given says what is wrong
+// (RFC 6750, section 3).
+const challenge = `Bearer realm="pulsegate"`
+
 // A Set holds the problems. It is immutable and may be shared.
 type Set struct {
 	// Of a request as a whole.
@@ -36,6 +41,12 @@ type Set struct {
 	LengthRequired   *reply.Problem // 411
 	TooLarge         *reply.Problem // 413
 	UnknownEncoding  *reply.Problem // 415 a Content-Encoding other than gzip and zstd
+
+	// Of whoever sent it.
+	Unauthorized       *reply.Problem // 401 credentials are needed, and none were given
+	InvalidCredentials *reply.Problem // 401 those that were given are not valid, or not any more
+	Forbidden          *reply.Problem // 403 valid ones, that do not allow this
+	TooManyReadings    *reply.Problem // 429 more than the token's rate
 
 	// Of a single reading.
 	Conflict *reply.Problem // 409 contradicts what is stored
@@ -67,6 +78,14 @@ func New() *Set {
 		TooLarge:         define(http.StatusRequestEntityTooLarge, "too-large", "The body is too large"),
 		UnknownEncoding: define(http.StatusUnsupportedMediaType, "unknown-encoding", "The content encoding is not supported",
 			reply.Header("Accept-Encoding", "gzip, zstd")),
+		Unauthorized: define(http.StatusUnauthorized, "unauthorized", "Credentials are needed",
+			reply.Header("WWW-Authenticate", challenge)),
+		InvalidCredentials: define(http.StatusUnauthorized, "invalid-credentials", "The credentials are not valid",
+			reply.Header("WWW-Authenticate", challenge+`, error="invalid_token"`)),
+		Forbidden: define(http.StatusForbidden, "forbidden", "The credentials do not allow this",
+			reply.Header("WWW-Authenticate", challenge+`, error="insufficient_scope"`)),
+		TooManyReadings: define(http.StatusTooManyRequests, "too-many-readings", "The token's rate is exceeded"),
+
 		Conflict:       define(http.StatusConflict, "conflict", "The reading contradicts a stored one"),
 		Invalid:        define(http.StatusUnprocessableEntity, "invalid-reading", "The reading is not acceptable"),
 		ReadFailed:     define(http.StatusInternalServerError, "read-failed", "The stored readings could not be read"),
@@ -81,8 +100,8 @@ func New() *Set {
 // All returns the problems in the order of their statuses.
 func (s *Set) All() []*reply.Problem {
 	return []*reply.Problem{
-		s.Malformed, s.BadParameter, s.NotFound, s.UnknownDevice, s.MethodNotAllowed, s.NotAcceptable,
-		s.Timeout, s.Conflict, s.LengthRequired, s.TooLarge, s.UnknownEncoding, s.Invalid,
+		s.Malformed, s.BadParameter, s.Unauthorized, s.InvalidCredentials, s.Forbidden, s.NotFound, s.UnknownDevice, s.MethodNotAllowed, s.NotAcceptable,
+		s.Timeout, s.Conflict, s.LengthRequired, s.TooLarge, s.UnknownEncoding, s.Invalid, s.TooManyReadings,
 		s.ReadFailed, s.OutcomeUnknown, s.Overloaded, s.Draining, s.DiskLow, s.StoreFailed,
 	}
 }

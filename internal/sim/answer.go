@@ -34,12 +34,16 @@ var writeProblems = []struct {
 	verdict verdict
 }{
 	{http.StatusBadRequest, "malformed-body", refusedWhole},
+	{http.StatusUnauthorized, "unauthorized", refusedWhole},
+	{http.StatusUnauthorized, "invalid-credentials", refusedWhole},
+	{http.StatusForbidden, "forbidden", refusedWhole},
 	{http.StatusRequestTimeout, "timeout", uncertain},
 	{http.StatusConflict, "conflict", refusedWhole},
 	{http.StatusLengthRequired, "length-required", refusedWhole},
 	{http.StatusRequestEntityTooLarge, "too-large", refusedWhole},
 	{http.StatusUnsupportedMediaType, "unknown-encoding", refusedWhole},
 	{http.StatusUnprocessableEntity, "invalid-reading", refusedWhole},
+	{http.StatusTooManyRequests, "too-many-readings", refusedNow},
 	{http.StatusInternalServerError, "outcome-unknown", uncertain},
 	{http.StatusServiceUnavailable, "overloaded", refusedNow},
 	{http.StatusServiceUnavailable, "draining", refusedNow},
@@ -200,13 +204,7 @@ func (j *judge) judgeProblem(r *response, now time.Time) (answer, error) {
 		}
 		a.verdict = p.verdict
 	}
-	switch {
-	case a.verdict != 0:
-	case r.status == http.StatusUnauthorized, r.status == http.StatusForbidden:
-		a.verdict = refusedWhole // types of tokens
-	case r.status == http.StatusTooManyRequests:
-		a.verdict = refusedNow // types of limits
-	default:
+	if a.verdict == 0 {
 		return a, fmt.Errorf("type %s is no answer to readings", name)
 	}
 	if a.verdict == refusedNow {

@@ -2,7 +2,6 @@ package sim_test
 
 import (
 	"fmt"
-	"net/http"
 	"slices"
 	"strings"
 	"testing"
@@ -21,10 +20,6 @@ func TestProblems(t *testing.T) {
 	for _, p := range set.All() {
 		status, ok := known[p.Type()]
 		delete(known, p.Type())
-		// Of these, the status alone tells what they mean.
-		if p.Status() == http.StatusUnauthorized || p.Status() == http.StatusForbidden || p.Status() == http.StatusTooManyRequests {
-			continue
-		}
 		if expected := !slices.Contains(not, p.Type()); ok != expected {
 			t.Errorf("type %s is known: %v, want %v", p.Type(), ok, expected)
 		} else if ok && status != p.Status() {
@@ -61,9 +56,9 @@ func TestJudge(t *testing.T) {
 			sim.Judgement{Verdict: "accepted", Stored: 1, Duplicate: 1, Rejected: []int32{0, 3}}},
 		{"overloaded", document(503, "overloaded", "Retry-After: 2\r\n"), true, 1, sim.Judgement{Verdict: "refused now", Problem: "overloaded", RetryAfter: 2 * time.Second}},
 		{"until a date", document(503, "draining", "Retry-After: Sat, 21 Nov 2026 10:00:07 GMT\r\n"), true, 1, sim.Judgement{Verdict: "refused now", Problem: "draining", RetryAfter: 7 * time.Second}},
-		{"limited", document(429, "too-many-requests", "Retry-After: 1\r\n"), false, 9, sim.Judgement{Verdict: "refused now", Problem: "too-many-requests", RetryAfter: time.Second}},
+		{"limited", document(429, "too-many-readings", "Retry-After: 1\r\n"), false, 9, sim.Judgement{Verdict: "refused now", Problem: "too-many-readings", RetryAfter: time.Second}},
 		{"conflict", document(409, "conflict", ""), true, 1, sim.Judgement{Verdict: "refused whole", Problem: "conflict"}},
-		{"no token", document(401, "no-token", ""), true, 1, sim.Judgement{Verdict: "refused whole", Problem: "no-token"}},
+		{"no token", document(401, "unauthorized", ""), true, 1, sim.Judgement{Verdict: "refused whole", Problem: "unauthorized"}},
 		{"outcome unknown", document(500, "outcome-unknown", ""), true, 1, sim.Judgement{Verdict: "uncertain", Problem: "outcome-unknown"}},
 		{"timeout", document(408, "timeout", ""), true, 1, sim.Judgement{Verdict: "uncertain", Problem: "timeout"}},
 

@@ -75,7 +75,7 @@ func TestUnsent(t *testing.T) {
 func TestRefusalsAreObeyed(t *testing.T) {
 	for _, status := range []int{429, 503} {
 		synctest.Test(t, func(t *testing.T) {
-			name := map[int]string{429: "too-many-requests", 503: "overloaded"}[status]
+			name := map[int]string{429: "too-many-readings", 503: "overloaded"}[status]
 			p := &peer{answer: func(n int, _ string) string {
 				if n == 0 {
 					return refusal(status, name, "Retry-After: 25\r\n")
@@ -214,7 +214,7 @@ func TestMalformedAccepted(t *testing.T) {
 
 func TestTokenRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := &peer{answer: func(int, string) string { return refusal(403, "read-only-token", "") }}
+		p := &peer{answer: func(int, string) string { return refusal(403, "forbidden", "") }}
 		r, err := p.run(t, t.Context(), sim.Config{Users: 2, Posts: 1000, Token: "secret"})
 		if err == nil || strings.Contains(err.Error(), "secret") || r.Requests > 10 {
 			t.Errorf("got %v after %d requests", err, r.Requests)
