@@ -15,6 +15,7 @@ var layers = map[string]int{
 	"internal/sim":      3,
 	"internal/transfer": 3,
 
+	"internal/gate":              2,
 	"internal/store/pebblestore": 2,
 	"internal/store/storetest":   2,
 
