@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/pulsegate/pulsegate/health"
+	"github.com/pulsegate/pulsegate/internal/gate"
 	"github.com/pulsegate/pulsegate/internal/ingest"
 	"github.com/pulsegate/pulsegate/internal/metrics"
 	"github.com/pulsegate/pulsegate/internal/problem"
@@ -31,6 +32,8 @@ type server struct {
 	store        *pebblestore.Store
 	core         *ingest.Core
 	health       *health.Health
+	problems     *problem.Set
+	gate         *gate.Gate
 	public       *http.Server
 	lane         *ingest.FastLane // nil: public serves all
 	admin        *http.Server     // nil: none
@@ -59,6 +62,8 @@ func startServer(c *serveCommand, stderr io.Writer, log *slog.Logger) (_ *server
 	s := &server{
 		stderr:       stderr,
 		log:          log,
+		problems:     problem.New(),
+		gate:         &gate.Gate{},
 		drainDelay:   c.DrainDelay,
 		drainTimeout: c.DrainTimeout,
 		ended:        make(chan error, 2),
@@ -73,9 +78,8 @@ func startServer(c *serveCommand, stderr io.Writer, log *slog.Logger) (_ *server
 			err = errors.Join(err, s.store.Close())
 		}
 	}()
-	problems := problem.New()
 	requests, commits := metrics.NewRequests(), metrics.NewCommits()
-	if s.core, err = ingest.New(commits.Appender(s.store), problems, cfg); err != nil {
+	if s.core, err = ingest.New(commits.Appender(s.store), s.problems, cfg); err != nil {
 		return nil, err
 	}
 	s.health = health.New(health.Options{OnChange: s.healthChanged}, health.Check{
@@ -84,13 +88,13 @@ func startServer(c *serveCommand, stderr io.Writer, log *slog.Logger) (_ *server
 		Run:   func(context.Context) error { return s.store.Ready() },
 	})
 	reads := query.New(s.store, s.store, query.Config{
-		Problems: problems,
+		Problems: s.problems,
 		Flags:    flags,
 		Param:    mux.Var,
 		Failed:   func(err error) { log.Error("reading stored readings failed", "error", err) },
 	})
 	posts := requests.Route(readingsTemplate)
-	s.public = s.httpServer(c, routes(requests, s.core, reads, s.health, problems))
+	s.public = s.httpServer(c, routes(requests, s.core, reads, s.health, s.problems))
 	if err = s.listenPublic(c, posts); err != nil {
 		return nil, errors.Join(err, s.core.Close(context.Background()))
 	}

@@ -1,0 +1,81 @@
+package main
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/pulsegate/pulsegate/internal/gate"
+	"github.com/pulsegate/pulsegate/internal/problem"
+	"github.com/pulsegate/pulsegate/internal/token"
+	"github.com/pulsegate/pulsegate/vitals"
+)
+
+// Who may administer: with tokens who has the right, without them this machine,
+// but not the pages in its browsers.
+func TestAdminOnly(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "tokens")
+	create := func(rights token.Rights) string {
+		name, err := vitals.ParseName("ops")
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, _, err := token.Create(t.Context(), path, token.Spec{Gateway: name, Rights: rights}, time.Now())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return "Bearer " + text
+	}
+	admin, others := create(token.Admin), create(token.Write|token.Read)
+	set, err := token.Open(path, token.Options{Every: -1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer set.Close()
+	open, tokens, certs := &gate.Gate{}, &gate.Gate{Tokens: set}, &gate.Gate{Certificates: true}
+	const local, remote = "127.0.0.1:4711", "192.0.2.7:4711"
+	for _, tt := range []struct {
+		name              string
+		gate              *gate.Gate
+		peer, host, auth  string
+		fetchSite, origin string
+		want              int
+	}{
+		{"this machine", open, local, "127.0.0.1:6060", "", "", "", 200},
+		{"this machine, by name", open, "[::1]:4711", "localhost:6060", "", "", "", 200},
+		{"this machine, by IPv6", open, "[::1]:4711", "[::1]", "", "", "", 200},
+		{"this machine, an address of IPv4 in IPv6", open, "[::ffff:127.0.0.1]:4711", "127.0.0.1:6060", "", "", "", 200},
+		{"another machine", open, remote, "127.0.0.1:6060", "", "", "", 403},
+		{"another machine, with client certificates", certs, remote, "127.0.0.1:6060", "", "", "", 403},
+		{"this machine, with client certificates", certs, local, "127.0.0.1:6060", "", "", "", 200},
+		{"a name that was rebound", open, local, "attacker.example:6060", "", "", "", 403},
+		{"a page of another site", open, local, "127.0.0.1:6060", "", "cross-site", "", 403},
+		{"a page of another site, in an old browser", open, local, "127.0.0.1:6060", "", "", "https://attacker.example", 403},
+		{"no token", tokens, local, "127.0.0.1:6060", "", "", "", 401},
+		{"a token that is none", tokens, local, "127.0.0.1:6060", "Bearer x", "", "", 401},
+		{"a token without the right", tokens, local, "127.0.0.1:6060", others, "", "", 403},
+		{"a token with it", tokens, local, "127.0.0.1:6060", admin, "", "", 200},
+		{"a token with it, from elsewhere", tokens, remote, "pulsegate.example", admin, "", "", 200},
+		{"a token with it, in a page of another site", tokens, local, "127.0.0.1:6060", admin, "cross-site", "", 403},
+	} {
+		s := &server{gate: tt.gate, problems: problem.New()}
+		r := httptest.NewRequest(http.MethodPost, "http://"+tt.host+"/backup", nil)
+		r.RemoteAddr = tt.peer
+		for key, value := range map[string]string{"Authorization": tt.auth, "Sec-Fetch-Site": tt.fetchSite, "Origin": tt.origin} {
+			if value != "" {
+				r.Header.Set(key, value)
+			}
+		}
+		called := false
+		w := httptest.NewRecorder()
+		s.adminOnly(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { called = true })).ServeHTTP(w, r)
+		if w.Code != tt.want || called != (tt.want == 200) {
+			t.Errorf("%s: status %d, called %v; want %d", tt.name, w.Code, called, tt.want)
+		}
+		if w.Code == 401 && w.Header().Get("WWW-Authenticate") == "" {
+			t.Errorf("%s: no WWW-Authenticate", tt.name)
+		}
+	}
+}
