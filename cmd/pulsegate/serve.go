@@ -39,11 +39,13 @@ type serveCommand struct {
 
 	ReadTimeout  time.Duration `default:"60s" help:"Time for a request to arrive."`
 	IdleTimeout  time.Duration `default:"120s" help:"Time for which a connection may stay open between two requests."`
-	DrainDelay   time.Duration `default:"0s" help:"Time after SIGTERM for which requests are still taken, while readyz says no already, so that a load balancer can turn away."`
+	DrainDelay   time.Duration `default:"0s" help:"Time after SIGTERM for which requests are still taken, while readyz says no already, so that a load balancer can turn away. A second signal ends it early."`
 	DrainTimeout time.Duration `default:"30s" help:"Time for requests under way to be answered after SIGTERM."`
 
 	LogLevel  slog.Level `default:"info" help:"Least level of log lines: debug, info, warn or error."`
 	LogFormat string     `enum:"text,json" default:"text" help:"Format of log lines: text or json."`
+
+	life *lifecycle // nil: none
 }
 
 // helpVars are the defaults that packages decide.
@@ -63,10 +65,17 @@ func helpVars() kong.Vars {
 
 func (c *serveCommand) Run(ctx context.Context, std stdio) error {
 	log := newLogger(std.err, c.LogLevel, c.LogFormat)
+	life, err := newLifecycle(c, log)
+	if err != nil {
+		return err
+	}
+	defer life.end()
+	c.life = life
 	srv, err := startServer(c, std.err, log)
 	if err != nil {
 		return err
 	}
+	life.serving(srv)
 	return srv.run(ctx)
 }
 

@@ -29,7 +29,9 @@ import (
 type server struct {
 	stderr       io.Writer
 	log          *slog.Logger
+	life         *lifecycle
 	store        *pebblestore.Store
+	flushes      *flushWatch // between core and store
 	core         *ingest.Core
 	health       *health.Health
 	problems     *problem.Set
@@ -64,12 +66,15 @@ func startServer(c *serveCommand, stderr io.Writer, log *slog.Logger) (_ *server
 		log:          log,
 		problems:     problem.New(),
 		gate:         &gate.Gate{},
+		life:         c.life,
 		drainDelay:   c.DrainDelay,
 		drainTimeout: c.DrainTimeout,
 		ended:        make(chan error, 2),
 		failed:       make(chan string, 1),
 	}
+	opened := s.life.opening(c.Data)
 	s.store, err = pebblestore.Open(c.Data, c.storeOptions(log, s.fail))
+	opened()
 	if err != nil {
 		return nil, fmt.Errorf("open data directory: %w", err)
 	}
@@ -79,7 +84,8 @@ func startServer(c *serveCommand, stderr io.Writer, log *slog.Logger) (_ *server
 		}
 	}()
 	requests, commits := metrics.NewRequests(), metrics.NewCommits()
-	if s.core, err = ingest.New(commits.Appender(s.store), s.problems, cfg); err != nil {
+	s.flushes = &flushWatch{next: commits.Appender(s.store)}
+	if s.core, err = ingest.New(s.flushes, s.problems, cfg); err != nil {
 		return nil, err
 	}
 	s.health = health.New(health.Options{OnChange: s.healthChanged}, health.Check{
@@ -109,7 +115,7 @@ func startServer(c *serveCommand, stderr io.Writer, log *slog.Logger) (_ *server
 		})))
 		s.admin.ReadTimeout = 0  // net/http would end the context of a longer profile
 		s.admin.WriteTimeout = 0 // a profile takes as long as was asked for
-		if _, err = s.listen(s.admin, c.AdminAddr, "admin"); err != nil {
+		if _, err = s.listen(s.admin, c.AdminAddr, adminSocket); err != nil {
 			s.core.Drain()
 			return nil, errors.Join(err, s.stopPublic(context.Background()), s.core.Close(context.Background()))
 		}
@@ -140,9 +146,9 @@ func (s *server) httpServer(c *serveCommand, h http.Handler) *http.Server {
 //
 // posts counts the requests of the fast lane, as it does those of public.
 func (s *server) listenPublic(c *serveCommand, posts *metrics.Route) error {
-	l, err := net.Listen("tcp", c.Addr)
+	l, err := s.life.listen(publicSocket, c.Addr)
 	if err != nil {
-		return fmt.Errorf("open public listener: %w", err)
+		return err
 	}
 	if c.FastLane == "on" {
 		s.lane, err = s.core.FastLane(l, ingest.FastLaneConfig{
@@ -161,7 +167,7 @@ func (s *server) listenPublic(c *serveCommand, posts *metrics.Route) error {
 			return errors.Join(fmt.Errorf("start fast lane: %w", err), l.Close())
 		}
 	}
-	s.publicAddr = s.serve(s.public, l, "public")
+	s.publicAddr = s.serve(s.public, l, publicSocket)
 	return nil
 }
 
@@ -182,9 +188,9 @@ func (s *server) stopPublic(ctx context.Context) error {
 
 // listen opens a listener and serves it in the background.
 func (s *server) listen(h *http.Server, addr, name string) (net.Addr, error) {
-	l, err := net.Listen("tcp", addr)
+	l, err := s.life.listen(name, addr)
 	if err != nil {
-		return nil, fmt.Errorf("open %s listener: %w", name, err)
+		return nil, err
 	}
 	return s.serve(h, l, name), nil
 }
@@ -217,8 +223,9 @@ func (s *server) run(ctx context.Context) error {
 // drain refuses what comes, answers what is under way, and closes the store.
 func (s *server) drain() error {
 	s.log.Info("draining", "delay", s.drainDelay.String(), "timeout", s.drainTimeout.String())
+	s.life.stopping(s.drainDelay+s.drainTimeout, "draining")
 	s.health.Drain()
-	time.Sleep(s.drainDelay) // a second signal ends the process
+	s.life.delay(s.drainDelay)
 	s.core.Drain()
 	ctx, cancel := context.WithTimeout(context.Background(), s.drainTimeout)
 	defer cancel()
@@ -243,6 +250,7 @@ func (s *server) drain() error {
 // are told that the outcome is unknown. The store is not closed as if nothing had
 // happened: its next start recovers it.
 func (s *server) stopFailed(why string) error {
+	s.life.stopping(failureGrace+time.Second, statusLine(why))
 	s.core.Drain()
 	ctx, cancel := context.WithTimeout(context.Background(), failureGrace+time.Second)
 	defer cancel()
@@ -266,6 +274,7 @@ func (s *server) fail(why string) {
 }
 
 func (s *server) healthChanged(name string, err error) {
+	s.life.status(s, name, err)
 	if err != nil {
 		s.log.Warn("not ready", "check", name, "error", err)
 		return

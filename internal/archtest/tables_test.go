@@ -33,6 +33,7 @@ var layers = map[string]int{
 	"internal/profile":     0,
 	"internal/shape":       0,
 	"internal/sharedfile":  0,
+	"internal/systemd":     0,
 	"mux":                  0,
 	"reply":                0,
 	"vitals":               0,

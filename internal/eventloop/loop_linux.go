@@ -55,6 +55,9 @@ type Loop struct {
 	// load is live for the loop that places new connections.
 	load atomic.Int64
 
+	// asked tells that Beat has asked the loop to come round.
+	asked atomic.Bool
+
 	inboxMu sync.Mutex
 	inbox   []int // descriptors of new connections; guarded by inboxMu
 
@@ -183,6 +186,7 @@ func (l *Loop) run() {
 			l.event(&l.events[i])
 		}
 		if l.called.Swap(false) {
+			l.asked.Store(false)
 			l.takeInbox()
 			l.handler.Woken()
 		}

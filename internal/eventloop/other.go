@@ -29,6 +29,9 @@ func (s *Server) Close() error { return nil }
 // Shutdown does nothing.
 func (s *Server) Shutdown(context.Context) error { return nil }
 
+// Beat returns true.
+func (s *Server) Beat() bool { return true }
+
 // Stats returns nothing.
 func (s *Server) Stats() Stats { return Stats{} }
 

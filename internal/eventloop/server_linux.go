@@ -127,6 +127,26 @@ func (s *Server) Stats() Stats {
 	}
 }
 
+// Beat reports whether every loop has come round since the last Beat, and asks
+// each to come round before the next. The first Beat returns true. It does not
+// wait, and is for one caller: a watchdog, which calls it now and then. A loop that
+// has ended in good order counts as one that comes round.
+func (s *Server) Beat() bool {
+	alive := true
+	for _, l := range s.loops {
+		select {
+		case <-l.ended:
+			continue
+		default:
+		}
+		if l.asked.Swap(true) {
+			alive = false
+		}
+		l.Wake()
+	}
+	return alive
+}
+
 // Shutdown stops accepting, closes idle connections, closes the others when the
 // messages that have begun are answered, and waits for all of that. When ctx ends
 // first, the rest is closed and an error that wraps ctx's is returned. Shutdown may

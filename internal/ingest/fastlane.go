@@ -94,6 +94,10 @@ func (f *FastLane) Close() error { return f.server.Close() }
 // time. When ctx ends first, the rest is cut off and ctx's error returned.
 func (f *FastLane) Shutdown(ctx context.Context) error { return f.server.Shutdown(ctx) }
 
+// Beat reports whether every event loop has come round since the last Beat, for a
+// watchdog. See [eventloop.Server.Beat].
+func (f *FastLane) Beat() bool { return f.server.Beat() }
+
 // Stats returns counters of the connections. It does not allocate.
 func (f *FastLane) Stats() eventloop.Stats { return f.server.Stats() }
 

@@ -1,0 +1,65 @@
+package systemd
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"strconv"
+	"strings"
+)
+
+// FirstSocket is the first descriptor that a service manager hands over,
+// SD_LISTEN_FDS_START of sd_listen_fds(3).
+const FirstSocket = 3
+
+// maxSockets bounds what LISTEN_FDS may claim.
+const maxSockets = 64
+
+// A Socket is a listener that the service manager has opened.
+type Socket struct {
+	Name     string // FileDescriptorName= of the socket unit, by default the unit's name
+	Listener net.Listener
+}
+
+// Sockets returns the sockets that were handed to the process with this id, in the
+// order of their descriptors, of which the first is given. The descriptors
+// themselves are closed: the listeners have their own.
+//
+// After an error, a descriptor that is no listening stream socket for example,
+// there are none.
+func Sockets(getenv func(string) string, pid, first int) (_ []Socket, err error) {
+	if getenv("LISTEN_PID") != strconv.Itoa(pid) || getenv("LISTEN_FDS") == "" {
+		return nil, nil
+	}
+	n, err := strconv.Atoi(getenv("LISTEN_FDS"))
+	if err != nil || n < 0 || n > maxSockets {
+		return nil, fmt.Errorf("systemd: LISTEN_FDS %q is no number from 0 to %d", getenv("LISTEN_FDS"), maxSockets)
+	}
+	names := strings.Split(getenv("LISTEN_FDNAMES"), ":")
+	if len(names) != n {
+		names = make([]string, n) // LISTEN_FDNAMES is optional
+	}
+	var sockets []Socket
+	var errs []error
+	for i, name := range names {
+		file := os.NewFile(uintptr(first+i), name)
+		l, err := net.FileListener(file)
+		if err == nil && !listens(file.Fd()) {
+			err = errors.Join(errors.New("it does not listen"), l.Close())
+		}
+		if err != nil {
+			errs = append(errs, fmt.Errorf("take socket %d %q of the service manager: %w", i, name, err))
+		} else {
+			sockets = append(sockets, Socket{name, l})
+		}
+		errs = append(errs, file.Close())
+	}
+	if err := errors.Join(errs...); err != nil {
+		for _, s := range sockets {
+			err = errors.Join(err, s.Listener.Close())
+		}
+		return nil, err
+	}
+	return sockets, nil
+}
