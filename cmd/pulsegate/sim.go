@@ -46,6 +46,7 @@ type simLoadCommand struct {
 	Users   int           `default:"100" help:"Gateways, each with a connection of its own."`
 	Posts   int64         `help:"Closed loop: requests of each gateway. Default without --rate and --for: 100."`
 	Rate    float64       `help:"Open loop: requests per second, sent when they are due whether or not others were answered."`
+	MaxRate float64       `default:"1000" help:"Readings per second at most to a target that is not this machine: --rate times --batch. 0: no cap."`
 	For     time.Duration `help:"How long to send, such as 30s."`
 	Devices int           `help:"Devices of the fleet. Default: as many as users."`
 	Batch   int           `help:"Readings in a batch. Default: 1, and 20 with --mix real."`
@@ -151,10 +152,32 @@ func (c *simLoadCommand) config(ctx context.Context) (cfg sim.Config, err error)
 	if cfg.Target, err = c.resolve(ctx); err != nil {
 		return cfg, err
 	}
+	if err := c.checkRate(cfg.Target.Remote()); err != nil {
+		return cfg, err
+	}
 	if err := cfg.Validate(); err != nil {
 		return cfg, usageError{err.Error()}
 	}
 	return cfg, nil
+}
+
+// checkRate keeps a fleet from loading another machine with all that it can send,
+// which is what a closed loop does, or with more than was agreed.
+func (c *simLoadCommand) checkRate(remote bool) error {
+	perSecond := c.Rate * float64(max(c.Batch, 1))
+	switch {
+	case !remote || c.MaxRate == 0:
+		return nil
+	case !(c.MaxRate > 0):
+		return usageError{"--max-rate is not a number from 0 on"}
+	case c.Rate == 0:
+		return usageError{fmt.Sprintf("the target is not this machine: say with --rate how many requests per second it is to get. "+
+			"--max-rate caps it, at %g readings per second", c.MaxRate)}
+	case !(perSecond <= c.MaxRate):
+		return usageError{fmt.Sprintf("%g readings per second are more than the cap of %g for a target that is not this machine. "+
+			"Ask those who run it, and raise --max-rate to what they agree to", perSecond, c.MaxRate)}
+	}
+	return nil
 }
 
 // openRecording reads the recording to replay.

@@ -343,8 +343,13 @@ func TestResolveTarget(t *testing.T) {
 		{"http://127.0.0.1/?a=b", false, sim.ErrTarget},
 		{"http://127.0.0.1:99999", false, sim.ErrTarget},
 	} {
-		if _, err := sim.ResolveTarget(t.Context(), tt.target, tt.remote); !errors.Is(err, tt.want) {
+		target, err := sim.ResolveTarget(t.Context(), tt.target, tt.remote)
+		if !errors.Is(err, tt.want) {
 			t.Errorf("%s, remote %v: got %v, want %v", tt.target, tt.remote, err, tt.want)
+		}
+		// Only what is allowed to be remote is.
+		if err == nil && target.Remote() != tt.remote {
+			t.Errorf("%s: Remote is %v, want %v", tt.target, target.Remote(), tt.remote)
 		}
 	}
 }

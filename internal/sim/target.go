@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/netip"
 	"net/url"
+	"slices"
 	"strings"
 )
 
@@ -66,6 +67,11 @@ func ResolveTarget(ctx context.Context, target string, remote bool) (*Target, er
 
 // String returns the target's URL.
 func (t *Target) String() string { return t.url }
+
+// Remote reports whether t can be another machine.
+func (t *Target) Remote() bool {
+	return slices.ContainsFunc(t.addrs, func(a netip.AddrPort) bool { return !a.Addr().IsLoopback() })
+}
 
 // tlsConfig returns how to speak TLS with the target.
 func (t *Target) tlsConfig() *tls.Config {
