@@ -30,6 +30,7 @@ var layers = map[string]int{
 	"internal/eventloop":   0,
 	"internal/filewatch":   0,
 	"internal/groupcommit": 0,
+	"internal/logbudget":   0,
 	"internal/profile":     0,
 	"internal/shape":       0,
 	"internal/sharedfile":  0,
@@ -45,6 +46,7 @@ var layers = map[string]int{
 var standardOnly = map[string][]string{
 	"health":               nil,
 	"internal/groupcommit": nil,
+	"internal/logbudget":   nil,
 	"mux":                  nil,
 	"reply":                nil,
 	"vitals":               {"github.com/go-json-experiment/json"},

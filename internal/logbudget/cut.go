@@ -1,0 +1,65 @@
+package logbudget
+
+import (
+	"fmt"
+	"log/slog"
+	"strconv"
+	"unicode/utf8"
+)
+
+// Bounds of a record. What exceeds them is cut, and marked.
+const (
+	maxValueBytes = 3 << 10 // text of an attribute, where the line has room for it
+	minValueBytes = 48      // and where it has not
+	maxKeyBytes   = 48
+	maxAttrs      = 24 // of a record, and of a group
+	maxDepth      = 3  // of groups in groups
+)
+
+// cut returns the first bytes of a text that is too long, with a mark that says
+// how much is missing.
+func cut(s string, maxBytes int) string {
+	if len(s) <= maxBytes {
+		return s
+	}
+	keep := maxBytes
+	for keep > 0 && !utf8.RuneStart(s[keep]) {
+		keep--
+	}
+	return s[:keep] + "… (" + strconv.Itoa(len(s)-keep) + " bytes cut)"
+}
+
+// cutAttr returns an attribute whose text is bounded, and which is plain: to
+// format it calls no code of others.
+func cutAttr(a slog.Attr, maxBytes, depth int) slog.Attr {
+	return slog.Attr{Key: cut(a.Key, maxKeyBytes), Value: cutValue(a.Value, maxBytes, depth)}
+}
+
+func cutValue(v slog.Value, maxBytes, depth int) slog.Value {
+	v = v.Resolve()
+	switch v.Kind() {
+	case slog.KindString:
+		return slog.StringValue(cut(v.String(), maxBytes))
+	case slog.KindGroup:
+		if depth >= maxDepth {
+			return slog.StringValue("(group cut)")
+		}
+		return slog.GroupValue(cutAttrs(v.Group(), maxBytes, depth+1)...)
+	case slog.KindAny, slog.KindLogValuer: // the latter where Resolve gives up
+		return slog.StringValue(cut(fmt.Sprint(v.Any()), maxBytes))
+	default:
+		return v // numbers, times and bools are short
+	}
+}
+
+// cutAttrs returns at most maxAttrs attributes, and says how many are missing.
+func cutAttrs(attrs []slog.Attr, maxBytes, depth int) []slog.Attr {
+	out := make([]slog.Attr, 0, min(len(attrs), maxAttrs+1))
+	for i, a := range attrs {
+		if i == maxAttrs {
+			return append(out, slog.Int("attributes_cut", len(attrs)-i))
+		}
+		out = append(out, cutAttr(a, maxBytes, depth))
+	}
+	return out
+}
