@@ -5,6 +5,7 @@ package eventloop
 import (
 	"context"
 	"net"
+	"net/netip"
 	"time"
 )
 
@@ -42,6 +43,9 @@ func (l *Loop) ticks(time.Duration) int64 { return 0 }
 
 // Send does nothing.
 func (c *Conn) Send([]byte, int) {}
+
+// PeerAddr returns nothing.
+func (c *Conn) PeerAddr() netip.Addr { return netip.Addr{} }
 
 // Rest does nothing.
 func (l *Loop) Rest(time.Duration) {}

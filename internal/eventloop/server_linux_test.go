@@ -87,6 +87,8 @@ func (e *echo) Receive(c *eventloop.Conn, b []byte, ended bool) (taken int) {
 		taken += len(line) + 1
 		c.Owe()
 		switch {
+		case text == "who":
+			c.Send(fmt.Appendln(nil, c.PeerAddr()), 1)
 		case text == "end":
 			c.End()
 			c.Send([]byte("bye\n"), 1)
@@ -127,7 +129,12 @@ func (e *echo) GiveUp(c *eventloop.Conn, b []byte, why eventloop.Reason) {
 // start starts a server of echoes.
 func start(t testing.TB, cfg eventloop.Config) (*eventloop.Server, *bounded) {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	return startAt(t, "127.0.0.1:0", cfg)
+}
+
+func startAt(t testing.TB, addr string, cfg eventloop.Config) (*eventloop.Server, *bounded) {
+	t.Helper()
+	l, err := net.Listen("tcp", addr)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -277,6 +284,32 @@ func TestNoDescriptorsLeft(t *testing.T) {
 	})
 	if after := openFiles(t); after != before {
 		t.Errorf("%d descriptors open, and %d before", after, before)
+	}
+}
+
+// A connection knows its peer, over IPv4, over IPv6, and over both mixed.
+func TestPeerAddr(t *testing.T) {
+	for _, tt := range []struct{ listen, host string }{
+		{"127.0.0.1:0", "127.0.0.1"}, {"[::1]:0", "::1"}, {"[::]:0", "127.0.0.1"},
+	} {
+		if l, err := net.Listen("tcp", tt.listen); err != nil {
+			t.Logf("not tested at %s: %v", tt.listen, err) // a machine without IPv6
+			continue
+		} else if err := l.Close(); err != nil {
+			t.Fatal(err)
+		}
+		s, _ := startAt(t, tt.listen, eventloop.Config{})
+		_, port, err := net.SplitHostPort(s.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		conn := dial(t, net.JoinHostPort(tt.host, port))
+		if _, err := io.WriteString(conn, "who\n"); err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.TrimSpace(readLine(t, conn)); got != tt.host {
+			t.Errorf("at %s: got peer %s, want %s", tt.listen, got, tt.host)
+		}
 	}
 }
 

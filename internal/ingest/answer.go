@@ -19,6 +19,11 @@ type kind uint8
 const (
 	refusedMalformed kind = 1 + iota
 	refusedTimeout
+	refusedUnauthorized // no credentials
+	refusedCredentials  // not valid ones
+	refusedForbidden    // valid ones, for something else
+	refusedDevice       // a reading of a device that they are not for
+	refusedLimited
 	refusedNoLength
 	refusedTooLarge
 	refusedEncoding
@@ -37,6 +42,7 @@ type refusal struct {
 	kind          kind
 	detail        string
 	field, reason string
+	retryAfter    time.Duration // of refusedLimited
 }
 
 // answers holds everything that can be prepared.
@@ -57,6 +63,9 @@ var retry = [numKinds]time.Duration{
 	refusedStoreFailed: 5 * time.Second,
 }
 
+// maxRetryAfter is the longest wait that a client is asked for.
+const maxRetryAfter = time.Hour
+
 func newAnswers(set *problem.Set) *answers {
 	a := &answers{
 		stored:    reply.New(http.StatusOK, "application/json", []byte(`{"status":"stored"}`), reply.NoStore()),
@@ -64,18 +73,23 @@ func newAnswers(set *problem.Set) *answers {
 		batch:     reply.NewHead(http.StatusOK, "application/json", reply.NoStore()),
 		mixed:     reply.NewHead(http.StatusMultiStatus, "application/json", reply.NoStore()),
 		problems: [numKinds]*reply.Problem{
-			refusedMalformed:   set.Malformed,
-			refusedTimeout:     set.Timeout,
-			refusedNoLength:    set.LengthRequired,
-			refusedTooLarge:    set.TooLarge,
-			refusedEncoding:    set.UnknownEncoding,
-			refusedConflict:    set.Conflict,
-			refusedInvalid:     set.Invalid,
-			refusedUnknown:     set.OutcomeUnknown,
-			refusedOverloaded:  set.Overloaded,
-			refusedDraining:    set.Draining,
-			refusedDiskLow:     set.DiskLow,
-			refusedStoreFailed: set.StoreFailed,
+			refusedMalformed:    set.Malformed,
+			refusedTimeout:      set.Timeout,
+			refusedUnauthorized: set.Unauthorized,
+			refusedCredentials:  set.InvalidCredentials,
+			refusedForbidden:    set.Forbidden,
+			refusedDevice:       set.Forbidden,
+			refusedLimited:      set.TooManyReadings,
+			refusedNoLength:     set.LengthRequired,
+			refusedTooLarge:     set.TooLarge,
+			refusedEncoding:     set.UnknownEncoding,
+			refusedConflict:     set.Conflict,
+			refusedInvalid:      set.Invalid,
+			refusedUnknown:      set.OutcomeUnknown,
+			refusedOverloaded:   set.Overloaded,
+			refusedDraining:     set.Draining,
+			refusedDiskLow:      set.DiskLow,
+			refusedStoreFailed:  set.StoreFailed,
 		},
 	}
 	for k, p := range a.problems {
@@ -154,9 +168,12 @@ func (c *Core) answerTo(r refusal) Answer {
 	} else {
 		a.problem = c.answers.problems[r.kind]
 	}
-	if least := retry[r.kind]; least > 0 {
-		// Clients that were refused at one moment should not come back at one.
+	// Clients that were refused at one moment should not come back at one.
+	switch least := retry[r.kind]; {
+	case least > 0:
 		a.retryAfter = least + rand.N(2*least+1)
+	case r.kind == refusedLimited:
+		a.retryAfter = min(r.retryAfter+rand.N(r.retryAfter/4+time.Second), maxRetryAfter)
 	}
 	return a
 }
@@ -165,8 +182,11 @@ func (c *Core) answerTo(r refusal) Answer {
 // returned false or after Commit.
 func (j *Job) Answer() Answer {
 	c := j.core
+	j.noteUncovered()
 	if j.refusal.kind != 0 {
-		c.counters.refused[j.refusal.kind].Add(1)
+		if j.refusal.kind != refusedDevice { // which are counted by reading
+			c.counters.refused[j.refusal.kind].Add(1)
+		}
 		return c.answerTo(j.refusal)
 	}
 	if j.batch.Shape != vitals.Single {
@@ -246,7 +266,7 @@ func (j *Job) batchAnswer() Answer {
 	for i := range refused {
 		out = appendRejected(out, refused[i].Index, refused[i].Field, refused[i].Reason(), len(out) == n)
 	}
-	c.counters.refused[refusedInvalid].Add(uint64(len(j.batch.Refused)))
+	c.counters.refused[refusedInvalid].Add(uint64(len(j.batch.Refused) - j.uncovered))
 	j.out = append(out, "]}"...)
 	return Answer{head: c.answers.mixed, body: j.out}
 }

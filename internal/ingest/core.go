@@ -31,6 +31,8 @@ type Config struct {
 	MaxQueued      int // readings admitted and not yet answered; default 262,144
 	MaxBodyBytes   int // bytes of all bodies being read or decoded at one time; default 256 MiB
 
+	Gate Gate // decides who may write; nil: everybody
+
 	Now func() time.Time // the server's clock; default time.Now
 }
 

@@ -19,8 +19,11 @@ type Counters struct {
 	Duplicate uint64 // readings that were stored already
 	Conflict  uint64 // readings that contradicted a stored one
 	Invalid   uint64 // readings that broke a rule
+	Forbidden uint64 // readings of devices that their token is not for
 
-	// Requests that were refused whole, for their form or for the server's state.
+	// Requests that were refused whole: for who sent them, for their form, or for the
+	// server's state.
+	Unauthorized, NoRight, TooManyReadings                     uint64
 	Malformed, TooLarge, Timeout, NoLength, UnknownEncoding    uint64
 	Overloaded, Draining, DiskLow, StoreFailed, OutcomeUnknown uint64
 
@@ -37,6 +40,10 @@ func (c *Core) Counters() Counters {
 		Duplicate:       c.counters.duplicate.Load(),
 		Conflict:        refused(refusedConflict),
 		Invalid:         refused(refusedInvalid),
+		Forbidden:       refused(refusedDevice),
+		Unauthorized:    refused(refusedUnauthorized) + refused(refusedCredentials),
+		NoRight:         refused(refusedForbidden),
+		TooManyReadings: refused(refusedLimited),
 		Malformed:       refused(refusedMalformed),
 		TooLarge:        refused(refusedTooLarge),
 		Timeout:         refused(refusedTimeout),

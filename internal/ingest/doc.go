@@ -19,10 +19,16 @@
 //	answer := job.Answer()      // valid until Release
 //	job.Release()
 //
-// Nothing in a Job refers to the body once Decode has returned. [Core.Handler] is
-// the front for net/http. [Core.FastLane] is a front for the usual request alone,
-// on an event loop: it hands the readings of many requests to the committer at
-// once, and every other request to net/http.
+// Nothing in a Job refers to the body once Decode has returned.
+//
+// Where there is a [Gate], a front asks it before it reads a body, and gives the
+// Job what it was granted: the readings are then of the gateway that it names, those
+// of other devices are refused, and all are charged to its rate. A Job that was
+// granted nothing lets no reading through.
+//
+// [Core.Handler] is the front for net/http. [Core.FastLane] is a front for the usual
+// request alone, on an event loop: it hands the readings of many requests to the
+// committer at once, and every other request to net/http.
 //
 // # Not here
 //

@@ -88,7 +88,9 @@ func serveMemory(t testing.TB, cfg ingest.Config, before func([]*store.Entry) er
 // the test. tune may change the full lane.
 func serveOn(t testing.TB, a ingest.Appender, cfg ingest.Config, lane *ingest.FastLaneConfig, tune ...func(*http.Server)) *server {
 	t.Helper()
-	cfg.Now = func() time.Time { return now }
+	if cfg.Now == nil {
+		cfg.Now = func() time.Time { return now }
+	}
 	core, err := ingest.New(a, problem.New(), cfg)
 	if err != nil {
 		t.Fatal(err)

@@ -2,8 +2,11 @@ package ingest
 
 import (
 	"errors"
+	"io"
 	"net/http"
 	"os"
+
+	"github.com/pulsegate/pulsegate/internal/gate"
 )
 
 // Handler returns the net/http front of c, for POST /v1/readings. It answers
@@ -26,6 +29,11 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		h.refuse(w, r, refusal{kind: refusedDraining})
 		return
 	}
+	permitted, why := c.enter(gate.VisitorOf(r), c.cfg.Now())
+	if why.kind != 0 {
+		h.turnAway(w, r, why)
+		return
+	}
 	if r.ContentLength == 0 && len(r.Header["Content-Length"]) == 0 {
 		h.refuse(w, r, refusal{kind: refusedNoLength, detail: "Send a Content-Length, or a chunked body."})
 		return
@@ -40,6 +48,7 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	job := c.Job()
 	defer job.Release()
+	job.permitted = permitted
 	more := job.Decode(buf.bytes)
 	h.bodies.release(buf) // a commit may take long, and needs no body
 	buf = nil
@@ -50,6 +59,32 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	job.slim()
 	if answer.Write(w, r) != nil {
 		job.out = nil
+	}
+}
+
+// maxPassedOver is the longest body that is passed over for the sake of the
+// connection, in bytes. net/http reads as much behind a handler.
+const maxPassedOver = 256 << 10
+
+// turnAway answers a request of whoever may not send it. The answer does not wait
+// for the body. A short body is passed over behind it, so that who has renewed his
+// token need not connect again; otherwise the connection ends.
+func (h *handler) turnAway(w http.ResponseWriter, r *http.Request, why refusal) {
+	out := http.NewResponseController(w)
+	switch {
+	case r.ContentLength == 0, r.ProtoMajor > 1, r.Header["Expect"] != nil:
+		h.refuse(w, r, why) // there is none, or net/http knows what to do
+		return
+	case r.ContentLength > maxPassedOver, out.EnableFullDuplex() != nil:
+		w.Header().Set("Connection", "close")
+		h.refuse(w, r, why)
+		return
+	}
+	h.refuse(w, r, why)
+	_ = out.Flush() // an error means that the client has gone, which the next line finds
+	if _, err := io.CopyN(io.Discard, r.Body, maxPassedOver+1); err != io.EOF {
+		// What follows could be taken for a request, by this server alone.
+		panic(http.ErrAbortHandler)
 	}
 }
 

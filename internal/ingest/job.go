@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/pulsegate/pulsegate/internal/groupcommit"
 	"github.com/pulsegate/pulsegate/internal/store"
@@ -25,6 +26,10 @@ type Job struct {
 	batch   vitals.Batch
 	entries []store.Entry
 	refs    []*store.Entry
+
+	permitted permit
+	began     time.Time // when the request was there
+	uncovered int       // readings that the permit does not cover
 
 	refusal refusal // why the request is refused whole
 	settled int     // entries at the front whose outcome is durable
@@ -76,6 +81,7 @@ func (j *Job) reset() bool {
 	clear(j.refs)
 	j.entries, j.refs, j.out = j.entries[:0], j.refs[:0], j.out[:0]
 	j.refusal, j.settled = refusal{}, 0
+	j.permitted, j.uncovered = permit{}, 0
 	return true
 }
 
@@ -83,12 +89,21 @@ func (j *Job) reset() bool {
 // something to commit; otherwise the answer is known already. It retains nothing
 // of body.
 func (j *Job) Decode(body []byte) bool {
-	return j.decodeAt(body, j.core.cfg.Now().UnixMilli())
+	return j.decodeAt(body, j.core.cfg.Now())
 }
 
 // decodeAt is Decode for a caller that knows the server's clock.
-func (j *Job) decodeAt(body []byte, nowUnixMs int64) bool {
-	c := j.core
+func (j *Job) decodeAt(body []byte, now time.Time) bool {
+	j.began = now
+	more := j.decode(body)
+	if !more && retry[j.refusal.kind] == 0 {
+		j.charge()
+	}
+	return more
+}
+
+func (j *Job) decode(body []byte) bool {
+	c, nowUnixMs := j.core, j.began.UnixMilli()
 	if c.draining.Load() {
 		j.refusal = refusal{kind: refusedDraining}
 		return false
@@ -97,6 +112,7 @@ func (j *Job) decodeAt(body []byte, nowUnixMs int64) bool {
 		j.refusal = c.refusalOf(err)
 		return false
 	}
+	j.keepPermitted()
 	switch {
 	case j.batch.Shape == vitals.Single && len(body) > c.cfg.MaxSingleBytes:
 		j.refusal = refusal{kind: refusedTooLarge, detail: c.tooLargeSingle}
@@ -104,6 +120,9 @@ func (j *Job) decodeAt(body []byte, nowUnixMs int64) bool {
 	case j.batch.Shape == vitals.Single && len(j.batch.Refused) > 0:
 		refused := &j.batch.Refused[0]
 		j.refusal = refusal{kind: refusedInvalid, field: refused.Field, reason: refused.Reason()}
+		if j.uncovered > 0 {
+			j.refusal.kind = refusedDevice
+		}
 		return false
 	}
 	if j.batch.Shape != vitals.Single && !j.reserve() {
@@ -176,6 +195,9 @@ func (j *Job) Commit(ctx context.Context) {
 		return
 	}
 	defer c.queued.Add(int64(-n))
+	if !j.charge() {
+		return
+	}
 	for j.settled < len(j.refs) {
 		end := min(j.settled+c.cfg.MaxGroup, len(j.refs))
 		if err := c.committer.Commit(ctx, j.refs[j.settled:end]); err != nil {

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/pulsegate/pulsegate/internal/eventloop"
+	"github.com/pulsegate/pulsegate/internal/gate"
 	"github.com/pulsegate/pulsegate/internal/shape"
 	"github.com/pulsegate/pulsegate/internal/store"
 	"github.com/pulsegate/pulsegate/reply"
@@ -74,14 +75,27 @@ func newLane(c *Core, loop *eventloop.Loop, cfg *FastLaneConfig) *lane {
 	return &lane{core: c, loop: loop, cfg: cfg, decoder: c.newDecoder(), clock: reply.NewClock(time.Now)}
 }
 
-// answeredPost is set in Conn.User when a request was taken, until the bytes
-// before the next one are dropped that net/http would drop.
-const answeredPost uint32 = 1
+// In Conn.User stands what is to be passed over before the next request.
+const (
+	// answeredPost is set when a request was taken, until the bytes behind it are
+	// dropped that net/http would drop.
+	answeredPost uint32 = 1
+
+	// The bits above count the bytes that are missing of the body of a request that
+	// was answered without it. They hold shape.MaxBodyBytes.
+	passOverShift = 1
+)
 
 // Receive takes the requests at the front of b.
 func (l *lane) Receive(c *eventloop.Conn, b []byte, ended bool) (taken int) {
 	for taken < len(b) && !c.Full() {
 		rest := b[taken:]
+		if missing := int(c.User >> passOverShift); missing > 0 {
+			n := min(missing, len(rest))
+			taken += n
+			c.User -= uint32(n) << passOverShift
+			continue
+		}
 		if c.User&answeredPost != 0 {
 			n, ok := shape.SkipBlank(rest, ended)
 			if !ok {
@@ -99,24 +113,44 @@ func (l *lane) Receive(c *eventloop.Conn, b []byte, ended bool) (taken int) {
 		tooLarge := r.Body.End-r.Body.Start > l.core.cfg.MaxBatchBytes
 		switch {
 		case verdict == shape.More && !ended && !tooLarge:
-			l.unfinished(c, rest, r)
-			return taken
-		case verdict != shape.Accept, tooLarge, len(r.Authorization.Of(rest)) > 0:
+			if !l.turnAway(c, rest, r) {
+				l.unfinished(c, r)
+				return taken
+			}
+		case verdict != shape.Accept, tooLarge, !l.take(c, rest, r):
 			c.Move()
 			return taken
 		}
-		if !l.take(c, r.Body.Of(rest), r.Close) {
-			c.Move()
-			return taken
-		}
-		taken += r.Body.End
-		c.User |= answeredPost
+		here := min(r.Body.End, len(rest))
+		taken += here
+		c.User = answeredPost | uint32(r.Body.End-here)<<passOverShift
 	}
 	return taken
 }
 
+// turnAway answers a request of which the header is there and the body is not, if
+// who sent it may not write. Its body is then passed over.
+func (l *lane) turnAway(c *eventloop.Conn, b []byte, r shape.Request) bool {
+	if r.Body.End == 0 || l.core.cfg.Gate == nil || l.core.draining.Load() {
+		return false
+	}
+	_, why := l.core.enter(visitor(c, b, r), l.group().arrived)
+	if why.kind == 0 {
+		return false
+	}
+	job := l.job()
+	job.refusal = why
+	l.settle(c, job, r.Close)
+	return true
+}
+
+// visitor says who sent the request r, which begins at b.
+func visitor(c *eventloop.Conn, b []byte, r shape.Request) gate.Visitor {
+	return gate.Visitor{Bytes: r.Authorization.Of(b), Peer: c}
+}
+
 // unfinished decides how long to wait for the rest of a request.
-func (l *lane) unfinished(c *eventloop.Conn, b []byte, r shape.Request) {
+func (l *lane) unfinished(c *eventloop.Conn, r shape.Request) {
 	c.Need(r.Need)
 	if r.Body.End == 0 {
 		c.Within(l.cfg.HeaderTimeout)
@@ -164,26 +198,37 @@ func (l *lane) answerNow(c *eventloop.Conn, job *Job) {
 	l.release(job)
 }
 
-// take decodes one request into the open group, and answers it at once if there is
-// nothing to commit and nothing to wait for. closes says that the client wants no
-// further one. take reports false for a request that the full lane must take.
-func (l *lane) take(c *eventloop.Conn, body []byte, closes bool) bool {
-	g := l.open
-	if g == nil {
-		g = l.unused()
-		g.arrived = l.core.cfg.Now()
-		l.open = g
+// group returns the open group.
+func (l *lane) group() *group {
+	if l.open == nil {
+		l.open = l.unused()
+		l.open.arrived = l.core.cfg.Now()
 	}
+	return l.open
+}
+
+// take decodes the request r, which begins at b, into the open group. It reports
+// false for one that the full lane must take.
+func (l *lane) take(c *eventloop.Conn, b []byte, r shape.Request) bool {
+	g := l.group()
 	job := l.job()
+	if l.core.draining.Load() {
+		job.refusal = refusal{kind: refusedDraining}
+	} else if l.core.cfg.Gate != nil {
+		job.permitted, job.refusal = l.core.enter(visitor(c, b, r), g.arrived)
+	}
 	switch {
+	case job.refusal.kind != 0:
 	case l.core.full():
 		job.refusal = refusal{kind: refusedOverloaded}
-	case !job.decodeAt(body, g.arrived.UnixMilli()):
+	case !job.decodeAt(r.Body.Of(b), g.arrived):
 	case len(job.refs) > l.core.cfg.MaxGroup:
 		l.release(job) // it takes several groups, one after another
 		return false
 	case !l.core.admit(len(job.refs)):
 		job.refusal = refusal{kind: refusedOverloaded}
+	case !job.charge():
+		l.core.queued.Add(int64(-len(job.refs)))
 	default:
 		if len(g.refs)+len(job.refs) > l.core.cfg.MaxGroup {
 			arrived := g.arrived
@@ -194,16 +239,22 @@ func (l *lane) take(c *eventloop.Conn, body []byte, closes bool) bool {
 		}
 		g.refs = append(g.refs, job.refs...)
 	}
+	l.settle(c, job, r.Close)
+	return true
+}
+
+// settle puts a job into the open group, or answers it at once if it has nothing to
+// commit and nothing to wait for. closes says that the client wants no further one.
+func (l *lane) settle(c *eventloop.Conn, job *Job, closes bool) {
 	if closes {
 		c.End()
 	}
 	if !job.admitted() && c.Owed() == 0 {
 		l.answerNow(c, job)
-		return true
+		return
 	}
 	c.Owe()
-	g.requests = append(g.requests, request{c, job})
-	return true
+	l.open.requests = append(l.open.requests, request{c, job})
 }
 
 // Round gives the committer what was read in this turn.

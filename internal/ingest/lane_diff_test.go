@@ -23,6 +23,7 @@ import (
 type twin struct {
 	full, fast             *server
 	storedFull, storedFast *recorder
+	tokens                 *strings.Replacer // of names of tokens in a stream by tokens
 }
 
 // A recorder is a store that settles every reading alike and remembers them.
@@ -54,20 +55,27 @@ func (r *recorder) take(srv *server) []string {
 }
 
 // newTwin starts servers whose stores settle every reading alike, so that what
-// was sent before changes no answer.
-func newTwin(t testing.TB) *twin {
+// was sent before changes no answer. Servers with a gate want tokens.
+func newTwin(t testing.TB, gated bool, timeout time.Duration) *twin {
 	short := func(s *http.Server) {
-		s.ReadHeaderTimeout, s.ReadTimeout, s.IdleTimeout = 300*time.Millisecond, 300*time.Millisecond, 300*time.Millisecond
+		s.ReadHeaderTimeout, s.ReadTimeout, s.IdleTimeout = timeout, timeout, timeout
 	}
-	lane := &ingest.FastLaneConfig{
-		HeaderTimeout: 300 * time.Millisecond, ReadTimeout: 300 * time.Millisecond, IdleTimeout: 300 * time.Millisecond,
-	}
+	lane := &ingest.FastLaneConfig{HeaderTimeout: timeout, ReadTimeout: timeout, IdleTimeout: timeout}
 	cfg := ingest.Config{MaxGroup: 5, MaxBatchBytes: 2000}
-	tw := &twin{storedFull: new(recorder), storedFast: new(recorder)}
+	tw := &twin{storedFull: new(recorder), storedFast: new(recorder), tokens: strings.NewReplacer()}
+	if gated {
+		k := newKeyring(t)
+		k.gate.Audit = nil // it is not what is compared
+		cfg.Gate = k.gate
+		tw.tokens = strings.NewReplacer("$WRITE", k.write, "$READ", k.read, "$PPG", k.ppg, "$REVOKED", k.revoked)
+	}
 	tw.full = serveOn(t, tw.storedFull, cfg, nil, short)
 	tw.fast = serveOn(t, tw.storedFast, cfg, lane, short)
 	return tw
 }
+
+// shortTimeout ends what is cut off. The lanes are compared in that too.
+const shortTimeout = 300 * time.Millisecond
 
 // last ends a stream of requests in a way that every server understands, so that
 // its end shows what was made of the rest.
@@ -79,7 +87,7 @@ func outcome(t testing.TB, srv *server, stream string, cuts []int) []string {
 	t.Helper()
 	conn := dial(t, srv)
 	defer conn.Close()
-	if err := conn.SetDeadline(time.Now().Add(5 * time.Second)); err != nil {
+	if err := conn.SetDeadline(time.Now().Add(10 * time.Second)); err != nil {
 		t.Fatal(err)
 	}
 	go func() {
@@ -125,6 +133,7 @@ func outcome(t testing.TB, srv *server, stream string, cuts []int) []string {
 // depends on when the pieces arrive. So a difference must show several times.
 func (tw *twin) compare(t testing.TB, stream string, cuts []int) {
 	t.Helper()
+	stream = tw.tokens.Replace(stream)
 	var full, fast string
 	for range 6 {
 		full = strings.Join(append(outcome(t, tw.full, stream, cuts), tw.storedFull.take(tw.full)...), "\n")
@@ -157,14 +166,38 @@ func parts() []string {
 	}
 }
 
+// gatedParts are requests with tokens, by the names that a twin replaces.
+func gatedParts() []string {
+	usual := reading("ppg-1", 1)
+	return []string{
+		authorized(usual, "$WRITE"), authorized(usual, "$WRITE"), authorized(usual, "$WRITE"), authorized(usual, "$PPG"),
+		authorized(batch("d", 8), "$WRITE"), authorized(batch("d", 3), "$PPG"), authorized(batch("d", 60), "$WRITE"), authorized("nonsense", "$WRITE"),
+		authorized(usual, "$READ"), authorized(usual, "$REVOKED"), authorized(batch("d", 60), "$READ"), authorized(usual, "$WRITE", "$WRITE"),
+		authorized(`{"device":"d","gateway":"g","time":1,"spo2_pct":97}`, "$WRITE"),
+		strings.Replace(authorized(usual, "$WRITE"), "Host", "Connection: close\r\nHost", 1),
+		strings.Replace(authorized(usual, "$READ"), "Host", "Connection: close\r\nHost", 1),
+		strings.Replace(authorized(usual, "$READ"), "Host", "Expect: 100-continue\r\nHost", 1),
+		strings.Replace(authorized(usual, "$WRITE"), "Content-Length: ", "Content-Length: 9", 1),
+		strings.Replace(authorized(usual, "$READ"), "Content-Length: ", "Content-Length: 9", 1),
+		strings.Replace(authorized(usual, "$READ"), "HTTP/1.1", "HTTP/1.0", 1),
+		"POST /v1/readings HTTP/1.1\r\nHost: x\r\nAuthorization: $READ\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n[]\r\n0\r\n\r\n",
+		"POST /v1/readings HTTP/1.1\r\nHost: x\r\nAuthorization: $WRITE\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n[]\r\n0\r\n\r\n",
+	}
+}
+
 // The lanes together make of every stream what net/http alone makes of it: every
 // pair of parts, whole; and random streams, cut at random. (What was seen to fail:
 // the empty line behind a body, when Receive did not skip it.)
 func TestAgainstNetHTTP(t *testing.T) {
-	tw := newTwin(t)
-	all := parts()
+	t.Run("open", func(t *testing.T) { testAgainstNetHTTP(t, newTwin(t, false, shortTimeout), parts()) })
+	t.Run("gated", func(t *testing.T) {
+		testAgainstNetHTTP(t, newTwin(t, true, shortTimeout), slices.Concat(parts(), gatedParts(), gatedParts()))
+	})
+}
+
+func testAgainstNetHTTP(t *testing.T, tw *twin, all []string) {
 	random := rand.New(rand.NewPCG(1, 2))
-	const seconds = 8
+	const seconds = 6
 	for start := time.Now(); time.Since(start) < seconds*time.Second && !t.Failed(); {
 		var stream strings.Builder
 		for range 1 + random.IntN(4) {
@@ -182,8 +215,17 @@ func TestAgainstNetHTTP(t *testing.T) {
 
 // Every split of a request into two reads, and of two pipelined ones.
 func TestEverySplit(t *testing.T) {
-	tw := newTwin(t)
-	usual := request(reading("d", 1))
+	t.Run("open", func(t *testing.T) { testEverySplit(t, newTwin(t, false, time.Minute), request(reading("d", 1))) })
+	t.Run("let in", func(t *testing.T) {
+		testEverySplit(t, newTwin(t, true, time.Minute), authorized(reading("d", 1), "$WRITE"))
+	})
+	t.Run("turned away", func(t *testing.T) {
+		testEverySplit(t, newTwin(t, true, time.Minute), authorized(reading("d", 1), "$READ"))
+	})
+}
+
+func testEverySplit(t *testing.T, tw *twin, usual string) {
+	usual = tw.tokens.Replace(usual)
 	for _, stream := range []string{usual + last, usual + "\r\n" + strings.Replace(usual, "Host", "Connection: close\r\nHost", 1) + last} {
 		for cut := range stream {
 			tw.compare(t, stream, []int{cut})
@@ -196,15 +238,23 @@ func TestEverySplit(t *testing.T) {
 	tw.compare(t, usual+usual+last, every)
 }
 
-// FuzzLanes changes streams of requests in every way.
+// FuzzLanes changes streams of requests in every way. Those with the name of a
+// token go to servers that want one.
 func FuzzLanes(f *testing.F) {
 	for _, part := range parts() {
 		f.Add(part+parts()[0], 30, 60)
 	}
-	tw := newTwin(f)
+	for _, part := range gatedParts() {
+		f.Add(part+gatedParts()[0], 70, 160)
+	}
+	open, gated := newTwin(f, false, shortTimeout), newTwin(f, true, shortTimeout)
 	f.Fuzz(func(t *testing.T, stream string, cut1, cut2 int) {
 		if len(stream) > 4000 {
 			return
+		}
+		tw := open
+		if strings.Contains(stream, "$") {
+			tw = gated
 		}
 		tw.compare(t, stream+last, []int{cut1, cut2})
 	})

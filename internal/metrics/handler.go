@@ -42,6 +42,9 @@ func Handler(s Sources) http.Handler {
 	if s.Store != nil {
 		r.MustRegister(collector[Store]{s.Store, storeFamilies()})
 	}
+	if s.Access != nil {
+		r.MustRegister(collector[Access]{s.Access, accessFamilies()})
+	}
 	return promhttp.HandlerFor(r, promhttp.HandlerOpts{
 		MaxRequestsInFlight: maxScrapes,
 		Timeout:             scrapeTimeout,

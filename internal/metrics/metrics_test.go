@@ -63,9 +63,16 @@ func TestSources(t *testing.T) {
 		Ingest: func() metrics.Ingest {
 			return metrics.Ingest{
 				Stored: 1, Duplicate: 2, Conflict: 3, Invalid: 4,
+				Forbidden: 34, Unauthorized: 35, NoRight: 36, TooManyReadings: 37,
 				Malformed: 5, TooLarge: 6, Timeout: 7, NoLength: 8, UnknownEncoding: 9,
 				Overloaded: 10, Draining: 11, DiskLow: 12, StoreFailed: 13, OutcomeUnknown: 14,
 				Queued: 15, BodyBytes: 16,
+			}
+		},
+		Access: func() metrics.Access {
+			return metrics.Access{
+				NoCredentials: 38, Malformed: 39, Unknown: 40, Expired: 41, NoRight: 42, NotCovered: 43, BadCertificate: 44,
+				Tokens: 45, TokensStale: true, CertificateEnd: time.Unix(46, 0),
 			}
 		},
 		Queue: func() groupcommit.Stats {
@@ -79,7 +86,16 @@ func TestSources(t *testing.T) {
 		},
 	}))
 	got := regexp.MustCompile(`goversion="[^"]*"`).ReplaceAllString(lines(text, "pulsegate_"), `goversion="go"`)
-	want := `pulsegate_build_info{goversion="go",version="1.2.3"} 1
+	want := `pulsegate_auth_refused_total{reason="bad_certificate"} 44
+pulsegate_auth_refused_total{reason="expired"} 41
+pulsegate_auth_refused_total{reason="malformed"} 39
+pulsegate_auth_refused_total{reason="no_credentials"} 38
+pulsegate_auth_refused_total{reason="no_right"} 42
+pulsegate_auth_refused_total{reason="not_covered"} 43
+pulsegate_auth_refused_total{reason="unknown"} 40
+pulsegate_build_info{goversion="go",version="1.2.3"} 1
+pulsegate_certificate_expiry_timestamp_seconds 46
+pulsegate_certificates_stale 0
 pulsegate_commit_calls_total 18
 pulsegate_commit_failures_total 17
 pulsegate_commit_queue_calls 21
@@ -88,17 +104,21 @@ pulsegate_commit_queue_readings 20
 pulsegate_queue_readings 15
 pulsegate_readings_total{outcome="conflict"} 3
 pulsegate_readings_total{outcome="duplicate"} 2
+pulsegate_readings_total{outcome="forbidden"} 34
 pulsegate_readings_total{outcome="invalid"} 4
 pulsegate_readings_total{outcome="stored"} 1
 pulsegate_refused_requests_total{reason="disk_low"} 12
 pulsegate_refused_requests_total{reason="draining"} 11
 pulsegate_refused_requests_total{reason="malformed"} 5
 pulsegate_refused_requests_total{reason="no_length"} 8
+pulsegate_refused_requests_total{reason="no_right"} 36
 pulsegate_refused_requests_total{reason="outcome_unknown"} 14
 pulsegate_refused_requests_total{reason="overloaded"} 10
 pulsegate_refused_requests_total{reason="store_failed"} 13
 pulsegate_refused_requests_total{reason="timeout"} 7
 pulsegate_refused_requests_total{reason="too_large"} 6
+pulsegate_refused_requests_total{reason="too_many_readings"} 37
+pulsegate_refused_requests_total{reason="unauthorized"} 35
 pulsegate_refused_requests_total{reason="unknown_encoding"} 9
 pulsegate_request_body_bytes 16
 pulsegate_store_cache_hits_total 32
@@ -113,6 +133,8 @@ pulsegate_store_sync_seconds_total 29.5
 pulsegate_store_syncs_total 28
 pulsegate_store_tables 27
 pulsegate_store_written_bytes_total 30
+pulsegate_tokens 45
+pulsegate_tokens_stale 1
 `
 	if got != want {
 		t.Errorf("scrape: got\n%s\nwant\n%s", got, want)
@@ -387,6 +409,7 @@ func TestDocumented(t *testing.T) {
 		Ingest:   func() metrics.Ingest { return metrics.Ingest{} },
 		Queue:    func() groupcommit.Stats { return groupcommit.Stats{} },
 		Store:    func() metrics.Store { return metrics.Store{} },
+		Access:   func() metrics.Access { return metrics.Access{} },
 	}))
 	for name := range families {
 		if strings.HasPrefix(name, "pulsegate_") && !documented[name] {
@@ -409,6 +432,7 @@ func TestLint(t *testing.T) {
 		Ingest:   func() metrics.Ingest { return metrics.Ingest{} },
 		Queue:    func() groupcommit.Stats { return groupcommit.Stats{} },
 		Store:    func() metrics.Store { return metrics.Store{} },
+		Access:   func() metrics.Access { return metrics.Access{} },
 	}))
 	problems, err := promlint.New(strings.NewReader(text)).Lint()
 	if err != nil {

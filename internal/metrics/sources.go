@@ -15,6 +15,7 @@ type Sources struct {
 	Ingest   func() Ingest
 	Queue    func() groupcommit.Stats
 	Store    func() Store
+	Access   func() Access
 	Version  string // of the program
 }
 
@@ -26,8 +27,11 @@ type Ingest struct {
 	Duplicate uint64 // readings that were stored already
 	Conflict  uint64 // readings that contradicted a stored one
 	Invalid   uint64 // readings that broke a rule
+	Forbidden uint64 // readings of devices that their token is not for
 
-	// Requests that were refused whole, for their form or for the server's state.
+	// Requests that were refused whole: for who sent them, for their form, or for the
+	// server's state.
+	Unauthorized, NoRight, TooManyReadings                     uint64
 	Malformed, TooLarge, Timeout, NoLength, UnknownEncoding    uint64
 	Overloaded, Draining, DiskLow, StoreFailed, OutcomeUnknown uint64
 
@@ -49,6 +53,17 @@ type Store struct {
 	Lookups             int64         // readings for which stored ones were looked up
 	CacheHits           int64         // of the cache of blocks
 	CacheMisses         int64
+}
+
+// An Access is what became of credentials since the start, and which are in force.
+type Access struct {
+	// Requests that were refused for their credentials, by reason.
+	NoCredentials, Malformed, Unknown, Expired, NoRight, NotCovered, BadCertificate uint64
+
+	Tokens            int       // of the file that is in use, expired ones included
+	TokensStale       bool      // the file cannot be used, and what it held before is
+	CertificateEnd    time.Time // of the server's certificate; zero: there is none
+	CertificatesStale bool      // as TokensStale, for the files of certificates
 }
 
 // A sample is one series of a family: the value of its label, and its value.
@@ -118,12 +133,16 @@ func ingestFamilies() []family[Ingest] {
 					{"duplicate", float64(i.Duplicate)},
 					{"conflict", float64(i.Conflict)},
 					{"invalid", float64(i.Invalid)},
+					{"forbidden", float64(i.Forbidden)},
 				}
 			}),
 		labelled("pulsegate_refused_requests_total",
 			"Requests of which no reading was looked at, or none is known to be stored, by reason.",
 			"reason", func(i Ingest) []sample {
 				return []sample{
+					{"unauthorized", float64(i.Unauthorized)},
+					{"no_right", float64(i.NoRight)},
+					{"too_many_readings", float64(i.TooManyReadings)},
 					{"malformed", float64(i.Malformed)},
 					{"too_large", float64(i.TooLarge)},
 					{"timeout", float64(i.Timeout)},
@@ -140,6 +159,42 @@ func ingestFamilies() []family[Ingest] {
 			func(i Ingest) float64 { return float64(i.Queued) }),
 		one(gauge, "pulsegate_request_body_bytes", "Memory of request bodies that are being read.",
 			func(i Ingest) float64 { return float64(i.BodyBytes) }),
+	}
+}
+
+func accessFamilies() []family[Access] {
+	stale := func(is bool) float64 {
+		if is {
+			return 1
+		}
+		return 0
+	}
+	return []family[Access]{
+		labelled("pulsegate_auth_refused_total", "Requests that were refused for their credentials, by reason.",
+			"reason", func(a Access) []sample {
+				return []sample{
+					{"no_credentials", float64(a.NoCredentials)},
+					{"malformed", float64(a.Malformed)},
+					{"unknown", float64(a.Unknown)},
+					{"expired", float64(a.Expired)},
+					{"no_right", float64(a.NoRight)},
+					{"not_covered", float64(a.NotCovered)},
+					{"bad_certificate", float64(a.BadCertificate)},
+				}
+			}),
+		one(gauge, "pulsegate_tokens", "Tokens in use, expired ones included.",
+			func(a Access) float64 { return float64(a.Tokens) }),
+		one(gauge, "pulsegate_tokens_stale", "1 while the token file cannot be used and the tokens that it held before are.",
+			func(a Access) float64 { return stale(a.TokensStale) }),
+		one(gauge, "pulsegate_certificate_expiry_timestamp_seconds", "Unix time at which the server's certificate, or one that it is sent with, expires. 0 without TLS.",
+			func(a Access) float64 {
+				if a.CertificateEnd.IsZero() {
+					return 0
+				}
+				return float64(a.CertificateEnd.Unix())
+			}),
+		one(gauge, "pulsegate_certificates_stale", "1 while the files of certificates cannot be used and those that they held before are.",
+			func(a Access) float64 { return stale(a.CertificatesStale) }),
 	}
 }
 

@@ -1,0 +1,25 @@
+package eventloop
+
+import (
+	"net/netip"
+
+	"golang.org/x/sys/unix"
+)
+
+// PeerAddr returns the address of the peer, or the zero Addr when it has gone.
+func (c *Conn) PeerAddr() netip.Addr {
+	if c.Gone() {
+		return netip.Addr{}
+	}
+	peer, err := unix.Getpeername(c.fd)
+	if err != nil {
+		return netip.Addr{}
+	}
+	switch peer := peer.(type) {
+	case *unix.SockaddrInet4:
+		return netip.AddrFrom4(peer.Addr)
+	case *unix.SockaddrInet6:
+		return netip.AddrFrom16(peer.Addr).Unmap()
+	}
+	return netip.Addr{}
+}
