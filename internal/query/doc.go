@@ -9,6 +9,9 @@
 // that writes in between neither repeat nor hide what was there. An answer that
 // could not be finished is cut off, so that its framing tells.
 //
+// Who asks is asked for the right to read before anything else is looked at, and
+// gets to see the devices that his token is for, as if there were no others.
+//
 // # Not here
 //
 // No storage: a [Reader] and a [Lister] give the records. No alarms: flags mark

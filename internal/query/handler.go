@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/pulsegate/pulsegate/internal/gate"
 	"github.com/pulsegate/pulsegate/internal/problem"
 	"github.com/pulsegate/pulsegate/internal/store"
 	"github.com/pulsegate/pulsegate/reply"
@@ -23,7 +24,10 @@ type Config struct {
 	// Param returns a variable of the request's path, such as "device".
 	Param func(r *http.Request, name string) string
 
-	// Failed is told of errors of the store. May be nil.
+	// Gate decides who may read what. Nil: everybody may read everything.
+	Gate Gate
+
+	// Failed is told of errors of the store and of the Gate. May be nil.
 	Failed func(error)
 }
 
@@ -40,6 +44,9 @@ type Handler struct {
 // New returns a Handler that reads from reader and lister.
 func New(reader Reader, lister Lister, cfg Config) *Handler {
 	h := &Handler{reader: reader, lister: lister, cfg: cfg}
+	if cfg.Gate == nil {
+		h.cfg.Gate = &gate.Gate{}
+	}
 	h.object = reply.NewHead(http.StatusOK, JSON.ContentType(), reply.NoStore())
 	for f := range Format(len(formatNames)) {
 		h.streams[f] = reply.NewHead(http.StatusOK, f.ContentType(), reply.NoStore())
@@ -48,8 +55,13 @@ func New(reader Reader, lister Lister, cfg Config) *Handler {
 }
 
 // Devices answers GET /v1/devices: a page of devices in the order of their
-// names. Parameters: limit (1 to 1000, default 100), cursor.
+// names, of those that the token covers. Parameters: limit (1 to 1000, default
+// 100), cursor.
 func (h *Handler) Devices(w http.ResponseWriter, r *http.Request) {
+	pass, ok := h.enter(w, r)
+	if !ok {
+		return
+	}
 	values, err := parseParams(r.URL.RawQuery, "limit", "cursor")
 	if err != nil {
 		h.refuse(w, r, err)
@@ -69,11 +81,12 @@ func (h *Handler) Devices(w http.ResponseWriter, r *http.Request) {
 	}
 	// One more than the page holds tells whether there is a next one.
 	devices := make([]store.Device, limit+1)
-	n, err := h.lister.Devices(r.Context(), after, devices)
+	n, err := h.lister.Devices(r.Context(), firstOf(&pass, after), devices)
 	if err != nil {
 		h.fail(w, r, err)
 		return
 	}
+	n = covered(&pass, devices[:n])
 	more := n > limit
 	n = min(n, limit)
 	text := append(make([]byte, 0, 512*n+256), `{"devices":[`...)
@@ -95,12 +108,19 @@ func (h *Handler) Devices(w http.ResponseWriter, r *http.Request) {
 // Device answers GET /v1/devices/{device}: the latest value of each sign, with
 // its own time.
 func (h *Handler) Device(w http.ResponseWriter, r *http.Request) {
+	pass, ok := h.enter(w, r)
+	if !ok {
+		return
+	}
 	device, err := h.device(r)
 	if err == nil {
 		_, err = parseParams(r.URL.RawQuery)
 	}
 	if err != nil {
 		h.refuse(w, r, err)
+		return
+	}
+	if !h.covers(w, r, &pass, device) {
 		return
 	}
 	d, err := h.reader.Latest(r.Context(), device)
@@ -121,10 +141,20 @@ func (h *Handler) Device(w http.ResponseWriter, r *http.Request) {
 //
 // Where a limit ends an NDJSON or CSV answer, the cursor of the next page comes
 // in the trailer Pulsegate-Next-Cursor; a JSON answer holds it.
+//
+// An export is recorded before its first byte is sent: an answer as NDJSON or CSV,
+// or one of more than 1000 readings.
 func (h *Handler) Readings(w http.ResponseWriter, r *http.Request) {
+	pass, ok := h.enter(w, r)
+	if !ok {
+		return
+	}
 	device, err := h.device(r)
 	if err != nil {
 		h.refuse(w, r, err)
+		return
+	}
+	if !h.covers(w, r, &pass, device) {
 		return
 	}
 	w.Header().Add("Vary", "Accept") // the media type depends on it
@@ -141,6 +171,13 @@ func (h *Handler) Readings(w http.ResponseWriter, r *http.Request) {
 	if _, err := h.reader.Latest(r.Context(), device); err != nil {
 		h.fail(w, r, err)
 		return
+	}
+	if q.isExport() && r.Method != http.MethodHead {
+		if err := h.exporting(r, &pass, &q); err != nil {
+			h.report(err)
+			h.cfg.Problems.ReadFailed.Write(w, r, "The export could not be recorded in the audit log.")
+			return
+		}
 	}
 	trailer := q.Format != JSON && q.Limit > 0
 	if trailer {

@@ -63,8 +63,14 @@ type source interface {
 // serve starts a server that answers from src.
 func serve(t *testing.T, src source) *httptest.Server {
 	t.Helper()
+	return serveGated(t, src, nil, nil)
+}
+
+// serveGated is serve with a gate. failed is told of errors.
+func serveGated(t *testing.T, src source, g query.Gate, failed func(error)) *httptest.Server {
+	t.Helper()
 	h := query.New(src, src, query.Config{
-		Problems: problem.New(), Flags: vitals.DefaultFlagLimits(), Param: (*http.Request).PathValue,
+		Problems: problem.New(), Flags: vitals.DefaultFlagLimits(), Param: (*http.Request).PathValue, Gate: g, Failed: failed,
 	})
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /v1/devices", h.Devices)
