@@ -74,14 +74,14 @@ func (l *Loop) readMore(c *Conn) {
 // receive reads into b and returns what it has read.
 func (l *Loop) receive(c *Conn, b []byte) []byte {
 	for {
-		n, err := unix.Read(c.fd, b)
+		n, err := receiveNow(c.fd, b)
 		switch {
 		case err == unix.EINTR:
 			continue
 		case err == unix.EAGAIN:
 			c.readable = false
 			return nil
-		case err != nil:
+		case err != 0:
 			l.broken(c)
 			return nil
 		case n == 0:
@@ -198,12 +198,12 @@ func (l *Loop) flush(c *Conn) {
 // closed, and ok is false.
 func (l *Loop) write(c *Conn, b []byte) (n int, ok bool) {
 	for n < len(b) {
-		m, err := unix.Write(c.fd, b[n:])
+		m, err := sendNow(c.fd, b[n:])
 		switch {
 		case err == unix.EINTR:
 		case err == unix.EAGAIN:
 			return n, true
-		case err != nil:
+		case err != 0:
 			l.broken(c)
 			return n, false
 		default:

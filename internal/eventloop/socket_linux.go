@@ -1,0 +1,46 @@
+package eventloop
+
+import (
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// receiveNow and sendNow are recv(2) and send(2) on a non-blocking socket. They
+// differ from unix.Read and unix.Write in two ways, which together save a seventh
+// of their CPU time (docs/adr/0014-cheaper-fast-lane.md):
+//
+//   - The runtime is not told of the call. It would give the goroutine's processor
+//     away if the call took long; these return at once, as all calls on
+//     non-blocking sockets do, with EAGAIN if there is nothing to be done.
+//   - They go to the socket directly, not through the layer for all files.
+//
+// Proof that the use of unsafe is sound. The pointer is that of b's first byte, b
+// is not empty, and the kernel touches no more than len(b) bytes behind it (recv(2),
+// send(2)), all of which belong to b. The conversion to uintptr stands in the
+// argument list of the call, so that the compiler keeps b alive and in its place
+// until the call returns (rule 4 of package unsafe), and the kernel keeps no
+// pointer to it longer than that. TestSocketBounds would see bytes beyond b read
+// or written.
+
+// receiveNow reads into b, which is not empty. 0 without an error is the end of
+// the stream.
+func receiveNow(fd int, b []byte) (n int, err unix.Errno) {
+	_ = b[0]
+	r, _, err := unix.RawSyscall6(unix.SYS_RECVFROM, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(b))), uintptr(len(b)), 0, 0, 0)
+	if err != 0 {
+		return 0, err
+	}
+	return int(r), 0
+}
+
+// sendNow writes of b, which is not empty, as much as the kernel takes. A peer
+// that has gone is an error, and no signal.
+func sendNow(fd int, b []byte) (n int, err unix.Errno) {
+	_ = b[0]
+	r, _, err := unix.RawSyscall6(unix.SYS_SENDTO, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(b))), uintptr(len(b)), unix.MSG_NOSIGNAL, 0, 0)
+	if err != 0 {
+		return 0, err
+	}
+	return int(r), 0
+}
