@@ -1,5 +1,7 @@
 package vitals
 
+import "slices"
+
 // A Shape is the form in which readings came.
 type Shape uint8
 
@@ -55,3 +57,14 @@ func (b *Batch) Reset() {
 
 // Len returns how many readings the body held, accepted and refused.
 func (b *Batch) Len() int { return len(b.Readings) + len(b.Refused) }
+
+// maxExpected bounds the readings for which room is made before they are seen. A
+// body whose first reading is short may hold few others.
+const maxExpected = 4096
+
+// expect makes room for n readings more, if they are not too many.
+func (b *Batch) expect(n int) {
+	n = min(n, maxExpected)
+	b.Readings = slices.Grow(b.Readings, n)
+	b.Index = slices.Grow(b.Index, n)
+}

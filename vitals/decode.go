@@ -177,6 +177,9 @@ func (d *Decoder) decodeElement(body []byte, i int, latestUnixMs int64, dst *Bat
 		}
 	}
 	dst.Index = append(dst.Index, int32(index))
+	if index == 0 {
+		dst.expect((len(body) - end) / (end - i)) // if they are as long as this one
+	}
 	return end, nil
 }
 

@@ -3,7 +3,6 @@ package ingest
 import (
 	"context"
 	"fmt"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -74,7 +73,7 @@ type Core struct {
 	rules     *vitals.Validator
 	answers   *answers
 	committer *groupcommit.Committer[*store.Entry]
-	jobs      sync.Pool // of *Job
+	jobs      jobList
 	draining  atomic.Bool
 	counters  counters
 
@@ -124,7 +123,6 @@ func New(appender Appender, problems *problem.Set, cfg Config) (*Core, error) {
 		MaxGroup:  cfg.MaxGroup,
 		MaxQueued: cfg.MaxQueued + cfg.MaxGroup,
 	}, appender.Append)
-	c.jobs.New = func() any { return &Job{core: c, decoder: c.newDecoder()} }
 	c.waiting, c.giveUp = context.WithCancel(context.Background())
 	return c, nil
 }

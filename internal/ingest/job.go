@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/pulsegate/pulsegate/internal/groupcommit"
@@ -44,7 +45,12 @@ type Job struct {
 }
 
 // Job borrows a Job.
-func (c *Core) Job() *Job { return c.jobs.Get().(*Job) }
+func (c *Core) Job() *Job {
+	if j := c.jobs.get(); j != nil {
+		return j
+	}
+	return &Job{core: c, decoder: c.newDecoder()}
+}
 
 func (c *Core) newDecoder() *vitals.Decoder {
 	return vitals.NewDecoder(c.rules, vitals.DecoderOptions{
@@ -63,8 +69,8 @@ const (
 
 // Release gives j back. What Answer returned must not be used any more.
 func (j *Job) Release() {
-	if j.reset() {
-		j.core.jobs.Put(j)
+	if j.reset() && j.decoder != nil { // slim has given away what is worth keeping
+		j.core.jobs.put(j)
 	}
 }
 
@@ -129,11 +135,13 @@ func (j *Job) decode(body []byte) bool {
 		j.refusal = refusal{kind: refusedOverloaded}
 		return false
 	}
-	for i := range j.batch.Readings {
-		j.entries = append(j.entries, store.Entry{Reading: &j.batch.Readings[i], ReceivedUnixMs: nowUnixMs})
-	}
+	// Both are made whole at once: refs point into entries.
+	accepted := len(j.batch.Readings)
+	j.entries = slices.Grow(j.entries[:0], accepted)[:accepted]
+	j.refs = slices.Grow(j.refs[:0], accepted)[:accepted]
 	for i := range j.entries {
-		j.refs = append(j.refs, &j.entries[i])
+		j.entries[i] = store.Entry{Reading: &j.batch.Readings[i], ReceivedUnixMs: nowUnixMs}
+		j.refs[i] = &j.entries[i]
 	}
 	return len(j.refs) > 0
 }
@@ -159,15 +167,18 @@ func (j *Job) reserve() bool {
 	return true
 }
 
-// slim lets go of everything but the answer's text, before it is sent to a client
-// that may take its time.
+// slim gives everything but the answer's text to the next request, before that
+// text is sent to a client that may take its time.
 func (j *Job) slim() {
 	if j.lost || j.reserved <= maxKeptOut {
 		return
 	}
-	j.batch, j.entries, j.refs = vitals.Batch{}, nil, nil
-	j.core.bodyBytes.Add(int64(cap(j.out) - j.reserved))
-	j.reserved = cap(j.out)
+	next := &Job{
+		core: j.core, decoder: j.decoder, batch: j.batch, entries: j.entries, refs: j.refs,
+		reserved: j.reserved - cap(j.out),
+	}
+	j.decoder, j.batch, j.entries, j.refs, j.reserved = nil, vitals.Batch{}, nil, nil, cap(j.out)
+	next.Release()
 }
 
 // refusalOf says why the decoder took nothing of a body.

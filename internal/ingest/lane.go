@@ -37,7 +37,7 @@ type lane struct {
 
 	groups *group // unused ones, linked by next
 	jobs   []*Job // unused ones
-	kept   int    // readings that jobs have room for
+	kept   int    // readings that jobs have room for; one without room counts as one
 	out    []byte // answers under way to a connection
 	date   []byte
 }
@@ -65,11 +65,6 @@ type request struct {
 	conn *eventloop.Conn
 	job  *Job
 }
-
-// maxKeptRoom bounds the unused jobs that a lane keeps, by the readings that they
-// have room for, each of which takes about 250 bytes. A job with no room counts
-// as one.
-const maxKeptRoom = 1 << 15
 
 func newLane(c *Core, loop *eventloop.Loop, cfg *FastLaneConfig) *lane {
 	return &lane{core: c, loop: loop, cfg: cfg, decoder: c.newDecoder(), clock: reply.NewClock(time.Now)}
