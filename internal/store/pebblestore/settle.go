@@ -20,9 +20,12 @@ type settler struct {
 	maxDevices int
 
 	// met holds the records that the group has met so far, with what it adds to
-	// them: those that it brings and those that were looked up. index finds them.
-	met   []met
-	index map[recordID]int32
+	// them: those that it brings and those that were looked up. index finds the
+	// first indexed of them. It is made up to date by the first reading of a group
+	// that is not newer than all others of its device: most groups have none.
+	met     []met
+	index   map[recordID]int32
+	indexed int
 
 	// marked holds the devices whose record is to be written.
 	marked []marked
@@ -87,11 +90,14 @@ func (s *settler) reset() {
 	s.batch.Reset()
 	s.tally = tally{}
 	if cap(s.met) > maxKept {
-		s.met, s.marked, s.index = nil, nil, map[recordID]int32{}
+		s.met, s.marked, s.index, s.indexed = nil, nil, map[recordID]int32{}, 0
 		return
 	}
 	s.met, s.marked = s.met[:0], s.marked[:0]
-	clear(s.index)
+	if s.indexed > 0 {
+		clear(s.index)
+		s.indexed = 0
+	}
 }
 
 // settle sets the outcome of each entry and fills the batch. After an error the
@@ -186,6 +192,9 @@ func (s *settler) store(e *store.Entry, id recordID, entry int32) {
 // find returns the record of id, from the group or from the tree, or nil when there
 // is none. The pointer is valid until the next record is met.
 func (s *settler) find(id recordID, r *vitals.Reading, entry int32) (*met, error) {
+	for ; s.indexed < len(s.met); s.indexed++ {
+		s.index[s.met[s.indexed].id] = int32(s.indexed)
+	}
 	if i, ok := s.index[id]; ok {
 		return &s.met[i], nil
 	}
@@ -218,10 +227,8 @@ func (s *settler) find(id recordID, r *vitals.Reading, entry int32) (*met, error
 }
 
 func (s *settler) meet(m met) *met {
-	i := len(s.met)
 	s.met = append(s.met, m)
-	s.index[m.id] = int32(i)
-	return &s.met[i]
+	return &s.met[len(s.met)-1]
 }
 
 // mark has the device's record written with this group.
