@@ -2,11 +2,11 @@ package eventloop
 
 import "golang.org/x/sys/unix"
 
-// SendNow is sendNow.
-func SendNow(fd int, b []byte) (int, error) { return asError(sendNow(fd, b)) }
+// Send is send.
+func Send(fd int, b []byte) (int, error) { return asError(send(fd, b)) }
 
-// ReceiveNow is receiveNow.
-func ReceiveNow(fd int, b []byte) (int, error) { return asError(receiveNow(fd, b)) }
+// Recv is recv.
+func Recv(fd int, b []byte) (int, error) { return asError(recv(fd, b)) }
 
 func asError(n int, err unix.Errno) (int, error) {
 	if err != 0 {

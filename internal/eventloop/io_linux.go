@@ -74,7 +74,7 @@ func (l *Loop) readMore(c *Conn) {
 // receive reads into b and returns what it has read.
 func (l *Loop) receive(c *Conn, b []byte) []byte {
 	for {
-		n, err := receiveNow(c.fd, b)
+		n, err := recv(c.fd, b)
 		switch {
 		case err == unix.EINTR:
 			continue
@@ -198,7 +198,7 @@ func (l *Loop) flush(c *Conn) {
 // closed, and ok is false.
 func (l *Loop) write(c *Conn, b []byte) (n int, ok bool) {
 	for n < len(b) {
-		m, err := sendNow(c.fd, b[n:])
+		m, err := send(c.fd, b[n:])
 		switch {
 		case err == unix.EINTR:
 		case err == unix.EAGAIN:

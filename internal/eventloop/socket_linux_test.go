@@ -33,7 +33,7 @@ func TestSocketBounds(t *testing.T) {
 	out := []byte("..abcdefgh..")
 	for from := range out {
 		for to := from + 1; to <= len(out); to++ {
-			if n, err := eventloop.SendNow(a, out[from:to]); n != to-from || err != nil {
+			if n, err := eventloop.Send(a, out[from:to]); n != to-from || err != nil {
 				t.Fatalf("sent %d, %v; want %d", n, err, to-from)
 			}
 			// The last byte is left for a receive of its own.
@@ -43,11 +43,11 @@ func TestSocketBounds(t *testing.T) {
 				}
 				in, all := bytes.Repeat([]byte{'-'}, 32), bytes.Repeat([]byte{'-'}, 32)
 				copy(all[5:], want)
-				if n, err := eventloop.ReceiveNow(b, in[5:5+len(want)]); n != len(want) || err != nil || !bytes.Equal(in, all) {
+				if n, err := eventloop.Recv(b, in[5:5+len(want)]); n != len(want) || err != nil || !bytes.Equal(in, all) {
 					t.Fatalf("received %d, %v: %q, want %q", n, err, in, all)
 				}
 			}
-			if n, err := eventloop.ReceiveNow(b, make([]byte, 1)); !errors.Is(err, unix.EAGAIN) {
+			if n, err := eventloop.Recv(b, make([]byte, 1)); !errors.Is(err, unix.EAGAIN) {
 				t.Fatalf("received %d more, %v, want EAGAIN", n, err)
 			}
 		}
@@ -61,10 +61,10 @@ func TestSocketStack(t *testing.T) {
 	deep = func(depth int) byte {
 		var buf [64]byte
 		buf[0] = byte(depth)
-		if _, err := eventloop.SendNow(a, buf[:1]); err != nil {
+		if _, err := eventloop.Send(a, buf[:1]); err != nil {
 			t.Error(err)
 		}
-		if n, err := eventloop.ReceiveNow(b, buf[1:]); n != 1 || err != nil || buf[1] != byte(depth) {
+		if n, err := eventloop.Recv(b, buf[1:]); n != 1 || err != nil || buf[1] != byte(depth) {
 			t.Errorf("at depth %d: %d bytes, %v, %d", depth, n, err, buf[1])
 		}
 		if depth > 0 {
@@ -83,7 +83,7 @@ func TestSocketStack(t *testing.T) {
 // An empty buffer has no first byte to point to.
 func TestSocketEmpty(t *testing.T) {
 	a, _ := socketPair(t)
-	for name, call := range map[string]func(int, []byte) (int, error){"send": eventloop.SendNow, "receive": eventloop.ReceiveNow} {
+	for name, call := range map[string]func(int, []byte) (int, error){"send": eventloop.Send, "receive": eventloop.Recv} {
 		func() {
 			defer func() {
 				if recover() == nil {
@@ -101,10 +101,10 @@ func TestSocketPeerGone(t *testing.T) {
 	if err := unix.Close(b); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := eventloop.SendNow(a, []byte("x")); !errors.Is(err, unix.EPIPE) {
+	if _, err := eventloop.Send(a, []byte("x")); !errors.Is(err, unix.EPIPE) {
 		t.Errorf("sent to nobody: %v, want EPIPE", err)
 	}
-	if n, err := eventloop.ReceiveNow(a, make([]byte, 1)); n != 0 || err != nil {
+	if n, err := eventloop.Recv(a, make([]byte, 1)); n != 0 || err != nil {
 		t.Errorf("received %d, %v, want the end", n, err)
 	}
 }
@@ -114,7 +114,7 @@ func TestSocketFull(t *testing.T) {
 	a, _ := socketPair(t)
 	piece, sent := make([]byte, 64<<10), 0
 	for {
-		n, err := eventloop.SendNow(a, piece)
+		n, err := eventloop.Send(a, piece)
 		if errors.Is(err, unix.EAGAIN) {
 			break
 		}

@@ -91,11 +91,12 @@ func TestAllocationParts(t *testing.T) {
 
 func TestSyscallNames(t *testing.T) {
 	for stack, want := range map[string]string{
-		"internal/runtime/syscall/linux.Syscall6\nsyscall.RawSyscall6\nsyscall.Syscall\nsyscall.write\nsyscall.Write":            "write",
-		"internal/runtime/syscall/linux.Syscall6\nsyscall.RawSyscall6\nsyscall.Syscall\ngolang.org/x/sys/unix.Fdatasync\nmain.f": "fdatasync",
-		"internal/runtime/syscall/linux.Syscall6\ninternal/runtime/syscall/linux.EpollWait\nruntime.netpoll":                     "epoll_wait",
-		"internal/runtime/syscall/linux.Syscall6\nsyscall.RawSyscall6\nsyscall.Syscall6\nsyscall.accept4\ninternal/poll.accept":  "accept",
-		"internal/runtime/syscall/linux.Syscall6\nsyscall.RawSyscall6\nsyscall.Syscall6\nexample.com/own.Call":                   "other",
+		"internal/runtime/syscall/linux.Syscall6\nsyscall.RawSyscall6\nsyscall.Syscall\nsyscall.write\nsyscall.Write":                  "write",
+		"internal/runtime/syscall/linux.Syscall6\nsyscall.RawSyscall6\nsyscall.Syscall\ngolang.org/x/sys/unix.Fdatasync\nmain.f":       "fdatasync",
+		"internal/runtime/syscall/linux.Syscall6\ninternal/runtime/syscall/linux.EpollWait\nruntime.netpoll":                           "epoll_wait",
+		"internal/runtime/syscall/linux.Syscall6\nsyscall.RawSyscall6\nsyscall.Syscall6\nsyscall.accept4\ninternal/poll.accept":        "accept",
+		"internal/runtime/syscall/linux.Syscall6\nsyscall.RawSyscall6\nsyscall.Syscall6\nexample.com/own.Call":                         "other",
+		"internal/runtime/syscall/linux.Syscall6\nsyscall.RawSyscall6\ngithub.com/pulsegate/pulsegate/internal/eventloop.send\nmain.f": "send",
 		"internal/runtime/syscall/linux.Syscall6":                      "other",
 		"runtime.futex\nruntime.futexsleep":                            "futex",
 		"runtime.write1\nruntime.write":                                "write",

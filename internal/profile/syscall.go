@@ -37,7 +37,8 @@ func syscallOf(stack []frame) string {
 		case f.gateway:
 			continue
 		case f.pkg == "runtime" && f.kernel, f.pkg == "syscall", f.pkg == "golang.org/x/sys/unix",
-			strings.HasPrefix(f.pkg, "internal/runtime/syscall"), strings.HasPrefix(f.pkg, "runtime/internal/syscall"):
+			strings.HasPrefix(f.pkg, "internal/runtime/syscall"), strings.HasPrefix(f.pkg, "runtime/internal/syscall"),
+			f.pkg == modulePath+"/internal/eventloop": // its recv and send
 			return callName(f.base)
 		}
 		return "other"
