@@ -5,6 +5,7 @@ package ingest_test
 import (
 	"io"
 	"runtime"
+	"runtime/debug"
 	"testing"
 
 	"github.com/pulsegate/pulsegate/internal/ingest"
@@ -12,11 +13,13 @@ import (
 )
 
 // After the first requests, the lane takes requests from socket to answer without
-// allocating: single readings, small batches, refusals and pipelined ones.
+// a single allocation: single readings, small batches, refusals and pipelined
+// ones, with tokens and without. The store here allocates nothing.
 //
-// The loop and the committer run on their own goroutines, so that the process's
-// allocations are counted. Other goroutines may allocate now and then: what is
-// asserted is fewer than one allocation in ten requests.
+// The loop and the committer run on their own goroutines, so that the allocations
+// of the whole process are counted. The runtime makes some now and then, such as
+// for a new thread, so that the best of several windows counts. (Seen to fail when
+// the lane made a Job, or the text of an answer, once in a hundred requests.)
 func TestLaneAllocations(t *testing.T) {
 	t.Run("open", func(t *testing.T) {
 		testLaneAllocations(t, ingest.Config{}, []laneLoad{
@@ -47,16 +50,13 @@ func TestLaneAllocations(t *testing.T) {
 type laneLoad struct{ name, requests string }
 
 func testLaneAllocations(t *testing.T, cfg ingest.Config, loads []laneLoad) {
+	const windows, rounds = 5, 300
+	defer debug.SetGCPercent(debug.SetGCPercent(-1)) // a collection empties pools, and allocates
 	srv := serveOn(t, settleAs(store.Stored), cfg, &ingest.FastLaneConfig{})
 	conn := dial(t, srv)
 	for _, tt := range loads {
 		text, answer := []byte(tt.requests), make([]byte, 64<<10)
-		const rounds = 300
-		var before, after runtime.MemStats
-		for i := range 2 * rounds {
-			if i == rounds {
-				runtime.ReadMemStats(&before)
-			}
+		exchange := func() {
 			if _, err := conn.Write(text); err != nil {
 				t.Fatal(err)
 			}
@@ -64,9 +64,21 @@ func testLaneAllocations(t *testing.T, cfg ingest.Config, loads []laneLoad) {
 				t.Fatal(err)
 			}
 		}
-		runtime.ReadMemStats(&after)
-		if n := after.Mallocs - before.Mallocs; n > rounds/10 {
-			t.Errorf("%s: %d allocations in %d rounds, want none", tt.name, n, rounds)
+		for range rounds {
+			exchange()
+		}
+		least := ^uint64(0)
+		var before, after runtime.MemStats
+		for range windows {
+			runtime.ReadMemStats(&before)
+			for range rounds {
+				exchange()
+			}
+			runtime.ReadMemStats(&after)
+			least = min(least, after.Mallocs-before.Mallocs)
+		}
+		if least != 0 {
+			t.Errorf("%s: %d allocations in the best of %d windows of %d rounds, want 0", tt.name, least, windows, rounds)
 		}
 	}
 	if n := srv.lane.Stats().Moved; n != 0 {
