@@ -37,7 +37,7 @@ type Conn struct {
 	readable  bool // the kernel may hold bytes that were not read
 	hangsUp   bool // the kernel has told of the end of the peer's stream
 	ended     bool // the end of the peer's stream was read
-	offerable bool // in holds what the handler could not take yet
+	offerable bool // in holds what the handler could not take yet, or is to look at again
 	lingering bool // nothing more is sent; waiting for the peer to go
 	listed    bool // in the loop's list of connections to step
 	turn      uint // of the loop when the connection was last read

@@ -14,9 +14,10 @@ var ErrUnsupported = errors.New("eventloop: not supported here")
 type Handler interface {
 	// Receive takes messages from the front of b, all that c has sent and that was
 	// not taken yet, and returns how many bytes it took. What is left is offered
-	// again when c.Need says so, and when the peer has ended its stream: ended is
-	// then true, nothing more will come, and a message that is left unfinished
-	// then is dropped with the connection, unless c was moved.
+	// again when c.Need says so, once when the Server begins to drain, and when the
+	// peer has ended its stream: ended is then true, nothing more will come, and a
+	// message that is left unfinished then is dropped with the connection, unless c
+	// was moved.
 	//
 	// b is not empty. It is valid until Receive returns, and may be modified.
 	// Receive must stop when c.Full returns true.

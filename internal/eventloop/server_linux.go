@@ -216,6 +216,7 @@ func (l *Loop) startDrain() {
 		// the connection is called idle.
 		c.readable = true
 		c.drain()
+		c.offerable = c.offerable || c.in != nil
 		if c.next() != wait && !c.listed {
 			c.listed = true
 			l.later = append(l.later, c)

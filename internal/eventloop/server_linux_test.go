@@ -355,7 +355,8 @@ func TestMove(t *testing.T) {
 }
 
 // A message without end is moved, and one that stops is given up; a long one in
-// small pieces arrives whole.
+// small pieces arrives whole. A connection holds no buffer longer than it needs
+// one. (Seen to fail when a buffer was kept for the next message.)
 func TestUnfinished(t *testing.T) {
 	s, memory := start(t, eventloop.Config{})
 	long := strings.Repeat("x", 90<<10)
@@ -369,6 +370,10 @@ func TestUnfinished(t *testing.T) {
 	}()
 	if got := readLine(t, conn); got != long {
 		t.Errorf("%d bytes come back, want %d", len(got), len(long))
+	}
+	// The answer to it is whole, so that nothing is kept: the connection is idle.
+	for memory.left.Load() != 1<<20 {
+		time.Sleep(time.Millisecond)
 	}
 	if _, err := io.WriteString(conn, "and then nothing"); err != nil {
 		t.Fatal(err)

@@ -353,12 +353,12 @@ func TestFullQueueReadsNoBody(t *testing.T) {
 // leaves nobody without an answer, and closes what is idle.
 func TestShutdown(t *testing.T) {
 	entered, release := make(chan struct{}, 10), make(chan struct{})
-	srv := fast(t, ingest.Config{}, ingest.FastLaneConfig{Loops: 2}, func([]*store.Entry) error {
+	srv := fast(t, ingest.Config{}, ingest.FastLaneConfig{Loops: 2, HeaderTimeout: time.Hour, ReadTimeout: time.Hour}, func([]*store.Entry) error {
 		entered <- struct{}{}
 		<-release
 		return nil
 	})
-	idle, used, waiting, partial := dial(t, srv), dial(t, srv), dial(t, srv), dial(t, srv)
+	idle, used, waiting, partial, begun := dial(t, srv), dial(t, srv), dial(t, srv), dial(t, srv), dial(t, srv)
 	send(t, waiting, request(reading("d", 1)))
 	<-entered
 	send(t, used, request(`{}`))
@@ -366,8 +366,9 @@ func TestShutdown(t *testing.T) {
 	answers(t, usedIn, 1)
 	text := request(reading("d", 2))
 	send(t, partial, text[:len(text)-1])
+	send(t, begun, text[:30])
 
-	for srv.lane.Stats().Open < 4 {
+	for srv.lane.Stats().Open < 5 {
 		time.Sleep(time.Millisecond)
 	}
 	srv.core.Drain()
@@ -383,9 +384,12 @@ func TestShutdown(t *testing.T) {
 		t.Fatalf("Shutdown returned %v with a request under way", err)
 	default:
 	}
-	send(t, partial, text[len(text)-1:])
+	// Neither is waited for: not for the end of the body, nor for that of the header.
 	if got := answers(t, bufio.NewReader(partial), 1)[0]; !strings.HasPrefix(got, "503") || !strings.Contains(got, "#draining") {
-		t.Errorf("a request that was unfinished: %s, want 503 draining", got)
+		t.Errorf("a request without the end of its body: %s, want 503 draining", got)
+	}
+	if rest, err := io.ReadAll(begun); err != nil || len(rest) != 0 {
+		t.Errorf("a request without the end of its header: %q, %v; want an end", rest, err)
 	}
 	close(release)
 	in := bufio.NewReader(waiting)

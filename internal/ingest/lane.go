@@ -143,17 +143,25 @@ func (l *lane) turnAway(c *eventloop.Conn, b []byte, r shape.Request) bool {
 func visitor(c *eventloop.Conn, b []byte, r shape.Request) gate.Visitor {
 	return gate.Visitor{Bytes: r.Authorization.Of(b), Peer: c}
 }
+// drainHeaderTimeout is the time for a header, from its first byte on, when the
+// server drains: the request will be refused.
+const drainHeaderTimeout = time.Second
 
 // unfinished decides how long to wait for the rest of a request.
 func (l *lane) unfinished(c *eventloop.Conn, r shape.Request) {
 	c.Need(r.Need)
-	if r.Body.End == 0 {
+	draining := l.core.draining.Load()
+	switch {
+	case r.Body.End == 0 && draining:
+		c.Within(min(l.cfg.HeaderTimeout, drainHeaderTimeout))
+	case r.Body.End == 0:
 		c.Within(l.cfg.HeaderTimeout)
-		return
-	}
-	c.Within(l.cfg.ReadTimeout)
-	if c.Owed() == 0 && l.core.full() {
-		l.refuse(c, refusal{kind: refusedOverloaded}) // a body is not read to be refused
+	case c.Owed() == 0 && draining:
+		l.refuse(c, refusal{kind: refusedDraining}) // a body is not read to be refused
+	case c.Owed() == 0 && l.core.full():
+		l.refuse(c, refusal{kind: refusedOverloaded})
+	default:
+		c.Within(l.cfg.ReadTimeout)
 	}
 }
 
