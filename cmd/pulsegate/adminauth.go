@@ -31,7 +31,7 @@ func (s *server) adminOnly(h http.Handler) http.Handler {
 			forbidden(w, r, "The request was made by a page of another site.")
 			return
 		}
-		if s.gate.Tokens == nil {
+		if s.access.gate.Tokens == nil {
 			if !isLoopbackPeer(r) || !isLoopbackHost(r.Host) {
 				forbidden(w, r, "Without tokens this is for requests from this machine to a loopback address.")
 				return
@@ -39,7 +39,7 @@ func (s *server) adminOnly(h http.Handler) http.Handler {
 			h.ServeHTTP(w, r)
 			return
 		}
-		switch _, verdict, _ := s.gate.Enter(gate.VisitorOf(r), token.Admin, time.Now()); verdict {
+		switch _, verdict, _ := s.access.gate.Enter(gate.VisitorOf(r), token.Admin, time.Now()); verdict {
 		case gate.Passed:
 			h.ServeHTTP(w, r)
 		case gate.NoCredentials:

@@ -19,6 +19,8 @@ type serveCommand struct {
 	Data      string `default:"pulsegate-data" type:"path" help:"Data directory. It is made where it is missing."`
 	Insecure  bool   `help:"Take readings from anybody on addresses other than loopback."`
 
+	accessFlags `embed:""`
+
 	UnknownFields string            `enum:"refuse,ignore" default:"refuse" help:"What to do with a reading that has an unknown field: refuse or ignore the field."`
 	MaxAhead      time.Duration     `default:"5m" help:"How far a reading's time may lie ahead of the server's clock."`
 	Accept        map[string]string `mapsep:"," placeholder:"FIELD=MIN..MAX,..." help:"Accepted range of a sign in its unit, such as spo2_pct=1..100. Others keep their default."`
@@ -35,7 +37,7 @@ type serveCommand struct {
 
 	FastLane string `enum:"on,off" default:"on" help:"Whether usual POSTs of readings are served by an event loop, on Linux: on or off. Everything else is served by net/http in any case."`
 	Loops    int    `default:"1" help:"Event loops of the fast lane."`
-	MaxConns int    `default:"65536" help:"Connections open at one time. Further ones wait. Only with the fast lane."`
+	MaxConns int    `default:"65536" help:"Connections open at one time. Further ones wait."`
 
 	ReadTimeout  time.Duration `default:"60s" help:"Time for a request to arrive."`
 	IdleTimeout  time.Duration `default:"120s" help:"Time for which a connection may stay open between two requests."`
@@ -60,6 +62,7 @@ func helpVars() kong.Vars {
 		"max_body_bytes":   n(ingest.DefaultMaxBodyBytes),
 		"max_devices":      n(pebblestore.DefaultMaxDevices),
 		"min_free_bytes":   n(pebblestore.DefaultMinFreeBytes),
+		"default_audit":    defaultAudit,
 	}
 }
 
@@ -76,6 +79,7 @@ func (c *serveCommand) Run(ctx context.Context, std stdio) error {
 		return err
 	}
 	life.serving(srv)
+	defer srv.reloadOnHangup(ctx)()
 	return srv.run(ctx)
 }
 
@@ -86,12 +90,12 @@ func (c *serveCommand) checkAddr(log *slog.Logger) error {
 	if err != nil {
 		return usageError{fmt.Sprintf("--addr: %v", err)}
 	}
-	if isLoopback(host) {
+	if isLoopback(host) || !c.accessFlags.open() {
 		return nil
 	}
 	if !c.Insecure {
 		return usageError{fmt.Sprintf("--addr %s can be reached from other machines, and this server has no tokens: anybody could write and read. "+
-			"Listen on 127.0.0.1, or add --insecure if something in front of it decides who gets in.", c.Addr)}
+			"Name a token file with --tokens, listen on 127.0.0.1, or add --insecure if something in front of it decides who gets in.", c.Addr)}
 	}
 	log.Warn("INSECURE: anybody who reaches this address can write and read health data", "addr", c.Addr)
 	return nil

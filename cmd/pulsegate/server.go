@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/pulsegate/pulsegate/health"
-	"github.com/pulsegate/pulsegate/internal/gate"
 	"github.com/pulsegate/pulsegate/internal/ingest"
 	"github.com/pulsegate/pulsegate/internal/metrics"
 	"github.com/pulsegate/pulsegate/internal/problem"
@@ -35,7 +34,7 @@ type server struct {
 	core         *ingest.Core
 	health       *health.Health
 	problems     *problem.Set
-	gate         *gate.Gate
+	access       *access
 	public       *http.Server
 	lane         *ingest.FastLane // nil: public serves all
 	admin        *http.Server     // nil: none
@@ -50,6 +49,9 @@ type server struct {
 // startServer opens the store and starts to listen. Whoever gets a server must
 // call its run.
 func startServer(c *serveCommand, stderr io.Writer, log *slog.Logger) (_ *server, err error) {
+	if err := c.accessFlags.check(); err != nil {
+		return nil, err
+	}
 	if err := c.checkAddr(log); err != nil {
 		return nil, err
 	}
@@ -65,12 +67,22 @@ func startServer(c *serveCommand, stderr io.Writer, log *slog.Logger) (_ *server
 		stderr:       stderr,
 		log:          log,
 		problems:     problem.New(),
-		gate:         &gate.Gate{},
 		life:         c.life,
 		drainDelay:   c.DrainDelay,
 		drainTimeout: c.DrainTimeout,
 		ended:        make(chan error, 2),
 		failed:       make(chan string, 1),
+	}
+	if s.access, err = openAccess(&c.accessFlags, log); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, s.access.close())
+		}
+	}()
+	if !s.access.gate.Open() {
+		cfg.Gate = s.access.gate
 	}
 	opened := s.life.opening(c.Data)
 	s.store, err = pebblestore.Open(c.Data, c.storeOptions(log, s.fail))
@@ -83,6 +95,9 @@ func startServer(c *serveCommand, stderr io.Writer, log *slog.Logger) (_ *server
 			err = errors.Join(err, s.store.Close())
 		}
 	}()
+	if err = s.access.started(); err != nil {
+		return nil, err
+	}
 	requests, commits := metrics.NewRequests(), metrics.NewCommits()
 	s.flushes = &flushWatch{next: commits.Appender(s.store)}
 	if s.core, err = ingest.New(s.flushes, s.problems, cfg); err != nil {
@@ -97,6 +112,7 @@ func startServer(c *serveCommand, stderr io.Writer, log *slog.Logger) (_ *server
 		Problems: s.problems,
 		Flags:    flags,
 		Param:    mux.Var,
+		Gate:     s.access.gate,
 		Failed:   func(err error) { log.Error("reading stored readings failed", "error", err) },
 	})
 	posts := requests.Route(readingsTemplate)
@@ -111,6 +127,7 @@ func startServer(c *serveCommand, stderr io.Writer, log *slog.Logger) (_ *server
 			Ingest:   func() metrics.Ingest { return metrics.Ingest(s.core.Counters()) },
 			Queue:    s.core.Commits,
 			Store:    s.storeMetrics,
+			Access:   s.access.metrics,
 			Version:  versionText(),
 		})))
 		s.admin.ReadTimeout = 0  // net/http would end the context of a longer profile
@@ -123,6 +140,8 @@ func startServer(c *serveCommand, stderr io.Writer, log *slog.Logger) (_ *server
 	s.health.Start(context.Background())
 	log.Info("data", "dir", c.Data, "durability", "every answer of stored or duplicate follows an fdatasync", "devices", s.store.Stats().Devices)
 	warnVolatile(log, c.Data)
+	s.access.warn(log, "public", c.Addr)
+	s.access.warn(log, "admin", c.AdminAddr)
 	return s, nil
 }
 
@@ -142,7 +161,7 @@ func (s *server) httpServer(c *serveCommand, h http.Handler) *http.Server {
 }
 
 // listenPublic opens the public listener. Where there is a fast lane, connections
-// begin there, and public serves those that leave it.
+// begin there, and public serves those that leave it. With TLS there is none.
 //
 // posts counts the requests of the fast lane, as it does those of public.
 func (s *server) listenPublic(c *serveCommand, posts *metrics.Route) error {
@@ -150,7 +169,10 @@ func (s *server) listenPublic(c *serveCommand, posts *metrics.Route) error {
 	if err != nil {
 		return err
 	}
-	if c.FastLane == "on" {
+	if s.access.tls != nil {
+		s.public.TLSConfig = s.access.tls.TLSConfig()
+		s.public.ErrorLog = s.access.httpErrors(s.public.ErrorLog)
+	} else if c.FastLane == "on" {
 		s.lane, err = s.core.FastLane(l, ingest.FastLaneConfig{
 			Loops:         c.Loops,
 			MaxConns:      c.MaxConns,
@@ -162,12 +184,13 @@ func (s *server) listenPublic(c *serveCommand, posts *metrics.Route) error {
 		})
 		switch {
 		case err == nil:
-			l = s.lane
+			s.publicAddr = s.serve(s.public, s.lane, "public")
+			return nil
 		case !errors.Is(err, ingest.ErrNoFastLane):
 			return errors.Join(fmt.Errorf("start fast lane: %w", err), l.Close())
 		}
 	}
-	s.publicAddr = s.serve(s.public, l, publicSocket)
+	s.publicAddr = s.serve(s.public, newBoundedListener(l, c.MaxConns), publicSocket)
 	return nil
 }
 
@@ -195,10 +218,14 @@ func (s *server) listen(h *http.Server, addr, name string) (net.Addr, error) {
 	return s.serve(h, l, name), nil
 }
 
-// serve serves a listener in the background.
+// serve serves a listener in the background, with TLS if h has a configuration.
 func (s *server) serve(h *http.Server, l net.Listener, name string) net.Addr {
+	serve := h.Serve
+	if h.TLSConfig != nil {
+		serve = func(l net.Listener) error { return h.ServeTLS(l, "", "") }
+	}
 	go func() {
-		if err := h.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+		if err := serve(l); !errors.Is(err, http.ErrServerClosed) {
 			s.ended <- fmt.Errorf("%s listener: %w", name, err)
 		}
 	}()
@@ -240,6 +267,7 @@ func (s *server) drain() error {
 	if e := s.store.Close(); e != nil {
 		err = errors.Join(err, fmt.Errorf("close store: %w", e))
 	}
+	err = errors.Join(err, s.access.close())
 	if err == nil {
 		s.log.Info("stopped", "stored", s.core.Counters().Stored)
 	}
@@ -255,7 +283,7 @@ func (s *server) stopFailed(why string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), failureGrace+time.Second)
 	defer cancel()
 	_ = s.stopPublic(ctx) // whoever is cut off has no acknowledgement
-	return errors.New(why)
+	return errors.Join(errors.New(why), s.access.close())
 }
 
 // failureGrace is how long the store holds back what failed, while the server

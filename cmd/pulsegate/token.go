@@ -27,7 +27,7 @@ type tokenCommand struct {
 // tokenChange are the flags of commands that change tokens.
 type tokenChange struct {
 	File  string `default:"pulsegate-tokens" env:"PULSEGATE_TOKENS" type:"path" help:"Token file."`
-	Audit string `default:"pulsegate-audit.log" env:"PULSEGATE_AUDIT" help:"Audit log. Empty: none."`
+	Audit string `default:"${default_audit}" env:"PULSEGATE_AUDIT" help:"Audit log. Empty: none."`
 }
 
 // changeTimeout bounds the wait for other commands that change the same files.
@@ -90,10 +90,7 @@ func (c *tokenCreateCommand) spec(now time.Time) (spec token.Spec, err error) {
 	if spec.Expires, err = parseEnd(c.Expires, now); err != nil {
 		return spec, err
 	}
-	spec.Limit = token.Limit{PerSecond: c.Rate, Burst: c.Burst}
-	if c.Rate > 0 && c.Burst == 0 {
-		spec.Limit.Burst = min(60*c.Rate, token.MaxBurst)
-	}
+	spec.Limit = limitOf(c.Rate, c.Burst)
 	return spec, nil
 }
 

@@ -22,6 +22,9 @@ type Pass struct {
 // open, in which case readings say themselves where they come from.
 func (p *Pass) Gateway() *vitals.Name { return &p.gateway }
 
+// Token returns the ID of the token; zero if none was shown, or the gate is open.
+func (p *Pass) Token() token.ID { return p.grant.ID() }
+
 // Covers reports whether device may be read or written.
 func (p *Pass) Covers(device *vitals.Name) bool { return p.all || p.grant.Covers(device) }
 
@@ -47,6 +50,12 @@ func (g *Gate) NotCovered(p *Pass, peer Peer) {
 	g.note(audit.Refusal{Reason: audit.NotCovered, Token: p.grant.ID()}, peer)
 }
 
+// BadCertificate notes a client certificate that did not stand the handshake, so
+// that no request came of it.
+func (g *Gate) BadCertificate(peer Peer) {
+	g.note(audit.Refusal{Reason: audit.BadCertificate}, peer)
+}
+
 // An Export says which readings are given out.
 type Export struct {
 	Device   vitals.Name
@@ -60,7 +69,7 @@ func (g *Gate) Exporting(ctx context.Context, p *Pass, peer Peer, e Export) erro
 		return nil
 	}
 	r := audit.Record{Event: audit.Exported, Gateway: p.gateway, Device: e.Device, From: e.From, To: e.To, Peer: addrOf(peer)}
-	if id := p.grant.ID(); id != (token.ID{}) {
+	if id := p.Token(); id != (token.ID{}) {
 		r.Token = id.String()
 	}
 	return g.Audit.Append(ctx, r)

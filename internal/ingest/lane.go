@@ -143,6 +143,7 @@ func (l *lane) turnAway(c *eventloop.Conn, b []byte, r shape.Request) bool {
 func visitor(c *eventloop.Conn, b []byte, r shape.Request) gate.Visitor {
 	return gate.Visitor{Bytes: r.Authorization.Of(b), Peer: c}
 }
+
 // drainHeaderTimeout is the time for a header, from its first byte on, when the
 // server drains: the request will be refused.
 const drainHeaderTimeout = time.Second

@@ -56,6 +56,7 @@ type Files struct {
 
 	mu      sync.Mutex // held while files are read, guards lastErr
 	lastErr string
+	stale   atomic.Bool // lastErr is set
 }
 
 // A state is what one reading of the files gave.
@@ -124,6 +125,10 @@ func (f *Files) TLSConfig() *tls.Config {
 // expires.
 func (f *Files) NotAfter() time.Time { return f.current.Load().notAfter }
 
+// Stale reports whether the files could not be used when they were last read, so
+// that what was read before is in use.
+func (f *Files) Stale() bool { return f.stale.Load() }
+
 // Reload reads the files again, now. When it returns an error, connections go on
 // to begin with what was read before. [Config.Changed] is told of the same error
 // once only, until a reload succeeds or fails otherwise.
@@ -132,6 +137,7 @@ func (f *Files) Reload() error {
 	defer f.mu.Unlock()
 	st, err := f.read()
 	if err != nil {
+		f.stale.Store(true)
 		if text := err.Error(); text != f.lastErr {
 			f.lastErr = text
 			f.tell(err)
@@ -140,6 +146,7 @@ func (f *Files) Reload() error {
 	}
 	recovered := f.lastErr != ""
 	f.lastErr = ""
+	f.stale.Store(false)
 	if changed := st.contents != f.current.Load().contents; changed {
 		f.current.Store(st)
 	} else if !recovered {

@@ -46,6 +46,7 @@ type Set struct {
 
 	mu      sync.Mutex // held while the file is loaded, guards lastErr
 	lastErr string
+	stale   atomic.Bool // lastErr is set
 }
 
 // A snapshot holds the tokens of one state of the file.
@@ -105,6 +106,7 @@ func (s *Set) Reload() error {
 	defer s.mu.Unlock()
 	tokens, err := ReadFile(s.path)
 	if err != nil {
+		s.stale.Store(true)
 		if text := err.Error(); text != s.lastErr {
 			s.lastErr = text
 			s.tell(Change{Err: err, Tokens: s.Len()})
@@ -113,6 +115,7 @@ func (s *Set) Reload() error {
 	}
 	recovered := s.lastErr != ""
 	s.lastErr = ""
+	s.stale.Store(false)
 	if change := s.publish(tokens); recovered || len(change.Added)+len(change.Removed) > 0 {
 		s.tell(change)
 	}
@@ -174,6 +177,10 @@ func (s *Set) newEntry(t *Token, was *entry) *entry {
 
 // Len returns the number of tokens, expired ones included.
 func (s *Set) Len() int { return len(s.current.Load().byID) }
+
+// Stale reports whether the file could not be used when it was last read, so that
+// the tokens that it held before are in force.
+func (s *Set) Stale() bool { return s.stale.Load() }
 
 // Lookup returns what the token in the value of an Authorization header grants at
 // nowUnixMs, or an error: [ErrMissing] for an empty value, [ErrMalformed],
