@@ -61,12 +61,11 @@ const maxProblems = 100
 // opened, with what is known by then.
 func Check(ctx context.Context, dir string, o CheckOptions) (Report, error) {
 	c := &checker{ctx: ctx, progress: o.Progress}
-	opts := Options{FS: o.FS, Log: o.Log, ReadOnly: true, MinFreeBytes: -1}.withDefaults()
-	if err := c.run(dir, opts); err != nil {
+	opts := Options{FS: o.FS, Log: o.Log, ReadOnly: true, MinFreeBytes: -1, inspect: c.files}.withDefaults()
+	err := c.run(dir, opts)
+	// What cannot be opened may be so because of a file that is known to be damaged.
+	if err = errors.Join(errors.Join(c.report.Problems...), err); err != nil {
 		return c.report, fmt.Errorf("check store %s: %w", dir, err)
-	}
-	if len(c.report.Problems) > 0 {
-		return c.report, fmt.Errorf("check store %s: %w", dir, errors.Join(c.report.Problems...))
 	}
 	return c.report, nil
 }
@@ -102,6 +101,22 @@ func (c *checker) run(dir string, o Options) (err error) {
 		c.problem(corrupt(err))
 	}
 	return nil
+}
+
+// files verifies files that Pebble takes as they are, or does not read.
+func (c *checker) files(d *directory) error {
+	l, err := readChecksums(d.fs, d.path)
+	if err == nil && l != nil {
+		err = l.compare(d.fs, d.path, c.problem)
+	}
+	if err == nil {
+		err = d.verifyOldManifests()
+	}
+	if errors.Is(err, store.ErrCorrupt) {
+		c.problem(err)
+		return nil
+	}
+	return err
 }
 
 // problem notes something that is wrong.

@@ -134,7 +134,7 @@ func oneBitOff(b []byte, headerBytes, wrong int) bool {
 	if off == 0 {
 		return false // whole, so it is something else that is wrong
 	}
-	if bits.OnesCount32(off) == 1 && wrong == 0 {
+	if wrong == 0 && bits.OnesCount32(binary.LittleEndian.Uint32(b)^masked(checksum(b[6:size]))) == 1 {
 		return true // a bit of the checksum
 	}
 	// A checksum is linear: the difference that a wrong bit makes depends on its
@@ -161,9 +161,12 @@ func checksum(b []byte) uint32 { return crc32.Checksum(b, castagnoli) }
 
 // storedChecksum returns the checksum in a header as checksum computes it.
 func storedChecksum(b []byte) uint32 {
-	masked := binary.LittleEndian.Uint32(b) - 0xa282ead8
-	return masked>>17 | masked<<15
+	turned := binary.LittleEndian.Uint32(b) - 0xa282ead8
+	return turned>>17 | turned<<15
 }
+
+// masked returns a checksum as it stands in a header.
+func masked(sum uint32) uint32 { return (sum>>15 | sum<<17) + 0xa282ead8 }
 
 func isZero(b []byte) bool {
 	for _, c := range b {

@@ -3,7 +3,6 @@ package pebblestore
 import (
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"path/filepath"
 	"slices"
@@ -27,11 +26,18 @@ const (
 	// wrote.
 	storeFormat = 1
 
+	maxFormatBytes = 1024
+
 	formatLine = "pulsegate store, format "
 	formatText = formatLine + "1\nThe files beside this one belong together. Please change none of them by hand.\n"
 
-	lockFile  = "LOCK"
-	logSuffix = ".log"
+	lockFile    = "LOCK"
+	logSuffix   = ".log"
+	tableSuffix = ".sst"
+
+	manifestPrefix = "MANIFEST-"
+	optionsPrefix  = "OPTIONS-"
+	markerPrefix   = "marker."
 )
 
 // The states of a directory.
@@ -50,6 +56,10 @@ type directory struct {
 	path  string
 	state directoryState
 	lock  *pebble.Lock
+
+	// sound says that the store is being closed and that nothing has failed, the
+	// tree's Close included: only then are its files listed as a closed store's.
+	sound bool
 }
 
 // openDirectory locks the directory of a store. It refuses what is neither a store
@@ -135,15 +145,8 @@ func (d *directory) inspect() (directoryState, error) {
 
 // checkFormat refuses a store of another version.
 func (d *directory) checkFormat(names []string) error {
-	f, err := d.fs.Open(d.fs.PathJoin(d.path, formatFile))
+	text, err := readSmallFile(d.fs, d.fs.PathJoin(d.path, formatFile), maxFormatBytes)
 	if err != nil {
-		return err
-	}
-	text, err := io.ReadAll(io.LimitReader(f, 1024))
-	if err != nil {
-		return joinClose(fmt.Errorf("read %s: %w", formatFile, err), f)
-	}
-	if err := f.Close(); err != nil {
 		return err
 	}
 	line, _, _ := strings.Cut(string(text), "\n")
@@ -153,8 +156,11 @@ func (d *directory) checkFormat(names []string) error {
 		return fmt.Errorf("%w: %s does not tell a version", store.ErrFormat, formatFile)
 	}
 	if version != storeFormat {
-		return fmt.Errorf("%w: the store has format %d, this version of Pulsegate reads format %d",
-			store.ErrFormat, version, storeFormat)
+		return fmt.Errorf("%w: %s tells format %d, this version of Pulsegate reads format %d",
+			store.ErrFormat, formatFile, version, storeFormat)
+	}
+	if string(text) != formatText {
+		return fmt.Errorf("%w: file %s holds another text than was written", store.ErrCorrupt, formatFile)
 	}
 	// Pebble keeps its version in the name of a file. It would refuse a later
 	// one too, but in words that do not say what to do.
@@ -195,17 +201,7 @@ func (d *directory) make() error {
 
 // writeFormat begins the creation of a store.
 func (d *directory) writeFormat() error {
-	f, err := d.fs.Create(d.fs.PathJoin(d.path, formatFileCreating), vfs.WriteCategoryUnspecified)
-	if err != nil {
-		return err
-	}
-	if _, err := io.WriteString(f, formatText); err != nil {
-		return joinClose(err, f)
-	}
-	if err := f.Sync(); err != nil {
-		return joinClose(err, f)
-	}
-	if err := f.Close(); err != nil {
+	if err := writeSynced(d.fs, d.fs.PathJoin(d.path, formatFileCreating), []byte(formatText)); err != nil {
 		return err
 	}
 	return syncDir(d.fs, d.path)
@@ -236,7 +232,7 @@ func (d *directory) startOver() error {
 // ofCreation reports whether Pebble makes a file of this name when it creates a
 // tree. Tables are not among them.
 func ofCreation(name string) bool {
-	for _, prefix := range []string{"MANIFEST-", "OPTIONS-", "marker.", "temporary."} {
+	for _, prefix := range []string{manifestPrefix, optionsPrefix, markerPrefix, "temporary."} {
 		if strings.HasPrefix(name, prefix) {
 			return true
 		}

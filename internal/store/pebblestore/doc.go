@@ -51,13 +51,24 @@
 // alone takes most damage of its log and of its manifest for a torn end, so that
 // Open reads both itself first; journal.go says how the two are told apart.
 //
+// Of a store that was closed, and of a backup, Check finds every byte that was
+// changed, in every file, and names the file. Of a store that was not closed it finds
+// every bit; what it cannot tell from what a crash leaves is
+//
+//   - wider damage of the last record of the log or of the manifest,
+//   - the place behind the last record of a log, where anything may stand,
+//   - files that the next start removes: the OPTIONS of an earlier start, and tables
+//     that no manifest lists.
+//
+// TestEveryByte and TestEveryByteExhaustive hold this.
+//
 // # Files
 //
-// The directory holds Pebble's files and one of ours, named PULSEGATE, that tells
-// the version of the formats below in text. It is written last when a store is
-// created and read first when one is opened, so that a directory of another kind or
-// of a later version is refused before Pebble touches it: Pebble upgrades whatever
-// it opens.
+// The directory holds Pebble's files and two of ours. PULSEGATE tells the version of
+// the formats below in text. It is written last when a store is created and read
+// first when one is opened, so that a directory of another kind or of a later version
+// is refused before Pebble touches it: Pebble upgrades whatever it opens. CHECKSUMS
+// lists the files that cannot change for the time being; checksums.go says more.
 //
 // # Keys
 //

@@ -1,6 +1,10 @@
 package pebblestore
 
-import "bytes"
+import (
+	"bytes"
+	"strconv"
+	"strings"
+)
 
 // ReencodeReading decodes the value of a reading and encodes it again.
 func ReencodeReading(b []byte) ([]byte, error) {
@@ -29,4 +33,17 @@ func VerifyManifest(b []byte) error { return verify(manifestChunks(), b) }
 func verify(c chunkFormat, b []byte) error {
 	sc := journalScanner{chunkFormat: c, damagedAt: -1}
 	return sc.scan(bytes.NewReader(b))
+}
+
+// LogEnd returns where the last record of a log ends.
+func LogEnd(name string, b []byte) int {
+	number, err := strconv.Atoi(strings.TrimSuffix(name, logSuffix))
+	if err != nil {
+		panic(err)
+	}
+	c, pos := logChunks(uint32(number)), 0
+	for len(b)-pos >= minChunkHeaderBytes && c.chunk(b[pos:]) > 0 {
+		pos += c.chunk(b[pos:])
+	}
+	return pos
 }

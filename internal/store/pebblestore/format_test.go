@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	iofs "io/fs"
 	"strings"
 	"testing"
 
@@ -107,6 +108,10 @@ func openRaw(t testing.TB, fs vfs.FS) *pebble.DB {
 	db, err := pebble.Open(dataDir, &pebble.Options{FS: fs, Logger: silent{}, FormatMajorVersion: 24})
 	if err != nil {
 		t.Fatalf("open with Pebble: %v", err)
+	}
+	// What follows is not listed in it.
+	if err := fs.Remove(dataDir + "/CHECKSUMS"); err != nil && !errors.Is(err, iofs.ErrNotExist) {
+		t.Fatal(err)
 	}
 	return db
 }

@@ -47,10 +47,17 @@ func open(dir string, o Options) (_ *Store, err error) {
 		return nil, err
 	}
 	opened.add(d)
+	if o.inspect != nil {
+		if err := o.inspect(d); err != nil {
+			return nil, err
+		}
+	}
+	opened.add(checksumCloser{d})
 
 	s := &Store{
 		dir:      dir,
 		path:     d.path,
+		files:    d,
 		readOnly: o.ReadOnly,
 		alarm:    &alarm{dir: dir, log: o.Log, tell: o.Fatal},
 		disk:     newDiskWatch(o.FS, d.path, o.MinFreeBytes, o.Log),
@@ -70,6 +77,9 @@ func open(dir string, o Options) (_ *Store, err error) {
 		}
 		if err := s.guard(func() error { return unclose(s.db) }); err != nil {
 			return nil, fmt.Errorf("%w: %w", store.ErrFailed, err)
+		}
+		if err := d.writeChecksums(listOpen); err != nil {
+			return nil, err
 		}
 		s.settler = newSettler(s.db, t, o.MaxDevices)
 		s.deviceCount.Store(int64(t.len()))
@@ -108,6 +118,9 @@ func openPebble(d *directory, o Options, a *alarm, disk *diskWatch, opened *clos
 		if err := d.roomToReplay(o.MinFreeBytes); err != nil {
 			return nil, err
 		}
+		if err := d.removeChecksums(); err != nil {
+			return nil, err
+		}
 	}
 	// Pebble panics on some kinds of damage.
 	defer func() {
@@ -127,7 +140,7 @@ func openPebble(d *directory, o Options, a *alarm, disk *diskWatch, opened *clos
 	case err != nil:
 		return nil, corrupt(err)
 	}
-	opened.add(db)
+	opened.add(treeCloser{db, d})
 	return db, nil
 }
 

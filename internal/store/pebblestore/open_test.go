@@ -81,7 +81,7 @@ func mustWd(t *testing.T) string {
 // TestForeignDirectory opens directories that hold something else. They must be
 // left alone to the last byte.
 func TestForeignDirectory(t *testing.T) {
-	const ours = "pulsegate store, format 1\n"
+	const ours = "pulsegate store, format 1\nThe files beside this one belong together. Please change none of them by hand.\n"
 	for _, tt := range []struct {
 		name  string
 		files map[string]string

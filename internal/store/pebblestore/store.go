@@ -16,6 +16,7 @@ import (
 type Store struct {
 	dir      string // as given to Open, for messages
 	path     string // absolute, where the file system has such
+	files    *directory
 	db       *pebble.DB
 	readOnly bool
 	views    views
@@ -160,6 +161,7 @@ func (s *Store) Close() error {
 		// is stored is safe without.
 		if s.failed() == nil && s.disk.ready() == nil {
 			err = errors.Join(err, s.guard(func() error { return s.settler.table.writeRecords(s.db) }))
+			s.files.sound = err == nil
 		}
 	}
 	if err = errors.Join(err, s.opened.Close()); err != nil {
