@@ -44,11 +44,12 @@ func (a *alarm) sound(cause string) {
 	})
 }
 
-// logFS watches the files of the write-ahead log. When a log has failed by the time
-// it is closed and nobody was told, Pebble is about to panic as for a log that
-// cannot be made.
+// logFS watches the files of the write-ahead log, which stand in dir. When a log has
+// failed by the time it is closed and nobody was told, Pebble is about to panic as for
+// a log that cannot be made.
 type logFS struct {
 	vfs.FS
+	dir   string
 	alarm *alarm
 }
 
@@ -63,7 +64,7 @@ func (fs logFS) ReuseForWrite(oldname, newname string, c vfs.DiskWriteCategory) 
 }
 
 func (fs logFS) watch(f vfs.File, name string, err error) (vfs.File, error) {
-	if err != nil || !strings.HasSuffix(name, logSuffix) {
+	if err != nil || !strings.HasSuffix(name, logSuffix) || fs.PathDir(name) != fs.dir {
 		return f, err
 	}
 	return &logFile{File: f, name: name, alarm: fs.alarm}, nil

@@ -3,11 +3,13 @@ package pebblestore
 import (
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -55,7 +57,7 @@ type directory struct {
 	fs    vfs.FS
 	path  string
 	state directoryState
-	lock  *pebble.Lock
+	lock  *pebble.Lock // nil on a read-only file system
 
 	// sound says that the store is being closed and that nothing has failed, the
 	// tree's Close included: only then are its files listed as a closed store's.
@@ -83,7 +85,11 @@ func openDirectory(fsys vfs.FS, path string, readOnly bool) (_ *directory, err e
 			return nil, err
 		}
 	}
-	if d.lock, err = pebble.LockDirectory(d.path, d.fs); err != nil {
+	d.lock, err = pebble.LockDirectory(d.path, d.fs)
+	if readOnly && errors.Is(err, syscall.EROFS) {
+		return d, nil // nobody writes there
+	}
+	if err != nil {
 		return nil, lockError(d.fs.PathJoin(d.path, lockFile), err)
 	}
 	defer func() {
@@ -118,7 +124,17 @@ func lockError(file string, err error) error {
 }
 
 // Close gives up the lock.
-func (d *directory) Close() error { return d.lock.Close() }
+func (d *directory) Close() error {
+	if d.lock == nil {
+		return nil
+	}
+	return d.lock.Close()
+}
+
+// unlockedFS is a read-only file system, on which nothing can be locked.
+type unlockedFS struct{ vfs.FS }
+
+func (unlockedFS) Lock(string) (io.Closer, error) { return io.NopCloser(nil), nil }
 
 // inspect tells what the directory is, and refuses what is not for us.
 func (d *directory) inspect() (directoryState, error) {

@@ -81,6 +81,7 @@ func open(dir string, o Options) (_ *Store, err error) {
 		if err := d.writeChecksums(listOpen); err != nil {
 			return nil, err
 		}
+		s.maintenance = newMaintenance()
 		s.settler = newSettler(s.db, t, o.MaxDevices)
 		s.deviceCount.Store(int64(t.len()))
 	}
@@ -103,7 +104,10 @@ func openPebble(d *directory, o Options, a *alarm, disk *diskWatch, opened *clos
 	watched, health := vfs.WithDiskHealthChecks(vfs.OnDiskFull(o.FS, disk.full), diskSlowAfter, nil,
 		func(info vfs.DiskSlowInfo) { events.DiskSlow(info) })
 	opened.add(health)
-	p.FS = logFS{FS: watched, alarm: a}
+	p.FS = logFS{FS: watched, dir: d.path, alarm: a}
+	if d.lock == nil {
+		p.FS = unlockedFS{p.FS}
+	}
 
 	background := &backgroundErrors{log: o.Log, alarm: a}
 	background.opening.Store(true)
@@ -120,6 +124,9 @@ func openPebble(d *directory, o Options, a *alarm, disk *diskWatch, opened *clos
 		}
 		if err := d.removeChecksums(); err != nil {
 			return nil, err
+		}
+		if err := d.fs.RemoveAll(d.fs.PathJoin(d.path, checkpointDir)); err != nil {
+			return nil, fmt.Errorf("remove checkpoint of a backup that was cut off: %w", err)
 		}
 	}
 	// Pebble panics on some kinds of damage.

@@ -24,6 +24,8 @@ type Store struct {
 	alarm    *alarm
 	counters counters
 
+	maintenance *maintenance // nil when read-only
+
 	opened closers // everything that Close closes, the tree among it
 
 	// mu makes Append and Close take turns. It guards what follows.
@@ -147,6 +149,9 @@ func (s *Store) failed() error {
 func (s *Store) Close() error {
 	if s.closed.Swap(true) {
 		return fmt.Errorf("close store: %w", store.ErrClosed)
+	}
+	if s.maintenance != nil {
+		s.maintenance.close()
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
