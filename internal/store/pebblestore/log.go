@@ -17,14 +17,10 @@ type pebbleLogger struct {
 	alarm *alarm
 }
 
-func (l pebbleLogger) Infof(format string, args ...any) {
-	if l.log.Enabled(context.Background(), slog.LevelDebug) {
-		l.log.Debug(fmt.Sprintf(format, args...), "from", "pebble")
-	}
-}
+func (l pebbleLogger) Infof(format string, args ...any) { debugLogger{l.log}.Infof(format, args...) }
 
 func (l pebbleLogger) Errorf(format string, args ...any) {
-	l.log.Error(fmt.Sprintf(format, args...), "from", "pebble")
+	l.log.Error("pebble reports an error", "text", fmt.Sprintf(format, args...))
 }
 
 func (l pebbleLogger) Fatalf(format string, args ...any) {
@@ -55,17 +51,17 @@ func eventListener(log *slog.Logger, a *alarm, background *backgroundErrors) peb
 			}
 		},
 	}
-	if log.Enabled(context.Background(), slog.LevelDebug) {
-		l = pebble.TeeEventListener(l, pebble.MakeLoggingEventListener(debugLogger{log}))
-	}
-	return l
+	return pebble.TeeEventListener(l, pebble.MakeLoggingEventListener(debugLogger{log}))
 }
 
-// debugLogger logs everything at the debug level.
+// debugLogger logs everything at the debug level, which may be off and come on
+// later. A message is the same for all of Pebble's texts: lines are counted by it.
 type debugLogger struct{ log *slog.Logger }
 
 func (l debugLogger) Infof(format string, args ...any) {
-	l.log.Debug(fmt.Sprintf(format, args...), "from", "pebble")
+	if l.log.Enabled(context.Background(), slog.LevelDebug) {
+		l.log.Debug("pebble", "text", fmt.Sprintf(format, args...))
+	}
 }
 func (l debugLogger) Errorf(format string, args ...any) { l.Infof(format, args...) }
 func (l debugLogger) Fatalf(format string, args ...any) { l.Infof(format, args...) }
