@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"log/slog"
 	"os"
 	"strings"
 	"syscall"
@@ -33,7 +31,16 @@ func (c *demoCommand) Run(ctx context.Context, std stdio) (err error) {
 		}
 		defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	}
-	srv, err := c.start(dir, std.err)
+	serve, err := defaultServe()
+	if err != nil {
+		return err
+	}
+	logs, err := openLogging(std.err, &serve.loggingFlags)
+	if err != nil {
+		return err
+	}
+	defer logs.close()
+	srv, err := c.start(serve, dir, logs)
 	if err != nil {
 		return err
 	}
@@ -45,18 +52,13 @@ func (c *demoCommand) Run(ctx context.Context, std stdio) (err error) {
 }
 
 // start starts the server with the defaults of serve.
-func (c *demoCommand) start(dir string, stderr io.Writer) (*server, error) {
-	log := newLogger(stderr, slog.LevelInfo, "text")
-	serve, err := defaultServe()
-	if err != nil {
-		return nil, err
-	}
+func (c *demoCommand) start(serve *serveCommand, dir string, logs *logging) (*server, error) {
 	serve.Addr, serve.AdminAddr, serve.Data = c.Addr, "", dir
-	srv, err := startServer(serve, stderr, log)
+	srv, err := startServer(serve, logs)
 	if errors.Is(err, syscall.EADDRINUSE) {
-		log.Info("the address is taken, using a free port", "addr", c.Addr)
+		logs.log.Info("the address is taken, using a free port", "addr", c.Addr)
 		serve.Addr = "127.0.0.1:0"
-		srv, err = startServer(serve, stderr, log)
+		srv, err = startServer(serve, logs)
 	}
 	return srv, err
 }

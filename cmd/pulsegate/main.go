@@ -81,10 +81,10 @@ func run(ctx context.Context, args []string, std stdio) int {
 	case err == nil:
 		return exitDone
 	case errors.As(err, &usage):
-		fmt.Fprintf(std.err, "pulsegate: %v\n", err)
+		lastLine(std.err, "pulsegate: %v\n", err)
 		return exitUsage
 	default:
-		fmt.Fprintf(std.err, "pulsegate: %v\n", err)
+		lastLine(std.err, "pulsegate: %v\n", err)
 		return exitFailed
 	}
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/alecthomas/kong"
 	"github.com/pulsegate/pulsegate/internal/ingest"
+	"github.com/pulsegate/pulsegate/internal/logbudget"
 	"github.com/pulsegate/pulsegate/internal/store/pebblestore"
 	"github.com/pulsegate/pulsegate/vitals"
 )
@@ -44,8 +45,7 @@ type serveCommand struct {
 	DrainDelay   time.Duration `default:"0s" help:"Time after SIGTERM for which requests are still taken, while readyz says no already, so that a load balancer can turn away. A second signal ends it early."`
 	DrainTimeout time.Duration `default:"30s" help:"Time for requests under way to be answered after SIGTERM."`
 
-	LogLevel  slog.Level `default:"info" help:"Least level of log lines: debug, info, warn or error."`
-	LogFormat string     `enum:"text,json" default:"text" help:"Format of log lines: text or json."`
+	loggingFlags `embed:""`
 
 	life *lifecycle // nil: none
 }
@@ -63,18 +63,25 @@ func helpVars() kong.Vars {
 		"max_devices":      n(pebblestore.DefaultMaxDevices),
 		"min_free_bytes":   n(pebblestore.DefaultMinFreeBytes),
 		"default_audit":    defaultAudit,
+		"log_budget":       n(logbudget.DefaultLinesPerMinute),
+		"log_budget_bytes": n(logbudget.DefaultBytesPerMinute),
 	}
 }
 
 func (c *serveCommand) Run(ctx context.Context, std stdio) error {
-	log := newLogger(std.err, c.LogLevel, c.LogFormat)
-	life, err := newLifecycle(c, log)
+	logs, err := openLogging(std.err, &c.loggingFlags)
+	if err != nil {
+		return err
+	}
+	defer logs.close()
+	logs.takeOthers()
+	life, err := newLifecycle(c, logs.log)
 	if err != nil {
 		return err
 	}
 	defer life.end()
 	c.life = life
-	srv, err := startServer(c, std.err, log)
+	srv, err := startServer(c, logs)
 	if err != nil {
 		return err
 	}

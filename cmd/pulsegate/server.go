@@ -29,6 +29,7 @@ type server struct {
 	stderr       io.Writer
 	log          *slog.Logger
 	life         *lifecycle
+	logging      *logging
 	store        *pebblestore.Store
 	flushes      *flushWatch // between core and store
 	core         *ingest.Core
@@ -48,7 +49,8 @@ type server struct {
 
 // startServer opens the store and starts to listen. Whoever gets a server must
 // call its run.
-func startServer(c *serveCommand, stderr io.Writer, log *slog.Logger) (_ *server, err error) {
+func startServer(c *serveCommand, logs *logging) (_ *server, err error) {
+	stderr, log := logs.printer(), logs.log
 	if err := c.accessFlags.check(); err != nil {
 		return nil, err
 	}
@@ -68,6 +70,7 @@ func startServer(c *serveCommand, stderr io.Writer, log *slog.Logger) (_ *server
 		log:          log,
 		problems:     problem.New(),
 		life:         c.life,
+		logging:      logs,
 		drainDelay:   c.DrainDelay,
 		drainTimeout: c.DrainTimeout,
 		ended:        make(chan error, 2),
@@ -99,6 +102,7 @@ func startServer(c *serveCommand, stderr io.Writer, log *slog.Logger) (_ *server
 		return nil, err
 	}
 	requests, commits := metrics.NewRequests(), metrics.NewCommits()
+	requests.Told = logs.access.answered
 	s.flushes = &flushWatch{next: commits.Appender(s.store)}
 	if s.core, err = ingest.New(s.flushes, s.problems, cfg); err != nil {
 		return nil, err
@@ -128,6 +132,7 @@ func startServer(c *serveCommand, stderr io.Writer, log *slog.Logger) (_ *server
 			Queue:    s.core.Commits,
 			Store:    s.storeMetrics,
 			Access:   s.access.metrics,
+			Log:      logs.metrics,
 			Version:  versionText(),
 		})))
 		s.admin.ReadTimeout = 0  // net/http would end the context of a longer profile
@@ -156,7 +161,7 @@ func (s *server) httpServer(c *serveCommand, h http.Handler) *http.Server {
 		WriteTimeout:      2 * c.ReadTimeout, // from the end of the header; commits are waited for within it
 		IdleTimeout:       c.IdleTimeout,
 		MaxHeaderBytes:    maxHeaderBytes,
-		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
+		ErrorLog:          s.logging.httpErrors(),
 	}
 }
 
@@ -180,7 +185,10 @@ func (s *server) listenPublic(c *serveCommand, posts *metrics.Route) error {
 			ReadTimeout:   s.public.ReadTimeout,
 			WriteTimeout:  s.public.WriteTimeout,
 			IdleTimeout:   s.public.IdleTimeout,
-			Observe:       posts.Observe,
+			Observe: func(status int, message []byte, took time.Duration) {
+				posts.Observe(status, took)
+				s.logging.access.fastLane(status, message, took)
+			},
 		})
 		switch {
 		case err == nil:
@@ -334,15 +342,6 @@ func adminRoutes(measures http.Handler) http.Handler {
 	local("/debug/pprof/trace", pprof.Trace)
 	local(profile.ContentionPath, contention.ServeHTTP)
 	return routes
-}
-
-// newLogger returns a logger that writes lines of the given form.
-func newLogger(w io.Writer, level slog.Level, format string) *slog.Logger {
-	opt := &slog.HandlerOptions{Level: level}
-	if format == "json" {
-		return slog.New(slog.NewJSONHandler(w, opt))
-	}
-	return slog.New(slog.NewTextHandler(w, opt))
 }
 
 // storeMetrics returns the store's figures as package metrics wants them.

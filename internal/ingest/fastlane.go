@@ -24,10 +24,12 @@ type FastLaneConfig struct {
 	WriteTimeout  time.Duration // for a client to take an answer; default 60 s
 	IdleTimeout   time.Duration // between two requests; default 120 s
 
-	// Observe is told of every request that the lane answers: its status, and the
-	// time from the arrival of its last byte to its answer. It is called by several
-	// goroutines and must not block. Nil: nobody is told.
-	Observe func(status int, d time.Duration)
+	// Observe is told of every request that the lane answers: its status, the
+	// answer as it is sent, and the time from the arrival of its last byte to its
+	// answer. The message is valid during the call, and empty when the client has
+	// gone. Observe is called by several goroutines and must not block. Nil: nobody
+	// is told.
+	Observe func(status int, message []byte, d time.Duration)
 }
 
 // Defaults of a FastLaneConfig.

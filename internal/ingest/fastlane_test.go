@@ -483,10 +483,13 @@ func TestMaxConns(t *testing.T) {
 func TestObserve(t *testing.T) {
 	var mu sync.Mutex
 	seen := map[int]int{}
-	srv := fast(t, ingest.Config{}, ingest.FastLaneConfig{Observe: func(status int, d time.Duration) {
+	srv := fast(t, ingest.Config{}, ingest.FastLaneConfig{Observe: func(status int, message []byte, d time.Duration) {
 		mu.Lock()
 		defer mu.Unlock()
 		seen[status]++
+		if want := fmt.Sprintf("HTTP/1.1 %d ", status); !strings.HasPrefix(string(message), want) || strings.Count(string(message), "HTTP/1.1 ") != 1 {
+			t.Errorf("observed the message %q, want one that begins with %q", message, want)
+		}
 	}}, nil)
 	conn := dial(t, srv)
 	send(t, conn, request(good)+request(`{}`)+request(`x`)+request(good)+request("["+good+",1]"))

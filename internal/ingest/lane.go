@@ -197,7 +197,7 @@ func (l *lane) answerNow(c *eventloop.Conn, job *Job) {
 	l.out = answer.appendHTTP1(l.out[:0], http1(l.date, c.Ending()))
 	c.Send(l.out, 1)
 	if l.cfg.Observe != nil {
-		l.cfg.Observe(answer.Status(), 0)
+		l.cfg.Observe(answer.Status(), l.out, 0)
 	}
 	l.release(job)
 }
@@ -352,11 +352,12 @@ func (l *lane) answer(g *group) {
 		}
 		answer := job.Answer()
 		answers++
+		before := len(out)
 		if !c.Gone() {
 			out = answer.appendHTTP1(out, http1(l.date, c.Ending() && c.Owed() == answers))
 		}
 		if l.cfg.Observe != nil {
-			l.cfg.Observe(answer.Status(), took)
+			l.cfg.Observe(answer.Status(), out[before:], took)
 		}
 		l.release(job)
 		if i+1 == len(g.requests) || g.requests[i+1].conn != c {

@@ -45,6 +45,9 @@ func Handler(s Sources) http.Handler {
 	if s.Access != nil {
 		r.MustRegister(collector[Access]{s.Access, accessFamilies()})
 	}
+	if s.Log != nil {
+		r.MustRegister(collector[Log]{s.Log, logFamilies()})
+	}
 	return promhttp.HandlerFor(r, promhttp.HandlerOpts{
 		MaxRequestsInFlight: maxScrapes,
 		Timeout:             scrapeTimeout,

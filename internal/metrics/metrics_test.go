@@ -84,6 +84,7 @@ func TestSources(t *testing.T) {
 				Syncs: 28, SyncTime: 29500 * time.Millisecond, WrittenBytes: 30, Lookups: 31, CacheHits: 32, CacheMisses: 33,
 			}
 		},
+		Log: func() metrics.Log { return metrics.Log{Lines: 34, Bytes: 35, Suppressed: 36, Dropped: 37} },
 	}))
 	got := regexp.MustCompile(`goversion="[^"]*"`).ReplaceAllString(lines(text, "pulsegate_"), `goversion="go"`)
 	want := `pulsegate_auth_refused_total{reason="bad_certificate"} 44
@@ -101,6 +102,10 @@ pulsegate_commit_failures_total 17
 pulsegate_commit_queue_calls 21
 pulsegate_commit_queue_full_total 19
 pulsegate_commit_queue_readings 20
+pulsegate_log_bytes_total 35
+pulsegate_log_lines_total 34
+pulsegate_log_suppressed_lines_total{reason="blocked"} 37
+pulsegate_log_suppressed_lines_total{reason="budget"} 36
 pulsegate_queue_readings 15
 pulsegate_readings_total{outcome="conflict"} 3
 pulsegate_readings_total{outcome="duplicate"} 2
@@ -197,6 +202,40 @@ func TestStatusClasses(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Told is told of every request, once, when it is counted.
+func TestTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		requests := metrics.NewRequests()
+		requests.Route("/x")
+		var told []metrics.Answered
+		requests.Told = func(a metrics.Answered) { told = append(told, a) }
+		var next http.HandlerFunc
+		counted := requests.Handler(matched("/x", func(w http.ResponseWriter, r *http.Request) { next(w, r) }))
+		for _, do := range []http.HandlerFunc{
+			func(w http.ResponseWriter, _ *http.Request) {
+				time.Sleep(30 * time.Millisecond)
+				w.WriteHeader(404)
+				io.WriteString(w, "not")
+				io.WriteString(w, " here")
+			},
+			func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
+		} {
+			func() {
+				defer func() { recover() }()
+				next = do
+				counted.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("PUT", "/x?secret", nil))
+			}()
+		}
+		want := []metrics.Answered{
+			{Method: "PUT", Route: "/x", Status: 404, BodyBytes: 8, Duration: 30 * time.Millisecond},
+			{Method: "PUT", Route: "/x", Status: metrics.Aborted},
+		}
+		if !slices.Equal(told, want) {
+			t.Errorf("got %+v, want %+v", told, want)
+		}
+	})
 }
 
 // What no route took, or one that is not counted, has a place of its own.
@@ -410,6 +449,7 @@ func TestDocumented(t *testing.T) {
 		Queue:    func() groupcommit.Stats { return groupcommit.Stats{} },
 		Store:    func() metrics.Store { return metrics.Store{} },
 		Access:   func() metrics.Access { return metrics.Access{} },
+		Log:      func() metrics.Log { return metrics.Log{} },
 	}))
 	for name := range families {
 		if strings.HasPrefix(name, "pulsegate_") && !documented[name] {
@@ -433,6 +473,7 @@ func TestLint(t *testing.T) {
 		Queue:    func() groupcommit.Stats { return groupcommit.Stats{} },
 		Store:    func() metrics.Store { return metrics.Store{} },
 		Access:   func() metrics.Access { return metrics.Access{} },
+		Log:      func() metrics.Log { return metrics.Log{} },
 	}))
 	problems, err := promlint.New(strings.NewReader(text)).Lint()
 	if err != nil {

@@ -15,6 +15,19 @@ import (
 type Requests struct {
 	mu     sync.Mutex
 	routes []*Route // guarded by mu; only ever appended to
+
+	// Told is told of every request that [Requests.Handler] has counted. It is set
+	// before, is called by many goroutines and must not block. Nil: nobody is told.
+	Told func(Answered)
+}
+
+// Answered is one request that was answered.
+type Answered struct {
+	Method    string        // as it was sent: any text, where no route took it
+	Route     string        // a pattern, or Unmatched
+	Status    int           // of HTTP, or Aborted
+	BodyBytes int64         // of the answer, before net/http's chunks
+	Duration  time.Duration // as in Handler
 }
 
 // NewRequests returns Requests without routes.
@@ -43,8 +56,9 @@ const (
 
 var classNames = [numClasses]string{"1xx", "2xx", "3xx", "4xx", "5xx", "aborted"}
 
-// statusAborted stands for a panic. No HTTP status is negative.
-const statusAborted = -1
+// Aborted stands for the status of a request whose connection was cut in place of
+// an answer. No HTTP status is negative.
+const Aborted = -1
 
 // classOf returns the class of a status. Numbers beyond 599 are not of HTTP
 // (RFC 9110, section 15); they count as failures of the server, which they are.
@@ -97,7 +111,7 @@ const Unmatched = "unmatched"
 // it and the flushing of net/http's buffer behind it. The ResponseWriter that
 // next is given must not be used after it has returned.
 func (r *Requests) Handler(next http.Handler) http.Handler {
-	h := &counting{next: next, unmatched: r.Route(Unmatched), byPattern: map[string]*Route{}}
+	h := &counting{next: next, unmatched: r.Route(Unmatched), byPattern: map[string]*Route{}, told: r.Told}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, rt := range r.routes {
@@ -111,6 +125,7 @@ type counting struct {
 	next      http.Handler
 	byPattern map[string]*Route
 	unmatched *Route
+	told      func(Answered)
 	writers   sync.Pool // of *statusWriter
 }
 
@@ -120,7 +135,7 @@ func (h *counting) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if sw == nil {
 		sw = new(statusWriter)
 	}
-	sw.w, sw.status = w, statusAborted
+	sw.w, sw.status = w, Aborted
 	returned := false
 	// Deferred for the sake of panics, which net/http answers by cutting the
 	// connection.
@@ -128,15 +143,19 @@ func (h *counting) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		status := sw.status
 		switch {
 		case !returned:
-			status = statusAborted
-		case status == statusAborted:
+			status = Aborted
+		case status == Aborted:
 			status = http.StatusOK // what net/http sends for a handler that wrote nothing
 		}
 		rt := h.byPattern[r.Pattern]
 		if rt == nil {
 			rt = h.unmatched
 		}
-		rt.Observe(status, time.Since(start))
+		took := time.Since(start)
+		rt.Observe(status, took)
+		if h.told != nil {
+			h.told(Answered{r.Method, rt.pattern, status, sw.bodyBytes, took})
+		}
 		*sw = statusWriter{}
 		h.writers.Put(sw)
 	}()
@@ -146,25 +165,28 @@ func (h *counting) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // A statusWriter remembers the status that goes through it.
 type statusWriter struct {
-	w      http.ResponseWriter
-	status int // statusAborted: none yet
+	w         http.ResponseWriter
+	status    int   // Aborted: none yet
+	bodyBytes int64 // that were written
 }
 
 func (s *statusWriter) Header() http.Header { return s.w.Header() }
 
 func (s *statusWriter) WriteHeader(status int) {
 	// An informational answer is not the answer, but for 101 (RFC 9110, 15.2).
-	if s.status == statusAborted && (status >= 200 || status == http.StatusSwitchingProtocols) {
+	if s.status == Aborted && (status >= 200 || status == http.StatusSwitchingProtocols) {
 		s.status = status
 	}
 	s.w.WriteHeader(status)
 }
 
 func (s *statusWriter) Write(p []byte) (int, error) {
-	if s.status == statusAborted {
+	if s.status == Aborted {
 		s.status = http.StatusOK
 	}
-	return s.w.Write(p)
+	n, err := s.w.Write(p)
+	s.bodyBytes += int64(n)
+	return n, err
 }
 
 // Unwrap lets http.ResponseController through.

@@ -16,6 +16,7 @@ type Sources struct {
 	Queue    func() groupcommit.Stats
 	Store    func() Store
 	Access   func() Access
+	Log      func() Log
 	Version  string // of the program
 }
 

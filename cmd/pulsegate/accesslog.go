@@ -1,0 +1,93 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"math"
+	"math/rand/v2"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	"github.com/pulsegate/pulsegate/internal/metrics"
+)
+
+// accessMessage is the message of the access log.
+const accessMessage = "request"
+
+// An accessLog logs requests when they are answered: method, route template,
+// status, duration, length of the answer. It has no path as it was sent, no query,
+// no header, no body and no address of a client, so that neither a measured value
+// nor a token nor a device can stand in it.
+//
+// A request that is not logged costs no allocation and no lock.
+type accessLog struct {
+	log *slog.Logger
+
+	// rule holds the least status in its upper half, and in the lower one the
+	// largest random number with which a request is logged. 0: none is.
+	rule atomic.Uint64
+}
+
+// set changes which requests are logged. The share is above 0 and at most 1.
+func (a *accessLog) set(which string, share float64) {
+	least := map[string]uint64{"all": 1, "errors": http.StatusBadRequest}[which]
+	if least == 0 {
+		a.rule.Store(0)
+		return
+	}
+	a.rule.Store(least<<32 | uint64(share*math.MaxUint32))
+}
+
+// wants decides whether a request is logged.
+func (a *accessLog) wants(status int) bool {
+	rule := a.rule.Load()
+	if rule == 0 || status != metrics.Aborted && status < int(rule>>32) {
+		return false
+	}
+	return rand.Uint32() <= uint32(rule) && a.log.Enabled(context.Background(), slog.LevelInfo)
+}
+
+// answered is told of every request of the full lane.
+func (a *accessLog) answered(o metrics.Answered) {
+	if a.wants(o.Status) {
+		a.write(o)
+	}
+}
+
+// fastLane is told of every request of the fast lane. message is the answer.
+func (a *accessLog) fastLane(status int, message []byte, took time.Duration) {
+	if !a.wants(status) {
+		return
+	}
+	_, body, _ := bytes.Cut(message, []byte("\r\n\r\n"))
+	a.write(metrics.Answered{Method: http.MethodPost, Route: readingsTemplate, Status: status, BodyBytes: int64(len(body)), Duration: took})
+}
+
+func (a *accessLog) write(o metrics.Answered) {
+	status := slog.Int("status", o.Status)
+	if o.Status == metrics.Aborted {
+		status = slog.Bool("aborted", true)
+	}
+	if o.Method == http.MethodHead {
+		o.BodyBytes = 0 // net/http keeps it back
+	}
+	a.log.LogAttrs(context.Background(), slog.LevelInfo, accessMessage,
+		slog.String("method", knownMethod(o.Method)),
+		slog.String("route", o.Route),
+		status,
+		slog.Float64("duration_ms", float64(o.Duration.Microseconds())/1000),
+		slog.Int64("answer_bytes", o.BodyBytes),
+	)
+}
+
+// knownMethod returns a method of HTTP. Others are texts of the client's.
+func knownMethod(method string) string {
+	switch method {
+	case http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch,
+		http.MethodDelete, http.MethodConnect, http.MethodOptions, http.MethodTrace:
+		return method
+	}
+	return "other"
+}

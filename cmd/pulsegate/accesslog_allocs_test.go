@@ -1,0 +1,107 @@
+//go:build !race
+
+package main
+
+import (
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	"github.com/pulsegate/pulsegate/internal/logbudget"
+	"github.com/pulsegate/pulsegate/internal/metrics"
+)
+
+var storedMessage = []byte("HTTP/1.1 200 OK\r\nContent-Length: 19\r\n\r\n{\"status\":\"stored\"}")
+
+// openAccessLog returns a log without a bound that matters, which writes nowhere.
+func openAccessLog(t testing.TB, which string, share float64) *logging {
+	t.Helper()
+	logs, err := openLogging(io.Discard, &loggingFlags{
+		LogFormat: "text", LogBudget: 1 << 40, LogBudgetBytes: 1 << 50,
+		AccessLog: which, AccessLogSample: share, AccessLogBudget: 1 << 40,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(logs.close)
+	return logs
+}
+
+// A request that is not logged costs no allocation, in neither lane.
+func TestAccessLogAllocations(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		which  string
+		share  float64
+		level  slog.Level
+		status int
+	}{
+		{"off", "off", 1, slog.LevelInfo, 500},
+		{"no error", "errors", 1, slog.LevelInfo, 399},
+		{"not sampled", "all", 1e-9, slog.LevelInfo, 500},
+		{"level above", "all", 1, slog.LevelWarn, 500},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			logs := openAccessLog(t, tt.which, tt.share)
+			logs.level.Set(tt.level)
+			requests := metrics.NewRequests()
+			requests.Told = logs.access.answered
+			counted := requests.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(tt.status) }))
+			w, r := httptest.NewRecorder(), httptest.NewRequest("GET", "/", nil)
+			if got := testing.AllocsPerRun(1000, func() { logs.access.fastLane(tt.status, storedMessage, time.Millisecond) }); got != 0 {
+				t.Errorf("fast lane: %v allocations, want 0", got)
+			}
+			if got := testing.AllocsPerRun(1000, func() { counted.ServeHTTP(w, r) }); got != 0 {
+				t.Errorf("full lane: %v allocations, want 0", got)
+			}
+			if got := logs.lines.Stats(); got != (logbudget.Stats{}) {
+				t.Errorf("Stats: %+v, want that nothing is logged", got)
+			}
+		})
+	}
+}
+
+// The share of requests that is logged is the one that was asked for.
+func TestAccessLogSampleExhaustive(t *testing.T) {
+	const requests = 1_000_000
+	for _, tt := range []struct {
+		share       float64
+		least, most int
+	}{
+		{1, requests, requests},
+		{0.01, 9_500, 10_500}, // 5 standard deviations
+		{1e-9, 0, 5},
+	} {
+		a := accessLog{log: slog.New(slog.NewTextHandler(io.Discard, nil))}
+		a.set("all", tt.share)
+		got := 0
+		for range requests {
+			if a.wants(200) {
+				got++
+			}
+		}
+		if got < tt.least || got > tt.most {
+			t.Errorf("share %v: %d of %d requests are logged, want %d to %d", tt.share, got, requests, tt.least, tt.most)
+		}
+	}
+}
+
+// What the access log adds to a request of the fast lane.
+func BenchmarkAccessLog(b *testing.B) {
+	for _, bb := range []struct {
+		name  string
+		which string
+		share float64
+	}{{"off", "off", 1}, {"one percent", "all", 0.01}, {"all", "all", 1}} {
+		b.Run(bb.name, func(b *testing.B) {
+			logs := openAccessLog(b, bb.which, bb.share)
+			b.ReportAllocs()
+			for b.Loop() {
+				logs.access.fastLane(200, storedMessage, time.Millisecond)
+			}
+		})
+	}
+}

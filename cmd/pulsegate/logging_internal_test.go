@@ -1,0 +1,190 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"log"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/pulsegate/pulsegate/internal/logbudget"
+	"github.com/pulsegate/pulsegate/internal/problem"
+	"github.com/pulsegate/pulsegate/internal/query"
+	"github.com/pulsegate/pulsegate/internal/store"
+	"github.com/pulsegate/pulsegate/mux"
+	"github.com/pulsegate/pulsegate/vitals"
+)
+
+// quietest is the loggingFlags of a server that is to say as much as it may within
+// the least bound.
+func quietest(t *testing.T) *loggingFlags {
+	t.Helper()
+	serve, err := defaultServe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	serve.LogLevel = slog.LevelDebug
+	serve.LogBudgetBytes = logbudget.MinBytesPerMinute
+	return &serve.loggingFlags
+}
+
+// Faults that a request can cause again and again, each through the code that logs
+// it in a running server.
+func TestFloodOfFaults(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		faults int
+		cause  func(t *testing.T, logs *logging, faults int)
+		like   string // the message of all lines
+	}{
+		{"stored readings cannot be read", 20_000, readDamaged, "reading stored readings failed"},
+		{"a handler panics", 2000, panicking, "request handler panicked"},
+		{"connections bring no TLS", 2000, brokenTLS, "TLS handshake failed"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			var out bytes.Buffer
+			flags := quietest(t)
+			logs, err := openLogging(&out, flags)
+			if err != nil {
+				t.Fatal(err)
+			}
+			tt.cause(t, logs, tt.faults)
+			logs.close()
+			lines := strings.Count(out.String(), "\n")
+			if lines != flags.LogBudget+1 || strings.Count(out.String(), `msg="`+tt.like+`"`) != flags.LogBudget {
+				t.Errorf("%d lines, want %d and a summary, all of %q; the first: %.300s", lines, flags.LogBudget, tt.like, out.String())
+			}
+			if out.Len() > flags.LogBudgetBytes {
+				t.Errorf("%d bytes, promised are %d", out.Len(), flags.LogBudgetBytes)
+			}
+			s := logs.lines.Stats()
+			if got := int(s.Suppressed) + lines - 1; got != tt.faults {
+				t.Errorf("%d faults are logged or counted, want %d", got, tt.faults)
+			}
+		})
+	}
+}
+
+// damaged is a store of which nothing can be read.
+type damaged struct {
+	query.Reader
+	query.Lister
+}
+
+func (damaged) Latest(context.Context, vitals.Name) (store.Device, error) {
+	return store.Device{}, errors.New("checksum of block 17 does not match")
+}
+
+// readDamaged asks for readings as the routes of serve do.
+func readDamaged(t *testing.T, logs *logging, faults int) {
+	t.Helper()
+	router := mux.NewRouter()
+	reads := query.New(damaged{}, damaged{}, query.Config{
+		Problems: problem.New(),
+		Param:    mux.Var,
+		Failed:   func(err error) { logs.log.Error("reading stored readings failed", "error", err) },
+	})
+	router.HandleFunc("/v1/devices/{device}", reads.Device)
+	r := httptest.NewRequest("GET", "/v1/devices/d", nil)
+	for range faults {
+		router.ServeHTTP(httptest.NewRecorder(), r)
+	}
+}
+
+// panicking makes a handler panic on every connection.
+func panicking(t *testing.T, logs *logging, faults int) {
+	t.Helper()
+	serveConns(t, logs, faults, func(srv *http.Server, l net.Listener) error { return srv.Serve(l) },
+		"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+}
+
+// brokenTLS sends what is no handshake.
+func brokenTLS(t *testing.T, logs *logging, faults int) {
+	t.Helper()
+	cert := httptest.NewUnstartedServer(nil)
+	cert.StartTLS()
+	defer cert.Close()
+	serveConns(t, logs, faults, func(srv *http.Server, l net.Listener) error {
+		srv.TLSConfig = cert.TLS.Clone()
+		return srv.ServeTLS(l, "", "")
+	}, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+}
+
+// serveConns serves so many connections in memory, each of which sends a text.
+func serveConns(t *testing.T, logs *logging, conns int, serve func(*http.Server, net.Listener) error, text string) {
+	t.Helper()
+	srv := &http.Server{
+		ErrorLog: logs.httpErrors(),
+		Handler:  http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic("boom") }),
+	}
+	l := &pipeListener{conns: make(chan net.Conn)}
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		if err := serve(srv, l); !errors.Is(err, http.ErrServerClosed) {
+			t.Error(err)
+		}
+	})
+	for range conns {
+		client, server := net.Pipe()
+		l.conns <- server
+		_, _ = io.WriteString(client, text) // net/http may have closed it already
+		_, _ = io.Copy(io.Discard, client)
+		client.Close()
+	}
+	if err := srv.Close(); err != nil {
+		t.Error(err)
+	}
+	wg.Wait()
+}
+
+// A pipeListener gives connections in memory to a server.
+type pipeListener struct {
+	conns chan net.Conn
+	once  sync.Once
+}
+
+func (l *pipeListener) Accept() (net.Conn, error) {
+	if conn, ok := <-l.conns; ok {
+		return conn, nil
+	}
+	return nil, net.ErrClosed
+}
+
+func (l *pipeListener) Close() error {
+	l.once.Do(func() { close(l.conns) })
+	return nil
+}
+
+func (l *pipeListener) Addr() net.Addr { return &net.TCPAddr{} }
+
+// Lines that libraries write to the process's loggers are part of the budget.
+func TestTakeOthers(t *testing.T) {
+	before := slog.Default()
+	defer func() {
+		slog.SetDefault(before)
+		log.SetFlags(log.LstdFlags)
+		log.SetOutput(os.Stderr)
+	}()
+	var out bytes.Buffer
+	logs, err := openLogging(&out, quietest(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	logs.takeOthers()
+	for i := range 1000 {
+		log.Printf("library %d", i)
+		slog.Warn("library")
+	}
+	logs.close()
+	if got, want := strings.Count(out.String(), "\n"), 2*(30+1); got != want {
+		t.Errorf("%d lines, want %d; the first: %.300s", got, want, out.String())
+	}
+}

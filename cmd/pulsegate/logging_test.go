@@ -1,0 +1,199 @@
+package main_test
+
+import (
+	"bufio"
+	"flag"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+)
+
+// floodRequests is how many requests TestFlood sends in each way.
+var floodRequests = flag.Int("logs.requests", 10_000, "requests of each flood in TestFlood")
+
+// pipeline sends n requests on one connection, as fast as they are taken, and
+// returns how often each status was answered.
+func pipeline(t testing.TB, addr string, n int, request func(i int) string) map[int]int {
+	t.Helper()
+	conn, err := net.Dial("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if err := conn.SetDeadline(time.Now().Add(5 * time.Minute)); err != nil {
+		t.Fatal(err)
+	}
+	sent := make(chan error, 1)
+	go func() {
+		out := bufio.NewWriterSize(conn, 64<<10)
+		for i := range n {
+			_, _ = out.WriteString(request(i)) // Flush tells
+		}
+		sent <- out.Flush()
+	}()
+	statuses := map[int]int{}
+	in := bufio.NewReaderSize(conn, 64<<10)
+	for i := range n {
+		resp, err := http.ReadResponse(in, nil)
+		if err != nil {
+			t.Fatalf("answer %d: %v", i, err)
+		}
+		if _, err := io.Copy(io.Discard, resp.Body); err != nil {
+			t.Fatalf("answer %d: %v", i, err)
+		}
+		statuses[resp.StatusCode]++
+	}
+	if err := <-sent; err != nil {
+		t.Fatal(err)
+	}
+	return statuses
+}
+
+// postText returns a POST of a body.
+func postText(path, body string) string {
+	return fmt.Sprintf("POST %s HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s", path, len(body), body)
+}
+
+func goodReading(i int) string {
+	return postText("/v1/readings", fmt.Sprintf(`{"device":"d%d","time":%d,"spo2_pct":97.5}`, i%10, 1_000_000+i))
+}
+
+// At the default level a server says that it starts and that it stops, and nothing
+// of requests, whatever becomes of them.
+func TestNoLinesOfRequests(t *testing.T) {
+	p := start(t, program(t), filepath.Join(t.TempDir(), "data"), "--admin-addr=127.0.0.1:0")
+	const each = 500
+	for _, flood := range []func(int) string{
+		goodReading,
+		func(int) string { return postText("/v1/readings", `{"device":"d","time":1000,"spo2_pct":970}`) },
+		func(int) string { return postText("/v1/readings", "not JSON") },
+		func(int) string { return postText("/v1/readings?token=secret", "{}") },
+		func(i int) string { return fmt.Sprintf("GET /v1/devices/d%d HTTP/1.1\r\nHost: x\r\n\r\n", i) },
+		func(int) string { return "GET /nowhere HTTP/1.1\r\nHost: x\r\n\r\n" },
+	} {
+		pipeline(t, p.addr, each, flood)
+	}
+	for range 100 { // connections that bring no request, or none that HTTP knows
+		conn, err := net.Dial("tcp", p.addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.WriteString(conn, "\x16\x03\x01 no HTTP\r\n\r\n"); err != nil {
+			t.Fatal(err)
+		}
+		conn.Close()
+	}
+	if code := p.stop(); code != 0 {
+		t.Errorf("exit code %d", code)
+	}
+	lines := strings.Split(strings.TrimSpace(p.stderr()), "\n")
+	for i, want := range []string{"listening ", "listening ", "msg=data ", "msg=ready ", "msg=draining ", "msg=stopped "} {
+		if i >= len(lines) || !strings.Contains(lines[i], want) {
+			t.Fatalf("line %d is not %q; all lines:\n%s", i, want, p.stderr())
+		}
+	}
+	if len(lines) != 6 {
+		t.Errorf("%d lines, want 6:\n%s", len(lines), p.stderr())
+	}
+}
+
+// The access log has the same lines from both lanes. They hold templates and
+// lengths, and nothing of what was sent.
+func TestAccessLog(t *testing.T) {
+	for _, lane := range []string{"on", "off"} {
+		t.Run("fast lane "+lane, func(t *testing.T) {
+			p := start(t, program(t), filepath.Join(t.TempDir(), "data"), "--access-log=all", "--fast-lane="+lane)
+			for _, request := range []string{
+				postText("/v1/readings", `{"device":"secret","time":1000,"spo2_pct":97.5}`),
+				postText("/v1/readings", `{"device":"secret","time":1000,"spo2_pct":97.5}`),
+				postText("/v1/readings", `{"device":"secret","time":1000,"spo2_pct":0}`),
+				postText("/v1/readings", `[{"device":"secret","time":2000,"spo2_pct":97.5}]`),
+				postText("/v1/readings?token=secret", `secret`),
+				"GET /v1/devices/secret HTTP/1.1\r\nHost: secret\r\nAuthorization: Bearer secret\r\n\r\n",
+				"GET /v1/devices/secret?token=secret HTTP/1.1\r\nHost: x\r\n\r\n",
+				"GET /secret HTTP/1.1\r\nHost: x\r\n\r\n",
+				"SECRET /v1/readings HTTP/1.1\r\nHost: x\r\n\r\n",
+			} {
+				pipeline(t, p.addr, 1, func(int) string { return request })
+			}
+			p.stop()
+			var got []string
+			for line := range strings.Lines(p.stderr()) {
+				if _, line, ok := strings.Cut(line, "level=INFO msg=request "); ok {
+					got = append(got, regexp.MustCompile(`duration_ms=\d+(\.\d+)?(e-\d+)? `).ReplaceAllString(line, ""))
+				}
+			}
+			want := []string{
+				"method=POST route=/v1/readings status=200 answer_bytes=19\n",
+				"method=POST route=/v1/readings status=200 answer_bytes=22\n",
+				"method=POST route=/v1/readings status=422 answer_bytes=",
+				"method=POST route=/v1/readings status=200 answer_bytes=26\n",
+				"method=POST route=/v1/readings status=400 answer_bytes=",
+				"method=GET route=/v1/devices/{device} status=200 answer_bytes=",
+				"method=GET route=/v1/devices/{device} status=400 answer_bytes=",
+				"method=GET route=unmatched status=404 answer_bytes=",
+				"method=other route=unmatched status=405 answer_bytes=",
+			}
+			if len(got) != len(want) {
+				t.Fatalf("%d lines, want %d:\n%s", len(got), len(want), p.stderr())
+			}
+			for i := range want {
+				if !strings.HasPrefix(got[i], want[i]) || strings.HasSuffix(got[i], "=0\n") {
+					t.Errorf("line %d: got %q, want %q", i, got[i], want[i])
+				}
+			}
+			if strings.Contains(strings.ToLower(p.stderr()), "secret") {
+				t.Errorf("the log holds what was sent:\n%s", p.stderr())
+			}
+		})
+	}
+}
+
+// Requests that each would write a line, more than a budget has room for: the
+// server writes no more than it promises, and says how much is missing.
+func TestFlood(t *testing.T) {
+	const maxBytes = 256 << 10
+	n := *floodRequests
+	p := start(t, program(t), filepath.Join(t.TempDir(), "data"), "--admin-addr=127.0.0.1:0",
+		"--access-log=all", "--access-log-budget=100", "--log-level=debug", "--log-format=json", fmt.Sprint("--log-budget-bytes=", maxBytes))
+	begun := time.Now()
+	for _, flood := range []struct {
+		request func(int) string
+		status  int
+	}{
+		{func(int) string { return postText("/v1/readings", `{"device":`) }, 400},
+		{func(i int) string { return fmt.Sprintf("GET /v1/devices/unknown%d HTTP/1.1\r\nHost: x\r\n\r\n", i) }, 404},
+	} {
+		if got := pipeline(t, p.addr, n, flood.request); got[flood.status] != n {
+			t.Errorf("statuses %v, want %d times %d", got, n, flood.status)
+		}
+	}
+	if code := p.stop(); code != 0 {
+		t.Errorf("exit code %d", code)
+	}
+	minutes := int(time.Since(begun)/time.Minute) + 1
+	got := len(p.stderr())
+	if got > minutes*maxBytes {
+		t.Errorf("%d bytes of log in %d minutes, promised are %d each", got, minutes, maxBytes)
+	}
+	requests := strings.Count(p.stderr(), `"msg":"request"`)
+	if minutes == 1 && requests != 100 {
+		t.Errorf("%d lines of the access log, want 100", requests)
+	}
+	missing := 0
+	for _, m := range regexp.MustCompile(`"suppressed":(\d+),"like":"request"`).FindAllStringSubmatch(p.stderr(), -1) {
+		n := 0
+		_, _ = fmt.Sscan(m[1], &n) // digits
+		missing += n
+	}
+	if missing+requests != 2*n {
+		t.Errorf("%d requests are logged and %d counted as suppressed, want %d in all", requests, missing, 2*n)
+	}
+	t.Logf("%d requests: %d bytes of log", 2*n, got)
+}
