@@ -133,6 +133,7 @@ func startServer(c *serveCommand, logs *logging) (_ *server, err error) {
 			Store:    s.storeMetrics,
 			Access:   s.access.metrics,
 			Log:      logs.metrics,
+			Ready:    s.health.Ready,
 			Version:  versionText(),
 		})))
 		s.admin.ReadTimeout = 0  // net/http would end the context of a longer profile
@@ -342,15 +343,4 @@ func adminRoutes(measures http.Handler) http.Handler {
 	local("/debug/pprof/trace", pprof.Trace)
 	local(profile.ContentionPath, contention.ServeHTTP)
 	return routes
-}
-
-// storeMetrics returns the store's figures as package metrics wants them.
-func (s *server) storeMetrics() metrics.Store {
-	st := s.store.Stats()
-	return metrics.Store{
-		Devices: st.Devices, SizeBytes: st.DiskBytes, LogBytes: st.LogBytes, Tables: st.Tables,
-		CompactionDebtBytes: st.CompactionDebtBytes, FreeBytes: st.FreeBytes,
-		Syncs: st.Syncs, SyncTime: st.SyncTime, WrittenBytes: st.BatchBytes,
-		Lookups: st.Lookups, CacheHits: st.CacheHits, CacheMisses: st.CacheMisses,
-	}
 }

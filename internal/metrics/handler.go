@@ -27,6 +27,12 @@ func Handler(s Sources) http.Handler {
 		collectors.NewGoCollector(),
 		buildInfo(s.Version),
 	)
+	if s.Ready != nil {
+		r.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "pulsegate_ready",
+			Help: "1 if readyz says that the server can store now.",
+		}, func() float64 { return truth(s.Ready()) }))
+	}
 	if s.Requests != nil {
 		r.MustRegister(s.Requests)
 	}

@@ -14,7 +14,7 @@ func logFamilies() []family[Log] {
 			func(l Log) float64 { return float64(l.Lines) }),
 		one(counter, "pulsegate_log_bytes_total", "Bytes of the log lines that were written.",
 			func(l Log) float64 { return float64(l.Bytes) }),
-		labelled("pulsegate_log_suppressed_lines_total",
+		labelled(counter, "pulsegate_log_suppressed_lines_total",
 			"Log lines that were counted and not written, by reason: beyond their budget, or not taken by the reader of standard error.",
 			"reason", func(l Log) []sample {
 				return []sample{

@@ -60,6 +60,7 @@ func lines(text, prefix string) string {
 func TestSources(t *testing.T) {
 	text, _ := scrape(t, metrics.Handler(metrics.Sources{
 		Version: "1.2.3",
+		Ready:   func() bool { return true },
 		Ingest: func() metrics.Ingest {
 			return metrics.Ingest{
 				Stored: 1, Duplicate: 2, Conflict: 3, Invalid: 4,
@@ -81,6 +82,8 @@ func TestSources(t *testing.T) {
 		Store: func() metrics.Store {
 			return metrics.Store{
 				Devices: 22, SizeBytes: 23, CompactionDebtBytes: 24, FreeBytes: 25, LogBytes: 26, Tables: 27,
+				Active: []metrics.Active{{Within: "15m", Devices: 34}, {Within: "24h", Devices: 35}},
+				Failed: true, Recovered: true, MinFreeBytes: 36, BackgroundErrors: 37, Damaged: 38, SlowOperations: 39,
 				Syncs: 28, SyncTime: 29500 * time.Millisecond, WrittenBytes: 30, Lookups: 31, CacheHits: 32, CacheMisses: 33,
 			}
 		},
@@ -112,6 +115,7 @@ pulsegate_readings_total{outcome="duplicate"} 2
 pulsegate_readings_total{outcome="forbidden"} 34
 pulsegate_readings_total{outcome="invalid"} 4
 pulsegate_readings_total{outcome="stored"} 1
+pulsegate_ready 1
 pulsegate_refused_requests_total{reason="disk_low"} 12
 pulsegate_refused_requests_total{reason="draining"} 11
 pulsegate_refused_requests_total{reason="malformed"} 5
@@ -126,14 +130,22 @@ pulsegate_refused_requests_total{reason="too_many_readings"} 37
 pulsegate_refused_requests_total{reason="unauthorized"} 35
 pulsegate_refused_requests_total{reason="unknown_encoding"} 9
 pulsegate_request_body_bytes 16
+pulsegate_store_active_devices{within="15m"} 34
+pulsegate_store_active_devices{within="24h"} 35
+pulsegate_store_background_errors_total 37
 pulsegate_store_cache_hits_total 32
 pulsegate_store_cache_misses_total 33
 pulsegate_store_compaction_debt_bytes 24
+pulsegate_store_damage_total 38
 pulsegate_store_devices 22
+pulsegate_store_failed 1
 pulsegate_store_free_bytes 25
 pulsegate_store_log_bytes 26
 pulsegate_store_lookups_total 31
+pulsegate_store_min_free_bytes 36
+pulsegate_store_recovered 1
 pulsegate_store_size_bytes 23
+pulsegate_store_slow_operations_total 39
 pulsegate_store_sync_seconds_total 29.5
 pulsegate_store_syncs_total 28
 pulsegate_store_tables 27
@@ -447,9 +459,10 @@ func TestDocumented(t *testing.T) {
 		Commits:  metrics.NewCommits(),
 		Ingest:   func() metrics.Ingest { return metrics.Ingest{} },
 		Queue:    func() groupcommit.Stats { return groupcommit.Stats{} },
-		Store:    func() metrics.Store { return metrics.Store{} },
+		Store:    func() metrics.Store { return metrics.Store{Active: []metrics.Active{{Within: "1h"}}} },
 		Access:   func() metrics.Access { return metrics.Access{} },
 		Log:      func() metrics.Log { return metrics.Log{} },
+		Ready:    func() bool { return false },
 	}))
 	for name := range families {
 		if strings.HasPrefix(name, "pulsegate_") && !documented[name] {
@@ -471,9 +484,10 @@ func TestLint(t *testing.T) {
 		Commits:  metrics.NewCommits(),
 		Ingest:   func() metrics.Ingest { return metrics.Ingest{} },
 		Queue:    func() groupcommit.Stats { return groupcommit.Stats{} },
-		Store:    func() metrics.Store { return metrics.Store{} },
+		Store:    func() metrics.Store { return metrics.Store{Active: []metrics.Active{{Within: "1h"}}} },
 		Access:   func() metrics.Access { return metrics.Access{} },
 		Log:      func() metrics.Log { return metrics.Log{} },
+		Ready:    func() bool { return false },
 	}))
 	problems, err := promlint.New(strings.NewReader(text)).Lint()
 	if err != nil {

@@ -17,7 +17,8 @@ type Sources struct {
 	Store    func() Store
 	Access   func() Access
 	Log      func() Log
-	Version  string // of the program
+	Ready    func() bool // whether readyz says yes
+	Version  string      // of the program
 }
 
 // An Ingest is what became of readings and of requests since the start. It has
@@ -54,6 +55,20 @@ type Store struct {
 	Lookups             int64         // readings for which stored ones were looked up
 	CacheHits           int64         // of the cache of blocks
 	CacheMisses         int64
+
+	Active           []Active // devices that were heard of lately
+	MinFreeBytes     uint64   // free space below which readings are refused; 0: none
+	Failed           bool     // takes no readings until the next start
+	Recovered        bool     // was not closed in good order before this start
+	BackgroundErrors int64    // flushes and compactions that failed, and are tried again
+	Damaged          int64    // times that a file was found damaged
+	SlowOperations   int64    // operations on files that took longer than 5 s
+}
+
+// An Active is the number of devices whose newest reading is not older than a time.
+type Active struct {
+	Within  string // such as "15m"
+	Devices int64
 }
 
 // An Access is what became of credentials since the start, and which are in force.
@@ -86,9 +101,17 @@ func one[T any](kind prometheus.ValueType, name, help string, read func(T) float
 		func(t T) []sample { return []sample{{value: read(t)}} }}
 }
 
-// labelled returns the family of a counter with one label.
-func labelled[T any](name, help, label string, read func(T) []sample) family[T] {
-	return family[T]{prometheus.NewDesc(name, help, []string{label}, nil), prometheus.CounterValue, read}
+// labelled returns the family of a metric with one label.
+func labelled[T any](kind prometheus.ValueType, name, help, label string, read func(T) []sample) family[T] {
+	return family[T]{prometheus.NewDesc(name, help, []string{label}, nil), kind, read}
+}
+
+// truth is how a metric tells yes from no.
+func truth(yes bool) float64 {
+	if yes {
+		return 1
+	}
+	return 0
 }
 
 const (
@@ -126,7 +149,7 @@ func (c collector[T]) Collect(ch chan<- prometheus.Metric) {
 
 func ingestFamilies() []family[Ingest] {
 	return []family[Ingest]{
-		labelled("pulsegate_readings_total",
+		labelled(counter, "pulsegate_readings_total",
 			"Readings that were settled, by outcome. Stored includes those that completed a stored reading.",
 			"outcome", func(i Ingest) []sample {
 				return []sample{
@@ -137,7 +160,7 @@ func ingestFamilies() []family[Ingest] {
 					{"forbidden", float64(i.Forbidden)},
 				}
 			}),
-		labelled("pulsegate_refused_requests_total",
+		labelled(counter, "pulsegate_refused_requests_total",
 			"Requests of which no reading was looked at, or none is known to be stored, by reason.",
 			"reason", func(i Ingest) []sample {
 				return []sample{
@@ -164,14 +187,8 @@ func ingestFamilies() []family[Ingest] {
 }
 
 func accessFamilies() []family[Access] {
-	stale := func(is bool) float64 {
-		if is {
-			return 1
-		}
-		return 0
-	}
 	return []family[Access]{
-		labelled("pulsegate_auth_refused_total", "Requests that were refused for their credentials, by reason.",
+		labelled(counter, "pulsegate_auth_refused_total", "Requests that were refused for their credentials, by reason.",
 			"reason", func(a Access) []sample {
 				return []sample{
 					{"no_credentials", float64(a.NoCredentials)},
@@ -186,7 +203,7 @@ func accessFamilies() []family[Access] {
 		one(gauge, "pulsegate_tokens", "Tokens in use, expired ones included.",
 			func(a Access) float64 { return float64(a.Tokens) }),
 		one(gauge, "pulsegate_tokens_stale", "1 while the token file cannot be used and the tokens that it held before are.",
-			func(a Access) float64 { return stale(a.TokensStale) }),
+			func(a Access) float64 { return truth(a.TokensStale) }),
 		one(gauge, "pulsegate_certificate_expiry_timestamp_seconds", "Unix time at which the server's certificate, or one that it is sent with, expires. 0 without TLS.",
 			func(a Access) float64 {
 				if a.CertificateEnd.IsZero() {
@@ -195,7 +212,7 @@ func accessFamilies() []family[Access] {
 				return float64(a.CertificateEnd.Unix())
 			}),
 		one(gauge, "pulsegate_certificates_stale", "1 while the files of certificates cannot be used and those that they held before are.",
-			func(a Access) float64 { return stale(a.CertificatesStale) }),
+			func(a Access) float64 { return truth(a.CertificatesStale) }),
 	}
 }
 
@@ -219,6 +236,27 @@ func storeFamilies() []family[Store] {
 	return []family[Store]{
 		one(gauge, "pulsegate_store_devices", "Devices that the store holds.",
 			func(s Store) float64 { return float64(s.Devices) }),
+		labelled(gauge, "pulsegate_store_active_devices",
+			"Devices whose newest reading was measured within the time that the label tells, to the minute.",
+			"within", func(s Store) []sample {
+				samples := make([]sample, 0, len(s.Active))
+				for _, a := range s.Active {
+					samples = append(samples, sample{a.Within, float64(a.Devices)})
+				}
+				return samples
+			}),
+		one(gauge, "pulsegate_store_failed", "1 after a failed write or sync: no readings are taken until the next start, and the process is about to end.",
+			func(s Store) float64 { return truth(s.Failed) }),
+		one(gauge, "pulsegate_store_recovered", "1 if the store was not closed in good order before this start: after a kill, a power cut or a failed sync.",
+			func(s Store) float64 { return truth(s.Recovered) }),
+		one(counter, "pulsegate_store_background_errors_total", "Flushes and compactions that failed. They are tried again.",
+			func(s Store) float64 { return float64(s.BackgroundErrors) }),
+		one(counter, "pulsegate_store_damage_total", "Times that a stored file was found damaged.",
+			func(s Store) float64 { return float64(s.Damaged) }),
+		one(counter, "pulsegate_store_slow_operations_total", "Operations on the store's files that took longer than 5 s.",
+			func(s Store) float64 { return float64(s.SlowOperations) }),
+		one(gauge, "pulsegate_store_min_free_bytes", "Free space below which readings are refused. 0: no limit.",
+			func(s Store) float64 { return float64(s.MinFreeBytes) }),
 		one(gauge, "pulsegate_store_size_bytes", "Disk space that the store takes, its log included.",
 			func(s Store) float64 { return float64(s.SizeBytes) }),
 		one(gauge, "pulsegate_store_log_bytes", "Size of the write-ahead log, which is replayed after a crash.",

@@ -18,18 +18,19 @@ const (
 	closedVersion = 1
 )
 
-// load returns the table of what db holds. It reads all records in one go, and then
-// each device's tail, with a seek for each: never all readings. After a Close in
-// good order there are no tails, and the records are enough.
-func load(db *pebble.DB) (*table, error) {
-	closed, err := isClosed(db)
+// load returns the table of what db holds, and whether db was closed in good order.
+// It reads all records in one go, and then each device's tail, with a seek for each:
+// never all readings. After a Close in good order there are no tails, and the records
+// are enough.
+func load(db *pebble.DB) (_ *table, closed bool, err error) {
+	closed, err = isClosed(db)
 	if err != nil {
-		return nil, fmt.Errorf("read devices: %w", err)
+		return nil, false, fmt.Errorf("read devices: %w", err)
 	}
 	t := newTable()
 	sc, err := newDeviceScanner(db, false)
 	if err != nil {
-		return nil, fmt.Errorf("read devices: %w", corrupt(err))
+		return nil, false, fmt.Errorf("read devices: %w", corrupt(err))
 	}
 	// Device number i has the i-th name, and every chunkDevices-th is kept.
 	var firsts []vitals.Name
@@ -39,15 +40,15 @@ func load(db *pebble.DB) (*table, error) {
 		}
 	}
 	if err := sc.close(); err != nil {
-		return nil, fmt.Errorf("read devices: %w", err)
+		return nil, false, fmt.Errorf("read devices: %w", err)
 	}
-	if closed {
-		return t, nil
+	if !closed {
+		if err := t.loadTails(db, firsts); err != nil {
+			return nil, false, fmt.Errorf("read newest readings: %w", err)
+		}
 	}
-	if err := t.loadTails(db, firsts); err != nil {
-		return nil, fmt.Errorf("read newest readings: %w", err)
-	}
-	return t, nil
+	t.countActive()
+	return t, closed, nil
 }
 
 // loadTails completes t with the tails of its devices. Nothing else runs while a

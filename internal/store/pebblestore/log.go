@@ -34,9 +34,11 @@ func eventListener(log *slog.Logger, a *alarm, background *backgroundErrors) peb
 		// The default would end the process. A damaged table concerns those who
 		// read it: they get the error.
 		DataCorruption: func(info pebble.DataCorruptionInfo) {
+			background.troubles.damaged.Add(1)
 			log.Error("stored file is damaged", "file", info.Path, "error", info.Details)
 		},
 		DiskSlow: func(info pebble.DiskSlowInfo) {
+			background.troubles.slow.Add(1)
 			log.Warn("disk is slow", "operation", info.OpType.String(), "file", info.Path, "took", info.Duration)
 		},
 		WriteStallBegin: func(info pebble.WriteStallBeginInfo) {
@@ -66,15 +68,23 @@ func (l debugLogger) Infof(format string, args ...any) {
 func (l debugLogger) Errorf(format string, args ...any) { l.Infof(format, args...) }
 func (l debugLogger) Fatalf(format string, args ...any) { l.Infof(format, args...) }
 
+// troubles count what went wrong in the background.
+type troubles struct {
+	background atomic.Int64 // flushes and compactions that failed
+	damaged    atomic.Int64 // times that a file was found damaged
+	slow       atomic.Int64 // file operations that took longer than diskSlowAfter
+}
+
 // backgroundErrors hears of failed flushes and compactions.
 //
 // Pebble tries those again at once and for ever, which on a full disk would spin.
 // It also waits in Open until the log's replay is flushed, however often that
 // fails.
 type backgroundErrors struct {
-	log     *slog.Logger
-	alarm   *alarm
-	opening atomic.Bool
+	log      *slog.Logger
+	alarm    *alarm
+	troubles *troubles
+	opening  atomic.Bool
 
 	mu     sync.Mutex
 	logged time.Time // when the last error was logged
@@ -92,6 +102,7 @@ const (
 // and commits at most by as much.
 func (b *backgroundErrors) report(err error) {
 	time.Sleep(backgroundErrorPause)
+	b.troubles.background.Add(1)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.opening.Load() {

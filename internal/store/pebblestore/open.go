@@ -64,17 +64,19 @@ func open(dir string, o Options) (_ *Store, err error) {
 	}
 	s.disk.start()
 	opened.add(s.disk)
-	if s.db, err = openPebble(d, o, s.alarm, s.disk, &opened); err != nil {
+	known := d.state == stateStore
+	if s.db, err = openPebble(d, o, s.alarm, s.disk, &s.troubles, &opened); err != nil {
 		return nil, err
 	}
 	if err := d.created(); err != nil {
 		return nil, err
 	}
 	if !o.ReadOnly {
-		t, err := load(s.db)
+		t, closed, err := load(s.db)
 		if err != nil {
 			return nil, err
 		}
+		s.recovered = known && !closed
 		if err := s.guard(func() error { return unclose(s.db) }); err != nil {
 			return nil, fmt.Errorf("%w: %w", store.ErrFailed, err)
 		}
@@ -92,7 +94,7 @@ func open(dir string, o Options) (_ *Store, err error) {
 
 // openPebble opens the tree in d. What must be closed after it goes to opened
 // first, and the tree itself last.
-func openPebble(d *directory, o Options, a *alarm, disk *diskWatch, opened *closers) (_ *pebble.DB, err error) {
+func openPebble(d *directory, o Options, a *alarm, disk *diskWatch, tr *troubles, opened *closers) (_ *pebble.DB, err error) {
 	p := pebbleOptions(o)
 	p.Lock = d.lock
 	p.ErrorIfNotExists = d.state == stateStore
@@ -109,7 +111,7 @@ func openPebble(d *directory, o Options, a *alarm, disk *diskWatch, opened *clos
 		p.FS = unlockedFS{p.FS}
 	}
 
-	background := &backgroundErrors{log: o.Log, alarm: a}
+	background := &backgroundErrors{log: o.Log, alarm: a, troubles: tr}
 	background.opening.Store(true)
 	defer background.opening.Store(false)
 	*events = eventListener(o.Log, a, background)

@@ -176,6 +176,9 @@ func (s *settler) store(e *store.Entry, id recordID, entry int32) {
 		adds:    true,
 	})
 	d := s.table.at(id.device)
+	if id.timeUnixMs > d.newestUnixMs {
+		s.table.active.moved(d.newestUnixMs, id.timeUnixMs)
+	}
 	changed := d.note(id.timeUnixMs, &r.Values)
 	if id.timeUnixMs <= d.recordedUnixMs {
 		// The tail does not show it.

@@ -24,6 +24,13 @@ type Stats struct {
 	Tables              int64
 	CacheHits           int64
 	CacheMisses         int64
+
+	MinFreeBytes     uint64 // free space below which groups are refused; 0: no limit
+	Failed           bool   // takes no group until it is opened again
+	Recovered        bool   // was not closed in good order before it was opened, or with the disk low
+	BackgroundErrors int64  // flushes and compactions that failed, and were tried again
+	Damaged          int64  // times that a file was found damaged
+	SlowOperations   int64  // operations on files that took longer than 5 s
 }
 
 // Stats returns the store's figures. It takes microseconds, holds up commits for
@@ -39,6 +46,13 @@ func (s *Store) Stats() Stats {
 		BatchBytes: c.batchBytes.Load(),
 		Devices:    s.deviceCount.Load(),
 		FreeBytes:  s.disk.freeBytes.Load(),
+
+		MinFreeBytes:     s.disk.minBytes,
+		Failed:           s.failed() != nil,
+		Recovered:        s.recovered,
+		BackgroundErrors: s.troubles.background.Load(),
+		Damaged:          s.troubles.damaged.Load(),
+		SlowOperations:   s.troubles.slow.Load(),
 	}
 	for o := range c.outcomes {
 		st.Readings[o] = c.outcomes[o].Load()

@@ -23,6 +23,10 @@ type Store struct {
 	disk     *diskWatch
 	alarm    *alarm
 	counters counters
+	troubles troubles
+
+	// recovered says that the store was there, and not closed in good order.
+	recovered bool
 
 	maintenance *maintenance // nil when read-only
 

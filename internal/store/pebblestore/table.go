@@ -53,6 +53,7 @@ func (d *device) public(name vitals.Name) store.Device {
 type table struct {
 	byName map[vitals.Name]uint32
 	chunks [][]device // of chunkDevices each, so that growing copies nothing
+	active activity   // of the devices; it has a lock of its own
 }
 
 const chunkDevices = 1024
@@ -63,6 +64,13 @@ func (t *table) len() int { return len(t.byName) }
 
 // at returns a device by its number. The pointer stays valid.
 func (t *table) at(i uint32) *device { return &t.chunks[i/chunkDevices][i%chunkDevices] }
+
+// countActive begins t.active with what t holds.
+func (t *table) countActive() {
+	for i := range uint32(t.len()) {
+		t.active.moved(-1, t.at(i).newestUnixMs)
+	}
+}
 
 // add adds a device that t does not hold and returns its number.
 func (t *table) add(name *vitals.Name, d device) uint32 {
