@@ -138,6 +138,7 @@ func startServer(c *serveCommand, logs *logging) (_ *server, err error) {
 		})))
 		s.admin.ReadTimeout = 0  // net/http would end the context of a longer profile
 		s.admin.WriteTimeout = 0 // a profile takes as long as was asked for
+		s.admin.Handler = withHealth(s.admin.Handler, s.health)
 		if _, err = s.listen(s.admin, c.AdminAddr, adminSocket); err != nil {
 			s.core.Drain()
 			return nil, errors.Join(err, s.stopPublic(context.Background()), s.core.Close(context.Background()))
