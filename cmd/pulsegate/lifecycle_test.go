@@ -165,7 +165,7 @@ func TestWatchdog(t *testing.T) {
 			} else {
 				for deadline := time.Now().Add(30 * time.Second); !strings.Contains(p.stderr(), tt.want); time.Sleep(5 * time.Millisecond) {
 					if time.Now().After(deadline) {
-						t.Fatalf("nobody notices; said %q, log:\n%s", m.all(), p.stderr())
+						t.Fatalf("nobody notices:\n%s", p.stderr())
 					}
 				}
 				time.Sleep(20 * time.Millisecond) // for a message on its way

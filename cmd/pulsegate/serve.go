@@ -28,17 +28,18 @@ type serveCommand struct {
 	Usual         map[string]string `mapsep:"," placeholder:"FIELD=MIN..MAX,..." help:"Range outside of which a value is flagged when it is read, such as heart_rate_bpm=40.01..130.99."`
 
 	MaxSingleBytes int   `default:"${max_single_bytes}" help:"Length of a reading at most, in bytes, decompressed."`
-	MaxBatchBytes  int   `default:"${max_batch_bytes}" help:"Length of a batch at most, in bytes, decompressed."`
+	MaxBatchBytes  int   `placeholder:"N" help:"Length of a batch at most, in bytes, decompressed. Default: ${max_batch_bytes}, or less to fit into the memory limit."`
 	MaxReadings    int   `default:"${max_readings}" help:"Readings in a batch at most."`
 	MaxGroup       int   `default:"${max_group}" help:"Readings in one commit at most."`
-	MaxQueued      int   `default:"${max_queued}" help:"Readings that may wait for a commit. Further ones are refused with 503."`
-	MaxBodyBytes   int   `default:"${max_body_bytes}" help:"Memory of all request bodies at one time, in bytes."`
-	MaxDevices     int   `default:"${max_devices}" help:"Devices that the store takes. Readings of further ones are refused."`
+	MaxQueued      int   `placeholder:"N" help:"Readings that may wait for a commit. Further ones are refused with 503. Default: ${max_queued}, or less to fit into the memory limit."`
+	MaxBodyBytes   int   `placeholder:"N" help:"Memory of all request bodies at one time, in bytes. Default: ${max_body_bytes}, or less to fit into the memory limit."`
+	MaxDevices     int   `placeholder:"N" help:"Devices that the store takes. Readings of further ones are refused. Default: ${max_devices}, or less to fit into the memory limit."`
+	CacheBytes     int64 `placeholder:"N" help:"Memory of the store's cache, in bytes. Default: ${cache_bytes}, or less to fit into the memory limit."`
 	MinFreeBytes   int64 `default:"${min_free_bytes}" help:"Free disk space, in bytes, below which writes are refused with 503."`
 
 	FastLane string `enum:"on,off" default:"on" help:"Whether usual POSTs of readings are served by an event loop, on Linux: on or off. Everything else is served by net/http in any case."`
 	Loops    int    `default:"1" help:"Event loops of the fast lane."`
-	MaxConns int    `default:"65536" help:"Connections open at one time. Further ones wait."`
+	MaxConns int    `placeholder:"N" help:"Connections open at one time. Further ones wait. Default: ${max_conns}, or less to fit into the memory limit."`
 
 	ReadTimeout  time.Duration `default:"60s" help:"Time for a request to arrive."`
 	IdleTimeout  time.Duration `default:"120s" help:"Time for which a connection may stay open between two requests."`
@@ -47,7 +48,8 @@ type serveCommand struct {
 
 	loggingFlags `embed:""`
 
-	life *lifecycle // nil: none
+	memTableBytes int64      // 0: the store's default
+	life          *lifecycle // nil: none
 }
 
 // helpVars are the defaults that packages decide.
@@ -60,6 +62,8 @@ func helpVars() kong.Vars {
 		"max_group":        n(ingest.DefaultMaxGroup),
 		"max_queued":       n(ingest.DefaultMaxQueued),
 		"max_body_bytes":   n(ingest.DefaultMaxBodyBytes),
+		"max_conns":        n(defaultMaxConns),
+		"cache_bytes":      n(pebblestore.DefaultCacheBytes),
 		"max_devices":      n(pebblestore.DefaultMaxDevices),
 		"min_free_bytes":   n(pebblestore.DefaultMinFreeBytes),
 		"default_audit":    defaultAudit,
@@ -81,6 +85,7 @@ func (c *serveCommand) Run(ctx context.Context, std stdio) error {
 	}
 	defer life.end()
 	c.life = life
+	takeResources(c, logs.log)
 	srv, err := startServer(c, logs)
 	if err != nil {
 		return err
@@ -176,7 +181,7 @@ func (c *serveCommand) ingestConfig() (ingest.Config, error) {
 		{"--max-single-bytes", c.MaxSingleBytes}, {"--max-batch-bytes", c.MaxBatchBytes},
 		{"--max-readings", c.MaxReadings}, {"--max-group", c.MaxGroup},
 		{"--max-queued", c.MaxQueued}, {"--max-body-bytes", c.MaxBodyBytes}, {"--max-devices", c.MaxDevices},
-		{"--loops", c.Loops}, {"--max-conns", c.MaxConns},
+		{"--loops", c.Loops}, {"--max-conns", c.MaxConns}, {"--cache-bytes", int(c.CacheBytes)},
 	} {
 		if bound.value < 1 {
 			return ingest.Config{}, usageError{bound.flag + " must be at least 1"}
@@ -197,10 +202,12 @@ func (c *serveCommand) ingestConfig() (ingest.Config, error) {
 // storeOptions returns the options of the embedded store.
 func (c *serveCommand) storeOptions(log *slog.Logger, fatal func(string)) pebblestore.Options {
 	return pebblestore.Options{
-		MaxDevices:   c.MaxDevices,
-		MinFreeBytes: c.MinFreeBytes,
-		Log:          log,
-		Fatal:        fatal,
+		MaxDevices:    c.MaxDevices,
+		MinFreeBytes:  c.MinFreeBytes,
+		CacheBytes:    c.CacheBytes,
+		MemTableBytes: int(c.memTableBytes),
+		Log:           log,
+		Fatal:         fatal,
 	}
 }
 

@@ -27,6 +27,7 @@ var layers = map[string]int{
 	"internal/token":     1,
 
 	"health":               0,
+	"internal/budget":      0,
 	"internal/eventloop":   0,
 	"internal/filewatch":   0,
 	"internal/groupcommit": 0,
@@ -62,6 +63,7 @@ type library struct {
 // libraries are those of ARCHITECTURE.md. Whatever is not listed is not imported:
 // peers to compare with belong into bench.
 var libraries = []library{
+	{path: "github.com/KimMachineGun/automemlimit", users: []string{"cmd/pulsegate"}},
 	{path: "github.com/HdrHistogram/hdrhistogram-go", users: []string{"internal/sim", "cmd/pulsegate"}},
 	{path: "github.com/alecthomas/kong", users: []string{"cmd/pulsegate"}},
 	{path: "github.com/cockroachdb/pebble/v2", users: []string{"internal/store/pebblestore"}},

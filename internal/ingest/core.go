@@ -92,6 +92,11 @@ type Core struct {
 	// Invariant: at most cfg.MaxBodyBytes.
 	bodyBytes atomic.Int64
 
+	// decoding has room for the large bodies that are decoded at one time.
+	// Decoding takes memory that is not counted yet, up to six times the body's
+	// length, and nothing but processor time: more at once would not be faster.
+	decoding chan struct{}
+
 	// waiting ends when Close gives up waiting for the store. Handlers wait for
 	// their commits with it, and not with their request's context: whether the
 	// client is still there changes nothing about what is being written, and the
@@ -123,6 +128,7 @@ func New(appender Appender, problems *problem.Set, cfg Config) (*Core, error) {
 		MaxGroup:  cfg.MaxGroup,
 		MaxQueued: cfg.MaxQueued + cfg.MaxGroup,
 	}, appender.Append)
+	c.decoding = make(chan struct{}, maxDecoding)
 	c.waiting, c.giveUp = context.WithCancel(context.Background())
 	return c, nil
 }

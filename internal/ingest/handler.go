@@ -49,7 +49,7 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	job := c.Job()
 	defer job.Release()
 	job.permitted = permitted
-	more := job.Decode(buf.bytes)
+	more := h.decode(job, buf.bytes)
 	h.bodies.release(buf) // a commit may take long, and needs no body
 	buf = nil
 	if more {
@@ -60,6 +60,22 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if answer.Write(w, r) != nil {
 		job.out = nil
 	}
+}
+
+// Bodies longer than aloneBytes are decoded maxDecoding at a time. The committer
+// takes fewer readings than two processors decode.
+const (
+	aloneBytes  = 64 << 10
+	maxDecoding = 2
+)
+
+// decode decodes a body, perhaps after others.
+func (h *handler) decode(job *Job, body []byte) (more bool) {
+	if len(body) > aloneBytes {
+		h.core.decoding <- struct{}{}
+		defer func() { <-h.core.decoding }()
+	}
+	return job.Decode(body)
 }
 
 // maxPassedOver is the longest body that is passed over for the sake of the

@@ -1,0 +1,120 @@
+package main_test
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+// A cgroup is a control group of its own with a limit on memory, of version 1 or 2,
+// whichever the machine has.
+type cgroup struct {
+	t   *testing.T
+	dir string
+	v2  bool
+}
+
+// newCgroup makes a cgroup, which is removed when the test ends. Where none can be
+// made the test is skipped, in CI it fails.
+func newCgroup(t *testing.T, limitBytes int) *cgroup {
+	t.Helper()
+	g, err := makeCgroup(t, limitBytes)
+	if err == nil {
+		return g
+	}
+	const reason = "this test needs to make a cgroup with a limit on memory, usually as root: %v"
+	if os.Getenv("CI") == "true" {
+		t.Fatalf(reason, err)
+	}
+	t.Skipf(reason, err)
+	return nil
+}
+
+func makeCgroup(t *testing.T, limitBytes int) (*cgroup, error) {
+	name := fmt.Sprintf("pulsegate-test-%d", os.Getpid())
+	g := &cgroup{t: t, dir: filepath.Join("/sys/fs/cgroup/memory", name)}
+	limit := "memory.limit_in_bytes"
+	if controllers, err := os.ReadFile("/sys/fs/cgroup/cgroup.controllers"); err == nil {
+		if !slices.Contains(strings.Fields(string(controllers)), "memory") {
+			return nil, fmt.Errorf("the controllers are %s", controllers)
+		}
+		g.dir, g.v2, limit = filepath.Join("/sys/fs/cgroup", name), true, "memory.max"
+		// It is on already in most places.
+		if err := os.WriteFile("/sys/fs/cgroup/cgroup.subtree_control", []byte("+memory"), 0o600); err != nil {
+			return nil, err
+		}
+	}
+	if err := os.Mkdir(g.dir, 0o755); err != nil {
+		return nil, err
+	}
+	t.Cleanup(g.remove)
+	if err := os.WriteFile(filepath.Join(g.dir, limit), []byte(strconv.Itoa(limitBytes)), 0o600); err != nil {
+		return nil, err
+	}
+	if g.v2 {
+		// A test of a limit must not swap its way around it. Without swap there is
+		// no such file.
+		_ = os.WriteFile(filepath.Join(g.dir, "memory.swap.max"), []byte("0"), 0o600)
+	}
+	return g, nil
+}
+
+// remove removes the cgroup as soon as its processes have ended.
+func (g *cgroup) remove() {
+	var err error
+	for range 500 {
+		if err = os.Remove(g.dir); err == nil || os.IsNotExist(err) {
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	g.t.Errorf("a cgroup is left: %v", err)
+}
+
+// command returns a command that runs in the cgroup from its first instruction on.
+func (g *cgroup) command(bin string, args ...string) *exec.Cmd {
+	script := fmt.Sprintf("echo $$ > %s/cgroup.procs && exec \"$@\"", g.dir)
+	return exec.Command("sh", append([]string{"-c", script, "sh", bin}, args...)...)
+}
+
+// kills returns how often the kernel has killed a process for the limit.
+func (g *cgroup) kills() int {
+	if g.v2 {
+		return g.figure("memory.events", "oom_kill")
+	}
+	return g.figure("memory.oom_control", "oom_kill")
+}
+
+// residentBytes returns the memory of processes, without the pages of files.
+func (g *cgroup) residentBytes() int {
+	if g.v2 {
+		return g.figure("memory.stat", "anon")
+	}
+	return g.figure("memory.stat", "total_rss")
+}
+
+// figure returns a figure of a file of lines "name number".
+func (g *cgroup) figure(file, name string) int {
+	g.t.Helper()
+	text, err := os.ReadFile(filepath.Join(g.dir, file))
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	for line := range strings.Lines(string(text)) {
+		if fields := strings.Fields(line); len(fields) == 2 && fields[0] == name {
+			n, err := strconv.Atoi(fields[1])
+			if err != nil {
+				g.t.Fatal(err)
+			}
+			return n
+		}
+	}
+	g.t.Fatalf("%s does not show %s", file, name)
+	return 0
+}

@@ -1,0 +1,109 @@
+package main
+
+import (
+	"cmp"
+	"errors"
+	"log/slog"
+	"os"
+	"runtime"
+	"runtime/debug"
+
+	"github.com/KimMachineGun/automemlimit/memlimit"
+
+	"github.com/pulsegate/pulsegate/internal/budget"
+	"github.com/pulsegate/pulsegate/internal/ingest"
+	"github.com/pulsegate/pulsegate/internal/store/pebblestore"
+)
+
+// mostBounds returns the bounds of a server that has memory enough.
+func mostBounds() budget.Bounds {
+	return budget.Bounds{
+		CacheBytes:    pebblestore.DefaultCacheBytes,
+		MemTableBytes: pebblestore.DefaultMemTableBytes,
+		MaxBodyBytes:  ingest.DefaultMaxBodyBytes,
+		MaxBatchBytes: ingest.DefaultMaxBatchBytes,
+		MaxQueued:     ingest.DefaultMaxQueued,
+		MaxDevices:    pebblestore.DefaultMaxDevices,
+		MaxConns:      defaultMaxConns,
+	}
+}
+
+const defaultMaxConns = 1 << 16
+
+// A memory is what a process may take, as bytes that may be shared out, and who
+// says so.
+type memory struct {
+	limitBytes  int64 // 0: nobody says
+	usableBytes int64
+	from        string
+	setGoLimit  bool // Go's own limit is still to be set
+}
+
+// findMemory asks GOMEMLIMIT first, which the user has set for this process, then
+// the cgroup, and then the machine, of which this process may have half.
+func findMemory(log *slog.Logger) memory {
+	if os.Getenv("GOMEMLIMIT") != "" {
+		// Go's runtime has read it: what it could not read would have ended the
+		// process.
+		bytes := debug.SetMemoryLimit(-1)
+		if bytes == budget.NoLimit {
+			return memory{usableBytes: bytes, from: "GOMEMLIMIT"} // off
+		}
+		return memory{limitBytes: bytes, usableBytes: bytes, from: "GOMEMLIMIT"}
+	}
+	machine, err := memlimit.FromSystem()
+	if err != nil || machine == 0 {
+		machine = budget.NoLimit
+	}
+	group, err := memlimit.FromCgroup()
+	switch {
+	case err == nil && group < machine:
+		return memory{int64(group), budget.Usable(int64(group)), "cgroup", true}
+	case err != nil && !errors.Is(err, memlimit.ErrNoLimit) && !errors.Is(err, memlimit.ErrNoCgroup) && !errors.Is(err, memlimit.ErrCgroupsNotSupported):
+		log.Warn("the cgroup's memory limit cannot be read; set GOMEMLIMIT", "error", err)
+	}
+	if machine == budget.NoLimit {
+		return memory{usableBytes: budget.NoLimit, from: "unknown"}
+	}
+	return memory{int64(machine), int64(machine) / 2, "machine", false}
+}
+
+// takeResources sets the bounds of c that were not set by hand so that they fit into
+// the memory there is, and Go's memory limit unless GOMEMLIMIT is set. It logs what
+// it took.
+func takeResources(c *serveCommand, log *slog.Logger) {
+	m := findMemory(log)
+	b := budget.Fit(m.usableBytes, mostBounds())
+	c.MaxBodyBytes = cmp.Or(c.MaxBodyBytes, b.MaxBodyBytes)
+	// A body that could never be read would be refused as overload, again and again.
+	c.MaxBatchBytes = cmp.Or(c.MaxBatchBytes, min(b.MaxBatchBytes, c.MaxBodyBytes))
+	c.MaxQueued = cmp.Or(c.MaxQueued, b.MaxQueued)
+	c.MaxDevices = cmp.Or(c.MaxDevices, b.MaxDevices)
+	c.MaxConns = cmp.Or(c.MaxConns, b.MaxConns)
+	c.memTableBytes = b.MemTableBytes
+	if c.CacheBytes == 0 {
+		c.CacheBytes = b.CacheBytes
+	} else {
+		c.memTableBytes = budget.MemTable(c.CacheBytes, mostBounds().MemTableBytes)
+	}
+	if m.setGoLimit {
+		limit := m.usableBytes
+		if pebblestore.CacheOffHeap {
+			limit = max(limit-c.CacheBytes, limit/4)
+		}
+		debug.SetMemoryLimit(limit)
+	}
+	attrs := []any{"cpus", runtime.GOMAXPROCS(0), "limit_from", m.from}
+	if m.limitBytes > 0 {
+		attrs = append(attrs, "limit_bytes", m.limitBytes)
+	}
+	if limit := debug.SetMemoryLimit(-1); limit != budget.NoLimit {
+		attrs = append(attrs, "go_limit_bytes", limit)
+	}
+	log.Info("resources", append(attrs,
+		"cache_bytes", c.CacheBytes, "max_body_bytes", c.MaxBodyBytes, "max_batch_bytes", c.MaxBatchBytes,
+		"max_queued", c.MaxQueued, "max_devices", c.MaxDevices, "max_conns", c.MaxConns)...)
+	if m.from == "cgroup" && m.limitBytes < budget.MinLimitBytes {
+		log.Warn("the memory limit is too small to keep to", "limit_bytes", m.limitBytes, "least_bytes", budget.MinLimitBytes)
+	}
+}
