@@ -1,67 +1,16 @@
 package main_test
 
 import (
-	"context"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"path/filepath"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
 )
-
-// SIGTERM under load: every answer that was given holds, and the exit code is 0.
-//
-// Seen to fail when the core is drained from the start, so that nothing is stored;
-// when drain closes the store without waiting for requests and core; and when
-// SIGTERM is not caught.
-func TestTermUnderLoad(t *testing.T) {
-	const rounds, clients, wantAcked = 3, 8, 100
-	bin, dir := program(t), filepath.Join(t.TempDir(), "data")
-	l := &ledger{sent: map[string]string{}, acked: map[string]bool{}, draining: true}
-	var devices []string
-	for round := range rounds {
-		p := start(t, bin, dir)
-		ctx, cancel := context.WithCancel(context.Background())
-		var wg sync.WaitGroup
-		for c := range clients {
-			device := fmt.Sprintf("r%dd%d", round, c)
-			devices = append(devices, device)
-			wg.Go(func() { l.load(ctx, t, p.url("/v1/readings"), device, uint64(round*clients+c)) })
-		}
-		time.Sleep(150 * time.Millisecond)
-		// A machine that is slow or busy gets more time to store something.
-		for range 500 {
-			if l.count() >= (round+1)*(wantAcked+rounds-1)/rounds {
-				break
-			}
-			time.Sleep(10 * time.Millisecond)
-		}
-		if code := p.stop(); code != 0 {
-			t.Errorf("exit code %d:\n%s", code, p.stderr())
-		}
-		cancel()
-		wg.Wait()
-	}
-	p := start(t, bin, dir)
-	if wrong := l.verify(t, p, devices); len(wrong) > 0 {
-		t.Errorf("%d readings wrong, the first: %s", len(wrong), wrong[0])
-	}
-	if got := l.count(); got < wantAcked {
-		t.Errorf("only %d readings were acknowledged in %d rounds, want at least %d", got, rounds, wantAcked)
-	}
-}
-
-// count returns how many readings were acknowledged.
-func (l *ledger) count() int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return len(l.acked)
-}
 
 // status asks for a page and returns the status, 0 if there is no answer.
 func status(url string) int {

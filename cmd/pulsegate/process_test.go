@@ -108,6 +108,17 @@ func start(t testing.TB, bin, dir string, args ...string) *process {
 // listeners.
 func launch(t testing.TB, listeners int, cmd *exec.Cmd) *process {
 	t.Helper()
+	p, err := tryLaunch(t, listeners, cmd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// tryLaunch is launch for a server that may end before it listens, which is the
+// error.
+func tryLaunch(t testing.TB, listeners int, cmd *exec.Cmd) (*process, error) {
+	t.Helper()
 	p := &process{t: t, cmd: cmd, exited: make(chan struct{})}
 	stderr, err := p.cmd.StderrPipe()
 	if err != nil {
@@ -141,12 +152,12 @@ func launch(t testing.TB, listeners int, cmd *exec.Cmd) *process {
 				p.addr = m[1]
 			}
 		case <-p.exited:
-			t.Fatalf("pulsegate serve ended:\n%s", p.stderr())
+			return nil, fmt.Errorf("pulsegate serve ended, %v:\n%s", p.cmd.ProcessState, p.stderr())
 		case <-deadline:
 			t.Fatalf("pulsegate serve does not listen:\n%s", p.stderr())
 		}
 	}
-	return p
+	return p, nil
 }
 
 func (p *process) stderr() string {

@@ -290,6 +290,7 @@ func (s *server) drain() error {
 func (s *server) stopFailed(why string) error {
 	s.life.stopping(failureGrace+time.Second, statusLine(why))
 	s.core.Drain()
+	time.Sleep(failureGrace) // in which readyz says it
 	ctx, cancel := context.WithTimeout(context.Background(), failureGrace+time.Second)
 	defer cancel()
 	_ = s.stopPublic(ctx) // whoever is cut off has no acknowledgement

@@ -1,0 +1,93 @@
+package main_test
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// jumpingClock is compiled into a server: its clock jumps at every look, by
+// milliseconds, minutes and decades, forth and back.
+const jumpingClock = `package main
+
+import (
+	"sync/atomic"
+	"time"
+)
+
+func jumpingClock() func() time.Time {
+	const year = 365 * 24 * time.Hour
+	jumps := []time.Duration{0, 30 * year, -4 * time.Minute, time.Second, -50 * year, -time.Millisecond, -3 * time.Minute, -time.Hour, 7 * year}
+	var looks atomic.Uint64
+	return func() time.Time { return time.Now().Add(jumps[looks.Add(1)%uint64(len(jumps))]) }
+}
+`
+
+// jumping builds that server, once for all tests.
+var jumping = sync.OnceValues(func() (bin string, err error) {
+	serve, err := filepath.Abs("serve.go")
+	if err != nil {
+		return "", err
+	}
+	text, err := os.ReadFile(serve)
+	if err != nil {
+		return "", err
+	}
+	replaced := regexp.MustCompile(`(Limits: +limits,)`).ReplaceAll(text, []byte("${1} Now: jumpingClock(),"))
+	dir := filepath.Join(built.dir, "jumping")
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		return "", err
+	}
+	return buildInto(dir, map[string]string{
+		serve: string(replaced),
+		filepath.Join(filepath.Dir(serve), "jumping_clock.go"): jumpingClock,
+	})
+})
+
+// The server's clock jumps back and forth. Identity, order and values of readings
+// do not depend on it: everything is stored once, under its own time, and what is
+// sent again is a duplicate. The server's bound on readings of the future, which does
+// depend on its clock, is turned off.
+//
+// Seen to fail with the mutant clamp-time-to-clock.
+func TestClockJumps(t *testing.T) {
+	bin, err := jumping()
+	if err != nil {
+		t.Fatal(err)
+	}
+	onBothLanes(t, func(t *testing.T, lane lane) {
+		t.Parallel()
+		b := newBed(t, lane, "--max-ahead=900000h")
+		load := b.bin
+		b.bin = bin
+		b.start()
+		b.bin = load
+		for _, args := range [][]string{
+			{"--users=20", "--posts=50"}, // ends now, by the clock that does not jump
+			{"--users=10", "--posts=20", "--batch=10", "--mix=real", "--share=skew=1,drop=0.1,forward=0.2,malformed=0"},
+		} {
+			report := b.load(args...).wait()
+			if report.Stored == 0 || report.Rejected > 0 {
+				t.Errorf("%d readings are stored and %d refused, want some and none", report.Stored, report.Rejected)
+			}
+		}
+		b.verify()
+		// Order is that of the readings' own times.
+		for _, ms := range []string{"3000", "1000", "2000"} {
+			b.mustPost(`{"device":"d","time":`+ms+`,"spo2_pct":97}`, `200 {"status":"stored"}`)
+			b.mustPost(`{"device":"d","time":`+ms+`,"spo2_pct":97}`, `200 {"status":"duplicate"}`)
+		}
+		lines := b.readings("d")
+		if len(lines) != 3 || !strings.Contains(lines[0], ":01.000Z") || !strings.Contains(lines[1], ":02.000Z") || !strings.Contains(lines[2], ":03.000Z") {
+			t.Errorf("the readings are %q, want those of 1, 2 and 3 s", lines)
+		}
+		b.server.kill()
+		b.start()
+		b.verify()
+		b.term()
+		b.check()
+	})
+}

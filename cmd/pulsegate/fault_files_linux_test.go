@@ -1,0 +1,142 @@
+package main_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// A group is written to the log and not synced when the process ends. Whatever of
+// it reaches the disk, its reading is there whole or not at all, everything that was
+// acknowledged is there, and the store opens without help.
+//
+// Seen to fail with the mutant answer-before-commit.
+func TestTornLog(t *testing.T) {
+	onBothLanes(t, func(t *testing.T, lane lane) {
+		t.Parallel()
+		b := newBed(t, lane)
+		b.start()
+		const acknowledged = 5
+		for i := range acknowledged {
+			b.mustPost(fmt.Sprintf(`{"device":"d","time":%d,"spo2_pct":97}`, i), `200 {"status":"stored"}`)
+		}
+		log, synced := b.log()
+		heal := b.tamper("fdatasync:delay_enter=60s")
+		go func() { _, _, _ = b.post(`{"device":"d","time":1000,"spo2_pct":97}`, false) }() // nobody answers
+		b.awaitLog(synced)
+		b.server.signal(syscall.SIGKILL)
+		heal() // strace would keep the dead process
+		b.server.kill()
+		_, written := b.log()
+
+		whole := b.dir
+		found := map[int]bool{}
+		for _, keep := range []int64{synced, synced + 1, synced + (written-synced)/2, written - 1, written} {
+			for _, garbage := range []int{0, 700} {
+				b.dir = filepath.Join(b.scratch, fmt.Sprintf("cut%d-%d", keep, garbage))
+				if err := os.CopyFS(b.dir, os.DirFS(whole)); err != nil {
+					t.Fatal(err)
+				}
+				cut := filepath.Join(b.dir, filepath.Base(log))
+				if err := os.Truncate(cut, keep); err != nil {
+					t.Fatal(err)
+				}
+				appendTo(t, cut, randomBytes(garbage))
+				b.check()
+				b.start()
+				got := b.readings("d")
+				found[len(got)] = true
+				if len(got) != acknowledged && (len(got) != acknowledged+1 || keep != written) {
+					t.Errorf("of a log of %d bytes, %d of them synced, %d are left: %d readings are there, want the %d that were acknowledged",
+						written, synced, keep, len(got), acknowledged)
+				}
+				b.server.kill()
+			}
+		}
+		if !found[acknowledged] || !found[acknowledged+1] {
+			t.Errorf("the cuts left %v readings, want %d and %d", found, acknowledged, acknowledged+1)
+		}
+	})
+}
+
+// Bytes of the log and of tables change while the server is down. The next start
+// refuses a damaged log by its name; damage that a start does not read is found by
+// pulsegate check. With the right bytes back, everything is there.
+//
+// Seen to fail with the mutants skip-log-check and skip-table-check.
+func TestDamagedFiles(t *testing.T) {
+	onBothLanes(t, func(t *testing.T, lane lane) {
+		t.Parallel()
+		b := newBed(t, lane)
+		b.start()
+		b.load("--users=8", "--posts=40", "--batch=20").wait()
+		b.server.kill()
+		b.start() // writes what the log holds to tables
+		b.load("--users=8", "--posts=40").wait()
+		b.server.kill()
+
+		log, _ := b.log()
+		tables, err := filepath.Glob(filepath.Join(b.dir, "*.sst"))
+		if err != nil || len(tables) == 0 {
+			t.Fatalf("there are no tables: %v", err)
+		}
+		for _, name := range append(tables, log) {
+			text, err := os.ReadFile(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			damaged := slices.Clone(text)
+			offset := len(text)/4 + rand.IntN(len(text)/2)
+			damaged[offset] ^= 1 << rand.IntN(8)
+			writeTo(t, name, damaged)
+			out, errs, code := output(t, b.bin, "check", b.dir)
+			if code != 1 || !strings.Contains(out+errs, filepath.Base(name)) {
+				t.Errorf("byte %d of %s is changed: pulsegate check ends with %d and says\n%s%s", offset, name, code, out, errs)
+			}
+			if name == log {
+				line := b.serveCommand()
+				_, err := tryLaunch(t, 1, exec.Command(line[0], line[1:]...))
+				if err == nil || !strings.Contains(err.Error(), filepath.Base(name)) || strings.Contains(err.Error(), "goroutine ") {
+					t.Errorf("byte %d of %s is changed, and the server starts, or does not name it: %v", offset, name, err)
+				}
+			}
+			writeTo(t, name, text)
+		}
+		b.start()
+		if b.verify() == 0 {
+			t.Error("nothing was acknowledged")
+		}
+		b.term()
+		b.check()
+	})
+}
+
+func randomBytes(n int) []byte {
+	p := make([]byte, n)
+	for i := range p {
+		p[i] = byte(rand.Uint32())
+	}
+	return p
+}
+
+func writeTo(t testing.TB, name string, text []byte) {
+	t.Helper()
+	if err := os.WriteFile(name, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func appendTo(t testing.TB, name string, text []byte) {
+	t.Helper()
+	whole, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	writeTo(t, name, append(whole, text...))
+}

@@ -1,0 +1,101 @@
+package main_test
+
+import (
+	"net/http"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// stallMemory bounds what a server takes whose disk is too slow: 64 readings in
+// the queue, 200 connections, and what Go and the store take at rest, which is
+// about 60 MB.
+const stallMemory = 160 << 20
+
+// Each sync takes 300 ms for a while, under a load that would need far more. What
+// the queue cannot hold is refused with 503 and Retry-After, which the simulator
+// checks; memory stays bounded; when the disk is quick again everything is taken.
+//
+// Seen to fail with the mutant unbounded-queue.
+func TestSlowDisk(t *testing.T) {
+	onBothLanes(t, func(t *testing.T, lane lane) {
+		t.Parallel()
+		b := newBed(t, lane, "--max-queued=64")
+		b.start()
+		heal := b.tamper("fdatasync:delay_enter=300ms")
+		l := b.load("--users=200", "--posts=3")
+		l.awaitAcknowledged(100)
+		heal()
+		report := l.wait()
+		if report.Refused503 == 0 || report.Stored != 600 {
+			t.Errorf("of 600 readings %d are stored, after %d refusals; want all of them, after some", report.Stored, report.Refused503)
+		}
+		if got := b.peakMemory(); got > stallMemory {
+			t.Errorf("the server took %d MB, want at most %d", got>>20, stallMemory>>20)
+		}
+		b.verify()
+		b.term()
+		b.check()
+	})
+}
+
+// The file system stands still. The queue fills, further requests are refused,
+// readers and livez go on, and when the file system moves again, so does the server.
+//
+// Seen to fail with the mutant unbounded-queue.
+func TestStalledDisk(t *testing.T) {
+	onBothLanes(t, func(t *testing.T, lane lane) {
+		t.Parallel()
+		d := newDisk(t, 256<<20)
+		b := newBedIn(t, filepath.Join(d.dir, "data"), lane, "--max-queued=64")
+		b.start()
+		b.mustPost(`{"device":"before","time":1000,"spo2_pct":97}`, `200 {"status":"stored"}`)
+		l := b.load("--users=200", "--posts=20")
+		l.awaitAcknowledged(200)
+		d.freeze()
+		// The load fills the queue, so that someone who comes now is refused. Whoever
+		// finds room waits; that one has an answer in the end.
+		var refused *http.Response
+		waiting := make(chan error, 100)
+		for deadline := time.Now().Add(20 * time.Second); refused == nil; {
+			if time.Now().After(deadline) {
+				t.Fatal("a stalled disk leads to no refusal")
+			}
+			answered := make(chan *http.Response, 1)
+			go func() {
+				resp, err := http.Post("http://"+b.addr+"/v1/readings", "", strings.NewReader(`{"device":"during","time":1000,"spo2_pct":97}`))
+				waiting <- err
+				answered <- resp
+			}()
+			select {
+			case refused = <-answered:
+			case <-time.After(100 * time.Millisecond):
+			}
+		}
+		if err := <-waiting; err != nil {
+			t.Fatal(err)
+		}
+		refused.Body.Close()
+		if refused.StatusCode != 503 || refused.Header.Get("Retry-After") == "" {
+			t.Errorf("a stalled disk is answered %d, Retry-After %q; want 503 and a time", refused.StatusCode, refused.Header.Get("Retry-After"))
+		}
+		if got := status(b.server.url("/livez")); got != 200 {
+			t.Errorf("livez says %d while the disk stands still, want 200", got)
+		}
+		if got := b.readings("before"); len(got) != 1 {
+			t.Errorf("a reader finds %d readings while the disk stands still, want 1", len(got))
+		}
+		if got := b.peakMemory(); got > stallMemory {
+			t.Errorf("the server took %d MB, want at most %d", got>>20, stallMemory>>20)
+		}
+		d.thaw()
+		if report := l.wait(); report.Refused503 == 0 || report.Stored != 4000 {
+			t.Errorf("of 4000 readings %d are stored, after %d refusals; want all of them, after some", report.Stored, report.Refused503)
+		}
+		b.mustPost(`{"device":"after","time":1000,"spo2_pct":97}`, `200 {"status":"stored"}`)
+		b.verify()
+		b.term()
+		b.check()
+	})
+}
