@@ -3,7 +3,10 @@ package groupcommit
 import (
 	"context"
 	"fmt"
+	"math"
 	"sync"
+	"sync/atomic"
+	"time"
 )
 
 // A Config bounds a [Committer].
@@ -29,6 +32,9 @@ type Committer[T any] struct {
 	flush     func(group []T) error
 	maxGroup  int
 	maxQueued int
+
+	start  time.Time    // when New was called
+	oldest atomic.Int64 // ns after start when the group that is being flushed was opened; never: none is
 
 	calls sync.Pool     // of *call, for Commit
 	done  chan struct{} // closed when run has ended
@@ -104,8 +110,10 @@ func New[T any](cfg Config, flush func(group []T) error) *Committer[T] {
 		flush:     flush,
 		maxGroup:  cfg.MaxGroup,
 		maxQueued: cfg.MaxQueued,
+		start:     time.Now(),
 		done:      make(chan struct{}),
 	}
+	c.oldest.Store(never)
 	c.calls.New = func() any { return newCall() }
 	c.wake.L = &c.mu
 	go c.run()
@@ -205,6 +213,21 @@ func (c *Committer[T]) Close(ctx context.Context) error {
 	defer c.mu.Unlock()
 	return c.failure
 }
+
+// Waited returns for how long the oldest call has waited that is not answered, 0 if
+// there is none. It is exact for calls of the group that is being flushed: a call
+// that came when nothing was flushed counts from the start of its flush. It does
+// not allocate or lock.
+func (c *Committer[T]) Waited() time.Duration {
+	opened := c.oldest.Load()
+	if opened == never {
+		return 0
+	}
+	return time.Since(c.start) - time.Duration(opened)
+}
+
+// never is the time of what has not come.
+const never = math.MaxInt64
 
 // Stats returns c's counters. It does not allocate.
 func (c *Committer[T]) Stats() Stats {

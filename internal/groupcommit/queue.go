@@ -1,9 +1,12 @@
 package groupcommit
 
+import "time"
+
 // A group is what one flush is given, and who waits for it.
 type group[T any] struct {
-	items   []T      // of all calls, in the order of admission
-	waiters []Waiter // one for each call, in the order of admission
+	items   []T           // of all calls, in the order of admission
+	waiters []Waiter      // one for each call, in the order of admission
+	opened  time.Duration // when its first call was admitted, after the Committer's start
 	next    *group[T]
 }
 
@@ -51,6 +54,7 @@ func (c *Committer[T]) admitLocked(items []T, w Waiter) (isFirst bool, err error
 	isFirst = g == nil
 	if g == nil || len(g.items)+len(items) > c.maxGroup {
 		g = c.unusedLocked()
+		g.opened = time.Since(c.start)
 		c.queue.push(g)
 	}
 	g.items = append(g.items, items...)

@@ -33,7 +33,19 @@ func (c *Committer[T]) next(used *group[T]) *group[T] {
 	for c.queue.oldest == nil && c.refusal == nil {
 		c.wake.Wait()
 	}
-	return c.queue.pop()
+	g := c.queue.pop()
+	c.noteOldestLocked(g)
+	return g
+}
+
+// noteOldestLocked notes that g, nil for none, is the oldest group whose flush has
+// not ended.
+func (c *Committer[T]) noteOldestLocked(g *group[T]) {
+	opened := int64(never)
+	if g != nil {
+		opened = int64(g.opened)
+	}
+	c.oldest.Store(opened)
 }
 
 // commit flushes g and answers its calls.
@@ -66,6 +78,7 @@ func (c *Committer[T]) answer(g *group[T], err error) {
 	c.stats.Items += uint64(len(g.items))
 	c.stats.Calls += uint64(len(g.waiters))
 	c.leaveLocked(g)
+	c.noteOldestLocked(c.queue.oldest) // a caller that was answered may ask Waited
 	c.mu.Unlock()
 	g.tell(err)
 }
