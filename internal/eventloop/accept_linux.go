@@ -13,16 +13,19 @@ const acceptsPerTurn = 128
 func (l *Loop) accept() {
 	s := l.server
 	for range acceptsPerTurn {
-		if s.open.Load() >= int64(s.cfg.MaxConns) {
-			l.pause()
+		if s.full() {
+			l.pauseAccepting()
 			return
 		}
 		fd, _, err := unix.Accept4(s.listener, unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC)
 		switch err {
 		case nil:
-			s.open.Add(1)
+			guest := s.open.Add(1) > int64(s.cfg.MaxConns)
 			s.accepted.Add(1)
-			s.leastLoaded().place(fd, l)
+			if guest {
+				s.guests.Add(1)
+			}
+			s.leastLoaded().place(arrival{fd, guest}, l)
 		case unix.EAGAIN:
 			return
 		case unix.EINTR, unix.ECONNABORTED:
@@ -30,7 +33,7 @@ func (l *Loop) accept() {
 			// EMFILE, ENFILE, ENOBUFS and ENOMEM pass when others close. So may
 			// errors of the network, which accept(2) tells as its own.
 			s.acceptErrors.Add(1)
-			l.pause()
+			l.pauseAccepting()
 			return
 		}
 	}
@@ -51,19 +54,25 @@ func (s *Server) leastLoaded() *Loop {
 	return least
 }
 
+// An arrival is a connection that no loop has yet.
+type arrival struct {
+	fd    int
+	guest bool
+}
+
 // place gives a new connection to l, on the goroutine of from.
-func (l *Loop) place(fd int, from *Loop) {
+func (l *Loop) place(a arrival, from *Loop) {
 	l.load.Add(1)
 	if l == from {
-		l.add(fd)
+		l.add(a)
 		return
 	}
 	l.inboxMu.Lock()
 	if l.inboxClosed {
-		_ = unix.Close(fd) // the loop has ended
-		l.server.open.Add(-1)
+		_ = unix.Close(a.fd) // the loop has ended
+		l.server.left()
 	} else {
-		l.inbox = append(l.inbox, fd)
+		l.inbox = append(l.inbox, a)
 	}
 	l.inboxMu.Unlock()
 	l.Wake()
@@ -72,11 +81,11 @@ func (l *Loop) place(fd int, from *Loop) {
 // takeInbox adds the connections that were placed with l.
 func (l *Loop) takeInbox() {
 	l.inboxMu.Lock()
-	fds := l.inbox
+	arrivals := l.inbox
 	l.inbox = nil
 	l.inboxMu.Unlock()
-	for _, fd := range fds {
-		l.add(fd)
+	for _, a := range arrivals {
+		l.add(a)
 	}
 }
 
@@ -107,17 +116,34 @@ const (
 	paused
 )
 
-func (l *Loop) pauses() bool { return l.listens == paused }
+func (l *Loop) acceptsNone() bool { return l.listens == paused }
 
-func (l *Loop) pause() {
+func (l *Loop) pauseAccepting() {
 	// An error means that it is not watched.
 	_ = unix.EpollCtl(l.epoll, unix.EPOLL_CTL_DEL, l.server.listener, nil)
 	l.listens, l.pausedAt = paused, l.now
+	l.server.crowded.Store(true)
 }
 
-func (l *Loop) resume() {
-	if l.server.open.Load() < int64(l.server.cfg.MaxConns) && l.listen() != nil {
+func (l *Loop) resumeAccepting() {
+	if l.listens != paused || l.server.full() {
+		return
+	}
+	l.server.crowded.Store(false)
+	if l.listen() != nil {
 		l.listens, l.pausedAt = paused, l.now // no memory; at the next tick again
+	}
+}
+
+// full reports whether no connection can be taken.
+func (s *Server) full() bool { return s.open.Load() >= int64(s.cfg.MaxConns+s.cfg.MaxGuests) }
+
+// left counts a connection out. Where one waits for its place, it need not wait
+// for the next tick.
+func (s *Server) left() {
+	s.open.Add(-1)
+	if s.crowded.Load() {
+		s.loops[0].Wake() // the one that accepts
 	}
 }
 
@@ -129,4 +155,51 @@ func (l *Loop) deafen() {
 		l.listens = foreign
 		_ = unix.Close(l.server.listener) // it is watched by no one else
 	}
+}
+
+// thinPerTick bounds how long the search for idle connections keeps others waiting.
+const thinPerTick = 4096
+
+// thin closes connections that have been idle for CrowdedTimeout, as many as there
+// were guests since the last tick: they keep out others that have something to
+// send. It looks at every connection once in a while.
+func (l *Loop) thin() {
+	s := l.server
+	if l.now == l.thinned {
+		return
+	}
+	guests := s.guests.Load()
+	wanted := guests - l.turned
+	l.thinned, l.turned = l.now, guests
+	if wanted == 0 && s.crowded.Load() {
+		wanted = 1 // others may wait that cannot even be guests
+	}
+	if wanted == 0 || s.open.Load() < int64(s.cfg.MaxConns) {
+		return
+	}
+	for range min(thinPerTick, len(l.conns)) {
+		l.hand = (l.hand + 1) % len(l.conns)
+		c := l.conns[l.hand]
+		if c == nil || !c.isIdle() {
+			continue
+		}
+		within := s.idleTicks
+		if c.fresh {
+			within = s.startTicks
+		}
+		if since := c.deadline - within; l.now-since < s.crowdedTicks {
+			continue
+		}
+		s.expired.Add(1)
+		l.broken(c)
+		if wanted--; wanted == 0 {
+			return
+		}
+	}
+}
+
+// isIdle reports whether c waits for nothing but the beginning of a message.
+// Guests wait for so short a time that they are let alone.
+func (c *Conn) isIdle() bool {
+	return c.in == nil && c.out == nil && c.owed == 0 && c.goal == serve && !c.paused && !c.listed && !c.guest && c.deadline != never
 }

@@ -32,6 +32,7 @@ type Conn struct {
 	owed int    // answers that Owe has promised and Send has not given
 
 	goal      goal
+	guest     bool // see Config.MaxGuests
 	fresh     bool // nothing has come yet
 	idle      bool // nothing is owed or unread, and goal is end: no need to linger
 	readable  bool // the kernel may hold bytes that were not read
@@ -39,6 +40,7 @@ type Conn struct {
 	ended     bool // the end of the peer's stream was read
 	offerable bool // in holds what the handler could not take yet, or is to look at again
 	lingering bool // nothing more is sent; waiting for the peer to go
+	paused    bool // takes no input before pauseEnd
 	listed    bool // in the loop's list of connections to step
 	turn      uint // of the loop when the connection was last read
 
@@ -46,6 +48,7 @@ type Conn struct {
 	began    int64 // tick when the unfinished message began
 	deadline int64 // tick when the connection is closed, or never
 	armed    int64 // tick of its timer, or never; at most deadline
+	pauseEnd int64 // tick when a pause ends by itself
 }
 
 // never is the tick of what does not come.
@@ -62,9 +65,13 @@ func (c *Conn) Owe() { c.owed++ }
 // Owed returns how many answers are promised.
 func (c *Conn) Owed() int { return c.owed }
 
-// Full reports whether so many answers are owed that the handler must take no
-// more messages.
-func (c *Conn) Full() bool { return c.owed >= maxOwed || c.goal != serve }
+// Full reports whether the handler must take no more messages: so many answers are
+// owed, or the connection pauses or goes on no more.
+func (c *Conn) Full() bool { return c.owed >= maxOwed || c.goal != serve || c.paused }
+
+// Guest reports whether the connection was taken beyond Config.MaxConns. The
+// handler should End or Move it at its first message.
+func (c *Conn) Guest() bool { return c.guest }
 
 // Need says that Receive is not to be called before n bytes are there, or the
 // peer has ended its stream.
@@ -116,7 +123,8 @@ const (
 //
 //   - A closed connection is forgotten when nothing is owed, and not before.
 //   - Nothing is read while output is unsent, while as many answers are owed as
-//     may be, or, but to be discarded, when the connection goes on no more.
+//     may be, during a pause, or, but to be discarded, when the connection goes on
+//     no more.
 //   - A connection is given away only when nothing is owed and nothing unsent,
 //     so that its answers are in order.
 //   - It is closed only when nothing is owed and nothing unsent, errors and
@@ -140,6 +148,8 @@ func (c *Conn) next() action {
 		return give
 	case c.goal == end:
 		return linger
+	case c.paused:
+		return wait
 	case c.offerable && c.owed == 0:
 		return offer
 	case c.offerable, c.owed >= maxOwed:

@@ -8,12 +8,12 @@ import (
 
 // states calls f with every state of a connection.
 func states(f func(eventloop.State)) {
-	for bits := range 1 << 6 {
+	for bits := range 1 << 7 {
 		on := func(i int) bool { return bits>>i&1 != 0 }
 		for _, owed := range []int{0, 1, eventloop.MaxOwed} {
 			for _, goal := range []string{"serve", "end", "move"} {
 				f(eventloop.State{
-					Open: on(0), Unsent: on(1), Ended: on(2), Readable: on(3), Lingering: on(4), Offerable: on(5), Owed: owed, Goal: goal,
+					Open: on(0), Unsent: on(1), Ended: on(2), Readable: on(3), Lingering: on(4), Offerable: on(5), Paused: on(6), Owed: owed, Goal: goal,
 				})
 			}
 		}
@@ -34,7 +34,7 @@ func TestNext(t *testing.T) {
 				wrong = "it is open, or an answer is owed"
 			}
 		case "read":
-			if s.Unsent || s.Owed >= eventloop.MaxOwed || s.Goal != "serve" || s.Lingering || s.Offerable || s.Ended || !s.Readable {
+			if s.Unsent || s.Owed >= eventloop.MaxOwed || s.Goal != "serve" || s.Lingering || s.Offerable || s.Ended || !s.Readable || s.Paused {
 				wrong = "there is nothing to read, or no room for it"
 			}
 		case "discard":
@@ -42,7 +42,7 @@ func TestNext(t *testing.T) {
 				wrong = "what comes may matter, or does not come"
 			}
 		case "offer":
-			if s.Owed > 0 || !s.Offerable || s.Goal != "serve" {
+			if s.Owed > 0 || !s.Offerable || s.Goal != "serve" || s.Paused {
 				wrong = "the handler could not take it"
 			}
 		case "give":
@@ -65,7 +65,7 @@ func TestNext(t *testing.T) {
 			t.Errorf("%+v: %s, but %s", s, got, wrong)
 		}
 		// A connection on which nothing can happen any more must not wait for ever.
-		if got == "wait" && s.Open && !s.Unsent && !s.Lingering && s.Owed == 0 && (s.Goal != "serve" || s.Offerable || s.Ended || s.Readable) {
+		if got == "wait" && s.Open && !s.Unsent && !s.Lingering && s.Owed == 0 && (s.Goal != "serve" || !s.Paused && (s.Offerable || s.Ended || s.Readable)) {
 			t.Errorf("%+v: waits, and there is something to do", s)
 		}
 	})

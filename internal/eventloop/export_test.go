@@ -5,14 +5,14 @@ package eventloop
 
 // A State is what Conn.next looks at.
 type State struct {
-	Open, Unsent, Ended, Readable, Lingering, Offerable bool
-	Owed                                                int
-	Goal                                                string // serve, end or move
+	Open, Unsent, Ended, Readable, Lingering, Offerable, Paused bool
+	Owed                                                        int
+	Goal                                                        string // serve, end or move
 }
 
 // Next returns what a loop does next with a connection in state s.
 func Next(s State) string {
-	c := Conn{fd: -1, ended: s.Ended, readable: s.Readable, lingering: s.Lingering, offerable: s.Offerable, owed: s.Owed}
+	c := Conn{fd: -1, ended: s.Ended, readable: s.Readable, lingering: s.Lingering, offerable: s.Offerable, paused: s.Paused, owed: s.Owed}
 	if s.Open {
 		c.fd = 3
 	}

@@ -9,7 +9,8 @@ import (
 )
 
 // add takes a new connection.
-func (l *Loop) add(fd int) {
+func (l *Loop) add(a arrival) {
+	fd := a.fd
 	// Without it an answer may wait for the peer's acknowledgement of the last
 	// one. It fails for sockets that have no such delay.
 	_ = unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1)
@@ -21,7 +22,7 @@ func (l *Loop) add(fd int) {
 		l.conns = append(l.conns, nil)
 		l.generations = append(l.generations, 0)
 	}
-	c := &Conn{loop: l, fd: fd, slot: slot, fresh: true, armed: never}
+	c := &Conn{loop: l, fd: fd, slot: slot, guest: a.guest, fresh: true, armed: never}
 	l.conns[slot] = c
 	l.live++
 	const events = unix.EPOLLIN | unix.EPOLLOUT | unix.EPOLLRDHUP | unix.EPOLLET
@@ -29,7 +30,11 @@ func (l *Loop) add(fd int) {
 		l.broken(c) // no memory for one more
 		return
 	}
-	l.setDeadline(c, l.now+l.server.startTicks)
+	within := l.server.startTicks
+	if c.guest {
+		within = min(within, l.server.crowdedTicks)
+	}
+	l.setDeadline(c, l.now+within)
 	if l.draining {
 		c.readable = true // it may have brought a request
 		l.enlist(c)
@@ -101,7 +106,7 @@ func (l *Loop) offerBytes(c *Conn, b []byte) (taken int) {
 	c.need = len(b) + 1
 	l.received = true
 	taken = l.handler.Receive(c, b, c.ended)
-	c.offerable = taken < len(b) && c.goal == serve && c.owed >= maxOwed
+	c.offerable = taken < len(b) && c.goal == serve && (c.owed >= maxOwed || c.paused)
 	return taken
 }
 
@@ -245,8 +250,8 @@ func (l *Loop) shut(c *Conn) {
 	}
 	// An error is of the connection's past. The descriptor is closed (close(2)).
 	_ = unix.Close(c.fd)
-	l.server.open.Add(-1)
 	l.detach(c)
+	l.server.left()
 }
 
 // detach takes c out of the table. Its descriptor is closed, or not the loop's
@@ -255,6 +260,7 @@ func (l *Loop) detach(c *Conn) {
 	l.buffers.put(c.in)
 	l.buffers.put(c.out)
 	c.in, c.out, c.fd = nil, nil, -1
+	c.endPause()
 	l.wheel.stop(c.slot)
 	l.conns[c.slot] = nil
 	l.generations[c.slot]++
@@ -281,10 +287,10 @@ func (l *Loop) give(c *Conn) {
 	unread := slices.Clone(c.in)
 	l.detach(c)
 	if err != nil {
-		l.server.open.Add(-1)
+		l.server.left()
 		return
 	}
-	moved := &movedConn{Conn: conn, unread: unread, open: &l.server.open}
+	moved := &movedConn{Conn: conn, unread: unread, guest: c.guest, left: l.server.left}
 	if !l.server.moved.push(moved) {
 		_ = moved.Close() // nobody takes connections any more
 		return

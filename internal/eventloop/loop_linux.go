@@ -46,7 +46,11 @@ type Loop struct {
 	live     int  // connections that are not forgotten
 	draining bool
 	listens  listenState
-	pausedAt int64 // tick
+	pausedAt int64  // tick
+	paused   int    // connections that pause
+	hand     int    // where thin goes on
+	thinned  int64  // tick
+	turned   uint64 // guests of the server when thin was last called
 	buffers  buffers
 	wheel    *wheel
 	due      []int32 // scratch of expire
@@ -59,7 +63,7 @@ type Loop struct {
 	asked atomic.Bool
 
 	inboxMu sync.Mutex
-	inbox   []int // descriptors of new connections; guarded by inboxMu
+	inbox   []arrival // guarded by inboxMu
 
 	inboxClosed bool // guarded by inboxMu
 
@@ -189,6 +193,7 @@ func (l *Loop) run() {
 			l.asked.Store(false)
 			l.takeInbox()
 			l.handler.Woken()
+			l.resumeAccepting()
 		}
 		l.expire()
 		l.list = append(l.list, l.later...)
@@ -238,7 +243,7 @@ func (l *Loop) wait() int {
 // timeoutMs is how long the loop may sleep: to the next tick if a timer is set or
 // accepting pauses, else for ever.
 func (l *Loop) timeoutMs() int {
-	if l.wheel.count == 0 && !l.pauses() {
+	if l.wheel.count == 0 && !l.acceptsNone() {
 		return -1
 	}
 	return max(int(l.server.cfg.Tick/time.Millisecond), 1)
@@ -340,6 +345,8 @@ func (l *Loop) schedule(c *Conn) {
 	case c.lingering, c.out != nil: // set when that began
 	case c.owed > 0:
 		c.deadline = never
+	case c.paused:
+		l.setDeadline(c, c.pauseEnd)
 	case c.in != nil:
 		l.setDeadline(c, c.began+c.within)
 	case c.fresh:
@@ -367,14 +374,17 @@ func (l *Loop) expire() {
 		case c.deadline == never:
 		case c.deadline > l.now:
 			l.setDeadline(c, c.deadline)
+		case c.paused && c.goal == serve && c.out == nil:
+			l.unpause(c)
 		default:
 			l.server.expired.Add(1)
 			l.giveUp(c, TooSlow)
 		}
 	}
-	if l.pauses() && l.now > l.pausedAt {
-		l.resume()
+	if l.now > l.pausedAt {
+		l.resumeAccepting()
 	}
+	l.thin()
 }
 
 // giveUp ends a connection that is not waited for any longer.

@@ -14,9 +14,14 @@ import (
 type movedConn struct {
 	net.Conn
 	unread []byte // owned
-	open   *atomic.Int64
+	guest  bool
+	left   func() // counts the connection out
 	closed atomic.Bool
 }
+
+// Guest reports whether the connection was taken beyond Config.MaxConns: it should
+// be ended at its first answer.
+func (c *movedConn) Guest() bool { return c.guest }
 
 // Read is for one goroutine at a time, as net/http uses it.
 func (c *movedConn) Read(p []byte) (int, error) {
@@ -33,7 +38,7 @@ func (c *movedConn) Read(p []byte) (int, error) {
 // Close closes the connection and counts it out.
 func (c *movedConn) Close() error {
 	if !c.closed.Swap(true) {
-		c.open.Add(-1)
+		defer c.left() // whose place is free when the descriptor is
 	}
 	return c.Conn.Close()
 }

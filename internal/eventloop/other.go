@@ -47,5 +47,11 @@ func (c *Conn) Send([]byte, int) {}
 // PeerAddr returns nothing.
 func (c *Conn) PeerAddr() netip.Addr { return netip.Addr{} }
 
+// Pause does nothing.
+func (c *Conn) Pause(time.Duration) {}
+
+// Paused returns 0.
+func (l *Loop) Paused() int { return 0 }
+
 // Rest does nothing.
 func (l *Loop) Rest(time.Duration) {}

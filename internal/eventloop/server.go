@@ -60,11 +60,21 @@ type Config struct {
 	Loops    int // goroutines; default 1
 	MaxConns int // connections open, those given away included; default 65,536
 
+	// MaxGuests is the number of connections that are taken beyond MaxConns, for
+	// one message each, so that new peers can be told that there are too many. The
+	// Handler looks at Conn.Guest. Default 0.
+	MaxGuests int
+
 	StartTimeout  time.Duration // for the first byte of a new connection; default 10 s
 	IdleTimeout   time.Duration // between two messages; default 120 s
 	WriteTimeout  time.Duration // for a peer to take what is sent; default 60 s
 	LingerTimeout time.Duration // for a peer to go after the last answer; default 500 ms
-	Tick          time.Duration // to which timeouts are rounded up; default 100 ms
+
+	// CrowdedTimeout takes the place of StartTimeout and of IdleTimeout, if it is
+	// shorter, while MaxConns is reached. Default 1 s.
+	CrowdedTimeout time.Duration
+
+	Tick time.Duration // to which timeouts are rounded up; default 100 ms
 }
 
 func (cfg *Config) setDefaults() {
@@ -74,6 +84,7 @@ func (cfg *Config) setDefaults() {
 	setDefault(&cfg.IdleTimeout, 120*time.Second)
 	setDefault(&cfg.WriteTimeout, 60*time.Second)
 	setDefault(&cfg.LingerTimeout, 500*time.Millisecond)
+	setDefault(&cfg.CrowdedTimeout, time.Second)
 	setDefault(&cfg.Tick, 100*time.Millisecond)
 }
 
@@ -86,6 +97,7 @@ func setDefault[T int | time.Duration](v *T, value T) {
 // Stats count what a [Server] has done since its start.
 type Stats struct {
 	Accepted     uint64 // connections
+	Guests       uint64 // those of them beyond MaxConns
 	Moved        uint64 // connections given away
 	Expired      uint64 // connections closed because their time was over
 	AcceptErrors uint64 // times that no connection could be accepted, for want of descriptors or memory

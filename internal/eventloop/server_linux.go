@@ -26,10 +26,12 @@ type Server struct {
 
 	orders atomic.Int32 // a stage; only ever rises
 
-	open                                        atomic.Int64
-	accepted, movedCount, expired, acceptErrors atomic.Uint64
+	open                                                atomic.Int64
+	accepted, guests, movedCount, expired, acceptErrors atomic.Uint64
 
-	startTicks, idleTicks, writeTicks, lingerTicks int64
+	crowded atomic.Bool // accepting pauses
+
+	startTicks, idleTicks, writeTicks, lingerTicks, crowdedTicks int64
 }
 
 // The stages of a Server's life.
@@ -68,6 +70,7 @@ func Serve(origin net.Listener, cfg Config) (_ *Server, err error) {
 	l := s.loops[0]
 	s.startTicks, s.idleTicks = l.ticks(cfg.StartTimeout), l.ticks(cfg.IdleTimeout)
 	s.writeTicks, s.lingerTicks = l.ticks(cfg.WriteTimeout), l.ticks(cfg.LingerTimeout)
+	s.crowdedTicks = l.ticks(cfg.CrowdedTimeout)
 	if err := l.listen(); err != nil {
 		return nil, err
 	}
@@ -120,6 +123,7 @@ func (s *Server) Close() error {
 func (s *Server) Stats() Stats {
 	return Stats{
 		Accepted:     s.accepted.Load(),
+		Guests:       s.guests.Load(),
 		Moved:        s.movedCount.Load(),
 		Expired:      s.expired.Load(),
 		AcceptErrors: s.acceptErrors.Load(),
@@ -211,6 +215,9 @@ func (l *Loop) startDrain() {
 	for _, c := range l.conns {
 		if c == nil {
 			continue
+		}
+		if c.paused {
+			l.unpause(c)
 		}
 		// What the kernel holds, perhaps without having told yet, is read before
 		// the connection is called idle.
