@@ -28,6 +28,7 @@ var layers = map[string]int{
 
 	"health":               0,
 	"internal/budget":      0,
+	"internal/connlimit":   0,
 	"internal/eventloop":   0,
 	"internal/filewatch":   0,
 	"internal/groupcommit": 0,
@@ -46,6 +47,7 @@ var layers = map[string]int{
 // matter of layers.
 var standardOnly = map[string][]string{
 	"health":               nil,
+	"internal/connlimit":   nil,
 	"internal/groupcommit": nil,
 	"internal/logbudget":   nil,
 	"mux":                  nil,
