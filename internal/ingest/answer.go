@@ -55,12 +55,13 @@ type answers struct {
 }
 
 // retry are the refusals after which a client may try again as it is, with the
-// shortest wait.
-var retry = [numKinds]time.Duration{
-	refusedOverloaded:  1 * time.Second,
-	refusedDraining:    2 * time.Second,
-	refusedDiskLow:     30 * time.Second,
-	refusedStoreFailed: 5 * time.Second,
+// shortest and the longest wait, in seconds. Clients that were refused at one moment
+// must not come back at one: each is told a number between the two.
+var retry = [numKinds]struct{ least, most int }{
+	refusedOverloaded:  {1, 5},
+	refusedDraining:    {2, 6},
+	refusedDiskLow:     {30, 90},
+	refusedStoreFailed: {5, 15},
 }
 
 // maxRetryAfter is the longest wait that a client is asked for.
@@ -168,10 +169,9 @@ func (c *Core) answerTo(r refusal) Answer {
 	} else {
 		a.problem = c.answers.problems[r.kind]
 	}
-	// Clients that were refused at one moment should not come back at one.
-	switch least := retry[r.kind]; {
-	case least > 0:
-		a.retryAfter = least + rand.N(2*least+1)
+	switch wait := retry[r.kind]; {
+	case wait.least > 0:
+		a.retryAfter = time.Duration(wait.least+rand.IntN(wait.most-wait.least+1)) * time.Second
 	case r.kind == refusedLimited:
 		a.retryAfter = min(r.retryAfter+rand.N(r.retryAfter/4+time.Second), maxRetryAfter)
 	}

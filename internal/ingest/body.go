@@ -120,7 +120,7 @@ func (br *bodyReader) grow(buf *buffer, n int) error {
 		return nil
 	}
 	more := n - cap(buf.bytes)
-	if !br.core.reserve(more) {
+	if !br.core.reserveFor(more, n) {
 		return errNoMemory
 	}
 	buf.counted += more
@@ -151,7 +151,7 @@ func (br *bodyReader) readGzip(buf *buffer, src io.Reader) error {
 
 // readZstd reads a zstd body (RFC 8878), of one or several frames.
 func (br *bodyReader) readZstd(buf *buffer, src io.Reader) error {
-	if !br.core.reserve(zstdWindowBytes) {
+	if !br.core.reserveFor(zstdWindowBytes, zstdWindowBytes) {
 		return errNoMemory
 	}
 	defer br.core.bodyBytes.Add(-zstdWindowBytes)
@@ -213,9 +213,43 @@ func (s *sourceReader) blame(err error) error {
 
 // reserve takes n bytes of the memory for bodies and reports whether they were
 // there.
-func (c *Core) reserve(n int) bool {
-	if c.bodyBytes.Add(int64(n)) > int64(c.cfg.MaxBodyBytes) {
-		c.bodyBytes.Add(int64(-n))
+func (c *Core) reserve(n int) bool { return c.reserveUpTo(n, int64(c.cfg.MaxBodyBytes)) }
+
+// reserveFor is reserve for a body that takes all bytes in all. Large ones may take
+// seven eighths of the memory, so that few who send much, or say that they will, do
+// not keep out the many who send one reading.
+func (c *Core) reserveFor(n, all int) bool {
+	if all <= c.smallBody() {
+		return c.reserve(n)
+	}
+	return c.reserveUpTo(n, c.mostLarge())
+}
+
+func (c *Core) reserveUpTo(n int, most int64) bool {
+	if c.bodyBytes.Add(int64(n)) <= most {
+		return true
+	}
+	c.bodyBytes.Add(int64(-n))
+	c.bodiesTight.Store(true)
+	return false
+}
+
+// mostLarge is how much of the memory for bodies large ones may take.
+func (c *Core) mostLarge() int64 { return int64(c.cfg.MaxBodyBytes) / 8 * 7 }
+
+// smallBody is the length of a body with one reading, and the byte behind it.
+func (c *Core) smallBody() int { return c.cfg.MaxSingleBytes + 1 }
+
+// noMemoryFor reports whether a body of the announced length, which may be unknown,
+// is refused before it is read. From the first one for which there was no memory
+// until a quarter of what large ones may take is free, large ones do not begin:
+// otherwise many would be read in part, and none to its end.
+func (c *Core) noMemoryFor(length int64) bool {
+	if length >= 0 && length < int64(c.smallBody()) || !c.bodiesTight.Load() {
+		return false
+	}
+	if c.bodyBytes.Load() <= c.mostLarge()/4*3 {
+		c.bodiesTight.Store(false)
 		return false
 	}
 	return true

@@ -32,6 +32,11 @@ type Config struct {
 
 	Gate Gate // decides who may write; nil: everybody
 
+	// MaxWait is how long the oldest admitted reading may have waited for its commit
+	// before further ones are refused. It bounds the time that a request takes once it
+	// is admitted, whatever the store can do in a second. Default 2 s.
+	MaxWait time.Duration
+
 	Now func() time.Time // the server's clock; default time.Now
 }
 
@@ -43,6 +48,7 @@ const (
 	DefaultMaxGroup       = 4096
 	DefaultMaxQueued      = 1 << 18
 	DefaultMaxBodyBytes   = 256 << 20
+	DefaultMaxWait        = 2 * time.Second
 )
 
 func (cfg *Config) setDefaults() {
@@ -55,12 +61,13 @@ func (cfg *Config) setDefaults() {
 	setDefault(&cfg.MaxGroup, DefaultMaxGroup)
 	setDefault(&cfg.MaxQueued, DefaultMaxQueued)
 	setDefault(&cfg.MaxBodyBytes, DefaultMaxBodyBytes)
+	setDefault(&cfg.MaxWait, DefaultMaxWait)
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
 }
 
-func setDefault(n *int, value int) {
+func setDefault[T int | time.Duration](n *T, value T) {
 	if *n == 0 {
 		*n = value
 	}
@@ -79,18 +86,14 @@ type Core struct {
 
 	tooLargeSingle, tooLargeBatch, tooMany string // details that name a limit
 
-	// queued counts the readings that are admitted and not yet answered, of a large
-	// batch those of one group.
-	//
-	// Invariant: it never exceeds cfg.MaxQueued, unless one request alone does.
-	// A request is admitted whole or not at all, so that a batch that needs
-	// several groups is not refused in its middle for want of room.
-	queued atomic.Int64
+	room    *room
+	drained chan struct{} // closed by Drain
 
 	// bodyBytes counts the memory of bodies that are being read.
 	//
 	// Invariant: at most cfg.MaxBodyBytes.
-	bodyBytes atomic.Int64
+	bodyBytes   atomic.Int64
+	bodiesTight atomic.Bool // there was no memory for one; see noMemoryFor
 
 	// decoding has room for the large bodies that are decoded at one time.
 	// Decoding takes memory that is not counted yet, up to six times the body's
@@ -118,6 +121,8 @@ func New(appender Appender, problems *problem.Set, cfg Config) (*Core, error) {
 		cfg:            cfg,
 		rules:          rules,
 		answers:        newAnswers(problems),
+		room:           newRoom(cfg.MaxQueued),
+		drained:        make(chan struct{}),
 		tooLargeSingle: fmt.Sprintf("A reading may have %d bytes.", cfg.MaxSingleBytes),
 		tooLargeBatch:  fmt.Sprintf("A batch may have %d bytes, decompressed.", cfg.MaxBatchBytes),
 		tooMany:        fmt.Sprintf("A batch may have %d readings.", cfg.MaxReadings),
@@ -135,7 +140,11 @@ func New(appender Appender, problems *problem.Set, cfg Config) (*Core, error) {
 
 // Drain makes the Core refuse what comes from now on. Requests that were admitted
 // are answered.
-func (c *Core) Drain() { c.draining.Store(true) }
+func (c *Core) Drain() {
+	if !c.draining.Swap(true) {
+		close(c.drained)
+	}
+}
 
 // Close drains the Core, waits until everything admitted is committed and
 // answered, and stops the committer. ctx bounds the wait; when it ends first,
@@ -146,17 +155,9 @@ func (c *Core) Close(ctx context.Context) error {
 	return c.committer.Close(ctx)
 }
 
-// full reports whether the queue has no room for any reading.
-func (c *Core) full() bool { return c.queued.Load() >= int64(c.cfg.MaxQueued) }
+// full reports whether every reading is refused now: there is no room in the queue,
+// or the oldest in it has waited for too long.
+func (c *Core) full() bool { return c.room.full() || c.stalled() }
 
-// admit takes n readings into the queue and reports whether there was room.
-func (c *Core) admit(n int) bool {
-	after := c.queued.Add(int64(n))
-	// A request that finds the queue empty gets in whatever its size, so that
-	// the bound on the queue does not bound a batch.
-	if after > int64(c.cfg.MaxQueued) && after > int64(n) {
-		c.queued.Add(int64(-n))
-		return false
-	}
-	return true
-}
+// stalled reports whether the oldest admitted reading has waited for too long.
+func (c *Core) stalled() bool { return c.committer.Waited() > c.cfg.MaxWait }

@@ -54,7 +54,7 @@ func (c *Core) Counters() Counters {
 		DiskLow:         refused(refusedDiskLow),
 		StoreFailed:     refused(refusedStoreFailed),
 		OutcomeUnknown:  refused(refusedUnknown),
-		Queued:          c.queued.Load(),
+		Queued:          c.room.queued.Load(),
 		BodyBytes:       c.bodyBytes.Load(),
 	}
 }

@@ -19,6 +19,11 @@ type FastLaneConfig struct {
 	Loops    int // event loops; default 1
 	MaxConns int // connections open at one time, in both lanes; default 65,536
 
+	// MaxGuests is the number of connections beyond MaxConns that get one answer
+	// each: readings are refused, anything else goes to the full lane. Their net.Conn
+	// has a method Guest that returns true. Default 0.
+	MaxGuests int
+
 	HeaderTimeout time.Duration // for the header of a request; default 10 s
 	ReadTimeout   time.Duration // for a whole request; default 60 s
 	WriteTimeout  time.Duration // for a client to take an answer; default 60 s
@@ -70,6 +75,7 @@ func (c *Core) FastLane(l net.Listener, cfg FastLaneConfig) (*FastLane, error) {
 		MaxMessage:   shape.MaxBytes,
 		Loops:        cfg.Loops,
 		MaxConns:     cfg.MaxConns,
+		MaxGuests:    cfg.MaxGuests,
 		StartTimeout: cfg.HeaderTimeout,
 		IdleTimeout:  cfg.IdleTimeout,
 		WriteTimeout: cfg.WriteTimeout,

@@ -38,6 +38,10 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		h.refuse(w, r, refusal{kind: refusedNoLength, detail: "Send a Content-Length, or a chunked body."})
 		return
 	}
+	if c.full() || c.noMemoryFor(r.ContentLength) {
+		h.refuseUnread(w, r)
+		return
+	}
 	buf, err := h.bodies.read(r.Body, r.Header.Get("Content-Encoding"), r.ContentLength)
 	defer func() { h.bodies.release(buf) }()
 	if err != nil {
@@ -59,7 +63,52 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	job.slim()
 	if answer.Write(w, r) != nil {
 		job.out = nil
+		return
 	}
+	if job.refusal.kind == refusedOverloaded {
+		h.pause(w, r)
+	}
+}
+
+// maxSkippedBytes is the length of a body that is read to be forgotten, so that its
+// connection can go on.
+const maxSkippedBytes = 64 << 10
+
+// refuseUnread answers a request for which there is no room, before a large body is
+// read.
+func (h *handler) refuseUnread(w http.ResponseWriter, r *http.Request) {
+	if r.ContentLength < 0 || r.ContentLength > maxSkippedBytes {
+		w.Header().Set("Connection", "close") // it is cheaper than what would come
+		h.refuse(w, r, refusal{kind: refusedOverloaded})
+		return
+	}
+	// net/http would read it all the same, behind the handler. To send the answer
+	// before that takes EnableFullDuplex, with which Go 1.26's server panics when
+	// the handler has left a part of the body.
+	if _, err := io.Copy(io.Discard, r.Body); err != nil {
+		h.refuseBody(w, r, err)
+		return
+	}
+	h.refuse(w, r, refusal{kind: refusedOverloaded})
+	h.pause(w, r)
+}
+
+// pause sends the answer, and then keeps the connection from being read for a moment.
+func (h *handler) pause(w http.ResponseWriter, r *http.Request) {
+	if r.Close || http.NewResponseController(w).Flush() != nil {
+		return
+	}
+	h.core.room.pause(r.Context(), h.core.drained)
+}
+
+// Overloaded returns a handler that refuses every request as overload does, and
+// ends its connection.
+func (c *Core) Overloaded() http.Handler {
+	h := &handler{core: c}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Connection", "close")
+		h.refuse(w, r, refusal{kind: refusedOverloaded})
+	})
 }
 
 // Bodies longer than aloneBytes are decoded maxDecoding at a time. The committer

@@ -102,7 +102,7 @@ func (j *Job) Decode(body []byte) bool {
 func (j *Job) decodeAt(body []byte, now time.Time) bool {
 	j.began = now
 	more := j.decode(body)
-	if !more && retry[j.refusal.kind] == 0 {
+	if !more && retry[j.refusal.kind].least == 0 {
 		j.charge()
 	}
 	return more
@@ -159,7 +159,7 @@ const (
 func (j *Job) reserve() bool {
 	accepted, refused := len(j.batch.Readings), len(j.batch.Refused)
 	n := accepted*acceptedBytes + refused*refusedBytes + (accepted+refused)*rejectedBytes
-	if !j.core.reserve(n) {
+	if !j.core.reserveFor(n, n) {
 		j.batch = vitals.Batch{}
 		return false
 	}
@@ -201,11 +201,11 @@ func (c *Core) refusalOf(err error) refusal {
 func (j *Job) Commit(ctx context.Context) {
 	c := j.core
 	n := min(len(j.refs), c.cfg.MaxGroup) // no more than that are in the queue at a time
-	if !c.admit(n) {
+	if !c.room.admit(n) {
 		j.refusal = refusal{kind: refusedOverloaded}
 		return
 	}
-	defer c.queued.Add(int64(-n))
+	defer c.room.leave(n)
 	if !j.charge() {
 		return
 	}

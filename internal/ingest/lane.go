@@ -48,6 +48,7 @@ type group struct {
 	refs     []*store.Entry // of all jobs that have something to commit
 	requests []request
 	arrived  time.Time
+	stalled  bool // the store was, when the group was opened: all its readings are refused
 	next     *group
 
 	// err is how the commit ended. It is written before done is set, and read
@@ -83,6 +84,9 @@ const (
 
 // Receive takes the requests at the front of b.
 func (l *lane) Receive(c *eventloop.Conn, b []byte, ended bool) (taken int) {
+	if c.Guest() {
+		return l.seeOff(c, b, ended)
+	}
 	for taken < len(b) && !c.Full() {
 		rest := b[taken:]
 		if missing := int(c.User >> passOverShift); missing > 0 {
@@ -143,6 +147,26 @@ func (l *lane) turnAway(c *eventloop.Conn, b []byte, r shape.Request) bool {
 func visitor(c *eventloop.Conn, b []byte, r shape.Request) gate.Visitor {
 	return gate.Visitor{Bytes: r.Authorization.Of(b), Peer: c}
 }
+
+// seeOff refuses the readings of a guest, for whose connection there is no room.
+// The full lane answers what else a guest may want.
+func (l *lane) seeOff(c *eventloop.Conn, b []byte, ended bool) (taken int) {
+	r, verdict := shape.Recognise(b)
+	switch {
+	case verdict == shape.Other, verdict == shape.More && ended:
+		c.Move()
+		return 0
+	case r.Body.End == 0:
+		c.Need(r.Need)
+		c.Within(min(l.cfg.HeaderTimeout, guestTimeout))
+		return 0
+	}
+	l.refuse(c, refusal{kind: refusedOverloaded})
+	return len(b)
+}
+
+// guestTimeout is the time that a guest has for the header of its only request.
+const guestTimeout = 2 * time.Second
 
 // drainHeaderTimeout is the time for a header, from its first byte on, when the
 // server drains: the request will be refused.
@@ -207,6 +231,7 @@ func (l *lane) group() *group {
 	if l.open == nil {
 		l.open = l.unused()
 		l.open.arrived = l.core.cfg.Now()
+		l.open.stalled = l.core.stalled()
 	}
 	return l.open
 }
@@ -223,22 +248,22 @@ func (l *lane) take(c *eventloop.Conn, b []byte, r shape.Request) bool {
 	}
 	switch {
 	case job.refusal.kind != 0:
-	case l.core.full():
+	case g.stalled || l.core.room.full():
 		job.refusal = refusal{kind: refusedOverloaded}
 	case !job.decodeAt(r.Body.Of(b), g.arrived):
 	case len(job.refs) > l.core.cfg.MaxGroup:
 		l.release(job) // it takes several groups, one after another
 		return false
-	case !l.core.admit(len(job.refs)):
+	case !l.core.room.admit(len(job.refs)):
 		job.refusal = refusal{kind: refusedOverloaded}
 	case !job.charge():
-		l.core.queued.Add(int64(-len(job.refs)))
+		l.core.room.leave(len(job.refs))
 	default:
 		if len(g.refs)+len(job.refs) > l.core.cfg.MaxGroup {
-			arrived := g.arrived
+			arrived, stalled := g.arrived, g.stalled
 			l.submit()
 			g = l.unused()
-			g.arrived = arrived
+			g.arrived, g.stalled = arrived, stalled
 			l.open = g
 		}
 		g.refs = append(g.refs, job.refs...)
@@ -252,6 +277,9 @@ func (l *lane) take(c *eventloop.Conn, b []byte, r shape.Request) bool {
 func (l *lane) settle(c *eventloop.Conn, job *Job, closes bool) {
 	if closes {
 		c.End()
+	}
+	if job.refusal.kind == refusedOverloaded {
+		l.pause(c)
 	}
 	if !job.admitted() && c.Owed() == 0 {
 		l.answerNow(c, job)
@@ -340,15 +368,15 @@ func (l *lane) answer(g *group) {
 	if l.cfg.Observe != nil {
 		took = l.core.cfg.Now().Sub(g.arrived)
 	}
+	if len(g.refs) > 0 {
+		l.core.room.leave(len(g.refs)) // before the first answer: who is answered may come again at once
+	}
 	out, answers := l.out[:0], 0
 	for i := range g.requests {
 		c, job := g.requests[i].conn, g.requests[i].job
-		if job.admitted() {
-			l.core.queued.Add(int64(-len(job.refs)))
-			if g.err != nil {
-				job.refuse(g.err)
-				job.lost = false // the committer holds nothing any more
-			}
+		if g.err != nil && job.admitted() {
+			job.refuse(g.err)
+			job.lost = false // the committer holds nothing any more
 		}
 		answer := job.Answer()
 		answers++
