@@ -16,7 +16,7 @@ const readingsTemplate = "/v1/readings"
 
 // routes is what the public listener serves. Requests are counted by the
 // template of their route.
-func routes(requests *metrics.Requests, core *ingest.Core, reads *query.Handler, state *health.Health, problems *problem.Set) http.Handler {
+func routes(requests *metrics.Requests, core *ingest.Core, reads *query.Handler, maxReads int, state *health.Health, problems *problem.Set) http.Handler {
 	router := mux.NewRouter().AllowHeader(true).AnswerOptions(true)
 	// A path that is not clean is nobody's: to redirect a POST would turn it into
 	// a GET.
@@ -29,10 +29,11 @@ func routes(requests *metrics.Requests, core *ingest.Core, reads *query.Handler,
 		router.Handle(template, h).Methods(methods...)
 	}
 	// Its Route is the caller's: the fast lane counts there as well.
-	router.Handle(readingsTemplate, core.Handler()).Methods(http.MethodPost)
-	handle("/v1/devices", http.HandlerFunc(reads.Devices), http.MethodGet, http.MethodHead)
-	handle("/v1/devices/{device}", http.HandlerFunc(reads.Device), http.MethodGet, http.MethodHead)
-	handle("/v1/devices/{device}/readings", http.HandlerFunc(reads.Readings), http.MethodGet, http.MethodHead)
+	router.Handle(readingsTemplate, noGuests(core.Handler(), core.Overloaded())).Methods(http.MethodPost)
+	bound := query.Bound(maxReads, problems.Overloaded)
+	handle("/v1/devices", bound(http.HandlerFunc(reads.Devices)), http.MethodGet, http.MethodHead)
+	handle("/v1/devices/{device}", bound(http.HandlerFunc(reads.Device)), http.MethodGet, http.MethodHead)
+	handle("/v1/devices/{device}/readings", bound(http.HandlerFunc(reads.Readings)), http.MethodGet, http.MethodHead)
 	handle("/livez", state.Livez(), http.MethodGet, http.MethodHead)
 	handle("/readyz", state.Readyz(), http.MethodGet, http.MethodHead)
 	handle("/healthz", state.Healthz(), http.MethodGet, http.MethodHead)

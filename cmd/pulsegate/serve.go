@@ -10,6 +10,7 @@ import (
 	"github.com/alecthomas/kong"
 	"github.com/pulsegate/pulsegate/internal/ingest"
 	"github.com/pulsegate/pulsegate/internal/logbudget"
+	"github.com/pulsegate/pulsegate/internal/query"
 	"github.com/pulsegate/pulsegate/internal/store/pebblestore"
 	"github.com/pulsegate/pulsegate/vitals"
 )
@@ -27,19 +28,21 @@ type serveCommand struct {
 	Accept        map[string]string `mapsep:"," placeholder:"FIELD=MIN..MAX,..." help:"Accepted range of a sign in its unit, such as spo2_pct=1..100. Others keep their default."`
 	Usual         map[string]string `mapsep:"," placeholder:"FIELD=MIN..MAX,..." help:"Range outside of which a value is flagged when it is read, such as heart_rate_bpm=40.01..130.99."`
 
-	MaxSingleBytes int   `default:"${max_single_bytes}" help:"Length of a reading at most, in bytes, decompressed."`
-	MaxBatchBytes  int   `placeholder:"N" help:"Length of a batch at most, in bytes, decompressed. Default: ${max_batch_bytes}, or less to fit into the memory limit."`
-	MaxReadings    int   `default:"${max_readings}" help:"Readings in a batch at most."`
-	MaxGroup       int   `default:"${max_group}" help:"Readings in one commit at most."`
-	MaxQueued      int   `placeholder:"N" help:"Readings that may wait for a commit. Further ones are refused with 503. Default: ${max_queued}, or less to fit into the memory limit."`
-	MaxBodyBytes   int   `placeholder:"N" help:"Memory of all request bodies at one time, in bytes. Default: ${max_body_bytes}, or less to fit into the memory limit."`
-	MaxDevices     int   `placeholder:"N" help:"Devices that the store takes. Readings of further ones are refused. Default: ${max_devices}, or less to fit into the memory limit."`
-	CacheBytes     int64 `placeholder:"N" help:"Memory of the store's cache, in bytes. Default: ${cache_bytes}, or less to fit into the memory limit."`
-	MinFreeBytes   int64 `default:"${min_free_bytes}" help:"Free disk space, in bytes, below which writes are refused with 503."`
+	MaxSingleBytes int           `default:"${max_single_bytes}" help:"Length of a reading at most, in bytes, decompressed."`
+	MaxBatchBytes  int           `placeholder:"N" help:"Length of a batch at most, in bytes, decompressed. Default: ${max_batch_bytes}, or less to fit into the memory limit."`
+	MaxReadings    int           `default:"${max_readings}" help:"Readings in a batch at most."`
+	MaxGroup       int           `default:"${max_group}" help:"Readings in one commit at most."`
+	MaxQueued      int           `placeholder:"N" help:"Readings that may wait for a commit. Further ones are refused with 503. Default: ${max_queued}, or less to fit into the memory limit."`
+	MaxBodyBytes   int           `placeholder:"N" help:"Memory of all request bodies at one time, in bytes. Default: ${max_body_bytes}, or less to fit into the memory limit."`
+	MaxWait        time.Duration `default:"${max_wait}" help:"How long the oldest reading may have waited for its commit before further ones are refused with 503."`
+	MaxDevices     int           `placeholder:"N" help:"Devices that the store takes. Readings of further ones are refused. Default: ${max_devices}, or less to fit into the memory limit."`
+	CacheBytes     int64         `placeholder:"N" help:"Memory of the store's cache, in bytes. Default: ${cache_bytes}, or less to fit into the memory limit."`
+	MinFreeBytes   int64         `default:"${min_free_bytes}" help:"Free disk space, in bytes, below which writes are refused with 503."`
 
 	FastLane string `enum:"on,off" default:"on" help:"Whether usual POSTs of readings are served by an event loop, on Linux: on or off. Everything else is served by net/http in any case."`
 	Loops    int    `default:"1" help:"Event loops of the fast lane."`
-	MaxConns int    `placeholder:"N" help:"Connections open at one time. Further ones wait. Default: ${max_conns}, or less to fit into the memory limit."`
+	MaxConns int    `placeholder:"N" help:"Connections open at one time. The next 64 get one answer each, 503 for readings, and are closed; further ones wait. Default: ${max_conns}, or less to fit into the memory limit."`
+	MaxReads int    `default:"${max_reads}" help:"Questions about devices and readings that are answered at one time. Further ones wait for a second, and are refused with 503."`
 
 	ReadTimeout  time.Duration `default:"60s" help:"Time for a request to arrive."`
 	IdleTimeout  time.Duration `default:"120s" help:"Time for which a connection may stay open between two requests."`
@@ -64,6 +67,8 @@ func helpVars() kong.Vars {
 		"max_body_bytes":   n(ingest.DefaultMaxBodyBytes),
 		"max_conns":        n(defaultMaxConns),
 		"cache_bytes":      n(pebblestore.DefaultCacheBytes),
+		"max_wait":         ingest.DefaultMaxWait.String(),
+		"max_reads":        n(query.DefaultMaxReads),
 		"max_devices":      n(pebblestore.DefaultMaxDevices),
 		"min_free_bytes":   n(pebblestore.DefaultMinFreeBytes),
 		"default_audit":    defaultAudit,
@@ -181,11 +186,14 @@ func (c *serveCommand) ingestConfig() (ingest.Config, error) {
 		{"--max-single-bytes", c.MaxSingleBytes}, {"--max-batch-bytes", c.MaxBatchBytes},
 		{"--max-readings", c.MaxReadings}, {"--max-group", c.MaxGroup},
 		{"--max-queued", c.MaxQueued}, {"--max-body-bytes", c.MaxBodyBytes}, {"--max-devices", c.MaxDevices},
-		{"--loops", c.Loops}, {"--max-conns", c.MaxConns}, {"--cache-bytes", int(c.CacheBytes)},
+		{"--loops", c.Loops}, {"--max-conns", c.MaxConns}, {"--cache-bytes", int(c.CacheBytes)}, {"--max-reads", c.MaxReads},
 	} {
 		if bound.value < 1 {
 			return ingest.Config{}, usageError{bound.flag + " must be at least 1"}
 		}
+	}
+	if c.MaxWait <= 0 {
+		return ingest.Config{}, usageError{"--max-wait must be above 0"}
 	}
 	return ingest.Config{
 		Limits:         limits,
@@ -196,6 +204,7 @@ func (c *serveCommand) ingestConfig() (ingest.Config, error) {
 		MaxGroup:       c.MaxGroup,
 		MaxQueued:      c.MaxQueued,
 		MaxBodyBytes:   c.MaxBodyBytes,
+		MaxWait:        c.MaxWait,
 	}, nil
 }
 

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/pulsegate/pulsegate/health"
+	"github.com/pulsegate/pulsegate/internal/connlimit"
 	"github.com/pulsegate/pulsegate/internal/ingest"
 	"github.com/pulsegate/pulsegate/internal/metrics"
 	"github.com/pulsegate/pulsegate/internal/problem"
@@ -120,12 +121,13 @@ func startServer(c *serveCommand, logs *logging) (_ *server, err error) {
 		Failed:   func(err error) { log.Error("reading stored readings failed", "error", err) },
 	})
 	posts := requests.Route(readingsTemplate)
-	s.public = s.httpServer(c, routes(requests, s.core, reads, s.health, s.problems))
+	s.public = s.httpServer(c, endGuests(routes(requests, s.core, reads, c.MaxReads, s.health, s.problems)))
+	s.public.ConnContext = connlimit.Mark
 	if err = s.listenPublic(c, posts); err != nil {
 		return nil, errors.Join(err, s.core.Close(context.Background()))
 	}
 	if c.AdminAddr != "" {
-		s.admin = s.httpServer(c, adminRoutes(metrics.Handler(metrics.Sources{
+		s.admin = s.httpServer(c, adminRoutes(s.health, metrics.Handler(metrics.Sources{
 			Requests: requests,
 			Commits:  commits,
 			Ingest:   func() metrics.Ingest { return metrics.Ingest(s.core.Counters()) },
@@ -183,6 +185,7 @@ func (s *server) listenPublic(c *serveCommand, posts *metrics.Route) error {
 		s.lane, err = s.core.FastLane(l, ingest.FastLaneConfig{
 			Loops:         c.Loops,
 			MaxConns:      c.MaxConns,
+			MaxGuests:     maxGuests,
 			HeaderTimeout: s.public.ReadHeaderTimeout,
 			ReadTimeout:   s.public.ReadTimeout,
 			WriteTimeout:  s.public.WriteTimeout,
@@ -200,7 +203,10 @@ func (s *server) listenPublic(c *serveCommand, posts *metrics.Route) error {
 			return errors.Join(fmt.Errorf("start fast lane: %w", err), l.Close())
 		}
 	}
-	s.publicAddr = s.serve(s.public, newBoundedListener(l, c.MaxConns), publicSocket)
+	if s.lane == nil {
+		l = connlimit.Listen(l, connlimit.Config{MaxConns: c.MaxConns, MaxGuests: maxGuests})
+	}
+	s.publicAddr = s.serve(s.public, l, publicSocket)
 	return nil
 }
 
@@ -225,7 +231,7 @@ func (s *server) listen(h *http.Server, addr, name string) (net.Addr, error) {
 	if err != nil {
 		return nil, err
 	}
-	return s.serve(h, l, name), nil
+	return s.serve(h, connlimit.Listen(l, connlimit.Config{MaxConns: maxAdminConns}), name), nil
 }
 
 // serve serves a listener in the background, with TLS if h has a configuration.
@@ -323,9 +329,15 @@ func (s *server) healthChanged(name string, err error) {
 
 // adminRoutes serves the profiles, to peers on this machine only: a profile of a
 // process may hold what the process holds.
-func adminRoutes(measures http.Handler) http.Handler {
+//
+// It serves the health checks as well: they are answered here while all public
+// connections are in use.
+func adminRoutes(state *health.Health, measures http.Handler) http.Handler {
 	routes := http.NewServeMux()
 	routes.Handle("GET /metrics", measures)
+	routes.Handle("GET /livez", state.Livez())
+	routes.Handle("GET /readyz", state.Readyz())
+	routes.Handle("GET /healthz", state.Healthz())
 	var contention profile.Contention
 	forbidden := reply.New(http.StatusForbidden, "text/plain; charset=utf-8", []byte("profiles are served to loopback peers only\n"))
 	local := func(path string, h http.HandlerFunc) {

@@ -1,0 +1,39 @@
+package main
+
+import (
+	"net/http"
+
+	"github.com/pulsegate/pulsegate/internal/connlimit"
+)
+
+// Bounds of connections that have no flag.
+const (
+	// maxGuests is how many connections are taken beyond --max-conns, for one answer
+	// each: 503 for readings, and what was asked for to all others. So a client
+	// learns that there are too many, and health checks are answered.
+	maxGuests = 64
+
+	// maxAdminConns bounds the admin listener. Each of its profiles takes memory.
+	maxAdminConns = 64
+)
+
+// endGuests closes a guest's connection behind its first answer.
+func endGuests(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if connlimit.IsGuest(r.Context()) {
+			w.Header().Set("Connection", "close")
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// noGuests serves guests by another handler.
+func noGuests(h, guests http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if connlimit.IsGuest(r.Context()) {
+			guests.ServeHTTP(w, r)
+			return
+		}
+		h.ServeHTTP(w, r)
+	})
+}
