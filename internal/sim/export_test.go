@@ -252,12 +252,12 @@ func Random(n int) (normal, exponential []int64) {
 // points.
 func Steps(seconds int) []Point {
 	c := newCollector(1)
-	h, late := newHistogram(), newHistogram()
+	h, late, served := newHistogram(), newHistogram(), newHistogram()
 	var t tally
 	for i := range seconds {
 		t.requests++
 		record(h, time.Duration(i+1)*time.Millisecond)
-		c.add(0, time.Duration(i)*time.Second+time.Millisecond, &t, h, late)
+		c.add(0, time.Duration(i)*time.Second+time.Millisecond, &t, h, late, served)
 	}
 	return c.points
 }

@@ -59,7 +59,12 @@ type tally struct {
 	givenUpRefused  uint64 // of those, after a refusal: the server said why
 	unsent          uint64 // requests of the schedule
 	behaviours      [numBehaviours]uint64
+	waits           [maxWaitSeconds + 1]uint64 // refusals by the seconds of their Retry-After
 }
+
+// maxWaitSeconds is the longest Retry-After that is counted by itself. Longer ones
+// count as this.
+const maxWaitSeconds = 120
 
 // plus adds u to t.
 func (t *tally) plus(u *tally) {
@@ -82,6 +87,9 @@ func (t *tally) plus(u *tally) {
 	t.unsent += u.unsent
 	for i := range t.behaviours {
 		t.behaviours[i] += u.behaviours[i]
+	}
+	for i := range t.waits {
+		t.waits[i] += u.waits[i]
 	}
 }
 
@@ -117,6 +125,7 @@ type collector struct {
 	told   []time.Duration // up to when
 	total  *hdrhistogram.Histogram
 	late   *hdrhistogram.Histogram // how late the simulator itself sent
+	served *hdrhistogram.Histogram // from sending a try to its acceptance
 	step   time.Duration
 	points []Point
 
@@ -127,7 +136,7 @@ type collector struct {
 
 func newCollector(loops int) *collector {
 	return &collector{
-		tally: make([]tally, loops), told: make([]time.Duration, loops), total: newHistogram(), late: newHistogram(),
+		tally: make([]tally, loops), told: make([]time.Duration, loops), total: newHistogram(), late: newHistogram(), served: newHistogram(),
 		open: newHistogram(), step: time.Second, openEnd: time.Second,
 	}
 }
@@ -144,7 +153,7 @@ func (c *collector) sumLocked() tally {
 // add takes over the figures of a loop up to elapsed: its whole tally, and the
 // latencies since the last call, which it empties. A step ends when all loops
 // have told of it; then add returns its point.
-func (c *collector) add(loop int, elapsed time.Duration, t *tally, latency, late *hdrhistogram.Histogram) (ended *Progress) {
+func (c *collector) add(loop int, elapsed time.Duration, t *tally, latency, late, served *hdrhistogram.Histogram) (ended *Progress) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.tally[loop] = *t
@@ -152,8 +161,10 @@ func (c *collector) add(loop int, elapsed time.Duration, t *tally, latency, late
 	c.open.Merge(latency)
 	c.total.Merge(latency)
 	c.late.Merge(late)
+	c.served.Merge(served)
 	latency.Reset()
 	late.Reset()
+	served.Reset()
 	if all := slices.Min(c.told); all >= c.openEnd {
 		end := all.Truncate(time.Second) // later than openEnd, if a loop stood still
 		ended = c.endStepLocked(end)

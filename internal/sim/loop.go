@@ -76,6 +76,7 @@ type loop struct {
 	tally     tally
 	latency   *hdrhistogram.Histogram
 	late      *hdrhistogram.Histogram
+	served    *hdrhistogram.Histogram
 	problems  map[string]uint64
 	faults    []string
 	nextSweep time.Duration
@@ -128,7 +129,7 @@ func newLoop(r *run, index int, tr transport, members []int32) (*loop, error) {
 		share:   share{r.pacer, uint64(index), uint64(r.cfg.Threads)},
 		until:   r.cfg.For,
 		grace:   r.cfg.Patience,
-		latency: newHistogram(), late: newHistogram(), problems: map[string]uint64{},
+		latency: newHistogram(), late: newHistogram(), served: newHistogram(), problems: map[string]uint64{},
 	}
 	l.mine = l.share.count(r.scheduled)
 	for i, g := range members {
@@ -257,7 +258,7 @@ func (l *loop) tick() error {
 
 func (l *loop) publish() {
 	l.published = l.now.Truncate(publishEvery)
-	ended := l.collector.add(l.index, l.now, &l.tally, l.latency, l.late)
+	ended := l.collector.add(l.index, l.now, &l.tally, l.latency, l.late, l.served)
 	if ended != nil && l.progress != nil {
 		l.progress(*ended)
 	}

@@ -99,6 +99,7 @@ func (l *loop) answered(id int32) {
 		l.tally.stored += uint64(a.stored)
 		l.tally.duplicate += uint64(a.duplicate)
 		l.tally.rejected += uint64(len(a.rejected))
+		record(l.served, l.now-c.sent)
 		if ledger {
 			l.lines = appendAnswered(l.lines, c.number, a.rejected)
 		}
@@ -118,6 +119,7 @@ func (l *loop) answered(id int32) {
 		} else {
 			l.tally.refused503++
 		}
+		l.tally.waits[min(int(a.retryAfter/time.Second), maxWaitSeconds)]++
 		l.pause(id, max(a.retryAfter, firstBackoff), true)
 	case uncertain:
 		l.fail(id, failedUncertain)

@@ -40,8 +40,9 @@ type Report struct {
 	Tries           uint64            `json:"tries"`
 	Refused429      uint64            `json:"refused_429"`
 	Refused503      uint64            `json:"refused_503"`
-	Errors          map[string]uint64 `json:"errors"`   // tries without a documented answer, by cause
-	Problems        map[string]uint64 `json:"problems"` // answers by problem type
+	RetryAfter      map[int]uint64    `json:"retry_after_s"` // refusals by the seconds that they told to wait; 120: so many or more
+	Errors          map[string]uint64 `json:"errors"`        // tries without a documented answer, by cause
+	Problems        map[string]uint64 `json:"problems"`      // answers by problem type
 	Undocumented    uint64            `json:"undocumented"`
 	Faults          []string          `json:"faults,omitempty"` // the first undocumented answers
 	WronglyAccepted uint64            `json:"wrongly_accepted"` // malformed requests that were not refused
@@ -57,6 +58,11 @@ type Report struct {
 	Latency   Latency `json:"latency"`
 	Corrected bool    `json:"latency_from_intended_send_time"`
 	Lateness  Latency `json:"send_lateness"` // of the simulator itself
+
+	// Served is how long the server took for what it accepted: from sending a try to
+	// its answer, without the time that the request waited for a connection or was
+	// told to wait. It is the server's own part of an open loop's latency.
+	Served Latency `json:"served"`
 
 	CPUPerRequestUs float64 `json:"cpu_per_request_us"` // of this process
 	Interrupted     bool    `json:"interrupted"`
@@ -94,7 +100,8 @@ func newReport(cfg *Config) *Report {
 		Loop: "closed", Run: cfg.Run, Seed: cfg.Seed, Users: cfg.Users, Devices: cfg.Devices,
 		Batch: cfg.Batch, Mix: cfg.Mix.String(), Rate: cfg.Rate,
 		Errors: map[string]uint64{}, Problems: map[string]uint64{}, Behaviours: map[string]uint64{},
-		histogram: newHistogram(),
+		RetryAfter: map[int]uint64{},
+		histogram:  newHistogram(),
 	}
 	if cfg.Target != nil {
 		r.Target = cfg.Target.String()
@@ -139,7 +146,12 @@ func (r *Report) fill(run *run, loops []*loop) {
 		r.CPUPerRequestUs = float64(r.cpu.Microseconds()) / float64(t.tries)
 	}
 	r.histogram = c.total
-	r.Latency, r.Lateness = latencyOf(c.total), latencyOf(c.late)
+	for seconds, n := range t.waits {
+		if n > 0 {
+			r.RetryAfter[seconds] = n
+		}
+	}
+	r.Latency, r.Lateness, r.Served = latencyOf(c.total), latencyOf(c.late), latencyOf(c.served)
 	elapsed := time.Duration(r.ElapsedS * float64(time.Second))
 	// The last step is cut short by the end.
 	if n := len(c.points); n == 0 || elapsed-time.Duration(c.points[n-1].Seconds*float64(time.Second)) > c.step/5 {
@@ -235,6 +247,8 @@ func (r *Report) WriteTable(out io.Writer) error {
 	row("latency", "%s", r.Latency.text())
 	row("", "(%s)", how)
 	if r.Corrected {
+		row("of accepted tries", "%s", r.Served.text())
+		row("", "(from sending each)")
 		row("sent late by", "%s", r.Lateness.text())
 		row("", "(the simulator's own share)")
 		if r.Unsent > 0 {

@@ -69,6 +69,9 @@ func TestUnsent(t *testing.T) {
 		if r.Latency.P50Us < 2_000_000 {
 			t.Errorf("latency %+v does not show the wait", r.Latency)
 		}
+		if uint64(r.Served.Count) != r.Requests || r.Served.MaxUs/1000 != 1000 {
+			t.Errorf("the server's part of %d answers is %+v, want 1 s each", r.Requests, r.Served)
+		}
 	})
 }
 
@@ -94,6 +97,9 @@ func TestRefusalsAreObeyed(t *testing.T) {
 			}
 			if r.Refused429+r.Refused503 != 1 || (r.Refused429 == 1) != (status == 429) || len(r.Errors) != 0 || r.Stored != 2 {
 				t.Errorf("got %+v", r)
+			}
+			if len(r.RetryAfter) != 1 || r.RetryAfter[25] != 1 || r.Served.MaxUs > 1000 {
+				t.Errorf("waits %v, want one of 25 s, which is no part of %+v", r.RetryAfter, r.Served)
 			}
 		})
 	}
