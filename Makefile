@@ -6,7 +6,7 @@ SECONDS ?= 10
 BENCHTIME ?= 200ms
 N ?= 100
 
-.PHONY: help test setup lint plain race build cover fuzz fuzz-smoke bench bench-ingest bench-mux bench-smoke gorilla-suite fuzz-mux profile crash bench-sim
+.PHONY: help test setup lint plain race build cover fuzz fuzz-smoke bench bench-ingest bench-mux bench-smoke gorilla-suite fuzz-mux profile crash bench-sim docs
 .NOTPARALLEL:
 
 help: ## list the targets
@@ -28,6 +28,9 @@ race: ## all tests but those that the race detector distorts, with it
 
 build: ## build bin/pulsegate
 	go build -trimpath -o bin/ ./cmd/...
+
+docs: ## write the settings of all commands into docs/configuration.md
+	go test -count=1 -run 'TestReference$$' ./cmd/pulsegate -update
 
 cover: ## write bin/cover.html, which shows what the tests cover
 	mkdir -p bin && go test -coverpkg=./... -coverprofile=bin/cover.out ./... && go tool cover -html=bin/cover.out -o bin/cover.html

@@ -32,6 +32,12 @@ func (f *loggingFlags) budgets() map[string]int {
 	return map[string]int{accessMessage: f.AccessLogBudget}
 }
 
+// note says in one sentence how much a server may write.
+func (f *loggingFlags) note() string {
+	return fmt.Sprintf("The log takes at most %d bytes in any minute, which is %d MiB a day.",
+		f.LogBudgetBytes, (int64(f.LogBudgetBytes)*24*60+1<<20-1)>>20)
+}
+
 // checkLogging refuses what cannot be meant.
 func (f *loggingFlags) checkLogging() error {
 	for _, bound := range []struct {
@@ -59,6 +65,8 @@ type logging struct {
 	level  *slog.LevelVar
 	access accessLog
 	lines  *logbudget.Log
+
+	settings *settingsReader // nil: they do not change
 }
 
 // openLogging starts to write lines to w. The caller must call close.

@@ -139,7 +139,7 @@ func serveConns(t *testing.T, logs *logging, conns int, serve func(*http.Server,
 		_, _ = io.Copy(io.Discard, client)
 		client.Close()
 	}
-	if err := srv.Close(); err != nil {
+	if err := srv.Shutdown(context.Background()); err != nil { // all of it is logged then
 		t.Error(err)
 	}
 	wg.Wait()

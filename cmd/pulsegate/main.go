@@ -39,6 +39,8 @@ type stdio struct {
 
 // commands is the command line. Each command is described beside its code.
 type commands struct {
+	configFlags `embed:""`
+
 	Serve   serveCommand   `cmd:"" help:"Take readings over HTTP, store them, serve them back."`
 	Demo    demoCommand    `cmd:"" help:"Start a server, send it a real recording over HTTP, show what was stored, keep serving."`
 	Import  importCommand  `cmd:"" help:"Send a CSV or NDJSON file of readings to a server."`
@@ -56,16 +58,7 @@ type commands struct {
 func run(ctx context.Context, args []string, std stdio) int {
 	var cmds commands
 	exited := -1
-	parser, err := kong.New(&cmds,
-		kong.Name("pulsegate"),
-		kong.Description("Readings of wearables in over HTTP, acknowledged when they are on stable storage, and back out."),
-		kong.UsageOnError(),
-		kong.Writers(std.out, std.err),
-		kong.Exit(func(code int) { exited = code; panic(exitPanic{}) }),
-		kong.DefaultEnvars("PULSEGATE"),
-		kong.ConfigureHelp(kong.HelpOptions{Compact: true}),
-		kong.Vars(helpVars()),
-	)
+	parser, err := newParser(&cmds, std, func(code int) { exited = code; panic(exitPanic{}) })
 	if err != nil {
 		fmt.Fprintf(std.err, "pulsegate: %v\n", err)
 		return exitFailed
@@ -75,6 +68,7 @@ func run(ctx context.Context, args []string, std stdio) int {
 		return code
 	}
 	kctx.BindTo(ctx, (*context.Context)(nil))
+	tellUnknownVariables(kctx, std)
 	err = kctx.Run(std)
 	var usage usageError
 	switch {
@@ -87,6 +81,23 @@ func run(ctx context.Context, args []string, std stdio) int {
 		lastLine(std.err, "pulsegate: %v\n", err)
 		return exitFailed
 	}
+}
+
+// newParser returns the parser of the command line, which also reads the
+// environment and the file that --config names.
+func newParser(cmds *commands, std stdio, exit func(code int)) (*kong.Kong, error) {
+	return kong.New(cmds,
+		kong.Name("pulsegate"),
+		kong.Description("Readings of wearables in over HTTP, acknowledged when they are on stable storage, and back out."),
+		kong.UsageOnError(),
+		kong.Writers(std.out, std.err),
+		kong.Exit(exit),
+		environment(),
+		units(),
+		kong.ConfigureHelp(kong.HelpOptions{Compact: true}),
+		kong.Help(printHelp),
+		kong.Vars(helpVars()),
+	)
 }
 
 // exitPanic unwinds from kong's call of exit, after --help for example.

@@ -6,11 +6,17 @@ import (
 	"os/signal"
 	"sync"
 	"syscall"
+
+	"github.com/pulsegate/pulsegate/internal/systemd"
 )
 
-// reload reads again what may change while the server runs. What cannot be used
-// changes nothing, and is reported.
-func (s *server) reload(context.Context) {
+// reload reads again what may change while the server runs: the settings of the
+// log, tokens and certificates. What cannot be used changes nothing, and is
+// reported.
+func (s *server) reload() {
+	s.life.tell(systemd.Reloading())
+	defer s.life.tell(systemd.Ready)
+	s.reloadLogging()
 	if err := s.access.reload(); err != nil {
 		s.log.Error("reload: not all of it could be used", "error", err)
 		return
@@ -18,11 +24,12 @@ func (s *server) reload(context.Context) {
 	s.log.Info("reloaded")
 }
 
-// reloadOnHangup calls reload at each SIGHUP until stop is called.
-func (s *server) reloadOnHangup(ctx context.Context) (stop func()) {
+// onHangup calls a function at each SIGHUP, until stop is called. stop waits for a
+// call that is under way.
+func onHangup(call func()) (stop func()) {
 	hangups := make(chan os.Signal, 1)
 	signal.Notify(hangups, syscall.SIGHUP)
-	ctx, cancel := context.WithCancel(ctx)
+	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		for {
@@ -30,7 +37,7 @@ func (s *server) reloadOnHangup(ctx context.Context) (stop func()) {
 			case <-ctx.Done():
 				return
 			case <-hangups:
-				s.reload(ctx)
+				call()
 			}
 		}
 	})

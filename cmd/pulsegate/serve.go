@@ -1,10 +1,13 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
+	"os"
 	"time"
 
 	"github.com/alecthomas/kong"
@@ -53,6 +56,7 @@ type serveCommand struct {
 
 	memTableBytes int64      // 0: the store's default
 	life          *lifecycle // nil: none
+	PrintConfig   bool       `action:"" help:"Print the settings as they would take effect, as a file for --config, with where each comes from; check them, and exit."`
 }
 
 // helpVars are the defaults that packages decide.
@@ -77,13 +81,22 @@ func helpVars() kong.Vars {
 	}
 }
 
-func (c *serveCommand) Run(ctx context.Context, std stdio) error {
+func (c *serveCommand) Run(ctx context.Context, std stdio, kctx *kong.Context, cmds *commands) error {
+	if c.PrintConfig {
+		return c.printConfig(std.out, kctx, cmds.file)
+	}
 	logs, err := openLogging(std.err, &c.loggingFlags)
 	if err != nil {
 		return err
 	}
 	defer logs.close()
 	logs.takeOthers()
+	if logs.settings, err = newSettingsReader(kctx, cmds.file); err != nil {
+		return err
+	}
+	for _, text := range unknownVariables(os.Environ(), kctx.Model.Node) {
+		logs.log.Warn("unknown environment variable", "what", text)
+	}
 	life, err := newLifecycle(c, logs.log)
 	if err != nil {
 		return err
@@ -96,8 +109,20 @@ func (c *serveCommand) Run(ctx context.Context, std stdio) error {
 		return err
 	}
 	life.serving(srv)
-	defer srv.reloadOnHangup(ctx)()
+	defer onHangup(srv.reload)()
 	return srv.run(ctx)
+}
+
+// printConfig prints the settings, and refuses what startServer would refuse
+// without a look at anything but them.
+func (c *serveCommand) printConfig(out io.Writer, kctx *kong.Context, file *configFile) error {
+	takeResources(c, slog.New(slog.DiscardHandler))
+	if err := printConfig(out, kctx, file, c.loggingFlags.note()); err != nil {
+		return err
+	}
+	_, ingestErr := c.ingestConfig()
+	_, flagErr := c.flagLimits()
+	return cmp.Or(c.checkLogging(), ingestErr, flagErr)
 }
 
 // checkAddr refuses to take readings from anybody on an address that others can

@@ -127,7 +127,7 @@ func startServer(c *serveCommand, logs *logging) (_ *server, err error) {
 		return nil, errors.Join(err, s.core.Close(context.Background()))
 	}
 	if c.AdminAddr != "" {
-		s.admin = s.httpServer(c, adminRoutes(s.health, metrics.Handler(metrics.Sources{
+		s.admin = s.httpServer(c, logs.withLevel(adminRoutes(s.health, metrics.Handler(metrics.Sources{
 			Requests: requests,
 			Commits:  commits,
 			Ingest:   func() metrics.Ingest { return metrics.Ingest(s.core.Counters()) },
@@ -137,10 +137,9 @@ func startServer(c *serveCommand, logs *logging) (_ *server, err error) {
 			Log:      logs.metrics,
 			Ready:    s.health.Ready,
 			Version:  versionText(),
-		})))
+		}))))
 		s.admin.ReadTimeout = 0  // net/http would end the context of a longer profile
 		s.admin.WriteTimeout = 0 // a profile takes as long as was asked for
-		s.admin.Handler = withHealth(s.admin.Handler, s.health)
 		if _, err = s.listen(s.admin, c.AdminAddr, adminSocket); err != nil {
 			s.core.Drain()
 			return nil, errors.Join(err, s.stopPublic(context.Background()), s.core.Close(context.Background()))

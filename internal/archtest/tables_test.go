@@ -72,6 +72,7 @@ var libraries = []library{
 	{path: "github.com/go-json-experiment/json"},
 	{path: "github.com/google/pprof", users: []string{"internal/profile"}},
 	{path: "github.com/klauspost/compress"},
+	{path: "github.com/pelletier/go-toml/v2", users: []string{"cmd/pulsegate"}},
 	{path: "github.com/prometheus/client_golang", users: []string{"internal/metrics", "cmd/pulsegate"}},
 	{path: "github.com/prometheus/client_model", users: []string{"internal/profile"}}, // comes with client_golang
 	{path: "github.com/prometheus/common", users: []string{"internal/profile"}},       // comes with client_golang

@@ -1,0 +1,369 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/alecthomas/kong"
+)
+
+// runCommand runs a command line in this process.
+func runCommand(t *testing.T, args ...string) (stdout, stderr string, code int) {
+	t.Helper()
+	var out, errs strings.Builder
+	code = run(context.Background(), args, stdio{strings.NewReader(""), &out, &errs})
+	return out.String(), errs.String(), code
+}
+
+// configText writes a file of settings and returns its path.
+func configText(t *testing.T, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "pulsegate.toml")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// A flag beats a variable, that a file, and that the default.
+func TestPrecedence(t *testing.T) {
+	const flag, variable, file = 1, 2, 4
+	for from := range 8 {
+		args, want := []string{"serve", "--print-config"}, "log-budget = 30 # default"
+		path := configText(t, "\n[serve]\nlog-budget = 31")
+		t.Run(fmt.Sprintf("%03b", from), func(t *testing.T) {
+			if from&file != 0 {
+				args = append(args, "--config", path)
+				want = "log-budget = 31 # " + path + ":3"
+			}
+			if from&variable != 0 {
+				t.Setenv("PULSEGATE_LOG_BUDGET", "32")
+				want = "log-budget = 32 # env PULSEGATE_LOG_BUDGET"
+			}
+			if from&flag != 0 {
+				args = append(args, "--log-budget=33")
+				want = "log-budget = 33 # flag"
+			}
+			out, errs, code := runCommand(t, args...)
+			if code != 0 || errs != "" || !slices.Contains(squeezed(out), want) {
+				t.Errorf("exit code %d, %s\nwant the line %q in\n%s", code, errs, want, out)
+			}
+		})
+	}
+}
+
+// squeezed returns the lines of a text with single spaces.
+func squeezed(text string) []string {
+	return strings.Split(regexp.MustCompile(` +`).ReplaceAllString(text, " "), "\n")
+}
+
+// What --print-config prints has the same effect as what it was printed for.
+func TestPrintConfigRoundTrip(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		file string
+		env  map[string]string
+		args []string
+		want string // in the settings
+	}{
+		{"defaults", "", nil, nil, `addr = "127.0.0.1:8080"`},
+		{"flags", "", nil, []string{"--accept=spo2_pct=50..100,heart_rate_bpm=30..200", "--insecure", "--admin-addr=", "--max-ahead=90m"}, `admin-addr = ""`},
+		{"variables", "", map[string]string{"PULSEGATE_USUAL": "spo2_pct=95..100", "PULSEGATE_LOG_LEVEL": "warn", "PULSEGATE_DATA": `a "b" \c`}, nil, `log-level = "warn"`},
+		{"file", "[serve]\naccept = { spo2_pct = \"50..100\" }\nmax-batch-bytes = \"1.5MiB\"\naccess-log-sample = 1e-3\n", nil, nil, `max-batch-bytes = 1572864`},
+		{"dotted keys", "serve.max-ahead = \"300s\"\n[serve.accept]\nspo2_pct = \"50..100\"\n", nil, nil, `max-ahead = "5m"`},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			args := append([]string{"serve", "--print-config"}, tt.args...)
+			if tt.file != "" {
+				args = append(args, "--config", configText(t, tt.file))
+			}
+			print := func(args []string) string {
+				t.Helper()
+				out, errs, code := runCommand(t, args...)
+				if code != 0 || errs != "" {
+					t.Fatalf("%v: exit code %d, %s", args, code, errs)
+				}
+				return out
+			}
+			restore := map[string]func(){}
+			for name, value := range tt.env {
+				if err := os.Setenv(name, value); err != nil {
+					t.Fatal(err)
+				}
+				restore[name] = func() { os.Unsetenv(name) }
+				defer restore[name]()
+			}
+			first := print(args)
+			for _, f := range restore {
+				f()
+			}
+			path := configText(t, first)
+			second := print([]string{"serve", "--print-config", "--config", path})
+			if got, want := values(second), values(first); !slices.Equal(got, want) {
+				t.Errorf("printed again, the settings are\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+			}
+			if !slices.Contains(values(first), tt.want) {
+				t.Errorf("no line %s in\n%s", tt.want, first)
+			}
+			if strings.Contains(second, "# default") || strings.Contains(second, "# env") || strings.Count(second, "# "+path+":") < 25 {
+				t.Errorf("not everything comes from the file:\n%s", second)
+			}
+		})
+	}
+}
+
+// values returns the settings of a printed configuration, without their sources.
+func values(text string) (lines []string) {
+	for line := range strings.Lines(text) {
+		setting, _, _ := strings.Cut(line, " # ")
+		if setting = strings.TrimSpace(setting); !strings.HasPrefix(setting, "#") && setting != "" {
+			lines = append(lines, setting)
+		}
+	}
+	return lines
+}
+
+// Whatever cannot be meant is refused, with the place and with what may have been
+// meant.
+func TestConfigErrors(t *testing.T) {
+	parser, err := newParser(new(commands), stdio{strings.NewReader(""), io.Discard, io.Discard}, func(int) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		name string
+		file string
+		want []string // lines; FILE stands for the path
+	}{
+		{"unknown key", "[serve]\nmax-batch-byte = 1", []string{"FILE:2: max-batch-byte is no setting of pulsegate serve; did you mean max-batch-bytes?"}},
+		{"underscores", "[serve]\nmax_ahead = '1m'", []string{"FILE:2: max_ahead is no setting of pulsegate serve; did you mean max-ahead?"}},
+		{"swapped letters", "[serve]\nmax-ahaed = '1m'", []string{"FILE:2: max-ahaed is no setting of pulsegate serve; did you mean max-ahead?"}},
+		{"unlike all", "[serve]\ncolour = 'red'", []string{"FILE:2: colour is no setting of pulsegate serve"}},
+		{"unknown table", "[server]\naddr = ':1'", []string{"FILE:1: server is no setting of pulsegate; did you mean [serve]?"}},
+		{"no table", "addr = ':1'", []string{"FILE:1: addr stands in no table that has it; put it under [serve] or [demo]"}},
+		{"table above", "[sim]\nusers = 1", []string{"FILE:2: users stands in no table that has it; put it under [sim.run]"}},
+		{"command as a key", "serve = 1", []string{"FILE:1: serve is a command: its settings stand in a table [serve]"}},
+		{"itself", "config = 'x'", []string{"FILE:1: config can be given on the command line only"}},
+		{"action", "[serve]\nprint-config = true", []string{"FILE:2: print-config can be given on the command line only"}},
+		{"no unit", "[serve]\n\nmax-ahead = 300", []string{`FILE:3: serve.max-ahead: 300 needs a unit, such as "300s"`}},
+		{"no unit, as a text", "[serve]\nmax-ahead = '300'", []string{"FILE:2: serve.max-ahead: 300 needs a unit, such as 300s"}},
+		{"unknown unit", "[serve]\nmax-ahead = '5min'", []string{`FILE:2: serve.max-ahead: "5min" is no duration, such as 90s, 5m or 1h30m; the units are ms, s, m and h`}},
+		{"days", "[serve]\nmax-ahead = '1d'", []string{`FILE:2: serve.max-ahead: "1d" is no duration: a day is 24h`}},
+		{"unclear unit", "[serve]\nmax-batch-bytes = '1M'", []string{`FILE:2: serve.max-batch-bytes: "1M" is no number of bytes; did you mean 1MiB?`}},
+		{"part of a byte", "[serve]\nmax-batch-bytes = '0.3B'", []string{`FILE:2: serve.max-batch-bytes: "0.3B" is no whole number of bytes`}},
+		{"number for a text", "[serve]\naddr = 8080", []string{"FILE:2: serve.addr: write a text, in quotes"}},
+		{"text for a number", "[serve]\nloops = '2'", []string{"FILE:2: serve.loops: write a number, without quotes"}},
+		{"text for a truth", "[serve]\ninsecure = 'yes'", []string{"FILE:2: serve.insecure: write true or false, without quotes"}},
+		{"fraction", "[serve]\nloops = 1.5", []string{"FILE:2: serve.loops: write a whole number"}},
+		{"not one of", "[serve]\nfast-lane = 'maybe'", []string{`FILE:2: serve.fast-lane: "maybe" is none of on, off`}},
+		{"level", "[serve]\nlog-level = 'loud'", []string{`FILE:2: serve.log-level: slog: level string "loud": unknown name`}},
+		{"list for a table", "[serve]\naccept = [1]", []string{`FILE:2: serve.accept: write a table, such as { name = "value" }`}},
+		{"twice", "[serve]\nloops = 1\nloops = 2", []string{`FILE:3:1: not TOML: key loops is already defined`}},
+		{"not TOML", "[serve]\nloops: 1", []string{`FILE:2:6: not TOML: `}},
+		{"of another command", "[import]\nbatch = 'x'", []string{"FILE:2: import.batch: write a number, without quotes"}},
+		{"all at once", "[serve]\nloops = 'x'\naddr = 1\ncolour = 1", []string{
+			"FILE:2: serve.loops: write a number, without quotes", "FILE:3: serve.addr: write a text, in quotes", "FILE:4: colour is no setting of pulsegate serve"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			path := configText(t, tt.file)
+			_, err := readConfigFile(path, parser.Model)
+			if err == nil {
+				t.Fatalf("no error, want\n%s", strings.Join(tt.want, "\n"))
+			}
+			got := strings.Split(strings.ReplaceAll(err.Error(), path, "FILE"), "\n")
+			for i, want := range tt.want {
+				if i >= len(got) || !strings.HasPrefix(got[i], want) {
+					t.Errorf("line %d: got\n%v\nwant\n%s", i+1, err, want)
+				}
+			}
+		})
+	}
+}
+
+// Whatever a setting comes from, a mistake ends the program before it begins.
+func TestConfigErrorsAreWrongUsage(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		file string
+		args []string
+		env  string // value of PULSEGATE_MAX_AHEAD
+		want string
+	}{
+		{"file", "[serve]\nmax-ahead = 300", nil, "", `pulsegate.toml:2: serve.max-ahead: 300 needs a unit, such as "300s"`},
+		{"no file", "", []string{"--config=nowhere.toml"}, "", "nowhere.toml: no such file"},
+		{"flag", "", []string{"--max-ahead=300"}, "", "--max-ahead: 300 needs a unit, such as 300s"},
+		{"flag of unclear unit", "", []string{"--max-batch-bytes=1M"}, "", `--max-batch-bytes: "1M" is no number of bytes; did you mean 1MiB?`},
+		{"variable", "", nil, "300", `--max-ahead: 300 needs a unit, such as 300s (from envar PULSEGATE_MAX_AHEAD="300")`},
+		{"variable, beside a file", "[serve]\nmax-ahead = '1m'", nil, "300", `--max-ahead: 300 needs a unit, such as 300s (from envar PULSEGATE_MAX_AHEAD="300")`},
+		{"too few", "[serve]\nmax-group = 0", nil, "", "--max-group must be at least 1"},
+		{"too few bytes of log", "[serve]\nlog-budget-bytes = 1000", nil, "", "--log-budget-bytes must be at least 262144"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			args := []string{"serve", "--print-config"}
+			if tt.file != "" {
+				args = append(args, "--config", configText(t, tt.file))
+			}
+			if tt.env != "" {
+				t.Setenv("PULSEGATE_MAX_AHEAD", tt.env)
+			}
+			_, errs, code := runCommand(t, append(args, tt.args...)...)
+			if code != exitUsage || !strings.Contains(errs, tt.want) {
+				t.Errorf("exit code %d, want %d, and %q in\n%s", code, exitUsage, tt.want, errs)
+			}
+		})
+	}
+}
+
+// Variables that set nothing are warned of, but for those of Kubernetes.
+func TestUnknownVariables(t *testing.T) {
+	parser, err := newParser(new(commands), stdio{strings.NewReader(""), io.Discard, io.Discard}, func(int) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct{ entry, want string }{
+		{"PULSEGATE_MAX_AHEAD=1m", ""},
+		{"PULSEGATE_MAX_AHAED=1m", "the environment variable PULSEGATE_MAX_AHAED sets nothing; did you mean PULSEGATE_MAX_AHEAD?"},
+		{"PULSEGATE_LOGLEVEL=debug", "the environment variable PULSEGATE_LOGLEVEL sets nothing; did you mean PULSEGATE_LOG_LEVEL?"},
+		{"PULSEGATE_SOMETHING_ELSE=secret", "the environment variable PULSEGATE_SOMETHING_ELSE sets nothing"},
+		{"PULSEGATE_PRINT_CONFIG=1", "the environment variable PULSEGATE_PRINT_CONFIG sets nothing"},
+		{"OTHER=1", ""},
+		{"PULSEGATE_SERVICE_HOST=10.0.0.1", ""},
+		{"PULSEGATE_SERVICE_PORT=8080", ""},
+		{"PULSEGATE_SERVICE_PORT_HTTP=8080", ""},
+		{"PULSEGATE_PORT=tcp://10.0.0.1:8080", ""},
+		{"PULSEGATE_PORT=8080", "the environment variable PULSEGATE_PORT sets nothing"},
+		{"PULSEGATE_PORT_8080_TCP=tcp://10.0.0.1:8080", ""},
+		{"PULSEGATE_PORT_8080_TCP_ADDR=10.0.0.1", ""},
+		{"PULSEGATE_HEADLESS_SERVICE_HOST=10.0.0.1", ""},
+		{"PULSEGATE_HEADLESS_PORT_8080_TCP_PROTO=tcp", ""},
+	} {
+		got := strings.Join(unknownVariables([]string{tt.entry}, parser.Model.Node), "\n")
+		if got != tt.want && !(tt.want != "" && strings.HasPrefix(got, tt.want) && strings.Contains(tt.entry, "=8080")) {
+			t.Errorf("%s: got %q, want %q", tt.entry, got, tt.want)
+		}
+	}
+	// A Service's variables must not set anything.
+	err = eachFlag(parser.Model.Node, func(node *kong.Node, flag *kong.Flag) error {
+		for _, name := range flag.Envs {
+			if serviceVariable.MatchString(name+"=8080") || serviceVariable.MatchString(name+"=tcp://10.0.0.1:8080") {
+				t.Errorf("--%s of %s: Kubernetes sets %s for a Service", flag.Name, node.Path(), name)
+			}
+		}
+		if len(flag.Envs) == 0 && flag.Name != "help" && !isAction(flag) {
+			t.Errorf("--%s of %s has no variable", flag.Name, node.Path())
+		}
+		return nil
+	})
+	if err != nil {
+		t.Error(err)
+	}
+	t.Setenv("PULSEGATE_LOGLEVEL", "secret")
+	if _, errs, _ := runCommand(t, "version"); errs != "pulsegate: warning: the environment variable PULSEGATE_LOGLEVEL sets nothing; did you mean PULSEGATE_LOG_LEVEL?\n" {
+		t.Errorf("version warns %q", errs)
+	}
+}
+
+// Secrets are not shown, and neither are they in errors.
+func TestSecretsAreMasked(t *testing.T) {
+	for _, args := range [][]string{
+		{"sim", "run", "--token=hush"},
+		{"sim", "run", "--target=http://user:hush@127.0.0.1:1/"},
+		{"sim", "run", "--target=http://127.0.0.1:1/?token=hush"},
+		{"sim", "run", "--target=http://%zz/hush"},
+	} {
+		var cmds commands
+		parser, err := newParser(&cmds, stdio{strings.NewReader(""), io.Discard, io.Discard}, func(int) {})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, err := parser.Parse(args)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var out strings.Builder
+		if err := printConfig(&out, ctx, nil); err != nil {
+			t.Fatal(err)
+		}
+		if strings.Contains(out.String(), "hush") || strings.Count(out.String(), "# secret, not shown; from flag\n") != 1 {
+			t.Errorf("%v: got\n%s", args, out.String())
+		}
+		if !slices.Contains(squeezed(out.String()), "users = 100 # default") {
+			t.Errorf("%v: other settings are not shown:\n%s", args, out.String())
+		}
+	}
+}
+
+func TestParseBytes(t *testing.T) {
+	for _, tt := range []struct {
+		text string
+		want int64
+		ok   bool
+	}{
+		{"0", 0, true}, {"1048576", 1 << 20, true}, {"-1", -1, true}, {"1MiB", 1 << 20, true}, {"1 MiB", 1 << 20, true},
+		{"1.5GiB", 3 << 29, true}, {"1kB", 1000, true}, {"2GB", 2e9, true}, {"10B", 10, true}, {"2TiB", 2 << 40, true},
+		{"", 0, false}, {"MiB", 0, false}, {"1K", 0, false}, {"1m", 0, false}, {"1 Mb", 0, false}, {"1.0001KiB", 0, false},
+		{"NaN", 0, false}, {"InfMiB", 0, false}, {"9999999TiB", 0, false}, {"0x10", 0, false}, {"1MiBB", 0, false},
+	} {
+		got, err := parseBytes(tt.text)
+		if (err == nil) != tt.ok || got != tt.want {
+			t.Errorf("%q: got %d, %v; want %d, %v", tt.text, got, err, tt.want, tt.ok)
+		}
+	}
+}
+
+func TestFormatDuration(t *testing.T) {
+	for d, want := range map[time.Duration]string{
+		0: "0s", time.Second: "1s", 5 * time.Minute: "5m", time.Hour: "1h", 90 * time.Minute: "1h30m", time.Hour + time.Second: "1h0m1s",
+		10 * time.Minute: "10m", 100 * time.Hour: "100h", 1500 * time.Millisecond: "1.5s", 10*time.Minute + 10*time.Second: "10m10s",
+	} {
+		got := formatDuration(d)
+		if back, err := parseDuration(got); got != want || err != nil || back != d {
+			t.Errorf("%v: got %q, which is %v, %v; want %q", d, got, back, err, want)
+		}
+	}
+}
+
+func TestEditDistance(t *testing.T) {
+	for _, tt := range []struct {
+		a, b string
+		want int
+	}{
+		{"", "", 0}, {"a", "", 1}, {"", "abc", 3}, {"ahead", "ahaed", 1}, {"kitten", "sitting", 3}, {"max-batch-byte", "max-batch-bytes", 1},
+	} {
+		if got := editDistance(tt.a, tt.b); got != tt.want {
+			t.Errorf("%q to %q: %d, want %d", tt.a, tt.b, got, tt.want)
+		}
+	}
+}
+
+// The help of a command shows the flags that can be given with it.
+func TestHelp(t *testing.T) {
+	for _, tt := range []struct {
+		args []string
+		want []string
+	}{
+		{[]string{"sim", "--help"}, []string{"Usage: pulsegate sim", "--users=100", "--verify", "--allow-remote", "sim verify"}},
+		{[]string{"sim", "run", "--help"}, []string{"--users=100"}},
+		{[]string{"profile", "--help"}, []string{"--flame=FILE.svg", "<target>", "profile diff"}},
+		{[]string{"--help"}, []string{"--config=FILE", "serve", "PULSEGATE_CONFIG"}},
+		{[]string{"serve", "--help"}, []string{"--print-config", "--max-ahead=5m", "PULSEGATE_LOG_BUDGET"}},
+	} {
+		out, _, code := runCommand(t, tt.args...)
+		for _, want := range tt.want {
+			if code != 0 || !strings.Contains(out, want) {
+				t.Errorf("%v: exit code %d, want 0, and %q in\n%s", tt.args, code, want, out)
+			}
+		}
+	}
+	if out, _, _ := runCommand(t, "sim", "verify", "--help"); strings.Contains(out, "--users") {
+		t.Errorf("sim verify --help shows the flags of run:\n%s", out)
+	}
+}

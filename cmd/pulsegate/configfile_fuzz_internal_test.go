@@ -1,0 +1,51 @@
+package main
+
+import (
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// Whatever a file holds, it is read or refused, and what is wrong has a line.
+func FuzzConfigFile(f *testing.F) {
+	for _, text := range []string{
+		"[serve]\nmax-ahead = '5m'\naccept = { spo2_pct = '1..100' }\n",
+		"serve.addr = 'x'\n[sim.run]\nusers = 3\nshare = { drop = 0.5 }",
+		"[[serve]]\naddr = 1", "\"serve.addr\" = 1", "[serve.accept]\n'' = 1", "serve = { max-ahead = 300 }", "[serve]\naddr = 1979-05-27T07:32:00Z",
+	} {
+		f.Add([]byte(text))
+	}
+	parser, err := newParser(new(commands), stdio{strings.NewReader(""), io.Discard, io.Discard}, func(int) {})
+	if err != nil {
+		f.Fatal(err)
+	}
+	path := filepath.Join(f.TempDir(), "pulsegate.toml")
+	f.Fuzz(func(t *testing.T, text []byte) {
+		if err := os.WriteFile(path, text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		file, err := readConfigFile(path, parser.Model)
+		if (file == nil) == (err == nil) {
+			t.Fatalf("got %v, %v", file, err)
+		}
+		lines := 1 + strings.Count(string(text), "\n")
+		var joined interface{ Unwrap() []error }
+		if errors.As(err, &joined) {
+			for _, err := range joined.Unwrap() {
+				if p, ok := errors.AsType[configProblem](err); !ok || p.line < 1 || p.line > lines {
+					t.Errorf("a problem without a line: %v", err)
+				}
+			}
+		}
+		if file != nil {
+			for flag, v := range file.values {
+				if v.line < 1 || v.line > lines {
+					t.Errorf("--%s has line %d of %d", flag.Name, v.line, lines)
+				}
+			}
+		}
+	})
+}

@@ -1,0 +1,129 @@
+package main_test
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// awaitLine waits until a server has written a text so many times.
+func (p *process) awaitLine(text string, times int) {
+	p.t.Helper()
+	for deadline := time.Now().Add(30 * time.Second); strings.Count(p.stderr(), text) < times; time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			p.t.Fatalf("%q does not come %d times; standard error:\n%s", text, times, p.stderr())
+		}
+	}
+}
+
+// SIGHUP applies what the file says of the log. A file that cannot be used changes
+// nothing, and a flag is stronger than the file.
+func TestHangup(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "pulsegate.toml")
+	if err := os.WriteFile(path, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p := start(t, program(t), filepath.Join(dir, "data"), "--config="+path, "--access-log-budget=7")
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Log(p.stderr())
+		}
+	})
+	get := func() { // which writes a line of the access log, if there is one
+		t.Helper()
+		if got := status(p.url("/livez")); got != 200 {
+			t.Errorf("/livez: %d", got)
+		}
+	}
+	hangup := func(text, want string, times int) {
+		t.Helper()
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		p.signal(syscall.SIGHUP)
+		p.awaitLine(want, times)
+	}
+	get()
+	hangup("[serve]\naccess-log = 'all'\naccess-log-budget = 1\nmax-conns = 1000\n", `msg="log settings read again" level=INFO access_log=all`, 1)
+	p.awaitLine(`msg="settings have changed that need a restart" settings=max-conns`, 1)
+	get()
+	get()
+	p.awaitLine("msg=request ", 2) // the flag's budget, not the file's
+	hangup("[serve]\naccess-log = 'some'\n", `msg="settings cannot be used; they stay as they are"`, 1)
+	if !strings.Contains(p.stderr(), path+`:2: serve.access-log: \"some\" is none of off, errors, all`) {
+		t.Error("the log does not say what is wrong")
+	}
+	get()
+	p.awaitLine("msg=request ", 3)
+	hangup("[serve]\naccess-log = 'errors'\nlog-level = 'debug'\nmax-conns = 1000\n", `msg="log settings read again" level=DEBUG access_log=errors`, 1)
+	get()
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	p.signal(syscall.SIGHUP)
+	p.awaitLine("no such file", 1)
+	if code := p.stop(); code != 0 {
+		t.Errorf("exit code %d", code)
+	}
+	if got := strings.Count(p.stderr(), "msg=request "); got != 3 {
+		t.Errorf("%d lines of the access log, want 3", got)
+	}
+	if got := strings.Count(p.stderr(), "need a restart"); got != 1 {
+		t.Errorf("%d warnings of settings that need a restart, want 1", got)
+	}
+}
+
+// The level can be asked for and set on the admin listener, from this machine.
+func TestLogLevelEndpoint(t *testing.T) {
+	p := start(t, program(t), filepath.Join(t.TempDir(), "data"), "--admin-addr=127.0.0.1:0")
+	ask := func(method, host, origin, body string) string {
+		t.Helper()
+		req, err := http.NewRequest(method, "http://"+p.admin+"/loglevel", strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if host != "" {
+			req.Host = host
+		}
+		if origin != "" {
+			req.Header.Set("Origin", origin)
+		}
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		text, err := io.ReadAll(resp.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return fmt.Sprintf("%d %s", resp.StatusCode, strings.TrimSpace(string(text)))
+	}
+	for _, tt := range []struct{ method, host, origin, body, want string }{
+		{"GET", "", "", "", "200 info"},
+		{"PUT", "", "", "debug\n", "200 debug"},
+		{"GET", "", "", "", "200 debug"},
+		{"PUT", "", "", "loud", "422 send debug, info, warn or error"},
+		{"PUT", "", "", strings.Repeat("x", 100), "422 send debug, info, warn or error"},
+		{"PUT", "", "http://elsewhere.example", "error", "403 the level is for requests from this machine to a loopback address"},
+		{"PUT", "elsewhere.example", "", "error", "403 the level is for requests from this machine to a loopback address"},
+		{"PUT", "localhost:1", "", "warn", "200 warn"},
+		{"POST", "", "", "error", "405 GET and PUT are allowed"},
+		{"GET", "[::1]:6060", "", "", "200 warn"},
+	} {
+		if got := ask(tt.method, tt.host, tt.origin, tt.body); got != tt.want {
+			t.Errorf("%s %q to host %q from origin %q: got %s, want %s", tt.method, tt.body, tt.host, tt.origin, got, tt.want)
+		}
+	}
+	if got := status("http://" + p.admin + "/metrics"); got != 200 {
+		t.Errorf("/metrics beside it: %d", got)
+	}
+	p.awaitLine(`level=INFO msg="log level set" level=DEBUG`, 1)
+}
