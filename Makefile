@@ -56,7 +56,7 @@ profile: ## load a server, and print what a request costs
 bench: ## all microbenchmarks with benchstat, into docs/benchmarks.md
 	cd bench && go run ./cmd/microbench -rounds $(ROUNDS) -time $(BENCHTIME)
 
-bench-ingest: ## load every server in turn, into docs/benchmarks.md
+bench-ingest: ## load every server in turn: single readings, batches, idle connections; into docs/benchmarks.md
 	cd bench && go run ./cmd/ingestbench -rounds $(ROUNDS) -seconds $(SECONDS)
 
 bench-mux: ## compare the routers, into docs/benchmarks.md

@@ -37,6 +37,15 @@ type Run struct {
 	Duration    time.Duration
 	CPU         time.Duration // user and system, of the server's processes
 	P50, P99    time.Duration
+	Allocated   Allocated // in all; zero if the server does not tell
+}
+
+// Allocated is what a process has allocated.
+type Allocated struct{ Objects, Bytes float64 }
+
+// Since returns what was allocated since before.
+func (a Allocated) Since(before Allocated) Allocated {
+	return Allocated{a.Objects - before.Objects, a.Bytes - before.Bytes}
 }
 
 // CPUPerRequest returns the CPU time of one request in µs.
@@ -120,9 +129,9 @@ func (in *Ingest) Markdown(plot string) string {
 	for _, n := range in.Connections {
 		fmt.Fprintf(&b, "\n%d connections:\n\n", n)
 		in.table(&b, n)
+		in.allocations(&b, n)
 	}
 	goalsTable(&b, in.goals())
-	b.WriteString("\nThis run has one reading per request. It says nothing about bulk, allocations and idle connections, which have goals of their own.\n")
 	for _, left := range in.Left {
 		fmt.Fprintf(&b, "\nLeft out: %s.\n", left)
 	}
@@ -151,6 +160,24 @@ func (in *Ingest) table(b *strings.Builder, n int) {
 			figure(runs, func(r *Run) float64 { return milliseconds(r.P50) }).Median,
 			figure(runs, func(r *Run) float64 { return milliseconds(r.P99) }).Median)
 	}
+}
+
+// allocations writes what Pulsegate's process has allocated with n connections.
+func (in *Ingest) allocations(b *strings.Builder, n int) {
+	own := in.server(Own)
+	if own == nil {
+		return
+	}
+	runs := own.at(n)
+	if len(runs) == 0 || runs[0].Allocated == (Allocated{}) {
+		return
+	}
+	per := func(of func(Allocated) float64) Spread {
+		return figure(runs, func(r *Run) float64 { return of(r.Allocated) / float64(r.Requests) })
+	}
+	fmt.Fprintf(b, "\nThe whole process of %s allocates %s objects of %s bytes for each request, compactions and measuring included. "+
+		"The way of a request through the fast lane allocates none, which TestLaneAllocations asserts.\n", Own,
+		per(func(a Allocated) float64 { return a.Objects }).text("%.2f"), per(func(a Allocated) float64 { return a.Bytes }).text("%.0f"))
 }
 
 func milliseconds(d time.Duration) float64 { return float64(d.Nanoseconds()) / 1e6 }

@@ -64,8 +64,11 @@ func TestSpread(t *testing.T) {
 // The ratio is made within rounds: 20/10, 60/20 and 25/10, of which the median
 // is 2.5. The ratio of the medians would be 2.5 as well, that of the ranges not.
 func TestIngestMarkdown(t *testing.T) {
-	text := example().Markdown("plot.svg")
+	in := example()
+	in.Servers[1].Runs[3].Allocated = report.Allocated{Objects: 2500, Bytes: 31_000}.Since(report.Allocated{Objects: 2000, Bytes: 1000})
+	text := in.Markdown("plot.svg")
 	for _, want := range []string{
+		"\nThe whole process of pulsegate allocates 0.50 [0.50–0.50] objects of 30 [30–30] bytes for each request",
 		"Written by `make bench-ingest`",
 		"![CPU time per request of each server](plot.svg)",
 		"\n64 connections:\n", "\n1000 connections:\n",

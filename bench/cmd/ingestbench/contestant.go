@@ -98,7 +98,7 @@ func (c *contestant) start(ctx context.Context, programs, dir string) (_ *runnin
 	path, args := filepath.Join(programs, "peer"), []string{c.name, "-addr", "127.0.0.1:0"}
 	switch {
 	case c.own:
-		path, args = filepath.Join(programs, "pulsegate"), []string{"serve", "--addr", "127.0.0.1:0", "--admin-addr", "", "--data", dir}
+		path, args = filepath.Join(programs, "pulsegate"), []string{"serve", "--addr", "127.0.0.1:0", "--admin-addr", "127.0.0.1:0", "--data", dir}
 	case c.postgres:
 		if r.database, err = startPostgres(ctx, dir); err != nil {
 			return nil, err

@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -25,11 +26,66 @@ const (
 
 // A bench is one run of this program.
 type bench struct {
-	cfg    *config
-	work   string
-	loader *loader
-	out    io.Writer
-	result *report.Ingest
+	cfg         *config
+	work        string
+	out         io.Writer
+	contestants []contestant
+	left        []string // why others are not among them
+
+	loader *loader        // of runSingle
+	result *report.Ingest // of runSingle
+}
+
+// run measures one part and writes its figures to the page.
+func (b *bench) run(ctx context.Context, part string) error {
+	switch part {
+	case partSingle:
+		return b.runSingle(ctx)
+	case partBulk:
+		return b.runBulk(ctx)
+	default:
+		return b.runIdle(ctx)
+	}
+}
+
+// setting says what the figures of a part that begins now hold for.
+func (b *bench) setting() report.Setting {
+	return report.Here(fmt.Sprintf("make bench-ingest ROUNDS=%d SECONDS=%d", b.cfg.rounds, int(b.cfg.duration.Seconds())))
+}
+
+// runSingle measures all contestants with one reading per request.
+func (b *bench) runSingle(ctx context.Context) (err error) {
+	if b.loader, err = findLoader(ctx); err != nil {
+		return err
+	}
+	b.loader.script = filepath.Join(b.work, "readings.lua")
+	if err := os.WriteFile(b.loader.script, readingsScript, 0o600); err != nil {
+		return fmt.Errorf("write script: %w", err)
+	}
+	if err := raiseFileLimit(slices.Max(b.cfg.connections)); err != nil {
+		return err
+	}
+	b.result = &report.Ingest{
+		Setting:     b.setting(),
+		Loader:      b.loader.version,
+		Duration:    b.cfg.duration,
+		WarmUp:      b.cfg.warmUp,
+		Rounds:      b.cfg.rounds,
+		Body:        len(firstReading()),
+		FileSystem:  fileSystem(b.work),
+		Connections: b.cfg.connections,
+		Left:        b.left,
+	}
+	if err := b.measure(ctx, b.contestants); err != nil {
+		return err
+	}
+	const plot = "benchmarks-ingest.svg"
+	if b.cfg.page != "" {
+		if err := report.WriteFile(filepath.Join(filepath.Dir(b.cfg.page), plot), b.result.Plot()); err != nil {
+			return err
+		}
+	}
+	return b.write("bench-ingest", b.result.Markdown(plot))
 }
 
 // measure goes through the rounds. A server that fails in a round is left out of
@@ -83,34 +139,42 @@ func (b *bench) measureOne(ctx context.Context, c *contestant, round int) (_ []r
 	}
 	answered, inFlight := uint64(1), uint64(0)
 	base := time.Now().Add(-baseAge)
-	loadOnce := func(connections int, d time.Duration) (load, time.Duration, error) {
+	admin := server.server.admin()
+	loadOnce := func(connections int, d time.Duration) (_ load, cpu time.Duration, made report.Allocated, err error) {
 		base = base.Add(baseStep)
+		madeBefore, err := allocated(ctx, admin)
+		if err != nil {
+			return load{}, 0, made, err
+		}
 		before, err := cpuTime(server.pids()...)
 		if err != nil {
-			return load{}, 0, err
+			return load{}, 0, made, err
 		}
 		l, err := b.loader.run(ctx, server.server.addr, connections, d, base.UnixMilli())
 		if err != nil {
-			return load{}, 0, err
+			return load{}, 0, made, err
 		}
 		after, err := cpuTime(server.pids()...)
 		if err != nil {
-			return load{}, 0, err
+			return load{}, 0, made, err
+		}
+		if made, err = allocated(ctx, admin); err != nil {
+			return load{}, 0, made, err
 		}
 		answered += l.requests
 		inFlight += uint64(connections) // wrk does not wait for the last answers
-		return l, after - before, l.check()
+		return l, after - before, made.Since(madeBefore), l.check()
 	}
-	if _, _, err := loadOnce(b.cfg.connections[0], b.cfg.warmUp); err != nil {
+	if _, _, _, err := loadOnce(b.cfg.connections[0], b.cfg.warmUp); err != nil {
 		return nil, err
 	}
 	var runs []report.Run
 	for _, n := range b.cfg.connections {
-		l, cpu, err := loadOnce(n, b.cfg.duration)
+		l, cpu, made, err := loadOnce(n, b.cfg.duration)
 		if err != nil {
 			return nil, fmt.Errorf("%d connections: %w", n, err)
 		}
-		run := report.Run{Round: round, Connections: n, Requests: l.requests, Duration: l.duration, CPU: cpu, P50: l.p50, P99: l.p99}
+		run := report.Run{Round: round, Connections: n, Requests: l.requests, Duration: l.duration, CPU: cpu, P50: l.p50, P99: l.p99, Allocated: made}
 		fmt.Fprintf(b.out, "round %d  %-10s %5d connections  %8.2f µs CPU per request  %8.0f requests/s  p50 %v  p99 %v\n",
 			round+1, c.name, n, run.CPUPerRequest(), run.PerSecond(), run.P50, run.P99)
 		runs = append(runs, run)
@@ -147,20 +211,15 @@ func checkStored(ctx context.Context, c *contestant, r *running, answered, inFli
 	return nil
 }
 
-// write puts the figures and the plot where readers look.
-func (b *bench) write() error {
-	page := b.cfg.page
-	if page == "" {
+// write puts a block of figures on the page.
+func (b *bench) write(block, text string) error {
+	if b.cfg.page == "" {
 		return nil
 	}
-	plot := filepath.Join(filepath.Dir(page), "benchmarks-ingest.svg")
-	if err := report.WriteFile(plot, b.result.Plot()); err != nil {
+	if err := report.UpdatePage(b.cfg.page, block, text); err != nil {
 		return err
 	}
-	if err := report.UpdatePage(page, "bench-ingest", b.result.Markdown(filepath.Base(plot))); err != nil {
-		return err
-	}
-	fmt.Fprintf(b.out, "wrote %s and %s\n", page, plot)
+	fmt.Fprintf(b.out, "wrote %s to %s\n", block, b.cfg.page)
 	return nil
 }
 

@@ -23,6 +23,7 @@ const (
 
 var (
 	listening = regexp.MustCompile(`listening addr=(\S+) listener=public`)
+	measures  = regexp.MustCompile(`listening addr=(\S+) listener=admin`)
 	stopped   = regexp.MustCompile(`stopped stored=(\d+)`)
 )
 
@@ -113,6 +114,15 @@ func (p *process) text() string {
 }
 
 func (p *process) pid() int { return p.cmd.Process.Pid }
+
+// admin returns the address at which the server tells its measures, "" if it
+// tells none.
+func (p *process) admin() string {
+	if m := measures.FindStringSubmatch(p.text()); m != nil {
+		return m[1]
+	}
+	return ""
+}
 
 // stored returns what the server said it had stored, when it has ended.
 func (p *process) stored() (n uint64, ok bool) {

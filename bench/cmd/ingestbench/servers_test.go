@@ -169,11 +169,11 @@ func tryMeasure(t *testing.T, programs string) {
 		t.Skip(reason)
 	}
 	page := filepath.Join(t.TempDir(), "page.md")
-	if err := os.WriteFile(page, []byte("<!-- bench-ingest:begin --><!-- bench-ingest:end -->"), 0o600); err != nil {
+	if err := os.WriteFile(page, []byte("<!-- bench-ingest:begin --><!-- bench-ingest:end --><!-- bench-bulk:begin --><!-- bench-bulk:end --><!-- bench-idle:begin --><!-- bench-idle:end -->"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	var out strings.Builder
-	args := []string{"-rounds=1", "-seconds=1", "-connections=8", "-servers=floor,pulsegate", "-programs=" + programs, "-dir=" + t.TempDir(), "-page=" + page}
+	args := []string{"-rounds=1", "-seconds=1", "-connections=8", "-servers=floor,pulsegate", "-forms=array,ndjson+gzip,ndjson+zstd", "-idle=50", "-programs=" + programs, "-dir=" + t.TempDir(), "-page=" + page}
 	if err := run(t.Context(), args, &out); err != nil {
 		t.Fatalf("%v\n%s", err, out.String())
 	}
@@ -181,8 +181,14 @@ func tryMeasure(t *testing.T, programs string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if n := strings.Count(string(text), "| **"); n != 2 || strings.Contains(string(text), "Left out") {
-		t.Errorf("%d servers in the table, want 2:\n%s", n, text)
+	// Two servers with single readings, and one with idle connections.
+	if n := strings.Count(string(text), "| **"); n != 3 || strings.Contains(string(text), "Left out") {
+		t.Errorf("%d servers in the tables, want 3:\n%s", n, text)
+	}
+	for _, form := range []string{"array", "ndjson+gzip", "ndjson+zstd"} {
+		if !strings.Contains(string(text), "\n| "+form+" | ") {
+			t.Errorf("no figures of the form %s:\n%s", form, text)
+		}
 	}
 	if _, err := os.Stat(filepath.Join(filepath.Dir(page), "benchmarks-ingest.svg")); err != nil {
 		t.Error(err)

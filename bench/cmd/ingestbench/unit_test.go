@@ -100,12 +100,15 @@ func TestParse(t *testing.T) {
 	if cfg.rounds != 2 || cfg.duration != 3*time.Second || len(cfg.connections) != 2 || cfg.connections[1] != 20 || len(cfg.servers) != 2 {
 		t.Errorf("got %+v", cfg)
 	}
-	for _, args := range [][]string{{"-rounds", "0"}, {"-seconds", "0.5"}, {"-connections", ""}, {"-connections", "64,x"}, {"-warm-up", "0"}} {
+	for _, args := range [][]string{{"-rounds", "0"}, {"-seconds", "0.5"}, {"-connections", ""}, {"-connections", "64,x"}, {"-warm-up", "0"}, {"-parts", "single,bulky"}} {
 		if cfg, err := parse(args); err == nil {
 			t.Errorf("parse(%q) = %+v, want an error", args, cfg)
 		}
 	}
 	if _, _, err := choose(&config{servers: []string{"flor"}}); err == nil {
 		t.Error("a server that is not there can be chosen")
+	}
+	if _, err := chooseForms([]string{"array+gzip", "csv"}); err == nil {
+		t.Error("a form that is not there can be chosen")
 	}
 }

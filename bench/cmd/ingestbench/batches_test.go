@@ -1,0 +1,134 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/klauspost/compress/gzip"
+	"github.com/klauspost/compress/zstd"
+
+	"github.com/pulsegate/pulsegate/vitals"
+)
+
+// A request of every form holds readings that Pulsegate accepts, and no reading
+// comes twice: not in one request, not in the next, not from another sender.
+func TestBatches(t *testing.T) {
+	const addr = "127.0.0.1:1"
+	now := time.Now()
+	rules, err := vitals.NewValidator(vitals.DefaultLimits())
+	if err != nil {
+		t.Fatal(err)
+	}
+	decoder := vitals.NewDecoder(rules, vitals.DecoderOptions{})
+	for _, f := range forms() {
+		type key struct {
+			device vitals.Name
+			unixMs int64
+		}
+		seen := map[key]bool{}
+		lengths := map[int]bool{}
+		for sender := range 2 {
+			next := plain(addr, f, sender, now.Add(-time.Hour))
+			if f.encoding != "" {
+				if next, err = compressed(addr, f, sender, now.Add(-time.Hour), 3); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for range 3 {
+				body := bodyOf(t, next())
+				lengths[len(body)] = true
+				var b vitals.Batch
+				if err := decoder.Decode(body, now.UnixMilli(), &b); err != nil {
+					t.Fatalf("%s: %v", f, err)
+				}
+				if len(b.Readings) != batchReadings || len(b.Refused) != 0 || (b.Shape == vitals.Array) != f.array {
+					t.Fatalf("%s: %v of %d accepted and %d refused readings", f, b.Shape, len(b.Readings), len(b.Refused))
+				}
+				for _, r := range b.Readings {
+					if k := (key{r.Device, r.TimeUnixMs}); seen[k] {
+						t.Fatalf("%s: a reading comes twice", f)
+					} else {
+						seen[k] = true
+					}
+				}
+			}
+			if f.encoding != "" && next() != nil {
+				t.Errorf("%s: more than 3 requests", f)
+			}
+		}
+		if len(lengths) != 1 {
+			t.Errorf("%s: bodies of lengths %v, want one", f, lengths)
+		}
+	}
+}
+
+// bodyOf returns the body of a request, decompressed.
+func bodyOf(t *testing.T, request []byte) []byte {
+	t.Helper()
+	r, err := http.ReadRequest(bufio.NewReader(bytes.NewReader(request)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var body io.Reader = r.Body
+	switch r.Header.Get("Content-Encoding") {
+	case "gzip":
+		if body, err = gzip.NewReader(r.Body); err != nil {
+			t.Fatal(err)
+		}
+	case "zstd":
+		z, err := zstd.NewReader(r.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer z.Close()
+		body = z
+	}
+	text, err := io.ReadAll(body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
+}
+
+// A load counts what was answered, and a single wrong answer fails it.
+func TestPost(t *testing.T) {
+	var answered atomic.Int64
+	answer := string(batchAnswer)
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if n, err := io.Copy(io.Discard, r.Body); err != nil || n < 100*batchReadings {
+			t.Errorf("a body of %d bytes, %v", n, err)
+		}
+		if answered.Add(1) < 5 {
+			w.Write(batchAnswer)
+		} else {
+			io.WriteString(w, answer)
+		}
+	}))
+	defer srv.Close()
+	addr := srv.Listener.Addr().String()
+	all := []source{plain(addr, form{}, 0, time.Now()), plain(addr, form{array: true}, 1, time.Now())}
+	p, err := post(t.Context(), addr, all, 100*time.Millisecond)
+	if err != nil || int64(p.batches) != answered.Load() || len(p.latencies) != int(p.batches) || p.bodyBytes/p.batches < 100*batchReadings {
+		t.Errorf("%d batches and %d bytes, %d latencies, %v; the server has answered %d", p.batches, p.bodyBytes, len(p.latencies), err, answered.Load())
+	}
+	answer = strings.Replace(answer, `"duplicate":0`, `"duplicate":1`, 1)
+	if _, err := post(t.Context(), addr, all, time.Minute); err == nil || !strings.Contains(err.Error(), `"duplicate`) {
+		t.Errorf("with a duplicate in an answer: %v", err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := post(ctx, addr, all, time.Minute); err == nil {
+		t.Error("a load that was cancelled has figures")
+	}
+	if _, err := post(t.Context(), addr, []source{func() []byte { return nil }}, time.Minute); err == nil {
+		t.Error("a load without a batch has figures")
+	}
+}

@@ -1,0 +1,67 @@
+package report
+
+import (
+	"fmt"
+	"strings"
+)
+
+// An Idle holds what idle connections cost servers.
+type Idle struct {
+	Setting     Setting
+	Rounds      int
+	Connections int
+	Servers     []IdleServer
+}
+
+// An IdleServer is one of the servers.
+type IdleServer struct {
+	Name, What string
+	Runs       []IdleRun
+}
+
+// An IdleRun is the resident memory of a server, in bytes.
+type IdleRun struct {
+	None uint64 // with no connection
+	All  uint64 // with all of them
+}
+
+// MiB returns bytes in MiB.
+func MiB(bytes uint64) float64 { return float64(bytes) / (1 << 20) }
+
+// more returns what all connections take together, in MiB.
+func (r *IdleRun) more() float64 { return MiB(r.All) - MiB(r.None) }
+
+func (s *IdleServer) figure(of func(*IdleRun) float64) Spread {
+	values := make([]float64, len(s.Runs))
+	for i := range s.Runs {
+		values[i] = of(&s.Runs[i])
+	}
+	return spread(values)
+}
+
+// Markdown lays the figures out as the block of the page.
+func (d *Idle) Markdown() string {
+	var b strings.Builder
+	b.WriteString(d.Setting.markdown())
+	fmt.Fprintf(&b, "- Load: as many connections come, post and go before; then %d connections post one reading each and stay open\n", d.Connections)
+	fmt.Fprintf(&b, "- Rounds: %d, in each of which every server is started anew\n\n", d.Rounds)
+	b.WriteString("Resident memory of the server's process (VmRSS), medians, and the range over the rounds in brackets. What the kernel holds for sockets is not in it.\n\n")
+	fmt.Fprintf(&b, "| server | with none, MiB | with %d, MiB | more, MiB | bytes a connection |\n|---|--:|--:|--:|--:|\n", d.Connections)
+	bar := goal{what: fmt.Sprintf("%d idle connections: MiB more than with none", d.Connections), limit: 60, format: "%.1f"}
+	for i := range d.Servers {
+		s := &d.Servers[i]
+		if len(s.Runs) == 0 {
+			continue
+		}
+		more := s.figure((*IdleRun).more)
+		fmt.Fprintf(&b, "| **%s**: %s | %s | %s | %s | %.0f |\n", s.Name, s.What,
+			s.figure(func(r *IdleRun) float64 { return MiB(r.None) }).text("%.1f"),
+			s.figure(func(r *IdleRun) float64 { return MiB(r.All) }).text("%.1f"),
+			more.text("%.1f"), more.Median*(1<<20)/float64(d.Connections))
+		if s.Name == Own {
+			bar.figure, bar.known = more, true
+		}
+	}
+	goalsTable(&b, []goal{bar})
+	return b.String()
+}
