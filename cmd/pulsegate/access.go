@@ -173,14 +173,17 @@ func (a *access) record(r audit.Record) error {
 	return a.gate.Audit.Append(ctx, r)
 }
 
-// started records that the server is about to serve, and says aloud what protects
-// it.
-func (a *access) started() error {
+// started records that the server is about to serve, and says what protects it.
+func (a *access) started(publicAddr, adminAddr string) error {
 	if a.gate.Tokens != nil {
-		a.log.Info("tokens", "tokens", a.gate.Tokens.Len())
+		a.log.Info("tokens loaded", "tokens", a.gate.Tokens.Len())
+		if a.tls == nil {
+			a.warnClear("public", publicAddr)
+		}
+		a.warnClear("admin", adminAddr)
 	}
 	if a.tls != nil {
-		a.log.Info("tls", "certificate_expires", a.tls.NotAfter().UTC().Format(time.RFC3339), "client_certificates", a.gate.Certificates)
+		a.log.Info("certificates loaded", "expire", a.tls.NotAfter().UTC().Format(time.RFC3339), "client_certificates", a.gate.Certificates)
 	}
 	return a.record(audit.Record{Event: audit.ServerStarted, Actor: actor()})
 }
@@ -225,12 +228,11 @@ func (a *access) metrics() metrics.Access {
 	return m
 }
 
-// warn says aloud what the flags leave unprotected on an address that others can
-// reach.
-func (a *access) warn(log *slog.Logger, name, addr string) {
-	host, _, err := net.SplitHostPort(addr)
-	if err == nil && !isLoopback(host) && a.gate.Tokens != nil && (a.tls == nil || name == "admin") {
-		log.Warn("tokens and readings travel in clear text to this address: whoever listens on the way has them", "listener", name, "addr", addr)
+// warnClear says aloud that tokens travel in clear text to an address, if others
+// can reach it.
+func (a *access) warnClear(listener, addr string) {
+	if host, _, err := net.SplitHostPort(addr); err == nil && !isLoopback(host) {
+		a.log.Warn("tokens and readings travel in clear text to this address: whoever listens on the way has them", "listener", listener, "addr", addr)
 	}
 }
 

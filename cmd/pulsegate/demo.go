@@ -90,7 +90,7 @@ func (c *demoCommand) replay(ctx context.Context, std stdio, target string) erro
 	if reader, err = open(); err != nil {
 		return err
 	}
-	client, err := transfer.NewClient(target)
+	client, err := transfer.NewClient(target, transfer.Credentials{})
 	if err != nil {
 		return err
 	}

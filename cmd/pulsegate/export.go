@@ -3,10 +3,12 @@ package main
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"os"
 
+	"github.com/pulsegate/pulsegate/internal/audit"
 	"github.com/pulsegate/pulsegate/internal/query"
 	"github.com/pulsegate/pulsegate/internal/store"
 	"github.com/pulsegate/pulsegate/internal/store/pebblestore"
@@ -21,6 +23,9 @@ type exportCommand struct {
 	From   string `help:"First time, inclusive: RFC 3339 with zone or Unix ms. Default: the first reading."`
 	To     string `help:"Last time, exclusive. Default: the last reading."`
 	Format string `enum:"ndjson,csv" default:"ndjson" help:"Format: ndjson or csv."`
+	Audit  string `placeholder:"FILE" help:"Audit log in which to record an export from a data directory. A server records its own."`
+
+	clientFlags `embed:""`
 }
 
 func (c *exportCommand) Run(ctx context.Context, std stdio) error {
@@ -38,7 +43,11 @@ func (c *exportCommand) Run(ctx context.Context, std stdio) error {
 	}
 	out := bufio.NewWriterSize(std.out, 64<<10)
 	if c.Target != "" {
-		client, err := transfer.NewClient(c.Target)
+		cred, err := c.load(c.Target, std.err)
+		if err != nil {
+			return err
+		}
+		client, err := transfer.NewClient(c.Target, transfer.Credentials{Token: cred.token, TLS: cred.tls})
 		if err != nil {
 			return usageError{err.Error()}
 		}
@@ -53,10 +62,27 @@ func (c *exportCommand) Run(ctx context.Context, std stdio) error {
 	if c.Format == "csv" {
 		q.Format = query.CSV
 	}
+	if err := c.record(ctx, device); err != nil {
+		return err
+	}
 	if err := exportData(ctx, c.Data, q, out); err != nil {
 		return err
 	}
 	return out.Flush()
+}
+
+// record writes to the audit log, if there is to be one, before anything is given
+// out.
+func (c *exportCommand) record(ctx context.Context, device vitals.Name) (err error) {
+	if c.Audit == "" {
+		return nil
+	}
+	log, err := audit.Open(ctx, c.Audit, audit.Options{})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, log.Close()) }()
+	return log.Append(ctx, audit.Record{Event: audit.Exported, Device: device, Actor: actor()})
 }
 
 // exportData writes readings from a data directory.

@@ -25,6 +25,8 @@ type importCommand struct {
 	Format  string `enum:"auto,csv,ndjson" default:"auto" help:"Format of the file: auto, csv or ndjson."`
 	JSON    bool   `help:"Print the summary as one JSON object."`
 	Quiet   bool   `short:"q" help:"Do not list refused rows."`
+
+	clientFlags `embed:""`
 }
 
 // shownRefusals is how many refused rows are listed one by one.
@@ -35,7 +37,11 @@ func (c *importCommand) Run(ctx context.Context, std stdio) error {
 	if err != nil {
 		return err
 	}
-	client, err := transfer.NewClient(c.Target)
+	cred, err := c.load(c.Target, std.err)
+	if err != nil {
+		return err
+	}
+	client, err := transfer.NewClient(c.Target, transfer.Credentials{Token: cred.token, TLS: cred.tls})
 	if err != nil {
 		return usageError{err.Error()}
 	}

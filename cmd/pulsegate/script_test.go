@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -24,6 +25,10 @@ import (
 //	                     of its admin listener, if ARG... ask for one
 //	term NAME            send it SIGTERM and check that it exits with 0
 //	kill9 NAME           end it as kill -9 does
+//	hup NAME             send it SIGHUP
+//	said NAME            what it has written to standard error
+//	certificates         make ca.pem, and server.pem, bed-1.pem, bed-2.pem and
+//	                     stranger.pem with their .key; another CA signed the last
 //	post URL FILE        POST a file; the answer is on stdout, the status first
 //	get URL              GET; the answer is on stdout, the status first
 //	await URL TEXT       GET until the answer is 200 and holds TEXT
@@ -65,6 +70,16 @@ func TestScripts(t *testing.T) {
 			},
 			"kill9": func(ts *testscript.TestScript, neg bool, args []string) {
 				running(ts, args).kill()
+			},
+			"hup": func(ts *testscript.TestScript, neg bool, args []string) {
+				running(ts, args).signal(syscall.SIGHUP)
+			},
+			"said": func(ts *testscript.TestScript, neg bool, args []string) {
+				_, err := io.WriteString(ts.Stdout(), running(ts, args).stderr())
+				ts.Check(err)
+			},
+			"certificates": func(ts *testscript.TestScript, neg bool, args []string) {
+				ts.Check(writeCertificates(ts.MkAbs(".")))
 			},
 			"await": func(ts *testscript.TestScript, neg bool, args []string) {
 				await(ts, args[0], args[1])

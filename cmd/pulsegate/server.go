@@ -99,7 +99,7 @@ func startServer(c *serveCommand, logs *logging) (_ *server, err error) {
 			err = errors.Join(err, s.store.Close())
 		}
 	}()
-	if err = s.access.started(); err != nil {
+	if err = s.access.started(c.Addr, c.AdminAddr); err != nil {
 		return nil, err
 	}
 	requests, commits := metrics.NewRequests(), metrics.NewCommits()
@@ -148,8 +148,6 @@ func startServer(c *serveCommand, logs *logging) (_ *server, err error) {
 	s.health.Start(context.Background())
 	log.Info("data", "dir", c.Data, "durability", "every answer of stored or duplicate follows an fdatasync", "devices", s.store.Stats().Devices)
 	warnVolatile(log, c.Data)
-	s.access.warn(log, "public", c.Addr)
-	s.access.warn(log, "admin", c.AdminAddr)
 	return s, nil
 }
 

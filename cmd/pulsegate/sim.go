@@ -28,16 +28,28 @@ type simCommand struct {
 // simTarget is the server of a run.
 type simTarget struct {
 	Target      string `default:"http://127.0.0.1:8080" help:"Address of the server."`
-	Token       string `help:"Token to send as 'Authorization: Bearer'."`
 	AllowRemote bool   `help:"Take a target that is not this machine."`
+
+	clientFlags `embed:""`
 }
 
-func (c *simTarget) resolve(ctx context.Context) (*sim.Target, error) {
-	target, err := sim.ResolveTarget(ctx, c.Target, c.AllowRemote)
+// resolve returns the target, and the token for it.
+func (c *simTarget) resolve(ctx context.Context, stderr io.Writer) (target *sim.Target, token string, err error) {
+	target, err = sim.ResolveTarget(ctx, c.Target, c.AllowRemote)
 	if errors.Is(err, sim.ErrRemote) || errors.Is(err, sim.ErrTarget) {
-		return nil, usageError{err.Error()}
+		err = usageError{err.Error()}
 	}
-	return target, err
+	if err != nil {
+		return nil, "", err
+	}
+	cred, err := c.load(c.Target, stderr)
+	if err != nil {
+		return nil, "", err
+	}
+	if cred.tls != nil {
+		target.WithTLS(cred.tls.RootCAs, cred.tls.Certificates)
+	}
+	return target, cred.token, nil
 }
 
 type simLoadCommand struct {
@@ -74,7 +86,7 @@ type simLoadCommand struct {
 }
 
 func (c *simLoadCommand) Run(ctx context.Context, std stdio) (err error) {
-	cfg, err := c.config(ctx)
+	cfg, err := c.config(ctx, std.err)
 	if err != nil {
 		return err
 	}
@@ -111,7 +123,7 @@ func (c *simLoadCommand) Run(ctx context.Context, std stdio) (err error) {
 }
 
 // config turns the flags into a configuration, without its ledger.
-func (c *simLoadCommand) config(ctx context.Context) (cfg sim.Config, err error) {
+func (c *simLoadCommand) config(ctx context.Context, stderr io.Writer) (cfg sim.Config, err error) {
 	if c.Posts == 0 && c.Rate == 0 && c.For == 0 {
 		c.Posts = 100
 	}
@@ -119,7 +131,7 @@ func (c *simLoadCommand) config(ctx context.Context) (cfg sim.Config, err error)
 		c.Batch = 20
 	}
 	cfg = sim.Config{
-		Token: c.Token, Users: c.Users, Devices: c.Devices, Batch: c.Batch,
+		Users: c.Users, Devices: c.Devices, Batch: c.Batch,
 		Posts: c.Posts, Rate: c.Rate, For: c.For,
 		Seed: c.Seed, Run: c.RunName, Interval: c.Interval,
 		Timeout: c.Timeout, Patience: c.Patience, MaxTries: c.Tries, Threads: c.Threads,
@@ -149,7 +161,7 @@ func (c *simLoadCommand) config(ctx context.Context) (cfg sim.Config, err error)
 	} else if c.Map != "" {
 		return cfg, usageError{"--map names the columns of a --recording"}
 	}
-	if cfg.Target, err = c.resolve(ctx); err != nil {
+	if cfg.Target, cfg.Token, err = c.resolve(ctx, stderr); err != nil {
 		return cfg, err
 	}
 	if err := c.checkRate(cfg.Target.Remote()); err != nil {
@@ -240,7 +252,7 @@ func (c *simLoadCommand) verify(ctx context.Context, std stdio, cfg *sim.Config,
 	}
 	live := newLiveLine(std.err)
 	defer live.clear()
-	v, err := sim.Verify(ctx, ledger, sim.VerifyOptions{Target: cfg.Target, Token: c.Token, Progress: live.verifying()})
+	v, err := sim.Verify(ctx, ledger, sim.VerifyOptions{Target: cfg.Target, Token: cfg.Token, Progress: live.verifying()})
 	if err != nil {
 		return fmt.Errorf("verify: %w", err)
 	}
@@ -285,13 +297,13 @@ type simVerifyCommand struct {
 }
 
 func (c *simVerifyCommand) Run(ctx context.Context, std stdio) error {
-	target, err := c.resolve(ctx)
+	target, token, err := c.resolve(ctx, std.err)
 	if err != nil {
 		return err
 	}
 	live := newLiveLine(std.err)
 	v, err := sim.Verify(ctx, c.Ledger, sim.VerifyOptions{
-		Target: target, Token: c.Token, AllowCut: c.AllowCut, Progress: live.verifying(),
+		Target: target, Token: token, AllowCut: c.AllowCut, Progress: live.verifying(),
 	})
 	live.clear()
 	if v == nil {

@@ -202,7 +202,7 @@ func accessFamilies() []family[Access] {
 			}),
 		one(gauge, "pulsegate_tokens", "Tokens in use, expired ones included.",
 			func(a Access) float64 { return float64(a.Tokens) }),
-		one(gauge, "pulsegate_tokens_stale", "1 while the token file cannot be used and the tokens that it held before are.",
+		one(gauge, "pulsegate_tokens_stale", "Whether the token file cannot be used, so that the tokens that it held before are: 0 or 1.",
 			func(a Access) float64 { return truth(a.TokensStale) }),
 		one(gauge, "pulsegate_certificate_expiry_timestamp_seconds", "Unix time at which the server's certificate, or one that it is sent with, expires. 0 without TLS.",
 			func(a Access) float64 {
@@ -211,7 +211,7 @@ func accessFamilies() []family[Access] {
 				}
 				return float64(a.CertificateEnd.Unix())
 			}),
-		one(gauge, "pulsegate_certificates_stale", "1 while the files of certificates cannot be used and those that they held before are.",
+		one(gauge, "pulsegate_certificates_stale", "Whether the files of certificates cannot be used, so that those that were read before are: 0 or 1.",
 			func(a Access) float64 { return truth(a.CertificatesStale) }),
 	}
 }

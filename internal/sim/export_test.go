@@ -2,7 +2,6 @@ package sim
 
 import (
 	"context"
-	"crypto/x509"
 	"io"
 	"net"
 	"time"
@@ -21,12 +20,6 @@ func ShareIntended(p Pacer, index, of, j uint64) time.Duration {
 func (cfg Config) WithDial(dial func(context.Context) (net.Conn, error)) Config {
 	cfg.dial = dial
 	return cfg
-}
-
-// WithRoots lets a target be trusted that the certificates in roots vouch for.
-func (t *Target) WithRoots(roots *x509.CertPool) *Target {
-	t.roots = roots
-	return t
 }
 
 // A Parsed is what the parser made of an answer.

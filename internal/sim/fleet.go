@@ -68,7 +68,7 @@ func newFleet(cfg *Config, m model) *Fleet {
 		model:        m,
 		mix:          cfg.Mix,
 		batch:        cfg.Batch,
-		namesGateway: cfg.Token == "",
+		namesGateway: cfg.Token == "" && (cfg.Target == nil || len(cfg.Target.certs) == 0),
 		wearers:      make([]wearer, cfg.Devices),
 		gateways:     make([]gateway, cfg.Users),
 		groups:       min(cfg.Users, cfg.Devices),

@@ -106,7 +106,7 @@ func (l *loop) answered(id int32) {
 		l.settle(id)
 	case refusedWhole:
 		if c.response.status == 401 || c.response.status == 403 {
-			l.abort(fmt.Errorf("sim: the server refuses the token: status %d", c.response.status))
+			l.abort(fmt.Errorf("sim: the server refuses the credentials: status %d", c.response.status))
 		}
 		l.tally.rejected += uint64(n)
 		if ledger {

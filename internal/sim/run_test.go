@@ -317,7 +317,7 @@ func TestTLS(t *testing.T) {
 	defer secure.Close()
 	roots := x509.NewCertPool()
 	roots.AddCert(secure.Certificate())
-	cfg := sim.Config{Target: target(t, secure).WithRoots(roots), Users: 3, Posts: 20, Run: "t", Seed: 1, Batch: 5, Mix: mix(t, "real", nil)}
+	cfg := sim.Config{Target: target(t, secure).WithTLS(roots, nil), Users: 3, Posts: 20, Run: "t", Seed: 1, Batch: 5, Mix: mix(t, "real", nil)}
 	report, path, err := runLedger(t, cfg)
 	if err != nil || report.Fault() != nil {
 		t.Fatal(err, report.Fault())

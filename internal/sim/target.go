@@ -26,8 +26,9 @@ type Target struct {
 	host  string // for the Host field
 	path  string // before /v1
 	tls   bool
-	roots *x509.CertPool   // nil: the system's
-	addrs []netip.AddrPort // never empty
+	roots *x509.CertPool    // nil: the system's
+	certs []tls.Certificate // to show to the server
+	addrs []netip.AddrPort  // never empty
 }
 
 // ResolveTarget finds the addresses of a target. Unless remote is true, all of
@@ -65,6 +66,13 @@ func ResolveTarget(ctx context.Context, target string, remote bool) (*Target, er
 	return t, nil
 }
 
+// WithTLS says by which CAs the target's certificate is to be signed, nil for the
+// system's, and which certificates to show to it. It returns t.
+func (t *Target) WithTLS(roots *x509.CertPool, certs []tls.Certificate) *Target {
+	t.roots, t.certs = roots, certs
+	return t
+}
+
 // String returns the target's URL.
 func (t *Target) String() string { return t.url }
 
@@ -79,7 +87,7 @@ func (t *Target) tlsConfig() *tls.Config {
 	if err != nil {
 		host = t.host
 	}
-	return &tls.Config{ServerName: host, RootCAs: t.roots, MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}}
+	return &tls.Config{ServerName: host, RootCAs: t.roots, Certificates: t.certs, MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}}
 }
 
 // head returns the head of a POST of readings up to the value of its

@@ -3,6 +3,7 @@ package transfer
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -27,23 +28,36 @@ const (
 // A Client talks to one server.
 type Client struct {
 	target string // without a slash at its end
+	token  string // "": none
 	http   *http.Client
 	wait   func(ctx context.Context, d time.Duration) error
 }
 
+// Credentials say who a client is, and whom it trusts.
+type Credentials struct {
+	Token string      // sent as a bearer token; "": none
+	TLS   *tls.Config // for https; nil: the system's CAs, and no client certificate
+}
+
 // NewClient returns a client of the server at target, such as
-// "http://127.0.0.1:8080".
-func NewClient(target string) (*Client, error) {
+// "http://127.0.0.1:8080". It follows no redirects: a token is for the server that
+// was named, and no other.
+func NewClient(target string, cred Credentials) (*Client, error) {
 	u, err := url.Parse(target)
 	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" || strings.ContainsAny(target, "?#") {
 		return nil, fmt.Errorf("transfer: target %q is not of the form http://host:port", target)
 	}
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.DisableCompression = true
+	transport.TLSClientConfig = cred.TLS.Clone()
 	return &Client{
 		target: strings.TrimRight(target, "/"),
-		http:   &http.Client{Transport: transport},
-		wait:   sleep,
+		token:  cred.Token,
+		http: &http.Client{
+			Transport:     transport,
+			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+		},
+		wait: sleep,
 	}, nil
 }
 
@@ -110,6 +124,14 @@ func (c *Client) SendBatch(ctx context.Context, body []byte) (Answer, error) {
 	}
 }
 
+// do sends a request with the client's credentials.
+func (c *Client) do(req *http.Request) (*http.Response, error) {
+	if c.token != "" {
+		req.Header.Set("Authorization", "Bearer "+c.token)
+	}
+	return c.http.Do(req)
+}
+
 // sendOnce posts body once. after tells how long to wait before the next try: 0
 // leaves that to the caller, and less than 0 means that another try is of no use.
 func (c *Client) sendOnce(ctx context.Context, body []byte) (answer Answer, after time.Duration, err error) {
@@ -120,7 +142,7 @@ func (c *Client) sendOnce(ctx context.Context, body []byte) (answer Answer, afte
 		return answer, -1, fmt.Errorf("make request: %w", err)
 	}
 	req.Header.Set("Content-Type", "application/json")
-	resp, err := c.http.Do(req)
+	resp, err := c.do(req)
 	if err != nil {
 		return answer, 0, fmt.Errorf("send readings: %w", err)
 	}

@@ -46,7 +46,7 @@ func (c *Client) Download(ctx context.Context, w io.Writer, sel Selection) error
 	if err != nil {
 		return fmt.Errorf("make request: %w", err)
 	}
-	resp, err := c.http.Do(req)
+	resp, err := c.do(req)
 	if err != nil {
 		return fmt.Errorf("fetch readings: %w", cause(ctx, err))
 	}

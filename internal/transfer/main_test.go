@@ -33,7 +33,7 @@ func serve(t *testing.T, h http.HandlerFunc) (*transfer.Client, *waits) {
 		h(w, r)
 	}))
 	t.Cleanup(server.Close)
-	client, err := transfer.NewClient(server.URL)
+	client, err := transfer.NewClient(server.URL, transfer.Credentials{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -51,7 +51,7 @@ func serve(t *testing.T, h http.HandlerFunc) (*transfer.Client, *waits) {
 // client goes. stop ends all of it, dials tells how many connections there were.
 func pipe(t *testing.T, answer string) (client *transfer.Client, dials *int, stop func()) {
 	t.Helper()
-	client, err := transfer.NewClient("http://127.0.0.1:1")
+	client, err := transfer.NewClient("http://127.0.0.1:1", transfer.Credentials{})
 	if err != nil {
 		t.Fatal(err)
 	}

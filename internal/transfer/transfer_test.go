@@ -23,12 +23,12 @@ func TestTargets(t *testing.T) {
 		"", "127.0.0.1:8080", "localhost:8080", "ftp://host", "http://", "http:///v1", "http://host?", "http://host/?a=b",
 		"http://host#", "http://host#top", "http://ho st", "http://host:port",
 	} {
-		if _, err := transfer.NewClient(target); err == nil || !strings.HasPrefix(err.Error(), "transfer: target ") {
+		if _, err := transfer.NewClient(target, transfer.Credentials{}); err == nil || !strings.HasPrefix(err.Error(), "transfer: target ") {
 			t.Errorf("NewClient(%q): got error %v, want that the target is not one", target, err)
 		}
 	}
 	for _, target := range []string{"http://127.0.0.1:8080", "http://[::1]:8080/", "https://host/behind/a/proxy/"} {
-		if _, err := transfer.NewClient(target); err != nil {
+		if _, err := transfer.NewClient(target, transfer.Credentials{}); err != nil {
 			t.Errorf("NewClient(%q): got error %v, want none", target, err)
 		}
 	}
