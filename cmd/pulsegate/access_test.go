@@ -214,7 +214,8 @@ func TestNothingSecretIsTold(t *testing.T) {
 	if _, errs, code := output(t, bin, "token", "revoke", "--file", file, "--audit", "", "--gateway", "bed-9"); code != 0 {
 		t.Fatal(errs)
 	}
-	p := start(t, bin, filepath.Join(dir, "data"), "--tokens="+file, "--log-level=debug", "--admin-addr=127.0.0.1:0")
+	p := start(t, bin, filepath.Join(dir, "data"), "--tokens="+file, "--admin-addr=127.0.0.1:0",
+		"--log-level=debug", "--access-log=all", "--access-log-budget=100000", "--log-budget=100000", "--log-budget-bytes=100000000")
 	const value = "97.53" // of every reading
 	var told bytes.Buffer
 	ask := func(base, method, path, body string, header ...string) int {

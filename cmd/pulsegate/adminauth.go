@@ -25,12 +25,7 @@ func (s *server) adminOnly(h http.Handler) http.Handler {
 	forbidden := func(w http.ResponseWriter, r *http.Request, detail string) {
 		s.problems.Forbidden.Write(w, r, detail)
 	}
-	sameSite := http.NewCrossOriginProtection()
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if sameSite.Check(r) != nil {
-			forbidden(w, r, "The request was made by a page of another site.")
-			return
-		}
+	return fromThisSite(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if s.access.gate.Tokens == nil {
 			if !isLoopbackPeer(r) || !isLoopbackHost(r.Host) {
 				forbidden(w, r, "Without tokens this is for requests from this machine to a loopback address.")
@@ -49,7 +44,7 @@ func (s *server) adminOnly(h http.Handler) http.Handler {
 		default:
 			forbidden(w, r, "The right admin is needed.")
 		}
-	})
+	}), s.problems)
 }
 
 // isLoopbackPeer reports whether a request came from this machine.

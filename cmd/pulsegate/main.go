@@ -47,6 +47,7 @@ type commands struct {
 	Export  exportCommand  `cmd:"" help:"Write a device's readings from a server or from the data directory of a stopped one."`
 	Check   checkCommand   `cmd:"" help:"Verify the data directory of a stopped server, read-only, and count what it holds."`
 	Sim     simCommand     `cmd:"" help:"Load a server like a fleet of gateways, and prove that everything acknowledged was stored."`
+	Audit   auditCommand   `cmd:"" help:"Verify the audit log."`
 	Token   tokenCommand   `cmd:"" help:"Create, list and revoke the tokens of gateways and readers."`
 	Profile profileCommand `cmd:"" help:"Show what a request costs a running server: CPU time, allocations, system calls, by part and by line."`
 	Health  healthCommand  `cmd:"" help:"Ask a server whether it can do its work: exit code 0 if so, otherwise 1. For health checks of containers."`

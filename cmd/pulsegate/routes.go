@@ -29,7 +29,7 @@ func routes(requests *metrics.Requests, core *ingest.Core, reads *query.Handler,
 		router.Handle(template, h).Methods(methods...)
 	}
 	// Its Route is the caller's: the fast lane counts there as well.
-	router.Handle(readingsTemplate, noGuests(core.Handler(), core.Overloaded())).Methods(http.MethodPost)
+	router.Handle(readingsTemplate, fromThisSite(noGuests(core.Handler(), core.Overloaded()), problems)).Methods(http.MethodPost)
 	bound := query.Bound(maxReads, problems.Overloaded)
 	handle("/v1/devices", bound(http.HandlerFunc(reads.Devices)), http.MethodGet, http.MethodHead)
 	handle("/v1/devices/{device}", bound(http.HandlerFunc(reads.Device)), http.MethodGet, http.MethodHead)
@@ -38,4 +38,18 @@ func routes(requests *metrics.Requests, core *ingest.Core, reads *query.Handler,
 	handle("/readyz", state.Readyz(), http.MethodGet, http.MethodHead)
 	handle("/healthz", state.Healthz(), http.MethodGet, http.MethodHead)
 	return requests.Handler(router)
+}
+
+// fromThisSite refuses requests that a browser makes for a page of another site:
+// they come from within, and whoever wrote the page does not. Browsers say so in
+// fields that the fast lane does not take.
+func fromThisSite(h http.Handler, problems *problem.Set) http.Handler {
+	protection := http.NewCrossOriginProtection()
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if protection.Check(r) != nil {
+			problems.Forbidden.Write(w, r, "The request was made by a page of another site.")
+			return
+		}
+		h.ServeHTTP(w, r)
+	})
 }
