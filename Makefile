@@ -5,8 +5,10 @@ ROUNDS ?= 10
 SECONDS ?= 10
 BENCHTIME ?= 200ms
 N ?= 100
+SEED ?= 0
+MINUTES ?= 20
 
-.PHONY: help test setup lint plain race build cover fuzz fuzz-smoke bench bench-ingest bench-mux bench-smoke gorilla-suite fuzz-mux profile crash bench-sim docs
+.PHONY: $(shell sed -n 's/^\([a-z-]*\):.*\#\#.*/\1/p' $(firstword $(MAKEFILE_LIST)))
 .NOTPARALLEL:
 
 help: ## list the targets
@@ -47,8 +49,14 @@ fuzz-mux: ## compare mux with gorilla/mux on random routes for FUZZTIME
 gorilla-suite: ## run gorilla/mux's own tests against mux
 	cd bench && go run ./cmd/gorilla-suite
 
-crash: ## kill the server N times under load, and verify
-	go test -count=1 -run 'TestKill9$$' -v ./cmd/pulsegate -crash.rounds $(N) -timeout 0
+crash: ## N random faults at random moments of random loads, each verified; SEED=… repeats one
+	go test -vet=off -count=1 -run 'TestCrashCampaign$$' -v ./cmd/pulsegate -timeout 0 -crash.rounds $(N) -crash.seed $(SEED) $(if $(PAGE),-crash.page $(abspath $(PAGE)))
+
+soak: ## MINUTES of mixed load with faults in between, into docs/reliability.md
+	go test -vet=off -count=1 -run 'TestSoak$$' -v ./cmd/pulsegate -timeout 0 -soak.time $(MINUTES)m -soak.page $(abspath docs/reliability.md)
+
+mutants: ## break the service on purpose, in each known way: the named tests must fail
+	@.ci/mutants $(ONLY)
 
 profile: ## load a server, and print what a request costs
 	@.ci/profile

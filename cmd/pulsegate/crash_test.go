@@ -8,7 +8,6 @@ import (
 	"io"
 	"math/rand/v2"
 	"net/http"
-	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -16,8 +15,8 @@ import (
 	"time"
 )
 
-// killRoundsWanted is how many times TestKill9 kills the server.
-const killRoundsWanted = 10
+// killings is how often TestKill9 kills the server.
+const killings = 10
 
 // A ledger is the client's own record of what it sent and what was acknowledged.
 // It lives in the test's process, which survives the server.
@@ -172,60 +171,20 @@ func killRounds(t *testing.T, bin string, rounds int, seed uint64) (wrong []stri
 	return nil, len(l.acked)
 }
 
-// kill -9 loses nothing that was acknowledged. TestKill9FindsEarlyAnswers shows
-// that this test can fail.
+// kill -9 loses nothing that was acknowledged, by a ledger that has nothing in common
+// with that of pulsegate sim.
+//
+// Seen to fail with the mutant answer-before-commit. kill -9 takes the process and
+// leaves what the kernel holds, so that a build which only leaves out the sync passes
+// here: it takes a loss of power to find that one.
 func TestKill9(t *testing.T) {
 	seed := rand.Uint64()
-	wrong, acked := killRounds(t, program(t), killRoundsWanted, seed)
+	wrong, acked := killRounds(t, program(t), killings, seed)
 	if len(wrong) > 0 {
 		t.Errorf("seed %d: %d readings wrong, the first: %s", seed, len(wrong), wrong[0])
 	}
-	if acked < 50*killRoundsWanted {
-		t.Errorf("only %d readings were acknowledged in %d rounds", acked, killRoundsWanted)
+	if acked < 50*killings {
+		t.Errorf("only %d readings were acknowledged in %d rounds", acked, killings)
 	}
-	t.Logf("%d rounds, %d readings acknowledged, %d wrong", killRoundsWanted, acked, len(wrong))
-}
-
-// earlyAnswer makes a build that answers before the commit, which comes three
-// milliseconds later.
-//
-// kill -9 takes the process and leaves what the kernel holds, so that a build
-// which only leaves out the sync would pass here; it takes a power cut to find
-// that one, which the store's own tests play with a file system in memory.
-var earlyAnswer = struct{ from, to string }{
-	"return s.settler.batch.Commit(pebble.Sync)",
-	`late := s.db.NewBatch()
-	if err := late.Apply(s.settler.batch, nil); err != nil {
-		return err
-	}
-	time.AfterFunc(3*time.Millisecond, func() { _ = late.Commit(pebble.Sync) })
-	return nil`,
-}
-
-// A build that answers before the commit is caught.
-func TestKill9FindsEarlyAnswers(t *testing.T) {
-	const file = "../../internal/store/pebblestore/store.go"
-	path, err := filepath.Abs(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	broken := strings.Replace(string(text), earlyAnswer.from, earlyAnswer.to, 1)
-	if broken == string(text) {
-		t.Fatalf("%s does not hold the text that this test replaces", file)
-	}
-	bin, err := buildInto(t.TempDir(), map[string]string{path: broken})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for range 5 {
-		if wrong, _ := killRounds(t, bin, killRoundsWanted, rand.Uint64()); len(wrong) > 0 {
-			t.Logf("caught: %d readings wrong, the first: %s", len(wrong), wrong[0])
-			return
-		}
-	}
-	t.Error("a build that answers before the commit passes")
+	t.Logf("%d rounds, %d readings acknowledged, %d wrong", killings, acked, len(wrong))
 }

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -117,6 +118,21 @@ func (b *bed) startUnder(wrapper []string, args ...string) {
 		}
 	}
 	b.server = launch(b, listeners, exec.Command(line[0], line[1:]...))
+	watchLog(b, b.server)
+}
+
+// measured finds values of vital signs in what a server says.
+var measured = regexp.MustCompile(`(_mmhg|_pct|_bpm)\\?"?[=: ]+[0-9]`)
+
+// watchLog sees to it that a server says no measured value, whatever befalls it.
+//
+// Seen to fail with the mutant log-a-reading.
+func watchLog(t testing.TB, p *process) {
+	t.Cleanup(func() {
+		if found := measured.FindString(p.stderr()); found != "" {
+			t.Errorf("the server says a measured value: %s...", found[:len(found)-1])
+		}
+	})
 }
 
 // ended waits until the server has ended by itself and returns its exit code, -1

@@ -294,6 +294,7 @@ func (l *life) launch(wrapper []string) bool {
 	p, err := tryLaunch(l.t, 1, exec.Command(line[0], line[1:]...))
 	if p != nil {
 		l.b.server = p
+		watchLog(l.t, p)
 	}
 	if err != nil && wrapper == nil {
 		l.t.Fatal(err)

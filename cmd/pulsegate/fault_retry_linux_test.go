@@ -125,12 +125,14 @@ func TestRetryWhileSyncing(t *testing.T) {
 			answers <- fmt.Sprintf("%d %s %v", status, text, err)
 		}
 		go send(false)
-		b.awaitLog(before)
+		for _, now := b.log(); now == before && len(answers) == 0; _, now = b.log() {
+			time.Sleep(5 * time.Millisecond)
+		}
 		go send(false)
 		go send(true)
 		select {
 		case got := <-answers:
-			t.Errorf("answered before the sync: %s", got)
+			t.Fatalf("answered before the sync: %s", got)
 		case <-time.After(300 * time.Millisecond): // a correct server gives no answer however long this is
 		}
 		if got := b.readings("d2"); len(got) > 0 {

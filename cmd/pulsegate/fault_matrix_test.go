@@ -1,0 +1,270 @@
+package main_test
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// faultMatrix lists the faults to survive, and the tests that provoke them: those
+// of this package that run on a server with the fast lane and on one without, and
+// further ones.
+var faultMatrix = []struct {
+	fault  string
+	lanes  []string
+	beside []string // with the package's directory, if that is another
+}{
+	{"kill -9 at any moment under load",
+		[]string{"TestKillAnyMoment", "TestKillAtSync"},
+		[]string{"TestKill9", "TestCrashCampaign", "internal/store/pebblestore TestCrashWhileCreating"}},
+	{"loss of power",
+		[]string{"TestPowerLoss"},
+		[]string{"internal/store/pebblestore TestCrashEverywhere", "internal/store/pebblestore TestDuplicateOfUnsynced"}},
+	{"failed sync",
+		[]string{"TestSyncError"},
+		[]string{"internal/store/pebblestore TestFailedLog", "internal/store/pebblestore TestFailedManifest"}},
+	{"slow disk, stalled disk",
+		[]string{"TestSlowDisk", "TestStalledDisk", "TestRetryWhileSyncing"},
+		nil},
+	{"torn files, damaged files",
+		[]string{"TestTornLog", "TestDamagedFiles"},
+		[]string{"internal/store/pebblestore TestTornLog", "internal/store/pebblestore TestDamagedLog",
+			"internal/store/pebblestore TestDamagedManifest", "internal/store/pebblestore TestDamagedTable"}},
+	{"SIGTERM under load",
+		[]string{"TestTermAnswers", "TestTermUnderLoad"},
+		[]string{"TestDrain", "TestSecondTerm"}},
+	{"out of memory",
+		[]string{"TestMemoryLimit"},
+		[]string{"internal/ingest TestBodyMemory", "internal/ingest TestFullQueue"}},
+	{"retries, reordering, two gateways at once",
+		[]string{"TestRetries", "TestConflicts", "TestRetryWhileSyncing"},
+		nil},
+	{"clock that jumps",
+		[]string{"TestClockJumps"},
+		nil},
+	{"two servers on one directory",
+		[]string{"TestTwoServers"},
+		nil},
+}
+
+// root is the directory of the module.
+const root = "../.."
+
+// TestFaultMatrix holds the table: every test is there, those of the lanes run on
+// both, every one of those fails with a mutant, and docs/reliability.md tells of it.
+func TestFaultMatrix(t *testing.T) {
+	page, err := os.ReadFile(root + "/docs/reliability.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	tests := testsIn(t, ".")
+	caught := map[string]bool{}
+	for _, m := range mutants(t) {
+		for _, test := range m.tests {
+			caught[test] = true
+		}
+	}
+	for _, row := range faultMatrix {
+		if !strings.Contains(string(page), "| "+row.fault+" |") {
+			t.Errorf("docs/reliability.md has no row %q", row.fault)
+		}
+		for _, name := range row.lanes {
+			if test := tests[name]; test == nil {
+				t.Errorf("%s: there is no %s", row.fault, name)
+			} else if !calls(test, "onBothLanes") {
+				t.Errorf("%s: %s does not run on both lanes", row.fault, name)
+			}
+			if !caught["./cmd/pulsegate "+name] {
+				t.Errorf("%s: no mutant names %s", row.fault, name)
+			}
+		}
+		for _, name := range slices.Concat(row.lanes, row.beside) {
+			dir, test, elsewhere := strings.Cut(name, " ")
+			if !elsewhere {
+				dir, test = "cmd/pulsegate", name
+			}
+			if testsIn(t, filepath.Join(root, dir))[test] == nil {
+				t.Errorf("%s: there is no %s", row.fault, name)
+			}
+			if !strings.Contains(string(page), test) {
+				t.Errorf("%s: docs/reliability.md does not name %s", row.fault, test)
+			}
+		}
+	}
+}
+
+// A mutant is a patch that breaks the service.
+type mutant struct {
+	name, what string
+	tests      []string // package and test
+}
+
+// mutants reads the headers of all patches.
+func mutants(t *testing.T) []mutant {
+	t.Helper()
+	files, err := filepath.Glob("testdata/mutants/*.patch")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("there are no mutants: %v", err)
+	}
+	var all []mutant
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m := mutant{name: strings.TrimSuffix(filepath.Base(file), ".patch")}
+		header, _, _ := strings.Cut(string(text), "\n\n")
+		for line := range strings.Lines(header) {
+			key, value, _ := strings.Cut(strings.TrimSuffix(line, "\n"), ": ")
+			switch key {
+			case "What":
+				m.what = value
+			case "Test":
+				m.tests = append(m.tests, value)
+			default:
+				t.Errorf("%s: %q is neither What nor Test", file, line)
+			}
+		}
+		all = append(all, m)
+	}
+	return all
+}
+
+// TestMutants checks that every patch applies, says what it breaks, and names tests
+// that are there; and that docs/reliability.md lists it. make mutants runs them.
+func TestMutants(t *testing.T) {
+	page, err := os.ReadFile(root + "/docs/reliability.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir, err := filepath.Abs("testdata/mutants")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := exec.LookPath("git"); err != nil && os.Getenv("CI") != "true" {
+		t.Skip("git is needed to try patches")
+	}
+	for _, m := range mutants(t) {
+		if m.what == "" || len(m.tests) == 0 {
+			t.Errorf("%s does not say what it breaks and which tests see it", m.name)
+		}
+		for _, named := range m.tests {
+			dir, test, _ := strings.Cut(named, " ")
+			if testsIn(t, filepath.Join(root, dir))[test] == nil {
+				t.Errorf("%s: there is no %s", m.name, named)
+			}
+		}
+		if !strings.Contains(string(page), "| "+m.name+" | "+m.what+" |") {
+			t.Errorf("docs/reliability.md does not list %s: %s", m.name, m.what)
+		}
+		check := exec.Command("git", "apply", "--check", filepath.Join(dir, m.name+".patch"))
+		check.Dir = root
+		if out, err := check.CombinedOutput(); err != nil {
+			t.Errorf("%s does not apply any more: %v\n%s", m.name, err, out)
+		}
+	}
+}
+
+var (
+	testName   = regexp.MustCompile(`\b(Test|Fuzz)[A-Z0-9]\w*`)
+	mutantName = regexp.MustCompile(`mutants? ([a-z-]+(?:(?:, | and )(?:[a-z]+-[a-z-]+))*)`)
+)
+
+// TestReliabilityNames checks that every test that docs/reliability.md names is
+// somewhere, and that every mutant that a comment names is there.
+func TestReliabilityNames(t *testing.T) {
+	page, err := os.ReadFile(root + "/docs/reliability.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := map[string]bool{}
+	err = filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || !d.IsDir() {
+			return err
+		}
+		if name := d.Name(); name == "testdata" || strings.HasPrefix(name, ".") && path != root {
+			return filepath.SkipDir
+		}
+		for name := range testsIn(t, path) {
+			all[name] = true
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := testName.FindAllString(string(page), -1)
+	if len(names) < 20 {
+		t.Errorf("docs/reliability.md names %d tests", len(names))
+	}
+	for _, name := range names {
+		if !all[name] {
+			t.Errorf("docs/reliability.md names %s, which is nowhere", name)
+		}
+	}
+
+	known := map[string]bool{}
+	for _, m := range mutants(t) {
+		known[m.name] = true
+	}
+	found := 0
+	for _, test := range testsIn(t, ".") {
+		text := strings.Join(strings.Fields(test.Doc.Text()), " ")
+		_, seen, _ := strings.Cut(text, "Seen to fail with")
+		for _, list := range mutantName.FindAllStringSubmatch(seen, -1) {
+			for name := range strings.SplitSeq(strings.ReplaceAll(list[1], " and ", ", "), ", ") {
+				found++
+				if !known[name] {
+					t.Errorf("the comment of %s names the mutant %s, which is not there", test.Name.Name, name)
+				}
+			}
+		}
+	}
+	if found < 15 {
+		t.Errorf("comments name %d mutants", found)
+	}
+}
+
+// testsIn returns the tests and fuzz targets of a directory by name.
+func testsIn(t *testing.T, dir string) map[string]*ast.FuncDecl {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(dir, "*_test.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	tests := map[string]*ast.FuncDecl{}
+	for _, file := range files {
+		parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.ParseComments|parser.SkipObjectResolution)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, decl := range parsed.Decls {
+			if f, ok := decl.(*ast.FuncDecl); ok && f.Recv == nil && testName.MatchString(f.Name.Name) {
+				tests[f.Name.Name] = f
+			}
+		}
+	}
+	return tests
+}
+
+// calls reports whether a function calls another one by its bare name.
+func calls(f *ast.FuncDecl, name string) bool {
+	found := false
+	ast.Inspect(f, func(n ast.Node) bool {
+		if call, ok := n.(*ast.CallExpr); ok {
+			if id, ok := call.Fun.(*ast.Ident); ok && id.Name == name {
+				found = true
+			}
+		}
+		return !found
+	})
+	return found
+}
