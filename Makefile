@@ -14,7 +14,7 @@ MINUTES ?= 20
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-test: setup lint plain race bench-smoke ## check everything: set-up, lint, all tests
+test: setup lint plain race deploy-check bench-smoke ## check everything: set-up, lint, all tests
 
 setup: ## check for what the tests need; as root on Debian install what is missing
 	@.ci/setup
@@ -27,6 +27,9 @@ plain: ## tests that count allocations or try every small case, without the race
 
 race: ## all tests but those that the race detector distorts, with it
 	go test -vet=off -race ./...
+
+deploy-check: ## check the image, the manifests, the dashboard and the alert rules
+	cd deploy/test && go test -vet=off ./...
 
 build: ## build bin/pulsegate
 	go build -trimpath -o bin/ ./cmd/...

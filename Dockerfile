@@ -1,0 +1,49 @@
+# The image of a server. It holds one static program, certificates of CAs for the
+# commands that ask other servers, and an empty volume: no shell, no package manager.
+#
+#   docker build --build-arg VERSION=1.2.3 -t pulsegate:1.2.3 .
+#
+# docs/operations.md tells how to run it. deploy/test builds the program with the
+# command below and runs it the way that this file says.
+
+FROM --platform=$BUILDPLATFORM golang:1.26.8-bookworm AS build
+WORKDIR /src
+COPY go.mod go.sum ./
+RUN go mod download
+COPY . .
+ARG VERSION=
+ARG TARGETOS
+ARG TARGETARCH
+RUN mkdir -p /out/volume && \
+    CGO_ENABLED=0 GOOS=$TARGETOS GOARCH=$TARGETARCH go build -trimpath -buildvcs=false -ldflags "-s -w -X main.version=$VERSION" -o /out/pulsegate ./cmd/pulsegate
+
+FROM scratch
+ARG VERSION=
+ARG REVISION=
+LABEL org.opencontainers.image.title="Pulsegate" \
+      org.opencontainers.image.description="Takes vital-sign readings over HTTP and acknowledges what is on stable storage" \
+      org.opencontainers.image.source="https://github.com/pulsegate/pulsegate" \
+      org.opencontainers.image.documentation="https://github.com/pulsegate/pulsegate/blob/main/docs/operations.md" \
+      org.opencontainers.image.licenses="Apache-2.0" \
+      org.opencontainers.image.version="$VERSION" \
+      org.opencontainers.image.revision="$REVISION"
+COPY --from=build /etc/ssl/certs/ca-certificates.crt /etc/ssl/certs/ca-certificates.crt
+COPY --from=build /src/LICENSE /LICENSE
+COPY --from=build /out/pulsegate /pulsegate
+# OpenShift runs containers under a user id of its own choice, in group 0.
+COPY --from=build --chown=65532:0 --chmod=0770 /out/volume /var/lib/pulsegate
+
+# On this address the server wants tokens, or an explicit PULSEGATE_INSECURE=true.
+# The admin listener stays on loopback unless PULSEGATE_ADMIN_ADDR says otherwise.
+ENV PULSEGATE_ADDR=0.0.0.0:8080 \
+    PULSEGATE_DATA=/var/lib/pulsegate/data \
+    PULSEGATE_LOG_FORMAT=json
+WORKDIR /var/lib/pulsegate
+VOLUME ["/var/lib/pulsegate"]
+USER 65532:0
+EXPOSE 8080
+STOPSIGNAL SIGTERM
+HEALTHCHECK --interval=10s --timeout=4s --start-period=5m --retries=3 \
+    CMD ["/pulsegate", "health", "http://127.0.0.1:6060/livez"]
+ENTRYPOINT ["/pulsegate"]
+CMD ["serve"]

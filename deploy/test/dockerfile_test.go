@@ -1,0 +1,262 @@
+package deploy_test
+
+import (
+	"bytes"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/moby/buildkit/frontend/dockerfile/instructions"
+	"github.com/moby/buildkit/frontend/dockerfile/parser"
+	"github.com/moby/patternmatcher"
+	"github.com/moby/patternmatcher/ignorefile"
+)
+
+// An image is what the Dockerfile says of the image and of how to run it.
+type image struct {
+	build   []string // the command lines of the build stage
+	from    []string // base images, in order
+	copied  []instructions.CopyCommand
+	env     []string // NAME=VALUE
+	labels  map[string]string
+	workdir string
+	user    string
+	volumes []string
+	exposed []string
+	stop    string
+	health  []string // the health check's command line
+	entry   []string
+	cmd     []string
+}
+
+// readImage reads the Dockerfile with the parser of the program that builds images.
+func readImage() (*image, error) {
+	text, err := os.ReadFile(filepath.Join(root, "Dockerfile"))
+	if err != nil {
+		return nil, err
+	}
+	tree, err := parser.Parse(bytes.NewReader(text))
+	if err != nil {
+		return nil, err
+	}
+	stages, _, err := instructions.Parse(tree.AST, nil)
+	if err != nil {
+		return nil, err
+	}
+	img := &image{labels: map[string]string{}}
+	for i, stage := range stages {
+		img.from = append(img.from, stage.BaseName)
+		for _, c := range stage.Commands {
+			if i < len(stages)-1 {
+				if run, ok := c.(*instructions.RunCommand); ok {
+					img.build = append(img.build, strings.Join(run.CmdLine, " "))
+				}
+				continue
+			}
+			if err := img.add(c); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return img, nil
+}
+
+// add notes an instruction of the last stage.
+func (img *image) add(c instructions.Command) error {
+	switch c := c.(type) {
+	case *instructions.ArgCommand:
+	case *instructions.LabelCommand:
+		for _, kv := range c.Labels {
+			img.labels[kv.Key] = strings.Trim(kv.Value, `"`)
+		}
+	case *instructions.CopyCommand:
+		img.copied = append(img.copied, *c)
+	case *instructions.EnvCommand:
+		for _, kv := range c.Env {
+			img.env = append(img.env, kv.Key+"="+strings.Trim(kv.Value, `"`))
+		}
+	case *instructions.WorkdirCommand:
+		img.workdir = c.Path
+	case *instructions.UserCommand:
+		img.user = c.User
+	case *instructions.VolumeCommand:
+		img.volumes = append(img.volumes, c.Volumes...)
+	case *instructions.ExposeCommand:
+		img.exposed = append(img.exposed, c.Ports...)
+	case *instructions.StopSignalCommand:
+		img.stop = c.Signal
+	case *instructions.HealthCheckCommand:
+		if len(c.Health.Test) < 2 || c.Health.Test[0] != "CMD" {
+			return fmt.Errorf("Dockerfile: the health check %q needs a shell, and there is none", c.Health.Test)
+		}
+		img.health = c.Health.Test[1:]
+	case *instructions.EntrypointCommand:
+		img.entry = c.CmdLine
+	case *instructions.CmdCommand:
+		img.cmd = c.CmdLine
+	default:
+		return fmt.Errorf("Dockerfile: the tests do not know what %T does to the image", c)
+	}
+	return nil
+}
+
+// buildImage does what the build stage does, below dir: the sources go to dir/src,
+// without those that .dockerignore keeps out, and /out is dir/out.
+func buildImage(dir string) error {
+	img, err := readImage()
+	if err != nil {
+		return err
+	}
+	src, out := filepath.Join(dir, "src"), filepath.Join(dir, "out")
+	if err := copyContext(src); err != nil {
+		return err
+	}
+	for _, line := range img.build {
+		if strings.HasPrefix(line, "go mod download") {
+			continue // the build fetches what it needs, if it is not there
+		}
+		line = strings.ReplaceAll(line, "/out/", out+"/")
+		cmd := exec.Command("sh", "-c", line)
+		cmd.Dir = src
+		cmd.Env = append(os.Environ(), "VERSION=0.0.0-test", "GOWORK=off")
+		if output, err := cmd.CombinedOutput(); err != nil {
+			return fmt.Errorf("%s: %w\n%s", line, err, output)
+		}
+	}
+	return nil
+}
+
+// copyContext copies what a builder is sent.
+func copyContext(dst string) error {
+	ignored, err := ignoredFiles()
+	if err != nil {
+		return err
+	}
+	return fs.WalkDir(os.DirFS(root), ".", func(name string, d fs.DirEntry, err error) error {
+		if err != nil || name == "." {
+			return err
+		}
+		skip, err := ignored.MatchesOrParentMatches(name)
+		if err != nil {
+			return err
+		}
+		if d.IsDir() {
+			// Nothing below the folders of the root that are ignored is let
+			// through again.
+			if skip && path.Dir(name) == "." {
+				return fs.SkipDir
+			}
+			return nil
+		}
+		if skip || !d.Type().IsRegular() {
+			return nil
+		}
+		text, err := os.ReadFile(filepath.Join(root, name))
+		if err != nil {
+			return err
+		}
+		to := filepath.Join(dst, name)
+		if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
+			return err
+		}
+		return os.WriteFile(to, text, 0o644)
+	})
+}
+
+func ignoredFiles() (*patternmatcher.PatternMatcher, error) {
+	f, err := os.Open(filepath.Join(root, ".dockerignore"))
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	patterns, err := ignorefile.ReadAll(f)
+	if err != nil {
+		return nil, err
+	}
+	return patternmatcher.New(patterns)
+}
+
+// The image is what security scanners and OpenShift ask for.
+func TestDockerfile(t *testing.T) {
+	img, err := readImage()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Run("bases", func(t *testing.T) {
+		if last := img.from[len(img.from)-1]; last != "scratch" {
+			t.Errorf("the image is made from %s, want scratch: it has no package manager and no shell", last)
+		}
+		gomod, err := os.ReadFile(filepath.Join(root, "go.mod"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		minor := regexp.MustCompile(`(?m)^go (\d+\.\d+)`).FindSubmatch(gomod)[1]
+		want := regexp.MustCompile(`^golang:` + regexp.QuoteMeta(string(minor)) + `\.\d+-[a-z]+$`)
+		for _, base := range img.from[:len(img.from)-1] {
+			if !want.MatchString(base) {
+				t.Errorf("the base image %s is not pinned to a version of Go %s and of its system", base, minor)
+			}
+		}
+	})
+	t.Run("user", func(t *testing.T) {
+		if !regexp.MustCompile(`^[1-9][0-9]*:0$`).MatchString(img.user) {
+			t.Errorf("USER is %q, want a number other than 0, which runAsNonRoot can see, and group 0", img.user)
+		}
+	})
+	t.Run("volume", func(t *testing.T) {
+		if !slices.Equal(img.volumes, []string{img.workdir}) {
+			t.Errorf("the volumes are %q, want the working directory %q alone: relative paths must not lead elsewhere", img.volumes, img.workdir)
+		}
+		for _, c := range img.copied {
+			if c.DestPath == img.workdir && (c.Chown != img.user || c.Chmod != "0770") {
+				t.Errorf("%s belongs to %s with mode %s, want %s and 0770: group 0 must be able to write", c.DestPath, c.Chown, c.Chmod, img.user)
+			}
+		}
+	})
+	t.Run("signals", func(t *testing.T) {
+		if img.stop != "SIGTERM" {
+			t.Errorf("STOPSIGNAL is %q, want SIGTERM, which the server drains at", img.stop)
+		}
+		if len(img.entry) != 1 || !slices.Equal(img.cmd, []string{"serve"}) {
+			t.Errorf("ENTRYPOINT is %q and CMD %q: the server must be process 1, which gets the signal", img.entry, img.cmd)
+		}
+	})
+	t.Run("labels", func(t *testing.T) {
+		for _, label := range []string{"title", "description", "source", "documentation", "licenses", "version", "revision"} {
+			if img.labels["org.opencontainers.image."+label] == "" {
+				t.Errorf("the label org.opencontainers.image.%s is missing", label)
+			}
+		}
+	})
+}
+
+// Nothing but sources gets into a build.
+func TestDockerignore(t *testing.T) {
+	ignored, err := ignoredFiles()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]bool{
+		"go.mod": false, "cmd/pulsegate/main.go": false, "internal/store/pebblestore/open.go": false, "LICENSE": false,
+		".git/config": true, "pulsegate-data/000001.log": true, "tls.key": true, "pulsegate-tokens": true, "bin/pulsegate": true,
+		"cmd/pulsegate/serve_test.go": true, "cmd/pulsegate/testdata/script/serve.txtar": true, "deploy/test/go.mod": true,
+	} {
+		if got, err := ignored.MatchesOrParentMatches(name); got != want || err != nil {
+			t.Errorf("%s: ignored %v, %v; want %v", name, got, err, want)
+		}
+	}
+}
+
+// hadolint finds nothing in the Dockerfile.
+func TestHadolint(t *testing.T) {
+	if out, code := run(t, exec.Command(tool(t, "hadolint"), "--no-color", filepath.Join(root, "Dockerfile"))); code != 0 {
+		t.Errorf("hadolint:\n%s", out)
+	}
+}

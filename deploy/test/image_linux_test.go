@@ -1,0 +1,108 @@
+package deploy_test
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+)
+
+const reading = `{"device":"d","time":1000,"spo2_pct":97}`
+
+// post sends a reading and returns the status and the answer.
+func post(t *testing.T, client *http.Client, url string) (int, string) {
+	t.Helper()
+	resp, err := client.Post(url+"/v1/readings", "application/json", strings.NewReader(reading))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	answer, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp.StatusCode, string(answer)
+}
+
+// The image runs as a hardened cluster runs it: it stores readings, tells its
+// health, survives kill -9, and drains at SIGTERM.
+//
+// Seen to fail when the Dockerfile leaves out CGO_ENABLED=0, when the volume's mode
+// is 0700, and when the container's root is mounted writable.
+func TestImage(t *testing.T) {
+	c := newContainer(t)
+	const public = "http://127.0.0.1:8080"
+	inside := c.client("127.0.0.1")
+
+	// Nobody said who may write.
+	if out, code := c.run(t, []string{"/pulsegate", "serve"}); code != 2 || !strings.Contains(out, "token") {
+		t.Errorf("without tokens the exit code is %d, want 2, and a word about them:\n%s", code, out)
+	}
+
+	s := c.start(t, "PULSEGATE_INSECURE=true")
+	if s.public != "http://0.0.0.0:8080" && s.public != "http://[::]:8080" {
+		t.Errorf("the server listens on %s, want every address", s.public)
+	}
+	fields := status(t, s)
+	uid := fmt.Sprint(c.plan.UID)
+	for name, want := range map[string]string{
+		"Uid": strings.Join([]string{uid, uid, uid, uid}, " "), "Gid": "0 0 0 0", "Groups": "", "NSpid": fmt.Sprintf("%d 1", s.cmd.Process.Pid),
+		"CapInh": "0000000000000000", "CapPrm": "0000000000000000", "CapEff": "0000000000000000",
+		"CapBnd": "0000000000000000", "CapAmb": "0000000000000000", "NoNewPrivs": "1",
+	} {
+		if fields[name] != want {
+			t.Errorf("the process has %s %q, want %q", name, fields[name], want)
+		}
+	}
+	if code, answer := post(t, inside, public); code != 200 || answer != `{"status":"stored"}` {
+		t.Errorf("a reading is answered %d %s", code, answer)
+	}
+	if out, code := c.run(t, c.img.health); code != 0 {
+		t.Errorf("the health check's exit code is %d:\n%s", code, out)
+	}
+	s.kill()
+	if out, code := c.run(t, c.img.health); code != 1 {
+		t.Errorf("of a dead server, the health check's exit code is %d, want 1:\n%s", code, out)
+	}
+
+	s = c.start(t, "PULSEGATE_INSECURE=true")
+	if code, answer := post(t, inside, public); code != 200 || answer != `{"status":"duplicate"}` {
+		t.Errorf("after kill -9, the reading is answered %d %s, want duplicate", code, answer)
+	}
+	if code := s.term(t); code != 0 {
+		t.Errorf("at SIGTERM, the exit code is %d:\n%s", code, s.log())
+	}
+
+	// Nothing but the volume can be written to.
+	if out, code := c.run(t, []string{"/pulsegate", "serve", "--insecure", "--data=/data"}); code != 1 || !strings.Contains(out, "read-only file system") {
+		t.Errorf("with its data outside of the volume, the exit code is %d, want 1:\n%s", code, out)
+	}
+}
+
+// With the admin listener on every address, as in a pod, metrics and health answer
+// everybody who reaches it, and profiles answer a port-forward only.
+func TestAdminListener(t *testing.T) {
+	c := newContainer(t)
+	c.start(t, "PULSEGATE_INSECURE=true", "PULSEGATE_ADMIN_ADDR=0.0.0.0:6060")
+	awaitReady(t, c.client("127.0.0.1"), "http://127.0.0.1:6060")
+	for _, tt := range []struct {
+		from, path string
+		want       int
+	}{
+		{"127.0.0.1", "/livez", 200},
+		{"127.0.0.1", "/readyz", 200},
+		{"127.0.0.1", "/metrics", 200},
+		{"127.0.0.1", "/debug/pprof/heap", 200},
+		{neighbour, "/livez", 200},
+		{neighbour, "/readyz", 200},
+		{neighbour, "/metrics", 200},
+		{neighbour, "/debug/pprof/", 403},
+		{neighbour, "/debug/pprof/heap", 403},
+		{neighbour, "/debug/pprof/profile", 403},
+	} {
+		if got, body := get(t, c.client(tt.from), "http://"+tt.from+":6060"+tt.path); got != tt.want {
+			t.Errorf("%s from %s: %d, want %d: %.100s", tt.path, tt.from, got, tt.want, body)
+		}
+	}
+}

@@ -1,0 +1,222 @@
+package deploy_test
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// TestMain makes the folder that the program is built into, unless it plays the
+// container runtime.
+func TestMain(m *testing.M) {
+	if runContainer() {
+		return // it does not return when it succeeds
+	}
+	os.Exit(func() int {
+		var err error
+		if built.dir, err = os.MkdirTemp("", "pulsegate-deploy-"); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+		defer os.RemoveAll(built.dir)
+		return m.Run()
+	}())
+}
+
+// built is the program as the Dockerfile builds it.
+var built struct {
+	dir  string
+	once sync.Once
+	err  error
+}
+
+// program builds pulsegate with the command of the Dockerfile, once for all tests,
+// from the files that .dockerignore lets through, and returns its path.
+func program(t testing.TB) string {
+	t.Helper()
+	built.once.Do(func() { built.err = buildImage(built.dir) })
+	if built.err != nil {
+		t.Fatal(built.err)
+	}
+	return filepath.Join(built.dir, "out", "pulsegate")
+}
+
+// root is the repository's root.
+const root = "../.."
+
+// missing ends a test for want of something that is not part of the repository. In
+// CI it must be there.
+func missing(t testing.TB, format string, args ...any) {
+	t.Helper()
+	if os.Getenv("CI") == "true" {
+		t.Fatalf(format, args...)
+	}
+	t.Skipf(format, args...)
+}
+
+// tool returns the path of a program that .ci/setup puts into bin/tools.
+func tool(t testing.TB, name string) string {
+	t.Helper()
+	path, err := filepath.Abs(filepath.Join(root, "bin/tools", name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(path); err == nil {
+		return path
+	}
+	if path, err = exec.LookPath(name); err != nil {
+		missing(t, "%s is missing: .ci/setup fetches it", name)
+	}
+	return path
+}
+
+// A server is a running pulsegate serve.
+type server struct {
+	public, admin string // URLs
+	cmd           *exec.Cmd
+	exited        chan struct{} // closed when it has ended
+
+	mu     sync.Mutex
+	stderr strings.Builder // guarded by mu
+}
+
+var listening = regexp.MustCompile(`^listening addr=(\S+) listener=(public|admin)`)
+
+// start starts cmd, which serves, by calling begin, and waits for both listeners. It
+// is killed when the test ends.
+func start(t testing.TB, cmd *exec.Cmd, begin func() error) *server {
+	t.Helper()
+	s := &server{cmd: cmd, exited: make(chan struct{})}
+	stderr, err := cmd.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := begin(); err != nil {
+		t.Fatal(err)
+	}
+	listeners := make(chan []string, 2)
+	go func() {
+		defer close(s.exited)
+		lines := bufio.NewScanner(stderr)
+		for lines.Scan() {
+			s.mu.Lock()
+			s.stderr.WriteString(lines.Text() + "\n")
+			s.mu.Unlock()
+			if m := listening.FindStringSubmatch(lines.Text()); m != nil {
+				listeners <- m
+			}
+		}
+		_ = cmd.Wait() // its state tells
+	}()
+	t.Cleanup(s.kill)
+	deadline := time.After(time.Minute)
+	for range 2 {
+		select {
+		case m := <-listeners:
+			if m[2] == "public" {
+				s.public = "http://" + m[1]
+			} else {
+				s.admin = "http://" + m[1]
+			}
+		case <-s.exited:
+			t.Fatalf("the server has ended:\n%s", s.log())
+		case <-deadline:
+			t.Fatalf("the server does not listen:\n%s", s.log())
+		}
+	}
+	return s
+}
+
+// serve starts a server of its own on loopback, with an empty data directory.
+func serve(t testing.TB, args ...string) *server {
+	t.Helper()
+	args = append([]string{"serve", "--addr=127.0.0.1:0", "--admin-addr=127.0.0.1:0", "--data=" + t.TempDir()}, args...)
+	cmd := exec.Command(program(t), args...)
+	return start(t, cmd, cmd.Start)
+}
+
+func (s *server) log() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.stderr.String()
+}
+
+// kill ends the process as kill -9 does.
+func (s *server) kill() {
+	_ = s.cmd.Process.Kill() // it may have ended
+	<-s.exited
+}
+
+// term sends SIGTERM and returns the exit code.
+func (s *server) term(t testing.TB) int {
+	t.Helper()
+	if err := s.cmd.Process.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		t.Fatal(err)
+	}
+	select {
+	case <-s.exited:
+	case <-time.After(time.Minute):
+		t.Fatalf("still running a minute after SIGTERM:\n%s", s.log())
+	}
+	return s.cmd.ProcessState.ExitCode()
+}
+
+// awaitReady waits until a server says that it can store.
+func awaitReady(t testing.TB, client *http.Client, url string) {
+	t.Helper()
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
+		status, body := get(t, client, url+"/readyz")
+		if status == http.StatusOK {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("the server does not become ready: %d %s", status, body)
+		}
+	}
+}
+
+// get returns the status and the body of a page.
+func get(t testing.TB, client *http.Client, url string) (int, string) {
+	t.Helper()
+	resp, err := client.Get(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp.StatusCode, string(body)
+}
+
+// run runs a command to its end and returns what it prints.
+func run(t testing.TB, cmd *exec.Cmd) (output string, code int) {
+	t.Helper()
+	return runWith(t, cmd, cmd.Start)
+}
+
+// runWith is run with another way to begin.
+func runWith(t testing.TB, cmd *exec.Cmd, begin func() error) (output string, code int) {
+	t.Helper()
+	var out strings.Builder
+	cmd.Stdout, cmd.Stderr = &out, &out
+	if err := begin(); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Wait(); err != nil && !errors.As(err, new(*exec.ExitError)) {
+		t.Fatal(err)
+	}
+	return out.String(), cmd.ProcessState.ExitCode()
+}
