@@ -309,10 +309,11 @@ func TestBackupFaults(t *testing.T) {
 type nthWrite struct {
 	mu      sync.Mutex
 	n, seen int64
+	spare   func(errorfs.Op) bool // nil: none
 }
 
 func (f *nthWrite) MaybeError(op errorfs.Op) error {
-	if op.Kind.ReadOrWrite() != errorfs.OpIsWrite {
+	if op.Kind.ReadOrWrite() != errorfs.OpIsWrite || f.spare != nil && f.spare(op) {
 		return nil
 	}
 	f.mu.Lock()

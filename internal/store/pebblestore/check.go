@@ -112,6 +112,9 @@ func (c *checker) files(d *directory) error {
 	if err == nil {
 		err = d.verifyOldManifests()
 	}
+	if err == nil {
+		_, err = d.readIntent()
+	}
 	if errors.Is(err, store.ErrCorrupt) {
 		c.problem(err)
 		return nil
@@ -174,22 +177,27 @@ func (c *checker) tables(s *Store, o Options) error {
 }
 
 func verifyTable(ctx context.Context, fs vfs.FS, path string, o sstable.ReaderOptions) error {
-	f, err := fs.Open(path)
+	r, err := openTable(ctx, fs, path, o)
 	if err != nil {
 		return err
-	}
-	readable, err := sstable.NewSimpleReadable(f)
-	if err != nil {
-		return joinClose(err, f)
-	}
-	r, err := sstable.NewReader(ctx, readable, o)
-	if err != nil {
-		return err // has closed readable
 	}
 	if err := r.ValidateBlockChecksums(); err != nil {
 		return joinClose(err, r)
 	}
 	return r.Close()
+}
+
+// openTable opens a table by itself.
+func openTable(ctx context.Context, fs vfs.FS, path string, o sstable.ReaderOptions) (*sstable.Reader, error) {
+	f, err := fs.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	readable, err := sstable.NewSimpleReadable(f)
+	if err != nil {
+		return nil, joinClose(err, f)
+	}
+	return sstable.NewReader(ctx, readable, o) // closes readable after an error
 }
 
 // content verifies all keys and values, and each device's record against all of

@@ -254,13 +254,16 @@ func readSmallFile(fsys vfs.FS, path string, maxBytes int64) ([]byte, error) {
 	return text, f.Close()
 }
 
+// newSuffix ends the name of a file that is being written.
+const newSuffix = ".new"
+
 // replaceFile writes a small file whole or not at all, durably.
 func replaceFile(fsys vfs.FS, dir, name string, text []byte) error {
 	path := fsys.PathJoin(dir, name)
-	if err := writeSynced(fsys, path+".new", text); err != nil {
+	if err := writeSynced(fsys, path+newSuffix, text); err != nil {
 		return err
 	}
-	if err := fsys.Rename(path+".new", path); err != nil {
+	if err := fsys.Rename(path+newSuffix, path); err != nil {
 		return err
 	}
 	return syncDir(fsys, dir)

@@ -64,11 +64,13 @@
 //
 // # Files
 //
-// The directory holds Pebble's files and two of ours. PULSEGATE tells the version of
+// The directory holds Pebble's files and some of ours. PULSEGATE tells the version of
 // the formats below in text. It is written last when a store is created and read
 // first when one is opened, so that a directory of another kind or of a later version
 // is refused before Pebble touches it: Pebble upgrades whatever it opens. CHECKSUMS
 // lists the files that cannot change for the time being; checksums.go says more.
+// ERASING is there while a device is being erased, and the directory checkpoint while
+// a backup is made; intent.go and backup.go say more.
 //
 // # Keys
 //
@@ -106,6 +108,5 @@
 //
 // # Not here
 //
-// No group commit: callers bring groups. No retention: nothing is ever deleted. No
-// encryption, no replication.
+// No group commit: callers bring groups. No encryption, no replication.
 package pebblestore

@@ -2,6 +2,9 @@ package pebblestore
 
 import (
 	"bytes"
+	"context"
+	"errors"
+	"fmt"
 	"strconv"
 	"strings"
 )
@@ -46,4 +49,25 @@ func LogEnd(name string, b []byte) int {
 		pos += c.chunk(b[pos:])
 	}
 	return pos
+}
+
+// WithSum returns a text with the last line of our files.
+func WithSum(text string) string { return fmt.Sprintf("%send %08x\n", text, checksum([]byte(text))) }
+
+// HoldView reads from s until release is called.
+func HoldView(s *Store) (release func()) {
+	v, err := s.views.acquire()
+	if err != nil {
+		panic(err)
+	}
+	return func() { s.views.release(v) }
+}
+
+// CompactAll compacts everything down to the last level, as the background may.
+func CompactAll(s *Store) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := errors.Join(s.db.Flush(), s.db.Compact(context.Background(), []byte{0}, []byte{0xff}, false)); err != nil {
+		panic(err)
+	}
 }

@@ -113,6 +113,7 @@ type journalScanner struct {
 	chunkFormat
 	offset    int64 // of the next block
 	damagedAt int64 // where the chunks break off, or -1
+	closed    bool  // at the end mark: what follows was there before
 }
 
 func (sc *journalScanner) scan(r io.Reader) error {
@@ -135,6 +136,9 @@ func (sc *journalScanner) scan(r io.Reader) error {
 
 // block takes the next block. Chunks do not cross from block to block.
 func (sc *journalScanner) block(b []byte) error {
+	if sc.closed {
+		return nil
+	}
 	pos := 0
 	for sc.damagedAt < 0 && len(b)-pos >= minChunkHeaderBytes {
 		if size := sc.chunk(b[pos:]); size > 0 {
@@ -143,6 +147,10 @@ func (sc *journalScanner) block(b []byte) error {
 		}
 		if len(b)-pos < sc.maxHeaderBytes() && len(b) == journalBlockBytes && isZero(b[pos:]) {
 			break // no further chunk fits into this block
+		}
+		if sc.ends(b[pos:]) {
+			sc.closed = true
+			return nil
 		}
 		sc.damagedAt = sc.offset + int64(pos)
 		if sc.oneBitOff(b[pos:]) {

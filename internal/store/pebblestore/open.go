@@ -58,6 +58,7 @@ func open(dir string, o Options) (_ *Store, err error) {
 		dir:      dir,
 		path:     d.path,
 		files:    d,
+		options:  o,
 		readOnly: o.ReadOnly,
 		alarm:    &alarm{dir: dir, log: o.Log, tell: o.Fatal},
 		disk:     newDiskWatch(o.FS, d.path, o.MinFreeBytes, o.Log),
@@ -65,6 +66,7 @@ func open(dir string, o Options) (_ *Store, err error) {
 	s.disk.start()
 	opened.add(s.disk)
 	known := d.state == stateStore
+	s.treeAt = len(opened)
 	if s.db, err = openPebble(d, o, s.alarm, s.disk, &s.troubles, &opened); err != nil {
 		return nil, err
 	}
@@ -89,7 +91,23 @@ func open(dir string, o Options) (_ *Store, err error) {
 	}
 	s.views.publish(s.db.NewSnapshot())
 	s.opened = opened
+	if !o.ReadOnly {
+		s.resumeErasure()
+	}
 	return s, nil
+}
+
+// resumeErasure finishes an erasure that was left unfinished. When it cannot, the
+// store is good to use even so, and the next start tries again.
+func (s *Store) resumeErasure() {
+	e, err := s.finishErasure()
+	if err != nil {
+		s.options.Log.Error("an erasure is still unfinished; the next start tries again", "dir", s.dir, "error", err)
+	}
+	if e != nil {
+		s.options.Log.Info("an erasure has been finished", "dir", s.dir, "device", e.Device, "readings", e.Readings)
+		s.options.Erased(*e)
+	}
 }
 
 // openPebble opens the tree in d. What must be closed after it goes to opened
@@ -103,7 +121,7 @@ func openPebble(d *directory, o Options, a *alarm, disk *diskWatch, tr *troubles
 	p.CacheSize = o.CacheBytes
 
 	events := &pebble.EventListener{}
-	watched, health := vfs.WithDiskHealthChecks(vfs.OnDiskFull(o.FS, disk.full), diskSlowAfter, nil,
+	watched, health := vfs.WithDiskHealthChecks(vfs.OnDiskFull(markerFS{o.FS}, disk.full), diskSlowAfter, nil,
 		func(info vfs.DiskSlowInfo) { events.DiskSlow(info) })
 	opened.add(health)
 	p.FS = logFS{FS: watched, dir: d.path, alarm: a}
@@ -127,8 +145,8 @@ func openPebble(d *directory, o Options, a *alarm, disk *diskWatch, tr *troubles
 		if err := d.removeChecksums(); err != nil {
 			return nil, err
 		}
-		if err := d.fs.RemoveAll(d.fs.PathJoin(d.path, checkpointDir)); err != nil {
-			return nil, fmt.Errorf("remove checkpoint of a backup that was cut off: %w", err)
+		if err := d.removeRests(); err != nil {
+			return nil, fmt.Errorf("remove what a crash left: %w", err)
 		}
 	}
 	// Pebble panics on some kinds of damage.

@@ -59,6 +59,11 @@ type Options struct {
 	// function that returns.
 	Fatal func(message string)
 
+	// Erased is called when an erasure has been finished that was left unfinished
+	// before: by Open, and by Store.Erase of another device. It must not call the
+	// store. nil is a function that does nothing.
+	Erased func(Erasure)
+
 	// FS is the file system; nil means the operating system's. It is for tests.
 	FS vfs.FS
 
@@ -77,6 +82,9 @@ func (o Options) withDefaults() Options {
 	}
 	if o.Fatal == nil {
 		o.Fatal = func(string) {}
+	}
+	if o.Erased == nil {
+		o.Erased = func(Erasure) {}
 	}
 	if o.FS == nil {
 		o.FS = vfs.Default

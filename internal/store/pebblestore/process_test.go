@@ -23,11 +23,12 @@ const (
 // scenes are what child processes do. Each ends with a call of os.Exit or returns
 // to exit with 0.
 var scenes = map[string]func(dir string){
-	"hold the store open":   holdOpen,
-	"fail the manifest":     failManifest,
-	"fail the replay":       failReplay,
-	"fail a new log":        failNewLog,
-	"fail the end of a log": failLogEnd,
+	"hold the store open":        holdOpen,
+	"fail the manifest":          failManifest,
+	"fail the replay":            failReplay,
+	"fail a new log":             failNewLog,
+	"fail the end of a log":      failLogEnd,
+	"fail the end of an erasure": failReopen,
 }
 
 // child runs a scene in a process of its own.

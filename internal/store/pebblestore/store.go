@@ -30,7 +30,10 @@ type Store struct {
 
 	maintenance *maintenance // nil when read-only
 
-	opened closers // everything that Close closes, the tree among it
+	options Options
+
+	opened closers // everything that Close closes, the tree last
+	treeAt int     // what opened holds of the tree begins here
 
 	// mu makes Append and Close take turns. It guards what follows.
 	mu      sync.Mutex

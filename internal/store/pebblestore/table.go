@@ -54,6 +54,7 @@ type table struct {
 	byName map[vitals.Name]uint32
 	chunks [][]device // of chunkDevices each, so that growing copies nothing
 	active activity   // of the devices; it has a lock of its own
+	free   []uint32   // numbers of devices that were removed
 }
 
 const chunkDevices = 1024
@@ -75,10 +76,20 @@ func (t *table) countActive() {
 // add adds a device that t does not hold and returns its number.
 func (t *table) add(name *vitals.Name, d device) uint32 {
 	i := uint32(len(t.byName))
-	if i%chunkDevices == 0 {
+	if n := len(t.free); n > 0 {
+		i, t.free = t.free[n-1], t.free[:n-1]
+	} else if i%chunkDevices == 0 {
 		t.chunks = append(t.chunks, make([]device, chunkDevices))
 	}
 	t.byName[*name] = i
 	*t.at(i) = d
 	return i
+}
+
+// remove removes a device that t holds. Its number goes to the next one.
+func (t *table) remove(name *vitals.Name) {
+	i := t.byName[*name]
+	t.active.moved(t.at(i).newestUnixMs, -1)
+	t.free = append(t.free, i)
+	delete(t.byName, *name)
 }

@@ -17,28 +17,42 @@ import (
 type view struct {
 	*pebble.Snapshot
 	users int // guarded by views.mu; the store itself is one while it is current
+	open  *sync.WaitGroup
 }
 
 // views hands the current view to readers.
 type views struct {
 	mu      sync.Mutex
-	current *view // nil before the first publish and after close
-	open    sync.WaitGroup
+	current *view         // nil before the first publish, while paused, and after close
+	paused  chan struct{} // nil: not; closed at the end of the pause
+
+	// open counts the views that are not closed, of those since turn was called last.
+	// It belongs to those who publish, pause, turn and close.
+	open *sync.WaitGroup
 }
 
 // publish makes snap what readers see from now on.
 func (vs *views) publish(snap *pebble.Snapshot) {
+	if vs.open == nil {
+		vs.turn()
+	}
 	vs.open.Add(1)
-	vs.replace(&view{Snapshot: snap, users: 1})
+	vs.replace(&view{Snapshot: snap, users: 1, open: vs.open})
 }
 
-// acquire returns the current view. The caller must release it, and soon: Close
-// waits for that.
+// acquire returns the current view, after a pause. The caller must release it, and
+// soon: Close waits for that.
 func (vs *views) acquire() (*view, error) {
 	vs.mu.Lock()
 	defer vs.mu.Unlock()
-	if vs.current == nil {
-		return nil, store.ErrClosed
+	for vs.current == nil {
+		paused := vs.paused
+		if paused == nil {
+			return nil, store.ErrClosed
+		}
+		vs.mu.Unlock()
+		<-paused
+		vs.mu.Lock()
 	}
 	vs.current.users++
 	return vs.current, nil
@@ -52,7 +66,7 @@ func (vs *views) release(v *view) {
 	if last {
 		// Close of a Snapshot returns nil always.
 		_ = v.Snapshot.Close()
-		vs.open.Done()
+		v.open.Done()
 	}
 }
 
@@ -64,6 +78,28 @@ func (vs *views) replace(v *view) {
 	if old != nil {
 		vs.release(old)
 	}
+}
+
+// turn returns what counts the views that have been published so far.
+func (vs *views) turn() (older *sync.WaitGroup) {
+	older, vs.open = vs.open, &sync.WaitGroup{}
+	return older
+}
+
+// pause makes readers wait for resume, and waits for those that are reading.
+func (vs *views) pause() {
+	vs.mu.Lock()
+	vs.paused = make(chan struct{})
+	vs.mu.Unlock()
+	vs.close()
+}
+
+// resume ends a pause. Readers get what was published meanwhile, or are turned away.
+func (vs *views) resume() {
+	vs.mu.Lock()
+	defer vs.mu.Unlock()
+	close(vs.paused)
+	vs.paused = nil
 }
 
 // close turns readers away and waits for those that are reading.
