@@ -76,5 +76,8 @@ bench-mux: ## compare the routers, into docs/benchmarks.md
 bench-sim: ## compare what a request costs pulsegate sim and wrk, into docs/benchmarks.md
 	cd bench && go run ./cmd/simcost -rounds $(ROUNDS) -seconds $(SECONDS)
 
+overload: ## ask a server for up to five times what it can do, into docs/benchmarks.md
+	cd bench && go run ./cmd/overload -rounds $(ROUNDS) -seconds $(SECONDS)
+
 bench-smoke: ## every benchmark once, answers verified, allocations asserted
 	go test -vet=off -short -run '^$$' -bench . -benchtime 1x ./... && cd bench && go test -vet=off -short -bench . -benchtime 1x ./...
