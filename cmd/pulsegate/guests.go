@@ -3,7 +3,7 @@ package main
 import (
 	"net/http"
 
-	"github.com/pulsegate/pulsegate/internal/connlimit"
+	"github.com/pulsegate/pulsegate/internal/listen"
 )
 
 // Bounds of connections that have no flag.
@@ -17,10 +17,10 @@ const (
 	maxAdminConns = 64
 )
 
-// endGuests closes a guest's connection behind its first answer.
-func endGuests(next http.Handler) http.Handler {
+// endLast closes connections that must not go on behind an answer.
+func endLast(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if connlimit.IsGuest(r.Context()) {
+		if listen.Last(r.Context()) {
 			w.Header().Set("Connection", "close")
 		}
 		next.ServeHTTP(w, r)
@@ -30,7 +30,7 @@ func endGuests(next http.Handler) http.Handler {
 // noGuests serves guests by another handler.
 func noGuests(h, guests http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if connlimit.IsGuest(r.Context()) {
+		if listen.IsGuest(r.Context()) {
 			guests.ServeHTTP(w, r)
 			return
 		}

@@ -13,8 +13,8 @@ import (
 	"time"
 
 	"github.com/pulsegate/pulsegate/health"
-	"github.com/pulsegate/pulsegate/internal/connlimit"
 	"github.com/pulsegate/pulsegate/internal/ingest"
+	"github.com/pulsegate/pulsegate/internal/listen"
 	"github.com/pulsegate/pulsegate/internal/metrics"
 	"github.com/pulsegate/pulsegate/internal/problem"
 	"github.com/pulsegate/pulsegate/internal/profile"
@@ -121,8 +121,8 @@ func startServer(c *serveCommand, logs *logging) (_ *server, err error) {
 		Failed:   func(err error) { log.Error("reading stored readings failed", "error", err) },
 	})
 	posts := requests.Route(readingsTemplate)
-	s.public = s.httpServer(c, endGuests(routes(requests, s.core, reads, c.MaxReads, s.health, s.problems)))
-	s.public.ConnContext = connlimit.Mark
+	s.public = s.httpServer(c, endLast(routes(requests, s.core, reads, c.MaxReads, s.health, s.problems)))
+	s.public.ConnContext = listen.Mark
 	if err = s.listenPublic(c, posts); err != nil {
 		return nil, errors.Join(err, s.core.Close(context.Background()))
 	}
@@ -201,9 +201,9 @@ func (s *server) listenPublic(c *serveCommand, posts *metrics.Route) error {
 		}
 	}
 	if s.lane == nil {
-		l = connlimit.Listen(l, connlimit.Config{MaxConns: c.MaxConns, MaxGuests: maxGuests})
+		l = listen.Bound(l, listen.Limits{MaxConns: c.MaxConns, MaxGuests: maxGuests})
 	}
-	s.publicAddr = s.serve(s.public, l, publicSocket)
+	s.publicAddr = s.serve(s.public, listen.Watch(l), publicSocket)
 	return nil
 }
 
@@ -228,7 +228,7 @@ func (s *server) listen(h *http.Server, addr, name string) (net.Addr, error) {
 	if err != nil {
 		return nil, err
 	}
-	return s.serve(h, connlimit.Listen(l, connlimit.Config{MaxConns: maxAdminConns}), name), nil
+	return s.serve(h, listen.Bound(l, listen.Limits{MaxConns: maxAdminConns}), name), nil
 }
 
 // serve serves a listener in the background, with TLS if h has a configuration.

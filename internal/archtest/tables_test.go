@@ -28,10 +28,10 @@ var layers = map[string]int{
 
 	"health":               0,
 	"internal/budget":      0,
-	"internal/connlimit":   0,
 	"internal/eventloop":   0,
 	"internal/filewatch":   0,
 	"internal/groupcommit": 0,
+	"internal/listen":      0,
 	"internal/logbudget":   0,
 	"internal/profile":     0,
 	"internal/shape":       0,
@@ -47,8 +47,8 @@ var layers = map[string]int{
 // matter of layers.
 var standardOnly = map[string][]string{
 	"health":               nil,
-	"internal/connlimit":   nil,
 	"internal/groupcommit": nil,
+	"internal/listen":      nil,
 	"internal/logbudget":   nil,
 	"mux":                  nil,
 	"reply":                nil,

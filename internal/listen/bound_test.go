@@ -1,8 +1,6 @@
-package connlimit_test
+package listen_test
 
 import (
-	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -12,27 +10,27 @@ import (
 	"testing"
 	"time"
 
-	"github.com/pulsegate/pulsegate/internal/connlimit"
+	"github.com/pulsegate/pulsegate/internal/listen"
 	"go.uber.org/goleak"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // serve starts an http.Server that answers whether the client is a guest.
-func serve(t *testing.T, cfg connlimit.Config) *connlimit.Listener {
+func serve(t *testing.T, cfg listen.Limits) *listen.Bounded {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	bounded := connlimit.Listen(l, cfg)
+	bounded := listen.Bound(l, cfg)
 	srv := &http.Server{
-		ConnContext: connlimit.Mark,
+		ConnContext: listen.Mark,
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			if connlimit.IsGuest(r.Context()) {
+			if listen.Last(r.Context()) {
 				w.Header().Set("Connection", "close")
 			}
-			fmt.Fprint(w, connlimit.IsGuest(r.Context()))
+			fmt.Fprint(w, listen.IsGuest(r.Context()))
 		}),
 	}
 	var wg sync.WaitGroup
@@ -86,7 +84,7 @@ func (c *client) ask(t *testing.T) string {
 // Seen to fail when Close does not give the place back, when it does so twice, and
 // when Accept does not wait.
 func TestBound(t *testing.T) {
-	l := serve(t, connlimit.Config{MaxConns: 2, MaxGuests: 1})
+	l := serve(t, listen.Limits{MaxConns: 2, MaxGuests: 1})
 	first, second := newClient(t, l), newClient(t, l)
 	for range 2 {
 		for _, c := range []*client{first, second} {
@@ -131,7 +129,7 @@ func TestClose(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := connlimit.Listen(inner, connlimit.Config{MaxConns: 1})
+	l := listen.Bound(inner, listen.Limits{MaxConns: 1})
 	conn, err := net.Dial("tcp", l.Addr().String())
 	if err != nil {
 		t.Fatal(err)
@@ -161,33 +159,3 @@ func TestClose(t *testing.T) {
 		t.Errorf("%d connections open, want none", n)
 	}
 }
-
-// Mark sees through connections that wrap others.
-func TestMark(t *testing.T) {
-	near, far := net.Pipe()
-	defer far.Close()
-	defer near.Close()
-	for _, tt := range []struct {
-		name string
-		conn net.Conn
-		want bool
-	}{
-		{"another conn", near, false},
-		{"guest", guest{near, true}, true},
-		{"no guest", guest{near, false}, false},
-		{"guest behind TLS", tls.Server(guest{near, true}, &tls.Config{}), true},
-		{"no guest behind TLS", tls.Server(guest{near, false}, &tls.Config{}), false},
-		{"nil", nil, false},
-	} {
-		if got := connlimit.IsGuest(connlimit.Mark(context.Background(), tt.conn)); got != tt.want {
-			t.Errorf("%s: %v, want %v", tt.name, got, tt.want)
-		}
-	}
-}
-
-type guest struct {
-	net.Conn
-	is bool
-}
-
-func (g guest) Guest() bool { return g.is }
