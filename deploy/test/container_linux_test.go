@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"net"
 	"net/http"
@@ -36,9 +37,11 @@ type container struct {
 
 // A containerPlan is what the started runtime is told.
 type containerPlan struct {
-	Root    string   // folder of the image's files
-	Volumes []mount  // from the host
-	UID     int      // in group 0
+	Root    string  // folder of the image's files
+	Volumes []mount // from the host
+	UID     int
+	GID     int
+	Groups  []int    // further ones
 	Dir     string   // working directory
 	Args    []string // command line
 	Env     []string
@@ -113,7 +116,7 @@ func (p *containerPlan) mount() error {
 	return nil
 }
 
-// dropPrivileges gives up everything, for this thread.
+// dropPrivileges gives up everything.
 func (p *containerPlan) dropPrivileges() error {
 	for c := uintptr(0); ; c++ {
 		err := unix.Prctl(unix.PR_CAPBSET_DROP, c, 0, 0, 0)
@@ -127,20 +130,21 @@ func (p *containerPlan) dropPrivileges() error {
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 		return fmt.Errorf("set no_new_privs: %w", err)
 	}
-	if _, _, errno := unix.RawSyscall(unix.SYS_SETGROUPS, 0, 0, 0); errno != 0 {
-		return fmt.Errorf("setgroups: %w", errno)
+	// These are of the whole process, and this thread goes on as it.
+	if err := syscall.Setgroups(p.Groups); err != nil {
+		return fmt.Errorf("setgroups: %w", err)
 	}
-	if _, _, errno := unix.RawSyscall(unix.SYS_SETRESGID, 0, 0, 0); errno != 0 {
-		return fmt.Errorf("setresgid: %w", errno)
+	if err := syscall.Setresgid(p.GID, p.GID, p.GID); err != nil {
+		return fmt.Errorf("setresgid: %w", err)
 	}
-	uid := uintptr(p.UID)
-	if _, _, errno := unix.RawSyscall(unix.SYS_SETRESUID, uid, uid, uid); errno != 0 {
-		return fmt.Errorf("setresuid: %w", errno)
+	if err := syscall.Setresuid(p.UID, p.UID, p.UID); err != nil {
+		return fmt.Errorf("setresuid: %w", err)
 	}
 	return nil
 }
 
-// newContainer makes an image's files and a network.
+// newContainer makes an image's files and a network. The user is a random one, in
+// group 0, and there is no volume so far.
 func newContainer(t *testing.T) *container {
 	t.Helper()
 	if os.Getuid() != 0 {
@@ -169,8 +173,6 @@ func newContainer(t *testing.T) *container {
 	if err := os.Mkdir(filepath.Join(c.plan.Root, "proc"), 0o555); err != nil {
 		t.Fatal(err)
 	}
-	// A volume that group 0 may write, as storage is handed out.
-	c.mount(t, img.volumes[0], 0o770, false)
 	c.net = newNetwork(t)
 	return c
 }
@@ -207,8 +209,8 @@ func (c *container) copy(t *testing.T, from, to string) {
 	}
 }
 
-// mount adds a folder of the host, which belongs to root and group 0, and returns
-// its path there.
+// mount adds a folder of the host, which belongs to root and the group of the
+// container's user, or the first further one, and returns its path there.
 func (c *container) mount(t *testing.T, to string, mode os.FileMode, readOnly bool) string {
 	t.Helper()
 	from := filepath.Join(c.plan.Root, "..", "volume"+strings.ReplaceAll(to, "/", "-"))
@@ -216,6 +218,9 @@ func (c *container) mount(t *testing.T, to string, mode os.FileMode, readOnly bo
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(from) }) // its parent goes too
+	if err := os.Chown(from, 0, c.group()); err != nil {
+		t.Fatal(err)
+	}
 	if err := os.Chmod(from, mode); err != nil {
 		t.Fatal(err)
 	}
@@ -226,12 +231,20 @@ func (c *container) mount(t *testing.T, to string, mode os.FileMode, readOnly bo
 	return from
 }
 
+// group is the group that volumes are handed out to.
+func (c *container) group() int {
+	if len(c.plan.Groups) > 0 {
+		return c.plan.Groups[0]
+	}
+	return c.plan.GID
+}
+
 // command returns a command line to run in the container, with further settings.
 func (c *container) command(t *testing.T, args []string, env ...string) *exec.Cmd {
 	t.Helper()
 	plan := c.plan
 	plan.Args = args
-	plan.Env = append(slices.Clone(c.plan.Env), env...)
+	plan.Env = settings(c.plan.Env, env)
 	text, err := json.Marshal(plan)
 	if err != nil {
 		t.Fatal(err)
@@ -244,6 +257,17 @@ func (c *container) command(t *testing.T, args []string, env ...string) *exec.Cm
 		Pdeathsig:  syscall.SIGKILL,
 	}
 	return cmd
+}
+
+// settings returns base with the settings of over in place of those of the same
+// name.
+func settings(base, over []string) []string {
+	byName := map[string]string{}
+	for _, setting := range slices.Concat(base, over) {
+		name, _, _ := strings.Cut(setting, "=")
+		byName[name] = setting
+	}
+	return slices.Sorted(maps.Values(byName))
 }
 
 // run runs a command line in the container to its end.

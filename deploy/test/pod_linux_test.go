@@ -1,0 +1,206 @@
+package deploy_test
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"fmt"
+	"math/big"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// The pod of the manifests runs as a cluster runs it, with the secrets that the
+// documentation says to make: it takes readings with a token over TLS, follows a
+// change of the secret, answers the kubelet's probes and Prometheus, and shows
+// profiles to a port-forward only.
+//
+// Seen to fail when the settings name another place for tokens, and when the volume
+// belongs to a group that the pod is not in.
+func TestPod(t *testing.T) {
+	eachOverlay(t, func(t *testing.T, m *manifests) {
+		if m.overlay == "overlays/monitoring" {
+			return // the pod is that of base
+		}
+		c := newPod(t, m)
+		oldToken := c.secrets(t, m)
+		const public, admin, kubelet = "https://127.0.0.1:8080", "http://127.0.0.1:6060", "http://" + neighbour + ":6060"
+		c.start(t)
+		inside, outside := c.client("127.0.0.1"), c.client(neighbour)
+		inside.Transport.(*http.Transport).TLSClientConfig = &tls.Config{RootCAs: c.roots}
+		awaitReady(t, outside, kubelet)
+		for _, tt := range []struct {
+			client *http.Client
+			url    string
+			want   int
+		}{
+			{outside, kubelet + "/livez", 200},
+			{outside, kubelet + "/metrics", 200},
+			{outside, kubelet + "/debug/pprof/", 403},
+			{outside, kubelet + "/debug/pprof/heap", 403},
+			{outside, kubelet + "/debug/pprof/profile", 403},
+			{inside, admin + "/debug/pprof/heap", 200},
+			{inside, public + "/livez", 200},
+		} {
+			if got, body := get(t, tt.client, tt.url); got != tt.want {
+				t.Errorf("%s: %d, want %d: %.100s", tt.url, got, tt.want, body)
+			}
+		}
+		if code, answer := post(t, inside, public, ""); code != 401 {
+			t.Errorf("without a token, a reading is answered %d %s", code, answer)
+		}
+		if code, answer := post(t, inside, public, oldToken); code != 200 {
+			t.Errorf("a reading is answered %d %s", code, answer)
+		}
+		newToken := c.newToken(t, "2")
+		await(t, "the new token", func() bool { code, _ := post(t, inside, public, newToken); return code == 200 })
+		await(t, "the old token's end", func() bool { code, _ := post(t, inside, public, oldToken); return code == 401 })
+	})
+}
+
+// await waits until something is so.
+func await(t *testing.T, what string, is func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(time.Minute); !is(); time.Sleep(50 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("still waiting for %s", what)
+		}
+	}
+}
+
+// A pod is a container with what its manifests say.
+type pod struct {
+	*container
+	tokens string         // folder of the secret, on the host
+	roots  *x509.CertPool // that have signed the server's certificate
+}
+
+// newPod makes a container with the pod's user, settings and volume.
+func newPod(t *testing.T, m *manifests) *pod {
+	t.Helper()
+	c := newContainer(t)
+	security := m.pod().Spec.SecurityContext
+	if security.RunAsUser != nil {
+		c.plan.UID, c.plan.GID, c.plan.Groups = int(*security.RunAsUser), int(*security.RunAsGroup), []int{int(*security.FSGroup)}
+	} else {
+		// OpenShift: a user and an fsGroup of the project's range.
+		c.plan.Groups = []int{c.plan.UID}
+	}
+	for name, value := range m.settings.Data {
+		c.plan.Env = settings(c.plan.Env, []string{name + "=" + value})
+	}
+	p := &pod{container: c}
+	for _, v := range m.container().VolumeMounts {
+		if v.SubPath != "" {
+			t.Fatalf("the volume %s is mounted in part", v.Name)
+		}
+		switch v.Name {
+		case "data":
+			c.mount(t, v.MountPath, os.ModeSetgid|0o775, false)
+		case "tokens":
+			p.tokens = c.mount(t, v.MountPath, 0o755, true)
+		case "tls":
+			p.secret(t, c.mount(t, v.MountPath, 0o755, true), "1", p.certificate(t))
+		default:
+			t.Fatalf("the test does not know the volume %s", v.Name)
+		}
+	}
+	return p
+}
+
+// secrets makes the first token.
+func (p *pod) secrets(t *testing.T, m *manifests) (token string) {
+	t.Helper()
+	for _, v := range m.pod().Spec.Volumes {
+		if v.Secret == nil || v.Secret.DefaultMode == nil || *v.Secret.DefaultMode != 0o440 {
+			t.Errorf("the volume %s is no secret that the group may read", v.Name)
+		}
+	}
+	return p.newToken(t, "1")
+}
+
+// newToken replaces the secret's tokens by another one.
+func (p *pod) newToken(t *testing.T, version string) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "tokens")
+	create := exec.Command(program(t), "token", "create", "--file", file, "--audit", "", "--gateway", "bed-7", "--rights", "write,read")
+	token, err := create.Output()
+	if err != nil {
+		t.Fatalf("token create: %v", err)
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.secret(t, p.tokens, version, map[string][]byte{"tokens": text})
+	return strings.TrimSpace(string(token))
+}
+
+// secret puts files into a volume as the kubelet does: into a folder of their
+// version, to which a link leads that is replaced at once.
+func (p *pod) secret(t *testing.T, dir, version string, files map[string][]byte) {
+	t.Helper()
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	folder := "..version_" + version
+	must(os.Mkdir(filepath.Join(dir, folder), 0o755))
+	for name, text := range files {
+		path := filepath.Join(dir, folder, name)
+		must(os.WriteFile(path, text, 0o440))
+		must(os.Chown(path, 0, p.group()))
+	}
+	must(os.Symlink(folder, filepath.Join(dir, "..data_tmp")))
+	must(os.Rename(filepath.Join(dir, "..data_tmp"), filepath.Join(dir, "..data")))
+	for name := range files {
+		if err := os.Symlink(filepath.Join("..data", name), filepath.Join(dir, name)); err != nil && !os.IsExist(err) {
+			t.Fatal(err)
+		}
+	}
+}
+
+// certificate makes a certificate for loopback, and its key.
+func (p *pod) certificate(t *testing.T) map[string][]byte {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1),
+		NotBefore:    time.Now().Add(-time.Hour),
+		NotAfter:     time.Now().Add(time.Hour),
+		IPAddresses:  []net.IP{net.IPv4(127, 0, 0, 1)},
+		ExtKeyUsage:  []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+		IsCA:         true, BasicConstraintsValid: true,
+	}
+	cert, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	secret, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	files := map[string][]byte{
+		"tls.crt": pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert}),
+		"tls.key": pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret}),
+	}
+	p.roots = x509.NewCertPool()
+	if !p.roots.AppendCertsFromPEM(files["tls.crt"]) {
+		t.Fatal(fmt.Errorf("the certificate cannot be read"))
+	}
+	return files
+}
