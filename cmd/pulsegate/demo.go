@@ -54,6 +54,7 @@ func (c *demoCommand) Run(ctx context.Context, std stdio) (err error) {
 // start starts the server with the defaults of serve.
 func (c *demoCommand) start(serve *serveCommand, dir string, logs *logging) (*server, error) {
 	serve.Addr, serve.AdminAddr, serve.Data = c.Addr, "", dir
+	serve.OTLPEndpoint = "" // which the environment may set
 	takeResources(serve, logs.log)
 	srv, err := startServer(serve, logs)
 	if errors.Is(err, syscall.EADDRINUSE) {

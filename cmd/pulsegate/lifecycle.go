@@ -175,6 +175,13 @@ func (life *lifecycle) watch(p *pulse) {
 	}
 }
 
+// reload calls load, and tells when it begins and ends.
+func (life *lifecycle) reload(load func()) {
+	life.tell(systemd.Reloading(), systemd.Status("reloading"))
+	load()
+	life.tell(systemd.Ready, systemd.Status("reloaded"))
+}
+
 // status shows what has changed with the readiness of s.
 func (life *lifecycle) status(s *server, check string, err error) {
 	switch {

@@ -6,16 +6,12 @@ import (
 	"os/signal"
 	"sync"
 	"syscall"
-
-	"github.com/pulsegate/pulsegate/internal/systemd"
 )
 
 // reload reads again what may change while the server runs: the settings of the
 // log, tokens and certificates. What cannot be used changes nothing, and is
 // reported.
 func (s *server) reload() {
-	s.life.tell(systemd.Reloading())
-	defer s.life.tell(systemd.Ready)
 	s.reloadLogging()
 	if err := s.access.reload(); err != nil {
 		s.log.Error("reload: not all of it could be used", "error", err)

@@ -53,6 +53,7 @@ type serveCommand struct {
 	DrainTimeout time.Duration `default:"30s" help:"Time for requests under way to be answered after SIGTERM."`
 
 	loggingFlags `embed:""`
+	tracingFlags `embed:""`
 
 	memTableBytes int64      // 0: the store's default
 	life          *lifecycle // nil: none
@@ -108,8 +109,8 @@ func (c *serveCommand) Run(ctx context.Context, std stdio, kctx *kong.Context, c
 	if err != nil {
 		return err
 	}
+	defer onHangup(func() { life.reload(srv.reload) })()
 	life.serving(srv)
-	defer onHangup(srv.reload)()
 	return srv.run(ctx)
 }
 

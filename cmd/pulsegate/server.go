@@ -20,6 +20,7 @@ import (
 	"github.com/pulsegate/pulsegate/internal/profile"
 	"github.com/pulsegate/pulsegate/internal/query"
 	"github.com/pulsegate/pulsegate/internal/store/pebblestore"
+	"github.com/pulsegate/pulsegate/internal/tracing"
 	"github.com/pulsegate/pulsegate/mux"
 	"github.com/pulsegate/pulsegate/reply"
 )
@@ -36,6 +37,7 @@ type server struct {
 	core         *ingest.Core
 	health       *health.Health
 	problems     *problem.Set
+	tracer       *tracing.Tracer // nil: nothing is traced
 	access       *access
 	public       *http.Server
 	lane         *ingest.FastLane // nil: public serves all
@@ -102,6 +104,15 @@ func startServer(c *serveCommand, logs *logging) (_ *server, err error) {
 	if err = s.access.started(c.Addr, c.AdminAddr); err != nil {
 		return nil, err
 	}
+	if s.tracer, err = c.tracingFlags.open(log); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			s.stopTracing()
+		}
+	}()
+	cfg.Trace = s.tracer
 	requests, commits := metrics.NewRequests(), metrics.NewCommits()
 	requests.Told = logs.access.answered
 	s.flushes = &flushWatch{next: commits.Appender(s.store)}
@@ -121,7 +132,7 @@ func startServer(c *serveCommand, logs *logging) (_ *server, err error) {
 		Failed:   func(err error) { log.Error("reading stored readings failed", "error", err) },
 	})
 	posts := requests.Route(readingsTemplate)
-	s.public = s.httpServer(c, endLast(routes(requests, s.core, reads, c.MaxReads, s.health, s.problems)))
+	s.public = s.httpServer(c, s.tracer.Handler(endLast(routes(requests, s.core, reads, c.MaxReads, s.health, s.problems))))
 	s.public.ConnContext = listen.Mark
 	if err = s.listenPublic(c, posts); err != nil {
 		return nil, errors.Join(err, s.core.Close(context.Background()))
@@ -135,6 +146,7 @@ func startServer(c *serveCommand, logs *logging) (_ *server, err error) {
 			Store:    s.storeMetrics,
 			Access:   s.access.metrics,
 			Log:      logs.metrics,
+			Traces:   tracesMetrics(s.tracer),
 			Ready:    s.health.Ready,
 			Version:  versionText(),
 		}))))
@@ -274,6 +286,7 @@ func (s *server) drain() error {
 		err = fmt.Errorf("requests were cut off after %v: %w", s.drainTimeout, err)
 	}
 	err = errors.Join(err, s.core.Close(ctx), s.health.Close(ctx))
+	s.stopTracing()
 	if s.admin != nil {
 		err = errors.Join(err, s.admin.Close())
 	}

@@ -37,6 +37,7 @@ var layers = map[string]int{
 	"internal/shape":       0,
 	"internal/sharedfile":  0,
 	"internal/systemd":     0,
+	"internal/tracing":     0,
 	"mux":                  0,
 	"reply":                0,
 	"vitals":               0,

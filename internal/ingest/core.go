@@ -9,6 +9,7 @@ import (
 	"github.com/pulsegate/pulsegate/internal/groupcommit"
 	"github.com/pulsegate/pulsegate/internal/problem"
 	"github.com/pulsegate/pulsegate/internal/store"
+	"github.com/pulsegate/pulsegate/internal/tracing"
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
@@ -36,6 +37,8 @@ type Config struct {
 	// before further ones are refused. It bounds the time that a request takes once it
 	// is admitted, whatever the store can do in a second. Default 2 s.
 	MaxWait time.Duration
+
+	Trace *tracing.Tracer // records where the time of requests went; nil: nobody does
 
 	Now func() time.Time // the server's clock; default time.Now
 }
@@ -80,6 +83,7 @@ type Core struct {
 	rules     *vitals.Validator
 	answers   *answers
 	committer *groupcommit.Committer[*store.Entry]
+	lastFlush flush // of the committer's goroutine; only with cfg.Trace
 	jobs      jobList
 	draining  atomic.Bool
 	counters  counters
@@ -132,7 +136,7 @@ func New(appender Appender, problems *problem.Set, cfg Config) (*Core, error) {
 	c.committer = groupcommit.New(groupcommit.Config{
 		MaxGroup:  cfg.MaxGroup,
 		MaxQueued: cfg.MaxQueued + cfg.MaxGroup,
-	}, appender.Append)
+	}, c.timed(appender))
 	c.decoding = make(chan struct{}, maxDecoding)
 	c.waiting, c.giveUp = context.WithCancel(context.Background())
 	return c, nil

@@ -7,6 +7,7 @@ import (
 	"os"
 
 	"github.com/pulsegate/pulsegate/internal/gate"
+	"github.com/pulsegate/pulsegate/internal/tracing"
 )
 
 // Handler returns the net/http front of c, for POST /v1/readings. It answers
@@ -42,7 +43,10 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		h.refuseUnread(w, r)
 		return
 	}
+	t := c.traceOf(r)
+	t.begins(tracing.Read, c.cfg.Now)
 	buf, err := h.bodies.read(r.Body, r.Header.Get("Content-Encoding"), r.ContentLength)
+	t.ends(tracing.Read, c.cfg.Now)
 	defer func() { h.bodies.release(buf) }()
 	if err != nil {
 		h.bodies.release(buf) // before the client knows, who may come again at once
@@ -53,7 +57,10 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	job := c.Job()
 	defer job.Release()
 	job.permitted = permitted
+	job.trace = t
+	t.begins(tracing.Decode, c.cfg.Now)
 	more := h.decode(job, buf.bytes)
+	t.ends(tracing.Decode, c.cfg.Now)
 	h.bodies.release(buf) // a commit may take long, and needs no body
 	buf = nil
 	if more {

@@ -31,6 +31,7 @@ type Job struct {
 	permitted permit
 	began     time.Time // when the request was there
 	uncovered int       // readings that the permit does not cover
+	trace     *trace    // nil: nobody records
 
 	refusal refusal // why the request is refused whole
 	settled int     // entries at the front whose outcome is durable
@@ -87,7 +88,7 @@ func (j *Job) reset() bool {
 	clear(j.refs)
 	j.entries, j.refs, j.out = j.entries[:0], j.refs[:0], j.out[:0]
 	j.refusal, j.settled = refusal{}, 0
-	j.permitted, j.uncovered = permit{}, 0
+	j.permitted, j.uncovered, j.trace = permit{}, 0, nil
 	return true
 }
 
@@ -211,7 +212,7 @@ func (j *Job) Commit(ctx context.Context) {
 	}
 	for j.settled < len(j.refs) {
 		end := min(j.settled+c.cfg.MaxGroup, len(j.refs))
-		if err := c.committer.Commit(ctx, j.refs[j.settled:end]); err != nil {
+		if err := j.commit(ctx, j.refs[j.settled:end]); err != nil {
 			j.refuse(err)
 			return
 		}

@@ -51,10 +51,13 @@ type group struct {
 	stalled  bool // the store was, when the group was opened: all its readings are refused
 	next     *group
 
-	// err is how the commit ended. It is written before done is set, and read
-	// after.
-	err  error
-	done atomic.Bool
+	submitted time.Time // only with Config.Trace
+
+	// err is how the commit ended, and flush what it was. They are written before
+	// done is set, and read after.
+	err   error
+	flush flush
+	done  atomic.Bool
 }
 
 // A request waits for its answer.
@@ -116,7 +119,7 @@ func (l *lane) Receive(c *eventloop.Conn, b []byte, ended bool) (taken int) {
 				l.unfinished(c, r)
 				return taken
 			}
-		case verdict != shape.Accept, tooLarge, !l.take(c, rest, r):
+		case verdict != shape.Accept, tooLarge, l.moves(r), !l.take(c, rest, r):
 			c.Move()
 			return taken
 		}
@@ -223,6 +226,7 @@ func (l *lane) answerNow(c *eventloop.Conn, job *Job) {
 	if l.cfg.Observe != nil {
 		l.cfg.Observe(answer.Status(), l.out, 0)
 	}
+	l.trace(nil, job, answer.Status())
 	l.release(job)
 }
 
@@ -317,6 +321,9 @@ func (l *lane) submit() {
 		g.done.Store(true)
 		return
 	}
+	if l.core.cfg.Trace != nil {
+		g.submitted = l.core.cfg.Now()
+	}
 	if err := l.core.committer.Submit(g.refs, g); err != nil {
 		g.err = err
 		g.done.Store(true)
@@ -326,7 +333,7 @@ func (l *lane) submit() {
 // Done is told by the committer that the group is durable, or why not. It runs on
 // the committer's goroutine.
 func (g *group) Done(err error) {
-	g.err = err
+	g.err, g.flush = err, g.lane.core.lastFlush
 	g.done.Store(true)
 	g.lane.loop.Wake()
 }
@@ -387,6 +394,7 @@ func (l *lane) answer(g *group) {
 		if l.cfg.Observe != nil {
 			l.cfg.Observe(answer.Status(), out[before:], took)
 		}
+		l.trace(g, job, answer.Status())
 		l.release(job)
 		if i+1 == len(g.requests) || g.requests[i+1].conn != c {
 			c.Send(out, answers)
@@ -433,7 +441,7 @@ func (l *lane) reuse(g *group) {
 	clear(g.refs)
 	clear(g.requests)
 	g.refs, g.requests = g.refs[:0], g.requests[:0]
-	g.err = nil
+	g.err, g.flush, g.submitted = nil, flush{}, time.Time{}
 	g.done.Store(false)
 	g.next = l.groups
 	l.groups = g

@@ -3,13 +3,17 @@
 package ingest_test
 
 import (
+	"context"
 	"io"
+	"net/url"
 	"runtime"
 	"runtime/debug"
 	"testing"
+	"time"
 
 	"github.com/pulsegate/pulsegate/internal/ingest"
 	"github.com/pulsegate/pulsegate/internal/store"
+	"github.com/pulsegate/pulsegate/internal/tracing"
 )
 
 // After the first requests, the lane takes requests from socket to answer without
@@ -26,6 +30,22 @@ func TestLaneAllocations(t *testing.T) {
 			{"single", request(good)},
 			{"array of 20", request(batch("d", 20))},
 			{"refused", request(`{"device":"d","time":1,"spo2_pct":0}`)},
+			{"pipelined", request(good) + request(batch("d", 3)) + request(good)},
+		})
+	})
+	t.Run("traced", func(t *testing.T) {
+		nowhere, err := url.Parse("http://127.0.0.1:1/v1/traces")
+		if err != nil {
+			t.Fatal(err)
+		}
+		// Every request is judged, and none is recorded.
+		tracer, err := tracing.New(tracing.Config{Endpoint: nowhere, Slow: time.Hour})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer tracer.Close(context.Background())
+		testLaneAllocations(t, ingest.Config{Trace: tracer}, []laneLoad{
+			{"single", request(good)},
 			{"pipelined", request(good) + request(batch("d", 3)) + request(good)},
 		})
 	})

@@ -87,7 +87,8 @@ func TestSources(t *testing.T) {
 				Syncs: 28, SyncTime: 29500 * time.Millisecond, WrittenBytes: 30, Lookups: 31, CacheHits: 32, CacheMisses: 33,
 			}
 		},
-		Log: func() metrics.Log { return metrics.Log{Lines: 34, Bytes: 35, Suppressed: 36, Dropped: 37} },
+		Log:    func() metrics.Log { return metrics.Log{Lines: 34, Bytes: 35, Suppressed: 36, Dropped: 37} },
+		Traces: func() metrics.Traces { return metrics.Traces{Exported: 54, Dropped: 55, Failed: 56} },
 	}))
 	got := regexp.MustCompile(`goversion="[^"]*"`).ReplaceAllString(lines(text, "pulsegate_"), `goversion="go"`)
 	want := `pulsegate_auth_refused_total{reason="bad_certificate"} 44
@@ -152,6 +153,9 @@ pulsegate_store_tables 27
 pulsegate_store_written_bytes_total 30
 pulsegate_tokens 45
 pulsegate_tokens_stale 1
+pulsegate_traced_requests_total{outcome="dropped"} 55
+pulsegate_traced_requests_total{outcome="exported"} 54
+pulsegate_traced_requests_total{outcome="failed"} 56
 `
 	if got != want {
 		t.Errorf("scrape: got\n%s\nwant\n%s", got, want)
@@ -462,6 +466,7 @@ func TestDocumented(t *testing.T) {
 		Store:    func() metrics.Store { return metrics.Store{Active: []metrics.Active{{Within: "1h"}}} },
 		Access:   func() metrics.Access { return metrics.Access{} },
 		Log:      func() metrics.Log { return metrics.Log{} },
+		Traces:   func() metrics.Traces { return metrics.Traces{} },
 		Ready:    func() bool { return false },
 	}))
 	for name := range families {
@@ -487,6 +492,7 @@ func TestLint(t *testing.T) {
 		Store:    func() metrics.Store { return metrics.Store{Active: []metrics.Active{{Within: "1h"}}} },
 		Access:   func() metrics.Access { return metrics.Access{} },
 		Log:      func() metrics.Log { return metrics.Log{} },
+		Traces:   func() metrics.Traces { return metrics.Traces{} },
 		Ready:    func() bool { return false },
 	}))
 	problems, err := promlint.New(strings.NewReader(text)).Lint()

@@ -17,6 +17,7 @@ type Sources struct {
 	Store    func() Store
 	Access   func() Access
 	Log      func() Log
+	Traces   func() Traces
 	Ready    func() bool // whether readyz says yes
 	Version  string      // of the program
 }

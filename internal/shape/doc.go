@@ -19,8 +19,8 @@
 //	Host: a name, an address, a port     once
 //	Content-Length: digits               once, 1 to 65536, no zero in front
 //	Connection: keep-alive | close       at most once
-//	Content-Type, User-Agent, Accept, Accept-Encoding, Authorization
-//	                                     at most once each, any text
+//	Content-Type, User-Agent, Accept, Accept-Encoding, Authorization,
+//	Traceparent, Tracestate              at most once each, any text
 //
 // Names are read in upper and lower case alike. Behind the colon stands at most
 // one space; a value is not empty, begins and ends with a visible character, and

@@ -12,6 +12,8 @@ const (
 	accept
 	acceptEncoding
 	authorization
+	traceparent
+	tracestate
 
 	required = host | contentLength
 )
@@ -25,10 +27,15 @@ func fieldOf(name []byte) field {
 	case 6:
 		return named(name, "accept", accept)
 	case 10:
-		if name[0]|0x20 == 'u' {
+		switch name[0] | 0x20 {
+		case 'u':
 			return named(name, "user-agent", userAgent)
+		case 't':
+			return named(name, "tracestate", tracestate)
 		}
 		return named(name, "connection", connection)
+	case 11:
+		return named(name, "traceparent", traceparent)
 	case 12:
 		return named(name, "content-type", contentType)
 	case 13:

@@ -51,6 +51,10 @@ type Request struct {
 	// Authorization is the value of that field. It is the caller's to judge.
 	Authorization Span
 
+	// Traceparent is the value of that field, of W3C Trace Context. Whether it
+	// matters is for the caller to say.
+	Traceparent Span
+
 	// Close says that the client asks for the connection to be closed.
 	Close bool
 
@@ -59,8 +63,11 @@ type Request struct {
 	Need int
 }
 
+// Target is the only one that is accepted.
+const Target = "/v1/readings"
+
 // requestLine is the only one that is accepted.
-const requestLine = "POST /v1/readings HTTP/1.1\r\n"
+const requestLine = "POST " + Target + " HTTP/1.1\r\n"
 
 // Recognise tells whether b begins with a request of the shape. It looks at no
 // byte behind the request, so that b may hold others that were sent after it. It
@@ -112,6 +119,8 @@ func Recognise(b []byte) (Request, Verdict) {
 			r.Close, ok = parseConnection(value.Of(head))
 		case authorization:
 			r.Authorization = value
+		case traceparent:
+			r.Traceparent = value
 		}
 		if !ok {
 			return Request{}, Other

@@ -66,12 +66,14 @@ func agree(t *testing.T, b []byte, r shape.Request) {
 		t.Errorf("%q: net/http leaves %q, want %q", b, rest, b[r.Body.End:])
 	case req.Close != r.Close:
 		t.Errorf("%q: net/http closes: %v, want %v", b, req.Close, r.Close)
+	case req.Header.Get("Traceparent") != string(r.Traceparent.Of(b)):
+		t.Errorf("%q: net/http reads traceparent %q, want %q", b, req.Header.Get("Traceparent"), r.Traceparent.Of(b))
 	case req.Header.Get("Authorization") != string(r.Authorization.Of(b)):
 		t.Errorf("%q: net/http reads authorization %q, want %q", b, req.Header.Get("Authorization"), r.Authorization.Of(b))
 	}
 	for name, values := range req.Header {
 		switch name {
-		case "Content-Length", "Content-Type", "User-Agent", "Accept", "Accept-Encoding", "Connection", "Authorization":
+		case "Content-Length", "Content-Type", "User-Agent", "Accept", "Accept-Encoding", "Connection", "Authorization", "Traceparent", "Tracestate":
 		default:
 			t.Errorf("%q: accepted with a field %q", b, name)
 		}
@@ -88,6 +90,7 @@ func TestAccepted(t *testing.T) {
 		{"no spaces", line + "Host:x\r\nContent-Length:1\r\n\r\nb"},
 		{"cases", line + "HOST: x\r\ncontent-LENGTH: 1\r\n\r\nb"},
 		{"address", line + "Host: [::1]:80\r\nContent-Length: 1\r\n\r\nb"},
+		{"traced", line + "Host: x\r\ntraceparent: 00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01\r\nTracestate: a=b\r\nContent-Length: 1\r\n\r\nb"},
 		{"stays", line + "Host: x\r\nContent-Length: 1\r\nConnection: keep-alive\r\n\r\nb"},
 		{"closes", line + "Host: x\r\nContent-Length: 1\r\nConnection: close\r\n\r\nb"},
 		{"authorization", line + "Host: x\r\nAuthorization: Bearer abc=\r\nContent-Length: 1\r\n\r\nb"},

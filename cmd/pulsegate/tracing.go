@@ -1,0 +1,104 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/url"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/pulsegate/pulsegate/internal/metrics"
+	"github.com/pulsegate/pulsegate/internal/tracing"
+)
+
+// tracingFlags say what is traced, and where to.
+type tracingFlags struct {
+	OTLPEndpoint string        `name:"otlp-endpoint" env:"PULSEGATE_OTLP_ENDPOINT,OTEL_EXPORTER_OTLP_ENDPOINT" placeholder:"URL" help:"OpenTelemetry collector that takes OTLP over HTTP, such as http://127.0.0.1:4318. Default: nothing is traced."`
+	TraceSample  float64       `default:"0.001" help:"Share of requests to trace, from 0 to 1, where the request itself does not say."`
+	TraceSlow    time.Duration `default:"250ms" help:"Trace each request that takes as long. 0s: none for that."`
+}
+
+// open starts to trace, if there is somewhere to export to. A nil Tracer traces
+// nothing.
+func (f *tracingFlags) open(log *slog.Logger) (*tracing.Tracer, error) {
+	if f.OTLPEndpoint == "" {
+		return nil, nil
+	}
+	endpoint, err := tracesEndpoint(f.OTLPEndpoint)
+	if err != nil {
+		return nil, err
+	}
+	headers, err := otlpHeaders(os.Getenv("OTEL_EXPORTER_OTLP_HEADERS"))
+	if err != nil {
+		return nil, err
+	}
+	t, err := tracing.New(tracing.Config{
+		Endpoint: endpoint,
+		Headers:  headers,
+		Sample:   f.TraceSample,
+		Slow:     f.TraceSlow,
+		Service:  "pulsegate",
+		Version:  versionText(),
+		Log:      log,
+	})
+	if err != nil {
+		return nil, usageError{err.Error()}
+	}
+	log.Info("tracing", "endpoint", endpoint.Host, "sample", f.TraceSample, "slow", f.TraceSlow.String())
+	return t, nil
+}
+
+// tracesEndpoint returns the address for traces of a collector, as OpenTelemetry's
+// exporter specification derives it from OTEL_EXPORTER_OTLP_ENDPOINT.
+func tracesEndpoint(base string) (*url.URL, error) {
+	u, err := url.Parse(base)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
+		// What is wrong with it is not shown: it may hold a password.
+		return nil, usageError{"--otlp-endpoint (or OTEL_EXPORTER_OTLP_ENDPOINT) is not of the form http://host:port"}
+	}
+	if !strings.HasSuffix(u.Path, "/v1/traces") {
+		u = u.JoinPath("v1", "traces")
+	}
+	return u, nil
+}
+
+// otlpHeaders reads OTEL_EXPORTER_OTLP_HEADERS: name=value, divided by commas and
+// percent-encoded. There is no flag for it, since command lines are seen by others.
+func otlpHeaders(text string) (map[string]string, error) {
+	headers := map[string]string{}
+	for i, pair := range strings.Split(text, ",") {
+		if strings.TrimSpace(pair) == "" {
+			continue
+		}
+		name, value, ok := strings.Cut(pair, "=")
+		value, err := url.PathUnescape(strings.TrimSpace(value))
+		if name = strings.TrimSpace(name); !ok || name == "" || err != nil {
+			return nil, usageError{fmt.Sprintf("OTEL_EXPORTER_OTLP_HEADERS: part %d is not of the form name=value", i+1)}
+		}
+		headers[name] = value
+	}
+	return headers, nil
+}
+
+// stopTracingTimeout bounds how long a server that stops waits for the collector.
+const stopTracingTimeout = 3 * time.Second
+
+// stopTracing exports what is left. That it could not is no reason to call the stop
+// a failure.
+func (s *server) stopTracing() {
+	ctx, cancel := context.WithTimeout(context.Background(), stopTracingTimeout)
+	defer cancel()
+	if err := s.tracer.Close(ctx); err != nil {
+		s.log.Warn("the last traces were not exported", "error", err)
+	}
+}
+
+// tracesMetrics returns the figures of t as package metrics wants them.
+func tracesMetrics(t *tracing.Tracer) func() metrics.Traces {
+	if t == nil {
+		return nil
+	}
+	return func() metrics.Traces { return metrics.Traces(t.Stats()) }
+}

@@ -1,0 +1,110 @@
+package tracing
+
+import (
+	"context"
+	"net/http"
+	"sync"
+	"time"
+)
+
+// Handler returns a handler that records what next answers, under the pattern that
+// a router in next has left in the request's Pattern. [Of] gives next the Request
+// to fill in. The nil Tracer returns next itself.
+//
+// The ResponseWriter that next is given must not be used after it has returned.
+func (t *Tracer) Handler(next http.Handler) http.Handler {
+	if t == nil {
+		return next
+	}
+	return &handler{tracer: t, next: next}
+}
+
+type handler struct {
+	tracer *Tracer
+	next   http.Handler
+	states sync.Pool // of *state
+}
+
+// A state is a request under way.
+type state struct {
+	Request
+	w http.ResponseWriter
+}
+
+// statusNone stands for no status yet. A panic leaves it, and net/http cuts the
+// connection.
+const statusNone = -1
+
+// knownMethods are those that a span's name and attribute may show: any other text
+// may come from a client (OpenTelemetry's http.request.method).
+var knownMethods = [...]string{"GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH"}
+
+func method(m string) string {
+	for _, known := range knownMethods {
+		if m == known {
+			return known
+		}
+	}
+	return "_OTHER"
+}
+
+func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	s, _ := h.states.Get().(*state)
+	if s == nil {
+		s = new(state)
+	}
+	s.Request, s.w = h.tracer.Begin(ParentOf(r.Header)), w
+	s.Status, s.Lane, s.Start = statusNone, "full", time.Now()
+	r = r.WithContext(context.WithValue(r.Context(), key{}, &s.Request))
+	returned := false
+	// Deferred for the sake of panics.
+	defer func() {
+		if returned && s.Status == statusNone {
+			s.Status = http.StatusOK // what net/http sends for a handler that wrote nothing
+		}
+		s.End = time.Now()
+		s.Method, s.Route = method(r.Method), r.Pattern
+		h.tracer.Record(&s.Request)
+		*s = state{}
+		h.states.Put(s)
+	}()
+	h.next.ServeHTTP(s, r)
+	returned = true
+}
+
+// key is the key of a *Request in a context.
+type key struct{}
+
+// Of returns the Request that is recorded of r, to be filled in, or nil if none is.
+// It is valid until r is answered.
+func Of(r *http.Request) *Request {
+	traced, _ := r.Context().Value(key{}).(*Request)
+	return traced
+}
+
+// Header implements http.ResponseWriter.
+func (s *state) Header() http.Header { return s.w.Header() }
+
+// WriteHeader implements http.ResponseWriter.
+func (s *state) WriteHeader(status int) {
+	// An informational answer is not the answer, but for 101 (RFC 9110, 15.2).
+	if s.Status == statusNone && (status >= 200 || status == http.StatusSwitchingProtocols) {
+		s.Status = status
+	}
+	s.w.WriteHeader(status)
+}
+
+// Write implements http.ResponseWriter.
+func (s *state) Write(p []byte) (int, error) {
+	if s.Status == statusNone {
+		s.Status = http.StatusOK
+	}
+	return s.w.Write(p)
+}
+
+// Unwrap lets http.ResponseController through.
+func (s *state) Unwrap() http.ResponseWriter { return s.w }
+
+// ForwardsHeaderTo tells those who put header values back into a pool whose header
+// this is.
+func (s *state) ForwardsHeaderTo() http.ResponseWriter { return s.w }
