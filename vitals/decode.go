@@ -84,16 +84,16 @@ func NewDecoder(rules *Validator, options DecoderOptions) *Decoder {
 // Decode retains nothing of body but the name of an unknown field.
 func (d *Decoder) Decode(body []byte, nowUnixMs int64, dst *Batch) error {
 	dst.Reset()
-	latestUnixMs := d.rules.limits.latestUnixMs(nowUnixMs)
+	times := d.rules.limits.times(nowUnixMs)
 	i := skipSpace(body, 0)
 	var err error
 	switch {
 	case i == len(body):
 		err = notJSON(body, i, reasonEmpty)
 	case body[i] == '[':
-		err = d.decodeArray(body, i, latestUnixMs, dst)
+		err = d.decodeArray(body, i, times, dst)
 	default:
-		err = d.decodeLines(body, i, latestUnixMs, dst)
+		err = d.decodeLines(body, i, times, dst)
 	}
 	if err != nil {
 		dst.Reset()
@@ -102,14 +102,14 @@ func (d *Decoder) Decode(body []byte, nowUnixMs int64, dst *Batch) error {
 }
 
 // decodeArray reads the array that starts at body[i], and white space.
-func (d *Decoder) decodeArray(body []byte, i int, latestUnixMs int64, dst *Batch) (err error) {
+func (d *Decoder) decodeArray(body []byte, i int, times timeSpan, dst *Batch) (err error) {
 	dst.Shape = Array
 	i = skipSpace(body, i+1)
 	if byteAt(body, i) == ']' {
 		return checkEnd(body, i+1)
 	}
 	for {
-		if i, err = d.decodeElement(body, i, latestUnixMs, dst); err != nil {
+		if i, err = d.decodeElement(body, i, times, dst); err != nil {
 			return err
 		}
 		i = skipSpace(body, i)
@@ -134,10 +134,10 @@ func checkEnd(body []byte, i int) error {
 
 // decodeLines reads one value from body[i], or several of which each begins on a
 // new line.
-func (d *Decoder) decodeLines(body []byte, i int, latestUnixMs int64, dst *Batch) (err error) {
+func (d *Decoder) decodeLines(body []byte, i int, times timeSpan, dst *Batch) (err error) {
 	dst.Shape = Single
 	for {
-		if i, err = d.decodeElement(body, i, latestUnixMs, dst); err != nil {
+		if i, err = d.decodeElement(body, i, times, dst); err != nil {
 			return err
 		}
 		next := skipSpace(body, i)
@@ -154,7 +154,7 @@ func (d *Decoder) decodeLines(body []byte, i int, latestUnixMs int64, dst *Batch
 
 // decodeElement reads the JSON value that starts at body[i] and adds it to dst,
 // as a reading or as refused. It returns the index behind the value.
-func (d *Decoder) decodeElement(body []byte, i int, latestUnixMs int64, dst *Batch) (end int, err error) {
+func (d *Decoder) decodeElement(body []byte, i int, times timeSpan, dst *Batch) (end int, err error) {
 	index := dst.Len()
 	if index == d.maxReadings {
 		return 0, ErrTooManyReadings
@@ -162,12 +162,12 @@ func (d *Decoder) decodeElement(body []byte, i int, latestUnixMs int64, dst *Bat
 	n := len(dst.Readings)
 	dst.Readings = append(dst.Readings, Reading{})
 	r := &dst.Readings[n]
-	end, ok := d.decodePlain(body, i, latestUnixMs, r)
+	end, ok := d.decodePlain(body, i, times, r)
 	if !ok || end-i > d.maxReadingBytes {
 		*r = Reading{}
 		var field string
 		var broken error
-		if end, field, broken, err = d.decodeStrict(body, i, latestUnixMs, r); err != nil {
+		if end, field, broken, err = d.decodeStrict(body, i, times, r); err != nil {
 			return 0, err
 		}
 		if broken != nil {

@@ -16,7 +16,7 @@ import "bytes"
 // the JSON grammar: a field's name by comparison, a string as one of the texts
 // of ParseName or ParseRFC3339, which need no escapes, and a number as one of
 // the texts of plainHundredths or ParseUnixMs, with a comma or brace behind it.
-func (d *Decoder) decodePlain(body []byte, i int, latestUnixMs int64, r *Reading) (end int, ok bool) {
+func (d *Decoder) decodePlain(body []byte, i int, times timeSpan, r *Reading) (end int, ok bool) {
 	if byteAt(body, i) != '{' {
 		return 0, false
 	}
@@ -47,7 +47,7 @@ func (d *Decoder) decodePlain(body []byte, i int, latestUnixMs int64, r *Reading
 				return 0, false
 			}
 			hasTime = true
-			if r.TimeUnixMs, i, ok = plainTime(body, i); !ok || d.rules.checkTime(r.TimeUnixMs, latestUnixMs) != nil {
+			if r.TimeUnixMs, i, ok = plainTime(body, i); !ok || d.rules.checkTime(r.TimeUnixMs, times) != nil {
 				return 0, false
 			}
 		default:

@@ -60,7 +60,7 @@ func memberNamed(name []byte) member {
 //
 // The value's syntax is checked to its end in any case. err is a *SyntaxError or
 // ErrReadingTooLong.
-func (d *Decoder) decodeStrict(body []byte, i int, latestUnixMs int64, r *Reading) (end int, field string, broken, err error) {
+func (d *Decoder) decodeStrict(body []byte, i int, times timeSpan, r *Reading) (end int, field string, broken, err error) {
 	// One byte more than is allowed is enough to see that it is too much.
 	window := body[i:]
 	window = window[:min(len(window), d.maxReadingBytes+1)]
@@ -69,7 +69,7 @@ func (d *Decoder) decodeStrict(body []byte, i int, latestUnixMs int64, r *Readin
 		_, err = d.json.ReadValue()
 		broken = ErrNotObject
 	} else {
-		field, broken, err = d.strictObject(latestUnixMs, r)
+		field, broken, err = d.strictObject(times, r)
 	}
 	end = i + int(d.json.InputOffset())
 	if err != nil || end-i > maxKeptBytes {
@@ -95,7 +95,7 @@ func (d *Decoder) decodeStrict(body []byte, i int, latestUnixMs int64, r *Readin
 // lives.
 const maxKeptBytes = 4 << 10
 
-func (d *Decoder) strictObject(latestUnixMs int64, r *Reading) (field string, broken, err error) {
+func (d *Decoder) strictObject(times timeSpan, r *Reading) (field string, broken, err error) {
 	if _, err := d.json.ReadToken(); err != nil {
 		return "", nil, err
 	}
@@ -130,7 +130,7 @@ func (d *Decoder) strictObject(latestUnixMs int64, r *Reading) (field string, br
 			field, broken = fieldGateway, d.strictName(value, &r.Gateway)
 		case memberTime:
 			hasTime = true
-			field, broken = fieldTime, d.strictTime(value, latestUnixMs, &r.TimeUnixMs)
+			field, broken = fieldTime, d.strictTime(value, times, &r.TimeUnixMs)
 		default:
 			field, broken = signs[m].field, d.strictSign(value, Sign(m), &r.Values)
 		}
@@ -157,7 +157,7 @@ func (d *Decoder) strictName(value jsontext.Value, n *Name) error {
 	return n.parse(d.unquote(value))
 }
 
-func (d *Decoder) strictTime(value jsontext.Value, latestUnixMs int64, unixMs *int64) (err error) {
+func (d *Decoder) strictTime(value jsontext.Value, times timeSpan, unixMs *int64) (err error) {
 	switch value.Kind() {
 	case jsontext.KindString:
 		*unixMs, err = ParseRFC3339(d.unquote(value))
@@ -168,7 +168,7 @@ func (d *Decoder) strictTime(value jsontext.Value, latestUnixMs int64, unixMs *i
 	}
 	switch err {
 	case nil:
-		return d.rules.checkTime(*unixMs, latestUnixMs)
+		return d.rules.checkTime(*unixMs, times)
 	case ErrFuture:
 		return d.rules.ahead
 	default:

@@ -38,6 +38,9 @@ var (
 	// ErrPast means that a time lies before 1970.
 	ErrPast error = &rule{reason: "before 1970"}
 
+	// ErrOld means that a time lies further back than the server keeps readings.
+	ErrOld error = &rule{reason: "older than this server keeps"}
+
 	// ErrFuture means that a time lies too far ahead of the server's clock.
 	ErrFuture error = &rule{reason: "too far ahead of the server's clock"}
 

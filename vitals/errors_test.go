@@ -23,6 +23,7 @@ var rules = []struct {
 	{vitals.ErrTimeFormat, "neither an RFC 3339 time nor integer Unix milliseconds"},
 	{vitals.ErrTimeZone, "no time zone"},
 	{vitals.ErrPast, "before 1970"},
+	{vitals.ErrOld, "older than this server keeps"},
 	{vitals.ErrFuture, "too far ahead of the server's clock"},
 	{vitals.ErrNumber, "not a number"},
 	{vitals.ErrPrecision, "more than two decimals"},

@@ -53,7 +53,14 @@ type Limits struct {
 	// MaxAhead is how far a reading's time may lie ahead of the server's clock.
 	// Parts of a millisecond do not count.
 	MaxAhead time.Duration
+
+	// MaxAge is how far it may lie behind, in whole milliseconds. 0 means any time
+	// since 1970.
+	MaxAge time.Duration
 }
+
+// A timeSpan holds the times that are accepted at some moment, both included.
+type timeSpan struct{ earliestUnixMs, latestUnixMs int64 }
 
 // DefaultLimits returns the limits that hold unless others are configured.
 //
@@ -76,8 +83,8 @@ func DefaultLimits() Limits {
 }
 
 // Validate returns an error that wraps [ErrLimits] unless each range runs from
-// above 0 to below 655.35, some blood pressure is accepted, and MaxAhead is not
-// negative.
+// above 0 to below 655.35, some blood pressure is accepted, and MaxAhead and MaxAge
+// are not negative.
 func (l *Limits) Validate() error {
 	for s, r := range l.Accepted {
 		switch sign := Sign(s); {
@@ -95,7 +102,32 @@ func (l *Limits) Validate() error {
 	if l.MaxAhead < 0 {
 		return fmt.Errorf("%w: times may lie %v ahead", ErrLimits, l.MaxAhead)
 	}
+	if l.MaxAge < 0 {
+		return fmt.Errorf("%w: times may lie %v behind", ErrLimits, l.MaxAge)
+	}
 	return nil
+}
+
+// times returns the times that are accepted when the clock shows nowUnixMs.
+func (l *Limits) times(nowUnixMs int64) timeSpan {
+	span := timeSpan{latestUnixMs: l.latestUnixMs(nowUnixMs)}
+	if age := l.MaxAge.Milliseconds(); age > 0 && nowUnixMs > age {
+		span.earliestUnixMs = nowUnixMs - age
+	}
+	return span
+}
+
+// days returns a time as text, in days where it is a whole number of them.
+func days(d time.Duration) string {
+	const day = 24 * time.Hour
+	switch {
+	case d == day:
+		return "1 day"
+	case d > 0 && d%day == 0:
+		return fmt.Sprintf("%d days", d/day)
+	default:
+		return d.String()
+	}
 }
 
 // latestUnixMs returns the latest time that is accepted when the clock shows

@@ -37,6 +37,8 @@ func TestLimitsValidate(t *testing.T) {
 		{"no pressure possible", func(l *vitals.Limits) { l.Accepted[vitals.Diastolic] = vitals.Range{Min: 300_00, Max: 310_00} }, false},
 		{"no time ahead", func(l *vitals.Limits) { l.MaxAhead = 0 }, true},
 		{"negative time ahead", func(l *vitals.Limits) { l.MaxAhead = -1 }, false},
+		{"time behind", func(l *vitals.Limits) { l.MaxAge = time.Hour }, true},
+		{"negative time behind", func(l *vitals.Limits) { l.MaxAge = -1 }, false},
 		{"zero limits", func(l *vitals.Limits) { *l = vitals.Limits{} }, false},
 	} {
 		limits := vitals.DefaultLimits()

@@ -8,6 +8,7 @@ type Validator struct {
 	// The rules whose texts name a limit.
 	outside [NumSigns]*rule // of each sign's range
 	ahead   *rule           // of times
+	old     *rule           // of times
 }
 
 // NewValidator returns a validator for limits. The error is that of
@@ -19,6 +20,7 @@ func NewValidator(limits Limits) (*Validator, error) {
 	v := &Validator{
 		limits: limits,
 		ahead:  &rule{reason: "more than " + limits.MaxAhead.String() + " ahead of the server's clock", of: ErrFuture},
+		old:    &rule{reason: "older than this server keeps, which is " + days(limits.MaxAge), of: ErrOld},
 	}
 	for s, r := range limits.Accepted {
 		text := []byte("outside the accepted range ")
@@ -41,17 +43,17 @@ func (v *Validator) Limits() Limits { return v.limits }
 //
 // A Reading cannot lack a time; a decoder finds that out before.
 func (v *Validator) Validate(r *Reading, nowUnixMs int64) error {
-	if field, err := v.check(r, v.limits.latestUnixMs(nowUnixMs)); err != nil {
+	if field, err := v.check(r, v.limits.times(nowUnixMs)); err != nil {
 		return &FieldError{Field: field, Err: err}
 	}
 	return nil
 }
 
-func (v *Validator) check(r *Reading, latestUnixMs int64) (field string, err error) {
+func (v *Validator) check(r *Reading, times timeSpan) (field string, err error) {
 	if r.Device.IsZero() {
 		return fieldDevice, ErrMissing
 	}
-	if err := v.checkTime(r.TimeUnixMs, latestUnixMs); err != nil {
+	if err := v.checkTime(r.TimeUnixMs, times); err != nil {
 		return fieldTime, err
 	}
 	for s := range Sign(NumSigns) {
@@ -64,12 +66,14 @@ func (v *Validator) check(r *Reading, latestUnixMs int64) (field string, err err
 	return checkTogether(&r.Values)
 }
 
-// checkTime holds a time to the year 1970 and to the latest that is accepted.
-func (v *Validator) checkTime(unixMs, latestUnixMs int64) error {
+// checkTime holds a time to the year 1970 and to what is accepted.
+func (v *Validator) checkTime(unixMs int64, times timeSpan) error {
 	switch {
 	case unixMs < 0:
 		return ErrPast
-	case unixMs > latestUnixMs:
+	case unixMs < times.earliestUnixMs:
+		return v.old
+	case unixMs > times.latestUnixMs:
 		return v.ahead
 	default:
 		return nil

@@ -2,7 +2,9 @@ package vitals_test
 
 import (
 	"errors"
+	"fmt"
 	"math"
+	"strings"
 	"testing"
 	"time"
 
@@ -114,6 +116,63 @@ func TestValidateFarClock(t *testing.T) {
 		if err := rules.Validate(&r, tt.now); !errors.Is(err, tt.want) {
 			t.Errorf("at %d, time %d: %v, want %v", tt.now, tt.time, err, tt.want)
 		}
+	}
+}
+
+// TestMaxAge refuses old times by both ways of decoding, and in validation.
+func TestMaxAge(t *testing.T) {
+	for _, tt := range []struct {
+		age    time.Duration
+		now    int64
+		time   int64
+		reason string // empty: accepted
+	}{
+		{0, nowUnixMs, 0, ""},
+		{time.Hour, nowUnixMs, nowUnixMs - 3_600_000, ""},
+		{time.Hour, nowUnixMs, nowUnixMs - 3_600_001, "older than this server keeps, which is 1h0m0s"},
+		{24 * time.Hour, nowUnixMs, 0, "older than this server keeps, which is 1 day"},
+		{400 * 24 * time.Hour, nowUnixMs, nowUnixMs - 400*86_400_000 - 1, "older than this server keeps, which is 400 days"},
+		{400 * 24 * time.Hour, nowUnixMs, nowUnixMs, ""},
+		{time.Hour, 3_600_000, 0, ""},
+		{time.Hour, 3_600_001, 0, "older than this server keeps, which is 1h0m0s"},
+		{math.MaxInt64, math.MinInt64, -1, "before 1970"},
+	} {
+		limits := vitals.DefaultLimits()
+		limits.MaxAge = tt.age
+		rules, err := vitals.NewValidator(limits)
+		if err != nil {
+			t.Fatal(err)
+		}
+		check := func(what string, err *vitals.FieldError) {
+			t.Helper()
+			if got := err.Reason(); got != tt.reason {
+				t.Errorf("%s: at %d, time %d, age %v: %q, want %q", what, tt.now, tt.time, tt.age, got, tt.reason)
+			}
+			if strings.HasPrefix(tt.reason, "older") && (err.Field != "time" || !errors.Is(err, vitals.ErrOld)) {
+				t.Errorf("%s: field %q, %v, want time and ErrOld", what, err.Field, err)
+			}
+		}
+		decoder := vitals.NewDecoder(rules, vitals.DecoderOptions{})
+		for way, body := range map[string]string{
+			"plain":  fmt.Sprintf(`{"device":"a","time":%d,"spo2_pct":97}`, tt.time),
+			"strict": fmt.Sprintf(`{"device":"\u0061","time":%d,"spo2_pct":97}`, tt.time),
+		} {
+			var batch vitals.Batch
+			if err := decoder.Decode([]byte(body), tt.now, &batch); err != nil {
+				t.Fatal(err)
+			}
+			if len(batch.Refused) == 1 {
+				check(way, &batch.Refused[0])
+			} else {
+				check(way, &vitals.FieldError{})
+			}
+		}
+		r := vitals.Reading{Device: name(t, "a"), TimeUnixMs: tt.time, Values: values(spo2, 97_00)}
+		var broken vitals.FieldError
+		if err := rules.Validate(&r, tt.now); err != nil {
+			broken = *err.(*vitals.FieldError)
+		}
+		check("Validate", &broken)
 	}
 }
 
