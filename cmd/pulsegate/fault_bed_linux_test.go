@@ -16,6 +16,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -412,6 +413,47 @@ func (b *bed) awaitLog(bytes int64) {
 			b.Fatalf("nothing was written to the log:\n%s", b.server.stderr())
 		}
 	}
+}
+
+// losePower ends server and disk at one moment, as a loss of power does, and mounts
+// what it has left.
+//
+// The server is stopped first. The shutdown of an ext4 takes its time, and a sync that
+// is under way meanwhile may return as if it had written (seen with Linux 6.18, in one
+// of five shutdowns): a server that lived on would acknowledge what no power loss lets
+// it acknowledge.
+func (b *bed) losePower(d *disk) {
+	b.Helper()
+	b.server.signal(syscall.SIGSTOP)
+	for b.server.running() {
+		time.Sleep(time.Millisecond)
+	}
+	d.cutPower()
+	b.server.kill()
+	d.revive()
+}
+
+// running reports whether a thread of a process that was stopped is still outside of
+// the kernel, or may get there.
+func (p *process) running() bool {
+	p.t.Helper()
+	dir := fmt.Sprintf("/proc/%d/task", p.cmd.Process.Pid)
+	tasks, err := os.ReadDir(dir)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	for _, task := range tasks {
+		text, err := os.ReadFile(filepath.Join(dir, task.Name(), "stat"))
+		if err != nil {
+			continue // it has ended
+		}
+		_, rest, _ := strings.Cut(string(text), ") ") // behind the name
+		// T: stopped. D: in a wait of the kernel, behind which it stops.
+		if !strings.HasPrefix(rest, "T") && !strings.HasPrefix(rest, "D") {
+			return true
+		}
+	}
+	return false
 }
 
 // post sends a body from a connection of its own and returns the answer. Chunked

@@ -226,9 +226,6 @@ func (l *life) round(n int) {
 		load.settle()
 	}
 	if !alive {
-		if fault == faultPower {
-			l.disk.revive()
-		}
 		if fault == faultTorn {
 			l.tear()
 		}
@@ -316,7 +313,7 @@ func (l *life) strike(fault crashFault) (alive bool) {
 		case <-time.After(5 * time.Second): // no thread has synced so often
 			server.kill()
 		}
-		if code := server.cmd.ProcessState.ExitCode(); fault == faultSyncError && code != 1 && code != -1 {
+		if code := server.cmd.ProcessState.ExitCode(); fault == faultSyncError && code != 1 && code != -1 { // -1: by the kill above
 			l.t.Fatalf("after a failed sync the exit code is %d:\n%s", code, server.stderr())
 		}
 	case faultPause, faultPauseKill:
@@ -331,9 +328,7 @@ func (l *life) strike(fault crashFault) (alive bool) {
 	case faultTerm:
 		l.b.term()
 	case faultPower:
-		l.disk.cutPower()
-		time.Sleep(pause / 8)
-		server.kill()
+		l.b.losePower(l.disk)
 	case faultStall, faultStallKill:
 		l.disk.freeze()
 		time.Sleep(pause)

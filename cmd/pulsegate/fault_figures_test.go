@@ -24,17 +24,17 @@ type figures []figure
 // room for the garbage of batches. Descriptors: 80 connections, 2 readers, the files of the store.
 // Goroutines: one for each connection that has left the fast lane, and about 30.
 const (
-	maxMemory      = 300 << 20
-	maxDescriptors = 300
-	maxGoroutines  = 250
+	maxMemory      = 160 << 20
+	maxDescriptors = 200
+	maxGoroutines  = 120
 
-	maxMemoryGrowth     = 24 << 20
+	maxMemoryGrowth     = 16 << 20
 	maxDescriptorGrowth = 20
 	maxGoroutineGrowth  = 20
 
-	// A reading takes about 60 bytes with its key, twice while a compaction
-	// rewrites it. The log is at most two memtables.
-	maxDiskPerReading = 150
+	// A reading takes about 20 bytes in a table, for a while twice when a
+	// compaction rewrites it. The log is that of two memtables.
+	maxDiskPerReading = 60
 	maxDiskFixed      = 96 << 20
 )
 

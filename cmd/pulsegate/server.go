@@ -9,7 +9,9 @@ import (
 	"net"
 	"net/http"
 	"net/http/pprof"
+	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/pulsegate/pulsegate/health"
@@ -48,6 +50,7 @@ type server struct {
 	publicAddr net.Addr
 	ended      chan error  // a listener ended by itself
 	failed     chan string // the store failed; why
+	running    atomic.Bool // run waits for failed
 }
 
 // startServer opens the store and starts to listen. Whoever gets a server must
@@ -262,12 +265,15 @@ func (s *server) serve(h *http.Server, l net.Listener, name string) net.Addr {
 // run serves until ctx ends, and then in good order to the end. It returns nil
 // when everything that was admitted is answered and stored.
 func (s *server) run(ctx context.Context) error {
+	s.running.Store(true)
 	select {
 	case <-ctx.Done():
+		s.running.Store(false)
 		return s.drain()
 	case why := <-s.failed:
 		return s.stopFailed(why)
 	case err := <-s.ended:
+		s.running.Store(false)
 		return errors.Join(err, s.drain())
 	}
 }
@@ -318,14 +324,21 @@ func (s *server) stopFailed(why string) error {
 const failureGrace = 500 * time.Millisecond
 
 // fail is told by the store that it cannot write any more. When it returns, the
-// group that failed is answered.
+// group that failed is answered. While the store is opened or closed, nobody waits for
+// failed, and what opens or closes it may wait for ever.
 func (s *server) fail(why string) {
-	s.health.Reporter("store")(errors.New(why))
-	select {
-	case s.failed <- why:
-	default:
+	if s.running.Load() {
+		s.health.Reporter("store")(errors.New(why))
+		select {
+		case s.failed <- why:
+		default:
+		}
+		time.Sleep(failureGrace)
 	}
-	time.Sleep(failureGrace)
+	if !s.running.Load() {
+		fmt.Fprintf(s.stderr, "pulsegate: %s\n", why)
+		os.Exit(exitFailed)
+	}
 }
 
 func (s *server) healthChanged(name string, err error) {

@@ -3,6 +3,7 @@ package pebblestore
 import (
 	"fmt"
 	"log/slog"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -17,20 +18,55 @@ type alarm struct {
 	log  *slog.Logger
 	tell func(message string) // Options.Fatal
 
+	closing atomic.Bool // Close has begun, which reports what fails
+
 	once  sync.Once
 	cause atomic.Pointer[string] // nil while all is well
 }
 
-// A fatalError is what ring panics with when Options.Fatal has returned.
+// A fatalError is what ring panics with, where that is recovered.
 type fatalError string
 
 func (e fatalError) Error() string { return string(e) }
 
 // ring records the cause, tells the operator, and does not return: the callers in
-// Pebble rely on that.
+// Pebble rely on that. Where guard or openPebble recover the panic, Append and Open
+// report the cause. Elsewhere a panic would end the process in the midst of what
+// Options.Fatal has begun.
 func (a *alarm) ring(cause string) {
 	a.sound(cause)
+	if !recovered() {
+		a.hold()
+	}
 	panic(fatalError(cause))
+}
+
+// hold waits for the end of the process, which Options.Fatal has promised.
+func (a *alarm) hold() { select {} }
+
+// recovered reports whether a panic of this goroutine is recovered by this package.
+func recovered() bool {
+	var pcs [128]uintptr
+	frames := runtime.CallersFrames(pcs[:runtime.Callers(2, pcs[:])])
+	for {
+		frame, more := frames.Next()
+		if strings.HasSuffix(frame.Function, ".(*Store).guard") || strings.HasSuffix(frame.Function, ".openPebble") {
+			return true
+		}
+		if !more {
+			return false
+		}
+	}
+}
+
+// lastWord is sound where Pebble panics next, unless it is being closed. The panic
+// would end the process whatever is done about it: Pebble unlocks a mutex that is not
+// locked.
+func (a *alarm) lastWord(cause string) {
+	a.sound(cause)
+	if !a.closing.Load() {
+		a.hold()
+	}
 }
 
 // sound records the cause and tells the operator, once.
@@ -100,7 +136,7 @@ func (f *logFile) SyncData() error { return f.note(f.File.SyncData()) }
 func (f *logFile) Close() error {
 	err := f.note(f.File.Close())
 	if failed := f.failed.Load(); failed != nil {
-		f.alarm.sound(fmt.Sprintf("the log %s cannot be written: %v", f.name, *failed))
+		f.alarm.lastWord(fmt.Sprintf("the log %s cannot be written: %v", f.name, *failed))
 	}
 	return err
 }

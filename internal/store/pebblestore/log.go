@@ -45,11 +45,9 @@ func eventListener(log *slog.Logger, a *alarm, background *backgroundErrors) peb
 			log.Warn("writes wait for the tree", "reason", info.Reason)
 		},
 		WriteStallEnd: func() { log.Info("writes go on") },
-		// Pebble panics next, in a way that ends the process whatever is done
-		// about it: it unlocks a mutex that is not locked.
 		WALCreated: func(info pebble.WALCreateInfo) {
 			if info.Err != nil {
-				a.sound(fmt.Sprintf("a new log %s cannot be made: %v", info.Path, info.Err))
+				a.lastWord(fmt.Sprintf("a new log %s cannot be made: %v", info.Path, info.Err))
 			}
 		},
 	}

@@ -53,10 +53,12 @@ type Options struct {
 
 	// Fatal is called once when writing has failed in a way that nothing but a
 	// new start can mend, such as a failed sync of the log. Its argument is a
-	// text for the operator. It should end the process. If it returns, an
-	// Append that has failed returns store.ErrFailed, and a failure in the
-	// background panics, because Pebble cannot go on from there. nil is a
-	// function that returns.
+	// text for the operator. It should end the process, or see to it that it
+	// ends soon. If it returns, an Append or Open that has failed returns
+	// store.ErrFailed. A failure in the background, or in the change from one log
+	// to the next, waits for the end of the process, because Pebble cannot go on
+	// from there; Append and Close may then wait too. nil is a function that
+	// returns.
 	Fatal func(message string)
 
 	// Erased is called when an erasure has been finished that was left unfinished

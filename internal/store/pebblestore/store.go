@@ -160,6 +160,7 @@ func (s *Store) Close() error {
 	if s.maintenance != nil {
 		s.maintenance.close()
 	}
+	s.alarm.closing.Store(true)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.stuck {
