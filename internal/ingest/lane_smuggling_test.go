@@ -1,0 +1,118 @@
+package ingest_test
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+)
+
+// smuggled is a request that an attacker hides in what another server took for a
+// body.
+var smuggled = request(reading("smuggled", 9))
+
+// shapesOfSmuggling are requests of which two servers in a row may see two
+// different ends, as CWE-444 and RFC 9112, section 11.2, describe them. Each is
+// followed by bytes that hold another request. status is what net/http answers, by
+// which the rest of the connection is lost where it is not 200.
+func shapesOfSmuggling() []struct {
+	name, fields, body string
+	status             int
+} {
+	short := reading("d", 1)
+	n := fmt.Sprint(len(short))
+	chunk := fmt.Sprintf("%x\r\n%s\r\n0\r\n\r\n", len(short), short)
+	return []struct {
+		name, fields, body string
+		status             int
+	}{
+		{"two lengths, the first short", "Content-Length: " + n + "\r\nContent-Length: " + fmt.Sprint(len(short)+len(smuggled)), short, 400},
+		{"two lengths, the last short", "Content-Length: " + fmt.Sprint(len(short)+len(smuggled)) + "\r\nContent-Length: " + n, short, 400},
+		{"one length twice", "Content-Length: " + n + "\r\nContent-Length: " + n, short, 200},
+		{"a list of lengths", "Content-Length: " + n + ", " + n, short, 400},
+		{"a length with a sign", "Content-Length: +" + n, short, 400},
+		{"a negative length", "Content-Length: -" + n, short, 400},
+		{"a length with a space", "Content-Length: " + n[:1] + " " + n[1:], short, 400},
+		{"a length with a tab", "Content-Length: " + n + "\t", short, 200},
+		{"a length of zero and more", "Content-Length: 0" + n, short, 200},
+		{"a hexadecimal length", "Content-Length: 0x" + n, short, 400},
+		{"a length with a NUL", "Content-Length: " + n + "\x00", short, 400},
+		{"a length beyond 64 bits", "Content-Length: 18446744073709551" + fmt.Sprintf("%03d", 616+len(short)), short, 400},
+		{"a length behind a space", " Content-Length: " + n, short, 400},
+		{"a length before a space", "Content-Length : " + n, short, 400},
+
+		{"length and chunks", "Content-Length: " + n + "\r\nTransfer-Encoding: chunked", chunk, 200},
+		{"chunks and length", "Transfer-Encoding: chunked\r\nContent-Length: " + n, chunk, 200},
+		{"chunks before a space", "Content-Length: " + n + "\r\nTransfer-Encoding : chunked", chunk, 400},
+		{"chunks behind a space", "Content-Length: " + n + "\r\n Transfer-Encoding: chunked", chunk, 400},
+		{"chunks behind a vertical tab", "Content-Length: " + n + "\r\nTransfer-Encoding: \vchunked", chunk, 400},
+		{"chunks behind a NUL", "Content-Length: " + n + "\r\nTransfer-Encoding: \x00chunked", chunk, 400},
+		{"chunks with another name", "Content-Length: " + n + "\r\nTransfer_Encoding: chunked", short, 200},
+		{"chunks, by case", "Content-Length: " + n + "\r\ntRANSFER-eNCODING: ChUnKeD", chunk, 200},
+		{"chunks twice", "Content-Length: " + n + "\r\nTransfer-Encoding: chunked\r\nTransfer-Encoding: chunked", chunk, 501},
+		{"chunks and nothing", "Content-Length: " + n + "\r\nTransfer-Encoding: chunked\r\nTransfer-Encoding: identity", chunk, 501},
+		{"a list of chunks", "Content-Length: " + n + "\r\nTransfer-Encoding: chunked, chunked", chunk, 501},
+		{"chunks in quotes", "Content-Length: " + n + "\r\nTransfer-Encoding: \"chunked\"", chunk, 501},
+		{"chunks that are not", "Content-Length: " + n + "\r\nTransfer-Encoding: xchunked", chunk, 501},
+		{"an empty encoding", "Content-Length: " + n + "\r\nTransfer-Encoding: ", short, 501},
+		{"an encoding that changes nothing", "Content-Length: " + n + "\r\nTransfer-Encoding: identity", short, 501},
+		{"chunks behind a bare LF", "Content-Length: " + n + "\nTransfer-Encoding: chunked", chunk, 200},
+		{"chunks in a value, behind a bare LF", "Content-Length: " + n + "\r\nAccept: a\nTransfer-Encoding: chunked", chunk, 200},
+		{"chunks in a value, behind a bare CR", "Content-Length: " + n + "\r\nAccept: a\rTransfer-Encoding: chunked", short, 400},
+		{"chunks in a folded line", "Content-Length: " + n + "\r\nTransfer-Encoding:\r\n chunked", chunk, 200},
+		{"a folded length", "Content-Length:\r\n " + n, short, 200},
+
+		{"an empty name", "Content-Length: " + n + "\r\n: x", short, 400},
+		{"a name with a NUL", "Content-Length: " + n + "\r\nA\x00: x", short, 400},
+		{"a line without a colon", "Content-Length: " + n + "\r\nTransfer-Encoding chunked", short, 400},
+		{"no length at all", "Accept: */*", short, 411},
+	}
+}
+
+// Whatever two servers may read in two ways leaves the fast lane and is read by
+// net/http alone, which refuses it, or sees one end of it.
+func TestSmuggling(t *testing.T) {
+	tw := newTwin(t, false, shortTimeout)
+	for _, tt := range shapesOfSmuggling() {
+		t.Run(tt.name, func(t *testing.T) {
+			shape := "POST /v1/readings HTTP/1.1\r\nHost: x\r\n" + tt.fields + "\r\n\r\n" + tt.body
+
+			before := tw.fast.lane.Stats().Moved
+			conn := dial(t, tw.fast)
+			send(t, conn, shape)
+			resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := io.Copy(io.Discard, resp.Body); err != nil {
+				t.Fatal(err)
+			}
+			if resp.StatusCode != tt.status {
+				t.Errorf("status %d, want %d", resp.StatusCode, tt.status)
+			}
+			if n := tw.fast.lane.Stats().Moved - before; n != 1 {
+				t.Errorf("%d connections have left the fast lane, want this one", n)
+			}
+			conn.Close()
+			tw.storedFast.take(tw.fast)
+
+			usual := request(reading("d", 2))
+			for _, stream := range []string{shape + smuggled, usual + shape + smuggled} {
+				for _, cuts := range [][]int{nil, {len(stream) - len(smuggled)}, {len(stream) / 2}} {
+					tw.compare(t, stream+last, cuts)
+				}
+			}
+			// What stands behind a refused request is not taken for one.
+			if tt.status != 200 && tt.status != 411 {
+				outcome(t, tw.fast, shape+smuggled+last, nil)
+				for _, stored := range tw.storedFast.take(tw.fast) {
+					if strings.Contains(stored, "smuggled") {
+						t.Errorf("the request behind it was taken: %s", stored)
+					}
+				}
+			}
+		})
+	}
+}
