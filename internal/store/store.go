@@ -34,11 +34,18 @@
 // will be returned again after any crash. They may run beside Append and beside
 // each other.
 //
+// Removal. Nothing is ever removed but by a [Remover]. What Erase or Expire has removed
+// when it returns nil is gone for readers and for Append, and stays gone after any
+// crash: a reading of the same device and time is new. A device without a reading is
+// not known any more and does not count for a bound on devices; a sign whose latest
+// value was removed is not known. After a crash, each reading that was being removed
+// is there whole or not at all.
+//
 // Order. Devices come in the order of their names' bytes, records of a device in
 // the order of their times. Both orders are strict, so that a page ends at a key
 // and the next page starts right behind it: no record is shown twice, and none
 // that was there when the first page was read is left out, whatever is written
-// in between.
+// in between, unless it was removed.
 //
 // # Not here
 //
@@ -166,4 +173,30 @@ type Store interface {
 	// Close waits for the running Append and for readers, and closes the store.
 	// The calls after it, a second Close included, return ErrClosed.
 	Close() error
+}
+
+// An Erasure is what [Remover.Erase] has removed.
+type Erasure struct {
+	Device   vitals.Name
+	Readings int64 // that were stored of it
+}
+
+// An Expiry is what [Remover.Expire] has removed.
+type Expiry struct {
+	Readings int64
+	Devices  int64 // of which no reading is left
+}
+
+// A Remover is a store from which readings can be removed. Its methods may run beside
+// all others.
+type Remover interface {
+	// Erase removes all readings of a device. Readings of the device that Append
+	// takes meanwhile may be removed as well, or stay. It returns ErrNotFound when
+	// the store holds nothing of it.
+	Erase(device vitals.Name) (Erasure, error)
+
+	// Expire removes all readings with a time before beforeUnixMs. Readings that
+	// Append takes meanwhile may stay. When it returns an error, that of a ctx that
+	// has ended for example, it has removed what it says, and more may be left.
+	Expire(ctx context.Context, beforeUnixMs int64) (Expiry, error)
 }

@@ -42,13 +42,7 @@ import (
 // ErrUnfinished means that an erasure has begun and was not finished.
 var ErrUnfinished = errors.New("pebblestore: the erasure is not finished")
 
-// An Erasure is what [Store.Erase] has removed.
-type Erasure struct {
-	Device   vitals.Name
-	Readings int64 // that were stored of it
-}
-
-// Erase removes all readings of a device for good: when it returns nil, their bytes
+// Erase implements [store.Remover]. It removes all readings of a device for good: when it returns nil, their bytes
 // are in none of the store's files. Readings of the device that arrive once it has
 // begun to remove are new, and stay.
 //
@@ -57,7 +51,7 @@ type Erasure struct {
 // it wraps store.ErrNotFound, ErrBusy, store.ErrDiskLow, store.ErrFailed,
 // store.ErrClosed or ErrReadOnly. An erasure that was left unfinished before is
 // finished first, and told to Options.Erased.
-func (s *Store) Erase(device vitals.Name) (Erasure, error) {
+func (s *Store) Erase(device vitals.Name) (store.Erasure, error) {
 	e, err := s.erase(device)
 	if err != nil {
 		return e, fmt.Errorf("erase device %s: %w", device, err)
@@ -65,18 +59,18 @@ func (s *Store) Erase(device vitals.Name) (Erasure, error) {
 	return e, nil
 }
 
-func (s *Store) erase(device vitals.Name) (Erasure, error) {
+func (s *Store) erase(device vitals.Name) (store.Erasure, error) {
 	if err := s.Ready(); err != nil {
-		return Erasure{}, err
+		return store.Erasure{}, err
 	}
 	done, err := s.maintenance.begin("an erasure")
 	if err != nil {
-		return Erasure{}, err
+		return store.Erasure{}, err
 	}
 	defer done()
 	earlier, err := s.finishErasure()
 	if err != nil {
-		return Erasure{}, err
+		return store.Erasure{}, err
 	}
 	s.mu.Lock()
 	_, known := s.settler.table.byName[device]
@@ -88,14 +82,14 @@ func (s *Store) erase(device vitals.Name) (Erasure, error) {
 		s.options.Erased(*earlier)
 	}
 	if !known {
-		return Erasure{}, store.ErrNotFound
+		return store.Erasure{}, store.ErrNotFound
 	}
-	in := &intent{step: stepRemove, Erasure: Erasure{Device: device}}
+	in := &intent{step: stepRemove, Erasure: store.Erasure{Device: device}}
 	if err := s.files.writeIntent(in); err != nil {
 		if undone := s.files.removeIntent(); undone != nil && !errors.Is(undone, fs.ErrNotExist) {
-			return Erasure{}, fmt.Errorf("%w: %w", ErrUnfinished, err) // it may be there
+			return store.Erasure{}, fmt.Errorf("%w: %w", ErrUnfinished, err) // it may be there
 		}
-		return Erasure{}, err
+		return store.Erasure{}, err
 	}
 	err = s.finish(in)
 	return in.Erasure, err
@@ -103,7 +97,7 @@ func (s *Store) erase(device vitals.Name) (Erasure, error) {
 
 // finishErasure finishes the erasure that an intent tells of, if there is one, and
 // returns it.
-func (s *Store) finishErasure() (*Erasure, error) {
+func (s *Store) finishErasure() (*store.Erasure, error) {
 	in, err := s.files.readIntent()
 	if err != nil || in == nil {
 		return nil, err

@@ -398,8 +398,8 @@ func (p *eraseCrash) verify(oldReadings int, others string) (gone bool, err erro
 	if _, err := pebblestore.Check(context.Background(), dataDir, pebblestore.CheckOptions{FS: p.fs}); err != nil {
 		return false, err
 	}
-	var erased []pebblestore.Erasure
-	s, err := pebblestore.Open(dataDir, pebblestore.Options{FS: p.fs, Erased: func(e pebblestore.Erasure) { erased = append(erased, e) }})
+	var erased []store.Erasure
+	s, err := pebblestore.Open(dataDir, pebblestore.Options{FS: p.fs, Erased: func(e store.Erasure) { erased = append(erased, e) }})
 	if err != nil {
 		return false, err
 	}
@@ -594,7 +594,7 @@ func TestDamagedIntent(t *testing.T) {
 		t.Error(err)
 	}
 	var told bytes.Buffer
-	s := mustOpen(t, pebblestore.Options{FS: disk, Erased: func(e pebblestore.Erasure) { fmt.Fprintf(&told, "%+v", e) }})
+	s := mustOpen(t, pebblestore.Options{FS: disk, Erased: func(e store.Erasure) { fmt.Fprintf(&told, "%+v", e) }})
 	mustClose(t, s)
 	if told.String() != "{Device:d Readings:7}" {
 		t.Errorf("Open tells of %q", told.String())

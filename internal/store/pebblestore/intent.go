@@ -40,7 +40,7 @@ const (
 // An intent is the content of that file.
 type intent struct {
 	step erasureStep
-	Erasure
+	store.Erasure
 }
 
 func (in *intent) text() []byte {

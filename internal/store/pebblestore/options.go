@@ -7,6 +7,8 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/bloom"
 	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/pulsegate/pulsegate/internal/store"
 )
 
 // Defaults of [Options].
@@ -64,7 +66,7 @@ type Options struct {
 	// Erased is called when an erasure has been finished that was left unfinished
 	// before: by Open, and by Store.Erase of another device. It must not call the
 	// store. nil is a function that does nothing.
-	Erased func(Erasure)
+	Erased func(store.Erasure)
 
 	// FS is the file system; nil means the operating system's. It is for tests.
 	FS vfs.FS
@@ -86,7 +88,7 @@ func (o Options) withDefaults() Options {
 		o.Fatal = func(string) {}
 	}
 	if o.Erased == nil {
-		o.Erased = func(Erasure) {}
+		o.Erased = func(store.Erasure) {}
 	}
 	if o.FS == nil {
 		o.FS = vfs.Default

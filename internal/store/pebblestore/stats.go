@@ -16,6 +16,9 @@ type Stats struct {
 	SyncTime   time.Duration                   // spent in writing them, syncs included
 	BatchBytes int64                           // written to the log
 
+	ExpiredReadings int64 // removed by Expire
+	ExpiredDevices  int64 // of which Expire has left no reading
+
 	Devices             int64  // in the store; 0 when read-only
 	FreeBytes           uint64 // of the file system, when last looked at; 0 when unknown
 	DiskBytes           uint64 // taken by the store, log included
@@ -53,6 +56,8 @@ func (s *Store) Stats() Stats {
 		BackgroundErrors: s.troubles.background.Load(),
 		Damaged:          s.troubles.damaged.Load(),
 		SlowOperations:   s.troubles.slow.Load(),
+		ExpiredReadings:  c.expiredReadings.Load(),
+		ExpiredDevices:   c.expiredDevices.Load(),
 	}
 	for o := range c.outcomes {
 		st.Readings[o] = c.outcomes[o].Load()
@@ -77,6 +82,8 @@ func (s *Store) Stats() Stats {
 // counters count what Append does, once a group.
 type counters struct {
 	groups, lookups, syncs, syncNanos, batchBytes atomic.Int64
+
+	expiredReadings, expiredDevices atomic.Int64
 
 	outcomes [store.TooManyDevices + 1]atomic.Int64
 }

@@ -45,7 +45,10 @@ type Store struct {
 	deviceCount atomic.Int64          // in the settler's table
 }
 
-var _ store.Store = (*Store)(nil)
+var (
+	_ store.Store   = (*Store)(nil)
+	_ store.Remover = (*Store)(nil)
+)
 
 // Append implements [store.Store].
 //

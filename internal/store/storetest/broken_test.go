@@ -56,6 +56,13 @@ func TestBrokenStores(t *testing.T) {
 		{"devices by arrival", "read/devices under writes"},
 		{"ends no context", "read/ended context"},
 		{"short pages", "read/beside writes"},
+		{"erase takes similar names", "remove/erase"},
+		{"erase counts the device", "remove/erase"},
+		{"expire is inclusive", "remove/expire"},
+		{"expired signs stay", "remove/expire"},
+		{"erase keeps the place", "remove/place"},
+		{"expire keeps the place", "remove/place"},
+		{"crash brings back what was removed", "remove/crash"},
 		{"reopen forgets completions", "life/reopen"},
 		{"writes after close", "life/closed"},
 		{"reads after close", "life/closed"},
@@ -69,6 +76,8 @@ func TestBrokenStores(t *testing.T) {
 		{"last gateway is kept", "random"},
 		{"latest by arrival", "random"},
 		{"short pages", "random"},
+		{"expire is inclusive", "random"},
+		{"erase takes similar names", "random"},
 		{"crash loses the last group", "random"},
 	} {
 		t.Run(fmt.Sprintf("%s/%s", tt.fault, tt.check), func(t *testing.T) {

@@ -35,6 +35,9 @@ func checkRandom(t testing.TB, open func(testing.TB) Harness) {
 		if h.Crash != nil {
 			actions["crash"] = m.crash
 		}
+		if _, ok := s.(store.Remover); ok {
+			actions["erase"], actions["expire"] = m.erase, m.expire
+		}
 		rt.Repeat(actions)
 		wantAll(rt, m.s, m.model, 4)
 	})
@@ -130,6 +133,31 @@ func (m *machine) latest(t *rapid.T) {
 func (m *machine) devices(t *rapid.T) {
 	size := rapid.IntRange(1, 6).Draw(t, "size")
 	wantDevices(t, "devices", devicePages(t, m.s, size), m.model.devices(vitals.Name{}))
+}
+
+// erase erases now and then: it may take a store long.
+func (m *machine) erase(t *rapid.T) {
+	name := mustName(rapid.SampledFrom(randomDevices).Draw(t, "device"))
+	if rapid.IntRange(0, 7).Draw(t, "erase") > 0 {
+		return
+	}
+	got, err := m.s.(store.Remover).Erase(name)
+	want := int64(len(m.model[name]))
+	delete(m.model, name)
+	if want == 0 && !errors.Is(err, store.ErrNotFound) || want > 0 && (err != nil || got != store.Erasure{Device: name, Readings: want}) {
+		t.Fatalf("Erase(%s) returned %+v, %v, want %d readings", name, got, err, want)
+	}
+}
+
+func (m *machine) expire(t *rapid.T) {
+	before := drawTime(t)
+	if rapid.Bool().Draw(t, "few") {
+		before = rapid.Int64Range(0, 103).Draw(t, "before")
+	}
+	got, err := m.s.(store.Remover).Expire(context.Background(), before)
+	if want := m.model.expire(before); err != nil || got != want {
+		t.Fatalf("Expire(%d) returned %+v, %v, want %+v", before, got, err, want)
+	}
 }
 
 func (m *machine) reopen(t *rapid.T) {

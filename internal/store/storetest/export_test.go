@@ -31,7 +31,8 @@ func BrokenHarness(f Fault) Harness {
 		Crash: func(unsyncedPercent int, _ uint64) {
 			_ = disk.Memory.Close()
 			switch {
-			case f == "crash loses the last group", f == "duplicates are not synced" && unsyncedPercent == 0:
+			case f == "crash loses the last group", f == "crash brings back what was removed",
+				f == "duplicates are not synced" && unsyncedPercent == 0:
 				disk.loseLastGroup()
 			case f == "crash tears the last reading":
 				disk.tearLastReading()
@@ -47,7 +48,8 @@ type broken struct {
 	*Memory
 	fault   Fault
 	arrival []arrived // in order of arrival
-	before  records   // what was stored before the last group
+	before  records   // what was stored before the last group, or removal
+	expired records   // what was stored before the last removal
 }
 
 type arrived struct {
@@ -288,6 +290,8 @@ func (b *broken) latest(d store.Device) store.Device {
 				}
 			}
 		}
+	case "expired signs stay":
+		b.expiredSigns(&d)
 	case "newest by arrival":
 		for _, a := range b.arrival {
 			if a.device == d.Name {

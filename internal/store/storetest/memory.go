@@ -193,6 +193,47 @@ func (m *Memory) readable(ctx context.Context) error {
 	return ctx.Err()
 }
 
+// Erase implements [store.Remover].
+func (m *Memory) Erase(device vitals.Name) (store.Erasure, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.closed {
+		return store.Erasure{}, fmt.Errorf("erase device %s: %w", device, store.ErrClosed)
+	}
+	n := len(m.records[device])
+	if n == 0 {
+		return store.Erasure{}, fmt.Errorf("erase device %s: %w", device, store.ErrNotFound)
+	}
+	delete(m.records, device)
+	return store.Erasure{Device: device, Readings: int64(n)}, nil
+}
+
+// Expire implements [store.Remover].
+func (m *Memory) Expire(ctx context.Context, beforeUnixMs int64) (store.Expiry, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if err := m.readable(ctx); err != nil {
+		return store.Expiry{}, fmt.Errorf("remove readings before %d: %w", beforeUnixMs, err)
+	}
+	return m.records.expire(beforeUnixMs), nil
+}
+
+func (rs records) expire(beforeUnixMs int64) (x store.Expiry) {
+	for device, byTime := range rs {
+		for t := range byTime {
+			if t < beforeUnixMs {
+				delete(byTime, t)
+				x.Readings++
+			}
+		}
+		if len(byTime) == 0 {
+			delete(rs, device)
+			x.Devices++
+		}
+	}
+	return x
+}
+
 // Close implements [store.Store].
 func (m *Memory) Close() error {
 	m.mu.Lock()

@@ -13,6 +13,8 @@
 // themselves are tested: the package's own tests run them against stores that are
 // wrong on purpose, and each of those must be caught.
 //
+// What is about removal runs on stores that implement [store.Remover].
+//
 // # Not here
 //
 // Nothing of a certain store: no files, no syncs. That a group costs one sync,
@@ -87,6 +89,10 @@ func Checks() []Check {
 		one("read/devices under writes", checkDevicesUnderWrites),
 		one("read/ended context", checkEndedContext),
 		one("read/beside writes", checkReadersBesideWrites),
+		one("remove/erase", checkErase),
+		one("remove/expire", checkExpire),
+		one("remove/place", checkRemovedPlace),
+		one("remove/crash", checkRemovedCrash),
 		one("life/reopen", checkReopen),
 		one("life/closed", checkClosed),
 		one("life/close beside calls", checkCloseBesideCalls),
