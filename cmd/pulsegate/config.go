@@ -104,7 +104,7 @@ var serviceVariable = regexp.MustCompile(`^PULSEGATE(_[A-Z0-9_]+)?_(SERVICE_(HOS
 // unknownVariables returns a sentence about each variable that begins as those of
 // pulsegate do and is none of them. Values are not in it: they may be secret.
 func unknownVariables(environ []string, app *kong.Node) []string {
-	var known []string
+	known := []string{tokenVariable}
 	_ = eachFlag(app, func(_ *kong.Node, flag *kong.Flag) error {
 		known = append(known, flag.Envs...)
 		return nil

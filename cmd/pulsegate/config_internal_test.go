@@ -234,6 +234,7 @@ func TestUnknownVariables(t *testing.T) {
 		{"PULSEGATE_LOGLEVEL=debug", "the environment variable PULSEGATE_LOGLEVEL sets nothing; did you mean PULSEGATE_LOG_LEVEL?"},
 		{"PULSEGATE_SOMETHING_ELSE=secret", "the environment variable PULSEGATE_SOMETHING_ELSE sets nothing"},
 		{"PULSEGATE_PRINT_CONFIG=1", "the environment variable PULSEGATE_PRINT_CONFIG sets nothing"},
+		{"PULSEGATE_TOKEN=secret", ""},
 		{"OTHER=1", ""},
 		{"PULSEGATE_SERVICE_HOST=10.0.0.1", ""},
 		{"PULSEGATE_SERVICE_PORT=8080", ""},
@@ -250,9 +251,15 @@ func TestUnknownVariables(t *testing.T) {
 			t.Errorf("%s: got %q, want %q", tt.entry, got, tt.want)
 		}
 	}
-	// A Service's variables must not set anything.
+	// A Service's variables must not set anything, and a variable is shared by flags
+	// of one name only, or where a tag says so.
+	names := map[string]string{}
 	err = eachFlag(parser.Model.Node, func(node *kong.Node, flag *kong.Flag) error {
 		for _, name := range flag.Envs {
+			if other, ok := names[name]; ok && other != flag.Name && flag.Tag.Get("env") != name {
+				t.Errorf("%s sets --%s and --%s", name, other, flag.Name)
+			}
+			names[name] = flag.Name
 			if serviceVariable.MatchString(name+"=8080") || serviceVariable.MatchString(name+"=tcp://10.0.0.1:8080") {
 				t.Errorf("--%s of %s: Kubernetes sets %s for a Service", flag.Name, node.Path(), name)
 			}
@@ -271,20 +278,41 @@ func TestUnknownVariables(t *testing.T) {
 	}
 }
 
-// Secrets are not shown, and neither are they in errors.
+// Secrets are not shown, whichever flag holds them; paths and numbers are none.
 func TestSecretsAreMasked(t *testing.T) {
-	for _, args := range [][]string{
-		{"sim", "run", "--token=hush"},
-		{"sim", "run", "--target=http://user:hush@127.0.0.1:1/"},
-		{"sim", "run", "--target=http://127.0.0.1:1/?token=hush"},
-		{"sim", "run", "--target=http://%zz/hush"},
+	for _, tt := range []struct {
+		arg  string
+		want string // line of the print
+	}{
+		{"--token=hush", "# token # secret, not shown; from flag"},
+		{"--otlp-headers=Authorization=hush", "# otlp-headers # secret, not shown; from flag"},
+		{"--pass=hush", "# pass # secret, not shown; from flag"},
+		{"--target=http://user:hush@127.0.0.1:1/", "# target # secret, not shown; from flag"},
+		{"--target=http://127.0.0.1:1/?token=hush", "# target # secret, not shown; from flag"},
+		{"--target=http://%zz/hush", "# target # secret, not shown; from flag"},
+		{"--target=http://127.0.0.1:1/x", `target = "http://127.0.0.1:1/x" # flag`},
+		{"--token-file=/run/token", `token-file = "/run/token" # flag`},
+		{"--token-rate=7", `token-rate = 7 # flag`},
+		{"--token-age=1h", `token-age = "1h" # flag`},
+		{"--token=", `token = "" # flag`},
 	} {
-		var cmds commands
-		parser, err := newParser(&cmds, stdio{strings.NewReader(""), io.Discard, io.Discard}, func(int) {})
+		var cmds struct {
+			Serve struct {
+				Token       string
+				OtlpHeaders map[string]string `mapsep:","`
+				Pass        string            `secret:""`
+				Target      string
+				TokenFile   string `type:"path"`
+				TokenRate   int
+				TokenAge    time.Duration
+				Users       int `default:"100"`
+			} `cmd:""`
+		}
+		parser, err := kong.New(&cmds, environment(), units())
 		if err != nil {
 			t.Fatal(err)
 		}
-		ctx, err := parser.Parse(args)
+		ctx, err := parser.Parse([]string{"serve", tt.arg})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -292,11 +320,9 @@ func TestSecretsAreMasked(t *testing.T) {
 		if err := printConfig(&out, ctx, nil); err != nil {
 			t.Fatal(err)
 		}
-		if strings.Contains(out.String(), "hush") || strings.Count(out.String(), "# secret, not shown; from flag\n") != 1 {
-			t.Errorf("%v: got\n%s", args, out.String())
-		}
-		if !slices.Contains(squeezed(out.String()), "users = 100 # default") {
-			t.Errorf("%v: other settings are not shown:\n%s", args, out.String())
+		lines := squeezed(out.String())
+		if strings.Contains(out.String(), "hush") || !slices.Contains(lines, tt.want) || !slices.Contains(lines, "users = 100 # default") {
+			t.Errorf("%s: want the line %s in\n%s", tt.arg, tt.want, out.String())
 		}
 	}
 }

@@ -73,7 +73,7 @@ func printConfig(out io.Writer, ctx *kong.Context, file *configFile, notes ...st
 	fmt.Fprintf(&b, "\n[%s]\n", strings.ReplaceAll(ctx.Selected().Path(), " ", "."))
 	for _, s := range settingsOf(ctx, file) {
 		switch {
-		case s.source == "":
+		case s.source == "" && reflect.ValueOf(s.value).IsZero():
 			fmt.Fprintf(columns, "# %s\t# not set\n", s.flag.Name)
 		case isSecret(s.flag, s.value):
 			fmt.Fprintf(columns, "# %s\t# secret, not shown; from %s\n", s.flag.Name, s.source)
@@ -82,7 +82,11 @@ func printConfig(out io.Writer, ctx *kong.Context, file *configFile, notes ...st
 			if err != nil {
 				return fmt.Errorf("print %s: %w", s.key, err)
 			}
-			fmt.Fprintf(columns, "%s = %s\t# %s\n", s.flag.Name, text, s.source)
+			if s.source == "" { // as a setting it would not fit another machine
+				fmt.Fprintf(columns, "# %s = %s\t# not set, chosen at the start\n", s.flag.Name, text)
+			} else {
+				fmt.Fprintf(columns, "%s = %s\t# %s\n", s.flag.Name, text, s.source)
+			}
 		}
 	}
 	_ = columns.Flush() // a Builder takes everything

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"net"
 	"net/http"
 	"slices"
 	"strings"
@@ -72,45 +71,40 @@ func settingTexts(ctx *kong.Context, file *configFile) (map[string]string, error
 
 // reloadLogging reads the settings anew and applies those of the log. When they
 // cannot be used, all stay as they are.
-func (s *server) reloadLogging() {
+func (s *server) reloadLogging() error {
 	l := s.logging
 	if l.settings == nil {
-		return // demo
+		return nil // demo
 	}
 	c, needRestart, err := l.settings.read()
 	if err == nil {
 		err = l.apply(&c.loggingFlags)
 	}
 	if err != nil {
-		l.log.Error("settings cannot be used; they stay as they are", "error", err)
-		return
+		return fmt.Errorf("settings stay as they are: %w", err)
 	}
 	l.log.Info("log settings read again", "level", c.LogLevel, "access_log", c.AccessLog)
 	if len(needRestart) > 0 {
 		l.log.Warn("settings have changed that need a restart", "settings", strings.Join(needRestart, ","))
 	}
+	return nil
 }
 
-// withLevel serves /loglevel beside next, to peers on this machine. GET tells the
-// level of the log, PUT sets it until the next SIGHUP.
-func (l *logging) withLevel(next http.Handler) http.Handler {
-	sameSite := http.NewCrossOriginProtection() // a browser on this machine is a peer on this machine
+// withLevel serves /loglevel beside next, for administrators. GET tells the level
+// of the log, PUT sets it until the next SIGHUP.
+func (s *server) withLevel(next http.Handler) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("/", next)
-	mux.HandleFunc("/loglevel", func(w http.ResponseWriter, r *http.Request) {
-		status, text := http.StatusForbidden, "the level is for requests from this machine to a loopback address"
-		if isLoopbackAddr(r.RemoteAddr) && isLoopbackAddr(r.Host) && sameSite.Check(r) == nil {
-			status, text = l.serveLevel(w, r)
-		}
-		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-		w.WriteHeader(status)
-		_, _ = io.WriteString(w, text+"\n") // a client that has gone needs no answer
-	})
+	mux.Handle("/loglevel", s.adminOnly(http.HandlerFunc(s.logging.serveLevel)))
 	return mux
 }
 
-// serveLevel returns the status and the text to answer with.
-func (l *logging) serveLevel(w http.ResponseWriter, r *http.Request) (status int, text string) {
+func (l *logging) serveLevel(w http.ResponseWriter, r *http.Request) {
+	say := func(status int, text string) {
+		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+		w.WriteHeader(status)
+		_, _ = io.WriteString(w, text+"\n") // a client that has gone needs no answer
+	}
 	switch r.Method {
 	case http.MethodGet, http.MethodHead:
 	case http.MethodPut:
@@ -121,22 +115,15 @@ func (l *logging) serveLevel(w http.ResponseWriter, r *http.Request) (status int
 			err = level.UnmarshalText([]byte(strings.TrimSpace(string(body))))
 		}
 		if err != nil {
-			return http.StatusUnprocessableEntity, "send debug, info, warn or error"
+			say(http.StatusUnprocessableEntity, "send debug, info, warn or error")
+			return
 		}
 		l.level.Set(level)
 		l.log.Log(r.Context(), max(level, slog.LevelInfo), "log level set", "level", level)
 	default:
 		w.Header().Set("Allow", "GET, HEAD, PUT")
-		return http.StatusMethodNotAllowed, "GET and PUT are allowed"
+		say(http.StatusMethodNotAllowed, "GET and PUT are allowed")
+		return
 	}
-	return http.StatusOK, strings.ToLower(l.level.Level().String())
-}
-
-// isLoopbackAddr reports whether an address, with or without a port, is one of
-// this machine alone.
-func isLoopbackAddr(addr string) bool {
-	if host, _, err := net.SplitHostPort(addr); err == nil {
-		addr = host
-	}
-	return isLoopback(strings.Trim(addr, "[]"))
+	say(http.StatusOK, strings.ToLower(l.level.Level().String()))
 }

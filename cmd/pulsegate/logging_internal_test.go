@@ -45,9 +45,9 @@ func TestFloodOfFaults(t *testing.T) {
 		cause  func(t *testing.T, logs *logging, faults int)
 		like   string // the message of all lines
 	}{
-		{"stored readings cannot be read", 20_000, readDamaged, "reading stored readings failed"},
-		{"a handler panics", 2000, panicking, "request handler panicked"},
-		{"connections bring no TLS", 2000, brokenTLS, "TLS handshake failed"},
+		{"stored readings cannot be read", 5000, readDamaged, "reading stored readings failed"},
+		{"a handler panics", 1000, panicking, "request handler panicked"},
+		{"connections bring no TLS", 1000, brokenTLS, "TLS handshake failed"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			var out bytes.Buffer

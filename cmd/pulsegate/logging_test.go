@@ -16,7 +16,7 @@ import (
 )
 
 // floodRequests is how many requests TestFlood sends in each way.
-var floodRequests = flag.Int("logs.requests", 10_000, "requests of each flood in TestFlood")
+var floodRequests = flag.Int("logs.requests", 5_000, "requests of each flood in TestFlood")
 
 // pipeline sends n requests on one connection, as fast as they are taken, and
 // returns how often each status was answered.
@@ -95,7 +95,7 @@ func TestNoLinesOfRequests(t *testing.T) {
 	}
 	lines := strings.Split(strings.TrimSpace(p.stderr()), "\n")
 	// Whether ready or data comes first is open.
-	for _, want := range []string{"listening ", "listening ", "msg=data ", "msg=ready ", "msg=draining ", "msg=stopped "} {
+	for _, want := range []string{"listening ", "listening ", "msg=resources ", "msg=data ", "msg=ready ", "msg=draining ", "msg=stopped "} {
 		i := slices.IndexFunc(lines, func(line string) bool { return strings.Contains(line, want) })
 		if i < 0 {
 			t.Fatalf("no line %q is left; all lines:\n%s", want, p.stderr())

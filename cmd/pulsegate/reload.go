@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"os"
 	"os/signal"
 	"sync"
@@ -12,8 +13,7 @@ import (
 // log, tokens and certificates. What cannot be used changes nothing, and is
 // reported.
 func (s *server) reload() {
-	s.reloadLogging()
-	if err := s.access.reload(); err != nil {
+	if err := errors.Join(s.reloadLogging(), s.access.reload()); err != nil {
 		s.log.Error("reload: not all of it could be used", "error", err)
 		return
 	}

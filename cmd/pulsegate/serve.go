@@ -123,7 +123,7 @@ func (c *serveCommand) printConfig(out io.Writer, kctx *kong.Context, file *conf
 	}
 	_, ingestErr := c.ingestConfig()
 	_, flagErr := c.flagLimits()
-	return cmp.Or(c.checkLogging(), ingestErr, flagErr)
+	return cmp.Or(c.checkLogging(), c.accessFlags.check(), ingestErr, flagErr)
 }
 
 // checkAddr refuses to take readings from anybody on an address that others can

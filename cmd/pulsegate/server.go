@@ -141,7 +141,7 @@ func startServer(c *serveCommand, logs *logging) (_ *server, err error) {
 		return nil, errors.Join(err, s.core.Close(context.Background()))
 	}
 	if c.AdminAddr != "" {
-		s.admin = s.httpServer(c, logs.withLevel(adminRoutes(s.health, metrics.Handler(metrics.Sources{
+		s.admin = s.httpServer(c, s.withLevel(adminRoutes(s.health, metrics.Handler(metrics.Sources{
 			Requests: requests,
 			Commits:  commits,
 			Ingest:   func() metrics.Ingest { return metrics.Ingest(s.core.Counters()) },

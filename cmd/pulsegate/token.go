@@ -207,9 +207,9 @@ type tokenRevokeCommand struct {
 	tokenChange `embed:""`
 
 	IDs     []string `arg:"" optional:"" name:"id" help:"IDs of the tokens, as list shows them."`
-	Gateway string   `env:"-" placeholder:"NAME" help:"Revoke all tokens of a gateway."`
-	Expired bool     `env:"-" help:"Revoke those that have expired."`
-	All     bool     `env:"-" help:"Revoke all."`
+	Gateway string   `action:"" placeholder:"NAME" help:"Revoke all tokens of a gateway."`
+	Expired bool     `action:"" help:"Revoke those that have expired."`
+	All     bool     `action:"" help:"Revoke all."`
 }
 
 func (c *tokenRevokeCommand) Run(ctx context.Context, std stdio) error {
