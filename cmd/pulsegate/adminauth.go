@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"net"
 	"net/http"
 	"net/netip"
@@ -34,9 +35,9 @@ func (s *server) adminOnly(h http.Handler) http.Handler {
 			h.ServeHTTP(w, r)
 			return
 		}
-		switch _, verdict, _ := s.access.gate.Enter(gate.VisitorOf(r), token.Admin, time.Now()); verdict {
+		switch pass, verdict, _ := s.access.gate.Enter(gate.VisitorOf(r), token.Admin, time.Now()); verdict {
 		case gate.Passed:
-			h.ServeHTTP(w, r)
+			h.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), adminKey{}, pass.Token())))
 		case gate.NoCredentials:
 			s.problems.Unauthorized.Write(w, r, "")
 		case gate.BadCredentials:
@@ -45,6 +46,19 @@ func (s *server) adminOnly(h http.Handler) http.Handler {
 			forbidden(w, r, "The right admin is needed.")
 		}
 	}), s.problems)
+}
+
+// adminKey is the key of the token in the context of a request that adminOnly has
+// let through.
+type adminKey struct{}
+
+// adminActor returns who sent a request that adminOnly has let through, as the audit
+// log names him.
+func adminActor(ctx context.Context) string {
+	if id, ok := ctx.Value(adminKey{}).(token.ID); ok {
+		return "token:" + id.String()
+	}
+	return "this machine"
 }
 
 // isLoopbackPeer reports whether a request came from this machine.

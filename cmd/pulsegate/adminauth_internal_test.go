@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -68,11 +69,16 @@ func TestAdminOnly(t *testing.T) {
 				r.Header.Set(key, value)
 			}
 		}
-		called := false
+		called, actor := false, ""
 		w := httptest.NewRecorder()
-		s.adminOnly(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { called = true })).ServeHTTP(w, r)
+		s.adminOnly(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			called, actor = true, adminActor(r.Context())
+		})).ServeHTTP(w, r)
 		if w.Code != tt.want || called != (tt.want == 200) {
 			t.Errorf("%s: status %d, called %v; want %d", tt.name, w.Code, called, tt.want)
+		}
+		if byToken := strings.HasPrefix(actor, "token:"); called && byToken != (tt.gate == tokens) {
+			t.Errorf("%s: the actor is %q", tt.name, actor)
 		}
 		if w.Code == 401 && w.Header().Get("WWW-Authenticate") == "" {
 			t.Errorf("%s: no WWW-Authenticate", tt.name)
