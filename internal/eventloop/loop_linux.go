@@ -77,6 +77,7 @@ type Loop struct {
 	wake   int // eventfd; -1 when the loop has ended; guarded by wakeMu
 
 	rest      time.Duration // see Rest; 0: none
+	gather    time.Duration // see Gather; 0: none
 	restTimer *time.Timer
 
 	ended chan struct{} // closed when run has ended
@@ -178,22 +179,23 @@ const (
 // long.
 func (l *Loop) Rest(d time.Duration) { l.rest = d }
 
+// Gather makes the loop wait for d before it looks at its connections. It is for
+// Woken, which has sent answers: they bring the next messages, and what arrives
+// within d is read in one turn. Nothing ends the wait, which should be short.
+func (l *Loop) Gather(d time.Duration) { l.gather = d }
+
 // run turns until the loop is drained or killed.
 func (l *Loop) run() {
 	defer close(l.ended)
 	defer l.closeOwn()
 	for l.takeOrders() {
-		n := l.wait()
-		l.turn++
-		l.now = l.ticks(time.Since(l.started))
-		for i := range l.events[:n] {
-			l.event(&l.events[i])
-		}
-		if l.called.Swap(false) {
-			l.asked.Store(false)
-			l.takeInbox()
-			l.handler.Woken()
-			l.resumeAccepting()
+		l.sleepIn()
+		// Answers first: who gets one may have sent the next message by the time at
+		// which the loop looks, and then that message is of this turn.
+		l.heed()
+		l.look(true)
+		if l.heed() {
+			l.look(false)
 		}
 		l.expire()
 		l.list = append(l.list, l.later...)
@@ -207,37 +209,68 @@ func (l *Loop) run() {
 	}
 }
 
-// wait waits for events and returns how many there are.
-func (l *Loop) wait() int {
-	timeoutMs := 0
-	switch {
-	case len(l.later) > 0:
-	case l.rest > 0:
-		l.sleep.Store(resting)
-		// A Wake before this sees sleep or is seen by called.
-		if !l.called.Load() {
-			l.restTimer.Reset(l.rest)
-			select {
-			case <-l.roused:
-			case <-l.restTimer.C:
-			}
+// heed does what a Wake has asked for, and reports whether to look at the
+// connections once more, behind what it has waited.
+func (l *Loop) heed() (again bool) {
+	if !l.called.Swap(false) {
+		return false
+	}
+	l.now = l.ticks(time.Since(l.started))
+	l.asked.Store(false)
+	l.takeInbox()
+	l.handler.Woken()
+	l.resumeAccepting()
+	if l.gather <= 0 {
+		return false
+	}
+	// It is a system call because the runtime's timers are not fine enough: a process
+	// with nothing else to do rounds them up to a millisecond.
+	t := unix.NsecToTimespec(l.gather.Nanoseconds())
+	_ = unix.Nanosleep(&t, nil) // a signal ends it early, which does no harm
+	l.gather = 0
+	return true
+}
+
+// sleepIn rests, if that was asked for and there is nothing to do.
+func (l *Loop) sleepIn() {
+	d := l.rest
+	if l.rest = 0; d <= 0 || len(l.later) > 0 {
+		return
+	}
+	l.sleep.Store(resting)
+	// A Wake before this sees sleep or is seen by called.
+	if !l.called.Load() {
+		l.restTimer.Reset(d)
+		select {
+		case <-l.roused:
+		case <-l.restTimer.C:
 		}
-		l.sleep.Store(awake)
-		l.rest = 0
-	default:
+	}
+	l.sleep.Store(awake)
+}
+
+// look notes what the kernel tells of the connections. It may wait for that if mayWait
+// is set, unless there is something else to do, or to rest for.
+func (l *Loop) look(mayWait bool) {
+	timeoutMs := 0
+	if mayWait && len(l.later) == 0 && len(l.list) == 0 && l.rest == 0 {
 		l.sleep.Store(waiting)
-		defer l.sleep.Store(awake)
 		if !l.called.Load() {
 			timeoutMs = l.timeoutMs()
 		}
 	}
 	n, err := unix.EpollWait(l.epoll, l.events, timeoutMs)
+	l.sleep.Store(awake)
 	if err != nil && !errors.Is(err, unix.EINTR) {
 		// Promise: the descriptor and the events are valid, which leaves no other
 		// error (epoll_wait(2)).
 		panic("eventloop: wait for events: " + err.Error())
 	}
-	return max(n, 0)
+	l.turn++
+	l.now = l.ticks(time.Since(l.started))
+	for i := range l.events[:max(n, 0)] {
+		l.event(&l.events[i])
+	}
 }
 
 // timeoutMs is how long the loop may sleep: to the next tick if a timer is set or
