@@ -1,79 +1,10 @@
 package main_test
 
 import (
-	"bufio"
-	"errors"
 	"fmt"
-	"io"
-	"net"
-	"net/http"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 )
-
-// lanes starts a server with both lanes and one without the fast lane.
-func lanes(t testing.TB, args ...string) map[string]*process {
-	t.Helper()
-	servers := map[string]*process{}
-	for _, lane := range []string{"on", "off"} {
-		servers["fast lane "+lane] = start(t, program(t), filepath.Join(t.TempDir(), "data"), append([]string{"--fast-lane=" + lane}, args...)...)
-	}
-	return servers
-}
-
-// exchange sends a stream of bytes as it is, and returns what comes back until the
-// server ends the connection: the status of each answer, and "end" or, if the server
-// does not end it, "open".
-func exchange(t testing.TB, addr, stream string) string {
-	t.Helper()
-	conn, err := net.Dial("tcp", addr)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-	if err := conn.SetDeadline(time.Now().Add(10 * time.Second)); err != nil {
-		t.Fatal(err)
-	}
-	go io.WriteString(conn, stream) // the server may end the connection before it has all
-	var seen []string
-	in := bufio.NewReader(conn)
-	for {
-		resp, err := http.ReadResponse(in, nil)
-		if errors.Is(err, os.ErrDeadlineExceeded) {
-			return strings.Join(append(seen, "open"), " ")
-		}
-		if err != nil {
-			return strings.Join(append(seen, "end"), " ")
-		}
-		seen = append(seen, fmt.Sprint(resp.StatusCode))
-		if resp.StatusCode >= 200 {
-			_, _ = io.Copy(io.Discard, resp.Body) // cut off, it shows in what comes next
-		}
-	}
-}
-
-// devices returns the names of all devices of a server, separated by spaces.
-func devices(t testing.TB, p *process) string {
-	t.Helper()
-	resp, err := http.Get(p.url("/v1/devices?limit=1000"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer resp.Body.Close()
-	page, err := io.ReadAll(resp.Body)
-	if err != nil || resp.StatusCode != http.StatusOK {
-		t.Fatalf("list of devices: %d %s, %v", resp.StatusCode, page, err)
-	}
-	var names []string
-	for _, part := range strings.Split(string(page), `"device":"`)[1:] {
-		name, _, _ := strings.Cut(part, `"`)
-		names = append(names, name)
-	}
-	return strings.Join(names, " ")
-}
 
 // An attack is a request that somebody in front of the server may read otherwise than
 // the server does.
@@ -203,25 +134,23 @@ func attacks() []attack {
 // Seen to fail without listen.Watch: the smuggled readings of CL.TE and of its three
 // variants were stored.
 func TestBadInputSmuggling(t *testing.T) {
-	for lane, p := range lanes(t, "--read-timeout=1s") {
-		t.Run(lane, func(t *testing.T) {
-			var want []string
-			t.Run("each", func(t *testing.T) {
-				for i, a := range attacks() {
-					if a.stored {
-						want = append(want, fmt.Sprintf("outer-%03d", i))
-					}
-					t.Run(a.name, func(t *testing.T) {
-						t.Parallel()
-						if got := exchange(t, p.addr, a.stream(i)); got != a.want {
-							t.Errorf("%q is answered %s, want %s", a.stream(i), got, a.want)
-						}
-					})
+	eachLane(t, func(t *testing.T, p *process) {
+		var want []string
+		t.Run("each", func(t *testing.T) {
+			for i, a := range attacks() {
+				if a.stored {
+					want = append(want, fmt.Sprintf("outer-%03d", i))
 				}
-			})
-			if got := devices(t, p); got != strings.Join(want, " ") {
-				t.Errorf("stored: %s\nwant:   %s", got, strings.Join(want, " "))
+				t.Run(a.name, func(t *testing.T) {
+					t.Parallel()
+					if got := exchange(t, p.addr, a.stream(i)); got != a.want {
+						t.Errorf("%q is answered %s, want %s", a.stream(i), got, a.want)
+					}
+				})
 			}
 		})
-	}
+		if got := devices(t, p); got != strings.Join(want, " ") {
+			t.Errorf("stored: %s\nwant:   %s", got, strings.Join(want, " "))
+		}
+	})
 }

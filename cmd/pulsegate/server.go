@@ -133,6 +133,8 @@ func startServer(c *serveCommand, logs *logging) (_ *server, err error) {
 		Param:    mux.Var,
 		Gate:     s.access.gate,
 		Failed:   func(err error) { log.Error("reading stored readings failed", "error", err) },
+
+		PieceTimeout: min(2*c.ReadTimeout, 30*time.Second),
 	})
 	posts := requests.Route(readingsTemplate)
 	s.public = s.httpServer(c, s.tracer.Handler(endLast(routes(requests, s.core, reads, c.MaxReads, s.health, s.problems))))

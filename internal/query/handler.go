@@ -13,8 +13,9 @@ import (
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
-// writeTimeout is how long a client may take to read one piece of an answer.
-const writeTimeout = 30 * time.Second
+// defaultPieceTimeout is how long a client may take to read one piece of an answer,
+// of about 64 KiB, unless a Config says otherwise.
+const defaultPieceTimeout = 30 * time.Second
 
 // A Config says what a [Handler] needs to know.
 type Config struct {
@@ -26,6 +27,11 @@ type Config struct {
 
 	// Gate decides who may read what. Nil: everybody may read everything.
 	Gate Gate
+
+	// PieceTimeout is how long a client may take to read one piece of an answer, of
+	// about 64 KiB. It takes the place of the server's WriteTimeout, so that an answer
+	// may take long as a whole. Default 30 s.
+	PieceTimeout time.Duration
 
 	// Failed is told of errors of the store and of the Gate. May be nil.
 	Failed func(error)
@@ -43,6 +49,9 @@ type Handler struct {
 
 // New returns a Handler that reads from reader and lister.
 func New(reader Reader, lister Lister, cfg Config) *Handler {
+	if cfg.PieceTimeout <= 0 {
+		cfg.PieceTimeout = defaultPieceTimeout
+	}
 	h := &Handler{reader: reader, lister: lister, cfg: cfg}
 	if cfg.Gate == nil {
 		h.cfg.Gate = &gate.Gate{}
@@ -186,7 +195,7 @@ func (h *Handler) Readings(w http.ResponseWriter, r *http.Request) {
 	if !q.NoFlags && q.Format != JSON {
 		w.Header().Set("Pulsegate-Notice", vitals.FlagNotice)
 	}
-	out := &deadlineWriter{w: w, rc: http.NewResponseController(w), head: h.streams[q.Format]}
+	out := &deadlineWriter{w: w, rc: http.NewResponseController(w), head: h.streams[q.Format], timeout: h.cfg.PieceTimeout}
 	if r.Method == http.MethodHead {
 		out.head.Begin(w)
 		return
@@ -270,11 +279,13 @@ type deadlineWriter struct {
 	rc    *http.ResponseController
 	head  *reply.Head
 	begun bool
+
+	timeout time.Duration // for one piece
 }
 
 func (d *deadlineWriter) Write(p []byte) (int, error) {
 	// A writer without deadlines, such as a test's, never blocks.
-	if err := d.rc.SetWriteDeadline(time.Now().Add(writeTimeout)); err != nil && !errors.Is(err, http.ErrNotSupported) {
+	if err := d.rc.SetWriteDeadline(time.Now().Add(d.timeout)); err != nil && !errors.Is(err, http.ErrNotSupported) {
 		return 0, errors.Join(errClientGone, err)
 	}
 	if !d.begun {

@@ -1,0 +1,186 @@
+package main_test
+
+import (
+	"encoding/json"
+	"io"
+	"net"
+	"net/http"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// While all connections are in use by writers, others learn so: readings are refused
+// with 503 and Retry-After, health checks and questions are answered, on the public
+// listener and on the admin one. When a connection ends, the next one is served.
+//
+// Seen to fail without the bound on connections (the first refusal), without guests
+// (nothing is answered), and when endLast does not end them.
+func TestOverloadConnections(t *testing.T) {
+	for lane, p := range lanes(t, "--max-conns=4", "--admin-addr=127.0.0.1:0") {
+		t.Run(lane, func(t *testing.T) {
+			t.Parallel()
+			const post = "POST /v1/readings HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{}"
+			for status("http://"+p.admin+"/readyz") != http.StatusOK {
+				time.Sleep(10 * time.Millisecond)
+			}
+			writers := make([]io.WriteCloser, 4)
+			for i := range writers {
+				conn := connect(t, p.addr)
+				writers[i] = conn
+				for range 2 { // each of which the first four connections may send many
+					if _, err := io.WriteString(conn, post); err != nil {
+						t.Fatal(err)
+					}
+					buf := make([]byte, 1024)
+					if n, err := conn.Read(buf); err != nil || !strings.HasPrefix(string(buf[:n]), "HTTP/1.1 422 ") {
+						t.Fatalf("writer %d: %q, %v; want 422", i, buf[:n], err)
+					}
+				}
+			}
+			var wg sync.WaitGroup
+			for range 100 { // more than there may be guests at one time
+				wg.Go(func() {
+					if got := exchange(t, p.addr, post+post); got != "503 end" {
+						t.Errorf("a further writer: %s, want 503 end", got)
+					}
+				})
+			}
+			wg.Wait()
+			for _, path := range []string{"/livez", "/readyz", "/healthz", "/v1/devices"} {
+				if got := exchange(t, p.addr, "GET "+path+" HTTP/1.1\r\nHost: x\r\n\r\n"); got != "200 end" {
+					t.Errorf("%s: %s, want 200 end", path, got)
+				}
+			}
+			for _, path := range []string{"/livez", "/readyz", "/healthz", "/metrics"} {
+				if got := status("http://" + p.admin + path); got != http.StatusOK {
+					t.Errorf("%s of the admin listener: %d, want 200", path, got)
+				}
+			}
+			resp, err := http.Post(p.url("/v1/readings"), "", strings.NewReader("{}"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			text, err := io.ReadAll(resp.Body)
+			resp.Body.Close()
+			wait, _ := strconv.Atoi(resp.Header.Get("Retry-After"))
+			if err != nil || resp.StatusCode != http.StatusServiceUnavailable || !strings.Contains(string(text), "#overloaded") || wait < 1 || wait > 5 {
+				t.Errorf("a further writer: %d %s, Retry-After %q; want 503 overloaded, 1 to 5", resp.StatusCode, text, resp.Header.Get("Retry-After"))
+			}
+			writers[0].Close()
+			for {
+				// The server may not have seen the end of the other one yet.
+				got := exchange(t, p.addr, post+strings.Replace(post, "Host", "Connection: close\r\nHost", 1))
+				if got == "422 422 end" {
+					break
+				}
+				if got != "503 end" {
+					t.Fatalf("a writer in the free place: %s, want 422 422 end", got)
+				}
+			}
+		})
+	}
+}
+
+// The admin listener has a bound of its own: the 65th connection is answered when one of
+// the others was idle for long enough, and the public listener all the while.
+//
+// Seen to fail when listen does not bound it.
+func TestOverloadAdminConnections(t *testing.T) {
+	p := start(t, program(t), filepath.Join(t.TempDir(), "data"), "--admin-addr=127.0.0.1:0", "--idle-timeout=1s")
+	const ask = "GET /livez HTTP/1.1\r\nHost: x\r\n\r\n"
+	buf := make([]byte, 1024)
+	var conns []net.Conn
+	for i := range 65 {
+		conn := connect(t, p.admin)
+		conns = append(conns, conn)
+		if _, err := io.WriteString(conn, ask); err != nil {
+			t.Fatal(err)
+		}
+		if i == 64 && status(p.url("/livez")) != http.StatusOK {
+			t.Error("the public listener does not answer")
+		}
+		if n, err := conn.Read(buf); err != nil || !strings.HasPrefix(string(buf[:n]), "HTTP/1.1 200 ") {
+			t.Fatalf("connection %d: %q, %v; want 200", i, buf[:n], err)
+		}
+	}
+	ended := 0
+	for _, conn := range conns[:64] {
+		if err := conn.SetReadDeadline(time.Now().Add(time.Millisecond)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := conn.Read(buf); err == io.EOF {
+			ended++
+		}
+	}
+	if ended == 0 {
+		t.Error("65 connections were served at one time")
+	}
+}
+
+// Many clients ask for much more than the server takes, and do not keep to Retry-After.
+// It refuses what it must, stores what it acknowledges, goes on answering health checks
+// and questions, and holds no more memory than its bounds allow.
+//
+// Seen to fail without the bound on the queue: nothing is refused.
+func TestOverloadUnderFlood(t *testing.T) {
+	for lane, p := range lanes(t, "--max-queued=100", "--max-group=50", "--admin-addr=127.0.0.1:0") {
+		t.Run(lane, func(t *testing.T) {
+			t.Parallel()
+			for status(p.url("/readyz")) != http.StatusOK {
+				time.Sleep(10 * time.Millisecond)
+			}
+			flood := make(chan string, 1)
+			go func() {
+				// That readings were refused to the end is no fault, but that some had
+				// no answer when the time was over is: it does not matter here.
+				out, errs, _ := output(t, program(t), "sim", "run", "--target=http://"+p.addr, "--users=400", "--rate=1000000", "--tries=1",
+					"--for=1s", "--patience=1s", "--run=flood", "--verify", "--json")
+				if errs != "" {
+					t.Log(errs)
+				}
+				flood <- out
+			}()
+			asked := 0
+			var out string
+			for out == "" {
+				for _, url := range []string{p.url("/readyz"), p.url("/v1/devices?limit=1"), "http://" + p.admin + "/readyz"} {
+					if got := status(url); got != http.StatusOK {
+						t.Errorf("%s during the flood: %d, want 200", url, got)
+					}
+				}
+				asked++
+				select {
+				case out = <-flood:
+				case <-time.After(20 * time.Millisecond):
+				}
+			}
+			var report struct {
+				Stored       uint64
+				Refused503   uint64            `json:"refused_503"`
+				RetryAfter   map[string]uint64 `json:"retry_after_s"`
+				Undocumented uint64
+				Verification *struct{ Missing, Altered, Doubled, Unknown uint64 }
+			}
+			if err := json.Unmarshal([]byte(out), &report); err != nil {
+				t.Fatalf("%v in the report %q", err, out)
+			}
+			if report.Stored == 0 || report.Refused503 == 0 || report.Undocumented != 0 || asked < 5 {
+				t.Errorf("%d stored, %d refused, %d undocumented, %d times asked; want some, some, none and five at least", report.Stored, report.Refused503, report.Undocumented, asked)
+			}
+			if report.Refused503 > 100 && len(report.RetryAfter) != 5 {
+				t.Errorf("told to wait %v, want all of 1 to 5", report.RetryAfter)
+			}
+			if v := report.Verification; v == nil || v.Missing+v.Altered+v.Doubled+v.Unknown > 0 {
+				t.Errorf("what is stored is not what was acknowledged: %+v", v)
+			}
+			checkMemory(t, p)
+			if code := p.stop(); code != 0 {
+				t.Errorf("exit code %d:\n%s", code, p.stderr())
+			}
+		})
+	}
+}

@@ -1,0 +1,206 @@
+package main_test
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// What the tests of hostile clients share. They run against processes of their own,
+// one with both lanes and one without the fast lane, so that the memory of the server
+// is measured and not that of its clients.
+
+// lanes starts a server with both lanes and one without the fast lane.
+func lanes(t testing.TB, args ...string) map[string]*process {
+	t.Helper()
+	servers := map[string]*process{}
+	for _, lane := range []string{"on", "off"} {
+		servers["fast lane "+lane] = start(t, program(t), filepath.Join(t.TempDir(), "data"), append([]string{"--fast-lane=" + lane}, args...)...)
+	}
+	return servers
+}
+
+// eachLane runs a test against both servers, with bounds that are small enough to be
+// met. A client that behaves is served all the while, and the server holds no more
+// memory than those bounds allow.
+func eachLane(t *testing.T, test func(t *testing.T, p *process), args ...string) {
+	t.Helper()
+	args = append([]string{
+		"--read-timeout=1s", "--idle-timeout=1s", "--max-body-bytes=33554432", "--max-batch-bytes=4194304", "--max-readings=20000",
+	}, args...)
+	for lane, p := range lanes(t, args...) {
+		t.Run(lane, func(t *testing.T) {
+			t.Parallel()
+			b := stand(t, p)
+			test(t, p)
+			b.leave()
+			checkMemory(t, p)
+			if code := p.stop(); code != 0 || strings.Contains(p.stderr(), "panic") {
+				t.Errorf("exit code %d:\n%s", code, p.stderr())
+			}
+		})
+	}
+}
+
+// maxRSSBytes is what a server may hold under the bounds of eachLane: 32 MiB at rest,
+// and twice 32 MiB of bodies because the garbage collector lets the heap double, and
+// some more for connections and for zstd windows. The tests hold 31 to 54 MiB.
+const maxRSSBytes = 128 << 20
+
+// checkMemory reports a server that has held too much memory.
+func checkMemory(t *testing.T, p *process) {
+	t.Helper()
+	if runtime.GOOS != "linux" {
+		return // nothing tells
+	}
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(status), "VmHWM:")
+	kilobytes, err := strconv.Atoi(strings.Fields(rest)[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("peak of the resident memory: %d MiB", kilobytes>>10)
+	if kilobytes<<10 > maxRSSBytes {
+		t.Errorf("the server has held %d MiB, want %d at most", kilobytes>>10, maxRSSBytes>>20)
+	}
+}
+
+// A bystander is a client that behaves: it stores readings, reads them back and asks
+// whether the server is ready, one after the other.
+type bystander struct {
+	t    *testing.T
+	stop context.CancelFunc
+	wg   sync.WaitGroup
+	n    int // readings stored and read back
+}
+
+// stand starts a bystander.
+func stand(t *testing.T, p *process) *bystander {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	b := &bystander{t: t, stop: cancel}
+	client := &http.Client{Transport: &http.Transport{}, Timeout: 10 * time.Second}
+	for status(p.url("/readyz")) != http.StatusOK {
+		time.Sleep(10 * time.Millisecond)
+	}
+	b.wg.Go(func() {
+		defer client.CloseIdleConnections()
+		for ; ctx.Err() == nil; b.n++ {
+			reading := fmt.Sprintf(`{"device":"bystander","time":%d,"spo2_pct":97}`, 1000*b.n)
+			for _, one := range []struct{ method, path, body, want string }{
+				{http.MethodPost, "/v1/readings", reading, `{"status":"stored"}`},
+				{http.MethodGet, fmt.Sprintf("/v1/devices/bystander/readings?from=%d&format=csv", 1000*b.n), "", "bystander"},
+				{http.MethodGet, "/readyz", "", "ready"},
+			} {
+				got, err := askOnce(client, one.method, p.url(one.path), one.body)
+				if err != nil || !strings.Contains(got, one.want) {
+					t.Errorf("a bystander's %s %s after %d readings: %q, %v", one.method, one.path, b.n, got, err)
+					return
+				}
+			}
+			time.Sleep(5 * time.Millisecond)
+		}
+	})
+	return b
+}
+
+// askOnce sends one request and returns the answer's body.
+func askOnce(client *http.Client, method, url, body string) (string, error) {
+	req, err := http.NewRequest(method, url, strings.NewReader(body))
+	if err != nil {
+		return "", err
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		return "", err
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	return string(text), err
+}
+
+// exchange sends a stream of bytes as it is, and returns what comes back until the
+// server ends the connection: the status of each answer, and "end" or, if the server
+// does not end it, "open".
+func exchange(t testing.TB, addr, stream string) string {
+	t.Helper()
+	conn := connect(t, addr)
+	defer conn.Close()
+	go io.WriteString(conn, stream) // the server may end the connection before it has all
+	return outcome(conn)
+}
+
+// connect opens a connection with a deadline.
+func connect(t testing.TB, addr string) *net.TCPConn {
+	t.Helper()
+	conn, err := net.Dial("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	if err := conn.SetDeadline(time.Now().Add(20 * time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	return conn.(*net.TCPConn)
+}
+
+// outcome returns what exchange does.
+func outcome(conn net.Conn) string {
+	var seen []string
+	in := bufio.NewReader(conn)
+	for {
+		resp, err := http.ReadResponse(in, nil)
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			return strings.Join(append(seen, "open"), " ")
+		}
+		if err != nil {
+			return strings.Join(append(seen, "end"), " ")
+		}
+		seen = append(seen, fmt.Sprint(resp.StatusCode))
+		if resp.StatusCode >= 200 {
+			_, _ = io.Copy(io.Discard, resp.Body) // cut off, it shows in what comes next
+		}
+	}
+}
+
+// devices returns the names of the devices of a server, separated by spaces, but for
+// the bystander's.
+func devices(t testing.TB, p *process) string {
+	t.Helper()
+	page, err := askOnce(http.DefaultClient, http.MethodGet, p.url("/v1/devices?limit=1000"), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, part := range strings.Split(page, `"device":"`)[1:] {
+		if name, _, _ := strings.Cut(part, `"`); name != "bystander" {
+			names = append(names, name)
+		}
+	}
+	return strings.Join(names, " ")
+}
+
+// leave ends a bystander, who must have been served.
+func (b *bystander) leave() {
+	b.t.Helper()
+	b.stop()
+	b.wg.Wait()
+	if b.n == 0 {
+		b.t.Error("the bystander was not served")
+	}
+}
