@@ -37,7 +37,7 @@ func newCgroup(t *testing.T, limitBytes int) *cgroup {
 }
 
 func makeCgroup(t *testing.T, limitBytes int) (*cgroup, error) {
-	name := fmt.Sprintf("pulsegate-test-%d", os.Getpid())
+	name := fmt.Sprintf("pulsegate-test-%d-%d", os.Getpid(), time.Now().UnixNano())
 	g := &cgroup{t: t, dir: filepath.Join("/sys/fs/cgroup/memory", name)}
 	limit := "memory.limit_in_bytes"
 	if controllers, err := os.ReadFile("/sys/fs/cgroup/cgroup.controllers"); err == nil {

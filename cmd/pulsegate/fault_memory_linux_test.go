@@ -4,31 +4,33 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 )
 
-// A server in a control group of 160 MiB is sent far more than that: the first
-// halves of 48 batches of 16 MiB at one time. It refuses what its bound of 40 MiB
-// does not hold with 503 and Retry-After, stays alive, and takes readings meanwhile.
-// Then it is loaded with batches.
+// A server in a control group of 160 MiB is sent twice as much at one time, as the
+// larger parts of batches that are each as long as it allows. It refuses what its
+// bounds do not hold, which it has chosen itself, with 503 and Retry-After, stays alive,
+// and takes readings meanwhile. Then it is loaded with batches.
 //
 // Seen to fail with the mutant unbounded-bodies: the kernel ends the server.
 func TestMemoryLimit(t *testing.T) {
 	onBothLanes(t, func(t *testing.T, lane lane) {
 		t.Parallel()
-		const limitBytes, bodyBytes, batches, batchBytes = 160 << 20, 40 << 20, 48, 16 << 20
-		group := newMemoryGroup(t, limitBytes)
-		b := newBed(t, lane, "--max-body-bytes="+strconv.Itoa(bodyBytes), "--max-queued=20000")
-		b.startUnder(append(group.wrapper(), "env", "GOMEMLIMIT="+strconv.Itoa(limitBytes*3/4)))
+		const limitBytes = 160 << 20
+		group := newCgroup(t, limitBytes)
+		b := newBed(t, lane)
+		line := b.serveCommand()
+		b.server = launch(b, 1, group.command(line[0], line[1:]...))
+		took := resources(t, b.server)
+		bodyBytes, batchBytes := number(t, took["max_body_bytes"]), number(t, took["max_batch_bytes"])
+		batches, sentBytes := 2*limitBytes/batchBytes, batchBytes*6/10
 
 		refused := make(chan string, batches)
 		head := fmt.Sprintf("POST /v1/readings HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n[", batchBytes)
-		half := strings.Repeat(" ", batchBytes/2)
+		part := strings.Repeat(" ", sentBytes)
 		var conns []net.Conn
 		for range batches {
 			conn, err := net.Dial("tcp", b.addr)
@@ -37,7 +39,7 @@ func TestMemoryLimit(t *testing.T) {
 			}
 			defer conn.Close()
 			conns = append(conns, conn)
-			go func() { _, _ = io.WriteString(conn, head+half) }() // a refusal may come before all is sent
+			go func() { _, _ = io.WriteString(conn, head+part) }() // a refusal may come before all is sent
 			go func() {
 				answer := make([]byte, 4096)
 				if n, _ := conn.Read(answer); n > 0 { // otherwise it has found room, until it is closed
@@ -45,16 +47,16 @@ func TestMemoryLimit(t *testing.T) {
 				}
 			}()
 		}
-		for range batches - bodyBytes/batchBytes {
+		for n := range batches - bodyBytes/sentBytes {
 			select {
 			case answer := <-refused:
 				if !strings.HasPrefix(answer, "HTTP/1.1 503 ") || !strings.Contains(answer, "Retry-After: ") {
-					t.Errorf("a batch that does not fit is answered %q, want 503 and Retry-After", answer)
+					t.Fatalf("a batch that does not fit is answered %q, want 503 and Retry-After", answer)
 				}
 			case <-b.server.exited:
-				t.Fatalf("the server has ended, %v, in a control group that was killed in %d times", b.server.cmd.ProcessState, group.kills())
+				t.Fatalf("the server has ended, %v, in a control group in which the kernel has ended %d processes", b.server.cmd.ProcessState, group.kills())
 			case <-time.After(30 * time.Second):
-				t.Fatalf("batches of %d MiB are not refused, with room for %d MiB", batches*batchBytes>>20, bodyBytes>>20)
+				t.Fatalf("of %d batches of %d bytes %d are refused, with room for %d bytes", batches, batchBytes, n, bodyBytes)
 			}
 		}
 		b.mustPost(reading(1), `200 {"status":"stored"}`)
@@ -74,56 +76,12 @@ func TestMemoryLimit(t *testing.T) {
 	})
 }
 
-// A memoryGroup is a control group whose processes may have so much memory.
-type memoryGroup struct {
-	testing.TB
-	dir    string
-	events string // the file that counts kills
-}
-
-// newMemoryGroup makes a control group, of version 2 where its memory controller
-// is in use, and otherwise of version 1.
-func newMemoryGroup(t testing.TB, limitBytes int) *memoryGroup {
+// number reads a number that a server has logged.
+func number(t *testing.T, text string) int {
 	t.Helper()
-	name := fmt.Sprintf("pulsegate-test-%d-%d", os.Getpid(), time.Now().UnixNano())
-	g := &memoryGroup{TB: t, dir: filepath.Join("/sys/fs/cgroup", name)}
-	limit, events := "memory.max", "memory.events"
-	controllers, _ := os.ReadFile("/sys/fs/cgroup/cgroup.subtree_control")
-	if !strings.Contains(string(controllers), "memory") {
-		g.dir = filepath.Join("/sys/fs/cgroup/memory", name)
-		limit, events = "memory.limit_in_bytes", "memory.oom_control"
-	}
-	g.events = filepath.Join(g.dir, events)
-	if err := os.Mkdir(g.dir, 0o755); err != nil {
-		unable(t, "a control group with a memory limit is needed: %v", err)
-	}
-	t.Cleanup(func() {
-		if err := os.Remove(g.dir); err != nil {
-			t.Error(err)
-		}
-	})
-	if err := os.WriteFile(filepath.Join(g.dir, limit), []byte(strconv.Itoa(limitBytes)), 0o644); err != nil {
-		unable(t, "limit the memory of a control group: %v", err)
-	}
-	return g
-}
-
-// wrapper returns the command that runs another one in the group.
-func (g *memoryGroup) wrapper() []string {
-	return []string{"sh", "-c", `echo $$ >"$0" && exec "$@"`, filepath.Join(g.dir, "cgroup.procs")}
-}
-
-// kills returns how many processes the kernel has ended in the group.
-func (g *memoryGroup) kills() int {
-	g.Helper()
-	text, err := os.ReadFile(g.events)
+	n, err := strconv.Atoi(text)
 	if err != nil {
-		g.Fatal(err)
-	}
-	_, rest, _ := strings.Cut("\n"+string(text), "\noom_kill ")
-	n, err := strconv.Atoi(strings.Fields(rest + " ?")[0])
-	if err != nil {
-		g.Fatalf("%s does not show oom_kill: %s", g.events, text)
+		t.Fatal(err)
 	}
 	return n
 }

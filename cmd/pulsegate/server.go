@@ -312,7 +312,7 @@ func (s *server) drain() error {
 // are told that the outcome is unknown. The store is not closed as if nothing had
 // happened: its next start recovers it.
 func (s *server) stopFailed(why string) error {
-	s.life.stopping(failureGrace+time.Second, statusLine(why))
+	s.life.stopping(2*failureGrace+time.Second, statusLine(why))
 	s.core.Drain()
 	time.Sleep(failureGrace) // in which readyz says it
 	ctx, cancel := context.WithTimeout(context.Background(), failureGrace+time.Second)
