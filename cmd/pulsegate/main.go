@@ -52,6 +52,10 @@ type commands struct {
 	Profile profileCommand `cmd:"" help:"Show what a request costs a running server: CPU time, allocations, system calls, by part and by line."`
 	Health  healthCommand  `cmd:"" help:"Ask a server whether it can do its work: exit code 0 if so, otherwise 1. For health checks of containers."`
 	Version versionCommand `cmd:"" help:"Show the version, the Go version and the build settings."`
+
+	Completion completionCommand `cmd:"" help:"Print a script that makes a shell complete command lines."`
+	Man        manCommand        `cmd:"" help:"Print the manual page, for man(1)."`
+	Complete   completeCommand   `cmd:"" name:"__complete" hidden:""`
 }
 
 // run runs one command line and returns its exit code. It is main without the

@@ -1,0 +1,170 @@
+package main_test
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// needs returns the path of a program that is not part of the repository. Without
+// it the test is skipped, in CI it fails.
+func needs(t *testing.T, name string) string {
+	t.Helper()
+	path, err := exec.LookPath(name)
+	if err == nil {
+		return path
+	}
+	const reason = "%s is missing: .ci/setup installs it on Debian"
+	if os.Getenv("CI") == "true" {
+		t.Fatalf(reason, name)
+	}
+	t.Skipf(reason, name)
+	return ""
+}
+
+// What a command line may go on with.
+func TestComplete(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		words []string
+		want  []string
+	}{
+		{"a command", []string{"se"}, []string{"serve"}},
+		{"a command below another", []string{"sim", "v"}, []string{"verify"}},
+		{"nothing of that name", []string{"sx"}, nil},
+		{"a hidden command", []string{"__"}, nil},
+		{"a flag", []string{"serve", "--drain"}, []string{"--drain-delay", "--drain-timeout"}},
+		{"a flag behind a value", []string{"serve", "--data", "serve", "--drain-d"}, []string{"--drain-delay"}},
+		{"a flag of all commands", []string{"check", "--conf"}, []string{"--config"}},
+		{"a flag of the command that runs unnamed", []string{"sim", "--us"}, []string{"--users"}},
+		{"a flag of another command", []string{"check", "--drain"}, nil},
+		{"a value", []string{"serve", "--log-format", ""}, []string{"text", "json"}},
+		{"a value behind =", []string{"serve", "--log-format=j"}, []string{"--log-format=json"}},
+		{"a value behind =, as bash splits it", []string{"serve", "--log-format", "=", "j"}, []string{"json"}},
+		{"no value yet, as bash splits it", []string{"serve", "--log-format", "="}, []string{"text", "json"}},
+		{"a path", []string{"serve", "--data", "x"}, []string{":files"}},
+		{"any text", []string{"serve", "--addr", "1"}, nil},
+		{"behind a flag without a value", []string{"sim", "--verify", "--pos"}, []string{"--posts"}},
+		{"an argument", []string{"completion", "z"}, []string{"zsh"}},
+		{"an unknown flag's value", []string{"serve", "--nonsense=x"}, nil},
+	} {
+		out, errs, code := output(t, program(t), append([]string{"__complete", "--"}, tt.words...)...)
+		var got []string
+		for line := range strings.Lines(out) {
+			word, _, _ := strings.Cut(strings.TrimSuffix(line, "\n"), "\t")
+			got = append(got, word)
+		}
+		if code != 0 || errs != "" || !slices.Equal(got, tt.want) {
+			t.Errorf("%s: got %q, exit code %d, %q; want %q", tt.name, got, code, errs, tt.want)
+		}
+	}
+}
+
+// The shells themselves complete with the scripts.
+func TestCompletionScripts(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "some file"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		shell string
+		// What the shell runs: the script is in $SCRIPT, and what it completes to
+		// is to be printed, one a line.
+		line string
+		want []string
+	}{
+		{"bash", `source "$SCRIPT"; COMP_WORDS=(pulsegate serve --drain); COMP_CWORD=2; _pulsegate pulsegate --drain serve; printf '%s\n' "${COMPREPLY[@]}"`,
+			[]string{"--drain-delay", "--drain-timeout"}},
+		{"bash", `source "$SCRIPT"; COMP_WORDS=(pulsegate check so); COMP_CWORD=2; _pulsegate pulsegate so check; printf '%s\n' "${COMPREPLY[@]}"`,
+			[]string{"some file"}},
+		{"bash", `source "$SCRIPT"; complete -p pulsegate`, []string{"complete -F _pulsegate pulsegate"}},
+		{"fish", `source "$SCRIPT"; complete -C 'pulsegate serve --drain' | cut -f 1`, []string{"--drain-delay", "--drain-timeout"}},
+		{"fish", `source "$SCRIPT"; complete -C 'pulsegate serve --log-format=j' | cut -f 1`, []string{"--log-format=json"}},
+		{"fish", `source "$SCRIPT"; complete -C 'pulsegate check so' | cut -f 1`, []string{"some file"}},
+		// Without a terminal zsh completes nothing: its own functions are replaced.
+		{"zsh", `compdef() { :; }; _describe() { print -l -- $candidates; }; source "$SCRIPT"; words=(pulsegate serve --drain); CURRENT=3; _pulsegate | cut -d : -f 1`,
+			[]string{"--drain-delay", "--drain-timeout"}},
+		{"zsh", `compdef() { :; }; compset() { :; }; _files() { print files; }; source "$SCRIPT"; words=(pulsegate check so); CURRENT=3; _pulsegate`, []string{"files"}},
+	} {
+		shell := needs(t, tt.shell)
+		text, errs, code := output(t, program(t), "completion", tt.shell)
+		if code != 0 {
+			t.Fatalf("completion %s: exit code %d, %s", tt.shell, code, errs)
+		}
+		script := filepath.Join(t.TempDir(), "script")
+		if err := os.WriteFile(script, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		cmd := exec.Command(shell, "-c", tt.line)
+		cmd.Dir = dir
+		cmd.Env = append(os.Environ(), "SCRIPT="+script, "HOME="+dir, "PATH="+filepath.Dir(program(t))+":"+os.Getenv("PATH"))
+		out, err := cmd.CombinedOutput()
+		if got := strings.Split(strings.TrimSpace(string(out)), "\n"); err != nil || !slices.Equal(got, tt.want) {
+			t.Errorf("%s: %s\n got %q, %v\nwant %q", tt.shell, tt.line, got, err, tt.want)
+		}
+	}
+}
+
+// The manual page has every flag of every command, and nothing that a formatter
+// finds wrong.
+func TestMan(t *testing.T) {
+	page, errs, code := output(t, program(t), "man")
+	if code != 0 {
+		t.Fatalf("exit code %d: %s", code, errs)
+	}
+	file := filepath.Join(t.TempDir(), "pulsegate.1")
+	if err := os.WriteFile(file, []byte(page), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	// The date is not known in a build outside of the repository's history.
+	if out, _ := exec.Command(needs(t, "mandoc"), "-T", "lint", "-W", "style", file).CombinedOutput(); strings.Trim(dropLines(string(out), "missing date", "unknown manual section", "referenced manual not found"), "\n") != "" {
+		t.Errorf("mandoc: %s", out)
+	}
+	rendered, err := exec.Command(needs(t, "mandoc"), "-T", "ascii", "-O", "width=1000", file).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := stripOverstrikes(string(rendered))
+	for _, command := range []string{"serve", "import", "sim run", "token create", "health"} {
+		help, _, _ := output(t, program(t), append(strings.Fields(command), "--help")...)
+		if !strings.Contains(text, "pulsegate "+command) {
+			t.Errorf("the page does not have %s", command)
+		}
+		for _, word := range strings.Fields(help) {
+			flag, _, _ := strings.Cut(strings.TrimRight(word, ".,;)'"), "=")
+			if strings.HasPrefix(flag, "--") && !strings.Contains(text, flag) {
+				t.Errorf("%s: the page does not have %s", command, flag)
+			}
+		}
+	}
+	if strings.Contains(text, "__complete") {
+		t.Error("the page shows a hidden command")
+	}
+}
+
+// dropLines removes the lines that hold one of some texts.
+func dropLines(text string, holding ...string) string {
+	var kept []string
+	for line := range strings.Lines(text) {
+		if !slices.ContainsFunc(holding, func(s string) bool { return strings.Contains(line, s) }) {
+			kept = append(kept, line)
+		}
+	}
+	return strings.Join(kept, "")
+}
+
+// stripOverstrikes removes the bold face of a terminal that prints on paper.
+func stripOverstrikes(s string) string {
+	var out []byte
+	for i := 0; i < len(s); i++ {
+		if s[i] == '\b' {
+			out = out[:len(out)-1]
+			continue
+		}
+		out = append(out, s[i])
+	}
+	return string(out)
+}
