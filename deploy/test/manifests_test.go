@@ -96,8 +96,8 @@ func (m *manifests) container() *corev1.Container { return &m.pod().Spec.Contain
 func overlays() map[string][]string {
 	return map[string][]string{
 		"base":                nil,
-		"overlays/monitoring": {"ServiceMonitor"},
-		"overlays/openshift":  {"Route", "ServiceMonitor"},
+		"overlays/monitoring": {"PrometheusRule", "ServiceMonitor"},
+		"overlays/openshift":  {"PrometheusRule", "Route", "ServiceMonitor"},
 	}
 }
 

@@ -1,0 +1,50 @@
+package main_test
+
+import (
+	"os"
+	"strings"
+	"testing"
+)
+
+// A new operator follows docs/operations.md on a machine: what stands there works
+// as typed. The rest of the page is for machines with an engine or a cluster;
+// deploy/test plays those.
+func TestOperations(t *testing.T) {
+	for _, addr := range []string{"127.0.0.1:8080", "127.0.0.1:6060"} {
+		free(t, addr)
+	}
+	text, err := os.ReadFile("../../docs/operations.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := newReader(t)
+	for _, section := range []string{"A machine", "Load tests"} {
+		_, rest, found := strings.Cut(string(text), "\n## "+section+"\n")
+		if !found {
+			t.Fatalf("docs/operations.md has no section %q", section)
+		}
+		rest, _, _ = strings.Cut(rest, "\n## ")
+		for _, part := range strings.Split(rest, "```sh\n")[1:] {
+			block, _, _ := strings.Cut(part, "```")
+			r.follow(block)
+		}
+	}
+	if r.server == nil {
+		t.Fatal("no command of docs/operations.md starts a server")
+	}
+	for _, want := range []string{
+		`{"status":"stored"}`,
+		`"spo2_pct":{"value":97.5,`,
+		`{"status":"ready"}`,
+		"\npulsegate_ready 1\n",
+		"sent=1000 stored=1000 duplicate=0 rejected=0 failed=0 ",
+		"acknowledged=1000 read_back=1000 missing=0 ",
+	} {
+		if !strings.Contains(r.shown.String(), want) {
+			t.Errorf("the commands do not show %q:\n%s", want, r.shown.String())
+		}
+	}
+	if code := r.server.stop(); code != 0 {
+		t.Errorf("the server's exit code is %d:\n%s", code, r.server.stderr())
+	}
+}

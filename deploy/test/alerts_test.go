@@ -1,0 +1,111 @@
+package deploy_test
+
+import (
+	"flag"
+	"os"
+	"os/exec"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
+	"sigs.k8s.io/yaml"
+)
+
+var update = flag.Bool("update", false, "write prometheusrule.yaml anew from alerts.yaml")
+
+const alertsFile = "../prometheus/alerts.yaml"
+
+// alerts reads the alert rules.
+func alerts(t *testing.T) monitoringv1.PrometheusRuleSpec {
+	t.Helper()
+	text, err := os.ReadFile(alertsFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var spec monitoringv1.PrometheusRuleSpec
+	if err := yaml.UnmarshalStrict(text, &spec); err != nil {
+		t.Fatal(err)
+	}
+	return spec
+}
+
+// promtool takes the rules, and they do in each course of things what the tests
+// beside them say.
+func TestAlertRules(t *testing.T) {
+	promtool := tool(t, "promtool")
+	if out, code := run(t, exec.Command(promtool, "check", "rules", alertsFile)); code != 0 {
+		t.Errorf("promtool check rules:\n%s", out)
+	}
+	if out, code := run(t, exec.Command(promtool, "test", "rules", "../prometheus/alerts_test.yaml")); code != 0 {
+		t.Errorf("promtool test rules:\n%s", out)
+	}
+}
+
+// Every alert asks for what a server shows, is tested, and is explained in
+// docs/operations.md, which explains no other.
+func TestAlerts(t *testing.T) {
+	tests, err := os.ReadFile("../prometheus/alerts_test.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var explained []string
+	for _, m := range regexp.MustCompile(`(?m)^#+ (Pulsegate[A-Za-z]+)$`).FindAllStringSubmatch(manual(t), -1) {
+		explained = append(explained, m[1])
+	}
+	var names []string
+	for _, group := range alerts(t).Groups {
+		for _, rule := range group.Rules {
+			name := rule.Alert
+			names = append(names, name)
+			checkExpression(t, name, rule.Expr.StrVal)
+			if s := rule.Labels["severity"]; s != "critical" && s != "warning" {
+				t.Errorf("%s has the severity %q", name, s)
+			}
+			for _, a := range []string{"summary", "description"} {
+				if rule.Annotations[a] == "" {
+					t.Errorf("%s has no %s", name, a)
+				}
+			}
+			if want := "/docs/operations.md#" + strings.ToLower(name); !strings.HasSuffix(rule.Annotations["runbook_url"], want) {
+				t.Errorf("%s leads to %q, want %s", name, rule.Annotations["runbook_url"], want)
+			}
+			if !strings.Contains(string(tests), `alertname="`+name+`"`) {
+				t.Errorf("no test of alerts_test.yaml makes %s fire", name)
+			}
+		}
+	}
+	slices.Sort(names)
+	slices.Sort(explained)
+	if !slices.Equal(names, explained) {
+		t.Errorf("docs/operations.md explains %q, and the alerts are %q", explained, names)
+	}
+}
+
+// The Prometheus operator gets the same rules.
+func TestPrometheusRule(t *testing.T) {
+	const file = "../kubernetes/components/monitoring/prometheusrule.yaml"
+	if *update {
+		text, err := os.ReadFile(alertsFile)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, groups, found := strings.Cut(string(text), "\ngroups:\n")
+		if !found {
+			t.Fatal("alerts.yaml has no groups")
+		}
+		head := "# The rules of deploy/prometheus/alerts.yaml. Do not edit: go test -run\n# TestPrometheusRule -update, in deploy/test, writes it.\n" +
+			"apiVersion: monitoring.coreos.com/v1\nkind: PrometheusRule\nmetadata:\n  name: pulsegate\n  labels:\n    app.kubernetes.io/name: pulsegate\nspec:\n  groups:\n"
+		for line := range strings.Lines(groups) {
+			head += "  " + line
+		}
+		if err := os.WriteFile(file, []byte(head), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got, want := buildManifests(t, "overlays/monitoring").rules.Spec, alerts(t); !reflect.DeepEqual(got, want) {
+		t.Error("prometheusrule.yaml is not what alerts.yaml says: go test -run TestPrometheusRule -update")
+	}
+}

@@ -1,0 +1,201 @@
+package deploy_test
+
+import (
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"sigs.k8s.io/yaml"
+)
+
+// A selector is what an expression of PromQL asks for: the name of a metric, and
+// what its labels are to be.
+type selector struct {
+	metric   string
+	matchers []matcher
+}
+
+type matcher struct{ label, op, value string }
+
+// matches reports whether a series is one that the selector selects.
+func (s selector) matches(x series) bool {
+	if x.metric != s.metric {
+		return false
+	}
+	for _, m := range s.matchers {
+		got := x.labels[m.label]
+		var is bool
+		switch m.op {
+		case "=":
+			is = got == m.value
+		case "!=":
+			is = got != m.value
+		case "=~":
+			is = regexp.MustCompile("^(?:" + m.value + ")$").MatchString(got)
+		case "!~":
+			is = !regexp.MustCompile("^(?:" + m.value + ")$").MatchString(got)
+		}
+		if !is {
+			return false
+		}
+	}
+	return true
+}
+
+var (
+	// ours finds the metrics that a server of Pulsegate shows, and up, which
+	// Prometheus adds. Their prefixes are used for nothing else in PromQL.
+	ours = regexp.MustCompile(`\b((?:pulsegate|process|go)_[a-z_]+|up)\b(?:\{([^}]*)\})?`)
+
+	matcherText = regexp.MustCompile(`\s*([a-z_]+)\s*(=~|!~|!=|=)\s*"([^"]*)"\s*(?:,|$)`)
+)
+
+// selectors returns the selectors of an expression. Whether it is an expression at
+// all is promtool's to say.
+func selectors(expr string) ([]selector, error) {
+	var found []selector
+	for _, m := range ours.FindAllStringSubmatch(expr, -1) {
+		s := selector{metric: m[1]}
+		rest := m[2]
+		for rest != "" {
+			at := matcherText.FindStringSubmatchIndex(rest)
+			if at == nil || at[0] != 0 {
+				return nil, fmt.Errorf("the labels {%s} of %s cannot be read", m[2], m[1])
+			}
+			s.matchers = append(s.matchers, matcher{rest[at[2]:at[3]], rest[at[4]:at[5]], rest[at[6]:at[7]]})
+			rest = rest[at[1]:]
+		}
+		found = append(found, s)
+	}
+	if len(found) == 0 {
+		return nil, fmt.Errorf("the expression %q asks for no metric of a server", expr)
+	}
+	return found, nil
+}
+
+// The reader of expressions finds what stands in them.
+func TestSelectorsOf(t *testing.T) {
+	got, err := selectors(`sum by (le) (rate(pulsegate_a_bucket{route="/v1/{x}",code!~"5.."}[5m])) > ignoring (within) 2 * up`)
+	if err == nil {
+		t.Errorf("a brace in a label is read as %+v", got) // none of ours has one
+	}
+	got, err = selectors(`histogram_quantile(0.9, rate(pulsegate_a_bucket{route="/v1/readings", code!~"5.."}[5m])) > 2 * up - process_x`)
+	want := []selector{
+		{"pulsegate_a_bucket", []matcher{{"route", "=", "/v1/readings"}, {"code", "!~", "5.."}}},
+		{"up", nil},
+		{"process_x", nil},
+	}
+	if err != nil || fmt.Sprint(got) != fmt.Sprint(want) {
+		t.Errorf("got %+v, %v, want %+v", got, err, want)
+	}
+	if _, err := selectors(`vector(1)`); err == nil {
+		t.Error("an expression without a metric is taken")
+	}
+}
+
+// A series is one line of /metrics, without its value.
+type series struct {
+	metric string
+	labels map[string]string
+}
+
+// seriesOf are those of a server that has served something. Prometheus adds job and
+// instance to them, and up.
+func seriesOf(t *testing.T) []series {
+	t.Helper()
+	s := serve(t)
+	awaitReady(t, http.DefaultClient, s.admin)
+	if out, code := run(t, exec.Command(program(t), "sim", "--target", s.public, "--users=2", "--posts=20")); code != 0 {
+		t.Fatalf("sim: exit code %d\n%s", code, out)
+	}
+	_, text := get(t, http.DefaultClient, s.admin+"/metrics")
+	all := []series{{"up", map[string]string{}}}
+	for line := range strings.Lines(text) {
+		m := regexp.MustCompile(`^([a-z_]+)(?:\{(.*)\})? \S+\n$`).FindStringSubmatch(line)
+		if m == nil {
+			continue // help and types
+		}
+		x := series{m[1], map[string]string{}}
+		for _, l := range regexp.MustCompile(`([a-z_]+)="([^"]*)"`).FindAllStringSubmatch(m[2], -1) {
+			x.labels[l[1]] = l[2]
+		}
+		all = append(all, x)
+	}
+	for _, x := range all {
+		x.labels["job"], x.labels["instance"] = "pulsegate", "host:6060"
+	}
+	return all
+}
+
+// scraped is what a server has shown. It is asked once for all tests.
+var scraped struct {
+	once sync.Once
+	all  []series
+}
+
+// existing returns the series of a running server.
+func existing(t *testing.T) []series {
+	t.Helper()
+	scraped.once.Do(func() { scraped.all = seriesOf(t) })
+	if scraped.all == nil {
+		t.Fatal("no server could be asked")
+	}
+	return scraped.all
+}
+
+// checkExpression checks that every series that an expression asks for exists on a
+// running server.
+func checkExpression(t *testing.T, where, expr string) {
+	t.Helper()
+	asked, err := selectors(expr)
+	if err != nil {
+		t.Errorf("%s: %v", where, err)
+		return
+	}
+	for _, s := range asked {
+		if !slices.ContainsFunc(existing(t), s.matches) {
+			t.Errorf("%s asks for %s%+v, which a running server does not show", where, s.metric, s.matchers)
+		}
+		// A label that is compared with several values must have them all: a
+		// reason that was renamed would go unnoticed beside the others.
+		for _, m := range s.matchers {
+			for value := range strings.SplitSeq(m.value, "|") {
+				one := selector{s.metric, []matcher{{m.label, "=~", value}}}
+				if strings.HasPrefix(m.op, "=") && !slices.ContainsFunc(existing(t), one.matches) {
+					t.Errorf("%s: no series of %s has %s=%q", where, s.metric, m.label, value)
+				}
+			}
+		}
+	}
+}
+
+// checkSyntax has promtool read expressions.
+func checkSyntax(t *testing.T, exprs []string) {
+	t.Helper()
+	type rule struct {
+		Record string `json:"record"`
+		Expr   string `json:"expr"`
+	}
+	var rules []rule
+	for i, e := range exprs {
+		rules = append(rules, rule{fmt.Sprintf("r:%d", i), e})
+	}
+	text, err := yaml.Marshal(map[string]any{"groups": []any{map[string]any{"name": "dashboard", "rules": rules}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "rules.yaml")
+	if err := os.WriteFile(file, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if out, code := run(t, exec.Command(tool(t, "promtool"), "check", "rules", file)); code != 0 {
+		t.Errorf("promtool check rules:\n%s", out)
+	}
+}

@@ -1,0 +1,91 @@
+package deploy_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"sigs.k8s.io/kustomize/api/krusty"
+	"sigs.k8s.io/kustomize/kyaml/filesys"
+)
+
+// manual returns docs/operations.md.
+func manual(t *testing.T) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(root, "docs/operations.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// docs/operations.md tells the figures of the manifests.
+func TestOperationsTellsFigures(t *testing.T) {
+	m := buildManifests(t, "base")
+	r := m.container().Resources
+	for what, want := range map[string]string{
+		"memory": r.Limits.Memory().String(), "CPU request": r.Requests.Cpu().String(), "CPU limit": r.Limits.Cpu().String(),
+		"volume": m.stateful.Spec.VolumeClaimTemplates[0].Spec.Resources.Requests.Storage().String(),
+	} {
+		if !strings.Contains(manual(t), "| "+what+" | "+want+" |") {
+			t.Errorf("docs/operations.md does not say that %s is %s", what, want)
+		}
+	}
+}
+
+// The overlay that docs/operations.md has an operator write builds, and does what
+// it says.
+func TestSiteOverlay(t *testing.T) {
+	_, rest, found := strings.Cut(manual(t), "cat > site/kustomization.yaml <<'EOF'\n")
+	text, _, ended := strings.Cut(rest, "EOF\n")
+	if !found || !ended {
+		t.Fatal("docs/operations.md has no overlay")
+	}
+	site := t.TempDir()
+	deploy, err := filepath.Abs("..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	relative, err := filepath.Rel(site, deploy)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text = strings.ReplaceAll(text, "../deploy/", relative+"/")
+	if err := os.WriteFile(filepath.Join(site, "kustomization.yaml"), []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	built, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(filesys.MakeFsOnDisk(), site)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all, err := built.AsYaml()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		"\n  namespace: pulsegate\n",
+		"image: registry.example/health/pulsegate:0.1.0\n",
+		"\n  PULSEGATE_MAX_AHEAD: 10m\n",
+		"\n  PULSEGATE_TOKENS: /etc/pulsegate/tokens/tokens\n",
+	} {
+		if !strings.Contains(string(all), want) {
+			t.Errorf("%q is missing in\n%s", want, all)
+		}
+	}
+}
+
+// What docs/operations.md names is there.
+func TestOperationsNamesFiles(t *testing.T) {
+	for _, name := range []string{
+		"deploy/kubernetes/base", "deploy/kubernetes/overlays/monitoring", "deploy/kubernetes/overlays/openshift",
+		"deploy/grafana/pulsegate.json", "deploy/prometheus/alerts.yaml", "Dockerfile",
+	} {
+		if _, err := os.Stat(filepath.Join(root, name)); err != nil {
+			t.Error(err)
+		}
+		if name != "Dockerfile" && !strings.Contains(manual(t), name) {
+			t.Errorf("docs/operations.md does not name %s", name)
+		}
+	}
+}
