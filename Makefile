@@ -79,5 +79,8 @@ bench-sim: ## compare what a request costs pulsegate sim and wrk, into docs/benc
 overload: ## ask a server for up to five times what it can do, into docs/benchmarks.md
 	cd bench && go run ./cmd/overload -rounds $(ROUNDS) -seconds $(SECONDS)
 
+profile-cost: ## measure what pulsegate profile costs the server, as ratios
+	cd bench && go run ./cmd/profilecost -rounds $(ROUNDS) -seconds $(SECONDS)
+
 bench-smoke: ## every benchmark once, answers verified, allocations asserted
 	go test -vet=off -short -run '^$$' -bench . -benchtime 1x ./... && cd bench && go test -vet=off -short -bench . -benchtime 1x ./...
