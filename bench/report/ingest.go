@@ -19,6 +19,7 @@ type Ingest struct {
 	Connections []int  // in the order in which they were measured
 	Servers     []Server
 	Left        []string // servers that were left out, with the reason
+	Profile     string   // of Pulsegate, with the most connections; empty: none
 }
 
 // A Server is one of the servers compared.
@@ -132,6 +133,10 @@ func (in *Ingest) Markdown(plot string) string {
 		in.allocations(&b, n)
 	}
 	goalsTable(&b, in.goals())
+	if in.Profile != "" {
+		fmt.Fprintf(&b, "\nWhere the CPU time of %s goes with %d connections, as `pulsegate profile` tells of a load behind the rounds. "+
+			"[ADR 14](adr/0014-cheaper-fast-lane.md) says what was tried to make it less.\n\n```\n%s\n```\n", Own, slices.Max(in.Connections), in.Profile)
+	}
 	for _, left := range in.Left {
 		fmt.Fprintf(&b, "\nLeft out: %s.\n", left)
 	}

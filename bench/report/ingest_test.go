@@ -66,8 +66,11 @@ func TestSpread(t *testing.T) {
 func TestIngestMarkdown(t *testing.T) {
 	in := example()
 	in.Servers[1].Runs[3].Allocated = report.Allocated{Objects: 2500, Bytes: 31_000}.Since(report.Allocated{Objects: 2000, Bytes: 1000})
+	in.Profile = "  part    CPU µs\n  kernel    9.71"
 	text := in.Markdown("plot.svg")
 	for _, want := range []string{
+		"with 1000 connections, as `pulsegate profile` tells of a load behind the rounds",
+		"\n```\n  part    CPU µs\n  kernel    9.71\n```\n",
 		"\nThe whole process of pulsegate allocates 0.50 [0.50–0.50] objects of 30 [30–30] bytes for each request",
 		"Written by `make bench-ingest`",
 		"![CPU time per request of each server](plot.svg)",

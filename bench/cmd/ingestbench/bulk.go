@@ -9,8 +9,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"os"
-	"path/filepath"
 	"slices"
 	"sync"
 	"syscall"
@@ -70,13 +68,8 @@ func (b *bench) runBulk(ctx context.Context) error {
 
 // measureForm measures one form of a batch with a server of its own.
 func (b *bench) measureForm(ctx context.Context, f form, round int) (_ report.BulkRun, err error) {
-	dir := filepath.Join(b.work, fmt.Sprintf("bulk-%d", round))
-	if err := os.Mkdir(dir, 0o700); err != nil {
-		return report.BulkRun{}, fmt.Errorf("make data directory: %w", err)
-	}
-	defer os.RemoveAll(dir) // run removes what is left
 	own := &contestant{name: report.Own, own: true}
-	server, err := own.start(ctx, b.cfg.programs, dir)
+	server, remove, err := b.startFresh(ctx, own, "bulk")
 	if err != nil {
 		return report.BulkRun{}, err
 	}
@@ -84,11 +77,9 @@ func (b *bench) measureForm(ctx context.Context, f form, round int) (_ report.Bu
 		if server != nil {
 			server.stop() // after an error, which is the one to tell
 		}
+		err = errors.Join(err, remove())
 	}()
 	addr := server.server.addr
-	if err := verify(ctx, addr); err != nil {
-		return report.BulkRun{}, err
-	}
 	base := time.Now().Add(-baseAge)
 	warm, err := sources(addr, f, base, b.cfg.warmUp)
 	if err != nil {

@@ -8,7 +8,6 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"path/filepath"
 	"regexp"
 	"strconv"
 	"time"
@@ -62,20 +61,12 @@ func (b *bench) runIdle(ctx context.Context) error {
 // measureIdle starts a server, opens connections that post one reading each and
 // then stay open, and stops it.
 func (b *bench) measureIdle(ctx context.Context, c *contestant) (_ report.IdleRun, err error) {
-	dir := filepath.Join(b.work, "idle-"+c.name)
-	if err := os.Mkdir(dir, 0o700); err != nil {
-		return report.IdleRun{}, fmt.Errorf("make data directory: %w", err)
-	}
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	server, err := c.start(ctx, b.cfg.programs, dir)
+	server, remove, err := b.startFresh(ctx, c, "idle")
 	if err != nil {
 		return report.IdleRun{}, err
 	}
-	defer func() { err = errors.Join(err, server.stop()) }()
+	defer func() { err = errors.Join(err, server.stop(), remove()) }()
 	addr, pid := server.server.addr, server.server.pid()
-	if err := verify(ctx, addr); err != nil {
-		return report.IdleRun{}, err
-	}
 	readings := newSingles(addr)
 	// As many come and go first, so that what a server keeps of its work is not
 	// taken for the price of connections.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -79,6 +80,9 @@ func (b *bench) runSingle(ctx context.Context) (err error) {
 	if err := b.measure(ctx, b.contestants); err != nil {
 		return err
 	}
+	if b.result.Profile, err = b.profileOwn(ctx); err != nil {
+		return err
+	}
 	const plot = "benchmarks-ingest.svg"
 	if b.cfg.page != "" {
 		if err := report.WriteFile(filepath.Join(filepath.Dir(b.cfg.page), plot), b.result.Plot()); err != nil {
@@ -120,12 +124,7 @@ func (b *bench) measure(ctx context.Context, chosen []contestant) error {
 // measureOne starts a server, measures it with each number of connections, and
 // stops it.
 func (b *bench) measureOne(ctx context.Context, c *contestant, round int) (_ []report.Run, err error) {
-	dir := filepath.Join(b.work, fmt.Sprintf("%s-%d", c.name, round))
-	if err := os.Mkdir(dir, 0o700); err != nil {
-		return nil, fmt.Errorf("make data directory: %w", err)
-	}
-	defer os.RemoveAll(dir) // run removes what is left
-	server, err := c.start(ctx, b.cfg.programs, dir)
+	server, remove, err := b.startFresh(ctx, c, fmt.Sprint(round))
 	if err != nil {
 		return nil, err
 	}
@@ -133,10 +132,8 @@ func (b *bench) measureOne(ctx context.Context, c *contestant, round int) (_ []r
 		if server != nil {
 			server.stop() // after an error, which is the one to tell
 		}
+		err = errors.Join(err, remove())
 	}()
-	if err := verify(ctx, server.server.addr); err != nil {
-		return nil, err
-	}
 	answered, inFlight := uint64(1), uint64(0)
 	base := time.Now().Add(-baseAge)
 	admin := server.server.admin()
@@ -182,6 +179,25 @@ func (b *bench) measureOne(ctx context.Context, c *contestant, round int) (_ []r
 	ended := server
 	server = nil
 	return runs, checkStored(ctx, c, ended, answered, inFlight)
+}
+
+// startFresh starts a server with an empty directory of its own and checks one
+// answer. remove removes the directory when the server has stopped.
+func (b *bench) startFresh(ctx context.Context, c *contestant, label string) (_ *running, remove func() error, err error) {
+	dir := filepath.Join(b.work, c.name+"-"+label)
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		return nil, nil, fmt.Errorf("make data directory: %w", err)
+	}
+	remove = func() error { return os.RemoveAll(dir) }
+	server, err := c.start(ctx, b.cfg.programs, dir)
+	if err != nil {
+		return nil, nil, errors.Join(err, remove())
+	}
+	if err := verify(ctx, server.server.addr); err != nil {
+		server.stop() // after an error, which is the one to tell
+		return nil, nil, errors.Join(err, remove())
+	}
+	return server, remove, nil
 }
 
 // checkStored stops a server. One that promises to store must have stored what

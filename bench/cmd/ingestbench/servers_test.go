@@ -185,6 +185,9 @@ func tryMeasure(t *testing.T, programs string) {
 	if n := strings.Count(string(text), "| **"); n != 3 || strings.Contains(string(text), "Left out") {
 		t.Errorf("%d servers in the tables, want 3:\n%s", n, text)
 	}
+	if !strings.Contains(string(text), "Cost per request, by part") {
+		t.Errorf("no profile:\n%s", text)
+	}
 	for _, form := range []string{"array", "ndjson+gzip", "ndjson+zstd"} {
 		if !strings.Contains(string(text), "\n| "+form+" | ") {
 			t.Errorf("no figures of the form %s:\n%s", form, text)
