@@ -43,7 +43,17 @@ var faultMatrix = []struct {
 		[]string{"TestDrain", "TestSecondTerm"}},
 	{"out of memory",
 		[]string{"TestMemoryLimit"},
-		[]string{"internal/ingest TestBodyMemory", "internal/ingest TestFullQueue"}},
+		[]string{"TestUnderLimit", "internal/ingest TestBodyMemory", "internal/ingest TestFullQueue"}},
+	{"overload",
+		[]string{"TestOverloadUnderFlood", "TestOverloadConnections"},
+		[]string{"TestOverloadAdminConnections"}},
+	{"slow clients",
+		[]string{"TestSlowClients"},
+		[]string{"TestSlowClientsThatNeverRead"}},
+	{"bad input",
+		[]string{"TestBadInputBodies", "TestBadInputEndless"},
+		[]string{"TestBadInputCutAnywhere", "TestBadInputPipeliningFlood", "TestBadInputSmuggling",
+			"vitals FuzzDecode", "internal/ingest FuzzLanes"}},
 	{"retries, reordering, two gateways at once",
 		[]string{"TestRetries", "TestConflicts", "TestRetryWhileSyncing"},
 		nil},
@@ -79,7 +89,7 @@ func TestFaultMatrix(t *testing.T) {
 		for _, name := range row.lanes {
 			if test := tests[name]; test == nil {
 				t.Errorf("%s: there is no %s", row.fault, name)
-			} else if !calls(test, "onBothLanes") {
+			} else if !calls(test, "onBothLanes", "eachLane", "lanes") {
 				t.Errorf("%s: %s does not run on both lanes", row.fault, name)
 			}
 			if !caught["./cmd/pulsegate "+name] {
@@ -255,12 +265,12 @@ func testsIn(t *testing.T, dir string) map[string]*ast.FuncDecl {
 	return tests
 }
 
-// calls reports whether a function calls another one by its bare name.
-func calls(f *ast.FuncDecl, name string) bool {
+// calls reports whether a function calls one of others by its bare name.
+func calls(f *ast.FuncDecl, names ...string) bool {
 	found := false
 	ast.Inspect(f, func(n ast.Node) bool {
 		if call, ok := n.(*ast.CallExpr); ok {
-			if id, ok := call.Fun.(*ast.Ident); ok && id.Name == name {
+			if id, ok := call.Fun.(*ast.Ident); ok && slices.Contains(names, id.Name) {
 				found = true
 			}
 		}
