@@ -31,8 +31,14 @@ race: ## all tests but those that the race detector distorts, with it
 deploy-check: ## check the image, the manifests, the dashboard and the alert rules
 	cd deploy/test && go test -vet=off ./...
 
-build: ## build bin/pulsegate
-	go build -trimpath -o bin/ ./cmd/...
+build: ## build bin/pulsegate, which needs no library
+	CGO_ENABLED=0 go build -trimpath -buildvcs=auto -o bin/ ./cmd/...
+
+install: build ## install under PREFIX, /usr/local by default, behind DESTDIR
+	@PREFIX="$(PREFIX)" DESTDIR="$(DESTDIR)" SYSCONFDIR="$(SYSCONFDIR)" deploy/install
+
+deb: ## build the Debian package into bin, of GOARCH if that is set
+	@deploy/package/build
 
 docs: ## write the settings of all commands into docs/configuration.md
 	go test -count=1 -run 'TestReference$$' ./cmd/pulsegate -update

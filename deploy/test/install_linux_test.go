@@ -1,0 +1,410 @@
+package deploy_test
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// script returns a script of the repository, to be run from its root with settings.
+func script(t *testing.T, name string, env ...string) *exec.Cmd {
+	t.Helper()
+	path, err := filepath.Abs(filepath.Join(root, name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(path)
+	cmd.Env = append(os.Environ(), env...)
+	return cmd
+}
+
+// files lists the files below dir, without it.
+func files(t *testing.T, dir string) (names []string) {
+	t.Helper()
+	err := filepath.WalkDir(dir, func(path string, d os.DirEntry, err error) error {
+		if err == nil && !d.IsDir() {
+			names = append(names, strings.TrimPrefix(path, dir))
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return names
+}
+
+func read(t *testing.T, path string) string {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// make install, as a packager and as a user call it.
+func TestInstall(t *testing.T) {
+	if out, code := run(t, exec.Command("make", "-C", root, "build")); code != 0 {
+		t.Fatalf("make build: exit code %d\n%s", code, out)
+	}
+	if out, code := run(t, exec.Command(filepath.Join(root, "bin/pulsegate"), "version")); code != 0 || !strings.Contains(out, "CGO_ENABLED=0") {
+		t.Errorf("the program is not built as a static one:\n%s", out)
+	}
+	dest := t.TempDir()
+	if out, code := run(t, script(t, "deploy/install", "DESTDIR="+dest, "PREFIX=/opt/p", "SYSCONFDIR=/opt/etc")); code != 0 {
+		t.Fatalf("exit code %d\n%s", code, out)
+	}
+	got := files(t, dest)
+	want := []string{
+		"/opt/etc/pulsegate/pulsegate.toml",
+		"/opt/p/bin/pulsegate",
+		"/opt/p/lib/systemd/system/pulsegate.service",
+		"/opt/p/lib/systemd/system/pulsegate.socket",
+		"/opt/p/lib/sysusers.d/pulsegate.conf",
+		"/opt/p/share/bash-completion/completions/pulsegate",
+		"/opt/p/share/fish/vendor_completions.d/pulsegate.fish",
+		"/opt/p/share/man/man1/pulsegate.1.gz",
+		"/opt/p/share/zsh/site-functions/_pulsegate",
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("installed\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+	unit := read(t, filepath.Join(dest, "/opt/p/lib/systemd/system/pulsegate.service"))
+	if !strings.Contains(unit, "\nExecStart=/opt/p/bin/pulsegate serve --config /opt/etc/pulsegate/pulsegate.toml\n") {
+		t.Errorf("the unit starts another program:\n%s", unit)
+	}
+	// A second time settings stay.
+	config := filepath.Join(dest, "/opt/etc/pulsegate/pulsegate.toml")
+	if err := os.WriteFile(config, []byte("mine"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if out, code := run(t, script(t, "deploy/install", "DESTDIR="+dest, "PREFIX=/opt/p", "SYSCONFDIR=/opt/etc")); code != 0 || read(t, config) != "mine" {
+		t.Errorf("exit code %d, settings are %q\n%s", code, read(t, config), out)
+	}
+	if out, code := run(t, script(t, "deploy/install", "PREFIX=relative")); code != 2 {
+		t.Errorf("a prefix without a slash: exit code %d\n%s", code, out)
+	}
+}
+
+// The settings that are installed are valid, and let the server start.
+func TestInstalledSettings(t *testing.T) {
+	dir := t.TempDir()
+	config, err := filepath.Abs(filepath.Join(root, "deploy/systemd/pulsegate.toml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	check := func(path string) {
+		t.Helper()
+		cmd := exec.Command(program(t), "serve", "--config", path, "--print-config")
+		cmd.Dir = dir
+		if out, code := run(t, cmd); code != 0 {
+			t.Errorf("exit code %d\n%s", code, out)
+		}
+	}
+	check(config)
+	// What stands there as a suggestion is valid as well. The files that it names are
+	// not there.
+	text := regexp.MustCompile(`(?m)^#([a-z-]+ = )`).ReplaceAllString(read(t, config), "$1")
+	text = regexp.MustCompile(`(?m)^(tokens|tls-).*\n`).ReplaceAllString(text, "") + "insecure = true\n"
+	if !strings.Contains(text, "\naddr = ") || !strings.Contains(text, "\ndrain-delay = ") {
+		t.Errorf("nothing is suggested:\n%s", text)
+	}
+	suggested := filepath.Join(dir, "suggested.toml")
+	if err := os.WriteFile(suggested, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	check(suggested)
+}
+
+// systemdAnalyze runs systemd-analyze on a copy of the units, in which the program
+// is one that exists.
+func systemdAnalyze(t *testing.T, args ...string) (output string, code int) {
+	t.Helper()
+	analyze, err := exec.LookPath("systemd-analyze")
+	if err != nil {
+		missing(t, "systemd-analyze is missing: it is in Debian's package systemd")
+	}
+	dir := t.TempDir()
+	for _, name := range []string{"pulsegate.service", "pulsegate.socket"} {
+		text := strings.ReplaceAll(read(t, filepath.Join(root, "deploy/systemd", name)), "/usr/bin/pulsegate", program(t))
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cmd := exec.Command(analyze, args...)
+	cmd.Dir = dir
+	return run(t, cmd)
+}
+
+// systemd understands the units, and finds little that they leave open.
+func TestUnits(t *testing.T) {
+	out, _ := systemdAnalyze(t, "verify", "--man=no", "./pulsegate.service", "./pulsegate.socket")
+	for line := range strings.Lines(out) {
+		// Units of the machine itself are none of ours.
+		if strings.Contains(line, "pulsegate") {
+			t.Errorf("verify: %s", line)
+		}
+	}
+	// 1.2, in tenths. What is left is the network, which it is for.
+	if out, code := systemdAnalyze(t, "security", "--offline=true", "--threshold=12", "--no-pager", "./pulsegate.service"); code != 0 {
+		t.Errorf("security: exit code %d\n%s", code, out)
+	}
+}
+
+// Everything that a server does is allowed by its unit: the kernel's functions, the
+// kinds of sockets, and no memory that can be written and run.
+//
+// Seen to fail with SystemCallFilter=~@network-io, with AF_INET left out of
+// RestrictAddressFamilies.
+func TestUnitAllows(t *testing.T) {
+	strace, err := exec.LookPath("strace")
+	if err != nil {
+		missing(t, "strace is missing: .ci/setup installs it")
+	}
+	trace := filepath.Join(t.TempDir(), "trace")
+	cmd := exec.Command(strace, "-f", "-qq", "-s", "0", "-o", trace, program(t), "serve", "--addr=127.0.0.1:0", "--admin-addr=127.0.0.1:0",
+		"--data="+t.TempDir(), "--config="+filepath.Join(root, "deploy/systemd/pulsegate.toml"))
+	// strace does not hand SIGTERM on: the group gets it.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	s := start(t, cmd, cmd.Start)
+	// The exit code does not matter: what the clients get is looked at elsewhere.
+	if out, code := run(t, exec.Command(program(t), "sim", "run", "--target", s.public, "--users=8", "--posts=30", "--mix=real", "--verify")); code != 0 {
+		t.Errorf("sim: exit code %d\n%s", code, out)
+	}
+	if err := syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	<-s.exited
+
+	unit := read(t, filepath.Join(root, "deploy/systemd/pulsegate.service"))
+	allowed := allowedCalls(t, unit)
+	families := strings.Fields(setting(t, unit, "RestrictAddressFamilies")[0])
+	calls := map[string]bool{}
+	for line := range strings.Lines(read(t, trace)) {
+		m := regexp.MustCompile(`^\d+ +([a-z0-9_]+)\((.*)`).FindStringSubmatch(line)
+		if m == nil {
+			continue
+		}
+		calls[m[1]] = true
+		if family, _, _ := strings.Cut(m[2], ","); m[1] == "socket" && !slices.Contains(families, family) {
+			t.Errorf("a socket of a family that the unit does not allow: %s", line)
+		}
+		if strings.Contains(m[2], "PROT_WRITE|PROT_EXEC") {
+			t.Errorf("memory that can be written and run: %s", line)
+		}
+	}
+	for call := range calls {
+		if !allowed[call] {
+			t.Errorf("the unit does not allow %s", call)
+		}
+	}
+	if !calls["fdatasync"] || !calls["accept4"] {
+		t.Errorf("the trace is not of a server: %v", calls)
+	}
+}
+
+// setting returns the values of a setting of a unit.
+func setting(t *testing.T, unit, name string) (values []string) {
+	t.Helper()
+	for _, m := range regexp.MustCompile(`(?m)^`+name+`=(.*)$`).FindAllStringSubmatch(unit, -1) {
+		values = append(values, m[1])
+	}
+	if len(values) == 0 {
+		t.Fatalf("the unit has no %s", name)
+	}
+	return values
+}
+
+// allowedCalls returns the system calls that the filters of a unit leave.
+func allowedCalls(t *testing.T, unit string) map[string]bool {
+	t.Helper()
+	sets := callSets(t)
+	var add func(into map[string]bool, name string)
+	add = func(into map[string]bool, name string) {
+		if !strings.HasPrefix(name, "@") {
+			into[name] = true
+			return
+		}
+		if len(sets[name]) == 0 {
+			t.Fatalf("systemd knows no %s", name)
+		}
+		for _, part := range sets[name] {
+			add(into, part)
+		}
+	}
+	// systemd adds this to every list of what is allowed (systemd.exec(5)).
+	allowed := map[string]bool{}
+	add(allowed, "@default")
+	for _, filter := range setting(t, unit, "SystemCallFilter") {
+		list, denies := strings.CutPrefix(filter, "~")
+		named := map[string]bool{}
+		for _, name := range strings.Fields(list) {
+			add(named, name)
+		}
+		for name := range named {
+			if denies {
+				delete(allowed, name)
+			} else {
+				allowed[name] = true
+			}
+		}
+	}
+	return allowed
+}
+
+// callSets returns systemd's sets of system calls.
+func callSets(t *testing.T) map[string][]string {
+	t.Helper()
+	analyze, err := exec.LookPath("systemd-analyze")
+	if err != nil {
+		missing(t, "systemd-analyze is missing: it is in Debian's package systemd")
+	}
+	out, code := run(t, exec.Command(analyze, "syscall-filter", "--no-pager"))
+	if code != 0 {
+		t.Fatal(out)
+	}
+	sets, set := map[string][]string{}, ""
+	for line := range strings.Lines(out) {
+		switch word := strings.TrimSpace(line); {
+		case strings.HasPrefix(line, "@"):
+			set = word
+		case word != "" && !strings.HasPrefix(word, "#") && set != "":
+			sets[set] = append(sets[set], word)
+		case strings.HasPrefix(line, "#"):
+			set = ""
+		}
+	}
+	return sets
+}
+
+// The Debian package: what is in it, that it can be installed, upgraded, removed and
+// purged, and that nothing of that touches the data.
+func TestDebianPackage(t *testing.T) {
+	for _, name := range []string{"dpkg", "dpkg-deb", "systemd-sysusers"} {
+		if _, err := exec.LookPath(name); err != nil {
+			missing(t, "%s is missing", name)
+		}
+	}
+	if os.Getuid() != 0 {
+		missing(t, "only root installs packages")
+	}
+	out, code := run(t, script(t, "deploy/package/build"))
+	if code != 0 {
+		t.Fatalf("exit code %d\n%s", code, out)
+	}
+	lines := strings.Split(strings.TrimSpace(out), "\n")
+	deb, err := filepath.Abs(filepath.Join(root, lines[len(lines)-1]))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.Remove(deb) })
+
+	control, _ := run(t, exec.Command("dpkg-deb", "--info", deb))
+	version := regexp.MustCompile(`(?m)^ Version: (.*)$`).FindStringSubmatch(control)
+	if version == nil || !strings.Contains(control, " Package: pulsegate\n") || !strings.Contains(control, " conffiles ") {
+		t.Fatalf("the package says\n%s", control)
+	}
+	if out, code := run(t, exec.Command("dpkg", "--validate-version", version[1])); code != 0 {
+		t.Errorf("version %s: %s", version[1], out)
+	}
+	contents, _ := run(t, exec.Command("dpkg-deb", "--contents", deb))
+	for line := range strings.Lines(contents) {
+		if !strings.Contains(line, "root/root") || regexp.MustCompile(`^.{7}w|^.{4}[ws].{3}w`).MatchString(line) {
+			t.Errorf("not root's alone: %s", line)
+		}
+	}
+	for _, name := range []string{"./usr/bin/pulsegate", "./usr/share/man/man1/pulsegate.1.gz", "./usr/share/doc/pulsegate/copyright", "./usr/share/zsh/vendor-completions/_pulsegate"} {
+		if !strings.Contains(contents, " "+name+"\n") {
+			t.Errorf("%s is missing in\n%s", name, contents)
+		}
+	}
+	testPackageLife(t, deb)
+}
+
+// testPackageLife installs a package into a root of its own, and removes it.
+func testPackageLife(t *testing.T, deb string) {
+	dir := t.TempDir()
+	for _, sub := range []string{"var/lib/dpkg/updates", "var/lib/dpkg/info", "var/lib/dpkg/triggers", "etc", "usr/lib"} {
+		if err := os.MkdirAll(filepath.Join(dir, sub), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, file := range []string{"var/lib/dpkg/status", "var/lib/dpkg/available", "etc/passwd", "etc/group"} {
+		if err := os.WriteFile(filepath.Join(dir, file), nil, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	dpkg := func(args ...string) string {
+		t.Helper()
+		out, code := run(t, exec.Command("dpkg", append([]string{"--root=" + dir, "--force-script-chrootless", "--force-depends", "--force-not-root"}, args...)...))
+		if code != 0 {
+			t.Fatalf("dpkg %v: exit code %d\n%s", args, code, out)
+		}
+		return out
+	}
+	path := func(name string) string { return filepath.Join(dir, name) }
+	owner := func(name string) string {
+		t.Helper()
+		info, err := os.Stat(path(name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		stat := info.Sys().(*syscall.Stat_t)
+		return fmt.Sprintf("%d:%d %#o", stat.Uid, stat.Gid, info.Mode().Perm())
+	}
+
+	dpkg("--install", deb)
+	user := regexp.MustCompile(`(?m)^pulsegate:[^:]*:(\d+):(\d+):[^:]*:/var/lib/pulsegate:(.*)$`).FindStringSubmatch(read(t, path("etc/passwd")))
+	if user == nil || user[3] != "/usr/sbin/nologin" {
+		t.Fatalf("users:\n%s", read(t, path("etc/passwd")))
+	}
+	if got, want := owner("var/lib/pulsegate"), user[1]+":"+user[2]+" 0700"; got != want {
+		t.Errorf("the data folder is of %s, want %s", got, want)
+	}
+	if got, want := owner("etc/pulsegate"), "0:"+user[2]+" 0750"; got != want {
+		t.Errorf("the settings' folder is of %s, want %s", got, want)
+	}
+	for _, link := range []string{"etc/systemd/system/multi-user.target.wants/pulsegate.service", "etc/systemd/system/sockets.target.wants/pulsegate.socket"} {
+		if _, err := os.Lstat(path(link)); err == nil {
+			t.Errorf("%s is enabled without being asked for", link)
+		}
+	}
+
+	// What the administrator has changed stays, over an upgrade and a removal.
+	if err := os.WriteFile(path("etc/pulsegate/pulsegate.toml"), []byte("[serve]\nloops = 2\n"), 0o640); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(path("etc/pulsegate"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path("var/lib/pulsegate/record"), []byte("97"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	dpkg("--install", deb)
+	if got := read(t, path("etc/pulsegate/pulsegate.toml")); !strings.Contains(got, "loops = 2") {
+		t.Errorf("an upgrade has replaced the settings by\n%s", got)
+	}
+	if got, want := owner("etc/pulsegate"), "0:"+user[2]+" 0700"; got != want {
+		t.Errorf("an upgrade has made the settings' folder %s, want %s", got, want)
+	}
+	dpkg("--remove", "pulsegate")
+	if _, err := os.Stat(path("usr/bin/pulsegate")); err == nil {
+		t.Error("the program is still there")
+	}
+	if got := read(t, path("etc/pulsegate/pulsegate.toml")); !strings.Contains(got, "loops = 2") {
+		t.Errorf("a removal has changed the settings to\n%s", got)
+	}
+	said := dpkg("--purge", "pulsegate")
+	if _, err := os.Stat(path("etc/pulsegate/pulsegate.toml")); err == nil {
+		t.Error("purge has left the settings")
+	}
+	if read(t, path("var/lib/pulsegate/record")) != "97" || !strings.Contains(said, "/var/lib/pulsegate") {
+		t.Errorf("purge has touched the data, or does not say that it keeps them:\n%s", said)
+	}
+}
