@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"regexp"
 	"strings"
 	"testing"
 )
@@ -50,7 +51,14 @@ func TestImage(t *testing.T) {
 		t.Errorf("without tokens the exit code is %d, want 2, and a word about them:\n%s", code, out)
 	}
 
-	s := c.start(t, "PULSEGATE_INSECURE=true")
+	// A token, as docs/operations.md makes it: relative paths lead into the volume.
+	made, code := c.run(t, []string{"/pulsegate", "token", "create", "--file", "tokens", "--audit", "audit.log", "--gateway", "bed-7", "--rights", "write,read"})
+	token := regexp.MustCompile(`pgt_[A-Za-z0-9_-]{48}`).FindString(made)
+	if code != 0 || token == "" {
+		t.Fatalf("token create: exit code %d:\n%s", code, made)
+	}
+	access := []string{"PULSEGATE_TOKENS=/var/lib/pulsegate/tokens", "PULSEGATE_AUDIT=/var/lib/pulsegate/audit.log"}
+	s := c.start(t, access...)
 	if s.public != "http://0.0.0.0:8080" && s.public != "http://[::]:8080" {
 		t.Errorf("the server listens on %s, want every address", s.public)
 	}
@@ -65,19 +73,22 @@ func TestImage(t *testing.T) {
 			t.Errorf("the process has %s %q, want %q", name, fields[name], want)
 		}
 	}
-	if code, answer := post(t, inside, public, ""); code != 200 || answer != `{"status":"stored"}` {
+	if code, answer := post(t, inside, public, token); code != 200 || answer != `{"status":"stored"}` {
 		t.Errorf("a reading is answered %d %s", code, answer)
 	}
 	if out, code := c.run(t, c.img.health); code != 0 {
 		t.Errorf("the health check's exit code is %d:\n%s", code, out)
+	}
+	if out, code := c.run(t, []string{"/pulsegate", "health"}); code != 0 {
+		t.Errorf("asked without an address, health exits with %d:\n%s", code, out)
 	}
 	s.kill()
 	if out, code := c.run(t, c.img.health); code != 1 {
 		t.Errorf("of a dead server, the health check's exit code is %d, want 1:\n%s", code, out)
 	}
 
-	s = c.start(t, "PULSEGATE_INSECURE=true")
-	if code, answer := post(t, inside, public, ""); code != 200 || answer != `{"status":"duplicate"}` {
+	s = c.start(t, access...)
+	if code, answer := post(t, inside, public, token); code != 200 || answer != `{"status":"duplicate"}` {
 		t.Errorf("after kill -9, the reading is answered %d %s, want duplicate", code, answer)
 	}
 	if code := s.term(t); code != 0 {
@@ -85,7 +96,7 @@ func TestImage(t *testing.T) {
 	}
 
 	// Nothing but the volume can be written to.
-	if out, code := c.run(t, []string{"/pulsegate", "serve", "--insecure", "--data=/data"}); code != 1 || !strings.Contains(out, "read-only file system") {
+	if out, code := c.run(t, []string{"/pulsegate", "serve", "--tokens=tokens", "--audit=audit.log", "--data=/data"}); code != 1 || !strings.Contains(out, "read-only file system") {
 		t.Errorf("with its data outside of the volume, the exit code is %d, want 1:\n%s", code, out)
 	}
 }
