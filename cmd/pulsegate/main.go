@@ -46,6 +46,9 @@ type commands struct {
 	Import  importCommand  `cmd:"" help:"Send a CSV or NDJSON file of readings to a server."`
 	Export  exportCommand  `cmd:"" help:"Write a device's readings from a server or from the data directory of a stopped one."`
 	Check   checkCommand   `cmd:"" help:"Verify the data directory of a stopped server, read-only, and count what it holds."`
+	Backup  backupCommand  `cmd:"" help:"Write a consistent, verified copy of a running or a stopped server's store to a directory."`
+	Restore restoreCommand `cmd:"" help:"Make a data directory of a backup. Nothing is overwritten."`
+	Erase   eraseCommand   `cmd:"" help:"Remove all readings of a device from a running or a stopped server, for good."`
 	Sim     simCommand     `cmd:"" help:"Load a server like a fleet of gateways, and prove that everything acknowledged was stored."`
 	Audit   auditCommand   `cmd:"" help:"Verify the audit log."`
 	Token   tokenCommand   `cmd:"" help:"Create, list and revoke the tokens of gateways and readers."`

@@ -82,6 +82,8 @@ func valueOf(flag *kong.Flag) string {
 	switch {
 	case isDuration(flag):
 		return "duration with its unit, such as `90s`"
+	case flag.Target.Type() == reflect.TypeFor[keepFor]():
+		return "days, such as `400d`, or a duration with its unit"
 	case isBytes(flag):
 		return "bytes, or with a unit, such as `1MiB`"
 	case flag.Enum != "":

@@ -40,6 +40,7 @@ type serveCommand struct {
 	MaxWait        time.Duration `default:"${max_wait}" help:"How long the oldest reading may have waited for its commit before further ones are refused with 503."`
 	MaxDevices     int           `placeholder:"N" help:"Devices that the store takes. Readings of further ones are refused. Default: ${max_devices}, or less to fit into the memory limit."`
 	CacheBytes     int64         `placeholder:"N" help:"Memory of the store's cache, in bytes. Default: ${cache_bytes}, or less to fit into the memory limit."`
+	Retain         keepFor       `placeholder:"400d" help:"How long readings are kept, by their time: in days, such as 400d, or as a duration of at least 1h. Older ones are removed in the background, and refused. Default: for ever."`
 	MinFreeBytes   int64         `default:"${min_free_bytes}" help:"Free disk space, in bytes, below which writes are refused with 503."`
 
 	FastLane string `enum:"on,off" default:"on" help:"Whether usual POSTs of readings are served by an event loop, on Linux: on or off. Everything else is served by net/http in any case."`
@@ -158,6 +159,7 @@ func isLoopback(host string) bool {
 func (c *serveCommand) limits() (vitals.Limits, error) {
 	limits := vitals.DefaultLimits()
 	limits.MaxAhead = c.MaxAhead
+	limits.MaxAge = time.Duration(c.Retain)
 	if err := setRanges(&limits.Accepted, "--accept", c.Accept); err != nil {
 		return limits, err
 	}

@@ -42,8 +42,9 @@ type server struct {
 	tracer       *tracing.Tracer // nil: nothing is traced
 	access       *access
 	public       *http.Server
-	lane         *ingest.FastLane // nil: public serves all
-	admin        *http.Server     // nil: none
+	lane         *ingest.FastLane          // nil: public serves all
+	admin        *http.Server              // nil: none
+	retention    atomic.Pointer[retention] // nil: readings are kept for ever
 	drainDelay   time.Duration
 	drainTimeout time.Duration
 
@@ -94,7 +95,9 @@ func startServer(c *serveCommand, logs *logging) (_ *server, err error) {
 		cfg.Gate = s.access.gate
 	}
 	opened := s.life.opening(c.Data)
-	s.store, err = pebblestore.Open(c.Data, c.storeOptions(log, s.fail))
+	storeOptions := c.storeOptions(log, s.fail)
+	storeOptions.Erased = s.erased
+	s.store, err = pebblestore.Open(c.Data, storeOptions)
 	opened()
 	if err != nil {
 		return nil, fmt.Errorf("open data directory: %w", err)
@@ -143,18 +146,21 @@ func startServer(c *serveCommand, logs *logging) (_ *server, err error) {
 		return nil, errors.Join(err, s.core.Close(context.Background()))
 	}
 	if c.AdminAddr != "" {
-		s.admin = s.httpServer(c, s.withLevel(adminRoutes(s.health, metrics.Handler(metrics.Sources{
+		s.admin = s.httpServer(c, s.withUpkeep(s.withLevel(adminRoutes(s.health, metrics.Handler(metrics.Sources{
 			Requests: requests,
 			Commits:  commits,
 			Ingest:   func() metrics.Ingest { return metrics.Ingest(s.core.Counters()) },
 			Queue:    s.core.Commits,
 			Store:    s.storeMetrics,
 			Access:   s.access.metrics,
-			Log:      logs.metrics,
-			Traces:   tracesMetrics(s.tracer),
-			Ready:    s.health.Ready,
-			Version:  versionText(),
-		}))))
+
+			Retention: s.retentionMetrics(c.Retain),
+
+			Log:     logs.metrics,
+			Traces:  tracesMetrics(s.tracer),
+			Ready:   s.health.Ready,
+			Version: versionText(),
+		})))))
 		s.admin.ReadTimeout = 0  // net/http would end the context of a longer profile
 		s.admin.WriteTimeout = 0 // a profile takes as long as was asked for
 		if _, err = s.listen(s.admin, c.AdminAddr, adminSocket); err != nil {
@@ -165,6 +171,7 @@ func startServer(c *serveCommand, logs *logging) (_ *server, err error) {
 	s.health.Start(context.Background())
 	log.Info("data", "dir", c.Data, "durability", "every answer of stored or duplicate follows an fdatasync", "devices", s.store.Stats().Devices)
 	warnVolatile(log, c.Data)
+	s.retain(c.Retain)
 	return s, nil
 }
 
@@ -298,6 +305,7 @@ func (s *server) drain() error {
 	if s.admin != nil {
 		err = errors.Join(err, s.admin.Close())
 	}
+	s.retention.Load().end()
 	if e := s.store.Close(); e != nil {
 		err = errors.Join(err, fmt.Errorf("close store: %w", e))
 	}

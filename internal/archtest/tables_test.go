@@ -14,6 +14,7 @@ var layers = map[string]int{
 	"internal/query":    3,
 	"internal/sim":      3,
 	"internal/transfer": 3,
+	"internal/upkeep":   3,
 
 	"internal/gate":              2,
 	"internal/store/pebblestore": 2,

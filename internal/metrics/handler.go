@@ -51,6 +51,9 @@ func Handler(s Sources) http.Handler {
 	if s.Access != nil {
 		r.MustRegister(collector[Access]{s.Access, accessFamilies()})
 	}
+	if s.Retention != nil {
+		r.MustRegister(collector[Retention]{s.Retention, retentionFamilies()})
+	}
 	if s.Traces != nil {
 		r.MustRegister(collector[Traces]{s.Traces, tracesFamilies()})
 	}

@@ -89,6 +89,9 @@ func TestSources(t *testing.T) {
 		},
 		Log:    func() metrics.Log { return metrics.Log{Lines: 34, Bytes: 35, Suppressed: 36, Dropped: 37} },
 		Traces: func() metrics.Traces { return metrics.Traces{Exported: 54, Dropped: 55, Failed: 56} },
+		Retention: func() metrics.Retention {
+			return metrics.Retention{Readings: 57, Devices: 58, LastDone: time.UnixMilli(59_500), Failed: 60}
+		},
 	}))
 	got := regexp.MustCompile(`goversion="[^"]*"`).ReplaceAllString(lines(text, "pulsegate_"), `goversion="go"`)
 	want := `pulsegate_auth_refused_total{reason="bad_certificate"} 44
@@ -131,6 +134,10 @@ pulsegate_refused_requests_total{reason="too_many_readings"} 37
 pulsegate_refused_requests_total{reason="unauthorized"} 35
 pulsegate_refused_requests_total{reason="unknown_encoding"} 9
 pulsegate_request_body_bytes 16
+pulsegate_retention_failures_total 60
+pulsegate_retention_last_run_timestamp_seconds 59.5
+pulsegate_retention_removed_devices_total 58
+pulsegate_retention_removed_readings_total 57
 pulsegate_store_active_devices{within="15m"} 34
 pulsegate_store_active_devices{within="24h"} 35
 pulsegate_store_background_errors_total 37
@@ -466,8 +473,11 @@ func TestDocumented(t *testing.T) {
 		Store:    func() metrics.Store { return metrics.Store{Active: []metrics.Active{{Within: "1h"}}} },
 		Access:   func() metrics.Access { return metrics.Access{} },
 		Log:      func() metrics.Log { return metrics.Log{} },
-		Traces:   func() metrics.Traces { return metrics.Traces{} },
-		Ready:    func() bool { return false },
+
+		Retention: func() metrics.Retention { return metrics.Retention{} },
+
+		Traces: func() metrics.Traces { return metrics.Traces{} },
+		Ready:  func() bool { return false },
 	}))
 	for name := range families {
 		if strings.HasPrefix(name, "pulsegate_") && !documented[name] {
@@ -492,8 +502,11 @@ func TestLint(t *testing.T) {
 		Store:    func() metrics.Store { return metrics.Store{Active: []metrics.Active{{Within: "1h"}}} },
 		Access:   func() metrics.Access { return metrics.Access{} },
 		Log:      func() metrics.Log { return metrics.Log{} },
-		Traces:   func() metrics.Traces { return metrics.Traces{} },
-		Ready:    func() bool { return false },
+
+		Retention: func() metrics.Retention { return metrics.Retention{} },
+
+		Traces: func() metrics.Traces { return metrics.Traces{} },
+		Ready:  func() bool { return false },
 	}))
 	problems, err := promlint.New(strings.NewReader(text)).Lint()
 	if err != nil {

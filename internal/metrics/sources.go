@@ -16,10 +16,12 @@ type Sources struct {
 	Queue    func() groupcommit.Stats
 	Store    func() Store
 	Access   func() Access
-	Log      func() Log
-	Traces   func() Traces
-	Ready    func() bool // whether readyz says yes
-	Version  string      // of the program
+
+	Retention func() Retention
+	Log       func() Log
+	Traces    func() Traces
+	Ready     func() bool // whether readyz says yes
+	Version   string      // of the program
 }
 
 // An Ingest is what became of readings and of requests since the start. It has

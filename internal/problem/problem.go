@@ -52,6 +52,10 @@ type Set struct {
 	Conflict *reply.Problem // 409 contradicts what is stored
 	Invalid  *reply.Problem // 422 breaks a rule of the data model
 
+	// Of an administrator's request.
+	ErasureUnfinished *reply.Problem // 500 an erasure has begun, and has to be finished
+	Busy              *reply.Problem // 503 a backup or an erasure is under way
+
 	// Of the server. Nothing was stored, unless the detail says otherwise.
 	ReadFailed     *reply.Problem // 500 what is stored could not be read
 	OutcomeUnknown *reply.Problem // 500 whether it was stored is not known; to send it again is safe
@@ -86,8 +90,11 @@ func New() *Set {
 			reply.Header("WWW-Authenticate", challenge+`, error="insufficient_scope"`)),
 		TooManyReadings: define(http.StatusTooManyRequests, "too-many-readings", "The token's rate is exceeded"),
 
-		Conflict:       define(http.StatusConflict, "conflict", "The reading contradicts a stored one"),
-		Invalid:        define(http.StatusUnprocessableEntity, "invalid-reading", "The reading is not acceptable"),
+		Conflict:          define(http.StatusConflict, "conflict", "The reading contradicts a stored one"),
+		Invalid:           define(http.StatusUnprocessableEntity, "invalid-reading", "The reading is not acceptable"),
+		ErasureUnfinished: define(http.StatusInternalServerError, "erasure-unfinished", "The erasure is not finished"),
+		Busy:              define(http.StatusServiceUnavailable, "busy", "A backup or an erasure is under way"),
+
 		ReadFailed:     define(http.StatusInternalServerError, "read-failed", "The stored readings could not be read"),
 		OutcomeUnknown: define(http.StatusInternalServerError, "outcome-unknown", "It is not known whether the readings were stored"),
 		Overloaded:     define(http.StatusServiceUnavailable, "overloaded", "The server is overloaded"),
@@ -102,6 +109,6 @@ func (s *Set) All() []*reply.Problem {
 	return []*reply.Problem{
 		s.Malformed, s.BadParameter, s.Unauthorized, s.InvalidCredentials, s.Forbidden, s.NotFound, s.UnknownDevice, s.MethodNotAllowed, s.NotAcceptable,
 		s.Timeout, s.Conflict, s.LengthRequired, s.TooLarge, s.UnknownEncoding, s.Invalid, s.TooManyReadings,
-		s.ReadFailed, s.OutcomeUnknown, s.Overloaded, s.Draining, s.DiskLow, s.StoreFailed,
+		s.ReadFailed, s.OutcomeUnknown, s.ErasureUnfinished, s.Busy, s.Overloaded, s.Draining, s.DiskLow, s.StoreFailed,
 	}
 }

@@ -92,6 +92,13 @@ var (
 
 	// ErrNotFound means that the store holds nothing of that device.
 	ErrNotFound = errors.New("store: no such device")
+
+	// ErrBusy means that a backup or an erasure is under way, beside which no other
+	// may begin: a backup would hold what is being erased.
+	ErrBusy = errors.New("store: busy")
+
+	// ErrUnfinished means that an erasure has begun and was not finished.
+	ErrUnfinished = errors.New("store: the erasure is not finished")
 )
 
 // An Outcome tells how a reading was settled.
@@ -191,8 +198,9 @@ type Expiry struct {
 // all others.
 type Remover interface {
 	// Erase removes all readings of a device. Readings of the device that Append
-	// takes meanwhile may be removed as well, or stay. It returns ErrNotFound when
-	// the store holds nothing of it.
+	// takes meanwhile may be removed as well, or stay. After an error that wraps
+	// ErrUnfinished it has begun, and may have removed them. After any other
+	// nothing was removed; it is ErrNotFound when the store holds nothing of it.
 	Erase(device vitals.Name) (Erasure, error)
 
 	// Expire removes all readings with a time before beforeUnixMs. Readings that

@@ -1,5 +1,6 @@
 // Package transfer moves readings between files and a running server: it sends
-// what a recording holds, and fetches what the server stores.
+// what a recording holds, and fetches what the server stores. It also asks the admin
+// listener for what administrators may do.
 //
 // # Promise
 //

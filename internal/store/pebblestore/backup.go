@@ -26,6 +26,9 @@ import (
 // Open from writing to it.
 const checkpointDir = "checkpoint"
 
+// ErrBackup means that a backup was to be written to.
+var ErrBackup = errors.New("pebblestore: the directory is a backup, which is not to be changed")
+
 // A Backup is a consistent copy of a store's files, to be sent.
 type Backup struct {
 	fs      vfs.FS
@@ -46,7 +49,7 @@ type sourceFile struct {
 // holds Append up while hard links to all tables are made and the log, of which there
 // is little then, is copied.
 //
-// The error wraps ErrBusy beside another backup or an erasure. The caller must close the Backup; Close of the store ends what
+// The error wraps store.ErrBusy beside another backup or an erasure. The caller must close the Backup; Close of the store ends what
 // is being sent, and waits for that.
 func (s *Store) Backup() (*Backup, error) {
 	b, err := s.backup()
@@ -139,7 +142,7 @@ func source(ctx context.Context, dir string, fsys vfs.FS, state listState) (_ *B
 	if fsys == nil {
 		fsys = vfs.Default
 	}
-	d, err := openDirectory(fsys, dir, true)
+	d, err := openDirectory(fsys, dir, true, true)
 	if err != nil {
 		return nil, err
 	}

@@ -128,8 +128,8 @@ func TestBackupIsWhole(t *testing.T) {
 	mustClose(t, s)
 
 	_, err := pebblestore.Open(backupPath, pebblestore.Options{FS: fs})
-	if !errors.Is(err, store.ErrFormat) || !strings.Contains(err.Error(), "pulsegate restore") {
-		t.Errorf("Open of a backup returns %v, want ErrFormat with what to do", err)
+	if !errors.Is(err, pebblestore.ErrBackup) || !strings.Contains(err.Error(), "pulsegate restore") {
+		t.Errorf("Open of a backup returns %v, want ErrBackup with what to do", err)
 	}
 	r, err := pebblestore.Open(backupPath, pebblestore.Options{FS: fs, ReadOnly: true})
 	if err != nil {
@@ -229,6 +229,9 @@ func TestBackupPlaces(t *testing.T) {
 				if !strings.HasSuffix(file, "/") {
 					writeFile(t, fs, file, "mine")
 				}
+			}
+			if err := pebblestore.CheckPlace(backupPath, fs); !errors.Is(err, tt.want) {
+				t.Errorf("CheckPlace returns %v, want %v", err, tt.want)
 			}
 			_, err := pebblestore.ReceiveBackup(context.Background(), bytes.NewReader(archive), backupPath, pebblestore.CopyOptions{FS: fs})
 			if !errors.Is(err, tt.want) {
@@ -378,7 +381,7 @@ func TestBackupBusy(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Backup(); !errors.Is(err, pebblestore.ErrBusy) {
+	if _, err := s.Backup(); !errors.Is(err, store.ErrBusy) {
 		t.Errorf("a second backup: %v, want ErrBusy", err)
 	}
 	if err := b.Close(); err != nil {

@@ -195,7 +195,7 @@ func (d *directory) removeChecksums() error {
 	}
 	// A list that cannot be read is for Check to report.
 	if l != nil && l.state == listBackup {
-		return fmt.Errorf("%w: the directory is a backup; \"pulsegate restore\" makes a store of it", store.ErrFormat)
+		return fmt.Errorf("%w; \"pulsegate restore\" makes a store of it", ErrBackup)
 	}
 	if err := d.fs.Remove(d.fs.PathJoin(d.path, checksumsFile)); err != nil {
 		return err

@@ -66,7 +66,7 @@ type directory struct {
 
 // openDirectory locks the directory of a store. It refuses what is neither a store
 // nor a place for one before it changes anything in it.
-func openDirectory(fsys vfs.FS, path string, readOnly bool) (_ *directory, err error) {
+func openDirectory(fsys vfs.FS, path string, readOnly, existing bool) (_ *directory, err error) {
 	if fsys == vfs.Default {
 		// The lock is kept by path within this process.
 		if path, err = filepath.Abs(path); err != nil {
@@ -77,7 +77,7 @@ func openDirectory(fsys vfs.FS, path string, readOnly bool) (_ *directory, err e
 	if d.state, err = d.inspect(); err != nil {
 		return nil, err
 	}
-	if readOnly && d.state != stateStore {
+	if existing && d.state != stateStore {
 		return nil, fmt.Errorf("%w: there is no store", store.ErrFormat)
 	}
 	if d.state == stateMissing {

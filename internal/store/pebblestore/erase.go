@@ -39,17 +39,14 @@ import (
 // before are out of reach. TestErase looks for the bytes; TestEraseCrash stops at
 // every step.
 
-// ErrUnfinished means that an erasure has begun and was not finished.
-var ErrUnfinished = errors.New("pebblestore: the erasure is not finished")
-
 // Erase implements [store.Remover]. It removes all readings of a device for good: when it returns nil, their bytes
 // are in none of the store's files. Readings of the device that arrive once it has
 // begun to remove are new, and stay.
 //
-// After an error that wraps ErrUnfinished the erasure has begun. Erasing the device
-// again finishes it, or else the next start does. After any other nothing was removed:
-// it wraps store.ErrNotFound, ErrBusy, store.ErrDiskLow, store.ErrFailed,
-// store.ErrClosed or ErrReadOnly. An erasure that was left unfinished before is
+// After an error that wraps store.ErrUnfinished the erasure has begun. Erasing the
+// device again finishes it, or else the next start does. After any other nothing was
+// removed: it wraps store.ErrNotFound, store.ErrBusy, store.ErrDiskLow,
+// store.ErrFailed, store.ErrClosed or ErrReadOnly. An erasure that was left unfinished before is
 // finished first, and told to Options.Erased.
 func (s *Store) Erase(device vitals.Name) (store.Erasure, error) {
 	e, err := s.erase(device)
@@ -87,7 +84,7 @@ func (s *Store) erase(device vitals.Name) (store.Erasure, error) {
 	in := &intent{step: stepRemove, Erasure: store.Erasure{Device: device}}
 	if err := s.files.writeIntent(in); err != nil {
 		if undone := s.files.removeIntent(); undone != nil && !errors.Is(undone, fs.ErrNotExist) {
-			return store.Erasure{}, fmt.Errorf("%w: %w", ErrUnfinished, err) // it may be there
+			return store.Erasure{}, fmt.Errorf("%w: %w", store.ErrUnfinished, err) // it may be there
 		}
 		return store.Erasure{}, err
 	}
@@ -111,14 +108,14 @@ func (s *Store) finishErasure() (*store.Erasure, error) {
 func (s *Store) finish(in *intent) error {
 	if in.step == stepRemove {
 		if err := s.remove(in); err != nil {
-			return fmt.Errorf("%w: remove readings: %w", ErrUnfinished, err)
+			return fmt.Errorf("%w: remove readings: %w", store.ErrUnfinished, err)
 		}
 	}
 	if err := s.purge(in.Device); err != nil {
-		return fmt.Errorf("%w: the readings are removed; purge their bytes: %w", ErrUnfinished, err)
+		return fmt.Errorf("%w: the readings are removed; purge their bytes: %w", store.ErrUnfinished, err)
 	}
 	if err := s.files.removeIntent(); err != nil {
-		return fmt.Errorf("%w: %w", ErrUnfinished, err)
+		return fmt.Errorf("%w: %w", store.ErrUnfinished, err)
 	}
 	return nil
 }

@@ -493,13 +493,13 @@ func TestEraseFaults(t *testing.T) {
 			t.Errorf("fault %d: Erase returns nil, and the store has failed", n)
 		}
 		_ = s.Close()
-		if errors.Is(err, pebblestore.ErrUnfinished) {
+		if errors.Is(err, store.ErrUnfinished) {
 			unfinished++
 		}
 		s = mustOpen(t, pebblestore.Options{FS: disk})
 		got := count(t, s, erasedDevice)
 		switch {
-		case err != nil && !errors.Is(err, pebblestore.ErrUnfinished) && stays && got == 61: // nothing was removed
+		case err != nil && !errors.Is(err, store.ErrUnfinished) && stays && got == 61: // nothing was removed
 		case stays && got == 1, !stays && got == 0:
 		default:
 			t.Errorf("fault %d: Erase returned %v, the next reading was taken: %t, and there are %d", n, err, stays, got)
@@ -557,7 +557,7 @@ func TestEraseBusy(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Erase(mustName(erasedDevice)); !errors.Is(err, pebblestore.ErrBusy) || !strings.Contains(err.Error(), "backup") {
+	if _, err := s.Erase(mustName(erasedDevice)); !errors.Is(err, store.ErrBusy) || !strings.Contains(err.Error(), "backup") {
 		t.Errorf("beside a backup: %v, want ErrBusy", err)
 	}
 	if err := b.Close(); err != nil {

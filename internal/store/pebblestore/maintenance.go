@@ -2,16 +2,11 @@ package pebblestore
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 
 	"github.com/pulsegate/pulsegate/internal/store"
 )
-
-// ErrBusy means that a backup or an erasure is under way, beside which no other may
-// begin: a backup would hold what is being erased.
-var ErrBusy = errors.New("pebblestore: busy")
 
 // maintenance lets in one backup or erasure at a time.
 type maintenance struct {
@@ -29,7 +24,7 @@ func newMaintenance() *maintenance {
 	return m
 }
 
-// begin returns an error that wraps ErrBusy when something is under way, and
+// begin returns an error that wraps store.ErrBusy when something is under way, and
 // store.ErrClosed after close. Otherwise what begins must call done at its end, and
 // come to that soon when m.ctx ends.
 func (m *maintenance) begin(what string) (done func(), err error) {
@@ -39,7 +34,7 @@ func (m *maintenance) begin(what string) (done func(), err error) {
 		return nil, store.ErrClosed
 	}
 	if m.what != "" {
-		return nil, fmt.Errorf("%w: %s is under way", ErrBusy, m.what)
+		return nil, fmt.Errorf("%w: %s is under way", store.ErrBusy, m.what)
 	}
 	m.what = what
 	m.running.Add(1)

@@ -16,9 +16,9 @@ import (
 // Open opens the store in dir and creates it if dir is empty or missing.
 //
 // The error wraps store.ErrLocked when another process has the store open,
-// store.ErrFormat when dir holds something else or a later version, store.ErrCorrupt
-// when files are damaged or missing, and store.ErrDiskLow when there is no space to
-// replay the log. In all these cases no reading was changed.
+// store.ErrFormat when dir holds something else or a later version, ErrBackup when it
+// is a backup, store.ErrCorrupt when files are damaged or missing, and store.ErrDiskLow
+// when there is no space to replay the log. In all these cases no reading was changed.
 func Open(dir string, o Options) (*Store, error) {
 	o = o.withDefaults()
 	s, err := open(dir, o)
@@ -42,7 +42,7 @@ func open(dir string, o Options) (_ *Store, err error) {
 	if err := o.validate(); err != nil {
 		return nil, err
 	}
-	d, err := openDirectory(o.FS, dir, o.ReadOnly)
+	d, err := openDirectory(o.FS, dir, o.ReadOnly, o.Existing || o.ReadOnly)
 	if err != nil {
 		return nil, err
 	}

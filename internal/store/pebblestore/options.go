@@ -49,6 +49,10 @@ type Options struct {
 	// in memory, so that readers may see readings that were never synced.
 	ReadOnly bool
 
+	// Existing opens nothing but a store that is there: an empty or missing directory
+	// is left as it is, with store.ErrFormat. ReadOnly implies it.
+	Existing bool
+
 	// Log receives what the store has to say. Pebble's own messages go to the
 	// debug level. nil means that nothing is logged.
 	Log *slog.Logger

@@ -56,6 +56,16 @@ func ReceiveBackup(ctx context.Context, r io.Reader, dir string, o CopyOptions) 
 	return report, nil
 }
 
+// CheckPlace returns the error, which wraps ErrNotEmpty, with which dir would be refused
+// as the place of a copy. A nil FS is the operating system's.
+func CheckPlace(dir string, fsys vfs.FS) error {
+	if fsys == nil {
+		fsys = vfs.Default
+	}
+	_, err := newPlace(fsys, dir)
+	return err
+}
+
 // Restore makes a store in dir, which must be missing or empty, of a backup, or of a
 // store that was stopped in good order. Errors are those of ReceiveBackup; they wrap
 // store.ErrFormat when there is nothing that could be restored.

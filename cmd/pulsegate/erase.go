@@ -1,0 +1,106 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/pulsegate/pulsegate/internal/audit"
+	"github.com/pulsegate/pulsegate/internal/store"
+	"github.com/pulsegate/pulsegate/internal/store/pebblestore"
+	"github.com/pulsegate/pulsegate/vitals"
+	"golang.org/x/term"
+)
+
+type eraseCommand struct {
+	Device string `env:"-" required:"" placeholder:"ID" help:"Device whose readings to remove."`
+	Yes    bool   `env:"-" help:"Do not ask."`
+	Audit  string `default:"${default_audit}" placeholder:"FILE" env:"PULSEGATE_AUDIT" help:"Audit log in which to record an erasure in a data directory. A server records its own. Empty: none."`
+
+	storeSource `embed:""`
+}
+
+func (c *eraseCommand) Run(ctx context.Context, std stdio) error {
+	device, err := vitals.ParseName(c.Device)
+	if err != nil {
+		return usageError{"--device: " + err.Error()}
+	}
+	where := c.Target
+	if c.Data != "" {
+		where = c.Data
+	}
+	if !c.Yes {
+		if err := confirm(std, fmt.Sprintf("Remove all readings of %s from %s for good?", device, where)); err != nil {
+			return err
+		}
+	}
+	var readings int64
+	if c.Data != "" {
+		readings, err = c.stopped(ctx, device)
+	} else {
+		readings, err = c.running(ctx, std)
+	}
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(std.out, "erased device=%s readings=%d\n", device, readings)
+	return err
+}
+
+// running has the server erase.
+func (c *eraseCommand) running(ctx context.Context, std stdio) (readings int64, err error) {
+	client, err := c.client(std.err)
+	if err != nil {
+		return 0, err
+	}
+	defer client.Close()
+	return client.Erase(ctx, c.Device)
+}
+
+// stopped erases in a data directory.
+func (c *eraseCommand) stopped(ctx context.Context, device vitals.Name) (readings int64, err error) {
+	if err := isThere(c.Data); err != nil {
+		return 0, err
+	}
+	record := func(e store.Erasure, who string) error {
+		return recordUpkeep(ctx, c.Audit, audit.Record{Event: audit.Erased, Device: e.Device, Count: e.Readings, Actor: who})
+	}
+	var recordErr error
+	db, err := pebblestore.Open(c.Data, pebblestore.Options{
+		Existing: true,
+		Erased:   func(e store.Erasure) { recordErr = errors.Join(recordErr, record(e, actorResumed)) },
+	})
+	if err != nil {
+		return 0, fmt.Errorf("open data directory: %w", err)
+	}
+	e, err := db.Erase(device)
+	err = errors.Join(err, recordErr, db.Close())
+	if err != nil {
+		return 0, err
+	}
+	if err := record(e, actor()); err != nil {
+		return 0, fmt.Errorf("the device is erased (%d readings), and that could not be recorded: %w", e.Readings, err)
+	}
+	return e.Readings, nil
+}
+
+// actorResumed stands in the audit log for who had asked for an erasure that was left
+// unfinished.
+const actorResumed = "resumed"
+
+// confirm asks on a terminal. Where there is none, a script must say --yes.
+func confirm(std stdio, question string) error {
+	in, ok := std.in.(*os.File)
+	if !ok || !term.IsTerminal(int(in.Fd())) {
+		return usageError{"standard input is no terminal to ask on; add --yes"}
+	}
+	fmt.Fprintf(std.err, "%s [y/N] ", question)
+	line, err := bufio.NewReader(in).ReadString('\n')
+	if answer := strings.ToLower(strings.TrimSpace(line)); answer != "y" && answer != "yes" {
+		return errors.Join(errors.New("nothing was removed"), err)
+	}
+	return nil
+}
