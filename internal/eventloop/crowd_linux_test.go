@@ -47,7 +47,10 @@ func keep(t *testing.T, cfg eventloop.Config, pause time.Duration) *eventloop.Se
 		t.Fatal(err)
 	}
 	memory := newBounded(1 << 20)
-	cfg.Memory, cfg.MaxMessage, cfg.Tick = memory, 1<<10, 10*time.Millisecond
+	cfg.Memory, cfg.MaxMessage = memory, 1<<10
+	if cfg.Tick == 0 {
+		cfg.Tick = 10 * time.Millisecond
+	}
 	cfg.Handler = func(*eventloop.Loop) eventloop.Handler { return &gatekeeper{pause} }
 	s, err := eventloop.Serve(l, cfg)
 	if err != nil {
@@ -135,7 +138,9 @@ func TestPauseEndsWithDrain(t *testing.T) {
 // Seen to fail when guests are counted as others are, when a moved connection does
 // not say that it is one, and when nobody is told that a place is free.
 func TestGuests(t *testing.T) {
-	s := keep(t, eventloop.Config{Loops: 2, MaxConns: 2, MaxGuests: 1, StartTimeout: time.Hour, IdleTimeout: time.Hour, CrowdedTimeout: time.Hour}, 0)
+	s := keep(t, eventloop.Config{
+		Loops: 2, MaxConns: 2, MaxGuests: 1, StartTimeout: time.Hour, IdleTimeout: time.Hour, CrowdedTimeout: time.Hour, LingerTimeout: time.Hour, Tick: time.Minute,
+	}, 0)
 	addr := s.Addr().String()
 	first, second := dial(t, addr), dial(t, addr)
 	for _, conn := range []net.Conn{first, second} {

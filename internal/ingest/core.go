@@ -90,8 +90,7 @@ type Core struct {
 
 	tooLargeSingle, tooLargeBatch, tooMany string // details that name a limit
 
-	room    *room
-	drained chan struct{} // closed by Drain
+	room *room
 
 	// bodyBytes counts the memory of bodies that are being read.
 	//
@@ -126,7 +125,6 @@ func New(appender Appender, problems *problem.Set, cfg Config) (*Core, error) {
 		rules:          rules,
 		answers:        newAnswers(problems),
 		room:           newRoom(cfg.MaxQueued),
-		drained:        make(chan struct{}),
 		tooLargeSingle: fmt.Sprintf("A reading may have %d bytes.", cfg.MaxSingleBytes),
 		tooLargeBatch:  fmt.Sprintf("A batch may have %d bytes, decompressed.", cfg.MaxBatchBytes),
 		tooMany:        fmt.Sprintf("A batch may have %d readings.", cfg.MaxReadings),
@@ -144,11 +142,7 @@ func New(appender Appender, problems *problem.Set, cfg Config) (*Core, error) {
 
 // Drain makes the Core refuse what comes from now on. Requests that were admitted
 // are answered.
-func (c *Core) Drain() {
-	if !c.draining.Swap(true) {
-		close(c.drained)
-	}
-}
+func (c *Core) Drain() { c.draining.Store(true) }
 
 // Close drains the Core, waits until everything admitted is committed and
 // answered, and stops the committer. ctx bounds the wait; when it ends first,

@@ -105,7 +105,7 @@ func (h *handler) pause(w http.ResponseWriter, r *http.Request) {
 	if r.Close || http.NewResponseController(w).Flush() != nil {
 		return
 	}
-	h.core.room.pause(r.Context(), h.core.drained)
+	h.core.room.pause(r.Context())
 }
 
 // Overloaded returns a handler that refuses every request as overload does, and

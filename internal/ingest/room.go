@@ -85,15 +85,13 @@ func pauseFor(n int64) time.Duration {
 // pause keeps a connection of the fast lane from being read for a moment.
 func (l *lane) pause(c *eventloop.Conn) { c.Pause(pauseFor(int64(l.loop.Paused()))) }
 
-// pause waits while a connection of the full lane is not read, until one of ctx and
-// ended is over.
-func (r *room) pause(ctx context.Context, ended <-chan struct{}) {
+// pause waits while a connection of the full lane is not read, or until ctx ends.
+func (r *room) pause(ctx context.Context) {
 	timer := time.NewTimer(pauseFor(r.paused.Add(1)))
 	defer timer.Stop()
 	defer r.paused.Add(-1)
 	select {
 	case <-timer.C:
 	case <-ctx.Done():
-	case <-ended:
 	}
 }
