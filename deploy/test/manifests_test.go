@@ -159,6 +159,10 @@ func TestSelectors(t *testing.T) {
 		}
 		if !slices.Equal(found, []string{m.stateful.Spec.ServiceName}) {
 			t.Errorf("the ServiceMonitor finds the Services %q, want the one that leads to pods that are not ready too", found)
+			return
+		}
+		if got := m.services[found[0]].Labels[m.monitor.Spec.JobLabel]; got != "pulsegate" {
+			t.Errorf("the job will be %q, and the alert rules look for pulsegate", got)
 		}
 	})
 }

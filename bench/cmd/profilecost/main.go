@@ -8,13 +8,16 @@
 // that neither a neighbour's load nor a growing store is charged to one side. Each
 // pair yields two ratios, with against without:
 //
-//   - the server's CPU time per request, which says what profiling adds to the work,
-//     whoever else uses the processors;
-//   - requests per second, which also hold what the profiling command itself takes
-//     from the same machine. Through a port-forward it takes that elsewhere.
+//   - the server's CPU time per request, which says what profiling adds to its work;
+//   - requests per second.
 //
-// It prints every pair and the medians. It builds pulsegate, and runs on Unix
-// systems only.
+// A window ends with the time that is profiled: what the command does with the
+// profile afterwards it does elsewhere, when it is used through a port-forward.
+//
+// It prints every pair, and of all pairs the median and the geometric mean with its
+// standard error. On a machine that others use, single pairs are far off: take more
+// of them until the error is small. It builds pulsegate, and runs on Unix systems
+// only.
 package main
 
 import (
@@ -24,6 +27,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"math"
 	"net/http"
 	"os"
 	"os/exec"
@@ -188,7 +192,7 @@ func (s *server) measure(ctx context.Context, cfg *config, out io.Writer) error 
 		fmt.Fprintf(out, "%4d  %7.2f %7.2f  %6.3f   %7.0f %7.0f  %6.3f\n", round+1,
 			without.cost()*1e6, with.cost()*1e6, cost, without.perSecond(), with.perSecond(), speed)
 	}
-	_, err := fmt.Fprintf(out, "median ratio of CPU per request %.3f, of requests/s %.3f\n", median(costs), median(speeds))
+	_, err := fmt.Fprintf(out, "ratio of CPU per request: %s\nratio of requests/s:      %s\n", summary(costs), summary(speeds))
 	return err
 }
 
@@ -208,19 +212,23 @@ func (s *server) window(ctx context.Context, cfg *config, profiled bool) (window
 		return window{}, err
 	}
 	start := time.Now()
+	var said strings.Builder
+	profile := exec.CommandContext(ctx, s.program, "profile", s.admin, "--json", "--for="+strconv.Itoa(cfg.seconds)+"s")
+	profile.Stderr = &said
 	if profiled {
-		profile := exec.CommandContext(ctx, s.program, "profile", s.admin, "--json", "--for="+strconv.Itoa(cfg.seconds)+"s")
-		var said strings.Builder
-		profile.Stderr = &said
-		if err := profile.Run(); err != nil {
-			return window{}, fmt.Errorf("profile: %w\n%s", err, said.String())
+		if err := profile.Start(); err != nil {
+			return window{}, err
 		}
-	} else if err := sleep(ctx, time.Duration(cfg.seconds)*time.Second); err != nil {
-		return window{}, err
 	}
+	err = sleep(ctx, time.Duration(cfg.seconds)*time.Second)
 	took := time.Since(start)
-	after, err := s.counters(ctx)
-	if err != nil {
+	after, errAfter := s.counters(ctx)
+	if profiled {
+		if e := profile.Wait(); e != nil {
+			err = errors.Join(err, fmt.Errorf("profile: %w\n%s", e, said.String()))
+		}
+	}
+	if err = errors.Join(err, errAfter); err != nil {
 		return window{}, err
 	}
 	w := window{after.cpuSeconds - before.cpuSeconds, after.requests - before.requests, took}
@@ -262,6 +270,28 @@ func sleep(ctx context.Context, d time.Duration) error {
 	case <-time.After(d):
 		return nil
 	}
+}
+
+// summary describes ratios, of which there is at least one.
+func summary(ratios []float64) string {
+	mean, factor := geometric(ratios)
+	return fmt.Sprintf("median %.3f, mean %.3f, standard error %.1f %%", median(ratios), mean, 100*(factor-1))
+}
+
+// geometric returns the geometric mean of values above 0, and the factor by which
+// one standard error of it is more. With a single value the error is unknown, and
+// the factor NaN.
+func geometric(values []float64) (mean, factor float64) {
+	n := float64(len(values))
+	var sum, squares float64
+	for _, v := range values {
+		sum += math.Log(v)
+	}
+	for _, v := range values {
+		d := math.Log(v) - sum/n
+		squares += d * d
+	}
+	return math.Exp(sum / n), math.Exp(math.Sqrt(squares / (n - 1) / n))
 }
 
 // median returns the middle of values, which must not be empty.
