@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -220,7 +221,7 @@ func recovers(p crashPoint, states []string) error {
 		return err
 	}
 	if got != states[p.acked] && (p.acked+1 == len(states) || got != states[p.acked+1]) {
-		return fmt.Errorf("what is there after %d groups were acknowledged is neither those nor one more", p.acked)
+		return fmt.Errorf("what is there after %d groups were acknowledged is neither those nor one more, but state %d (-1: none)", p.acked, slices.Index(states, got))
 	}
 	return nil
 }
