@@ -291,11 +291,11 @@ func (l *Loop) give(c *Conn) {
 		return
 	}
 	moved := &movedConn{Conn: conn, unread: unread, guest: c.guest, left: l.server.left}
+	l.server.movedCount.Add(1) // before anybody can have an answer of the other lane
 	if !l.server.moved.push(moved) {
+		l.server.movedCount.Add(^uint64(0))
 		_ = moved.Close() // nobody takes connections any more
-		return
 	}
-	l.server.movedCount.Add(1)
 }
 
 // drain makes a connection end as soon as it can in good order.
