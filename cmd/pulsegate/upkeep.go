@@ -28,8 +28,18 @@ func (s *server) withUpkeep(next http.Handler) http.Handler {
 		Log:      s.log,
 	})
 	routes := http.NewServeMux()
-	routes.Handle("POST "+transfer.BackupPath, s.adminOnly(http.HandlerFunc(h.Backup)))
-	routes.Handle("POST "+transfer.ErasePath, s.adminOnly(http.HandlerFunc(h.Erase)))
+	post := func(path string, h http.HandlerFunc) {
+		routes.Handle(path, s.adminOnly(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.Method != http.MethodPost {
+				w.Header().Set("Allow", http.MethodPost)
+				s.problems.MethodNotAllowed.Write(w, r, "")
+				return
+			}
+			h(w, r)
+		})))
+	}
+	post(transfer.BackupPath, h.Backup)
+	post(transfer.ErasePath, h.Erase)
 	routes.Handle("/", next)
 	return routes
 }
