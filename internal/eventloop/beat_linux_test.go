@@ -56,8 +56,10 @@ func TestBeat(t *testing.T) {
 	if err := errors.Join(s.Close(), s.Shutdown(ctx)); err != nil {
 		t.Fatal(err)
 	}
-	if !s.Beat() || !s.Beat() {
-		t.Error("loops that have ended count as hanging")
+	for range 2 { // the first asks, the second looks
+		if !s.Beat() {
+			t.Error("loops that have ended count as hanging")
+		}
 	}
 }
 
