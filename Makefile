@@ -7,6 +7,7 @@ BENCHTIME ?= 200ms
 N ?= 100
 SEED ?= 0
 MINUTES ?= 20
+INPUTS ?= 16
 
 .PHONY: $(shell sed -n 's/^\([a-z-]*\):.*\#\#.*/\1/p' $(firstword $(MAKEFILE_LIST)))
 .NOTPARALLEL:
@@ -51,6 +52,9 @@ fuzz: ## run every fuzz target for FUZZTIME, 2m each by default
 
 fuzz-smoke: ## run every fuzz target for a few seconds
 	@.ci/fuzz 5s
+
+fuzz-corpus: ## add what fuzzing has found here to the corpora, at most INPUTS for each target
+	@.ci/fuzz-corpus $(INPUTS)
 
 fuzz-mux: ## compare mux with gorilla/mux on random routes for FUZZTIME
 	cd bench && go test ./routers -run '^$$' -fuzz FuzzAgainstGorilla -fuzztime $(FUZZTIME) -fuzzminimizetime 20x -parallel 1 -timeout 0

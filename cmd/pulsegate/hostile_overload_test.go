@@ -2,6 +2,7 @@ package main_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -118,6 +119,25 @@ func TestOverloadAdminConnections(t *testing.T) {
 	}
 	if ended == 0 {
 		t.Error("65 connections were served at one time")
+	}
+}
+
+// Readings of more devices than the server takes are refused; those of known devices
+// are stored.
+//
+// Seen to fail when the flag does not reach the store.
+func TestOverloadDevices(t *testing.T) {
+	p := start(t, program(t), filepath.Join(t.TempDir(), "data"), "--max-devices=2")
+	for _, tt := range []struct{ device, want string }{
+		{"a", "stored"}, {"b", "stored"}, {"c", "as many devices as it may"}, {"a", "duplicate"}, {"d", "as many devices as it may"},
+	} {
+		got, err := askOnce(http.DefaultClient, http.MethodPost, p.url("/v1/readings"), fmt.Sprintf(`{"device":%q,"time":1000,"spo2_pct":97}`, tt.device))
+		if err != nil || !strings.Contains(got, tt.want) {
+			t.Errorf("device %s: %s, %v; want %q", tt.device, got, err, tt.want)
+		}
+	}
+	if got := devices(t, p); got != "a b" {
+		t.Errorf("stored: %s, want a b", got)
 	}
 }
 
