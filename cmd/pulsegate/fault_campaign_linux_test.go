@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -111,10 +112,10 @@ func (c *campaign) table() string {
 		fmt.Fprintf(&b, "| %s | %d |\n", f, c.faults[f])
 	}
 	fmt.Fprintf(&b, "| **all** | **%d** |\n\n", c.rounds)
-	fmt.Fprintf(&b, "| | |\n|---|--:|\n| data directories | %d |\n| servers started | %d |\n| of those, killed while they started | %d |\n"+
+	fmt.Fprintf(&b, "| | |\n|---|--:|\n| date | %s, %s |\n| data directories | %d |\n| servers started | %d |\n| of those, killed while they started | %d |\n"+
 		"| readings acknowledged | %d |\n| readings checked | %d |\n| readings without an answer, of which some are stored | %d |\n"+
 		"| acknowledged and lost | %d |\n| altered | %d |\n| doubled | %d |\n| never sent | %d |\n",
-		c.lives, c.starts, c.killed, c.found.Acknowledged, c.found.Stored, c.found.Unsettled,
+		time.Now().Format(time.DateOnly), runtime.Version(), c.lives, c.starts, c.killed, c.found.Acknowledged, c.found.Stored, c.found.Unsettled,
 		c.found.Missing, c.found.Altered, c.found.Doubled, c.found.Unknown)
 	return b.String()
 }

@@ -114,7 +114,7 @@ func TestConflicts(t *testing.T) {
 func TestRetryWhileSyncing(t *testing.T) {
 	onBothLanes(t, func(t *testing.T, lane lane) {
 		t.Parallel()
-		b := newBed(t, lane)
+		b := newBed(t, lane, "--max-wait=60s")
 		b.start()
 		b.mustPost(reading(1), `200 {"status":"stored"}`)
 		_, before := b.log()

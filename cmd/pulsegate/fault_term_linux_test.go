@@ -25,7 +25,7 @@ func TestTermAnswers(t *testing.T) {
 		for name, chunkedOneOf := range map[string]int{"plain": 1000, "some chunked": 2} {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
-				testTermAnswers(t, newBed(t, lane, "--drain-delay=300ms"), chunkedOneOf)
+				testTermAnswers(t, newBed(t, lane, "--drain-delay=300ms", "--max-wait=60s", "--admin-addr=127.0.0.1:0"), chunkedOneOf)
 			})
 		}
 	})
@@ -38,7 +38,7 @@ func testTermAnswers(t *testing.T, b *bed, chunkedOneOf int) {
 	b.start()
 	b.mustPost(`{"device":"first","time":1,"spo2_pct":97}`, `200 {"status":"stored"}`)
 	_, before := b.log()
-	b.tamper("fdatasync:delay_enter=1s")
+	heal := b.tamper("fdatasync:delay_enter=60s")
 
 	type answered struct {
 		n    int
@@ -59,7 +59,13 @@ func testTermAnswers(t *testing.T, b *bed, chunkedOneOf int) {
 		halves[i] = sendHalf(t, b.addr, reading(whole+i), chunked(i))
 		defer halves[i].conn.Close()
 	}
-	time.Sleep(100 * time.Millisecond) // lets the requests arrive
+	for queued := 0.0; queued != whole; time.Sleep(10 * time.Millisecond) {
+		m, err := measures(b.server.admin)
+		if err != nil {
+			t.Fatal(err)
+		}
+		queued = m["pulsegate_queue_readings"]
+	}
 	b.server.signal(syscall.SIGTERM)
 	for status(b.server.url("/readyz")) == 200 {
 		time.Sleep(10 * time.Millisecond)
@@ -67,14 +73,15 @@ func testTermAnswers(t *testing.T, b *bed, chunkedOneOf int) {
 	for status(b.server.url("/livez")) != 0 { // nobody new gets in when the delay is over
 		time.Sleep(10 * time.Millisecond)
 	}
-	for i, half := range halves {
-		if got := half.finish(t); got != 503 {
-			t.Errorf("request %d, of which the rest came while draining, is answered %d, want 503", whole+i, got)
-		}
-	}
+	heal()
 	for range whole {
 		if got := <-answers; got.text != `200 {"status":"stored"} <nil>` {
 			t.Errorf("request %d, which waited for a sync at SIGTERM, is answered %s, want 200 stored", got.n, got.text)
+		}
+	}
+	for i, half := range halves {
+		if got := half.finish(t); got != 503 {
+			t.Errorf("request %d, of which the rest came while draining, is answered %d, want 503", whole+i, got)
 		}
 	}
 	if code := b.ended(); code != 0 {
