@@ -236,7 +236,7 @@ func TestBadInputEndless(t *testing.T) {
 			{"a method without end", "", strings.Repeat("Y", 1000), "431 end"},
 			{"empty lines", "", "\r\n", "400 end"},
 			{"a chunked body without end", chunked, "400\r\n" + strings.Repeat(" ", 0x400) + "\r\n", "413 end"},
-			{"chunks of one byte", chunked, "1\r\n \r\n", "413 end/400 end"},
+			{"chunks of one byte", chunked, "1\r\n \r\n", "413 end/400 end/408 end"}, // as fast as the machine is
 			{"readings without end", chunked, "400\r\n" + strings.Repeat("[1]\n", 0x100) + "\r\n", "413 end"},
 			{"a chunk extension without end", chunked + "1;", strings.Repeat("y", 1000), "400 end"},
 			{"a chunk size without end", chunked, strings.Repeat("0", 1000), "400 end"},

@@ -58,7 +58,12 @@ func flagDefaults(t *testing.T, help string) map[string]string {
 	for _, m := range regexp.MustCompile(`(--[a-z-]+)=(\S+)`).FindAllStringSubmatch(help, -1) {
 		flag := m[1]
 		if strings.HasPrefix(flag, "--max-") && flag != "--max-ahead" || strings.HasSuffix(flag, "-timeout") || flag == "--min-free-bytes" {
-			defaults[flag] = strings.TrimRight(m[2], ".,")
+			value := strings.TrimRight(m[2], ".,")
+			// The help says N where the default depends on the memory there is.
+			if fitted := regexp.MustCompile(flag + `=N[^=]*?Default:\s+(\d+)`).FindStringSubmatch(help); value == "N" && fitted != nil {
+				value = fitted[1]
+			}
+			defaults[flag] = value
 		}
 	}
 	return defaults

@@ -147,19 +147,17 @@ func startServer(c *serveCommand, logs *logging) (_ *server, err error) {
 	}
 	if c.AdminAddr != "" {
 		s.admin = s.httpServer(c, s.withUpkeep(s.withLevel(adminRoutes(s.health, metrics.Handler(metrics.Sources{
-			Requests: requests,
-			Commits:  commits,
-			Ingest:   func() metrics.Ingest { return metrics.Ingest(s.core.Counters()) },
-			Queue:    s.core.Commits,
-			Store:    s.storeMetrics,
-			Access:   s.access.metrics,
-
+			Requests:  requests,
+			Commits:   commits,
+			Ingest:    func() metrics.Ingest { return metrics.Ingest(s.core.Counters()) },
+			Queue:     s.core.Commits,
+			Store:     s.storeMetrics,
+			Access:    s.access.metrics,
 			Retention: s.retentionMetrics(c.Retain),
-
-			Log:     logs.metrics,
-			Traces:  tracesMetrics(s.tracer),
-			Ready:   s.health.Ready,
-			Version: versionText(),
+			Log:       logs.metrics,
+			Traces:    tracesMetrics(s.tracer),
+			Ready:     s.health.Ready,
+			Version:   versionText(),
 		})))))
 		s.admin.ReadTimeout = 0  // net/http would end the context of a longer profile
 		s.admin.WriteTimeout = 0 // a profile takes as long as was asked for
@@ -218,8 +216,7 @@ func (s *server) listenPublic(c *serveCommand, posts *metrics.Route) error {
 		})
 		switch {
 		case err == nil:
-			s.publicAddr = s.serve(s.public, s.lane, "public")
-			return nil
+			l = s.lane
 		case !errors.Is(err, ingest.ErrNoFastLane):
 			return errors.Join(fmt.Errorf("start fast lane: %w", err), l.Close())
 		}
