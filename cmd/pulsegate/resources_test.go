@@ -16,28 +16,35 @@ import (
 // at once, is not killed. What it cannot take it refuses with 503, and what it has
 // acknowledged is stored.
 //
-// Seen to fail, the server killed, when takeResources leaves the bounds as they are
-// without a limit, whether or not it sets Go's limit.
+// Seen to fail when takeResources leaves the bounds as they are without a limit and
+// does not set Go's limit: the server is killed. With Go's limit alone it comes to 118
+// MiB in some runs, and is killed in others.
 func TestUnderLimit(t *testing.T) {
 	const limitBytes = 128 << 20
 	g := newCgroup(t, limitBytes)
 	dir := t.TempDir()
 	p := launch(t, 1, g.command(program(t), "serve", "--addr=127.0.0.1:0", "--admin-addr=", "--min-free-bytes=-1", "--data="+filepath.Join(dir, "data")))
 	line := resources(t, p)
-	if line["limit_from"] != "cgroup" || line["limit_bytes"] != strconv.Itoa(limitBytes) {
-		t.Errorf("the server took %v, want the cgroup's %d bytes", line, limitBytes)
+	// As docs/lifecycle.md shows it.
+	for name, want := range map[string]string{
+		"limit_from": "cgroup", "limit_bytes": strconv.Itoa(limitBytes), "cache_bytes": "20803748",
+		"max_body_bytes": "17336456", "max_batch_bytes": "812646", "max_queued": "12697", "max_devices": "72235", "max_conns": "2116",
+	} {
+		if line[name] != want {
+			t.Errorf("%s: the server took %s, want %s", name, line[name], want)
+		}
 	}
 
 	loads := map[string][]string{
-		"singles": {"--users=500"},
-		"batches": {"--users=200", "--batch=4000"},
+		"singles": {"--users=500", "--for=2s"},
+		"batches": {"--users=120", "--batch=4000", "--for=1s"},
 	}
 	reports := map[string]string{}
 	var mu sync.Mutex
 	var wg sync.WaitGroup
 	for name, args := range loads {
 		wg.Go(func() {
-			out, errs, code := output(t, program(t), append([]string{"sim", "run", "--target=" + p.url(""), "--for=2s", "--patience=3s", "--tries=3",
+			out, errs, code := output(t, program(t), append([]string{"sim", "run", "--target=" + p.url(""), "--patience=30s", "--tries=3",
 				"--ledger=" + filepath.Join(dir, name)}, args...)...)
 			mu.Lock()
 			defer mu.Unlock()
