@@ -12,10 +12,11 @@ import (
 )
 
 // The list of answers to a POST is that of package problem, without those that
-// only a GET or a wrong address can have.
+// only a GET, a wrong address or the admin listener can have.
 func TestProblems(t *testing.T) {
 	set := problem.New()
-	not := []string{set.BadParameter.Type(), set.NotFound.Type(), set.UnknownDevice.Type(), set.MethodNotAllowed.Type(), set.NotAcceptable.Type(), set.ReadFailed.Type()}
+	not := []string{set.BadParameter.Type(), set.NotFound.Type(), set.UnknownDevice.Type(), set.MethodNotAllowed.Type(), set.NotAcceptable.Type(), set.ReadFailed.Type(),
+		set.ErasureUnfinished.Type(), set.Busy.Type()}
 	known := sim.WriteProblems()
 	for _, p := range set.All() {
 		status, ok := known[p.Type()]

@@ -209,7 +209,7 @@ func (s *Store) purge(device vitals.Name) error {
 		if err := s.compactDevice(&device); err != nil {
 			return err
 		}
-		err := s.verifyErased(&device)
+		err := s.awaitErased(&device)
 		if err == nil {
 			break
 		}
@@ -218,6 +218,27 @@ func (s *Store) purge(device vitals.Name) error {
 		}
 	}
 	return s.renewTree()
+}
+
+// elisionFor bounds the wait for a compaction that Pebble makes by itself.
+const elisionFor = 500 * time.Millisecond
+
+// awaitErased verifies that a device is erased, until it is or for elisionFor.
+//
+// In a level with nothing else in it, a table of deletions alone stays as it is until
+// Pebble finds it in the background and drops it. To compact again beside that would
+// put the next such table in its place, and so on.
+func (s *Store) awaitErased(device *vitals.Name) (err error) {
+	ctx, cancel := context.WithTimeout(s.maintenance.ctx, elisionFor)
+	defer cancel()
+	polled := poll(ctx, func() (bool, error) {
+		err = s.verifyErased(device)
+		return !errors.Is(err, errNotErased), nil
+	})
+	if polled != nil && s.maintenance.ctx.Err() != nil {
+		return store.ErrClosed
+	}
+	return err
 }
 
 // awaitReaders waits for those that read older snapshots than that of now.
