@@ -81,6 +81,9 @@ func (s *Store) erase(device vitals.Name) (store.Erasure, error) {
 	if !known {
 		return store.Erasure{}, store.ErrNotFound
 	}
+	if err := s.roomFor(device); err != nil {
+		return store.Erasure{}, err
+	}
 	in := &intent{step: stepRemove, Erasure: store.Erasure{Device: device}}
 	if err := s.files.writeIntent(in); err != nil {
 		if undone := s.files.removeIntent(); undone != nil && !errors.Is(undone, fs.ErrNotExist) {
@@ -90,6 +93,23 @@ func (s *Store) erase(device vitals.Name) (store.Erasure, error) {
 	}
 	err = s.finish(in)
 	return in.Erasure, err
+}
+
+// roomFor returns an error that wraps store.ErrDiskLow when the tables that hold a
+// device cannot be written anew for want of space.
+func (s *Store) roomFor(device vitals.Name) error {
+	free := s.disk.freeBytes.Load()
+	if free == 0 { // nobody has looked, or it cannot be told
+		return nil
+	}
+	need, err := s.roomToErase(deviceRanges(&device))
+	if err != nil {
+		return err
+	}
+	if need += 2*uint64(s.options.MemTableBytes) + smallFilesBytes; free < need {
+		return fmt.Errorf("%w: %d bytes are free, and to erase may take %d", store.ErrDiskLow, free, need)
+	}
+	return nil
 }
 
 // finishErasure finishes the erasure that an intent tells of, if there is one, and

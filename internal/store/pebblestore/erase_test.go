@@ -205,7 +205,11 @@ func TestEraseBesideReader(t *testing.T) {
 		erased <- err
 	}()
 	for count(t, s, erasedDevice) > 0 {
-		time.Sleep(time.Millisecond)
+		select {
+		case err := <-erased:
+			t.Fatalf("Erase has not waited for the reader: %v", err)
+		case <-time.After(time.Millisecond):
+		}
 	}
 	pebblestore.CompactAll(s)
 	select {

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+
+	"github.com/cockroachdb/pebble/v2"
 )
 
 // ReencodeReading decodes the value of a reading and encodes it again.
@@ -71,3 +73,13 @@ func CompactAll(s *Store) {
 		panic(err)
 	}
 }
+
+// RoomForTables returns what s may still write to tables without a further group.
+func RoomForTables(s *Store) (int64, error) {
+	n, err := s.roomBytes()
+	memTable := uint64(s.options.MemTableBytes)
+	return int64(n - smallFilesBytes - 2*(memTable+memTable/10)), err
+}
+
+// LargestCompaction is largestCompaction.
+func LargestCompaction(levels [][]pebble.SSTableInfo) uint64 { return largestCompaction(levels) }

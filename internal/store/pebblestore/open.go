@@ -92,6 +92,8 @@ func open(dir string, o Options) (_ *Store, err error) {
 	s.views.publish(s.db.NewSnapshot())
 	s.opened = opened
 	if !o.ReadOnly {
+		need := s.roomBytes
+		s.disk.need.Store(&need)
 		s.resumeErasure()
 	}
 	return s, nil

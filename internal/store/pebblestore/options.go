@@ -28,9 +28,10 @@ type Options struct {
 	// refused as store.TooManyDevices. 0 means DefaultMaxDevices.
 	MaxDevices int
 
-	// MinFreeBytes is the free space of the file system below which Append
-	// refuses groups with store.ErrDiskLow. It must leave room for what is
-	// written between two looks at the disk and for a compaction. 0 means
+	// MinFreeBytes is the free space of the file system below which Append refuses
+	// groups with store.ErrDiskLow. It leaves room for what is written between two
+	// looks at the disk. Where the store may need more, to flush and to compact what
+	// it holds, that much is wanted; room.go says how much it is. 0 means
 	// DefaultMinFreeBytes, a negative number turns the limit off.
 	MinFreeBytes int64
 

@@ -50,7 +50,7 @@ func (s *Store) Stats() Stats {
 		Devices:    s.deviceCount.Load(),
 		FreeBytes:  s.disk.freeBytes.Load(),
 
-		MinFreeBytes:     s.disk.minBytes,
+		MinFreeBytes:     s.disk.markBytes.Load(),
 		Failed:           s.failed() != nil,
 		Recovered:        s.recovered,
 		BackgroundErrors: s.troubles.background.Load(),
