@@ -342,20 +342,19 @@ func (g *group) Done(err error) {
 func (l *lane) Woken() {
 	answered, took := l.answerDone()
 	l.rest()
-	if answered >= fewAnswers && l.oldest == nil {
+	if answered > 1 && l.oldest == nil {
 		l.loop.Gather(min(took/4, maxGather))
 	}
 }
 
+// maxGather bounds how long the lane waits for those whom it has just answered.
+//
 // Clients that wait for their answers fall into two halves that take turns: while
 // the requests of one are committed, those of the other are read, and groups are
-// half as large as they could be. So the lane waits a moment for those it has just
-// answered: a quarter of the time that their group took, so that it scales with
-// the disk, and not for a few, whom it would delay without need.
-const (
-	fewAnswers = 8
-	maxGather  = 500 * time.Microsecond
-)
+// half as large as they could be. So the lane waits a moment: a quarter of the time
+// that the last group took, so that it scales with the disk, and not behind a group
+// of one, whose client may be alone.
+const maxGather = 500 * time.Microsecond
 
 // maxRest bounds how long the loop leaves its connections alone while a group is
 // committed.
