@@ -170,8 +170,8 @@ func zstdOfSize(n uint64) string {
 // Every bad body gets its documented answer, nothing of it is stored, and it costs no
 // more memory than a good one may.
 //
-// Seen to fail when the bound on decompressed bytes is not kept (1 GiB), without the
-// bound on zstd windows (133 MiB), and when the decoder takes a name twice.
+// Seen to fail when --max-batch-bytes does not reach the core, with zstd windows of any
+// size, and when a name may come twice.
 func TestBadInputBodies(t *testing.T) {
 	problems, err := os.ReadFile("../../docs/problems.md")
 	if err != nil {
@@ -215,9 +215,11 @@ func TestBadInputBodies(t *testing.T) {
 	})
 }
 
-// Headers and bodies without measure are cut short.
+// Headers and bodies without measure are cut short: those of 100,000 fields, and those
+// that never end.
 //
-// Seen to fail without MaxHeaderBytes (net/http's own bound is 1 MiB).
+// Seen to fail without MaxHeaderBytes (net/http's own bound is 1 MiB), and when
+// --max-batch-bytes does not reach the core.
 func TestBadInputEndless(t *testing.T) {
 	const post = "POST /v1/readings HTTP/1.1\r\nHost: x\r\n"
 	const chunked = post + "Transfer-Encoding: chunked\r\n\r\n"
@@ -227,7 +229,8 @@ func TestBadInputEndless(t *testing.T) {
 			name, first, again string
 			want               string
 		}{
-			{"100,000 fields", post, "a: b\r\n", "431 end"},
+			{"100,000 fields", post + strings.Repeat("a: b\r\n", 100_000) + "\r\n", "", "431 end"},
+			{"fields without end", post, "a: b\r\n", "431 end"},
 			{"usual fields, again and again", post, "Accept: */*\r\n", "431 end"},
 			{"a field without end", post + "X: ", strings.Repeat("y", 1000), "431 end"},
 			{"a field name without end", post, strings.Repeat("y", 1000), "431 end"},
@@ -250,6 +253,9 @@ func TestBadInputEndless(t *testing.T) {
 				if _, err := io.WriteString(conn, tt.first); err != nil {
 					return
 				}
+				if tt.again == "" {
+					return
+				}
 				piece := strings.Repeat(tt.again, 1+8192/len(tt.again))
 				for sent := 0; sent < most; sent += len(piece) {
 					if _, err := io.WriteString(conn, piece); err != nil {
@@ -259,8 +265,9 @@ func TestBadInputEndless(t *testing.T) {
 				t.Errorf("%s: the server took %d bytes", tt.name, most)
 			}()
 			// Behind an answer that ends the connection the kernel may reset it while
-			// the client still sends, and take the answer with it.
-			if got := outcome(conn); got != "end" && !strings.Contains("/"+tt.want+"/", "/"+got+"/") {
+			// the client still sends, and take the answer with it. On a slow machine
+			// the time for the request may be over before its bytes are too many.
+			if got := outcome(conn); got != "end" && got != "408 end" && !strings.Contains("/"+tt.want+"/", "/"+got+"/") {
 				t.Errorf("%s: %s, want %s", tt.name, got, tt.want)
 			}
 			conn.Close()
@@ -339,7 +346,7 @@ func kindOf(kind, device string) string {
 // A flood of pipelined requests is answered in order, as fast as the client reads, and
 // takes no memory but the kernel's.
 //
-// Seen to fail when the bound on the answers owed on one connection is lifted.
+// Seen to fail when the fast lane answers refusals at once, and not in their order.
 func TestBadInputPipeliningFlood(t *testing.T) {
 	eachLane(t, func(t *testing.T, p *process) {
 		const requests = 20_000
