@@ -1,0 +1,101 @@
+package main_test
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// smallFileSystems are file systems of so many bytes that can be filled. Each is
+// mounted by the function, and unmounted when the test ends.
+var smallFileSystems = map[string]func(t testing.TB, bytes int64) (dir string){
+	"tmpfs": newTmpfs,
+	"ext4":  func(t testing.TB, bytes int64) string { return newDisk(t, bytes).dir },
+}
+
+func newTmpfs(t testing.TB, bytes int64) string {
+	t.Helper()
+	dir := t.TempDir()
+	if out, err := exec.Command("mount", "-t", "tmpfs", "-o", fmt.Sprintf("size=%d,mode=700", bytes), "tmpfs", dir).CombinedOutput(); err != nil {
+		unable(t, "mount a tmpfs: %v\n%s", err, out)
+	}
+	t.Cleanup(func() {
+		var err error
+		for range 200 {
+			if err = unix.Unmount(dir, 0); err != unix.EBUSY {
+				break
+			}
+			time.Sleep(25 * time.Millisecond)
+		}
+		if err != nil {
+			t.Errorf("unmount %s: %v", dir, err)
+		}
+	})
+	return dir
+}
+
+// freeBytes returns how much a process of the server's may still write.
+func freeBytes(t testing.TB, dir string) int64 {
+	t.Helper()
+	var st unix.Statfs_t
+	if err := unix.Statfs(dir, &st); err != nil {
+		t.Fatal(err)
+	}
+	return int64(st.Bavail) * st.Bsize
+}
+
+// A filler is somebody else's file, which takes space.
+type filler struct {
+	t    testing.TB
+	path string
+}
+
+// leave makes a filler that leaves so many bytes free; less than 0 leaves none.
+func leave(t testing.TB, dir string, bytes int64) *filler {
+	t.Helper()
+	f := &filler{t, filepath.Join(dir, "filler")}
+	file, err := os.Create(f.path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	if bytes >= 0 {
+		if err := unix.Fallocate(int(file.Fd()), 0, 0, freeBytes(t, dir)-bytes); err != nil {
+			t.Fatalf("take space in %s: %v", dir, err)
+		}
+		return f
+	}
+	chunk := make([]byte, 1<<20)
+	for len(chunk) > 0 {
+		if _, err := file.Write(chunk); errors.Is(err, unix.ENOSPC) {
+			chunk = chunk[:len(chunk)/2]
+		} else if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return f
+}
+
+// remove gives the space back.
+func (f *filler) remove() {
+	f.t.Helper()
+	if err := os.Remove(f.path); err != nil {
+		f.t.Fatal(err)
+	}
+}
+
+// awaitReady waits until readyz answers with a status.
+func (b *bed) awaitReady(want int) {
+	b.Helper()
+	for deadline := time.Now().Add(60 * time.Second); status(b.server.url("/readyz")) != want; time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			b.Fatalf("readyz does not come to say %d:\n%s", want, b.server.stderr())
+		}
+	}
+}
