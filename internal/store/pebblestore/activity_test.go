@@ -82,7 +82,7 @@ func TestTroubles(t *testing.T) {
 	flush.match = func(op errorfs.Op) bool {
 		return flush.failed.Load() == 0 && operation(".sst", errorfs.OpCreate)(op)
 	}
-	s := mustOpen(t, pebblestore.Options{FS: errorfs.Wrap(vfs.NewMem(), flush), MemTableBytes: 64 << 10})
+	s := mustOpen(t, pebblestore.Options{FS: inject(vfs.NewMem(), flush), MemTableBytes: 64 << 10})
 	defer mustClose(t, s)
 	flush.on.Store(true)
 	for k := int64(0); s.Stats().BackgroundErrors == 0; k++ {
@@ -100,7 +100,7 @@ func TestTroubles(t *testing.T) {
 // TestFailedIsTold tells of a failure that ends the store.
 func TestFailedIsTold(t *testing.T) {
 	log := &fault{match: logOperation(errorfs.OpFileSync, errorfs.OpFileSyncData), failing: errDisk}
-	s := mustOpen(t, pebblestore.Options{FS: errorfs.Wrap(vfs.NewMem(), log)})
+	s := mustOpen(t, pebblestore.Options{FS: inject(vfs.NewMem(), log)})
 	if s.Stats().Failed {
 		t.Error("a new store has failed")
 	}

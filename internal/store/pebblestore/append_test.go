@@ -52,7 +52,7 @@ func TestLookups(t *testing.T) {
 // TestOneSyncPerGroup counts the syncs of the log.
 func TestOneSyncPerGroup(t *testing.T) {
 	var syncs atomic.Int64
-	fs := errorfs.Wrap(vfs.NewMem(), errorfs.InjectorFunc(func(op errorfs.Op) error {
+	fs := inject(vfs.NewMem(), errorfs.InjectorFunc(func(op errorfs.Op) error {
 		switch op.Kind {
 		case errorfs.OpFileSync, errorfs.OpFileSyncData, errorfs.OpFileSyncTo:
 			if isLog(op.Path) {

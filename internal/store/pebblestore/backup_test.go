@@ -286,7 +286,7 @@ func TestBackupFaults(t *testing.T) {
 			}
 			fault := &nthWrite{n: n}
 			_, err := pebblestore.ReceiveBackup(context.Background(), bytes.NewReader(archive), backupPath,
-				pebblestore.CopyOptions{FS: errorfs.Wrap(mem, fault)})
+				pebblestore.CopyOptions{FS: inject(mem, fault)})
 			_, checkErr := pebblestore.Check(context.Background(), backupPath, pebblestore.CheckOptions{FS: mem})
 			if err == nil && checkErr != nil {
 				t.Errorf("fault %d: no error, and %v", n, checkErr)

@@ -105,7 +105,7 @@ func TestNoSpaceLeft(t *testing.T) {
 	f := &fault{match: operation(".sst", errorfs.OpFileWrite), failing: syscall.ENOSPC}
 	mem := vfs.NewMem()
 	mem.TestingSetDiskUsage(free(300 << 20))
-	s := mustOpen(t, pebblestore.Options{FS: errorfs.Wrap(mem, f), MemTableBytes: 64 << 10})
+	s := mustOpen(t, pebblestore.Options{FS: inject(mem, f), MemTableBytes: 64 << 10})
 	defer mustClose(t, s)
 
 	f.on.Store(true)

@@ -61,7 +61,7 @@ func (g *syncGate) open() {
 // although Pebble shows it, and that readers do not wait for the sync.
 func TestReadersWaitForSync(t *testing.T) {
 	gate := newSyncGate()
-	s := mustOpen(t, pebblestore.Options{FS: errorfs.Wrap(vfs.NewMem(), gate)})
+	s := mustOpen(t, pebblestore.Options{FS: inject(vfs.NewMem(), gate)})
 	defer mustClose(t, s)
 	mustAppend(t, s, entry("old", 1, 1))
 	before := mustDump(t, s)
@@ -96,7 +96,7 @@ func TestReadersWaitForSync(t *testing.T) {
 func TestDuplicateOfUnsynced(t *testing.T) {
 	gate := newSyncGate()
 	disk := vfs.NewCrashableMem()
-	s := mustOpen(t, pebblestore.Options{FS: errorfs.Wrap(disk, gate)})
+	s := mustOpen(t, pebblestore.Options{FS: inject(disk, gate)})
 	mustAppend(t, s, entry("d", 1, 1))
 	gate.close()
 	done := make(chan error)
@@ -170,7 +170,7 @@ func crashEverywhere(t *testing.T, wrap func(vfs.FS) vfs.FS, maxProblems int) (p
 		return nil
 	})
 	// Small memtables bring flushes, compactions and new logs.
-	s := mustOpen(t, pebblestore.Options{FS: errorfs.Wrap(wrap(disk), spy), MemTableBytes: 64 << 10})
+	s := mustOpen(t, pebblestore.Options{FS: inject(wrap(disk), spy), MemTableBytes: 64 << 10})
 	model := storetest.NewMemory()
 	states := []string{mustDump(t, model)}
 	active.Store(true)
@@ -271,7 +271,7 @@ func TestCrashWhileCreating(t *testing.T) {
 		}
 		return nil
 	})
-	mustClose(t, mustOpen(t, pebblestore.Options{FS: errorfs.Wrap(disk, spy)}))
+	mustClose(t, mustOpen(t, pebblestore.Options{FS: inject(disk, spy)}))
 	for _, p := range found {
 		s, err := pebblestore.Open(dataDir, pebblestore.Options{FS: p.fs})
 		if err != nil {

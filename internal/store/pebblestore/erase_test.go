@@ -329,7 +329,7 @@ func TestEraseCrash(t *testing.T) {
 		snap(fmt.Sprintf("%v of %s", op.Kind, op.Path))
 		return nil
 	})
-	s := mustOpen(t, pebblestore.Options{FS: errorfs.Wrap(disk, spy), MemTableBytes: 64 << 10})
+	s := mustOpen(t, pebblestore.Options{FS: inject(disk, spy), MemTableBytes: 64 << 10})
 	fill(t, s, 0, 20)
 	want := mustDump(t, s)
 	others := withoutDevice(want, erasedDevice)
@@ -478,7 +478,7 @@ func TestEraseFaults(t *testing.T) {
 				bytes.Contains(stack, []byte("atomicfs")) || bytes.Contains(stack, []byte("pebble/v2.Open("))
 		}}
 		failed := false
-		s, err := pebblestore.Open(dataDir, pebblestore.Options{FS: errorfs.Wrap(disk, f), Fatal: func(string) { failed = true }})
+		s, err := pebblestore.Open(dataDir, pebblestore.Options{FS: inject(disk, f), Fatal: func(string) { failed = true }})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -538,7 +538,7 @@ func TestEraseFailedReopen(t *testing.T) {
 func failReopen(string) {
 	f := &fault{match: operation(".dbtmp", errorfs.OpCreate), failing: errDisk}
 	s, err := pebblestore.Open(dataDir, pebblestore.Options{
-		FS: errorfs.Wrap(vfs.NewMem(), f), Fatal: func(message string) { fmt.Println(message); os.Exit(3) },
+		FS: inject(vfs.NewMem(), f), Fatal: func(message string) { fmt.Println(message); os.Exit(3) },
 	})
 	if err == nil {
 		err = s.Append([]*store.Entry{erasedEntry(1)})

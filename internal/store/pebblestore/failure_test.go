@@ -70,7 +70,7 @@ func TestFailedLog(t *testing.T) {
 			disk := vfs.NewCrashableMem()
 			var told []string
 			s := mustOpen(t, pebblestore.Options{
-				FS:    errorfs.Wrap(disk, f),
+				FS:    inject(disk, f),
 				Fatal: func(message string) { told = append(told, message) },
 			})
 			mustAppend(t, s, entry("d", 1, 1))
@@ -117,7 +117,7 @@ func TestFailedLog(t *testing.T) {
 // TestFatalEndsAppend lets Fatal end the goroutine, as os.Exit ends the process.
 func TestFatalEndsAppend(t *testing.T) {
 	f := &fault{match: logOperation(errorfs.OpFileSync, errorfs.OpFileSyncData), failing: errDisk}
-	s := mustOpen(t, pebblestore.Options{FS: errorfs.Wrap(vfs.NewMem(), f), Fatal: func(string) { runtime.Goexit() }})
+	s := mustOpen(t, pebblestore.Options{FS: inject(vfs.NewMem(), f), Fatal: func(string) { runtime.Goexit() }})
 	f.on.Store(true)
 	var done sync.WaitGroup
 	done.Go(func() {
@@ -141,7 +141,7 @@ func TestFailedFlush(t *testing.T) {
 	log := &logWatch{line: make(chan string, 100)}
 	fs := vfs.NewMem()
 	s := mustOpen(t, pebblestore.Options{
-		FS: errorfs.Wrap(fs, f), MemTableBytes: 64 << 10, Log: slog.New(log),
+		FS: inject(fs, f), MemTableBytes: 64 << 10, Log: slog.New(log),
 		Fatal: func(message string) { t.Errorf("Fatal was called: %s", message) },
 	})
 	f.on.Store(true)
@@ -240,7 +240,7 @@ func exitSoon(message string) {
 // failUntilExit writes with a fault until Fatal is called.
 func failUntilExit(f *fault) {
 	s, err := pebblestore.Open(dataDir, pebblestore.Options{
-		FS: errorfs.Wrap(vfs.NewMem(), f), MemTableBytes: 64 << 10,
+		FS: inject(vfs.NewMem(), f), MemTableBytes: 64 << 10,
 		Fatal: exitSoon,
 	})
 	if err != nil {
@@ -281,7 +281,7 @@ func failReplay(string) {
 	f := &fault{match: operation(".sst", errorfs.OpCreate), failing: errDisk}
 	f.on.Store(true)
 	_, err = pebblestore.Open(dataDir, pebblestore.Options{
-		FS:    errorfs.Wrap(fs, f),
+		FS:    inject(fs, f),
 		Fatal: exitSoon,
 	})
 	fmt.Println("Open returned", err)

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 	"go.uber.org/goleak"
 
 	"github.com/pulsegate/pulsegate/internal/store"
@@ -121,6 +122,32 @@ func mustDump(t testing.TB, s store.Store) string {
 
 // isLog reports whether a path is that of a write-ahead log.
 func isLog(path string) bool { return strings.HasSuffix(path, ".log") }
+
+// inject returns fs with faults. It is errorfs.Wrap, which does not see what happens
+// to the files of ReuseForWrite: the logs, mostly.
+func inject(fs vfs.FS, in errorfs.Injector) vfs.FS {
+	return injectFS{FS: errorfs.Wrap(fs, in), below: fs, in: in}
+}
+
+type injectFS struct {
+	*errorfs.FS
+	below vfs.FS
+	in    errorfs.Injector
+}
+
+func (fs injectFS) ReuseForWrite(oldname, newname string, c vfs.DiskWriteCategory) (vfs.File, error) {
+	if err := fs.in.MaybeError(errorfs.Op{Kind: errorfs.OpReuseForWrite, Path: oldname}); err != nil {
+		return nil, err
+	}
+	f, err := fs.below.ReuseForWrite(oldname, newname, c)
+	if err != nil {
+		return nil, err
+	}
+	return errorfs.WrapFile(f, errorfs.InjectorFunc(func(op errorfs.Op) error {
+		op.Path = newname
+		return fs.in.MaybeError(op)
+	})), nil
+}
 
 // lyingFS is a disk that says it has synced the log and has not: to the store
 // above, it is as if that answered before the sync.
