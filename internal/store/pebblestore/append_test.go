@@ -162,6 +162,7 @@ func TestStats(t *testing.T) {
 // TestRecordInvariants settles random groups and has Check verify the invariants of
 // the package comment, with and without a Close before.
 func TestRecordInvariants(t *testing.T) {
+	t.Parallel()
 	devices := []string{"a", "b", "c"}
 	rapid.Check(t, func(rt *rapid.T) {
 		fs := vfs.NewCrashableMem()

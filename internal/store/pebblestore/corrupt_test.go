@@ -76,6 +76,7 @@ func namesWith(t *testing.T, fs vfs.FS, part string) []string {
 // the file; reading must give the right answer or say that the store is damaged,
 // and go on for the rest.
 func TestDamagedTable(t *testing.T) {
+	t.Parallel()
 	disk, texts := damaged(t, true)
 	want := texts[len(texts)-1]
 	rng := rand.New(rand.NewPCG(5, 5))
@@ -145,6 +146,7 @@ func size(t *testing.T, fs vfs.FS, name string) int {
 // last record of a store that was not closed are wrong, that record may be taken for
 // one that a crash tore.
 func TestDamagedLog(t *testing.T) {
+	t.Parallel()
 	for _, tt := range []struct {
 		name   string
 		closed bool
@@ -219,6 +221,7 @@ func TestDamagedManifest(t *testing.T) {
 // TestTornLog cuts the log at every length, as a crash may do with what was not
 // synced. The store must open with whole groups only.
 func TestTornLog(t *testing.T) {
+	t.Parallel()
 	disk, texts := damaged(t, false)
 	log := slices.MaxFunc(namesWith(t, disk, ".log"), strings.Compare)
 	whole, err := readFile(disk, log)

@@ -229,6 +229,7 @@ func recovers(p crashPoint, states []string) error {
 // TestCrashEverywhere holds the oracle of acknowledged readings against a crash
 // before every single operation on files.
 func TestCrashEverywhere(t *testing.T) {
+	t.Parallel()
 	points, problems := crashEverywhere(t, func(fs vfs.FS) vfs.FS { return fs }, 10)
 	t.Logf("%d crashes", points)
 	for _, err := range problems {
@@ -242,6 +243,7 @@ func TestCrashEverywhere(t *testing.T) {
 // TestCrashEverywhereSees shows that TestCrashEverywhere can fail: on a disk that
 // only says it has synced, acknowledged readings are lost.
 func TestCrashEverywhereSees(t *testing.T) {
+	t.Parallel()
 	_, problems := crashEverywhere(t, func(fs vfs.FS) vfs.FS { return lyingFS{fs} }, 1)
 	if len(problems) == 0 {
 		t.Error("no loss was seen on a disk that does not sync")
@@ -251,6 +253,7 @@ func TestCrashEverywhereSees(t *testing.T) {
 // TestCrashWhileCreating crashes before every operation of the first Open. The
 // next one must find a store, or make one.
 func TestCrashWhileCreating(t *testing.T) {
+	t.Parallel()
 	var (
 		mu    sync.Mutex
 		found []crashPoint

@@ -230,6 +230,7 @@ func TestEraseBesideReader(t *testing.T) {
 
 // TestEraseNeighbours erases devices whose names are parts of others.
 func TestEraseNeighbours(t *testing.T) {
+	t.Parallel()
 	names := []string{"a", "a-", "a-1", "a-10", "a-2", "b"}
 	for _, victim := range names {
 		fs := vfs.NewMem()
@@ -292,6 +293,7 @@ type eraseCrash struct {
 // Without the second write of the intent, it finds that acknowledged readings are
 // lost; without the compaction, the new manifest or the removal of logs, traces.
 func TestEraseCrash(t *testing.T) {
+	t.Parallel()
 	var (
 		mu           sync.Mutex // guards what follows
 		found        []eraseCrash
@@ -468,6 +470,7 @@ func withoutDevice(text, device string) string {
 // TestEraseFaults fails each operation of an erasure in turn. What had begun is
 // finished by the next start, and what was acknowledged meanwhile stays.
 func TestEraseFaults(t *testing.T) {
+	t.Parallel()
 	unfinished := 0
 	for n := int64(1); ; n += 3 {
 		disk := vfs.NewMem()

@@ -44,6 +44,7 @@ func oldAndNew(t *testing.T, s store.Store) (readings, devices int64) {
 
 // TestExpireLarge removes old readings in several goes, beside a writer.
 func TestExpireLarge(t *testing.T) {
+	t.Parallel()
 	fs := vfs.NewMem()
 	s := mustOpen(t, pebblestore.Options{FS: fs, MemTableBytes: 256 << 10})
 	readings, devices := oldAndNew(t, s)
@@ -86,6 +87,7 @@ func TestExpireLarge(t *testing.T) {
 // TestExpireStopped ends Expire on its way: by its context, by Close, and by a loss of
 // power. What it says is removed, and the rest is whole.
 func TestExpireStopped(t *testing.T) {
+	t.Parallel()
 	disk := vfs.NewCrashableMem()
 	s := mustOpen(t, pebblestore.Options{FS: disk})
 	readings, devices := oldAndNew(t, s)
