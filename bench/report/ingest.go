@@ -135,7 +135,7 @@ func (in *Ingest) Markdown(plot string) string {
 	goalsTable(&b, in.goals())
 	if in.Profile != "" {
 		fmt.Fprintf(&b, "\nWhere the CPU time of %s goes with %d connections, as `pulsegate profile` tells of a load behind the rounds. "+
-			"[ADR 14](adr/0014-cheaper-fast-lane.md) says what was tried to make it less.\n\n```\n%s\n```\n", Own, slices.Max(in.Connections), in.Profile)
+			"[ADR 13](adr/0013-cheaper-fast-lane.md) says what was tried to make it less.\n\n```\n%s\n```\n", Own, slices.Max(in.Connections), in.Profile)
 	}
 	for _, left := range in.Left {
 		fmt.Fprintf(&b, "\nLeft out: %s.\n", left)

@@ -8,7 +8,7 @@ import (
 
 // recv and send are recv(2) and send(2) on a non-blocking socket. They
 // differ from unix.Read and unix.Write in two ways, which together save a seventh
-// of their CPU time (docs/adr/0014-cheaper-fast-lane.md):
+// of their CPU time (docs/adr/0013-cheaper-fast-lane.md):
 //
 //   - The runtime is not told of the call. It would give the goroutine's processor
 //     away if the call took long; these return at once, as all calls on

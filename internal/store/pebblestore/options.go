@@ -144,7 +144,7 @@ func pebbleOptions(o Options) *pebble.Options {
 		// Flushed tables are merged into the level below when four overlap, and not
 		// when two do: each merge rewrites what it meets there. Of 10 million readings
 		// compactions write 62 bytes each instead of 97, and readers have at most two
-		// tables more to look into (docs/adr/0014-cheaper-fast-lane.md).
+		// tables more to look into (docs/adr/0013-cheaper-fast-lane.md).
 		L0CompactionThreshold: 8,
 	}
 	for i := range p.Levels {
