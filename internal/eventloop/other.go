@@ -55,3 +55,6 @@ func (l *Loop) Paused() int { return 0 }
 
 // Rest does nothing.
 func (l *Loop) Rest(time.Duration) {}
+
+// Gather does nothing.
+func (l *Loop) Gather(time.Duration) {}
