@@ -45,6 +45,7 @@ type Loop struct {
 	received bool // Receive was called since the last Round
 	live     int  // connections that are not forgotten
 	draining bool
+	stage    int32 // of the server, for which takeOrders was last called
 	listens  listenState
 	pausedAt int64  // tick
 	paused   int    // connections that pause
@@ -253,7 +254,10 @@ func (l *Loop) sleepIn() {
 // is set, unless there is something else to do, or to rest for.
 func (l *Loop) look(mayWait bool) {
 	timeoutMs := 0
-	if mayWait && len(l.later) == 0 && len(l.list) == 0 && l.rest == 0 {
+	// The Wake of an order that came behind takeOrders may be what heed has just heeded:
+	// no other one will come. TestOrderWhileResting checks it.
+	ordered := l.server.orders.Load() != l.stage
+	if mayWait && !ordered && len(l.later) == 0 && len(l.list) == 0 && l.rest == 0 {
 		l.sleep.Store(waiting)
 		if !l.called.Load() {
 			timeoutMs = l.timeoutMs()

@@ -190,6 +190,7 @@ func (s *Server) order(stage int32) {
 // takeOrders does what the stage asks for, and reports whether the loop goes on.
 func (l *Loop) takeOrders() bool {
 	stage := l.server.orders.Load()
+	l.stage = stage
 	if stage == running {
 		return true
 	}
