@@ -9,13 +9,13 @@ const acceptsPerTurn = 128
 
 // accept takes new connections and places each with the loop that has least to
 // do. When there can be no more, accepting pauses: the listener is not watched until the
-// next tick.
-func (l *Loop) accept() {
+// next tick. more reports whether others may wait.
+func (l *Loop) accept() (more bool) {
 	s := l.server
 	for range acceptsPerTurn {
 		if s.full() {
 			l.pauseAccepting()
-			return
+			return false
 		}
 		fd, _, err := unix.Accept4(s.listener, unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC)
 		switch err {
@@ -27,16 +27,17 @@ func (l *Loop) accept() {
 			}
 			s.leastLoaded().place(arrival{fd, guest}, l)
 		case unix.EAGAIN:
-			return
+			return false
 		case unix.EINTR, unix.ECONNABORTED:
 		default:
 			// EMFILE, ENFILE, ENOBUFS and ENOMEM pass when others close. So may
 			// errors of the network, which accept(2) tells as its own.
 			s.acceptErrors.Add(1)
 			l.pauseAccepting()
-			return
+			return false
 		}
 	}
+	return true
 }
 
 // leastLoaded returns the loop with the fewest connections. When the Server stops
@@ -147,11 +148,12 @@ func (s *Server) left() {
 	}
 }
 
-// deafen closes the listener, behind the connections that wait in its queue: they
-// may have brought requests.
+// deafen closes the listener, behind the connections that wait in its queue, as far as
+// there is room for them: they may have brought requests.
 func (l *Loop) deafen() {
 	if l.listens != foreign {
-		l.accept()
+		for l.accept() {
+		}
 		l.listens = foreign
 		_ = unix.Close(l.server.listener) // it is watched by no one else
 	}

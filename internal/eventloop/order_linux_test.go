@@ -5,6 +5,9 @@ import (
 	"errors"
 	"io"
 	"net"
+	"os"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -58,4 +61,77 @@ func TestOrderWhileResting(t *testing.T) {
 	if err := errors.Join(s.Close(), s.Shutdown(ctx)); err != nil {
 		t.Error(err)
 	}
+}
+
+// Connections that wait in the kernel's queue when the Server begins to drain are
+// served, however many they are.
+//
+// Seen to fail when deafen accepts once: 128 of them are served, and the kernel resets
+// the others.
+func TestShutdownAcceptsWaiting(t *testing.T) {
+	const clients = 300
+	if n := maxBacklog(t); n < clients {
+		t.Skipf("the kernel lets %d connections wait, and %d are needed", n, clients)
+	}
+	hangs, hang := make(chan struct{}), make(chan struct{})
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := eventloop.Serve(l, eventloop.Config{
+		Memory: newBounded(1 << 20), MaxMessage: 1 << 10, Tick: 10 * time.Millisecond,
+		Handler: func(l *eventloop.Loop) eventloop.Handler {
+			return &echo{loop: l, info: func(string) string { close(hangs); <-hang; return "" }}
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.WriteString(dial(t, s.Addr().String()), "?\n"); err != nil {
+		t.Fatal(err)
+	}
+	<-hangs
+	var conns []net.Conn
+	for range clients {
+		conn := dial(t, s.Addr().String())
+		if _, err := io.WriteString(conn, "a\n"); err != nil {
+			t.Fatal(err)
+		}
+		conns = append(conns, conn)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	ended := make(chan error, 1)
+	go func() { ended <- errors.Join(s.Close(), s.Shutdown(ctx)) }()
+	time.Sleep(20 * time.Millisecond) // so that the order is there when the loop goes on
+	close(hang)
+	served := 0
+	for _, conn := range conns {
+		if _, err := io.ReadFull(conn, make([]byte, 2)); err == nil {
+			served++
+		}
+	}
+	if served != clients {
+		t.Errorf("%d of %d connections are served, want all", served, clients)
+	}
+	for _, conn := range conns {
+		conn.Close()
+	}
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}
+
+// maxBacklog returns how many connections may wait to be accepted.
+func maxBacklog(t *testing.T) int {
+	t.Helper()
+	text, err := os.ReadFile("/proc/sys/net/core/somaxconn")
+	if err != nil {
+		t.Fatal(err)
+	}
+	n, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
 }
