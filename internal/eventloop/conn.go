@@ -73,8 +73,9 @@ func (c *Conn) Full() bool { return c.owed >= maxOwed || c.goal != serve || c.pa
 // handler should End or Move it at its first message.
 func (c *Conn) Guest() bool { return c.guest }
 
-// Need says that Receive is not to be called before n bytes are there, or the
-// peer has ended its stream.
+// Need says that Receive is not to be called before n bytes are there, those that it
+// leaves included, or the peer has ended its stream. Without it Receive is called when
+// there is one more than it leaves.
 func (c *Conn) Need(n int) { c.need = n }
 
 // Within bounds the time from the first byte of the message that Receive has

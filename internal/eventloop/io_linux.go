@@ -103,9 +103,12 @@ func (l *Loop) receive(c *Conn, b []byte) []byte {
 // offerBytes offers b and returns how many bytes were taken.
 func (l *Loop) offerBytes(c *Conn, b []byte) (taken int) {
 	c.fresh = false
-	c.need = len(b) + 1
+	c.need = 0
 	l.received = true
 	taken = l.handler.Receive(c, b, c.ended)
+	if c.need == 0 {
+		c.need = len(b) - taken + 1 // than is left now
+	}
 	c.offerable = taken < len(b) && c.goal == serve && (c.owed >= maxOwed || c.paused)
 	return taken
 }

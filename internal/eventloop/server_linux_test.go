@@ -381,6 +381,18 @@ func TestUnfinished(t *testing.T) {
 	if got := readLine(t, conn); got != "given up 0" {
 		t.Errorf("answer %q", got)
 	}
+	// What follows on the beginning of a message is offered, however long the message
+	// before it was. (Seen to fail when it had to be as long.)
+	behind := dial(t, s.Addr().String())
+	if _, err := io.WriteString(behind, "a message, and the beginning of another\nb"); err != nil {
+		t.Fatal(err)
+	}
+	if got := readLine(t, behind); got != "a message, and the beginning of another" {
+		t.Errorf("answer %q", got)
+	}
+	if got := ask(t, behind, ""); got != "b" {
+		t.Errorf("answer %q, want b", got)
+	}
 	endless := dial(t, s.Addr().String())
 	go io.WriteString(endless, long+long)
 	moved, err := s.Accept()

@@ -136,6 +136,26 @@ func TestPipelined(t *testing.T) {
 	})
 }
 
+// An empty line behind a body that comes in two pieces is passed over, and what follows
+// is answered, however short it is. Seen to fail when the event loop waited for as many
+// bytes as had come with the first piece.
+func TestEmptyLineInPieces(t *testing.T) {
+	eachFront(t, func(t *testing.T, serve serveFunc) {
+		_, srv := serve(t, ingest.Config{}, nil)
+		conn := dial(t, srv)
+		in := bufio.NewReader(conn)
+		for i, next := range []string{request(batch("d", 20)), request(reading("e", 1)), "GET / HTTP/1.1\r\nHost: x\r\n\r\n"} {
+			if i > 0 {
+				next = "\n" + next
+			}
+			send(t, conn, next+"\r")
+			if got := answers(t, in, 1)[0]; !strings.HasPrefix(got, "200 ") && i < 2 {
+				t.Errorf("answer %d: %s, want 200", i, got)
+			}
+		}
+	})
+}
+
 // With Connection: close the answer is the last thing that a client gets, and what
 // it sent behind is not taken.
 func TestConnectionClose(t *testing.T) {
