@@ -378,7 +378,7 @@ func TestShutdown(t *testing.T) {
 		<-release
 		return nil
 	})
-	idle, used, waiting, partial, begun := dial(t, srv), dial(t, srv), dial(t, srv), dial(t, srv), dial(t, srv)
+	idle, used, waiting, partial, begun, blank := dial(t, srv), dial(t, srv), dial(t, srv), dial(t, srv), dial(t, srv), dial(t, srv)
 	send(t, waiting, request(reading("d", 1)))
 	<-entered
 	send(t, used, request(`{}`))
@@ -387,8 +387,11 @@ func TestShutdown(t *testing.T) {
 	text := request(reading("d", 2))
 	send(t, partial, text[:len(text)-1])
 	send(t, begun, text[:30])
+	send(t, blank, request(`{}`)+"\r")
+	blankIn := bufio.NewReader(blank)
+	answers(t, blankIn, 1)
 
-	for srv.lane.Stats().Open < 5 {
+	for srv.lane.Stats().Open < 6 {
 		time.Sleep(time.Millisecond)
 	}
 	srv.core.Drain()
@@ -408,8 +411,10 @@ func TestShutdown(t *testing.T) {
 	if got := answers(t, bufio.NewReader(partial), 1)[0]; !strings.HasPrefix(got, "503") || !strings.Contains(got, "#draining") {
 		t.Errorf("a request without the end of its body: %s, want 503 draining", got)
 	}
-	if rest, err := io.ReadAll(begun); err != nil || len(rest) != 0 {
-		t.Errorf("a request without the end of its header: %q, %v; want an end", rest, err)
+	for name, in := range map[string]io.Reader{"a request without the end of its header": begun, "half of an empty line": blankIn} {
+		if rest, err := io.ReadAll(in); err != nil || len(rest) != 0 {
+			t.Errorf("%s: %q, %v; want an end", name, rest, err)
+		}
 	}
 	close(release)
 	in := bufio.NewReader(waiting)

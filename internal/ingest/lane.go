@@ -101,7 +101,7 @@ func (l *lane) Receive(c *eventloop.Conn, b []byte, ended bool) (taken int) {
 		if c.User&answeredPost != 0 {
 			n, ok := shape.SkipBlank(rest, ended)
 			if !ok {
-				c.Within(l.cfg.HeaderTimeout)
+				l.unfinished(c, shape.Request{Need: len(rest) + 1})
 				return taken
 			}
 			if n > 0 {
