@@ -10,7 +10,8 @@
 //     whole or followed by the end of the connection.
 //   - A connection that waits holds less than 1 KiB. Only unfinished messages and
 //     unsent answers hold buffers, no larger than twice what they hold, and all
-//     of them count against one bound ([Memory]).
+//     of them count against one bound ([Memory]). What was read of a connection
+//     that is moved counts until the other server has read it.
 //   - The number of connections is bounded. When it is reached, or descriptors
 //     run out, new connections wait in the kernel's queue, and the others are
 //     served.

@@ -3,7 +3,6 @@ package eventloop
 import (
 	"net"
 	"os"
-	"slices"
 
 	"golang.org/x/sys/unix"
 )
@@ -287,13 +286,18 @@ func (l *Loop) give(c *Conn) {
 	file := os.NewFile(uintptr(c.fd), "connection")
 	conn, err := net.FileConn(file) // with a descriptor of its own
 	_ = file.Close()                // which leaves the other one open
-	unread := slices.Clone(c.in)
+	moved := &movedConn{Conn: conn, guest: c.guest, left: l.server.left, memory: l.server.cfg.Memory}
+	if err == nil && c.in != nil {
+		// The buffer goes along, and so does what it has taken of the memory.
+		moved.unread = c.in
+		moved.held.Store(int64(cap(c.in)))
+		c.in = nil
+	}
 	l.detach(c)
 	if err != nil {
 		l.server.left()
 		return
 	}
-	moved := &movedConn{Conn: conn, unread: unread, guest: c.guest, left: l.server.left}
 	l.server.movedCount.Add(1) // before anybody can have an answer of the other lane
 	if !l.server.moved.push(moved) {
 		l.server.movedCount.Add(^uint64(0))

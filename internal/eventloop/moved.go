@@ -13,10 +13,23 @@ import (
 // past unread.
 type movedConn struct {
 	net.Conn
-	unread []byte // owned
+	unread []byte // owned; of Read only
 	guest  bool
 	left   func() // counts the connection out
 	closed atomic.Bool
+
+	// held is what unread's buffer has taken of memory. It is given back when all is
+	// read, or when the connection is closed, whichever comes first: a client of the
+	// other server may be slow, too.
+	memory Memory
+	held   atomic.Int64 // bytes
+}
+
+// release gives back what is held.
+func (c *movedConn) release() {
+	if n := c.held.Swap(0); n > 0 {
+		c.memory.Release(int(n))
+	}
 }
 
 // Guest reports whether the connection was taken beyond Config.MaxConns: it should
@@ -31,6 +44,7 @@ func (c *movedConn) Read(p []byte) (int, error) {
 	n := copy(p, c.unread)
 	if c.unread = c.unread[n:]; len(c.unread) == 0 {
 		c.unread = nil
+		c.release()
 	}
 	return n, nil
 }
@@ -39,6 +53,7 @@ func (c *movedConn) Read(p []byte) (int, error) {
 func (c *movedConn) Close() error {
 	if !c.closed.Swap(true) {
 		defer c.left() // whose place is free when the descriptor is
+		c.release()
 	}
 	return c.Conn.Close()
 }
