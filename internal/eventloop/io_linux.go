@@ -1,6 +1,8 @@
 package eventloop
 
 import (
+	"errors"
+	"fmt"
 	"net"
 	"os"
 
@@ -283,9 +285,7 @@ func (l *Loop) give(c *Conn) {
 		l.broken(c)
 		return
 	}
-	file := os.NewFile(uintptr(c.fd), "connection")
-	conn, err := net.FileConn(file) // with a descriptor of its own
-	_ = file.Close()                // which leaves the other one open
+	conn, err := l.adopt(c.fd)
 	moved := &movedConn{Conn: conn, guest: c.guest, left: l.server.left, memory: l.server.cfg.Memory}
 	if err == nil && c.in != nil {
 		// The buffer goes along, and so does what it has taken of the memory.
@@ -303,6 +303,31 @@ func (l *Loop) give(c *Conn) {
 		l.server.movedCount.Add(^uint64(0))
 		_ = moved.Close() // nobody takes connections any more
 	}
+}
+
+// adopt makes a net.Conn of a socket, whose descriptor fd it closes.
+func (l *Loop) adopt(fd int) (net.Conn, error) {
+	file := os.NewFile(uintptr(fd), "connection")
+	conn, err := net.FileConn(file) // with a descriptor of its own
+	if l.spare >= 0 && (errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE)) {
+		_ = unix.Close(l.spare) // there is nothing to lose in it
+		l.spare = -1
+		conn, err = net.FileConn(file)
+	}
+	_ = file.Close() // which leaves the other one open
+	if l.spare < 0 {
+		l.spare, _ = newSpare() // without one, the next connection may be lost
+	}
+	return conn, err
+}
+
+// newSpare returns a descriptor to be used for nothing, or -1.
+func newSpare() (int, error) {
+	fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC)
+	if err != nil {
+		return -1, fmt.Errorf("create eventfd: %w", err)
+	}
+	return fd, nil
 }
 
 // drain makes a connection end as soon as it can in good order.

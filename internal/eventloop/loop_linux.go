@@ -77,6 +77,10 @@ type Loop struct {
 	wakeMu sync.Mutex
 	wake   int // eventfd; -1 when the loop has ended; guarded by wakeMu
 
+	// spare is a descriptor that nobody uses, or -1. A connection is given away with
+	// a second descriptor of its own: where there is none left, this one makes room.
+	spare int
+
 	rest      time.Duration // see Rest; 0: none
 	gather    time.Duration // see Gather; 0: none
 	restTimer *time.Timer
@@ -90,6 +94,7 @@ func newLoop(s *Server) (_ *Loop, err error) {
 		server:  s,
 		epoll:   -1,
 		wake:    -1,
+		spare:   -1,
 		started: time.Now(),
 		events:  make([]unix.EpollEvent, eventsPerTurn),
 		scratch: make([]byte, scratchBytes),
@@ -115,6 +120,9 @@ func newLoop(s *Server) (_ *Loop, err error) {
 	if err := l.watch(l.wake, unix.EPOLLIN|unix.EPOLLET, wakeSlot, 0); err != nil {
 		return nil, err
 	}
+	if l.spare, err = newSpare(); err != nil {
+		return nil, err
+	}
 	l.handler = s.cfg.Handler(l)
 	return l, nil
 }
@@ -123,7 +131,7 @@ func newLoop(s *Server) (_ *Loop, err error) {
 func (l *Loop) closeOwn() {
 	l.wakeMu.Lock()
 	defer l.wakeMu.Unlock()
-	for _, fd := range []*int{&l.epoll, &l.wake} {
+	for _, fd := range []*int{&l.epoll, &l.wake, &l.spare} {
 		if *fd >= 0 {
 			_ = unix.Close(*fd) // there is nothing to lose in them
 			*fd = -1
