@@ -69,8 +69,8 @@ func findMemory(log *slog.Logger) memory {
 }
 
 // takeResources sets the bounds of c that were not set by hand so that they fit into
-// the memory there is, and Go's memory limit unless GOMEMLIMIT is set. It logs what
-// it took.
+// the memory and the descriptors there are, and Go's memory limit unless GOMEMLIMIT is
+// set. It logs what it took.
 func takeResources(c *serveCommand, log *slog.Logger) {
 	m := findMemory(log)
 	b := budget.Fit(m.usableBytes, mostBounds())
@@ -79,7 +79,9 @@ func takeResources(c *serveCommand, log *slog.Logger) {
 	c.MaxBatchBytes = cmp.Or(c.MaxBatchBytes, min(b.MaxBatchBytes, c.MaxBodyBytes))
 	c.MaxQueued = cmp.Or(c.MaxQueued, b.MaxQueued)
 	c.MaxDevices = cmp.Or(c.MaxDevices, b.MaxDevices)
+	connsByHand := c.MaxConns != 0
 	c.MaxConns = cmp.Or(c.MaxConns, b.MaxConns)
+	fitConns(c, connsByHand, log)
 	c.memTableBytes = b.MemTableBytes
 	if c.CacheBytes == 0 {
 		c.CacheBytes = b.CacheBytes

@@ -1,0 +1,44 @@
+//go:build unix
+
+package main
+
+import (
+	"log/slog"
+	"math"
+
+	"golang.org/x/sys/unix"
+)
+
+// fitConns lowers the bound on connections, unless it was set by hand, so that they leave
+// the store the descriptors that it needs: a store that cannot open its files takes no
+// readings.
+func fitConns(c *serveCommand, byHand bool, log *slog.Logger) {
+	var files unix.Rlimit
+	if unix.Getrlimit(unix.RLIMIT_NOFILE, &files) != nil {
+		return // nobody knows
+	}
+	// Go's runtime has raised the limit as far as it may.
+	room := connsFor(uint64(files.Cur))
+	if c.MaxConns <= room {
+		return
+	}
+	attrs := []any{"files", files.Cur, "max_conns", c.MaxConns, "room_for", room}
+	if byHand {
+		log.Warn("--max-conns leaves the store too few open files; raise the limit (ulimit -n, LimitNOFILE)", attrs...)
+		return
+	}
+	log.Info("the limit of open files lowers --max-conns (ulimit -n, LimitNOFILE)", attrs...)
+	c.MaxConns = room
+}
+
+// otherFiles is how many descriptors are for other things than public connections: up to
+// 1,000 tables that Pebble keeps open (its default of MaxOpenFiles), its logs, the admin
+// listener's connections, and some to spare.
+const otherFiles = 1000 + maxAdminConns + 136
+
+// connsFor returns how many connections may be open beside guests and files. Where there
+// are few descriptors, connections get half of them: few tables are open at a time.
+func connsFor(files uint64) int {
+	n := int(min(files, math.MaxInt32))
+	return max(max(n-otherFiles, n/2)-maxGuests, 1)
+}

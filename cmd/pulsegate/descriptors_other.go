@@ -1,0 +1,8 @@
+//go:build !unix
+
+package main
+
+import "log/slog"
+
+// fitConns knows no limit of open files.
+func fitConns(*serveCommand, bool, *slog.Logger) {}
