@@ -110,6 +110,9 @@ func (s *Store) flush() error {
 	s.mu.Lock()
 	var flushed <-chan struct{}
 	err := s.failed()
+	if s.closed.Load() { // Pebble panics once it is closed
+		err = store.ErrClosed
+	}
 	if err == nil {
 		err = s.guard(func() (err error) { flushed, err = s.db.AsyncFlush(); return err })
 	}

@@ -138,6 +138,16 @@ func TestExpireStopped(t *testing.T) {
 	mustClose(t, s)
 }
 
+// TestFlushClosed comes to the flush of an Expire when the store was closed meanwhile.
+// Pebble would panic.
+func TestFlushClosed(t *testing.T) {
+	s := mustOpen(t, pebblestore.Options{FS: vfs.NewMem()})
+	mustClose(t, s)
+	if err := pebblestore.Flush(s); !errors.Is(err, store.ErrClosed) {
+		t.Errorf("got %v, want ErrClosed", err)
+	}
+}
+
 // TestExpireOnLowDisk removes old readings where there is no space for new ones.
 func TestExpireOnLowDisk(t *testing.T) {
 	fs := vfs.NewMem()

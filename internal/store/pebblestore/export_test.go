@@ -65,6 +65,9 @@ func HoldView(s *Store) (release func()) {
 	return func() { s.views.release(v) }
 }
 
+// Flush writes the memtable of s to a table.
+func Flush(s *Store) error { return s.flush() }
+
 // CompactAll compacts everything down to the last level, as the background may.
 func CompactAll(s *Store) {
 	s.mu.Lock()
