@@ -81,6 +81,9 @@ func openDirectory(fsys vfs.FS, path string, readOnly, existing bool) (_ *direct
 		return nil, fmt.Errorf("%w: there is no store", store.ErrFormat)
 	}
 	if d.state == stateMissing {
+		if err := d.refuseUnfinished(); err != nil {
+			return nil, err
+		}
 		if err := d.make(); err != nil {
 			return nil, err
 		}
@@ -111,6 +114,21 @@ func openDirectory(fsys vfs.FS, path string, readOnly, existing bool) (_ *direct
 		return nil, fmt.Errorf("create store: %w", err)
 	}
 	return d, nil
+}
+
+// refuseUnfinished refuses to create a store where a copy was to come to stand and has
+// not: a server that starts by itself after a restoration was cut off would take
+// readings into an empty store, and the copy would have no place any more.
+func (d *directory) refuseUnfinished() error {
+	_, err := d.fs.Stat(d.path + partialSuffix)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return fmt.Errorf("%w: %s is the rest of a copy that was cut off, or one that is being made; "+
+		"remove it and make the copy again, or start without it", store.ErrFormat, d.path+partialSuffix)
 }
 
 // lockError tells a lock that is held from one that cannot be tried: the latter is

@@ -16,9 +16,10 @@ import (
 // Open opens the store in dir and creates it if dir is empty or missing.
 //
 // The error wraps store.ErrLocked when another process has the store open,
-// store.ErrFormat when dir holds something else or a later version, ErrBackup when it
-// is a backup, store.ErrCorrupt when files are damaged or missing, and store.ErrDiskLow
-// when there is no space to replay the log. In all these cases no reading was changed.
+// store.ErrFormat when dir holds something else or a later version, or when a copy to it
+// was cut off, ErrBackup when it is a backup, store.ErrCorrupt when files are damaged or
+// missing, and store.ErrDiskLow when there is no space to replay the log. In all these
+// cases no reading was changed.
 func Open(dir string, o Options) (*Store, error) {
 	o = o.withDefaults()
 	s, err := open(dir, o)

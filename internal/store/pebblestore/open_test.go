@@ -283,3 +283,27 @@ func TestReadOnly(t *testing.T) {
 		t.Error("reading has changed the directory")
 	}
 }
+
+// TestOpenBesideUnfinishedCopy starts where a restoration was cut off. A new store there
+// would take readings, and the copy could not be made any more.
+func TestOpenBesideUnfinishedCopy(t *testing.T) {
+	fs := vfs.NewMem()
+	if err := fs.MkdirAll(dataDir+".partial", 0o700); err != nil {
+		t.Fatal(err)
+	}
+	_, err := pebblestore.Open(dataDir, pebblestore.Options{FS: fs})
+	if !errors.Is(err, store.ErrFormat) || !strings.Contains(err.Error(), dataDir+".partial") {
+		t.Errorf("got %v, want ErrFormat with the copy", err)
+	}
+	if _, err := fs.Stat(dataDir); err == nil {
+		t.Error("the directory was made")
+	}
+	if err := fs.RemoveAll(dataDir + ".partial"); err != nil {
+		t.Fatal(err)
+	}
+	mustClose(t, mustOpen(t, pebblestore.Options{FS: fs}))
+	if err := fs.MkdirAll(dataDir+".partial", 0o700); err != nil { // a store that is there opens
+		t.Fatal(err)
+	}
+	mustClose(t, mustOpen(t, pebblestore.Options{FS: fs}))
+}
