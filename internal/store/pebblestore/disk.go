@@ -17,7 +17,9 @@ import (
 const diskPollEvery = 250 * time.Millisecond
 
 // needPollEvery is the number of looks at the free space after which the watch asks
-// anew how much the store needs: 5 s.
+// anew how much the store needs: 5 s. It asks at each look where space is less than
+// twice the mark, so that what is written between two questions cannot carry the store
+// past a mark that has moved.
 const needPollEvery = 20
 
 // A diskWatch says whether there is space to write.
@@ -98,7 +100,7 @@ func (w *diskWatch) poll() {
 	}
 	w.failing = false
 	w.freeBytes.Store(usage.AvailBytes)
-	if w.polls%needPollEvery == 0 {
+	if w.polls%needPollEvery == 0 || usage.AvailBytes/2 < w.markBytes.Load() {
 		w.ask()
 	}
 	w.polls++
