@@ -38,6 +38,7 @@ func everyKind(t *testing.T, closed bool) *vfs.MemFS {
 		}
 		mustClose(t, s)
 	}
+	writeFile(t, disk, path.Join(dataDir, "ERASING"), pebblestore.WithSum("pulsegate erasure 1 purge\ndevice dev-1\nreadings 7\n"))
 	return disk
 }
 
@@ -84,7 +85,7 @@ func changeBytes(t *testing.T, closed bool, some func(file string) int) {
 		}
 	}
 	t.Logf("seed %d: bytes changed by kind of file: %v", seed, kinds)
-	for _, kind := range []string{"sst", "log", "MANIFEST", "OPTIONS", "PULSEGATE", "CHECKSUMS"} {
+	for _, kind := range []string{"sst", "log", "MANIFEST", "OPTIONS", "PULSEGATE", "CHECKSUMS", "ERASING"} {
 		if kinds[kind] == 0 {
 			t.Errorf("no file of kind %s was changed", kind)
 		}
