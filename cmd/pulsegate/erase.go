@@ -76,15 +76,8 @@ func (c *eraseCommand) stopped(ctx context.Context, device vitals.Name) (reading
 	if err != nil {
 		return 0, fmt.Errorf("open data directory: %w", err)
 	}
-	e, err := db.Erase(device)
-	err = errors.Join(err, recordErr, db.Close())
-	if err != nil {
-		return 0, err
-	}
-	if err := record(e, actor()); err != nil {
-		return 0, fmt.Errorf("the device is erased (%d readings), and that could not be recorded: %w", e.Readings, err)
-	}
-	return e.Readings, nil
+	e, err := db.EraseRecorded(device, func(e store.Erasure) error { return record(e, actor()) })
+	return e.Readings, errors.Join(err, recordErr, db.Close())
 }
 
 // actorResumed stands in the audit log for who had asked for an erasure that was left

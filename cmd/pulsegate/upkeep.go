@@ -21,7 +21,7 @@ import (
 func (s *server) withUpkeep(next http.Handler) http.Handler {
 	h := upkeep.NewHandler(upkeep.Config{
 		Backup:   func() (upkeep.Copy, error) { return s.store.Backup() },
-		Erase:    s.store.Erase,
+		Erase:    s.store.EraseRecorded,
 		Record:   s.access.record,
 		Actor:    adminActor,
 		Problems: s.problems,

@@ -30,8 +30,12 @@ type Copy interface {
 
 // A Config says what a Handler works with. All fields are needed.
 type Config struct {
-	Backup   func() (Copy, error)
-	Erase    func(vitals.Name) (store.Erasure, error)
+	Backup func() (Copy, error)
+
+	// Erase erases a device, and calls record when nothing is left of it. The erasure
+	// is not finished before record has returned nil.
+	Erase func(device vitals.Name, record func(store.Erasure) error) (store.Erasure, error)
+
 	Record   func(audit.Record) error
 	Actor    func(context.Context) string // who asks, for the audit log
 	Problems *problem.Set
@@ -134,17 +138,22 @@ func (h *Handler) Erase(w http.ResponseWriter, r *http.Request) {
 	}
 	actor := h.cfg.Actor(r.Context())
 	begun := time.Now()
-	e, err := h.cfg.Erase(device)
+	var recordErr error
+	e, err := h.cfg.Erase(device, func(e store.Erasure) error {
+		recordErr = h.cfg.Record(audit.Record{Event: audit.Erased, Device: device, Count: e.Readings, Actor: actor, Peer: peer(r)})
+		return recordErr
+	})
+	if recordErr != nil {
+		h.cfg.Log.Error("an erasure cannot be recorded in the audit log", "device", device, "readings", e.Readings, "error", recordErr)
+		h.cfg.Problems.OutcomeUnknown.Write(w, r,
+			"The device is erased. That could not be recorded in the audit log: ask again, or the next start of the server records it.")
+		return
+	}
 	if err != nil {
 		h.refuse(w, r, "erasure", err)
 		return
 	}
 	h.cfg.Log.Info("device erased", "device", device, "readings", e.Readings, "took", time.Since(begun))
-	if err := h.cfg.Record(audit.Record{Event: audit.Erased, Device: device, Count: e.Readings, Actor: actor, Peer: peer(r)}); err != nil {
-		h.cfg.Log.Error("an erasure cannot be recorded in the audit log", "device", device, "readings", e.Readings, "error", err)
-		h.cfg.Problems.OutcomeUnknown.Write(w, r, "The device is erased. That could not be recorded in the audit log.")
-		return
-	}
 	text, err := json.Marshal(eraseAnswer{device.String(), e.Readings})
 	if err != nil {
 		panic(err) // a struct of a name and a number

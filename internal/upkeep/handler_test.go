@@ -46,9 +46,16 @@ func newFixture(t *testing.T) *fixture {
 			}
 			return f, nil
 		},
-		Erase: func(device vitals.Name) (store.Erasure, error) {
+		Erase: func(device vitals.Name, record func(store.Erasure) error) (store.Erasure, error) {
 			f.erased = append(f.erased, device.String())
-			return store.Erasure{Device: device, Readings: 7}, f.eraseErr
+			e := store.Erasure{Device: device, Readings: 7}
+			if f.eraseErr != nil {
+				return e, f.eraseErr
+			}
+			if err := record(e); err != nil {
+				return e, fmt.Errorf("%w: %w", store.ErrUnfinished, err)
+			}
+			return e, nil
 		},
 		Record: func(r audit.Record) error {
 			f.recorded = append(f.recorded, r)

@@ -83,6 +83,16 @@ func (s *Store) backup() (_ *Backup, err error) {
 	if err := writeSynced(s.files.fs, s.files.fs.PathJoin(dir, formatFile), []byte(formatText)); err != nil {
 		return nil, err
 	}
+	// An erasure that is not finished is to be finished in the copy, too.
+	in, err := s.files.readIntent()
+	if err != nil {
+		return nil, err
+	}
+	if in != nil {
+		if err := (&directory{fs: s.files.fs, path: dir}).writeIntent(in); err != nil {
+			return nil, err
+		}
+	}
 	return newBackup(s.maintenance.ctx, s.files.fs, dir, listBackup, release)
 }
 

@@ -33,7 +33,8 @@ import (
 //  6. The tree is closed and opened again, while Append and readers wait. That makes a
 //     new log and a new manifest. The old ones, and tables that nothing refers to, are
 //     removed.
-//  7. The intent is removed.
+//  7. The erasure is recorded, as the caller wants it, and the intent is removed. A crash
+//     between the two has it recorded twice, and never not at all.
 //
 // Blocks that the file system has freed are its own matter, and backups that were made
 // before are out of reach. TestErase looks for the bytes; TestEraseCrash stops at
@@ -49,14 +50,22 @@ import (
 // store.ErrFailed, store.ErrClosed or ErrReadOnly. An erasure that was left unfinished before is
 // finished first, and told to Options.Erased.
 func (s *Store) Erase(device vitals.Name) (store.Erasure, error) {
-	e, err := s.erase(device)
+	return s.EraseRecorded(device, func(store.Erasure) error { return nil })
+}
+
+// EraseRecorded is [Store.Erase] for a caller who keeps a record. It calls record when
+// the bytes are gone, before the erasure counts as finished, and Close waits for it.
+// When record fails, the erasure is unfinished, and is told to whoever finishes it. record
+// must not call the store.
+func (s *Store) EraseRecorded(device vitals.Name, record func(store.Erasure) error) (store.Erasure, error) {
+	e, err := s.erase(device, record)
 	if err != nil {
 		return e, fmt.Errorf("erase device %s: %w", device, err)
 	}
 	return e, nil
 }
 
-func (s *Store) erase(device vitals.Name) (store.Erasure, error) {
+func (s *Store) erase(device vitals.Name, record func(store.Erasure) error) (store.Erasure, error) {
 	if err := s.Ready(); err != nil {
 		return store.Erasure{}, err
 	}
@@ -65,34 +74,57 @@ func (s *Store) erase(device vitals.Name) (store.Erasure, error) {
 		return store.Erasure{}, err
 	}
 	defer done()
-	earlier, err := s.finishErasure()
+	in, err := s.files.readIntent()
 	if err != nil {
 		return store.Erasure{}, err
 	}
-	s.mu.Lock()
-	_, known := s.settler.table.byName[device]
-	s.mu.Unlock()
-	if earlier != nil {
-		if !known && earlier.Device == device {
-			return *earlier, nil
+	if in != nil {
+		if in.Device == device && !s.knows(device) {
+			err := s.finish(in, record)
+			return in.Erasure, err
 		}
-		s.options.Erased(*earlier)
+		if err := s.finish(in, s.tellErased); err != nil {
+			return store.Erasure{}, err
+		}
 	}
-	if !known {
+	if !s.knows(device) {
 		return store.Erasure{}, store.ErrNotFound
 	}
 	if err := s.roomFor(device); err != nil {
 		return store.Erasure{}, err
 	}
-	in := &intent{step: stepRemove, Erasure: store.Erasure{Device: device}}
+	in = &intent{step: stepRemove, Erasure: store.Erasure{Device: device}}
 	if err := s.files.writeIntent(in); err != nil {
 		if undone := s.files.removeIntent(); undone != nil && !errors.Is(undone, fs.ErrNotExist) {
-			return store.Erasure{}, fmt.Errorf("%w: %w", store.ErrUnfinished, err) // it may be there
+			// It may be there. The next start would remove what is acknowledged
+			// from now on.
+			return store.Erasure{}, fmt.Errorf("%w: %w", store.ErrUnfinished, s.failErasure(err))
 		}
 		return store.Erasure{}, err
 	}
-	err = s.finish(in)
+	err = s.finish(in, record)
 	return in.Erasure, err
+}
+
+// knows reports whether a device has readings.
+func (s *Store) knows(device vitals.Name) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, ok := s.settler.table.byName[device]
+	return ok
+}
+
+// tellErased records an erasure for those who are not there any more.
+func (s *Store) tellErased(e store.Erasure) error {
+	s.options.Erased(e)
+	return nil
+}
+
+// failErasure stops a store whose intent says something else than it should.
+func (s *Store) failErasure(err error) error {
+	s.fail(err)
+	s.alarm.sound(fmt.Sprintf("an erasure cannot be noted: %v", err))
+	return fmt.Errorf("%w: %w", store.ErrFailed, err)
 }
 
 // roomFor returns an error that wraps store.ErrDiskLow when the tables that hold a
@@ -112,20 +144,8 @@ func (s *Store) roomFor(device vitals.Name) error {
 	return nil
 }
 
-// finishErasure finishes the erasure that an intent tells of, if there is one, and
-// returns it.
-func (s *Store) finishErasure() (*store.Erasure, error) {
-	in, err := s.files.readIntent()
-	if err != nil || in == nil {
-		return nil, err
-	}
-	if err := s.finish(in); err != nil {
-		return nil, err
-	}
-	return &in.Erasure, nil
-}
-
-func (s *Store) finish(in *intent) error {
+// finish does what is left of an erasure.
+func (s *Store) finish(in *intent, record func(store.Erasure) error) error {
 	if in.step == stepRemove {
 		if err := s.remove(in); err != nil {
 			return fmt.Errorf("%w: remove readings: %w", store.ErrUnfinished, err)
@@ -133,6 +153,9 @@ func (s *Store) finish(in *intent) error {
 	}
 	if err := s.purge(in.Device); err != nil {
 		return fmt.Errorf("%w: the readings are removed; purge their bytes: %w", store.ErrUnfinished, err)
+	}
+	if err := record(in.Erasure); err != nil {
+		return fmt.Errorf("%w: the readings and their bytes are removed; record that: %w", store.ErrUnfinished, err)
 	}
 	if err := s.files.removeIntent(); err != nil {
 		return fmt.Errorf("%w: %w", store.ErrUnfinished, err)
@@ -156,9 +179,7 @@ func (s *Store) remove(in *intent) error {
 		in.step = stepPurge
 		if err := s.files.writeIntent(in); err != nil {
 			// The next start would remove what is acknowledged from now on.
-			s.fail(err)
-			s.alarm.sound(fmt.Sprintf("an erasure cannot be noted: %v", err))
-			return fmt.Errorf("%w: %w", store.ErrFailed, err)
+			return s.failErasure(err)
 		}
 		return nil
 	}()

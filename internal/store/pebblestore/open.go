@@ -103,13 +103,15 @@ func open(dir string, o Options) (_ *Store, err error) {
 // resumeErasure finishes an erasure that was left unfinished. When it cannot, the
 // store is good to use even so, and the next start tries again.
 func (s *Store) resumeErasure() {
-	e, err := s.finishErasure()
-	if err != nil {
-		s.options.Log.Error("an erasure is still unfinished; the next start tries again", "dir", s.dir, "error", err)
+	in, err := s.files.readIntent()
+	if err == nil && in != nil {
+		err = s.finish(in, s.tellErased)
 	}
-	if e != nil {
-		s.options.Log.Info("an erasure has been finished", "dir", s.dir, "device", e.Device, "readings", e.Readings)
-		s.options.Erased(*e)
+	switch {
+	case err != nil:
+		s.options.Log.Error("an erasure is still unfinished; the next start tries again", "dir", s.dir, "error", err)
+	case in != nil:
+		s.options.Log.Info("an erasure has been finished", "dir", s.dir, "device", in.Device, "readings", in.Readings)
 	}
 }
 

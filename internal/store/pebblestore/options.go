@@ -68,9 +68,9 @@ type Options struct {
 	// returns.
 	Fatal func(message string)
 
-	// Erased is called when an erasure has been finished that was left unfinished
-	// before: by Open, and by Store.Erase of another device. It must not call the
-	// store. nil is a function that does nothing.
+	// Erased is called when an erasure is finished that was left unfinished before: by
+	// Open, and by Store.Erase of another device. After a crash it may be called twice
+	// for the same. It must not call the store. nil is a function that does nothing.
 	Erased func(store.Erasure)
 
 	// FS is the file system; nil means the operating system's. It is for tests.
