@@ -23,7 +23,7 @@ import (
 // accessFlags say who gets in.
 type accessFlags struct {
 	Tokens string  `type:"path" placeholder:"FILE" help:"Token file, as 'pulsegate token' makes it. Who writes or reads then needs a token. Changes take effect within a second, and at SIGHUP."`
-	Audit  *string `placeholder:"FILE" help:"Audit log: changes of tokens, exports, refused credentials. Default: ${default_audit} where there are tokens or client certificates, otherwise none. Empty: none."`
+	Audit  *string `placeholder:"FILE" help:"Audit log: changes of tokens, exports, erasures, backups, refused credentials. Default: ${default_audit} where there are tokens or client certificates, otherwise none. Empty: none."`
 
 	TLSCert          string `name:"tls-cert" type:"path" placeholder:"FILE" help:"Certificate of the public listener in PEM, followed by those between it and its CA. It is read again when it changes. With TLS there is no fast lane."`
 	TLSKey           string `name:"tls-key" type:"path" placeholder:"FILE" help:"Key of the certificate in PEM."`
