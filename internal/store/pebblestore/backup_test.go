@@ -6,6 +6,8 @@ import (
 	"errors"
 	"io"
 	"maps"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -252,6 +254,46 @@ func TestBackupPlaces(t *testing.T) {
 				t.Errorf("left %v", names)
 			}
 		})
+	}
+}
+
+// TestBackupModes writes a copy to a directory that others may look into. They must not
+// be able to read it.
+func TestBackupModes(t *testing.T) {
+	s := mustOpen(t, pebblestore.Options{FS: vfs.NewMem()})
+	mustAppend(t, s, manyEntries(10)...)
+	archive := mustBackup(t, s)
+	mustClose(t, s)
+	open := t.TempDir()
+	if err := os.Chmod(open, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	missing := filepath.Join(open, "not", "there")
+	for _, dir := range []string{missing, filepath.Join(open, "there")} {
+		if dir != missing {
+			if err := os.Mkdir(dir, 0o755); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := pebblestore.ReceiveBackup(context.Background(), bytes.NewReader(archive), dir, pebblestore.CopyOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		entries, err := os.ReadDir(dir)
+		if err != nil || len(entries) < 5 {
+			t.Fatalf("%d files, %v", len(entries), err)
+		}
+		for _, e := range entries {
+			info, err := e.Info()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if info.Mode().Perm()&0o077 != 0 && info.Size() > 0 {
+				t.Errorf("%s has the mode %v", e.Name(), info.Mode())
+			}
+		}
+	}
+	if info, err := os.Stat(missing); err != nil || info.Mode().Perm() != 0o700 {
+		t.Errorf("the directory has the mode %v, %v", info.Mode(), err)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"os"
 	"path/filepath"
 	"slices"
 
@@ -229,6 +230,12 @@ func (p *place) writeFile(ctx context.Context, name string, r io.Reader) error {
 	f, err := p.fs.Create(path, vfs.WriteCategoryUnspecified)
 	if err != nil {
 		return err
+	}
+	// A directory that was there before may let others in.
+	if p.fs == vfs.Default {
+		if err := os.Chmod(path, 0o600); err != nil {
+			return joinClose(err, f)
+		}
 	}
 	if _, err := io.Copy(&contextWriter{ctx: ctx, w: f}, r); err != nil {
 		return joinClose(err, f)
