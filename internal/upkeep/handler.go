@@ -145,7 +145,7 @@ func (h *Handler) Erase(w http.ResponseWriter, r *http.Request) {
 	})
 	if recordErr != nil {
 		h.cfg.Log.Error("an erasure cannot be recorded in the audit log", "device", device, "readings", e.Readings, "error", recordErr)
-		h.cfg.Problems.OutcomeUnknown.Write(w, r,
+		h.cfg.Problems.ErasureUnfinished.Write(w, r,
 			"The device is erased. That could not be recorded in the audit log: ask again, or the next start of the server records it.")
 		return
 	}

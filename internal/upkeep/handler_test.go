@@ -162,7 +162,7 @@ func TestErase(t *testing.T) {
 	}
 	f.recordErr = errors.New("no space left")
 	_, err = f.client.Erase(t.Context(), "ppg-1")
-	if problem, ok := errors.AsType[*transfer.Problem](err); !ok || problem.Status != 500 || !strings.Contains(problem.Detail, "is erased") {
+	if problem, ok := errors.AsType[*transfer.Problem](err); !ok || !strings.HasSuffix(problem.Type, "#erasure-unfinished") || !strings.Contains(problem.Detail, "is erased") {
 		t.Errorf("when it cannot be recorded: %v, want 500 that says so", err)
 	}
 }
