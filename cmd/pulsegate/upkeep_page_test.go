@@ -1,0 +1,118 @@
+package main_test
+
+import (
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// pageBlocks returns the blocks of commands of a page.
+func pageBlocks(t *testing.T, name string, want int) []string {
+	t.Helper()
+	page, err := os.ReadFile("../../docs/" + name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := regexp.MustCompile("(?ms)^```sh\n(.*?)^```$").FindAllStringSubmatch(string(page), -1)
+	if len(found) != want {
+		t.Fatalf("the page has %d blocks of commands, want %d", len(found), want)
+	}
+	var blocks []string
+	for _, block := range found {
+		blocks = append(blocks, block[1])
+	}
+	return blocks
+}
+
+// upkeepReader is a reader with three readings of two devices in a running server.
+func upkeepReader(t *testing.T) *reader {
+	t.Helper()
+	free(t, "127.0.0.1:8080")
+	free(t, "127.0.0.1:6060")
+	r := newReader(t)
+	r.follow("./pulsegate serve --audit pulsegate-audit.log\n")
+	r.run(`curl -d '[{"device":"ppg-000123","time":"2026-11-21T10:00:00Z","spo2_pct":97.5},
+{"device":"ppg-000123","time":"2026-11-21T10:01:00Z","heart_rate_bpm":72},
+{"device":"ppg-2","time":"2026-11-21T10:00:00Z","spo2_pct":98}]' http://127.0.0.1:8080/v1/readings`)
+	return r
+}
+
+// again stops the server and starts it as a command says.
+func (r *reader) again(between func(), command string) {
+	r.t.Helper()
+	if code := r.server.stop(); code != 0 {
+		r.t.Fatalf("the server's exit code is %d:\n%s", code, r.server.stderr())
+	}
+	r.server = nil
+	between()
+	r.follow(command + "\n")
+}
+
+func (r *reader) want(texts ...string) {
+	r.t.Helper()
+	for _, want := range texts {
+		if !strings.Contains(r.shown.String(), want) {
+			r.t.Errorf("the commands do not show %q:\n%s", want, r.shown.String())
+		}
+	}
+	r.shown.Reset()
+}
+
+// The commands of docs/backup.md do what it says.
+func TestBackupPage(t *testing.T) {
+	blocks := pageBlocks(t, "backup.md", 9)
+	running, stopped, archive, token, withToken := blocks[0], blocks[1], blocks[2], blocks[3], blocks[4]
+	restore, eraseAgain, addMissing, check := blocks[5], blocks[6], blocks[7], blocks[8]
+	r := upkeepReader(t)
+	r.follow(running)
+	r.want("/backups/monday devices=2 readings=3 tables=1 table_bytes=")
+	r.follow(archive)
+	r.want("devices=2 readings=3 ", "\nok\n")
+	r.follow(check)
+	r.want("devices=2 readings=3 values=3 tables=1 table_bytes=1", " log_bytes=0 format=1\nsystolic_mmhg=0\n",
+		"\noldest=2026-11-21T10:00:00Z newest=2026-11-21T10:01:00Z\nok\n")
+	r.again(func() {
+		r.follow(stopped)
+		r.want("/backups/tuesday devices=2 readings=3 ")
+		r.run("mv pulsegate-data pulsegate-data.old")
+		r.follow(restore)
+		r.want("/pulsegate-data devices=2 readings=3 ")
+		r.follow(eraseAgain)
+		r.want("erased device=ppg-2 readings=1\n")
+	}, "./pulsegate serve --audit pulsegate-audit.log")
+	r.follow(addMissing)
+	r.want("sent=2 stored=0 duplicate=2 ")
+	r.again(func() { r.follow(token) }, "./pulsegate serve --tokens pulsegate-tokens --audit pulsegate-audit.log")
+	r.follow(withToken)
+	r.want("/backups/wednesday devices=1 readings=2 ")
+	r.run("cat pulsegate-audit.log")
+	r.want(`"event":"backed-up","peer":"127.0.0.1","actor":"this machine"`, `"event":"backed-up","peer":"127.0.0.1","actor":"token:`)
+	if code := r.server.stop(); code != 0 {
+		t.Errorf("the server's exit code is %d:\n%s", code, r.server.stderr())
+	}
+}
+
+// The commands of docs/retention.md do what it says.
+func TestRetentionPage(t *testing.T) {
+	blocks := pageBlocks(t, "retention.md", 4)
+	erase, overHTTP, stopped, retain := blocks[0], blocks[1], blocks[2], strings.TrimSpace(blocks[3])
+	r := upkeepReader(t)
+	r.follow(erase)
+	r.want("erased device=ppg-000123 readings=2\n")
+	const comes = `curl -d '{"device":"ppg-000123","time":"2026-11-21T10:00:00Z","spo2_pct":97.5}' http://127.0.0.1:8080/v1/readings`
+	r.run(comes)
+	r.want("stored")
+	r.follow(overHTTP)
+	r.want(`{"device":"ppg-000123","erased":1}`)
+	r.run(comes)
+	r.again(func() {
+		r.follow(stopped)
+		r.want("erased device=ppg-000123 readings=1\n")
+		r.run("grep -c '\"event\":\"erased\"' pulsegate-audit.log")
+		r.want("3\n")
+	}, retain)
+	if code := r.server.stop(); code != 0 || !strings.Contains(r.server.stderr(), `msg="old readings are removed" keep=400d every=24h`) {
+		t.Errorf("the server's exit code is %d:\n%s", code, r.server.stderr())
+	}
+}
