@@ -103,7 +103,7 @@ func (s *Store) checkpoint(dir string) error {
 	}
 	// The less log there is, the shorter Append waits.
 	if s.disk.ready() == nil {
-		if err := s.flush(); err != nil {
+		if err := s.flush(s.maintenance.ctx); err != nil {
 			return err
 		}
 	}
@@ -115,8 +115,9 @@ func (s *Store) checkpoint(dir string) error {
 	return s.guard(func() error { return s.db.Checkpoint(dir) })
 }
 
-// flush writes the memtable to a table, while Append goes on.
-func (s *Store) flush() error {
+// flush writes the memtable to a table, while Append goes on. Where there is no space
+// Pebble tries again and again: flush waits until ctx or the store ends.
+func (s *Store) flush(ctx context.Context) error {
 	s.mu.Lock()
 	var flushed <-chan struct{}
 	err := s.failed()
@@ -135,6 +136,8 @@ func (s *Store) flush() error {
 		return nil
 	case <-s.maintenance.ctx.Done():
 		return store.ErrClosed
+	case <-ctx.Done():
+		return ctx.Err()
 	}
 }
 

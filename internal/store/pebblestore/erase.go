@@ -317,7 +317,7 @@ func (s *Store) compactDevice(device *vitals.Name) error {
 	if err != nil {
 		return err
 	}
-	if err := s.flush(); err != nil {
+	if err := s.flush(s.maintenance.ctx); err != nil {
 		return err
 	}
 	for _, r := range deviceRanges(device) {
@@ -355,7 +355,7 @@ func deviceRanges(device *vitals.Name) [2]keyRange {
 // manifest, and removes all files that are not needed any more.
 func (s *Store) renewTree() error {
 	// The less log there is, the shorter Append waits.
-	if err := s.flush(); err != nil {
+	if err := s.flush(s.maintenance.ctx); err != nil {
 		return err
 	}
 	s.awaitQuiet()

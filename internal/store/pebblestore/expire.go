@@ -73,7 +73,7 @@ func (e *expirer) run(ctx context.Context) error {
 		}
 		if e.deletions >= maxDeletions || !more && e.deletions > 0 {
 			e.deletions = 0
-			if err := e.s.flush(); err != nil {
+			if err := e.s.flush(ctx); err != nil {
 				return err
 			}
 		}

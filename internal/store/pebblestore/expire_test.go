@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
 	"github.com/pulsegate/pulsegate/internal/store"
 	"github.com/pulsegate/pulsegate/internal/store/pebblestore"
@@ -145,6 +147,35 @@ func TestFlushClosed(t *testing.T) {
 	mustClose(t, s)
 	if err := pebblestore.Flush(s); !errors.Is(err, store.ErrClosed) {
 		t.Errorf("got %v, want ErrClosed", err)
+	}
+}
+
+// TestExpireNoSpaceLeft ends Expire by its context while its flush finds no space. A
+// server that is stopped then must not wait for space.
+func TestExpireNoSpaceLeft(t *testing.T) {
+	f := &fault{match: operation(".sst", errorfs.OpFileWrite), failing: syscall.ENOSPC}
+	s := mustOpen(t, pebblestore.Options{FS: inject(vfs.NewMem(), f)})
+	defer mustClose(t, s)
+	mustAppend(t, s, entry("d", 1, 1), entry("d", 100, 1))
+	f.on.Store(true)
+	defer f.on.Store(false)
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error)
+	go func() {
+		_, err := s.Expire(ctx, 50)
+		ended <- err
+	}()
+	for f.failed.Load() == 0 {
+		time.Sleep(time.Millisecond)
+	}
+	cancel()
+	select {
+	case err := <-ended:
+		if !errors.Is(err, context.Canceled) {
+			t.Errorf("Expire returns %v, want context.Canceled", err)
+		}
+	case <-time.After(time.Minute):
+		t.Fatal("Expire does not end")
 	}
 }
 

@@ -66,7 +66,7 @@ func HoldView(s *Store) (release func()) {
 }
 
 // Flush writes the memtable of s to a table.
-func Flush(s *Store) error { return s.flush() }
+func Flush(s *Store) error { return s.flush(context.Background()) }
 
 // CompactAll compacts everything down to the last level, as the background may.
 func CompactAll(s *Store) {
