@@ -59,6 +59,26 @@ func TestDiskLow(t *testing.T) {
 	})
 }
 
+// TestDiskNearMark writes where there is little more than the store needs. The mark must
+// have moved by the next look at the disk, and not some looks later.
+func TestDiskNearMark(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fs := vfs.NewMem()
+		fs.TestingSetDiskUsage(free(20 << 20))
+		s := mustOpen(t, pebblestore.Options{FS: fs, MinFreeBytes: 1, MemTableBytes: 64 << 10})
+		defer mustClose(t, s)
+		time.Sleep(time.Second)
+		before := s.Stats().MinFreeBytes
+		for k := range int64(100) {
+			mustAppend(t, s, shifted(manyEntries(50), 1000*k)...)
+		}
+		time.Sleep(300 * time.Millisecond)
+		if after := s.Stats().MinFreeBytes; before <= 1 || after <= before {
+			t.Errorf("the mark is %d, and was %d before there were tables", after, before)
+		}
+	})
+}
+
 // TestDiskLowAtOpen opens on a disk that is already low: readers are served.
 func TestDiskLowAtOpen(t *testing.T) {
 	fs := vfs.NewMem()
