@@ -18,10 +18,17 @@ const (
 )
 
 // endLast closes connections that must not go on behind an answer.
+//
+// It needs to see every request, those for "OPTIONS *" too, which net/http would
+// answer by itself and go on.
 func endLast(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if listen.Last(r.Context()) {
+		if listen.Last(r) {
 			w.Header().Set("Connection", "close")
+		}
+		if r.Method == http.MethodOptions && r.RequestURI == "*" {
+			w.Header().Set("Content-Length", "0")
+			return
 		}
 		next.ServeHTTP(w, r)
 	})

@@ -186,6 +186,11 @@ func devices(t testing.TB, p *process) string {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return namesIn(page)
+}
+
+// namesIn returns the names of the devices of a page, as devices does.
+func namesIn(page string) string {
 	var names []string
 	for _, part := range strings.Split(page, `"device":"`)[1:] {
 		if name, _, _ := strings.Cut(part, `"`); name != "bystander" {

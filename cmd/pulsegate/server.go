@@ -140,7 +140,7 @@ func startServer(c *serveCommand, logs *logging) (_ *server, err error) {
 		PieceTimeout: min(2*c.ReadTimeout, 30*time.Second),
 	})
 	posts := requests.Route(readingsTemplate)
-	s.public = s.httpServer(c, s.tracer.Handler(endLast(routes(requests, s.core, reads, c.MaxReads, s.health, s.problems))))
+	s.public = s.httpServer(c, s.tracer.Handler(routes(requests, s.core, reads, c.MaxReads, s.health, s.problems)))
 	s.public.ConnContext = listen.Mark
 	if err = s.listenPublic(c, posts); err != nil {
 		return nil, errors.Join(err, s.core.Close(context.Background()))
@@ -178,13 +178,15 @@ const maxHeaderBytes = 16 << 10
 
 func (s *server) httpServer(c *serveCommand, h http.Handler) *http.Server {
 	return &http.Server{
-		Handler:           h,
+		Handler:           endLast(h),
 		ReadHeaderTimeout: min(c.ReadTimeout, 10*time.Second),
 		ReadTimeout:       c.ReadTimeout,
 		WriteTimeout:      2 * c.ReadTimeout, // from the end of the header; commits are waited for within it
 		IdleTimeout:       c.IdleTimeout,
 		MaxHeaderBytes:    maxHeaderBytes,
 		ErrorLog:          s.logging.httpErrors(),
+
+		DisableGeneralOptionsHandler: true, // endLast is to see every request
 	}
 }
 
@@ -224,7 +226,10 @@ func (s *server) listenPublic(c *serveCommand, posts *metrics.Route) error {
 	if s.lane == nil {
 		l = listen.Bound(l, listen.Limits{MaxConns: c.MaxConns, MaxGuests: maxGuests})
 	}
-	s.publicAddr = s.serve(s.public, listen.Watch(l), publicSocket)
+	if s.public.TLSConfig == nil {
+		l = listen.Watch(l)
+	}
+	s.publicAddr = s.serve(s.public, l, publicSocket)
 	return nil
 }
 

@@ -28,7 +28,7 @@ func serve(t *testing.T, cfg listen.Limits) *listen.Bounded {
 	srv := &http.Server{
 		ConnContext: listen.Mark,
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			if listen.Last(r.Context()) {
+			if listen.Last(r) {
 				w.Header().Set("Connection", "close")
 			}
 			fmt.Fprint(w, listen.IsGuest(r.Context()))

@@ -9,7 +9,8 @@
 //     can refuse what it has no room for. Whoever comes when there are too many learns
 //     so, and whoever only asks for the server's health gets an answer.
 //   - [Last] tells the server to close a connection behind its answer: that of a guest,
-//     and one whose requests have spoken of their length in two ways ([Watch]).
+//     and one whose requests have spoken of their length in two ways ([Watch]), or
+//     may have where nobody could see it.
 //
 // # Not here
 //

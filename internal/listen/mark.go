@@ -3,6 +3,7 @@ package listen
 import (
 	"context"
 	"net"
+	"net/http"
 )
 
 // A mark is what the context of a connection's requests remembers of it.
@@ -41,9 +42,20 @@ func IsGuest(ctx context.Context) bool {
 	return ok && m.guest
 }
 
-// Last reports whether the answer to a request must be the last one on its
-// connection.
-func Last(ctx context.Context) bool {
-	m, ok := ctx.Value(markKey{}).(*mark)
-	return ok && (m.guest || m.watched != nil && m.watched.isMixed())
+// Last reports whether the answer to r must be the last one on its connection:
+// because it is a guest's, or because its length may have been spoken of in two ways.
+//
+// Where nobody has seen the bytes, as with TLS, it is not known whether a chunked body
+// had a Content-Length beside it, or a request of HTTP/1.0 a Transfer-Encoding, which
+// net/http passes over. There each of the two counts as if. HTTP/2 has a framing of
+// its own.
+func Last(r *http.Request) bool {
+	m, ok := r.Context().Value(markKey{}).(*mark)
+	switch {
+	case ok && m.guest:
+		return true
+	case ok && m.watched != nil:
+		return m.watched.isMixed()
+	}
+	return r.ProtoMajor == 1 && (r.ProtoMinor == 0 || len(r.TransferEncoding) > 0)
 }

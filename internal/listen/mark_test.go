@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"io"
 	"net"
+	"net/http"
 	"testing"
 
 	"github.com/pulsegate/pulsegate/internal/listen"
@@ -28,12 +29,45 @@ func TestMark(t *testing.T) {
 		{"none", nil, false},
 	} {
 		ctx := listen.Mark(context.Background(), tt.conn)
-		if listen.IsGuest(ctx) != tt.want || listen.Last(ctx) != tt.want {
-			t.Errorf("%s: guest %v, last %v; want %v", tt.name, listen.IsGuest(ctx), listen.Last(ctx), tt.want)
+		if listen.IsGuest(ctx) != tt.want || listen.Last(request(ctx)) != tt.want {
+			t.Errorf("%s: guest %v, last %v; want %v", tt.name, listen.IsGuest(ctx), listen.Last(request(ctx)), tt.want)
 		}
 	}
-	if ctx := context.Background(); listen.IsGuest(ctx) || listen.Last(ctx) {
+	if ctx := context.Background(); listen.IsGuest(ctx) || listen.Last(request(ctx)) {
 		t.Error("a request of no connection is marked")
+	}
+}
+
+// request returns a request of HTTP/1.1 whose length leaves no doubt.
+func request(ctx context.Context) *http.Request {
+	r := &http.Request{ProtoMajor: 1, ProtoMinor: 1}
+	return r.WithContext(ctx)
+}
+
+// Where nobody has seen a connection's bytes, what may have had two lengths is the
+// last.
+func TestLastUnseen(t *testing.T) {
+	near, far := net.Pipe()
+	defer far.Close()
+	defer near.Close()
+	chunked := []string{"chunked"}
+	for _, tt := range []struct {
+		name         string
+		major, minor int
+		encoding     []string
+		want         bool
+	}{
+		{"a length, or none", 1, 1, nil, false},
+		{"chunks", 1, 1, chunked, true},
+		{"HTTP/1.0", 1, 0, nil, true},
+		{"HTTP/2", 2, 0, nil, false},
+	} {
+		for _, conn := range []net.Conn{near, tls.Server(near, &tls.Config{})} {
+			r := &http.Request{ProtoMajor: tt.major, ProtoMinor: tt.minor, TransferEncoding: tt.encoding}
+			if got := listen.Last(r.WithContext(listen.Mark(t.Context(), conn))); got != tt.want {
+				t.Errorf("%s on a %T: %v, want %v", tt.name, conn, got, tt.want)
+			}
+		}
 	}
 }
 
@@ -98,7 +132,7 @@ func last(t *testing.T, text string, piece int) bool {
 	if got, err := io.ReadAll(conn); err != nil || string(got) != text {
 		t.Errorf("read %q, %v; want %q", got, err, text)
 	}
-	return listen.Last(ctx)
+	return listen.Last(request(ctx))
 }
 
 // one is a listener of one connection.

@@ -20,8 +20,9 @@ import (
 // client that uses both ways by turns, lose their connection a request early; nothing
 // else happens to them.
 //
-// A connection of package crypto/tls must be wrapped from the outside: what is
-// watched is what the server reads.
+// What goes below package crypto/tls has nothing to see, and what wraps its
+// connections takes HTTP/2 from net/http, which asks for their type. So a listener
+// with TLS is not watched, and [Last] judges by less.
 func Watch(l net.Listener) net.Listener { return watching{l} }
 
 type watching struct{ net.Listener }
