@@ -11,6 +11,9 @@
 // The order New, read, [Watcher.Start] therefore loses no change: whatever is
 // written after the read is reported.
 //
+// What was reported and could not be read is reported again, at each interval, until
+// it can: no file shows that there are descriptors again, or another owner.
+//
 // # Why it polls
 //
 // A look at a file costs about a microsecond, once a second. The kernel's
@@ -32,7 +35,7 @@ import (
 // A Watcher looks at files at an interval.
 type Watcher struct {
 	every   time.Duration
-	changed func()
+	changed func() (again bool)
 	paths   []string
 	seen    []os.FileInfo // of each path at the last look, nil: not there
 
@@ -42,8 +45,9 @@ type Watcher struct {
 }
 
 // New looks at paths and returns a Watcher that is to compare with what it saw.
-// changed is called from the Watcher's own goroutine. every must be above 0.
-func New(every time.Duration, changed func(), paths ...string) *Watcher {
+// changed is called from the Watcher's own goroutine, and returns whether to call it
+// again after the next look, although nothing may have changed. every must be above 0.
+func New(every time.Duration, changed func() (again bool), paths ...string) *Watcher {
 	w := &Watcher{every: every, changed: changed, paths: paths, seen: make([]os.FileInfo, len(paths)), quit: make(chan struct{})}
 	w.look()
 	return w
@@ -62,6 +66,7 @@ func (w *Watcher) Close() {
 func (w *Watcher) run() {
 	tick := time.NewTicker(w.every)
 	defer tick.Stop()
+	again := false
 	for {
 		select {
 		case <-w.quit:
@@ -69,8 +74,8 @@ func (w *Watcher) run() {
 		case <-tick.C:
 			// The look comes before the reading that changed does, so that what
 			// is written during the reading is seen by the next look.
-			if w.look() {
-				w.changed()
+			if w.look() || again {
+				again = w.changed()
 			}
 		}
 	}

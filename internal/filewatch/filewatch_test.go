@@ -79,7 +79,7 @@ func TestChanges(t *testing.T) {
 				write(t, first, "text")
 				write(t, second, "text")
 				var calls atomic.Int64
-				w := filewatch.New(time.Second, func() { calls.Add(1) }, first, second)
+				w := filewatch.New(time.Second, func() bool { calls.Add(1); return false }, first, second)
 				tt.change(t, second) // between New and Start: must not be lost
 				w.Start()
 				time.Sleep(10 * time.Second)
@@ -98,10 +98,11 @@ func TestChangeDuringChanged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		path := filepath.Join(t.TempDir(), "file")
 		var calls atomic.Int64
-		w := filewatch.New(time.Second, func() {
+		w := filewatch.New(time.Second, func() bool {
 			if calls.Add(1) == 1 {
 				write(t, path, "second")
 			}
+			return false
 		}, path)
 		defer w.Close()
 		w.Start()
@@ -110,6 +111,25 @@ func TestChangeDuringChanged(t *testing.T) {
 		synctest.Wait()
 		if got := calls.Load(); got != 2 {
 			t.Errorf("changed was called %d times, want 2", got)
+		}
+	})
+}
+
+// What could not be read is reported until it can, once an interval.
+func TestAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		path := filepath.Join(t.TempDir(), "file")
+		var calls atomic.Int64
+		w := filewatch.New(time.Second, func() bool { return calls.Add(1) < 4 }, path)
+		defer w.Close()
+		w.Start()
+		write(t, path, "text")
+		for _, want := range []int64{1, 2, 3, 4, 4, 4} {
+			time.Sleep(time.Second)
+			synctest.Wait()
+			if got := calls.Load(); got != want {
+				t.Errorf("changed was called %d times, want %d", got, want)
+			}
 		}
 	})
 }
@@ -125,7 +145,7 @@ func TestSymlink(t *testing.T) {
 			t.Fatal(err)
 		}
 		var calls atomic.Int64
-		w := filewatch.New(time.Second, func() { calls.Add(1) }, link)
+		w := filewatch.New(time.Second, func() bool { calls.Add(1); return false }, link)
 		w.Start()
 		if err := os.Symlink(b, link+".new"); err != nil {
 			t.Fatal(err)
@@ -145,5 +165,5 @@ func TestSymlink(t *testing.T) {
 
 // A Watcher that was never started can be closed.
 func TestCloseUnstarted(t *testing.T) {
-	filewatch.New(time.Second, func() { t.Error("changed was called") }, filepath.Join(t.TempDir(), "none")).Close()
+	filewatch.New(time.Second, func() bool { t.Error("changed was called"); return false }, filepath.Join(t.TempDir(), "none")).Close()
 }

@@ -88,7 +88,7 @@ func Open(cfg Config) (*Files, error) {
 	}
 	// The first look comes before the first reading: no change is lost.
 	if cfg.Every > 0 {
-		f.watcher = filewatch.New(cfg.Every, func() { _ = f.Reload() }, paths...)
+		f.watcher = filewatch.New(cfg.Every, func() (again bool) { return f.Reload() != nil }, paths...)
 	}
 	st, err := f.read()
 	if err != nil {

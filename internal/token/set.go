@@ -77,7 +77,7 @@ func Open(path string, opt Options) (*Set, error) {
 	s.current.Store(&snapshot{})
 	// The first look comes before the first reading: no change is lost.
 	if s.opt.Every > 0 {
-		s.watcher = filewatch.New(s.opt.Every, func() { _ = s.Reload() }, path)
+		s.watcher = filewatch.New(s.opt.Every, s.follow, path)
 	}
 	tokens, err := ReadFile(path)
 	if err != nil {
@@ -120,6 +120,14 @@ func (s *Set) Reload() error {
 		s.tell(change)
 	}
 	return nil
+}
+
+// follow reloads a file that was changed, and reports whether to try again: a file that
+// could not be read may be readable at the next look, looking no different. One that is
+// not good gets no better.
+func (s *Set) follow() (again bool) {
+	err := s.Reload()
+	return err != nil && !errors.Is(err, ErrFile) && !errors.Is(err, ErrWritable)
 }
 
 func (s *Set) tell(c Change) {

@@ -1,0 +1,62 @@
+package main_test
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"testing"
+	"time"
+)
+
+// A poster sends readings on one connection, which stays open.
+type poster struct {
+	t      *testing.T
+	conn   net.Conn
+	in     *bufio.Reader
+	header string // further lines
+	n      int    // readings sent
+}
+
+func newPoster(t *testing.T, conn net.Conn, header string) *poster {
+	return &poster{t: t, conn: conn, in: bufio.NewReader(conn), header: header}
+}
+
+// post sends a reading, and returns the status and whether the connection ends; 0 and
+// an error of the test where there is no answer.
+func (p *poster) post() (status int, ends bool) {
+	p.t.Helper()
+	p.n++
+	body := fmt.Sprintf(`{"device":"ppg-1","time":%d,"spo2_pct":97}`, p.n)
+	_, err := fmt.Fprintf(p.conn, "POST /v1/readings HTTP/1.1\r\nHost: x\r\n%sContent-Length: %d\r\n\r\n%s", p.header, len(body), body)
+	if err != nil {
+		p.t.Error(err)
+		return 0, true
+	}
+	resp, err := http.ReadResponse(p.in, nil)
+	if err != nil {
+		p.t.Error(err)
+		return 0, true
+	}
+	if _, err := io.Copy(io.Discard, resp.Body); err != nil {
+		p.t.Error(err)
+		return 0, true
+	}
+	return resp.StatusCode, resp.Close
+}
+
+// until sends readings until one is answered with a status, and returns whether the
+// connection ends with that.
+func (p *poster) until(want int) (ends bool) {
+	p.t.Helper()
+	for deadline := time.Now().Add(15 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		status, ends := p.post()
+		if status == want {
+			return ends
+		}
+		if status == 0 || time.Now().After(deadline) {
+			p.t.Fatalf("the status is %d, and does not come to be %d", status, want)
+		}
+	}
+}
