@@ -8,6 +8,7 @@ import (
 	"log"
 	"log/slog"
 	"net"
+	"net/http"
 	"net/netip"
 	"os"
 	"strings"
@@ -129,6 +130,7 @@ func openAccess(f *accessFlags, log *slog.Logger) (_ *access, err error) {
 		if err != nil {
 			return nil, err
 		}
+		a.gate.Trusted = a.tls.Trusts
 	}
 	return a, nil
 }
@@ -209,6 +211,18 @@ func (a *access) certificatesChanged(err error) {
 		return
 	}
 	a.log.Info("certificates loaded")
+}
+
+// endOutlived closes connections that have outlived their client's certificate behind
+// an answer. A client that keeps its connection would be refused there for ever, and
+// shows its new certificate on the next.
+func (a *access) endOutlived(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if a.gate.Outlived(r.TLS, time.Now()) {
+			w.Header().Set("Connection", "close")
+		}
+		next.ServeHTTP(w, r)
+	})
 }
 
 // metrics returns the figures of a scrape.

@@ -200,6 +200,7 @@ func (s *server) listenPublic(c *serveCommand, posts *metrics.Route) error {
 		return err
 	}
 	if s.access.tls != nil {
+		s.public.Handler = s.access.endOutlived(s.public.Handler)
 		s.public.TLSConfig = s.access.tls.TLSConfig()
 		s.public.ErrorLog = s.access.httpErrors(s.public.ErrorLog)
 	} else if c.FastLane == "on" {

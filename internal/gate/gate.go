@@ -41,6 +41,10 @@ type Gate struct {
 	Certificates bool       // clients may show certificates
 	Audit        *audit.Log // nil: none
 
+	// Trusted reports whether the CA that let a client's certificate in is still in
+	// use. Nil: the handshake decides.
+	Trusted func(*tls.ConnectionState) bool
+
 	refused [numReasons]atomic.Uint64 // by audit.Reason
 }
 
@@ -80,7 +84,7 @@ func (g *Gate) Enter(v Visitor, right token.Rights, now time.Time) (pass Pass, v
 	}
 	named, certErr := vitals.Name{}, tlsfiles.ErrNoCertificate
 	if g.Certificates {
-		named, certErr = tlsfiles.Gateway(v.TLS, now)
+		named, certErr = g.certified(v.TLS, now)
 	}
 	switch {
 	case certErr != nil && !errors.Is(certErr, tlsfiles.ErrNoCertificate):
@@ -112,6 +116,26 @@ func (g *Gate) Enter(v Visitor, right token.Rights, now time.Time) (pass Pass, v
 		return Pass{}, Limited, wait
 	}
 	return Pass{gateway: grant.Gateway(), grant: grant}, Passed, 0
+}
+
+// certified returns the gateway that the client's certificate names.
+func (g *Gate) certified(cs *tls.ConnectionState, now time.Time) (vitals.Name, error) {
+	name, err := tlsfiles.Gateway(cs, now)
+	if err == nil && g.Trusted != nil && !g.Trusted(cs) {
+		return vitals.Name{}, tlsfiles.ErrUntrusted
+	}
+	return name, err
+}
+
+// Outlived reports whether a connection has outlived its client's certificate, which
+// has expired, or whose CA was taken out. Nothing is let in there any more: the client
+// must connect again, with another one.
+func (g *Gate) Outlived(cs *tls.ConnectionState, now time.Time) bool {
+	if !g.Certificates || cs == nil {
+		return false
+	}
+	_, err := g.certified(cs, now)
+	return errors.Is(err, tlsfiles.ErrExpired) || errors.Is(err, tlsfiles.ErrUntrusted)
 }
 
 // look finds the token that v shows, or says why there is none.

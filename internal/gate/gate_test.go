@@ -104,6 +104,8 @@ func visits(t testing.TB, f *fixture) []visit {
 	tokens := &gate.Gate{Tokens: f.set, Audit: f.log}
 	both := &gate.Gate{Tokens: f.set, Certificates: true, Audit: f.log}
 	certs := &gate.Gate{Certificates: true, Audit: f.log}
+	trusting := &gate.Gate{Tokens: f.set, Certificates: true, Audit: f.log, Trusted: func(*tls.ConnectionState) bool { return true }}
+	distrusting := &gate.Gate{Tokens: f.set, Certificates: true, Audit: f.log, Trusted: func(*tls.ConnectionState) bool { return false }}
 	return []visit{
 		{"an open gate", open, "", nil, token.Admin, gate.Passed, ""},
 		{"an open gate and a token", open, f.write, nil, token.Write, gate.Passed, ""},
@@ -128,6 +130,10 @@ func visits(t testing.TB, f *fixture) []visit {
 		{"certificate and token agree", both, f.write, showing("bed-7"), token.Write, gate.Passed, "bed-7"},
 		{"certificate and token disagree", both, f.write, showing("bed-1"), token.Write, gate.Forbidden, ""},
 		{"a bad token beside a good certificate", both, "Bearer x", showing("bed-7"), token.Write, gate.BadCredentials, ""},
+		{"a certificate of a CA in use", trusting, "", showing("bed-1"), token.Write, gate.Passed, "bed-1"},
+		{"a certificate of a CA that was taken out", distrusting, "", showing("bed-1"), token.Write, gate.BadCredentials, ""},
+		{"a certificate of a CA that was taken out, and a token", distrusting, f.write, showing("bed-7"), token.Write, gate.BadCredentials, ""},
+		{"a token where no CA is in use", distrusting, f.write, nil, token.Write, gate.Passed, "bed-7"},
 		{"neither", both, "", nil, token.Write, gate.NoCredentials, ""},
 		{"certificates only", certs, "", showing("bed-1"), token.Write, gate.Passed, "bed-1"},
 		{"certificates only, and none", certs, "", nil, token.Write, gate.NoCredentials, ""},
@@ -176,6 +182,31 @@ func TestEnter(t *testing.T) {
 				t.Errorf("several Authorization headers: %v", verdict)
 			}
 		})
+	}
+}
+
+// A connection has outlived a certificate that has expired or whose CA was taken out,
+// and no other.
+func TestOutlived(t *testing.T) {
+	distrusted := func(*tls.ConnectionState) bool { return false }
+	for _, tt := range []struct {
+		name string
+		gate *gate.Gate
+		tls  *tls.ConnectionState
+		at   time.Time
+		want bool
+	}{
+		{"valid", &gate.Gate{Certificates: true}, showing("bed-1"), now, false},
+		{"expired", &gate.Gate{Certificates: true}, showing("bed-1"), now.Add(2 * time.Hour), true},
+		{"its CA was taken out", &gate.Gate{Certificates: true, Trusted: distrusted}, showing("bed-1"), now, true},
+		{"without a name, which a new connection would not mend", &gate.Gate{Certificates: true}, showing("bed 1"), now, false},
+		{"no certificate", &gate.Gate{Certificates: true, Trusted: distrusted}, &tls.ConnectionState{}, now, false},
+		{"no TLS", &gate.Gate{Certificates: true, Trusted: distrusted}, nil, now, false},
+		{"a certificate that nobody asked for", &gate.Gate{}, showing("bed-1"), now.Add(2 * time.Hour), false},
+	} {
+		if got := tt.gate.Outlived(tt.tls, tt.at); got != tt.want {
+			t.Errorf("%s: %v, want %v", tt.name, got, tt.want)
+		}
 	}
 }
 

@@ -12,7 +12,8 @@
 //   - TLS 1.2 is the least version; suites, curves and everything else are the
 //     defaults of crypto/tls.
 //   - A session whose client certificate is not signed by one of the CAs in use is
-//     not resumed. crypto/tls sees to that; TestRemovedCA holds it to it.
+//     not resumed. crypto/tls sees to that; TestRemovedCA holds it to it. Of a
+//     connection that is open [Files.Trusts] tells it.
 //
 // # The gateway's name
 //

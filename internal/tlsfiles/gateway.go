@@ -9,10 +9,12 @@ import (
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
-// Errors of [Gateway].
+// Errors of a client's certificate. [Gateway] returns all but ErrUntrusted, which is for
+// who asks [Files.Trusts].
 var (
 	ErrNoCertificate = errors.New("tlsfiles: the client showed no certificate that was verified")
 	ErrExpired       = errors.New("tlsfiles: the client's certificate has expired since the handshake")
+	ErrUntrusted     = errors.New("tlsfiles: the CA of the client's certificate is not in use any more")
 	ErrNoName        = errors.New("tlsfiles: the client's certificate does not name one gateway")
 )
 

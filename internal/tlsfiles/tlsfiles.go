@@ -63,6 +63,7 @@ type Files struct {
 type state struct {
 	contents [3]string // of certificate, key and client CAs
 	tls      *tls.Config
+	cas      []*x509.Certificate // of clients
 	notAfter time.Time
 }
 
@@ -119,6 +120,22 @@ func (f *Files) TLSConfig() *tls.Config {
 			return f.current.Load().tls, nil
 		},
 	}
+}
+
+// Trusts reports whether the certificate that a client showed in its handshake leads to
+// one of the CAs in use: a connection may live longer than the trust in the CA that let
+// it in. It does not allocate, so it may be asked for each request.
+func (f *Files) Trusts(cs *tls.ConnectionState) bool {
+	cas := f.current.Load().cas
+	for _, chain := range cs.VerifiedChains {
+		root := chain[len(chain)-1]
+		for _, ca := range cas {
+			if root.Equal(ca) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // NotAfter returns when the server's certificate, or one that it was sent with,
@@ -198,8 +215,12 @@ func (f *Files) read() (*state, error) {
 		return nil, fmt.Errorf("read client CAs: %w", err)
 	}
 	st.contents[2] = string(cas)
-	if st.tls.ClientCAs, err = parsePool(cas); err != nil {
+	if st.cas, err = parseCertificates(cas); err != nil {
 		return nil, fmt.Errorf("use client CAs %s: %w", f.cfg.ClientCAFile, err)
+	}
+	st.tls.ClientCAs = x509.NewCertPool()
+	for _, ca := range st.cas {
+		st.tls.ClientCAs.AddCert(ca)
 	}
 	st.tls.ClientAuth = tls.VerifyClientCertIfGiven
 	if f.cfg.RequireClient {
@@ -208,34 +229,32 @@ func (f *Files) read() (*state, error) {
 	return st, nil
 }
 
-// parsePool returns the certificates of a PEM file. Unlike AppendCertsFromPEM it
-// passes over nothing: of a file that was copied in part a part is not put in use.
-func parsePool(text []byte) (*x509.CertPool, error) {
-	pool := x509.NewCertPool()
-	n := 0
+// parseCertificates returns the certificates of a PEM file. Unlike AppendCertsFromPEM
+// it passes over nothing: of a file that was copied in part a part is not put in use.
+func parseCertificates(text []byte) ([]*x509.Certificate, error) {
+	var all []*x509.Certificate
 	for {
 		var block *pem.Block
 		block, text = pem.Decode(text)
 		if block == nil {
 			break
 		}
-		n++
 		if block.Type != "CERTIFICATE" {
-			return nil, fmt.Errorf("block %d is no certificate", n)
+			return nil, fmt.Errorf("block %d is no certificate", len(all)+1)
 		}
 		c, err := x509.ParseCertificate(block.Bytes)
 		if err != nil {
-			return nil, fmt.Errorf("certificate %d: %w", n, err)
+			return nil, fmt.Errorf("certificate %d: %w", len(all)+1, err)
 		}
-		pool.AddCert(c)
+		all = append(all, c)
 	}
 	switch {
 	case bytes.Contains(text, []byte("-----BEGIN")):
 		return nil, errors.New("its last certificate is cut off")
-	case n == 0:
+	case len(all) == 0:
 		return nil, errors.New("it holds no certificate in PEM")
 	}
-	return pool, nil
+	return all, nil
 }
 
 // readFile reads a file of bounded size.

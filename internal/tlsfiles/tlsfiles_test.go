@@ -279,7 +279,7 @@ func TestGatewayExpired(t *testing.T) {
 
 // A session is resumed while nothing changes, and keeps its gateway. When its CA
 // is removed, neither a new connection nor a resumed one gets in, although the keys
-// for tickets stay the same.
+// for tickets stay the same, and those that are open are not trusted any more.
 func TestRemovedCA(t *testing.T) {
 	for _, version := range []uint16{tls.VersionTLS12, tls.VersionTLS13} {
 		t.Run(tls.VersionName(version), func(t *testing.T) {
@@ -302,9 +302,13 @@ func TestRemovedCA(t *testing.T) {
 					t.Errorf("connection %d is of %q, want bed-7", i, got)
 				}
 			}
+			shown := &tls.ConnectionState{VerifiedChains: [][]*x509.Certificate{{client.Leaf, old.cert}}}
+			if err := f.Reload(); err != nil || !f.Trusts(shown) {
+				t.Errorf("after a reload of the same CA: %v, trusted: %v", err, f.Trusts(shown))
+			}
 			write(t, p.cas, renewed.pem)
-			if err := f.Reload(); err != nil {
-				t.Fatal(err)
+			if err := f.Reload(); err != nil || f.Trusts(shown) {
+				t.Errorf("after a reload without the CA: %v, trusted: %v", err, f.Trusts(shown))
 			}
 			if _, err := dial(t, s.addr, cfg); err == nil {
 				t.Error("a client of a CA that was removed got in")

@@ -1,0 +1,56 @@
+package main_test
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+// When a CA is taken out, the connections that its certificates have opened write
+// nothing more, and end, so that a client can come with a new certificate.
+//
+// Seen to fail without Gate.Trusted: readings were stored on. And without endOutlived:
+// the connection stayed open.
+func TestCATakenOutOfOpenConnections(t *testing.T) {
+	dir := t.TempDir()
+	server, err := newSigner(dir, "ca")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := server.issueServer(dir, 2); err != nil {
+		t.Fatal(err)
+	}
+	clients, err := newSigner(dir, "clients")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := clients.issueClient(dir, "bed-7", "bed-7"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := newSigner(dir, "next"); err != nil {
+		t.Fatal(err)
+	}
+	pair, err := tls.LoadX509KeyPair(filepath.Join(dir, "bed-7.pem"), filepath.Join(dir, "bed-7.key"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := start(t, program(t), filepath.Join(dir, "data"), "--tls-cert="+filepath.Join(dir, "server.pem"),
+		"--tls-key="+filepath.Join(dir, "server.key"), "--tls-client-ca="+filepath.Join(dir, "clients.pem"))
+	cfg := &tls.Config{RootCAs: x509.NewCertPool(), ServerName: "localhost", Certificates: []tls.Certificate{pair}}
+	cfg.RootCAs.AddCert(server.cert)
+	poster := newPoster(t, tls.Client(connect(t, p.addr), cfg), "")
+	if status, ends := poster.post(); status != 200 || ends {
+		t.Fatalf("with a certificate: %d, the connection ends: %v", status, ends)
+	}
+	if err := os.Rename(filepath.Join(dir, "next.pem"), filepath.Join(dir, "clients.pem")); err != nil {
+		t.Fatal(err)
+	}
+	if ends := poster.until(401); !ends {
+		t.Error("the connection is kept, and the client has no cause to show another certificate")
+	}
+	if code := p.stop(); code != 0 {
+		t.Errorf("exit code %d:\n%s", code, p.stderr())
+	}
+}
