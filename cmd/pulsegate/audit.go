@@ -1,11 +1,13 @@
 package main
 
 import (
-	"errors"
+	"cmp"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/pulsegate/pulsegate/internal/audit"
 )
@@ -42,18 +44,26 @@ func (c *auditVerifyCommand) Run(std stdio) error {
 	return err
 }
 
-// files returns the files of the log, oldest first.
+// files returns the files of the log, oldest first. Numbers may be missing: a crash in
+// the middle of a rotation leaves a gap, which the next one closes.
 func (c *auditVerifyCommand) files() ([]string, error) {
-	files := []string{c.File}
-	for n := 1; ; n++ {
-		older := c.File + "." + strconv.Itoa(n)
-		if _, err := os.Stat(older); errors.Is(err, os.ErrNotExist) {
-			break
-		} else if err != nil {
-			return nil, err
-		}
-		files = append(files, older)
+	dir, name := filepath.Split(c.File)
+	entries, err := os.ReadDir(cmp.Or(dir, "."))
+	if err != nil {
+		return nil, fmt.Errorf("find audit log: %w", err)
 	}
-	slices.Reverse(files)
-	return files, nil
+	var older []int
+	for _, e := range entries {
+		text, ok := strings.CutPrefix(e.Name(), name+".")
+		n, err := strconv.Atoi(text)
+		if ok && err == nil && n > 0 && strconv.Itoa(n) == text {
+			older = append(older, n)
+		}
+	}
+	slices.Sort(older)
+	var files []string
+	for _, n := range slices.Backward(older) {
+		files = append(files, c.File+"."+strconv.Itoa(n))
+	}
+	return append(files, c.File), nil
 }

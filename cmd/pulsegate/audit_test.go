@@ -1,0 +1,58 @@
+package main_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/pulsegate/pulsegate/internal/audit"
+)
+
+// All files of an audit log are verified, behind a gap in their numbers too, as a crash
+// may leave it; a file that was taken out of the row is missed.
+//
+// Seen to fail when the files are looked for up to the first number that is missing: it
+// was the files behind it that were not verified.
+func TestAuditVerifyBehindGap(t *testing.T) {
+	bin, path := program(t), filepath.Join(t.TempDir(), "audit")
+	log, err := audit.Open(t.Context(), path, audit.Options{MaxBytes: 1}) // 64 KiB is the least
+	if err != nil {
+		t.Fatal(err)
+	}
+	long := strings.Repeat("x", 64)
+	for {
+		if err := log.Append(t.Context(), audit.Record{Event: audit.BackedUp, Token: long, Rights: long, Actor: long}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := os.Stat(path + ".2"); err == nil {
+			break
+		}
+	}
+	if err := log.Close(); err != nil {
+		t.Fatal(err)
+	}
+	verify := func() (text string, code int) {
+		out, errs, code := output(t, bin, "audit", "verify", path)
+		return out + errs, code
+	}
+	whole, code := verify()
+	if code != 0 || !strings.Contains(whole, "audit.2: records 1 to ") {
+		t.Fatalf("exit code %d:\n%s", code, whole)
+	}
+	for _, n := range []string{".2", ".1"} { // what a rotation does first
+		if err := os.Rename(path+n, path+map[string]string{".2": ".3", ".1": ".2"}[n]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, total, _ := strings.Cut(whole, "\nok ")
+	if text, code := verify(); code != 0 || !strings.HasSuffix(text, "\nok "+total) {
+		t.Errorf("with a gap: exit code %d\n%s\nwant\n%s", code, text, total)
+	}
+	if err := os.Remove(path + ".2"); err != nil {
+		t.Fatal(err)
+	}
+	if text, code := verify(); code != 1 || !strings.Contains(text, "does not follow") {
+		t.Errorf("without one of the files: exit code %d\n%s", code, text)
+	}
+}
