@@ -3,6 +3,7 @@ package query
 import (
 	"context"
 	"errors"
+	"math/rand/v2"
 	"net/http"
 	"time"
 
@@ -255,7 +256,8 @@ func (h *Handler) fail(w http.ResponseWriter, r *http.Request, err error) {
 	case errors.Is(err, store.ErrNotFound):
 		h.cfg.Problems.UnknownDevice.Write(w, r, "")
 	case errors.Is(err, store.ErrClosed):
-		h.cfg.Problems.Draining.WriteRetryAfter(w, r, 2*time.Second, "")
+		// As package ingest has it: who is told so at one moment must not come back at one.
+		h.cfg.Problems.Draining.WriteRetryAfter(w, r, time.Duration(2+rand.IntN(5))*time.Second, "")
 	default:
 		h.report(err)
 		h.cfg.Problems.ReadFailed.Write(w, r, "")
