@@ -187,6 +187,10 @@ func (s *server) httpServer(c *serveCommand, h http.Handler) *http.Server {
 		ErrorLog:          s.logging.httpErrors(),
 
 		DisableGeneralOptionsHandler: true, // endLast is to see every request
+
+		// WriteTimeout ends a stream; the connection of a client that takes nothing more
+		// would stay.
+		HTTP2: &http.HTTP2Config{WriteByteTimeout: 2 * c.ReadTimeout},
 	}
 }
 

@@ -1,0 +1,94 @@
+package main_test
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// A client of HTTP/2 that asks and then takes no more bytes is closed in time, as one of
+// HTTP/1.1 is: it would keep one of the connections that there may be, for ever.
+//
+// Seen to fail without WriteByteTimeout.
+func TestSlowClientsThatNeverReadHTTP2(t *testing.T) {
+	dir := t.TempDir()
+	ca, err := newSigner(dir, "ca")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := ca.issueServer(dir, 2); err != nil {
+		t.Fatal(err)
+	}
+	p := start(t, program(t), filepath.Join(dir, "data"), "--read-timeout=1s", "--idle-timeout=1s",
+		"--tls-cert="+filepath.Join(dir, "server.pem"), "--tls-key="+filepath.Join(dir, "server.key"))
+	cfg := &tls.Config{RootCAs: x509.NewCertPool(), ServerName: "localhost"}
+	cfg.RootCAs.AddCert(ca.cert)
+	client := &http.Client{Transport: &http.Transport{TLSClientConfig: cfg.Clone(), DisableKeepAlives: true}, Timeout: 30 * time.Second}
+	var lines strings.Builder
+	for i := range 20_000 {
+		fmt.Fprintf(&lines, "{\"device\":\"read\",\"time\":%d,\"spo2_pct\":97}\n", i)
+	}
+	if got, err := askOnce(client, http.MethodPost, "https://"+p.addr+"/v1/readings", lines.String()); err != nil || !strings.Contains(got, `"stored":20000`) {
+		t.Fatalf("20,000 readings: %s, %v", got, err)
+	}
+	deaf := &deafConn{TCPConn: connect(t, p.addr), gone: make(chan struct{})}
+	if err := deaf.SetReadBuffer(4 << 10); err != nil {
+		t.Fatal(err)
+	}
+	transport := &http.Transport{TLSClientConfig: cfg, ForceAttemptHTTP2: true, DialContext: func(context.Context, string, string) (net.Conn, error) { return deaf, nil }}
+	client = &http.Client{Transport: transport, Timeout: 5 * time.Second}
+	if resp, err := client.Get("https://" + p.addr + "/livez"); err != nil || resp.ProtoMajor != 2 {
+		t.Fatalf("livez: %v, %v; want an answer of HTTP/2", resp, err)
+	}
+	open := sockets(t, p)
+	deaf.stopped.Store(true)
+	var wg sync.WaitGroup
+	for range 10 {
+		wg.Go(func() {
+			if _, err := askOnce(client, http.MethodGet, "https://"+p.addr+"/v1/devices/read/readings?format=ndjson", ""); err == nil {
+				t.Error("a client that does not read has read it all")
+			}
+		})
+	}
+	wg.Wait()
+	for deadline := time.Now().Add(20 * time.Second); sockets(t, p) >= open; time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("%d sockets open, and %d before: the connection is kept", sockets(t, p), open)
+		}
+	}
+	if code := p.stop(); code != 0 {
+		t.Errorf("exit code %d:\n%s", code, p.stderr())
+	}
+}
+
+// A deafConn can stop to read.
+type deafConn struct {
+	*net.TCPConn
+	stopped atomic.Bool
+	once    sync.Once
+	gone    chan struct{} // closed by Close
+}
+
+func (c *deafConn) Read(p []byte) (int, error) {
+	if c.stopped.Load() {
+		<-c.gone
+		return 0, io.EOF
+	}
+	return c.TCPConn.Read(p)
+}
+
+// Close leaves the connection open, so that it is the server that ends it.
+func (c *deafConn) Close() error {
+	c.once.Do(func() { close(c.gone) })
+	return nil
+}
