@@ -58,7 +58,7 @@ func (f *accessFlags) check() error {
 	case f.TokenBurst < 0 || f.TokenBurst > token.MaxBurst || f.TokenBurst > 0 && f.TokenRate == 0:
 		return usageError{fmt.Sprintf("--token-burst is not from 1 to %d, beside a --token-rate", token.MaxBurst)}
 	}
-	return nil
+	return notToken("--tokens", f.Tokens)
 }
 
 // auditPath returns the path of the audit log; empty: none.

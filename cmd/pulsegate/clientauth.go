@@ -81,6 +81,9 @@ func (f *clientFlags) load(target string, stderr io.Writer) (c credential, err e
 // one.
 func (f *clientFlags) token() (string, error) {
 	text, from := os.Getenv(tokenVariable), "environment variable "+tokenVariable
+	if err := notToken("--token-file", f.TokenFile); err != nil {
+		return "", err
+	}
 	if f.TokenFile != "" {
 		file, err := readBounded(f.TokenFile, maxTokenFileBytes)
 		if err != nil {

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"os/user"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"text/tabwriter"
@@ -28,6 +29,15 @@ type tokenCommand struct {
 type tokenChange struct {
 	File  string `default:"pulsegate-tokens" env:"PULSEGATE_TOKENS" type:"path" help:"Token file."`
 	Audit string `default:"${default_audit}" env:"PULSEGATE_AUDIT" help:"Audit log. Empty: none."`
+}
+
+// notToken refuses the text of a token where a file is to be named: errors and logs
+// repeat names of files.
+func notToken(flag, path string) error {
+	if _, err := token.DigestOf(filepath.Base(path)); err == nil {
+		return usageError{flag + " is to name a file, and was given the text of a token"}
+	}
+	return nil
 }
 
 // changeTimeout bounds the wait for other commands that change the same files.
@@ -76,6 +86,9 @@ func (c *tokenCreateCommand) Run(ctx context.Context, std stdio) error {
 
 // spec turns the flags into what to make.
 func (c *tokenCreateCommand) spec(now time.Time) (spec token.Spec, err error) {
+	if err := notToken("--file", c.File); err != nil {
+		return spec, err
+	}
 	if spec.Gateway, err = vitals.ParseName(c.Gateway); err != nil {
 		return spec, usageError{"--gateway: " + err.Error()}
 	}
@@ -153,6 +166,9 @@ type listedToken struct {
 }
 
 func (c *tokenListCommand) Run(std stdio) error {
+	if err := notToken("--file", c.File); err != nil {
+		return err
+	}
 	tokens, err := token.ReadFile(c.File)
 	if err != nil {
 		return err
@@ -244,6 +260,9 @@ func (c *tokenRevokeCommand) Run(ctx context.Context, std stdio) error {
 
 // which says which tokens to revoke. ids are those that must be there.
 func (c *tokenRevokeCommand) which(now time.Time) (ids []token.ID, which func(*token.Token) bool, err error) {
+	if err := notToken("--file", c.File); err != nil {
+		return nil, nil, err
+	}
 	ways := 0
 	if len(c.IDs) > 0 {
 		ways++
