@@ -202,27 +202,31 @@ func (life *lifecycle) stopping(d time.Duration, status string) {
 	life.tell(systemd.Stopping, systemd.Extend(d+closeGrace), systemd.Status(status))
 }
 
-// delay waits for d, or for a second signal. From then on a signal has its default
-// effect again, and ends the process.
-func (life *lifecycle) delay(d time.Duration) {
+// delay waits for d, for a second signal, or for a failure of the store, whose text
+// it returns. From then on a signal has its default effect again, and ends the
+// process.
+func (life *lifecycle) delay(d time.Duration, failed <-chan string) (why string) {
 	if d <= 0 {
-		return
+		return ""
 	}
 	over := time.NewTimer(d)
 	defer over.Stop()
-	if life == nil || life.signals == nil {
-		<-over.C
-		return
+	var signals chan os.Signal // nil: there is no second one to wait for
+	if life != nil && life.signals != nil {
+		signals = life.signals
+		defer signal.Stop(signals)
 	}
-	defer signal.Stop(life.signals)
 	for range 2 { // the first is what has brought the server here
 		select {
 		case <-over.C:
-			return
-		case <-life.signals:
+			return ""
+		case why := <-failed:
+			return why
+		case <-signals:
 		}
 	}
 	life.log.Info("second signal: the delay ends early")
+	return ""
 }
 
 // end ends what the lifecycle does in the background, and closes the sockets that

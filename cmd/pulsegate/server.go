@@ -284,12 +284,10 @@ func (s *server) run(ctx context.Context) error {
 	s.running.Store(true)
 	select {
 	case <-ctx.Done():
-		s.running.Store(false)
 		return s.drain()
 	case why := <-s.failed:
 		return s.stopFailed(why)
 	case err := <-s.ended:
-		s.running.Store(false)
 		return errors.Join(err, s.drain())
 	}
 }
@@ -299,7 +297,11 @@ func (s *server) drain() error {
 	s.log.Info("draining", "delay", s.drainDelay.String(), "timeout", s.drainTimeout.String())
 	s.life.stopping(s.drainDelay+s.drainTimeout, "draining")
 	s.health.Drain()
-	s.life.delay(s.drainDelay)
+	// Within the delay readings are taken, and a store that fails is met as ever.
+	if why := s.life.delay(s.drainDelay, s.failed); why != "" {
+		return s.stopFailed(why)
+	}
+	s.running.Store(false)
 	s.core.Drain()
 	ctx, cancel := context.WithTimeout(context.Background(), s.drainTimeout)
 	defer cancel()
@@ -354,6 +356,7 @@ func (s *server) fail(why string) {
 	}
 	if !s.running.Load() {
 		fmt.Fprintf(s.stderr, "pulsegate: %s\n", why)
+		s.logging.close() // the reason is still queued
 		os.Exit(exitFailed)
 	}
 }

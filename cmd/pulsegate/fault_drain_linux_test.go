@@ -1,0 +1,75 @@
+package main_test
+
+import (
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// The store fails after SIGTERM, while the server still waits for the load balancer
+// to turn away. It does not wait any longer: who sent the reading is not told that it
+// was stored, readyz says why, and the process ends with 1 and the reason as its last
+// line.
+//
+// Seen to fail when drain lets nobody wait for failures: the connection is cut off, and
+// there is no reason.
+func TestStoreFailsWhileDelaying(t *testing.T) {
+	onBothLanes(t, func(t *testing.T, lane lane) {
+		t.Parallel()
+		b := newBed(t, lane, "--drain-delay=1h", "--admin-addr=127.0.0.1:0")
+		b.start()
+		b.mustPost(`{"device":"first","time":1,"spo2_pct":97}`, `200 {"status":"stored"}`)
+		b.tamper("fdatasync:error=EIO")
+		b.server.signal(syscall.SIGTERM)
+		for status(b.server.url("/readyz")) != 503 {
+			time.Sleep(10 * time.Millisecond)
+		}
+		code, text, err := b.post(reading(0), false)
+		if err != nil || code != 500 || !strings.Contains(text, "#outcome-unknown") {
+			t.Errorf("the reading whose sync failed is answered %d %s, %v; want 500 outcome-unknown", code, text, err)
+		}
+		endsWithReason(t, b)
+	})
+}
+
+// A sync fails after the listener is closed, when nothing but the answers under way is
+// waited for: the reason is still the last line.
+//
+// Seen to fail when the process ends without waiting for its log.
+func TestStoreFailsWhileDraining(t *testing.T) {
+	onBothLanes(t, func(t *testing.T, lane lane) {
+		t.Parallel()
+		b := newBed(t, lane, "--max-wait=60s")
+		b.start()
+		b.mustPost(`{"device":"first","time":1,"spo2_pct":97}`, `200 {"status":"stored"}`)
+		_, before := b.log()
+		b.tamper("fdatasync:error=EIO:delay_enter=1s")
+		answered := make(chan int, 1)
+		go func() {
+			code, _, _ := b.post(reading(0), false) // the connection may be cut off
+			answered <- code
+		}()
+		b.awaitLog(before)
+		b.server.signal(syscall.SIGTERM)
+		endsWithReason(t, b)
+		if got := <-answered; got == 200 {
+			t.Error("the reading whose sync failed is answered 200")
+		}
+	})
+}
+
+// endsWithReason wants the server to end by itself, because its store has failed.
+func endsWithReason(t *testing.T, b *bed) {
+	t.Helper()
+	if code := b.ended(); code != 1 {
+		t.Errorf("exit code %d, want 1", code)
+	}
+	lines := strings.Split(strings.TrimSpace(b.server.stderr()), "\n")
+	last := lines[len(lines)-1]
+	for _, want := range []string{"pulsegate: ", b.dir, "cannot write any more", "input/output error"} {
+		if !strings.Contains(last, want) {
+			t.Errorf("the last line is %q, without %q", last, want)
+		}
+	}
+}
