@@ -205,6 +205,16 @@ func TestConfigErrorsAreWrongUsage(t *testing.T) {
 		{"variable, beside a file", "[serve]\nmax-ahead = '1m'", nil, "300", `--max-ahead: 300 needs a unit, such as 300s (from envar PULSEGATE_MAX_AHEAD="300")`},
 		{"too few", "[serve]\nmax-group = 0", nil, "", "--max-group must be at least 1"},
 		{"too few bytes of log", "[serve]\nlog-budget-bytes = 1000", nil, "", "--log-budget-bytes must be at least 262144"},
+		{"no port", "[serve]\naddr = '127.0.0.1'", nil, "", "--addr: "},
+		{"no port for administrators", "[serve]\nadmin-addr = '6060'", nil, "", "--admin-addr: "},
+		{"open to everybody", "[serve]\naddr = ':8080'", nil, "", "Name a token file with --tokens"},
+		{"no time to read", "[serve]\nread-timeout = '0s'", nil, "", "--read-timeout must be above 0"},
+		{"no time between requests", "[serve]\nidle-timeout = '0s'", nil, "", "--idle-timeout must be above 0"},
+		{"delay before it began", "[serve]\ndrain-delay = '-1s'", nil, "", "--drain-delay must be at least 0s"},
+		{"end before the beginning", "[serve]\ndrain-timeout = '-1s'", nil, "", "--drain-timeout must be at least 0s"},
+		{"more than all traces", "[serve]\ntrace-sample = 1.5", nil, "", "--trace-sample must be from 0 to 1"},
+		{"slower than nothing", "[serve]\ntrace-slow = '-1s'", nil, "", "--trace-slow must be at least 0s"},
+		{"collector without a scheme", "[serve]\notlp-endpoint = 'collector:4318'", nil, "", "--otlp-endpoint"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			args := []string{"serve", "--print-config"}

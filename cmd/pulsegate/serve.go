@@ -124,7 +124,32 @@ func (c *serveCommand) printConfig(out io.Writer, kctx *kong.Context, file *conf
 	}
 	_, ingestErr := c.ingestConfig()
 	_, flagErr := c.flagLimits()
-	return cmp.Or(c.checkLogging(), c.accessFlags.check(), ingestErr, flagErr)
+	return cmp.Or(c.checkLogging(), c.check(slog.New(slog.DiscardHandler)), ingestErr, flagErr)
+}
+
+// check refuses addresses, times and tracing that cannot be meant. It opens nothing.
+func (c *serveCommand) check(log *slog.Logger) error {
+	return cmp.Or(c.accessFlags.check(), c.checkAddr(log), c.checkTimes(), c.tracingFlags.check())
+}
+
+// checkTimes refuses times that would cut off everything, or that net/http takes for
+// "no limit".
+func (c *serveCommand) checkTimes() error {
+	for _, bound := range []struct {
+		flag         string
+		value, least time.Duration
+		want         string
+	}{
+		{"--read-timeout", c.ReadTimeout, 1, "above 0"},
+		{"--idle-timeout", c.IdleTimeout, 1, "above 0"},
+		{"--drain-delay", c.DrainDelay, 0, "at least 0s"},
+		{"--drain-timeout", c.DrainTimeout, 0, "at least 0s"},
+	} {
+		if bound.value < bound.least {
+			return usageError{bound.flag + " must be " + bound.want}
+		}
+	}
+	return nil
 }
 
 // checkAddr refuses to take readings from anybody on an address that others can
@@ -133,6 +158,9 @@ func (c *serveCommand) checkAddr(log *slog.Logger) error {
 	host, _, err := net.SplitHostPort(c.Addr)
 	if err != nil {
 		return usageError{fmt.Sprintf("--addr: %v", err)}
+	}
+	if _, _, err := net.SplitHostPort(c.AdminAddr); err != nil && c.AdminAddr != "" {
+		return usageError{fmt.Sprintf("--admin-addr: %v", err)}
 	}
 	if isLoopback(host) || !c.accessFlags.open() {
 		return nil

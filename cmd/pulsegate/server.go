@@ -58,10 +58,7 @@ type server struct {
 // call its run.
 func startServer(c *serveCommand, logs *logging) (_ *server, err error) {
 	stderr, log := logs.printer(), logs.log
-	if err := c.accessFlags.check(); err != nil {
-		return nil, err
-	}
-	if err := c.checkAddr(log); err != nil {
+	if err := c.check(log); err != nil {
 		return nil, err
 	}
 	cfg, err := c.ingestConfig()

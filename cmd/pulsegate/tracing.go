@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -18,6 +19,21 @@ type tracingFlags struct {
 	OTLPEndpoint string        `name:"otlp-endpoint" env:"PULSEGATE_OTLP_ENDPOINT,OTEL_EXPORTER_OTLP_ENDPOINT" placeholder:"URL" help:"OpenTelemetry collector that takes OTLP over HTTP, such as http://127.0.0.1:4318. Default: nothing is traced."`
 	TraceSample  float64       `default:"0.001" help:"Share of requests to trace, from 0 to 1, where the request itself does not say."`
 	TraceSlow    time.Duration `default:"250ms" help:"Trace each request that takes as long. 0s: none for that."`
+}
+
+// check refuses what cannot be meant, whether or not anything is traced.
+func (f *tracingFlags) check() error {
+	switch {
+	case !(f.TraceSample >= 0 && f.TraceSample <= 1):
+		return usageError{"--trace-sample must be from 0 to 1"}
+	case f.TraceSlow < 0:
+		return usageError{"--trace-slow must be at least 0s"}
+	case f.OTLPEndpoint == "":
+		return nil
+	}
+	_, endpointErr := tracesEndpoint(f.OTLPEndpoint)
+	_, headersErr := otlpHeaders(os.Getenv("OTEL_EXPORTER_OTLP_HEADERS"))
+	return cmp.Or(endpointErr, headersErr)
 }
 
 // open starts to trace, if there is somewhere to export to. A nil Tracer traces
