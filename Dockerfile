@@ -6,7 +6,10 @@
 # docs/operations.md tells how to run it. deploy/test builds the program with the
 # command below and runs it the way that this file says.
 
-FROM --platform=$BUILDPLATFORM golang:1.26.8-bookworm AS build
+# The digest is that of the tag's index, of all platforms, in the record that the
+# makers of the official images keep (docker-library/repo-info, 2026-09-19). It is
+# what counts; docs/operations.md tells how to move to another.
+FROM --platform=$BUILDPLATFORM golang:1.26.8-bookworm@sha256:f4191582e1522dfc5980a6bdc0309a756f9697f3e7d0f199c7e26fc82ab324fd AS build
 WORKDIR /src
 COPY go.mod go.sum ./
 RUN go mod download
@@ -15,7 +18,8 @@ ARG VERSION=
 ARG TARGETOS
 ARG TARGETARCH
 RUN mkdir -p /out/volume && \
-    CGO_ENABLED=0 GOOS=$TARGETOS GOARCH=$TARGETARCH go build -trimpath -buildvcs=false -ldflags "-s -w -X main.version=$VERSION" -o /out/pulsegate ./cmd/pulsegate
+    CGO_ENABLED=0 GOOS=$TARGETOS GOARCH=$TARGETARCH go build -trimpath -buildvcs=false -ldflags "-s -w -X main.version=$VERSION" -o /out/pulsegate ./cmd/pulsegate && \
+    GOOS=$TARGETOS GOARCH=$TARGETARCH sh deploy/notices >/out/THIRD-PARTY-NOTICES
 
 FROM scratch
 ARG VERSION=
@@ -29,6 +33,7 @@ LABEL org.opencontainers.image.title="Pulsegate" \
       org.opencontainers.image.revision="$REVISION"
 COPY --from=build /etc/ssl/certs/ca-certificates.crt /etc/ssl/certs/ca-certificates.crt
 COPY --from=build /src/LICENSE /LICENSE
+COPY --from=build /out/THIRD-PARTY-NOTICES /THIRD-PARTY-NOTICES
 COPY --from=build /out/pulsegate /pulsegate
 # OpenShift runs containers under a user id of its own choice, in group 0.
 COPY --from=build --chown=65532:0 --chmod=0770 /out/volume /var/lib/pulsegate

@@ -6,7 +6,6 @@ import (
 	"io/fs"
 	"os"
 	"os/exec"
-	"path"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -148,9 +147,8 @@ func copyContext(dst string) error {
 			return err
 		}
 		if d.IsDir() {
-			// Nothing below the folders of the root that are ignored is let
-			// through again.
-			if skip && path.Dir(name) == "." {
+			// To look into others would only take time.
+			if skip && !holdsException(ignored, name) {
 				return fs.SkipDir
 			}
 			return nil
@@ -167,6 +165,14 @@ func copyContext(dst string) error {
 			return err
 		}
 		return os.WriteFile(to, text, 0o644)
+	})
+}
+
+// holdsException reports whether anything below an ignored folder is let through
+// again by its name.
+func holdsException(ignored *patternmatcher.PatternMatcher, dir string) bool {
+	return slices.ContainsFunc(ignored.Patterns(), func(p *patternmatcher.Pattern) bool {
+		return p.Exclusion() && strings.HasPrefix(p.String(), dir+"/")
 	})
 }
 
@@ -198,10 +204,10 @@ func TestDockerfile(t *testing.T) {
 			t.Fatal(err)
 		}
 		minor := regexp.MustCompile(`(?m)^go (\d+\.\d+)`).FindSubmatch(gomod)[1]
-		want := regexp.MustCompile(`^golang:` + regexp.QuoteMeta(string(minor)) + `\.\d+-[a-z]+$`)
+		want := regexp.MustCompile(`^golang:` + regexp.QuoteMeta(string(minor)) + `\.\d+-[a-z]+@sha256:[0-9a-f]{64}$`)
 		for _, base := range img.from[:len(img.from)-1] {
 			if !want.MatchString(base) {
-				t.Errorf("the base image %s is not pinned to a version of Go %s and of its system", base, minor)
+				t.Errorf("the base image %s is not pinned to a version of Go %s, of its system, and to a digest", base, minor)
 			}
 		}
 	})
@@ -244,7 +250,7 @@ func TestDockerignore(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, want := range map[string]bool{
-		"go.mod": false, "cmd/pulsegate/main.go": false, "internal/store/pebblestore/open.go": false, "LICENSE": false,
+		"go.mod": false, "cmd/pulsegate/main.go": false, "internal/store/pebblestore/open.go": false, "LICENSE": false, "deploy/notices": false,
 		".git/config": true, "pulsegate-data/000001.log": true, "tls.key": true, "pulsegate-tokens": true, "bin/pulsegate": true,
 		"cmd/pulsegate/serve_test.go": true, "cmd/pulsegate/testdata/script/serve.txtar": true, "deploy/test/go.mod": true,
 	} {

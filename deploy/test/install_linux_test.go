@@ -313,13 +313,21 @@ func TestDebianPackage(t *testing.T) {
 	if out, code := run(t, exec.Command("dpkg", "--validate-version", version[1])); code != 0 {
 		t.Errorf("version %s: %s", version[1], out)
 	}
+	if strings.Contains(control, ".invalid>") || !regexp.MustCompile(`(?m)^ Maintainer: .+ <.+@.+>$`).MatchString(control) {
+		t.Errorf("nobody can write to the maintainer:\n%s", control)
+	}
+	if lintian, err := exec.LookPath("lintian"); err == nil {
+		if out, code := run(t, exec.Command(lintian, "--allow-root", "--fail-on=error,warning", deb)); code != 0 {
+			t.Errorf("lintian:\n%s", out)
+		}
+	}
 	contents, _ := run(t, exec.Command("dpkg-deb", "--contents", deb))
 	for line := range strings.Lines(contents) {
 		if !strings.Contains(line, "root/root") || regexp.MustCompile(`^.{7}w|^.{4}[ws].{3}w`).MatchString(line) {
 			t.Errorf("not root's alone: %s", line)
 		}
 	}
-	for _, name := range []string{"./usr/bin/pulsegate", "./usr/share/man/man1/pulsegate.1.gz", "./usr/share/doc/pulsegate/copyright", "./usr/share/zsh/vendor-completions/_pulsegate"} {
+	for _, name := range []string{"./usr/bin/pulsegate", "./usr/share/man/man1/pulsegate.1.gz", "./usr/share/doc/pulsegate/copyright", "./usr/share/doc/pulsegate/THIRD-PARTY-NOTICES.gz", "./usr/share/zsh/vendor-completions/_pulsegate"} {
 		if !strings.Contains(contents, " "+name+"\n") {
 			t.Errorf("%s is missing in\n%s", name, contents)
 		}
