@@ -105,7 +105,8 @@ func (p *manPage) section(name string, paragraphs ...string) {
 }
 
 func (p *manPage) write(app *kong.Application) {
-	p.macro("TH", strings.ToUpper(app.Name), "1", buildDate(), app.Name+" "+versionText(), "User Commands")
+	// The date is for formatters to read, which know no escapes in it.
+	fmt.Fprintf(p, ".TH \"%s\" 1 \"%s\" \"%s\" \"User Commands\"\n", strings.ToUpper(app.Name), buildDate(), roff(app.Name+" "+versionText()))
 	p.section("NAME")
 	p.text(app.Name + " - " + strings.TrimSuffix(strings.ToLower(app.Help[:1])+app.Help[1:], "."))
 	p.macro("SH", "SYNOPSIS")

@@ -75,6 +75,15 @@ func TestInstall(t *testing.T) {
 	if !slices.Equal(got, want) {
 		t.Errorf("installed\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
+	// Only a build like this one knows the commit's date, which stands on the page,
+	// unless the sources are no repository.
+	mandoc, err := exec.LookPath("mandoc")
+	if err != nil {
+		missing(t, "mandoc is missing: .ci/setup installs it")
+	}
+	if out, code := run(t, exec.Command("sh", "-c", `gzip -dc "$1" | "$0" -Tlint -W warning`, mandoc, filepath.Join(dest, "/opt/p/share/man/man1/pulsegate.1.gz"))); code != 0 && !strings.Contains(out, "missing date") {
+		t.Errorf("mandoc:\n%s", out)
+	}
 	unit := read(t, filepath.Join(dest, "/opt/p/lib/systemd/system/pulsegate.service"))
 	if !strings.Contains(unit, "\nExecStart=/opt/p/bin/pulsegate serve --config /opt/etc/pulsegate/pulsegate.toml\n") {
 		t.Errorf("the unit starts another program:\n%s", unit)
