@@ -20,11 +20,17 @@ func (s *server) reload() {
 	s.log.Info("reloaded")
 }
 
-// onHangup calls a function at each SIGHUP, until stop is called. stop waits for a
-// call that is under way.
-func onHangup(call func()) (stop func()) {
+// catchHangups makes SIGHUP, which would end the process, wait in the channel. The
+// caller must call signal.Stop.
+func catchHangups() chan os.Signal {
 	hangups := make(chan os.Signal, 1)
 	signal.Notify(hangups, syscall.SIGHUP)
+	return hangups
+}
+
+// onHangup calls a function at each SIGHUP, and for one that has come before, until
+// stop is called. stop waits for a call that is under way.
+func onHangup(hangups <-chan os.Signal, call func()) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
 	wg.Go(func() {
@@ -38,7 +44,6 @@ func onHangup(call func()) (stop func()) {
 		}
 	})
 	return func() {
-		signal.Stop(hangups)
 		cancel()
 		wg.Wait()
 	}

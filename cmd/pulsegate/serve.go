@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"os/signal"
 	"time"
 
 	"github.com/alecthomas/kong"
@@ -105,12 +106,14 @@ func (c *serveCommand) Run(ctx context.Context, std stdio, kctx *kong.Context, c
 	}
 	defer life.end()
 	c.life = life
+	hangups := catchHangups() // from now on: a store may take long to open
+	defer signal.Stop(hangups)
 	takeResources(c, logs.log)
 	srv, err := startServer(c, logs)
 	if err != nil {
 		return err
 	}
-	defer onHangup(func() { life.reload(srv.reload) })()
+	defer onHangup(hangups, func() { life.reload(srv.reload) })()
 	life.serving(srv)
 	return srv.run(ctx)
 }
