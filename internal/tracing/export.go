@@ -42,8 +42,9 @@ const (
 	maxKeptBody    = 1 << 20
 )
 
-// errRetry marks what the OpenTelemetry protocol asks to try again.
-var errRetry = errors.New("tracing: the collector asks to try again")
+// errRetry marks what the OpenTelemetry protocol has a client try again: what the
+// collector asks for, and connections that fail.
+var errRetry = errors.New("tracing: not taken so far")
 
 // export sends a batch, trying again where the protocol asks for it, and returns
 // how many of its requests the collector has taken. A request of which a span was
