@@ -29,6 +29,8 @@ func eraseUnrecorded(t *testing.T, s *pebblestore.Store) {
 // TestEraseRecord erases a device whose erasure cannot be recorded at first. Whoever
 // finishes it records it: the one who asks again, the next start, and the erasure of
 // another device.
+//
+// Seen to fail with the mutant record-behind-intent.
 func TestEraseRecord(t *testing.T) {
 	for _, tt := range []struct {
 		name   string

@@ -19,7 +19,7 @@ import (
 // changes files. What is left is the whole store, or a place at which no store starts
 // and none is created; once Restore has returned, it is the store.
 //
-// Seen to fail when the file that makes a directory a store is moved first.
+// Seen to fail with the mutant restore-in-place.
 func TestRestoreCrash(t *testing.T) {
 	s := mustOpen(t, pebblestore.Options{FS: vfs.NewMem(), MemTableBytes: 64 << 10})
 	for k := range int64(20) {
