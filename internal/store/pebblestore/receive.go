@@ -231,11 +231,10 @@ func (p *place) writeFile(ctx context.Context, name string, r io.Reader) error {
 	if err != nil {
 		return err
 	}
-	// A directory that was there before may let others in.
+	// A directory that was there before may let others in. File systems without modes
+	// refuse this: there, whoever mounts them decides.
 	if p.fs == vfs.Default {
-		if err := os.Chmod(path, 0o600); err != nil {
-			return joinClose(err, f)
-		}
+		_ = os.Chmod(path, 0o600)
 	}
 	if _, err := io.Copy(&contextWriter{ctx: ctx, w: f}, r); err != nil {
 		return joinClose(err, f)
