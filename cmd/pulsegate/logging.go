@@ -65,6 +65,7 @@ type logging struct {
 	level  *slog.LevelVar
 	access accessLog
 	lines  *logbudget.Log
+	stderr io.Writer // what lines writes to
 
 	settings *settingsReader // nil: they do not change
 }
@@ -77,7 +78,7 @@ func openLogging(w io.Writer, f *loggingFlags) (*logging, error) {
 	if err := f.checkLogging(); err != nil {
 		return nil, err
 	}
-	l := &logging{level: new(slog.LevelVar)}
+	l := &logging{level: new(slog.LevelVar), stderr: w}
 	l.level.Set(f.LogLevel)
 	lines, err := logbudget.New(w, logbudget.Options{
 		Level:          l.level,
@@ -160,6 +161,13 @@ func (l *logging) close() {
 	ctx, cancel := context.WithTimeout(context.Background(), flushWait)
 	defer cancel()
 	_ = l.lines.Close(ctx)
+}
+
+// end closes the log, and writes the reason for which the process is about to end
+// behind all lines, whatever their budget.
+func (l *logging) end(why string) {
+	l.close()
+	lastLine(l.stderr, "%s", why)
 }
 
 // lastLine writes a line to standard error, and waits for its reader for a while.

@@ -352,8 +352,7 @@ func (s *server) fail(why string) {
 		time.Sleep(failureGrace)
 	}
 	if !s.running.Load() {
-		fmt.Fprintf(s.stderr, "pulsegate: %s\n", why)
-		s.logging.close() // the reason is still queued
+		s.logging.end("pulsegate: " + why + "\n")
 		os.Exit(exitFailed)
 	}
 }
