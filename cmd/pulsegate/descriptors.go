@@ -11,24 +11,24 @@ import (
 
 // fitConns lowers the bound on connections, unless it was set by hand, so that they leave
 // the store the descriptors that it needs: a store that cannot open its files takes no
-// readings.
-func fitConns(c *serveCommand, byHand bool, log *slog.Logger) {
-	var files unix.Rlimit
-	if unix.Getrlimit(unix.RLIMIT_NOFILE, &files) != nil {
-		return // nobody knows
+// readings. It returns the limit of open files if that has lowered the bound, otherwise 0.
+func fitConns(c *serveCommand, byHand bool, log *slog.Logger) (files uint64) {
+	var limit unix.Rlimit
+	if unix.Getrlimit(unix.RLIMIT_NOFILE, &limit) != nil {
+		return 0 // nobody knows
 	}
 	// Go's runtime has raised the limit as far as it may.
-	room := connsFor(uint64(files.Cur))
-	if c.MaxConns <= room {
-		return
+	files = uint64(limit.Cur)
+	room := connsFor(files)
+	switch {
+	case c.MaxConns <= room:
+		return 0
+	case byHand:
+		log.Warn("--max-conns leaves the store too few open files; raise their limit (ulimit -n, LimitNOFILE)", "files_limit", files, "max_conns", c.MaxConns, "room_for", room)
+		return 0
 	}
-	attrs := []any{"files", files.Cur, "max_conns", c.MaxConns, "room_for", room}
-	if byHand {
-		log.Warn("--max-conns leaves the store too few open files; raise the limit (ulimit -n, LimitNOFILE)", attrs...)
-		return
-	}
-	log.Info("the limit of open files lowers --max-conns (ulimit -n, LimitNOFILE)", attrs...)
 	c.MaxConns = room
+	return files
 }
 
 // otherFiles is how many descriptors are for other things than public connections: up to

@@ -31,8 +31,8 @@ func TestFewDescriptors(t *testing.T) {
 	t.Run("fitted", func(t *testing.T) {
 		p := start(t)
 		const want = files/2 - 64
-		if got := resources(t, p)["max_conns"]; got != fmt.Sprint(want) {
-			t.Errorf("max_conns=%s, want %d", got, want)
+		if got := resources(t, p); got["max_conns"] != fmt.Sprint(want) || got["files_limit"] != fmt.Sprint(files) {
+			t.Errorf("max_conns=%s files_limit=%s, want %d and %d", got["max_conns"], got["files_limit"], want, files)
 		}
 		// One client connects before all others, and posts beside them.
 		client := &http.Client{Timeout: 20 * time.Second}

@@ -81,7 +81,7 @@ func takeResources(c *serveCommand, log *slog.Logger) {
 	c.MaxDevices = cmp.Or(c.MaxDevices, b.MaxDevices)
 	connsByHand := c.MaxConns != 0
 	c.MaxConns = cmp.Or(c.MaxConns, b.MaxConns)
-	fitConns(c, connsByHand, log)
+	files := fitConns(c, connsByHand, log)
 	c.memTableBytes = b.MemTableBytes
 	if c.CacheBytes == 0 {
 		c.CacheBytes = b.CacheBytes
@@ -101,6 +101,9 @@ func takeResources(c *serveCommand, log *slog.Logger) {
 	}
 	if limit := debug.SetMemoryLimit(-1); limit != budget.NoLimit {
 		attrs = append(attrs, "go_limit_bytes", limit)
+	}
+	if files > 0 {
+		attrs = append(attrs, "files_limit", files)
 	}
 	log.Info("resources", append(attrs,
 		"cache_bytes", c.CacheBytes, "max_body_bytes", c.MaxBodyBytes, "max_batch_bytes", c.MaxBatchBytes,
