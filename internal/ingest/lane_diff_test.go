@@ -194,8 +194,12 @@ func gatedParts() []string {
 // pair of parts, whole; and random streams, cut at random. (What was seen to fail:
 // the empty line behind a body, when Receive did not skip it.)
 func TestAgainstNetHTTP(t *testing.T) {
-	t.Run("open", func(t *testing.T) { testAgainstNetHTTP(t, newTwin(t, false, shortTimeout), parts()) })
+	t.Run("open", func(t *testing.T) {
+		t.Parallel()
+		testAgainstNetHTTP(t, newTwin(t, false, shortTimeout), parts())
+	})
 	t.Run("gated", func(t *testing.T) {
+		t.Parallel()
 		testAgainstNetHTTP(t, newTwin(t, true, shortTimeout), slices.Concat(parts(), gatedParts(), gatedParts()))
 	})
 }
@@ -220,11 +224,16 @@ func testAgainstNetHTTP(t *testing.T, tw *twin, all []string) {
 
 // Every split of a request into two reads, and of two pipelined ones.
 func TestEverySplit(t *testing.T) {
-	t.Run("open", func(t *testing.T) { testEverySplit(t, newTwin(t, false, time.Minute), request(reading("d", 1))) })
+	t.Run("open", func(t *testing.T) {
+		t.Parallel()
+		testEverySplit(t, newTwin(t, false, time.Minute), request(reading("d", 1)))
+	})
 	t.Run("let in", func(t *testing.T) {
+		t.Parallel()
 		testEverySplit(t, newTwin(t, true, time.Minute), authorized(reading("d", 1), "$WRITE"))
 	})
 	t.Run("turned away", func(t *testing.T) {
+		t.Parallel()
 		testEverySplit(t, newTwin(t, true, time.Minute), authorized(reading("d", 1), "$READ"))
 	})
 }
