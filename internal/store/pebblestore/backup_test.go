@@ -13,6 +13,7 @@ import (
 	"sync"
 	"testing"
 	"testing/iotest"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
@@ -449,6 +450,12 @@ func TestBackupBusy(t *testing.T) {
 	}
 	closed := make(chan error)
 	go func() { closed <- s.Close() }()
+	for { // until Close has begun
+		if _, err := s.Backup(); errors.Is(err, store.ErrClosed) {
+			break
+		}
+		time.Sleep(time.Millisecond)
+	}
 	_, _ = io.Copy(io.Discard, r)
 	sender.Wait()
 	if err := <-closed; err != nil {
