@@ -13,7 +13,7 @@ import (
 // acknowledged when the backup began is in it; readings that were sent by its end may
 // be; nothing else is.
 //
-// Seen to fail with the mutant backup-without-log.
+// Seen to fail with the mutants backup-of-before and backup-without-log.
 func TestBackupUnderLoad(t *testing.T) {
 	onBothLanes(t, func(t *testing.T, lane lane) {
 		t.Parallel()

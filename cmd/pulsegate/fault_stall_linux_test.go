@@ -54,6 +54,7 @@ func TestStalledDisk(t *testing.T) {
 		l := b.load("--users=200", "--posts=20")
 		l.awaitAcknowledged(200)
 		d.freeze()
+		defer d.thaw() // a test that fails has a server to end
 		// The load fills the queue, so that someone who comes now is refused. Whoever
 		// finds room waits; that one has an answer in the end.
 		var refused *http.Response

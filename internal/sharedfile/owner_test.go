@@ -15,6 +15,9 @@ import (
 // Root hands files on to whom they belonged, or whose folder they are in.
 func TestOwner(t *testing.T) {
 	if os.Geteuid() != 0 {
+		if os.Getenv("CI") == "true" {
+			t.Fatal("only root can give files away")
+		}
 		t.Skip("only root can give files away")
 	}
 	const uid, gid = 12345, 23456
