@@ -4,6 +4,7 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
+	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
@@ -12,6 +13,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"testing"
 	"time"
 )
 
@@ -112,4 +114,22 @@ func writeCertificates(dir string) error {
 		return err
 	}
 	return others.issueClient(dir, "stranger", "bed-1")
+}
+
+// startTLS starts a server with a certificate of its own, and returns what clients that
+// trust it need.
+func startTLS(t *testing.T, args ...string) (*process, *tls.Config) {
+	t.Helper()
+	dir := t.TempDir()
+	ca, err := newSigner(dir, "ca")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := ca.issueServer(dir, 2); err != nil {
+		t.Fatal(err)
+	}
+	args = append(args, "--tls-cert="+filepath.Join(dir, "server.pem"), "--tls-key="+filepath.Join(dir, "server.key"))
+	cfg := &tls.Config{RootCAs: x509.NewCertPool(), ServerName: "localhost"}
+	cfg.RootCAs.AddCert(ca.cert)
+	return start(t, program(t), filepath.Join(dir, "data"), args...), cfg
 }

@@ -2,13 +2,10 @@ package main_test
 
 import (
 	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
-	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -21,18 +18,7 @@ import (
 //
 // Seen to fail without WriteByteTimeout.
 func TestSlowClientsThatNeverReadHTTP2(t *testing.T) {
-	dir := t.TempDir()
-	ca, err := newSigner(dir, "ca")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := ca.issueServer(dir, 2); err != nil {
-		t.Fatal(err)
-	}
-	p := start(t, program(t), filepath.Join(dir, "data"), "--read-timeout=1s", "--idle-timeout=1s",
-		"--tls-cert="+filepath.Join(dir, "server.pem"), "--tls-key="+filepath.Join(dir, "server.key"))
-	cfg := &tls.Config{RootCAs: x509.NewCertPool(), ServerName: "localhost"}
-	cfg.RootCAs.AddCert(ca.cert)
+	p, cfg := startTLS(t, "--read-timeout=1s", "--idle-timeout=1s")
 	client := &http.Client{Transport: &http.Transport{TLSClientConfig: cfg.Clone(), DisableKeepAlives: true}, Timeout: 30 * time.Second}
 	var lines strings.Builder
 	for i := range 20_000 {

@@ -2,11 +2,9 @@ package main_test
 
 import (
 	"crypto/tls"
-	"crypto/x509"
 	"fmt"
 	"io"
 	"net/http"
-	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -169,18 +167,8 @@ func TestBadInputSmuggling(t *testing.T) {
 // Seen to fail when Last takes only what Watch has seen: the smuggled readings of CL.TE
 // and of its variants were stored.
 func TestBadInputSmugglingOverTLS(t *testing.T) {
-	dir := t.TempDir()
-	ca, err := newSigner(dir, "ca")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := ca.issueServer(dir, 2); err != nil {
-		t.Fatal(err)
-	}
-	p := start(t, program(t), filepath.Join(dir, "data"), "--read-timeout=1s", "--idle-timeout=1s",
-		"--tls-cert="+filepath.Join(dir, "server.pem"), "--tls-key="+filepath.Join(dir, "server.key"))
-	cfg := &tls.Config{RootCAs: x509.NewCertPool(), ServerName: "localhost", NextProtos: []string{"http/1.1"}}
-	cfg.RootCAs.AddCert(ca.cert)
+	p, cfg := startTLS(t, "--read-timeout=1s", "--idle-timeout=1s")
+	cfg.NextProtos = []string{"http/1.1"}
 	var want []string
 	t.Run("each", func(t *testing.T) {
 		for i, a := range attacks() {
