@@ -9,9 +9,9 @@ import (
 	"net/http/httptest"
 	"time"
 
-	"github.com/pulsegate/pulsegate/internal/ingest"
-	"github.com/pulsegate/pulsegate/internal/problem"
-	"github.com/pulsegate/pulsegate/internal/store"
+	"github.com/pulsegate/pulsegate/internal/api/ingest"
+	"github.com/pulsegate/pulsegate/internal/api/problem"
+	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/sirupsen/logrus"
 )
 
@@ -62,9 +62,9 @@ func Vitals() (forms []Form, stop func() error, err error) {
 // nowhere is a store that keeps nothing.
 type nowhere struct{}
 
-func (nowhere) Append(group []*store.Entry) error {
+func (nowhere) Append(group []*storage.Entry) error {
 	for _, e := range group {
-		e.Outcome = store.Stored
+		e.Outcome = storage.Stored
 	}
 	return nil
 }

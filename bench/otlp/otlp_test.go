@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/pulsegate/pulsegate/internal/tracing"
+	"github.com/pulsegate/pulsegate/internal/observe/tracing"
 	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/ptrace"
 	"go.opentelemetry.io/collector/pdata/ptrace/ptraceotlp"
@@ -81,7 +81,7 @@ func TestCollectorReads(t *testing.T) {
 		t.Errorf("resource: got %s, want %s", got, want)
 	}
 	scope := resource.ScopeSpans().At(0)
-	if !strings.HasSuffix(scope.Scope().Name(), "internal/tracing") || !strings.HasPrefix(scope.SchemaUrl(), "https://opentelemetry.io/schemas/") {
+	if !strings.HasSuffix(scope.Scope().Name(), "internal/observe/tracing") || !strings.HasPrefix(scope.SchemaUrl(), "https://opentelemetry.io/schemas/") {
 		t.Errorf("scope %s, schema %s", scope.Scope().Name(), scope.SchemaUrl())
 	}
 	root, second := scope.Spans().At(0), scope.Spans().At(5)

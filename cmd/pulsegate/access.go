@@ -14,11 +14,11 @@ import (
 	"strings"
 	"time"
 
-	"github.com/pulsegate/pulsegate/internal/audit"
-	"github.com/pulsegate/pulsegate/internal/gate"
-	"github.com/pulsegate/pulsegate/internal/metrics"
-	"github.com/pulsegate/pulsegate/internal/tlsfiles"
-	"github.com/pulsegate/pulsegate/internal/token"
+	"github.com/pulsegate/pulsegate/internal/access/audit"
+	"github.com/pulsegate/pulsegate/internal/access/gate"
+	"github.com/pulsegate/pulsegate/internal/access/tlsfiles"
+	"github.com/pulsegate/pulsegate/internal/access/token"
+	"github.com/pulsegate/pulsegate/internal/observe/metrics"
 )
 
 // accessFlags say who gets in.

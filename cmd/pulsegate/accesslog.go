@@ -10,7 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/pulsegate/pulsegate/internal/metrics"
+	"github.com/pulsegate/pulsegate/internal/observe/metrics"
 )
 
 // accessMessage is the message of the access log.

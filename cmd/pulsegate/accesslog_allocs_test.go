@@ -10,8 +10,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/pulsegate/pulsegate/internal/logbudget"
-	"github.com/pulsegate/pulsegate/internal/metrics"
+	"github.com/pulsegate/pulsegate/internal/observe/logbudget"
+	"github.com/pulsegate/pulsegate/internal/observe/metrics"
 )
 
 var storedMessage = []byte("HTTP/1.1 200 OK\r\nContent-Length: 19\r\n\r\n{\"status\":\"stored\"}")

@@ -8,8 +8,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/pulsegate/pulsegate/internal/gate"
-	"github.com/pulsegate/pulsegate/internal/token"
+	"github.com/pulsegate/pulsegate/internal/access/gate"
+	"github.com/pulsegate/pulsegate/internal/access/token"
 )
 
 // adminOnly returns h behind a check of who asks, for endpoints of the admin

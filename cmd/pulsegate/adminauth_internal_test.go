@@ -8,9 +8,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/pulsegate/pulsegate/internal/gate"
-	"github.com/pulsegate/pulsegate/internal/problem"
-	"github.com/pulsegate/pulsegate/internal/token"
+	"github.com/pulsegate/pulsegate/internal/access/gate"
+	"github.com/pulsegate/pulsegate/internal/access/token"
+	"github.com/pulsegate/pulsegate/internal/api/problem"
 	"github.com/pulsegate/pulsegate/vitals"
 )
 

@@ -9,7 +9,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/pulsegate/pulsegate/internal/audit"
+	"github.com/pulsegate/pulsegate/internal/access/audit"
 )
 
 type auditCommand struct {

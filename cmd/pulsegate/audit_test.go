@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/pulsegate/pulsegate/internal/audit"
+	"github.com/pulsegate/pulsegate/internal/access/audit"
 )
 
 // All files of an audit log are verified, behind a gap in their numbers too, as a crash

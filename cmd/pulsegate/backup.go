@@ -8,9 +8,9 @@ import (
 	"os"
 	"time"
 
-	"github.com/pulsegate/pulsegate/internal/audit"
-	"github.com/pulsegate/pulsegate/internal/store/pebblestore"
-	"github.com/pulsegate/pulsegate/internal/transfer"
+	"github.com/pulsegate/pulsegate/internal/access/audit"
+	"github.com/pulsegate/pulsegate/internal/client/transfer"
+	"github.com/pulsegate/pulsegate/internal/storage/pebblestore"
 )
 
 // storeSource names the store that an administrator works on.

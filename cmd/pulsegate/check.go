@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/pulsegate/pulsegate/internal/store/pebblestore"
+	"github.com/pulsegate/pulsegate/internal/storage/pebblestore"
 	"github.com/pulsegate/pulsegate/vitals"
 )
 

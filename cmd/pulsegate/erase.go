@@ -8,9 +8,9 @@ import (
 	"os"
 	"strings"
 
-	"github.com/pulsegate/pulsegate/internal/audit"
-	"github.com/pulsegate/pulsegate/internal/store"
-	"github.com/pulsegate/pulsegate/internal/store/pebblestore"
+	"github.com/pulsegate/pulsegate/internal/access/audit"
+	"github.com/pulsegate/pulsegate/internal/storage"
+	"github.com/pulsegate/pulsegate/internal/storage/pebblestore"
 	"github.com/pulsegate/pulsegate/vitals"
 	"golang.org/x/term"
 )
@@ -65,18 +65,18 @@ func (c *eraseCommand) stopped(ctx context.Context, device vitals.Name) (reading
 	if err := isThere(c.Data); err != nil {
 		return 0, err
 	}
-	record := func(e store.Erasure, who string) error {
+	record := func(e storage.Erasure, who string) error {
 		return recordUpkeep(ctx, c.Audit, audit.Record{Event: audit.Erased, Device: e.Device, Count: e.Readings, Actor: who})
 	}
 	var recordErr error
 	db, err := pebblestore.Open(c.Data, pebblestore.Options{
 		Existing: true,
-		Erased:   func(e store.Erasure) { recordErr = errors.Join(recordErr, record(e, actorResumed)) },
+		Erased:   func(e storage.Erasure) { recordErr = errors.Join(recordErr, record(e, actorResumed)) },
 	})
 	if err != nil {
 		return 0, fmt.Errorf("open data directory: %w", err)
 	}
-	e, err := db.EraseRecorded(device, func(e store.Erasure) error { return record(e, actor()) })
+	e, err := db.EraseRecorded(device, func(e storage.Erasure) error { return record(e, actor()) })
 	return e.Readings, errors.Join(err, recordErr, db.Close())
 }
 

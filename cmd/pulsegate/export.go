@@ -8,11 +8,11 @@ import (
 	"math"
 	"os"
 
-	"github.com/pulsegate/pulsegate/internal/audit"
-	"github.com/pulsegate/pulsegate/internal/query"
-	"github.com/pulsegate/pulsegate/internal/store"
-	"github.com/pulsegate/pulsegate/internal/store/pebblestore"
-	"github.com/pulsegate/pulsegate/internal/transfer"
+	"github.com/pulsegate/pulsegate/internal/access/audit"
+	"github.com/pulsegate/pulsegate/internal/api/query"
+	"github.com/pulsegate/pulsegate/internal/client/transfer"
+	"github.com/pulsegate/pulsegate/internal/storage"
+	"github.com/pulsegate/pulsegate/internal/storage/pebblestore"
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
@@ -58,7 +58,7 @@ func (c *exportCommand) Run(ctx context.Context, std stdio) error {
 		}
 		return out.Flush()
 	}
-	q := query.Question{Range: store.Range{Device: device, FromUnixMs: from, ToUnixMs: to}, Format: query.NDJSON, NoFlags: true}
+	q := query.Question{Range: storage.Range{Device: device, FromUnixMs: from, ToUnixMs: to}, Format: query.NDJSON, NoFlags: true}
 	if c.Format == "csv" {
 		q.Format = query.CSV
 	}

@@ -20,7 +20,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/pulsegate/pulsegate/internal/sim"
+	"github.com/pulsegate/pulsegate/internal/client/sim"
 )
 
 // Fault tests use one oracle. The load comes from pulsegate sim, which runs in a

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/pulsegate/pulsegate/internal/sim"
+	"github.com/pulsegate/pulsegate/internal/client/sim"
 )
 
 // The oracle of the fault tests sees what they look for: a store that is an older

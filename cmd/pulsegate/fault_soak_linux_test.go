@@ -22,7 +22,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/pulsegate/pulsegate/internal/sim"
+	"github.com/pulsegate/pulsegate/internal/client/sim"
 )
 
 var (

@@ -3,7 +3,7 @@ package main
 import (
 	"net/http"
 
-	"github.com/pulsegate/pulsegate/internal/listen"
+	"github.com/pulsegate/pulsegate/internal/wire/listen"
 )
 
 // Bounds of connections that have no flag.

@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/go-json-experiment/json"
-	"github.com/pulsegate/pulsegate/internal/recording"
-	"github.com/pulsegate/pulsegate/internal/transfer"
+	"github.com/pulsegate/pulsegate/internal/client/recording"
+	"github.com/pulsegate/pulsegate/internal/client/transfer"
 	"github.com/pulsegate/pulsegate/vitals"
 )
 

@@ -11,7 +11,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/pulsegate/pulsegate/internal/systemd"
+	"github.com/pulsegate/pulsegate/internal/sys/systemd"
 )
 
 // A lifecycle ties a server to whoever started it: to the signals that end it, and

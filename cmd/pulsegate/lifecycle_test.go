@@ -187,9 +187,9 @@ func hanging(t *testing.T) string {
 	t.Helper()
 	replaced := map[string]string{}
 	for _, r := range []struct{ file, before, hang string }{
-		{"internal/ingest/lane.go", "\tfor taken < len(b) && !c.Full() {\n", "loop"},
-		{"internal/groupcommit/run.go", "\t\tc.commit(g)\n", "committer"},
-		{"internal/store/pebblestore/store.go", "\ts.settler.reset()\n", "disk"},
+		{"internal/api/ingest/lane.go", "\tfor taken < len(b) && !c.Full() {\n", "loop"},
+		{"internal/storage/groupcommit/run.go", "\t\tc.commit(g)\n", "committer"},
+		{"internal/storage/pebblestore/store.go", "\ts.settler.reset()\n", "disk"},
 	} {
 		file, err := filepath.Abs(filepath.Join("../..", r.file))
 		if err != nil {

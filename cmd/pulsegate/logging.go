@@ -11,8 +11,8 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/pulsegate/pulsegate/internal/logbudget"
-	"github.com/pulsegate/pulsegate/internal/metrics"
+	"github.com/pulsegate/pulsegate/internal/observe/logbudget"
+	"github.com/pulsegate/pulsegate/internal/observe/metrics"
 )
 
 // loggingFlags are the flags of serve that docs/logging.md explains.

@@ -15,10 +15,10 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/pulsegate/pulsegate/internal/logbudget"
-	"github.com/pulsegate/pulsegate/internal/problem"
-	"github.com/pulsegate/pulsegate/internal/query"
-	"github.com/pulsegate/pulsegate/internal/store"
+	"github.com/pulsegate/pulsegate/internal/api/problem"
+	"github.com/pulsegate/pulsegate/internal/api/query"
+	"github.com/pulsegate/pulsegate/internal/observe/logbudget"
+	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/mux"
 	"github.com/pulsegate/pulsegate/vitals"
 )
@@ -79,8 +79,8 @@ type damaged struct {
 	query.Lister
 }
 
-func (damaged) Latest(context.Context, vitals.Name) (store.Device, error) {
-	return store.Device{}, errors.New("checksum of block 17 does not match")
+func (damaged) Latest(context.Context, vitals.Name) (storage.Device, error) {
+	return storage.Device{}, errors.New("checksum of block 17 does not match")
 }
 
 // readDamaged asks for readings as the routes of serve do.

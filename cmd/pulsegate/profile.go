@@ -8,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/pulsegate/pulsegate/internal/profile"
+	"github.com/pulsegate/pulsegate/internal/observe/profile"
 	"github.com/schollz/progressbar/v3"
 	"golang.org/x/term"
 )

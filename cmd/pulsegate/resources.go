@@ -8,16 +8,16 @@ import (
 	"runtime"
 	"runtime/debug"
 
-	"github.com/KimMachineGun/automemlimit/memlimit"
+	automemlimit "github.com/KimMachineGun/automemlimit/memlimit"
 
-	"github.com/pulsegate/pulsegate/internal/budget"
-	"github.com/pulsegate/pulsegate/internal/ingest"
-	"github.com/pulsegate/pulsegate/internal/store/pebblestore"
+	"github.com/pulsegate/pulsegate/internal/api/ingest"
+	"github.com/pulsegate/pulsegate/internal/storage/pebblestore"
+	"github.com/pulsegate/pulsegate/internal/sys/memlimit"
 )
 
 // mostBounds returns the bounds of a server that has memory enough.
-func mostBounds() budget.Bounds {
-	return budget.Bounds{
+func mostBounds() memlimit.Bounds {
+	return memlimit.Bounds{
 		CacheBytes:    pebblestore.DefaultCacheBytes,
 		MemTableBytes: pebblestore.DefaultMemTableBytes,
 		MaxBodyBytes:  ingest.DefaultMaxBodyBytes,
@@ -46,24 +46,24 @@ func findMemory(log *slog.Logger) memory {
 		// Go's runtime has read it: what it could not read would have ended the
 		// process.
 		bytes := debug.SetMemoryLimit(-1)
-		if bytes == budget.NoLimit {
+		if bytes == memlimit.NoLimit {
 			return memory{usableBytes: bytes, from: "GOMEMLIMIT"} // off
 		}
 		return memory{limitBytes: bytes, usableBytes: bytes, from: "GOMEMLIMIT"}
 	}
-	machine, err := memlimit.FromSystem()
+	machine, err := automemlimit.FromSystem()
 	if err != nil || machine == 0 {
-		machine = budget.NoLimit
+		machine = memlimit.NoLimit
 	}
-	group, err := memlimit.FromCgroup()
+	group, err := automemlimit.FromCgroup()
 	switch {
 	case err == nil && group < machine:
-		return memory{int64(group), budget.Usable(int64(group)), "cgroup", true}
-	case err != nil && !errors.Is(err, memlimit.ErrNoLimit) && !errors.Is(err, memlimit.ErrNoCgroup) && !errors.Is(err, memlimit.ErrCgroupsNotSupported):
+		return memory{int64(group), memlimit.Usable(int64(group)), "cgroup", true}
+	case err != nil && !errors.Is(err, automemlimit.ErrNoLimit) && !errors.Is(err, automemlimit.ErrNoCgroup) && !errors.Is(err, automemlimit.ErrCgroupsNotSupported):
 		log.Warn("the cgroup's memory limit cannot be read; set GOMEMLIMIT", "error", err)
 	}
-	if machine == budget.NoLimit {
-		return memory{usableBytes: budget.NoLimit, from: "unknown"}
+	if machine == memlimit.NoLimit {
+		return memory{usableBytes: memlimit.NoLimit, from: "unknown"}
 	}
 	return memory{int64(machine), int64(machine) / 2, "machine", false}
 }
@@ -73,7 +73,7 @@ func findMemory(log *slog.Logger) memory {
 // set. It logs what it took.
 func takeResources(c *serveCommand, log *slog.Logger) {
 	m := findMemory(log)
-	b := budget.Fit(m.usableBytes, mostBounds())
+	b := memlimit.Fit(m.usableBytes, mostBounds())
 	c.MaxBodyBytes = cmp.Or(c.MaxBodyBytes, b.MaxBodyBytes)
 	// A body that could never be read would be refused as overload, again and again.
 	c.MaxBatchBytes = cmp.Or(c.MaxBatchBytes, min(b.MaxBatchBytes, c.MaxBodyBytes))
@@ -86,7 +86,7 @@ func takeResources(c *serveCommand, log *slog.Logger) {
 	if c.CacheBytes == 0 {
 		c.CacheBytes = b.CacheBytes
 	} else {
-		c.memTableBytes = budget.MemTable(c.CacheBytes, mostBounds().MemTableBytes)
+		c.memTableBytes = memlimit.MemTable(c.CacheBytes, mostBounds().MemTableBytes)
 	}
 	if m.setGoLimit {
 		limit := m.usableBytes
@@ -99,7 +99,7 @@ func takeResources(c *serveCommand, log *slog.Logger) {
 	if m.limitBytes > 0 {
 		attrs = append(attrs, "limit_bytes", m.limitBytes)
 	}
-	if limit := debug.SetMemoryLimit(-1); limit != budget.NoLimit {
+	if limit := debug.SetMemoryLimit(-1); limit != memlimit.NoLimit {
 		attrs = append(attrs, "go_limit_bytes", limit)
 	}
 	if files > 0 {
@@ -108,7 +108,7 @@ func takeResources(c *serveCommand, log *slog.Logger) {
 	log.Info("resources", append(attrs,
 		"cache_bytes", c.CacheBytes, "max_body_bytes", c.MaxBodyBytes, "max_batch_bytes", c.MaxBatchBytes,
 		"max_queued", c.MaxQueued, "max_devices", c.MaxDevices, "max_conns", c.MaxConns)...)
-	if m.from == "cgroup" && m.limitBytes < budget.MinLimitBytes {
-		log.Warn("the memory limit is too small to keep to", "limit_bytes", m.limitBytes, "least_bytes", budget.MinLimitBytes)
+	if m.from == "cgroup" && m.limitBytes < memlimit.MinLimitBytes {
+		log.Warn("the memory limit is too small to keep to", "limit_bytes", m.limitBytes, "least_bytes", memlimit.MinLimitBytes)
 	}
 }

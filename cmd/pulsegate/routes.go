@@ -4,10 +4,10 @@ import (
 	"net/http"
 
 	"github.com/pulsegate/pulsegate/health"
-	"github.com/pulsegate/pulsegate/internal/ingest"
-	"github.com/pulsegate/pulsegate/internal/metrics"
-	"github.com/pulsegate/pulsegate/internal/problem"
-	"github.com/pulsegate/pulsegate/internal/query"
+	"github.com/pulsegate/pulsegate/internal/api/ingest"
+	"github.com/pulsegate/pulsegate/internal/api/problem"
+	"github.com/pulsegate/pulsegate/internal/api/query"
+	"github.com/pulsegate/pulsegate/internal/observe/metrics"
 	"github.com/pulsegate/pulsegate/mux"
 )
 

@@ -40,7 +40,7 @@ func TestScripts(t *testing.T) {
 		Dir: "testdata/script",
 		Setup: func(env *testscript.Env) error {
 			env.Setenv("PATH", filepath.Dir(bin)+string(os.PathListSeparator)+env.Getenv("PATH"))
-			recording, err := filepath.Abs("../../internal/recording/mimic2/s00001.csv")
+			recording, err := filepath.Abs("../../internal/client/recording/mimic2/s00001.csv")
 			if err != nil {
 				return err
 			}

@@ -12,10 +12,10 @@ import (
 	"time"
 
 	"github.com/alecthomas/kong"
-	"github.com/pulsegate/pulsegate/internal/ingest"
-	"github.com/pulsegate/pulsegate/internal/logbudget"
-	"github.com/pulsegate/pulsegate/internal/query"
-	"github.com/pulsegate/pulsegate/internal/store/pebblestore"
+	"github.com/pulsegate/pulsegate/internal/api/ingest"
+	"github.com/pulsegate/pulsegate/internal/api/query"
+	"github.com/pulsegate/pulsegate/internal/observe/logbudget"
+	"github.com/pulsegate/pulsegate/internal/storage/pebblestore"
 	"github.com/pulsegate/pulsegate/vitals"
 )
 

@@ -14,8 +14,8 @@ import (
 	"time"
 
 	"github.com/go-json-experiment/json"
-	"github.com/pulsegate/pulsegate/internal/recording"
-	"github.com/pulsegate/pulsegate/internal/sim"
+	"github.com/pulsegate/pulsegate/internal/client/recording"
+	"github.com/pulsegate/pulsegate/internal/client/sim"
 	"github.com/pulsegate/pulsegate/vitals"
 	"golang.org/x/term"
 )

@@ -4,7 +4,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/pulsegate/pulsegate/internal/metrics"
+	"github.com/pulsegate/pulsegate/internal/observe/metrics"
 )
 
 // activeWithin are the times for which /metrics tells how many devices were heard

@@ -14,8 +14,8 @@ import (
 	"time"
 
 	"github.com/go-json-experiment/json"
-	"github.com/pulsegate/pulsegate/internal/audit"
-	"github.com/pulsegate/pulsegate/internal/token"
+	"github.com/pulsegate/pulsegate/internal/access/audit"
+	"github.com/pulsegate/pulsegate/internal/access/token"
 	"github.com/pulsegate/pulsegate/vitals"
 )
 

@@ -10,8 +10,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/pulsegate/pulsegate/internal/metrics"
-	"github.com/pulsegate/pulsegate/internal/tracing"
+	"github.com/pulsegate/pulsegate/internal/observe/metrics"
+	"github.com/pulsegate/pulsegate/internal/observe/tracing"
 )
 
 // tracingFlags say what is traced, and where to.

@@ -9,18 +9,18 @@ import (
 	"sync"
 	"time"
 
-	"github.com/pulsegate/pulsegate/internal/audit"
-	"github.com/pulsegate/pulsegate/internal/metrics"
-	"github.com/pulsegate/pulsegate/internal/store"
-	"github.com/pulsegate/pulsegate/internal/transfer"
-	"github.com/pulsegate/pulsegate/internal/upkeep"
+	"github.com/pulsegate/pulsegate/internal/access/audit"
+	"github.com/pulsegate/pulsegate/internal/api/admin"
+	"github.com/pulsegate/pulsegate/internal/client/transfer"
+	"github.com/pulsegate/pulsegate/internal/observe/metrics"
+	"github.com/pulsegate/pulsegate/internal/storage"
 )
 
 // withUpkeep answers administrators' requests about the store, and leaves the others
 // to next.
 func (s *server) withUpkeep(next http.Handler) http.Handler {
-	h := upkeep.NewHandler(upkeep.Config{
-		Backup:   func() (upkeep.Copy, error) { return s.store.Backup() },
+	h := admin.NewHandler(admin.Config{
+		Backup:   func() (admin.Copy, error) { return s.store.Backup() },
 		Erase:    s.store.EraseRecorded,
 		Record:   s.access.record,
 		Actor:    adminActor,
@@ -45,7 +45,7 @@ func (s *server) withUpkeep(next http.Handler) http.Handler {
 }
 
 // erased is told of erasures that had been left unfinished.
-func (s *server) erased(e store.Erasure) {
+func (s *server) erased(e storage.Erasure) {
 	err := s.access.record(audit.Record{Event: audit.Erased, Device: e.Device, Count: e.Readings, Actor: actorResumed})
 	if err != nil {
 		s.log.Error("an erasure cannot be recorded in the audit log", "device", e.Device, "readings", e.Readings, "error", err)
@@ -107,7 +107,7 @@ func (s *server) retentionMetrics(keep keepFor) func() metrics.Retention {
 
 // A retention is the removal of old readings as it runs.
 type retention struct {
-	upkeep.Retention
+	admin.Retention
 	stop context.CancelFunc
 	done sync.WaitGroup
 }
@@ -117,7 +117,7 @@ func (s *server) retain(keep keepFor) {
 	if keep == 0 {
 		return
 	}
-	r := &retention{Retention: upkeep.Retention{Store: s.store, Keep: time.Duration(keep), Log: s.log}}
+	r := &retention{Retention: admin.Retention{Store: s.store, Keep: time.Duration(keep), Log: s.log}}
 	text, _ := keep.MarshalText() // never fails
 	s.log.Info("old readings are removed", "keep", string(text), "every", formatDuration(r.Every()))
 	var ctx context.Context

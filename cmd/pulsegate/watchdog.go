@@ -3,9 +3,9 @@ package main
 import (
 	"sync/atomic"
 
-	"github.com/pulsegate/pulsegate/internal/groupcommit"
-	"github.com/pulsegate/pulsegate/internal/ingest"
-	"github.com/pulsegate/pulsegate/internal/store"
+	"github.com/pulsegate/pulsegate/internal/api/ingest"
+	"github.com/pulsegate/pulsegate/internal/storage"
+	"github.com/pulsegate/pulsegate/internal/storage/groupcommit"
 )
 
 // A pulse says whether the parts of a server go on that nothing else would notice
@@ -56,7 +56,7 @@ type flushWatch struct {
 	under atomic.Bool
 }
 
-func (f *flushWatch) Append(group []*store.Entry) error {
+func (f *flushWatch) Append(group []*storage.Entry) error {
 	f.under.Store(true)
 	defer f.under.Store(false)
 	return f.next.Append(group)

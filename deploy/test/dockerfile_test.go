@@ -250,7 +250,7 @@ func TestDockerignore(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, want := range map[string]bool{
-		"go.mod": false, "cmd/pulsegate/main.go": false, "internal/store/pebblestore/open.go": false, "LICENSE": false, "deploy/notices": false,
+		"go.mod": false, "cmd/pulsegate/main.go": false, "internal/storage/pebblestore/open.go": false, "LICENSE": false, "deploy/notices": false,
 		".git/config": true, "pulsegate-data/000001.log": true, "tls.key": true, "pulsegate-tokens": true, "bin/pulsegate": true,
 		"cmd/pulsegate/serve_test.go": true, "cmd/pulsegate/testdata/script/serve.txtar": true, "deploy/test/go.mod": true,
 	} {

@@ -11,10 +11,10 @@ import (
 type rule string
 
 const (
-	layerRule       rule = "layer"            // imports point strictly down
+	roleRule        rule = "role"             // imports point down the list of roles
 	standardRule    rule = "standard library" // some packages import nothing else
 	libraryRule     rule = "library"          // only listed libraries are imported
-	storeRule       rule = "store"            // only cmd names a concrete store
+	storeRule       rule = "store"            // only cmd and server name a concrete store
 	moduleRule      rule = "module"           // bench and tools are modules of their own
 	dotImportRule   rule = "dot import"       // a name tells where it comes from
 	unsafeRule      rule = "unsafe"           // no unsafe, no cgo
@@ -33,7 +33,7 @@ var rules = []struct {
 	names []rule
 	check func(*checker, *pkg)
 }{
-	{[]rule{layerRule}, (*checker).layers},
+	{[]rule{roleRule}, (*checker).roles},
 	{[]rule{standardRule, libraryRule}, (*checker).libraries},
 	{[]rule{storeRule}, (*checker).stores},
 	{[]rule{moduleRule}, (*checker).modules},

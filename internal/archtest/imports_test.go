@@ -16,12 +16,26 @@ func eachImport(p *pkg, f func(*file, *ast.ImportSpec, string)) {
 	}
 }
 
-// layers holds that imports point strictly down, and those of tests not up.
-func (c *checker) layers(p *pkg) {
-	const table = "add it to layers in internal/archtest/tables_test.go, and to ARCHITECTURE.md"
-	own, ok := layers[p.dir]
-	if !ok {
-		c.report(layerRule, p, p.files[0].ast.Package, p.dir, "package %s is in no layer: %s", p.dir, table)
+// roleOf returns the role that the folder dir belongs to, or "".
+func roleOf(dir string) role {
+	if slices.Contains(public, dir) {
+		return publicRole
+	}
+	for r := range ranks {
+		if r != publicRole && isWithin(dir, string(r)) {
+			return r
+		}
+	}
+	return ""
+}
+
+// roles holds that each package has a role, that imports point down the list of
+// roles, and that clients share no code with the server.
+func (c *checker) roles(p *pkg) {
+	const table = "the roles are in ARCHITECTURE.md and internal/archtest/tables_test.go"
+	own := roleOf(p.dir)
+	if own == "" {
+		c.report(roleRule, p, p.files[0].ast.Package, p.dir, "package %s has no role: %s", p.dir, table)
 		return
 	}
 	eachImport(p, func(f *file, spec *ast.ImportSpec, imported string) {
@@ -29,14 +43,18 @@ func (c *checker) layers(p *pkg) {
 		if !ok || dir == p.dir {
 			return
 		}
-		layer, known := layers[dir]
+		to := roleOf(dir)
 		switch {
-		case !known:
-			c.report(layerRule, p, spec.Pos(), imported, "imports %s, which is in no layer: %s", dir, table)
-		case layer > own:
-			c.report(layerRule, p, spec.Pos(), imported, "imports %s (L%d), which stands above %s (L%d): imports point down", dir, layer, p.dir, own)
-		case layer == own && !f.test:
-			c.report(layerRule, p, spec.Pos(), imported, "imports %s, which stands beside %s in L%d: imports point strictly down, only tests may go sideways", dir, p.dir, own)
+		case to == "":
+			c.report(roleRule, p, spec.Pos(), imported, "imports %s, which has no role: %s", dir, table)
+		case to == own:
+		case ranks[to] > ranks[own]:
+			c.report(roleRule, p, spec.Pos(), imported, "imports %s of %s, which stands above %s: imports point down", dir, to, own)
+		case f.test:
+		case ranks[to] == ranks[own]:
+			c.report(roleRule, p, spec.Pos(), imported, "imports %s of %s, which stands beside %s: only tests import sideways", dir, to, own)
+		case own == clientRole && to != publicRole && !slices.ContainsFunc(clientImports, func(d string) bool { return isWithin(dir, d) }):
+			c.report(roleRule, p, spec.Pos(), imported, "imports %s: a client shares no code with the server but %s", dir, strings.Join(clientImports, ", "))
 		}
 	})
 }
@@ -60,7 +78,7 @@ func (c *checker) libraries(p *pkg) {
 		l := libraries[i]
 		switch {
 		case f.test:
-		case l.tests && p.dir != "internal/store/storetest":
+		case l.tests && p.dir != "internal/storage/storetest":
 			c.report(libraryRule, p, spec.Pos(), imported, "imports %s, which is for tests only", imported)
 		case l.users != nil && !slices.Contains(l.users, p.dir):
 			c.report(libraryRule, p, spec.Pos(), imported, "imports %s, which is for %s only", imported, strings.Join(l.users, " and "))
@@ -68,16 +86,16 @@ func (c *checker) libraries(p *pkg) {
 	})
 }
 
-// stores holds that only commands name a concrete store. Tests need one to write
-// to.
+// stores holds that only commands and the server name a concrete store. Tests
+// need one to write to.
 func (c *checker) stores(p *pkg) {
-	const stores = "internal/store"
+	const stores = "internal/storage"
 	eachImport(p, func(f *file, spec *ast.ImportSpec, imported string) {
 		dir, ok := ownDir(imported)
-		if !ok || f.test || p.isCommand() || path.Dir(dir) != stores || dir == stores+"/storetest" {
+		if !ok || f.test || p.isCommand() || roleOf(p.dir) == serverRole || !strings.HasSuffix(dir, "store") || path.Dir(dir) != stores {
 			return
 		}
-		c.report(storeRule, p, spec.Pos(), imported, "imports the concrete store %s: only cmd does; take an interface of what is needed", dir)
+		c.report(storeRule, p, spec.Pos(), imported, "imports the concrete store %s: only cmd and server do; take an interface of what is needed", dir)
 	})
 }
 

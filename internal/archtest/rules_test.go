@@ -16,22 +16,29 @@ func TestRulesCanFail(t *testing.T) {
 		files map[string]string
 		want  []string // "file:line: rule: part of the text"
 	}{
-		// layer
+		// role
 		{
 			"down",
-			map[string]string{"internal/ingest/a.go": lib("ingest", `import _ "M/internal/store"`)},
+			map[string]string{"internal/api/ingest/a.go": lib("ingest", `import _ "M/internal/storage"`)},
 			nil,
 		}, {
 			"up",
-			map[string]string{"vitals/a.go": lib("vitals", `import _ "M/internal/query"`)},
-			[]string{"vitals/a.go:5: layer: imports internal/query (L3), which stands above vitals (L0)"},
+			map[string]string{"vitals/a.go": lib("vitals", `import _ "M/internal/api/query"`)},
+			[]string{"vitals/a.go:5: role: imports internal/api/query of internal/api, which stands above the public packages"},
+		}, {
+			"inside a role",
+			map[string]string{
+				"internal/access/gate/a.go": lib("gate", `import _ "M/internal/access/token"`),
+				"health/a.go":               lib("health", `import _ "M/reply"`),
+			},
+			nil,
 		}, {
 			"sideways",
-			map[string]string{"internal/ingest/a.go": lib("ingest", `import _ "M/internal/query"`)},
-			[]string{"internal/ingest/a.go:5: layer: imports internal/query, which stands beside internal/ingest in L3"},
+			map[string]string{"internal/access/gate/a.go": lib("gate", `import _ "M/internal/storage"`)},
+			[]string{"internal/access/gate/a.go:5: role: imports internal/storage of internal/storage, which stands beside internal/access"},
 		}, {
 			"sideways in a test",
-			map[string]string{"internal/ingest/a_test.go": `package ingest_test; import _ "M/internal/query"`},
+			map[string]string{"internal/access/gate/a_test.go": `package gate_test; import _ "M/internal/storage"`},
 			nil,
 		}, {
 			"itself in a test",
@@ -39,24 +46,23 @@ func TestRulesCanFail(t *testing.T) {
 			nil,
 		}, {
 			"up in a test",
-			map[string]string{"vitals/a_test.go": `package vitals_test; import _ "M/internal/store"`},
-			[]string{"vitals/a_test.go:1: layer: imports internal/store (L1)"},
+			map[string]string{"vitals/a_test.go": `package vitals_test; import _ "M/internal/storage"`},
+			[]string{"vitals/a_test.go:1: role: imports internal/storage"},
 		}, {
-			"the exception",
-			map[string]string{"health/a.go": lib("health", `import _ "M/reply"`)},
-			nil,
+			"a client and the server's code",
+			map[string]string{
+				"internal/client/sim/a.go":      lib("sim", "import _ \"M/internal/api/problem\"\nimport _ \"M/internal/sys/systemd\"\nimport _ \"M/internal/storage\""),
+				"internal/client/sim/a_test.go": `package sim_test; import _ "M/internal/storage"`,
+			},
+			[]string{"internal/client/sim/a.go:7: role: imports internal/storage: a client shares no code with the server but internal/api/problem"},
 		}, {
-			"the exception turned round",
-			map[string]string{"reply/a.go": lib("reply", `import _ "M/health"`)},
-			[]string{"reply/a.go:5: layer: imports health, which stands beside reply in L0"},
-		}, {
-			"a new package",
+			"a package without a role",
 			map[string]string{"internal/fresh/a.go": lib("fresh", ``)},
-			[]string{"internal/fresh/a.go:4: layer: package internal/fresh is in no layer: add it to"},
+			[]string{"internal/fresh/a.go:4: role: package internal/fresh has no role"},
 		}, {
-			"an import of a new package",
+			"an import of a package without a role",
 			map[string]string{"cmd/pulsegate/a.go": command(`import _ "M/internal/fresh"`)},
-			[]string{"cmd/pulsegate/a.go:3: layer: imports internal/fresh, which is in no layer: add it to"},
+			[]string{"cmd/pulsegate/a.go:3: role: imports internal/fresh, which has no role"},
 		},
 
 		// standard library, library
@@ -78,40 +84,41 @@ func TestRulesCanFail(t *testing.T) {
 			[]string{"reply/a.go:5: standard library: imports github.com/go-json-experiment/json/jsontext"},
 		}, {
 			"a peer",
-			map[string]string{"internal/query/a.go": lib("query", `import _ "github.com/gorilla/mux"`)},
-			[]string{"internal/query/a.go:5: library: imports github.com/gorilla/mux, which is no library of this module"},
+			map[string]string{"internal/api/query/a.go": lib("query", `import _ "github.com/gorilla/mux"`)},
+			[]string{"internal/api/query/a.go:5: library: imports github.com/gorilla/mux, which is no library of this module"},
 		}, {
 			"a peer in a test",
 			map[string]string{"mux/a_test.go": `package mux_test; import _ "github.com/gorilla/mux"`},
 			[]string{"mux/a_test.go:1: library: imports github.com/gorilla/mux"},
 		}, {
 			"a longer path is another module",
-			map[string]string{"internal/query/a.go": lib("query", `import _ "github.com/go-json-experiment/jsonb"`)},
-			[]string{"internal/query/a.go:5: library: imports github.com/go-json-experiment/jsonb"},
+			map[string]string{"internal/api/query/a.go": lib("query", `import _ "github.com/go-json-experiment/jsonb"`)},
+			[]string{"internal/api/query/a.go:5: library: imports github.com/go-json-experiment/jsonb"},
 		}, {
 			"a library of another package",
-			map[string]string{"internal/query/a.go": lib("query", `import _ "github.com/cockroachdb/pebble/v2"`)},
-			[]string{"internal/query/a.go:5: library: imports github.com/cockroachdb/pebble/v2, which is for internal/store/pebblestore only"},
+			map[string]string{"internal/api/query/a.go": lib("query", `import _ "github.com/cockroachdb/pebble/v2"`)},
+			[]string{"internal/api/query/a.go:5: library: imports github.com/cockroachdb/pebble/v2, which is for internal/storage/pebblestore only"},
 		}, {
 			"a library for tests",
 			map[string]string{
-				"internal/query/a.go":           lib("query", `import _ "pgregory.net/rapid"`),
-				"internal/store/storetest/a.go": lib("storetest", `import _ "pgregory.net/rapid"`),
+				"internal/api/query/a.go":         lib("query", `import _ "pgregory.net/rapid"`),
+				"internal/storage/storetest/a.go": lib("storetest", `import _ "pgregory.net/rapid"`),
 			},
-			[]string{"internal/query/a.go:5: library: imports pgregory.net/rapid, which is for tests only"},
+			[]string{"internal/api/query/a.go:5: library: imports pgregory.net/rapid, which is for tests only"},
 		},
 
 		// store
 		{
 			"a concrete store in ingest",
-			map[string]string{"internal/ingest/a.go": lib("ingest", `import _ "M/internal/store/pebblestore"`)},
-			[]string{"internal/ingest/a.go:5: store: imports the concrete store internal/store/pebblestore"},
+			map[string]string{"internal/api/ingest/a.go": lib("ingest", `import _ "M/internal/storage/pebblestore"`)},
+			[]string{"internal/api/ingest/a.go:5: store: imports the concrete store internal/storage/pebblestore"},
 		}, {
 			"a concrete store where it may be",
 			map[string]string{
-				"cmd/pulsegate/a.go":         command(`import _ "M/internal/store/pebblestore"`),
-				"internal/query/a_test.go":   `package query_test; import _ "M/internal/store/pebblestore"`,
-				"internal/metrics/a_test.go": `package metrics_test; import _ "M/internal/store/storetest"`,
+				"cmd/pulsegate/a.go":                 command(`import _ "M/internal/storage/pebblestore"`),
+				"internal/server/a.go":               lib("server", `import _ "M/internal/storage/pebblestore"`),
+				"internal/api/query/a_test.go":       `package query_test; import _ "M/internal/storage/pebblestore"`,
+				"internal/observe/metrics/a_test.go": `package metrics_test; import _ "M/internal/storage/storetest"`,
 			},
 			nil,
 		},
@@ -121,19 +128,19 @@ func TestRulesCanFail(t *testing.T) {
 			"bench without go.mod",
 			map[string]string{"bench/peers/a.go": lib("peers", ``)},
 			[]string{
-				"bench/peers/a.go:4: layer: package bench/peers is in no layer",
+				"bench/peers/a.go:4: role: package bench/peers has no role",
 				"bench/peers/a.go:4: module: bench/peers is a part of the main module: bench/go.mod is missing",
 			},
 		}, {
 			"modules and folders of their own",
 			map[string]string{
-				"bench/go.mod":           "module bench",
-				"bench/peers/a.go":       `package peers; import _ "github.com/gorilla/mux"`,
-				"mux/testdata/a.go":      "no Go at all",
-				"mux/.hidden/a.go":       "no Go at all",
-				"mux/_kept/a.go":         "no Go at all",
-				"mux/_a.go":              "no Go at all",
-				"internal/sim/a_test.go": "package sim_test",
+				"bench/go.mod":                  "module bench",
+				"bench/peers/a.go":              `package peers; import _ "github.com/gorilla/mux"`,
+				"mux/testdata/a.go":             "no Go at all",
+				"mux/.hidden/a.go":              "no Go at all",
+				"mux/_kept/a.go":                "no Go at all",
+				"mux/_a.go":                     "no Go at all",
+				"internal/client/sim/a_test.go": "package sim_test",
 			},
 			nil,
 		},
@@ -141,25 +148,25 @@ func TestRulesCanFail(t *testing.T) {
 		// dot import, unsafe
 		{
 			"a dot import",
-			map[string]string{"internal/sim/a.go": lib("sim", `import . "strings"`)},
-			[]string{"internal/sim/a.go:5: dot import: imports strings without a name"},
+			map[string]string{"internal/client/sim/a.go": lib("sim", `import . "strings"`)},
+			[]string{"internal/client/sim/a.go:5: dot import: imports strings without a name"},
 		}, {
 			"unsafe and cgo",
 			map[string]string{
-				"internal/sim/a.go":      lib("sim", `import _ "unsafe"`),
-				"internal/sim/a_test.go": `package sim_test; import "C"`,
+				"internal/client/sim/a.go":      lib("sim", `import _ "unsafe"`),
+				"internal/client/sim/a_test.go": `package sim_test; import "C"`,
 			},
 			[]string{
-				`internal/sim/a.go:5: unsafe: imports "unsafe"`,
-				`internal/sim/a_test.go:1: unsafe: imports "C"`,
+				`internal/client/sim/a.go:5: unsafe: imports "unsafe"`,
+				`internal/client/sim/a_test.go:1: unsafe: imports "C"`,
 			},
 		}, {
 			"unsafe for sizes, and for more",
 			map[string]string{
-				"internal/sim/a_test.go": "package sim_test; import \"unsafe\"\nconst size = unsafe.Sizeof(0)",
-				"internal/sim/b_test.go": "package sim_test; import \"unsafe\"\nvar p unsafe.Pointer; const more = unsafe.Sizeof(p)",
+				"internal/client/sim/a_test.go": "package sim_test; import \"unsafe\"\nconst size = unsafe.Sizeof(0)",
+				"internal/client/sim/b_test.go": "package sim_test; import \"unsafe\"\nvar p unsafe.Pointer; const more = unsafe.Sizeof(p)",
 			},
-			[]string{`internal/sim/b_test.go:1: unsafe: imports "unsafe"`},
+			[]string{`internal/client/sim/b_test.go:1: unsafe: imports "unsafe"`},
 		}, {
 			"the exception of a test holds for tests only",
 			map[string]string{
@@ -172,35 +179,35 @@ func TestRulesCanFail(t *testing.T) {
 		// flags, environment, logger
 		{
 			"flags in a library",
-			map[string]string{"internal/sim/a.go": lib("sim", "import \"flag\"; import system \"os\"\nvar f = flag.Bool(``, false, ``)\nfunc g() []string { return system.Args }")},
+			map[string]string{"internal/client/sim/a.go": lib("sim", "import \"flag\"; import system \"os\"\nvar f = flag.Bool(``, false, ``)\nfunc g() []string { return system.Args }")},
 			[]string{
-				"internal/sim/a.go:6: flags: uses flag.Bool in a library",
-				"internal/sim/a.go:7: flags: uses os.Args in a library",
+				"internal/client/sim/a.go:6: flags: uses flag.Bool in a library",
+				"internal/client/sim/a.go:7: flags: uses os.Args in a library",
 			},
 		}, {
 			"the environment in a library",
-			map[string]string{"internal/sim/a.go": lib("sim", "import \"os\"; import \"syscall\"\nfunc g() { os.Getenv(`A`)\nsyscall.Getenv(`A`) }")},
+			map[string]string{"internal/client/sim/a.go": lib("sim", "import \"os\"; import \"syscall\"\nfunc g() { os.Getenv(`A`)\nsyscall.Getenv(`A`) }")},
 			[]string{
-				"internal/sim/a.go:6: environment: uses os.Getenv in a library",
-				"internal/sim/a.go:7: environment: uses syscall.Getenv in a library",
+				"internal/client/sim/a.go:6: environment: uses os.Getenv in a library",
+				"internal/client/sim/a.go:7: environment: uses syscall.Getenv in a library",
 			},
 		}, {
 			"global loggers in a library",
-			map[string]string{"internal/sim/a.go": lib("sim", "import \"log\"; import \"log/slog\"\nfunc g() { log.Printf(`x`)\nslog.Info(`x`)\nh := slog.Default\n_ = h }")},
+			map[string]string{"internal/client/sim/a.go": lib("sim", "import \"log\"; import \"log/slog\"\nfunc g() { log.Printf(`x`)\nslog.Info(`x`)\nh := slog.Default\n_ = h }")},
 			[]string{
-				"internal/sim/a.go:6: logger: uses log.Printf in a library: take a *slog.Logger",
-				"internal/sim/a.go:7: logger: uses log/slog.Info in a library",
-				"internal/sim/a.go:8: logger: uses log/slog.Default in a library",
+				"internal/client/sim/a.go:6: logger: uses log.Printf in a library: take a *slog.Logger",
+				"internal/client/sim/a.go:7: logger: uses log/slog.Info in a library",
+				"internal/client/sim/a.go:8: logger: uses log/slog.Default in a library",
 			},
 		}, {
 			"a logger that was handed over",
-			map[string]string{"internal/sim/a.go": lib("sim", "import \"log\"; import \"log/slog\"\nfunc g(slog *slog.Logger, l *log.Logger) { slog.Info(`x`); l.Printf(`x`) }")},
+			map[string]string{"internal/client/sim/a.go": lib("sim", "import \"log\"; import \"log/slog\"\nfunc g(slog *slog.Logger, l *log.Logger) { slog.Info(`x`); l.Printf(`x`) }")},
 			nil,
 		}, {
 			"cmd and tests may",
 			map[string]string{
-				"cmd/pulsegate/a.go":     command("import \"os\"; import \"log/slog\"\nfunc f() { slog.Info(os.Getenv(`A`), `args`, os.Args) }"),
-				"internal/sim/a_test.go": "package sim_test; import \"os\"\nfunc f() { os.Getenv(`A`) }",
+				"cmd/pulsegate/a.go":            command("import \"os\"; import \"log/slog\"\nfunc f() { slog.Info(os.Getenv(`A`), `args`, os.Args) }"),
+				"internal/client/sim/a_test.go": "package sim_test; import \"os\"\nfunc f() { os.Getenv(`A`) }",
 			},
 			nil,
 		},
@@ -209,14 +216,14 @@ func TestRulesCanFail(t *testing.T) {
 		{
 			"init",
 			map[string]string{
-				"internal/sim/a.go":      lib("sim", "type t int\nfunc (t) init() {}\nfunc init() {}"),
-				"cmd/pulsegate/a.go":     command("func init() {}"),
-				"internal/sim/a_test.go": "package sim_test\nfunc init() {}",
+				"internal/client/sim/a.go":      lib("sim", "type t int\nfunc (t) init() {}\nfunc init() {}"),
+				"cmd/pulsegate/a.go":            command("func init() {}"),
+				"internal/client/sim/a_test.go": "package sim_test\nfunc init() {}",
 			},
 			[]string{
 				"cmd/pulsegate/a.go:3: init: declares func init",
-				"internal/sim/a.go:7: init: declares func init",
-				"internal/sim/a_test.go:2: init: declares func init",
+				"internal/client/sim/a.go:7: init: declares func init",
+				"internal/client/sim/a_test.go:2: init: declares func init",
 			},
 		},
 
@@ -224,7 +231,7 @@ func TestRulesCanFail(t *testing.T) {
 		{
 			"types made to be changed",
 			map[string]string{
-				"internal/sim/a.go": lib("sim", strings.Join([]string{
+				"internal/client/sim/a.go": lib("sim", strings.Join([]string{
 					`import "sync"; import "sync/atomic"`,
 					`var mu sync.Mutex`,
 					`var pool = &sync.Pool{New: func() any { return nil }}`,
@@ -236,21 +243,21 @@ func TestRulesCanFail(t *testing.T) {
 					`var ch = make(chan int)`,
 					`func newCache() *cache { return nil }`,
 				}, "\n")),
-				"internal/sim/b.go": "package sim\n import \"sync\"\ntype cache struct { inner }\ntype inner struct { sync.RWMutex; next *inner }",
+				"internal/client/sim/b.go": "package sim\n import \"sync\"\ntype cache struct { inner }\ntype inner struct { sync.RWMutex; next *inner }",
 			},
 			[]string{
-				"internal/sim/a.go:6: global state: var mu holds a sync.Mutex at package level",
-				"internal/sim/a.go:7: global state: var pool holds a sync.Pool",
-				"internal/sim/a.go:8: global state: var m holds a sync.Map",
-				"internal/sim/a.go:9: global state: var n holds a sync/atomic.Int64",
-				"internal/sim/a.go:10: global state: var s holds a sync.Once",
-				"internal/sim/a.go:11: global state: var c holds a sync.RWMutex",
-				"internal/sim/a.go:12: global state: var d holds a sync.RWMutex",
-				"internal/sim/a.go:13: global state: var ch is a channel",
+				"internal/client/sim/a.go:6: global state: var mu holds a sync.Mutex at package level",
+				"internal/client/sim/a.go:7: global state: var pool holds a sync.Pool",
+				"internal/client/sim/a.go:8: global state: var m holds a sync.Map",
+				"internal/client/sim/a.go:9: global state: var n holds a sync/atomic.Int64",
+				"internal/client/sim/a.go:10: global state: var s holds a sync.Once",
+				"internal/client/sim/a.go:11: global state: var c holds a sync.RWMutex",
+				"internal/client/sim/a.go:12: global state: var d holds a sync.RWMutex",
+				"internal/client/sim/a.go:13: global state: var ch is a channel",
 			},
 		}, {
 			"changes",
-			map[string]string{"internal/sim/a.go": lib("sim", strings.Join([]string{
+			map[string]string{"internal/client/sim/a.go": lib("sim", strings.Join([]string{
 				`import "net/http"`,
 				`var n int; var m = map[string]int{}; var s []int; var x struct{ y [2]int }; var p = &x`,
 				`func f() { n = 1`,
@@ -267,33 +274,33 @@ func TestRulesCanFail(t *testing.T) {
 				`}`,
 			}, "\n"))},
 			[]string{
-				"internal/sim/a.go:7: global state: changes the package-level variable n",
-				"internal/sim/a.go:8: global state: changes the package-level variable n",
-				"internal/sim/a.go:9: global state: changes the package-level variable m",
-				"internal/sim/a.go:10: global state: changes the package-level variable m",
-				"internal/sim/a.go:11: global state: changes the package-level variable s",
-				"internal/sim/a.go:12: global state: changes the package-level variable s",
-				"internal/sim/a.go:13: global state: changes the package-level variable x",
-				"internal/sim/a.go:14: global state: changes the package-level variable p",
-				"internal/sim/a.go:14: global state: changes the package-level variable n",
-				"internal/sim/a.go:15: global state: changes the package-level variable n",
-				"internal/sim/a.go:16: global state: changes net/http.DefaultClient",
-				"internal/sim/a.go:17: global state: changes the package-level variable s",
+				"internal/client/sim/a.go:7: global state: changes the package-level variable n",
+				"internal/client/sim/a.go:8: global state: changes the package-level variable n",
+				"internal/client/sim/a.go:9: global state: changes the package-level variable m",
+				"internal/client/sim/a.go:10: global state: changes the package-level variable m",
+				"internal/client/sim/a.go:11: global state: changes the package-level variable s",
+				"internal/client/sim/a.go:12: global state: changes the package-level variable s",
+				"internal/client/sim/a.go:13: global state: changes the package-level variable x",
+				"internal/client/sim/a.go:14: global state: changes the package-level variable p",
+				"internal/client/sim/a.go:14: global state: changes the package-level variable n",
+				"internal/client/sim/a.go:15: global state: changes the package-level variable n",
+				"internal/client/sim/a.go:16: global state: changes net/http.DefaultClient",
+				"internal/client/sim/a.go:17: global state: changes the package-level variable s",
 			},
 		}, {
 			"a function for one system of two",
 			map[string]string{
-				"internal/sim/a_linux.go": lib("sim", "var n int\nfunc f() { n = 1 }"),
-				"internal/sim/b_other.go": "//go:build !linux\n\npackage sim\nfunc f() { n = 2 }",
+				"internal/client/sim/a_linux.go": lib("sim", "var n int\nfunc f() { n = 1 }"),
+				"internal/client/sim/b_other.go": "//go:build !linux\n\npackage sim\nfunc f() { n = 2 }",
 			},
 			[]string{
-				"internal/sim/a_linux.go:6: global state: changes the package-level variable n",
-				"internal/sim/b_other.go:4: global state: changes the package-level variable n",
+				"internal/client/sim/a_linux.go:6: global state: changes the package-level variable n",
+				"internal/client/sim/b_other.go:4: global state: changes the package-level variable n",
 			},
 		}, {
 			"constants in all but name, and locals that hide them",
 			map[string]string{
-				"internal/sim/a.go": lib("sim", strings.Join([]string{
+				"internal/client/sim/a.go": lib("sim", strings.Join([]string{
 					`import "errors"; import "sync"; import "strings"`,
 					`var errX = errors.New("x")`,
 					`var table = func() (t [2]bool) { t[1] = true; return t }()`,
@@ -302,7 +309,7 @@ func TestRulesCanFail(t *testing.T) {
 					`var n int`,
 					`func f(mu *sync.Mutex) { n := 1; n++; var table map[int]int; table[1] = 2; _ = n }`,
 				}, "\n")),
-				"internal/sim/a_test.go": "package sim_test; import \"sync\"\nvar mu sync.Mutex",
+				"internal/client/sim/a_test.go": "package sim_test; import \"sync\"\nvar mu sync.Mutex",
 			},
 			nil,
 		},
@@ -310,27 +317,27 @@ func TestRulesCanFail(t *testing.T) {
 		// name
 		{
 			"a package that says nothing",
-			map[string]string{"internal/sim/a.go": lib("util", ``), "internal/sim/a_test.go": `package util_test`},
-			[]string{"internal/sim/a.go:4: name: package util", "internal/sim/a_test.go:1: name: package util_test"},
+			map[string]string{"internal/client/sim/a.go": lib("util", ``), "internal/client/sim/a_test.go": `package util_test`},
+			[]string{"internal/client/sim/a.go:4: name: package util", "internal/client/sim/a_test.go:1: name: package util_test"},
 		}, {
 			"a folder that says nothing",
 			map[string]string{"internal/common/a.go": lib("faults", ``)},
-			[]string{"internal/common/a.go:4: layer: ", "internal/common/a.go:4: name: folder internal/common"},
+			[]string{"internal/common/a.go:4: role: ", "internal/common/a.go:4: name: folder internal/common"},
 		},
 
 		// package comment
 		{
 			"no comment",
-			map[string]string{"internal/sim/a.go": "// A comment apart.\n\npackage sim", "internal/sim/b.go": "package sim"},
-			[]string{"internal/sim/a.go:3: package comment: package internal/sim has no comment"},
+			map[string]string{"internal/client/sim/a.go": "// A comment apart.\n\npackage sim", "internal/client/sim/b.go": "package sim"},
+			[]string{"internal/client/sim/a.go:3: package comment: package internal/client/sim has no comment"},
 		}, {
 			"no section",
-			map[string]string{"internal/sim/a.go": "// Package sim says what is Not here in a sentence.\npackage sim"},
-			[]string{`internal/sim/a.go:2: package comment: the comment of package internal/sim has no section "# Not here"`},
+			map[string]string{"internal/client/sim/a.go": "// Package sim says what is Not here in a sentence.\npackage sim"},
+			[]string{`internal/client/sim/a.go:2: package comment: the comment of package internal/client/sim has no section "# Not here"`},
 		}, {
 			"two comments",
-			map[string]string{"internal/sim/a.go": lib("sim", ``), "internal/sim/b.go": "// More.\npackage sim"},
-			[]string{"internal/sim/b.go:2: package comment: package internal/sim has a comment in internal/sim/a.go already"},
+			map[string]string{"internal/client/sim/a.go": lib("sim", ``), "internal/client/sim/b.go": "// More.\npackage sim"},
+			[]string{"internal/client/sim/b.go:2: package comment: package internal/client/sim has a comment in internal/client/sim/a.go already"},
 		}, {
 			"a command without a comment",
 			map[string]string{"cmd/pulsegate/a.go": "package main"},
@@ -340,11 +347,11 @@ func TestRulesCanFail(t *testing.T) {
 		// plain run
 		{
 			"a test that make test would not run",
-			map[string]string{"internal/sim/a_test.go": "//go:build linux && !race\n\npackage sim_test\nfunc TestDecodeAllocs() {}\nfunc TestExhaustive() {}\nfunc TestDecode() {}\nfunc help() {}\nfunc TestMain() {}"},
-			[]string{"internal/sim/a_test.go:6: plain run: TestDecode is left out under the race detector"},
+			map[string]string{"internal/client/sim/a_test.go": "//go:build linux && !race\n\npackage sim_test\nfunc TestDecodeAllocs() {}\nfunc TestExhaustive() {}\nfunc TestDecode() {}\nfunc help() {}\nfunc TestMain() {}"},
+			[]string{"internal/client/sim/a_test.go:6: plain run: TestDecode is left out under the race detector"},
 		}, {
 			"tests that the race detector runs",
-			map[string]string{"internal/sim/a_test.go": "//go:build race || linux\n\npackage sim_test\nfunc TestDecode() {}"},
+			map[string]string{"internal/client/sim/a_test.go": "//go:build race || linux\n\npackage sim_test\nfunc TestDecode() {}"},
 			nil,
 		},
 	} {

@@ -1,0 +1,83 @@
+package audit_test
+
+import (
+	"net/netip"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/pulsegate/pulsegate/internal/access/audit"
+)
+
+// However many requests are refused, a minute has a bounded number of records,
+// and none is left uncounted.
+func TestRefusedFlood(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		path := filepath.Join(t.TempDir(), "audit")
+		l := open(t, path, audit.Options{RefusedPerMinute: 3, Now: time.Now})
+		peer := netip.MustParseAddr("192.0.2.7")
+		flood := func(n int) {
+			for i := range n {
+				l.Refused(audit.Refusal{Reason: audit.Unknown, Token: [6]byte{1, 2, 3, 4, 5, byte(i)}, Peer: peer})
+				l.Refused(audit.Refusal{Reason: audit.NoCredentials})
+			}
+			synctest.Wait()
+		}
+		flood(500)
+		const first = "log.started auth.refused auth.refused auth.refused"
+		if got := events(t, path); got != first {
+			t.Errorf("within the minute: %s, want %s", got, first)
+		}
+		if text := read(t, path); !strings.Contains(text, `"event":"auth.refused","token":"010203040500","reason":"unknown","peer":"192.0.2.7"`) {
+			t.Errorf("the record does not say who it was:\n%s", text)
+		}
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		const second = first + " auth.refused-more:997"
+		if got := events(t, path); got != second {
+			t.Errorf("after it: %s, want %s", got, second)
+		}
+		if text := read(t, path); !strings.Contains(text, `"count":997,"no_credentials":499,"unknown":498,`) {
+			t.Errorf("the counts are not in the record:\n%s", text)
+		}
+		time.Sleep(10*time.Minute + time.Second) // nothing happens, nothing is written
+		flood(2)
+		if err := l.Close(); err != nil {
+			t.Error(err)
+		}
+		if got, want := events(t, path), second+" auth.refused auth.refused auth.refused auth.refused-more:1"; got != want {
+			t.Errorf("after Close: %s, want %s", got, want)
+		}
+		verify(t, path)
+	})
+}
+
+// What could not be written is counted, and written when it can be.
+func TestRefusedFailure(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		path := filepath.Join(t.TempDir(), "audit")
+		failures := 0
+		l := open(t, path, audit.Options{Now: time.Now, Failed: func(error) { failures++ }})
+		aside := path + ".aside"
+		move(t, path, aside)
+		mkdir(t, path) // what cannot be written to
+		l.Refused(audit.Refusal{Reason: audit.Expired})
+		l.Refused(audit.Refusal{Reason: 99}) // unknown reasons are malformed
+		synctest.Wait()
+		if failures == 0 {
+			t.Error("Failed was not called")
+		}
+		remove(t, path)
+		move(t, aside, path)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if got, want := events(t, path), "log.started auth.refused-more:2"; got != want {
+			t.Errorf("got %s, want %s", got, want)
+		}
+		if err := l.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}

@@ -1,0 +1,39 @@
+package gate_test
+
+import (
+	"testing"
+
+	"github.com/pulsegate/pulsegate/internal/access/gate"
+	"github.com/pulsegate/pulsegate/internal/access/token"
+)
+
+// BenchmarkEnter is what a token costs a request, from the bytes of its header to
+// the reading that is charged.
+func BenchmarkEnter(b *testing.B) {
+	f := newFixture(b)
+	device := name(b, "ppg-1")
+	for _, bb := range []struct {
+		name string
+		gate *gate.Gate
+		auth string
+	}{
+		{"open", &gate.Gate{}, ""},
+		{"token", &gate.Gate{Tokens: f.set}, f.write},
+		{"token of some devices", &gate.Gate{Tokens: f.set}, f.read},
+		{"refused", &gate.Gate{Tokens: f.set}, "Bearer x"},
+	} {
+		b.Run(bb.name, func(b *testing.B) {
+			right := token.Write
+			if bb.auth == f.read {
+				right = token.Read
+			}
+			v := gate.Visitor{Bytes: []byte(bb.auth)}
+			b.ReportAllocs()
+			for b.Loop() {
+				pass, _, _ := bb.gate.Enter(v, right, now)
+				pass.Covers(&device)
+				pass.Charge(1, now)
+			}
+		})
+	}
+}

@@ -1,0 +1,285 @@
+package gate_test
+
+import (
+	"bytes"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"net/http"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pulsegate/pulsegate/internal/access/audit"
+	"github.com/pulsegate/pulsegate/internal/access/gate"
+	"github.com/pulsegate/pulsegate/internal/access/token"
+	"github.com/pulsegate/pulsegate/vitals"
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+var now = time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
+
+// peer is where every request of these tests comes from.
+type peer struct{}
+
+func (peer) PeerAddr() netip.Addr { return netip.MustParseAddr("192.0.2.7") }
+
+func name(t testing.TB, text string) vitals.Name {
+	t.Helper()
+	n, err := vitals.ParseName(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// showing is a connection whose client showed a verified certificate.
+func showing(commonName string) *tls.ConnectionState {
+	leaf := &x509.Certificate{Subject: pkix.Name{CommonName: commonName}, NotAfter: now.Add(time.Hour)}
+	return &tls.ConnectionState{PeerCertificates: []*x509.Certificate{leaf}, VerifiedChains: [][]*x509.Certificate{{leaf}}}
+}
+
+// A fixture is an audit log and a token file, with a header value for each token.
+type fixture struct {
+	set  *token.Set
+	log  *audit.Log
+	path string // of the log
+
+	write, read, short, slow string
+}
+
+func newFixture(t testing.TB) *fixture {
+	t.Helper()
+	dir := t.TempDir()
+	f := &fixture{path: filepath.Join(dir, "audit")}
+	tokens := filepath.Join(dir, "tokens")
+	create := func(spec token.Spec) string {
+		text, _, err := token.Create(t.Context(), tokens, spec, now)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return "Bearer " + text
+	}
+	f.write = create(token.Spec{Gateway: name(t, "bed-7"), Rights: token.Write})
+	f.read = create(token.Spec{Gateway: name(t, "ward"), Rights: token.Read, Devices: name(t, "ppg-")})
+	f.short = create(token.Spec{Gateway: name(t, "bed-8"), Rights: token.Write, Expires: now.Add(time.Second)})
+	f.slow = create(token.Spec{Gateway: name(t, "bed-9"), Rights: token.Write | token.Read, Limit: token.Limit{PerSecond: 1, Burst: 1}})
+	var err error
+	if f.set, err = token.Open(tokens, token.Options{Every: -1}); err != nil {
+		t.Fatal(err)
+	}
+	if f.log, err = audit.Open(t.Context(), f.path, audit.Options{RefusedPerMinute: 4}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		f.set.Close()
+		_ = f.log.Close() // it may be closed already
+	})
+	return f
+}
+
+// A visit is one row of the table of verdicts.
+type visit struct {
+	name    string
+	gate    *gate.Gate
+	auth    string
+	tls     *tls.ConnectionState
+	right   token.Rights
+	want    gate.Verdict
+	gateway string
+}
+
+func visits(t testing.TB, f *fixture) []visit {
+	grant, err := f.set.LookupString(f.slow, now.UnixMilli())
+	if err != nil {
+		t.Fatal(err)
+	}
+	grant.Allow(1, now)
+	open := &gate.Gate{}
+	tokens := &gate.Gate{Tokens: f.set, Audit: f.log}
+	both := &gate.Gate{Tokens: f.set, Certificates: true, Audit: f.log}
+	certs := &gate.Gate{Certificates: true, Audit: f.log}
+	trusting := &gate.Gate{Tokens: f.set, Certificates: true, Audit: f.log, Trusted: func(*tls.ConnectionState) bool { return true }}
+	distrusting := &gate.Gate{Tokens: f.set, Certificates: true, Audit: f.log, Trusted: func(*tls.ConnectionState) bool { return false }}
+	return []visit{
+		{"an open gate", open, "", nil, token.Admin, gate.Passed, ""},
+		{"an open gate and a token", open, f.write, nil, token.Write, gate.Passed, ""},
+		{"no token", tokens, "", nil, token.Write, gate.NoCredentials, ""},
+		{"a writer writes", tokens, f.write, nil, token.Write, gate.Passed, "bed-7"},
+		{"a writer reads", tokens, f.write, nil, token.Read, gate.Forbidden, ""},
+		{"a writer administers", tokens, f.write, nil, token.Admin, gate.Forbidden, ""},
+		{"a reader reads", tokens, f.read, nil, token.Read, gate.Passed, "ward"},
+		{"a reader writes", tokens, f.read, nil, token.Write, gate.Forbidden, ""},
+		{"expired", tokens, f.short, nil, token.Write, gate.BadCredentials, ""},
+		{"nonsense", tokens, "Bearer x", nil, token.Write, gate.BadCredentials, ""},
+		{"another scheme", tokens, "Basic " + strings.TrimPrefix(f.write, "Bearer "), nil, token.Write, gate.BadCredentials, ""},
+		{"one digit altered", tokens, f.write[:20] + string(f.write[20]^1) + f.write[21:], nil, token.Write, gate.BadCredentials, ""},
+		{"too many", tokens, f.slow, nil, token.Write, gate.Limited, ""},
+		{"too many, reading", tokens, f.slow, nil, token.Read, gate.Passed, "bed-9"},
+		{"a certificate that nobody asked for", tokens, "", showing("bed-7"), token.Write, gate.NoCredentials, ""},
+		{"a certificate", both, "", showing("bed-1"), token.Write, gate.Passed, "bed-1"},
+		{"a certificate reads", both, "", showing("bed-1"), token.Read, gate.Forbidden, ""},
+		{"a certificate administers", both, "", showing("bed-1"), token.Admin, gate.Forbidden, ""},
+		{"a certificate without a name", both, "", showing("bed 1"), token.Write, gate.BadCredentials, ""},
+		{"a certificate without a name, and a token", both, f.write, showing("bed 1"), token.Write, gate.BadCredentials, ""},
+		{"certificate and token agree", both, f.write, showing("bed-7"), token.Write, gate.Passed, "bed-7"},
+		{"certificate and token disagree", both, f.write, showing("bed-1"), token.Write, gate.Forbidden, ""},
+		{"a bad token beside a good certificate", both, "Bearer x", showing("bed-7"), token.Write, gate.BadCredentials, ""},
+		{"a certificate of a CA in use", trusting, "", showing("bed-1"), token.Write, gate.Passed, "bed-1"},
+		{"a certificate of a CA that was taken out", distrusting, "", showing("bed-1"), token.Write, gate.BadCredentials, ""},
+		{"a certificate of a CA that was taken out, and a token", distrusting, f.write, showing("bed-7"), token.Write, gate.BadCredentials, ""},
+		{"a token where no CA is in use", distrusting, f.write, nil, token.Write, gate.Passed, "bed-7"},
+		{"neither", both, "", nil, token.Write, gate.NoCredentials, ""},
+		{"certificates only", certs, "", showing("bed-1"), token.Write, gate.Passed, "bed-1"},
+		{"certificates only, and none", certs, "", nil, token.Write, gate.NoCredentials, ""},
+		{"certificates only, and a token", certs, f.write, showing("bed-7"), token.Write, gate.BadCredentials, ""},
+	}
+}
+
+// at is when a visit takes place.
+func (v *visit) at(f *fixture) time.Time {
+	if v.auth == f.short {
+		return now.Add(time.Second)
+	}
+	return now
+}
+
+// Every verdict, for a header that comes as a string and as bytes.
+func TestEnter(t *testing.T) {
+	f := newFixture(t)
+	for _, tt := range visits(t, f) {
+		t.Run(tt.name, func(t *testing.T) {
+			for _, v := range []gate.Visitor{
+				{Authorization: tt.auth, TLS: tt.tls, Peer: peer{}},
+				{Bytes: []byte(tt.auth), TLS: tt.tls},
+			} {
+				pass, verdict, wait := tt.gate.Enter(v, tt.right, tt.at(f))
+				if verdict != tt.want || pass.Gateway().String() != tt.gateway || (wait > 0) != (tt.want == gate.Limited) {
+					t.Errorf("got %v, %q, %v; want %v, %q", verdict, pass.Gateway(), wait, tt.want, tt.gateway)
+				}
+				passed, limited := verdict == gate.Passed, tt.auth == f.read
+				ours, other := name(t, "ppg-1"), name(t, "bed-1")
+				if got := pass.Covers(&ours); got != passed {
+					t.Errorf("covers: %v, want %v", got, passed)
+				}
+				if got, want := pass.Covers(&other), passed && !limited; got != want {
+					t.Errorf("covers another: %v, want %v", got, want)
+				}
+				if got, want := pass.CoversAll(), passed && !limited; got != want {
+					t.Errorf("covers all: %v, want %v", got, want)
+				}
+				if ok, _ := pass.Charge(1, tt.at(f)); ok != (passed && tt.auth != f.slow) {
+					t.Errorf("charged: %v", ok)
+				}
+			}
+			several := gate.Visitor{Several: true, TLS: tt.tls}
+			if _, verdict, _ := tt.gate.Enter(several, tt.right, tt.at(f)); verdict != gate.BadCredentials && !tt.gate.Open() {
+				t.Errorf("several Authorization headers: %v", verdict)
+			}
+		})
+	}
+}
+
+// A connection has outlived a certificate that has expired or whose CA was taken out,
+// and no other.
+func TestOutlived(t *testing.T) {
+	distrusted := func(*tls.ConnectionState) bool { return false }
+	for _, tt := range []struct {
+		name string
+		gate *gate.Gate
+		tls  *tls.ConnectionState
+		at   time.Time
+		want bool
+	}{
+		{"valid", &gate.Gate{Certificates: true}, showing("bed-1"), now, false},
+		{"expired", &gate.Gate{Certificates: true}, showing("bed-1"), now.Add(2 * time.Hour), true},
+		{"its CA was taken out", &gate.Gate{Certificates: true, Trusted: distrusted}, showing("bed-1"), now, true},
+		{"without a name, which a new connection would not mend", &gate.Gate{Certificates: true}, showing("bed 1"), now, false},
+		{"no certificate", &gate.Gate{Certificates: true, Trusted: distrusted}, &tls.ConnectionState{}, now, false},
+		{"no TLS", &gate.Gate{Certificates: true, Trusted: distrusted}, nil, now, false},
+		{"a certificate that nobody asked for", &gate.Gate{}, showing("bed-1"), now.Add(2 * time.Hour), false},
+	} {
+		if got := tt.gate.Outlived(tt.tls, tt.at); got != tt.want {
+			t.Errorf("%s: %v, want %v", tt.name, got, tt.want)
+		}
+	}
+}
+
+// Refusals are counted, all of them, and recorded, the first ones; exports are
+// recorded before they begin. Nothing of a token but its ID is in the log.
+func TestNotes(t *testing.T) {
+	f := newFixture(t)
+	g := &gate.Gate{Tokens: f.set, Audit: f.log}
+	for range 10 {
+		g.Enter(gate.Visitor{Peer: peer{}}, token.Write, now)
+		g.Enter(gate.Visitor{Authorization: f.read, Peer: peer{}}, token.Write, now)
+	}
+	pass, verdict, _ := g.Enter(gate.Visitor{Authorization: f.read}, token.Read, now)
+	if verdict != gate.Passed {
+		t.Fatal(verdict)
+	}
+	g.NotCovered(&pass, nil)
+	device := name(t, "ppg-1")
+	if err := g.Exporting(t.Context(), &pass, peer{}, gate.Export{Device: device, From: now}); err != nil {
+		t.Fatal(err)
+	}
+	for reason, want := range map[audit.Reason]uint64{
+		audit.NoCredentials: 10, audit.NoRight: 10, audit.NotCovered: 1, audit.Expired: 0, audit.BadCertificate + 1: 0,
+	} {
+		if got := g.Refused(reason); got != want {
+			t.Errorf("refused for %v: %d, want %d", reason, got, want)
+		}
+	}
+	if err := f.log.Close(); err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(f.path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		`"event":"auth.refused","reason":"no-credentials","peer":"192.0.2.7"`,
+		`"reason":"no-right"`, `"event":"auth.refused-more","count":17`,
+		`"gateway":"ward","device":"ppg-1","from":"2026-11-21T10:00:00.000Z","peer":"192.0.2.7"`,
+	} {
+		if !bytes.Contains(text, []byte(want)) {
+			t.Errorf("the log does not hold %s:\n%s", want, text)
+		}
+	}
+	if bytes.Contains(text, []byte(token.Prefix)) {
+		t.Errorf("the log holds a token:\n%s", text)
+	}
+	if err := g.Exporting(t.Context(), &pass, nil, gate.Export{Device: device}); err == nil {
+		t.Error("an export that cannot be recorded was let go on")
+	}
+	g.Audit = nil
+	if err := g.Exporting(t.Context(), &pass, nil, gate.Export{Device: device}); err != nil {
+		t.Errorf("without an audit log: %v", err)
+	}
+}
+
+func TestVisitorOf(t *testing.T) {
+	state := showing("bed-7")
+	r := &http.Request{Header: http.Header{}, RemoteAddr: "[::ffff:192.0.2.7]:4711", TLS: state}
+	v := gate.VisitorOf(r)
+	if v.Authorization != "" || v.Several || v.TLS != state || v.Peer.PeerAddr().Unmap() != netip.MustParseAddr("192.0.2.7") {
+		t.Errorf("got %+v from %v", v, v.Peer.PeerAddr())
+	}
+	r.Header.Add("Authorization", "Bearer x")
+	if v := gate.VisitorOf(r); v.Authorization != "Bearer x" || v.Several {
+		t.Errorf("with one header: %+v", v)
+	}
+	r.Header.Add("Authorization", "Bearer x")
+	if v := gate.VisitorOf(r); !v.Several {
+		t.Errorf("with two headers: %+v", v)
+	}
+	r.RemoteAddr = "pipe"
+	if addr := gate.PeerOf(r).PeerAddr(); addr.IsValid() {
+		t.Errorf("address of a pipe: %v", addr)
+	}
+}

@@ -1,0 +1,458 @@
+package tlsfiles_test
+
+import (
+	"bufio"
+	"bytes"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"io"
+	"math/big"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/pulsegate/pulsegate/internal/access/tlsfiles"
+)
+
+// A place is a folder with the files of a server.
+type place struct{ cert, key, cas string }
+
+func newPlace(t *testing.T) place {
+	dir := t.TempDir()
+	return place{filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem"), filepath.Join(dir, "cas.pem")}
+}
+
+func (p place) write(t *testing.T, l leaf) {
+	t.Helper()
+	write(t, p.cert, l.cert)
+	write(t, p.key, l.key)
+}
+
+func open(t *testing.T, cfg tlsfiles.Config) *tlsfiles.Files {
+	t.Helper()
+	if cfg.Every == 0 {
+		cfg.Every = -1
+	}
+	f, err := tlsfiles.Open(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(f.Close)
+	return f
+}
+
+// A server answers each line that it reads with itself, and says which gateway
+// each handshake was for.
+type server struct {
+	addr string
+
+	mu       sync.Mutex
+	gateways []string
+}
+
+func serve(t *testing.T, f *tlsfiles.Files) *server {
+	t.Helper()
+	l, err := tls.Listen("tcp", "127.0.0.1:0", f.TLSConfig())
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &server{addr: l.Addr().String()}
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			wg.Go(func() { s.echo(conn.(*tls.Conn)) })
+		}
+	})
+	t.Cleanup(func() { l.Close(); wg.Wait() })
+	return s
+}
+
+func (s *server) echo(conn *tls.Conn) {
+	defer conn.Close()
+	if conn.Handshake() != nil {
+		return
+	}
+	cs := conn.ConnectionState()
+	gateway, err := tlsfiles.Gateway(&cs, time.Now())
+	text := gateway.String()
+	if err != nil {
+		text = err.Error()
+	}
+	s.mu.Lock()
+	s.gateways = append(s.gateways, text)
+	s.mu.Unlock()
+	_, _ = io.Copy(conn, conn) // the client notices
+}
+
+func (s *server) take() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	all := strings.Join(s.gateways, " ")
+	s.gateways = nil
+	return all
+}
+
+// dial connects and exchanges a line, so that the handshake is over on both
+// sides.
+func dial(t *testing.T, addr string, cfg *tls.Config) (*tls.Conn, error) {
+	t.Helper()
+	cfg = cfg.Clone()
+	cfg.ServerName = "localhost"
+	conn, err := tls.Dial("tcp", addr, cfg)
+	if err != nil {
+		return nil, err
+	}
+	t.Cleanup(func() { conn.Close() })
+	return conn, exchange(conn)
+}
+
+func exchange(conn *tls.Conn) error {
+	if _, err := io.WriteString(conn, "line\n"); err != nil {
+		return err
+	}
+	text, err := bufio.NewReader(conn).ReadString('\n')
+	if err == nil && text != "line\n" {
+		err = errors.New("another line came back")
+	}
+	return err
+}
+
+func trust(a *authority) *tls.Config {
+	roots := x509.NewCertPool()
+	roots.AddCert(a.cert)
+	return &tls.Config{RootCAs: roots}
+}
+
+// serial returns the serial number of the server's certificate.
+func serial(conn *tls.Conn) *big.Int { return conn.ConnectionState().PeerCertificates[0].SerialNumber }
+
+// A renewed certificate is used by new connections; open ones go on.
+func TestRenewal(t *testing.T) {
+	ca, p := newAuthority(t, "ca"), newPlace(t)
+	p.write(t, ca.sign(t, 1, nil))
+	told := make(chan error, 10)
+	f := open(t, tlsfiles.Config{CertFile: p.cert, KeyFile: p.key, Every: 5 * time.Millisecond, Changed: func(err error) { told <- err }})
+	s := serve(t, f)
+	first, err := dial(t, s.addr, trust(ca))
+	if err != nil || serial(first).Int64() != 1 {
+		t.Fatalf("the first certificate: %v, %v", serial(first), err)
+	}
+
+	// The two files come one after the other. What is looked at between the two
+	// does not fit, and changes nothing.
+	second := ca.sign(t, 2, func(c *x509.Certificate) { c.NotAfter = time.Now().Add(2 * time.Hour) })
+	notAfter := f.NotAfter()
+	write(t, p.cert+".new", second.cert)
+	if err := os.Rename(p.cert+".new", p.cert); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-told; err == nil || !strings.Contains(err.Error(), p.key) {
+		t.Errorf("a certificate with another key: told %v, want an error with the file's name", err)
+	}
+	between, err := dial(t, s.addr, trust(ca))
+	if err != nil || serial(between).Int64() != 1 || !f.NotAfter().Equal(notAfter) {
+		t.Errorf("between the two files: certificate %v, %v; want 1", serial(between), err)
+	}
+	write(t, p.key+".new", second.key)
+	if err := os.Rename(p.key+".new", p.key); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-told; err != nil {
+		t.Errorf("the pair is whole: told %v", err)
+	}
+	third, err := dial(t, s.addr, trust(ca))
+	if err != nil || serial(third).Int64() != 2 || !f.NotAfter().After(notAfter) {
+		t.Errorf("after the renewal: certificate %v, %v; want 2", serial(third), err)
+	}
+	for _, conn := range []*tls.Conn{first, between} {
+		if err := exchange(conn); err != nil {
+			t.Errorf("a connection from before the renewal: %v", err)
+		}
+	}
+}
+
+// The least version is TLS 1.2, and ALPN offers what was asked for.
+func TestVersions(t *testing.T) {
+	ca, p := newAuthority(t, "ca"), newPlace(t)
+	p.write(t, ca.sign(t, 1, nil))
+	s := serve(t, open(t, tlsfiles.Config{CertFile: p.cert, KeyFile: p.key}))
+	for _, tt := range []struct {
+		version uint16
+		ok      bool
+	}{{tls.VersionTLS10, false}, {tls.VersionTLS11, false}, {tls.VersionTLS12, true}, {tls.VersionTLS13, true}} {
+		cfg := trust(ca)
+		cfg.MinVersion, cfg.MaxVersion = tt.version, tt.version
+		cfg.NextProtos = []string{"http/1.1", "h2"}
+		conn, err := dial(t, s.addr, cfg)
+		if (err == nil) != tt.ok {
+			t.Errorf("%s: %v, want it to work: %v", tls.VersionName(tt.version), err, tt.ok)
+		}
+		if err == nil && conn.ConnectionState().NegotiatedProtocol != "h2" {
+			t.Errorf("%s: protocol %q, want the server's first, h2", tls.VersionName(tt.version), conn.ConnectionState().NegotiatedProtocol)
+		}
+	}
+}
+
+func TestGateway(t *testing.T) {
+	ca, clients, strangers, p := newAuthority(t, "ca"), newAuthority(t, "clients"), newAuthority(t, "strangers"), newPlace(t)
+	p.write(t, ca.sign(t, 1, nil))
+	write(t, p.cas, clients.pem)
+	optional := serve(t, open(t, tlsfiles.Config{CertFile: p.cert, KeyFile: p.key, ClientCAFile: p.cas}))
+	required := serve(t, open(t, tlsfiles.Config{CertFile: p.cert, KeyFile: p.key, ClientCAFile: p.cas, RequireClient: true}))
+	serverOnly, err := tls.X509KeyPair(func() ([]byte, []byte) { l := clients.sign(t, 5, nil); return l.cert, l.key }())
+	if err != nil {
+		t.Fatal(err)
+	}
+	const noName = "tlsfiles: the client's certificate does not name one gateway"
+	for _, tt := range []struct {
+		name    string
+		cert    []tls.Certificate
+		gateway string // "": refused in the handshake
+		needed  string // the same, where certificates are required
+	}{
+		{"none", nil, "tlsfiles: the client showed no certificate that was verified", ""},
+		{"a common name", []tls.Certificate{clients.client(t, "bed-7")}, "bed-7", "bed-7"},
+		{"a URI", []tls.Certificate{clients.client(t, "bed-7", "https://example.org/x", "pulsegate:gateway:bed-8")}, "bed-8", "bed-8"},
+		{"a URI alone", []tls.Certificate{clients.client(t, "", "pulsegate:gateway:ward:2_a.b-c")}, "ward:2_a.b-c", "ward:2_a.b-c"},
+		{"two URIs", []tls.Certificate{clients.client(t, "bed-7", "pulsegate:gateway:a", "pulsegate:gateway:b")}, noName, noName},
+		{"a URI that is no name", []tls.Certificate{clients.client(t, "bed-7", "pulsegate:gateway:")}, noName, noName},
+		{"a URI of another kind", []tls.Certificate{clients.client(t, "bed-7", "pulsegate:admin:a")}, noName, noName},
+		{"a URI with a query", []tls.Certificate{clients.client(t, "bed-7", "pulsegate:gateway:a?b")}, noName, noName},
+		{"a common name that is no name", []tls.Certificate{clients.client(t, "Bed 7")}, noName, noName},
+		{"no name", []tls.Certificate{clients.client(t, "")}, noName, noName},
+		{"signed by another CA", []tls.Certificate{strangers.client(t, "bed-7")}, "", ""},
+		{"for servers", []tls.Certificate{serverOnly}, "", ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			for _, side := range []struct {
+				s    *server
+				want string
+			}{{optional, tt.gateway}, {required, tt.needed}} {
+				cfg := trust(ca)
+				// Sent whether or not the server's list of CAs has its issuer.
+				cfg.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+					if len(tt.cert) == 0 {
+						return &tls.Certificate{}, nil
+					}
+					return &tt.cert[0], nil
+				}
+				_, err := dial(t, side.s.addr, cfg)
+				if got := side.s.take(); got != side.want || (err == nil) != (side.want != "") {
+					t.Errorf("gateway %q, %v; want %q", got, err, side.want)
+				}
+			}
+		})
+	}
+}
+
+// A certificate that expired since the handshake names nobody.
+func TestGatewayExpired(t *testing.T) {
+	ca := newAuthority(t, "ca")
+	pair := ca.client(t, "bed-7")
+	cs := &tls.ConnectionState{PeerCertificates: []*x509.Certificate{pair.Leaf}, VerifiedChains: [][]*x509.Certificate{{pair.Leaf, ca.cert}}}
+	if name, err := tlsfiles.Gateway(cs, time.Now()); err != nil || name.String() != "bed-7" {
+		t.Errorf("valid: %q, %v", name, err)
+	}
+	if _, err := tlsfiles.Gateway(cs, time.Now().Add(2*time.Hour)); !errors.Is(err, tlsfiles.ErrExpired) {
+		t.Errorf("expired: %v, want ErrExpired", err)
+	}
+	cs.VerifiedChains = nil
+	if _, err := tlsfiles.Gateway(cs, time.Now()); !errors.Is(err, tlsfiles.ErrNoCertificate) {
+		t.Errorf("not verified: %v, want ErrNoCertificate", err)
+	}
+	if _, err := tlsfiles.Gateway(nil, time.Now()); !errors.Is(err, tlsfiles.ErrNoCertificate) {
+		t.Errorf("no TLS: %v, want ErrNoCertificate", err)
+	}
+}
+
+// A session is resumed while nothing changes, and keeps its gateway. When its CA
+// is removed, neither a new connection nor a resumed one gets in, although the keys
+// for tickets stay the same, and those that are open are not trusted any more.
+func TestRemovedCA(t *testing.T) {
+	for _, version := range []uint16{tls.VersionTLS12, tls.VersionTLS13} {
+		t.Run(tls.VersionName(version), func(t *testing.T) {
+			ca, old, renewed, p := newAuthority(t, "ca"), newAuthority(t, "old"), newAuthority(t, "renewed"), newPlace(t)
+			p.write(t, ca.sign(t, 1, nil))
+			write(t, p.cas, old.pem)
+			f := open(t, tlsfiles.Config{CertFile: p.cert, KeyFile: p.key, ClientCAFile: p.cas, RequireClient: true})
+			s := serve(t, f)
+			cfg := trust(ca)
+			cfg.MinVersion, cfg.MaxVersion = version, version
+			client := old.client(t, "bed-7")
+			cfg.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &client, nil }
+			cfg.ClientSessionCache = tls.NewLRUClientSessionCache(10)
+			for i := range 2 {
+				conn, err := dial(t, s.addr, cfg)
+				if err != nil || conn.ConnectionState().DidResume != (i == 1) {
+					t.Fatalf("connection %d: %v, resumed: %v", i, err, conn.ConnectionState().DidResume)
+				}
+				if got := s.take(); got != "bed-7" {
+					t.Errorf("connection %d is of %q, want bed-7", i, got)
+				}
+			}
+			shown := &tls.ConnectionState{VerifiedChains: [][]*x509.Certificate{{client.Leaf, old.cert}}}
+			if err := f.Reload(); err != nil || !f.Trusts(shown) {
+				t.Errorf("after a reload of the same CA: %v, trusted: %v", err, f.Trusts(shown))
+			}
+			write(t, p.cas, renewed.pem)
+			if err := f.Reload(); err != nil || f.Trusts(shown) {
+				t.Errorf("after a reload without the CA: %v, trusted: %v", err, f.Trusts(shown))
+			}
+			if _, err := dial(t, s.addr, cfg); err == nil {
+				t.Error("a client of a CA that was removed got in")
+			}
+			client = renewed.client(t, "bed-8")
+			if _, err := dial(t, s.addr, cfg); err != nil || s.take() != "bed-8" {
+				t.Errorf("a client of the new CA: %v", err)
+			}
+		})
+	}
+}
+
+// What cannot be used is refused at the start, and changes nothing later.
+func TestBadFiles(t *testing.T) {
+	ca, p := newAuthority(t, "ca"), newPlace(t)
+	good := ca.sign(t, 1, nil)
+	other := ca.sign(t, 2, nil)
+	p.write(t, good)
+	write(t, p.cas, ca.pem)
+	cfg := tlsfiles.Config{CertFile: p.cert, KeyFile: p.key, ClientCAFile: p.cas, Every: -1}
+	told := 0
+	running := cfg
+	running.Changed = func(error) { told++ }
+	f := open(t, running)
+	notAfter := f.NotAfter()
+	for _, tt := range []struct {
+		name, path string
+		text       []byte
+		reason     string
+	}{
+		{"another's certificate", p.cert, other.cert, p.key},
+		{"another's key", p.key, other.key, p.key},
+		{"no certificate", p.cert, good.key, p.cert},
+		{"an empty key", p.key, nil, p.key},
+		{"no CA", p.cas, nil, "no certificate in PEM"},
+		{"a key for a CA", p.cas, good.key, "block 1 is no certificate"},
+		{"a CA cut off", p.cas, append(bytes.Clone(ca.pem), ca.pem[:100]...), "cut off"},
+		{"a damaged CA", p.cas, bytes.Replace(ca.pem, ca.pem[30:60], bytes.Repeat([]byte("A"), 30), 1), "certificate 1"},
+		{"a huge file", p.cas, make([]byte, 5<<20), "has more than"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			was, err := os.ReadFile(tt.path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer write(t, tt.path, was)
+			write(t, tt.path, tt.text)
+			if _, err := tlsfiles.Open(cfg); err == nil || !strings.Contains(err.Error(), tt.reason) {
+				t.Errorf("Open: %v, want %q in it", err, tt.reason)
+			}
+			told = 0
+			for range 2 {
+				if err := f.Reload(); err == nil || !strings.Contains(err.Error(), tt.reason) {
+					t.Errorf("Reload: %v, want %q in it", err, tt.reason)
+				}
+			}
+			if told != 1 || !f.NotAfter().Equal(notAfter) {
+				t.Errorf("told %d times, want once; the certificate is valid until %v, want %v", told, f.NotAfter(), notAfter)
+			}
+			write(t, tt.path, was)
+			if err := f.Reload(); err != nil || told != 2 {
+				t.Errorf("good again: %v, told %d times, want 2", err, told)
+			}
+			if err := f.Reload(); err != nil || told != 2 {
+				t.Errorf("unchanged: %v, told %d times, want 2", err, told)
+			}
+		})
+	}
+	for _, cfg := range []tlsfiles.Config{
+		{CertFile: p.cert}, {KeyFile: p.key}, {CertFile: p.cert, KeyFile: p.key, RequireClient: true},
+	} {
+		if _, err := tlsfiles.Open(cfg); err == nil {
+			t.Errorf("%+v was accepted", cfg)
+		}
+	}
+	if err := os.Remove(p.cert); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Reload(); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("a certificate that went away: %v, want ErrNotExist", err)
+	}
+}
+
+// The goroutine looks once a second and ends with Close.
+func TestPolling(t *testing.T) {
+	ca, p := newAuthority(t, "ca"), newPlace(t)
+	first, second := ca.sign(t, 1, nil), ca.sign(t, 2, nil)
+	p.write(t, first)
+	synctest.Test(t, func(t *testing.T) {
+		var told []error
+		f, err := tlsfiles.Open(tlsfiles.Config{CertFile: p.cert, KeyFile: p.key, Changed: func(err error) { told = append(told, err) }})
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.write(t, second)
+		time.Sleep(1500 * time.Millisecond)
+		synctest.Wait()
+		f.Close()
+		if !slices.Equal(told, []error{nil}) {
+			t.Errorf("told %v, want one nil", told)
+		}
+	})
+}
+
+// net/http serves HTTP/2 and HTTP/1.1 with what TLSConfig returns, and handlers
+// see the client's certificate.
+func TestHTTP(t *testing.T) {
+	ca, p := newAuthority(t, "ca"), newPlace(t)
+	p.write(t, ca.sign(t, 1, nil))
+	write(t, p.cas, ca.pem)
+	f := open(t, tlsfiles.Config{CertFile: p.cert, KeyFile: p.key, ClientCAFile: p.cas})
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	srv := &http.Server{TLSConfig: f.TLSConfig(), Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		gateway, err := tlsfiles.Gateway(r.TLS, time.Now())
+		if err != nil {
+			t.Error(err)
+		}
+		_, _ = io.WriteString(w, r.Proto+" "+gateway.String()) // the client compares
+	})}
+	var wg sync.WaitGroup
+	wg.Go(func() { _ = srv.ServeTLS(l, "", "") }) // ends with Close
+	defer wg.Wait()
+	defer srv.Close()
+	for _, http2 := range []bool{true, false} {
+		cfg := trust(ca)
+		cfg.ServerName = "localhost"
+		cfg.Certificates = []tls.Certificate{ca.client(t, "bed-7")}
+		transport := &http.Transport{TLSClientConfig: cfg, ForceAttemptHTTP2: http2}
+		resp, err := (&http.Client{Transport: transport}).Get("https://" + l.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := io.ReadAll(resp.Body)
+		resp.Body.Close()
+		transport.CloseIdleConnections()
+		want := "HTTP/1.1 bed-7"
+		if http2 {
+			want = "HTTP/2.0 bed-7"
+		}
+		if err != nil || string(text) != want {
+			t.Errorf("got %q, %v; want %q", text, err, want)
+		}
+	}
+}

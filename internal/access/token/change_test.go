@@ -1,0 +1,245 @@
+package token_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/pulsegate/pulsegate/internal/access/token"
+)
+
+func TestCreateAndRevoke(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "tokens")
+	spec := token.Spec{
+		Gateway: name(t, "bed-7"),
+		Rights:  token.Write | token.Read,
+		Devices: name(t, "ppg-"),
+		Expires: epoch.Add(time.Hour + 5*time.Millisecond),
+		Limit:   token.Limit{PerSecond: 10, Burst: 20},
+	}
+	text, made := create(t, path, spec)
+	digest, err := token.DigestOf(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := token.Token{
+		Digest: digest, Gateway: spec.Gateway, Rights: spec.Rights, Devices: spec.Devices,
+		Created: epoch, Expires: epoch.Add(time.Hour), Limit: spec.Limit,
+	}
+	if made != want {
+		t.Errorf("Create returned %+v, want %+v", made, want)
+	}
+	_, second := create(t, path, writer(t, "bed-8"))
+	checkFile(t, path, want, second)
+	file, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(string(file), text[len(token.Prefix):]) {
+		t.Error("the file holds the token itself")
+	}
+	info, err := os.Stat(path)
+	if err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("mode %v, %v; want 0600", info.Mode(), err)
+	}
+
+	none := func(*token.Token) bool { return false }
+	if got, err := token.Revoke(t.Context(), path, none, nil); !errors.Is(err, token.ErrNoMatch) || got != nil {
+		t.Errorf("nothing to revoke: %v, %v; want ErrNoMatch", got, err)
+	}
+	first := func(t *token.Token) bool { return t.ID() == want.ID() }
+	told := 0
+	got, err := token.Revoke(t.Context(), path, first, func(r []token.Token) error { told = len(r); return nil })
+	if err != nil || len(got) != 1 || got[0] != want || told != 1 {
+		t.Errorf("Revoke = %+v, %v, told %d", got, err, told)
+	}
+	checkFile(t, path, second)
+	all := func(*token.Token) bool { return true }
+	if got, err := token.Revoke(t.Context(), path, all, nil); err != nil || len(got) != 1 {
+		t.Errorf("the last one: %v, %v", got, err)
+	}
+	checkFile(t, path)
+}
+
+func checkFile(t *testing.T, path string, want ...token.Token) {
+	t.Helper()
+	got, err := token.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if fmt.Sprint(got) != fmt.Sprint(want) {
+		t.Errorf("the file holds %v, want %v", got, want)
+	}
+}
+
+func TestCreateRefused(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "tokens")
+	for _, tt := range []struct {
+		name string
+		edit func(*token.Spec)
+	}{
+		{"no gateway", func(s *token.Spec) { s.Gateway = name(t, "") }},
+		{"no rights", func(s *token.Spec) { s.Rights = 0 }},
+		{"unknown rights", func(s *token.Spec) { s.Rights = 8 }},
+		{"admin with devices", func(s *token.Spec) { s.Rights, s.Devices = token.Admin, name(t, "ppg-") }},
+		{"expired", func(s *token.Spec) { s.Expires = epoch }},
+		{"half a limit", func(s *token.Spec) { s.Limit.PerSecond = 1 }},
+		{"a limit below 0", func(s *token.Spec) { s.Limit = token.Limit{PerSecond: -1, Burst: -1} }},
+	} {
+		spec := writer(t, "bed-7")
+		tt.edit(&spec)
+		if _, _, err := token.Create(t.Context(), path, spec, epoch); !errors.Is(err, token.ErrSpec) {
+			t.Errorf("%s: got %v, want ErrSpec", tt.name, err)
+		}
+	}
+	if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("a refused token made a file: %v", err)
+	}
+}
+
+// After an error the file is as it was, and no token is handed out.
+func TestChangeFails(t *testing.T) {
+	errAudit := errors.New("no audit")
+	for _, tt := range []struct {
+		name  string
+		setUp func(t *testing.T, path string, spec *token.Spec)
+		want  error // nil: any
+	}{
+		{"Before refuses", func(_ *testing.T, _ string, spec *token.Spec) {
+			spec.Before = func(token.Token) error { return errAudit }
+		}, errAudit},
+		{"the new file cannot be made", func(t *testing.T, path string, _ *token.Spec) {
+			if err := os.MkdirAll(path+".tmp/full", 0o700); err != nil {
+				t.Fatal(err)
+			}
+		}, nil},
+		{"the lock is a link", func(t *testing.T, path string, _ *token.Spec) {
+			if err := errors.Join(os.Remove(path+".lock"), os.Symlink("elsewhere", path+".lock")); err != nil {
+				t.Fatal(err)
+			}
+		}, nil},
+		{"the file is damaged", func(t *testing.T, path string, _ *token.Spec) {
+			if err := os.WriteFile(path, []byte("pulsegate-tokens 1\n"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}, token.ErrFile},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "tokens")
+			create(t, path, writer(t, "bed-7"))
+			spec := writer(t, "bed-8")
+			tt.setUp(t, path, &spec)
+			was, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			text, made, err := token.Create(t.Context(), path, spec, epoch)
+			if err == nil || tt.want != nil && !errors.Is(err, tt.want) || errors.Is(err, token.ErrUncertain) {
+				t.Errorf("got %v, want %v", err, tt.want)
+			}
+			if text != "" || made != (token.Token{}) {
+				t.Error("a token was handed out")
+			}
+			if is, err := os.ReadFile(path); err != nil || string(is) != string(was) {
+				t.Errorf("the file was changed, %v", err)
+			}
+		})
+	}
+}
+
+// Changes at one time wait for each other: none is lost. Without the lock this
+// test fails: the later of two writers drops the token of the earlier one.
+func TestChangesAtOneTime(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "tokens")
+	const writers, each = 8, 5
+	var mu sync.Mutex
+	want := make(map[token.ID]bool)
+	var wg sync.WaitGroup
+	for w := range writers {
+		wg.Go(func() {
+			for i := range each {
+				_, made, err := token.Create(t.Context(), path, writer(t, fmt.Sprintf("bed-%d", w)), epoch)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				mu.Lock()
+				want[made.ID()] = true
+				mu.Unlock()
+				if i%2 == 1 {
+					id := made.ID()
+					if _, err := token.Revoke(t.Context(), path, func(t *token.Token) bool { return t.ID() == id }, nil); err != nil {
+						t.Error(err)
+					}
+					mu.Lock()
+					delete(want, id)
+					mu.Unlock()
+				}
+			}
+		})
+	}
+	wg.Wait()
+	got, err := token.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range got {
+		if !want[got[i].ID()] {
+			t.Errorf("%v is in the file and should not be", got[i].ID())
+		}
+		delete(want, got[i].ID())
+	}
+	if len(want) > 0 {
+		t.Errorf("%d tokens were lost", len(want))
+	}
+}
+
+// Who waits for another change waits no longer than its context.
+func TestLockWait(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "tokens")
+	ctx, cancel := context.WithCancel(t.Context())
+	spec := writer(t, "bed-7")
+	spec.Before = func(token.Token) error { // the lock is held now
+		waiting := make(chan error)
+		go func() {
+			_, _, err := token.Create(ctx, path, writer(t, "bed-8"), epoch)
+			waiting <- err
+		}()
+		cancel()
+		if err := <-waiting; !errors.Is(err, context.Canceled) {
+			t.Errorf("got %v, want Canceled", err)
+		}
+		return nil
+	}
+	create(t, path, spec)
+}
+
+// A link stays a link, its target's mode is kept without what others may write,
+// and what a crash left behind is in nobody's way.
+func TestReplaceKeeps(t *testing.T) {
+	dir := t.TempDir()
+	path, link := filepath.Join(dir, "tokens"), filepath.Join(dir, "link")
+	create(t, path, writer(t, "bed-7"))
+	if err := errors.Join(os.Chmod(path, 0o640), os.Symlink(path, link), os.WriteFile(path+".tmp", []byte("left"), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	create(t, link, writer(t, "bed-8"))
+	if info, err := os.Lstat(link); err != nil || info.Mode()&os.ModeSymlink == 0 {
+		t.Errorf("the link is %v, %v", info.Mode(), err)
+	}
+	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o640 {
+		t.Errorf("mode %v, %v; want 0640", info.Mode(), err)
+	}
+	if got, err := token.ReadFile(path); err != nil || len(got) != 2 {
+		t.Errorf("%d tokens, %v; want 2", len(got), err)
+	}
+	if _, err := os.Stat(path + ".tmp"); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the temporary file is still there: %v", err)
+	}
+}

@@ -1,0 +1,130 @@
+package token_test
+
+import (
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/pulsegate/pulsegate/internal/access/token"
+)
+
+func TestLimit(t *testing.T) {
+	type step struct {
+		afterMs int64
+		n       int
+		ok      bool
+		waitMs  int64
+	}
+	for _, tt := range []struct {
+		name  string
+		limit token.Limit
+		steps []step
+	}{
+		{"a burst, then the rate", token.Limit{PerSecond: 10, Burst: 3}, []step{
+			{0, 1, true, 0}, {0, 1, true, 0}, {0, 1, true, 0},
+			{0, 1, false, 100}, {40, 1, false, 60}, {60, 1, true, 0}, {0, 1, false, 100},
+		}},
+		{"a batch above the burst is a debt", token.Limit{PerSecond: 100, Burst: 10}, []step{
+			{0, 1010, true, 0},       // 10 from the bucket, 1000 owed
+			{0, 1, false, 10_010},    // ten seconds, and room for one
+			{10_009, 0, false, 1},    // asking costs nothing
+			{1, 0, true, 0},          // there is room
+			{0, 5, true, 0},          // and it goes into debt again
+			{0, 0, false, 50},        // 4 owed, and room for one
+			{1_000_000, 11, true, 0}, // full again, and no fuller
+			{0, 0, false, 20},
+		}},
+		{"a refused request costs nothing", token.Limit{PerSecond: 1, Burst: 1}, []step{
+			{0, 1, true, 0}, {0, 100, false, 1000}, {999, 100, false, 1}, {1, 1, true, 0},
+		}},
+		{"a debt ends after an hour", token.Limit{PerSecond: 1, Burst: 1}, []step{
+			{0, 1 << 40, true, 0}, {0, 1, false, 3601_000}, {3600_999, 1, false, 1}, {1, 1, true, 0},
+		}},
+		{"a clock that jumps back", token.Limit{PerSecond: 1, Burst: 1}, []step{
+			{1_000_000_000, 1, true, 0}, {-1_000_000_000, 1, false, 3601_000}, {3601_000, 1, false, 3601_000},
+			{1_000_000_000, 1, true, 0},
+		}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			now := epoch
+			allow := token.NewLimiter(tt.limit, now)
+			for i, s := range tt.steps {
+				now = now.Add(time.Duration(s.afterMs) * time.Millisecond)
+				ok, wait := allow(s.n, now)
+				if ok != s.ok || wait != time.Duration(s.waitMs)*time.Millisecond {
+					t.Errorf("step %d: allow(%d) = %v, %v; want %v, %d ms", i, s.n, ok, wait, s.ok, s.waitMs)
+				}
+			}
+		})
+	}
+}
+
+// TestLimitModel compares with a bucket that is filled drop by drop, and holds
+// the bound in limiter's comment over every time between two requests.
+func TestLimitModel(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		// 1 reading in step milliseconds, so that the model is exact.
+		stepMs := rapid.SampledFrom([]int64{1, 2, 10, 100, 1000}).Draw(t, "ms a reading")
+		limit := token.Limit{PerSecond: int(1000 / stepMs), Burst: rapid.IntRange(1, 50).Draw(t, "burst")}
+		now := epoch
+		allow := token.NewLimiter(limit, now)
+		fullMs := int64(limit.Burst) * stepMs
+		levelMs := fullMs // below 0: a debt
+		type taken struct {
+			at time.Time
+			n  int64
+		}
+		var log []taken
+		for range rapid.IntRange(1, 60).Draw(t, "requests") {
+			pauseMs := rapid.Int64Range(0, 3*fullMs).Draw(t, "pause")
+			now = now.Add(time.Duration(pauseMs) * time.Millisecond)
+			levelMs = min(levelMs+pauseMs, fullMs)
+			n := rapid.IntRange(0, 3*limit.Burst).Draw(t, "readings")
+			ok, wait := allow(n, now)
+			want := levelMs >= stepMs
+			wantWait := max(stepMs-levelMs, 0)
+			if ok != want || wait != time.Duration(wantWait)*time.Millisecond {
+				t.Fatalf("allow(%d) with %d ms in the bucket = %v, %v; want %v, %d ms", n, levelMs, ok, wait, want, wantWait)
+			}
+			if !ok {
+				continue
+			}
+			sum := int64(0) // let in before this one, since each earlier one
+			for i := len(log) - 1; i >= 0; i-- {
+				sum += log[i].n
+				if most := now.Sub(log[i].at).Milliseconds()/stepMs + int64(limit.Burst); sum > most {
+					t.Fatalf("%d readings were let in within %v, at most %d may", sum, now.Sub(log[i].at), most)
+				}
+			}
+			levelMs -= int64(n) * stepMs
+			log = append(log, taken{now, int64(n)})
+		}
+	})
+}
+
+// Many goroutines take no more out of a bucket than one could.
+func TestLimitConcurrent(t *testing.T) {
+	// Large enough for the goroutines to run beside each other.
+	const burst = 1_000_000
+	allow := token.NewLimiter(token.Limit{PerSecond: 1, Burst: burst}, epoch)
+	counts := make(chan int)
+	for range 8 {
+		go func() {
+			n := 0
+			for range burst / 4 {
+				if ok, _ := allow(1, epoch); ok {
+					n++
+				}
+			}
+			counts <- n
+		}()
+	}
+	sum := 0
+	for range 8 {
+		sum += <-counts
+	}
+	if sum != burst {
+		t.Errorf("%d readings were let in, want %d", sum, burst)
+	}
+}

@@ -1,0 +1,42 @@
+package token_test
+
+import (
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/pulsegate/pulsegate/internal/access/token"
+	"github.com/pulsegate/pulsegate/vitals"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// epoch is when the tests' tokens are made.
+var epoch = time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
+
+func name(tb testing.TB, text string) vitals.Name {
+	tb.Helper()
+	if text == "" {
+		return vitals.Name{}
+	}
+	n, err := vitals.ParseName(text)
+	if err != nil {
+		tb.Fatalf("ParseName(%q) = %v", text, err)
+	}
+	return n
+}
+
+// create makes a token in the file at path.
+func create(tb testing.TB, path string, spec token.Spec) (string, token.Token) {
+	tb.Helper()
+	text, made, err := token.Create(tb.Context(), path, spec, epoch)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return text, made
+}
+
+func writer(tb testing.TB, gateway string) token.Spec {
+	return token.Spec{Gateway: name(tb, gateway), Rights: token.Write}
+}

@@ -1,0 +1,158 @@
+package token_test
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/pulsegate/pulsegate/internal/access/token"
+)
+
+// sample is a token of a known secret, the bytes 0 to 31. Its checksum was
+// computed with another implementation of CRC-32C.
+const (
+	sample   = "pgt_AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8vnZKd"
+	sampleID = "afd3bdffa6b6"
+)
+
+func TestNewText(t *testing.T) {
+	form := regexp.MustCompile(`^pgt_[A-Za-z0-9_-]{48}$`)
+	seen := make(map[string]bool)
+	for range 1000 {
+		text := token.NewText()
+		if !form.MatchString(text) || len(text) != token.TextBytes {
+			t.Fatalf("a new token has %d bytes and is not of the documented form", len(text))
+		}
+		if seen[text] {
+			t.Fatal("two new tokens are the same")
+		}
+		seen[text] = true
+		digest, err := token.DigestOf(text)
+		if err != nil || digest != sha256.Sum256([]byte(text)) {
+			t.Fatalf("DigestOf a new token = %x, %v; want the SHA-256 of its text", digest, err)
+		}
+	}
+}
+
+// A token with one byte wrong, left out or added is not a token: the checksum
+// finds every error within 32 bits in a row.
+func TestTypingErrors(t *testing.T) {
+	if _, err := token.DigestOf(sample); err != nil {
+		t.Fatalf("DigestOf(sample) = %v", err)
+	}
+	for i := range len(sample) {
+		for c := range 256 {
+			if byte(c) == sample[i] {
+				continue
+			}
+			if _, err := token.DigestOf(sample[:i] + string([]byte{byte(c)}) + sample[i+1:]); !errors.Is(err, token.ErrMalformed) {
+				t.Errorf("byte %d replaced by %#x: got %v, want ErrMalformed", i, c, err)
+			}
+		}
+		if _, err := token.DigestOf(sample[:i] + sample[i+1:]); !errors.Is(err, token.ErrMalformed) {
+			t.Errorf("byte %d left out: got %v, want ErrMalformed", i, err)
+		}
+		if _, err := token.DigestOf(sample[:i] + "A" + sample[i:]); !errors.Is(err, token.ErrMalformed) {
+			t.Errorf("a byte added before %d: got %v, want ErrMalformed", i, err)
+		}
+		if i > 0 && sample[i] != sample[i-1] {
+			swapped := []byte(sample)
+			swapped[i], swapped[i-1] = swapped[i-1], swapped[i]
+			if _, err := token.DigestOf(swapped); !errors.Is(err, token.ErrMalformed) {
+				t.Errorf("bytes %d and %d swapped: got %v, want ErrMalformed", i-1, i, err)
+			}
+		}
+	}
+}
+
+func TestID(t *testing.T) {
+	digest, err := token.DigestOf(sample)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sum := sha256.Sum256([]byte(sample))
+	if got, want := digest.ID().String(), hex.EncodeToString(sum[:6]); got != want || got != sampleID {
+		t.Errorf("ID = %s, want %s and %s", got, want, sampleID)
+	}
+	if id, err := token.ParseID(sampleID); err != nil || id != digest.ID() {
+		t.Errorf("ParseID(%q) = %v, %v", sampleID, id, err)
+	}
+	for _, text := range []string{"", sampleID[1:], sampleID + "0", strings.ToUpper(sampleID), sampleID[:11] + "g"} {
+		if id, err := token.ParseID(text); err == nil {
+			t.Errorf("ParseID(%q) = %v, want an error", text, id)
+		}
+	}
+}
+
+func TestHeader(t *testing.T) {
+	want, err := token.DigestOf(sample)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		value string
+		err   error
+	}{
+		{"Bearer " + sample, nil},
+		{"bearer " + sample, nil},
+		{"BEARER   " + sample, nil},
+		{"", token.ErrMissing},
+		{" ", token.ErrMalformed},
+		{"Bearer", token.ErrMalformed},
+		{"Bearer ", token.ErrMalformed},
+		{"Bearer" + sample, token.ErrMalformed},
+		{"Bearer\t" + sample, token.ErrMalformed},
+		{" Bearer " + sample, token.ErrMalformed},
+		{"Bearer " + sample + " ", token.ErrMalformed},
+		{"Bearer " + sample + ", Bearer " + sample, token.ErrMalformed},
+		{"Basic " + sample, token.ErrMalformed},
+		{"\x02earer " + sample, token.ErrMalformed},
+		{sample, token.ErrMalformed},
+		{"Bearer " + sample[:50] + "\r\n", token.ErrMalformed},
+		{"Bearer " + strings.Replace(sample, "pgt_", "PGT_", 1), token.ErrMalformed},
+	} {
+		got, err := token.DigestOfHeader([]byte(tt.value))
+		if !errors.Is(err, tt.err) || (err == nil) != (tt.err == nil) {
+			t.Errorf("%q: got %v, want %v", strings.ReplaceAll(tt.value, sample, "TOKEN"), err, tt.err)
+		}
+		if err == nil && got != want || err != nil && got != (token.Digest{}) {
+			t.Errorf("%q: got another digest", strings.ReplaceAll(tt.value, sample, "TOKEN"))
+		}
+	}
+}
+
+// The parser of headers agrees with a regular expression and the checksum of
+// DigestOf, and takes no token in two spellings.
+func FuzzHeader(f *testing.F) {
+	f.Add([]byte("Bearer " + sample))
+	f.Add([]byte("bEARER  " + sample))
+	f.Add([]byte("Bearer pgt_"))
+	f.Add([]byte("Basic dXNlcjpwYXNz"))
+	f.Add([]byte("Bearer " + sample[:30] + "\n" + sample[31:]))
+	form := regexp.MustCompile(`^(?i:bearer) +(pgt_[A-Za-z0-9_-]{48})$`)
+	f.Fuzz(func(t *testing.T, value []byte) {
+		before := bytes.Clone(value)
+		digest, err := token.DigestOfHeader(value)
+		if !bytes.Equal(value, before) {
+			t.Fatal("the header was changed")
+		}
+		match := form.FindSubmatch(value)
+		if match == nil || bytes.HasSuffix(value, []byte("\n")) {
+			if err == nil {
+				t.Fatalf("%q was accepted", value)
+			}
+			return
+		}
+		want, wantErr := token.DigestOf(string(match[1]))
+		if !errors.Is(err, wantErr) || digest != want {
+			t.Fatalf("got %x, %v; want %x, %v", digest, err, want, wantErr)
+		}
+		if err == nil && digest != sha256.Sum256(match[1]) {
+			t.Fatal("the digest is not that of the token")
+		}
+	})
+}

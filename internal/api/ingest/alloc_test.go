@@ -1,0 +1,47 @@
+//go:build !race
+
+// The race detector makes sync.Pool drop what it holds, so that allocations are
+// counted without it only. make test runs the tests both ways.
+
+package ingest_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	"github.com/pulsegate/pulsegate/internal/api/ingest"
+	"github.com/pulsegate/pulsegate/internal/api/problem"
+	"github.com/pulsegate/pulsegate/internal/storage"
+)
+
+// After the first requests, a Job takes readings from body to answer without
+// allocating, single or in a batch.
+func TestAllocations(t *testing.T) {
+	core, err := ingest.New(settleAs(storage.Stored), problem.New(), ingest.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer core.Close(context.Background())
+	for _, tt := range []struct{ name, body string }{
+		{"single", good},
+		{"array of 100", batch("d", 100)},
+		{"array of 100, all refused", strings.ReplaceAll(batch("d", 100), ":97}", ":0}")},
+	} {
+		body := []byte(tt.body)
+		allocs := testing.AllocsPerRun(200, func() {
+			job := core.Job()
+			if job.Decode(body) {
+				job.Commit(context.Background())
+			}
+			answer := job.Answer()
+			if answer.Status() >= 300 {
+				t.Fatalf("%s: status %d", tt.name, answer.Status())
+			}
+			job.Release()
+		})
+		if allocs != 0 {
+			t.Errorf("%s: %v allocations, want 0", tt.name, allocs)
+		}
+	}
+}

@@ -1,0 +1,125 @@
+package ingest
+
+import (
+	"context"
+	"net"
+	"time"
+
+	"github.com/pulsegate/pulsegate/internal/wire/eventloop"
+	"github.com/pulsegate/pulsegate/internal/wire/fastparse"
+	"github.com/pulsegate/pulsegate/reply"
+)
+
+// ErrNoFastLane means that there is no fast lane on this system, or for this kind
+// of listener. The full lane serves everything.
+var ErrNoFastLane = eventloop.ErrUnsupported
+
+// A FastLaneConfig sets the bounds of a [FastLane]. Zero fields take the default.
+type FastLaneConfig struct {
+	Loops    int // event loops; default 1
+	MaxConns int // connections open at one time, in both lanes; default 65,536
+
+	// MaxGuests is the number of connections beyond MaxConns that get one answer
+	// each: readings are refused, anything else goes to the full lane. Their net.Conn
+	// has a method Guest that returns true. Default 0.
+	MaxGuests int
+
+	HeaderTimeout time.Duration // for the header of a request; default 10 s
+	ReadTimeout   time.Duration // for a whole request; default 60 s
+	WriteTimeout  time.Duration // for a client to take an answer; default 60 s
+	IdleTimeout   time.Duration // between two requests; default 120 s
+
+	// Observe is told of every request that the lane answers: its status, the
+	// answer as it is sent, and the time from the arrival of its last byte to its
+	// answer. The message is valid during the call, and empty when the client has
+	// gone. Observe is called by several goroutines and must not block. Nil: nobody
+	// is told.
+	Observe func(status int, message []byte, d time.Duration)
+}
+
+// Defaults of a FastLaneConfig.
+const (
+	defaultHeaderTimeout = 10 * time.Second
+	defaultReadTimeout   = 60 * time.Second
+)
+
+// A FastLane is the front of a [Core] for the usual request: the one that package
+// shape recognises. Every connection begins in it. One that brings anything else
+// goes to the full lane for good, with what was read of it: it is then returned
+// by Accept, for an http.Server with [Core.Handler] behind it. So a FastLane is a
+// net.Listener.
+//
+// # Promise
+//
+// A client cannot tell the lanes apart: answers, limits and counters are the
+// Core's, and differ in nothing but the order of header fields. The same tests
+// run over both. Answers leave in the order of the requests, also on a
+// connection that changes lanes.
+//
+// In steady state a request allocates nothing.
+type FastLane struct{ server *eventloop.Server }
+
+// FastLane returns a lane that takes the connections of l, which are its own from
+// now on. The caller must call Shutdown before it closes the Core. After an error,
+// of which ErrNoFastLane is the usual one, l is as it was.
+func (c *Core) FastLane(l net.Listener, cfg FastLaneConfig) (*FastLane, error) {
+	if cfg.HeaderTimeout <= 0 {
+		cfg.HeaderTimeout = defaultHeaderTimeout
+	}
+	if cfg.ReadTimeout <= 0 {
+		cfg.ReadTimeout = defaultReadTimeout
+	}
+	server, err := eventloop.Serve(l, eventloop.Config{
+		Handler:      func(loop *eventloop.Loop) eventloop.Handler { return newLane(c, loop, &cfg) },
+		Memory:       bodyMemory{c},
+		MaxMessage:   fastparse.MaxBytes,
+		Loops:        cfg.Loops,
+		MaxConns:     cfg.MaxConns,
+		MaxGuests:    cfg.MaxGuests,
+		StartTimeout: cfg.HeaderTimeout,
+		IdleTimeout:  cfg.IdleTimeout,
+		WriteTimeout: cfg.WriteTimeout,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &FastLane{server}, nil
+}
+
+// Accept returns the next connection that leaves the lane.
+func (f *FastLane) Accept() (net.Conn, error) { return f.server.Accept() }
+
+// Addr returns the address of the listener.
+func (f *FastLane) Addr() net.Addr { return f.server.Addr() }
+
+// Close ends Accept. It is what an http.Server calls when it stops; connections
+// that would leave the lane from then on are closed.
+func (f *FastLane) Close() error { return f.server.Close() }
+
+// Shutdown stops accepting connections, closes those that are idle, and waits
+// until all requests that have begun are answered. The answers say what the Core
+// decides: call [Core.Drain] before. The http.Server is shut down at the same
+// time. When ctx ends first, the rest is cut off and ctx's error returned.
+func (f *FastLane) Shutdown(ctx context.Context) error { return f.server.Shutdown(ctx) }
+
+// Beat reports whether every event loop has come round since the last Beat, for a
+// watchdog. See [eventloop.Server.Beat].
+func (f *FastLane) Beat() bool { return f.server.Beat() }
+
+// Stats returns counters of the connections. It does not allocate.
+func (f *FastLane) Stats() eventloop.Stats { return f.server.Stats() }
+
+// bodyMemory lets what connections hold count against the bound on all bodies.
+type bodyMemory struct{ core *Core }
+
+func (m bodyMemory) Reserve(n int) bool { return m.core.reserve(n) }
+func (m bodyMemory) Release(n int)      { m.core.bodyBytes.Add(int64(-n)) }
+
+// http1 returns what belongs to one response and not to its answer.
+func http1(date []byte, closes bool) reply.HTTP1 {
+	m := reply.HTTP1{Date: date}
+	if closes {
+		m.Connection = "close"
+	}
+	return m
+}

@@ -1,0 +1,527 @@
+package ingest_test
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/pulsegate/pulsegate/internal/api/ingest"
+	"github.com/pulsegate/pulsegate/internal/api/problem"
+	"github.com/pulsegate/pulsegate/internal/storage"
+	"github.com/pulsegate/pulsegate/internal/storage/storetest"
+)
+
+// fast starts a server with both lanes.
+func fast(t testing.TB, cfg ingest.Config, lane ingest.FastLaneConfig, before func([]*storage.Entry) error) *server {
+	t.Helper()
+	return serveMemory(t, cfg, before, &lane)
+}
+
+// reading returns a reading of a device and second that no other call returns.
+func reading(device string, second int) string {
+	return fmt.Sprintf(`{"device":%q,"time":%d,"spo2_pct":97}`, device, second*1000)
+}
+
+// answers reads n responses and returns status and body of each.
+func answers(t testing.TB, in *bufio.Reader, n int) (all []string) {
+	t.Helper()
+	for i := range n {
+		resp, err := http.ReadResponse(in, nil)
+		if err != nil {
+			t.Fatalf("answer %d of %d: %v", i, n, err)
+		}
+		text, err := io.ReadAll(resp.Body)
+		if err != nil {
+			t.Fatalf("answer %d of %d: %v", i, n, err)
+		}
+		all = append(all, fmt.Sprint(resp.StatusCode, " ", string(text)))
+	}
+	return all
+}
+
+// send writes a text, whole.
+func send(t testing.TB, conn net.Conn, text string) {
+	t.Helper()
+	if _, err := io.WriteString(conn, text); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A usual request does not leave the fast lane, and an unusual one does.
+func TestLanes(t *testing.T) {
+	srv := fast(t, ingest.Config{}, ingest.FastLaneConfig{}, nil)
+	conn := dial(t, srv)
+	in := bufio.NewReader(conn)
+	for i := range 3 {
+		send(t, conn, request(reading("d", i)))
+		answers(t, in, 1)
+	}
+	if s := srv.lane.Stats(); s.Accepted != 1 || s.Moved != 0 || s.Open != 1 {
+		t.Errorf("after usual requests: %+v, want 1 accepted and none moved", s)
+	}
+	send(t, conn, strings.Replace(request(reading("d", 3)), "Host", "X-Odd: 1\r\nHost", 1))
+	answers(t, in, 1)
+	if s := srv.lane.Stats(); s.Moved != 1 || s.Open != 1 {
+		t.Errorf("after an unusual request: %+v, want 1 moved and open", s)
+	}
+	send(t, conn, request(reading("d", 4)))
+	if got := answers(t, in, 1)[0]; got != `200 {"status":"stored"}` {
+		t.Errorf("a usual request in the full lane: %s", got)
+	}
+	if n := srv.core.Counters().Stored; n != 5 {
+		t.Errorf("%d readings stored, want 5", n)
+	}
+}
+
+// The answers to pipelined requests come in the order of the requests, whatever
+// lane each needs, however the bytes are cut, and however many there are. Seen to
+// fail when refusals were answered at once.
+func TestPipelined(t *testing.T) {
+	eachFront(t, func(t *testing.T, serve serveFunc) {
+		_, srv := serve(t, ingest.Config{MaxGroup: 7, MaxQueued: 1000}, nil)
+		var text strings.Builder
+		var want []string
+		add := func(request, answer string) {
+			text.WriteString(request)
+			want = append(want, answer)
+		}
+		for i := range 150 {
+			switch body := reading("d", i); {
+			case i%10 == 3:
+				add(request(`{"device":"d","time":1,"spo2_pct":0}`), `422 {"type":"https://github.com/pulsegate/pulsegate/blob/main/docs/problems.md#invalid-reading","title":"The reading is not acceptable","status":422,"field":"spo2_pct","reason":"no signal"}`)
+			case i%10 == 5:
+				add(request("["+body+","+reading("e", i)+"]"), `200 {"stored":2,"duplicate":0}`)
+			case i%10 == 7:
+				add("\r\n"+request(body), `200 {"status":"stored"}`)
+			case i%50 == 48:
+				// More readings than one group takes.
+				add(request(batch(fmt.Sprint("b", i), 20)), `200 {"stored":20,"duplicate":0}`)
+			case i == 110:
+				add(fmt.Sprintf("POST /v1/readings HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n%x\r\n%s\r\n0\r\n\r\n", len(body), body), `200 {"status":"stored"}`)
+			default:
+				add(request(body), `200 {"status":"stored"}`)
+			}
+		}
+		all := text.String()
+		for _, piece := range []int{len(all), 1000, 7} {
+			conn := dial(t, srv)
+			go func() {
+				for rest := all; rest != ""; {
+					n := min(piece, len(rest))
+					if _, err := io.WriteString(conn, rest[:n]); err != nil {
+						t.Error(err)
+						return
+					}
+					rest = rest[n:]
+				}
+			}()
+			for i, got := range answers(t, bufio.NewReader(conn), len(want)) {
+				if piece != len(all) {
+					want[i] = strings.NewReplacer("stored\"}", "duplicate\"}", `"stored":2,"duplicate":0`, `"stored":0,"duplicate":2`, `"stored":20,"duplicate":0`, `"stored":0,"duplicate":20`).Replace(want[i])
+				}
+				if got != want[i] {
+					t.Fatalf("in pieces of %d bytes, answer %d: %s, want %s", piece, i, got, want[i])
+				}
+			}
+		}
+	})
+}
+
+// An empty line behind a body that comes in two pieces is passed over, and what follows
+// is answered, however short it is. Seen to fail when the event loop waited for as many
+// bytes as had come with the first piece.
+func TestEmptyLineInPieces(t *testing.T) {
+	eachFront(t, func(t *testing.T, serve serveFunc) {
+		_, srv := serve(t, ingest.Config{}, nil)
+		conn := dial(t, srv)
+		in := bufio.NewReader(conn)
+		for i, next := range []string{request(batch("d", 20)), request(reading("e", 1)), "GET / HTTP/1.1\r\nHost: x\r\n\r\n"} {
+			if i > 0 {
+				next = "\n" + next
+			}
+			send(t, conn, next+"\r")
+			if got := answers(t, in, 1)[0]; !strings.HasPrefix(got, "200 ") && i < 2 {
+				t.Errorf("answer %d: %s, want 200", i, got)
+			}
+		}
+	})
+}
+
+// With Connection: close the answer is the last thing that a client gets, and what
+// it sent behind is not taken.
+func TestConnectionClose(t *testing.T) {
+	eachFront(t, func(t *testing.T, serve serveFunc) {
+		core, srv := serve(t, ingest.Config{}, nil)
+		conn := dial(t, srv)
+		last := strings.Replace(request(reading("d", 2)), "Host", "Connection: close\r\nHost", 1)
+		send(t, conn, request(reading("d", 1))+last+request(reading("d", 3)))
+		in := bufio.NewReader(conn)
+		answers(t, in, 1)
+		resp, err := http.ReadResponse(in, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !resp.Close {
+			t.Error("the last answer does not say that it is the last")
+		}
+		if text, err := io.ReadAll(in); err != nil || string(text) != `{"status":"stored"}` {
+			t.Errorf("the last answer is %q, %v", text, err)
+		}
+		if n := core.Counters().Stored; n != 2 {
+			t.Errorf("%d readings stored, want 2", n)
+		}
+	})
+}
+
+// A client that ends its stream behind a request still gets the answer. (net/http
+// takes the end for the end of the client.)
+func TestHalfClosed(t *testing.T) {
+	srv := fast(t, ingest.Config{}, ingest.FastLaneConfig{}, func([]*storage.Entry) error {
+		time.Sleep(20 * time.Millisecond)
+		return nil
+	})
+	conn := dial(t, srv)
+	send(t, conn, request(reading("d", 1)))
+	if err := conn.CloseWrite(); err != nil {
+		t.Fatal(err)
+	}
+	text, err := io.ReadAll(conn)
+	if err != nil || !strings.HasSuffix(string(text), `{"status":"stored"}`) {
+		t.Errorf("answer %q, %v", text, err)
+	}
+}
+
+// Clients that go away, at every point of a request and of its answer, cost
+// nothing that lasts. What they sent whole is stored, and counted.
+func TestPeersThatGo(t *testing.T) {
+	entered, release := make(chan struct{}, 100), make(chan struct{})
+	srv := fast(t, ingest.Config{}, ingest.FastLaneConfig{}, func([]*storage.Entry) error {
+		entered <- struct{}{}
+		<-release
+		return nil
+	})
+	text := request(reading("d", 1))
+	for n := range len(text) {
+		conn := dial(t, srv)
+		send(t, conn, text[:n])
+		if n%2 == 0 {
+			if err := conn.SetLinger(0); err != nil { // a reset
+				t.Fatal(err)
+			}
+		}
+		conn.Close()
+	}
+	conn := dial(t, srv)
+	send(t, conn, text+request(reading("d", 2)))
+	<-entered
+	if err := conn.SetLinger(0); err != nil {
+		t.Fatal(err)
+	}
+	conn.Close()
+	for srv.lane.Stats().Open > 0 {
+		time.Sleep(time.Millisecond)
+	}
+	close(release)
+	for c := srv.core.Counters(); c.Stored < 2 || c.Queued != 0; c = srv.core.Counters() {
+		time.Sleep(time.Millisecond)
+	}
+	if got := srv.core.Counters(); got.Stored != 2 || got.BodyBytes != 0 {
+		t.Errorf("counters %+v, want 2 stored and no memory held", got)
+	}
+}
+
+// A client that sends and never reads is answered until the kernel takes no more
+// (EAGAIN), is not read any more then, and is closed in time. Others are served
+// meanwhile.
+func TestPeerThatDoesNotRead(t *testing.T) {
+	srv := fast(t, ingest.Config{}, ingest.FastLaneConfig{WriteTimeout: 300 * time.Millisecond}, nil)
+	conn := dial(t, srv)
+	if err := conn.SetReadBuffer(4 << 10); err != nil {
+		t.Fatal(err)
+	}
+	refused := request("[" + strings.TrimSuffix(strings.Repeat("1,", 15_000), ",") + "]")
+	sent := 0
+	for ; sent < 10_000; sent++ {
+		if _, err := io.WriteString(conn, refused); err != nil {
+			break // reset by the server
+		}
+		if n := srv.core.Counters().BodyBytes; n > 64<<20 {
+			t.Fatalf("%d bytes held for one client", n)
+		}
+	}
+	if sent == 10_000 {
+		t.Fatal("the server took everything from a client that reads nothing")
+	}
+	if _, text := post(t, srv, good, ""); text != `{"status":"stored"}` {
+		t.Errorf("another client: %s", text)
+	}
+	if s := srv.lane.Stats(); s.Expired == 0 {
+		t.Errorf("%+v, want an expired connection", s)
+	}
+}
+
+// A client that reads its answers late gets all of them, whole and in order.
+func TestPeerThatReadsLate(t *testing.T) {
+	srv := fast(t, ingest.Config{}, ingest.FastLaneConfig{}, nil)
+	conn := dial(t, srv)
+	const requests = 40
+	refused := request("[" + strings.TrimSuffix(strings.Repeat("1,", 15_000), ",") + "]")
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for i := range requests {
+			if _, err := io.WriteString(conn, refused+request(reading("d", i))); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	time.Sleep(100 * time.Millisecond) // the buffers of both sides fill
+	for i, got := range answers(t, bufio.NewReader(conn), 2*requests) {
+		want := `200 {"status":"stored"}`
+		if i%2 == 0 {
+			want = `207 {"stored":0,"duplicate":0,"rejected":[{"index":0,`
+		}
+		if !strings.HasPrefix(got, want) {
+			t.Fatalf("answer %d: %.80s, want %s", i, got, want)
+		}
+	}
+	wg.Wait()
+}
+
+// Clients that are slow, and connections on which nothing happens, are ended in
+// time, with words where net/http has some.
+func TestSlow(t *testing.T) {
+	lane := &ingest.FastLaneConfig{
+		HeaderTimeout: 200 * time.Millisecond, ReadTimeout: 400 * time.Millisecond, IdleTimeout: 300 * time.Millisecond,
+	}
+	test := func(t *testing.T, lane *ingest.FastLaneConfig) {
+		srv := serveOn(t, settleAs(storage.Stored), ingest.Config{}, lane, func(s *http.Server) {
+			s.ReadHeaderTimeout, s.ReadTimeout, s.IdleTimeout = 200*time.Millisecond, 400*time.Millisecond, 300*time.Millisecond
+		})
+		whole := request(reading("d", 1))
+		header := strings.Index(whole, "\r\n\r\n")
+		for _, tt := range []struct{ name, first, slow, want string }{
+			{"nothing", "", "", ""},
+			{"part of a header", whole[:20], "", ""},
+			{"header byte by byte", "", whole[:header], ""},
+			{"part of a body", whole[:len(whole)-3], "", "408"},
+			{"body byte by byte", whole[:header+5], whole[header+5:], "408"},
+			{"nothing more", whole, "", "200"},
+		} {
+			t.Run(tt.name, func(t *testing.T) {
+				t.Parallel()
+				conn := dial(t, srv)
+				send(t, conn, tt.first)
+				go func() {
+					for i := range len(tt.slow) {
+						time.Sleep(40 * time.Millisecond)
+						if _, err := io.WriteString(conn, tt.slow[i:i+1]); err != nil {
+							return // the server has ended it, as it should
+						}
+					}
+				}()
+				text, err := io.ReadAll(conn)
+				if errors.Is(err, os.ErrDeadlineExceeded) {
+					t.Fatal("the connection is still open")
+				}
+				// net/http has a bare 400 for a header that is cut off.
+				if tt.want == "" && len(text) > 0 && !strings.HasPrefix(string(text), "HTTP/1.1 400") || tt.want != "" && !strings.HasPrefix(string(text), "HTTP/1.1 "+tt.want) {
+					t.Errorf("answer %q, want %q", text, tt.want)
+				}
+			})
+		}
+	}
+	t.Run("full", func(t *testing.T) { test(t, nil) })
+	t.Run("fast", func(t *testing.T) { test(t, lane) })
+}
+
+// While the queue is full, a body is not read to be refused.
+func TestFullQueueReadsNoBody(t *testing.T) {
+	entered, release := make(chan struct{}, 10), make(chan struct{})
+	srv := fast(t, ingest.Config{MaxGroup: 1, MaxQueued: 1}, ingest.FastLaneConfig{}, func([]*storage.Entry) error {
+		entered <- struct{}{}
+		<-release
+		return nil
+	})
+	first := dial(t, srv)
+	send(t, first, request(good))
+	<-entered
+	second := dial(t, srv)
+	send(t, second, "POST /v1/readings HTTP/1.1\r\nHost: x\r\nContent-Length: 60000\r\n\r\n[")
+	resp, err := http.ReadResponse(bufio.NewReader(second), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if resp.StatusCode != 503 || resp.Header.Get("Retry-After") == "" || !resp.Close {
+		t.Errorf("%d with %v, want 503 with Retry-After and an end", resp.StatusCode, resp.Header)
+	}
+	close(release)
+	if got := answers(t, bufio.NewReader(first), 1)[0]; got != `200 {"status":"stored"}` {
+		t.Errorf("the admitted request: %s", got)
+	}
+}
+
+// A drained server answers what has arrived, also what the kernel still holds,
+// leaves nobody without an answer, and closes what is idle.
+func TestShutdown(t *testing.T) {
+	entered, release := make(chan struct{}, 10), make(chan struct{})
+	srv := fast(t, ingest.Config{}, ingest.FastLaneConfig{Loops: 2, HeaderTimeout: time.Hour, ReadTimeout: time.Hour}, func([]*storage.Entry) error {
+		entered <- struct{}{}
+		<-release
+		return nil
+	})
+	idle, used, waiting, partial, begun, blank := dial(t, srv), dial(t, srv), dial(t, srv), dial(t, srv), dial(t, srv), dial(t, srv)
+	send(t, waiting, request(reading("d", 1)))
+	<-entered
+	send(t, used, request(`{}`))
+	usedIn := bufio.NewReader(used)
+	answers(t, usedIn, 1)
+	text := request(reading("d", 2))
+	send(t, partial, text[:len(text)-1])
+	send(t, begun, text[:30])
+	send(t, blank, request(`{}`)+"\r")
+	blankIn := bufio.NewReader(blank)
+	answers(t, blankIn, 1)
+
+	for srv.lane.Stats().Open < 6 {
+		time.Sleep(time.Millisecond)
+	}
+	srv.core.Drain()
+	ended := make(chan error, 1)
+	go func() { ended <- srv.lane.Shutdown(context.Background()) }()
+	for name, conn := range map[string]net.Conn{"idle": idle, "used": used} {
+		if rest, err := io.ReadAll(conn); err != nil || len(rest) != 0 {
+			t.Errorf("%s: %q, %v; want an end", name, rest, err)
+		}
+	}
+	select {
+	case err := <-ended:
+		t.Fatalf("Shutdown returned %v with a request under way", err)
+	default:
+	}
+	// Neither is waited for: not for the end of the body, nor for that of the header.
+	if got := answers(t, bufio.NewReader(partial), 1)[0]; !strings.HasPrefix(got, "503") || !strings.Contains(got, "#draining") {
+		t.Errorf("a request without the end of its body: %s, want 503 draining", got)
+	}
+	for name, in := range map[string]io.Reader{"a request without the end of its header": begun, "half of an empty line": blankIn} {
+		if rest, err := io.ReadAll(in); err != nil || len(rest) != 0 {
+			t.Errorf("%s: %q, %v; want an end", name, rest, err)
+		}
+	}
+	close(release)
+	in := bufio.NewReader(waiting)
+	resp, err := http.ReadResponse(in, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if rest, err := io.ReadAll(in); err != nil || string(rest) != `{"status":"stored"}` || !resp.Close {
+		t.Errorf("the request under way: %q, %v, closes: %v", rest, err, resp.Close)
+	}
+	waiting.Close()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	if _, err := net.Dial("tcp", srv.addr()); err == nil {
+		t.Error("the listener is still open")
+	}
+}
+
+// Shutdown gives up when its context ends, and closes what is left. The group that
+// is under way then ends without a lane.
+func TestShutdownCutOff(t *testing.T) {
+	entered, release := make(chan struct{}, 10), make(chan struct{})
+	core, err := ingest.New(&appender{storetest.NewMemory(), func([]*storage.Entry) error {
+		entered <- struct{}{}
+		<-release
+		return nil
+	}}, problem.New(), ingest.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	lane, err := core.FastLane(l, ingest.FastLaneConfig{})
+	if errors.Is(err, ingest.ErrNoFastLane) {
+		l.Close()
+		t.Skip("there is no fast lane on this system")
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	send(t, conn, request(good))
+	<-entered
+	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
+	defer cancel()
+	if err := lane.Shutdown(ctx); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("Shutdown returned %v, want a deadline exceeded", err)
+	}
+	if text, _ := io.ReadAll(conn); len(text) != 0 {
+		t.Errorf("an answer %q before the commit", text)
+	}
+	if n := lane.Stats().Open; n != 0 {
+		t.Errorf("%d connections open", n)
+	}
+	close(release)
+	if err := errors.Join(lane.Close(), core.Close(context.Background())); err != nil {
+		t.Error(err)
+	}
+}
+
+// Further connections wait until others are closed, those of the full lane too.
+func TestMaxConns(t *testing.T) {
+	srv := fast(t, ingest.Config{}, ingest.FastLaneConfig{MaxConns: 2}, nil)
+	first, second, third := dial(t, srv), dial(t, srv), dial(t, srv)
+	send(t, first, request(reading("d", 1)))
+	answers(t, bufio.NewReader(first), 1)
+	send(t, second, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+	answers(t, bufio.NewReader(second), 1)
+	send(t, third, request(reading("d", 3)))
+	if err := third.SetReadDeadline(time.Now().Add(150 * time.Millisecond)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := third.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("the third of two connections is served: %v", err)
+	}
+	second.Close()
+	if err := third.SetReadDeadline(time.Now().Add(10 * time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	answers(t, bufio.NewReader(third), 1)
+}
+
+// Observe is told of every answer.
+func TestObserve(t *testing.T) {
+	var mu sync.Mutex
+	seen := map[int]int{}
+	srv := fast(t, ingest.Config{}, ingest.FastLaneConfig{Observe: func(status int, message []byte, d time.Duration) {
+		mu.Lock()
+		defer mu.Unlock()
+		seen[status]++
+		if want := fmt.Sprintf("HTTP/1.1 %d ", status); !strings.HasPrefix(string(message), want) || strings.Count(string(message), "HTTP/1.1 ") != 1 {
+			t.Errorf("observed the message %q, want one that begins with %q", message, want)
+		}
+	}}, nil)
+	conn := dial(t, srv)
+	send(t, conn, request(good)+request(`{}`)+request(`x`)+request(good)+request("["+good+",1]"))
+	answers(t, bufio.NewReader(conn), 5)
+	mu.Lock()
+	defer mu.Unlock()
+	if got := fmt.Sprint(seen); got != "map[200:2 207:1 400:1 422:1]" {
+		t.Errorf("observed %s", got)
+	}
+}

@@ -1,0 +1,192 @@
+package ingest_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/pulsegate/pulsegate/internal/api/ingest"
+	"github.com/pulsegate/pulsegate/internal/api/problem"
+	"github.com/pulsegate/pulsegate/internal/storage"
+	"github.com/pulsegate/pulsegate/internal/storage/storetest"
+)
+
+// settleAs is an Appender that settles every reading alike.
+type settleAs storage.Outcome
+
+func (o settleAs) Append(group []*storage.Entry) error {
+	for _, e := range group {
+		e.Outcome = storage.Outcome(o)
+	}
+	return nil
+}
+
+// A server is a front of a core on a loopback port.
+type server struct {
+	core   *ingest.Core
+	lane   *ingest.FastLane // nil: the full lane alone
+	http   *httptest.Server
+	client *http.Client
+	posts  atomic.Int64 // counts, if every third post is to be odd
+	odd    bool
+}
+
+func (s *server) addr() string { return s.http.Listener.Addr().String() }
+func (s *server) url() string  { return "http://" + s.addr() + "/v1/readings" }
+
+// A serveFunc starts a server on a store in memory. before, if there is one, is
+// called before each Append, and may fail it.
+type serveFunc func(t *testing.T, cfg ingest.Config, before func([]*storage.Entry) error) (*ingest.Core, *server)
+
+// fronts are the ways in which a request reaches a core. Whatever a client can
+// tell must be the same by all of them:
+//
+//   - full: net/http alone;
+//   - fast: both lanes on one port;
+//   - mixed: the same, and clients that now and then send what only the full lane
+//     takes, so that connections change lanes between two requests.
+func fronts() map[string]serveFunc {
+	return map[string]serveFunc{
+		"full": func(t *testing.T, cfg ingest.Config, before func([]*storage.Entry) error) (*ingest.Core, *server) {
+			s := serveMemory(t, cfg, before, nil)
+			return s.core, s
+		},
+		"fast": func(t *testing.T, cfg ingest.Config, before func([]*storage.Entry) error) (*ingest.Core, *server) {
+			s := serveMemory(t, cfg, before, &ingest.FastLaneConfig{ReadTimeout: 2 * time.Second})
+			return s.core, s
+		},
+		"mixed": func(t *testing.T, cfg ingest.Config, before func([]*storage.Entry) error) (*ingest.Core, *server) {
+			s := serveMemory(t, cfg, before, &ingest.FastLaneConfig{ReadTimeout: 2 * time.Second, Loops: 2})
+			s.odd = true
+			return s.core, s
+		},
+	}
+}
+
+// eachFront runs a test over every front.
+func eachFront(t *testing.T, test func(t *testing.T, serve serveFunc)) {
+	for name, serve := range fronts() {
+		t.Run(name, func(t *testing.T) { test(t, serve) })
+	}
+}
+
+// serveMemory starts a server on a store in memory.
+func serveMemory(t testing.TB, cfg ingest.Config, before func([]*storage.Entry) error, lane *ingest.FastLaneConfig) *server {
+	t.Helper()
+	return serveOn(t, &appender{storetest.NewMemory(), before}, cfg, lane)
+}
+
+// serveOn starts a server, with a fast lane unless lane is nil, and ends it with
+// the test. tune may change the full lane.
+func serveOn(t testing.TB, a ingest.Appender, cfg ingest.Config, lane *ingest.FastLaneConfig, tune ...func(*http.Server)) *server {
+	t.Helper()
+	if cfg.Now == nil {
+		cfg.Now = func() time.Time { return now }
+	}
+	core, err := ingest.New(a, problem.New(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &server{core: core, http: httptest.NewUnstartedServer(core.Handler())}
+	s.http.Config.ReadTimeout = 2 * time.Second
+	s.http.Config.IdleTimeout = time.Minute
+	for _, f := range tune {
+		f(s.http.Config)
+	}
+	if lane != nil {
+		s.lane, err = core.FastLane(s.http.Listener, *lane)
+		if errors.Is(err, ingest.ErrNoFastLane) {
+			s.http.Listener.Close()
+			t.Skip("there is no fast lane on this system")
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.http.Listener = s.lane
+	}
+	s.http.Start()
+	s.client = s.http.Client()
+	t.Cleanup(func() { s.stop(t) })
+	return s
+}
+
+// stop ends a server, once, and looks at what it leaves behind.
+func (s *server) stop(t testing.TB) {
+	t.Helper()
+	if s.http == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	s.client.CloseIdleConnections()
+	if s.lane != nil {
+		if err := s.lane.Shutdown(ctx); err != nil {
+			t.Error(err)
+		}
+	}
+	s.http.Close()
+	s.http = nil
+	if err := s.core.Close(ctx); err != nil {
+		t.Error(err)
+	}
+	if c := s.core.Counters(); c.Queued != 0 || c.BodyBytes != 0 {
+		t.Errorf("at the end %d readings queued, %d bytes of bodies; want none", c.Queued, c.BodyBytes)
+	}
+	if s.lane != nil {
+		if n := s.lane.Stats().Open; n != 0 {
+			t.Errorf("at the end %d connections open, want none", n)
+		}
+	}
+}
+
+// post sends a body and returns the answer.
+func post(t *testing.T, srv *server, body, encoding string) (*http.Response, string) {
+	t.Helper()
+	req, err := http.NewRequest(http.MethodPost, srv.url(), strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if encoding != "" {
+		req.Header.Set("Content-Encoding", encoding)
+	}
+	if srv.odd && srv.posts.Add(1)%3 == 0 {
+		req.Header.Set("X-Odd", "1")
+	}
+	resp, err := srv.client.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp, string(text)
+}
+
+// request returns a request of the usual shape.
+func request(body string) string {
+	return fmt.Sprintf("POST /v1/readings HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
+}
+
+// dial connects to a server until the end of the test.
+func dial(t testing.TB, srv *server) *net.TCPConn {
+	t.Helper()
+	conn, err := net.Dial("tcp", srv.addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	if err := conn.SetDeadline(time.Now().Add(20 * time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	return conn.(*net.TCPConn)
+}

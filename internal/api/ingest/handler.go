@@ -1,0 +1,192 @@
+package ingest
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"os"
+
+	"github.com/pulsegate/pulsegate/internal/access/gate"
+	"github.com/pulsegate/pulsegate/internal/observe/tracing"
+)
+
+// Handler returns the net/http front of c, for POST /v1/readings. It answers
+// every request, and needs of its server:
+//
+//   - ReadTimeout, which bounds how long a body may take to arrive;
+//   - WriteTimeout, for clients that do not read their answer.
+func (c *Core) Handler() http.Handler {
+	return &handler{core: c, bodies: bodyReader{core: c}}
+}
+
+type handler struct {
+	core   *Core
+	bodies bodyReader
+}
+
+func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	c := h.core
+	if c.draining.Load() {
+		h.refuse(w, r, refusal{kind: refusedDraining})
+		return
+	}
+	permitted, why := c.enter(gate.VisitorOf(r), c.cfg.Now())
+	if why.kind != 0 {
+		h.turnAway(w, r, why)
+		return
+	}
+	if r.ContentLength == 0 && len(r.Header["Content-Length"]) == 0 {
+		h.refuse(w, r, refusal{kind: refusedNoLength, detail: "Send a Content-Length, or a chunked body."})
+		return
+	}
+	if c.full() || c.noMemoryFor(r.ContentLength) {
+		h.refuseUnread(w, r)
+		return
+	}
+	t := c.traceOf(r)
+	t.begins(tracing.Read, c.cfg.Now)
+	buf, err := h.bodies.read(r.Body, r.Header.Get("Content-Encoding"), r.ContentLength)
+	t.ends(tracing.Read, c.cfg.Now)
+	defer func() { h.bodies.release(buf) }()
+	if err != nil {
+		h.bodies.release(buf) // before the client knows, who may come again at once
+		buf = nil
+		h.refuseBody(w, r, err)
+		return
+	}
+	job := c.Job()
+	defer job.Release()
+	job.permitted = permitted
+	job.trace = t
+	t.begins(tracing.Decode, c.cfg.Now)
+	more := h.decode(job, buf.bytes)
+	t.ends(tracing.Decode, c.cfg.Now)
+	h.bodies.release(buf) // a commit may take long, and needs no body
+	buf = nil
+	if more {
+		job.Commit(c.waiting)
+	}
+	answer := job.Answer()
+	job.slim()
+	if answer.Write(w, r) != nil {
+		job.out = nil
+		return
+	}
+	if job.refusal.kind == refusedOverloaded {
+		h.pause(w, r)
+	}
+}
+
+// maxSkippedBytes is the length of a body that is read to be forgotten, so that its
+// connection can go on.
+const maxSkippedBytes = 64 << 10
+
+// refuseUnread answers a request for which there is no room, before a large body is
+// read.
+func (h *handler) refuseUnread(w http.ResponseWriter, r *http.Request) {
+	if r.ContentLength < 0 || r.ContentLength > maxSkippedBytes {
+		w.Header().Set("Connection", "close") // it is cheaper than what would come
+		h.refuse(w, r, refusal{kind: refusedOverloaded})
+		return
+	}
+	// net/http would read it all the same, behind the handler. To send the answer
+	// before that takes EnableFullDuplex, with which Go 1.26's server panics when
+	// the handler has left a part of the body.
+	if _, err := io.Copy(io.Discard, r.Body); err != nil {
+		h.refuseBody(w, r, err)
+		return
+	}
+	h.refuse(w, r, refusal{kind: refusedOverloaded})
+	h.pause(w, r)
+}
+
+// pause sends the answer, and then keeps the connection from being read for a moment.
+func (h *handler) pause(w http.ResponseWriter, r *http.Request) {
+	if r.Close || http.NewResponseController(w).Flush() != nil {
+		return
+	}
+	h.core.room.pause(r.Context())
+}
+
+// Overloaded returns a handler that refuses every request as overload does, and
+// ends its connection.
+func (c *Core) Overloaded() http.Handler {
+	h := &handler{core: c}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Connection", "close")
+		h.refuse(w, r, refusal{kind: refusedOverloaded})
+	})
+}
+
+// Bodies longer than aloneBytes are decoded maxDecoding at a time. The committer
+// takes fewer readings than two processors decode.
+const (
+	aloneBytes  = 64 << 10
+	maxDecoding = 2
+)
+
+// decode decodes a body, perhaps after others.
+func (h *handler) decode(job *Job, body []byte) (more bool) {
+	if len(body) > aloneBytes {
+		h.core.decoding <- struct{}{}
+		defer func() { <-h.core.decoding }()
+	}
+	return job.Decode(body)
+}
+
+// maxPassedOver is the longest body that is passed over for the sake of the
+// connection, in bytes. net/http reads as much behind a handler.
+const maxPassedOver = 256 << 10
+
+// turnAway answers a request of whoever may not send it. The answer does not wait
+// for the body. A short body is passed over behind it, so that who has renewed his
+// token need not connect again; otherwise the connection ends.
+func (h *handler) turnAway(w http.ResponseWriter, r *http.Request, why refusal) {
+	out := http.NewResponseController(w)
+	switch {
+	case r.ContentLength == 0, r.ProtoMajor > 1, r.Header["Expect"] != nil:
+		h.refuse(w, r, why) // there is none, or net/http knows what to do
+		return
+	case r.ContentLength > maxPassedOver, out.EnableFullDuplex() != nil:
+		w.Header().Set("Connection", "close")
+		h.refuse(w, r, why)
+		return
+	}
+	h.refuse(w, r, why)
+	_ = out.Flush() // an error means that the client has gone, which the next line finds
+	if _, err := io.CopyN(io.Discard, r.Body, maxPassedOver+1); err != io.EOF {
+		// What follows could be taken for a request, by this server alone.
+		panic(http.ErrAbortHandler)
+	}
+}
+
+// refuse answers a request of which the body was not decoded.
+func (h *handler) refuse(w http.ResponseWriter, r *http.Request, why refusal) {
+	h.core.counters.refused[why.kind].Add(1)
+	answer := h.core.answerTo(why)
+	_ = answer.Write(w, r) // there is nobody left to tell
+}
+
+// refuseBody answers a request whose body could not be read.
+func (h *handler) refuseBody(w http.ResponseWriter, r *http.Request, err error) {
+	switch {
+	case errors.Is(err, errTooLarge):
+		h.refuse(w, r, refusal{kind: refusedTooLarge, detail: h.core.tooLargeBatch})
+	case errors.Is(err, errNoMemory):
+		h.refuse(w, r, refusal{kind: refusedOverloaded})
+	case errors.Is(err, errUnknownCE):
+		h.refuse(w, r, refusal{kind: refusedEncoding, detail: "Send gzip, zstd, or no Content-Encoding."})
+	case errors.Is(err, errWindow):
+		h.refuse(w, r, refusal{kind: refusedTooLarge, detail: "A zstd window may have 8 MiB."})
+	case errors.Is(err, errDamaged):
+		h.refuse(w, r, refusal{kind: refusedMalformed, detail: "The compressed body is damaged or cut off."})
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		w.Header().Set("Connection", "close") // what is left of the body cannot be told from a request
+		h.refuse(w, r, refusal{kind: refusedTimeout})
+	default:
+		// The connection broke, or its framing is not valid. Whoever is still
+		// there learns that nothing was stored.
+		w.Header().Set("Connection", "close")
+		h.refuse(w, r, refusal{kind: refusedMalformed, detail: "The body ended before its announced length, or its framing is not valid."})
+	}
+}

@@ -1,0 +1,250 @@
+package ingest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/pulsegate/pulsegate/internal/storage"
+	"github.com/pulsegate/pulsegate/internal/storage/groupcommit"
+	"github.com/pulsegate/pulsegate/vitals"
+)
+
+// A Job takes the readings of one request from its body to the answer. Borrow
+// one with [Core.Job] and give it back with [Job.Release]. It is used by one
+// goroutine at a time.
+type Job struct {
+	core    *Core
+	decoder *vitals.Decoder
+
+	// batch holds the decoded readings; entries and refs refer to them.
+	//
+	// Ownership: from Commit's call until the group is answered the three belong
+	// to the committer. A Job whose group may still be under way is never used
+	// again (see lost).
+	batch   vitals.Batch
+	entries []storage.Entry
+	refs    []*storage.Entry
+
+	permitted permit
+	began     time.Time // when the request was there
+	uncovered int       // readings that the permit does not cover
+	trace     *trace    // nil: nobody records
+
+	refusal refusal // why the request is refused whole
+	settled int     // entries at the front whose outcome is durable
+	lost    bool    // the committer may still hold refs
+
+	// reserved is the memory that this Job has taken of Config.MaxBodyBytes, for
+	// what a batch holds and for its answer. A client that does not read its answer
+	// keeps it for as long.
+	reserved int
+
+	out []byte // the text of a batch's answer
+}
+
+// Job borrows a Job.
+func (c *Core) Job() *Job {
+	if j := c.jobs.get(); j != nil {
+		return j
+	}
+	return &Job{core: c, decoder: c.newDecoder()}
+}
+
+func (c *Core) newDecoder() *vitals.Decoder {
+	return vitals.NewDecoder(c.rules, vitals.DecoderOptions{
+		IgnoreUnknown:   c.cfg.IgnoreUnknown,
+		MaxReadings:     c.cfg.MaxReadings,
+		MaxReadingBytes: c.cfg.MaxSingleBytes,
+	})
+}
+
+// What a pooled Job may keep. A larger one is left to the garbage collector, so
+// that one large batch does not hold its memory for ever.
+const (
+	maxKeptReadings = 4096
+	maxKeptOut      = 64 << 10
+)
+
+// Release gives j back. What Answer returned must not be used any more.
+func (j *Job) Release() {
+	if j.reset() && j.decoder != nil { // slim has given away what is worth keeping
+		j.core.jobs.put(j)
+	}
+}
+
+// reset makes j ready for another request, or reports that it is not to be used
+// for one.
+func (j *Job) reset() bool {
+	j.core.bodyBytes.Add(int64(-j.reserved))
+	j.reserved = 0
+	if j.lost || cap(j.batch.Readings) > maxKeptReadings || cap(j.batch.Refused) > maxKeptReadings || cap(j.out) > maxKeptOut {
+		return false
+	}
+	j.batch.Reset()
+	clear(j.entries)
+	clear(j.refs)
+	j.entries, j.refs, j.out = j.entries[:0], j.refs[:0], j.out[:0]
+	j.refusal, j.settled = refusal{}, 0
+	j.permitted, j.uncovered, j.trace = permit{}, 0, nil
+	return true
+}
+
+// Decode reads the body, decompressed, of a request. It reports whether there is
+// something to commit; otherwise the answer is known already. It retains nothing
+// of body.
+func (j *Job) Decode(body []byte) bool {
+	return j.decodeAt(body, j.core.cfg.Now())
+}
+
+// decodeAt is Decode for a caller that knows the server's clock.
+func (j *Job) decodeAt(body []byte, now time.Time) bool {
+	j.began = now
+	more := j.decode(body)
+	if !more && retry[j.refusal.kind].least == 0 {
+		j.charge()
+	}
+	return more
+}
+
+func (j *Job) decode(body []byte) bool {
+	c, nowUnixMs := j.core, j.began.UnixMilli()
+	if c.draining.Load() {
+		j.refusal = refusal{kind: refusedDraining}
+		return false
+	}
+	if err := j.decoder.Decode(body, nowUnixMs, &j.batch); err != nil {
+		j.refusal = c.refusalOf(err)
+		return false
+	}
+	j.keepPermitted()
+	switch {
+	case j.batch.Shape == vitals.Single && len(body) > c.cfg.MaxSingleBytes:
+		j.refusal = refusal{kind: refusedTooLarge, detail: c.tooLargeSingle}
+		return false
+	case j.batch.Shape == vitals.Single && len(j.batch.Refused) > 0:
+		refused := &j.batch.Refused[0]
+		j.refusal = refusal{kind: refusedInvalid, field: refused.Field, reason: refused.Reason()}
+		if j.uncovered > 0 {
+			j.refusal.kind = refusedDevice
+		}
+		return false
+	}
+	if j.batch.Shape != vitals.Single && !j.reserve() {
+		j.refusal = refusal{kind: refusedOverloaded}
+		return false
+	}
+	// Both are made whole at once: refs point into entries.
+	accepted := len(j.batch.Readings)
+	j.entries = slices.Grow(j.entries[:0], accepted)[:accepted]
+	j.refs = slices.Grow(j.refs[:0], accepted)[:accepted]
+	for i := range j.entries {
+		j.entries[i] = storage.Entry{Reading: &j.batch.Readings[i], ReceivedUnixMs: nowUnixMs}
+		j.refs[i] = &j.entries[i]
+	}
+	return len(j.refs) > 0
+}
+
+// What a batch takes in memory, for each of its readings.
+// TestSizes holds the sizes of the types.
+const (
+	acceptedBytes = 152 + 32 + 4 + 8 // vitals.Reading, storage.Entry, index and ref
+	refusedBytes  = 40               // vitals.FieldError
+	rejectedBytes = 112              // of the answer: index, field and reason
+)
+
+// reserve takes the memory of the decoded batch, and of the longest answer that
+// it may get, and reports whether it was there.
+func (j *Job) reserve() bool {
+	accepted, refused := len(j.batch.Readings), len(j.batch.Refused)
+	n := accepted*acceptedBytes + refused*refusedBytes + (accepted+refused)*rejectedBytes
+	if !j.core.reserveFor(n, n) {
+		j.batch = vitals.Batch{}
+		return false
+	}
+	j.reserved = n
+	return true
+}
+
+// slim gives everything but the answer's text to the next request, before that
+// text is sent to a client that may take its time.
+func (j *Job) slim() {
+	if j.lost || j.reserved <= maxKeptOut {
+		return
+	}
+	next := &Job{
+		core: j.core, decoder: j.decoder, batch: j.batch, entries: j.entries, refs: j.refs,
+		reserved: j.reserved - cap(j.out),
+	}
+	j.decoder, j.batch, j.entries, j.refs, j.reserved = nil, vitals.Batch{}, nil, nil, cap(j.out)
+	next.Release()
+}
+
+// refusalOf says why the decoder took nothing of a body.
+func (c *Core) refusalOf(err error) refusal {
+	if syntax, ok := errors.AsType[*vitals.SyntaxError](err); ok {
+		return refusal{kind: refusedMalformed, detail: fmt.Sprintf("byte %d: %s", syntax.Offset, syntax.Reason)}
+	}
+	if errors.Is(err, vitals.ErrTooManyReadings) {
+		return refusal{kind: refusedTooLarge, detail: c.tooMany}
+	}
+	if errors.Is(err, vitals.ErrReadingTooLong) {
+		return refusal{kind: refusedTooLarge, detail: c.tooLargeSingle}
+	}
+	panic("ingest: the decoder returned an error that it does not document: " + err.Error())
+}
+
+// Commit makes the decoded readings durable and waits for it, or for the end of
+// ctx. It enters one group with all of them; a batch larger than a group's limit
+// goes in several, one after another. Answer tells how it ended.
+func (j *Job) Commit(ctx context.Context) {
+	c := j.core
+	n := min(len(j.refs), c.cfg.MaxGroup) // no more than that are in the queue at a time
+	if !c.room.admit(n) {
+		j.refusal = refusal{kind: refusedOverloaded}
+		return
+	}
+	defer c.room.leave(n)
+	if !j.charge() {
+		return
+	}
+	for j.settled < len(j.refs) {
+		end := min(j.settled+c.cfg.MaxGroup, len(j.refs))
+		if err := j.commit(ctx, j.refs[j.settled:end]); err != nil {
+			j.refuse(err)
+			return
+		}
+		j.settled = end
+	}
+}
+
+// admitted reports whether j's readings were handed to the committer, for a front
+// that asks before it looks at how that ended.
+func (j *Job) admitted() bool { return j.refusal.kind == 0 && len(j.refs) > 0 }
+
+// refuse takes an error of the committer or the store.
+func (j *Job) refuse(err error) {
+	notWritten := errors.Is(err, groupcommit.ErrNotWritten) || errors.Is(err, storage.ErrNotWritten)
+	switch {
+	case errors.Is(err, groupcommit.ErrFull):
+		j.refusal.kind = refusedOverloaded
+	case errors.Is(err, storage.ErrDiskLow):
+		j.refusal.kind = refusedDiskLow
+	case errors.Is(err, groupcommit.ErrClosed), errors.Is(err, storage.ErrClosed),
+		notWritten && errors.Is(err, context.Canceled), notWritten && errors.Is(err, context.DeadlineExceeded):
+		j.refusal.kind = refusedDraining
+	case notWritten:
+		j.refusal.kind = refusedStoreFailed
+	default:
+		j.refusal.kind = refusedUnknown
+		// ctx may have ended while the group was under way: the committer then
+		// still holds the entries.
+		j.lost = true
+		return
+	}
+	if j.settled > 0 {
+		j.refusal.detail = "A part of the batch was stored. Send the batch again: that part is then answered as duplicate."
+	}
+}

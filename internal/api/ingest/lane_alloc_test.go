@@ -1,0 +1,107 @@
+//go:build !race && linux
+
+package ingest_test
+
+import (
+	"context"
+	"io"
+	"net/url"
+	"runtime"
+	"runtime/debug"
+	"testing"
+	"time"
+
+	"github.com/pulsegate/pulsegate/internal/api/ingest"
+	"github.com/pulsegate/pulsegate/internal/observe/tracing"
+	"github.com/pulsegate/pulsegate/internal/storage"
+)
+
+// After the first requests, the lane takes requests from socket to answer without
+// a single allocation: single readings, small batches, refusals and pipelined
+// ones, with tokens and without. The store here allocates nothing.
+//
+// The loop and the committer run on their own goroutines, so that the allocations
+// of the whole process are counted. The runtime makes some now and then, such as
+// for a new thread, so that the best of several windows counts. (Seen to fail when
+// the lane made a Job, or the text of an answer, once in a hundred requests.)
+func TestLaneAllocations(t *testing.T) {
+	t.Run("open", func(t *testing.T) {
+		testLaneAllocations(t, ingest.Config{}, []laneLoad{
+			{"single", request(good)},
+			{"array of 20", request(batch("d", 20))},
+			{"refused", request(`{"device":"d","time":1,"spo2_pct":0}`)},
+			{"pipelined", request(good) + request(batch("d", 3)) + request(good)},
+		})
+	})
+	t.Run("traced", func(t *testing.T) {
+		nowhere, err := url.Parse("http://127.0.0.1:1/v1/traces")
+		if err != nil {
+			t.Fatal(err)
+		}
+		// Every request is judged, and none is recorded.
+		tracer, err := tracing.New(tracing.Config{Endpoint: nowhere, Slow: time.Hour})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer tracer.Close(context.Background())
+		testLaneAllocations(t, ingest.Config{Trace: tracer}, []laneLoad{
+			{"single", request(good)},
+			{"pipelined", request(good) + request(batch("d", 3)) + request(good)},
+		})
+	})
+	t.Run("with tokens", func(t *testing.T) {
+		k := newKeyring(t)
+		k.gate.Audit = nil // to know the peer costs one
+		testLaneAllocations(t, ingest.Config{Gate: k.gate}, []laneLoad{
+			{"single", authorized(good, k.write)},
+			{"for some devices", authorized(good, k.ppg)},
+			{"array of 20", authorized(batch("d", 20), k.write)},
+			{"array of 20 for other devices", authorized(batch("d", 20), k.ppg)},
+			{"limited", authorized(good, k.slow)},
+			{"no token", request(good)},
+			{"revoked", authorized(good, k.revoked)},
+			{"no right", authorized(good, k.read)},
+			{"pipelined", authorized(good, k.write) + request(good) + authorized(batch("d", 3), k.write)},
+		})
+	})
+}
+
+// A laneLoad is what is sent again and again.
+type laneLoad struct{ name, requests string }
+
+func testLaneAllocations(t *testing.T, cfg ingest.Config, loads []laneLoad) {
+	const windows, rounds = 5, 300
+	defer debug.SetGCPercent(debug.SetGCPercent(-1)) // a collection empties pools, and allocates
+	srv := serveOn(t, settleAs(storage.Stored), cfg, &ingest.FastLaneConfig{})
+	conn := dial(t, srv)
+	for _, tt := range loads {
+		text, answer := []byte(tt.requests), make([]byte, 64<<10)
+		exchange := func() {
+			if _, err := conn.Write(text); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := io.ReadAtLeast(conn, answer, 100); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for range rounds {
+			exchange()
+		}
+		least := ^uint64(0)
+		var before, after runtime.MemStats
+		for range windows {
+			runtime.ReadMemStats(&before)
+			for range rounds {
+				exchange()
+			}
+			runtime.ReadMemStats(&after)
+			least = min(least, after.Mallocs-before.Mallocs)
+		}
+		if least != 0 {
+			t.Errorf("%s: %d allocations in the best of %d windows of %d rounds, want 0", tt.name, least, windows, rounds)
+		}
+	}
+	if n := srv.lane.Stats().Moved; n != 0 {
+		t.Errorf("%d connections have left the lane, want none", n)
+	}
+}

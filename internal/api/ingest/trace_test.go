@@ -1,0 +1,241 @@
+package ingest_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/pulsegate/pulsegate/internal/api/ingest"
+	"github.com/pulsegate/pulsegate/internal/observe/tracing"
+	"github.com/pulsegate/pulsegate/internal/storage"
+	"github.com/pulsegate/pulsegate/internal/storage/storetest"
+)
+
+const parent = "Traceparent: 00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01\r\n"
+
+// tracedRequest returns a request that belongs to a trace.
+func tracedRequest(body string) string {
+	return strings.Replace(request(body), "\r\n\r\n", "\r\n"+parent+"\r\n", 1)
+}
+
+// A tracedSpan is one as a collector reads it.
+type tracedSpan struct {
+	Name, SpanID, ParentSpanID         string
+	StartTimeUnixNano, EndTimeUnixNano int64 `json:",string"`
+	Attributes                         []struct {
+		Key   string
+		Value struct{ StringValue, IntValue string }
+	}
+}
+
+func (s *tracedSpan) attribute(key string) string {
+	for _, a := range s.Attributes {
+		if a.Key == key {
+			return a.Value.StringValue + a.Value.IntValue
+		}
+	}
+	return ""
+}
+
+// traced returns a Tracer that records what share says, and a function that ends it
+// and returns the spans of each request, the request's own first.
+func traced(t *testing.T, share float64) (*tracing.Tracer, func() [][]tracedSpan) {
+	t.Helper()
+	var mu sync.Mutex
+	var spans []tracedSpan
+	collector := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		var export struct {
+			ResourceSpans []struct {
+				ScopeSpans []struct{ Spans []tracedSpan }
+			}
+		}
+		if err := json.NewDecoder(r.Body).Decode(&export); err != nil {
+			t.Error(err)
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		for _, rs := range export.ResourceSpans {
+			for _, ss := range rs.ScopeSpans {
+				spans = append(spans, ss.Spans...)
+			}
+		}
+	}))
+	t.Cleanup(collector.Close)
+	endpoint, err := url.Parse(collector.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tr, err := tracing.New(tracing.Config{Endpoint: endpoint, Sample: share})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var once sync.Once
+	end := func() {
+		once.Do(func() {
+			ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+			defer cancel()
+			if err := tr.Close(ctx); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	t.Cleanup(end)
+	return tr, func() (requests [][]tracedSpan) {
+		end()
+		mu.Lock()
+		defer mu.Unlock()
+		for _, s := range spans {
+			if strings.Contains(s.Name, " ") || s.Name == "POST" {
+				requests = append(requests, []tracedSpan{s})
+			} else {
+				last := len(requests) - 1
+				requests[last] = append(requests[last], s)
+			}
+		}
+		return requests
+	}
+}
+
+// within reports phases that do not follow one another within their request.
+func within(t *testing.T, spans []tracedSpan) {
+	t.Helper()
+	at := spans[0].StartTimeUnixNano
+	for _, s := range spans[1:] {
+		if s.StartTimeUnixNano < at || s.EndTimeUnixNano < s.StartTimeUnixNano || s.ParentSpanID != spans[0].SpanID {
+			t.Errorf("%s lies at %d to %d, behind %d", s.Name, s.StartTimeUnixNano, s.EndTimeUnixNano, at)
+		}
+		at = s.EndTimeUnixNano
+	}
+	if at > spans[0].EndTimeUnixNano {
+		t.Errorf("the last phase ends at %d, behind its request at %d", at, spans[0].EndTimeUnixNano)
+	}
+}
+
+// exchange sends requests on one connection and reads so many answers.
+func exchange(t *testing.T, srv *server, requests string, answers int) {
+	t.Helper()
+	conn := dial(t, srv)
+	if _, err := io.WriteString(conn, requests); err != nil {
+		t.Fatal(err)
+	}
+	text, buf := "", make([]byte, 4096)
+	for strings.Count(text, "HTTP/1.1 ") < answers || !strings.HasSuffix(text, "}") {
+		n, err := conn.Read(buf)
+		if err != nil {
+			t.Fatalf("%v behind %q", err, text)
+		}
+		text += string(buf[:n])
+	}
+	if strings.Count(text, "HTTP/1.1 200 ") != answers {
+		t.Fatalf("answers: %s", text)
+	}
+}
+
+// A request that belongs to a trace leaves the fast lane only if somebody records
+// the trace.
+//
+// Seen to fail when moves does not ask for a Tracer, and when it does not look at
+// the request.
+func TestTraceparentMoves(t *testing.T) {
+	for _, on := range []bool{false, true} {
+		cfg := ingest.Config{Now: time.Now}
+		if on {
+			cfg.Trace, _ = traced(t, 0)
+		}
+		srv := serveOn(t, settleAs(storage.Stored), cfg, &ingest.FastLaneConfig{})
+		exchange(t, srv, request(good)+request(good), 2)
+		if got := srv.lane.Stats().Moved; got != 0 {
+			t.Errorf("recording %v: %d connections without a trace moved", on, got)
+		}
+		exchange(t, srv, request(good)+tracedRequest(good), 2)
+		if got := srv.lane.Stats().Moved; (got != 0) != on {
+			t.Errorf("recording %v: %d connections with a trace moved", on, got)
+		}
+		srv.stop(t)
+	}
+}
+
+// The phases of a request follow one another, in both lanes, and tell of the group
+// that its readings were committed with.
+func TestTracePhases(t *testing.T) {
+	for _, tt := range []struct {
+		name     string
+		requests string
+		answers  int
+		full     bool
+		want     string // of each request: phases, readings, group, groups
+	}{
+		{"fast", request(good), 1, false, "decode queue commit 1 1 1;"},
+		{"fast, in one turn", request(good) + request(batch("d", 3)), 2, false, "decode queue commit 1 4 1;decode queue commit 3 4 1;"},
+		{"full", request(good), 1, true, "read decode queue commit 1 1 1;"},
+		{"full, in three groups", request(batch("d", 9)), 1, true, "read decode queue commit 9 1 3;"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			tr, end := traced(t, 1)
+			lane := &ingest.FastLaneConfig{}
+			if tt.full {
+				lane = nil
+			}
+			srv := serveOn(t, settleAs(storage.Stored), ingest.Config{Now: time.Now, Trace: tr, MaxGroup: 4}, lane,
+				func(s *http.Server) { s.Handler = tr.Handler(s.Handler) })
+			exchange(t, srv, tt.requests, tt.answers)
+			srv.stop(t)
+			got := ""
+			for _, spans := range end() {
+				within(t, spans)
+				for _, s := range spans[1:] {
+					got += s.Name + " "
+				}
+				last := spans[len(spans)-1]
+				got += fmt.Sprintf("%s %s %s;", spans[0].attribute("pulsegate.readings"), last.attribute("pulsegate.commit.readings"), last.attribute("pulsegate.commit.groups"))
+			}
+			if got != tt.want {
+				t.Errorf("got %q, want %q", got, tt.want)
+			}
+		})
+	}
+}
+
+// A request that waits behind a commit under way is recorded with the group that
+// holds it, and not with the one that it waited for.
+func TestTraceOfWaiting(t *testing.T) {
+	tr, end := traced(t, 1)
+	began, goOn := make(chan struct{}), make(chan struct{})
+	first := true
+	before := func([]*storage.Entry) error {
+		if first {
+			first = false
+			close(began)
+			<-goOn
+		}
+		return nil
+	}
+	srv := serveOn(t, &appender{storetest.NewMemory(), before}, ingest.Config{Now: time.Now, Trace: tr}, nil,
+		func(s *http.Server) { s.Handler = tr.Handler(s.Handler) })
+	var clients sync.WaitGroup
+	clients.Go(func() { exchange(t, srv, request(batch("a", 5)), 1) })
+	<-began
+	clients.Go(func() { exchange(t, srv, request(batch("b", 7)), 1) })
+	for srv.core.Commits().QueuedCalls < 2 {
+		time.Sleep(time.Millisecond)
+	}
+	close(goOn)
+	clients.Wait()
+	srv.stop(t)
+	groups := map[string]string{}
+	for _, spans := range end() {
+		within(t, spans)
+		groups[spans[0].attribute("pulsegate.readings")] = spans[len(spans)-1].attribute("pulsegate.commit.readings")
+	}
+	if groups["5"] != "5" || groups["7"] != "7" || len(groups) != 2 {
+		t.Errorf("readings and their groups: %v, want 5 with 5 and 7 with 7", groups)
+	}
+}

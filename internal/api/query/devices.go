@@ -1,0 +1,73 @@
+package query
+
+import (
+	"context"
+
+	"github.com/pulsegate/pulsegate/internal/storage"
+	"github.com/pulsegate/pulsegate/vitals"
+)
+
+// A Lister gives the devices in the order of their names. Package store states
+// what it promises.
+type Lister interface {
+	Devices(ctx context.Context, after vitals.Name, dst []storage.Device) (int, error)
+}
+
+// appendDevice appends a device as a JSON object: the time of its newest
+// reading, and the latest value of each sign with its own time. Each flag stands
+// beside the value that it is about.
+//
+//	{"device":"ppg-1","time":"…","latest":{"spo2_pct":{"value":97.5,"time":"…"}}}
+func appendDevice(dst []byte, d *storage.Device, limits *vitals.FlagLimits) []byte {
+	dst = append(dst, `{"device":"`...)
+	dst = d.Name.AppendTo(dst)
+	dst = append(dst, `","time":"`...)
+	dst = vitals.AppendTime(dst, d.NewestUnixMs)
+	dst = append(dst, `","latest":{`...)
+	flags := deviceFlags(d, limits)
+	first := true
+	for s := range vitals.Sign(vitals.NumSigns) {
+		latest := d.Latest[s]
+		if !latest.Known {
+			continue
+		}
+		if !first {
+			dst = append(dst, ',')
+		}
+		first = false
+		dst = append(append(append(dst, '"'), s.Field()...), `":{"value":`...)
+		dst = vitals.AppendHundredths(dst, latest.Value)
+		dst = vitals.AppendTime(append(dst, `,"time":"`...), latest.TimeUnixMs)
+		dst = append(appendFlags(append(dst, '"'), flags[s]), '}')
+	}
+	return append(dst, "}}"...)
+}
+
+// deviceFlags returns the flags of each latest value. The pulse pressure is one
+// only if both pressures are of one moment; its flag stands with the systolic
+// one.
+func deviceFlags(d *storage.Device, limits *vitals.FlagLimits) (flags [vitals.NumSigns]vitals.FlagSet) {
+	if limits == nil {
+		return flags
+	}
+	for s, latest := range d.Latest {
+		if !latest.Known {
+			continue
+		}
+		var alone vitals.Values
+		alone.Set(vitals.Sign(s), latest.Value)
+		if vitals.Sign(s) == vitals.Systolic {
+			diastolic := d.Latest[vitals.Diastolic]
+			if diastolic.Known && diastolic.TimeUnixMs == latest.TimeUnixMs {
+				alone.Set(vitals.Diastolic, diastolic.Value)
+			}
+		}
+		for f := range limits.Flags(&alone).All() {
+			if vitals.Sign(s) == vitals.Systolic && f.Subject() == vitals.Diastolic.Field() {
+				continue
+			}
+			flags[s] |= 1 << f
+		}
+	}
+	return flags
+}

@@ -1,0 +1,227 @@
+package query
+
+import (
+	"strings"
+
+	"github.com/pulsegate/pulsegate/internal/storage"
+	"github.com/pulsegate/pulsegate/vitals"
+)
+
+// A Format is a text form of readings.
+type Format uint8
+
+// The formats.
+const (
+	JSON   Format = iota // one object with the readings and the cursor of the next page
+	NDJSON               // one object a line
+	CSV                  // RFC 4180, with a header
+)
+
+// formatNames and contentTypes are indexed by Format and never written to.
+var (
+	formatNames  = [...]string{JSON: "json", NDJSON: "ndjson", CSV: "csv"}
+	contentTypes = [...]string{
+		JSON:   "application/json",
+		NDJSON: "application/x-ndjson",
+		CSV:    "text/csv; charset=utf-8; header=present",
+	}
+)
+
+// String returns the format's name, as the parameter format takes it.
+func (f Format) String() string { return formatNames[f] }
+
+// ContentType returns the media type of an answer in this format.
+func (f Format) ContentType() string { return contentTypes[f] }
+
+// An encoder writes records in one format. Its methods append to a buffer and do
+// not allocate beyond that.
+type encoder struct {
+	format Format
+	flags  *vitals.FlagLimits // nil: write no flags
+}
+
+// appendHead appends what stands before the first record.
+func (e *encoder) appendHead(dst []byte) []byte {
+	switch e.format {
+	case JSON:
+		return append(dst, `{"readings":[`...)
+	case CSV:
+		dst = append(dst, "device,time"...)
+		for s := range vitals.Sign(vitals.NumSigns) {
+			dst = append(append(dst, ','), s.Field()...)
+		}
+		dst = append(dst, ",gateway,received"...)
+		if e.flags != nil {
+			dst = append(dst, ",flags"...)
+		}
+		return append(dst, "\r\n"...)
+	}
+	return dst
+}
+
+// appendRecord appends one record.
+func (e *encoder) appendRecord(dst []byte, r *storage.Record, first bool) []byte {
+	switch e.format {
+	case CSV:
+		return e.appendRow(dst, r)
+	case NDJSON:
+		return append(e.appendObject(dst, r), '\n')
+	}
+	if !first {
+		dst = append(dst, ',')
+	}
+	return e.appendObject(append(dst, '\n'), r)
+}
+
+// appendTail appends what stands behind the last record.
+func (e *encoder) appendTail(dst []byte, cursor string) []byte {
+	if e.format != JSON {
+		return dst
+	}
+	dst = append(dst, "\n]"...)
+	if cursor != "" {
+		dst = append(append(append(dst, `,"next_cursor":"`...), cursor...), '"')
+	}
+	if e.flags != nil {
+		dst = appendNotice(dst)
+	}
+	return append(dst, "}\n"...)
+}
+
+// appendNotice appends the member that goes with flags.
+func appendNotice(dst []byte) []byte {
+	return append(append(append(dst, `,"flags_notice":"`...), vitals.FlagNotice...), '"')
+}
+
+// appendObject appends a record as a JSON object: the reading as it was sent,
+// when it was received, and what is unusual about it.
+func (e *encoder) appendObject(dst []byte, r *storage.Record) []byte {
+	dst = vitals.AppendMembers(append(dst, '{'), &r.Reading)
+	dst = append(dst, `,"received":"`...)
+	dst = vitals.AppendTime(dst, r.ReceivedUnixMs)
+	dst = append(dst, '"')
+	if e.flags != nil {
+		dst = appendFlags(dst, e.flags.Flags(&r.Values))
+	}
+	return append(dst, '}')
+}
+
+// appendFlags appends the member that lists flags, nothing when there are none.
+// Names and texts of flags hold nothing that JSON escapes.
+func appendFlags(dst []byte, set vitals.FlagSet) []byte {
+	if set == 0 {
+		return dst
+	}
+	dst = append(dst, `,"flags":[`...)
+	first := true
+	for f := range set.All() {
+		if !first {
+			dst = append(dst, ',')
+		}
+		first = false
+		dst = append(append(dst, '"'), f.Subject()...)
+		dst = append(append(append(dst, ' '), f.Text()...), '"')
+	}
+	return append(dst, ']')
+}
+
+// appendRow appends a record as a row of CSV. No cell needs quotes: names hold
+// no commas, and flags are separated by semicolons.
+func (e *encoder) appendRow(dst []byte, r *storage.Record) []byte {
+	dst = r.Device.AppendTo(dst)
+	dst = vitals.AppendTime(append(dst, ','), r.TimeUnixMs)
+	for s := range vitals.Sign(vitals.NumSigns) {
+		dst = append(dst, ',')
+		if v, ok := r.Values.Get(s); ok {
+			dst = vitals.AppendHundredths(dst, v)
+		}
+	}
+	dst = r.Gateway.AppendTo(append(dst, ','))
+	dst = vitals.AppendTime(append(dst, ','), r.ReceivedUnixMs)
+	if e.flags != nil {
+		dst = append(dst, ',')
+		first := true
+		for f := range e.flags.Flags(&r.Values).All() {
+			if !first {
+				dst = append(dst, ';')
+			}
+			first = false
+			dst = append(append(append(dst, f.Subject()...), ' '), f.Text()...)
+		}
+	}
+	return append(dst, "\r\n"...)
+}
+
+// negotiate returns the format that an Accept header prefers. ok is false when
+// it accepts none. A missing header accepts all, and JSON is preferred where
+// several are accepted alike.
+//
+// Parameters other than q are ignored (RFC 9110, section 12.5.1).
+func negotiate(accept []string) (f Format, ok bool) {
+	if len(accept) == 0 {
+		return JSON, true
+	}
+	best, bestQ := JSON, 0
+	for f := range Format(len(formatNames)) {
+		if q := quality(accept, f); q > bestQ {
+			best, bestQ = f, q
+		}
+	}
+	return best, bestQ > 0
+}
+
+// quality returns the weight, 0 to 1000, that an Accept header gives to f: that
+// of the most specific range that matches.
+func quality(accept []string, f Format) int {
+	best, specific := 0, -1
+	for _, line := range accept {
+		for item := range strings.SplitSeq(line, ",") {
+			name, params, _ := strings.Cut(item, ";")
+			s := specificity(strings.ToLower(strings.TrimSpace(name)), f)
+			if s > specific {
+				best, specific = weight(params), s
+			}
+		}
+	}
+	return best
+}
+
+// specificity tells how closely a media range fits f: 2 by name, 1 by type, 0 by
+// */*, -1 not at all.
+func specificity(name string, f Format) int {
+	switch {
+	case name == "*/*":
+		return 0
+	case f == CSV && name == "text/*", f != CSV && name == "application/*":
+		return 1
+	case f == CSV && name == "text/csv",
+		f == JSON && name == "application/json",
+		f == NDJSON && (name == "application/x-ndjson" || name == "application/ndjson" || name == "application/jsonl"):
+		return 2
+	}
+	return -1
+}
+
+// weight returns the q of a media range's parameters in thousandths, 1000 where
+// there is none and 0 where it is malformed.
+func weight(params string) int {
+	for p := range strings.SplitSeq(params, ";") {
+		name, value, ok := strings.Cut(strings.TrimSpace(p), "=")
+		if !ok || !strings.EqualFold(name, "q") {
+			continue
+		}
+		whole, decimals, _ := strings.Cut(value, ".")
+		if len(whole) != 1 || whole[0] > '1' || whole[0] < '0' || len(decimals) > 3 {
+			return 0
+		}
+		q := int(whole[0]-'0') * 1000
+		for i, unit := 0, 100; i < len(decimals); i, unit = i+1, unit/10 {
+			if decimals[i] < '0' || decimals[i] > '9' {
+				return 0
+			}
+			q += int(decimals[i]-'0') * unit
+		}
+		return min(q, 1000)
+	}
+	return 1000
+}

@@ -1,0 +1,302 @@
+package query
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"net/http"
+	"time"
+
+	"github.com/pulsegate/pulsegate/internal/access/gate"
+	"github.com/pulsegate/pulsegate/internal/api/problem"
+	"github.com/pulsegate/pulsegate/internal/storage"
+	"github.com/pulsegate/pulsegate/reply"
+	"github.com/pulsegate/pulsegate/vitals"
+)
+
+// defaultPieceTimeout is how long a client may take to read one piece of an answer,
+// of about 64 KiB, unless a Config says otherwise.
+const defaultPieceTimeout = 30 * time.Second
+
+// A Config says what a [Handler] needs to know.
+type Config struct {
+	Problems *problem.Set
+	Flags    vitals.FlagLimits // which values are flagged as unusual
+
+	// Param returns a variable of the request's path, such as "device".
+	Param func(r *http.Request, name string) string
+
+	// Gate decides who may read what. Nil: everybody may read everything.
+	Gate Gate
+
+	// PieceTimeout is how long a client may take to read one piece of an answer, of
+	// about 64 KiB. It takes the place of the server's WriteTimeout, so that an answer
+	// may take long as a whole. Default 30 s.
+	PieceTimeout time.Duration
+
+	// Failed is told of errors of the store and of the Gate. May be nil.
+	Failed func(error)
+}
+
+// A Handler answers the questions of the read API. Its methods are
+// http.HandlerFuncs for GET and HEAD.
+type Handler struct {
+	reader  Reader
+	lister  Lister
+	cfg     Config
+	object  *reply.Head                   // 200 with a JSON body that is there whole
+	streams [len(formatNames)]*reply.Head // 200 with a body that is written while it is read
+}
+
+// New returns a Handler that reads from reader and lister.
+func New(reader Reader, lister Lister, cfg Config) *Handler {
+	if cfg.PieceTimeout <= 0 {
+		cfg.PieceTimeout = defaultPieceTimeout
+	}
+	h := &Handler{reader: reader, lister: lister, cfg: cfg}
+	if cfg.Gate == nil {
+		h.cfg.Gate = &gate.Gate{}
+	}
+	h.object = reply.NewHead(http.StatusOK, JSON.ContentType(), reply.NoStore())
+	for f := range Format(len(formatNames)) {
+		h.streams[f] = reply.NewHead(http.StatusOK, f.ContentType(), reply.NoStore())
+	}
+	return h
+}
+
+// Devices answers GET /v1/devices: a page of devices in the order of their
+// names, of those that the token covers. Parameters: limit (1 to 1000, default
+// 100), cursor.
+func (h *Handler) Devices(w http.ResponseWriter, r *http.Request) {
+	pass, ok := h.enter(w, r)
+	if !ok {
+		return
+	}
+	values, err := parseParams(r.URL.RawQuery, "limit", "cursor")
+	if err != nil {
+		h.refuse(w, r, err)
+		return
+	}
+	limit, err := limitParam(values, defaultDevices, maxDevices)
+	if err != nil {
+		h.refuse(w, r, err)
+		return
+	}
+	var after vitals.Name
+	if values.Has("cursor") {
+		if after, err = parseDeviceCursor(values.Get("cursor")); err != nil {
+			h.refuse(w, r, &paramError{"cursor", err.Error()})
+			return
+		}
+	}
+	// One more than the page holds tells whether there is a next one.
+	devices := make([]storage.Device, limit+1)
+	n, err := h.lister.Devices(r.Context(), firstOf(&pass, after), devices)
+	if err != nil {
+		h.fail(w, r, err)
+		return
+	}
+	n = covered(&pass, devices[:n])
+	more := n > limit
+	n = min(n, limit)
+	text := append(make([]byte, 0, 512*n+256), `{"devices":[`...)
+	for i := range devices[:n] {
+		if i > 0 {
+			text = append(text, ',')
+		}
+		text = appendDevice(append(text, '\n'), &devices[i], &h.cfg.Flags)
+	}
+	text = append(text, "\n]"...)
+	if more {
+		text = append(text, `,"next_cursor":"`...)
+		text = append(appendDeviceCursor(text, devices[n-1].Name), '"')
+	}
+	text = append(appendNotice(text), "}\n"...)
+	h.writeObject(w, r, text)
+}
+
+// Device answers GET /v1/devices/{device}: the latest value of each sign, with
+// its own time.
+func (h *Handler) Device(w http.ResponseWriter, r *http.Request) {
+	pass, ok := h.enter(w, r)
+	if !ok {
+		return
+	}
+	device, err := h.device(r)
+	if err == nil {
+		_, err = parseParams(r.URL.RawQuery)
+	}
+	if err != nil {
+		h.refuse(w, r, err)
+		return
+	}
+	if !h.covers(w, r, &pass, device) {
+		return
+	}
+	d, err := h.reader.Latest(r.Context(), device)
+	if err != nil {
+		h.fail(w, r, err)
+		return
+	}
+	text := appendDevice(make([]byte, 0, 1024), &d, &h.cfg.Flags)
+	text = text[:len(text)-1] // the notice goes inside
+	text = append(appendNotice(text), "}\n"...)
+	h.writeObject(w, r, text)
+}
+
+// Readings answers GET /v1/devices/{device}/readings. Parameters: from
+// (inclusive) and to (exclusive), limit, cursor, order (asc or desc), format
+// (json, ndjson or csv; the Accept header where it is missing), flags (true or
+// false).
+//
+// Where a limit ends an NDJSON or CSV answer, the cursor of the next page comes
+// in the trailer Pulsegate-Next-Cursor; a JSON answer holds it.
+//
+// An export is recorded before its first byte is sent: an answer as NDJSON or CSV,
+// or one of more than 1000 readings.
+func (h *Handler) Readings(w http.ResponseWriter, r *http.Request) {
+	pass, ok := h.enter(w, r)
+	if !ok {
+		return
+	}
+	device, err := h.device(r)
+	if err != nil {
+		h.refuse(w, r, err)
+		return
+	}
+	if !h.covers(w, r, &pass, device) {
+		return
+	}
+	w.Header().Add("Vary", "Accept") // the media type depends on it
+	format, acceptable := negotiate(r.Header["Accept"])
+	q, err := parseReadings(device, r.URL.RawQuery, format)
+	if err != nil {
+		h.refuse(w, r, err)
+		return
+	}
+	if !acceptable && !hasFormat(r) {
+		h.cfg.Problems.NotAcceptable.Write(w, r, "Accept application/json, application/x-ndjson or text/csv, or name one with format.")
+		return
+	}
+	if _, err := h.reader.Latest(r.Context(), device); err != nil {
+		h.fail(w, r, err)
+		return
+	}
+	if q.isExport() && r.Method != http.MethodHead {
+		if err := h.exporting(r, &pass, &q); err != nil {
+			h.report(err)
+			h.cfg.Problems.ReadFailed.Write(w, r, "The export could not be recorded in the audit log.")
+			return
+		}
+	}
+	trailer := q.Format != JSON && q.Limit > 0
+	if trailer {
+		w.Header().Set("Trailer", cursorTrailer)
+	}
+	if !q.NoFlags && q.Format != JSON {
+		w.Header().Set("Pulsegate-Notice", vitals.FlagNotice)
+	}
+	out := &deadlineWriter{w: w, rc: http.NewResponseController(w), head: h.streams[q.Format], timeout: h.cfg.PieceTimeout}
+	if r.Method == http.MethodHead {
+		out.head.Begin(w)
+		return
+	}
+	page, err := WriteReadings(r.Context(), out, h.reader, q, &h.cfg.Flags)
+	switch {
+	case err != nil && !out.begun:
+		h.fail(w, r, err)
+	case err != nil:
+		h.report(err)
+		// The status has gone out. Cutting the connection is the only way left to
+		// say that this is not all.
+		panic(http.ErrAbortHandler)
+	case !out.begun: // an answer without readings may have no text
+		out.head.Begin(w)
+	case trailer && page.Cursor != "":
+		w.Header().Set(cursorTrailer, page.Cursor)
+	}
+}
+
+// cursorTrailer carries the cursor of the next page behind a streamed answer.
+const cursorTrailer = "Pulsegate-Next-Cursor"
+
+// hasFormat reports whether the query names a format.
+func hasFormat(r *http.Request) bool { return r.URL.Query().Has("format") }
+
+// device returns the device that the path names.
+func (h *Handler) device(r *http.Request) (vitals.Name, error) {
+	name, err := vitals.ParseName(h.cfg.Param(r, "device"))
+	if err != nil {
+		return name, &paramError{"device", (&vitals.FieldError{Err: vitals.ErrName}).Reason()}
+	}
+	return name, nil
+}
+
+func (h *Handler) writeObject(w http.ResponseWriter, r *http.Request, text []byte) {
+	_ = h.object.Write(w, r, text) // an error means that the client has gone
+}
+
+// refuse answers a question that is not well formed.
+func (h *Handler) refuse(w http.ResponseWriter, r *http.Request, err error) {
+	var param *paramError
+	if !errors.As(err, &param) {
+		h.fail(w, r, err)
+		return
+	}
+	if param.name == "" {
+		h.cfg.Problems.BadParameter.Write(w, r, "", reply.String("reason", param.reason))
+		return
+	}
+	h.cfg.Problems.BadParameter.Write(w, r, "", reply.String("field", param.name), reply.String("reason", param.reason))
+}
+
+// fail answers a question that the store could not answer.
+func (h *Handler) fail(w http.ResponseWriter, r *http.Request, err error) {
+	switch {
+	case errors.Is(err, storage.ErrNotFound):
+		h.cfg.Problems.UnknownDevice.Write(w, r, "")
+	case errors.Is(err, storage.ErrClosed):
+		// As package ingest has it: who is told so at one moment must not come back at one.
+		h.cfg.Problems.Draining.WriteRetryAfter(w, r, time.Duration(2+rand.IntN(5))*time.Second, "")
+	default:
+		h.report(err)
+		h.cfg.Problems.ReadFailed.Write(w, r, "")
+	}
+}
+
+// report tells of an error of the store. That the client went away is none.
+func (h *Handler) report(err error) {
+	if h.cfg.Failed != nil && !errors.Is(err, context.Canceled) && !errors.Is(err, errClientGone) {
+		h.cfg.Failed(err)
+	}
+}
+
+// errClientGone means that an answer could not be written.
+var errClientGone = errors.New("query: the client does not read")
+
+// A deadlineWriter sends the header before the first piece of the body, and
+// gives the client the same time for each piece.
+type deadlineWriter struct {
+	w     http.ResponseWriter
+	rc    *http.ResponseController
+	head  *reply.Head
+	begun bool
+
+	timeout time.Duration // for one piece
+}
+
+func (d *deadlineWriter) Write(p []byte) (int, error) {
+	// A writer without deadlines, such as a test's, never blocks.
+	if err := d.rc.SetWriteDeadline(time.Now().Add(d.timeout)); err != nil && !errors.Is(err, http.ErrNotSupported) {
+		return 0, errors.Join(errClientGone, err)
+	}
+	if !d.begun {
+		d.begun = true
+		d.head.Begin(d.w)
+	}
+	n, err := d.w.Write(p)
+	if err != nil {
+		err = errors.Join(errClientGone, err)
+	}
+	return n, err
+}

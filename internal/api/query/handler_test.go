@@ -1,0 +1,454 @@
+package query_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/csv"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/pulsegate/pulsegate/internal/api/problem"
+	"github.com/pulsegate/pulsegate/internal/api/query"
+	"github.com/pulsegate/pulsegate/internal/storage"
+	"github.com/pulsegate/pulsegate/internal/storage/storetest"
+	"github.com/pulsegate/pulsegate/vitals"
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// fill stores readings, given as JSON, and returns the store.
+func fill(t testing.TB, lines ...string) *storetest.Memory {
+	t.Helper()
+	m := storetest.NewMemory()
+	appendTo(t, m, lines...)
+	return m
+}
+
+func appendTo(t testing.TB, m *storetest.Memory, lines ...string) {
+	t.Helper()
+	rules, err := vitals.NewValidator(vitals.DefaultLimits())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var batch vitals.Batch
+	body := strings.Join(lines, "\n")
+	if err := vitals.NewDecoder(rules, vitals.DecoderOptions{}).Decode([]byte(body), vitals.MaxTimeUnixMs, &batch); err != nil {
+		t.Fatal(err)
+	}
+	if len(batch.Refused) > 0 {
+		t.Fatal(&batch.Refused[0])
+	}
+	var group []*storage.Entry
+	for i := range batch.Readings {
+		group = append(group, &storage.Entry{Reading: &batch.Readings[i], ReceivedUnixMs: 1_800_000_000_000})
+	}
+	if err := m.Append(group); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A source is a store that may fail.
+type source interface {
+	query.Reader
+	query.Lister
+}
+
+// serve starts a server that answers from src.
+func serve(t *testing.T, src source) *httptest.Server {
+	t.Helper()
+	return serveGated(t, src, nil, nil)
+}
+
+// serveGated is serve with a gate. failed is told of errors.
+func serveGated(t *testing.T, src source, g query.Gate, failed func(error)) *httptest.Server {
+	t.Helper()
+	h := query.New(src, src, query.Config{
+		Problems: problem.New(), Flags: vitals.DefaultFlagLimits(), Param: (*http.Request).PathValue, Gate: g, Failed: failed,
+	})
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /v1/devices", h.Devices)
+	mux.HandleFunc("GET /v1/devices/{device}", h.Device)
+	mux.HandleFunc("GET /v1/devices/{device}/readings", h.Readings)
+	srv := httptest.NewServer(mux)
+	t.Cleanup(srv.Close)
+	return srv
+}
+
+// get asks a question and returns the answer with its text.
+func get(t *testing.T, srv *httptest.Server, path string, header ...string) (*http.Response, string) {
+	t.Helper()
+	req, err := http.NewRequest(http.MethodGet, srv.URL+path, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := 0; i < len(header); i += 2 {
+		req.Header.Add(header[i], header[i+1])
+	}
+	resp, err := srv.Client().Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp, string(text)
+}
+
+func TestDevice(t *testing.T) {
+	srv := serve(t, fill(t,
+		`{"device":"a","time":1000,"heart_rate_bpm":54.9,"spo2_pct":98}`,
+		`{"device":"a","time":3000,"heart_rate_bpm":140}`,
+		`{"device":"a","time":2000,"systolic_mmhg":210,"diastolic_mmhg":80,"gateway":"g"}`,
+	))
+	_, got := get(t, srv, "/v1/devices/a")
+	const want = `{"device":"a","time":"1970-01-01T00:00:03.000Z","latest":{` +
+		`"systolic_mmhg":{"value":210,"time":"1970-01-01T00:00:02.000Z","flags":["pulse_pressure_mmhg high"]},` +
+		`"diastolic_mmhg":{"value":80,"time":"1970-01-01T00:00:02.000Z"},` +
+		`"spo2_pct":{"value":98,"time":"1970-01-01T00:00:01.000Z"},` +
+		`"heart_rate_bpm":{"value":140,"time":"1970-01-01T00:00:03.000Z","flags":["heart_rate_bpm high"]}},` +
+		`"flags_notice":"` + vitals.FlagNotice + `"}` + "\n"
+	if got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+}
+
+func TestFormats(t *testing.T) {
+	srv := serve(t, fill(t,
+		`{"device":"a","time":1000,"heart_rate_bpm":54.9,"spo2_pct":69,"gateway":"g"}`,
+		`{"device":"a","time":2000,"systolic_mmhg":120,"diastolic_mmhg":80,"resting_heart_rate_bpm":58}`,
+	))
+	const received = `"received":"2027-01-15T08:00:00.000Z"`
+	first := `{"device":"a","time":"1970-01-01T00:00:01.000Z","spo2_pct":69,"heart_rate_bpm":54.9,"gateway":"g",` + received
+	second := `{"device":"a","time":"1970-01-01T00:00:02.000Z","systolic_mmhg":120,"diastolic_mmhg":80,"resting_heart_rate_bpm":58,` + received + `}`
+	flags := `,"flags":["spo2_pct outside validated range","spo2_pct low"]}`
+	const columns = "device,time,systolic_mmhg,diastolic_mmhg,spo2_pct,heart_rate_bpm,resting_heart_rate_bpm,gateway,received"
+	for _, tt := range []struct{ name, query, accept, wantType, want string }{
+		{"JSON", "", "", "application/json", "{\"readings\":[\n" + first + flags + ",\n" + second + "\n],\"flags_notice\":\"" + vitals.FlagNotice + "\"}\n"},
+		{"JSON without flags", "?flags=false", "", "application/json", "{\"readings\":[\n" + first + "},\n" + second + "\n]}\n"},
+		{"NDJSON", "?format=ndjson", "", "application/x-ndjson", first + flags + "\n" + second + "\n"},
+		{"NDJSON by Accept", "", "application/x-ndjson", "application/x-ndjson", first + flags + "\n" + second + "\n"},
+		{"CSV by Accept", "?flags=false", "text/csv;q=0.9, text/html", "text/csv; charset=utf-8; header=present",
+			columns + "\r\na,1970-01-01T00:00:01.000Z,,,69,54.9,,g,2027-01-15T08:00:00.000Z\r\n" +
+				"a,1970-01-01T00:00:02.000Z,120,80,,,58,,2027-01-15T08:00:00.000Z\r\n"},
+		{"CSV", "?format=csv&to=2000", "application/json", "text/csv; charset=utf-8; header=present",
+			columns + ",flags\r\na,1970-01-01T00:00:01.000Z,,,69,54.9,,g,2027-01-15T08:00:00.000Z,spo2_pct outside validated range;spo2_pct low\r\n"},
+		{"descending", "?order=desc&limit=1&format=ndjson", "", "application/x-ndjson", second + "\n"},
+		{"from is inclusive", "?from=2000&format=ndjson", "", "application/x-ndjson", second + "\n"},
+		{"to is exclusive", "?to=1970-01-01T01:00:02%2B01:00&flags=false&format=ndjson", "", "application/x-ndjson", first + "}\n"},
+		{"an unescaped plus", "?to=1970-01-01T01:00:02+01:00&flags=false&format=ndjson", "", "application/x-ndjson", first + "}\n"},
+		{"empty range", "?from=1500&to=1600&flags=false", "", "application/json", "{\"readings\":[\n]}\n"},
+		{"empty range as NDJSON", "?from=1500&to=1600&format=ndjson", "", "application/x-ndjson", ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			var header []string
+			if tt.accept != "" {
+				header = []string{"Accept", tt.accept}
+			}
+			resp, got := get(t, srv, "/v1/devices/a/readings"+tt.query, header...)
+			if ct := resp.Header.Get("Content-Type"); ct != tt.wantType {
+				t.Errorf("content type %q, want %q", ct, tt.wantType)
+			}
+			if got != tt.want {
+				t.Errorf("got\n%s\nwant\n%s", got, tt.want)
+			}
+			if !strings.Contains(resp.Header.Get("Vary"), "Accept") {
+				t.Errorf("Vary is %q", resp.Header.Get("Vary"))
+			}
+			if strings.Contains(got, "low") && !strings.Contains(got+resp.Header.Get("Pulsegate-Notice"), vitals.FlagNotice) {
+				t.Error("flags are shown without the notice")
+			}
+		})
+	}
+}
+
+func TestRefused(t *testing.T) {
+	srv := serve(t, fill(t, `{"device":"a","time":1000,"heart_rate_bpm":54.9}`))
+	for _, tt := range []struct {
+		path          string
+		status        int
+		typ, field    string
+		wantInReason  string
+		acceptInstead string
+	}{
+		{"/v1/devices/none", 404, "unknown-device", "", "", ""},
+		{"/v1/devices/none/readings", 404, "unknown-device", "", "", ""},
+		{"/v1/devices/a%20b", 400, "bad-parameter", "device", "64 bytes", ""},
+		{"/v1/devices/a%20b/readings", 400, "bad-parameter", "device", "64 bytes", ""},
+		{"/v1/devices/a?x=1", 400, "bad-parameter", "", "unknown", ""},
+		{"/v1/devices/a/readings?form=1", 400, "bad-parameter", "", "from, to, limit", ""},
+		{"/v1/devices/a/readings?%zz", 400, "bad-parameter", "", "well formed", ""},
+		{"/v1/devices/a/readings?from=1&from=2", 400, "bad-parameter", "from", "more than once", ""},
+		{"/v1/devices/a/readings?from=yesterday", 400, "bad-parameter", "from", "RFC 3339", ""},
+		{"/v1/devices/a/readings?from=2026-01-01T00:00:00", 400, "bad-parameter", "from", "zone", ""},
+		{"/v1/devices/a/readings?from=2000&to=1000", 400, "bad-parameter", "to", "before from", ""},
+		{"/v1/devices/a/readings?limit=0", 400, "bad-parameter", "limit", "from 1 to", ""},
+		{"/v1/devices/a/readings?limit=1000001", 400, "bad-parameter", "limit", "from 1 to", ""},
+		{"/v1/devices/a/readings?limit=x", 400, "bad-parameter", "limit", "from 1 to", ""},
+		{"/v1/devices/a/readings?order=up", 400, "bad-parameter", "order", "asc, desc", ""},
+		{"/v1/devices/a/readings?format=xml", 400, "bad-parameter", "format", "json, ndjson, csv", ""},
+		{"/v1/devices/a/readings?flags=1", 400, "bad-parameter", "flags", "true, false", ""},
+		{"/v1/devices/a/readings?cursor=x", 400, "bad-parameter", "cursor", "cursor", ""},
+		{"/v1/devices/a/readings", 406, "not-acceptable", "", "", "image/png"},
+		{"/v1/devices?limit=1001", 400, "bad-parameter", "limit", "from 1 to 1000", ""},
+		{"/v1/devices?cursor=AQ", 400, "bad-parameter", "cursor", "cursor", ""},
+	} {
+		var header []string
+		if tt.acceptInstead != "" {
+			header = []string{"Accept", tt.acceptInstead}
+		}
+		resp, text := get(t, srv, tt.path, header...)
+		var p struct{ Type, Field, Reason string }
+		if err := json.Unmarshal([]byte(text), &p); err != nil {
+			t.Errorf("%s: %v: %s", tt.path, err, text)
+			continue
+		}
+		if resp.StatusCode != tt.status || !strings.HasSuffix(p.Type, "#"+tt.typ) || p.Field != tt.field || !strings.Contains(p.Reason, tt.wantInReason) {
+			t.Errorf("%s: %d %s; want %d %s field %q reason %q", tt.path, resp.StatusCode, text, tt.status, tt.typ, tt.field, tt.wantInReason)
+		}
+	}
+}
+
+// times collects the times of all pages of readings, in ms.
+func times(t *testing.T, srv *httptest.Server, params string, between func()) (all []int64) {
+	t.Helper()
+	cursor := ""
+	for {
+		_, text := get(t, srv, "/v1/devices/a/readings?"+params+cursor)
+		var page struct {
+			Readings []struct{ Time string }
+			Next     string `json:"next_cursor"`
+		}
+		if err := json.Unmarshal([]byte(text), &page); err != nil {
+			t.Fatalf("%v: %s", err, text)
+		}
+		for _, r := range page.Readings {
+			ms, err := vitals.ParseTime(r.Time)
+			if err != nil {
+				t.Fatal(err)
+			}
+			all = append(all, ms)
+		}
+		if page.Next == "" {
+			return all
+		}
+		cursor = "&cursor=" + page.Next
+		if between != nil {
+			between()
+		}
+	}
+}
+
+// What was there when the first page was read comes exactly once, in order,
+// whatever is written meanwhile.
+func TestPagesAreStable(t *testing.T) {
+	for _, order := range []string{"asc", "desc"} {
+		m := storetest.NewMemory()
+		var was []int64
+		for i := range int64(50) {
+			appendTo(t, m, fmt.Sprintf(`{"device":"a","time":%d,"spo2_pct":97}`, 1000*(i+1)))
+			was = append(was, 1000*(i+1))
+		}
+		srv := serve(t, m)
+		step := int64(0)
+		got := times(t, srv, "limit=7&order="+order, func() {
+			if step++; step > 5 {
+				return
+			}
+			for i := range int64(50) { // between all the others, and at both ends
+				appendTo(t, m, fmt.Sprintf(`{"device":"a","time":%d,"spo2_pct":96}`, 1000*i+step))
+			}
+		})
+		seen := map[int64]int{}
+		for i, ms := range got {
+			seen[ms]++
+			if i > 0 && (got[i-1] < ms) != (order == "asc") {
+				t.Errorf("%s: %d comes behind %d", order, ms, got[i-1])
+			}
+		}
+		for _, ms := range was {
+			if seen[ms] != 1 {
+				t.Errorf("%s: the reading of %d came %d times", order, ms, seen[ms])
+			}
+		}
+		for ms, n := range seen {
+			if n > 1 {
+				t.Errorf("%s: the reading of %d came %d times", order, ms, n)
+			}
+		}
+	}
+}
+
+// The pages of a range keep to the range, and the last one has no cursor.
+func TestPagesOfRange(t *testing.T) {
+	m := storetest.NewMemory()
+	for i := range 20 {
+		appendTo(t, m, fmt.Sprintf(`{"device":"a","time":%d,"spo2_pct":97}`, i))
+	}
+	srv := serve(t, m)
+	for limit := 1; limit <= 12; limit++ {
+		got := fmt.Sprint(times(t, srv, fmt.Sprintf("from=3&to=13&limit=%d", limit), nil))
+		if want := "[3 4 5 6 7 8 9 10 11 12]"; got != want {
+			t.Errorf("limit %d: %s, want %s", limit, got, want)
+		}
+		got = fmt.Sprint(times(t, srv, fmt.Sprintf("from=3&to=13&order=desc&limit=%d", limit), nil))
+		if want := "[12 11 10 9 8 7 6 5 4 3]"; got != want {
+			t.Errorf("limit %d, descending: %s, want %s", limit, got, want)
+		}
+	}
+	// A cursor of one order is none of the other.
+	resp, text := get(t, srv, "/v1/devices/a/readings?limit=1&format=csv")
+	cursor := resp.Trailer.Get("Pulsegate-Next-Cursor")
+	if cursor == "" {
+		t.Fatalf("no cursor in the trailer of %s", text)
+	}
+	if resp, _ = get(t, srv, "/v1/devices/a/readings?order=desc&cursor="+cursor); resp.StatusCode != 400 {
+		t.Errorf("a cursor of the other order: %d, want 400", resp.StatusCode)
+	}
+}
+
+func TestDevicesPages(t *testing.T) {
+	m := storetest.NewMemory()
+	for i := range 25 {
+		appendTo(t, m, fmt.Sprintf(`{"device":"d%02d","time":%d,"spo2_pct":97}`, i, i))
+	}
+	srv := serve(t, m)
+	var names []string
+	cursor := ""
+	for {
+		_, text := get(t, srv, "/v1/devices?limit=10"+cursor)
+		var page struct {
+			Devices []struct{ Device string }
+			Next    string `json:"next_cursor"`
+		}
+		if err := json.Unmarshal([]byte(text), &page); err != nil {
+			t.Fatalf("%v: %s", err, text)
+		}
+		for _, d := range page.Devices {
+			names = append(names, d.Device)
+		}
+		if page.Next == "" {
+			break
+		}
+		cursor = "&cursor=" + page.Next
+	}
+	if len(names) != 25 || names[0] != "d00" || names[24] != "d24" {
+		t.Errorf("got %v", names)
+	}
+}
+
+// endless is a store with any number of readings that fails at some point.
+type endless struct {
+	storage.Store
+	readings int
+	err      error
+}
+
+func (e *endless) Latest(context.Context, vitals.Name) (storage.Device, error) {
+	return storage.Device{}, nil
+}
+
+func (e *endless) Scan(_ context.Context, r storage.Range, dst []storage.Record) (int, error) {
+	n := 0
+	for ms := r.FromUnixMs; n < len(dst) && ms < int64(e.readings); ms++ {
+		dst[n].Reading.TimeUnixMs = ms
+		dst[n].Reading.Device = r.Device
+		n++
+	}
+	if n < len(dst) && e.err != nil {
+		return 0, e.err
+	}
+	return n, nil
+}
+
+// A million readings pass through a bounded buffer.
+func TestMillionReadings(t *testing.T) {
+	name, err := vitals.ParseName("a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var w countingWriter
+	q := query.Question{Range: storage.Range{Device: name, ToUnixMs: 1 << 40}, Format: query.NDJSON}
+	src := &endless{readings: 1_000_000}
+	limits := vitals.DefaultFlagLimits()
+	var page query.Page
+	allocs := testing.AllocsPerRun(1, func() {
+		w = countingWriter{}
+		if page, err = query.WriteReadings(context.Background(), &w, src, q, &limits); err != nil {
+			t.Fatal(err)
+		}
+	})
+	if page.Readings != 1_000_000 || w.lines != 1_000_000 {
+		t.Errorf("%d readings, %d lines; want a million", page.Readings, w.lines)
+	}
+	if w.largest > 64<<10 {
+		t.Errorf("a write of %d bytes, want 64 KiB at most", w.largest)
+	}
+	if allocs > 10 {
+		t.Errorf("%v allocations for a million readings", allocs)
+	}
+}
+
+type countingWriter struct{ lines, largest int }
+
+func (c *countingWriter) Write(p []byte) (int, error) {
+	c.largest = max(c.largest, len(p))
+	c.lines += bytes.Count(p, []byte("\n"))
+	return len(p), nil
+}
+
+// An answer that breaks off in the middle does not look whole.
+func TestBrokenOff(t *testing.T) {
+	for _, format := range []string{"json", "ndjson", "csv"} {
+		srv := serve(t, &endless{readings: 5000, err: errors.New("checksum mismatch")})
+		srv.Config.ErrorLog = nil
+		resp, err := srv.Client().Get(srv.URL + "/v1/devices/a/readings?limit=1000000&format=" + format)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err = io.ReadAll(resp.Body); err == nil {
+			t.Errorf("%s: the answer looks whole", format)
+		}
+		resp.Body.Close()
+	}
+}
+
+func TestStoreFails(t *testing.T) {
+	srv := serve(t, &endless{err: errors.New("checksum mismatch")})
+	resp, text := get(t, srv, "/v1/devices/a/readings")
+	if resp.StatusCode != 500 || !strings.Contains(text, "#read-failed") || strings.Contains(text, "checksum") {
+		t.Errorf("%d %s, want 500 read-failed without the cause", resp.StatusCode, text)
+	}
+}
+
+// CSV is what encoding/csv reads, whatever names are made of.
+func TestCSVIsCSV(t *testing.T) {
+	srv := serve(t, fill(t, `{"device":"-._:a","time":1000,"heart_rate_bpm":20,"spo2_pct":1,"gateway":":-_."}`))
+	_, text := get(t, srv, "/v1/devices/-._:a/readings?format=csv")
+	rows, err := csv.NewReader(strings.NewReader(text)).ReadAll()
+	if err != nil || len(rows) != 2 || rows[1][0] != "-._:a" || rows[1][7] != ":-_." {
+		t.Errorf("rows %q, %v", rows, err)
+	}
+}
+
+func TestHead(t *testing.T) {
+	srv := serve(t, fill(t, `{"device":"a","time":1000,"heart_rate_bpm":60}`))
+	for _, path := range []string{"/v1/devices", "/v1/devices/a", "/v1/devices/a/readings"} {
+		resp, err := srv.Client().Head(srv.URL + path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		if resp.StatusCode != 200 || resp.Header.Get("Content-Type") != "application/json" {
+			t.Errorf("HEAD %s: %d %q", path, resp.StatusCode, resp.Header.Get("Content-Type"))
+		}
+	}
+}

@@ -1,0 +1,86 @@
+package query
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"net/http"
+	"time"
+
+	"github.com/pulsegate/pulsegate/internal/access/gate"
+	"github.com/pulsegate/pulsegate/internal/access/token"
+	"github.com/pulsegate/pulsegate/internal/storage"
+	"github.com/pulsegate/pulsegate/vitals"
+)
+
+// A Gate decides who may read what. Package gate states what it promises.
+type Gate interface {
+	Enter(v gate.Visitor, right token.Rights, now time.Time) (pass gate.Pass, verdict gate.Verdict, retryAfter time.Duration)
+	NotCovered(p *gate.Pass, peer gate.Peer)
+	Exporting(ctx context.Context, p *gate.Pass, peer gate.Peer, e gate.Export) error
+}
+
+// enter lets a request in, or answers it.
+func (h *Handler) enter(w http.ResponseWriter, r *http.Request) (pass gate.Pass, ok bool) {
+	pass, verdict, _ := h.cfg.Gate.Enter(gate.VisitorOf(r), token.Read, time.Now())
+	switch verdict {
+	case gate.Passed:
+		return pass, true
+	case gate.NoCredentials:
+		h.cfg.Problems.Unauthorized.Write(w, r, "")
+	case gate.BadCredentials:
+		h.cfg.Problems.InvalidCredentials.Write(w, r, "")
+	default:
+		h.cfg.Problems.Forbidden.Write(w, r, "A token with the right read is needed.")
+	}
+	return pass, false
+}
+
+// covers reports whether a pass is for a device, or answers the request: in the
+// same words whether there is such a device or not.
+func (h *Handler) covers(w http.ResponseWriter, r *http.Request, pass *gate.Pass, device vitals.Name) bool {
+	if pass.Covers(&device) {
+		return true
+	}
+	h.cfg.Gate.NotCovered(pass, gate.PeerOf(r))
+	h.cfg.Problems.Forbidden.Write(w, r, "The token is not for this device.")
+	return false
+}
+
+// firstOf returns where a list of devices begins for a pass, if it is to go on
+// after a name.
+func firstOf(pass *gate.Pass, after vitals.Name) vitals.Name {
+	if before := pass.Before(); after.Compare(&before) < 0 {
+		return before
+	}
+	return after
+}
+
+// covered returns how many devices at the front of a list, which begins at
+// firstOf, a pass is for. No other device of the list is.
+func covered(pass *gate.Pass, devices []storage.Device) int {
+	n := 0
+	for n < len(devices) && pass.Covers(&devices[n].Name) {
+		n++
+	}
+	return n
+}
+
+// isExport reports whether a question asks for readings in bulk: in a format for
+// files, or for more than a page of them.
+func (q *Question) isExport() bool { return q.Format != JSON || q.Limit > defaultReadings }
+
+// exporting has an export recorded, before it begins.
+func (h *Handler) exporting(r *http.Request, pass *gate.Pass, q *Question) error {
+	e := gate.Export{Device: q.Range.Device}
+	if q.Range.FromUnixMs > 0 {
+		e.From = time.UnixMilli(q.Range.FromUnixMs)
+	}
+	if q.Range.ToUnixMs < math.MaxInt64 {
+		e.To = time.UnixMilli(q.Range.ToUnixMs)
+	}
+	if err := h.cfg.Gate.Exporting(r.Context(), pass, gate.PeerOf(r), e); err != nil {
+		return fmt.Errorf("record export: %w", err)
+	}
+	return nil
+}

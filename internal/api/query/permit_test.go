@@ -1,0 +1,251 @@
+package query_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pulsegate/pulsegate/internal/access/audit"
+	"github.com/pulsegate/pulsegate/internal/access/gate"
+	"github.com/pulsegate/pulsegate/internal/access/token"
+	"github.com/pulsegate/pulsegate/vitals"
+)
+
+// A keyring is a gate with a token for each purpose. The tokens are values of an
+// Authorization header.
+type keyring struct {
+	gate *gate.Gate
+	log  string // path of the audit log
+
+	all, ppg, writer string
+}
+
+func newKeyring(t testing.TB) *keyring {
+	t.Helper()
+	dir := t.TempDir()
+	path := filepath.Join(dir, "tokens")
+	k := &keyring{log: filepath.Join(dir, "audit")}
+	create := func(gateway, devices string, rights token.Rights) string {
+		spec := token.Spec{Rights: rights}
+		var err error
+		if spec.Gateway, err = vitals.ParseName(gateway); err != nil {
+			t.Fatal(err)
+		}
+		if devices != "" {
+			if spec.Devices, err = vitals.ParseName(devices); err != nil {
+				t.Fatal(err)
+			}
+		}
+		text, _, err := token.Create(t.Context(), path, spec, time.Now())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return "Bearer " + text
+	}
+	k.all = create("archive", "", token.Read)
+	k.ppg = create("ward-7", "ppg-", token.Read)
+	k.writer = create("bed-7", "", token.Write|token.Admin)
+	set, err := token.Open(path, token.Options{Every: -1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	log, err := audit.Open(t.Context(), k.log, audit.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		set.Close()
+		_ = log.Close() // a test may have closed it
+	})
+	k.gate = &gate.Gate{Tokens: set, Audit: log}
+	return k
+}
+
+// records returns the lines of the audit log that tell of an event.
+func (k *keyring) records(t *testing.T, event string) []string {
+	t.Helper()
+	text, err := os.ReadFile(k.log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var found []string
+	for line := range strings.Lines(string(text)) {
+		if strings.Contains(line, fmt.Sprintf(`"event":%q`, event)) {
+			found = append(found, line)
+		}
+	}
+	return found
+}
+
+// one returns a reading of a device as JSON.
+func one(device string) string { return fmt.Sprintf(`{"device":%q,"time":1000,"spo2_pct":97}`, device) }
+
+// Every question needs the right to read, whatever it asks for.
+func TestRightToRead(t *testing.T) {
+	k := newKeyring(t)
+	srv := serveGated(t, fill(t, one("ppg-1")), k.gate, nil)
+	for _, path := range []string{"/v1/devices", "/v1/devices/ppg-1", "/v1/devices/ppg-1/readings", "/v1/devices/a b", "/v1/devices?limit=x", "/v1/devices/none"} {
+		path = strings.ReplaceAll(path, " ", "%20")
+		for _, tt := range []struct {
+			name   string
+			header []string
+			status int
+			want   string
+		}{
+			{"no token", nil, 401, "#unauthorized"},
+			{"nonsense", []string{"Authorization", "Bearer x"}, 401, "#invalid-credentials"},
+			{"two", []string{"Authorization", k.all, "Authorization", k.all}, 401, "#invalid-credentials"},
+			{"one that writes", []string{"Authorization", k.writer}, 403, "#forbidden"},
+		} {
+			resp, text := get(t, srv, path, tt.header...)
+			if resp.StatusCode != tt.status || !strings.Contains(text, tt.want) || !strings.HasPrefix(resp.Header.Get("WWW-Authenticate"), "Bearer realm=") {
+				t.Errorf("%s, %s: %d %q %s, want %d %s", path, tt.name, resp.StatusCode, resp.Header.Get("WWW-Authenticate"), text, tt.status, tt.want)
+			}
+		}
+	}
+	if resp, text := get(t, srv, "/v1/devices/ppg-1", "Authorization", k.all); resp.StatusCode != 200 {
+		t.Errorf("with the right: %d %s", resp.StatusCode, text)
+	}
+}
+
+// A token for some devices lists these, page by page, and no other name is seen.
+// Seen to fail when the list began at its beginning.
+func TestListOfSome(t *testing.T) {
+	k := newKeyring(t)
+	mine := []string{"ppg-", "ppg--", "ppg-0", "ppg-1", "ppg-Z", "ppg-a", "ppg-z:z"}
+	others := []string{"a", "ppf-zzz", "ppg", "ppg.", "ppg0", "pph", "z"}
+	var lines []string
+	for _, device := range slices.Concat(mine, others) {
+		lines = append(lines, one(device))
+	}
+	srv := serveGated(t, fill(t, lines...), k.gate, nil)
+	list := func(auth string, limit int) (names []string) {
+		for cursor := ""; ; {
+			resp, text := get(t, srv, fmt.Sprintf("/v1/devices?limit=%d%s", limit, cursor), "Authorization", auth)
+			var page struct {
+				Devices []struct {
+					Device string `json:"device"`
+				} `json:"devices"`
+				Next string `json:"next_cursor"`
+			}
+			if err := json.Unmarshal([]byte(text), &page); resp.StatusCode != 200 || err != nil {
+				t.Fatalf("%d %s: %v", resp.StatusCode, text, err)
+			}
+			for _, d := range page.Devices {
+				names = append(names, d.Device)
+			}
+			if page.Next == "" {
+				return names
+			}
+			cursor = "&cursor=" + url.QueryEscape(page.Next)
+		}
+	}
+	for limit := 1; limit <= 20; limit++ {
+		if got := list(k.ppg, limit); !slices.Equal(got, mine) {
+			t.Errorf("in pages of %d: got %q, want %q", limit, got, mine)
+		}
+	}
+	if got := list(k.all, 3); len(got) != len(mine)+len(others) {
+		t.Errorf("a token for all lists %q", got)
+	}
+	// Cursors before, within and behind what the token is for.
+	for cursor, want := range map[string]int{"A2E": len(mine), "A3BwZy0x": 3, "A3o": 0} {
+		_, text := get(t, srv, "/v1/devices?cursor="+cursor, "Authorization", k.ppg)
+		if got := strings.Count(text, `"device"`); got != want {
+			t.Errorf("behind %s: %d devices, want %d: %s", cursor, got, want, text)
+		}
+	}
+}
+
+// Of a device that a token is not for, the answer tells nothing, not even whether
+// there is one.
+func TestOtherDevices(t *testing.T) {
+	k := newKeyring(t)
+	srv := serveGated(t, fill(t, one("bed-1"), one("ppg-1")), k.gate, nil)
+	for _, path := range []string{"/v1/devices/%s", "/v1/devices/%s/readings", "/v1/devices/%s/readings?format=csv"} {
+		there, text := get(t, srv, fmt.Sprintf(path, "bed-1"), "Authorization", k.ppg)
+		absent, text2 := get(t, srv, fmt.Sprintf(path, "bed-2"), "Authorization", k.ppg)
+		for _, resp := range []*http.Response{there, absent} {
+			resp.Header.Del("Date")
+		}
+		if there.StatusCode != 403 || absent.StatusCode != 403 || text != text2 || fmt.Sprint(there.Header) != fmt.Sprint(absent.Header) {
+			t.Errorf("%s: there %d %v %s, absent %d %v %s; want the same 403", path, there.StatusCode, there.Header, text, absent.StatusCode, absent.Header, text2)
+		}
+		if resp, text := get(t, srv, fmt.Sprintf(path, "ppg-1"), "Authorization", k.ppg); resp.StatusCode != 200 {
+			t.Errorf("%s: a device that the token is for: %d %s", path, resp.StatusCode, text)
+		}
+		if resp, text := get(t, srv, fmt.Sprintf(path, "ppg-2"), "Authorization", k.ppg); resp.StatusCode != 404 {
+			t.Errorf("%s: an unknown device that the token is for: %d %s", path, resp.StatusCode, text)
+		}
+	}
+	if n := k.gate.Refused(audit.NotCovered); n != 6 {
+		t.Errorf("%d requests noted for their devices, want 6", n)
+	}
+}
+
+// Exports are in the audit log when their first byte is sent, with who and what;
+// pages for a screen are not. What cannot be recorded is not given out.
+func TestExportsAreRecorded(t *testing.T) {
+	k := newKeyring(t)
+	var failures []error
+	srv := serveGated(t, fill(t, one("ppg-1")), k.gate, func(err error) { failures = append(failures, err) })
+	recorded := 0
+	for _, tt := range []struct {
+		query, accept string
+		export        bool
+		want          string
+	}{
+		{"", "", false, ""},
+		{"?limit=1000", "", false, ""},
+		{"?format=csv&limit=x", "", false, ""},
+		{"?limit=1001", "", true, `"device":"ppg-1","peer":"127.0.0.1"`},
+		{"?format=csv", "", true, `"gateway":"ward-7","device":"ppg-1"`},
+		{"", "application/x-ndjson", true, `"device":"ppg-1"`},
+		{"?format=ndjson&from=500&to=2000", "", true, `"device":"ppg-1","from":"1970-01-01T00:00:00.500Z","to":"1970-01-01T00:00:02.000Z"`},
+	} {
+		header := []string{"Authorization", k.ppg}
+		if tt.accept != "" {
+			header = append(header, "Accept", tt.accept)
+		}
+		get(t, srv, "/v1/devices/ppg-1/readings"+tt.query, header...)
+		if tt.export {
+			recorded++
+		}
+		records := k.records(t, "exported")
+		if len(records) != recorded || tt.export && !strings.Contains(records[recorded-1], tt.want) {
+			t.Fatalf("%s: %d records, want %d, the last with %s: %q", tt.query, len(records), recorded, tt.want, records)
+		}
+	}
+	get(t, srv, "/v1/devices/ppg-2/readings?format=csv", "Authorization", k.ppg)
+	get(t, srv, "/v1/devices/bed-1/readings?format=csv", "Authorization", k.ppg)
+	req, err := http.NewRequest(http.MethodHead, srv.URL+"/v1/devices/ppg-1/readings?format=csv", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Authorization", k.ppg)
+	resp, err := srv.Client().Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp.Body.Close()
+	if records := k.records(t, "exported"); len(records) != recorded {
+		t.Errorf("recorded although nothing was given out: %q", records[recorded:])
+	}
+	if err := k.gate.Audit.Close(); err != nil {
+		t.Fatal(err)
+	}
+	resp, text := get(t, srv, "/v1/devices/ppg-1/readings?format=csv", "Authorization", k.ppg)
+	if resp.StatusCode != 500 || !strings.Contains(text, "#read-failed") || strings.Contains(text, "97") || len(failures) != 1 {
+		t.Errorf("without an audit log: %d %s, %v", resp.StatusCode, text, failures)
+	}
+	if resp, text := get(t, srv, "/v1/devices/ppg-1/readings", "Authorization", k.ppg); resp.StatusCode != 200 {
+		t.Errorf("a page for a screen: %d %s", resp.StatusCode, text)
+	}
+}

@@ -1,0 +1,221 @@
+package recording_test
+
+import (
+	"errors"
+	"io"
+	"strings"
+	"testing"
+
+	"github.com/pulsegate/pulsegate/internal/client/recording"
+	"github.com/pulsegate/pulsegate/vitals"
+)
+
+func name(t *testing.T, text string) vitals.Name {
+	t.Helper()
+	n, err := vitals.ParseName(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// readAll reads r to its end. Rows that are no reading come back as errors.
+func readAll(t *testing.T, r recording.Reader) (readings []vitals.Reading, rows []*recording.RowError) {
+	t.Helper()
+	for {
+		reading, _, err := r.Next()
+		var row *recording.RowError
+		switch {
+		case err == io.EOF:
+			return readings, rows
+		case errors.As(err, &row):
+			rows = append(rows, row)
+		case err != nil:
+			t.Fatal(err)
+		default:
+			readings = append(readings, reading)
+		}
+	}
+}
+
+// The figures were counted by a program of its own over the original file.
+func TestMIMIC2(t *testing.T) {
+	m, err := recording.ParseMapping(recording.MIMIC2Mapping)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := recording.NewCSV(strings.NewReader(recording.MIMIC2), recording.Options{Mapping: m, Device: name(t, "d")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	readings, rows := readAll(t, r)
+	if len(rows) != 0 {
+		t.Errorf("refused %d rows, the first: %v", len(rows), rows[0])
+	}
+	got, want := r.Counts(), recording.Counts{Rows: 1936, Readings: 1893, NoSign: 43, Zeros: 409}
+	if got != want {
+		t.Errorf("counts %+v, want %+v", got, want)
+	}
+	rules, err := vitals.NewValidator(vitals.DefaultLimits())
+	if err != nil {
+		t.Fatal(err)
+	}
+	accepted, values, refused := 0, 0, 0
+	for _, reading := range readings {
+		if err := rules.Validate(&reading, vitals.MaxTimeUnixMs); err != nil {
+			refused++
+			var field *vitals.FieldError
+			if !errors.As(err, &field) || field.Field != "heart_rate_bpm" || !errors.Is(err, vitals.ErrRange) {
+				t.Errorf("refused with %v, want heart_rate_bpm out of range", err)
+			}
+			continue
+		}
+		accepted++
+		for s := range vitals.Sign(vitals.NumSigns) {
+			if reading.Values.Has(s) {
+				values++
+			}
+		}
+	}
+	if accepted != 1892 || values != 3766 || refused != 1 {
+		t.Errorf("accepted %d with %d values, refused %d; want 1892 with 3766, 1", accepted, values, refused)
+	}
+}
+
+func TestCSVRows(t *testing.T) {
+	const head = "time,device,gateway,HR,O2\n"
+	for _, tt := range []struct {
+		name, row string
+		wantField string
+		wantErr   error
+	}{
+		{"good", "2026-01-02T03:04:05Z,d1,g1,61.5,98", "", nil},
+		{"Unix ms", "1767323045000,d1,,61,", "", nil},
+		{"spaces", " 1767323045000 , d1 ,, 61 ,", "", nil},
+		{"default device", "1767323045000,,,61,", "", nil},
+		{"no zone", "2026-01-02T03:04:05,d1,,61,", "time", vitals.ErrTimeZone},
+		{"no time", ",d1,,61,", "time", vitals.ErrTimeFormat},
+		{"bad device", "1767323045000,a b,,61,", "device", vitals.ErrName},
+		{"bad gateway", "1767323045000,d,a b,61,", "gateway", vitals.ErrName},
+		{"not a number", "1767323045000,d,,x,", "heart_rate_bpm", vitals.ErrNumber},
+		{"too fine", "1767323045000,d,,61.555,", "heart_rate_bpm", vitals.ErrPrecision},
+		{"too few cells", "1767323045000,d", "", nil},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			m, err := recording.ParseMapping("heart_rate_bpm=HR,spo2_pct=O2")
+			if err != nil {
+				t.Fatal(err)
+			}
+			r, err := recording.NewCSV(strings.NewReader(head+tt.row+"\n1767323046000,next,,62,\n"),
+				recording.Options{Mapping: m, Device: name(t, "default")})
+			if err != nil {
+				t.Fatal(err)
+			}
+			readings, rows := readAll(t, r)
+			if last := readings[len(readings)-1]; last.Device.String() != "next" {
+				t.Error("reading did not go on behind the row")
+			}
+			wantRows := 0
+			if tt.wantErr != nil || tt.name == "too few cells" {
+				wantRows = 1
+			}
+			if len(rows) != wantRows || len(readings) != 2-wantRows {
+				t.Fatalf("%d readings, %d refused rows; want %d, %d", len(readings), len(rows), 2-wantRows, wantRows)
+			}
+			if wantRows == 0 {
+				return
+			}
+			if rows[0].Line != 2 || rows[0].Field != tt.wantField || (tt.wantErr != nil && !errors.Is(rows[0], tt.wantErr)) {
+				t.Errorf("refused with %v, want line 2, field %q, %v", rows[0], tt.wantField, tt.wantErr)
+			}
+		})
+	}
+}
+
+func TestCSVHeader(t *testing.T) {
+	for _, tt := range []struct{ name, mapping, head, want string }{
+		{"empty", "", "", "empty"},
+		{"no time", "", "device,spo2_pct\n", `"time"`},
+		{"no sign", "", "time,device,HR\n", "no such column"},
+		{"mapped sign missing", "spo2_pct=SpO2", "time,device,HR\n", `"SpO2"`},
+		{"no device", "", "time,spo2_pct\n", "device"},
+		{"misspelt", "", "time,device,heart_rate_bpm,sp02_pct\n", `"sp02_pct"`},
+		{"twice", "", "time,device,spo2_pct,time\n", "twice"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			m, err := recording.ParseMapping(tt.mapping)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, err = recording.NewCSV(strings.NewReader(tt.head), recording.Options{Mapping: m})
+			if err == nil || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("got %v, want an error with %q", err, tt.want)
+			}
+		})
+	}
+}
+
+func TestParseMappingErrors(t *testing.T) {
+	for _, text := range []string{"=", "spo2_pct", "spo2_pct=", "=SpO2", "sp02_pct=SpO2", "spo2_pct=a,spo2_pct=b"} {
+		if _, err := recording.ParseMapping(text); err == nil {
+			t.Errorf("ParseMapping(%q) returned no error", text)
+		}
+	}
+}
+
+func TestNDJSON(t *testing.T) {
+	const file = `{"device":"a","time":1767323045000,"heart_rate_bpm":61,"received":"2026-01-02T03:04:06Z","flags":["heart_rate_bpm low"]}
+
+{"time":"2026-01-02T03:04:05.5Z","spo2_pct":97.5,"heart_rate_bpm":0}
+{"device":"a","time":1,"sp02_pct":97}
+{"device":"a","time":1,"heart_rate_bpm":0}
+{"device":"a","time":1
+{"device":"a","time":1,"spo2_pct":90} {}
+[]
+{"device":"a","time":2,"spo2_pct":90}`
+	r := recording.NewNDJSON(strings.NewReader(file), recording.Options{Device: name(t, "default"), ShiftMs: 10})
+	readings, rows := readAll(t, r)
+	if got, want := r.Counts(), (recording.Counts{Rows: 8, Readings: 3, NoSign: 1, Refused: 4, Zeros: 2}); got != want {
+		t.Errorf("counts %+v, want %+v", got, want)
+	}
+	var got []string
+	for _, reading := range readings {
+		got = append(got, string(vitals.AppendJSON(nil, &reading)))
+	}
+	want := []string{
+		`{"device":"a","time":"2026-01-02T03:04:05.010Z","heart_rate_bpm":61}`,
+		`{"device":"default","time":"2026-01-02T03:04:05.510Z","spo2_pct":97.5}`,
+		`{"device":"a","time":"1970-01-01T00:00:00.012Z","spo2_pct":90}`,
+	}
+	if strings.Join(got, "\n") != strings.Join(want, "\n") {
+		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+	for i, wantLine := range []int{4, 6, 7, 8} {
+		if rows[i].Line != wantLine {
+			t.Errorf("refused row %d is line %d, want %d", i, rows[i].Line, wantLine)
+		}
+	}
+	if rows[0].Field != "sp02_pct" || !errors.Is(rows[0], vitals.ErrUnknownField) {
+		t.Errorf("misspelt field: %v", rows[0])
+	}
+}
+
+func TestNDJSONLongLine(t *testing.T) {
+	r := recording.NewNDJSON(strings.NewReader(strings.Repeat("x", 1<<20)), recording.Options{})
+	if _, _, err := r.Next(); err == nil || !strings.Contains(err.Error(), "longer than") {
+		t.Errorf("got %v, want an error about the length", err)
+	}
+}
+
+func TestNewest(t *testing.T) {
+	const file = `{"device":"a","time":5,"spo2_pct":90}
+{"device":"b","time":9,"spo2_pct":90}
+{"device":"a","time":7,"spo2_pct":90}`
+	got, err := recording.Newest(recording.NewNDJSON(strings.NewReader(file), recording.Options{}))
+	if err != nil || got != 9 {
+		t.Errorf("Newest: %d, %v; want 9", got, err)
+	}
+	if _, err := recording.Newest(recording.NewNDJSON(strings.NewReader(""), recording.Options{})); err == nil {
+		t.Error("Newest of an empty file returned no error")
+	}
+}

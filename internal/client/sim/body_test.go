@@ -1,0 +1,183 @@
+package sim_test
+
+import (
+	"encoding/json"
+	"errors"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pulsegate/pulsegate/internal/client/sim"
+	"github.com/pulsegate/pulsegate/vitals"
+)
+
+func decoder(t testing.TB) *vitals.Decoder {
+	t.Helper()
+	rules, err := vitals.NewValidator(vitals.DefaultLimits())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return vitals.NewDecoder(rules, vitals.DecoderOptions{})
+}
+
+func mix(t testing.TB, name string, shares map[string]string) sim.Mix {
+	t.Helper()
+	m, err := sim.ParseMix(name, shares)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+// What a server decodes from a body is what the ledger says was sent.
+func TestBodies(t *testing.T) {
+	for _, name := range sim.Mixes() {
+		cfg := sim.Config{Users: 7, Devices: 23, Batch: 5, Posts: 50, Run: "t", Seed: 4, Mix: mix(t, name, nil)}.WithDial(noDial)
+		for _, c := range sim.Compose(cfg, 200) {
+			var batch vitals.Batch
+			err := decoder(t).Decode([]byte(c.Body), time.Now().UnixMilli(), &batch)
+			if c.Flawed {
+				continue // see TestFlawsAreRefused
+			}
+			if err != nil {
+				t.Fatalf("%v: %s", err, c.Body)
+			}
+			if single := batch.Shape == vitals.Single; single != c.Single {
+				t.Errorf("taken for a single reading: %v, want %v: %s", single, c.Single, c.Body)
+			}
+			if batch.Len() != len(c.TimesMs) {
+				t.Fatalf("%d readings, want %d", batch.Len(), len(c.TimesMs))
+			}
+			for i := range batch.Readings {
+				r, at := &batch.Readings[i], batch.Index[i]
+				if r.Device.String() != c.Devices[at] || r.TimeUnixMs != c.TimesMs[at] || r.Values != c.Values[at] {
+					t.Errorf("reading %d arrives as %+v", at, r)
+				}
+			}
+			// Only a wrong clock may lead to a refusal.
+			for i := range batch.Refused {
+				if !errors.Is(&batch.Refused[i], vitals.ErrFuture) || name == "clean" {
+					t.Errorf("mix %s: %v", name, &batch.Refused[i])
+				}
+			}
+		}
+	}
+}
+
+// No device and time is sent twice by a fleet that repeats nothing.
+func TestBodiesAreUnique(t *testing.T) {
+	for _, shape := range []struct{ users, devices int }{{5, 5}, {3, 10}, {10, 3}, {4, 7}} {
+		seen := map[string]map[int64]bool{}
+		cfg := sim.Config{Users: shape.users, Devices: shape.devices, Posts: 100, Run: "t", Seed: 4,
+			Mix: mix(t, "clean", map[string]string{"reorder": "0.2", "buffer": "0.5", "batch": "0.5"})}.WithDial(noDial)
+		for _, c := range sim.Compose(cfg, 100) {
+			for i, device := range c.Devices {
+				if seen[device] == nil {
+					seen[device] = map[int64]bool{}
+				}
+				if seen[device][c.TimesMs[i]] {
+					t.Fatalf("%+v: device %s sends time %d twice", shape, device, c.TimesMs[i])
+				}
+				seen[device][c.TimesMs[i]] = true
+			}
+		}
+		if len(seen) != shape.devices {
+			t.Errorf("%+v: %d devices send", shape, len(seen))
+		}
+	}
+}
+
+// Out-of-order sending happens, across requests and inside of batches.
+func TestReorder(t *testing.T) {
+	for _, batch := range []int{1, 5} {
+		cfg := sim.Config{Users: 1, Devices: 1, Batch: batch, Posts: 100, Run: "t", Seed: 4,
+			Mix: mix(t, "clean", map[string]string{"reorder": "0.2"})}.WithDial(noDial)
+		var times []int64
+		for _, c := range sim.Compose(cfg, 100) {
+			times = append(times, c.TimesMs...)
+		}
+		if slices.IsSorted(times) {
+			t.Errorf("batches of %d: everything is sent in order", batch)
+		}
+	}
+}
+
+func TestFlawsAreRefused(t *testing.T) {
+	flaws := sim.Flaws()
+	if len(flaws) < 8 {
+		t.Fatalf("%d different flaws", len(flaws))
+	}
+	for body, want := range flaws {
+		var batch vitals.Batch
+		err := decoder(t).Decode([]byte(body), 1_795_000_100_000, &batch)
+		got := http.StatusOK
+		var syntax *vitals.SyntaxError
+		switch {
+		case errors.As(err, &syntax):
+			got = http.StatusBadRequest
+		case len(batch.Refused) == 1:
+			got = http.StatusUnprocessableEntity
+		}
+		if got != want {
+			t.Errorf("status %d, want %d: %q", got, want, body)
+		}
+	}
+}
+
+// A request is HTTP that net/http reads, and making one does not allocate.
+func TestEncoder(t *testing.T) {
+	for _, gzipped := range []bool{false, true} {
+		for _, batch := range []int{1, 20} {
+			next, err := sim.Encoder(sim.Config{Users: 3, Batch: batch, Posts: 100, Run: "t", Seed: 1}, gzipped)
+			if err != nil {
+				t.Fatal(err)
+			}
+			req := readRequest(t, next())
+			body := readBody(t, req)
+			if batch == 1 && !json.Valid([]byte(body)) {
+				t.Errorf("the body is not JSON: %s", body)
+			}
+			if n := strings.Count(body, `"device"`); n != batch {
+				t.Errorf("%d readings, want %d", n, batch)
+			}
+			for range 50 {
+				next()
+			}
+			if n := testing.AllocsPerRun(200, func() { next() }); n != 0 {
+				t.Errorf("gzip %v, batch %d: %v allocations for a request, want 0", gzipped, batch, n)
+			}
+		}
+	}
+}
+
+func BenchmarkRequest(b *testing.B) {
+	next, err := sim.Encoder(sim.Config{Users: 1000, Posts: 1 << 20, Run: "t", Seed: 1}, false)
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		next()
+	}
+}
+
+func TestMix(t *testing.T) {
+	if got := mix(t, "clean", nil).String(); got != "" {
+		t.Errorf("clean is %q", got)
+	}
+	if got := mix(t, "real", map[string]string{"gzip": "0", "drop": "1"}).String(); !strings.Contains(got, "drop=1") || strings.Contains(got, "gzip") {
+		t.Errorf("got %q", got)
+	}
+	for name, shares := range map[string]map[string]string{
+		"other": nil, "clean": {"gzip": "2"}, "real": {"jitter": "0.1"},
+	} {
+		if _, err := sim.ParseMix(name, shares); err == nil {
+			t.Errorf("mix %s with %v is taken", name, shares)
+		}
+	}
+	if _, err := sim.ParseMix("clean", map[string]string{"gzip": "NaN"}); err == nil {
+		t.Error("a share that is not a number is taken")
+	}
+}

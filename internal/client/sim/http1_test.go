@@ -1,0 +1,146 @@
+package sim_test
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/pulsegate/pulsegate/internal/client/sim"
+)
+
+func TestResponse(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		in   string
+		want sim.Parsed
+	}{
+		{"a single reading's", "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 19\r\n\r\n{\"status\":\"stored\"}",
+			sim.Parsed{Status: 200, Body: `{"status":"stored"}`, ContentType: "application/json", Complete: true}},
+		{"chunked, with an extension and a trailer", "HTTP/1.1 207 Multi-Status\r\ntransfer-ENCODING: Chunked\r\n\r\n4;a=b\r\nwiki\r\nA\r\n0123456789\r\n0\r\nX: y\r\n\r\n",
+			sim.Parsed{Status: 207, Body: "wiki0123456789", Complete: true}},
+		{"no body", "HTTP/1.1 204 No Content\r\n\r\n", sim.Parsed{Status: 204, Complete: true}},
+		{"empty body", "HTTP/1.1 200\r\nContent-Length: 0\r\n\r\n", sim.Parsed{Status: 200, Complete: true}},
+		{"until the end", "HTTP/1.1 200 OK\r\n\r\nabc", sim.Parsed{Status: 200, Body: "abc", Close: true, Complete: true}},
+		{"HTTP/1.0", "HTTP/1.0 200 OK\r\nContent-Length: 1\r\n\r\na", sim.Parsed{Status: 200, Body: "a", Close: true, Complete: true}},
+		{"HTTP/1.0 kept alive", "HTTP/1.0 200 OK\r\nConnection: Keep-Alive\r\nContent-Length: 1\r\n\r\na", sim.Parsed{Status: 200, Body: "a", Complete: true}},
+		{"closed", "HTTP/1.1 503 x\r\nConnection: foo, close\r\nRetry-After: \t7 \r\nContent-Length: 1\r\n\r\na",
+			sim.Parsed{Status: 503, Body: "a", Close: true, RetryAfter: "7", Complete: true}},
+		{"after an interim answer", "HTTP/1.1 100 Continue\r\nRetry-After: 1\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\na",
+			sim.Parsed{Status: 200, Body: "a", Complete: true}},
+		{"cut off in the head", "HTTP/1.1 200 OK\r\nContent-Le", sim.Parsed{}},
+		{"cut off in the body", "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nab", sim.Parsed{Status: 200}},
+		{"cut off in a chunk", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nab", sim.Parsed{Status: 200}},
+		{"cut off before the trailer's end", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n", sim.Parsed{Status: 200}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			for _, sizes := range [][]int{{1 << 20}, {1}, {2}, {3, 1, 50, 7}} {
+				got, err := sim.ParseResponse([]byte(tt.in), sizes...)
+				if err != nil || got != tt.want {
+					t.Errorf("in pieces of %v: got %+v, %v\nwant %+v", sizes, got, err, tt.want)
+				}
+			}
+		})
+	}
+}
+
+func TestResponseRefuses(t *testing.T) {
+	head := func(fields string) string { return "HTTP/1.1 200 OK\r\n" + fields + "\r\n\r\nabc" }
+	for name, in := range map[string]string{
+		"another protocol":           "SSH-2.0-OpenSSH_9.2\r\n\r\n",
+		"HTTP/2":                     "HTTP/2.0 200 OK\r\n\r\n",
+		"no status":                  "HTTP/1.1 OK\r\n\r\n",
+		"status of four digits":      "HTTP/1.1 2000 OK\r\nContent-Length: 0\r\n\r\n",
+		"change of protocol":         "HTTP/1.1 101 Switching\r\n\r\n",
+		"two lengths":                head("Content-Length: 3\r\nContent-Length: 4"),
+		"length and chunked":         head("Content-Length: 3\r\nTransfer-Encoding: chunked"),
+		"negative length":            head("Content-Length: -3"),
+		"length with a sign":         head("Content-Length: +3"),
+		"length in words":            head("Content-Length: three"),
+		"length beyond 64 bits":      head("Content-Length: 99999999999999999999"),
+		"length beyond the bound":    head("Content-Length: 8388609"),
+		"a coding other than chunks": head("Transfer-Encoding: gzip, chunked"),
+		"name with a space":          head("Content-Length : 3"),
+		"folded field":               head("X: a\r\n b"),
+		"field without a name":       head(": a"),
+		"field without a colon":      head("abc"),
+		"bare LF":                    "HTTP/1.1 200 OK\nContent-Length: 0\r\n\r\n",
+		"control character":          head("X: a\x00b"),
+		"chunk without a size":       head("Transfer-Encoding: chunked\r\n\r\nxyz"),
+		"chunk longer than said":     head("Transfer-Encoding: chunked\r\n\r\n1\r\nabc\r\n0\r\n\r\n"),
+		"endless head":               "HTTP/1.1 200 OK\r\nX: " + strings.Repeat("a", 70<<10),
+		"two answers":                "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n",
+	} {
+		t.Run(name, func(t *testing.T) {
+			// One byte at a time, a second answer is met only after the first is done.
+			if got, err := sim.ParseResponse([]byte(in), 1<<20); !errors.Is(err, sim.ErrNotHTTP) {
+				t.Errorf("got %+v, %v, want ErrNotHTTP", got, err)
+			}
+			if got, err := sim.ParseResponse([]byte(in), 1); !errors.Is(err, sim.ErrNotHTTP) {
+				t.Errorf("byte by byte: got %+v, %v, want ErrNotHTTP", got, err)
+			}
+		})
+	}
+}
+
+// FuzzResponse holds the parser to net/http: what the parser takes, net/http
+// takes too, with the same status, body, fields and length on the wire. In
+// pieces or at once makes no difference.
+func FuzzResponse(f *testing.F) {
+	for _, seed := range []string{
+		"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nabc",
+		"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\nA: b\r\n\r\n",
+		"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 3\r\nConnection: close\r\nContent-Type: application/problem+json\r\n\r\n{}",
+		"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 204 No Content\r\n\r\n",
+		"HTTP/1.0 200 OK\r\nConnection: keep-alive\r\nContent-Length: 0\r\n\r\n",
+	} {
+		f.Add([]byte(seed), 3)
+	}
+	f.Fuzz(func(t *testing.T, in []byte, size int) {
+		got, err := sim.ParseResponse(in, len(in)+1)
+		pieces, errPieces := sim.ParseResponse(in, size)
+		if (err == nil) != (errPieces == nil) || err == nil && got != pieces {
+			t.Errorf("at once: %+v, %v\nin pieces of %d: %+v, %v", got, err, size, pieces, errPieces)
+		}
+		if err != nil || !got.Complete {
+			return
+		}
+		in = skipInterim(t, in)
+		reader := bufio.NewReader(bytes.NewReader(in))
+		resp, err := http.ReadResponse(reader, &http.Request{Method: http.MethodPost})
+		if err != nil {
+			t.Fatalf("the parser takes what net/http refuses with %q: %q", err, in)
+		}
+		body, err := io.ReadAll(resp.Body)
+		if err != nil {
+			t.Fatalf("the parser takes a body that net/http refuses with %q: %q", err, in)
+		}
+		want := sim.Parsed{Status: resp.StatusCode, Body: string(body), Close: got.Close, Complete: true,
+			RetryAfter: resp.Header.Get("Retry-After"), ContentType: resp.Header.Get("Content-Type")}
+		if got != want {
+			t.Errorf("got %+v, net/http says %+v of %q", got, want, in)
+		}
+		if resp.Close && !got.Close {
+			t.Errorf("net/http closes the connection after %q, the parser does not", in)
+		}
+	})
+}
+
+// skipInterim skips the interim answers, which net/http's transport skips one
+// level above ReadResponse.
+func skipInterim(t *testing.T, in []byte) []byte {
+	for {
+		resp, err := http.ReadResponse(bufio.NewReader(bytes.NewReader(in)), nil)
+		if err != nil || resp.StatusCode >= 200 {
+			return in
+		}
+		i := bytes.Index(in, []byte("\r\n\r\n"))
+		if i < 0 {
+			t.Fatalf("an interim answer without an end: %q", in)
+		}
+		in = in[i+4:]
+	}
+}

@@ -1,0 +1,197 @@
+package sim_test
+
+import (
+	"bytes"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/pulsegate/pulsegate/internal/client/sim"
+	"github.com/pulsegate/pulsegate/vitals"
+)
+
+func valuesOf(t testing.TB, pairs ...int) (values vitals.Values) {
+	t.Helper()
+	for i := 0; i < len(pairs); i += 2 {
+		values.Set(vitals.Sign(pairs[i]), vitals.Hundredths(pairs[i+1]))
+	}
+	return values
+}
+
+// writeLedger writes a ledger by hand and returns its path.
+func writeLedger(t testing.TB, run string, write func(s *sim.LedgerScript) error) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "ledger")
+	l, err := sim.CreateLedger(path, run, 7)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(write(sim.ScriptLedger(l, run)), l.Close()); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// sample writes one of each kind of line.
+func sampleLedger(t testing.TB) func(s *sim.LedgerScript) error {
+	return func(s *sim.LedgerScript) error {
+		all := valuesOf(t, 0, 12100, 1, 7900, 2, 9750, 3, 7280, 4, 5800)
+		return errors.Join(
+			s.Sent(1, 3, 1000, all),
+			s.Sent(2, 4, 2000, valuesOf(t, 3, 6000)), s.Sent(2, 4, 3000, valuesOf(t, 3, 6100)), s.Sent(2, 5, 3000, valuesOf(t, 2, 9700)),
+			s.Answered(1),
+			s.Sent(3, 3, 4000, all),
+			s.Answered(2, 0, 2),
+			s.Sent(4, 3, 5000, all), s.Sent(5, 3, 6000, all),
+			s.Refused(3),
+			s.GivenUp(4),
+		)
+	}
+}
+
+func TestLedgerRoundTrip(t *testing.T) {
+	path := writeLedger(t, "abc", sampleLedger(t))
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	run, got, err := sim.ReadLedger(bytes.NewReader(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if run != "abc" {
+		t.Errorf("run is %q, want abc", run)
+	}
+	all := valuesOf(t, 0, 12100, 1, 7900, 2, 9750, 3, 7280, 4, 5800)
+	want := []sim.LedgerLine{
+		{Device: "sim-abc-000003", TimeMs: 1000, Values: all, Fate: "acknowledged"},
+		{Device: "sim-abc-000004", TimeMs: 2000, Values: valuesOf(t, 3, 6000), Fate: "refused"},
+		{Device: "sim-abc-000004", TimeMs: 3000, Values: valuesOf(t, 3, 6100), Fate: "acknowledged"},
+		{Device: "sim-abc-000005", TimeMs: 3000, Values: valuesOf(t, 2, 9700), Fate: "refused"},
+		{Device: "sim-abc-000003", TimeMs: 4000, Values: all, Fate: "refused"},
+		{Device: "sim-abc-000003", TimeMs: 5000, Values: all, Fate: "unsettled"},
+		{Device: "sim-abc-000003", TimeMs: 6000, Values: all, Fate: "unsettled"}, // never answered
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("got %+v\nwant %+v", got, want)
+	}
+	// The format is fixed: ledgers are read by later versions.
+	lines := strings.Split(string(text), "\n")
+	for i, want := range []string{"pulsegate-ledger 1 run=abc seed=7 ", "S 1 sim-abc-000003 1000 12100,7900,9750,7280,5800 ", "S 2 sim-abc-000004 2000 ,,,6000, "} {
+		if !strings.HasPrefix(lines[i], want) {
+			t.Errorf("line %d is %q, want %q", i+1, lines[i], want)
+		}
+	}
+}
+
+// A ledger that is cut off anywhere is reported with the line, and what stands
+// before is read.
+func TestLedgerCutOff(t *testing.T) {
+	text, err := os.ReadFile(writeLedger(t, "abc", sampleLedger(t)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, whole, err := sim.ReadLedger(bytes.NewReader(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n := range text {
+		_, got, err := sim.ReadLedger(bytes.NewReader(text[:n]))
+		var where *sim.LedgerError
+		if !errors.As(err, &where) || !where.CutOff {
+			t.Fatalf("cut off at byte %d of %d: got %v, want a cut off ledger", n, len(text), err)
+		}
+		if want := bytes.Count(text[:n], []byte("\n")) + 1; where.Line != want {
+			t.Errorf("cut off at byte %d: line %d, want %d", n, where.Line, want)
+		}
+		if len(got) > len(whole) {
+			t.Errorf("cut off at byte %d: %d readings of %d", n, len(got), len(whole))
+		}
+	}
+}
+
+// A byte that was changed, a line that is gone and a line too many are reported
+// with the line.
+func TestLedgerCorrupt(t *testing.T) {
+	text, err := os.ReadFile(writeLedger(t, "abc", sampleLedger(t)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantCorrupt := func(what string, text []byte, line int) {
+		t.Helper()
+		_, _, err := sim.ReadLedger(bytes.NewReader(text))
+		var where *sim.LedgerError
+		if !errors.As(err, &where) {
+			t.Fatalf("%s: got %v, want a corrupt ledger", what, err)
+		}
+		if where.Line != line {
+			t.Errorf("%s: line %d, want %d", what, where.Line, line)
+		}
+	}
+	for i := range text {
+		changed := bytes.Clone(text)
+		changed[i] ^= 1
+		line := bytes.Count(text[:i], []byte("\n")) + 1
+		wantCorrupt("a changed byte", changed, line)
+	}
+	lines := bytes.SplitAfter(text, []byte("\n"))
+	for i := 1; i < len(lines)-2; i++ {
+		wantCorrupt("a line that is gone", bytes.Join(slices.Delete(slices.Clone(lines), i, i+1), nil), i+1)
+		wantCorrupt("a line twice", bytes.Join(slices.Insert(slices.Clone(lines), i, lines[i]), nil), i+2)
+	}
+	wantCorrupt("lines behind the end", append(bytes.Clone(text), 'x'), len(lines))
+	wantCorrupt("another file", []byte("hello\nworld\n"), 1)
+	wantCorrupt("an empty file", nil, 1)
+}
+
+// Checksums that hold do not make sense of nonsense.
+func TestLedgerNonsense(t *testing.T) {
+	for name, write := range map[string]func(s *sim.LedgerScript) error{
+		"an answer to nothing": func(s *sim.LedgerScript) error { return s.Answered(1) },
+		"answered twice": func(s *sim.LedgerScript) error {
+			return errors.Join(s.Sent(1, 0, 1, valuesOf(t, 3, 6000)), s.Answered(1), s.Answered(1))
+		},
+		"a position beyond the batch": func(s *sim.LedgerScript) error {
+			return errors.Join(s.Sent(1, 0, 1, valuesOf(t, 3, 6000)), s.Answered(1, 1))
+		},
+	} {
+		text, err := os.ReadFile(writeLedger(t, "abc", write))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _, err = sim.ReadLedger(bytes.NewReader(text))
+		var where *sim.LedgerError
+		if !errors.As(err, &where) || where.CutOff {
+			t.Errorf("%s: got %v, want a corrupt ledger", name, err)
+		}
+	}
+}
+
+func TestLedgerIsNotOverwritten(t *testing.T) {
+	path := writeLedger(t, "abc", func(*sim.LedgerScript) error { return nil })
+	if _, err := sim.CreateLedger(path, "abc", 7); !errors.Is(err, fs.ErrExist) {
+		t.Errorf("got %v, want ErrExist", err)
+	}
+}
+
+func FuzzLedger(f *testing.F) {
+	text, err := os.ReadFile(writeLedger(f, "abc", sampleLedger(f)))
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(text)
+	f.Fuzz(func(t *testing.T, in []byte) {
+		_, _, err := sim.ReadLedger(bytes.NewReader(in))
+		var where *sim.LedgerError
+		if err != nil && !errors.As(err, &where) {
+			t.Errorf("got %v, want a LedgerError or nil", err)
+		}
+		if err == nil && !bytes.HasSuffix(in, []byte("\n")) {
+			t.Error("a ledger without an end is taken for whole")
+		}
+	})
+}

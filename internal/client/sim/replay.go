@@ -1,0 +1,122 @@
+package sim
+
+import (
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/pulsegate/pulsegate/internal/client/recording"
+	"github.com/pulsegate/pulsegate/vitals"
+)
+
+// maxRecordedRows bounds the memory that a recording takes, to 24 MB.
+const maxRecordedRows = 1_000_000
+
+// A recorded is the content of a recording: signs and the time between them.
+// Immutable, shared by all wearers.
+type recorded struct {
+	rows   []recordedRow
+	meanMs int64 // of all steps
+}
+
+type recordedRow struct {
+	stepMs int64 // since the row before; of the first row, the mean
+	values vitals.Values
+}
+
+// ErrNoRecording means that a file holds too few readings to be replayed.
+var ErrNoRecording = errors.New("sim: a recording needs at least two readings of rising time")
+
+// A Recording is what the wearers of a [Config] repeat.
+type Recording struct {
+	content recorded
+	skipped int
+}
+
+// ReadRecording reads a whole recording. Rows that are no readings, or that do
+// not lie behind the ones before, are skipped.
+func ReadRecording(r recording.Reader) (*Recording, error) {
+	rec := &Recording{}
+	var firstMs, lastMs int64
+	for {
+		reading, _, err := r.Next()
+		var row *recording.RowError
+		switch {
+		case err == io.EOF:
+			return rec, rec.finish(lastMs - firstMs)
+		case errors.As(err, &row):
+			rec.skipped++
+			continue
+		case err != nil:
+			return nil, fmt.Errorf("read recording: %w", err)
+		}
+		rows := &rec.content.rows
+		switch {
+		case len(*rows) == 0:
+			firstMs = reading.TimeUnixMs
+			*rows = append(*rows, recordedRow{values: reading.Values})
+		case reading.TimeUnixMs <= lastMs:
+			rec.skipped++
+			continue
+		case len(*rows) == maxRecordedRows:
+			return nil, fmt.Errorf("sim: the recording has more than %d readings", maxRecordedRows)
+		default:
+			*rows = append(*rows, recordedRow{reading.TimeUnixMs - lastMs, reading.Values})
+		}
+		lastMs = reading.TimeUnixMs
+	}
+}
+
+func (rec *Recording) finish(spanMs int64) error {
+	n := int64(len(rec.content.rows))
+	if n < 2 {
+		return ErrNoRecording
+	}
+	rec.content.meanMs = max(spanMs/(n-1), 1)
+	rec.content.rows[0].stepMs = rec.content.meanMs
+	return nil
+}
+
+// Readings returns how many readings the recording holds, and how many of its
+// rows were skipped.
+func (rec *Recording) Readings() (kept, skipped int) { return len(rec.content.rows), rec.skipped }
+
+// replay returns the wearer's next recorded reading with a jitter of its own, so
+// that no two devices send the same. Which signs there are is left as recorded.
+func (w *wearer) replay(m *model) (stepMs int64, values vitals.Values) {
+	rec, r := m.recorded, &w.random
+	row := &rec.rows[w.row]
+	if w.row++; int(w.row) == len(rec.rows) {
+		w.row = 0
+	}
+	// The recording's rhythm, at the pace of the model.
+	stepMs = row.stepMs * m.intervalMs / rec.meanMs
+	if j := min(stepMs/50, secondMs); j > 0 {
+		stepMs += r.between(-j, j)
+	}
+	for s := range vitals.Sign(vitals.NumSigns) {
+		v, ok := row.values.Get(s)
+		if !ok {
+			continue
+		}
+		b := replayBounds[s]
+		values.Set(s, oneDecimal(int64(v)+r.normal(b.jitter), b.least, b.most))
+	}
+	// Jitter must not turn a narrow pulse pressure round.
+	if systolic, ok := values.Get(vitals.Systolic); ok {
+		if diastolic, ok := values.Get(vitals.Diastolic); ok && diastolic >= systolic {
+			values.Set(vitals.Diastolic, oneDecimal(int64(systolic)-10, 2000, 25000))
+		}
+	}
+	return max(stepMs, 1), values
+}
+
+// replayBounds holds, for each sign, the standard deviation of the jitter and the
+// values that a server takes unless told otherwise, in hundredths.
+var replayBounds = [vitals.NumSigns]struct{ jitter, least, most int64 }{
+	vitals.Systolic:         {100, 4000, 30000},
+	vitals.Diastolic:        {100, 2000, 25000},
+	vitals.SpO2:             {30, 100, 10000},
+	vitals.HeartRate:        {60, 2000, 30000},
+	vitals.RestingHeartRate: {40, 2000, 30000},
+}

@@ -1,0 +1,382 @@
+package sim_test
+
+import (
+	"context"
+	"crypto/x509"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/pulsegate/pulsegate/internal/client/sim"
+	"github.com/pulsegate/pulsegate/internal/storage/storetest"
+)
+
+// A server stands still for two seconds. An open loop shows what that does to
+// all who wanted to send; a closed loop hides it, and says that it may.
+func TestStallShows(t *testing.T) {
+	stalling := func(begin time.Time) func(int, string) string {
+		return func(int, string) string {
+			if at := time.Since(begin); at > time.Second && at < 3*time.Second {
+				time.Sleep(3*time.Second - at)
+			}
+			return ok(stored)
+		}
+	}
+	synctest.Test(t, func(t *testing.T) {
+		p := &peer{answer: stalling(time.Now())}
+		r, err := p.run(t, t.Context(), sim.Config{Users: 5, Rate: 100, For: 10 * time.Second})
+		if err != nil || r.Fault() != nil {
+			t.Fatal(err, r.Fault())
+		}
+		if r.Loop != "open" || !r.Corrected || r.Stored != 1000 || r.Latency.Count != 1000 || r.Unsent != 0 {
+			t.Errorf("got %+v", r)
+		}
+		// 200 requests were due during the stall, and waited for a second on average.
+		if r.Latency.P90Us < 800_000 || r.Latency.MaxUs < 1_900_000 {
+			t.Errorf("latency %+v does not show the stall", r.Latency)
+		}
+	})
+	synctest.Test(t, func(t *testing.T) {
+		p := &peer{answer: stalling(time.Now())}
+		cfg := sim.Config{Users: 5, For: 10 * time.Second}
+		answer := p.answer
+		p.answer = func(n int, body string) string { time.Sleep(10 * time.Millisecond); return answer(n, body) }
+		r, err := p.run(t, t.Context(), cfg)
+		if err != nil || r.Fault() != nil {
+			t.Fatal(err, r.Fault())
+		}
+		if r.Loop != "closed" || r.Corrected || r.Latency.P99Us > 100_000 || r.Latency.MaxUs < 1_900_000 {
+			t.Errorf("got %+v", r.Latency)
+		}
+	})
+}
+
+// An overloaded open loop counts what it could not send, and its waits.
+func TestUnsent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := &peer{answer: func(int, string) string { time.Sleep(time.Second); return ok(stored) }}
+		r, err := p.run(t, t.Context(), sim.Config{Users: 1, Rate: 10, For: 5 * time.Second, Patience: 3 * time.Second})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r.Unsent == 0 || r.Requests+r.GivenUp+r.Unsent != 50 || uint64(r.Latency.Count) != 50 {
+			t.Errorf("%d answered, %d given up, %d unsent, %d latencies; want 50 in all", r.Requests, r.GivenUp, r.Unsent, r.Latency.Count)
+		}
+		if r.Latency.P50Us < 2_000_000 {
+			t.Errorf("latency %+v does not show the wait", r.Latency)
+		}
+		if uint64(r.Served.Count) != r.Requests || r.Served.MaxUs/1000 != 1000 {
+			t.Errorf("the server's part of %d answers is %+v, want 1 s each", r.Requests, r.Served)
+		}
+	})
+}
+
+func TestRefusalsAreObeyed(t *testing.T) {
+	for _, status := range []int{429, 503} {
+		synctest.Test(t, func(t *testing.T) {
+			name := map[int]string{429: "too-many-readings", 503: "overloaded"}[status]
+			p := &peer{answer: func(n int, _ string) string {
+				if n == 0 {
+					return refusal(status, name, "Retry-After: 25\r\n")
+				}
+				return ok(stored)
+			}}
+			r, err := p.run(t, t.Context(), sim.Config{Users: 1, Posts: 2})
+			if err != nil || r.Fault() != nil {
+				t.Fatal(err, r.Fault())
+			}
+			if wait := p.at[1].Sub(p.at[0]); wait < 25*time.Second || wait > 26*time.Second {
+				t.Errorf("sent again after %v, want 25 s", wait)
+			}
+			if p.bodies[0] != p.bodies[1] || p.bodies[1] == p.bodies[2] {
+				t.Error("another request was sent instead of the refused one")
+			}
+			if r.Refused429+r.Refused503 != 1 || (r.Refused429 == 1) != (status == 429) || len(r.Errors) != 0 || r.Stored != 2 {
+				t.Errorf("got %+v", r)
+			}
+			if len(r.RetryAfter) != 1 || r.RetryAfter[25] != 1 || r.Served.MaxUs > 1000 {
+				t.Errorf("waits %v, want one of 25 s, which is no part of %+v", r.RetryAfter, r.Served)
+			}
+		})
+	}
+}
+
+// Refused to the end is no fault of the server's; readings count as failed.
+func TestRefusedToTheEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := &peer{answer: func(int, string) string { return refusal(503, "disk-low", "Retry-After: 1\r\n") }}
+		r, err := p.run(t, t.Context(), sim.Config{Users: 2, Posts: 3, MaxTries: 4})
+		if err != nil || r.Fault() != nil {
+			t.Fatal(err, r.Fault())
+		}
+		if r.Failed != 6 || r.GivenUp != 6 || r.GivenUpRefused != 6 || r.Refused503 != 24 || r.Tries != 24 {
+			t.Errorf("got %+v", r)
+		}
+	})
+}
+
+// What has no answer is sent again as it is.
+func TestRetries(t *testing.T) {
+	for name, first := range map[string]string{
+		"closed before the answer":   "",
+		"closed within the answer":   "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 100\r\n\r\nabc",
+		"outcome unknown":            refusal(500, "outcome-unknown", ""),
+		"closed within the head":     "HTTP/1.1 200",
+		"the server waited too long": refusal(408, "timeout", "Connection: close\r\n"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p := &peer{answer: func(n int, _ string) string {
+					if n == 0 {
+						return first
+					}
+					return ok(stored)
+				}}
+				r, err := p.run(t, t.Context(), sim.Config{Users: 1, Posts: 1, Timeout: 2 * time.Second})
+				if err != nil || r.Fault() != nil {
+					t.Fatal(err, r.Fault())
+				}
+				if r.Stored != 1 || r.Tries != 2 || len(r.Errors) != 1 || p.bodies[0] != p.bodies[1] {
+					t.Errorf("got %+v, bodies %q", r, p.bodies)
+				}
+			})
+		})
+	}
+}
+
+func TestSilentServer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := &peer{answer: func(n int, _ string) string {
+			if n >= 10 {
+				time.Sleep(time.Hour)
+			}
+			return ok(stored)
+		}}
+		r, err := p.run(t, t.Context(), sim.Config{Users: 3, Posts: 100, Patience: 5 * time.Second})
+		if !errors.Is(err, sim.ErrSilent) {
+			t.Errorf("got %v, want ErrSilent", err)
+		}
+		if r.Stored != 10 || r.Failed != 3 {
+			t.Errorf("%d stored, %d failed; want 10 and 3", r.Stored, r.Failed)
+		}
+	})
+}
+
+func TestGarbage(t *testing.T) {
+	for name, text := range map[string]string{
+		"not HTTP":      "220 mail.example.com ESMTP\r\n\r\n",
+		"not Pulsegate": "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok",
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p := &peer{answer: func(int, string) string { return text }}
+				r, err := p.run(t, t.Context(), sim.Config{Users: 3, Posts: 1000})
+				if !errors.Is(err, sim.ErrNotPulsegate) {
+					t.Errorf("got %v, want ErrNotPulsegate", err)
+				}
+				if r.Undocumented < 100 || r.Undocumented > 110 || r.Stored != 0 || !errors.Is(r.Fault(), sim.ErrUndocumented) || len(r.Faults) == 0 {
+					t.Errorf("got %+v", r)
+				}
+			})
+		})
+	}
+}
+
+// One odd answer among good ones does not end a run, and is reported.
+func TestUndocumentedIsReported(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := &peer{answer: func(n int, _ string) string {
+			if n == 7 {
+				return "HTTP/1.1 418 I'm a teapot\r\nContent-Length: 0\r\n\r\n"
+			}
+			return ok(stored)
+		}}
+		r, err := p.run(t, t.Context(), sim.Config{Users: 3, Posts: 10})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r.Undocumented != 1 || r.Stored != 29 || r.Failed != 1 || !errors.Is(r.Fault(), sim.ErrUndocumented) {
+			t.Errorf("got %+v", r)
+		}
+	})
+}
+
+func TestMalformedAccepted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := &peer{answer: func(int, string) string { return ok(stored) }}
+		r, err := p.run(t, t.Context(), sim.Config{Users: 1, Posts: 50, Mix: mix(t, "clean", map[string]string{"malformed": "0.5"})})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r.WronglyAccepted == 0 || r.WronglyAccepted != r.Behaviours["malformed"] || !errors.Is(r.Fault(), sim.ErrWronglyAccepted) {
+			t.Errorf("got %+v", r)
+		}
+	})
+}
+
+func TestTokenRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := &peer{answer: func(int, string) string { return refusal(403, "forbidden", "") }}
+		r, err := p.run(t, t.Context(), sim.Config{Users: 2, Posts: 1000, Token: "secret"})
+		if err == nil || strings.Contains(err.Error(), "secret") || r.Requests > 10 {
+			t.Errorf("got %v after %d requests", err, r.Requests)
+		}
+	})
+}
+
+// An interrupt ends the run soon, waits for the answers under way, and reports
+// what ran.
+func TestInterrupt(t *testing.T) {
+	for name, cfg := range map[string]sim.Config{
+		"closed": {Users: 4, Posts: 1 << 30},
+		"open":   {Users: 4, Rate: 10, For: time.Hour},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second+time.Millisecond)
+				defer cancel()
+				p := &peer{answer: func(int, string) string { time.Sleep(100 * time.Millisecond); return ok(stored) }}
+				begin := time.Now()
+				var shown int
+				cfg.OnProgress = func(p sim.Progress) {
+					shown++
+					if p.Point.Requests < 9 {
+						t.Errorf("second %v shows %d requests", p.Seconds, p.Point.Requests)
+					}
+				}
+				r, err := p.run(t, ctx, cfg)
+				if !errors.Is(err, sim.ErrInterrupted) || !r.Interrupted {
+					t.Errorf("got %v, want ErrInterrupted", err)
+				}
+				if took := time.Since(begin); took > 6*time.Second {
+					t.Errorf("ended after %v, want soon after 5 s", took)
+				}
+				if r.Failed != 0 || r.Stored < 40 || r.Unsent != 0 {
+					t.Errorf("got %+v", r)
+				}
+				if shown < 4 || shown > 6 {
+					t.Errorf("progress was shown %d times in 5 s", shown)
+				}
+			})
+		})
+	}
+}
+
+func TestNobodyAnswers(t *testing.T) {
+	cfg := sim.Config{Users: 3, Posts: 1, Run: "p"}
+	if _, err := sim.Run(t.Context(), cfg.WithDial(noDial)); !errors.Is(err, sim.ErrRefusedAll) {
+		t.Errorf("got %v, want ErrRefusedAll", err)
+	}
+	srv := httptest.NewServer(http.NotFoundHandler())
+	defer srv.Close()
+	cfg.Target = target(t, srv)
+	if _, err := sim.Run(t.Context(), cfg); !errors.Is(err, sim.ErrNotPulsegate) {
+		t.Errorf("got %v, want ErrNotPulsegate", err)
+	}
+	srv.Close()
+	if _, err := sim.Run(t.Context(), cfg); err == nil || errors.Is(err, sim.ErrNotPulsegate) {
+		t.Errorf("got %v, want that it cannot be reached", err)
+	}
+}
+
+// The server goes away in the middle, over real connections.
+func TestServerGoesAway(t *testing.T) {
+	b := &backend{Memory: storetest.NewMemory()}
+	srv := serve(t, b, nil)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	cfg := sim.Config{Target: target(t, srv), Users: 5, For: time.Minute, Run: "t", Patience: 300 * time.Millisecond,
+		OnProgress: func(sim.Progress) {
+			srv.Listener.Close()
+			srv.CloseClientConnections()
+		}}
+	report, path, err := runLedger(t, cfg)
+	if !errors.Is(err, sim.ErrSilent) {
+		t.Errorf("got %v, want ErrSilent", err)
+	}
+	if report.Stored == 0 || report.Failed == 0 || report.Errors["not connected"] == 0 {
+		t.Errorf("got %+v", report)
+	}
+	again := serve(t, b, nil) // the same store behind another listener
+	v, err := sim.Verify(ctx, path, sim.VerifyOptions{Target: target(t, again)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !v.OK() || v.Acknowledged != report.Stored+report.Duplicate {
+		t.Errorf("got %+v after a run with %d acknowledged", v, report.Stored+report.Duplicate)
+	}
+}
+
+func TestTLS(t *testing.T) {
+	plain := serve(t, &backend{Memory: storetest.NewMemory()}, nil)
+	secure := httptest.NewTLSServer(plain.Config.Handler)
+	defer secure.Close()
+	roots := x509.NewCertPool()
+	roots.AddCert(secure.Certificate())
+	cfg := sim.Config{Target: target(t, secure).WithTLS(roots, nil), Users: 3, Posts: 20, Run: "t", Seed: 1, Batch: 5, Mix: mix(t, "real", nil)}
+	report, path, err := runLedger(t, cfg)
+	if err != nil || report.Fault() != nil {
+		t.Fatal(err, report.Fault())
+	}
+	v, err := sim.Verify(t.Context(), path, sim.VerifyOptions{Target: cfg.Target})
+	if err != nil || !v.OK() || v.Stored == 0 {
+		t.Errorf("got %+v, %v", v, err)
+	}
+}
+
+func TestResolveTarget(t *testing.T) {
+	for _, tt := range []struct {
+		target string
+		remote bool
+		want   error
+	}{
+		{"http://127.0.0.1:8080", false, nil},
+		{"http://127.9.9.9/base/", false, nil},
+		{"http://[::1]:8080", false, nil},
+		{"http://localhost:8080", false, nil},
+		{"http://10.1.2.3:8080", false, sim.ErrRemote},
+		{"http://10.1.2.3:8080", true, nil},
+		{"http://0.0.0.0:8080", false, sim.ErrRemote},
+		{"http://[::ffff:10.1.2.3]:80", false, sim.ErrRemote},
+		{"127.0.0.1:8080", false, sim.ErrTarget},
+		{"ftp://127.0.0.1", false, sim.ErrTarget},
+		{"http://", false, sim.ErrTarget},
+		{"http://user@127.0.0.1", false, sim.ErrTarget},
+		{"http://127.0.0.1/?a=b", false, sim.ErrTarget},
+		{"http://127.0.0.1:99999", false, sim.ErrTarget},
+	} {
+		target, err := sim.ResolveTarget(t.Context(), tt.target, tt.remote)
+		if !errors.Is(err, tt.want) {
+			t.Errorf("%s, remote %v: got %v, want %v", tt.target, tt.remote, err, tt.want)
+		}
+		// Only what is allowed to be remote is.
+		if err == nil && target.Remote() != tt.remote {
+			t.Errorf("%s: Remote is %v, want %v", tt.target, target.Remote(), tt.remote)
+		}
+	}
+}
+
+func TestConfigRefuses(t *testing.T) {
+	for name, cfg := range map[string]sim.Config{
+		"no end":             {Users: 1},
+		"both loops":         {Users: 1, Posts: 1, Rate: 1, For: time.Second},
+		"open without end":   {Users: 1, Rate: 1},
+		"no users":           {Posts: 1},
+		"too much memory":    {Users: 50_000, Posts: 1, Batch: 10_000},
+		"token of two lines": {Users: 1, Posts: 1, Token: "a\r\nX: b"},
+		"negative rate":      {Users: 1, Rate: -1, For: time.Second},
+	} {
+		cfg.Run = "t"
+		if _, err := sim.Run(t.Context(), cfg.WithDial(noDial)); !errors.Is(err, sim.ErrConfig) {
+			t.Errorf("%s: got %v, want ErrConfig", name, err)
+		}
+	}
+	cfg := sim.Config{Users: 1, Posts: 1, Run: "a b"}
+	if _, err := sim.Run(t.Context(), cfg.WithDial(noDial)); !errors.Is(err, sim.ErrConfig) {
+		t.Errorf("run with a space: got %v, want ErrConfig", err)
+	}
+}

@@ -1,0 +1,268 @@
+package sim_test
+
+import (
+	"errors"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pulsegate/pulsegate/internal/client/recording"
+	"github.com/pulsegate/pulsegate/internal/client/sim"
+	"github.com/pulsegate/pulsegate/vitals"
+)
+
+var start = time.Date(2026, 11, 21, 0, 0, 0, 0, time.UTC)
+
+func TestWearerReproducible(t *testing.T) {
+	a := sim.Wearer(7, 3, 500, start, time.Minute, 0.5, nil)
+	if b := sim.Wearer(7, 3, 500, start, time.Minute, 0.5, nil); !slices.Equal(a, b) {
+		t.Error("the same seed and device give other readings")
+	}
+	if b := sim.Wearer(7, 4, 500, start, time.Minute, 0.5, nil); slices.Equal(a, b) {
+		t.Error("two devices give the same readings")
+	}
+	if b := sim.Wearer(8, 3, 500, start, time.Minute, 0.5, nil); slices.Equal(a, b) {
+		t.Error("two seeds give the same readings")
+	}
+	// Machines must agree, too: this is what the seed meant when the test was
+	// written. Fractions would make it differ.
+	first := a[0]
+	if got, _ := first.Values.Get(vitals.HeartRate); first.TimeMs != pinnedTimeMs || got != pinnedRate {
+		t.Errorf("the first reading is %d ms with heart rate %d, want %d and %d", first.TimeMs, got, pinnedTimeMs, pinnedRate)
+	}
+}
+
+// Readings lie within what a server takes, at rising times, with one decimal.
+func TestWearerIsTaken(t *testing.T) {
+	rules, err := vitals.NewValidator(vitals.DefaultLimits())
+	if err != nil {
+		t.Fatal(err)
+	}
+	name, err := vitals.ParseName("d")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, rec := range []*sim.Recording{nil, mimic2(t)} {
+		for _, interval := range []time.Duration{time.Millisecond, time.Second, time.Minute, time.Hour} {
+			for device := range 40 {
+				last := int64(math.MinInt64)
+				for _, s := range sim.Wearer(1, device, 300, start, interval, 0.5, rec) {
+					r := vitals.Reading{Device: name, TimeUnixMs: s.TimeMs, Values: s.Values}
+					if err := rules.Validate(&r, vitals.MaxTimeUnixMs); err != nil {
+						t.Fatalf("device %d, interval %v: %v", device, interval, err)
+					}
+					if s.TimeMs <= last {
+						t.Fatalf("device %d, interval %v: time %d follows %d", device, interval, s.TimeMs, last)
+					}
+					last = s.TimeMs
+					for sign := range vitals.Sign(vitals.NumSigns) {
+						if v, ok := s.Values.Get(sign); ok && v%10 != 0 {
+							t.Fatalf("device %d: %v has two decimals", device, sign)
+						}
+					}
+				}
+			}
+		}
+	}
+}
+
+// Blood pressure comes every 15 minutes, heart rate always, SpO2 with gaps.
+func TestWearerRhythm(t *testing.T) {
+	var readings, oxygen float64
+	for device := range 30 {
+		slots := map[int64]bool{}
+		for _, s := range sim.Wearer(2, device, 1440, start, time.Minute, 0, nil) {
+			readings++
+			if !s.Values.Has(vitals.HeartRate) {
+				t.Fatal("a reading without heart rate")
+			}
+			if s.Values.Has(vitals.SpO2) {
+				oxygen++
+			}
+			if !s.Values.Has(vitals.Systolic) {
+				continue
+			}
+			if !s.Values.Has(vitals.Diastolic) {
+				t.Fatal("systolic without diastolic")
+			}
+			slot := s.TimeMs / (15 * 60_000)
+			if slots[slot] {
+				t.Fatalf("device %d: two blood pressures within a quarter of an hour", device)
+			}
+			slots[slot] = true
+		}
+		// A day has 96 quarters; a gap may swallow some.
+		if n := len(slots); n < 90 || n > 110 {
+			t.Errorf("device %d: %d blood pressures in about a day, want about 96", device, n)
+		}
+	}
+	if share := oxygen / readings; share < 0.6 || share > 0.95 {
+		t.Errorf("SpO2 in %.0f %% of the readings, want gaps as in a recording (81 %%)", 100*share)
+	}
+}
+
+// The sizes that docs/sim.md states.
+func TestWearerDistribution(t *testing.T) {
+	var resting, systolic, saturation, night, day, nightPressure, dayPressure mean
+	active := 0
+	for device := range 400 {
+		for _, s := range sim.Wearer(3, device, 1440, start, time.Minute, 0, nil) {
+			hour := time.UnixMilli(s.TimeMs).UTC().Hour()
+			if v, ok := s.Values.Get(vitals.RestingHeartRate); ok {
+				resting.add(v)
+			}
+			if v, ok := s.Values.Get(vitals.SpO2); ok {
+				saturation.add(v)
+			}
+			rate, _ := s.Values.Get(vitals.HeartRate)
+			if rate > 11000 {
+				active++
+			}
+			pressure, hasPressure := s.Values.Get(vitals.Systolic)
+			if hasPressure {
+				systolic.add(pressure)
+			}
+			switch {
+			case hour >= 1 && hour < 5:
+				night.add(rate)
+				if hasPressure {
+					nightPressure.add(pressure)
+				}
+			case hour >= 9 && hour < 17:
+				day.add(rate)
+				if hasPressure {
+					dayPressure.add(pressure)
+				}
+			}
+		}
+	}
+	for _, tt := range []struct {
+		name        string
+		got         float64
+		least, most float64
+	}{
+		{"resting heart rate", resting.value(), 64, 67},
+		{"systolic", systolic.value(), 118, 127},
+		{"SpO2", saturation.value(), 96, 97.5},
+		{"heart rate by night over that by day", night.value() / day.value(), 0.65, 0.9},
+		{"systolic by night over that by day", nightPressure.value() / dayPressure.value(), 0.80, 0.90},
+		{"readings above 110/min", float64(active) / (400 * 1440), 0.02, 0.25},
+	} {
+		if tt.got < tt.least || tt.got > tt.most {
+			t.Errorf("%s is %.3f, want from %v to %v", tt.name, tt.got, tt.least, tt.most)
+		}
+	}
+}
+
+type mean struct{ sum, n float64 }
+
+func (m *mean) add(v vitals.Hundredths) { m.sum += float64(v) / 100; m.n++ }
+func (m *mean) value() float64          { return m.sum / m.n }
+
+func TestRandom(t *testing.T) {
+	normal, exponential := sim.Random(200_000)
+	var sum, squares, waits float64
+	for i, x := range normal {
+		sum += float64(x)
+		squares += float64(x) * float64(x)
+		waits += float64(exponential[i])
+		if exponential[i] < 0 {
+			t.Fatal("a negative wait")
+		}
+	}
+	n := float64(len(normal))
+	if m := sum / n; math.Abs(m) > 10 {
+		t.Errorf("normal numbers have mean %.1f, want 0", m)
+	}
+	if sd := math.Sqrt(squares / n); math.Abs(sd-1000) > 15 {
+		t.Errorf("normal numbers have standard deviation %.1f, want 1000", sd)
+	}
+	if m := waits / n; math.Abs(m-1000) > 15 {
+		t.Errorf("exponential numbers have mean %.1f, want 1000", m)
+	}
+}
+
+func mimic2(t testing.TB) *sim.Recording {
+	t.Helper()
+	mapping, err := recording.ParseMapping(recording.MIMIC2Mapping)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return record(t, recording.MIMIC2, mapping)
+}
+
+func record(t testing.TB, csv string, mapping recording.Mapping) *sim.Recording {
+	t.Helper()
+	name, err := vitals.ParseName("r")
+	if err != nil {
+		t.Fatal(err)
+	}
+	reader, err := recording.NewCSV(strings.NewReader(csv), recording.Options{Mapping: mapping, Device: name})
+	if err != nil {
+		t.Fatal(err)
+	}
+	rec, err := sim.ReadRecording(reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return rec
+}
+
+// A replay has the signs of the recording, in its order, near its values, at its
+// pace, and begins elsewhere on each device.
+func TestReplay(t *testing.T) {
+	const csv = "time,heart_rate_bpm,spo2_pct,systolic_mmhg,diastolic_mmhg\n" +
+		"2026-01-01T00:00:00Z,60,,,\n2026-01-01T00:01:00Z,80,97,,\n2026-01-01T00:02:00Z,100,,120,119.9\n"
+	rec := record(t, csv, recording.DefaultMapping())
+	if kept, skipped := rec.Readings(); kept != 3 || skipped != 0 {
+		t.Fatalf("kept %d readings and skipped %d, want 3 and 0", kept, skipped)
+	}
+	begins := map[int]bool{}
+	for device := range 20 {
+		got := sim.Wearer(5, device, 9, start, time.Minute, 0, rec)
+		offset := -1
+		for i, s := range got {
+			rate, _ := s.Values.Get(vitals.HeartRate)
+			row := (int(rate) + 500 - 6000) / 2000
+			if offset < 0 {
+				offset = row
+				begins[row] = true
+			}
+			if want := (offset + i) % 3; row != want {
+				t.Fatalf("device %d, reading %d repeats row %d, want %d", device, i, row, want)
+			}
+			if s.Values.Has(vitals.SpO2) != (row == 1) || s.Values.Has(vitals.Systolic) != (row == 2) {
+				t.Errorf("device %d, reading %d has other signs than row %d", device, i, row)
+			}
+			if i > 0 {
+				if step := s.TimeMs - got[i-1].TimeMs; step < 58_000 || step > 62_000 {
+					t.Errorf("device %d: a step of %d ms, want about 60,000", device, step)
+				}
+			}
+		}
+	}
+	if len(begins) != 3 {
+		t.Errorf("20 devices begin at %d of 3 rows", len(begins))
+	}
+}
+
+func TestRecordingTooShort(t *testing.T) {
+	name, err := vitals.ParseName("r")
+	if err != nil {
+		t.Fatal(err)
+	}
+	reader, err := recording.NewCSV(strings.NewReader("time,heart_rate_bpm\n2026-01-01T00:00:00Z,60\n"), recording.Options{Mapping: recording.DefaultMapping(), Device: name})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := sim.ReadRecording(reader); !errors.Is(err, sim.ErrNoRecording) {
+		t.Errorf("got %v, want ErrNoRecording", err)
+	}
+}
+
+const (
+	pinnedTimeMs = 1795219118073
+	pinnedRate   = 5690
+)

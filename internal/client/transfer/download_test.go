@@ -1,0 +1,164 @@
+package transfer_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/pulsegate/pulsegate/internal/client/transfer"
+)
+
+func TestDownload(t *testing.T) {
+	want := strings.Repeat("line\n", 50_000) // several buffers
+	for _, c := range []struct {
+		sel  transfer.Selection
+		want string // the request
+	}{
+		{transfer.Selection{Device: "w-1", Format: "csv"}, "/v1/devices/w-1/readings?flags=false&format=csv"},
+		{
+			transfer.Selection{Device: "a/b?c", From: "2026-01-01T00:00:00+01:00", To: "17", Format: "ndjson"},
+			"/v1/devices/a%2Fb%3Fc/readings?flags=false&format=ndjson&from=2026-01-01T00%3A00%3A00%2B01%3A00&to=17",
+		},
+	} {
+		client, _ := serve(t, func(w http.ResponseWriter, r *http.Request) {
+			if got := r.URL.RequestURI(); r.Method != http.MethodGet || got != c.want {
+				t.Errorf("got request %s %s, want %s", r.Method, got, c.want)
+			}
+			io.WriteString(w, want)
+		})
+		var out bytes.Buffer
+		var steps []int64
+		c.sel.Progress = func(n int64) {
+			if n != int64(out.Len()) {
+				t.Errorf("got progress %d, want the %d bytes written", n, out.Len())
+			}
+			steps = append(steps, n)
+		}
+		if err := client.Download(t.Context(), &out, c.sel); err != nil || out.String() != want {
+			t.Errorf("got %d bytes, error %v, want %d bytes", out.Len(), err, len(want))
+		}
+		if len(steps) < 2 || !slices.IsSorted(steps) || steps[len(steps)-1] != int64(len(want)) {
+			t.Errorf("got progress %v, want it to grow to %d", steps, len(want))
+		}
+	}
+}
+
+func TestDownloadProblem(t *testing.T) {
+	client, _ := serve(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/problem+json; charset=utf-8")
+		w.WriteHeader(404)
+		io.WriteString(w, `{"title":"unknown device"}`)
+	})
+	var out bytes.Buffer
+	err := client.Download(t.Context(), &out, transfer.Selection{Device: "w-1", Format: "csv"})
+	var problem *transfer.Problem
+	if !errors.As(err, &problem) || problem.Status != 404 || problem.Title != "unknown device" || out.Len() != 0 {
+		t.Errorf("got %d bytes, error %v, want none and the problem", out.Len(), err)
+	}
+}
+
+// TestBrokenOff checks that no cut of an export, at any byte, passes for its end.
+func TestBrokenOff(t *testing.T) {
+	for _, answer := range []string{
+		"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nline\nline\n",
+		"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nline\n\r\n5\r\nline\n\r\n0\r\n\r\n",
+	} {
+		for cut := range len(answer) + 1 {
+			client, _ := serve(t, func(w http.ResponseWriter, _ *http.Request) {
+				conn, _, err := http.NewResponseController(w).Hijack()
+				if err != nil {
+					t.Errorf("hijack: %v", err)
+					return
+				}
+				defer conn.Close()
+				io.WriteString(conn, answer[:cut])
+			})
+			var out bytes.Buffer
+			err := client.Download(t.Context(), &out, transfer.Selection{Device: "w-1", Format: "csv"})
+			if whole := cut == len(answer); whole != (err == nil) || whole && out.String() != "line\nline\n" {
+				t.Errorf("cut at byte %d of %q: got %q, error %v", cut, answer, &out, err)
+			}
+			client.Close()
+		}
+	}
+}
+
+// TestNoEnd checks that an answer is refused whose end looks like a cut.
+func TestNoEnd(t *testing.T) {
+	for _, version := range []string{"HTTP/1.0", "HTTP/1.1"} {
+		synctest.Test(t, func(t *testing.T) {
+			client, _, stop := pipe(t, version+" 200 OK\r\n\r\nline\n")
+			defer stop()
+			var out bytes.Buffer
+			err := client.Download(t.Context(), &out, transfer.Selection{Device: "w-1", Format: "csv"})
+			if err == nil || !strings.Contains(err.Error(), "does not tell where it ends") || out.Len() != 0 {
+				t.Errorf("%s: got %q, error %v, want that it has no end", version, &out, err)
+			}
+		})
+	}
+}
+
+// TestSilentExport checks that an export ends when the server goes silent, before
+// its answer, in its head or in its body.
+func TestSilentExport(t *testing.T) {
+	const answer = "HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nline\n"
+	for _, cut := range []int{0, 20, len(answer) - 5, len(answer)} {
+		synctest.Test(t, func(t *testing.T) {
+			client, _, stop := pipe(t, answer[:cut])
+			defer stop()
+			start := time.Now()
+			err := client.Download(t.Context(), io.Discard, transfer.Selection{Device: "w-1", Format: "csv"})
+			if err == nil || !strings.Contains(err.Error(), "the server sent nothing for 1m0s") {
+				t.Errorf("silent after %d bytes: got error %v, want that the server is silent", cut, err)
+			}
+			if took := time.Since(start); took != transfer.IdleTimeout {
+				t.Errorf("silent after %d bytes: took %v, want %v", cut, took, transfer.IdleTimeout)
+			}
+		})
+	}
+}
+
+// A slowWriter takes longer for a write than a server may be silent.
+type slowWriter struct{ bytes.Buffer }
+
+func (w *slowWriter) Write(p []byte) (int, error) {
+	time.Sleep(2 * transfer.IdleTimeout)
+	return w.Buffer.Write(p)
+}
+
+// TestSlowWriter checks that a slow reader of the export, such as a pager, is not
+// taken for a silent server.
+func TestSlowWriter(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		body := strings.Repeat("line\n", 40_000)
+		client, _, stop := pipe(t, fmt.Sprintf("HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s", len(body), body))
+		defer stop()
+		var out slowWriter
+		err := client.Download(t.Context(), &out, transfer.Selection{Device: "w-1", Format: "csv"})
+		if err != nil || out.String() != body {
+			t.Errorf("got %d bytes, error %v, want %d bytes", out.Len(), err, len(body))
+		}
+	})
+}
+
+// A fullWriter has no space.
+type fullWriter struct{}
+
+var errFull = errors.New("full")
+
+func (fullWriter) Write([]byte) (int, error) { return 0, errFull }
+
+func TestFullWriter(t *testing.T) {
+	client, _ := serve(t, func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "line\n") })
+	sel := transfer.Selection{Device: "w-1", Format: "csv", Progress: func(n int64) { t.Errorf("got progress %d", n) }}
+	if err := client.Download(t.Context(), fullWriter{}, sel); !errors.Is(err, errFull) {
+		t.Errorf("got error %v, want that of the writer", err)
+	}
+}

@@ -1,0 +1,316 @@
+package transfer_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"reflect"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/pulsegate/pulsegate/internal/client/transfer"
+)
+
+func TestTargets(t *testing.T) {
+	for _, target := range []string{
+		"", "127.0.0.1:8080", "localhost:8080", "ftp://host", "http://", "http:///v1", "http://host?", "http://host/?a=b",
+		"http://host#", "http://host#top", "http://ho st", "http://host:port",
+	} {
+		if _, err := transfer.NewClient(target, transfer.Credentials{}); err == nil || !strings.HasPrefix(err.Error(), "transfer: target ") {
+			t.Errorf("NewClient(%q): got error %v, want that the target is not one", target, err)
+		}
+	}
+	for _, target := range []string{"http://127.0.0.1:8080", "http://[::1]:8080/", "https://host/behind/a/proxy/"} {
+		if _, err := transfer.NewClient(target, transfer.Credentials{}); err != nil {
+			t.Errorf("NewClient(%q): got error %v, want none", target, err)
+		}
+	}
+}
+
+func TestProblemText(t *testing.T) {
+	for _, c := range []struct {
+		problem transfer.Problem
+		want    string
+	}{
+		{transfer.Problem{Status: 502}, "the server answers 502 Bad Gateway"},
+		{transfer.Problem{Status: 404, Title: "unknown device"}, "the server answers 404 Not Found: unknown device"},
+		{
+			transfer.Problem{Status: 400, Type: "t", Title: "bad parameter", Field: "from", Reason: "no time", Detail: "see there"},
+			"the server answers 400 Bad Request: bad parameter: from: no time: see there",
+		},
+	} {
+		if got := c.problem.Error(); got != c.want {
+			t.Errorf("got %q, want %q", got, c.want)
+		}
+	}
+}
+
+// TestStatuses sends one batch to a server that always answers with one status.
+func TestStatuses(t *testing.T) {
+	const again = transfer.MaxTries
+	for status, wantTries := range map[int]int{
+		408: again, 429: again, 500: again, 502: again, 503: again, 504: again,
+		400: 1, 401: 1, 403: 1, 404: 1, 405: 1, 409: 1, 411: 1, 413: 1, 415: 1, 422: 1, 501: 1, 505: 1,
+		201: 1, 204: 1, 304: 1,
+	} {
+		t.Run(fmt.Sprint(status), func(t *testing.T) {
+			tries := 0
+			client, made := serve(t, func(w http.ResponseWriter, r *http.Request) {
+				tries++
+				if got := r.Method + " " + r.URL.Path + " " + r.Header.Get("Content-Type"); got != "POST /v1/readings application/json" {
+					t.Errorf("got request %q", got)
+				}
+				if status >= 400 {
+					w.Header().Set("Content-Type", "application/problem+json")
+				}
+				w.WriteHeader(status)
+				if status >= 400 {
+					io.WriteString(w, `{"type":"t","title":"no","status":999}`)
+				}
+			})
+			refused := 0
+			sum, err := transfer.Upload(t.Context(), client, open(t, head+rows(3)), transfer.UploadOptions{
+				Refused: func(transfer.Refusal) { refused++ },
+			})
+			if tries != wantTries || len(*made) != wantTries-1 || refused != 0 {
+				t.Errorf("got %d tries, %d waits and %d refusals, want %d, one less and none", tries, len(*made), refused, wantTries)
+			}
+			want := transfer.Summary{Sent: 3, Failed: 3, Rows: 3}
+			if sum != want {
+				t.Errorf("got %+v, want %+v", sum, want)
+			}
+			var problem *transfer.Problem
+			if !errors.As(err, &problem) || problem.Status != status {
+				t.Fatalf("got error %v, want a Problem with status %d", err, status)
+			}
+			if status >= 400 && problem.Title != "no" {
+				t.Errorf("got title %q, want that of the answer", problem.Title)
+			}
+			if got := strings.Contains(err.Error(), "gave up after 8 tries"); got != (wantTries == again) {
+				t.Errorf("got error %q", err)
+			}
+			if !strings.HasPrefix(err.Error(), "send lines 2 to 4: ") {
+				t.Errorf("got error %q, want it to name the lines", err)
+			}
+			for i, d := range *made {
+				if base := 200 * time.Millisecond << i; d < base/2 || d >= base/2+base {
+					t.Errorf("wait %d: got %v, want about %v", i, d, base)
+				}
+			}
+		})
+	}
+}
+
+// TestProxyPage checks that the text of others is not taken for the server's.
+func TestProxyPage(t *testing.T) {
+	client, _ := serve(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/html")
+		w.WriteHeader(403)
+		io.WriteString(w, `{"title":"a page"}`)
+	})
+	_, err := client.SendBatch(t.Context(), []byte("[]"))
+	if got, want := fmt.Sprint(err), "the server answers 403 Forbidden"; got != want {
+		t.Errorf("got error %q, want %q", got, want)
+	}
+}
+
+func TestRetryAfter(t *testing.T) {
+	for _, c := range []struct {
+		header string
+		want   time.Duration // 0: the client's own
+	}{
+		{"1", time.Second},
+		{"7", 7 * time.Second},
+		{"30", transfer.MaxWait},
+		{"3600", transfer.MaxWait},
+		{"9223372036", transfer.MaxWait},
+		{"9223372037", transfer.MaxWait}, // more nanoseconds than an int64 holds
+		{"99999999999999999999999", transfer.MaxWait},
+		{"", 0},
+		{"0", 0},
+		{"-5", 0},
+		{"soon", 0},
+		{"Wed, 21 Oct 2026 07:28:00 GMT", 0},
+	} {
+		tries := 0
+		client, made := serve(t, func(w http.ResponseWriter, _ *http.Request) {
+			if tries++; tries == 1 {
+				w.Header().Set("Retry-After", c.header)
+				w.WriteHeader(503)
+				return
+			}
+			io.WriteString(w, `{"stored":1,"duplicate":0,"rejected":[]}`)
+		})
+		answer, err := client.SendBatch(t.Context(), []byte("[1]"))
+		if err != nil || answer.Stored != 1 || tries != 2 || len(*made) != 1 {
+			t.Errorf("Retry-After %q: got %+v, error %v after %d tries, want one stored after 2", c.header, answer, err, tries)
+			continue
+		}
+		own := (*made)[0] >= 100*time.Millisecond && (*made)[0] < 300*time.Millisecond
+		if (c.want == 0 && !own) || (c.want != 0 && (*made)[0] != c.want) {
+			t.Errorf("Retry-After %q: waited for %v, want %v", c.header, (*made)[0], c.want)
+		}
+	}
+}
+
+// TestLostAnswers checks that readings whose answer was lost are counted once. The
+// server stores each batch, and loses its answer the first time.
+func TestLostAnswers(t *testing.T) {
+	stored, seen := map[string]bool{}, map[string]bool{}
+	client, made := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			t.Errorf("read request: %v", err)
+		}
+		var readings []jsontext.Value
+		if err := json.Unmarshal(body, &readings); err != nil {
+			t.Errorf("parse request: %v", err)
+		}
+		var answer transfer.Answer
+		for _, reading := range readings {
+			if stored[string(reading)] {
+				answer.Duplicate++
+			} else {
+				stored[string(reading)] = true
+				answer.Stored++
+			}
+		}
+		if !seen[string(body)] {
+			seen[string(body)] = true
+			panic(http.ErrAbortHandler)
+		}
+		if err := json.MarshalWrite(w, answer); err != nil {
+			t.Errorf("answer: %v", err)
+		}
+	})
+	var steps []int
+	sum, err := transfer.Upload(t.Context(), client, open(t, head+rows(5)), transfer.UploadOptions{
+		Batch:    2,
+		Progress: func(s transfer.Summary) { steps = append(steps, s.Sent) },
+	})
+	want := transfer.Summary{Sent: 5, Duplicate: 5, Values: 10, Rows: 5}
+	if sum != want || err != nil {
+		t.Errorf("got %+v, error %v, want %+v", sum, err, want)
+	}
+	if len(stored) != 5 || len(*made) != 3 || !reflect.DeepEqual(steps, []int{2, 4, 5}) {
+		t.Errorf("got %d stored, %d waits, progress %v, want 5, 3, [2 4 5]", len(stored), len(*made), steps)
+	}
+}
+
+// TestRefusals checks that what the server refuses and what is no reading come
+// with their lines.
+func TestRefusals(t *testing.T) {
+	client, _ := serve(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusMultiStatus)
+		io.WriteString(w, `{"stored":1,"duplicate":1,"rejected":[{"index":1,"field":"spo2_pct","reason":"conflict"}]}`)
+	})
+	var refusals []transfer.Refusal
+	text := head + row + "no time,w-1,61,97\n" + "2026-01-01T00:00:01Z,w-1,61,\n" + "2026-01-01T00:00:02Z,w-1,,\n" + "2026-01-01T00:00:03Z,w-1,0,97\n"
+	sum, err := transfer.Upload(t.Context(), client, open(t, text), transfer.UploadOptions{
+		Refused: func(r transfer.Refusal) { refusals = append(refusals, r) },
+	})
+	want := transfer.Summary{Sent: 3, Stored: 1, Duplicate: 1, Rejected: 2, Values: 3, Rows: 5, NoSign: 1, Zeros: 1}
+	if sum != want || err != nil {
+		t.Errorf("got %+v, error %v, want %+v", sum, err, want)
+	}
+	if len(refusals) != 2 || refusals[0].Line != 3 || refusals[0].Field != "time" || refusals[0].Reason == "" ||
+		refusals[1] != (transfer.Refusal{Line: 4, Field: "spo2_pct", Reason: "conflict"}) {
+		t.Errorf("got refusals %+v, want line 3 and line 4", refusals)
+	}
+}
+
+// TestWrongAnswers checks that an answer that does not fit counts for nothing, and
+// that nothing is sent again after it.
+func TestWrongAnswers(t *testing.T) {
+	const count, index, twice, garbage = "account for every reading", "a reading that was not sent", "a reading twice", "not one of Pulsegate's"
+	for _, c := range []struct{ answer, want string }{
+		{`{"stored":1,"duplicate":0,"rejected":[]}`, count},
+		{`{"stored":2,"duplicate":1,"rejected":[]}`, count},
+		{`{"stored":-1,"duplicate":3,"rejected":[]}`, count},
+		{`{"stored":3,"duplicate":-1,"rejected":[]}`, count},
+		{`{"stored":9223372036854775807,"duplicate":9223372036854775807,"rejected":[{},{},{},{}]}`, count},
+		{`{}`, count},
+		{`null`, count},
+		{`{"stored":1,"rejected":[{"index":2}]}`, index},
+		{`{"stored":1,"rejected":[{"index":-1}]}`, index},
+		{`{"rejected":[{"index":1},{"index":1}]}`, twice},
+		{``, garbage},
+		{`<html>`, garbage},
+		{`{"stored":2,"duplicate":0,"rejected":[]`, garbage},
+		{`{"stored":2.5}`, garbage},
+		{`[]`, garbage},
+		{strings.Repeat(" ", transfer.MaxAnswerBytes) + `{"stored":2}`, "longer than 8388608 bytes"},
+	} {
+		name := c.answer[:min(len(c.answer), 60)]
+		tries := 0
+		client, _ := serve(t, func(w http.ResponseWriter, _ *http.Request) {
+			tries++
+			io.WriteString(w, c.answer)
+		})
+		sum, err := transfer.Upload(t.Context(), client, open(t, head+rows(4)), transfer.UploadOptions{
+			Batch:   2,
+			Refused: func(r transfer.Refusal) { t.Errorf("%s: got refusal %+v", name, r) },
+		})
+		// The reader has looked at the first batch only.
+		if want := (transfer.Summary{Sent: 2, Failed: 2, Rows: 2}); sum != want || tries != 1 {
+			t.Errorf("%s: got %+v after %d tries, want %+v after 1", name, sum, tries, want)
+		}
+		if err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: got error %v, want %q", name, err, c.want)
+		}
+	}
+}
+
+// TestLongestAnswer checks the limit from below.
+func TestLongestAnswer(t *testing.T) {
+	const text = `{"stored":2}`
+	client, _ := serve(t, func(w http.ResponseWriter, _ *http.Request) {
+		io.WriteString(w, strings.Repeat(" ", transfer.MaxAnswerBytes-len(text))+text)
+	})
+	if answer, err := client.SendBatch(t.Context(), []byte("[]")); err != nil || answer.Stored != 2 {
+		t.Errorf("got %+v, error %v, want 2 stored", answer, err)
+	}
+}
+
+// TestSilentServer checks that each try has an end when no answer comes.
+func TestSilentServer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client, dials, stop := pipe(t, "")
+		defer stop()
+		start := time.Now()
+		_, err := client.SendBatch(t.Context(), []byte("[]"))
+		if !errors.Is(err, context.DeadlineExceeded) || *dials != transfer.MaxTries {
+			t.Errorf("got error %v after %d tries, want the deadline after %d", err, *dials, transfer.MaxTries)
+		}
+		// The waits between the tries double from 200 ms, give or take a half.
+		least := transfer.MaxTries*transfer.AnswerTimeout + 127*100*time.Millisecond
+		if took := time.Since(start); took < least || took > least+127*200*time.Millisecond {
+			t.Errorf("took %v, want at least %v", took, least)
+		}
+	})
+}
+
+// TestEndOfWait checks that the end of ctx ends a wait.
+func TestEndOfWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client, dials, stop := pipe(t, "HTTP/1.1 503 \r\nRetry-After: 20\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+		defer stop()
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Second)
+		defer cancel()
+		start := time.Now()
+		sum, err := transfer.Upload(ctx, client, open(t, head+row), transfer.UploadOptions{})
+		if took := time.Since(start); took != 50*time.Second || *dials != 3 || !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("got error %v after %v and %d tries, want the deadline after 50s and 3", err, took, *dials)
+		}
+		if want := (transfer.Summary{Sent: 1, Failed: 1, Rows: 1}); sum != want {
+			t.Errorf("got %+v, want %+v", sum, want)
+		}
+	})
+}

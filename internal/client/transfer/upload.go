@@ -1,0 +1,159 @@
+package transfer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/pulsegate/pulsegate/internal/client/recording"
+	"github.com/pulsegate/pulsegate/vitals"
+)
+
+// A Summary tells what became of a recording.
+type Summary struct {
+	Sent      int `json:"sent"`      // readings that went out
+	Stored    int `json:"stored"`    // safe now, and new
+	Duplicate int `json:"duplicate"` // safe already
+	Rejected  int `json:"rejected"`  // refused by the server, or no reading at all
+	Failed    int `json:"failed"`    // sent or not: it is not known whether they are stored
+
+	Values int `json:"values"`  // values of the readings that are safe
+	Rows   int `json:"rows"`    // rows of the file
+	NoSign int `json:"no_sign"` // rows that hold no sign, left out
+	Zeros  int `json:"zeros"`   // zeros that mean "no signal", left out
+}
+
+// A Refusal is one row of a recording that was not stored.
+type Refusal struct {
+	Line   int // 1-based line in the file
+	Field  string
+	Reason string
+}
+
+// UploadOptions say how a recording is sent.
+type UploadOptions struct {
+	Batch    int           // readings in a request; 0: 500
+	Progress func(Summary) // called after each batch, may be nil
+	Refused  func(Refusal) // called for each row that was not stored, may be nil
+}
+
+// An uploader sends one recording.
+type uploader struct {
+	client  *Client
+	opt     UploadOptions
+	sum     Summary
+	body    []byte
+	lines   []int // of the batch's readings
+	valuesN []int // number of values of each of them
+}
+
+// Upload sends all readings of r. The Summary is right whether or not there was
+// an error; an error means that not all of r was sent.
+func Upload(ctx context.Context, client *Client, r recording.Reader, opt UploadOptions) (Summary, error) {
+	if opt.Batch <= 0 {
+		opt.Batch = 500
+	}
+	u := &uploader{client: client, opt: opt}
+	for {
+		reading, line, err := r.Next()
+		u.count(r.Counts())
+		var row *recording.RowError
+		switch {
+		case err == io.EOF:
+			err := u.flush(ctx)
+			return u.sum, err
+		case errors.As(err, &row):
+			u.refuse(Refusal{Line: row.Line, Field: row.Field, Reason: row.Err.Error()})
+			continue
+		case err != nil:
+			return u.sum, errors.Join(u.flush(ctx), err)
+		}
+		u.add(&reading, line)
+		if len(u.lines) == opt.Batch {
+			if err := u.flush(ctx); err != nil {
+				return u.sum, err
+			}
+		}
+	}
+}
+
+// count takes over what the recording has counted.
+func (u *uploader) count(c recording.Counts) {
+	u.sum.Rows, u.sum.NoSign, u.sum.Zeros = c.Rows, c.NoSign, c.Zeros
+}
+
+func (u *uploader) refuse(r Refusal) {
+	u.sum.Rejected++
+	if u.opt.Refused != nil {
+		u.opt.Refused(r)
+	}
+}
+
+// add puts a reading into the batch.
+func (u *uploader) add(r *vitals.Reading, line int) {
+	if len(u.lines) == 0 {
+		u.body = append(u.body[:0], '[')
+	} else {
+		u.body = append(u.body, ',')
+	}
+	u.body = vitals.AppendJSON(u.body, r)
+	u.lines = append(u.lines, line)
+	n := 0
+	for s := range vitals.Sign(vitals.NumSigns) {
+		if r.Values.Has(s) {
+			n++
+		}
+	}
+	u.valuesN = append(u.valuesN, n)
+}
+
+// flush sends the batch and counts what became of it.
+func (u *uploader) flush(ctx context.Context) error {
+	n := len(u.lines)
+	if n == 0 {
+		return nil
+	}
+	defer func() { u.lines, u.valuesN = u.lines[:0], u.valuesN[:0] }()
+	u.body = append(u.body, ']')
+	u.sum.Sent += n
+	answer, err := u.client.SendBatch(ctx, u.body)
+	if err == nil {
+		err = answer.check(n)
+	}
+	if err != nil {
+		u.sum.Failed += n
+		return fmt.Errorf("send lines %d to %d: %w", u.lines[0], u.lines[n-1], err)
+	}
+	u.sum.Stored += answer.Stored
+	u.sum.Duplicate += answer.Duplicate
+	for _, values := range u.valuesN {
+		u.sum.Values += values
+	}
+	for _, r := range answer.Rejected {
+		u.sum.Values -= u.valuesN[r.Index]
+		u.refuse(Refusal{Line: u.lines[r.Index], Field: r.Field, Reason: r.Reason})
+	}
+	if u.opt.Progress != nil {
+		u.opt.Progress(u.sum)
+	}
+	return nil
+}
+
+// check returns an error unless a accounts once for each of n readings.
+func (a *Answer) check(n int) error {
+	if a.Stored < 0 || a.Duplicate < 0 || a.Stored > n || a.Duplicate > n || a.Stored+a.Duplicate+len(a.Rejected) != n {
+		return errors.New("the answer does not account for every reading of the batch")
+	}
+	rejected := make([]bool, n)
+	for _, r := range a.Rejected {
+		if r.Index < 0 || r.Index >= n {
+			return errors.New("the answer rejects a reading that was not sent")
+		}
+		if rejected[r.Index] {
+			return errors.New("the answer rejects a reading twice")
+		}
+		rejected[r.Index] = true
+	}
+	return nil
+}

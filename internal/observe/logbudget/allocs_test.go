@@ -1,0 +1,69 @@
+//go:build !race
+
+package logbudget_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"testing"
+
+	"github.com/pulsegate/pulsegate/internal/observe/logbudget"
+)
+
+// A line that is off, or beyond its budget, costs no allocation.
+func TestNoAllocations(t *testing.T) {
+	l, err := logbudget.New(io.Discard, logbudget.Options{LinesPerMinute: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close(context.Background())
+	log := slog.New(l.Handler())
+	ctx, failure := context.Background(), errors.New("failure")
+	for _, tt := range []struct {
+		name string
+		log  func()
+	}{
+		{"off", func() { log.Debug("off") }},
+		{"off, with attributes", func() {
+			log.LogAttrs(ctx, slog.LevelDebug, "off", slog.Int("n", 1<<20), slog.Any("error", failure))
+		}},
+		{"suppressed", func() {
+			log.LogAttrs(ctx, slog.LevelError, "on", slog.Int("n", 1<<20), slog.Any("error", failure))
+		}},
+	} {
+		tt.log() // a new kind has to be made
+		tt.log()
+		if got := testing.AllocsPerRun(1000, tt.log); got != 0 {
+			t.Errorf("%s: %v allocations, want 0", tt.name, got)
+		}
+	}
+}
+
+// A million errors need no race detector to be too many.
+func TestMillionErrorsExhaustive(t *testing.T) { logErrors(t, 1_000_000) }
+
+// What a line costs that is off, suppressed or written.
+func BenchmarkLog(b *testing.B) {
+	for _, bb := range []struct {
+		name  string
+		level slog.Level
+		lines int
+	}{
+		{"off", slog.LevelDebug, 1}, {"suppressed", slog.LevelError, 1}, {"written", slog.LevelError, 1 << 40},
+	} {
+		b.Run(bb.name, func(b *testing.B) {
+			l, err := logbudget.New(io.Discard, logbudget.Options{LinesPerMinute: bb.lines, BytesPerMinute: 1 << 50})
+			if err != nil {
+				b.Fatal(err)
+			}
+			defer l.Close(context.Background())
+			log := slog.New(l.Handler())
+			b.ReportAllocs()
+			for b.Loop() {
+				log.LogAttrs(context.Background(), bb.level, "reading stored readings failed", slog.Int("n", 1<<20), slog.String("error", "checksum"))
+			}
+		})
+	}
+}

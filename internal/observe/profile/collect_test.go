@@ -1,0 +1,329 @@
+package profile_test
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/http/pprof"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/pprof/profile"
+	pg "github.com/pulsegate/pulsegate/internal/observe/profile"
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// admin returns an admin listener with real profiles. Its counters show as many
+// requests as requests says.
+func admin(requests *atomic.Uint64) *http.ServeMux {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprintf(w, "pulsegate_build_info{version=\"1.2.3\",goversion=\"go1.26\"} 1\n"+
+			"pulsegate_http_requests_total{route=\"POST /v1/readings\",code=\"2xx\"} %d\n"+
+			"pulsegate_readings_total{outcome=\"stored\"} %d\n", requests.Load(), requests.Load())
+	})
+	mux.HandleFunc("/debug/pprof/", pprof.Index)
+	mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
+	mux.Handle(pg.ContentionPath, new(pg.Contention))
+	return mux
+}
+
+// sink keeps what the load allocates from being optimized away.
+var sink []byte
+
+// load works and allocates until ctx ends, and counts requests.
+func load(ctx context.Context, requests *atomic.Uint64) {
+	var mu sync.Mutex
+	for ctx.Err() == nil {
+		sink = make([]byte, 10_000)
+		for i := range sink {
+			sink[i] = byte(i * 7)
+		}
+		waited := make(chan struct{})
+		go func() { defer close(waited); mu.Lock(); defer mu.Unlock() }()
+		<-waited
+		requests.Add(1)
+	}
+}
+
+func TestCollect(t *testing.T) {
+	var requests atomic.Uint64
+	srv := httptest.NewServer(admin(&requests))
+	defer srv.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	var loading sync.WaitGroup
+	loading.Go(func() { load(ctx, &requests) })
+	capture, err := pg.Collect(t.Context(), srv.URL, time.Second)
+	cancel()
+	loading.Wait()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := pg.Analyze(capture)
+	if r.Problem != nil || r.Version != "1.2.3" || r.Load.Requests == 0 || r.Load.Readings["stored"] != r.Load.Requests {
+		t.Fatalf("got problem %v, version %q, load %+v", r.Problem, r.Version, r.Load)
+	}
+	if r.Total.CPU.Samples == 0 || r.CPUWindow < 900*time.Millisecond {
+		t.Errorf("got %d CPU samples in %v", r.Total.CPU.Samples, r.CPUWindow)
+	}
+	// The load allocates 10,000 bytes in a class of 10,240 for each request, and a
+	// little for its goroutine.
+	perRequest := r.Total.Bytes.Value / r.Divisor(r.AllocsWindow)
+	if perRequest < 5_000 || perRequest > 20_000 {
+		t.Errorf("got %.0f bytes per request, want about 10,300", perRequest)
+	}
+	found := false
+	for _, row := range r.Own {
+		if strings.HasSuffix(row.Name, "profile_test.load") {
+			found = row.CPU.Samples > 0 && row.Bytes.Value > 0
+		}
+	}
+	if !found {
+		t.Errorf("the load's function is not among the dear ones: %v", r.Own)
+	}
+	if len(r.HeapInUse) == 0 || len(r.Goroutines) == 0 {
+		t.Errorf("got %d rows of heap and %d of goroutines", len(r.HeapInUse), len(r.Goroutines))
+	}
+
+	// What was captured comes back from a folder as it was.
+	dir := filepath.Join(t.TempDir(), "p")
+	if err := pg.PrepareDir(dir); err != nil {
+		t.Fatal(err)
+	}
+	if err := capture.Save(dir, r); err != nil {
+		t.Fatal(err)
+	}
+	again, err := pg.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var text, textAgain bytes.Buffer
+	if err := errors.Join(r.WriteText(&text, 10), pg.Analyze(again).WriteText(&textAgain, 10)); err != nil {
+		t.Fatal(err)
+	}
+	if text.String() != textAgain.String() {
+		t.Errorf("from the folder: got\n%s\nwant\n%s", textAgain.String(), text.String())
+	}
+	if err := pg.PrepareDir(dir); err == nil {
+		t.Error("a folder with a profile: got no error")
+	}
+	for _, name := range []string{"cpu.pb.gz", "allocs.pb.gz", "heap.pb.gz", "goroutine.pb.gz", "mutex.pb.gz", "block.pb.gz"} {
+		raw, err := os.ReadFile(filepath.Join(dir, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := profile.ParseData(raw); err != nil {
+			t.Errorf("%s: the pprof library cannot read it: %v", name, err)
+		}
+	}
+	// A window compared with itself shows no difference.
+	comparison, err := pg.Compare(r, pg.Analyze(again))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, table := range comparison.Tables {
+		for _, c := range table.Rows {
+			if c.Beyond || c.A != c.B {
+				t.Errorf("%s: %+v", table.Title, c)
+			}
+		}
+	}
+}
+
+// TestCollectBadTargets checks the message, and what was achieved, for servers that
+// are not what they should be.
+func TestCollectBadTargets(t *testing.T) {
+	zipped := func(data []byte) []byte {
+		var buf bytes.Buffer
+		w := gzip.NewWriter(&buf)
+		w.Write(data)
+		w.Close()
+		return buf.Bytes()
+	}
+	send := func(body []byte) http.HandlerFunc {
+		return func(w http.ResponseWriter, _ *http.Request) { w.Write(body) }
+	}
+	hangUp := func(w http.ResponseWriter, _ *http.Request) { panic(http.ErrAbortHandler) }
+	emptyCPU := func(w http.ResponseWriter, _ *http.Request) {
+		p := &profile.Profile{SampleType: cpuTypes, DurationNanos: 1e9, Period: 1e7}
+		p.Write(w)
+	}
+	for _, tt := range []struct {
+		name     string
+		replace  map[string]http.HandlerFunc // of the paths of a good server
+		want     string                      // in the error
+		isOther  bool                        // the error is ErrNotPulsegate
+		achieved func(c *pg.Capture) bool
+	}{
+		{"another site", map[string]http.HandlerFunc{"/metrics": send([]byte("<html>hello</html>"))}, "/metrics", true, nil},
+		{"no metrics", map[string]http.HandlerFunc{"/metrics": http.NotFound}, "404", true, nil},
+		{"another program", map[string]http.HandlerFunc{"/metrics": send([]byte("up 1\n"))}, "pulsegate_build_info", true, nil},
+		{"redirect", map[string]http.HandlerFunc{"/metrics": http.RedirectHandler("/x", http.StatusFound).ServeHTTP}, "302", false, nil},
+		{"metrics without end", map[string]http.HandlerFunc{"/metrics": func(w http.ResponseWriter, _ *http.Request) {
+			for {
+				if _, err := w.Write(bytes.Repeat([]byte("# x\n"), 1<<16)); err != nil {
+					return
+				}
+			}
+		}}, "more than", false, nil},
+		{"hangs up at once", map[string]http.HandlerFunc{"/metrics": hangUp}, "/metrics", false, nil},
+		{"forbidden profile", map[string]http.HandlerFunc{"/debug/pprof/profile": func(w http.ResponseWriter, _ *http.Request) {
+			http.Error(w, "profiles are served to loopback peers only\nsecond line", http.StatusForbidden)
+		}}, `403: "profiles are served to loopback peers only"`, false, gotAllocs},
+		{"garbage profile", map[string]http.HandlerFunc{"/debug/pprof/profile": send([]byte("\x00\x01garbage"))}, "not a profile", false, gotAllocs},
+		{"zipped garbage", map[string]http.HandlerFunc{"/debug/pprof/profile": send(zipped([]byte("\xff\xff\xff\xff")))}, "cannot be read", false, gotAllocs},
+		{"profile cut off", map[string]http.HandlerFunc{"/debug/pprof/profile": send(zipped(bytes.Repeat([]byte("abc"), 999))[:20])}, "damaged or cut off", false, gotAllocs},
+		{"gzip bomb", map[string]http.HandlerFunc{"/debug/pprof/profile": send(zipped(make([]byte, 65<<20)))}, "more than", false, gotAllocs},
+		{"hangs up in the window", map[string]http.HandlerFunc{"/debug/pprof/profile": hangUp}, "/debug/pprof/profile", false, gotAllocs},
+		{"answer cut off", map[string]http.HandlerFunc{"/debug/pprof/profile": func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Length", "1000")
+			w.Write([]byte("short"))
+		}}, "cut off", false, gotAllocs},
+		{"no heap", map[string]http.HandlerFunc{"/debug/pprof/profile": emptyCPU, "/debug/pprof/heap": http.NotFound}, "/debug/pprof/heap", false,
+			func(c *pg.Capture) bool { return c.CPU != nil && c.Allocs == nil && c.After != nil }},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel() // each takes a window
+			good := admin(new(atomic.Uint64))
+			srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if h := tt.replace[r.URL.Path]; h != nil {
+					h(w, r)
+					return
+				}
+				good.ServeHTTP(w, r)
+			}))
+			srv.Config.ErrorLog = nil
+			srv.Start()
+			defer srv.Close()
+			c, err := pg.Collect(t.Context(), srv.URL, time.Second)
+			if err == nil || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("got error %v, want one with %q", err, tt.want)
+			}
+			if got := errors.Is(err, pg.ErrNotPulsegate); got != tt.isOther {
+				t.Errorf("ErrNotPulsegate: got %v, want %v (%v)", got, tt.isOther, err)
+			}
+			if tt.achieved != nil && !tt.achieved(c) {
+				t.Errorf("got %+v", c)
+			}
+			// Whatever there is can be shown and saved.
+			r := pg.Analyze(c)
+			dir := t.TempDir()
+			if err := errors.Join(r.WriteText(io.Discard, 5), r.WriteJSON(io.Discard), c.Save(dir, r)); err != nil {
+				t.Errorf("show what was achieved: %v", err)
+			}
+			if _, err := pg.Open(dir); err != nil {
+				t.Errorf("open what was achieved: %v", err)
+			}
+		})
+	}
+}
+
+func gotAllocs(c *pg.Capture) bool { return c.CPU == nil && c.Allocs != nil && c.After != nil }
+
+func TestCollectRefusedConnection(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr := l.Addr().String()
+	l.Close()
+	_, err = pg.Collect(t.Context(), addr, time.Second)
+	if err == nil || !strings.Contains(err.Error(), "connection refused") {
+		t.Errorf("got error %v, want that the connection was refused", err)
+	}
+}
+
+// TestCollectServerDies loses the server in the middle of the window.
+func TestCollectServerDies(t *testing.T) {
+	var requests atomic.Uint64
+	good := admin(&requests)
+	var srv *httptest.Server
+	srv = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/debug/pprof/profile" {
+			go srv.Close() // waits for this handler
+			srv.Listener.Close()
+			panic(http.ErrAbortHandler)
+		}
+		good.ServeHTTP(w, r)
+	}))
+	c, err := pg.Collect(t.Context(), srv.URL, time.Second)
+	srv.Close()
+	if err == nil || c.Before == nil || c.After != nil || c.CPU != nil {
+		t.Errorf("got error %v, capture %+v", err, c)
+	}
+	r := pg.Analyze(c)
+	if r.Problem == nil {
+		t.Error("got no problem, want that counters are missing")
+	}
+}
+
+// TestCollectInterrupted ends the wait in the middle of the window.
+func TestCollectInterrupted(t *testing.T) {
+	var requests atomic.Uint64
+	good := admin(&requests)
+	ctx, cancel := context.WithCancel(t.Context())
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/debug/pprof/profile" {
+			cancel()
+			<-r.Context().Done()
+			return
+		}
+		good.ServeHTTP(w, r)
+	}))
+	defer srv.Close()
+	c, err := pg.Collect(ctx, srv.URL, 600*time.Second)
+	if !errors.Is(err, context.Canceled) || c.Before == nil {
+		t.Errorf("got error %v, capture %+v", err, c)
+	}
+}
+
+// TestCollectRestarted meets counters that have gone back.
+func TestCollectRestarted(t *testing.T) {
+	before, after := counted(10)
+	after.Requests["POST /v1/readings 2xx"] = 1
+	r := pg.Analyze(&pg.Capture{Before: before, After: after})
+	if r.Problem == nil || !strings.Contains(r.Problem.Error(), "restarted") {
+		t.Errorf("got %v, want that the server was restarted", r.Problem)
+	}
+}
+
+func TestCollectWindow(t *testing.T) {
+	for _, window := range []time.Duration{0, -time.Second, 1500 * time.Millisecond, pg.MaxWindow + time.Second} {
+		if _, err := pg.Collect(t.Context(), "127.0.0.1:1", window); err == nil || !strings.Contains(err.Error(), "window") {
+			t.Errorf("%v: got error %v", window, err)
+		}
+	}
+}
+
+func TestParseTarget(t *testing.T) {
+	for _, tt := range []struct{ in, want string }{
+		{"127.0.0.1:6060", "http://127.0.0.1:6060"},
+		{"http://127.0.0.1:6060/", "http://127.0.0.1:6060"},
+		{"https://gate.example:6060", "https://gate.example:6060"},
+		{"http://[::1]:6060", "http://[::1]:6060"},
+		{"localhost", "http://localhost"},
+		{"", ""}, {"http://", ""}, {"ftp://x", ""}, {"http://x/debug/pprof", ""}, {"http://x?a=b", ""},
+		{"http://user:secret@x", ""}, {"http://x:port", ""}, {"http://a b", ""}, {"://", ""},
+	} {
+		got, err := pg.ParseTarget(tt.in)
+		if got != tt.want || (err == nil) != (tt.want != "") {
+			t.Errorf("%q: got %q, %v, want %q", tt.in, got, err, tt.want)
+		}
+		if err != nil && strings.Contains(err.Error(), "secret") {
+			t.Errorf("%q: the error tells the password: %v", tt.in, err)
+		}
+	}
+}

@@ -1,0 +1,109 @@
+package profile_test
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"strings"
+	"testing"
+
+	pg "github.com/pulsegate/pulsegate/internal/observe/profile"
+)
+
+const metricsText = `# HELP pulsegate_build_info Always 1.
+# TYPE pulsegate_build_info gauge
+pulsegate_build_info{goversion="go1.26.8",version="1.2.3"} 1
+# TYPE pulsegate_http_requests_total counter
+pulsegate_http_requests_total{code="2xx",route="POST /v1/readings"} 1234
+pulsegate_http_requests_total{code="4xx",route="POST /v1/readings"} 5
+pulsegate_http_requests_total{code="2xx",route="/livez"} 1e+06
+# TYPE pulsegate_readings_total counter
+pulsegate_readings_total{outcome="stored"} 1200
+pulsegate_readings_total{outcome="duplicate"} 34
+# TYPE process_cpu_seconds_total counter
+process_cpu_seconds_total 12.5
+# TYPE process_start_time_seconds gauge
+process_start_time_seconds 1.7e+09
+# TYPE go_memstats_alloc_bytes_total counter
+go_memstats_alloc_bytes_total 4.5e+06
+# TYPE go_memstats_mallocs_total counter
+go_memstats_mallocs_total 12000
+`
+
+func TestReadCounters(t *testing.T) {
+	got, err := pg.ReadCounters(strings.NewReader(metricsText))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got.Version != "1.2.3" || got.GoVersion != "go1.26.8" || got.CPU != 12.5 || got.Started != 1.7e9 || got.Bytes != 4.5e6 || got.Objects != 12000 {
+		t.Errorf("got %+v", got)
+	}
+	want := map[string]uint64{"POST /v1/readings 2xx": 1234, "POST /v1/readings 4xx": 5, "/livez 2xx": 1000000}
+	if !maps.Equal(got.Requests, want) {
+		t.Errorf("requests: got %v, want %v", got.Requests, want)
+	}
+	if want := map[string]uint64{"stored": 1200, "duplicate": 34}; !maps.Equal(got.Readings, want) {
+		t.Errorf("readings: got %v, want %v", got.Readings, want)
+	}
+}
+
+func TestReadCountersRefuses(t *testing.T) {
+	for name, text := range map[string]string{
+		"nothing":             "",
+		"a web page":          "<!doctype html><html><title>Router</title>",
+		"another program":     "# TYPE up gauge\nup 1\n",
+		"cut off":             strings.Replace(metricsText, `route="/livez"} 1e+06`, `route="/liv`, 1)[:330],
+		"no requests":         "pulsegate_build_info 1\n",
+		"negative count":      strings.Replace(metricsText, " 1234", " -1234", 1),
+		"count is not whole":  strings.Replace(metricsText, " 1234", " 1.5", 1),
+		"count is no number":  strings.Replace(metricsText, " 1234", " NaN", 1),
+		"count without end":   strings.Replace(metricsText, " 1234", " +Inf", 1),
+		"count beyond floats": strings.Replace(metricsText, " 1234", " 1e300", 1),
+		"series twice":        metricsText + "pulsegate_readings_total{outcome=\"stored\"} 1\n",
+		"readings negative":   strings.Replace(metricsText, " 1200", " -1", 1),
+	} {
+		_, err := pg.ReadCounters(strings.NewReader(text))
+		if !errors.Is(err, pg.ErrNotPulsegate) {
+			t.Errorf("%s: got error %v, want ErrNotPulsegate", name, err)
+		}
+	}
+}
+
+// FuzzReadCounters feeds arbitrary text: no panic, and whatever is accepted holds
+// counts that floats carry exactly, under printable names.
+func FuzzReadCounters(f *testing.F) {
+	f.Add(metricsText)
+	f.Add("pulsegate_build_info 1\npulsegate_http_requests_total 0\n")
+	f.Add("# TYPE pulsegate_http_requests_total histogram\npulsegate_build_info 1\npulsegate_http_requests_total_bucket{le=\"+Inf\"} 1\n")
+	f.Add("# HELP \n# TYPE pulsegate_build_info\n")
+	f.Fuzz(func(t *testing.T, text string) {
+		c, err := pg.ReadCounters(strings.NewReader(text))
+		if err != nil {
+			if !errors.Is(err, pg.ErrNotPulsegate) {
+				t.Fatalf("got error %v, want one that wraps ErrNotPulsegate", err)
+			}
+			return
+		}
+		for _, m := range []map[string]uint64{c.Requests, c.Readings} {
+			for name, n := range m {
+				if uint64(float64(n)) != n {
+					t.Errorf("%s: %d is not exact", name, n)
+				}
+			}
+		}
+		if !(c.CPU >= 0) || !(c.Started >= 0) {
+			t.Errorf("got CPU %v and start %v", c.CPU, c.Started)
+		}
+		// A capture of the same counters twice has no requests, and says so.
+		after := c
+		after.At = c.At.Add(1e9)
+		r := pg.Analyze(&pg.Capture{Before: &c, After: &after})
+		if !errors.Is(r.Problem, pg.ErrNoRequests) {
+			t.Errorf("got problem %v, want ErrNoRequests", r.Problem)
+		}
+		var text2 strings.Builder
+		if err := r.WriteText(&text2, 5); err != nil || strings.Contains(text2.String(), "NaN") {
+			t.Errorf("text: %v, %v", err, fmt.Sprintf("%q", text2.String()))
+		}
+	})
+}

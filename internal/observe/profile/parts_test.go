@@ -1,0 +1,111 @@
+package profile_test
+
+import (
+	"testing"
+
+	pg "github.com/pulsegate/pulsegate/internal/observe/profile"
+)
+
+const module = "github.com/pulsegate/pulsegate/"
+
+// TestParts gives stacks as they occur, the innermost frame first, to parts.
+func TestParts(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		stack string
+		want  pg.Part
+	}{
+		{"own code", module + "vitals.(*Decoder).Decode", pg.Decoding},
+		{"allocation for a caller", "runtime.mallocgc\nruntime.growslice\n" + module + "vitals.(*Batch).add", pg.Decoding},
+		{"library for a caller", "internal/bytealg.IndexByte\nbytes.IndexByte\ngithub.com/go-json-experiment/json/jsontext.ConsumeString\n" + module + "vitals.decode", pg.Decoding},
+		{"assist of an allocation", "runtime.scanobject\nruntime.gcDrainN\nruntime.gcAssistAlloc1\nruntime.systemstack\nruntime.mallocgc\n" + module + "vitals.(*Batch).add", pg.GarbageCollection},
+		{"background marking", "runtime.greyobject\nruntime.scanobject\nruntime.gcDrain\nruntime.gcBgMarkWorker.func2\nruntime.systemstack\nruntime.gcBgMarkWorker", pg.GarbageCollection},
+		{"sweeping for an allocation", "runtime.(*sweepLocked).sweep\nruntime.(*mcentral).cacheSpan\nruntime.mallocgc\nnet/http.readRequest", pg.GarbageCollection},
+		{"write barrier", "runtime.wbBufFlush1\nruntime.wbBufFlush\nruntime.gcWriteBarrier\nnet/http.(*conn).serve", pg.GarbageCollection},
+		{"choosing a goroutine", "runtime.runqgrab\nruntime.runqsteal\nruntime.stealWork\nruntime.findRunnable\nruntime.schedule\nruntime.park_m\nruntime.mcall", pg.Scheduler},
+		{"waking by a channel", "runtime.ready\nruntime.goready.func1\nruntime.systemstack\nruntime.goready\nruntime.send\nruntime.chansend\nruntime.chansend1\n" + module + "internal/storage/groupcommit.(*call).Done", pg.Scheduler},
+		{"channel itself", "runtime.lock2\nruntime.selectgo\n" + module + "internal/storage/groupcommit.(*call).wait", pg.GroupCommit},
+		{"futex of a wake-up", "runtime.futex\nruntime.futexwakeup\nruntime.notewakeup\nruntime.startm\nruntime.wakep", pg.Kernel},
+		{"poller", "internal/runtime/syscall/linux.Syscall6\ninternal/runtime/syscall/linux.EpollWait\nruntime.netpoll\nruntime.findRunnable", pg.Kernel},
+		{"socket", "internal/runtime/syscall/linux.Syscall6\nsyscall.RawSyscall6\nsyscall.Syscall\nsyscall.write\nsyscall.Write\ninternal/poll.(*FD).Write\nnet.(*conn).Write\nnet/http.checkConnErrorWriter.Write", pg.Kernel},
+		{"around a system call", "runtime.exitsyscall\nsyscall.Syscall\nsyscall.read\ninternal/poll.(*FD).Read\nnet/http.(*connReader).Read", pg.Scheduler},
+		{"socket outside of the kernel", "internal/poll.(*fdMutex).rwlock\ninternal/poll.(*FD).Write\nnet.(*conn).Write\nnet/http.checkConnErrorWriter.Write", pg.Answering},
+		{"reading a header", "net/textproto.(*Reader).readMIMEHeader\nnet/http.readRequest\nnet/http.(*conn).serve", pg.HTTPReading},
+		{"header of a handler", "runtime.mapassign_faststr\nnet/http.Header.Set\n" + module + "reply.fieldList.put", pg.Answering},
+		{"header of the server", "net/http.Header.Get\nnet/http.(*conn).serve", pg.HTTPReading},
+		{"response", "bufio.(*Writer).Flush\nnet/http.(*response).finishRequest\nnet/http.(*conn).serve", pg.Answering},
+		{"routing", "net/http.(*routingNode).matchPath\nnet/http.(*ServeMux).ServeHTTP", pg.Routing},
+		{"our router", module + "mux.(*Router).Match\n" + module + "mux.(*Router).ServeHTTP", pg.Routing},
+		{"ingest decodes", module + "internal/api/ingest.(*Job).Decode", pg.Decoding},
+		{"ingest waits", module + "internal/api/ingest.(*Job).Commit", pg.GroupCommit},
+		{"ingest answers", "strconv.AppendInt\n" + module + "internal/api/ingest.(*Job).batchAnswer", pg.Answering},
+		{"ingest reads", "runtime.memmove\n" + module + "internal/api/ingest.(*bodyReader).fill", pg.HTTPReading},
+		{"decompression", "github.com/klauspost/compress/flate.(*decompressor).huffmanBlock\ngithub.com/klauspost/compress/gzip.(*Reader).Read\n" + module + "internal/api/ingest.(*bodyReader).fill", pg.Decoding},
+		{"type parameters", "runtime.mapaccess2\n" + module + "internal/storage/groupcommit.(*Committer[go.shape.*github.com/pulsegate/pulsegate/vitals.Reading]).Commit", pg.GroupCommit},
+		{"store", "github.com/cockroachdb/swiss.(*Map[...]).Get\ngithub.com/cockroachdb/pebble/v2/internal/cache.(*shard).get\ngithub.com/cockroachdb/pebble/v2.(*DB).Get", pg.StorePart},
+		{"store adapter", module + "internal/storage/pebblestore.(*Store).Append", pg.StorePart},
+		{"read side", "encoding/csv.(*Writer).Write\n" + module + "internal/api/query.(*Handler).Readings", pg.ReadingBack},
+		{"log line", "log/slog.(*commonHandler).handle\nlog/slog.(*Logger).Info\nmain.(*server).run", pg.Logging},
+		{"counting", "sync/atomic.(*Uint64).Add\n" + module + "internal/observe/metrics.(*histogram).observe\n" + module + "internal/observe/metrics.(*Route).Handler.func1\nnet/http.(*ServeMux).ServeHTTP", pg.Measuring},
+		{"response behind the counting", "net/http.(*response).write\nnet/http.(*response).Write\n" + module + "internal/observe/metrics.(*statusWriter).Write\n" + module + "reply.(*Answer).ServeHTTP", pg.Answering},
+		{"profiling", "compress/flate.(*compressor).deflate\ncompress/gzip.(*Writer).Write\nruntime/pprof.(*profileBuilder).flush", pg.Measuring},
+		{"scrape", "github.com/prometheus/client_golang/prometheus.(*Registry).Gather\nnet/http.HandlerFunc.ServeHTTP", pg.Measuring},
+		{"a package that begins alike", module + "replyfoo.Do", pg.Other},
+		{"nobody's", "crypto/sha256.block\nexample.com/x.F", pg.Other},
+		{"runtime alone", "runtime.memmove\nruntime.goexit", pg.Other},
+		{"without a name", "0x1234", pg.Other},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			r := pg.Analyze(capture(1, cpu(t, 1, tt.stack)))
+			if len(r.Parts) != 1 || r.Parts[0].Name != string(tt.want) {
+				t.Errorf("got %v, want %q", r.Parts, tt.want)
+			}
+		})
+	}
+}
+
+// TestAllocationParts gives an allocation to its owner, whatever the name
+// of the function that made it.
+func TestAllocationParts(t *testing.T) {
+	allocs := build(t, heapTypes, 1,
+		sample{stack: module + "vitals.(*Batch).add\n" + module + "internal/api/ingest.(*Job).Decode", values: []int64{2, 200}},
+		sample{stack: "runtime.malg\nruntime.newproc1\nruntime.newproc.func1\nruntime.systemstack", values: []int64{1, 400}},
+		sample{stack: "net/textproto.MIMEHeader.Add\nnet/http.readRequest", values: []int64{5, 50}},
+	)
+	c := capture(10, nil)
+	c.Allocs = allocs
+	r := pg.Analyze(c)
+	want := map[string]float64{"scheduler": 400, "decoding": 200, "HTTP reading": 50}
+	if len(r.Parts) != len(want) {
+		t.Errorf("got parts %v", r.Parts)
+	}
+	for _, row := range r.Parts {
+		if row.Bytes.Value != want[row.Name] || row.Bytes.Variance != 0 {
+			t.Errorf("%s: got %+v, want %v bytes, known exactly", row.Name, row.Bytes, want[row.Name])
+		}
+	}
+	if r.Total.Objects.Value != 8 {
+		t.Errorf("total: got %v objects, want 8", r.Total.Objects.Value)
+	}
+}
+
+func TestSyscallNames(t *testing.T) {
+	for stack, want := range map[string]string{
+		"internal/runtime/syscall/linux.Syscall6\nsyscall.RawSyscall6\nsyscall.Syscall\nsyscall.write\nsyscall.Write":                       "write",
+		"internal/runtime/syscall/linux.Syscall6\nsyscall.RawSyscall6\nsyscall.Syscall\ngolang.org/x/sys/unix.Fdatasync\nmain.f":            "fdatasync",
+		"internal/runtime/syscall/linux.Syscall6\ninternal/runtime/syscall/linux.EpollWait\nruntime.netpoll":                                "epoll_wait",
+		"internal/runtime/syscall/linux.Syscall6\nsyscall.RawSyscall6\nsyscall.Syscall6\nsyscall.accept4\ninternal/poll.accept":             "accept",
+		"internal/runtime/syscall/linux.Syscall6\nsyscall.RawSyscall6\nsyscall.Syscall6\nexample.com/own.Call":                              "other",
+		"internal/runtime/syscall/linux.Syscall6\nsyscall.RawSyscall6\ngithub.com/pulsegate/pulsegate/internal/wire/eventloop.send\nmain.f": "send",
+		"internal/runtime/syscall/linux.Syscall6":                      "other",
+		"runtime.futex\nruntime.futexsleep":                            "futex",
+		"runtime.write1\nruntime.write":                                "write",
+		"runtime.sysMmap\nruntime.mmap.func1":                          "mmap",
+		"runtime.usleep\nruntime.osyield_no_g\nruntime.(*mheap).alloc": "usleep",
+	} {
+		r := pg.Analyze(capture(1, cpu(t, 1, stack)))
+		if len(r.Syscalls) != 1 || r.Syscalls[0].Name != want {
+			t.Errorf("%q: got %v, want %q", stack, r.Syscalls, want)
+		}
+	}
+}

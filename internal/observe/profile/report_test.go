@@ -1,0 +1,253 @@
+package profile_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"encoding/xml"
+	"flag"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/pprof/profile"
+	pg "github.com/pulsegate/pulsegate/internal/observe/profile"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+// golden compares got with a file of testdata.
+func golden(t *testing.T, name, got string) {
+	t.Helper()
+	path := filepath.Join("testdata", name)
+	if *update {
+		if err := os.WriteFile(path, []byte(got), 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got != string(want) {
+		t.Errorf("%s: got\n%s\nwant\n%s", name, got, want)
+	}
+}
+
+// example returns a capture of 1,000 requests in which every table has something.
+// decodeSamples is the cost of decoding.
+func example(t *testing.T, decodeSamples int64) *pg.Capture {
+	t.Helper()
+	const (
+		serve   = "\nnet/http.(*conn).serve net/http/server.go:2000"
+		handler = "\n" + module + "internal/api/ingest.(*handler).ServeHTTP /src/internal/api/ingest/handler.go:47" + serve
+		decode  = "\n" + module + "internal/api/ingest.(*Job).Decode /src/internal/api/ingest/job.go:86" + handler
+		write   = "internal/runtime/syscall/linux.Syscall6 asm.s:1\nsyscall.Syscall syscall.go:1\nsyscall.write z.go:1"
+	)
+	c := capture(1000, build(t, cpuTypes, 1e7,
+		sample{stack: module + "vitals.(*Decoder).Decode /src/vitals/decode.go:87" + decode, values: []int64{decodeSamples, decodeSamples * 1e7}},
+		sample{stack: "runtime.mallocgc malloc.go:1\n" + module + "vitals.(*Batch).add /src/vitals/batch.go:20" + decode, values: []int64{25, 25e7}},
+		sample{stack: write + "\nnet/http.checkConnErrorWriter.Write s.go:3" + serve, values: []int64{100, 100e7}},
+		sample{stack: "runtime.gcDrain mgc.go:1\nruntime.gcBgMarkWorker mgc.go:2", values: []int64{4, 4e7}},
+	))
+	c.After.CPU = c.Before.CPU + 2.5
+	c.After.Readings["duplicate"] = 20
+	c.Before.Bytes, c.Before.Objects = 1e6, 2e4
+	c.After.Bytes, c.After.Objects = 3.5e6, 2.6e4
+	c.Allocs = build(t, heapTypes, 512<<10,
+		sample{stack: module + "vitals.(*Batch).add /src/vitals/batch.go:20" + decode, values: []int64{4000, 256000}},
+		sample{stack: "net/textproto.(*Reader).ReadLine r.go:1\nnet/http.readRequest r.go:1" + serve, values: []int64{2, 2 << 20}},
+	)
+	c.Heap = build(t, []*profile.ValueType{{Type: "inuse_objects", Unit: "count"}, {Type: "inuse_space", Unit: "bytes"}}, 512<<10,
+		sample{stack: module + "internal/storage/pebblestore.Open /src/open.go:1", values: []int64{1, 8 << 20}},
+		sample{stack: "bufio.NewWriterSize b.go:1", values: []int64{100, 400 << 10}},
+	)
+	contention := []*profile.ValueType{{Type: "contentions", Unit: "count"}, {Type: "delay", Unit: "nanoseconds"}}
+	c.Mutex = build(t, contention, 1, sample{stack: "sync.(*Mutex).Unlock m.go:1\n" + module + "internal/storage/groupcommit.(*Committer[go.shape.*uint8]).Submit /src/c.go:1", values: []int64{50, 5e6}})
+	c.Block = build(t, contention, 1,
+		sample{stack: "runtime.selectgo s.go:1\n" + module + "internal/storage/groupcommit.(*call).wait /src/call.go:1", values: []int64{1000, 3e9}},
+		sample{stack: "runtime.selectgo s.go:1\n" + module + "internal/observe/profile.(*Contention).ServeHTTP /src/c.go:1", values: []int64{1, 9e9}})
+	c.Goroutine = build(t, []*profile.ValueType{{Type: "goroutine", Unit: "count"}}, 1,
+		sample{stack: "runtime.gopark p.go:1\ninternal/poll.runtime_pollWait p.go:1\nnet.(*netFD).Read n.go:1" + serve, values: []int64{64}})
+	return c
+}
+
+func TestReportText(t *testing.T) {
+	var text bytes.Buffer
+	if err := pg.Analyze(example(t, 50)).WriteText(&text, 4); err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "report.txt", text.String())
+}
+
+// TestNoRequests says that there were none, and shows costs per second.
+func TestNoRequests(t *testing.T) {
+	c := example(t, 50)
+	c.After.Requests = c.Before.Requests
+	r := pg.Analyze(c)
+	var text bytes.Buffer
+	if err := r.WriteText(&text, 1); err != nil {
+		t.Fatal(err)
+	}
+	got := text.String()
+	for _, want := range []string{"no request was answered in the window", "Cost per second", " 0 requests"} {
+		if !strings.Contains(got, want) {
+			t.Errorf("there is no %q in\n%s", want, got)
+		}
+	}
+	if strings.Contains(got, "NaN") || strings.Contains(got, "Inf") {
+		t.Errorf("something was divided by zero:\n%s", got)
+	}
+	if _, err := pg.Compare(r, r); err == nil {
+		t.Error("Compare: got no error")
+	}
+}
+
+func TestReportJSON(t *testing.T) {
+	var text bytes.Buffer
+	if err := pg.Analyze(example(t, 50)).WriteJSON(&text); err != nil {
+		t.Fatal(err)
+	}
+	type cost struct {
+		Name     string  `json:"name"`
+		CPU      float64 `json:"cpu_us"`
+		Samples  int64   `json:"cpu_samples"`
+		Bytes    float64 `json:"bytes"`
+		BytesErr float64 `json:"bytes_stderr"`
+	}
+	var got struct {
+		Per      string  `json:"per"`
+		Requests uint64  `json:"requests"`
+		Process  float64 `json:"process_cpu_us"`
+		Parts    []cost  `json:"parts"`
+		Lines    []cost  `json:"lines"`
+	}
+	if err := json.Unmarshal(text.Bytes(), &got); err != nil {
+		t.Fatal(err)
+	}
+	if got.Per != "request" || got.Requests != 1000 || got.Process != 2500 {
+		t.Errorf("got %+v", got)
+	}
+	// 75 samples of 10 ms over 1,000 requests are 750 µs; 256,000 bytes are 256.
+	if p := got.Parts[1]; p.Name != "decoding" || p.CPU != 750 || p.Samples != 75 || p.Bytes != 256 || p.BytesErr == 0 {
+		t.Errorf("got %+v", p)
+	}
+	if l := got.Lines[0]; l.Name != "vitals/decode.go:87 (*Decoder).Decode" || l.CPU != 500 {
+		t.Errorf("got %+v", l)
+	}
+}
+
+// TestWindows divides each profile by the requests of its own window.
+func TestWindows(t *testing.T) {
+	c := example(t, 50)
+	c.CPU.DurationNanos = int64(5 * time.Second)
+	r := pg.Analyze(c)
+	if got := r.Divisor(r.CPUWindow); got != 500 {
+		t.Errorf("half the window: got %v requests, want 500", got)
+	}
+	if got := r.Divisor(r.AllocsWindow); got != 1000 {
+		t.Errorf("the whole window: got %v requests, want 1000", got)
+	}
+	c.CPU.DurationNanos = -1
+	if r := pg.Analyze(c); r.Divisor(r.CPUWindow) != 1 {
+		t.Error("a window that ends before it starts is divided by")
+	}
+}
+
+// TestRecursion counts a function once in what it costs with its calls.
+func TestRecursion(t *testing.T) {
+	r := pg.Analyze(capture(1, cpu(t, 3, "main.f\nmain.f\nmain.g\nmain.f")))
+	for _, row := range r.Functions {
+		if row.Cum.Samples != 3 {
+			t.Errorf("%s: got %d samples with its calls, want 3", row.Name, row.Cum.Samples)
+		}
+	}
+}
+
+// TestOwnLine gives work to the innermost line of our own, past wrappers.
+func TestOwnLine(t *testing.T) {
+	r := pg.Analyze(capture(1, cpu(t, 1, "net/http.(*response).Write s.go:1\n"+
+		module+"internal/observe/metrics.(*statusWriter).Write /src/requests.go:9\n"+
+		module+"reply.(*Answer).serve /build/reply/serve.go:58\n"+
+		"main.main /build/cmd/pulsegate/main.go:3")))
+	if len(r.Lines) != 1 || r.Lines[0].Name != "reply/serve.go:58 (*Answer).serve" {
+		t.Errorf("got %v", r.Lines)
+	}
+	r = pg.Analyze(capture(1, cpu(t, 1, "sort.Sort s.go:1\nmain.main /build/cmd/pulsegate/main.go:3")))
+	if len(r.Lines) != 1 || r.Lines[0].Name != "cmd/pulsegate/main.go:3 main" {
+		t.Errorf("got %v", r.Lines)
+	}
+}
+
+func TestNumber(t *testing.T) {
+	for v, want := range map[float64]string{
+		0: "0.00", 1.234: "1.23", 9.994: "9.99", 9.996: "10.0", 99.94: "99.9", 99.96: "100", 1234.5: "1,234",
+		-1234567: "-1,234,567", 999999.6: "1,000,000", -0.5: "-0.50",
+	} {
+		if got := pg.Number(v); got != want {
+			t.Errorf("%v: got %q, want %q", v, got, want)
+		}
+	}
+}
+
+func TestFlame(t *testing.T) {
+	c := example(t, 50)
+	c.Target = `http://<x>&"`
+	var svg bytes.Buffer
+	if err := pg.WriteFlame(&svg, c); err != nil {
+		t.Fatal(err)
+	}
+	// It is XML, and refers to nothing outside of itself.
+	decoder := xml.NewDecoder(bytes.NewReader(svg.Bytes()))
+	var boxes, scripts int
+	for {
+		token, err := decoder.Token()
+		if err == io.EOF {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		element, ok := token.(xml.StartElement)
+		if !ok {
+			continue
+		}
+		switch element.Name.Local {
+		case "g":
+			boxes++
+		case "script":
+			scripts++
+		}
+		for _, a := range element.Attr {
+			if a.Name.Local == "href" || a.Name.Local == "src" {
+				t.Errorf("<%s> refers to %q", element.Name.Local, a.Value)
+			}
+		}
+	}
+	// all; serve, handler, Job.Decode, Decoder.Decode; Batch.add, mallocgc;
+	// checkConnErrorWriter, write, Syscall, Syscall6; gcBgMarkWorker, gcDrain.
+	const want = 13
+	if boxes-1 != want || scripts != 1 {
+		t.Errorf("got %d boxes and %d scripts, want %d and 1", boxes-1, scripts, want)
+	}
+	for _, text := range []string{"vitals.(*Decoder).Decode&#10;500 µs per request", "decoding 41.9 %"} {
+		if !strings.Contains(svg.String(), text) {
+			t.Errorf("there is no %q", text)
+		}
+	}
+	if err := pg.WriteFlame(io.Discard, &pg.Capture{}); err == nil {
+		t.Error("without a CPU profile: got no error")
+	}
+}
+
+func TestFlameOfNothing(t *testing.T) {
+	var svg bytes.Buffer
+	if err := pg.WriteFlame(&svg, capture(0, &profile.Profile{SampleType: cpuTypes})); err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(svg.String(), "NaN") {
+		t.Error("something was divided by zero")
+	}
+}

@@ -1,0 +1,135 @@
+package groupcommit_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/pulsegate/pulsegate/internal/storage/groupcommit"
+)
+
+// BenchmarkCommit measures what a durable commit costs beside its flush: with a
+// flush that does nothing, the hand-over alone; with one that takes a
+// millisecond, how callers share it. Lay the designs side by side with
+//
+//	benchstat -col /impl
+func BenchmarkCommit(b *testing.B) {
+	for _, flush := range []struct {
+		name  string
+		takes time.Duration
+	}{{"nothing", 0}, {"1ms", time.Millisecond}} {
+		for _, callers := range []int{1, 64, 1000} {
+			for _, impl := range []string{"mutex", "channel"} {
+				b.Run(fmt.Sprintf("flush=%s/callers=%d/impl=%s", flush.name, callers, impl), func(b *testing.B) {
+					benchmarkCommit(b, impl, callers, flush.takes)
+				})
+			}
+		}
+	}
+}
+
+type benchmarked interface {
+	Commit(ctx context.Context, items []int) error
+	Close(ctx context.Context) error
+	Stats() groupcommit.Stats
+}
+
+func benchmarkCommit(b *testing.B, impl string, callers int, takes time.Duration) {
+	items := 0
+	flush := func(group []int) error {
+		items += len(group)
+		if takes > 0 {
+			time.Sleep(takes)
+		}
+		return nil
+	}
+	cfg := groupcommit.Config{MaxGroup: 1024, MaxQueued: 1 << 16}
+	var c benchmarked
+	if impl == "channel" {
+		c = newChannelCommitter(cfg, flush)
+	} else {
+		c = groupcommit.New(cfg, flush)
+	}
+	b.ReportAllocs()
+	b.ResetTimer()
+	var wg sync.WaitGroup
+	for i := range callers {
+		calls := b.N / callers
+		if i < b.N%callers {
+			calls++
+		}
+		wg.Go(func() {
+			ctx, cancel := context.WithCancel(background)
+			defer cancel()
+			item := []int{i}
+			for range calls {
+				if err := c.Commit(ctx, item); err != nil {
+					b.Error(err)
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+	b.StopTimer()
+	reportGroups(b, c, &items)
+}
+
+// BenchmarkSubmit measures a caller that reads many requests at once, submits
+// each and waits for all: what an event loop does. An operation is one call.
+func BenchmarkSubmit(b *testing.B) {
+	for _, calls := range []int{1, 64, 1000} {
+		b.Run(fmt.Sprintf("flush=nothing/calls=%d", calls), func(b *testing.B) {
+			items := 0
+			c := groupcommit.New(groupcommit.Config{MaxGroup: 1024, MaxQueued: 1 << 16}, func(group []int) error {
+				items += len(group)
+				return nil
+			})
+			w := &countingWaiter{all: make(chan struct{}, 1)}
+			item := []int{1}
+			b.ReportAllocs()
+			for n := b.N; n > 0; n -= calls {
+				w.want = min(calls, n)
+				for range w.want {
+					if err := c.Submit(item, w); err != nil {
+						b.Fatal(err)
+					}
+				}
+				<-w.all
+			}
+			b.StopTimer()
+			reportGroups(b, c, &items)
+		})
+	}
+}
+
+// reportGroups closes c, checks that it flushed every item, and reports how many
+// flushes that took.
+func reportGroups(b *testing.B, c benchmarked, flushed *int) {
+	b.Helper()
+	if err := c.Close(background); err != nil {
+		b.Fatal(err)
+	}
+	if *flushed != b.N {
+		b.Fatalf("flushed %d items, want %d", *flushed, b.N)
+	}
+	b.ReportMetric(float64(c.Stats().Groups)/float64(b.N), "groups/op")
+}
+
+// A countingWaiter tells when want calls were answered.
+type countingWaiter struct {
+	want, told int
+	all        chan struct{}
+}
+
+func (w *countingWaiter) Done(err error) {
+	if err != nil {
+		panic(err)
+	}
+	if w.told++; w.told == w.want {
+		w.told = 0
+		w.all <- struct{}{}
+	}
+}

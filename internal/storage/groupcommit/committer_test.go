@@ -1,0 +1,368 @@
+package groupcommit_test
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+	"weak"
+
+	"github.com/pulsegate/pulsegate/internal/storage/groupcommit"
+)
+
+// background is a context for calls that are answered.
+var background = context.Background()
+
+func newCommitter(t *testing.T, cfg groupcommit.Config, flush func([]int) error) *groupcommit.Committer[int] {
+	t.Helper()
+	c := groupcommit.New(cfg, flush)
+	t.Cleanup(func() { c.Close(background) })
+	return c
+}
+
+func flushNothing([]int) error { return nil }
+
+func TestNewPanics(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		cfg   groupcommit.Config
+		flush func([]int) error
+		want  string
+	}{
+		{"no flush", groupcommit.Config{MaxGroup: 1, MaxQueued: 1}, nil, "flush is nil"},
+		{"no group", groupcommit.Config{MaxGroup: 0, MaxQueued: 1}, flushNothing, "MaxGroup is 0"},
+		{"queue below group", groupcommit.Config{MaxGroup: 2, MaxQueued: 1}, flushNothing, "MaxQueued is 1"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			defer func() {
+				if got, _ := recover().(string); !strings.Contains(got, tt.want) {
+					t.Errorf("got panic %q, want one with %q", got, tt.want)
+				}
+			}()
+			groupcommit.New(tt.cfg, tt.flush)
+		})
+	}
+}
+
+// TestCloseAnswersAdmitted closes a committer, several times at once, while one
+// flush runs and four groups wait behind it.
+//
+// It was seen to fail when Close dropped the queue, did not wait for run, or did
+// not stop admission, and when a call was answered twice.
+func TestCloseAnswersAdmitted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const calls = 10
+		release := make(chan struct{})
+		var flushed []int
+		c := groupcommit.New(groupcommit.Config{MaxGroup: 2, MaxQueued: 100}, func(group []int) error {
+			<-release
+			flushed = append(flushed, group...)
+			return nil
+		})
+		var answers [calls]int
+		for i := range calls {
+			if err := c.Submit([]int{i}, waiterFunc(func(err error) {
+				if err == nil {
+					answers[i]++
+				}
+			})); err != nil {
+				t.Fatalf("Submit(%d): %v", i, err)
+			}
+		}
+		synctest.Wait()
+
+		var closed atomic.Int32
+		for range 3 {
+			go func() {
+				if err := c.Close(background); err != nil {
+					t.Errorf("Close: got %v, want nil", err)
+				}
+				closed.Add(1)
+			}()
+		}
+		synctest.Wait()
+		if got := closed.Load(); got != 0 {
+			t.Errorf("%d Closes returned while calls waited for their answer", got)
+		}
+		if err := c.Commit(background, []int{calls}); !errors.Is(err, groupcommit.ErrClosed) {
+			t.Errorf("Commit after Close: got %v, want ErrClosed", err)
+		}
+		close(release)
+		synctest.Wait()
+		if got := closed.Load(); got != 3 {
+			t.Errorf("%d Closes have returned, want 3", got)
+		}
+		for i, n := range answers {
+			if n != 1 {
+				t.Errorf("call %d was answered nil %d times, want once", i, n)
+			}
+		}
+		if want := []int{0, 1, 2, 3, 4, 5, 6, 7, 8, 9}; !slices.Equal(flushed, want) {
+			t.Errorf("flushed %v, want %v", flushed, want)
+		}
+		if got := c.Stats(); got.QueuedItems != 0 || got.QueuedCalls != 0 || got.Calls != calls {
+			t.Errorf("Stats: got %+v, want an empty queue and %d calls", got, calls)
+		}
+	})
+}
+
+func TestCloseGivesUpWithItsContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		release := make(chan struct{})
+		c := groupcommit.New(groupcommit.Config{MaxGroup: 1, MaxQueued: 1}, func([]int) error {
+			<-release
+			return nil
+		})
+		answer := make(chan error, 1)
+		go func() { answer <- c.Commit(background, []int{1}) }()
+		synctest.Wait()
+
+		ctx, cancel := context.WithTimeout(background, time.Second)
+		defer cancel()
+		if err := c.Close(ctx); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("Close: got %v, want the context's error", err)
+		}
+		if err := c.Commit(background, []int{2}); !errors.Is(err, groupcommit.ErrClosed) {
+			t.Errorf("Commit after Close: got %v, want ErrClosed", err)
+		}
+		close(release)
+		if err := c.Close(background); err != nil {
+			t.Errorf("second Close: got %v, want nil", err)
+		}
+		if err := <-answer; err != nil {
+			t.Errorf("Commit before Close: got %v, want nil", err)
+		}
+		if err := c.Close(ctx); err != nil {
+			t.Errorf("Close of a closed committer with an ended ctx: got %v, want nil", err)
+		}
+	})
+}
+
+// TestRefusals lists the calls that are refused at once, and those that need
+// nothing.
+func TestRefusals(t *testing.T) {
+	ended, cancel := context.WithCancel(background)
+	cancel()
+	open := newCommitter(t, groupcommit.Config{MaxGroup: 2, MaxQueued: 4}, flushNothing)
+	closed := newCommitter(t, groupcommit.Config{MaxGroup: 2, MaxQueued: 4}, flushNothing)
+	if err := closed.Close(background); err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		name  string
+		c     *groupcommit.Committer[int]
+		ctx   context.Context
+		items []int
+		want  error
+	}{
+		{"no items", open, background, nil, nil},
+		{"no items, ended", open, ended, []int{}, nil},
+		{"no items, closed", closed, background, nil, nil},
+		{"ended", open, ended, []int{1}, context.Canceled},
+		{"ended, closed", closed, ended, []int{1}, context.Canceled},
+		{"too large", open, background, []int{1, 2, 3}, groupcommit.ErrTooLarge},
+		{"too large, closed", closed, background, []int{1, 2, 3}, groupcommit.ErrTooLarge},
+		{"closed", closed, background, []int{1}, groupcommit.ErrClosed},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			err := tt.c.Commit(tt.ctx, tt.items)
+			if !errors.Is(err, tt.want) {
+				t.Errorf("got %v, want %v", err, tt.want)
+			}
+			if err != nil && !errors.Is(err, groupcommit.ErrNotWritten) {
+				t.Errorf("got %v, want an error that wraps ErrNotWritten", err)
+			}
+		})
+	}
+	if got := open.Stats(); got != (groupcommit.Stats{}) {
+		t.Errorf("Stats after refusals: got %+v, want zeros", got)
+	}
+}
+
+func TestSubmitWithoutItemsAnswersAtOnce(t *testing.T) {
+	c := newCommitter(t, groupcommit.Config{MaxGroup: 1, MaxQueued: 1}, flushNothing)
+	answers := 0
+	if err := c.Submit(nil, waiterFunc(func(err error) {
+		if err != nil {
+			t.Errorf("answer: got %v, want nil", err)
+		}
+		answers++
+	})); err != nil {
+		t.Fatal(err)
+	}
+	if answers != 1 {
+		t.Errorf("%d answers when Submit returned, want 1", answers)
+	}
+}
+
+// TestAnswerMakesRoom commits again from within the answer, with a queue that has
+// room for the one call only. It was seen to fail when the answered group left the
+// queue after its answers.
+func TestAnswerMakesRoom(t *testing.T) {
+	c := newCommitter(t, groupcommit.Config{MaxGroup: 3, MaxQueued: 3}, flushNothing)
+	const rounds = 100
+	last := make(chan error)
+	var again func(round int) waiterFunc
+	again = func(round int) waiterFunc {
+		return func(err error) {
+			if err == nil && round < rounds {
+				err = c.Submit([]int{1, 2, 3}, again(round+1))
+				if err == nil {
+					return
+				}
+			}
+			last <- err
+		}
+	}
+	if err := c.Submit([]int{1, 2, 3}, again(1)); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-last; err != nil {
+		t.Errorf("last answer: got %v, want nil", err)
+	}
+	if got := c.Stats().Groups; got != rounds {
+		t.Errorf("got %d groups, want %d", got, rounds)
+	}
+}
+
+// TestAnswerWinsOverContext ends a call's ctx just before its flush returns nil.
+// On one processor the answer is there when the caller wakes up, and says more
+// than the ctx does.
+//
+// It was seen to fail when wait did not look for the answer again.
+func TestAnswerWinsOverContext(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	const rounds = 100
+	answered := 0
+	for range rounds {
+		ctx, cancel := context.WithCancel(background)
+		c := groupcommit.New(groupcommit.Config{MaxGroup: 1, MaxQueued: 1}, func([]int) error {
+			cancel()
+			return nil
+		})
+		switch err := c.Commit(ctx, []int{1}); err {
+		case nil:
+			answered++
+		case context.Canceled: // the scheduler came between
+		default:
+			t.Fatalf("Commit: got %v, want nil or context.Canceled", err)
+		}
+		if err := c.Close(background); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if answered < rounds/2 {
+		t.Errorf("%d of %d calls were told their answer", answered, rounds)
+	}
+}
+
+func TestPanicErrorNamesNoValue(t *testing.T) {
+	const secret = "systolic 121"
+	for _, tt := range []struct {
+		name  string
+		flush func([]int) error
+		want  string
+	}{
+		{"string", func([]int) error { panic(secret) }, "groupcommit: flush panicked with a value of type string"},
+		{"error", func([]int) error { panic(errors.New(secret)) }, "groupcommit: flush panicked with a value of type *errors.errorString"},
+		{"runtime error", func(g []int) error { return []error{nil}[len(g)] }, "groupcommit: flush panicked: runtime error: index out of range [1] with length 1"},
+		{"nil", func([]int) error { panic(nil) }, "groupcommit: flush panicked: panic called with nil argument"},
+		{"Goexit", func([]int) error { runtime.Goexit(); return nil }, "groupcommit: flush ended its goroutine"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			c := newCommitter(t, groupcommit.Config{MaxGroup: 1, MaxQueued: 1}, tt.flush)
+			err := c.Commit(background, []int{1})
+			p, ok := errors.AsType[*groupcommit.PanicError](err)
+			if !ok || errors.Is(err, groupcommit.ErrNotWritten) {
+				t.Fatalf("Commit: got %v, want a PanicError without ErrNotWritten", err)
+			}
+			if got := p.Error(); got != tt.want {
+				t.Errorf("text: got %q, want %q", got, tt.want)
+			}
+			if !strings.Contains(string(p.Stack), "TestPanicErrorNamesNoValue") {
+				t.Errorf("the stack does not show the flush:\n%s", p.Stack)
+			}
+			later := c.Commit(background, []int{2})
+			if q, _ := errors.AsType[*groupcommit.PanicError](later); q != p || !errors.Is(later, groupcommit.ErrNotWritten) {
+				t.Errorf("later Commit: got %v, want ErrNotWritten with the same PanicError", later)
+			}
+			if strings.Contains(err.Error()+later.Error(), secret) {
+				t.Errorf("texts %q and %q show the panic's value", err, later)
+			}
+			if err := c.Close(background); err != error(p) {
+				t.Errorf("Close: got %v, want the same PanicError", err)
+			}
+		})
+	}
+}
+
+// TestNothingIsRetained checks that a committer that has answered keeps no item
+// alive. It was seen to fail when the group was not cleared.
+func TestNothingIsRetained(t *testing.T) {
+	c := groupcommit.New(groupcommit.Config{MaxGroup: 4, MaxQueued: 4}, func([]*[64]byte) error { return nil })
+	defer c.Close(background)
+	item := new([64]byte)
+	kept := weak.Make(item)
+	if err := c.Commit(background, []*[64]byte{item}); err != nil {
+		t.Fatal(err)
+	}
+	runtime.GC()
+	if kept.Value() != nil {
+		t.Error("the item is still alive after its answer")
+	}
+	runtime.KeepAlive(c)
+}
+
+// TestGroupsAreBounded fills the queue to the brim, again and again, with the sizes
+// of calls that need the most groups.
+//
+// It was seen to fail when used groups were not kept, and when each group was a
+// new one.
+func TestGroupsAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const maxGroup, maxQueued = 10, 100
+		c := groupcommit.New(groupcommit.Config{MaxGroup: maxGroup, MaxQueued: maxQueued}, func([]int) error {
+			time.Sleep(time.Millisecond)
+			return nil
+		})
+		madeFirst := 0
+		for round := range 20 {
+			for _, size := range []int{10, 1, 10, 1, 10, 1, 10, 1, 10, 1, 10, 1, 10, 1, 10, 1, 10, 1, 1} {
+				if err := c.Submit(make([]int, size), waiterFunc(func(error) {})); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := c.Submit([]int{1}, waiterFunc(func(error) {})); !errors.Is(err, groupcommit.ErrFull) {
+				t.Fatalf("Submit to a full queue: got %v, want ErrFull", err)
+			}
+			if got := c.Stats().QueuedItems; got != maxQueued {
+				t.Errorf("%d items in a full queue, want %d", got, maxQueued)
+			}
+			time.Sleep(time.Second)
+			groups, places := c.FreeGroups()
+			if limit := 2*maxQueued/maxGroup + 3; groups < 1 || groups > limit {
+				t.Errorf("round %d: %d groups are kept, want 1 to %d", round, groups, limit)
+			}
+			if round == 0 {
+				madeFirst = groups
+			}
+			if groups != madeFirst {
+				t.Errorf("round %d: %d groups are kept, %d after the first round", round, groups, madeFirst)
+			}
+			if places > 2*maxGroup {
+				t.Errorf("round %d: a group has %d places, want at most %d", round, places, 2*maxGroup)
+			}
+		}
+		if got := c.Stats().Full; got != 20 {
+			t.Errorf("Stats: %d calls refused as full, want 20", got)
+		}
+		if err := c.Close(background); err != nil {
+			t.Error(err)
+		}
+	})
+}

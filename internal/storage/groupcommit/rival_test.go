@@ -1,0 +1,97 @@
+package groupcommit_test
+
+import (
+	"context"
+	"runtime"
+	"sync"
+	"sync/atomic"
+
+	"github.com/pulsegate/pulsegate/internal/storage/groupcommit"
+)
+
+// A channelCommitter is the rejected design with a channel of calls, kept for
+// BenchmarkCommit. It does only what a comparison needs: no Close that is safe
+// beside Commit, no panics.
+type channelCommitter struct {
+	flush     func([]int) error
+	maxGroup  int
+	maxQueued int64
+	queued    atomic.Int64
+	calls     chan *channelCall
+	pool      sync.Pool
+	done      chan struct{}
+	groups    uint64
+}
+
+type channelCall struct {
+	items  []int
+	answer chan error
+}
+
+func newChannelCommitter(cfg groupcommit.Config, flush func([]int) error) *channelCommitter {
+	c := &channelCommitter{
+		flush:     flush,
+		maxGroup:  cfg.MaxGroup,
+		maxQueued: int64(cfg.MaxQueued),
+		calls:     make(chan *channelCall, cfg.MaxQueued),
+		done:      make(chan struct{}),
+	}
+	c.pool.New = func() any { return &channelCall{answer: make(chan error, 1)} }
+	go c.run()
+	return c
+}
+
+func (c *channelCommitter) Commit(ctx context.Context, items []int) error {
+	if c.queued.Add(int64(len(items))) > c.maxQueued {
+		c.queued.Add(-int64(len(items)))
+		return groupcommit.ErrFull
+	}
+	w := c.pool.Get().(*channelCall)
+	w.items = items
+	c.calls <- w
+	select {
+	case err := <-w.answer:
+		c.pool.Put(w)
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (c *channelCommitter) run() {
+	defer close(c.done)
+	var group []int
+	var waiting []*channelCall
+	for w := range c.calls {
+		for w != nil {
+			group = append(group, w.items...)
+			waiting = append(waiting, w)
+			w = nil
+			// Calls of one item only: no call is ever too large for the rest.
+			if len(group) < c.maxGroup {
+				select {
+				case w = <-c.calls:
+				default:
+				}
+			}
+		}
+		err := c.flush(group)
+		c.groups++
+		c.queued.Add(-int64(len(group)))
+		group = group[:0]
+		for i, w := range waiting {
+			waiting[i], w.items = nil, nil
+			w.answer <- err
+		}
+		waiting = waiting[:0]
+		runtime.Gosched()
+	}
+}
+
+func (c *channelCommitter) Close(context.Context) error {
+	close(c.calls)
+	<-c.done
+	return nil
+}
+
+func (c *channelCommitter) Stats() groupcommit.Stats { return groupcommit.Stats{Groups: c.groups} }

@@ -1,0 +1,193 @@
+package pebblestore_test
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+	"pgregory.net/rapid"
+
+	"github.com/pulsegate/pulsegate/internal/storage"
+	"github.com/pulsegate/pulsegate/internal/storage/pebblestore"
+	"github.com/pulsegate/pulsegate/vitals"
+)
+
+// TestLookups checks that the tree is asked for late readings and for no others,
+// and for each record once a group.
+func TestLookups(t *testing.T) {
+	fs := vfs.NewMem()
+	s := mustOpen(t, pebblestore.Options{FS: fs})
+	lookups := int64(0)
+	settle := func(name string, want int64, group ...*storage.Entry) {
+		t.Helper()
+		mustAppend(t, s, group...)
+		got := s.Stats().Lookups - lookups
+		lookups += got
+		if got != want {
+			t.Errorf("%s: %d look-ups, want %d", name, got, want)
+		}
+	}
+	settle("new devices", 0, entry("a", 10, 1), entry("b", 20, 1))
+	settle("newer readings", 0, entry("a", 11, 1), entry("a", 12, 1), entry("b", 21, 1), entry("a", 20, 1))
+	settle("completed in its group", 0, entry("a", 30, 1), with(entry("a", 30, 1), vitals.SpO2, 2), entry("a", 30, 9))
+	settle("late, new", 1, entry("a", 5, 1))
+	settle("late, there", 1, entry("a", 5, 1))
+	settle("the newest again", 1, entry("a", 30, 1))
+	settle("late, twice in a group", 1, entry("a", 6, 1), entry("a", 6, 1))
+	settle("late, there, three times in a group", 1, entry("a", 6, 1), with(entry("a", 6, 1), vitals.SpO2, 2), entry("a", 6, 9))
+	settle("late within its group", 1, entry("c", 9, 1), entry("c", 8, 1), entry("c", 8, 1))
+	settle("first newer, then late", 2, entry("b", 40, 1), entry("b", 39, 1), entry("b", 38, 1), entry("b", 41, 1))
+
+	mustClose(t, s)
+	s = mustOpen(t, pebblestore.Options{FS: fs})
+	defer mustClose(t, s)
+	lookups = 0
+	settle("newer after a reopen", 0, entry("a", 31, 1), entry("b", 42, 1), entry("c", 10, 1), entry("d", 1, 1))
+	settle("late after a reopen", 2, entry("a", 30, 1), entry("c", 7, 1))
+}
+
+// TestOneSyncPerGroup counts the syncs of the log.
+func TestOneSyncPerGroup(t *testing.T) {
+	var syncs atomic.Int64
+	fs := inject(vfs.NewMem(), errorfs.InjectorFunc(func(op errorfs.Op) error {
+		switch op.Kind {
+		case errorfs.OpFileSync, errorfs.OpFileSyncData, errorfs.OpFileSyncTo:
+			if isLog(op.Path) {
+				syncs.Add(1)
+			}
+		}
+		return nil
+	}))
+	s := mustOpen(t, pebblestore.Options{FS: fs})
+	defer mustClose(t, s)
+	for i, tt := range []struct {
+		name  string
+		group []*storage.Entry
+		want  int64
+	}{
+		{"one reading", []*storage.Entry{entry("a", 1, 1)}, 1},
+		{"a thousand readings", manyEntries(1000), 1},
+		{"late, completing and new ones", []*storage.Entry{entry("dev-1", 0, 1), with(entry("a", 1, 1), vitals.SpO2, 1), entry("z", 1, 1)}, 1},
+		{"duplicates and conflicts only", []*storage.Entry{entry("a", 1, 1), entry("a", 1, 2)}, 0},
+		{"nothing", nil, 0},
+	} {
+		before := syncs.Load()
+		mustAppend(t, s, tt.group...)
+		if got := syncs.Load() - before; got != tt.want {
+			t.Errorf("%s: %d syncs, want %d", tt.name, got, tt.want)
+		}
+		if got := s.Stats().Groups; got != int64(i+1) {
+			t.Errorf("%s: Stats tell of %d groups, want %d", tt.name, got, i+1)
+		}
+	}
+	if got := s.Stats().Syncs; got != 3 {
+		t.Errorf("Stats tell of %d syncs, want 3", got)
+	}
+}
+
+func manyEntries(n int) []*storage.Entry {
+	var group []*storage.Entry
+	for i := range n {
+		group = append(group, entry(fmt.Sprintf("dev-%d", i%50), int64(1+i), vitals.Hundredths(i)))
+	}
+	return group
+}
+
+// TestAppendAllocations checks that what Append allocates does not grow with the
+// readings of a group.
+func TestAppendAllocations(t *testing.T) {
+	if raceDetector {
+		t.Skip("the race detector makes pools drop objects at random, Pebble's among them")
+	}
+	for _, tt := range []struct {
+		name string
+		step int64 // between one group's times and the next one's
+	}{
+		{"newer", 1},
+		{"duplicate", 0},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			allocs := func(size int) float64 {
+				s := mustOpen(t, pebblestore.Options{FS: vfs.NewMem()})
+				defer mustClose(t, s)
+				group := manyEntries(size)
+				grow := func() {
+					for _, e := range group {
+						e.Reading.TimeUnixMs += tt.step * int64(size)
+					}
+					if err := s.Append(group); err != nil {
+						t.Fatal(err)
+					}
+				}
+				for range 30 {
+					grow()
+				}
+				return testing.AllocsPerRun(50, grow)
+			}
+			// A flush now and then costs a few hundred in the background, and
+			// the file system in memory grows its files.
+			few, many := allocs(16), allocs(1024)
+			t.Logf("groups of 16: %.1f allocations, of 1024: %.1f", few, many)
+			if perReading := (many - few) / (1024 - 16); perReading > 0.02 {
+				t.Errorf("%.3f allocations per reading, want none", perReading)
+			}
+		})
+	}
+}
+
+// TestStats counts what became of readings.
+func TestStats(t *testing.T) {
+	s := mustOpen(t, pebblestore.Options{FS: vfs.NewMem(), MaxDevices: 2})
+	mustAppend(t, s, entry("a", 1, 1), entry("a", 2, 1), with(entry("a", 1, 1), vitals.SpO2, 1), entry("b", 1, 1))
+	mustAppend(t, s, entry("a", 1, 1), entry("a", 1, 2), entry("c", 1, 1), entry("c", 2, 1), entry("a", 2, 1))
+	st := s.Stats()
+	want := [storage.TooManyDevices + 1]int64{
+		storage.Stored: 3, storage.Completed: 1, storage.Duplicate: 2, storage.Conflict: 1, storage.TooManyDevices: 2,
+	}
+	if st.Readings != want || st.Groups != 2 || st.Syncs != 1 || st.Devices != 2 || st.Lookups != 2 {
+		t.Errorf("Stats are %+v, want readings %v in 2 groups, 1 sync, 2 devices, 2 look-ups", st, want)
+	}
+	if st.BatchBytes == 0 || st.DiskBytes == 0 || st.LogBytes == 0 || st.SyncTime <= 0 {
+		t.Errorf("Stats are %+v, want bytes and time", st)
+	}
+	mustClose(t, s)
+	if after := s.Stats(); after.Readings != want || after.DiskBytes != 0 {
+		t.Errorf("after Close, Stats are %+v, want the counts alone", after)
+	}
+}
+
+// TestRecordInvariants settles random groups and has Check verify the invariants of
+// the package comment, with and without a Close before.
+func TestRecordInvariants(t *testing.T) {
+	t.Parallel()
+	devices := []string{"a", "b", "c"}
+	rapid.Check(t, func(rt *rapid.T) {
+		fs := vfs.NewCrashableMem()
+		s := mustOpen(t, pebblestore.Options{FS: fs})
+		for range rapid.IntRange(1, 12).Draw(rt, "groups") {
+			var group []*storage.Entry
+			device := rapid.SampledFrom(devices).Draw(rt, "device")
+			from := rapid.Int64Range(0, 400).Draw(rt, "from")
+			step := rapid.SampledFrom([]int64{1, 1, 2, -1}).Draw(rt, "step")
+			sign := vitals.Sign(rapid.IntRange(0, vitals.NumSigns-1).Draw(rt, "sign"))
+			for i := range rapid.Int64Range(1, 130).Draw(rt, "length") {
+				group = append(group, with(entry(device, max(from+step*i, 0), 1), sign, 1))
+			}
+			if rapid.IntRange(0, 5).Draw(rt, "reopen") == 0 {
+				mustClose(t, s)
+				s = mustOpen(t, pebblestore.Options{FS: fs})
+			}
+			mustAppend(t, s, group...)
+		}
+		crashed := fs.CrashClone(vfs.CrashCloneCfg{})
+		mustClose(t, s)
+		for name, fs := range map[string]vfs.FS{"crashed": crashed, "closed": fs} {
+			if _, err := pebblestore.Check(context.Background(), dataDir, pebblestore.CheckOptions{FS: fs}); err != nil {
+				rt.Fatalf("%s: %v", name, err)
+			}
+		}
+	})
+}

@@ -1,0 +1,279 @@
+package pebblestore
+
+import (
+	"archive/tar"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/pulsegate/pulsegate/internal/storage"
+)
+
+// # How a backup is made
+//
+// Between two groups Pebble makes a checkpoint in the directory checkpointDir: hard
+// links to its tables, which never change, and copies of its log and manifest.
+// Nothing is written meanwhile, so that the copy ends behind a whole group: it holds
+// every reading that was acknowledged by then. What is sent is the checkpoint, while
+// the store goes on; it costs space only for tables that are compacted away
+// meanwhile. Nothing of a checkpoint outlives the process by more than one start.
+//
+// A backup is the directory of a store, with a list of checksums whose state keeps
+// Open from writing to it.
+const checkpointDir = "checkpoint"
+
+// ErrBackup means that a backup was to be written to.
+var ErrBackup = errors.New("pebblestore: the directory is a backup, which is not to be changed")
+
+// A Backup is a consistent copy of a store's files, to be sent.
+type Backup struct {
+	fs      vfs.FS
+	dir     string
+	ctx     context.Context // ends when the copy must be given up
+	files   []sourceFile
+	list    []byte // CHECKSUMS
+	release func() error
+}
+
+// A sourceFile is a file to be copied.
+type sourceFile struct {
+	name  string
+	bytes int64
+}
+
+// Backup makes a copy of the store that holds every reading acknowledged so far. It
+// holds Append up while hard links to all tables are made and the log, of which there
+// is little then, is copied.
+//
+// The error wraps storage.ErrBusy beside another backup or an erasure. The caller must close the Backup; Close of the store ends what
+// is being sent, and waits for that.
+func (s *Store) Backup() (*Backup, error) {
+	b, err := s.backup()
+	if err != nil {
+		return nil, fmt.Errorf("back up store %s: %w", s.dir, err)
+	}
+	return b, nil
+}
+
+func (s *Store) backup() (_ *Backup, err error) {
+	if s.readOnly {
+		return nil, ErrReadOnly
+	}
+	done, err := s.maintenance.begin("a backup")
+	if err != nil {
+		return nil, err
+	}
+	dir := s.files.fs.PathJoin(s.path, checkpointDir)
+	release := func() error {
+		defer done()
+		return s.files.fs.RemoveAll(dir)
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, release())
+		}
+	}()
+	if err := s.checkpoint(dir); err != nil {
+		return nil, err
+	}
+	if err := writeSynced(s.files.fs, s.files.fs.PathJoin(dir, formatFile), []byte(formatText)); err != nil {
+		return nil, err
+	}
+	// An erasure that is not finished is to be finished in the copy, too.
+	in, err := s.files.readIntent()
+	if err != nil {
+		return nil, err
+	}
+	if in != nil {
+		if err := (&directory{fs: s.files.fs, path: dir}).writeIntent(in); err != nil {
+			return nil, err
+		}
+	}
+	return newBackup(s.maintenance.ctx, s.files.fs, dir, listBackup, release)
+}
+
+// checkpoint has Pebble make a checkpoint between two groups.
+func (s *Store) checkpoint(dir string) error {
+	if err := s.files.fs.RemoveAll(dir); err != nil { // what could not be removed before
+		return err
+	}
+	// The less log there is, the shorter Append waits.
+	if s.disk.ready() == nil {
+		if err := s.flush(s.maintenance.ctx); err != nil {
+			return err
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.failed(); err != nil {
+		return err
+	}
+	return s.guard(func() error { return s.db.Checkpoint(dir) })
+}
+
+// flush writes the memtable to a table, while Append goes on. Where there is no space
+// Pebble tries again and again: flush waits until ctx or the store ends.
+func (s *Store) flush(ctx context.Context) error {
+	s.mu.Lock()
+	var flushed <-chan struct{}
+	err := s.failed()
+	if s.closed.Load() { // Pebble panics once it is closed
+		err = storage.ErrClosed
+	}
+	if err == nil {
+		err = s.guard(func() (err error) { flushed, err = s.db.AsyncFlush(); return err })
+	}
+	s.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	select {
+	case <-flushed:
+		return nil
+	case <-s.maintenance.ctx.Done():
+		return storage.ErrClosed
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// BackupStopped makes a Backup of a store that nobody has open; it holds the store's
+// lock until it is closed. The error is as for Open, and wraps storage.ErrCorrupt when
+// a file is not as its list of checksums says.
+func BackupStopped(ctx context.Context, dir string, fsys vfs.FS) (*Backup, error) {
+	b, err := source(ctx, dir, fsys, listBackup)
+	if err != nil {
+		return nil, fmt.Errorf("back up store %s: %w", dir, err)
+	}
+	return b, nil
+}
+
+// source makes a Backup, with a list of a state, of the directory of a store that
+// nobody has open.
+func source(ctx context.Context, dir string, fsys vfs.FS, state listState) (_ *Backup, err error) {
+	if fsys == nil {
+		fsys = vfs.Default
+	}
+	d, err := openDirectory(fsys, dir, true, true)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			err = joinClose(err, d)
+		}
+	}()
+	l, err := readChecksums(d.fs, d.path)
+	if err != nil {
+		return nil, err
+	}
+	if l != nil {
+		var problems []error
+		err := l.compare(d.fs, d.path, func(p error) { problems = append(problems, p) })
+		if err := errors.Join(append(problems, err)...); err != nil {
+			return nil, err
+		}
+	}
+	if state == listClosed && (l == nil || l.state == listOpen) {
+		return nil, fmt.Errorf("%w: it is neither a backup nor a store that was stopped in good order", storage.ErrFormat)
+	}
+	return newBackup(ctx, d.fs, d.path, state, d.Close)
+}
+
+// newBackup returns a Backup of the files in dir, which do not change any more.
+func newBackup(ctx context.Context, fsys vfs.FS, dir string, state listState, release func() error) (*Backup, error) {
+	list, err := listFiles(fsys, dir, state)
+	if err != nil {
+		return nil, err
+	}
+	names, err := fsys.List(dir)
+	if err != nil {
+		return nil, err
+	}
+	names = slices.DeleteFunc(names, func(n string) bool { return !isStoreFile(n) || n == formatFile })
+	slices.Sort(names)
+	b := &Backup{fs: fsys, dir: dir, ctx: ctx, list: list.text(), release: release}
+	for _, name := range append(names, formatFile) { // what makes a directory a store comes last
+		info, err := fsys.Stat(fsys.PathJoin(dir, name))
+		if err != nil {
+			return nil, err
+		}
+		b.files = append(b.files, sourceFile{name, info.Size()})
+	}
+	return b, nil
+}
+
+// Bytes returns the size of all files.
+func (b *Backup) Bytes() int64 {
+	n := int64(len(b.list))
+	for _, f := range b.files {
+		n += f.bytes
+	}
+	return n
+}
+
+// Close removes what the Backup was made from, or lets the store go.
+func (b *Backup) Close() error { return b.release() }
+
+// WriteTo writes the files as a tar archive, in order: CHECKSUMS, the others, PULSEGATE.
+// An archive without that one is not whole.
+func (b *Backup) WriteTo(w io.Writer) (int64, error) {
+	out := &contextWriter{ctx: b.ctx, w: w}
+	if err := b.write(tar.NewWriter(out)); err != nil {
+		return out.n, fmt.Errorf("send backup: %w", err)
+	}
+	return out.n, nil
+}
+
+func (b *Backup) write(tw *tar.Writer) error {
+	if err := tw.WriteHeader(tarHeader(checksumsFile, int64(len(b.list)))); err != nil {
+		return err
+	}
+	if _, err := tw.Write(b.list); err != nil {
+		return err
+	}
+	for _, f := range b.files {
+		if err := tw.WriteHeader(tarHeader(f.name, f.bytes)); err != nil {
+			return err
+		}
+		if err := b.copy(tw, f); err != nil {
+			return fmt.Errorf("file %s: %w", f.name, err)
+		}
+	}
+	return tw.Close()
+}
+
+func tarHeader(name string, bytes int64) *tar.Header {
+	return &tar.Header{Typeflag: tar.TypeReg, Name: name, Size: bytes, Mode: 0o600}
+}
+
+func (b *Backup) copy(w io.Writer, f sourceFile) error {
+	r, err := b.fs.Open(b.fs.PathJoin(b.dir, f.name), vfs.SequentialReadsOption)
+	if err != nil {
+		return err
+	}
+	if _, err := io.CopyN(w, r, f.bytes); err != nil {
+		return joinClose(err, r)
+	}
+	return r.Close()
+}
+
+// A contextWriter writes until its context ends.
+type contextWriter struct {
+	ctx context.Context
+	w   io.Writer
+	n   int64
+}
+
+func (w *contextWriter) Write(p []byte) (int, error) {
+	if err := w.ctx.Err(); err != nil {
+		return 0, err
+	}
+	n, err := w.w.Write(p)
+	w.n += int64(n)
+	return n, err
+}

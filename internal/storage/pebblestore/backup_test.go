@@ -1,0 +1,498 @@
+package pebblestore_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/iotest"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+
+	"github.com/pulsegate/pulsegate/internal/storage"
+	"github.com/pulsegate/pulsegate/internal/storage/pebblestore"
+)
+
+const (
+	backupPath   = "backups/one"
+	restoredPath = "restored/data"
+)
+
+// mustBackup returns the archive of a running store.
+func mustBackup(t testing.TB, s *pebblestore.Store) []byte {
+	t.Helper()
+	b, err := s.Backup()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var archive bytes.Buffer
+	if _, err := b.WriteTo(&archive); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return archive.Bytes()
+}
+
+func mustReceive(t testing.TB, fs vfs.FS, archive []byte) pebblestore.Report {
+	t.Helper()
+	report, err := pebblestore.ReceiveBackup(context.Background(), bytes.NewReader(archive), backupPath, pebblestore.CopyOptions{FS: fs})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return report
+}
+
+// openAt opens another directory than dataDir.
+func openAt(t testing.TB, fs vfs.FS, dir string) *pebblestore.Store {
+	t.Helper()
+	s, err := pebblestore.Open(dir, pebblestore.Options{FS: fs})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// TestBackupUnderLoad backs a store up while it is written to. Every group that was
+// appended before must be in the backup; of the others, a first part may be.
+func TestBackupUnderLoad(t *testing.T) {
+	const before, after = 60, 200
+	s := mustOpen(t, pebblestore.Options{FS: vfs.NewMem(), MemTableBytes: 64 << 10})
+	defer mustClose(t, s)
+	for k := range int64(before) {
+		mustAppend(t, s, shifted(manyEntries(50), 1000*k)...)
+	}
+	var writer sync.WaitGroup
+	writer.Go(func() {
+		for k := range int64(after) {
+			if err := s.Append(shifted(manyEntries(50), 1000*(before+k))); err != nil {
+				t.Error(err)
+				return
+			}
+		}
+	})
+	var archives [][]byte
+	for range 3 {
+		archives = append(archives, mustBackup(t, s))
+	}
+	writer.Wait()
+	archives = append(archives, mustBackup(t, s))
+	last := int64(0)
+	for i, archive := range archives {
+		fs := vfs.NewCrashableMem()
+		report := mustReceive(t, fs, archive)
+		groups := report.Readings / 50
+		if groups < max(before, last) || groups > before+after || report.Readings%50 != 0 || i == 3 && groups != before+after {
+			t.Errorf("backup %d holds %d readings, %d groups", i, report.Readings, groups)
+		}
+		last = groups
+
+		fs = fs.CrashClone(vfs.CrashCloneCfg{}) // it is on stable storage
+		if _, err := pebblestore.Restore(context.Background(), backupPath, restoredPath, pebblestore.CopyOptions{FS: fs}); err != nil {
+			t.Fatal(err)
+		}
+		fs = fs.CrashClone(vfs.CrashCloneCfg{})
+		restored := openAt(t, fs, restoredPath)
+		again := manyEntries(50)
+		mustAppend(t, restored, shifted(again, 1000*(groups-1))...)
+		for _, e := range again {
+			wantOutcome(t, e, storage.Duplicate)
+		}
+		mustAppend(t, restored, entry("new", 1, 1))
+		mustClose(t, restored)
+	}
+}
+
+// TestBackupIsWhole opens, reads and checks a backup, and tries to write to it.
+func TestBackupIsWhole(t *testing.T) {
+	fs := vfs.NewMem()
+	s := mustOpen(t, pebblestore.Options{FS: fs, MemTableBytes: 64 << 10})
+	for k := range int64(30) {
+		mustAppend(t, s, shifted(manyEntries(100), 1000*k)...)
+	}
+	want := mustDump(t, s)
+	report := mustReceive(t, fs, mustBackup(t, s))
+	if report.Readings != 3000 || report.Devices != 50 {
+		t.Errorf("the report is %+v", report)
+	}
+	if names, err := fs.List(dataDir); err != nil || slices.Contains(names, "checkpoint") {
+		t.Errorf("the checkpoint is still there: %v, %v", names, err)
+	}
+	mustClose(t, s)
+
+	_, err := pebblestore.Open(backupPath, pebblestore.Options{FS: fs})
+	if !errors.Is(err, pebblestore.ErrBackup) || !strings.Contains(err.Error(), "pulsegate restore") {
+		t.Errorf("Open of a backup returns %v, want ErrBackup with what to do", err)
+	}
+	r, err := pebblestore.Open(backupPath, pebblestore.Options{FS: fs, ReadOnly: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := mustDump(t, r); got != want {
+		t.Error("the backup shows something else than the store")
+	}
+	mustClose(t, r)
+
+	// A backup of the stopped store, and one of the backup.
+	for _, dir := range []string{dataDir, backupPath} {
+		b, err := pebblestore.BackupStopped(context.Background(), dir, fs)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var archive bytes.Buffer
+		n, err := b.WriteTo(&archive)
+		if err != nil || n != int64(archive.Len()) || b.Bytes() > n {
+			t.Errorf("WriteTo returns %d, %v, for %d bytes in an archive of %d", n, err, b.Bytes(), archive.Len())
+		}
+		if _, err := pebblestore.Open(dir, pebblestore.Options{FS: fs, ReadOnly: true}); !errors.Is(err, storage.ErrLocked) {
+			t.Errorf("while it is copied, Open returns %v, want ErrLocked", err)
+		}
+		if err := b.Close(); err != nil {
+			t.Fatal(err)
+		}
+		copied, err := pebblestore.ReceiveBackup(context.Background(), &archive, "again/of/"+dir, pebblestore.CopyOptions{FS: fs})
+		if err != nil || copied.Readings != 3000 {
+			t.Errorf("backup of %s: %+v, %v", dir, copied, err)
+		}
+	}
+}
+
+// TestBackupCut receives archives that were cut off, and damaged ones. Nothing may be
+// left of them.
+func TestBackupCut(t *testing.T) {
+	s := mustOpen(t, pebblestore.Options{FS: vfs.NewMem(), MemTableBytes: 64 << 10})
+	for k := range int64(20) {
+		mustAppend(t, s, shifted(manyEntries(50), 1000*k)...)
+	}
+	archive := mustBackup(t, s)
+	mustClose(t, s)
+	receive := func(what string, r io.Reader) {
+		t.Helper()
+		fs := vfs.NewMem()
+		_, err := pebblestore.ReceiveBackup(context.Background(), r, backupPath, pebblestore.CopyOptions{FS: fs})
+		if err == nil {
+			t.Errorf("%s: no error", what)
+		}
+		if names, _ := fs.List("backups"); len(names) > 0 {
+			t.Errorf("%s: left %v", what, names)
+		}
+	}
+	// The last two blocks of 512 bytes are the end of any archive; before them
+	// comes the block of PULSEGATE, and before that its header.
+	for n := 0; n < len(archive)-3*512; n += 512 {
+		receive("cut", bytes.NewReader(archive[:n]))
+	}
+	receive("cut inside", bytes.NewReader(archive[:len(archive)-3*512+50]))
+	receive("connection reset", io.MultiReader(bytes.NewReader(archive[:len(archive)/2]), iotest.ErrReader(errors.New("connection reset"))))
+	for offset := 600; offset < len(archive)-1024; offset += 997 {
+		damaged := slices.Clone(archive)
+		if damaged[offset] ^= 4; archive[offset] == 0 {
+			continue // may be padding
+		}
+		receive("damaged", bytes.NewReader(damaged))
+	}
+}
+
+// TestBackupPlaces writes copies to places that hold something, and to an empty one.
+func TestBackupPlaces(t *testing.T) {
+	s := mustOpen(t, pebblestore.Options{FS: vfs.NewMem()})
+	mustAppend(t, s, manyEntries(10)...)
+	archive := mustBackup(t, s)
+	mustClose(t, s)
+	for _, tt := range []struct {
+		name  string
+		files []string
+		want  error
+	}{
+		{"missing", nil, nil},
+		{"empty", []string{"backups/one/"}, nil},
+		{"empty file system", []string{"backups/one/lost+found/"}, nil},
+		{"a file", []string{"backups/one/x"}, pebblestore.ErrNotEmpty},
+		{"a copy that was cut off", []string{"backups/one.partial/x"}, pebblestore.ErrNotEmpty},
+		{"a copy that was cut off, inside", []string{"backups/one/partial/x"}, pebblestore.ErrNotEmpty},
+		{"a store", []string{"backups/one/PULSEGATE"}, pebblestore.ErrNotEmpty},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			fs := vfs.NewMem()
+			for _, file := range tt.files {
+				dir := fs.PathDir(file)
+				if err := fs.MkdirAll(dir, 0o700); err != nil {
+					t.Fatal(err)
+				}
+				if !strings.HasSuffix(file, "/") {
+					writeFile(t, fs, file, "mine")
+				}
+			}
+			if err := pebblestore.CheckPlace(backupPath, fs); !errors.Is(err, tt.want) {
+				t.Errorf("CheckPlace returns %v, want %v", err, tt.want)
+			}
+			_, err := pebblestore.ReceiveBackup(context.Background(), bytes.NewReader(archive), backupPath, pebblestore.CopyOptions{FS: fs})
+			if !errors.Is(err, tt.want) {
+				t.Errorf("got %v, want %v", err, tt.want)
+			}
+			for _, file := range tt.files {
+				if text, err := readFile(fs, file); !strings.HasSuffix(file, "/") && (err != nil || text != "mine") {
+					t.Errorf("%s holds %q, %v", file, text, err)
+				}
+			}
+			if tt.want != nil {
+				return
+			}
+			if _, err := pebblestore.Check(context.Background(), backupPath, pebblestore.CheckOptions{FS: fs}); err != nil {
+				t.Error(err)
+			}
+			if names, _ := fs.List(backupPath); slices.Contains(names, "partial") {
+				t.Errorf("left %v", names)
+			}
+		})
+	}
+}
+
+// TestBackupModes writes a copy to a directory that others may look into. They must not
+// be able to read it.
+func TestBackupModes(t *testing.T) {
+	s := mustOpen(t, pebblestore.Options{FS: vfs.NewMem()})
+	mustAppend(t, s, manyEntries(10)...)
+	archive := mustBackup(t, s)
+	mustClose(t, s)
+	open := t.TempDir()
+	if err := os.Chmod(open, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	missing := filepath.Join(open, "not", "there")
+	for _, dir := range []string{missing, filepath.Join(open, "there")} {
+		if dir != missing {
+			if err := os.Mkdir(dir, 0o755); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := pebblestore.ReceiveBackup(context.Background(), bytes.NewReader(archive), dir, pebblestore.CopyOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		entries, err := os.ReadDir(dir)
+		if err != nil || len(entries) < 5 {
+			t.Fatalf("%d files, %v", len(entries), err)
+		}
+		for _, e := range entries {
+			info, err := e.Info()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if info.Mode().Perm()&0o077 != 0 && info.Size() > 0 {
+				t.Errorf("%s has the mode %v", e.Name(), info.Mode())
+			}
+		}
+	}
+	if info, err := os.Stat(missing); err != nil || info.Mode().Perm() != 0o700 {
+		t.Errorf("the directory has the mode %v, %v", info.Mode(), err)
+	}
+}
+
+// TestBackupNoSpace refuses a copy for which there is no space before it writes.
+func TestBackupNoSpace(t *testing.T) {
+	fs := vfs.NewMem()
+	fs.TestingSetDiskUsage(free(10 << 20))
+	_, err := pebblestore.ReceiveBackup(context.Background(), nil, backupPath, pebblestore.CopyOptions{FS: fs, Bytes: 9 << 20})
+	if !errors.Is(err, storage.ErrDiskLow) || !strings.Contains(err.Error(), "10485760 bytes are free") {
+		t.Errorf("got %v, want ErrDiskLow with the free bytes", err)
+	}
+	if names, _ := fs.List(""); len(names) > 0 {
+		t.Errorf("left %v", names)
+	}
+}
+
+// TestBackupFaults fails each operation on the copy's file system in turn. Either the
+// copy is there and sound, or nothing is.
+func TestBackupFaults(t *testing.T) {
+	s := mustOpen(t, pebblestore.Options{FS: vfs.NewMem()})
+	mustAppend(t, s, manyEntries(10)...)
+	archive := mustBackup(t, s)
+	mustClose(t, s)
+	for _, inside := range []bool{false, true} {
+		failures := 0
+		for n := int64(1); ; n++ {
+			mem := vfs.NewMem()
+			if inside {
+				if err := mem.MkdirAll(backupPath, 0o700); err != nil {
+					t.Fatal(err)
+				}
+			}
+			fault := &nthWrite{n: n}
+			_, err := pebblestore.ReceiveBackup(context.Background(), bytes.NewReader(archive), backupPath,
+				pebblestore.CopyOptions{FS: inject(mem, fault)})
+			_, checkErr := pebblestore.Check(context.Background(), backupPath, pebblestore.CheckOptions{FS: mem})
+			if err == nil && checkErr != nil {
+				t.Errorf("fault %d: no error, and %v", n, checkErr)
+			}
+			if err != nil {
+				failures++
+				names, _ := mem.List(backupPath)
+				if checkErr != nil && len(slices.DeleteFunc(names, func(n string) bool { return n == "LOCK" })) > 0 {
+					t.Errorf("fault %d: %v left %v", n, err, names)
+				}
+			}
+			if fault.seen < n {
+				break
+			}
+		}
+		if failures < 20 {
+			t.Errorf("%d operations failed, want more", failures)
+		}
+	}
+}
+
+// nthWrite fails one operation that changes something.
+type nthWrite struct {
+	mu      sync.Mutex
+	n, seen int64
+	spare   func(errorfs.Op) bool // nil: none
+}
+
+func (f *nthWrite) MaybeError(op errorfs.Op) error {
+	if op.Kind.ReadOrWrite() != errorfs.OpIsWrite || f.spare != nil && f.spare(op) {
+		return nil
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.seen++; f.seen == f.n {
+		return errDisk
+	}
+	return nil
+}
+
+func (f *nthWrite) String() string { return "nth write" }
+
+// TestRestoreSources restores what is no backup.
+func TestRestoreSources(t *testing.T) {
+	disk := vfs.NewCrashableMem()
+	s := mustOpen(t, pebblestore.Options{FS: disk})
+	mustAppend(t, s, manyEntries(100)...)
+	crashed := disk.CrashClone(vfs.CrashCloneCfg{})
+	mustReceive(t, disk, mustBackup(t, s))
+	mustClose(t, s)
+	restore := func(fs vfs.FS, from string) error {
+		_, err := pebblestore.Restore(context.Background(), from, restoredPath, pebblestore.CopyOptions{FS: fs})
+		return err
+	}
+	if err := restore(crashed, dataDir); !errors.Is(err, storage.ErrFormat) {
+		t.Errorf("a store that was not stopped: %v, want ErrFormat", err)
+	}
+	if err := restore(disk, "nowhere"); !errors.Is(err, storage.ErrFormat) {
+		t.Errorf("nothing: %v, want ErrFormat", err)
+	}
+	if err := restore(disk, dataDir); err != nil {
+		t.Errorf("a stopped store: %v", err)
+	}
+	if err := restore(disk, backupPath); !errors.Is(err, pebblestore.ErrNotEmpty) {
+		t.Errorf("over a store: %v, want ErrNotEmpty", err)
+	}
+	for file := range files(t, disk) {
+		name := backupPath + "/" + file
+		if _, err := disk.Stat(name); err != nil || size(t, disk, name) == 0 {
+			continue
+		}
+		fs := vfs.NewMem()
+		if _, err := vfs.Clone(disk, fs, backupPath, backupPath); err != nil {
+			t.Fatal(err)
+		}
+		flip(t, fs, name, size(t, fs, name)/2)
+		if err := restore(fs, backupPath); !errors.Is(err, storage.ErrCorrupt) || !strings.Contains(err.Error(), file) {
+			t.Errorf("with %s damaged: %v, want ErrCorrupt with the file", file, err)
+		}
+		if names, _ := fs.List("restored"); len(names) > 0 {
+			t.Errorf("with %s damaged: left %v", file, names)
+		}
+	}
+}
+
+// TestBackupBusy makes two backups at a time, and closes the store beside one.
+func TestBackupBusy(t *testing.T) {
+	fs := vfs.NewMem()
+	s := mustOpen(t, pebblestore.Options{FS: fs})
+	mustAppend(t, s, manyEntries(100)...)
+	b, err := s.Backup()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Backup(); !errors.Is(err, storage.ErrBusy) {
+		t.Errorf("a second backup: %v, want ErrBusy", err)
+	}
+	if err := b.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if b, err = s.Backup(); err != nil {
+		t.Fatal(err)
+	}
+	r, w := io.Pipe()
+	var sender sync.WaitGroup
+	sender.Go(func() {
+		_, err := b.WriteTo(w)
+		if !errors.Is(err, context.Canceled) {
+			t.Errorf("WriteTo beside Close returns %v, want context.Canceled", err)
+		}
+		w.CloseWithError(err)
+		if err := b.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	if _, err := io.ReadFull(r, make([]byte, 100)); err != nil {
+		t.Fatal(err)
+	}
+	closed := make(chan error)
+	go func() { closed <- s.Close() }()
+	for { // until Close has begun
+		if _, err := s.Backup(); errors.Is(err, storage.ErrClosed) {
+			break
+		}
+		time.Sleep(time.Millisecond)
+	}
+	_, _ = io.Copy(io.Discard, r)
+	sender.Wait()
+	if err := <-closed; err != nil {
+		t.Error(err)
+	}
+	if _, err := s.Backup(); !errors.Is(err, storage.ErrClosed) {
+		t.Errorf("after Close: %v, want ErrClosed", err)
+	}
+}
+
+// TestBackupCrash leaves a checkpoint behind: the next start removes it.
+func TestBackupCrash(t *testing.T) {
+	disk := vfs.NewCrashableMem()
+	s := mustOpen(t, pebblestore.Options{FS: disk})
+	mustAppend(t, s, manyEntries(100)...)
+	b, err := s.Backup()
+	if err != nil {
+		t.Fatal(err)
+	}
+	crashed := disk.CrashClone(vfs.CrashCloneCfg{})
+	if err := b.Close(); err != nil {
+		t.Fatal(err)
+	}
+	want := mustDump(t, s)
+	mustClose(t, s)
+	if _, err := crashed.Stat(dataDir + "/checkpoint"); err != nil {
+		t.Fatalf("the crash left no checkpoint: %v", err)
+	}
+	if _, err := pebblestore.Check(context.Background(), dataDir, pebblestore.CheckOptions{FS: crashed}); err != nil {
+		t.Error(err)
+	}
+	s = mustOpen(t, pebblestore.Options{FS: crashed})
+	if got := mustDump(t, s); got != want {
+		t.Error("the store shows something else")
+	}
+	mustClose(t, s)
+	if _, ok := files(t, crashed)["checkpoint"]; ok {
+		t.Errorf("the checkpoint is still there: %v", slices.Collect(maps.Keys(files(t, crashed))))
+	}
+}

@@ -1,0 +1,311 @@
+package pebblestore_test
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/pulsegate/pulsegate/internal/storage"
+	"github.com/pulsegate/pulsegate/internal/storage/pebblestore"
+	"github.com/pulsegate/pulsegate/vitals"
+)
+
+var (
+	benchDevices  = flag.Int("devices", 10_000, "devices of the benchmarks")
+	benchReadings = flag.Int("readings", 1_000_000, "readings that BenchmarkOpen and BenchmarkRead store first")
+	benchDir      = flag.String("dir", "", "directory for the benchmarks' stores, kept and used again; a temporary one if empty")
+)
+
+// shortReadings is the most readings that are stored first with -short: two of
+// each device, where the flags are not set.
+const shortReadings = 20_000
+
+// readings returns how many readings are stored first.
+func readings() int {
+	if testing.Short() {
+		return min(shortReadings, *benchReadings)
+	}
+	return *benchReadings
+}
+
+// A fleet makes readings: every device in turn, one a minute, values as a
+// monitor sends them.
+type fleet struct {
+	names []vitals.Name
+	n     int
+	rng   *rand.Rand
+}
+
+func newFleet(devices int) *fleet {
+	f := &fleet{rng: rand.New(rand.NewPCG(1, 2))}
+	for i := range devices {
+		f.names = append(f.names, mustName(fmt.Sprintf("ppg-%06d", i)))
+	}
+	return f
+}
+
+const fleetStartUnixMs = 1_790_000_000_000
+
+func (f *fleet) next(r *vitals.Reading) {
+	device, minute := f.n%len(f.names), int64(f.n/len(f.names))
+	f.n++
+	*r = vitals.Reading{Device: f.names[device], TimeUnixMs: fleetStartUnixMs + minute*60_000 + int64(device)%1000}
+	r.Values.Set(vitals.HeartRate, vitals.Hundredths(6000+f.rng.IntN(4000)))
+	r.Values.Set(vitals.SpO2, vitals.Hundredths(9400+100*f.rng.IntN(6)))
+	if minute%15 == 0 {
+		r.Values.Set(vitals.Systolic, vitals.Hundredths(100*(110+f.rng.IntN(40))))
+		r.Values.Set(vitals.Diastolic, vitals.Hundredths(100*(60+f.rng.IntN(30))))
+	}
+	if minute%60 == 0 {
+		r.Values.Set(vitals.RestingHeartRate, vitals.Hundredths(100*(50+f.rng.IntN(20))))
+	}
+}
+
+// A batcher fills groups with the readings of a fleet, in memory that it reuses.
+type batcher struct {
+	fleet    *fleet
+	readings []vitals.Reading
+	entries  []storage.Entry
+	group    []*storage.Entry
+}
+
+func newBatcher(f *fleet, size int) *batcher {
+	b := &batcher{fleet: f, readings: make([]vitals.Reading, size), entries: make([]storage.Entry, size)}
+	for i := range b.entries {
+		b.entries[i].Reading = &b.readings[i]
+		b.group = append(b.group, &b.entries[i])
+	}
+	return b
+}
+
+func (b *batcher) fill() []*storage.Entry {
+	for i := range b.entries {
+		b.fleet.next(&b.readings[i])
+		b.entries[i].ReceivedUnixMs = b.readings[i].TimeUnixMs + 1500
+	}
+	return b.group
+}
+
+// BenchmarkAppend stores new readings of a fleet on a real disk; the time is that
+// of one reading.
+func BenchmarkAppend(b *testing.B) {
+	for _, size := range []int{1, 64, 1000} {
+		b.Run(fmt.Sprintf("group=%d", size), func(b *testing.B) {
+			s := openBench(b, b.TempDir())
+			f := newFleet(*benchDevices)
+			for first := newBatcher(f, 1000); f.n < 2**benchDevices; { // every device is known
+				if err := s.Append(first.fill()); err != nil {
+					b.Fatal(err)
+				}
+			}
+			bt := newBatcher(f, size)
+			b.ReportAllocs()
+			n := 0
+			for b.Loop() {
+				if n%size == 0 {
+					if err := s.Append(bt.fill()); err != nil {
+						b.Fatal(err)
+					}
+				}
+				n++
+			}
+			st := s.Stats()
+			if st.Lookups != 0 || st.Readings[storage.Stored] < int64(n) {
+				b.Fatalf("%d look-ups, %d stored", st.Lookups, st.Readings[storage.Stored])
+			}
+			b.ReportMetric(float64(st.BatchBytes)/float64(st.Readings[storage.Stored]), "logB/op")
+			b.ReportMetric(float64(st.SyncTime.Nanoseconds())/float64(st.Syncs), "ns/commit")
+		})
+	}
+}
+
+// BenchmarkOpen opens a store of many readings; start-up must not depend on them.
+//
+//	go test -run '^$' -bench Open -benchtime 5x -timeout 0 ./internal/storage/pebblestore -devices 100000 -readings 10000000
+func BenchmarkOpen(b *testing.B) {
+	for _, crashed := range []bool{false, true} {
+		b.Run(fmt.Sprintf("crashed=%t", crashed), func(b *testing.B) {
+			dir := filledDir(b, crashed)
+			for b.Loop() {
+				b.StopTimer()
+				work := b.TempDir()
+				copyDir(b, dir, work)
+				b.StartTimer()
+				s, err := pebblestore.Open(work, pebblestore.Options{})
+				if err != nil {
+					b.Fatal(err)
+				}
+				b.StopTimer()
+				if n := s.Stats().Devices; n != int64(*benchDevices) {
+					b.Fatalf("%d devices, want %d", n, *benchDevices)
+				}
+				if err := s.Close(); err != nil {
+					b.Fatal(err)
+				}
+				os.RemoveAll(work)
+				b.StartTimer()
+			}
+		})
+	}
+}
+
+// filledDir returns a directory with the store that the flags describe. A crashed
+// one is a copy that was made while the store was open.
+func filledDir(b *testing.B, crashed bool) string {
+	b.Helper()
+	root := *benchDir
+	if root == "" {
+		root = b.TempDir()
+	}
+	base := filepath.Join(root, fmt.Sprintf("%d-%d", *benchDevices, readings()))
+	dir := filepath.Join(base, map[bool]string{false: "closed", true: "crashed"}[crashed])
+	if _, err := os.Stat(dir); err == nil {
+		return dir
+	}
+	work := filepath.Join(base, "work")
+	if err := os.MkdirAll(work, 0o755); err != nil {
+		b.Fatal(err)
+	}
+	s := openBench(b, work)
+	bt := newBatcher(newFleet(*benchDevices), 1000)
+	start := time.Now()
+	for range readings() / 1000 {
+		if err := s.Append(bt.fill()); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.Logf("stored %d readings in %v", readings(), time.Since(start))
+	st := idle(s)
+	b.Logf("%d bytes on disk, %d of log, %d tables, %d to compact", st.DiskBytes, st.LogBytes, st.Tables, st.CompactionDebtBytes)
+	copyDir(b, work, filepath.Join(base, "crashed"))
+	if err := s.Close(); err != nil {
+		b.Fatal(err)
+	}
+	if err := os.Rename(work, filepath.Join(base, "closed")); err != nil {
+		b.Fatal(err)
+	}
+	return dir
+}
+
+// idle waits until compactions have come to rest.
+func idle(s *pebblestore.Store) pebblestore.Stats {
+	pause := 2 * time.Second
+	if testing.Short() { // a memtable's worth of readings, and no compaction
+		pause = 50 * time.Millisecond
+	}
+	for last := s.Stats(); ; {
+		time.Sleep(pause)
+		st := s.Stats()
+		if st.Tables == last.Tables && st.DiskBytes == last.DiskBytes {
+			return st
+		}
+		last = st
+	}
+}
+
+// copyDir copies the files of a store, by link where they never change.
+func copyDir(b *testing.B, from, to string) {
+	b.Helper()
+	if err := os.MkdirAll(to, 0o755); err != nil {
+		b.Fatal(err)
+	}
+	entries, err := os.ReadDir(from)
+	if err != nil {
+		b.Fatal(err)
+	}
+	for _, e := range entries {
+		src, dst := filepath.Join(from, e.Name()), filepath.Join(to, e.Name())
+		if filepath.Ext(src) == ".sst" {
+			if err := os.Link(src, dst); err == nil {
+				continue
+			}
+		}
+		data, err := os.ReadFile(src)
+		if os.IsNotExist(err) {
+			continue // deleted by a compaction meanwhile
+		}
+		if err != nil {
+			b.Fatal(err)
+		}
+		if err := os.WriteFile(dst, data, 0o644); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func openBench(b *testing.B, dir string) *pebblestore.Store {
+	b.Helper()
+	s, err := pebblestore.Open(dir, pebblestore.Options{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { s.Close() })
+	return s
+}
+
+// BenchmarkRead reads from a store of many readings.
+func BenchmarkRead(b *testing.B) {
+	s := openBench(b, filledDir(b, false))
+	names := newFleet(*benchDevices).names
+	ctx := context.Background()
+	i := 0
+	name := func() vitals.Name { i += 7919; return names[i%len(names)] }
+	b.Run("Latest", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			if _, err := s.Latest(ctx, name()); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+	b.Run("Devices/page=100", func(b *testing.B) {
+		page := make([]storage.Device, 100)
+		b.ReportAllocs()
+		for b.Loop() {
+			if _, err := s.Devices(ctx, name(), page); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+	b.Run("Scan/page=100", func(b *testing.B) {
+		page := make([]storage.Record, 100)
+		b.ReportAllocs()
+		for b.Loop() {
+			r := storage.Range{Device: name(), ToUnixMs: 1 << 60, Descending: true}
+			if n, err := s.Scan(ctx, r, page); err != nil || n == 0 {
+				b.Fatal(n, err)
+			}
+		}
+	})
+}
+
+// BenchmarkLate settles late readings of which none is there; the time is that of
+// one reading.
+func BenchmarkLate(b *testing.B) {
+	s := openBench(b, filledDir(b, true))
+	f := newFleet(*benchDevices)
+	bt := newBatcher(f, 1000)
+	shift := int64(0)
+	n := 0
+	for b.Loop() {
+		if n%1000 == 0 {
+			group := bt.fill()
+			if f.n >= readings() {
+				f.n, shift = 0, shift+1
+			}
+			for _, e := range group {
+				e.Reading.TimeUnixMs += 7 + shift
+			}
+			if err := s.Append(group); err != nil {
+				b.Fatal(err)
+			}
+		}
+		n++
+	}
+	b.ReportMetric(float64(s.Stats().Lookups)/float64(n), "lookups/op")
+}

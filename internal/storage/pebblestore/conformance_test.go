@@ -1,0 +1,100 @@
+package pebblestore_test
+
+import (
+	"math/rand/v2"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/pulsegate/pulsegate/internal/storage"
+	"github.com/pulsegate/pulsegate/internal/storage/pebblestore"
+	"github.com/pulsegate/pulsegate/internal/storage/storetest"
+)
+
+// TestConformance runs the suite on a file system in memory that can lose power,
+// without the random check: that finds more with small memtables.
+func TestConformance(t *testing.T) {
+	t.Parallel()
+	runButRandom(t, func(t testing.TB) storetest.Harness { return newCrashable(t, pebblestore.Options{}).harness() })
+}
+
+// TestConformanceSmallMemTable runs it with memtables so small that the readings of
+// the checks go through flushes and compactions.
+func TestConformanceSmallMemTable(t *testing.T) {
+	t.Parallel()
+	storetest.Run(t, func(t testing.TB) storetest.Harness {
+		return newCrashable(t, pebblestore.Options{MemTableBytes: 64 << 10}).harness()
+	})
+}
+
+// TestConformanceOnDisk runs it on the real file system, which does not crash here;
+// without the random check, whose thousands of real syncs would show nothing more.
+func TestConformanceOnDisk(t *testing.T) {
+	t.Parallel()
+	runButRandom(t, func(t testing.TB) storetest.Harness {
+		dir := t.TempDir()
+		return storetest.Harness{
+			Open: func() (storage.Store, error) { return pebblestore.Open(dir, pebblestore.Options{}) },
+			OpenLimited: func(maxDevices int) (storage.Store, error) {
+				return pebblestore.Open(dir, pebblestore.Options{MaxDevices: maxDevices})
+			},
+		}
+	})
+}
+
+func runButRandom(t *testing.T, open func(testing.TB) storetest.Harness) {
+	for _, c := range storetest.Checks() {
+		if c.Name != "random" {
+			t.Run(c.Name, func(t *testing.T) { c.Run(t, open) })
+		}
+	}
+}
+
+// A crashable is a directory in memory that can lose power.
+type crashable struct {
+	t    testing.TB
+	o    pebblestore.Options
+	fs   *vfs.MemFS
+	open *pebblestore.Store // nil when none is
+}
+
+const dataDir = "var/lib/pulsegate"
+
+func newCrashable(t testing.TB, o pebblestore.Options) *crashable {
+	c := &crashable{t: t, o: o, fs: vfs.NewCrashableMem()}
+	t.Cleanup(func() {
+		if c.open != nil {
+			_ = c.open.Close()
+		}
+	})
+	return c
+}
+
+func (c *crashable) harness() storetest.Harness {
+	return storetest.Harness{
+		Open:        func() (storage.Store, error) { return c.reopen(c.o) },
+		Crash:       c.crash,
+		OpenLimited: func(n int) (storage.Store, error) { o := c.o; o.MaxDevices = n; return c.reopen(o) },
+	}
+}
+
+func (c *crashable) reopen(o pebblestore.Options) (storage.Store, error) {
+	o.FS = c.fs
+	s, err := pebblestore.Open(dataDir, o)
+	if err != nil {
+		return nil, err
+	}
+	c.open = s
+	return s, nil
+}
+
+// crash goes on with a copy of the file system as it would be after a loss of
+// power. The old store writes on to the old one until it is closed.
+func (c *crashable) crash(unsyncedPercent int, seed uint64) {
+	after := c.fs.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: unsyncedPercent, RNG: rand.New(rand.NewPCG(seed, 1))})
+	if c.open != nil {
+		_ = c.open.Close() // ErrClosed when the check has closed it
+		c.open = nil
+	}
+	c.fs = after
+}

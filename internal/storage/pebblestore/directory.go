@@ -1,0 +1,391 @@
+package pebblestore
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/pulsegate/pulsegate/internal/storage"
+)
+
+const (
+	// formatFile marks a directory as a store and tells its format. While a
+	// store is being created, the file has the second name.
+	formatFile         = "PULSEGATE"
+	formatFileCreating = "PULSEGATE.new"
+
+	// storeFormat is the version of the keys and values and of Pebble's files
+	// together. It grows when an older Pulsegate could not read what a newer one
+	// wrote.
+	storeFormat = 1
+
+	maxFormatBytes = 1024
+
+	formatLine = "pulsegate store, format "
+	formatText = formatLine + "1\nThe files beside this one belong together. Please change none of them by hand.\n"
+
+	lockFile    = "LOCK"
+	logSuffix   = ".log"
+	tableSuffix = ".sst"
+
+	manifestPrefix = "MANIFEST-"
+	optionsPrefix  = "OPTIONS-"
+	markerPrefix   = "marker."
+)
+
+// The states of a directory.
+type directoryState int
+
+const (
+	stateMissing  directoryState = iota
+	stateEmpty                   // nothing that matters is in it
+	stateCreating                // a store was being created
+	stateStore                   // a store of this version
+)
+
+// A directory is the locked directory of a store.
+type directory struct {
+	fs    vfs.FS
+	path  string
+	state directoryState
+	lock  *pebble.Lock // nil on a read-only file system
+
+	// sound says that the store is being closed and that nothing has failed, the
+	// tree's Close included: only then are its files listed as a closed store's.
+	sound bool
+}
+
+// openDirectory locks the directory of a store. It refuses what is neither a store
+// nor a place for one before it changes anything in it.
+func openDirectory(fsys vfs.FS, path string, readOnly, existing bool) (_ *directory, err error) {
+	if fsys == vfs.Default {
+		// The lock is kept by path within this process.
+		if path, err = filepath.Abs(path); err != nil {
+			return nil, err
+		}
+	}
+	d := &directory{fs: fsys, path: path}
+	if d.state, err = d.inspect(); err != nil {
+		return nil, err
+	}
+	if existing && d.state != stateStore {
+		return nil, fmt.Errorf("%w: there is no store", storage.ErrFormat)
+	}
+	if d.state == stateMissing {
+		if err := d.refuseUnfinished(); err != nil {
+			return nil, err
+		}
+		if err := d.make(); err != nil {
+			return nil, err
+		}
+	}
+	d.lock, err = pebble.LockDirectory(d.path, d.fs)
+	if readOnly && errors.Is(err, syscall.EROFS) {
+		return d, nil // nobody writes there
+	}
+	if err != nil {
+		return nil, lockError(d.fs.PathJoin(d.path, lockFile), err)
+	}
+	defer func() {
+		if err != nil {
+			err = joinClose(err, d.lock)
+		}
+	}()
+	// Another process may have been here before the lock was ours.
+	if d.state, err = d.inspect(); err != nil {
+		return nil, err
+	}
+	if d.state == stateCreating {
+		err = d.startOver()
+	}
+	if err == nil && d.state != stateStore {
+		err = d.writeFormat()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("create store: %w", err)
+	}
+	return d, nil
+}
+
+// refuseUnfinished refuses to create a store where a copy was to come to stand and has
+// not: a server that starts by itself after a restoration was cut off would take
+// readings into an empty store, and the copy would have no place any more.
+func (d *directory) refuseUnfinished() error {
+	_, err := d.fs.Stat(d.path + partialSuffix)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return fmt.Errorf("%w: %s is the rest of a copy that was cut off, or one that is being made; "+
+		"remove it and make the copy again, or start without it", storage.ErrFormat, d.path+partialSuffix)
+}
+
+// lockError tells a lock that is held from one that cannot be tried: the latter is
+// about a path.
+func lockError(file string, err error) error {
+	var pathErr *fs.PathError
+	if errors.As(err, &pathErr) {
+		return fmt.Errorf("lock store: %w", err)
+	}
+	return fmt.Errorf("%w, which holds the lock on %s", storage.ErrLocked, file)
+}
+
+// Close gives up the lock.
+func (d *directory) Close() error {
+	if d.lock == nil {
+		return nil
+	}
+	return d.lock.Close()
+}
+
+// unlockedFS is a read-only file system, on which nothing can be locked.
+type unlockedFS struct{ vfs.FS }
+
+func (unlockedFS) Lock(string) (io.Closer, error) { return io.NopCloser(nil), nil }
+
+// inspect tells what the directory is, and refuses what is not for us.
+func (d *directory) inspect() (directoryState, error) {
+	names, err := d.fs.List(d.path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return stateMissing, nil
+	}
+	if err != nil {
+		return 0, err
+	}
+	names = slices.DeleteFunc(names, func(n string) bool { return !matters(n) })
+	slices.Sort(names)
+	switch {
+	case slices.Contains(names, formatFile):
+		return stateStore, d.checkFormat(names)
+	case slices.Contains(names, formatFileCreating):
+		return stateCreating, nil
+	case len(names) == 0:
+		return stateEmpty, nil
+	}
+	return 0, fmt.Errorf("%w: the directory is not empty, and among its files (%s, ...) is none named %s",
+		storage.ErrFormat, names[0], formatFile)
+}
+
+// checkFormat refuses a store of another version.
+func (d *directory) checkFormat(names []string) error {
+	text, err := readSmallFile(d.fs, d.fs.PathJoin(d.path, formatFile), maxFormatBytes)
+	if err != nil {
+		return err
+	}
+	line, _, _ := strings.Cut(string(text), "\n")
+	number, ok := strings.CutPrefix(line, formatLine)
+	version, err := strconv.Atoi(number)
+	if !ok || err != nil {
+		return fmt.Errorf("%w: %s does not tell a version", storage.ErrFormat, formatFile)
+	}
+	if version != storeFormat {
+		return fmt.Errorf("%w: %s tells format %d, this version of Pulsegate reads format %d",
+			storage.ErrFormat, formatFile, version, storeFormat)
+	}
+	if string(text) != formatText {
+		return fmt.Errorf("%w: file %s holds another text than was written", storage.ErrCorrupt, formatFile)
+	}
+	// Pebble keeps its version in the name of a file. It would refuse a later
+	// one too, but in words that do not say what to do.
+	for _, name := range names {
+		if !strings.HasPrefix(name, "marker.format-version.") {
+			continue
+		}
+		v, err := strconv.Atoi(name[strings.LastIndexByte(name, '.')+1:])
+		if err == nil && v > int(pebbleFormat) {
+			return fmt.Errorf("%w: a later version of Pulsegate has used the store (Pebble format %d, this version reads up to %d)",
+				storage.ErrFormat, v, pebbleFormat)
+		}
+	}
+	return nil
+}
+
+// make makes the directory and its parents, and syncs their entries.
+func (d *directory) make() error {
+	var parents []string
+	for p := d.fs.PathDir(d.path); ; p = d.fs.PathDir(p) {
+		parents = append(parents, p)
+		if _, err := d.fs.Stat(p); err == nil || p == d.fs.PathDir(p) {
+			break
+		} else if !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	if err := d.fs.MkdirAll(d.path, 0o700); err != nil {
+		return err
+	}
+	for _, p := range parents {
+		if err := syncDir(d.fs, p); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// writeFormat begins the creation of a store.
+func (d *directory) writeFormat() error {
+	if err := writeSynced(d.fs, d.fs.PathJoin(d.path, formatFileCreating), []byte(formatText)); err != nil {
+		return err
+	}
+	return syncDir(d.fs, d.path)
+}
+
+// startOver removes what a creation left that was interrupted. Pebble does not
+// recover from every one: after a loss of power the name of its manifest may be
+// gone while the marker that points to it is there. Nothing was ever stored then.
+func (d *directory) startOver() error {
+	names, err := d.fs.List(d.path)
+	if err != nil {
+		return err
+	}
+	names = slices.DeleteFunc(names, func(n string) bool { return !matters(n) || n == formatFileCreating })
+	for _, name := range names {
+		if !ofCreation(name) {
+			return fmt.Errorf("%w: among the files of a store whose creation was interrupted is %s", storage.ErrFormat, name)
+		}
+	}
+	for _, name := range names {
+		if err := d.fs.Remove(d.fs.PathJoin(d.path, name)); err != nil {
+			return err
+		}
+	}
+	return syncDir(d.fs, d.path)
+}
+
+// ofCreation reports whether Pebble makes a file of this name when it creates a
+// tree. Tables are not among them.
+func ofCreation(name string) bool {
+	for _, prefix := range []string{manifestPrefix, optionsPrefix, markerPrefix, "temporary."} {
+		if strings.HasPrefix(name, prefix) {
+			return true
+		}
+	}
+	return strings.HasSuffix(name, logSuffix)
+}
+
+// matters reports whether a file is more than our lock, or the folder that is there
+// when the directory is a file system of its own.
+func matters(name string) bool { return name != lockFile && name != "lost+found" }
+
+// created ends the creation of a store, once Pebble's files are there. From now on
+// they must be.
+func (d *directory) created() error {
+	if d.state == stateStore {
+		return nil
+	}
+	from, to := d.fs.PathJoin(d.path, formatFileCreating), d.fs.PathJoin(d.path, formatFile)
+	if err := d.fs.Rename(from, to); err != nil {
+		return fmt.Errorf("create store: %w", err)
+	}
+	if err := syncDir(d.fs, d.path); err != nil {
+		return fmt.Errorf("create store: %w", err)
+	}
+	d.state = stateStore
+	return nil
+}
+
+// roomToReplay returns an error that wraps storage.ErrDiskLow when the log could not
+// be written to tables for want of space: Pebble would try for ever.
+func (d *directory) roomToReplay(minFreeBytes int64) error {
+	if minFreeBytes < 0 {
+		return nil
+	}
+	usage, err := d.fs.GetDiskUsage(d.path)
+	if err != nil {
+		return nil // unknown: try
+	}
+	logs, err := logBytes(d.fs, d.path)
+	if err != nil {
+		return err
+	}
+	// Tables take less than the log that they are made from; the rest is for
+	// the files that every start writes.
+	need := logs + 4<<20
+	if usage.AvailBytes >= need {
+		return nil
+	}
+	return fmt.Errorf("%w: %d bytes are free, and replaying the log may take %d",
+		storage.ErrDiskLow, usage.AvailBytes, need)
+}
+
+// logBytes returns the size of all log files in a directory.
+func logBytes(fsys vfs.FS, path string) (uint64, error) {
+	names, err := fsys.List(path)
+	if err != nil {
+		return 0, err
+	}
+	var n uint64
+	for _, name := range names {
+		if !strings.HasSuffix(name, logSuffix) {
+			continue
+		}
+		info, err := fsys.Stat(fsys.PathJoin(path, name))
+		if err != nil {
+			return 0, err
+		}
+		n += uint64(info.Size())
+	}
+	return n, nil
+}
+
+func syncDir(fsys vfs.FS, path string) error {
+	dir, err := fsys.OpenDir(path)
+	if err != nil {
+		return err
+	}
+	if err := dir.Sync(); err != nil {
+		return joinClose(err, dir)
+	}
+	return dir.Close()
+}
+
+// removeRests removes what was being made when the process before was stopped: small
+// files that had not got their names, and the checkpoint of a backup.
+func (d *directory) removeRests() error {
+	for _, name := range []string{checksumsFile, erasureFile} {
+		err := d.fs.Remove(d.fs.PathJoin(d.path, name+newSuffix))
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	return d.fs.RemoveAll(d.fs.PathJoin(d.path, checkpointDir))
+}
+
+// markerFS keeps the order in which Pebble changes names. A marker is a file whose
+// name says which manifest is the current one. Pebble makes the manifest, makes the
+// new marker, removes the old one, and syncs the directory once, at the end: after a
+// loss of power a file system may have any of the three and not the others, and there
+// would be no store. Here each is durable before the next begins. Common file systems
+// keep that order by themselves; a start takes two more syncs.
+type markerFS struct{ vfs.FS }
+
+func (fs markerFS) Create(name string, c vfs.DiskWriteCategory) (vfs.File, error) {
+	if !strings.HasPrefix(fs.PathBase(name), markerPrefix) {
+		return fs.FS.Create(name, c)
+	}
+	if err := syncDir(fs.FS, fs.PathDir(name)); err != nil {
+		return nil, err
+	}
+	f, err := fs.FS.Create(name, c)
+	if err != nil {
+		return nil, err
+	}
+	if err := syncDir(fs.FS, fs.PathDir(name)); err != nil {
+		return nil, joinClose(err, f)
+	}
+	return f, nil
+}
+
+// Unwrap is for Pebble's look at what lies below.
+func (fs markerFS) Unwrap() vfs.FS { return fs.FS }

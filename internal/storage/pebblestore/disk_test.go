@@ -1,0 +1,160 @@
+package pebblestore_test
+
+import (
+	"errors"
+	"strings"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+
+	"github.com/pulsegate/pulsegate/internal/storage"
+	"github.com/pulsegate/pulsegate/internal/storage/pebblestore"
+)
+
+func free(bytes uint64) vfs.DiskUsage {
+	return vfs.DiskUsage{AvailBytes: bytes, TotalBytes: 1 << 40, UsedBytes: 1<<40 - bytes}
+}
+
+// TestDiskLow takes space away and gives it back.
+func TestDiskLow(t *testing.T) {
+	const limit = 100 << 20
+	synctest.Test(t, func(t *testing.T) {
+		fs := vfs.NewMem()
+		fs.TestingSetDiskUsage(free(limit))
+		s := mustOpen(t, pebblestore.Options{FS: fs, MinFreeBytes: limit})
+		defer mustClose(t, s)
+		mustAppend(t, s, entry("d", 1, 1))
+
+		fs.TestingSetDiskUsage(free(limit - 1))
+		time.Sleep(time.Second)
+		err := s.Append([]*storage.Entry{entry("d", 2, 2)})
+		if !errors.Is(err, storage.ErrDiskLow) || !errors.Is(err, storage.ErrNotWritten) {
+			t.Errorf("Append returns %v, want ErrDiskLow and ErrNotWritten", err)
+		}
+		if err := s.Ready(); !errors.Is(err, storage.ErrDiskLow) || !strings.Contains(err.Error(), "104857599 bytes are free") {
+			t.Errorf("Ready returns %v, want ErrDiskLow with the free bytes", err)
+		}
+		if got := count(t, s, "d"); got != 1 {
+			t.Errorf("readers see %d records, want 1", got)
+		}
+
+		fs.TestingSetDiskUsage(free(limit + limit/8 - 1)) // not enough to come back
+		time.Sleep(time.Second)
+		if err := s.Ready(); !errors.Is(err, storage.ErrDiskLow) {
+			t.Errorf("with little more than the limit, Ready returns %v, want ErrDiskLow", err)
+		}
+
+		fs.TestingSetDiskUsage(free(limit + limit/8))
+		time.Sleep(time.Second)
+		if err := s.Ready(); err != nil {
+			t.Errorf("when space has returned, Ready returns %v", err)
+		}
+		again := entry("d", 2, 2)
+		mustAppend(t, s, again)
+		wantOutcome(t, again, storage.Stored)
+	})
+}
+
+// TestDiskNearMark writes where there is little more than the store needs. The mark must
+// have moved by the next look at the disk, and not some looks later.
+func TestDiskNearMark(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fs := vfs.NewMem()
+		fs.TestingSetDiskUsage(free(20 << 20))
+		s := mustOpen(t, pebblestore.Options{FS: fs, MinFreeBytes: 1, MemTableBytes: 64 << 10})
+		defer mustClose(t, s)
+		time.Sleep(time.Second)
+		before := s.Stats().MinFreeBytes
+		for k := range int64(100) {
+			mustAppend(t, s, shifted(manyEntries(50), 1000*k)...)
+		}
+		time.Sleep(300 * time.Millisecond)
+		if after := s.Stats().MinFreeBytes; before <= 1 || after <= before {
+			t.Errorf("the mark is %d, and was %d before there were tables", after, before)
+		}
+	})
+}
+
+// TestDiskLowAtOpen opens on a disk that is already low: readers are served.
+func TestDiskLowAtOpen(t *testing.T) {
+	fs := vfs.NewMem()
+	s := mustOpen(t, pebblestore.Options{FS: fs})
+	mustAppend(t, s, entry("d", 1, 1))
+	mustClose(t, s)
+
+	fs.TestingSetDiskUsage(free(10 << 20))
+	s = mustOpen(t, pebblestore.Options{FS: fs})
+	if err := s.Ready(); !errors.Is(err, storage.ErrDiskLow) {
+		t.Errorf("Ready returns %v, want ErrDiskLow", err)
+	}
+	if got := count(t, s, "d"); got != 1 {
+		t.Errorf("readers see %d records, want 1", got)
+	}
+	mustClose(t, s)
+
+	s = mustOpen(t, pebblestore.Options{FS: fs, MinFreeBytes: -1}) // no limit
+	mustAppend(t, s, entry("d", 2, 2))
+	mustClose(t, s)
+
+	fs.TestingSetDiskUsage(free(1 << 20)) // the log could not be replayed
+	before := files(t, fs)
+	if _, err := pebblestore.Open(dataDir, pebblestore.Options{FS: fs}); !errors.Is(err, storage.ErrDiskLow) {
+		t.Errorf("Open returns %v, want ErrDiskLow", err)
+	}
+	for name, text := range files(t, fs) {
+		if before[name] != text {
+			t.Errorf("Open has changed %s", name)
+		}
+	}
+	s = mustOpen(t, pebblestore.Options{FS: fs, ReadOnly: true})
+	if got := count(t, s, "d"); got != 2 {
+		t.Errorf("a read-only store shows %d records, want 2", got)
+	}
+	mustClose(t, s)
+}
+
+// TestNoSpaceLeft runs into a full disk between two looks at it: a table cannot be
+// written. Readings are refused from then on, and taken again when space returns.
+// Pebble holds a lock while it pauses between two attempts, so that this runs on the
+// real clock.
+func TestNoSpaceLeft(t *testing.T) {
+	f := &fault{match: operation(".sst", errorfs.OpFileWrite), failing: syscall.ENOSPC}
+	mem := vfs.NewMem()
+	mem.TestingSetDiskUsage(free(300 << 20))
+	s := mustOpen(t, pebblestore.Options{FS: inject(mem, f), MemTableBytes: 64 << 10})
+	defer mustClose(t, s)
+
+	f.on.Store(true)
+	var err error
+	taken := int64(0)
+	for err == nil && taken < 1000 {
+		if err = s.Append(shifted(manyEntries(50), 1000*taken)); err == nil {
+			taken++
+		}
+		if len(namesWith(t, mem, ".log")) == 1 {
+			continue
+		}
+		// The first memtable is full. Were the second one to fill as well before
+		// the flush has failed, Append would wait for it.
+		for f.failed.Load() == 0 {
+			time.Sleep(time.Millisecond)
+		}
+		mem.TestingSetDiskUsage(free(0))
+	}
+	if !errors.Is(err, storage.ErrDiskLow) || !errors.Is(err, storage.ErrNotWritten) {
+		t.Fatalf("after %d groups, Append returns %v, want ErrDiskLow and ErrNotWritten", taken, err)
+	}
+	if got := count(t, s, "dev-0"); int64(got) != taken {
+		t.Errorf("readers see %d records, want %d", got, taken)
+	}
+	f.on.Store(false)
+	mem.TestingSetDiskUsage(free(300 << 20))
+	for s.Ready() != nil { // until the next look at the disk
+		time.Sleep(time.Millisecond)
+	}
+	mustAppend(t, s, shifted(manyEntries(50), 1000*taken)...)
+}

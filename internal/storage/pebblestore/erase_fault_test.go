@@ -1,0 +1,292 @@
+package pebblestore_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"runtime/debug"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+
+	"github.com/pulsegate/pulsegate/internal/storage"
+	"github.com/pulsegate/pulsegate/internal/storage/pebblestore"
+	"github.com/pulsegate/pulsegate/vitals"
+)
+
+// TestEraseCrash takes the power away before every operation of an erasure that
+// changes files, while new readings of the device come in. The next start must have
+// removed the old readings or none; once Erase has returned, and after that start, not
+// a byte of them; and in any case what was acknowledged after the removal, and all
+// else.
+//
+// Without the second write of the intent, it finds that acknowledged readings are
+// lost; without the compaction, the new manifest or the removal of logs, traces.
+func TestEraseCrash(t *testing.T) {
+	t.Parallel()
+	var (
+		mu           sync.Mutex // guards what follows
+		found        []eraseCrash
+		stays, acked int64
+		active       bool
+		returned     bool
+
+		disk = vfs.NewCrashableMem()
+		rng  = rand.New(rand.NewPCG(8, 8))
+	)
+	snap := func(at string) {
+		percent := []int{0, 50, 100, 50}[len(found)%4]
+		p := eraseCrash{returned: returned, stays: stays, acked: acked}
+		p.at = fmt.Sprintf("%d: before %s, unsynced %d %%", len(found), at, percent)
+		p.fs = disk.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: percent, RNG: rng})
+		found = append(found, p)
+	}
+	intents := 0
+	spy := errorfs.InjectorFunc(func(op errorfs.Op) error {
+		mu.Lock()
+		defer mu.Unlock()
+		if !active || op.Kind.ReadOrWrite() != errorfs.OpIsWrite {
+			return nil
+		}
+		if op.Kind == errorfs.OpCreate && strings.HasSuffix(op.Path, "ERASING.new") {
+			// Before the intent changes, a new reading gets its chance. The first
+			// time it must not come through.
+			intents++
+			for n := 0; intents > 1 && n < 50 && stays == 0; n++ {
+				mu.Unlock()
+				time.Sleep(time.Millisecond)
+				mu.Lock()
+			}
+		}
+		snap(fmt.Sprintf("%v of %s", op.Kind, op.Path))
+		return nil
+	})
+	s := mustOpen(t, pebblestore.Options{FS: inject(disk, spy), MemTableBytes: 64 << 10})
+	fill(t, s, 0, 20)
+	want := mustDump(t, s)
+	others := withoutDevice(want, erasedDevice)
+	oldReadings := count(t, s, erasedDevice)
+
+	ctx, stop := context.WithCancel(context.Background())
+	var writer sync.WaitGroup
+	writer.Go(func() {
+		for i := int64(1); ctx.Err() == nil; i++ {
+			removed := count(t, s, erasedDevice) < oldReadings
+			mustAppend(t, s, newEntry(i))
+			mu.Lock()
+			acked = i
+			if removed && stays == 0 {
+				stays = i
+			}
+			mu.Unlock()
+			time.Sleep(5 * time.Millisecond)
+		}
+	})
+	mu.Lock()
+	active = true
+	mu.Unlock()
+	if _, err := s.Erase(mustName(erasedDevice)); err != nil {
+		t.Fatal(err)
+	}
+	stop()
+	writer.Wait()
+	mu.Lock()
+	returned = true
+	for range 4 {
+		snap("the end")
+	}
+	active = false
+	mu.Unlock()
+	mustClose(t, s)
+
+	removed, stayed := 0, 0
+	for _, p := range found {
+		gone, err := p.verify(oldReadings, others)
+		if err != nil {
+			t.Errorf("%s: %v", p.at, err)
+		}
+		if gone {
+			removed++
+		}
+		if p.stays > 0 {
+			stayed++
+		}
+	}
+	t.Logf("%d crashes, the device was removed after %d, new readings stayed after %d", len(found), removed, stayed)
+	if removed < 40 || removed == len(found) || stayed < 20 {
+		t.Error("the crashes were not where they should be")
+	}
+}
+
+// newEntry returns a reading of the device that arrives during its erasure. It holds
+// no trace but the name.
+func newEntry(i int64) *storage.Entry {
+	return entry(erasedDevice, 1_800_000_000_000+i, vitals.Hundredths(i))
+}
+
+// verify opens what the crash left, and reports whether the old readings are gone.
+func (p *eraseCrash) verify(oldReadings int, others string) (gone bool, err error) {
+	if p.returned {
+		if left := tracesOf(p.fs, dataDir, oldTraces()); len(left) > 0 {
+			return false, fmt.Errorf("Erase has returned, and %v hold traces", left)
+		}
+	}
+	if _, err := pebblestore.Check(context.Background(), dataDir, pebblestore.CheckOptions{FS: p.fs}); err != nil {
+		return false, err
+	}
+	var erased []storage.Erasure
+	s, err := pebblestore.Open(dataDir, pebblestore.Options{FS: p.fs, Erased: func(e storage.Erasure) { erased = append(erased, e) }})
+	if err != nil {
+		return false, err
+	}
+	defer s.Close()
+	text, err := dump(s)
+	if err != nil {
+		return false, err
+	}
+	if withoutDevice(text, erasedDevice) != others {
+		return false, errors.New("other devices have changed")
+	}
+	old, young := 0, map[int64]bool{}
+	records := make([]storage.Record, 10_000)
+	n, err := s.Scan(context.Background(), storage.Range{Device: mustName(erasedDevice), ToUnixMs: 1 << 62}, records)
+	if err != nil {
+		return false, err
+	}
+	for _, r := range records[:n] {
+		if i := r.TimeUnixMs - 1_800_000_000_000; i > 0 {
+			young[i] = true
+		} else {
+			old++
+		}
+	}
+	for i := p.stays; i > 0 && i <= p.acked; i++ {
+		if !young[i] {
+			return false, fmt.Errorf("reading %d was acknowledged after the removal and is gone; %d to %d should be there", i, p.stays, p.acked)
+		}
+	}
+	switch {
+	case old == oldReadings && !p.returned && p.stays == 0 && len(erased) == 0:
+		for i := int64(1); i <= p.acked; i++ {
+			if !young[i] {
+				return false, fmt.Errorf("nothing was removed, and reading %d of %d is gone", i, p.acked)
+			}
+		}
+		return false, nil
+	case old != 0:
+		return false, fmt.Errorf("%d of %d old readings are there", old, oldReadings)
+	}
+	if left := tracesOf(p.fs, dataDir, oldTraces()); len(left) > 0 {
+		return true, fmt.Errorf("after the next start, %v hold traces", left)
+	}
+	return true, nil
+}
+
+// withoutDevice returns a dump without the lines of a device.
+func withoutDevice(text, device string) string {
+	var b strings.Builder
+	of := ""
+	for line := range strings.Lines(text) {
+		if line[0] != '\t' {
+			of, _, _ = strings.Cut(line, " ")
+		}
+		if of != device {
+			b.WriteString(line)
+		}
+	}
+	return b.String()
+}
+
+// TestEraseFaults fails each operation of an erasure in turn. What had begun is
+// finished by the next start, and what was acknowledged meanwhile stays.
+func TestEraseFaults(t *testing.T) {
+	t.Parallel()
+	unfinished := 0
+	for n := int64(1); ; n += 3 {
+		disk := vfs.NewMem()
+		f := &nthWrite{n: 1 << 62, spare: func(op errorfs.Op) bool {
+			// After these Pebble ends the process; see TestFailedLog and those after it.
+			stack := debug.Stack()
+			return isLog(op.Path) || strings.Contains(op.Path, "MANIFEST") || bytes.Contains(stack, []byte("rotateWAL")) ||
+				bytes.Contains(stack, []byte("atomicfs")) || bytes.Contains(stack, []byte("pebble/v2.Open("))
+		}}
+		failed := false
+		s, err := pebblestore.Open(dataDir, pebblestore.Options{FS: inject(disk, f), Fatal: func(string) { failed = true }})
+		if err != nil {
+			t.Fatal(err)
+		}
+		fill(t, s, 0, 3)
+		f.mu.Lock()
+		f.n, f.seen = n, 0
+		f.mu.Unlock()
+		_, err = s.Erase(mustName(erasedDevice))
+		f.mu.Lock()
+		over := f.seen < n
+		f.n = 1 << 62
+		f.mu.Unlock()
+		after := erasedEntry(999)
+		stays := s.Append([]*storage.Entry{after}) == nil
+		if err == nil && !over && failed {
+			t.Errorf("fault %d: Erase returns nil, and the store has failed", n)
+		}
+		_ = s.Close()
+		if errors.Is(err, storage.ErrUnfinished) {
+			unfinished++
+		}
+		s = mustOpen(t, pebblestore.Options{FS: disk})
+		got := count(t, s, erasedDevice)
+		switch {
+		case err != nil && !errors.Is(err, storage.ErrUnfinished) && stays && got == 61: // nothing was removed
+		case stays && got == 1, !stays && got == 0:
+		default:
+			t.Errorf("fault %d: Erase returned %v, the next reading was taken: %t, and there are %d", n, err, stays, got)
+		}
+		if other := count(t, s, "dev-7"); other != 3 {
+			t.Errorf("fault %d: another device has %d records, want 3", n, other)
+		}
+		mustClose(t, s)
+		if _, err := pebblestore.Check(context.Background(), dataDir, pebblestore.CheckOptions{FS: disk}); err != nil {
+			t.Errorf("fault %d: %v", n, err)
+		}
+		if over {
+			break
+		}
+	}
+	if unfinished < 5 {
+		t.Errorf("%d erasures were left unfinished, want more", unfinished)
+	}
+}
+
+// TestEraseFailedReopen fails the new start of the tree: the store must stop and say so.
+func TestEraseFailedReopen(t *testing.T) {
+	out, err := child(t, "fail the end of an erasure", "").CombinedOutput()
+	wantExit(t, err, 3, out)
+	for _, want := range []string{"cannot be opened again after an erasure", errDisk.Error(), dataDir, "acknowledged"} {
+		if !strings.Contains(string(out), want) {
+			t.Errorf("the process says %q, want %q in it", out, want)
+		}
+	}
+}
+
+func failReopen(string) {
+	f := &fault{match: operation(".dbtmp", errorfs.OpCreate), failing: errDisk}
+	s, err := pebblestore.Open(dataDir, pebblestore.Options{
+		FS: inject(vfs.NewMem(), f), Fatal: func(message string) { fmt.Println(message); os.Exit(3) },
+	})
+	if err == nil {
+		err = s.Append([]*storage.Entry{erasedEntry(1)})
+	}
+	f.on.Store(true)
+	if err == nil {
+		_, err = s.Erase(mustName(erasedDevice))
+	}
+	fmt.Println("Erase returned", err)
+	os.Exit(1)
+}

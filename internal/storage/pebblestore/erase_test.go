@@ -1,0 +1,338 @@
+package pebblestore_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/pulsegate/pulsegate/internal/storage"
+	"github.com/pulsegate/pulsegate/internal/storage/pebblestore"
+	"github.com/pulsegate/pulsegate/vitals"
+)
+
+// The erased device's name and its gateway's are like nothing else, and so are the
+// times of receipt: compression leaves enough of them to be found.
+const (
+	erasedDevice  = "Xq7Zr1Wk9Vb3Jd5Tf8Yh2Lm4Np6"
+	erasedGateway = "Kc0Gs4Ue7Oi1Ax9Qz3Rw5Pv8Bn2"
+)
+
+// erasedEntry returns a reading of the device to be erased.
+func erasedEntry(i int64) *storage.Entry {
+	e := entry(erasedDevice, 1_700_000_000_000+1000*i, vitals.Hundredths(6000+i%3000))
+	e.Reading.Gateway = mustName(erasedGateway)
+	e.ReceivedUnixMs = erasedReceived
+	return e
+}
+
+const erasedReceived = 0x123456789abc
+
+// oldTraces are parts of what fill writes of the device, but for its name.
+func oldTraces() []string {
+	return []string{erasedGateway[:12], erasedGateway[12:24], string(binary.BigEndian.AppendUint64(nil, erasedReceived)[2:])}
+}
+
+// traces returns the files that hold something of the erased device.
+func traces(t *testing.T, fs vfs.FS, dir string) []string {
+	t.Helper()
+	return tracesOf(fs, dir, append(oldTraces(), erasedDevice[:12], erasedDevice[12:24]))
+}
+
+// tracesOf returns the files that hold any of some texts.
+func tracesOf(fs vfs.FS, dir string, parts []string) []string {
+	var found []string
+	names, err := fs.List(dir)
+	if err != nil {
+		return []string{err.Error()}
+	}
+	for _, name := range names {
+		text, err := readFile(fs, fs.PathJoin(dir, name))
+		if err != nil {
+			continue // a directory
+		}
+		if slices.ContainsFunc(parts, func(part string) bool { return strings.Contains(text, part) }) {
+			found = append(found, name)
+		}
+	}
+	slices.Sort(found)
+	return found
+}
+
+// suffixes returns the kinds of files.
+func suffixes(names []string) map[string]int {
+	kinds := map[string]int{}
+	for _, name := range names {
+		kinds[kindOf(name)]++
+	}
+	return kinds
+}
+
+// fill appends readings of many devices and of the one to be erased.
+func fill(t *testing.T, s storage.Store, from, to int64) {
+	t.Helper()
+	for k := from; k < to; k++ {
+		group := shifted(manyEntries(50), 1000*k)
+		for i := range int64(20) {
+			group = append(group, erasedEntry(20*k+i))
+		}
+		mustAppend(t, s, group...)
+	}
+}
+
+// TestErase erases a device whose readings are in tables of all ages, in the log, in
+// logs that are used again, and in manifests. Not a byte may be left.
+func TestErase(t *testing.T) {
+	fs := vfs.NewMem()
+	s := mustOpen(t, pebblestore.Options{FS: fs, MemTableBytes: 64 << 10})
+	fill(t, s, 0, 100)
+	mustClose(t, s)
+	s = mustOpen(t, pebblestore.Options{FS: fs, MemTableBytes: 64 << 10})
+	fill(t, s, 100, 200)
+	before := suffixes(traces(t, fs, dataDir))
+	for _, kind := range []string{"sst", "log", "MANIFEST"} {
+		if before[kind] == 0 {
+			t.Errorf("before, no file of kind %s holds the device: the test tests nothing", kind)
+		}
+	}
+	devices := s.Stats().Devices
+
+	e, err := s.Erase(mustName(erasedDevice))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if e.Readings != 4000 || e.Device != mustName(erasedDevice) {
+		t.Errorf("Erase returns %+v, want 4000 readings", e)
+	}
+	if found := traces(t, fs, dataDir); len(found) > 0 {
+		t.Errorf("after it, %v hold traces", found)
+	}
+	if _, err := s.Latest(context.Background(), mustName(erasedDevice)); !errors.Is(err, storage.ErrNotFound) {
+		t.Errorf("Latest returns %v, want ErrNotFound", err)
+	}
+	if got := s.Stats().Devices; got != devices-1 {
+		t.Errorf("%d devices, want %d", got, devices-1)
+	}
+	if got := count(t, s, "dev-7"); got != 200 {
+		t.Errorf("another device has %d records, want 200", got)
+	}
+	if _, err := s.Erase(mustName(erasedDevice)); !errors.Is(err, storage.ErrNotFound) {
+		t.Errorf("a second Erase returns %v, want ErrNotFound", err)
+	}
+
+	// The store goes on, and the device may come back.
+	again := erasedEntry(5)
+	mustAppend(t, s, again, entry("dev-7", 1, 1))
+	wantOutcome(t, again, storage.Stored)
+	if got := count(t, s, erasedDevice); got != 1 {
+		t.Errorf("the device has %d records, want 1", got)
+	}
+	mustClose(t, s)
+	if report, err := pebblestore.Check(context.Background(), dataDir, pebblestore.CheckOptions{FS: fs}); err != nil || report.Readings != 10_002 {
+		t.Errorf("Check returns %+v, %v", report, err)
+	}
+}
+
+// TestEraseUnderLoad erases beside readers and a writer, whose readings of the device
+// stay once they come after the erasure.
+func TestEraseUnderLoad(t *testing.T) {
+	fs := vfs.NewMem()
+	s := mustOpen(t, pebblestore.Options{FS: fs, MemTableBytes: 64 << 10})
+	fill(t, s, 0, 50)
+	ctx, stop := context.WithCancel(context.Background())
+	var load sync.WaitGroup
+	load.Go(func() {
+		for k := int64(1000); ctx.Err() == nil; k++ {
+			mustAppend(t, s, shifted(manyEntries(50), 1000*k)...)
+			time.Sleep(time.Millisecond)
+		}
+	})
+	load.Go(func() {
+		records := make([]storage.Record, 100)
+		for ctx.Err() == nil {
+			n, err := s.Scan(context.Background(), storage.Range{Device: mustName(erasedDevice), ToUnixMs: 1 << 62}, records)
+			if err != nil || n != 0 && n != 100 {
+				t.Errorf("a reader sees %d records, %v: want all or none", n, err)
+				return
+			}
+			s.Stats()
+		}
+	})
+	e, err := s.Erase(mustName(erasedDevice))
+	stop()
+	load.Wait()
+	if err != nil || e.Readings != 1000 {
+		t.Fatalf("Erase returns %+v, %v", e, err)
+	}
+	if found := traces(t, fs, dataDir); len(found) > 0 {
+		t.Errorf("%v hold traces", found)
+	}
+	fill(t, s, 0, 5)
+	if got := count(t, s, erasedDevice); got != 100 {
+		t.Errorf("the device has %d new records, want 100", got)
+	}
+	mustClose(t, s)
+	if _, err := pebblestore.Check(context.Background(), dataDir, pebblestore.CheckOptions{FS: fs}); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestEraseBesideReader erases while a reader looks at what was there before. Meanwhile
+// a compaction brings the deletion down to the last level, together with what it
+// deletes and the reader still needs: nothing would ever look at the two again.
+func TestEraseBesideReader(t *testing.T) {
+	fs := vfs.NewMem()
+	s := mustOpen(t, pebblestore.Options{FS: fs, MemTableBytes: 64 << 10})
+	defer mustClose(t, s)
+	fill(t, s, 0, 50)
+	release := pebblestore.HoldView(s)
+	erased := make(chan error)
+	go func() {
+		_, err := s.Erase(mustName(erasedDevice))
+		erased <- err
+	}()
+	for count(t, s, erasedDevice) > 0 {
+		select {
+		case err := <-erased:
+			t.Fatalf("Erase has not waited for the reader: %v", err)
+		case <-time.After(time.Millisecond):
+		}
+	}
+	pebblestore.CompactAll(s)
+	select {
+	case err := <-erased:
+		t.Errorf("Erase has not waited for the reader: %v", err)
+		release()
+		return
+	default:
+	}
+	release()
+	if err := <-erased; err != nil {
+		t.Fatal(err)
+	}
+	if found := traces(t, fs, dataDir); len(found) > 0 {
+		t.Errorf("%v hold traces", found)
+	}
+}
+
+// TestEraseNeighbours erases devices whose names are parts of others.
+func TestEraseNeighbours(t *testing.T) {
+	t.Parallel()
+	names := []string{"a", "a-", "a-1", "a-10", "a-2", "b"}
+	for _, victim := range names {
+		fs := vfs.NewMem()
+		s := mustOpen(t, pebblestore.Options{FS: fs})
+		model := map[string]int{}
+		for i := range int64(200) {
+			for n, name := range names {
+				mustAppend(t, s, entry(name, 10*i, vitals.Hundredths(n)))
+				model[name]++
+			}
+		}
+		e, err := s.Erase(mustName(victim))
+		if err != nil || e.Readings != 200 {
+			t.Errorf("Erase(%s) returns %+v, %v", victim, e, err)
+		}
+		model[victim] = 0
+		for _, name := range names {
+			if got := count(t, s, name); got != model[name] {
+				t.Errorf("after Erase(%s), %s has %d records, want %d", victim, name, got, model[name])
+			}
+		}
+		mustClose(t, s)
+		if _, err := pebblestore.Check(context.Background(), dataDir, pebblestore.CheckOptions{FS: fs}); err != nil {
+			t.Errorf("after Erase(%s): %v", victim, err)
+		}
+	}
+}
+
+// TestEraseGivesBackPlace takes a new device in the place of an erased one.
+func TestEraseGivesBackPlace(t *testing.T) {
+	s := mustOpen(t, pebblestore.Options{FS: vfs.NewMem(), MaxDevices: 2})
+	defer mustClose(t, s)
+	mustAppend(t, s, entry("a", 5, 1), entry("b", 6, 2))
+	refused := entry("c", 1, 3)
+	mustAppend(t, s, refused)
+	wantOutcome(t, refused, storage.TooManyDevices)
+	if _, err := s.Erase(mustName("a")); err != nil {
+		t.Fatal(err)
+	}
+	taken, old := entry("c", 1, 3), entry("b", 6, 2)
+	mustAppend(t, s, taken, old)
+	wantOutcome(t, taken, storage.Stored)
+	wantOutcome(t, old, storage.Duplicate)
+}
+
+// An eraseCrash is what a crash during an erasure left.
+type eraseCrash struct {
+	crashPoint
+	returned bool  // Erase had returned nil
+	stays    int64 // readings from here on, up to
+	acked    int64 // this one, must be there; none when stays is 0
+}
+
+// TestEraseBusy erases beside a backup, and below the low-water mark.
+func TestEraseBusy(t *testing.T) {
+	fs := vfs.NewMem()
+	s := mustOpen(t, pebblestore.Options{FS: fs})
+	defer mustClose(t, s)
+	mustAppend(t, s, erasedEntry(1))
+	b, err := s.Backup()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Erase(mustName(erasedDevice)); !errors.Is(err, storage.ErrBusy) || !strings.Contains(err.Error(), "backup") {
+		t.Errorf("beside a backup: %v, want ErrBusy", err)
+	}
+	if err := b.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Erase(mustName("nobody")); !errors.Is(err, storage.ErrNotFound) {
+		t.Errorf("of nobody: %v, want ErrNotFound", err)
+	}
+	if got := count(t, s, erasedDevice); got != 1 {
+		t.Errorf("the device has %d records, want 1", got)
+	}
+}
+
+// TestDamagedIntent finds damage of the file that tells of an erasure.
+func TestDamagedIntent(t *testing.T) {
+	disk := vfs.NewMem()
+	mustClose(t, mustOpen(t, pebblestore.Options{FS: disk}))
+	text := "pulsegate erasure 1 purge\ndevice d\nreadings 7\n"
+	good := pebblestore.WithSum(text)
+	if err := disk.Remove(dataDir + "/CHECKSUMS"); err != nil {
+		t.Fatal(err)
+	}
+	for offset := range good {
+		b := []byte(good)
+		b[offset] ^= 1
+		writeFile(t, disk, dataDir+"/ERASING", string(b))
+		_, err := pebblestore.Check(context.Background(), dataDir, pebblestore.CheckOptions{FS: disk})
+		if !errors.Is(err, storage.ErrCorrupt) || !strings.Contains(err.Error(), "ERASING") {
+			t.Errorf("byte %d: Check returns %v, want ErrCorrupt with the file", offset, err)
+		}
+	}
+	writeFile(t, disk, dataDir+"/ERASING", good)
+	if _, err := pebblestore.Check(context.Background(), dataDir, pebblestore.CheckOptions{FS: disk}); err != nil {
+		t.Error(err)
+	}
+	var told bytes.Buffer
+	s := mustOpen(t, pebblestore.Options{FS: disk, Erased: func(e storage.Erasure) { fmt.Fprintf(&told, "%+v", e) }})
+	mustClose(t, s)
+	if told.String() != "{Device:d Readings:7}" {
+		t.Errorf("Open tells of %q", told.String())
+	}
+	if _, ok := files(t, disk)["ERASING"]; ok {
+		t.Errorf("the intent is still there: %v", slices.Sorted(maps.Keys(files(t, disk))))
+	}
+}

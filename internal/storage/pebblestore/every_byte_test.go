@@ -1,0 +1,117 @@
+package pebblestore_test
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"flag"
+	"maps"
+	"math/rand/v2"
+	"path"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/pulsegate/pulsegate/internal/storage"
+	"github.com/pulsegate/pulsegate/internal/storage/pebblestore"
+)
+
+var (
+	flipsPerFile = flag.Int("flips", 15, "how many bytes of each file TestEveryByte damages; 0: all")
+	flipsSeed    = flag.Uint64("flips.seed", 0, "seed of TestEveryByte; 0: a new one")
+)
+
+// everyKind returns a store with a file of every kind, closed or as a loss of power
+// left it.
+func everyKind(t *testing.T, closed bool) *vfs.MemFS {
+	t.Helper()
+	disk := vfs.NewCrashableMem()
+	for k := range int64(2) { // the second start makes a table of the first one's log
+		s := mustOpen(t, pebblestore.Options{FS: disk})
+		for i := range int64(3) {
+			mustAppend(t, s, shifted(manyEntries(4), 100*k+10*i)...)
+		}
+		if k == 1 && !closed {
+			disk = disk.CrashClone(vfs.CrashCloneCfg{})
+		}
+		mustClose(t, s)
+	}
+	writeFile(t, disk, path.Join(dataDir, "ERASING"), pebblestore.WithSum("pulsegate erasure 1 purge\ndevice dev-1\nreadings 7\n"))
+	return disk
+}
+
+// TestEveryByte changes bytes of a store, one at a time, by a bit or by more, and
+// requires that Check finds each and names the file. With -flips 0 it takes every
+// byte there is.
+func TestEveryByte(t *testing.T) {
+	for name, closed := range map[string]bool{"closed": true, "crashed": false} {
+		t.Run(name, func(t *testing.T) { changeBytes(t, closed, func(string) int { return *flipsPerFile }) })
+	}
+}
+
+// changeBytes changes some bytes of each file of a store; 0 means all.
+func changeBytes(t *testing.T, closed bool, some func(file string) int) {
+	seed := cmp.Or(*flipsSeed, rand.Uint64())
+	rng := rand.New(rand.NewPCG(seed, 1))
+	fs := everyKind(t, closed)
+	kinds := map[string]int{}
+	for _, file := range slices.Sorted(maps.Keys(files(t, fs))) {
+		text := files(t, fs)[file]
+		full := path.Join(dataDir, file)
+		offsets := rng.Perm(len(text))
+		if n := some(file); n > 0 {
+			offsets = offsets[:min(len(offsets), n)]
+		}
+		for _, offset := range offsets {
+			mask := byte(1) << rng.IntN(8)
+			if closed && rng.IntN(2) == 0 {
+				mask = byte(1 + rng.IntN(255))
+			}
+			damage(t, fs, full, offset, string([]byte{mask}))
+			_, err := pebblestore.Check(context.Background(), dataDir, pebblestore.CheckOptions{FS: fs})
+			damage(t, fs, full, offset, string([]byte{mask}))
+			if !closed && err == nil && meaningless(file, text, offset) {
+				kinds["meaningless"]++
+				continue
+			}
+			kinds[kindOf(file)]++
+			if err == nil || !strings.Contains(err.Error(), file) ||
+				!errors.Is(err, storage.ErrCorrupt) && !errors.Is(err, storage.ErrFormat) {
+				t.Errorf("seed %d: byte %d of %d of %s changed by %#x: Check returns %v, want damage of that file",
+					seed, offset, len(text), file, mask, err)
+			}
+		}
+	}
+	t.Logf("seed %d: bytes changed by kind of file: %v", seed, kinds)
+	for _, kind := range []string{"sst", "log", "MANIFEST", "OPTIONS", "PULSEGATE", "CHECKSUMS", "ERASING"} {
+		if kinds[kind] == 0 {
+			t.Errorf("no file of kind %s was changed", kind)
+		}
+	}
+	if _, err := pebblestore.Check(context.Background(), dataDir, pebblestore.CheckOptions{FS: fs}); err != nil {
+		t.Errorf("the store is not as it was: %v", err)
+	}
+}
+
+// meaningless reports whether a byte of a store that was not closed may hold
+// anything: files that the next start removes, and what follows the last record of a
+// log, where a crash leaves whatever was there.
+func meaningless(file, text string, offset int) bool {
+	switch kindOf(file) {
+	case "OPTIONS":
+		return file == "OPTIONS-000003" // of the start before
+	case "log":
+		return offset >= pebblestore.LogEnd(file, []byte(text))
+	}
+	return false
+}
+
+func kindOf(file string) string {
+	if _, suffix, ok := strings.Cut(file, "."); ok && !strings.HasPrefix(file, "marker") {
+		return suffix
+	}
+	kind, _, _ := strings.Cut(file, "-")
+	return kind
+}

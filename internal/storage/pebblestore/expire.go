@@ -1,0 +1,283 @@
+package pebblestore
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/pulsegate/pulsegate/internal/storage"
+	"github.com/pulsegate/pulsegate/vitals"
+)
+
+// # What removing old readings costs
+//
+// Expire goes through all devices in the order of their names, some at a time, and
+// looks at the oldest reading of each: one seek. Where that is old it counts on, and
+// deletes with one range for all of them. It works a tenth of the time and pauses for
+// the rest. Append waits for one sync for each expireDevices devices with old
+// readings.
+//
+// Deleted ranges are kept in the memtable until it is full, and everyone who reads
+// has them sorted; so the memtable is written to a table after every maxDeletions.
+// Space is freed by compactions as they come.
+const (
+	expireShare    = 10     // a tenth
+	expireDevices  = 64     // looked at in one go
+	expireReadings = 20_000 // counted in one go
+	maxDeletions   = 1000
+)
+
+// Expire implements [storage.Remover]. It takes its time: see above. It works below the
+// low-water mark too, since it makes space.
+func (s *Store) Expire(ctx context.Context, beforeUnixMs int64) (storage.Expiry, error) {
+	e := &expirer{s: s, beforeUnixMs: beforeUnixMs}
+	err := e.run(ctx)
+	if err != nil {
+		err = fmt.Errorf("remove readings before %d: %w", beforeUnixMs, err)
+	}
+	return e.done, err
+}
+
+type expirer struct {
+	s            *Store
+	beforeUnixMs int64
+	done         storage.Expiry
+	deletions    int // since the last flush
+}
+
+// An expired device has readings to be deleted.
+type expired struct {
+	name     vitals.Name
+	upToMs   int64 // those before this time
+	readings int64 // how many they are
+}
+
+func (e *expirer) run(ctx context.Context) error {
+	if e.s.readOnly {
+		return ErrReadOnly
+	}
+	var after []byte // the key behind which the next devices begin
+	for more := true; more; {
+		begun := time.Now()
+		var found []expired
+		var err error
+		if found, after, more, err = e.find(ctx, after); err != nil {
+			return err
+		}
+		if err := e.remove(found); err != nil {
+			return err
+		}
+		if e.deletions >= maxDeletions || !more && e.deletions > 0 {
+			e.deletions = 0
+			if err := e.s.flush(ctx); err != nil {
+				return err
+			}
+		}
+		if err := e.pause(ctx, (expireShare-1)*time.Since(begun)); err != nil && more {
+			return err
+		}
+	}
+	return nil
+}
+
+// pause waits for d, or until ctx or the store ends.
+func (e *expirer) pause(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-e.s.maintenance.ctx.Done():
+		return storage.ErrClosed
+	}
+}
+
+// find looks at the next devices, whose record's key is at or behind from, and returns
+// those with old readings, and where to go on.
+func (e *expirer) find(ctx context.Context, from []byte) (found []expired, next []byte, more bool, err error) {
+	v, err := e.s.enter(ctx)
+	if err != nil {
+		return nil, nil, false, err
+	}
+	defer e.s.views.release(v)
+	sc, err := newDeviceScanner(v, false)
+	if err != nil {
+		return nil, nil, false, corrupt(err)
+	}
+	it, err := v.NewIterWithContext(ctx, &pebble.IterOptions{LowerBound: []byte{readingsStart}})
+	if err != nil {
+		return nil, nil, false, errors.Join(corrupt(err), sc.close())
+	}
+	devices, readings := 0, int64(0)
+	for more = sc.first(from); more; more = sc.next() {
+		if devices == expireDevices || readings >= expireReadings {
+			// The last one may have more than was counted.
+			next = appendRecordKey(nil, &sc.name)
+			break
+		}
+		devices++
+		x := expired{name: sc.name}
+		if err = e.count(it, &x, expireReadings-readings); err != nil {
+			break
+		}
+		if readings += x.readings; x.readings == 0 {
+			continue
+		}
+		found = append(found, x)
+		if x.upToMs < e.beforeUnixMs {
+			next = appendRecordKey(nil, &sc.name) // and again
+			break
+		}
+	}
+	if closeErr := it.Close(); err == nil {
+		err = corrupt(closeErr)
+	}
+	return found, next, more, errors.Join(err, sc.close())
+}
+
+// count counts old readings of x, at most so many.
+func (e *expirer) count(it *pebble.Iterator, x *expired, most int64) error {
+	key := appendReadingKey(nil, &x.name, 0)
+	prefix := key[:len(key)-8]
+	x.upToMs = e.beforeUnixMs
+	for ok := it.SeekGE(key); ok && bytes.HasPrefix(it.Key(), prefix); ok = it.Next() {
+		_, ms, err := decodeReadingKey(it.Key())
+		if err != nil {
+			return fmt.Errorf("%w: key of a reading of device %s: %w", storage.ErrCorrupt, x.name, err)
+		}
+		if ms >= e.beforeUnixMs {
+			break
+		}
+		if x.readings == most {
+			x.upToMs = ms
+			break
+		}
+		x.readings++
+	}
+	return corrupt(it.Error())
+}
+
+// remove deletes what was found, in one batch.
+func (e *expirer) remove(found []expired) error {
+	if len(found) == 0 {
+		return nil
+	}
+	s := e.s
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed.Load() {
+		return storage.ErrClosed
+	}
+	if err := s.failed(); err != nil {
+		return err
+	}
+	b := s.db.NewBatch()
+	var gone []*vitals.Name
+	readings := int64(0)
+	for i := range found {
+		x := &found[i]
+		number, ok := s.settler.table.byName[x.name]
+		if !ok {
+			continue // erased meanwhile
+		}
+		d := s.settler.table.at(number)
+		if d.newestUnixMs < x.upToMs {
+			gone = append(gone, &x.name)
+		}
+		if err := expireDevice(b, d, x); err != nil {
+			return joinClose(err, b)
+		}
+		readings += x.readings
+		e.deletions++
+	}
+	if err := s.commitLocked(b); err != nil {
+		return err
+	}
+	for _, name := range gone {
+		s.settler.table.remove(name)
+	}
+	s.deviceCount.Store(int64(s.settler.table.len()))
+	e.done.Readings += readings
+	e.done.Devices += int64(len(gone))
+	s.counters.expiredReadings.Add(readings)
+	s.counters.expiredDevices.Add(int64(len(gone)))
+	return nil
+}
+
+// expireDevice puts the deletion of a device's old readings into b, and has d and its
+// record say what is left. After an error, d means nothing.
+func expireDevice(b *pebble.Batch, d *device, x *expired) error {
+	if d.newestUnixMs < x.upToMs {
+		for _, r := range deviceRanges(&x.name) {
+			if err := b.DeleteRange(r.start, r.end, nil); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	start, end := appendReadingKey(nil, &x.name, 0), appendReadingKey(nil, &x.name, uint64(x.upToMs))
+	if err := b.DeleteRange(start, end, nil); err != nil {
+		return err
+	}
+	changed := d.recordedUnixMs < x.upToMs // the reading at the record's newest time goes
+	for s := range vitals.NumSigns {
+		if d.known&(1<<s) != 0 && d.latestUnixMs[s] < x.upToMs {
+			d.known &^= 1 << s
+			d.latest[s], d.latestUnixMs[s] = 0, 0
+			changed = true
+		}
+	}
+	if !changed {
+		return nil
+	}
+	d.recordedUnixMs, d.tail = d.newestUnixMs, 0
+	return b.Set(appendRecordKey(nil, &x.name), appendRecord(nil, d), nil)
+}
+
+// NewestUnixMs returns the time of the newest reading of all devices, less at most the
+// last 63 of each: what the records say. It is 0 when there is none. It takes its time
+// as Expire does.
+func (s *Store) NewestUnixMs(ctx context.Context) (int64, error) {
+	e := &expirer{s: s}
+	newest := int64(0)
+	var from []byte
+	for more := true; more; {
+		begun := time.Now()
+		var err error
+		if from, more, err = s.newest(ctx, from, &newest); err != nil {
+			return 0, fmt.Errorf("read newest time: %w", err)
+		}
+		if err := e.pause(ctx, (expireShare-1)*time.Since(begun)); err != nil && more {
+			return 0, fmt.Errorf("read newest time: %w", err)
+		}
+	}
+	return newest, nil
+}
+
+// newest takes the next records, at or behind from, into newest.
+func (s *Store) newest(ctx context.Context, from []byte, newest *int64) (next []byte, more bool, err error) {
+	v, err := s.enter(ctx)
+	if err != nil {
+		return nil, false, err
+	}
+	defer s.views.release(v)
+	sc, err := newDeviceScanner(v, false)
+	if err != nil {
+		return nil, false, corrupt(err)
+	}
+	n := 0
+	for more = sc.first(from); more; more = sc.next() {
+		if n++; n > ctxEvery {
+			next = appendRecordKey(nil, &sc.name)
+			break
+		}
+		*newest = max(*newest, sc.device.newestUnixMs)
+	}
+	return next, more, sc.close()
+}

@@ -1,0 +1,200 @@
+package pebblestore_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+
+	"github.com/pulsegate/pulsegate/internal/storage"
+	"github.com/pulsegate/pulsegate/internal/storage/pebblestore"
+)
+
+// oldAndNew fills a store with more devices, and one with more readings, than Expire
+// takes in one go. Times below 1,000,000 are old; a third of the devices has old
+// readings alone, a third has none.
+func oldAndNew(t *testing.T, s storage.Store) (readings, devices int64) {
+	t.Helper()
+	var group []*storage.Entry
+	for i := range 300 {
+		name := fmt.Sprintf("d-%03d", i)
+		if i%3 != 2 {
+			group = append(group, entry(name, 10, 1), entry(name, 20, 2))
+			readings += 2
+		}
+		if i%3 != 0 {
+			group = append(group, entry(name, 1_000_000, 3))
+		} else {
+			devices++
+		}
+	}
+	for i := range int64(45_000) {
+		group = append(group, entry("many", i, 4))
+	}
+	for i := range int64(10) {
+		group = append(group, entry("many", 1_000_000+i, 5))
+	}
+	mustAppend(t, s, group...)
+	return readings + 45_000, devices
+}
+
+// TestExpireLarge removes old readings in several goes, beside a writer.
+func TestExpireLarge(t *testing.T) {
+	t.Parallel()
+	fs := vfs.NewMem()
+	s := mustOpen(t, pebblestore.Options{FS: fs, MemTableBytes: 256 << 10})
+	readings, devices := oldAndNew(t, s)
+	ctx, stop := context.WithCancel(context.Background())
+	var writer sync.WaitGroup
+	appended := int64(0)
+	writer.Go(func() {
+		for ; ctx.Err() == nil; appended++ {
+			mustAppend(t, s, entry("many", 2_000_000+appended, 6), entry("fresh", 2_000_000+appended, 6))
+			time.Sleep(time.Millisecond)
+		}
+	})
+	got, err := s.Expire(context.Background(), 1_000_000)
+	stop()
+	writer.Wait()
+	if want := (storage.Expiry{Readings: readings, Devices: devices}); err != nil || got != want {
+		t.Errorf("Expire returns %+v, %v, want %+v", got, err, want)
+	}
+	st := s.Stats()
+	if st.ExpiredReadings != readings || st.ExpiredDevices != devices || st.Devices != 300-devices+2 {
+		t.Errorf("Stats tell of %d and %d removed, %d devices left", st.ExpiredReadings, st.ExpiredDevices, st.Devices)
+	}
+	if got := count(t, s, "many"); int64(got) != 10+appended {
+		t.Errorf("the large device has %d records, want %d", got, 10+appended)
+	}
+	if newest, err := s.NewestUnixMs(context.Background()); err != nil || newest < 1_000_009 || newest > 2_000_000+appended {
+		t.Errorf("NewestUnixMs returns %d, %v", newest, err)
+	}
+	again, err := s.Expire(context.Background(), 1_000_000)
+	if err != nil || again != (storage.Expiry{}) {
+		t.Errorf("a second Expire returns %+v, %v, want nothing", again, err)
+	}
+	mustClose(t, s)
+	report, err := pebblestore.Check(context.Background(), dataDir, pebblestore.CheckOptions{FS: fs})
+	if err != nil || report.OldestUnixMs != 1_000_000 {
+		t.Errorf("Check returns %+v, %v", report, err)
+	}
+}
+
+// TestExpireStopped ends Expire on its way: by its context, by Close, and by a loss of
+// power. What it says is removed, and the rest is whole.
+func TestExpireStopped(t *testing.T) {
+	t.Parallel()
+	disk := vfs.NewCrashableMem()
+	s := mustOpen(t, pebblestore.Options{FS: disk})
+	readings, devices := oldAndNew(t, s)
+	total := storage.Expiry{}
+	for n := range 3 {
+		ctx, cancel := context.WithCancel(context.Background())
+		stopped := make(chan struct{})
+		go func() {
+			defer close(stopped)
+			for before := s.Stats().ExpiredReadings; s.Stats().ExpiredReadings == before; {
+				time.Sleep(time.Millisecond)
+			}
+			if n == 1 {
+				if err := s.Close(); err != nil {
+					t.Errorf("Close: %v", err)
+				}
+				return
+			}
+			cancel()
+		}()
+		got, err := s.Expire(ctx, 1_000_000)
+		<-stopped
+		cancel()
+		if !errors.Is(err, context.Canceled) && !errors.Is(err, storage.ErrClosed) {
+			t.Errorf("Expire %d returns %+v, %v, want an error", n, got, err)
+		}
+		total.Readings += got.Readings
+		total.Devices += got.Devices
+		if n > 0 {
+			if n == 2 {
+				after := disk.CrashClone(vfs.CrashCloneCfg{})
+				mustClose(t, s)
+				disk = after
+			}
+			report, err := pebblestore.Check(context.Background(), dataDir, pebblestore.CheckOptions{FS: disk})
+			if want := readings + 210 - total.Readings; err != nil || report.Readings != want {
+				t.Errorf("after %d stops, Check returns %+v, %v, want %d readings", n+1, report, err, want)
+			}
+			s = mustOpen(t, pebblestore.Options{FS: disk})
+		}
+	}
+	got, err := s.Expire(context.Background(), 1_000_000)
+	total.Readings += got.Readings
+	total.Devices += got.Devices
+	if want := (storage.Expiry{Readings: readings, Devices: devices}); err != nil || total != want {
+		t.Errorf("in all, %+v were removed, %v, want %+v", total, err, want)
+	}
+	mustClose(t, s)
+}
+
+// TestFlushClosed comes to the flush of an Expire when the store was closed meanwhile.
+// Pebble would panic.
+func TestFlushClosed(t *testing.T) {
+	s := mustOpen(t, pebblestore.Options{FS: vfs.NewMem()})
+	mustClose(t, s)
+	if err := pebblestore.Flush(s); !errors.Is(err, storage.ErrClosed) {
+		t.Errorf("got %v, want ErrClosed", err)
+	}
+}
+
+// TestExpireNoSpaceLeft ends Expire by its context while its flush finds no space. A
+// server that is stopped then must not wait for space.
+func TestExpireNoSpaceLeft(t *testing.T) {
+	f := &fault{match: operation(".sst", errorfs.OpFileWrite), failing: syscall.ENOSPC}
+	s := mustOpen(t, pebblestore.Options{FS: inject(vfs.NewMem(), f)})
+	defer mustClose(t, s)
+	mustAppend(t, s, entry("d", 1, 1), entry("d", 100, 1))
+	f.on.Store(true)
+	defer f.on.Store(false)
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error)
+	go func() {
+		_, err := s.Expire(ctx, 50)
+		ended <- err
+	}()
+	for f.failed.Load() == 0 {
+		time.Sleep(time.Millisecond)
+	}
+	cancel()
+	select {
+	case err := <-ended:
+		if !errors.Is(err, context.Canceled) {
+			t.Errorf("Expire returns %v, want context.Canceled", err)
+		}
+	case <-time.After(time.Minute):
+		t.Fatal("Expire does not end")
+	}
+}
+
+// TestExpireOnLowDisk removes old readings where there is no space for new ones.
+func TestExpireOnLowDisk(t *testing.T) {
+	fs := vfs.NewMem()
+	s := mustOpen(t, pebblestore.Options{FS: fs})
+	mustAppend(t, s, entry("d", 1, 1), entry("d", 100, 1))
+	mustClose(t, s)
+	fs.TestingSetDiskUsage(free(100 << 20))
+	s = mustOpen(t, pebblestore.Options{FS: fs})
+	defer mustClose(t, s)
+	if err := s.Ready(); !errors.Is(err, storage.ErrDiskLow) {
+		t.Fatalf("Ready returns %v, want ErrDiskLow", err)
+	}
+	if got, err := s.Expire(context.Background(), 50); err != nil || got != (storage.Expiry{Readings: 1}) {
+		t.Errorf("Expire returns %+v, %v", got, err)
+	}
+	if _, err := s.Erase(mustName("d")); !errors.Is(err, storage.ErrDiskLow) {
+		t.Errorf("Erase, which needs space, returns %v, want ErrDiskLow", err)
+	}
+}

@@ -1,0 +1,303 @@
+package pebblestore_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"runtime"
+	"runtime/debug"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+
+	"github.com/pulsegate/pulsegate/internal/storage"
+	"github.com/pulsegate/pulsegate/internal/storage/pebblestore"
+)
+
+// A fault fails the operations that match while it is on.
+type fault struct {
+	on      atomic.Bool
+	match   func(errorfs.Op) bool
+	failed  atomic.Int64
+	failing error
+}
+
+func (f *fault) MaybeError(op errorfs.Op) error {
+	if !f.on.Load() || !f.match(op) {
+		return nil
+	}
+	f.failed.Add(1)
+	return f.failing
+}
+
+func (f *fault) String() string { return "fault" }
+
+var errDisk = errors.New("input/output error")
+
+func logOperation(kinds ...errorfs.OpKind) func(errorfs.Op) bool { return operation(".log", kinds...) }
+
+func operation(name string, kinds ...errorfs.OpKind) func(errorfs.Op) bool {
+	return func(op errorfs.Op) bool {
+		for _, k := range kinds {
+			if op.Kind == k && strings.Contains(op.Path, name) {
+				return true
+			}
+		}
+		return false
+	}
+}
+
+// TestFailedLog fails the write and the sync of the log. The store must stop, say
+// so, never call the group stored or not written, and read on.
+func TestFailedLog(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		match func(errorfs.Op) bool
+	}{
+		{"sync", logOperation(errorfs.OpFileSync, errorfs.OpFileSyncData)},
+		{"write", logOperation(errorfs.OpFileWrite)},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			f := &fault{match: tt.match, failing: errDisk}
+			disk := vfs.NewCrashableMem()
+			var told []string
+			s := mustOpen(t, pebblestore.Options{
+				FS:    inject(disk, f),
+				Fatal: func(message string) { told = append(told, message) },
+			})
+			mustAppend(t, s, entry("d", 1, 1))
+			before := mustDump(t, s)
+			f.on.Store(true)
+			err := s.Append([]*storage.Entry{entry("d", 2, 2), entry("e", 1, 1)})
+			if !errors.Is(err, storage.ErrFailed) || errors.Is(err, storage.ErrNotWritten) {
+				t.Errorf("Append returns %v, want ErrFailed and not ErrNotWritten", err)
+			}
+			if len(told) != 1 {
+				t.Fatalf("Fatal was called %d times, want once", len(told))
+			}
+			for _, want := range []string{dataDir, errDisk.Error(), "acknowledged", "start again", "pulsegate check"} {
+				if !strings.Contains(told[0], want) {
+					t.Errorf("the message %q does not say %q", told[0], want)
+				}
+			}
+			f.on.Store(false) // a disk that comes back is not to be trusted
+			err = s.Append([]*storage.Entry{entry("d", 3, 3)})
+			if !errors.Is(err, storage.ErrFailed) || !errors.Is(err, storage.ErrNotWritten) {
+				t.Errorf("the next Append returns %v, want ErrFailed and ErrNotWritten", err)
+			}
+			if err := s.Ready(); !errors.Is(err, storage.ErrFailed) {
+				t.Errorf("Ready returns %v, want ErrFailed", err)
+			}
+			if got := mustDump(t, s); got != before {
+				t.Errorf("readers see\n%swant\n%s", got, before)
+			}
+			crashed := disk.CrashClone(vfs.CrashCloneCfg{})
+			_ = s.Close() // may well fail
+			if len(told) != 1 {
+				t.Errorf("Close has called Fatal again: %q", told[1:])
+			}
+
+			s = mustOpen(t, pebblestore.Options{FS: crashed})
+			defer mustClose(t, s)
+			if d, e := count(t, s, "d"), count(t, s, "e"); !(d == 1 && e == 0 || d == 2 && e == 1) {
+				t.Errorf("after a new start there are %d and %d records, want 1 and 0, or 2 and 1", d, e)
+			}
+		})
+	}
+}
+
+// TestFatalEndsAppend lets Fatal end the goroutine, as os.Exit ends the process.
+func TestFatalEndsAppend(t *testing.T) {
+	f := &fault{match: logOperation(errorfs.OpFileSync, errorfs.OpFileSyncData), failing: errDisk}
+	s := mustOpen(t, pebblestore.Options{FS: inject(vfs.NewMem(), f), Fatal: func(string) { runtime.Goexit() }})
+	f.on.Store(true)
+	var done sync.WaitGroup
+	done.Go(func() {
+		err := s.Append([]*storage.Entry{entry("d", 1, 1)})
+		t.Errorf("Append returned %v after Fatal had ended its goroutine", err)
+	})
+	done.Wait()
+	if err := s.Ready(); !errors.Is(err, storage.ErrFailed) {
+		t.Errorf("Ready returns %v, want ErrFailed", err)
+	}
+	if err := s.Append(nil); !errors.Is(err, storage.ErrFailed) {
+		t.Errorf("Append returns %v, want ErrFailed", err)
+	}
+	_ = s.Close()
+}
+
+// TestFailedFlush fails the writing of tables for a while. That is no failure of
+// the store: it goes on when the disk does.
+func TestFailedFlush(t *testing.T) {
+	f := &fault{match: operation(".sst", errorfs.OpCreate), failing: errDisk}
+	log := &logWatch{line: make(chan string, 100)}
+	fs := vfs.NewMem()
+	s := mustOpen(t, pebblestore.Options{
+		FS: inject(fs, f), MemTableBytes: 64 << 10, Log: slog.New(log),
+		Fatal: func(message string) { t.Errorf("Fatal was called: %s", message) },
+	})
+	f.on.Store(true)
+	for k := range int64(20) {
+		mustAppend(t, s, shifted(manyEntries(50), 1000*k)...)
+		if f.failed.Load() > 0 {
+			break
+		}
+	}
+	if line := <-log.line; !strings.Contains(line, "tried again") || !strings.Contains(line, errDisk.Error()) {
+		t.Errorf("the log says %q", line)
+	}
+	f.on.Store(false)
+	for k := range int64(40) {
+		mustAppend(t, s, shifted(manyEntries(50), 100_000+1000*k)...)
+	}
+	if err := s.Ready(); err != nil {
+		t.Errorf("Ready returns %v", err)
+	}
+	mustClose(t, s)
+	if _, err := pebblestore.Check(context.Background(), dataDir, pebblestore.CheckOptions{FS: fs}); err != nil {
+		t.Error(err)
+	}
+}
+
+// A logWatch is a slog.Handler that passes on lines of level Error.
+type logWatch struct{ line chan string }
+
+func (*logWatch) Enabled(_ context.Context, l slog.Level) bool { return l >= slog.LevelError }
+func (w *logWatch) WithAttrs([]slog.Attr) slog.Handler         { return w }
+func (w *logWatch) WithGroup(string) slog.Handler              { return w }
+
+func (w *logWatch) Handle(_ context.Context, r slog.Record) error {
+	line := r.Message
+	r.Attrs(func(a slog.Attr) bool { line += fmt.Sprintf(" %s=%v", a.Key, a.Value); return true })
+	select {
+	case w.line <- line:
+	default:
+	}
+	return nil
+}
+
+// TestFailedManifest fails the sync of the manifest, behind a flush: the background
+// cannot go on, and Fatal must hear of it.
+func TestFailedManifest(t *testing.T) {
+	out, err := child(t, "fail the manifest", "").CombinedOutput()
+	wantExit(t, err, 3, out)
+	for _, want := range []string{"MANIFEST", errDisk.Error(), dataDir, "acknowledged"} {
+		if !strings.Contains(string(out), want) {
+			t.Errorf("the process says %q, want %q in it", out, want)
+		}
+	}
+}
+
+func failManifest(string) {
+	failUntilExit(&fault{match: operation("MANIFEST", errorfs.OpFileSync, errorfs.OpFileSyncData), failing: errDisk})
+}
+
+// TestFailedLogChange fails the end of one log file and the start of the next.
+// Pebble then would panic with its locks in disorder, which ends the process whatever
+// the store does. The store must give its message and wait.
+func TestFailedLogChange(t *testing.T) {
+	for scene, want := range map[string]string{
+		"fail a new log":        "a new log",
+		"fail the end of a log": "cannot be written",
+	} {
+		out, err := child(t, scene, "").CombinedOutput()
+		wantExit(t, err, 3, out)
+		for _, want := range []string{want, errDisk.Error(), dataDir, "acknowledged"} {
+			if !strings.Contains(string(out), want) {
+				t.Errorf("%s: the process says %q, want %q in it", scene, out, want)
+			}
+		}
+	}
+}
+
+func failNewLog(string) {
+	failUntilExit(&fault{match: logOperation(errorfs.OpCreate, errorfs.OpReuseForWrite), failing: errDisk})
+}
+
+func failLogEnd(string) {
+	sync := logOperation(errorfs.OpFileSync, errorfs.OpFileSyncData)
+	failUntilExit(&fault{
+		match:   func(op errorfs.Op) bool { return sync(op) && bytes.Contains(debug.Stack(), []byte("closeInternal")) },
+		failing: errDisk,
+	})
+}
+
+// exitSoon is an Options.Fatal that returns and ends the process a little later. The
+// store must leave it to that: a panic would exit with 2.
+func exitSoon(message string) {
+	fmt.Println(message)
+	time.AfterFunc(50*time.Millisecond, func() { os.Exit(3) })
+}
+
+// failUntilExit writes with a fault until Fatal is called.
+func failUntilExit(f *fault) {
+	s, err := pebblestore.Open(dataDir, pebblestore.Options{
+		FS: inject(vfs.NewMem(), f), MemTableBytes: 64 << 10,
+		Fatal: exitSoon,
+	})
+	if err != nil {
+		fmt.Println(err)
+		os.Exit(1)
+	}
+	f.on.Store(true)
+	for k := range int64(1000) {
+		if err := s.Append(shifted(manyEntries(50), 1000*k)); err != nil {
+			fmt.Println(err)
+			os.Exit(1)
+		}
+	}
+}
+
+// TestFailedReplay fails every attempt to write what the log holds to tables. Pebble
+// would try for ever.
+func TestFailedReplay(t *testing.T) {
+	out, err := child(t, "fail the replay", "").CombinedOutput()
+	wantExit(t, err, 3, out)
+	for _, want := range []string{"cannot be written to tables", errDisk.Error(), dataDir} {
+		if !strings.Contains(string(out), want) {
+			t.Errorf("the process says %q, want %q in it", out, want)
+		}
+	}
+}
+
+func failReplay(string) {
+	fs := vfs.NewMem()
+	s, err := pebblestore.Open(dataDir, pebblestore.Options{FS: fs})
+	if err == nil {
+		err = errors.Join(s.Append(manyEntries(100)), s.Close())
+	}
+	if err != nil {
+		fmt.Println(err)
+		os.Exit(1)
+	}
+	f := &fault{match: operation(".sst", errorfs.OpCreate), failing: errDisk}
+	f.on.Store(true)
+	_, err = pebblestore.Open(dataDir, pebblestore.Options{
+		FS:    inject(fs, f),
+		Fatal: exitSoon,
+	})
+	fmt.Println("Open returned", err)
+	os.Exit(1)
+}
+
+func wantExit(t *testing.T, err error, code int, out []byte) {
+	t.Helper()
+	got := 0
+	var exit interface{ ExitCode() int }
+	if errors.As(err, &exit) {
+		got = exit.ExitCode()
+	} else if err != nil {
+		t.Fatal(err)
+	}
+	if got != code {
+		t.Errorf("the process ended with %d, want %d, and says:\n%s", got, code, out)
+	}
+}

@@ -1,0 +1,210 @@
+package pebblestore_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+	"go.uber.org/goleak"
+
+	"github.com/pulsegate/pulsegate/internal/storage"
+	"github.com/pulsegate/pulsegate/internal/storage/pebblestore"
+	"github.com/pulsegate/pulsegate/internal/storage/storetest"
+	"github.com/pulsegate/pulsegate/vitals"
+)
+
+// The tests run in goroutines of the testing package and none of their own when
+// they end: Close waits for the store's and for Pebble's.
+func TestMain(m *testing.M) {
+	if scene, ok := scenes[os.Getenv(sceneEnv)]; ok {
+		scene(os.Getenv(dirEnv))
+		return
+	}
+	goleak.VerifyTestMain(m)
+}
+
+func mustName(s string) vitals.Name {
+	n, err := vitals.ParseName(s)
+	if err != nil {
+		panic(err)
+	}
+	return n
+}
+
+// entry returns a reading with a heart rate.
+func entry(device string, timeUnixMs int64, heartRate vitals.Hundredths) *storage.Entry {
+	r := &vitals.Reading{Device: mustName(device), TimeUnixMs: timeUnixMs}
+	r.Values.Set(vitals.HeartRate, heartRate)
+	return &storage.Entry{Reading: r, ReceivedUnixMs: 1_800_000_000_000}
+}
+
+// with adds a sign to an entry.
+func with(e *storage.Entry, s vitals.Sign, v vitals.Hundredths) *storage.Entry {
+	e.Reading.Values.Set(s, v)
+	return e
+}
+
+func mustOpen(t testing.TB, o pebblestore.Options) *pebblestore.Store {
+	t.Helper()
+	s, err := pebblestore.Open(dataDir, o)
+	if err != nil {
+		t.Fatalf("Open: %v", err)
+	}
+	return s
+}
+
+func mustClose(t testing.TB, s storage.Store) {
+	t.Helper()
+	if err := s.Close(); err != nil {
+		t.Fatalf("Close: %v", err)
+	}
+}
+
+func mustAppend(t testing.TB, s storage.Store, group ...*storage.Entry) {
+	t.Helper()
+	if err := s.Append(group); err != nil {
+		t.Fatalf("Append: %v", err)
+	}
+}
+
+func wantOutcome(t testing.TB, e *storage.Entry, want storage.Outcome) {
+	t.Helper()
+	if e.Outcome != want {
+		t.Errorf("reading at %d settled as %s, want %s", e.Reading.TimeUnixMs, storetest.OutcomeName(e.Outcome), storetest.OutcomeName(want))
+	}
+}
+
+// count returns how many records of a device s shows.
+func count(t testing.TB, s storage.Store, device string) int {
+	t.Helper()
+	n, err := s.Scan(context.Background(), storage.Range{Device: mustName(device), ToUnixMs: 1 << 62}, make([]storage.Record, 10_000))
+	if err != nil {
+		t.Fatalf("Scan: %v", err)
+	}
+	return n
+}
+
+// dump returns everything that s shows, as text.
+func dump(s storage.Store) (string, error) {
+	var b strings.Builder
+	devices := make([]storage.Device, 1000)
+	n, err := s.Devices(context.Background(), vitals.Name{}, devices)
+	if err != nil {
+		return "", err
+	}
+	records := make([]storage.Record, 10_000)
+	for _, d := range devices[:n] {
+		fmt.Fprintf(&b, "%s %d %v\n", d.Name, d.NewestUnixMs, d.Latest)
+		n, err := s.Scan(context.Background(), storage.Range{Device: d.Name, ToUnixMs: 1 << 62}, records)
+		if err != nil {
+			return "", err
+		}
+		for _, r := range records[:n] {
+			fmt.Fprintf(&b, "\t%d %v %s %d\n", r.TimeUnixMs, r.Values, r.Gateway, r.ReceivedUnixMs)
+		}
+	}
+	return b.String(), nil
+}
+
+func mustDump(t testing.TB, s storage.Store) string {
+	t.Helper()
+	text, err := dump(s)
+	if err != nil {
+		t.Fatalf("read everything: %v", err)
+	}
+	return text
+}
+
+// isLog reports whether a path is that of a write-ahead log.
+func isLog(path string) bool { return strings.HasSuffix(path, ".log") }
+
+// inject returns fs with faults. It is errorfs.Wrap, which does not see what happens
+// to the files of ReuseForWrite: the logs, mostly.
+func inject(fs vfs.FS, in errorfs.Injector) vfs.FS {
+	return injectFS{FS: errorfs.Wrap(fs, in), below: fs, in: in}
+}
+
+type injectFS struct {
+	*errorfs.FS
+	below vfs.FS
+	in    errorfs.Injector
+}
+
+func (fs injectFS) ReuseForWrite(oldname, newname string, c vfs.DiskWriteCategory) (vfs.File, error) {
+	if err := fs.in.MaybeError(errorfs.Op{Kind: errorfs.OpReuseForWrite, Path: oldname}); err != nil {
+		return nil, err
+	}
+	f, err := fs.below.ReuseForWrite(oldname, newname, c)
+	if err != nil {
+		return nil, err
+	}
+	return errorfs.WrapFile(f, errorfs.InjectorFunc(func(op errorfs.Op) error {
+		op.Path = newname
+		return fs.in.MaybeError(op)
+	})), nil
+}
+
+// lyingFS is a disk that says it has synced the log and has not: to the store
+// above, it is as if that answered before the sync.
+type lyingFS struct{ vfs.FS }
+
+func (fs lyingFS) Create(name string, c vfs.DiskWriteCategory) (vfs.File, error) {
+	f, err := fs.FS.Create(name, c)
+	if err == nil && isLog(name) {
+		f = lyingFile{f}
+	}
+	return f, err
+}
+
+func (fs lyingFS) ReuseForWrite(oldname, newname string, c vfs.DiskWriteCategory) (vfs.File, error) {
+	f, err := fs.FS.ReuseForWrite(oldname, newname, c)
+	if err == nil && isLog(newname) {
+		f = lyingFile{f}
+	}
+	return f, err
+}
+
+type lyingFile struct{ vfs.File }
+
+func (lyingFile) Sync() error                { return nil }
+func (lyingFile) SyncData() error            { return nil }
+func (lyingFile) SyncTo(int64) (bool, error) { return false, nil }
+
+// copyFS returns a copy of the data directory.
+func copyFS(t testing.TB, fs vfs.FS) *vfs.MemFS {
+	t.Helper()
+	c := vfs.NewMem()
+	if ok, err := vfs.Clone(fs, c, dataDir, dataDir); err != nil || !ok {
+		t.Fatalf("copy store: %t, %v", ok, err)
+	}
+	return c
+}
+
+func readFile(fs vfs.FS, path string) (string, error) {
+	f, err := fs.Open(path)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	b, err := io.ReadAll(f)
+	return string(b), err
+}
+
+func writeFile(t testing.TB, fs vfs.FS, path, text string) {
+	t.Helper()
+	f, err := fs.Create(path, vfs.WriteCategoryUnspecified)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.WriteString(f, text); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+}

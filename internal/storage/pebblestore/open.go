@@ -1,0 +1,190 @@
+package pebblestore
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/pulsegate/pulsegate/internal/storage"
+)
+
+// Open opens the store in dir and creates it if dir is empty or missing.
+//
+// The error wraps storage.ErrLocked when another process has the store open,
+// storage.ErrFormat when dir holds something else or a later version, or when a copy to it
+// was cut off, ErrBackup when it is a backup, storage.ErrCorrupt when files are damaged or
+// missing, and storage.ErrDiskLow when there is no space to replay the log. In all these
+// cases no reading was changed.
+func Open(dir string, o Options) (*Store, error) {
+	o = o.withDefaults()
+	s, err := open(dir, o)
+	if err != nil {
+		return nil, fmt.Errorf("open store %s: %w", dir, err)
+	}
+	return s, nil
+}
+
+// diskSlowAfter is how long an operation on a file may take before the log says so.
+const diskSlowAfter = 5 * time.Second
+
+func open(dir string, o Options) (_ *Store, err error) {
+	// What was opened so far, last first, is closed again after an error.
+	var opened closers
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, opened.Close())
+		}
+	}()
+	if err := o.validate(); err != nil {
+		return nil, err
+	}
+	d, err := openDirectory(o.FS, dir, o.ReadOnly, o.Existing || o.ReadOnly)
+	if err != nil {
+		return nil, err
+	}
+	opened.add(d)
+	if o.inspect != nil {
+		if err := o.inspect(d); err != nil {
+			return nil, err
+		}
+	}
+	opened.add(checksumCloser{d})
+
+	s := &Store{
+		dir:      dir,
+		path:     d.path,
+		files:    d,
+		options:  o,
+		readOnly: o.ReadOnly,
+		alarm:    &alarm{dir: dir, log: o.Log, tell: o.Fatal},
+		disk:     newDiskWatch(o.FS, d.path, o.MinFreeBytes, o.Log),
+	}
+	s.disk.start()
+	opened.add(s.disk)
+	known := d.state == stateStore
+	s.treeAt = len(opened)
+	if s.db, err = openPebble(d, o, s.alarm, s.disk, &s.troubles, &opened); err != nil {
+		return nil, err
+	}
+	if err := d.created(); err != nil {
+		return nil, err
+	}
+	if !o.ReadOnly {
+		t, closed, err := load(s.db)
+		if err != nil {
+			return nil, err
+		}
+		s.recovered = known && !closed
+		if err := s.guard(func() error { return unclose(s.db) }); err != nil {
+			return nil, fmt.Errorf("%w: %w", storage.ErrFailed, err)
+		}
+		if err := d.writeChecksums(listOpen); err != nil {
+			return nil, err
+		}
+		s.maintenance = newMaintenance()
+		s.settler = newSettler(s.db, t, o.MaxDevices)
+		s.deviceCount.Store(int64(t.len()))
+	}
+	s.views.publish(s.db.NewSnapshot())
+	s.opened = opened
+	if !o.ReadOnly {
+		need := s.roomBytes
+		s.disk.need.Store(&need)
+		s.resumeErasure()
+	}
+	return s, nil
+}
+
+// resumeErasure finishes an erasure that was left unfinished. When it cannot, the
+// store is good to use even so, and the next start tries again.
+func (s *Store) resumeErasure() {
+	in, err := s.files.readIntent()
+	if err == nil && in != nil {
+		err = s.finish(in, s.tellErased)
+	}
+	switch {
+	case err != nil:
+		s.options.Log.Error("an erasure is still unfinished; the next start tries again", "dir", s.dir, "error", err)
+	case in != nil:
+		s.options.Log.Info("an erasure has been finished", "dir", s.dir, "device", in.Device, "readings", in.Readings)
+	}
+}
+
+// openPebble opens the tree in d. What must be closed after it goes to opened
+// first, and the tree itself last.
+func openPebble(d *directory, o Options, a *alarm, disk *diskWatch, tr *troubles, opened *closers) (_ *pebble.DB, err error) {
+	p := pebbleOptions(o)
+	p.Lock = d.lock
+	p.ErrorIfNotExists = d.state == stateStore
+	p.ErrorIfNotPristine = d.state != stateStore
+	p.Logger = pebbleLogger{log: o.Log, alarm: a}
+	p.CacheSize = o.CacheBytes
+
+	events := &pebble.EventListener{}
+	watched, health := vfs.WithDiskHealthChecks(vfs.OnDiskFull(markerFS{o.FS}, disk.full), diskSlowAfter, nil,
+		func(info vfs.DiskSlowInfo) { events.DiskSlow(info) })
+	opened.add(health)
+	p.FS = logFS{FS: watched, dir: d.path, alarm: a}
+	if d.lock == nil {
+		p.FS = unlockedFS{p.FS}
+	}
+
+	background := &backgroundErrors{log: o.Log, alarm: a, troubles: tr}
+	background.opening.Store(true)
+	defer background.opening.Store(false)
+	*events = eventListener(o.Log, a, background)
+	p.EventListener = events
+
+	if err := d.verifyJournals(); err != nil {
+		return nil, err
+	}
+	if !o.ReadOnly {
+		if err := d.roomToReplay(o.MinFreeBytes); err != nil {
+			return nil, err
+		}
+		if err := d.removeChecksums(); err != nil {
+			return nil, err
+		}
+		if err := d.removeRests(); err != nil {
+			return nil, fmt.Errorf("remove what a crash left: %w", err)
+		}
+	}
+	// Pebble panics on some kinds of damage.
+	defer func() {
+		switch p := recover().(type) {
+		case nil:
+		case fatalError:
+			err = fmt.Errorf("%w: %w", storage.ErrFailed, p)
+		default:
+			err = fmt.Errorf("%w: %v", storage.ErrCorrupt, p)
+		}
+	}()
+	db, err := pebble.Open(d.path, p)
+	switch {
+	case errors.Is(err, pebble.ErrDBDoesNotExist), errors.Is(err, pebble.ErrDBNotPristine), errors.Is(err, fs.ErrNotExist):
+		// Pebble would have made what is missing, had it been allowed to.
+		return nil, fmt.Errorf("%w: files of the store are missing: %s", storage.ErrCorrupt, firstLine(err))
+	case err != nil:
+		return nil, corrupt(err)
+	}
+	opened.add(treeCloser{db, d})
+	return db, nil
+}
+
+// closers close in reverse order.
+type closers []io.Closer
+
+func (cs *closers) add(c io.Closer) { *cs = append(*cs, c) }
+
+func (cs *closers) Close() error {
+	var errs []error
+	for i := len(*cs) - 1; i >= 0; i-- {
+		errs = append(errs, (*cs)[i].Close())
+	}
+	return errors.Join(errs...)
+}

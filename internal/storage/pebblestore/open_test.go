@@ -1,0 +1,309 @@
+package pebblestore_test
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/pulsegate/pulsegate/internal/storage"
+	"github.com/pulsegate/pulsegate/internal/storage/pebblestore"
+)
+
+// TestLocked opens a store that another process, or this one, has open.
+func TestLocked(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "data")
+	wantLocked := func(what string, err error) {
+		t.Helper()
+		if !errors.Is(err, storage.ErrLocked) {
+			t.Errorf("%s: got %v, want ErrLocked", what, err)
+			return
+		}
+		for _, want := range []string{dir, "another process"} {
+			if !strings.Contains(err.Error(), want) {
+				t.Errorf("%s: the message %q does not say %q", what, err, want)
+			}
+		}
+	}
+	attempts := func(who string) {
+		t.Helper()
+		_, err := pebblestore.Open(dir, pebblestore.Options{})
+		wantLocked(who+": Open", err)
+		_, err = pebblestore.Open(dir, pebblestore.Options{ReadOnly: true})
+		wantLocked(who+": Open read-only", err)
+		_, err = pebblestore.Check(context.Background(), dir, pebblestore.CheckOptions{})
+		wantLocked(who+": Check", err)
+	}
+	release := heldOpen(t, dir)
+	attempts("another process")
+	release()
+
+	s, err := pebblestore.Open(dir, pebblestore.Options{})
+	if err != nil {
+		t.Fatalf("after the other process has ended: %v", err)
+	}
+	attempts("this process")
+	mustAppend(t, s, entry("d", 1, 1))
+	mustClose(t, s)
+}
+
+// TestLockedByPath opens one directory by two spellings of its path.
+func TestLockedByPath(t *testing.T) {
+	t.Chdir(t.TempDir())
+	s, err := pebblestore.Open("data", pebblestore.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer mustClose(t, s)
+	for _, path := range []string{"./data/", "data/../data", filepath.Join(mustWd(t), "data")} {
+		if _, err := pebblestore.Open(path, pebblestore.Options{}); !errors.Is(err, storage.ErrLocked) {
+			t.Errorf("Open(%s) returns %v, want ErrLocked", path, err)
+		}
+	}
+}
+
+func mustWd(t *testing.T) string {
+	wd, err := os.Getwd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return wd
+}
+
+// TestForeignDirectory opens directories that hold something else. They must be
+// left alone to the last byte.
+func TestForeignDirectory(t *testing.T) {
+	const ours = "pulsegate store, format 1\nThe files beside this one belong together. Please change none of them by hand.\n"
+	for _, tt := range []struct {
+		name  string
+		files map[string]string
+		want  string
+	}{
+		{"somebody's files", map[string]string{"thesis.txt": "..."}, "thesis.txt"},
+		{"a store of a later version", map[string]string{"PULSEGATE": "pulsegate store, format 2\n", "x.sst": ""}, "format 2"},
+		{"a store of no version", map[string]string{"PULSEGATE": "hello\n"}, "does not tell"},
+		{"a store whose Pebble is newer", map[string]string{"PULSEGATE": ours, "marker.format-version.000013.025": ""}, "later version"},
+		{"an interrupted creation and a file", map[string]string{"PULSEGATE.new": "", "thesis.txt": ""}, "thesis.txt"},
+		{"an interrupted creation and a table", map[string]string{"PULSEGATE.new": "", "000004.sst": ""}, "000004.sst"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			fs := vfs.NewMem()
+			if err := fs.MkdirAll(dataDir, 0o755); err != nil {
+				t.Fatal(err)
+			}
+			for name, text := range tt.files {
+				writeFile(t, fs, dataDir+"/"+name, text)
+			}
+			before := files(t, fs)
+			_, err := pebblestore.Open(dataDir, pebblestore.Options{FS: fs})
+			if !errors.Is(err, storage.ErrFormat) || !strings.Contains(err.Error(), tt.want) || !strings.Contains(err.Error(), dataDir) {
+				t.Errorf("Open returns %v, want ErrFormat with %q and the directory", err, tt.want)
+			}
+			if after := files(t, fs); !maps.Equal(before, after) {
+				t.Errorf("Open left %v, want %v", slices.Collect(maps.Keys(after)), slices.Collect(maps.Keys(before)))
+			}
+		})
+	}
+}
+
+// TestForeignPebble opens a tree of another program. Pebble would upgrade it.
+func TestForeignPebble(t *testing.T) {
+	fs := vfs.NewMem()
+	db, err := pebble.Open(dataDir, &pebble.Options{FS: fs, Logger: silent{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := db.Set([]byte("k"), []byte("v"), pebble.Sync); err != nil {
+		t.Fatal(err)
+	}
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+	before := files(t, fs)
+	if _, err := pebblestore.Open(dataDir, pebblestore.Options{FS: fs}); !errors.Is(err, storage.ErrFormat) {
+		t.Errorf("Open returns %v, want ErrFormat", err)
+	}
+	if !maps.Equal(before, files(t, fs)) {
+		t.Error("Open has changed the directory")
+	}
+}
+
+// files returns the files of the data directory but the lock, by name.
+func files(t testing.TB, fs vfs.FS) map[string]string {
+	t.Helper()
+	names, err := fs.List(dataDir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := map[string]string{}
+	for _, name := range names {
+		if name == "LOCK" {
+			continue
+		}
+		if all[name], err = readFile(fs, dataDir+"/"+name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return all
+}
+
+// TestNewDirectory creates stores where one may be.
+func TestNewDirectory(t *testing.T) {
+	for name, prepare := range map[string]func(dir string) error{
+		"missing":        func(string) error { return nil },
+		"empty":          func(dir string) error { return os.MkdirAll(dir, 0o755) },
+		"a mounted ext4": func(dir string) error { return os.MkdirAll(filepath.Join(dir, "lost+found"), 0o755) },
+		"interrupted at once": func(dir string) error {
+			return errors.Join(os.MkdirAll(dir, 0o755), os.WriteFile(filepath.Join(dir, "PULSEGATE.new"), nil, 0o644))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := filepath.Join(t.TempDir(), "deep", "down")
+			if err := prepare(dir); err != nil {
+				t.Fatal(err)
+			}
+			for range 2 {
+				s, err := pebblestore.Open(dir, pebblestore.Options{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				mustAppend(t, s, entry("d", 1, 1))
+				mustClose(t, s)
+			}
+		})
+	}
+}
+
+// TestNotADirectory opens what cannot be a store for other reasons.
+func TestNotADirectory(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	_, err := pebblestore.Open(file, pebblestore.Options{})
+	if err == nil || errors.Is(err, storage.ErrLocked) || !strings.Contains(err.Error(), file) {
+		t.Errorf("Open of a file returns %v, want an error that names it", err)
+	}
+	_, err = pebblestore.Open(filepath.Join(t.TempDir(), "none"), pebblestore.Options{ReadOnly: true})
+	if !errors.Is(err, storage.ErrFormat) {
+		t.Errorf("read-only Open of nothing returns %v, want ErrFormat", err)
+	}
+	if _, err := os.Stat(filepath.Join(t.TempDir(), "none")); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("read-only Open has made the directory: %v", err)
+	}
+}
+
+// TestOptions refuses options that make no sense, before anything is made.
+func TestOptions(t *testing.T) {
+	for _, o := range []pebblestore.Options{{MaxDevices: -1}, {MemTableBytes: 1000}, {CacheBytes: -1}} {
+		o.FS = vfs.NewMem()
+		if _, err := pebblestore.Open(dataDir, o); err == nil {
+			t.Errorf("Open with %+v succeeds", o)
+		}
+		if names, _ := o.FS.List(dataDir); len(names) > 0 {
+			t.Errorf("Open with %+v left %v", o, names)
+		}
+	}
+}
+
+// TestMissingFiles takes away files that a store cannot do without. A new, empty
+// store in their place would be the worst answer.
+func TestMissingFiles(t *testing.T) {
+	disk := vfs.NewMem()
+	s := mustOpen(t, pebblestore.Options{FS: disk, MemTableBytes: 64 << 10})
+	for range 4 {
+		mustAppend(t, s, manyEntries(400)...)
+		mustAppend(t, s, shifted(manyEntries(400), 1000)...)
+	}
+	mustClose(t, s)
+	for name := range files(t, disk) {
+		essential := strings.HasPrefix(name, "MANIFEST") || strings.HasPrefix(name, "marker.manifest") ||
+			strings.HasPrefix(name, "marker.format") || strings.HasSuffix(name, ".sst")
+		if !essential {
+			continue
+		}
+		fs := copyFS(t, disk)
+		if err := fs.Remove(dataDir + "/" + name); err != nil {
+			t.Fatal(err)
+		}
+		before := files(t, fs)
+		_, err := pebblestore.Open(dataDir, pebblestore.Options{FS: fs})
+		if !errors.Is(err, storage.ErrCorrupt) {
+			t.Errorf("without %s, Open returns %v, want ErrCorrupt", name, err)
+		}
+		_, err = pebblestore.Check(context.Background(), dataDir, pebblestore.CheckOptions{FS: fs})
+		if !errors.Is(err, storage.ErrCorrupt) {
+			t.Errorf("without %s, Check returns %v, want ErrCorrupt", name, err)
+		}
+		after := files(t, fs)
+		for name, text := range before {
+			if strings.HasSuffix(name, ".sst") && after[name] != text {
+				t.Errorf("without %s, Open has changed %s", name, name)
+			}
+		}
+	}
+}
+
+// shifted moves readings in time.
+func shifted(group []*storage.Entry, ms int64) []*storage.Entry {
+	for _, e := range group {
+		e.Reading.TimeUnixMs += ms
+	}
+	return group
+}
+
+// TestReadOnly reads a store that has crashed, and changes nothing.
+func TestReadOnly(t *testing.T) {
+	disk := vfs.NewCrashableMem()
+	s := mustOpen(t, pebblestore.Options{FS: disk})
+	mustAppend(t, s, manyEntries(300)...)
+	want := mustDump(t, s)
+	crashed := disk.CrashClone(vfs.CrashCloneCfg{})
+	mustClose(t, s)
+
+	before := files(t, crashed)
+	r := mustOpen(t, pebblestore.Options{FS: crashed, ReadOnly: true})
+	if got := mustDump(t, r); got != want {
+		t.Errorf("a read-only store shows\n%s\nwant\n%s", got, want)
+	}
+	err := r.Append([]*storage.Entry{entry("d", 1, 1)})
+	if !errors.Is(err, pebblestore.ErrReadOnly) || !errors.Is(err, storage.ErrNotWritten) {
+		t.Errorf("Append returns %v, want ErrReadOnly and ErrNotWritten", err)
+	}
+	mustClose(t, r)
+	if !maps.Equal(before, files(t, crashed)) {
+		t.Error("reading has changed the directory")
+	}
+}
+
+// TestOpenBesideUnfinishedCopy starts where a restoration was cut off. A new store there
+// would take readings, and the copy could not be made any more.
+func TestOpenBesideUnfinishedCopy(t *testing.T) {
+	fs := vfs.NewMem()
+	if err := fs.MkdirAll(dataDir+".partial", 0o700); err != nil {
+		t.Fatal(err)
+	}
+	_, err := pebblestore.Open(dataDir, pebblestore.Options{FS: fs})
+	if !errors.Is(err, storage.ErrFormat) || !strings.Contains(err.Error(), dataDir+".partial") {
+		t.Errorf("got %v, want ErrFormat with the copy", err)
+	}
+	if _, err := fs.Stat(dataDir); err == nil {
+		t.Error("the directory was made")
+	}
+	if err := fs.RemoveAll(dataDir + ".partial"); err != nil {
+		t.Fatal(err)
+	}
+	mustClose(t, mustOpen(t, pebblestore.Options{FS: fs}))
+	if err := fs.MkdirAll(dataDir+".partial", 0o700); err != nil { // a store that is there opens
+		t.Fatal(err)
+	}
+	mustClose(t, mustOpen(t, pebblestore.Options{FS: fs}))
+}

@@ -1,0 +1,84 @@
+package pebblestore_test
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"github.com/pulsegate/pulsegate/internal/storage/pebblestore"
+)
+
+// Some failures end a process or leave one in which nothing can be closed any
+// more. Those tests run a scene in a child process: this test binary again, with
+// the scene's name in its environment.
+const (
+	sceneEnv = "PEBBLESTORE_TEST_SCENE"
+	dirEnv   = "PEBBLESTORE_TEST_DIR"
+)
+
+// scenes are what child processes do. Each ends with a call of os.Exit or returns
+// to exit with 0.
+var scenes = map[string]func(dir string){
+	"hold the store open":        holdOpen,
+	"fail the manifest":          failManifest,
+	"fail the replay":            failReplay,
+	"fail a new log":             failNewLog,
+	"fail the end of a log":      failLogEnd,
+	"fail the end of an erasure": failReopen,
+}
+
+// child runs a scene in a process of its own.
+func child(t *testing.T, scene, dir string) *exec.Cmd {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^$")
+	cmd.Env = append(os.Environ(), sceneEnv+"="+scene, dirEnv+"="+dir)
+	return cmd
+}
+
+// holdOpen holds a store open until its standard input ends.
+func holdOpen(dir string) {
+	s, err := pebblestore.Open(dir, pebblestore.Options{})
+	if err != nil {
+		fmt.Println(err)
+		os.Exit(1)
+	}
+	fmt.Println("open")
+	_, _ = io.Copy(io.Discard, os.Stdin)
+	if err := s.Close(); err != nil {
+		fmt.Println(err)
+		os.Exit(1)
+	}
+}
+
+// heldOpen returns when another process has dir open. release ends that process.
+func heldOpen(t *testing.T, dir string) (release func()) {
+	t.Helper()
+	cmd := child(t, "hold the store open", dir)
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	line, err := bufio.NewReader(out).ReadString('\n')
+	if strings.TrimSpace(line) != "open" {
+		t.Fatalf("the other process says %q, %v", line, err)
+	}
+	return func() {
+		if err := in.Close(); err != nil {
+			t.Error(err)
+		}
+		if err := cmd.Wait(); err != nil {
+			t.Errorf("the other process: %v", err)
+		}
+	}
+}

@@ -1,0 +1,298 @@
+package pebblestore
+
+import (
+	"archive/tar"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/pulsegate/pulsegate/internal/storage"
+)
+
+// # How a copy comes to be whole or not at all
+//
+// A copy is written to a working directory: DIR.partial beside DIR, or DIR/partial
+// where DIR is there already, which must be empty; it may be a mount point. Each file
+// is synced, then the working directory, and then Check reads all of it. Only a copy
+// that is sound gets its name: DIR.partial is renamed to DIR; or the files move from
+// DIR/partial to DIR, the one that makes a directory a store last.
+const (
+	partialSuffix = ".partial"
+	partialDir    = "partial"
+)
+
+// ErrNotEmpty means that a copy was to be written to a place that holds something.
+var ErrNotEmpty = errors.New("pebblestore: the place is not empty")
+
+// CopyOptions configure the making of a copy. The zero CopyOptions are good.
+type CopyOptions struct {
+	// Bytes is the size of all files, as [Backup.Bytes] returns it. The copy is
+	// not begun without as much free space. 0: unknown.
+	Bytes int64
+
+	// Progress, if not nil, is called now and then with the bytes of tables that
+	// were verified, and of how many, once everything was written.
+	Progress func(tableBytes, ofTableBytes int64)
+
+	FS vfs.FS // as in Options
+}
+
+// ReceiveBackup writes the archive that [Backup.WriteTo] writes to dir, which must be
+// missing or empty, verifies it as [Check] does, and returns what it holds. After an
+// error, that of ctx included, dir is as it was.
+//
+// The error wraps ErrNotEmpty, or storage.ErrDiskLow when there is not enough space.
+func ReceiveBackup(ctx context.Context, r io.Reader, dir string, o CopyOptions) (Report, error) {
+	report, err := receive(ctx, r, dir, o)
+	if err != nil {
+		return report, fmt.Errorf("write backup %s: %w", dir, err)
+	}
+	return report, nil
+}
+
+// CheckPlace returns the error, which wraps ErrNotEmpty, with which dir would be refused
+// as the place of a copy. A nil FS is the operating system's.
+func CheckPlace(dir string, fsys vfs.FS) error {
+	if fsys == nil {
+		fsys = vfs.Default
+	}
+	_, err := newPlace(fsys, dir)
+	return err
+}
+
+// Restore makes a store in dir, which must be missing or empty, of a backup, or of a
+// store that was stopped in good order. Errors are those of ReceiveBackup; they wrap
+// storage.ErrFormat when there is nothing that could be restored.
+func Restore(ctx context.Context, backup, dir string, o CopyOptions) (Report, error) {
+	report, err := restore(ctx, backup, dir, o)
+	if err != nil {
+		return report, fmt.Errorf("restore %s to %s: %w", backup, dir, err)
+	}
+	return report, nil
+}
+
+func restore(ctx context.Context, backup, dir string, o CopyOptions) (_ Report, err error) {
+	b, err := source(ctx, backup, o.FS, listClosed)
+	if err != nil {
+		return Report{}, err
+	}
+	defer func() { err = errors.Join(err, b.Close()) }()
+	o.Bytes = b.Bytes()
+	return copyStopped(ctx, b, dir, o)
+}
+
+// copyStopped writes b to dir. The archive never leaves memory.
+func copyStopped(ctx context.Context, b *Backup, dir string, o CopyOptions) (Report, error) {
+	r, w := io.Pipe()
+	sent := make(chan error, 1)
+	go func() {
+		_, err := b.WriteTo(w)
+		sent <- w.CloseWithError(err)
+	}()
+	report, err := receive(ctx, r, dir, o)
+	r.Close() // ends the sender; returns nil
+	<-sent
+	return report, err
+}
+
+func receive(ctx context.Context, r io.Reader, dir string, o CopyOptions) (_ Report, err error) {
+	if o.FS == nil {
+		o.FS = vfs.Default
+		if dir, err = filepath.Abs(dir); err != nil {
+			return Report{}, err
+		}
+	}
+	p, err := newPlace(o.FS, dir)
+	if err != nil {
+		return Report{}, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, p.abandon())
+		}
+	}()
+	if err := p.begin(o.Bytes); err != nil {
+		return Report{}, err
+	}
+	if err := p.write(ctx, r); err != nil {
+		return Report{}, err
+	}
+	report, err := Check(ctx, p.work, CheckOptions{FS: o.FS, Progress: func(done, of, _ int64) {
+		if o.Progress != nil {
+			o.Progress(done, of)
+		}
+	}})
+	if err != nil {
+		return report, fmt.Errorf("the copy is not sound: %w", err)
+	}
+	return report, p.commit()
+}
+
+// A place is where a copy comes to stand.
+type place struct {
+	fs     vfs.FS
+	dir    string
+	parent string // of dir
+	work   string // the working directory
+	exists bool   // dir was there
+
+	moved []string // files that have moved from work to dir
+}
+
+// newPlace refuses a place that holds anything.
+func newPlace(fsys vfs.FS, dir string) (*place, error) {
+	p := &place{fs: fsys, dir: dir, parent: fsys.PathDir(dir), work: dir + partialSuffix}
+	names, err := fsys.List(dir)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+	case err != nil:
+		return nil, err
+	default:
+		p.exists, p.work = true, fsys.PathJoin(dir, partialDir)
+		for _, name := range names {
+			if name == partialDir {
+				return nil, p.unfinished()
+			}
+			if matters(name) {
+				return nil, fmt.Errorf("%w: %s holds files (%s, ...)", ErrNotEmpty, dir, name)
+			}
+		}
+	}
+	if _, err := fsys.Stat(p.work); err == nil {
+		return nil, p.unfinished()
+	}
+	return p, nil
+}
+
+func (p *place) unfinished() error {
+	return fmt.Errorf("%w: %s is the rest of a copy that was cut off, or one that is being made; remove it if none is", ErrNotEmpty, p.work)
+}
+
+// begin makes the working directory, where there is space.
+func (p *place) begin(bytes int64) error {
+	if bytes > 0 {
+		need := uint64(bytes + bytes/64 + 1<<20) // the file system's own share is on top
+		usage, err := p.fs.GetDiskUsage(p.nearest())
+		if err == nil && usage.AvailBytes < need {
+			return fmt.Errorf("%w: %d bytes are free, and the copy takes %d", storage.ErrDiskLow, usage.AvailBytes, need)
+		}
+	}
+	return (&directory{fs: p.fs, path: p.work}).make()
+}
+
+// nearest returns the innermost directory above the working directory that exists.
+func (p *place) nearest() string {
+	for dir := p.fs.PathDir(p.work); ; dir = p.fs.PathDir(dir) {
+		if _, err := p.fs.Stat(dir); err == nil || dir == p.fs.PathDir(dir) {
+			return dir
+		}
+	}
+}
+
+// write writes the files of an archive.
+func (p *place) write(ctx context.Context, r io.Reader) error {
+	tr := tar.NewReader(r)
+	whole := false
+	for {
+		h, err := tr.Next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return fmt.Errorf("read archive: %w", err)
+		}
+		if h.Typeflag != tar.TypeReg || h.Name != checksumsFile && !isStoreFile(h.Name) || h.Name != p.fs.PathBase(h.Name) {
+			return fmt.Errorf("%w: the archive has an entry %q", storage.ErrFormat, h.Name)
+		}
+		if err := p.writeFile(ctx, h.Name, tr); err != nil {
+			return fmt.Errorf("copy %s: %w", h.Name, err)
+		}
+		whole = h.Name == formatFile
+	}
+	if !whole {
+		return fmt.Errorf("read archive: %w: it does not end with %s", io.ErrUnexpectedEOF, formatFile)
+	}
+	return syncDir(p.fs, p.work)
+}
+
+func (p *place) writeFile(ctx context.Context, name string, r io.Reader) error {
+	path := p.fs.PathJoin(p.work, name)
+	if _, err := p.fs.Stat(path); err == nil {
+		return fmt.Errorf("%w: the archive has it twice", storage.ErrFormat)
+	}
+	f, err := p.fs.Create(path, vfs.WriteCategoryUnspecified)
+	if err != nil {
+		return err
+	}
+	// A directory that was there before may let others in. File systems without modes
+	// refuse this: there, whoever mounts them decides.
+	if p.fs == vfs.Default {
+		_ = os.Chmod(path, 0o600)
+	}
+	if _, err := io.Copy(&contextWriter{ctx: ctx, w: f}, r); err != nil {
+		return joinClose(err, f)
+	}
+	if err := f.Sync(); err != nil {
+		return joinClose(err, f)
+	}
+	return f.Close()
+}
+
+// commit gives the copy its name.
+func (p *place) commit() error {
+	if !p.exists {
+		if err := p.fs.Rename(p.work, p.dir); err != nil {
+			return err
+		}
+		return syncDir(p.fs, p.parent)
+	}
+	names, err := p.fs.List(p.work)
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		if name != formatFile && name != lockFile {
+			if err := p.move(name); err != nil {
+				return err
+			}
+		}
+	}
+	// Everything else is where it belongs, durably, before this is.
+	if err := syncDir(p.fs, p.dir); err != nil {
+		return err
+	}
+	if err := p.move(formatFile); err != nil {
+		return err
+	}
+	if err := p.fs.RemoveAll(p.work); err != nil {
+		return err
+	}
+	return syncDir(p.fs, p.dir)
+}
+
+func (p *place) move(name string) error {
+	err := p.fs.Rename(p.fs.PathJoin(p.work, name), p.fs.PathJoin(p.dir, name))
+	if err == nil {
+		p.moved = append(p.moved, name)
+	}
+	return err
+}
+
+// abandon leaves the place as it was, unless the copy is whole.
+func (p *place) abandon() error {
+	if slices.Contains(p.moved, formatFile) {
+		return nil
+	}
+	var errs []error
+	for _, name := range p.moved {
+		errs = append(errs, p.fs.Remove(p.fs.PathJoin(p.dir, name)))
+	}
+	return errors.Join(append(errs, p.fs.RemoveAll(p.work))...)
+}

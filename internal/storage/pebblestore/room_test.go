@@ -1,0 +1,190 @@
+package pebblestore_test
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/pulsegate/pulsegate/internal/storage"
+	"github.com/pulsegate/pulsegate/internal/storage/pebblestore"
+	"github.com/pulsegate/pulsegate/vitals"
+)
+
+// TestLargestCompaction compares the largest compaction of random trees with what
+// brute force finds.
+func TestLargestCompaction(t *testing.T) {
+	rng := rand.New(rand.NewPCG(4, 2))
+	for range 2000 {
+		levels := make([][]pebble.SSTableInfo, 7)
+		for l := range levels {
+			key := 0
+			for range rng.IntN(6) * rng.IntN(2) {
+				var table pebble.SSTableInfo
+				key += rng.IntN(4)
+				table.Smallest = pebble.InternalKey{UserKey: fmt.Appendf(nil, "%03d", key)}
+				key += rng.IntN(6)
+				table.Largest = pebble.InternalKey{UserKey: fmt.Appendf(nil, "%03d", key)}
+				key++
+				table.Size = 1 + rng.Uint64N(100)
+				levels[l] = append(levels[l], table)
+			}
+		}
+		want := uint64(0)
+		for l, level := range levels[1:] {
+			for _, a := range level {
+				n := a.Size
+				if l+2 < len(levels) {
+					for _, b := range levels[l+2] {
+						if bytes.Compare(a.Smallest.UserKey, b.Largest.UserKey) <= 0 && bytes.Compare(b.Smallest.UserKey, a.Largest.UserKey) <= 0 {
+							n += b.Size
+						}
+					}
+				}
+				want = max(want, n)
+			}
+		}
+		if len(levels[0]) > 0 {
+			n := uint64(0)
+			for _, a := range levels[0] {
+				n += a.Size
+			}
+			for _, level := range levels[1:] {
+				for _, b := range level {
+					n += b.Size
+				}
+				if len(level) > 0 {
+					break
+				}
+			}
+			want = max(want, n)
+		}
+		if got := pebblestore.LargestCompaction(levels); got != want {
+			t.Fatalf("got %d, want %d for %+v", got, want, levels)
+		}
+	}
+}
+
+// TestRoom stops a load at some moments and looks how much more the store writes until
+// it rests: no more than it had said.
+func TestRoom(t *testing.T) {
+	fs := &sizedFS{FS: vfs.NewMem(), sizes: map[string]int64{}}
+	s := mustOpen(t, pebblestore.Options{FS: fs, MemTableBytes: 64 << 10})
+	defer mustClose(t, s)
+	rng := rand.New(rand.NewPCG(6, 2))
+	closest := 0.0
+	for range 20 {
+		for range 1 + rng.IntN(80) {
+			var group []*storage.Entry
+			for i := range 40 {
+				group = append(group, entry(fmt.Sprintf("dev-%d", rng.IntN(500)), rng.Int64N(1<<40), vitals.Hundredths(i)))
+			}
+			mustAppend(t, s, group...)
+		}
+		room, err := pebblestore.RoomForTables(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		before := fs.rest()
+		for quiet := 0; quiet < 5; quiet++ {
+			time.Sleep(2 * time.Millisecond)
+			if s.Stats().CompactionDebtBytes > 0 && fs.changed() {
+				quiet = 0
+			}
+		}
+		more := fs.peak() - before
+		if more > room {
+			t.Errorf("the store said it may write %d bytes, and had %d more at one time", room, more)
+		}
+		closest = max(closest, float64(more)/float64(room))
+	}
+	t.Logf("%d bytes were written; at most %.0f %% of the room was needed", fs.total(), 100*closest)
+	if closest < 0.1 {
+		t.Error("that is too little to test anything")
+	}
+}
+
+// A sizedFS adds up the sizes of all files.
+type sizedFS struct {
+	vfs.FS
+	mu               sync.Mutex
+	sizes            map[string]int64
+	now, most        int64
+	written, noticed int64
+}
+
+// rest returns the size of all files, and begins to note the most.
+func (fs *sizedFS) rest() int64 {
+	fs.mu.Lock()
+	defer fs.mu.Unlock()
+	fs.most = fs.now
+	return fs.now
+}
+
+// total returns how much was written so far.
+func (fs *sizedFS) total() int64 {
+	fs.mu.Lock()
+	defer fs.mu.Unlock()
+	return fs.written
+}
+
+func (fs *sizedFS) peak() int64 {
+	fs.mu.Lock()
+	defer fs.mu.Unlock()
+	return fs.most
+}
+
+// changed reports whether something was written since the last call.
+func (fs *sizedFS) changed() bool {
+	fs.mu.Lock()
+	defer fs.mu.Unlock()
+	changed := fs.written != fs.noticed
+	fs.noticed = fs.written
+	return changed
+}
+
+func (fs *sizedFS) add(name string, n int64) {
+	fs.mu.Lock()
+	defer fs.mu.Unlock()
+	fs.sizes[name] += n
+	fs.now += n
+	fs.written += max(n, 0)
+	fs.most = max(fs.most, fs.now)
+}
+
+func (fs *sizedFS) Create(name string, c vfs.DiskWriteCategory) (vfs.File, error) {
+	f, err := fs.FS.Create(name, c)
+	if err != nil || !strings.HasSuffix(name, ".sst") {
+		return f, err
+	}
+	return &sizedFile{f, fs, name}, nil
+}
+
+func (fs *sizedFS) Remove(name string) error {
+	err := fs.FS.Remove(name)
+	if err == nil {
+		fs.mu.Lock()
+		fs.now -= fs.sizes[name]
+		delete(fs.sizes, name)
+		fs.mu.Unlock()
+	}
+	return err
+}
+
+type sizedFile struct {
+	vfs.File
+	fs   *sizedFS
+	name string
+}
+
+func (f *sizedFile) Write(p []byte) (int, error) {
+	n, err := f.File.Write(p)
+	f.fs.add(f.name, int64(n))
+	return n, err
+}

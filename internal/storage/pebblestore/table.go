@@ -1,0 +1,95 @@
+package pebblestore
+
+import (
+	"github.com/pulsegate/pulsegate/internal/storage"
+	"github.com/pulsegate/pulsegate/vitals"
+)
+
+// maxTail is the number of readings behind a device's record at which the record is
+// written anew. A record takes about as much of the log as two readings, so that 64
+// adds 3 %.
+const maxTail = 64
+
+// A device is what is known of a device while its readings are settled. It holds no
+// pointers: a table of a million is one thing for the garbage collector.
+type device struct {
+	newestUnixMs   int64
+	recordedUnixMs int64  // newest time of the record that is, or will be, stored
+	tail           uint32 // readings with a time above recordedUnixMs
+	marked         bool   // the record is to be written with the current group
+	known          uint8  // bit s is set when sign s has a latest value
+	latest         [vitals.NumSigns]vitals.Hundredths
+	latestUnixMs   [vitals.NumSigns]int64
+}
+
+// note takes the values of a reading into d and reports whether a latest value has
+// changed by it.
+func (d *device) note(timeUnixMs int64, values *vitals.Values) (changed bool) {
+	d.newestUnixMs = max(d.newestUnixMs, timeUnixMs)
+	for s := range vitals.Sign(vitals.NumSigns) {
+		v, ok := values.Get(s)
+		if !ok || d.known&(1<<s) != 0 && timeUnixMs <= d.latestUnixMs[s] {
+			continue
+		}
+		d.known |= 1 << s
+		d.latest[s], d.latestUnixMs[s] = v, timeUnixMs
+		changed = true
+	}
+	return changed
+}
+
+// public returns d for a caller.
+func (d *device) public(name vitals.Name) storage.Device {
+	p := storage.Device{Name: name, NewestUnixMs: d.newestUnixMs}
+	for s := range p.Latest {
+		if d.known&(1<<s) != 0 {
+			p.Latest[s] = storage.Latest{TimeUnixMs: d.latestUnixMs[s], Value: d.latest[s], Known: true}
+		}
+	}
+	return p
+}
+
+// A table holds every device of the store. It takes about 180 bytes a device.
+type table struct {
+	byName map[vitals.Name]uint32
+	chunks [][]device // of chunkDevices each, so that growing copies nothing
+	active activity   // of the devices; it has a lock of its own
+	free   []uint32   // numbers of devices that were removed
+}
+
+const chunkDevices = 1024
+
+func newTable() *table { return &table{byName: map[vitals.Name]uint32{}} }
+
+func (t *table) len() int { return len(t.byName) }
+
+// at returns a device by its number. The pointer stays valid.
+func (t *table) at(i uint32) *device { return &t.chunks[i/chunkDevices][i%chunkDevices] }
+
+// countActive begins t.active with what t holds.
+func (t *table) countActive() {
+	for i := range uint32(t.len()) {
+		t.active.moved(-1, t.at(i).newestUnixMs)
+	}
+}
+
+// add adds a device that t does not hold and returns its number.
+func (t *table) add(name *vitals.Name, d device) uint32 {
+	i := uint32(len(t.byName))
+	if n := len(t.free); n > 0 {
+		i, t.free = t.free[n-1], t.free[:n-1]
+	} else if i%chunkDevices == 0 {
+		t.chunks = append(t.chunks, make([]device, chunkDevices))
+	}
+	t.byName[*name] = i
+	*t.at(i) = d
+	return i
+}
+
+// remove removes a device that t holds. Its number goes to the next one.
+func (t *table) remove(name *vitals.Name) {
+	i := t.byName[*name]
+	t.active.moved(t.at(i).newestUnixMs, -1)
+	t.free = append(t.free, i)
+	delete(t.byName, *name)
+}

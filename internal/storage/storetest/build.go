@@ -1,0 +1,278 @@
+package storetest
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"strings"
+	"testing"
+
+	"github.com/pulsegate/pulsegate/internal/storage"
+	"github.com/pulsegate/pulsegate/vitals"
+)
+
+// tb is the part of testing.TB that the helpers need and that rapid.T has too.
+type tb interface {
+	Helper()
+	Errorf(format string, args ...any)
+	Fatalf(format string, args ...any)
+}
+
+// endOfTime is a bound that lies behind every reading but one at the very last
+// millisecond.
+const endOfTime = math.MaxInt64
+
+// receivedUnixMs is when the checks' readings come in, unless they say otherwise.
+const receivedUnixMs = 1_800_000_000_000
+
+// A sign is one value of a reading.
+type sign struct {
+	sign vitals.Sign
+	v    vitals.Hundredths
+}
+
+func sys(v vitals.Hundredths) sign  { return sign{vitals.Systolic, v} }
+func dia(v vitals.Hundredths) sign  { return sign{vitals.Diastolic, v} }
+func spo2(v vitals.Hundredths) sign { return sign{vitals.SpO2, v} }
+func hr(v vitals.Hundredths) sign   { return sign{vitals.HeartRate, v} }
+func rhr(v vitals.Hundredths) sign  { return sign{vitals.RestingHeartRate, v} }
+
+func mustName(s string) vitals.Name {
+	if s == "" {
+		return vitals.Name{}
+	}
+	n, err := vitals.ParseName(s)
+	if err != nil {
+		panic(err)
+	}
+	return n
+}
+
+func valuesOf(signs ...sign) vitals.Values {
+	var vs vitals.Values
+	for _, s := range signs {
+		vs.Set(s.sign, s.v)
+	}
+	return vs
+}
+
+// entry returns a reading that waits to be settled.
+func entry(device string, timeUnixMs int64, signs ...sign) *storage.Entry {
+	return &storage.Entry{
+		Reading:        &vitals.Reading{Device: mustName(device), TimeUnixMs: timeUnixMs, Values: valuesOf(signs...)},
+		ReceivedUnixMs: receivedUnixMs,
+	}
+}
+
+// by names the gateway of e.
+func by(gateway string, e *storage.Entry) *storage.Entry {
+	e.Reading.Gateway = mustName(gateway)
+	return e
+}
+
+// at sets the time of receipt of e.
+func at(receivedUnixMs int64, e *storage.Entry) *storage.Entry {
+	e.ReceivedUnixMs = receivedUnixMs
+	return e
+}
+
+// recordOf is what is stored of e when nothing else of its time is.
+func recordOf(e *storage.Entry) storage.Record {
+	return storage.Record{Reading: *e.Reading, ReceivedUnixMs: e.ReceivedUnixMs}
+}
+
+func mustOpen(t testing.TB, h Harness) storage.Store {
+	t.Helper()
+	s, err := h.Open()
+	if err != nil {
+		t.Fatalf("Open: %v", err)
+	}
+	return s
+}
+
+// open opens the store of h until the check ends.
+func open(t testing.TB, h Harness) storage.Store {
+	t.Helper()
+	s := mustOpen(t, h)
+	t.Cleanup(func() { s.Close() })
+	return s
+}
+
+func mustClose(t tb, s storage.Store) {
+	t.Helper()
+	if err := s.Close(); err != nil {
+		t.Fatalf("Close: %v", err)
+	}
+}
+
+func mustAppend(t tb, s storage.Store, group ...*storage.Entry) {
+	t.Helper()
+	if err := s.Append(group); err != nil {
+		t.Fatalf("Append of %d readings: %v", len(group), err)
+	}
+	for i, e := range group {
+		if e.Outcome == 0 {
+			t.Fatalf("Append left entry %d unsettled", i)
+		}
+	}
+}
+
+// mustSettle appends one reading and checks its outcome.
+func mustSettle(t testing.TB, s storage.Store, e *storage.Entry, want storage.Outcome) {
+	t.Helper()
+	mustAppend(t, s, e)
+	if e.Outcome != want {
+		t.Errorf("%s settled as %s, want %s", describe(recordOf(e)), OutcomeName(e.Outcome), OutcomeName(want))
+	}
+}
+
+func mustLatest(t testing.TB, s storage.Store, device string) storage.Device {
+	t.Helper()
+	d, err := s.Latest(context.Background(), mustName(device))
+	if err != nil {
+		t.Fatalf("Latest(%s): %v", device, err)
+	}
+	return d
+}
+
+// scanPages reads all of r in pages of size records.
+func scanPages(t tb, s storage.Store, r storage.Range, size int) []storage.Record {
+	t.Helper()
+	var all []storage.Record
+	for {
+		page := make([]storage.Record, size)
+		n, err := s.Scan(context.Background(), r, page)
+		if err != nil {
+			t.Fatalf("Scan(%+v): %v", r, err)
+		}
+		for _, rec := range page[:n] {
+			if rec.TimeUnixMs < r.FromUnixMs || rec.TimeUnixMs >= r.ToUnixMs { // pages would not end
+				t.Fatalf("Scan(%+v) returned %s", r, describe(rec))
+			}
+		}
+		all = append(all, page[:n]...)
+		if n < size {
+			return all
+		}
+		r = rest(r, page[n-1])
+	}
+}
+
+// rest is the part of r that comes behind last.
+func rest(r storage.Range, last storage.Record) storage.Range {
+	if r.Descending {
+		r.ToUnixMs = last.TimeUnixMs
+	} else {
+		r.FromUnixMs = last.TimeUnixMs + 1
+	}
+	return r
+}
+
+// allOf is the range of all records of a device.
+func allOf(device string) storage.Range {
+	return storage.Range{Device: mustName(device), ToUnixMs: endOfTime}
+}
+
+// devicePages reads all devices in pages of size.
+func devicePages(t tb, s storage.Store, size int) []storage.Device {
+	t.Helper()
+	var (
+		all   []storage.Device
+		after vitals.Name
+	)
+	for {
+		page := make([]storage.Device, size)
+		n, err := s.Devices(context.Background(), after, page)
+		if err != nil {
+			t.Fatalf("Devices(after %q): %v", after, err)
+		}
+		for _, d := range page[:n] {
+			if d.Name.Compare(&after) <= 0 { // pages would not end
+				t.Fatalf("Devices(after %q) returned %s", after, d.Name)
+			}
+		}
+		all = append(all, page[:n]...)
+		if n < size {
+			return all
+		}
+		after = page[n-1].Name
+	}
+}
+
+func wantRecords(t tb, what string, got, want []storage.Record) {
+	t.Helper()
+	for i := range max(len(got), len(want)) {
+		switch {
+		case i >= len(got):
+			t.Fatalf("%s: record %d is missing, want %s", what, i, describe(want[i]))
+		case i >= len(want):
+			t.Fatalf("%s: record %d is %s, want none", what, i, describe(got[i]))
+		case got[i] != want[i]:
+			t.Fatalf("%s: record %d is %s, want %s", what, i, describe(got[i]), describe(want[i]))
+		}
+	}
+}
+
+func wantDevices(t tb, what string, got, want []storage.Device) {
+	t.Helper()
+	for i := range max(len(got), len(want)) {
+		switch {
+		case i >= len(got):
+			t.Fatalf("%s: device %d is missing, want %+v", what, i, describeDevice(want[i]))
+		case i >= len(want):
+			t.Fatalf("%s: device %d is %+v, want none", what, i, describeDevice(got[i]))
+		case got[i] != want[i]:
+			t.Fatalf("%s: device %d is %+v, want %+v", what, i, describeDevice(got[i]), describeDevice(want[i]))
+		}
+	}
+}
+
+// wantAll compares everything that s shows with the model, read in pages of size.
+func wantAll(t tb, s storage.Store, want records, size int) {
+	t.Helper()
+	devices := want.devices(vitals.Name{})
+	wantDevices(t, "devices", devicePages(t, s, size), devices)
+	for _, d := range devices {
+		got, err := s.Latest(context.Background(), d.Name)
+		if err != nil {
+			t.Fatalf("Latest(%s): %v", d.Name, err)
+		}
+		wantDevices(t, "latest", []storage.Device{got}, []storage.Device{d})
+		r := allOf(d.Name.String())
+		wantRecords(t, "scan of "+d.Name.String(), scanPages(t, s, r, size), want.scan(r))
+	}
+}
+
+// OutcomeName returns the name of o, for messages.
+func OutcomeName(o storage.Outcome) string {
+	names := []string{"unsettled", "stored", "completed", "duplicate", "conflict", "too many devices"}
+	if int(o) < len(names) {
+		return names[o]
+	}
+	return fmt.Sprintf("Outcome(%d)", o)
+}
+
+// describe shows a record of a test. The values of tests are no health data.
+func describe(r storage.Record) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s@%d{", r.Device, r.TimeUnixMs)
+	for s := range vitals.Sign(vitals.NumSigns) {
+		if v, ok := r.Values.Get(s); ok {
+			fmt.Fprintf(&b, "%s:%d ", s, v)
+		}
+	}
+	fmt.Fprintf(&b, "by %q at %d}", r.Gateway, r.ReceivedUnixMs)
+	return b.String()
+}
+
+func describeDevice(d storage.Device) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s newest %d{", d.Name, d.NewestUnixMs)
+	for s, l := range d.Latest {
+		if l.Known || l != (storage.Latest{}) {
+			fmt.Fprintf(&b, "%s:%d@%d known=%t ", vitals.Sign(s), l.Value, l.TimeUnixMs, l.Known)
+		}
+	}
+	b.WriteString("}")
+	return b.String()
+}

@@ -1,0 +1,106 @@
+package storetest
+
+import (
+	"testing"
+
+	"github.com/pulsegate/pulsegate/internal/storage"
+	"github.com/pulsegate/pulsegate/vitals"
+)
+
+// crashLoad bounds how many groups a load runs ahead while the crash is on its
+// way. A store in memory would write thousands.
+const crashLoad = 50
+
+// checkCrashAcknowledged loses power between groups: all of them were
+// acknowledged, so all must be there, and nothing else.
+func checkCrashAcknowledged(t testing.TB, h Harness) {
+	needCrash(t, h)
+	model := records{}
+	s := mustOpen(t, h)
+	for round := range int64(12) {
+		for i := range int64(3) {
+			ms := 10*round + i
+			group := []*storage.Entry{
+				entry("a", ms, hr(vitals.Hundredths(ms)), spo2(1)),
+				entry("a", ms, rhr(vitals.Hundredths(ms))),
+				entry("b", 1000-ms, sys(2), dia(1)),
+				entry("b", 1000-ms/2, sys(2), dia(1), rhr(vitals.Hundredths(ms))),
+			}
+			mustAppend(t, s, group...)
+			for _, e := range group {
+				model.settle(e, 0)
+			}
+		}
+		h.Crash([]int{0, 50, 100}[round%3], uint64(round))
+		s = mustOpen(t, h)
+		wantAll(t, s, model, 5)
+		if round%4 == 3 { // again at once: what was recovered must itself be stable
+			h.Crash(0, 0)
+			s = mustOpen(t, h)
+			wantAll(t, s, model, 5)
+		}
+	}
+	mustClose(t, s)
+	h.Crash(0, 0) // a closed store loses nothing either
+	wantAll(t, open(t, h), model, 5)
+}
+
+// checkCrashDuplicate kills the process in the middle of a load, so that unsynced
+// bytes survive, and sends the load again. What is then answered as a duplicate
+// must survive a loss of power right after the answer, even if the first process
+// never synced it.
+func checkCrashDuplicate(t testing.TB, open func(testing.TB) Harness) {
+	for round := range uint64(6) {
+		h := open(t)
+		needCrash(t, h)
+		s := mustOpen(t, h)
+		l := &load{}
+		wait := l.start(s, crashLoad)
+		l.waitFor(int64(3 * round))
+		h.Crash(100, round)
+		_ = wait() // fails if the crash came first
+
+		s = mustOpen(t, h)
+		l.acked.Store(0)
+		sent := l.attempted.Load()
+		if err := l.run(s, sent); err != nil {
+			t.Errorf("sending the load again: %v", err)
+		}
+		h.Crash(0, round)
+		s = mustOpen(t, h)
+		if err := l.verifyAll(s, sent); err != nil {
+			t.Errorf("round %d: after the answers and a loss of power: %v", round, err)
+		}
+		mustClose(t, s)
+	}
+}
+
+// checkCrashBesideWrites loses power while a load is written. Afterwards all that
+// was acknowledged is there, and of the rest every reading whole or not at all.
+func checkCrashBesideWrites(t testing.TB, h Harness) {
+	needCrash(t, h)
+	l := &load{}
+	for round := range uint64(12) {
+		s := mustOpen(t, h)
+		goal := l.acked.Load() + int64(round)
+		wait := l.start(s, goal+crashLoad)
+		l.waitFor(goal)
+		acked := l.acked.Load()
+		h.Crash([]int{0, 30, 70, 100}[round%4], round)
+		_ = wait() // fails if the crash came first
+
+		s = mustOpen(t, h)
+		if err := l.verifyAll(s, acked); err != nil {
+			t.Errorf("round %d: %v", round, err)
+		}
+		l.acked.Store(acked) // send again what may have been lost
+		mustClose(t, s)
+	}
+}
+
+func needCrash(t testing.TB, h Harness) {
+	t.Helper()
+	if h.Crash == nil {
+		t.Skip("the harness cannot crash its store")
+	}
+}

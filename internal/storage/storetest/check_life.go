@@ -1,0 +1,140 @@
+package storetest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"sync"
+	"testing"
+
+	"github.com/pulsegate/pulsegate/internal/storage"
+	"github.com/pulsegate/pulsegate/vitals"
+)
+
+// checkReopen closes and opens again, and settles readings of every kind in
+// between: what the store knows of its devices must survive.
+func checkReopen(t testing.TB, h Harness) {
+	model := records{}
+	s := mustOpen(t, h)
+	for round := range int64(5) {
+		var group []*storage.Entry
+		for i := range 20 {
+			device := fmt.Sprintf("d-%d", i%int(3+round))
+			ms := 100*round + int64(i*7%20)
+			group = append(group,
+				entry(device, ms, hr(vitals.Hundredths(ms))),     // newer
+				entry(device, ms/2, spo2(vitals.Hundredths(ms))), // late, some complete, some contradict
+				entry(device, ms, rhr(vitals.Hundredths(i))),
+				entry(device, 100, hr(100)))
+		}
+		mustAppend(t, s, group...)
+		for i, e := range group {
+			got := e.Outcome
+			if want, _ := model.settle(e, 0); got != want {
+				t.Errorf("round %d: reading %d settled as %s, want %s", round, i, OutcomeName(got), OutcomeName(want))
+			}
+		}
+		wantAll(t, s, model, 7)
+		mustClose(t, s)
+		s = mustOpen(t, h)
+		wantAll(t, s, model, 7)
+	}
+	mustClose(t, s)
+}
+
+func checkClosed(t testing.TB, h Harness) {
+	s := mustOpen(t, h)
+	mustSettle(t, s, entry("d", 1, hr(1)), storage.Stored)
+	mustClose(t, s)
+
+	err := s.Append([]*storage.Entry{entry("d", 2, hr(2))})
+	if !errors.Is(err, storage.ErrClosed) || !errors.Is(err, storage.ErrNotWritten) {
+		t.Errorf("Append returned %v, want ErrClosed and ErrNotWritten", err)
+	}
+	if _, err := s.Latest(context.Background(), mustName("d")); !errors.Is(err, storage.ErrClosed) {
+		t.Errorf("Latest returned %v, want ErrClosed", err)
+	}
+	if _, err := s.Scan(context.Background(), allOf("d"), make([]storage.Record, 1)); !errors.Is(err, storage.ErrClosed) {
+		t.Errorf("Scan returned %v, want ErrClosed", err)
+	}
+	if _, err := s.Devices(context.Background(), vitals.Name{}, make([]storage.Device, 1)); !errors.Is(err, storage.ErrClosed) {
+		t.Errorf("Devices returned %v, want ErrClosed", err)
+	}
+	if err := s.Close(); !errors.Is(err, storage.ErrClosed) {
+		t.Errorf("the second Close returned %v, want ErrClosed", err)
+	}
+	wantRecords(t, "scan", scanPages(t, open(t, h), allOf("d"), 10), []storage.Record{recordOf(entry("d", 1, hr(1)))})
+}
+
+// checkReadersBesideWrites reads from several goroutines while a load is written.
+// Readers must see at least what was acknowledged before they asked, and only
+// what the load wrote.
+func checkReadersBesideWrites(t testing.TB, h Harness) {
+	s := open(t, h)
+	l := &load{}
+	writerDone := make(chan struct{})
+	go func() {
+		defer close(writerDone)
+		if err := l.run(s, 150); err != nil {
+			t.Errorf("Append beside readers: %v", err)
+		}
+	}()
+	var readers sync.WaitGroup
+	for i := range 3 {
+		readers.Go(func() {
+			for n := 0; ; n++ {
+				select {
+				case <-writerDone:
+					return
+				default:
+				}
+				device := (i + n) % loadDevices
+				acked := l.acked.Load()
+				if err := l.verify(s, device, acked, math.MaxInt64/2, 1+n%50); err != nil {
+					t.Errorf("reading beside writes: %v", err)
+					return
+				}
+			}
+		})
+	}
+	readers.Wait()
+	<-writerDone
+	if err := l.verifyAll(s, l.acked.Load()); err != nil {
+		t.Errorf("after the load: %v", err)
+	}
+}
+
+// checkCloseBesideCalls closes while calls run. Each must succeed or say that the
+// store is closed, and what was acknowledged must be there after a reopen.
+func checkCloseBesideCalls(t testing.TB, h Harness) {
+	l := &load{}
+	for round := range 5 {
+		s := mustOpen(t, h)
+		goal := l.acked.Load() + int64(round*3)
+		wait := l.start(s, math.MaxInt64)
+		var calls sync.WaitGroup
+		for range 2 {
+			calls.Go(func() {
+				for {
+					if err := l.verify(s, round%loadDevices, l.acked.Load(), math.MaxInt64/2, 10); err != nil {
+						if !errors.Is(err, storage.ErrClosed) {
+							t.Errorf("reading beside Close: %v", err)
+						}
+						return
+					}
+				}
+			})
+		}
+		l.waitFor(goal)
+		mustClose(t, s)
+		if err := wait(); !errors.Is(err, storage.ErrClosed) || !errors.Is(err, storage.ErrNotWritten) {
+			t.Errorf("Append beside Close returned %v, want ErrClosed and ErrNotWritten", err)
+		}
+		calls.Wait()
+	}
+	s := open(t, h)
+	if err := l.verifyAll(s, l.acked.Load()); err != nil {
+		t.Errorf("after a reopen: %v", err)
+	}
+}

@@ -1,0 +1,258 @@
+package storetest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/pulsegate/pulsegate/internal/storage"
+	"github.com/pulsegate/pulsegate/vitals"
+)
+
+func checkUnknownDevice(t testing.TB, h Harness) {
+	s := open(t, h)
+	mustSettle(t, s, entry("dev-1", 5, hr(5)), storage.Stored)
+	for _, device := range []string{"dev", "dev-", "dev-0", "dev-10", "dev-2", ""} {
+		if _, err := s.Latest(context.Background(), mustName(device)); !errors.Is(err, storage.ErrNotFound) {
+			t.Errorf("Latest(%q) returned %v, want ErrNotFound", device, err)
+		}
+		wantRecords(t, "scan of "+device, scanPages(t, s, allOf(device), 10), nil)
+	}
+}
+
+func checkRange(t testing.TB, h Harness) {
+	s := open(t, h)
+	model := records{}
+	for _, ms := range []int64{0, 10, 20, 30, 255, 256, 65535, 65536} {
+		e := entry("d", ms, hr(vitals.Hundredths(ms%100)))
+		mustSettle(t, s, e, storage.Stored)
+		model.settle(e, 0)
+	}
+	bounds := []int64{-1 << 63, -1, 0, 1, 9, 10, 11, 20, 30, 31, 255, 256, 257, 65536, 65537, endOfTime}
+	for _, from := range bounds {
+		for _, to := range bounds {
+			for _, descending := range []bool{false, true} {
+				r := storage.Range{Device: mustName("d"), FromUnixMs: from, ToUnixMs: to, Descending: descending}
+				wantRecords(t, fmt.Sprintf("%+v", r), scanPages(t, s, r, 100), model.scan(r))
+			}
+		}
+	}
+	n, err := s.Scan(context.Background(), allOf("d"), nil)
+	if n != 0 || err != nil {
+		t.Errorf("Scan into an empty slice returned %d, %v, want 0, nil", n, err)
+	}
+}
+
+// checkSimilarNames keeps devices apart whose names begin alike.
+func checkSimilarNames(t testing.TB, h Harness) {
+	s := open(t, h)
+	names := []string{"a", "a-", "a.", "a0", "aa", "aA", "a:", "a_", "A", "b", "-", "a-1", "a-10", "a-11", "a-2"}
+	model := records{}
+	for i, name := range names {
+		for ms := range int64(3) {
+			e := entry(name, ms*300+int64(i), hr(vitals.Hundredths(i)))
+			mustSettle(t, s, e, storage.Stored)
+			model.settle(e, 0)
+		}
+	}
+	wantAll(t, s, model, 2)
+}
+
+// checkPages reads in pages of every size, both ways.
+func checkPages(t testing.TB, h Harness) {
+	s := open(t, h)
+	const n = 23
+	model := records{}
+	for i := range int64(n) {
+		e := entry("d", i*i, hr(vitals.Hundredths(i)))
+		mustSettle(t, s, e, storage.Stored)
+		model.settle(e, 0)
+	}
+	for size := 1; size <= n+1; size++ {
+		for _, descending := range []bool{false, true} {
+			r := allOf("d")
+			r.Descending = descending
+			wantRecords(t, fmt.Sprintf("pages of %d, descending %t", size, descending), scanPages(t, s, r, size), model.scan(r))
+		}
+	}
+}
+
+// checkPagesUnderWrites writes before, into and behind a range while it is read in
+// pages. No record may come twice, and all that were there at first must come.
+func checkPagesUnderWrites(t testing.TB, h Harness) {
+	s := open(t, h)
+	for _, descending := range []bool{false, true} {
+		device := fmt.Sprintf("d-%t", descending)
+		model := records{}
+		put := func(ms int64, signs ...sign) {
+			e := entry(device, ms, signs...)
+			mustAppend(t, s, e)
+			model.settle(e, 0)
+		}
+		for i := range int64(20) {
+			put(100+10*i, hr(1))
+		}
+		atFirst := model.scan(allOf(device))
+		r := allOf(device)
+		r.Descending = descending
+		var got []int64
+		rng := rand.New(rand.NewPCG(1, 2))
+		for {
+			page := make([]storage.Record, 3)
+			n, err := s.Scan(context.Background(), r, page)
+			if err != nil {
+				t.Fatalf("Scan: %v", err)
+			}
+			want := model.scan(r)
+			wantRecords(t, "page", page[:n], want[:min(len(want), len(page))])
+			for _, rec := range page[:n] {
+				got = append(got, rec.TimeUnixMs)
+			}
+			if n < len(page) {
+				break
+			}
+			r = rest(r, page[n-1])
+			put(int64(len(got)), hr(1))                // before all
+			put(101+rng.Int64N(190)/10*10, hr(2))      // between
+			put(1000+int64(len(got)), hr(3))           // behind all
+			put(100+10*rng.Int64N(20), spo2(9))        // completes
+			put(page[0].TimeUnixMs, rhr(1))            // completes what was shown
+			put(page[0].TimeUnixMs+1, hr(1))           // right behind what was shown
+			put(max(page[n-1].TimeUnixMs-1, 0), hr(1)) // right before
+			if len(got) > 1000 {
+				t.Fatal("pages do not end")
+			}
+		}
+		sorted := slices.Clone(got)
+		slices.Sort(sorted)
+		if len(slices.Compact(sorted)) != len(got) {
+			t.Errorf("descending %t: a record was shown twice: %v", descending, got)
+		}
+		for _, rec := range atFirst {
+			if !slices.Contains(got, rec.TimeUnixMs) {
+				t.Errorf("descending %t: the record at %d was left out: %v", descending, rec.TimeUnixMs, got)
+			}
+		}
+	}
+}
+
+// checkLatestPerSign follows the latest value of each sign through newer, late and
+// completing readings.
+func checkLatestPerSign(t testing.TB, h Harness) {
+	s := open(t, h)
+	model := records{}
+	put := func(ms int64, signs ...sign) {
+		t.Helper()
+		e := entry("d", ms, signs...)
+		mustAppend(t, s, e)
+		model.settle(e, 0)
+		wantDevices(t, fmt.Sprintf("latest after the reading at %d", ms),
+			[]storage.Device{mustLatest(t, s, "d")}, model.devices(vitals.Name{}))
+	}
+	put(100, hr(1))
+	put(200, spo2(2))        // the heart rate stays that of 100
+	put(150, hr(3))          // late, and still the newest heart rate
+	put(120, hr(4), rhr(4))  // late: no newest heart rate, but the first resting one
+	put(300, hr(5))          // newer
+	put(250, spo2(6))        // late, newest SpO2
+	put(300, spo2(7))        // completes the newest record
+	put(110, sys(9), dia(8)) // late, first blood pressure
+	put(300, hr(9))          // conflict: no change
+	put(250, rhr(1))         // completes a late record: newest resting heart rate
+	put(0, sys(1), dia(1))   // older than all
+	for ms := int64(301); ms < 600; ms++ {
+		put(ms, hr(vitals.Hundredths(ms))) // long runs of one sign leave the others
+	}
+	put(450, sys(3), dia(2)) // completes in the middle of the run
+	put(350, spo2(3))
+	put(400, rhr(3))
+	put(460, spo2(3), rhr(3))
+	mustClose(t, s)
+	s = open(t, h)
+	put(455, sys(3), dia(2))
+	put(600, rhr(2))
+}
+
+func checkDevices(t testing.TB, h Harness) {
+	s := open(t, h)
+	wantDevices(t, "devices of an empty store", devicePages(t, s, 10), nil)
+	model := records{}
+	for i := range int64(37) {
+		e := entry(fmt.Sprintf("dev-%d", i*7%37), i, hr(vitals.Hundredths(i)))
+		mustSettle(t, s, e, storage.Stored)
+		model.settle(e, 0)
+	}
+	for size := 1; size <= 38; size++ {
+		wantDevices(t, fmt.Sprintf("pages of %d", size), devicePages(t, s, size), model.devices(vitals.Name{}))
+	}
+	// A page may start behind a name that no device has.
+	for _, after := range []string{"A", "dev-", "dev-1", "dev-11111", "dev-2.", "dev-36", "dev-9", "z"} {
+		got := make([]storage.Device, 50)
+		n, err := s.Devices(context.Background(), mustName(after), got)
+		if err != nil {
+			t.Fatalf("Devices: %v", err)
+		}
+		wantDevices(t, "devices after "+after, got[:n], model.devices(mustName(after)))
+	}
+	if n, err := s.Devices(context.Background(), vitals.Name{}, nil); n != 0 || err != nil {
+		t.Errorf("Devices into an empty slice returned %d, %v, want 0, nil", n, err)
+	}
+}
+
+func checkDevicesUnderWrites(t testing.TB, h Harness) {
+	s := open(t, h)
+	for i := range 20 {
+		mustSettle(t, s, entry(fmt.Sprintf("m-%02d", i), 1, hr(1)), storage.Stored)
+	}
+	var got []string
+	after := vitals.Name{}
+	for {
+		page := make([]storage.Device, 3)
+		n, err := s.Devices(context.Background(), after, page)
+		if err != nil {
+			t.Fatalf("Devices: %v", err)
+		}
+		for _, d := range page[:n] {
+			got = append(got, d.Name.String())
+		}
+		if n < len(page) {
+			break
+		}
+		after = page[n-1].Name
+		k := len(got)
+		mustAppend(t, s,
+			entry(fmt.Sprintf("a-%02d", k), 1, hr(1)),
+			entry(fmt.Sprintf("m-%02d-", k%20), 1, hr(1)),
+			entry(fmt.Sprintf("m-%02d", (k+7)%20), int64(k), hr(1)))
+		if k > 1000 {
+			t.Fatal("pages do not end")
+		}
+	}
+	if !slices.IsSorted(got) || len(slices.Compact(slices.Clone(got))) != len(got) {
+		t.Errorf("devices are out of order, or one was shown twice: %v", got)
+	}
+	for i := range 20 {
+		if name := fmt.Sprintf("m-%02d", i); !slices.Contains(got, name) {
+			t.Errorf("device %s was left out: %v", name, got)
+		}
+	}
+}
+
+func checkEndedContext(t testing.TB, h Harness) {
+	s := open(t, h)
+	mustSettle(t, s, entry("d", 1, hr(1)), storage.Stored)
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	if _, err := s.Latest(ctx, mustName("d")); !errors.Is(err, context.Canceled) {
+		t.Errorf("Latest returned %v, want context.Canceled", err)
+	}
+	if _, err := s.Scan(ctx, allOf("d"), make([]storage.Record, 1)); !errors.Is(err, context.Canceled) {
+		t.Errorf("Scan returned %v, want context.Canceled", err)
+	}
+	if _, err := s.Devices(ctx, vitals.Name{}, make([]storage.Device, 1)); !errors.Is(err, context.Canceled) {
+		t.Errorf("Devices returned %v, want context.Canceled", err)
+	}
+}

@@ -1,0 +1,333 @@
+package storetest
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"testing"
+
+	"github.com/pulsegate/pulsegate/internal/storage"
+	"github.com/pulsegate/pulsegate/vitals"
+)
+
+func checkStored(t testing.TB, h Harness) {
+	s := open(t, h)
+	e := at(123, by("gw-1", entry("dev", 1000, sys(12100), dia(7900), spo2(9750), hr(7200), rhr(5800))))
+	mustSettle(t, s, e, storage.Stored)
+	wantRecords(t, "scan", scanPages(t, s, allOf("dev"), 10), []storage.Record{recordOf(e)})
+
+	mustAppend(t, s) // an empty group is no error
+	wantRecords(t, "scan", scanPages(t, s, allOf("dev"), 10), []storage.Record{recordOf(e)})
+}
+
+// A step is one reading of a sequence and what must become of it.
+type step struct {
+	e    *storage.Entry
+	want storage.Outcome
+}
+
+// A sequence is a run of readings of device "d" and the records that it leaves.
+type sequence struct {
+	name  string
+	steps []step
+	want  []storage.Record
+}
+
+// sequences returns the settling rules by example.
+func sequences() []sequence {
+	const (
+		stored, completed   = storage.Stored, storage.Completed
+		duplicate, conflict = storage.Duplicate, storage.Conflict
+	)
+	d := func(timeUnixMs int64, signs ...sign) *storage.Entry { return entry("d", timeUnixMs, signs...) }
+	rec := func(e *storage.Entry) []storage.Record { return []storage.Record{recordOf(e)} }
+	return []sequence{
+		{"the same again",
+			[]step{{d(1, hr(1)), stored}, {d(1, hr(1)), duplicate}, {d(1, hr(1)), duplicate}},
+			rec(d(1, hr(1)))},
+		{"a part again",
+			[]step{{d(1, hr(1), spo2(2)), stored}, {d(1, hr(1)), duplicate}, {d(1, spo2(2)), duplicate}},
+			rec(d(1, hr(1), spo2(2)))},
+		{"another sign",
+			[]step{{d(1, hr(1)), stored}, {d(1, spo2(2)), completed}, {d(1, hr(1), spo2(2)), duplicate}},
+			rec(d(1, hr(1), spo2(2)))},
+		{"another sign beside a known one",
+			[]step{{d(1, hr(1)), stored}, {d(1, hr(1), spo2(2)), completed}},
+			rec(d(1, hr(1), spo2(2)))},
+		{"completed twice",
+			[]step{{d(1, hr(1)), stored}, {d(1, spo2(2)), completed}, {d(1, sys(4), dia(3)), completed}, {d(1, rhr(5)), completed}, {d(1, rhr(5)), duplicate}},
+			rec(d(1, hr(1), spo2(2), sys(4), dia(3), rhr(5)))},
+		{"contradiction",
+			[]step{{d(1, hr(1)), stored}, {d(1, hr(2)), conflict}, {d(1, hr(2)), conflict}, {d(1, hr(1)), duplicate}},
+			rec(d(1, hr(1)))},
+		{"contradiction beside a new sign is refused whole",
+			[]step{{d(1, hr(1)), stored}, {d(1, hr(2), spo2(2)), conflict}, {d(1, spo2(3)), completed}},
+			rec(d(1, hr(1), spo2(3)))},
+		{"contradiction beside an equal sign",
+			[]step{{d(1, hr(1), spo2(2)), stored}, {d(1, hr(1), spo2(3)), conflict}},
+			rec(d(1, hr(1), spo2(2)))},
+		{"contradiction of a completing part",
+			[]step{{d(1, hr(1)), stored}, {d(1, spo2(2)), completed}, {d(1, spo2(3)), conflict}, {d(1, spo2(3), rhr(9)), conflict}},
+			rec(d(1, hr(1), spo2(2)))},
+		{"contradiction before a completing part",
+			[]step{{d(1, hr(1)), stored}, {d(1, hr(2), spo2(2)), conflict}, {d(1, rhr(4)), completed}},
+			rec(d(1, hr(1), rhr(4)))},
+		{"another gateway forwards the same",
+			[]step{{by("g1", d(1, hr(1))), stored}, {by("g2", d(1, hr(1))), duplicate}, {d(1, hr(1)), duplicate}},
+			rec(by("g1", d(1, hr(1))))},
+		{"another gateway completes",
+			[]step{{by("g1", d(1, hr(1))), stored}, {by("g2", d(1, spo2(2))), completed}, {d(1, rhr(3)), completed}},
+			rec(by("g1", d(1, hr(1), spo2(2), rhr(3))))},
+		{"a gateway is named later",
+			[]step{{d(1, hr(1)), stored}, {by("g2", d(1, spo2(2))), completed}, {by("g3", d(1, rhr(3))), completed}},
+			rec(by("g2", d(1, hr(1), spo2(2), rhr(3))))},
+		{"a duplicate names no gateway",
+			[]step{{d(1, hr(1)), stored}, {by("g2", d(1, hr(1))), duplicate}},
+			rec(d(1, hr(1)))},
+		{"a conflict names no gateway",
+			[]step{{d(1, hr(1)), stored}, {by("g2", d(1, hr(2))), conflict}, {by("g3", d(1, spo2(2))), completed}},
+			rec(by("g3", d(1, hr(1), spo2(2))))},
+		{"the first part decides the time of receipt",
+			[]step{{at(50, d(1, hr(1))), stored}, {at(40, d(1, hr(1))), duplicate}, {at(30, d(1, spo2(2))), completed}, {at(90, d(1, rhr(3))), completed}},
+			rec(at(50, d(1, hr(1), spo2(2), rhr(3))))},
+		{"another time is another record",
+			[]step{{d(1, hr(1)), stored}, {d(2, hr(2)), stored}, {d(3, spo2(3)), stored}},
+			[]storage.Record{recordOf(d(1, hr(1))), recordOf(d(2, hr(2))), recordOf(d(3, spo2(3)))}},
+		{"late readings",
+			[]step{{d(9, hr(9)), stored}, {d(5, hr(5)), stored}, {d(7, hr(7)), stored}, {d(5, hr(5)), duplicate}, {d(5, hr(6)), conflict}, {d(7, spo2(7)), completed}, {d(7, spo2(8)), conflict}, {d(9, spo2(1)), completed}},
+			[]storage.Record{recordOf(d(5, hr(5))), recordOf(d(7, hr(7), spo2(7))), recordOf(d(9, hr(9), spo2(1)))}},
+		{"newest first",
+			[]step{{d(4, hr(4)), stored}, {d(3, hr(3)), stored}, {d(2, hr(2)), stored}, {d(1, hr(1)), stored}, {d(2, hr(2)), duplicate}},
+			[]storage.Record{recordOf(d(1, hr(1))), recordOf(d(2, hr(2))), recordOf(d(3, hr(3))), recordOf(d(4, hr(4)))}},
+		{"a value of zero is a value",
+			[]step{{d(1, hr(0)), stored}, {d(1, hr(0)), duplicate}, {d(1, hr(1)), conflict}, {d(1, spo2(0)), completed}},
+			rec(d(1, hr(0), spo2(0)))},
+	}
+}
+
+// checkSequences settles each reading in a group of its own.
+func checkSequences(t testing.TB, h Harness) {
+	checkEachSequence(t, h, func(s storage.Store, q sequence) {
+		for i, st := range q.steps {
+			mustAppend(t, s, st.e)
+			wantOutcome(t, q, i)
+		}
+	})
+}
+
+// checkSequencesInOneGroup settles each sequence as one group: the outcomes must
+// be the same.
+func checkSequencesInOneGroup(t testing.TB, h Harness) {
+	checkEachSequence(t, h, func(s storage.Store, q sequence) {
+		var group []*storage.Entry
+		for _, st := range q.steps {
+			group = append(group, st.e)
+		}
+		mustAppend(t, s, group...)
+		for i := range q.steps {
+			wantOutcome(t, q, i)
+		}
+	})
+}
+
+// checkEachSequence gives each sequence a device of its own, runs it, and looks at
+// what is stored then and after a reopen.
+func checkEachSequence(t testing.TB, h Harness, run func(storage.Store, sequence)) {
+	s := mustOpen(t, h)
+	all := sequences()
+	device := func(i int) string { return fmt.Sprintf("d%d", i) }
+	for i, q := range all {
+		for j := range q.steps {
+			q.steps[j].e.Reading.Device = mustName(device(i))
+		}
+		for j := range q.want {
+			q.want[j].Device = mustName(device(i))
+		}
+		run(s, q)
+		wantRecords(t, q.name, scanPages(t, s, allOf(device(i)), 100), q.want)
+	}
+	mustClose(t, s)
+	s = open(t, h)
+	for i, q := range all {
+		wantRecords(t, q.name+", reopened", scanPages(t, s, allOf(device(i)), 100), q.want)
+	}
+}
+
+func wantOutcome(t testing.TB, q sequence, i int) {
+	t.Helper()
+	if got, want := q.steps[i].e.Outcome, q.steps[i].want; got != want {
+		t.Errorf("%s: reading %d settled as %s, want %s", q.name, i, OutcomeName(got), OutcomeName(want))
+	}
+}
+
+// checkConflictSign checks that a conflict names the first sign that contradicts.
+func checkConflictSign(t testing.TB, h Harness) {
+	s := open(t, h)
+	mustSettle(t, s, entry("d", 1, sys(1), dia(1), spo2(1), hr(1)), storage.Stored)
+	for _, tt := range []struct {
+		signs []sign
+		want  vitals.Sign
+	}{
+		{[]sign{sys(2), dia(2), spo2(2), hr(2)}, vitals.Systolic},
+		{[]sign{sys(1), dia(2), hr(2)}, vitals.Diastolic},
+		{[]sign{spo2(2), hr(2), rhr(2)}, vitals.SpO2},
+		{[]sign{sys(1), hr(2), rhr(2)}, vitals.HeartRate},
+	} {
+		e := entry("d", 1, tt.signs...)
+		e.Sign = vitals.RestingHeartRate
+		mustSettle(t, s, e, storage.Conflict)
+		if e.Sign != tt.want {
+			t.Errorf("conflict names %s, want %s", e.Sign, tt.want)
+		}
+	}
+}
+
+func checkExtremes(t testing.TB, h Harness) {
+	s := open(t, h)
+	const longest = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._"
+	group := []*storage.Entry{
+		entry("d", 0, hr(0)),
+		at(-1, entry("d", 1, hr(math.MaxUint16))),
+		at(math.MaxInt64, entry("d", 255, spo2(1))),
+		at(math.MinInt64, entry("d", 256, spo2(2))),
+		at(0, entry("d", math.MaxInt64-1, sys(math.MaxUint16), dia(0), spo2(1), hr(256), rhr(255))),
+		by(longest, entry(longest, 1, rhr(1))),
+		by("-", entry("-", 1, rhr(1))),
+	}
+	mustAppend(t, s, group...)
+	want := records{}
+	for _, e := range group {
+		want.settle(e, 0)
+	}
+	wantAll(t, s, want, 3)
+	for _, e := range group {
+		mustSettle(t, s, e, storage.Duplicate)
+	}
+}
+
+// checkLate stores one time after another in many orders: the order of arrival
+// must leave no trace but the times of receipt.
+func checkLate(t testing.TB, h Harness) {
+	s := open(t, h)
+	orders := [][]int64{{1, 2, 3, 4}, {4, 3, 2, 1}, {2, 4, 1, 3}, {3, 1, 4, 2}, {4, 1, 3, 2}, {1, 4, 2, 3}}
+	for i, order := range orders {
+		device := fmt.Sprintf("d%d", i)
+		want := records{}
+		for j, ms := range order {
+			e := at(int64(j), entry(device, ms, hr(vitals.Hundredths(ms))))
+			mustSettle(t, s, e, storage.Stored)
+			want.settle(e, 0)
+		}
+		for _, ms := range order {
+			mustSettle(t, s, entry(device, ms, hr(vitals.Hundredths(ms))), storage.Duplicate)
+		}
+		wantRecords(t, device, scanPages(t, s, allOf(device), 2), want.scan(allOf(device)))
+	}
+}
+
+// checkLargeGroup settles groups of several thousand readings: in order, newest
+// first, and all over again.
+func checkLargeGroup(t testing.TB, h Harness) {
+	s := open(t, h)
+	const n = 5000
+	want := records{}
+	var group []*storage.Entry
+	for i := range int64(n) {
+		group = append(group, entry(fmt.Sprintf("many-%d", i%50), i, hr(vitals.Hundredths(i))), entry("one", i, spo2(vitals.Hundredths(i))))
+	}
+	backwards := slices.Clone(group)
+	slices.Reverse(backwards)
+	for _, e := range backwards[:n] {
+		want.settle(e, 0)
+	}
+	mustAppend(t, s, backwards[:n]...) // the second half of the times, newest first
+	for _, e := range group {
+		want.settle(e, 0)
+	}
+	mustAppend(t, s, group...)
+	for i, e := range group {
+		if expect := map[bool]storage.Outcome{true: storage.Stored, false: storage.Duplicate}[i < n]; e.Outcome != expect {
+			t.Fatalf("reading %d settled as %s, want %s", i, OutcomeName(e.Outcome), OutcomeName(expect))
+		}
+	}
+	wantAll(t, s, want, 1000)
+}
+
+// checkEntries checks what Append does with the entries themselves.
+func checkEntries(t testing.TB, h Harness) {
+	s := open(t, h)
+	e := by("gw", entry("dev", 7, hr(7200)))
+	reading, received := *e.Reading, e.ReceivedUnixMs
+	e.Outcome, e.Sign = storage.Conflict, vitals.SpO2
+	mustSettle(t, s, e, storage.Stored)
+	mustSettle(t, s, e, storage.Duplicate)
+	if *e.Reading != reading || e.ReceivedUnixMs != received {
+		t.Error("Append changed the reading of an entry")
+	}
+	want := recordOf(e)
+	*e.Reading = vitals.Reading{Device: mustName("other"), TimeUnixMs: 8, Values: valuesOf(spo2(1))}
+	wantRecords(t, "scan after the caller reused its reading", scanPages(t, s, allOf("dev"), 10), []storage.Record{want})
+
+	// One reading may stand in a group twice.
+	twice := entry("dev", 9, hr(1))
+	mustAppend(t, s, twice, twice)
+	if twice.Outcome != storage.Duplicate {
+		t.Errorf("an entry that stands in its group twice settled as %s, want duplicate", OutcomeName(twice.Outcome))
+	}
+}
+
+func checkRefusedReadings(t testing.TB, h Harness) {
+	s := open(t, h)
+	mustSettle(t, s, entry("d", 5, hr(5)), storage.Stored)
+	for _, tt := range []struct {
+		name string
+		bad  *storage.Entry
+	}{
+		{"no device", entry("", 6, hr(6))},
+		{"no value", entry("d", 6)},
+		{"negative time", entry("d", -1, hr(6))},
+	} {
+		err := s.Append([]*storage.Entry{entry("d", 7, hr(7)), tt.bad, entry("d", 8, hr(8))})
+		if !errors.Is(err, storage.ErrNotWritten) {
+			t.Errorf("%s: Append returned %v, want ErrNotWritten", tt.name, err)
+		}
+	}
+	mustSettle(t, s, entry("d", 6, hr(6)), storage.Stored)
+	want := []storage.Record{recordOf(entry("d", 5, hr(5))), recordOf(entry("d", 6, hr(6)))}
+	wantRecords(t, "scan", scanPages(t, s, allOf("d"), 10), want)
+}
+
+func checkTooManyDevices(t testing.TB, h Harness) {
+	if h.OpenLimited == nil {
+		t.Skip("the store has no bound on devices")
+	}
+	limited := func() storage.Store {
+		s, err := h.OpenLimited(2)
+		if err != nil {
+			t.Fatalf("OpenLimited: %v", err)
+		}
+		return s
+	}
+	s := limited()
+	want := records{}
+	for range 2 { // the second time with the store reopened
+		group := []*storage.Entry{
+			entry("a", 1, hr(1)), entry("b", 1, hr(1)), entry("c", 1, hr(1)),
+			entry("a", 2, hr(2)), entry("c", 2, hr(2)), entry("b", 0, hr(3)),
+		}
+		mustAppend(t, s, group...)
+		for i, e := range group {
+			got := e.Outcome
+			if wantOutcome, _ := want.settle(e, 2); got != wantOutcome {
+				t.Errorf("reading %d settled as %s, want %s", i, OutcomeName(got), OutcomeName(wantOutcome))
+			}
+		}
+		wantAll(t, s, want, 2)
+		mustClose(t, s)
+		s = limited()
+	}
+	mustSettle(t, s, entry("d", 1, hr(1)), storage.TooManyDevices)
+	mustSettle(t, s, entry("a", 3, hr(1)), storage.Stored)
+	mustClose(t, s)
+}

@@ -1,0 +1,67 @@
+package storetest
+
+import (
+	"context"
+	"strings"
+
+	"github.com/pulsegate/pulsegate/internal/storage"
+	"github.com/pulsegate/pulsegate/vitals"
+)
+
+func (b *broken) Erase(device vitals.Name) (storage.Erasure, error) {
+	b.beforeRemoval()
+	e, err := b.Memory.Erase(device)
+	if err != nil {
+		return e, err
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	switch b.fault {
+	case "erase takes similar names":
+		for name := range b.records {
+			if strings.HasPrefix(name.String(), device.String()) {
+				delete(b.records, name)
+			}
+		}
+	case "erase counts the device":
+		e.Readings = 1
+	case "erase keeps the place":
+		b.maxDevices--
+	}
+	return e, nil
+}
+
+func (b *broken) Expire(ctx context.Context, beforeUnixMs int64) (storage.Expiry, error) {
+	b.beforeRemoval()
+	if b.fault == "expire is inclusive" {
+		beforeUnixMs++
+	}
+	x, err := b.Memory.Expire(ctx, beforeUnixMs)
+	if b.fault == "expire keeps the place" {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.maxDevices -= int(x.Devices)
+	}
+	return x, err
+}
+
+// beforeRemoval keeps what some faults need.
+func (b *broken) beforeRemoval() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	switch b.fault {
+	case "expired signs stay":
+		b.expired = clone(b.records)
+	case "crash brings back what was removed":
+		b.before = clone(b.records)
+	}
+}
+
+// expiredSigns puts the latest values back that Expire has removed.
+func (b *broken) expiredSigns(d *storage.Device) {
+	for s, l := range b.expired.latest(d.Name).Latest {
+		if !d.Latest[s].Known {
+			d.Latest[s] = l
+		}
+	}
+}

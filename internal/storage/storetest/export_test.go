@@ -1,0 +1,388 @@
+package storetest
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/pulsegate/pulsegate/internal/storage"
+	"github.com/pulsegate/pulsegate/vitals"
+)
+
+// A Fault is one way in which a store may be wrong. The suite must catch each.
+type Fault string
+
+// BrokenHarness returns a harness of a Memory with the fault f.
+func BrokenHarness(f Fault) Harness {
+	disk := &broken{Memory: NewMemory(), fault: f}
+	reopen := func(maxDevices int) (storage.Store, error) {
+		if f == "reopen forgets completions" {
+			disk.forgetCompletions()
+		}
+		if f == "one device too many" && maxDevices > 0 {
+			maxDevices++
+		}
+		disk = &broken{Memory: disk.Memory.Reopen(maxDevices), fault: f, arrival: disk.arrival, before: disk.before}
+		return disk, nil
+	}
+	return Harness{
+		Open: func() (storage.Store, error) { return reopen(0) },
+		Crash: func(unsyncedPercent int, _ uint64) {
+			_ = disk.Memory.Close()
+			switch {
+			case f == "crash loses the last group", f == "crash brings back what was removed",
+				f == "duplicates are not synced" && unsyncedPercent == 0:
+				disk.loseLastGroup()
+			case f == "crash tears the last reading":
+				disk.tearLastReading()
+			}
+		},
+		OpenLimited: reopen,
+	}
+}
+
+// broken is a Memory with one fault. Everything that its fault does not touch it
+// leaves to Memory.
+type broken struct {
+	*Memory
+	fault   Fault
+	arrival []arrived // in order of arrival
+	before  records   // what was stored before the last group, or removal
+	expired records   // what was stored before the last removal
+}
+
+type arrived struct {
+	device vitals.Name
+	ms     int64
+}
+
+// forgetCompletions takes the resting heart rate from records with a heart rate.
+func (b *broken) forgetCompletions() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, times := range b.records {
+		for ms, rec := range times {
+			if v, ok := rec.Values.Get(vitals.HeartRate); ok && rec.Values.Has(vitals.RestingHeartRate) {
+				rec.Values = valuesOf(hr(v))
+				times[ms] = rec
+			}
+		}
+	}
+}
+
+func (b *broken) loseLastGroup() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.before != nil {
+		b.records = b.before
+	}
+}
+
+// tearLastReading leaves only the first sign of the reading that came last.
+func (b *broken) tearLastReading() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if len(b.arrival) == 0 {
+		return
+	}
+	k := b.arrival[len(b.arrival)-1]
+	rec := b.records[k.device][k.ms]
+	for s := range vitals.Sign(vitals.NumSigns) {
+		if v, ok := rec.Values.Get(s); ok {
+			rec.Values = valuesOf(sign{s, v})
+			break
+		}
+	}
+	b.records[k.device][k.ms] = rec
+}
+
+func clone(rs records) records {
+	c := records{}
+	for name, times := range rs {
+		c[name] = maps.Clone(times)
+	}
+	return c
+}
+
+func (b *broken) Append(group []*storage.Entry) error {
+	if b.fault == "writes after close" {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		for _, e := range group {
+			e.Outcome, e.Sign = b.records.settle(e, b.maxDevices)
+		}
+		return nil
+	}
+	if b.fault == "takes empty readings" {
+		group = slices.DeleteFunc(slices.Clone(group), func(e *storage.Entry) bool { return e.Reading.Values.IsZero() })
+	}
+	if b.fault == "group in reverse" {
+		group = slices.Clone(group)
+		slices.Reverse(group)
+	}
+	b.mu.RLock()
+	closed := b.closed
+	var prior records
+	switch b.fault {
+	case "crash loses the last group", "duplicates are not synced":
+		prior = clone(b.records)
+	}
+	b.mu.RUnlock()
+	if closed && b.fault == "closed without not-written" {
+		return fmt.Errorf("append: %w", storage.ErrClosed)
+	}
+	outcomes := make([]storage.Outcome, len(group))
+	for i, e := range group {
+		outcomes[i] = b.settle(e)
+		if b.fault == "keeps old outcomes" && e.Outcome != 0 {
+			outcomes[i] = e.Outcome
+		}
+		if b.fault == "group settled against the store only" && slices.ContainsFunc(group[:i], func(o *storage.Entry) bool {
+			return o.Reading.Device == e.Reading.Device && o.Reading.TimeUnixMs == e.Reading.TimeUnixMs
+		}) {
+			outcomes[i] = storage.Stored
+		}
+	}
+	if slices.Contains(outcomes, 0) { // left to Memory
+		if err := b.Memory.Append(group); err != nil {
+			return err
+		}
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.closed {
+		return fmt.Errorf("append: %w: %w", storage.ErrNotWritten, storage.ErrClosed)
+	}
+	for i, e := range group {
+		if outcomes[i] != 0 {
+			e.Outcome = outcomes[i]
+		}
+		if e.Outcome == storage.Stored {
+			b.arrival = append(b.arrival, arrived{e.Reading.Device, e.Reading.TimeUnixMs})
+		}
+		if b.fault == "names the last sign" && e.Outcome == storage.Conflict {
+			for s := range vitals.Sign(vitals.NumSigns) {
+				have := b.records[e.Reading.Device][e.Reading.TimeUnixMs].Values
+				old, _ := have.Get(s)
+				if v, ok := e.Reading.Values.Get(s); ok && have.Has(s) && v != old {
+					e.Sign = s
+				}
+			}
+		}
+		if b.fault == "changes the reading" {
+			e.Reading.Values = b.records[e.Reading.Device][e.Reading.TimeUnixMs].Values
+			e.Reading.Gateway = mustName("changed")
+		}
+	}
+	if b.fault == "crash loses the last group" ||
+		b.fault == "duplicates are not synced" && !slices.ContainsFunc(group, func(e *storage.Entry) bool { return e.Outcome == storage.Duplicate }) {
+		b.before = prior
+	}
+	return nil
+}
+
+// settle lets the fault change what is stored before Memory sees the reading. It
+// returns the outcome that the broken store claims, or 0 for Memory's.
+func (b *broken) settle(e *storage.Entry) storage.Outcome {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	r := e.Reading
+	have, ok := b.records[r.Device][r.TimeUnixMs]
+	if b.closed || r.Device.IsZero() || r.Values.IsZero() || r.TimeUnixMs < 0 {
+		return 0
+	}
+	put := func(rec storage.Record) { b.records[r.Device][r.TimeUnixMs] = rec }
+	_, conflict := firstConflict(have.Values, r.Values)
+	completes := ok && !conflict && union(have.Values, r.Values) != have.Values
+	switch b.fault {
+	case "last write wins":
+		if ok && conflict {
+			have.Values = union(r.Values, have.Values)
+			put(have)
+			return storage.Completed
+		}
+	case "conflict is taken in part":
+		if ok && conflict {
+			have.Values = union(have.Values, r.Values)
+			put(have)
+			return storage.Conflict
+		}
+	case "identity per reading":
+		if ok && have.Values != r.Values {
+			return storage.Conflict
+		}
+	case "gateway is compared":
+		if ok && have.Gateway != r.Gateway {
+			return storage.Conflict
+		}
+	case "last gateway is kept":
+		if completes {
+			have.Gateway = r.Gateway
+			put(have)
+		}
+	case "duplicate names the gateway":
+		if ok && !conflict && !completes && have.Gateway.IsZero() {
+			have.Gateway = r.Gateway
+			put(have)
+		}
+	case "last receipt is kept":
+		if completes {
+			have.ReceivedUnixMs = e.ReceivedUnixMs
+			put(have)
+		}
+	case "drops late readings":
+		if len(b.records[r.Device]) > 0 && r.TimeUnixMs < b.records.latest(r.Device).NewestUnixMs && !ok {
+			return storage.Stored
+		}
+	case "zero is no value":
+		for s := range vitals.Sign(vitals.NumSigns) {
+			if v, has := r.Values.Get(s); has && v == 0 && ok && have.Values.Has(s) {
+				return storage.Completed
+			}
+		}
+	case "keeps the entry":
+		if !ok && b.records[r.Device] != nil {
+			b.arrival = append(b.arrival, arrived{r.Device, r.TimeUnixMs})
+		}
+	}
+	return 0
+}
+
+func (b *broken) Latest(ctx context.Context, device vitals.Name) (storage.Device, error) {
+	b.mu.RLock()
+	times := b.records[device]
+	b.mu.RUnlock()
+	if b.fault == "unknown device is empty" && len(times) == 0 {
+		return storage.Device{Name: device}, nil
+	}
+	if b.fault == "ends no context" {
+		ctx = context.Background()
+	}
+	d, err := b.Memory.Latest(ctx, device)
+	if err != nil {
+		return d, err
+	}
+	b.mu.RLock()
+	defer b.mu.RUnlock()
+	return b.latest(d), nil
+}
+
+// latest lets the fault change what is known of a device.
+func (b *broken) latest(d storage.Device) storage.Device {
+	switch b.fault {
+	case "latest of the newest record only":
+		for s := range d.Latest {
+			if d.Latest[s].TimeUnixMs != d.NewestUnixMs {
+				d.Latest[s] = storage.Latest{}
+			}
+		}
+	case "latest by arrival":
+		d.Latest = [vitals.NumSigns]storage.Latest{}
+		for _, a := range b.arrival {
+			if a.device != d.Name {
+				continue
+			}
+			values := b.records[a.device][a.ms].Values
+			for s := range vitals.Sign(vitals.NumSigns) {
+				if v, ok := values.Get(s); ok {
+					d.Latest[s] = storage.Latest{TimeUnixMs: a.ms, Value: v, Known: true}
+				}
+			}
+		}
+	case "expired signs stay":
+		b.expiredSigns(&d)
+	case "newest by arrival":
+		for _, a := range b.arrival {
+			if a.device == d.Name {
+				d.NewestUnixMs = a.ms
+			}
+		}
+	}
+	return d
+}
+
+func (b *broken) Scan(ctx context.Context, r storage.Range, dst []storage.Record) (int, error) {
+	b.mu.RLock()
+	defer b.mu.RUnlock()
+	if err := b.readable(ctx); err != nil && b.fault != "reads after close" && b.fault != "ends no context" {
+		return 0, err
+	}
+	asked := r
+	switch b.fault {
+	case "to is inclusive":
+		if r.ToUnixMs < endOfTime {
+			r.ToUnixMs++
+		}
+	case "from is exclusive":
+		r.FromUnixMs++
+	case "from is taken as unsigned":
+		if r.FromUnixMs < 0 {
+			return 0, nil
+		}
+	}
+	all := b.records.scan(r)
+	switch b.fault {
+	case "descending pages start at the old end":
+		if asked.Descending && len(all) > len(dst) {
+			all = all[len(all)-len(dst):]
+		}
+	case "order is ignored":
+		if asked.Descending {
+			slices.Reverse(all)
+		}
+	case "short pages":
+		if len(all) > 1 && len(dst) > 1 {
+			all = all[:min(len(all), len(dst)-1)]
+		}
+	case "names match as prefixes":
+		all = nil
+		for name := range b.records {
+			if p := r.Device.String(); p != "" && len(name.String()) >= len(p) && name.String()[:len(p)] == p {
+				r := r
+				r.Device = name
+				all = append(all, b.records.scan(r)...)
+			}
+		}
+	case "gateways are not stored":
+		for i := range all {
+			all[i].Gateway = vitals.Name{}
+		}
+	case "keeps the entry":
+		for i := range all {
+			if len(all) == 1 && all[i].TimeUnixMs == 7 {
+				all[i].Values = valuesOf(spo2(1)) // as after the caller's change
+			}
+		}
+	}
+	return copy(dst, all), nil
+}
+
+func (b *broken) Devices(ctx context.Context, after vitals.Name, dst []storage.Device) (int, error) {
+	b.mu.RLock()
+	defer b.mu.RUnlock()
+	if err := b.readable(ctx); err != nil && b.fault != "ends no context" {
+		return 0, err
+	}
+	all := b.records.devices(after)
+	switch b.fault {
+	case "devices by arrival":
+		var seen []storage.Device
+		for _, a := range b.arrival {
+			i := slices.IndexFunc(all, func(d storage.Device) bool { return d.Name == a.device })
+			if i >= 0 {
+				seen = append(seen, all[i])
+				all = slices.Delete(all, i, i+1)
+			}
+		}
+		all = append(seen, all...)
+	case "after is inclusive":
+		if b.records[after] != nil {
+			all = append([]storage.Device{b.records.latest(after)}, all...)
+		}
+	}
+	for i := range all {
+		all[i] = b.latest(all[i])
+	}
+	return copy(dst, all), nil
+}

@@ -1,0 +1,195 @@
+package storetest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"sync/atomic"
+
+	"github.com/pulsegate/pulsegate/internal/storage"
+	"github.com/pulsegate/pulsegate/vitals"
+)
+
+// A load is a fixed run of groups that several goroutines can check while it is
+// written. Group k brings, for each of loadDevices devices:
+//
+//   - a newer reading at 2k with a heart rate and an SpO2;
+//   - a part at 2(k-1) with the blood pressure, which completes the last one;
+//   - a late reading at 2(k-loadLate)+1 with a resting heart rate and a heart rate.
+//
+// Every value follows from device, time and sign, so that a record tells by itself
+// whether it is right, and a reading that was taken in part is seen.
+type load struct {
+	acked     atomic.Int64 // groups 0 to acked-1 were acknowledged
+	attempted atomic.Int64 // groups 0 to attempted-1 were handed to Append
+	stopped   atomic.Bool  // start's goroutine has ended
+}
+
+const (
+	loadDevices = 5
+	loadLate    = 4
+)
+
+func loadDevice(i int) vitals.Name { return mustName(fmt.Sprintf("load-%d", i)) }
+
+func loadValue(device int, timeUnixMs int64, s vitals.Sign) vitals.Hundredths {
+	return vitals.Hundredths((timeUnixMs*131 + int64(device)*17 + int64(s)*7) % 65536)
+}
+
+func loadEntry(device int, timeUnixMs int64, signs ...vitals.Sign) *storage.Entry {
+	e := &storage.Entry{
+		Reading:        &vitals.Reading{Device: loadDevice(device), TimeUnixMs: timeUnixMs},
+		ReceivedUnixMs: receivedUnixMs,
+	}
+	for _, s := range signs {
+		e.Reading.Values.Set(s, loadValue(device, timeUnixMs, s))
+	}
+	return e
+}
+
+// group returns group k of the load.
+func (l *load) group(k int64) []*storage.Entry {
+	var group []*storage.Entry
+	for i := range loadDevices {
+		group = append(group, loadEntry(i, 2*k, vitals.HeartRate, vitals.SpO2))
+		if k > 0 {
+			group = append(group, loadEntry(i, 2*(k-1), vitals.Systolic, vitals.Diastolic))
+		}
+		if k >= loadLate {
+			group = append(group, loadEntry(i, 2*(k-loadLate)+1, vitals.RestingHeartRate, vitals.HeartRate))
+		}
+	}
+	return group
+}
+
+// run writes groups until n are acknowledged, or until Append fails.
+func (l *load) run(s storage.Store, n int64) error {
+	for k := l.acked.Load(); k < n; k++ {
+		l.attempted.Store(max(l.attempted.Load(), k+1))
+		group := l.group(k)
+		if err := s.Append(group); err != nil {
+			return err
+		}
+		for _, e := range group {
+			if e.Outcome == storage.Conflict || e.Outcome == storage.TooManyDevices || e.Outcome == 0 {
+				return fmt.Errorf("reading at %d settled as %s", e.Reading.TimeUnixMs, OutcomeName(e.Outcome))
+			}
+		}
+		l.acked.Store(k + 1)
+	}
+	return nil
+}
+
+// start runs the load up to n groups in a goroutine of its own; wait returns its
+// result.
+func (l *load) start(s storage.Store, n int64) (wait func() error) {
+	done := make(chan error, 1)
+	l.stopped.Store(false)
+	go func() {
+		err := l.run(s, n)
+		l.stopped.Store(true)
+		done <- err
+	}()
+	return func() error { return <-done }
+}
+
+// waitFor returns when n groups were acknowledged, or when the load has stopped.
+func (l *load) waitFor(n int64) {
+	for l.acked.Load() < n && !l.stopped.Load() {
+		runtime.Gosched()
+	}
+}
+
+// verify reads one device in pages of size, and checks that it shows at least the
+// first acked groups, whole, and nothing of groups behind the first attempted.
+func (l *load) verify(s storage.Store, device int, acked, attempted int64, size int) error {
+	ctx := context.Background()
+	latest, err := s.Latest(ctx, loadDevice(device))
+	if errors.Is(err, storage.ErrNotFound) && acked == 0 {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("Latest: %w", err)
+	}
+	if latest.NewestUnixMs < 2*(acked-1) {
+		return fmt.Errorf("newest of device %d is %d, but %d was acknowledged", device, latest.NewestUnixMs, 2*(acked-1))
+	}
+	seen := map[int64]uint8{}
+	r := storage.Range{Device: loadDevice(device), ToUnixMs: endOfTime}
+	last := int64(-1)
+	for page := make([]storage.Record, size); ; {
+		n, err := s.Scan(ctx, r, page)
+		if err != nil {
+			return fmt.Errorf("Scan: %w", err)
+		}
+		for _, rec := range page[:n] {
+			if rec.TimeUnixMs <= last {
+				return fmt.Errorf("record at %d stands behind %d", rec.TimeUnixMs, last)
+			}
+			last = rec.TimeUnixMs
+			if err := l.verifyRecord(device, rec); err != nil {
+				return err
+			}
+			seen[rec.TimeUnixMs] = rec.Values.Present()
+		}
+		if n < size {
+			break
+		}
+		r = rest(r, page[n-1])
+	}
+	if last < latest.NewestUnixMs {
+		return fmt.Errorf("newest of device %d was %d, but a later scan ends at %d", device, latest.NewestUnixMs, last)
+	}
+	for k := range acked {
+		for _, e := range l.group(k) {
+			if e.Reading.Device != loadDevice(device) {
+				continue
+			}
+			if want := e.Reading.Values.Present(); seen[e.Reading.TimeUnixMs]&want != want {
+				return fmt.Errorf("device %d at %d: acknowledged values are missing", device, e.Reading.TimeUnixMs)
+			}
+		}
+	}
+	if last > 2*(attempted-1) {
+		return fmt.Errorf("device %d holds %d, which nobody sent", device, last)
+	}
+	return nil
+}
+
+// verifyRecord checks that a record holds whole parts of the load, and their
+// values.
+func (l *load) verifyRecord(device int, rec storage.Record) error {
+	newer := loadEntry(device, rec.TimeUnixMs, vitals.HeartRate, vitals.SpO2).Reading.Values
+	whole := loadEntry(device, rec.TimeUnixMs, vitals.HeartRate, vitals.SpO2, vitals.Systolic, vitals.Diastolic).Reading.Values
+	if rec.TimeUnixMs%2 == 1 {
+		newer = loadEntry(device, rec.TimeUnixMs, vitals.RestingHeartRate, vitals.HeartRate).Reading.Values
+		whole = newer
+	}
+	if rec.Values != newer && rec.Values != whole {
+		return fmt.Errorf("record %s is no whole part of what was sent", describe(rec))
+	}
+	if rec.Device != loadDevice(device) || rec.ReceivedUnixMs != receivedUnixMs {
+		return fmt.Errorf("record %s was asked for as device %d", describe(rec), device)
+	}
+	return nil
+}
+
+// verifyAll verifies every device, and that there is no other.
+func (l *load) verifyAll(s storage.Store, acked int64) error {
+	attempted := l.attempted.Load()
+	for device := range loadDevices {
+		if err := l.verify(s, device, acked, attempted, 100); err != nil {
+			return err
+		}
+	}
+	devices := make([]storage.Device, loadDevices+1)
+	n, err := s.Devices(context.Background(), vitals.Name{}, devices)
+	if err != nil {
+		return fmt.Errorf("Devices: %w", err)
+	}
+	if n > loadDevices || acked > 0 && n != loadDevices {
+		return fmt.Errorf("there are %d devices, want %d", n, loadDevices)
+	}
+	return nil
+}

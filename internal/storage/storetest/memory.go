@@ -1,0 +1,246 @@
+package storetest
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+
+	"github.com/pulsegate/pulsegate/internal/storage"
+	"github.com/pulsegate/pulsegate/vitals"
+)
+
+// Memory is a store in memory: the model that the suite compares other stores
+// with, and a store for the tests of code above. It answers by brute force, so
+// that it can be read against the contract. It is not for large amounts.
+//
+// Its records outlive Close: see Reopen.
+type Memory struct {
+	mu         sync.RWMutex
+	records    records // guarded by mu
+	closed     bool    // guarded by mu
+	maxDevices int     // 0: no bound
+}
+
+// records holds what is stored, by device and time.
+type records map[vitals.Name]map[int64]storage.Record
+
+// NewMemory returns an empty store that takes any number of devices.
+func NewMemory() *Memory { return &Memory{records: records{}} }
+
+// Reopen closes m, if that was not done, and returns a store with its records. A
+// maxDevices of 0 means no bound.
+func (m *Memory) Reopen(maxDevices int) *Memory {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.closed = true
+	return &Memory{records: m.records, maxDevices: maxDevices}
+}
+
+// Append implements [storage.Store]. What it takes counts as stable at once.
+func (m *Memory) Append(group []*storage.Entry) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.closed {
+		return fmt.Errorf("append group: %w: %w", storage.ErrNotWritten, storage.ErrClosed)
+	}
+	for _, e := range group {
+		if r := e.Reading; r.Device.IsZero() || r.Values.IsZero() || r.TimeUnixMs < 0 {
+			return fmt.Errorf("append group: %w: reading without device, value or time", storage.ErrNotWritten)
+		}
+	}
+	for _, e := range group {
+		e.Outcome, e.Sign = m.records.settle(e, m.maxDevices)
+	}
+	return nil
+}
+
+// settle takes one reading into rs and tells what became of it.
+func (rs records) settle(e *storage.Entry, maxDevices int) (storage.Outcome, vitals.Sign) {
+	r := e.Reading
+	if rs[r.Device] == nil {
+		if maxDevices > 0 && len(rs) >= maxDevices {
+			return storage.TooManyDevices, 0
+		}
+		rs[r.Device] = map[int64]storage.Record{}
+	}
+	have, ok := rs[r.Device][r.TimeUnixMs]
+	if !ok {
+		rs[r.Device][r.TimeUnixMs] = storage.Record{Reading: *r, ReceivedUnixMs: e.ReceivedUnixMs}
+		return storage.Stored, 0
+	}
+	if s, ok := firstConflict(have.Values, r.Values); ok {
+		return storage.Conflict, s
+	}
+	merged := union(have.Values, r.Values)
+	if merged == have.Values {
+		return storage.Duplicate, 0
+	}
+	have.Values = merged
+	if have.Gateway.IsZero() {
+		have.Gateway = r.Gateway
+	}
+	rs[r.Device][r.TimeUnixMs] = have
+	return storage.Completed, 0
+}
+
+// firstConflict returns the first sign that a and b both hold and with different
+// values.
+func firstConflict(a, b vitals.Values) (vitals.Sign, bool) {
+	for s := range vitals.Sign(vitals.NumSigns) {
+		va, inA := a.Get(s)
+		vb, inB := b.Get(s)
+		if inA && inB && va != vb {
+			return s, true
+		}
+	}
+	return 0, false
+}
+
+// union returns a with the signs of b that a lacks.
+func union(a, b vitals.Values) vitals.Values {
+	for s := range vitals.Sign(vitals.NumSigns) {
+		if v, ok := b.Get(s); ok && !a.Has(s) {
+			a.Set(s, v)
+		}
+	}
+	return a
+}
+
+// Latest implements [storage.Store].
+func (m *Memory) Latest(ctx context.Context, device vitals.Name) (storage.Device, error) {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	if err := m.readable(ctx); err != nil {
+		return storage.Device{}, fmt.Errorf("read latest of %s: %w", device, err)
+	}
+	if m.records[device] == nil {
+		return storage.Device{}, fmt.Errorf("read latest of %s: %w", device, storage.ErrNotFound)
+	}
+	return m.records.latest(device), nil
+}
+
+// latest looks at every record of a device.
+func (rs records) latest(device vitals.Name) storage.Device {
+	d := storage.Device{Name: device, NewestUnixMs: -1}
+	for t, rec := range rs[device] {
+		d.NewestUnixMs = max(d.NewestUnixMs, t)
+		for s := range vitals.Sign(vitals.NumSigns) {
+			l := &d.Latest[s]
+			if v, ok := rec.Values.Get(s); ok && (!l.Known || t > l.TimeUnixMs) {
+				*l = storage.Latest{TimeUnixMs: t, Value: v, Known: true}
+			}
+		}
+	}
+	return d
+}
+
+// Scan implements [storage.Store].
+func (m *Memory) Scan(ctx context.Context, r storage.Range, dst []storage.Record) (int, error) {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	if err := m.readable(ctx); err != nil {
+		return 0, fmt.Errorf("scan %s: %w", r.Device, err)
+	}
+	return copy(dst, m.records.scan(r)), nil
+}
+
+// scan returns all records of r, in r's order.
+func (rs records) scan(r storage.Range) []storage.Record {
+	var found []storage.Record
+	for t, rec := range rs[r.Device] {
+		if r.FromUnixMs <= t && t < r.ToUnixMs {
+			found = append(found, rec)
+		}
+	}
+	slices.SortFunc(found, func(a, b storage.Record) int { return cmp.Compare(a.TimeUnixMs, b.TimeUnixMs) })
+	if r.Descending {
+		slices.Reverse(found)
+	}
+	return found
+}
+
+// Devices implements [storage.Store].
+func (m *Memory) Devices(ctx context.Context, after vitals.Name, dst []storage.Device) (int, error) {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	if err := m.readable(ctx); err != nil {
+		return 0, fmt.Errorf("list devices: %w", err)
+	}
+	return copy(dst, m.records.devices(after)), nil
+}
+
+// devices returns all devices after after.
+func (rs records) devices(after vitals.Name) []storage.Device {
+	var found []storage.Device
+	for name := range rs {
+		if bytes.Compare([]byte(name.String()), []byte(after.String())) > 0 {
+			found = append(found, rs.latest(name))
+		}
+	}
+	slices.SortFunc(found, func(a, b storage.Device) int {
+		return bytes.Compare([]byte(a.Name.String()), []byte(b.Name.String()))
+	})
+	return found
+}
+
+func (m *Memory) readable(ctx context.Context) error {
+	if m.closed {
+		return storage.ErrClosed
+	}
+	return ctx.Err()
+}
+
+// Erase implements [storage.Remover].
+func (m *Memory) Erase(device vitals.Name) (storage.Erasure, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.closed {
+		return storage.Erasure{}, fmt.Errorf("erase device %s: %w", device, storage.ErrClosed)
+	}
+	n := len(m.records[device])
+	if n == 0 {
+		return storage.Erasure{}, fmt.Errorf("erase device %s: %w", device, storage.ErrNotFound)
+	}
+	delete(m.records, device)
+	return storage.Erasure{Device: device, Readings: int64(n)}, nil
+}
+
+// Expire implements [storage.Remover].
+func (m *Memory) Expire(ctx context.Context, beforeUnixMs int64) (storage.Expiry, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if err := m.readable(ctx); err != nil {
+		return storage.Expiry{}, fmt.Errorf("remove readings before %d: %w", beforeUnixMs, err)
+	}
+	return m.records.expire(beforeUnixMs), nil
+}
+
+func (rs records) expire(beforeUnixMs int64) (x storage.Expiry) {
+	for device, byTime := range rs {
+		for t := range byTime {
+			if t < beforeUnixMs {
+				delete(byTime, t)
+				x.Readings++
+			}
+		}
+		if len(byTime) == 0 {
+			delete(rs, device)
+			x.Devices++
+		}
+	}
+	return x
+}
+
+// Close implements [storage.Store].
+func (m *Memory) Close() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.closed {
+		return storage.ErrClosed
+	}
+	m.closed = true
+	return nil
+}

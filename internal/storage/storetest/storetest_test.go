@@ -1,0 +1,24 @@
+package storetest_test
+
+import (
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/pulsegate/pulsegate/internal/storage"
+	"github.com/pulsegate/pulsegate/internal/storage/storetest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// TestMemory runs the suite on the model itself.
+func TestMemory(t *testing.T) {
+	storetest.Run(t, func(testing.TB) storetest.Harness {
+		disk := storetest.NewMemory()
+		return storetest.Harness{
+			Open:        func() (storage.Store, error) { disk = disk.Reopen(0); return disk, nil },
+			Crash:       func(int, uint64) { disk = disk.Reopen(0) }, // ends the old one
+			OpenLimited: func(maxDevices int) (storage.Store, error) { disk = disk.Reopen(maxDevices); return disk, nil },
+		}
+	})
+}

@@ -1,0 +1,123 @@
+package sharedfile_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/pulsegate/pulsegate/internal/sys/sharedfile"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// One holds the lock at a time.
+func TestLock(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "lock")
+	var held atomic.Int64
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			for range 5 {
+				unlock, err := sharedfile.Lock(t.Context(), path)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if n := held.Add(1); n != 1 {
+					t.Errorf("%d hold the lock", n)
+				}
+				runtime.Gosched()
+				held.Add(-1)
+				unlock()
+			}
+		})
+	}
+	wg.Wait()
+	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 || info.Size() != 0 {
+		t.Errorf("the lock file: %v, %v; want it empty, with mode 0600", info, err)
+	}
+}
+
+func TestLockRefused(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "lock")
+	unlock, err := sharedfile.Lock(t.Context(), path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unlock()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := sharedfile.Lock(ctx, path); !errors.Is(err, context.Canceled) {
+		t.Errorf("held by another: %v, want Canceled", err)
+	}
+	link := filepath.Join(dir, "link")
+	if err := os.Symlink(path, link); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := sharedfile.Lock(t.Context(), link); err == nil {
+		t.Error("a link was followed")
+	}
+	if _, err := sharedfile.Lock(t.Context(), filepath.Join(dir, "none", "lock")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("no folder: %v, want ErrNotExist", err)
+	}
+}
+
+func TestReplace(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "file")
+	for _, text := range []string{"first", "", "third"} {
+		// What a crash has left is in nobody's way.
+		if err := os.WriteFile(path+".tmp", []byte("left"), 0o444); err != nil {
+			t.Fatal(err)
+		}
+		if err := sharedfile.Replace(path, []byte(text)); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := os.ReadFile(path); err != nil || string(got) != text {
+			t.Errorf("got %q, %v; want %q", got, err, text)
+		}
+	}
+	if err := os.Chmod(path, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	if err := sharedfile.Replace(path, []byte("fourth")); err != nil {
+		t.Fatal(err)
+	}
+	if info, err := os.Stat(path); err != nil || info.Mode() != 0o644 {
+		t.Errorf("mode %v, %v; want 0644", info.Mode(), err)
+	}
+	if err := sharedfile.Replace(filepath.Join(path, "file"), nil); err == nil {
+		t.Error("a file in a file was made")
+	}
+}
+
+func TestOpenAppend(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "file")
+	if _, err := sharedfile.OpenAppend(path); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("a file that is not there: %v, want ErrNotExist", err)
+	}
+	if err := errors.Join(os.WriteFile(path, []byte("first\n"), 0o600), os.Symlink(path, path+".link")); err != nil {
+		t.Fatal(err)
+	}
+	file, err := sharedfile.OpenAppend(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := file.WriteString("second\n"); err != nil {
+		t.Error(err)
+	}
+	file.Close()
+	if got, err := os.ReadFile(path); err != nil || string(got) != "first\nsecond\n" {
+		t.Errorf("got %q, %v", got, err)
+	}
+	if _, err := sharedfile.OpenAppend(path + ".link"); err == nil {
+		t.Error("a link was followed")
+	}
+}

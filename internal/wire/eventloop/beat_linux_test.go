@@ -1,0 +1,79 @@
+package eventloop_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/pulsegate/pulsegate/internal/wire/eventloop"
+)
+
+// A loop that hangs is told from one that has nothing to do, and from one that has
+// ended.
+//
+// Seen to fail when a loop does not clear what Beat has asked, and when Beat does
+// not ask.
+func TestBeat(t *testing.T) {
+	hangs, hang := make(chan struct{}), make(chan struct{})
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := eventloop.Serve(l, eventloop.Config{
+		Loops: 2, Memory: newBounded(1 << 20), MaxMessage: 1 << 10, Tick: 10 * time.Millisecond,
+		Handler: func(l *eventloop.Loop) eventloop.Handler {
+			return &echo{loop: l, info: func(string) string { close(hangs); <-hang; return "" }}
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !s.Beat() {
+		t.Fatal("the first Beat says that a loop hangs")
+	}
+	awaitBeat(t, s) // idle loops come round as well
+	conn := dial(t, s.Addr().String())
+	if got := ask(t, conn, "hello"); got != "hello" {
+		t.Fatalf("got %q, want hello", got)
+	}
+	awaitBeat(t, s)
+	if _, err := io.WriteString(conn, "?\n"); err != nil {
+		t.Fatal(err)
+	}
+	<-hangs
+	s.Beat() // asks
+	if s.Beat() {
+		t.Error("a loop that hangs comes round")
+	}
+	close(hang)
+	awaitBeat(t, s)
+	conn.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	if err := errors.Join(s.Close(), s.Shutdown(ctx)); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 { // the first asks, the second looks
+		if !s.Beat() {
+			t.Error("loops that have ended count as hanging")
+		}
+	}
+}
+
+// awaitBeat waits until all loops come round.
+func awaitBeat(t *testing.T, s *eventloop.Server) {
+	t.Helper()
+	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
+		s.Beat()
+		time.Sleep(time.Millisecond)
+		if s.Beat() {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("a loop does not come round")
+		}
+	}
+}

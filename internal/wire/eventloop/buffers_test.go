@@ -1,0 +1,82 @@
+package eventloop_test
+
+import (
+	"testing"
+
+	"github.com/pulsegate/pulsegate/internal/wire/eventloop"
+	"pgregory.net/rapid"
+)
+
+// A purse is a Memory for one goroutine.
+type purse struct{ left int }
+
+func (p *purse) Reserve(n int) bool {
+	if n > p.left {
+		return false
+	}
+	p.left -= n
+	return true
+}
+
+func (p *purse) Release(n int) { p.left += n }
+
+// What is lent is reserved, by its capacity, of at most twice what was asked for,
+// and lent to one at a time.
+func TestBuffers(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		const all = 1 << 20
+		memory := &purse{all}
+		stock := eventloop.NewStock(memory)
+		var lent [][]byte
+		size := rapid.OneOf(rapid.IntRange(1, 600), rapid.IntRange(1, 300<<10))
+		t.Repeat(map[string]func(*rapid.T){
+			"get": func(t *rapid.T) {
+				n := size.Draw(t, "n")
+				b := stock.Get(n)
+				if b == nil {
+					if memory.left >= max(2*n, 512) {
+						t.Fatalf("%d bytes refused with %d left", n, memory.left)
+					}
+					return
+				}
+				if len(b) != 0 || cap(b) < n || cap(b) >= max(2*n, 513) {
+					t.Fatalf("%d bytes: length %d, capacity %d", n, len(b), cap(b))
+				}
+				lent = append(lent, append(b, byte(len(lent))))
+			},
+			"grow": func(t *rapid.T) {
+				if len(lent) == 0 {
+					return
+				}
+				i := rapid.IntRange(0, len(lent)-1).Draw(t, "i")
+				n := len(lent[i]) + size.Draw(t, "n")
+				if b := stock.Grown(lent[i], n); b != nil {
+					if cap(b) < n || len(b) != len(lent[i]) {
+						t.Fatalf("grown to length %d, capacity %d; want room for %d", len(b), cap(b), n)
+					}
+					lent[i] = b
+				}
+			},
+			"put": func(t *rapid.T) {
+				if len(lent) == 0 {
+					return
+				}
+				last := len(lent) - 1
+				stock.Put(lent[last])
+				lent = lent[:last]
+			},
+			"": func(t *rapid.T) {
+				reserved := 0
+				for i, b := range lent {
+					if b[0] != byte(i) {
+						t.Fatalf("buffer %d of %d was lent twice", i, len(lent))
+					}
+					reserved += cap(b)
+				}
+				if memory.left != all-reserved {
+					t.Fatalf("%d bytes reserved, want %d", all-memory.left, reserved)
+				}
+			},
+		})
+	})
+}

@@ -1,0 +1,240 @@
+package eventloop_test
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"net"
+	"os"
+	"os/exec"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/pulsegate/pulsegate/internal/wire/eventloop"
+)
+
+// child is a server in a process of its own, until standard input ends.
+func child() {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		panic(err)
+	}
+	var wg sync.WaitGroup
+	var s *eventloop.Server
+	ready := make(chan struct{})
+	info := func(command string) string {
+		<-ready
+		switch command {
+		case "errors":
+			return fmt.Sprint(s.Stats().AcceptErrors)
+		case "heap":
+			var m runtime.MemStats
+			runtime.GC()
+			runtime.ReadMemStats(&m)
+			return fmt.Sprint(m.HeapAlloc)
+		case "rss":
+			text, _ := os.ReadFile("/proc/self/statm")
+			pages, _ := strconv.Atoi(strings.Fields(string(text))[1])
+			return fmt.Sprint(pages * os.Getpagesize())
+		}
+		return "?"
+	}
+	memory := newBounded(math.MaxInt64)
+	s, err = eventloop.Serve(l, eventloop.Config{
+		Memory: memory, MaxMessage: 1 << 10, Tick: 10 * time.Millisecond,
+		Handler: func(loop *eventloop.Loop) eventloop.Handler {
+			return &echo{loop: loop, wg: &wg, info: info}
+		},
+	})
+	if err != nil {
+		panic(err)
+	}
+	close(ready)
+	go func() {
+		for {
+			conn, err := s.Accept()
+			if err != nil {
+				return
+			}
+			io.WriteString(conn, "moved\n")
+			conn.Close()
+		}
+	}()
+	files, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		panic(err)
+	}
+	if more, _ := strconv.Atoi(os.Getenv(childVar)); more > 0 {
+		limit := syscall.Rlimit{Cur: uint64(len(files) + more), Max: uint64(len(files) + more)}
+		if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
+			panic(err)
+		}
+	}
+	fmt.Println(s.Addr())
+	io.Copy(io.Discard, os.Stdin)
+	if err := errors.Join(s.Close(), s.Shutdown(context.Background())); err != nil {
+		panic(err)
+	}
+}
+
+// startChild starts a server in a process of its own and returns its address.
+func startChild(t *testing.T, more int) string {
+	t.Helper()
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%s", childVar, map[bool]string{true: strconv.Itoa(more), false: "none"}[more > 0]))
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd.Stderr = os.Stderr
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		stdin.Close()
+		if err := cmd.Wait(); err != nil {
+			t.Errorf("the server ended with %v", err)
+		}
+	})
+	addr, err := bufio.NewReader(stdout).ReadString('\n')
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.TrimSpace(addr)
+}
+
+// A server that runs out of descriptors serves those who have one, in both lanes, and
+// the others when descriptors are free again. (Seen to fail without a spare descriptor:
+// connections that move are closed.)
+func TestNoDescriptors(t *testing.T) {
+	const room, clients = 10, 30
+	addr := startChild(t, room)
+	var conns []*net.TCPConn
+	for range clients {
+		conns = append(conns, dial(t, addr))
+	}
+	served := func(conn net.Conn) bool {
+		t.Helper()
+		if err := conn.SetReadDeadline(time.Now().Add(200 * time.Millisecond)); err != nil {
+			t.Fatal(err)
+		}
+		_, err := io.ReadFull(conn, make([]byte, 2))
+		return err == nil
+	}
+	n := 0
+	for _, conn := range conns {
+		if _, err := io.WriteString(conn, "a\n"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i, conn := range conns {
+		if served(conn) {
+			n++
+			if i != n-1 {
+				t.Errorf("connection %d is served, and one before it is not", i)
+			}
+		}
+	}
+	if n == 0 || n >= clients-room {
+		t.Fatalf("%d connections are served, want some, and fewer than %d", n, clients-room)
+	}
+	if err := conns[0].SetReadDeadline(time.Time{}); err != nil {
+		t.Fatal(err)
+	}
+	if got := ask(t, conns[0], "?errors"); got == "0" {
+		t.Error("no error counted")
+	}
+	// A connection that needs the other server gets there. The place that it leaves is
+	// taken at once.
+	for i, conn := range conns[1:3] {
+		if err := conn.SetReadDeadline(time.Now().Add(20 * time.Second)); err != nil {
+			t.Fatal(err)
+		}
+		if got := ask(t, conn, "move"); got != "moved" {
+			t.Errorf("connection %d says %q, want moved", i+1, got)
+		}
+	}
+	for _, conn := range conns[:n] {
+		conn.Close()
+	}
+	for i, conn := range conns[n : n+n] {
+		if err := conn.SetReadDeadline(time.Now().Add(20 * time.Second)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.ReadFull(conn, make([]byte, 2)); err != nil {
+			t.Errorf("connection %d is not served when there is room: %v", n+i, err)
+		}
+	}
+}
+
+// Ten thousand connections that were used and wait cost less than 1 KiB each, and
+// all of them less than 60 MiB.
+func TestTenThousandConnections(t *testing.T) {
+	const n = 10_000
+	var limit syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	if limit.Max < n+500 && os.Getenv("CI") == "true" {
+		t.Fatalf("the hard limit of descriptors is %d, and %d are needed", limit.Max, n+500)
+	}
+	if limit.Max < n+500 {
+		t.Skipf("the hard limit of descriptors is %d, and %d are needed", limit.Max, n+500)
+	}
+	addr := startChild(t, 0)
+	figure := func(conn net.Conn, command string) int {
+		t.Helper()
+		v, err := strconv.Atoi(ask(t, conn, command))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
+	first := dial(t, addr)
+	heap, rss := figure(first, "?heap"), figure(first, "?rss")
+	conns := make([]net.Conn, 0, n)
+	defer func() {
+		for _, conn := range conns {
+			conn.Close()
+		}
+	}()
+	for i := range n {
+		conn, err := net.Dial("tcp", addr)
+		if err != nil {
+			t.Fatalf("connection %d: %v", i, err)
+		}
+		conns = append(conns, conn)
+		if _, err := io.WriteString(conn, "a\n"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	two := make([]byte, 2)
+	for i, conn := range conns {
+		if err := conn.SetReadDeadline(time.Now().Add(20 * time.Second)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.ReadFull(conn, two); err != nil {
+			t.Fatalf("connection %d: %v", i, err)
+		}
+	}
+	perConn, more := (figure(first, "?heap")-heap)/n, figure(first, "?rss")-rss
+	t.Logf("%d bytes of heap for each connection, %d KiB resident for all", perConn, more>>10)
+	if perConn >= 1<<10 {
+		t.Errorf("%d bytes for each connection, want less than 1 KiB", perConn)
+	}
+	if more >= 60<<20 {
+		t.Errorf("%d MiB more resident, want less than 60", more>>20)
+	}
+}

@@ -1,0 +1,140 @@
+package eventloop_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pulsegate/pulsegate/internal/wire/eventloop"
+)
+
+// A rester rests behind the first message, for longer than the test takes, and has
+// nothing to say when it is woken.
+type rester struct {
+	loop  *eventloop.Loop
+	rests chan struct{} // closed when the loop is about to rest
+}
+
+func (r *rester) Receive(_ *eventloop.Conn, b []byte, _ bool) int { return len(b) }
+
+func (r *rester) Round() {
+	r.loop.Rest(time.Hour)
+	close(r.rests)
+}
+
+func (r *rester) Woken() {}
+
+func (r *rester) GiveUp(*eventloop.Conn, []byte, eventloop.Reason) {}
+
+// A loop that is told to drain behind the point at which it looks for orders drains all
+// the same, and does not wait for its next event first.
+//
+// Seen to fail when look waits whatever the order: Shutdown then gives up at its
+// deadline.
+func TestOrderWhileResting(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	rests := make(chan struct{})
+	s, err := eventloop.Serve(l, eventloop.Config{
+		Memory: newBounded(1 << 20), MaxMessage: 100, Tick: time.Hour, // no tick comes to the rescue
+		Handler: func(loop *eventloop.Loop) eventloop.Handler { return &rester{loop, rests} },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn := dial(t, s.Addr().String())
+	if _, err := io.WriteString(conn, "m"); err != nil {
+		t.Fatal(err)
+	}
+	<-rests
+	time.Sleep(20 * time.Millisecond) // so that it does rest
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	if err := errors.Join(s.Close(), s.Shutdown(ctx)); err != nil {
+		t.Error(err)
+	}
+}
+
+// Connections that wait in the kernel's queue when the Server begins to drain are
+// served, however many they are.
+//
+// Seen to fail when deafen accepts once: 128 of them are served, and the kernel resets
+// the others.
+func TestShutdownAcceptsWaiting(t *testing.T) {
+	const clients = 300
+	if n := maxBacklog(t); n < clients {
+		if os.Getenv("CI") == "true" {
+			t.Fatalf("the kernel lets %d connections wait, and %d are needed", n, clients)
+		}
+		t.Skipf("the kernel lets %d connections wait, and %d are needed", n, clients)
+	}
+	hangs, hang := make(chan struct{}), make(chan struct{})
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := eventloop.Serve(l, eventloop.Config{
+		Memory: newBounded(1 << 20), MaxMessage: 1 << 10, Tick: 10 * time.Millisecond,
+		Handler: func(l *eventloop.Loop) eventloop.Handler {
+			return &echo{loop: l, info: func(string) string { close(hangs); <-hang; return "" }}
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.WriteString(dial(t, s.Addr().String()), "?\n"); err != nil {
+		t.Fatal(err)
+	}
+	<-hangs
+	var conns []net.Conn
+	for range clients {
+		conn := dial(t, s.Addr().String())
+		if _, err := io.WriteString(conn, "a\n"); err != nil {
+			t.Fatal(err)
+		}
+		conns = append(conns, conn)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	ended := make(chan error, 1)
+	go func() { ended <- errors.Join(s.Close(), s.Shutdown(ctx)) }()
+	time.Sleep(20 * time.Millisecond) // so that the order is there when the loop goes on
+	close(hang)
+	served := 0
+	for _, conn := range conns {
+		if _, err := io.ReadFull(conn, make([]byte, 2)); err == nil {
+			served++
+		}
+	}
+	if served != clients {
+		t.Errorf("%d of %d connections are served, want all", served, clients)
+	}
+	for _, conn := range conns {
+		conn.Close()
+	}
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}
+
+// maxBacklog returns how many connections may wait to be accepted.
+func maxBacklog(t *testing.T) int {
+	t.Helper()
+	text, err := os.ReadFile("/proc/sys/net/core/somaxconn")
+	if err != nil {
+		t.Fatal(err)
+	}
+	n, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}

@@ -1,0 +1,34 @@
+// Package fastparse recognises exactly one shape of HTTP request in the bytes of a
+// connection: a POST of readings as nearly every client sends it.
+//
+// # Promise
+//
+// What [Recognise] accepts, net/http parses to the same method, target, framing
+// and body, and serves on a connection that stays open or closes as
+// [Request.Close] says. So a server may answer accepted requests without a
+// general HTTP implementation, and may give every other connection to one.
+// TestAgainstNetHTTP and FuzzRecognise hold Recognise to it.
+//
+// The opposite is not promised: many valid requests are not accepted. In doubt
+// the verdict is [Other], because a request that two parsers may read
+// differently is how requests are smuggled (RFC 9112, section 11.2).
+//
+// # The shape
+//
+//	POST /v1/readings HTTP/1.1 CRLF
+//	Host: a name, an address, a port     once
+//	Content-Length: digits               once, 1 to 65536, no zero in front
+//	Connection: keep-alive | close       at most once
+//	Content-Type, User-Agent, Accept, Accept-Encoding, Authorization,
+//	Traceparent, Tracestate              at most once each, any text
+//
+// Names are read in upper and lower case alike. Behind the colon stands at most
+// one space; a value is not empty, begins and ends with a visible character, and
+// holds visible ASCII and single bytes of space only. Lines end with CR LF. No
+// other field is accepted: not Transfer-Encoding, Expect, Upgrade, Trailer or
+// Content-Encoding, in whatever spelling.
+//
+// # Not here
+//
+// No I/O, no state between calls, no judgement of the body.
+package fastparse

@@ -1,0 +1,157 @@
+package fastparse
+
+// Bounds of what is accepted, in bytes.
+const (
+	MaxHeaderBytes = 4 << 10  // request line, fields and the empty line
+	MaxBodyBytes   = 64 << 10 // Content-Length
+	MaxBytes       = MaxHeaderBytes + MaxBodyBytes
+)
+
+// A Verdict is what Recognise says about the beginning of a byte stream.
+type Verdict uint8
+
+// The verdicts.
+const (
+	// More: every byte fits so far, and the request is not complete.
+	More Verdict = iota
+
+	// Accept: the request is complete.
+	Accept
+
+	// Other: the bytes do not begin with the shape, whatever follows. This
+	// verdict does not change when more bytes come.
+	Other
+)
+
+// String returns the name of the verdict.
+func (v Verdict) String() string {
+	switch v {
+	case More:
+		return "more"
+	case Accept:
+		return "accept"
+	case Other:
+		return "other"
+	}
+	return "unknown"
+}
+
+// A Span is a range of the recognised bytes, from Start up to but not including
+// End. The zero Span stands for something that is not there.
+type Span struct{ Start, End int }
+
+// Of returns the bytes of the span in b, which Recognise was given.
+func (s Span) Of(b []byte) []byte { return b[s.Start:s.End] }
+
+// A Request says where the parts of a request lie.
+type Request struct {
+	// Body is known as soon as the header is complete, also with More.
+	Body Span
+
+	// Authorization is the value of that field. It is the caller's to judge.
+	Authorization Span
+
+	// Traceparent is the value of that field, of W3C Trace Context. Whether it
+	// matters is for the caller to say.
+	Traceparent Span
+
+	// Close says that the client asks for the connection to be closed.
+	Close bool
+
+	// Need is, with More, a number of bytes of which Recognise needs at least
+	// as many: to call it with fewer is a waste.
+	Need int
+}
+
+// Target is the only one that is accepted.
+const Target = "/v1/readings"
+
+// requestLine is the only one that is accepted.
+const requestLine = "POST " + Target + " HTTP/1.1\r\n"
+
+// Recognise tells whether b begins with a request of the shape. It looks at no
+// byte behind the request, so that b may hold others that were sent after it. It
+// does not allocate and retains nothing.
+//
+// Invariant: the verdict over a prefix of a stream is More until it becomes
+// Accept or Other, and then stays, with the same Request. TestPrefixes checks it.
+func Recognise(b []byte) (Request, Verdict) {
+	var r Request
+	if len(b) < len(requestLine) {
+		if string(b) != requestLine[:len(b)] {
+			return Request{}, Other
+		}
+		r.Need = len(requestLine)
+		return r, More
+	}
+	if string(b[:len(requestLine)]) != requestLine {
+		return Request{}, Other
+	}
+	head := b[:min(len(b), MaxHeaderBytes)]
+	var seen field
+	length := 0
+	for i := len(requestLine); ; {
+		if i+1 < len(head) && head[i] == '\r' && head[i+1] == '\n' {
+			if seen&required != required {
+				return Request{}, Other
+			}
+			return r.withBody(i+2, length, len(b))
+		}
+		f, value, next, verdict := line(head, i)
+		if verdict == Accept && seen&f != 0 {
+			verdict = Other
+		}
+		if verdict == More && len(b) < MaxHeaderBytes {
+			r.Need = len(b) + 1
+			return r.unfinished(), More
+		}
+		if verdict != Accept {
+			return Request{}, Other
+		}
+		seen |= f
+		ok := true
+		switch f {
+		case contentLength:
+			length, ok = parseLength(value.Of(head))
+		case host:
+			ok = isHost(value.Of(head))
+		case connection:
+			r.Close, ok = parseConnection(value.Of(head))
+		case authorization:
+			r.Authorization = value
+		case traceparent:
+			r.Traceparent = value
+		}
+		if !ok {
+			return Request{}, Other
+		}
+		i = next
+	}
+}
+
+// unfinished drops what is told of complete headers only.
+func (r Request) unfinished() Request { return Request{Need: r.Need} }
+
+// withBody ends a header of start bytes. have is the number of bytes there are.
+func (r Request) withBody(start, length, have int) (Request, Verdict) {
+	r.Body = Span{start, start + length}
+	if have < r.Body.End {
+		r.Need = r.Body.End
+		return r, More
+	}
+	return r, Accept
+}
+
+// SkipBlank returns how many bytes to drop in front of a request that follows
+// another one. net/http forgives clients that send an empty line or two behind
+// the body of a POST: of the next four bytes it drops the leading CRs and LFs
+// (RFC 9112, section 2.2, allows it). ok is false when b is too short to tell;
+// eof says that nothing more will come.
+func SkipBlank(b []byte, eof bool) (n int, ok bool) {
+	for n < min(len(b), 4) && (b[n] == '\r' || b[n] == '\n') {
+		n++
+	}
+	// net/http waits for four bytes whatever they are. It makes no difference
+	// unless all there are so far are to be dropped.
+	return n, eof || n < len(b) || n == 4 || len(b) == 0
+}

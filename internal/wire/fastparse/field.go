@@ -1,0 +1,153 @@
+package fastparse
+
+// A field is one name of the short list; a set of fields is their sum.
+type field uint16
+
+const (
+	host field = 1 << iota
+	contentLength
+	connection
+	contentType
+	userAgent
+	accept
+	acceptEncoding
+	authorization
+	traceparent
+	tracestate
+
+	required = host | contentLength
+)
+
+// fieldOf returns the field of a name, or 0. A name is added here, and where
+// Recognise looks at values if its value matters.
+func fieldOf(name []byte) field {
+	switch len(name) {
+	case 4:
+		return named(name, "host", host)
+	case 6:
+		return named(name, "accept", accept)
+	case 10:
+		switch name[0] | 0x20 {
+		case 'u':
+			return named(name, "user-agent", userAgent)
+		case 't':
+			return named(name, "tracestate", tracestate)
+		}
+		return named(name, "connection", connection)
+	case 11:
+		return named(name, "traceparent", traceparent)
+	case 12:
+		return named(name, "content-type", contentType)
+	case 13:
+		return named(name, "authorization", authorization)
+	case 14:
+		return named(name, "content-length", contentLength)
+	case 15:
+		return named(name, "accept-encoding", acceptEncoding)
+	}
+	return 0
+}
+
+// named returns f if name is want in whatever case. want has the length of name
+// and holds lower-case letters and hyphens.
+func named(name []byte, want string, f field) field {
+	for i, c := range name {
+		if 'A' <= c && c <= 'Z' {
+			c |= 0x20
+		}
+		if c != want[i] {
+			return 0
+		}
+	}
+	return f
+}
+
+// maxNameBytes is the length of the longest name.
+const maxNameBytes = len("accept-encoding")
+
+// line reads the field line that begins at b[i]. With Accept, next is the index
+// behind its CR LF.
+func line(b []byte, i int) (f field, value Span, next int, verdict Verdict) {
+	start := i
+	for i < len(b) && b[i] != ':' {
+		// A CR may be the beginning of the empty line.
+		if !isNameByte(b[i]) && !(b[i] == '\r' && i == start && i+1 == len(b)) || i-start >= maxNameBytes {
+			return 0, Span{}, 0, Other
+		}
+		i++
+	}
+	if i == len(b) {
+		return 0, Span{}, 0, More
+	}
+	if f = fieldOf(b[start:i]); f == 0 {
+		return 0, Span{}, 0, Other
+	}
+	i++
+	if i < len(b) && b[i] == ' ' {
+		i++
+	}
+	value.Start = i
+	for i < len(b) && ' ' <= b[i] && b[i] <= '~' {
+		i++
+	}
+	value.End = i
+	switch {
+	case value.Start < len(b) && (i == value.Start || b[value.Start] == ' '):
+		return 0, Span{}, 0, Other // empty, or more than one space in front
+	case i == len(b):
+		return 0, Span{}, 0, More
+	case b[i] != '\r' || b[i-1] == ' ':
+		return 0, Span{}, 0, Other
+	case i+1 == len(b):
+		return 0, Span{}, 0, More
+	case b[i+1] != '\n':
+		return 0, Span{}, 0, Other
+	}
+	return f, value, i + 2, Accept
+}
+
+func isNameByte(c byte) bool {
+	return 'a' <= c|0x20 && c|0x20 <= 'z' || c == '-'
+}
+
+// parseLength reads a Content-Length of 1 to MaxBodyBytes. It refuses a zero in
+// front: to some, that is an octal number. A body of 0 bytes is refused for the
+// sake of the full server, which has words for it.
+func parseLength(b []byte) (n int, ok bool) {
+	if b[0] == '0' || len(b) > len("65536") {
+		return 0, false
+	}
+	for _, c := range b {
+		if c < '0' || c > '9' {
+			return 0, false
+		}
+		n = 10*n + int(c-'0')
+	}
+	return n, n <= MaxBodyBytes
+}
+
+// isHost accepts what a name, an address and a port are made of. net/http takes
+// more.
+func isHost(b []byte) bool {
+	for _, c := range b {
+		switch {
+		case 'a' <= c|0x20 && c|0x20 <= 'z', '0' <= c && c <= '9':
+		case c == '.', c == '-', c == '_', c == ':', c == '[', c == ']':
+		default:
+			return false
+		}
+	}
+	return true
+}
+
+// parseConnection accepts one option that says what HTTP/1.1 does anyway, or
+// close. Whatever else a Connection field may name is not for this package.
+func parseConnection(b []byte) (closes, ok bool) {
+	switch string(b) {
+	case "keep-alive", "Keep-Alive":
+		return false, true
+	case "close":
+		return true, true
+	}
+	return false, false
+}

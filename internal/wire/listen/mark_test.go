@@ -1,0 +1,144 @@
+package listen_test
+
+import (
+	"context"
+	"crypto/tls"
+	"io"
+	"net"
+	"net/http"
+	"testing"
+
+	"github.com/pulsegate/pulsegate/internal/wire/listen"
+)
+
+// Mark sees through connections that wrap others.
+func TestMark(t *testing.T) {
+	near, far := net.Pipe()
+	defer far.Close()
+	defer near.Close()
+	for _, tt := range []struct {
+		name string
+		conn net.Conn
+		want bool
+	}{
+		{"another connection", near, false},
+		{"guest", guest{near, true}, true},
+		{"no guest", guest{near, false}, false},
+		{"guest behind TLS", tls.Server(guest{near, true}, &tls.Config{}), true},
+		{"no guest behind TLS", tls.Server(guest{near, false}, &tls.Config{}), false},
+		{"none", nil, false},
+	} {
+		ctx := listen.Mark(context.Background(), tt.conn)
+		if listen.IsGuest(ctx) != tt.want || listen.Last(request(ctx)) != tt.want {
+			t.Errorf("%s: guest %v, last %v; want %v", tt.name, listen.IsGuest(ctx), listen.Last(request(ctx)), tt.want)
+		}
+	}
+	if ctx := context.Background(); listen.IsGuest(ctx) || listen.Last(request(ctx)) {
+		t.Error("a request of no connection is marked")
+	}
+}
+
+// request returns a request of HTTP/1.1 whose length leaves no doubt.
+func request(ctx context.Context) *http.Request {
+	r := &http.Request{ProtoMajor: 1, ProtoMinor: 1}
+	return r.WithContext(ctx)
+}
+
+// Where nobody has seen a connection's bytes, what may have had two lengths is the
+// last.
+func TestLastUnseen(t *testing.T) {
+	near, far := net.Pipe()
+	defer far.Close()
+	defer near.Close()
+	chunked := []string{"chunked"}
+	for _, tt := range []struct {
+		name         string
+		major, minor int
+		encoding     []string
+		want         bool
+	}{
+		{"a length, or none", 1, 1, nil, false},
+		{"chunks", 1, 1, chunked, true},
+		{"HTTP/1.0", 1, 0, nil, true},
+		{"HTTP/2", 2, 0, nil, false},
+	} {
+		for _, conn := range []net.Conn{near, tls.Server(near, &tls.Config{})} {
+			r := &http.Request{ProtoMajor: tt.major, ProtoMinor: tt.minor, TransferEncoding: tt.encoding}
+			if got := listen.Last(r.WithContext(listen.Mark(t.Context(), conn))); got != tt.want {
+				t.Errorf("%s on a %T: %v, want %v", tt.name, conn, got, tt.want)
+			}
+		}
+	}
+}
+
+type guest struct {
+	net.Conn
+	is bool
+}
+
+func (g guest) Guest() bool { return g.is }
+
+// A connection is the last when lines of both names were read, wherever the reads cut
+// them.
+//
+// Seen to fail when only one of the names is looked for, when a name is found within a
+// line, and when a name that two reads share is not found.
+func TestWatch(t *testing.T) {
+	const length, encoding = "Content-Length: 3\r\n", "Transfer-Encoding: chunked\r\n"
+	for _, tt := range []struct {
+		name, text string
+		want       bool
+	}{
+		{"neither", "POST / HTTP/1.1\r\nHost: x\r\n\r\n", false},
+		{"a length", "POST / HTTP/1.1\r\n" + length + "\r\nabc", false},
+		{"an encoding", "POST / HTTP/1.1\r\n" + encoding + "\r\n0\r\n\r\n", false},
+		{"both", "POST / HTTP/1.1\r\n" + length + encoding + "\r\n", true},
+		{"both, the other way round", "POST / HTTP/1.1\r\n" + encoding + "X: y\r\n" + length + "\r\n", true},
+		{"in other letters", "POST / HTTP/1.1\ntRANSFER-eNCODING:x\nCONTENT-LENGTH:3\n\n", true},
+		{"a space before the colon", "POST / HTTP/1.1\r\nContent-Length : 3\r\n" + encoding + "\r\n", true},
+		{"in two requests", "POST / HTTP/1.1\r\n" + length + "\r\nabcPOST / HTTP/1.1\r\n" + encoding + "\r\n", true},
+		{"within lines", "POST / HTTP/1.1\r\nX: Content-Length: 3\r\n Transfer-Encoding: chunked\r\n\r\n", false},
+		{"beginnings", "Content-Lengt\r\nTransfer-Encodin\r\nc\nt\n" + length, false},
+		{"a name that begins again", "ccontent-length: 1\nContent-Lcontent-length: 1\n" + encoding, false},
+	} {
+		for _, piece := range []int{len(tt.text), 1, 7} {
+			if got := last(t, tt.text, piece); got != tt.want {
+				t.Errorf("%s, in pieces of %d: %v, want %v", tt.name, piece, got, tt.want)
+			}
+		}
+	}
+}
+
+// last reads a text from a watched connection, in pieces.
+func last(t *testing.T, text string, piece int) bool {
+	t.Helper()
+	near, far := net.Pipe()
+	conn, err := listen.Watch(&one{conn: near}).Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	ctx := listen.Mark(t.Context(), conn)
+	go func() {
+		defer far.Close()
+		for rest := text; rest != ""; {
+			n := min(piece, len(rest))
+			if _, err := io.WriteString(far, rest[:n]); err != nil {
+				t.Error(err)
+			}
+			rest = rest[n:]
+		}
+	}()
+	if got, err := io.ReadAll(conn); err != nil || string(got) != text {
+		t.Errorf("read %q, %v; want %q", got, err, text)
+	}
+	return listen.Last(request(ctx))
+}
+
+// one is a listener of one connection.
+type one struct {
+	net.Listener
+	conn net.Conn
+}
+
+func (l *one) Accept() (net.Conn, error) { return l.conn, nil }
