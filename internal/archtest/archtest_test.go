@@ -2,8 +2,10 @@ package archtest_test
 
 import (
 	"os"
+	"slices"
 	"strings"
 	"testing"
+	"testing/fstest"
 )
 
 const root = "../.."
@@ -51,5 +53,33 @@ func TestArchitectureNamesPackages(t *testing.T) {
 		if !named[p.dir] {
 			t.Errorf("ARCHITECTURE.md does not name package %s", p.dir)
 		}
+	}
+}
+
+// TestArchitectureNamesSymbols holds that each symbol, file and test that
+// ARCHITECTURE.md names exists.
+func TestArchitectureNamesSymbols(t *testing.T) {
+	text, err := os.ReadFile(root + "/ARCHITECTURE.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, missing := range missingSymbols(parseRepository(t), string(text)) {
+		t.Errorf("ARCHITECTURE.md names %s, which does not exist", missing)
+	}
+}
+
+// TestMissingSymbols shows that TestArchitectureNamesSymbols can fail.
+func TestMissingSymbols(t *testing.T) {
+	s, err := parse(fstest.MapFS{"internal/api/ingest/a.go": &fstest.MapFile{Data: []byte(
+		"package ingest; type Core struct{ queue int }; func (*Core) Admit() {}; func TestOne() {}",
+	)}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const text = "ingest.Core, ingest.Core.Admit and ingest.Core.queue; ingest.go and TestOne; but" +
+		" ingest.Gone, ingest.Core.admit and TestTwo; store.Else is of no package"
+	want := []string{"ingest.Gone", "ingest.Core.admit", "TestTwo"}
+	if got := missingSymbols(s, text); !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
 	}
 }

@@ -25,6 +25,7 @@ const (
 	globalRule      rule = "global state"     // no package-level variable changes
 	nameRule        rule = "name"             // no package called util
 	commentRule     rule = "package comment"  // each package says what it promises and what not
+	symbolRule      rule = "symbol"           // what a package comment names exists
 	plainRule       rule = "plain run"        // make plain finds the tests without the race detector
 )
 
@@ -43,6 +44,7 @@ var rules = []struct {
 	{[]rule{globalRule}, (*checker).globals},
 	{[]rule{nameRule}, (*checker).names},
 	{[]rule{commentRule}, (*checker).comments},
+	{[]rule{symbolRule}, (*checker).symbols},
 	{[]rule{plainRule}, (*checker).plainRun},
 }
 
@@ -60,13 +62,14 @@ func (v violation) String() string {
 // A checker gathers violations.
 type checker struct {
 	source     *source
+	declaredBy map[string]symbols // by the package's folder
 	violations []violation
 }
 
 // check returns the places of s that break a rule, in the order of files and
 // lines, exceptions left out, and the exceptions that were used.
 func check(s *source) (violations []violation, used map[exception]bool) {
-	c := &checker{source: s}
+	c := &checker{source: s, declaredBy: symbolsOf(s)}
 	for _, r := range rules {
 		for _, p := range s.packages {
 			r.check(c, p)

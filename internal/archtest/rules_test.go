@@ -344,6 +344,31 @@ func TestRulesCanFail(t *testing.T) {
 			[]string{"cmd/pulsegate/a.go:1: package comment: package cmd/pulsegate has no comment"},
 		},
 
+		// symbol
+		{
+			"what a comment names exists",
+			map[string]string{
+				"internal/client/sim/a.go": "// Package sim has a [Fleet] with [Fleet.Run], [http.Header] and [transfer.Upload], held by TestRun:\n//\n//\tfleet := sim.New(1)\n//\tn, err := fleet.Run(ctx, \"a\")\n//\n// Not here\n//\n//\ta table   of.Bytes(\n//\n// # Not here\npackage sim\n" +
+					"import \"net/http\"\nvar _ http.Header\ntype Fleet struct{}\nfunc New(n int) *Fleet { return nil }\nfunc (*Fleet) Run(ctx int, names ...string) (n int, err error) { return }",
+				"internal/client/sim/a_test.go": "package sim_test\nfunc TestRun() {}",
+				"internal/client/transfer/a.go": lib("transfer", "func Upload() {}"),
+			},
+			nil,
+		}, {
+			"what a comment names does not exist",
+			map[string]string{
+				"internal/client/sim/a.go":      "// Package sim has a [Fleet], [New], [transfer.Upload] and TestRun:\n//\n//\terr := job.Run(ctx)\n//\tjob.Gone()\n//\n// # Not here\npackage sim\nfunc New() {}\ntype job int\nfunc (job) Run() bool { return true }",
+				"internal/client/transfer/a.go": lib("transfer", ""),
+			},
+			[]string{
+				"internal/client/sim/a.go:1: symbol: the package comment links [Fleet], which does not exist",
+				"internal/client/sim/a.go:1: symbol: the package comment links [transfer.Upload], which does not exist",
+				"internal/client/sim/a.go:1: symbol: the package comment names TestRun, which does not exist",
+				"internal/client/sim/a.go:1: symbol: the package comment calls job.Run with other arguments or results than it has",
+				"internal/client/sim/a.go:1: symbol: the package comment calls job.Gone, which does not exist",
+			},
+		},
+
 		// plain run
 		{
 			"a test that make test would not run",

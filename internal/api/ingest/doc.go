@@ -15,7 +15,7 @@
 //
 //	job := core.Job()
 //	ok := job.Decode(body)      // body may be reused after this
-//	err := job.Commit(ctx)      // waits for the sync
+//	job.Commit(ctx)             // waits for the sync, unless ok is false
 //	answer := job.Answer()      // valid until Release
 //	job.Release()
 //
