@@ -61,7 +61,7 @@ func (c *backupCommand) Run(ctx context.Context, std stdio) error {
 
 // stopped backs up a data directory.
 func (c *backupCommand) stopped(ctx context.Context, std stdio) error {
-	if err := recordUpkeep(ctx, c.Audit, audit.Record{Event: audit.BackedUp, Actor: actor()}); err != nil {
+	if err := recordUpkeep(ctx, c.Audit, audit.Record{Event: audit.BackedUp, Actor: audit.Actor()}); err != nil {
 		return err
 	}
 	b, err := pebblestore.BackupStopped(ctx, c.Data, nil)
@@ -140,7 +140,7 @@ func recordUpkeep(ctx context.Context, path string, r audit.Record) (err error) 
 	if path == "" {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, recordTimeout)
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	log, err := audit.Open(ctx, path, audit.Options{})
 	if err != nil {

@@ -9,6 +9,9 @@ import (
 	"net/url"
 	"os"
 	"strings"
+
+	"github.com/pulsegate/pulsegate/internal/access/token"
+	"github.com/pulsegate/pulsegate/internal/server"
 )
 
 // clientFlags say who a command is to a server, and whom it trusts. There is no
@@ -48,7 +51,7 @@ func (f *clientFlags) load(target string, stderr io.Writer) (c credential, err e
 		if f.CA != "" || f.Cert != "" || f.Key != "" {
 			return c, usageError{"--ca, --cert and --key are for a --target with https"}
 		}
-		if c.token != "" && !isLoopback(u.Hostname()) {
+		if c.token != "" && !server.IsLoopback(u.Hostname()) {
 			fmt.Fprintln(stderr, "warning: token and readings travel in clear text; use https")
 		}
 		return c, nil
@@ -112,4 +115,13 @@ func readBounded(path string, most int64) ([]byte, error) {
 		err = fmt.Errorf("%s has more than %d bytes", path, most)
 	}
 	return text, err
+}
+
+// notToken refuses the text of a token where a file is to be named: errors and logs
+// repeat names of files.
+func notToken(flag, path string) error {
+	if token.IsText(path) {
+		return usageError{flag + " is to name a file, and was given the text of a token"}
+	}
+	return nil
 }

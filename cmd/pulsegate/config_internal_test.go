@@ -10,9 +10,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/alecthomas/kong"
+	"github.com/pulsegate/pulsegate/internal/sys/settings"
 )
 
 // runCommand runs a command line in this process.
@@ -134,10 +134,6 @@ func values(text string) (lines []string) {
 // Whatever cannot be meant is refused, with the place and with what may have been
 // meant.
 func TestConfigErrors(t *testing.T) {
-	parser, err := newParser(new(commands), stdio{strings.NewReader(""), io.Discard, io.Discard}, func(int) {})
-	if err != nil {
-		t.Fatal(err)
-	}
 	for _, tt := range []struct {
 		name string
 		file string
@@ -174,14 +170,14 @@ func TestConfigErrors(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			path := configText(t, tt.file)
-			_, err := readConfigFile(path, parser.Model)
-			if err == nil {
-				t.Fatalf("no error, want\n%s", strings.Join(tt.want, "\n"))
+			_, errs, code := runCommand(t, "version", "--config", path)
+			if code != exitUsage {
+				t.Fatalf("exit code %d, want %d and\n%s", code, exitUsage, strings.Join(tt.want, "\n"))
 			}
-			got := strings.Split(strings.ReplaceAll(err.Error(), path, "FILE"), "\n")
+			got := strings.Split(strings.ReplaceAll(strings.TrimPrefix(errs, "pulsegate: "), path, "FILE"), "\n")
 			for i, want := range tt.want {
 				if i >= len(got) || !strings.HasPrefix(got[i], want) {
-					t.Errorf("line %d: got\n%v\nwant\n%s", i+1, err, want)
+					t.Errorf("line %d: got\n%v\nwant\n%s", i+1, errs, want)
 				}
 			}
 		})
@@ -256,7 +252,7 @@ func TestUnknownVariables(t *testing.T) {
 		{"PULSEGATE_HEADLESS_SERVICE_HOST=10.0.0.1", ""},
 		{"PULSEGATE_HEADLESS_PORT_8080_TCP_PROTO=tcp", ""},
 	} {
-		got := strings.Join(unknownVariables([]string{tt.entry}, parser.Model.Node), "\n")
+		got := strings.Join(settings.UnknownVariables([]string{tt.entry}, parser.Model.Node, tokenVariable), "\n")
 		if got != tt.want && !(tt.want != "" && strings.HasPrefix(got, tt.want) && strings.Contains(tt.entry, "=8080")) {
 			t.Errorf("%s: got %q, want %q", tt.entry, got, tt.want)
 		}
@@ -264,20 +260,24 @@ func TestUnknownVariables(t *testing.T) {
 	// A Service's variables must not set anything, and a variable is shared by flags
 	// of one name only, or where a tag says so.
 	names := map[string]string{}
-	err = eachFlag(parser.Model.Node, func(node *kong.Node, flag *kong.Flag) error {
+	err = kong.Visit(parser.Model, func(n kong.Visitable, next kong.Next) error {
+		flag, ok := n.(*kong.Flag)
+		if !ok {
+			return next(nil)
+		}
 		for _, name := range flag.Envs {
 			if other, ok := names[name]; ok && other != flag.Name && flag.Tag.Get("env") != name {
 				t.Errorf("%s sets --%s and --%s", name, other, flag.Name)
 			}
 			names[name] = flag.Name
-			if serviceVariable.MatchString(name+"=8080") || serviceVariable.MatchString(name+"=tcp://10.0.0.1:8080") {
-				t.Errorf("--%s of %s: Kubernetes sets %s for a Service", flag.Name, node.Path(), name)
+			if strings.HasPrefix(name, "PULSEGATE_") && len(settings.UnknownVariables([]string{name + "=8080", name + "=tcp://10.0.0.1:8080"}, new(kong.Node), "")) < 2 {
+				t.Errorf("--%s: Kubernetes sets %s for a Service", flag.Name, name)
 			}
 		}
-		if len(flag.Envs) == 0 && flag.Name != "help" && !isAction(flag) {
-			t.Errorf("--%s of %s has no variable", flag.Name, node.Path())
+		if len(flag.Envs) == 0 && flag.Name != "help" && !flag.Tag.Has("action") {
+			t.Errorf("--%s has no variable", flag.Name)
 		}
-		return nil
+		return next(nil)
 	})
 	if err != nil {
 		t.Error(err)
@@ -285,98 +285,6 @@ func TestUnknownVariables(t *testing.T) {
 	t.Setenv("PULSEGATE_LOGLEVEL", "secret")
 	if _, errs, _ := runCommand(t, "version"); errs != "pulsegate: warning: the environment variable PULSEGATE_LOGLEVEL sets nothing; did you mean PULSEGATE_LOG_LEVEL?\n" {
 		t.Errorf("version warns %q", errs)
-	}
-}
-
-// Secrets are not shown, whichever flag holds them; paths and numbers are none.
-func TestSecretsAreMasked(t *testing.T) {
-	for _, tt := range []struct {
-		arg  string
-		want string // line of the print
-	}{
-		{"--token=hush", "# token # secret, not shown; from flag"},
-		{"--otlp-headers=Authorization=hush", "# otlp-headers # secret, not shown; from flag"},
-		{"--pass=hush", "# pass # secret, not shown; from flag"},
-		{"--target=http://user:hush@127.0.0.1:1/", "# target # secret, not shown; from flag"},
-		{"--target=http://127.0.0.1:1/?token=hush", "# target # secret, not shown; from flag"},
-		{"--target=http://%zz/hush", "# target # secret, not shown; from flag"},
-		{"--target=http://127.0.0.1:1/x", `target = "http://127.0.0.1:1/x" # flag`},
-		{"--token-file=/run/token", `token-file = "/run/token" # flag`},
-		{"--token-rate=7", `token-rate = 7 # flag`},
-		{"--token-age=1h", `token-age = "1h" # flag`},
-		{"--token=", `token = "" # flag`},
-	} {
-		var cmds struct {
-			Serve struct {
-				Token       string
-				OtlpHeaders map[string]string `mapsep:","`
-				Pass        string            `secret:""`
-				Target      string
-				TokenFile   string `type:"path"`
-				TokenRate   int
-				TokenAge    time.Duration
-				Users       int `default:"100"`
-			} `cmd:""`
-		}
-		parser, err := kong.New(&cmds, environment(), units())
-		if err != nil {
-			t.Fatal(err)
-		}
-		ctx, err := parser.Parse([]string{"serve", tt.arg})
-		if err != nil {
-			t.Fatal(err)
-		}
-		var out strings.Builder
-		if err := printConfig(&out, ctx, nil); err != nil {
-			t.Fatal(err)
-		}
-		lines := squeezed(out.String())
-		if strings.Contains(out.String(), "hush") || !slices.Contains(lines, tt.want) || !slices.Contains(lines, "users = 100 # default") {
-			t.Errorf("%s: want the line %s in\n%s", tt.arg, tt.want, out.String())
-		}
-	}
-}
-
-func TestParseBytes(t *testing.T) {
-	for _, tt := range []struct {
-		text string
-		want int64
-		ok   bool
-	}{
-		{"0", 0, true}, {"1048576", 1 << 20, true}, {"-1", -1, true}, {"1MiB", 1 << 20, true}, {"1 MiB", 1 << 20, true},
-		{"1.5GiB", 3 << 29, true}, {"1kB", 1000, true}, {"2GB", 2e9, true}, {"10B", 10, true}, {"2TiB", 2 << 40, true},
-		{"", 0, false}, {"MiB", 0, false}, {"1K", 0, false}, {"1m", 0, false}, {"1 Mb", 0, false}, {"1.0001KiB", 0, false},
-		{"NaN", 0, false}, {"InfMiB", 0, false}, {"9999999TiB", 0, false}, {"0x10", 0, false}, {"1MiBB", 0, false},
-	} {
-		got, err := parseBytes(tt.text)
-		if (err == nil) != tt.ok || got != tt.want {
-			t.Errorf("%q: got %d, %v; want %d, %v", tt.text, got, err, tt.want, tt.ok)
-		}
-	}
-}
-
-func TestFormatDuration(t *testing.T) {
-	for d, want := range map[time.Duration]string{
-		0: "0s", time.Second: "1s", 5 * time.Minute: "5m", time.Hour: "1h", 90 * time.Minute: "1h30m", time.Hour + time.Second: "1h0m1s",
-		10 * time.Minute: "10m", 100 * time.Hour: "100h", 1500 * time.Millisecond: "1.5s", 10*time.Minute + 10*time.Second: "10m10s",
-	} {
-		got := formatDuration(d)
-		if back, err := parseDuration(got); got != want || err != nil || back != d {
-			t.Errorf("%v: got %q, which is %v, %v; want %q", d, got, back, err, want)
-		}
-	}
-}
-
-func TestEditDistance(t *testing.T) {
-	for _, tt := range []struct {
-		a, b string
-		want int
-	}{
-		{"", "", 0}, {"a", "", 1}, {"", "abc", 3}, {"ahead", "ahaed", 1}, {"kitten", "sitting", 3}, {"max-batch-byte", "max-batch-bytes", 1},
-	} {
-		if got := editDistance(tt.a, tt.b); got != tt.want {
-			t.Errorf("%q to %q: %d, want %d", tt.a, tt.b, got, tt.want)
-		}
 	}
 }
 

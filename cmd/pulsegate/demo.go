@@ -12,6 +12,7 @@ import (
 
 	"github.com/pulsegate/pulsegate/internal/client/recording"
 	"github.com/pulsegate/pulsegate/internal/client/transfer"
+	"github.com/pulsegate/pulsegate/internal/server"
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
@@ -35,32 +36,32 @@ func (c *demoCommand) Run(ctx context.Context, std stdio) (err error) {
 	if err != nil {
 		return err
 	}
-	logs, err := openLogging(std.err, &serve.loggingFlags)
+	logs, err := server.OpenLog(std.err, &serve.LogOptions)
 	if err != nil {
 		return err
 	}
-	defer logs.close()
+	defer logs.Close()
 	srv, err := c.start(serve, dir, logs)
 	if err != nil {
 		return err
 	}
-	target := "http://" + srv.publicAddr.String()
+	target := "http://" + srv.PublicAddr().String()
 	if err := c.replay(ctx, std, target); err != nil {
-		return errors.Join(err, srv.drain())
+		return errors.Join(err, srv.Drain())
 	}
-	return srv.run(ctx)
+	return srv.Run(ctx)
 }
 
 // start starts the server with the defaults of serve.
-func (c *demoCommand) start(serve *serveCommand, dir string, logs *logging) (*server, error) {
+func (c *demoCommand) start(serve *serveCommand, dir string, logs *server.Log) (*server.Server, error) {
 	serve.Addr, serve.AdminAddr, serve.Data = c.Addr, "", dir
 	serve.OTLPEndpoint = "" // which the environment may set
-	takeResources(serve, logs.log)
-	srv, err := startServer(serve, logs)
+	server.TakeResources(&serve.Options, logs.Logger())
+	srv, err := server.Start(&serve.Options, logs)
 	if errors.Is(err, syscall.EADDRINUSE) {
-		logs.log.Info("the address is taken, using a free port", "addr", c.Addr)
+		logs.Logger().Info("the address is taken, using a free port", "addr", c.Addr)
 		serve.Addr = "127.0.0.1:0"
-		srv, err = startServer(serve, logs)
+		srv, err = server.Start(&serve.Options, logs)
 	}
 	return srv, err
 }

@@ -71,18 +71,14 @@ func (c *eraseCommand) stopped(ctx context.Context, device vitals.Name) (reading
 	var recordErr error
 	db, err := pebblestore.Open(c.Data, pebblestore.Options{
 		Existing: true,
-		Erased:   func(e storage.Erasure) { recordErr = errors.Join(recordErr, record(e, actorResumed)) },
+		Erased:   func(e storage.Erasure) { recordErr = errors.Join(recordErr, record(e, audit.ActorResumed)) },
 	})
 	if err != nil {
 		return 0, fmt.Errorf("open data directory: %w", err)
 	}
-	e, err := db.EraseRecorded(device, func(e storage.Erasure) error { return record(e, actor()) })
+	e, err := db.EraseRecorded(device, func(e storage.Erasure) error { return record(e, audit.Actor()) })
 	return e.Readings, errors.Join(err, recordErr, db.Close())
 }
-
-// actorResumed stands in the audit log for who had asked for an erasure that was left
-// unfinished.
-const actorResumed = "resumed"
 
 // confirm asks on a terminal. Where there is none, a script must say --yes.
 func confirm(std stdio, question string) error {

@@ -82,7 +82,7 @@ func (c *exportCommand) record(ctx context.Context, device vitals.Name) (err err
 		return err
 	}
 	defer func() { err = errors.Join(err, log.Close()) }()
-	return log.Append(ctx, audit.Record{Event: audit.Exported, Device: device, Actor: actor()})
+	return log.Append(ctx, audit.Record{Event: audit.Exported, Device: device, Actor: audit.Actor()})
 }
 
 // exportData writes readings from a data directory.

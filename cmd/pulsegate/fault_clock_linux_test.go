@@ -11,7 +11,7 @@ import (
 
 // jumpingClock is compiled into a server: its clock jumps at every look, by
 // milliseconds, minutes and decades, forth and back.
-const jumpingClock = `package main
+const jumpingClock = `package server
 
 import (
 	"sync/atomic"
@@ -28,7 +28,7 @@ func jumpingClock() func() time.Time {
 
 // jumping builds that server, once for all tests.
 var jumping = sync.OnceValues(func() (bin string, err error) {
-	serve, err := filepath.Abs("serve.go")
+	serve, err := filepath.Abs("../../internal/server/options.go")
 	if err != nil {
 		return "", err
 	}

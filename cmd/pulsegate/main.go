@@ -14,6 +14,9 @@ import (
 	"syscall"
 
 	"github.com/alecthomas/kong"
+	"github.com/pulsegate/pulsegate/internal/observe/logbudget"
+	"github.com/pulsegate/pulsegate/internal/server"
+	"github.com/pulsegate/pulsegate/internal/sys/settings"
 )
 
 // Exit codes. Scripts rely on them.
@@ -39,7 +42,7 @@ type stdio struct {
 
 // commands is the command line. Each command is described beside its code.
 type commands struct {
-	configFlags `embed:""`
+	settings.Settings `embed:""`
 
 	Serve   serveCommand   `cmd:"" help:"Take readings over HTTP, store them, serve them back."`
 	Demo    demoCommand    `cmd:"" help:"Start a server, send it a real recording over HTTP, show what was stored, keep serving."`
@@ -79,14 +82,15 @@ func run(ctx context.Context, args []string, std stdio) int {
 	tellUnknownVariables(kctx, std)
 	err = kctx.Run(std)
 	var usage usageError
+	var options server.UsageError
 	switch {
 	case err == nil:
 		return exitDone
-	case errors.As(err, &usage):
-		lastLine(std.err, "pulsegate: %v\n", err)
+	case errors.As(err, &usage), errors.As(err, &options):
+		logbudget.LastLine(std.err, fmt.Sprintf("pulsegate: %v\n", err))
 		return exitUsage
 	default:
-		lastLine(std.err, "pulsegate: %v\n", err)
+		logbudget.LastLine(std.err, fmt.Sprintf("pulsegate: %v\n", err))
 		return exitFailed
 	}
 }
@@ -94,17 +98,18 @@ func run(ctx context.Context, args []string, std stdio) int {
 // newParser returns the parser of the command line, which also reads the
 // environment and the file that --config names.
 func newParser(cmds *commands, std stdio, exit func(code int)) (*kong.Kong, error) {
+	cmds.LookupEnv = os.LookupEnv
 	return kong.New(cmds,
 		kong.Name("pulsegate"),
 		kong.Description("Readings of wearables in over HTTP, acknowledged when they are on stable storage, and back out."),
 		kong.UsageOnError(),
 		kong.Writers(std.out, std.err),
 		kong.Exit(exit),
-		environment(),
-		units(),
+		settings.Environment(),
+		settings.Units(),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true}),
 		kong.Help(printHelp),
-		kong.Vars(helpVars()),
+		kong.Vars(server.Defaults()),
 	)
 }
 
@@ -139,3 +144,19 @@ func parse(parser *kong.Kong, args []string, exited *int, std stdio) (kctx *kong
 type usageError struct{ reason string }
 
 func (e usageError) Error() string { return e.reason }
+
+// unknownVariables returns a sentence about each variable that sets nothing.
+func unknownVariables(ctx *kong.Context) []string {
+	return settings.UnknownVariables(os.Environ(), ctx.Model.Node, tokenVariable)
+}
+
+// tellUnknownVariables warns of them on standard error. A server does so in its
+// log.
+func tellUnknownVariables(ctx *kong.Context, std stdio) {
+	if _, ok := ctx.Selected().Target.Addr().Interface().(*serveCommand); ok {
+		return
+	}
+	for _, text := range unknownVariables(ctx) {
+		logbudget.LastLine(std.err, fmt.Sprintf("pulsegate: warning: %s\n", text))
+	}
+}

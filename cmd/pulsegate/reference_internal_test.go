@@ -2,9 +2,12 @@ package main
 
 import (
 	"flag"
+	"io"
 	"os"
 	"strings"
 	"testing"
+
+	"github.com/pulsegate/pulsegate/internal/sys/settings"
 )
 
 var update = flag.Bool("update", false, "write docs/configuration.md anew in TestReference")
@@ -23,7 +26,11 @@ func TestReference(t *testing.T) {
 	line := strings.Index(string(doc[begin:]), "\n")
 	written, existing := string(doc[:begin+line+1]), string(doc[begin+line+1:])
 	var reference strings.Builder
-	if err := writeReference(&reference); err != nil {
+	parser, err := newParser(new(commands), stdio{strings.NewReader(""), io.Discard, io.Discard}, func(int) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := settings.WriteReference(&reference, parser.Model); err != nil {
 		t.Fatal(err)
 	}
 	if existing == reference.String() {

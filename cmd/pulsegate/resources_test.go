@@ -16,7 +16,7 @@ import (
 // at once, is not killed. What it cannot take it refuses with 503, and what it has
 // acknowledged is stored.
 //
-// Seen to fail when takeResources leaves the bounds as they are without a limit and
+// Seen to fail when TakeResources leaves the bounds as they are without a limit and
 // does not set Go's limit: the server is killed. With Go's limit alone it comes to 118
 // MiB in some runs, and is killed in others.
 func TestUnderLimit(t *testing.T) {
@@ -124,7 +124,7 @@ func resources(t *testing.T, p *process) map[string]string {
 
 // The user has the last word, on Go's limit and on each bound.
 //
-// Seen to fail when takeResources overwrites what is set.
+// Seen to fail when TakeResources overwrites what is set.
 func TestResourcesByHand(t *testing.T) {
 	for _, tt := range []struct {
 		name, limit string // of GOMEMLIMIT

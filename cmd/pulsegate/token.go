@@ -5,9 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
-	"os/user"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"text/tabwriter"
@@ -29,15 +26,6 @@ type tokenCommand struct {
 type tokenChange struct {
 	File  string `default:"pulsegate-tokens" env:"PULSEGATE_TOKENS" type:"path" help:"Token file."`
 	Audit string `default:"${default_audit}" env:"PULSEGATE_AUDIT" help:"Audit log. Empty: none."`
-}
-
-// notToken refuses the text of a token where a file is to be named: errors and logs
-// repeat names of files.
-func notToken(flag, path string) error {
-	if _, err := token.DigestOf(filepath.Base(path)); err == nil {
-		return usageError{flag + " is to name a file, and was given the text of a token"}
-	}
-	return nil
 }
 
 // changeTimeout bounds the wait for other commands that change the same files.
@@ -103,7 +91,7 @@ func (c *tokenCreateCommand) spec(now time.Time) (spec token.Spec, err error) {
 	if spec.Expires, err = parseEnd(c.Expires, now); err != nil {
 		return spec, err
 	}
-	spec.Limit = limitOf(c.Rate, c.Burst)
+	spec.Limit = token.LimitOf(c.Rate, c.Burst)
 	return spec, nil
 }
 
@@ -313,7 +301,7 @@ func (c *tokenChange) openTrail(ctx context.Context) (*trail, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &trail{log: log, actor: actor()}, nil
+	return &trail{log: log, actor: audit.Actor()}, nil
 }
 
 // changing records that tokens are about to be changed. When it fails, they must
@@ -353,22 +341,4 @@ func (t *trail) close() error {
 		return nil
 	}
 	return t.log.Close()
-}
-
-// actor names the user of this process.
-func actor() string {
-	uid := fmt.Sprintf("uid %d", os.Getuid())
-	u, err := user.Current()
-	if err != nil {
-		return uid
-	}
-	for _, c := range u.Username {
-		if c <= ' ' || c > '~' || c == '"' || c == '\\' {
-			return uid
-		}
-	}
-	if text := fmt.Sprintf("%s (%s)", u.Username, uid); len(text) <= 64 {
-		return text
-	}
-	return uid
 }

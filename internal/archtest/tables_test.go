@@ -67,15 +67,15 @@ type library struct {
 // libraries are those of ARCHITECTURE.md. Whatever is not listed is not imported:
 // peers to compare with belong into bench.
 var libraries = []library{
-	{path: "github.com/KimMachineGun/automemlimit", users: []string{"cmd/pulsegate"}},
-	{path: "github.com/HdrHistogram/hdrhistogram-go", users: []string{"internal/client/sim", "cmd/pulsegate"}},
-	{path: "github.com/alecthomas/kong", users: []string{"cmd/pulsegate"}},
+	{path: "github.com/KimMachineGun/automemlimit", users: []string{"internal/server"}},
+	{path: "github.com/HdrHistogram/hdrhistogram-go", users: []string{"internal/client/sim"}},
+	{path: "github.com/alecthomas/kong", users: []string{"cmd/pulsegate", "internal/sys/settings"}},
 	{path: "github.com/cockroachdb/pebble/v2", users: []string{"internal/storage/pebblestore"}},
 	{path: "github.com/go-json-experiment/json"},
 	{path: "github.com/google/pprof", users: []string{"internal/observe/profile"}},
 	{path: "github.com/klauspost/compress"},
-	{path: "github.com/pelletier/go-toml/v2", users: []string{"cmd/pulsegate"}},
-	{path: "github.com/prometheus/client_golang", users: []string{"internal/observe/metrics", "cmd/pulsegate"}},
+	{path: "github.com/pelletier/go-toml/v2", users: []string{"internal/sys/settings"}},
+	{path: "github.com/prometheus/client_golang", users: []string{"internal/observe/metrics"}},
 	{path: "github.com/prometheus/client_model", users: []string{"internal/observe/profile"}}, // comes with client_golang
 	{path: "github.com/prometheus/common", users: []string{"internal/observe/profile"}},       // comes with client_golang
 	{path: "github.com/rogpeppe/go-internal", tests: true},

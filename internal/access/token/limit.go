@@ -18,6 +18,14 @@ const (
 	MaxBurst     = 100_000_000
 )
 
+// LimitOf returns a limit; a burst of 0 is what comes in a minute.
+func LimitOf(perSecond, burst int) Limit {
+	if perSecond > 0 && burst == 0 {
+		burst = min(60*perSecond, MaxBurst)
+	}
+	return Limit{PerSecond: perSecond, Burst: burst}
+}
+
 func (l Limit) valid() bool {
 	return l == Limit{} || l.PerSecond >= 1 && l.PerSecond <= MaxPerSecond && l.Burst >= 1 && l.Burst <= MaxBurst
 }

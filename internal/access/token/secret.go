@@ -8,6 +8,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"hash/crc32"
+	"path/filepath"
 )
 
 // Prefix begins every token.
@@ -89,6 +90,13 @@ func secretCRC(secret []byte) uint32 {
 
 // prefixCRC is the CRC-32C of Prefix. It is never written to.
 var prefixCRC = crc32.Checksum([]byte(Prefix), castagnoli)
+
+// IsText reports whether what is to name a file is, or ends with, the text of a token:
+// errors and logs repeat names of files.
+func IsText(path string) bool {
+	_, err := DigestOf(filepath.Base(path))
+	return err == nil
+}
 
 // DigestOf returns the digest of a token's text, or [ErrMalformed]. It tells
 // typing errors without any file. It does not retain text.

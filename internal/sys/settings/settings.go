@@ -1,8 +1,17 @@
-package main
+// Package settings reads the settings of a command line.
+//
+// They come from flags, from the environment, from a file and from defaults; the
+// first of these that has one wins. docs/configuration.md lists them, written by
+// [WriteReference].
+//
+// # Not here
+//
+// Which settings there are: the fields of the commands say so, in the tags of kong.
+// The environment is not read here, but handed over.
+package settings
 
 import (
 	"fmt"
-	"os"
 	"regexp"
 	"slices"
 	"strings"
@@ -10,12 +19,11 @@ import (
 	"github.com/alecthomas/kong"
 )
 
-// Settings come from flags, from the environment, from a file and from defaults;
-// the first of these that has one wins. docs/configuration.md lists them, written
-// by reference.go.
+// Settings are the flags of all commands, and what the file that they name holds.
+type Settings struct {
+	// LookupEnv is os.LookupEnv.
+	LookupEnv func(name string) (string, bool) `kong:"-"`
 
-// configFlags are the flags of all commands.
-type configFlags struct {
 	file *configFile // nil: none
 
 	Config string `type:"path" placeholder:"FILE" help:"TOML file with settings; flags and environment variables override it. See docs/configuration.md."`
@@ -23,7 +31,7 @@ type configFlags struct {
 
 // BeforeResolve reads the file, and lets kong ask it for what neither flags nor
 // the environment set.
-func (c *configFlags) BeforeResolve(ctx *kong.Context) error {
+func (c *Settings) BeforeResolve(ctx *kong.Context) error {
 	for _, flag := range ctx.Model.Flags {
 		if flag.Name != "config" {
 			continue
@@ -33,7 +41,7 @@ func (c *configFlags) BeforeResolve(ctx *kong.Context) error {
 			return nil
 		}
 		var err error
-		if c.file, err = readConfigFile(path, ctx.Model); err != nil {
+		if c.file, err = readConfigFile(path, ctx.Model, c.LookupEnv); err != nil {
 			return err
 		}
 		ctx.AddResolver(c.file)
@@ -44,11 +52,11 @@ func (c *configFlags) BeforeResolve(ctx *kong.Context) error {
 // variablePrefix begins the name of every environment variable of pulsegate.
 const variablePrefix = "PULSEGATE_"
 
-// environment gives every flag its variable: --max-ahead has PULSEGATE_MAX_AHEAD,
+// Environment gives every flag its variable: --max-ahead has PULSEGATE_MAX_AHEAD,
 // whatever the command. A flag that is tagged env:"-" means something else than its
 // namesakes; its variable has the command in it, as in PULSEGATE_DEMO_DATA. One
 // that is tagged action:"" says what to do now, and has none.
-func environment() kong.Option {
+func Environment() kong.Option {
 	return kong.PostBuild(func(k *kong.Kong) error {
 		return eachFlag(k.Model.Node, func(node *kong.Node, flag *kong.Flag) error {
 			if flag.Name == "help" || isAction(flag) {
@@ -88,9 +96,9 @@ func eachFlag(node *kong.Node, visit func(*kong.Node, *kong.Flag) error) error {
 }
 
 // variableOf returns the environment variable that sets a flag, if one does.
-func variableOf(flag *kong.Flag) (name string, ok bool) {
+func variableOf(flag *kong.Flag, lookup func(string) (string, bool)) (name string, ok bool) {
 	for _, name := range flag.Envs {
-		if _, ok := os.LookupEnv(name); ok {
+		if _, ok := lookup(name); ok {
 			return name, true
 		}
 	}
@@ -101,10 +109,11 @@ func variableOf(flag *kong.Flag) (name string, ok bool) {
 // for a Service called pulsegate, or pulsegate-public. A port is tcp://10.0.0.1:80.
 var serviceVariable = regexp.MustCompile(`^PULSEGATE(_[A-Z0-9_]+)?_(SERVICE_(HOST|PORT)(_[A-Z0-9_]+)?=.*|PORT=(tcp|udp|sctp)://.*|PORT_[0-9]+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?=.*)$`)
 
-// unknownVariables returns a sentence about each variable that begins as those of
-// pulsegate do and is none of them. Values are not in it: they may be secret.
-func unknownVariables(environ []string, app *kong.Node) []string {
-	known := []string{tokenVariable}
+// UnknownVariables returns a sentence about each variable that begins as those of
+// pulsegate do and is none of them; also names one that is no flag's. Values are not
+// in it: they may be secret.
+func UnknownVariables(environ []string, app *kong.Node, also string) []string {
+	known := []string{also}
 	_ = eachFlag(app, func(_ *kong.Node, flag *kong.Flag) error {
 		known = append(known, flag.Envs...)
 		return nil
@@ -119,17 +128,6 @@ func unknownVariables(environ []string, app *kong.Node) []string {
 	}
 	slices.Sort(unknown)
 	return unknown
-}
-
-// tellUnknownVariables warns of them on standard error. A server does so in its
-// log.
-func tellUnknownVariables(ctx *kong.Context, std stdio) {
-	if _, ok := ctx.Selected().Target.Addr().Interface().(*serveCommand); ok {
-		return
-	}
-	for _, text := range unknownVariables(os.Environ(), ctx.Model.Node) {
-		lastLine(std.err, "pulsegate: warning: %s\n", text)
-	}
 }
 
 // didYouMean returns a question for the candidate that is most like what was

@@ -1,4 +1,4 @@
-package main
+package server
 
 import (
 	"net/http"
@@ -61,7 +61,7 @@ func TestAdminOnly(t *testing.T) {
 		{"a token with it, from elsewhere", tokens, remote, "pulsegate.example", admin, "", "", 200},
 		{"a token with it, in a page of another site", tokens, local, "127.0.0.1:6060", admin, "cross-site", "", 403},
 	} {
-		s := &server{access: &access{gate: tt.gate}, problems: problem.New()}
+		s := &Server{access: &access{gate: tt.gate}, problems: problem.New()}
 		r := httptest.NewRequest(http.MethodPost, "http://"+tt.host+"/backup", nil)
 		r.RemoteAddr = tt.peer
 		for key, value := range map[string]string{"Authorization": tt.auth, "Sec-Fetch-Site": tt.fetchSite, "Origin": tt.origin} {

@@ -1,4 +1,4 @@
-package main
+package server
 
 import (
 	"fmt"
@@ -37,16 +37,16 @@ const (
 
 // newLifecycle takes what the service manager has left in the environment. The
 // caller must call its end.
-func newLifecycle(c *serveCommand, log *slog.Logger) (*lifecycle, error) {
+func newLifecycle(c *Options, log *slog.Logger) (*lifecycle, error) {
 	life := &lifecycle{log: log, stop: make(chan struct{})}
 	var err error
-	if life.notifier, err = systemd.NewNotifier(os.Getenv); err != nil {
+	if life.notifier, err = systemd.NewNotifier(c.Getenv); err != nil {
 		log.Warn("the service manager is not told anything", "error", err)
 	}
-	if life.watchdog, err = systemd.WatchdogTimeout(os.Getenv, os.Getpid()); err != nil {
+	if life.watchdog, err = systemd.WatchdogTimeout(c.Getenv, os.Getpid()); err != nil {
 		log.Warn("the service manager's watchdog is not told anything", "error", err)
 	}
-	sockets, err := systemd.Sockets(os.Getenv, os.Getpid(), systemd.FirstSocket)
+	sockets, err := systemd.Sockets(c.Getenv, os.Getpid(), systemd.FirstSocket)
 	if err != nil {
 		return nil, err
 	}
@@ -78,12 +78,12 @@ func byName(sockets []systemd.Socket) (map[string]net.Listener, error) {
 		}
 		switch {
 		case name != publicSocket && name != adminSocket:
-			return nil, usageError{fmt.Sprintf("the service manager hands over a socket called %q: FileDescriptorName= must be %s or %s", name, publicSocket, adminSocket)}
+			return nil, UsageError{fmt.Sprintf("the service manager hands over a socket called %q: FileDescriptorName= must be %s or %s", name, publicSocket, adminSocket)}
 		case named[name] != nil:
-			return nil, usageError{fmt.Sprintf("the service manager hands over more than one socket called %q", name)}
+			return nil, UsageError{fmt.Sprintf("the service manager hands over more than one socket called %q", name)}
 		}
 		if _, ok := s.Listener.(*net.TCPListener); !ok {
-			return nil, usageError{fmt.Sprintf("the service manager's socket %q is not of TCP", name)}
+			return nil, UsageError{fmt.Sprintf("the service manager's socket %q is not of TCP", name)}
 		}
 		named[name] = s.Listener
 	}
@@ -146,7 +146,7 @@ func (life *lifecycle) opening(dir string) (opened func()) {
 }
 
 // serving says that s takes requests, and begins to satisfy the watchdog.
-func (life *lifecycle) serving(s *server) {
+func (life *lifecycle) serving(s *Server) {
 	life.tell(systemd.Ready, systemd.Status("serving on "+s.publicAddr.String()))
 	if life.watchdog > 0 {
 		life.tasks.Go(func() { life.watch(newPulse(s)) })
@@ -183,7 +183,7 @@ func (life *lifecycle) reload(load func()) {
 }
 
 // status shows what has changed with the readiness of s.
-func (life *lifecycle) status(s *server, check string, err error) {
+func (life *lifecycle) status(s *Server, check string, err error) {
 	switch {
 	case life == nil:
 	case err != nil:

@@ -1,4 +1,4 @@
-package main
+package settings
 
 import (
 	"encoding"
@@ -23,9 +23,9 @@ type setting struct {
 	source string // flag, env NAME, FILE:LINE, default; empty where nothing sets it
 }
 
-// settingsOf returns the settings of the command that was parsed, in the order of
+// of returns the settings of the command that was parsed, in the order of
 // its help.
-func settingsOf(ctx *kong.Context, file *configFile) []setting {
+func (c *Settings) of(ctx *kong.Context) []setting {
 	given := map[*kong.Flag]bool{}
 	for _, p := range ctx.Path {
 		if p.Flag != nil && !p.Resolved {
@@ -43,14 +43,14 @@ func settingsOf(ctx *kong.Context, file *configFile) []setting {
 			target = target.Elem()
 		}
 		s := setting{flag: flag, key: strings.ReplaceAll(node.Path(), " ", ".") + "." + flag.Name, value: target.Interface()}
-		name, inEnvironment := variableOf(flag)
+		name, inEnvironment := variableOf(flag, c.LookupEnv)
 		switch {
 		case given[flag]:
 			s.source = "flag"
 		case inEnvironment:
 			s.source = "env " + name
-		case file != nil && file.values[flag].value != nil:
-			s.source = fmt.Sprintf("%s:%d", file.path, file.values[flag].line)
+		case c.file != nil && c.file.values[flag].value != nil:
+			s.source = fmt.Sprintf("%s:%d", c.file.path, c.file.values[flag].line)
 		case flag.HasDefault, target.Kind() == reflect.Bool:
 			s.source = "default"
 		}
@@ -59,10 +59,10 @@ func settingsOf(ctx *kong.Context, file *configFile) []setting {
 	return all
 }
 
-// printConfig writes the settings of a command in the form of a file of settings
+// Print writes the settings of a command in the form of a file of settings
 // that would have the same effect, and beside each where it comes from. notes are
 // said at the top.
-func printConfig(out io.Writer, ctx *kong.Context, file *configFile, notes ...string) error {
+func (c *Settings) Print(out io.Writer, ctx *kong.Context, notes ...string) error {
 	var b strings.Builder
 	columns := tabwriter.NewWriter(&b, 0, 0, 1, ' ', 0)
 	fmt.Fprintf(&b, "# Settings of pulsegate %s, as they take effect. Beside each stands where it comes from;\n", ctx.Selected().Path())
@@ -71,7 +71,7 @@ func printConfig(out io.Writer, ctx *kong.Context, file *configFile, notes ...st
 		fmt.Fprintf(&b, "# %s\n", note)
 	}
 	fmt.Fprintf(&b, "\n[%s]\n", strings.ReplaceAll(ctx.Selected().Path(), " ", "."))
-	for _, s := range settingsOf(ctx, file) {
+	for _, s := range c.of(ctx) {
 		switch {
 		case s.source == "" && reflect.ValueOf(s.value).IsZero():
 			fmt.Fprintf(columns, "# %s\t# not set\n", s.flag.Name)
@@ -94,13 +94,26 @@ func printConfig(out io.Writer, ctx *kong.Context, file *configFile, notes ...st
 	return err
 }
 
+// Texts returns the settings of a command as TOML, by name.
+func (c *Settings) Texts(ctx *kong.Context) (map[string]string, error) {
+	texts := map[string]string{}
+	for _, s := range c.of(ctx) {
+		text, err := tomlText(s.value)
+		if err != nil {
+			return nil, fmt.Errorf("compare %s: %w", s.flag.Name, err)
+		}
+		texts[s.flag.Name] = text
+	}
+	return texts, nil
+}
+
 // tomlText returns a value as TOML, as fileValue takes it.
 func tomlText(value any) (string, error) {
 	switch v := value.(type) {
 	case string:
 		return tomlString(v), nil
 	case time.Duration:
-		return tomlString(formatDuration(v)), nil
+		return tomlString(FormatDuration(v)), nil
 	case slog.Level:
 		return tomlString(strings.ToLower(v.String())), nil
 	case encoding.TextMarshaler:

@@ -1,4 +1,4 @@
-package main
+package server
 
 import (
 	"context"
@@ -9,14 +9,13 @@ import (
 	"os/signal"
 	"strings"
 	"syscall"
-	"time"
 
 	"github.com/pulsegate/pulsegate/internal/observe/logbudget"
 	"github.com/pulsegate/pulsegate/internal/observe/metrics"
 )
 
-// loggingFlags are the flags of serve that docs/logging.md explains.
-type loggingFlags struct {
+// LogOptions are the flags of serve that docs/logging.md explains.
+type LogOptions struct {
 	LogLevel       slog.Level `default:"info" help:"Least level of log lines: debug, info, warn or error. SIGHUP reads it anew."`
 	LogFormat      string     `enum:"text,json" default:"text" help:"Format of log lines: text or json."`
 	LogBudget      int        `default:"${log_budget}" help:"Lines of one kind in any minute. Further ones are counted and summarised. SIGHUP reads it anew."`
@@ -28,18 +27,18 @@ type loggingFlags struct {
 }
 
 // budgets returns the lines per minute of kinds that have a budget of their own.
-func (f *loggingFlags) budgets() map[string]int {
+func (f *LogOptions) budgets() map[string]int {
 	return map[string]int{accessMessage: f.AccessLogBudget}
 }
 
-// note says in one sentence how much a server may write.
-func (f *loggingFlags) note() string {
+// Note says in one sentence how much a server may write.
+func (f *LogOptions) Note() string {
 	return fmt.Sprintf("The log takes at most %d bytes in any minute, which is %d MiB a day.",
 		f.LogBudgetBytes, (int64(f.LogBudgetBytes)*24*60+1<<20-1)>>20)
 }
 
 // checkLogging refuses what cannot be meant.
-func (f *loggingFlags) checkLogging() error {
+func (f *LogOptions) checkLogging() error {
 	for _, bound := range []struct {
 		flag         string
 		value, least int
@@ -49,36 +48,35 @@ func (f *loggingFlags) checkLogging() error {
 		{"--access-log-budget", f.AccessLogBudget, 1},
 	} {
 		if bound.value < bound.least {
-			return usageError{fmt.Sprintf("%s must be at least %d", bound.flag, bound.least)}
+			return UsageError{fmt.Sprintf("%s must be at least %d", bound.flag, bound.least)}
 		}
 	}
 	if !(f.AccessLogSample > 0 && f.AccessLogSample <= 1) {
-		return usageError{"--access-log-sample must be above 0 and at most 1"}
+		return UsageError{"--access-log-sample must be above 0 and at most 1"}
 	}
 	return nil
 }
 
-// logging is where the lines of a server go. None of them waits for whoever reads
+// A Log is where the lines of a server go. None of them waits for whoever reads
 // standard error.
-type logging struct {
+type Log struct {
 	log    *slog.Logger
 	level  *slog.LevelVar
 	access accessLog
 	lines  *logbudget.Log
 	stderr io.Writer // what lines writes to
 
-	settings *settingsReader // nil: they do not change
 }
 
-// openLogging starts to write lines to w. The caller must call close.
+// OpenLog starts to write lines to w. The caller must call Close.
 //
 // From then on the process outlives whoever reads its standard error: a line that
 // nobody takes is counted, and readings are stored.
-func openLogging(w io.Writer, f *loggingFlags) (*logging, error) {
+func OpenLog(w io.Writer, f *LogOptions) (*Log, error) {
 	if err := f.checkLogging(); err != nil {
 		return nil, err
 	}
-	l := &logging{level: new(slog.LevelVar), stderr: w}
+	l := &Log{level: new(slog.LevelVar), stderr: w}
 	l.level.Set(f.LogLevel)
 	lines, err := logbudget.New(w, logbudget.Options{
 		Level:          l.level,
@@ -98,17 +96,17 @@ func openLogging(w io.Writer, f *loggingFlags) (*logging, error) {
 	return l, nil
 }
 
-// takeOthers makes lines that libraries write to the process's own loggers part of
-// the budget.
-func (l *logging) takeOthers() {
-	slog.SetDefault(l.log)
-	others := logbudget.NewLogLogger(l.lines.Handler(), logbudget.Class{Level: slog.LevelWarn, Message: "a library says"})
-	log.SetFlags(0)
-	log.SetOutput(others.Writer())
+// Logger returns the log for the lines of others.
+func (l *Log) Logger() *slog.Logger { return l.log }
+
+// Others returns what takes the lines that libraries write to the process's own
+// loggers, as part of the budget.
+func (l *Log) Others() io.Writer {
+	return logbudget.NewLogLogger(l.lines.Handler(), logbudget.Class{Level: slog.LevelWarn, Message: "a library says"}).Writer()
 }
 
 // apply sets what can change while a server runs. The flags were checked.
-func (l *logging) apply(f *loggingFlags) error {
+func (l *Log) apply(f *LogOptions) error {
 	if err := l.lines.SetLines(f.LogBudget, f.budgets()); err != nil {
 		return err
 	}
@@ -119,7 +117,7 @@ func (l *logging) apply(f *loggingFlags) error {
 
 // httpErrors returns the logger of an http.Server. What clients can cause is at the
 // debug level; what is wrong with this program is not.
-func (l *logging) httpErrors() *log.Logger {
+func (l *Log) httpErrors() *log.Logger {
 	const misused = "request handler misused its response"
 	return logbudget.NewLogLogger(l.lines.Handler(),
 		logbudget.Class{Prefix: "http: panic serving ", Level: slog.LevelError, Message: "request handler panicked"},
@@ -136,7 +134,7 @@ func (l *logging) httpErrors() *log.Logger {
 
 // printer returns a writer for the lines that scripts look for. They come whatever
 // the level and the format are.
-func (l *logging) printer() io.Writer { return printer{l.lines} }
+func (l *Log) printer() io.Writer { return printer{l.lines} }
 
 type printer struct{ lines *logbudget.Log }
 
@@ -146,40 +144,22 @@ func (p printer) Write(line []byte) (int, error) {
 }
 
 // metrics returns the figures as package metrics wants them.
-func (l *logging) metrics() metrics.Log {
+func (l *Log) metrics() metrics.Log {
 	s := l.lines.Stats()
 	return metrics.Log{Lines: s.Lines, Bytes: s.Bytes, Suppressed: s.Suppressed, Dropped: s.Dropped}
 }
 
-// flushWait bounds the wait for whoever reads standard error, at the end of the
-// process.
-const flushWait = 2 * time.Second
-
-// close waits for a while until all lines are written. It says nothing when they
+// Close waits for a while until all lines are written. It says nothing when they
 // are not: there is nobody who would read it.
-func (l *logging) close() {
-	ctx, cancel := context.WithTimeout(context.Background(), flushWait)
+func (l *Log) Close() {
+	ctx, cancel := context.WithTimeout(context.Background(), logbudget.LastWait)
 	defer cancel()
 	_ = l.lines.Close(ctx)
 }
 
 // end closes the log, and writes the reason for which the process is about to end
 // behind all lines, whatever their budget.
-func (l *logging) end(why string) {
-	l.close()
-	lastLine(l.stderr, "%s", why)
-}
-
-// lastLine writes a line to standard error, and waits for its reader for a while.
-func lastLine(stderr io.Writer, format string, args ...any) {
-	line := fmt.Sprintf(format, args...)
-	written := make(chan struct{})
-	go func() {
-		defer close(written)
-		_, _ = io.WriteString(stderr, line) // there is nowhere else to say it
-	}()
-	select {
-	case <-written:
-	case <-time.After(flushWait):
-	}
+func (l *Log) end(why string) {
+	l.Close()
+	logbudget.LastLine(l.stderr, why)
 }

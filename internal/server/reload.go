@@ -1,4 +1,4 @@
-package main
+package server
 
 import (
 	"context"
@@ -12,7 +12,7 @@ import (
 // reload reads again what may change while the server runs: the settings of the
 // log, tokens and certificates. What cannot be used changes nothing, and is
 // reported.
-func (s *server) reload() {
+func (s *Server) reload() {
 	if err := errors.Join(s.reloadLogging(), s.access.reload()); err != nil {
 		s.log.Error("reload: not all of it could be used", "error", err)
 		return
@@ -47,4 +47,24 @@ func onHangup(hangups <-chan os.Signal, call func()) (stop func()) {
 		cancel()
 		wg.Wait()
 	}
+}
+
+// Run serves until ctx ends, for a service manager if there is one. SIGHUP reloads.
+func Run(ctx context.Context, c *Options, logs *Log) error {
+	life, err := newLifecycle(c, logs.log)
+	if err != nil {
+		return err
+	}
+	defer life.end()
+	c.life = life
+	hangups := catchHangups() // from now on: a store may take long to open
+	defer signal.Stop(hangups)
+	TakeResources(c, logs.log)
+	srv, err := Start(c, logs)
+	if err != nil {
+		return err
+	}
+	defer onHangup(hangups, func() { life.reload(srv.reload) })()
+	life.serving(srv)
+	return srv.Run(ctx)
 }

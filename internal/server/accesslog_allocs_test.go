@@ -1,6 +1,6 @@
 //go:build !race
 
-package main
+package server
 
 import (
 	"io"
@@ -17,16 +17,16 @@ import (
 var storedMessage = []byte("HTTP/1.1 200 OK\r\nContent-Length: 19\r\n\r\n{\"status\":\"stored\"}")
 
 // openAccessLog returns a log without a bound that matters, which writes nowhere.
-func openAccessLog(t testing.TB, which string, share float64) *logging {
+func openAccessLog(t testing.TB, which string, share float64) *Log {
 	t.Helper()
-	logs, err := openLogging(io.Discard, &loggingFlags{
+	logs, err := OpenLog(io.Discard, &LogOptions{
 		LogFormat: "text", LogBudget: 1 << 40, LogBudgetBytes: 1 << 50,
 		AccessLog: which, AccessLogSample: share, AccessLogBudget: 1 << 40,
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(logs.close)
+	t.Cleanup(logs.Close)
 	return logs
 }
 

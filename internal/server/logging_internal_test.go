@@ -1,4 +1,4 @@
-package main
+package server
 
 import (
 	"bytes"
@@ -23,17 +23,14 @@ import (
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
-// quietest is the loggingFlags of a server that is to say as much as it may within
+// quietest is the LogOptions of a server that is to say as much as it may within
 // the least bound.
-func quietest(t *testing.T) *loggingFlags {
+func quietest(t *testing.T) *LogOptions {
 	t.Helper()
-	serve, err := defaultServe()
-	if err != nil {
-		t.Fatal(err)
+	return &LogOptions{
+		LogLevel: slog.LevelDebug, LogFormat: "text", LogBudget: logbudget.DefaultLinesPerMinute, LogBudgetBytes: logbudget.MinBytesPerMinute,
+		AccessLog: "off", AccessLogSample: 1, AccessLogBudget: 600,
 	}
-	serve.LogLevel = slog.LevelDebug
-	serve.LogBudgetBytes = logbudget.MinBytesPerMinute
-	return &serve.loggingFlags
 }
 
 // Faults that a request can cause again and again, each through the code that logs
@@ -42,7 +39,7 @@ func TestFloodOfFaults(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		faults int
-		cause  func(t *testing.T, logs *logging, faults int)
+		cause  func(t *testing.T, logs *Log, faults int)
 		like   string // the message of all lines
 	}{
 		{"stored readings cannot be read", 5000, readDamaged, "reading stored readings failed"},
@@ -52,12 +49,12 @@ func TestFloodOfFaults(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			var out bytes.Buffer
 			flags := quietest(t)
-			logs, err := openLogging(&out, flags)
+			logs, err := OpenLog(&out, flags)
 			if err != nil {
 				t.Fatal(err)
 			}
 			tt.cause(t, logs, tt.faults)
-			logs.close()
+			logs.Close()
 			lines := strings.Count(out.String(), "\n")
 			if lines != flags.LogBudget+1 || strings.Count(out.String(), `msg="`+tt.like+`"`) != flags.LogBudget {
 				t.Errorf("%d lines, want %d and a summary, all of %q; the first: %.300s", lines, flags.LogBudget, tt.like, out.String())
@@ -84,7 +81,7 @@ func (damaged) Latest(context.Context, vitals.Name) (storage.Device, error) {
 }
 
 // readDamaged asks for readings as the routes of serve do.
-func readDamaged(t *testing.T, logs *logging, faults int) {
+func readDamaged(t *testing.T, logs *Log, faults int) {
 	t.Helper()
 	router := mux.NewRouter()
 	reads := query.New(damaged{}, damaged{}, query.Config{
@@ -100,14 +97,14 @@ func readDamaged(t *testing.T, logs *logging, faults int) {
 }
 
 // panicking makes a handler panic on every connection.
-func panicking(t *testing.T, logs *logging, faults int) {
+func panicking(t *testing.T, logs *Log, faults int) {
 	t.Helper()
 	serveConns(t, logs, faults, func(srv *http.Server, l net.Listener) error { return srv.Serve(l) },
 		"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
 }
 
 // brokenTLS sends what is no handshake.
-func brokenTLS(t *testing.T, logs *logging, faults int) {
+func brokenTLS(t *testing.T, logs *Log, faults int) {
 	t.Helper()
 	cert := httptest.NewUnstartedServer(nil)
 	cert.StartTLS()
@@ -119,7 +116,7 @@ func brokenTLS(t *testing.T, logs *logging, faults int) {
 }
 
 // serveConns serves so many connections in memory, each of which sends a text.
-func serveConns(t *testing.T, logs *logging, conns int, serve func(*http.Server, net.Listener) error, text string) {
+func serveConns(t *testing.T, logs *Log, conns int, serve func(*http.Server, net.Listener) error, text string) {
 	t.Helper()
 	srv := &http.Server{
 		ErrorLog: logs.httpErrors(),
@@ -174,16 +171,18 @@ func TestTakeOthers(t *testing.T) {
 		log.SetOutput(os.Stderr)
 	}()
 	var out bytes.Buffer
-	logs, err := openLogging(&out, quietest(t))
+	logs, err := OpenLog(&out, quietest(t))
 	if err != nil {
 		t.Fatal(err)
 	}
-	logs.takeOthers()
+	slog.SetDefault(logs.Logger())
+	log.SetFlags(0)
+	log.SetOutput(logs.Others())
 	for i := range 1000 {
 		log.Printf("library %d", i)
 		slog.Warn("library")
 	}
-	logs.close()
+	logs.Close()
 	if got, want := strings.Count(out.String(), "\n"), 2*(30+1); got != want {
 		t.Errorf("%d lines, want %d; the first: %.300s", got, want, out.String())
 	}

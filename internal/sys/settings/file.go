@@ -1,4 +1,4 @@
-package main
+package settings
 
 import (
 	"encoding"
@@ -19,6 +19,7 @@ import (
 type configFile struct {
 	path   string
 	values map[*kong.Flag]configValue
+	lookup func(string) (string, bool) // in the environment
 }
 
 // A configValue is what a file says of a flag.
@@ -33,7 +34,7 @@ const maxConfigBytes = 1 << 20
 // readConfigFile reads a file. Every key must be a flag of its command, and every
 // value one that the flag takes, whichever command runs: a mistake is to be found
 // before it matters. The error tells all of them.
-func readConfigFile(path string, app *kong.Application) (*configFile, error) {
+func readConfigFile(path string, app *kong.Application, lookup func(string) (string, bool)) (*configFile, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
 		return nil, fmt.Errorf("read settings: %w", err)
@@ -49,7 +50,7 @@ func readConfigFile(path string, app *kong.Application) (*configFile, error) {
 		}
 		return nil, fmt.Errorf("%s: not TOML: %w", path, err)
 	}
-	r := configReader{file: &configFile{path: path, values: map[*kong.Flag]configValue{}}, lines: linesOf(text)}
+	r := configReader{file: &configFile{path, map[*kong.Flag]configValue{}, lookup}, lines: linesOf(text)}
 	r.table(app.Node, nil, root)
 	slices.SortStableFunc(r.problems, func(a, b configProblem) int { return a.line - b.line })
 	errs := make([]error, len(r.problems))
@@ -68,7 +69,7 @@ func (f *configFile) Validate(*kong.Application) error { return nil }
 // Resolve implements kong.Resolver. kong asks when no flag was given, and would
 // prefer the answer to the environment's.
 func (f *configFile) Resolve(_ *kong.Context, _ *kong.Path, flag *kong.Flag) (any, error) {
-	if _, ok := variableOf(flag); ok {
+	if _, ok := variableOf(flag, f.lookup); ok {
 		return nil, nil
 	}
 	if v, ok := f.values[flag]; ok {

@@ -1,4 +1,4 @@
-package main
+package settings
 
 import (
 	"fmt"
@@ -10,21 +10,16 @@ import (
 	"github.com/alecthomas/kong"
 )
 
-// writeReference writes what docs/configuration.md says of every command: its
+// WriteReference writes what docs/configuration.md says of every command: its
 // arguments and its settings with their variables, keys, defaults and units.
-func writeReference(out io.Writer) error {
-	var cmds commands
-	parser, err := newParser(&cmds, stdio{strings.NewReader(""), io.Discard, io.Discard}, func(int) {})
-	if err != nil {
-		return err
-	}
+func WriteReference(out io.Writer, app *kong.Application) error {
 	var b strings.Builder
 	b.WriteString("## All commands\n")
-	referenceTables(&b, parser.Model.Node)
-	for _, node := range parser.Model.Children {
+	referenceTables(&b, app.Node)
+	for _, node := range app.Children {
 		referenceOf(&b, node)
 	}
-	_, err = io.WriteString(out, b.String())
+	_, err := io.WriteString(out, b.String())
 	return err
 }
 
@@ -65,7 +60,7 @@ func referenceTables(b *strings.Builder, node *kong.Node) {
 		defaultText := flag.Default
 		if isDuration(flag) && flag.HasDefault {
 			if d, err := parseDuration(flag.Default); err == nil {
-				defaultText = formatDuration(d)
+				defaultText = FormatDuration(d)
 			}
 		}
 		if flag.IsBool() && defaultText == "" && !isAction(flag) {
@@ -82,7 +77,7 @@ func valueOf(flag *kong.Flag) string {
 	switch {
 	case isDuration(flag):
 		return "duration with its unit, such as `90s`"
-	case flag.Target.Type() == reflect.TypeFor[keepFor]():
+	case flag.Target.Type() == reflect.TypeFor[Days]():
 		return "days, such as `400d`, or a duration with its unit"
 	case isBytes(flag):
 		return "bytes, or with a unit, such as `1MiB`"

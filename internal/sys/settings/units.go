@@ -1,4 +1,4 @@
-package main
+package settings
 
 import (
 	"fmt"
@@ -11,9 +11,9 @@ import (
 	"github.com/alecthomas/kong"
 )
 
-// units makes every duration need a unit, and lets every number of bytes have
+// Units makes every duration need a unit, and lets every number of bytes have
 // one.
-func units() kong.Option {
+func Units() kong.Option {
 	return kong.PostBuild(func(k *kong.Kong) error {
 		return eachFlag(k.Model.Node, func(_ *kong.Node, flag *kong.Flag) error {
 			switch {
@@ -61,9 +61,9 @@ func parseDuration(text string) (time.Duration, error) {
 	return 0, fmt.Errorf("%q is no duration, such as 90s, 5m or 1h30m; the units are ms, s, m and h", text)
 }
 
-// formatDuration is the inverse of parseDuration, and leaves out what is zero: 5m,
+// FormatDuration is the inverse of parseDuration, and leaves out what is zero: 5m,
 // not 5m0s.
-func formatDuration(d time.Duration) string {
+func FormatDuration(d time.Duration) string {
 	text := d.String()
 	if strings.HasSuffix(text, "m0s") {
 		text = strings.TrimSuffix(text, "0s")
@@ -127,4 +127,40 @@ func parseBytes(text string) (int64, error) {
 		}
 	}
 	return 0, fmt.Errorf("%q is no number of bytes, such as 1048576 or 1MiB", text)
+}
+
+// leastDays is the shortest time that Days holds.
+const leastDays = time.Hour
+
+// Days is a long time, such as 400d or 36h. 0 means for ever.
+type Days time.Duration
+
+// UnmarshalText reads a number of days, or what time.ParseDuration takes.
+func (k *Days) UnmarshalText(text []byte) error {
+	if days, ok := strings.CutSuffix(string(text), "d"); ok {
+		n, err := strconv.Atoi(days)
+		if err != nil || n < 1 || n > 36_500 {
+			return fmt.Errorf("%q is not from 1d to 36500d", text)
+		}
+		*k = Days(time.Duration(n) * 24 * time.Hour)
+		return nil
+	}
+	d, err := parseDuration(string(text))
+	if err != nil {
+		return err
+	}
+	if d < leastDays {
+		return fmt.Errorf("%q is less than %s", text, FormatDuration(leastDays))
+	}
+	*k = Days(d)
+	return nil
+}
+
+// MarshalText returns what UnmarshalText reads.
+func (k Days) MarshalText() ([]byte, error) {
+	const day = Days(24 * time.Hour)
+	if k > 0 && k%day == 0 {
+		return fmt.Appendf(nil, "%dd", k/day), nil
+	}
+	return []byte(FormatDuration(time.Duration(k))), nil
 }

@@ -1,12 +1,15 @@
-package main
+package settings
 
 import (
 	"errors"
-	"io"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/alecthomas/kong"
 )
 
 // Whatever a file holds, it is read or refused, and what is wrong has a line.
@@ -18,7 +21,26 @@ func FuzzConfigFile(f *testing.F) {
 	} {
 		f.Add([]byte(text))
 	}
-	parser, err := newParser(new(commands), stdio{strings.NewReader(""), io.Discard, io.Discard}, func(int) {})
+	var cmds struct {
+		Serve struct {
+			Addr          string
+			Accept        map[string]string `mapsep:","`
+			Insecure      bool
+			Loops         int
+			MaxAhead      time.Duration
+			MaxBatchBytes int
+			TraceSample   float64
+			LogLevel      slog.Level
+			FastLane      string `enum:"on,off" default:"on"`
+		} `cmd:""`
+		Sim struct {
+			Run struct {
+				Users int
+				Share map[string]string `mapsep:","`
+			} `cmd:""`
+		} `cmd:""`
+	}
+	parser, err := kong.New(&cmds, Environment(), Units())
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -27,7 +49,7 @@ func FuzzConfigFile(f *testing.F) {
 		if err := os.WriteFile(path, text, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		file, err := readConfigFile(path, parser.Model)
+		file, err := readConfigFile(path, parser.Model, os.LookupEnv)
 		if (file == nil) == (err == nil) {
 			t.Fatalf("got %v, %v", file, err)
 		}

@@ -1,4 +1,4 @@
-package main
+package server
 
 import (
 	"context"
@@ -21,8 +21,8 @@ import (
 	"github.com/pulsegate/pulsegate/internal/observe/metrics"
 )
 
-// accessFlags say who gets in.
-type accessFlags struct {
+// AccessOptions say who gets in.
+type AccessOptions struct {
 	Tokens string  `type:"path" placeholder:"FILE" help:"Token file, as 'pulsegate token' makes it. Who writes or reads then needs a token. Changes take effect within a second, and at SIGHUP."`
 	Audit  *string `placeholder:"FILE" help:"Audit log: changes of tokens, exports, erasures, backups, refused credentials. Default: ${default_audit} where there are tokens or client certificates, otherwise none. Empty: none."`
 
@@ -35,49 +35,44 @@ type accessFlags struct {
 	TokenBurst int `placeholder:"N" help:"Readings at once after a silence of each token without a rate of its own. Default: those of a minute."`
 }
 
-// defaultAudit is where the server and 'pulsegate token' record, unless told
+// DefaultAudit is where the server and 'pulsegate token' record, unless told
 // otherwise.
-const defaultAudit = "pulsegate-audit.log"
+const DefaultAudit = "pulsegate-audit.log"
 
 // open reports whether anybody may write and read.
-func (f *accessFlags) open() bool { return f.Tokens == "" && f.TLSClientCA == "" }
+func (f *AccessOptions) open() bool { return f.Tokens == "" && f.TLSClientCA == "" }
 
 // check refuses flags that do not go together.
-func (f *accessFlags) check() error {
+func (f *AccessOptions) check() error {
 	switch {
 	case (f.TLSCert == "") != (f.TLSKey == ""):
-		return usageError{"--tls-cert and --tls-key come together"}
+		return UsageError{"--tls-cert and --tls-key come together"}
 	case f.TLSClientCA != "" && f.TLSCert == "":
-		return usageError{"--tls-client-ca needs --tls-cert and --tls-key"}
+		return UsageError{"--tls-client-ca needs --tls-cert and --tls-key"}
 	case f.TLSRequireClient && f.TLSClientCA == "":
-		return usageError{"--tls-require-client needs --tls-client-ca"}
+		return UsageError{"--tls-require-client needs --tls-client-ca"}
 	case (f.TokenRate != 0 || f.TokenBurst != 0) && f.Tokens == "":
-		return usageError{"--token-rate and --token-burst need --tokens"}
+		return UsageError{"--token-rate and --token-burst need --tokens"}
 	case f.TokenRate < 0 || f.TokenRate > token.MaxPerSecond:
-		return usageError{fmt.Sprintf("--token-rate is not from 1 to %d", token.MaxPerSecond)}
+		return UsageError{fmt.Sprintf("--token-rate is not from 1 to %d", token.MaxPerSecond)}
 	case f.TokenBurst < 0 || f.TokenBurst > token.MaxBurst || f.TokenBurst > 0 && f.TokenRate == 0:
-		return usageError{fmt.Sprintf("--token-burst is not from 1 to %d, beside a --token-rate", token.MaxBurst)}
+		return UsageError{fmt.Sprintf("--token-burst is not from 1 to %d, beside a --token-rate", token.MaxBurst)}
 	}
-	return notToken("--tokens", f.Tokens)
+	if token.IsText(f.Tokens) {
+		return UsageError{"--tokens is to name a file, and was given the text of a token"}
+	}
+	return nil
 }
 
 // auditPath returns the path of the audit log; empty: none.
-func (f *accessFlags) auditPath() string {
+func (f *AccessOptions) auditPath() string {
 	switch {
 	case f.Audit != nil:
 		return *f.Audit
 	case f.open():
 		return ""
 	}
-	return defaultAudit
-}
-
-// limitOf returns the limit that two flags name.
-func limitOf(rate, burst int) token.Limit {
-	if rate > 0 && burst == 0 {
-		burst = min(60*rate, token.MaxBurst)
-	}
-	return token.Limit{PerSecond: rate, Burst: burst}
+	return DefaultAudit
 }
 
 // An access is what decides who gets in, and follows its files while the server
@@ -93,7 +88,7 @@ const recordTimeout = 10 * time.Second
 
 // openAccess opens the files that the flags name. The caller must close what it
 // returns.
-func openAccess(f *accessFlags, log *slog.Logger) (_ *access, err error) {
+func openAccess(f *AccessOptions, log *slog.Logger) (_ *access, err error) {
 	a := &access{gate: &gate.Gate{Certificates: f.TLSClientCA != ""}, log: log}
 	defer func() {
 		if err != nil {
@@ -112,7 +107,7 @@ func openAccess(f *accessFlags, log *slog.Logger) (_ *access, err error) {
 	}
 	if f.Tokens != "" {
 		a.gate.Tokens, err = token.Open(f.Tokens, token.Options{
-			DefaultLimit: limitOf(f.TokenRate, f.TokenBurst),
+			DefaultLimit: token.LimitOf(f.TokenRate, f.TokenBurst),
 			Changed:      a.tokensChanged,
 		})
 		if errors.Is(err, os.ErrNotExist) {
@@ -187,7 +182,7 @@ func (a *access) started(publicAddr, adminAddr string) error {
 	if a.tls != nil {
 		a.log.Info("certificates loaded", "expire", a.tls.NotAfter().UTC().Format(time.RFC3339), "client_certificates", a.gate.Certificates)
 	}
-	return a.record(audit.Record{Event: audit.ServerStarted, Actor: actor()})
+	return a.record(audit.Record{Event: audit.ServerStarted, Actor: audit.Actor()})
 }
 
 // tokensChanged is told of reloads of the token file.
@@ -245,7 +240,7 @@ func (a *access) metrics() metrics.Access {
 // warnClear says aloud that tokens travel in clear text to an address, if others
 // can reach it.
 func (a *access) warnClear(listener, addr string) {
-	if host, _, err := net.SplitHostPort(addr); err == nil && !isLoopback(host) {
+	if host, _, err := net.SplitHostPort(addr); err == nil && !IsLoopback(host) {
 		a.log.Warn("tokens and readings travel in clear text to this address: whoever listens on the way has them", "listener", listener, "addr", addr)
 	}
 }

@@ -1,10 +1,9 @@
-package main
+package server
 
 import (
 	"cmp"
 	"errors"
 	"log/slog"
-	"os"
 	"runtime"
 	"runtime/debug"
 
@@ -41,8 +40,8 @@ type memory struct {
 
 // findMemory asks GOMEMLIMIT first, which the user has set for this process, then
 // the cgroup, and then the machine, of which this process may have half.
-func findMemory(log *slog.Logger) memory {
-	if os.Getenv("GOMEMLIMIT") != "" {
+func findMemory(getenv func(string) string, log *slog.Logger) memory {
+	if getenv("GOMEMLIMIT") != "" {
 		// Go's runtime has read it: what it could not read would have ended the
 		// process.
 		bytes := debug.SetMemoryLimit(-1)
@@ -68,11 +67,11 @@ func findMemory(log *slog.Logger) memory {
 	return memory{int64(machine), int64(machine) / 2, "machine", false}
 }
 
-// takeResources sets the bounds of c that were not set by hand so that they fit into
+// TakeResources sets the bounds of c that were not set by hand so that they fit into
 // the memory and the descriptors there are, and Go's memory limit unless GOMEMLIMIT is
 // set. It logs what it took.
-func takeResources(c *serveCommand, log *slog.Logger) {
-	m := findMemory(log)
+func TakeResources(c *Options, log *slog.Logger) {
+	m := findMemory(c.Getenv, log)
 	b := memlimit.Fit(m.usableBytes, mostBounds())
 	c.MaxBodyBytes = cmp.Or(c.MaxBodyBytes, b.MaxBodyBytes)
 	// A body that could never be read would be refused as overload, again and again.

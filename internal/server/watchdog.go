@@ -1,4 +1,4 @@
-package main
+package server
 
 import (
 	"sync/atomic"
@@ -25,7 +25,7 @@ type pulse struct {
 	lastFlushes bool
 }
 
-func newPulse(s *server) *pulse {
+func newPulse(s *Server) *pulse {
 	p := &pulse{loops: func() bool { return true }, commits: s.core.Commits, flushes: s.flushes}
 	if s.lane != nil {
 		p.loops = s.lane.Beat

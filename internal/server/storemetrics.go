@@ -1,4 +1,4 @@
-package main
+package server
 
 import (
 	"strconv"
@@ -15,7 +15,7 @@ func activeWithin() []time.Duration {
 }
 
 // storeMetrics returns the store's figures as package metrics wants them.
-func (s *server) storeMetrics() metrics.Store {
+func (s *Server) storeMetrics() metrics.Store {
 	st, now := s.store.Stats(), time.Now()
 	m := metrics.Store{
 		Devices: st.Devices, SizeBytes: st.DiskBytes, LogBytes: st.LogBytes, Tables: st.Tables,

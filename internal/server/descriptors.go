@@ -1,6 +1,6 @@
 //go:build unix
 
-package main
+package server
 
 import (
 	"log/slog"
@@ -12,7 +12,7 @@ import (
 // fitConns lowers the bound on connections, unless it was set by hand, so that they leave
 // the store the descriptors that it needs: a store that cannot open its files takes no
 // readings. It returns the limit of open files if that has lowered the bound, otherwise 0.
-func fitConns(c *serveCommand, byHand bool, log *slog.Logger) (files uint64) {
+func fitConns(c *Options, byHand bool, log *slog.Logger) (files uint64) {
 	var limit unix.Rlimit
 	if unix.Getrlimit(unix.RLIMIT_NOFILE, &limit) != nil {
 		return 0 // nobody knows

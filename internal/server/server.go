@@ -1,4 +1,16 @@
-package main
+// Package server is one running Pulsegate: its listeners, what they serve, and its life
+// from the first signal to the last answer. The commands serve and demo start it.
+//
+// # Promise
+//
+// When [Server.Run] returns nil, every request that was admitted is answered, what was
+// acknowledged is on stable storage, and the store is closed.
+//
+// # Not here
+//
+// What is served is in the packages of internal/api, what is stored in those of
+// internal/storage. Flags and the environment are the matter of cmd.
+package server
 
 import (
 	"context"
@@ -27,13 +39,13 @@ import (
 	"github.com/pulsegate/pulsegate/reply"
 )
 
-// A server is a running service: a store, the core that writes to it, and the
+// A Server is a running service: a store, the core that writes to it, and the
 // listeners.
-type server struct {
+type Server struct {
 	stderr       io.Writer
 	log          *slog.Logger
 	life         *lifecycle
-	logging      *logging
+	logging      *Log
 	store        *pebblestore.Store
 	flushes      *flushWatch // between core and store
 	core         *ingest.Core
@@ -42,9 +54,10 @@ type server struct {
 	tracer       *tracing.Tracer // nil: nothing is traced
 	access       *access
 	public       *http.Server
-	lane         *ingest.FastLane          // nil: public serves all
-	admin        *http.Server              // nil: none
-	retention    atomic.Pointer[retention] // nil: readings are kept for ever
+	lane         *ingest.FastLane                      // nil: public serves all
+	admin        *http.Server                          // nil: none
+	retention    atomic.Pointer[retention]             // nil: readings are kept for ever
+	reread       func() (*LogOptions, []string, error) // Options.Reload
 	drainDelay   time.Duration
 	drainTimeout time.Duration
 
@@ -54,9 +67,9 @@ type server struct {
 	running    atomic.Bool // run waits for failed
 }
 
-// startServer opens the store and starts to listen. Whoever gets a server must
-// call its run.
-func startServer(c *serveCommand, logs *logging) (_ *server, err error) {
+// Start opens the store and starts to listen. Whoever gets a Server must
+// call its Run.
+func Start(c *Options, logs *Log) (_ *Server, err error) {
 	stderr, log := logs.printer(), logs.log
 	if err := c.check(log); err != nil {
 		return nil, err
@@ -69,18 +82,19 @@ func startServer(c *serveCommand, logs *logging) (_ *server, err error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &server{
+	s := &Server{
 		stderr:       stderr,
 		log:          log,
 		problems:     problem.New(),
 		life:         c.life,
 		logging:      logs,
+		reread:       c.Reload,
 		drainDelay:   c.DrainDelay,
 		drainTimeout: c.DrainTimeout,
 		ended:        make(chan error, 2),
 		failed:       make(chan string, 1),
 	}
-	if s.access, err = openAccess(&c.accessFlags, log); err != nil {
+	if s.access, err = openAccess(&c.AccessOptions, log); err != nil {
 		return nil, err
 	}
 	defer func() {
@@ -107,7 +121,7 @@ func startServer(c *serveCommand, logs *logging) (_ *server, err error) {
 	if err = s.access.started(c.Addr, c.AdminAddr); err != nil {
 		return nil, err
 	}
-	if s.tracer, err = c.tracingFlags.open(log); err != nil {
+	if s.tracer, err = c.TraceOptions.open(c.Version, log); err != nil {
 		return nil, err
 	}
 	defer func() {
@@ -154,7 +168,7 @@ func startServer(c *serveCommand, logs *logging) (_ *server, err error) {
 			Log:       logs.metrics,
 			Traces:    tracesMetrics(s.tracer),
 			Ready:     s.health.Ready,
-			Version:   versionText(),
+			Version:   c.Version,
 		})))))
 		s.admin.ReadTimeout = 0  // net/http would end the context of a longer profile
 		s.admin.WriteTimeout = 0 // a profile takes as long as was asked for
@@ -170,10 +184,13 @@ func startServer(c *serveCommand, logs *logging) (_ *server, err error) {
 	return s, nil
 }
 
+// PublicAddr returns the address of the public listener.
+func (s *Server) PublicAddr() net.Addr { return s.publicAddr }
+
 // maxHeaderBytes bounds the header of a request.
 const maxHeaderBytes = 16 << 10
 
-func (s *server) httpServer(c *serveCommand, h http.Handler) *http.Server {
+func (s *Server) httpServer(c *Options, h http.Handler) *http.Server {
 	return &http.Server{
 		Handler:           endLast(h),
 		ReadHeaderTimeout: min(c.ReadTimeout, 10*time.Second),
@@ -195,7 +212,7 @@ func (s *server) httpServer(c *serveCommand, h http.Handler) *http.Server {
 // begin there, and public serves those that leave it. With TLS there is none.
 //
 // posts counts the requests of the fast lane, as it does those of public.
-func (s *server) listenPublic(c *serveCommand, posts *metrics.Route) error {
+func (s *Server) listenPublic(c *Options, posts *metrics.Route) error {
 	l, err := s.life.listen(publicSocket, c.Addr)
 	if err != nil {
 		return err
@@ -236,7 +253,7 @@ func (s *server) listenPublic(c *serveCommand, posts *metrics.Route) error {
 }
 
 // stopPublic answers what has arrived at the public listener, and closes it.
-func (s *server) stopPublic(ctx context.Context) error {
+func (s *Server) stopPublic(ctx context.Context) error {
 	var wg sync.WaitGroup
 	var laneErr error
 	if s.lane != nil {
@@ -251,7 +268,7 @@ func (s *server) stopPublic(ctx context.Context) error {
 }
 
 // listen opens a listener and serves it in the background.
-func (s *server) listen(h *http.Server, addr, name string) (net.Addr, error) {
+func (s *Server) listen(h *http.Server, addr, name string) (net.Addr, error) {
 	l, err := s.life.listen(name, addr)
 	if err != nil {
 		return nil, err
@@ -260,7 +277,7 @@ func (s *server) listen(h *http.Server, addr, name string) (net.Addr, error) {
 }
 
 // serve serves a listener in the background, with TLS if h has a configuration.
-func (s *server) serve(h *http.Server, l net.Listener, name string) net.Addr {
+func (s *Server) serve(h *http.Server, l net.Listener, name string) net.Addr {
 	serve := h.Serve
 	if h.TLSConfig != nil {
 		serve = func(l net.Listener) error { return h.ServeTLS(l, "", "") }
@@ -275,22 +292,22 @@ func (s *server) serve(h *http.Server, l net.Listener, name string) net.Addr {
 	return l.Addr()
 }
 
-// run serves until ctx ends, and then in good order to the end. It returns nil
+// Run serves until ctx ends, and then in good order to the end. It returns nil
 // when everything that was admitted is answered and stored.
-func (s *server) run(ctx context.Context) error {
+func (s *Server) Run(ctx context.Context) error {
 	s.running.Store(true)
 	select {
 	case <-ctx.Done():
-		return s.drain()
+		return s.Drain()
 	case why := <-s.failed:
 		return s.stopFailed(why)
 	case err := <-s.ended:
-		return errors.Join(err, s.drain())
+		return errors.Join(err, s.Drain())
 	}
 }
 
-// drain refuses what comes, answers what is under way, and closes the store.
-func (s *server) drain() error {
+// Drain refuses what comes, answers what is under way, and closes the store.
+func (s *Server) Drain() error {
 	s.log.Info("draining", "delay", s.drainDelay.String(), "timeout", s.drainTimeout.String())
 	s.life.stopping(s.drainDelay+s.drainTimeout, "draining")
 	s.health.Drain()
@@ -325,7 +342,7 @@ func (s *server) drain() error {
 // stopFailed ends a server whose store has failed. Those who wait for an answer
 // are told that the outcome is unknown. The store is not closed as if nothing had
 // happened: its next start recovers it.
-func (s *server) stopFailed(why string) error {
+func (s *Server) stopFailed(why string) error {
 	s.life.stopping(2*failureGrace+time.Second, statusLine(why))
 	s.core.Drain()
 	time.Sleep(failureGrace) // in which readyz says it
@@ -342,7 +359,7 @@ const failureGrace = 500 * time.Millisecond
 // fail is told by the store that it cannot write any more. When it returns, the
 // group that failed is answered. While the store is opened or closed, nobody waits for
 // failed, and what opens or closes it may wait for ever.
-func (s *server) fail(why string) {
+func (s *Server) fail(why string) {
 	if s.running.Load() {
 		s.health.Reporter("store")(errors.New(why))
 		select {
@@ -353,11 +370,11 @@ func (s *server) fail(why string) {
 	}
 	if !s.running.Load() {
 		s.logging.end("pulsegate: " + why + "\n")
-		os.Exit(exitFailed)
+		os.Exit(1)
 	}
 }
 
-func (s *server) healthChanged(name string, err error) {
+func (s *Server) healthChanged(name string, err error) {
 	s.life.status(s, name, err)
 	if err != nil {
 		s.log.Warn("not ready", "check", name, "error", err)
@@ -382,7 +399,7 @@ func adminRoutes(state *health.Health, measures http.Handler) http.Handler {
 	local := func(path string, h http.HandlerFunc) {
 		routes.HandleFunc(path, func(w http.ResponseWriter, r *http.Request) {
 			host, _, err := net.SplitHostPort(r.RemoteAddr)
-			if err != nil || !isLoopback(host) {
+			if err != nil || !IsLoopback(host) {
 				forbidden.ServeHTTP(w, r)
 				return
 			}

@@ -1,4 +1,4 @@
-package main
+package server
 
 import (
 	"context"
@@ -22,7 +22,7 @@ import (
 // that a browser says is for another site is refused, and without tokens so is one
 // whose Host is a name: of which address a name is, whoever owns it decides, and
 // decides anew (DNS rebinding).
-func (s *server) adminOnly(h http.Handler) http.Handler {
+func (s *Server) adminOnly(h http.Handler) http.Handler {
 	forbidden := func(w http.ResponseWriter, r *http.Request, detail string) {
 		s.problems.Forbidden.Write(w, r, detail)
 	}
@@ -75,5 +75,5 @@ func isLoopbackHost(host string) bool {
 	} else {
 		host = strings.TrimSuffix(strings.TrimPrefix(host, "["), "]")
 	}
-	return isLoopback(host)
+	return IsLoopback(host)
 }
