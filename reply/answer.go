@@ -2,45 +2,27 @@ package reply
 
 import (
 	"bytes"
-	"compress/gzip"
-	"crypto/sha256"
-	"encoding/base64"
 	"encoding/json"
 	"net/http"
-	"slices"
 	"strconv"
-	"strings"
+	"time"
 )
 
 // An Answer is a response of which nothing varies. It is an [http.Handler], and
 // may also be called from inside another handler that has not yet written. It is
 // immutable: any number of goroutines may serve it.
 type Answer struct {
-	status int
-	vary   *varyList
-
-	// variants holds the body as it is first, then in other codings, the
-	// smallest first. All of them are answers to the same question.
-	variants []variant
-
-	// http1Retry is the line of the Retry-After that the answer was made with,
-	// if any. A response may have another one in its place.
-	http1Retry []byte
+	status     int
+	body       []byte
+	fields     fieldList
+	headFields fieldList // of the answer to a HEAD
+	http1      []byte    // status line and fields, without the empty line
 }
 
-// A variant is the body in one content coding, and all that goes with it.
-type variant struct {
-	coding string // "" for the body as it is
-	body   []byte
-	etag   string // in quotes; "" where there is none
-
-	fields      fieldList // of the answer
-	headFields  fieldList // of the answer to a HEAD
-	notModified fieldList // of a 304
-
-	http1            []byte // status line and fields, without the empty line
-	http1NotModified []byte
-}
+// maxImplicitLengthBytes is the longest body for which net/http is certain to
+// add a Content-Length (bufferBeforeChunkingSize in net/http/server.go; the
+// buffer of HTTP/2 is longer).
+const maxImplicitLengthBytes = 2048
 
 // New prepares an answer. The body is copied. The content type may be empty only
 // if the body is. New panics if the status is not a final one (200 to 599), if a
@@ -54,31 +36,18 @@ func New(status int, contentType string, body []byte, opts ...Option) *Answer {
 	if contentType == "" && len(body) > 0 {
 		panic("reply: body without a content type")
 	}
-	s := new(spec)
-	for _, opt := range opts {
-		opt(s)
+	s := newSpec(opts)
+	a := &Answer{status: status, body: bytes.Clone(body), fields: commonFields(contentType, s)}
+	a.headFields = a.fields
+	if bodyAllowed(status) {
+		a.headFields = a.fields.with("Content-Length", strconv.Itoa(len(body)))
 	}
-	bodies := codings(bytes.Clone(body), s)
-	if len(bodies) > 1 {
-		s.vary = append(s.vary, "Accept-Encoding")
+	if !s.lean || len(body) > maxImplicitLengthBytes {
+		a.fields = a.headFields
 	}
-	a := &Answer{
-		status:     status,
-		vary:       newVaryList(s.vary),
-		variants:   make([]variant, len(bodies)),
-		http1Retry: retryLine(s.fields),
-	}
-	common := commonFields(contentType, s)
-	for i, b := range bodies {
-		a.variants[i] = a.newVariant(b, common, s)
-	}
+	a.http1 = a.headFields.appendHTTP1(appendStatusLine(nil, status))
 	return a
 }
-
-// maxImplicitLengthBytes is the longest body for which net/http is certain to
-// add a Content-Length (bufferBeforeChunkingSize in net/http/server.go; the
-// buffer of HTTP/2 is longer).
-const maxImplicitLengthBytes = 2048
 
 // JSON prepares an answer from a value, which is marshalled by encoding/json
 // here and never again. It panics where [New] does, and if v cannot be
@@ -94,106 +63,56 @@ func JSON(status int, v any, opts ...Option) *Answer {
 // Status returns the answer's status code.
 func (a *Answer) Status() int { return a.status }
 
-// Body returns the body, not encoded. It must not be modified.
-func (a *Answer) Body() []byte { return a.variants[0].body }
+// Body returns the body. It must not be modified.
+func (a *Answer) Body() []byte { return a.body }
 
-// ETag returns the strong entity tag of the body as it is, in quotes, or "".
-// The encoded variants have tags of their own.
-func (a *Answer) ETag() string { return a.variants[0].etag }
-
-// codings returns the body in all of its codings: as it is first, then the
-// smallest.
-func codings(body []byte, s *spec) []encoded {
-	all := []encoded{{"", body}}
-	if s.gzip {
-		all = append(all, encoded{"gzip", compress(body)})
-	}
-	for _, e := range s.encoded {
-		if slices.ContainsFunc(all, func(o encoded) bool { return o.coding == e.coding }) {
-			panic("reply: two variants with the coding " + e.coding)
-		}
-		all = append(all, encoded{e.coding, bytes.Clone(e.body)})
-	}
-	if len(all) > maxVariants {
-		panic("reply: more than " + strconv.Itoa(maxVariants) + " variants")
-	}
-	useful := slices.DeleteFunc(all[1:], func(e encoded) bool { return len(e.body) >= len(body) })
-	slices.SortStableFunc(useful, func(a, b encoded) int { return len(a.body) - len(b.body) })
-	return all[:1+len(useful)]
+// ServeHTTP sends the answer. It allocates nothing.
+//
+// Fields that describe another body, such as a Content-Encoding that the caller
+// had set before it decided to refuse, are removed. An error of Write means that
+// the client has gone, and is ignored.
+func (a *Answer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	a.serve(w, r, nil)
 }
 
-// compress returns body as gzip. Neither a name nor a time goes into it, so that
-// the bytes and the entity tag are the same on every server of a fleet.
-func compress(body []byte) []byte {
-	var buf bytes.Buffer
-	w, err := gzip.NewWriterLevel(&buf, gzip.BestCompression)
-	if err != nil {
-		panic("reply: " + err.Error()) // the level is a constant
-	}
-	w.Write(body) // to a bytes.Buffer: neither can fail
-	w.Close()
-	return buf.Bytes()
+// WriteRetryAfter is ServeHTTP with a Retry-After of d, rounded up to seconds. Up
+// to 4,095 seconds it allocates nothing.
+func (a *Answer) WriteRetryAfter(w http.ResponseWriter, r *http.Request, d time.Duration) {
+	a.serve(w, r, retryValue(d))
 }
 
-// cacheable reports whether to make an entity tag. Only a 200 is a
-// representation of the resource that was asked for.
-func cacheable(status int, cacheControl string) bool {
-	if status != http.StatusOK || cacheControl == "" {
-		return false
+// serve sends the answer, with the given Retry-After unless it is nil.
+func (a *Answer) serve(w http.ResponseWriter, r *http.Request, retryAfter []string) {
+	h := w.Header()
+	isHead := r.Method == http.MethodHead
+	fields := a.fields
+	if isHead {
+		fields = a.headFields
 	}
-	for directive := range strings.SplitSeq(cacheControl, ",") {
-		if strings.EqualFold(strings.Trim(directive, " \t"), "no-store") {
-			return false
-		}
+	fields.put(h)
+	if retryAfter != nil {
+		h["Retry-After"] = retryAfter
 	}
-	return true
+	if isHead || len(a.body) == 0 {
+		w.WriteHeader(a.status)
+		return
+	}
+	// Write implies a 200.
+	if a.status != http.StatusOK {
+		w.WriteHeader(a.status)
+	}
+	w.Write(a.body)
 }
 
-// newVariant lays out the fields of one coding. common is shared by all.
-func (a *Answer) newVariant(e encoded, common fieldList, s *spec) variant {
-	v := variant{coding: e.coding, body: e.body, fields: common}
-	if e.coding != "" {
-		v.fields = v.fields.with("Content-Encoding", e.coding)
-	}
-	var tagged fieldList
-	if cacheable(a.status, s.cacheControl) {
-		v.etag = entityTag(e)
-		v.fields = v.fields.with("Etag", v.etag)
-		// What a 304 repeats of the 200: RFC 9110, section 15.4.5.
-		for _, f := range v.fields {
-			switch f.key {
-			case "Etag", "Cache-Control", "Content-Location", "Expires":
-				tagged = append(tagged, f)
-			}
-		}
-	}
-	v.notModified = tagged
-	v.headFields = v.fields
-	if bodyAllowed(a.status) {
-		v.headFields = v.fields.with("Content-Length", strconv.Itoa(len(e.body)))
-	}
-	if !s.lean || len(e.body) > maxImplicitLengthBytes {
-		v.fields = v.headFields
-	}
-
-	wire := v.headFields
-	if a.vary != nil {
-		wire = wire.with("Vary", a.vary.value[0])
-		tagged = tagged.with("Vary", a.vary.value[0])
-	}
-	v.http1 = wire.appendHTTP1(appendStatusLine(nil, a.status))
-	if v.etag != "" {
-		v.http1NotModified = tagged.appendHTTP1(appendStatusLine(nil, http.StatusNotModified))
-	}
-	return v
+// retryValue returns d as the value of Retry-After.
+func retryValue(d time.Duration) []string {
+	return IntValue(int(retrySeconds(d)))
 }
 
-// entityTag returns a strong tag: 128 bits of the SHA-256 of the bytes that are
-// sent, so that variants differ in their tags as RFC 9110, section 8.8.3, asks.
-func entityTag(e encoded) string {
-	h := sha256.New()
-	h.Write([]byte(e.coding))
-	h.Write([]byte{0})
-	h.Write(e.body)
-	return `"` + base64.RawURLEncoding.EncodeToString(h.Sum(nil)[:16]) + `"`
+// retrySeconds rounds d up, so that a client never comes back too early.
+func retrySeconds(d time.Duration) int64 {
+	if d <= 0 {
+		return 0
+	}
+	return int64((d-1)/time.Second) + 1
 }

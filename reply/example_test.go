@@ -22,7 +22,7 @@ func Example() {
 			busy.WriteRetryAfter(w, r, 2*time.Second)
 		case "odd":
 			invalid.Write(w, r, "above the highest value that is accepted",
-				reply.String("field", "spo2_pct"), reply.Int("index", 3))
+				reply.String("field", "spo2_pct"))
 		default:
 			stored.ServeHTTP(w, r)
 		}
@@ -39,7 +39,7 @@ func Example() {
 	// 503, retry after "2"
 	// {"type":"https://pulsegate.example/problems/overload","title":"Overloaded","status":503}
 	// 422, retry after ""
-	// {"type":"https://pulsegate.example/problems/invalid-reading","title":"Invalid reading","status":422,"detail":"above the highest value that is accepted","field":"spo2_pct","index":3}
+	// {"type":"https://pulsegate.example/problems/invalid-reading","title":"Invalid reading","status":422,"detail":"above the highest value that is accepted","field":"spo2_pct"}
 }
 
 // A server that writes its own bytes puts answers behind one another in one
@@ -55,16 +55,4 @@ func ExampleAnswer_AppendHTTP1() {
 	}
 	fmt.Println(len(out), "bytes")
 	// Output: 320 bytes
-}
-
-// A Location differs per response; the slice that holds it comes from a pool.
-func ExamplePool() {
-	var pool reply.Pool
-	handler := func(w http.ResponseWriter, r *http.Request) {
-		pool.WriteHeader(w, http.StatusCreated, reply.Field{Key: "Location", Value: "/v1/tokens/7"})
-	}
-	rec := httptest.NewRecorder()
-	handler(rec, httptest.NewRequest("POST", "/v1/tokens", nil))
-	fmt.Println(rec.Code, rec.Header().Get("Location"))
-	// Output: 201 /v1/tokens/7
 }

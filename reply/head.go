@@ -9,50 +9,38 @@ import (
 // A Head is the header of answers that differ in their bodies only. It is
 // prepared once and immutable.
 type Head struct {
-	status     int
-	fields     fieldList
-	vary       *varyList
-	http1      []byte // status line and fields; Content-Length is still to come
-	http1Retry []byte // as in Answer
+	status int
+	fields fieldList
+	http1  []byte // status line and fields; Content-Length is still to come
 }
 
-// NewHead prepares a header. It panics where [New] does, and for options that
-// need a body: [Lean], [Gzip], [Zstd] and [Encoded].
+// NewHead prepares a header. It panics where [New] does, and for [Lean], which
+// needs a body.
 func NewHead(status int, contentType string, opts ...Option) *Head {
 	mustFinalStatus(status)
-	s := new(spec)
-	for _, opt := range opts {
-		opt(s)
+	s := newSpec(opts)
+	if s.lean {
+		panic("reply: NewHead with Lean")
 	}
-	if s.lean || s.gzip || len(s.encoded) > 0 {
-		panic("reply: NewHead with an option that needs a body")
+	fields := commonFields(contentType, s)
+	return &Head{
+		status: status,
+		fields: fields,
+		http1:  fields.appendHTTP1(appendStatusLine(nil, status)),
 	}
-	hd := &Head{
-		status:     status,
-		fields:     commonFields(contentType, s),
-		vary:       newVaryList(s.vary),
-		http1Retry: retryLine(s.fields),
-	}
-	wire := hd.fields
-	if hd.vary != nil {
-		wire = wire.with("Vary", hd.vary.value[0])
-	}
-	hd.http1 = wire.appendHTTP1(appendStatusLine(nil, status))
-	return hd
 }
 
 // Status returns the status code.
 func (hd *Head) Status() int { return hd.status }
 
-// Write sends the header and body, in one piece. It does not retain body. Bytes
-// of a pool may be used again only if the error is nil (see the package
-// comment). Bodies of up to 4,095 bytes allocate nothing.
+// Write sends the header and body, in one piece. It does not retain body. After
+// an error body must not be modified: an HTTP/2 Write that failed may still be
+// reading it. Bodies of up to 4,095 bytes allocate nothing.
 func (hd *Head) Write(w http.ResponseWriter, r *http.Request, body []byte) error {
 	return hd.write(w, r, body, nil)
 }
 
-// WriteRetryAfter is Write with a Retry-After of d, rounded up to seconds. It
-// takes the place of the one that the Head was made with, if any.
+// WriteRetryAfter is Write with a Retry-After of d, rounded up to seconds.
 func (hd *Head) WriteRetryAfter(w http.ResponseWriter, r *http.Request, d time.Duration, body []byte) error {
 	return hd.write(w, r, body, retryValue(d))
 }
@@ -60,20 +48,13 @@ func (hd *Head) WriteRetryAfter(w http.ResponseWriter, r *http.Request, d time.D
 // Begin sends the header of a body whose length is not known yet. The caller
 // writes the body to w, and nothing for a HEAD.
 func (hd *Head) Begin(w http.ResponseWriter) {
-	hd.put(w.Header())
+	hd.fields.put(w.Header())
 	w.WriteHeader(hd.status)
-}
-
-func (hd *Head) put(h http.Header) {
-	hd.fields.put(h)
-	if hd.vary != nil {
-		hd.vary.put(h)
-	}
 }
 
 func (hd *Head) write(w http.ResponseWriter, r *http.Request, body []byte, retryAfter []string) error {
 	h := w.Header()
-	hd.put(h)
+	hd.fields.put(h)
 	if bodyAllowed(hd.status) {
 		h["Content-Length"] = IntValue(len(body))
 	}
@@ -97,11 +78,7 @@ func (hd *Head) AppendHTTP1(dst []byte, m HTTP1, body []byte) []byte {
 		dst = AppendInt(dst, int64(len(body)))
 		dst = append(dst, "\r\n"...)
 	}
-	dst = m.appendEnd(dst, hd.http1Retry)
-	if m.Head {
-		return dst
-	}
-	return append(dst, body...)
+	return m.appendRest(dst, body)
 }
 
 func mustFinalStatus(status int) {

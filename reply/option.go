@@ -2,44 +2,40 @@ package reply
 
 import (
 	"net/http"
-	"slices"
 	"strconv"
 	"strings"
-	"time"
 )
 
-// An Option says something about the header of an answer, or about its
-// variants. Options are applied in their order when the answer is made.
+// An Option adds to the header of an answer. Options are applied in their order
+// when the answer is made.
 type Option func(*spec)
 
 // spec is what the options of one answer add up to.
 type spec struct {
-	fields       []headerField // besides those that every answer has
-	cacheControl string
-	vary         []string
-	lean         bool
-	gzip         bool
-	encoded      []encoded
+	fields fieldList // besides those that every answer has
+	lean   bool
 }
 
-// encoded is the body in a content coding; "" is the body as it is.
-type encoded struct {
-	coding string
-	body   []byte
+func newSpec(opts []Option) *spec {
+	s := new(spec)
+	for _, opt := range opts {
+		opt(s)
+	}
+	return s
 }
 
 // Header adds a field that every answer carries. It replaces one of the same
-// name. It panics for fields that have their own options, and for those that are
-// the package's or the server's business: Content-Type, Content-Length,
-// Content-Encoding, Cache-Control, ETag, Vary, X-Content-Type-Options, Date,
-// Connection, Transfer-Encoding and Trailer.
+// name. It panics for fields that are the package's or the server's business:
+// Content-Type, Content-Length, Retry-After, X-Content-Type-Options, Date,
+// Connection, Transfer-Encoding and Trailer; and for Vary, which belongs to the
+// handler that chooses between answers.
 func Header(name, value string) Option {
 	mustFieldName(name)
 	mustFieldValue(value)
 	key := http.CanonicalHeaderKey(name)
 	switch key {
-	case "Content-Type", "Content-Length", "Content-Encoding", "Cache-Control", "Etag", "Vary",
-		"Date", "Connection", "Transfer-Encoding", "Trailer", "X-Content-Type-Options":
+	case "Content-Type", "Content-Length", "Retry-After", "X-Content-Type-Options",
+		"Date", "Connection", "Transfer-Encoding", "Trailer", "Vary":
 		panic("reply: Header cannot set " + key)
 	}
 	return func(s *spec) {
@@ -53,16 +49,8 @@ func Header(name, value string) Option {
 	}
 }
 
-// CacheControl sets Cache-Control, such as "no-store" or "public, max-age=3600".
-// An [Answer] with status 200 and a Cache-Control without no-store gets a strong
-// entity tag and answers If-None-Match with 304.
-func CacheControl(value string) Option {
-	mustFieldValue(value)
-	return func(s *spec) { s.cacheControl = value }
-}
-
-// NoStore is CacheControl("no-store").
-func NoStore() Option { return CacheControl("no-store") }
+// NoStore keeps the answer out of caches: Cache-Control: no-store.
+func NoStore() Option { return Header("Cache-Control", "no-store") }
 
 // Allow lists the methods that a resource understands, as a 405 must do
 // (RFC 9110, section 15.5.6).
@@ -73,22 +61,6 @@ func Allow(methods ...string) Option {
 	return Header("Allow", strings.Join(methods, ", "))
 }
 
-// RetryAfter tells when to try again, rounded up to whole seconds. Where the
-// delay is only known per response, see [Answer.WriteRetryAfter].
-func RetryAfter(d time.Duration) Option {
-	return Header("Retry-After", strconv.FormatInt(retrySeconds(d), 10))
-}
-
-// Vary names request fields on which the choice of this answer depends, besides
-// Accept-Encoding, which an answer with variants adds by itself.
-func Vary(names ...string) Option {
-	for _, n := range names {
-		mustFieldName(n)
-	}
-	names = slices.Clone(names)
-	return func(s *spec) { s.vary = append(s.vary, names...) }
-}
-
 // Lean leaves out what programs that poll do not need: nosniff, and, for methods
 // other than HEAD, a Content-Length that net/http adds by itself, which it does
 // for bodies of at most 2,048 bytes. Each field that is put into an http.Header
@@ -97,37 +69,10 @@ func Vary(names ...string) Option {
 // Content-Length.
 func Lean() Option { return func(s *spec) { s.lean = true } }
 
-// retrySeconds rounds d up, so that a client never comes back too early.
-func retrySeconds(d time.Duration) int64 {
-	if d <= 0 {
-		return 0
-	}
-	return int64((d-1)/time.Second) + 1
-}
-
-// Gzip adds a variant that is compressed by compress/gzip when the answer is
-// made.
-func Gzip() Option { return func(s *spec) { s.gzip = true } }
-
-// Zstd adds a variant that the caller has compressed (RFC 8878).
-func Zstd(body []byte) Option { return Encoded("zstd", body) }
-
-// Encoded adds a variant in any registered content coding, such as "br". That
-// body decodes to the answer's body is not checked. As with all variants, it is
-// left out if it is not smaller than the answer's body, and of two codings that
-// a client likes equally the one with the smaller body is sent.
-func Encoded(coding string, body []byte) Option {
-	mustFieldName(coding)
-	coding = strings.ToLower(coding)
-	if coding == "identity" || coding == "x-gzip" {
-		panic("reply: Encoded with the coding " + coding)
-	}
-	return func(s *spec) { s.encoded = append(s.encoded, encoded{coding, body}) }
-}
-
 // mustFieldName panics unless s is a token (RFC 9110, section 5.6.2).
 func mustFieldName(s string) {
-	if !isToken(s) {
+	const token = "!#$%&'*+-.^_`|~0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+	if s == "" || strings.Trim(s, token) != "" {
 		panic("reply: not a token: " + strconv.Quote(s))
 	}
 }

@@ -123,54 +123,18 @@ func AppendProblem(dst []byte, p *Problem, detail string, members ...Member) []b
 		dst = append(dst, `,"detail":`...)
 		dst = AppendJSONString(dst, detail)
 	}
-	for i := range members {
-		dst = members[i].append(dst)
+	for _, m := range members {
+		dst = append(dst, ',')
+		dst = AppendJSONString(dst, m.name)
+		dst = append(dst, ':')
+		dst = AppendJSONString(dst, m.value)
 	}
 	return append(dst, '}')
 }
 
 // A Member is an extension member of a problem, or its "instance". Its name must
 // not be one of the other standard ones, nor come twice.
-type Member struct {
-	name string
-	kind memberKind
-	text string
-	num  int64
-	raw  []byte
-}
-
-type memberKind uint8
-
-const (
-	memberString memberKind = iota
-	memberInt
-	memberJSON
-)
+type Member struct{ name, value string }
 
 // String is a member with a text, such as String("field", "spo2_pct").
-func String(name, value string) Member {
-	return Member{name: name, kind: memberString, text: value}
-}
-
-// Int is a member with an integer, such as Int("index", 3).
-func Int(name string, value int64) Member {
-	return Member{name: name, kind: memberInt, num: value}
-}
-
-// RawJSON is a member whose value is JSON already. It is not checked.
-func RawJSON(name string, value []byte) Member {
-	return Member{name: name, kind: memberJSON, raw: value}
-}
-
-func (m *Member) append(dst []byte) []byte {
-	dst = append(dst, ',')
-	dst = AppendJSONString(dst, m.name)
-	dst = append(dst, ':')
-	switch m.kind {
-	case memberInt:
-		return AppendInt(dst, m.num)
-	case memberJSON:
-		return append(dst, m.raw...)
-	}
-	return AppendJSONString(dst, m.text)
-}
+func String(name, value string) Member { return Member{name, value} }

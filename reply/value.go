@@ -1,6 +1,9 @@
 package reply
 
-import "strconv"
+import (
+	"strconv"
+	"strings"
+)
 
 // smallInts is the number of integers whose texts are kept: 0 to smallInts-1.
 // It covers the Content-Length of most answers of an API and every Retry-After
@@ -42,30 +45,14 @@ var intTable = newIntTable()
 func newIntTable() *[smallInts]string {
 	// One string holds all digits, so that the table is two objects and not four
 	// thousand.
-	digits := make([]byte, 0, 4*smallInts)
-	for n := range int64(smallInts) {
-		digits = AppendInt(digits, n)
-	}
-	all := string(digits)
+	var all strings.Builder
+	all.Grow(4 * smallInts)
+	var digits [4]byte
 	table := new([smallInts]string)
-	from := 0
 	for n := range table {
-		width := decimalWidth(n)
-		table[n] = all[from : from+width]
-		from += width
+		from := all.Len()
+		all.Write(AppendInt(digits[:0], int64(n)))
+		table[n] = all.String()[from:]
 	}
 	return table
-}
-
-// decimalWidth returns the number of digits of n, which is below 10,000.
-func decimalWidth(n int) int {
-	switch {
-	case n < 10:
-		return 1
-	case n < 100:
-		return 2
-	case n < 1000:
-		return 3
-	}
-	return 4
 }

@@ -170,10 +170,10 @@ func TestRulesCanFail(t *testing.T) {
 		}, {
 			"the exception of a test holds for tests only",
 			map[string]string{
-				"reply/a.go":      lib("reply", `import _ "unsafe"`),
-				"reply/a_test.go": `package reply_test; import _ "unsafe"`,
+				"internal/api/admin/a.go":      lib("admin", `import _ "M/internal/client/transfer"`),
+				"internal/api/admin/a_test.go": `package admin_test; import _ "M/internal/client/transfer"`,
 			},
-			[]string{`reply/a.go:5: unsafe: imports "unsafe"`},
+			[]string{`internal/api/admin/a.go:5: role: imports internal/client/transfer`},
 		},
 
 		// flags, environment, logger

@@ -102,7 +102,6 @@ var exceptions = map[exception]string{
 	{roleRule, "internal/observe/metrics", false, module + "/internal/storage/groupcommit"}: "until collectors stand beside their counters",
 	{roleRule, "internal/observe/metrics", true, module + "/internal/api/ingest"}:           "until collectors stand beside their counters",
 	{roleRule, "internal/api/admin", true, module + "/internal/client/transfer"}:            "the test receives a backup as a client does",
-	{unsafeRule, "reply", true, "unsafe"}:                                                   "a test changes the bytes of a string to see when net/http reads them",
 
 	{unsafeRule, "internal/wire/eventloop", false, "unsafe"}: "recv(2) and send(2) take a pointer, and are not to be told to the scheduler; socket_linux.go proves it sound",
 }

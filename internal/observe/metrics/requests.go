@@ -192,10 +192,6 @@ func (s *statusWriter) Write(p []byte) (int, error) {
 // Unwrap lets http.ResponseController through.
 func (s *statusWriter) Unwrap() http.ResponseWriter { return s.w }
 
-// ForwardsHeaderTo tells those who put header values back into a pool whose
-// header this is.
-func (s *statusWriter) ForwardsHeaderTo() http.ResponseWriter { return s.w }
-
 var (
 	requestsDesc = prometheus.NewDesc("pulsegate_http_requests_total",
 		"Requests of the public listener, by route pattern and status class. The class aborted means that the connection was cut in place of an answer.",

@@ -104,7 +104,3 @@ func (s *state) Write(p []byte) (int, error) {
 
 // Unwrap lets http.ResponseController through.
 func (s *state) Unwrap() http.ResponseWriter { return s.w }
-
-// ForwardsHeaderTo tells those who put header values back into a pool whose header
-// this is.
-func (s *state) ForwardsHeaderTo() http.ResponseWriter { return s.w }

@@ -1,0 +1,110 @@
+package reply_test
+
+import (
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/pulsegate/pulsegate/reply"
+)
+
+// protocols runs f against a server of net/http for each protocol. server starts
+// one with the given handler and returns a client of it.
+func protocols(t *testing.T, f func(t *testing.T, server func(http.HandlerFunc) (*http.Client, string))) {
+	for _, major := range []int{1, 2} {
+		t.Run(map[int]string{1: "HTTP/1", 2: "HTTP/2"}[major], func(t *testing.T) {
+			f(t, func(h http.HandlerFunc) (*http.Client, string) {
+				srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					if r.ProtoMajor != major {
+						t.Errorf("request came by %s", r.Proto)
+					}
+					h(w, r)
+				}))
+				srv.EnableHTTP2 = major == 2
+				if major == 2 {
+					srv.StartTLS()
+				} else {
+					srv.Start()
+				}
+				t.Cleanup(srv.Close)
+				return srv.Client(), srv.URL
+			})
+		})
+	}
+}
+
+// Under the race detector: one answer, served to many at a time while other
+// layers add to its header.
+func TestAnswerConcurrent(t *testing.T) {
+	a := reply.New(200, "text/plain", []byte(strings.Repeat("x", 500)), reply.Header("Link", "</x>"))
+	protocols(t, func(t *testing.T, server func(http.HandlerFunc) (*http.Client, string)) {
+		c, url := server(func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Add("Vary", "Cookie")
+			a.ServeHTTP(w, r)
+			w.Header().Add("Link", "too late")
+			w.Header().Set("Content-Type", "too late")
+		})
+		var wg sync.WaitGroup
+		for range 8 {
+			wg.Go(func() {
+				for range 30 {
+					res, err := c.Get(url)
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					body, err := io.ReadAll(res.Body)
+					res.Body.Close()
+					if err != nil || len(body) != 500 {
+						t.Errorf("%d bytes (%v), want 500", len(body), err)
+						return
+					}
+					for name, want := range map[string]string{"Vary": "Cookie", "Link": "</x>", "Content-Type": "text/plain"} {
+						if got := strings.Join(res.Header[name], "|"); got != want {
+							t.Errorf("%s = %q, want %q", name, got, want)
+							return
+						}
+					}
+				}
+			})
+		}
+		wg.Wait()
+	})
+}
+
+// A key that is not canonical would be sent twice beside Header.Set's.
+func TestKeysAreCanonical(t *testing.T) {
+	a := reply.New(200, "text/plain", []byte(strings.Repeat("x", 200)), reply.NoStore(),
+		reply.Header("www-authenticate", "Bearer"), reply.Allow("GET"))
+	rec := httptest.NewRecorder()
+	a.WriteRetryAfter(rec, get(), 1)
+	for name := range rec.Header() {
+		if name != http.CanonicalHeaderKey(name) {
+			t.Errorf("key %q is not canonical", name)
+		}
+	}
+}
+
+// The server adds a Content-Length to a body that a lean answer leaves without,
+// up to the longest one.
+func TestServerAddsContentLength(t *testing.T) {
+	for _, n := range []int{0, 1, 2048, 2049} {
+		a := reply.New(200, "text/plain", []byte(strings.Repeat("x", n)), reply.Lean())
+		protocols(t, func(t *testing.T, server func(http.HandlerFunc) (*http.Client, string)) {
+			c, url := server(a.ServeHTTP)
+			for _, get := range []func(string) (*http.Response, error){c.Get, c.Head} {
+				res, err := get(url)
+				if err != nil {
+					t.Fatal(err)
+				}
+				res.Body.Close()
+				if res.ContentLength != int64(n) || len(res.TransferEncoding) > 0 {
+					t.Errorf("%s of %d bytes: length %d, encoding %q", res.Request.Method, n, res.ContentLength, res.TransferEncoding)
+				}
+			}
+		})
+	}
+}
