@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"time"
 
 	"github.com/pulsegate/pulsegate/health"
@@ -32,12 +33,14 @@ func Example() {
 	mux.Handle("/readyz", h.Readyz())
 	mux.Handle("/healthz", h.Healthz())
 
-	fmt.Printf("%s\n", h.ReadyAnswer().Body())
+	fmt.Println(h.Ready())
 
 	ctx := context.Background()
 	h.Start(ctx)
 	reportStore(errors.New("fdatasync: input/output error"))
-	fmt.Println(h.Ready())
+	rec := httptest.NewRecorder()
+	mux.ServeHTTP(rec, httptest.NewRequest("GET", "/livez", nil))
+	fmt.Println(rec.Code, rec.Body)
 
 	// At shutdown: say so first, then let the requests that are under way end.
 	h.Drain()
@@ -45,6 +48,6 @@ func Example() {
 		fmt.Println(err)
 	}
 	// Output:
-	// {"status":"unavailable","pending":["disk","store"]}
 	// false
+	// 200 {"status":"ok"}
 }

@@ -7,45 +7,23 @@ import (
 )
 
 // Livez returns the handler for /livez: "ok" as long as requests are served.
-func (h *Health) Livez() http.Handler { return &liveHandler{h} }
+func (h *Health) Livez() http.Handler {
+	return h.handler(func() *reply.Answer { return h.live })
+}
 
 // Healthz returns the handler for /healthz, which is another name of /livez.
 func (h *Health) Healthz() http.Handler { return h.Livez() }
 
 // Readyz returns the handler for /readyz.
-func (h *Health) Readyz() http.Handler { return &readyHandler{h} }
+func (h *Health) Readyz() http.Handler { return h.handler(h.ready.Load) }
 
-// LiveAnswer returns the answer of /livez to a GET or a HEAD, for a server that
-// is not net/http's.
-func (h *Health) LiveAnswer() *reply.Answer { return h.live }
-
-// ReadyAnswer returns the answer of /readyz at this moment.
-func (h *Health) ReadyAnswer() *reply.Answer { return h.ready.Load() }
-
-// RefusedAnswer returns the answer to methods other than GET and HEAD.
-func (h *Health) RefusedAnswer() *reply.Answer { return h.refused }
-
-type liveHandler struct{ h *Health }
-
-func (l *liveHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if !readable(r) {
-		l.h.refused.ServeHTTP(w, r)
-		return
-	}
-	l.h.live.ServeHTTP(w, r)
-}
-
-type readyHandler struct{ h *Health }
-
-func (l *readyHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if !readable(r) {
-		l.h.refused.ServeHTTP(w, r)
-		return
-	}
-	l.h.ready.Load().ServeHTTP(w, r)
-}
-
-// readable reports whether r may ask for health.
-func readable(r *http.Request) bool {
-	return r.Method == http.MethodGet || r.Method == http.MethodHead
+// handler serves what answer returns at the moment of a request.
+func (h *Health) handler(answer func() *reply.Answer) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		a := h.refused
+		if r.Method == http.MethodGet || r.Method == http.MethodHead {
+			a = answer()
+		}
+		a.ServeHTTP(w, r)
+	})
 }

@@ -155,17 +155,12 @@ func (h *Health) Reporter(name string) func(err error) {
 	}
 }
 
-// Drain turns readiness false, whatever the checks say. When it returns, no
-// request is answered "ready" any more, except those that were being answered.
-func (h *Health) Drain() { h.setDraining(true) }
-
-// Undrain takes Drain back. After Close it has no effect.
-func (h *Health) Undrain() { h.setDraining(false) }
-
-func (h *Health) setDraining(draining bool) {
+// Drain turns readiness false for good, whatever the checks say. When it returns,
+// no request is answered "ready" any more, except those that were being answered.
+func (h *Health) Drain() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.draining = draining || h.closed
+	h.draining = true
 	h.publishLocked()
 }
 
