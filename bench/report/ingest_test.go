@@ -5,7 +5,6 @@ import (
 	"encoding/xml"
 	"errors"
 	"io"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -134,20 +133,4 @@ func TestPlot(t *testing.T) {
 		t.Error("a server without figures is in the plot")
 	}
 	(&report.Ingest{}).Plot() // must not panic
-}
-
-func TestTicks(t *testing.T) {
-	for _, tt := range []struct {
-		low, high float64
-		want      []float64
-	}{
-		{7.3, 266, []float64{5, 10, 20, 50, 100, 200, 500}},
-		{1, 10, []float64{1, 2, 5, 10}},
-		{0.3, 0.4, []float64{0.2, 0.5}},
-	} {
-		got := report.Ticks(tt.low, tt.high)
-		if !slices.EqualFunc(got, tt.want, func(a, b float64) bool { return a/b > 0.999 && a/b < 1.001 }) {
-			t.Errorf("ticks of %v to %v: got %v, want %v", tt.low, tt.high, got, tt.want)
-		}
-	}
 }
