@@ -75,22 +75,22 @@ profile: ## load a server, and print what a request costs
 	@.ci/profile
 
 bench: ## all microbenchmarks with benchstat, into docs/benchmarks.md
-	cd bench && go run ./cmd/microbench -rounds $(ROUNDS) -time $(BENCHTIME)
+	cd bench && go run ./cmd/bench micro --rounds $(ROUNDS) --time $(BENCHTIME)
 
 bench-ingest: ## load every server in turn: single readings, batches, idle connections; into docs/benchmarks.md
-	cd bench && go run ./cmd/ingestbench -rounds $(ROUNDS) -seconds $(SECONDS)
+	cd bench && go run ./cmd/bench ingest --rounds $(ROUNDS) --seconds $(SECONDS)
 
 bench-mux: ## compare the routers, into docs/benchmarks.md
-	cd bench && go run ./routers/cmd/bench-mux -rounds $(ROUNDS) -time $(BENCHTIME) -file ../docs/benchmarks.md
+	cd bench && go run ./cmd/bench mux --rounds $(ROUNDS) --time $(BENCHTIME)
 
 bench-sim: ## compare what a request costs pulsegate sim and wrk, into docs/benchmarks.md
-	cd bench && go run ./cmd/simcost -rounds $(ROUNDS) -seconds $(SECONDS)
+	cd bench && go run ./cmd/bench sim --rounds $(ROUNDS) --seconds $(SECONDS)
 
 overload: ## ask a server for up to five times what it can do, into docs/benchmarks.md
-	cd bench && go run ./cmd/overload -rounds $(ROUNDS) -seconds $(SECONDS)
+	cd bench && go run ./cmd/bench overload --rounds $(ROUNDS) --seconds $(SECONDS)
 
 profile-cost: ## measure what pulsegate profile costs the server, as ratios
-	cd bench && go run ./cmd/profilecost -rounds $(ROUNDS) -seconds $(SECONDS)
+	cd bench && go run ./cmd/bench profile-cost --rounds $(ROUNDS) --seconds $(SECONDS)
 
 bench-smoke: ## every benchmark once, answers verified, allocations asserted
 	go test -vet=off -short -run '^$$' -bench . -benchtime 1x ./... && cd bench && go test -vet=off -short -bench . -benchtime 1x ./...

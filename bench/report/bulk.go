@@ -54,7 +54,7 @@ func (f *BulkForm) figure(of func(*BulkRun) float64) Spread {
 	for i := range f.Runs {
 		values[i] = of(&f.Runs[i])
 	}
-	return spread(values)
+	return SpreadOf(values)
 }
 
 // Markdown lays the figures out as the block of the page.

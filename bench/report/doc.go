@@ -1,7 +1,7 @@
 // Package report writes docs/benchmarks.md from what the benchmarks measured:
 //
-//  1. A program of bench/cmd measures and fills in an [Ingest], a [Micro] or a
-//     [LoadCost].
+//  1. A command of bench/cmd/bench measures and fills in an [Ingest], a [Micro] or
+//     one of their like.
 //  2. Its Markdown method lays the figures out, with the machine, the Go
 //     version, the command and the date that they belong to.
 //  3. [UpdatePage] puts that text between two markers of the page. What people

@@ -42,7 +42,7 @@ func times(runs []Result) Spread {
 	for i := range runs {
 		values[i] = runs[i].Nanos
 	}
-	return spread(values)
+	return SpreadOf(values)
 }
 
 // timeRatio divides the times of the rounds that both have.
@@ -58,7 +58,7 @@ func timeRatio(runs, base []Result) (Spread, bool) {
 	if len(values) == 0 {
 		return Spread{}, false
 	}
-	return spread(values), true
+	return SpreadOf(values), true
 }
 
 // Markdown lays the figures out as the block of the page.

@@ -90,7 +90,7 @@ func resultFigure(runs []Result, of func(*Result) float64) Spread {
 	for i := range runs {
 		values[i] = of(&runs[i])
 	}
-	return spread(values)
+	return SpreadOf(values)
 }
 
 // goals returns what Pulsegate is to reach with one reading per request.

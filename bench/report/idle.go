@@ -36,7 +36,7 @@ func (s *IdleServer) figure(of func(*IdleRun) float64) Spread {
 	for i := range s.Runs {
 		values[i] = of(&s.Runs[i])
 	}
-	return spread(values)
+	return SpreadOf(values)
 }
 
 // Markdown lays the figures out as the block of the page.

@@ -94,7 +94,7 @@ func figure(runs []Run, of func(*Run) float64) Spread {
 	for i := range runs {
 		values[i] = of(&runs[i])
 	}
-	return spread(values)
+	return SpreadOf(values)
 }
 
 // ratios returns a figure of a server divided by that of base in the same round.
@@ -111,7 +111,7 @@ func ratios(runs, base []Run, of func(*Run) float64) (Spread, bool) {
 	if len(values) == 0 {
 		return Spread{}, false
 	}
-	return spread(values), true
+	return SpreadOf(values), true
 }
 
 // Markdown lays the figures out as the block of the page. plot is the path of

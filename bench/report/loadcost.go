@@ -40,7 +40,7 @@ func (l *LoadCost) Markdown() string {
 	for i := range l.Generators {
 		g := &l.Generators[i]
 		ratio := l.ratio(g)
-		fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", g.Name, spread(g.Costs).text("%.2f"), ratio.text("%.2f"), spread(g.PerSecond).text("%.0f"))
+		fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", g.Name, SpreadOf(g.Costs).text("%.2f"), ratio.text("%.2f"), SpreadOf(g.PerSecond).text("%.0f"))
 		if g.Limit > 0 {
 			goals = append(goals, goal{what: g.Name + ": CPU per request / that of " + l.Generators[0].Name,
 				limit: g.Limit, format: "%.2f", figure: ratio, known: true})
@@ -56,5 +56,5 @@ func (l *LoadCost) ratio(g *Generator) Spread {
 	for i := range values {
 		values[i] = g.Costs[i] / l.Generators[0].Costs[i]
 	}
-	return spread(values)
+	return SpreadOf(values)
 }

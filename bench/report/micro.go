@@ -146,12 +146,12 @@ func (m *Micro) Noise() (median, largest float64, ok bool) {
 	var differences []float64
 	for _, h := range halves {
 		if len(h[0]) > 0 && len(h[1]) > 0 {
-			differences = append(differences, math.Abs(spread(h[0]).Median/spread(h[1]).Median-1))
+			differences = append(differences, math.Abs(SpreadOf(h[0]).Median/SpreadOf(h[1]).Median-1))
 		}
 	}
 	if len(differences) == 0 {
 		return 0, 0, false
 	}
-	s := spread(differences)
+	s := SpreadOf(differences)
 	return s.Median, s.Max, true
 }

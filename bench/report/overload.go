@@ -115,7 +115,7 @@ func (o *Overload) row(b *strings.Builder, s *Scenario, name string, pick func(*
 		of((*OverloadRun).TriesPerSecond).text("%.0f"),
 		of(func(r *OverloadRun) float64 { return 100 * float64(r.Refused) / float64(r.Tries) }).text("%.0f %%"),
 		of((*OverloadRun).StoredPerSecond).text("%.0f"),
-		spread(ratio).text("%.2f"),
+		SpreadOf(ratio).text("%.2f"),
 		of(func(r *OverloadRun) float64 { return milliseconds(r.P50) }).text("%.1f"),
 		of(func(r *OverloadRun) float64 { return milliseconds(r.P99) }).text("%.1f"),
 		of(func(r *OverloadRun) float64 { return cores(r.ServerCPU, r.Duration) }).text("%.2f"),
@@ -132,7 +132,7 @@ func overRounds(s *Scenario, pick func(*OverloadRound) *OverloadRun, f func(*Ove
 	for i := range s.Rounds {
 		values[i] = f(pick(&s.Rounds[i]))
 	}
-	return spread(values)
+	return SpreadOf(values)
 }
 
 func answersText(s *Scenario, pick func(*OverloadRound) *OverloadRun, of func(*OverloadRun) *Answers) string {
@@ -166,12 +166,12 @@ func (o *Overload) goals() []goal {
 			}
 		}
 		goals = append(goals,
-			goal{what: fmt.Sprintf("%s: stored at %gx / best", s.Name, o.Multiples[last]), atLeast: true, limit: 0.8, format: "%.2f", figure: spread(ratio), known: true},
-			goal{what: s.Name + ": questions without an answer", limit: 0, format: "%.0f", figure: spread(failed), known: true},
-			goal{what: s.Name + ": peak RSS, MiB", limit: float64(o.MemoryLimitBytes >> 20), format: "%.0f", figure: spread(peak), known: true},
+			goal{what: fmt.Sprintf("%s: stored at %gx / best", s.Name, o.Multiples[last]), atLeast: true, limit: 0.8, format: "%.2f", figure: SpreadOf(ratio), known: true},
+			goal{what: s.Name + ": questions without an answer", limit: 0, format: "%.0f", figure: SpreadOf(failed), known: true},
+			goal{what: s.Name + ": peak RSS, MiB", limit: float64(o.MemoryLimitBytes >> 20), format: "%.0f", figure: SpreadOf(peak), known: true},
 		)
 		if !slices.ContainsFunc(outside, math.IsNaN) {
-			goals = append(goals, goal{what: s.Name + ": share of the most frequent Retry-After", limit: 0.3, format: "%.2f", figure: spread(outside), known: true})
+			goals = append(goals, goal{what: s.Name + ": share of the most frequent Retry-After", limit: 0.3, format: "%.2f", figure: SpreadOf(outside), known: true})
 		}
 	}
 	return goals

@@ -7,9 +7,9 @@ type Spread struct {
 	Median, Min, Max float64
 }
 
-// spread returns the Spread of values, of which there must be at least one. The
+// SpreadOf returns the Spread of values, of which there must be at least one. The
 // median of an even number is the mean of the middle two.
-func spread(values []float64) Spread {
+func SpreadOf(values []float64) Spread {
 	sorted := slices.Sorted(slices.Values(values))
 	n := len(sorted)
 	return Spread{

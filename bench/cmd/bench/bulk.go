@@ -1,0 +1,257 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"slices"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/pulsegate/pulsegate/bench/report"
+)
+
+const (
+	// maxPerSecond bounds the readings of compressed batches that are made in
+	// advance. A load that runs out of them ends early.
+	maxPerSecond = 600_000
+
+	idleCheck   = 200 * time.Millisecond
+	idleTimeout = 30 * time.Second // for a server to end its compactions
+)
+
+// batchAnswer is the answer to a batch of which everything is new.
+var batchAnswer = fmt.Appendf(nil, `{"stored":%d,"duplicate":0}`, batchReadings)
+
+// runBulk measures Pulsegate with every form of a batch, and starts it anew for
+// each. The order turns by one from round to round.
+func (b *ingestRun) runBulk(ctx context.Context) error {
+	chosen, err := choose(forms(), form.String, b.Forms)
+	if err != nil {
+		return fmt.Errorf("--forms: %w", err)
+	}
+	result := &report.Bulk{
+		Setting:    b.setting("bench-ingest"),
+		Duration:   b.duration(),
+		WarmUp:     warmUp,
+		Rounds:     b.Rounds,
+		Readings:   batchReadings,
+		Senders:    senders,
+		FileSystem: fileSystem(b.work),
+	}
+	for _, f := range chosen {
+		result.Forms = append(result.Forms, report.BulkForm{Name: f.String(), Judged: f.encoding == ""})
+	}
+	perForm := perStart + warmUp + b.duration() + 2*idleTimeout
+	ctx, cancel := context.WithTimeout(ctx, perForm*time.Duration(len(chosen)*b.Rounds))
+	defer cancel()
+	for round := range b.Rounds {
+		for i := range chosen {
+			n := (i + round) % len(chosen)
+			run, err := b.measureForm(ctx, chosen[n], round)
+			if err != nil {
+				return fmt.Errorf("measure batches in the form %s: %w", chosen[n], err)
+			}
+			fmt.Fprintf(b.out, "round %d  %-12s %8.2f µs CPU per reading  %8.0f readings/s  %6.2f µs CPU of the generator  p50 %v  p99 %v\n",
+				round+1, chosen[n], run.CPUPerReading(), run.PerSecond(), run.LoaderPerReading(), run.P50, run.P99)
+			result.Forms[n].Runs = append(result.Forms[n].Runs, run)
+		}
+	}
+	return b.write(b.out, "bench-bulk", result.Markdown())
+}
+
+// measureForm measures one form of a batch with a server of its own.
+func (b *ingestRun) measureForm(ctx context.Context, f form, round int) (_ report.BulkRun, err error) {
+	own := &contestant{name: report.Own, own: true}
+	server, remove, err := b.startFresh(ctx, own, "bulk")
+	if err != nil {
+		return report.BulkRun{}, err
+	}
+	defer func() {
+		if server != nil {
+			server.stop() // after an error, which is the one to tell
+		}
+		err = errors.Join(err, remove())
+	}()
+	addr := server.server.public
+	base := time.Now().Add(-baseAge)
+	warm, err := sources(addr, f, base, warmUp)
+	if err != nil {
+		return report.BulkRun{}, err
+	}
+	w, err := post(ctx, addr, warm, warmUp)
+	if err != nil {
+		return report.BulkRun{}, fmt.Errorf("warm up: %w", err)
+	}
+	load, err := sources(addr, f, base.Add(baseStep), b.duration())
+	if err != nil {
+		return report.BulkRun{}, err
+	}
+	if _, err := idleTime(ctx, server.pids()); err != nil { // the warm-up's compactions are not this load's
+		return report.BulkRun{}, err
+	}
+	before, err := cpuTime(server.pids()...)
+	if err != nil {
+		return report.BulkRun{}, err
+	}
+	p, err := post(ctx, addr, load, b.duration())
+	if err != nil {
+		return report.BulkRun{}, err
+	}
+	after, err := idleTime(ctx, server.pids())
+	if err != nil {
+		return report.BulkRun{}, err
+	}
+	ended := server
+	server = nil
+	readings := (p.batches + w.batches) * batchReadings
+	if err := checkStored(ctx, own, ended, readings+1, 0); err != nil {
+		return report.BulkRun{}, err
+	}
+	slices.Sort(p.latencies)
+	at := func(q float64) time.Duration { return p.latencies[int(q*float64(len(p.latencies)-1))] }
+	return report.BulkRun{
+		Round: round, Readings: p.batches * batchReadings, Duration: p.duration,
+		CPU: after - before, LoaderCPU: p.cpu, BodyBytes: p.bodyBytes / p.batches, P50: at(0.5), P99: at(0.99),
+	}, nil
+}
+
+// sources returns a source for each sender.
+func sources(addr string, f form, base time.Time, d time.Duration) ([]source, error) {
+	all := make([]source, senders)
+	errs := make([]error, senders)
+	var wg sync.WaitGroup
+	for i := range all {
+		if f.encoding == "" {
+			all[i] = plain(addr, f, i, base)
+			continue
+		}
+		wg.Go(func() {
+			all[i], errs[i] = compressed(addr, f, i, base, int(maxPerSecond*d.Seconds())/batchReadings/senders)
+		})
+	}
+	wg.Wait()
+	return all, errors.Join(errs...)
+}
+
+// posted is what came of posting batches.
+type posted struct {
+	batches   uint64
+	bodyBytes uint64
+	duration  time.Duration
+	cpu       time.Duration // of this process
+	latencies []time.Duration
+}
+
+// post sends batches for d: every source over a connection of its own, the next
+// one when the last is answered. Every answer must say that all was stored.
+func post(ctx context.Context, addr string, sources []source, d time.Duration) (posted, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	parts := make([]posted, len(sources))
+	errs := make([]error, len(sources))
+	before, start := ownCPU(), time.Now()
+	end := start.Add(d)
+	var wg sync.WaitGroup
+	for i, next := range sources {
+		wg.Go(func() {
+			if parts[i], errs[i] = send(ctx, addr, next, end); errs[i] != nil {
+				cancel()
+			}
+		})
+	}
+	wg.Wait()
+	sum := posted{duration: time.Since(start), cpu: ownCPU() - before}
+	if err := errors.Join(errs...); err != nil {
+		return posted{}, err
+	}
+	for _, p := range parts {
+		sum.batches += p.batches
+		sum.bodyBytes += p.bodyBytes
+		sum.latencies = append(sum.latencies, p.latencies...)
+	}
+	if sum.batches == 0 {
+		return posted{}, errors.New("no batch was answered")
+	}
+	return sum, nil
+}
+
+// send posts what next returns over one connection, until end.
+func send(ctx context.Context, addr string, next source, end time.Time) (p posted, err error) {
+	var dialer net.Dialer
+	conn, err := dialer.DialContext(ctx, "tcp", addr)
+	if err != nil {
+		return p, fmt.Errorf("connect: %w", err)
+	}
+	defer conn.Close()
+	stop := context.AfterFunc(ctx, func() { conn.SetDeadline(time.Now()) })
+	defer stop()
+	in := bufio.NewReader(conn)
+	var body bytes.Buffer
+	for start := time.Now(); start.Before(end); start = time.Now() {
+		request := next()
+		if request == nil {
+			return p, nil
+		}
+		if err := ctx.Err(); err != nil {
+			return p, err
+		}
+		sent := time.Now()
+		if err := conn.SetDeadline(sent.Add(answerTimeout)); err != nil {
+			return p, fmt.Errorf("send batch: %w", err)
+		}
+		if _, err := conn.Write(request); err != nil {
+			return p, fmt.Errorf("send batch: %w", err)
+		}
+		resp, err := http.ReadResponse(in, nil)
+		if err != nil {
+			return p, fmt.Errorf("read answer: %w", err)
+		}
+		body.Reset()
+		if _, err := io.Copy(&body, io.LimitReader(resp.Body, maxAnswerBytes)); err != nil {
+			return p, fmt.Errorf("read answer: %w", err)
+		}
+		if resp.StatusCode != http.StatusOK || !bytes.Equal(body.Bytes(), batchAnswer) {
+			return p, fmt.Errorf("status %d, body %q", resp.StatusCode, body.Bytes())
+		}
+		p.batches++
+		p.bodyBytes += uint64(len(request))
+		p.latencies = append(p.latencies, time.Since(sent))
+	}
+	return p, nil
+}
+
+// idleTime waits until the processes pids use no more CPU time, and returns how
+// much they have used. What a store does behind its answers belongs to their
+// cost.
+func idleTime(ctx context.Context, pids []int) (time.Duration, error) {
+	ctx, cancel := context.WithTimeout(ctx, idleTimeout)
+	defer cancel()
+	last, err := cpuTime(pids...)
+	for err == nil {
+		if err := sleep(ctx, idleCheck); err != nil {
+			return 0, fmt.Errorf("wait for an idle server: %w", err)
+		}
+		var now time.Duration
+		if now, err = cpuTime(pids...); now-last <= tick && err == nil {
+			return now, nil
+		}
+		last = now
+	}
+	return 0, err
+}
+
+// ownCPU returns the user and system time of this process.
+func ownCPU() time.Duration {
+	var u syscall.Rusage
+	if syscall.Getrusage(syscall.RUSAGE_SELF, &u) != nil {
+		return 0 // it never fails for RUSAGE_SELF
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}

@@ -1,0 +1,101 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os/exec"
+	"path/filepath"
+
+	"github.com/pulsegate/pulsegate/bench/report"
+)
+
+// A contestant is a server to measure.
+type contestant struct {
+	name, what, stores string
+
+	// own is set for Pulsegate's binary, postgres for a peer that inserts into
+	// PostgreSQL. The others are peers that need nothing.
+	own, postgres bool
+}
+
+// contestants lists all of them, in the order of the tables.
+func contestants() []contestant {
+	return []contestant{
+		{name: report.Floor, what: "epoll loop, one read and one fixed write, nothing parsed", stores: "no"},
+		{name: "fasthttp", what: "fixed answer, nothing decoded", stores: "no"},
+		{name: "nethttp", what: "fixed answer, nothing decoded", stores: "no"},
+		{name: "gin", what: "encoding/json in and out", stores: "no"},
+		{name: "before", what: "gorilla/mux, logrus Info, Unmarshal, MarshalIndent", stores: "no"},
+		{name: "ginpg", what: "gin and pgx, one INSERT into PostgreSQL per request; with PostgreSQL's CPU", stores: "durable", postgres: true},
+		{name: report.Own, what: "`pulsegate serve`", stores: "durable", own: true},
+	}
+}
+
+// chooseServers returns the contestants that are asked for and can be started, and
+// the reasons why others are left out.
+func chooseServers(names []string) (chosen []contestant, left []string, err error) {
+	asked, err := choose(contestants(), func(c contestant) string { return c.name }, names)
+	if err != nil {
+		return nil, nil, fmt.Errorf("--servers: %w", err)
+	}
+	for _, c := range asked {
+		if c.postgres {
+			if _, err := findPostgres(); err != nil {
+				left = append(left, fmt.Sprintf("%s, because %v", c.name, err))
+				continue
+			}
+		}
+		chosen = append(chosen, c)
+	}
+	return chosen, left, nil
+}
+
+// A running is a contestant with all that it needs.
+type running struct {
+	server   *process
+	database *database // nil: none
+}
+
+// start starts c with dir for its data.
+func (b *ingestRun) start(ctx context.Context, c *contestant, dir string) (_ *running, err error) {
+	r := new(running)
+	if c.own {
+		r.server, err = b.startOwn(ctx, dir, nil)
+		return r, err
+	}
+	args := []string{c.name, "-addr", "127.0.0.1:0"}
+	if c.postgres {
+		if r.database, err = startPostgres(ctx, dir); err != nil {
+			return nil, err
+		}
+		args = append(args, "-dsn", r.database.dsn)
+	}
+	if r.server, err = start(ctx, exec.Command(filepath.Join(b.Programs, "peer"), args...), "public"); err != nil {
+		return nil, errors.Join(err, r.stop())
+	}
+	return r, nil
+}
+
+// pids returns the processes whose CPU time is the contestant's, children aside.
+func (r *running) pids() []int {
+	pids := []int{r.server.pid()}
+	if r.database != nil {
+		pids = append(pids, r.database.process.pid())
+	}
+	return pids
+}
+
+// stop ends what start has started, the database last.
+func (r *running) stop() error {
+	var err error
+	if r.server != nil {
+		err = r.server.stop()
+	}
+	if r.database != nil {
+		if e := r.database.stop(); err == nil {
+			err = e
+		}
+	}
+	return err
+}

@@ -1,0 +1,108 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// tick is the unit of CPU times in /proc: USER_HZ is 100 on every architecture
+// that Go runs on (proc_pid_stat(5), asm-generic/param.h).
+const tick = time.Second / 100
+
+// cpuTime returns the user and system time that the processes pids and all of
+// their descendants have used, including those that have ended and were waited
+// for. It never falls.
+func cpuTime(pids ...int) (time.Duration, error) {
+	stats, err := readStats()
+	if err != nil {
+		return 0, err
+	}
+	var total time.Duration
+	for _, pid := range pids {
+		if _, ok := stats[pid]; !ok {
+			return 0, fmt.Errorf("read CPU time: process %d is gone", pid)
+		}
+		total += treeTime(stats, pid)
+	}
+	return total, nil
+}
+
+func treeTime(stats map[int]stat, pid int) time.Duration {
+	total := stats[pid].cpu
+	for child, s := range stats {
+		if s.parent == pid {
+			total += treeTime(stats, child)
+		}
+	}
+	return total
+}
+
+// A stat is the part of /proc/PID/stat that is needed here.
+type stat struct {
+	parent int
+	cpu    time.Duration // its own, and that of children it has waited for
+}
+
+func readStats() (map[int]stat, error) {
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		return nil, fmt.Errorf("list processes: %w", err)
+	}
+	stats := make(map[int]stat, len(entries))
+	for _, e := range entries {
+		pid, err := strconv.Atoi(e.Name())
+		if err != nil {
+			continue
+		}
+		text, err := os.ReadFile("/proc/" + e.Name() + "/stat")
+		if err != nil {
+			continue // it has ended meanwhile
+		}
+		if stats[pid], err = parseStat(string(text)); err != nil {
+			return nil, err
+		}
+	}
+	return stats, nil
+}
+
+// parseStat reads a line of /proc/PID/stat. The second field is the program's
+// name in parentheses, and may hold anything.
+func parseStat(line string) (stat, error) {
+	fields := strings.Fields(line[strings.LastIndexByte(line, ')')+1:])
+	// fields[0] is field 3 of the manual: state, ppid, and from field 14 on the
+	// times utime, stime, cutime, cstime.
+	if len(fields) < 15 {
+		return stat{}, errors.New("read CPU time: unknown form of /proc/PID/stat")
+	}
+	parent, err := strconv.Atoi(fields[1])
+	if err != nil {
+		return stat{}, fmt.Errorf("read CPU time: %w", err)
+	}
+	s := stat{parent: parent}
+	for _, field := range fields[11:15] {
+		ticks, err := strconv.ParseInt(field, 10, 64)
+		if err != nil {
+			return stat{}, fmt.Errorf("read CPU time: %w", err)
+		}
+		s.cpu += time.Duration(ticks) * tick
+	}
+	return s, nil
+}
+
+// memory returns a field of /proc/PID/status, such as VmRSS, in bytes.
+func memory(pid int, field string) (uint64, error) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		return 0, fmt.Errorf("read memory: %w", err)
+	}
+	_, rest, _ := strings.Cut(string(text), "\n"+field+":")
+	var kilobytes uint64
+	if _, err := fmt.Sscanf(rest, "%d kB", &kilobytes); err != nil {
+		return 0, fmt.Errorf("read memory: %s: %w", field, err)
+	}
+	return kilobytes << 10, nil
+}

@@ -1,0 +1,146 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/pulsegate/pulsegate/bench/report"
+)
+
+const (
+	// idleStep is how many connections are used at a time.
+	idleStep = 500
+
+	// idleSettle is the time that a server gets to give back what it holds for
+	// requests.
+	idleSettle = time.Second
+)
+
+// idleServers are those whose idle connections are weighed.
+func idleServers() []string { return []string{"fasthttp", "nethttp", report.Own} }
+
+// runIdle weighs idle connections.
+func (b *ingestRun) runIdle(ctx context.Context) error {
+	if err := raiseFileLimit(b.Idle); err != nil {
+		return err
+	}
+	result := &report.Idle{Setting: b.setting("bench-ingest"), Rounds: b.Rounds, Connections: b.Idle}
+	var chosen []contestant
+	for _, name := range idleServers() {
+		for _, c := range b.contestants {
+			if c.name == name {
+				chosen = append(chosen, c)
+				result.Servers = append(result.Servers, report.IdleServer{Name: c.name, What: c.what})
+			}
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, 2*perStart*time.Duration(len(chosen)*b.Rounds))
+	defer cancel()
+	for round := range b.Rounds {
+		for i := range chosen {
+			run, err := b.measureIdle(ctx, &chosen[i])
+			if err != nil {
+				return fmt.Errorf("weigh idle connections of %s: %w", chosen[i].name, err)
+			}
+			fmt.Fprintf(b.out, "round %d  %-10s %5.1f MiB resident with no connection, %5.1f MiB with %d\n",
+				round+1, chosen[i].name, report.MiB(run.None), report.MiB(run.All), b.Idle)
+			result.Servers[i].Runs = append(result.Servers[i].Runs, run)
+		}
+	}
+	return b.write(b.out, "bench-idle", result.Markdown())
+}
+
+// measureIdle starts a server, opens connections that post one reading each and
+// then stay open, and stops it.
+func (b *ingestRun) measureIdle(ctx context.Context, c *contestant) (_ report.IdleRun, err error) {
+	server, remove, err := b.startFresh(ctx, c, "idle")
+	if err != nil {
+		return report.IdleRun{}, err
+	}
+	defer func() { err = errors.Join(err, server.stop(), remove()) }()
+	addr, pid := server.server.public, server.server.pid()
+	readings := newSingles(addr)
+	// As many come and go first, so that what a server keeps of its work is not
+	// taken for the price of connections.
+	for came := 0; came < b.Idle; came += idleStep {
+		conns, err := use(ctx, addr, min(idleStep, b.Idle-came), readings)
+		hangUp(conns)
+		if err != nil {
+			return report.IdleRun{}, err
+		}
+	}
+	var run report.IdleRun
+	if err := sleep(ctx, idleSettle); err != nil {
+		return report.IdleRun{}, err
+	}
+	if run.None, err = memory(pid, "VmRSS"); err != nil {
+		return report.IdleRun{}, err
+	}
+	var all []net.Conn
+	defer func() { hangUp(all) }()
+	for len(all) < b.Idle {
+		conns, err := use(ctx, addr, min(idleStep, b.Idle-len(all)), readings)
+		all = append(all, conns...)
+		if err != nil {
+			return report.IdleRun{}, fmt.Errorf("with %d connections: %w", len(all), err)
+		}
+	}
+	if err := sleep(ctx, idleSettle); err != nil {
+		return report.IdleRun{}, err
+	}
+	if run.All, err = memory(pid, "VmRSS"); err != nil {
+		return report.IdleRun{}, err
+	}
+	return run, nil
+}
+
+// newSingles returns a source of requests with one reading each.
+func newSingles(addr string) source {
+	at := time.Now().Add(-baseAge)
+	return func() []byte {
+		at = at.Add(time.Millisecond)
+		body := fmt.Sprintf(`{"device":"wearable-idle","time":%d,"spo2_pct":97.5}`, at.UnixMilli())
+		return append(form{}.head(addr, len(body)), body...)
+	}
+}
+
+// use opens n connections, and posts one request over each.
+func use(ctx context.Context, addr string, n int, next source) (conns []net.Conn, err error) {
+	var dialer net.Dialer
+	for range n {
+		conn, err := dialer.DialContext(ctx, "tcp", addr)
+		if err != nil {
+			return conns, fmt.Errorf("connect: %w", err)
+		}
+		conns = append(conns, conn)
+		if err := conn.SetDeadline(time.Now().Add(answerTimeout)); err != nil {
+			return conns, fmt.Errorf("send reading: %w", err)
+		}
+		if _, err := conn.Write(next()); err != nil {
+			return conns, fmt.Errorf("send reading: %w", err)
+		}
+	}
+	for _, conn := range conns {
+		resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		if err != nil {
+			return conns, fmt.Errorf("read answer: %w", err)
+		}
+		if resp.StatusCode != http.StatusOK || resp.Close {
+			return conns, fmt.Errorf("answer with status %d, closes: %v", resp.StatusCode, resp.Close)
+		}
+	}
+	return conns, nil
+}
+
+// hangUp resets connections, so that none of them lingers.
+func hangUp(conns []net.Conn) {
+	for _, conn := range conns {
+		_ = conn.(*net.TCPConn).SetLinger(0) // it ends in any case
+		conn.Close()
+	}
+}

@@ -1,0 +1,345 @@
+package main
+
+import (
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/pulsegate/pulsegate/bench/report"
+)
+
+// Names of the parts of a run. Each has a block of the page.
+const (
+	partSingle = "single"
+	partBulk   = "bulk"
+	partIdle   = "idle"
+)
+
+// ingestCommand measures what servers pay to take readings. CPU time per request
+// comes first, then requests per second and latency. Servers that store must have
+// stored what they answered. If PostgreSQL is installed, a peer inserts into one
+// that is started for it, with a temporary directory and no network.
+type ingestCommand struct {
+	loads
+	Parts       []string `default:"single,bulk,idle" enum:"single,bulk,idle" help:"What to measure: single readings, batches, idle connections."`
+	Connections []int    `default:"64,1000" help:"Numbers of connections with single readings."`
+	Servers     []string `help:"Servers to measure, such as floor,pulsegate. Default: all that can be started."`
+	Forms       []string `help:"Forms of batches to measure, such as array,ndjson+gzip. Default: all."`
+	Idle        int      `default:"10000" help:"Idle connections to weigh."`
+}
+
+func (c *ingestCommand) Validate() error {
+	if c.Idle < 1 || len(c.Connections) == 0 || slices.Min(c.Connections) < 1 {
+		return errors.New("--idle and --connections must be at least 1")
+	}
+	return c.loads.Validate()
+}
+
+// An ingestRun is one run of the command.
+type ingestRun struct {
+	*ingestCommand
+	work        string
+	out         io.Writer
+	contestants []contestant
+	left        []string // why others are not among them
+
+	wrk    *wrk           // of runSingle
+	result *report.Ingest // of runSingle
+}
+
+func (c *ingestCommand) Run(ctx context.Context, out io.Writer) (err error) {
+	b := &ingestRun{ingestCommand: c, out: out}
+	if b.contestants, b.left, err = chooseServers(c.Servers); err != nil {
+		return err
+	}
+	work, remove, err := c.prepare(ctx, "peer", report.Own)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, remove()) }()
+	b.work = work
+	parts := map[string]func(context.Context) error{partSingle: b.runSingle, partBulk: b.runBulk, partIdle: b.runIdle}
+	for _, part := range c.Parts {
+		if err := parts[part](ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+const (
+	perStart = 2 * time.Minute // that one start of a server may take, besides its loads
+	warmUp   = time.Second     // load before the measurements of a server
+)
+
+// baseAge is how far before now the readings begin; baseStep is more than the
+// times of one load advance, so that no two loads of one start share a reading.
+const (
+	baseAge  = time.Hour
+	baseStep = time.Minute
+)
+
+//go:embed ingest.lua
+var ingestScript string
+
+// runSingle measures all contestants with one reading per request.
+func (b *ingestRun) runSingle(ctx context.Context) (err error) {
+	if b.wrk, err = findWrk(ctx, b.work, ingestScript); err != nil {
+		return err
+	}
+	if err := raiseFileLimit(slices.Max(b.Connections)); err != nil {
+		return err
+	}
+	b.result = &report.Ingest{
+		Setting:     b.setting("bench-ingest"),
+		Loader:      b.wrk.version,
+		Duration:    b.duration(),
+		WarmUp:      warmUp,
+		Rounds:      b.Rounds,
+		Body:        len(firstReading()),
+		FileSystem:  fileSystem(b.work),
+		Connections: b.Connections,
+		Left:        b.left,
+	}
+	if err := b.measure(ctx, b.contestants); err != nil {
+		return err
+	}
+	if b.result.Profile, err = b.profileOwn(ctx); err != nil {
+		return err
+	}
+	const plot = "benchmarks-ingest.svg"
+	if b.Page != "" {
+		if err := report.WriteFile(filepath.Join(filepath.Dir(b.Page), plot), b.result.Plot()); err != nil {
+			return err
+		}
+	}
+	return b.write(b.out, "bench-ingest", b.result.Markdown(plot))
+}
+
+// measure goes through the rounds. A server that fails in a round is left out of
+// that round, with its reason in the report; an end of ctx fails the run.
+func (b *ingestRun) measure(ctx context.Context, chosen []contestant) error {
+	perServer := perStart + warmUp + b.duration()*time.Duration(len(b.Connections))
+	ctx, cancel := context.WithTimeout(ctx, perServer*time.Duration(len(chosen)*b.Rounds))
+	defer cancel()
+	for _, c := range chosen {
+		b.result.Servers = append(b.result.Servers, report.Server{Name: c.name, What: c.what, Stores: c.stores})
+	}
+	for round := range b.Rounds {
+		for i := range chosen {
+			// The order turns, so that no server always runs after the same one.
+			n := (i + round) % len(chosen)
+			runs, err := b.measureOne(ctx, &chosen[n], round)
+			if ctx.Err() != nil {
+				return fmt.Errorf("measure %s: %w", chosen[n].name, ctx.Err())
+			}
+			if err != nil {
+				fmt.Fprintf(b.out, "round %d  %-10s %v\n", round+1, chosen[n].name, err)
+				reason, _, _ := strings.Cut(err.Error(), "\n")
+				b.result.Left = append(b.result.Left, fmt.Sprintf("%s in round %d, because of: %s", chosen[n].name, round+1, reason))
+				continue
+			}
+			b.result.Servers[n].Runs = append(b.result.Servers[n].Runs, runs...)
+		}
+	}
+	return nil
+}
+
+// measureOne starts a server, measures it with each number of connections, and
+// stops it.
+func (b *ingestRun) measureOne(ctx context.Context, c *contestant, round int) (_ []report.Run, err error) {
+	server, remove, err := b.startFresh(ctx, c, fmt.Sprint(round))
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if server != nil {
+			server.stop() // after an error, which is the one to tell
+		}
+		err = errors.Join(err, remove())
+	}()
+	answered, inFlight := uint64(1), uint64(0)
+	base := time.Now().Add(-baseAge)
+	admin := server.server.admin
+	loadOnce := func(connections int, d time.Duration) (_ load, cpu time.Duration, made report.Allocated, err error) {
+		base = base.Add(baseStep)
+		madeBefore, err := allocated(ctx, admin)
+		if err != nil {
+			return load{}, 0, made, err
+		}
+		before, err := cpuTime(server.pids()...)
+		if err != nil {
+			return load{}, 0, made, err
+		}
+		l, err := b.wrk.run(ctx, server.server.public, connections, d, base.UnixMilli())
+		if err != nil {
+			return load{}, 0, made, err
+		}
+		after, err := cpuTime(server.pids()...)
+		if err != nil {
+			return load{}, 0, made, err
+		}
+		if made, err = allocated(ctx, admin); err != nil {
+			return load{}, 0, made, err
+		}
+		answered += l.requests
+		inFlight += uint64(connections) // wrk does not wait for the last answers
+		return l, after - before, made.Since(madeBefore), l.check()
+	}
+	if _, _, _, err := loadOnce(b.Connections[0], warmUp); err != nil {
+		return nil, err
+	}
+	var runs []report.Run
+	for _, n := range b.Connections {
+		l, cpu, made, err := loadOnce(n, b.duration())
+		if err != nil {
+			return nil, fmt.Errorf("%d connections: %w", n, err)
+		}
+		run := report.Run{Round: round, Connections: n, Requests: l.requests, Duration: l.duration, CPU: cpu, P50: l.p50, P99: l.p99, Allocated: made}
+		fmt.Fprintf(b.out, "round %d  %-10s %5d connections  %8.2f µs CPU per request  %8.0f requests/s  p50 %v  p99 %v\n",
+			round+1, c.name, n, run.CPUPerRequest(), run.PerSecond(), run.P50, run.P99)
+		runs = append(runs, run)
+	}
+	ended := server
+	server = nil
+	return runs, checkStored(ctx, c, ended, answered, inFlight)
+}
+
+// startFresh starts a server with an empty directory of its own and checks one
+// answer. remove removes the directory when the server has stopped.
+func (b *ingestRun) startFresh(ctx context.Context, c *contestant, label string) (_ *running, remove func() error, err error) {
+	dir := filepath.Join(b.work, c.name+"-"+label)
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		return nil, nil, fmt.Errorf("make data directory: %w", err)
+	}
+	remove = func() error { return os.RemoveAll(dir) }
+	server, err := b.start(ctx, c, dir)
+	if err != nil {
+		return nil, nil, errors.Join(err, remove())
+	}
+	if err := verify(ctx, server.server.public); err != nil {
+		server.stop() // after an error, which is the one to tell
+		return nil, nil, errors.Join(err, remove())
+	}
+	return server, remove, nil
+}
+
+// checkStored stops a server. One that promises to store must have stored what
+// it answered, and not more than it may have been sent.
+func checkStored(ctx context.Context, c *contestant, r *running, answered, inFlight uint64) error {
+	var stored uint64
+	var err error
+	known := false
+	if c.postgres {
+		if stored, err = r.database.stored(ctx); err != nil {
+			r.stop()
+			return err
+		}
+		known = true
+	}
+	if err := r.stop(); err != nil {
+		return err
+	}
+	if c.own {
+		if stored, known = r.server.stored(); !known {
+			return fmt.Errorf("%s did not say how many readings it has stored: %s", c.name, r.server.text())
+		}
+	}
+	if known && (stored < answered || stored > answered+inFlight) {
+		return fmt.Errorf("%s answered %d readings as stored and has %d, with at most %d unanswered", c.name, answered, stored, inFlight)
+	}
+	return nil
+}
+
+// fileSystem names the kind of file system that holds dir: on one in memory, a
+// sync costs nothing.
+func fileSystem(dir string) string {
+	var s syscall.Statfs_t
+	if err := syscall.Statfs(dir, &s); err != nil {
+		return "an unknown file system"
+	}
+	// The numbers are those of statfs(2).
+	switch uint32(s.Type) {
+	case 0xef53:
+		return "ext4"
+	case 0x58465342:
+		return "xfs"
+	case 0x9123683e:
+		return "btrfs"
+	case 0x01021994:
+		return "tmpfs, **in memory: syncs cost nothing, and stores are not comparable**"
+	case 0x794c7630:
+		return "overlayfs"
+	}
+	return fmt.Sprintf("a file system of type %#x", uint32(s.Type))
+}
+
+// profileLead is how long before a profile the load begins, and how long after it
+// the load ends.
+const profileLead = 2 * time.Second
+
+// profileOwn returns what pulsegate profile reports of a request under the load
+// with the most connections: the parts of its cost and the system calls. The load
+// is one of its own, because profiling costs a little.
+func (b *ingestRun) profileOwn(ctx context.Context) (_ string, err error) {
+	i := slices.IndexFunc(b.contestants, func(c contestant) bool { return c.own })
+	if i < 0 {
+		return "", nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, perStart+b.duration())
+	defer cancel()
+	server, remove, err := b.startFresh(ctx, &b.contestants[i], "profile")
+	if err != nil {
+		return "", err
+	}
+	defer func() { err = errors.Join(err, server.stop(), remove()) }()
+	loaded := make(chan error, 1)
+	go func() {
+		l, err := b.wrk.run(ctx, server.server.public, slices.Max(b.Connections), b.duration()+2*profileLead, time.Now().Add(-baseAge).UnixMilli())
+		if err == nil {
+			err = l.check()
+		}
+		loaded <- err
+	}()
+	time.Sleep(profileLead)
+	cmd := exec.CommandContext(ctx, b.own(), "profile", "http://"+server.server.admin, "--for", b.duration().String())
+	text, profileErr := cmd.CombinedOutput()
+	if err := <-loaded; err != nil {
+		return "", fmt.Errorf("load for a profile: %w", err)
+	}
+	if profileErr != nil {
+		return "", fmt.Errorf("profile: %w\n%s", profileErr, text)
+	}
+	return cutProfile(string(text)), nil
+}
+
+// cutProfile returns the parts and the system calls of a profile's report, without
+// the address and the time in its first line, and without what follows.
+func cutProfile(text string) string {
+	_, text, _ = strings.Cut(text, "\n")
+	text, _, _ = strings.Cut(text, "\nFunctions by their own cost")
+	return strings.TrimRight(text, "\n")
+}
+
+// allocated returns what a process has allocated since its start, by its metrics,
+// and nothing for a server without.
+func allocated(ctx context.Context, admin string) (report.Allocated, error) {
+	if admin == "" {
+		return report.Allocated{}, nil
+	}
+	metrics, err := scrape(ctx, admin)
+	a := report.Allocated{Objects: metrics["go_memstats_mallocs_total"], Bytes: metrics["go_memstats_alloc_bytes_total"]}
+	if err == nil && (a.Objects == 0 || a.Bytes == 0) {
+		err = errors.New("read allocations: the metrics are missing")
+	}
+	return a, err
+}

@@ -1,0 +1,36 @@
+-- Script for wrk: every request posts one reading, and no two are equal.
+--
+--   wrk -s readings.lua URL -- BASE_MS
+--
+-- Readings come from 10,000 devices in turn. Each device's times rise by 1 ms,
+-- from BASE_MS (Unix ms) on, so that (device, time) never repeats within a run.
+-- All bodies are of one length, and the header is made once.
+
+local devices = 10000
+local n, now_ms = 0, 0
+local stamp = ""
+local head = ""
+
+local function body()
+  local device = n % devices
+  if device == 0 then
+    stamp = os.date("!%Y-%m-%dT%H:%M:%S", math.floor(now_ms / 1000)) .. string.format(".%03dZ", now_ms % 1000)
+    now_ms = now_ms + 1
+  end
+  n = n + 1
+  return string.format(
+    '{"device":"wearable-%06d","time":"%s","systolic_mmhg":%d,"diastolic_mmhg":%d,"spo2_pct":%d.5,"heart_rate_bpm":%d.5,"resting_heart_rate_bpm":%d.5}',
+    device, stamp, 110 + n % 40, 60 + n % 30, 90 + n % 10, 60 + n % 37, 50 + n % 20)
+end
+
+function init(args)
+  now_ms = tonumber(args[1])
+  local length = #body()
+  n, now_ms = 0, tonumber(args[1])
+  head = "POST " .. wrk.path .. " HTTP/1.1\r\nHost: " .. wrk.host .. ":" .. wrk.port ..
+    "\r\nContent-Type: application/json\r\nContent-Length: " .. length .. "\r\n\r\n"
+end
+
+function request()
+  return head .. body()
+end

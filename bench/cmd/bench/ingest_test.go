@@ -1,0 +1,185 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/pulsegate/pulsegate/bench/report"
+)
+
+// fakeMode makes the test program itself a server for the tests.
+const fakeMode = "BENCH_TEST_SERVER"
+
+func TestMain(m *testing.M) {
+	if mode := os.Getenv(fakeMode); mode != "" {
+		fakeServer(mode)
+		return
+	}
+	os.Exit(m.Run())
+}
+
+// fakeServer answers "stored" and says at its end that it stored as many as mode
+// tells. Mode "ends" ends at once, mode "wrong" answers otherwise.
+func fakeServer(mode string) {
+	if mode == "ends" {
+		fmt.Fprintln(os.Stderr, "cannot start")
+		os.Exit(3)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer stop()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	fmt.Fprintf(os.Stderr, "level=INFO msg=listening addr=%s listener=public\n", l.Addr())
+	go http.Serve(l, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		if mode == "wrong" {
+			fmt.Fprint(w, `{"status":"accepted"}`)
+			return
+		}
+		fmt.Fprint(w, `{"status":"stored"}`)
+	}))
+	<-ctx.Done()
+	fmt.Fprintf(os.Stderr, "level=INFO msg=stopped stored=%s\n", mode)
+}
+
+// startFake starts this program as a fake server.
+func startFake(t *testing.T, mode string) (*process, error) {
+	t.Helper()
+	t.Setenv(fakeMode, mode)
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return start(t.Context(), exec.Command(self), "public")
+}
+
+func TestProcess(t *testing.T) {
+	p, err := startFake(t, "1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := verify(t.Context(), p.public); err != nil {
+		t.Error(err)
+	}
+	if err := p.stop(); err != nil {
+		t.Error(err)
+	}
+	if n, ok := p.stored(); !ok || n != 1 {
+		t.Errorf("stored() = %d, %v, want 1", n, ok)
+	}
+}
+
+func TestProcessThatEnds(t *testing.T) {
+	if _, err := startFake(t, "ends"); err == nil || !strings.Contains(err.Error(), "cannot start") {
+		t.Errorf("got %v, want the server's own words", err)
+	}
+}
+
+func TestVerifyFinds(t *testing.T) {
+	p, err := startFake(t, "wrong")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := verify(t.Context(), p.public); err == nil {
+		t.Error("verify took a wrong answer")
+	}
+	if err := p.stop(); err != nil {
+		t.Error(err)
+	}
+}
+
+// A server that stores less than it answered must not get a figure, nor one that
+// stores more than it was sent.
+func TestCheckStored(t *testing.T) {
+	for mode, want := range map[string]bool{"99": false, "100": true, "164": true, "165": false, "unknown": false} {
+		p, err := startFake(t, mode)
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = checkStored(t.Context(), &contestant{name: report.Own, own: true}, &running{server: p}, 100, 64)
+		if (err == nil) != want {
+			t.Errorf("100 answered, 64 in flight, stored %s: %v", mode, err)
+		}
+	}
+}
+
+func TestServers(t *testing.T) {
+	work := t.TempDir()
+	if err := os.Chmod(filepath.Dir(work), 0o711); err != nil { // PostgreSQL's user must get through
+		t.Fatal(err)
+	}
+	b := &ingestRun{ingestCommand: &ingestCommand{loads: loads{common: common{Root: "../../.."}, Dir: work}}}
+	var remove func() error
+	var err error
+	if b.work, remove, err = b.prepare(t.Context(), "peer", report.Own); err != nil {
+		t.Fatal(err)
+	}
+	defer remove()
+	chosen, left, err := chooseServers(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, reason := range left {
+		t.Log("left out: " + reason)
+	}
+	for _, c := range chosen {
+		t.Run(c.name, func(t *testing.T) { tryServer(t, b, &c) })
+	}
+	t.Run("measure", func(t *testing.T) { tryMeasure(t, b.work) })
+}
+
+// tryServer starts a server, which must answer a reading, end when it is asked
+// to, and say that it has stored the reading if it stores.
+func tryServer(t *testing.T, b *ingestRun, c *contestant) {
+	dir := filepath.Join(b.work, c.name+"-data")
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	r, err := b.start(t.Context(), c, dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := verify(t.Context(), r.server.public); err != nil {
+		t.Error(err)
+	}
+	if _, err := cpuTime(r.pids()...); err != nil {
+		t.Error(err)
+	}
+	if err := checkStored(t.Context(), c, r, 1, 0); err != nil {
+		t.Error(err)
+	}
+}
+
+// tryMeasure makes a whole measurement with the loader: the script's readings
+// are taken by a strict decoder, and each is another one.
+func tryMeasure(t *testing.T, programs string) {
+	needWrk(t)
+	page, text := runPage(t, []string{"bench-ingest", "bench-bulk", "bench-idle"}, "ingest", "--rounds=1", "--seconds=1", "--connections=8",
+		"--servers=floor,pulsegate", "--forms=array,ndjson+gzip,ndjson+zstd", "--idle=50", "--programs="+programs, "--dir="+t.TempDir())
+	// Two servers with single readings, and one with idle connections.
+	if n := strings.Count(text, "| **"); n != 3 || strings.Contains(text, "Left out") {
+		t.Errorf("%d servers in the tables, want 3:\n%s", n, text)
+	}
+	if !strings.Contains(text, "Cost per request, by part") {
+		t.Errorf("no profile:\n%s", text)
+	}
+	for _, form := range []string{"array", "ndjson+gzip", "ndjson+zstd"} {
+		if !strings.Contains(text, "\n| "+form+" | ") {
+			t.Errorf("no figures of the form %s:\n%s", form, text)
+		}
+	}
+	if _, err := os.Stat(filepath.Join(filepath.Dir(page), "benchmarks-ingest.svg")); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,184 @@
+// Command bench measures Pulsegate and what it is compared with. Its figures go
+// between the markers of docs/benchmarks.md.
+//
+//	go run ./cmd/bench ingest --rounds 5 --seconds 10
+//
+// The commands:
+//
+//   - ingest loads every server in turn, each started anew for each measurement,
+//     with single readings (by wrk), batches and idle connections.
+//   - overload asks a server for more than it can do.
+//   - sim compares what a request costs the load generators pulsegate sim and wrk.
+//   - profile-cost measures what pulsegate profile costs the server.
+//   - micro runs the microbenchmarks, and benchstat over them.
+//   - mux compares the routers of package routers.
+//
+// Servers listen on free loopback ports, have empty directories for their data,
+// and must give the right answer before they are loaded. Only processes that this
+// program started are stopped, by their numbers. It runs on Linux only.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/alecthomas/kong"
+
+	"github.com/pulsegate/pulsegate/bench/report"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
+	err := run(ctx, os.Args[1:], os.Stdout)
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, args []string, out io.Writer) error {
+	var commands struct {
+		Ingest      ingestCommand      `cmd:"" help:"Load every server in turn: single readings, batches, idle connections."`
+		Overload    overloadCommand    `cmd:"" help:"Ask a server for more than it can do."`
+		Sim         simCommand         `cmd:"" help:"Compare what a request costs pulsegate sim and wrk."`
+		ProfileCost profileCostCommand `cmd:"" help:"Measure what pulsegate profile costs the server, as ratios."`
+		Micro       microCommand       `cmd:"" help:"Run the microbenchmarks, and compare them by benchstat."`
+		Mux         muxCommand         `cmd:"" help:"Compare the routers."`
+	}
+	parser, err := kong.New(&commands, kong.Name("bench"), kong.BindTo(ctx, (*context.Context)(nil)), kong.BindTo(out, (*io.Writer)(nil)))
+	if err != nil {
+		return err
+	}
+	command, err := parser.Parse(args)
+	if err != nil {
+		return err
+	}
+	return command.Run()
+}
+
+// common has the flags of every command.
+type common struct {
+	Rounds int    `default:"10" help:"Rounds, in each of which everything is measured once."`
+	Root   string `default:".." type:"existingdir" help:"Root of the repository."`
+	Page   string `default:"../docs/benchmarks.md" help:"Page to write the figures to. Empty: they are printed."`
+}
+
+// write puts a block of figures on the page.
+func (c *common) write(out io.Writer, block, text string) error {
+	if c.Page == "" {
+		_, err := io.WriteString(out, text)
+		return err
+	}
+	if err := report.UpdatePage(c.Page, block, text); err != nil {
+		return err
+	}
+	_, err := fmt.Fprintf(out, "wrote %s to %s\n", block, c.Page)
+	return err
+}
+
+// loads has the flags of the commands that load servers.
+type loads struct {
+	common
+	Seconds  int    `default:"10" help:"Duration of one measurement, in s."`
+	Dir      string `type:"existingdir" help:"Directory for data, on the disk that is to be measured. Default: the system's for temporary files."`
+	Programs string `type:"existingdir" help:"Directory of the programs to measure, pulsegate and peer. Default: they are built."`
+}
+
+func (l *loads) Validate() error {
+	if l.Rounds < 1 || l.Seconds < 1 {
+		return errors.New("--rounds and --seconds must be at least 1")
+	}
+	return nil
+}
+
+// duration returns that of one measurement.
+func (l *loads) duration() time.Duration { return time.Duration(l.Seconds) * time.Second }
+
+// setting returns what the figures of a run that begins now hold for.
+func (l *loads) setting(target string) report.Setting {
+	return report.Here(fmt.Sprintf("make %s ROUNDS=%d SECONDS=%d", target, l.Rounds, l.Seconds))
+}
+
+// prepare makes a directory for data, which remove removes, and builds the
+// programs to measure unless they are there.
+func (l *loads) prepare(ctx context.Context, programs ...string) (work string, remove func() error, err error) {
+	if work, remove, err = temporary(l.Dir); err != nil {
+		return "", nil, err
+	}
+	if l.Programs != "" {
+		return work, remove, nil
+	}
+	l.Programs = work
+	for _, program := range programs {
+		dir := l.Root
+		if program == "peer" {
+			dir = filepath.Join(l.Root, "bench")
+		}
+		if _, err := goCommand(ctx, dir, "build", "-o", filepath.Join(work, program), "./cmd/"+program); err != nil {
+			return "", nil, errors.Join(err, remove())
+		}
+	}
+	return work, remove, nil
+}
+
+// own returns the path of Pulsegate's program.
+func (l *loads) own() string { return filepath.Join(l.Programs, report.Own) }
+
+// temporary makes a directory under dir, or under the system's if that is empty.
+func temporary(dir string) (path string, remove func() error, err error) {
+	if path, err = os.MkdirTemp(dir, "bench-"); err != nil {
+		return "", nil, fmt.Errorf("make directory: %w", err)
+	}
+	return path, func() error { return os.RemoveAll(path) }, nil
+}
+
+// goCommand runs the go command in dir and returns what it prints.
+func goCommand(ctx context.Context, dir string, args ...string) (string, error) {
+	cmd := exec.CommandContext(ctx, "go", args...)
+	cmd.Dir = dir
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
+	text, err := cmd.Output()
+	if err != nil {
+		return "", fmt.Errorf("go %s: %w\n%s%s", args[0], err, text, stderr.String())
+	}
+	return string(text), nil
+}
+
+// choose returns those of all whose names are asked for, in the order of names;
+// all if none is.
+func choose[T any](all []T, name func(T) string, names []string) ([]T, error) {
+	if len(names) == 0 {
+		return all, nil
+	}
+	var chosen []T
+	for _, n := range names {
+		i := slices.IndexFunc(all, func(one T) bool { return name(one) == n })
+		if i < 0 {
+			return nil, fmt.Errorf("there is no %q to choose", n)
+		}
+		chosen = append(chosen, all[i])
+	}
+	return chosen, nil
+}
+
+// sleep returns ctx's error if it ends before d is over.
+func sleep(ctx context.Context, d time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(d):
+		return nil
+	}
+}

@@ -1,0 +1,61 @@
+package main
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// runPage runs a command from the sources to a page with the given blocks, and
+// returns the page and its text.
+func runPage(t *testing.T, blocks []string, args ...string) (page, text string) {
+	t.Helper()
+	page = filepath.Join(t.TempDir(), "page.md")
+	var empty strings.Builder
+	for _, block := range blocks {
+		empty.WriteString("<!-- " + block + ":begin --><!-- " + block + ":end -->\n")
+	}
+	if err := os.WriteFile(page, []byte(empty.String()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var out strings.Builder
+	if err := run(t.Context(), append(args, "--root=../../..", "--page="+page), &out); err != nil {
+		t.Fatalf("%v\n%s", err, out.String())
+	}
+	written, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return page, string(written)
+}
+
+// needWrk skips the test where wrk is missing, and fails it in CI.
+func needWrk(t *testing.T) {
+	t.Helper()
+	if _, err := exec.LookPath("wrk"); err != nil {
+		const reason = "wrk is not installed; make setup installs it"
+		if os.Getenv("CI") == "true" {
+			t.Fatal(reason)
+		}
+		t.Skip(reason)
+	}
+}
+
+func TestFlagsRefused(t *testing.T) {
+	for _, line := range []string{
+		"", "nonsense",
+		"ingest --rounds=0", "ingest --seconds=0", "ingest --seconds=0.5", "ingest --connections=", "ingest --connections=64,x", "ingest --connections=0",
+		"ingest --idle=0", "ingest --parts=single,bulky", "ingest --servers=flor", "ingest --programs=/no/such/directory",
+		"overload --connections=3", "overload --multiples=5,x", "overload --multiples=-1", "overload --settings=rude,nonsense",
+		"sim --connections=0", "profile-cost --connections=-1", "micro --rounds=0", "micro --time=0s", "mux --rounds=0",
+	} {
+		if err := run(t.Context(), strings.Fields(line), new(strings.Builder)); err == nil {
+			t.Errorf("%q: got nil, want an error", line)
+		}
+	}
+	if _, err := choose(forms(), form.String, []string{"array+gzip", "csv"}); err == nil {
+		t.Error("a form that is not there can be chosen")
+	}
+}

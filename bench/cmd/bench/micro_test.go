@@ -1,0 +1,46 @@
+package main
+
+import (
+	"strings"
+	"testing"
+)
+
+// One round of one package, from the sources to the page. benchstat has its say
+// about it, with too few rounds to say much.
+func TestMicro(t *testing.T) {
+	_, text := runPage(t, []string{"bench-micro"}, "micro", "--rounds=1", "--time=1ms", "--match=^BenchmarkHea", "--own=")
+	for _, want := range []string{"\n| Healthz | ", "\n| Headers/set=fixed | ", "\n| Headers/set=dynamic | ", "before", "sec/op"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("%q is missing in:\n%s", want, text)
+		}
+	}
+}
+
+// One round of the routers on one set.
+func TestMux(t *testing.T) {
+	_, text := runPage(t, []string{"bench-mux"}, "mux", "--rounds=1", "--time=1ms", "--match=Route/impl/set=one-static$")
+	for _, want := range []string{"make bench-mux ROUNDS=1 BENCHTIME=1ms", "\n| set | pulsegate | ", "\n| one-static | ", "| one static route / httprouter | "} {
+		if !strings.Contains(text, want) {
+			t.Errorf("%q is missing in:\n%s", want, text)
+		}
+	}
+}
+
+func TestNothingToRun(t *testing.T) {
+	for _, args := range [][]string{
+		{"--own=", "--peers="}, {"--match=^BenchmarkNone$", "--own="}, {"--own=./no/such/package", "--peers="},
+	} {
+		if err := run(t.Context(), append([]string{"micro", "--rounds=1", "--page=", "--root=../../.."}, args...), new(strings.Builder)); err == nil {
+			t.Errorf("run(%q) returns nil", args)
+		}
+	}
+}
+
+// Packages without benchmarks are not built: that takes long.
+func TestHasBenchmarks(t *testing.T) {
+	for dir, want := range map[string]bool{"../../answers": true, "../../report": false} {
+		if got := hasBenchmarks(dir); got != want {
+			t.Errorf("hasBenchmarks(%q) = %v, want %v", dir, got, want)
+		}
+	}
+}

@@ -1,0 +1,70 @@
+package main
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// One short round of one setting, from the sources to the page.
+func TestOverload(t *testing.T) {
+	_, text := runPage(t, []string{"overload"}, "overload", "--rounds=1", "--seconds=1", "--connections=16", "--settings=commits", "--multiples=5")
+	for _, want := range []string{"make overload ROUNDS=1 SECONDS=1", "\n**commits**: ", "\n| closed loop | ", "\n| 5x | ", "commits: stored at 5x / best"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("%q is missing in:\n%s", want, text)
+		}
+	}
+}
+
+// A run in which nothing was stored, or with an answer that the contract does not
+// have, must not become a figure. One with refusals is what is measured, although
+// pulsegate sim fails.
+func TestSimulate(t *testing.T) {
+	for _, tt := range []struct {
+		name, script string
+		ok           bool
+	}{
+		{"clean", `echo '{"stored":7,"tries":7}'`, true},
+		{"given up", `echo '{"stored":7,"tries":9,"refused_503":2}'; exit 1`, true},
+		{"undocumented", `echo '{"stored":7,"tries":9,"undocumented":2}'; exit 1`, false},
+		{"nothing stored", `echo '{"stored":0,"tries":9}'`, false},
+		{"no report", `echo no such server >&2; exit 1`, false},
+	} {
+		program := filepath.Join(t.TempDir(), "pulsegate")
+		if err := os.WriteFile(program, []byte("#!/bin/sh\n"+tt.script), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		r, err := simulate(t.Context(), program, time.Minute)
+		if (err == nil) != tt.ok || tt.ok && r.Stored != 7 {
+			t.Errorf("%s: %+v, %v; want success: %v", tt.name, r, err, tt.ok)
+		}
+	}
+}
+
+// Failed questions are counted, and those that the end cuts off are not.
+func TestAsk(t *testing.T) {
+	n := 0
+	done := make(chan struct{})
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch n++; n {
+		case 1:
+			w.WriteHeader(http.StatusServiceUnavailable)
+		case 2:
+			w.WriteHeader(http.StatusNotFound)
+		case 3:
+			close(done)
+			<-r.Context().Done()
+		}
+	}))
+	defer srv.Close()
+	a := ask(context.Background(), srv.URL, true)
+	<-done
+	if got := a.stop(); got.Asked != 2 || got.Failed != 1 || len(got.Took) != 2 {
+		t.Errorf("%+v, want 2 asked and 1 failed", got)
+	}
+}

@@ -1,0 +1,137 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/user"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"syscall"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// A database is a PostgreSQL of our own: a new cluster, in a directory that only
+// its user may enter, reached by a Unix socket in it, with default settings.
+type database struct {
+	process *process
+	dsn     string
+}
+
+// findPostgres returns the directory of the newest PostgreSQL's programs.
+func findPostgres() (string, error) {
+	if initdb, err := exec.LookPath("initdb"); err == nil {
+		return filepath.Dir(initdb), nil
+	}
+	// Debian keeps them out of PATH.
+	found, _ := filepath.Glob("/usr/lib/postgresql/*/bin/initdb")
+	if len(found) == 0 {
+		return "", errors.New("PostgreSQL is not installed")
+	}
+	version := func(path string) int {
+		n, _ := strconv.Atoi(filepath.Base(filepath.Dir(filepath.Dir(path))))
+		return n
+	}
+	return filepath.Dir(slices.MaxFunc(found, func(a, b string) int { return version(a) - version(b) })), nil
+}
+
+// startPostgres makes a cluster in dir and starts it. PostgreSQL refuses to run
+// as root, who must therefore have a user postgres or nobody to run it as.
+func startPostgres(ctx context.Context, dir string) (_ *database, err error) {
+	programs, err := findPostgres()
+	if err != nil {
+		return nil, err
+	}
+	attr, err := unprivileged(dir)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, 3*startTimeout)
+	defer cancel()
+	data := filepath.Join(dir, "data")
+	initdb := exec.CommandContext(ctx, filepath.Join(programs, "initdb"), "-D", data, "-U", "bench", "--auth=trust", "--encoding=UTF8", "--locale=C")
+	initdb.Dir, initdb.SysProcAttr = dir, attr
+	if text, err := initdb.CombinedOutput(); err != nil {
+		return nil, fmt.Errorf("make database: %w\n%s", err, text)
+	}
+	server := exec.Command(filepath.Join(programs, "postgres"), "-D", data, "-k", dir, "-c", "listen_addresses=")
+	server.Dir, server.SysProcAttr = dir, attr
+	p, err := start(ctx, server)
+	if err != nil {
+		return nil, err
+	}
+	db := &database{process: p, dsn: "host=" + dir + " user=bench dbname=postgres"}
+	if err := db.awaitReady(ctx); err != nil {
+		return nil, errors.Join(fmt.Errorf("start database: %w: %s", err, p.text()), db.stop())
+	}
+	return db, nil
+}
+
+// unprivileged returns how to start a process that may own dir's content. If
+// that is not this program's own user, dir is given to the other one.
+func unprivileged(dir string) (*syscall.SysProcAttr, error) {
+	if os.Geteuid() != 0 {
+		return new(syscall.SysProcAttr), nil
+	}
+	u, err := user.Lookup("postgres")
+	if err != nil {
+		if u, err = user.Lookup("nobody"); err != nil {
+			return nil, errors.New("PostgreSQL does not run as root, and there is no user postgres or nobody")
+		}
+	}
+	uid, errUID := strconv.ParseUint(u.Uid, 10, 32)
+	gid, errGID := strconv.ParseUint(u.Gid, 10, 32)
+	if err := errors.Join(errUID, errGID); err != nil {
+		return nil, fmt.Errorf("read user %s: %w", u.Username, err)
+	}
+	if err := os.Chown(dir, int(uid), int(gid)); err != nil {
+		return nil, fmt.Errorf("hand over directory: %w", err)
+	}
+	// The parent is ours, and shows nothing by being entered.
+	if err := os.Chmod(filepath.Dir(dir), 0o711); err != nil {
+		return nil, fmt.Errorf("hand over directory: %w", err)
+	}
+	return &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}}, nil
+}
+
+// awaitReady waits until the database takes connections.
+func (db *database) awaitReady(ctx context.Context) error {
+	pause := time.NewTicker(50 * time.Millisecond)
+	defer pause.Stop()
+	for {
+		conn, err := pgx.Connect(ctx, db.dsn)
+		if err == nil {
+			return conn.Close(ctx)
+		}
+		select {
+		case <-pause.C:
+		case <-db.process.ended:
+			return errors.New("it ended")
+		case <-ctx.Done():
+			return fmt.Errorf("it takes no connections: %w", err)
+		}
+	}
+}
+
+// stored returns the number of rows.
+func (db *database) stored(ctx context.Context) (n uint64, err error) {
+	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
+	defer cancel()
+	conn, err := pgx.Connect(ctx, db.dsn)
+	if err != nil {
+		return 0, fmt.Errorf("count rows: %w", err)
+	}
+	defer conn.Close(ctx)
+	if err := conn.QueryRow(ctx, "SELECT count(*) FROM readings").Scan(&n); err != nil {
+		return 0, fmt.Errorf("count rows: %w", err)
+	}
+	return n, nil
+}
+
+// stop ends the database by a fast shutdown, which does not wait for clients.
+func (db *database) stop() error { return db.process.stopBy(syscall.SIGINT) }

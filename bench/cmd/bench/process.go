@@ -1,0 +1,155 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+const (
+	startTimeout = 20 * time.Second
+	stopTimeout  = 40 * time.Second // Pulsegate drains for 30 s at most
+	keptLines    = 20               // of a process's standard error, for messages
+)
+
+var (
+	listening = regexp.MustCompile(`listening addr=(\S+) listener=(public|admin)`)
+	stopped   = regexp.MustCompile(`stopped stored=(\d+)`)
+)
+
+// A process is a server that this program has started.
+type process struct {
+	cmd           *exec.Cmd
+	public, admin string // addresses; "" where it has no such listener
+
+	found chan [2]string // address and listener
+	ended chan struct{}  // closed when the process is gone and waited for
+
+	mu    sync.Mutex
+	lines []string // the last ones of its standard error
+	err   error    // of Wait; set before ended is closed
+}
+
+// startOwn starts Pulsegate with an empty directory for its data. env comes on top
+// of this program's environment.
+func (l *loads) startOwn(ctx context.Context, data string, env []string, flags ...string) (*process, error) {
+	args := append([]string{"serve", "--addr=127.0.0.1:0", "--admin-addr=127.0.0.1:0", "--data=" + data}, flags...)
+	cmd := exec.Command(l.own(), args...)
+	cmd.Env = append(os.Environ(), env...)
+	return start(ctx, cmd, "public", "admin")
+}
+
+// start starts a server, and waits until it has logged the addresses of its
+// listeners. It runs in a process group of its own, so that a key that interrupts
+// this program does not reach it: it is stopped in order. If this program is
+// killed, the kernel asks it to end.
+func start(ctx context.Context, cmd *exec.Cmd, listeners ...string) (*process, error) {
+	p := &process{cmd: cmd, found: make(chan [2]string, 4), ended: make(chan struct{})}
+	if cmd.SysProcAttr == nil {
+		cmd.SysProcAttr = new(syscall.SysProcAttr)
+	}
+	cmd.SysProcAttr.Setpgid = true
+	cmd.SysProcAttr.Pdeathsig = syscall.SIGTERM
+	stderr, err := cmd.StderrPipe()
+	if err != nil {
+		return nil, fmt.Errorf("start %s: %w", cmd.Path, err)
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, fmt.Errorf("start %s: %w", cmd.Path, err)
+	}
+	go p.watch(stderr)
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	for len(listeners) > 0 {
+		select {
+		case f := <-p.found:
+			if f[1] == "admin" {
+				p.admin = f[0]
+			} else {
+				p.public = f[0]
+			}
+			listeners = slices.DeleteFunc(listeners, func(l string) bool { return l == f[1] })
+		case <-p.ended:
+			return nil, fmt.Errorf("start %s: it ended: %s", cmd.Path, p.text())
+		case <-ctx.Done():
+			return nil, errors.Join(fmt.Errorf("start %s: it does not listen: %w: %s", cmd.Path, ctx.Err(), p.text()), p.stop())
+		}
+	}
+	return p, nil
+}
+
+// watch reads the standard error to its end and waits for the process.
+func (p *process) watch(stderr io.Reader) {
+	lines := bufio.NewScanner(stderr)
+	for lines.Scan() {
+		line := lines.Text()
+		if m := listening.FindStringSubmatch(line); m != nil {
+			select {
+			case p.found <- [2]string{m[1], m[2]}:
+			default:
+			}
+		}
+		p.mu.Lock()
+		p.lines = append(p.lines, line)
+		if len(p.lines) > keptLines {
+			p.lines = slices.Delete(p.lines, 0, 1)
+		}
+		p.mu.Unlock()
+	}
+	io.Copy(io.Discard, stderr) // a line that is too long ends the Scanner
+	err := p.cmd.Wait()
+	p.mu.Lock()
+	p.err = err
+	p.mu.Unlock()
+	close(p.ended)
+}
+
+// text returns the last lines of the standard error.
+func (p *process) text() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return strings.Join(p.lines, "\n")
+}
+
+func (p *process) pid() int { return p.cmd.Process.Pid }
+
+// stored returns what the server logged that it had stored, when it has ended.
+func (p *process) stored() (n uint64, ok bool) {
+	if m := stopped.FindStringSubmatch(p.text()); m != nil {
+		_, err := fmt.Sscan(m[1], &n)
+		return n, err == nil
+	}
+	return 0, false
+}
+
+// stop asks the process to end, waits, and kills it if it does not.
+func (p *process) stop() error { return p.stopBy(syscall.SIGTERM) }
+
+func (p *process) stopBy(sig syscall.Signal) error {
+	_ = p.cmd.Process.Signal(sig) // an error means that it has ended
+	timeout := time.NewTimer(stopTimeout)
+	defer timeout.Stop()
+	select {
+	case <-p.ended:
+	case <-timeout.C:
+		_ = p.cmd.Process.Kill()
+		<-p.ended
+		return fmt.Errorf("stop %s: killed after %v", p.cmd.Path, stopTimeout)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.err != nil {
+		return fmt.Errorf("stop %s: %w: %s", p.cmd.Path, p.err, strings.Join(p.lines, "\n"))
+	}
+	return nil
+}

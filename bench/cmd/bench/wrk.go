@@ -1,0 +1,119 @@
+package main
+
+import (
+	"context"
+	_ "embed"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+const (
+	path = "/v1/readings"
+
+	answerTimeout = 10 * time.Second // of one request, as wrk is told
+	loadGrace     = 30 * time.Second // for a load generator to end after its duration
+)
+
+// A wrk is the load generator of that name, with a script.
+type wrk struct{ path, version, script string }
+
+//go:embed done.lua
+var doneScript string
+
+// findWrk returns wrk with a script, which is written into dir. It installs
+// nothing: that is the set-up's part.
+func findWrk(ctx context.Context, dir, script string) (*wrk, error) {
+	program, err := exec.LookPath("wrk")
+	if err != nil {
+		return nil, fmt.Errorf("find load generator: %w; `make setup` installs wrk (https://github.com/wg/wrk)", err)
+	}
+	w := &wrk{path: program, version: "wrk", script: filepath.Join(dir, "wrk.lua")}
+	if err := os.WriteFile(w.script, []byte(script+doneScript), 0o600); err != nil {
+		return nil, fmt.Errorf("write script: %w", err)
+	}
+	// wrk has no way to ask for its version alone, and fails after this one.
+	text, _ := exec.CommandContext(ctx, program, "-v").CombinedOutput()
+	if fields := strings.Fields(string(text)); len(fields) > 1 && fields[0] == "wrk" {
+		w.version += " " + fields[1]
+	}
+	return w, nil
+}
+
+// raiseFileLimit lets this program's children open n sockets and then some.
+func raiseFileLimit(n int) error {
+	var limit syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
+		return fmt.Errorf("read limit of open files: %w", err)
+	}
+	want := uint64(n) + 256
+	if limit.Max < want {
+		return fmt.Errorf("%d connections need %d open files, and the hard limit is %d", n, want, limit.Max)
+	}
+	// The runtime has raised its own limit and would give children the old one.
+	// To set it here keeps it for them.
+	limit.Cur = min(max(want, limit.Cur), limit.Max)
+	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
+		return fmt.Errorf("raise limit of open files: %w", err)
+	}
+	return nil
+}
+
+// A load is what wrk has seen.
+type load struct {
+	requests uint64 // answered
+	failed   uint64 // of those, with a status other than 2xx or 3xx
+	sockets  uint64 // errors of connections, and answers that came too late
+	duration time.Duration
+	p50, p99 time.Duration
+	cpu      time.Duration // of wrk
+}
+
+// run loads the server at addr. Readings have times from baseUnixMs on.
+func (w *wrk) run(ctx context.Context, addr string, connections int, d time.Duration, baseUnixMs int64) (load, error) {
+	ctx, cancel := context.WithTimeout(ctx, d+loadGrace)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, w.path, "-t1", "-c"+strconv.Itoa(connections), fmt.Sprintf("-d%ds", int(d.Seconds())),
+		"--timeout", fmt.Sprintf("%ds", int(answerTimeout.Seconds())), "-s", w.script,
+		"http://"+addr+path, "--", strconv.FormatInt(baseUnixMs, 10))
+	text, err := cmd.CombinedOutput()
+	if err != nil {
+		return load{}, fmt.Errorf("run wrk: %w\n%s", err, text)
+	}
+	l, err := parseLoad(string(text))
+	l.cpu = cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
+	return l, err
+}
+
+var resultLine = regexp.MustCompile(`(?m)^result requests=(\d+) duration_us=(\d+) p50_us=(\d+) p99_us=(\d+) failed=(\d+) sockets=(\d+)$`)
+
+// parseLoad reads the line that done.lua has written.
+func parseLoad(text string) (load, error) {
+	m := resultLine.FindStringSubmatch(text)
+	if m == nil {
+		return load{}, fmt.Errorf("read wrk's result: there is none in:\n%s", text)
+	}
+	var n [6]uint64
+	for i := range n {
+		var err error
+		if n[i], err = strconv.ParseUint(m[i+1], 10, 63); err != nil {
+			return load{}, fmt.Errorf("read wrk's result: %w", err)
+		}
+	}
+	micro := func(v uint64) time.Duration { return time.Duration(v) * time.Microsecond }
+	return load{requests: n[0], duration: micro(n[1]), p50: micro(n[2]), p99: micro(n[3]), failed: n[4], sockets: n[5]}, nil
+}
+
+// check returns an error if a figure of l would be a figure of failures.
+func (l *load) check() error {
+	if l.requests == 0 || l.failed > 0 || l.sockets > 0 {
+		return fmt.Errorf("of %d answers %d were refusals, and there were %d errors of connections", l.requests, l.failed, l.sockets)
+	}
+	return nil
+}

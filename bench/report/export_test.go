@@ -1,4 +1,0 @@
-package report
-
-// SpreadOf shows spread to the tests.
-var SpreadOf = spread

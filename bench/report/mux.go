@@ -1,0 +1,104 @@
+package report
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// A Mux holds the figures of routers that served sets of routes.
+type Mux struct {
+	Setting   Setting
+	Rounds    int
+	BenchTime string   // of one benchmark in one round, as -test.benchtime
+	Results   []Result // named Route/impl=…/set=…/req=…
+}
+
+// Kinds of requests.
+const (
+	fresh  = "fresh"  // as it comes from the connection
+	reused = "reused" // that was served before
+)
+
+// route returns the name of a benchmark without its router.
+func route(set, request string) string { return "Route/set=" + set + "/req=" + request }
+
+// of returns the results of a router, by round.
+func (m *Mux) of(impl, name string) []Result {
+	var runs []Result
+	for _, r := range m.Results {
+		if i, n := r.Impl(); i == impl && n == name {
+			runs = append(runs, r)
+		}
+	}
+	return runs
+}
+
+// Markdown lays the figures out as the block of the page.
+func (m *Mux) Markdown() string {
+	var b strings.Builder
+	b.WriteString(m.Setting.markdown())
+	fmt.Fprintf(&b, "- Rounds: %d, each with every router once for %s\n\n", m.Rounds, m.BenchTime)
+	b.WriteString("Medians over the rounds in ns per request, with allocations in brackets. It is the wall time of a machine that may have had other work; compare within a table only. " +
+		"Routers with a handler signature of their own (httprouter, gin, echo, bunrouter) hand variables over in an argument and so do less. A dash: the router cannot express the set.\n")
+	for _, table := range []struct{ request, title string }{{fresh, "A fresh request each time"}, {reused, "A request that was served before"}} {
+		fmt.Fprintf(&b, "\n### %s\n\n", table.title)
+		m.table(&b, table.request)
+	}
+	goalsTable(&b, m.goals())
+	return b.String()
+}
+
+func (m *Mux) table(b *strings.Builder, request string) {
+	var impls, sets []string
+	for i := range m.Results {
+		impl, name := m.Results[i].Impl()
+		set := strings.TrimSuffix(strings.TrimPrefix(name, "Route/set="), "/req="+request)
+		if name != route(set, request) {
+			continue
+		}
+		if !slices.Contains(impls, impl) {
+			impls = append(impls, impl)
+		}
+		if !slices.Contains(sets, set) {
+			sets = append(sets, set)
+		}
+	}
+	fmt.Fprintf(b, "| set | %s |\n|---|%s\n", strings.Join(impls, " | "), strings.Repeat("--:|", len(impls)))
+	for _, set := range sets {
+		fmt.Fprintf(b, "| %s |", set)
+		for _, impl := range impls {
+			runs := m.of(impl, route(set, request))
+			if len(runs) == 0 {
+				b.WriteString(" – |")
+				continue
+			}
+			fmt.Fprintf(b, " %.0f (%.0f) |", times(runs).Median, resultFigure(runs, func(r *Result) float64 { return r.Allocs }).Median)
+		}
+		b.WriteString("\n")
+	}
+}
+
+// goals returns what package mux is to reach.
+func (m *Mux) goals() []goal {
+	var goals []goal
+	for _, bar := range []struct {
+		what, set, peer, peerSet string
+		limit                    float64
+	}{
+		{"one static route / httprouter", "one-static", "httprouter", "one-static", 1.5},
+		{"static 157 / httprouter", "static", "httprouter", "static", 1.5},
+		{"one variable / chi", "one-variable", "chi", "one-variable", 0.6},
+		{"five variables / chi", "five-variables", "chi", "five-variables", 0.6},
+		{"GitHub 203 / chi", "github", "chi", "github", 0.6},
+		{"one variable / ServeMux", "one-variable", "servemux", "one-variable", 1.2},
+		{"GitHub 203 / ServeMux", "github", "servemux", "github", 1.2},
+		{"one variable / gorilla main", "one-variable", "gorilla-main", "one-variable", 1},
+		{"10,000 routes / 100 routes", "routes-10000", Own, "routes-100", 1.5},
+	} {
+		g := goal{what: bar.what, limit: bar.limit, format: "%.2f"}
+		g.figure, g.known = timeRatio(m.of(Own, route(bar.set, fresh)), m.of(bar.peer, route(bar.peerSet, fresh)))
+		goals = append(goals, g)
+	}
+	return goals
+}

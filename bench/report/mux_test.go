@@ -1,0 +1,35 @@
+package report_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/pulsegate/pulsegate/bench/report"
+)
+
+// The median of the ratios within the rounds decides about a goal, also where the
+// fastest rounds say otherwise.
+func TestMuxMarkdown(t *testing.T) {
+	m := &report.Mux{Setting: report.Here("make bench-mux"), Rounds: 3, BenchTime: "200ms"}
+	for round, nanos := range []float64{10, 20, 30} {
+		add := func(name string, ns float64) {
+			m.Results = append(m.Results, report.Result{Round: round, Name: name, Nanos: ns, Allocs: 1})
+		}
+		add("Route/impl=pulsegate/set=one-static/req=fresh", nanos)
+		add("Route/impl=httprouter/set=one-static/req=fresh", 10)
+		add("Route/impl=pulsegate/set=regexp/req=fresh", 7)
+		add("Route/impl=pulsegate/set=regexp/req=reused", 5)
+	}
+	text := m.Markdown()
+	for _, want := range []string{
+		"Written by `make bench-mux`",
+		"\n| set | pulsegate | httprouter |\n|---|--:|--:|\n| one-static | 20 (1) | 10 (1) |\n| regexp | 7 (1) | – |\n",
+		"\n| set | pulsegate |\n|---|--:|\n| regexp | 5 (1) |\n",
+		"| one static route / httprouter | 2.00 [1.00–3.00] | at most 1.5 | not reached |\n",
+		"| GitHub 203 / chi |  | at most 0.6 | not measured |\n",
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("%q is missing in:\n%s", want, text)
+		}
+	}
+}
