@@ -1,5 +1,10 @@
 package profile
 
+import (
+	"maps"
+	"slices"
+)
+
 // What tests check against brute force.
 var (
 	PoissonPValue = poissonPValue
@@ -12,4 +17,21 @@ var (
 func Names(name string) (pkg, base, short string) {
 	fn := newFunction(name, "")
 	return fn.pkg, fn.base, fn.shortName()
+}
+
+// A Rule is what a rule names: functions of a package, by the beginnings of their
+// names or, if Exact, by their names.
+type Rule struct {
+	Package   string
+	Functions []string
+	Exact     bool
+}
+
+// Rules returns all that the tables of rules name.
+func Rules() []Rule {
+	rules := []Rule{{"runtime", slices.Sorted(maps.Keys(runtimeCalls)), true}}
+	for _, r := range slices.Concat(runtimeRules, ownerRules, wrappers, gateways) {
+		rules = append(rules, Rule{r.pkg, r.functions, false})
+	}
+	return rules
 }

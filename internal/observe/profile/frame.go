@@ -76,7 +76,7 @@ func (f *frames) function(p *profile.Function) *function {
 func newFunction(name, file string) *function {
 	fn := &function{name: name, file: file}
 	fn.pkg, fn.base = splitName(name)
-	fn.inRuntime = fn.pkg == "runtime" || strings.HasPrefix(fn.pkg, "internal/runtime/") || strings.HasPrefix(fn.pkg, "runtime/internal/")
+	fn.inRuntime = fn.pkg == "runtime" || strings.HasPrefix(fn.pkg, "internal/runtime/")
 	fn.own = (fn.pkg == "main" || underPackage(fn.pkg, modulePath)) && match(wrappers, fn.pkg, fn.base) == ""
 	fn.kernel, fn.gateway = isKernelEntry(fn.pkg, fn.base)
 	fn.runtimePart = match(runtimeRules, fn.pkg, fn.base)

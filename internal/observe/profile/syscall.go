@@ -6,7 +6,6 @@ import "strings"
 // first frame outside of them has the call's name.
 var gateways = []rule{
 	{Kernel, "internal/runtime/syscall/...", []string{"Syscall6"}},
-	{Kernel, "runtime/internal/syscall", []string{"Syscall6"}},
 	{Kernel, "syscall", []string{"Syscall", "RawSyscall", "rawSyscall", "AllThreadsSyscall"}},
 	{Kernel, "golang.org/x/sys/unix", []string{"Syscall", "RawSyscall", "SyscallNoError", "RawSyscallNoError"}},
 }
@@ -37,7 +36,7 @@ func syscallOf(stack []frame) string {
 		case f.gateway:
 			continue
 		case f.pkg == "runtime" && f.kernel, f.pkg == "syscall", f.pkg == "golang.org/x/sys/unix",
-			strings.HasPrefix(f.pkg, "internal/runtime/syscall"), strings.HasPrefix(f.pkg, "runtime/internal/syscall"),
+			strings.HasPrefix(f.pkg, "internal/runtime/syscall"),
 			f.pkg == modulePath+"/internal/wire/eventloop": // its recv and send
 			return callName(f.base)
 		}
