@@ -56,6 +56,14 @@ func TestRulesCanFail(t *testing.T) {
 			},
 			[]string{"internal/client/sim/a.go:7: role: imports internal/storage: a client shares no code with the server but internal/api/problem"},
 		}, {
+			"what only tests import",
+			map[string]string{
+				"mux/a_test.go":             `package mux_test; import _ "M/internal/polltest"`,
+				"internal/api/ingest/a.go":  lib("ingest", `import _ "M/internal/polltest"`),
+				"internal/polltest/poll.go": lib("polltest", ``),
+			},
+			[]string{"internal/api/ingest/a.go:5: role: imports internal/polltest, which is for tests only"},
+		}, {
 			"a package without a role",
 			map[string]string{"internal/fresh/a.go": lib("fresh", ``)},
 			[]string{"internal/fresh/a.go:4: role: package internal/fresh has no role"},

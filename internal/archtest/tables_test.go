@@ -18,6 +18,7 @@ const (
 	clientRole  role = "internal/client"
 	cmdRole     role = "cmd"
 	archRole    role = "internal/archtest"
+	pollRole    role = "internal/polltest"
 )
 
 // public lists the packages for everybody.
@@ -37,6 +38,7 @@ var ranks = map[role]int{
 	wireRole:    1,
 	publicRole:  0,
 	archRole:    0, // imports nothing and is imported by nobody
+	pollRole:    0, // is imported by tests only
 }
 
 // clientImports lists what a client may import of this module besides its own

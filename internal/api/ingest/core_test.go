@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/pulsegate/pulsegate/internal/api/ingest"
+	"github.com/pulsegate/pulsegate/internal/polltest"
 	"github.com/pulsegate/pulsegate/internal/storage"
 	"go.uber.org/goleak"
 )
@@ -115,12 +116,10 @@ func testFullQueue(t *testing.T, serve serveFunc) {
 		wg.Go(func() { _, answer[i] = post(t, srv, batch(fmt.Sprint("d", i), 5), "") })
 	}
 	<-entered
-	for core.Counters().Queued < 10 {
-		time.Sleep(time.Millisecond)
-	}
+	polltest.Until(t, "the queue is full", func() bool { return core.Counters().Queued >= 10 })
 	// A queue without a bound takes it, and it would wait for what comes behind it.
 	let := sync.OnceFunc(func() { close(release) })
-	defer time.AfterFunc(10*time.Second, let).Stop()
+	defer time.AfterFunc(polltest.Patience, let).Stop()
 	resp, text := post(t, srv, good, "")
 	if resp.StatusCode != 503 || !strings.Contains(text, "#overloaded") || resp.Header.Get("Retry-After") == "" {
 		t.Errorf("%d %s, want 503 overloaded with Retry-After", resp.StatusCode, text)
@@ -222,9 +221,7 @@ func TestClientGone(t *testing.T) {
 	}
 	close(release)
 	wg.Wait()
-	for core.Counters().Stored < 1+8*3 {
-		time.Sleep(time.Millisecond)
-	}
+	polltest.Until(t, "everything is stored", func() bool { return core.Counters().Stored >= 1+8*3 })
 	if _, text := post(t, srv, good, ""); text != `{"status":"duplicate"}` {
 		t.Errorf("sent again: %s, want duplicate", text)
 	}
@@ -261,33 +258,44 @@ func TestCloseGivesUp(t *testing.T) {
 	close(release)
 }
 
-// 64 clients share commits. How many is a matter of scheduling, but with a
-// commit that takes a millisecond it cannot be one for each request.
+// Requests that arrive while a group is committed share the next one.
 func TestGroupsAreShared(t *testing.T) { eachFront(t, testGroupsAreShared) }
 
 func testGroupsAreShared(t *testing.T, serve serveFunc) {
-	var groups atomic.Int64
-	_, srv := serve(t, ingest.Config{}, func([]*storage.Entry) error {
-		groups.Add(1)
-		time.Sleep(time.Millisecond)
+	const clients, rounds = 64, 5
+	groups, release := make(chan int, 2*clients), make(chan struct{})
+	defer close(release)
+	core, srv := serve(t, ingest.Config{}, func(group []*storage.Entry) error {
+		groups <- len(group)
+		<-release
 		return nil
 	})
-	srv.client.Transport.(*http.Transport).MaxIdleConnsPerHost = 64
-	const clients, each = 64, 20
-	var wg sync.WaitGroup
-	for c := range clients {
-		wg.Go(func() {
-			for i := range each {
-				body := fmt.Sprintf(`{"device":"d%d","time":%d,"spo2_pct":97}`, c, i)
-				if _, text := post(t, srv, body, ""); text != `{"status":"stored"}` {
+	srv.client.Transport.(*http.Transport).MaxIdleConnsPerHost = clients
+	for round := range rounds {
+		var wg sync.WaitGroup
+		send := func(client int) {
+			wg.Go(func() {
+				if _, text := post(t, srv, reading(fmt.Sprint("d", client), round), ""); text != `{"status":"stored"}` {
 					t.Errorf("answer %s", text)
 				}
-			}
-		})
+			})
+		}
+		send(0)
+		first := <-groups // is committed until it is released
+		for client := 1; client < clients; client++ {
+			send(client)
+		}
+		polltest.Until(t, "all requests are queued", func() bool { return core.Counters().Queued == clients })
+		release <- struct{}{}
+		second := <-groups
+		release <- struct{}{}
+		wg.Wait()
+		if first != 1 || second != clients-1 {
+			t.Errorf("round %d: groups of %d and %d, want 1 and %d", round, first, second, clients-1)
+		}
 	}
-	wg.Wait()
-	if n := groups.Load(); n > clients*each/4 {
-		t.Errorf("%d groups for %d requests, want far fewer", n, clients*each)
+	if n := core.Commits().Groups; n != 2*rounds {
+		t.Errorf("%d groups for %d requests, want %d", n, clients*rounds, 2*rounds)
 	}
 }
 
@@ -299,9 +307,7 @@ func TestAnnouncedBodies(t *testing.T) {
 		conn := dial(t, srv)
 		send(t, conn, "POST /v1/readings HTTP/1.1\r\nHost: x\r\nContent-Length: 33000000\r\n\r\n[")
 	}
-	for core.Counters().BodyBytes < 20*64<<10 {
-		time.Sleep(time.Millisecond)
-	}
+	polltest.Until(t, "all bodies have begun", func() bool { return core.Counters().BodyBytes >= 20*64<<10 })
 	if resp, text := post(t, srv, good, ""); resp.StatusCode != 200 {
 		t.Errorf("beside 20 announced bodies: %d %s, want 200", resp.StatusCode, text)
 	}
@@ -320,9 +326,7 @@ func TestRefusedBatchMemory(t *testing.T) {
 	if resp, text := post(t, srv, body, ""); resp.StatusCode != 207 || strings.Count(text, `"index"`) != 10_000 {
 		t.Errorf("10,000 refused elements: %d %.100s, want 207 with all of them", resp.StatusCode, text)
 	}
-	for core.Counters().BodyBytes != 0 {
-		time.Sleep(time.Millisecond)
-	}
+	polltest.Until(t, "no memory is held for bodies", func() bool { return core.Counters().BodyBytes == 0 })
 }
 
 // A batch of many groups goes in beside a client that sends all the time.

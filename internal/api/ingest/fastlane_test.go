@@ -16,6 +16,7 @@ import (
 
 	"github.com/pulsegate/pulsegate/internal/api/ingest"
 	"github.com/pulsegate/pulsegate/internal/api/problem"
+	"github.com/pulsegate/pulsegate/internal/polltest"
 	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/internal/storage/storetest"
 )
@@ -227,13 +228,12 @@ func TestPeersThatGo(t *testing.T) {
 		t.Fatal(err)
 	}
 	conn.Close()
-	for srv.lane.Stats().Open > 0 {
-		time.Sleep(time.Millisecond)
-	}
+	polltest.Until(t, "all connections are closed", func() bool { return srv.lane.Stats().Open == 0 })
 	close(release)
-	for c := srv.core.Counters(); c.Stored < 2 || c.Queued != 0; c = srv.core.Counters() {
-		time.Sleep(time.Millisecond)
-	}
+	polltest.Until(t, "what was sent whole is stored", func() bool {
+		c := srv.core.Counters()
+		return c.Stored >= 2 && c.Queued == 0
+	})
 	if got := srv.core.Counters(); got.Stored != 2 || got.BodyBytes != 0 {
 		t.Errorf("counters %+v, want 2 stored and no memory held", got)
 	}
@@ -273,7 +273,10 @@ func TestPeerThatDoesNotRead(t *testing.T) {
 func TestPeerThatReadsLate(t *testing.T) {
 	srv := fast(t, ingest.Config{}, ingest.FastLaneConfig{}, nil)
 	conn := dial(t, srv)
-	const requests = 40
+	if err := conn.SetReadBuffer(256 << 10); err != nil {
+		t.Fatal(err)
+	}
+	const requests = 12 // whose answers are more than the buffers of both sides hold
 	refused := request("[" + strings.TrimSuffix(strings.Repeat("1,", 15_000), ",") + "]")
 	var wg sync.WaitGroup
 	wg.Go(func() {
@@ -299,12 +302,12 @@ func TestPeerThatReadsLate(t *testing.T) {
 // Clients that are slow, and connections on which nothing happens, are ended in
 // time, with words where net/http has some.
 func TestSlow(t *testing.T) {
-	lane := &ingest.FastLaneConfig{
-		HeaderTimeout: 200 * time.Millisecond, ReadTimeout: 400 * time.Millisecond, IdleTimeout: 300 * time.Millisecond,
-	}
+	// What comes in time comes at once, so that a busy machine has seconds for it.
+	const headerTimeout, readTimeout, idleTimeout = 3 * time.Second, 5 * time.Second, 3 * time.Second
+	lane := &ingest.FastLaneConfig{HeaderTimeout: headerTimeout, ReadTimeout: readTimeout, IdleTimeout: idleTimeout}
 	test := func(t *testing.T, lane *ingest.FastLaneConfig) {
 		srv := serveOn(t, settleAs(storage.Stored), ingest.Config{}, lane, func(s *http.Server) {
-			s.ReadHeaderTimeout, s.ReadTimeout, s.IdleTimeout = 200*time.Millisecond, 400*time.Millisecond, 300*time.Millisecond
+			s.ReadHeaderTimeout, s.ReadTimeout, s.IdleTimeout = headerTimeout, readTimeout, idleTimeout
 		})
 		whole := request(reading("d", 1))
 		header := strings.Index(whole, "\r\n\r\n")
@@ -322,7 +325,7 @@ func TestSlow(t *testing.T) {
 				send(t, conn, tt.first)
 				go func() {
 					for i := range len(tt.slow) {
-						time.Sleep(40 * time.Millisecond)
+						time.Sleep(200 * time.Millisecond)
 						if _, err := io.WriteString(conn, tt.slow[i:i+1]); err != nil {
 							return // the server has ended it, as it should
 						}
@@ -336,11 +339,14 @@ func TestSlow(t *testing.T) {
 				if tt.want == "" && len(text) > 0 && !strings.HasPrefix(string(text), "HTTP/1.1 400") || tt.want != "" && !strings.HasPrefix(string(text), "HTTP/1.1 "+tt.want) {
 					t.Errorf("answer %q, want %q", text, tt.want)
 				}
+				if tt.want == "408" && !strings.Contains(string(text), "#timeout") {
+					t.Errorf("answer %q, want the problem timeout", text)
+				}
 			})
 		}
 	}
-	t.Run("full", func(t *testing.T) { test(t, nil) })
-	t.Run("fast", func(t *testing.T) { test(t, lane) })
+	t.Run("full", func(t *testing.T) { t.Parallel(); test(t, nil) })
+	t.Run("fast", func(t *testing.T) { t.Parallel(); test(t, lane) })
 }
 
 // While the queue is full, a body is not read to be refused.
@@ -391,9 +397,7 @@ func TestShutdown(t *testing.T) {
 	blankIn := bufio.NewReader(blank)
 	answers(t, blankIn, 1)
 
-	for srv.lane.Stats().Open < 6 {
-		time.Sleep(time.Millisecond)
-	}
+	polltest.Until(t, "all connections are open", func() bool { return srv.lane.Stats().Open == 6 })
 	srv.core.Drain()
 	ended := make(chan error, 1)
 	go func() { ended <- srv.lane.Shutdown(context.Background()) }()
@@ -498,7 +502,7 @@ func TestMaxConns(t *testing.T) {
 		t.Errorf("the third of two connections is served: %v", err)
 	}
 	second.Close()
-	if err := third.SetReadDeadline(time.Now().Add(10 * time.Second)); err != nil {
+	if err := third.SetReadDeadline(time.Now().Add(polltest.Patience)); err != nil {
 		t.Fatal(err)
 	}
 	answers(t, bufio.NewReader(third), 1)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/pulsegate/pulsegate/internal/api/ingest"
 	"github.com/pulsegate/pulsegate/internal/api/problem"
+	"github.com/pulsegate/pulsegate/internal/polltest"
 	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/internal/storage/storetest"
 )
@@ -60,11 +61,11 @@ func fronts() map[string]serveFunc {
 			return s.core, s
 		},
 		"fast": func(t *testing.T, cfg ingest.Config, before func([]*storage.Entry) error) (*ingest.Core, *server) {
-			s := serveMemory(t, cfg, before, &ingest.FastLaneConfig{ReadTimeout: 2 * time.Second})
+			s := serveMemory(t, cfg, before, &ingest.FastLaneConfig{ReadTimeout: polltest.Patience})
 			return s.core, s
 		},
 		"mixed": func(t *testing.T, cfg ingest.Config, before func([]*storage.Entry) error) (*ingest.Core, *server) {
-			s := serveMemory(t, cfg, before, &ingest.FastLaneConfig{ReadTimeout: 2 * time.Second, Loops: 2})
+			s := serveMemory(t, cfg, before, &ingest.FastLaneConfig{ReadTimeout: polltest.Patience, Loops: 2})
 			s.odd = true
 			return s.core, s
 		},
@@ -96,8 +97,8 @@ func serveOn(t testing.TB, a ingest.Appender, cfg ingest.Config, lane *ingest.Fa
 		t.Fatal(err)
 	}
 	s := &server{core: core, http: httptest.NewUnstartedServer(core.Handler())}
-	s.http.Config.ReadTimeout = 2 * time.Second
-	s.http.Config.IdleTimeout = time.Minute
+	s.http.Config.ReadTimeout = polltest.Patience
+	s.http.Config.IdleTimeout = polltest.Patience
 	for _, f := range tune {
 		f(s.http.Config)
 	}
@@ -124,7 +125,7 @@ func (s *server) stop(t testing.TB) {
 	if s.http == nil {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), polltest.Patience)
 	defer cancel()
 	s.client.CloseIdleConnections()
 	if s.lane != nil {
@@ -185,7 +186,7 @@ func dial(t testing.TB, srv *server) *net.TCPConn {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { conn.Close() })
-	if err := conn.SetDeadline(time.Now().Add(20 * time.Second)); err != nil {
+	if err := conn.SetDeadline(time.Now().Add(polltest.Patience)); err != nil {
 		t.Fatal(err)
 	}
 	return conn.(*net.TCPConn)

@@ -96,7 +96,7 @@ func TestSmuggling(t *testing.T) {
 				t.Errorf("%d connections have left the fast lane, want this one", n)
 			}
 			conn.Close()
-			tw.storedFast.take(tw.fast)
+			tw.storedFast.take(t, tw.fast)
 
 			usual := request(reading("d", 2))
 			for _, stream := range []string{shape + smuggled, usual + shape + smuggled} {
@@ -107,7 +107,7 @@ func TestSmuggling(t *testing.T) {
 			// What stands behind a refused request is not taken for one.
 			if tt.status != 200 && tt.status != 411 {
 				outcome(t, tw.fast, shape+smuggled+last, nil)
-				for _, stored := range tw.storedFast.take(tw.fast) {
+				for _, stored := range tw.storedFast.take(t, tw.fast) {
 					if strings.Contains(stored, "smuggled") {
 						t.Errorf("the request behind it was taken: %s", stored)
 					}

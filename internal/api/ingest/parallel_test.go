@@ -5,9 +5,9 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/pulsegate/pulsegate/internal/api/ingest"
+	"github.com/pulsegate/pulsegate/internal/polltest"
 	"github.com/pulsegate/pulsegate/internal/storage"
 )
 
@@ -49,9 +49,7 @@ func testDecodeWhileCommitting(t *testing.T, serve serveFunc) {
 			}
 		})
 	}
-	for core.Commits().QueuedItems < 1+len(forms)*readings {
-		time.Sleep(time.Millisecond)
-	}
+	polltest.Until(t, "all batches are admitted", func() bool { return core.Commits().QueuedItems >= 1+len(forms)*readings })
 	if resp, text := post(t, srv, compress(t, "gzip", batch("late", readings)), "gzip"); resp.StatusCode != 503 || !strings.Contains(text, "#overloaded") {
 		t.Errorf("beyond the bound: %d %s, want 503 overloaded", resp.StatusCode, text)
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/pulsegate/pulsegate/internal/access/gate"
 	"github.com/pulsegate/pulsegate/internal/access/token"
 	"github.com/pulsegate/pulsegate/internal/api/ingest"
+	"github.com/pulsegate/pulsegate/internal/polltest"
 	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/vitals"
 )
@@ -309,9 +310,7 @@ func testOverloadIsNotCharged(t *testing.T, serve serveFunc) {
 	busy := dial(t, srv)
 	send(t, busy, authorized(batch("d", 10), k.write))
 	<-entered
-	for core.Counters().Queued < 10 {
-		time.Sleep(time.Millisecond)
-	}
+	polltest.Until(t, "the queue is full", func() bool { return core.Counters().Queued >= 10 })
 	conn := dial(t, srv)
 	in := bufio.NewReader(conn)
 	for range 5 {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/pulsegate/pulsegate/internal/api/ingest"
 	"github.com/pulsegate/pulsegate/internal/observe/tracing"
+	"github.com/pulsegate/pulsegate/internal/polltest"
 	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/internal/storage/storetest"
 )
@@ -80,7 +81,7 @@ func traced(t *testing.T, share float64) (*tracing.Tracer, func() [][]tracedSpan
 	var once sync.Once
 	end := func() {
 		once.Do(func() {
-			ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+			ctx, cancel := context.WithTimeout(context.Background(), polltest.Patience)
 			defer cancel()
 			if err := tr.Close(ctx); err != nil {
 				t.Error(err)
@@ -224,9 +225,7 @@ func TestTraceOfWaiting(t *testing.T) {
 	clients.Go(func() { exchange(t, srv, request(batch("a", 5)), 1) })
 	<-began
 	clients.Go(func() { exchange(t, srv, request(batch("b", 7)), 1) })
-	for srv.core.Commits().QueuedCalls < 2 {
-		time.Sleep(time.Millisecond)
-	}
+	polltest.Until(t, "the second batch waits", func() bool { return srv.core.Commits().QueuedCalls >= 2 })
 	close(goOn)
 	clients.Wait()
 	srv.stop(t)
