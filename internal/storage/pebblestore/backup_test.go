@@ -13,11 +13,11 @@ import (
 	"sync"
 	"testing"
 	"testing/iotest"
-	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
+	"github.com/pulsegate/pulsegate/internal/polltest"
 	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore"
 )
@@ -450,12 +450,10 @@ func TestBackupBusy(t *testing.T) {
 	}
 	closed := make(chan error)
 	go func() { closed <- s.Close() }()
-	for { // until Close has begun
-		if _, err := s.Backup(); errors.Is(err, storage.ErrClosed) {
-			break
-		}
-		time.Sleep(time.Millisecond)
-	}
+	polltest.Until(t, "Close has begun", func() bool {
+		_, err := s.Backup()
+		return errors.Is(err, storage.ErrClosed)
+	})
 	_, _ = io.Copy(io.Discard, r)
 	sender.Wait()
 	if err := <-closed; err != nil {

@@ -11,6 +11,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
+	"github.com/pulsegate/pulsegate/internal/polltest"
 	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore"
 )
@@ -140,9 +141,7 @@ func TestNoSpaceLeft(t *testing.T) {
 		}
 		// The first memtable is full. Were the second one to fill as well before
 		// the flush has failed, Append would wait for it.
-		for f.failed.Load() == 0 {
-			time.Sleep(time.Millisecond)
-		}
+		polltest.Until(t, "the flush fails", func() bool { return f.failed.Load() > 0 })
 		mem.TestingSetDiskUsage(free(0))
 	}
 	if !errors.Is(err, storage.ErrDiskLow) || !errors.Is(err, storage.ErrNotWritten) {
@@ -153,8 +152,6 @@ func TestNoSpaceLeft(t *testing.T) {
 	}
 	f.on.Store(false)
 	mem.TestingSetDiskUsage(free(300 << 20))
-	for s.Ready() != nil { // until the next look at the disk
-		time.Sleep(time.Millisecond)
-	}
+	polltest.Until(t, "the store has looked at the disk again", func() bool { return s.Ready() == nil })
 	mustAppend(t, s, shifted(manyEntries(50), 1000*taken)...)
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
+	"github.com/pulsegate/pulsegate/internal/polltest"
 	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore"
 )
@@ -90,29 +91,33 @@ func TestExpireLarge(t *testing.T) {
 // power. What it says is removed, and the rest is whole.
 func TestExpireStopped(t *testing.T) {
 	t.Parallel()
-	disk := vfs.NewCrashableMem()
-	s := mustOpen(t, pebblestore.Options{FS: disk})
+	disk, gate := vfs.NewCrashableMem(), newSyncGate()
+	s := mustOpen(t, pebblestore.Options{FS: inject(disk, gate)})
 	readings, devices := oldAndNew(t, s)
 	total := storage.Expiry{}
 	for n := range 3 {
 		ctx, cancel := context.WithCancel(context.Background())
-		stopped := make(chan struct{})
-		go func() {
-			defer close(stopped)
-			for before := s.Stats().ExpiredReadings; s.Stats().ExpiredReadings == before; {
-				time.Sleep(time.Millisecond)
-			}
-			if n == 1 {
-				if err := s.Close(); err != nil {
-					t.Errorf("Close: %v", err)
-				}
+		gate.close()
+		closed := make(chan error, 1)
+		var stopper sync.WaitGroup
+		stopper.Go(func() {
+			defer gate.open()
+			<-gate.waiting // the first removal is synced
+			if n != 1 {
+				cancel()
 				return
 			}
-			cancel()
-		}()
+			go func() { closed <- s.Close() }()
+			polltest.Within(polltest.Patience, func() bool { return errors.Is(s.Ready(), storage.ErrClosed) })
+		})
 		got, err := s.Expire(ctx, 1_000_000)
-		<-stopped
+		stopper.Wait()
 		cancel()
+		if n == 1 {
+			if err := <-closed; err != nil {
+				t.Errorf("Close: %v", err)
+			}
+		}
 		if !errors.Is(err, context.Canceled) && !errors.Is(err, storage.ErrClosed) {
 			t.Errorf("Expire %d returns %+v, %v, want an error", n, got, err)
 		}
@@ -128,7 +133,7 @@ func TestExpireStopped(t *testing.T) {
 			if want := readings + 210 - total.Readings; err != nil || report.Readings != want {
 				t.Errorf("after %d stops, Check returns %+v, %v, want %d readings", n+1, report, err, want)
 			}
-			s = mustOpen(t, pebblestore.Options{FS: disk})
+			s = mustOpen(t, pebblestore.Options{FS: inject(disk, gate)})
 		}
 	}
 	got, err := s.Expire(context.Background(), 1_000_000)
@@ -165,16 +170,14 @@ func TestExpireNoSpaceLeft(t *testing.T) {
 		_, err := s.Expire(ctx, 50)
 		ended <- err
 	}()
-	for f.failed.Load() == 0 {
-		time.Sleep(time.Millisecond)
-	}
+	polltest.Until(t, "the flush fails", func() bool { return f.failed.Load() > 0 })
 	cancel()
 	select {
 	case err := <-ended:
 		if !errors.Is(err, context.Canceled) {
 			t.Errorf("Expire returns %v, want context.Canceled", err)
 		}
-	case <-time.After(time.Minute):
+	case <-time.After(polltest.Patience):
 		t.Fatal("Expire does not end")
 	}
 }

@@ -77,6 +77,13 @@ func CompactAll(s *Store) {
 	}
 }
 
+// Resting reports whether s neither flushes nor compacts, and so does neither until it
+// gets a further group: what ends begins what comes next.
+func Resting(s *Store) bool {
+	m := s.db.Metrics()
+	return m.Flush.NumInProgress == 0 && m.Compact.NumInProgress == 0
+}
+
 // RoomForTables returns what s may still write to tables without a further group.
 func RoomForTables(s *Store) (int64, error) {
 	n, err := s.roomBytes()

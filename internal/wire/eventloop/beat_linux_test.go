@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pulsegate/pulsegate/internal/polltest"
 	"github.com/pulsegate/pulsegate/internal/wire/eventloop"
 )
 
@@ -51,7 +52,7 @@ func TestBeat(t *testing.T) {
 	close(hang)
 	awaitBeat(t, s)
 	conn.Close()
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), polltest.Patience)
 	defer cancel()
 	if err := errors.Join(s.Close(), s.Shutdown(ctx)); err != nil {
 		t.Fatal(err)
@@ -66,14 +67,9 @@ func TestBeat(t *testing.T) {
 // awaitBeat waits until all loops come round.
 func awaitBeat(t *testing.T, s *eventloop.Server) {
 	t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
+	polltest.Until(t, "all loops come round", func() bool {
 		s.Beat()
 		time.Sleep(time.Millisecond)
-		if s.Beat() {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatal("a loop does not come round")
-		}
-	}
+		return s.Beat()
+	})
 }

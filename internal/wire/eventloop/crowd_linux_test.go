@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pulsegate/pulsegate/internal/polltest"
 	"github.com/pulsegate/pulsegate/internal/wire/eventloop"
 )
 
@@ -107,9 +108,7 @@ func TestPause(t *testing.T) {
 	}
 	read(t, gone, 1)
 	gone.Close()
-	for s.Stats().Open > 1 {
-		time.Sleep(time.Millisecond)
-	}
+	polltest.Until(t, "the connection is forgotten", func() bool { return s.Stats().Open <= 1 })
 }
 
 // A drained server does not wait for the end of a pause: what came meanwhile is
@@ -176,9 +175,7 @@ func TestGuests(t *testing.T) {
 	}
 	moved.Close()
 	first.Close()
-	for s.Stats().Open > 1 {
-		time.Sleep(time.Millisecond)
-	}
+	polltest.Until(t, "the connection is forgotten", func() bool { return s.Stats().Open <= 1 })
 	third := dial(t, addr)
 	if _, err := io.WriteString(third, "x"); err != nil {
 		t.Fatal(err)
@@ -196,7 +193,8 @@ func TestGuests(t *testing.T) {
 //
 // Seen to fail when thin closes nothing, and when it closes all that are idle.
 func TestCrowd(t *testing.T) {
-	s := keep(t, eventloop.Config{MaxConns: 10, MaxGuests: 1, StartTimeout: time.Hour, IdleTimeout: time.Hour, CrowdedTimeout: 10 * time.Millisecond}, 0)
+	const crowded = time.Second // by far longer than a client takes to send its first byte
+	s := keep(t, eventloop.Config{MaxConns: 10, MaxGuests: 1, StartTimeout: time.Hour, IdleTimeout: time.Hour, CrowdedTimeout: crowded}, 0)
 	addr := s.Addr().String()
 	conns := make([]*net.TCPConn, 10)
 	for i := range conns {
@@ -209,23 +207,22 @@ func TestCrowd(t *testing.T) {
 		}
 		read(t, conns[i], 1)
 	}
-	for s.Stats().Open < 10 {
-		time.Sleep(time.Millisecond)
-	}
+	polltest.Until(t, "all connections are open", func() bool { return s.Stats().Open == 10 })
+	time.Sleep(crowded + 100*time.Millisecond) // so that they are idle for long enough; longer is as good
 	// Whoever comes is a guest, until a place was made. Each guest makes one more.
 	guests := 0
-	for {
+	polltest.Until(t, "a place is made", func() bool {
 		conn := dial(t, addr)
 		if _, err := io.WriteString(conn, "x"); err != nil {
 			t.Fatal(err)
 		}
 		if text := read(t, conn, 1); text == "x" {
-			break
+			return true
 		}
 		guests++
 		conn.Close()
-		time.Sleep(5 * time.Millisecond)
-	}
+		return false
+	})
 	closed := int(s.Stats().Expired)
 	if guests < 1 || closed < 1 || closed > guests {
 		t.Errorf("%d idle connections closed for %d guests, want as many at most, and one at least", closed, guests)

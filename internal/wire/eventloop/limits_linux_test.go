@@ -18,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pulsegate/pulsegate/internal/polltest"
 	"github.com/pulsegate/pulsegate/internal/wire/eventloop"
 )
 
@@ -108,6 +109,8 @@ func startChild(t *testing.T, more int) string {
 			t.Errorf("the server ended with %v", err)
 		}
 	})
+	timer := time.AfterFunc(polltest.Patience, func() { _ = cmd.Process.Kill() })
+	defer timer.Stop()
 	addr, err := bufio.NewReader(stdout).ReadString('\n')
 	if err != nil {
 		t.Fatal(err)
@@ -125,15 +128,18 @@ func TestNoDescriptors(t *testing.T) {
 	for range clients {
 		conns = append(conns, dial(t, addr))
 	}
+	n, wait := 0, 2*time.Second // for the first that is not served; the others then have had their time too
 	served := func(conn net.Conn) bool {
 		t.Helper()
-		if err := conn.SetReadDeadline(time.Now().Add(200 * time.Millisecond)); err != nil {
+		if err := conn.SetReadDeadline(time.Now().Add(wait)); err != nil {
 			t.Fatal(err)
 		}
 		_, err := io.ReadFull(conn, make([]byte, 2))
+		if err != nil {
+			wait = 20 * time.Millisecond
+		}
 		return err == nil
 	}
-	n := 0
 	for _, conn := range conns {
 		if _, err := io.WriteString(conn, "a\n"); err != nil {
 			t.Fatal(err)
@@ -159,7 +165,7 @@ func TestNoDescriptors(t *testing.T) {
 	// A connection that needs the other server gets there. The place that it leaves is
 	// taken at once.
 	for i, conn := range conns[1:3] {
-		if err := conn.SetReadDeadline(time.Now().Add(20 * time.Second)); err != nil {
+		if err := conn.SetReadDeadline(time.Now().Add(polltest.Patience)); err != nil {
 			t.Fatal(err)
 		}
 		if got := ask(t, conn, "move"); got != "moved" {
@@ -170,7 +176,7 @@ func TestNoDescriptors(t *testing.T) {
 		conn.Close()
 	}
 	for i, conn := range conns[n : n+n] {
-		if err := conn.SetReadDeadline(time.Now().Add(20 * time.Second)); err != nil {
+		if err := conn.SetReadDeadline(time.Now().Add(polltest.Patience)); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := io.ReadFull(conn, make([]byte, 2)); err != nil {
@@ -222,7 +228,7 @@ func TestTenThousandConnections(t *testing.T) {
 	}
 	two := make([]byte, 2)
 	for i, conn := range conns {
-		if err := conn.SetReadDeadline(time.Now().Add(20 * time.Second)); err != nil {
+		if err := conn.SetReadDeadline(time.Now().Add(polltest.Patience)); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := io.ReadFull(conn, two); err != nil {

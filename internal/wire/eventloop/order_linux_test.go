@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pulsegate/pulsegate/internal/polltest"
 	"github.com/pulsegate/pulsegate/internal/wire/eventloop"
 )
 
@@ -56,7 +57,7 @@ func TestOrderWhileResting(t *testing.T) {
 	}
 	<-rests
 	time.Sleep(20 * time.Millisecond) // so that it does rest
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), polltest.Patience)
 	defer cancel()
 	if err := errors.Join(s.Close(), s.Shutdown(ctx)); err != nil {
 		t.Error(err)
@@ -102,7 +103,7 @@ func TestShutdownAcceptsWaiting(t *testing.T) {
 		}
 		conns = append(conns, conn)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), polltest.Patience)
 	defer cancel()
 	ended := make(chan error, 1)
 	go func() { ended <- errors.Join(s.Close(), s.Shutdown(ctx)) }()

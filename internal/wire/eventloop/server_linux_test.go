@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pulsegate/pulsegate/internal/polltest"
 	"github.com/pulsegate/pulsegate/internal/wire/eventloop"
 	"go.uber.org/goleak"
 )
@@ -71,7 +72,7 @@ func (e *echo) Receive(c *eventloop.Conn, b []byte, ended bool) (taken int) {
 	for !c.Full() {
 		line, _, whole := bytes.Cut(b[taken:], []byte("\n"))
 		if !whole {
-			c.Within(200 * time.Millisecond)
+			c.Within(2 * time.Second)
 			return taken
 		}
 		text := string(line)
@@ -146,7 +147,7 @@ func startAt(t testing.TB, addr string, cfg eventloop.Config) (*eventloop.Server
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), polltest.Patience)
 		defer cancel()
 		if err := errors.Join(s.Close(), s.Shutdown(ctx)); err != nil {
 			t.Error(err)
@@ -169,7 +170,7 @@ func dial(t testing.TB, addr string) *net.TCPConn {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { conn.Close() })
-	if err := conn.SetDeadline(time.Now().Add(30 * time.Second)); err != nil {
+	if err := conn.SetDeadline(time.Now().Add(polltest.Patience)); err != nil {
 		t.Fatal(err)
 	}
 	return conn.(*net.TCPConn)
@@ -268,9 +269,7 @@ func TestNoDescriptorsLeft(t *testing.T) {
 			})
 		}
 		clients.Wait()
-		for s.Stats().Open > 0 {
-			time.Sleep(time.Millisecond)
-		}
+		polltest.Until(t, "all connections are closed", func() bool { return s.Stats().Open == 0 })
 		if got := s.Stats(); got.Accepted != 200 || got.Moved != 33 {
 			t.Errorf("%+v, want 200 accepted and 33 moved", got)
 		}
@@ -408,9 +407,7 @@ func TestUnfinished(t *testing.T) {
 		t.Errorf("%d bytes come back, want %d", len(got), len(long))
 	}
 	// The answer to it is whole, so that nothing is kept: the connection is idle.
-	for memory.left.Load() != 1<<20 {
-		time.Sleep(time.Millisecond)
-	}
+	polltest.Until(t, "no buffer is held", func() bool { return memory.left.Load() == 1<<20 })
 	if _, err := io.WriteString(conn, "and then nothing"); err != nil {
 		t.Fatal(err)
 	}

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pulsegate/pulsegate/internal/polltest"
 	"github.com/pulsegate/pulsegate/internal/wire/listen"
 	"go.uber.org/goleak"
 )
@@ -59,7 +60,7 @@ type client struct {
 func newClient(t *testing.T, l net.Listener) *client {
 	c := &client{url: "http://" + l.Addr().String()}
 	c.Transport = &http.Transport{MaxConnsPerHost: 1}
-	c.Timeout = 20 * time.Second
+	c.Timeout = polltest.Patience
 	t.Cleanup(c.CloseIdleConnections)
 	return c
 }
@@ -98,9 +99,7 @@ func TestBound(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for l.Open() < 3 {
-		time.Sleep(time.Millisecond)
-	}
+	polltest.Until(t, "the guest's place is taken", func() bool { return l.Open() == 3 })
 	var wg sync.WaitGroup
 	var free atomic.Bool
 	for range 20 {
@@ -119,9 +118,7 @@ func TestBound(t *testing.T) {
 	holder.Close()
 	wg.Wait()
 	first.CloseIdleConnections()
-	for l.Open() > 1 {
-		time.Sleep(time.Millisecond)
-	}
+	polltest.Until(t, "a place is free", func() bool { return l.Open() <= 1 })
 	if got := newClient(t, l).ask(t); got != "false" {
 		t.Errorf("where there is a place one is a guest: %s", got)
 	}
