@@ -396,7 +396,7 @@ func (s *Store) reopen() (obsolete []string, err error) {
 	defer func() { s.views.resume() }()
 	tree := s.opened[s.treeAt:]
 	s.opened = s.opened[:s.treeAt]
-	err = errors.Join(s.settler.batch.Close(), s.guard(tree.Close))
+	err = errors.Join(s.settler.closeBatch(), s.guard(tree.Close))
 	if err != nil {
 		return nil, err
 	}

@@ -264,6 +264,31 @@ func TestEraseFaults(t *testing.T) {
 	}
 }
 
+// TestEraseFailedBatch closes a store that could not open its tree again beside another
+// store. Pebble keeps closed batches for the next store that wants one: a batch that is
+// closed twice is taken from that store.
+func TestEraseFailedBatch(t *testing.T) {
+	f := &fault{match: operation(".dbtmp", errorfs.OpCreate), failing: errDisk}
+	s, err := pebblestore.Open(dataDir, pebblestore.Options{FS: inject(vfs.NewMem(), f), Fatal: func(string) {}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	mustAppend(t, s, erasedEntry(1))
+	f.on.Store(true)
+	if _, err := s.Erase(mustName(erasedDevice)); !errors.Is(err, storage.ErrFailed) {
+		t.Fatalf("Erase returns %v, want ErrFailed", err)
+	}
+	var others []*pebblestore.Store // one of them has the batch
+	for range 4 {
+		others = append(others, mustOpen(t, pebblestore.Options{FS: vfs.NewMem()}))
+	}
+	_ = s.Close() // it has failed
+	for _, other := range others {
+		mustAppend(t, other, entry("d", 1, 1))
+		mustClose(t, other)
+	}
+}
+
 // TestEraseFailedReopen fails the new start of the tree: the store must stop and say so.
 func TestEraseFailedReopen(t *testing.T) {
 	out, err := child(t, "fail the end of an erasure", "").CombinedOutput()

@@ -80,6 +80,15 @@ func newSettler(db *pebble.DB, t *table, maxDevices int) *settler {
 	}
 }
 
+// closeBatch gives the batch back to Pebble, once: it may be another store's by then.
+func (s *settler) closeBatch() error {
+	b := s.batch
+	if s.batch = nil; b == nil {
+		return nil
+	}
+	return b.Close()
+}
+
 // newBatch returns a batch that keeps its buffer when it is reset, up to 4 MiB.
 func newBatch(db *pebble.DB) *pebble.Batch {
 	return db.NewBatch(pebble.WithInitialSizeBytes(64<<10), pebble.WithMaxRetainedSizeBytes(4<<20))

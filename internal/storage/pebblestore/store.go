@@ -172,7 +172,7 @@ func (s *Store) Close() error {
 	s.views.close()
 	var err error
 	if s.settler != nil {
-		err = s.settler.batch.Close()
+		err = s.settler.closeBatch()
 		// The records spare the next Open a look at every device's tail. What
 		// is stored is safe without.
 		if s.failed() == nil && s.disk.ready() == nil {
