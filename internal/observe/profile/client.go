@@ -74,29 +74,23 @@ func (c *client) close() { c.http.CloseIdleConnections() }
 var errNoSuchPage = errors.New("profile: the server has no such page")
 
 // do asks for a path and returns the body of a 200.
-func (c *client) do(ctx context.Context, method, path string, maxBytes int64, timeout time.Duration) ([]byte, error) {
+func (c *client) do(ctx context.Context, method, path string, maxBytes int64, timeout time.Duration) (body []byte, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("no answer within %v", timeout))
 	defer cancel()
-	body, err := c.ask(ctx, method, path, maxBytes)
-	if err != nil {
+	defer func() {
 		if cause := context.Cause(ctx); cause != nil && errors.Is(err, ctx.Err()) {
 			err = cause
 		}
-		return nil, fmt.Errorf("fetch %s: %w", strings.SplitN(path, "?", 2)[0], err)
-	}
-	return body, nil
-}
-
-func (c *client) ask(ctx context.Context, method, path string, maxBytes int64) ([]byte, error) {
+		err = fetching(path, err)
+	}()
 	req, err := http.NewRequestWithContext(ctx, method, c.base+path, nil)
 	if err != nil {
 		return nil, err
 	}
 	resp, err := c.http.Do(req)
 	if err != nil {
-		var u *url.Error
-		if errors.As(err, &u) {
-			err = u.Err // the address is named once, by whoever reports
+		if u, ok := errors.AsType[*url.Error](err); ok {
+			err = u.Err // the address is named once, by the caller
 		}
 		return nil, err
 	}
@@ -110,35 +104,48 @@ func (c *client) ask(ctx context.Context, method, path string, maxBytes int64) (
 		}
 		return nil, err
 	}
-	body, err := io.ReadAll(io.LimitReader(resp.Body, maxBytes+1))
-	switch {
-	case errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, io.EOF):
-		return nil, errors.New("the answer was cut off")
-	case err != nil:
-		return nil, err
-	case int64(len(body)) > maxBytes:
-		return nil, fmt.Errorf("the answer has more than %d bytes", maxBytes)
+	if body, err = readAtMost(resp.Body, maxBytes); errors.Is(err, io.ErrUnexpectedEOF) {
+		err = errors.New("the answer was cut off")
 	}
-	return body, nil
+	return body, err
+}
+
+// fetching names the page that could not be fetched.
+func fetching(path string, err error) error {
+	if err == nil {
+		return nil
+	}
+	page, _, _ := strings.Cut(path, "?")
+	return fmt.Errorf("fetch %s: %w", page, err)
+}
+
+// readAtMost reads all of r, which must not have more than maxBytes.
+func readAtMost(r io.Reader, maxBytes int64) ([]byte, error) {
+	data, err := io.ReadAll(io.LimitReader(r, maxBytes+1))
+	if err == nil && int64(len(data)) > maxBytes {
+		return nil, fmt.Errorf("there are more than %d bytes", maxBytes)
+	}
+	return data, err
 }
 
 // counters reads the counters, and returns their text as well.
-func (c *client) counters(ctx context.Context) (Counters, []byte, error) {
+func (c *client) counters(ctx context.Context) (*Counters, []byte, error) {
+	const path = "/metrics"
 	asked := time.Now()
-	text, err := c.do(ctx, http.MethodGet, "/metrics", maxMetricsBytes, slack)
+	text, err := c.do(ctx, http.MethodGet, path, maxMetricsBytes, slack)
+	if errors.Is(err, errNoSuchPage) {
+		err = fmt.Errorf("%w: %w", ErrNotPulsegate, err)
+	}
 	if err != nil {
-		if errors.Is(err, errNoSuchPage) {
-			err = fmt.Errorf("%w: %w", ErrNotPulsegate, err)
-		}
-		return Counters{}, nil, err
+		return nil, nil, err
 	}
 	at := asked.Add(time.Since(asked) / 2)
 	counters, err := ReadCounters(bytes.NewReader(text))
 	if err != nil {
-		return Counters{}, nil, fmt.Errorf("fetch /metrics: %w", err)
+		return nil, nil, fetching(path, err)
 	}
 	counters.At = at
-	return counters, text, nil
+	return &counters, text, nil
 }
 
 // profile fetches a profile whose window is as long as window.
@@ -148,10 +155,7 @@ func (c *client) profile(ctx context.Context, path string, window time.Duration)
 		return nil, err
 	}
 	p, err := parseProfile(raw)
-	if err != nil {
-		return nil, fmt.Errorf("fetch %s: %w", strings.SplitN(path, "?", 2)[0], err)
-	}
-	return p, nil
+	return p, fetching(path, err)
 }
 
 // parseProfile reads a profile in the gzipped form that Go writes. Unlike
@@ -159,21 +163,18 @@ func (c *client) profile(ctx context.Context, path string, window time.Duration)
 func parseProfile(raw []byte) (*profile.Profile, error) {
 	zr, err := gzip.NewReader(bytes.NewReader(raw))
 	if err != nil {
-		return nil, errors.New("the answer is not a profile")
+		return nil, errors.New("it is not a profile")
 	}
-	data, err := io.ReadAll(io.LimitReader(zr, maxProfileBytes+1))
-	switch {
-	case err != nil:
-		return nil, errors.New("the profile is damaged or cut off")
-	case len(data) > maxProfileBytes:
-		return nil, fmt.Errorf("the profile has more than %d bytes", maxProfileBytes)
+	data, err := readAtMost(zr, maxProfileBytes)
+	if err != nil {
+		return nil, fmt.Errorf("the profile is damaged or cut off: %w", err)
 	}
 	p, err := profile.ParseUncompressed(data)
+	if err == nil {
+		err = p.CheckValid()
+	}
 	if err != nil {
 		return nil, fmt.Errorf("the profile cannot be read: %w", err)
-	}
-	if err := p.CheckValid(); err != nil {
-		return nil, fmt.Errorf("the profile is not valid: %w", err)
 	}
 	return p, nil
 }

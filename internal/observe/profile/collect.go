@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -80,7 +79,7 @@ func Collect(ctx context.Context, target string, window time.Duration) (*Capture
 	capture.Heap, capture.Goroutine = after.heap, after.goroutine
 	var errDiff [3]error
 	capture.Allocs, errDiff[0] = subtract("heap", before.heap, after.heap)
-	keepTypes(capture.Allocs, "alloc_objects", "alloc_space")
+	capture.Allocs = allocations(capture.Allocs)
 	capture.Mutex, errDiff[1] = subtract("mutex", before.mutex, after.mutex)
 	capture.Block, errDiff[2] = subtract("block", before.block, after.block)
 	return capture, errors.Join(errBefore, errWindow, errAfter, errors.Join(errDiff[:]...))
@@ -123,14 +122,7 @@ func (c *client) cumulative(ctx context.Context) (cumulative, error) {
 	for i, f := range fetches {
 		fetching.Go(func() { *f.to, errs[i] = c.profile(ctx, f.path, 0) })
 	}
-	fetching.Go(func() {
-		counters, text, err := c.counters(ctx)
-		if err != nil {
-			errs[len(fetches)] = err
-			return
-		}
-		now.counters, now.text = &counters, text
-	})
+	fetching.Go(func() { now.counters, now.text, errs[len(fetches)] = c.counters(ctx) })
 	fetching.Wait()
 	return now, errors.Join(errs...)
 }
@@ -169,27 +161,16 @@ func subtract(name string, a, b *profile.Profile) (*profile.Profile, error) {
 	return d, nil
 }
 
-// keepTypes removes all values of p but those of the given types. What was in use
-// before a window is nothing to subtract from what is in use behind it.
-func keepTypes(p *profile.Profile, types ...string) {
-	if p == nil {
-		return
+// allocations removes what was in use from the difference of two heap profiles:
+// what was in use before a window is nothing to subtract from what is after it.
+// The runtime writes the allocations first.
+func allocations(p *profile.Profile) *profile.Profile {
+	if p == nil || len(p.SampleType) < 2 || p.SampleType[0].Type != "alloc_objects" || p.SampleType[1].Type != "alloc_space" {
+		return p
 	}
-	keep := func(i int) bool { return slices.Contains(types, p.SampleType[i].Type) }
 	for _, s := range p.Sample {
-		var values []int64
-		for i, v := range s.Value {
-			if keep(i) {
-				values = append(values, v)
-			}
-		}
-		s.Value = values
+		s.Value = s.Value[:2]
 	}
-	p.Sample = slices.DeleteFunc(p.Sample, func(s *profile.Sample) bool {
-		return !slices.ContainsFunc(s.Value, func(v int64) bool { return v != 0 })
-	})
-	p.SampleType = slices.DeleteFunc(slices.Clone(p.SampleType), func(v *profile.ValueType) bool {
-		return !slices.Contains(types, v.Type)
-	})
-	p.DefaultSampleType = types[len(types)-1]
+	p.SampleType, p.DefaultSampleType = p.SampleType[:2], "alloc_space"
+	return p.Compact() // drops the samples that are 0 now
 }

@@ -1,9 +1,11 @@
 package profile
 
 import (
+	"bufio"
 	"cmp"
 	"errors"
 	"fmt"
+	"io"
 	"math"
 	"slices"
 )
@@ -16,20 +18,21 @@ const familyLevel = 0.01
 
 // A Change is how a cost per request differs from A to B.
 type Change struct {
-	Name   string
-	A, B   float64 // per request, in the unit of its table
-	StdErr float64 // of B-A
-	PValue float64 // how likely such a difference is by sampling alone
-	Beyond bool    // the difference is beyond the sampling error of its table
+	Name   string  `json:"name"`
+	A      float64 `json:"a"` // per request, in the unit of its table
+	B      float64 `json:"b"`
+	StdErr float64 `json:"difference_stderr"`
+	PValue float64 `json:"p_value"`         // how likely such a difference is by sampling alone
+	Beyond bool    `json:"beyond_sampling"` // the difference is beyond the sampling error of its table
 }
 
 // A ChangeTable are the changes of one kind, the largest differences first.
 type ChangeTable struct {
-	Title string
-	Unit  string // "CPU µs", "bytes" or "objects"
-	All   bool   // every row is shown, not only those that changed
-	Total Change // tested by itself
-	Rows  []Change
+	Title string   `json:"title"`
+	Unit  string   `json:"unit"`  // "CPU µs", "bytes" or "objects"
+	All   bool     `json:"-"`     // every row is shown, not only those that changed
+	Total Change   `json:"total"` // tested by itself
+	Rows  []Change `json:"rows"`
 }
 
 // A Comparison sets two reports side by side.
@@ -55,22 +58,22 @@ func Compare(a, b *Report) (*Comparison, error) {
 		}
 	}
 	c := &Comparison{A: a, B: b}
-	if a.CPUWindow > 0 && b.CPUWindow > 0 {
-		c.Tables = append(c.Tables,
-			compareCPU(a, b, "Parts", true, func(r *Report) []Row { return r.Parts }),
-			compareCPU(a, b, "System calls", false, func(r *Report) []Row { return r.Syscalls }),
-			compareCPU(a, b, "Functions, by their own cost", false, func(r *Report) []Row { return r.Functions }),
-			compareCPU(a, b, "Functions of Pulsegate, with what they call outside of it", false, func(r *Report) []Row { return r.Own }),
-		)
-	}
-	if a.AllocsWindow > 0 && b.AllocsWindow > 0 {
-		bytes := func(row Row) Sum { return row.Bytes }
-		objects := func(row Row) Sum { return row.Objects }
-		c.Tables = append(c.Tables,
-			compareSums(a, b, "Parts", "bytes", true, bytes, func(r *Report) []Row { return r.Parts }),
-			compareSums(a, b, "Parts", "objects", true, objects, func(r *Report) []Row { return r.Parts }),
-			compareSums(a, b, "Functions of Pulsegate, with what they call outside of it", "bytes", false, bytes, func(r *Report) []Row { return r.Own }),
-		)
+	for _, t := range []struct {
+		title, unit string
+		all         bool
+		rows        func(*Report) []Row
+	}{
+		{"Parts", "CPU µs", true, func(r *Report) []Row { return r.Parts }},
+		{"System calls", "CPU µs", false, func(r *Report) []Row { return r.Syscalls }},
+		{"Functions, by their own cost", "CPU µs", false, func(r *Report) []Row { return r.Functions }},
+		{"Functions of Pulsegate, with what they call outside of it", "CPU µs", false, func(r *Report) []Row { return r.Own }},
+		{"Parts", "bytes", true, func(r *Report) []Row { return r.Parts }},
+		{"Parts", "objects", true, func(r *Report) []Row { return r.Parts }},
+		{"Functions of Pulsegate, with what they call outside of it", "bytes", false, func(r *Report) []Row { return r.Own }},
+	} {
+		if change := changeOf(t.unit, a, b); change != nil {
+			c.Tables = append(c.Tables, compareRows(ChangeTable{Title: t.title, Unit: t.unit, All: t.all, Rows: []Change{}}, a, b, t.rows, change))
+		}
 	}
 	if len(c.Tables) == 0 {
 		return nil, errors.New("profile: the two have neither a CPU profile nor allocations in common")
@@ -78,21 +81,38 @@ func Compare(a, b *Report) (*Comparison, error) {
 	return c, nil
 }
 
-// compareCPU compares one kind of rows by CPU time.
-func compareCPU(a, b *Report, title string, all bool, of func(*Report) []Row) ChangeTable {
-	divA, divB := a.Divisor(a.CPUWindow), b.Divisor(b.CPUWindow)
-	// What one sample stands for, as found: 10 ms, unless the server was set
-	// otherwise.
-	perA, perB := perSample(a.Total.CPU), perSample(b.Total.CPU)
-	change := func(rowA, rowB Row) Change {
-		x, y := float64(rowA.CPU.Nanos)/1e3/divA, float64(rowB.CPU.Nanos)/1e3/divB
-		return Change{
-			A: x, B: y,
-			StdErr: math.Hypot(rowA.CPU.stdErr()/1e3/divA, rowB.CPU.stdErr()/1e3/divB),
-			PValue: poissonPValue(rowA.CPU.Samples, rowB.CPU.Samples, divA/perA, divB/perB),
+// changeOf returns how to compare two rows in a unit, or nil if one of the reports
+// has nothing in it.
+func changeOf(unit string, a, b *Report) func(Row, Row) Change {
+	if unit == "CPU µs" {
+		if a.CPUWindow <= 0 || b.CPUWindow <= 0 {
+			return nil
+		}
+		divA, divB := a.Divisor(a.CPUWindow), b.Divisor(b.CPUWindow)
+		// What one sample stands for, as found: 10 ms, unless the server was set
+		// otherwise.
+		perA, perB := perSample(a.Total.CPU), perSample(b.Total.CPU)
+		return func(rowA, rowB Row) Change {
+			return Change{
+				A: float64(rowA.CPU.Nanos) / 1e3 / divA, B: float64(rowB.CPU.Nanos) / 1e3 / divB,
+				StdErr: math.Hypot(rowA.CPU.stdErr()/1e3/divA, rowB.CPU.stdErr()/1e3/divB),
+				PValue: poissonPValue(rowA.CPU.Samples, rowB.CPU.Samples, divA/perA, divB/perB),
+			}
 		}
 	}
-	return compareRows(ChangeTable{Title: title, Unit: "CPU µs", All: all}, a, b, of, change)
+	if a.AllocsWindow <= 0 || b.AllocsWindow <= 0 {
+		return nil
+	}
+	divA, divB := a.Divisor(a.AllocsWindow), b.Divisor(b.AllocsWindow)
+	return func(rowA, rowB Row) Change {
+		x, y := rowA.Bytes, rowB.Bytes
+		if unit == "objects" {
+			x, y = rowA.Objects, rowB.Objects
+		}
+		variance := x.Variance/(divA*divA) + y.Variance/(divB*divB)
+		d := y.Value/divB - x.Value/divA
+		return Change{A: x.Value / divA, B: y.Value / divB, StdErr: math.Sqrt(variance), PValue: normalPValue(d, variance)}
+	}
 }
 
 // perSample returns the nanoseconds that a sample of c stands for.
@@ -103,37 +123,22 @@ func perSample(c Count) float64 {
 	return float64(c.Nanos) / float64(c.Samples)
 }
 
-// compareSums compares one kind of rows by what they allocated.
-func compareSums(a, b *Report, title, unit string, all bool, sum func(Row) Sum, of func(*Report) []Row) ChangeTable {
-	divA, divB := a.Divisor(a.AllocsWindow), b.Divisor(b.AllocsWindow)
-	change := func(rowA, rowB Row) Change {
-		x, y := sum(rowA), sum(rowB)
-		variance := x.Variance/(divA*divA) + y.Variance/(divB*divB)
-		d := y.Value/divB - x.Value/divA
-		return Change{A: x.Value / divA, B: y.Value / divB, StdErr: math.Sqrt(variance), PValue: normalPValue(d, variance)}
-	}
-	return compareRows(ChangeTable{Title: title, Unit: unit, All: all}, a, b, of, change)
-}
-
 // compareRows pairs the rows of a and b by name.
 func compareRows(t ChangeTable, a, b *Report, of func(*Report) []Row, change func(Row, Row) Change) ChangeTable {
-	type pair struct{ a, b Row }
-	pairs := map[string]pair{}
-	for _, row := range of(a) {
-		pairs[row.Name] = pair{a: row}
-	}
-	for _, row := range of(b) {
-		p := pairs[row.Name]
-		p.b = row
-		pairs[row.Name] = p
+	pairs := map[string]*[2]Row{}
+	for side, r := range []*Report{a, b} {
+		for _, row := range of(r) {
+			if pairs[row.Name] == nil {
+				pairs[row.Name] = new([2]Row)
+			}
+			pairs[row.Name][side] = row
+		}
 	}
 	for name, p := range pairs {
-		c := change(p.a, p.b)
-		if c.A == 0 && c.B == 0 {
-			continue
+		if c := change(p[0], p[1]); c.A != 0 || c.B != 0 {
+			c.Name = name
+			t.Rows = append(t.Rows, c)
 		}
-		c.Name = name
-		t.Rows = append(t.Rows, c)
 	}
 	for i := range t.Rows {
 		t.Rows[i].Beyond = t.Rows[i].PValue < familyLevel/float64(len(t.Rows))
@@ -145,4 +150,76 @@ func compareRows(t ChangeTable, a, b *Report, of func(*Report) []Row, change fun
 	t.Total.Name = "total"
 	t.Total.Beyond = t.Total.PValue < familyLevel
 	return t
+}
+
+// WriteText writes a comparison for people, with top rows in each table.
+func (c *Comparison) WriteText(w io.Writer, top int) error {
+	return buffered(w, func(b *bufio.Writer) {
+		for i, r := range []*Report{c.A, c.B} {
+			fmt.Fprintf(b, "%c  ", 'A'+i)
+			r.writeHead(b)
+		}
+		fmt.Fprintf(b, "\nA difference is called dearer or cheaper when sampling alone makes one like it in less than %g %% of all\n"+
+			"comparisons of a table. Other causes, such as a busy machine, come on top.\n", familyLevel*100)
+		for _, t := range c.Tables {
+			t.writeText(b, top)
+		}
+	})
+}
+
+func (t *ChangeTable) writeText(b *bufio.Writer, top int) {
+	fmt.Fprintf(b, "\n%s: %s per request\n", t.Title, t.Unit)
+	text := newTable("A", "B", "B - A", "±", "change", "<", "<name")
+	shown, changed := 0, 0
+	for _, c := range t.Rows {
+		if (t.All || c.Beyond) && shown < max(top, 1) {
+			text.add(c.cells()...)
+			shown++
+		}
+		if c.Beyond {
+			changed++
+		}
+	}
+	if t.All {
+		text.add(t.Total.cells()...)
+	}
+	if len(text.rows) > 1 {
+		text.write(b)
+	}
+	switch {
+	case changed == 0:
+		fmt.Fprintf(b, "  Rows that differ by more than sampling explains: none of %d.\n", len(t.Rows))
+	case !t.All:
+		fmt.Fprintf(b, "  Rows that differ by more than sampling explains: %d of %d. Shown: %d.\n", changed, len(t.Rows), shown)
+	}
+}
+
+func (c *Change) cells() []any {
+	verdict := ""
+	switch {
+	case c.Beyond && c.B > c.A:
+		verdict = "dearer"
+	case c.Beyond:
+		verdict = "cheaper"
+	}
+	change := "new"
+	if c.A >= 0.005 { // what is shown as more than 0
+		change = fmt.Sprintf("%+.1f %%", 100*(c.B-c.A)/c.A)
+	}
+	sign := ""
+	if c.B >= c.A {
+		sign = "+"
+	}
+	return []any{c.A, c.B, sign + number(c.B-c.A), c.StdErr, change, verdict, newFunction(c.Name, "").shortName()}
+}
+
+// WriteJSON writes a comparison as one JSON object.
+func (c *Comparison) WriteJSON(w io.Writer) error {
+	return writeJSON(w, struct {
+		Format      int           `json:"format"`
+		FamilyLevel float64       `json:"family_level"`
+		A           *summary      `json:"a"`
+		B           *summary      `json:"b"`
+		Tables      []ChangeTable `json:"tables"`
+	}{summaryFormat, familyLevel, c.A.summary(), c.B.summary(), c.Tables})
 }

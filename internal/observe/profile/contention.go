@@ -51,13 +51,21 @@ func (c *Contention) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "use POST", http.StatusMethodNotAllowed)
 		return
 	}
-	query := r.URL.Query()
-	seconds, err1 := parameter(query.Get("seconds"), 0, 1, int64(maxContentionWindow/time.Second))
-	fraction, err2 := parameter(query.Get("mutex_fraction"), mutexFraction, 1, 1_000_000)
-	rateNs, err3 := parameter(query.Get("block_rate_ns"), int64(blockRate), 1, int64(time.Hour))
-	for _, err := range []error{err1, err2, err3} {
-		if err != nil {
-			http.Error(w, "seconds, mutex_fraction and block_rate_ns: "+err.Error(), http.StatusBadRequest)
+	seconds, fraction, rateNs := int64(0), int64(mutexFraction), int64(blockRate)
+	for _, p := range []struct {
+		name  string
+		most  int64
+		value *int64
+	}{
+		{"seconds", int64(maxContentionWindow / time.Second), &seconds},
+		{"mutex_fraction", 1_000_000, &fraction},
+		{"block_rate_ns", int64(time.Hour), &rateNs},
+	} {
+		if text := r.URL.Query().Get(p.name); text != "" {
+			*p.value, _ = strconv.ParseInt(text, 10, 64) // what is no number is 0, or too large
+		}
+		if *p.value < 1 || *p.value > p.most {
+			http.Error(w, fmt.Sprintf("%s is not a whole number from 1 to %d", p.name, p.most), http.StatusBadRequest)
 			return
 		}
 	}
@@ -70,21 +78,6 @@ func (c *Contention) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprintln(w, inForce)
 	case <-r.Context().Done():
 	}
-}
-
-// parameter reads a whole number from lo to hi; an empty text means fallback.
-func parameter(text string, fallback, lo, hi int64) (int64, error) {
-	n := fallback
-	if text != "" {
-		var err error
-		if n, err = strconv.ParseInt(text, 10, 64); err != nil {
-			return 0, fmt.Errorf("a value is not a whole number")
-		}
-	}
-	if n < lo || n > hi {
-		return 0, fmt.Errorf("a value is not from %d to %d", lo, hi)
-	}
-	return n, nil
 }
 
 // start begins a window and returns the rates that are in force.

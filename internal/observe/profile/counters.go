@@ -1,6 +1,7 @@
 package profile
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -51,79 +52,60 @@ func ReadCounters(r io.Reader) (Counters, error) {
 	if err != nil {
 		return Counters{}, fmt.Errorf("%w: read metrics: %v", ErrNotPulsegate, err)
 	}
-	info := families[buildInfoMetric]
-	if info == nil || len(info.Metric) == 0 {
-		return Counters{}, fmt.Errorf("%w: there is no metric %s", ErrNotPulsegate, buildInfoMetric)
-	}
-	c := Counters{
-		Version:   label(info.Metric[0], "version"),
-		GoVersion: label(info.Metric[0], "goversion"),
-		Requests:  map[string]uint64{},
-		Readings:  map[string]uint64{},
-	}
-	requests := families[requestsMetric]
-	if requests == nil {
-		return Counters{}, fmt.Errorf("%w: there is no metric %s", ErrNotPulsegate, requestsMetric)
-	}
-	for _, m := range requests.Metric {
-		if err := count(c.Requests, requestsMetric, label(m, "route")+" "+label(m, "code"), m); err != nil {
-			return Counters{}, err
+	for _, name := range []string{buildInfoMetric, requestsMetric} {
+		if len(families[name].GetMetric()) == 0 {
+			return Counters{}, fmt.Errorf("%w: there is no metric %s", ErrNotPulsegate, name)
 		}
 	}
-	for _, m := range families[readingsMetric].GetMetric() {
-		if err := count(c.Readings, readingsMetric, label(m, "outcome"), m); err != nil {
-			return Counters{}, err
-		}
-	}
-	c.CPU = single(families[cpuMetric])
-	c.Started = single(families[startedMetric])
-	c.Bytes = single(families[bytesMetric])
-	c.Objects = single(families[objectsMetric])
-	return c, nil
+	requests, errRequests := counts(families[requestsMetric], "route", "code")
+	readings, errReadings := counts(families[readingsMetric], "outcome")
+	info := families[buildInfoMetric].Metric[0]
+	return Counters{
+		Version: label(info, "version"), GoVersion: label(info, "goversion"),
+		CPU: single(families[cpuMetric]), Started: single(families[startedMetric]),
+		Bytes: single(families[bytesMetric]), Objects: single(families[objectsMetric]),
+		Requests: requests, Readings: readings,
+	}, errors.Join(errRequests, errReadings)
 }
 
 // maxCount is the largest whole number up to which a float64, which is what the
 // text format carries, misses none.
 const maxCount = 1 << 53
 
-// count sets the value of a counter, which is a whole number, into m.
-func count(into map[string]uint64, metric, name string, m *dto.Metric) error {
-	v := value(m)
-	if !(v >= 0 && v <= maxCount) || v != math.Trunc(v) {
-		return fmt.Errorf("%w: metric %s is not a count", ErrNotPulsegate, metric)
+// counts returns the values of a metric's series, by their labels. Each must be a
+// whole number.
+func counts(f *dto.MetricFamily, labels ...string) (map[string]uint64, error) {
+	all := map[string]uint64{}
+	for _, m := range f.GetMetric() {
+		v, name := value(m), label(m, labels[0])
+		for _, l := range labels[1:] {
+			name += " " + label(m, l)
+		}
+		if !(v >= 0 && v <= maxCount) || v != math.Trunc(v) {
+			return nil, fmt.Errorf("%w: metric %s is not a count", ErrNotPulsegate, f.GetName())
+		}
+		if _, ok := all[name]; ok {
+			return nil, fmt.Errorf("%w: metric %s has a series twice", ErrNotPulsegate, f.GetName())
+		}
+		all[name] = uint64(v)
 	}
-	if _, ok := into[name]; ok {
-		return fmt.Errorf("%w: metric %s has a series twice", ErrNotPulsegate, metric)
-	}
-	into[name] = uint64(v)
-	return nil
+	return all, nil
 }
 
 // single returns the value of a metric without labels, or 0 if it is missing or
 // not a number that can be used.
 func single(f *dto.MetricFamily) float64 {
-	if len(f.GetMetric()) != 1 {
-		return 0
+	if len(f.GetMetric()) == 1 {
+		if v := value(f.Metric[0]); v > 0 && !math.IsInf(v, 0) {
+			return v
+		}
 	}
-	v := value(f.Metric[0])
-	if math.IsNaN(v) || math.IsInf(v, 0) || v < 0 {
-		return 0
-	}
-	return v
+	return 0
 }
 
-// value returns a metric's value, whatever its TYPE line said; NaN if it has
-// several.
+// value returns a metric's value, whatever its TYPE line is; 0 if it has several.
 func value(m *dto.Metric) float64 {
-	switch {
-	case m.Counter != nil:
-		return m.Counter.GetValue()
-	case m.Gauge != nil:
-		return m.Gauge.GetValue()
-	case m.Untyped != nil:
-		return m.Untyped.GetValue()
-	}
-	return math.NaN()
+	return m.GetCounter().GetValue() + m.GetGauge().GetValue() + m.GetUntyped().GetValue()
 }
 
 func label(m *dto.Metric, name string) string {
@@ -151,54 +133,43 @@ var errRestarted = errors.New("profile: the server was restarted in the window")
 
 // loadBetween returns what happened from a to b.
 func loadBetween(a, b Counters) (Load, error) {
-	l := Load{Duration: b.At.Sub(a.At)}
 	if a.Started != b.Started || b.CPU < a.CPU {
 		return Load{}, errRestarted
 	}
-	l.CPU = time.Duration((b.CPU - a.CPU) * float64(time.Second))
-	l.Bytes, l.Objects = max(0, b.Bytes-a.Bytes), max(0, b.Objects-a.Objects)
-	var ok1, ok2 bool
-	l.Routes, ok1 = difference(a.Requests, b.Requests)
-	l.Readings, ok2 = difference(a.Readings, b.Readings)
+	routes, ok1 := difference(a.Requests, b.Requests)
+	readings, ok2 := difference(a.Readings, b.Readings)
 	if !ok1 || !ok2 {
 		return Load{}, errRestarted
 	}
-	for _, n := range l.Routes {
-		l.Requests += n
-	}
-	return l, nil
+	return Load{
+		Duration: b.At.Sub(a.At), CPU: time.Duration((b.CPU - a.CPU) * float64(time.Second)),
+		Bytes: max(0, b.Bytes-a.Bytes), Objects: max(0, b.Objects-a.Objects),
+		Requests: sum(routes), Routes: routes, Readings: readings,
+	}, nil
 }
 
 // difference returns b-a without zeros, and false if a counter has gone back.
 func difference(a, b map[string]uint64) (map[string]uint64, bool) {
-	d := map[string]uint64{}
-	for name, n := range b {
-		switch before := a[name]; {
-		case n < before:
-			return nil, false
-		case n > before:
-			d[name] = n - before
-		}
-	}
-	for name := range a {
-		if _, ok := b[name]; !ok {
+	d := maps.Clone(b)
+	for name, n := range a {
+		if d[name] < n {
 			return nil, false
 		}
+		d[name] -= n
 	}
+	maps.DeleteFunc(d, func(_ string, n uint64) bool { return n == 0 })
 	return d, true
 }
 
 // sortedKeys returns the keys of m, those of large values first.
 func sortedKeys(m map[string]uint64) []string {
-	keys := slices.Sorted(maps.Keys(m))
-	slices.SortStableFunc(keys, func(a, b string) int {
-		switch {
-		case m[a] > m[b]:
-			return -1
-		case m[a] < m[b]:
-			return 1
-		}
-		return 0
-	})
-	return keys
+	return slices.SortedFunc(maps.Keys(m), func(a, b string) int { return cmp.Or(cmp.Compare(m[b], m[a]), cmp.Compare(a, b)) })
+}
+
+// sum returns the sum of all values of m.
+func sum(m map[string]uint64) (n uint64) {
+	for _, v := range m {
+		n += v
+	}
+	return n
 }

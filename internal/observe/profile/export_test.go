@@ -30,8 +30,10 @@ type Rule struct {
 // Rules returns all that the tables of rules name.
 func Rules() []Rule {
 	rules := []Rule{{"runtime", slices.Sorted(maps.Keys(runtimeCalls)), true}}
-	for _, r := range slices.Concat(runtimeRules, ownerRules, wrappers, gateways) {
-		rules = append(rules, Rule{r.pkg, r.functions, false})
+	for _, r := range slices.Concat(runtimeRules, ownerRules, runtimePackages, waitPackages, wrappers, gateways, callPackages) {
+		for _, pkg := range r.packages {
+			rules = append(rules, Rule{pkg, r.functions, false})
+		}
 	}
 	return rules
 }

@@ -1,13 +1,15 @@
 package profile
 
 import (
-	"bufio"
 	"cmp"
 	"fmt"
 	"html"
 	"io"
+	"maps"
 	"slices"
 	"strings"
+
+	"github.com/pulsegate/pulsegate/internal/observe/svg"
 )
 
 // Geometry of a flame graph, in SVG units, which are pixels at first.
@@ -25,8 +27,16 @@ const (
 type flameNode struct {
 	fn       *function
 	count    Count
-	byPart   map[Part]int64 // nanoseconds, of the stacks through it
+	byPart   map[Part]float64 // nanoseconds, of the stacks through it
 	children map[*function]*flameNode
+}
+
+// child returns the box of fn on top of n.
+func (n *flameNode) child(fn *function) *flameNode {
+	if n.children[fn] == nil {
+		n.children[fn] = &flameNode{fn: fn, byPart: map[Part]float64{}, children: map[*function]*flameNode{}}
+	}
+	return n.children[fn]
 }
 
 // WriteFlame writes the CPU profile of a capture as a flame graph: an SVG that
@@ -39,62 +49,39 @@ func WriteFlame(w io.Writer, c *Capture) error {
 		return fmt.Errorf("profile: there is no CPU profile to draw")
 	}
 	r := Analyze(&Capture{Target: c.Target, Start: c.Start, Before: c.Before, After: c.After, CPU: c.CPU})
-	root, depth := flameTree(c)
-	return buffered(w, func(b *bufio.Writer) {
-		g := &flame{out: b, report: r, divisor: r.Divisor(r.CPUWindow), total: max(root.count.Nanos, 1), height: flameHead + (depth+1)*flameRow + flameMargin}
-		g.head()
-		g.node(root, flameMargin, flameWidth-2*flameMargin, 0)
-		b.WriteString("</g>\n</svg>\n")
-	})
-}
-
-// flameTree merges the stacks of the CPU profile and returns how deep they are.
-func flameTree(c *Capture) (root *flameNode, depth int) {
-	newNode := func(fn *function) *flameNode {
-		return &flameNode{fn: fn, byPart: map[Part]int64{}, children: map[*function]*flameNode{}}
-	}
-	root = newNode(newFunction("all", ""))
-	samplesAt, nanosAt := valueIndex(c.CPU, "samples", "count"), valueIndex(c.CPU, "cpu", "nanoseconds")
-	if samplesAt < 0 || nanosAt < 0 {
-		return root, 0
-	}
-	frames := newFrames()
-	for _, s := range c.CPU.Sample {
-		count := Count{s.Value[samplesAt], s.Value[nanosAt]}
-		if count.Nanos <= 0 {
-			continue
+	base := &flameNode{children: map[*function]*flameNode{}}
+	root, depth := base.child(newFunction("all", "")), 0
+	eachSample(c.CPU, "samples", "cpu", func(stack []frame, samples, nanos int64) {
+		if nanos <= 0 {
+			return
 		}
-		stack := frames.stack(s)
-		part := partOf(stack)
-		n := root
-		n.count.add(count)
-		n.byPart[part] += count.Nanos
-		level := 0
-		for _, f := range slices.Backward(stack) {
-			if level == maxFlameRows {
+		part, n := partOf(stack), root
+		stack = stack[max(0, len(stack)-maxFlameRows):]
+		depth = max(depth, len(stack))
+		for i := len(stack); ; i-- {
+			n.count.add(Count{samples, nanos})
+			n.byPart[part] += float64(nanos)
+			if i == 0 {
 				break
 			}
-			level++
-			child := n.children[f.function]
-			if child == nil {
-				child = newNode(f.function)
-				n.children[f.function] = child
-			}
-			n = child
-			n.count.add(count)
-			n.byPart[part] += count.Nanos
+			n = n.child(stack[i-1].function)
 		}
-		depth = max(depth, level)
-	}
-	return root, depth
+	})
+	height := flameHead + (depth+1)*flameRow + flameMargin
+	g := &flame{svg.New(flameWidth, height, "CPU time of "+c.Target), r, r.Divisor(r.CPUWindow), float64(max(root.count.Nanos, 1)), height}
+	g.head()
+	g.node(root, flameMargin, flameWidth-2*flameMargin, 0)
+	g.Add("</g>")
+	_, err := g.WriteTo(w)
+	return err
 }
 
-// flame writes one graph.
+// flame is one graph.
 type flame struct {
-	out     *bufio.Writer
+	*svg.Drawing
 	report  *Report
 	divisor float64
-	total   int64 // nanoseconds
+	total   float64 // nanoseconds
 	height  int
 }
 
@@ -106,33 +93,23 @@ var flameColours = map[Part]string{
 }
 
 func (g *flame) head() {
-	fmt.Fprintf(g.out, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" width="%d" height="%d" font-family="ui-monospace,Menlo,Consolas,monospace" font-size="11">
-<title>CPU time of %s</title>
-<style>rect{stroke:#fff;stroke-width:.5}#boxes g{cursor:pointer}#boxes g:hover rect{stroke:#000}text{pointer-events:none}</style>
-<rect width="100%%" height="100%%" fill="#fff"/>
-`, flameWidth, g.height, flameWidth, g.height, html.EscapeString(g.report.Target))
-	g.text(flameMargin, 20, fmt.Sprintf("CPU time per %s: %s µs in %s samples. %s, %s", g.report.unit(),
-		number(float64(g.total)/1e3/g.divisor), whole(uint64(max(g.report.Total.CPU.Samples, 0))), g.report.Target, g.report.Start.UTC().Format("2006-01-02 15:04:05Z")))
+	g.Add("<style>svg{font:11px ui-monospace,Menlo,Consolas,monospace}rect{stroke:#fff;stroke-width:.5}" +
+		"#boxes g{cursor:pointer}#boxes g:hover rect{stroke:#000}text{pointer-events:none}</style>")
+	g.Text(flameMargin, 20, "", fmt.Sprintf("CPU time per %s: %s µs in %s samples. %s, %s", g.report.unit(), number(g.total/1e3/g.divisor),
+		whole(g.report.Total.CPU.Samples), g.report.Target, g.report.Start.UTC().Format("2006-01-02 15:04:05Z")))
 	x := float64(flameMargin)
 	for _, row := range g.report.Parts {
-		if row.CPU.Nanos <= 0 {
-			continue
-		}
-		label := row.Name + " " + percent(float64(row.CPU.Nanos), float64(g.total))
+		label := row.Name + " " + percent(float64(row.CPU.Nanos), g.total)
 		width := float64(len(label))*flameChar + 22
-		if x+width > flameWidth {
+		if row.CPU.Nanos <= 0 || x+width > flameWidth {
 			break
 		}
-		fmt.Fprintf(g.out, `<rect x="%.1f" y="33" width="11" height="11" fill="%s"/>`, x, flameColours[Part(row.Name)])
-		g.text(x+15, 43, label)
+		g.Add(`<rect x="%.1f" y="33" width="11" height="11" fill="%s"/>`, x, flameColours[Part(row.Name)])
+		g.Text(x+15, 43, "", label)
 		x += width
 	}
-	g.out.WriteString(flameScript)
-	g.out.WriteString("<g id=\"boxes\">\n")
-}
-
-func (g *flame) text(x, y float64, s string) {
-	fmt.Fprintf(g.out, "<text x=\"%.1f\" y=\"%.1f\">%s</text>\n", x, y, html.EscapeString(s))
+	g.Add("%s", flameScript)
+	g.Add(`<g id="boxes">`)
 }
 
 // node writes a box and, on top of it, those that it calls, the widest first.
@@ -141,28 +118,17 @@ func (g *flame) node(n *flameNode, x, width float64, level int) {
 		return
 	}
 	y := float64(g.height - flameMargin - (level+1)*flameRow)
-	part, most := Other, int64(0)
-	for _, p := range allParts {
-		if v := n.byPart[p]; v > most {
-			part, most = p, v
-		}
-	}
-	name := n.fn.shortName()
-	per := float64(n.count.Nanos) / 1e3 / g.divisor
-	fmt.Fprintf(g.out, `<g><title>%s&#10;%s µs per %s, %s, %d samples&#10;%s</title><rect x="%.2f" y="%.1f" width="%.2f" height="%d" fill="%s"/>`,
-		html.EscapeString(n.fn.name), number(per), g.report.unit(), percent(float64(n.count.Nanos), float64(g.total)), n.count.Samples,
+	part := cmp.Or(largest(n.byPart), Other)
+	name, nanos := n.fn.shortName(), float64(n.count.Nanos)
+	g.Add(`<g><title>%s&#10;%s µs per %s, %s, %d samples&#10;%s</title><rect x="%.2f" y="%.1f" width="%.2f" height="%d" fill="%s"/>`,
+		html.EscapeString(n.fn.name), number(nanos/1e3/g.divisor), g.report.unit(), percent(nanos, g.total), n.count.Samples,
 		html.EscapeString(string(part)), x, y, width, flameRow-1, flameColours[part])
-	fmt.Fprintf(g.out, "<text x=\"%.2f\" y=\"%.1f\" data-n=\"%s\">%s</text></g>\n", x+3, y+12, html.EscapeString(name), html.EscapeString(fit(name, width)))
-
-	children := make([]*flameNode, 0, len(n.children))
-	for _, c := range n.children {
-		children = append(children, c)
-	}
-	slices.SortFunc(children, func(a, b *flameNode) int {
+	g.Text(x+3, y+12, `data-n="`+html.EscapeString(name)+`"`, fit(name, width))
+	g.Add("</g>")
+	for _, c := range slices.SortedFunc(maps.Values(n.children), func(a, b *flameNode) int {
 		return cmp.Or(cmp.Compare(b.count.Nanos, a.count.Nanos), cmp.Compare(a.fn.name, b.fn.name))
-	})
-	for _, c := range children {
-		w := width * float64(c.count.Nanos) / float64(n.count.Nanos)
+	}) {
+		w := width * float64(c.count.Nanos) / nanos
 		g.node(c, x, w, level+1)
 		x += w
 	}
@@ -183,7 +149,7 @@ func fit(name string, width float64) string {
 // flameScript magnifies a box to the full width, with its callees above it and its
 // callers below it. A click on the lowest box shows everything again.
 var flameScript = strings.NewReplacer(
-	"%width%", itoa(flameWidth-2*flameMargin), "%margin%", itoa(flameMargin), "%char%", fmt.Sprint(flameChar),
+	"%width%", fmt.Sprint(flameWidth-2*flameMargin), "%margin%", fmt.Sprint(flameMargin), "%char%", fmt.Sprint(flameChar),
 ).Replace(`<script><![CDATA[
 (function(){
 var W=%width%,M=%margin%,C=%char%,boxes=[];

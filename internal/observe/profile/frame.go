@@ -2,6 +2,7 @@ package profile
 
 import (
 	"path"
+	"strconv"
 	"strings"
 
 	"github.com/google/pprof/profile"
@@ -17,7 +18,7 @@ type function struct {
 	base string // "(*conn).serve"
 	file string // as the profile has it
 
-	inRuntime bool // a frame of the runtime, whose work belongs to whoever called
+	inRuntime bool // a frame of the runtime, whose work belongs to its caller
 	own       bool // a frame of our own code
 	kernel    bool // enters the kernel
 	gateway   bool // a function by which all system calls go, without a name of its own
@@ -32,68 +33,62 @@ type frame struct {
 	line int64
 }
 
-// frames resolves the stacks of one profile. Its results share memory.
-type frames struct {
-	known   map[*profile.Function]*function
-	unknown *function
-	buf     []frame
-}
-
-func newFrames() *frames {
-	return &frames{
-		known:   map[*profile.Function]*function{},
-		unknown: newFunction("(unknown)", ""),
-	}
-}
-
-// stack returns the frames of a sample, the innermost first, inlined calls each
-// by itself. It is valid until the next call.
-func (f *frames) stack(s *profile.Sample) []frame {
-	f.buf = f.buf[:0]
-	for _, loc := range s.Location {
-		if len(loc.Line) == 0 {
-			f.buf = append(f.buf, frame{f.unknown, 0})
-		}
-		for _, l := range loc.Line {
-			f.buf = append(f.buf, frame{f.function(l.Function), l.Line})
-		}
-	}
-	return f.buf
-}
-
-func (f *frames) function(p *profile.Function) *function {
+// eachSample calls f with the stack of every sample, the innermost frame first and
+// inlined calls each by itself, and with its values of two types. The stack is
+// valid during the call. Without a profile, or in one without the types, there is
+// nothing.
+func eachSample(p *profile.Profile, typeA, typeB string, f func(stack []frame, a, b int64)) {
 	if p == nil {
-		return f.unknown
+		return
 	}
-	if fn, ok := f.known[p]; ok {
-		return fn
+	a, b := -1, -1
+	for i, t := range p.SampleType {
+		if t.Type == typeA {
+			a = i
+		}
+		if t.Type == typeB {
+			b = i
+		}
 	}
-	fn := newFunction(p.Name, p.Filename)
-	f.known[p] = fn
-	return fn
+	if a < 0 || b < 0 {
+		return
+	}
+	known := map[*profile.Function]*function{nil: newFunction("(unknown)", "")}
+	var stack []frame
+	for _, s := range p.Sample {
+		stack = stack[:0]
+		for _, loc := range s.Location {
+			if len(loc.Line) == 0 {
+				stack = append(stack, frame{known[nil], 0})
+			}
+			for _, l := range loc.Line {
+				if known[l.Function] == nil {
+					known[l.Function] = newFunction(l.Function.Name, l.Function.Filename)
+				}
+				stack = append(stack, frame{known[l.Function], l.Line})
+			}
+		}
+		f(stack, s.Value[a], s.Value[b])
+	}
 }
 
 func newFunction(name, file string) *function {
 	fn := &function{name: name, file: file}
 	fn.pkg, fn.base = splitName(name)
-	fn.inRuntime = fn.pkg == "runtime" || strings.HasPrefix(fn.pkg, "internal/runtime/")
+	fn.inRuntime = match(runtimePackages, fn.pkg, fn.base) != ""
 	fn.own = (fn.pkg == "main" || underPackage(fn.pkg, modulePath)) && match(wrappers, fn.pkg, fn.base) == ""
-	fn.kernel, fn.gateway = isKernelEntry(fn.pkg, fn.base)
+	fn.gateway = match(gateways, fn.pkg, fn.base) != ""
+	fn.kernel = fn.gateway || fn.pkg == "runtime" && runtimeCalls[fn.base]
 	fn.runtimePart = match(runtimeRules, fn.pkg, fn.base)
 	fn.ownerPart = match(ownerRules, fn.pkg, fn.base)
 	return fn
 }
 
-// splitName splits a function's name as the linker writes it into the path of its
-// package and the rest.
+// splitName splits a function's name as a profile has it into the path of its
+// package and the rest. The runtime writes type arguments as "[...]".
 func splitName(name string) (pkg, base string) {
-	// Type arguments may hold slashes and dots of their own.
-	head := name
-	if i := strings.IndexByte(head, '['); i >= 0 {
-		head = head[:i]
-	}
-	start := strings.LastIndexByte(head, '/') + 1
-	dot := strings.IndexByte(head[start:], '.')
+	start := strings.LastIndexByte(name, '/') + 1
+	dot := strings.IndexByte(name[start:], '.')
 	if dot < 0 {
 		return "", name
 	}
@@ -109,56 +104,20 @@ func underPackage(pkg, root string) bool {
 }
 
 // shortName returns a function's name without the path of our module, or with
-// only the last element of another package's path.
+// only the last element of the path of a package that is not of the standard
+// library: "pebble/v2.(*DB).Apply".
 func (fn *function) shortName() string {
 	if fn.pkg == "" {
 		return fn.name
 	}
-	return fn.shortPackage() + "." + withoutTypeArguments(fn.base)
-}
-
-// withoutTypeArguments replaces what stands in brackets, which may be longer than
-// a screen.
-func withoutTypeArguments(name string) string {
-	var short strings.Builder
-	depth := 0
-	for _, c := range name {
-		switch c {
-		case '[':
-			if depth == 0 {
-				short.WriteString("[…]")
-			}
-			depth++
-		case ']':
-			depth = max(depth-1, 0)
-		default:
-			if depth == 0 {
-				short.WriteRune(c)
-			}
+	pkg, ok := strings.CutPrefix(fn.pkg, modulePath+"/")
+	if !ok && strings.Contains(pkg, ".") && strings.Contains(pkg, "/") {
+		dir, base := path.Split(pkg)
+		if pkg = base; len(base) > 1 && base[0] == 'v' && strings.Trim(base[1:], "0123456789") == "" {
+			pkg = path.Base(dir) + "/" + base // a major version
 		}
 	}
-	return short.String()
-}
-
-func (fn *function) shortPackage() string {
-	switch rest, ok := strings.CutPrefix(fn.pkg, modulePath+"/"); {
-	case ok:
-		return rest
-	case strings.Contains(fn.pkg, ".") && strings.Contains(fn.pkg, "/"):
-		// Not of the standard library: host/owner/module/... says little.
-		return lastElements(fn.pkg)
-	}
-	return fn.pkg
-}
-
-// lastElements returns the end of an import path that people call it by: without
-// the host, and without a major version at its end.
-func lastElements(pkg string) string {
-	base := path.Base(pkg)
-	if len(base) > 1 && base[0] == 'v' && strings.Trim(base[1:], "0123456789") == "" {
-		return path.Base(path.Dir(pkg)) + "/" + base
-	}
-	return base
+	return pkg + "." + fn.base
 }
 
 // place returns the file and the line of a frame of our own code, relative to the
@@ -170,5 +129,5 @@ func (f frame) place() string {
 		// The package's path is not in the name; the file's last folder is close.
 		dir = "cmd/" + path.Base(path.Dir(f.file))
 	}
-	return dir + "/" + path.Base(f.file) + ":" + itoa(f.line)
+	return dir + "/" + path.Base(f.file) + ":" + strconv.FormatInt(f.line, 10)
 }

@@ -1,6 +1,9 @@
 package profile
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
 // A Part is what a stretch of work was for.
 type Part string
@@ -44,20 +47,20 @@ var allParts = []Part{HTTPReading, Routing, Decoding, GroupCommit, StorePart, Re
 // Rules stand from the special to the general, and the first that matches counts.
 type rule struct {
 	part      Part
-	pkg       string   // import path; with "/..." at its end the packages below it too
-	functions []string // beginnings of names within the package; none means all
+	packages  []string // import paths; with "/..." at the end the packages below it too
+	functions []string // beginnings of names within the packages; none means all
 }
 
 // passOn is not a part: the frame's caller decides.
 const passOn Part = "-"
 
 var runtimeRules = []rule{
-	{GarbageCollection, "runtime", []string{
+	{GarbageCollection, []string{"runtime"}, []string{
 		"gc", "_GC", "GC", "bgsweep", "bgscavenge", "sweepone", "(*mspan).ensureSwept", "(*sweepLocked)", "deductSweepCredit",
 		"(*mheap).reclaim", "(*scavenge", "(*pageAlloc).scavenge", "wbBufFlush", "markroot", "scanObject", "scanSpan",
 		"scanConservative", "scanblock", "scanstack", "greyobject", "runFinalizers", "runCleanups", "(*gcWork)", "(*gcControllerState)",
 	}},
-	{Scheduler, "runtime", []string{
+	{Scheduler, []string{"runtime"}, []string{
 		"schedule", "findRunnable", "park_m", "mcall", "gosched", "gopreempt", "goschedImpl", "stealWork",
 		"runq", "execute", "resetspinning", "wakep", "startm", "stopm", "mPark", "ready", "goready", "sysmon", "retake",
 		"injectglist", "netpoll", "newproc", "goexit0", "goexit1", "gdestroy", "entersyscall", "exitsyscall", "reentersyscall",
@@ -66,66 +69,58 @@ var runtimeRules = []rule{
 	}},
 }
 
+// Our own packages with parts of several kinds.
+const (
+	metricsPackage = modulePath + "/internal/observe/metrics"
+	tracingPackage = modulePath + "/internal/observe/tracing"
+	ingestPackage  = modulePath + "/internal/api/ingest"
+	laneSockets    = modulePath + "/internal/wire/eventloop"
+)
+
 var ownerRules = []rule{
-	// Measuring goes first: the admin listener's handlers are HTTP as well.
-	{Measuring, "runtime/pprof", nil},
-	{Measuring, "net/http/pprof", nil},
-	{Measuring, "runtime/metrics", nil},
-	{Measuring, "github.com/prometheus/...", nil},
-	{Measuring, modulePath + "/internal/observe/metrics", nil},
-	{Measuring, modulePath + "/internal/observe/profile", nil},
+	{Logging, []string{"log/...", modulePath + "/internal/observe/logbudget"}, nil},
+	// Measuring goes before HTTP: the admin listener's handlers are HTTP as well.
+	{Measuring, []string{"runtime/pprof", "net/http/pprof", "runtime/metrics", "github.com/prometheus/...", modulePath + "/internal/observe/..."}, nil},
 
-	{Logging, "log/...", nil},
+	{Decoding, []string{modulePath + "/vitals", "github.com/go-json-experiment/json/...", "encoding/json/...", "github.com/klauspost/compress/..."}, nil},
+	{Decoding, []string{ingestPackage}, []string{"(*Job).Decode", "(*Job).decode", "(*Core).Job", "(*Core).refusalOf"}},
+	{GroupCommit, []string{ingestPackage}, []string{"(*Job).Commit", "(*Job).refuse"}},
+	{Answering, []string{ingestPackage}, []string{"(*Job).Answer", "(*Job).batchAnswer", "(*Answer)", "(*Core).answerTo", "entryRefusal", "appendRejected", "(*handler).refuse"}},
+	{HTTPReading, []string{ingestPackage, modulePath + "/internal/wire/...", modulePath + "/internal/access/..."}, nil},
 
-	{Decoding, modulePath + "/vitals", nil},
-	{Decoding, "github.com/go-json-experiment/json/...", nil},
-	{Decoding, "encoding/json/...", nil},
-	{Decoding, "github.com/klauspost/compress/...", nil},
-
-	{Decoding, modulePath + "/internal/api/ingest", []string{"(*Job).Decode", "(*Job).decode", "(*Core).Job", "(*Core).refusalOf"}},
-	{GroupCommit, modulePath + "/internal/api/ingest", []string{"(*Job).Commit", "(*Job).refuse"}},
-	{Answering, modulePath + "/internal/api/ingest", []string{"(*Job).Answer", "(*Job).batchAnswer", "(*Answer)", "(*Core).answerTo", "entryRefusal", "appendRejected", "(*handler).refuse"}},
-	{HTTPReading, modulePath + "/internal/api/ingest", nil},
-	{HTTPReading, modulePath + "/internal/wire/eventloop", nil},
-	{HTTPReading, modulePath + "/internal/wire/fastparse", nil},
-	{HTTPReading, modulePath + "/internal/access/token", nil},
-
-	{GroupCommit, modulePath + "/internal/storage/groupcommit", nil},
-
-	{StorePart, modulePath + "/internal/storage/...", nil},
-	{StorePart, "github.com/cockroachdb/pebble/...", nil},
-
-	{ReadingBack, modulePath + "/internal/api/query", nil},
-
-	{Answering, modulePath + "/reply", nil},
-	{Answering, modulePath + "/health", nil},
-	{Answering, modulePath + "/internal/api/problem", nil},
-
-	{Routing, modulePath + "/mux", nil},
-	{Routing, "net/http", []string{"(*ServeMux)", "(*routingNode)", "(*routingIndex)", "(*pattern)"}},
+	{GroupCommit, []string{modulePath + "/internal/storage/groupcommit"}, nil},
+	{StorePart, []string{modulePath + "/internal/storage/...", "github.com/cockroachdb/pebble/..."}, nil},
+	{ReadingBack, []string{modulePath + "/internal/api/query"}, nil},
+	{Answering, []string{modulePath + "/reply", modulePath + "/health", modulePath + "/internal/api/problem"}, nil},
+	{Routing, []string{modulePath + "/mux"}, nil},
+	{Routing, []string{"net/http"}, []string{"(*ServeMux)", "(*routingNode)", "(*routingIndex)", "(*pattern)"}},
 
 	// A header is read by the server and written by handlers.
-	{passOn, "net/http", []string{"Header.", "HandlerFunc.", "(*Request)."}},
-	{Answering, "net/http", []string{
+	{passOn, []string{"net/http"}, []string{"Header.", "HandlerFunc.", "(*Request)."}},
+	{Answering, []string{"net/http"}, []string{
 		"(*response)", "(*chunkWriter)", "checkConnErrorWriter", "(*ResponseController)",
 		"extraHeader", "StatusText", "writeStatusLine", "DetectContentType",
 	}},
-	{HTTPReading, "net/http/...", nil},
-	{HTTPReading, "net/textproto", nil},
-	{HTTPReading, "net/url", nil},
+	{HTTPReading, []string{"net/http/...", "net/textproto", "net/url"}, nil},
 }
+
+// runtimePackages are those whose work belongs to their callers.
+var runtimePackages = []rule{{Other, []string{"runtime", "internal/runtime/..."}, nil}}
+
+// waitPackages are those through which goroutines wait, for whatever reason.
+var waitPackages = []rule{{Other, []string{"sync", "internal/sync", "internal/poll"}, nil}}
 
 // wrappers stand between a caller and what it calls, and only count. A line of
 // theirs would hide the line that the work is for.
 var wrappers = []rule{
-	{Measuring, modulePath + "/internal/observe/metrics", []string{"(*statusWriter)", "observedAppender"}},
+	{Measuring, []string{metricsPackage}, []string{"(*statusWriter)", "observedAppender"}},
+	{Measuring, []string{tracingPackage}, []string{"(*state)"}},
 }
 
 // match returns the part that the first matching rule names, or "".
 func match(rules []rule, pkg, base string) Part {
 	for i := range rules {
-		r := &rules[i]
-		if r.matches(pkg, base) {
+		if r := &rules[i]; r.matches(pkg, base) {
 			if r.part == passOn {
 				return ""
 			}
@@ -136,19 +131,11 @@ func match(rules []rule, pkg, base string) Part {
 }
 
 func (r *rule) matches(pkg, base string) bool {
-	if root, below := strings.CutSuffix(r.pkg, "/..."); below {
-		if !underPackage(pkg, root) {
-			return false
-		}
-	} else if pkg != r.pkg {
-		return false
-	}
-	for _, f := range r.functions {
-		if strings.HasPrefix(base, f) {
-			return true
-		}
-	}
-	return len(r.functions) == 0
+	named := slices.ContainsFunc(r.packages, func(p string) bool {
+		root, below := strings.CutSuffix(p, "/...")
+		return pkg == root || below && underPackage(pkg, root)
+	})
+	return named && (len(r.functions) == 0 || slices.ContainsFunc(r.functions, func(f string) bool { return strings.HasPrefix(base, f) }))
 }
 
 // partOf returns the part of a stack, innermost frame first.
@@ -182,10 +169,5 @@ func partOf(stack []frame) Part {
 // ownFrame returns the position of the innermost frame of our own code, or -1.
 // Wrappers do not count as our own.
 func ownFrame(stack []frame) int {
-	for i, f := range stack {
-		if f.own {
-			return i
-		}
-	}
-	return -1
+	return slices.IndexFunc(stack, func(f frame) bool { return f.own })
 }

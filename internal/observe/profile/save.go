@@ -17,21 +17,25 @@ import (
 // incomplete.
 const summaryFile = "summary.json"
 
-// file is one raw profile of a folder.
+// file is one file of a folder: a raw profile, or the counters as they were scraped.
 type file struct {
 	name    string
 	profile **profile.Profile
+	text    []byte
 }
 
-// files are the raw profiles of a folder. go tool pprof opens each.
+// files are the files of a folder besides the summary. go tool pprof opens each
+// profile.
 func (c *Capture) files() []file {
 	return []file{
-		{"cpu.pb.gz", &c.CPU},
-		{"allocs.pb.gz", &c.Allocs},
-		{"heap.pb.gz", &c.Heap},
-		{"goroutine.pb.gz", &c.Goroutine},
-		{"mutex.pb.gz", &c.Mutex},
-		{"block.pb.gz", &c.Block},
+		{"cpu.pb.gz", &c.CPU, nil},
+		{"allocs.pb.gz", &c.Allocs, nil},
+		{"heap.pb.gz", &c.Heap, nil},
+		{"goroutine.pb.gz", &c.Goroutine, nil},
+		{"mutex.pb.gz", &c.Mutex, nil},
+		{"block.pb.gz", &c.Block, nil},
+		{"metrics-before.txt", nil, c.beforeText},
+		{"metrics-after.txt", nil, c.afterText},
 	}
 }
 
@@ -41,23 +45,15 @@ func PrepareDir(dir string) error {
 	if err := os.MkdirAll(dir, 0o777); err != nil {
 		return fmt.Errorf("profile: make folder: %w", err)
 	}
-	for _, name := range append(names(), summaryFile) {
-		switch _, err := os.Lstat(filepath.Join(dir, name)); {
+	for _, f := range append(new(Capture).files(), file{name: summaryFile}) {
+		switch _, err := os.Lstat(filepath.Join(dir, f.name)); {
 		case err == nil:
-			return fmt.Errorf("profile: %s holds a profile already (%s)", dir, name)
+			return fmt.Errorf("profile: %s holds a profile already (%s)", dir, f.name)
 		case !errors.Is(err, fs.ErrNotExist):
 			return fmt.Errorf("profile: look into folder: %w", err)
 		}
 	}
 	return nil
-}
-
-func names() []string {
-	list := []string{"metrics-before.txt", "metrics-after.txt"}
-	for _, f := range new(Capture).files() {
-		list = append(list, f.name)
-	}
-	return list
 }
 
 // Save writes what was captured, and the summary of its report, into dir, which
@@ -70,13 +66,11 @@ func (c *Capture) Save(dir string, r *Report) error {
 		}
 	}
 	for _, f := range c.files() {
-		if *f.profile != nil {
+		switch {
+		case f.profile != nil && *f.profile != nil:
 			write(f.name, (*f.profile).Write)
-		}
-	}
-	for name, text := range map[string][]byte{"metrics-before.txt": c.beforeText, "metrics-after.txt": c.afterText} {
-		if text != nil {
-			write(name, func(w io.Writer) error { _, err := w.Write(text); return err })
+		case f.text != nil:
+			write(f.name, func(w io.Writer) error { _, err := w.Write(f.text); return err })
 		}
 	}
 	if len(errs) == 0 {
@@ -104,18 +98,21 @@ func Open(dir string) (*Capture, error) {
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("profile: %s holds no complete profile: %w", dir, err)
 	}
-	if err != nil {
-		return nil, fmt.Errorf("profile: load %s: %w", dir, err)
-	}
 	var s summary
-	if err := json.Unmarshal(text, &s); err != nil {
-		return nil, fmt.Errorf("profile: load %s: %w", filepath.Join(dir, summaryFile), err)
+	if err == nil {
+		err = json.Unmarshal(text, &s)
 	}
-	if s.Format != summaryFormat {
-		return nil, fmt.Errorf("profile: %s has format %d, this program reads format %d", filepath.Join(dir, summaryFile), s.Format, summaryFormat)
+	if err == nil && s.Format != summaryFormat {
+		err = fmt.Errorf("it has format %d, this program reads format %d", s.Format, summaryFormat)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("profile: load %s: %w", filepath.Join(dir, summaryFile), err)
 	}
 	c := &Capture{Target: s.Target, Start: s.Start, Window: time.Duration(s.Window * float64(time.Second)), Before: s.Before, After: s.After}
 	for _, f := range c.files() {
+		if f.profile == nil {
+			continue
+		}
 		raw, err := readFile(filepath.Join(dir, f.name), maxRawBytes)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
@@ -137,9 +134,5 @@ func readFile(path string, maxBytes int64) ([]byte, error) {
 		return nil, err
 	}
 	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, maxBytes+1))
-	if err == nil && int64(len(data)) > maxBytes {
-		err = fmt.Errorf("it has more than %d bytes", maxBytes)
-	}
-	return data, err
+	return readAtMost(f, maxBytes)
 }

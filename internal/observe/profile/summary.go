@@ -59,33 +59,32 @@ type cost struct {
 	ObjectsStdErr float64 `json:"objects_stderr"`
 }
 
-func (d divider) cost(row Row) cost {
+// cost divides a row by the requests of the windows of CPU time and allocations.
+func (row *Row) cost(cpu, allocs float64) cost {
 	return cost{
 		Name: row.Name, Part: row.Part,
-		CPUUs: float64(row.CPU.Nanos) / 1e3 / d.cpu, CPUUsStdErr: row.CPU.stdErr() / 1e3 / d.cpu,
-		CPUSamples: row.CPU.Samples, CumUs: float64(row.Cum.Nanos) / 1e3 / d.cpu,
-		Bytes: row.Bytes.Value / d.allocs, BytesStdErr: row.Bytes.stdErr() / d.allocs,
-		Objects: row.Objects.Value / d.allocs, ObjectsStdErr: row.Objects.stdErr() / d.allocs,
+		CPUUs: float64(row.CPU.Nanos) / 1e3 / cpu, CPUUsStdErr: row.CPU.stdErr() / 1e3 / cpu,
+		CPUSamples: row.CPU.Samples, CumUs: float64(row.Cum.Nanos) / 1e3 / cpu,
+		Bytes: row.Bytes.Value / allocs, BytesStdErr: row.Bytes.stdErr() / allocs,
+		Objects: row.Objects.Value / allocs, ObjectsStdErr: row.Objects.stdErr() / allocs,
 	}
-}
-
-func (d divider) costs(rows []Row, most int) []cost {
-	list := []cost{}
-	for _, row := range rows[:min(most, len(rows))] {
-		list = append(list, d.cost(row))
-	}
-	return list
 }
 
 // summary returns the JSON form of r.
 func (r *Report) summary() *summary {
-	d := r.divider()
+	cpu, allocs := r.Divisor(r.CPUWindow), r.Divisor(r.AllocsWindow)
+	costs := func(rows []Row) []cost {
+		list := []cost{}
+		for _, row := range rows[:min(summaryRows, len(rows))] {
+			list = append(list, row.cost(cpu, allocs))
+		}
+		return list
+	}
 	s := &summary{
 		Format: summaryFormat, Target: r.Target, Start: r.Start, Version: r.Version, GoVersion: r.GoVersion,
 		Per: r.unit(), Seconds: r.Load.Duration.Seconds(), CPUSeconds: r.CPUWindow.Seconds(),
 		Requests: r.Load.Requests, Routes: r.Load.Routes, Readings: r.Load.Readings,
-		Total: d.cost(r.Total), Parts: d.costs(r.Parts, len(r.Parts)), Syscalls: d.costs(r.Syscalls, len(r.Syscalls)),
-		Functions: d.costs(r.Functions, summaryRows), Lines: d.costs(r.Lines, summaryRows),
+		Total: r.Total.cost(cpu, allocs), Parts: costs(r.Parts), Syscalls: costs(r.Syscalls), Functions: costs(r.Functions), Lines: costs(r.Lines),
 	}
 	if r.Problem != nil {
 		s.Problem = r.Problem.Error()

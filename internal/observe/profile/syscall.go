@@ -5,10 +5,13 @@ import "strings"
 // gateways are the functions by which system calls go, whatever their number. The
 // first frame outside of them has the call's name.
 var gateways = []rule{
-	{Kernel, "internal/runtime/syscall/...", []string{"Syscall6"}},
-	{Kernel, "syscall", []string{"Syscall", "RawSyscall", "rawSyscall", "AllThreadsSyscall"}},
-	{Kernel, "golang.org/x/sys/unix", []string{"Syscall", "RawSyscall", "SyscallNoError", "RawSyscallNoError"}},
+	{Kernel, []string{"internal/runtime/syscall/..."}, []string{"Syscall6"}},
+	{Kernel, []string{"syscall"}, []string{"Syscall", "RawSyscall", "rawSyscall", "AllThreadsSyscall"}},
+	{Kernel, []string{"golang.org/x/sys/unix"}, []string{"Syscall", "RawSyscall", "SyscallNoError", "RawSyscallNoError"}},
 }
+
+// callPackages are those whose functions have the names of system calls.
+var callPackages = []rule{{Kernel, []string{"internal/runtime/syscall/...", "syscall", "golang.org/x/sys/unix", laneSockets}, nil}}
 
 // runtimeCalls are system calls that the runtime makes in assembly, without a
 // gateway (runtime/sys_linux_amd64.s).
@@ -19,49 +22,27 @@ var runtimeCalls = map[string]bool{
 	"setitimer": true, "sched_getaffinity": true, "exit": true, "exitThread": true,
 }
 
-// isKernelEntry reports whether a function enters the kernel, and whether it does
-// so for calls of any name.
-func isKernelEntry(pkg, base string) (kernel, gateway bool) {
-	if match(gateways, pkg, base) == Kernel {
-		return true, true
-	}
-	return pkg == "runtime" && runtimeCalls[base], false
+// callNames are the names of calls whose wrappers are not called like them, but
+// for capitals and digits at the end as syscall.write and runtime.write1 are.
+var callNames = map[string]string{
+	"sysmmap": "mmap", "sysmunmap": "munmap", "closefd": "close", "epollwait": "epoll_wait", "epollctl": "epoll_ctl",
 }
 
 // syscallOf returns the name of the system call that a stack of the part Kernel
-// is in, such as "write", or "other" where the frames do not tell.
+// is in, such as "write", or "other" where the frames do not show it.
 func syscallOf(stack []frame) string {
 	for _, f := range stack {
-		switch {
-		case f.gateway:
+		if f.gateway {
 			continue
-		case f.pkg == "runtime" && f.kernel, f.pkg == "syscall", f.pkg == "golang.org/x/sys/unix",
-			strings.HasPrefix(f.pkg, "internal/runtime/syscall"),
-			f.pkg == modulePath+"/internal/wire/eventloop": // its recv and send
-			return callName(f.base)
 		}
-		return "other"
+		if !f.kernel && match(callPackages, f.pkg, f.base) == "" {
+			break
+		}
+		name := strings.TrimRight(strings.ToLower(f.base), "0123456789")
+		if known, ok := callNames[name]; ok {
+			return known
+		}
+		return name
 	}
 	return "other"
-}
-
-// callName turns the name of a wrapper into that of its call, as far as wrappers
-// follow a pattern: syscall.write and unix.Fdatasync do, runtime.write1 nearly.
-func callName(base string) string {
-	name := strings.TrimRight(strings.ToLower(base), "0123456789")
-	switch name {
-	case "sysmmap":
-		return "mmap"
-	case "sysmunmap":
-		return "munmap"
-	case "closefd":
-		return "close"
-	case "epollwait":
-		return "epoll_wait"
-	case "epollctl":
-		return "epoll_ctl"
-	case "accept": // of accept4
-		return "accept"
-	}
-	return name
 }

@@ -10,44 +10,53 @@ import (
 	"unicode/utf8"
 )
 
-// A table is text in columns. A column whose heading starts with "<" is aligned to
-// the left.
+// A table is text in columns.
 type table struct {
-	headings []string
-	rows     [][]string
+	left []bool     // columns that are aligned to the left
+	rows [][]string // the headings first
 }
 
-func newTable(headings ...string) *table { return &table{headings: headings} }
+// newTable returns a table whose columns of headings that start with "<" are
+// aligned to the left.
+func newTable(headings ...string) *table {
+	t := &table{left: make([]bool, len(headings))}
+	for i, h := range headings {
+		headings[i], t.left[i] = strings.CutPrefix(h, "<")
+	}
+	t.rows = [][]string{headings}
+	return t
+}
 
-func (t *table) add(cells ...string) { t.rows = append(t.rows, cells) }
+// add adds a row of texts and of numbers.
+func (t *table) add(cells ...any) {
+	row := make([]string, len(cells))
+	for i, cell := range cells {
+		if v, ok := cell.(float64); ok {
+			cell = number(v)
+		}
+		row[i] = cell.(string)
+	}
+	t.rows = append(t.rows, row)
+}
 
 // write writes t, indented by two spaces.
 func (t *table) write(w *bufio.Writer) {
-	left := make([]bool, len(t.headings))
-	width := make([]int, len(t.headings))
-	headings := make([]string, len(t.headings))
-	for i, h := range t.headings {
-		headings[i], left[i] = strings.CutPrefix(h, "<")
-	}
-	lines := append([][]string{headings}, t.rows...)
-	for _, cells := range lines {
-		for i, cell := range cells {
+	width := make([]int, len(t.left))
+	for _, row := range t.rows {
+		for i, cell := range row {
 			width[i] = max(width[i], utf8.RuneCountInString(cell))
 		}
 	}
-	for _, cells := range lines {
-		var line strings.Builder
-		for i, cell := range cells {
-			line.WriteString("  ")
-			pad := strings.Repeat(" ", width[i]-utf8.RuneCountInString(cell))
-			if left[i] {
-				line.WriteString(cell + pad)
+	for _, row := range t.rows {
+		line := ""
+		for i, cell := range row {
+			if t.left[i] {
+				line += fmt.Sprintf("  %-*s", width[i], cell)
 			} else {
-				line.WriteString(pad + cell)
+				line += fmt.Sprintf("  %*s", width[i], cell)
 			}
 		}
-		w.WriteString(strings.TrimRight(line.String(), " "))
-		w.WriteByte('\n')
+		w.WriteString(strings.TrimRight(line, " ") + "\n")
 	}
 }
 
@@ -67,7 +76,7 @@ func number(v float64) string {
 }
 
 // whole writes n with thousands apart.
-func whole(n uint64) string { return group(strconv.FormatUint(n, 10)) }
+func whole[T int64 | uint64](n T) string { return group(fmt.Sprint(n)) }
 
 // group sets commas between thousands.
 func group(digits string) string {

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"fmt"
 	"io"
+	"math"
 	"strings"
 	"time"
 )
@@ -16,13 +17,23 @@ func (r *Report) WriteText(w io.Writer, top int) error {
 	return buffered(w, func(b *bufio.Writer) {
 		r.writeHead(b)
 		r.writeParts(b)
-		r.writeSyscalls(b)
-		r.writeFunctions(b, top)
-		r.writeLines(b, top)
+		r.writeCosts(b, "The kernel's part, by system call, per %s", newTable("<call", "CPU µs", "±", "share of all"), r.Syscalls,
+			func(c cost, share string) []any { return []any{c.Name, c.CPUUs, c.CPUUsStdErr, share} })
+		r.writeCosts(b, "Functions by their own cost, per %s", newTable("CPU µs", "±", "with calls", "bytes", "objects", "<part", "<function"), first(r.Functions, top),
+			func(c cost, _ string) []any {
+				return []any{c.CPUUs, c.CPUUsStdErr, c.CumUs, c.Bytes, c.Objects, string(c.Part), newFunction(c.Name, "").shortName()}
+			})
+		r.writeCosts(b, "Lines of Pulsegate, with what they call outside of it, per %s", newTable("CPU µs", "±", "bytes", "objects", "<part", "<line"), first(r.Lines, top),
+			func(c cost, _ string) []any {
+				return []any{c.CPUUs, c.CPUUsStdErr, c.Bytes, c.Objects, string(c.Part), c.Name}
+			})
 		r.writeWaits(b)
 		r.writeMemory(b)
 	})
 }
+
+// first returns the first n of rows, or all of fewer.
+func first(rows []Row, n int) []Row { return rows[:min(max(n, 0), len(rows))] }
 
 // unit is what costs are divided by.
 func (r *Report) unit() string {
@@ -43,11 +54,7 @@ func (r *Report) writeHead(b *bufio.Writer) {
 	fmt.Fprintf(b, "%s at %s, from %s\n", name, r.Target, r.Start.UTC().Format(time.RFC3339))
 	if s := r.Load.Duration.Seconds(); s > 0 {
 		fmt.Fprintf(b, "  %s requests in %.1f s, %s/s%s\n", whole(r.Load.Requests), s, number(float64(r.Load.Requests)/s), listed(r.Load.Routes))
-		var readings uint64
-		for _, n := range r.Load.Readings {
-			readings += n
-		}
-		fmt.Fprintf(b, "  %s readings%s\n", whole(readings), listed(r.Load.Readings))
+		fmt.Fprintf(b, "  %s readings%s\n", whole(sum(r.Load.Readings)), listed(r.Load.Readings))
 	}
 	if r.Problem != nil {
 		fmt.Fprintf(b, "  %s; costs are per second\n", strings.TrimPrefix(r.Problem.Error(), "profile: "))
@@ -56,114 +63,54 @@ func (r *Report) writeHead(b *bufio.Writer) {
 
 // listed writes counts by name: ": a 3, b 2".
 func listed(m map[string]uint64) string {
-	var items []string
+	text, separator := "", ": "
 	for _, name := range sortedKeys(m) {
-		items = append(items, name+" "+whole(m[name]))
+		text += separator + name + " " + whole(m[name])
+		separator = ", "
 	}
-	if len(items) == 0 {
-		return ""
-	}
-	return ": " + strings.Join(items, ", ")
+	return text
 }
 
-// A divider turns sums into cost per request.
-type divider struct {
-	cpu, allocs       float64 // divisors
-	hasCPU, hasAllocs bool
-}
-
-func (r *Report) divider() divider {
-	return divider{r.Divisor(r.CPUWindow), r.Divisor(r.AllocsWindow), r.CPUWindow > 0, r.AllocsWindow > 0}
-}
-
-// micros returns µs of CPU time per request, and the standard error.
-func (d divider) micros(c Count) (string, string) {
-	if !d.hasCPU {
-		return "-", "-"
+// writeCosts writes a table of costs. In title, %s stands for what they are divided
+// by. cells gets a row's share of all CPU time as well. What was not measured is
+// shown as a dash.
+func (r *Report) writeCosts(b *bufio.Writer, title string, t *table, rows []Row, cells func(c cost, share string) []any) {
+	if len(rows) == 0 {
+		return
 	}
-	return number(float64(c.Nanos) / 1e3 / d.cpu), number(c.stdErr() / 1e3 / d.cpu)
-}
-
-// allocated returns bytes or objects per request, and the standard error.
-func (d divider) allocated(s Sum) (string, string) {
-	if !d.hasAllocs {
-		return "-", "-"
+	cpu, allocs := r.Divisor(r.CPUWindow), r.Divisor(r.AllocsWindow)
+	if r.CPUWindow == 0 {
+		cpu = math.NaN()
 	}
-	return number(s.Value / d.allocs), number(s.stdErr() / d.allocs)
+	if r.AllocsWindow == 0 {
+		allocs = math.NaN()
+	}
+	for _, row := range rows {
+		t.add(cells(row.cost(cpu, allocs), percent(float64(row.CPU.Nanos), float64(r.Total.CPU.Nanos)))...)
+	}
+	fmt.Fprintf(b, "\n"+title+"\n", r.unit())
+	t.write(b)
 }
 
 func (r *Report) writeParts(b *bufio.Writer) {
 	if r.CPUWindow == 0 && r.AllocsWindow == 0 {
 		return
 	}
-	fmt.Fprintf(b, "\nCost per %s, by part (±: one standard error of sampling)\n", r.unit())
-	d := r.divider()
-	t := newTable("<part", "CPU µs", "±", "share", "bytes", "±", "objects", "±")
-	for _, row := range append(r.Parts[:len(r.Parts):len(r.Parts)], r.Total) {
-		cpu, cpuErr := d.micros(row.CPU)
-		bytes, bytesErr := d.allocated(row.Bytes)
-		objects, objectsErr := d.allocated(row.Objects)
-		t.add(row.Name, cpu, cpuErr, percent(float64(row.CPU.Nanos), float64(r.Total.CPU.Nanos)), bytes, bytesErr, objects, objectsErr)
-	}
-	t.write(b)
-	if d.hasAllocs && r.Load.Bytes > 0 {
+	r.writeCosts(b, "Cost per %s, by part (±: one standard error of sampling)", newTable("<part", "CPU µs", "±", "share", "bytes", "±", "objects", "±"),
+		append(r.Parts[:len(r.Parts):len(r.Parts)], r.Total), func(c cost, share string) []any {
+			return []any{c.Name, c.CPUUs, c.CPUUsStdErr, share, c.Bytes, c.BytesStdErr, c.Objects, c.ObjectsStdErr}
+		})
+	if r.AllocsWindow > 0 && r.Load.Bytes > 0 {
 		n := r.Divisor(r.Load.Duration)
 		fmt.Fprintf(b, "  The runtime's own count is %s bytes in %s objects per %s.\n", number(r.Load.Bytes/n), number(r.Load.Objects/n), r.unit())
 	}
-	if d.hasCPU && r.Load.CPU > 0 {
+	if r.CPUWindow > 0 && r.Load.CPU > 0 {
 		// The process's own clock runs a little longer than the profile, hence rates.
 		clock := r.Load.CPU.Seconds() / r.Load.Duration.Seconds()
 		seen := float64(r.Total.CPU.Nanos) / float64(r.CPUWindow)
-		fmt.Fprintf(b, "  The process's own clock tells %s µs per %s; the profile saw %s of it.\n",
-			number(clock*r.CPUWindow.Seconds()*1e6/d.cpu), r.unit(), percent(seen, clock))
+		fmt.Fprintf(b, "  The process's own clock shows %s µs per %s; the profile saw %s of it.\n",
+			number(clock*r.CPUWindow.Seconds()*1e6/r.Divisor(r.CPUWindow)), r.unit(), percent(seen, clock))
 	}
-}
-
-func (r *Report) writeSyscalls(b *bufio.Writer) {
-	if len(r.Syscalls) == 0 {
-		return
-	}
-	fmt.Fprintf(b, "\nThe kernel's part, by system call, per %s\n", r.unit())
-	d := r.divider()
-	t := newTable("<call", "CPU µs", "±", "share of all")
-	for _, row := range r.Syscalls {
-		cpu, cpuErr := d.micros(row.CPU)
-		t.add(row.Name, cpu, cpuErr, percent(float64(row.CPU.Nanos), float64(r.Total.CPU.Nanos)))
-	}
-	t.write(b)
-}
-
-func (r *Report) writeFunctions(b *bufio.Writer, top int) {
-	if len(r.Functions) == 0 || top < 1 {
-		return
-	}
-	fmt.Fprintf(b, "\nFunctions by their own cost, per %s\n", r.unit())
-	d := r.divider()
-	t := newTable("CPU µs", "±", "with calls", "bytes", "objects", "<part", "<function")
-	for _, row := range r.Functions[:min(top, len(r.Functions))] {
-		cpu, cpuErr := d.micros(row.CPU)
-		cum, _ := d.micros(row.Cum)
-		bytes, _ := d.allocated(row.Bytes)
-		objects, _ := d.allocated(row.Objects)
-		t.add(cpu, cpuErr, cum, bytes, objects, string(row.Part), newFunction(row.Name, "").shortName())
-	}
-	t.write(b)
-}
-
-func (r *Report) writeLines(b *bufio.Writer, top int) {
-	if len(r.Lines) == 0 || top < 1 {
-		return
-	}
-	fmt.Fprintf(b, "\nLines of Pulsegate, with what they call outside of it, per %s\n", r.unit())
-	d := r.divider()
-	t := newTable("CPU µs", "±", "bytes", "objects", "<part", "<line")
-	for _, row := range r.Lines[:min(top, len(r.Lines))] {
-		cpu, cpuErr := d.micros(row.CPU)
-		bytes, _ := d.allocated(row.Bytes)
-		objects, _ := d.allocated(row.Objects)
-		t.add(cpu, cpuErr, bytes, objects, string(row.Part), row.Name)
-	}
-	t.write(b)
 }
 
 func (r *Report) writeWaits(b *bufio.Writer) {
@@ -171,38 +118,32 @@ func (r *Report) writeWaits(b *bufio.Writer) {
 		return
 	}
 	divisor := r.Divisor(r.WaitsWindow)
-	fmt.Fprintf(b, "\nWaiting, per %s: locks by who held them, other waits by who waited\n", r.unit())
 	t := newTable("<for", "µs", "times", "<function")
-	for _, kind := range []struct {
-		name  string
-		waits []Wait
-	}{{"locks", r.MutexWaits}, {"channels, groups", r.BlockWaits}} {
-		for _, wait := range kind.waits[:min(shownWaits, len(kind.waits))] {
-			t.add(kind.name, number(float64(wait.Delay.Nanoseconds())/1e3/divisor), number(float64(wait.Count)/divisor), wait.Name)
-		}
+	for _, row := range first(r.MutexWaits, shownWaits) {
+		t.add("locks", float64(row.Waits.Delay.Nanoseconds())/1e3/divisor, float64(row.Waits.Count)/divisor, row.Name)
 	}
+	for _, row := range first(r.BlockWaits, shownWaits) {
+		t.add("channels, groups", float64(row.Waits.Delay.Nanoseconds())/1e3/divisor, float64(row.Waits.Count)/divisor, row.Name)
+	}
+	fmt.Fprintf(b, "\nWaiting, per %s: locks by who held them, other waits by who waited\n", r.unit())
 	t.write(b)
 }
 
 func (r *Report) writeMemory(b *bufio.Writer) {
 	if len(r.HeapInUse) > 0 {
-		fmt.Fprintf(b, "\nHeap in use at the end: %s ± %s\n", byteSize(r.HeapTotal.Bytes.Value), byteSize(r.HeapTotal.Bytes.stdErr()))
 		t := newTable("bytes", "±", "<function")
-		for _, row := range r.HeapInUse[:min(shownWaits, len(r.HeapInUse))] {
+		for _, row := range first(r.HeapInUse, shownWaits) {
 			t.add(byteSize(row.Bytes.Value), byteSize(row.Bytes.stdErr()), row.Name)
 		}
+		fmt.Fprintf(b, "\nHeap in use at the end: %s ± %s\n", byteSize(r.HeapTotal.Bytes.Value), byteSize(r.HeapTotal.Bytes.stdErr()))
 		t.write(b)
 	}
 	if len(r.Goroutines) > 0 {
-		var n int64
-		for _, g := range r.Goroutines {
-			n += g.Count
-		}
-		fmt.Fprintf(b, "\nGoroutines at the end: %s\n", whole(uint64(max(n, 0))))
 		t := newTable("number", "<in")
-		for _, g := range r.Goroutines[:min(shownWaits, len(r.Goroutines))] {
-			t.add(whole(uint64(max(g.Count, 0))), g.Name)
+		for _, row := range first(r.Goroutines, shownWaits) {
+			t.add(whole(row.Waits.Count), row.Name)
 		}
+		fmt.Fprintf(b, "\nGoroutines at the end: %s\n", whole(r.GoroutinesTotal.Waits.Count))
 		t.write(b)
 	}
 }
