@@ -9,91 +9,101 @@ import (
 	"github.com/google/pprof/profile"
 )
 
+// summaryFormat is the version of a report's JSON form. It changes when a field
+// changes its meaning or goes away.
+const summaryFormat = 1
+
 // Sentinels of a capture that cannot be turned into cost per request.
 var (
 	ErrNoRequests = errors.New("profile: no request was answered in the window, so there is no cost per request")
 	errNoCounters = errors.New("profile: the server's counters are missing, so there is no cost per request")
 )
 
-// A Row is what one part, function, line or place cost in the window.
-type Row struct {
-	Name    string
-	Part    Part  // of a function or line: the one that most of its cost is for
-	CPU     Count // its own: see the table that it stands in
-	Cum     Count // with everything that it calls; functions only
-	Bytes   Sum   // allocated, or in use
-	Objects Sum   // the same in objects
-	Waits   Wait  // in tables of goroutines and of what they wait for
-
-	parts map[Part]float64
+// A Cost is what one part, function, line or place cost for each request of the
+// window. Standard errors are those of sampling.
+type Cost struct {
+	Name          string  `json:"name"`
+	Part          Part    `json:"part,omitempty"` // of a function or line: the one that most of its cost is for
+	CPUUs         float64 `json:"cpu_us"`         // its own: see the table that it stands in
+	CPUUsStdErr   float64 `json:"cpu_us_stderr"`
+	CPUSamples    int64   `json:"cpu_samples"` // in the window
+	CumUs         float64 `json:"cpu_us_with_calls,omitempty"`
+	Bytes         float64 `json:"bytes"` // allocated
+	BytesStdErr   float64 `json:"bytes_stderr"`
+	Objects       float64 `json:"objects"` // allocated
+	ObjectsStdErr float64 `json:"objects_stderr"`
 }
 
-// A Wait is how often goroutines waited, and how long in all.
-type Wait struct {
-	Count int64
-	Delay time.Duration
-}
-
-// A Report is what a server's work cost, in sums over the window; the writers
-// divide. Use [Report.Divisor].
+// A Report is what a server's work cost. Costs are per request, or per second
+// where Problem is the reason why there is no cost per request.
 type Report struct {
-	Target    string
-	Start     time.Time
-	Version   string // of the server; "" if it is not known
-	GoVersion string
-	Load      Load  // zero if it is not known
-	Problem   error // why there is no cost per request; nil if there is one
+	Format    int       `json:"format"`
+	Target    string    `json:"target"`
+	Start     time.Time `json:"start"`
+	Version   string    `json:"version,omitempty"` // of the server; "" if it is not known
+	GoVersion string    `json:"go_version,omitempty"`
+	Per       string    `json:"per"` // "request" or "second"
+	Problem   error     `json:"-"`
+	Reason    string    `json:"problem,omitempty"` // the text of Problem
+	Load                // zero if it is not known
 
-	CPUWindow    time.Duration // of the CPU profile; 0: there is none
-	AllocsWindow time.Duration // of the allocations; 0: there are none
-	WaitsWindow  time.Duration // of mutex and block profiles; 0: there are none
+	CPUSeconds    float64 `json:"cpu_profile_seconds"` // window of the CPU profile; 0: there is none
+	AllocsSeconds float64 `json:"-"`                   // window of the allocations; 0: there are none
 
-	Total     Row
-	Parts     []Row // by CPU time
-	Syscalls  []Row // the part kernel, by system call
-	Functions []Row // every function; CPU, Bytes and Objects are of itself alone
-	Own       []Row // every function of our own code, with what it calls outside of our own code
-	Lines     []Row // the same by source line
+	Total     Cost   `json:"total"`
+	Parts     []Cost `json:"parts"`     // by CPU time
+	Syscalls  []Cost `json:"syscalls"`  // the part kernel, by system call
+	Functions []Cost `json:"functions"` // every function; but for CumUs, of itself alone
+	Own       []Cost `json:"-"`         // every function of our own code, with what it calls outside of our own code
+	Lines     []Cost `json:"lines"`     // the same by source line
 
-	MutexWaits      []Row // by place, the longest first
-	BlockWaits      []Row // likewise
-	HeapInUse       []Row // Bytes and Objects in use at the end, by place
-	HeapTotal       Row
-	Goroutines      []Row // Waits.Count goroutines, by place
-	GoroutinesTotal Row
+	// By place, the highest first; see places.
+	MutexWaits      []Cost `json:"-"` // CPUUs is the time of waiting, Objects the number of times
+	BlockWaits      []Cost `json:"-"` // likewise
+	Heap            []Cost `json:"-"` // in use at the end, not per request
+	HeapTotal       Cost   `json:"-"`
+	Goroutines      []Cost `json:"-"` // at the end, as Objects, not per request
+	GoroutinesTotal Cost   `json:"-"`
+
+	Before *Counters `json:"before,omitempty"`
+	After  *Counters `json:"after,omitempty"`
+	Window float64   `json:"window_s"` // that was asked for
 }
 
 // Analyze adds up what a capture holds. Profiles that it lacks leave their tables
 // empty.
 func Analyze(c *Capture) *Report {
-	r := &Report{Target: c.Target, Start: c.Start, Total: Row{Name: "total"}}
-	r.readLoad(c)
-	r.CPUWindow, r.AllocsWindow = duration(c.CPU), duration(c.Allocs)
+	r := &Report{Format: summaryFormat, Target: c.Target, Start: c.Start, Before: c.Before, After: c.After, Window: c.Window.Seconds(), Per: "request"}
+	if r.readLoad(c); r.Problem != nil {
+		r.Per, r.Reason = "second", r.Problem.Error()
+	}
+	r.CPUSeconds, r.AllocsSeconds = seconds(c.CPU), seconds(c.Allocs)
 	r.addCosts(c)
-	waits := func(row *Row, count, delay int64) {
-		row.Waits.Count += count
-		row.Waits.Delay += time.Duration(delay)
-	}
 	if c.Mutex != nil && c.Block != nil {
-		r.WaitsWindow = duration(c.Block)
-		r.MutexWaits, _ = places(c.Mutex, "contentions", "delay", waits)
-		r.BlockWaits, _ = places(c.Block, "contentions", "delay", waits)
+		n := r.divisor(seconds(c.Block))
+		waits := func(row *row, count, delay int64) {
+			row.cpu.nanos += delay
+			row.objects.value += float64(count)
+		}
+		mutex, _ := places(c.Mutex, "contentions", "delay", waits)
+		block, _ := places(c.Block, "contentions", "delay", waits)
+		r.MutexWaits, r.BlockWaits = mutex.costs(n, n), block.costs(n, n)
 	}
-	r.Goroutines, r.GoroutinesTotal = places(c.Goroutine, "goroutine", "goroutine", func(row *Row, count, _ int64) { waits(row, count, 0) })
-	if c.Heap != nil {
-		r.HeapInUse, r.HeapTotal = places(c.Heap, "inuse_objects", "inuse_space", func(row *Row, objects, bytes int64) {
-			row.addSums(heapSums(objects, bytes, c.Heap.Period))
-		})
-		r.HeapInUse = slices.DeleteFunc(r.HeapInUse, func(row Row) bool { return row.Bytes.Value == 0 })
-	}
+	heap, all := places(c.Heap, "inuse_objects", "inuse_space", func(row *row, objects, bytes int64) {
+		row.addSums(heapSums(objects, bytes, c.Heap.Period))
+	})
+	r.Heap, r.HeapTotal = heap.costs(1, 1), all.cost(1, 1)
+	goroutines, all := places(c.Goroutine, "goroutine", "goroutine", func(row *row, n, _ int64) { row.objects.value += float64(n) })
+	r.Goroutines, r.GoroutinesTotal = goroutines.costs(1, 1), all.cost(1, 1)
 	return r
 }
 
-func duration(p *profile.Profile) time.Duration {
+// seconds returns the length of a profile's window; 0 without a profile.
+func seconds(p *profile.Profile) float64 {
 	if p == nil {
 		return 0
 	}
-	return time.Duration(p.DurationNanos)
+	return time.Duration(p.DurationNanos).Seconds()
 }
 
 // readLoad sets what is known from the counters.
@@ -105,56 +115,44 @@ func (r *Report) readLoad(c *Capture) {
 		r.Problem = errNoCounters
 		return
 	}
-	r.Load, r.Problem = loadBetween(*c.Before, *c.After)
-	if r.Problem == nil && r.Load.Requests == 0 {
+	r.Load, r.Problem = loadBetween(c.Before, c.After)
+	if r.Problem == nil && r.Requests == 0 {
 		r.Problem = ErrNoRequests
 	}
 }
 
-// Divisor returns how many requests fall into a profile's window: the number
-// between the two readings of the counters, times the ratio of the windows. The
-// windows differ by the milliseconds that it takes to fetch; a steady load is
-// assumed for those. Without requests, it is the seconds of the window.
-func (r *Report) Divisor(window time.Duration) float64 {
-	if window <= 0 {
+// divisor returns how many requests fall into a profile's window. The windows of
+// profiles and counters differ by the milliseconds that it takes to fetch; a steady
+// load is assumed for those. Without requests, it is the seconds of the window.
+func (r *Report) divisor(seconds float64) float64 {
+	if seconds <= 0 {
 		return 1
 	}
-	if r.Problem != nil || r.Load.Duration <= 0 {
-		return window.Seconds()
-	}
-	return float64(r.Load.Requests) * float64(window) / float64(r.Load.Duration)
+	return seconds * r.perSecond()
 }
 
-// rows are the rows of a table while they are added up, by name.
-type rows map[string]*Row
-
-func (m rows) get(name string) *Row {
-	row := m[name]
-	if row == nil {
-		row = &Row{Name: name, parts: map[Part]float64{}}
-		m[name] = row
-	}
-	return row
+// A row is what a cost is before it is divided.
+type row struct {
+	name           string
+	cpu, cum       count
+	bytes, objects sum
+	parts          map[Part]float64
 }
 
-// sorted returns the rows, those of the highest cost first.
-func (m rows) sorted() []Row {
-	list := make([]Row, 0, len(m))
-	for _, row := range m {
-		row.Part, row.parts = largest(row.parts), nil
-		list = append(list, *row)
+func (row *row) addSums(objects, bytes sum) {
+	row.objects.add(objects)
+	row.bytes.add(bytes)
+}
+
+// cost divides a row by the requests of the windows of CPU time and allocations.
+func (row *row) cost(cpu, allocs float64) Cost {
+	return Cost{
+		Name: row.name, Part: largest(row.parts),
+		CPUUs: float64(row.cpu.nanos) / 1e3 / cpu, CPUUsStdErr: row.cpu.stdErr() / 1e3 / cpu,
+		CPUSamples: row.cpu.samples, CumUs: float64(row.cum.nanos) / 1e3 / cpu,
+		Bytes: row.bytes.value / allocs, BytesStdErr: row.bytes.stdErr() / allocs,
+		Objects: row.objects.value / allocs, ObjectsStdErr: row.objects.stdErr() / allocs,
 	}
-	slices.SortFunc(list, func(a, b Row) int {
-		return cmp.Or(
-			cmp.Compare(b.CPU.Nanos, a.CPU.Nanos),
-			cmp.Compare(b.Bytes.Value, a.Bytes.Value),
-			cmp.Compare(b.Cum.Nanos, a.Cum.Nanos),
-			cmp.Compare(b.Waits.Delay, a.Waits.Delay),
-			cmp.Compare(b.Waits.Count, a.Waits.Count),
-			cmp.Compare(a.Name, b.Name),
-		)
-	})
-	return list
 }
 
 // largest returns the part of the highest value above 0, the first of equals, or
@@ -168,17 +166,36 @@ func largest(values map[Part]float64) (part Part) {
 	return part
 }
 
-func (row *Row) addSums(objects, bytes Sum) {
-	row.Objects.add(objects)
-	row.Bytes.add(bytes)
+// rows are the rows of a table while they are added up.
+type rows map[string]*row
+
+func (m rows) get(name string) *row {
+	if m[name] == nil {
+		m[name] = &row{name: name, parts: map[Part]float64{}}
+	}
+	return m[name]
+}
+
+// costs returns the costs of all rows, the highest first.
+func (m rows) costs(cpu, allocs float64) []Cost {
+	list := []Cost{}
+	for _, row := range m {
+		list = append(list, row.cost(cpu, allocs))
+	}
+	slices.SortFunc(list, func(a, b Cost) int {
+		return cmp.Or(cmp.Compare(b.CPUUs, a.CPUUs), cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(b.CumUs, a.CumUs),
+			cmp.Compare(b.Objects, a.Objects), cmp.Compare(a.Name, b.Name))
+	})
+	return list
 }
 
 // addCosts fills in the tables of CPU time and of allocations.
 func (r *Report) addCosts(c *Capture) {
+	all := &row{name: "total"}
 	parts, syscalls, functions, own, lines := rows{}, rows{}, rows{}, rows{}, rows{}
 	// eachRow calls add for every row that a stack counts for by itself.
-	eachRow := func(stack []frame, part Part, add func(row *Row)) {
-		add(&r.Total)
+	eachRow := func(stack []frame, part Part, add func(row *row)) {
+		add(all)
 		add(parts.get(string(part)))
 		if len(stack) > 0 {
 			add(functions.get(stack[0].name))
@@ -190,45 +207,47 @@ func (r *Report) addCosts(c *Capture) {
 	}
 	seen := map[*function]bool{} // functions of a stack
 	eachSample(c.CPU, "samples", "cpu", func(stack []frame, samples, nanos int64) {
-		count, part := Count{samples, nanos}, partOf(stack)
-		eachRow(stack, part, func(row *Row) {
-			row.CPU.add(count)
+		part := partOf(stack)
+		eachRow(stack, part, func(row *row) {
+			row.cpu.add(samples, nanos)
 			if row.parts != nil {
 				row.parts[part] += float64(nanos)
 			}
 		})
 		if part == Kernel {
-			syscalls.get(syscallOf(stack)).CPU.add(count)
+			syscalls.get(syscallOf(stack)).cpu.add(samples, nanos)
 		}
 		clear(seen)
 		for _, f := range stack {
 			if !seen[f.function] { // a recursion counts once
 				seen[f.function] = true
-				functions.get(f.name).Cum.add(count)
+				functions.get(f.name).cum.add(samples, nanos)
 			}
 		}
 	})
 	eachSample(c.Allocs, "alloc_objects", "alloc_space", func(stack []frame, n, size int64) {
 		objects, bytes := heapSums(n, size, c.Allocs.Period)
 		part := partOf(stack)
-		eachRow(stack, part, func(row *Row) {
+		eachRow(stack, part, func(row *row) {
 			row.addSums(objects, bytes)
 			// Where a function has both, CPU time is in nanoseconds and outweighs.
-			if row.parts != nil && row.CPU.Samples == 0 {
-				row.parts[part] += bytes.Value
+			if row.parts != nil && row.cpu.samples == 0 {
+				row.parts[part] += bytes.value
 			}
 		})
 	})
-	r.Parts, r.Syscalls, r.Functions, r.Own, r.Lines = parts.sorted(), syscalls.sorted(), functions.sorted(), own.sorted(), lines.sorted()
+	cpu, allocs := r.divisor(r.CPUSeconds), r.divisor(r.AllocsSeconds)
+	r.Total, r.Parts, r.Syscalls = all.cost(cpu, allocs), parts.costs(cpu, allocs), syscalls.costs(cpu, allocs)
+	r.Functions, r.Own, r.Lines = functions.costs(cpu, allocs), own.costs(cpu, allocs), lines.costs(cpu, allocs)
 }
 
 // places adds samples up by our own function or, where there is none, such as for
 // idle goroutines of the library, by the innermost one outside of the runtime.
 // What this package is for itself is only in the total.
-func places(p *profile.Profile, typeA, typeB string, add func(row *Row, a, b int64)) ([]Row, Row) {
-	table, total := rows{}, Row{Name: "total"}
+func places(p *profile.Profile, typeA, typeB string, add func(row *row, a, b int64)) (table rows, total *row) {
+	table, total = rows{}, &row{}
 	eachSample(p, typeA, typeB, func(stack []frame, a, b int64) {
-		add(&total, a, b)
+		add(total, a, b)
 		if partOf(stack) == Measuring {
 			return
 		}
@@ -242,5 +261,5 @@ func places(p *profile.Profile, typeA, typeB string, add func(row *Row, a, b int
 		}
 		add(table.get(name), a, b)
 	})
-	return table.sorted(), total
+	return table, total
 }

@@ -73,29 +73,28 @@ func TestCollect(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := pg.Analyze(capture)
-	if r.Problem != nil || r.Version != "1.2.3" || r.Load.Requests == 0 || r.Load.Readings["stored"] != r.Load.Requests {
+	if r.Problem != nil || r.Version != "1.2.3" || r.Requests == 0 || r.Readings["stored"] != r.Requests {
 		t.Fatalf("got problem %v, version %q, load %+v", r.Problem, r.Version, r.Load)
 	}
-	if r.Total.CPU.Samples == 0 || r.CPUWindow < 900*time.Millisecond {
-		t.Errorf("got %d CPU samples in %v", r.Total.CPU.Samples, r.CPUWindow)
+	if r.Total.CPUSamples == 0 || r.CPUSeconds < 0.9 {
+		t.Errorf("got %d CPU samples in %v s", r.Total.CPUSamples, r.CPUSeconds)
 	}
 	// The load allocates 10,000 bytes in a class of 10,240 for each request, and a
 	// little for its goroutine.
-	perRequest := r.Total.Bytes.Value / r.Divisor(r.AllocsWindow)
-	if perRequest < 5_000 || perRequest > 20_000 {
-		t.Errorf("got %.0f bytes per request, want about 10,300", perRequest)
+	if got := r.Total.Bytes; got < 5_000 || got > 20_000 {
+		t.Errorf("got %.0f bytes per request, want about 10,300", got)
 	}
 	found := false
 	for _, row := range r.Own {
 		if strings.HasSuffix(row.Name, "profile_test.load") {
-			found = row.CPU.Samples > 0 && row.Bytes.Value > 0
+			found = row.CPUSamples > 0 && row.Bytes > 0
 		}
 	}
 	if !found {
 		t.Errorf("the load's function is not among the dear ones: %v", r.Own)
 	}
-	if len(r.HeapInUse) == 0 || len(r.Goroutines) == 0 {
-		t.Errorf("got %d rows of heap and %d of goroutines", len(r.HeapInUse), len(r.Goroutines))
+	if len(r.Heap) == 0 || len(r.Goroutines) == 0 {
+		t.Errorf("got %d rows of heap and %d of goroutines", len(r.Heap), len(r.Goroutines))
 	}
 
 	// What was captured comes back from a folder as it was.

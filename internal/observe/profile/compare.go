@@ -61,15 +61,15 @@ func Compare(a, b *Report) (*Comparison, error) {
 	for _, t := range []struct {
 		title, unit string
 		all         bool
-		rows        func(*Report) []Row
+		rows        func(*Report) []Cost
 	}{
-		{"Parts", "CPU µs", true, func(r *Report) []Row { return r.Parts }},
-		{"System calls", "CPU µs", false, func(r *Report) []Row { return r.Syscalls }},
-		{"Functions, by their own cost", "CPU µs", false, func(r *Report) []Row { return r.Functions }},
-		{"Functions of Pulsegate, with what they call outside of it", "CPU µs", false, func(r *Report) []Row { return r.Own }},
-		{"Parts", "bytes", true, func(r *Report) []Row { return r.Parts }},
-		{"Parts", "objects", true, func(r *Report) []Row { return r.Parts }},
-		{"Functions of Pulsegate, with what they call outside of it", "bytes", false, func(r *Report) []Row { return r.Own }},
+		{"Parts", "CPU µs", true, func(r *Report) []Cost { return r.Parts }},
+		{"System calls", "CPU µs", false, func(r *Report) []Cost { return r.Syscalls }},
+		{"Functions, by their own cost", "CPU µs", false, func(r *Report) []Cost { return r.Functions }},
+		{"Functions of Pulsegate, with what they call outside of it", "CPU µs", false, func(r *Report) []Cost { return r.Own }},
+		{"Parts", "bytes", true, func(r *Report) []Cost { return r.Parts }},
+		{"Parts", "objects", true, func(r *Report) []Cost { return r.Parts }},
+		{"Functions of Pulsegate, with what they call outside of it", "bytes", false, func(r *Report) []Cost { return r.Own }},
 	} {
 		if change := changeOf(t.unit, a, b); change != nil {
 			c.Tables = append(c.Tables, compareRows(ChangeTable{Title: t.title, Unit: t.unit, All: t.all, Rows: []Change{}}, a, b, t.rows, change))
@@ -81,57 +81,48 @@ func Compare(a, b *Report) (*Comparison, error) {
 	return c, nil
 }
 
-// changeOf returns how to compare two rows in a unit, or nil if one of the reports
+// changeOf returns how to compare two costs in a unit, or nil if one of the reports
 // has nothing in it.
-func changeOf(unit string, a, b *Report) func(Row, Row) Change {
-	if unit == "CPU µs" {
-		if a.CPUWindow <= 0 || b.CPUWindow <= 0 {
-			return nil
-		}
-		divA, divB := a.Divisor(a.CPUWindow), b.Divisor(b.CPUWindow)
-		// What one sample stands for, as found: 10 ms, unless the server was set
-		// otherwise.
-		perA, perB := perSample(a.Total.CPU), perSample(b.Total.CPU)
-		return func(rowA, rowB Row) Change {
+func changeOf(unit string, a, b *Report) func(a, b Cost) Change {
+	estimate := func(c Cost) (value, stdErr float64) { return c.Bytes, c.BytesStdErr }
+	switch {
+	case unit == "CPU µs" && a.CPUSeconds > 0 && b.CPUSeconds > 0:
+		return func(x, y Cost) Change {
 			return Change{
-				A: float64(rowA.CPU.Nanos) / 1e3 / divA, B: float64(rowB.CPU.Nanos) / 1e3 / divB,
-				StdErr: math.Hypot(rowA.CPU.stdErr()/1e3/divA, rowB.CPU.stdErr()/1e3/divB),
-				PValue: poissonPValue(rowA.CPU.Samples, rowB.CPU.Samples, divA/perA, divB/perB),
+				A: x.CPUUs, B: y.CPUUs, StdErr: math.Hypot(x.CPUUsStdErr, y.CPUUsStdErr),
+				PValue: poissonPValue(x.CPUSamples, y.CPUSamples, a.exposure(), b.exposure()),
 			}
 		}
-	}
-	if a.AllocsWindow <= 0 || b.AllocsWindow <= 0 {
+	case unit == "CPU µs" || a.AllocsSeconds <= 0 || b.AllocsSeconds <= 0:
 		return nil
+	case unit == "objects":
+		estimate = func(c Cost) (value, stdErr float64) { return c.Objects, c.ObjectsStdErr }
 	}
-	divA, divB := a.Divisor(a.AllocsWindow), b.Divisor(b.AllocsWindow)
-	return func(rowA, rowB Row) Change {
-		x, y := rowA.Bytes, rowB.Bytes
-		if unit == "objects" {
-			x, y = rowA.Objects, rowB.Objects
-		}
-		variance := x.Variance/(divA*divA) + y.Variance/(divB*divB)
-		d := y.Value/divB - x.Value/divA
-		return Change{A: x.Value / divA, B: y.Value / divB, StdErr: math.Sqrt(variance), PValue: normalPValue(d, variance)}
+	return func(x, y Cost) Change {
+		valueA, errA := estimate(x)
+		valueB, errB := estimate(y)
+		return Change{A: valueA, B: valueB, StdErr: math.Hypot(errA, errB), PValue: normalPValue(valueB-valueA, errA*errA+errB*errB)}
 	}
 }
 
-// perSample returns the nanoseconds that a sample of c stands for.
-func perSample(c Count) float64 {
-	if c.Samples <= 0 || c.Nanos <= 0 {
-		return 1e7
+// exposure returns the requests of the CPU profile divided by the nanoseconds that
+// a sample stands for: as found, or 10 ms where there is no sample.
+func (r *Report) exposure() float64 {
+	if r.Total.CPUSamples > 0 && r.Total.CPUUs > 0 {
+		return float64(r.Total.CPUSamples) / (r.Total.CPUUs * 1e3)
 	}
-	return float64(c.Nanos) / float64(c.Samples)
+	return r.divisor(r.CPUSeconds) / 1e7
 }
 
 // compareRows pairs the rows of a and b by name.
-func compareRows(t ChangeTable, a, b *Report, of func(*Report) []Row, change func(Row, Row) Change) ChangeTable {
-	pairs := map[string]*[2]Row{}
+func compareRows(t ChangeTable, a, b *Report, of func(*Report) []Cost, change func(a, b Cost) Change) ChangeTable {
+	pairs := map[string]*[2]Cost{}
 	for side, r := range []*Report{a, b} {
-		for _, row := range of(r) {
-			if pairs[row.Name] == nil {
-				pairs[row.Name] = new([2]Row)
+		for _, c := range of(r) {
+			if pairs[c.Name] == nil {
+				pairs[c.Name] = new([2]Cost)
 			}
-			pairs[row.Name][side] = row
+			pairs[c.Name][side] = c
 		}
 	}
 	for name, p := range pairs {
@@ -218,8 +209,8 @@ func (c *Comparison) WriteJSON(w io.Writer) error {
 	return writeJSON(w, struct {
 		Format      int           `json:"format"`
 		FamilyLevel float64       `json:"family_level"`
-		A           *summary      `json:"a"`
-		B           *summary      `json:"b"`
+		A           *Report       `json:"a"`
+		B           *Report       `json:"b"`
 		Tables      []ChangeTable `json:"tables"`
-	}{summaryFormat, familyLevel, c.A.summary(), c.B.summary(), c.Tables})
+	}{summaryFormat, familyLevel, c.A.cut(), c.B.cut(), c.Tables})
 }

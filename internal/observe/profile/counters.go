@@ -117,35 +117,44 @@ func label(m *dto.Metric, name string) string {
 	return ""
 }
 
-// A Load is what a server did between two readings of its counters.
+// A Load is what a server did between two readings of its counters. Costs are per
+// request, or per second where there was no request; they are 0 if the server does
+// not show them.
 type Load struct {
-	Duration time.Duration
-	CPU      time.Duration     // of the process; 0 if it is not known
-	Bytes    float64           // allocated, by the runtime's own count; 0 if it is not known
-	Objects  float64           // allocated, likewise
-	Requests uint64            // of the public listener
-	Routes   map[string]uint64 // the same by route pattern and status class; without zeros
-	Readings map[string]uint64 // by outcome; without zeros
+	Seconds        float64           `json:"seconds"`
+	Requests       uint64            `json:"requests"`        // of the public listener
+	Routes         map[string]uint64 `json:"routes"`          // the same by route pattern and status class; without zeros
+	Readings       map[string]uint64 `json:"readings"`        // by outcome; without zeros
+	ProcessCPUUs   float64           `json:"process_cpu_us"`  // by the process's own clock
+	CountedBytes   float64           `json:"counted_bytes"`   // allocated, by the runtime's own count
+	CountedObjects float64           `json:"counted_objects"` // allocated, likewise
 }
 
 // errRestarted means that counters are of two processes.
 var errRestarted = errors.New("profile: the server was restarted in the window")
 
 // loadBetween returns what happened from a to b.
-func loadBetween(a, b Counters) (Load, error) {
-	if a.Started != b.Started || b.CPU < a.CPU {
-		return Load{}, errRestarted
-	}
+func loadBetween(a, b *Counters) (Load, error) {
 	routes, ok1 := difference(a.Requests, b.Requests)
 	readings, ok2 := difference(a.Readings, b.Readings)
-	if !ok1 || !ok2 {
+	if a.Started != b.Started || b.CPU < a.CPU || !ok1 || !ok2 {
 		return Load{}, errRestarted
 	}
-	return Load{
-		Duration: b.At.Sub(a.At), CPU: time.Duration((b.CPU - a.CPU) * float64(time.Second)),
-		Bytes: max(0, b.Bytes-a.Bytes), Objects: max(0, b.Objects-a.Objects),
-		Requests: sum(routes), Routes: routes, Readings: readings,
-	}, nil
+	l := Load{Seconds: b.At.Sub(a.At).Seconds(), Requests: total(routes), Routes: routes, Readings: readings}
+	n := l.perSecond() * l.Seconds
+	if n > 0 {
+		l.ProcessCPUUs, l.CountedBytes, l.CountedObjects = (b.CPU-a.CPU)*1e6/n, max(0, b.Bytes-a.Bytes)/n, max(0, b.Objects-a.Objects)/n
+	}
+	return l, nil
+}
+
+// perSecond returns the requests in a second, or 1 if there were none: then costs
+// are per second.
+func (l *Load) perSecond() float64 {
+	if l.Requests == 0 || l.Seconds <= 0 {
+		return 1
+	}
+	return float64(l.Requests) / l.Seconds
 }
 
 // difference returns b-a without zeros, and false if a counter has gone back.
@@ -166,8 +175,8 @@ func sortedKeys(m map[string]uint64) []string {
 	return slices.SortedFunc(maps.Keys(m), func(a, b string) int { return cmp.Or(cmp.Compare(m[b], m[a]), cmp.Compare(a, b)) })
 }
 
-// sum returns the sum of all values of m.
-func sum(m map[string]uint64) (n uint64) {
+// total returns the sum of all values of m.
+func total(m map[string]uint64) (n uint64) {
 	for _, v := range m {
 		n += v
 	}

@@ -9,9 +9,14 @@ import (
 var (
 	PoissonPValue = poissonPValue
 	NormalPValue  = normalPValue
-	HeapSums      = heapSums
 	Number        = number
 )
+
+// HeapSums returns the estimates of objects and of bytes, each with its variance.
+func HeapSums(objects, bytes, rate int64) (o, b [2]float64) {
+	x, y := heapSums(objects, bytes, rate)
+	return [2]float64{x.value, x.variance}, [2]float64{y.value, y.variance}
+}
 
 // Names returns how a function's name is taken apart and shown.
 func Names(name string) (pkg, base, short string) {

@@ -26,7 +26,7 @@ const (
 // A flameNode is a box: a function, called by the box below it.
 type flameNode struct {
 	fn       *function
-	count    Count
+	count    count
 	byPart   map[Part]float64 // nanoseconds, of the stacks through it
 	children map[*function]*flameNode
 }
@@ -59,7 +59,7 @@ func WriteFlame(w io.Writer, c *Capture) error {
 		stack = stack[max(0, len(stack)-maxFlameRows):]
 		depth = max(depth, len(stack))
 		for i := len(stack); ; i-- {
-			n.count.add(Count{samples, nanos})
+			n.count.add(samples, nanos)
 			n.byPart[part] += float64(nanos)
 			if i == 0 {
 				break
@@ -68,7 +68,7 @@ func WriteFlame(w io.Writer, c *Capture) error {
 		}
 	})
 	height := flameHead + (depth+1)*flameRow + flameMargin
-	g := &flame{svg.New(flameWidth, height, "CPU time of "+c.Target), r, r.Divisor(r.CPUWindow), float64(max(root.count.Nanos, 1)), height}
+	g := &flame{svg.New(flameWidth, height, "CPU time of "+c.Target), r, float64(max(root.count.nanos, 1)), height}
 	g.head()
 	g.node(root, flameMargin, flameWidth-2*flameMargin, 0)
 	g.Add("</g>")
@@ -79,10 +79,9 @@ func WriteFlame(w io.Writer, c *Capture) error {
 // flame is one graph.
 type flame struct {
 	*svg.Drawing
-	report  *Report
-	divisor float64
-	total   float64 // nanoseconds
-	height  int
+	report *Report
+	total  float64 // nanoseconds
+	height int
 }
 
 // flameColours are one for each part, light enough for black text.
@@ -95,16 +94,16 @@ var flameColours = map[Part]string{
 func (g *flame) head() {
 	g.Add("<style>svg{font:11px ui-monospace,Menlo,Consolas,monospace}rect{stroke:#fff;stroke-width:.5}" +
 		"#boxes g{cursor:pointer}#boxes g:hover rect{stroke:#000}text{pointer-events:none}</style>")
-	g.Text(flameMargin, 20, "", fmt.Sprintf("CPU time per %s: %s µs in %s samples. %s, %s", g.report.unit(), number(g.total/1e3/g.divisor),
-		whole(g.report.Total.CPU.Samples), g.report.Target, g.report.Start.UTC().Format("2006-01-02 15:04:05Z")))
+	g.Text(flameMargin, 20, "", fmt.Sprintf("CPU time per %s: %s µs in %s samples. %s, %s", g.report.Per, number(g.report.Total.CPUUs),
+		whole(uint64(max(g.report.Total.CPUSamples, 0))), g.report.Target, g.report.Start.UTC().Format("2006-01-02 15:04:05Z")))
 	x := float64(flameMargin)
-	for _, row := range g.report.Parts {
-		label := row.Name + " " + percent(float64(row.CPU.Nanos), g.total)
+	for _, part := range g.report.Parts {
+		label := part.Name + " " + percent(part.CPUUs, g.report.Total.CPUUs)
 		width := float64(len(label))*flameChar + 22
-		if row.CPU.Nanos <= 0 || x+width > flameWidth {
+		if part.CPUUs <= 0 || x+width > flameWidth {
 			break
 		}
-		g.Add(`<rect x="%.1f" y="33" width="11" height="11" fill="%s"/>`, x, flameColours[Part(row.Name)])
+		g.Add(`<rect x="%.1f" y="33" width="11" height="11" fill="%s"/>`, x, flameColours[Part(part.Name)])
 		g.Text(x+15, 43, "", label)
 		x += width
 	}
@@ -119,16 +118,16 @@ func (g *flame) node(n *flameNode, x, width float64, level int) {
 	}
 	y := float64(g.height - flameMargin - (level+1)*flameRow)
 	part := cmp.Or(largest(n.byPart), Other)
-	name, nanos := n.fn.shortName(), float64(n.count.Nanos)
+	name, nanos := n.fn.shortName(), float64(n.count.nanos)
 	g.Add(`<g><title>%s&#10;%s µs per %s, %s, %d samples&#10;%s</title><rect x="%.2f" y="%.1f" width="%.2f" height="%d" fill="%s"/>`,
-		html.EscapeString(n.fn.name), number(nanos/1e3/g.divisor), g.report.unit(), percent(nanos, g.total), n.count.Samples,
+		html.EscapeString(n.fn.name), number(nanos/g.total*g.report.Total.CPUUs), g.report.Per, percent(nanos, g.total), n.count.samples,
 		html.EscapeString(string(part)), x, y, width, flameRow-1, flameColours[part])
 	g.Text(x+3, y+12, `data-n="`+html.EscapeString(name)+`"`, fit(name, width))
 	g.Add("</g>")
 	for _, c := range slices.SortedFunc(maps.Values(n.children), func(a, b *flameNode) int {
-		return cmp.Or(cmp.Compare(b.count.Nanos, a.count.Nanos), cmp.Compare(a.fn.name, b.fn.name))
+		return cmp.Or(cmp.Compare(b.count.nanos, a.count.nanos), cmp.Compare(a.fn.name, b.fn.name))
 	}) {
-		w := width * float64(c.count.Nanos) / nanos
+		w := width * float64(c.count.nanos) / nanos
 		g.node(c, x, w, level+1)
 		x += w
 	}

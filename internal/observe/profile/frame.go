@@ -35,8 +35,8 @@ type frame struct {
 
 // eachSample calls f with the stack of every sample, the innermost frame first and
 // inlined calls each by itself, and with its values of two types. The stack is
-// valid during the call. Without a profile, or in one without the types, there is
-// nothing.
+// valid during the call. Samples of which both are 0 are passed over, and all of a
+// profile without the types; p may be nil.
 func eachSample(p *profile.Profile, typeA, typeB string, f func(stack []frame, a, b int64)) {
 	if p == nil {
 		return
@@ -56,6 +56,9 @@ func eachSample(p *profile.Profile, typeA, typeB string, f func(stack []frame, a
 	known := map[*profile.Function]*function{nil: newFunction("(unknown)", "")}
 	var stack []frame
 	for _, s := range p.Sample {
+		if s.Value[a] == 0 && s.Value[b] == 0 {
+			continue
+		}
 		stack = stack[:0]
 		for _, loc := range s.Location {
 			if len(loc.Line) == 0 {

@@ -80,12 +80,12 @@ func TestAllocationParts(t *testing.T) {
 		t.Errorf("got parts %v", r.Parts)
 	}
 	for _, row := range r.Parts {
-		if row.Bytes.Value != want[row.Name] || row.Bytes.Variance != 0 {
-			t.Errorf("%s: got %+v, want %v bytes, known exactly", row.Name, row.Bytes, want[row.Name])
+		if row.Bytes*10 != want[row.Name] || row.BytesStdErr != 0 {
+			t.Errorf("%s: got %+v, want %v bytes for 10 requests, known exactly", row.Name, row, want[row.Name])
 		}
 	}
-	if r.Total.Objects.Value != 8 {
-		t.Errorf("total: got %v objects, want 8", r.Total.Objects.Value)
+	if r.Total.Objects != 0.8 {
+		t.Errorf("total: got %v objects per request, want 8 for 10", r.Total.Objects)
 	}
 }
 

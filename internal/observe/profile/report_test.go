@@ -143,16 +143,14 @@ func TestReportJSON(t *testing.T) {
 func TestWindows(t *testing.T) {
 	c := example(t, 50)
 	c.CPU.DurationNanos = int64(5 * time.Second)
-	r := pg.Analyze(c)
-	if got := r.Divisor(r.CPUWindow); got != 500 {
-		t.Errorf("half the window: got %v requests, want 500", got)
-	}
-	if got := r.Divisor(r.AllocsWindow); got != 1000 {
-		t.Errorf("the whole window: got %v requests, want 1000", got)
+	half := pg.Analyze(c).Total
+	c.CPU.DurationNanos *= 2
+	if whole := pg.Analyze(c).Total; half.CPUUs != 2*whole.CPUUs || half.Bytes != whole.Bytes {
+		t.Errorf("got %v µs and %v bytes in half the window, %v µs and %v bytes in the whole", half.CPUUs, half.Bytes, whole.CPUUs, whole.Bytes)
 	}
 	c.CPU.DurationNanos = -1
-	if r := pg.Analyze(c); r.Divisor(r.CPUWindow) != 1 {
-		t.Error("a window that ends before it starts is divided by")
+	if got, want := pg.Analyze(c).Total.CPUUs, half.CPUUs*500; got != want {
+		t.Errorf("a window that ends before it starts: got %v µs, want the sum, %v", got, want)
 	}
 }
 
@@ -160,8 +158,8 @@ func TestWindows(t *testing.T) {
 func TestRecursion(t *testing.T) {
 	r := pg.Analyze(capture(1, cpu(t, 3, "main.f\nmain.f\nmain.g\nmain.f")))
 	for _, row := range r.Functions {
-		if row.Cum.Samples != 3 {
-			t.Errorf("%s: got %d samples with its calls, want 3", row.Name, row.Cum.Samples)
+		if row.CumUs != 30_000 {
+			t.Errorf("%s: got %v µs with its calls, want those of 3 samples", row.Name, row.CumUs)
 		}
 	}
 }

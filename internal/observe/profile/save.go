@@ -74,9 +74,7 @@ func (c *Capture) Save(dir string, r *Report) error {
 		}
 	}
 	if len(errs) == 0 {
-		s := r.summary()
-		s.Before, s.After, s.Window = c.Before, c.After, c.Window.Seconds()
-		write(summaryFile, func(w io.Writer) error { return writeJSON(w, s) })
+		write(summaryFile, r.WriteJSON)
 	}
 	return errors.Join(errs...)
 }
@@ -98,7 +96,7 @@ func Open(dir string) (*Capture, error) {
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("profile: %s holds no complete profile: %w", dir, err)
 	}
-	var s summary
+	var s Report
 	if err == nil {
 		err = json.Unmarshal(text, &s)
 	}

@@ -2,7 +2,7 @@ package profile
 
 import "math"
 
-// A Count is a number of CPU samples, and the time that each stands for.
+// A count is a number of CPU samples, and the time that each stands for.
 //
 // Sampling error: samples come at fixed intervals of CPU time, whatever the code
 // does then, so that the number n of those that fall into one part is about a
@@ -10,25 +10,25 @@ import "math"
 // window's total N the counts are multinomial, with the variance n(1-n/N), which
 // is smaller for large parts and 0 for the total (Johnson, Kotz, Balakrishnan:
 // Discrete Multivariate Distributions, 1997, chapter 35).
-type Count struct {
-	Samples int64
-	Nanos   int64 // of CPU time
+type count struct {
+	samples int64
+	nanos   int64 // of CPU time
 }
 
-func (c *Count) add(o Count) {
-	c.Samples += o.Samples
-	c.Nanos += o.Nanos
+func (c *count) add(samples, nanos int64) {
+	c.samples += samples
+	c.nanos += nanos
 }
 
-// stdErr returns the standard error of c.Nanos.
-func (c Count) stdErr() float64 {
-	if c.Samples <= 0 {
+// stdErr returns the standard error of c.nanos.
+func (c count) stdErr() float64 {
+	if c.samples <= 0 {
 		return 0
 	}
-	return float64(c.Nanos) / math.Sqrt(float64(c.Samples))
+	return float64(c.nanos) / math.Sqrt(float64(c.samples))
 }
 
-// A Sum is an estimate of allocated bytes or objects, and its variance.
+// A sum is an estimate of allocated bytes or objects, and its variance.
 //
 // Sampling error: the runtime records an allocation of s bytes with probability
 // p = 1-exp(-s/rate), and pprof scales each record by 1/p. That is a
@@ -36,30 +36,27 @@ func (c Count) stdErr() float64 {
 // object) it is n·y/p, and n·y²(1-p)/p² is an unbiased estimate of its variance
 // (Horvitz, Thompson: A Generalization of Sampling Without Replacement from a
 // Finite Universe, JASA 47, 1952, for independent drawings).
-type Sum struct {
-	Value    float64
-	Variance float64
+type sum struct{ value, variance float64 }
+
+func (s *sum) add(o sum) {
+	s.value += o.value
+	s.variance += o.variance
 }
 
-func (s *Sum) add(o Sum) {
-	s.Value += o.Value
-	s.Variance += o.Variance
-}
-
-func (s Sum) stdErr() float64 { return math.Sqrt(s.Variance) }
+func (s sum) stdErr() float64 { return math.Sqrt(s.variance) }
 
 // heapSums returns the estimates for one record of a heap profile that has been
 // scaled already: objects of a mean of bytes/objects bytes, sampled at rate.
-func heapSums(objects, bytes int64, rate int64) (o, b Sum) {
-	o.Value, b.Value = float64(objects), float64(bytes)
+func heapSums(objects, bytes int64, rate int64) (o, b sum) {
+	o.value, b.value = float64(objects), float64(bytes)
 	if objects <= 0 || bytes <= 0 || rate <= 1 {
 		return o, b // every allocation was recorded
 	}
-	size := b.Value / o.Value
+	size := b.value / o.value
 	p := -math.Expm1(-size / float64(rate))
-	n := o.Value * p // records
-	o.Variance = n * (1 - p) / (p * p)
-	b.Variance = o.Variance * size * size
+	n := o.value * p // records
+	o.variance = n * (1 - p) / (p * p)
+	b.variance = o.variance * size * size
 	return o, b
 }
 

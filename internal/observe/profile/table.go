@@ -76,7 +76,7 @@ func number(v float64) string {
 }
 
 // whole writes n with thousands apart.
-func whole[T int64 | uint64](n T) string { return group(fmt.Sprint(n)) }
+func whole(n uint64) string { return group(strconv.FormatUint(n, 10)) }
 
 // group sets commas between thousands.
 func group(digits string) string {

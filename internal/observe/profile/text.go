@@ -2,6 +2,7 @@ package profile
 
 import (
 	"bufio"
+	"encoding/json"
 	"fmt"
 	"io"
 	"math"
@@ -12,19 +13,41 @@ import (
 // shownWaits is how many places a table of waits or of memory shows.
 const shownWaits = 5
 
+// summaryRows is how many functions and lines the JSON form of a report holds.
+const summaryRows = 100
+
+// WriteJSON writes a report as one JSON object, with the dearest functions and lines.
+func (r *Report) WriteJSON(w io.Writer) error { return writeJSON(w, r.cut()) }
+
+// cut returns a report with as many functions and lines as the JSON form holds.
+func (r *Report) cut() *Report {
+	short := *r
+	short.Functions, short.Lines = first(r.Functions, summaryRows), first(r.Lines, summaryRows)
+	return &short
+}
+
+func writeJSON(w io.Writer, v any) error {
+	e := json.NewEncoder(w)
+	e.SetIndent("", " ")
+	if err := e.Encode(v); err != nil {
+		return fmt.Errorf("write summary: %w", err)
+	}
+	return nil
+}
+
 // WriteText writes a report for people, with top functions and top lines.
 func (r *Report) WriteText(w io.Writer, top int) error {
 	return buffered(w, func(b *bufio.Writer) {
 		r.writeHead(b)
 		r.writeParts(b)
 		r.writeCosts(b, "The kernel's part, by system call, per %s", newTable("<call", "CPU µs", "±", "share of all"), r.Syscalls,
-			func(c cost, share string) []any { return []any{c.Name, c.CPUUs, c.CPUUsStdErr, share} })
+			func(c Cost, share string) []any { return []any{c.Name, c.CPUUs, c.CPUUsStdErr, share} })
 		r.writeCosts(b, "Functions by their own cost, per %s", newTable("CPU µs", "±", "with calls", "bytes", "objects", "<part", "<function"), first(r.Functions, top),
-			func(c cost, _ string) []any {
+			func(c Cost, _ string) []any {
 				return []any{c.CPUUs, c.CPUUsStdErr, c.CumUs, c.Bytes, c.Objects, string(c.Part), newFunction(c.Name, "").shortName()}
 			})
 		r.writeCosts(b, "Lines of Pulsegate, with what they call outside of it, per %s", newTable("CPU µs", "±", "bytes", "objects", "<part", "<line"), first(r.Lines, top),
-			func(c cost, _ string) []any {
+			func(c Cost, _ string) []any {
 				return []any{c.CPUUs, c.CPUUsStdErr, c.Bytes, c.Objects, string(c.Part), c.Name}
 			})
 		r.writeWaits(b)
@@ -33,15 +56,7 @@ func (r *Report) WriteText(w io.Writer, top int) error {
 }
 
 // first returns the first n of rows, or all of fewer.
-func first(rows []Row, n int) []Row { return rows[:min(max(n, 0), len(rows))] }
-
-// unit is what costs are divided by.
-func (r *Report) unit() string {
-	if r.Problem != nil {
-		return "second"
-	}
-	return "request"
-}
+func first(rows []Cost, n int) []Cost { return rows[:min(max(n, 0), len(rows))] }
 
 func (r *Report) writeHead(b *bufio.Writer) {
 	name := "Pulsegate"
@@ -52,9 +67,9 @@ func (r *Report) writeHead(b *bufio.Writer) {
 		name += " (" + r.GoVersion + ")"
 	}
 	fmt.Fprintf(b, "%s at %s, from %s\n", name, r.Target, r.Start.UTC().Format(time.RFC3339))
-	if s := r.Load.Duration.Seconds(); s > 0 {
-		fmt.Fprintf(b, "  %s requests in %.1f s, %s/s%s\n", whole(r.Load.Requests), s, number(float64(r.Load.Requests)/s), listed(r.Load.Routes))
-		fmt.Fprintf(b, "  %s readings%s\n", whole(sum(r.Load.Readings)), listed(r.Load.Readings))
+	if s := r.Seconds; s > 0 {
+		fmt.Fprintf(b, "  %s requests in %.1f s, %s/s%s\n", whole(r.Requests), s, number(float64(r.Requests)/s), listed(r.Routes))
+		fmt.Fprintf(b, "  %s readings%s\n", whole(total(r.Readings)), listed(r.Readings))
 	}
 	if r.Problem != nil {
 		fmt.Fprintf(b, "  %s; costs are per second\n", strings.TrimPrefix(r.Problem.Error(), "profile: "))
@@ -74,42 +89,38 @@ func listed(m map[string]uint64) string {
 // writeCosts writes a table of costs. In title, %s stands for what they are divided
 // by. cells gets a row's share of all CPU time as well. What was not measured is
 // shown as a dash.
-func (r *Report) writeCosts(b *bufio.Writer, title string, t *table, rows []Row, cells func(c cost, share string) []any) {
-	if len(rows) == 0 {
+func (r *Report) writeCosts(b *bufio.Writer, title string, t *table, costs []Cost, cells func(c Cost, share string) []any) {
+	if len(costs) == 0 {
 		return
 	}
-	cpu, allocs := r.Divisor(r.CPUWindow), r.Divisor(r.AllocsWindow)
-	if r.CPUWindow == 0 {
-		cpu = math.NaN()
+	for _, c := range costs {
+		share := percent(c.CPUUs, r.Total.CPUUs)
+		if r.CPUSeconds == 0 {
+			c.CPUUs, c.CPUUsStdErr, c.CumUs = math.NaN(), math.NaN(), math.NaN()
+		}
+		if r.AllocsSeconds == 0 {
+			c.Bytes, c.BytesStdErr, c.Objects, c.ObjectsStdErr = math.NaN(), math.NaN(), math.NaN(), math.NaN()
+		}
+		t.add(cells(c, share)...)
 	}
-	if r.AllocsWindow == 0 {
-		allocs = math.NaN()
-	}
-	for _, row := range rows {
-		t.add(cells(row.cost(cpu, allocs), percent(float64(row.CPU.Nanos), float64(r.Total.CPU.Nanos)))...)
-	}
-	fmt.Fprintf(b, "\n"+title+"\n", r.unit())
+	fmt.Fprintf(b, "\n"+title+"\n", r.Per)
 	t.write(b)
 }
 
 func (r *Report) writeParts(b *bufio.Writer) {
-	if r.CPUWindow == 0 && r.AllocsWindow == 0 {
+	if r.CPUSeconds == 0 && r.AllocsSeconds == 0 {
 		return
 	}
 	r.writeCosts(b, "Cost per %s, by part (±: one standard error of sampling)", newTable("<part", "CPU µs", "±", "share", "bytes", "±", "objects", "±"),
-		append(r.Parts[:len(r.Parts):len(r.Parts)], r.Total), func(c cost, share string) []any {
+		append(r.Parts[:len(r.Parts):len(r.Parts)], r.Total), func(c Cost, share string) []any {
 			return []any{c.Name, c.CPUUs, c.CPUUsStdErr, share, c.Bytes, c.BytesStdErr, c.Objects, c.ObjectsStdErr}
 		})
-	if r.AllocsWindow > 0 && r.Load.Bytes > 0 {
-		n := r.Divisor(r.Load.Duration)
-		fmt.Fprintf(b, "  The runtime's own count is %s bytes in %s objects per %s.\n", number(r.Load.Bytes/n), number(r.Load.Objects/n), r.unit())
+	if r.AllocsSeconds > 0 && r.CountedBytes > 0 {
+		fmt.Fprintf(b, "  The runtime's own count is %s bytes in %s objects per %s.\n", number(r.CountedBytes), number(r.CountedObjects), r.Per)
 	}
-	if r.CPUWindow > 0 && r.Load.CPU > 0 {
-		// The process's own clock runs a little longer than the profile, hence rates.
-		clock := r.Load.CPU.Seconds() / r.Load.Duration.Seconds()
-		seen := float64(r.Total.CPU.Nanos) / float64(r.CPUWindow)
+	if r.CPUSeconds > 0 && r.ProcessCPUUs > 0 {
 		fmt.Fprintf(b, "  The process's own clock shows %s µs per %s; the profile saw %s of it.\n",
-			number(clock*r.CPUWindow.Seconds()*1e6/r.Divisor(r.CPUWindow)), r.unit(), percent(seen, clock))
+			number(r.ProcessCPUUs), r.Per, percent(r.Total.CPUUs, r.ProcessCPUUs))
 	}
 }
 
@@ -117,33 +128,32 @@ func (r *Report) writeWaits(b *bufio.Writer) {
 	if len(r.MutexWaits) == 0 && len(r.BlockWaits) == 0 {
 		return
 	}
-	divisor := r.Divisor(r.WaitsWindow)
 	t := newTable("<for", "µs", "times", "<function")
-	for _, row := range first(r.MutexWaits, shownWaits) {
-		t.add("locks", float64(row.Waits.Delay.Nanoseconds())/1e3/divisor, float64(row.Waits.Count)/divisor, row.Name)
+	for _, c := range first(r.MutexWaits, shownWaits) {
+		t.add("locks", c.CPUUs, c.Objects, c.Name)
 	}
-	for _, row := range first(r.BlockWaits, shownWaits) {
-		t.add("channels, groups", float64(row.Waits.Delay.Nanoseconds())/1e3/divisor, float64(row.Waits.Count)/divisor, row.Name)
+	for _, c := range first(r.BlockWaits, shownWaits) {
+		t.add("channels, groups", c.CPUUs, c.Objects, c.Name)
 	}
-	fmt.Fprintf(b, "\nWaiting, per %s: locks by who held them, other waits by who waited\n", r.unit())
+	fmt.Fprintf(b, "\nWaiting, per %s: locks by who held them, other waits by who waited\n", r.Per)
 	t.write(b)
 }
 
 func (r *Report) writeMemory(b *bufio.Writer) {
-	if len(r.HeapInUse) > 0 {
+	if len(r.Heap) > 0 {
 		t := newTable("bytes", "±", "<function")
-		for _, row := range first(r.HeapInUse, shownWaits) {
-			t.add(byteSize(row.Bytes.Value), byteSize(row.Bytes.stdErr()), row.Name)
+		for _, c := range first(r.Heap, shownWaits) {
+			t.add(byteSize(c.Bytes), byteSize(c.BytesStdErr), c.Name)
 		}
-		fmt.Fprintf(b, "\nHeap in use at the end: %s ± %s\n", byteSize(r.HeapTotal.Bytes.Value), byteSize(r.HeapTotal.Bytes.stdErr()))
+		fmt.Fprintf(b, "\nHeap in use at the end: %s ± %s\n", byteSize(r.HeapTotal.Bytes), byteSize(r.HeapTotal.BytesStdErr))
 		t.write(b)
 	}
 	if len(r.Goroutines) > 0 {
 		t := newTable("number", "<in")
-		for _, row := range first(r.Goroutines, shownWaits) {
-			t.add(whole(row.Waits.Count), row.Name)
+		for _, c := range first(r.Goroutines, shownWaits) {
+			t.add(whole(uint64(c.Objects)), c.Name)
 		}
-		fmt.Fprintf(b, "\nGoroutines at the end: %s\n", whole(r.GoroutinesTotal.Waits.Count))
+		fmt.Fprintf(b, "\nGoroutines at the end: %s\n", whole(uint64(r.GoroutinesTotal.Objects)))
 		t.write(b)
 	}
 }
