@@ -85,15 +85,15 @@ func Analyze(c *Capture) *Report {
 			row.cpu.nanos += delay
 			row.objects.value += float64(count)
 		}
-		mutex, _ := places(c.Mutex, "contentions", "delay", waits)
-		block, _ := places(c.Block, "contentions", "delay", waits)
+		mutex, _ := places(c.Mutex, "contentions", "delay", "", waits)
+		block, _ := places(c.Block, "contentions", "delay", "", waits)
 		r.MutexWaits, r.BlockWaits = mutex.costs(n, n), block.costs(n, n)
 	}
-	heap, all := places(c.Heap, "inuse_objects", "inuse_space", func(row *row, objects, bytes int64) {
+	heap, all := places(c.Heap, "inuse_objects", "inuse_space", "outside of Pulsegate", func(row *row, objects, bytes int64) {
 		row.addSums(heapSums(objects, bytes, c.Heap.Period))
 	})
 	r.Heap, r.HeapTotal = heap.costs(1, 1), all.cost(1, 1)
-	goroutines, all := places(c.Goroutine, "goroutine", "goroutine", func(row *row, n, _ int64) { row.objects.value += float64(n) })
+	goroutines, all := places(c.Goroutine, "goroutine", "goroutine", "", func(row *row, n, _ int64) { row.objects.value += float64(n) })
 	r.Goroutines, r.GoroutinesTotal = goroutines.costs(1, 1), all.cost(1, 1)
 	return r
 }
@@ -202,7 +202,7 @@ func (r *Report) addCosts(c *Capture) {
 		}
 		if i := ownFrame(stack); i >= 0 {
 			add(own.get(stack[i].name))
-			add(lines.get(stack[i].place() + " " + stack[i].base))
+			add(lines.get(stack[i].place() + " " + stack[i].shortBase()))
 		}
 	}
 	seen := map[*function]bool{} // functions of a stack
@@ -241,10 +241,11 @@ func (r *Report) addCosts(c *Capture) {
 	r.Functions, r.Own, r.Lines = functions.costs(cpu, allocs), own.costs(cpu, allocs), lines.costs(cpu, allocs)
 }
 
-// places adds samples up by our own function or, where there is none, such as for
-// idle goroutines of the library, by the innermost one outside of the runtime.
-// What this package is for itself is only in the total.
-func places(p *profile.Profile, typeA, typeB string, add func(row *row, a, b int64)) (table rows, total *row) {
+// places adds samples up by our own function. Where there is none, such as for idle
+// goroutines of the library, it is by outside or, if that is empty, by the innermost
+// function outside of the runtime. What this package is for itself is only in the
+// total.
+func places(p *profile.Profile, typeA, typeB, outside string, add func(row *row, a, b int64)) (table rows, total *row) {
 	table, total = rows{}, &row{}
 	eachSample(p, typeA, typeB, func(stack []frame, a, b int64) {
 		add(total, a, b)
@@ -252,14 +253,14 @@ func places(p *profile.Profile, typeA, typeB string, add func(row *row, a, b int
 			return
 		}
 		i := ownFrame(stack)
-		if i < 0 {
+		if i < 0 && outside == "" {
 			i = slices.IndexFunc(stack, func(f frame) bool { return !f.inRuntime && match(waitPackages, f.pkg, f.base) == "" })
 		}
-		name := "the runtime"
 		if i >= 0 {
-			name = stack[i].shortName()
+			add(table.get(stack[i].shortName()), a, b)
+		} else {
+			add(table.get(cmp.Or(outside, "the runtime")), a, b)
 		}
-		add(table.get(name), a, b)
 	})
 	return table, total
 }

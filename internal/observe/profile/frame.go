@@ -87,11 +87,12 @@ func newFunction(name, file string) *function {
 	return fn
 }
 
-// splitName splits a function's name as a profile has it into the path of its
-// package and the rest. The runtime writes type arguments as "[...]".
+// splitName splits a function's name as the linker writes it into the path of its
+// package and the rest.
 func splitName(name string) (pkg, base string) {
-	start := strings.LastIndexByte(name, '/') + 1
-	dot := strings.IndexByte(name[start:], '.')
+	head, _, _ := strings.Cut(name, "[") // type arguments may hold slashes and dots of their own
+	start := strings.LastIndexByte(head, '/') + 1
+	dot := strings.IndexByte(head[start:], '.')
 	if dot < 0 {
 		return "", name
 	}
@@ -120,7 +121,26 @@ func (fn *function) shortName() string {
 			pkg = path.Base(dir) + "/" + base // a major version
 		}
 	}
-	return pkg + "." + fn.base
+	return pkg + "." + fn.shortBase()
+}
+
+// shortBase returns base without type arguments, which may be longer than a screen.
+func (fn *function) shortBase() string {
+	short, depth := "", 0
+	for _, c := range fn.base {
+		if c == '[' {
+			if depth++; depth == 1 {
+				short += "[…]"
+			}
+		}
+		if depth == 0 {
+			short += string(c)
+		}
+		if c == ']' && depth > 0 {
+			depth--
+		}
+	}
+	return short
 }
 
 // place returns the file and the line of a frame of our own code, relative to the

@@ -41,7 +41,7 @@ func TestParts(t *testing.T) {
 		{"ingest answers", "strconv.AppendInt\n" + module + "internal/api/ingest.(*Job).batchAnswer", pg.Answering},
 		{"ingest reads", "runtime.memmove\n" + module + "internal/api/ingest.(*bodyReader).fill", pg.HTTPReading},
 		{"decompression", "github.com/klauspost/compress/flate.(*decompressor).huffmanBlock\ngithub.com/klauspost/compress/gzip.(*Reader).Read\n" + module + "internal/api/ingest.(*bodyReader).fill", pg.Decoding},
-		{"type parameters", "runtime.mapaccess2\n" + module + "internal/storage/groupcommit.(*Committer[...]).Commit", pg.GroupCommit},
+		{"type parameters", "runtime.mapaccess2\n" + module + "internal/storage/groupcommit.(*Committer[go.shape.*github.com/pulsegate/pulsegate/vitals.Reading]).Commit", pg.GroupCommit},
 		{"store", "github.com/cockroachdb/swiss.(*Map[...]).Get\ngithub.com/cockroachdb/pebble/v2/internal/cache.(*shard).get\ngithub.com/cockroachdb/pebble/v2.(*DB).Get", pg.StorePart},
 		{"store adapter", module + "internal/storage/pebblestore.(*Store).Append", pg.StorePart},
 		{"read side", "encoding/csv.(*Writer).Write\n" + module + "internal/api/query.(*Handler).Readings", pg.ReadingBack},

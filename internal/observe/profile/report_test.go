@@ -65,7 +65,7 @@ func example(t *testing.T, decodeSamples int64) *pg.Capture {
 		sample{stack: "bufio.NewWriterSize b.go:1", values: []int64{100, 400 << 10}},
 	)
 	contention := []*profile.ValueType{{Type: "contentions", Unit: "count"}, {Type: "delay", Unit: "nanoseconds"}}
-	c.Mutex = build(t, contention, 1, sample{stack: "sync.(*Mutex).Unlock m.go:1\n" + module + "internal/storage/groupcommit.(*Committer[...]).Submit /src/c.go:1", values: []int64{50, 5e6}})
+	c.Mutex = build(t, contention, 1, sample{stack: "sync.(*Mutex).Unlock m.go:1\n" + module + "internal/storage/groupcommit.(*Committer[go.shape.*uint8]).Submit /src/c.go:1", values: []int64{50, 5e6}})
 	c.Block = build(t, contention, 1,
 		sample{stack: "runtime.selectgo s.go:1\n" + module + "internal/storage/groupcommit.(*call).wait /src/call.go:1", values: []int64{1000, 3e9}},
 		sample{stack: "runtime.selectgo s.go:1\n" + module + "internal/observe/profile.(*Contention).ServeHTTP /src/c.go:1", values: []int64{1, 9e9}})

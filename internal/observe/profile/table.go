@@ -80,14 +80,10 @@ func whole(n uint64) string { return group(strconv.FormatUint(n, 10)) }
 
 // group sets commas between thousands.
 func group(digits string) string {
-	sign := ""
-	if rest, ok := strings.CutPrefix(digits, "-"); ok {
-		sign, digits = "-", rest
-	}
-	for i := len(digits) - 3; i > 0; i -= 3 {
+	for i := len(digits) - 3; i > 0 && digits[i-1] != '-'; i -= 3 {
 		digits = digits[:i] + "," + digits[i:]
 	}
-	return sign + digits
+	return digits
 }
 
 // percent writes a share of a whole.
