@@ -264,11 +264,11 @@ func TestEraseFaults(t *testing.T) {
 	}
 }
 
-// TestEraseFailedBatch closes a store that could not open its tree again beside another
-// store. Pebble keeps closed batches for the next store that wants one: a batch that is
-// closed twice is taken from that store.
+// TestEraseFailedBatch closes a store that has failed in the last step of an erasure,
+// beside other stores. Pebble keeps closed batches for the next store that wants one: a
+// batch that is closed twice is taken from that store.
 func TestEraseFailedBatch(t *testing.T) {
-	f := &fault{match: operation(".dbtmp", errorfs.OpCreate), failing: errDisk}
+	f := &fault{match: operation("CHECKSUMS", errorfs.OpCreate), failing: errDisk}
 	s, err := pebblestore.Open(dataDir, pebblestore.Options{FS: inject(vfs.NewMem(), f), Fatal: func(string) {}})
 	if err != nil {
 		t.Fatal(err)
