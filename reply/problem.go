@@ -64,6 +64,10 @@ func (p *Problem) Title() string { return p.title }
 // Status returns the problem's status code.
 func (p *Problem) Status() int { return p.head.status }
 
+// Head returns the header of p's occurrences, for a caller that writes their
+// documents, as [AppendProblem] makes them, into memory of its own.
+func (p *Problem) Head() *Head { return p.head }
+
 // Answer prepares an occurrence that is always the same. opts come on top of the
 // problem's own.
 func (p *Problem) Answer(detail string, members []Member, opts ...Option) *Answer {

@@ -95,9 +95,6 @@ func exportData(ctx context.Context, dir string, q query.Question, out *bufio.Wr
 		return fmt.Errorf("open data directory: %w", err)
 	}
 	defer db.Close()
-	if _, err := db.Latest(ctx, q.Range.Device); err != nil {
-		return err
-	}
 	_, err = query.WriteReadings(ctx, out, db, q, nil)
 	return err
 }

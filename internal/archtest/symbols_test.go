@@ -214,15 +214,7 @@ func (c *checker) codeBlock(p *pkg, block string, report func(what, format strin
 		if x == nil {
 			return true
 		}
-		declared := c.declaredBy[p.dir]
-		if x.Name != p.name() {
-			for dir, s := range c.declaredBy {
-				if path.Base(dir) == x.Name && path.Base(dir) != "cmd" {
-					declared = s
-				}
-			}
-		}
-		functions, found := declared.byName(fn.Sel.Name)
+		functions, found := c.called(p, x.Name, fn.Sel.Name)
 		what := x.Name + "." + fn.Sel.Name
 		switch {
 		case !found && isPackage(x.Name):
@@ -235,14 +227,29 @@ func (c *checker) codeBlock(p *pkg, block string, report func(what, format strin
 	})
 }
 
+// called returns what x.name may be in a code block of p: of the package x, or
+// else, where x is a variable, of p or of whatever package declares such a name.
+func (c *checker) called(p *pkg, x, name string) (functions []*ast.FuncType, found bool) {
+	for dir, declared := range c.declaredBy {
+		if path.Base(dir) == x {
+			return declared.byName(name)
+		}
+	}
+	if functions, found = c.declaredBy[p.dir].byName(name); found {
+		return functions, true
+	}
+	for _, declared := range c.declaredBy {
+		f, ok := declared.byName(name)
+		functions, found = append(functions, f...), found || ok
+	}
+	return functions, found
+}
+
 // isPackage reports whether a code block may use name as a package of the
 // standard library.
 func isPackage(name string) bool {
 	return slices.Contains([]string{"context", "errors", "fmt", "http", "io", "log", "os", "slog", "strings", "time"}, name)
 }
-
-// name returns the package's name, which is its folder's.
-func (p *pkg) name() string { return path.Base(p.dir) }
 
 // fits reports whether a call can be one of a function of type t: as many
 // arguments, as many results where they are assigned, and an error where a result

@@ -77,7 +77,9 @@ var libraries = []library{
 	{path: "github.com/google/pprof", users: []string{"internal/observe/profile"}},
 	{path: "github.com/klauspost/compress"},
 	{path: "github.com/pelletier/go-toml/v2", users: []string{"internal/sys/settings"}},
-	{path: "github.com/prometheus/client_golang", users: []string{"internal/observe/metrics"}},
+	{path: "github.com/prometheus/client_golang", users: []string{ // collectors stand beside their counters
+		"internal/observe/metrics", "internal/observe/tracing", "internal/access/gate", "internal/storage/pebblestore", "internal/api/ingest", "internal/api/admin",
+	}},
 	{path: "github.com/prometheus/client_model", users: []string{"internal/observe/profile"}}, // comes with client_golang
 	{path: "github.com/prometheus/common", users: []string{"internal/observe/profile"}},       // comes with client_golang
 	{path: "github.com/rogpeppe/go-internal", tests: true},
@@ -100,10 +102,7 @@ type exception struct {
 // exceptions gives the reason for each. One that is not needed any more fails the
 // test.
 var exceptions = map[exception]string{
-	{roleRule, "internal/observe/metrics", false, module + "/internal/storage"}:             "until collectors stand beside their counters",
-	{roleRule, "internal/observe/metrics", false, module + "/internal/storage/groupcommit"}: "until collectors stand beside their counters",
-	{roleRule, "internal/observe/metrics", true, module + "/internal/api/ingest"}:           "until collectors stand beside their counters",
-	{roleRule, "internal/api/admin", true, module + "/internal/client/transfer"}:            "the test receives a backup as a client does",
+	{roleRule, "internal/api/admin", true, module + "/internal/client/transfer"}: "the test receives a backup as a client does",
 
 	{unsafeRule, "internal/wire/eventloop", false, "unsafe"}: "recv(2) and send(2) take a pointer, and are not to be told to the scheduler; socket_linux.go proves it sound",
 }

@@ -18,7 +18,6 @@ import (
 	"github.com/pulsegate/pulsegate/internal/access/gate"
 	"github.com/pulsegate/pulsegate/internal/access/tlsfiles"
 	"github.com/pulsegate/pulsegate/internal/access/token"
-	"github.com/pulsegate/pulsegate/internal/observe/metrics"
 )
 
 // AccessOptions say who gets in.
@@ -218,23 +217,6 @@ func (a *access) endOutlived(next http.Handler) http.Handler {
 		}
 		next.ServeHTTP(w, r)
 	})
-}
-
-// metrics returns the figures of a scrape.
-func (a *access) metrics() metrics.Access {
-	g := a.gate
-	m := metrics.Access{
-		NoCredentials: g.Refused(audit.NoCredentials), Malformed: g.Refused(audit.Malformed), Unknown: g.Refused(audit.Unknown),
-		Expired: g.Refused(audit.Expired), NoRight: g.Refused(audit.NoRight), NotCovered: g.Refused(audit.NotCovered),
-		BadCertificate: g.Refused(audit.BadCertificate),
-	}
-	if g.Tokens != nil {
-		m.Tokens, m.TokensStale = g.Tokens.Len(), g.Tokens.Stale()
-	}
-	if a.tls != nil {
-		m.CertificateEnd, m.CertificatesStale = a.tls.NotAfter(), a.tls.Stale()
-	}
-	return m
 }
 
 // warnClear says aloud that tokens travel in clear text to an address, if others

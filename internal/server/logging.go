@@ -11,7 +11,6 @@ import (
 	"syscall"
 
 	"github.com/pulsegate/pulsegate/internal/observe/logbudget"
-	"github.com/pulsegate/pulsegate/internal/observe/metrics"
 )
 
 // LogOptions are the flags of serve that docs/logging.md explains.
@@ -141,12 +140,6 @@ type printer struct{ lines *logbudget.Log }
 func (p printer) Write(line []byte) (int, error) {
 	p.lines.Print(strings.TrimSuffix(string(line), "\n"))
 	return len(line), nil
-}
-
-// metrics returns the figures as package metrics wants them.
-func (l *Log) metrics() metrics.Log {
-	s := l.lines.Stats()
-	return metrics.Log{Lines: s.Lines, Bytes: s.Bytes, Suppressed: s.Suppressed, Dropped: s.Dropped}
 }
 
 // Close waits for a while until all lines are written. It says nothing when they

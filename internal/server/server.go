@@ -47,7 +47,6 @@ type Server struct {
 	life         *lifecycle
 	logging      *Log
 	store        *pebblestore.Store
-	flushes      *flushWatch // between core and store
 	core         *ingest.Core
 	health       *health.Health
 	problems     *problem.Set
@@ -56,7 +55,7 @@ type Server struct {
 	public       *http.Server
 	lane         *ingest.FastLane                      // nil: public serves all
 	admin        *http.Server                          // nil: none
-	retention    atomic.Pointer[retention]             // nil: readings are kept for ever
+	retention    *retention                            // nil: readings are kept for ever
 	reread       func() (*LogOptions, []string, error) // Options.Reload
 	drainDelay   time.Duration
 	drainTimeout time.Duration
@@ -130,10 +129,9 @@ func Start(c *Options, logs *Log) (_ *Server, err error) {
 		}
 	}()
 	cfg.Trace = s.tracer
-	requests, commits := metrics.NewRequests(), metrics.NewCommits()
+	requests := metrics.NewRequests()
 	requests.Told = logs.access.answered
-	s.flushes = &flushWatch{next: commits.Appender(s.store)}
-	if s.core, err = ingest.New(s.flushes, s.problems, cfg); err != nil {
+	if s.core, err = ingest.New(s.store, s.problems, cfg); err != nil {
 		return nil, err
 	}
 	s.health = health.New(health.Options{OnChange: s.healthChanged}, health.Check{
@@ -156,20 +154,10 @@ func Start(c *Options, logs *Log) (_ *Server, err error) {
 	if err = s.listenPublic(c, posts); err != nil {
 		return nil, errors.Join(err, s.core.Close(context.Background()))
 	}
+	s.retention = s.newRetention(c.Retain)
 	if c.AdminAddr != "" {
-		s.admin = s.httpServer(c, s.withUpkeep(s.withLevel(adminRoutes(s.health, metrics.Handler(metrics.Sources{
-			Requests:  requests,
-			Commits:   commits,
-			Ingest:    func() metrics.Ingest { return metrics.Ingest(s.core.Counters()) },
-			Queue:     s.core.Commits,
-			Store:     s.storeMetrics,
-			Access:    s.access.metrics,
-			Retention: s.retentionMetrics(c.Retain),
-			Log:       logs.metrics,
-			Traces:    tracesMetrics(s.tracer),
-			Ready:     s.health.Ready,
-			Version:   c.Version,
-		})))))
+		shown := metrics.Handler(c.Version, s.health.Ready, s.collectors(requests)...)
+		s.admin = s.httpServer(c, s.withUpkeep(s.withLevel(adminRoutes(s.health, shown))))
 		s.admin.ReadTimeout = 0  // net/http would end the context of a longer profile
 		s.admin.WriteTimeout = 0 // a profile takes as long as was asked for
 		if _, err = s.listen(s.admin, c.AdminAddr, adminSocket); err != nil {
@@ -180,7 +168,7 @@ func Start(c *Options, logs *Log) (_ *Server, err error) {
 	s.health.Start(context.Background())
 	log.Info("data", "dir", c.Data, "durability", "every answer of stored or duplicate follows an fdatasync", "devices", s.store.Stats().Devices)
 	warnVolatile(log, c.Data)
-	s.retain(c.Retain)
+	s.retention.start()
 	return s, nil
 }
 
@@ -328,13 +316,13 @@ func (s *Server) Drain() error {
 	if s.admin != nil {
 		err = errors.Join(err, s.admin.Close())
 	}
-	s.retention.Load().end()
+	s.retention.end()
 	if e := s.store.Close(); e != nil {
 		err = errors.Join(err, fmt.Errorf("close store: %w", e))
 	}
 	err = errors.Join(err, s.access.close())
 	if err == nil {
-		s.log.Info("stopped", "stored", s.core.Counters().Stored)
+		s.log.Info("stopped", "stored", s.core.Stored())
 	}
 	return err
 }

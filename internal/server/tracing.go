@@ -9,7 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/pulsegate/pulsegate/internal/observe/metrics"
 	"github.com/pulsegate/pulsegate/internal/observe/tracing"
 )
 
@@ -109,12 +108,4 @@ func (s *Server) stopTracing() {
 	if err := s.tracer.Close(ctx); err != nil {
 		s.log.Warn("the last traces were not exported", "error", err)
 	}
-}
-
-// tracesMetrics returns the figures of t as package metrics wants them.
-func tracesMetrics(t *tracing.Tracer) func() metrics.Traces {
-	if t == nil {
-		return nil
-	}
-	return func() metrics.Traces { return metrics.Traces(t.Stats()) }
 }

@@ -8,7 +8,6 @@ import (
 
 	"github.com/pulsegate/pulsegate/internal/access/audit"
 	"github.com/pulsegate/pulsegate/internal/api/admin"
-	"github.com/pulsegate/pulsegate/internal/observe/metrics"
 	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/internal/sys/settings"
 )
@@ -49,22 +48,6 @@ func (s *Server) erased(e storage.Erasure) {
 	}
 }
 
-// retentionMetrics returns what gives the figures of a scrape; nil for a keep of 0.
-func (s *Server) retentionMetrics(keep settings.Days) func() metrics.Retention {
-	if keep == 0 {
-		return nil
-	}
-	return func() metrics.Retention {
-		st, m := s.store.Stats(), metrics.Retention{}
-		m.Readings, m.Devices = st.ExpiredReadings, st.ExpiredDevices
-		if r := s.retention.Load(); r != nil { // a scrape may come before it begins
-			status := r.Status()
-			m.LastDone, m.Failed = status.LastDone, status.Failed
-		}
-		return m
-	}
-}
-
 // A retention is the removal of old readings as it runs.
 type retention struct {
 	admin.Retention
@@ -72,18 +55,25 @@ type retention struct {
 	done sync.WaitGroup
 }
 
-// retain begins to remove what is older than keep; a keep of 0 means for ever.
-func (s *Server) retain(keep settings.Days) {
+// newRetention returns the removal of what is older than keep; nil for a keep of 0,
+// which means for ever.
+func (s *Server) newRetention(keep settings.Days) *retention {
 	if keep == 0 {
+		return nil
+	}
+	return &retention{Retention: admin.Retention{Store: s.store, Keep: time.Duration(keep), Log: s.log}}
+}
+
+// start begins to remove.
+func (r *retention) start() {
+	if r == nil {
 		return
 	}
-	r := &retention{Retention: admin.Retention{Store: s.store, Keep: time.Duration(keep), Log: s.log}}
-	text, _ := keep.MarshalText() // never fails
-	s.log.Info("old readings are removed", "keep", string(text), "every", settings.FormatDuration(r.Every()))
+	text, _ := settings.Days(r.Keep).MarshalText() // never fails
+	r.Log.Info("old readings are removed", "keep", string(text), "every", settings.FormatDuration(r.Every()))
 	var ctx context.Context
 	ctx, r.stop = context.WithCancel(context.Background())
 	r.done.Go(func() { r.Run(ctx) })
-	s.retention.Store(r)
 }
 
 // end stops the removal and waits for that.

@@ -1,12 +1,6 @@
 package server
 
-import (
-	"sync/atomic"
-
-	"github.com/pulsegate/pulsegate/internal/api/ingest"
-	"github.com/pulsegate/pulsegate/internal/storage"
-	"github.com/pulsegate/pulsegate/internal/storage/groupcommit"
-)
+import "github.com/pulsegate/pulsegate/internal/storage/groupcommit"
 
 // A pulse says whether the parts of a server go on that nothing else would notice
 // to hang: its event loops, and the committer's goroutine.
@@ -19,14 +13,12 @@ import (
 type pulse struct {
 	loops   func() bool // whether they came round since the last call
 	commits func() groupcommit.Stats
-	flushes *flushWatch
 
-	last        groupcommit.Stats
-	lastFlushes bool
+	last groupcommit.Stats
 }
 
 func newPulse(s *Server) *pulse {
-	p := &pulse{loops: func() bool { return true }, commits: s.core.Commits, flushes: s.flushes}
+	p := &pulse{loops: func() bool { return true }, commits: s.core.Commits}
 	if s.lane != nil {
 		p.loops = s.lane.Beat
 	}
@@ -37,10 +29,10 @@ func newPulse(s *Server) *pulse {
 // counters takes the committer's mutex: if that is never free again, hangs does not
 // return, which says the same.
 func (p *pulse) hangs() string {
-	now, flushes := p.commits(), p.flushes.under.Load()
+	now := p.commits()
 	// Calls wait, none was answered since, and the store is not at it.
-	stuck := now.QueuedCalls > 0 && p.last.QueuedCalls > 0 && now.Groups == p.last.Groups && !flushes && !p.lastFlushes
-	p.last, p.lastFlushes = now, flushes
+	stuck := now.QueuedCalls > 0 && p.last.QueuedCalls > 0 && now.Groups == p.last.Groups && !now.Flushing && !p.last.Flushing
+	p.last = now
 	switch loops := p.loops(); {
 	case !loops:
 		return "event loop"
@@ -48,16 +40,4 @@ func (p *pulse) hangs() string {
 		return "committer"
 	}
 	return ""
-}
-
-// A flushWatch knows whether the committer is in the store.
-type flushWatch struct {
-	next  ingest.Appender
-	under atomic.Bool
-}
-
-func (f *flushWatch) Append(group []*storage.Entry) error {
-	f.under.Store(true)
-	defer f.under.Store(false)
-	return f.next.Append(group)
 }

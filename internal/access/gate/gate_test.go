@@ -6,6 +6,7 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"net/http"
+	"net/http/httptest"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -16,6 +17,7 @@ import (
 	"github.com/pulsegate/pulsegate/internal/access/audit"
 	"github.com/pulsegate/pulsegate/internal/access/gate"
 	"github.com/pulsegate/pulsegate/internal/access/token"
+	"github.com/pulsegate/pulsegate/internal/observe/metrics"
 	"github.com/pulsegate/pulsegate/vitals"
 	"go.uber.org/goleak"
 )
@@ -233,6 +235,17 @@ func TestNotes(t *testing.T) {
 	} {
 		if got := g.Refused(reason); got != want {
 			t.Errorf("refused for %v: %d, want %d", reason, got, want)
+		}
+	}
+	rec := httptest.NewRecorder()
+	metrics.Handler("", func() bool { return true }, gate.Collector{Gate: g}).ServeHTTP(rec, httptest.NewRequest("GET", "/metrics", nil))
+	for _, want := range []string{
+		`pulsegate_auth_refused_total{reason="bad_certificate"} 0`, `pulsegate_auth_refused_total{reason="no_credentials"} 10`,
+		`pulsegate_auth_refused_total{reason="no_right"} 10`, `pulsegate_auth_refused_total{reason="not_covered"} 1`,
+		"pulsegate_tokens 4", "pulsegate_tokens_stale 0", "pulsegate_certificate_expiry_timestamp_seconds 0", "pulsegate_certificates_stale 0",
+	} {
+		if !strings.Contains(rec.Body.String(), "\n"+want+"\n") {
+			t.Errorf("a scrape does not show %s:\n%s", want, rec.Body)
 		}
 	}
 	if err := f.log.Close(); err != nil {

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/pulsegate/pulsegate/internal/storage"
 )
 
@@ -49,6 +50,21 @@ func (r *Retention) Status() RetentionStatus {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.status
+}
+
+// Describe implements prometheus.Collector.
+func (r *Retention) Describe(ch chan<- *prometheus.Desc) { prometheus.DescribeByCollect(r, ch) }
+
+// Collect implements prometheus.Collector.
+func (r *Retention) Collect(ch chan<- prometheus.Metric) {
+	status, last := r.Status(), 0.0
+	if !status.LastDone.IsZero() {
+		last = float64(status.LastDone.UnixMilli()) / 1000
+	}
+	ch <- prometheus.MustNewConstMetric(prometheus.NewDesc("pulsegate_retention_last_run_timestamp_seconds",
+		"Unix time at which old readings were last looked for, to the end. 0 before the first time.", nil, nil), prometheus.GaugeValue, last)
+	ch <- prometheus.MustNewConstMetric(prometheus.NewDesc("pulsegate_retention_failures_total",
+		"Runs that could not remove all old readings.", nil, nil), prometheus.CounterValue, float64(status.Failed))
 }
 
 // Every returns the time between two runs: a hundredth of what is kept, at least a

@@ -37,7 +37,8 @@ const (
 	numKinds
 )
 
-// A refusal is a kind and what is said beside it.
+// A refusal is a kind and what is said beside it. As an error it says why a body
+// cannot be read.
 type refusal struct {
 	kind          kind
 	detail        string
@@ -45,57 +46,66 @@ type refusal struct {
 	retryAfter    time.Duration // of refusedLimited
 }
 
-// answers holds everything that can be prepared.
-type answers struct {
-	stored, duplicate *reply.Answer
-	batch, mixed      *reply.Head // 200 and 207
+func (r *refusal) Error() string { return "ingest: " + r.detail }
 
-	problems [numKinds]*reply.Problem
-	plain    [numKinds]*reply.Answer // without detail, field and reason
-}
+// A kindInfo is what all refusals of a kind have in common.
+type kindInfo struct {
+	problem *reply.Problem
 
-// retry are the refusals after which a client may try again as it is, with the
-// shortest and the longest wait, in seconds. Clients that were refused at one moment
-// must not come back at one: each is told a number between the two.
-var retry = [numKinds]struct{ least, most int }{
-	refusedOverloaded:  {1, 5},
-	refusedDraining:    {2, 6},
-	refusedDiskLow:     {30, 90},
-	refusedStoreFailed: {5, 15},
+	// What is counted of it: readings by outcome, or requests by reason. Kinds that
+	// have neither are counted with another one.
+	outcome, reason string
+
+	// least and most are the shortest and the longest Retry-After, in seconds, of
+	// refusals after which a client may try again as it is. Clients that were refused
+	// at one moment must not come back at one: each is told a number between the two.
+	least, most int
+
+	plain []byte // the problem without detail, field and reason
 }
 
 // maxRetryAfter is the longest wait that a client is asked for.
 const maxRetryAfter = time.Hour
 
+// answers holds everything that can be prepared.
+type answers struct {
+	whole, mixed *reply.Head // 200 and 207
+	kinds        [numKinds]kindInfo
+}
+
+// The bodies of the usual answers. They are never written to.
+var (
+	storedBody    = []byte(`{"status":"stored"}`)
+	duplicateBody = []byte(`{"status":"duplicate"}`)
+)
+
 func newAnswers(set *problem.Set) *answers {
 	a := &answers{
-		stored:    reply.New(http.StatusOK, "application/json", []byte(`{"status":"stored"}`), reply.NoStore()),
-		duplicate: reply.New(http.StatusOK, "application/json", []byte(`{"status":"duplicate"}`), reply.NoStore()),
-		batch:     reply.NewHead(http.StatusOK, "application/json", reply.NoStore()),
-		mixed:     reply.NewHead(http.StatusMultiStatus, "application/json", reply.NoStore()),
-		problems: [numKinds]*reply.Problem{
-			refusedMalformed:    set.Malformed,
-			refusedTimeout:      set.Timeout,
-			refusedUnauthorized: set.Unauthorized,
-			refusedCredentials:  set.InvalidCredentials,
-			refusedForbidden:    set.Forbidden,
-			refusedDevice:       set.Forbidden,
-			refusedLimited:      set.TooManyReadings,
-			refusedNoLength:     set.LengthRequired,
-			refusedTooLarge:     set.TooLarge,
-			refusedEncoding:     set.UnknownEncoding,
-			refusedConflict:     set.Conflict,
-			refusedInvalid:      set.Invalid,
-			refusedUnknown:      set.OutcomeUnknown,
-			refusedOverloaded:   set.Overloaded,
-			refusedDraining:     set.Draining,
-			refusedDiskLow:      set.DiskLow,
-			refusedStoreFailed:  set.StoreFailed,
+		whole: reply.NewHead(http.StatusOK, "application/json", reply.NoStore()),
+		mixed: reply.NewHead(http.StatusMultiStatus, "application/json", reply.NoStore()),
+		kinds: [numKinds]kindInfo{
+			refusedMalformed:    {problem: set.Malformed, reason: "malformed"},
+			refusedTimeout:      {problem: set.Timeout, reason: "timeout"},
+			refusedUnauthorized: {problem: set.Unauthorized, reason: "unauthorized"},
+			refusedCredentials:  {problem: set.InvalidCredentials}, // unauthorized
+			refusedForbidden:    {problem: set.Forbidden, reason: "no_right"},
+			refusedDevice:       {problem: set.Forbidden, outcome: "forbidden"},
+			refusedLimited:      {problem: set.TooManyReadings, reason: "too_many_readings"},
+			refusedNoLength:     {problem: set.LengthRequired, reason: "no_length"},
+			refusedTooLarge:     {problem: set.TooLarge, reason: "too_large"},
+			refusedEncoding:     {problem: set.UnknownEncoding, reason: "unknown_encoding"},
+			refusedConflict:     {problem: set.Conflict, outcome: "conflict"},
+			refusedInvalid:      {problem: set.Invalid, outcome: "invalid"},
+			refusedUnknown:      {problem: set.OutcomeUnknown, reason: "outcome_unknown"},
+			refusedOverloaded:   {problem: set.Overloaded, reason: "overloaded", least: 1, most: 5},
+			refusedDraining:     {problem: set.Draining, reason: "draining", least: 2, most: 6},
+			refusedDiskLow:      {problem: set.DiskLow, reason: "disk_low", least: 30, most: 90},
+			refusedStoreFailed:  {problem: set.StoreFailed, reason: "store_failed", least: 5, most: 15},
 		},
 	}
-	for k, p := range a.problems {
-		if p != nil {
-			a.plain[k] = p.Answer("", nil)
+	for k := range a.kinds {
+		if info := &a.kinds[k]; info.problem != nil {
+			info.plain = reply.AppendProblem(nil, info.problem, "")
 		}
 	}
 	return a
@@ -103,75 +113,49 @@ func newAnswers(set *problem.Set) *answers {
 
 // An Answer is what a client is told. It is valid until its Job is released.
 type Answer struct {
-	fixed      *reply.Answer // where nothing varies
-	head       *reply.Head   // with body
+	head       *reply.Head
 	body       []byte
-	problem    *reply.Problem // with what stands in refusal
-	refusal    refusal
 	retryAfter time.Duration // 0: none
 }
 
 // Status returns the HTTP status.
-func (a *Answer) Status() int {
-	switch {
-	case a.fixed != nil:
-		return a.fixed.Status()
-	case a.head != nil:
-		return a.head.Status()
-	}
-	return a.problem.Status()
-}
+func (a *Answer) Status() int { return a.head.Status() }
 
 // Write sends the answer through net/http. After an error, which means that the
 // client has gone, net/http may still be reading the answer's text.
 func (a *Answer) Write(w http.ResponseWriter, r *http.Request) error {
-	switch {
-	case a.fixed != nil && a.retryAfter > 0:
-		a.fixed.WriteRetryAfter(w, r, a.retryAfter)
-	case a.fixed != nil:
-		a.fixed.ServeHTTP(w, r)
-	case a.head != nil:
-		return a.head.Write(w, r, a.body)
-	case a.retryAfter > 0:
-		a.problem.WriteRetryAfter(w, r, a.retryAfter, a.refusal.detail)
-	case a.refusal.field != "":
-		a.problem.Write(w, r, a.refusal.detail, reply.String("field", a.refusal.field), reply.String("reason", a.refusal.reason))
-	case a.refusal.reason != "":
-		a.problem.Write(w, r, a.refusal.detail, reply.String("reason", a.refusal.reason))
-	default:
-		a.problem.Write(w, r, a.refusal.detail)
+	if a.retryAfter > 0 {
+		return a.head.WriteRetryAfter(w, r, a.retryAfter, a.body)
 	}
-	return nil
+	return a.head.Write(w, r, a.body)
 }
 
 // appendHTTP1 appends the answer as an HTTP/1.1 message. m says what is not the
 // answer's own.
 func (a *Answer) appendHTTP1(dst []byte, m reply.HTTP1) []byte {
 	m.RetryAfter = a.retryAfter
-	switch {
-	case a.fixed != nil:
-		return a.fixed.AppendHTTP1(dst, m)
-	case a.head != nil:
-		return a.head.AppendHTTP1(dst, m, a.body)
-	case a.refusal.field != "":
-		return a.problem.AppendHTTP1(dst, m, a.refusal.detail, reply.String("field", a.refusal.field), reply.String("reason", a.refusal.reason))
-	case a.refusal.reason != "":
-		return a.problem.AppendHTTP1(dst, m, a.refusal.detail, reply.String("reason", a.refusal.reason))
-	}
-	return a.problem.AppendHTTP1(dst, m, a.refusal.detail)
+	return a.head.AppendHTTP1(dst, m, a.body)
 }
 
-// answerTo returns the answer for a request that is refused whole.
-func (c *Core) answerTo(r refusal) Answer {
-	a := Answer{refusal: r}
-	if r.detail == "" && r.reason == "" {
-		a.fixed = c.answers.plain[r.kind]
-	} else {
-		a.problem = c.answers.problems[r.kind]
+// answerTo returns the answer for a request that is refused whole. What it has to say
+// beside the kind is written to text, and valid as long as that.
+func (c *Core) answerTo(r *refusal, text *[]byte) Answer {
+	in := &c.answers.kinds[r.kind]
+	a := Answer{head: in.problem.Head(), body: in.plain}
+	if r.detail != "" || r.reason != "" {
+		switch dst := (*text)[:0]; {
+		case r.field != "":
+			*text = reply.AppendProblem(dst, in.problem, r.detail, reply.String("field", r.field), reply.String("reason", r.reason))
+		case r.reason != "":
+			*text = reply.AppendProblem(dst, in.problem, r.detail, reply.String("reason", r.reason))
+		default:
+			*text = reply.AppendProblem(dst, in.problem, r.detail)
+		}
+		a.body = *text
 	}
-	switch wait := retry[r.kind]; {
-	case wait.least > 0:
-		a.retryAfter = time.Duration(wait.least+rand.IntN(wait.most-wait.least+1)) * time.Second
+	switch {
+	case in.least > 0:
+		a.retryAfter = time.Duration(in.least+rand.IntN(in.most-in.least+1)) * time.Second
 	case r.kind == refusedLimited:
 		a.retryAfter = min(r.retryAfter+rand.N(r.retryAfter/4+time.Second), maxRetryAfter)
 	}
@@ -183,27 +167,32 @@ func (c *Core) answerTo(r refusal) Answer {
 func (j *Job) Answer() Answer {
 	c := j.core
 	j.noteUncovered()
-	if j.refusal.kind != 0 {
-		if j.refusal.kind != refusedDevice { // which are counted by reading
-			c.counters.refused[j.refusal.kind].Add(1)
-		}
-		return c.answerTo(j.refusal)
-	}
-	if j.batch.Shape != vitals.Single {
+	switch {
+	case j.refusal.kind != 0:
+		return j.refused(&j.refusal)
+	case j.batch.Shape != vitals.Single:
 		return j.batchAnswer()
 	}
 	switch e := &j.entries[0]; e.Outcome {
 	case storage.Stored, storage.Completed:
 		c.counters.stored.Add(1)
-		return Answer{fixed: c.answers.stored}
+		return Answer{head: c.answers.whole, body: storedBody}
 	case storage.Duplicate:
 		c.counters.duplicate.Add(1)
-		return Answer{fixed: c.answers.duplicate}
+		return Answer{head: c.answers.whole, body: duplicateBody}
 	default:
-		k, field, reason := entryRefusal(e)
-		c.counters.refused[k].Add(1)
-		return c.answerTo(refusal{kind: k, field: field, reason: reason})
+		var why refusal
+		why.kind, why.field, why.reason = entryRefusal(e)
+		return j.refused(&why)
 	}
+}
+
+// refused counts a refusal and returns its answer.
+func (j *Job) refused(why *refusal) Answer {
+	if why.kind != refusedDevice { // which noteUncovered has counted
+		j.core.counters.refused[why.kind].Add(1)
+	}
+	return j.core.answerTo(why, &j.out)
 }
 
 // entryRefusal says why the store did not take a reading.
@@ -245,7 +234,7 @@ func (j *Job) batchAnswer() Answer {
 	out = strconv.AppendInt(out, int64(duplicate), 10)
 	if conflicts+len(j.batch.Refused) == 0 {
 		j.out = append(out, '}')
-		return Answer{head: c.answers.batch, body: j.out}
+		return Answer{head: c.answers.whole, body: j.out}
 	}
 	out = append(out, `,"rejected":[`...)
 	n, refused := len(out), j.batch.Refused

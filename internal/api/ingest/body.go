@@ -10,13 +10,14 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// Errors of reading a body.
+// Why a body is not read, besides that it is too large. They are never written to.
 var (
-	errTooLarge  = errors.New("ingest: the body is too large")
-	errNoMemory  = errors.New("ingest: too many bodies are being read")
-	errWindow    = errors.New("ingest: the zstd window is too large")
-	errDamaged   = errors.New("ingest: the compressed body is damaged or cut off")
-	errUnknownCE = errors.New("ingest: unknown content encoding")
+	errOverloaded = &refusal{kind: refusedOverloaded}
+	errWindow     = &refusal{kind: refusedTooLarge, detail: "A zstd window may have 8 MiB."}
+	errDamaged    = &refusal{kind: refusedMalformed, detail: "The compressed body is damaged or cut off."}
+	errUnknownCE  = &refusal{kind: refusedEncoding, detail: "Send gzip, zstd, or no Content-Encoding."}
+	errTimeout    = &refusal{kind: refusedTimeout}
+	errCutOff     = &refusal{kind: refusedMalformed, detail: "The body ended before its announced length, or its framing is not valid."}
 )
 
 // A bodyReader reads bodies into buffers that are used again, and decompresses
@@ -48,8 +49,8 @@ const (
 )
 
 // read reads a whole body, decompressed if encoding says so. sizeHint is the
-// length that the client announced, or less than 0. The caller must release the
-// buffer after any error as well.
+// length that the client announced, or less than 0. The error is a *refusal or that of
+// the connection. The caller must release the buffer after any error as well.
 func (br *bodyReader) read(src io.Reader, encoding string, sizeHint int64) (*buffer, error) {
 	buf, _ := br.buffers.Get().(*buffer)
 	if buf == nil || !br.core.reserve(cap(buf.bytes)) {
@@ -60,7 +61,7 @@ func (br *bodyReader) read(src io.Reader, encoding string, sizeHint int64) (*buf
 	switch {
 	case encoding == "" || strings.EqualFold(encoding, "identity"):
 		if sizeHint > int64(br.core.cfg.MaxBatchBytes) {
-			return buf, errTooLarge
+			return buf, br.core.errTooLarge
 		}
 		// One byte more than announced, so that the end is met without growing. A
 		// client that announces much and sends little gets no more than this.
@@ -104,7 +105,7 @@ func (br *bodyReader) fill(buf *buffer, src io.Reader) error {
 		buf.bytes = buf.bytes[:len(buf.bytes)+n]
 		switch {
 		case len(buf.bytes) > limit:
-			return errTooLarge
+			return br.core.errTooLarge
 		case err == io.EOF:
 			return nil
 		case err != nil:
@@ -121,7 +122,7 @@ func (br *bodyReader) grow(buf *buffer, n int) error {
 	}
 	more := n - cap(buf.bytes)
 	if !br.core.reserveFor(more, n) {
-		return errNoMemory
+		return errOverloaded
 	}
 	buf.counted += more
 	grown := make([]byte, len(buf.bytes), n)
@@ -152,7 +153,7 @@ func (br *bodyReader) readGzip(buf *buffer, src io.Reader) error {
 // readZstd reads a zstd body (RFC 8878), of one or several frames.
 func (br *bodyReader) readZstd(buf *buffer, src io.Reader) error {
 	if !br.core.reserveFor(zstdWindowBytes, zstdWindowBytes) {
-		return errNoMemory
+		return errOverloaded
 	}
 	defer br.core.bodyBytes.Add(-zstdWindowBytes)
 	in := &sourceReader{src: src}
@@ -175,7 +176,7 @@ func (br *bodyReader) readZstd(buf *buffer, src io.Reader) error {
 	br.zstds.Put(z)
 	switch {
 	case errors.Is(err, zstd.ErrDecoderSizeExceeded):
-		return errTooLarge
+		return br.core.errTooLarge
 	case errors.Is(err, zstd.ErrWindowSizeExceeded):
 		return errWindow
 	}
@@ -197,15 +198,13 @@ func (s *sourceReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// blame turns an error of a decompressor into one of this package, unless the
-// source or a bound caused it.
+// blame turns an error of a decompressor into errDamaged, unless the source or a bound
+// caused it.
 func (s *sourceReader) blame(err error) error {
-	switch {
-	case err == nil:
-		return nil
-	case s.err != nil:
+	if s.err != nil {
 		return s.err
-	case errors.Is(err, errTooLarge), errors.Is(err, errNoMemory):
+	}
+	if _, ok := errors.AsType[*refusal](err); err == nil || ok {
 		return err
 	}
 	return errDamaged

@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/pulsegate/pulsegate/internal/access/gate"
 	"github.com/pulsegate/pulsegate/internal/api/problem"
 	"github.com/pulsegate/pulsegate/internal/observe/tracing"
 	"github.com/pulsegate/pulsegate/internal/storage"
@@ -31,7 +32,7 @@ type Config struct {
 	MaxQueued      int // readings admitted and not yet answered; default 262,144
 	MaxBodyBytes   int // bytes of all bodies being read or decoded at one time; default 256 MiB
 
-	Gate Gate // decides who may write; nil: everybody
+	Gate *gate.Gate // decides who may write; nil: everybody
 
 	// MaxWait is how long the oldest admitted reading may have waited for its commit
 	// before further ones are refused. It bounds the time that a request takes once it
@@ -83,14 +84,13 @@ type Core struct {
 	rules     *vitals.Validator
 	answers   *answers
 	committer *groupcommit.Committer[*storage.Entry]
-	lastFlush flush // of the committer's goroutine; only with cfg.Trace
-	jobs      jobList
+	queue     *admission // bounds what the committer is given
+	jobs      sharedJobList
 	draining  atomic.Bool
 	counters  counters
 
-	tooLargeSingle, tooLargeBatch, tooMany string // details that name a limit
-
-	room *room
+	tooLargeSingle, tooMany string   // details that name a limit
+	errTooLarge             *refusal // of a batch's body
 
 	// bodyBytes counts the memory of bodies that are being read.
 	//
@@ -107,7 +107,7 @@ type Core struct {
 	// their commits with it, and not with their request's context: whether the
 	// client is still there changes nothing about what is being written, and the
 	// Done channel of each request would cost an allocation (docs/profiling.md).
-	// How many wait is bounded by queued.
+	// How many wait is bounded by queue.
 	waiting context.Context
 	giveUp  context.CancelFunc
 }
@@ -124,18 +124,17 @@ func New(appender Appender, problems *problem.Set, cfg Config) (*Core, error) {
 		cfg:            cfg,
 		rules:          rules,
 		answers:        newAnswers(problems),
-		room:           newRoom(cfg.MaxQueued),
+		queue:          newAdmission(cfg.MaxQueued),
+		counters:       newCounters(),
 		tooLargeSingle: fmt.Sprintf("A reading may have %d bytes.", cfg.MaxSingleBytes),
-		tooLargeBatch:  fmt.Sprintf("A batch may have %d bytes, decompressed.", cfg.MaxBatchBytes),
 		tooMany:        fmt.Sprintf("A batch may have %d readings.", cfg.MaxReadings),
+		errTooLarge: &refusal{
+			kind:   refusedTooLarge,
+			detail: fmt.Sprintf("A batch may have %d bytes, decompressed.", cfg.MaxBatchBytes),
+		},
+		decoding: make(chan struct{}, maxDecoding),
 	}
-	// The Core admits, so the committer's own bound is never met: a request that
-	// was admitted has at most one group's worth in the queue.
-	c.committer = groupcommit.New(groupcommit.Config{
-		MaxGroup:  cfg.MaxGroup,
-		MaxQueued: cfg.MaxQueued + cfg.MaxGroup,
-	}, c.timed(appender))
-	c.decoding = make(chan struct{}, maxDecoding)
+	c.committer = groupcommit.New(groupcommit.Config{MaxGroup: cfg.MaxGroup, OnFlush: c.counters.committed}, appender.Append)
 	c.waiting, c.giveUp = context.WithCancel(context.Background())
 	return c, nil
 }
@@ -155,7 +154,7 @@ func (c *Core) Close(ctx context.Context) error {
 
 // full reports whether every reading is refused now: there is no room in the queue,
 // or the oldest in it has waited for too long.
-func (c *Core) full() bool { return c.room.full() || c.stalled() }
+func (c *Core) full() bool { return c.queue.full() || c.stalled() }
 
 // stalled reports whether the oldest admitted reading has waited for too long.
 func (c *Core) stalled() bool { return c.committer.Waited() > c.cfg.MaxWait }

@@ -2,63 +2,87 @@ package ingest
 
 import (
 	"sync/atomic"
+	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/pulsegate/pulsegate/internal/observe/metrics"
 	"github.com/pulsegate/pulsegate/internal/storage/groupcommit"
 )
 
-// counters count what became of readings and of requests.
+// counters count what became of readings and of requests, and observe the groups
+// that were committed.
 type counters struct {
-	stored    atomic.Uint64
-	duplicate atomic.Uint64
-	refused   [numKinds]atomic.Uint64
+	stored    atomic.Uint64           // readings that were new, or completed a stored one
+	duplicate atomic.Uint64           // readings that were stored already
+	refused   [numKinds]atomic.Uint64 // requests, or readings where the kind has an outcome
+
+	groupReadings  metrics.Histogram
+	commitDuration metrics.Histogram
 }
 
-// Counters tell what became of readings and of requests since the start.
-type Counters struct {
-	Stored    uint64 // readings that were new, or completed a stored one
-	Duplicate uint64 // readings that were stored already
-	Conflict  uint64 // readings that contradicted a stored one
-	Invalid   uint64 // readings that broke a rule
-	Forbidden uint64 // readings of devices that their token is not for
-
-	// Requests that were refused whole: for who sent them, for their form, or for the
-	// server's state.
-	Unauthorized, NoRight, TooManyReadings                     uint64
-	Malformed, TooLarge, Timeout, NoLength, UnknownEncoding    uint64
-	Overloaded, Draining, DiskLow, StoreFailed, OutcomeUnknown uint64
-
-	Queued    int64 // readings admitted and not yet answered, now
-	BodyBytes int64 // memory of bodies that are being read, now
-}
-
-// Counters returns the counters. It does not allocate. Each is exact; together
-// they are not of one moment.
-func (c *Core) Counters() Counters {
-	refused := func(k kind) uint64 { return c.counters.refused[k].Load() }
-	return Counters{
-		Stored:          c.counters.stored.Load(),
-		Duplicate:       c.counters.duplicate.Load(),
-		Conflict:        refused(refusedConflict),
-		Invalid:         refused(refusedInvalid),
-		Forbidden:       refused(refusedDevice),
-		Unauthorized:    refused(refusedUnauthorized) + refused(refusedCredentials),
-		NoRight:         refused(refusedForbidden),
-		TooManyReadings: refused(refusedLimited),
-		Malformed:       refused(refusedMalformed),
-		TooLarge:        refused(refusedTooLarge),
-		Timeout:         refused(refusedTimeout),
-		NoLength:        refused(refusedNoLength),
-		UnknownEncoding: refused(refusedEncoding),
-		Overloaded:      refused(refusedOverloaded),
-		Draining:        refused(refusedDraining),
-		DiskLow:         refused(refusedDiskLow),
-		StoreFailed:     refused(refusedStoreFailed),
-		OutcomeUnknown:  refused(refusedUnknown),
-		Queued:          c.room.queued.Load(),
-		BodyBytes:       c.bodyBytes.Load(),
+// newCounters returns counters whose histograms reach from one reading to the largest
+// usual group, and from a sync that a disk's own battery cuts short to a disk that
+// stalls.
+func newCounters() counters {
+	return counters{
+		groupReadings:  metrics.NewHistogram([]int64{1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096}, 1),
+		commitDuration: metrics.NewHistogram(metrics.DurationBounds(10*time.Microsecond, 10*time.Second), 1e9),
 	}
 }
+
+// committed observes a group, whatever came of it.
+func (c *counters) committed(f groupcommit.Flush) {
+	c.groupReadings.Observe(int64(f.Items))
+	c.commitDuration.Observe(f.End.Sub(f.Start).Nanoseconds())
+}
+
+// Stored returns how many readings were new, or completed a stored one.
+func (c *Core) Stored() uint64 { return c.counters.stored.Load() }
 
 // Commits returns the counters of the group commit, and its queue now. It does
 // not allocate.
 func (c *Core) Commits() groupcommit.Stats { return c.committer.Stats() }
+
+// Describe implements prometheus.Collector.
+func (c *Core) Describe(ch chan<- *prometheus.Desc) { prometheus.DescribeByCollect(c, ch) }
+
+// Collect implements prometheus.Collector. Each figure is exact; together they are
+// not of one moment. docs/metrics.md lists the metrics.
+func (c *Core) Collect(ch chan<- prometheus.Metric) {
+	show := func(kind prometheus.ValueType, name, help string, value float64) {
+		ch <- prometheus.MustNewConstMetric(prometheus.NewDesc(name, help, nil, nil), kind, value)
+	}
+	const counter, gauge = prometheus.CounterValue, prometheus.GaugeValue
+
+	outcomes := prometheus.NewDesc("pulsegate_readings_total",
+		"Readings that were settled, by outcome. Stored includes those that completed a stored reading.", []string{"outcome"}, nil)
+	reasons := prometheus.NewDesc("pulsegate_refused_requests_total",
+		"Requests of which no reading was looked at, or none is known to be stored, by reason.", []string{"reason"}, nil)
+	ch <- prometheus.MustNewConstMetric(outcomes, counter, float64(c.counters.stored.Load()), "stored")
+	ch <- prometheus.MustNewConstMetric(outcomes, counter, float64(c.counters.duplicate.Load()), "duplicate")
+	for k := range c.answers.kinds {
+		n := c.counters.refused[k].Load()
+		if kind(k) == refusedUnauthorized {
+			n += c.counters.refused[refusedCredentials].Load() // which has no label
+		}
+		switch in := &c.answers.kinds[k]; {
+		case in.outcome != "":
+			ch <- prometheus.MustNewConstMetric(outcomes, counter, float64(n), in.outcome)
+		case in.reason != "":
+			ch <- prometheus.MustNewConstMetric(reasons, counter, float64(n), in.reason)
+		}
+	}
+	show(gauge, "pulsegate_queue_readings", "Readings that are admitted and not yet answered.", float64(c.queue.queued.Load()))
+	show(gauge, "pulsegate_request_body_bytes", "Memory of request bodies that are being read.", float64(c.bodyBytes.Load()))
+
+	ch <- c.counters.groupReadings.Metric(prometheus.NewDesc("pulsegate_commit_group_readings",
+		"Readings in one commit group. A group shares one sync.", nil, nil))
+	ch <- c.counters.commitDuration.Metric(prometheus.NewDesc("pulsegate_commit_duration_seconds",
+		"Time in which the store settled a group and made it durable.", nil, nil))
+	st := c.committer.Stats()
+	show(counter, "pulsegate_commit_calls_total", "Calls whose group has been flushed. A request makes one, a batch larger than a group several.", float64(st.Calls))
+	show(counter, "pulsegate_commit_failures_total", "Groups whose flush failed.", float64(st.Failed))
+	show(counter, "pulsegate_commit_queue_full_total", "Requests that were decoded and found no room in the commit queue.", float64(c.queue.rejected.Load()))
+	show(gauge, "pulsegate_commit_queue_calls", "Calls that wait for their group's flush, the running one included.", float64(st.QueuedCalls))
+	show(gauge, "pulsegate_commit_queue_readings", "Readings that wait for their group's flush, the running one included.", float64(st.QueuedItems))
+}

@@ -21,7 +21,7 @@
 //
 // Nothing in a Job refers to the body once Decode has returned.
 //
-// Where there is a [Gate], a front asks it before it reads a body, and gives the
+// Where there is a [gate.Gate], a front asks it before it reads a body, and gives the
 // Job what it was granted: the readings are then of the gateway that it names, those
 // of other devices are refused, and all are charged to its rate. A Job that was
 // granted nothing lets no reading through.

@@ -1,7 +1,6 @@
 package ingest
 
 import (
-	"context"
 	"net"
 	"time"
 
@@ -44,10 +43,14 @@ const (
 )
 
 // A FastLane is the front of a [Core] for the usual request: the one that package
-// shape recognises. Every connection begins in it. One that brings anything else
+// fastparse recognises. Every connection begins in it. One that brings anything else
 // goes to the full lane for good, with what was read of it: it is then returned
 // by Accept, for an http.Server with [Core.Handler] behind it. So a FastLane is a
-// net.Listener.
+// net.Listener; Close, which that http.Server calls when it stops, ends Accept alone.
+//
+// Shutdown ends the lane, as [eventloop.Server.Shutdown] says, at the same time as the
+// http.Server is shut down. The answers say what the Core decides: call [Core.Drain]
+// before.
 //
 // # Promise
 //
@@ -57,7 +60,7 @@ const (
 // connection that changes lanes.
 //
 // In steady state a request allocates nothing.
-type FastLane struct{ server *eventloop.Server }
+type FastLane struct{ *eventloop.Server }
 
 // FastLane returns a lane that takes the connections of l, which are its own from
 // now on. The caller must call Shutdown before it closes the Core. After an error,
@@ -85,29 +88,6 @@ func (c *Core) FastLane(l net.Listener, cfg FastLaneConfig) (*FastLane, error) {
 	}
 	return &FastLane{server}, nil
 }
-
-// Accept returns the next connection that leaves the lane.
-func (f *FastLane) Accept() (net.Conn, error) { return f.server.Accept() }
-
-// Addr returns the address of the listener.
-func (f *FastLane) Addr() net.Addr { return f.server.Addr() }
-
-// Close ends Accept. It is what an http.Server calls when it stops; connections
-// that would leave the lane from then on are closed.
-func (f *FastLane) Close() error { return f.server.Close() }
-
-// Shutdown stops accepting connections, closes those that are idle, and waits
-// until all requests that have begun are answered. The answers say what the Core
-// decides: call [Core.Drain] before. The http.Server is shut down at the same
-// time. When ctx ends first, the rest is cut off and ctx's error returned.
-func (f *FastLane) Shutdown(ctx context.Context) error { return f.server.Shutdown(ctx) }
-
-// Beat reports whether every event loop has come round since the last Beat, for a
-// watchdog. See [eventloop.Server.Beat].
-func (f *FastLane) Beat() bool { return f.server.Beat() }
-
-// Stats returns counters of the connections. It does not allocate.
-func (f *FastLane) Stats() eventloop.Stats { return f.server.Stats() }
 
 // bodyMemory lets what connections hold count against the bound on all bodies.
 type bodyMemory struct{ core *Core }

@@ -22,21 +22,21 @@ func (c *Core) Handler() http.Handler {
 type handler struct {
 	core   *Core
 	bodies bodyReader
+	pauses pauses
 }
 
 func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c := h.core
-	if c.draining.Load() {
-		h.refuse(w, r, refusal{kind: refusedDraining})
-		return
-	}
 	permitted, why := c.enter(gate.VisitorOf(r), c.cfg.Now())
-	if why.kind != 0 {
-		h.turnAway(w, r, why)
+	switch {
+	case why.kind == refusedDraining:
+		h.refuse(w, r, &why)
 		return
-	}
-	if r.ContentLength == 0 && len(r.Header["Content-Length"]) == 0 {
-		h.refuse(w, r, refusal{kind: refusedNoLength, detail: "Send a Content-Length, or a chunked body."})
+	case why.kind != 0:
+		h.rejectEarly(w, r, &why)
+		return
+	case r.ContentLength == 0 && len(r.Header["Content-Length"]) == 0:
+		h.refuse(w, r, &refusal{kind: refusedNoLength, detail: "Send a Content-Length, or a chunked body."})
 		return
 	}
 	if c.full() || c.noMemoryFor(r.ContentLength) {
@@ -49,7 +49,7 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	t.ends(tracing.Read, c.cfg.Now)
 	defer func() { h.bodies.release(buf) }()
 	if err != nil {
-		h.bodies.release(buf) // before the client knows, who may come again at once
+		h.bodies.release(buf) // release first: the client may retry immediately
 		buf = nil
 		h.refuseBody(w, r, err)
 		return
@@ -86,17 +86,17 @@ const maxSkippedBytes = 64 << 10
 func (h *handler) refuseUnread(w http.ResponseWriter, r *http.Request) {
 	if r.ContentLength < 0 || r.ContentLength > maxSkippedBytes {
 		w.Header().Set("Connection", "close") // it is cheaper than what would come
-		h.refuse(w, r, refusal{kind: refusedOverloaded})
+		h.refuse(w, r, errOverloaded)
 		return
 	}
-	// net/http would read it all the same, behind the handler. To send the answer
+	// net/http would read it all the same, after the handler. To send the answer
 	// before that takes EnableFullDuplex, with which Go 1.26's server panics when
 	// the handler has left a part of the body.
 	if _, err := io.Copy(io.Discard, r.Body); err != nil {
 		h.refuseBody(w, r, err)
 		return
 	}
-	h.refuse(w, r, refusal{kind: refusedOverloaded})
+	h.refuse(w, r, errOverloaded)
 	h.pause(w, r)
 }
 
@@ -105,7 +105,7 @@ func (h *handler) pause(w http.ResponseWriter, r *http.Request) {
 	if r.Close || http.NewResponseController(w).Flush() != nil {
 		return
 	}
-	h.core.room.pause(r.Context())
+	h.pauses.wait(r.Context())
 }
 
 // Overloaded returns a handler that refuses every request as overload does, and
@@ -114,7 +114,7 @@ func (c *Core) Overloaded() http.Handler {
 	h := &handler{core: c}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Connection", "close")
-		h.refuse(w, r, refusal{kind: refusedOverloaded})
+		h.refuse(w, r, errOverloaded)
 	})
 }
 
@@ -135,13 +135,13 @@ func (h *handler) decode(job *Job, body []byte) (more bool) {
 }
 
 // maxPassedOver is the longest body that is passed over for the sake of the
-// connection, in bytes. net/http reads as much behind a handler.
+// connection, in bytes. net/http reads as much after a handler.
 const maxPassedOver = 256 << 10
 
-// turnAway answers a request of whoever may not send it. The answer does not wait
-// for the body. A short body is passed over behind it, so that who has renewed his
-// token need not connect again; otherwise the connection ends.
-func (h *handler) turnAway(w http.ResponseWriter, r *http.Request, why refusal) {
+// rejectEarly answers a request whose client may not send it. The answer does not wait
+// for the body. A short body is passed over after it, so that a client that has renewed
+// its token need not connect again; otherwise the connection ends.
+func (h *handler) rejectEarly(w http.ResponseWriter, r *http.Request, why *refusal) {
 	out := http.NewResponseController(w)
 	switch {
 	case r.ContentLength == 0, r.ProtoMajor > 1, r.Header["Expect"] != nil:
@@ -161,32 +161,24 @@ func (h *handler) turnAway(w http.ResponseWriter, r *http.Request, why refusal) 
 }
 
 // refuse answers a request of which the body was not decoded.
-func (h *handler) refuse(w http.ResponseWriter, r *http.Request, why refusal) {
+func (h *handler) refuse(w http.ResponseWriter, r *http.Request, why *refusal) {
 	h.core.counters.refused[why.kind].Add(1)
-	answer := h.core.answerTo(why)
+	answer := h.core.answerTo(why, new([]byte))
 	_ = answer.Write(w, r) // there is nobody left to tell
 }
 
 // refuseBody answers a request whose body could not be read.
 func (h *handler) refuseBody(w http.ResponseWriter, r *http.Request, err error) {
-	switch {
-	case errors.Is(err, errTooLarge):
-		h.refuse(w, r, refusal{kind: refusedTooLarge, detail: h.core.tooLargeBatch})
-	case errors.Is(err, errNoMemory):
-		h.refuse(w, r, refusal{kind: refusedOverloaded})
-	case errors.Is(err, errUnknownCE):
-		h.refuse(w, r, refusal{kind: refusedEncoding, detail: "Send gzip, zstd, or no Content-Encoding."})
-	case errors.Is(err, errWindow):
-		h.refuse(w, r, refusal{kind: refusedTooLarge, detail: "A zstd window may have 8 MiB."})
-	case errors.Is(err, errDamaged):
-		h.refuse(w, r, refusal{kind: refusedMalformed, detail: "The compressed body is damaged or cut off."})
-	case errors.Is(err, os.ErrDeadlineExceeded):
-		w.Header().Set("Connection", "close") // what is left of the body cannot be told from a request
-		h.refuse(w, r, refusal{kind: refusedTimeout})
-	default:
-		// The connection broke, or its framing is not valid. Whoever is still
-		// there learns that nothing was stored.
+	why, ok := errors.AsType[*refusal](err)
+	if !ok {
+		// The connection broke, or its framing is not valid, or it took too long. A
+		// client that is still there learns that nothing was stored. What is left of the
+		// body cannot be told from a request.
 		w.Header().Set("Connection", "close")
-		h.refuse(w, r, refusal{kind: refusedMalformed, detail: "The body ended before its announced length, or its framing is not valid."})
+		why = errCutOff
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			why = errTimeout
+		}
 	}
+	h.refuse(w, r, why)
 }

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/pulsegate/pulsegate/internal/observe/tracing"
 	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/internal/storage/groupcommit"
 	"github.com/pulsegate/pulsegate/vitals"
@@ -16,17 +17,18 @@ import (
 // one with [Core.Job] and give it back with [Job.Release]. It is used by one
 // goroutine at a time.
 type Job struct {
-	core    *Core
-	decoder *vitals.Decoder
+	core        *Core
+	decoder     *vitals.Decoder
+	ownsDecoder bool // no other Job has it
 
-	// batch holds the decoded readings; entries and refs refer to them.
+	// batch holds the decoded readings; entries refer to them.
 	//
-	// Ownership: from Commit's call until the group is answered the three belong
-	// to the committer. A Job whose group may still be under way is never used
-	// again (see lost).
+	// Ownership: from Commit's call until the group is answered the two belong to
+	// the committer. A Job whose group may still be under way is never used again
+	// (see lost).
 	batch   vitals.Batch
 	entries []storage.Entry
-	refs    []*storage.Entry
+	refs    []*storage.Entry // of entries, those of one call of the committer
 
 	permitted permit
 	began     time.Time // when the request was there
@@ -34,15 +36,14 @@ type Job struct {
 	trace     *trace    // nil: nobody records
 
 	refusal refusal // why the request is refused whole
-	settled int     // entries at the front whose outcome is durable
-	lost    bool    // the committer may still hold refs
+	lost    bool    // the committer may still hold entries
 
 	// reserved is the memory that this Job has taken of Config.MaxBodyBytes, for
 	// what a batch holds and for its answer. A client that does not read its answer
 	// keeps it for as long.
 	reserved int
 
-	out []byte // the text of a batch's answer
+	out []byte // the text of the answer, where it is not prepared
 }
 
 // Job borrows a Job.
@@ -50,7 +51,7 @@ func (c *Core) Job() *Job {
 	if j := c.jobs.get(); j != nil {
 		return j
 	}
-	return &Job{core: c, decoder: c.newDecoder()}
+	return &Job{core: c, decoder: c.newDecoder(), ownsDecoder: true}
 }
 
 func (c *Core) newDecoder() *vitals.Decoder {
@@ -87,7 +88,7 @@ func (j *Job) reset() bool {
 	clear(j.entries)
 	clear(j.refs)
 	j.entries, j.refs, j.out = j.entries[:0], j.refs[:0], j.out[:0]
-	j.refusal, j.settled = refusal{}, 0
+	j.refusal = refusal{}
 	j.permitted, j.uncovered, j.trace = permit{}, 0, nil
 	return true
 }
@@ -103,7 +104,7 @@ func (j *Job) Decode(body []byte) bool {
 func (j *Job) decodeAt(body []byte, now time.Time) bool {
 	j.began = now
 	more := j.decode(body)
-	if !more && retry[j.refusal.kind].least == 0 {
+	if !more && j.core.answers.kinds[j.refusal.kind].least == 0 {
 		j.charge()
 	}
 	return more
@@ -136,15 +137,12 @@ func (j *Job) decode(body []byte) bool {
 		j.refusal = refusal{kind: refusedOverloaded}
 		return false
 	}
-	// Both are made whole at once: refs point into entries.
 	accepted := len(j.batch.Readings)
 	j.entries = slices.Grow(j.entries[:0], accepted)[:accepted]
-	j.refs = slices.Grow(j.refs[:0], accepted)[:accepted]
 	for i := range j.entries {
 		j.entries[i] = storage.Entry{Reading: &j.batch.Readings[i], ReceivedUnixMs: nowUnixMs}
-		j.refs[i] = &j.entries[i]
 	}
-	return len(j.refs) > 0
+	return accepted > 0
 }
 
 // What a batch takes in memory, for each of its readings.
@@ -175,7 +173,7 @@ func (j *Job) slim() {
 		return
 	}
 	next := &Job{
-		core: j.core, decoder: j.decoder, batch: j.batch, entries: j.entries, refs: j.refs,
+		core: j.core, decoder: j.decoder, ownsDecoder: j.ownsDecoder, batch: j.batch, entries: j.entries, refs: j.refs,
 		reserved: j.reserved - cap(j.out),
 	}
 	j.decoder, j.batch, j.entries, j.refs, j.reserved = nil, vitals.Batch{}, nil, nil, cap(j.out)
@@ -196,40 +194,60 @@ func (c *Core) refusalOf(err error) refusal {
 	panic("ingest: the decoder returned an error that it does not document: " + err.Error())
 }
 
+// admit takes n of the decoded readings into the queue, and charges the request for
+// all. It reports whether there was room for both; otherwise the answer is known.
+func (j *Job) admit(n int) bool {
+	if !j.core.queue.enter(n) {
+		j.refusal = refusal{kind: refusedOverloaded}
+		return false
+	}
+	if !j.charge() {
+		j.core.queue.leave(n)
+		return false
+	}
+	return true
+}
+
+// admitted reports whether j's readings were handed to the committer, for a front
+// that asks before it looks at how that ended.
+func (j *Job) admitted() bool { return j.refusal.kind == 0 && len(j.entries) > 0 }
+
 // Commit makes the decoded readings durable and waits for it, or for the end of
 // ctx. It enters one group with all of them; a batch larger than a group's limit
 // goes in several, one after another. Answer tells how it ended.
 func (j *Job) Commit(ctx context.Context) {
 	c := j.core
-	n := min(len(j.refs), c.cfg.MaxGroup) // no more than that are in the queue at a time
-	if !c.room.admit(n) {
-		j.refusal = refusal{kind: refusedOverloaded}
+	n := min(len(j.entries), c.cfg.MaxGroup) // no more than that are in the queue at a time
+	if !j.admit(n) {
 		return
 	}
-	defer c.room.leave(n)
-	if !j.charge() {
-		return
-	}
-	for j.settled < len(j.refs) {
-		end := min(j.settled+c.cfg.MaxGroup, len(j.refs))
-		if err := j.commit(ctx, j.refs[j.settled:end]); err != nil {
-			j.refuse(err)
+	defer c.queue.leave(n)
+	j.trace.begins(tracing.Queue, c.cfg.Now)
+	for rest := j.entries; len(rest) > 0; rest = rest[len(j.refs):] {
+		j.refs = appendRefs(j.refs[:0], rest[:min(len(rest), c.cfg.MaxGroup)])
+		flush, err := c.committer.Commit(ctx, j.refs)
+		j.trace.flushed(flush, len(j.refs))
+		if err != nil {
+			j.refuse(err, len(rest) < len(j.entries))
 			return
 		}
-		j.settled = end
 	}
 }
 
-// admitted reports whether j's readings were handed to the committer, for a front
-// that asks before it looks at how that ended.
-func (j *Job) admitted() bool { return j.refusal.kind == 0 && len(j.refs) > 0 }
+// appendRefs appends pointers to entries.
+func appendRefs(refs []*storage.Entry, entries []storage.Entry) []*storage.Entry {
+	refs = slices.Grow(refs, len(entries))
+	for i := range entries {
+		refs = append(refs, &entries[i])
+	}
+	return refs
+}
 
-// refuse takes an error of the committer or the store.
-func (j *Job) refuse(err error) {
+// refuse takes an error of the committer or the store. partly says that readings of
+// the request were stored before.
+func (j *Job) refuse(err error, partly bool) {
 	notWritten := errors.Is(err, groupcommit.ErrNotWritten) || errors.Is(err, storage.ErrNotWritten)
 	switch {
-	case errors.Is(err, groupcommit.ErrFull):
-		j.refusal.kind = refusedOverloaded
 	case errors.Is(err, storage.ErrDiskLow):
 		j.refusal.kind = refusedDiskLow
 	case errors.Is(err, groupcommit.ErrClosed), errors.Is(err, storage.ErrClosed),
@@ -244,7 +262,7 @@ func (j *Job) refuse(err error) {
 		j.lost = true
 		return
 	}
-	if j.settled > 0 {
+	if partly {
 		j.refusal.detail = "A part of the batch was stored. Send the batch again: that part is then answered as duplicate."
 	}
 }

@@ -2,13 +2,12 @@ package ingest
 
 import "sync"
 
-// jobList keeps unused jobs. A sync.Pool in its place is emptied by every second
+// A jobList keeps unused jobs. A sync.Pool in its place is emptied by every second
 // garbage collection, so that under a load of batches most jobs were made anew,
 // which was most of what brought the collections about.
 //
 // Invariant: room is the sum of the kept jobs' rooms, and at most maxKeptRoom.
 type jobList struct {
-	mu   sync.Mutex
 	jobs []*Job
 	room int
 }
@@ -18,18 +17,20 @@ const (
 	// readings that they have room for, each of which takes about 250 bytes.
 	maxKeptRoom = 1 << 15
 
-	// leastRoom is what a job without room counts, for its decoder.
-	leastRoom = 16
+	// decoderRoom is what a decoder counts.
+	decoderRoom = 16
 )
 
-// jobRoom returns how many readings j has room for, or what it counts if that is
-// more.
-func (j *Job) jobRoom() int { return max(cap(j.batch.Readings), leastRoom) }
+// room returns how many readings j has room for, and what it counts besides.
+func (j *Job) room() int {
+	if j.ownsDecoder {
+		return max(cap(j.batch.Readings), decoderRoom)
+	}
+	return max(cap(j.batch.Readings), 1)
+}
 
 // get returns the job that was used last, or nil when there is none.
 func (l *jobList) get() *Job {
-	l.mu.Lock()
-	defer l.mu.Unlock()
 	last := len(l.jobs) - 1
 	if last < 0 {
 		return nil
@@ -37,16 +38,32 @@ func (l *jobList) get() *Job {
 	j := l.jobs[last]
 	l.jobs[last] = nil
 	l.jobs = l.jobs[:last]
-	l.room -= j.jobRoom()
+	l.room -= j.room()
 	return j
 }
 
 // put keeps j, or leaves it to the garbage collector when enough are kept.
 func (l *jobList) put(j *Job) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if room := j.jobRoom(); l.room+room <= maxKeptRoom {
+	if room := j.room(); l.room+room <= maxKeptRoom {
 		l.jobs = append(l.jobs, j)
 		l.room += room
 	}
+}
+
+// A sharedJobList is a jobList for many goroutines.
+type sharedJobList struct {
+	mu   sync.Mutex
+	list jobList
+}
+
+func (l *sharedJobList) get() *Job {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.list.get()
+}
+
+func (l *sharedJobList) put(j *Job) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.list.put(j)
 }

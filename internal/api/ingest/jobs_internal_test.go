@@ -9,13 +9,13 @@ import (
 // A list of jobs gives the last one back first, and keeps no more than its bound,
 // whether the jobs are many or large.
 func TestJobList(t *testing.T) {
-	for _, room := range []int{0, 1, leastRoom, 100, maxKeptReadings} {
+	for _, room := range []int{0, 1, decoderRoom, 100, maxKeptReadings} {
 		var l jobList
-		counted := max(room, leastRoom)
+		counted := max(room, decoderRoom)
 		most := maxKeptRoom / counted
 		var all []*Job
 		for range most + 3 {
-			j := &Job{batch: vitals.Batch{Readings: make([]vitals.Reading, 0, room)}}
+			j := &Job{ownsDecoder: true, batch: vitals.Batch{Readings: make([]vitals.Reading, 0, room)}}
 			all = append(all, j)
 			l.put(j)
 		}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/pulsegate/pulsegate/internal/access/gate"
 	"github.com/pulsegate/pulsegate/internal/storage"
+	"github.com/pulsegate/pulsegate/internal/storage/groupcommit"
 	"github.com/pulsegate/pulsegate/internal/wire/eventloop"
 	"github.com/pulsegate/pulsegate/internal/wire/fastparse"
 	"github.com/pulsegate/pulsegate/reply"
@@ -13,10 +14,10 @@ import (
 )
 
 // A lane is the part of a FastLane that one event loop runs. What the loop reads
-// in one turn is one group (or several, where one would be too large), which the
-// committer is given whole; while it is committed, the loop reads the next.
+// in one turn goes to the committer in one call (or several, where one would be too
+// large); while it is committed, the loop reads the next.
 //
-// Everything but group.Done runs on the loop's goroutine.
+// Everything but turn.Done runs on the loop's goroutine.
 type lane struct {
 	core    *Core
 	loop    *eventloop.Loop
@@ -24,47 +25,46 @@ type lane struct {
 	decoder *vitals.Decoder // for all jobs: decoding ends before another begins
 	clock   *reply.Clock
 
-	open *group // is being filled; nil: none
+	open *turn // is being filled; nil: none
 
-	// oldest to newest are the groups whose requests are not answered. A request
+	// oldest to newest are the turns whose requests are not answered. A request
 	// that has nothing to commit waits with them only if it stands behind others
 	// on its connection: a refusal must not wait for a disk.
 	//
 	// Invariant: they are answered in this order, the order in which their
 	// requests came. So answers are in order on every connection; TestPipelined
 	// checks it.
-	oldest, newest *group
+	oldest, newest *turn
 
-	groups *group // unused ones, linked by next
-	jobs   []*Job // unused ones
-	kept   int    // readings that jobs have room for; one without room counts as one
-	out    []byte // answers under way to a connection
-	date   []byte
+	turns *turn   // unused ones, linked by next
+	jobs  jobList // unused ones
+	out   []byte  // answers under way to a connection
+	date  []byte
 }
 
-// A group is the requests of one turn of the loop.
-type group struct {
+// A turn is the requests that one turn of the loop has read, or as many of them as
+// one call of the committer takes.
+type turn struct {
 	lane     *lane
 	refs     []*storage.Entry // of all jobs that have something to commit
 	requests []request
 	arrived  time.Time
-	stalled  bool // the store was, when the group was opened: all its readings are refused
-	next     *group
+	stalled  bool // the store was, when the turn began: all its readings are refused
+	next     *turn
 
 	submitted time.Time // only with Config.Trace
 
-	// err is how the commit ended, and flush what it was. They are written before
-	// done is set, and read after.
-	err   error
-	flush flush
+	// flush is how the commit ended. It is written before done is set, and read
+	// after.
+	flush groupcommit.Flush
 	done  atomic.Bool
 }
 
 // A request waits for its answer.
 //
-// Ownership: the job's entries belong to the committer from submit until the
-// group is done. The Conn may have lost its peer meanwhile; it is kept as long as
-// an answer is owed.
+// Ownership: the job's entries belong to the committer from submit until the turn
+// is done. The Conn may have lost its peer meanwhile; it is kept as long as an
+// answer is owed.
 type request struct {
 	conn *eventloop.Conn
 	job  *Job
@@ -76,7 +76,7 @@ func newLane(c *Core, loop *eventloop.Loop, cfg *FastLaneConfig) *lane {
 
 // In Conn.User stands what is to be passed over before the next request.
 const (
-	// answeredPost is set when a request was taken, until the bytes behind it are
+	// answeredPost is set when a request was taken, until the bytes after it are
 	// dropped that net/http would drop.
 	answeredPost uint32 = 1
 
@@ -88,7 +88,7 @@ const (
 // Receive takes the requests at the front of b.
 func (l *lane) Receive(c *eventloop.Conn, b []byte, ended bool) (taken int) {
 	if c.Guest() {
-		return l.seeOff(c, b, ended)
+		return l.rejectGuest(c, b, ended)
 	}
 	for taken < len(b) && !c.Full() {
 		rest := b[taken:]
@@ -115,7 +115,7 @@ func (l *lane) Receive(c *eventloop.Conn, b []byte, ended bool) (taken int) {
 		tooLarge := r.Body.End-r.Body.Start > l.core.cfg.MaxBatchBytes
 		switch {
 		case verdict == fastparse.More && !ended && !tooLarge:
-			if !l.turnAway(c, rest, r) {
+			if !l.rejectEarly(c, rest, r) {
 				l.unfinished(c, r)
 				return taken
 			}
@@ -130,14 +130,14 @@ func (l *lane) Receive(c *eventloop.Conn, b []byte, ended bool) (taken int) {
 	return taken
 }
 
-// turnAway answers a request of which the header is there and the body is not, if
-// who sent it may not write. Its body is then passed over.
-func (l *lane) turnAway(c *eventloop.Conn, b []byte, r fastparse.Request) bool {
-	if r.Body.End == 0 || l.core.cfg.Gate == nil || l.core.draining.Load() {
+// rejectEarly answers a request of which the header is there and the body is not, if
+// its client may not send it. The body is then passed over.
+func (l *lane) rejectEarly(c *eventloop.Conn, b []byte, r fastparse.Request) bool {
+	if r.Body.End == 0 || l.core.cfg.Gate == nil {
 		return false
 	}
-	_, why := l.core.enter(visitor(c, b, r), l.group().arrived)
-	if why.kind == 0 {
+	_, why := l.core.enter(visitor(c, b, r), l.begin().arrived)
+	if why.kind == 0 || why.kind == refusedDraining {
 		return false
 	}
 	job := l.job()
@@ -146,14 +146,14 @@ func (l *lane) turnAway(c *eventloop.Conn, b []byte, r fastparse.Request) bool {
 	return true
 }
 
-// visitor says who sent the request r, which begins at b.
+// visitor returns who sent the request r, which begins at b.
 func visitor(c *eventloop.Conn, b []byte, r fastparse.Request) gate.Visitor {
 	return gate.Visitor{Bytes: r.Authorization.Of(b), Peer: c}
 }
 
-// seeOff refuses the readings of a guest, for whose connection there is no room.
+// rejectGuest rejects the readings of a guest, for whose connection there is no room.
 // The full lane answers what else a guest may want.
-func (l *lane) seeOff(c *eventloop.Conn, b []byte, ended bool) (taken int) {
+func (l *lane) rejectGuest(c *eventloop.Conn, b []byte, ended bool) (taken int) {
 	r, verdict := fastparse.Recognise(b)
 	switch {
 	case verdict == fastparse.Other, verdict == fastparse.More && ended:
@@ -230,53 +230,41 @@ func (l *lane) answerNow(c *eventloop.Conn, job *Job) {
 	l.release(job)
 }
 
-// group returns the open group.
-func (l *lane) group() *group {
+// begin returns the open turn.
+func (l *lane) begin() *turn {
 	if l.open == nil {
-		l.open = l.unused()
-		l.open.arrived = l.core.cfg.Now()
-		l.open.stalled = l.core.stalled()
+		l.open = l.unused(l.core.cfg.Now(), l.core.stalled())
 	}
 	return l.open
 }
 
-// take decodes the request r, which begins at b, into the open group. It reports
+// take decodes the request r, which begins at b, into the open turn. It reports
 // false for one that the full lane must take.
 func (l *lane) take(c *eventloop.Conn, b []byte, r fastparse.Request) bool {
-	g := l.group()
+	t := l.begin()
 	job := l.job()
-	if l.core.draining.Load() {
-		job.refusal = refusal{kind: refusedDraining}
-	} else if l.core.cfg.Gate != nil {
-		job.permitted, job.refusal = l.core.enter(visitor(c, b, r), g.arrived)
-	}
+	job.permitted, job.refusal = l.core.enter(visitor(c, b, r), t.arrived)
 	switch {
 	case job.refusal.kind != 0:
-	case g.stalled || l.core.room.full():
-		job.refusal = refusal{kind: refusedOverloaded}
-	case !job.decodeAt(r.Body.Of(b), g.arrived):
-	case len(job.refs) > l.core.cfg.MaxGroup:
+	case t.stalled || l.core.queue.full():
+		job.refusal.kind = refusedOverloaded
+	case !job.decodeAt(r.Body.Of(b), t.arrived):
+	case len(job.entries) > l.core.cfg.MaxGroup:
 		l.release(job) // it takes several groups, one after another
 		return false
-	case !l.core.room.admit(len(job.refs)):
-		job.refusal = refusal{kind: refusedOverloaded}
-	case !job.charge():
-		l.core.room.leave(len(job.refs))
-	default:
-		if len(g.refs)+len(job.refs) > l.core.cfg.MaxGroup {
-			arrived, stalled := g.arrived, g.stalled
+	case job.admit(len(job.entries)):
+		if len(t.refs)+len(job.entries) > l.core.cfg.MaxGroup {
 			l.submit()
-			g = l.unused()
-			g.arrived, g.stalled = arrived, stalled
-			l.open = g
+			t = l.unused(t.arrived, t.stalled)
+			l.open = t
 		}
-		g.refs = append(g.refs, job.refs...)
+		t.refs = appendRefs(t.refs, job.entries)
 	}
 	l.settle(c, job, r.Close)
 	return true
 }
 
-// settle puts a job into the open group, or answers it at once if it has nothing to
+// settle puts a job into the open turn, or answers it at once if it has nothing to
 // commit and nothing to wait for. closes says that the client wants no further one.
 func (l *lane) settle(c *eventloop.Conn, job *Job, closes bool) {
 	if closes {
@@ -295,11 +283,11 @@ func (l *lane) settle(c *eventloop.Conn, job *Job, closes bool) {
 
 // Round gives the committer what was read in this turn.
 func (l *lane) Round() {
-	switch g := l.open; {
-	case g == nil:
-	case len(g.requests) == 0: // all were answered at once
+	switch t := l.open; {
+	case t == nil:
+	case len(t.requests) == 0: // all were answered at once
 		l.open = nil
-		l.reuse(g)
+		l.reuse(t)
 	default:
 		l.submit()
 		l.answerDone()
@@ -307,35 +295,34 @@ func (l *lane) Round() {
 	l.rest()
 }
 
-// submit hands the open group to the committer, behind the others.
+// submit hands the open turn to the committer.
 func (l *lane) submit() {
-	g := l.open
+	t := l.open
 	l.open = nil
 	if l.newest == nil {
-		l.oldest = g
+		l.oldest = t
 	} else {
-		l.newest.next = g
+		l.newest.next = t
 	}
-	l.newest = g
-	if len(g.refs) == 0 {
-		g.done.Store(true)
+	l.newest = t
+	if len(t.refs) == 0 {
+		t.done.Store(true)
 		return
 	}
 	if l.core.cfg.Trace != nil {
-		g.submitted = l.core.cfg.Now()
+		t.submitted = l.core.cfg.Now()
 	}
-	if err := l.core.committer.Submit(g.refs, g); err != nil {
-		g.err = err
-		g.done.Store(true)
+	if err := l.core.committer.Submit(t.refs, t); err != nil {
+		t.flush.Err = err
+		t.done.Store(true)
 	}
 }
 
-// Done is told by the committer that the group is durable, or why not. It runs on
-// the committer's goroutine.
-func (g *group) Done(err error) {
-	g.err, g.flush = err, g.lane.core.lastFlush
-	g.done.Store(true)
-	g.lane.loop.Wake()
+// Done implements groupcommit.Waiter. It runs on the committer's goroutine.
+func (t *turn) Done(f groupcommit.Flush) {
+	t.flush = f
+	t.done.Store(true)
+	t.lane.loop.Wake()
 }
 
 // Woken answers what is done.
@@ -352,50 +339,48 @@ func (l *lane) Woken() {
 // Clients that wait for their answers fall into two halves that take turns: while
 // the requests of one are committed, those of the other are read, and groups are
 // half as large as they could be. So the lane waits a moment: a quarter of the time
-// that the last group took, so that it scales with the disk, and not behind a group
-// of one, whose client may be alone.
+// that the last turn took, so that it scales with the disk, and not after a turn of
+// one request, whose client may be alone.
 const maxGather = 500 * time.Microsecond
 
-// maxRest bounds how long the loop leaves its connections alone while a group is
+// maxRest bounds how long the loop leaves its connections alone while a turn is
 // committed.
 const maxRest = 2 * time.Millisecond
 
-// rest lets the next group gather while one is committed.
+// rest lets the next turn gather while one is committed.
 func (l *lane) rest() {
 	if l.oldest != nil {
 		l.loop.Rest(maxRest)
 	}
 }
 
-// answerDone answers the groups that are done, oldest first. It returns how many
-// requests these had, and how long the last group took.
+// answerDone answers the turns that are done, oldest first. It returns how many
+// requests these had, and how long the last one took.
 func (l *lane) answerDone() (answered int, took time.Duration) {
 	for l.oldest != nil && l.oldest.done.Load() {
-		g := l.oldest
-		answered += len(g.requests)
-		if l.oldest = g.next; l.oldest == nil {
+		t := l.oldest
+		answered += len(t.requests)
+		if l.oldest = t.next; l.oldest == nil {
 			l.newest = nil
 		}
-		took = l.answer(g)
-		l.reuse(g)
+		took = l.answer(t)
+		l.reuse(t)
 	}
 	return answered, took
 }
 
-// answer sends the answers of a group, and returns how long it took from the
+// answer sends the answers of a turn, and returns how long it took from the
 // arrival of the first request. The answers of one connection stand side by side
 // and are sent together.
-func (l *lane) answer(g *group) (took time.Duration) {
+func (l *lane) answer(t *turn) (took time.Duration) {
 	l.date = l.clock.AppendDate(l.date[:0])
-	took = l.core.cfg.Now().Sub(g.arrived)
-	if len(g.refs) > 0 {
-		l.core.room.leave(len(g.refs)) // before the first answer: who is answered may come again at once
-	}
+	took = l.core.cfg.Now().Sub(t.arrived)
+	l.core.queue.leave(len(t.refs)) // leave first: the clients may retry immediately
 	out, answers := l.out[:0], 0
-	for i := range g.requests {
-		c, job := g.requests[i].conn, g.requests[i].job
-		if g.err != nil && job.admitted() {
-			job.refuse(g.err)
+	for i := range t.requests {
+		c, job := t.requests[i].conn, t.requests[i].job
+		if t.flush.Err != nil && job.admitted() {
+			job.refuse(t.flush.Err, false)
 			job.lost = false // the committer holds nothing any more
 		}
 		answer := job.Answer()
@@ -407,9 +392,9 @@ func (l *lane) answer(g *group) (took time.Duration) {
 		if l.cfg.Observe != nil {
 			l.cfg.Observe(answer.Status(), out[before:], took)
 		}
-		l.trace(g, job, answer.Status())
+		l.trace(t, job, answer.Status())
 		l.release(job)
-		if i+1 == len(g.requests) || g.requests[i+1].conn != c {
+		if i+1 == len(t.requests) || t.requests[i+1].conn != c {
 			c.Send(out, answers)
 			out, answers = out[:0], 0
 		}
@@ -422,10 +407,7 @@ func (l *lane) answer(g *group) (took time.Duration) {
 
 // job returns an unused job.
 func (l *lane) job() *Job {
-	if n := len(l.jobs); n > 0 {
-		job := l.jobs[n-1]
-		l.jobs = l.jobs[:n-1]
-		l.kept -= max(cap(job.batch.Readings), 1)
+	if job := l.jobs.get(); job != nil {
 		return job
 	}
 	return &Job{core: l.core, decoder: l.decoder}
@@ -433,30 +415,30 @@ func (l *lane) job() *Job {
 
 // release takes a job back. What its answer returned must not be used any more.
 func (l *lane) release(job *Job) {
-	room := max(cap(job.batch.Readings), 1)
-	if l.kept+room <= maxKeptRoom && job.reset() {
-		l.kept += room
-		l.jobs = append(l.jobs, job)
+	if job.reset() {
+		l.jobs.put(job)
 	}
 }
 
-// unused returns an empty group.
-func (l *lane) unused() *group {
-	g := l.groups
-	if g == nil {
-		return &group{lane: l}
+// unused returns an empty turn.
+func (l *lane) unused(arrived time.Time, stalled bool) *turn {
+	t := l.turns
+	if t == nil {
+		t = &turn{lane: l}
+	} else {
+		l.turns, t.next = t.next, nil
 	}
-	l.groups, g.next = g.next, nil
-	return g
+	t.arrived, t.stalled = arrived, stalled
+	return t
 }
 
-// reuse empties a group and keeps it.
-func (l *lane) reuse(g *group) {
-	clear(g.refs)
-	clear(g.requests)
-	g.refs, g.requests = g.refs[:0], g.requests[:0]
-	g.err, g.flush, g.submitted = nil, flush{}, time.Time{}
-	g.done.Store(false)
-	g.next = l.groups
-	l.groups = g
+// reuse empties a turn and keeps it.
+func (l *lane) reuse(t *turn) {
+	clear(t.refs)
+	clear(t.requests)
+	t.refs, t.requests = t.refs[:0], t.requests[:0]
+	t.flush, t.submitted = groupcommit.Flush{}, time.Time{}
+	t.done.Store(false)
+	t.next = l.turns
+	l.turns = t
 }

@@ -10,22 +10,19 @@ import (
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
-// A Gate decides who may write. Package gate states what it promises.
-type Gate interface {
-	Enter(v gate.Visitor, right token.Rights, now time.Time) (pass gate.Pass, verdict gate.Verdict, retryAfter time.Duration)
-	NotCovered(p *gate.Pass, peer gate.Peer)
-}
-
 // A permit is what a request may do, and where it came from.
 type permit struct {
 	pass gate.Pass
 	peer gate.Peer // nil: not known
 }
 
-// enter decides whether a request may go on. It is asked before its body is read:
-// nobody makes a server with tokens hold a body without one.
+// enter decides whether a request is taken, before its body is read: a server with
+// tokens does not hold a body without one.
 func (c *Core) enter(v gate.Visitor, now time.Time) (permit, refusal) {
-	if c.cfg.Gate == nil {
+	switch {
+	case c.draining.Load():
+		return permit{}, refusal{kind: refusedDraining}
+	case c.cfg.Gate == nil:
 		return permit{}, refusal{}
 	}
 	pass, verdict, retryAfter := c.cfg.Gate.Enter(v, token.Write, now)

@@ -27,7 +27,7 @@ type Config struct {
 	Param func(r *http.Request, name string) string
 
 	// Gate decides who may read what. Nil: everybody may read everything.
-	Gate Gate
+	Gate *gate.Gate
 
 	// PieceTimeout is how long a client may take to read one piece of an answer, of
 	// about 64 KiB. It takes the place of the server's WriteTimeout, so that an answer
@@ -178,31 +178,35 @@ func (h *Handler) Readings(w http.ResponseWriter, r *http.Request) {
 		h.cfg.Problems.NotAcceptable.Write(w, r, "Accept application/json, application/x-ndjson or text/csv, or name one with format.")
 		return
 	}
-	if _, err := h.reader.Latest(r.Context(), device); err != nil {
-		h.fail(w, r, err)
-		return
-	}
-	if q.isExport() && r.Method != http.MethodHead {
-		if err := h.exporting(r, &pass, &q); err != nil {
-			h.report(err)
-			h.cfg.Problems.ReadFailed.Write(w, r, "The export could not be recorded in the audit log.")
-			return
-		}
-	}
 	trailer := q.Format != JSON && q.Limit > 0
-	if trailer {
-		w.Header().Set("Trailer", cursorTrailer)
-	}
-	if !q.NoFlags && q.Format != JSON {
-		w.Header().Set("Pulsegate-Notice", vitals.FlagNotice)
-	}
-	out := &deadlineWriter{w: w, rc: http.NewResponseController(w), head: h.streams[q.Format], timeout: h.cfg.PieceTimeout}
+	out := &pieceWriter{w: w, rc: http.NewResponseController(w), timeout: h.cfg.PieceTimeout, begin: func() error {
+		if q.isExport() && r.Method != http.MethodHead {
+			if err := h.exporting(r, &pass, &q); err != nil {
+				return err
+			}
+		}
+		if trailer {
+			w.Header().Set("Trailer", cursorTrailer)
+		}
+		if !q.NoFlags && q.Format != JSON {
+			w.Header().Set("Pulsegate-Notice", vitals.FlagNotice)
+		}
+		h.streams[q.Format].Begin(w)
+		return nil
+	}}
+	var page Page
 	if r.Method == http.MethodHead {
-		out.head.Begin(w)
-		return
+		_, err = h.reader.Latest(r.Context(), device)
+	} else {
+		page, err = WriteReadings(r.Context(), out, h.reader, q, &h.cfg.Flags)
 	}
-	page, err := WriteReadings(r.Context(), out, h.reader, q, &h.cfg.Flags)
+	if err == nil && !out.begun { // an answer without readings may have no text
+		err = out.begin()
+	}
 	switch {
+	case errors.Is(err, errNotRecorded):
+		h.report(err)
+		h.cfg.Problems.ReadFailed.Write(w, r, "The export could not be recorded in the audit log.")
 	case err != nil && !out.begun:
 		h.fail(w, r, err)
 	case err != nil:
@@ -210,8 +214,6 @@ func (h *Handler) Readings(w http.ResponseWriter, r *http.Request) {
 		// The status has gone out. Cutting the connection is the only way left to
 		// say that this is not all.
 		panic(http.ErrAbortHandler)
-	case !out.begun: // an answer without readings may have no text
-		out.head.Begin(w)
 	case trailer && page.Cursor != "":
 		w.Header().Set(cursorTrailer, page.Cursor)
 	}
@@ -271,30 +273,37 @@ func (h *Handler) report(err error) {
 	}
 }
 
-// errClientGone means that an answer could not be written.
-var errClientGone = errors.New("query: the client does not read")
+var (
+	// errClientGone means that an answer could not be written.
+	errClientGone = errors.New("query: the client does not read")
 
-// A deadlineWriter sends the header before the first piece of the body, and
-// gives the client the same time for each piece.
-type deadlineWriter struct {
+	// errNotRecorded means that an export was not begun.
+	errNotRecorded = errors.New("query: the export could not be recorded")
+)
+
+// A pieceWriter sends the header before the first piece of the body, and gives the
+// client the same time for each piece.
+type pieceWriter struct {
 	w     http.ResponseWriter
 	rc    *http.ResponseController
-	head  *reply.Head
+	begin func() error // sends the header; after an error nothing was sent
 	begun bool
 
 	timeout time.Duration // for one piece
 }
 
-func (d *deadlineWriter) Write(p []byte) (int, error) {
+func (p *pieceWriter) Write(b []byte) (int, error) {
+	if !p.begun {
+		if err := p.begin(); err != nil {
+			return 0, err
+		}
+		p.begun = true
+	}
 	// A writer without deadlines, such as a test's, never blocks.
-	if err := d.rc.SetWriteDeadline(time.Now().Add(d.timeout)); err != nil && !errors.Is(err, http.ErrNotSupported) {
+	if err := p.rc.SetWriteDeadline(time.Now().Add(p.timeout)); err != nil && !errors.Is(err, http.ErrNotSupported) {
 		return 0, errors.Join(errClientGone, err)
 	}
-	if !d.begun {
-		d.begun = true
-		d.head.Begin(d.w)
-	}
-	n, err := d.w.Write(p)
+	n, err := p.w.Write(b)
 	if err != nil {
 		err = errors.Join(errClientGone, err)
 	}

@@ -11,8 +11,10 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 
+	"github.com/pulsegate/pulsegate/internal/access/gate"
 	"github.com/pulsegate/pulsegate/internal/api/problem"
 	"github.com/pulsegate/pulsegate/internal/api/query"
 	"github.com/pulsegate/pulsegate/internal/storage"
@@ -67,7 +69,7 @@ func serve(t *testing.T, src source) *httptest.Server {
 }
 
 // serveGated is serve with a gate. failed is told of errors.
-func serveGated(t *testing.T, src source, g query.Gate, failed func(error)) *httptest.Server {
+func serveGated(t *testing.T, src source, g *gate.Gate, failed func(error)) *httptest.Server {
 	t.Helper()
 	h := query.New(src, src, query.Config{
 		Problems: problem.New(), Flags: vitals.DefaultFlagLimits(), Param: (*http.Request).PathValue, Gate: g, Failed: failed,
@@ -449,6 +451,46 @@ func TestHead(t *testing.T) {
 		resp.Body.Close()
 		if resp.StatusCode != 200 || resp.Header.Get("Content-Type") != "application/json" {
 			t.Errorf("HEAD %s: %d %q", path, resp.StatusCode, resp.Header.Get("Content-Type"))
+		}
+	}
+}
+
+// A latestCounter counts the look-ups of latest values.
+type latestCounter struct {
+	source
+	n atomic.Int64
+}
+
+func (c *latestCounter) Latest(ctx context.Context, device vitals.Name) (storage.Device, error) {
+	c.n.Add(1)
+	return c.source.Latest(ctx, device)
+}
+
+// The latest values are looked up only where a range holds nothing, to tell a device
+// without readings in it from one that is not known. A refusal has no header fields of
+// an answer.
+//
+// Seen to fail when each question looked them up.
+func TestReadingsWithoutLatest(t *testing.T) {
+	src := &latestCounter{source: fill(t, one("ppg-1"))}
+	srv := serve(t, src)
+	for _, tt := range []struct {
+		path    string
+		status  int
+		lookups int64
+	}{
+		{"ppg-1/readings", 200, 0},
+		{"ppg-1/readings?format=ndjson&limit=1", 200, 0},
+		{"ppg-1/readings?format=ndjson&from=2000", 200, 1},
+		{"ppg-2/readings?format=ndjson&limit=1", 404, 1},
+	} {
+		before := src.n.Load()
+		resp, text := get(t, srv, "/v1/devices/"+tt.path)
+		if got := src.n.Load() - before; resp.StatusCode != tt.status || got != tt.lookups {
+			t.Errorf("%s: %d with %d look-ups, want %d with %d: %s", tt.path, resp.StatusCode, got, tt.status, tt.lookups, text)
+		}
+		if of := resp.Header.Get("Pulsegate-Notice") + fmt.Sprint(resp.Trailer); tt.status == 404 && of != "map[]" {
+			t.Errorf("%s: the refusal has fields of an answer: %s", tt.path, of)
 		}
 	}
 }

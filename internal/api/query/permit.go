@@ -1,7 +1,6 @@
 package query
 
 import (
-	"context"
 	"fmt"
 	"math"
 	"net/http"
@@ -12,13 +11,6 @@ import (
 	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/vitals"
 )
-
-// A Gate decides who may read what. Package gate states what it promises.
-type Gate interface {
-	Enter(v gate.Visitor, right token.Rights, now time.Time) (pass gate.Pass, verdict gate.Verdict, retryAfter time.Duration)
-	NotCovered(p *gate.Pass, peer gate.Peer)
-	Exporting(ctx context.Context, p *gate.Pass, peer gate.Peer, e gate.Export) error
-}
 
 // enter lets a request in, or answers it.
 func (h *Handler) enter(w http.ResponseWriter, r *http.Request) (pass gate.Pass, ok bool) {
@@ -80,7 +72,7 @@ func (h *Handler) exporting(r *http.Request, pass *gate.Pass, q *Question) error
 		e.To = time.UnixMilli(q.Range.ToUnixMs)
 	}
 	if err := h.cfg.Gate.Exporting(r.Context(), pass, gate.PeerOf(r), e); err != nil {
-		return fmt.Errorf("record export: %w", err)
+		return fmt.Errorf("%w: %w", errNotRecorded, err)
 	}
 	return nil
 }

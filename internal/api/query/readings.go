@@ -39,8 +39,10 @@ type Page struct {
 // WriteReadings writes the readings that q asks for to w, in q's format, one
 // chunk after another. It calls w.Write with at most about 64 KiB at a time.
 //
-// After an error of w, the reader or ctx, part of the text may have been
-// written; the caller must make sure that it is not taken for the whole.
+// When there is nothing in the range because there is nothing at all of the device, it
+// returns the reader's error, storage.ErrNotFound, and has written nothing. After any
+// other error of w, the reader or ctx, part of the text may have been written; the
+// caller must make sure that it is not taken for the whole.
 func WriteReadings(ctx context.Context, w io.Writer, reader Reader, q Question, limits *vitals.FlagLimits) (Page, error) {
 	var page Page
 	if q.NoFlags {
@@ -61,6 +63,11 @@ func WriteReadings(ctx context.Context, w io.Writer, reader Reader, q Question, 
 		n, err := reader.Scan(ctx, rng, records[:want])
 		if err != nil {
 			return page, fmt.Errorf("scan readings: %w", err)
+		}
+		if n == 0 && page.Readings == 0 {
+			if _, err := reader.Latest(ctx, q.Range.Device); err != nil {
+				return page, err
+			}
 		}
 		for i := range records[:n] {
 			text = enc.appendRecord(text, &records[i], page.Readings == 0)

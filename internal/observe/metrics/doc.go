@@ -15,21 +15,20 @@
 //
 // # How it fits together
 //
-// What counts is made before what is counted, so that it can be put in its way:
+// A collector stands beside the counters that it shows: the core of package ingest,
+// a store, a gate, a tracer each are one. Here are the counters of requests and of
+// log lines, the histogram, and the handler that shows them all. Create the counters
+// first, then wrap what they measure:
 //
 //	requests := metrics.NewRequests()
 //	requests.Route("/v1/readings")         // each template, at start
 //	handler := requests.Handler(router)    // counts by http.Request.Pattern
 //
-//	commits := metrics.NewCommits()
-//	core, err := ingest.New(commits.Appender(store), ...)
-//
-//	admin.Handle("GET /metrics", metrics.Handler(metrics.Sources{...}))
+//	routes.Handle("GET /metrics", metrics.Handler(version, ready, requests, core, store))
 //
 // A front without net/http calls [Route.Observe] itself.
 //
 // # Not here
 //
-// No names of stores and no HTTP listeners: the wiring passes functions that
-// return plain figures. No tracing, no pushing, no global registry.
+// No HTTP listeners. No tracing, no pushing, no global registry.
 package metrics

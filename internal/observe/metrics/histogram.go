@@ -7,8 +7,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// A histogram counts values in fixed buckets. Several goroutines may observe.
-type histogram struct {
+// A Histogram counts values in fixed buckets. Several goroutines may observe.
+type Histogram struct {
 	// bounds are the upper bounds of the buckets, inclusive and rising, in the
 	// values' own unit. They are not modified.
 	bounds []int64
@@ -25,12 +25,15 @@ type histogram struct {
 	perUnit float64
 }
 
-func newHistogram(bounds []int64, perUnit float64) histogram {
-	return histogram{bounds: bounds, counts: make([]atomic.Uint64, len(bounds)+1), perUnit: perUnit}
+// NewHistogram returns a Histogram of values in some unit, with upper bounds in that
+// unit, which must not be modified. It shows perUnit of them as 1: of nanoseconds that
+// are shown as seconds, 1e9.
+func NewHistogram(bounds []int64, perUnit float64) Histogram {
+	return Histogram{bounds: bounds, counts: make([]atomic.Uint64, len(bounds)+1), perUnit: perUnit}
 }
 
-// observe counts v. It does not allocate.
-func (h *histogram) observe(v int64) {
+// Observe counts v. It does not allocate.
+func (h *Histogram) Observe(v int64) {
 	i := 0
 	for i < len(h.bounds) && v > h.bounds[i] {
 		i++
@@ -39,11 +42,11 @@ func (h *histogram) observe(v int64) {
 	h.sum.Add(v)
 }
 
-// metric returns h as it is now.
+// Metric returns h as it is now.
 //
 // Invariant: the count is the sum of the buckets, whatever is observed
 // meanwhile. TestHistogram checks it.
-func (h *histogram) metric(desc *prometheus.Desc, labels ...string) prometheus.Metric {
+func (h *Histogram) Metric(desc *prometheus.Desc, labels ...string) prometheus.Metric {
 	buckets := make(map[float64]uint64, len(h.bounds))
 	var total uint64
 	for i := range h.counts {
@@ -55,9 +58,9 @@ func (h *histogram) metric(desc *prometheus.Desc, labels ...string) prometheus.M
 	return prometheus.MustNewConstHistogram(desc, total, float64(h.sum.Load())/h.perUnit, buckets, labels...)
 }
 
-// durationBounds returns 1, 2.5, 5 in each decade from first to last, both
+// DurationBounds returns, in nanoseconds, 1, 2.5, 5 in each decade from first to last, both
 // included if they are of that form.
-func durationBounds(first, last time.Duration) []int64 {
+func DurationBounds(first, last time.Duration) []int64 {
 	var bounds []int64
 	for decade := first; decade <= last; decade *= 10 {
 		for _, d := range []time.Duration{decade, decade * 5 / 2, decade * 5} {

@@ -1,13 +1,11 @@
 package metrics_test
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"math"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"regexp"
 	"runtime"
 	"slices"
@@ -17,15 +15,13 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
+	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
-	"github.com/pulsegate/pulsegate/internal/api/ingest"
+	"github.com/pulsegate/pulsegate/internal/observe/logbudget"
 	"github.com/pulsegate/pulsegate/internal/observe/metrics"
 	"github.com/pulsegate/pulsegate/internal/observe/profile"
-	"github.com/pulsegate/pulsegate/internal/storage"
-	"github.com/pulsegate/pulsegate/internal/storage/groupcommit"
 )
 
 // scrape returns what handler shows, as text and parsed.
@@ -56,129 +52,49 @@ func lines(text, prefix string) string {
 	return strings.Join(out, "")
 }
 
-func TestSources(t *testing.T) {
-	text, _ := scrape(t, metrics.Handler(metrics.Sources{
-		Version: "1.2.3",
-		Ready:   func() bool { return true },
-		Ingest: func() metrics.Ingest {
-			return metrics.Ingest{
-				Stored: 1, Duplicate: 2, Conflict: 3, Invalid: 4,
-				Forbidden: 34, Unauthorized: 35, NoRight: 36, TooManyReadings: 37,
-				Malformed: 5, TooLarge: 6, Timeout: 7, NoLength: 8, UnknownEncoding: 9,
-				Overloaded: 10, Draining: 11, DiskLow: 12, StoreFailed: 13, OutcomeUnknown: 14,
-				Queued: 15, BodyBytes: 16,
-			}
-		},
-		Access: func() metrics.Access {
-			return metrics.Access{
-				NoCredentials: 38, Malformed: 39, Unknown: 40, Expired: 41, NoRight: 42, NotCovered: 43, BadCertificate: 44,
-				Tokens: 45, TokensStale: true, CertificateEnd: time.Unix(46, 0),
-			}
-		},
-		Queue: func() groupcommit.Stats {
-			return groupcommit.Stats{Failed: 17, Calls: 18, Full: 19, QueuedItems: 20, QueuedCalls: 21}
-		},
-		Store: func() metrics.Store {
-			return metrics.Store{
-				Devices: 22, SizeBytes: 23, CompactionDebtBytes: 24, FreeBytes: 25, LogBytes: 26, Tables: 27,
-				Active: []metrics.Active{{Within: "15m", Devices: 34}, {Within: "24h", Devices: 35}},
-				Failed: true, Recovered: true, MinFreeBytes: 36, BackgroundErrors: 37, Damaged: 38, SlowOperations: 39,
-				Syncs: 28, SyncTime: 29500 * time.Millisecond, WrittenBytes: 30, Lookups: 31, CacheHits: 32, CacheMisses: 33,
-			}
-		},
-		Log:    func() metrics.Log { return metrics.Log{Lines: 34, Bytes: 35, Suppressed: 36, Dropped: 37} },
-		Traces: func() metrics.Traces { return metrics.Traces{Exported: 54, Dropped: 55, Failed: 56} },
-		Retention: func() metrics.Retention {
-			return metrics.Retention{Readings: 57, Devices: 58, LastDone: time.UnixMilli(59_500), Failed: 60}
-		},
-	}))
-	got := regexp.MustCompile(`goversion="[^"]*"`).ReplaceAllString(lines(text, "pulsegate_"), `goversion="go"`)
-	want := `pulsegate_auth_refused_total{reason="bad_certificate"} 44
-pulsegate_auth_refused_total{reason="expired"} 41
-pulsegate_auth_refused_total{reason="malformed"} 39
-pulsegate_auth_refused_total{reason="no_credentials"} 38
-pulsegate_auth_refused_total{reason="no_right"} 42
-pulsegate_auth_refused_total{reason="not_covered"} 43
-pulsegate_auth_refused_total{reason="unknown"} 40
-pulsegate_build_info{goversion="go",version="1.2.3"} 1
-pulsegate_certificate_expiry_timestamp_seconds 46
-pulsegate_certificates_stale 0
-pulsegate_commit_calls_total 18
-pulsegate_commit_failures_total 17
-pulsegate_commit_queue_calls 21
-pulsegate_commit_queue_full_total 19
-pulsegate_commit_queue_readings 20
-pulsegate_log_bytes_total 35
-pulsegate_log_lines_total 34
-pulsegate_log_suppressed_lines_total{reason="blocked"} 37
-pulsegate_log_suppressed_lines_total{reason="budget"} 36
-pulsegate_queue_readings 15
-pulsegate_readings_total{outcome="conflict"} 3
-pulsegate_readings_total{outcome="duplicate"} 2
-pulsegate_readings_total{outcome="forbidden"} 34
-pulsegate_readings_total{outcome="invalid"} 4
-pulsegate_readings_total{outcome="stored"} 1
-pulsegate_ready 1
-pulsegate_refused_requests_total{reason="disk_low"} 12
-pulsegate_refused_requests_total{reason="draining"} 11
-pulsegate_refused_requests_total{reason="malformed"} 5
-pulsegate_refused_requests_total{reason="no_length"} 8
-pulsegate_refused_requests_total{reason="no_right"} 36
-pulsegate_refused_requests_total{reason="outcome_unknown"} 14
-pulsegate_refused_requests_total{reason="overloaded"} 10
-pulsegate_refused_requests_total{reason="store_failed"} 13
-pulsegate_refused_requests_total{reason="timeout"} 7
-pulsegate_refused_requests_total{reason="too_large"} 6
-pulsegate_refused_requests_total{reason="too_many_readings"} 37
-pulsegate_refused_requests_total{reason="unauthorized"} 35
-pulsegate_refused_requests_total{reason="unknown_encoding"} 9
-pulsegate_request_body_bytes 16
-pulsegate_retention_failures_total 60
-pulsegate_retention_last_run_timestamp_seconds 59.5
-pulsegate_retention_removed_devices_total 58
-pulsegate_retention_removed_readings_total 57
-pulsegate_store_active_devices{within="15m"} 34
-pulsegate_store_active_devices{within="24h"} 35
-pulsegate_store_background_errors_total 37
-pulsegate_store_cache_hits_total 32
-pulsegate_store_cache_misses_total 33
-pulsegate_store_compaction_debt_bytes 24
-pulsegate_store_damage_total 38
-pulsegate_store_devices 22
-pulsegate_store_failed 1
-pulsegate_store_free_bytes 25
-pulsegate_store_log_bytes 26
-pulsegate_store_lookups_total 31
-pulsegate_store_min_free_bytes 36
-pulsegate_store_recovered 1
-pulsegate_store_size_bytes 23
-pulsegate_store_slow_operations_total 39
-pulsegate_store_sync_seconds_total 29.5
-pulsegate_store_syncs_total 28
-pulsegate_store_tables 27
-pulsegate_store_written_bytes_total 30
-pulsegate_tokens 45
-pulsegate_tokens_stale 1
-pulsegate_traced_requests_total{outcome="dropped"} 55
-pulsegate_traced_requests_total{outcome="exported"} 54
-pulsegate_traced_requests_total{outcome="failed"} 56
-`
-	if got != want {
-		t.Errorf("scrape: got\n%s\nwant\n%s", got, want)
-	}
-	for _, name := range []string{"process_cpu_seconds_total", "process_resident_memory_bytes", "go_goroutines"} {
-		if !strings.Contains(text, "\n"+name+" ") {
-			t.Errorf("scrape: %s is missing", name)
-		}
-	}
+// ready is what most servers here are.
+func ready() bool { return true }
+
+// A gauges collector shows one figure, which it computes when it is scraped.
+type gauges func() float64
+
+func (g gauges) Describe(ch chan<- *prometheus.Desc) { ch <- gaugeDesc }
+
+func (g gauges) Collect(ch chan<- prometheus.Metric) {
+	ch <- prometheus.MustNewConstMetric(gaugeDesc, prometheus.GaugeValue, g())
 }
 
-// TestIngestConverts is decided by the compiler: the fields are the same, in the
-// same order.
-func TestIngestConverts(t *testing.T) {
-	got := metrics.Ingest(ingest.Counters{Stored: 3, Queued: 4})
-	if got.Stored != 3 || got.Queued != 4 {
-		t.Errorf("got %+v", got)
+var gaugeDesc = prometheus.NewDesc("pulsegate_test", "A figure.", nil, nil)
+
+// TestHandler shows its collectors, a log, the version, and the process.
+func TestHandler(t *testing.T) {
+	log, err := logbudget.New(io.Discard, logbudget.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	log.Print("a line")
+	if err := log.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for _, isReady := range []bool{true, false} {
+		text, _ := scrape(t, metrics.Handler("1.2.3", func() bool { return isReady }, metrics.Log(log), gauges(func() float64 { return 7 })))
+		got := regexp.MustCompile(`goversion="[^"]*"`).ReplaceAllString(lines(text, "pulsegate_"), `goversion="go"`)
+		want := fmt.Sprintf(`pulsegate_build_info{goversion="go",version="1.2.3"} 1
+pulsegate_log_bytes_total 7
+pulsegate_log_lines_total 1
+pulsegate_log_suppressed_lines_total{reason="blocked"} 0
+pulsegate_log_suppressed_lines_total{reason="budget"} 0
+pulsegate_ready %d
+pulsegate_test 7
+`, map[bool]int{true: 1}[isReady])
+		if got != want {
+			t.Errorf("scrape: got\n%s\nwant\n%s", got, want)
+		}
+		for _, name := range []string{"process_cpu_seconds_total", "process_resident_memory_bytes", "go_goroutines"} {
+			if !strings.Contains(text, "\n"+name+" ") {
+				t.Errorf("scrape: %s is missing", name)
+			}
+		}
 	}
 }
 
@@ -209,7 +125,7 @@ func TestStatusClasses(t *testing.T) {
 				defer func() { recover() }()
 				h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("GET", "/x", nil))
 			}()
-			_, families := scrape(t, metrics.Handler(metrics.Sources{Requests: requests}))
+			_, families := scrape(t, metrics.Handler("", ready, requests))
 			for _, m := range families["pulsegate_http_requests_total"].Metric {
 				want := 0.0
 				if label(m, "code") == tt.want && label(m, "route") == "/x" {
@@ -267,7 +183,7 @@ func TestUnmatched(t *testing.T) {
 		h.Route("/x")
 		counted := h.Handler(matched(pattern, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(404) }))
 		counted.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("GET", "/y", nil))
-		_, families := scrape(t, metrics.Handler(metrics.Sources{Requests: h}))
+		_, families := scrape(t, metrics.Handler("", ready, h))
 		if got := durations(families, metrics.Unmatched).GetSampleCount(); got != 1 {
 			t.Errorf("pattern %q: %d requests unmatched, want 1", pattern, got)
 		}
@@ -309,7 +225,7 @@ func TestRequestDuration(t *testing.T) {
 			time.Sleep(30 * time.Millisecond)
 		}))
 		h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("GET", "/slow", nil))
-		_, families := scrape(t, metrics.Handler(metrics.Sources{Requests: requests}))
+		_, families := scrape(t, metrics.Handler("", ready, requests))
 		hist := durations(families, "/slow")
 		if got := hist.GetSampleSum(); math.Abs(got-0.03) > 1e-12 {
 			t.Errorf("sum: got %v s, want 0.03", got)
@@ -359,53 +275,12 @@ func TestWriterLetsThrough(t *testing.T) {
 	}
 }
 
-type appender struct{ err error }
-
-func (a appender) Append([]*storage.Entry) error {
-	time.Sleep(3 * time.Millisecond)
-	return a.err
-}
-
-func TestCommits(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		commits := metrics.NewCommits()
-		failure := errors.New("disk")
-		if err := commits.Appender(appender{}).Append(make([]*storage.Entry, 3)); err != nil {
-			t.Fatal(err)
-		}
-		if err := commits.Appender(appender{failure}).Append(make([]*storage.Entry, 5000)); err != failure {
-			t.Fatalf("got error %v, want %v", err, failure)
-		}
-		_, families := scrape(t, metrics.Handler(metrics.Sources{Commits: commits}))
-		sizes := families["pulsegate_commit_group_readings"].Metric[0].Histogram
-		if sizes.GetSampleCount() != 2 || sizes.GetSampleSum() != 5003 {
-			t.Errorf("group sizes: got %v", sizes)
-		}
-		for _, b := range sizes.Bucket {
-			want := uint64(0)
-			switch {
-			case math.IsInf(b.GetUpperBound(), 1):
-				want = 2
-			case b.GetUpperBound() >= 4:
-				want = 1
-			}
-			if got := b.GetCumulativeCount(); got != want {
-				t.Errorf("groups of up to %v: got %d, want %d", b.GetUpperBound(), got, want)
-			}
-		}
-		times := families["pulsegate_commit_duration_seconds"].Metric[0].Histogram
-		if got := times.GetSampleSum(); math.Abs(got-0.006) > 1e-12 {
-			t.Errorf("sum of durations: got %v s, want 0.006", got)
-		}
-	})
-}
-
 // TestHistogram scrapes while others observe: a count is always the sum of its
 // buckets, and nothing is lost in the end.
 func TestHistogram(t *testing.T) {
 	requests := metrics.NewRequests()
 	route := requests.Route("GET /")
-	handler := metrics.Handler(metrics.Sources{Requests: requests})
+	handler := metrics.Handler("", ready, requests)
 	const observers, each = 4, 5000
 	var observing sync.WaitGroup
 	for i := range observers {
@@ -443,83 +318,16 @@ func TestHistogram(t *testing.T) {
 	}
 }
 
-// TestDocumented compares the metrics with docs/metrics.md, both ways.
-func TestDocumented(t *testing.T) {
-	doc, err := os.ReadFile("../../../docs/metrics.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	documented := map[string]bool{}
-	for _, m := range regexp.MustCompile("`(pulsegate_[a-z_]+)").FindAllSubmatch(doc, -1) {
-		documented[string(m[1])] = true
-	}
-	requests := metrics.NewRequests()
-	requests.Route("GET /")
-	_, families := scrape(t, metrics.Handler(metrics.Sources{
-		Requests: requests,
-		Commits:  metrics.NewCommits(),
-		Ingest:   func() metrics.Ingest { return metrics.Ingest{} },
-		Queue:    func() groupcommit.Stats { return groupcommit.Stats{} },
-		Store:    func() metrics.Store { return metrics.Store{Active: []metrics.Active{{Within: "1h"}}} },
-		Access:   func() metrics.Access { return metrics.Access{} },
-		Log:      func() metrics.Log { return metrics.Log{} },
-
-		Retention: func() metrics.Retention { return metrics.Retention{} },
-
-		Traces: func() metrics.Traces { return metrics.Traces{} },
-		Ready:  func() bool { return false },
-	}))
-	for name := range families {
-		if strings.HasPrefix(name, "pulsegate_") && !documented[name] {
-			t.Errorf("%s is not in docs/metrics.md", name)
-		}
-		delete(documented, name)
-	}
-	for name := range documented {
-		t.Errorf("docs/metrics.md names %s, which does not exist", name)
-	}
-}
-
-// TestLint holds Prometheus's own conventions for names, units and help texts.
-func TestLint(t *testing.T) {
-	requests := metrics.NewRequests()
-	requests.Route("GET /")
-	text, _ := scrape(t, metrics.Handler(metrics.Sources{
-		Requests: requests,
-		Commits:  metrics.NewCommits(),
-		Ingest:   func() metrics.Ingest { return metrics.Ingest{} },
-		Queue:    func() groupcommit.Stats { return groupcommit.Stats{} },
-		Store:    func() metrics.Store { return metrics.Store{Active: []metrics.Active{{Within: "1h"}}} },
-		Access:   func() metrics.Access { return metrics.Access{} },
-		Log:      func() metrics.Log { return metrics.Log{} },
-
-		Retention: func() metrics.Retention { return metrics.Retention{} },
-
-		Traces: func() metrics.Traces { return metrics.Traces{} },
-		Ready:  func() bool { return false },
-	}))
-	problems, err := promlint.New(strings.NewReader(text)).Lint()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, p := range problems {
-		if strings.HasPrefix(p.Metric, "pulsegate_") {
-			t.Errorf("%s: %s", p.Metric, p.Text)
-		}
-	}
-}
-
 // TestProfileReads proves that pulsegate profile finds what it needs.
 func TestProfileReads(t *testing.T) {
 	requests := metrics.NewRequests()
 	route := requests.Route("POST /v1/readings")
 	route.Observe(200, time.Millisecond)
 	route.Observe(503, time.Millisecond)
-	text, _ := scrape(t, metrics.Handler(metrics.Sources{
-		Version:  "1.2.3",
-		Requests: requests,
-		Ingest:   func() metrics.Ingest { return metrics.Ingest{Stored: 7, Duplicate: 2} },
-	}))
+	readings := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "pulsegate_readings_total"}, []string{"outcome"})
+	readings.WithLabelValues("stored").Add(7)
+	readings.WithLabelValues("duplicate").Add(2)
+	text, _ := scrape(t, metrics.Handler("1.2.3", ready, requests, readings))
 	got, err := profile.ReadCounters(strings.NewReader(text))
 	if err != nil {
 		t.Fatal(err)
@@ -547,11 +355,11 @@ func TestProfileReads(t *testing.T) {
 func TestBusyScrapes(t *testing.T) {
 	hold := make(chan struct{})
 	entered := make(chan struct{}, 16)
-	handler := metrics.Handler(metrics.Sources{Store: func() metrics.Store {
+	handler := metrics.Handler("", ready, gauges(func() float64 {
 		entered <- struct{}{}
 		<-hold
-		return metrics.Store{}
-	}})
+		return 0
+	}))
 	var scrapes sync.WaitGroup
 	for range 4 {
 		scrapes.Go(func() {

@@ -38,7 +38,7 @@ func NewRequests() *Requests { return &Requests{} }
 type Route struct {
 	pattern  string
 	classes  [numClasses]atomic.Uint64
-	duration histogram
+	duration Histogram
 }
 
 // A class is a status class, or what happened in place of a status.
@@ -84,20 +84,20 @@ func (r *Requests) Route(pattern string) *Route {
 			panic(fmt.Sprintf("metrics: route %q is counted already", pattern))
 		}
 	}
-	rt := &Route{pattern: pattern, duration: newHistogram(requestBounds, 1e9)}
+	rt := &Route{pattern: pattern, duration: NewHistogram(requestBounds, 1e9)}
 	r.routes = append(r.routes, rt)
 	return rt
 }
 
 // requestBounds are those of the durations of requests: from below one commit on
 // a fast disk to the longest time that a client waits.
-var requestBounds = durationBounds(100*time.Microsecond, 10*time.Second)
+var requestBounds = DurationBounds(100*time.Microsecond, 10*time.Second)
 
 // Observe counts one request that was answered with the given HTTP status after
 // d. It does not allocate.
 func (rt *Route) Observe(status int, d time.Duration) {
 	rt.classes[classOf(status)].Add(1)
-	rt.duration.observe(d.Nanoseconds())
+	rt.duration.Observe(d.Nanoseconds())
 }
 
 // Unmatched is the pattern of requests that no route took.
@@ -222,6 +222,6 @@ func (r *Requests) Collect(ch chan<- prometheus.Metric) {
 			}
 			ch <- prometheus.MustNewConstMetric(requestsDesc, prometheus.CounterValue, float64(n), rt.pattern, classNames[c])
 		}
-		ch <- rt.duration.metric(requestDurationDesc, rt.pattern)
+		ch <- rt.duration.Metric(requestDurationDesc, rt.pattern)
 	}
 }

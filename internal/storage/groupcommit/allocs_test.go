@@ -13,7 +13,7 @@ import (
 // without it only.
 
 func TestCommitAllocs(t *testing.T) {
-	c := newCommitter(t, groupcommit.Config{MaxGroup: 8, MaxQueued: 8}, flushNothing)
+	c := newCommitter(t, groupcommit.Config{MaxGroup: 8}, flushNothing)
 	ctx, cancel := context.WithCancel(background)
 	defer cancel()
 	items := []int{1, 2, 3}
@@ -26,7 +26,7 @@ func TestCommitAllocs(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			got := testing.AllocsPerRun(1000, func() {
-				if err := c.Commit(tt.ctx, items); err != nil {
+				if _, err := c.Commit(tt.ctx, items); err != nil {
 					t.Fatal(err)
 				}
 			})
@@ -40,7 +40,7 @@ func TestCommitAllocs(t *testing.T) {
 // TestSubmitAllocs keeps several groups in the queue.
 func TestSubmitAllocs(t *testing.T) {
 	const calls = 20
-	c := newCommitter(t, groupcommit.Config{MaxGroup: 8, MaxQueued: calls * 3}, flushNothing)
+	c := newCommitter(t, groupcommit.Config{MaxGroup: 8}, flushNothing)
 	items := []int{1, 2, 3}
 	w := &countingWaiter{want: calls, all: make(chan struct{}, 1)}
 	got := testing.AllocsPerRun(1000, func() {
@@ -57,13 +57,15 @@ func TestSubmitAllocs(t *testing.T) {
 }
 
 func TestRefusalAllocs(t *testing.T) {
-	c := groupcommit.New(groupcommit.Config{MaxGroup: 1, MaxQueued: 1}, flushNothing)
+	c := groupcommit.New(groupcommit.Config{MaxGroup: 1}, flushNothing)
 	if err := c.Close(background); err != nil {
 		t.Fatal(err)
 	}
 	items, tooMany := []int{1}, []int{1, 2}
 	got := testing.AllocsPerRun(1000, func() {
-		if c.Commit(background, items) == nil || c.Commit(background, tooMany) == nil {
+		_, closed := c.Commit(background, items)
+		_, tooLarge := c.Commit(background, tooMany)
+		if closed == nil || tooLarge == nil {
 			t.Fatal("Commit: got nil from a closed committer")
 		}
 		c.Stats()

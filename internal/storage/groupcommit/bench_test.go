@@ -31,7 +31,7 @@ func BenchmarkCommit(b *testing.B) {
 }
 
 type benchmarked interface {
-	Commit(ctx context.Context, items []int) error
+	Commit(ctx context.Context, items []int) (groupcommit.Flush, error)
 	Close(ctx context.Context) error
 	Stats() groupcommit.Stats
 }
@@ -45,12 +45,12 @@ func benchmarkCommit(b *testing.B, impl string, callers int, takes time.Duration
 		}
 		return nil
 	}
-	cfg := groupcommit.Config{MaxGroup: 1024, MaxQueued: 1 << 16}
+	const maxGroup = 1024
 	var c benchmarked
 	if impl == "channel" {
-		c = newChannelCommitter(cfg, flush)
+		c = newChannelCommitter(maxGroup, 1<<16, flush)
 	} else {
-		c = groupcommit.New(cfg, flush)
+		c = groupcommit.New(groupcommit.Config{MaxGroup: maxGroup}, flush)
 	}
 	b.ReportAllocs()
 	b.ResetTimer()
@@ -65,7 +65,7 @@ func benchmarkCommit(b *testing.B, impl string, callers int, takes time.Duration
 			defer cancel()
 			item := []int{i}
 			for range calls {
-				if err := c.Commit(ctx, item); err != nil {
+				if _, err := c.Commit(ctx, item); err != nil {
 					b.Error(err)
 					return
 				}
@@ -83,7 +83,7 @@ func BenchmarkSubmit(b *testing.B) {
 	for _, calls := range []int{1, 64, 1000} {
 		b.Run(fmt.Sprintf("flush=nothing/calls=%d", calls), func(b *testing.B) {
 			items := 0
-			c := groupcommit.New(groupcommit.Config{MaxGroup: 1024, MaxQueued: 1 << 16}, func(group []int) error {
+			c := groupcommit.New(groupcommit.Config{MaxGroup: 1024}, func(group []int) error {
 				items += len(group)
 				return nil
 			})
@@ -124,9 +124,9 @@ type countingWaiter struct {
 	all        chan struct{}
 }
 
-func (w *countingWaiter) Done(err error) {
-	if err != nil {
-		panic(err)
+func (w *countingWaiter) Done(f groupcommit.Flush) {
+	if f.Err != nil {
+		panic(f.Err)
 	}
 	if w.told++; w.told == w.want {
 		w.told = 0

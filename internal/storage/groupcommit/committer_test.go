@@ -34,9 +34,8 @@ func TestNewPanics(t *testing.T) {
 		flush func([]int) error
 		want  string
 	}{
-		{"no flush", groupcommit.Config{MaxGroup: 1, MaxQueued: 1}, nil, "flush is nil"},
-		{"no group", groupcommit.Config{MaxGroup: 0, MaxQueued: 1}, flushNothing, "MaxGroup is 0"},
-		{"queue below group", groupcommit.Config{MaxGroup: 2, MaxQueued: 1}, flushNothing, "MaxQueued is 1"},
+		{"no flush", groupcommit.Config{MaxGroup: 1}, nil, "flush is nil"},
+		{"no group", groupcommit.Config{MaxGroup: 0}, flushNothing, "MaxGroup is 0"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			defer func() {
@@ -59,15 +58,15 @@ func TestCloseAnswersAdmitted(t *testing.T) {
 		const calls = 10
 		release := make(chan struct{})
 		var flushed []int
-		c := groupcommit.New(groupcommit.Config{MaxGroup: 2, MaxQueued: 100}, func(group []int) error {
+		c := groupcommit.New(groupcommit.Config{MaxGroup: 2}, func(group []int) error {
 			<-release
 			flushed = append(flushed, group...)
 			return nil
 		})
 		var answers [calls]int
 		for i := range calls {
-			if err := c.Submit([]int{i}, waiterFunc(func(err error) {
-				if err == nil {
+			if err := c.Submit([]int{i}, waiterFunc(func(f groupcommit.Flush) {
+				if f.Err == nil {
 					answers[i]++
 				}
 			})); err != nil {
@@ -89,7 +88,7 @@ func TestCloseAnswersAdmitted(t *testing.T) {
 		if got := closed.Load(); got != 0 {
 			t.Errorf("%d Closes returned while calls waited for their answer", got)
 		}
-		if err := c.Commit(background, []int{calls}); !errors.Is(err, groupcommit.ErrClosed) {
+		if _, err := c.Commit(background, []int{calls}); !errors.Is(err, groupcommit.ErrClosed) {
 			t.Errorf("Commit after Close: got %v, want ErrClosed", err)
 		}
 		close(release)
@@ -114,12 +113,12 @@ func TestCloseAnswersAdmitted(t *testing.T) {
 func TestCloseGivesUpWithItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
-		c := groupcommit.New(groupcommit.Config{MaxGroup: 1, MaxQueued: 1}, func([]int) error {
+		c := groupcommit.New(groupcommit.Config{MaxGroup: 1}, func([]int) error {
 			<-release
 			return nil
 		})
 		answer := make(chan error, 1)
-		go func() { answer <- c.Commit(background, []int{1}) }()
+		go func() { _, err := c.Commit(background, []int{1}); answer <- err }()
 		synctest.Wait()
 
 		ctx, cancel := context.WithTimeout(background, time.Second)
@@ -127,7 +126,7 @@ func TestCloseGivesUpWithItsContext(t *testing.T) {
 		if err := c.Close(ctx); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("Close: got %v, want the context's error", err)
 		}
-		if err := c.Commit(background, []int{2}); !errors.Is(err, groupcommit.ErrClosed) {
+		if _, err := c.Commit(background, []int{2}); !errors.Is(err, groupcommit.ErrClosed) {
 			t.Errorf("Commit after Close: got %v, want ErrClosed", err)
 		}
 		close(release)
@@ -148,8 +147,8 @@ func TestCloseGivesUpWithItsContext(t *testing.T) {
 func TestRefusals(t *testing.T) {
 	ended, cancel := context.WithCancel(background)
 	cancel()
-	open := newCommitter(t, groupcommit.Config{MaxGroup: 2, MaxQueued: 4}, flushNothing)
-	closed := newCommitter(t, groupcommit.Config{MaxGroup: 2, MaxQueued: 4}, flushNothing)
+	open := newCommitter(t, groupcommit.Config{MaxGroup: 2}, flushNothing)
+	closed := newCommitter(t, groupcommit.Config{MaxGroup: 2}, flushNothing)
 	if err := closed.Close(background); err != nil {
 		t.Fatal(err)
 	}
@@ -170,7 +169,7 @@ func TestRefusals(t *testing.T) {
 		{"closed", closed, background, []int{1}, groupcommit.ErrClosed},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			err := tt.c.Commit(tt.ctx, tt.items)
+			_, err := tt.c.Commit(tt.ctx, tt.items)
 			if !errors.Is(err, tt.want) {
 				t.Errorf("got %v, want %v", err, tt.want)
 			}
@@ -185,11 +184,11 @@ func TestRefusals(t *testing.T) {
 }
 
 func TestSubmitWithoutItemsAnswersAtOnce(t *testing.T) {
-	c := newCommitter(t, groupcommit.Config{MaxGroup: 1, MaxQueued: 1}, flushNothing)
+	c := newCommitter(t, groupcommit.Config{MaxGroup: 1}, flushNothing)
 	answers := 0
-	if err := c.Submit(nil, waiterFunc(func(err error) {
-		if err != nil {
-			t.Errorf("answer: got %v, want nil", err)
+	if err := c.Submit(nil, waiterFunc(func(f groupcommit.Flush) {
+		if f != (groupcommit.Flush{}) {
+			t.Errorf("answer: got %+v, want zeros", f)
 		}
 		answers++
 	})); err != nil {
@@ -200,23 +199,26 @@ func TestSubmitWithoutItemsAnswersAtOnce(t *testing.T) {
 	}
 }
 
-// TestAnswerMakesRoom commits again from within the answer, with a queue that has
-// room for the one call only. It was seen to fail when the answered group left the
-// queue after its answers.
-func TestAnswerMakesRoom(t *testing.T) {
-	c := newCommitter(t, groupcommit.Config{MaxGroup: 3, MaxQueued: 3}, flushNothing)
+// TestAnswerLeavesQueue commits again from within the answer. By then the answered
+// group has left the queue. It was seen to fail when the group left the queue after
+// its answers.
+func TestAnswerLeavesQueue(t *testing.T) {
+	c := newCommitter(t, groupcommit.Config{MaxGroup: 3}, flushNothing)
 	const rounds = 100
 	last := make(chan error)
 	var again func(round int) waiterFunc
 	again = func(round int) waiterFunc {
-		return func(err error) {
-			if err == nil && round < rounds {
-				err = c.Submit([]int{1, 2, 3}, again(round+1))
-				if err == nil {
+		return func(f groupcommit.Flush) {
+			if got := c.Stats(); got.QueuedItems != 0 || got.QueuedCalls != 0 || got.Flushing {
+				t.Errorf("round %d: Stats in the answer: %+v, want an empty queue", round, got)
+			}
+			if f.Err == nil && round < rounds {
+				f.Err = c.Submit([]int{1, 2, 3}, again(round+1))
+				if f.Err == nil {
 					return
 				}
 			}
-			last <- err
+			last <- f.Err
 		}
 	}
 	if err := c.Submit([]int{1, 2, 3}, again(1)); err != nil {
@@ -244,11 +246,11 @@ func TestAnswerWinsOverContext(t *testing.T) {
 			t.Fatalf("%d of %d calls were told their answer", answered, most)
 		}
 		ctx, cancel := context.WithCancel(background)
-		c := groupcommit.New(groupcommit.Config{MaxGroup: 1, MaxQueued: 1}, func([]int) error {
+		c := groupcommit.New(groupcommit.Config{MaxGroup: 1}, func([]int) error {
 			cancel()
 			return nil
 		})
-		switch err := c.Commit(ctx, []int{1}); err {
+		switch _, err := c.Commit(ctx, []int{1}); err {
 		case nil:
 			answered++
 		case context.Canceled: // the scheduler came between
@@ -275,8 +277,8 @@ func TestPanicErrorNamesNoValue(t *testing.T) {
 		{"Goexit", func([]int) error { runtime.Goexit(); return nil }, "groupcommit: flush ended its goroutine"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			c := newCommitter(t, groupcommit.Config{MaxGroup: 1, MaxQueued: 1}, tt.flush)
-			err := c.Commit(background, []int{1})
+			c := newCommitter(t, groupcommit.Config{MaxGroup: 1}, tt.flush)
+			_, err := c.Commit(background, []int{1})
 			p, ok := errors.AsType[*groupcommit.PanicError](err)
 			if !ok || errors.Is(err, groupcommit.ErrNotWritten) {
 				t.Fatalf("Commit: got %v, want a PanicError without ErrNotWritten", err)
@@ -287,7 +289,7 @@ func TestPanicErrorNamesNoValue(t *testing.T) {
 			if !strings.Contains(string(p.Stack), "TestPanicErrorNamesNoValue") {
 				t.Errorf("the stack does not show the flush:\n%s", p.Stack)
 			}
-			later := c.Commit(background, []int{2})
+			_, later := c.Commit(background, []int{2})
 			if q, _ := errors.AsType[*groupcommit.PanicError](later); q != p || !errors.Is(later, groupcommit.ErrNotWritten) {
 				t.Errorf("later Commit: got %v, want ErrNotWritten with the same PanicError", later)
 			}
@@ -304,11 +306,11 @@ func TestPanicErrorNamesNoValue(t *testing.T) {
 // TestNothingIsRetained checks that a committer that has answered keeps no item
 // alive. It was seen to fail when the group was not cleared.
 func TestNothingIsRetained(t *testing.T) {
-	c := groupcommit.New(groupcommit.Config{MaxGroup: 4, MaxQueued: 4}, func([]*[64]byte) error { return nil })
+	c := groupcommit.New(groupcommit.Config{MaxGroup: 4}, func([]*[64]byte) error { return nil })
 	defer c.Close(background)
 	item := new([64]byte)
 	kept := weak.Make(item)
-	if err := c.Commit(background, []*[64]byte{item}); err != nil {
+	if _, err := c.Commit(background, []*[64]byte{item}); err != nil {
 		t.Fatal(err)
 	}
 	runtime.GC()
@@ -318,34 +320,31 @@ func TestNothingIsRetained(t *testing.T) {
 	runtime.KeepAlive(c)
 }
 
-// TestGroupsAreBounded fills the queue to the brim, again and again, with the sizes
-// of calls that need the most groups.
+// TestGroupsAreBounded queues as many items, again and again, with the sizes of calls
+// that need the most groups.
 //
 // It was seen to fail when used groups were not kept, and when each group was a
 // new one.
 func TestGroupsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		const maxGroup, maxQueued = 10, 100
-		c := groupcommit.New(groupcommit.Config{MaxGroup: maxGroup, MaxQueued: maxQueued}, func([]int) error {
+		const maxGroup, queued = 10, 100
+		c := groupcommit.New(groupcommit.Config{MaxGroup: maxGroup}, func([]int) error {
 			time.Sleep(time.Millisecond)
 			return nil
 		})
 		madeFirst := 0
 		for round := range 20 {
 			for _, size := range []int{10, 1, 10, 1, 10, 1, 10, 1, 10, 1, 10, 1, 10, 1, 10, 1, 10, 1, 1} {
-				if err := c.Submit(make([]int, size), waiterFunc(func(error) {})); err != nil {
+				if err := c.Submit(make([]int, size), waiterFunc(func(groupcommit.Flush) {})); err != nil {
 					t.Fatal(err)
 				}
 			}
-			if err := c.Submit([]int{1}, waiterFunc(func(error) {})); !errors.Is(err, groupcommit.ErrFull) {
-				t.Fatalf("Submit to a full queue: got %v, want ErrFull", err)
-			}
-			if got := c.Stats().QueuedItems; got != maxQueued {
-				t.Errorf("%d items in a full queue, want %d", got, maxQueued)
+			if got := c.Stats().QueuedItems; got != queued {
+				t.Errorf("%d items are queued, want %d", got, queued)
 			}
 			time.Sleep(time.Second)
 			groups, places := c.FreeGroups()
-			if limit := 2*maxQueued/maxGroup + 3; groups < 1 || groups > limit {
+			if limit := 2*queued/maxGroup + 3; groups < 1 || groups > limit {
 				t.Errorf("round %d: %d groups are kept, want 1 to %d", round, groups, limit)
 			}
 			if round == 0 {
@@ -358,8 +357,58 @@ func TestGroupsAreBounded(t *testing.T) {
 				t.Errorf("round %d: a group has %d places, want at most %d", round, places, 2*maxGroup)
 			}
 		}
-		if got := c.Stats().Full; got != 20 {
-			t.Errorf("Stats: %d calls refused as full, want 20", got)
+		if err := c.Close(background); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestFlushes compares what OnFlush, a Waiter and Commit are told of each flush, and
+// when.
+//
+// It was seen to fail when OnFlush was called after the answers, and when the times
+// were taken around the answers.
+func TestFlushes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		start := time.Now()
+		failure := errors.New("disk")
+		var observed []groupcommit.Flush
+		c := groupcommit.New(groupcommit.Config{
+			MaxGroup: 5,
+			OnFlush: func(f groupcommit.Flush) {
+				observed = append(observed, f)
+				time.Sleep(time.Second)
+			},
+		}, func(group []int) error {
+			time.Sleep(time.Duration(group[0]) * time.Millisecond)
+			if group[0] == 2 {
+				return failure
+			}
+			return nil
+		})
+		flush := func(after, took time.Duration, items int, err error) groupcommit.Flush {
+			return groupcommit.Flush{Start: start.Add(after), End: start.Add(after + took), Items: items, Err: err}
+		}
+		want := []groupcommit.Flush{
+			flush(0, 3*time.Millisecond, 2, nil),
+			flush(time.Second+3*time.Millisecond, 2*time.Millisecond, 3, failure),
+		}
+		if got, err := c.Commit(background, []int{3, 3}); got != want[0] || err != nil {
+			t.Errorf("Commit: got %+v, %v; want %+v", got, err, want[0])
+		}
+		told := make(chan groupcommit.Flush, 1)
+		if err := c.Submit([]int{2, 2, 2}, waiterFunc(func(f groupcommit.Flush) { told <- f })); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		if !c.Stats().Flushing {
+			t.Error("Stats do not show the flush that is running")
+		}
+		if got := <-told; got != want[1] {
+			t.Errorf("Waiter: got %+v, want %+v", got, want[1])
+		}
+		if !slices.Equal(observed, want) {
+			t.Errorf("OnFlush: got %+v, want %+v", observed, want)
 		}
 		if err := c.Close(background); err != nil {
 			t.Error(err)

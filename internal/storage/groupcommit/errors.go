@@ -1,7 +1,6 @@
 package groupcommit
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"runtime"
@@ -12,10 +11,6 @@ var (
 	// ErrNotWritten is wrapped by every error after which no item of the call
 	// was handed to the flush function, nor will be.
 	ErrNotWritten = errors.New("groupcommit: nothing was written")
-
-	// ErrFull means that the queue had no room for the call's items. It wraps
-	// ErrNotWritten. The caller may try again.
-	ErrFull = fmt.Errorf("%w: the queue is full", ErrNotWritten)
 
 	// ErrClosed means that Close was called before the call was admitted. It
 	// wraps ErrNotWritten.
@@ -51,10 +46,4 @@ func (e *PanicError) Error() string {
 	default:
 		return fmt.Sprintf("groupcommit: flush panicked with a value of type %T", v)
 	}
-}
-
-// errEnded returns the error of a call whose ctx had ended before it was
-// admitted.
-func errEnded(ctx context.Context) error {
-	return fmt.Errorf("%w: %w", ErrNotWritten, ctx.Err())
 }

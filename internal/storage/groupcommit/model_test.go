@@ -15,14 +15,13 @@ import (
 
 // TestModel runs every order of a few calls of one or two items, their
 // cancellations, Close, and flushes that succeed, fail, panic or end their
-// goroutine, against a committer whose queue is soon full. After each event it
-// lets everything come to rest and compares what can be seen with a model that has
+// goroutine. After each event it lets everything come to rest and compares what can be seen with a model that has
 // no goroutines: the answers, their order, the groups, the counters.
 //
 // It was seen to fail when the code was broken in each of these ways: answering
 // before the flush, dropping the queue at Close, answering a call twice, answering
 // in another order, using an abandoned call again, admitting after Close or after
-// a panic, admitting one item too many, letting a small call overtake a large one,
+// a panic, letting a small call overtake a large one,
 // filling a group above its limit, not answering what is queued at a panic, telling
 // it the same as the group that panicked, giving an error of flush to the next
 // group or to nobody, not answering at Goexit, losing a wake-up, not waiting in
@@ -59,10 +58,6 @@ func (f front) String() string { return [...]string{"Commit", "Submit"}[f] }
 
 // maxCalls is the number of calls of a path.
 func (f front) maxCalls() int { return [...]int{3, 4}[f] }
-
-// maxQueued leaves room for a running call, a group that is not full and one
-// behind it.
-func (f front) maxQueued() int { return [...]int{3, 5}[f] }
 
 // An event is one step of a path.
 type event struct {
@@ -130,7 +125,6 @@ const (
 	answerFlush  answer = "error of flush"
 	answerPanic  answer = "panic, outcome unknown"
 	answerBehind answer = "panic, nothing written"
-	answerFull   answer = "full"
 	answerClosed answer = "closed"
 	answerCtx    answer = "ctx, outcome unknown"
 	answerEnded  answer = "ctx, nothing written"
@@ -209,9 +203,6 @@ func (m *model) apply(e event) {
 			m.tell(call, answerEnded)
 		case m.refusal != "":
 			m.tell(call, m.refusal)
-		case m.stats.QueuedItems+e.items > m.front.maxQueued():
-			m.tell(call, answerFull)
-			m.stats.Full++
 		default:
 			m.queue = append(m.queue, call)
 			m.stats.QueuedItems += e.items
@@ -237,11 +228,11 @@ func (m *model) endFlush(o outcome) {
 		m.stats.Failed++
 	}
 	for _, call := range m.running {
-		m.stats.Items += uint64(m.sizes[call])
 		m.stats.Calls++
 		m.leave(call, [...]answer{answerNil, answerFlush, answerPanic, answerPanic}[o])
 	}
 	m.running = nil
+	m.stats.Flushing = false
 	if o == flushPanic || o == flushGoexit {
 		for _, call := range m.queue {
 			m.leave(call, answerBehind)
@@ -280,6 +271,7 @@ func (m *model) beginFlush() {
 		n++
 	}
 	m.running, m.queue = m.queue[:n:n], m.queue[n:]
+	m.stats.Flushing = true
 	m.groups = append(m.groups, group)
 }
 
@@ -369,7 +361,7 @@ type reality struct {
 func newReality(front front) *reality {
 	r := &reality{front: front, release: make(chan outcome)}
 	r.closeCtx, r.giveUp = context.WithCancel(context.Background())
-	r.committer = groupcommit.New(groupcommit.Config{MaxGroup: modelMaxGroup, MaxQueued: front.maxQueued()}, r.flush)
+	r.committer = groupcommit.New(groupcommit.Config{MaxGroup: modelMaxGroup}, r.flush)
 	return r
 }
 
@@ -403,8 +395,11 @@ func (r *reality) apply(e event) {
 		}
 		items := itemsOf(call, e.items)
 		if r.front == commitFront {
-			go func() { r.answer(call, r.committer.Commit(ctx, items)) }()
-		} else if err := r.committer.Submit(items, waiterFunc(func(err error) { r.answer(call, err) })); err != nil {
+			go func() {
+				_, err := r.committer.Commit(ctx, items)
+				r.answer(call, err)
+			}()
+		} else if err := r.committer.Submit(items, waiterFunc(func(f groupcommit.Flush) { r.answer(call, f.Err) })); err != nil {
 			r.answer(call, err)
 		}
 	case cancelCall:
@@ -450,8 +445,6 @@ func classOf(err error) answer {
 		return answerEnded
 	case canceled:
 		return answerCtx
-	case errors.Is(err, groupcommit.ErrFull) && notWritten:
-		return answerFull
 	case errors.Is(err, groupcommit.ErrClosed) && notWritten:
 		return answerClosed
 	}
@@ -474,6 +467,6 @@ func (r *reality) abandon() {
 }
 
 // A waiterFunc is a Waiter that calls itself.
-type waiterFunc func(error)
+type waiterFunc func(groupcommit.Flush)
 
-func (f waiterFunc) Done(err error) { f(err) }
+func (w waiterFunc) Done(f groupcommit.Flush) { w(f) }

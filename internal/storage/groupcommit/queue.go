@@ -10,6 +10,18 @@ type group[T any] struct {
 	next    *group[T]
 }
 
+// tell answers every call of g, in the order of admission, and empties g so that
+// it retains nothing.
+func (g *group[T]) tell(f Flush) {
+	clear(g.items)
+	g.items = g.items[:0]
+	for i, w := range g.waiters {
+		g.waiters[i] = nil
+		w.Done(f)
+	}
+	g.waiters = g.waiters[:0]
+}
+
 // A groupList is a list of groups, oldest first. The zero groupList is empty.
 type groupList[T any] struct {
 	oldest, newest *group[T]
@@ -37,31 +49,6 @@ func (l *groupList[T]) pop() *group[T] {
 	}
 	g.next = nil
 	return g
-}
-
-// admitLocked lets a call join the newest group, or a new group behind it, or
-// returns why not. It reports whether that group is the only one in the queue and
-// the call is the first in it, so that run may be asleep.
-func (c *Committer[T]) admitLocked(items []T, w Waiter) (isFirst bool, err error) {
-	if c.refusal != nil {
-		return false, c.refusal
-	}
-	if len(items) > c.maxQueued-c.stats.QueuedItems {
-		c.stats.Full++
-		return false, ErrFull
-	}
-	g := c.queue.newest
-	isFirst = g == nil
-	if g == nil || len(g.items)+len(items) > c.maxGroup {
-		g = c.unusedLocked()
-		g.opened = time.Since(c.start)
-		c.queue.push(g)
-	}
-	g.items = append(g.items, items...)
-	g.waiters = append(g.waiters, w)
-	c.stats.QueuedItems += len(items)
-	c.stats.QueuedCalls++
-	return isFirst, nil
 }
 
 // unusedLocked returns a group without items, a used one when there is one.

@@ -60,7 +60,7 @@ func drawScript(rt *rapid.T) *script {
 	})
 	maxGroup := rapid.IntRange(1, 5).Draw(rt, "MaxGroup")
 	s := &script{
-		cfg:     groupcommit.Config{MaxGroup: maxGroup, MaxQueued: maxGroup + rapid.IntRange(0, 10).Draw(rt, "more room")},
+		cfg:     groupcommit.Config{MaxGroup: maxGroup},
 		closeAt: time.Duration(rapid.IntRange(0, 40).Draw(rt, "close at ms")) * time.Millisecond,
 	}
 	steps := rapid.SliceOfN(rapid.Custom(func(rt *rapid.T) step {
@@ -120,8 +120,8 @@ func (s *script) run() (broken []string) {
 		defer func() { <-flushing }()
 		st := s.flushes[len(flushes)%len(s.flushes)]
 		flushes = append(flushes, flushRecord{slices.Clone(group), st.outcome})
-		if n := c.Stats().QueuedItems; n > s.cfg.MaxQueued {
-			report <- fmt.Sprintf("%d items are queued, %d may be", n, s.cfg.MaxQueued)
+		if st := c.Stats(); !st.Flushing || st.QueuedItems < len(group) {
+			report <- fmt.Sprintf("in a flush of %d items: %+v", len(group), st)
 		}
 		time.Sleep(st.takes)
 		switch st.outcome {
@@ -185,12 +185,13 @@ func (s *script) call(c *groupcommit.Committer[itemID], p, i int, report chan<- 
 			}
 			ctx = c
 		}
-		return classOf(c.Commit(ctx, s.items(p, i)))
+		_, err := c.Commit(ctx, s.items(p, i))
+		return classOf(err)
 	}
 	told := make(chan error, 1)
-	err := c.Submit(s.items(p, i), waiterFunc(func(err error) {
+	err := c.Submit(s.items(p, i), waiterFunc(func(f groupcommit.Flush) {
 		select {
-		case told <- err:
+		case told <- f.Err:
 		default:
 			report <- fmt.Sprintf("call %d of producer %d was answered twice", i, p)
 		}
@@ -248,7 +249,7 @@ func (s *script) judge(answers [][]answer, flushes []flushRecord) (broken []stri
 				ok = written && flushes[f].outcome >= flushPanic
 			case answerBehind:
 				ok = !written && panicked
-			case answerFull, answerClosed, answerEnded:
+			case answerClosed, answerEnded:
 				ok = !written
 			case answerCtx:
 				// Written, or still queued at a panic.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"runtime"
 	"sync"
-	"sync/atomic"
 
 	"github.com/pulsegate/pulsegate/internal/storage/groupcommit"
 )
@@ -13,14 +12,12 @@ import (
 // BenchmarkCommit. It does only what a comparison needs: no Close that is safe
 // beside Commit, no panics.
 type channelCommitter struct {
-	flush     func([]int) error
-	maxGroup  int
-	maxQueued int64
-	queued    atomic.Int64
-	calls     chan *channelCall
-	pool      sync.Pool
-	done      chan struct{}
-	groups    uint64
+	flush    func([]int) error
+	maxGroup int
+	calls    chan *channelCall
+	pool     sync.Pool
+	done     chan struct{}
+	groups   uint64
 }
 
 type channelCall struct {
@@ -28,33 +25,28 @@ type channelCall struct {
 	answer chan error
 }
 
-func newChannelCommitter(cfg groupcommit.Config, flush func([]int) error) *channelCommitter {
+func newChannelCommitter(maxGroup, maxQueued int, flush func([]int) error) *channelCommitter {
 	c := &channelCommitter{
-		flush:     flush,
-		maxGroup:  cfg.MaxGroup,
-		maxQueued: int64(cfg.MaxQueued),
-		calls:     make(chan *channelCall, cfg.MaxQueued),
-		done:      make(chan struct{}),
+		flush:    flush,
+		maxGroup: maxGroup,
+		calls:    make(chan *channelCall, maxQueued),
+		done:     make(chan struct{}),
 	}
 	c.pool.New = func() any { return &channelCall{answer: make(chan error, 1)} }
 	go c.run()
 	return c
 }
 
-func (c *channelCommitter) Commit(ctx context.Context, items []int) error {
-	if c.queued.Add(int64(len(items))) > c.maxQueued {
-		c.queued.Add(-int64(len(items)))
-		return groupcommit.ErrFull
-	}
+func (c *channelCommitter) Commit(ctx context.Context, items []int) (groupcommit.Flush, error) {
 	w := c.pool.Get().(*channelCall)
 	w.items = items
 	c.calls <- w
 	select {
 	case err := <-w.answer:
 		c.pool.Put(w)
-		return err
+		return groupcommit.Flush{}, err
 	case <-ctx.Done():
-		return ctx.Err()
+		return groupcommit.Flush{}, ctx.Err()
 	}
 }
 
@@ -77,7 +69,6 @@ func (c *channelCommitter) run() {
 		}
 		err := c.flush(group)
 		c.groups++
-		c.queued.Add(-int64(len(group)))
 		group = group[:0]
 		for i, w := range waiting {
 			waiting[i], w.items = nil, nil

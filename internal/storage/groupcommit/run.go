@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"runtime"
 	"runtime/debug"
+	"time"
 )
 
 // run commits groups until Close was called and the queue is empty, or until
@@ -53,34 +54,42 @@ func (c *Committer[T]) noteOldestLocked(g *group[T]) {
 // The answering is deferred, so that it happens as well when flush panics or
 // ends the goroutine.
 func (c *Committer[T]) commit(g *group[T]) {
-	var err error
+	f := Flush{Start: time.Now(), Items: len(g.items)}
 	returned := false
 	defer func() {
-		if returned {
-			c.answer(g, err)
-		} else {
-			c.fail(g, recover())
+		c.flushing.Store(false)
+		f.End = time.Now()
+		var behind groupList[T]
+		if !returned {
+			behind, f.Err = c.fail(recover())
+		}
+		c.answer(g, f)
+		for b := behind.pop(); b != nil; b = behind.pop() {
+			b.tell(Flush{Err: c.refusal}) // which is final
 		}
 	}()
-	err = c.flush(g.items)
+	c.flushing.Store(true)
+	f.Err = c.flush(g.items)
 	returned = true
 }
 
-// answer tells every call of g that its flush ended with err, and empties g.
-func (c *Committer[T]) answer(g *group[T], err error) {
-	// Room is made before the first answer: a caller that commits again as soon
-	// as it is answered must not find the room taken that it has just left.
+// answer tells every call of g how its flush ended, and empties g.
+func (c *Committer[T]) answer(g *group[T], f Flush) {
+	// The group leaves the queue before the first answer: a caller that is answered
+	// may ask Waited, or commit again.
 	c.mu.Lock()
 	c.stats.Groups++
-	if err != nil {
+	if f.Err != nil {
 		c.stats.Failed++
 	}
-	c.stats.Items += uint64(len(g.items))
 	c.stats.Calls += uint64(len(g.waiters))
 	c.leaveLocked(g)
-	c.noteOldestLocked(c.queue.oldest) // a caller that was answered may ask Waited
+	c.noteOldestLocked(c.queue.oldest)
 	c.mu.Unlock()
-	g.tell(err)
+	if c.cfg.OnFlush != nil {
+		c.cfg.OnFlush(f)
+	}
+	g.tell(f)
 }
 
 // leaveLocked counts the items and calls of g out of the queue.
@@ -89,35 +98,17 @@ func (c *Committer[T]) leaveLocked(g *group[T]) {
 	c.stats.QueuedCalls -= len(g.waiters)
 }
 
-// tell answers every call of g with err, in the order of admission, and empties
-// g so that it retains nothing.
-func (g *group[T]) tell(err error) {
-	clear(g.items)
-	g.items = g.items[:0]
-	for i, w := range g.waiters {
-		g.waiters[i] = nil
-		w.Done(err)
-	}
-	g.waiters = g.waiters[:0]
-}
-
-// fail stops c for good after flush did not return from g. The calls of g are
-// told of the panic; those behind them, that nothing of theirs was written.
-func (c *Committer[T]) fail(g *group[T], panicValue any) {
-	failure := &PanicError{Value: panicValue, Stack: debug.Stack()}
-	refusal := fmt.Errorf("%w: %w", ErrNotWritten, failure)
+// fail stops c for good after flush did not return. It returns the groups behind,
+// which are to be told c.refusal, that nothing of theirs was written, and the error
+// for the calls of the flush.
+func (c *Committer[T]) fail(panicValue any) (behind groupList[T], failure error) {
+	failure = &PanicError{Value: panicValue, Stack: debug.Stack()}
 	c.mu.Lock()
-	c.failure = failure
-	c.refusal = refusal
-	behind := c.queue
-	c.queue = groupList[T]{}
+	defer c.mu.Unlock()
+	c.failure, c.refusal = failure, fmt.Errorf("%w: %w", ErrNotWritten, failure)
+	behind, c.queue = c.queue, groupList[T]{}
 	for b := behind.oldest; b != nil; b = b.next {
 		c.leaveLocked(b)
 	}
-	c.mu.Unlock()
-
-	c.answer(g, failure)
-	for b := behind.pop(); b != nil; b = behind.pop() {
-		b.tell(refusal)
-	}
+	return behind, failure
 }

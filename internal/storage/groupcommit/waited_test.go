@@ -16,7 +16,7 @@ import (
 func TestWaited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
-		c := groupcommit.New(groupcommit.Config{MaxGroup: 1, MaxQueued: 10}, func([]int) error {
+		c := groupcommit.New(groupcommit.Config{MaxGroup: 1}, func([]int) error {
 			<-release
 			return nil
 		})
@@ -30,7 +30,7 @@ func TestWaited(t *testing.T) {
 		}
 		submit := func() {
 			t.Helper()
-			if err := c.Submit([]int{1}, waiterFunc(func(error) {})); err != nil {
+			if err := c.Submit([]int{1}, waiterFunc(func(groupcommit.Flush) {})); err != nil {
 				t.Fatal(err)
 			}
 		}

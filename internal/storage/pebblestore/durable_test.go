@@ -193,7 +193,6 @@ func crashEverywhere(t *testing.T, wrap func(vfs.FS) vfs.FS, maxProblems int) (p
 		acked.Add(1)
 	}
 	active.Store(false)
-	stored := s.Stats().Readings[storage.Stored]
 	mustClose(t, s)
 	tables := 0 // also those that were compacted into others
 	for _, p := range found {
@@ -201,8 +200,8 @@ func crashEverywhere(t *testing.T, wrap func(vfs.FS) vfs.FS, maxProblems int) (p
 			tables++
 		}
 	}
-	if tables < 2 || stored < 4000 {
-		t.Fatalf("the load made %d tables from %d readings: too little to crash in", tables, stored)
+	if tables < 2 {
+		t.Fatalf("the load made %d tables: too little to crash in", tables)
 	}
 	for _, p := range found {
 		if err := recovers(p, states); err != nil {

@@ -37,7 +37,7 @@ type settler struct {
 	// closed behind its last, so that it never holds files for long.
 	stored *pebble.Iterator
 
-	tally tally
+	lookups int64 // of the group
 }
 
 // A recordID is device and time of a record, with the device's number in the table.
@@ -57,12 +57,6 @@ type met struct {
 type marked struct {
 	device uint32
 	entry  int32
-}
-
-// A tally counts what became of a group.
-type tally struct {
-	outcomes [storage.TooManyDevices + 1]int64
-	lookups  int64
 }
 
 // maxKept is the number of readings up to which a settler keeps its buffers. A
@@ -97,7 +91,7 @@ func newBatch(db *pebble.DB) *pebble.Batch {
 // reset makes s ready for a group.
 func (s *settler) reset() {
 	s.batch.Reset()
-	s.tally = tally{}
+	s.lookups = 0
 	if cap(s.met) > maxKept {
 		s.met, s.marked, s.index, s.indexed = nil, nil, map[recordID]int32{}, 0
 		return
@@ -125,7 +119,6 @@ func (s *settler) settle(group []*storage.Entry) (err error) {
 		if err := s.settleOne(e, int32(i)); err != nil {
 			return err
 		}
-		s.tally.outcomes[e.Outcome]++
 	}
 	return s.write(group)
 }
@@ -219,7 +212,7 @@ func (s *settler) find(id recordID, r *vitals.Reading, entry int32) (*met, error
 		}
 		s.stored = it
 	}
-	s.tally.lookups++
+	s.lookups++
 	s.key = appendReadingKey(s.key[:0], &r.Device, uint64(r.TimeUnixMs))
 	if !s.stored.SeekPrefixGE(s.key) {
 		if err := s.stored.Error(); err != nil {

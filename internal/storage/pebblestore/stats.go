@@ -4,17 +4,15 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/pulsegate/pulsegate/internal/storage"
+	"github.com/prometheus/client_golang/prometheus"
 )
 
 // Stats are a store's figures. Counts begin at Open.
 type Stats struct {
-	Groups     int64                             // groups settled
-	Readings   [storage.TooManyDevices + 1]int64 // readings settled, by storage.Outcome
-	Lookups    int64                             // readings for which the tree was asked
-	Syncs      int64                             // groups that were written
-	SyncTime   time.Duration                     // spent in writing them, syncs included
-	BatchBytes int64                             // written to the log
+	Lookups    int64         // readings for which the tree was asked
+	Syncs      int64         // groups that were written
+	SyncTime   time.Duration // spent in writing them, syncs included
+	BatchBytes int64         // written to the log
 
 	ExpiredReadings int64 // removed by Expire
 	ExpiredDevices  int64 // of which Expire has left no reading
@@ -42,7 +40,6 @@ type Stats struct {
 func (s *Store) Stats() Stats {
 	c := &s.counters
 	st := Stats{
-		Groups:     c.groups.Load(),
 		Lookups:    c.lookups.Load(),
 		Syncs:      c.syncs.Load(),
 		SyncTime:   time.Duration(c.syncNanos.Load()),
@@ -58,9 +55,6 @@ func (s *Store) Stats() Stats {
 		SlowOperations:   s.troubles.slow.Load(),
 		ExpiredReadings:  c.expiredReadings.Load(),
 		ExpiredDevices:   c.expiredDevices.Load(),
-	}
-	for o := range c.outcomes {
-		st.Readings[o] = c.outcomes[o].Load()
 	}
 	// A reader's view keeps Pebble open.
 	v, err := s.views.acquire()
@@ -79,27 +73,52 @@ func (s *Store) Stats() Stats {
 	return st
 }
 
-// counters count what Append does, once a group.
+// counters count what Append and Expire do.
 type counters struct {
-	groups, lookups, syncs, syncNanos, batchBytes atomic.Int64
+	lookups, syncs, syncNanos, batchBytes atomic.Int64
 
 	expiredReadings, expiredDevices atomic.Int64
-
-	outcomes [storage.TooManyDevices + 1]atomic.Int64
 }
 
-func (c *counters) group(t *tally) {
-	c.groups.Add(1)
-	c.lookups.Add(t.lookups)
-	for o, n := range t.outcomes {
-		if n > 0 {
-			c.outcomes[o].Add(n)
-		}
+// Describe implements prometheus.Collector.
+func (s *Store) Describe(ch chan<- *prometheus.Desc) { prometheus.DescribeByCollect(s, ch) }
+
+// Collect implements prometheus.Collector. docs/metrics.md lists the metrics.
+func (s *Store) Collect(ch chan<- prometheus.Metric) {
+	show := func(kind prometheus.ValueType, name, help string, value float64) {
+		ch <- prometheus.MustNewConstMetric(prometheus.NewDesc(name, help, nil, nil), kind, value)
 	}
-}
+	const counter, gauge = prometheus.CounterValue, prometheus.GaugeValue
+	truth := map[bool]float64{true: 1}
 
-func (c *counters) commit(batchBytes int, took time.Duration) {
-	c.syncs.Add(1)
-	c.batchBytes.Add(int64(batchBytes))
-	c.syncNanos.Add(int64(took))
+	st := s.Stats()
+	show(gauge, "pulsegate_store_devices", "Devices that the store holds.", float64(st.Devices))
+	show(gauge, "pulsegate_store_failed", "1 after a failed write or sync: no readings are taken until the next start, and the process is about to end.", truth[st.Failed])
+	show(gauge, "pulsegate_store_recovered", "1 if the store was not closed in good order before this start: after a kill, a power cut or a failed sync.", truth[st.Recovered])
+	show(counter, "pulsegate_store_background_errors_total", "Flushes and compactions that failed. They are tried again.", float64(st.BackgroundErrors))
+	show(counter, "pulsegate_store_damage_total", "Times that a stored file was found damaged.", float64(st.Damaged))
+	show(counter, "pulsegate_store_slow_operations_total", "Operations on the store's files that took longer than 5 s.", float64(st.SlowOperations))
+	show(gauge, "pulsegate_store_min_free_bytes", "Free space below which readings are refused. 0: no limit.", float64(st.MinFreeBytes))
+	show(gauge, "pulsegate_store_size_bytes", "Disk space that the store takes, its log included.", float64(st.DiskBytes))
+	show(gauge, "pulsegate_store_log_bytes", "Size of the write-ahead log, which is replayed after a crash.", float64(st.LogBytes))
+	show(gauge, "pulsegate_store_tables", "Sorted tables of the store.", float64(st.Tables))
+	show(gauge, "pulsegate_store_compaction_debt_bytes", "Bytes that compaction has yet to rewrite before the store is in its resting form.", float64(st.CompactionDebtBytes))
+	show(gauge, "pulsegate_store_free_bytes", "Free space of the store's file system, for this process.", float64(st.FreeBytes))
+	show(counter, "pulsegate_store_syncs_total", "Groups that were written, each with one sync. Groups that change nothing need none.", float64(st.Syncs))
+	show(counter, "pulsegate_store_sync_seconds_total", "Time spent in writing groups, syncs included.", st.SyncTime.Seconds())
+	show(counter, "pulsegate_store_written_bytes_total", "Bytes written to the write-ahead log.", float64(st.BatchBytes))
+	show(counter, "pulsegate_store_lookups_total", "Readings for which stored ones were looked up: those that are not newer than all of their device.", float64(st.Lookups))
+	show(counter, "pulsegate_store_cache_hits_total", "Blocks that the store found in its cache.", float64(st.CacheHits))
+	show(counter, "pulsegate_store_cache_misses_total", "Blocks that the store read from its files.", float64(st.CacheMisses))
+	show(counter, "pulsegate_retention_removed_readings_total", "Readings that were removed because they were older than the server keeps.", float64(st.ExpiredReadings))
+	show(counter, "pulsegate_retention_removed_devices_total", "Devices of which old readings were removed and no other was left.", float64(st.ExpiredDevices))
+
+	active := prometheus.NewDesc("pulsegate_store_active_devices",
+		"Devices whose newest reading was measured within the time that the label tells, to the minute.", []string{"within"}, nil)
+	// The alert rules compare the longest with another one, so that a device that is
+	// not used any more is missed for a day and not for ever.
+	now := time.Now()
+	for label, within := range map[string]time.Duration{"15m": 15 * time.Minute, "1h": time.Hour, "24h": MaxActiveWithin} {
+		ch <- prometheus.MustNewConstMetric(active, gauge, float64(s.ActiveDevices(now, within)), label)
+	}
 }

@@ -74,10 +74,12 @@ func (s *Store) Append(group []*storage.Entry) error {
 			s.fail(err)
 			return fmt.Errorf("append group: %w: %w", storage.ErrFailed, err)
 		}
-		s.counters.commit(size, time.Since(start))
+		s.counters.syncs.Add(1)
+		s.counters.batchBytes.Add(int64(size))
+		s.counters.syncNanos.Add(int64(time.Since(start)))
 		s.views.publish(s.db.NewSnapshot())
 	}
-	s.counters.group(&s.settler.tally)
+	s.counters.lookups.Add(s.settler.lookups)
 	s.deviceCount.Store(int64(s.settler.table.len()))
 	return nil
 }

@@ -1,0 +1,43 @@
+package gate
+
+import (
+	"strings"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/pulsegate/pulsegate/internal/access/audit"
+	"github.com/pulsegate/pulsegate/internal/access/tlsfiles"
+)
+
+// A Collector shows what became of credentials, and which are in force.
+type Collector struct {
+	Gate  *Gate
+	Files *tlsfiles.Files // the server's certificate; nil: no TLS
+}
+
+// Describe implements prometheus.Collector.
+func (c Collector) Describe(ch chan<- *prometheus.Desc) { prometheus.DescribeByCollect(c, ch) }
+
+// Collect implements prometheus.Collector.
+func (c Collector) Collect(ch chan<- prometheus.Metric) {
+	reasons := prometheus.NewDesc("pulsegate_auth_refused_total",
+		"Requests that were refused for their credentials, by reason.", []string{"reason"}, nil)
+	for reason := audit.NoCredentials; reason < numReasons; reason++ {
+		ch <- prometheus.MustNewConstMetric(reasons, prometheus.CounterValue, float64(c.Gate.Refused(reason)),
+			strings.ReplaceAll(reason.String(), "-", "_"))
+	}
+	gauge := func(name, help string, value float64) {
+		ch <- prometheus.MustNewConstMetric(prometheus.NewDesc(name, help, nil, nil), prometheus.GaugeValue, value)
+	}
+	tokens, end, tokensStale, certificatesStale := 0, int64(0), false, false
+	if set := c.Gate.Tokens; set != nil {
+		tokens, tokensStale = set.Len(), set.Stale()
+	}
+	if c.Files != nil {
+		end, certificatesStale = c.Files.NotAfter().Unix(), c.Files.Stale()
+	}
+	truth := map[bool]float64{true: 1}
+	gauge("pulsegate_tokens", "Tokens in use, expired ones included.", float64(tokens))
+	gauge("pulsegate_tokens_stale", "Whether the token file cannot be used, so that the tokens that it held before are: 0 or 1.", truth[tokensStale])
+	gauge("pulsegate_certificate_expiry_timestamp_seconds", "Unix time at which the server's certificate, or one that it is sent with, expires. 0 without TLS.", float64(end))
+	gauge("pulsegate_certificates_stale", "Whether the files of certificates cannot be used, so that those that were read before are: 0 or 1.", truth[certificatesStale])
+}

@@ -1,0 +1,25 @@
+package ingest
+
+// Counters are what tests wait for, and count.
+type Counters struct {
+	Stored, Invalid, Forbidden                         uint64 // readings
+	Unauthorized, NoRight, TooManyReadings, Overloaded uint64 // requests
+
+	Queued, BodyBytes int64 // now
+}
+
+// Counters returns the counters of c.
+func (c *Core) Counters() Counters {
+	refused := func(k kind) uint64 { return c.counters.refused[k].Load() }
+	return Counters{
+		Stored:          c.Stored(),
+		Invalid:         refused(refusedInvalid),
+		Forbidden:       refused(refusedDevice),
+		Unauthorized:    refused(refusedUnauthorized) + refused(refusedCredentials),
+		NoRight:         refused(refusedForbidden),
+		TooManyReadings: refused(refusedLimited),
+		Overloaded:      refused(refusedOverloaded),
+		Queued:          c.queue.queued.Load(),
+		BodyBytes:       c.bodyBytes.Load(),
+	}
+}

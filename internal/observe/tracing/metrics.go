@@ -1,0 +1,20 @@
+package tracing
+
+import "github.com/prometheus/client_golang/prometheus"
+
+var requestsDesc = prometheus.NewDesc("pulsegate_traced_requests_total",
+	"Requests that were traced, by outcome: exported to the collector, dropped for want of room, or not taken by the collector.",
+	[]string{"outcome"}, nil)
+
+// Describe implements prometheus.Collector.
+func (t *Tracer) Describe(ch chan<- *prometheus.Desc) { ch <- requestsDesc }
+
+// Collect implements prometheus.Collector.
+func (t *Tracer) Collect(ch chan<- prometheus.Metric) {
+	counter := func(n uint64, outcome string) {
+		ch <- prometheus.MustNewConstMetric(requestsDesc, prometheus.CounterValue, float64(n), outcome)
+	}
+	counter(t.exported.Load(), "exported")
+	counter(t.dropped.Load(), "dropped")
+	counter(t.failed.Load(), "failed")
+}
