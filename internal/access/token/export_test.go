@@ -9,9 +9,9 @@ import (
 // Before is before.
 func Before(prefix vitals.Name) vitals.Name { return before(prefix) }
 
-// NewLimiter returns the method allow of a new limiter.
+// NewLimiter returns the method Take of a limit's bucket.
 func NewLimiter(l Limit, start time.Time) func(n int, now time.Time) (bool, time.Duration) {
-	return newLimiter(l, start).allow
+	return newLimiter(l, start).Take
 }
 
 // DigestOfHeader is digestOfHeader.

@@ -30,34 +30,28 @@ func (l Limit) valid() bool {
 	return l == Limit{} || l.PerSecond >= 1 && l.PerSecond <= MaxPerSecond && l.Burst >= 1 && l.Burst <= MaxBurst
 }
 
-const (
-	// maxDebt is the longest wait that a limiter asks for. What a batch brings
-	// beyond it is given away.
-	maxDebt = time.Hour
+// maxCost keeps debts from overflowing a Duration. It is 146 years.
+const maxCost time.Duration = 1 << 62
 
-	// maxCharge keeps n readings of one second each from overflowing a Duration.
-	maxCharge = 1_000_000_000
-)
-
-// A limiter is a bucket that may go into debt.
+// A Bucket limits a rate. It may go into debt. Its methods may be called from many
+// goroutines; they neither allocate nor take a lock.
 //
 // A gateway that was offline sends hours in one batch, whose size has nothing to
 // do with the burst. A bucket that takes a batch only if it covers all of it
 // would never take one that is larger than the burst, and the gateway would send
 // it for ever. So a batch is let in while there is room for one reading, whatever
-// its size, and what it brings too much is a debt that later requests wait for.
-// The rate holds in the long run; the client must wait, and need not split.
+// its size, and what it brings too much is a debt that later requests wait for,
+// however long that takes. The rate holds in the long run; the client must wait,
+// and need not split.
 //
 // It is the generic cell rate algorithm (ITU-T I.371, annex A) in its form as
 // virtual scheduling: one number, changed by compare and swap.
 //
 // Invariant: what was let in before the last request, within any time d, is at
-// most PerSecond·d + Burst, but for debts beyond maxDebt. TestLimitModel checks
-// it.
-type limiter struct {
-	limit Limit
-	step  time.Duration // what one reading costs
-	burst time.Duration // what the bucket holds
+// most (d + size) / step. TestLimitModel checks it.
+type Bucket struct {
+	step  time.Duration // what one item costs
+	size  time.Duration // what the bucket holds
 	start time.Time     // times are counted from here, with its monotonic clock
 
 	// fullAt is when the bucket will be full again if nothing comes, in
@@ -65,31 +59,48 @@ type limiter struct {
 	fullAt atomic.Int64
 }
 
-func newLimiter(l Limit, start time.Time) *limiter {
-	step := time.Second / time.Duration(l.PerSecond)
-	b := &limiter{limit: l, step: step, burst: time.Duration(l.Burst) * step, start: start}
+// NewHourly returns a full bucket of n items, 1 to 1,000,000, that is filled with n
+// items an hour. start is a time of the clock that its methods are given.
+func NewHourly(n int, start time.Time) *Bucket {
+	return newBucket(time.Hour/time.Duration(n), n, start)
+}
+
+func newLimiter(l Limit, start time.Time) *Bucket {
+	return newBucket(time.Second/time.Duration(l.PerSecond), l.Burst, start)
+}
+
+func newBucket(step time.Duration, n int, start time.Time) *Bucket {
+	b := &Bucket{step: step, size: time.Duration(n) * step, start: start}
 	b.fullAt.Store(math.MinInt64 / 2) // full, even to a clock that is behind start
 	return b
 }
 
-// allow takes n readings out of the bucket, or says how long to wait until there
-// is room for one. With n of 0 it only asks.
-func (l *limiter) allow(n int, now time.Time) (ok bool, wait time.Duration) {
-	at := now.Sub(l.start)
+// Take takes n items out of the bucket if it holds at least one, or returns how
+// long to wait until it does. With n of 0 it only asks.
+//
+// The time must come from a clock that does not jump back, as the monotonic one of
+// time.Now: a bucket cannot tell a jump from a debt.
+func (b *Bucket) Take(n int, now time.Time) (ok bool, wait time.Duration) {
+	at := now.Sub(b.start)
 	for {
-		old := l.fullAt.Load()
-		// A clock without a monotonic part may have jumped back: nobody waits
-		// longer than maxDebt for that.
-		debt := min(max(time.Duration(old)-at, 0), l.burst+maxDebt)
-		if wait = debt + l.step - l.burst; wait > 0 {
+		old := b.fullAt.Load()
+		debt := max(time.Duration(old)-at, 0)
+		if wait = debt + b.step - b.size; wait > 0 {
 			return false, wait
 		}
 		if n == 0 {
 			return true, 0
 		}
-		cost := min(time.Duration(min(n, maxCharge))*l.step, l.burst+maxDebt)
-		if l.fullAt.CompareAndSwap(old, int64(at+debt+cost)) {
+		// Invariant: no overflow, since debt is below size here.
+		if b.fullAt.CompareAndSwap(old, int64(at+debt+b.cost(n))) {
 			return true, 0
 		}
 	}
+}
+
+// Return puts n items back that were taken and not used, soon after Take.
+func (b *Bucket) Return(n int) { b.fullAt.Add(-int64(b.cost(n))) }
+
+func (b *Bucket) cost(n int) time.Duration {
+	return min(time.Duration(n), maxCost/b.step) * b.step
 }

@@ -60,7 +60,8 @@ type entry struct {
 	token         Token
 	expiresUnixMs int64 // 0: never
 	prefix        devicePrefix
-	limiter       *limiter // nil: none
+	limiter       *Bucket // nil: none
+	limit         Limit   // of limiter
 	before        vitals.Name
 }
 
@@ -173,9 +174,10 @@ func (s *Set) newEntry(t *Token, was *entry) *entry {
 	if limit == (Limit{}) {
 		limit = s.opt.DefaultLimit
 	}
+	e.limit = limit
 	switch {
 	case limit == Limit{}:
-	case was != nil && was.limiter != nil && was.limiter.limit == limit:
+	case was != nil && was.limit == limit:
 		e.limiter = was.limiter
 	default:
 		e.limiter = newLimiter(limit, s.start)
@@ -274,21 +276,17 @@ func (g Grant) Before() vitals.Name {
 	return g.entry.before
 }
 
-// Allow takes n readings out of the token's rate, or says how long to wait before
-// the next try, an hour at most. With n of 0 it only asks.
+// Allow takes n readings out of the token's rate, or returns how long to wait before
+// the next try. With n of 0 it only asks. See [Bucket.Take].
 //
-// A request of any size is let in while there is room for one reading; what it
-// has beyond that is made up for by waiting later. So ask with 0 before the body
-// is read, and with the number of readings once it is known.
-//
-// The time must come from one clock. It may jump, and then costs a client no more
-// than the longest wait; time.Now, whose differences are monotonic, does not.
+// Ask with 0 before the body is read, and with the number of readings once it is
+// known.
 func (g Grant) Allow(n int, now time.Time) (ok bool, retryAfter time.Duration) {
 	switch {
 	case g.entry == nil:
-		return false, maxDebt
+		return false, time.Hour
 	case g.entry.limiter == nil:
 		return true, 0
 	}
-	return g.entry.limiter.allow(n, now)
+	return g.entry.limiter.Take(n, now)
 }

@@ -64,8 +64,9 @@ type kindInfo struct {
 	plain []byte // the problem without detail, field and reason
 }
 
-// maxRetryAfter is the longest wait that a client is asked for.
-const maxRetryAfter = time.Hour
+// maxJitter is how much longer than needed a client of limited rate is asked to wait
+// at most.
+const maxJitter = 5 * time.Minute
 
 // answers holds everything that can be prepared.
 type answers struct {
@@ -157,7 +158,7 @@ func (c *Core) answerTo(r *refusal, text *[]byte) Answer {
 	case in.least > 0:
 		a.retryAfter = time.Duration(in.least+rand.IntN(in.most-in.least+1)) * time.Second
 	case r.kind == refusedLimited:
-		a.retryAfter = min(r.retryAfter+rand.N(r.retryAfter/4+time.Second), maxRetryAfter)
+		a.retryAfter = r.retryAfter + rand.N(min(r.retryAfter/4, maxJitter)+time.Second)
 	}
 	return a
 }

@@ -291,8 +291,13 @@ func testRate(t *testing.T, serve serveFunc) {
 	later.Store(int64(101 * time.Second))
 	expect(reading("d", 6), "200 ", 0, 0)
 	expect(reading("d", 7), limited, 1, 3)
-	if c := core.Counters(); c.Stored != 102 || c.TooManyReadings != 5 {
-		t.Errorf("%d stored and %d refused, want 102 and 5", c.Stored, c.TooManyReadings)
+	later.Store(int64(102 * time.Second))
+	expect(batch("f", 10_000), `200 {"stored":10000,"duplicate":0}`, 0, 0) // a debt of hours is paid as well
+	expect(reading("d", 8), limited, 10_000, 10_000+5*60+2)
+	later.Store(int64(10_100 * time.Second))
+	expect(batch("g", 10_000), limited, 1, 4)
+	if c := core.Counters(); c.Stored != 10_102 || c.TooManyReadings != 7 {
+		t.Errorf("%d stored and %d refused, want 10,102 and 7", c.Stored, c.TooManyReadings)
 	}
 }
 
