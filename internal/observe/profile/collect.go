@@ -61,7 +61,7 @@ func Collect(ctx context.Context, target string, window time.Duration) (*Capture
 		return capture, err
 	}
 	before, errBefore := c.cumulative(ctx)
-	capture.Before, capture.beforeText = before.counters, before.text
+	capture.Before, capture.beforeText = before.Before, before.beforeText
 	if ctx.Err() != nil {
 		return capture, errBefore
 	}
@@ -74,14 +74,14 @@ func Collect(ctx context.Context, target string, window time.Duration) (*Capture
 		return capture, errors.Join(errBefore, errWindow)
 	}
 	after, errAfter := c.cumulative(ctx)
-	capture.After, capture.afterText = after.counters, after.text
+	capture.After, capture.afterText = after.Before, after.beforeText
 	dropMonotonic(capture.Before, capture.After)
-	capture.Heap, capture.Goroutine = after.heap, after.goroutine
+	capture.Heap, capture.Goroutine = after.Heap, after.Goroutine
 	var errDiff [3]error
-	capture.Allocs, errDiff[0] = subtract("heap", before.heap, after.heap)
+	capture.Allocs, errDiff[0] = subtract("heap", before.Heap, after.Heap)
 	capture.Allocs = allocations(capture.Allocs)
-	capture.Mutex, errDiff[1] = subtract("mutex", before.mutex, after.mutex)
-	capture.Block, errDiff[2] = subtract("block", before.block, after.block)
+	capture.Mutex, errDiff[1] = subtract("mutex", before.Mutex, after.Mutex)
+	capture.Block, errDiff[2] = subtract("block", before.Block, after.Block)
 	return capture, errors.Join(errBefore, errWindow, errAfter, errors.Join(errDiff[:]...))
 }
 
@@ -96,16 +96,10 @@ func dropMonotonic(before, after *Counters) {
 	after.At = before.At.Add(between)
 }
 
-// cumulative is what grows as the server runs, at one moment.
-type cumulative struct {
-	counters                      *Counters
-	text                          []byte
-	heap, mutex, block, goroutine *profile.Profile
-}
-
-// cumulative fetches everything that grows, at once.
-func (c *client) cumulative(ctx context.Context) (cumulative, error) {
-	var now cumulative
+// cumulative fetches what grows as the server runs, all at once, as the beginning
+// of a capture.
+func (c *client) cumulative(ctx context.Context) (*Capture, error) {
+	now := new(Capture)
 	var fetching sync.WaitGroup
 	fetches := []struct {
 		to   **profile.Profile
@@ -113,16 +107,16 @@ func (c *client) cumulative(ctx context.Context) (cumulative, error) {
 	}{
 		// A heap profile is of the last completed collection, so that one is made
 		// first: without it the allocations of the last moments were missing.
-		{&now.heap, "/debug/pprof/heap?gc=1"},
-		{&now.mutex, "/debug/pprof/mutex"},
-		{&now.block, "/debug/pprof/block"},
-		{&now.goroutine, "/debug/pprof/goroutine"},
+		{&now.Heap, "/debug/pprof/heap?gc=1"},
+		{&now.Mutex, "/debug/pprof/mutex"},
+		{&now.Block, "/debug/pprof/block"},
+		{&now.Goroutine, "/debug/pprof/goroutine"},
 	}
 	errs := make([]error, len(fetches)+1)
 	for i, f := range fetches {
 		fetching.Go(func() { *f.to, errs[i] = c.profile(ctx, f.path, 0) })
 	}
-	fetching.Go(func() { now.counters, now.text, errs[len(fetches)] = c.counters(ctx) })
+	fetching.Go(func() { now.Before, now.beforeText, errs[len(fetches)] = c.counters(ctx) })
 	fetching.Wait()
 	return now, errors.Join(errs...)
 }
