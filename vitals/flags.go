@@ -67,12 +67,6 @@ func (f Flag) String() string { return flags[f].subject + " " + flags[f].text }
 // A FlagSet is a set of flags. The zero FlagSet is empty.
 type FlagSet uint16
 
-// Has reports whether f is in the set.
-func (fs FlagSet) Has(f Flag) bool { return fs>>f&1 != 0 }
-
-// Len returns the number of flags in the set.
-func (fs FlagSet) Len() int { return bits.OnesCount16(uint16(fs)) }
-
 // All returns the flags of the set in their order.
 func (fs FlagSet) All() iter.Seq[Flag] {
 	return func(yield func(Flag) bool) {

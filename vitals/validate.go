@@ -34,9 +34,6 @@ func NewValidator(limits Limits) (*Validator, error) {
 	return v, nil
 }
 
-// Limits returns the limits that v holds readings to.
-func (v *Validator) Limits() Limits { return v.limits }
-
 // Validate returns nil for a reading that keeps to every rule when the clock
 // shows nowUnixMs, or a [*FieldError] with Index 0 for the first rule that r
 // breaks. It allocates only for the error.

@@ -175,9 +175,3 @@ func TestMaxAge(t *testing.T) {
 		check("Validate", &broken)
 	}
 }
-
-func TestValidatorLimits(t *testing.T) {
-	if got := validator(t).Limits(); got != vitals.DefaultLimits() {
-		t.Errorf("Limits() = %v, want those given", got)
-	}
-}
