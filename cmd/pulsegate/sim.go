@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/binary"
@@ -10,6 +11,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"time"
 
@@ -90,6 +92,7 @@ func (c *simLoadCommand) Run(ctx context.Context, std stdio) (err error) {
 	if err != nil {
 		return err
 	}
+	runtime.GOMAXPROCS(cmp.Or(c.Threads, max(runtime.GOMAXPROCS(0)/2, 1)))
 	ledger, remove, err := c.openLedger(&cfg)
 	if err != nil {
 		return err
@@ -127,6 +130,9 @@ func (c *simLoadCommand) config(ctx context.Context, stderr io.Writer) (cfg sim.
 	if c.Posts == 0 && c.Rate == 0 && c.For == 0 {
 		c.Posts = 100
 	}
+	if c.Threads < 0 {
+		return cfg, usageError{"--threads is negative"}
+	}
 	if c.Batch == 0 && c.Mix == "real" {
 		c.Batch = 20
 	}
@@ -134,7 +140,7 @@ func (c *simLoadCommand) config(ctx context.Context, stderr io.Writer) (cfg sim.
 		Users: c.Users, Devices: c.Devices, Batch: c.Batch,
 		Posts: c.Posts, Rate: c.Rate, For: c.For,
 		Seed: c.Seed, Run: c.RunName, Interval: c.Interval,
-		Timeout: c.Timeout, Patience: c.Patience, MaxTries: c.Tries, Threads: c.Threads,
+		Timeout: c.Timeout, Patience: c.Patience, MaxTries: c.Tries,
 	}
 	if cfg.Mix, err = sim.ParseMix(c.Mix, c.Share); err != nil {
 		return cfg, usageError{err.Error()}

@@ -54,7 +54,7 @@ func TestJudge(t *testing.T) {
 		{"batch", answer(200, "", `{"stored":3,"duplicate":2}`), false, 5, sim.Judgement{Verdict: "accepted", Stored: 3, Duplicate: 2}},
 		{"batch, other spelling", answer(200, "", `{"duplicate": 2, "stored": 3}`), false, 5, sim.Judgement{Verdict: "accepted", Stored: 3, Duplicate: 2}},
 		{"mixed", answer(207, "", `{"stored":1,"duplicate":1,"rejected":[{"index":0,"field":"time","reason":"x"},{"index":3,"field":"","reason":"x"}]}`), false, 4,
-			sim.Judgement{Verdict: "accepted", Stored: 1, Duplicate: 1, Rejected: []int32{0, 3}}},
+			sim.Judgement{Verdict: "accepted", Stored: 1, Duplicate: 1, Rejected: []int{0, 3}}},
 		{"overloaded", document(503, "overloaded", "Retry-After: 2\r\n"), true, 1, sim.Judgement{Verdict: "refused now", Problem: "overloaded", RetryAfter: 2 * time.Second}},
 		{"until a date", document(503, "draining", "Retry-After: Sat, 21 Nov 2026 10:00:07 GMT\r\n"), true, 1, sim.Judgement{Verdict: "refused now", Problem: "draining", RetryAfter: 7 * time.Second}},
 		{"limited", document(429, "too-many-readings", "Retry-After: 1\r\n"), false, 9, sim.Judgement{Verdict: "refused now", Problem: "too-many-readings", RetryAfter: time.Second}},

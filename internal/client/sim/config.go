@@ -1,12 +1,12 @@
 package sim
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"net"
 	"regexp"
-	"runtime"
 	"strings"
 	"time"
 )
@@ -47,14 +47,14 @@ type Config struct {
 	Interval   time.Duration // between two readings of a device; 0: 1 min or the recording's
 	Recording  *Recording    // repeated by all wearers; nil: wearers of our own
 	Ledger     *Ledger       // may be nil
-	Threads    int           // 0: half of the processors
 	Timeout    time.Duration // for one answer; 0: 30 s
 	Patience   time.Duration // without any answer, before the run is ended; 0: 10 s
 	MaxTries   int           // of one request; 0: 20
 	OnProgress func(Progress)
 
 	// dial replaces the network in tests.
-	dial func(context.Context) (net.Conn, error)
+	dial  func(context.Context) (net.Conn, error)
+	pacer Pacer // of Rate
 }
 
 var runName = regexp.MustCompile(`^[A-Za-z0-9]{1,20}$`)
@@ -63,17 +63,15 @@ var runName = regexp.MustCompile(`^[A-Za-z0-9]{1,20}$`)
 func (cfg Config) Validate() error { return cfg.prepare() }
 
 // prepare checks cfg and fills in what was left open.
-func (cfg *Config) prepare() error {
+func (cfg *Config) prepare() (err error) {
 	bad := func(format string, args ...any) error {
 		return fmt.Errorf("%w: %s", ErrConfig, fmt.Sprintf(format, args...))
 	}
-	cfg.Devices = orDefault(cfg.Devices, cfg.Users)
-	cfg.Batch = orDefault(cfg.Batch, 1)
-	cfg.Threads = orDefault(cfg.Threads, max(1, runtime.GOMAXPROCS(0)/2))
-	cfg.Threads = min(cfg.Threads, cfg.Users, cfg.Devices)
-	cfg.Timeout = orDefault(cfg.Timeout, 30*time.Second)
-	cfg.Patience = orDefault(cfg.Patience, 10*time.Second)
-	cfg.MaxTries = orDefault(cfg.MaxTries, 20)
+	cfg.Devices = cmp.Or(cfg.Devices, cfg.Users)
+	cfg.Batch = cmp.Or(cfg.Batch, 1)
+	cfg.Timeout = cmp.Or(cfg.Timeout, 30*time.Second)
+	cfg.Patience = cmp.Or(cfg.Patience, 10*time.Second)
+	cfg.MaxTries = cmp.Or(cfg.MaxTries, 20)
 	if cfg.Batch > 1 && cfg.Mix[Batching] == 0 {
 		cfg.Mix[Batching] = whole
 	}
@@ -92,28 +90,20 @@ func (cfg *Config) prepare() error {
 		return bad("readings in a batch are not from 1 to %d", MaxBatch)
 	case cfg.Users*largest > maxInFlight:
 		return bad("users with batches of that size would need too much memory: at most %d readings in all", maxInFlight)
-	case cfg.Rate != 0 && !(cfg.Rate >= minRate && cfg.Rate <= maxRate):
-		return bad("the rate is not from %g to %d requests/s", minRate, maxRate)
 	case cfg.Rate != 0 && cfg.Posts != 0:
 		return bad("a number of posts belongs to a closed loop, a rate to an open one")
 	case cfg.Rate != 0 && cfg.For <= 0, cfg.Rate == 0 && cfg.Posts == 0 && cfg.For <= 0:
 		return bad("it is not said how long to send")
-	case cfg.Posts < 0 || cfg.For < 0 || cfg.Threads < 1 || cfg.Timeout < 0 || cfg.Patience < 0 || cfg.MaxTries < 1 || cfg.Interval < 0:
+	case cfg.Posts < 0 || cfg.For < 0 || cfg.Timeout < 0 || cfg.Patience < 0 || cfg.MaxTries < 1 || cfg.Interval < 0:
 		return bad("a number is negative")
 	case !runName.MatchString(cfg.Run):
 		return bad("the name of the run is not made of 1 to 20 letters and digits")
 	case strings.ContainsFunc(cfg.Token, func(r rune) bool { return r <= ' ' || r >= 0x7f }):
 		return bad("the token holds a character that cannot be sent")
+	case cfg.Rate != 0:
+		cfg.pacer, err = NewPacer(cfg.Rate)
 	}
-	return nil
-}
-
-func orDefault[T comparable](v, otherwise T) T {
-	var zero T
-	if v == zero {
-		return otherwise
-	}
-	return v
+	return err
 }
 
 // Speeds that the length of an unlimited closed loop's recording is planned by.

@@ -27,9 +27,9 @@
 //
 // # Concurrency
 //
-// A run is carried out by a few loops. Each owns its connections, its devices
-// and its counters, and shares only the ledger, the collector of figures and the
-// time of the last answer with the others.
+// One goroutine owns a run: it decides what is sent and when, writes the ledger and
+// counts. Each connection has a goroutine that carries out one try after another,
+// takes the times, and shares nothing with the others.
 //
 // # Not here
 //

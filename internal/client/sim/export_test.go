@@ -4,17 +4,12 @@ import (
 	"context"
 	"io"
 	"net"
+	"net/http"
+	"strings"
 	"time"
 
 	"github.com/pulsegate/pulsegate/vitals"
 )
-
-// ShareCount and ShareIntended show the share of one loop to the tests.
-func ShareCount(p Pacer, index, of, n uint64) uint64 { return share{p, index, of}.count(n) }
-
-func ShareIntended(p Pacer, index, of, j uint64) time.Duration {
-	return share{p, index, of}.intended(j)
-}
 
 // WithDial lets a run use connections of the test's instead of the network.
 func (cfg Config) WithDial(dial func(context.Context) (net.Conn, error)) Config {
@@ -31,46 +26,58 @@ type Parsed struct {
 	Complete                bool
 }
 
-// ParseResponse feeds an answer to the parser in pieces of the given sizes, the
-// last of which is used again, and then ends the connection.
-func ParseResponse(in []byte, sizes ...int) (Parsed, error) {
-	var r response
-	r.reset()
-	done := false
-	for i := 0; len(in) > 0; i++ {
-		n := min(max(sizes[min(i, len(sizes)-1)], 1), len(in))
-		piece := append([]byte(nil), in[:n]...)
-		in = in[n:]
-		if done {
-			return Parsed{}, ErrNotHTTP // more than was asked for
-		}
-		var err error
-		if done, err = r.feed(piece); err != nil {
-			return Parsed{}, err
-		}
-		for i := range piece {
-			piece[i] = 'x' // what was fed is not retained
-		}
+// A pieces is a connection on which bytes arrive in pieces of the given sizes, the
+// last of which is used again, and which then ends.
+type pieces struct {
+	left  []byte
+	sizes []int
+}
+
+func (p *pieces) Read(into []byte) (int, error) {
+	if len(p.left) == 0 {
+		return 0, io.EOF
 	}
-	done = done || r.end()
-	return Parsed{r.status, string(r.body), r.close, string(r.retryAfter), string(r.contentType), done}, nil
+	n := copy(into, p.left[:min(max(p.sizes[0], 1), len(p.left))])
+	p.left, p.sizes = p.left[n:], p.sizes[min(1, len(p.sizes)-1):]
+	return n, nil
+}
+
+// ParseResponse reads an answer that arrives in pieces.
+func ParseResponse(in []byte, sizes ...int) (Parsed, error) {
+	var r answerReader
+	r.reset(&pieces{in, sizes})
+	got, err := r.read()
+	switch {
+	case err == io.EOF, err == io.ErrUnexpectedEOF:
+		return Parsed{}, nil
+	case err != nil:
+		return Parsed{}, err
+	}
+	if got.status == http.StatusOK {
+		got.contentType = "" // not always read: it says nothing of such an answer
+	}
+	parsed := Parsed{got.status, string(got.body), got.close, got.retryAfter, got.contentType, true}
+	if _, err := r.in.Peek(1); err != io.EOF {
+		return Parsed{}, ErrNotHTTP // more than was asked for
+	}
+	return parsed, nil
 }
 
 // A Judgement is what an answer was taken for.
 type Judgement struct {
 	Verdict           string
 	Stored, Duplicate int
-	Rejected          []int32
+	Rejected          []int
 	Problem           string
 	RetryAfter        time.Duration
 }
 
 // Judge holds a whole answer against the contract.
 func Judge(text string, single bool, n int, now time.Time) (Judgement, error) {
-	var r response
-	r.reset()
-	done, err := r.feed([]byte(text))
-	if err != nil || !done {
+	var reader answerReader
+	reader.reset(strings.NewReader(text))
+	r, err := reader.read()
+	if err != nil {
 		return Judgement{}, err
 	}
 	a := newJudge().judge(&r, single, n, now)
@@ -79,14 +86,9 @@ func Judge(text string, single bool, n int, now time.Time) (Judgement, error) {
 	return Judgement{names[a.verdict], a.stored, a.duplicate, a.rejected, a.problem, a.retryAfter}, nil
 }
 
-// WriteProblems returns the problems that may answer a POST, with their status.
-func WriteProblems() map[string]int {
-	all := map[string]int{}
-	for _, p := range writeProblems {
-		all[problemBase+p.name] = p.status
-	}
-	return all
-}
+// WriteProblems returns the types of problems that may answer a POST, with their
+// status.
+func WriteProblems() map[string]int { return newJudge().problems }
 
 // A Signs is one reading of a wearer.
 type Signs struct {
@@ -167,23 +169,18 @@ func Encoder(cfg Config, gzipped bool) (next func() []byte, err error) {
 	if err := cfg.prepare(); err != nil {
 		return nil, err
 	}
-	r, loops, err := newRun(&cfg)
+	r, err := newRun(&cfg, newReport(&cfg))
 	if err != nil {
 		return nil, err
 	}
-	if err := closeAll(loops); err != nil {
-		return nil, err
-	}
-	l := loops[0]
+	r.alarm.stop()
 	id := 0
 	return func() []byte {
-		c := &l.conns[id]
-		id = (id + 1) % len(l.conns)
+		c := r.conns[id]
+		id = (id + 1) % len(r.conns)
 		r.fleet.compose(c.gateway, &c.request)
-		if err := l.encode(c); err != nil {
-			panic(err)
-		}
-		l.lines = r.fleet.appendSent(l.lines[:0], 7, c.request.samples)
+		r.encode(c)
+		r.lines = r.fleet.appendSent(r.lines[:0], 7, c.request.samples)
 		return c.out[c.from:]
 	}, nil
 }
@@ -224,7 +221,7 @@ func (s *LedgerScript) Sent(request uint64, device int32, timeMs int64, values v
 	return s.to.append(s.fleet.appendSent(nil, request, []sample{{device, timeMs, values}}))
 }
 
-func (s *LedgerScript) Answered(request uint64, rejected ...int32) error {
+func (s *LedgerScript) Answered(request uint64, rejected ...int) error {
 	return s.to.append(appendAnswered(nil, request, rejected))
 }
 
@@ -241,18 +238,16 @@ func Random(n int) (normal, exponential []int64) {
 	return normal, exponential
 }
 
-// Steps feeds a collector with seconds of one request each and returns the
-// points.
+// Steps feeds figures with seconds of one request each and returns the points.
 func Steps(seconds int) []Point {
-	c := newCollector(1)
-	h, late, served := newHistogram(), newHistogram(), newHistogram()
-	var t tally
+	f := newFigures()
+	var sums Point
 	for i := range seconds {
-		t.requests++
-		record(h, time.Duration(i+1)*time.Millisecond)
-		c.add(0, time.Duration(i)*time.Second+time.Millisecond, &t, h, late, served)
+		sums.Requests++
+		record(f.latency, time.Duration(i+1)*time.Millisecond)
+		f.advance(time.Duration(i)*time.Second+time.Millisecond, func() Point { return sums })
 	}
-	return c.points
+	return f.points
 }
 
 // MaxPoints is the bound of a series.

@@ -4,8 +4,7 @@ package sim
 // devices never changes: gateway g of n has the devices of which the number
 // modulo n is g, or shares one device where there are more gateways.
 //
-// A loop owns the gateways and devices of its share; a Fleet as a whole is not
-// safe for concurrent use.
+// What composes requests is not safe for concurrent use.
 type Fleet struct {
 	prefix string // of the devices' names
 	model  model
@@ -91,10 +90,6 @@ func newFleet(cfg *Config, m model) *Fleet {
 	}
 	return f
 }
-
-// group returns the group of a gateway. All gateways and devices of a group
-// belong to one loop.
-func (f *Fleet) group(gateway int) int { return gateway % f.groups }
 
 // next returns the next reading of a gateway's devices, which take turns.
 func (f *Fleet) next(g *gateway) sample {

@@ -189,7 +189,7 @@ func (f *Fleet) appendSent(dst []byte, request uint64, samples []sample) []byte 
 
 // appendAnswered appends the A line of a request of which these positions were
 // rejected, without its checksum.
-func appendAnswered(dst []byte, request uint64, rejected []int32) []byte {
+func appendAnswered(dst []byte, request uint64, rejected []int) []byte {
 	dst = append(strconv.AppendUint(append(dst, "A "...), request, 10), ' ')
 	for i, index := range rejected {
 		if i > 0 {

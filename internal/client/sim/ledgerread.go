@@ -201,7 +201,7 @@ func settle(entries []ledgerEntry, letter byte, rejected []byte) bool {
 	for len(rejected) > 0 {
 		text, rest, _ := bytes.Cut(rejected, []byte(","))
 		i, ok := decimal(text)
-		if !ok || i >= int64(len(entries)) {
+		if !ok || i >= len(entries) {
 			return false
 		}
 		entries[i].fate = refused
@@ -231,7 +231,7 @@ func (l *ledgerReader) takeSent(request uint64, rest []byte) bool {
 			continue
 		}
 		v, ok := decimal(text)
-		if !ok || v > int64(^vitals.Hundredths(0)) {
+		if !ok || v > int(^vitals.Hundredths(0)) {
 			return false
 		}
 		e.values.Set(sign, vitals.Hundredths(v))

@@ -68,21 +68,3 @@ func (p Pacer) Total(d time.Duration) uint64 {
 	}
 	return p.Due(d - 1)
 }
-
-// A share is the part of a schedule that one of several loops carries out: its
-// own request j is request j×of + index of the whole.
-type share struct {
-	pacer     Pacer
-	index, of uint64
-}
-
-// intended returns when the share's request j is meant to be sent.
-func (s share) intended(j uint64) time.Duration { return s.pacer.Intended(j*s.of + s.index) }
-
-// count returns how many of the whole's first n requests are the share's.
-func (s share) count(n uint64) uint64 {
-	if n <= s.index {
-		return 0
-	}
-	return (n-s.index-1)/s.of + 1
-}

@@ -81,29 +81,3 @@ func TestPacerAgrees(t *testing.T) {
 		}
 	})
 }
-
-// Several loops carry out every request of a schedule exactly once.
-func TestSharesCoverSchedule(t *testing.T) {
-	p, err := sim.NewPacer(1000)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for of := uint64(1); of <= 5; of++ {
-		for n := range uint64(20) {
-			seen := map[time.Duration]int{}
-			for i := range of {
-				for j := range sim.ShareCount(p, i, of, n) {
-					seen[sim.ShareIntended(p, i, of, j)]++
-				}
-			}
-			if uint64(len(seen)) != n {
-				t.Errorf("%d loops carry out %d of %d requests", of, len(seen), n)
-			}
-			for k := range n {
-				if seen[p.Intended(k)] != 1 {
-					t.Errorf("%d loops carry out request %d %d times", of, k, seen[p.Intended(k)])
-				}
-			}
-		}
-	}
-}

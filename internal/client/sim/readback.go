@@ -109,7 +109,7 @@ func (c *readClient) get(ctx context.Context, path string, use func(http.Header,
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
-		wait, _ := parseRetryAfter([]byte(resp.Header.Get("Retry-After")), time.Now())
+		wait, _ := parseRetryAfter(resp.Header.Get("Retry-After"), time.Now())
 		return &readProblem{resp.StatusCode, wait}
 	}
 	return use(resp.Header, readerFunc(func(p []byte) (int, error) {
@@ -225,12 +225,12 @@ func (c *readClient) page(ctx context.Context, limit int, cursor string) (page d
 		path += "&cursor=" + url.QueryEscape(cursor)
 	}
 	err = c.get(ctx, path, func(_ http.Header, body io.Reader) error {
-		text, err := io.ReadAll(io.LimitReader(body, maxBodyBytes+1))
+		text, err := io.ReadAll(io.LimitReader(body, maxAnswerBytes+1))
 		if err != nil {
 			return err
 		}
 		page = devicePage{}
-		if len(text) > maxBodyBytes || json.Unmarshal(text, &page) != nil || page.Devices == nil {
+		if len(text) > maxAnswerBytes || json.Unmarshal(text, &page) != nil || page.Devices == nil {
 			return fmt.Errorf("%w: %w: its list of devices is none", errFinal, ErrNotPulsegate)
 		}
 		return nil

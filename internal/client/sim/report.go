@@ -72,7 +72,6 @@ type Report struct {
 
 	Points []Point `json:"-"`
 
-	cpu       time.Duration
 	histogram *hdrhistogram.Histogram
 }
 
@@ -99,7 +98,7 @@ func newReport(cfg *Config) *Report {
 	r := &Report{
 		Loop: "closed", Run: cfg.Run, Seed: cfg.Seed, Users: cfg.Users, Devices: cfg.Devices,
 		Batch: cfg.Batch, Mix: cfg.Mix.String(), Rate: cfg.Rate,
-		Errors: map[string]uint64{}, Problems: map[string]uint64{}, Behaviours: map[string]uint64{},
+		Errors: map[failure]uint64{}, Problems: map[string]uint64{}, Behaviours: map[string]uint64{},
 		RetryAfter: map[int]uint64{},
 		histogram:  newHistogram(),
 	}
@@ -112,52 +111,35 @@ func newReport(cfg *Config) *Report {
 	return r
 }
 
-// fill takes over what the loops have counted.
-func (r *Report) fill(run *run, loops []*loop) {
-	c := run.collector
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	t := c.sumLocked()
-	r.Sent, r.Stored, r.Duplicate, r.Rejected, r.Failed = t.sent, t.stored, t.duplicate, t.rejected, t.failed
-	r.Requests, r.Tries = t.requests, t.tries
-	r.Refused429, r.Refused503 = t.refused429, t.refused503
-	r.Undocumented, r.WronglyAccepted = t.undocumented, t.wronglyAccepted
-	r.GivenUp, r.GivenUpRefused, r.Unsent = t.givenUp, t.givenUpRefused, t.unsent
-	for i, n := range t.failures {
-		if n > 0 {
-			r.Errors[failureNames[i]] = n
-		}
+// sums returns the counts that points are made of.
+func (r *Report) sums() Point {
+	p := Point{Requests: r.Requests, Readings: r.Stored + r.Duplicate, Refused: r.Refused429 + r.Refused503, Errors: r.Undocumented}
+	for _, n := range r.Errors {
+		p.Errors += n
 	}
-	for b, n := range t.behaviours {
-		if n > 0 {
-			r.Behaviours[Behaviour(b).String()] = n
-		}
-	}
-	r.Problems = problems(loops)
-	for _, l := range loops {
-		r.Faults = append(r.Faults, l.faults...)
-	}
-	r.Faults = r.Faults[:min(len(r.Faults), maxFaults)]
+	return p
+}
+
+// progress returns the progress at the end of the last step.
+func (r *Report) progress(f *figures) Progress {
+	p, sums := f.points[len(f.points)-1], r.sums()
+	return Progress{Point: p, Elapsed: time.Duration(p.Seconds * float64(time.Second)),
+		PerSecond: float64(p.Requests) / p.length.Seconds(), Refusals: sums.Refused, Failures: sums.Errors}
+}
+
+// finish derives what the counts and figures of a whole run yield.
+func (r *Report) finish(f *figures, elapsed, cpu time.Duration) {
+	r.ElapsedS = elapsed.Seconds()
 	if r.ElapsedS > 0 {
-		r.RequestsPerSecond = float64(t.requests) / r.ElapsedS
-		r.ReadingsPerSecond = float64(t.stored+t.duplicate) / r.ElapsedS
+		r.RequestsPerSecond = float64(r.Requests) / r.ElapsedS
+		r.ReadingsPerSecond = float64(r.Stored+r.Duplicate) / r.ElapsedS
 	}
-	if t.tries > 0 {
-		r.CPUPerRequestUs = float64(r.cpu.Microseconds()) / float64(t.tries)
+	if r.Tries > 0 {
+		r.CPUPerRequestUs = float64(cpu.Microseconds()) / float64(r.Tries)
 	}
-	r.histogram = c.total
-	for seconds, n := range t.waits {
-		if n > 0 {
-			r.RetryAfter[seconds] = n
-		}
-	}
-	r.Latency, r.Lateness, r.Served = latencyOf(c.total), latencyOf(c.late), latencyOf(c.served)
-	elapsed := time.Duration(r.ElapsedS * float64(time.Second))
-	// The last step is cut short by the end.
-	if n := len(c.points); n == 0 || elapsed-time.Duration(c.points[n-1].Seconds*float64(time.Second)) > c.step/5 {
-		c.endStepLocked(elapsed)
-	}
-	r.Points = c.points
+	f.finish(elapsed, r.sums())
+	r.histogram, r.Points = f.total, f.points
+	r.Latency, r.Lateness, r.Served = latencyOf(f.total), latencyOf(f.late), latencyOf(f.served)
 }
 
 // Errors of a server that [Report.Fault] names.

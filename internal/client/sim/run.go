@@ -3,8 +3,13 @@ package sim
 import (
 	"context"
 	"errors"
+	"fmt"
+	"net"
+	"runtime"
 	"sync"
 	"time"
+
+	"github.com/klauspost/compress/gzip"
 )
 
 // ErrSilent means that a server gave no answer to anything.
@@ -16,8 +21,61 @@ var ErrInterrupted = errors.New("sim: interrupted")
 // ErrRefusedAll means that no connection to the target could be opened.
 var ErrRefusedAll = errors.New("sim: the target refuses connections")
 
+// Bounds of a run.
+const (
+	tickEvery   = 10 * time.Millisecond
+	flushAt     = 64              // requests that are ready are sent at the latest when there are so many
+	maxForwards = 16              // readings that wait for their second gateway
+	stopGrace   = 2 * time.Second // for the answers under way when a run is interrupted
+	maxFaults   = 5               // undocumented answers that are described
+)
+
+// A run is a fleet at work. One goroutine, that of Run, owns it, decides what is
+// sent and counts what became of it; a goroutine for each connection carries out
+// the tries. So all bookkeeping is free of locks, and nothing that blocks on the
+// network delays a request that is due on another connection.
+type run struct {
+	cfg   *Config
+	fleet *Fleet
+	heads [2][]byte // of requests, without and with gzip
+	judge *judge
+	dial  func(context.Context) (net.Conn, error)
+	start time.Time
+
+	report   *Report
+	figures  *figures
+	conns    []*connection
+	returned chan *connection // from their goroutines
+	abort    context.CancelCauseFunc
+
+	now      time.Duration // since the start, when the event at hand was seen
+	heard    time.Duration // when an answer came, or none could be expected
+	active   int           // closed loop: connections that are not finished
+	live     int           // connections with a request under way
+	ready    []*connection // with a request to send, in order
+	idle     []*connection // open loop: without a request, longest first
+	lines    []byte        // for the ledger, about ready requests and answers
+	plain    []byte        // a body to be compressed
+	gzip     *gzip.Writer
+	packed   appendWriter
+	number   uint64 // of the next request
+	forwards []forward
+
+	next, total uint64        // open loop: the request that is due next, and how many there are
+	alarm       alarm         // for the next request
+	alarmAt     time.Duration // what alarm is set to; 0: not set
+	until       time.Duration // no new requests after it; 0: no end
+	end         time.Duration // of waiting for answers; 0: no end
+}
+
+// A forward is what a gateway has sent, and another one is to send again.
+type forward struct {
+	from    int32
+	samples []sample
+}
+
 // Run loads the target as cfg describes. The Report covers what ran, and is
-// never nil, whether or not there was an error. The error tells why a run ended
+// never nil, whether or not there was an error. The error is why a run ended
 // early; what a server did wrong stands in the report alone, see [Report.Fault].
 //
 // When ctx ends, nothing new is sent, and answers under way are waited for up to
@@ -28,158 +86,222 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 	}
 	report := newReport(&cfg)
 	if cfg.dial == nil {
+		if err := fitFiles(cfg.Users); err != nil {
+			return report, err
+		}
 		if err := probe(ctx, cfg.Target, cfg.Token); err != nil {
 			return report, err
 		}
 	}
-	r, loops, err := newRun(&cfg)
+	r, err := newRun(&cfg, report)
 	if err != nil {
 		return report, err
 	}
+	defer r.alarm.stop()
 	report.StartMs = r.fleet.model.startMs
 	before := processTime()
-	err = r.carryOut(ctx, loops)
-	report.ElapsedS = time.Since(r.start).Seconds()
-	report.cpu = processTime() - before
-	report.fill(r, loops)
+	err = r.carryOut(ctx)
+	report.finish(r.figures, time.Since(r.start), processTime()-before)
 	if err == nil && ctx.Err() != nil {
-		report.Interrupted = true
 		err = ErrInterrupted
 	}
+	report.Interrupted = errors.Is(err, ErrInterrupted)
 	return report, err
 }
 
-// newRun makes the fleet and the loops.
-func newRun(cfg *Config) (*run, []*loop, error) {
-	r := &run{cfg: cfg, collector: newCollector(cfg.Threads)}
-	if cfg.Target != nil {
-		r.heads = [2][]byte{cfg.Target.head(cfg.Token, false), cfg.Target.head(cfg.Token, true)}
-	} else {
-		t := &Target{host: "pipe"}
-		r.heads = [2][]byte{t.head(cfg.Token, false), t.head(cfg.Token, true)}
+func newRun(cfg *Config, report *Report) (*run, error) {
+	target, newAlarm := cfg.Target, timerAlarm
+	if target == nil {
+		target = &Target{host: "pipe"}
+	}
+	r := &run{
+		cfg: cfg, judge: newJudge(), report: report, figures: newFigures(), dial: cfg.dial,
+		fleet:    newFleet(cfg, cfg.model(time.Now())),
+		heads:    [2][]byte{target.head(cfg.Token, false), target.head(cfg.Token, true)},
+		conns:    make([]*connection, cfg.Users),
+		returned: make(chan *connection, cfg.Users),
+		active:   cfg.Users,
+		until:    cfg.For,
+	}
+	if r.dial == nil {
+		r.dial = target.dial
+		newAlarm = exactAlarm
 	}
 	if cfg.Rate > 0 {
-		pacer, err := NewPacer(cfg.Rate)
-		if err != nil {
-			return nil, nil, err
-		}
-		r.pacer, r.scheduled = pacer, pacer.Total(cfg.For)
+		r.total = cfg.pacer.Total(cfg.For)
 	}
-	r.fleet = newFleet(cfg, cfg.model(time.Now()))
-	members := make([][]int32, cfg.Threads)
-	for g := range r.fleet.gateways {
-		i := r.fleet.group(g) % cfg.Threads
-		members[i] = append(members[i], int32(g))
+	if cfg.For > 0 {
+		r.end = cfg.For + cfg.Patience
 	}
-	loops := make([]*loop, 0, cfg.Threads)
-	for i := range members {
-		tr, err := newTransport(cfg, len(members[i]))
-		var l *loop
-		if err == nil {
-			l, err = newLoop(r, i, tr, members[i])
-		}
-		if err != nil {
-			return nil, nil, errors.Join(err, closeAll(loops))
-		}
-		loops = append(loops, l)
+	for i := range r.conns {
+		r.conns[i] = &connection{gateway: &r.fleet.gateways[i], posts: cfg.Posts, turn: make(chan struct{}, 1)}
 	}
-	return r, loops, nil
+	var err error
+	if r.gzip, err = gzip.NewWriterLevel(&r.packed, gzip.BestSpeed); err != nil {
+		return nil, fmt.Errorf("make gzip writer: %w", err)
+	}
+	r.alarm, err = newAlarm()
+	return r, err
 }
 
-// newTransport returns the cheapest transport that fits.
-func newTransport(cfg *Config, n int) (transport, error) {
-	switch {
-	case cfg.dial != nil:
-		return newNetTransport(n, cfg.dial), nil
-	case cfg.Target.tls:
-		return newTLSTransport(cfg.Target, n), nil
-	}
-	return newPlainTransport(cfg.Target, n)
-}
-
-func closeAll(loops []*loop) error {
-	var errs error
-	for _, l := range loops {
-		errs = errors.Join(errs, l.tr.close())
-	}
-	return errs
-}
-
-// carryOut runs the loops: first all of them connect, then the clock starts.
-func (r *run) carryOut(outer context.Context, loops []*loop) error {
+// carryOut connects, then starts the clock and sends.
+func (r *run) carryOut(outer context.Context) error {
 	// A run that is interrupted goes on for a moment, one that is aborted does not.
 	ctx, abort := context.WithCancelCause(context.WithoutCancel(outer))
-	defer abort(nil)
 	r.abort = abort
-	defer context.AfterFunc(outer, func() { r.stop.Store(true) })()
+	var tasks sync.WaitGroup
+	for _, c := range r.conns {
+		tasks.Go(func() { r.serve(ctx, c) })
+	}
+	show, shown := r.progress()
+	r.start = time.Now()
+	err := r.connectAll(outer)
+	connected := err == nil
+	if connected {
+		r.start = time.Now()
+		r.work(ctx, outer.Done(), show)
+		err = context.Cause(ctx)
+	}
+	abort(nil)
+	for _, c := range r.conns {
+		close(c.turn)
+	}
+	tasks.Wait()
+	if connected {
+		r.countRest()
+	}
+	shown()
+	if ledger := r.flushLedger(); err == nil {
+		err = ledger
+	}
+	return err
+}
 
-	progress := make(chan Progress, 1)
+// progress returns what shows progress without waiting for it, since a terminal
+// that stands still must not stop the load, and what waits for it at the end.
+func (r *run) progress() (show func(Progress), wait func()) {
+	steps := make(chan Progress, 1)
 	var showing sync.WaitGroup
 	showing.Go(func() {
-		for p := range progress {
+		for p := range steps {
 			if r.cfg.OnProgress != nil {
 				r.cfg.OnProgress(p)
 			}
 		}
 	})
-	show := func(p Progress) {
+	show = func(p Progress) {
 		select {
-		case progress <- p:
-		default: // a terminal that stands still must not stop the load
+		case steps <- p:
+		default:
 		}
 	}
-	r.start = time.Now()
-	err := each(ctx, abort, loops, func(_ context.Context, l *loop) error { return l.connect(outer) })
-	if err == nil && !anyConnected(loops) {
-		err = ErrRefusedAll
-	}
-	if err == nil {
-		r.start = time.Now()
-		for _, l := range loops {
-			l.progress = show
-		}
-		err = each(ctx, abort, loops, func(ctx context.Context, l *loop) error { return l.work(ctx) })
-	}
-	close(progress)
-	showing.Wait()
-	if outer.Err() != nil && errors.Is(err, context.Cause(outer)) {
-		err = nil // Run says so
-	}
-	return errors.Join(err, closeAll(loops))
+	return show, func() { close(steps); showing.Wait() }
 }
 
-// each calls f for all loops at once and waits. The first error ends the others.
-func each(ctx context.Context, abort context.CancelCauseFunc, loops []*loop, f func(context.Context, *loop) error) error {
-	var group sync.WaitGroup
-	for _, l := range loops {
-		group.Go(func() {
-			if err := f(ctx, l); err != nil {
-				abort(err)
+// connectAll opens all connections and returns when the outcome of each is known.
+func (r *run) connectAll(ctx context.Context) error {
+	for _, c := range r.conns {
+		c.turn <- struct{}{}
+	}
+	failed := 0
+	for range r.conns {
+		select {
+		case c := <-r.returned:
+			if c.failed != "" {
+				failed++
+				r.report.Errors[c.failed]++
 			}
-		})
+		case <-ctx.Done():
+			return ErrInterrupted
+		}
 	}
-	group.Wait()
-	return context.Cause(ctx)
+	if failed == len(r.conns) {
+		return ErrRefusedAll
+	}
+	return nil
 }
 
-func anyConnected(loops []*loop) bool {
-	for _, l := range loops {
-		for i := range l.conns {
-			if l.conns[i].connected {
-				return true
+// work sends until there is nothing left to do or ctx ends. Once interrupted is
+// closed, it sends nothing new.
+func (r *run) work(ctx context.Context, interrupted <-chan struct{}, show func(Progress)) {
+	ticker := time.NewTicker(tickEvery)
+	defer ticker.Stop()
+	for _, c := range r.conns {
+		r.rest(c)
+	}
+	for !r.done() && ctx.Err() == nil {
+		r.dispatch()
+		r.flush()
+		select {
+		case c := <-r.returned:
+			if !r.open() {
+				runtime.Gosched() // others come back meanwhile, and share a write to the ledger
 			}
+			r.now = time.Since(r.start)
+			r.takeBack(c)
+			for len(r.returned) > 0 && len(r.ready) < flushAt {
+				r.takeBack(<-r.returned)
+			}
+		case <-ticker.C:
+			r.now = time.Since(r.start)
+			r.checkSilence()
+			if r.figures.advance(r.now, r.report.sums) {
+				show(r.report.progress(r.figures))
+			}
+		case <-r.alarm.fired:
+			r.alarmAt = 0
+		case <-interrupted:
+			interrupted = nil
+			r.now = time.Since(r.start)
+			r.until, r.end, r.total = max(r.now, 1), r.now+stopGrace, r.next
+		case <-ctx.Done():
 		}
+		r.now = time.Since(r.start)
 	}
-	return false
 }
 
-// problems returns how often each type of problem was the answer.
-func problems(loops []*loop) map[string]uint64 {
-	all := map[string]uint64{}
-	for _, l := range loops {
-		for name, n := range l.problems {
-			all[name] += n
+// open reports whether the loop is an open one.
+func (r *run) open() bool { return r.cfg.Rate > 0 }
+
+// done reports whether nothing is left to send or to wait for.
+func (r *run) done() bool {
+	if r.end > 0 && r.now > r.end {
+		return true
+	}
+	if r.open() {
+		return r.next == r.total && r.live == 0
+	}
+	return r.active == 0
+}
+
+// checkSilence ends a run in which no answer has come for too long, although one
+// could be expected: a request was under way, and the server had not asked to
+// wait.
+func (r *run) checkSilence() {
+	expected := false
+	for _, c := range r.conns {
+		expected = expected || c.live && !c.obeying(r.now)
+	}
+	if !expected {
+		r.heard = r.now
+	} else if r.now-r.heard > r.cfg.Patience {
+		r.abort(fmt.Errorf("%w for %v", ErrSilent, r.cfg.Patience))
+	}
+}
+
+// countRest counts what is left when the run is over.
+func (r *run) countRest() {
+	r.now = time.Since(r.start)
+	for len(r.returned) > 0 {
+		r.countTry(<-r.returned)
+	}
+	for _, c := range r.conns {
+		if c.live {
+			r.forget(c, c.obeying(r.now))
 		}
 	}
-	return all
+	for due := min(r.total, r.cfg.pacer.Due(r.now)); r.next < due; r.next++ {
+		r.report.Unsent++
+		record(r.figures.latency, r.now-r.cfg.pacer.Intended(r.next)) // at least so long
+	}
 }

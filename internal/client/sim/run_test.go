@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/x509"
 	"errors"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -308,6 +309,36 @@ func TestServerGoesAway(t *testing.T) {
 	}
 	if !v.OK() || v.Acknowledged != report.Stored+report.Duplicate {
 		t.Errorf("got %+v after a run with %d acknowledged", v, report.Stored+report.Duplicate)
+	}
+}
+
+// A server may close a connection that is idle. That is no failure of the request
+// that was to use it next.
+func TestServerClosesIdle(t *testing.T) {
+	plain := serve(t, &backend{Memory: storetest.NewMemory()}, nil)
+	for _, secure := range []bool{false, true} {
+		srv := httptest.NewUnstartedServer(plain.Config.Handler)
+		srv.Config.ConnState = func(conn net.Conn, state http.ConnState) {
+			if state == http.StateIdle {
+				conn.Close()
+			}
+		}
+		if secure {
+			srv.StartTLS()
+		} else {
+			srv.Start()
+		}
+		cfg := sim.Config{Target: target(t, srv), Users: 1, Rate: 4, For: time.Second, Run: "t"}
+		if secure {
+			roots := x509.NewCertPool()
+			roots.AddCert(srv.Certificate())
+			cfg.Target.WithTLS(roots, nil)
+		}
+		r, err := sim.Run(t.Context(), cfg)
+		if err != nil || r.Stored+r.Duplicate != 4 || r.Tries != 4 || len(r.Errors) != 0 {
+			t.Errorf("TLS %v: %v, %d tries, errors %v; want 4 without an error", secure, err, r.Tries, r.Errors)
+		}
+		srv.Close()
 	}
 }
 

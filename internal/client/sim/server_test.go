@@ -106,44 +106,42 @@ func realMix(t testing.TB) sim.Mix {
 
 // A server that keeps its promise passes, whatever gateways do.
 func TestCountsAddUp(t *testing.T) {
-	for _, threads := range []int{1, 3} {
-		srv := serve(t, &backend{Memory: storetest.NewMemory()}, nil)
-		report, path, err := runLedger(t, sim.Config{Target: target(t, srv), Users: 20, Devices: 31, Batch: 7, Posts: 40, Run: "t", Seed: 9,
-			Mix: realMix(t), Threads: threads})
-		if err != nil {
-			t.Fatal(err)
+	srv := serve(t, &backend{Memory: storetest.NewMemory()}, nil)
+	report, path, err := runLedger(t, sim.Config{Target: target(t, srv), Users: 20, Devices: 31, Batch: 7, Posts: 40, Run: "t", Seed: 9,
+		Mix: realMix(t)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := report.Fault(); err != nil {
+		t.Error(err)
+	}
+	if report.Requests != 20*40 {
+		t.Errorf("%d requests were answered, want %d", report.Requests, 20*40)
+	}
+	for _, b := range []string{"batch", "buffer", "gzip", "drop", "forward", "reorder", "malformed"} {
+		if report.Behaviours[b] == 0 {
+			t.Errorf("no request with behaviour %s", b)
 		}
-		if err := report.Fault(); err != nil {
-			t.Error(err)
-		}
-		if report.Requests != 20*40 {
-			t.Errorf("%d requests were answered, want %d", report.Requests, 20*40)
-		}
-		for _, b := range []string{"batch", "buffer", "gzip", "drop", "forward", "reorder", "malformed"} {
-			if report.Behaviours[b] == 0 {
-				t.Errorf("no request with behaviour %s", b)
-			}
-		}
-		if report.Duplicate == 0 || report.Rejected == 0 || report.Failed != 0 {
-			t.Errorf("%d duplicates, %d rejected, %d failed; want some, some and none", report.Duplicate, report.Rejected, report.Failed)
-		}
-		var inPoints uint64
-		for _, p := range report.Points {
-			inPoints += p.Requests
-		}
-		if inPoints != report.Requests {
-			t.Errorf("the series holds %d requests of %d", inPoints, report.Requests)
-		}
-		v, err := sim.Verify(t.Context(), path, sim.VerifyOptions{Target: target(t, srv)})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if !v.OK() || v.Acknowledged == 0 || v.Acknowledged != v.Stored || v.Unsettled != 0 {
-			t.Errorf("got %+v", v)
-		}
-		if v.Acknowledged > report.Stored+report.Duplicate {
-			t.Errorf("%d acknowledged by the ledger, %d by the report", v.Acknowledged, report.Stored+report.Duplicate)
-		}
+	}
+	if report.Duplicate == 0 || report.Rejected == 0 || report.Failed != 0 {
+		t.Errorf("%d duplicates, %d rejected, %d failed; want some, some and none", report.Duplicate, report.Rejected, report.Failed)
+	}
+	var inPoints uint64
+	for _, p := range report.Points {
+		inPoints += p.Requests
+	}
+	if inPoints != report.Requests {
+		t.Errorf("the series holds %d requests of %d", inPoints, report.Requests)
+	}
+	v, err := sim.Verify(t.Context(), path, sim.VerifyOptions{Target: target(t, srv)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !v.OK() || v.Acknowledged == 0 || v.Acknowledged != v.Stored || v.Unsettled != 0 {
+		t.Errorf("got %+v", v)
+	}
+	if v.Acknowledged > report.Stored+report.Duplicate {
+		t.Errorf("%d acknowledged by the ledger, %d by the report", v.Acknowledged, report.Stored+report.Duplicate)
 	}
 }
 

@@ -81,6 +81,20 @@ func (t *Target) Remote() bool {
 	return slices.ContainsFunc(t.addrs, func(a netip.AddrPort) bool { return !a.Addr().IsLoopback() })
 }
 
+// dial connects to the target, over TLS if its URL is one of https.
+func (t *Target) dial(ctx context.Context) (net.Conn, error) {
+	conn, err := t.dialContext(ctx, "", "")
+	if err != nil || !t.tls {
+		return conn, err
+	}
+	secure := tls.Client(conn, t.tlsConfig())
+	if err := secure.HandshakeContext(ctx); err != nil {
+		conn.Close()
+		return nil, err
+	}
+	return secure, nil
+}
+
 // tlsConfig returns how to speak TLS with the target.
 func (t *Target) tlsConfig() *tls.Config {
 	host, _, err := net.SplitHostPort(t.host)

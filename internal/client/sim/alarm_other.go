@@ -1,0 +1,7 @@
+//go:build !linux
+
+package sim
+
+// exactAlarm returns an alarm that is exact enough for the schedule of an open
+// loop.
+func exactAlarm() (alarm, error) { return timerAlarm() }

@@ -1,0 +1,322 @@
+package sim
+
+import (
+	"errors"
+	"fmt"
+	"time"
+)
+
+// firstBackoff is the wait before a request is sent again; it doubles up to
+// maxBackoff. The wait that a server asks for is kept up to maxRetryAfter.
+const (
+	firstBackoff  = 50 * time.Millisecond
+	maxBackoff    = 5 * time.Second
+	maxRetryAfter = 5 * time.Minute
+)
+
+// rest decides what a connection without a request does next.
+func (r *run) rest(c *connection) {
+	c.free = r.now
+	switch {
+	case r.open():
+		r.idle = append(r.idle, c)
+	case r.cfg.Posts > 0 && c.posts == 0, r.until > 0 && r.now >= r.until:
+		r.active--
+	default:
+		c.posts--
+		r.begin(c, r.now)
+	}
+}
+
+// dispatch gives the requests that are due to connections without one.
+func (r *run) dispatch() {
+	for len(r.idle) > 0 && r.next < r.total {
+		intended := r.cfg.pacer.Intended(r.next)
+		if intended > r.now {
+			if r.alarmAt != intended {
+				r.alarmAt = intended
+				r.alarm.set(intended - time.Since(r.start))
+			}
+			return
+		}
+		c := r.idle[0]
+		r.idle = r.idle[1:]
+		r.next++
+		r.begin(c, intended)
+	}
+}
+
+// begin makes the connection's next request and queues it.
+func (r *run) begin(c *connection, intended time.Duration) {
+	q := &c.request
+	if !r.takeForward(c) {
+		r.fleet.compose(c.gateway, q)
+		r.count(q)
+		if q.forwarded && len(r.forwards) < maxForwards {
+			r.forwards = append(r.forwards, forward{q.gateway, append([]sample(nil), q.samples...)})
+		}
+	}
+	c.number = r.number
+	r.number++
+	r.encode(c)
+	if r.cfg.Ledger != nil && q.kind != malformedRequest {
+		r.lines = r.fleet.appendSent(r.lines, c.number, q.samples)
+	}
+	r.report.Sent += uint64(len(q.samples))
+	r.live++
+	c.live, c.tries, c.intended = true, 0, intended
+	r.send(c, 0, false)
+}
+
+// takeForward lets the connection's gateway send what another one has sent.
+func (r *run) takeForward(c *connection) bool {
+	last := len(r.forwards) - 1
+	if last < 0 || r.forwards[last].from == c.gateway.number {
+		return false
+	}
+	g, q := c.gateway, &c.request
+	*q = request{gateway: g.number, gzip: g.gzips, lines: g.lines, samples: append(q.samples[:0], r.forwards[last].samples...)}
+	if len(q.samples) > 1 {
+		q.kind = batchRequest
+	}
+	r.forwards = r.forwards[:last]
+	r.report.Behaviours[Forward.String()]++
+	return true
+}
+
+// count notes what is special about a request.
+func (r *run) count(q *request) {
+	b := r.report.Behaviours
+	switch {
+	case q.kind == malformedRequest:
+		b[Malformed.String()]++
+	case q.buffered:
+		b[Buffering.String()]++
+	case q.kind == batchRequest:
+		b[Batching.String()]++
+	}
+	if q.gzip {
+		b[Gzip.String()]++
+	}
+	if q.reordered {
+		b[Reorder.String()]++
+	}
+}
+
+// encode writes the request's text into c.out. The head is put before the body
+// when the body's length is known.
+func (r *run) encode(c *connection) {
+	head := r.heads[0]
+	if c.request.gzip {
+		head = r.heads[1]
+	}
+	const digits = 20
+	room := len(head) + digits + len("\r\n\r\n")
+	if cap(c.out) < room {
+		c.out = make([]byte, room, room+512)
+	}
+	c.out = c.out[:room]
+	if c.request.gzip {
+		r.plain = r.fleet.appendBody(r.plain[:0], &c.request)
+		r.packed = appendWriter(c.out)
+		r.gzip.Reset(&r.packed)
+		_, err := r.gzip.Write(r.plain)
+		if err = errors.Join(err, r.gzip.Close()); err != nil {
+			r.abort(fmt.Errorf("compress request: %w", err))
+		}
+		c.out = r.packed
+	} else {
+		c.out = r.fleet.appendBody(c.out, &c.request)
+	}
+	from := room - 4
+	copy(c.out[from:], "\r\n\r\n")
+	for n := len(c.out) - room; ; n /= 10 {
+		from--
+		c.out[from] = byte('0' + n%10)
+		if n < 10 {
+			break
+		}
+	}
+	c.from = from - len(head)
+	copy(c.out[c.from:], head)
+}
+
+// An appendWriter is a slice that is written to.
+type appendWriter []byte
+
+func (w *appendWriter) Write(p []byte) (int, error) {
+	*w = append(*w, p...)
+	return len(p), nil
+}
+
+// send queues a try of a request after a pause, which the server may have asked
+// for.
+func (r *run) send(c *connection, pause time.Duration, obeys bool) {
+	c.pause, c.obeys, c.resumes = pause, obeys, r.now+pause
+	c.tries++
+	r.ready = append(r.ready, c)
+}
+
+// flush writes the ledger's lines, and only then sends what is ready.
+func (r *run) flush() {
+	if err := r.flushLedger(); err != nil {
+		r.abort(err)
+		return
+	}
+	for _, c := range r.ready {
+		c.turn <- struct{}{} // its goroutine waits for it
+	}
+	r.ready = r.ready[:0]
+}
+
+func (r *run) flushLedger() error {
+	if len(r.lines) == 0 {
+		return nil
+	}
+	err := r.cfg.Ledger.append(r.lines)
+	r.lines = r.lines[:0]
+	return err
+}
+
+// takeBack draws the conclusions from a try.
+func (r *run) takeBack(c *connection) {
+	r.countTry(c)
+	if c.failed == "" && !c.dropped || c.failed == failedGarbage {
+		r.heard = c.ended
+	}
+	switch {
+	case c.dropped:
+		r.report.Behaviours[Drop.String()]++
+		r.send(c, 0, false)
+	case c.failed == failedGarbage:
+		r.report.Errors[failedGarbage]++
+		r.describe(c.answer.fault)
+		r.giveUp(c, false)
+	case c.failed != "":
+		r.fail(c, c.failed)
+	default:
+		r.answered(c)
+	}
+	if r.report.Undocumented >= 100 && r.report.Requests == 0 {
+		r.abort(fmt.Errorf("%w: %s", ErrNotPulsegate, r.report.Faults[0]))
+	}
+}
+
+// countTry counts a try that was sent.
+func (r *run) countTry(c *connection) {
+	if c.sent < 0 {
+		return
+	}
+	r.report.Tries++
+	if c.tries == 1 {
+		record(r.figures.late, c.sent-max(c.intended, c.free))
+	}
+}
+
+// answered draws the conclusions from an answer.
+func (r *run) answered(c *connection) {
+	a, n := &c.answer, uint64(len(c.request.samples))
+	if a.problem != "" {
+		r.report.Problems[a.problem]++
+	}
+	ledger := r.cfg.Ledger != nil && c.request.kind != malformedRequest
+	switch a.verdict {
+	case accepted:
+		if c.request.kind == malformedRequest {
+			r.report.WronglyAccepted++
+		}
+		r.report.Stored += uint64(a.stored)
+		r.report.Duplicate += uint64(a.duplicate)
+		r.report.Rejected += uint64(len(a.rejected))
+		record(r.figures.served, c.ended-c.sent)
+		if ledger {
+			r.lines = appendAnswered(r.lines, c.number, a.rejected)
+		}
+		r.settle(c)
+	case refusedWhole:
+		if a.status == 401 || a.status == 403 {
+			r.abort(fmt.Errorf("sim: the server refuses the credentials: status %d", a.status))
+		}
+		r.report.Rejected += n
+		if ledger {
+			r.lines = appendRefused(r.lines, c.number)
+		}
+		r.settle(c)
+	case refusedNow:
+		if a.status == 429 {
+			r.report.Refused429++
+		} else {
+			r.report.Refused503++
+		}
+		r.report.RetryAfter[min(int(a.retryAfter/time.Second), maxWaitSeconds)]++
+		r.again(c, max(a.retryAfter, firstBackoff), true)
+	case uncertain:
+		r.fail(c, failedUncertain)
+	case undocumented:
+		r.describe(a.fault)
+		r.giveUp(c, false)
+	}
+}
+
+// settle ends a request that was answered for good.
+func (r *run) settle(c *connection) {
+	since := c.sent
+	if r.open() {
+		since = c.intended
+	}
+	record(r.figures.latency, c.ended-since)
+	r.report.Requests++
+	c.live = false
+	r.live--
+	r.rest(c)
+}
+
+// describe notes what is wrong with an answer.
+func (r *run) describe(fault string) {
+	r.report.Undocumented++
+	if len(r.report.Faults) < maxFaults {
+		r.report.Faults = append(r.report.Faults, fault)
+	}
+}
+
+// fail notes that a try had no answer, and lets the request be sent again.
+func (r *run) fail(c *connection, why failure) {
+	r.report.Errors[why]++
+	wait := min(firstBackoff<<min(c.tries-1, 7), maxBackoff)
+	// Gateways that failed at one moment must not come back at one.
+	wait += time.Duration(c.gateway.random.below(int64(wait)))
+	r.again(c, wait, false)
+}
+
+// again sends a connection's request again after a wait, unless it was tried
+// often enough.
+func (r *run) again(c *connection, wait time.Duration, asked bool) {
+	if c.tries >= r.cfg.MaxTries {
+		r.giveUp(c, asked)
+		return
+	}
+	r.send(c, min(wait, maxRetryAfter), asked)
+}
+
+// giveUp ends a request without an answer for good.
+func (r *run) giveUp(c *connection, wasRefused bool) {
+	r.forget(c, wasRefused)
+	r.rest(c)
+}
+
+// forget counts a request that got no answer for good.
+func (r *run) forget(c *connection, wasRefused bool) {
+	c.live = false
+	r.live--
+	r.report.Failed += uint64(len(c.request.samples))
+	r.report.GivenUp++
+	if wasRefused {
+		r.report.GivenUpRefused++
+	}
+	if r.open() {
+		record(r.figures.latency, r.now-c.intended) // at least so long
+	}
+	if r.cfg.Ledger != nil && c.request.kind != malformedRequest {
+		r.lines = appendGivenUp(r.lines, c.number)
+	}
+}
