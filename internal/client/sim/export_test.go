@@ -17,6 +17,12 @@ func (cfg Config) WithDial(dial func(context.Context) (net.Conn, error)) Config 
 	return cfg
 }
 
+// InShares lets a verification read the ledger once for each so many bytes of it.
+func (opt VerifyOptions) InShares(bytes int64) VerifyOptions {
+	opt.shareBytes = bytes
+	return opt
+}
+
 // A Parsed is what the parser made of an answer.
 type Parsed struct {
 	Status                  int
@@ -200,9 +206,8 @@ func ReadLedger(in io.Reader) (run string, lines []LedgerLine, err error) {
 		return "", nil, err
 	}
 	names := map[fate]string{acknowledged: "acknowledged", unsettled: "unsettled", refused: "refused"}
-	err = l.each(func(e *ledgerEntry) error {
+	err = l.each(func(e *ledgerEntry) {
 		lines = append(lines, LedgerLine{l.devices[e.device], e.timeMs, e.values, names[e.fate]})
-		return nil
 	})
 	return l.run, lines, err
 }

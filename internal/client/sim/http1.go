@@ -51,7 +51,7 @@ func (r *answerReader) Read(p []byte) (n int, err error) {
 // A response is one HTTP/1.1 answer.
 type response struct {
 	status      int
-	close       bool // the connection ends with this answer
+	close       bool   // the connection ends with this answer
 	contentType string // of a problem
 	retryAfter  string
 	body        []byte // valid until the next read

@@ -115,72 +115,63 @@ func (l *ledgerReader) next() ([]byte, error) {
 // each calls f for every reading of the ledger as soon as its fate is known,
 // those without an answer at last. It calls f for all that stands before the
 // place that a *LedgerError names, too.
-func (l *ledgerReader) each(f func(*ledgerEntry) error) error {
-	for {
-		line, err := l.next()
-		if err != nil {
-			return l.rest(f, err)
-		}
-		if string(line) == "E" {
-			if _, err := l.in.ReadByte(); err != io.EOF {
-				return l.rest(f, &LedgerError{Line: l.line + 1, Reason: "there are lines behind the end"})
-			}
-			return l.rest(f, nil)
-		}
-		ok, err := l.take(line, f)
-		if err != nil {
-			return err
-		}
-		if !ok {
-			return l.rest(f, &LedgerError{Line: l.line, Reason: "the line is not of the form that its letter asks for"})
-		}
-	}
-}
-
-// rest reports the readings that were never answered.
-func (l *ledgerReader) rest(f func(*ledgerEntry) error, cause error) error {
+func (l *ledgerReader) each(f func(*ledgerEntry)) error {
+	err := l.settled(f)
 	for _, entries := range l.pending {
 		for i := range entries {
 			entries[i].fate = unsettled
-			if err := f(&entries[i]); err != nil {
-				return err
-			}
+			f(&entries[i])
 		}
 	}
 	clear(l.pending)
-	return cause
+	return err
 }
 
-// take takes one line. ok is false for one that means nothing.
-func (l *ledgerReader) take(line []byte, f func(*ledgerEntry) error) (ok bool, err error) {
+// settled calls f for the readings of requests that were answered or given up.
+func (l *ledgerReader) settled(f func(*ledgerEntry)) error {
+	for {
+		line, err := l.next()
+		if err != nil {
+			return err
+		}
+		if string(line) == "E" {
+			if _, err := l.in.ReadByte(); err != io.EOF {
+				return &LedgerError{Line: l.line + 1, Reason: "there are lines behind the end"}
+			}
+			return nil
+		}
+		if !l.take(line, f) {
+			return &LedgerError{Line: l.line, Reason: "the line is not of the form that its letter asks for"}
+		}
+	}
+}
+
+// take takes one line. It returns false for one that means nothing.
+func (l *ledgerReader) take(line []byte, f func(*ledgerEntry)) bool {
 	letter, rest, _ := bytes.Cut(line, []byte(" "))
 	number, rest, _ := bytes.Cut(rest, []byte(" "))
 	request, err := strconv.ParseUint(string(number), 10, 64)
-	if err != nil || len(letter) != 1 {
-		return false, nil
-	}
-	switch letter[0] {
-	case 'S':
-		return l.takeSent(request, rest), nil
-	case 'A', 'G':
-	default:
-		return false, nil
+	switch {
+	case err != nil:
+		return false
+	case string(letter) == "S":
+		return l.takeSent(request, rest)
+	case string(letter) != "A" && string(letter) != "G":
+		return false
 	}
 	entries, ok := l.pending[request]
 	if !ok {
-		return false, nil // answered without having been sent, or twice
+		return false // answered without having been sent, or twice
 	}
 	delete(l.pending, request)
 	if !settle(entries, letter[0], rest) {
-		return false, nil
+		return false
 	}
 	for i := range entries {
-		if err := f(&entries[i]); err != nil {
-			return false, err
-		}
+		f(&entries[i])
 	}
 	l.free = append(l.free, entries[:0])
-	return true, nil
+	return true
 }
 
 // settle decides the fate of a request's readings.

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
+	"reflect"
 	"sync/atomic"
 	"testing"
 
@@ -256,6 +257,11 @@ func TestVerifyFinds(t *testing.T) {
 			v, err := sim.Verify(t.Context(), path, sim.VerifyOptions{Target: target(t, srv)})
 			if err != nil {
 				t.Fatal(err)
+			}
+			// A ledger that is longer than memory yields the same.
+			again, err := sim.Verify(t.Context(), path, sim.VerifyOptions{Target: target(t, srv)}.InShares(1000))
+			if err != nil || !reflect.DeepEqual(again, v) {
+				t.Errorf("in shares: got %+v, %v, want %+v", again, err, v)
 			}
 			if got := (counts{v.Missing, v.Altered, v.Doubled, v.Unknown}); got != tt.want {
 				t.Errorf("got %+v, want %+v; %v", got, tt.want, v.Examples)

@@ -95,6 +95,21 @@ func (t *Target) dial(ctx context.Context) (net.Conn, error) {
 	return secure, nil
 }
 
+// dialContext connects to one of the target's addresses, whatever the name in
+// the URL means by now.
+func (t *Target) dialContext(ctx context.Context, _, _ string) (net.Conn, error) {
+	var d net.Dialer
+	var errs error
+	for _, addr := range t.addrs {
+		conn, err := d.DialContext(ctx, "tcp", addr.String())
+		if err == nil {
+			return conn, nil
+		}
+		errs = errors.Join(errs, err)
+	}
+	return nil, errs
+}
+
 // tlsConfig returns how to speak TLS with the target.
 func (t *Target) tlsConfig() *tls.Config {
 	host, _, err := net.SplitHostPort(t.host)

@@ -1,9 +1,11 @@
 package sim
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"slices"
 	"strings"
@@ -49,14 +51,15 @@ type VerifyOptions struct {
 
 	// Progress is told, from time to time, how many devices are done. May be nil.
 	Progress func(done, all int)
+
+	shareBytes int64 // instead of ledgerBytesAtATime, in tests
 }
 
-// Workers of a verification, and the bytes of a ledger that are looked at
-// together.
+// Workers of a verification, and the bytes of a ledger that are compared together.
+// Seven bytes of it take about three of memory.
 const (
 	verifyWorkers      = 4
-	ledgerBytesAtATime = 64 << 20
-	maxSpools          = 256
+	ledgerBytesAtATime = 512 << 20
 )
 
 // Verify reads everything that the devices of a ledger have stored back through
@@ -69,8 +72,7 @@ const (
 // When the target cannot be asked, or is no Pulsegate, there is nothing to compare
 // and the Verification is nil.
 func Verify(ctx context.Context, ledger string, opt VerifyOptions) (*Verification, error) {
-	v := &verifier{opt: opt, result: &Verification{}, client: newReadClient(opt.Target, opt.Token)}
-	defer v.client.close()
+	v := &verifier{opt: opt, result: &Verification{}}
 	file, err := os.Open(ledger)
 	if err != nil {
 		return v.result, err
@@ -80,34 +82,49 @@ func Verify(ctx context.Context, ledger string, opt VerifyOptions) (*Verificatio
 	if err != nil {
 		return v.result, fmt.Errorf("open ledger: %w", err)
 	}
-	reader, err := newLedgerReader(file)
-	if err != nil {
+	if v.client, err = newReadClient(opt.Target, opt.Token); err != nil {
 		return v.result, err
 	}
-	// A target that is no Pulsegate has lost nothing.
-	if err := probe(ctx, opt.Target, opt.Token); err != nil {
-		return nil, err
-	}
-	spools, err := newSpools(int(min(info.Size()/ledgerBytesAtATime+1, maxSpools)))
-	if err != nil {
-		return v.result, err
-	}
-	defer spools.close()
-	ledgerErr := reader.each(spools.add)
-	var where *LedgerError
-	if ledgerErr != nil && !errors.As(ledgerErr, &where) {
-		return v.result, ledgerErr
-	}
-	if where != nil && where.CutOff && opt.AllowCut {
-		ledgerErr = nil
-	}
-	v.devices = reader.devices
-	v.result.Devices = len(reader.devices)
-	for i := range spools.files {
-		entries, err := spools.load(i)
-		if err != nil {
-			return v.result, errors.Join(err, ledgerErr)
+	defer v.client.Close()
+	var (
+		reader    *ledgerReader
+		entries   []ledgerEntry
+		ledgerErr error
+	)
+	// A long ledger is read once for each share of its devices, so that memory is
+	// bounded.
+	shares := int32(info.Size()/cmp.Or(opt.shareBytes, ledgerBytesAtATime)) + 1
+	for share := range shares {
+		if _, err := file.Seek(0, io.SeekStart); err != nil {
+			return v.result, fmt.Errorf("read ledger: %w", err)
 		}
+		if reader, err = newLedgerReader(file); err != nil {
+			return v.result, err
+		}
+		if share == 0 {
+			// A target that is no Pulsegate has lost nothing.
+			if err := probe(ctx, opt.Target, opt.Token); err != nil {
+				return nil, err
+			}
+		}
+		entries = entries[:0]
+		ledgerErr = reader.each(func(e *ledgerEntry) {
+			if e.device%shares == share {
+				entries = append(entries, *e)
+			}
+		})
+		where, known := errors.AsType[*LedgerError](ledgerErr)
+		if ledgerErr != nil && !known {
+			return v.result, ledgerErr
+		}
+		if known && where.CutOff && opt.AllowCut {
+			ledgerErr = nil
+		}
+		slices.SortFunc(entries, func(a, b ledgerEntry) int {
+			return cmp.Or(cmp.Compare(a.device, b.device), cmp.Compare(a.timeMs, b.timeMs))
+		})
+		v.devices = reader.devices
+		v.result.Devices = len(reader.devices)
 		if err := v.compareAll(ctx, entries); err != nil {
 			return v.result, errors.Join(err, ledgerErr)
 		}
@@ -120,7 +137,7 @@ func Verify(ctx context.Context, ledger string, opt VerifyOptions) (*Verificatio
 // A verifier compares. Its workers share result.
 type verifier struct {
 	opt     VerifyOptions
-	client  *readClient
+	client  readClient
 	devices []string // by number
 
 	mu     sync.Mutex // guards what follows

@@ -8,8 +8,10 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"net"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -23,6 +25,7 @@ const (
 	maxTries       = 8                // of one batch
 	maxWait        = 30 * time.Second // between two tries
 	answerTimeout  = 60 * time.Second // of one try
+	idleTimeout    = 60 * time.Second // in which the server may send nothing of a long answer
 )
 
 // A Client talks to one server.
@@ -37,6 +40,10 @@ type Client struct {
 type Credentials struct {
 	Token string      // sent as a bearer token; "": none
 	TLS   *tls.Config // for https; nil: the system's CAs, and no client certificate
+
+	// Dial connects to the server, whatever the name in its URL means; nil: what the
+	// name resolves to, or the proxy of the environment.
+	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 }
 
 // NewClient returns a client of the server at target, such as
@@ -50,6 +57,9 @@ func NewClient(target string, cred Credentials) (*Client, error) {
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.DisableCompression = true
 	transport.TLSClientConfig = cred.TLS.Clone()
+	if cred.Dial != nil {
+		transport.DialContext, transport.Proxy = cred.Dial, nil
+	}
 	return &Client{
 		target: strings.TrimRight(target, "/"),
 		token:  cred.Token,
@@ -87,6 +97,8 @@ type Problem struct {
 	Detail string `json:"detail"`
 	Field  string `json:"field"`
 	Reason string `json:"reason"`
+
+	retryAfter time.Duration
 }
 
 func (p *Problem) Error() string {
@@ -99,19 +111,35 @@ func (p *Problem) Error() string {
 	return text
 }
 
-// SendBatch posts a JSON array of readings. It tries again when there was no
-// answer, or one with status 408, 429, 500, 502, 503 or 504, until ctx ends or
-// for at most 8 tries. Any other *Problem means that the server refused the batch
-// whole. After all other errors, it is not known what is stored.
-func (c *Client) SendBatch(ctx context.Context, body []byte) (Answer, error) {
+// SendBatch posts a JSON array of readings, with [Client.Retry]. After any other
+// error than a *Problem, it is not known what is stored.
+func (c *Client) SendBatch(ctx context.Context, body []byte) (answer Answer, err error) {
+	err = c.Retry(ctx, func() error {
+		answer, err = c.sendOnce(ctx, body)
+		return err
+	})
+	return answer, err
+}
+
+// Retry calls try until it succeeds, until ctx ends or at most 8 times. It tries
+// again where there was no answer, or one with status 408, 429, 500, 502, 503 or
+// 504; any other *Problem and [Final] errors are returned at once.
+func (c *Client) Retry(ctx context.Context, try func() error) error {
 	backoff := 200 * time.Millisecond
-	for try := 1; ; try++ {
-		answer, after, err := c.sendOnce(ctx, body)
-		if err == nil || after < 0 || ctx.Err() != nil {
-			return answer, err
+	for n := 1; ; n++ {
+		err := try()
+		if err == nil || ctx.Err() != nil || errors.As(err, new(finalError)) {
+			return err
 		}
-		if try == maxTries {
-			return answer, fmt.Errorf("gave up after %d tries: %w", maxTries, err)
+		var after time.Duration
+		if p, ok := errors.AsType[*Problem](err); ok {
+			if !slices.Contains(temporary, p.Status) {
+				return err
+			}
+			after = p.retryAfter
+		}
+		if n == maxTries {
+			return fmt.Errorf("gave up after %d tries: %w", maxTries, err)
 		}
 		if after == 0 {
 			// Spread the tries of many clients that were cut off at one moment.
@@ -119,10 +147,24 @@ func (c *Client) SendBatch(ctx context.Context, body []byte) (Answer, error) {
 			backoff *= 2
 		}
 		if err := c.wait(ctx, after); err != nil {
-			return answer, err
+			return err
 		}
 	}
 }
+
+// temporary are the statuses after which a request is sent again. After some of
+// them a batch may be stored, in part or whole. To send it again is safe all the
+// same: a reading is identified by device, time and sign, and the server answers
+// what it stored before as a duplicate. The list is never written to.
+var temporary = []int{http.StatusRequestTimeout, http.StatusTooManyRequests, http.StatusInternalServerError,
+	http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout}
+
+// Final marks an error that another try does not mend.
+func Final(err error) error { return finalError{err} }
+
+type finalError struct{ error }
+
+func (e finalError) Unwrap() error { return e.error }
 
 // do sends a request with the client's credentials.
 func (c *Client) do(req *http.Request) (*http.Response, error) {
@@ -132,42 +174,111 @@ func (c *Client) do(req *http.Request) (*http.Response, error) {
 	return c.http.Do(req)
 }
 
-// sendOnce posts body once. after tells how long to wait before the next try: 0
-// leaves that to the caller, and less than 0 means that another try is of no use.
-func (c *Client) sendOnce(ctx context.Context, body []byte) (answer Answer, after time.Duration, err error) {
+// sendOnce posts body once.
+func (c *Client) sendOnce(ctx context.Context, body []byte) (answer Answer, err error) {
 	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.target+"/v1/readings", bytes.NewReader(body))
 	if err != nil {
-		return answer, -1, fmt.Errorf("make request: %w", err)
+		return answer, Final(fmt.Errorf("make request: %w", err))
 	}
 	req.Header.Set("Content-Type", "application/json")
 	resp, err := c.do(req)
 	if err != nil {
-		return answer, 0, fmt.Errorf("send readings: %w", err)
+		return answer, fmt.Errorf("send readings: %w", err)
 	}
 	defer resp.Body.Close()
 	text, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswerBytes+1))
 	switch {
 	case err != nil:
-		return answer, 0, fmt.Errorf("read answer: %w", err)
+		return answer, fmt.Errorf("read answer: %w", err)
 	case len(text) > maxAnswerBytes:
-		return answer, -1, fmt.Errorf("read answer: longer than %d bytes", maxAnswerBytes)
+		return answer, Final(fmt.Errorf("read answer: longer than %d bytes", maxAnswerBytes))
+	case resp.StatusCode != http.StatusOK && resp.StatusCode != http.StatusMultiStatus:
+		return answer, readProblem(resp, text)
 	}
-	switch resp.StatusCode {
-	case http.StatusOK, http.StatusMultiStatus:
-		if err := json.Unmarshal(text, &answer); err != nil {
-			return Answer{}, -1, errors.New("read answer: it is not one of Pulsegate's")
-		}
-		return answer, 0, nil
-	case http.StatusRequestTimeout, http.StatusTooManyRequests, http.StatusInternalServerError,
-		http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
-		// After some of these the batch may be stored, in part or whole. To send it
-		// again is safe all the same: a reading is identified by device, time and
-		// sign, and the server answers what it stored before as a duplicate.
-		return answer, retryAfter(resp), readProblem(resp, text)
+	if err := json.Unmarshal(text, &answer); err != nil {
+		return Answer{}, Final(errors.New("read answer: it is not one of Pulsegate's"))
 	}
-	return answer, -1, readProblem(resp, text)
+	return answer, nil
+}
+
+// Get fetches a path of the server. The whole may take as long as it takes; only
+// silence ends it. The caller must close the answer's body. The error wraps a
+// *Problem when the answer is not 200.
+func (c *Client) Get(ctx context.Context, path string) (*http.Response, error) {
+	return c.stream(ctx, http.MethodGet, path)
+}
+
+func (c *Client) stream(ctx context.Context, method, path string) (*http.Response, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	idle := time.AfterFunc(idleTimeout, func() { cancel(fmt.Errorf("the server sent nothing for %v", idleTimeout)) })
+	resp, err := c.ask(ctx, method, path, "")
+	if err == nil && !framed(resp) {
+		err = Final(errors.Join(errors.New("the answer does not tell where it ends"), resp.Body.Close()))
+	}
+	if err != nil {
+		err = cause(ctx, err)
+		idle.Stop()
+		cancel(nil)
+		return nil, err
+	}
+	resp.Body = &steadyBody{ctx, cancel, resp.Body, idle}
+	return resp, nil
+}
+
+// ask sends a request and returns its answer, if that is 200. Otherwise the error
+// wraps a *Problem.
+func (c *Client) ask(ctx context.Context, method, path, body string) (*http.Response, error) {
+	req, err := http.NewRequestWithContext(ctx, method, c.target+path, strings.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	resp, err := c.do(req)
+	if err != nil || resp.StatusCode == http.StatusOK {
+		return resp, err
+	}
+	text, _ := io.ReadAll(io.LimitReader(resp.Body, maxAnswerBytes))
+	return nil, errors.Join(readProblem(resp, text), resp.Body.Close())
+}
+
+// framed reports whether the end of resp's body can be told from a connection
+// that broke off. In HTTP/1, a body with neither a length nor chunks ends with the
+// connection (RFC 9112, section 6.3).
+func framed(resp *http.Response) bool {
+	return resp.ProtoMajor > 1 || resp.ContentLength >= 0 || len(resp.TransferEncoding) > 0
+}
+
+// A steadyBody is a body of which each part must come in time.
+type steadyBody struct {
+	ctx    context.Context
+	cancel context.CancelCauseFunc
+	body   io.ReadCloser
+	idle   *time.Timer
+}
+
+func (s *steadyBody) Read(p []byte) (int, error) {
+	s.idle.Reset(idleTimeout)
+	n, err := s.body.Read(p)
+	s.idle.Stop() // what the caller does with it takes its own time
+	if err != nil && err != io.EOF {
+		err = fmt.Errorf("broken off: %w", cause(s.ctx, err))
+	}
+	return n, err
+}
+
+func (s *steadyBody) Close() error {
+	s.idle.Stop()
+	s.cancel(nil)
+	return s.body.Close()
+}
+
+// cause returns why ctx was cancelled, or err.
+func cause(ctx context.Context, err error) error {
+	if c := context.Cause(ctx); c != nil {
+		return c
+	}
+	return err
 }
 
 // retryAfter returns how long resp asks to wait, at most maxWait, and 0 if it does
@@ -188,7 +299,7 @@ func readProblem(resp *http.Response, text []byte) *Problem {
 	if strings.HasPrefix(resp.Header.Get("Content-Type"), "application/problem+json") {
 		_ = json.Unmarshal(text, p) // a damaged document leaves the status
 	}
-	p.Status = resp.StatusCode
+	p.Status, p.retryAfter = resp.StatusCode, retryAfter(resp)
 	return p
 }
 

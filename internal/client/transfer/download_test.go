@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -34,18 +33,8 @@ func TestDownload(t *testing.T) {
 			io.WriteString(w, want)
 		})
 		var out bytes.Buffer
-		var steps []int64
-		c.sel.Progress = func(n int64) {
-			if n != int64(out.Len()) {
-				t.Errorf("got progress %d, want the %d bytes written", n, out.Len())
-			}
-			steps = append(steps, n)
-		}
 		if err := client.Download(t.Context(), &out, c.sel); err != nil || out.String() != want {
 			t.Errorf("got %d bytes, error %v, want %d bytes", out.Len(), err, len(want))
-		}
-		if len(steps) < 2 || !slices.IsSorted(steps) || steps[len(steps)-1] != int64(len(want)) {
-			t.Errorf("got progress %v, want it to grow to %d", steps, len(want))
 		}
 	}
 }
@@ -157,7 +146,7 @@ func (fullWriter) Write([]byte) (int, error) { return 0, errFull }
 
 func TestFullWriter(t *testing.T) {
 	client, _ := serve(t, func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "line\n") })
-	sel := transfer.Selection{Device: "w-1", Format: "csv", Progress: func(n int64) { t.Errorf("got progress %d", n) }}
+	sel := transfer.Selection{Device: "w-1", Format: "csv"}
 	if err := client.Download(t.Context(), fullWriter{}, sel); !errors.Is(err, errFull) {
 		t.Errorf("got error %v, want that of the writer", err)
 	}
