@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -30,33 +29,28 @@ type Config struct {
 	// come with a token instead.
 	RequireClient bool
 
-	// Protocols are those that ALPN offers, best first. Default: h2, http/1.1.
-	Protocols []string
-
 	// Every is the time between two looks at the files: default 1 s, below 0 none.
 	Every time.Duration
 
-	// Changed is told of each reload that changed something, with nil, and of each
-	// that failed. It is called from the Files' goroutine or by Reload, one call
-	// at a time, and must not call Reload or Close. May be nil.
+	// Changed is called as [filewatch.Options.Loaded] is. May be nil.
 	Changed func(error)
 }
 
 // maxFileBytes bounds each of the files.
 const maxFileBytes = 4 << 20
 
+// protocols are those that ALPN offers, best first. The list is never written to.
+var protocols = []string{"h2", "http/1.1"}
+
 // Files hold the certificates of a running server. The methods may be called from
-// many goroutines.
+// many goroutines. Connections that are open are touched by none of them.
 type Files struct {
-	cfg     Config
-	watcher *filewatch.Watcher // nil: none
+	*filewatch.Follower
+
+	cfg Config
 
 	// current is replaced whole and never changed.
 	current atomic.Pointer[state]
-
-	mu      sync.Mutex // held while files are read, guards lastErr
-	lastErr string
-	stale   atomic.Bool // lastErr is set
 }
 
 // A state is what one reading of the files gave.
@@ -76,36 +70,32 @@ func Open(cfg Config) (*Files, error) {
 	case cfg.RequireClient && cfg.ClientCAFile == "":
 		return nil, errors.New("tlsfiles: client certificates cannot be required without a CA for them")
 	}
-	if cfg.Every == 0 {
-		cfg.Every = time.Second
-	}
-	if cfg.Protocols == nil {
-		cfg.Protocols = []string{"h2", "http/1.1"}
-	}
 	f := &Files{cfg: cfg}
+	f.current.Store(&state{})
 	paths := []string{cfg.CertFile, cfg.KeyFile}
 	if cfg.ClientCAFile != "" {
 		paths = append(paths, cfg.ClientCAFile)
 	}
-	// The first look comes before the first reading: no change is lost.
-	if cfg.Every > 0 {
-		f.watcher = filewatch.New(cfg.Every, func() (again bool) { return f.Reload() != nil }, paths...)
-	}
-	st, err := f.read()
+	var err error
+	f.Follower, err = filewatch.Follow(filewatch.Options{Paths: paths, Every: cfg.Every, Load: f.load, Loaded: f.loaded})
 	if err != nil {
 		return nil, err
-	}
-	f.current.Store(st)
-	if f.watcher != nil {
-		f.watcher.Start()
 	}
 	return f, nil
 }
 
-// Close stops following the files. Connections and listeners are not touched.
-func (f *Files) Close() {
-	if f.watcher != nil {
-		f.watcher.Close()
+func (f *Files) load() (changed bool, err error) {
+	st, err := f.read()
+	if err != nil || st.contents == f.current.Load().contents {
+		return false, err
+	}
+	f.current.Store(st)
+	return true, nil
+}
+
+func (f *Files) loaded(err error) {
+	if f.cfg.Changed != nil {
+		f.cfg.Changed(err)
 	}
 }
 
@@ -115,7 +105,7 @@ func (f *Files) Close() {
 func (f *Files) TLSConfig() *tls.Config {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS12,
-		NextProtos: f.cfg.Protocols,
+		NextProtos: protocols,
 		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
 			return f.current.Load().tls, nil
 		},
@@ -142,43 +132,6 @@ func (f *Files) Trusts(cs *tls.ConnectionState) bool {
 // expires.
 func (f *Files) NotAfter() time.Time { return f.current.Load().notAfter }
 
-// Stale reports whether the files could not be used when they were last read, so
-// that what was read before is in use.
-func (f *Files) Stale() bool { return f.stale.Load() }
-
-// Reload reads the files again, now. When it returns an error, connections go on
-// to begin with what was read before. [Config.Changed] is told of the same error
-// once only, until a reload succeeds or fails otherwise.
-func (f *Files) Reload() error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	st, err := f.read()
-	if err != nil {
-		f.stale.Store(true)
-		if text := err.Error(); text != f.lastErr {
-			f.lastErr = text
-			f.tell(err)
-		}
-		return err
-	}
-	recovered := f.lastErr != ""
-	f.lastErr = ""
-	f.stale.Store(false)
-	if changed := st.contents != f.current.Load().contents; changed {
-		f.current.Store(st)
-	} else if !recovered {
-		return nil
-	}
-	f.tell(nil)
-	return nil
-}
-
-func (f *Files) tell(err error) {
-	if f.cfg.Changed != nil {
-		f.cfg.Changed(err)
-	}
-}
-
 func (f *Files) read() (*state, error) {
 	cert, err := readFile(f.cfg.CertFile)
 	if err != nil {
@@ -204,7 +157,7 @@ func (f *Files) read() (*state, error) {
 	}
 	st.tls = &tls.Config{
 		MinVersion:   tls.VersionTLS12,
-		NextProtos:   f.cfg.Protocols,
+		NextProtos:   protocols,
 		Certificates: []tls.Certificate{pair},
 	}
 	if f.cfg.ClientCAFile == "" {

@@ -3,7 +3,6 @@ package token
 import (
 	"crypto/subtle"
 	"errors"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -20,9 +19,7 @@ type Options struct {
 	// Every is the time between two looks at the file: default 1 s, below 0 none.
 	Every time.Duration
 
-	// Changed is told of each reload that changed something and of each that
-	// failed. It is called from the Set's goroutine, or by Reload, one call at a
-	// time, and must not call Reload or Close. May be nil.
+	// Changed is called as [filewatch.Options.Loaded] is. May be nil.
 	Changed func(Change)
 }
 
@@ -36,17 +33,15 @@ type Change struct {
 // A Set holds the tokens of a running server. Its methods may be called from many
 // goroutines.
 type Set struct {
-	path    string
-	opt     Options
-	start   time.Time
-	watcher *filewatch.Watcher // nil: none
+	*filewatch.Follower // of the token file
+
+	path   string
+	opt    Options
+	start  time.Time
+	change Change // of the last load, guarded by the Follower
 
 	// current is replaced whole and never changed.
 	current atomic.Pointer[snapshot]
-
-	mu      sync.Mutex // held while the file is loaded, guards lastErr
-	lastErr string
-	stale   atomic.Bool // lastErr is set
 }
 
 // A snapshot holds the tokens of one state of the file.
@@ -68,72 +63,38 @@ type entry struct {
 // Open reads the token file at path and follows its changes until Close. It
 // returns an error if the file cannot be used now.
 func Open(path string, opt Options) (*Set, error) {
-	s := &Set{path: path, opt: opt, start: time.Now()}
-	if opt.Every == 0 {
-		s.opt.Every = time.Second
-	}
 	if !opt.DefaultLimit.valid() {
 		return nil, errors.New("token: the default limit is out of bounds")
 	}
+	s := &Set{path: path, opt: opt, start: time.Now()}
 	s.current.Store(&snapshot{})
-	// The first look comes before the first reading: no change is lost.
-	if s.opt.Every > 0 {
-		s.watcher = filewatch.New(s.opt.Every, s.follow, path)
-	}
-	tokens, err := ReadFile(path)
+	var err error
+	s.Follower, err = filewatch.Follow(filewatch.Options{
+		Paths: []string{path}, Every: opt.Every, Load: s.load, Loaded: s.loaded,
+		Final: []error{ErrFile, ErrWritable},
+	})
 	if err != nil {
 		return nil, err
-	}
-	s.publish(tokens)
-	if s.watcher != nil {
-		s.watcher.Start()
 	}
 	return s, nil
 }
 
-// Close stops following the file. The Set goes on with what it has.
-func (s *Set) Close() {
-	if s.watcher != nil {
-		s.watcher.Close()
-	}
-}
-
-// Reload reads the file again, now. When it returns nil, what the file held at
-// the time of the call is in force. When it returns an error, the Set keeps what
-// it had. [Options.Changed] is told of the same error once only, until a reload
-// succeeds or fails otherwise.
-func (s *Set) Reload() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+func (s *Set) load() (changed bool, err error) {
 	tokens, err := ReadFile(s.path)
 	if err != nil {
-		s.stale.Store(true)
-		if text := err.Error(); text != s.lastErr {
-			s.lastErr = text
-			s.tell(Change{Err: err, Tokens: s.Len()})
-		}
-		return err
+		return false, err
 	}
-	recovered := s.lastErr != ""
-	s.lastErr = ""
-	s.stale.Store(false)
-	if change := s.publish(tokens); recovered || len(change.Added)+len(change.Removed) > 0 {
-		s.tell(change)
-	}
-	return nil
+	s.change = s.publish(tokens)
+	return len(s.change.Added)+len(s.change.Removed) > 0, nil
 }
 
-// follow reloads a file that was changed, and reports whether to try again: a file that
-// could not be read may be readable at the next look, looking no different. One that is
-// not good gets no better.
-func (s *Set) follow() (again bool) {
-	err := s.Reload()
-	return err != nil && !errors.Is(err, ErrFile) && !errors.Is(err, ErrWritable)
-}
-
-func (s *Set) tell(c Change) {
+func (s *Set) loaded(err error) {
+	change := s.change
+	if err != nil {
+		change = Change{Err: err, Tokens: s.Len()}
+	}
 	if s.opt.Changed != nil {
-		s.opt.Changed(c)
+		s.opt.Changed(change)
 	}
 }
 
@@ -187,10 +148,6 @@ func (s *Set) newEntry(t *Token, was *entry) *entry {
 
 // Len returns the number of tokens, expired ones included.
 func (s *Set) Len() int { return len(s.current.Load().byID) }
-
-// Stale reports whether the file could not be used when it was last read, so that
-// the tokens that it held before are in force.
-func (s *Set) Stale() bool { return s.stale.Load() }
 
 // Lookup returns what the token in the value of an Authorization header grants at
 // nowUnixMs, or an error: [ErrMissing] for an empty value, [ErrMalformed],

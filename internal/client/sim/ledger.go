@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/pulsegate/pulsegate/internal/sys/sharedfile"
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
@@ -72,22 +73,13 @@ func CreateLedger(path, run string, seed uint64) (*Ledger, error) {
 		err = file.Sync()
 	}
 	if err == nil {
-		err = syncDir(filepath.Dir(path))
+		err = sharedfile.SyncDir(filepath.Dir(path))
 	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("create ledger: %w", err), file.Close())
 	}
 	go l.syncInGroups()
 	return l, nil
-}
-
-// syncDir makes a new file's name durable.
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
 }
 
 // append adds lines, each without its checksum and ended by a line feed.

@@ -1,18 +1,15 @@
-// Package filewatch tells when files were changed or replaced.
+// Package filewatch keeps what was loaded from files up to date.
 //
 // # Promise
 //
-// A change that happens after [New] has returned is reported, within one
-// interval and after it happened. Several changes within one interval are
-// reported once. One that replaces a file by renaming another one over it, as
-// certificate tools and Kubernetes volumes do, is a change; so is a file that
-// goes or comes back.
+// A change of the files is followed by a load that begins after it, within one
+// interval; that goes for changes during a load, the first one included. Several
+// changes within one interval are loaded once. One that replaces a file by renaming
+// another one over it, as certificate tools and Kubernetes volumes do, is a change; so
+// is a file that goes or comes back.
 //
-// The order New, read, [Watcher.Start] therefore loses no change: whatever is
-// written after the read is reported.
-//
-// What was reported and could not be read is reported again, at each interval, until
-// it can: no file shows that there are descriptors again, or another owner.
+// What could not be read is loaded again, at each interval, until it can: no file
+// shows that there are descriptors again, or another owner.
 //
 // # Why it polls
 //
@@ -22,74 +19,126 @@
 //
 // # Not here
 //
-// No reading of files: what a change means, and whether the new content is
-// good, is the matter of who watches.
+// No reading of files: what they hold, and whether it is good, is the caller's
+// matter.
 package filewatch
 
 import (
+	"errors"
 	"os"
+	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
-// A Watcher looks at files at an interval.
-type Watcher struct {
-	every   time.Duration
-	changed func() (again bool)
-	paths   []string
-	seen    []os.FileInfo // of each path at the last look, nil: not there
+// Options are those of a [Follower].
+type Options struct {
+	Paths []string
+	Every time.Duration // between two looks at the files: default 1 s, below 0 none
 
-	start, stop sync.Once
-	quit        chan struct{}
-	done        sync.WaitGroup
+	// Load reads the files and puts what they hold into use, whole or, after an
+	// error, not at all. It reports whether that is something new.
+	Load func() (changed bool, err error)
+
+	// Loaded is called after each reload that changed something, with nil, and after
+	// each that failed, but once only for errors of the same text in a row. One that
+	// succeeds after an error counts as a change.
+	Loaded func(error)
+
+	// Final are errors that only a change of a file mends. After others the next look
+	// loads again, although the files may look no different.
+	Final []error
 }
 
-// New looks at paths and returns a Watcher that is to compare with what it saw.
-// changed is called from the Watcher's own goroutine, and returns whether to call it
-// again after the next look, although nothing may have changed. every must be above 0.
-func New(every time.Duration, changed func() (again bool), paths ...string) *Watcher {
-	w := &Watcher{every: every, changed: changed, paths: paths, seen: make([]os.FileInfo, len(paths)), quit: make(chan struct{})}
-	w.look()
-	return w
+// A Follower loads files whenever they change. Its methods may be called from many
+// goroutines.
+type Follower struct {
+	opt  Options
+	seen []os.FileInfo // of each path at the last look, nil: not there
+
+	stop sync.Once
+	quit chan struct{}
+	done sync.WaitGroup
+
+	mu      sync.Mutex // held while the files are loaded, guards lastErr
+	lastErr error
+	stale   atomic.Bool // lastErr is set
 }
 
-// Start starts the goroutine, which runs until Close.
-func (w *Watcher) Start() { w.start.Do(func() { w.done.Go(w.run) }) }
-
-// Close stops looking and waits for a call of changed that is under way. It must
-// not be called from within changed.
-func (w *Watcher) Close() {
-	w.stop.Do(func() { close(w.quit) })
-	w.done.Wait()
+// Follow loads the files and follows their changes until Close. It returns an error
+// if they cannot be used now. Load and Loaded are called one call at a time, by
+// Reload or from the Follower's goroutine, and must not call Reload or Close.
+func Follow(opt Options) (*Follower, error) {
+	if opt.Every == 0 {
+		opt.Every = time.Second
+	}
+	f := &Follower{opt: opt, seen: make([]os.FileInfo, len(opt.Paths)), quit: make(chan struct{})}
+	// A look comes before each load, so that what is written during the load is seen by
+	// the next look.
+	f.look()
+	if _, err := opt.Load(); err != nil {
+		return nil, err
+	}
+	if opt.Every > 0 {
+		f.done.Go(f.run)
+	}
+	return f, nil
 }
 
-func (w *Watcher) run() {
-	tick := time.NewTicker(w.every)
+// Close stops following the files, and waits for a load that is under way. What was
+// loaded stays in use.
+func (f *Follower) Close() {
+	f.stop.Do(func() { close(f.quit) })
+	f.done.Wait()
+}
+
+// Stale reports whether the files could not be used when they were last read, so
+// that what they held before is in use.
+func (f *Follower) Stale() bool { return f.stale.Load() }
+
+// Reload loads the files again, now. When it returns nil, what they held at the time
+// of the call is in use, otherwise what was in use before.
+func (f *Follower) Reload() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	changed, err := f.opt.Load()
+	last := f.lastErr
+	f.lastErr = err
+	f.stale.Store(err != nil)
+	known := err != nil && last != nil && err.Error() == last.Error()
+	if !known && (changed || err != nil || last != nil) {
+		f.opt.Loaded(err)
+	}
+	return err
+}
+
+func (f *Follower) run() {
+	tick := time.NewTicker(f.opt.Every)
 	defer tick.Stop()
 	again := false
 	for {
 		select {
-		case <-w.quit:
+		case <-f.quit:
 			return
 		case <-tick.C:
-			// The look comes before the reading that changed does, so that what
-			// is written during the reading is seen by the next look.
-			if w.look() || again {
-				again = w.changed()
+			if f.look() || again {
+				err := f.Reload()
+				again = err != nil && !slices.ContainsFunc(f.opt.Final, func(final error) bool { return errors.Is(err, final) })
 			}
 		}
 	}
 }
 
 // look reports whether a file differs from the last look.
-func (w *Watcher) look() (changed bool) {
-	for i, path := range w.paths {
+func (f *Follower) look() (changed bool) {
+	for i, path := range f.opt.Paths {
 		info, err := os.Stat(path) // follows symbolic links
 		if err != nil {
 			info = nil
 		}
-		changed = !same(w.seen[i], info) || changed
-		w.seen[i] = info
+		changed = !same(f.seen[i], info) || changed
+		f.seen[i] = info
 	}
 	return changed
 }

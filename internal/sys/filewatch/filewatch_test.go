@@ -1,8 +1,10 @@
 package filewatch_test
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -30,6 +32,43 @@ func replace(t *testing.T, path, text string) {
 		t.Fatal(err)
 	}
 }
+
+// A loads counts what a Follower loads, after a first time.
+type loads struct {
+	n     atomic.Int64
+	first func()
+	load  func(n int64) error // of the loads after it; may be nil
+}
+
+func (l *loads) follow(t *testing.T, paths ...string) *filewatch.Follower {
+	t.Helper()
+	begun := false
+	f, err := filewatch.Follow(filewatch.Options{
+		Paths: paths,
+		Load: func() (bool, error) {
+			switch {
+			case !begun:
+				begun = true
+				if l.first != nil {
+					l.first()
+				}
+			case l.load != nil:
+				return true, l.load(l.n.Add(1))
+			default:
+				l.n.Add(1)
+			}
+			return true, nil
+		},
+		Loaded: func(error) {},
+		Final:  []error{errFinal},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+var errFinal = errors.New("final")
 
 func TestChanges(t *testing.T) {
 	for _, tt := range []struct {
@@ -78,60 +117,90 @@ func TestChanges(t *testing.T) {
 				first, second := filepath.Join(dir, "first"), filepath.Join(dir, "second")
 				write(t, first, "text")
 				write(t, second, "text")
-				var calls atomic.Int64
-				w := filewatch.New(time.Second, func() bool { calls.Add(1); return false }, first, second)
-				tt.change(t, second) // between New and Start: must not be lost
-				w.Start()
+				l := loads{first: func() { tt.change(t, second) }} // during the first load: must not be lost
+				f := l.follow(t, first, second)
 				time.Sleep(10 * time.Second)
 				synctest.Wait()
-				w.Close()
-				if got := calls.Load(); got != tt.want {
-					t.Errorf("changed was called %d times, want %d", got, tt.want)
+				f.Close()
+				if got := l.n.Load(); got != tt.want {
+					t.Errorf("%d loads, want %d", got, tt.want)
 				}
 			})
 		})
 	}
 }
 
-// What is written while changed runs is reported by a further call.
-func TestChangeDuringChanged(t *testing.T) {
+// What is written during a load is followed by a further one.
+func TestChangeDuringLoad(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		path := filepath.Join(t.TempDir(), "file")
-		var calls atomic.Int64
-		w := filewatch.New(time.Second, func() bool {
-			if calls.Add(1) == 1 {
+		l := loads{load: func(n int64) error {
+			if n == 1 {
 				write(t, path, "second")
 			}
-			return false
-		}, path)
-		defer w.Close()
-		w.Start()
+			return nil
+		}}
+		defer l.follow(t, path).Close()
 		write(t, path, "first one")
 		time.Sleep(5 * time.Second)
 		synctest.Wait()
-		if got := calls.Load(); got != 2 {
-			t.Errorf("changed was called %d times, want 2", got)
+		if got := l.n.Load(); got != 2 {
+			t.Errorf("%d loads, want 2", got)
 		}
 	})
 }
 
-// What could not be read is reported until it can, once an interval.
+// What could not be read is loaded until it can, once an interval, unless only a
+// change mends it.
 func TestAgain(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		path := filepath.Join(t.TempDir(), "file")
-		var calls atomic.Int64
-		w := filewatch.New(time.Second, func() bool { return calls.Add(1) < 4 }, path)
-		defer w.Close()
-		w.Start()
-		write(t, path, "text")
-		for _, want := range []int64{1, 2, 3, 4, 4, 4} {
-			time.Sleep(time.Second)
-			synctest.Wait()
-			if got := calls.Load(); got != want {
-				t.Errorf("changed was called %d times, want %d", got, want)
+	for _, tt := range []struct {
+		err  error
+		want []int64
+	}{{errors.New("no descriptors"), []int64{1, 2, 3, 4, 4, 4}}, {errFinal, []int64{1, 1, 1}}} {
+		synctest.Test(t, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "file")
+			l := loads{load: func(n int64) error {
+				if n < 4 {
+					return tt.err
+				}
+				return nil
+			}}
+			f := l.follow(t, path)
+			defer f.Close()
+			write(t, path, "text")
+			for _, want := range tt.want {
+				time.Sleep(time.Second)
+				synctest.Wait()
+				if got := l.n.Load(); got != want || f.Stale() != (want < 4) {
+					t.Errorf("after %v: %d loads, stale %v, want %d", tt.err, got, f.Stale(), want)
+				}
 			}
-		}
+		})
+	}
+}
+
+// An error is told once until it changes, and its end once.
+func TestLoaded(t *testing.T) {
+	a, b := errors.New("a"), errors.New("b")
+	var next error
+	var told []error
+	f, err := filewatch.Follow(filewatch.Options{
+		Every:  -1,
+		Load:   func() (bool, error) { return false, next },
+		Loaded: func(err error) { told = append(told, err) },
 	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	for _, next = range []error{nil, a, a, b, nil, nil} {
+		if err := f.Reload(); err != next {
+			t.Errorf("Reload returns %v, want %v", err, next)
+		}
+	}
+	if want := []error{a, b, nil}; !slices.Equal(told, want) {
+		t.Errorf("told %v, want %v", told, want)
+	}
 }
 
 // A symbolic link that is pointed elsewhere is a change.
@@ -144,9 +213,8 @@ func TestSymlink(t *testing.T) {
 		if err := os.Symlink(a, link); err != nil {
 			t.Fatal(err)
 		}
-		var calls atomic.Int64
-		w := filewatch.New(time.Second, func() bool { calls.Add(1); return false }, link)
-		w.Start()
+		var l loads
+		f := l.follow(t, link)
 		if err := os.Symlink(b, link+".new"); err != nil {
 			t.Fatal(err)
 		}
@@ -155,15 +223,10 @@ func TestSymlink(t *testing.T) {
 		}
 		time.Sleep(3 * time.Second)
 		synctest.Wait()
-		w.Close()
-		w.Close() // a second one does nothing
-		if got := calls.Load(); got != 1 {
-			t.Errorf("changed was called %d times, want 1", got)
+		f.Close()
+		f.Close() // a second one does nothing
+		if got := l.n.Load(); got != 1 {
+			t.Errorf("%d loads, want 1", got)
 		}
 	})
-}
-
-// A Watcher that was never started can be closed.
-func TestCloseUnstarted(t *testing.T) {
-	filewatch.New(time.Second, func() bool { t.Error("changed was called"); return false }, filepath.Join(t.TempDir(), "none")).Close()
 }
