@@ -7,8 +7,8 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"slices"
 
+	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/pulsegate/pulsegate/vitals"
 )
@@ -28,7 +28,6 @@ type ndjsonReader struct {
 	line    int
 	decoder *vitals.Decoder
 	batch   vitals.Batch
-	object  []byte
 }
 
 // NewNDJSON returns a Reader of NDJSON: one reading as a JSON object on each
@@ -77,12 +76,8 @@ func (n *ndjsonReader) Next() (vitals.Reading, int, error) {
 
 // decode turns one line into a reading.
 func (n *ndjsonReader) decode(line []byte) (vitals.Reading, error) {
-	object, err := n.strip(line)
-	if err != nil {
-		return vitals.Reading{}, err
-	}
 	n.batch.Reset()
-	if err := n.decoder.Decode(object, vitals.MaxTimeUnixMs, &n.batch); err != nil {
+	if err := n.decoder.Decode(n.strip(line), vitals.MaxTimeUnixMs, &n.batch); err != nil {
 		return vitals.Reading{}, err
 	}
 	if len(n.batch.Refused) > 0 {
@@ -94,69 +89,38 @@ func (n *ndjsonReader) decode(line []byte) (vitals.Reading, error) {
 	return n.batch.Readings[0], nil
 }
 
-// strip returns the object of a line without the members that the server adds.
-// What it returns is valid until the next call.
-func (n *ndjsonReader) strip(line []byte) ([]byte, error) {
-	dec := jsontext.NewDecoder(bytes.NewReader(line))
-	if token, err := dec.ReadToken(); err != nil || token.Kind() != '{' {
-		return line, nil // the decoder of readings says what is wrong
+// strip returns the object of a line as it is to be sent: without the members that
+// the server adds and without zeros, and with a device. It leaves what is not one
+// object to the decoder of readings, which says what is wrong.
+func (n *ndjsonReader) strip(line []byte) []byte {
+	var members map[string]jsontext.Value
+	if json.Unmarshal(line, &members) != nil || members == nil {
+		return line
 	}
-	n.object = append(n.object[:0], '{')
-	hasDevice := false
-	for dec.PeekKind() == '"' {
-		name, err := dec.ReadValue()
-		if err != nil {
-			return nil, errors.New("not valid JSON")
-		}
-		plain := string(bytes.Trim(name, `"`))
-		name = name.Clone()
-		value, err := dec.ReadValue()
-		if err != nil {
-			return nil, errors.New("not valid JSON")
-		}
-		if slices.Contains(added, plain) {
-			continue
-		}
-		if isSign(plain) && isZero(value) {
-			n.counts.Zeros++
-			continue
-		}
-		hasDevice = hasDevice || plain == "device"
-		n.appendMember(name, value)
+	for _, name := range added {
+		delete(members, name)
 	}
-	if token, err := dec.ReadToken(); err != nil || token.Kind() != '}' {
-		return nil, errors.New("not valid JSON")
-	}
-	if _, err := dec.ReadToken(); err != io.EOF {
-		return nil, errors.New("more than one JSON value on the line")
-	}
-	if !hasDevice && !n.opt.Device.IsZero() {
-		n.appendMember([]byte(`"device"`), []byte(`"`+n.opt.Device.String()+`"`))
-	}
-	return append(n.object, '}'), nil
-}
-
-// isSign reports whether a member is named as the field of a sign.
-func isSign(name string) bool {
 	for s := range vitals.Sign(vitals.NumSigns) {
-		if s.Field() == name {
-			return true
+		if isZero(members[s.Field()]) {
+			n.counts.Zeros++
+			delete(members, s.Field())
 		}
 	}
-	return false
+	if _, given := members["device"]; !given && !n.opt.Device.IsZero() {
+		members["device"] = jsontext.Value(`"` + n.opt.Device.String() + `"`)
+	}
+	// The order is that in which faults are found.
+	object, err := json.Marshal(members, json.Deterministic(true))
+	if err != nil {
+		return line
+	}
+	return object
 }
 
 // isZero reports whether a value is the number zero, however it is written.
 func isZero(value []byte) bool {
 	v, err := vitals.ParseHundredths(value)
 	return err == nil && v == 0
-}
-
-func (n *ndjsonReader) appendMember(name, value []byte) {
-	if len(n.object) > 1 {
-		n.object = append(n.object, ',')
-	}
-	n.object = append(append(append(n.object, name...), ':'), value...)
 }
 
 // Newest reads r to its end and returns the newest time of its readings, in

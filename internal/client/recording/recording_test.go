@@ -172,10 +172,11 @@ func TestNDJSON(t *testing.T) {
 {"device":"a","time":1
 {"device":"a","time":1,"spo2_pct":90} {}
 []
+null
 {"device":"a","time":2,"spo2_pct":90}`
 	r := recording.NewNDJSON(strings.NewReader(file), recording.Options{Device: name(t, "default"), ShiftMs: 10})
 	readings, rows := readAll(t, r)
-	if got, want := r.Counts(), (recording.Counts{Rows: 8, Readings: 3, NoSign: 1, Refused: 4, Zeros: 2}); got != want {
+	if got, want := r.Counts(), (recording.Counts{Rows: 9, Readings: 3, NoSign: 1, Refused: 5, Zeros: 2}); got != want {
 		t.Errorf("counts %+v, want %+v", got, want)
 	}
 	var got []string
@@ -190,7 +191,7 @@ func TestNDJSON(t *testing.T) {
 	if strings.Join(got, "\n") != strings.Join(want, "\n") {
 		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
-	for i, wantLine := range []int{4, 6, 7, 8} {
+	for i, wantLine := range []int{4, 6, 7, 8, 9} {
 		if rows[i].Line != wantLine {
 			t.Errorf("refused row %d is line %d, want %d", i, rows[i].Line, wantLine)
 		}

@@ -118,9 +118,8 @@ const longestSpanMs = 365 * dayMs
 // model plans the wearers' time: it should end about now, when the run ends, and
 // readings should not come from years ago.
 func (cfg *Config) model(now time.Time) model {
-	m := model{skewed: cfg.Mix[Skew], intervalMs: minuteMs}
-	if cfg.Recording != nil {
-		m.recorded = &cfg.Recording.content
+	m := model{skewed: cfg.Mix[Skew], intervalMs: minuteMs, recorded: cfg.Recording}
+	if m.recorded != nil {
 		m.intervalMs = m.recorded.meanMs
 	}
 	if cfg.Interval > 0 {

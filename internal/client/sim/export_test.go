@@ -96,6 +96,9 @@ func Judge(text string, single bool, n int, now time.Time) (Judgement, error) {
 // status.
 func WriteProblems() map[string]int { return newJudge().problems }
 
+// Rows returns how many readings a recording holds.
+func (rec *Recording) Rows() int { return len(rec.rows) }
+
 // A Signs is one reading of a wearer.
 type Signs struct {
 	TimeMs int64
@@ -104,10 +107,7 @@ type Signs struct {
 
 // Wearer returns the first n readings of a device.
 func Wearer(seed uint64, device, n int, start time.Time, interval time.Duration, skewed float64, rec *Recording) []Signs {
-	m := model{startMs: start.UnixMilli(), intervalMs: interval.Milliseconds(), skewed: int64(skewed * whole)}
-	if rec != nil {
-		m.recorded = &rec.content
-	}
+	m := model{startMs: start.UnixMilli(), intervalMs: interval.Milliseconds(), skewed: int64(skewed * whole), recorded: rec}
 	w := newWearer(seed, device, &m)
 	var all []Signs
 	for range n {

@@ -12,9 +12,12 @@ import (
 // maxRecordedRows bounds the memory that a recording takes, to 24 MB.
 const maxRecordedRows = 1_000_000
 
-// A recorded is the content of a recording: signs and the time between them.
-// Immutable, shared by all wearers.
-type recorded struct {
+// ErrNoRecording means that a file holds too few readings to be replayed.
+var ErrNoRecording = errors.New("sim: a recording needs at least two readings of rising time")
+
+// A Recording is what the wearers of a [Config] repeat: signs and the time between
+// them. It is immutable.
+type Recording struct {
 	rows   []recordedRow
 	meanMs int64 // of all steps
 }
@@ -24,62 +27,37 @@ type recordedRow struct {
 	values vitals.Values
 }
 
-// ErrNoRecording means that a file holds too few readings to be replayed.
-var ErrNoRecording = errors.New("sim: a recording needs at least two readings of rising time")
-
-// A Recording is what the wearers of a [Config] repeat.
-type Recording struct {
-	content recorded
-	skipped int
-}
-
-// ReadRecording reads a whole recording. Rows that are no readings, or that do
-// not lie behind the ones before, are skipped.
+// ReadRecording reads a whole recording. Rows that are no readings, or whose time is
+// not after those before, are skipped.
 func ReadRecording(r recording.Reader) (*Recording, error) {
 	rec := &Recording{}
 	var firstMs, lastMs int64
 	for {
 		reading, _, err := r.Next()
-		var row *recording.RowError
+		_, noReading := errors.AsType[*recording.RowError](err)
+		n := int64(len(rec.rows))
 		switch {
+		case err == io.EOF && n < 2:
+			return nil, ErrNoRecording
 		case err == io.EOF:
-			return rec, rec.finish(lastMs - firstMs)
-		case errors.As(err, &row):
-			rec.skipped++
+			rec.meanMs = max((lastMs-firstMs)/(n-1), 1)
+			rec.rows[0].stepMs = rec.meanMs
+			return rec, nil
+		case noReading:
 			continue
 		case err != nil:
 			return nil, fmt.Errorf("read recording: %w", err)
-		}
-		rows := &rec.content.rows
-		switch {
-		case len(*rows) == 0:
-			firstMs = reading.TimeUnixMs
-			*rows = append(*rows, recordedRow{values: reading.Values})
-		case reading.TimeUnixMs <= lastMs:
-			rec.skipped++
-			continue
-		case len(*rows) == maxRecordedRows:
+		case n == maxRecordedRows:
 			return nil, fmt.Errorf("sim: the recording has more than %d readings", maxRecordedRows)
-		default:
-			*rows = append(*rows, recordedRow{reading.TimeUnixMs - lastMs, reading.Values})
+		case n == 0:
+			firstMs, lastMs = reading.TimeUnixMs, reading.TimeUnixMs
+		case reading.TimeUnixMs <= lastMs:
+			continue
 		}
+		rec.rows = append(rec.rows, recordedRow{reading.TimeUnixMs - lastMs, reading.Values})
 		lastMs = reading.TimeUnixMs
 	}
 }
-
-func (rec *Recording) finish(spanMs int64) error {
-	n := int64(len(rec.content.rows))
-	if n < 2 {
-		return ErrNoRecording
-	}
-	rec.content.meanMs = max(spanMs/(n-1), 1)
-	rec.content.rows[0].stepMs = rec.content.meanMs
-	return nil
-}
-
-// Readings returns how many readings the recording holds, and how many of its
-// rows were skipped.
-func (rec *Recording) Readings() (kept, skipped int) { return len(rec.content.rows), rec.skipped }
 
 // replay returns the wearer's next recorded reading with a jitter of its own, so
 // that no two devices send the same. Which signs there are is left as recorded.

@@ -163,8 +163,8 @@ func (r *Report) Fault() error {
 	if r.GivenUp > r.GivenUpRefused && !r.Interrupted {
 		errs = errors.Join(errs, fmt.Errorf("%w: %d requests", ErrFailed, r.GivenUp-r.GivenUpRefused))
 	}
-	if v := r.Verification; v != nil && !v.OK() {
-		errs = errors.Join(errs, v.Fault())
+	if r.Verification != nil {
+		errs = errors.Join(errs, r.Verification.Fault())
 	}
 	return errs
 }

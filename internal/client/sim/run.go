@@ -24,7 +24,7 @@ var ErrRefusedAll = errors.New("sim: the target refuses connections")
 // Bounds of a run.
 const (
 	tickEvery   = 10 * time.Millisecond
-	flushAt     = 64              // requests that are ready are sent at the latest when there are so many
+	takeAtOnce  = 64              // tries that are taken back before more is sent
 	maxForwards = 16              // readings that wait for their second gateway
 	stopGrace   = 2 * time.Second // for the answers under way when a run is interrupted
 	maxFaults   = 5               // undocumented answers that are described
@@ -47,6 +47,8 @@ type run struct {
 	conns    []*connection
 	returned chan *connection // from their goroutines
 	abort    context.CancelCauseFunc
+	tasks    sync.WaitGroup
+	showing  sync.Mutex // held while progress is shown
 
 	now      time.Duration // since the start, when the event at hand was seen
 	heard    time.Duration // when an answer came, or none could be expected
@@ -149,53 +151,29 @@ func (r *run) carryOut(outer context.Context) error {
 	// A run that is interrupted goes on for a moment, one that is aborted does not.
 	ctx, abort := context.WithCancelCause(context.WithoutCancel(outer))
 	r.abort = abort
-	var tasks sync.WaitGroup
 	for _, c := range r.conns {
-		tasks.Go(func() { r.serve(ctx, c) })
+		r.tasks.Go(func() { r.serve(ctx, c) })
 	}
-	show, shown := r.progress()
 	r.start = time.Now()
 	err := r.connectAll(outer)
 	connected := err == nil
 	if connected {
 		r.start = time.Now()
-		r.work(ctx, outer.Done(), show)
+		r.work(ctx, outer.Done())
 		err = context.Cause(ctx)
 	}
 	abort(nil)
 	for _, c := range r.conns {
 		close(c.turn)
 	}
-	tasks.Wait()
+	r.tasks.Wait()
 	if connected {
 		r.countRest()
 	}
-	shown()
 	if ledger := r.flushLedger(); err == nil {
 		err = ledger
 	}
 	return err
-}
-
-// progress returns what shows progress without waiting for it, since a terminal
-// that stands still must not stop the load, and what waits for it at the end.
-func (r *run) progress() (show func(Progress), wait func()) {
-	steps := make(chan Progress, 1)
-	var showing sync.WaitGroup
-	showing.Go(func() {
-		for p := range steps {
-			if r.cfg.OnProgress != nil {
-				r.cfg.OnProgress(p)
-			}
-		}
-	})
-	show = func(p Progress) {
-		select {
-		case steps <- p:
-		default:
-		}
-	}
-	return show, func() { close(steps); showing.Wait() }
 }
 
 // connectAll opens all connections and returns when the outcome of each is known.
@@ -223,7 +201,7 @@ func (r *run) connectAll(ctx context.Context) error {
 
 // work sends until there is nothing left to do or ctx ends. Once interrupted is
 // closed, it sends nothing new.
-func (r *run) work(ctx context.Context, interrupted <-chan struct{}, show func(Progress)) {
+func (r *run) work(ctx context.Context, interrupted <-chan struct{}) {
 	ticker := time.NewTicker(tickEvery)
 	defer ticker.Stop()
 	for _, c := range r.conns {
@@ -239,14 +217,14 @@ func (r *run) work(ctx context.Context, interrupted <-chan struct{}, show func(P
 			}
 			r.now = time.Since(r.start)
 			r.takeBack(c)
-			for len(r.returned) > 0 && len(r.ready) < flushAt {
+			for range min(len(r.returned), takeAtOnce) {
 				r.takeBack(<-r.returned)
 			}
 		case <-ticker.C:
 			r.now = time.Since(r.start)
 			r.checkSilence()
 			if r.figures.advance(r.now, r.report.sums) {
-				show(r.report.progress(r.figures))
+				r.show(r.report.progress(r.figures))
 			}
 		case <-r.alarm.fired:
 			r.alarmAt = 0
@@ -257,6 +235,17 @@ func (r *run) work(ctx context.Context, interrupted <-chan struct{}, show func(P
 		case <-ctx.Done():
 		}
 		r.now = time.Since(r.start)
+	}
+}
+
+// show hands progress on. A terminal that stands still must not stop the load: until
+// it has taken one step, others are left out.
+func (r *run) show(p Progress) {
+	if r.cfg.OnProgress != nil && r.showing.TryLock() {
+		r.tasks.Go(func() {
+			defer r.showing.Unlock()
+			r.cfg.OnProgress(p)
+		})
 	}
 }
 

@@ -24,6 +24,7 @@ var ErrTarget = errors.New("sim: a target is of the form http://host:port")
 type Target struct {
 	url   string // without a slash at its end
 	host  string // for the Host field
+	name  string // that the certificate is to bear
 	path  string // before /v1
 	tls   bool
 	roots *x509.CertPool    // nil: the system's
@@ -42,6 +43,7 @@ func ResolveTarget(ctx context.Context, target string, remote bool) (*Target, er
 	t := &Target{
 		url:  strings.TrimRight(target, "/"),
 		host: u.Host,
+		name: u.Hostname(),
 		path: strings.TrimRight(u.EscapedPath(), "/"),
 		tls:  u.Scheme == "https",
 	}
@@ -112,11 +114,7 @@ func (t *Target) dialContext(ctx context.Context, _, _ string) (net.Conn, error)
 
 // tlsConfig returns how to speak TLS with the target.
 func (t *Target) tlsConfig() *tls.Config {
-	host, _, err := net.SplitHostPort(t.host)
-	if err != nil {
-		host = t.host
-	}
-	return &tls.Config{ServerName: host, RootCAs: t.roots, Certificates: t.certs, MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}}
+	return &tls.Config{ServerName: t.name, RootCAs: t.roots, Certificates: t.certs, MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}}
 }
 
 // head returns the head of a POST of readings up to the value of its

@@ -58,10 +58,10 @@ type wearer struct {
 // A model says how wearers go through time.
 type model struct {
 	startMs    int64
-	endMs      int64     // unless 0, times do not pass it: readings follow each other by 1 ms there
-	intervalMs int64     // between two readings of a device
-	recorded   *recorded // whose signs to repeat; nil: wearers of our own
-	skewed     int64     // share of devices with a wrong clock, parts in a million
+	endMs      int64      // unless 0, times do not pass it: readings follow each other by 1 ms there
+	intervalMs int64      // between two readings of a device
+	recorded   *Recording // whose signs to repeat; nil: wearers of our own
+	skewed     int64      // share of devices with a wrong clock, parts in a million
 }
 
 // circadian holds, for each hour of the body's day, how heart rate and blood
