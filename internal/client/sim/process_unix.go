@@ -48,10 +48,10 @@ func closedByPeer(conn net.Conn) bool {
 	if err != nil {
 		return true
 	}
-	peeked := error(nil)
-	err = raw.Read(func(fd uintptr) bool {
+	var peeked error
+	// Not raw.Read, which fails once the deadline of the last request is over.
+	err = raw.Control(func(fd uintptr) {
 		_, _, peeked = unix.Recvfrom(int(fd), make([]byte, 1), unix.MSG_PEEK|unix.MSG_DONTWAIT)
-		return true
 	})
 	return err != nil || peeked != unix.EAGAIN
 }

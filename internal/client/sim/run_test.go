@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -339,6 +340,28 @@ func TestServerClosesIdle(t *testing.T) {
 			t.Errorf("TLS %v: %v, %d tries, errors %v; want 4 without an error", secure, err, r.Tries, r.Errors)
 		}
 		srv.Close()
+	}
+}
+
+// A connection that is idle for longer than an answer may take is used again.
+func TestIdleIsUsedAgain(t *testing.T) {
+	plain := serve(t, &backend{Memory: storetest.NewMemory()}, nil)
+	srv := httptest.NewUnstartedServer(plain.Config.Handler)
+	var conns atomic.Int64
+	srv.Config.ConnState = func(_ net.Conn, state http.ConnState) {
+		if state == http.StateNew {
+			conns.Add(1)
+		}
+	}
+	srv.Start()
+	defer srv.Close()
+	cfg := sim.Config{Target: target(t, srv), Users: 1, Rate: 4, For: time.Second, Timeout: 150 * time.Millisecond, Run: "t"}
+	r, err := sim.Run(t.Context(), cfg)
+	if err != nil || r.Stored+r.Duplicate != 4 {
+		t.Errorf("%v, %d safe, want 4", err, r.Stored+r.Duplicate)
+	}
+	if n := conns.Load(); n > 2 && len(r.Errors) == 0 { // one more than of gateways: the first question
+		t.Errorf("%d connections, want 2", n)
 	}
 }
 
