@@ -18,6 +18,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/pulsegate/pulsegate/internal/polltest"
 )
 
 // createToken makes a token with the command, and returns its text.
@@ -34,6 +36,7 @@ func createToken(t testing.TB, bin, file string, args ...string) string {
 // A token that is revoked, or made, while the server runs counts from the next
 // request of an open connection on, in both lanes, and nothing is restarted.
 func TestRevokeOnRunningServer(t *testing.T) {
+	t.Parallel()
 	bin, dir := program(t), t.TempDir()
 	file := filepath.Join(dir, "tokens")
 	first := createToken(t, bin, file, "--gateway", "bed-7")
@@ -45,7 +48,7 @@ func TestRevokeOnRunningServer(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer conn.Close()
-		if err := conn.SetDeadline(time.Now().Add(30 * time.Second)); err != nil {
+		if err := conn.SetDeadline(time.Now().Add(2 * polltest.Patience)); err != nil {
 			t.Fatal(err)
 		}
 		in := bufio.NewReader(conn)
@@ -73,11 +76,7 @@ func TestRevokeOnRunningServer(t *testing.T) {
 		// until asks again and again, on the one connection.
 		until := func(token string, want int) {
 			t.Helper()
-			for deadline := time.Now().Add(20 * time.Second); status(token) != want; time.Sleep(10 * time.Millisecond) {
-				if time.Now().After(deadline) {
-					t.Fatalf("%s lane: the status does not come to be %d", lane, want)
-				}
-			}
+			p.await(fmt.Sprintf("%s lane: the status is %d", lane, want), func() bool { return status(token) == want })
 		}
 		until(second, 200)
 		if got := status(first); got != 200 {
@@ -99,6 +98,7 @@ func TestRevokeOnRunningServer(t *testing.T) {
 // Certificates are renewed while the server is asked: no request fails, those that
 // begin later see the new certificate, and connections that are open stay open.
 func TestRenewCertificateUnderLoad(t *testing.T) {
+	t.Parallel()
 	bin, dir := program(t), t.TempDir()
 	ca, err := newSigner(dir, "ca")
 	if err != nil {
@@ -134,7 +134,7 @@ func TestRenewCertificateUnderLoad(t *testing.T) {
 		serial.Store(resp.TLS.PeerCertificates[0].SerialNumber.Int64())
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*polltest.Patience)
 	defer cancel()
 	stop := make(chan struct{})
 	var load sync.WaitGroup
@@ -152,7 +152,7 @@ func TestRenewCertificateUnderLoad(t *testing.T) {
 	}
 	// One client keeps its connection, the others make a new one each time.
 	kept := newPoster(t, tls.Client(connect(t, p.addr), &tls.Config{RootCAs: roots, ServerName: "localhost"}), "Authorization: Bearer "+token+"\r\n")
-	if err := kept.conn.SetDeadline(time.Now().Add(time.Minute)); err != nil {
+	if err := kept.conn.SetDeadline(time.Now().Add(2 * polltest.Patience)); err != nil {
 		t.Fatal(err)
 	}
 	load.Go(func() {
@@ -180,21 +180,15 @@ func TestRenewCertificateUnderLoad(t *testing.T) {
 		if err := ca.issueServer(dir, next); err != nil {
 			t.Fatal(err)
 		}
-		for serial.Load() != next && ctx.Err() == nil && !t.Failed() {
-			time.Sleep(time.Millisecond)
-		}
+		p.await(fmt.Sprintf("certificate %d is served", next), func() bool { return serial.Load() == next || t.Failed() })
 	}
 	// A pair that does not fit changes nothing.
 	if err := os.WriteFile(filepath.Join(dir, "server.key"), []byte("no key"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for !strings.Contains(p.stderr(), "the certificates cannot be used") && ctx.Err() == nil {
-		time.Sleep(time.Millisecond)
-	}
+	p.awaitLine("the certificates cannot be used", 1)
 	before := posts.Load()
-	for posts.Load() < before+20 && ctx.Err() == nil && !t.Failed() {
-		time.Sleep(time.Millisecond)
-	}
+	p.await("20 further readings are taken", func() bool { return posts.Load() >= before+20 || t.Failed() })
 	close(stop)
 	load.Wait()
 	if got := serial.Load(); got != 103 || kept.n < 2 {
@@ -317,7 +311,7 @@ func TestStrangersBodyOverTLS(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := conn.SetDeadline(time.Now().Add(20 * time.Second)); err != nil {
+		if err := conn.SetDeadline(time.Now().Add(polltest.Patience)); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := io.WriteString(conn, "POST /v1/readings HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\n"); err != nil {

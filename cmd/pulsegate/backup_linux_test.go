@@ -21,7 +21,7 @@ func TestBackupUnderLoad(t *testing.T) {
 		b.start()
 		whole := b.load("--users=8", "--posts=20", "--start=2026-01-01T00:00:00Z")
 		whole.wait()
-		l := b.load("--users=16", "--mix=real", "--for=1m")
+		l := b.load("--users=16", "--mix=real", "--for=1h")
 		for round := range 3 {
 			l.awaitAcknowledged(50 * (round + 1))
 			acknowledged := answersIn(t, l.ledger)

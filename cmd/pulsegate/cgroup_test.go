@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/pulsegate/pulsegate/internal/polltest"
 )
 
 // A cgroup is a control group of its own with a limit on memory, of version 1 or 2,
@@ -68,13 +70,12 @@ func makeCgroup(t *testing.T, limitBytes int) (*cgroup, error) {
 // remove removes the cgroup as soon as its processes have ended.
 func (g *cgroup) remove() {
 	var err error
-	for range 500 {
-		if err = os.Remove(g.dir); err == nil || os.IsNotExist(err) {
-			return
-		}
-		time.Sleep(10 * time.Millisecond)
+	if !polltest.Within(polltest.Patience, func() bool {
+		err = os.Remove(g.dir)
+		return err == nil || os.IsNotExist(err)
+	}) {
+		g.t.Errorf("a cgroup is left: %v", err)
 	}
-	g.t.Errorf("a cgroup is left: %v", err)
 }
 
 // command returns a command that runs in the cgroup from its first instruction on.

@@ -9,18 +9,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 )
-
-// awaitLine waits until a server has written a text so many times.
-func (p *process) awaitLine(text string, times int) {
-	p.t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); strings.Count(p.stderr(), text) < times; time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			p.t.Fatalf("%q does not come %d times; standard error:\n%s", text, times, p.stderr())
-		}
-	}
-}
 
 // SIGHUP applies what the file says of the log. A file that cannot be used changes
 // nothing, and a flag is stronger than the file.

@@ -10,11 +10,13 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/pulsegate/pulsegate/internal/polltest"
 )
 
 // status asks for a page and returns the status, 0 if there is no answer.
 func status(url string) int {
-	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 10 * time.Second}
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: polltest.Patience}
 	resp, err := client.Get(url)
 	if err != nil {
 		return 0
@@ -31,10 +33,10 @@ func status(url string) int {
 // when it does not drain the core or does so before the delay, and when readyz is
 // not told.
 func TestDrain(t *testing.T) {
-	p := start(t, program(t), filepath.Join(t.TempDir(), "data"), "--drain-delay=2s")
-	for status(p.url("/readyz")) != 200 {
-		time.Sleep(10 * time.Millisecond)
-	}
+	t.Parallel()
+	// Long enough for three requests on a busy machine.
+	p := start(t, program(t), filepath.Join(t.TempDir(), "data"), "--drain-delay=5s")
+	p.awaitStatus("/readyz", 200)
 	conn, err := net.Dial("tcp", p.addr)
 	if err != nil {
 		t.Fatal(err)
@@ -47,12 +49,7 @@ func TestDrain(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.signal(syscall.SIGTERM)
-	for status(p.url("/readyz")) == 200 {
-		time.Sleep(10 * time.Millisecond)
-	}
-	if got := status(p.url("/readyz")); got != 503 {
-		t.Errorf("readyz while draining: %d, want 503", got)
-	}
+	p.awaitStatus("/readyz", 503)
 	if got := status(p.url("/livez")); got != 200 {
 		t.Errorf("livez while draining: %d, want 200", got)
 	}
@@ -64,9 +61,7 @@ func TestDrain(t *testing.T) {
 	if resp.StatusCode != 200 {
 		t.Errorf("a reading within the delay: %d, want 200", resp.StatusCode)
 	}
-	for status(p.url("/livez")) != 0 {
-		time.Sleep(50 * time.Millisecond)
-	}
+	p.awaitStatus("/livez", 0)
 	if _, err := io.WriteString(conn, request[len(request)-1:]); err != nil {
 		t.Fatal(err)
 	}
@@ -74,8 +69,7 @@ func TestDrain(t *testing.T) {
 	if err != nil || !strings.HasPrefix(string(answer), "HTTP/1.1 503 ") || !strings.Contains(string(answer), "#draining") {
 		t.Errorf("the request under way is answered %q, %v; want 503 draining", answer, err)
 	}
-	<-p.exited
-	if code := p.cmd.ProcessState.ExitCode(); code != 0 {
+	if code := p.ended(); code != 0 {
 		t.Errorf("exit code %d:\n%s", code, p.stderr())
 	}
 }
@@ -85,6 +79,7 @@ func TestDrain(t *testing.T) {
 // Seen to fail when main goes on catching signals after the first one, and when
 // drain does not wait for requests.
 func TestSecondTerm(t *testing.T) {
+	t.Parallel()
 	p := start(t, program(t), filepath.Join(t.TempDir(), "data"))
 	conn, err := net.Dial("tcp", p.addr)
 	if err != nil {
@@ -95,16 +90,14 @@ func TestSecondTerm(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.signal(syscall.SIGTERM)
-	for !strings.Contains(p.stderr(), "draining") {
-		time.Sleep(10 * time.Millisecond)
-	}
+	p.awaitLine("draining", 1)
 	select {
 	case <-p.exited:
 		t.Fatalf("ended at the first SIGTERM, with a request under way:\n%s", p.stderr())
 	case <-time.After(200 * time.Millisecond):
 	}
 	p.signal(syscall.SIGTERM)
-	<-p.exited
+	p.ended()
 	if state := p.cmd.ProcessState.Sys().(syscall.WaitStatus); !state.Signaled() || state.Signal() != syscall.SIGTERM {
 		t.Errorf("ended with %v, want by SIGTERM", p.cmd.ProcessState)
 	}

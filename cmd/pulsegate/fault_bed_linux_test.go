@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"github.com/pulsegate/pulsegate/internal/client/sim"
+	"github.com/pulsegate/pulsegate/internal/polltest"
 )
 
 // Fault tests use one oracle. The load comes from pulsegate sim, which runs in a
@@ -140,12 +141,7 @@ func watchLog(t testing.TB, p *process) {
 // after a signal.
 func (b *bed) ended() int {
 	b.Helper()
-	select {
-	case <-b.server.exited:
-	case <-time.After(60 * time.Second):
-		b.Fatalf("the server is still running:\n%s", b.server.stderr())
-	}
-	return b.server.cmd.ProcessState.ExitCode()
+	return b.server.ended()
 }
 
 // term sends SIGTERM and wants an orderly end.
@@ -190,16 +186,23 @@ func (b *bed) load(args ...string) *load {
 	}()
 	b.Cleanup(l.kill)
 	b.loads = append(b.loads, l)
-	// From now on there is a ledger that can be read.
-	for {
-		if info, err := os.Stat(l.ledger); err == nil && info.Size() > 0 {
-			return l
-		}
-		select {
-		case <-l.ended:
+	polltest.Until(b, "the load has a ledger that can be read", func() bool {
+		info, err := os.Stat(l.ledger)
+		if over := l.over(); over && (err != nil || info.Size() == 0) {
 			b.Fatalf("the load has not begun:\n%s", &l.stderr)
-		case <-time.After(time.Millisecond):
 		}
+		return err == nil && info.Size() > 0
+	})
+	return l
+}
+
+// over reports whether the load has ended.
+func (l *load) over() bool {
+	select {
+	case <-l.ended:
+		return true
+	default:
+		return false
 	}
 }
 
@@ -215,38 +218,31 @@ func (l *load) acknowledged() int {
 // awaitAcknowledged waits until so many requests were answered.
 func (l *load) awaitAcknowledged(n int) {
 	l.b.Helper()
-	for deadline := time.Now().Add(60 * time.Second); l.acknowledged() < n; time.Sleep(5 * time.Millisecond) {
-		select {
-		case <-l.ended:
-			l.b.Fatalf("the load has ended after %d answers, want %d:\n%s%s", l.acknowledged(), n, &l.out, &l.stderr)
-		default:
+	l.b.server.await(fmt.Sprintf("%d requests are answered", n), func() bool {
+		over := l.over()
+		got := l.acknowledged()
+		if over && got < n {
+			l.b.Fatalf("the load has ended after %d answers, want %d:\n%s%s", got, n, &l.out, &l.stderr)
 		}
-		if time.Now().After(deadline) {
-			l.b.Fatalf("only %d requests were answered, want %d:\n%s", l.acknowledged(), n, l.b.server.stderr())
-		}
-	}
+		return got >= n
+	})
 }
 
 // awaitSent waits until the load has begun to send, and reports whether it has: it
 // ends when it cannot reach the server.
 func (l *load) awaitSent() bool {
 	l.b.Helper()
-	for deadline := time.Now().Add(60 * time.Second); time.Now().Before(deadline); time.Sleep(2 * time.Millisecond) {
+	sent := false
+	l.b.server.await("the load begins to send", func() bool {
+		over := l.over()
 		text, err := os.ReadFile(l.ledger)
 		if err != nil {
 			l.b.Fatal(err)
 		}
-		if bytes.Contains(text, []byte("\nS ")) {
-			return true
-		}
-		select {
-		case <-l.ended:
-			return false
-		default:
-		}
-	}
-	l.b.Fatalf("the load does not begin to send:\n%s", l.b.server.stderr())
-	return false
+		sent = bytes.Contains(text, []byte("\nS "))
+		return sent || over
+	})
+	return sent
 }
 
 // kill ends the load as kill -9 does. Every answer that it read is in the ledger
@@ -275,7 +271,7 @@ func (l *load) wait() *sim.Report {
 	l.b.Helper()
 	select {
 	case <-l.ended:
-	case <-time.After(2 * time.Minute):
+	case <-time.After(3 * polltest.Patience): // its own patience is over by then
 		l.b.Fatalf("the load does not end:\n%s", &l.stderr)
 	}
 	var report sim.Report
@@ -374,17 +370,19 @@ func (b *bed) tamper(inject string) (heal func()) {
 		_ = stderr.Close()
 	})
 	b.Cleanup(heal)
-	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+	var said string
+	polltest.Until(b, "strace attaches, or says why it does not", func() bool {
 		text, err := os.ReadFile(log)
-		switch {
-		case err != nil:
+		if err != nil {
 			b.Fatal(err)
-		case strings.Contains(string(text), " attached"):
-			return heal
-		case time.Now().After(deadline):
-			unable(b, "strace cannot attach to a process: %s", text)
 		}
+		said = string(text)
+		return strings.Contains(said, "attach")
+	})
+	if !strings.Contains(said, " attached") {
+		unable(b, "strace cannot attach to a process: %s", said)
 	}
+	return heal
 }
 
 // log returns the newest file of the write-ahead log and its size.
@@ -405,14 +403,10 @@ func (b *bed) log() (name string, bytes int64) {
 // awaitLog waits until the log is longer than it was.
 func (b *bed) awaitLog(bytes int64) {
 	b.Helper()
-	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(5 * time.Millisecond) {
-		if _, now := b.log(); now > bytes {
-			return
-		}
-		if time.Now().After(deadline) {
-			b.Fatalf("nothing was written to the log:\n%s", b.server.stderr())
-		}
-	}
+	b.server.await("something is written to the log", func() bool {
+		_, now := b.log()
+		return now > bytes
+	})
 }
 
 // losePower ends server and disk at one moment, as a loss of power does, and mounts
@@ -425,9 +419,7 @@ func (b *bed) awaitLog(bytes int64) {
 func (b *bed) losePower(d *disk) {
 	b.Helper()
 	b.server.signal(syscall.SIGSTOP)
-	for b.server.running() {
-		time.Sleep(time.Millisecond)
-	}
+	b.server.await("it is stopped", func() bool { return !b.server.running() })
 	d.cutPower()
 	b.server.kill()
 	d.revive()
@@ -466,7 +458,7 @@ func (b *bed) post(body string, chunked bool) (status int, text string, err erro
 	if chunked {
 		req.ContentLength = -1
 	}
-	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 60 * time.Second}
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: polltest.Patience}
 	resp, err := client.Do(req)
 	if err != nil {
 		return 0, "", err

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/pulsegate/pulsegate/internal/client/sim"
+	"github.com/pulsegate/pulsegate/internal/polltest"
 )
 
 var (
@@ -92,8 +93,8 @@ func TestCrashCampaign(t *testing.T) {
 	if !t.Failed() && c.rounds != *crashRounds {
 		t.Errorf("%d rounds were played, want %d", c.rounds, *crashRounds)
 	}
-	if least := uint64(20 * *crashRounds); !t.Failed() && c.found.Acknowledged < least {
-		t.Errorf("only %d readings were acknowledged, want at least %d", c.found.Acknowledged, least)
+	if !t.Failed() && c.found.Acknowledged == 0 {
+		t.Error("nothing was acknowledged")
 	}
 	if *crashPage != "" && !t.Failed() {
 		if err := updatePage(*crashPage, "crash", c.table()); err != nil {
@@ -206,6 +207,7 @@ func (l *life) round(n int) {
 	goesOn := l.rnd.IntN(2) == 0 && !slices.Contains([]crashFault{faultTerm, faultSyncError, faultPower}, fault)
 	args := l.loadArgs(goesOn)
 	after := time.Duration(l.rnd.Int64N(int64(400 * time.Millisecond)))
+	answers := l.rnd.IntN(40) // on a slow machine there may be none by then
 	l.b.lane = l.anyLane()
 	l.t.Logf("round %d: %s after %v, fast lane %s, gateways go on %t, sim %s", n, fault, after.Round(time.Millisecond), l.b.lane, goesOn, strings.Join(args, " "))
 
@@ -221,6 +223,14 @@ func (l *life) round(n int) {
 		case <-time.After(after):
 		case <-l.b.server.exited: // by an injected fault
 		}
+		polltest.Within(polltest.Patience, func() bool {
+			select {
+			case <-l.b.server.exited:
+				return true
+			default:
+				return load.over() || load.acknowledged() >= answers
+			}
+		})
 		alive = l.strike(fault)
 	}
 	if load != nil && !alive && !goesOn {
@@ -264,7 +274,7 @@ func (l *life) loadArgs(goesOn bool) []string {
 	if goesOn {
 		return append(args, fmt.Sprintf("--for=%dms", 100+r.IntN(500)))
 	}
-	return append(args, "--for=1m")
+	return append(args, "--for=1h")
 }
 
 // wrapper returns the command under which a server meets the fault.
@@ -340,7 +350,7 @@ func (l *life) strike(fault crashFault) (alive bool) {
 		if fault == faultStall {
 			return true
 		}
-		<-server.exited
+		server.ended()
 	}
 	return false
 }

@@ -1,23 +1,24 @@
 package main_test
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
-	"strings"
 	"testing"
 	"time"
 
+	"github.com/pulsegate/pulsegate/internal/polltest"
 	"golang.org/x/sys/unix"
 )
 
 // A disk is an ext4 file system on a loop device whose power can be cut.
 type disk struct {
 	testing.TB
-	image string
-	dir   string // where it is mounted
+	image   string
+	dir     string // where it is mounted
+	mounted bool
 }
 
 // Requests of ioctl, from linux/fs.h and, for the first one, fs/ext4/ext4.h, which
@@ -30,10 +31,6 @@ const (
 	fiThaw          = 0xc0045878
 )
 
-// diskPrefix begins the names of the directories in which disks are mounted. The
-// test's process id follows.
-const diskPrefix = "pulsegate-disk-"
-
 // newDisk makes a disk of so many bytes, most of which the image does not take,
 // and mounts it. It is removed when the test ends.
 func newDisk(t testing.TB, bytes int64) *disk {
@@ -41,17 +38,8 @@ func newDisk(t testing.TB, bytes int64) *disk {
 	if os.Geteuid() != 0 {
 		unable(t, "a loop device is needed, and root to mount it")
 	}
-	sweepDisks(t)
-	base, err := os.MkdirTemp("", fmt.Sprintf("%s%d-", diskPrefix, os.Getpid()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	base := t.TempDir()
 	d := &disk{TB: t, image: filepath.Join(base, "image"), dir: filepath.Join(base, "mounted")}
-	t.Cleanup(func() {
-		if err := os.RemoveAll(base); err != nil {
-			t.Error(err)
-		}
-	})
 	if err := os.Mkdir(d.dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -68,7 +56,7 @@ func newDisk(t testing.TB, bytes int64) *disk {
 		unable(t, "%v", err)
 	}
 	t.Cleanup(func() {
-		if d.mounted() {
+		if d.mounted {
 			d.thaw() // a frozen one cannot be unmounted
 			d.unmount()
 		}
@@ -76,31 +64,77 @@ func newDisk(t testing.TB, bytes int64) *disk {
 	return d
 }
 
+// mount mounts d by way of a loop device that nobody else has. The kernel frees the
+// device when d is unmounted.
 func (d *disk) mount() error {
-	if out, err := exec.Command("mount", "-o", "loop", d.image, d.dir).CombinedOutput(); err != nil {
-		return fmt.Errorf("mount an ext4 on a loop device: %w: %s", err, out)
+	device, err := attachLoop(d.image)
+	if err != nil {
+		return fmt.Errorf("attach a loop device to %s: %w", d.image, err)
 	}
+	defer device.Close()
+	if err := unix.Mount(device.Name(), d.dir, "ext4", 0, ""); err != nil {
+		return fmt.Errorf("mount %s on %s: %w", device.Name(), d.dir, err)
+	}
+	d.mounted = true
 	return nil
 }
 
-// unmount unmounts d. It waits for processes that are ending to let go of it.
-func (d *disk) unmount() {
-	d.Helper()
-	var err error
-	for range 200 {
-		if err = unix.Unmount(d.dir, 0); err != unix.EBUSY {
-			break
-		}
-		time.Sleep(25 * time.Millisecond)
-	}
+// attachLoop attaches a free loop device to an image. Another process may take the
+// device that the kernel has named as free; then the next one is tried.
+func attachLoop(image string) (device *os.File, err error) {
+	control, err := os.OpenFile("/dev/loop-control", os.O_RDWR, 0)
 	if err != nil {
-		d.Fatalf("unmount %s: %v", d.dir, err)
+		return nil, err
 	}
+	defer control.Close()
+	file, err := os.OpenFile(image, os.O_RDWR, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	polltest.Within(polltest.Patience, func() bool {
+		var n int
+		if n, err = unix.IoctlRetInt(int(control.Fd()), unix.LOOP_CTL_GET_FREE); err != nil {
+			return true
+		}
+		if device, err = os.OpenFile(fmt.Sprintf("/dev/loop%d", n), os.O_RDWR, 0); err != nil {
+			return !errors.Is(err, os.ErrNotExist) // its node may still be to come
+		}
+		err = unix.IoctlLoopConfigure(int(device.Fd()), &unix.LoopConfig{
+			Fd: uint32(file.Fd()), Info: unix.LoopInfo64{Flags: unix.LO_FLAGS_AUTOCLEAR},
+		})
+		if err != nil {
+			device.Close()
+		}
+		return err != unix.EBUSY
+	})
+	if err != nil {
+		return nil, err
+	}
+	return device, nil
 }
 
-func (d *disk) mounted() bool {
-	text, err := os.ReadFile("/proc/self/mounts")
-	return err == nil && strings.Contains(string(text), " "+d.dir+" ")
+// unmount unmounts d.
+func (d *disk) unmount() {
+	d.Helper()
+	if err := unmount(d.dir); err != nil {
+		d.Fatal(err)
+	}
+	d.mounted = false
+}
+
+// unmount waits for processes that are ending to let go of a file system, and
+// unmounts it.
+func unmount(dir string) error {
+	var err error
+	polltest.Within(polltest.Patience, func() bool {
+		err = unix.Unmount(dir, 0)
+		return err != unix.EBUSY
+	})
+	if err != nil {
+		return fmt.Errorf("unmount %s: %w", dir, err)
+	}
+	return nil
 }
 
 // cutPower ends the file system as a loss of power would: nothing that was not
@@ -120,16 +154,25 @@ func (d *disk) revive() {
 	}
 }
 
-// freeze lets everything that writes wait until thaw.
+// freeze lets everything that writes wait until thaw. What hangs in the kernel could
+// not be ended any more if the test hung as well, so that the disk is thawed in any case.
 func (d *disk) freeze() {
 	d.Helper()
 	d.control("freeze", func(fd int) error { return unix.IoctlSetInt(fd, fiFreeze, 0) })
+	timer := time.AfterFunc(2*polltest.Patience, func() { _ = d.tryThaw() })
+	d.Cleanup(func() { timer.Stop() })
 }
 
 // thaw ends a freeze, if there is one.
 func (d *disk) thaw() {
 	d.Helper()
-	d.control("thaw", func(fd int) error {
+	if err := d.tryThaw(); err != nil {
+		d.Fatal(err)
+	}
+}
+
+func (d *disk) tryThaw() error {
+	return d.tryControl("thaw", func(fd int) error {
 		if err := unix.IoctlSetInt(fd, fiThaw, 0); err != unix.EINVAL {
 			return err
 		}
@@ -139,6 +182,12 @@ func (d *disk) thaw() {
 
 func (d *disk) control(what string, do func(fd int) error) {
 	d.Helper()
+	if err := d.tryControl(what, do); err != nil {
+		d.Fatal(err)
+	}
+}
+
+func (d *disk) tryControl(what string, do func(fd int) error) error {
 	fd, err := unix.Open(d.dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err == nil {
 		err = do(fd)
@@ -147,30 +196,7 @@ func (d *disk) control(what string, do func(fd int) error) {
 		}
 	}
 	if err != nil {
-		d.Fatalf("%s disk %s: %v", what, d.dir, err)
+		return fmt.Errorf("%s disk %s: %w", what, d.dir, err)
 	}
-}
-
-// sweepDisks unmounts what tests have left that were killed.
-func sweepDisks(t testing.TB) {
-	t.Helper()
-	text, err := os.ReadFile("/proc/self/mounts")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for line := range strings.Lines(string(text)) {
-		dir := strings.Fields(line)[1]
-		_, rest, ours := strings.Cut(dir, "/"+diskPrefix)
-		pid, _, _ := strings.Cut(rest, "-")
-		number, err := strconv.Atoi(pid)
-		if !ours || err != nil || unix.Kill(number, 0) == nil {
-			continue
-		}
-		left := &disk{TB: t, dir: dir}
-		left.thaw()
-		if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
-			t.Logf("unmount %s, which a killed test has left: %v", dir, err)
-		}
-		_ = os.RemoveAll(filepath.Dir(dir)) // what is still in use stays for the next sweep
-	}
+	return nil
 }

@@ -4,7 +4,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 )
 
 // The store fails after SIGTERM, while the server still waits for the load balancer
@@ -22,9 +21,7 @@ func TestStoreFailsWhileDelaying(t *testing.T) {
 		b.mustPost(`{"device":"first","time":1,"spo2_pct":97}`, `200 {"status":"stored"}`)
 		b.tamper("fdatasync:error=EIO")
 		b.server.signal(syscall.SIGTERM)
-		for status(b.server.url("/readyz")) != 503 {
-			time.Sleep(10 * time.Millisecond)
-		}
+		b.server.awaitStatus("/readyz", 503)
 		code, text, err := b.post(reading(0), false)
 		if err != nil || code != 500 || !strings.Contains(text, "#outcome-unknown") {
 			t.Errorf("the reading whose sync failed is answered %d %s, %v; want 500 outcome-unknown", code, text, err)

@@ -38,6 +38,9 @@ const (
 	maxDiskFixed      = 96 << 20
 )
 
+// enoughFigures of the last server show whether it grows.
+const enoughFigures = 8
+
 // A quantity is one column of figures.
 type quantity struct {
 	name      string
@@ -97,7 +100,7 @@ func (fs figures) growth(of func(figure) float64) float64 {
 
 // wrong returns which bounds were not kept.
 func (fs figures) wrong(stored uint64) (wrong []string) {
-	if len(fs.last()) < 8 {
+	if len(fs.last()) < enoughFigures {
 		wrong = append(wrong, fmt.Sprintf("the last server was looked at %d times, which says nothing", len(fs.last())))
 	}
 	for _, q := range quantities(stored) {

@@ -36,7 +36,7 @@ func TestDiskFull(t *testing.T) {
 			b.start()
 			b.mustPost(`{"device":"before","time":1000,"spo2_pct":97}`, `200 {"status":"stored"}`)
 			f := leave(t, mounted, mark+8<<20)
-			l := b.load("--users=8", "--batch=200", "--for=2m")
+			l := b.load("--users=8", "--batch=200", "--for=1h")
 			b.awaitReady(503)
 			resp, err := http.Post("http://"+b.addr+"/v1/readings", "", strings.NewReader(`{"device":"during","time":1000,"spo2_pct":97}`))
 			if err != nil {
@@ -66,7 +66,7 @@ func TestDiskFull(t *testing.T) {
 			f.remove()
 			b.awaitReady(200)
 			l.kill() // its users have been told to come again in half a minute
-			l = b.load("--users=8", "--seed=2", "--for=2m")
+			l = b.load("--users=8", "--seed=2", "--for=1h")
 			l.awaitAcknowledged(10)
 			l.kill()
 			if b.verify() == 0 {
@@ -91,15 +91,25 @@ func TestDiskFullAtOnce(t *testing.T) {
 		onSmallFileSystems(t, 96<<20, func(t *testing.T, mounted string) {
 			b := newBedIn(t, filepath.Join(mounted, "data"), lane, "--min-free-bytes=1MiB", smallMemTables)
 			b.start()
-			l := b.load("--users=8", "--batch=50", "--for=2m")
+			l := b.load("--users=8", "--batch=50", "--for=1h")
 			l.awaitAcknowledged(20)
 			f := leave(t, mounted, -1)
 			// With nothing free every way of writing fails sooner or later.
 			ended := false
-			select {
-			case <-b.server.exited:
-				ended = true
-			case <-time.After(1500 * time.Millisecond):
+			b.server.await("it ends, or is not ready", func() bool {
+				select {
+				case <-b.server.exited:
+					ended = true
+				default:
+				}
+				return ended || status(b.server.url("/readyz")) == 503
+			})
+			if !ended { // it may still have met the full disk in what it was writing
+				select {
+				case <-b.server.exited:
+					ended = true
+				case <-time.After(time.Second):
+				}
 			}
 			if ended {
 				if code := b.server.cmd.ProcessState.ExitCode(); code != 1 {
@@ -125,7 +135,7 @@ func TestDiskFullAtOnce(t *testing.T) {
 			}
 			b.awaitReady(200)
 			l.kill()
-			l = b.load("--users=8", "--seed=2", "--for=2m")
+			l = b.load("--users=8", "--seed=2", "--for=1h")
 			l.awaitAcknowledged(10)
 			l.kill()
 			if b.verify() == 0 {

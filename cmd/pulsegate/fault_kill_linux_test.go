@@ -19,10 +19,10 @@ func TestKillAnyMoment(t *testing.T) {
 		b := newBed(t, lane)
 		b.start()
 		for round, args := range [][]string{
-			{"--users=24"},
-			{"--users=8", "--batch=10", "--mix=real"},
+			{"--users=24", "--posts=150"},
+			{"--users=8", "--posts=100", "--batch=10", "--mix=real"},
 		} {
-			l := b.load(append(args, "--for=600ms")...)
+			l := b.load(args...)
 			l.awaitAcknowledged(20 + rand.IntN(100))
 			b.server.kill()
 			b.start()
@@ -56,7 +56,7 @@ func TestKillAtSync(t *testing.T) {
 				continue
 			}
 			b.server = p
-			l := b.load("--users=8", "--for=30s")
+			l := b.load("--users=8", "--for=1h")
 			b.ended()
 			l.settle()
 			if state := p.cmd.ProcessState.Sys().(syscall.WaitStatus); state.Signal() != syscall.SIGKILL {

@@ -19,7 +19,7 @@ func TestTwoServers(t *testing.T) {
 		t.Parallel()
 		b := newBed(t, lane)
 		b.start()
-		l := b.load("--users=16", "--for=1s")
+		l := b.load("--users=16", "--posts=200")
 		l.awaitAcknowledged(50)
 		lock := filepath.Join(b.dir, "LOCK")
 		for range 3 {

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/pulsegate/pulsegate/internal/polltest"
 )
 
 // A server in a control group of 160 MiB is sent twice as much at one time, as the
@@ -55,7 +57,7 @@ func TestMemoryLimit(t *testing.T) {
 				}
 			case <-b.server.exited:
 				t.Fatalf("the server has ended, %v, in a control group in which the kernel has ended %d processes", b.server.cmd.ProcessState, group.kills())
-			case <-time.After(30 * time.Second):
+			case <-time.After(polltest.Patience):
 				t.Fatalf("of %d batches of %d bytes %d are refused, with room for %d bytes", batches, batchBytes, n, bodyBytes)
 			}
 		}

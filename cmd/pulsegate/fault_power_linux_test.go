@@ -21,7 +21,7 @@ func TestPowerLoss(t *testing.T) {
 			{"--users=8", "--batch=10", "--mix=real"},
 			{"--users=50", "--mix=real"},
 		} {
-			l := b.load(append(args, "--for=1m")...)
+			l := b.load(append(args, "--for=1h")...)
 			l.awaitAcknowledged(20 + rand.IntN(200))
 			b.losePower(d)
 			l.settle()

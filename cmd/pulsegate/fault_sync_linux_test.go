@@ -5,7 +5,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
+
+	"github.com/pulsegate/pulsegate/internal/polltest"
 )
 
 // A sync fails under load. The server acknowledges nothing of that group, never
@@ -26,20 +27,13 @@ func TestSyncError(t *testing.T) {
 
 		trace := filepath.Join(b.scratch, "trace")
 		b.startUnder(strace(t, trace, "fdatasync:error=EIO:when=6"))
-		l := b.load("--users=16", "--for=1m")
-		notReady := make(chan bool)
-		go func() { notReady <- sees503(b.server) }()
+		l := b.load("--users=16", "--for=1h")
 		after := failedSync(t, trace)
-		select {
-		case <-b.server.exited:
-		case <-time.After(20 * time.Second):
-			t.Fatalf("the server goes on 20 s after a sync has failed:\n%s", b.server.stderr())
-		}
-		if code := b.server.cmd.ProcessState.ExitCode(); code != 1 {
+		if code := b.ended(); code != 1 {
 			t.Errorf("exit code %d, want 1", code)
 		}
-		if !<-notReady {
-			t.Error("readyz has not said that the store failed")
+		if !strings.Contains(b.server.stderr(), `msg="not ready" check=store`) {
+			t.Errorf("readyz has not said that the store failed:\n%s", b.server.stderr())
 		}
 		l.settle()
 		lines := strings.Split(strings.TrimSpace(b.server.stderr()), "\n")
@@ -79,26 +73,9 @@ func failedSync(t *testing.T, trace string) (after func() string) {
 		_, rest, found := strings.Cut(string(text), "(INJECTED)")
 		return rest, found
 	}
-	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
-		if _, found := rest(); found {
-			return func() string { text, _ := rest(); return text }
-		}
-	}
-	t.Fatal("no sync was made to fail")
-	return nil
-}
-
-// sees503 reports whether readyz answers 503 before the server has ended.
-func sees503(p *process) bool {
-	for {
-		select {
-		case <-p.exited:
-			return false
-		default:
-			if status(p.url("/readyz")) == 503 {
-				return true
-			}
-			time.Sleep(10 * time.Millisecond)
-		}
-	}
+	polltest.Until(t, "a sync is made to fail", func() bool {
+		_, found := rest()
+		return found
+	})
+	return func() string { text, _ := rest(); return text }
 }

@@ -10,6 +10,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/pulsegate/pulsegate/internal/polltest"
 )
 
 // SIGTERM while requests wait for a sync: readyz turns to 503, new requests are
@@ -59,20 +61,10 @@ func testTermAnswers(t *testing.T, b *bed, chunkedOneOf int) {
 		halves[i] = sendHalf(t, b.addr, reading(whole+i), chunked(i))
 		defer halves[i].conn.Close()
 	}
-	for queued := 0.0; queued != whole; time.Sleep(10 * time.Millisecond) {
-		m, err := measures(b.server.admin)
-		if err != nil {
-			t.Fatal(err)
-		}
-		queued = m["pulsegate_queue_readings"]
-	}
+	b.server.await("all whole requests are queued", func() bool { return b.measure("pulsegate_queue_readings") == whole })
 	b.server.signal(syscall.SIGTERM)
-	for status(b.server.url("/readyz")) == 200 {
-		time.Sleep(10 * time.Millisecond)
-	}
-	for status(b.server.url("/livez")) != 0 { // nobody new gets in when the delay is over
-		time.Sleep(10 * time.Millisecond)
-	}
+	b.server.await("readyz is not answered 200", func() bool { return status(b.server.url("/readyz")) != 200 })
+	b.server.awaitStatus("/livez", 0) // nobody new gets in when the delay is over
 	heal()
 	for range whole {
 		if got := <-answers; got.text != `200 {"status":"stored"} <nil>` {
@@ -125,7 +117,7 @@ func sendHalf(t *testing.T, addr, body string, chunked bool) *halfSent {
 // finish sends the rest and returns the status of the answer, 0 if there is none.
 func (h *halfSent) finish(t *testing.T) int {
 	t.Helper()
-	if err := h.conn.SetDeadline(time.Now().Add(30 * time.Second)); err != nil {
+	if err := h.conn.SetDeadline(time.Now().Add(polltest.Patience)); err != nil {
 		t.Fatal(err)
 	}
 	_, _ = io.WriteString(h.conn, h.rest) // the answer may have come before it
@@ -156,7 +148,7 @@ func TestTermUnderLoad(t *testing.T) {
 			{"--users=50", "--mix=real"},
 		} {
 			b.start()
-			l := b.load(append(args, "--for=1m")...)
+			l := b.load(append(args, "--for=1h")...)
 			l.awaitAcknowledged(100)
 			b.term()
 			l.settle()

@@ -14,6 +14,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/pulsegate/pulsegate/internal/polltest"
 )
 
 // A manager is a service manager that only listens.
@@ -68,11 +70,25 @@ func (m *manager) count(text string) (n int) {
 // await waits until n messages hold text.
 func (m *manager) await(text string, n int) {
 	m.t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); m.count(text) < n; time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			m.t.Fatalf("%q was said %d times, want %d; in all %q", text, m.count(text), n, m.all())
-		}
+	if !polltest.Within(polltest.Patience, func() bool { return m.count(text) >= n }) {
+		m.t.Fatalf("%q was said %d times, want %d; in all %q", text, m.count(text), n, m.all())
 	}
+}
+
+// catchUp waits until everything is heard that was said before.
+func (m *manager) catchUp() {
+	m.t.Helper()
+	conn, err := net.Dial("unixgram", m.path)
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	defer conn.Close()
+	const mark = "MARK=1"
+	n := m.count(mark)
+	if _, err := io.WriteString(conn, mark); err != nil {
+		m.t.Fatal(err)
+	}
+	m.await(mark, n+1)
 }
 
 // managed returns the command of a server that m has started.
@@ -161,16 +177,13 @@ func TestWatchdog(t *testing.T) {
 				}
 			})
 			if tt.want == "" {
-				m.await("WATCHDOG=1", m.count("WATCHDOG=1")+20)
+				m.await("WATCHDOG=1", m.count("WATCHDOG=1")+10)
 			} else {
-				for deadline := time.Now().Add(30 * time.Second); !strings.Contains(p.stderr(), tt.want); time.Sleep(5 * time.Millisecond) {
-					if time.Now().After(deadline) {
-						t.Fatalf("nobody notices:\n%s", p.stderr())
-					}
-				}
-				time.Sleep(20 * time.Millisecond) // for a message on its way
+				p.awaitLine(tt.want, 1)
+				m.catchUp()
 				n := m.count("WATCHDOG=1")
 				time.Sleep(timeout)
+				m.catchUp()
 				if got := m.count("WATCHDOG=1"); got != n {
 					t.Errorf("%d messages that it lives came behind %q", got-n, tt.want)
 				}
@@ -224,10 +237,9 @@ func hanging(t *testing.T) string {
 // Seen to fail when delay does not look at signals, and when the second signal ends
 // the process.
 func TestDrainDelayEndsEarly(t *testing.T) {
+	t.Parallel()
 	p := start(t, program(t), filepath.Join(t.TempDir(), "data"), "--drain-delay=1h")
-	for status(p.url("/readyz")) != 200 {
-		time.Sleep(10 * time.Millisecond)
-	}
+	p.awaitStatus("/readyz", 200)
 	conn, err := net.Dial("tcp", p.addr)
 	if err != nil {
 		t.Fatal(err)
@@ -237,20 +249,14 @@ func TestDrainDelayEndsEarly(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.signal(syscall.SIGTERM)
-	for status(p.url("/readyz")) != 503 {
-		time.Sleep(10 * time.Millisecond)
-	}
+	p.awaitStatus("/readyz", 503)
 	time.Sleep(50 * time.Millisecond)
 	if strings.Contains(p.stderr(), "second signal") {
 		t.Fatal("one signal counts as two")
 	}
 	p.signal(syscall.SIGTERM)
-	for !strings.Contains(p.stderr(), "second signal") {
-		time.Sleep(10 * time.Millisecond)
-	}
-	for status(p.url("/livez")) != 0 { // the listener is closed
-		time.Sleep(10 * time.Millisecond)
-	}
+	p.awaitLine("second signal", 1)
+	p.awaitStatus("/livez", 0) // the listener is closed
 	if _, err := io.WriteString(conn, `{"device":"d","time":1000,"spo2_pct":97}`); err != nil {
 		t.Fatal(err)
 	}
@@ -258,8 +264,7 @@ func TestDrainDelayEndsEarly(t *testing.T) {
 	if err != nil || !strings.HasPrefix(string(answer), "HTTP/1.1 503 ") {
 		t.Errorf("the request under way is answered %q, %v; want 503", answer, err)
 	}
-	<-p.exited
-	if code := p.cmd.ProcessState.ExitCode(); code != 0 {
+	if code := p.ended(); code != 0 {
 		t.Errorf("exit code %d:\n%s", code, p.stderr())
 	}
 }

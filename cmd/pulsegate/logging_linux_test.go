@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pulsegate/pulsegate/internal/polltest"
 	"golang.org/x/sys/unix"
 )
 
@@ -52,6 +53,8 @@ func startPiped(t *testing.T, args ...string) *pipedServer {
 	}
 	t.Cleanup(func() { _ = s.cmd.Process.Kill() }) // it has ended, if the test went well
 	w.Close()
+	timer := time.AfterFunc(polltest.Patience, func() { _ = s.cmd.Process.Kill() }) // ends what is read
+	defer timer.Stop()
 	for s.public == "" || s.admin == "" {
 		line, err := s.stderr.ReadString('\n')
 		if err != nil {
@@ -82,7 +85,7 @@ func (s *pipedServer) stop() {
 	if err := s.cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		s.t.Fatal(err)
 	}
-	timer := time.AfterFunc(time.Minute, func() { _ = s.cmd.Process.Kill() })
+	timer := time.AfterFunc(polltest.Patience, func() { _ = s.cmd.Process.Kill() })
 	defer timer.Stop()
 	if err := s.cmd.Wait(); err != nil {
 		s.t.Errorf("the server ended with %v", err)
@@ -143,9 +146,10 @@ func TestFullPipe(t *testing.T) {
 				_, err := s.stderr.WriteTo(&text)
 				read <- err
 			}()
-			for s.metric(writtenLines) == before { // until the queue has room
+			polltest.Until(t, "the queue has room", func() bool {
 				s.store(1)
-			}
+				return s.metric(writtenLines) != before
+			})
 			dropped := s.metric(blockedLines)
 			s.stop()
 			if err := <-read; err != nil {
@@ -171,7 +175,7 @@ func TestFailsIntoFullPipe(t *testing.T) {
 	}
 	cmd := exec.Command(program(t), "check", "nowhere")
 	cmd.Stderr = w
-	timer := time.AfterFunc(time.Minute, func() { _ = cmd.Process.Kill() })
+	timer := time.AfterFunc(polltest.Patience, func() { _ = cmd.Process.Kill() })
 	defer timer.Stop()
 	_ = cmd.Run() // its state tells
 	if got := cmd.ProcessState.ExitCode(); got != 1 {

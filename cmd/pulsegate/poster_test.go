@@ -7,7 +7,8 @@ import (
 	"net"
 	"net/http"
 	"testing"
-	"time"
+
+	"github.com/pulsegate/pulsegate/internal/polltest"
 )
 
 // A poster sends readings on one connection, which stays open.
@@ -50,13 +51,12 @@ func (p *poster) post() (status int, ends bool) {
 // connection ends with that.
 func (p *poster) until(want int) (ends bool) {
 	p.t.Helper()
-	for deadline := time.Now().Add(15 * time.Second); ; time.Sleep(10 * time.Millisecond) {
-		status, ends := p.post()
-		if status == want {
-			return ends
+	polltest.Until(p.t, fmt.Sprintf("a reading is answered %d", want), func() bool {
+		var status int
+		if status, ends = p.post(); status == 0 {
+			p.t.Fatalf("no answer, want %d", want)
 		}
-		if status == 0 || time.Now().After(deadline) {
-			p.t.Fatalf("the status is %d, and does not come to be %d", status, want)
-		}
-	}
+		return status == want
+	})
+	return ends
 }

@@ -17,6 +17,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/pulsegate/pulsegate/internal/polltest"
 )
 
 // program builds pulsegate, once for all tests, and returns its path.
@@ -69,7 +71,11 @@ func buildInto(dir string, replaced map[string]string) (string, error) {
 // TestMain makes the directory that the program is built into.
 func TestMain(m *testing.M) {
 	os.Exit(func() int {
-		var err error
+		err := ownMounts()
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
 		if built.dir, err = os.MkdirTemp("", "pulsegate-test-"); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			return 1
@@ -144,7 +150,7 @@ func tryLaunch(t testing.TB, listeners int, cmd *exec.Cmd) (*process, error) {
 		_ = p.cmd.Wait() // its state tells
 	}()
 	t.Cleanup(p.kill)
-	deadline := time.After(30 * time.Second)
+	deadline := time.After(polltest.Patience)
 	for range listeners {
 		select {
 		case m := <-lines:
@@ -181,25 +187,56 @@ func (p *process) signal(s syscall.Signal) {
 // kill ends the process as kill -9 does, and waits for its end.
 func (p *process) kill() {
 	p.signal(syscall.SIGKILL)
-	<-p.exited
+	select {
+	case <-p.exited:
+	case <-time.After(polltest.Patience):
+		p.t.Errorf("still running after SIGKILL:\n%s", p.stderr())
+	}
 }
 
 // stop sends SIGTERM and returns the exit code.
 func (p *process) stop() int {
 	p.t.Helper()
 	p.signal(syscall.SIGTERM)
+	return p.ended()
+}
+
+// ended waits until the process has ended and returns its exit code, -1 after a signal.
+func (p *process) ended() int {
+	p.t.Helper()
 	select {
 	case <-p.exited:
-	case <-time.After(30 * time.Second):
-		p.t.Fatalf("still running 30 s after SIGTERM:\n%s", p.stderr())
+	case <-time.After(polltest.Patience):
+		p.t.Fatalf("the server is still running:\n%s", p.stderr())
 	}
 	return p.cmd.ProcessState.ExitCode()
+}
+
+// await waits until a condition holds. It ends the test with what the server has said
+// when it does not come to hold.
+func (p *process) await(what string, holds func() bool) {
+	p.t.Helper()
+	if !polltest.Within(polltest.Patience, holds) {
+		p.t.Fatalf("not within %v: %s; the server says:\n%s", polltest.Patience, what, p.stderr())
+	}
+}
+
+// awaitStatus waits until a page is answered with a status, 0 for no answer.
+func (p *process) awaitStatus(path string, want int) {
+	p.t.Helper()
+	p.await(fmt.Sprintf("%s is answered %d", path, want), func() bool { return status(p.url(path)) == want })
+}
+
+// awaitLine waits until the server has written a text so many times.
+func (p *process) awaitLine(text string, times int) {
+	p.t.Helper()
+	p.await(fmt.Sprintf("it writes %q %d times", text, times), func() bool { return strings.Count(p.stderr(), text) >= times })
 }
 
 // output runs a command to its end.
 func output(t testing.TB, bin string, args ...string) (stdout, stderr string, code int) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*polltest.Patience)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, bin, args...)
 	var out, errs strings.Builder

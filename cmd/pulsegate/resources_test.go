@@ -20,6 +20,7 @@ import (
 // does not set Go's limit: the server is killed. With Go's limit alone it comes to 118
 // MiB in some runs, and is killed in others.
 func TestUnderLimit(t *testing.T) {
+	t.Parallel()
 	const limitBytes = 128 << 20
 	g := newCgroup(t, limitBytes)
 	dir := t.TempDir()
@@ -44,7 +45,7 @@ func TestUnderLimit(t *testing.T) {
 	var wg sync.WaitGroup
 	for name, args := range loads {
 		wg.Go(func() {
-			out, errs, code := output(t, program(t), append([]string{"sim", "run", "--target=" + p.url(""), "--patience=30s", "--tries=3",
+			out, errs, code := output(t, program(t), append([]string{"sim", "run", "--target=" + p.url(""), "--patience=5s", "--tries=3",
 				"--ledger=" + filepath.Join(dir, name)}, args...)...)
 			mu.Lock()
 			defer mu.Unlock()

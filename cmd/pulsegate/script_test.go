@@ -4,15 +4,17 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
+	"github.com/pulsegate/pulsegate/internal/polltest"
 	"github.com/rogpeppe/go-internal/testscript"
 )
 
@@ -32,6 +34,8 @@ import (
 //	post URL FILE        POST a file; the answer is on stdout, the status first
 //	get URL              GET; the answer is on stdout, the status first
 //	await URL TEXT       GET until the answer is 200 and holds TEXT
+//	profile URL DIR TEXT take profiles, each longer than the one before, until one
+//	                     shows TEXT; it is on stdout and saved in DIR
 //
 // $RECORDING is the path of the project's recording.
 func TestScripts(t *testing.T) {
@@ -84,6 +88,9 @@ func TestScripts(t *testing.T) {
 			"await": func(ts *testscript.TestScript, neg bool, args []string) {
 				await(ts, args[0], args[1])
 			},
+			"profile": func(ts *testscript.TestScript, neg bool, args []string) {
+				profile(ts, bin, args[0], ts.MkAbs(args[1]), args[2])
+			},
 			"post": func(ts *testscript.TestScript, neg bool, args []string) {
 				ask(ts, http.MethodPost, args[0], ts.ReadFile(args[1]))
 			},
@@ -111,26 +118,49 @@ func running(ts *testscript.TestScript, args []string) *process {
 
 // await asks for a page until it holds a text.
 func await(ts *testscript.TestScript, url, text string) {
-	client := &http.Client{Timeout: 10 * time.Second}
+	client := &http.Client{Timeout: polltest.Patience}
 	defer client.CloseIdleConnections()
-	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+	var last string
+	if !polltest.Within(polltest.Patience, func() bool {
 		resp, err := client.Get(url)
 		ts.Check(err)
 		page, err := io.ReadAll(resp.Body)
 		resp.Body.Close()
 		ts.Check(err)
-		if resp.StatusCode == http.StatusOK && strings.Contains(string(page), text) {
-			return
-		}
-		if time.Now().After(deadline) {
-			ts.Fatalf("%s does not come to hold %q; the last answer:\n%s\n%s", url, text, resp.Status, page)
-		}
+		last = fmt.Sprintf("%s\n%s", resp.Status, page)
+		return resp.StatusCode == http.StatusOK && strings.Contains(last, text)
+	}) {
+		ts.Fatalf("%s does not come to hold %q; the last answer:\n%s", url, text, last)
 	}
+}
+
+// profile takes profiles until one shows a text. How much processor time a server gets in
+// a second, and so how often it is sampled, is not the test's to say.
+func profile(ts *testscript.TestScript, bin, url, dir, text string) {
+	var out, errs bytes.Buffer
+	seconds := 1
+	if !polltest.Within(polltest.Patience, func() bool {
+		ts.Check(os.RemoveAll(dir))
+		out.Reset()
+		ctx, cancel := context.WithTimeout(context.Background(), 2*polltest.Patience)
+		defer cancel()
+		cmd := exec.CommandContext(ctx, bin, "profile", url, "--save", dir, "--for", fmt.Sprintf("%ds", seconds))
+		cmd.Stdout, cmd.Stderr = &out, &errs
+		if err := cmd.Run(); err != nil {
+			ts.Fatalf("profile: %v\n%s%s", err, &out, &errs)
+		}
+		seconds *= 2
+		return strings.Contains(out.String(), text)
+	}) {
+		ts.Fatalf("no profile shows %s; the last one:\n%s", text, &out)
+	}
+	_, err := ts.Stdout().Write(out.Bytes())
+	ts.Check(err)
 }
 
 // ask sends a request and prints the status and the answer.
 func ask(ts *testscript.TestScript, method, url, body string) {
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), polltest.Patience)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, method, url, strings.NewReader(body))
 	ts.Check(err)

@@ -7,7 +7,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -26,15 +25,8 @@ func newTmpfs(t testing.TB, bytes int64) string {
 		unable(t, "mount a tmpfs: %v\n%s", err, out)
 	}
 	t.Cleanup(func() {
-		var err error
-		for range 200 {
-			if err = unix.Unmount(dir, 0); err != unix.EBUSY {
-				break
-			}
-			time.Sleep(25 * time.Millisecond)
-		}
-		if err != nil {
-			t.Errorf("unmount %s: %v", dir, err)
+		if err := unmount(dir); err != nil {
+			t.Error(err)
 		}
 	})
 	return dir
@@ -93,9 +85,5 @@ func (f *filler) remove() {
 // awaitReady waits until readyz answers with a status.
 func (b *bed) awaitReady(want int) {
 	b.Helper()
-	for deadline := time.Now().Add(60 * time.Second); status(b.server.url("/readyz")) != want; time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			b.Fatalf("readyz does not come to say %d:\n%s", want, b.server.stderr())
-		}
-	}
+	b.server.awaitStatus("/readyz", want)
 }

@@ -13,7 +13,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
+
+	"github.com/pulsegate/pulsegate/internal/polltest"
 )
 
 // A tracesCollector is an OpenTelemetry collector that only listens.
@@ -76,25 +77,25 @@ func newTracesCollector(t *testing.T) *tracesCollector {
 // await returns the spans of the trace that want chooses, as soon as there are any.
 func (c *tracesCollector) await(want func(root *exportedSpan) bool) (root exportedSpan, phases []exportedSpan) {
 	c.t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+	var spans []exportedSpan
+	if !polltest.Within(polltest.Patience, func() bool {
 		c.mu.Lock()
-		spans := slices.Clone(c.spans)
+		spans = slices.Clone(c.spans)
 		c.mu.Unlock()
-		for i := range spans {
-			if !strings.Contains(spans[i].Name, " ") || !want(&spans[i]) {
-				continue
-			}
-			for _, s := range spans {
-				if s.ParentSpanID == spans[i].SpanID {
-					phases = append(phases, s)
-				}
-			}
-			return spans[i], phases
+		i := slices.IndexFunc(spans, func(s exportedSpan) bool { return strings.Contains(s.Name, " ") && want(&s) })
+		if i >= 0 {
+			root = spans[i]
 		}
-		if time.Now().After(deadline) {
-			c.t.Fatalf("no such trace among %+v", spans)
+		return i >= 0
+	}) {
+		c.t.Fatalf("no such trace among %+v", spans)
+	}
+	for _, s := range spans {
+		if s.ParentSpanID == root.SpanID {
+			phases = append(phases, s)
 		}
 	}
+	return root, phases
 }
 
 func names(spans []exportedSpan) (names []string) {
@@ -107,6 +108,7 @@ func names(spans []exportedSpan) (names []string) {
 // A server exports what it traces: in both lanes, in the trace that the caller
 // names, and without a device, a value or a token.
 func TestTracing(t *testing.T) {
+	t.Parallel()
 	const (
 		traceID = "0af7651916cd43dd8448eb211c80319c"
 		spanID  = "b7ad6b7169203331"
