@@ -5,12 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"time"
 
 	"github.com/pulsegate/pulsegate/internal/access/audit"
-	"github.com/pulsegate/pulsegate/internal/client/transfer"
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore"
+	"github.com/schollz/progressbar/v3"
 )
 
 // storeSource names the store that an administrator works on.
@@ -19,19 +18,6 @@ type storeSource struct {
 	Data   string `env:"-" placeholder:"DIR" help:"Data directory of a stopped server, in place of --target."`
 
 	clientFlags `embed:""`
-}
-
-// client returns a client of the admin listener.
-func (c *storeSource) client(stderr io.Writer) (*transfer.Client, error) {
-	cred, err := c.load(c.Target, stderr)
-	if err != nil {
-		return nil, err
-	}
-	client, err := transfer.NewClient(c.Target, transfer.Credentials{Token: cred.token, TLS: cred.tls})
-	if err != nil {
-		return nil, usageError{err.Error()}
-	}
-	return client, nil
 }
 
 type backupCommand struct {
@@ -46,22 +32,32 @@ func (c *backupCommand) Run(ctx context.Context, std stdio) error {
 	if err := pebblestore.CheckPlace(c.Dir, nil); err != nil {
 		return fmt.Errorf("write backup: %w", err)
 	}
-	if c.Data != "" {
-		return c.stopped(ctx, std)
+	receive := func(archive io.Reader, fileBytes int64) error {
+		copied, checked := newByteProgress(std.err, "copy"), newByteProgress(std.err, "verify")
+		copied.ChangeMax64(fileBytes)
+		counted := progressbar.NewReader(archive, copied.ProgressBar)
+		report, err := pebblestore.ReceiveBackup(ctx, &counted, c.Dir, pebblestore.CopyOptions{Bytes: fileBytes, Progress: checked.set})
+		copied.finish()
+		checked.finish()
+		if err != nil {
+			return err
+		}
+		return printCopy(std.out, c.Dir, report)
 	}
-	client, err := c.client(std.err)
+	if c.Data != "" {
+		return c.stopped(ctx, receive)
+	}
+	client, err := c.connect(c.Target, std.err)
 	if err != nil {
 		return err
 	}
 	defer client.Close()
-	return client.Backup(ctx, func(archive io.Reader, fileBytes int64) error {
-		return receiveBackup(ctx, std, archive, c.Dir, fileBytes)
-	})
+	return client.Backup(ctx, receive)
 }
 
 // stopped backs up a data directory.
-func (c *backupCommand) stopped(ctx context.Context, std stdio) error {
-	if err := recordUpkeep(ctx, c.Audit, audit.Record{Event: audit.BackedUp, Actor: audit.Actor()}); err != nil {
+func (c *backupCommand) stopped(ctx context.Context, receive func(archive io.Reader, fileBytes int64) error) error {
+	if err := record(ctx, c.Audit, audit.Record{Event: audit.BackedUp, Actor: audit.Actor()}); err != nil {
 		return err
 	}
 	b, err := pebblestore.BackupStopped(ctx, c.Data, nil)
@@ -74,50 +70,17 @@ func (c *backupCommand) stopped(ctx context.Context, std stdio) error {
 		_, err := b.WriteTo(w)
 		sent <- w.CloseWithError(err)
 	}()
-	err = receiveBackup(ctx, std, r, c.Dir, b.Bytes())
+	err = receive(r, b.Bytes())
 	r.Close() // ends the sender; returns nil
 	<-sent
 	return errors.Join(err, b.Close())
 }
 
-// receiveBackup writes an archive to dir and says what it holds.
-func receiveBackup(ctx context.Context, std stdio, archive io.Reader, dir string, fileBytes int64) error {
-	copied := newProgress(std.err, "copy", fileBytes)
-	checked := newProgress(std.err, "verify", -1)
-	report, err := pebblestore.ReceiveBackup(ctx, &countingReader{r: archive, bar: copied, of: fileBytes}, dir,
-		pebblestore.CopyOptions{Bytes: fileBytes, Progress: checked.set})
-	copied.finish()
-	checked.finish()
-	if err != nil {
-		return err
-	}
-	return printCopy(std.out, dir, report)
-}
-
-// printCopy says what a copy holds, once it was verified.
+// printCopy prints what a copy holds, once it was verified.
 func printCopy(out io.Writer, dir string, report pebblestore.Report) error {
 	_, err := fmt.Fprintf(out, "ok dir=%s devices=%d readings=%d tables=%d table_bytes=%d\n",
 		dir, report.Devices, report.Readings, report.Tables, report.TableBytes)
 	return err
-}
-
-// A countingReader shows how much was read.
-type countingReader struct {
-	r    io.Reader
-	bar  *progress
-	n    int64
-	of   int64
-	seen time.Time
-}
-
-func (c *countingReader) Read(p []byte) (int, error) {
-	n, err := c.r.Read(p)
-	c.n += int64(n)
-	if now := time.Now(); now.Sub(c.seen) > 100*time.Millisecond {
-		c.seen = now
-		c.bar.set(min(c.n, c.of), c.of)
-	}
-	return n, err
 }
 
 type restoreCommand struct {
@@ -126,7 +89,7 @@ type restoreCommand struct {
 }
 
 func (c *restoreCommand) Run(ctx context.Context, std stdio) error {
-	bar := newProgress(std.err, "restore", -1)
+	bar := newByteProgress(std.err, "restore")
 	report, err := pebblestore.Restore(ctx, c.Backup, c.Data, pebblestore.CopyOptions{Progress: bar.set})
 	bar.finish()
 	if err != nil {
@@ -135,22 +98,16 @@ func (c *restoreCommand) Run(ctx context.Context, std stdio) error {
 	return printCopy(std.out, c.Data, report)
 }
 
-// recordUpkeep writes one record to an audit log; an empty path means none.
-func recordUpkeep(ctx context.Context, path string, r audit.Record) (err error) {
+// record writes to the audit log at path, if there is to be one.
+func record(ctx context.Context, path string, r audit.Record) error {
 	if path == "" {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second) // for other processes that write to it
 	defer cancel()
 	log, err := audit.Open(ctx, path, audit.Options{})
 	if err != nil {
 		return err
 	}
 	return errors.Join(log.Append(ctx, r), log.Close())
-}
-
-// isThere refuses a directory that is not there: to open it would make a new store.
-func isThere(dir string) error {
-	_, err := os.Stat(dir)
-	return err
 }

@@ -14,7 +14,7 @@ type checkCommand struct {
 }
 
 func (c *checkCommand) Run(ctx context.Context, std stdio) error {
-	bar := newProgress(std.err, "check", -1)
+	bar := newByteProgress(std.err, "check")
 	report, err := pebblestore.Check(ctx, c.Dir, pebblestore.CheckOptions{
 		Progress: func(tableBytes, ofTableBytes, _ int64) { bar.set(tableBytes, ofTableBytes) },
 	})

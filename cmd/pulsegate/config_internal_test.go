@@ -149,24 +149,25 @@ func TestConfigErrors(t *testing.T) {
 		{"command as a key", "serve = 1", []string{"FILE:1: serve is a command: its settings stand in a table [serve]"}},
 		{"itself", "config = 'x'", []string{"FILE:1: config can be given on the command line only"}},
 		{"action", "[serve]\nprint-config = true", []string{"FILE:2: print-config can be given on the command line only"}},
-		{"no unit", "[serve]\n\nmax-ahead = 300", []string{`FILE:3: serve.max-ahead: 300 needs a unit, such as "300s"`}},
+		{"no unit", "[serve]\n\nmax-ahead = 300", []string{"FILE:3: serve.max-ahead: 300 needs a unit, such as 300s"}},
 		{"no unit, as a text", "[serve]\nmax-ahead = '300'", []string{"FILE:2: serve.max-ahead: 300 needs a unit, such as 300s"}},
-		{"unknown unit", "[serve]\nmax-ahead = '5min'", []string{`FILE:2: serve.max-ahead: "5min" is no duration, such as 90s, 5m or 1h30m; the units are ms, s, m and h`}},
-		{"days", "[serve]\nmax-ahead = '1d'", []string{`FILE:2: serve.max-ahead: "1d" is no duration: a day is 24h`}},
+		{"unknown unit", "[serve]\nmax-ahead = '5min'", []string{`FILE:2: serve.max-ahead: "5min" is no duration, such as 90s, 5m, 1h30m or 400d; the units are ms, s, m, h and d`}},
+		{"part of a day", "[serve]\nmax-ahead = '1.5d'", []string{`FILE:2: serve.max-ahead: "1.5d" is not from 1d to 36500d`}},
 		{"unclear unit", "[serve]\nmax-batch-bytes = '1M'", []string{`FILE:2: serve.max-batch-bytes: "1M" is no number of bytes; did you mean 1MiB?`}},
 		{"part of a byte", "[serve]\nmax-batch-bytes = '0.3B'", []string{`FILE:2: serve.max-batch-bytes: "0.3B" is no whole number of bytes`}},
-		{"number for a text", "[serve]\naddr = 8080", []string{"FILE:2: serve.addr: write a text, in quotes"}},
-		{"text for a number", "[serve]\nloops = '2'", []string{"FILE:2: serve.loops: write a number, without quotes"}},
-		{"text for a truth", "[serve]\ninsecure = 'yes'", []string{"FILE:2: serve.insecure: write true or false, without quotes"}},
-		{"fraction", "[serve]\nloops = 1.5", []string{"FILE:2: serve.loops: write a whole number"}},
+		{"text for a number", "[serve]\nloops = 'two'", []string{`FILE:2: serve.loops: expected a valid 64 bit int but got "two"`}},
+		{"text for a truth", "[serve]\ninsecure = 'maybe'", []string{"FILE:2: serve.insecure: bool value must be true, 1, yes, false, 0 or no"}},
+		{"fraction", "[serve]\nloops = 1.5", []string{`FILE:2: serve.loops: expected a valid 64 bit int but got "1.5"`}},
+		{"list for a text", "[serve]\naddr = ['a']", []string{"FILE:2: serve.addr: write a text, a number, true or false"}},
+		{"date for a text", "[serve]\naddr = 1979-05-27", []string{"FILE:2: serve.addr: write a text, a number, true or false"}},
 		{"not one of", "[serve]\nfast-lane = 'maybe'", []string{`FILE:2: serve.fast-lane: "maybe" is none of on, off`}},
 		{"level", "[serve]\nlog-level = 'loud'", []string{`FILE:2: serve.log-level: slog: level string "loud": unknown name`}},
 		{"list for a table", "[serve]\naccept = [1]", []string{`FILE:2: serve.accept: write a table, such as { name = "value" }`}},
 		{"twice", "[serve]\nloops = 1\nloops = 2", []string{`FILE:3:1: not TOML: key loops is already defined`}},
 		{"not TOML", "[serve]\nloops: 1", []string{`FILE:2:6: not TOML: `}},
-		{"of another command", "[import]\nbatch = 'x'", []string{"FILE:2: import.batch: write a number, without quotes"}},
-		{"all at once", "[serve]\nloops = 'x'\naddr = 1\ncolour = 1", []string{
-			"FILE:2: serve.loops: write a number, without quotes", "FILE:3: serve.addr: write a text, in quotes", "FILE:4: colour is no setting of pulsegate serve"}},
+		{"of another command", "[import]\nbatch = 'x'", []string{`FILE:2: import.batch: expected a valid 64 bit int but got "x"`}},
+		{"all at once", "[serve]\nloops = 'x'\naddr = [1]\ncolour = 1", []string{
+			`FILE:2: serve.loops: expected a valid 64 bit int but got "x"`, "FILE:3: serve.addr: write a text, a number, true or false", "FILE:4: colour is no setting of pulsegate serve"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			path := configText(t, tt.file)
@@ -193,7 +194,7 @@ func TestConfigErrorsAreWrongUsage(t *testing.T) {
 		env  string // value of PULSEGATE_MAX_AHEAD
 		want string
 	}{
-		{"file", "[serve]\nmax-ahead = 300", nil, "", `pulsegate.toml:2: serve.max-ahead: 300 needs a unit, such as "300s"`},
+		{"file", "[serve]\nmax-ahead = 300", nil, "", "pulsegate.toml:2: serve.max-ahead: 300 needs a unit, such as 300s"},
 		{"no file", "", []string{"--config=nowhere.toml"}, "", "nowhere.toml: no such file"},
 		{"flag", "", []string{"--max-ahead=300"}, "", "--max-ahead: 300 needs a unit, such as 300s"},
 		{"flag of unclear unit", "", []string{"--max-batch-bytes=1M"}, "", `--max-batch-bytes: "1M" is no number of bytes; did you mean 1MiB?`},
@@ -230,7 +231,7 @@ func TestConfigErrorsAreWrongUsage(t *testing.T) {
 
 // Variables that set nothing are warned of, but for those of Kubernetes.
 func TestUnknownVariables(t *testing.T) {
-	parser, err := newParser(new(commands), stdio{strings.NewReader(""), io.Discard, io.Discard}, func(int) {})
+	parser, err := newParser(new(commands), stdio{strings.NewReader(""), io.Discard, io.Discard})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"strings"
 	"syscall"
 	"text/tabwriter"
 	"time"
 
+	"github.com/alecthomas/kong"
 	"github.com/pulsegate/pulsegate/internal/client/recording"
 	"github.com/pulsegate/pulsegate/internal/client/transfer"
 	"github.com/pulsegate/pulsegate/internal/server"
@@ -25,49 +27,46 @@ type demoCommand struct {
 }
 
 func (c *demoCommand) Run(ctx context.Context, std stdio) (err error) {
-	dir := c.Data
-	if dir == "" {
-		if dir, err = os.MkdirTemp("", "pulsegate-demo-"); err != nil {
-			return err
-		}
-		defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	}
-	serve, err := defaultServe()
+	opt, err := defaultOptions()
 	if err != nil {
 		return err
 	}
-	logs, err := server.OpenLog(std.err, &serve.LogOptions)
+	opt.Addr, opt.AdminAddr, opt.Data = c.Addr, "", c.Data
+	if opt.Data == "" {
+		if opt.Data, err = os.MkdirTemp("", "pulsegate-demo-"); err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, os.RemoveAll(opt.Data)) }()
+	}
+	logs, err := server.OpenLog(std.err, &opt.LogOptions)
 	if err != nil {
 		return err
 	}
 	defer logs.Close()
-	srv, err := c.start(serve, dir, logs)
-	if err != nil {
-		return err
-	}
-	target := "http://" + srv.PublicAddr().String()
-	if err := c.replay(ctx, std, target); err != nil {
-		return errors.Join(err, srv.Drain())
-	}
-	return srv.Run(ctx)
-}
-
-// start starts the server with the defaults of serve.
-func (c *demoCommand) start(serve *serveCommand, dir string, logs *server.Log) (*server.Server, error) {
-	serve.Addr, serve.AdminAddr, serve.Data = c.Addr, "", dir
-	serve.OTLPEndpoint = "" // which the environment may set
-	server.TakeResources(&serve.Options, logs.Logger())
-	srv, err := server.Start(&serve.Options, logs)
+	replay := func(ctx context.Context, addr net.Addr) error { return c.replay(ctx, std, "http://"+addr.String()) }
+	err = server.Run(ctx, opt, logs, replay)
 	if errors.Is(err, syscall.EADDRINUSE) {
-		logs.Logger().Info("the address is taken, using a free port", "addr", c.Addr)
-		serve.Addr = "127.0.0.1:0"
-		srv, err = server.Start(&serve.Options, logs)
+		logs.Info("the address is taken, using a free port", "addr", c.Addr)
+		opt.Addr = "127.0.0.1:0"
+		err = server.Run(ctx, opt, logs, replay)
 	}
-	return srv, err
+	return err
 }
 
-// replay sends the recording, its dates moved so that it ends now, and shows what
-// came of it.
+// defaultOptions returns the options of a server that is started without flags.
+func defaultOptions() (*server.Options, error) {
+	opt := new(server.Options)
+	parser, err := kong.New(opt, kong.Vars(server.Defaults()))
+	if err == nil {
+		_, err = parser.Parse(nil)
+	}
+	opt.OTLPEndpoint = "" // which the environment may set
+	opt.Version, opt.Getenv = versionText(), os.Getenv
+	return opt, err
+}
+
+// replay sends the recording, its dates moved so that it ends now, and shows what came of
+// it.
 func (c *demoCommand) replay(ctx context.Context, std stdio, target string) error {
 	device, err := vitals.ParseName(demoDevice)
 	if err != nil {
@@ -77,19 +76,9 @@ func (c *demoCommand) replay(ctx context.Context, std stdio, target string) erro
 	if err != nil {
 		return err
 	}
-	opt := recording.Options{Mapping: mapping, Device: device}
-	open := func() (recording.Reader, error) { return recording.NewCSV(strings.NewReader(recording.MIMIC2), opt) }
-	reader, err := open()
-	if err != nil {
-		return err
-	}
-	newest, err := recording.Newest(reader)
-	if err != nil {
-		return err
-	}
 	end := time.Now().Truncate(time.Second)
-	opt.ShiftMs = end.UnixMilli() - newest
-	if reader, err = open(); err != nil {
+	reader, err := recording.NewShifted(strings.NewReader(recording.MIMIC2), recording.CSV, recording.Options{Mapping: mapping, Device: device}, end.UnixMilli())
+	if err != nil {
 		return err
 	}
 	client, err := transfer.NewClient(target, transfer.Credentials{})
@@ -97,20 +86,16 @@ func (c *demoCommand) replay(ctx context.Context, std stdio, target string) erro
 		return err
 	}
 	defer client.Close()
-	var refusals []string
-	sum, err := transfer.Upload(ctx, client, reader, transfer.UploadOptions{
-		Refused: func(r transfer.Refusal) {
-			refusals = append(refusals, fmt.Sprintf("line %d: %s: %s", r.Line, r.Field, r.Reason))
-		},
-	})
+	var refused []transfer.Refusal
+	sum, err := transfer.Upload(ctx, client, reader, transfer.UploadOptions{Refused: func(r transfer.Refusal) { refused = append(refused, r) }})
 	if err != nil {
 		return fmt.Errorf("send the recording: %w", err)
 	}
-	return c.show(std, target, sum, refusals, end)
+	return c.show(std, target, sum, refused, end)
 }
 
 // show prints the table and the commands to go on with.
-func (c *demoCommand) show(std stdio, target string, sum transfer.Summary, refusals []string, end time.Time) error {
+func (c *demoCommand) show(std stdio, target string, sum transfer.Summary, refused []transfer.Refusal, end time.Time) error {
 	fmt.Fprintf(std.out, "\nA bedside monitor's recording (MIMIC II, record s00001), sent over HTTP to %s\n\n", target)
 	table := tabwriter.NewWriter(std.out, 0, 0, 2, ' ', tabwriter.AlignRight)
 	for _, row := range []struct {
@@ -131,8 +116,8 @@ func (c *demoCommand) show(std stdio, target string, sum transfer.Summary, refus
 	if err := table.Flush(); err != nil {
 		return err
 	}
-	for _, r := range refusals {
-		fmt.Fprintf(std.out, "\n  refused: %s\n", r)
+	for _, r := range refused {
+		fmt.Fprintf(std.out, "\n  refused: line %d: %s\n", r.Line, r.Text())
 	}
 	from := end.Add(-time.Hour).UTC().Format(time.RFC3339)
 	to := end.Add(time.Second).UTC().Format(time.RFC3339)

@@ -11,6 +11,7 @@ import (
 	"github.com/pulsegate/pulsegate/internal/access/audit"
 	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore"
+	"github.com/pulsegate/pulsegate/internal/sys/settings"
 	"github.com/pulsegate/pulsegate/vitals"
 	"golang.org/x/term"
 )
@@ -26,23 +27,18 @@ type eraseCommand struct {
 func (c *eraseCommand) Run(ctx context.Context, std stdio) error {
 	device, err := vitals.ParseName(c.Device)
 	if err != nil {
-		return usageError{"--device: " + err.Error()}
+		return settings.Usagef("--device: %v", err)
 	}
-	where := c.Target
+	where, erase := c.Target, c.running
 	if c.Data != "" {
-		where = c.Data
+		where, erase = c.Data, c.stopped
 	}
 	if !c.Yes {
 		if err := confirm(std, fmt.Sprintf("Remove all readings of %s from %s for good?", device, where)); err != nil {
 			return err
 		}
 	}
-	var readings int64
-	if c.Data != "" {
-		readings, err = c.stopped(ctx, device)
-	} else {
-		readings, err = c.running(ctx, std)
-	}
+	readings, err := erase(ctx, std, device)
 	if err != nil {
 		return err
 	}
@@ -51,40 +47,37 @@ func (c *eraseCommand) Run(ctx context.Context, std stdio) error {
 }
 
 // running has the server erase.
-func (c *eraseCommand) running(ctx context.Context, std stdio) (readings int64, err error) {
-	client, err := c.client(std.err)
+func (c *eraseCommand) running(ctx context.Context, std stdio, device vitals.Name) (readings int64, err error) {
+	client, err := c.connect(c.Target, std.err)
 	if err != nil {
 		return 0, err
 	}
 	defer client.Close()
-	return client.Erase(ctx, c.Device)
+	return client.Erase(ctx, device.String())
 }
 
 // stopped erases in a data directory.
-func (c *eraseCommand) stopped(ctx context.Context, device vitals.Name) (readings int64, err error) {
-	if err := isThere(c.Data); err != nil {
-		return 0, err
-	}
-	record := func(e storage.Erasure, who string) error {
-		return recordUpkeep(ctx, c.Audit, audit.Record{Event: audit.Erased, Device: e.Device, Count: e.Readings, Actor: who})
+func (c *eraseCommand) stopped(ctx context.Context, _ stdio, device vitals.Name) (readings int64, err error) {
+	recordAs := func(actor string, e storage.Erasure) error {
+		return record(ctx, c.Audit, audit.Record{Event: audit.Erased, Device: e.Device, Count: e.Readings, Actor: actor})
 	}
 	var recordErr error
 	db, err := pebblestore.Open(c.Data, pebblestore.Options{
 		Existing: true,
-		Erased:   func(e storage.Erasure) { recordErr = errors.Join(recordErr, record(e, audit.ActorResumed)) },
+		Erased:   func(e storage.Erasure) { recordErr = errors.Join(recordErr, recordAs(audit.ActorResumed, e)) },
 	})
 	if err != nil {
 		return 0, fmt.Errorf("open data directory: %w", err)
 	}
-	e, err := db.EraseRecorded(device, func(e storage.Erasure) error { return record(e, audit.Actor()) })
+	e, err := db.EraseRecorded(device, func(e storage.Erasure) error { return recordAs(audit.Actor(), e) })
 	return e.Readings, errors.Join(err, recordErr, db.Close())
 }
 
-// confirm asks on a terminal. Where there is none, a script must say --yes.
+// confirm asks on a terminal. Where there is none, a script must pass --yes.
 func confirm(std stdio, question string) error {
 	in, ok := std.in.(*os.File)
 	if !ok || !term.IsTerminal(int(in.Fd())) {
-		return usageError{"standard input is no terminal to ask on; add --yes"}
+		return settings.Usagef("standard input is no terminal to ask on; add --yes")
 	}
 	fmt.Fprintf(std.err, "%s [y/N] ", question)
 	line, err := bufio.NewReader(in).ReadString('\n')

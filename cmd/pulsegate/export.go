@@ -2,17 +2,18 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"context"
-	"errors"
 	"fmt"
+	"io"
 	"math"
-	"os"
 
 	"github.com/pulsegate/pulsegate/internal/access/audit"
 	"github.com/pulsegate/pulsegate/internal/api/query"
 	"github.com/pulsegate/pulsegate/internal/client/transfer"
 	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore"
+	"github.com/pulsegate/pulsegate/internal/sys/settings"
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
@@ -29,85 +30,66 @@ type exportCommand struct {
 }
 
 func (c *exportCommand) Run(ctx context.Context, std stdio) error {
-	device, err := vitals.ParseName(c.Device)
-	if err != nil {
-		return usageError{"--device: " + err.Error()}
+	device, deviceErr := vitals.ParseName(c.Device)
+	if deviceErr != nil {
+		deviceErr = settings.Usagef("--device: %v", deviceErr)
 	}
-	from, err := timeFlag("--from", c.From, 0)
-	if err != nil {
-		return err
-	}
-	to, err := timeFlag("--to", c.To, math.MaxInt64)
-	if err != nil {
+	from, fromErr := timeFlag("--from", c.From, 0)
+	to, toErr := timeFlag("--to", c.To, math.MaxInt64)
+	if err := cmp.Or(deviceErr, fromErr, toErr); err != nil {
 		return err
 	}
 	out := bufio.NewWriterSize(std.out, 64<<10)
+	var err error
 	if c.Target != "" {
-		cred, err := c.load(c.Target, std.err)
-		if err != nil {
-			return err
-		}
-		client, err := transfer.NewClient(c.Target, transfer.Credentials{Token: cred.token, TLS: cred.tls})
-		if err != nil {
-			return usageError{err.Error()}
-		}
-		defer client.Close()
-		err = client.Download(ctx, out, transfer.Selection{Device: c.Device, From: c.From, To: c.To, Format: c.Format})
-		if err != nil {
-			return err
-		}
-		return out.Flush()
+		err = c.running(ctx, out, std.err)
+	} else {
+		err = c.stopped(ctx, out, storage.Range{Device: device, FromUnixMs: from, ToUnixMs: to})
 	}
-	q := query.Question{Range: storage.Range{Device: device, FromUnixMs: from, ToUnixMs: to}, Format: query.NDJSON, NoFlags: true}
-	if c.Format == "csv" {
-		q.Format = query.CSV
-	}
-	if err := c.record(ctx, device); err != nil {
-		return err
-	}
-	if err := exportData(ctx, c.Data, q, out); err != nil {
+	if err != nil {
 		return err
 	}
 	return out.Flush()
 }
 
-// record writes to the audit log, if there is to be one, before anything is given
-// out.
-func (c *exportCommand) record(ctx context.Context, device vitals.Name) (err error) {
-	if c.Audit == "" {
-		return nil
-	}
-	log, err := audit.Open(ctx, c.Audit, audit.Options{})
+// running fetches readings from a server.
+func (c *exportCommand) running(ctx context.Context, out, stderr io.Writer) error {
+	client, err := c.connect(c.Target, stderr)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, log.Close()) }()
-	return log.Append(ctx, audit.Record{Event: audit.Exported, Device: device, Actor: audit.Actor()})
+	defer client.Close()
+	return client.Download(ctx, out, transfer.Selection{Device: c.Device, From: c.From, To: c.To, Format: c.Format})
 }
 
-// exportData writes readings from a data directory.
-func exportData(ctx context.Context, dir string, q query.Question, out *bufio.Writer) error {
-	if _, err := os.Stat(dir); err != nil {
-		return err // opening would make a new, empty store
+// stopped writes readings from a data directory. The audit log has it before anything is
+// given out.
+func (c *exportCommand) stopped(ctx context.Context, out io.Writer, r storage.Range) error {
+	if err := record(ctx, c.Audit, audit.Record{Event: audit.Exported, Device: r.Device, Actor: audit.Actor()}); err != nil {
+		return err
 	}
-	db, err := pebblestore.Open(dir, pebblestore.Options{ReadOnly: true})
+	db, err := pebblestore.Open(c.Data, pebblestore.Options{ReadOnly: true})
 	if err != nil {
 		return fmt.Errorf("open data directory: %w", err)
 	}
 	defer db.Close()
+	q := query.Question{Range: r, Format: query.NDJSON, NoFlags: true}
+	if c.Format == "csv" {
+		q.Format = query.CSV
+	}
 	_, err = query.WriteReadings(ctx, out, db, q, nil)
 	return err
 }
 
-// timeFlag returns the time that a flag holds in Unix ms, or otherwise where it
-// was not given.
+// timeFlag returns the time that a flag holds in Unix ms, or otherwise where it was not
+// given.
 func timeFlag(name, text string, otherwise int64) (int64, error) {
 	if text == "" {
 		return otherwise, nil
 	}
 	ms, err := vitals.ParseTime(text)
 	if err != nil {
-		return 0, usageError{name + " is neither RFC 3339 with zone nor integer Unix milliseconds"}
+		return 0, settings.Usagef("%s is neither RFC 3339 with zone nor integer Unix milliseconds", name)
 	}
 	return ms, nil
 }

@@ -1,22 +1,19 @@
 package main
 
 import (
-	"bytes"
 	"context"
-	"crypto/tls"
-	"crypto/x509"
-	"errors"
 	"fmt"
-	"io"
 	"net"
-	"net/http"
+	"net/netip"
 	"net/url"
-	"os"
 	"time"
+
+	"github.com/pulsegate/pulsegate/internal/client/transfer"
+	"github.com/pulsegate/pulsegate/internal/sys/settings"
 )
 
-// healthCommand asks a server for its health, for schedulers that run a command
-// inside the container, as Docker's HEALTHCHECK does.
+// healthCommand asks a server for its health, for schedulers that run a command inside
+// the container, as Docker's HEALTHCHECK does.
 type healthCommand struct {
 	URL     string        `arg:"" optional:"" help:"Address to ask, such as http://127.0.0.1:8080/livez. Without a path: /readyz. Default: /readyz of --addr."`
 	Addr    string        `default:"127.0.0.1:8080" help:"Address of the server's public listener, as serve has it. Only without URL."`
@@ -31,35 +28,20 @@ func (c *healthCommand) Run(ctx context.Context, std stdio) error {
 		return err
 	}
 	if c.Timeout <= 0 {
-		return usageError{"--timeout must be more than 0"}
+		return settings.Usagef("--timeout must be more than 0")
 	}
-	client, err := c.client()
+	tls, err := (&transfer.CredentialFiles{CA: c.CA}).TLSConfig()
 	if err != nil {
 		return err
 	}
-	defer client.CloseIdleConnections()
+	tls.InsecureSkipVerify = c.NoCheck
 	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, target.String(), nil)
+	answer, err := transfer.Probe(ctx, target, tls)
 	if err != nil {
-		return usageError{err.Error()}
+		return err
 	}
-	resp, err := client.Do(req)
-	if err != nil {
-		if wrapped, ok := errors.AsType[*url.Error](err); ok {
-			err = wrapped.Err // it begins with the address as it was given
-		}
-		return fmt.Errorf("%s: %w", shown(target), err)
-	}
-	defer resp.Body.Close()
-	said, err := firstLine(resp.Body)
-	switch {
-	case err != nil:
-		return fmt.Errorf("%s: read answer: %w", shown(target), err)
-	case resp.StatusCode != http.StatusOK:
-		return fmt.Errorf("%s: %s %s", shown(target), resp.Status, said)
-	}
-	_, err = fmt.Fprintf(std.out, "%s\n", said)
+	_, err = fmt.Fprintf(std.out, "%s\n", answer)
 	return err
 }
 
@@ -68,12 +50,12 @@ func (c *healthCommand) target() (*url.URL, error) {
 	if c.URL == "" {
 		host, port, err := net.SplitHostPort(c.Addr)
 		if err != nil {
-			return nil, usageError{fmt.Sprintf("--addr: %v", err)}
+			return nil, settings.Usagef("--addr: %v", err)
 		}
 		// A server that listens on every address is asked on loopback.
-		if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
+		if ip, err := netip.ParseAddr(host); host == "" || err == nil && ip.IsUnspecified() {
 			host = "127.0.0.1"
-			if ip != nil && ip.To4() == nil {
+			if ip.Is6() {
 				host = "::1"
 			}
 		}
@@ -82,42 +64,10 @@ func (c *healthCommand) target() (*url.URL, error) {
 	u, err := url.Parse(c.URL)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
 		// What is wrong with it is not shown: it may hold a password.
-		return nil, usageError{"the address to ask is not of the form http://host:port/path"}
+		return nil, settings.Usagef("the address to ask is not of the form http://host:port/path")
 	}
 	if u.Path == "" || u.Path == "/" {
 		u.Path = "/readyz"
 	}
 	return u, nil
-}
-
-// client returns a client that asks the server itself: no proxy, no redirect.
-func (c *healthCommand) client() (*http.Client, error) {
-	config := &tls.Config{InsecureSkipVerify: c.NoCheck}
-	if c.CA != "" {
-		text, err := os.ReadFile(c.CA)
-		if err != nil {
-			return nil, fmt.Errorf("read certificates: %w", err)
-		}
-		config.RootCAs = x509.NewCertPool()
-		if !config.RootCAs.AppendCertsFromPEM(text) {
-			return nil, fmt.Errorf("read certificates: %s holds none", c.CA)
-		}
-	}
-	return &http.Client{
-		Transport:     &http.Transport{DisableKeepAlives: true, TLSClientConfig: config},
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-	}, nil
-}
-
-// shown returns what of an address may be printed: no user, no query.
-func shown(u *url.URL) string { return u.Scheme + "://" + u.Host + u.Path }
-
-// maxSaidBytes bounds what is shown of an answer.
-const maxSaidBytes = 256
-
-// firstLine returns the beginning of an answer.
-func firstLine(r io.Reader) ([]byte, error) {
-	text, err := io.ReadAll(io.LimitReader(r, maxSaidBytes))
-	line, _, _ := bytes.Cut(text, []byte("\n"))
-	return bytes.TrimSpace(line), err
 }

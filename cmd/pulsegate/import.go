@@ -12,6 +12,7 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/pulsegate/pulsegate/internal/client/recording"
 	"github.com/pulsegate/pulsegate/internal/client/transfer"
+	"github.com/pulsegate/pulsegate/internal/sys/settings"
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
@@ -29,43 +30,86 @@ type importCommand struct {
 	clientFlags `embed:""`
 }
 
-// shownRefusals is how many refused rows are listed one by one.
-const shownRefusals = 20
-
 func (c *importCommand) Run(ctx context.Context, std stdio) error {
 	opt, err := c.options()
 	if err != nil {
 		return err
 	}
-	cred, err := c.load(c.Target, std.err)
+	client, err := c.connect(c.Target, std.err)
 	if err != nil {
 		return err
 	}
-	client, err := transfer.NewClient(c.Target, transfer.Credentials{Token: cred.token, TLS: cred.tls})
-	if err != nil {
-		return usageError{err.Error()}
-	}
 	defer client.Close()
-	if c.ShiftTo != "" {
-		if opt.ShiftMs, err = c.shiftMs(opt); err != nil {
-			return err
-		}
-	}
-	file, reader, err := c.open(opt)
+	file, err := os.Open(c.File)
 	if err != nil {
 		return err
 	}
 	defer file.Close()
-
+	reader, err := c.read(file, opt)
+	if err != nil {
+		return err
+	}
 	if left := recording.LeftOut(reader); len(left) > 0 && !c.Quiet {
 		fmt.Fprintf(std.err, "columns left out: %s\n", strings.Join(left, ", "))
 	}
+	sum, err := c.upload(ctx, std, client, file, reader)
+	if err := c.print(std.out, sum); err != nil {
+		return err
+	}
+	if err == nil && sum.Rejected > 0 && sum.Stored+sum.Duplicate == 0 {
+		err = errors.New("no reading was accepted")
+	}
+	return err
+}
+
+// options turns the flags into those of a recording.
+func (c *importCommand) options() (opt recording.Options, err error) {
+	if c.Format == "auto" {
+		c.Format = recording.FormatOf(c.File)
+	}
+	switch {
+	case c.Batch < 1 || c.Batch > 100_000:
+		return opt, settings.Usagef("--batch is not from 1 to 100000")
+	case c.Format == "":
+		return opt, settings.Usagef("the file's name does not tell its format; add --format csv or --format ndjson")
+	case c.Format == recording.NDJSON && c.Map != "":
+		return opt, settings.Usagef("--map names the columns of a CSV file; this is NDJSON")
+	}
+	if opt.Mapping, err = recording.ParseMapping(c.Map); err != nil {
+		return opt, settings.Usage(err)
+	}
+	if c.Device != "" {
+		if opt.Device, err = vitals.ParseName(c.Device); err != nil {
+			return opt, settings.Usagef("--device: %v", err)
+		}
+	}
+	return opt, nil
+}
+
+// read begins to read the file, its times moved if they are to be.
+func (c *importCommand) read(file *os.File, opt recording.Options) (recording.Reader, error) {
+	newest := time.Now().UnixMilli()
+	switch c.ShiftTo {
+	case "":
+		return recording.New(file, c.Format, opt)
+	case "now":
+	default:
+		var err error
+		if newest, err = vitals.ParseTime(c.ShiftTo); err != nil {
+			return nil, settings.Usagef("--shift-to is neither 'now' nor RFC 3339 with zone")
+		}
+	}
+	return recording.NewShifted(file, c.Format, opt, newest)
+}
+
+// upload sends the readings, and shows how far it is and what was refused.
+func (c *importCommand) upload(ctx context.Context, std stdio, client *transfer.Client, file *os.File, reader recording.Reader) (transfer.Summary, error) {
 	size := int64(-1)
 	if info, err := file.Stat(); err == nil {
 		size = info.Size()
 	}
-	bar := newProgress(std.err, "import", size)
-	report := refusalReport{out: std.err, quiet: c.Quiet}
+	bar := newByteProgress(std.err, "import")
+	refused := refusals{out: std.err, quiet: c.Quiet}
 	sum, err := transfer.Upload(ctx, client, reader, transfer.UploadOptions{
 		Batch: c.Batch,
 		Progress: func(transfer.Summary) {
@@ -73,137 +117,57 @@ func (c *importCommand) Run(ctx context.Context, std stdio) error {
 				bar.set(at, size)
 			}
 		},
-		Refused: report.add,
+		Refused: refused.add,
 	})
 	bar.finish()
-	report.end()
-	if err := c.printSummary(std.out, sum); err != nil {
-		return err
-	}
-	switch {
-	case err != nil:
-		return err
-	case sum.Rejected > 0 && sum.Stored+sum.Duplicate == 0:
-		return errors.New("no reading was accepted")
-	}
-	return nil
+	refused.end()
+	return sum, err
 }
 
-// options turns the flags into those of a recording.
-func (c *importCommand) options() (recording.Options, error) {
-	opt := recording.Options{}
-	if c.Batch < 1 || c.Batch > 100_000 {
-		return opt, usageError{"--batch is not from 1 to 100000"}
-	}
-	var err error
-	if opt.Mapping, err = recording.ParseMapping(c.Map); err != nil {
-		return opt, usageError{err.Error()}
-	}
-	if c.Device != "" {
-		if opt.Device, err = vitals.ParseName(c.Device); err != nil {
-			return opt, usageError{"--device: " + err.Error()}
-		}
-	}
-	return opt, nil
-}
-
-// open opens the file and reads as much of it as tells its form.
-func (c *importCommand) open(opt recording.Options) (*os.File, recording.Reader, error) {
-	format := c.Format
-	if format == "auto" {
-		switch name := strings.ToLower(c.File); {
-		case strings.HasSuffix(name, ".csv"):
-			format = "csv"
-		case strings.HasSuffix(name, ".ndjson"), strings.HasSuffix(name, ".jsonl"):
-			format = "ndjson"
-		default:
-			return nil, nil, usageError{"the file's name does not tell its format; add --format csv or --format ndjson"}
-		}
-	}
-	if format == "ndjson" && c.Map != "" {
-		return nil, nil, usageError{"--map names the columns of a CSV file; this is NDJSON"}
-	}
-	file, err := os.Open(c.File)
-	if err != nil {
-		return nil, nil, err
-	}
-	if format == "ndjson" {
-		return file, recording.NewNDJSON(file, opt), nil
-	}
-	reader, err := recording.NewCSV(file, opt)
-	if err != nil {
-		file.Close()
-		return nil, nil, err
-	}
-	return file, reader, nil
-}
-
-// shiftMs returns what to add to the times of the file so that the newest becomes
-// the one that was asked for.
-func (c *importCommand) shiftMs(opt recording.Options) (int64, error) {
-	target := time.Now().UnixMilli()
-	if c.ShiftTo != "now" {
-		var err error
-		if target, err = vitals.ParseTime(c.ShiftTo); err != nil {
-			return 0, usageError{"--shift-to is neither 'now' nor RFC 3339 with zone"}
-		}
-	}
-	file, reader, err := c.open(opt)
-	if err != nil {
-		return 0, err
-	}
-	defer file.Close()
-	newest, err := recording.Newest(reader)
-	if err != nil {
-		return 0, fmt.Errorf("find the newest time: %w", err)
-	}
-	return target - newest, nil
-}
-
-func (c *importCommand) printSummary(out io.Writer, sum transfer.Summary) error {
+func (c *importCommand) print(out io.Writer, sum transfer.Summary) error {
 	if c.JSON {
-		text, err := json.Marshal(sum)
-		if err != nil {
-			return fmt.Errorf("format summary: %w", err)
-		}
-		_, err = fmt.Fprintf(out, "%s\n", text)
-		return err
+		return printJSON(out, sum)
 	}
 	_, err := fmt.Fprintf(out, "sent=%d stored=%d duplicate=%d rejected=%d failed=%d values=%d rows=%d no_sign=%d zeros_left_out=%d\n",
 		sum.Sent, sum.Stored, sum.Duplicate, sum.Rejected, sum.Failed, sum.Values, sum.Rows, sum.NoSign, sum.Zeros)
 	return err
 }
 
-// aheadReason is part of what the server says of times ahead of its clock.
-const aheadReason = "ahead of the server's clock"
-
-// A refusalReport lists refused rows, the first ones each by itself.
-type refusalReport struct {
-	out    io.Writer
-	quiet  bool
-	total  int
-	future bool // some were refused for lying ahead of the server's clock
+// printJSON prints v as one line of JSON.
+func printJSON(out io.Writer, v any) error {
+	text, err := json.Marshal(v, json.Deterministic(true))
+	if err != nil {
+		return fmt.Errorf("format report: %w", err)
+	}
+	_, err = fmt.Fprintf(out, "%s\n", text)
+	return err
 }
 
-func (p *refusalReport) add(r transfer.Refusal) {
+// refusals lists refused rows, the first ones each by itself.
+type refusals struct {
+	out   io.Writer
+	quiet bool
+	total int
+	ahead bool // some lay ahead of the server's clock
+}
+
+// shownRefusals is how many refused rows are listed one by one.
+const shownRefusals = 20
+
+func (p *refusals) add(r transfer.Refusal) {
 	p.total++
-	p.future = p.future || r.Field == "time" && strings.Contains(r.Reason, aheadReason)
-	if p.quiet || p.total > shownRefusals {
-		return
-	}
-	if r.Field == "" {
-		fmt.Fprintf(p.out, "line %d refused: %s\n", r.Line, r.Reason)
-	} else {
-		fmt.Fprintf(p.out, "line %d refused: %s: %s\n", r.Line, r.Field, r.Reason)
+	p.ahead = p.ahead || r.Field == "time" && strings.Contains(r.Reason, "ahead of the server's clock")
+	if !p.quiet && p.total <= shownRefusals {
+		fmt.Fprintf(p.out, "line %d refused: %s\n", r.Line, r.Text())
 	}
 }
 
-// end tells how many were not listed, and what to do about the commonest cause.
-func (p *refusalReport) end() {
+// end prints how many were not listed, and what to do about the commonest cause.
+func (p *refusals) end() {
 	if more := p.total - shownRefusals; more > 0 && !p.quiet {
 		fmt.Fprintf(p.out, "and %d more\n", more)
 	}
-	if p.future {
+	if p.ahead {
 		fmt.Fprintln(p.out, "The times lie ahead of the server's clock. If de-identification has moved the recording's dates, add '--shift-to now'.")
 	}
 }

@@ -64,47 +64,64 @@ type commands struct {
 	Complete   completeCommand   `cmd:"" name:"__complete" hidden:""`
 }
 
-// run runs one command line and returns its exit code. It is main without the
-// process, so that tests can call it.
-func run(ctx context.Context, args []string, std stdio) int {
+// run runs one command line and returns its exit code. It is main without the process, so
+// that tests can call it.
+func run(ctx context.Context, args []string, std stdio) (code int) {
+	defer func() {
+		if r := recover(); r != nil {
+			exit, ok := r.(exitCode)
+			if !ok {
+				panic(r)
+			}
+			code = int(exit)
+		}
+	}()
 	var cmds commands
-	exited := -1
-	parser, err := newParser(&cmds, std, func(code int) { exited = code; panic(exitPanic{}) })
+	parser, err := newParser(&cmds, std)
 	if err != nil {
-		fmt.Fprintf(std.err, "pulsegate: %v\n", err)
-		return exitFailed
+		return report(std, exitFailed, err)
 	}
-	kctx, code := parse(parser, args, &exited, std)
-	if kctx == nil {
-		return code
+	kctx, err := parser.Parse(args)
+	if err != nil {
+		if parseErr, ok := errors.AsType[*kong.ParseError](err); ok && len(args) == 0 {
+			_ = parseErr.Context.PrintUsage(false) // the usage is an extra beside the error
+		}
+		return report(std, exitUsage, fmt.Errorf("%w\nRun 'pulsegate --help', or 'pulsegate COMMAND --help'.", err))
 	}
 	kctx.BindTo(ctx, (*context.Context)(nil))
-	tellUnknownVariables(kctx, std)
-	err = kctx.Run(std)
-	var usage usageError
-	var options server.UsageError
-	switch {
-	case err == nil:
-		return exitDone
-	case errors.As(err, &usage), errors.As(err, &options):
-		logbudget.LastLine(std.err, fmt.Sprintf("pulsegate: %v\n", err))
-		return exitUsage
-	default:
-		logbudget.LastLine(std.err, fmt.Sprintf("pulsegate: %v\n", err))
-		return exitFailed
+	if _, serves := kctx.Selected().Target.Addr().Interface().(*serveCommand); !serves { // which logs them
+		for _, text := range unknownVariables(kctx) {
+			_ = report(std, exitDone, fmt.Errorf("warning: %s", text))
+		}
 	}
+	err = kctx.Run(std)
+	if _, usage := errors.AsType[settings.UsageError](err); usage {
+		return report(std, exitUsage, err)
+	}
+	if err != nil {
+		return report(std, exitFailed, err)
+	}
+	return exitDone
 }
 
-// newParser returns the parser of the command line, which also reads the
-// environment and the file that --config names.
-func newParser(cmds *commands, std stdio, exit func(code int)) (*kong.Kong, error) {
+// report prints err for people, and returns code.
+func report(std stdio, code int, err error) int {
+	logbudget.LastLine(std.err, fmt.Sprintf("pulsegate: %v\n", err))
+	return code
+}
+
+// An exitCode unwinds from kong's call of exit, after --help for example.
+type exitCode int
+
+// newParser returns the parser of the command line, which also reads the environment and
+// the file that --config names.
+func newParser(cmds *commands, std stdio) (*kong.Kong, error) {
 	cmds.LookupEnv = os.LookupEnv
 	return kong.New(cmds,
 		kong.Name("pulsegate"),
 		kong.Description("Readings of wearables in over HTTP, acknowledged when they are on stable storage, and back out."),
-		kong.UsageOnError(),
 		kong.Writers(std.out, std.err),
-		kong.Exit(exit),
+		kong.Exit(func(code int) { panic(exitCode(code)) }),
 		settings.Environment(),
 		settings.Units(),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true}),
@@ -113,50 +130,7 @@ func newParser(cmds *commands, std stdio, exit func(code int)) (*kong.Kong, erro
 	)
 }
 
-// exitPanic unwinds from kong's call of exit, after --help for example.
-type exitPanic struct{}
-
-// parse returns the parsed command line, or nil and the exit code when there is
-// nothing to run.
-func parse(parser *kong.Kong, args []string, exited *int, std stdio) (kctx *kong.Context, code int) {
-	defer func() {
-		switch r := recover(); r.(type) {
-		case nil:
-		case exitPanic:
-			kctx, code = nil, *exited
-		default:
-			panic(r)
-		}
-	}()
-	kctx, err := parser.Parse(args)
-	if err != nil {
-		var parseErr *kong.ParseError
-		if errors.As(err, &parseErr) && len(args) == 0 {
-			_ = parseErr.Context.PrintUsage(false) // the usage is an extra beside the error
-		}
-		fmt.Fprintf(std.err, "pulsegate: %v\nRun 'pulsegate --help', or 'pulsegate COMMAND --help'.\n", err)
-		return nil, exitUsage
-	}
-	return kctx, exitDone
-}
-
-// A usageError is a command line that cannot be meant.
-type usageError struct{ reason string }
-
-func (e usageError) Error() string { return e.reason }
-
 // unknownVariables returns a sentence about each variable that sets nothing.
 func unknownVariables(ctx *kong.Context) []string {
 	return settings.UnknownVariables(os.Environ(), ctx.Model.Node, tokenVariable)
-}
-
-// tellUnknownVariables warns of them on standard error. A server does so in its
-// log.
-func tellUnknownVariables(ctx *kong.Context, std stdio) {
-	if _, ok := ctx.Selected().Target.Addr().Interface().(*serveCommand); ok {
-		return
-	}
-	for _, text := range unknownVariables(ctx) {
-		logbudget.LastLine(std.err, fmt.Sprintf("pulsegate: warning: %s\n", text))
-	}
 }

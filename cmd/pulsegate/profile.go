@@ -4,13 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"sync"
+	"io"
 	"time"
 
 	"github.com/pulsegate/pulsegate/internal/observe/profile"
-	"github.com/schollz/progressbar/v3"
-	"golang.org/x/term"
+	"github.com/pulsegate/pulsegate/internal/sys/settings"
 )
 
 type profileCommand struct {
@@ -30,20 +28,21 @@ type profileTakeCommand struct {
 
 func (c *profileTakeCommand) Run(ctx context.Context, std stdio) error {
 	if c.For < profile.MinWindow || c.For > profile.MaxWindow || c.For%time.Second != 0 {
-		return usageError{fmt.Sprintf("--for is not of whole seconds from %v to %v", profile.MinWindow, profile.MaxWindow)}
+		return settings.Usagef("--for is not of whole seconds from %v to %v", profile.MinWindow, profile.MaxWindow)
 	}
 	target, err := profile.ParseTarget(c.Target)
 	if err != nil {
-		return usageError{err.Error()}
+		return settings.Usage(err)
 	}
 	if c.Save != "" {
 		if err := profile.PrepareDir(c.Save); err != nil {
 			return err
 		}
 	}
-	ticking := startTicking(std, c.For)
+	bar := newProgress(std.err, fmt.Sprintf("profiling for %v", c.For))
+	_ = bar.RenderBlank() // begins to count the time
 	capture, err := profile.Collect(ctx, target, c.For)
-	ticking.end()
+	bar.finish()
 	if capture.Before == nil && capture.CPU == nil {
 		return explainTarget(target, err)
 	}
@@ -68,18 +67,16 @@ func explainTarget(target string, err error) error {
 
 // showProfile prints a report and draws its flame graph, if asked to.
 func showProfile(std stdio, capture *profile.Capture, report *profile.Report, top int, asJSON bool, flame string) error {
-	write := func() error { return report.WriteText(std.out, top) }
+	var err error
 	if asJSON {
-		write = func() error { return report.WriteJSON(std.out) }
+		err = report.WriteJSON(std.out)
+	} else {
+		err = report.WriteText(std.out, top)
 	}
-	if err := write(); err != nil || flame == "" {
+	if err != nil || flame == "" {
 		return err
 	}
-	f, err := os.Create(flame)
-	if err != nil {
-		return fmt.Errorf("write flame graph: %w", err)
-	}
-	return errors.Join(profile.WriteFlame(f, capture), f.Close())
+	return writeFile(flame, func(w io.Writer) error { return profile.WriteFlame(w, capture) })
 }
 
 type profileShowCommand struct {
@@ -121,40 +118,4 @@ func (c *profileDiffCommand) Run(std stdio) error {
 		return comparison.WriteJSON(std.out)
 	}
 	return comparison.WriteText(std.out, c.Top)
-}
-
-// ticking shows on a terminal how much of a window is over.
-type ticking struct {
-	stop  chan struct{}
-	ended sync.WaitGroup
-}
-
-// startTicking starts to show, unless standard error is no terminal.
-func startTicking(std stdio, window time.Duration) *ticking {
-	t := &ticking{stop: make(chan struct{})}
-	terminal, ok := std.err.(*os.File)
-	if !ok || !term.IsTerminal(int(terminal.Fd())) {
-		return t
-	}
-	bar := progressbar.NewOptions(int(window/time.Second), progressbar.OptionSetWriter(terminal),
-		progressbar.OptionSetDescription("profile"), progressbar.OptionClearOnFinish())
-	t.ended.Go(func() {
-		seconds := time.NewTicker(time.Second)
-		defer seconds.Stop()
-		for {
-			select {
-			case <-seconds.C:
-				_ = bar.Add(1) // what cannot be shown is no reason to stop
-			case <-t.stop:
-				_ = bar.Finish()
-				return
-			}
-		}
-	})
-	return t
-}
-
-func (t *ticking) end() {
-	close(t.stop)
-	t.ended.Wait()
 }

@@ -9,37 +9,29 @@ import (
 	"golang.org/x/term"
 )
 
-// A progress shows on a terminal how far a long piece of work is. Where out is no
-// terminal it shows nothing.
-type progress struct {
-	bar *progressbar.ProgressBar
-}
+// A progress shows on a terminal how far a long piece of work is. Elsewhere it shows
+// nothing.
+type progress struct{ *progressbar.ProgressBar }
 
-// newProgress returns a progress of some work on so many bytes; a total of -1
-// says that it is not known yet.
-func newProgress(out io.Writer, what string, totalBytes int64) *progress {
-	terminal, ok := out.(*os.File)
-	if !ok || !term.IsTerminal(int(terminal.Fd())) {
-		return &progress{}
-	}
-	return &progress{bar: progressbar.NewOptions64(totalBytes,
-		progressbar.OptionSetWriter(out), progressbar.OptionShowBytes(true),
+// newProgress returns a progress of work whose length is not known yet.
+func newProgress(out io.Writer, what string, opt ...progressbar.Option) progress {
+	f, ok := out.(*os.File)
+	return progress{progressbar.NewOptions64(-1, append(opt,
+		progressbar.OptionSetWriter(out), progressbar.OptionSetVisibility(ok && term.IsTerminal(int(f.Fd()))),
 		progressbar.OptionSetDescription(what), progressbar.OptionThrottle(100*time.Millisecond),
-		progressbar.OptionClearOnFinish())}
+		progressbar.OptionClearOnFinish())...)}
 }
 
-// set shows that doneBytes of totalBytes are done.
-func (p *progress) set(doneBytes, totalBytes int64) {
-	if p.bar == nil {
-		return
-	}
-	p.bar.ChangeMax64(totalBytes)
-	_ = p.bar.Set64(doneBytes) // what cannot be shown is no reason to stop
+// newByteProgress returns a progress that is counted in bytes.
+func newByteProgress(out io.Writer, what string) progress {
+	return newProgress(out, what, progressbar.OptionShowBytes(true))
 }
 
-// finish takes the bar away.
-func (p *progress) finish() {
-	if p.bar != nil {
-		_ = p.bar.Finish()
-	}
+// set shows how much of all the work is done.
+func (p progress) set(done, all int64) {
+	p.ChangeMax64(all)
+	_ = p.Set64(done) // what cannot be shown is no reason to stop
 }
+
+// finish takes the display away.
+func (p progress) finish() { _ = p.Finish() }

@@ -2,11 +2,12 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"io"
 	"log"
 	"log/slog"
 	"os"
+	"slices"
+	"strings"
 
 	"github.com/alecthomas/kong"
 	"github.com/pulsegate/pulsegate/internal/server"
@@ -19,7 +20,7 @@ type serveCommand struct {
 }
 
 func (c *serveCommand) Run(ctx context.Context, std stdio, kctx *kong.Context, cmds *commands) error {
-	c.fromEnvironment()
+	c.Version, c.Getenv = versionText(), os.Getenv
 	if c.PrintConfig {
 		return c.printConfig(std.out, kctx, cmds)
 	}
@@ -28,45 +29,56 @@ func (c *serveCommand) Run(ctx context.Context, std stdio, kctx *kong.Context, c
 		return err
 	}
 	defer logs.Close()
-	slog.SetDefault(logs.Logger())
+	slog.SetDefault(logs.Logger)
 	log.SetFlags(0)
 	log.SetOutput(logs.Others())
-	reader, err := newSettingsReader(kctx, cmds)
-	if err != nil {
-		return err
-	}
-	c.Reload = reader.read
+	c.Reload = (&settingsReader{kctx.Args, cmds.Texts(kctx)}).read
 	for _, text := range unknownVariables(kctx) {
-		logs.Logger().Warn("unknown environment variable", "what", text)
+		logs.Warn("unknown environment variable", "what", text)
 	}
-	return server.Run(ctx, &c.Options, logs)
+	return server.Run(ctx, &c.Options, logs, nil)
 }
 
-// fromEnvironment sets what no flag sets.
-func (c *serveCommand) fromEnvironment() {
-	c.Version, c.Getenv, c.OTLPHeaders = versionText(), os.Getenv, os.Getenv("OTEL_EXPORTER_OTLP_HEADERS")
-}
-
-// printConfig prints the settings, and refuses what Start would refuse without a look
-// at anything but them.
+// printConfig prints the settings, and refuses those that the server would refuse without
+// a look at anything else.
 func (c *serveCommand) printConfig(out io.Writer, kctx *kong.Context, cmds *commands) error {
-	server.TakeResources(&c.Options, slog.New(slog.DiscardHandler))
-	if err := cmds.Print(out, kctx, c.LogOptions.Note()); err != nil {
+	c.Fit(slog.New(slog.DiscardHandler))
+	if err := cmds.Print(out, kctx, c.Note()); err != nil {
 		return err
 	}
 	return c.Check()
 }
 
-// defaultServe returns the serve command with the default of every flag.
-func defaultServe() (*serveCommand, error) {
-	var c serveCommand
-	parser, err := kong.New(&c, kong.Vars(server.Defaults()))
+// reloadable are the settings that SIGHUP changes. Others need a restart.
+var reloadable = []string{"log-level", "log-budget", "access-log", "access-log-sample", "access-log-budget"}
+
+// A settingsReader reads the settings of a running serve anew: the same command
+// line, the same environment, and the file as it is now.
+type settingsReader struct {
+	args []string
+	now  map[string]string // settings as TOML, by key; what was read last
+}
+
+// read returns the settings, and the names of those that differ from before and
+// are not reloadable.
+func (r *settingsReader) read() (_ *server.LogOptions, needRestart []string, err error) {
+	var cmds commands
+	std := stdio{strings.NewReader(""), io.Discard, io.Discard}
+	parser, err := newParser(&cmds, std)
 	if err != nil {
-		return nil, fmt.Errorf("read defaults of serve: %w", err)
+		return nil, nil, err
 	}
-	if _, err := parser.Parse(nil); err != nil {
-		return nil, fmt.Errorf("read defaults of serve: %w", err)
+	ctx, err := parser.Parse(r.args)
+	if err != nil {
+		return nil, nil, err
 	}
-	c.fromEnvironment()
-	return &c, nil
+	now := cmds.Texts(ctx)
+	for name, text := range now {
+		if text != r.now[name] && !slices.Contains(reloadable, name) {
+			needRestart = append(needRestart, name)
+		}
+	}
+	slices.Sort(needRestart)
+	r.now = now
+	return &cmds.Serve.LogOptions, needRestart, nil
 }

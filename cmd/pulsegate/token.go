@@ -4,15 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"strconv"
-	"strings"
+	"slices"
 	"text/tabwriter"
 	"time"
 
-	"github.com/go-json-experiment/json"
 	"github.com/pulsegate/pulsegate/internal/access/audit"
 	"github.com/pulsegate/pulsegate/internal/access/token"
+	"github.com/pulsegate/pulsegate/internal/sys/settings"
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
@@ -30,6 +28,24 @@ type tokenChange struct {
 
 // changeTimeout bounds the wait for other commands that change the same files.
 const changeTimeout = 30 * time.Second
+
+// change has do change the token file, with what records the changes.
+func (c *tokenChange) change(ctx context.Context, do func(context.Context, *token.Keeper) error) (err error) {
+	ctx, cancel := context.WithTimeout(ctx, changeTimeout)
+	defer cancel()
+	keeper := &token.Keeper{Path: c.File, Actor: audit.Actor()}
+	if c.Audit != "" {
+		if keeper.Audit, err = audit.Open(ctx, c.Audit, audit.Options{}); err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, keeper.Audit.Close()) }()
+	}
+	err = do(ctx, keeper)
+	if errors.Is(err, token.ErrSpec) {
+		return settings.Usage(err)
+	}
+	return err
+}
 
 // What a token is for comes from the command line alone: a variable that was set
 // for another command must not widen, or revoke, anything.
@@ -50,26 +66,16 @@ func (c *tokenCreateCommand) Run(ctx context.Context, std stdio) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, changeTimeout)
-	defer cancel()
-	trail, err := c.openTrail(ctx)
-	if err != nil {
+	return c.change(ctx, func(ctx context.Context, keeper *token.Keeper) error {
+		t, err := keeper.Create(ctx, spec, now, func(text string) error {
+			_, err := fmt.Fprintln(std.out, text)
+			return err
+		})
+		if err == nil {
+			fmt.Fprintf(std.err, "Token %s: %s. It is kept nowhere and cannot be shown again.\n", t.ID(), describe(&t))
+		}
 		return err
-	}
-	spec.Before = func(t token.Token) error { return trail.changing(ctx, audit.TokenCreated, t) }
-	text, made, err := token.Create(ctx, c.File, spec, now)
-	err = trail.changed(ctx, err)
-	if text == "" {
-		return errors.Join(usageOf(err), trail.close())
-	}
-	// The token exists from here on. If nobody gets to see it, it must not stay.
-	if _, printErr := fmt.Fprintln(std.out, text); printErr != nil {
-		_, revokeErr := token.Revoke(ctx, c.File, func(t *token.Token) bool { return t.ID() == made.ID() },
-			func(revoked []token.Token) error { return trail.changing(ctx, audit.TokenRevoked, revoked...) })
-		return errors.Join(err, fmt.Errorf("print token, which is revoked again: %w", printErr), trail.changed(ctx, revokeErr), trail.close())
-	}
-	fmt.Fprintf(std.err, "Token %s: %s. It is kept nowhere and cannot be shown again.\n", made.ID(), describe(&made))
-	return errors.Join(err, trail.close())
+	})
 }
 
 // spec turns the flags into what to make.
@@ -78,46 +84,28 @@ func (c *tokenCreateCommand) spec(now time.Time) (spec token.Spec, err error) {
 		return spec, err
 	}
 	if spec.Gateway, err = vitals.ParseName(c.Gateway); err != nil {
-		return spec, usageError{"--gateway: " + err.Error()}
+		return spec, settings.Usagef("--gateway: %v", err)
 	}
 	if spec.Rights, err = token.ParseRights(c.Rights); err != nil {
-		return spec, usageError{"--rights: " + err.Error()}
+		return spec, settings.Usagef("--rights: %v", err)
 	}
 	if c.Devices != "" {
 		if spec.Devices, err = vitals.ParseName(c.Devices); err != nil {
-			return spec, usageError{"--devices: " + err.Error()}
+			return spec, settings.Usagef("--devices: %v", err)
 		}
-	}
-	if spec.Expires, err = parseEnd(c.Expires, now); err != nil {
-		return spec, err
 	}
 	spec.Limit = token.LimitOf(c.Rate, c.Burst)
+	if c.Expires == "" {
+		return spec, nil
+	}
+	if d, err := settings.ParseDuration(c.Expires); err == nil && d >= time.Second {
+		spec.Expires = now.Add(d)
+	} else if ms, err := vitals.ParseRFC3339(c.Expires); err == nil {
+		spec.Expires = time.UnixMilli(ms)
+	} else {
+		return spec, settings.Usagef("--expires is neither a time such as 90d or 12h nor RFC 3339 with zone")
+	}
 	return spec, nil
-}
-
-// parseEnd returns when a token ends that is made now; the zero time for "".
-func parseEnd(text string, now time.Time) (time.Time, error) {
-	if text == "" {
-		return time.Time{}, nil
-	}
-	if days, ok := strings.CutSuffix(text, "d"); ok {
-		if n, err := strconv.Atoi(days); err == nil && n > 0 && n <= 36_500 {
-			return now.AddDate(0, 0, n), nil
-		}
-	} else if d, err := time.ParseDuration(text); err == nil && d >= time.Second {
-		return now.Add(d), nil
-	} else if ms, err := vitals.ParseRFC3339(text); err == nil {
-		return time.UnixMilli(ms), nil
-	}
-	return time.Time{}, usageError{"--expires is neither a time such as 90d or 12h nor RFC 3339 with zone"}
-}
-
-// usageOf makes an error that the flags have caused one of usage.
-func usageOf(err error) error {
-	if errors.Is(err, token.ErrSpec) {
-		return usageError{err.Error()}
-	}
-	return err
 }
 
 // describe says what a token is for.
@@ -161,50 +149,44 @@ func (c *tokenListCommand) Run(std stdio) error {
 	if err != nil {
 		return err
 	}
-	var listed []listedToken
+	table := tabwriter.NewWriter(std.out, 0, 0, 2, ' ', 0)
+	if !c.JSON {
+		fmt.Fprintln(table, "ID\tGATEWAY\tRIGHTS\tDEVICES\tRATE\tCREATED\tEXPIRES")
+	}
 	for i := range tokens {
 		t := &tokens[i]
-		listed = append(listed, listedToken{
+		if !c.JSON {
+			fmt.Fprintln(table, listLine(t))
+			continue
+		}
+		err := printJSON(std.out, listedToken{
 			ID: t.ID().String(), Gateway: t.Gateway.String(), Rights: t.Rights.String(), Devices: t.Devices.String(),
 			PerSecond: t.Limit.PerSecond, Burst: t.Limit.Burst,
 			Created: t.Created, Expires: t.Expires, Expired: t.Expired(time.Now()),
 		})
-	}
-	if c.JSON {
-		return printJSONLines(std.out, listed)
-	}
-	table := tabwriter.NewWriter(std.out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "ID\tGATEWAY\tRIGHTS\tDEVICES\tRATE\tCREATED\tEXPIRES")
-	for _, t := range listed {
-		devices, rate, expires := "all", "default", "never"
-		if t.Devices != "" {
-			devices = t.Devices + "*"
+		if err != nil {
+			return err
 		}
-		if t.PerSecond > 0 {
-			rate = fmt.Sprintf("%d/s, %d", t.PerSecond, t.Burst)
-		}
-		if !t.Expires.IsZero() {
-			expires = t.Expires.Format(time.RFC3339)
-		}
-		if t.Expired {
-			expires += " (expired)"
-		}
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", t.ID, t.Gateway, t.Rights, devices, rate, t.Created.Format(time.RFC3339), expires)
 	}
 	return table.Flush()
 }
 
-func printJSONLines(out io.Writer, listed []listedToken) error {
-	for _, t := range listed {
-		text, err := json.Marshal(t)
-		if err != nil {
-			return fmt.Errorf("format token: %w", err)
-		}
-		if _, err := fmt.Fprintf(out, "%s\n", text); err != nil {
-			return err
-		}
+// listLine returns the line of a token in the table.
+func listLine(t *token.Token) string {
+	devices, rate, expires := "all", "default", "never"
+	if !t.Devices.IsZero() {
+		devices = t.Devices.String() + "*"
 	}
-	return nil
+	if t.Limit.PerSecond > 0 {
+		rate = fmt.Sprintf("%d/s, %d", t.Limit.PerSecond, t.Limit.Burst)
+	}
+	if !t.Expires.IsZero() {
+		expires = t.Expires.Format(time.RFC3339)
+	}
+	if t.Expired(time.Now()) {
+		expires += " (expired)"
+	}
+	return fmt.Sprintf("%s\t%s\t%s\t%s\t%s\t%s\t%s", t.ID(), t.Gateway, t.Rights, devices, rate, t.Created.Format(time.RFC3339), expires)
 }
 
 type tokenRevokeCommand struct {
@@ -221,29 +203,13 @@ func (c *tokenRevokeCommand) Run(ctx context.Context, std stdio) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, changeTimeout)
-	defer cancel()
-	trail, err := c.openTrail(ctx)
-	if err != nil {
-		return err
-	}
-	revoked, err := token.Revoke(ctx, c.File, which, func(revoked []token.Token) error {
-		found := make(map[token.ID]bool)
+	return c.change(ctx, func(ctx context.Context, keeper *token.Keeper) error {
+		revoked, err := keeper.Revoke(ctx, which, ids...)
 		for i := range revoked {
-			found[revoked[i].ID()] = true
+			fmt.Fprintf(std.out, "revoked %s: %s\n", revoked[i].ID(), describe(&revoked[i]))
 		}
-		for _, id := range ids {
-			if !found[id] {
-				return fmt.Errorf("%w: %s; nothing was revoked", token.ErrNoMatch, id)
-			}
-		}
-		return trail.changing(ctx, audit.TokenRevoked, revoked...)
+		return err
 	})
-	err = errors.Join(trail.changed(ctx, err), trail.close())
-	for i := range revoked {
-		fmt.Fprintf(std.out, "revoked %s: %s\n", revoked[i].ID(), describe(&revoked[i]))
-	}
-	return err
 }
 
 // which says which tokens to revoke. ids are those that must be there.
@@ -251,94 +217,32 @@ func (c *tokenRevokeCommand) which(now time.Time) (ids []token.ID, which func(*t
 	if err := notToken("--file", c.File); err != nil {
 		return nil, nil, err
 	}
-	ways := 0
-	if len(c.IDs) > 0 {
-		ways++
-		wanted := make(map[token.ID]bool)
-		for _, text := range c.IDs {
-			id, err := token.ParseID(text) // its error does not repeat what may be a token
-			if err != nil {
-				return nil, nil, usageError{err.Error()}
-			}
-			ids, wanted[id] = append(ids, id), true
+	for _, text := range c.IDs {
+		id, err := token.ParseID(text) // its error does not repeat what may be a token
+		if err != nil {
+			return nil, nil, settings.Usage(err)
 		}
-		which = func(t *token.Token) bool { return wanted[t.ID()] }
+		ids = append(ids, id)
+	}
+	var ways []func(*token.Token) bool
+	if len(ids) > 0 {
+		ways = append(ways, func(t *token.Token) bool { return slices.Contains(ids, t.ID()) })
 	}
 	if c.Gateway != "" {
-		ways++
 		name, err := vitals.ParseName(c.Gateway)
 		if err != nil {
-			return nil, nil, usageError{"--gateway: " + err.Error()}
+			return nil, nil, settings.Usagef("--gateway: %v", err)
 		}
-		which = func(t *token.Token) bool { return t.Gateway == name }
+		ways = append(ways, func(t *token.Token) bool { return t.Gateway == name })
 	}
 	if c.Expired {
-		ways++
-		which = func(t *token.Token) bool { return t.Expired(now) }
+		ways = append(ways, func(t *token.Token) bool { return t.Expired(now) })
 	}
 	if c.All {
-		ways++
-		which = func(*token.Token) bool { return true }
+		ways = append(ways, func(*token.Token) bool { return true })
 	}
-	if ways != 1 {
-		return nil, nil, usageError{"say which tokens to revoke: IDs, or one of --gateway, --expired and --all"}
+	if len(ways) != 1 {
+		return nil, nil, settings.Usagef("say which tokens to revoke: IDs, or one of --gateway, --expired and --all")
 	}
-	return ids, which, nil
-}
-
-// A trail writes changes of tokens into the audit log.
-type trail struct {
-	log     *audit.Log // nil: none
-	actor   string
-	written []audit.Record // of the change under way
-}
-
-func (c *tokenChange) openTrail(ctx context.Context) (*trail, error) {
-	if c.Audit == "" {
-		return &trail{}, nil
-	}
-	log, err := audit.Open(ctx, c.Audit, audit.Options{})
-	if err != nil {
-		return nil, err
-	}
-	return &trail{log: log, actor: audit.Actor()}, nil
-}
-
-// changing records that tokens are about to be changed. When it fails, they must
-// not be.
-func (t *trail) changing(ctx context.Context, event audit.Event, tokens ...token.Token) error {
-	if t.log == nil {
-		return nil
-	}
-	for i := range tokens {
-		r := audit.Record{
-			Event: event, Token: tokens[i].ID().String(), Gateway: tokens[i].Gateway, Rights: tokens[i].Rights.String(),
-			Device: tokens[i].Devices, Expires: tokens[i].Expires, Actor: t.actor,
-		}
-		if err := t.log.Append(ctx, r); err != nil {
-			return err
-		}
-		t.written = append(t.written, r)
-	}
-	return nil
-}
-
-// changed ends a change. err is its error, which is returned; where it says that
-// nothing was changed, that is recorded too.
-func (t *trail) changed(ctx context.Context, err error) error {
-	if err != nil && !errors.Is(err, token.ErrUncertain) {
-		for _, r := range t.written {
-			r.Event = audit.TokenChangeFail
-			err = errors.Join(err, t.log.Append(ctx, r))
-		}
-	}
-	t.written = nil
-	return err
-}
-
-func (t *trail) close() error {
-	if t.log == nil {
-		return nil
-	}
-	return t.log.Close()
+	return ids, ways[0], nil
 }

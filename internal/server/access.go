@@ -2,25 +2,23 @@ package server
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
-	"io"
-	"log"
 	"log/slog"
 	"net"
 	"net/http"
-	"net/netip"
 	"os"
-	"strings"
 	"time"
 
 	"github.com/pulsegate/pulsegate/internal/access/audit"
 	"github.com/pulsegate/pulsegate/internal/access/gate"
 	"github.com/pulsegate/pulsegate/internal/access/tlsfiles"
 	"github.com/pulsegate/pulsegate/internal/access/token"
+	"github.com/pulsegate/pulsegate/internal/sys/settings"
 )
 
-// AccessOptions say who gets in.
+// AccessOptions are the options that docs/tokens.md and SECURITY.md explain.
 type AccessOptions struct {
 	Tokens string  `type:"path" placeholder:"FILE" help:"Token file, as 'pulsegate token' makes it. Who writes or reads then needs a token. Changes take effect within a second, and at SIGHUP."`
 	Audit  *string `placeholder:"FILE" help:"Audit log: changes of tokens, exports, erasures, backups, refused credentials. Default: ${default_audit} where there are tokens or client certificates, otherwise none. Empty: none."`
@@ -34,31 +32,29 @@ type AccessOptions struct {
 	TokenBurst int `placeholder:"N" help:"Readings at once after a silence of each token without a rate of its own. Default: those of a minute."`
 }
 
-// DefaultAudit is where the server and 'pulsegate token' record, unless told
-// otherwise.
+// DefaultAudit is the audit log of the server and of 'pulsegate token' by default.
 const DefaultAudit = "pulsegate-audit.log"
 
 // open reports whether anybody may write and read.
 func (f *AccessOptions) open() bool { return f.Tokens == "" && f.TLSClientCA == "" }
 
-// check refuses flags that do not go together.
+// check refuses options that contradict each other.
 func (f *AccessOptions) check() error {
 	switch {
 	case (f.TLSCert == "") != (f.TLSKey == ""):
-		return UsageError{"--tls-cert and --tls-key come together"}
+		return settings.Usagef("--tls-cert and --tls-key come together")
 	case f.TLSClientCA != "" && f.TLSCert == "":
-		return UsageError{"--tls-client-ca needs --tls-cert and --tls-key"}
+		return settings.Usagef("--tls-client-ca needs --tls-cert and --tls-key")
 	case f.TLSRequireClient && f.TLSClientCA == "":
-		return UsageError{"--tls-require-client needs --tls-client-ca"}
+		return settings.Usagef("--tls-require-client needs --tls-client-ca")
 	case (f.TokenRate != 0 || f.TokenBurst != 0) && f.Tokens == "":
-		return UsageError{"--token-rate and --token-burst need --tokens"}
+		return settings.Usagef("--token-rate and --token-burst need --tokens")
 	case f.TokenRate < 0 || f.TokenRate > token.MaxPerSecond:
-		return UsageError{fmt.Sprintf("--token-rate is not from 1 to %d", token.MaxPerSecond)}
+		return settings.Usagef("--token-rate is not from 1 to %d", token.MaxPerSecond)
 	case f.TokenBurst < 0 || f.TokenBurst > token.MaxBurst || f.TokenBurst > 0 && f.TokenRate == 0:
-		return UsageError{fmt.Sprintf("--token-burst is not from 1 to %d, beside a --token-rate", token.MaxBurst)}
-	}
-	if token.IsText(f.Tokens) {
-		return UsageError{"--tokens is to name a file, and was given the text of a token"}
+		return settings.Usagef("--token-burst is not from 1 to %d, beside a --token-rate", token.MaxBurst)
+	case token.IsText(f.Tokens):
+		return settings.Usagef("--tokens is to name a file, and was given the text of a token")
 	}
 	return nil
 }
@@ -74,8 +70,7 @@ func (f *AccessOptions) auditPath() string {
 	return DefaultAudit
 }
 
-// An access is what decides who gets in, and follows its files while the server
-// runs.
+// An access is what decides who gets in. It follows its files while the server runs.
 type access struct {
 	gate *gate.Gate
 	tls  *tlsfiles.Files // nil: no TLS
@@ -85,23 +80,18 @@ type access struct {
 // recordTimeout bounds the wait for other processes that write to the audit log.
 const recordTimeout = 10 * time.Second
 
-// openAccess opens the files that the flags name. The caller must close what it
-// returns.
-func openAccess(f *AccessOptions, log *slog.Logger) (_ *access, err error) {
-	a := &access{gate: &gate.Gate{Certificates: f.TLSClientCA != ""}, log: log}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, a.close())
-		}
-	}()
+// open opens the files that the options name. The caller must close a, after an error
+// too.
+func (a *access) open(f *AccessOptions) (err error) {
+	a.gate.Certificates = f.TLSClientCA != ""
 	if path := f.auditPath(); path != "" {
 		ctx, cancel := context.WithTimeout(context.Background(), recordTimeout)
 		defer cancel()
 		a.gate.Audit, err = audit.Open(ctx, path, audit.Options{
-			Failed: func(err error) { log.Error("refused credentials cannot be recorded", "error", err) },
+			Failed: func(err error) { a.log.Error("refused credentials cannot be recorded", "error", err) },
 		})
 		if err != nil {
-			return nil, err
+			return err
 		}
 	}
 	if f.Tokens != "" {
@@ -113,7 +103,7 @@ func openAccess(f *AccessOptions, log *slog.Logger) (_ *access, err error) {
 			err = fmt.Errorf("%w; 'pulsegate token create --file %s' makes it", err, f.Tokens)
 		}
 		if err != nil {
-			return nil, err
+			return err
 		}
 	}
 	if f.TLSCert != "" {
@@ -122,15 +112,14 @@ func openAccess(f *AccessOptions, log *slog.Logger) (_ *access, err error) {
 			Changed: a.certificatesChanged,
 		})
 		if err != nil {
-			return nil, err
+			return err
 		}
 		a.gate.Trusted = a.tls.Trusts
 	}
-	return a, nil
+	return nil
 }
 
-// close stops following the files and closes the audit log. No request may be
-// under way.
+// close stops following the files and closes the audit log. No request may be under way.
 func (a *access) close() error {
 	if a.gate.Tokens != nil {
 		a.gate.Tokens.Close()
@@ -147,7 +136,7 @@ func (a *access) close() error {
 	return nil
 }
 
-// reload reads the files again. What cannot be used changes nothing.
+// reload reads the files again. Those that cannot be used change nothing.
 func (a *access) reload() error {
 	var tokens, certificates error
 	if a.gate.Tokens != nil {
@@ -169,14 +158,17 @@ func (a *access) record(r audit.Record) error {
 	return a.gate.Audit.Append(ctx, r)
 }
 
-// started records that the server is about to serve, and says what protects it.
-func (a *access) started(publicAddr, adminAddr string) error {
+// started records that the server is about to serve, and logs what protects it.
+func (a *access) started(c *Options) error {
+	if c.anybody() {
+		a.log.Warn("INSECURE: anybody who reaches this address can write and read health data", "addr", c.Addr)
+	}
 	if a.gate.Tokens != nil {
 		a.log.Info("tokens loaded", "tokens", a.gate.Tokens.Len())
 		if a.tls == nil {
-			a.warnClear("public", publicAddr)
+			a.warnClear("public", c.Addr)
 		}
-		a.warnClear("admin", adminAddr)
+		a.warnClear("admin", c.AdminAddr)
 	}
 	if a.tls != nil {
 		a.log.Info("certificates loaded", "expire", a.tls.NotAfter().UTC().Format(time.RFC3339), "client_certificates", a.gate.Certificates)
@@ -184,7 +176,14 @@ func (a *access) started(publicAddr, adminAddr string) error {
 	return a.record(audit.Record{Event: audit.ServerStarted, Actor: audit.Actor()})
 }
 
-// tokensChanged is told of reloads of the token file.
+// warnClear warns of tokens that travel in clear text to an address, if others can reach
+// it.
+func (a *access) warnClear(listener, addr string) {
+	if addr != "" && !isLoopback(addr) {
+		a.log.Warn("tokens and readings travel in clear text to this address: anybody who listens on the way has them", "listener", listener, "addr", addr)
+	}
+}
+
 func (a *access) tokensChanged(c token.Change) {
 	r := audit.Record{Event: audit.TokensLoaded, Count: int64(c.Tokens)}
 	if c.Err != nil {
@@ -198,7 +197,6 @@ func (a *access) tokensChanged(c token.Change) {
 	}
 }
 
-// certificatesChanged is told of reloads of the certificates.
 func (a *access) certificatesChanged(err error) {
 	if err != nil {
 		a.log.Error("the certificates cannot be used; those that were read before stay in use", "error", err)
@@ -207,9 +205,28 @@ func (a *access) certificatesChanged(err error) {
 	a.log.Info("certificates loaded")
 }
 
-// endOutlived closes connections that have outlived their client's certificate behind
-// an answer. A client that keeps its connection would be refused there for ever, and
-// shows its new certificate on the next.
+// protect gives the public listener's server TLS.
+func (a *access) protect(srv *http.Server) {
+	srv.TLSConfig = a.tls.TLSConfig()
+	if !a.gate.Certificates {
+		return
+	}
+	srv.Handler = a.endOutlived(srv.Handler)
+	srv.ConnState = func(c net.Conn, state http.ConnState) {
+		conn, ok := c.(*tls.Conn)
+		if !ok || state != http.StateClosed {
+			return
+		}
+		// A handshake that is over is not tried again: this is its error.
+		if tlsfiles.IsClientRefused(conn.Handshake()) {
+			a.gate.BadCertificate(gate.PeerOf(&http.Request{RemoteAddr: c.RemoteAddr().String()}))
+		}
+	}
+}
+
+// endOutlived closes connections that have outlived their client's certificate after an
+// answer. A client that keeps its connection would be refused there for ever, and shows
+// its new certificate on the next.
 func (a *access) endOutlived(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if a.gate.Outlived(r.TLS, time.Now()) {
@@ -217,54 +234,4 @@ func (a *access) endOutlived(next http.Handler) http.Handler {
 		}
 		next.ServeHTTP(w, r)
 	})
-}
-
-// warnClear says aloud that tokens travel in clear text to an address, if others
-// can reach it.
-func (a *access) warnClear(listener, addr string) {
-	if host, _, err := net.SplitHostPort(addr); err == nil && !IsLoopback(host) {
-		a.log.Warn("tokens and readings travel in clear text to this address: whoever listens on the way has them", "listener", listener, "addr", addr)
-	}
-}
-
-// A handshakeLog passes on what net/http logs, and notes the client certificates
-// that did not stand the handshake: they never get to a handler.
-type handshakeLog struct {
-	gate *gate.Gate
-	next io.Writer
-}
-
-// httpErrors returns a log for net/http that writes to next.
-func (a *access) httpErrors(next *log.Logger) *log.Logger {
-	if !a.gate.Certificates {
-		return next
-	}
-	return log.New(&handshakeLog{a.gate, next.Writer()}, "", 0)
-}
-
-// What net/http and crypto/tls say of such a handshake. TestTLS holds them to it.
-const (
-	handshakeError   = "http: TLS handshake error from "
-	certificateWrong = "tls: failed to verify certificate"
-	certificateNone  = "tls: client didn't provide a certificate"
-)
-
-func (l *handshakeLog) Write(line []byte) (int, error) {
-	peer, text, _ := strings.Cut(strings.TrimPrefix(string(line), handshakeError), ": ")
-	if strings.HasPrefix(text, certificateWrong) || strings.HasPrefix(text, certificateNone) {
-		l.gate.BadCertificate(peerAt(peer))
-	}
-	return l.next.Write(line)
-}
-
-// A peerAt is an address with a port, as text.
-type peerAt string
-
-// PeerAddr returns the address, or the zero Addr if there is none.
-func (p peerAt) PeerAddr() netip.Addr {
-	addr, err := netip.ParseAddrPort(string(p))
-	if err != nil {
-		return netip.Addr{}
-	}
-	return addr.Addr()
 }

@@ -2,7 +2,7 @@
 
 package server
 
-import "log/slog"
+import "math"
 
-// fitConns knows no limit of open files.
-func fitConns(*Options, bool, *slog.Logger) (files uint64) { return 0 }
+// filesLimit knows no limit of open files.
+func filesLimit() uint64 { return math.MaxUint64 }

@@ -11,22 +11,20 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/pulsegate/pulsegate/internal/sys/settings"
 	"github.com/pulsegate/pulsegate/internal/sys/systemd"
 )
 
-// A lifecycle ties a server to whoever started it: to the signals that end it, and
-// to the service manager, if that wants to know. The nil lifecycle, which demo has,
-// ties it to nobody.
+// A lifecycle ties a server to the signals that are meant for it, and to the service
+// manager, if there is one.
 type lifecycle struct {
 	log      *slog.Logger
-	notifier *systemd.Notifier // nil: nobody listens
+	notifier *systemd.Notifier // nil: there is no service manager
 	unheard  sync.Once         // guards the log's line about that
-	watchdog time.Duration     // 0: nobody wants to hear
+	watchdog time.Duration     // 0: there is none
 	sockets  map[string]net.Listener
-	signals  chan os.Signal // nil: nothing waits for a second signal
-
-	stop  chan struct{} // closed by end
-	tasks sync.WaitGroup
+	hangups  chan os.Signal
+	seconds  chan os.Signal // SIGINT and SIGTERM, if there is a delay that a second one ends
 }
 
 // Names of the sockets that a service manager may hand over.
@@ -35,10 +33,10 @@ const (
 	adminSocket  = "admin"
 )
 
-// newLifecycle takes what the service manager has left in the environment. The
-// caller must call its end.
+// newLifecycle takes what the service manager has left in the environment, and catches
+// signals from now on: a store may take long to open. The caller must call end.
 func newLifecycle(c *Options, log *slog.Logger) (*lifecycle, error) {
-	life := &lifecycle{log: log, stop: make(chan struct{})}
+	life := &lifecycle{log: log, hangups: make(chan os.Signal, 1), seconds: make(chan os.Signal, 2)}
 	var err error
 	if life.notifier, err = systemd.NewNotifier(c.Getenv); err != nil {
 		log.Warn("the service manager is not told anything", "error", err)
@@ -60,15 +58,17 @@ func newLifecycle(c *Options, log *slog.Logger) (*lifecycle, error) {
 	if l := life.sockets[adminSocket]; l != nil {
 		c.AdminAddr = l.Addr().String()
 	}
+	if c.Reload != nil {
+		signal.Notify(life.hangups, syscall.SIGHUP)
+	}
 	if c.DrainDelay > 0 {
-		life.signals = make(chan os.Signal, 2)
-		signal.Notify(life.signals, syscall.SIGINT, syscall.SIGTERM)
+		signal.Notify(life.seconds, syscall.SIGINT, syscall.SIGTERM)
 	}
 	return life, nil
 }
 
-// byName tells which socket is for which listener. One alone is the public one,
-// whatever its name: a socket unit that does not say has its own.
+// byName returns sockets by the listener that they are for. One alone is the public one,
+// whatever its name: a socket unit that names none has its own.
 func byName(sockets []systemd.Socket) (map[string]net.Listener, error) {
 	named := make(map[string]net.Listener, len(sockets))
 	for _, s := range sockets {
@@ -76,14 +76,14 @@ func byName(sockets []systemd.Socket) (map[string]net.Listener, error) {
 		if len(sockets) == 1 && name != adminSocket {
 			name = publicSocket
 		}
+		_, tcp := s.Listener.(*net.TCPListener)
 		switch {
 		case name != publicSocket && name != adminSocket:
-			return nil, UsageError{fmt.Sprintf("the service manager hands over a socket called %q: FileDescriptorName= must be %s or %s", name, publicSocket, adminSocket)}
+			return nil, settings.Usagef("the service manager hands over a socket called %q: FileDescriptorName= must be %s or %s", name, publicSocket, adminSocket)
 		case named[name] != nil:
-			return nil, UsageError{fmt.Sprintf("the service manager hands over more than one socket called %q", name)}
-		}
-		if _, ok := s.Listener.(*net.TCPListener); !ok {
-			return nil, UsageError{fmt.Sprintf("the service manager's socket %q is not of TCP", name)}
+			return nil, settings.Usagef("the service manager hands over more than one socket called %q", name)
+		case !tcp:
+			return nil, settings.Usagef("the service manager's socket %q is not of TCP", name)
 		}
 		named[name] = s.Listener
 	}
@@ -92,8 +92,8 @@ func byName(sockets []systemd.Socket) (map[string]net.Listener, error) {
 
 // listen returns the socket of this name that was handed over, or opens one.
 func (life *lifecycle) listen(name, addr string) (net.Listener, error) {
-	if life != nil && life.sockets[name] != nil {
-		return life.sockets[name], nil
+	if l := life.sockets[name]; l != nil {
+		return l, nil
 	}
 	l, err := net.Listen("tcp", addr)
 	if err != nil {
@@ -104,39 +104,23 @@ func (life *lifecycle) listen(name, addr string) (net.Listener, error) {
 
 // tell sends messages to the service manager.
 func (life *lifecycle) tell(messages ...string) {
-	if life == nil {
-		return
-	}
 	if err := life.notifier.Send(messages...); err != nil {
 		life.unheard.Do(func() { life.log.Warn("the service manager cannot be told", "error", err) })
 	}
 }
 
-// While a store is opened, the service manager is told now and then that it goes
-// on.
-const (
-	openingEvery  = 10 * time.Second
-	openingExtend = 30 * time.Second
-)
-
-// opening keeps the service manager patient while the store in dir is opened,
-// until the function that it returns is called. There is no limit: who kills a
-// server that replays its log makes the next one begin anew.
-func (life *lifecycle) opening(dir string) (opened func()) {
-	if life == nil || life.notifier == nil {
-		return func() {}
-	}
+// every calls f again and again until stop is called, which waits for a call that is
+// under way.
+func every(d time.Duration, f func()) (stop func()) {
 	done := make(chan struct{})
-	began := time.Now()
-	life.tell(systemd.Extend(openingExtend), systemd.Status("opening "+dir))
 	var task sync.WaitGroup
 	task.Go(func() {
-		tick := time.NewTicker(openingEvery)
+		tick := time.NewTicker(d)
 		defer tick.Stop()
 		for {
 			select {
 			case <-tick.C:
-				life.tell(systemd.Extend(openingExtend), systemd.Status(fmt.Sprintf("opening %s, for %.0f s now", dir, time.Since(began).Seconds())))
+				f()
 			case <-done:
 				return
 			}
@@ -145,26 +129,55 @@ func (life *lifecycle) opening(dir string) (opened func()) {
 	return func() { close(done); task.Wait() }
 }
 
-// serving says that s takes requests, and begins to satisfy the watchdog.
-func (life *lifecycle) serving(s *Server) {
-	life.tell(systemd.Ready, systemd.Status("serving on "+s.publicAddr.String()))
-	if life.watchdog > 0 {
-		life.tasks.Go(func() { life.watch(newPulse(s)) })
+// While a store is opened, the service manager is asked for more time now and then.
+const (
+	openingEvery  = 10 * time.Second
+	openingExtend = 30 * time.Second
+)
+
+// opening keeps the service manager patient while the store in dir is opened, until
+// opened is called. There is no limit: if a server is killed while it replays its log,
+// the next one begins anew.
+func (life *lifecycle) opening(dir string) (opened func()) {
+	began := time.Now()
+	extend := func() {
+		life.tell(systemd.Extend(openingExtend), systemd.Status(fmt.Sprintf("opening %s, for %.0f s now", dir, time.Since(began).Seconds())))
 	}
+	extend()
+	return every(openingEvery, extend)
 }
 
-// watch tells the watchdog that the server lives, as long as its pulse does.
-func (life *lifecycle) watch(p *pulse) {
-	life.tell(systemd.Watchdog)
-	// A part that comes round late once does not matter: it may miss one of four.
-	tick := time.NewTicker(max(life.watchdog/4, time.Millisecond))
-	defer tick.Stop()
-	for was := ""; ; {
-		select {
-		case <-tick.C:
-		case <-life.stop:
-			return
+// serving reports that s takes requests. From now on the watchdog is satisfied as long
+// as the pulse of s is felt, and SIGHUP reloads, until stop is called.
+func (life *lifecycle) serving(s *server) (stop func()) {
+	life.tell(systemd.Ready, systemd.Status("serving on "+s.publicAddr.String()))
+	done := make(chan struct{})
+	var task sync.WaitGroup
+	task.Go(func() {
+		for {
+			select {
+			case <-life.hangups:
+				life.tell(systemd.Reloading(), systemd.Status("reloading"))
+				s.reload()
+				life.tell(systemd.Ready, systemd.Status("reloaded"))
+			case <-done:
+				return
+			}
 		}
+	})
+	stopWatch := func() {}
+	if life.watchdog > 0 {
+		life.tell(systemd.Watchdog)
+		// A part that comes round late once does not matter: it may miss one of four.
+		stopWatch = every(max(life.watchdog/4, time.Millisecond), life.watch(newPulse(s)))
+	}
+	return func() { close(done); task.Wait(); stopWatch() }
+}
+
+// watch returns what satisfies the watchdog as long as the server's pulse is felt.
+func (life *lifecycle) watch(p *pulse) func() {
+	was := ""
+	return func() {
 		hangs := p.hangs()
 		if hangs == "" {
 			life.tell(systemd.Watchdog)
@@ -175,17 +188,9 @@ func (life *lifecycle) watch(p *pulse) {
 	}
 }
 
-// reload calls load, and tells when it begins and ends.
-func (life *lifecycle) reload(load func()) {
-	life.tell(systemd.Reloading(), systemd.Status("reloading"))
-	load()
-	life.tell(systemd.Ready, systemd.Status("reloaded"))
-}
-
 // status shows what has changed with the readiness of s.
-func (life *lifecycle) status(s *Server, check string, err error) {
+func (life *lifecycle) status(s *server, check string, err error) {
 	switch {
-	case life == nil:
 	case err != nil:
 		life.tell(systemd.Status("not ready: " + check)) // the reason is in the log
 	case s.health.Ready():
@@ -193,57 +198,39 @@ func (life *lifecycle) status(s *Server, check string, err error) {
 	}
 }
 
-// closeGrace is the time that a store may take to be closed. To be killed behind
-// it loses nothing, and costs the next start a replay of the log.
+// closeGrace is the time that a store may take to be closed. To be killed after it loses
+// nothing, and costs the next start a replay of the log.
 const closeGrace = time.Minute
 
-// stopping says that the server ends, within d and what its store takes to close.
+// stopping reports that the server ends, within d and what its store takes to close.
 func (life *lifecycle) stopping(d time.Duration, status string) {
+	status, _, _ = strings.Cut(status, "\n")
 	life.tell(systemd.Stopping, systemd.Extend(d+closeGrace), systemd.Status(status))
 }
 
-// delay waits for d, for a second signal, or for a failure of the store, whose text
-// it returns. From then on a signal has its default effect again, and ends the
-// process.
+// delay waits for d, for a second signal, or for a failure of the store, whose text it
+// returns. After it a signal has its default effect, and ends the process.
 func (life *lifecycle) delay(d time.Duration, failed <-chan string) (why string) {
-	if d <= 0 {
-		return ""
-	}
-	over := time.NewTimer(d)
-	defer over.Stop()
-	var signals chan os.Signal // nil: there is no second one to wait for
-	if life != nil && life.signals != nil {
-		signals = life.signals
-		defer signal.Stop(signals)
-	}
-	for range 2 { // the first is what has brought the server here
+	defer signal.Stop(life.seconds)
+	over := time.After(d)
+	for range 2 { // the first signal is what has brought the server here
 		select {
-		case <-over.C:
+		case <-over:
 			return ""
 		case why := <-failed:
 			return why
-		case <-signals:
+		case <-life.seconds:
 		}
 	}
 	life.log.Info("second signal: the delay ends early")
 	return ""
 }
 
-// end ends what the lifecycle does in the background, and closes the sockets that
-// nobody took.
+// end lets go of the signals, and closes the sockets that nobody took.
 func (life *lifecycle) end() {
-	close(life.stop)
-	life.tasks.Wait()
-	if life.signals != nil {
-		signal.Stop(life.signals)
-	}
+	signal.Stop(life.hangups)
+	signal.Stop(life.seconds)
 	for _, l := range life.sockets {
 		_ = l.Close() // most are closed already
 	}
-}
-
-// statusLine makes one line of what a store says about its failure.
-func statusLine(why string) string {
-	line, _, _ := strings.Cut(why, "\n")
-	return "store failed: " + line
 }

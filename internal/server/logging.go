@@ -13,7 +13,7 @@ import (
 	"github.com/pulsegate/pulsegate/internal/observe/logbudget"
 )
 
-// LogOptions are the flags of serve that docs/logging.md explains.
+// LogOptions are the options that docs/logging.md explains.
 type LogOptions struct {
 	LogLevel       slog.Level `default:"info" help:"Least level of log lines: debug, info, warn or error. SIGHUP reads it anew."`
 	LogFormat      string     `enum:"text,json" default:"text" help:"Format of log lines: text or json."`
@@ -25,59 +25,49 @@ type LogOptions struct {
 	AccessLogBudget int     `default:"600" help:"Lines of the access log in any minute. SIGHUP reads it anew."`
 }
 
-// budgets returns the lines per minute of kinds that have a budget of their own.
-func (f *LogOptions) budgets() map[string]int {
-	return map[string]int{accessMessage: f.AccessLogBudget}
-}
-
 // Note says in one sentence how much a server may write.
 func (f *LogOptions) Note() string {
 	return fmt.Sprintf("The log takes at most %d bytes in any minute, which is %d MiB a day.",
 		f.LogBudgetBytes, (int64(f.LogBudgetBytes)*24*60+1<<20-1)>>20)
 }
 
-// checkLogging refuses what cannot be meant.
-func (f *LogOptions) checkLogging() error {
-	for _, bound := range []struct {
-		flag         string
-		value, least int
-	}{
-		{"--log-budget", f.LogBudget, 1},
-		{"--log-budget-bytes", f.LogBudgetBytes, logbudget.MinBytesPerMinute},
-		{"--access-log-budget", f.AccessLogBudget, 1},
-	} {
-		if bound.value < bound.least {
-			return UsageError{fmt.Sprintf("%s must be at least %d", bound.flag, bound.least)}
-		}
-	}
-	if !(f.AccessLogSample > 0 && f.AccessLogSample <= 1) {
-		return UsageError{"--access-log-sample must be above 0 and at most 1"}
-	}
-	return nil
+func (f *LogOptions) check() error {
+	return firstBroken(
+		rule{f.LogBudget > 0, "--log-budget", "at least 1"},
+		rule{f.LogBudgetBytes >= logbudget.MinBytesPerMinute, "--log-budget-bytes", fmt.Sprint("at least ", logbudget.MinBytesPerMinute)},
+		rule{f.AccessLogBudget > 0, "--access-log-budget", "at least 1"},
+		rule{f.AccessLogSample > 0 && f.AccessLogSample <= 1, "--access-log-sample", "above 0 and at most 1"},
+	)
 }
 
-// A Log is where the lines of a server go. None of them waits for whoever reads
-// standard error.
+// budgets returns the lines per minute of kinds that have a budget of their own.
+func (f *LogOptions) budgets() map[string]int {
+	return map[string]int{accessMessage: f.AccessLogBudget}
+}
+
+// A Log is where the lines of a server go. None of them waits for the reader of standard
+// error.
 type Log struct {
-	log    *slog.Logger
+	*slog.Logger
+
 	level  *slog.LevelVar
 	access accessLog
 	lines  *logbudget.Log
 	stderr io.Writer // what lines writes to
-
 }
 
-// OpenLog starts to write lines to w. The caller must call Close.
+// OpenLog starts to write lines to stderr. The caller must call Close.
 //
-// From then on the process outlives whoever reads its standard error: a line that
+// From then on the process outlives the reader of its standard error: a line that
 // nobody takes is counted, and readings are stored.
-func OpenLog(w io.Writer, f *LogOptions) (*Log, error) {
-	if err := f.checkLogging(); err != nil {
+func OpenLog(stderr io.Writer, f *LogOptions) (*Log, error) {
+	if err := f.check(); err != nil {
 		return nil, err
 	}
-	l := &Log{level: new(slog.LevelVar), stderr: w}
+	l := &Log{level: new(slog.LevelVar), stderr: stderr}
 	l.level.Set(f.LogLevel)
-	lines, err := logbudget.New(w, logbudget.Options{
+	var err error
+	l.lines, err = logbudget.New(stderr, logbudget.Options{
 		Level:          l.level,
 		JSON:           f.LogFormat == "json",
 		LinesPerMinute: f.LogBudget,
@@ -87,25 +77,24 @@ func OpenLog(w io.Writer, f *LogOptions) (*Log, error) {
 	if err != nil {
 		return nil, err
 	}
-	l.lines = lines
-	l.log = slog.New(lines.Handler())
-	l.access.log = l.log
+	l.Logger = slog.New(l.lines.Handler())
+	l.access.log = l.Logger
 	l.access.set(f.AccessLog, f.AccessLogSample)
 	signal.Ignore(syscall.SIGPIPE)
 	return l, nil
 }
 
-// Logger returns the log for the lines of others.
-func (l *Log) Logger() *slog.Logger { return l.log }
-
-// Others returns what takes the lines that libraries write to the process's own
-// loggers, as part of the budget.
+// Others returns what takes the lines that libraries write to the process's own logger,
+// as part of the budget.
 func (l *Log) Others() io.Writer {
 	return logbudget.NewLogLogger(l.lines.Handler(), logbudget.Class{Level: slog.LevelWarn, Message: "a library says"}).Writer()
 }
 
-// apply sets what can change while a server runs. The flags were checked.
+// apply sets what can change while a server runs.
 func (l *Log) apply(f *LogOptions) error {
+	if err := f.check(); err != nil {
+		return err
+	}
 	if err := l.lines.SetLines(f.LogBudget, f.budgets()); err != nil {
 		return err
 	}
@@ -117,42 +106,37 @@ func (l *Log) apply(f *LogOptions) error {
 // httpErrors returns the logger of an http.Server. What clients can cause is at the
 // debug level; what is wrong with this program is not.
 func (l *Log) httpErrors() *log.Logger {
-	const misused = "request handler misused its response"
+	const panicked, misused = "request handler panicked", "request handler misused its response"
+	class := func(prefix string, level slog.Level, message string) logbudget.Class {
+		return logbudget.Class{Prefix: prefix, Level: level, Message: message}
+	}
 	return logbudget.NewLogLogger(l.lines.Handler(),
-		logbudget.Class{Prefix: "http: panic serving ", Level: slog.LevelError, Message: "request handler panicked"},
-		logbudget.Class{Prefix: "http2: panic serving ", Level: slog.LevelError, Message: "request handler panicked"},
-		logbudget.Class{Prefix: "http: Accept error", Level: slog.LevelWarn, Message: "connections cannot be accepted"},
-		logbudget.Class{Prefix: "http: superfluous ", Level: slog.LevelWarn, Message: misused},
-		logbudget.Class{Prefix: "http: response.", Level: slog.LevelWarn, Message: misused},
-		logbudget.Class{Prefix: "http: WriteHeader ", Level: slog.LevelWarn, Message: misused},
-		logbudget.Class{Prefix: "http: invalid Content-Length", Level: slog.LevelWarn, Message: misused},
-		logbudget.Class{Prefix: "http: TLS handshake error", Level: slog.LevelDebug, Message: "TLS handshake failed"},
-		logbudget.Class{Level: slog.LevelDebug, Message: "http server"},
+		class("http: panic serving ", slog.LevelError, panicked),
+		class("http2: panic serving ", slog.LevelError, panicked),
+		class("http: Accept error", slog.LevelWarn, "connections cannot be accepted"),
+		class("http: superfluous ", slog.LevelWarn, misused),
+		class("http: response.", slog.LevelWarn, misused),
+		class("http: WriteHeader ", slog.LevelWarn, misused),
+		class("http: invalid Content-Length", slog.LevelWarn, misused),
+		class("http: TLS handshake error", slog.LevelDebug, "TLS handshake failed"),
+		class("", slog.LevelDebug, "http server"),
 	)
 }
 
-// printer returns a writer for the lines that scripts look for. They come whatever
-// the level and the format are.
-func (l *Log) printer() io.Writer { return printer{l.lines} }
+// print writes a line that scripts look for. It comes whatever the level and the format
+// are.
+func (l *Log) print(format string, args ...any) { l.lines.Print(fmt.Sprintf(format, args...)) }
 
-type printer struct{ lines *logbudget.Log }
-
-func (p printer) Write(line []byte) (int, error) {
-	p.lines.Print(strings.TrimSuffix(string(line), "\n"))
-	return len(line), nil
-}
-
-// Close waits for a while until all lines are written. It says nothing when they
-// are not: there is nobody who would read it.
+// Close waits for a while until all lines are written. It reports nothing when they are
+// not: nobody would read it.
 func (l *Log) Close() {
 	ctx, cancel := context.WithTimeout(context.Background(), logbudget.LastWait)
 	defer cancel()
 	_ = l.lines.Close(ctx)
 }
 
-// end closes the log, and writes the reason for which the process is about to end
-// behind all lines, whatever their budget.
+// end closes the log, and then writes why the process is exiting, whatever the budget.
 func (l *Log) end(why string) {
 	l.Close()
-	logbudget.LastLine(l.stderr, why)
+	logbudget.LastLine(l.stderr, "pulsegate: "+strings.TrimSuffix(why, "\n")+"\n")
 }

@@ -87,7 +87,7 @@ func readDamaged(t *testing.T, logs *Log, faults int) {
 	reads := query.New(damaged{}, damaged{}, query.Config{
 		Problems: problem.New(),
 		Param:    mux.Var,
-		Failed:   func(err error) { logs.log.Error("reading stored readings failed", "error", err) },
+		Failed:   func(err error) { logs.Error("reading stored readings failed", "error", err) },
 	})
 	router.HandleFunc("/v1/devices/{device}", reads.Device)
 	r := httptest.NewRequest("GET", "/v1/devices/d", nil)
@@ -175,7 +175,7 @@ func TestTakeOthers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	slog.SetDefault(logs.Logger())
+	slog.SetDefault(logs.Logger)
 	log.SetFlags(0)
 	log.SetOutput(logs.Others())
 	for i := range 1000 {

@@ -3,8 +3,9 @@ package server
 import (
 	"cmp"
 	"fmt"
-	"log/slog"
 	"net"
+	"net/netip"
+	"strings"
 	"time"
 
 	"github.com/pulsegate/pulsegate/internal/api/ingest"
@@ -15,7 +16,8 @@ import (
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
-// Options are the options of a server. Their tags describe them as flags.
+// Options are the options of a server. The tags describe them as flags, for the command
+// that embeds them; the defaults that packages decide are those of [Defaults].
 type Options struct {
 	Addr      string `default:"127.0.0.1:8080" help:"Address of the public listener. Port 0 picks a free one."`
 	AdminAddr string `default:"127.0.0.1:6060" help:"Address of the admin listener, with profiles. Empty: none."`
@@ -38,7 +40,7 @@ type Options struct {
 	MaxWait        time.Duration `default:"${max_wait}" help:"How long the oldest reading may have waited for its commit before further ones are refused with 503."`
 	MaxDevices     int           `placeholder:"N" help:"Devices that the store takes. Readings of further ones are refused. Default: ${max_devices}, or less to fit into the memory limit."`
 	CacheBytes     int64         `placeholder:"N" help:"Memory of the store's cache, in bytes. Default: ${cache_bytes}, or less to fit into the memory limit."`
-	Retain         settings.Days `placeholder:"400d" help:"How long readings are kept, by their time: in days, such as 400d, or as a duration of at least 1h. Older ones are removed in the background, and refused. Default: for ever."`
+	Retain         time.Duration `placeholder:"400d" help:"How long readings are kept, by their time, such as 400d; at least 1h. Older ones are removed in the background, and refused. Default: for ever."`
 	MinFreeBytes   int64         `default:"${min_free_bytes}" help:"Free disk space, in bytes, below which writes are refused with 503."`
 
 	FastLane string `enum:"on,off" default:"on" help:"Whether usual POSTs of readings are served by an event loop, on Linux: on or off. Everything else is served by net/http in any case."`
@@ -54,16 +56,20 @@ type Options struct {
 	LogOptions   `embed:""`
 	TraceOptions `embed:""`
 
+	// Version is that of the program.
 	Version string `kong:"-"`
-	// Getenv is os.Getenv. nil, as in demo: there is no service manager, and no reload.
+
+	// Getenv is os.Getenv. The memory limit and the service manager are found by it.
 	Getenv func(name string) string `kong:"-"`
-	// Reload reads the settings of the log anew, and returns the names of other settings
-	// that have changed. nil: they do not change.
+
+	// Reload is called at SIGHUP. It reads the options of the log anew, and returns the
+	// names of others that have changed, which need a restart. nil: SIGHUP is not caught.
 	Reload func() (log *LogOptions, needRestart []string, err error) `kong:"-"`
 
-	memTableBytes int64      // 0: the store's default
-	life          *lifecycle // nil: none
+	memTableBytes int64 // 0: the store's default
 }
+
+const defaultMaxConns = 1 << 16
 
 // Defaults are the defaults that packages decide, by the names that tags of [Options]
 // have for them.
@@ -88,142 +94,129 @@ func Defaults() map[string]string {
 	}
 }
 
-// Check refuses what Start would refuse without a look at anything but the options.
-func (c *Options) Check() error {
-	_, ingestErr := c.ingestConfig()
-	_, flagErr := c.flagLimits()
-	return cmp.Or(c.checkLogging(), c.check(slog.New(slog.DiscardHandler)), ingestErr, flagErr)
+// A rule is what the value of a flag must keep to.
+type rule struct {
+	kept bool
+	flag string
+	must string // be
 }
 
-// A UsageError means options that cannot be meant.
-type UsageError struct{ Reason string }
-
-func (e UsageError) Error() string { return e.Reason }
-
-// check refuses addresses, times and tracing that cannot be meant. It opens nothing.
-func (c *Options) check(log *slog.Logger) error {
-	return cmp.Or(c.AccessOptions.check(), c.checkAddr(log), c.checkTimes(), c.TraceOptions.check())
-}
-
-// checkTimes refuses times that would cut off everything, or that net/http takes for
-// "no limit".
-func (c *Options) checkTimes() error {
-	for _, bound := range []struct {
-		flag         string
-		value, least time.Duration
-		want         string
-	}{
-		{"--read-timeout", c.ReadTimeout, 1, "above 0"},
-		{"--idle-timeout", c.IdleTimeout, 1, "above 0"},
-		{"--drain-delay", c.DrainDelay, 0, "at least 0s"},
-		{"--drain-timeout", c.DrainTimeout, 0, "at least 0s"},
-	} {
-		if bound.value < bound.least {
-			return UsageError{bound.flag + " must be " + bound.want}
+// firstBroken returns an error about the first rule that is not kept.
+func firstBroken(rules ...rule) error {
+	for _, r := range rules {
+		if !r.kept {
+			return settings.Usagef("%s must be %s", r.flag, r.must)
 		}
 	}
 	return nil
 }
 
-// checkAddr refuses to take readings from anybody on an address that others can
-// reach, unless that is asked for.
-func (c *Options) checkAddr(log *slog.Logger) error {
-	host, _, err := net.SplitHostPort(c.Addr)
+// Check returns a [settings.UsageError] for options that make no sense. It opens nothing.
+func (c *Options) Check() error {
+	_, limitsErr := c.limits()
+	_, usualErr := c.flagLimits()
+	_, tracingErr := c.tracing()
+	return cmp.Or(c.LogOptions.check(), c.AccessOptions.check(), c.checkAddr(), c.checkBounds(), limitsErr, usualErr, tracingErr)
+}
+
+// checkBounds refuses bounds that would refuse everything, and times that net/http takes
+// for "no limit".
+func (c *Options) checkBounds() error {
+	const one, positive, duration = "at least 1", "above 0", "at least 0s"
+	return firstBroken(
+		rule{c.ReadTimeout > 0, "--read-timeout", positive},
+		rule{c.IdleTimeout > 0, "--idle-timeout", positive},
+		rule{c.DrainDelay >= 0, "--drain-delay", duration},
+		rule{c.DrainTimeout >= 0, "--drain-timeout", duration},
+		rule{c.MaxSingleBytes > 0, "--max-single-bytes", one},
+		rule{c.MaxBatchBytes > 0, "--max-batch-bytes", one},
+		rule{c.MaxReadings > 0, "--max-readings", one},
+		rule{c.MaxGroup > 0, "--max-group", one},
+		rule{c.MaxQueued > 0, "--max-queued", one},
+		rule{c.MaxBodyBytes > 0, "--max-body-bytes", one},
+		rule{c.MaxDevices > 0, "--max-devices", one},
+		rule{c.Loops > 0, "--loops", one},
+		rule{c.MaxConns > 0, "--max-conns", one},
+		rule{c.CacheBytes > 0, "--cache-bytes", one},
+		rule{c.MaxReads > 0, "--max-reads", one},
+		rule{c.MaxWait > 0, "--max-wait", positive},
+		rule{c.Retain == 0 || c.Retain >= time.Hour, "--retain", "at least 1h"},
+	)
+}
+
+// checkAddr refuses to take readings from anybody on an address that others can reach,
+// unless that is asked for.
+func (c *Options) checkAddr() error {
+	_, _, err := net.SplitHostPort(c.Addr)
 	if err != nil {
-		return UsageError{fmt.Sprintf("--addr: %v", err)}
+		return settings.Usagef("--addr: %v", err)
 	}
 	if _, _, err := net.SplitHostPort(c.AdminAddr); err != nil && c.AdminAddr != "" {
-		return UsageError{fmt.Sprintf("--admin-addr: %v", err)}
+		return settings.Usagef("--admin-addr: %v", err)
 	}
-	if IsLoopback(host) || !c.AccessOptions.open() {
-		return nil
+	if c.anybody() && !c.Insecure {
+		return settings.Usagef("--addr %s can be reached from other machines, and this server has no tokens: anybody could write and read. "+
+			"Name a token file with --tokens, listen on 127.0.0.1, or add --insecure if something in front of it decides who gets in.", c.Addr)
 	}
-	if !c.Insecure {
-		return UsageError{fmt.Sprintf("--addr %s can be reached from other machines, and this server has no tokens: anybody could write and read. "+
-			"Name a token file with --tokens, listen on 127.0.0.1, or add --insecure if something in front of it decides who gets in.", c.Addr)}
-	}
-	log.Warn("INSECURE: anybody who reaches this address can write and read health data", "addr", c.Addr)
 	return nil
 }
 
-// IsLoopback reports whether a listener on host is reached from this machine
-// only. An empty host is every address.
-func IsLoopback(host string) bool {
-	if host == "localhost" {
-		return true
+// anybody reports whether the options let anybody on other machines write and read.
+func (c *Options) anybody() bool { return c.AccessOptions.open() && !isLoopback(c.Addr) }
+
+// isLoopback reports whether an address, with or without a port, is this machine's own.
+// A listener without a host listens on every address.
+func isLoopback(addr string) bool {
+	host, _, err := net.SplitHostPort(addr)
+	if err != nil {
+		host = strings.Trim(addr, "[]")
 	}
-	ip := net.ParseIP(host)
-	return ip != nil && ip.IsLoopback()
+	ip, err := netip.ParseAddr(host)
+	return host == "localhost" || err == nil && ip.Unmap().IsLoopback()
 }
 
 // limits returns the limits that readings must keep to.
 func (c *Options) limits() (vitals.Limits, error) {
 	limits := vitals.DefaultLimits()
 	limits.MaxAhead = c.MaxAhead
-	limits.MaxAge = time.Duration(c.Retain)
-	if err := setRanges(&limits.Accepted, "--accept", c.Accept); err != nil {
-		return limits, err
+	limits.MaxAge = c.Retain
+	err := setRanges(&limits.Accepted, "--accept", c.Accept)
+	if err == nil {
+		err = limits.Validate()
 	}
-	if err := limits.Validate(); err != nil {
-		return limits, UsageError{err.Error()}
-	}
-	return limits, nil
+	return limits, settings.Usage(err)
 }
 
 // flagLimits returns the limits outside of which values are flagged.
 func (c *Options) flagLimits() (vitals.FlagLimits, error) {
 	limits := vitals.DefaultFlagLimits()
-	if err := setRanges(&limits.Usual, "--usual", c.Usual); err != nil {
-		return limits, err
+	err := setRanges(&limits.Usual, "--usual", c.Usual)
+	if err == nil {
+		err = limits.Validate()
 	}
-	if err := limits.Validate(); err != nil {
-		return limits, UsageError{err.Error()}
-	}
-	return limits, nil
+	return limits, settings.Usage(err)
 }
 
 // setRanges reads ranges such as spo2_pct=1..100.
 func setRanges(ranges *[vitals.NumSigns]vitals.Range, flag string, texts map[string]string) error {
+	signs := map[string]vitals.Sign{}
+	for s := range vitals.Sign(vitals.NumSigns) {
+		signs[s.Field()] = s
+	}
 	for field, text := range texts {
-		known := false
-		for s := range vitals.Sign(vitals.NumSigns) {
-			if s.Field() != field {
-				continue
-			}
-			known = true
-			if err := ranges[s].UnmarshalText([]byte(text)); err != nil {
-				return UsageError{fmt.Sprintf("%s %s: %v", flag, field, err)}
-			}
-		}
+		s, known := signs[field]
 		if !known {
-			return UsageError{fmt.Sprintf("%s: %q is no vital sign", flag, field)}
+			return fmt.Errorf("%s: %q is no vital sign", flag, field)
+		}
+		if err := ranges[s].UnmarshalText([]byte(text)); err != nil {
+			return fmt.Errorf("%s %s: %w", flag, field, err)
 		}
 	}
 	return nil
 }
 
-// ingestConfig returns the bounds of the write side.
-func (c *Options) ingestConfig() (ingest.Config, error) {
-	limits, err := c.limits()
-	if err != nil {
-		return ingest.Config{}, err
-	}
-	for _, bound := range []struct {
-		flag  string
-		value int
-	}{
-		{"--max-single-bytes", c.MaxSingleBytes}, {"--max-batch-bytes", c.MaxBatchBytes},
-		{"--max-readings", c.MaxReadings}, {"--max-group", c.MaxGroup},
-		{"--max-queued", c.MaxQueued}, {"--max-body-bytes", c.MaxBodyBytes}, {"--max-devices", c.MaxDevices},
-		{"--loops", c.Loops}, {"--max-conns", c.MaxConns}, {"--cache-bytes", int(c.CacheBytes)}, {"--max-reads", c.MaxReads},
-	} {
-		if bound.value < 1 {
-			return ingest.Config{}, UsageError{bound.flag + " must be at least 1"}
-		}
-	}
-	if c.MaxWait <= 0 {
-		return ingest.Config{}, UsageError{"--max-wait must be above 0"}
-	}
+// ingest returns the bounds of the write side.
+func (c *Options) ingest(limits vitals.Limits) ingest.Config {
 	return ingest.Config{
 		Limits:         limits,
 		IgnoreUnknown:  c.UnknownFields == "ignore",
@@ -234,17 +227,5 @@ func (c *Options) ingestConfig() (ingest.Config, error) {
 		MaxQueued:      c.MaxQueued,
 		MaxBodyBytes:   c.MaxBodyBytes,
 		MaxWait:        c.MaxWait,
-	}, nil
-}
-
-// storeOptions returns the options of the embedded store.
-func (c *Options) storeOptions(log *slog.Logger, fatal func(string)) pebblestore.Options {
-	return pebblestore.Options{
-		MaxDevices:    c.MaxDevices,
-		MinFreeBytes:  c.MinFreeBytes,
-		CacheBytes:    c.CacheBytes,
-		MemTableBytes: int(c.memTableBytes),
-		Log:           log,
-		Fatal:         fatal,
 	}
 }

@@ -1,70 +1,68 @@
 package server
 
 import (
-	"context"
 	"errors"
-	"os"
-	"os/signal"
-	"sync"
-	"syscall"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"strings"
 )
 
-// reload reads again what may change while the server runs: the settings of the
-// log, tokens and certificates. What cannot be used changes nothing, and is
-// reported.
-func (s *Server) reload() {
-	if err := errors.Join(s.reloadLogging(), s.access.reload()); err != nil {
+// reload reads again what may change while the server runs: the options of the log,
+// tokens and certificates. What cannot be used changes nothing, and is logged.
+func (s *server) reload() {
+	if err := errors.Join(s.reloadLog(), s.access.reload()); err != nil {
 		s.log.Error("reload: not all of it could be used", "error", err)
 		return
 	}
 	s.log.Info("reloaded")
 }
 
-// catchHangups makes SIGHUP, which would end the process, wait in the channel. The
-// caller must call signal.Stop.
-func catchHangups() chan os.Signal {
-	hangups := make(chan os.Signal, 1)
-	signal.Notify(hangups, syscall.SIGHUP)
-	return hangups
+// reloadLog reads the options of the log anew and applies them. When they cannot be
+// used, all stay as they are.
+func (s *server) reloadLog() error {
+	opt, needRestart, err := s.opt.Reload()
+	if err == nil {
+		err = s.log.apply(opt)
+	}
+	if err != nil {
+		return fmt.Errorf("settings stay as they are: %w", err)
+	}
+	s.log.Info("log settings read again", "level", opt.LogLevel, "access_log", opt.AccessLog)
+	if len(needRestart) > 0 {
+		s.log.Warn("settings have changed that need a restart", "settings", strings.Join(needRestart, ","))
+	}
+	return nil
 }
 
-// onHangup calls a function at each SIGHUP, and for one that has come before, until
-// stop is called. stop waits for a call that is under way.
-func onHangup(hangups <-chan os.Signal, call func()) (stop func()) {
-	ctx, cancel := context.WithCancel(context.Background())
-	var wg sync.WaitGroup
-	wg.Go(func() {
-		for {
-			select {
-			case <-ctx.Done():
-				return
-			case <-hangups:
-				call()
-			}
+// serveLevel answers at /loglevel: GET shows the level of the log, PUT sets it until the
+// next SIGHUP.
+func (l *Log) serveLevel(w http.ResponseWriter, r *http.Request) {
+	answer := func(status int, text string) {
+		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+		w.WriteHeader(status)
+		_, _ = io.WriteString(w, text+"\n") // a client that has gone needs no answer
+	}
+	switch r.Method {
+	case http.MethodGet, http.MethodHead:
+	case http.MethodPut:
+		const maxLevelBytes = 32
+		body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxLevelBytes))
+		var level slog.Level
+		if err == nil {
+			err = level.UnmarshalText([]byte(strings.TrimSpace(string(body))))
 		}
-	})
-	return func() {
-		cancel()
-		wg.Wait()
+		if err != nil {
+			answer(http.StatusUnprocessableEntity, "send debug, info, warn or error")
+			return
+		}
+		l.level.Set(level)
+		l.Log(r.Context(), max(level, slog.LevelInfo), "log level set", "level", level)
+	default:
+		w.Header().Set("Allow", "GET, HEAD, PUT")
+		answer(http.StatusMethodNotAllowed, "GET and PUT are allowed")
+		return
 	}
-}
-
-// Run serves until ctx ends, for a service manager if there is one. SIGHUP reloads.
-func Run(ctx context.Context, c *Options, logs *Log) error {
-	life, err := newLifecycle(c, logs.log)
-	if err != nil {
-		return err
-	}
-	defer life.end()
-	c.life = life
-	hangups := catchHangups() // from now on: a store may take long to open
-	defer signal.Stop(hangups)
-	TakeResources(c, logs.log)
-	srv, err := Start(c, logs)
-	if err != nil {
-		return err
-	}
-	defer onHangup(hangups, func() { life.reload(srv.reload) })()
-	life.serving(srv)
-	return srv.Run(ctx)
+	answer(http.StatusOK, strings.ToLower(l.level.Level().String()))
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"log/slog"
+	"math"
 	"runtime"
 	"runtime/debug"
 
@@ -26,8 +27,6 @@ func mostBounds() memlimit.Bounds {
 		MaxConns:      defaultMaxConns,
 	}
 }
-
-const defaultMaxConns = 1 << 16
 
 // A memory is what a process may take, as bytes that may be shared out, and who
 // says so.
@@ -67,10 +66,10 @@ func findMemory(getenv func(string) string, log *slog.Logger) memory {
 	return memory{int64(machine), int64(machine) / 2, "machine", false}
 }
 
-// TakeResources sets the bounds of c that were not set by hand so that they fit into
-// the memory and the descriptors there are, and Go's memory limit unless GOMEMLIMIT is
-// set. It logs what it took.
-func TakeResources(c *Options, log *slog.Logger) {
+// Fit sets the bounds that are 0 so that they fit into the memory and the open files that
+// this process may have, and Go's memory limit unless GOMEMLIMIT is set. It logs what it
+// took.
+func (c *Options) Fit(log *slog.Logger) {
 	m := findMemory(c.Getenv, log)
 	b := memlimit.Fit(m.usableBytes, mostBounds())
 	c.MaxBodyBytes = cmp.Or(c.MaxBodyBytes, b.MaxBodyBytes)
@@ -78,15 +77,11 @@ func TakeResources(c *Options, log *slog.Logger) {
 	c.MaxBatchBytes = cmp.Or(c.MaxBatchBytes, min(b.MaxBatchBytes, c.MaxBodyBytes))
 	c.MaxQueued = cmp.Or(c.MaxQueued, b.MaxQueued)
 	c.MaxDevices = cmp.Or(c.MaxDevices, b.MaxDevices)
-	connsByHand := c.MaxConns != 0
-	c.MaxConns = cmp.Or(c.MaxConns, b.MaxConns)
-	files := fitConns(c, connsByHand, log)
 	c.memTableBytes = b.MemTableBytes
-	if c.CacheBytes == 0 {
-		c.CacheBytes = b.CacheBytes
-	} else {
+	if c.CacheBytes != 0 {
 		c.memTableBytes = memlimit.MemTable(c.CacheBytes, mostBounds().MemTableBytes)
 	}
+	c.CacheBytes = cmp.Or(c.CacheBytes, b.CacheBytes)
 	if m.setGoLimit {
 		limit := m.usableBytes
 		if pebblestore.CacheOffHeap {
@@ -101,8 +96,14 @@ func TakeResources(c *Options, log *slog.Logger) {
 	if limit := debug.SetMemoryLimit(-1); limit != memlimit.NoLimit {
 		attrs = append(attrs, "go_limit_bytes", limit)
 	}
-	if files > 0 {
-		attrs = append(attrs, "files_limit", files)
+	files := filesLimit()
+	switch room := connsFor(files); {
+	case c.MaxConns > room:
+		log.Warn("--max-conns leaves the store too few open files; raise their limit (ulimit -n, LimitNOFILE)", "files_limit", files, "max_conns", c.MaxConns, "room_for", room)
+	case c.MaxConns == 0:
+		if c.MaxConns = min(b.MaxConns, room); c.MaxConns < b.MaxConns {
+			attrs = append(attrs, "files_limit", files)
+		}
 	}
 	log.Info("resources", append(attrs,
 		"cache_bytes", c.CacheBytes, "max_body_bytes", c.MaxBodyBytes, "max_batch_bytes", c.MaxBatchBytes,
@@ -110,4 +111,17 @@ func TakeResources(c *Options, log *slog.Logger) {
 	if m.from == "cgroup" && m.limitBytes < memlimit.MinLimitBytes {
 		log.Warn("the memory limit is too small to keep to", "limit_bytes", m.limitBytes, "least_bytes", memlimit.MinLimitBytes)
 	}
+}
+
+// otherFiles is how many descriptors are for other things than public connections: up to
+// 1,000 tables that Pebble keeps open (its default of MaxOpenFiles), its logs, the admin
+// listener's connections, and some to spare.
+const otherFiles = 1000 + maxAdminConns + 136
+
+// connsFor returns how many connections may be open beside guests and so many files: a
+// store that cannot open its files takes no readings. Where there are few descriptors,
+// connections get half of them: few tables are open at a time.
+func connsFor(files uint64) int {
+	n := int(min(files, math.MaxInt32))
+	return max(max(n-otherFiles, n/2)-maxGuests, 1)
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/pulsegate/pulsegate/internal/api/problem"
 	"github.com/pulsegate/pulsegate/internal/api/query"
 	"github.com/pulsegate/pulsegate/internal/observe/metrics"
+	"github.com/pulsegate/pulsegate/internal/wire/listen"
 	"github.com/pulsegate/pulsegate/mux"
 )
 
@@ -38,6 +39,17 @@ func routes(requests *metrics.Requests, core *ingest.Core, reads *query.Handler,
 	handle("/readyz", state.Readyz(), http.MethodGet, http.MethodHead)
 	handle("/healthz", state.Healthz(), http.MethodGet, http.MethodHead)
 	return requests.Handler(router)
+}
+
+// noGuests serves guests by another handler.
+func noGuests(h, guests http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if listen.IsGuest(r.Context()) {
+			guests.ServeHTTP(w, r)
+			return
+		}
+		h.ServeHTTP(w, r)
+	})
 }
 
 // fromThisSite refuses requests that a browser makes for a page of another site:

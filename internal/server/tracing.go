@@ -1,86 +1,54 @@
 package server
 
 import (
-	"cmp"
 	"context"
-	"fmt"
-	"log/slog"
 	"net/url"
 	"strings"
 	"time"
 
 	"github.com/pulsegate/pulsegate/internal/observe/tracing"
+	"github.com/pulsegate/pulsegate/internal/sys/settings"
 )
 
 // TraceOptions say what is traced, and where to.
 type TraceOptions struct {
 	OTLPEndpoint string        `name:"otlp-endpoint" env:"PULSEGATE_OTLP_ENDPOINT,OTEL_EXPORTER_OTLP_ENDPOINT" placeholder:"URL" help:"OpenTelemetry collector that takes OTLP over HTTP, such as http://127.0.0.1:4318. Default: nothing is traced."`
 	TraceSample  float64       `default:"0.001" help:"Share of requests to trace, from 0 to 1, where the request itself does not say."`
-	OTLPHeaders  string        `kong:"-"` // as the variable OTEL_EXPORTER_OTLP_HEADERS has them
 	TraceSlow    time.Duration `default:"250ms" help:"Trace each request that takes as long. 0s: none for that."`
 }
 
-// check refuses what cannot be meant, whether or not anything is traced.
-func (f *TraceOptions) check() error {
-	switch {
-	case !(f.TraceSample >= 0 && f.TraceSample <= 1):
-		return UsageError{"--trace-sample must be from 0 to 1"}
-	case f.TraceSlow < 0:
-		return UsageError{"--trace-slow must be at least 0s"}
-	case f.OTLPEndpoint == "":
-		return nil
+// tracing returns what is traced; nil for nothing. Values that make no sense are refused
+// in either case.
+func (c *Options) tracing() (*tracing.Config, error) {
+	err := firstBroken(
+		rule{c.TraceSample >= 0 && c.TraceSample <= 1, "--trace-sample", "from 0 to 1"},
+		rule{c.TraceSlow >= 0, "--trace-slow", "at least 0s"},
+	)
+	if err != nil || c.OTLPEndpoint == "" {
+		return nil, err
 	}
-	_, endpointErr := tracesEndpoint(f.OTLPEndpoint)
-	_, headersErr := otlpHeaders(f.OTLPHeaders)
-	return cmp.Or(endpointErr, headersErr)
-}
-
-// open starts to trace, if there is somewhere to export to. A nil Tracer traces
-// nothing.
-func (f *TraceOptions) open(version string, log *slog.Logger) (*tracing.Tracer, error) {
-	if f.OTLPEndpoint == "" {
-		return nil, nil
-	}
-	endpoint, err := tracesEndpoint(f.OTLPEndpoint)
+	// There is no flag for the headers, since others see command lines.
+	headers, err := otlpHeaders(c.Getenv("OTEL_EXPORTER_OTLP_HEADERS"))
 	if err != nil {
 		return nil, err
 	}
-	headers, err := otlpHeaders(f.OTLPHeaders)
-	if err != nil {
-		return nil, err
-	}
-	t, err := tracing.New(tracing.Config{
-		Endpoint: endpoint,
-		Headers:  headers,
-		Sample:   f.TraceSample,
-		Slow:     f.TraceSlow,
-		Service:  "pulsegate",
-		Version:  version,
-		Log:      log,
-	})
-	if err != nil {
-		return nil, UsageError{err.Error()}
-	}
-	log.Info("tracing", "endpoint", endpoint.Host, "sample", f.TraceSample, "slow", f.TraceSlow.String())
-	return t, nil
-}
-
-// tracesEndpoint returns the address for traces of a collector, as OpenTelemetry's
-// exporter specification derives it from OTEL_EXPORTER_OTLP_ENDPOINT.
-func tracesEndpoint(base string) (*url.URL, error) {
-	u, err := url.Parse(base)
-	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
+	endpoint, err := url.Parse(c.OTLPEndpoint)
+	if err != nil || endpoint.Scheme != "http" && endpoint.Scheme != "https" || endpoint.Host == "" {
 		// What is wrong with it is not shown: it may hold a password.
-		return nil, UsageError{"--otlp-endpoint (or OTEL_EXPORTER_OTLP_ENDPOINT) is not of the form http://host:port"}
+		return nil, settings.Usagef("--otlp-endpoint (or OTEL_EXPORTER_OTLP_ENDPOINT) is not of the form http://host:port")
 	}
-	if !strings.HasSuffix(u.Path, "/v1/traces") {
-		u = u.JoinPath("v1", "traces")
+	// As OpenTelemetry's exporter specification derives it from the variable.
+	if !strings.HasSuffix(endpoint.Path, "/v1/traces") {
+		endpoint = endpoint.JoinPath("v1", "traces")
 	}
-	return u, nil
+	return &tracing.Config{
+		Endpoint: endpoint, Headers: headers, Sample: c.TraceSample, Slow: c.TraceSlow,
+		Service: "pulsegate", Version: c.Version,
+	}, nil
 }
 
 // otlpHeaders reads OTEL_EXPORTER_OTLP_HEADERS: name=value, divided by commas and
-// percent-encoded. There is no flag for it, since command lines are seen by others.
+// percent-encoded.
 func otlpHeaders(text string) (map[string]string, error) {
 	headers := map[string]string{}
 	for i, pair := range strings.Split(text, ",") {
@@ -90,19 +58,34 @@ func otlpHeaders(text string) (map[string]string, error) {
 		name, value, ok := strings.Cut(pair, "=")
 		value, err := url.PathUnescape(strings.TrimSpace(value))
 		if name = strings.TrimSpace(name); !ok || name == "" || err != nil {
-			return nil, UsageError{fmt.Sprintf("OTEL_EXPORTER_OTLP_HEADERS: part %d is not of the form name=value", i+1)}
+			return nil, settings.Usagef("OTEL_EXPORTER_OTLP_HEADERS: part %d is not of the form name=value", i+1)
 		}
 		headers[name] = value
 	}
 	return headers, nil
 }
 
+// startTracing starts to trace, if there is somewhere to export to. A nil Tracer traces
+// nothing.
+func (s *server) startTracing() error {
+	cfg, err := s.opt.tracing()
+	if cfg == nil {
+		return err
+	}
+	cfg.Log = s.log.Logger
+	if s.tracer, err = tracing.New(*cfg); err != nil {
+		return settings.Usage(err)
+	}
+	s.log.Info("tracing", "endpoint", cfg.Endpoint.Host, "sample", cfg.Sample, "slow", cfg.Slow.String())
+	return nil
+}
+
 // stopTracingTimeout bounds how long a server that stops waits for the collector.
 const stopTracingTimeout = 3 * time.Second
 
-// stopTracing exports what is left. That it could not is no reason to call the stop
-// a failure.
-func (s *Server) stopTracing() {
+// stopTracing exports what is left. That it could not is no reason to call the stop a
+// failure.
+func (s *server) stopTracing() {
 	ctx, cancel := context.WithTimeout(context.Background(), stopTracingTimeout)
 	defer cancel()
 	if err := s.tracer.Close(ctx); err != nil {

@@ -17,7 +17,7 @@ type pulse struct {
 	last groupcommit.Stats
 }
 
-func newPulse(s *Server) *pulse {
+func newPulse(s *server) *pulse {
 	p := &pulse{loops: func() bool { return true }, commits: s.core.Commits}
 	if s.lane != nil {
 		p.loops = s.lane.Beat

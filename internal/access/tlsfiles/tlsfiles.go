@@ -128,6 +128,17 @@ func (f *Files) Trusts(cs *tls.ConnectionState) bool {
 	return false
 }
 
+// IsClientRefused reports whether err is a handshake's of a client that showed a
+// certificate that does not hold, or none where one is required. No handler sees such a
+// client.
+func IsClientRefused(err error) bool {
+	// Of a missing certificate crypto/tls has the text only; TestClientRefused holds it
+	// to that.
+	const missing = "tls: client didn't provide a certificate"
+	_, wrong := errors.AsType[*tls.CertificateVerificationError](err)
+	return wrong || err != nil && err.Error() == missing
+}
+
 // NotAfter returns when the server's certificate, or one that it was sent with,
 // expires.
 func (f *Files) NotAfter() time.Time { return f.current.Load().notAfter }

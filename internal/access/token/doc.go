@@ -34,7 +34,8 @@
 //
 // # The file
 //
-// See [Parse] for its form, [Create] and [Revoke] for its changes. A [Set] holds
+// See [Parse] for its form, [Create] and [Revoke] for its changes, and [Keeper] for
+// those that the audit log is to have. A [Set] holds
 // the file's tokens for a running server and follows its changes.
 //
 // # Promise
@@ -49,6 +50,6 @@
 //
 // # Not here
 //
-// No HTTP: who asks turns an error or a missing right into an answer. No log and
-// no audit trail: [Options.Changed] and [Spec.Before] are where they join.
+// No HTTP: the caller turns an error or a missing right into an answer. No log:
+// [Options.Changed] is where it joins.
 package token

@@ -17,6 +17,12 @@ import (
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
+// Paths of the admin listener, which package transfer posts to.
+const (
+	BackupPath = "/admin/backup"
+	ErasePath  = "/admin/erase"
+)
+
 // BytesHeader tells the size of the files in a backup, which is a little less than
 // that of the archive.
 const BytesHeader = "Pulsegate-Backup-Bytes"

@@ -3,6 +3,7 @@ package recording_test
 import (
 	"errors"
 	"io"
+	"slices"
 	"strings"
 	"testing"
 
@@ -218,5 +219,46 @@ func TestNewest(t *testing.T) {
 	}
 	if _, err := recording.Newest(recording.NewNDJSON(strings.NewReader(""), recording.Options{})); err == nil {
 		t.Error("Newest of an empty file returned no error")
+	}
+}
+
+// The newest time becomes the one that is wanted, in either format; distances stay.
+func TestNewShifted(t *testing.T) {
+	device, err := vitals.ParseName("d")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for format, text := range map[string]string{
+		recording.CSV:    "time,spo2_pct\n5000,97\n9000,98\n",
+		recording.NDJSON: `{"device":"d","time":9000,"spo2_pct":98}` + "\n" + `{"device":"d","time":5000,"spo2_pct":97}` + "\n",
+	} {
+		r, err := recording.NewShifted(strings.NewReader(text), format, recording.Options{Mapping: recording.DefaultMapping(), Device: device}, 1_000_000)
+		if err != nil {
+			t.Errorf("%s: %v", format, err)
+			continue
+		}
+		var times []int64
+		for {
+			reading, _, err := r.Next()
+			if err != nil {
+				break
+			}
+			times = append(times, reading.TimeUnixMs)
+		}
+		slices.Sort(times)
+		if !slices.Equal(times, []int64{996_000, 1_000_000}) {
+			t.Errorf("%s: times %v", format, times)
+		}
+	}
+	if _, err := recording.NewShifted(strings.NewReader("time,spo2_pct\n"), recording.CSV, recording.Options{Mapping: recording.DefaultMapping(), Device: device}, 1); err == nil {
+		t.Error("no error without a reading")
+	}
+}
+
+func TestFormatOf(t *testing.T) {
+	for name, want := range map[string]string{"a.csv": recording.CSV, "A.CSV": recording.CSV, "a.b.ndjson": recording.NDJSON, "a.jsonl": recording.NDJSON, "csv": "", "a.txt": ""} {
+		if got := recording.FormatOf(name); got != want {
+			t.Errorf("%s: got %q, want %q", name, got, want)
+		}
 	}
 }

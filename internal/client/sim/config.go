@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"regexp"
 	"strings"
@@ -27,30 +28,29 @@ var ErrConfig = errors.New("sim: bad configuration")
 
 // A Config describes a run. With Posts or without Rate it is a closed loop: each
 // gateway sends its next request when the last one was answered. With Rate it is
-// an open loop: requests are sent when they are due.
+// an open loop: requests are sent when they are due. The tags describe fields as flags.
 type Config struct {
-	Target *Target
-	Token  string // sent as a bearer token; "": none
+	Target     *Target        `kong:"-"`
+	Token      string         `kong:"-"` // sent as a bearer token; "": none
+	Mix        Mix            `kong:"-"`
+	Start      time.Time      `kong:"-"` // of the wearers' time; zero: so that it ends now
+	Recording  *Recording     `kong:"-"` // repeated by all wearers; nil: wearers of our own
+	Ledger     *Ledger        `kong:"-"` // may be nil
+	OnProgress func(Progress) `kong:"-"`
 
-	Users   int // gateways, each a connection
-	Devices int // 0: as many as Users
-	Batch   int // readings in a batch; 0: 1
-	Mix     Mix
-
-	Posts int64         // requests of each gateway, closed loop; 0: until For is over
-	Rate  float64       // requests per second, open loop
-	For   time.Duration // how long to send
-
-	Seed       uint64
-	Run        string        // stands in the devices' names; 1 to 20 letters and digits
-	Start      time.Time     // of the wearers' time; zero: so that it ends now
-	Interval   time.Duration // between two readings of a device; 0: 1 min or the recording's
-	Recording  *Recording    // repeated by all wearers; nil: wearers of our own
-	Ledger     *Ledger       // may be nil
-	Timeout    time.Duration // for one answer; 0: 30 s
-	Patience   time.Duration // without any answer, before the run is ended; 0: 10 s
-	MaxTries   int           // of one request; 0: 20
-	OnProgress func(Progress)
+	Users    int           `default:"100" help:"Gateways, each with a connection of its own."`
+	Posts    int64         `help:"Closed loop: requests of each gateway. Default without --rate and --for: 100."`
+	Rate     float64       `help:"Open loop: requests per second, sent when they are due whether or not others were answered."`
+	MaxRate  float64       `default:"1000" help:"Readings per second at most to a target that is not this machine: --rate times --batch. 0: no cap."`
+	For      time.Duration `help:"How long to send, such as 30s."`
+	Devices  int           `help:"Devices of the fleet. Default: as many as users."`
+	Batch    int           `help:"Readings in a batch. Default: 1, and 20 with --mix real."`
+	Interval time.Duration `help:"Time between two readings of a device. Default: 1m, or that of the recording."`
+	Seed     uint64        `help:"Seed of wearers and gateways. Default: a random one, which is reported."`
+	Run      string        `placeholder:"NAME" help:"Name of the run; devices are called sim-NAME-000000. 1 to 20 letters and digits. Default: a random one."`
+	Timeout  time.Duration `default:"30s" help:"Time for one answer."`
+	Patience time.Duration `default:"10s" help:"End the run after so long without any answer."`
+	MaxTries int           `name:"tries" default:"20" help:"Tries of one request."`
 
 	// dial replaces the network in tests.
 	dial  func(context.Context) (net.Conn, error)
@@ -59,11 +59,9 @@ type Config struct {
 
 var runName = regexp.MustCompile(`^[A-Za-z0-9]{1,20}$`)
 
-// Validate returns an error that wraps [ErrConfig] if cfg makes no sense.
-func (cfg Config) Validate() error { return cfg.prepare() }
-
-// prepare checks cfg and fills in what was left open.
-func (cfg *Config) prepare() (err error) {
+// Prepare checks cfg and fills in what was left open. It returns an error that wraps
+// [ErrConfig] if cfg makes no sense.
+func (cfg *Config) Prepare() (err error) {
 	bad := func(format string, args ...any) error {
 		return fmt.Errorf("%w: %s", ErrConfig, fmt.Sprintf(format, args...))
 	}
@@ -72,6 +70,8 @@ func (cfg *Config) prepare() (err error) {
 	cfg.Timeout = cmp.Or(cfg.Timeout, 30*time.Second)
 	cfg.Patience = cmp.Or(cfg.Patience, 10*time.Second)
 	cfg.MaxTries = cmp.Or(cfg.MaxTries, 20)
+	cfg.Seed = cmp.Or(cfg.Seed, uint64(rand.Uint32())+1)
+	cfg.Run = cmp.Or(cfg.Run, fmt.Sprintf("%08x", rand.Uint32()))
 	if cfg.Batch > 1 && cfg.Mix[Batching] == 0 {
 		cfg.Mix[Batching] = whole
 	}
@@ -103,7 +103,29 @@ func (cfg *Config) prepare() (err error) {
 	case cfg.Rate != 0:
 		cfg.pacer, err = NewPacer(cfg.Rate)
 	}
+	if err == nil && cfg.Target != nil && cfg.Target.Remote() {
+		err = cfg.checkRemote()
+	}
 	return err
+}
+
+// checkRemote keeps a fleet from loading another machine with all that it can send, which
+// is what a closed loop does, or with more than was agreed.
+func (cfg *Config) checkRemote() error {
+	perSecond := cfg.Rate * float64(cfg.Batch)
+	switch {
+	case cfg.MaxRate == 0:
+		return nil
+	case !(cfg.MaxRate > 0):
+		return fmt.Errorf("%w: --max-rate is not a number from 0 on", ErrConfig)
+	case cfg.Rate == 0:
+		return fmt.Errorf("%w: the target is not this machine: say with --rate how many requests per second it is to get. "+
+			"--max-rate caps it, at %g readings per second", ErrConfig, cfg.MaxRate)
+	case !(perSecond <= cfg.MaxRate):
+		return fmt.Errorf("%w: %g readings per second are more than the cap of %g for a target that is not this machine. "+
+			"Ask those who run it, and raise --max-rate to what they agree to", ErrConfig, perSecond, cfg.MaxRate)
+	}
+	return nil
 }
 
 // Speeds that the length of an unlimited closed loop's recording is planned by.

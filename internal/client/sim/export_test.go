@@ -132,7 +132,7 @@ type Composed struct {
 
 // Compose returns the first n requests of each gateway of a fleet.
 func Compose(cfg Config, n int) (all []Composed) {
-	if err := cfg.prepare(); err != nil {
+	if err := cfg.Prepare(); err != nil {
 		panic(err)
 	}
 	f := newFleet(&cfg, cfg.model(time.Now()))
@@ -172,7 +172,7 @@ func Encoder(cfg Config, gzipped bool) (next func() []byte, err error) {
 	if gzipped {
 		cfg.Mix[Gzip] = whole
 	}
-	if err := cfg.prepare(); err != nil {
+	if err := cfg.Prepare(); err != nil {
 		return nil, err
 	}
 	r, err := newRun(&cfg, newReport(&cfg))

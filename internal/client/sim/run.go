@@ -83,7 +83,7 @@ type forward struct {
 // When ctx ends, nothing new is sent, and answers under way are waited for up to
 // 2 s. Run starts goroutines and waits for all of them.
 func Run(ctx context.Context, cfg Config) (*Report, error) {
-	if err := cfg.prepare(); err != nil {
+	if err := cfg.Prepare(); err != nil {
 		return &Report{}, err
 	}
 	report := newReport(&cfg)

@@ -3,12 +3,10 @@ package transfer
 import (
 	"bytes"
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
-	"net"
 	"net/http"
 	"net/url"
 	"slices"
@@ -34,16 +32,6 @@ type Client struct {
 	token  string // "": none
 	http   *http.Client
 	wait   func(ctx context.Context, d time.Duration) error
-}
-
-// Credentials say who a client is, and whom it trusts.
-type Credentials struct {
-	Token string      // sent as a bearer token; "": none
-	TLS   *tls.Config // for https; nil: the system's CAs, and no client certificate
-
-	// Dial connects to the server, whatever the name in its URL means; nil: what the
-	// name resolves to, or the proxy of the environment.
-	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 }
 
 // NewClient returns a client of the server at target, such as

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 
 	"github.com/pulsegate/pulsegate/internal/client/recording"
 	"github.com/pulsegate/pulsegate/vitals"
@@ -26,10 +27,13 @@ type Summary struct {
 
 // A Refusal is one row of a recording that was not stored.
 type Refusal struct {
-	Line   int // 1-based line in the file
-	Field  string
+	Line   int    // 1-based line in the file
+	Field  string // "" for the whole row
 	Reason string
 }
+
+// Text returns the field and the reason.
+func (r Refusal) Text() string { return strings.TrimPrefix(r.Field+": "+r.Reason, ": ") }
 
 // UploadOptions say how a recording is sent.
 type UploadOptions struct {

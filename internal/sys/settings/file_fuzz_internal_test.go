@@ -49,20 +49,17 @@ func FuzzConfigFile(f *testing.F) {
 		if err := os.WriteFile(path, text, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		file, err := readConfigFile(path, parser.Model, os.LookupEnv)
-		if (file == nil) == (err == nil) {
-			t.Fatalf("got %v, %v", file, err)
-		}
+		file, err := readFile(path, parser.Model)
 		lines := 1 + strings.Count(string(text), "\n")
 		var joined interface{ Unwrap() []error }
 		if errors.As(err, &joined) {
 			for _, err := range joined.Unwrap() {
-				if p, ok := errors.AsType[configProblem](err); !ok || p.line < 1 || p.line > lines {
+				if p, ok := errors.AsType[problem](err); !ok || p.line < 1 || p.line > lines {
 					t.Errorf("a problem without a line: %v", err)
 				}
 			}
 		}
-		if file != nil {
+		if err == nil {
 			for flag, v := range file.values {
 				if v.line < 1 || v.line > lines {
 					t.Errorf("--%s has line %d of %d", flag.Name, v.line, lines)

@@ -55,11 +55,11 @@ func referenceTables(b *strings.Builder, node *kong.Node) {
 		}
 		key := ""
 		if isSetting(flag) {
-			key = strings.ReplaceAll(node.Path(), " ", ".") + "." + flag.Name
+			key = tableOf(node) + "." + flag.Name
 		}
 		defaultText := flag.Default
 		if isDuration(flag) && flag.HasDefault {
-			if d, err := parseDuration(flag.Default); err == nil {
+			if d, err := ParseDuration(flag.Default); err == nil {
 				defaultText = FormatDuration(d)
 			}
 		}
@@ -73,12 +73,9 @@ func referenceTables(b *strings.Builder, node *kong.Node) {
 
 // valueOf says what a flag takes, and in which unit.
 func valueOf(flag *kong.Flag) string {
-	kind := kindOf(flag)
-	switch {
+	switch kind := flag.Target.Kind(); {
 	case isDuration(flag):
 		return "duration with its unit, such as `90s`"
-	case flag.Target.Type() == reflect.TypeFor[Days]():
-		return "days, such as `400d`, or a duration with its unit"
 	case isBytes(flag):
 		return "bytes, or with a unit, such as `1MiB`"
 	case flag.Enum != "":
@@ -91,9 +88,9 @@ func valueOf(flag *kong.Flag) string {
 		return code(flag.FormatPlaceHolder()) + "; in a file a table"
 	case kind == reflect.Slice:
 		return "list"
-	case kind == reflect.Float64 || kind == reflect.Float32:
+	case kind == reflect.Float64:
 		return "number"
-	case isNumber(kind):
+	case kind >= reflect.Int && kind <= reflect.Uint64:
 		return "whole number"
 	case flag.Tag.Type == "path":
 		return "path"

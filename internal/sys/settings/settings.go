@@ -1,17 +1,18 @@
-// Package settings reads the settings of a command line.
+// Package settings reads the settings of a command line that package kong describes.
 //
-// They come from flags, from the environment, from a file and from defaults; the
-// first of these that has one wins. docs/configuration.md lists them, written by
-// [WriteReference].
+// They come from flags, from the environment, from a file and from defaults; the first of
+// these that has one wins. [WriteReference] describes them all, as docs/configuration.md
+// does; [Settings.Print] prints those in effect.
 //
 // # Not here
 //
-// Which settings there are: the fields of the commands say so, in the tags of kong.
-// The environment is not read here, but handed over.
+// Which settings there are: the fields of the commands say so, in the tags of kong. The
+// environment is not read here, but handed over.
 package settings
 
 import (
 	"fmt"
+	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -19,119 +20,188 @@ import (
 	"github.com/alecthomas/kong"
 )
 
+// A UsageError means settings that make no sense. Commands exit with another code for it.
+type UsageError struct{ Reason string }
+
+func (e UsageError) Error() string { return e.Reason }
+
+// Usagef returns a [UsageError] with a text as fmt.Sprintf makes it.
+func Usagef(format string, args ...any) error { return UsageError{fmt.Sprintf(format, args...)} }
+
+// Usage returns err as a [UsageError], and nil for nil.
+func Usage(err error) error {
+	if err == nil {
+		return nil
+	}
+	return UsageError{err.Error()}
+}
+
 // Settings are the flags of all commands, and what the file that they name holds.
 type Settings struct {
 	// LookupEnv is os.LookupEnv.
 	LookupEnv func(name string) (string, bool) `kong:"-"`
 
-	file *configFile // nil: none
+	file *file // nil: none
 
 	Config string `type:"path" placeholder:"FILE" help:"TOML file with settings; flags and environment variables override it. See docs/configuration.md."`
 }
 
-// BeforeResolve reads the file, and lets kong ask it for what neither flags nor
-// the environment set.
-func (c *Settings) BeforeResolve(ctx *kong.Context) error {
-	for _, flag := range ctx.Model.Flags {
-		if flag.Name != "config" {
-			continue
-		}
-		path, _ := ctx.FlagValue(flag).(string)
-		if path == "" {
-			return nil
-		}
-		var err error
-		if c.file, err = readConfigFile(path, ctx.Model, c.LookupEnv); err != nil {
-			return err
-		}
-		ctx.AddResolver(c.file)
+// BeforeResolve reads the file, and has kong ask it for what neither flags nor the
+// environment set.
+func (s *Settings) BeforeResolve(ctx *kong.Context) error {
+	path, _ := ctx.FlagValue(flagNamed(ctx.Model.Node, "config")).(string)
+	if path == "" {
+		return nil
 	}
+	var err error
+	if s.file, err = readFile(path, ctx.Model); err != nil {
+		return err
+	}
+	// kong would prefer the file to the environment.
+	ctx.AddResolver(kong.ResolverFunc(func(_ *kong.Context, _ *kong.Path, flag *kong.Flag) (any, error) {
+		if v, ok := s.file.values[flag]; ok && s.variable(flag) == "" {
+			return v.text, nil
+		}
+		return nil, nil
+	}))
 	return nil
 }
 
-// variablePrefix begins the name of every environment variable of pulsegate.
-const variablePrefix = "PULSEGATE_"
+// variable returns the environment variable that sets a flag, or "".
+func (s *Settings) variable(flag *kong.Flag) string {
+	for _, name := range flag.Envs {
+		if _, ok := s.LookupEnv(name); ok {
+			return name
+		}
+	}
+	return ""
+}
 
-// Environment gives every flag its variable: --max-ahead has PULSEGATE_MAX_AHEAD,
-// whatever the command. A flag that is tagged env:"-" means something else than its
-// namesakes; its variable has the command in it, as in PULSEGATE_DEMO_DATA. One
-// that is tagged action:"" says what to do now, and has none.
-func Environment() kong.Option {
-	return kong.PostBuild(func(k *kong.Kong) error {
-		return eachFlag(k.Model.Node, func(node *kong.Node, flag *kong.Flag) error {
-			if flag.Name == "help" || isAction(flag) {
-				flag.Envs, flag.Tag.Envs = nil, nil
-				return nil
-			}
-			words := flag.Name
-			if slices.Equal(flag.Envs, []string{"-"}) {
-				words = node.Path() + "-" + flag.Name
-			} else if len(flag.Envs) > 0 {
-				return nil
-			}
-			name := variablePrefix + strings.ToUpper(strings.NewReplacer("-", "_", " ", "_").Replace(words))
-			flag.Envs, flag.Tag.Envs = []string{name}, []string{name}
-			return nil
-		})
-	})
+// A setting is a flag with its effective value.
+type setting struct {
+	flag   *kong.Flag
+	value  reflect.Value // not a pointer, unless it is nil
+	source string        // flag, env NAME, FILE:LINE, default; empty where nothing sets it
+}
+
+// of returns the settings of the command that was parsed, in the order of its help.
+func (s *Settings) of(ctx *kong.Context) (all []setting) {
+	given := map[*kong.Flag]bool{}
+	for _, p := range ctx.Path {
+		if p.Flag != nil && !p.Resolved {
+			given[p.Flag] = true
+		}
+	}
+	for _, flag := range ctx.Selected().Flags {
+		if !isSetting(flag) {
+			continue
+		}
+		value, source := flag.Target, ""
+		if value.Kind() == reflect.Pointer && !value.IsNil() {
+			value = value.Elem()
+		}
+		switch variable := s.variable(flag); {
+		case given[flag]:
+			source = "flag"
+		case variable != "":
+			source = "env " + variable
+		case s.file.has(flag):
+			source = fmt.Sprintf("%s:%d", s.file.path, s.file.values[flag].line)
+		case flag.HasDefault, value.Kind() == reflect.Bool:
+			source = "default"
+		}
+		all = append(all, setting{flag, value, source})
+	}
+	return all
+}
+
+// Texts returns the settings of the command that was parsed as TOML, by name.
+func (s *Settings) Texts(ctx *kong.Context) map[string]string {
+	texts := map[string]string{}
+	for _, one := range s.of(ctx) {
+		texts[one.flag.Name] = tomlText(one.value)
+	}
+	return texts
+}
+
+// flagNamed returns the flag of a command that has a name, or nil.
+func flagNamed(node *kong.Node, name string) *kong.Flag {
+	i := slices.IndexFunc(node.Flags, func(f *kong.Flag) bool { return f.Name == name })
+	if i < 0 {
+		return nil
+	}
+	return node.Flags[i]
+}
+
+// isSetting tells flags that a file can set from those that it cannot: --help, and
+// --config, which names it.
+func isSetting(flag *kong.Flag) bool {
+	return flag.Name != "help" && flag.Name != "config" && !isAction(flag)
 }
 
 // isAction tells flags that say what to do now from settings.
 func isAction(flag *kong.Flag) bool { return flag.Tag.Has("action") }
 
-// eachFlag visits the flags of a command and of those below it, in the order in
-// which help shows them.
-func eachFlag(node *kong.Node, visit func(*kong.Node, *kong.Flag) error) error {
+// eachFlag visits the flags of a command and of those below it, in the order in which help
+// shows them.
+func eachFlag(node *kong.Node, visit func(*kong.Node, *kong.Flag)) {
 	for _, flag := range node.Flags {
-		if err := visit(node, flag); err != nil {
-			return err
-		}
+		visit(node, flag)
 	}
 	for _, child := range node.Children {
-		if err := eachFlag(child, visit); err != nil {
-			return err
-		}
+		eachFlag(child, visit)
 	}
-	return nil
 }
 
-// variableOf returns the environment variable that sets a flag, if one does.
-func variableOf(flag *kong.Flag, lookup func(string) (string, bool)) (name string, ok bool) {
-	for _, name := range flag.Envs {
-		if _, ok := lookup(name); ok {
-			return name, true
-		}
-	}
-	return "", false
-}
+// variablePrefix begins the name of every environment variable of pulsegate.
+const variablePrefix = "PULSEGATE_"
 
-// serviceVariable is what Kubernetes adds to the environment of every container
-// for a Service called pulsegate, or pulsegate-public. A port is tcp://10.0.0.1:80.
-var serviceVariable = regexp.MustCompile(`^PULSEGATE(_[A-Z0-9_]+)?_(SERVICE_(HOST|PORT)(_[A-Z0-9_]+)?=.*|PORT=(tcp|udp|sctp)://.*|PORT_[0-9]+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?=.*)$`)
-
-// UnknownVariables returns a sentence about each variable that begins as those of
-// pulsegate do and is none of them; also names one that is no flag's. Values are not
-// in it: they may be secret.
-func UnknownVariables(environ []string, app *kong.Node, also string) []string {
-	known := []string{also}
-	_ = eachFlag(app, func(_ *kong.Node, flag *kong.Flag) error {
-		known = append(known, flag.Envs...)
+// Environment gives every flag its variable: --max-ahead has PULSEGATE_MAX_AHEAD, whatever
+// the command. A flag that is tagged env:"-" means something else than its namesakes; its
+// variable has the command in it, as in PULSEGATE_DEMO_DATA. One that is tagged action:""
+// says what to do now, and has none.
+func Environment() kong.Option {
+	return kong.PostBuild(func(k *kong.Kong) error {
+		eachFlag(k.Model.Node, func(node *kong.Node, flag *kong.Flag) {
+			words := flag.Name
+			switch {
+			case flag.Name == "help" || isAction(flag):
+				flag.Envs, flag.Tag.Envs = nil, nil
+				return
+			case slices.Equal(flag.Envs, []string{"-"}):
+				words = node.Path() + "-" + flag.Name
+			case len(flag.Envs) > 0:
+				return
+			}
+			name := variablePrefix + strings.ToUpper(strings.NewReplacer("-", "_", " ", "_").Replace(words))
+			flag.Envs, flag.Tag.Envs = []string{name}, []string{name}
+		})
 		return nil
 	})
-	var unknown []string
+}
+
+// serviceVariable is what Kubernetes adds to the environment of every container for a
+// Service called pulsegate, or pulsegate-public. A port is tcp://10.0.0.1:80.
+var serviceVariable = regexp.MustCompile(`^PULSEGATE(_[A-Z0-9_]+)?_(SERVICE_(HOST|PORT)(_[A-Z0-9_]+)?=.*|PORT=(tcp|udp|sctp)://.*|PORT_[0-9]+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?=.*)$`)
+
+// UnknownVariables returns a sentence about each variable that begins as those of pulsegate
+// do and is none of them; also names one that is no flag's. Values are not in it: they may
+// be secret.
+func UnknownVariables(environ []string, app *kong.Node, also string) (unknown []string) {
+	known := []string{also}
+	eachFlag(app, func(_ *kong.Node, flag *kong.Flag) { known = append(known, flag.Envs...) })
 	for _, entry := range environ {
 		name, _, _ := strings.Cut(entry, "=")
-		if !strings.HasPrefix(name, variablePrefix) || slices.Contains(known, name) || serviceVariable.MatchString(entry) {
-			continue
+		if strings.HasPrefix(name, variablePrefix) && !slices.Contains(known, name) && !serviceVariable.MatchString(entry) {
+			unknown = append(unknown, fmt.Sprintf("the environment variable %s sets nothing%s", name, didYouMean(name, known)))
 		}
-		unknown = append(unknown, fmt.Sprintf("the environment variable %s sets nothing%s", name, didYouMean(name, known)))
 	}
 	slices.Sort(unknown)
 	return unknown
 }
 
-// didYouMean returns a question for the candidate that is most like what was
-// written, or nothing if none is.
+// didYouMean returns a question for the candidate that is most like what was written, or
+// nothing if none is.
 func didYouMean(written string, candidates []string) string {
 	best, bestDistance := "", max(2, len(written)/4)+1
 	for _, candidate := range candidates {
@@ -145,31 +215,27 @@ func didYouMean(written string, candidates []string) string {
 	return fmt.Sprintf("; did you mean %s?", best)
 }
 
-// normalise makes equal what differs in habit only: max_batch_bytes and
-// max-batch-bytes.
+// normalise makes equal what differs in habit only: max_batch_bytes and max-batch-bytes.
 func normalise(name string) string { return strings.ToLower(strings.ReplaceAll(name, "_", "-")) }
 
-// editDistance returns how many bytes have to be added, removed or changed to make
-// b of a (Levenshtein's distance), where two that are swapped count once.
+// editDistance returns how many bytes have to be added, removed or changed to make b of a
+// (Levenshtein's distance).
 func editDistance(a, b string) int {
-	rows := [3][]int{make([]int, len(b)+1), make([]int, len(b)+1), make([]int, len(b)+1)}
-	for j := range rows[1] {
-		rows[1][j] = j
+	row := make([]int, len(b)+1) // of the matrix: from a[:i] to each beginning of b
+	for j := range row {
+		row[j] = j
 	}
-	before, last, row := rows[0], rows[1], rows[2]
-	for i := 1; i <= len(a); i++ {
-		row[0] = i
-		for j := 1; j <= len(b); j++ {
-			change := 1
-			if a[i-1] == b[j-1] {
-				change = 0
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			change := diagonal
+			if a[i] != b[j] {
+				change++
 			}
-			row[j] = min(last[j]+1, row[j-1]+1, last[j-1]+change)
-			if i > 1 && j > 1 && a[i-1] == b[j-2] && a[i-2] == b[j-1] {
-				row[j] = min(row[j], before[j-2]+1)
-			}
+			diagonal = row[j+1]
+			row[j+1] = min(row[j+1]+1, row[j]+1, change)
 		}
-		before, last, row = last, row, before
 	}
-	return last[len(b)]
+	return row[len(b)]
 }

@@ -83,10 +83,10 @@ func TestParseBytes(t *testing.T) {
 func TestFormatDuration(t *testing.T) {
 	for d, want := range map[time.Duration]string{
 		0: "0s", time.Second: "1s", 5 * time.Minute: "5m", time.Hour: "1h", 90 * time.Minute: "1h30m", time.Hour + time.Second: "1h0m1s",
-		10 * time.Minute: "10m", 100 * time.Hour: "100h", 1500 * time.Millisecond: "1.5s", 10*time.Minute + 10*time.Second: "10m10s",
+		10 * time.Minute: "10m", 100 * time.Hour: "100h", 96 * time.Hour: "4d", 1500 * time.Millisecond: "1.5s", 10*time.Minute + 10*time.Second: "10m10s",
 	} {
 		got := FormatDuration(d)
-		if back, err := parseDuration(got); got != want || err != nil || back != d {
+		if back, err := ParseDuration(got); got != want || err != nil || back != d {
 			t.Errorf("%v: got %q, which is %v, %v; want %q", d, got, back, err, want)
 		}
 	}
@@ -97,7 +97,7 @@ func TestEditDistance(t *testing.T) {
 		a, b string
 		want int
 	}{
-		{"", "", 0}, {"a", "", 1}, {"", "abc", 3}, {"ahead", "ahaed", 1}, {"kitten", "sitting", 3}, {"max-batch-byte", "max-batch-bytes", 1},
+		{"", "", 0}, {"a", "", 1}, {"", "abc", 3}, {"ahead", "ahaed", 2}, {"kitten", "sitting", 3}, {"max-batch-byte", "max-batch-bytes", 1},
 	} {
 		if got := editDistance(tt.a, tt.b); got != tt.want {
 			t.Errorf("%q to %q: %d, want %d", tt.a, tt.b, got, tt.want)

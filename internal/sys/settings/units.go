@@ -11,19 +11,18 @@ import (
 	"github.com/alecthomas/kong"
 )
 
-// Units makes every duration need a unit, and lets every number of bytes have
-// one.
+// Units makes every duration need a unit, and lets every number of bytes have one.
 func Units() kong.Option {
 	return kong.PostBuild(func(k *kong.Kong) error {
-		return eachFlag(k.Model.Node, func(_ *kong.Node, flag *kong.Flag) error {
+		eachFlag(k.Model.Node, func(_ *kong.Node, flag *kong.Flag) {
 			switch {
 			case isDuration(flag):
-				flag.Mapper = kong.MapperFunc(decodeDuration)
+				flag.Mapper = mapper(ParseDuration)
 			case isBytes(flag):
-				flag.Mapper = kong.MapperFunc(decodeBytes)
+				flag.Mapper = mapper(parseBytes)
 			}
-			return nil
 		})
+		return nil
 	})
 }
 
@@ -34,20 +33,39 @@ func isBytes(flag *kong.Flag) bool {
 	return strings.HasSuffix(flag.Name, "-bytes") && flag.Target.CanInt() && !isDuration(flag)
 }
 
-func decodeDuration(ctx *kong.DecodeContext, target reflect.Value) error {
-	var text string
-	if err := ctx.Scan.PopValueInto("duration", &text); err != nil {
+// mapper returns what sets flags to what parse reads.
+func mapper[T ~int64](parse func(string) (T, error)) kong.Mapper {
+	return kong.MapperFunc(func(ctx *kong.DecodeContext, target reflect.Value) error {
+		var text string
+		if err := ctx.Scan.PopValueInto("value", &text); err != nil {
+			return err
+		}
+		n, err := parse(text)
+		if err == nil && target.OverflowInt(int64(n)) {
+			err = fmt.Errorf("%s is too much", text)
+		}
+		if err == nil {
+			target.SetInt(int64(n))
+		}
 		return err
-	}
-	d, err := parseDuration(text)
-	if err != nil {
-		return err
-	}
-	target.SetInt(int64(d))
-	return nil
+	})
 }
 
-func parseDuration(text string) (time.Duration, error) {
+// day is a unit of durations that package time does not have: one of 24 hours.
+const day = 24 * time.Hour
+
+// maxDays bounds durations in days, at about a century.
+const maxDays = 36_500
+
+// ParseDuration reads a duration with its unit, such as 90s, 1h30m or 400d.
+func ParseDuration(text string) (time.Duration, error) {
+	if days, ok := strings.CutSuffix(text, "d"); ok {
+		n, err := strconv.Atoi(days)
+		if err != nil || n < 1 || n > maxDays {
+			return 0, fmt.Errorf("%q is not from 1d to %dd", text, maxDays)
+		}
+		return time.Duration(n) * day, nil
+	}
 	d, err := time.ParseDuration(text)
 	if err == nil {
 		return d, nil
@@ -55,15 +73,15 @@ func parseDuration(text string) (time.Duration, error) {
 	if _, err := strconv.ParseFloat(text, 64); err == nil {
 		return 0, fmt.Errorf("%s needs a unit, such as %ss", text, text)
 	}
-	if strings.HasSuffix(text, "d") {
-		return 0, fmt.Errorf("%q is no duration: a day is 24h", text)
-	}
-	return 0, fmt.Errorf("%q is no duration, such as 90s, 5m or 1h30m; the units are ms, s, m and h", text)
+	return 0, fmt.Errorf("%q is no duration, such as 90s, 5m, 1h30m or 400d; the units are ms, s, m, h and d", text)
 }
 
-// FormatDuration is the inverse of parseDuration, and leaves out what is zero: 5m,
-// not 5m0s.
+// FormatDuration is the inverse of [ParseDuration], and leaves out what is zero: 5m, not
+// 5m0s.
 func FormatDuration(d time.Duration) string {
+	if days := d / day; d%day == 0 && days >= 1 && days <= maxDays {
+		return fmt.Sprintf("%dd", days)
+	}
 	text := d.String()
 	if strings.HasSuffix(text, "m0s") {
 		text = strings.TrimSuffix(text, "0s")
@@ -72,22 +90,6 @@ func FormatDuration(d time.Duration) string {
 		text = strings.TrimSuffix(text, "0m")
 	}
 	return text
-}
-
-func decodeBytes(ctx *kong.DecodeContext, target reflect.Value) error {
-	var text string
-	if err := ctx.Scan.PopValueInto("bytes", &text); err != nil {
-		return err
-	}
-	n, err := parseBytes(text)
-	if err != nil {
-		return err
-	}
-	if target.OverflowInt(n) {
-		return fmt.Errorf("%s is too much", text)
-	}
-	target.SetInt(n)
-	return nil
 }
 
 // byteUnits are those of IEC 80000-13, and those of the SI.
@@ -127,40 +129,4 @@ func parseBytes(text string) (int64, error) {
 		}
 	}
 	return 0, fmt.Errorf("%q is no number of bytes, such as 1048576 or 1MiB", text)
-}
-
-// leastDays is the shortest time that Days holds.
-const leastDays = time.Hour
-
-// Days is a long time, such as 400d or 36h. 0 means for ever.
-type Days time.Duration
-
-// UnmarshalText reads a number of days, or what time.ParseDuration takes.
-func (k *Days) UnmarshalText(text []byte) error {
-	if days, ok := strings.CutSuffix(string(text), "d"); ok {
-		n, err := strconv.Atoi(days)
-		if err != nil || n < 1 || n > 36_500 {
-			return fmt.Errorf("%q is not from 1d to 36500d", text)
-		}
-		*k = Days(time.Duration(n) * 24 * time.Hour)
-		return nil
-	}
-	d, err := parseDuration(string(text))
-	if err != nil {
-		return err
-	}
-	if d < leastDays {
-		return fmt.Errorf("%q is less than %s", text, FormatDuration(leastDays))
-	}
-	*k = Days(d)
-	return nil
-}
-
-// MarshalText returns what UnmarshalText reads.
-func (k Days) MarshalText() ([]byte, error) {
-	const day = Days(24 * time.Hour)
-	if k > 0 && k%day == 0 {
-		return fmt.Appendf(nil, "%dd", k/day), nil
-	}
-	return []byte(FormatDuration(time.Duration(k))), nil
 }

@@ -6,13 +6,13 @@ import (
 )
 
 // collectors returns what /metrics shows of s.
-func (s *Server) collectors(requests *metrics.Requests) []metrics.Collector {
+func (s *server) collectors() []metrics.Collector {
 	all := []metrics.Collector{
-		requests, s.core, s.store, metrics.Log(s.logging.lines),
+		s.requests, s.core, s.store, metrics.Log(s.log.lines),
 		gate.Collector{Gate: s.access.gate, Files: s.access.tls},
 	}
 	if s.retention != nil {
-		all = append(all, &s.retention.Retention)
+		all = append(all, s.retention)
 	}
 	if s.tracer != nil {
 		all = append(all, s.tracer)

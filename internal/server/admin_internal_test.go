@@ -61,7 +61,7 @@ func TestAdminOnly(t *testing.T) {
 		{"a token with it, from elsewhere", tokens, remote, "pulsegate.example", admin, "", "", 200},
 		{"a token with it, in a page of another site", tokens, local, "127.0.0.1:6060", admin, "cross-site", "", 403},
 	} {
-		s := &Server{access: &access{gate: tt.gate}, problems: problem.New()}
+		s := &server{access: &access{gate: tt.gate}, problems: problem.New()}
 		r := httptest.NewRequest(http.MethodPost, "http://"+tt.host+"/backup", nil)
 		r.RemoteAddr = tt.peer
 		for key, value := range map[string]string{"Authorization": tt.auth, "Sec-Fetch-Site": tt.fetchSite, "Origin": tt.origin} {
@@ -71,9 +71,9 @@ func TestAdminOnly(t *testing.T) {
 		}
 		called, actor := false, ""
 		w := httptest.NewRecorder()
-		s.adminOnly(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		s.adminOnly(func(_ http.ResponseWriter, r *http.Request) {
 			called, actor = true, adminActor(r.Context())
-		})).ServeHTTP(w, r)
+		}).ServeHTTP(w, r)
 		if w.Code != tt.want || called != (tt.want == 200) {
 			t.Errorf("%s: status %d, called %v; want %d", tt.name, w.Code, called, tt.want)
 		}

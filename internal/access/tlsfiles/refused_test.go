@@ -1,0 +1,69 @@
+package tlsfiles_test
+
+import (
+	"crypto/tls"
+	"net"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/pulsegate/pulsegate/internal/access/tlsfiles"
+)
+
+// A handshake that fails for the client's certificate is told from others, in each version
+// of TLS: crypto/tls has no type for a certificate that is missing.
+func TestIsClientRefused(t *testing.T) {
+	ca, clients, strangers, p := newAuthority(t, "ca"), newAuthority(t, "clients"), newAuthority(t, "strangers"), newPlace(t)
+	p.write(t, ca.sign(t, 1, nil))
+	write(t, p.cas, clients.pem)
+	f := open(t, tlsfiles.Config{CertFile: p.cert, KeyFile: p.key, ClientCAFile: p.cas, RequireClient: true})
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	bad, good := strangers.client(t, "bed-7"), clients.client(t, "bed-7")
+	for _, tt := range []struct {
+		name  string
+		cert  *tls.Certificate
+		trust *authority
+		want  bool
+	}{
+		{"none", &tls.Certificate{}, ca, true},
+		{"of an unknown CA", &bad, ca, true},
+		{"a good one", &good, ca, false},
+		{"the client refuses the server", &good, strangers, false},
+	} {
+		for _, version := range []uint16{tls.VersionTLS12, tls.VersionTLS13} {
+			cfg := trust(tt.trust)
+			cfg.ServerName, cfg.MaxVersion = "localhost", version
+			cfg.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return tt.cert, nil }
+			var client sync.WaitGroup
+			client.Go(func() {
+				conn, err := tls.Dial("tcp", l.Addr().String(), cfg)
+				if err == nil {
+					_, _ = conn.Read(make([]byte, 1)) // the server's alert, in TLS 1.3
+					conn.Close()
+				}
+			})
+			near, err := l.Accept()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := near.SetDeadline(time.Now().Add(time.Minute)); err != nil {
+				t.Fatal(err)
+			}
+			server := tls.Server(near, f.TLSConfig())
+			err = server.Handshake()
+			near.Close()
+			client.Wait()
+			if got := tlsfiles.IsClientRefused(err); got != tt.want {
+				t.Errorf("%s, version %x: %v of %v, want %v", tt.name, version, got, err, tt.want)
+			}
+			// A handshake that is over has the same result again.
+			if again := server.Handshake(); (again == nil) != (err == nil) || tlsfiles.IsClientRefused(again) != tt.want {
+				t.Errorf("%s, version %x: asked again: %v, at first %v", tt.name, version, again, err)
+			}
+		}
+	}
+}

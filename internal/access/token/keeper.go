@@ -1,0 +1,82 @@
+package token
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/pulsegate/pulsegate/internal/access/audit"
+)
+
+// A Keeper changes a token file as [Create] and [Revoke] do, and records each change in
+// the audit log before it is made. A change that was recorded and could not be made is
+// followed by a record of that.
+type Keeper struct {
+	Path  string
+	Audit *audit.Log // nil: none
+	Actor string     // who makes the changes
+}
+
+// Create makes a token and gives its text to handOut. A token that could not be handed out
+// is revoked again. The text is kept nowhere.
+func (k *Keeper) Create(ctx context.Context, spec Spec, now time.Time, handOut func(text string) error) (Token, error) {
+	var made []audit.Record
+	spec.Before = func(t Token) error { return k.record(ctx, &made, audit.TokenCreated, t) }
+	text, t, err := Create(ctx, k.Path, spec, now)
+	err = k.settle(ctx, made, err)
+	if text == "" {
+		return t, err
+	}
+	if handErr := handOut(text); handErr != nil {
+		_, revokeErr := k.Revoke(ctx, func(other *Token) bool { return other.ID() == t.ID() })
+		return t, errors.Join(err, fmt.Errorf("print token, which is revoked again: %w", handErr), revokeErr)
+	}
+	return t, err
+}
+
+// Revoke removes the tokens that which reports, and returns them. It returns [ErrNoMatch],
+// and removes none, if there are none, or if one of ids is not among them.
+func (k *Keeper) Revoke(ctx context.Context, which func(*Token) bool, ids ...ID) ([]Token, error) {
+	var made []audit.Record
+	revoked, err := Revoke(ctx, k.Path, which, func(revoked []Token) error {
+		for _, id := range ids {
+			if !hasID(revoked, id) {
+				return fmt.Errorf("%w: %s; nothing was revoked", ErrNoMatch, id)
+			}
+		}
+		return k.record(ctx, &made, audit.TokenRevoked, revoked...)
+	})
+	return revoked, k.settle(ctx, made, err)
+}
+
+// record records that tokens are about to be changed. When it fails, they must not be.
+func (k *Keeper) record(ctx context.Context, made *[]audit.Record, event audit.Event, tokens ...Token) error {
+	if k.Audit == nil {
+		return nil
+	}
+	for i := range tokens {
+		t := &tokens[i]
+		r := audit.Record{
+			Event: event, Token: t.ID().String(), Gateway: t.Gateway, Rights: t.Rights.String(),
+			Device: t.Devices, Expires: t.Expires, Actor: k.Actor,
+		}
+		if err := k.Audit.Append(ctx, r); err != nil {
+			return err
+		}
+		*made = append(*made, r)
+	}
+	return nil
+}
+
+// settle returns err, after it has recorded for each record that its change was not made,
+// if that is what err means.
+func (k *Keeper) settle(ctx context.Context, made []audit.Record, err error) error {
+	if err != nil && !errors.Is(err, ErrUncertain) {
+		for _, r := range made {
+			r.Event = audit.TokenChangeFail
+			err = errors.Join(err, k.Audit.Append(ctx, r))
+		}
+	}
+	return err
+}

@@ -1,0 +1,77 @@
+package token_test
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/pulsegate/pulsegate/internal/access/audit"
+	"github.com/pulsegate/pulsegate/internal/access/token"
+)
+
+// The audit log has each change, and each that was recorded and then not made.
+func TestKeeper(t *testing.T) {
+	dir := t.TempDir()
+	log, err := audit.Open(t.Context(), filepath.Join(dir, "audit"), audit.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer log.Close()
+	keeper := &token.Keeper{Path: filepath.Join(dir, "tokens"), Audit: log, Actor: "uid 7"}
+	recorded := func(want ...string) {
+		t.Helper()
+		text, err := os.ReadFile(filepath.Join(dir, "audit"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for line := range strings.Lines(string(text)) {
+			_, rest, _ := strings.Cut(line, `"event":"`)
+			event, rest, _ := strings.Cut(rest, `"`)
+			if strings.HasPrefix(event, "token.") {
+				if !strings.Contains(rest, `"gateway":"bed-7"`) || !strings.Contains(rest, `"actor":"uid 7"`) {
+					t.Errorf("the record does not say of what, or by whom: %s", line)
+				}
+				got = append(got, event)
+			}
+		}
+		if strings.Join(got, " ") != strings.Join(want, " ") {
+			t.Errorf("the log has %v, want %v", got, want)
+		}
+	}
+	keep := func(string) error { return nil }
+	first, err := keeper.Create(t.Context(), writer(t, "bed-7"), epoch, keep)
+	if err != nil {
+		t.Fatal(err)
+	}
+	recorded("token.created")
+
+	// Nobody has seen it: it must not stay.
+	errGone := errors.New("no reader")
+	lost, err := keeper.Create(t.Context(), writer(t, "bed-7"), epoch, func(string) error { return errGone })
+	if !errors.Is(err, errGone) {
+		t.Errorf("got %v, want %v", err, errGone)
+	}
+	checkFile(t, keeper.Path, first)
+	recorded("token.created", "token.created", "token.revoked")
+
+	// One that is not there: none is revoked.
+	all := func(*token.Token) bool { return true }
+	if _, err := keeper.Revoke(t.Context(), all, first.ID(), lost.ID()); !errors.Is(err, token.ErrNoMatch) {
+		t.Errorf("got %v, want ErrNoMatch", err)
+	}
+	checkFile(t, keeper.Path, first)
+	recorded("token.created", "token.created", "token.revoked")
+
+	// The file cannot be replaced.
+	if err := os.MkdirAll(keeper.Path+".tmp/full", 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := keeper.Revoke(t.Context(), all, first.ID()); err == nil {
+		t.Error("no error from a file that cannot be replaced")
+	}
+	checkFile(t, keeper.Path, first)
+	recorded("token.created", "token.created", "token.revoked", "token.revoked", "token.change-failed")
+}

@@ -1,0 +1,51 @@
+package recording
+
+import (
+	"fmt"
+	"io"
+	"path/filepath"
+	"strings"
+)
+
+// Formats of files.
+const (
+	CSV    = "csv"
+	NDJSON = "ndjson"
+)
+
+// FormatOf returns the format that the ending of a file's name stands for, or "".
+func FormatOf(name string) string {
+	switch strings.ToLower(filepath.Ext(name)) {
+	case ".csv":
+		return CSV
+	case ".ndjson", ".jsonl":
+		return NDJSON
+	}
+	return ""
+}
+
+// New returns a Reader of a file in one of the formats: [NewCSV] or [NewNDJSON].
+func New(file io.Reader, format string, opt Options) (Reader, error) {
+	if format == NDJSON {
+		return NewNDJSON(file, opt), nil
+	}
+	return NewCSV(file, opt)
+}
+
+// NewShifted is [New] with all times moved so that the newest is a given one. It reads the
+// file to its end first.
+func NewShifted(file io.ReadSeeker, format string, opt Options, newestUnixMs int64) (Reader, error) {
+	reader, err := New(file, format, opt)
+	if err != nil {
+		return nil, err
+	}
+	newest, err := Newest(reader)
+	if err == nil {
+		_, err = file.Seek(0, io.SeekStart)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("find the newest time: %w", err)
+	}
+	opt.ShiftMs += newestUnixMs - newest
+	return New(file, format, opt)
+}

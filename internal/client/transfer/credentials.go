@@ -1,0 +1,124 @@
+package transfer
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"io"
+	"net"
+	"net/url"
+	"os"
+	"strings"
+
+	"github.com/pulsegate/pulsegate/internal/sys/settings"
+)
+
+// Credentials say who a client is, and whom it trusts.
+type Credentials struct {
+	Token string      // sent as a bearer token; "": none
+	TLS   *tls.Config // for https; nil: the system's CAs, and no client certificate
+
+	// Dial connects to the server, whatever the name in its URL means; nil: what the
+	// name resolves to, or the proxy of the environment.
+	Dial func(ctx context.Context, network, address string) (net.Conn, error)
+
+	// Exposed: the token travels in clear text, and not only inside of this machine.
+	Exposed bool
+}
+
+// CredentialFiles name the files that hold credentials. The tags describe them as flags,
+// for the commands that embed them. There is no flag for the token itself: command lines
+// are seen by everybody on a machine.
+type CredentialFiles struct {
+	TokenFile string `type:"path" placeholder:"FILE" help:"File with the token to send. Default: the token in the environment variable PULSEGATE_TOKEN, if there is one."`
+	CA        string `name:"ca" type:"path" placeholder:"FILE" help:"CAs in PEM that the server's certificate is to be signed by. Default: the system's. Only with https."`
+	Cert      string `name:"cert" type:"path" placeholder:"FILE" help:"Client certificate in PEM. Only with https."`
+	Key       string `name:"key" type:"path" placeholder:"FILE" help:"Key of the client certificate in PEM."`
+}
+
+// Bounds of files.
+const (
+	maxTokenFileBytes = 4 << 10
+	maxPEMFileBytes   = 4 << 20
+)
+
+// Load reads the files for a server at target. token is sent if no file is named for it.
+func (f *CredentialFiles) Load(target, token string) (c Credentials, err error) {
+	u, err := url.Parse(target)
+	if err != nil {
+		return c, settings.Usagef("--target is not of the form http://host:port")
+	}
+	if c.Token, err = f.token(token); err != nil {
+		return c, err
+	}
+	if u.Scheme != "https" {
+		if f.CA != "" || f.Cert != "" || f.Key != "" {
+			return c, settings.Usagef("--ca, --cert and --key are for a --target with https")
+		}
+		c.Exposed = c.Token != "" && u.Hostname() != "localhost" && !net.ParseIP(u.Hostname()).IsLoopback()
+		return c, nil
+	}
+	c.TLS, err = f.TLSConfig()
+	return c, err
+}
+
+// token returns the token to send; "" for none. Errors do not repeat what may be one.
+func (f *CredentialFiles) token(text string) (string, error) {
+	from := "environment variable PULSEGATE_TOKEN"
+	if f.TokenFile != "" {
+		file, err := readBounded(f.TokenFile, maxTokenFileBytes)
+		if err != nil {
+			return "", fmt.Errorf("read token: %w", err)
+		}
+		text, from = string(bytes.TrimSpace(file)), f.TokenFile
+		if text == "" {
+			return "", fmt.Errorf("read token: %s: it is empty", from)
+		}
+	}
+	if strings.ContainsFunc(text, func(r rune) bool { return r <= ' ' || r > '~' }) {
+		return "", fmt.Errorf("read token: %s: it does not hold one token", from)
+	}
+	return text, nil
+}
+
+// TLSConfig returns how to speak TLS with the server.
+func (f *CredentialFiles) TLSConfig() (*tls.Config, error) {
+	cfg := &tls.Config{MinVersion: tls.VersionTLS12}
+	if f.CA != "" {
+		text, err := readBounded(f.CA, maxPEMFileBytes)
+		if err != nil {
+			return nil, fmt.Errorf("read CAs: %w", err)
+		}
+		cfg.RootCAs = x509.NewCertPool()
+		if !cfg.RootCAs.AppendCertsFromPEM(text) {
+			return nil, fmt.Errorf("read CAs: %s: it holds no certificate in PEM", f.CA)
+		}
+	}
+	if (f.Cert == "") != (f.Key == "") {
+		return nil, settings.Usagef("--cert and --key come together")
+	}
+	if f.Cert != "" {
+		pair, err := tls.LoadX509KeyPair(f.Cert, f.Key)
+		if err != nil {
+			return nil, fmt.Errorf("read client certificate: %w", err)
+		}
+		cfg.Certificates = []tls.Certificate{pair}
+	}
+	return cfg, nil
+}
+
+// readBounded reads a file of at most so many bytes.
+func readBounded(path string, most int64) ([]byte, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	text, err := io.ReadAll(io.LimitReader(file, most+1))
+	if err == nil && int64(len(text)) > most {
+		err = fmt.Errorf("%s has more than %d bytes", path, most)
+	}
+	return text, err
+}

@@ -1,0 +1,52 @@
+package transfer
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+)
+
+// maxProbeBytes bounds what is read of an answer to a probe.
+const maxProbeBytes = 256
+
+// Probe asks a server for its health, and returns the first line of an answer with 200.
+// It asks the server itself: no proxy, no redirect. Errors show neither the user nor the
+// query of target.
+func Probe(ctx context.Context, target *url.URL, config *tls.Config) (answer []byte, err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("%s://%s%s: %w", target.Scheme, target.Host, target.Path, err)
+		}
+	}()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, target.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+	client := &http.Client{
+		Transport:     &http.Transport{DisableKeepAlives: true, TLSClientConfig: config},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		if wrapped, ok := errors.AsType[*url.Error](err); ok {
+			err = wrapped.Err // it begins with the address as it was given
+		}
+		return nil, err
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(io.LimitReader(resp.Body, maxProbeBytes))
+	if err != nil {
+		return nil, fmt.Errorf("read answer: %w", err)
+	}
+	line, _, _ := bytes.Cut(text, []byte("\n"))
+	line = bytes.TrimSpace(line)
+	if resp.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("%s %s", resp.Status, line)
+	}
+	return line, nil
+}

@@ -1,0 +1,121 @@
+package server
+
+import (
+	"context"
+	"net/http"
+	"net/http/pprof"
+	"time"
+
+	"github.com/pulsegate/pulsegate/internal/access/audit"
+	"github.com/pulsegate/pulsegate/internal/access/gate"
+	"github.com/pulsegate/pulsegate/internal/access/token"
+	"github.com/pulsegate/pulsegate/internal/api/admin"
+	"github.com/pulsegate/pulsegate/internal/observe/profile"
+	"github.com/pulsegate/pulsegate/internal/storage"
+	"github.com/pulsegate/pulsegate/reply"
+)
+
+// adminRoutes is what the admin listener serves: measurements and health to everybody,
+// so that the health checks are answered while all public connections are in use;
+// profiles to peers on this machine only, since a profile of a process may hold what the
+// process holds; and what changes or copies the store to administrators.
+func (s *server) adminRoutes(measures http.Handler) http.Handler {
+	routes := http.NewServeMux()
+	routes.Handle("GET /metrics", measures)
+	routes.Handle("GET /livez", s.health.Livez())
+	routes.Handle("GET /readyz", s.health.Readyz())
+	routes.Handle("GET /healthz", s.health.Healthz())
+
+	forbidden := reply.New(http.StatusForbidden, "text/plain; charset=utf-8", []byte("profiles are served to loopback peers only\n"))
+	local := func(path string, h http.HandlerFunc) {
+		routes.HandleFunc(path, func(w http.ResponseWriter, r *http.Request) {
+			if !isLoopback(r.RemoteAddr) {
+				forbidden.ServeHTTP(w, r)
+				return
+			}
+			h(w, r)
+		})
+	}
+	local("/debug/pprof/", pprof.Index)
+	local("/debug/pprof/cmdline", pprof.Cmdline)
+	local("/debug/pprof/profile", pprof.Profile)
+	local("/debug/pprof/symbol", pprof.Symbol)
+	local("/debug/pprof/trace", pprof.Trace)
+	local(profile.ContentionPath, new(profile.Contention).ServeHTTP)
+
+	h := admin.NewHandler(admin.Config{
+		Backup:   func() (admin.Copy, error) { return s.store.Backup() },
+		Erase:    s.store.EraseRecorded,
+		Record:   s.access.record,
+		Actor:    adminActor,
+		Problems: s.problems,
+		Log:      s.log.Logger,
+	})
+	post := func(path string, h http.HandlerFunc) {
+		routes.Handle(path, s.adminOnly(func(w http.ResponseWriter, r *http.Request) {
+			if r.Method != http.MethodPost {
+				w.Header().Set("Allow", http.MethodPost)
+				s.problems.MethodNotAllowed.Write(w, r, "")
+				return
+			}
+			h(w, r)
+		}))
+	}
+	post(admin.BackupPath, h.Backup)
+	post(admin.ErasePath, h.Erase)
+	routes.Handle("/loglevel", s.adminOnly(s.log.serveLevel))
+	return routes
+}
+
+// adminOnly returns h after a check of who sent the request.
+//
+// Where there are tokens, the request needs one with the right admin, wherever it comes
+// from. Where there are none, it must come from this machine.
+//
+// A page in a browser on this machine comes from this machine too. So a request that a
+// browser makes for another site is refused, and without tokens so is one whose Host is
+// a name: the owner of a name decides of which address it is, and decides anew (DNS
+// rebinding).
+func (s *server) adminOnly(h http.HandlerFunc) http.Handler {
+	return fromThisSite(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if s.access.gate.Tokens == nil {
+			if !isLoopback(r.RemoteAddr) || !isLoopback(r.Host) {
+				s.problems.Forbidden.Write(w, r, "Without tokens this is for requests from this machine to a loopback address.")
+				return
+			}
+			h(w, r)
+			return
+		}
+		switch pass, verdict, _ := s.access.gate.Enter(gate.VisitorOf(r), token.Admin, time.Now()); verdict {
+		case gate.Passed:
+			h(w, r.WithContext(context.WithValue(r.Context(), adminKey{}, pass.Token())))
+		case gate.NoCredentials:
+			s.problems.Unauthorized.Write(w, r, "")
+		case gate.BadCredentials:
+			s.problems.InvalidCredentials.Write(w, r, "")
+		default:
+			s.problems.Forbidden.Write(w, r, "The right admin is needed.")
+		}
+	}), s.problems)
+}
+
+// adminKey is the key of the token in the context of a request that adminOnly has let
+// through.
+type adminKey struct{}
+
+// adminActor returns who sent a request that adminOnly has let through, as the audit log
+// names him.
+func adminActor(ctx context.Context) string {
+	if id, ok := ctx.Value(adminKey{}).(token.ID); ok {
+		return "token:" + id.String()
+	}
+	return "this machine"
+}
+
+// erased records erasures that had been left unfinished when the store was last closed.
+func (s *server) erased(e storage.Erasure) {
+	err := s.access.record(audit.Record{Event: audit.Erased, Device: e.Device, Count: e.Readings, Actor: audit.ActorResumed})
+	if err != nil {
+		s.log.Error("an erasure cannot be recorded in the audit log", "device", e.Device, "readings", e.Readings, "error", err)
+	}
+}

@@ -1,0 +1,116 @@
+package server_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/alecthomas/kong"
+	"go.uber.org/goleak"
+
+	"github.com/pulsegate/pulsegate/internal/server"
+	"github.com/pulsegate/pulsegate/internal/sys/settings"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// options returns the options of a server without flags, on free ports.
+func options(t *testing.T) *server.Options {
+	t.Helper()
+	opt := new(server.Options)
+	parser, err := kong.New(opt, kong.Vars(server.Defaults()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := parser.Parse(nil); err != nil {
+		t.Fatal(err)
+	}
+	opt.Addr, opt.AdminAddr, opt.Data = "127.0.0.1:0", "", filepath.Join(t.TempDir(), "data")
+	opt.MinFreeBytes = -1
+	opt.Getenv = func(string) string { return "" }
+	return opt
+}
+
+// run runs a server until serving returns, and returns its log.
+func run(t *testing.T, opt *server.Options, serving func(url string) error) (log string, err error) {
+	t.Helper()
+	var out bytes.Buffer
+	logs, err := server.OpenLog(&out, &opt.LogOptions)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	err = server.Run(ctx, opt, logs, func(_ context.Context, addr net.Addr) error {
+		defer cancel()
+		return serving("http://" + addr.String())
+	})
+	logs.Close()
+	return out.String(), err
+}
+
+// What one server has acknowledged, the next one has, on both lanes.
+func TestRun(t *testing.T) {
+	const body = `{"device":"d","time":1000,"spo2_pct":97}`
+	opt := options(t)
+	for _, want := range []string{"stored", "duplicate"} {
+		opt.FastLane = map[string]string{"stored": "on", "duplicate": "off"}[want]
+		log, err := run(t, opt, func(url string) error {
+			resp, err := http.Post(url+"/v1/readings", "application/json", strings.NewReader(body))
+			if err != nil {
+				return err
+			}
+			defer resp.Body.Close()
+			text, err := io.ReadAll(resp.Body)
+			if got := string(text); got != `{"status":"`+want+`"}` {
+				t.Errorf("answered %s %s, want %s", resp.Status, got, want)
+			}
+			http.DefaultClient.CloseIdleConnections()
+			return err
+		})
+		if err != nil || !strings.Contains(log, "msg=stopped") {
+			t.Errorf("got %v, and the log\n%s", err, log)
+		}
+	}
+}
+
+// Whatever keeps a server from starting, or ends it, is the error, and what was opened is
+// closed: a server on the same directory starts afterwards.
+func TestRunFails(t *testing.T) {
+	opt := options(t)
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	errServing := errors.New("not what was wanted")
+	for _, tt := range []struct {
+		name  string
+		edit  func(*server.Options)
+		usage bool
+		want  string
+	}{
+		{"a bound that makes no sense", func(o *server.Options) { o.MaxGroup = 0 }, true, "--max-group must be at least 1"},
+		{"no token file", func(o *server.Options) { o.Tokens = filepath.Join(t.TempDir(), "tokens") }, false, "pulsegate token create"},
+		{"public address taken", func(o *server.Options) { o.Addr = taken.Addr().String() }, false, "open public listener"},
+		{"admin address taken", func(o *server.Options) { o.AdminAddr = taken.Addr().String() }, false, "open admin listener"},
+		{"what to do with it fails", func(*server.Options) {}, false, errServing.Error()},
+	} {
+		broken := *opt
+		tt.edit(&broken)
+		_, err := run(t, &broken, func(string) error { return errServing })
+		if _, usage := errors.AsType[settings.UsageError](err); err == nil || usage != tt.usage || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%s: got %v, want %q", tt.name, err, tt.want)
+		}
+	}
+	if _, err := run(t, opt, func(string) error { return nil }); err != nil {
+		t.Errorf("afterwards: %v", err)
+	}
+}

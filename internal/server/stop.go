@@ -1,0 +1,111 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"time"
+)
+
+// drain refuses what comes, answers what is under way, and closes the store.
+func (s *server) drain() error {
+	s.log.Info("draining", "delay", s.opt.DrainDelay.String(), "timeout", s.opt.DrainTimeout.String())
+	s.life.stopping(s.opt.DrainDelay+s.opt.DrainTimeout, "draining")
+	s.health.Drain()
+	// Within the delay readings are taken, and a store that fails is met as ever.
+	if why := s.life.delay(s.opt.DrainDelay, s.failed); why != "" {
+		return s.stopFailed(why)
+	}
+	s.running.Store(false)
+	s.core.Drain()
+	ctx, cancel := context.WithTimeout(context.Background(), s.opt.DrainTimeout)
+	defer cancel()
+	err := s.close(ctx)
+	if err == nil {
+		s.log.Info("stopped", "stored", s.core.Stored())
+	}
+	return err
+}
+
+// close ends what start has opened, after what is under way or when ctx ends.
+func (s *server) close(ctx context.Context) error {
+	err := s.stopPublic(ctx)
+	if err != nil {
+		err = fmt.Errorf("requests were cut off after %v: %w", s.opt.DrainTimeout, err)
+	}
+	if s.core != nil {
+		err = errors.Join(err, s.core.Close(ctx))
+	}
+	if s.health != nil {
+		err = errors.Join(err, s.health.Close(ctx))
+	}
+	s.stopTracing()
+	if s.admin != nil {
+		err = errors.Join(err, s.admin.Close())
+	}
+	if s.stopBackground != nil {
+		s.stopBackground()
+		s.background.Wait()
+	}
+	if s.store != nil {
+		if e := s.store.Close(); e != nil {
+			err = errors.Join(err, fmt.Errorf("close store: %w", e))
+		}
+	}
+	return errors.Join(err, s.access.close())
+}
+
+// stopPublic answers what has arrived at the public listener, and closes it.
+func (s *server) stopPublic(ctx context.Context) error {
+	if s.public == nil {
+		return nil
+	}
+	var wg sync.WaitGroup
+	var laneErr error
+	if s.lane != nil {
+		wg.Go(func() { laneErr = s.lane.Shutdown(ctx) })
+	}
+	err := s.public.Shutdown(ctx)
+	if err != nil {
+		err = errors.Join(err, s.public.Close())
+	}
+	wg.Wait()
+	return errors.Join(err, laneErr)
+}
+
+// failureGrace is how long the store holds back what failed, while the server reports to
+// its health checks and begins to stop.
+const failureGrace = 500 * time.Millisecond
+
+// stopFailed ends a server whose store has failed. Clients that wait for an answer get
+// that the outcome is unknown. The store is not closed as if nothing had happened: its
+// next start recovers it.
+func (s *server) stopFailed(why string) error {
+	s.life.stopping(2*failureGrace+time.Second, "store failed: "+why)
+	s.core.Drain()
+	time.Sleep(failureGrace) // in which readyz reports it
+	ctx, cancel := context.WithTimeout(context.Background(), failureGrace+time.Second)
+	defer cancel()
+	_ = s.stopPublic(ctx) // a request that is cut off has no acknowledgement
+	return errors.Join(errors.New(why), s.access.close())
+}
+
+// fail is called by the store when it cannot write any more. When it returns, the group
+// that failed is answered. While the store is opened or closed, nobody waits for failed,
+// and what opens or closes it may wait for ever: the process ends here.
+func (s *server) fail(why string) {
+	if s.running.Load() {
+		s.health.Reporter("store")(errors.New(why))
+		select {
+		case s.failed <- why:
+		default:
+		}
+		time.Sleep(failureGrace)
+	}
+	if !s.running.Load() {
+		s.log.end(why)
+		os.Exit(1)
+	}
+}
