@@ -213,6 +213,12 @@ func (t *Tracer) gather(batch []Request) []Request {
 	case r := <-t.queue:
 		batch = append(batch, r)
 	case <-t.closing:
+		select {
+		case r := <-t.queue:
+			batch = append(batch, r)
+		default:
+			return batch
+		}
 	}
 	full := time.NewTimer(t.cfg.Every)
 	defer full.Stop()

@@ -47,6 +47,21 @@ func request(tr *tracing.Tracer, d time.Duration) *tracing.Request {
 	return &r
 }
 
+// Close loses nothing that was recorded before it, however soon it comes.
+func TestCloseExportsTheRest(t *testing.T) {
+	c := newCollector(t)
+	cfg := c.config()
+	cfg.Sample, cfg.Every = 1, 1
+	for range 200 {
+		tr := newTracer(t, cfg)
+		tr.Record(request(tr, time.Millisecond))
+		finish(t, tr)
+		if got := tr.Stats(); got != (tracing.Stats{Exported: 1}) {
+			t.Fatalf("got %+v, want 1 exported", got)
+		}
+	}
+}
+
 // The spans of a request form a tree, with the phases that took place.
 func TestSpans(t *testing.T) {
 	c := newCollector(t)
