@@ -13,6 +13,7 @@ import (
 	"net/http/pprof"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -64,11 +65,13 @@ func TestCollect(t *testing.T) {
 	srv := httptest.NewServer(admin(&requests))
 	defer srv.Close()
 	ctx, cancel := context.WithCancel(t.Context())
+	held := make([]byte, 32<<20) // is sampled for certain: with a probability of 1-exp(-64)
 	var loading sync.WaitGroup
 	loading.Go(func() { load(ctx, &requests) })
 	capture, err := pg.Collect(t.Context(), srv.URL, time.Second)
 	cancel()
 	loading.Wait()
+	runtime.KeepAlive(held)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -93,8 +96,8 @@ func TestCollect(t *testing.T) {
 	if !found {
 		t.Errorf("the load's function is not among the dear ones: %v", r.Own)
 	}
-	if len(r.Heap) == 0 || len(r.Goroutines) == 0 {
-		t.Errorf("got %d rows of heap and %d of goroutines", len(r.Heap), len(r.Goroutines))
+	if r.HeapTotal.Bytes < 32e6 || len(r.Heap) == 0 || len(r.Goroutines) == 0 {
+		t.Errorf("got %v bytes in %d rows of heap, and %d rows of goroutines", r.HeapTotal.Bytes, len(r.Heap), len(r.Goroutines))
 	}
 
 	// What was captured comes back from a folder as it was.
