@@ -5,7 +5,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -25,11 +24,9 @@ func TestHangupWhileOpening(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer stderr.Close()
-	// The syncs with which a store is made do not return, until strace lets go of the
-	// server; a seccomp filter would outlive it.
-	line := append(slices.DeleteFunc(strace(t, filepath.Join(dir, "trace"), "fdatasync,fsync:delay_enter=600s"), func(arg string) bool { return arg == "--seccomp-bpf" }),
-		program(t), "serve", "--addr=127.0.0.1:0", "--admin-addr=", "--data="+filepath.Join(dir, "data"), "--min-free-bytes=-1")
-	cmd := exec.Command(line[0], line[1:]...)
+	d := newDisk(t, 256<<20)
+	d.freeze() // the store can be made when it is thawed
+	cmd := exec.Command(program(t), "serve", "--addr=127.0.0.1:0", "--admin-addr=", "--data="+filepath.Join(d.dir, "data"), "--min-free-bytes=-1")
 	cmd.Stderr = stderr
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -39,7 +36,11 @@ func TestHangupWhileOpening(t *testing.T) {
 		defer close(exited)
 		_ = cmd.Wait() // its state tells
 	}()
-	defer func() { _ = cmd.Process.Kill(); <-exited }() // it has ended, if the test went well
+	defer func() { // it has ended, if the test went well
+		_ = cmd.Process.Kill()
+		d.thaw()
+		<-exited
+	}()
 	said := func() string {
 		text, err := os.ReadFile(stderr.Name())
 		if err != nil {
@@ -65,17 +66,20 @@ func TestHangupWhileOpening(t *testing.T) {
 	if strings.Contains(said(), "listening ") {
 		t.Fatal("the store was opened too soon for this test")
 	}
-	if tracer := procStatus(t, cmd.Process.Pid, "TracerPid"); tracer == 0 {
-		t.Fatal("nobody traces the server")
-	} else if err := syscall.Kill(tracer, syscall.SIGKILL); err != nil {
-		t.Fatal(err)
-	}
+	d.thaw()
 	await("listening ")
 	await("msg=reloaded")
 	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
-	<-exited
+	polltest.Until(t, "the server ends", func() bool {
+		select {
+		case <-exited:
+			return true
+		default:
+			return false
+		}
+	})
 	if code := cmd.ProcessState.ExitCode(); code != 0 {
 		t.Errorf("exit code %d:\n%s", code, said())
 	}
