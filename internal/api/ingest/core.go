@@ -14,7 +14,7 @@ import (
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
-// An Appender makes groups of readings durable. Package store states what it
+// An Appender makes groups of readings durable. Package storage states what it
 // promises.
 type Appender interface {
 	Append(group []*storage.Entry) error

@@ -7,7 +7,7 @@ import (
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
-// A Lister gives the devices in the order of their names. Package store states
+// A Lister gives the devices in the order of their names. Package storage states
 // what it promises.
 type Lister interface {
 	Devices(ctx context.Context, after vitals.Name, dst []storage.Device) (int, error)

@@ -9,7 +9,7 @@ import (
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
-// A Reader gives the records of one device. Package store states what it
+// A Reader gives the records of one device. Package storage states what it
 // promises.
 type Reader interface {
 	Latest(ctx context.Context, device vitals.Name) (storage.Device, error)

@@ -1,15 +1,30 @@
 package pebblestore
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
-	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/pulsegate/pulsegate/internal/storage"
 )
+
+// # What Pebble does where it cannot go on
+//
+// A commit whose log fails returns the error: see commit. In all other places Pebble
+// calls Logger.Fatalf, or panics with its locks in disorder, and relies on that not
+// returning: a flush whose manifest was not synced would write to the manifest again,
+// and delete logs that only the lost record replaces. The goroutine that finds it out
+// is Pebble's own, or one of the store that Pebble will not let go. So the alarm tells
+// the operator and holds that goroutine, with the locks that it has, until the process
+// ends, which Options.Fatal sees to.
+//
+// Two places return the error themselves, and are let on: the creation of a store, and
+// what Close does to the log.
 
 // An alarm is told that writing cannot go on. It is shared by everything that may
 // find that out, from the start of Open on.
@@ -18,66 +33,73 @@ type alarm struct {
 	log  *slog.Logger
 	tell func(message string) // Options.Fatal
 
-	closing atomic.Bool // Close has begun, which reports what fails
+	creating atomic.Bool // Pebble makes the files of a new store
+	closing  atomic.Bool // Close has begun
 
-	once  sync.Once
-	cause atomic.Pointer[string] // nil while all is well
+	// cause is why no further group is taken, nil while all is well. It is set before
+	// the operator is told.
+	cause atomic.Pointer[error]
+
+	// telling is held while the operator is told; it guards told.
+	telling sync.Mutex
+	told    bool
 }
 
-// A fatalError is what ring panics with, where that is recovered.
-type fatalError string
+// stop lets no further group in.
+func (a *alarm) stop(cause error) { a.cause.CompareAndSwap(nil, &cause) }
 
-func (e fatalError) Error() string { return string(e) }
-
-// ring records the cause, tells the operator, and does not return: the callers in
-// Pebble rely on that. Where guard or openPebble recover the panic, Append and Open
-// report the cause. Elsewhere a panic would end the process in the midst of what
-// Options.Fatal has begun.
-func (a *alarm) ring(cause string) {
-	a.sound(cause)
-	if !recovered() {
-		a.hold()
+// sound lets no further group in and tells the operator, once.
+func (a *alarm) sound(cause string) {
+	a.telling.Lock()
+	defer a.telling.Unlock() // also where Options.Fatal ends the goroutine
+	if a.told {
+		return
 	}
-	panic(fatalError(cause))
+	a.told = true
+	a.stop(errors.New(cause))
+	a.log.Error("store failed", "dir", a.dir, "cause", cause)
+	a.tell(fmt.Sprintf("The store in %s cannot write any more: %s. "+
+		"Everything that was acknowledged is on stable storage; readings that were not acknowledged may be missing and should be sent again. "+
+		"See to the disk and start again. \"pulsegate check %s\" verifies what is stored.", a.dir, cause, a.dir))
 }
 
-// hold waits for the end of the process, which Options.Fatal has promised.
+// failed returns an error that wraps storage.ErrFailed after a failure.
+func (a *alarm) failed() error {
+	if cause := a.cause.Load(); cause != nil {
+		return fmt.Errorf("%w: %w", storage.ErrFailed, *cause)
+	}
+	return nil
+}
+
+// failure is failed for a caller that returns the error: nobody hears of a failure
+// before Options.Fatal has returned. TestFatalComesFirst checks it.
+func (a *alarm) failure() error {
+	if a.cause.Load() == nil {
+		return nil
+	}
+	a.telling.Lock()
+	defer a.telling.Unlock()
+	return a.failed()
+}
+
+// hold waits for the end of the process.
 func (a *alarm) hold() { select {} }
 
-// recovered reports whether a panic of this goroutine is recovered by this package.
-func recovered() bool {
-	var pcs [128]uintptr
-	frames := runtime.CallersFrames(pcs[:runtime.Callers(2, pcs[:])])
-	for {
-		frame, more := frames.Next()
-		if strings.HasSuffix(frame.Function, ".(*Store).guard") || strings.HasSuffix(frame.Function, ".openPebble") {
-			return true
-		}
-		if !more {
-			return false
-		}
+// ring is sound for the places where Pebble calls Logger.Fatalf.
+func (a *alarm) ring(cause string) {
+	a.sound(cause)
+	if !a.creating.Load() {
+		a.hold()
 	}
 }
 
-// lastWord is sound where Pebble panics next, unless it is being closed. The panic
-// would end the process whatever is done about it: Pebble unlocks a mutex that is not
-// locked.
+// lastWord is sound where Pebble panics next with a mutex unlocked that it unlocks
+// again, unless it is being closed.
 func (a *alarm) lastWord(cause string) {
 	a.sound(cause)
 	if !a.closing.Load() {
 		a.hold()
 	}
-}
-
-// sound records the cause and tells the operator, once.
-func (a *alarm) sound(cause string) {
-	a.once.Do(func() {
-		a.cause.Store(&cause)
-		a.log.Error("store failed", "dir", a.dir, "cause", cause)
-		a.tell(fmt.Sprintf("The store in %s cannot write any more: %s. "+
-			"Everything that was acknowledged is on stable storage; readings that were not acknowledged may be missing and should be sent again. "+
-			"See to the disk and start again. \"pulsegate check %s\" verifies what is stored.", a.dir, cause, a.dir))
-	})
 }
 
 // logFS watches the files of the write-ahead log, which stand in dir. When a log has

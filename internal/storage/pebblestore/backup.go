@@ -109,7 +109,7 @@ func (s *Store) checkpoint(dir string) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if err := s.failed(); err != nil {
+	if err := s.alarm.failure(); err != nil {
 		return err
 	}
 	return s.guard(func() error { return s.db.Checkpoint(dir) })
@@ -120,7 +120,7 @@ func (s *Store) checkpoint(dir string) error {
 func (s *Store) flush(ctx context.Context) error {
 	s.mu.Lock()
 	var flushed <-chan struct{}
-	err := s.failed()
+	err := s.alarm.failure()
 	if s.closed.Load() { // Pebble panics once it is closed
 		err = storage.ErrClosed
 	}

@@ -1,4 +1,4 @@
-// Package pebblestore is the embedded store: package store's contract on Pebble,
+// Package pebblestore is the embedded store: package storage's contract on Pebble,
 // CockroachDB's log-structured merge tree, in one directory and one process.
 //
 // # The way of a group

@@ -46,8 +46,8 @@ import (
 //
 // After an error that wraps storage.ErrUnfinished the erasure has begun. Erasing the
 // device again finishes it, or else the next start does. After any other nothing was
-// removed: it wraps store.ErrNotFound, store.ErrBusy, storage.ErrDiskLow,
-// store.ErrFailed, storage.ErrClosed or ErrReadOnly. An erasure that was left unfinished before is
+// removed: it wraps storage.ErrNotFound, storage.ErrBusy, storage.ErrDiskLow,
+// storage.ErrFailed, storage.ErrClosed or ErrReadOnly. An erasure that was left unfinished before is
 // finished first, and told to Options.Erased.
 func (s *Store) Erase(device vitals.Name) (storage.Erasure, error) {
 	return s.EraseRecorded(device, func(storage.Erasure) error { return nil })
@@ -66,7 +66,7 @@ func (s *Store) EraseRecorded(device vitals.Name, record func(storage.Erasure) e
 }
 
 func (s *Store) erase(device vitals.Name, record func(storage.Erasure) error) (storage.Erasure, error) {
-	if err := s.Ready(); err != nil {
+	if err := s.ready(); err != nil {
 		return storage.Erasure{}, err
 	}
 	done, err := s.maintenance.begin("an erasure")
@@ -122,7 +122,6 @@ func (s *Store) tellErased(e storage.Erasure) error {
 
 // failErasure stops a store whose intent says something else than it should.
 func (s *Store) failErasure(err error) error {
-	s.fail(err)
 	s.alarm.sound(fmt.Sprintf("an erasure cannot be noted: %v", err))
 	return fmt.Errorf("%w: %w", storage.ErrFailed, err)
 }
@@ -169,7 +168,7 @@ func (s *Store) remove(in *intent) error {
 	err := func() error {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		if err := s.failed(); err != nil {
+		if err := s.alarm.failure(); err != nil {
 			return err
 		}
 		before = s.db.NewSnapshot()
@@ -214,9 +213,8 @@ func (s *Store) removeLocked(device *vitals.Name) error {
 // commitLocked commits a batch that is none of Append's, closes it, and shows what it
 // has done.
 func (s *Store) commitLocked(b *pebble.Batch) error {
-	if err := s.guard(func() error { return b.Commit(pebble.Sync) }); err != nil {
-		s.fail(err)
-		return fmt.Errorf("%w: %w", storage.ErrFailed, err)
+	if err := s.commit(b); err != nil {
+		return err
 	}
 	s.views.publish(s.db.NewSnapshot())
 	return b.Close()
@@ -285,7 +283,7 @@ func (s *Store) awaitErased(device *vitals.Name) (err error) {
 // awaitReaders waits for those that read older snapshots than that of now.
 func (s *Store) awaitReaders() error {
 	s.mu.Lock()
-	if err := s.failed(); err != nil {
+	if err := s.alarm.failure(); err != nil {
 		s.mu.Unlock()
 		return err
 	}
@@ -301,7 +299,7 @@ func (s *Store) compactDevice(device *vitals.Name) error {
 	err := func() error {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		if err := s.Ready(); err != nil {
+		if err := s.ready(); err != nil {
 			return err
 		}
 		b := s.db.NewBatch()
@@ -381,13 +379,12 @@ func (s *Store) awaitQuiet() {
 func (s *Store) reopen() (obsolete []string, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if err := s.Ready(); err != nil {
+	if err := s.ready(); err != nil {
 		return nil, err
 	}
 	begun := time.Now()
 	defer func() {
-		if err != nil && s.failed() == nil {
-			s.fail(err)
+		if err != nil && !errors.Is(err, storage.ErrFailed) {
 			s.alarm.sound(fmt.Sprintf("it cannot be opened again after an erasure: %v", err))
 			err = fmt.Errorf("%w: %w", storage.ErrFailed, err)
 		}

@@ -174,7 +174,7 @@ func (e *expirer) remove(found []expired) error {
 	if s.closed.Load() {
 		return storage.ErrClosed
 	}
-	if err := s.failed(); err != nil {
+	if err := s.alarm.failure(); err != nil {
 		return err
 	}
 	b := s.db.NewBatch()

@@ -196,8 +196,97 @@ func TestFailedManifest(t *testing.T) {
 	}
 }
 
-func failManifest(string) {
-	failUntilExit(&fault{match: operation("MANIFEST", errorfs.OpFileSync, errorfs.OpFileSyncData), failing: errDisk})
+func failManifest(string) { failUntilExit(manifestFault()) }
+
+func manifestFault() *fault {
+	return &fault{match: operation("MANIFEST", errorfs.OpFileSync, errorfs.OpFileSyncData), failing: errDisk}
+}
+
+// TestFailedCreation fails the sync of the manifest of a new store. Open returns after
+// Fatal has, and leaves what the next one makes a store of. The scene is a process of
+// its own because Pebble leaves the manifest open.
+//
+// Seen to fail when Open waited for the end of the process.
+func TestFailedCreation(t *testing.T) {
+	out, err := child(t, "fail the creation", "").CombinedOutput()
+	wantExit(t, err, 3, out)
+}
+
+func failCreation(string) {
+	fs, f := vfs.NewMem(), manifestFault()
+	f.on.Store(true)
+	time.AfterFunc(time.Minute, func() { fmt.Println("Open does not return"); os.Exit(1) })
+	told := 0
+	_, err := pebblestore.Open(dataDir, pebblestore.Options{FS: inject(fs, f), Fatal: func(string) { told++ }})
+	if !errors.Is(err, storage.ErrFailed) || !strings.Contains(err.Error(), errDisk.Error()) || told != 1 {
+		fmt.Printf("Open returns %v, and Fatal was called %d times; want ErrFailed and one call\n", err, told)
+		os.Exit(1)
+	}
+	s, err := pebblestore.Open(dataDir, pebblestore.Options{FS: fs})
+	if err == nil {
+		err = errors.Join(s.Append([]*storage.Entry{entry("d", 1, 1)}), s.Close())
+	}
+	if err != nil {
+		fmt.Println(err)
+		os.Exit(1)
+	}
+	os.Exit(3)
+}
+
+// TestFatalComesFirst looks at what a store returns while Options.Fatal is told of a
+// failure in the background. Whoever ends the process because of an error of the store
+// would take the message and the exit code from the operator, were it returned before.
+//
+// Seen to fail when Append returned ErrFailed as soon as the failure was noted.
+func TestFatalComesFirst(t *testing.T) {
+	out, err := child(t, "ask a store that fails", "").CombinedOutput()
+	wantExit(t, err, 3, out)
+}
+
+func askFailing(string) {
+	var s *pebblestore.Store
+	var told atomic.Bool
+	appended := make(chan error, 1)
+	f := manifestFault()
+	s, err := pebblestore.Open(dataDir, pebblestore.Options{
+		FS: inject(vfs.NewMem(), f),
+		Fatal: func(string) {
+			if err := s.Ready(); !errors.Is(err, storage.ErrFailed) {
+				fmt.Println("Ready returned", err)
+				os.Exit(1)
+			}
+			go func() {
+				err := s.Append([]*storage.Entry{entry("d", 2, 2)})
+				if !told.Load() {
+					fmt.Println("Append returned before Fatal had:", err)
+					os.Exit(1)
+				}
+				appended <- err
+			}()
+			time.Sleep(200 * time.Millisecond) // for Append to return, which it must not
+			told.Store(true)
+		},
+	})
+	if err != nil {
+		fmt.Println(err)
+		os.Exit(1)
+	}
+	if err := s.Append([]*storage.Entry{entry("d", 1, 1)}); err != nil {
+		fmt.Println(err)
+		os.Exit(1)
+	}
+	f.on.Store(true)
+	go func() { _ = pebblestore.Flush(s) }() // never returns
+	select {
+	case err := <-appended:
+		if errors.Is(err, storage.ErrFailed) && errors.Is(err, storage.ErrNotWritten) {
+			os.Exit(3)
+		}
+		fmt.Println("Append returned", err)
+	case <-time.After(time.Minute):
+		fmt.Println("Fatal was not called, or Append does not return")
+	}
+	os.Exit(1)
 }
 
 // TestFailedLogChange fails the end of one log file and the start of the next.
@@ -249,7 +338,11 @@ func failUntilExit(f *fault) {
 	}
 	f.on.Store(true)
 	for k := range int64(1000) {
-		if err := s.Append(shifted(manyEntries(50), 1000*k)); err != nil {
+		err := s.Append(shifted(manyEntries(50), 1000*k))
+		if errors.Is(err, storage.ErrFailed) {
+			select {} // Fatal was called, see TestFatalComesFirst
+		}
+		if err != nil {
 			fmt.Println(err)
 			os.Exit(1)
 		}

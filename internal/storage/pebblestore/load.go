@@ -112,11 +112,15 @@ func isClosed(db *pebble.DB) (bool, error) {
 }
 
 // unclose tells stable storage that tails may grow again.
-func unclose(db *pebble.DB) error {
-	if err := db.Delete([]byte(closedKey), pebble.Sync); err != nil {
-		return fmt.Errorf("mark store as open: %w", err)
+func (s *Store) unclose() error {
+	b := s.db.NewBatch()
+	if err := b.Delete([]byte(closedKey), nil); err != nil {
+		return joinClose(err, b)
 	}
-	return nil
+	if err := s.commit(b); err != nil {
+		return joinClose(err, b)
+	}
+	return b.Close()
 }
 
 // recordsPerBatch bounds the memory of Close.
@@ -124,8 +128,8 @@ const recordsPerBatch = 4096
 
 // writeRecords writes the records of all devices with a tail, and at last that there
 // is none any more.
-func (t *table) writeRecords(db *pebble.DB) error {
-	b := newBatch(db)
+func (s *Store) writeRecords() error {
+	t, b := s.settler.table, newBatch(s.db)
 	for name, number := range t.byName {
 		d := t.at(number)
 		if d.tail == 0 {
@@ -143,7 +147,7 @@ func (t *table) writeRecords(db *pebble.DB) error {
 		}
 		// Synced each: Pebble does not survive an error of the log that it finds
 		// later than in the sync of its own batch.
-		if err := b.Commit(pebble.Sync); err != nil {
+		if err := s.commit(b); err != nil {
 			return joinClose(err, b)
 		}
 		b.Reset()
@@ -151,7 +155,7 @@ func (t *table) writeRecords(db *pebble.DB) error {
 	if err := b.Set([]byte(closedKey), []byte{closedVersion}, nil); err != nil {
 		return joinClose(err, b)
 	}
-	if err := b.Commit(pebble.Sync); err != nil {
+	if err := s.commit(b); err != nil {
 		return joinClose(err, b)
 	}
 	return b.Close()

@@ -80,8 +80,8 @@ func open(dir string, o Options) (_ *Store, err error) {
 			return nil, err
 		}
 		s.recovered = known && !closed
-		if err := s.guard(func() error { return unclose(s.db) }); err != nil {
-			return nil, fmt.Errorf("%w: %w", storage.ErrFailed, err)
+		if err := s.unclose(); err != nil {
+			return nil, err
 		}
 		if err := d.writeChecksums(listOpen); err != nil {
 			return nil, err
@@ -156,15 +156,19 @@ func openPebble(d *directory, o Options, a *alarm, disk *diskWatch, tr *troubles
 	}
 	// Pebble panics on some kinds of damage.
 	defer func() {
-		switch p := recover().(type) {
-		case nil:
-		case fatalError:
-			err = fmt.Errorf("%w: %w", storage.ErrFailed, p)
-		default:
+		if p := recover(); p != nil {
 			err = fmt.Errorf("%w: %v", storage.ErrCorrupt, p)
 		}
 	}()
+	a.creating.Store(d.state != stateStore)
+	defer a.creating.Store(false)
 	db, err := pebble.Open(d.path, p)
+	if failure := a.failure(); failure != nil {
+		if err == nil {
+			failure = joinClose(failure, db)
+		}
+		return nil, failure
+	}
 	switch {
 	case errors.Is(err, pebble.ErrDBDoesNotExist), errors.Is(err, pebble.ErrDBNotPristine), errors.Is(err, fs.ErrNotExist):
 		// Pebble would have made what is missing, had it been allowed to.

@@ -25,7 +25,7 @@ const (
 type Options struct {
 	// MaxDevices bounds the number of devices, and by it the memory of their
 	// table, which is about 180 bytes each. A reading of a further device is
-	// refused as store.TooManyDevices. 0 means DefaultMaxDevices.
+	// refused as storage.TooManyDevices. 0 means DefaultMaxDevices.
 	MaxDevices int
 
 	// MinFreeBytes is the free space of the file system below which Append refuses
@@ -61,11 +61,13 @@ type Options struct {
 	// Fatal is called once when writing has failed in a way that nothing but a
 	// new start can mend, such as a failed sync of the log. Its argument is a
 	// text for the operator. It should end the process, or see to it that it
-	// ends soon. If it returns, an Append or Open that has failed returns
-	// storage.ErrFailed. A failure in the background, or in the change from one log
-	// to the next, waits for the end of the process, because Pebble cannot go on
-	// from there; Append and Close may then wait too. nil is a function that
-	// returns.
+	// ends soon, and must call nothing of the store but Ready and Stats.
+	//
+	// Until it returns, no call but these reports the failure. Then an Append or an
+	// Open that has failed returns storage.ErrFailed. A failure in the background,
+	// or in the change from one log to the next, waits for the end of the process,
+	// because Pebble cannot go on from there; Append, Open and Close may then wait
+	// too. nil is a function that returns.
 	Fatal func(message string)
 
 	// Erased is called when an erasure is finished that was left unfinished before: by

@@ -25,6 +25,8 @@ const (
 var scenes = map[string]func(dir string){
 	"hold the store open":        holdOpen,
 	"fail the manifest":          failManifest,
+	"ask a store that fails":     askFailing,
+	"fail the creation":          failCreation,
 	"fail the replay":            failReplay,
 	"fail a new log":             failNewLog,
 	"fail the end of a log":      failLogEnd,

@@ -48,7 +48,7 @@ func (s *Store) Stats() Stats {
 		FreeBytes:  s.disk.freeBytes.Load(),
 
 		MinFreeBytes:     s.disk.markBytes.Load(),
-		Failed:           s.failed() != nil,
+		Failed:           s.alarm.failed() != nil,
 		Recovered:        s.recovered,
 		BackgroundErrors: s.troubles.background.Load(),
 		Damaged:          s.troubles.damaged.Load(),

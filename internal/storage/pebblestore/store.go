@@ -41,8 +41,7 @@ type Store struct {
 	stuck   bool     // do not call Pebble again
 
 	closed      atomic.Bool
-	failure     atomic.Pointer[error] // why no further group is taken
-	deviceCount atomic.Int64          // in the settler's table
+	deviceCount atomic.Int64 // in the settler's table
 }
 
 var (
@@ -54,7 +53,7 @@ var (
 //
 // After a failed write it returns storage.ErrFailed, and Options.Fatal has been
 // called. When a look-up meets damaged files, it returns storage.ErrFailed,
-// store.ErrNotWritten and storage.ErrCorrupt, and readers may go on.
+// storage.ErrNotWritten and storage.ErrCorrupt, and readers may go on.
 func (s *Store) Append(group []*storage.Entry) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -63,16 +62,15 @@ func (s *Store) Append(group []*storage.Entry) error {
 	}
 	s.settler.reset()
 	if err := s.settler.settle(group); err != nil {
-		s.fail(err)
+		s.alarm.stop(err)
 		return fmt.Errorf("append group: %w: %w: %w", storage.ErrNotWritten, storage.ErrFailed, err)
 	}
 	size := 0
 	if !s.settler.batch.Empty() {
 		size = s.settler.batch.Len()
 		start := time.Now()
-		if err := s.commit(); err != nil {
-			s.fail(err)
-			return fmt.Errorf("append group: %w: %w", storage.ErrFailed, err)
+		if err := s.commit(s.settler.batch); err != nil {
+			return fmt.Errorf("append group: %w", err)
 		}
 		s.counters.syncs.Add(1)
 		s.counters.batchBytes.Add(int64(size))
@@ -86,7 +84,7 @@ func (s *Store) Append(group []*storage.Entry) error {
 
 // admit reports why a group cannot be taken.
 func (s *Store) admit(group []*storage.Entry) error {
-	if err := s.Ready(); err != nil {
+	if err := s.ready(); err != nil {
 		return err
 	}
 	for i, e := range group {
@@ -102,34 +100,43 @@ func (s *Store) admit(group []*storage.Entry) error {
 	return nil
 }
 
-// commit writes the batch and waits for its sync. When it fails, what Pebble holds
-// in memory is not to be trusted any more, and the store fails with it.
-func (s *Store) commit() error {
-	return s.guard(func() error { return s.settler.batch.Commit(pebble.Sync) })
+// commit makes b durable. When it fails, what Pebble holds in memory is not to be
+// trusted any more, and the store fails with it.
+func (s *Store) commit(b *pebble.Batch) error {
+	if err := s.guard(func() error { return commit(s.db, b) }); err != nil {
+		s.alarm.sound(fmt.Sprintf("the log cannot be written: %v", err))
+		return s.alarm.failure()
+	}
+	return nil
 }
 
-// guard calls write and returns the alarm that it rings as an error. Any other panic
-// is a defect, behind which Pebble may hold its locks for ever.
-func (s *Store) guard(write func() error) (err error) {
+// commit makes b durable, or returns the error of the log. Batch.Commit would give that
+// to Logger.Fatalf, and return nil.
+//
+// Pebble calls ApplyNoSyncWait experimental; it is the first half of Commit, and
+// SyncWait the second.
+func commit(db *pebble.DB, b *pebble.Batch) error {
+	if err := db.ApplyNoSyncWait(b, pebble.Sync); err != nil {
+		return err
+	}
+	return b.SyncWait()
+}
+
+// guard calls Pebble. A panic of that is a defect, after which Pebble may hold its locks
+// for ever.
+func (s *Store) guard(call func() error) error {
 	defer func() {
-		switch p := recover().(type) {
-		case nil:
-		case fatalError:
-			err = p
-		default:
+		if p := recover(); p != nil {
 			s.stuck = true
 			s.alarm.sound(fmt.Sprintf("panic: %v", p))
 			panic(p)
 		}
 	}()
-	return write()
+	return call()
 }
 
-// fail lets no further group in.
-func (s *Store) fail(err error) { s.failure.CompareAndSwap(nil, &err) }
-
 // Ready returns nil when the store would take a group now, and otherwise why not:
-// an error that wraps store.ErrClosed, store.ErrFailed, storage.ErrDiskLow or
+// an error that wraps storage.ErrClosed, storage.ErrFailed, storage.ErrDiskLow or
 // ErrReadOnly. It waits for nothing.
 func (s *Store) Ready() error {
 	if s.closed.Load() {
@@ -138,21 +145,19 @@ func (s *Store) Ready() error {
 	if s.readOnly {
 		return ErrReadOnly
 	}
-	if err := s.failed(); err != nil {
+	if err := s.alarm.failed(); err != nil {
 		return err
 	}
 	return s.disk.ready()
 }
 
-// failed returns an error that wraps storage.ErrFailed after a failure.
-func (s *Store) failed() error {
-	if err := s.failure.Load(); err != nil {
-		return fmt.Errorf("%w: %w", storage.ErrFailed, *err)
+// ready is Ready for a caller that returns the error.
+func (s *Store) ready() error {
+	err := s.Ready()
+	if errors.Is(err, storage.ErrFailed) {
+		return s.alarm.failure()
 	}
-	if cause := s.alarm.cause.Load(); cause != nil {
-		return fmt.Errorf("%w: %s", storage.ErrFailed, *cause)
-	}
-	return nil
+	return err
 }
 
 // Close implements [storage.Store]. It writes the records of all devices that have a
@@ -177,8 +182,8 @@ func (s *Store) Close() error {
 		err = s.settler.closeBatch()
 		// The records spare the next Open a look at every device's tail. What
 		// is stored is safe without.
-		if s.failed() == nil && s.disk.ready() == nil {
-			err = errors.Join(err, s.guard(func() error { return s.settler.table.writeRecords(s.db) }))
+		if s.alarm.failure() == nil && s.disk.ready() == nil {
+			err = errors.Join(err, s.writeRecords())
 			s.files.sound = err == nil
 		}
 	}

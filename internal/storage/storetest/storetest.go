@@ -1,4 +1,4 @@
-// Package storetest is the conformance suite for stores: what package store
+// Package storetest is the conformance suite for stores: what package storage
 // promises, as checks that every store passes, crashes included.
 //
 //	func TestConformance(t *testing.T) {
