@@ -66,7 +66,7 @@ func withPath(u *url.URL, p string, encoded bool) string {
 		}
 	}
 	location := other.String()
-	if strings.HasPrefix(location, "//") {
+	if u.Host == "" && strings.HasPrefix(location, "//") {
 		// Clients would take the first segment for a host. With the dot,
 		// http.Redirect cleans the path.
 		return "/." + location

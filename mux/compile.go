@@ -1,36 +1,54 @@
 package mux
 
 import (
-	"iter"
 	"net/http"
 	"slices"
+	"sync/atomic"
 )
 
-// A compiledRouter is an immutable copy of a router as of one generation, with
-// an index over its routes.
+// A compiledRouter is a router as of one version. It is immutable, and shares
+// its index with the versions that only had fewer or have more routes.
 type compiledRouter struct {
-	router      *Router
-	generation  uint64
-	routes      []compiledRoute
+	// router is the one that was compiled, and root the one that carriers name.
+	router *Router
+	root   *Router
+
+	version    uint64
+	generation uint64
+	structure  uint64
+
+	state       *routerState
+	routes      []*compiledRoute
 	middlewares []MiddlewareFunc
-	routeConf
 
-	index index
-
-	// unmatched is the carrier for requests without a route.
-	unmatched *carrier
+	useEncodedPath bool
+	skipClean      bool
+	omitRoute      bool
+	omitRouter     bool
+	extras         extras
 
 	// active[i] counts the routes before position i that can match at all.
 	active []int32
 
-	// everyRoute is all positions.
-	everyRoute []int32
+	// unmatched is the carrier for requests without a route.
+	unmatched *carrier
+}
+
+// A routerState is what the versions of one router share as long as nothing but
+// new routes come. Routes above reach the router through it.
+type routerState struct {
+	index   index
+	current atomic.Pointer[compiledRouter]
 }
 
 // A compiledRoute is an immutable copy of a route.
 type compiledRoute struct {
 	route       *Route
-	active      bool // neither BuildOnly nor with an error
+	version     uint64
+	structure   uint64
+	born        uint64 // generation of the router that first had it
+	at          int32  // position in its router
+	active      bool   // neither BuildOnly nor with an error
 	matchers    []matcher
 	handler     http.Handler
 	middlewares []MiddlewareFunc
@@ -45,86 +63,113 @@ type compiledRoute struct {
 	// for the wrong method's.
 	plain bool
 
-	carrier *carrier // of this route and the router that is compiled
+	// simple is set if the path and the method alone decide, and the handler is
+	// the route's own.
+	simple bool
+
+	carrier *carrier // of this route and the root
 	pattern string   // the path template's text
 }
 
-// compiled returns the current compiled copy.
-func (r *Router) compiled() *compiledRouter {
-	if cell := r.cell; cell != nil {
-		c := cell.compiled.Load()
-		if c != nil && c.router == r && c.generation == cell.tree.generation.Load() {
-			return c
-		}
-	}
-	return r.compile()
-}
-
-// compile makes a new copy unless another goroutine just did.
-func (r *Router) compile() *compiledRouter {
-	if r.cell == nil {
-		// A zero Router without routes. Nothing is kept, because requests may
-		// come from several goroutines.
-		c := &compiler{root: r, done: make(map[*Router]*compiledRouter)}
-		return c.router(r)
-	}
-	t := r.cell.tree
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return r.compileLocked()
-}
-
-func (r *Router) compileLocked() *compiledRouter {
-	generation := r.cell.tree.generation.Load()
-	if c := r.cell.compiled.Load(); c != nil && c.router == r && c.generation == generation {
-		return c
-	}
-	c := &compiler{root: r, done: make(map[*Router]*compiledRouter)}
-	compiled := c.router(r)
-	compiled.generation = generation
-	r.cell.compiled.Store(compiled)
-	return compiled
-}
-
-// A compiler copies a router and all below it. A subrouter can be reached by
-// several ways, since a second subrouter of a route takes over the first as a
-// matcher; it is compiled once.
+// A compiler copies a router and all below it, under the tree's lock. A
+// subrouter can be reached by several ways, since a second subrouter of a route
+// takes over the first as a matcher; it is compiled once.
 type compiler struct {
-	root *Router
+	tree *routeTree
+	root *Router // nil for a route that is compiled alone
+
+	generation uint64
+	structure  uint64
+
+	// kept tells that the result is to be found by later requests.
+	kept bool
 	done map[*Router]*compiledRouter
+}
+
+func (t *routeTree) newCompiler(root *Router, kept bool) *compiler {
+	c := &compiler{tree: t, root: root, kept: kept, done: make(map[*Router]*compiledRouter)}
+	if t != nil {
+		c.generation, c.structure = t.generation.Load(), t.structure.Load()
+	}
+	return c
 }
 
 func (c *compiler) router(r *Router) *compiledRouter {
 	if compiled, ok := c.done[r]; ok {
 		return compiled
 	}
-	compiled := &compiledRouter{
-		router:      r,
-		routes:      make([]compiledRoute, len(r.routes)),
-		middlewares: slices.Clip(r.middlewares),
-		routeConf:   r.routeConf,
-		active:      make([]int32, len(r.routes)+1),
-		everyRoute:  make([]int32, len(r.routes)),
-		unmatched:   newCarrier(nil, c.root),
+	if compiled := c.compiledBefore(r); compiled != nil {
+		c.done[r] = compiled
+		return compiled
 	}
+	empty := &compiledRouter{
+		router:         r,
+		root:           c.root,
+		generation:     c.generation,
+		structure:      c.structure,
+		state:          &routerState{},
+		middlewares:    slices.Clip(r.middlewares),
+		useEncodedPath: r.useEncodedPath,
+		skipClean:      r.skipClean,
+		omitRoute:      r.omitRoute,
+		omitRouter:     r.omitRouter,
+		extras:         r.extras,
+		active:         []int32{0},
+		unmatched:      newCarrier(nil, c.root),
+	}
+	c.done[r] = empty
+	compiled := c.extend(empty, r)
 	c.done[r] = compiled
-	for i, route := range r.routes {
-		compiled.routes[i] = c.route(route)
-		compiled.everyRoute[i] = int32(i)
-		compiled.active[i+1] = compiled.active[i]
-		if compiled.routes[i].active {
-			compiled.active[i+1]++
-		}
-	}
-	compiled.index = newIndex(compiled)
 	return compiled
 }
 
-func (c *compiler) route(r *Route) compiledRoute {
-	compiled := compiledRoute{
+// compiledBefore returns what is left of an earlier compilation and still
+// right.
+func (c *compiler) compiledBefore(r *Router) *compiledRouter {
+	if !c.kept {
+		return nil
+	}
+	old := r.cell.find(r.version)
+	if old == nil || old.structure != c.structure || (c.root != nil && old.root != c.root) {
+		return nil
+	}
+	return old
+}
+
+// extend returns a version of the router with the routes that came since old.
+func (c *compiler) extend(old *compiledRouter, r *Router) *compiledRouter {
+	next := *old
+	next.version, next.generation = r.version, c.generation
+	for _, route := range r.routes[len(old.routes):] {
+		compiled := c.route(route, int32(len(next.routes)))
+		compiled.simple = compiled.isSimple(next.useEncodedPath)
+		active := next.active[len(next.active)-1]
+		if compiled.active {
+			active++
+		}
+		next.routes = append(next.routes, compiled)
+		next.active = append(next.active, active)
+		next.state.index.add(compiled, next.useEncodedPath)
+	}
+	next.state.current.Store(&next)
+	if c.kept {
+		r.cell.keep(&next, old)
+	}
+	return &next
+}
+
+func (c *compiler) route(r *Route, at int32) *compiledRoute {
+	if c.tree != nil {
+		c.tree.compiledRoutes++
+	}
+	compiled := &compiledRoute{
 		route:       r,
+		version:     r.version,
+		structure:   c.structure,
+		born:        c.generation,
+		at:          at,
 		active:      !r.buildOnly && r.err == nil,
-		matchers:    slices.Clone(r.matchers),
+		matchers:    r.matchers,
 		handler:     r.handler,
 		middlewares: slices.Clip(r.middlewares),
 		encoded:     r.useEncodedPath,
@@ -136,81 +181,102 @@ func (c *compiler) route(r *Route) compiledRoute {
 	compiled.plain = true
 	for i := range compiled.matchers {
 		compiled.plain = compiled.plain && compiled.matchers[i].decides()
-		if m := &compiled.matchers[i]; m.kind == matchRouter {
-			m.compiled = c.router(m.router)
+	}
+	if slices.ContainsFunc(compiled.matchers, func(m matcher) bool { return m.kind == matchRouter }) {
+		compiled.matchers = slices.Clone(compiled.matchers)
+		for i := range compiled.matchers {
+			if m := &compiled.matchers[i]; m.kind == matchRouter {
+				m.below = c.router(m.router).state
+			}
 		}
 	}
-	for t := range compiled.templates() {
-		compiled.varNames = append(compiled.varNames, t.names...)
-	}
+	compiled.varNames = compiled.namesOfVars()
 	if compiled.path != nil {
 		compiled.pattern = compiled.path.text
+	}
+	if c.kept {
+		r.cell.compiled.Store(compiled)
+		r.seen = true
 	}
 	return compiled
 }
 
-// templates yields the templates that may hold variables, in the order in
-// which their values are taken.
-func (c *compiledRoute) templates() iter.Seq[*template] {
-	return func(yield func(*template) bool) {
-		if c.host != nil && !yield(c.host) {
-			return
-		}
-		if c.path != nil && !yield(c.path) {
-			return
-		}
-		for _, q := range c.queries {
-			if !yield(q) {
-				return
-			}
+// namesOfVars shares the template's slice where it can.
+func (c *compiledRoute) namesOfVars() []string {
+	var names []string
+	for _, t := range c.templates(nil) {
+		switch {
+		case len(names) == 0:
+			names = t.names
+		case len(t.names) > 0:
+			names = slices.Concat(names, t.names)
 		}
 	}
+	return names
 }
 
-// values writes the values of the variables, which the request must match, to
-// dst. It has one element for each of varNames.
-func (c *compiledRoute) values(req *http.Request, s *search, dst []string) {
+// templates appends the templates that may hold variables to dst, in the order
+// in which their values are taken.
+func (c *compiledRoute) templates(dst []*template) []*template {
 	if c.host != nil {
-		dst = c.host.next(req, c.encoded, dst)
+		dst = append(dst, c.host)
 	}
 	if c.path != nil {
-		if n := len(c.path.names); s.captured == c.path {
-			copy(dst, s.values[:n])
-			dst = dst[n:]
-		} else {
-			dst = c.path.next(req, c.encoded, dst)
-		}
+		dst = append(dst, c.path)
 	}
-	for _, q := range c.queries {
-		dst = q.next(req, c.encoded, dst)
-	}
+	return append(dst, c.queries...)
 }
 
-// addVars writes the variables to a map, which it makes if there is none.
-func (c *compiledRoute) addVars(vars map[string]string, req *http.Request) map[string]string {
-	for t := range c.templates() {
-		if len(t.names) == 0 {
-			continue
-		}
-		values := make([]string, len(t.names))
-		if !t.extractFrom(req, c.encoded, values) {
-			// Possible only if a MatcherFunc changed the request.
-			continue
-		}
-		if vars == nil {
-			vars = make(map[string]string, len(c.varNames))
-		}
-		for i, name := range t.names {
-			vars[name] = values[i]
+// isSimple reports whether the path template and the methods decide about the
+// route. encoded is the router's.
+func (c *compiledRoute) isSimple(encoded bool) bool {
+	if !c.active || !c.plain || c.handler == nil || c.path == nil || c.path.strictSlash || c.path.encoded != encoded {
+		return false
+	}
+	for i := range c.matchers {
+		switch m := &c.matchers[i]; m.kind {
+		case matchMethods:
+		case matchTemplate:
+			if m.template != c.path || m.template.encoded != c.encoded {
+				return false
+			}
+		default:
+			return false
 		}
 	}
-	return vars
+	return true
+}
+
+// allows reports whether all method matchers accept the method.
+func (c *compiledRoute) allows(method string) bool {
+	for i := range c.matchers {
+		if m := &c.matchers[i]; m.kind == matchMethods && !slices.Contains(m.names, method) {
+			return false
+		}
+	}
+	return true
+}
+
+// methods returns the names of the first method matcher.
+func (c *compiledRoute) methods() ([]string, bool) {
+	for i := range c.matchers {
+		if c.matchers[i].kind == matchMethods {
+			return c.matchers[i].names, true
+		}
+	}
+	return nil, false
 }
 
 // determines reports whether the variables of outer, a route above c, are
 // among those of c and have the same values for every request that both match.
 // It may err towards false.
 func (c *compiledRoute) determines(outer *compiledRoute) bool {
+	for _, name := range outer.varNames {
+		// The outer route's value wins over that of a variable of c's own.
+		if count(c.varNames, name) != count(outer.varNames, name) {
+			return false
+		}
+	}
 	if outer.host != nil && len(outer.host.names) > 0 && outer.host != c.host {
 		return false
 	}
@@ -235,22 +301,12 @@ func (c *compiledRoute) determines(outer *compiledRoute) bool {
 	return false
 }
 
-// next writes the values of one template to the beginning of dst and returns
-// the rest.
-func (t *template) next(req *http.Request, encoded bool, dst []string) []string {
-	n := len(t.names)
-	if n > 0 {
-		t.extractFrom(req, encoded, dst[:n:n])
-	}
-	return dst[n:]
-}
-
-// methods returns the names of the first method matcher.
-func (c *compiledRoute) methods() ([]string, bool) {
-	for i := range c.matchers {
-		if c.matchers[i].kind == matchMethods {
-			return c.matchers[i].names, true
+func count(names []string, name string) int {
+	n := 0
+	for _, other := range names {
+		if other == name {
+			n++
 		}
 	}
-	return nil, false
+	return n
 }

@@ -38,14 +38,14 @@ func (r *Router) Conflicts() []Conflict {
 			return
 		}
 		seen[c] = true
-		for i := range c.routes {
+		for i, route := range c.routes {
 			if conflict, ok := c.conflictAt(i); ok {
 				found = append(found, conflict)
 				continue
 			}
-			for _, m := range c.routes[i].matchers {
+			for _, m := range route.matchers {
 				if m.kind == matchRouter {
-					visit(m.compiled)
+					visit(m.below.current.Load())
 				}
 			}
 		}
@@ -56,7 +56,7 @@ func (r *Router) Conflicts() []Conflict {
 
 // conflictAt finds why the route at a position cannot match, if it cannot.
 func (c *compiledRouter) conflictAt(i int) (Conflict, bool) {
-	route := &c.routes[i]
+	route := c.routes[i]
 	if !route.active {
 		if err := route.route.GetError(); err != nil {
 			return Conflict{route.route, nil, fmt.Sprintf("%s has an error: %v", route, err)}, true
@@ -66,8 +66,8 @@ func (c *compiledRouter) conflictAt(i int) (Conflict, bool) {
 	if what := route.contradiction(); what != "" {
 		return Conflict{route.route, nil, fmt.Sprintf("%s cannot match: %s", route, what)}, true
 	}
-	for j := range i {
-		if earlier := &c.routes[j]; earlier.covers(route) {
+	for _, earlier := range c.routes[:i] {
+		if earlier.covers(route) {
 			reason := fmt.Sprintf("%s cannot match: %s, added before, takes all of its requests", route, earlier)
 			return Conflict{route.route, earlier.route, reason}, true
 		}
@@ -181,7 +181,7 @@ func (t *template) impliedBy(other *template) bool {
 		return false
 	}
 	// The names of variables are not in the expressions.
-	if t.kind == other.kind && t.anyPort == other.anyPort && t.expr.String() == other.expr.String() {
+	if t.kind == other.kind && t.anyPort == other.anyPort && t.source == other.source {
 		return true
 	}
 	if !t.isPath() || !t.shape.known || !other.shape.known {
@@ -211,7 +211,7 @@ func (s *shape) variants() iter.Seq[[]segment] {
 		// An empty template stands for the empty path, which has no segments.
 		if s.literal && s.text != "" {
 			for text := range strings.SplitSeq(s.text[1:], "/") {
-				segments = append(segments, segment{literal: text})
+				segments = append(segments, segment{prefix: text})
 			}
 		}
 		if !yield(segments) || !s.optionalSlash {
@@ -233,7 +233,7 @@ func (s *shape) disjoint(other *shape) bool {
 			}
 			differ := false
 			for i := range a {
-				differ = differ || (!a[i].wild && !b[i].wild && a[i].literal != b[i].literal)
+				differ = differ || (!a[i].wild && !b[i].wild && a[i].literal() != b[i].literal())
 			}
 			if !differ {
 				return false
@@ -266,10 +266,10 @@ func (s segment) contains(other segment) bool {
 	case s.any && other.wild:
 		return other.filled
 	case s.any:
-		return other.literal != ""
+		return other.literal() != ""
 	case s.wild:
 		return false
 	default:
-		return !other.wild && s.literal == other.literal
+		return !other.wild && s.literal() == other.literal()
 	}
 }

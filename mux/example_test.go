@@ -46,10 +46,11 @@ func ExampleVar() {
 	// Output: ppg-000123
 }
 
-// The template of the matched route is in the request's Pattern, where
-// middleware around the router finds it: a label without the variables' values.
-func ExampleRouter_ServeHTTP_pattern() {
-	r := mux.NewRouter()
+// The template of the matched route is in the request's Pattern: a label without
+// the variables' values. Where the request is shared, code around the router
+// finds it too.
+func ExampleRouter_ShareRequest() {
+	r := mux.NewRouter().ShareRequest(true)
 	r.HandleFunc("/devices/{device}", func(http.ResponseWriter, *http.Request) {})
 	counted := http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		r.ServeHTTP(w, req)

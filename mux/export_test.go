@@ -3,13 +3,14 @@ package mux
 import (
 	"fmt"
 	"net/http"
-	"slices"
+	"regexp"
 )
 
 // MatchByScan is Router.Match without an index.
 func MatchByScan(r *Router, req *http.Request, match *RouteMatch) bool {
 	c := r.compiled()
-	s := search{noIndex: true}
+	s := c.newSearch(r)
+	s.noIndex = true
 	s.start(match)
 	ok := c.search(req, &s)
 	s.finish(ok)
@@ -32,9 +33,10 @@ func ComparePlan(text string, kind templateKind, strictSlash bool, inputs ...str
 	if err != nil {
 		return "", false
 	}
+	expr := regexp.MustCompile(t.source)
 	holds := shapeOf(t)
 	for _, s := range inputs {
-		at := t.expr.FindStringSubmatchIndex(s)
+		at := expr.FindStringSubmatchIndex(s)
 		if at != nil && t.isPath() && !holds(s) {
 			return fmt.Sprintf("%q matches %q, but the index leaves it out", text, s), t.plan != nil
 		}
@@ -60,21 +62,27 @@ func ComparePlan(text string, kind templateKind, strictSlash bool, inputs ...str
 // shapeOf returns a function that reports whether an index with the template
 // alone yields it for a path.
 func shapeOf(t *template) func(path string) bool {
-	c := &compiledRouter{routes: []compiledRoute{{active: true, matchers: []matcher{{template: t}}}}}
-	x := newIndex(c)
-	return func(path string) bool {
-		if entry, ok := x.exact[path]; ok {
-			return slices.Contains(entry.candidates, 0)
-		}
+	var x index
+	x.add(&compiledRoute{active: true, matchers: []matcher{{template: t}}}, t.encoded)
+	return func(text string) bool {
+		var p splitPath
+		p.split(text, int(x.depth.Load()))
 		var found candidates
-		x.collect(path, &found)
-		_, ok := found.next(0)
-		return ok
+		x.collectPath(x.lookUp(text), &p, &found)
+		return found.next(0) != nil
 	}
 }
 
-// IsClean and CleanPath are the two halves of path cleaning.
-func IsClean(p string) bool     { return isClean(p) }
+// IsClean and CleanPath are the two halves of path cleaning. IsClean panics if
+// its two implementations differ.
+func IsClean(p string) bool {
+	clean := isClean(p)
+	if new(splitPath).split(p, 1) != clean {
+		panic(fmt.Sprintf("split and isClean differ on %q", p))
+	}
+	return clean
+}
+
 func CleanPath(p string) string { return cleanPath(p) }
 
 // FirstQueryValue is the look-up behind Queries.

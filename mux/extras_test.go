@@ -179,7 +179,7 @@ func TestConflicts(t *testing.T) {
 		`route /users/me cannot match: route /users/{id}, added before, takes all of its requests`,
 		`route /static/css cannot match: route /static, added before, takes all of its requests`,
 		`route /a/b cannot match: "/a" and "/a/b" exclude each other`,
-		`route without a path has an error: mux: parse template "/bad/{": unbalanced braces`,
+		`route without a path has an error: mux: unbalanced braces in "/bad/{"`,
 	}
 	if strings.Join(got, "\n") != strings.Join(want, "\n") {
 		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))

@@ -1,138 +1,86 @@
 package mux
 
 import (
-	"iter"
 	"net/http"
-	"slices"
 	"strings"
+	"sync/atomic"
 )
 
-// An index finds the routes of one router that a path does not rule out.
+// An index finds the routes of one router that a request's path and host do not
+// rule out. Routes are added to it in place, in ascending order, while requests
+// read it; a reader passes over the routes that its router does not have yet.
 //
 // Invariant: it may return too many candidates, never too few. A route is left
-// out only if one of its path templates cannot match, and only if every matcher
-// before that template does nothing but say no: a MatcherFunc, a subrouter or a
-// query in front of it leaves traces in the search even when the path is
-// another. TestIndexAgreesWithScan compares all small route tables with a scan.
+// out only if one of its path templates cannot match, or else its host template,
+// and only if every matcher before that template does nothing but say no: a
+// MatcherFunc, a subrouter or a query in front of it leaves traces in the search
+// even when the path is another. TestIndexAgreesWithScan compares all small route
+// tables with a scan.
 type index struct {
-	// exact has the candidates, complete and in order, for every path that is
-	// the text of a template without variables.
-	exact map[string]*exactEntry
+	// exact has a node for every path that is the text of a template without
+	// variables. lengths has a bit for the length of each.
+	exact   nodeSet
+	lengths atomic.Uint64
 
-	// root is the tree of the other templates, behind the leading slash.
-	root node
+	// root is the tree of the other templates, after the leading slash. depth is
+	// how many segments of a path it looks at.
+	root  node
+	depth atomic.Int32
 
-	// always is the routes that no path rules out.
-	always []int32
+	// hosts has the routes that no path rules out and whose host template has no
+	// variables. Those without a port in the template look at none.
+	hosts nodeSet
+
+	// always is the routes that neither rules out.
+	always list
 }
 
-type exactEntry struct {
-	candidates []int32
-	clean      bool // the path needs no redirect to its clean form
-
-	// direct is the first candidates, as far as for each of them nothing but
-	// the method is left to be decided.
-	direct []directRoute
-}
-
-// A directRoute matches every request that has one of the methods.
-type directRoute struct {
-	route     *compiledRoute
-	methods   []string
-	anyMethod bool
-}
-
-func (d *directRoute) allows(method string) bool {
-	return d.anyMethod || slices.Contains(d.methods, method)
-}
-
-func newIndex(c *compiledRouter) index {
-	var x index
-	literal := make(map[string][]int32)
-	for i := range c.routes {
-		route, at := &c.routes[i], int32(i)
-		if !route.active {
-			continue
-		}
-		t := route.decidingTemplate(c.useEncodedPath)
-		switch {
-		case t == nil:
-			x.always = append(x.always, at)
-		case t.shape.literal:
-			literal[t.shape.text] = append(literal[t.shape.text], at)
-			if t.shape.optionalSlash {
-				text := t.shape.text + "/"
-				literal[text] = append(literal[text], at)
-			}
-		default:
-			x.root.add(t.shape.segments, t.shape.open, at)
-			if t.shape.optionalSlash {
-				x.root.add(append(slices.Clip(t.shape.segments), segment{}), false, at)
-			}
-		}
+// add enters a route, whose position is above those of all before.
+func (x *index) add(route *compiledRoute, encoded bool) {
+	if !route.active {
+		return
 	}
-	// The paths of the table are known, so their candidates from the tree are
-	// too.
-	x.exact = make(map[string]*exactEntry, len(literal))
-	for path, list := range literal {
-		var found candidates
-		x.collect(path, &found)
-		found.add(list)
-		entry := &exactEntry{candidates: slices.Collect(found.inOrder()), clean: isClean(path)}
-		for _, at := range entry.candidates {
-			route := &c.routes[at]
-			if !route.isDirect(path) {
-				break
-			}
-			entry.direct = append(entry.direct, route.direct())
+	t := route.decidingTemplate(encoded)
+	if t == nil {
+		if host := route.decidingHost(); host != "" {
+			x.hosts.add(host).here.add(route)
+		} else {
+			x.always.add(route)
 		}
-		x.exact[path] = entry
+		return
 	}
-	return x
+	if t.shape.literal {
+		x.addExact(t.shape.text, route)
+		if t.shape.optionalSlash {
+			x.addExact(t.shape.text+"/", route)
+		}
+		return
+	}
+	// One more than the template has, because the segment after the last is
+	// looked up, and an optional slash makes one.
+	if depth := int32(len(t.shape.segments) + 2); depth > x.depth.Load() {
+		x.depth.Store(depth)
+	}
+	x.root.add(t.shape.segments, t.shape.open, route)
+	if t.shape.optionalSlash {
+		x.root.add(append(t.shape.segments[:len(t.shape.segments):len(t.shape.segments)], segment{}), false, route)
+	}
 }
 
-// isDirect reports whether the route matches every request with the path and
-// the right method, without variables and without a redirect.
-func (c *compiledRoute) isDirect(path string) bool {
-	if !c.plain || c.handler == nil || len(c.varNames) > 0 {
-		return false
-	}
-	for i := range c.matchers {
-		m := &c.matchers[i]
-		if m.kind == matchMethods {
-			continue
-		}
-		if m.kind != matchTemplate || m.template != c.path || !m.template.shape.literal || !m.template.matches(path) {
-			return false
-		}
-	}
-	return c.path != nil && !c.needsSlash(path)
+func (x *index) addExact(path string, route *compiledRoute) {
+	x.exact.add(path).here.add(route)
+	x.lengths.Store(x.lengths.Load() | lengthBit(path))
 }
 
-func (c *compiledRoute) direct() directRoute {
-	d := directRoute{route: c, anyMethod: true}
-	for i := range c.matchers {
-		m := &c.matchers[i]
-		if m.kind != matchMethods {
-			continue
-		}
-		if d.anyMethod {
-			d.methods, d.anyMethod = m.names, false
-			continue
-		}
-		d.methods = slices.DeleteFunc(slices.Clone(d.methods), func(name string) bool { return !slices.Contains(m.names, name) })
-	}
-	return d
-}
+// lengthBit is the bit of a path's length. Long paths share the last.
+func lengthBit(path string) uint64 { return 1 << min(len(path), 63) }
 
-// allows reports whether all method matchers accept the method.
-func (c *compiledRoute) allows(method string) bool {
-	for i := range c.matchers {
-		if m := &c.matchers[i]; m.kind == matchMethods && !slices.Contains(m.names, method) {
-			return false
-		}
+// lookUp returns the node of a path in the exact table, or nil.
+func (x *index) lookUp(path string) *node {
+	if x.lengths.Load()&lengthBit(path) == 0 {
+		return nil
 	}
-	return true
+	return x.exact.get(path)
 }
 
 // decidingTemplate returns the path template that rules the route in or out, or
@@ -151,173 +99,120 @@ func (c *compiledRoute) decidingTemplate(encoded bool) *template {
 	return best
 }
 
-// collect adds the candidates for a path that is not in the table. Those for a
-// path in the table are in its entry.
-func (x *index) collect(path string, found *candidates) {
-	found.add(x.always)
-	if strings.HasPrefix(path, "/") {
-		x.root.collect(path[1:], found)
-	}
-}
-
-// candidatesFor yields the positions of all candidates for a request.
-func (c *compiledRouter) candidatesFor(req *http.Request) iter.Seq[int32] {
-	path := requestPath(req, c.useEncodedPath)
-	if entry, ok := c.index.exact[path]; ok {
-		return slices.Values(entry.candidates)
-	}
-	var found candidates
-	c.index.collect(path, &found)
-	return found.inOrder()
-}
-
-// A node stands for the segments on the way to it.
-type node struct {
-	literal map[string]*node // by the next segment
-	wild    *node            // any next segment
-
-	// here is the routes whose template ends at this node.
-	here []int32
-
-	// below is the routes that match anything that follows.
-	below []int32
-
-	// partial is the routes that match whatever follows and begins with the
-	// key, and lengths the keys' lengths, each once.
-	partial map[string][]int32
-	lengths []int
-}
-
-// add enters a route under the segments of its template.
-func (n *node) add(segments []segment, open bool, at int32) {
-	for i, seg := range segments {
-		if open && i == len(segments)-1 {
-			n.addPartial(seg.literal, at)
-			return
+// decidingHost returns the host that rules the route in or out, or an empty
+// string.
+func (c *compiledRoute) decidingHost() string {
+	for i := range c.matchers {
+		m := &c.matchers[i]
+		if !m.decides() {
+			break
 		}
-		n = n.child(seg)
+		if m.kind != matchTemplate || m.template.kind != hostTemplate {
+			continue
+		}
+		if p := m.template.plan; p != nil && len(p.vars) == 0 && p.end == endExact {
+			return p.head
+		}
 	}
-	n.here = append(n.here, at)
+	return ""
 }
 
-func (n *node) addPartial(beginning string, at int32) {
-	if beginning == "" {
-		n.below = append(n.below, at)
+// collect adds the candidates for a request.
+func (x *index) collect(req *http.Request, exact *node, p *splitPath, found *candidates) {
+	if !x.hosts.empty() {
+		x.collectHost(requestHost(req), found)
+	}
+	x.collectPath(exact, p, found)
+}
+
+// collectPath adds those that do not depend on the host.
+func (x *index) collectPath(exact *node, p *splitPath, found *candidates) {
+	found.add(&x.always)
+	if exact != nil {
+		found.add(&exact.here)
+	}
+	if p.n > 0 {
+		x.root.collect(p, 0, found)
+	}
+}
+
+func (x *index) collectHost(host string, found *candidates) {
+	name, _, hasPort := strings.Cut(host, ":")
+	if n := x.hosts.get(name); n != nil {
+		found.add(&n.here)
+	}
+	if !hasPort {
 		return
 	}
-	if n.partial == nil {
-		n.partial = make(map[string][]int32)
-	}
-	n.partial[beginning] = append(n.partial[beginning], at)
-	if !slices.Contains(n.lengths, len(beginning)) {
-		n.lengths = append(n.lengths, len(beginning))
+	if n := x.hosts.get(host); n != nil {
+		found.add(&n.here)
 	}
 }
 
-func (n *node) child(seg segment) *node {
-	if seg.wild {
-		if n.wild == nil {
-			n.wild = &node{}
-		}
-		return n.wild
-	}
-	if n.literal == nil {
-		n.literal = make(map[string]*node)
-	}
-	if n.literal[seg.literal] == nil {
-		n.literal[seg.literal] = &node{}
-	}
-	return n.literal[seg.literal]
+// A scan yields the routes of one router that may match a request, in
+// registration order.
+type scan struct {
+	router *compiledRouter
+	path   splitPath
+	host   string
+
+	// generation is that of the root router. Routes that are younger are passed
+	// over.
+	generation uint64
+
+	found candidates
+	from  int32 // the position after the route yielded last
+	all   bool  // yield every route; tests compare with it
 }
 
-// collect adds the candidates for rest, which is the path after the slash that
-// leads to n.
-//
-// Invariant: each node is visited at most once for a path, and a visit looks at
-// no more than the node's next segment and its partial literals. The cost is
-// bounded by the number of nodes times the length of the path, and the depth of
-// the recursion by that of the tree.
-func (n *node) collect(rest string, found *candidates) {
-	found.add(n.below)
-	for _, length := range n.lengths {
-		if length <= len(rest) {
-			found.add(n.partial[rest[:length]])
-		}
-	}
-	if n.literal == nil && n.wild == nil {
-		return
-	}
-	seg, tail, more := rest, "", false
-	if slash := strings.IndexByte(rest, '/'); slash >= 0 {
-		seg, tail, more = rest[:slash], rest[slash+1:], true
-	}
-	if child := n.literal[seg]; child != nil {
-		child.enter(tail, more, found)
-	}
-	if n.wild != nil {
-		n.wild.enter(tail, more, found)
-	}
+// start begins at the first route.
+func (x *scan) start(c *compiledRouter, req *http.Request, generation uint64) {
+	x.router, x.generation = c, generation
+	text := requestPath(req, c.useEncodedPath)
+	x.begin(req, text, c.state.index.lookUp(text))
 }
 
-func (n *node) enter(tail string, more bool, found *candidates) {
-	if more {
-		n.collect(tail, found)
-	} else {
-		found.add(n.here)
-	}
+// begin is start for a path that has been looked up. It reports whether the
+// path needs no redirect to its clean form.
+func (x *scan) begin(req *http.Request, text string, exact *node) (clean bool) {
+	clean = x.path.split(text, int(x.router.state.index.depth.Load()))
+	x.host = requestHost(req)
+	x.collect(req, exact)
+	return clean
 }
 
-// candidates is several ascending lists of positions, read as one.
-type candidates struct {
-	lists [4][]int32
-	n     int // lists in use, those in more included
-	more  [][]int32
+// collect looks for the candidates again.
+func (x *scan) collect(req *http.Request, exact *node) {
+	x.found = candidates{steps: x.found.steps}
+	x.router.state.index.collect(req, exact, &x.path, &x.found)
 }
 
-func (c *candidates) add(list []int32) {
-	if len(list) == 0 {
-		return
+// next returns the next route, or nil.
+func (x *scan) next() *compiledRoute {
+	if x.all {
+		return x.nextOfAll()
 	}
-	if c.n < len(c.lists) {
-		c.lists[c.n] = list
-	} else {
-		c.more = append(c.more, list)
+	l := x.found.next(x.from)
+	if l == nil || int(l.at) >= len(x.router.routes) || l.route.born > x.generation {
+		return nil
 	}
-	c.n++
+	x.from = l.at + 1
+	return l.route
 }
 
-// next returns the lowest position that is not below from, and forgets those
-// below it.
-func (c *candidates) next(from int32) (int32, bool) {
-	lowest, ok := int32(0), false
-	for i := range c.n {
-		list := c.list(i)
-		for len(*list) > 0 && (*list)[0] < from {
-			*list = (*list)[1:]
-		}
-		if len(*list) > 0 && (!ok || (*list)[0] < lowest) {
-			lowest, ok = (*list)[0], true
-		}
+func (x *scan) nextOfAll() *compiledRoute {
+	if int(x.from) >= len(x.router.routes) {
+		return nil
 	}
-	return lowest, ok
+	x.from++
+	return x.router.routes[x.from-1]
 }
 
-func (c *candidates) list(i int) *[]int32 {
-	if i < len(c.lists) {
-		return &c.lists[i]
-	}
-	return &c.more[i-len(c.lists)]
-}
-
-func (c candidates) inOrder() iter.Seq[int32] {
-	return func(yield func(int32) bool) {
-		next := int32(0)
-		for {
-			at, ok := c.next(next)
-			if !ok || !yield(at) {
-				return
-			}
-			next = at + 1
-		}
+// evaluated must be called when user code may have changed the request. The
+// routes after the one yielded last are then found by what is there now.
+func (x *scan) evaluated(req *http.Request) {
+	text := requestPath(req, x.router.useEncodedPath)
+	if text != x.path.text || requestHost(req) != x.host {
+		x.begin(req, text, x.router.state.index.lookUp(text))
 	}
 }

@@ -37,15 +37,15 @@ type matcher struct {
 	fn       MatcherFunc  // matchFunc
 	router   *Router      // matchRouter
 
-	// compiled is the compiled router, in compiled routes.
-	compiled *compiledRouter
+	// below is the compiled router, in compiled routes.
+	below *routerState
 }
 
 // accepts reports whether the request meets the condition.
 func (m *matcher) accepts(req *http.Request, s *search) bool {
 	switch m.kind {
 	case matchTemplate:
-		return m.template.accepts(req, s)
+		return m.template.accepts(req)
 	case matchMethods:
 		return slices.Contains(m.names, req.Method)
 	case matchSchemes:
@@ -55,7 +55,7 @@ func (m *matcher) accepts(req *http.Request, s *search) bool {
 	case matchFunc:
 		return s.callMatcherFunc(m.fn, req)
 	default:
-		return m.compiled.search(req, s)
+		return m.below.current.Load().search(req, s)
 	}
 }
 
@@ -73,10 +73,10 @@ func (m *matcher) decides() bool {
 }
 
 // accepts reports whether the template's part of the request matches.
-func (t *template) accepts(req *http.Request, s *search) bool {
+func (t *template) accepts(req *http.Request) bool {
 	switch t.kind {
 	case hostTemplate:
-		return t.matches(t.hostOf(req))
+		return t.matches(t.trimPort(requestHost(req)))
 	case queryTemplate:
 		value, found := firstQueryValue(req.URL.RawQuery, t.key)
 		if t.value != nil {
@@ -84,34 +84,23 @@ func (t *template) accepts(req *http.Request, s *search) bool {
 		}
 		return t.matches(t.pair(value, found))
 	default:
-		path := requestPath(req, t.encoded)
-		n := len(t.names)
-		if n == 0 || n > len(s.values) || t.plan == nil {
-			return t.matches(path)
-		}
-		s.captured = nil
-		if !t.plan.run(path, s.values[:n]) {
-			return false
-		}
-		s.captured = t
-		return true
+		return t.matches(requestPath(req, t.encoded))
 	}
 }
 
-// extractFrom is extract on the template's part of the request. encoded is the
-// route's.
-func (t *template) extractFrom(req *http.Request, encoded bool, values []string) bool {
+// extractFrom is extract on the template's part of the request.
+func (t *template) extractFrom(src *sources, values []string) bool {
 	switch t.kind {
 	case hostTemplate:
-		return t.extract(t.hostOf(req), values)
+		return t.extract(t.trimPort(src.host), values)
 	case queryTemplate:
-		value, found := firstQueryValue(req.URL.RawQuery, t.key)
+		value, found := firstQueryValue(src.query, t.key)
 		if t.value != nil {
 			return found && t.value.run(value, values)
 		}
 		return t.extract(t.pair(value, found), values)
 	default:
-		return t.extract(requestPath(req, encoded), values)
+		return t.extract(src.path, values)
 	}
 }
 
@@ -123,15 +112,19 @@ func (t *template) pair(value string, found bool) string {
 	return t.key + "=" + value
 }
 
-func (t *template) hostOf(req *http.Request) string {
-	host := req.Host
-	if req.URL.IsAbs() {
-		host = req.URL.Host
-	}
+// trimPort returns the part of the host that the template looks at.
+func (t *template) trimPort(host string) string {
 	if t.anyPort {
 		host, _, _ = strings.Cut(host, ":")
 	}
 	return host
+}
+
+func requestHost(req *http.Request) string {
+	if req.URL.IsAbs() {
+		return req.URL.Host
+	}
+	return req.Host
 }
 
 func requestPath(req *http.Request, encoded bool) string {
@@ -177,6 +170,25 @@ func newHeaderRules(pairs []string) ([]headerRule, error) {
 	return rules, nil
 }
 
+// newHeaderPatterns is newHeaderRules with regular expressions for values. All
+// of them must be right, also those that a later pair replaces.
+func newHeaderPatterns(pairs []string) ([]headerRule, error) {
+	rules, err := newHeaderRules(pairs)
+	if err != nil {
+		return nil, err
+	}
+	exprs := make(map[string]*regexp.Regexp, len(pairs)/2)
+	for i := 0; i < len(pairs); i += 2 {
+		if exprs[pairs[i+1]], err = RegexpCompileFunc(pairs[i+1]); err != nil {
+			return nil, err
+		}
+	}
+	for i := range rules {
+		rules[i].expr = exprs[rules[i].value]
+	}
+	return rules, nil
+}
+
 func everySecond(pairs []string) []string {
 	var names []string
 	for i := 0; i < len(pairs); i += 2 {
@@ -207,5 +219,5 @@ func (h *headerRule) acceptsOneOf(values []string) bool {
 }
 
 func errOddPairs(pairs []string) error {
-	return fmt.Errorf("mux: read pairs: %d strings, want an even number", len(pairs))
+	return fmt.Errorf("mux: number of parameters must be multiple of 2, got %v", pairs)
 }

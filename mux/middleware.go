@@ -23,13 +23,6 @@ func wrap(handler http.Handler, middlewares []MiddlewareFunc) http.Handler {
 	return handler
 }
 
-func wrapIfSet(handler http.Handler, middlewares []MiddlewareFunc) http.Handler {
-	if handler == nil {
-		return nil
-	}
-	return wrap(handler, middlewares)
-}
-
 // CORSMethodMiddleware returns middleware that sets the header
 // Access-Control-Allow-Methods to the methods of all routes of r that match the
 // request or would match it with another method. It does nothing unless
@@ -50,12 +43,17 @@ func CORSMethodMiddleware(r *Router) MiddlewareFunc {
 // its method, or nil if one of them takes any method.
 func (c *compiledRouter) methodsOf(req *http.Request) []string {
 	var all []string
-	for at := range c.candidatesFor(req) {
+	var x scan
+	x.start(c, req, c.generation)
+	for route := x.next(); route != nil; route = x.next() {
 		var match RouteMatch
-		var s search
+		s := search{generation: c.generation}
 		s.start(&match)
-		route := &c.routes[at]
-		if !route.accepts(req, &s) && s.err != ErrMethodMismatch {
+		matches := route.accepts(req, &s) || s.err == ErrMethodMismatch
+		if !route.plain {
+			x.evaluated(req)
+		}
+		if !matches {
 			continue
 		}
 		names, ok := route.methods()

@@ -2,18 +2,23 @@ package mux
 
 import (
 	"context"
-	"io"
 	"net/http"
-	"slices"
 	"sync"
 )
 
-// Vars returns the variables of the request's route, or nil if there are none.
-// The map is made by the first call and is the same for all later ones of the
-// request. Several goroutines may call Vars.
+// Vars returns the variables of the request's route. The map is made by the
+// first call and is the same for all later ones of the request. Several
+// goroutines may call Vars.
+//
+// A route without variables has an empty map. What is written to that is kept if
+// the request was copied for the route, as it is for middleware, and lost
+// otherwise. Without a route, Vars returns nil.
 func Vars(r *http.Request) map[string]string {
 	if c := varsOf(r); c != nil {
 		return c.all()
+	}
+	if CurrentRoute(r) != nil {
+		return make(map[string]string)
 	}
 	return nil
 }
@@ -36,97 +41,44 @@ func SetURLVars(r *http.Request, val map[string]string) *http.Request {
 	return r.WithContext(&varsContext{Context: r.Context(), vars: val})
 }
 
-// CurrentRoute returns the route that matched the request, or nil.
-func CurrentRoute(r *http.Request) *Route {
-	if c := carrierOf(r); c != nil {
-		return c.route
-	}
-	return nil
-}
-
-// CurrentRouter returns the router whose ServeHTTP handles the request, or nil.
-// Within subrouters that is the root.
-func CurrentRouter(r *http.Request) *Router {
-	if c := carrierOf(r); c != nil {
-		return c.router
-	}
-	return nil
-}
-
-// A carrier leads from a request to its route without an allocation: requests
-// point to its response, whose Body points back to it.
-//
-// The Response field of a request is otherwise set only by clients that follow
-// a redirect. It survives WithContext, Clone and copies of the request, and no
-// handler overwrites it, unlike Pattern.
-type carrier struct {
-	response http.Response
-	route    *Route
-	router   *Router
-}
-
-func newCarrier(route *Route, router *Router) *carrier {
-	c := &carrier{route: route, router: router}
-	c.response.Body = (*carrierBody)(c)
-	return c
-}
-
-func carrierOf(r *http.Request) *carrier {
-	if r.Response == nil {
-		return nil
-	}
-	body, ok := r.Response.Body.(*carrierBody)
-	if !ok {
-		return nil
-	}
-	return (*carrier)(body)
-}
-
-// A carrierBody is the carrier as an empty body.
-type carrierBody carrier
-
-func (*carrierBody) Read([]byte) (int, error) { return 0, io.EOF }
-func (*carrierBody) Close() error             { return nil }
-
 type varsKey struct{}
 
-// A varsContext is a request's context that knows the variables.
+// A varsContext is a request's context that knows the variables. It keeps what
+// they are read from and reads them when they are asked for.
 //
 // It is made for one request and is never used again, because handlers may keep
 // it past their return.
+//
+// Its size, 64 bytes, is a size class of the allocator.
 type varsContext struct {
 	context.Context
 
 	// route names the variables. It is nil if vars was given from outside.
 	route *compiledRoute
 
-	// few or many has a value for each name; of equal names the last counts.
-	few  [2]string
-	many *[maxLazyVars]string
+	// path is what path variables are read from, and more the rest. more is nil
+	// if there is nothing else to read from.
+	path string
+	more *hostAndQuery
 
 	// mu guards vars, which is made of the above when it is asked for.
 	mu   sync.Mutex
 	vars map[string]string
 }
 
-// maxLazyVars is the largest number of variables for which the map is built on
-// demand; with more it is built at once.
-const maxLazyVars = 8
+type hostAndQuery struct{ host, query string }
 
-// The structs below hold a context, its values and the copy of the request in
-// one allocation. Their sizes, 384 and 512 bytes, are
-// size classes of the allocator.
-type (
-	smallRequest struct {
-		ctx varsContext
-		req http.Request
-	}
-	largeRequest struct {
-		ctx  varsContext
-		many [maxLazyVars]string
-		req  http.Request
-	}
-)
+// sources is what the variables of a route are read from.
+type sources struct{ path, host, query string }
+
+func (c *compiledRoute) sourcesOf(req *http.Request) sources {
+	return sources{path: requestPath(req, c.encoded), host: requestHost(req), query: req.URL.RawQuery}
+}
+
+// readsPathOnly reports whether all variables are in the path.
+func (c *compiledRoute) readsPathOnly() bool {
+	return c.path == nil && len(c.varNames) == 0 || c.path != nil && len(c.varNames) == len(c.path.names)
+}
 
 // Value returns the context itself for the package's key.
 func (c *varsContext) Value(key any) any {
@@ -136,8 +88,21 @@ func (c *varsContext) Value(key any) any {
 	return c.Context.Value(key)
 }
 
+// varsOf returns the variables that the request's route sees: its own, or else
+// those of the routers around it.
 func varsOf(r *http.Request) *varsContext {
-	ctx := r.Context()
+	c := varsIn(r.Context())
+	for c != nil && c.isEmpty() {
+		outer := varsIn(c.Context)
+		if outer == nil {
+			break
+		}
+		c = outer
+	}
+	return c
+}
+
+func varsIn(ctx context.Context) *varsContext {
 	if c, ok := ctx.(*varsContext); ok {
 		return c
 	}
@@ -145,21 +110,24 @@ func varsOf(r *http.Request) *varsContext {
 	return c
 }
 
-// values returns the values in the order of the route's names.
-func (c *varsContext) values() []string {
-	if c.many != nil {
-		return c.many[:len(c.route.varNames)]
+// isEmpty reports whether c is that of a route without variables.
+func (c *varsContext) isEmpty() bool { return c.route != nil && len(c.route.varNames) == 0 }
+
+func (c *varsContext) sources() sources {
+	src := sources{path: c.path}
+	if c.more != nil {
+		src.host, src.query = c.more.host, c.more.query
 	}
-	return c.few[:len(c.route.varNames)]
+	return src
 }
 
 func (c *varsContext) all() map[string]string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.vars == nil {
-		c.vars = make(map[string]string, len(c.route.varNames))
-		for i, value := range c.values() {
-			c.vars[c.route.varNames[i]] = value
+		src := c.sources()
+		if c.vars = c.route.addVars(nil, &src); c.vars == nil {
+			c.vars = make(map[string]string)
 		}
 	}
 	return c.vars
@@ -171,111 +139,58 @@ func (c *varsContext) one(name string) string {
 	if c.vars != nil {
 		return c.vars[name]
 	}
-	for i, n := range slices.Backward(c.route.varNames) {
-		if n == name {
-			return c.values()[i]
+	src := c.sources()
+	return c.route.oneVar(name, &src)
+}
+
+// addVars writes the variables to a map, which it makes if there is none and it
+// has something to write.
+func (c *compiledRoute) addVars(vars map[string]string, src *sources) map[string]string {
+	var some [4]*template
+	for _, t := range c.templates(some[:0]) {
+		if len(t.names) == 0 {
+			continue
+		}
+		var few [8]string
+		values := few[:]
+		if len(t.names) > len(few) {
+			values = make([]string, len(t.names))
+		}
+		if !t.extractFrom(src, values[:len(t.names)]) {
+			// Possible only if a MatcherFunc changed the request.
+			continue
+		}
+		if vars == nil {
+			vars = make(map[string]string, len(c.varNames))
+		}
+		for i, name := range t.names {
+			vars[name] = values[i]
 		}
 	}
-	return ""
+	return vars
 }
 
-// withVars returns a copy of the request whose context has the variables of
-// the route that is bound.
-func (s *search) withVars(req *http.Request) *http.Request {
-	n := len(s.bound.varNames)
-	if n > maxLazyVars {
-		return SetURLVars(req, s.bound.addVars(nil, req))
-	}
-	var ctx *varsContext
-	var copied *http.Request
-	if n <= len(ctx.few) {
-		x := new(smallRequest)
-		ctx, copied = &x.ctx, &x.req
-	} else {
-		x := new(largeRequest)
-		ctx, copied = &x.ctx, &x.req
-		ctx.many = &x.many
-	}
-	ctx.Context, ctx.route = req.Context(), s.bound
-	s.bound.values(req, s, ctx.values())
-	// The request that WithContext makes does not outlive this line, so it
-	// stays on the stack.
-	*copied = *req.WithContext(ctx)
-	return copied
-}
-
-// bind returns the request as the handler gets it: with the route, the router
-// and the variables.
-func (c *compiledRouter) bind(req *http.Request, s *search) *http.Request {
-	carrier := c.carrierFor(req, s)
-	if pattern := s.pattern(); pattern != "" {
-		req.Pattern = pattern
-	}
-	out := req
-	switch {
-	case s.bound != nil:
-		out = s.withVars(req)
-	case len(s.vars) > 0:
-		out = SetURLVars(req, s.vars)
-	case carrier != nil && req.Response != nil && !carrier.mayReplace(req):
-		// An outer router's route must stay what it is for the outer router's
-		// middleware, which shares the request.
-		out = req.WithContext(req.Context())
-	}
-	if carrier != nil && out.Response != &carrier.response {
-		out.Response = &carrier.response
-	}
-	if c.extras.pathValues {
-		s.setPathValues(out)
-	}
-	return out
-}
-
-// mayReplace reports whether c can take the place of what the request carries:
-// something that the same router left there.
-func (c *carrier) mayReplace(req *http.Request) bool {
-	old := carrierOf(req)
-	return old != nil && old.router == c.router
-}
-
-// carrierFor returns the carrier for the route that was found, or nil if the
-// router has been told to omit it.
-func (c *compiledRouter) carrierFor(req *http.Request, s *search) *carrier {
-	if !c.omitRoute && !c.omitRouter {
-		switch {
-		case s.found != nil:
-			return s.found.carrier
-		case s.route == nil:
-			return c.unmatched
+// oneVar returns one variable. Of several with the name the last counts.
+func (c *compiledRoute) oneVar(name string, src *sources) (value string) {
+	var some [4]*template
+	for _, t := range c.templates(some[:0]) {
+		at := -1
+		for i, n := range t.names {
+			if n == name {
+				at = i
+			}
 		}
-		return newCarrier(s.route, c.router)
-	}
-	if c.omitRoute && c.omitRouter {
-		return nil
-	}
-	// What is omitted stays as an outer router has left it.
-	mixed := newCarrier(nil, nil)
-	if outer := carrierOf(req); outer != nil && outer.router != c.router {
-		mixed.route, mixed.router = outer.route, outer.router
-	}
-	if !c.omitRoute {
-		mixed.route = s.route
-	}
-	if !c.omitRouter {
-		mixed.router = c.router
-	}
-	return mixed
-}
-
-// pattern returns the path template of the route that was found.
-func (s *search) pattern() string {
-	if s.found != nil {
-		return s.found.pattern
-	}
-	if s.route != nil {
-		if text, err := s.route.GetPathTemplate(); err == nil {
-			return text
+		if at < 0 {
+			continue
+		}
+		var few [8]string
+		values := few[:]
+		if len(t.names) > len(few) {
+			values = make([]string, len(t.names))
+		}
+		if t.extractFrom(src, values[:len(t.names)]) {
+			value = values[at]
 		}
 	}
-	return ""
+	return value
 }

@@ -141,19 +141,30 @@ func TestOmit(t *testing.T) {
 	}
 }
 
-// TestPattern checks the label for outer middleware.
+// TestPattern checks the label for metrics: inside of the router always, and
+// around it where the request is shared.
 func TestPattern(t *testing.T) {
-	r := mux.NewRouter().StrictSlash(true)
-	r.Handle("/a/{x}", label(""))
-	r.PathPrefix("/s/{y}").Subrouter().Handle("/b", label(""))
-	r.Host("only.example.com").Handler(label(""))
-	for target, want := range map[string]string{
-		"/a/1": "/a/{x}", "/a/1/": "/a/{x}", "/s/1/b": "/s/{y}/b", "/none": "", "http://only.example.com/": "",
-	} {
-		req := httptest.NewRequest("GET", target, nil)
-		r.ServeHTTP(httptest.NewRecorder(), req)
-		if req.Pattern != want {
-			t.Errorf("%s: pattern %q, want %q", target, req.Pattern, want)
+	for _, share := range []bool{false, true} {
+		inside := ""
+		h := func(_ http.ResponseWriter, req *http.Request) { inside = req.Pattern }
+		r := newSharing(share).StrictSlash(true)
+		r.HandleFunc("/a/{x}", h)
+		r.HandleFunc("/static", h)
+		r.PathPrefix("/s/{y}").Subrouter().HandleFunc("/b", h)
+		r.Host("only.example.com").HandlerFunc(h)
+		for target, want := range map[string]string{
+			"/a/1": "/a/{x}", "/static": "/static", "/s/1/b": "/s/{y}/b", "/none": "", "http://only.example.com/": "",
+		} {
+			inside = ""
+			req := httptest.NewRequest("GET", target, nil)
+			r.ServeHTTP(httptest.NewRecorder(), req)
+			outside := want
+			if !share && want != "/static" {
+				outside = ""
+			}
+			if inside != want || req.Pattern != outside {
+				t.Errorf("share %v, %s: pattern %q, outside %q, want %q and %q", share, target, inside, req.Pattern, want, outside)
+			}
 		}
 	}
 }

@@ -15,10 +15,16 @@ import (
 // error in an argument is kept in the route, see [Route.GetError]; a route with
 // an error never matches.
 type Route struct {
-	// tree is nil for a route that no router made.
+	// tree and cell are nil for a route that no router made.
 	tree *routeTree
+	cell *routeCell
+
+	// version is another one whenever the fields below have changed. It is
+	// written under tree.mu, and read atomically.
+	version uint64
 
 	// Guarded by tree.mu.
+	seen        bool // compiled at least once
 	handler     http.Handler
 	buildOnly   bool
 	name        string
@@ -85,7 +91,10 @@ func (r *Route) GetHandlerWithMiddlewares() http.Handler {
 	r.rlock()
 	handler, middlewares := r.handler, r.middlewares
 	r.runlock()
-	return wrapIfSet(handler, middlewares)
+	if handler == nil {
+		return nil
+	}
+	return wrap(handler, middlewares)
 }
 
 // Name gives the route a name, under which [Router.Get] finds it. A second name
@@ -199,10 +208,12 @@ func (r *Route) MatcherFunc(f MatcherFunc) *Route {
 func (r *Route) Subrouter() *Router {
 	t := r.tree
 	if t == nil {
-		t = &routeTree{named: make(map[string]*Route)}
+		t = newTree()
 	}
 	sub := &Router{cell: &routerCell{tree: t}}
 	r.change(func() {
+		t.setVersion(&sub.version)
+		t.routers = append(t.routers, sub)
 		sub.routeConf = r.routeConf.copy()
 		r.addMatcher(matcher{kind: matchRouter, router: sub})
 	})
@@ -227,9 +238,12 @@ func (r *Route) change(f func()) {
 		f()
 		return
 	}
-	r.tree.mu.Lock()
-	defer r.tree.mu.Unlock()
-	defer r.tree.changedLocked()
+	t := r.tree
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	defer t.changedLocked(&r.version)
+	// What was never compiled will be compiled as it is then.
+	t.restructured = t.restructured || r.seen
 	f()
 }
 
@@ -243,7 +257,7 @@ func (r *Route) setHandler(handler http.Handler) {
 
 func (r *Route) setName(name string) {
 	if r.name != "" {
-		r.err = fmt.Errorf("mux: name route %q: it is named %q already", name, r.name)
+		r.err = fmt.Errorf("mux: route already has name %q, can't set %q", r.name, name)
 	}
 	if r.err != nil {
 		return
@@ -286,7 +300,7 @@ func (r *Route) parseTemplate(text string, kind templateKind) (*template, error)
 	opts := templateOptions{encoded: r.useEncodedPath}
 	if kind == pathTemplate || kind == prefixTemplate {
 		if text != "" && text[0] != '/' {
-			return nil, fmt.Errorf("mux: parse path template %q: it must start with a slash", text)
+			return nil, fmt.Errorf("mux: path must start with a slash, got %q", text)
 		}
 		if base := r.templates.path; base != nil {
 			text = strings.TrimRight(base.text, "/") + text
@@ -308,7 +322,7 @@ func (r *Route) parseTemplate(text string, kind templateKind) (*template, error)
 	for _, other := range others {
 		for _, name := range t.names {
 			if slices.Contains(other.names, name) {
-				return nil, fmt.Errorf("mux: parse template %q: variable %q is in %q already", text, name, other.text)
+				return nil, fmt.Errorf("mux: duplicated route variable %q", name)
 			}
 		}
 	}
@@ -341,17 +355,10 @@ func (r *Route) addHeadersRegexp(pairs []string) {
 	if r.err != nil {
 		return
 	}
-	rules, err := newHeaderRules(pairs)
+	rules, err := newHeaderPatterns(pairs)
 	if err != nil {
 		r.err = err
 		return
-	}
-	for i := range rules {
-		rules[i].expr, err = RegexpCompileFunc(rules[i].value)
-		if err != nil {
-			r.err = fmt.Errorf("mux: compile pattern for header %q: %w", rules[i].name, err)
-			return
-		}
 	}
 	r.addMatcher(matcher{kind: matchHeaders, headers: rules})
 }
@@ -424,5 +431,5 @@ func (r *Route) GetMetadataValueOr(key, fallback any) any {
 
 // errNo is the error of a getter for what the route does not have.
 func errNo(what string) error {
-	return errors.New("mux: the route has no " + what)
+	return errors.New("mux: route doesn't have " + what)
 }

@@ -44,10 +44,10 @@ func (r *Route) info(depth int) RouteInfo {
 	info := RouteInfo{Route: r, Depth: depth, Name: r.GetName(), Handled: r.GetHandler() != nil, Err: r.GetError()}
 	info.Methods, _ = r.GetMethods()
 	info.Queries, _ = r.GetQueriesTemplates()
-	if t, err := r.getTemplate(hostTemplate); err == nil {
+	if t, err := r.getTemplate(hostTemplate, ""); err == nil {
 		info.Host = t.text
 	}
-	if t, err := r.getTemplate(pathTemplate); err == nil {
+	if t, err := r.getTemplate(pathTemplate, ""); err == nil {
 		info.Path, info.Prefix = t.text, t.kind == prefixTemplate
 	}
 	return info

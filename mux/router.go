@@ -58,6 +58,11 @@ type Router struct {
 	// cell holds what must not be copied with a Router value.
 	cell *routerCell
 
+	// version is another one whenever the fields below have changed. It is
+	// written under cell.tree.mu, and read atomically. It is a plain number so
+	// that Router values can be copied.
+	version uint64
+
 	// Guarded by cell.tree.mu. Slices are only ever appended to, so that a
 	// compiled copy may share their elements.
 	routes      []*Route
@@ -226,11 +231,27 @@ func (r *Router) BuildVarsFunc(f BuildVarsFunc) *Route {
 // the route half made. When configure panics the route stays out.
 func (r *Router) add(configure func(*Route)) *Route {
 	r.init()
-	route := &Route{tree: r.cell.tree}
-	r.change(func() {
-		route.routeConf = r.routeConf.copy()
-		configure(route)
-		r.routes = append(r.routes, route)
-	})
+	t := r.cell.tree
+	route := &Route{tree: t, cell: &routeCell{}}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	route.routeConf = r.routeConf.copy()
+	configure(route)
+	t.setVersion(&route.version)
+	r.appendLocked(route)
+	t.changedLocked(&r.version)
 	return route
+}
+
+// appendLocked adds a route to the end.
+func (r *Router) appendLocked(route *Route) {
+	if n := len(r.routes); n < cap(r.routes) && r.routes[:n+1][n] != nil {
+		// A copy of this Router has a route there.
+		r.routes = slices.Clip(r.routes)
+	}
+	r.routes = append(r.routes, route)
+	if cell := r.cell; !cell.grown && cell.compiled.Load() != nil {
+		cell.grown = true
+		cell.tree.grown = append(cell.tree.grown, r)
+	}
 }

@@ -9,14 +9,16 @@ import (
 // A runeSet is what one character of a pattern matches. Bytes that are not
 // valid UTF-8 count as U+FFFD, as in package regexp.
 type runeSet struct {
-	ascii  [utf8.RuneSelf]bool
-	ranges []rune // pairs of first and last, ascending
+	ascii  [2]uint64 // a bit for each
+	ranges []rune    // pairs of first and last, ascending
 }
 
 func newRuneSet(ranges []rune) *runeSet {
 	s := &runeSet{ranges: ranges}
 	for r := range rune(utf8.RuneSelf) {
-		s.ascii[r] = inRanges(ranges, r)
+		if inRanges(ranges, r) {
+			s.ascii[r/64] |= 1 << (r % 64)
+		}
 	}
 	return s
 }
@@ -35,7 +37,7 @@ func inRanges(ranges []rune, r rune) bool {
 func (s *runeSet) prefixLen(str string) int {
 	for i := 0; i < len(str); {
 		if c := str[i]; c < utf8.RuneSelf {
-			if !s.ascii[c] {
+			if s.ascii[c/64]&(1<<(c%64)) == 0 {
 				return i
 			}
 			i++

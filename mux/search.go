@@ -9,6 +9,13 @@ import (
 // the variables stay in the request until somebody asks for them, and no
 // RouteMatch is made unless a MatcherFunc or the caller of Match wants one.
 type search struct {
+	// root is the router that serves, top its compiled form, and generation what
+	// its routes and those below it are looked at as of. All but generation are
+	// nil in Route.Match.
+	root       *Router
+	top        *compiledRouter
+	generation uint64
+
 	route   *Route
 	handler http.Handler
 	err     error
@@ -22,14 +29,13 @@ type search struct {
 	// first.
 	bound *compiledRoute
 
-	// values are those of the path template captured, or of none.
-	values   [maxLazyVars]string
-	captured *template
-
 	// vars has the variables once a map was needed. eager tells to use it from
 	// the start.
 	vars  map[string]string
 	eager bool
+
+	// wrapped is set once middleware or a MatcherFunc may have made the handler.
+	wrapped bool
 
 	// match is the RouteMatch that user code sees.
 	match *RouteMatch
@@ -39,6 +45,9 @@ type search struct {
 
 	// noIndex makes the search try every route. Tests compare with it.
 	noIndex bool
+
+	// steps counts what the search has looked at, for tests.
+	steps int
 }
 
 // start takes over what the caller of Match has set.
@@ -61,7 +70,7 @@ func (s *search) store() {
 // callMatcherFunc lets user code see and change the state.
 func (s *search) callMatcherFunc(f MatcherFunc, req *http.Request) bool {
 	s.collect(req)
-	s.eager, s.captured = true, nil
+	s.eager, s.wrapped = true, true
 	if s.match == nil {
 		s.match = new(RouteMatch)
 	}
@@ -86,13 +95,15 @@ func (s *search) bind(c *compiledRoute, req *http.Request) {
 		}
 	}
 	s.collect(req)
-	s.vars = c.addVars(s.vars, req)
+	src := c.sourcesOf(req)
+	s.vars = c.addVars(s.vars, &src)
 }
 
 // collect moves the variables of the bound route to the map.
 func (s *search) collect(req *http.Request) {
 	if s.bound != nil {
-		s.vars = s.bound.addVars(s.vars, req)
+		src := s.bound.sourcesOf(req)
+		s.vars = s.bound.addVars(s.vars, &src)
 		s.bound = nil
 	}
 }
@@ -100,62 +111,43 @@ func (s *search) collect(req *http.Request) {
 // search looks for a route of c. It reports whether the request has an answer,
 // which a NotFoundHandler is too.
 func (c *compiledRouter) search(req *http.Request, s *search) bool {
+	var x scan
 	if s.noIndex {
-		return c.searchList(req, s, c.everyRoute)
+		x.router, x.all = c, true
+	} else {
+		x.start(c, req, s.generation)
 	}
-	path := requestPath(req, c.useEncodedPath)
-	if entry, ok := c.index.exact[path]; ok {
-		return c.searchList(req, s, entry.candidates)
-	}
-	return c.searchTree(req, s, path)
+	return c.searchFrom(req, s, &x)
 }
 
-// searchTree is search for a path that is not in the table.
-func (c *compiledRouter) searchTree(req *http.Request, s *search, path string) bool {
-	var found candidates
-	c.index.collect(path, &found)
-	if found.n <= 1 {
-		return c.searchList(req, s, found.lists[0])
-	}
-	return c.searchLists(req, s, &found)
-}
-
-// searchList tries candidates, given by their positions, in order.
-func (c *compiledRouter) searchList(req *http.Request, s *search, list []int32) bool {
-	next := int32(0)
-	for _, at := range list {
-		if c.try(req, s, next, at) {
-			return true
-		}
-		next = at + 1
-	}
-	return c.noRoute(s)
-}
-
-// searchLists does the same for several lists.
-func (c *compiledRouter) searchLists(req *http.Request, s *search, found *candidates) bool {
-	next := int32(0)
+// searchFrom tries the candidates in order.
+func (c *compiledRouter) searchFrom(req *http.Request, s *search, x *scan) bool {
 	for {
-		at, ok := found.next(next)
-		if !ok {
+		first := x.from
+		route := x.next()
+		if route == nil {
+			s.steps += x.found.steps
 			return c.noRoute(s)
 		}
-		if c.try(req, s, next, at) {
+		if c.try(req, s, first, route) {
+			s.steps += x.found.steps
 			return true
 		}
-		next = at + 1
+		if !route.plain && !x.all {
+			x.evaluated(req)
+		}
 	}
 }
 
-// try evaluates the route at a position. The routes from next up to it were
-// left out by the index.
-func (c *compiledRouter) try(req *http.Request, s *search, next, at int32) bool {
+// try evaluates a route. The routes from first up to it were left out by the
+// index.
+func (c *compiledRouter) try(req *http.Request, s *search, first int32, route *compiledRoute) bool {
+	s.steps++
 	// The routes left out would have ended at their path, and so would have
 	// cleared the error that a missing query value leaves behind.
-	if s.err == ErrNotFound && c.active[at] > c.active[next] {
+	if s.err == ErrNotFound && c.active[route.at] > c.active[first] {
 		s.err = nil
 	}
-	route := &c.routes[at]
 	if s.err == ErrMethodMismatch && route.plain && !route.allows(req.Method) {
 		// Whether or not the rest matches, the error stays what it is.
 		return false
@@ -164,26 +156,43 @@ func (c *compiledRouter) try(req *http.Request, s *search, next, at int32) bool 
 		return false
 	}
 	if s.err == nil {
-		s.handler = wrap(s.handler, c.middlewares)
+		s.wrap(c.middlewares)
 	}
 	return true
 }
 
+// wrap puts middleware around the handler.
+func (s *search) wrap(middlewares []MiddlewareFunc) {
+	if len(middlewares) > 0 {
+		s.handler, s.wrapped = wrap(s.handler, middlewares), true
+	}
+}
+
 // noRoute answers when no route has matched.
 func (c *compiledRouter) noRoute(s *search) bool {
+	r := c.servedBy(s)
 	if s.err == ErrMethodMismatch {
-		if h := c.router.MethodNotAllowedHandler; h != nil {
+		if h := r.MethodNotAllowedHandler; h != nil {
 			s.handler = h
 			return true
 		}
 		return false
 	}
 	s.err = ErrNotFound
-	if h := c.router.NotFoundHandler; h != nil {
+	if h := r.NotFoundHandler; h != nil {
 		s.handler = h
 		return true
 	}
 	return false
+}
+
+// servedBy returns the Router whose own handlers count. It is the one that was
+// compiled, or the copy of it that serves.
+func (c *compiledRouter) servedBy(s *search) *Router {
+	if c == s.top {
+		return s.root
+	}
+	return c.router
 }
 
 // accepts tries one route and, if it matches, puts its handler and variables
@@ -226,8 +235,9 @@ func (c *compiledRoute) accepts(req *http.Request, s *search) bool {
 	if s.route == nil {
 		s.route, s.found = c.route, c
 	}
-	if s.handler == nil {
-		s.handler = wrapIfSet(c.handler, c.middlewares)
+	if s.handler == nil && c.handler != nil {
+		s.handler = c.handler
+		s.wrap(c.middlewares)
 	}
 	s.bind(c, req)
 	c.redirectSlash(req, s)

@@ -10,22 +10,22 @@ import "net/http"
 // After a match, Vars is not nil and belongs to the caller.
 func (r *Router) Match(req *http.Request, match *RouteMatch) bool {
 	c := r.compiled()
-	var s search
+	s := c.newSearch(r)
 	s.start(match)
-	s.redirectStatus = c.extras.slashStatus()
 	ok := c.search(req, &s)
 	s.finish(ok)
 	return ok
 }
 
+func (c *compiledRouter) newSearch(root *Router) search {
+	return search{root: root, top: c, generation: c.generation, redirectStatus: c.extras.slashStatus()}
+}
+
 // Match is [Router.Match] for one route: it does not try others, and it does
 // not apply the middleware of routers.
 func (r *Route) Match(req *http.Request, match *RouteMatch) bool {
-	compiler := compiler{done: make(map[*Router]*compiledRouter)}
-	r.rlock()
-	c := compiler.route(r)
-	r.runlock()
-	var s search
+	c, generation := r.compiled()
+	s := search{generation: generation}
 	s.start(match)
 	ok := c.accepts(req, &s)
 	s.finish(ok)
@@ -44,29 +44,59 @@ func (s *search) finish(ok bool) {
 // the handler of the first route that matches.
 func (r *Router) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	c := r.compiled()
-	path := requestPath(req, c.useEncodedPath)
-	entry := c.index.exact[path]
-	if !c.skipClean && !(entry != nil && entry.clean) && !isClean(path) {
-		c.redirectClean(w, req, path)
-		return
-	}
-	if entry != nil {
-		for i := range entry.direct {
-			if d := &entry.direct[i]; d.allows(req.Method) {
-				c.serveDirect(w, req, d.route)
-				return
-			}
+	text := requestPath(req, c.useEncodedPath)
+	ix := &c.state.index
+	exact := ix.lookUp(text)
+	if exact != nil && ix.hosts.empty() {
+		d := exact.directFor(c)
+		if route := d.find(req.Method); route != nil && (d.clean || c.skipClean) {
+			r.serveRoute(c, w, req, route, false)
+			return
 		}
 	}
-
-	var s search
-	s.redirectStatus = c.extras.slashStatus()
-	var ok bool
-	if entry != nil {
-		ok = c.searchList(req, &s, entry.candidates)
-	} else {
-		ok = c.searchTree(req, &s, path)
+	x := scan{router: c, generation: c.generation}
+	if clean := x.begin(req, text, exact); !clean && !c.skipClean {
+		c.redirectClean(w, req, text)
+		return
 	}
+	if route := x.simple(req, exact); route != nil {
+		r.serveRoute(c, w, req, route, len(route.varNames) > 0)
+		return
+	}
+	r.serveSearched(c, w, req, &x)
+}
+
+// serveRoute serves a route that is known to match, and to have no variables
+// unless bound is set.
+func (r *Router) serveRoute(c *compiledRouter, w http.ResponseWriter, req *http.Request, route *compiledRoute, bound bool) {
+	handler := route.handler
+	wrapped := len(route.middlewares) > 0 || len(c.middlewares) > 0
+	if wrapped {
+		handler = wrap(wrap(handler, route.middlewares), c.middlewares)
+	}
+	if handler == nil {
+		// Middleware may return nil.
+		http.NotFound(w, req)
+		return
+	}
+	carrier := route.carrier
+	if !wrapped && !bound && carrier.router == r && (req.Response == nil || req.Response == &carrier.response) && !c.omitRoute && !c.omitRouter {
+		req.Pattern = route.pattern
+		req.Response = &carrier.response
+		handler.ServeHTTP(w, req)
+		return
+	}
+	s := search{root: r, top: c, route: route.route, found: route, wrapped: wrapped}
+	if bound {
+		s.bound = route
+	}
+	handler.ServeHTTP(w, c.bind(req, &s))
+}
+
+// serveSearched serves a request that is not simple, or that no route takes.
+func (r *Router) serveSearched(c *compiledRouter, w http.ResponseWriter, req *http.Request, x *scan) {
+	s := c.newSearch(r)
+	ok := c.searchFrom(req, &s, x)
 	if s.err == ErrMethodMismatch && c.extras.any() && c.answerMethods(w, req) {
 		return
 	}
@@ -79,25 +109,4 @@ func (r *Router) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		return
 	}
 	http.NotFound(w, req)
-}
-
-// serveDirect serves a route that is known to match and to have no variables.
-func (c *compiledRouter) serveDirect(w http.ResponseWriter, req *http.Request, route *compiledRoute) {
-	handler := route.handler
-	if len(route.middlewares) > 0 || len(c.middlewares) > 0 {
-		handler = wrap(wrap(handler, route.middlewares), c.middlewares)
-	}
-	if handler == nil {
-		// Middleware may return nil.
-		http.NotFound(w, req)
-		return
-	}
-	if c.omitRoute || c.omitRouter || req.Response != nil {
-		s := search{route: route.route, found: route}
-		handler.ServeHTTP(w, c.bind(req, &s))
-		return
-	}
-	req.Pattern = route.pattern
-	req.Response = &route.carrier.response
-	handler.ServeHTTP(w, req)
 }

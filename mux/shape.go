@@ -28,16 +28,43 @@ type shape struct {
 	optionalSlash bool
 }
 
-// A segment is a literal, or, if it is wild, any text without a slash.
+// A segment is a literal, which is then its prefix, or, if it is wild, any text
+// without a slash that begins with the prefix and, after that, ends with the
+// suffix.
 //
 // any and filled tell more of a wild segment; they are not for the index, which
 // may err to one side only. any: it is one variable that takes whatever is not
 // empty. filled: it is never empty.
 type segment struct {
-	wild    bool
-	literal string
-	any     bool
-	filled  bool
+	wild           bool
+	prefix, suffix string
+	any            bool
+	filled         bool
+}
+
+func (s segment) literal() string { return s.prefix }
+
+// addLiteral appends text to the segment.
+func (s *segment) addLiteral(text string) {
+	if s.wild {
+		s.suffix += text
+	} else {
+		s.prefix += text
+	}
+	s.any = s.any && text == ""
+	s.filled = s.filled || text != ""
+}
+
+// addVariable appends a variable that matches no slash.
+func (s *segment) addVariable(sub *syntax.Regexp) {
+	set, least, _ := repeatedSet(sub)
+	excluded, single := byte(0), false
+	if set != nil {
+		excluded, single = set.excludesOne()
+	}
+	s.any = !s.wild && s.prefix == "" && single && excluded == '/' && least == 1
+	s.filled = s.filled || least == 1
+	s.wild, s.suffix = true, ""
 }
 
 // An item is a literal of an expression, or a variable.
@@ -46,18 +73,10 @@ type item struct {
 	sub     *syntax.Regexp // nil for a literal
 }
 
-// analyse sets the plan and the shape from the expression's source.
-func (t *template) analyse(source string) {
-	if t.expr.String() != source {
-		return
-	}
-	items, end, ok := parseItems(source)
+// analyse sets the plan and the shape from the expression.
+func (t *template) analyse(re *syntax.Regexp) {
+	items, end, ok := parseItems(re)
 	if !ok {
-		return
-	}
-	// An expression compiled by other rules, as POSIX ones, may take line ends
-	// for the ends of the text.
-	if len(items) == 1 && items[0].sub == nil && end != endOpen && t.expr.MatchString(items[0].literal+"\n") {
 		return
 	}
 	t.plan = newPlan(items, end)
@@ -71,11 +90,7 @@ func (t *template) analyse(source string) {
 
 // parseItems takes the expression of a template apart. It reports false when
 // the expression has other parts than literals, variables and the known ends.
-func parseItems(source string) (items []item, end planEnd, ok bool) {
-	re, err := syntax.Parse(source, syntax.Perl)
-	if err != nil {
-		return nil, 0, false
-	}
+func parseItems(re *syntax.Regexp) (items []item, end planEnd, ok bool) {
 	parts := []*syntax.Regexp{re}
 	if re.Op == syntax.OpConcat {
 		parts = re.Sub
@@ -133,50 +148,34 @@ func newShape(items []item, end planEnd) shape {
 	}
 	current := segment{}
 	for i, it := range items {
-		if it.sub == nil {
-			literal := it.literal
-			if i == 0 {
-				literal = literal[1:]
+		if it.sub != nil {
+			if mayContain(it.sub, '/') {
+				// From here on anything may come. What is in front of the
+				// variable still counts.
+				end = endOpen
+				break
 			}
-			for {
-				before, after, slash := strings.Cut(literal, "/")
-				current.literal += before
-				if !slash {
-					break
-				}
-				s.segments = append(s.segments, current)
-				current, literal = segment{}, after
-			}
+			current.addVariable(it.sub)
 			continue
 		}
-		if mayContain(it.sub, '/') {
-			// From here on anything may come. A literal in front of the
-			// variable still counts.
-			end = endOpen
-			break
+		literal := it.literal
+		if i == 0 {
+			literal = literal[1:]
 		}
-		set, least, _ := repeatedSet(it.sub)
-		excluded, single := byte(0), false
-		if set != nil {
-			excluded, single = set.excludesOne()
+		for {
+			before, after, slash := strings.Cut(literal, "/")
+			current.addLiteral(before)
+			if !slash {
+				break
+			}
+			s.segments = append(s.segments, current)
+			current, literal = segment{}, after
 		}
-		current.any = !current.wild && current.literal == "" && single && excluded == '/' && least == 1
-		current.filled = current.filled || least == 1
-		current.wild = true
 	}
 	if end == endOpen {
 		s.open, s.optionalSlash = true, false
-		if current.wild {
-			current = segment{}
-		}
+		current = segment{prefix: current.prefix}
 	}
 	s.segments = append(s.segments, current)
-	for i := range s.segments {
-		if seg := &s.segments[i]; seg.wild {
-			seg.any = seg.any && seg.literal == ""
-			seg.filled = seg.filled || seg.literal != ""
-			seg.literal = ""
-		}
-	}
 	return s
 }

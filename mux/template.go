@@ -2,7 +2,9 @@ package mux
 
 import (
 	"fmt"
+	"reflect"
 	"regexp"
+	"regexp/syntax"
 	"strconv"
 	"strings"
 )
@@ -46,18 +48,22 @@ type template struct {
 	kind templateKind
 	templateOptions
 
-	// expr says what the template matches. Where plan is not nil it says the
-	// same, and is faster.
-	expr *regexp.Regexp
-	plan *plan
+	// source is the regular expression that says what the template matches, as
+	// RegexpCompileFunc has returned it. Where plan is not nil it says the same,
+	// and is faster; expr is nil then, unless it was made by a
+	// RegexpCompileFunc of the program's.
+	source string
+	expr   *regexp.Regexp
+	plan   *plan
 
 	// shape is what the index knows of a path template.
 	shape shape
 
-	// names and checks have one entry per variable: its name, and the
-	// expression for its value alone.
-	names  []string
-	checks []*regexp.Regexp
+	// names and patterns have one entry per variable. checks are the expressions
+	// for the values alone, if a RegexpCompileFunc of the program's made them.
+	names    []string
+	patterns []string
+	checks   []*regexp.Regexp
 
 	// literals surround the variables: len(literals) == len(names)+1.
 	literals []string
@@ -70,16 +76,10 @@ type template struct {
 	value *plan
 }
 
-// A variable is one pair of braces in a template.
-type variable struct {
-	start, end    int // of the braces, end exclusive
-	name, pattern string
-}
-
 // newTemplate parses a template. It panics for a pattern with capturing groups,
 // since those would shift the groups of the variables.
 func newTemplate(text string, kind templateKind, opts templateOptions) (*template, error) {
-	vars, err := parseVariables(text, kind.defaultPattern())
+	braces, err := findBraces(text)
 	if err != nil {
 		return nil, err
 	}
@@ -88,22 +88,25 @@ func newTemplate(text string, kind templateKind, opts templateOptions) (*templat
 	if opts.strictSlash {
 		rest = strings.TrimSuffix(rest, "/")
 	}
-
+	own := ownCompiler()
 	var expr strings.Builder
 	expr.WriteByte('^')
 	end := 0
-	for i, v := range vars {
-		literal := rest[end:v.start]
-		end = v.end
-		t.literals = append(t.literals, literal)
-		t.names = append(t.names, v.name)
-		expr.WriteString(regexp.QuoteMeta(literal))
-		expr.WriteString("(?P<v" + strconv.Itoa(i) + ">" + v.pattern + ")")
-		check, err := RegexpCompileFunc("^" + v.pattern + "$")
-		if err != nil {
-			return nil, fmt.Errorf("mux: compile pattern of variable %q in template %q: %w", v.name, text, err)
+	for i, b := range braces {
+		literal := rest[end:b.start]
+		end = b.end
+		name, pattern, found := strings.Cut(text[b.start+1:b.end-1], ":")
+		if !found {
+			pattern = kind.defaultPattern()
 		}
-		t.checks = append(t.checks, check)
+		if name == "" || pattern == "" {
+			return nil, fmt.Errorf("mux: missing name or pattern in %q", text[b.start:b.end])
+		}
+		if err := t.addVariable(literal, name, pattern, own); err != nil {
+			return nil, fmt.Errorf("mux: error compiling regex for %q: %w", text[b.start:b.end], err)
+		}
+		expr.WriteString(regexp.QuoteMeta(literal))
+		expr.WriteString("(?P<v" + strconv.Itoa(i) + ">" + pattern + ")")
 	}
 	last := rest[end:]
 	expr.WriteString(regexp.QuoteMeta(last))
@@ -125,22 +128,99 @@ func newTemplate(text string, kind templateKind, opts templateOptions) (*templat
 	if kind != prefixTemplate {
 		expr.WriteByte('$')
 	}
-	source := expr.String()
-	t.expr, err = RegexpCompileFunc(source)
-	if err != nil {
-		return nil, fmt.Errorf("mux: compile template %q: %w", text, err)
-	}
-	if t.expr.NumSubexp() != len(vars) {
-		panic(fmt.Sprintf("mux: template %q has a capturing group: write (?:pattern) in place of (pattern)", text))
-	}
-	t.anyPort = kind == hostTemplate && !strings.Contains(source, ":")
-	t.analyse(source)
-	return t, nil
+	t.anyPort = kind == hostTemplate && !strings.Contains(expr.String(), ":")
+	return t, t.compile(expr.String(), own)
 }
 
-// parseVariables finds the outermost braces. Patterns may hold balanced braces.
-func parseVariables(text, defaultPattern string) ([]variable, error) {
-	var vars []variable
+func (t *template) addVariable(literal, name, pattern string, own bool) error {
+	t.literals = append(t.literals, literal)
+	t.names = append(t.names, name)
+	t.patterns = append(t.patterns, pattern)
+	if own {
+		check, err := RegexpCompileFunc(anchored(pattern))
+		t.checks = append(t.checks, check)
+		return err
+	}
+	if pattern == t.kind.defaultPattern() {
+		return nil
+	}
+	_, err := syntax.Parse(anchored(pattern), syntax.Perl)
+	return err
+}
+
+func anchored(pattern string) string { return "^" + pattern + "$" }
+
+// check returns the expression for the value of a variable alone.
+func (t *template) check(i int) *regexp.Regexp {
+	if t.checks != nil {
+		return t.checks[i]
+	}
+	// Its syntax was checked when the template was made.
+	return regexp.MustCompile(anchored(t.patterns[i]))
+}
+
+// ownCompiler reports whether the program has set a RegexpCompileFunc. If not,
+// expressions are only parsed as long as nothing needs them, which saves most of
+// the time and the memory of a route.
+func ownCompiler() bool {
+	return reflect.ValueOf(RegexpCompileFunc).Pointer() != reflect.ValueOf(regexp.Compile).Pointer()
+}
+
+// compile sets what is made of the expression.
+func (t *template) compile(source string, own bool) error {
+	t.source = source
+	if own {
+		return t.compileOwn()
+	}
+	re, err := syntax.Parse(source, syntax.Perl)
+	if err != nil {
+		return err
+	}
+	t.panicOnGroups(re.MaxCap())
+	t.analyse(re)
+	if t.plan == nil {
+		t.expr, err = regexp.Compile(source)
+	}
+	return err
+}
+
+// compileOwn does it with the program's RegexpCompileFunc.
+func (t *template) compileOwn() (err error) {
+	source := t.source
+	if t.expr, err = RegexpCompileFunc(source); err != nil {
+		return err
+	}
+	t.source = t.expr.String()
+	t.panicOnGroups(t.expr.NumSubexp())
+	if t.source != source || !keepsLines() {
+		return nil
+	}
+	if re, err := syntax.Parse(source, syntax.Perl); err == nil {
+		t.analyse(re)
+	}
+	return nil
+}
+
+// keepsLines reports whether to RegexpCompileFunc the ends of lines are nothing
+// special, as they are to POSIX expressions.
+func keepsLines() bool {
+	probe, err := RegexpCompileFunc("^a$")
+	return err == nil && !probe.MatchString("b\na\nb")
+}
+
+func (t *template) panicOnGroups(groups int) {
+	if groups != len(t.names) {
+		panic(fmt.Sprintf("route %s contains capture groups in its regexp. "+
+			"Only non-capturing groups are accepted: e.g. (?:pattern) instead of (pattern)", t.text))
+	}
+}
+
+// braces is one pair of outermost braces; end is after the second.
+type braces struct{ start, end int }
+
+// findBraces finds the outermost braces. Patterns may hold balanced ones.
+func findBraces(text string) ([]braces, error) {
+	var found []braces
 	depth, start := 0, 0
 	for i := 0; i < len(text); i++ {
 		switch text[i] {
@@ -151,26 +231,18 @@ func parseVariables(text, defaultPattern string) ([]variable, error) {
 			depth++
 		case '}':
 			depth--
-			if depth < 0 {
-				return nil, fmt.Errorf("mux: parse template %q: unbalanced braces", text)
+			if depth == 0 {
+				found = append(found, braces{start, i + 1})
 			}
-			if depth > 0 {
-				continue
-			}
-			name, pattern, found := strings.Cut(text[start+1:i], ":")
-			if !found {
-				pattern = defaultPattern
-			}
-			if name == "" || pattern == "" {
-				return nil, fmt.Errorf("mux: parse template %q: variable without a name or a pattern", text)
-			}
-			vars = append(vars, variable{start, i + 1, name, pattern})
+		}
+		if depth < 0 {
+			break
 		}
 	}
 	if depth != 0 {
-		return nil, fmt.Errorf("mux: parse template %q: unbalanced braces", text)
+		return nil, fmt.Errorf("mux: unbalanced braces in %q", text)
 	}
-	return vars, nil
+	return found, nil
 }
 
 // matches reports whether the template matches s, which is the path, the host,

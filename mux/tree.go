@@ -9,9 +9,15 @@ import (
 // A routeTree is what a root router, its subrouters and their routes share.
 // Routes and routers point to it, so that their values can be copied.
 type routeTree struct {
-	// generation counts the published changes. A compiled router of an older
-	// generation is stale.
+	// generation counts the published changes, and structure those among them
+	// that are more than new routes. What was compiled for an older structure is
+	// compiled anew; for an older generation it is extended.
 	generation atomic.Uint64
+	structure  atomic.Uint64
+
+	// caughtUp is the generation as of which all compiled routers that are of
+	// the current structure have their routes.
+	caughtUp atomic.Uint64
 
 	// mu guards the fields below and the unexported fields of every router and
 	// route of the tree. No user code but RegexpCompileFunc runs under it.
@@ -19,27 +25,59 @@ type routeTree struct {
 
 	named map[string]*Route
 
+	// routers has all routers of the tree except copies.
+	routers []*Router
+
+	// grown has the compiled routers to which routes were added.
+	grown []*Router
+
+	// versions numbers the states of routers and routes, each value once.
+	versions uint64
+
 	// updates counts the calls of Router.Update that are under way. Until it is
-	// zero again, changes are not published.
-	updates int
+	// zero again, changes are not published: changed are the versions that are
+	// to be set then, and restructured is set if the structure changes.
+	updates      int
+	changed      []*uint64
+	restructured bool
+
+	// compiledRoutes counts the routes compiled, for tests.
+	compiledRoutes int
 }
 
-// changedLocked publishes what was changed under the lock.
-func (t *routeTree) changedLocked() {
+func newTree() *routeTree {
+	return &routeTree{named: make(map[string]*Route)}
+}
+
+// changedLocked publishes what was changed under the lock. version is that of
+// the changed router or route.
+func (t *routeTree) changedLocked(version *uint64) {
 	if t.updates == 0 {
-		t.generation.Add(1)
+		t.setVersion(version)
+		t.publishLocked()
+		return
 	}
+	t.changed = append(t.changed, version)
 }
 
-// A routerCell holds the compiled copy of one router.
-type routerCell struct {
-	tree     *routeTree
-	compiled atomic.Pointer[compiledRouter]
+func (t *routeTree) setVersion(version *uint64) {
+	t.versions++
+	atomic.StoreUint64(version, t.versions)
+}
+
+func (t *routeTree) publishLocked() {
+	if t.restructured {
+		t.restructured = false
+		t.structure.Add(1)
+	}
+	t.generation.Add(1)
 }
 
 func (r *Router) init() {
 	if r.cell == nil {
-		r.cell = &routerCell{tree: &routeTree{named: make(map[string]*Route)}}
+		t := newTree()
+		t.routers = append(t.routers, r)
+		r.cell = &routerCell{tree: t}
 	}
 }
 
@@ -56,7 +94,8 @@ func (r *Router) change(f func()) {
 	t := r.cell.tree
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	defer t.changedLocked()
+	defer t.changedLocked(&r.version)
+	t.restructured = true
 	f()
 }
 
@@ -69,16 +108,27 @@ func (r *Router) Update(change func()) {
 	r.init()
 	t := r.cell.tree
 	t.mu.Lock()
-	// Stale compiled copies must not be made from a half-finished change.
-	r.compileLocked()
+	if t.updates == 0 {
+		// Nothing must be compiled from a half-finished change.
+		r.compileLocked()
+		for _, router := range t.routers {
+			router.compileLocked()
+		}
+	}
 	t.updates++
 	t.mu.Unlock()
 
 	defer func() {
 		t.mu.Lock()
 		defer t.mu.Unlock()
-		t.updates--
-		t.changedLocked()
+		if t.updates--; t.updates > 0 {
+			return
+		}
+		for _, version := range t.changed {
+			t.setVersion(version)
+		}
+		t.changed = nil
+		t.publishLocked()
 	}()
 	change()
 }

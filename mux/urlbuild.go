@@ -1,6 +1,7 @@
 package mux
 
 import (
+	"errors"
 	"fmt"
 	"net/url"
 	"slices"
@@ -34,7 +35,7 @@ func (r *Route) addBuildVarsFunc(f BuildVarsFunc) {
 //
 //	u, err := router.Get("article").URL("category", "go", "id", "42")
 func (r *Route) URL(pairs ...string) (*url.URL, error) {
-	b, err := r.builder(pairs)
+	b, err := r.builder(pairs, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -63,12 +64,9 @@ func (r *Route) URL(pairs ...string) (*url.URL, error) {
 // URLHost builds the scheme and host of [Route.URL]. The route must have a host
 // template.
 func (r *Route) URLHost(pairs ...string) (*url.URL, error) {
-	b, err := r.builder(pairs)
+	b, err := r.builder(pairs, func(g *templateGroup) error { return missing(g.host, "a host") })
 	if err != nil {
 		return nil, err
-	}
-	if b.templates.host == nil {
-		return nil, errNo("host")
 	}
 	host, err := b.templates.host.build(b.vars)
 	if err != nil {
@@ -79,12 +77,9 @@ func (r *Route) URLHost(pairs ...string) (*url.URL, error) {
 
 // URLPath builds the path of [Route.URL]. The route must have a path template.
 func (r *Route) URLPath(pairs ...string) (*url.URL, error) {
-	b, err := r.builder(pairs)
+	b, err := r.builder(pairs, func(g *templateGroup) error { return missing(g.path, "a path") })
 	if err != nil {
 		return nil, err
-	}
-	if b.templates.path == nil {
-		return nil, errNo("path")
 	}
 	path, err := b.templates.path.build(b.vars)
 	if err != nil {
@@ -100,7 +95,16 @@ type urlBuilder struct {
 	vars      map[string]string
 }
 
-func (r *Route) builder(pairs []string) (*urlBuilder, error) {
+func missing(t *template, what string) error {
+	if t == nil {
+		return errNo(what)
+	}
+	return nil
+}
+
+// builder gathers what a URL is built from. check, unless nil, comes before the
+// route's BuildVarsFunc is called.
+func (r *Route) builder(pairs []string, check func(*templateGroup) error) (*urlBuilder, error) {
 	r.rlock()
 	b := &urlBuilder{templates: r.templates, scheme: r.buildScheme}
 	err, buildVars := r.err, r.buildVarsFunc
@@ -108,8 +112,14 @@ func (r *Route) builder(pairs []string) (*urlBuilder, error) {
 	if err != nil {
 		return nil, err
 	}
+	if check != nil {
+		if err := check(&b.templates); err != nil {
+			return nil, err
+		}
+	}
 	if len(pairs)%2 != 0 {
-		return nil, errOddPairs(pairs)
+		// The values may be personal, so the text does not quote them.
+		return nil, fmt.Errorf("mux: number of parameters must be multiple of 2, got %d", len(pairs))
 	}
 	if b.scheme == "" {
 		b.scheme = "http"
@@ -132,7 +142,7 @@ func (t *template) build(vars map[string]string) (string, error) {
 	for i, name := range t.names {
 		value, ok := vars[name]
 		if !ok {
-			return "", fmt.Errorf("mux: build from template %q: variable %q is missing", t.text, name)
+			return "", fmt.Errorf("mux: missing route variable %q", name)
 		}
 		if t.kind == queryTemplate {
 			value = url.QueryEscape(value)
@@ -140,13 +150,13 @@ func (t *template) build(vars map[string]string) (string, error) {
 		out.WriteString(value)
 		out.WriteString(t.literals[i+1])
 	}
-	if t.expr.MatchString(out.String()) {
+	if t.matches(out.String()) {
 		return out.String(), nil
 	}
 	for i, name := range t.names {
-		if !t.checks[i].MatchString(vars[name]) {
+		if check := t.check(i); !check.MatchString(vars[name]) {
 			// The value may be personal, so the text does not quote it.
-			return "", fmt.Errorf("mux: build from template %q: the value of %q does not match %q", t.text, name, t.checks[i])
+			return "", fmt.Errorf("mux: variable %q doesn't match, expected %q", name, check)
 		}
 	}
 	return out.String(), nil
@@ -155,7 +165,7 @@ func (t *template) build(vars map[string]string) (string, error) {
 // GetPathTemplate returns the path template, that of the routers above
 // included. It fails if the route has an error or no path.
 func (r *Route) GetPathTemplate() (string, error) {
-	t, err := r.getTemplate(pathTemplate)
+	t, err := r.getTemplate(pathTemplate, "mux: route doesn't have a path")
 	if err != nil {
 		return "", err
 	}
@@ -165,35 +175,37 @@ func (r *Route) GetPathTemplate() (string, error) {
 // GetPathRegexp returns the regular expression for the path. It fails as
 // [Route.GetPathTemplate] does.
 func (r *Route) GetPathRegexp() (string, error) {
-	t, err := r.getTemplate(pathTemplate)
+	t, err := r.getTemplate(pathTemplate, "mux: route does not have a path")
 	if err != nil {
 		return "", err
 	}
-	return t.expr.String(), nil
+	return t.source, nil
 }
 
 // GetHostTemplate returns the host template. It fails if the route has an error
 // or no host.
 func (r *Route) GetHostTemplate() (string, error) {
-	t, err := r.getTemplate(hostTemplate)
+	t, err := r.getTemplate(hostTemplate, "mux: route doesn't have a host")
 	if err != nil {
 		return "", err
 	}
 	return t.text, nil
 }
 
-func (r *Route) getTemplate(kind templateKind) (*template, error) {
+// getTemplate returns the path or the host template. Programs compare the text
+// for a route that has none.
+func (r *Route) getTemplate(kind templateKind, none string) (*template, error) {
 	r.rlock()
 	defer r.runlock()
-	t, what := r.templates.path, "path"
+	t := r.templates.path
 	if kind == hostTemplate {
-		t, what = r.templates.host, "host"
+		t = r.templates.host
 	}
 	switch {
 	case r.err != nil:
 		return nil, r.err
 	case t == nil:
-		return nil, errNo(what)
+		return nil, errors.New(none)
 	}
 	return t, nil
 }
@@ -208,7 +220,7 @@ func (r *Route) GetQueriesTemplates() ([]string, error) {
 // GetQueriesRegexp returns the regular expressions for the queries. It fails as
 // [Route.GetQueriesTemplates] does.
 func (r *Route) GetQueriesRegexp() ([]string, error) {
-	return r.mapQueries(func(t *template) string { return t.expr.String() })
+	return r.mapQueries(func(t *template) string { return t.source })
 }
 
 func (r *Route) mapQueries(f func(*template) string) ([]string, error) {

@@ -18,7 +18,8 @@ const readingsTemplate = "/v1/readings"
 // routes is what the public listener serves. Requests are counted by the
 // template of their route.
 func routes(requests *metrics.Requests, core *ingest.Core, reads *query.Handler, maxReads int, state *health.Health, problems *problem.Set) http.Handler {
-	router := mux.NewRouter().AllowHeader(true).AnswerOptions(true)
+	// The middleware around it reads the template from the request.
+	router := mux.NewRouter().AllowHeader(true).AnswerOptions(true).ShareRequest(true)
 	// A path that is not clean is nobody's: to redirect a POST would turn it into
 	// a GET.
 	router.SkipClean(true)

@@ -1,0 +1,130 @@
+package mux
+
+import "sync/atomic"
+
+// A list is routes in registration order. It may be read while a route is added
+// to its end.
+type list struct {
+	first atomic.Pointer[link]
+	last  *link // for the writer
+}
+
+type link struct {
+	at    int32 // the route's position in its router
+	route *compiledRoute
+	next  atomic.Pointer[link]
+}
+
+func (l *list) add(route *compiledRoute) {
+	n := &link{at: route.at, route: route}
+	if l.last == nil {
+		l.first.Store(n)
+	} else {
+		l.last.next.Store(n)
+	}
+	l.last = n
+}
+
+// candidates is several ascending lists, read as one.
+type candidates struct {
+	few  [4]*link
+	n    int     // of few
+	heap []*link // all, once there are more; the lowest position first
+
+	// steps counts the nodes and links that were looked at, for tests.
+	steps int
+}
+
+func (c *candidates) add(l *list) {
+	if first := l.first.Load(); first != nil {
+		c.addLink(first)
+	}
+}
+
+func (c *candidates) addLink(l *link) {
+	switch {
+	case c.heap != nil:
+		c.heap = append(c.heap, l)
+		c.up(len(c.heap) - 1)
+	case c.n < len(c.few):
+		c.few[c.n] = l
+		c.n++
+	default:
+		c.heap = make([]*link, 0, 4*len(c.few))
+		for _, l := range c.few {
+			c.addLink(l)
+		}
+		c.addLink(l)
+	}
+}
+
+// next returns the lowest route whose position is not below from, or nil, and
+// forgets those below it.
+//
+// Its cost is at most that of the logarithm of the number of lists for each
+// route that it forgets.
+func (c *candidates) next(from int32) *link {
+	if c.heap != nil {
+		return c.nextOfHeap(from)
+	}
+	var lowest *link
+	for i := range c.n {
+		l := c.few[i]
+		for l != nil && l.at < from {
+			c.steps++
+			l = l.next.Load()
+		}
+		c.few[i] = l
+		if l != nil && (lowest == nil || l.at < lowest.at) {
+			lowest = l
+		}
+	}
+	return lowest
+}
+
+func (c *candidates) nextOfHeap(from int32) *link {
+	for len(c.heap) > 0 && c.heap[0].at < from {
+		if next := c.heap[0].next.Load(); next != nil {
+			c.heap[0] = next
+		} else {
+			last := len(c.heap) - 1
+			c.heap[0] = c.heap[last]
+			c.heap = c.heap[:last]
+		}
+		c.down()
+	}
+	if len(c.heap) == 0 {
+		return nil
+	}
+	return c.heap[0]
+}
+
+func (c *candidates) up(i int) {
+	for i > 0 {
+		c.steps++
+		parent := (i - 1) / 2
+		if c.heap[parent].at <= c.heap[i].at {
+			return
+		}
+		c.heap[parent], c.heap[i] = c.heap[i], c.heap[parent]
+		i = parent
+	}
+}
+
+func (c *candidates) down() {
+	for i := 0; ; {
+		c.steps++
+		low := 2*i + 1
+		if low >= len(c.heap) {
+			return
+		}
+		if low+1 < len(c.heap) && c.heap[low+1].at < c.heap[low].at {
+			low++
+		}
+		if c.heap[i].at <= c.heap[low].at {
+			return
+		}
+		c.heap[i], c.heap[low] = c.heap[low], c.heap[i]
+		i = low
+	}
+}

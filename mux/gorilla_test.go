@@ -1,0 +1,290 @@
+package mux_test
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/pulsegate/pulsegate/mux"
+)
+
+// TestNameAgainInside has a variable of an outer route again in an inner one.
+// gorilla takes the values of the inner route first, so that the outer ones win.
+func TestNameAgainInside(t *testing.T) {
+	id := http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) { fmt.Fprint(w, mux.Vars(req)["id"], mux.Var(req, "id")) })
+	for _, tt := range []struct {
+		name, target string
+		build        func(*mux.Router)
+		want         string
+	}{
+		{"path", "/a/items/b", func(r *mux.Router) { r.PathPrefix("/{id}").Subrouter().Handle("/items/{id}", id) }, "a"},
+		{"query", "/a/items?k=b", func(r *mux.Router) {
+			r.PathPrefix("/{id}").Subrouter().Path("/items").Queries("k", "{id}").Handler(id)
+		}, "a"},
+		{"host", "http://a.com/b", func(r *mux.Router) { r.Host("{id}.com").Subrouter().Path("/{x}").Handler(id) }, "a"},
+		{"three levels", "/a/b/c", func(r *mux.Router) {
+			r.PathPrefix("/{id}").Subrouter().PathPrefix("/{id}").Subrouter().Handle("/{id}", id)
+		}, "a"},
+		{"as often inside", "/a/b/c", func(r *mux.Router) { r.PathPrefix("/{id}/{id}").Subrouter().Handle("/c", id) }, "b"},
+	} {
+		r := mux.NewRouter()
+		tt.build(r)
+		if got := serve(r, "GET", tt.target); got != tt.want+tt.want {
+			t.Errorf("%s: handler sees %q, want %q", tt.name, got, tt.want)
+		}
+		var m mux.RouteMatch
+		r.Match(httptest.NewRequest("GET", tt.target, nil), &m)
+		if m.Vars["id"] != tt.want {
+			t.Errorf("%s: Match gives %q, want %q", tt.name, m.Vars["id"], tt.want)
+		}
+	}
+}
+
+// TestMatcherRewritesRequest: routes after a MatcherFunc that changes the path
+// or the host are found by what it wrote.
+func TestMatcherRewritesRequest(t *testing.T) {
+	rewrite := func(path string) mux.MatcherFunc {
+		return func(req *http.Request, _ *mux.RouteMatch) bool { req.URL.Path = path; return false }
+	}
+	for _, tt := range []struct {
+		name  string
+		build func(*mux.Router)
+		want  string
+	}{
+		{"to a literal", func(r *mux.Router) {
+			r.MatcherFunc(rewrite("/b"))
+			r.Handle("/a", label("a"))
+			r.Handle("/b", label("b"))
+		}, "b"},
+		{"to a variable", func(r *mux.Router) {
+			r.MatcherFunc(rewrite("/c/1"))
+			r.Handle("/a", label("a"))
+			r.HandleFunc("/c/{x}", func(w http.ResponseWriter, req *http.Request) { fmt.Fprint(w, mux.Vars(req)["x"]) })
+		}, "1"},
+		{"not to an earlier route", func(r *mux.Router) {
+			r.Handle("/b", label("b"))
+			r.MatcherFunc(rewrite("/b"))
+			r.Handle("/a", label("a"))
+		}, "404"},
+		{"twice", func(r *mux.Router) {
+			r.MatcherFunc(rewrite("/b"))
+			r.Handle("/b", label("b")).Methods("POST")
+			r.MatcherFunc(rewrite("/c"))
+			r.Handle("/c", label("c"))
+		}, "c"},
+		{"in a subrouter", func(r *mux.Router) {
+			r.NewRoute().Subrouter().MatcherFunc(rewrite("/b"))
+			r.Handle("/a", label("a"))
+			r.Handle("/b", label("b"))
+		}, "b"},
+		{"within its own route", func(r *mux.Router) {
+			r.MatcherFunc(func(req *http.Request, _ *mux.RouteMatch) bool { req.URL.Path = "/b/1"; return true }).Path("/b/{x}").Handler(label("b"))
+		}, "b"},
+		{"the host", func(r *mux.Router) {
+			r.MatcherFunc(func(req *http.Request, _ *mux.RouteMatch) bool { req.Host = "b.com"; return false })
+			r.Host("example.com").Handler(label("a"))
+			r.Host("b.com").Handler(label("b"))
+		}, "b"},
+		{"a new URL", func(r *mux.Router) {
+			r.MatcherFunc(func(req *http.Request, _ *mux.RouteMatch) bool { req.URL = &url.URL{Path: "/b"}; return false })
+			r.Handle("/b", label("b"))
+		}, "b"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			r := mux.NewRouter()
+			tt.build(r)
+			if got := serve(r, "GET", "/a"); got != tt.want {
+				t.Errorf("got %s, want %s", got, tt.want)
+			}
+		})
+	}
+}
+
+// TestTexts has the texts that programs compare, or show.
+func TestTexts(t *testing.T) {
+	route := mux.NewRouter().NewRoute()
+	text := func(_ any, err error) string { return fmt.Sprint(err) }
+	for name, tt := range map[string]struct{ got, want string }{
+		"GetMethods":      {text(route.GetMethods()), "mux: route doesn't have methods"},
+		"GetPathTemplate": {text(route.GetPathTemplate()), "mux: route doesn't have a path"},
+		"GetPathRegexp":   {text(route.GetPathRegexp()), "mux: route does not have a path"},
+		"GetHostTemplate": {text(route.GetHostTemplate()), "mux: route doesn't have a host"},
+		"URLHost":         {text(route.URLHost()), "mux: route doesn't have a host"},
+		"URLPath":         {text(route.URLPath()), "mux: route doesn't have a path"},
+
+		"GetQueriesTemplates": {text(new(mux.Route).GetQueriesTemplates()), "mux: route doesn't have queries"},
+		"GetQueriesRegexp":    {text(new(mux.Route).GetQueriesRegexp()), "mux: route doesn't have queries"},
+	} {
+		if tt.got != tt.want {
+			t.Errorf("%s: got %q, want %q", name, tt.got, tt.want)
+		}
+	}
+	for name, tt := range map[string]struct {
+		build func(*mux.Route)
+		want  string
+	}{
+		"slash":         {func(r *mux.Route) { r.Path("a") }, `mux: path must start with a slash, got "a"`},
+		"braces":        {func(r *mux.Route) { r.Path("/{a") }, `mux: unbalanced braces in "/{a"`},
+		"name":          {func(r *mux.Route) { r.Path("/{:a}") }, `mux: missing name or pattern in "{:a}"`},
+		"pattern first": {func(r *mux.Route) { r.Path("/{a:[}/{}") }, "mux: error compiling regex for \"{a:[}\": error parsing regexp: missing closing ]: `[$`"},
+		"template":      {func(r *mux.Route) { r.Path("/\xff") }, "error parsing regexp: invalid UTF-8: `\xff$`"},
+		"second name":   {func(r *mux.Route) { r.Name("a").Name("b") }, `mux: route already has name "a", can't set "b"`},
+		"variable":      {func(r *mux.Route) { r.Host("{a}.com").Path("/{a}") }, `mux: duplicated route variable "a"`},
+		"queries":       {func(r *mux.Route) { r.Queries("k") }, "mux: number of parameters must be multiple of 2, got [k]"},
+		"headers":       {func(r *mux.Route) { r.Headers("k") }, "mux: number of parameters must be multiple of 2, got [k]"},
+		"header":        {func(r *mux.Route) { r.HeadersRegexp("k", "[") }, "error parsing regexp: missing closing ]: `[`"},
+	} {
+		route := mux.NewRouter().NewRoute()
+		tt.build(route)
+		if got := fmt.Sprint(route.GetError()); got != tt.want {
+			t.Errorf("%s: got %q, want %q", name, got, tt.want)
+		}
+		if _, err := route.GetPathTemplate(); err != route.GetError() {
+			t.Errorf("%s: a getter returns %v, not the route's error", name, err)
+		}
+	}
+	missing, err := mux.NewRouter().Path("/{a}").URL()
+	if missing != nil || fmt.Sprint(err) != `mux: missing route variable "a"` {
+		t.Errorf("a missing variable: %v, %v", missing, err)
+	}
+	defer func() {
+		const want = "route /{a:(b)} contains capture groups in its regexp. Only non-capturing groups are accepted: e.g. (?:pattern) instead of (pattern)"
+		if got := recover(); got != want {
+			t.Errorf("panic %v, want %v", got, want)
+		}
+	}()
+	mux.NewRouter().Path("/{a:(b)}")
+}
+
+// TestVarsWithoutVariables: v1.8.1 has an empty map for a route without
+// variables, and programs write to it.
+func TestVarsWithoutVariables(t *testing.T) {
+	for _, share := range []bool{false, true} {
+		r := newSharing(share)
+		write := func(_ http.ResponseWriter, req *http.Request) {
+			vars := mux.Vars(req)
+			if vars == nil || len(vars) != 0 {
+				t.Errorf("%s: Vars is %#v, want an empty map", req.URL.Path, vars)
+				return
+			}
+			vars["written"] = "1"
+		}
+		r.HandleFunc("/static", write)
+		r.HandleFunc("/middleware", write).Use(pass)
+		r.PathPrefix("/sub").Subrouter().HandleFunc("/static", write)
+		r.NotFoundHandler = http.HandlerFunc(func(_ http.ResponseWriter, req *http.Request) {
+			if vars := mux.Vars(req); vars != nil {
+				t.Errorf("without a route Vars is %#v", vars)
+			}
+		})
+		for _, path := range []string{"/static", "/middleware", "/sub/static", "/none"} {
+			serve(r, "GET", path)
+		}
+	}
+	// What middleware writes, the handler reads.
+	r := mux.NewRouter()
+	r.Use(func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+			mux.Vars(req)["user"] = "known"
+			next.ServeHTTP(w, req)
+		})
+	})
+	r.HandleFunc("/static", func(w http.ResponseWriter, req *http.Request) {
+		fmt.Fprint(w, mux.Vars(req)["user"], mux.Var(req, "user"))
+	})
+	if got := serve(r, "GET", "/static"); got != "knownknown" {
+		t.Errorf("the handler reads %q", got)
+	}
+}
+
+// TestHeaderPatternsAllCompiled: of two patterns for one header the last counts,
+// but both must be right.
+func TestHeaderPatternsAllCompiled(t *testing.T) {
+	if mux.NewRouter().NewRoute().HeadersRegexp("X", "[", "X", "a").GetError() == nil {
+		t.Error("a bad pattern that is given again later is no error")
+	}
+}
+
+// TestBuildVarsFuncNotCalled: without a host there is nothing to build.
+func TestBuildVarsFuncNotCalled(t *testing.T) {
+	r := mux.NewRouter()
+	called := func(vars map[string]string) map[string]string {
+		t.Error("BuildVarsFunc was called")
+		return vars
+	}
+	if _, err := r.Path("/a").BuildVarsFunc(called).URLHost(); err == nil {
+		t.Error("URLHost without a host works")
+	}
+	if _, err := r.Host("a.com").BuildVarsFunc(called).URLPath("odd"); fmt.Sprint(err) != "mux: route doesn't have a path" {
+		t.Errorf("URLPath without a path: %v", err)
+	}
+}
+
+// TestConnectRedirects: the URL of a CONNECT has a host and no path.
+func TestConnectRedirects(t *testing.T) {
+	r := mux.NewRouter().StrictSlash(true)
+	r.Handle("/a", label("x"))
+	for path, want := range map[string]string{"": "301 //a.com:443/", "/a/": "301 //a.com:443/a", "//b": "301 //a.com:443/b"} {
+		got := serve(r, "CONNECT", "/", func(req *http.Request) { req.URL = &url.URL{Host: "a.com:443", Path: path} })
+		if got != want {
+			t.Errorf("path %q: got %s, want %s", path, got, want)
+		}
+	}
+}
+
+// TestPOSIXPrefix: to a POSIX expression the beginning of a line is a beginning.
+func TestPOSIXPrefix(t *testing.T) {
+	defer func(f func(string) (*regexp.Regexp, error)) { mux.RegexpCompileFunc = f }(mux.RegexpCompileFunc)
+	mux.RegexpCompileFunc = regexp.CompilePOSIX
+	r := mux.NewRouter()
+	r.PathPrefix("/abc").Handler(label("x"))
+	if got := serve(r, "GET", "/", func(r *http.Request) { r.URL.Path = "/x\n/abc/d" }); got != "x" {
+		t.Errorf("got %s", got)
+	}
+}
+
+// TestSubrouterServedDuringUpdate serves a subrouter that has never been served
+// before, in the middle of a change.
+func TestSubrouterServedDuringUpdate(t *testing.T) {
+	r := mux.NewRouter()
+	sub := r.PathPrefix("/s").Subrouter()
+	sub.Handle("/old", label("old"))
+	route := sub.Handle("/post", label("post"))
+	r.Update(func() {
+		sub.Handle("/new", label("new"))
+		route.Methods("POST")
+		if got := serve(sub, "GET", "/s/new"); got != "404" {
+			t.Errorf("half of a change is seen: %s", got)
+		}
+		if got := serve(sub, "GET", "/s/old") + serve(sub, "GET", "/s/post"); got != "oldpost" {
+			t.Errorf("the state before the change is not seen: %s", got)
+		}
+		if !route.Match(httptest.NewRequest("GET", "/s/post", nil), &mux.RouteMatch{}) {
+			t.Error("Route.Match sees half of a change")
+		}
+	})
+	if got := serve(sub, "GET", "/s/new") + serve(sub, "GET", "/s/post"); got != "new405" {
+		t.Errorf("after the change: %s", got)
+	}
+}
+
+// TestRegistrationPanicLeavesNoRoute: gorilla keeps the empty route, which
+// matches everything, when the panic of a capturing group is recovered.
+func TestRegistrationPanicLeavesNoRoute(t *testing.T) {
+	r := mux.NewRouter()
+	func() {
+		defer func() {
+			if text := fmt.Sprint(recover()); !strings.Contains(text, "capture groups") {
+				t.Errorf("panic %s", text)
+			}
+		}()
+		r.Handle("/{a:(b)}", label("x"))
+	}()
+	if got := serve(r, "GET", "/any"); got != "404" {
+		t.Errorf("got %s", got)
+	}
+}

@@ -1,0 +1,231 @@
+package mux
+
+import "sync/atomic"
+
+// A node stands for the segments on the way to it. In the index's other tables
+// it stands for a whole path, a host, or a part of a segment.
+//
+// Nodes are never removed, and their lists only grow at the end: requests read
+// them while routes are added.
+type node struct {
+	key  string
+	next *node // in a nodeSet; set before the node is published
+
+	literal nodeSet              // by the next segment
+	wild    atomic.Pointer[node] // any next segment
+	rare    atomic.Pointer[rareBranches]
+
+	// here is the routes whose template ends at this node.
+	here list
+
+	// direct is the routes for a path in the exact table, prepared for one
+	// version of the router.
+	direct atomic.Pointer[directRoutes]
+}
+
+// rareBranches are those that most nodes do not have.
+type rareBranches struct {
+	// below is the routes that match anything that follows.
+	below list
+
+	// beginnings has the routes that match whatever follows and begins with
+	// the key.
+	beginnings keysByLength
+
+	// affixes has, by the beginning of the next segment, nodes which in turn
+	// have in ends, by the end of the segment, the nodes that follow it.
+	affixes keysByLength
+	ends    keysByLength
+}
+
+func (n *node) rareBranches() *rareBranches {
+	r := n.rare.Load()
+	if r == nil {
+		r = &rareBranches{}
+		n.rare.Store(r)
+	}
+	return r
+}
+
+// add enters a route under the segments of its template.
+func (n *node) add(segments []segment, open bool, route *compiledRoute) {
+	for i, seg := range segments {
+		if open && i == len(segments)-1 {
+			n.addOpen(seg.prefix, route)
+			return
+		}
+		n = n.child(seg)
+	}
+	n.here.add(route)
+}
+
+func (n *node) addOpen(beginning string, route *compiledRoute) {
+	if beginning == "" {
+		n.rareBranches().below.add(route)
+		return
+	}
+	n.rareBranches().beginnings.add(beginning).here.add(route)
+}
+
+func (n *node) child(seg segment) *node {
+	switch {
+	case !seg.wild:
+		return n.literal.add(seg.literal())
+	case seg.prefix == "" && seg.suffix == "":
+		if n.wild.Load() == nil {
+			n.wild.Store(&node{})
+		}
+		return n.wild.Load()
+	default:
+		return n.rareBranches().affixes.add(seg.prefix).rareBranches().ends.add(seg.suffix)
+	}
+}
+
+// collect adds the candidates for the segments of p from position i on, to
+// which n leads.
+//
+// Invariant: each node is visited at most once for a path, and a visit makes one
+// look-up for the segment and one for each length of a partial literal. The
+// depth of the recursion is bounded by that of the tree. TestStepsOfIndex counts
+// the visits.
+func (n *node) collect(p *splitPath, i int, found *candidates) {
+	found.steps++
+	seg, last := p.segment(i)
+	if child := n.literal.get(seg); child != nil {
+		child.enter(p, i, last, found)
+	}
+	if wild := n.wild.Load(); wild != nil {
+		wild.enter(p, i, last, found)
+	}
+	if r := n.rare.Load(); r != nil {
+		r.collect(p, i, seg, last, found)
+	}
+}
+
+// enter goes on with the segment after i, if there is one.
+func (n *node) enter(p *splitPath, i int, last bool, found *candidates) {
+	if last {
+		found.add(&n.here)
+	} else {
+		n.collect(p, i+1, found)
+	}
+}
+
+func (r *rareBranches) collect(p *splitPath, i int, seg string, last bool, found *candidates) {
+	found.add(&r.below)
+	rest := p.from(i)
+	for _, length := range r.beginnings.all() {
+		found.steps++
+		if length > len(rest) {
+			continue
+		}
+		if n := r.beginnings.get(rest[:length]); n != nil {
+			found.add(&n.here)
+		}
+	}
+	for _, length := range r.affixes.all() {
+		found.steps++
+		if length > len(seg) {
+			continue
+		}
+		if n := r.affixes.get(seg[:length]); n != nil {
+			n.rare.Load().collectEnds(p, i, seg[length:], last, found)
+		}
+	}
+}
+
+// collectEnds adds the candidates whose segment ends as rest does.
+func (r *rareBranches) collectEnds(p *splitPath, i int, rest string, last bool, found *candidates) {
+	for _, length := range r.ends.all() {
+		found.steps++
+		if length > len(rest) {
+			continue
+		}
+		if n := r.ends.get(rest[len(rest)-length:]); n != nil {
+			n.enter(p, i, last, found)
+		}
+	}
+}
+
+// A splitPath is a request's path, split at its slashes. The first segment begins
+// after the leading slash.
+type splitPath struct {
+	text string
+
+	// ends are the ends of the first segments, n in all, those in more
+	// included. Segments that no template reaches are not noted.
+	ends [14]int32
+	n    int
+	more []int32
+}
+
+// split notes the first segments, as many as depth, and reports whether the
+// path needs no redirect to its clean form. It reads each byte once.
+//
+// Invariant: its result is that of isClean; TestCleanPath checks it.
+func (p *splitPath) split(text string, depth int) (clean bool) {
+	p.text, p.n, p.more = text, 0, nil
+	if text == "" || text[0] != '/' {
+		return false
+	}
+	clean = true
+	for start := 1; ; {
+		end := indexSlash(text, start)
+		seg := text[start:end]
+		last := end == len(text)
+		if (len(seg) == 0 && !last) || (len(seg) <= 2 && (seg == "." || seg == "..")) {
+			clean = false
+		}
+		if p.n < depth {
+			p.note(end)
+		}
+		if last {
+			return clean
+		}
+		start = end + 1
+	}
+}
+
+func (p *splitPath) note(end int) {
+	if p.n < len(p.ends) {
+		p.ends[p.n] = int32(end)
+	} else {
+		p.more = append(p.more, int32(end))
+	}
+	p.n++
+}
+
+func (p *splitPath) end(i int) int {
+	if i < len(p.ends) {
+		return int(p.ends[i])
+	}
+	return int(p.more[i-len(p.ends)])
+}
+
+// start returns where segment i begins.
+func (p *splitPath) start(i int) int {
+	if i == 0 {
+		return 1
+	}
+	return p.end(i-1) + 1
+}
+
+// segment returns segment i and whether it is the path's last.
+func (p *splitPath) segment(i int) (seg string, last bool) {
+	end := p.end(i)
+	return p.text[p.start(i):end], end == len(p.text)
+}
+
+// from returns the path from segment i on.
+func (p *splitPath) from(i int) string { return p.text[p.start(i):] }
+
+// indexSlash returns the position of the next slash, or the length of the text.
+// Segments are short, so a loop is faster than a call.
+func indexSlash(text string, from int) int {
+	for i := from; i < len(text); i++ {
+		if text[i] == '/' {
+			return i
+		}
+	}
+	return len(text)
+}

@@ -1,0 +1,116 @@
+package mux
+
+import (
+	"net/http"
+	"slices"
+)
+
+// directRoutes is the first candidates for one path, as far as for each of them
+// nothing but the method is left to be decided. It is made for one version of a
+// router, when a request asks for the path.
+type directRoutes struct {
+	version uint64
+	clean   bool // the path needs no redirect to its clean form
+	routes  []directRoute
+}
+
+// A directRoute matches every request that has one of the methods.
+type directRoute struct {
+	route     *compiledRoute
+	methods   []string
+	anyMethod bool
+}
+
+// maxDirect bounds what is kept for one path.
+const maxDirect = 16
+
+// directFor returns what the exact table's node has for the router.
+func (n *node) directFor(c *compiledRouter) *directRoutes {
+	if d := n.direct.Load(); d != nil && d.version == c.version {
+		return d
+	}
+	d := &directRoutes{version: c.version, clean: isClean(n.key)}
+	x := scan{router: c, generation: c.generation}
+	x.path.split(n.key, int(c.state.index.depth.Load()))
+	c.state.index.collectPath(n, &x.path, &x.found)
+	for len(d.routes) < maxDirect {
+		route := x.next()
+		if route == nil || !route.isDirect(n.key, c.useEncodedPath) {
+			break
+		}
+		d.routes = append(d.routes, route.direct())
+	}
+	n.direct.Store(d)
+	return d
+}
+
+// find returns the route for the method, or nil.
+func (d *directRoutes) find(method string) *compiledRoute {
+	for i := range d.routes {
+		if r := &d.routes[i]; r.anyMethod || slices.Contains(r.methods, method) {
+			return r.route
+		}
+	}
+	return nil
+}
+
+// isDirect reports whether the route matches every request with the path and
+// the right method, without variables and without a redirect. encoded is the
+// router's.
+func (c *compiledRoute) isDirect(path string, encoded bool) bool {
+	if !c.plain || c.handler == nil || len(c.varNames) > 0 || c.path == nil || c.needsSlash(path) {
+		return false
+	}
+	for i := range c.matchers {
+		m := &c.matchers[i]
+		if m.kind == matchMethods {
+			continue
+		}
+		if m.kind != matchTemplate || m.template != c.path || m.template.encoded != encoded || !m.template.shape.literal || !m.template.matches(path) {
+			return false
+		}
+	}
+	return true
+}
+
+func (c *compiledRoute) direct() directRoute {
+	d := directRoute{route: c, anyMethod: true}
+	for i := range c.matchers {
+		m := &c.matchers[i]
+		if m.kind != matchMethods {
+			continue
+		}
+		if d.anyMethod {
+			d.methods, d.anyMethod = m.names, false
+			continue
+		}
+		d.methods = slices.DeleteFunc(slices.Clone(d.methods), func(name string) bool { return !slices.Contains(m.names, name) })
+	}
+	return d
+}
+
+// simple returns the route that serves the request, if only simple ones come
+// before it. Otherwise it returns nil, and the scan stands where a search has to
+// begin: at the first route that is not simple, or at the first of all if one
+// with the wrong method may decide between 404 and 405.
+func (x *scan) simple(req *http.Request, exact *node) *compiledRoute {
+	skipped := false
+	for {
+		before := x.from
+		route := x.next()
+		if route == nil || !route.simple {
+			if skipped {
+				x.from = 0
+				x.collect(req, exact)
+			} else {
+				x.from = before
+			}
+			return nil
+		}
+		if !route.allows(req.Method) {
+			skipped = true
+		} else if route.path.matches(x.path.text) {
+			return route
+		}
+	}
+}
