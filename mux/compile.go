@@ -27,11 +27,18 @@ type compiledRouter struct {
 	omitRouter     bool
 	extras         extras
 
+	// usual is set if nothing asks for more than the route, the router and the
+	// variables in the request.
+	usual bool
+
 	// active[i] counts the routes before position i that can match at all.
 	active []int32
 
 	// unmatched is the carrier for requests without a route.
 	unmatched *carrier
+
+	// noVariables stands for any route without variables.
+	noVariables *compiledRoute
 }
 
 // A routerState is what the versions of one router share as long as nothing but
@@ -64,8 +71,10 @@ type compiledRoute struct {
 	plain bool
 
 	// simple is set if the path and the method alone decide, and the handler is
-	// the route's own.
+	// the route's own. whole is set if in addition the index alone decides about
+	// a path without empty segments.
 	simple bool
+	whole  bool
 
 	carrier *carrier // of this route and the root
 	pattern string   // the path template's text
@@ -116,7 +125,9 @@ func (c *compiler) router(r *Router) *compiledRouter {
 		extras:         r.extras,
 		active:         []int32{0},
 		unmatched:      newCarrier(nil, c.root),
+		noVariables:    &compiledRoute{},
 	}
+	empty.usual = !r.omitRoute && !r.omitRouter && !r.extras.pathValues
 	c.done[r] = empty
 	compiled := c.extend(empty, r)
 	c.done[r] = compiled
@@ -143,6 +154,7 @@ func (c *compiler) extend(old *compiledRouter, r *Router) *compiledRouter {
 	for _, route := range r.routes[len(old.routes):] {
 		compiled := c.route(route, int32(len(next.routes)))
 		compiled.simple = compiled.isSimple(next.useEncodedPath)
+		compiled.whole = compiled.simple && compiled.path.shape.isWhole()
 		active := next.active[len(next.active)-1]
 		if compiled.active {
 			active++

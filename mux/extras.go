@@ -50,7 +50,7 @@ func (r *Router) PermanentRedirect(value bool) *Router {
 
 // ShareRequest decides whether handlers and middleware get the request that was
 // given to ServeHTTP, and not a copy. It is faster: a request costs no
-// allocation, and one of 64 bytes if its route has variables. Code around the
+// allocation, and one of 48 bytes if its route has variables. Code around the
 // router then finds the route and the variables in the request, and sees what
 // handlers change in it. Nobody else may use the request while it is served, not
 // even to copy it.

@@ -157,6 +157,9 @@ type splitPath struct {
 	ends [14]int32
 	n    int
 	more []int32
+
+	// full is set if no segment is empty.
+	full bool
 }
 
 // split notes the first segments, as many as depth, and reports whether the
@@ -164,17 +167,18 @@ type splitPath struct {
 //
 // Invariant: its result is that of isClean; TestCleanPath checks it.
 func (p *splitPath) split(text string, depth int) (clean bool) {
-	p.text, p.n, p.more = text, 0, nil
+	p.text, p.n, p.more, p.full = text, 0, nil, false
 	if text == "" || text[0] != '/' {
 		return false
 	}
-	clean = true
+	clean, p.full = true, true
 	for start := 1; ; {
 		end := indexSlash(text, start)
-		seg := text[start:end]
 		last := end == len(text)
-		if (len(seg) == 0 && !last) || (len(seg) <= 2 && (seg == "." || seg == "..")) {
-			clean = false
+		if n := end - start; n <= 2 && (n == 0 || text[start] == '.') {
+			seg := text[start:end]
+			p.full = p.full && n > 0
+			clean = clean && (n > 0 || last) && seg != "." && seg != ".."
 		}
 		if p.n < depth {
 			p.note(end)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"sync"
+	"sync/atomic"
 )
 
 // Vars returns the variables of the request's route. The map is made by the
@@ -38,7 +39,9 @@ func SetURLVars(r *http.Request, val map[string]string) *http.Request {
 	if len(val) == 0 {
 		return r
 	}
-	return r.WithContext(&varsContext{Context: r.Context(), vars: val})
+	ctx := &varsContext{Context: r.Context()}
+	ctx.rest.Store(&restOfVars{vars: val})
+	return r.WithContext(ctx)
 }
 
 type varsKey struct{}
@@ -47,26 +50,27 @@ type varsKey struct{}
 // they are read from and reads them when they are asked for.
 //
 // It is made for one request and is never used again, because handlers may keep
-// it past their return.
-//
-// Its size, 64 bytes, is a size class of the allocator.
+// it past their return. Its size, 48 bytes, is a size class of the allocator.
 type varsContext struct {
 	context.Context
 
-	// route names the variables. It is nil if vars was given from outside.
+	// route names the variables. It is nil if they were given from outside.
 	route *compiledRoute
 
-	// path is what path variables are read from, and more the rest. more is nil
-	// if there is nothing else to read from.
+	// path is what path variables are read from.
 	path string
-	more *hostAndQuery
 
-	// mu guards vars, which is made of the above when it is asked for.
+	// rest is what few requests need: the map, and the sources besides the path.
+	rest atomic.Pointer[restOfVars]
+}
+
+type restOfVars struct {
+	host, query string
+
+	// mu guards vars, which is made when it is asked for.
 	mu   sync.Mutex
 	vars map[string]string
 }
-
-type hostAndQuery struct{ host, query string }
 
 // sources is what the variables of a route are read from.
 type sources struct{ path, host, query string }
@@ -113,33 +117,38 @@ func varsIn(ctx context.Context) *varsContext {
 // isEmpty reports whether c is that of a route without variables.
 func (c *varsContext) isEmpty() bool { return c.route != nil && len(c.route.varNames) == 0 }
 
-func (c *varsContext) sources() sources {
-	src := sources{path: c.path}
-	if c.more != nil {
-		src.host, src.query = c.more.host, c.more.query
+// makeRest returns the rest, which it makes if there is none.
+func (c *varsContext) makeRest() *restOfVars {
+	if rest := c.rest.Load(); rest != nil {
+		return rest
 	}
-	return src
+	c.rest.CompareAndSwap(nil, new(restOfVars))
+	return c.rest.Load()
 }
 
 func (c *varsContext) all() map[string]string {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.vars == nil {
-		src := c.sources()
-		if c.vars = c.route.addVars(nil, &src); c.vars == nil {
-			c.vars = make(map[string]string)
+	rest := c.makeRest()
+	rest.mu.Lock()
+	defer rest.mu.Unlock()
+	if rest.vars == nil {
+		src := sources{c.path, rest.host, rest.query}
+		if rest.vars = c.route.addVars(nil, &src); rest.vars == nil {
+			rest.vars = make(map[string]string)
 		}
 	}
-	return c.vars
+	return rest.vars
 }
 
 func (c *varsContext) one(name string) string {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.vars != nil {
-		return c.vars[name]
+	src := sources{path: c.path}
+	if rest := c.rest.Load(); rest != nil {
+		rest.mu.Lock()
+		defer rest.mu.Unlock()
+		if rest.vars != nil {
+			return rest.vars[name]
+		}
+		src.host, src.query = rest.host, rest.query
 	}
-	src := c.sources()
 	return c.route.oneVar(name, &src)
 }
 

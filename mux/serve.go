@@ -45,12 +45,17 @@ func (s *search) finish(ok bool) {
 func (r *Router) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	c := r.compiled()
 	text := requestPath(req, c.useEncodedPath)
-	ix := &c.state.index
-	exact := ix.lookUp(text)
-	if exact != nil && ix.hosts.empty() {
+	exact := c.state.index.lookUp(text)
+	if exact != nil {
 		d := exact.directFor(c)
-		if route := d.find(req.Method); route != nil && (d.clean || c.skipClean) {
-			r.serveRoute(c, w, req, route, false)
+		if direct := d.find(req.Method); direct != nil && (d.clean || c.skipClean) {
+			route := direct.route
+			if direct.bare && c.root == r && req.Response == nil {
+				req.Pattern, req.Response = route.pattern, &route.carrier.response
+				route.handler.ServeHTTP(w, req)
+				return
+			}
+			r.serveRoute(c, w, req, route, text)
 			return
 		}
 	}
@@ -60,37 +65,10 @@ func (r *Router) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		return
 	}
 	if route := x.simple(req, exact); route != nil {
-		r.serveRoute(c, w, req, route, len(route.varNames) > 0)
+		r.serveRoute(c, w, req, route, text)
 		return
 	}
 	r.serveSearched(c, w, req, &x)
-}
-
-// serveRoute serves a route that is known to match, and to have no variables
-// unless bound is set.
-func (r *Router) serveRoute(c *compiledRouter, w http.ResponseWriter, req *http.Request, route *compiledRoute, bound bool) {
-	handler := route.handler
-	wrapped := len(route.middlewares) > 0 || len(c.middlewares) > 0
-	if wrapped {
-		handler = wrap(wrap(handler, route.middlewares), c.middlewares)
-	}
-	if handler == nil {
-		// Middleware may return nil.
-		http.NotFound(w, req)
-		return
-	}
-	carrier := route.carrier
-	if !wrapped && !bound && carrier.router == r && (req.Response == nil || req.Response == &carrier.response) && !c.omitRoute && !c.omitRouter {
-		req.Pattern = route.pattern
-		req.Response = &carrier.response
-		handler.ServeHTTP(w, req)
-		return
-	}
-	s := search{root: r, top: c, route: route.route, found: route, wrapped: wrapped}
-	if bound {
-		s.bound = route
-	}
-	handler.ServeHTTP(w, c.bind(req, &s))
 }
 
 // serveSearched serves a request that is not simple, or that no route takes.

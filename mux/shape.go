@@ -2,6 +2,7 @@ package mux
 
 import (
 	"regexp/syntax"
+	"slices"
 	"strings"
 	"unicode/utf8"
 )
@@ -128,6 +129,15 @@ func parseItems(re *syntax.Regexp) (items []item, end planEnd, ok bool) {
 
 func isOptionalSlash(re *syntax.Regexp) bool {
 	return re.Op == syntax.OpQuest && re.Sub[0].Op == syntax.OpLiteral && string(re.Sub[0].Rune) == "/"
+}
+
+// isWhole reports whether a path without empty segments that has the shape is
+// certain to match.
+func (s *shape) isWhole() bool {
+	if !s.known || s.open || s.optionalSlash {
+		return false
+	}
+	return !slices.ContainsFunc(s.segments, func(seg segment) bool { return seg.wild && !seg.any })
 }
 
 // newShape derives a shape. Invariant: every path that the items match has it.

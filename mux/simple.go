@@ -14,11 +14,68 @@ type directRoutes struct {
 	routes  []directRoute
 }
 
+// serveRoute serves a route that is known to match. path is what its variables
+// are read from; all of them are in the path.
+func (r *Router) serveRoute(c *compiledRouter, w http.ResponseWriter, req *http.Request, route *compiledRoute, path string) {
+	handler := route.handler
+	wrapped := len(route.middlewares) > 0 || len(c.middlewares) > 0
+	if wrapped {
+		handler = wrap(wrap(handler, route.middlewares), c.middlewares)
+		if handler == nil {
+			// Middleware may return nil.
+			http.NotFound(w, req)
+			return
+		}
+	}
+	hasVars := len(route.varNames) > 0
+	carrier := route.carrier
+	if !c.usual || carrier.router != r || (req.Response != nil && req.Response != &carrier.response) {
+		s := search{root: r, top: c, route: route.route, found: route, wrapped: wrapped}
+		if hasVars {
+			s.bound = route
+		}
+		handler.ServeHTTP(w, c.bind(req, &s))
+		return
+	}
+	switch {
+	case !hasVars && (!wrapped || c.extras.share):
+		req.Pattern, req.Response = route.pattern, &carrier.response
+	case c.extras.share && varsIn(req.Context()) == nil:
+		route.putInto(req, path)
+	default:
+		req = route.copyOf(req, path)
+	}
+	handler.ServeHTTP(w, req)
+}
+
+// putInto gives the request itself the route and the variables of the path. A
+// request's context can be set by net/http only; but the request may be
+// assigned. What WithContext makes stays on the stack.
+func (c *compiledRoute) putInto(req *http.Request, path string) {
+	with := req.WithContext(&varsContext{Context: req.Context(), route: c, path: path})
+	with.Pattern, with.Response = c.pattern, &c.carrier.response
+	*req = *with
+}
+
+// copyOf returns a copy of the request with the route and the variables of the
+// path. What WithContext makes stays on the stack.
+func (c *compiledRoute) copyOf(req *http.Request, path string) *http.Request {
+	x := &copiedRequest{ctx: varsContext{Context: req.Context(), route: c, path: path}}
+	with := req.WithContext(&x.ctx)
+	with.Pattern, with.Response = c.pattern, &c.carrier.response
+	x.req = *with
+	return &x.req
+}
+
 // A directRoute matches every request that has one of the methods.
 type directRoute struct {
-	route     *compiledRoute
 	methods   []string
 	anyMethod bool
+
+	// bare is set if nothing stands between the request and the handler: no
+	// middleware, and no wish for anything unusual.
+	bare  bool
+	route *compiledRoute
 }
 
 // maxDirect bounds what is kept for one path.
@@ -29,26 +86,32 @@ func (n *node) directFor(c *compiledRouter) *directRoutes {
 	if d := n.direct.Load(); d != nil && d.version == c.version {
 		return d
 	}
+	return n.makeDirect(c)
+}
+
+func (n *node) makeDirect(c *compiledRouter) *directRoutes {
 	d := &directRoutes{version: c.version, clean: isClean(n.key)}
 	x := scan{router: c, generation: c.generation}
 	x.path.split(n.key, int(c.state.index.depth.Load()))
 	c.state.index.collectPath(n, &x.path, &x.found)
-	for len(d.routes) < maxDirect {
+	for c.state.index.hosts.empty() && len(d.routes) < maxDirect {
 		route := x.next()
 		if route == nil || !route.isDirect(n.key, c.useEncodedPath) {
 			break
 		}
-		d.routes = append(d.routes, route.direct())
+		direct := route.direct()
+		direct.bare = c.usual && len(route.middlewares) == 0 && len(c.middlewares) == 0
+		d.routes = append(d.routes, direct)
 	}
 	n.direct.Store(d)
 	return d
 }
 
 // find returns the route for the method, or nil.
-func (d *directRoutes) find(method string) *compiledRoute {
+func (d *directRoutes) find(method string) *directRoute {
 	for i := range d.routes {
 		if r := &d.routes[i]; r.anyMethod || slices.Contains(r.methods, method) {
-			return r.route
+			return r
 		}
 	}
 	return nil
@@ -109,7 +172,7 @@ func (x *scan) simple(req *http.Request, exact *node) *compiledRoute {
 		}
 		if !route.allows(req.Method) {
 			skipped = true
-		} else if route.path.matches(x.path.text) {
+		} else if (route.whole && x.path.full) || route.path.matches(x.path.text) {
 			return route
 		}
 	}

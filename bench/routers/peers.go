@@ -27,7 +27,8 @@ type Peer struct {
 // Peers returns the routers in the order of the table.
 func Peers() []Peer {
 	return []Peer{
-		{"pulsegate", buildMux},
+		{"pulsegate", func(s *Set) http.Handler { return buildMux(s, false) }},
+		{"pulsegate-share", func(s *Set) http.Handler { return buildMux(s, true) }},
 		{"gorilla-1.8.1", buildGorilla181},
 		{"gorilla-main", func(s *Set) http.Handler { return buildGorilla(s, false) }},
 		{"gorilla-main-omit", func(s *Set) http.Handler { return buildGorilla(s, true) }},
@@ -52,8 +53,8 @@ func answer(w http.ResponseWriter, s *Set, value func() string) {
 	w.WriteHeader(http.StatusNoContent)
 }
 
-func buildMux(s *Set) http.Handler {
-	r := mux.NewRouter()
+func buildMux(s *Set, share bool) http.Handler {
+	r := mux.NewRouter().ShareRequest(share)
 	h := func(w http.ResponseWriter, req *http.Request) {
 		answer(w, s, func() string { return mux.Var(req, variable) })
 	}
