@@ -71,10 +71,12 @@ type compiledRoute struct {
 	plain bool
 
 	// simple is set if the path and the method alone decide, and the handler is
-	// the route's own. whole is set if in addition the index alone decides about
-	// a path without empty segments.
+	// the route's own.
 	simple bool
-	whole  bool
+
+	// whole is the path template by which the index finds the route, if it is
+	// certain to match where the path has no empty segment.
+	whole *template
 
 	carrier *carrier // of this route and the root
 	pattern string   // the path template's text
@@ -154,7 +156,9 @@ func (c *compiler) extend(old *compiledRouter, r *Router) *compiledRouter {
 	for _, route := range r.routes[len(old.routes):] {
 		compiled := c.route(route, int32(len(next.routes)))
 		compiled.simple = compiled.isSimple(next.useEncodedPath)
-		compiled.whole = compiled.simple && compiled.path.shape.isWhole()
+		if t := compiled.decidingTemplate(next.useEncodedPath); t != nil && t.shape.isWhole() {
+			compiled.whole = t
+		}
 		active := next.active[len(next.active)-1]
 		if compiled.active {
 			active++

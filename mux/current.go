@@ -14,9 +14,6 @@ type routerCell struct {
 	// copies that have changed since, at most maxOthers.
 	compiled atomic.Pointer[compiledRouter]
 	others   atomic.Pointer[[]*compiledRouter]
-
-	// grown is set while the router is among routeTree.grown.
-	grown bool
 }
 
 const maxOthers = 3
@@ -117,7 +114,6 @@ func (r *Router) compileLocked() *compiledRouter {
 func (t *routeTree) catchUpLocked() {
 	for i, r := range t.grown {
 		t.grown[i] = nil
-		r.cell.grown = false
 		r.extendLocked()
 	}
 	t.grown = t.grown[:0]
@@ -140,7 +136,7 @@ func (r *Router) extendLocked() {
 			}
 		}
 	}
-	if own == nil {
+	if own == nil || own.version == r.version {
 		return
 	}
 	if n := len(own.routes); n > len(r.routes) || (n > 0 && own.routes[n-1].route != r.routes[n-1]) {
@@ -179,6 +175,10 @@ func (r *Route) compiled() (c *compiledRoute, generation uint64) {
 		return t.newCompiler(nil, false).route(r, 0), generation
 	}
 	t.catchUpLocked()
+	if len(t.routers) > 0 {
+		// It is likely to be asked for too, and has the route.
+		t.routers[0].compileLocked()
+	}
 	if c := r.cell.compiled.Load(); c.isCurrent(t, r.version) {
 		return c, generation
 	}

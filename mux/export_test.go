@@ -87,3 +87,21 @@ func CleanPath(p string) string { return cleanPath(p) }
 
 // FirstQueryValue is the look-up behind Queries.
 func FirstQueryValue(query, key string) (string, bool) { return firstQueryValue(query, key) }
+
+// Steps returns how many nodes, links and routes a search for the request looks
+// at.
+func Steps(r *Router, req *http.Request) int {
+	c := r.compiled()
+	s := c.newSearch(r)
+	c.search(req, &s)
+	return s.steps
+}
+
+// CompiledRoutes returns how many routes of the router's tree were compiled
+// until now, each as often as it was.
+func CompiledRoutes(r *Router) int {
+	t := r.tree()
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	return t.compiledRoutes
+}

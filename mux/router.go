@@ -250,8 +250,8 @@ func (r *Router) appendLocked(route *Route) {
 		r.routes = slices.Clip(r.routes)
 	}
 	r.routes = append(r.routes, route)
-	if cell := r.cell; !cell.grown && cell.compiled.Load() != nil {
-		cell.grown = true
-		cell.tree.grown = append(cell.tree.grown, r)
+	t := r.cell.tree
+	if n := len(t.grown); r.cell.compiled.Load() != nil && (n == 0 || t.grown[n-1] != r) {
+		t.grown = append(t.grown, r)
 	}
 }

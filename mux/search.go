@@ -29,6 +29,10 @@ type search struct {
 	// first.
 	bound *compiledRoute
 
+	// proven is a template of the route that is tried of which the index knows
+	// that it matches.
+	proven *template
+
 	// vars has the variables once a map was needed. eager tells to use it from
 	// the start.
 	vars  map[string]string
@@ -128,6 +132,10 @@ func (c *compiledRouter) searchFrom(req *http.Request, s *search, x *scan) bool 
 		if route == nil {
 			s.steps += x.found.steps
 			return c.noRoute(s)
+		}
+		s.proven = nil
+		if x.path.full {
+			s.proven = route.whole
 		}
 		if c.try(req, s, first, route) {
 			s.steps += x.found.steps

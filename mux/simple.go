@@ -172,7 +172,7 @@ func (x *scan) simple(req *http.Request, exact *node) *compiledRoute {
 		}
 		if !route.allows(req.Method) {
 			skipped = true
-		} else if (route.whole && x.path.full) || route.path.matches(x.path.text) {
+		} else if (route.whole != nil && x.path.full) || route.path.matches(x.path.text) {
 			return route
 		}
 	}

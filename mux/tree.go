@@ -25,10 +25,10 @@ type routeTree struct {
 
 	named map[string]*Route
 
-	// routers has all routers of the tree except copies.
+	// routers has all routers of the tree except copies, the root first.
 	routers []*Router
 
-	// grown has the compiled routers to which routes were added.
+	// grown has the compiled routers to which routes were added, in this order.
 	grown []*Router
 
 	// versions numbers the states of routers and routes, each value once.

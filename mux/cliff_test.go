@@ -1,0 +1,318 @@
+package mux_test
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/pulsegate/pulsegate/mux"
+)
+
+// nothing is a handler that does nothing.
+var nothing = http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
+
+// A cliff is a table, of about n routes, and a request for which a matcher can
+// be slow.
+type cliff struct {
+	name string
+	n    int // for the benchmark
+
+	build func(n int) (*mux.Router, *http.Request)
+
+	// steps is the most that a search may look at.
+	steps func(n int) int
+}
+
+func request(target string) *http.Request {
+	u, err := url.Parse(target)
+	if err != nil {
+		panic(err)
+	}
+	return &http.Request{Method: "GET", URL: &url.URL{Path: u.Path}, Host: u.Host, Header: http.Header{}}
+}
+
+func constant(steps int) func(int) int { return func(int) int { return steps } }
+
+var cliffs = []cliff{
+	// All routes match the path, each in a list of its own, and none the header.
+	{"all mixes of literals and variables", 4096, func(n int) (*mux.Router, *http.Request) {
+		r := mux.NewRouter()
+		levels := log2(n)
+		for i := range n {
+			path := ""
+			for bit := range levels {
+				path += [...]string{"/a", fmt.Sprintf("/{v%d}", bit)}[i>>bit&1]
+			}
+			r.Handle(path, nothing).Headers("X-None", "1")
+		}
+		return r, request(strings.Repeat("/a", levels))
+	}, func(n int) int { return n * (6 + 2*log2(n)) }},
+	{"variables with a number after them", 10_000, func(n int) (*mux.Router, *http.Request) {
+		r := mux.NewRouter()
+		for i := range n {
+			r.Handle(fmt.Sprintf("/p{id:[0-9]+}-%d", i), nothing)
+		}
+		return r, request(fmt.Sprintf("/p12-%d", n-1))
+	}, constant(12)},
+	{"variables with a number before them", 10_000, func(n int) (*mux.Router, *http.Request) {
+		r := mux.NewRouter()
+		for i := range n {
+			r.Handle(fmt.Sprintf("/p%d-{id}", i), nothing)
+		}
+		return r, request(fmt.Sprintf("/p%d-x", n-1))
+	}, constant(20)},
+	{"prefixes", 10_000, func(n int) (*mux.Router, *http.Request) {
+		r := mux.NewRouter()
+		for i := range n {
+			r.PathPrefix(fmt.Sprintf("/p%d-", i)).Handler(nothing)
+		}
+		return r, request(fmt.Sprintf("/p%d-/x", n-1))
+	}, constant(12)},
+	{"hosts", 1000, func(n int) (*mux.Router, *http.Request) {
+		r := mux.NewRouter()
+		for i := range n {
+			r.Host(fmt.Sprintf("h%d.example.com", i)).Subrouter().Handle("/{id}", nothing)
+		}
+		return r, request(fmt.Sprintf("http://h%d.example.com/1", n-1))
+	}, constant(12)},
+	{"siblings", 10_000, func(n int) (*mux.Router, *http.Request) {
+		r := mux.NewRouter()
+		for i := range n {
+			r.Handle(fmt.Sprintf("/s%d/{id}", i), nothing)
+		}
+		return r, request(fmt.Sprintf("/s%d/1", n-1))
+	}, constant(8)},
+	// One list that has to be gone through.
+	{"one template, other headers", 1000, func(n int) (*mux.Router, *http.Request) {
+		r := mux.NewRouter()
+		for i := range n {
+			r.Handle("/{id}", nothing).Headers("X-None", fmt.Sprint(i))
+		}
+		return r, request("/1")
+	}, func(n int) int { return 3*n + 8 }},
+	// Every route looks at another length of the segment's beginning.
+	{"beginnings of all lengths", 200, func(n int) (*mux.Router, *http.Request) {
+		r := mux.NewRouter()
+		for i := range n {
+			r.Handle("/"+strings.Repeat("a", i+1)+"{x:[0-9]+}", nothing)
+		}
+		return r, request("/" + strings.Repeat("a", 2*n))
+	}, func(n int) int { return n * (6 + log2(n)) }},
+	// A MatcherFunc that changes the path makes the index look again.
+	{"rewriting matchers", 200, func(n int) (*mux.Router, *http.Request) {
+		r := mux.NewRouter()
+		for i := range n {
+			r.MatcherFunc(func(req *http.Request, _ *mux.RouteMatch) bool { req.URL.Path = fmt.Sprint("/", i); return false })
+			r.Handle(fmt.Sprintf("/x%d/{id}", i), nothing)
+		}
+		return r, request("/1")
+	}, func(n int) int { return n*n + 8*n }},
+}
+
+func log2(n int) (log int) {
+	for ; n > 1; n /= 2 {
+		log++
+	}
+	return log
+}
+
+// TestStepsOfIndex counts what a search looks at, in tables of several sizes.
+func TestStepsOfIndex(t *testing.T) {
+	for _, c := range cliffs {
+		for _, n := range []int{16, 64, 256, 1024} {
+			r, req := c.build(n)
+			if got, most := mux.Steps(r, req), c.steps(n); got > most {
+				t.Errorf("%s: %d steps with %d routes, want at most %d", c.name, got, n, most)
+			}
+		}
+	}
+}
+
+// TestStepsOfPaths counts them for paths of several lengths: a long path must not
+// cost more than a look at each of its segments.
+func TestStepsOfPaths(t *testing.T) {
+	r := hostileRouter().SkipClean(true)
+	for name := range hostilePaths(100) {
+		steps := func(n int) int {
+			return mux.Steps(r, &http.Request{Method: "GET", URL: &url.URL{Path: hostilePaths(n)[name]}, Header: http.Header{}})
+		}
+		if short, long := steps(1_000), steps(16_000); long > short {
+			t.Errorf("%s: %d steps for 1,000 bytes, %d for 16,000", name, short, long)
+		}
+	}
+}
+
+func BenchmarkCliff(b *testing.B) {
+	for _, c := range cliffs {
+		b.Run(fmt.Sprintf("case=%s/routes=%d", strings.ReplaceAll(c.name, " ", "-"), c.n), func(b *testing.B) {
+			r, req := c.build(c.n)
+			w := httptest.NewRecorder()
+			r.NotFoundHandler = nothing
+			before := *req.URL
+			b.ReportAllocs()
+			for b.Loop() {
+				*req.URL = before
+				fresh := *req
+				r.ServeHTTP(w, &fresh)
+			}
+		})
+	}
+}
+
+// TestCompileOnce counts how often routes are compiled: by what was added, and
+// not by what is asked.
+func TestCompileOnce(t *testing.T) {
+	const routes = 50
+	r := mux.NewRouter()
+	above := r.PathPrefix("/s")
+	sub := above.Subrouter()
+	for i := range routes {
+		sub.Handle(fmt.Sprintf("/r%d/{x}", i), nothing)
+		r.Handle(fmt.Sprintf("/r%d", i), nothing)
+	}
+	req := httptest.NewRequest("GET", "/s/r7/1", nil)
+	ask := func() {
+		t.Helper()
+		copied := *r // vet does not mind: there is no lock in it
+		for name, ok := range map[string]bool{
+			"Route.Match":      above.Match(req, &mux.RouteMatch{}),
+			"Router.Match":     r.Match(req, &mux.RouteMatch{}),
+			"a copy":           copied.Match(req, &mux.RouteMatch{}),
+			"the subrouter":    sub.Match(req, &mux.RouteMatch{}),
+			"serving":          get(r, "GET", "/s/r7/1").Code == 200,
+			"serving the copy": get(&copied, "GET", "/r7").Code == 200,
+		} {
+			if !ok {
+				t.Errorf("%s: no match", name)
+			}
+		}
+	}
+	grows := func(what string, by int, f func()) {
+		t.Helper()
+		before := mux.CompiledRoutes(r)
+		f()
+		if got := mux.CompiledRoutes(r) - before; got != by {
+			t.Errorf("%s: %d routes were compiled, want %d", what, got, by)
+		}
+	}
+	const all = 2*routes + 1
+	grows("first requests", all, ask)
+	grows("more requests", 0, func() {
+		for range 5 {
+			ask()
+		}
+	})
+	grows("new routes", 10, func() {
+		for i := range 5 {
+			r.Handle(fmt.Sprintf("/new%d", i), nothing).Methods("GET")
+			sub.Handle(fmt.Sprintf("/new%d/{x}", i), nothing).Name(fmt.Sprint(i))
+			ask()
+			if get(r, "GET", fmt.Sprintf("/new%d", i)).Code != 200 || get(r, "GET", fmt.Sprintf("/s/new%d/1", i)).Code != 200 {
+				t.Error("a new route is not found")
+			}
+		}
+	})
+	copied := *r
+	grows("a copy that goes its own way", all+10+1, func() {
+		copied.Handle("/copy", nothing)
+		if get(&copied, "GET", "/copy").Code != 200 || get(r, "GET", "/copy").Code != 404 {
+			t.Error("the copy and the original are not apart")
+		}
+	})
+	grows("the two in turn", 2, func() {
+		for range 5 {
+			ask()
+			get(&copied, "GET", "/copy")
+		}
+		r.Handle("/original", nothing)
+		copied.Handle("/copy2", nothing)
+		for range 5 {
+			if get(r, "GET", "/original").Code != 200 || get(&copied, "GET", "/original").Code != 404 ||
+				get(r, "GET", "/copy2").Code != 404 || get(&copied, "GET", "/copy2").Code != 200 {
+				t.Error("the copy and the original are not apart")
+			}
+		}
+	})
+	grows("a change of a route", all+11, func() { above.Methods("GET"); ask() })
+}
+
+// BenchmarkRouteMatch matches one route that has a subrouter.
+func BenchmarkRouteMatch(b *testing.B) {
+	r := mux.NewRouter()
+	above := r.PathPrefix("/s")
+	sub := above.Subrouter()
+	const routes = 1000
+	for i := range routes {
+		sub.Handle(fmt.Sprintf("/r%d/{x}", i), nothing)
+	}
+	req := request("/s/r999/1")
+	b.ReportAllocs()
+	for b.Loop() {
+		var m mux.RouteMatch
+		if !above.Match(req, &m) {
+			b.Fatal("no match")
+		}
+	}
+}
+
+// BenchmarkCopiedRouter serves a new copy of the Router value each time.
+func BenchmarkCopiedRouter(b *testing.B) {
+	r := manyRoutes(1000)
+	for name, h := range map[string]http.Handler{
+		"pointer": r,
+		"value":   http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) { copied := *r; copied.ServeHTTP(w, req) }),
+	} {
+		b.Run("by="+name, func(b *testing.B) {
+			req, w := request("/r998"), httptest.NewRecorder()
+			b.ReportAllocs()
+			for b.Loop() {
+				fresh := *req
+				h.ServeHTTP(w, &fresh)
+			}
+		})
+	}
+}
+
+// BenchmarkAddAndServe adds a route to many and serves a request.
+func BenchmarkAddAndServe(b *testing.B) {
+	const routes = 10_000
+	var r *mux.Router
+	w, req := httptest.NewRecorder(), request("/r9998")
+	n := 0
+	b.ReportAllocs()
+	for b.Loop() {
+		if n%routes == 0 {
+			b.StopTimer()
+			r = manyRoutes(routes)
+			get(r, "GET", "/r9998")
+			b.StartTimer()
+		}
+		n++
+		r.Handle(fmt.Sprintf("/new%d/{id}", n), nothing).Methods("GET")
+		fresh := *req
+		r.ServeHTTP(w, &fresh)
+	}
+}
+
+// BenchmarkRegister makes a router and serves its first request. The metric
+// bytes/route is what stays.
+func BenchmarkRegister(b *testing.B) {
+	const routes = 10_000
+	var kept *mux.Router
+	var before, after runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&before)
+	for b.Loop() {
+		kept = manyRoutes(routes)
+		get(kept, "GET", "/r9998")
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/routes, "ns/route")
+	runtime.GC()
+	runtime.ReadMemStats(&after)
+	b.ReportMetric(float64(after.HeapAlloc-before.HeapAlloc)/routes, "bytes/route")
+	runtime.KeepAlive(kept)
+}
