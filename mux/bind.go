@@ -28,7 +28,7 @@ func (c *compiledRouter) bind(req *http.Request, s *search) *http.Request {
 	out := req
 	hasVars := s.bound != nil || len(s.vars) > 0
 	switch {
-	case c.isTaken(req, carrier, hasVars):
+	case s.isTaken(req, carrier) || (hasVars && c.extras.share && varsIn(req.Context()) != nil):
 		out = s.copyOf(req)
 	case c.extras.share:
 		if hasVars {
@@ -49,14 +49,11 @@ func (c *compiledRouter) bind(req *http.Request, s *search) *http.Request {
 	return out
 }
 
-// isTaken reports whether the request holds what must stay there: a foreign
-// Response, another route, or variables where there will be others. A router
-// around this one, or this one in an earlier turn, goes on to use them.
-func (c *compiledRouter) isTaken(req *http.Request, carrier *carrier, hasVars bool) bool {
-	if carrier != nil && req.Response != nil && req.Response != &carrier.response {
-		return true
-	}
-	return hasVars && c.extras.share && varsIn(req.Context()) != nil
+// isTaken reports whether the request holds a Response that must stay there. It
+// is foreign, or a router around this one, or this one in an earlier turn, goes
+// on to use it.
+func (s *search) isTaken(req *http.Request, carrier *carrier) bool {
+	return carrier != nil && req.Response != nil && (s.wrapped || req.Response != &carrier.response)
 }
 
 // copyOf returns a copy of the request whose context has the variables.

@@ -29,7 +29,7 @@ func (r *Router) serveRoute(c *compiledRouter, w http.ResponseWriter, req *http.
 	}
 	hasVars := len(route.varNames) > 0
 	carrier := route.carrier
-	if !c.usual || carrier.router != r || (req.Response != nil && req.Response != &carrier.response) {
+	if !c.usual || carrier.router != r || (req.Response != nil && (wrapped || req.Response != &carrier.response)) {
 		s := search{root: r, top: c, route: route.route, found: route, wrapped: wrapped}
 		if hasVars {
 			s.bound = route

@@ -10,11 +10,14 @@ import (
 // A router is a router of one of the two packages.
 type router interface {
 	http.Handler
-	setFlags(strictSlash, skipClean, encoded bool)
+	setFlags(*table)
 	setStrict(bool)
 	setHandlers(notFound, notAllowed http.Handler)
 	use(func(http.Handler) http.Handler)
 	newRoute() route
+	copied() router // a copy of the value
+	named(string) string
+	walk() []string
 	match(*http.Request) matchResult
 	corsMethods() func(http.Handler) http.Handler
 }
@@ -22,15 +25,19 @@ type router interface {
 // A route is a route of one of the two packages.
 type route interface {
 	// apply makes one call.
-	apply(s step, matcher matcherFunc)
+	apply(s step, matcher matcherFunc, buildVars func(map[string]string) map[string]string)
 	handler(http.Handler)
 	buildOnly()
 	setName(string)
 	use(func(http.Handler) http.Handler)
 	subrouter() router
 	label(string)
-	// describe returns what the getters say, errors as a mark.
+	match(*http.Request) matchResult
+	matchCopy(*http.Request) matchResult // of a copy of the value
+	// describe returns what the getters return.
 	describe() []string
+	// urls builds URLs in all ways.
+	urls(pairs ...string) []string
 }
 
 // A matchState is the fields of a RouteMatch.
@@ -53,13 +60,6 @@ type asker struct {
 	vars         func(*http.Request) map[string]string
 	currentRoute func(*http.Request) string
 	hasRouter    func(*http.Request) bool
-}
-
-func mark(s string, err error) string {
-	if err != nil {
-		return "error"
-	}
-	return s
 }
 
 // What is said at the top of the two adapters must stay true.

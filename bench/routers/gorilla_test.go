@@ -32,9 +32,9 @@ func gorillaLabelOf(r *gorilla.Route) string {
 	return fmt.Sprint(r.GetMetadataValueOr(gorillaLabel{}, "unlabelled"))
 }
 
-func (r gorillaRouter) setFlags(strictSlash, skipClean, encoded bool) {
-	r.StrictSlash(strictSlash).SkipClean(skipClean)
-	if encoded {
+func (r gorillaRouter) setFlags(t *table) {
+	r.StrictSlash(t.strictSlash).SkipClean(t.skipClean).OmitRouteFromContext(t.omitRoute).OmitRouterFromContext(t.omitRouter)
+	if t.encoded {
 		r.UseEncodedPath()
 	}
 }
@@ -46,6 +46,25 @@ func (r gorillaRouter) setHandlers(notFound, notAllowed http.Handler) {
 }
 
 func (r gorillaRouter) use(f func(http.Handler) http.Handler) { r.Use(f) }
+
+func (r gorillaRouter) copied() router {
+	c := *r.Router
+	return gorillaRouter{&c}
+}
+
+func (r gorillaRouter) named(name string) string { return gorillaLabelOf(r.Get(name)) }
+
+func (r gorillaRouter) walk() (log []string) {
+	err := r.Walk(func(rt *gorilla.Route, _ *gorilla.Router, ancestors []*gorilla.Route) error {
+		line := gorillaLabelOf(rt)
+		for _, a := range ancestors {
+			line += " below " + gorillaLabelOf(a)
+		}
+		log = append(log, line)
+		return nil
+	})
+	return append(log, fmt.Sprint(err))
+}
 
 func (r gorillaRouter) newRoute() route { return gorillaRoute{r.NewRoute()} }
 
@@ -70,7 +89,18 @@ func gorillaState(m *gorilla.RouteMatch) matchState {
 	return s
 }
 
-func (r gorillaRoute) apply(s step, matcher matcherFunc) {
+func (r gorillaRoute) match(req *http.Request) matchResult {
+	var m gorilla.RouteMatch
+	ok := r.Match(req, &m)
+	return matchResult{ok, gorillaState(&m)}
+}
+
+func (r gorillaRoute) matchCopy(req *http.Request) matchResult {
+	c := *r.Route
+	return gorillaRoute{&c}.match(req)
+}
+
+func (r gorillaRoute) apply(s step, matcher matcherFunc, buildVars func(map[string]string) map[string]string) {
 	switch s.call {
 	case "Path":
 		r.Path(s.args[0])
@@ -88,6 +118,8 @@ func (r gorillaRoute) apply(s step, matcher matcherFunc) {
 		r.HeadersRegexp(s.args...)
 	case "Schemes":
 		r.Schemes(append([]string(nil), s.args...)...)
+	case "BuildVarsFunc":
+		r.BuildVarsFunc(buildVars)
 	case "MatcherFunc":
 		r.MatcherFunc(func(req *http.Request, m *gorilla.RouteMatch) bool {
 			before := gorillaState(m)
@@ -112,7 +144,7 @@ func (r gorillaRoute) use(f func(http.Handler) http.Handler) { r.Use(f) }
 
 func (r gorillaRoute) describe() []string {
 	var out []string
-	add := func(v any, err error) { out = append(out, mark(fmt.Sprintf("%q", v), err)) }
+	add := func(v any, err error) { out = append(out, fmt.Sprintf("%q, %v", v, err)) }
 	add(r.GetPathTemplate())
 	add(r.GetPathRegexp())
 	add(r.GetHostTemplate())
@@ -120,13 +152,22 @@ func (r gorillaRoute) describe() []string {
 	add(r.GetQueriesRegexp())
 	add(r.GetMethods())
 	add(r.GetVarNames())
-	pairs := []string{"x", "a", "y", "b", "z", "1", "h", "a", "i", "com", "p", "80", "q", "1", "l", "2", "v", "b", "w", ""}
-	add(r.URL(pairs...))
-	add(r.URLPath(pairs...))
-	add(r.URLHost(pairs...))
-	add(r.URL("x"))
 	add(r.GetName(), r.GetError())
 	add(r.SkipClean(), nil)
 	add(r.GetHandler() == nil, nil)
+	return out
+}
+
+func (r gorillaRoute) urls(pairs ...string) []string {
+	var out []string
+	add := func(v fmt.Stringer, err error) {
+		if err != nil {
+			v = nil
+		}
+		out = append(out, fmt.Sprintf("%v, %v", v, err))
+	}
+	add(r.URL(pairs...))
+	add(r.URLPath(pairs...))
+	add(r.URLHost(pairs...))
 	return out
 }

@@ -28,17 +28,80 @@ func pick[T any](d *dice, from []T) T { return from[d.below(len(from))] }
 // A table is what a router is built from.
 type table struct {
 	strictSlash, skipClean, encoded bool
+	omitRoute, omitRouter           bool
 	notFound, notAllowed            bool
-	middlewares                     int
+	middlewares                     []int // kinds
 	routes                          []routeSpec
 
 	// lateStrict switches StrictSlash after the first route.
 	lateStrict bool
 }
 
+// A change is made to a router that has served already.
+type change struct {
+	on   int // 0 and 1: the root or a copy of its value, others: a route
+	kind int
+	spec routeSpec
+	step step
+}
+
+// A scenario is a table, what is sent to it, and what is changed in between.
+type scenario struct {
+	*table
+
+	// compiler is the kind of the RegexpCompileFunc.
+	compiler int
+
+	// copied tells to serve with a copy of the router's value.
+	copied bool
+
+	before, after []requestSpec
+	changes       []change
+
+	// grouped tells to make the changes as one.
+	grouped bool
+}
+
+func newScenario(d *dice) scenario {
+	s := scenario{table: newTable(d, "", 2)}
+	if d.oneIn(12) {
+		s.compiler = 1 + d.below(compilerKinds-1)
+	}
+	s.copied = d.oneIn(8)
+	for range 6 {
+		s.before = append(s.before, newRequestSpec(d))
+	}
+	if d.oneIn(2) {
+		s.grouped = d.oneIn(3)
+		for i := range 1 + d.below(3) {
+			s.changes = append(s.changes, newChange(d, "late"+string(rune('0'+i))))
+		}
+		// The same again, and others.
+		s.after = append(s.after, s.before[:3]...)
+		for range 4 {
+			s.after = append(s.after, newRequestSpec(d))
+		}
+	}
+	return s
+}
+
+const changeKinds = 10
+
+func newChange(d *dice, label string) change {
+	c := change{on: d.below(8), kind: d.below(changeKinds)}
+	switch {
+	case c.on < 2:
+		c.spec = newRouteSpec(d, label, 1)
+	default:
+		c.step = newStep(d, label)
+	}
+	return c
+}
+
 type routeSpec struct {
 	steps       []step
 	handler     bool
+	again       string // the path that the handler gives back to the root, or empty
 	buildOnly   bool
 	name        string
 	middlewares int
@@ -61,7 +124,7 @@ var (
 		"/a", "/b", "/", "/{x}", "/{y}", "/a/b", "/{x:[0-9]+}", "/{z:.*}", "-{y}", ".json", "/{x}-{y}", "/1",
 		"/{w:[a-z]*}", "/{x:a|b}", "/{x:(?:a|/)+}", "/ab", "/{x:.+}", "/é", "{x}", "/{v:[^a]+}", "/{x:[^/]+?}",
 		"/{x:(?i)ab}", "/{x:^a}", "/{x:a$}", "/a//b", "/..", "/\uFFFD", "/{x:\\w+}", "/{x:[\\s\\S]+}", "/{x:.}", "/%2F",
-		"/{x:a{1,2}}", "/{x:é+}", "//", "/a{x:/b}", "/{y:[^-]+}-b", "/{x:}", "/{", "/{}", "}", "/{x:[}", "a", "/{x:\\Ba}", "/a%",
+		"/{x:a{1,2}}", "/{x:é+}", "//", "/a{x:/b}", "/{y:[^-]+}-b", "/{x:}", "/{", "/{}", "}", "/{x:[}", "a", "/{x:\\Ba}", "/a%", "/{x:(a)}",
 	}
 	hostTemplates = []string{
 		"a.com", "{h}.com", "{h}.{i}", "{h:[a-z]+}.com", "a.com:80", "{h:.*}", "{h:(?:a|b)}.com", "{x}.com", "a", "{h}.com:{p:[0-9]+}",
@@ -71,10 +134,10 @@ var (
 	queryPairs   = [][]string{{"k", "v"}, {"k", "{q}"}, {"k", ""}, {"k", "{q:[0-9]+}"}, {"k", "{x}"}, {"k", "v", "l", "{l}"}, {"k"}, {"", "v"}, {"{k}", "v"}, {"k", "a{q}b"}, {"k", "{q:.+}"}, {"k%", "100%"}}
 	queries      = []string{"", "k=v", "k=1", "k=", "k", "l=2&k=v", "k=v;l=1", "k=%zz&k=v", "%6b=v", "k=a+b", "k=a1b", "k=1&k=v", "=v", "k=v%0a", "{k}=v", "k%25=100%25"}
 	headerPairs  = [][]string{{"X-A", "1"}, {"X-A", ""}, {"x-a", "1", "X-B", ""}, {"X-A"}, {"X-A", "2", "X-A", "1"}}
-	headerExprs  = [][]string{{"X-A", "^[0-9]$"}, {"X-A", ""}, {"X-A", "["}, {"X-A"}}
+	headerExprs  = [][]string{{"X-A", "[", "X-A", "1"}, {"X-A", "^[0-9]$"}, {"X-A", ""}, {"X-A", "["}, {"X-A"}}
 	schemeLists  = [][]string{{"http"}, {"https"}, {"HTTPS", "http"}, {}}
 	pathParts    = []string{"/a", "/b", "/", "/1", "/ab", "/a-b", "-", ".json", "/é", "\n", "\xff", "%2F", "/.", "/..", "//", "a", "/A", "/\uFFFD", "%25", "/x.json", "\x00", "/%61", ":", "/12"}
-	tableMethods = []string{"GET", "POST", "GET", "OPTIONS"}
+	tableMethods = []string{"GET", "POST", "GET", "OPTIONS", "HEAD", "CONNECT"}
 )
 
 // newTable makes a table. depth limits the nesting of subrouters.
@@ -86,7 +149,12 @@ func newTable(d *dice, label string, depth int) *table {
 		notFound:    d.oneIn(5),
 		notAllowed:  d.oneIn(5),
 		lateStrict:  d.oneIn(8),
-		middlewares: d.below(3),
+	}
+	if d.oneIn(10) {
+		t.omitRoute, t.omitRouter = d.oneIn(2), d.oneIn(2)
+	}
+	for range d.below(3) {
+		t.middlewares = append(t.middlewares, d.below(middlewareKinds))
 	}
 	for i := range 1 + d.below(6) {
 		t.routes = append(t.routes, newRouteSpec(d, label+string(rune('a'+i)), depth))
@@ -105,6 +173,9 @@ func newRouteSpec(d *dice, label string, depth int) routeSpec {
 	for i := range 1 + d.below(3) {
 		r.steps = append(r.steps, newStep(d, label+string(rune('0'+i))))
 	}
+	if d.oneIn(8) {
+		r.again = pick(d, []string{"/a", "/b", "/1", "/ab", "/a/b", "/none"})
+	}
 	if depth > 0 && d.oneIn(3) {
 		r.sub = newTable(d, label+"/", depth-1)
 		r.handler = d.oneIn(6)
@@ -117,7 +188,7 @@ func newRouteSpec(d *dice, label string, depth int) routeSpec {
 
 func newStep(d *dice, label string) step {
 	s := step{label: label}
-	switch d.below(16) {
+	switch d.below(17) {
 	default:
 		s.call, s.args = "Path", []string{newTemplate(d)}
 	case 7, 8:
@@ -140,6 +211,8 @@ func newStep(d *dice, label string) step {
 		s.call, s.args = "Schemes", pick(d, schemeLists)
 	case 15:
 		s.call, s.kind = "MatcherFunc", d.below(matcherFuncKinds)
+	case 16:
+		s.call = "BuildVarsFunc"
 	}
 	return s
 }
@@ -158,8 +231,11 @@ func newTemplate(d *dice) string {
 // A requestSpec is what a request is built from; each router gets a fresh one.
 type requestSpec struct {
 	method, host, path, query string
-	absolute                  bool
+	absolute, opaqueHost      bool
 	headerA                   []string
+
+	// overNetwork tells to send it to a server.
+	overNetwork bool
 }
 
 func newRequestSpec(d *dice) requestSpec {
@@ -172,9 +248,11 @@ func newRequestSpec(d *dice) requestSpec {
 		r.path += pick(d, pathParts)
 	}
 	r.absolute = d.oneIn(10)
+	r.opaqueHost = d.oneIn(20)
 	if d.oneIn(3) {
 		r.headerA = []string{"1"}
 	}
+	r.overNetwork = d.oneIn(16)
 	return r
 }
 
@@ -185,6 +263,9 @@ func (r requestSpec) request() *http.Request {
 	}
 	if r.absolute {
 		u.Scheme, u.Host = "http", r.host
+	}
+	if r.opaqueHost {
+		u.Host = r.host // as in a CONNECT
 	}
 	req := &http.Request{Method: r.method, URL: u, Host: r.host, Header: http.Header{}}
 	if r.headerA != nil {

@@ -32,9 +32,9 @@ func oursLabelOf(r *mux.Route) string {
 	return fmt.Sprint(r.GetMetadataValueOr(oursLabel{}, "unlabelled"))
 }
 
-func (r oursRouter) setFlags(strictSlash, skipClean, encoded bool) {
-	r.StrictSlash(strictSlash).SkipClean(skipClean)
-	if encoded {
+func (r oursRouter) setFlags(t *table) {
+	r.StrictSlash(t.strictSlash).SkipClean(t.skipClean).OmitRouteFromContext(t.omitRoute).OmitRouterFromContext(t.omitRouter)
+	if t.encoded {
 		r.UseEncodedPath()
 	}
 }
@@ -46,6 +46,25 @@ func (r oursRouter) setHandlers(notFound, notAllowed http.Handler) {
 }
 
 func (r oursRouter) use(f func(http.Handler) http.Handler) { r.Use(f) }
+
+func (r oursRouter) copied() router {
+	c := *r.Router
+	return oursRouter{&c}
+}
+
+func (r oursRouter) named(name string) string { return oursLabelOf(r.Get(name)) }
+
+func (r oursRouter) walk() (log []string) {
+	err := r.Walk(func(rt *mux.Route, _ *mux.Router, ancestors []*mux.Route) error {
+		line := oursLabelOf(rt)
+		for _, a := range ancestors {
+			line += " below " + oursLabelOf(a)
+		}
+		log = append(log, line)
+		return nil
+	})
+	return append(log, fmt.Sprint(err))
+}
 
 func (r oursRouter) newRoute() route { return oursRoute{r.NewRoute()} }
 
@@ -70,7 +89,18 @@ func oursState(m *mux.RouteMatch) matchState {
 	return s
 }
 
-func (r oursRoute) apply(s step, matcher matcherFunc) {
+func (r oursRoute) match(req *http.Request) matchResult {
+	var m mux.RouteMatch
+	ok := r.Match(req, &m)
+	return matchResult{ok, oursState(&m)}
+}
+
+func (r oursRoute) matchCopy(req *http.Request) matchResult {
+	c := *r.Route
+	return oursRoute{&c}.match(req)
+}
+
+func (r oursRoute) apply(s step, matcher matcherFunc, buildVars func(map[string]string) map[string]string) {
 	switch s.call {
 	case "Path":
 		r.Path(s.args[0])
@@ -88,6 +118,8 @@ func (r oursRoute) apply(s step, matcher matcherFunc) {
 		r.HeadersRegexp(s.args...)
 	case "Schemes":
 		r.Schemes(append([]string(nil), s.args...)...)
+	case "BuildVarsFunc":
+		r.BuildVarsFunc(buildVars)
 	case "MatcherFunc":
 		r.MatcherFunc(func(req *http.Request, m *mux.RouteMatch) bool {
 			before := oursState(m)
@@ -112,7 +144,7 @@ func (r oursRoute) use(f func(http.Handler) http.Handler) { r.Use(f) }
 
 func (r oursRoute) describe() []string {
 	var out []string
-	add := func(v any, err error) { out = append(out, mark(fmt.Sprintf("%q", v), err)) }
+	add := func(v any, err error) { out = append(out, fmt.Sprintf("%q, %v", v, err)) }
 	add(r.GetPathTemplate())
 	add(r.GetPathRegexp())
 	add(r.GetHostTemplate())
@@ -120,13 +152,22 @@ func (r oursRoute) describe() []string {
 	add(r.GetQueriesRegexp())
 	add(r.GetMethods())
 	add(r.GetVarNames())
-	pairs := []string{"x", "a", "y", "b", "z", "1", "h", "a", "i", "com", "p", "80", "q", "1", "l", "2", "v", "b", "w", ""}
-	add(r.URL(pairs...))
-	add(r.URLPath(pairs...))
-	add(r.URLHost(pairs...))
-	add(r.URL("x"))
 	add(r.GetName(), r.GetError())
 	add(r.SkipClean(), nil)
 	add(r.GetHandler() == nil, nil)
+	return out
+}
+
+func (r oursRoute) urls(pairs ...string) []string {
+	var out []string
+	add := func(v fmt.Stringer, err error) {
+		if err != nil {
+			v = nil
+		}
+		out = append(out, fmt.Sprintf("%v, %v", v, err))
+	}
+	add(r.URL(pairs...))
+	add(r.URLPath(pairs...))
+	add(r.URLHost(pairs...))
 	return out
 }
