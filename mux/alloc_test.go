@@ -90,3 +90,58 @@ func TestManyRoutesCostNoAllocations(t *testing.T) {
 		}
 	}
 }
+
+// TestAllocSharing counts what middleware and variables cost, with the request
+// copied and shared. A shared request must be the one that was given.
+func TestAllocSharing(t *testing.T) {
+	for _, tt := range []struct {
+		url            string
+		copied, shared float64
+	}{
+		{"http://a.example.com/static", 0, 0},
+		{"http://a.example.com/middleware", 1, 0},
+		{"http://a.example.com/var/1", 1, 1},
+		{"http://a.example.com/var/middleware/1", 1, 1},
+		{"http://a.example.com/many/1/2/3/4/5/6/7/8/9", 1, 1},
+		{"http://a.example.com/host/1?k=v", 1, 1},
+		{"http://a.example.com/sub/middleware", 1, 0},
+		{"http://a.example.com/strict/1", 1, 1},
+	} {
+		for _, share := range []bool{false, true} {
+			var got *http.Request
+			h := func(_ http.ResponseWriter, r *http.Request) { got = r }
+			router := newSharing(share)
+			router.HandleFunc("/static", h)
+			router.HandleFunc("/middleware", h).Use(pass)
+			router.HandleFunc("/var/{x}", h)
+			router.HandleFunc("/var/middleware/{x}", h).Use(pass)
+			router.HandleFunc("/many/{a}/{b}/{c}/{d}/{e}/{f}/{g}/{h}/{i}", h)
+			router.Host("{sub}.example.com").Path("/host/{x}").Queries("k", "{q}").HandlerFunc(h)
+			sub := router.PathPrefix("/sub").Subrouter()
+			sub.Use(pass)
+			sub.HandleFunc("/middleware", h)
+			router.StrictSlash(true).HandleFunc("/strict/{x}", h)
+
+			original := httptest.NewRequest("GET", tt.url, nil)
+			original.URL.Scheme = "" // as on a server
+			req, w := new(http.Request), httptest.NewRecorder()
+			allocs := testing.AllocsPerRun(100, func() {
+				*req = *original
+				router.ServeHTTP(w, req)
+			})
+			want := tt.copied
+			if share {
+				want = tt.shared
+			}
+			if allocs != want {
+				t.Errorf("share %v, %s: %v allocations, want %v", share, tt.url, allocs, want)
+			}
+			if isShared := got == req; isShared != (share || want == 0) {
+				t.Errorf("share %v, %s: the handler got the request itself: %v", share, tt.url, isShared)
+			}
+			if mux.CurrentRoute(got) == nil || got.Pattern == "" {
+				t.Errorf("share %v, %s: no route in the request", share, tt.url)
+			}
+		}
+	}
+}

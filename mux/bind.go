@@ -8,6 +8,25 @@ type copiedRequest struct {
 	req http.Request
 }
 
+// putInto gives the request itself the route and the variables of the path. A
+// request's context can be set by net/http only; but the request may be
+// assigned. What WithContext makes stays on the stack.
+func (c *compiledRoute) putInto(req *http.Request, path string) {
+	with := req.WithContext(&varsContext{Context: req.Context(), route: c, path: path})
+	with.Pattern, with.Response = c.pattern, &c.carrier.response
+	*req = *with
+}
+
+// copyOf returns a copy of the request with the route and the variables of the
+// path. What WithContext makes stays on the stack.
+func (c *compiledRoute) copyOf(req *http.Request, path string) *http.Request {
+	x := &copiedRequest{ctx: varsContext{Context: req.Context(), route: c, path: path}}
+	with := req.WithContext(&x.ctx)
+	with.Pattern, with.Response = c.pattern, &c.carrier.response
+	x.req = *with
+	return &x.req
+}
+
 // A mixedCopy is the same for variables that are not all in the path.
 type mixedCopy struct {
 	ctx  varsContext

@@ -71,7 +71,7 @@ type compiledRoute struct {
 	plain bool
 
 	// simple is set if the path and the method alone decide, and the handler is
-	// the route's own.
+	// the route's own or a slash redirect.
 	simple bool
 
 	// whole is the path template by which the index finds the route, if it is
@@ -246,7 +246,7 @@ func (c *compiledRoute) templates(dst []*template) []*template {
 // isSimple reports whether the path template and the methods decide about the
 // route. encoded is the router's.
 func (c *compiledRoute) isSimple(encoded bool) bool {
-	if !c.active || !c.plain || c.handler == nil || c.path == nil || c.path.strictSlash || c.path.encoded != encoded {
+	if !c.active || !c.plain || c.handler == nil || c.path == nil || c.path.encoded != encoded {
 		return false
 	}
 	for i := range c.matchers {

@@ -11,20 +11,22 @@
 // # Promise
 //
 // The route that is chosen, the variables, the middleware and its order, the
-// redirects and the answers to unmatched requests are those of gorilla/mux,
-// except where "Differences" below says otherwise. A request costs no
-// allocation of its own when its route has no variables, and one when it has.
+// redirects, the answers to unmatched requests and the texts of errors are those
+// of gorilla/mux, except where "Differences" below says otherwise. A request
+// costs no allocation of its own when its route has neither variables nor
+// middleware, and one otherwise.
 //
 // # How a request finds its route
 //
-//  1. The router keeps a compiled copy of its routes. It is immutable and is
-//     replaced when a route, a middleware or a flag changes; a generation
-//     counter tells.
-//  2. An index over that copy yields candidates in registration order: a table
-//     for templates without variables, a tree over path segments for the
-//     others, and a list of the routes that no path can rule out.
-//  3. Each candidate's matchers decide in the order in which they were added,
-//     exactly as they would without an index.
+//  1. The router keeps a compiled copy of its routes, with an index. Both are
+//     replaced when a route, a middleware or a flag changes; a generation counter
+//     tells. Routes that are only added are added to the index in place.
+//  2. The index yields candidates in registration order: a table for templates
+//     without variables, a tree over path segments for the others, a table of
+//     hosts, and a list of the routes that nothing can rule out.
+//  3. Where the path and the method alone decide, the first candidate that fits
+//     serves. Otherwise each candidate's matchers decide in the order in which
+//     they were added, exactly as they would without an index.
 //  4. The first full match ends the search. What a mismatch leaves behind (a
 //     wrong method, a missing query value) decides between 404 and 405.
 //
@@ -32,11 +34,18 @@
 // leaving a route out has the effect on the search that evaluating it would
 // have had. TestIndexAgreesWithScan checks both, for all small route tables.
 //
+// Invariant: a request sees the routes as of one moment. What is added to an
+// index carries the generation that first had it, and requests pass over what is
+// younger than they are. TestUpdateIsOneChange and TestAddWhileServing check it.
+//
 // Invariant: nothing that a request or its context can reach is ever used for
 // another request. Handlers keep requests and contexts past their return.
 //
-// Invariant: no user code (matchers, middleware, handlers, walk functions)
-// runs while the router holds a lock.
+// Invariant: a request that is copied is not written to. TestCloneOutside checks
+// it.
+//
+// Invariant: no user code (matchers, middleware, handlers, walk functions) but
+// [RegexpCompileFunc] runs while the router holds a lock.
 //
 // # Changing routes while serving
 //
@@ -49,10 +58,13 @@
 // publishes several changes as one. The exported fields of Router are plain
 // fields: set them before serving.
 //
+// A new route costs what one route costs. Any other change of what has served
+// makes the next request compile all routes again.
+//
 // # Beyond gorilla
 //
 // [Var] reads one variable without building the map. The matched template is
-// in http.Request.Pattern, where outer middleware finds it too.
+// in http.Request.Pattern. [Router.ShareRequest] saves the copy of the request.
 // [Router.AllowHeader], [Router.AnswerOptions], [Router.PathValues] and
 // [Router.PermanentRedirect] are off unless asked for. [Router.Conflicts]
 // reports routes that can never match, [Router.Routes] lists all of them, and
@@ -62,16 +74,19 @@
 //
 // Deliberate differences from gorilla/mux, main branch:
 //
-//   - ServeHTTP sets the Pattern field of the request it was given, as
-//     net/http's ServeMux does. One *http.Request must therefore not be served
-//     by several goroutines at once.
+//   - A static route without middleware, NotFoundHandler and
+//     MethodNotAllowedHandler get the request that was given to ServeHTTP, with
+//     its Pattern and Response fields set, and not a copy. One *http.Request must
+//     therefore not be served by several goroutines at once. Afterwards
+//     [CurrentRoute] of that request may name the route; gorilla's is nil there.
+//   - With both [Router.OmitRouteFromContext] and [Router.OmitRouterFromContext],
+//     middleware still gets a copy; gorilla's gets the request itself.
 //   - The matched route travels with the request (in its Response field, which
 //     servers leave nil), not with its context: it survives WithContext, Clone
 //     and a shallow copy, but [CurrentRoute] of a new request that merely
-//     shares the context is nil. [Router.OmitRouteFromContext] together with
-//     [Router.OmitRouterFromContext] leaves the field alone.
-//   - After ServeHTTP has returned, [CurrentRoute] of the request that was
-//     passed in may name the route that served it; gorilla's is nil there.
+//     shares the context is nil. The two flags together leave the field alone.
+//   - [Vars] of a route without variables is an empty map, as in v1.8.1;
+//     gorilla's main branch has nil.
 //   - Middleware added by [Route.Use] also runs when an earlier route
 //     mismatched on the method or on a query value; gorilla skips it then.
 //   - With [Router.UseEncodedPath], the redirects to the clean path and to the
@@ -87,11 +102,18 @@
 //     built.
 //   - [Route.Methods] and [Route.Schemes] copy their arguments, and
 //     [Route.GetMethods] returns a copy.
+//   - A copy of a Router value and its original keep the routes that were added
+//     to each; gorilla's may overwrite each other's. Assigning to a *Route or to a
+//     subrouter takes effect with the next change that is more than a new route.
+//   - When the panic about a capturing group is recovered, no route is left;
+//     gorilla leaves an empty one, which matches every request.
 //   - [Route.Name] works on routes of a zero Router; gorilla panics.
 //   - The zero Router may be used, but its first change must not happen while
 //     it serves.
-//   - Error texts are this package's own, apart from those of the exported
-//     error values.
+//   - Errors of [Route.URL] and its like do not quote the values that they were
+//     given, which may be personal.
+//   - A [RegexpCompileFunc] of the program's is also called with a short
+//     expression of this package's, to see how it treats line breaks.
 //
 // # Not here
 //

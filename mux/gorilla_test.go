@@ -288,3 +288,37 @@ func TestRegistrationPanicLeavesNoRoute(t *testing.T) {
 		t.Errorf("got %s", got)
 	}
 }
+
+// TestOmittingCopies: middleware gets a copy of the request although neither the
+// route nor the router is put into it.
+func TestOmittingCopies(t *testing.T) {
+	r := mux.NewRouter().OmitRouteFromContext(true).OmitRouterFromContext(true)
+	var inside *http.Request
+	r.Use(func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(_ http.ResponseWriter, req *http.Request) { inside = req })
+	})
+	r.Handle("/a", label("x"))
+	req := httptest.NewRequest("GET", "/a", nil)
+	r.ServeHTTP(httptest.NewRecorder(), req)
+	if inside == nil || inside == req || inside.Response != nil || mux.CurrentRoute(inside) != nil || mux.CurrentRouter(inside) != nil {
+		t.Error("not a copy without the route")
+	}
+}
+
+// TestAssigning writes over a route and a subrouter that have served.
+func TestAssigning(t *testing.T) {
+	r := mux.NewRouter()
+	route := r.Handle("/a", label("old"))
+	sub := r.PathPrefix("/s").Subrouter()
+	sub.Handle("/b", label("old"))
+	both := func() string { return serve(r, "GET", "/a") + " " + serve(r, "GET", "/s/b") }
+	both()
+	*route = *mux.NewRouter().Handle("/a", label("new"))
+	fresh := mux.NewRouter().PathPrefix("/s").Subrouter()
+	fresh.Handle("/b", label("new"))
+	*sub = *fresh
+	r.StrictSlash(false) // a change
+	if got := both(); got != "new new" {
+		t.Errorf("after the next change: %s", got)
+	}
+}

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -166,6 +167,55 @@ func TestTimeoutHandler(t *testing.T) {
 	wg.Add(20)
 	for i := range 20 {
 		h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("GET", fmt.Sprint("/", i), nil))
+	}
+	wg.Wait()
+}
+
+// TestAddWhileServing adds routes of all kinds, so that each of the index's
+// tables grows, and asks for those that are there already.
+func TestAddWhileServing(t *testing.T) {
+	r := mux.NewRouter()
+	sub := r.PathPrefix("/sub").Subrouter()
+	answer := func(i int) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) { fmt.Fprint(w, i, mux.Vars(req)["x"]) })
+	}
+	kinds := []struct {
+		add    func(i int)
+		target func(i int) string
+		want   string // the variable
+	}{
+		{func(i int) { r.Handle(fmt.Sprintf("/lit%d", i), answer(i)).Methods("GET") }, func(i int) string { return fmt.Sprintf("/lit%d", i) }, ""},
+		{func(i int) { r.Handle(fmt.Sprintf("/seg%d/{x}", i), answer(i)) }, func(i int) string { return fmt.Sprintf("/seg%d/1", i) }, "1"},
+		{func(i int) { r.Handle(fmt.Sprintf("/{x:[0-9]+}-%d", i), answer(i)) }, func(i int) string { return fmt.Sprintf("/7-%d", i) }, "7"},
+		{func(i int) { r.PathPrefix(fmt.Sprintf("/pre%d-", i)).Handler(answer(i)) }, func(i int) string { return fmt.Sprintf("/pre%d-x", i) }, ""},
+		{func(i int) { r.Host(fmt.Sprintf("h%d.com", i)).Handler(answer(i)) }, func(i int) string { return fmt.Sprintf("http://h%d.com/x/y/z", i) }, ""},
+		{func(i int) { sub.Handle(fmt.Sprintf("/s%d/{x}", i), answer(i)) }, func(i int) string { return fmt.Sprintf("/sub/s%d/1", i) }, "1"},
+	}
+	const routes = 200
+	var added atomic.Int64
+	var wg sync.WaitGroup
+	for worker := range 3 {
+		wg.Go(func() {
+			for n := worker; ; n += 7 {
+				there := int(added.Load())
+				if there == routes {
+					return
+				}
+				if there == 0 {
+					continue
+				}
+				i := n % there
+				k := kinds[i%len(kinds)]
+				if got, want := serve(r, "GET", k.target(i), func(req *http.Request) { req.URL.Host = "" }), fmt.Sprint(i, k.want); got != want {
+					t.Errorf("%s: got %q, want %q", k.target(i), got, want)
+					return
+				}
+			}
+		})
+	}
+	for i := range routes {
+		kinds[i%len(kinds)].add(i)
+		added.Store(int64(i + 1))
 	}
 	wg.Wait()
 }

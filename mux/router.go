@@ -32,7 +32,8 @@ var (
 // to share compiled expressions; changing it later is not synchronised.
 //
 // A template is matched without its expression only if the function returned
-// one with the text that it was given.
+// one with the text that it was given, and to which line breaks are nothing
+// special.
 var RegexpCompileFunc = regexp.Compile
 
 // A Router dispatches each request to the handler of the first registered

@@ -71,6 +71,40 @@ func (r *Router) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	r.serveSearched(c, w, req, &x)
 }
 
+// serveRoute serves a route that is known to match. path is what its variables
+// are read from; all of them are in the path.
+func (r *Router) serveRoute(c *compiledRouter, w http.ResponseWriter, req *http.Request, route *compiledRoute, path string) {
+	handler := route.handler
+	wrapped := len(route.middlewares) > 0 || len(c.middlewares) > 0
+	if wrapped {
+		handler = wrap(wrap(handler, route.middlewares), c.middlewares)
+		if handler == nil {
+			// Middleware may return nil.
+			http.NotFound(w, req)
+			return
+		}
+	}
+	hasVars := len(route.varNames) > 0
+	carrier := route.carrier
+	if !c.usual || carrier.router != r || (req.Response != nil && (wrapped || req.Response != &carrier.response)) {
+		s := search{root: r, top: c, route: route.route, found: route, wrapped: wrapped}
+		if hasVars {
+			s.bound = route
+		}
+		handler.ServeHTTP(w, c.bind(req, &s))
+		return
+	}
+	switch {
+	case !hasVars && (!wrapped || c.extras.share):
+		req.Pattern, req.Response = route.pattern, &carrier.response
+	case c.extras.share && varsIn(req.Context()) == nil:
+		route.putInto(req, path)
+	default:
+		req = route.copyOf(req, path)
+	}
+	handler.ServeHTTP(w, req)
+}
+
 // serveSearched serves a request that is not simple, or that no route takes.
 func (r *Router) serveSearched(c *compiledRouter, w http.ResponseWriter, req *http.Request, x *scan) {
 	s := c.newSearch(r)

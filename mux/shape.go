@@ -134,7 +134,7 @@ func isOptionalSlash(re *syntax.Regexp) bool {
 // isWhole reports whether a path without empty segments that has the shape is
 // certain to match.
 func (s *shape) isWhole() bool {
-	if !s.known || s.open || s.optionalSlash {
+	if !s.known || s.open {
 		return false
 	}
 	return !slices.ContainsFunc(s.segments, func(seg segment) bool { return seg.wild && !seg.any })

@@ -14,59 +14,6 @@ type directRoutes struct {
 	routes  []directRoute
 }
 
-// serveRoute serves a route that is known to match. path is what its variables
-// are read from; all of them are in the path.
-func (r *Router) serveRoute(c *compiledRouter, w http.ResponseWriter, req *http.Request, route *compiledRoute, path string) {
-	handler := route.handler
-	wrapped := len(route.middlewares) > 0 || len(c.middlewares) > 0
-	if wrapped {
-		handler = wrap(wrap(handler, route.middlewares), c.middlewares)
-		if handler == nil {
-			// Middleware may return nil.
-			http.NotFound(w, req)
-			return
-		}
-	}
-	hasVars := len(route.varNames) > 0
-	carrier := route.carrier
-	if !c.usual || carrier.router != r || (req.Response != nil && (wrapped || req.Response != &carrier.response)) {
-		s := search{root: r, top: c, route: route.route, found: route, wrapped: wrapped}
-		if hasVars {
-			s.bound = route
-		}
-		handler.ServeHTTP(w, c.bind(req, &s))
-		return
-	}
-	switch {
-	case !hasVars && (!wrapped || c.extras.share):
-		req.Pattern, req.Response = route.pattern, &carrier.response
-	case c.extras.share && varsIn(req.Context()) == nil:
-		route.putInto(req, path)
-	default:
-		req = route.copyOf(req, path)
-	}
-	handler.ServeHTTP(w, req)
-}
-
-// putInto gives the request itself the route and the variables of the path. A
-// request's context can be set by net/http only; but the request may be
-// assigned. What WithContext makes stays on the stack.
-func (c *compiledRoute) putInto(req *http.Request, path string) {
-	with := req.WithContext(&varsContext{Context: req.Context(), route: c, path: path})
-	with.Pattern, with.Response = c.pattern, &c.carrier.response
-	*req = *with
-}
-
-// copyOf returns a copy of the request with the route and the variables of the
-// path. What WithContext makes stays on the stack.
-func (c *compiledRoute) copyOf(req *http.Request, path string) *http.Request {
-	x := &copiedRequest{ctx: varsContext{Context: req.Context(), route: c, path: path}}
-	with := req.WithContext(&x.ctx)
-	with.Pattern, with.Response = c.pattern, &c.carrier.response
-	x.req = *with
-	return &x.req
-}
-
 // A directRoute matches every request that has one of the methods.
 type directRoute struct {
 	methods   []string
@@ -161,19 +108,21 @@ func (x *scan) simple(req *http.Request, exact *node) *compiledRoute {
 	for {
 		before := x.from
 		route := x.next()
-		if route == nil || !route.simple {
-			if skipped {
-				x.from = 0
-				x.collect(req, exact)
-			} else {
-				x.from = before
-			}
-			return nil
-		}
-		if !route.allows(req.Method) {
+		switch {
+		case route == nil || !route.simple:
+		case !route.allows(req.Method):
 			skipped = true
-		} else if (route.whole != nil && x.path.full) || route.path.matches(x.path.text) {
+			continue
+		case !(route.whole != nil && x.path.full) && !route.path.matches(x.path.text):
+			continue
+		case !route.needsSlash(x.path.text):
 			return route
 		}
+		x.from = before
+		if skipped {
+			x.from = 0
+			x.collect(req, exact)
+		}
+		return nil
 	}
 }

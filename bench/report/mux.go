@@ -79,26 +79,31 @@ func (m *Mux) table(b *strings.Builder, request string) {
 	}
 }
 
+// ownShare is package mux with Router.ShareRequest.
+const ownShare = Own + "-share"
+
 // goals returns what package mux is to reach.
 func (m *Mux) goals() []goal {
 	var goals []goal
-	for _, bar := range []struct {
-		what, set, peer, peerSet string
-		limit                    float64
-	}{
-		{"one static route / httprouter", "one-static", "httprouter", "one-static", 1.5},
-		{"static 157 / httprouter", "static", "httprouter", "static", 1.5},
-		{"one variable / chi", "one-variable", "chi", "one-variable", 0.6},
-		{"five variables / chi", "five-variables", "chi", "five-variables", 0.6},
-		{"GitHub 203 / chi", "github", "chi", "github", 0.6},
-		{"one variable / ServeMux", "one-variable", "servemux", "one-variable", 1.2},
-		{"GitHub 203 / ServeMux", "github", "servemux", "github", 1.2},
-		{"one variable / gorilla main", "one-variable", "gorilla-main", "one-variable", 1},
-		{"10,000 routes / 100 routes", "routes-10000", Own, "routes-100", 1.5},
-	} {
-		g := goal{what: bar.what, limit: bar.limit, format: "%.2f"}
-		g.figure, g.known = timeRatio(m.of(Own, route(bar.set, fresh)), m.of(bar.peer, route(bar.peerSet, fresh)))
+	add := func(what string, own, peer []Result, limit float64) {
+		g := goal{what: what, limit: limit, format: "%.2f"}
+		g.figure, g.known = timeRatio(own, peer)
 		goals = append(goals, g)
 	}
+	ratio := func(own, set, peer string, limit float64) {
+		add(fmt.Sprintf("%s: %s / %s", set, own, peer), m.of(own, route(set, fresh)), m.of(peer, route(set, fresh)), limit)
+	}
+	ratio(Own, "one-static", "httprouter", 1.2)
+	ratio(Own, "static", "httprouter", 1.2)
+	for _, mode := range []struct {
+		impl              string
+		byChi, byServeMux float64
+	}{{Own, 0.6, 1.5}, {ownShare, 0.4, 1}} {
+		for _, set := range []string{"github", "gplus", "parse", "one-variable", "five-variables"} {
+			ratio(mode.impl, set, "chi", mode.byChi)
+			ratio(mode.impl, set, "servemux", mode.byServeMux)
+		}
+	}
+	add("10,000 routes / 100 routes", m.of(Own, route("routes-10000", fresh)), m.of(Own, route("routes-100", fresh)), 1.5)
 	return goals
 }

@@ -24,7 +24,8 @@ type Peer struct {
 	Build func(*Set) http.Handler
 }
 
-// Peers returns the routers in the order of the table.
+// Peers returns the routers in the order of the table. This project's comes
+// twice: as it is, and with ShareRequest.
 func Peers() []Peer {
 	return []Peer{
 		{"pulsegate", func(s *Set) http.Handler { return buildMux(s, false) }},

@@ -19,7 +19,7 @@ func TestMicro(t *testing.T) {
 // One round of the routers on one set.
 func TestMux(t *testing.T) {
 	_, text := runPage(t, []string{"bench-mux"}, "mux", "--rounds=1", "--time=1ms", "--match=Route/impl/set=one-static$")
-	for _, want := range []string{"make bench-mux ROUNDS=1 BENCHTIME=1ms", "\n| set | pulsegate | ", "\n| one-static | ", "| one static route / httprouter | "} {
+	for _, want := range []string{"make bench-mux ROUNDS=1 BENCHTIME=1ms", "\n| set | pulsegate | ", "\n| one-static | ", "| one-static: pulsegate / httprouter | "} {
 		if !strings.Contains(text, want) {
 			t.Errorf("%q is missing in:\n%s", want, text)
 		}
