@@ -13,7 +13,7 @@ type compiledRouter struct {
 	router *Router
 	root   *Router
 
-	version    uint64
+	version    uintptr
 	generation uint64
 	structure  uint64
 
@@ -51,7 +51,7 @@ type routerState struct {
 // A compiledRoute is an immutable copy of a route.
 type compiledRoute struct {
 	route       *Route
-	version     uint64
+	version     uintptr
 	structure   uint64
 	born        uint64 // generation of the router that first had it
 	at          int32  // position in its router

@@ -20,7 +20,7 @@ const maxOthers = 3
 
 // find returns a compiled router of the version, which may be of an older
 // generation, or nil.
-func (c *routerCell) find(version uint64) *compiledRouter {
+func (c *routerCell) find(version uintptr) *compiledRouter {
 	if compiled := c.compiled.Load(); compiled != nil && compiled.version == version {
 		return compiled
 	}
@@ -60,7 +60,7 @@ func (c *routerCell) keep(compiled, old *compiledRouter) {
 func (r *Router) compiled() *compiledRouter {
 	if cell := r.cell; cell != nil {
 		generation := cell.tree.generation.Load()
-		version := atomic.LoadUint64(&r.version)
+		version := atomic.LoadUintptr(&r.version)
 		if c := cell.compiled.Load(); c != nil && c.version == version && c.generation == generation {
 			return c
 		}
@@ -161,7 +161,7 @@ func (r *Route) compiled() (c *compiledRoute, generation uint64) {
 		return t.newCompiler(nil, false).route(r, 0), 0
 	}
 	generation = t.generation.Load()
-	version := atomic.LoadUint64(&r.version)
+	version := atomic.LoadUintptr(&r.version)
 	if c := r.cell.compiled.Load(); c.isCurrent(t, version) && t.caughtUp.Load() == generation {
 		return c, generation
 	}
@@ -185,6 +185,6 @@ func (r *Route) compiled() (c *compiledRoute, generation uint64) {
 	return t.newCompiler(nil, true).route(r, 0), generation
 }
 
-func (c *compiledRoute) isCurrent(t *routeTree, version uint64) bool {
+func (c *compiledRoute) isCurrent(t *routeTree, version uintptr) bool {
 	return c != nil && c.version == version && c.structure == t.structure.Load()
 }

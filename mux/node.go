@@ -102,11 +102,14 @@ func (n *node) collect(p *splitPath, i int, found *candidates) {
 	}
 }
 
-// enter goes on with the segment after i, if there is one.
+// enter continues with the segment after i, if there is one. A segment that was
+// not noted leads only to routes that were added since the path was split, and
+// these are too young for the request.
 func (n *node) enter(p *splitPath, i int, last bool, found *candidates) {
-	if last {
+	switch {
+	case last:
 		found.add(&n.here)
-	} else {
+	case i+1 < p.n:
 		n.collect(p, i+1, found)
 	}
 }

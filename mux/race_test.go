@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -189,6 +190,9 @@ func TestAddWhileServing(t *testing.T) {
 		{func(i int) { r.Handle(fmt.Sprintf("/{x:[0-9]+}-%d", i), answer(i)) }, func(i int) string { return fmt.Sprintf("/7-%d", i) }, "7"},
 		{func(i int) { r.PathPrefix(fmt.Sprintf("/pre%d-", i)).Handler(answer(i)) }, func(i int) string { return fmt.Sprintf("/pre%d-x", i) }, ""},
 		{func(i int) { r.Host(fmt.Sprintf("h%d.com", i)).Handler(answer(i)) }, func(i int) string { return fmt.Sprintf("http://h%d.com/x/y/z", i) }, ""},
+		// Deeper and deeper: a request must not follow routes to where it has not
+		// looked for segments.
+		{func(i int) { r.Handle("/deep"+strings.Repeat("/d", i)+"/{x}", answer(i)) }, func(i int) string { return "/deep" + strings.Repeat("/d", i) + "/1" }, "1"},
 		{func(i int) { sub.Handle(fmt.Sprintf("/s%d/{x}", i), answer(i)) }, func(i int) string { return fmt.Sprintf("/sub/s%d/1", i) }, "1"},
 	}
 	const routes = 200
@@ -204,6 +208,7 @@ func TestAddWhileServing(t *testing.T) {
 				if there == 0 {
 					continue
 				}
+				serve(r, "GET", "/deep"+strings.Repeat("/d", routes+2)) // to where routes are being added
 				i := n % there
 				k := kinds[i%len(kinds)]
 				if got, want := serve(r, "GET", k.target(i), func(req *http.Request) { req.URL.Host = "" }), fmt.Sprint(i, k.want); got != want {

@@ -21,7 +21,7 @@ type Route struct {
 
 	// version is another one whenever the fields below have changed. It is
 	// written under tree.mu, and read atomically.
-	version uint64
+	version uintptr
 
 	// Guarded by tree.mu.
 	seen        bool // compiled at least once

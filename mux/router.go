@@ -62,7 +62,7 @@ type Router struct {
 	// version is another one whenever the fields below have changed. It is
 	// written under cell.tree.mu, and read atomically. It is a plain number so
 	// that Router values can be copied.
-	version uint64
+	version uintptr
 
 	// Guarded by cell.tree.mu. Slices are only ever appended to, so that a
 	// compiled copy may share their elements.

@@ -9,7 +9,7 @@ import (
 // nothing but the method is left to be decided. It is made for one version of a
 // router, when a request asks for the path.
 type directRoutes struct {
-	version uint64
+	version uintptr
 	clean   bool // the path needs no redirect to its clean form
 	routes  []directRoute
 }

@@ -32,13 +32,13 @@ type routeTree struct {
 	grown []*Router
 
 	// versions numbers the states of routers and routes, each value once.
-	versions uint64
+	versions uintptr
 
 	// updates counts the calls of Router.Update that are under way. Until it is
 	// zero again, changes are not published: changed are the versions that are
 	// to be set then, and restructured is set if the structure changes.
 	updates      int
-	changed      []*uint64
+	changed      []*uintptr
 	restructured bool
 
 	// compiledRoutes counts the routes compiled, for tests.
@@ -51,7 +51,7 @@ func newTree() *routeTree {
 
 // changedLocked publishes what was changed under the lock. version is that of
 // the changed router or route.
-func (t *routeTree) changedLocked(version *uint64) {
+func (t *routeTree) changedLocked(version *uintptr) {
 	if t.updates == 0 {
 		t.setVersion(version)
 		t.publishLocked()
@@ -60,9 +60,9 @@ func (t *routeTree) changedLocked(version *uint64) {
 	t.changed = append(t.changed, version)
 }
 
-func (t *routeTree) setVersion(version *uint64) {
+func (t *routeTree) setVersion(version *uintptr) {
 	t.versions++
-	atomic.StoreUint64(version, t.versions)
+	atomic.StoreUintptr(version, t.versions)
 }
 
 func (t *routeTree) publishLocked() {
