@@ -139,7 +139,7 @@ func (c *compiler) router(r *Router) *compiledRouter {
 // compiledBefore returns what is left of an earlier compilation and still
 // right.
 func (c *compiler) compiledBefore(r *Router) *compiledRouter {
-	if !c.kept {
+	if !c.kept || !c.tree.has(r) {
 		return nil
 	}
 	old := r.cell.find(r.version)
@@ -168,7 +168,7 @@ func (c *compiler) extend(old *compiledRouter, r *Router) *compiledRouter {
 		next.state.index.add(compiled, next.useEncodedPath)
 	}
 	next.state.current.Store(&next)
-	if c.kept {
+	if c.kept && c.tree.has(r) {
 		r.cell.keep(&next, old)
 	}
 	return &next
@@ -210,7 +210,7 @@ func (c *compiler) route(r *Route, at int32) *compiledRoute {
 	if compiled.path != nil {
 		compiled.pattern = compiled.path.text
 	}
-	if c.kept {
+	if c.kept && r.tree == c.tree {
 		r.cell.compiled.Store(compiled)
 		r.seen = true
 	}

@@ -114,11 +114,17 @@ func (r *Router) compileLocked() *compiledRouter {
 func (t *routeTree) catchUpLocked() {
 	for i, r := range t.grown {
 		t.grown[i] = nil
-		r.extendLocked()
+		if t.has(r) {
+			r.extendLocked()
+		}
 	}
 	t.grown = t.grown[:0]
 	t.caughtUp.Store(t.generation.Load())
 }
+
+// has reports whether the router is still of this tree. It is not if a router of
+// another one was assigned to it.
+func (t *routeTree) has(r *Router) bool { return r.cell.tree == t }
 
 // extendLocked adds the routes that have come to the router's compiled version,
 // if there is one that was made of it.
@@ -175,7 +181,7 @@ func (r *Route) compiled() (c *compiledRoute, generation uint64) {
 		return t.newCompiler(nil, false).route(r, 0), generation
 	}
 	t.catchUpLocked()
-	if len(t.routers) > 0 {
+	if len(t.routers) > 0 && t.has(t.routers[0]) {
 		// It is likely to be asked for too, and has the route.
 		t.routers[0].compileLocked()
 	}

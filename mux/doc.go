@@ -104,7 +104,7 @@
 //     [Route.GetMethods] returns a copy.
 //   - A copy of a Router value and its original keep the routes that were added
 //     to each; gorilla's may overwrite each other's. Assigning to a *Route or to a
-//     subrouter takes effect with the next change that is more than a new route.
+//     subrouter is noticed with the next change that is more than a new route.
 //   - When the panic about a capturing group is recovered, no route is left;
 //     gorilla leaves an empty one, which matches every request.
 //   - [Route.Name] works on routes of a zero Router; gorilla panics.

@@ -112,7 +112,9 @@ func (r *Router) Update(change func()) {
 		// Nothing must be compiled from a half-finished change.
 		r.compileLocked()
 		for _, router := range t.routers {
-			router.compileLocked()
+			if t.has(router) {
+				router.compileLocked()
+			}
 		}
 	}
 	t.updates++
