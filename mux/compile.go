@@ -50,21 +50,12 @@ type routerState struct {
 
 // A compiledRoute is an immutable copy of a route.
 type compiledRoute struct {
-	route       *Route
-	version     uintptr
-	structure   uint64
-	born        uint64 // generation of the router that first had it
-	at          int32  // position in its router
-	active      bool   // neither BuildOnly nor with an error
-	matchers    []matcher
-	handler     http.Handler
-	middlewares []MiddlewareFunc
+	// What is read first comes first, since a request for one of many routes
+	// finds none of it in the processor's caches.
 
-	encoded  bool
-	host     *template
-	path     *template
-	queries  []*template
-	varNames []string // of host, path and queries, in this order
+	at        int32 // position in its router
+	active    bool  // neither BuildOnly nor with an error
+	anyMethod bool
 
 	// plain is set if no matcher of the route leaves a trace in a search except
 	// for the wrong method's.
@@ -74,12 +65,28 @@ type compiledRoute struct {
 	// the route's own or a slash redirect.
 	simple bool
 
+	born uint64 // generation of the router that first had it
+
 	// whole is the path template by which the index finds the route, if it is
 	// certain to match where the path has no empty segment.
 	whole *template
 
-	carrier *carrier // of this route and the root
-	pattern string   // the path template's text
+	path        *template
+	allowed     []string // methods, unless anyMethod
+	handler     http.Handler
+	carrier     *carrier // of this route and the root
+	varNames    []string // of host, path and queries, in this order
+	middlewares []MiddlewareFunc
+	pattern     string // the path template's text
+
+	route     *Route
+	version   uintptr
+	structure uint64
+	matchers  []matcher
+
+	encoded bool
+	host    *template
+	queries []*template
 }
 
 // A compiler copies a router and all below it, under the tree's lock. A
@@ -194,6 +201,7 @@ func (c *compiler) route(r *Route, at int32) *compiledRoute {
 		queries:     slices.Clip(r.templates.queries),
 		carrier:     newCarrier(r, c.root),
 	}
+	compiled.anyMethod, compiled.allowed = methodsOf(r.matchers)
 	compiled.plain = true
 	for i := range compiled.matchers {
 		compiled.plain = compiled.plain && compiled.matchers[i].decides()
@@ -263,14 +271,25 @@ func (c *compiledRoute) isSimple(encoded bool) bool {
 	return true
 }
 
-// allows reports whether all method matchers accept the method.
-func (c *compiledRoute) allows(method string) bool {
-	for i := range c.matchers {
-		if m := &c.matchers[i]; m.kind == matchMethods && !slices.Contains(m.names, method) {
-			return false
+// methodsOf returns the methods that all method matchers accept.
+func methodsOf(matchers []matcher) (anyMethod bool, allowed []string) {
+	anyMethod = true
+	for i := range matchers {
+		m := &matchers[i]
+		switch {
+		case m.kind != matchMethods:
+		case anyMethod:
+			anyMethod, allowed = false, m.names
+		default:
+			allowed = slices.DeleteFunc(slices.Clone(allowed), func(name string) bool { return !slices.Contains(m.names, name) })
 		}
 	}
-	return true
+	return anyMethod, allowed
+}
+
+// allows reports whether all method matchers accept the method.
+func (c *compiledRoute) allows(method string) bool {
+	return c.anyMethod || slices.Contains(c.allowed, method)
 }
 
 // methods returns the names of the first method matcher.

@@ -46,9 +46,8 @@ func (n *node) makeDirect(c *compiledRouter) *directRoutes {
 		if route == nil || !route.isDirect(n.key, c.useEncodedPath) {
 			break
 		}
-		direct := route.direct()
-		direct.bare = c.usual && len(route.middlewares) == 0 && len(c.middlewares) == 0
-		d.routes = append(d.routes, direct)
+		bare := c.usual && len(route.middlewares) == 0 && len(c.middlewares) == 0
+		d.routes = append(d.routes, directRoute{route.allowed, route.anyMethod, bare, route})
 	}
 	n.direct.Store(d)
 	return d
@@ -81,22 +80,6 @@ func (c *compiledRoute) isDirect(path string, encoded bool) bool {
 		}
 	}
 	return true
-}
-
-func (c *compiledRoute) direct() directRoute {
-	d := directRoute{route: c, anyMethod: true}
-	for i := range c.matchers {
-		m := &c.matchers[i]
-		if m.kind != matchMethods {
-			continue
-		}
-		if d.anyMethod {
-			d.methods, d.anyMethod = m.names, false
-			continue
-		}
-		d.methods = slices.DeleteFunc(slices.Clone(d.methods), func(name string) bool { return !slices.Contains(m.names, name) })
-	}
-	return d
 }
 
 // simple returns the route that serves the request, if only simple ones come
