@@ -4,6 +4,7 @@ import (
 	"bytes"
 	_ "embed" // for the scripts
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/alecthomas/kong"
@@ -33,8 +34,8 @@ func (c *completionCommand) Run(std stdio) error {
 	return err
 }
 
-// completeCommand prints what the last word may become, one a line: the word, a
-// tab, and what it means. A line completeFiles asks for names of files.
+// completeCommand prints what the last word may become, one a line: the word, a tab, and
+// what it means. A line completeFiles asks for names of files.
 type completeCommand struct {
 	Words []string `arg:"" optional:"" passthrough:""`
 }
@@ -42,178 +43,122 @@ type completeCommand struct {
 const completeFiles = ":files"
 
 func (c *completeCommand) Run(kctx *kong.Context, std stdio) error {
-	words := c.Words
-	if len(words) > 0 && words[0] == "--" {
-		words = words[1:]
-	}
 	var out bytes.Buffer
-	for _, line := range complete(kctx.Model.Node, words) {
+	for _, line := range complete(kctx.Model.Node, c.Words[min(1, len(c.Words)):]) { // behind --
 		out.WriteString(line + "\n")
 	}
 	_, err := std.out.Write(out.Bytes())
 	return err
 }
 
-// complete returns the lines for words, which are those behind the program's name.
-func complete(root *kong.Node, words []string) []string {
-	if len(words) == 0 {
-		words = []string{""}
+// complete returns the lines for the last of words, which are those behind the program's
+// name.
+func complete(root *kong.Node, words []string) (lines []string) {
+	// bash makes three words of --flag=value.
+	joined := strings.NewReplacer("\x00=\x00", "=", "\x00=", "=").Replace(strings.Join(words, "\x00"))
+	split := len(words) > 1 && !strings.HasSuffix(joined, "\x00"+words[len(words)-1])
+	words = strings.Split(joined, "\x00")
+	node, pending := position(root, words[:len(words)-1])
+	last := words[len(words)-1]
+	add := func(word, help string) {
+		if strings.HasPrefix(word, last) {
+			first, _, _ := strings.Cut(strings.ReplaceAll(help, "\n", " "), ". ")
+			lines = append(lines, word+"\t"+strings.TrimSuffix(first, "."))
+		}
 	}
-	words, split := joined(words)
-	node, pending := root, (*kong.Flag)(nil)
-	for _, word := range words[:len(words)-1] {
+	values := func(v *kong.Value, lead string) {
 		switch {
-		case pending != nil:
-			pending = nil
-		case strings.HasPrefix(word, "-"):
-			pending = wantsValue(node, word)
-		default:
-			if child := childOf(node, word); child != nil {
-				node = child
+		case v.Enum != "":
+			for _, value := range v.EnumSlice() {
+				add(lead+value, "")
+			}
+		case namesFile(v):
+			lines = append(lines, completeFiles)
+		}
+	}
+	name, value, isPair := strings.Cut(last, "=")
+	switch {
+	case pending != nil:
+		values(pending.Value, "")
+	case isPair && strings.HasPrefix(name, "--"):
+		lead := name + "="
+		if split { // bash replaces what stands behind the equals sign only
+			last, lead = value, ""
+		}
+		if flag := flagCalled(node, name); flag != nil {
+			values(flag.Value, lead)
+		}
+	case strings.HasPrefix(last, "-"):
+		for _, flag := range flagsOf(node) {
+			if !flag.Hidden {
+				add("--"+flag.Name, flag.Help)
 			}
 		}
-	}
-	last := words[len(words)-1]
-	if pending != nil {
-		return completeValue(pending.Value, "", last)
-	}
-	if name, value, ok := strings.Cut(last, "="); ok && strings.HasPrefix(name, "--") {
-		flag := flagOf(node, strings.TrimPrefix(name, "--"))
-		if flag == nil {
-			return nil
+	default:
+		for _, child := range node.Children {
+			if !child.Hidden {
+				add(child.Name, child.Help)
+			}
 		}
-		if split { // bash replaces what stands behind the equals sign only
-			return completeValue(flag.Value, "", value)
+		for _, arg := range node.Positional {
+			values(arg, "")
 		}
-		return completeValue(flag.Value, name+"=", value)
-	}
-	if strings.HasPrefix(last, "-") {
-		return completeFlag(node, last)
-	}
-	var lines []string
-	for _, child := range node.Children {
-		if !child.Hidden && strings.HasPrefix(child.Name, last) {
-			lines = append(lines, line(child.Name, child.Help))
-		}
-	}
-	for _, n := range withDefault(node) {
-		for _, arg := range n.Positional {
-			lines = append(lines, completeValue(arg, "", last)...)
+		if node.DefaultCmd != nil {
+			for _, arg := range node.DefaultCmd.Positional {
+				values(arg, "")
+			}
 		}
 	}
 	return lines
 }
 
-// joined undoes what bash does to --flag=value: three words. split says that it has
-// done so to the last.
-func joined(words []string) (_ []string, split bool) {
-	var out []string
-	for i := 0; i < len(words); i++ {
-		if words[i] != "=" || len(out) == 0 || !strings.HasPrefix(out[len(out)-1], "--") {
-			out = append(out, words[i])
-			split = false
-			continue
+// position returns the command that words have come to, and the flag whose value comes
+// next, if one's does.
+func position(node *kong.Node, words []string) (_ *kong.Node, pending *kong.Flag) {
+	for _, word := range words {
+		child := slices.IndexFunc(node.Children, func(n *kong.Node) bool { return n.Name == word })
+		switch {
+		case pending != nil:
+			pending = nil
+		case strings.HasPrefix(word, "-"):
+			if flag := flagCalled(node, word); flag != nil && !flag.IsBool() && !flag.IsCounter() {
+				pending = flag
+			}
+		case child >= 0:
+			node = node.Children[child]
 		}
-		out[len(out)-1] += "="
-		if i+1 < len(words) {
-			i++
-			out[len(out)-1] += words[i]
-		}
-		split = true
 	}
-	return out, split
+	return node, pending
 }
 
-// withDefault returns a command and the one that runs below it if none is named.
-func withDefault(node *kong.Node) []*kong.Node {
-	if node.DefaultCmd != nil {
-		return []*kong.Node{node, node.DefaultCmd}
-	}
-	return []*kong.Node{node}
-}
-
-// flagsOf returns the flags that may be given behind a command.
+// flagsOf returns the flags that may be given behind a command: its own, those of the
+// command that runs below it if none is named, and those of the commands above.
 func flagsOf(node *kong.Node) (all []*kong.Flag) {
-	for _, n := range withDefault(node) {
-		all = append(all, n.Flags...)
+	if node.DefaultCmd != nil {
+		all = node.DefaultCmd.Flags
 	}
-	for n := node.Parent; n != nil; n = n.Parent {
-		all = append(all, n.Flags...)
+	for ; node != nil; node = node.Parent {
+		all = append(slices.Clip(all), node.Flags...)
 	}
 	return all
 }
 
-func flagOf(node *kong.Node, name string) *kong.Flag {
+// flagCalled returns the flag of a word such as --name, or nil.
+func flagCalled(node *kong.Node, word string) *kong.Flag {
 	for _, flag := range flagsOf(node) {
-		if flag.Name == name {
+		if "--"+flag.Name == word {
 			return flag
 		}
 	}
 	return nil
 }
 
-// wantsValue returns the flag of a word, if the next word is its value.
-func wantsValue(node *kong.Node, word string) *kong.Flag {
-	name, ok := strings.CutPrefix(word, "--")
-	if !ok || strings.Contains(name, "=") {
-		return nil
-	}
-	flag := flagOf(node, name)
-	if flag == nil || flag.IsBool() || flag.IsCounter() {
-		return nil
-	}
-	return flag
-}
-
-func childOf(node *kong.Node, name string) *kong.Node {
-	for _, child := range node.Children {
-		if child.Name == name {
-			return child
-		}
-	}
-	return nil
-}
-
-// completeFlag returns the flags that begin with prefix.
-func completeFlag(node *kong.Node, prefix string) (lines []string) {
-	for _, flag := range flagsOf(node) {
-		if word := "--" + flag.Name; !flag.Hidden && strings.HasPrefix(word, prefix) {
-			lines = append(lines, line(word, flag.Help))
-		}
-	}
-	return lines
-}
-
-// completeValue returns what a flag or an argument may be set to, each behind lead.
-func completeValue(v *kong.Value, lead, prefix string) (lines []string) {
-	switch {
-	case v.Enum != "":
-		for _, value := range v.EnumSlice() {
-			if strings.HasPrefix(value, prefix) {
-				lines = append(lines, line(lead+value, ""))
-			}
-		}
-	case namesFile(v):
-		lines = append(lines, completeFiles)
-	}
-	return lines
-}
-
-// namesFile reports whether a value is the name of a file or a folder. Not all that
-// are have kong's type for it, which would make them absolute.
+// namesFile reports whether a value is the name of a file or a folder. Not all that are
+// have kong's type for it, which would make them absolute.
 func namesFile(v *kong.Value) bool {
-	if v.Tag.Type == "path" {
-		return true
-	}
 	name := strings.ToUpper(v.Name)
 	if v.Flag != nil {
 		name = v.Flag.PlaceHolder
 	}
-	return name == "DIR" || name == "LEDGER" || strings.HasPrefix(name, "FILE") && !strings.Contains(name, "=")
-}
-
-// line returns a candidate with the first sentence of its help.
-func line(word, help string) string {
-	help, _, _ = strings.Cut(help, ". ")
-	return word + "\t" + strings.TrimSuffix(strings.ReplaceAll(help, "\n", " "), ".")
+	return v.Tag.Type == "path" || name == "DIR" || name == "LEDGER" || strings.HasPrefix(name, "FILE") && !strings.Contains(name, "=")
 }

@@ -120,7 +120,7 @@ func TestMan(t *testing.T) {
 		t.Fatal(err)
 	}
 	// The date is not known in a build outside of the repository's history.
-	if out, _ := exec.Command(needs(t, "mandoc"), "-T", "lint", "-W", "style", file).CombinedOutput(); strings.Trim(dropLines(string(out), "missing date", "unknown manual section", "referenced manual not found"), "\n") != "" {
+	if out, _ := exec.Command(needs(t, "mandoc"), "-T", "lint", "-W", "style", file).CombinedOutput(); strings.Trim(dropLines(string(out), "missing date", "unknown manual section", "referenced manual not found", "input text line longer than 80 bytes"), "\n") != "" {
 		t.Errorf("mandoc: %s", out)
 	}
 	rendered, err := exec.Command(needs(t, "mandoc"), "-T", "ascii", "-O", "width=1000", file).Output()

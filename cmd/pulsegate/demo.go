@@ -72,12 +72,8 @@ func (c *demoCommand) replay(ctx context.Context, std stdio, target string) erro
 	if err != nil {
 		return err
 	}
-	mapping, err := recording.ParseMapping(recording.MIMIC2Mapping)
-	if err != nil {
-		return err
-	}
 	end := time.Now().Truncate(time.Second)
-	reader, err := recording.NewShifted(strings.NewReader(recording.MIMIC2), recording.CSV, recording.Options{Mapping: mapping, Device: device}, end.UnixMilli())
+	reader, err := recording.NewShifted(strings.NewReader(recording.MIMIC2), recording.CSV, recording.Options{Mapping: recording.MIMIC2Mapping(), Device: device}, end.UnixMilli())
 	if err != nil {
 		return err
 	}

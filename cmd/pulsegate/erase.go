@@ -17,47 +17,43 @@ import (
 )
 
 type eraseCommand struct {
-	Device string `env:"-" required:"" placeholder:"ID" help:"Device whose readings to remove."`
-	Yes    bool   `env:"-" help:"Do not ask."`
-	Audit  string `default:"${default_audit}" placeholder:"FILE" env:"PULSEGATE_AUDIT" help:"Audit log in which to record an erasure in a data directory. A server records its own. Empty: none."`
+	Device vitals.Name `env:"-" required:"" placeholder:"ID" help:"Device whose readings to remove."`
+	Yes    bool        `env:"-" help:"Do not ask."`
+	Audit  string      `default:"${default_audit}" placeholder:"FILE" env:"PULSEGATE_AUDIT" help:"Audit log in which to record an erasure in a data directory. A server records its own. Empty: none."`
 
 	storeSource `embed:""`
 }
 
 func (c *eraseCommand) Run(ctx context.Context, std stdio) error {
-	device, err := vitals.ParseName(c.Device)
-	if err != nil {
-		return settings.Usagef("--device: %v", err)
-	}
 	where, erase := c.Target, c.running
 	if c.Data != "" {
 		where, erase = c.Data, c.stopped
 	}
 	if !c.Yes {
-		if err := confirm(std, fmt.Sprintf("Remove all readings of %s from %s for good?", device, where)); err != nil {
+		if err := confirm(std, fmt.Sprintf("Remove all readings of %s from %s for good?", c.Device, where)); err != nil {
 			return err
 		}
 	}
-	readings, err := erase(ctx, std, device)
+	readings, err := erase(ctx, std)
 	if err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(std.out, "erased device=%s readings=%d\n", device, readings)
+	_, err = fmt.Fprintf(std.out, "erased device=%s readings=%d\n", c.Device, readings)
 	return err
 }
 
 // running has the server erase.
-func (c *eraseCommand) running(ctx context.Context, std stdio, device vitals.Name) (readings int64, err error) {
+func (c *eraseCommand) running(ctx context.Context, std stdio) (readings int64, err error) {
 	client, err := c.connect(c.Target, std.err)
 	if err != nil {
 		return 0, err
 	}
 	defer client.Close()
-	return client.Erase(ctx, device.String())
+	return client.Erase(ctx, c.Device.String())
 }
 
 // stopped erases in a data directory.
-func (c *eraseCommand) stopped(ctx context.Context, _ stdio, device vitals.Name) (readings int64, err error) {
+func (c *eraseCommand) stopped(ctx context.Context, _ stdio) (readings int64, err error) {
 	recordAs := func(actor string, e storage.Erasure) error {
 		return record(ctx, c.Audit, audit.Record{Event: audit.Erased, Device: e.Device, Count: e.Readings, Actor: actor})
 	}
@@ -69,7 +65,7 @@ func (c *eraseCommand) stopped(ctx context.Context, _ stdio, device vitals.Name)
 	if err != nil {
 		return 0, fmt.Errorf("open data directory: %w", err)
 	}
-	e, err := db.EraseRecorded(device, func(e storage.Erasure) error { return recordAs(audit.Actor(), e) })
+	e, err := db.EraseRecorded(c.Device, func(e storage.Erasure) error { return recordAs(audit.Actor(), e) })
 	return e.Readings, errors.Join(err, recordErr, db.Close())
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net"
-	"net/netip"
 	"net/url"
 	"time"
 
@@ -47,24 +46,24 @@ func (c *healthCommand) Run(ctx context.Context, std stdio) error {
 
 // target returns the address to ask.
 func (c *healthCommand) target() (*url.URL, error) {
-	if c.URL == "" {
-		host, port, err := net.SplitHostPort(c.Addr)
-		if err != nil {
+	address := c.URL
+	if address == "" {
+		if _, _, err := net.SplitHostPort(c.Addr); err != nil {
 			return nil, settings.Usagef("--addr: %v", err)
 		}
-		// A server that listens on every address is asked on loopback.
-		if ip, err := netip.ParseAddr(host); host == "" || err == nil && ip.IsUnspecified() {
-			host = "127.0.0.1"
-			if ip.Is6() {
-				host = "::1"
-			}
-		}
-		return &url.URL{Scheme: "http", Host: net.JoinHostPort(host, port), Path: "/readyz"}, nil
+		address = "http://" + c.Addr
 	}
-	u, err := url.Parse(c.URL)
+	u, err := url.Parse(address)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
 		// What is wrong with it is not shown: it may hold a password.
 		return nil, settings.Usagef("the address to ask is not of the form http://host:port/path")
+	}
+	// A server that listens on every address is asked on loopback.
+	switch u.Hostname() {
+	case "", "0.0.0.0":
+		u.Host = net.JoinHostPort("127.0.0.1", u.Port())
+	case "::":
+		u.Host = net.JoinHostPort("::1", u.Port())
 	}
 	if u.Path == "" || u.Path == "/" {
 		u.Path = "/readyz"

@@ -17,22 +17,21 @@ import (
 )
 
 type importCommand struct {
-	File    string `arg:"" help:"CSV or NDJSON file; the ending .csv, .ndjson or .jsonl tells which."`
-	Target  string `default:"http://127.0.0.1:8080" help:"Address of the server."`
-	Device  string `help:"Device of rows that name none."`
-	Map     string `placeholder:"FIELD=COLUMN,..." help:"Columns of a CSV file, such as heart_rate_bpm=HR,spo2_pct=SpO2. Signs that are not named are left out. Default: columns named as the JSON fields."`
-	ShiftTo string `placeholder:"TIME" help:"Move all times so that the newest is this one: 'now', or RFC 3339 with zone. For recordings whose dates were moved by de-identification."`
-	Batch   int    `default:"500" help:"Readings in one request."`
-	Format  string `enum:"auto,csv,ndjson" default:"auto" help:"Format of the file: auto, csv or ndjson."`
-	JSON    bool   `help:"Print the summary as one JSON object."`
-	Quiet   bool   `short:"q" help:"Do not list refused rows."`
+	File    string             `arg:"" help:"CSV or NDJSON file; the ending .csv, .ndjson or .jsonl tells which."`
+	Target  string             `default:"http://127.0.0.1:8080" help:"Address of the server."`
+	Device  vitals.Name        `help:"Device of rows that name none."`
+	Map     *recording.Mapping `placeholder:"FIELD=COLUMN,..." help:"Columns of a CSV file, such as heart_rate_bpm=HR,spo2_pct=SpO2. Signs that are not named are left out. Default: columns named as the JSON fields."`
+	ShiftTo string             `placeholder:"TIME" help:"Move all times so that the newest is this one: 'now', or RFC 3339 with zone. For recordings whose dates were moved by de-identification."`
+	Batch   int                `default:"500" help:"Readings in one request."`
+	Format  string             `enum:"auto,csv,ndjson" default:"auto" help:"Format of the file: auto, csv or ndjson."`
+	JSON    bool               `help:"Print the summary as one JSON object."`
+	Quiet   bool               `short:"q" help:"Do not list refused rows."`
 
 	clientFlags `embed:""`
 }
 
 func (c *importCommand) Run(ctx context.Context, std stdio) error {
-	opt, err := c.options()
-	if err != nil {
+	if err := c.check(); err != nil {
 		return err
 	}
 	client, err := c.connect(c.Target, std.err)
@@ -45,7 +44,7 @@ func (c *importCommand) Run(ctx context.Context, std stdio) error {
 		return err
 	}
 	defer file.Close()
-	reader, err := c.read(file, opt)
+	reader, err := c.read(file)
 	if err != nil {
 		return err
 	}
@@ -62,44 +61,40 @@ func (c *importCommand) Run(ctx context.Context, std stdio) error {
 	return err
 }
 
-// options turns the flags into those of a recording.
-func (c *importCommand) options() (opt recording.Options, err error) {
+// check completes the flags, and refuses those that contradict each other.
+func (c *importCommand) check() error {
 	if c.Format == "auto" {
 		c.Format = recording.FormatOf(c.File)
 	}
 	switch {
 	case c.Batch < 1 || c.Batch > 100_000:
-		return opt, settings.Usagef("--batch is not from 1 to 100000")
+		return settings.Usagef("--batch is not from 1 to 100000")
 	case c.Format == "":
-		return opt, settings.Usagef("the file's name does not tell its format; add --format csv or --format ndjson")
-	case c.Format == recording.NDJSON && c.Map != "":
-		return opt, settings.Usagef("--map names the columns of a CSV file; this is NDJSON")
+		return settings.Usagef("the file's name does not tell its format; add --format csv or --format ndjson")
+	case c.Format == recording.NDJSON && c.Map != nil:
+		return settings.Usagef("--map names the columns of a CSV file; this is NDJSON")
 	}
-	if opt.Mapping, err = recording.ParseMapping(c.Map); err != nil {
-		return opt, settings.Usage(err)
-	}
-	if c.Device != "" {
-		if opt.Device, err = vitals.ParseName(c.Device); err != nil {
-			return opt, settings.Usagef("--device: %v", err)
-		}
-	}
-	return opt, nil
+	return nil
 }
 
 // read begins to read the file, its times moved if they are to be.
-func (c *importCommand) read(file *os.File, opt recording.Options) (recording.Reader, error) {
-	newest := time.Now().UnixMilli()
+func (c *importCommand) read(file *os.File) (recording.Reader, error) {
+	opt := recording.Options{Mapping: recording.DefaultMapping(), Device: c.Device}
+	if c.Map != nil {
+		opt.Mapping = *c.Map
+	}
+	newest := moment(time.Now().UnixMilli())
 	switch c.ShiftTo {
 	case "":
 		return recording.New(file, c.Format, opt)
 	case "now":
 	default:
 		var err error
-		if newest, err = vitals.ParseTime(c.ShiftTo); err != nil {
-			return nil, settings.Usagef("--shift-to is neither 'now' nor RFC 3339 with zone")
+		if newest, err = parseMoment(c.ShiftTo); err != nil {
+			return nil, settings.Usagef("--shift-to is not 'now' and %v", err)
 		}
 	}
-	return recording.NewShifted(file, c.Format, opt, newest)
+	return recording.NewShifted(file, c.Format, opt, int64(newest))
 }
 
 // upload sends the readings, and shows how far it is and what was refused.

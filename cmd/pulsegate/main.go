@@ -14,9 +14,12 @@ import (
 	"syscall"
 
 	"github.com/alecthomas/kong"
+	"github.com/pulsegate/pulsegate/internal/access/token"
+	"github.com/pulsegate/pulsegate/internal/client/recording"
 	"github.com/pulsegate/pulsegate/internal/observe/logbudget"
 	"github.com/pulsegate/pulsegate/internal/server"
 	"github.com/pulsegate/pulsegate/internal/sys/settings"
+	"github.com/pulsegate/pulsegate/vitals"
 )
 
 // Exit codes. Scripts rely on them.
@@ -124,6 +127,11 @@ func newParser(cmds *commands, std stdio) (*kong.Kong, error) {
 		kong.Exit(func(code int) { panic(exitCode(code)) }),
 		settings.Environment(),
 		settings.Units(),
+		settings.Text(vitals.ParseName),
+		settings.Text(token.ParseRights),
+		settings.Text(token.ParseID),
+		settings.Text(recording.ParseMapping),
+		settings.Text(parseMoment),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true}),
 		kong.Help(printHelp),
 		kong.Vars(server.Defaults()),

@@ -55,9 +55,9 @@ type simLoadCommand struct {
 	Mix   string            `enum:"clean,real" default:"clean" help:"What gateways do: clean sends valid readings once each, real does what real gateways do."`
 	Share map[string]string `mapsep:"," placeholder:"NAME=SHARE,..." help:"Change the share of a behaviour, from 0 to 1: batch, buffer, gzip (of gateways), skew (of devices), drop, forward, reorder, malformed (of requests)."`
 
-	Recording string `placeholder:"FILE" help:"Replay the signs of a CSV or NDJSON recording on all devices, with jitter. 'mimic2' is the one that is built in."`
-	Map       string `placeholder:"FIELD=COLUMN,..." help:"Columns of a CSV recording, such as heart_rate_bpm=HR."`
-	Start     string `placeholder:"TIME" help:"Time of the first readings. Default: so early that the last ones are of now."`
+	Recording string             `placeholder:"FILE" help:"Replay the signs of a CSV or NDJSON recording on all devices, with jitter. 'mimic2' is the one that is built in."`
+	Map       *recording.Mapping `placeholder:"FIELD=COLUMN,..." help:"Columns of a CSV recording, such as heart_rate_bpm=HR."`
+	Start     *moment            `placeholder:"TIME" help:"Time of the first readings. Default: so early that the last ones are of now."`
 
 	Ledger string `placeholder:"FILE" help:"Write what is sent and acknowledged to a new file."`
 	Verify bool   `help:"Read everything back afterwards and compare; exit 1 on any difference."`
@@ -113,14 +113,10 @@ func (c *simLoadCommand) prepare(ctx context.Context, stderr io.Writer) (err err
 	if cfg.Mix, err = sim.ParseMix(c.Mix, c.Share); err != nil {
 		return settings.Usage(err)
 	}
-	if c.Start != "" {
-		ms, err := timeFlag("--start", c.Start, 0)
-		if err != nil {
-			return err
-		}
-		cfg.Start = time.UnixMilli(ms)
+	if c.Start != nil {
+		cfg.Start = time.UnixMilli(int64(*c.Start))
 	}
-	if c.Recording == "" && c.Map != "" {
+	if c.Recording == "" && c.Map != nil {
 		return settings.Usagef("--map names the columns of a --recording")
 	}
 	if c.Recording != "" {
@@ -136,24 +132,26 @@ func (c *simLoadCommand) prepare(ctx context.Context, stderr io.Writer) (err err
 
 // readRecording reads the recording to replay.
 func (c *simLoadCommand) readRecording() (*sim.Recording, error) {
-	columns, format, text := recording.MIMIC2Mapping, recording.CSV, io.Reader(strings.NewReader(recording.MIMIC2))
-	if c.Recording != "mimic2" {
+	device, err := vitals.ParseName("recorded") // for files that name none
+	if err != nil {
+		return nil, err
+	}
+	opt := recording.Options{Mapping: recording.DefaultMapping(), Device: device}
+	if c.Map != nil {
+		opt.Mapping = *c.Map
+	}
+	format, text := cmp.Or(recording.FormatOf(c.Recording), recording.CSV), io.Reader(nil)
+	if c.Recording == "mimic2" {
+		opt.Mapping, text = recording.MIMIC2Mapping(), strings.NewReader(recording.MIMIC2)
+	} else {
 		file, err := os.Open(c.Recording)
 		if err != nil {
 			return nil, err
 		}
 		defer file.Close()
-		columns, format, text = c.Map, cmp.Or(recording.FormatOf(c.Recording), recording.CSV), file
+		text = file
 	}
-	mapping, err := recording.ParseMapping(columns)
-	if err != nil {
-		return nil, settings.Usage(err)
-	}
-	device, err := vitals.ParseName("recorded") // for files that name none
-	if err != nil {
-		return nil, err
-	}
-	reader, err := recording.New(text, format, recording.Options{Mapping: mapping, Device: device})
+	reader, err := recording.New(text, format, opt)
 	if err != nil {
 		return nil, err
 	}

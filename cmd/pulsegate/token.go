@@ -52,12 +52,12 @@ func (c *tokenChange) change(ctx context.Context, do func(context.Context, *toke
 type tokenCreateCommand struct {
 	tokenChange `embed:""`
 
-	Gateway string `env:"-" required:"" placeholder:"NAME" help:"Gateway that the token is for; readings that come with it are that gateway's. Of a token that only reads: a name for who holds it."`
-	Rights  string `env:"-" default:"write" placeholder:"LIST" help:"Any of write, read and admin, with commas between."`
-	Expires string `env:"-" placeholder:"90d" help:"When the token ends: after a time such as 90d or 12h, or at one in RFC 3339. Default: never."`
-	Devices string `env:"-" placeholder:"PREFIX" help:"Only devices whose names begin so, for writing as for reading. Default: all."`
-	Rate    int    `env:"-" placeholder:"N" help:"Readings a second in the long run. Default: what the server's settings say."`
-	Burst   int    `env:"-" placeholder:"N" help:"Readings at once after a silence. Default: those of a minute."`
+	Gateway vitals.Name  `env:"-" required:"" placeholder:"NAME" help:"Gateway that the token is for; readings that come with it are that gateway's. Of a token that only reads: a name for who holds it."`
+	Rights  token.Rights `env:"-" default:"write" placeholder:"LIST" help:"Any of write, read and admin, with commas between."`
+	Expires string       `env:"-" placeholder:"90d" help:"When the token ends: after a time such as 90d or 12h, or at one in RFC 3339. Default: never."`
+	Devices vitals.Name  `env:"-" placeholder:"PREFIX" help:"Only devices whose names begin so, for writing as for reading. Default: all."`
+	Rate    int          `env:"-" placeholder:"N" help:"Readings a second in the long run. Default: what the server's settings say."`
+	Burst   int          `env:"-" placeholder:"N" help:"Readings at once after a silence. Default: those of a minute."`
 }
 
 func (c *tokenCreateCommand) Run(ctx context.Context, std stdio) error {
@@ -83,18 +83,7 @@ func (c *tokenCreateCommand) spec(now time.Time) (spec token.Spec, err error) {
 	if err := notToken("--file", c.File); err != nil {
 		return spec, err
 	}
-	if spec.Gateway, err = vitals.ParseName(c.Gateway); err != nil {
-		return spec, settings.Usagef("--gateway: %v", err)
-	}
-	if spec.Rights, err = token.ParseRights(c.Rights); err != nil {
-		return spec, settings.Usagef("--rights: %v", err)
-	}
-	if c.Devices != "" {
-		if spec.Devices, err = vitals.ParseName(c.Devices); err != nil {
-			return spec, settings.Usagef("--devices: %v", err)
-		}
-	}
-	spec.Limit = token.LimitOf(c.Rate, c.Burst)
+	spec = token.Spec{Gateway: c.Gateway, Rights: c.Rights, Devices: c.Devices, Limit: token.LimitOf(c.Rate, c.Burst)}
 	if c.Expires == "" {
 		return spec, nil
 	}
@@ -192,19 +181,19 @@ func listLine(t *token.Token) string {
 type tokenRevokeCommand struct {
 	tokenChange `embed:""`
 
-	IDs     []string `arg:"" optional:"" name:"id" help:"IDs of the tokens, as list shows them."`
-	Gateway string   `action:"" placeholder:"NAME" help:"Revoke all tokens of a gateway."`
-	Expired bool     `action:"" help:"Revoke those that have expired."`
-	All     bool     `action:"" help:"Revoke all."`
+	IDs     []token.ID  `arg:"" optional:"" name:"id" help:"IDs of the tokens, as list shows them."`
+	Gateway vitals.Name `action:"" placeholder:"NAME" help:"Revoke all tokens of a gateway."`
+	Expired bool        `action:"" help:"Revoke those that have expired."`
+	All     bool        `action:"" help:"Revoke all."`
 }
 
 func (c *tokenRevokeCommand) Run(ctx context.Context, std stdio) error {
-	ids, which, err := c.which(time.Now())
+	which, err := c.which(time.Now())
 	if err != nil {
 		return err
 	}
 	return c.change(ctx, func(ctx context.Context, keeper *token.Keeper) error {
-		revoked, err := keeper.Revoke(ctx, which, ids...)
+		revoked, err := keeper.Revoke(ctx, which, c.IDs...)
 		for i := range revoked {
 			fmt.Fprintf(std.out, "revoked %s: %s\n", revoked[i].ID(), describe(&revoked[i]))
 		}
@@ -212,37 +201,24 @@ func (c *tokenRevokeCommand) Run(ctx context.Context, std stdio) error {
 	})
 }
 
-// which says which tokens to revoke. ids are those that must be there.
-func (c *tokenRevokeCommand) which(now time.Time) (ids []token.ID, which func(*token.Token) bool, err error) {
-	if err := notToken("--file", c.File); err != nil {
-		return nil, nil, err
-	}
-	for _, text := range c.IDs {
-		id, err := token.ParseID(text) // its error does not repeat what may be a token
-		if err != nil {
-			return nil, nil, settings.Usage(err)
+// which says which tokens to revoke.
+func (c *tokenRevokeCommand) which(now time.Time) (which func(*token.Token) bool, err error) {
+	ways := 0
+	for _, way := range []struct {
+		chosen bool
+		which  func(*token.Token) bool
+	}{
+		{len(c.IDs) > 0, func(t *token.Token) bool { return slices.Contains(c.IDs, t.ID()) }},
+		{!c.Gateway.IsZero(), func(t *token.Token) bool { return t.Gateway == c.Gateway }},
+		{c.Expired, func(t *token.Token) bool { return t.Expired(now) }},
+		{c.All, func(*token.Token) bool { return true }},
+	} {
+		if way.chosen {
+			ways, which = ways+1, way.which
 		}
-		ids = append(ids, id)
 	}
-	var ways []func(*token.Token) bool
-	if len(ids) > 0 {
-		ways = append(ways, func(t *token.Token) bool { return slices.Contains(ids, t.ID()) })
+	if ways != 1 {
+		return nil, settings.Usagef("say which tokens to revoke: IDs, or one of --gateway, --expired and --all")
 	}
-	if c.Gateway != "" {
-		name, err := vitals.ParseName(c.Gateway)
-		if err != nil {
-			return nil, nil, settings.Usagef("--gateway: %v", err)
-		}
-		ways = append(ways, func(t *token.Token) bool { return t.Gateway == name })
-	}
-	if c.Expired {
-		ways = append(ways, func(t *token.Token) bool { return t.Expired(now) })
-	}
-	if c.All {
-		ways = append(ways, func(*token.Token) bool { return true })
-	}
-	if len(ways) != 1 {
-		return nil, nil, settings.Usagef("say which tokens to revoke: IDs, or one of --gateway, --expired and --all")
-	}
-	return ids, ways[0], nil
+	return which, notToken("--file", c.File)
 }

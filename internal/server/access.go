@@ -15,7 +15,6 @@ import (
 	"github.com/pulsegate/pulsegate/internal/access/gate"
 	"github.com/pulsegate/pulsegate/internal/access/tlsfiles"
 	"github.com/pulsegate/pulsegate/internal/access/token"
-	"github.com/pulsegate/pulsegate/internal/sys/settings"
 )
 
 // AccessOptions are the options that docs/tokens.md and SECURITY.md explain.
@@ -40,23 +39,16 @@ func (f *AccessOptions) open() bool { return f.Tokens == "" && f.TLSClientCA == 
 
 // check refuses options that contradict each other.
 func (f *AccessOptions) check() error {
-	switch {
-	case (f.TLSCert == "") != (f.TLSKey == ""):
-		return settings.Usagef("--tls-cert and --tls-key come together")
-	case f.TLSClientCA != "" && f.TLSCert == "":
-		return settings.Usagef("--tls-client-ca needs --tls-cert and --tls-key")
-	case f.TLSRequireClient && f.TLSClientCA == "":
-		return settings.Usagef("--tls-require-client needs --tls-client-ca")
-	case (f.TokenRate != 0 || f.TokenBurst != 0) && f.Tokens == "":
-		return settings.Usagef("--token-rate and --token-burst need --tokens")
-	case f.TokenRate < 0 || f.TokenRate > token.MaxPerSecond:
-		return settings.Usagef("--token-rate is not from 1 to %d", token.MaxPerSecond)
-	case f.TokenBurst < 0 || f.TokenBurst > token.MaxBurst || f.TokenBurst > 0 && f.TokenRate == 0:
-		return settings.Usagef("--token-burst is not from 1 to %d, beside a --token-rate", token.MaxBurst)
-	case token.IsText(f.Tokens):
-		return settings.Usagef("--tokens is to name a file, and was given the text of a token")
-	}
-	return nil
+	return firstBroken(
+		rule{(f.TLSCert == "") == (f.TLSKey == ""), "--tls-cert and --tls-key come together"},
+		rule{f.TLSClientCA == "" || f.TLSCert != "", "--tls-client-ca needs --tls-cert and --tls-key"},
+		rule{!f.TLSRequireClient || f.TLSClientCA != "", "--tls-require-client needs --tls-client-ca"},
+		rule{f.TokenRate == 0 && f.TokenBurst == 0 || f.Tokens != "", "--token-rate and --token-burst need --tokens"},
+		rule{f.TokenRate >= 0 && f.TokenRate <= token.MaxPerSecond, fmt.Sprintf("--token-rate is not from 1 to %d", token.MaxPerSecond)},
+		rule{f.TokenBurst >= 0 && f.TokenBurst <= token.MaxBurst && (f.TokenBurst == 0 || f.TokenRate > 0),
+			fmt.Sprintf("--token-burst is not from 1 to %d, beside a --token-rate", token.MaxBurst)},
+		rule{!token.IsText(f.Tokens), "--tokens is to name a file, and was given the text of a token"},
+	)
 }
 
 // auditPath returns the path of the audit log; empty: none.
@@ -72,6 +64,7 @@ func (f *AccessOptions) auditPath() string {
 
 // An access is what decides who gets in. It follows its files while the server runs.
 type access struct {
+	opt  *Options
 	gate *gate.Gate
 	tls  *tlsfiles.Files // nil: no TLS
 	log  *slog.Logger
@@ -82,7 +75,8 @@ const recordTimeout = 10 * time.Second
 
 // open opens the files that the options name. The caller must close a, after an error
 // too.
-func (a *access) open(f *AccessOptions) (err error) {
+func (a *access) open() (err error) {
+	f := &a.opt.AccessOptions
 	a.gate.Certificates = f.TLSClientCA != ""
 	if path := f.auditPath(); path != "" {
 		ctx, cancel := context.WithTimeout(context.Background(), recordTimeout)
@@ -159,7 +153,8 @@ func (a *access) record(r audit.Record) error {
 }
 
 // started records that the server is about to serve, and logs what protects it.
-func (a *access) started(c *Options) error {
+func (a *access) started() error {
+	c := a.opt
 	if c.anybody() {
 		a.log.Warn("INSECURE: anybody who reaches this address can write and read health data", "addr", c.Addr)
 	}

@@ -33,10 +33,10 @@ func (f *LogOptions) Note() string {
 
 func (f *LogOptions) check() error {
 	return firstBroken(
-		rule{f.LogBudget > 0, "--log-budget", "at least 1"},
-		rule{f.LogBudgetBytes >= logbudget.MinBytesPerMinute, "--log-budget-bytes", fmt.Sprint("at least ", logbudget.MinBytesPerMinute)},
-		rule{f.AccessLogBudget > 0, "--access-log-budget", "at least 1"},
-		rule{f.AccessLogSample > 0 && f.AccessLogSample <= 1, "--access-log-sample", "above 0 and at most 1"},
+		rule{f.LogBudget > 0, "--log-budget must be at least 1"},
+		rule{f.LogBudgetBytes >= logbudget.MinBytesPerMinute, fmt.Sprintf("--log-budget-bytes must be at least %d", logbudget.MinBytesPerMinute)},
+		rule{f.AccessLogBudget > 0, "--access-log-budget must be at least 1"},
+		rule{f.AccessLogSample > 0 && f.AccessLogSample <= 1, "--access-log-sample must be above 0 and at most 1"},
 	)
 }
 

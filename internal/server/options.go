@@ -94,18 +94,17 @@ func Defaults() map[string]string {
 	}
 }
 
-// A rule is what the value of a flag must keep to.
+// A rule is what options must keep to.
 type rule struct {
 	kept bool
-	flag string
-	must string // be
+	text string
 }
 
 // firstBroken returns an error about the first rule that is not kept.
 func firstBroken(rules ...rule) error {
 	for _, r := range rules {
 		if !r.kept {
-			return settings.Usagef("%s must be %s", r.flag, r.must)
+			return settings.Usagef("%s", r.text)
 		}
 	}
 	return nil
@@ -122,25 +121,24 @@ func (c *Options) Check() error {
 // checkBounds refuses bounds that would refuse everything, and times that net/http takes
 // for "no limit".
 func (c *Options) checkBounds() error {
-	const one, positive, duration = "at least 1", "above 0", "at least 0s"
 	return firstBroken(
-		rule{c.ReadTimeout > 0, "--read-timeout", positive},
-		rule{c.IdleTimeout > 0, "--idle-timeout", positive},
-		rule{c.DrainDelay >= 0, "--drain-delay", duration},
-		rule{c.DrainTimeout >= 0, "--drain-timeout", duration},
-		rule{c.MaxSingleBytes > 0, "--max-single-bytes", one},
-		rule{c.MaxBatchBytes > 0, "--max-batch-bytes", one},
-		rule{c.MaxReadings > 0, "--max-readings", one},
-		rule{c.MaxGroup > 0, "--max-group", one},
-		rule{c.MaxQueued > 0, "--max-queued", one},
-		rule{c.MaxBodyBytes > 0, "--max-body-bytes", one},
-		rule{c.MaxDevices > 0, "--max-devices", one},
-		rule{c.Loops > 0, "--loops", one},
-		rule{c.MaxConns > 0, "--max-conns", one},
-		rule{c.CacheBytes > 0, "--cache-bytes", one},
-		rule{c.MaxReads > 0, "--max-reads", one},
-		rule{c.MaxWait > 0, "--max-wait", positive},
-		rule{c.Retain == 0 || c.Retain >= time.Hour, "--retain", "at least 1h"},
+		rule{c.ReadTimeout > 0, "--read-timeout must be above 0"},
+		rule{c.IdleTimeout > 0, "--idle-timeout must be above 0"},
+		rule{c.DrainDelay >= 0, "--drain-delay must be at least 0s"},
+		rule{c.DrainTimeout >= 0, "--drain-timeout must be at least 0s"},
+		rule{c.MaxSingleBytes > 0, "--max-single-bytes must be at least 1"},
+		rule{c.MaxBatchBytes > 0, "--max-batch-bytes must be at least 1"},
+		rule{c.MaxReadings > 0, "--max-readings must be at least 1"},
+		rule{c.MaxGroup > 0, "--max-group must be at least 1"},
+		rule{c.MaxQueued > 0, "--max-queued must be at least 1"},
+		rule{c.MaxBodyBytes > 0, "--max-body-bytes must be at least 1"},
+		rule{c.MaxDevices > 0, "--max-devices must be at least 1"},
+		rule{c.Loops > 0, "--loops must be at least 1"},
+		rule{c.MaxConns > 0, "--max-conns must be at least 1"},
+		rule{c.CacheBytes > 0, "--cache-bytes must be at least 1"},
+		rule{c.MaxReads > 0, "--max-reads must be at least 1"},
+		rule{c.MaxWait > 0, "--max-wait must be above 0"},
+		rule{c.Retain == 0 || c.Retain >= time.Hour, "--retain must be at least 1h"},
 	)
 }
 

@@ -83,11 +83,13 @@ func Run(ctx context.Context, opt *Options, log *Log, onServing func(context.Con
 	}
 	s := &server{
 		opt: &own, log: log, life: life, problems: problem.New(),
-		access: &access{gate: new(gate.Gate), log: log.Logger},
+		access: &access{opt: &own, gate: new(gate.Gate), log: log.Logger},
 		ended:  make(chan error, 2), failed: make(chan string, 1),
 	}
 	if err := s.start(); err != nil {
-		return errors.Join(err, s.close(context.Background()))
+		ctx, cancel := context.WithTimeout(context.Background(), own.DrainTimeout)
+		defer cancel()
+		return errors.Join(err, s.close(ctx))
 	}
 	defer life.serving(s)()
 	s.running.Store(true)
@@ -108,27 +110,12 @@ func Run(ctx context.Context, opt *Options, log *Log, onServing func(context.Con
 
 // start opens the store and the listeners. After an error, close ends what it has opened.
 func (s *server) start() error {
-	if err := s.access.open(&s.opt.AccessOptions); err != nil {
-		return err
-	}
-	if err := s.openStore(); err != nil {
-		return err
-	}
-	if err := s.access.started(s.opt); err != nil {
-		return err
-	}
-	if err := s.startTracing(); err != nil {
-		return err
-	}
-	if err := s.openCore(); err != nil {
-		return err
-	}
-	if err := s.servePublic(); err != nil {
-		return err
-	}
-	if err := s.serveAdmin(); err != nil {
-		s.core.Drain()
-		return err
+	for _, step := range []func() error{
+		s.access.open, s.openStore, s.access.started, s.startTracing, s.openCore, s.servePublic, s.serveAdmin,
+	} {
+		if err := step(); err != nil {
+			return err
+		}
 	}
 	s.health.Start(context.Background())
 	s.log.Info("data", "dir", s.opt.Data, "durability", "every answer of stored or duplicate follows an fdatasync", "devices", s.store.Stats().Devices)

@@ -21,8 +21,8 @@ type TraceOptions struct {
 // in either case.
 func (c *Options) tracing() (*tracing.Config, error) {
 	err := firstBroken(
-		rule{c.TraceSample >= 0 && c.TraceSample <= 1, "--trace-sample", "from 0 to 1"},
-		rule{c.TraceSlow >= 0, "--trace-slow", "at least 0s"},
+		rule{c.TraceSample >= 0 && c.TraceSample <= 1, "--trace-sample must be from 0 to 1"},
+		rule{c.TraceSlow >= 0, "--trace-slow must be at least 0s"},
 	)
 	if err != nil || c.OTLPEndpoint == "" {
 		return nil, err

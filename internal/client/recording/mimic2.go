@@ -1,6 +1,10 @@
 package recording
 
-import _ "embed"
+import (
+	_ "embed" // for the recording
+
+	"github.com/pulsegate/pulsegate/vitals"
+)
 
 // MIMIC2 is a bedside monitor's recording of 1,936 minutes as CSV: record
 // s00001-2896-10-10-00-31n of the MIMIC II Waveform Database numerics (Saeed et
@@ -10,6 +14,12 @@ import _ "embed"
 //go:embed mimic2/s00001.csv
 var MIMIC2 string
 
-// MIMIC2Mapping names the columns of [MIMIC2] that Pulsegate has signs for: the
-// monitor's heart rate and SpO2, and the pressure measured by cuff.
-const MIMIC2Mapping = "heart_rate_bpm=HR,spo2_pct=SpO2,systolic_mmhg=NBPSys,diastolic_mmhg=NBPDias"
+// MIMIC2Mapping returns the columns of [MIMIC2] that Pulsegate has signs for: the monitor's
+// heart rate and SpO2, and the pressure measured by cuff.
+func MIMIC2Mapping() Mapping {
+	m := DefaultMapping()
+	m.Signs = [vitals.NumSigns]string{
+		vitals.HeartRate: "HR", vitals.SpO2: "SpO2", vitals.Systolic: "NBPSys", vitals.Diastolic: "NBPDias",
+	}
+	return m
+}

@@ -41,11 +41,7 @@ func readAll(t *testing.T, r recording.Reader) (readings []vitals.Reading, rows 
 
 // The figures were counted by a program of its own over the original file.
 func TestMIMIC2(t *testing.T) {
-	m, err := recording.ParseMapping(recording.MIMIC2Mapping)
-	if err != nil {
-		t.Fatal(err)
-	}
-	r, err := recording.NewCSV(strings.NewReader(recording.MIMIC2), recording.Options{Mapping: m, Device: name(t, "d")})
+	r, err := recording.NewCSV(strings.NewReader(recording.MIMIC2), recording.Options{Mapping: recording.MIMIC2Mapping(), Device: name(t, "d")})
 	if err != nil {
 		t.Fatal(err)
 	}

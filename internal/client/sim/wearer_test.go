@@ -186,11 +186,7 @@ func TestRandom(t *testing.T) {
 
 func mimic2(t testing.TB) *sim.Recording {
 	t.Helper()
-	mapping, err := recording.ParseMapping(recording.MIMIC2Mapping)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return record(t, recording.MIMIC2, mapping)
+	return record(t, recording.MIMIC2, recording.MIMIC2Mapping())
 }
 
 func record(t testing.TB, csv string, mapping recording.Mapping) *sim.Recording {

@@ -90,7 +90,7 @@ func valueOf(flag *kong.Flag) string {
 		return "list"
 	case kind == reflect.Float64:
 		return "number"
-	case kind >= reflect.Int && kind <= reflect.Uint64:
+	case flag.Target.Type().PkgPath() == "" && kind >= reflect.Int && kind <= reflect.Uint64:
 		return "whole number"
 	case flag.Tag.Type == "path":
 		return "path"

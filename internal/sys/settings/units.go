@@ -1,6 +1,7 @@
 package settings
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"reflect"
@@ -11,18 +12,38 @@ import (
 	"github.com/alecthomas/kong"
 )
 
+// Text has flags of a type read by parse.
+func Text[T any](parse func(string) (T, error)) kong.Option {
+	return kong.TypeMapper(reflect.TypeFor[T](), mapper(parse, func(target reflect.Value, v T) { target.Set(reflect.ValueOf(v)) }))
+}
+
 // Units makes every duration need a unit, and lets every number of bytes have one.
 func Units() kong.Option {
-	return kong.PostBuild(func(k *kong.Kong) error {
-		eachFlag(k.Model.Node, func(_ *kong.Node, flag *kong.Flag) {
-			switch {
-			case isDuration(flag):
-				flag.Mapper = mapper(ParseDuration)
-			case isBytes(flag):
-				flag.Mapper = mapper(parseBytes)
-			}
+	return kong.OptionFunc(func(k *kong.Kong) error {
+		bytes := kong.PostBuild(func(k *kong.Kong) error {
+			eachFlag(k.Model.Node, func(_ *kong.Node, flag *kong.Flag) {
+				if isBytes(flag) {
+					flag.Mapper = mapper(parseBytes, reflect.Value.SetInt)
+				}
+			})
+			return nil
 		})
-		return nil
+		return errors.Join(Text(ParseDuration).Apply(k), bytes.Apply(k))
+	})
+}
+
+// mapper returns what sets a flag to what parse reads.
+func mapper[T any](parse func(string) (T, error), set func(reflect.Value, T)) kong.Mapper {
+	return kong.MapperFunc(func(ctx *kong.DecodeContext, target reflect.Value) error {
+		var text string
+		if err := ctx.Scan.PopValueInto("value", &text); err != nil {
+			return err
+		}
+		v, err := parse(text)
+		if err == nil {
+			set(target, v)
+		}
+		return err
 	})
 }
 
@@ -30,25 +51,7 @@ func isDuration(flag *kong.Flag) bool { return flag.Target.Type() == reflect.Typ
 
 // isBytes goes by the name: units stand in the names of bare numbers.
 func isBytes(flag *kong.Flag) bool {
-	return strings.HasSuffix(flag.Name, "-bytes") && flag.Target.CanInt() && !isDuration(flag)
-}
-
-// mapper returns what sets flags to what parse reads.
-func mapper[T ~int64](parse func(string) (T, error)) kong.Mapper {
-	return kong.MapperFunc(func(ctx *kong.DecodeContext, target reflect.Value) error {
-		var text string
-		if err := ctx.Scan.PopValueInto("value", &text); err != nil {
-			return err
-		}
-		n, err := parse(text)
-		if err == nil && target.OverflowInt(int64(n)) {
-			err = fmt.Errorf("%s is too much", text)
-		}
-		if err == nil {
-			target.SetInt(int64(n))
-		}
-		return err
-	})
+	return strings.HasSuffix(flag.Name, "-bytes") && flag.Target.CanInt()
 }
 
 // day is a unit of durations that package time does not have: one of 24 hours.
