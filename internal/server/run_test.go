@@ -98,7 +98,10 @@ func TestRunFails(t *testing.T) {
 		want  string
 	}{
 		{"a bound that makes no sense", func(o *server.Options) { o.MaxGroup = 0 }, true, "--max-group must be at least 1"},
-		{"no token file", func(o *server.Options) { o.Tokens = filepath.Join(t.TempDir(), "tokens") }, false, "pulsegate token create"},
+		{"no token file", func(o *server.Options) {
+			none := ""
+			o.Tokens, o.Audit = filepath.Join(t.TempDir(), "tokens"), &none
+		}, false, "pulsegate token create"},
 		{"public address taken", func(o *server.Options) { o.Addr = taken.Addr().String() }, false, "open public listener"},
 		{"admin address taken", func(o *server.Options) { o.AdminAddr = taken.Addr().String() }, false, "open admin listener"},
 		{"what to do with it fails", func(*server.Options) {}, false, errServing.Error()},
