@@ -224,3 +224,29 @@ func TestAddWhileServing(t *testing.T) {
 	}
 	wg.Wait()
 }
+
+// TestRequestSeesOneMoment adds routes, and lets another request find them, while
+// a request looks for its own. The first must not see them.
+func TestRequestSeesOneMoment(t *testing.T) {
+	r := mux.NewRouter()
+	add := func() {}
+	r.MatcherFunc(func(*http.Request, *mux.RouteMatch) bool { add(); return false })
+	sub := r.PathPrefix("/s").Subrouter()
+	sub.Handle("/old/{x}", label("old"))
+	for _, path := range []string{"/s/new/1", "/s/static", "/new/1", "/static", "/deep/er/than/all/before"} {
+		add = func() {
+			add = func() {}
+			if strings.HasPrefix(path, "/s/") {
+				sub.Handle(path[len("/s"):], label("new"))
+			} else {
+				r.Handle(path, label("new"))
+			}
+			if got := serve(r, "GET", path); got != "new" {
+				t.Errorf("%s: the other request gets %s", path, got)
+			}
+		}
+		if got := serve(r, "GET", path); got != "404" {
+			t.Errorf("%s: got %s", path, got)
+		}
+	}
+}

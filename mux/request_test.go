@@ -262,6 +262,25 @@ func TestCopiedRouter(t *testing.T) {
 	}
 }
 
+// TestCopyKeepsItsRoutes: what is added to the original is not in a copy that
+// was made before, although the two share an index.
+func TestCopyKeepsItsRoutes(t *testing.T) {
+	r := mux.NewRouter()
+	r.Handle("/a", label("a"))
+	r.Handle("/a/{x}", label("a"))
+	serve(r, "GET", "/a")
+	copied := *r
+	r.Handle("/b", label("b"))
+	r.Handle("/b/{x}", label("b"))
+	for range 2 {
+		for path, want := range map[string]string{"/a": "a a", "/a/1": "a a", "/b": "b 404", "/b/1": "b 404"} {
+			if got := serve(r, "GET", path) + " " + serve(&copied, "GET", path); got != want {
+				t.Errorf("%s: the original and the copy answer %s, want %s", path, got, want)
+			}
+		}
+	}
+}
+
 func TestZeroRouter(t *testing.T) {
 	var r mux.Router
 	if got := serve(&r, "GET", "/a"); got != "404" {
