@@ -36,7 +36,8 @@
 //
 // Invariant: a request sees the routes as of one moment. What is added to an
 // index carries the generation that first had it, and requests pass over what is
-// younger than they are. TestUpdateIsOneChange and TestAddWhileServing check it.
+// younger than they are. TestUpdateIsOneChange and TestRequestSeesOneMoment
+// check it.
 //
 // Invariant: nothing that a request or its context can reach is ever used for
 // another request. Handlers keep requests and contexts past their return.

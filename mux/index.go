@@ -8,7 +8,7 @@ import (
 
 // An index finds the routes of one router that a request's path and host do not
 // rule out. Routes are added to it in place, in ascending order, while requests
-// read it; a reader passes over the routes that its router does not have yet.
+// read it; a reader passes over the routes that are younger than its router.
 //
 // Invariant: it may return too many candidates, never too few. A route is left
 // out only if one of its path templates cannot match, or else its host template,
@@ -193,7 +193,7 @@ func (x *scan) next() *compiledRoute {
 		return x.nextOfAll()
 	}
 	l := x.found.next(x.from)
-	if l == nil || int(l.at) >= len(x.router.routes) || l.route.born > x.generation {
+	if l == nil || l.route.born > x.generation {
 		return nil
 	}
 	x.from = l.at + 1
