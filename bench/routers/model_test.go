@@ -3,6 +3,7 @@ package routers_test
 import (
 	"net/http"
 	"net/url"
+	"regexp"
 	"strings"
 )
 
@@ -69,7 +70,7 @@ func newScenario(d *dice) scenario {
 	}
 	s.copied = d.oneIn(8)
 	for range 6 {
-		s.before = append(s.before, newRequestSpec(d))
+		s.before = append(s.before, newRequestSpec(d, s.table))
 	}
 	if d.oneIn(2) {
 		s.grouped = d.oneIn(3)
@@ -79,7 +80,7 @@ func newScenario(d *dice) scenario {
 		// The same again, and others.
 		s.after = append(s.after, s.before[:3]...)
 		for range 4 {
-			s.after = append(s.after, newRequestSpec(d))
+			s.after = append(s.after, newRequestSpec(d, s.table))
 		}
 	}
 	return s
@@ -177,6 +178,10 @@ func newRouteSpec(d *dice, label string, depth int) routeSpec {
 		r.again = pick(d, []string{"/a", "/b", "/1", "/ab", "/a/b", "/none"})
 	}
 	if depth > 0 && d.oneIn(3) {
+		if d.oneIn(2) {
+			// A subrouter that many requests reach.
+			r.steps = []step{{call: "PathPrefix", args: []string{pick(d, []string{"/{x}", "/a", "/{x:[0-9]+}", "/{y}"})}, label: label + "0"}}
+		}
 		r.sub = newTable(d, label+"/", depth-1)
 		r.handler = d.oneIn(6)
 		if d.oneIn(6) {
@@ -238,14 +243,36 @@ type requestSpec struct {
 	overNetwork bool
 }
 
-func newRequestSpec(d *dice) requestSpec {
+// aim returns a path that some route of the table may match: its templates with
+// the variables filled in.
+func (t *table) aim(d *dice) (path string) {
+	for t != nil {
+		r := &t.routes[d.below(len(t.routes))]
+		for _, s := range r.steps {
+			if s.call == "Path" || s.call == "PathPrefix" {
+				path += variableParts.ReplaceAllStringFunc(s.args[0], func(string) string { return pick(d, []string{"a", "1", "b", "ab"}) })
+			}
+		}
+		t = r.sub
+	}
+	return path
+}
+
+var variableParts = regexp.MustCompile(`\{[^}]*\}+`)
+
+func newRequestSpec(d *dice, t *table) requestSpec {
 	r := requestSpec{
 		method: pick(d, tableMethods),
 		host:   pick(d, hosts),
 		query:  pick(d, queries),
 	}
-	for range 1 + d.below(4) {
-		r.path += pick(d, pathParts)
+	if d.oneIn(2) {
+		r.path = t.aim(d)
+	}
+	if r.path == "" || d.oneIn(8) {
+		for range 1 + d.below(4) {
+			r.path += pick(d, pathParts)
+		}
 	}
 	r.absolute = d.oneIn(10)
 	r.opaqueHost = d.oneIn(20)
