@@ -29,6 +29,7 @@ const smallMemTables = "--cache-bytes=8MiB"
 //
 // Seen to fail with the mutant ignore-low-disk.
 func TestDiskFull(t *testing.T) {
+	t.Parallel()
 	const mark = 48 << 20
 	onBothLanes(t, func(t *testing.T, lane lane) {
 		onSmallFileSystems(t, 160<<20, func(t *testing.T, mounted string) {
@@ -87,6 +88,7 @@ func TestDiskFull(t *testing.T) {
 //
 // Seen to fail with the mutant ignore-write-error.
 func TestDiskFullAtOnce(t *testing.T) {
+	t.Parallel()
 	onBothLanes(t, func(t *testing.T, lane lane) {
 		onSmallFileSystems(t, 96<<20, func(t *testing.T, mounted string) {
 			b := newBedIn(t, filepath.Join(mounted, "data"), lane, "--min-free-bytes=1MiB", smallMemTables)
