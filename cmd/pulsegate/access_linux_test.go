@@ -12,6 +12,7 @@ import (
 //
 // Seen to fail when a file is read once only for each change.
 func TestRevokeWithoutDescriptors(t *testing.T) {
+	long(t)
 	t.Parallel()
 	bin, dir := program(t), t.TempDir()
 	file := filepath.Join(dir, "tokens")

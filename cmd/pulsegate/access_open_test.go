@@ -14,6 +14,7 @@ import (
 // Seen to fail without Gate.Trusted: readings were stored on. And without endOutlived:
 // the connection stayed open.
 func TestCATakenOutOfOpenConnections(t *testing.T) {
+	long(t)
 	dir := t.TempDir()
 	server, err := newSigner(dir, "ca")
 	if err != nil {

@@ -36,6 +36,7 @@ func createToken(t testing.TB, bin, file string, args ...string) string {
 // A token that is revoked, or made, while the server runs counts from the next
 // request of an open connection on, in both lanes, and nothing is restarted.
 func TestRevokeOnRunningServer(t *testing.T) {
+	long(t)
 	t.Parallel()
 	bin, dir := program(t), t.TempDir()
 	file := filepath.Join(dir, "tokens")
@@ -98,6 +99,7 @@ func TestRevokeOnRunningServer(t *testing.T) {
 // Certificates are renewed while the server is asked: no request fails, those that
 // begin later see the new certificate, and connections that are open stay open.
 func TestRenewCertificateUnderLoad(t *testing.T) {
+	long(t)
 	t.Parallel()
 	bin, dir := program(t), t.TempDir()
 	ca, err := newSigner(dir, "ca")

@@ -187,6 +187,7 @@ func killRounds(t *testing.T, bin string, rounds int, seed uint64) (wrong []stri
 // leaves what the kernel holds, so that a build which only leaves out the sync passes
 // here: it takes a loss of power to find that one.
 func TestKill9(t *testing.T) {
+	long(t)
 	t.Parallel()
 	seed := rand.Uint64()
 	wrong, acked := killRounds(t, program(t), killings, seed)

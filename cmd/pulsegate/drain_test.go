@@ -33,6 +33,7 @@ func status(url string) int {
 // when it does not drain the core or does so before the delay, and when readyz is
 // not told.
 func TestDrain(t *testing.T) {
+	long(t)
 	t.Parallel()
 	// Long enough for three requests on a busy machine.
 	p := start(t, program(t), filepath.Join(t.TempDir(), "data"), "--drain-delay=5s")

@@ -55,6 +55,7 @@ type soaking struct {
 // Seen to fail with the mutants leak-memory, leak-goroutine, leak-descriptor and
 // drop-a-reading.
 func TestSoak(t *testing.T) {
+	long(t)
 	t.Parallel()
 	s := &soaking{T: t, faults: map[string]int{}}
 	dir := filepath.Join(t.TempDir(), "data")

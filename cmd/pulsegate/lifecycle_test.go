@@ -152,6 +152,7 @@ func TestNotifyNobody(t *testing.T) {
 // Seen to fail when pulse asks neither, and when it takes a stalled disk for a
 // committer that hangs.
 func TestWatchdog(t *testing.T) {
+	long(t)
 	bin := hanging(t)
 	for _, tt := range []struct {
 		hang string

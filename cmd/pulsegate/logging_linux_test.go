@@ -168,6 +168,7 @@ func TestFullPipe(t *testing.T) {
 //
 // Seen to fail when the reason is written without a bound on the wait.
 func TestFailsIntoFullPipe(t *testing.T) {
+	long(t)
 	t.Parallel()
 	_, w := smallPipe(t)
 	if _, err := w.Write(make([]byte, os.Getpagesize())); err != nil {

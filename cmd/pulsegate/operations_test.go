@@ -10,6 +10,7 @@ import (
 // as typed. The rest of the page is for machines with an engine or a cluster;
 // deploy/test plays those.
 func TestOperations(t *testing.T) {
+	long(t)
 	for _, addr := range []string{"127.0.0.1:8080", "127.0.0.1:6060"} {
 		free(t, addr)
 	}

@@ -21,6 +21,15 @@ import (
 	"github.com/pulsegate/pulsegate/internal/polltest"
 )
 
+// long skips a test in a short run, which takes a minute and needs neither root nor
+// devices. make test runs it.
+func long(t testing.TB) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("not in a short run")
+	}
+}
+
 // program builds pulsegate, once for all tests, and returns its path.
 func program(t testing.TB) string {
 	t.Helper()

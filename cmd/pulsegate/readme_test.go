@@ -14,6 +14,7 @@ import (
 
 // The README's commands work as typed, in the order in which they stand there.
 func TestReadme(t *testing.T) {
+	long(t)
 	for _, addr := range []string{"127.0.0.1:8080", "127.0.0.1:6060"} {
 		free(t, addr)
 	}

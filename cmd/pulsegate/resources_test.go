@@ -20,6 +20,7 @@ import (
 // does not set Go's limit: the server is killed. With Go's limit alone it comes to 118
 // MiB in some runs, and is killed in others.
 func TestUnderLimit(t *testing.T) {
+	long(t)
 	t.Parallel()
 	const limitBytes = 128 << 20
 	g := newCgroup(t, limitBytes)

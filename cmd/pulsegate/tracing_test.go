@@ -108,6 +108,7 @@ func names(spans []exportedSpan) (names []string) {
 // A server exports what it traces: in both lanes, in the trace that the caller
 // names, and without a device, a value or a token.
 func TestTracing(t *testing.T) {
+	long(t)
 	t.Parallel()
 	const (
 		traceID = "0af7651916cd43dd8448eb211c80319c"

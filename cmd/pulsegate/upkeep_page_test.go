@@ -61,6 +61,7 @@ func (r *reader) want(texts ...string) {
 
 // The commands of docs/backup.md do what it says.
 func TestBackupPage(t *testing.T) {
+	long(t)
 	blocks := pageBlocks(t, "backup.md", 9)
 	running, stopped, archive, token, withToken := blocks[0], blocks[1], blocks[2], blocks[3], blocks[4]
 	restore, eraseAgain, addMissing, check := blocks[5], blocks[6], blocks[7], blocks[8]
@@ -95,6 +96,7 @@ func TestBackupPage(t *testing.T) {
 
 // The commands of docs/retention.md do what it says.
 func TestRetentionPage(t *testing.T) {
+	long(t)
 	blocks := pageBlocks(t, "retention.md", 4)
 	erase, overHTTP, stopped, retain := blocks[0], blocks[1], blocks[2], strings.TrimSpace(blocks[3])
 	r := upkeepReader(t)
