@@ -17,9 +17,9 @@ type Expirer interface {
 	// do not notice.
 	Expire(ctx context.Context, beforeUnixMs int64) (storage.Expiry, error)
 
-	// NewestUnixMs returns about when the newest reading was measured, and 0 when
-	// there is none.
-	NewestUnixMs(ctx context.Context) (int64, error)
+	// NewestUnixMs returns when the newest reading was measured, and 0 when there is
+	// none.
+	NewestUnixMs() int64
 }
 
 // clockSlack is how far the clock is believed beyond the newest stored reading. A
@@ -112,9 +112,9 @@ func (r *Retention) now() time.Time {
 
 // once removes what is old now.
 func (r *Retention) once(ctx context.Context) error {
-	newestUnixMs, err := r.Store.NewestUnixMs(ctx)
-	if err != nil || newestUnixMs == 0 {
-		return err
+	newestUnixMs := r.Store.NewestUnixMs()
+	if newestUnixMs == 0 {
+		return nil
 	}
 	now := r.now()
 	believed := time.UnixMilli(newestUnixMs).Add(clockSlack)

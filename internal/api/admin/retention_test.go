@@ -23,11 +23,11 @@ type expirer struct {
 	err    error
 }
 
-func (e *expirer) NewestUnixMs(context.Context) (int64, error) {
+func (e *expirer) NewestUnixMs() int64 {
 	if e.newest.IsZero() {
-		return 0, nil
+		return 0
 	}
-	return e.newest.UnixMilli(), nil
+	return e.newest.UnixMilli()
 }
 
 func (e *expirer) Expire(_ context.Context, beforeUnixMs int64) (storage.Expiry, error) {

@@ -1,7 +1,6 @@
 package ingest
 
 import (
-	"context"
 	"sync/atomic"
 	"time"
 
@@ -85,17 +84,3 @@ func pauseFor(n int64) time.Duration {
 
 // pause keeps a connection of the fast lane from being read for a moment.
 func (l *lane) pause(c *eventloop.Conn) { c.Pause(pauseFor(int64(l.loop.Paused()))) }
-
-// pauses counts the connections of the full lane that are not read for a moment.
-type pauses struct{ n atomic.Int64 }
-
-// wait waits while a connection is not read, or until ctx ends.
-func (p *pauses) wait(ctx context.Context) {
-	timer := time.NewTimer(pauseFor(p.n.Add(1)))
-	defer timer.Stop()
-	defer p.n.Add(-1)
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
-	}
-}

@@ -81,9 +81,6 @@ func (br *bodyReader) read(src io.Reader, encoding string, sizeHint int64) (*buf
 
 // release gives a buffer back.
 func (br *bodyReader) release(buf *buffer) {
-	if buf == nil {
-		return
-	}
 	br.core.bodyBytes.Add(int64(-buf.counted))
 	buf.counted = 0
 	if cap(buf.bytes) <= maxKeptBytes {

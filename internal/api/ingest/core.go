@@ -1,6 +1,7 @@
 package ingest
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"sync/atomic"
@@ -59,21 +60,15 @@ func (cfg *Config) setDefaults() {
 	if cfg.Limits == (vitals.Limits{}) {
 		cfg.Limits = vitals.DefaultLimits()
 	}
-	setDefault(&cfg.MaxSingleBytes, DefaultMaxSingleBytes)
-	setDefault(&cfg.MaxBatchBytes, DefaultMaxBatchBytes)
-	setDefault(&cfg.MaxReadings, DefaultMaxReadings)
-	setDefault(&cfg.MaxGroup, DefaultMaxGroup)
-	setDefault(&cfg.MaxQueued, DefaultMaxQueued)
-	setDefault(&cfg.MaxBodyBytes, DefaultMaxBodyBytes)
-	setDefault(&cfg.MaxWait, DefaultMaxWait)
+	cfg.MaxSingleBytes = cmp.Or(cfg.MaxSingleBytes, DefaultMaxSingleBytes)
+	cfg.MaxBatchBytes = cmp.Or(cfg.MaxBatchBytes, DefaultMaxBatchBytes)
+	cfg.MaxReadings = cmp.Or(cfg.MaxReadings, DefaultMaxReadings)
+	cfg.MaxGroup = cmp.Or(cfg.MaxGroup, DefaultMaxGroup)
+	cfg.MaxQueued = cmp.Or(cfg.MaxQueued, DefaultMaxQueued)
+	cfg.MaxBodyBytes = cmp.Or(cfg.MaxBodyBytes, DefaultMaxBodyBytes)
+	cfg.MaxWait = cmp.Or(cfg.MaxWait, DefaultMaxWait)
 	if cfg.Now == nil {
 		cfg.Now = time.Now
-	}
-}
-
-func setDefault[T int | time.Duration](n *T, value T) {
-	if *n == 0 {
-		*n = value
 	}
 }
 

@@ -1,6 +1,7 @@
 package ingest
 
 import (
+	"cmp"
 	"net"
 	"time"
 
@@ -36,12 +37,6 @@ type FastLaneConfig struct {
 	Observe func(status int, message []byte, d time.Duration)
 }
 
-// Defaults of a FastLaneConfig.
-const (
-	defaultHeaderTimeout = 10 * time.Second
-	defaultReadTimeout   = 60 * time.Second
-)
-
 // A FastLane is the front of a [Core] for the usual request: the one that package
 // fastparse recognises. Every connection begins in it. One that brings anything else
 // goes to the full lane for good, with what was read of it: it is then returned
@@ -66,12 +61,8 @@ type FastLane struct{ *eventloop.Server }
 // now on. The caller must call Shutdown before it closes the Core. After an error,
 // of which ErrNoFastLane is the usual one, l is as it was.
 func (c *Core) FastLane(l net.Listener, cfg FastLaneConfig) (*FastLane, error) {
-	if cfg.HeaderTimeout <= 0 {
-		cfg.HeaderTimeout = defaultHeaderTimeout
-	}
-	if cfg.ReadTimeout <= 0 {
-		cfg.ReadTimeout = defaultReadTimeout
-	}
+	cfg.HeaderTimeout = cmp.Or(cfg.HeaderTimeout, 10*time.Second)
+	cfg.ReadTimeout = cmp.Or(cfg.ReadTimeout, 60*time.Second)
 	server, err := eventloop.Serve(l, eventloop.Config{
 		Handler:      func(loop *eventloop.Loop) eventloop.Handler { return newLane(c, loop, &cfg) },
 		Memory:       bodyMemory{c},

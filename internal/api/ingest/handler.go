@@ -5,6 +5,8 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"sync/atomic"
+	"time"
 
 	"github.com/pulsegate/pulsegate/internal/access/gate"
 	"github.com/pulsegate/pulsegate/internal/observe/tracing"
@@ -22,7 +24,7 @@ func (c *Core) Handler() http.Handler {
 type handler struct {
 	core   *Core
 	bodies bodyReader
-	pauses pauses
+	paused atomic.Int64 // connections that are not read for a moment
 }
 
 func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -43,26 +45,12 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		h.refuseUnread(w, r)
 		return
 	}
-	t := c.traceOf(r)
-	t.begins(tracing.Read, c.cfg.Now)
-	buf, err := h.bodies.read(r.Body, r.Header.Get("Content-Encoding"), r.ContentLength)
-	t.ends(tracing.Read, c.cfg.Now)
-	defer func() { h.bodies.release(buf) }()
+	job, more, err := h.receive(r, permitted)
 	if err != nil {
-		h.bodies.release(buf) // release first: the client may retry immediately
-		buf = nil
 		h.refuseBody(w, r, err)
 		return
 	}
-	job := c.Job()
 	defer job.Release()
-	job.permitted = permitted
-	job.trace = t
-	t.begins(tracing.Decode, c.cfg.Now)
-	more := h.decode(job, buf.bytes)
-	t.ends(tracing.Decode, c.cfg.Now)
-	h.bodies.release(buf) // a commit may take long, and needs no body
-	buf = nil
 	if more {
 		job.Commit(c.waiting)
 	}
@@ -76,6 +64,36 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		h.pause(w, r)
 	}
 }
+
+// receive reads the body of a request and decodes it into a Job, which it borrows only
+// then: a client may take its time. It gives the body's memory back, since a commit may
+// take long, and a client that is refused may retry immediately.
+func (h *handler) receive(r *http.Request, permitted permit) (job *Job, more bool, err error) {
+	t, now := h.core.traceOf(r), h.core.cfg.Now
+	t.begins(tracing.Read, now)
+	buf, err := h.bodies.read(r.Body, r.Header.Get("Content-Encoding"), r.ContentLength)
+	t.ends(tracing.Read, now)
+	defer h.bodies.release(buf)
+	if err != nil {
+		return nil, false, err
+	}
+	job = h.core.Job()
+	job.permitted, job.trace = permitted, t
+	t.begins(tracing.Decode, now)
+	defer t.ends(tracing.Decode, now)
+	if len(buf.bytes) > aloneBytes {
+		h.core.decoding <- struct{}{}
+		defer func() { <-h.core.decoding }()
+	}
+	return job, job.Decode(buf.bytes), nil
+}
+
+// Bodies longer than aloneBytes are decoded maxDecoding at a time. The committer
+// takes fewer readings than two processors decode.
+const (
+	aloneBytes  = 64 << 10
+	maxDecoding = 2
+)
 
 // maxSkippedBytes is the length of a body that is read to be forgotten, so that its
 // connection can go on.
@@ -105,7 +123,13 @@ func (h *handler) pause(w http.ResponseWriter, r *http.Request) {
 	if r.Close || http.NewResponseController(w).Flush() != nil {
 		return
 	}
-	h.pauses.wait(r.Context())
+	timer := time.NewTimer(pauseFor(h.paused.Add(1)))
+	defer timer.Stop()
+	defer h.paused.Add(-1)
+	select {
+	case <-timer.C:
+	case <-r.Context().Done():
+	}
 }
 
 // Overloaded returns a handler that refuses every request as overload does, and
@@ -116,22 +140,6 @@ func (c *Core) Overloaded() http.Handler {
 		w.Header().Set("Connection", "close")
 		h.refuse(w, r, errOverloaded)
 	})
-}
-
-// Bodies longer than aloneBytes are decoded maxDecoding at a time. The committer
-// takes fewer readings than two processors decode.
-const (
-	aloneBytes  = 64 << 10
-	maxDecoding = 2
-)
-
-// decode decodes a body, perhaps after others.
-func (h *handler) decode(job *Job, body []byte) (more bool) {
-	if len(body) > aloneBytes {
-		h.core.decoding <- struct{}{}
-		defer func() { <-h.core.decoding }()
-	}
-	return job.Decode(body)
 }
 
 // maxPassedOver is the longest body that is passed over for the sake of the

@@ -2,6 +2,7 @@ package ingest
 
 import (
 	"cmp"
+	"errors"
 	"slices"
 	"time"
 
@@ -39,15 +40,10 @@ func (c *Core) enter(v gate.Visitor, now time.Time) (permit, refusal) {
 	return permit{}, refusal{kind: refusedUnauthorized}
 }
 
-// A permission is a rule about who sends a reading. Its text is for the client.
-type permission string
-
-func (p permission) Error() string { return string(p) }
-
-// The permissions.
-const (
-	ruleDevice  permission = "the token is not for this device"
-	ruleGateway permission = "not the gateway that the credentials name"
+// The rules about who sends a reading. Their texts are for the client.
+var (
+	errDevice  = errors.New("the token is not for this device")
+	errGateway = errors.New("not the gateway that the credentials name")
 )
 
 // keepPermitted keeps those of the decoded readings that the pass allows, and says of
@@ -67,9 +63,9 @@ func (j *Job) keepPermitted() {
 		switch {
 		case !coversAll && !pass.Covers(&r.Device):
 			j.uncovered++
-			j.batch.Refused = append(j.batch.Refused, vitals.FieldError{Index: int(index), Field: "device", Err: ruleDevice})
+			j.batch.Refused = append(j.batch.Refused, vitals.FieldError{Index: int(index), Field: "device", Err: errDevice})
 		case !gateway.IsZero() && !r.Gateway.IsZero() && r.Gateway != *gateway:
-			j.batch.Refused = append(j.batch.Refused, vitals.FieldError{Index: int(index), Field: "gateway", Err: ruleGateway})
+			j.batch.Refused = append(j.batch.Refused, vitals.FieldError{Index: int(index), Field: "gateway", Err: errGateway})
 		default:
 			if !gateway.IsZero() {
 				r.Gateway = *gateway

@@ -14,7 +14,8 @@ func (t *Tracer) Collect(ch chan<- prometheus.Metric) {
 	counter := func(n uint64, outcome string) {
 		ch <- prometheus.MustNewConstMetric(requestsDesc, prometheus.CounterValue, float64(n), outcome)
 	}
-	counter(t.exported.Load(), "exported")
-	counter(t.dropped.Load(), "dropped")
-	counter(t.failed.Load(), "failed")
+	st := t.Stats()
+	counter(st.Exported, "exported")
+	counter(st.Dropped, "dropped")
+	counter(st.Failed, "failed")
 }

@@ -34,15 +34,9 @@ type Backup struct {
 	fs      vfs.FS
 	dir     string
 	ctx     context.Context // ends when the copy must be given up
-	files   []sourceFile
-	list    []byte // CHECKSUMS
+	files   []fileSum       // without sums
+	list    []byte          // CHECKSUMS
 	release func() error
-}
-
-// A sourceFile is a file to be copied.
-type sourceFile struct {
-	name  string
-	bytes int64
 }
 
 // Backup makes a copy of the store that holds every reading acknowledged so far. It
@@ -202,7 +196,7 @@ func newBackup(ctx context.Context, fsys vfs.FS, dir string, state listState, re
 		if err != nil {
 			return nil, err
 		}
-		b.files = append(b.files, sourceFile{name, info.Size()})
+		b.files = append(b.files, fileSum{name: name, bytes: info.Size()})
 	}
 	return b, nil
 }
@@ -251,7 +245,7 @@ func tarHeader(name string, bytes int64) *tar.Header {
 	return &tar.Header{Typeflag: tar.TypeReg, Name: name, Size: bytes, Mode: 0o600}
 }
 
-func (b *Backup) copy(w io.Writer, f sourceFile) error {
+func (b *Backup) copy(w io.Writer, f fileSum) error {
 	r, err := b.fs.Open(b.fs.PathJoin(b.dir, f.name), vfs.SequentialReadsOption)
 	if err != nil {
 		return err

@@ -110,7 +110,7 @@ func (c *checker) files(d *directory) error {
 		err = l.compare(d.fs, d.path, c.problem)
 	}
 	if err == nil {
-		err = d.verifyOldManifests()
+		err = d.verifyJournals(true)
 	}
 	if err == nil {
 		_, err = d.readIntent()

@@ -8,7 +8,6 @@ import (
 	"io"
 	"io/fs"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -113,12 +112,8 @@ func readChecksums(fsys vfs.FS, dir string) (*checksumList, error) {
 
 // isStoreFile reports whether a file belongs to a store and is more than its lock.
 func isStoreFile(name string) bool {
-	if name == formatFile || name == erasureFile || strings.HasSuffix(name, tableSuffix) {
+	if _, ok := journalNumber("", name, logSuffix); ok || name == formatFile || name == erasureFile || strings.HasSuffix(name, tableSuffix) {
 		return true
-	}
-	if base, ok := strings.CutSuffix(name, logSuffix); ok {
-		_, err := strconv.ParseUint(base, 10, 64)
-		return err == nil
 	}
 	return strings.HasPrefix(name, manifestPrefix) || strings.HasPrefix(name, optionsPrefix) || strings.HasPrefix(name, markerPrefix)
 }

@@ -206,7 +206,7 @@ func (s *Store) removeLocked(device *vitals.Name) error {
 		return err
 	}
 	s.settler.table.remove(device)
-	s.deviceCount.Store(int64(s.settler.table.len()))
+	s.noteDevices()
 	return nil
 }
 

@@ -202,7 +202,7 @@ func (e *expirer) remove(found []expired) error {
 	for _, name := range gone {
 		s.settler.table.remove(name)
 	}
-	s.deviceCount.Store(int64(s.settler.table.len()))
+	s.noteDevices()
 	e.done.Readings += readings
 	e.done.Devices += int64(len(gone))
 	s.counters.expiredReadings.Add(readings)
@@ -240,44 +240,6 @@ func expireDevice(b *pebble.Batch, d *device, x *expired) error {
 	return b.Set(appendRecordKey(nil, &x.name), appendRecord(nil, d), nil)
 }
 
-// NewestUnixMs returns the time of the newest reading of all devices, less at most the
-// last 63 of each: what the records say. It is 0 when there is none. It takes its time
-// as Expire does.
-func (s *Store) NewestUnixMs(ctx context.Context) (int64, error) {
-	e := &expirer{s: s}
-	newest := int64(0)
-	var from []byte
-	for more := true; more; {
-		begun := time.Now()
-		var err error
-		if from, more, err = s.newest(ctx, from, &newest); err != nil {
-			return 0, fmt.Errorf("read newest time: %w", err)
-		}
-		if err := e.pause(ctx, (expireShare-1)*time.Since(begun)); err != nil && more {
-			return 0, fmt.Errorf("read newest time: %w", err)
-		}
-	}
-	return newest, nil
-}
-
-// newest takes the next records, at or behind from, into newest.
-func (s *Store) newest(ctx context.Context, from []byte, newest *int64) (next []byte, more bool, err error) {
-	v, err := s.enter(ctx)
-	if err != nil {
-		return nil, false, err
-	}
-	defer s.views.release(v)
-	sc, err := newDeviceScanner(v, false)
-	if err != nil {
-		return nil, false, corrupt(err)
-	}
-	n := 0
-	for more = sc.first(from); more; more = sc.next() {
-		if n++; n > ctxEvery {
-			next = appendRecordKey(nil, &sc.name)
-			break
-		}
-		*newest = max(*newest, sc.device.newestUnixMs)
-	}
-	return next, more, sc.close()
-}
+// NewestUnixMs returns the time of the newest reading of all devices, those included
+// that were removed since Open; 0 when there is none. It waits for nothing.
+func (s *Store) NewestUnixMs() int64 { return s.newestUnixMs.Load() }

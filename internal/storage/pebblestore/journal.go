@@ -42,58 +42,41 @@ import (
 // TestDamagedLog and TestDamagedManifest turn bits everywhere to see that.
 
 // verifyJournals returns an error that wraps storage.ErrCorrupt and names the file
-// when a log or the current manifest is damaged in a way that Pebble may overlook.
-func (d *directory) verifyJournals() error {
+// when a log or the current manifest is damaged in a way that Pebble may overlook; if
+// old is set, one of the manifests in front of that, which nothing reads any more.
+func (d *directory) verifyJournals(old bool) error {
 	names, err := d.fs.List(d.path)
 	if err != nil {
 		return err
 	}
+	var current uint64
+	if desc, err := pebble.Peek(d.path, d.fs); err == nil && desc.Exists { // if not, that is for Pebble to say
+		current, _ = journalNumber(manifestPrefix, d.fs.PathBase(desc.ManifestFilename), "")
+	}
 	slices.Sort(names)
 	for _, name := range names {
-		base, ok := strings.CutSuffix(name, logSuffix)
-		number, err := strconv.ParseUint(base, 10, 64)
-		if !ok || err != nil {
+		var chunks chunkFormat
+		if number, ok := journalNumber("", name, logSuffix); ok && !old {
+			// Files of logs are used again. Old chunks show by the number in them.
+			chunks = logChunks(uint32(number))
+		} else if number, ok := journalNumber(manifestPrefix, name, ""); ok && (number == current && !old || number < current && old) {
+			chunks = manifestChunks()
+		} else {
 			continue
 		}
-		// Files of logs are used again. Old chunks show by the number in them.
-		if err := d.verifyJournal(d.fs.PathJoin(d.path, name), logChunks(uint32(number))); err != nil {
+		if err := d.verifyJournal(d.fs.PathJoin(d.path, name), chunks); err != nil {
 			return err
-		}
-	}
-	desc, err := pebble.Peek(d.path, d.fs)
-	if err != nil || !desc.Exists {
-		return nil // for Pebble to say
-	}
-	return d.verifyJournal(desc.ManifestFilename, manifestChunks())
-}
-
-// verifyOldManifests does so for the manifests in front of the current one, which
-// nothing reads any more.
-func (d *directory) verifyOldManifests() error {
-	names, err := d.fs.List(d.path)
-	if err != nil {
-		return err
-	}
-	desc, err := pebble.Peek(d.path, d.fs)
-	if err != nil || !desc.Exists {
-		return nil // for Pebble to say
-	}
-	current, _ := manifestNumber(d.fs.PathBase(desc.ManifestFilename))
-	slices.Sort(names)
-	for _, name := range names {
-		if number, ok := manifestNumber(name); ok && number < current {
-			if err := d.verifyJournal(d.fs.PathJoin(d.path, name), manifestChunks()); err != nil {
-				return err
-			}
 		}
 	}
 	return nil
 }
 
-func manifestNumber(name string) (uint64, bool) {
-	text, ok := strings.CutPrefix(name, manifestPrefix)
+// journalNumber returns the number in the name of a journal.
+func journalNumber(prefix, name, suffix string) (uint64, bool) {
+	text, ok1 := strings.CutPrefix(name, prefix)
+	text, ok2 := strings.CutSuffix(text, suffix)
 	number, err := strconv.ParseUint(text, 10, 64)
-	return number, ok && err == nil
+	return number, ok1 && ok2 && err == nil
 }
 
 func (d *directory) verifyJournal(path string, c chunkFormat) error {

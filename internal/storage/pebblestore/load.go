@@ -47,7 +47,9 @@ func load(db *pebble.DB) (_ *table, closed bool, err error) {
 			return nil, false, fmt.Errorf("read newest readings: %w", err)
 		}
 	}
-	t.countActive()
+	for i := range uint32(t.len()) {
+		t.moved(-1, t.at(i).newestUnixMs)
+	}
 	return t, closed, nil
 }
 

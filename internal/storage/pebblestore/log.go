@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -83,17 +82,12 @@ type backgroundErrors struct {
 	alarm    *alarm
 	troubles *troubles
 	opening  atomic.Bool
-
-	mu     sync.Mutex
-	logged time.Time // when the last error was logged
-	unsaid int       // errors since then
-	failed int       // errors while opening
+	failed   atomic.Int64 // errors while opening
 }
 
 const (
 	backgroundErrorPause = 20 * time.Millisecond
-	backgroundErrorEvery = 10 * time.Second // between two log lines
-	maxOpeningErrors     = 50               // about a second
+	maxOpeningErrors     = 50 // about a second
 )
 
 // report is called with Pebble's lock held: the pause slows down the next attempt,
@@ -101,17 +95,8 @@ const (
 func (b *backgroundErrors) report(err error) {
 	time.Sleep(backgroundErrorPause)
 	b.troubles.background.Add(1)
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.opening.Load() {
-		if b.failed++; b.failed == maxOpeningErrors {
-			b.alarm.ring(fmt.Sprintf("what the log holds cannot be written to tables: %v", err))
-		}
+	if b.opening.Load() && b.failed.Add(1) == maxOpeningErrors {
+		b.alarm.ring(fmt.Sprintf("what the log holds cannot be written to tables: %v", err))
 	}
-	if !b.logged.IsZero() && time.Since(b.logged) < backgroundErrorEvery {
-		b.unsaid++
-		return
-	}
-	b.log.Error("background work of the store failed, and is tried again", "error", err, "times", b.unsaid+1)
-	b.logged, b.unsaid = time.Now(), 0
+	b.log.Error("background work of the store failed, and is tried again", "error", err)
 }

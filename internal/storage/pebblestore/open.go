@@ -88,7 +88,7 @@ func open(dir string, o Options) (_ *Store, err error) {
 		}
 		s.maintenance = newMaintenance()
 		s.settler = newSettler(s.db, t, o.MaxDevices)
-		s.deviceCount.Store(int64(t.len()))
+		s.noteDevices()
 	}
 	s.views.publish(s.db.NewSnapshot())
 	s.opened = opened
@@ -140,7 +140,7 @@ func openPebble(d *directory, o Options, a *alarm, disk *diskWatch, tr *troubles
 	*events = eventListener(o.Log, a, background)
 	p.EventListener = events
 
-	if err := d.verifyJournals(); err != nil {
+	if err := d.verifyJournals(false); err != nil {
 		return nil, err
 	}
 	if !o.ReadOnly {

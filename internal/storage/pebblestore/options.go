@@ -1,6 +1,7 @@
 package pebblestore
 
 import (
+	"cmp"
 	"fmt"
 	"log/slog"
 
@@ -84,10 +85,10 @@ type Options struct {
 }
 
 func (o Options) withDefaults() Options {
-	setDefault(&o.MaxDevices, DefaultMaxDevices)
-	setDefault(&o.MinFreeBytes, DefaultMinFreeBytes)
-	setDefault(&o.CacheBytes, DefaultCacheBytes)
-	setDefault(&o.MemTableBytes, DefaultMemTableBytes)
+	o.MaxDevices = cmp.Or(o.MaxDevices, DefaultMaxDevices)
+	o.MinFreeBytes = cmp.Or(o.MinFreeBytes, DefaultMinFreeBytes)
+	o.CacheBytes = cmp.Or(o.CacheBytes, DefaultCacheBytes)
+	o.MemTableBytes = cmp.Or(o.MemTableBytes, DefaultMemTableBytes)
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
@@ -117,13 +118,6 @@ func (o *Options) validate() error {
 		return fmt.Errorf("CacheBytes is %d, want at least 1", o.CacheBytes)
 	}
 	return nil
-}
-
-func setDefault[T comparable](v *T, def T) {
-	var zero T
-	if *v == zero {
-		*v = def
-	}
 }
 
 // pebbleFormat is the version of Pebble's own formats. It is named by number, so

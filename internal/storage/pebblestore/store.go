@@ -40,8 +40,10 @@ type Store struct {
 	settler *settler // nil when read-only
 	stuck   bool     // do not call Pebble again
 
-	closed      atomic.Bool
-	deviceCount atomic.Int64 // in the settler's table
+	closed atomic.Bool
+
+	// deviceCount and newestUnixMs are those of the settler's table.
+	deviceCount, newestUnixMs atomic.Int64
 }
 
 var (
@@ -78,8 +80,14 @@ func (s *Store) Append(group []*storage.Entry) error {
 		s.views.publish(s.db.NewSnapshot())
 	}
 	s.counters.lookups.Add(s.settler.lookups)
-	s.deviceCount.Store(int64(s.settler.table.len()))
+	s.noteDevices()
 	return nil
+}
+
+// noteDevices publishes what the table holds. s.mu must be held.
+func (s *Store) noteDevices() {
+	s.deviceCount.Store(int64(s.settler.table.len()))
+	s.newestUnixMs.Store(s.settler.table.newestUnixMs)
 }
 
 // admit reports why a group cannot be taken.

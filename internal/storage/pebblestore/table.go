@@ -55,6 +55,8 @@ type table struct {
 	chunks [][]device // of chunkDevices each, so that growing copies nothing
 	active activity   // of the devices; it has a lock of its own
 	free   []uint32   // numbers of devices that were removed
+
+	newestUnixMs int64 // of all devices, removed ones included
 }
 
 const chunkDevices = 1024
@@ -66,11 +68,11 @@ func (t *table) len() int { return len(t.byName) }
 // at returns a device by its number. The pointer stays valid.
 func (t *table) at(i uint32) *device { return &t.chunks[i/chunkDevices][i%chunkDevices] }
 
-// countActive begins t.active with what t holds.
-func (t *table) countActive() {
-	for i := range uint32(t.len()) {
-		t.active.moved(-1, t.at(i).newestUnixMs)
-	}
+// moved notes that the newest time of a device was one and is another, greater one. A
+// negative time stands for none.
+func (t *table) moved(fromUnixMs, toUnixMs int64) {
+	t.active.moved(fromUnixMs, toUnixMs)
+	t.newestUnixMs = max(t.newestUnixMs, toUnixMs)
 }
 
 // add adds a device that t does not hold and returns its number.
