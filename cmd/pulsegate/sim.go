@@ -9,13 +9,11 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
-	"strings"
 	"time"
 
 	"github.com/pulsegate/pulsegate/internal/client/recording"
 	"github.com/pulsegate/pulsegate/internal/client/sim"
 	"github.com/pulsegate/pulsegate/internal/sys/settings"
-	"github.com/pulsegate/pulsegate/vitals"
 )
 
 type simCommand struct {
@@ -120,7 +118,7 @@ func (c *simLoadCommand) prepare(ctx context.Context, stderr io.Writer) (err err
 		return settings.Usagef("--map names the columns of a --recording")
 	}
 	if c.Recording != "" {
-		if cfg.Recording, err = c.readRecording(); err != nil {
+		if cfg.Recording, err = sim.OpenRecording(c.Recording, c.Map); err != nil {
 			return err
 		}
 	}
@@ -128,34 +126,6 @@ func (c *simLoadCommand) prepare(ctx context.Context, stderr io.Writer) (err err
 		return err
 	}
 	return settings.Usage(cfg.Prepare())
-}
-
-// readRecording reads the recording to replay.
-func (c *simLoadCommand) readRecording() (*sim.Recording, error) {
-	device, err := vitals.ParseName("recorded") // for files that name none
-	if err != nil {
-		return nil, err
-	}
-	opt := recording.Options{Mapping: recording.DefaultMapping(), Device: device}
-	if c.Map != nil {
-		opt.Mapping = *c.Map
-	}
-	format, text := cmp.Or(recording.FormatOf(c.Recording), recording.CSV), io.Reader(nil)
-	if c.Recording == "mimic2" {
-		opt.Mapping, text = recording.MIMIC2Mapping(), strings.NewReader(recording.MIMIC2)
-	} else {
-		file, err := os.Open(c.Recording)
-		if err != nil {
-			return nil, err
-		}
-		defer file.Close()
-		text = file
-	}
-	reader, err := recording.New(text, format, opt)
-	if err != nil {
-		return nil, err
-	}
-	return sim.ReadRecording(reader)
 }
 
 // openLedger creates the ledger, if there is to be one. remove removes one that was made

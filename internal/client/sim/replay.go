@@ -1,9 +1,12 @@
 package sim
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
+	"os"
+	"strings"
 
 	"github.com/pulsegate/pulsegate/internal/client/recording"
 	"github.com/pulsegate/pulsegate/vitals"
@@ -25,6 +28,37 @@ type Recording struct {
 type recordedRow struct {
 	stepMs int64 // since the row before; of the first row, the mean
 	values vitals.Values
+}
+
+// OpenRecording reads the recording in a CSV or NDJSON file, or the one that is built in,
+// for which path is "mimic2". columns are those of a CSV file; nil: the default ones.
+func OpenRecording(path string, columns *recording.Mapping) (*Recording, error) {
+	device, err := vitals.ParseName("recorded") // for files that name none
+	if err != nil {
+		return nil, err
+	}
+	opt := recording.Options{Mapping: recording.DefaultMapping(), Device: device}
+	if columns != nil {
+		opt.Mapping = *columns
+	}
+	if path == "mimic2" {
+		opt.Mapping = recording.MIMIC2Mapping()
+		return readRecording(strings.NewReader(recording.MIMIC2), recording.CSV, opt)
+	}
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	return readRecording(file, cmp.Or(recording.FormatOf(path), recording.CSV), opt)
+}
+
+func readRecording(file io.Reader, format string, opt recording.Options) (*Recording, error) {
+	reader, err := recording.New(file, format, opt)
+	if err != nil {
+		return nil, err
+	}
+	return ReadRecording(reader)
 }
 
 // ReadRecording reads a whole recording. Rows that are no readings, or whose time is
