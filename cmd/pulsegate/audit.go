@@ -19,7 +19,7 @@ func (c *auditVerifyCommand) Run(std stdio) error {
 	err := audit.VerifyFiles(c.File, func(path string, r audit.Report) {
 		fmt.Fprintf(std.out, "%s: records %d to %d\n", path, r.FirstSeq, r.LastSeq)
 		if r.TornBytes > 0 {
-			fmt.Fprintf(std.err, "%s: %d bytes behind the last record, of one that is being written or was cut off\n", path, r.TornBytes)
+			fmt.Fprintf(std.err, "%s: %d bytes after the last record, of one that is being written or was cut off\n", path, r.TornBytes)
 		}
 		records, chain = records+r.Records, r.Chain
 	})

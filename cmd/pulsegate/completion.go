@@ -16,7 +16,7 @@ type completionCommand struct {
 	Shell string `arg:"" enum:"bash,zsh,fish" help:"Shell that the script is for: bash, zsh or fish."`
 }
 
-// completionScripts call 'pulsegate __complete -- WORD...', with the words behind the
+// completionScripts call 'pulsegate __complete -- WORD...', with the words after the
 // program's name, the last of which is to be completed.
 //
 //go:embed completion
@@ -36,7 +36,7 @@ type completeCommand struct {
 }
 
 func (c *completeCommand) Run(kctx *kong.Context, std stdio) error {
-	words := c.Words[min(1, len(c.Words)):] // behind --
+	words := c.Words[min(1, len(c.Words)):] // after --
 	_, err := io.WriteString(std.out, strings.Join(settings.Complete(kctx.Model.Node, words), ""))
 	return err
 }

@@ -90,7 +90,7 @@ func (c *demoCommand) replay(ctx context.Context, std stdio, target string) erro
 	return c.show(std, target, sum, refused, end)
 }
 
-// show prints the table and the commands to go on with.
+// show prints the table, and commands to try next.
 func (c *demoCommand) show(std stdio, target string, sum transfer.Summary, refused []transfer.Refusal, end time.Time) error {
 	fmt.Fprintf(std.out, "\nA bedside monitor's recording (MIMIC II, record s00001), sent over HTTP to %s\n\n", target)
 	table := tabwriter.NewWriter(std.out, 0, 0, 2, ' ', tabwriter.AlignRight)

@@ -14,7 +14,7 @@ import (
 type profileCommand struct {
 	Take profileTakeCommand `cmd:"" default:"withargs" help:"Profile a running server (the default)."`
 	Show profileShowCommand `cmd:"" help:"Show a saved profile again."`
-	Diff profileDiffCommand `cmd:"" help:"Compare two saved profiles: what got dearer or cheaper per request, beyond the sampling error."`
+	Diff profileDiffCommand `cmd:"" help:"Compare two saved profiles: what got more or less expensive per request, beyond the sampling error."`
 }
 
 type profileTakeCommand struct {
@@ -57,7 +57,7 @@ func (c *profileTakeCommand) Run(ctx context.Context, std stdio) error {
 	return errors.Join(errs...)
 }
 
-// explainTarget says what to do about a target that gave nothing.
+// explainTarget adds to an error of a target what to do about it.
 func explainTarget(target string, err error) error {
 	if errors.Is(err, profile.ErrNotPulsegate) {
 		return fmt.Errorf("%s: %w. The admin listener is the one of 'serve --admin-addr', by default 127.0.0.1:6060", target, err)

@@ -97,7 +97,7 @@ func (c *tokenCreateCommand) spec(now time.Time) (spec token.Spec, err error) {
 	return spec, nil
 }
 
-// describe says what a token is for.
+// describe returns what a token is for, as text.
 func describe(t *token.Token) string {
 	text := fmt.Sprintf("%s by %s", t.Rights, t.Gateway)
 	if !t.Devices.IsZero() {
@@ -201,7 +201,7 @@ func (c *tokenRevokeCommand) Run(ctx context.Context, std stdio) error {
 	})
 }
 
-// which says which tokens to revoke.
+// which reports the tokens to revoke.
 func (c *tokenRevokeCommand) which(now time.Time) (which func(*token.Token) bool, err error) {
 	ways := 0
 	for _, way := range []struct {

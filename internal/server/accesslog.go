@@ -49,14 +49,14 @@ func (a *accessLog) wants(status int) bool {
 	return rand.Uint32() <= uint32(rule) && a.log.Enabled(context.Background(), slog.LevelInfo)
 }
 
-// answered is told of every request of the full lane.
+// answered is called for every request of the full lane.
 func (a *accessLog) answered(o metrics.Answered) {
 	if a.wants(o.Status) {
 		a.write(o)
 	}
 }
 
-// fastLane is told of every request of the fast lane. message is the answer.
+// fastLane is called for every request of the fast lane. message is the answer.
 func (a *accessLog) fastLane(status int, message []byte, took time.Duration) {
 	if !a.wants(status) {
 		return

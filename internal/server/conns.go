@@ -46,10 +46,10 @@ func (s *server) httpServer(h http.Handler) *http.Server {
 	}
 }
 
-// endLast closes connections that must not go on after an answer.
+// endLast closes connections that must not take another request, after the answer.
 //
 // It needs to see every request, those for "OPTIONS *" too, which net/http would answer
-// by itself and go on.
+// by itself.
 func endLast(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if listen.Last(r) {

@@ -39,10 +39,10 @@ func newLifecycle(c *Options, log *slog.Logger) (*lifecycle, error) {
 	life := &lifecycle{log: log, hangups: make(chan os.Signal, 1), seconds: make(chan os.Signal, 2)}
 	var err error
 	if life.notifier, err = systemd.NewNotifier(c.Getenv); err != nil {
-		log.Warn("the service manager is not told anything", "error", err)
+		log.Warn("the service manager cannot be notified", "error", err)
 	}
 	if life.watchdog, err = systemd.WatchdogTimeout(c.Getenv, os.Getpid()); err != nil {
-		log.Warn("the service manager's watchdog is not told anything", "error", err)
+		log.Warn("the service manager's watchdog cannot be notified", "error", err)
 	}
 	sockets, err := systemd.Sockets(c.Getenv, os.Getpid(), systemd.FirstSocket)
 	if err != nil {

@@ -25,7 +25,7 @@ type LogOptions struct {
 	AccessLogBudget int     `default:"600" help:"Lines of the access log in any minute. SIGHUP reads it anew."`
 }
 
-// Note says in one sentence how much a server may write.
+// Note returns a sentence about how much a server may write.
 func (f *LogOptions) Note() string {
 	return fmt.Sprintf("The log takes at most %d bytes in any minute, which is %d MiB a day.",
 		f.LogBudgetBytes, (int64(f.LogBudgetBytes)*24*60+1<<20-1)>>20)

@@ -28,10 +28,10 @@ func mostBounds() memlimit.Bounds {
 	}
 }
 
-// A memory is what a process may take, as bytes that may be shared out, and who
-// says so.
+// A memory is what a process may take, as bytes that may be shared out, and where that
+// comes from.
 type memory struct {
-	limitBytes  int64 // 0: nobody says
+	limitBytes  int64 // 0: not known
 	usableBytes int64
 	from        string
 	setGoLimit  bool // Go's own limit is still to be set

@@ -54,7 +54,7 @@ func noGuests(h, guests http.Handler) http.Handler {
 }
 
 // fromThisSite refuses requests that a browser makes for a page of another site:
-// they come from within, and whoever wrote the page does not. Browsers say so in
+// they come from within, and the author of the page does not. Browsers mark them with
 // fields that the fast lane does not take.
 func fromThisSite(h http.Handler, problems *problem.Set) http.Handler {
 	protection := http.NewCrossOriginProtection()

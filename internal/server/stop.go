@@ -92,7 +92,7 @@ func (s *server) stopFailed(why string) error {
 	return errors.Join(errors.New(why), s.access.close())
 }
 
-// fail is called by the store when it cannot write any more. When it returns, the group
+// fail is called by the store when it has failed to write. When it returns, the group
 // that failed is answered. While the store is opened or closed, nobody waits for failed,
 // and what opens or closes it may wait for ever: the process ends here.
 func (s *server) fail(why string) {

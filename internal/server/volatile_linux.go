@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// warnVolatile says so when the data directory lies in memory, where a sync
+// warnVolatile warns of a data directory in memory, where a sync
 // cannot keep anything over a power cut.
 func warnVolatile(log *slog.Logger, dir string) {
 	var fs unix.Statfs_t

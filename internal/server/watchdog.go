@@ -2,13 +2,13 @@ package server
 
 import "github.com/pulsegate/pulsegate/internal/storage/groupcommit"
 
-// A pulse says whether the parts of a server go on that nothing else would notice
-// to hang: its event loops, and the committer's goroutine.
+// A pulse reports whether those parts of a server make progress that nothing else would
+// notice to hang: its event loops, and the committer's goroutine.
 //
-// It does not say that the server is ready, nor that the disk answers. A new start
+// It does not report that the server is ready, nor that the disk answers. A new start
 // does not mend a stalled disk; it would only throw away the requests that wait,
 // and start a store on a disk that does not answer. So a committer that waits for
-// the disk lives. That a store cannot write is told by readyz, and one that has
+// the disk lives. That a store cannot write is shown by readyz, and one that has
 // failed ends the process by itself.
 type pulse struct {
 	loops   func() bool // whether they came round since the last call
@@ -27,7 +27,7 @@ func newPulse(s *server) *pulse {
 
 // hangs returns what has not moved since the last call, or nothing. To ask for the
 // counters takes the committer's mutex: if that is never free again, hangs does not
-// return, which says the same.
+// return, which stops the watchdog as well.
 func (p *pulse) hangs() string {
 	now := p.commits()
 	// Calls wait, none was answered since, and the store is not at it.

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// LastWait bounds the wait for whoever reads standard error, at the end of a process.
+// LastWait bounds the wait for the reader of standard error, at the end of a process.
 const LastWait = 2 * time.Second
 
 // LastLine writes a line to standard error, and waits for its reader for a while. It is

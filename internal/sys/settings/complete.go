@@ -42,7 +42,7 @@ func Complete(root *kong.Node, words []string) (lines []string) {
 		values(pending.Value, "")
 	case isPair && strings.HasPrefix(name, "--"):
 		lead := name + "="
-		if split { // bash replaces what stands behind the equals sign only
+		if split { // bash replaces what follows the equals sign only
 			last, lead = value, ""
 		}
 		if flag := flagCalled(node, name); flag != nil {
@@ -91,7 +91,7 @@ func position(node *kong.Node, words []string) (_ *kong.Node, pending *kong.Flag
 	return node, pending
 }
 
-// flagsOf returns the flags that may be given behind a command: its own, those of the
+// flagsOf returns the flags that may be given after a command: its own, those of the
 // command that runs below it if none is named, and those of the commands above.
 func flagsOf(node *kong.Node) (all []*kong.Flag) {
 	if node.DefaultCmd != nil {

@@ -21,13 +21,13 @@ type file struct {
 	values map[*kong.Flag]fileValue
 }
 
-// A fileValue is what a file says of a flag.
+// A fileValue is the value that a file has for a flag.
 type fileValue struct {
 	text string // as the command line would have it
 	line int    // from 1
 }
 
-// has reports whether a file, which may be nil, says something of a flag.
+// has reports whether a file, which may be nil, has a value for a flag.
 func (f *file) has(flag *kong.Flag) bool { return f != nil && f.values[flag].line > 0 }
 
 // A problem is something in a file that makes no sense.
@@ -108,7 +108,7 @@ func (r *reader) table(node *kong.Node, at []string, table map[string]any) {
 	}
 }
 
-// unknownKey says what may have been meant by a key.
+// unknownKey returns a sentence about a key, with what may have been meant.
 func unknownKey(node *kong.Node, at []string, name string) string {
 	// Right, but in the wrong table?
 	var elsewhere []string

@@ -87,14 +87,14 @@ func quote(text string) string {
 // leads to may be.
 var secretName = regexp.MustCompile(`(^|-)(token|password|passphrase|secret|key|headers?|credentials)(-|$)`)
 
-// isSecret tells settings whose value is not shown: those that are tagged so or called so,
-// and addresses that hold more than an address.
+// isSecret reports whether the value of a setting is not to be shown: that of one that is
+// tagged so or called so, and an address that holds more than an address.
 func isSecret(flag *kong.Flag, value reflect.Value) bool {
 	text, isText := value.Interface().(string)
 	switch {
 	case flag.Tag.Has("secret"):
 		return true
-	case flag.Tag.Type == "path", !isText && !flag.IsMap(), value.IsZero():
+	case flag.Tag.Type == "path", value.IsZero(), !isText && !flag.IsMap() && !flag.IsSlice():
 		return false
 	case secretName.MatchString(flag.Name):
 		return true

@@ -1,8 +1,8 @@
 // Package settings reads the settings of a command line that package kong describes.
 //
 // They come from flags, from the environment, from a file and from defaults; the first of
-// these that has one wins. [WriteReference] describes them all, as docs/configuration.md
-// does; [Settings.Print] prints those in effect.
+// these that has one wins. [Settings.Print] prints those in effect; docs/configuration.md
+// lists them all. [Complete] helps shells to complete a command line.
 //
 // # Not here
 //
@@ -133,13 +133,13 @@ func flagNamed(node *kong.Node, name string) *kong.Flag {
 	return node.Flags[i]
 }
 
-// isSetting tells flags that a file can set from those that it cannot: --help, and
-// --config, which names it.
+// isSetting reports whether a file can set a flag. It cannot set --help, nor --config, which
+// names it, nor actions.
 func isSetting(flag *kong.Flag) bool {
 	return flag.Name != "help" && flag.Name != "config" && !isAction(flag)
 }
 
-// isAction tells flags that say what to do now from settings.
+// isAction reports whether a flag is about what to do now, and no setting.
 func isAction(flag *kong.Flag) bool { return flag.Tag.Has("action") }
 
 // eachFlag visits the flags of a command and of those below it, in the order in which help
@@ -159,7 +159,7 @@ const variablePrefix = "PULSEGATE_"
 // Environment gives every flag its variable: --max-ahead has PULSEGATE_MAX_AHEAD, whatever
 // the command. A flag that is tagged env:"-" means something else than its namesakes; its
 // variable has the command in it, as in PULSEGATE_DEMO_DATA. One that is tagged action:""
-// says what to do now, and has none.
+// is about what to do now, and has none.
 func Environment() kong.Option {
 	return kong.PostBuild(func(k *kong.Kong) error {
 		eachFlag(k.Model.Node, func(node *kong.Node, flag *kong.Flag) {

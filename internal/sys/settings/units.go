@@ -47,8 +47,6 @@ func mapper[T any](parse func(string) (T, error), set func(reflect.Value, T)) ko
 	})
 }
 
-func isDuration(flag *kong.Flag) bool { return flag.Target.Type() == reflect.TypeFor[time.Duration]() }
-
 // isBytes goes by the name: units stand in the names of bare numbers.
 func isBytes(flag *kong.Flag) bool {
 	return strings.HasSuffix(flag.Name, "-bytes") && flag.Target.CanInt()
