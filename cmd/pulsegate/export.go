@@ -8,6 +8,7 @@ import (
 	"io"
 	"math"
 	"strconv"
+	"time"
 
 	"github.com/pulsegate/pulsegate/internal/access/audit"
 	"github.com/pulsegate/pulsegate/internal/api/query"
@@ -33,9 +34,12 @@ type exportCommand struct {
 type moment int64
 
 func parseMoment(text string) (moment, error) {
+	if text == "now" {
+		return moment(time.Now().UnixMilli()), nil
+	}
 	ms, err := vitals.ParseTime(text)
 	if err != nil {
-		return 0, errors.New("neither RFC 3339 with zone nor integer Unix milliseconds")
+		return 0, errors.New("neither 'now' nor RFC 3339 with zone nor integer Unix milliseconds")
 	}
 	return moment(ms), nil
 }

@@ -7,7 +7,6 @@ import (
 	"io"
 	"os"
 	"strings"
-	"time"
 
 	"github.com/go-json-experiment/json"
 	"github.com/pulsegate/pulsegate/internal/client/recording"
@@ -17,15 +16,15 @@ import (
 )
 
 type importCommand struct {
-	File    string             `arg:"" help:"CSV or NDJSON file; the ending .csv, .ndjson or .jsonl tells which."`
-	Target  string             `default:"http://127.0.0.1:8080" help:"Address of the server."`
-	Device  vitals.Name        `help:"Device of rows that name none."`
-	Map     *recording.Mapping `placeholder:"FIELD=COLUMN,..." help:"Columns of a CSV file, such as heart_rate_bpm=HR,spo2_pct=SpO2. Signs that are not named are left out. Default: columns named as the JSON fields."`
-	ShiftTo string             `placeholder:"TIME" help:"Move all times so that the newest is this one: 'now', or RFC 3339 with zone. For recordings whose dates were moved by de-identification."`
-	Batch   int                `default:"500" help:"Readings in one request."`
-	Format  string             `enum:"auto,csv,ndjson" default:"auto" help:"Format of the file: auto, csv or ndjson."`
-	JSON    bool               `help:"Print the summary as one JSON object."`
-	Quiet   bool               `short:"q" help:"Do not list refused rows."`
+	File    string            `arg:"" help:"CSV or NDJSON file; the ending .csv, .ndjson or .jsonl tells which."`
+	Target  string            `default:"http://127.0.0.1:8080" help:"Address of the server."`
+	Device  vitals.Name       `help:"Device of rows that name none."`
+	Map     recording.Mapping `placeholder:"FIELD=COLUMN,..." help:"Columns of a CSV file, such as heart_rate_bpm=HR,spo2_pct=SpO2. Signs that are not named are left out. Default: columns named as the JSON fields."`
+	ShiftTo *moment           `placeholder:"TIME" help:"Move all times so that the newest is this one: 'now', or RFC 3339 with zone. For recordings whose dates were moved by de-identification."`
+	Batch   int               `default:"500" help:"Readings in one request."`
+	Format  string            `enum:"auto,csv,ndjson" default:"auto" help:"Format of the file: auto, csv or ndjson."`
+	JSON    bool              `help:"Print the summary as one JSON object."`
+	Quiet   bool              `short:"q" help:"Do not list refused rows."`
 
 	clientFlags `embed:""`
 }
@@ -44,7 +43,13 @@ func (c *importCommand) Run(ctx context.Context, std stdio) error {
 		return err
 	}
 	defer file.Close()
-	reader, err := c.read(file)
+	opt := recording.Options{Mapping: c.Map, Device: c.Device}
+	var reader recording.Reader
+	if c.ShiftTo == nil {
+		reader, err = recording.New(file, c.Format, opt)
+	} else {
+		reader, err = recording.NewShifted(file, c.Format, opt, int64(*c.ShiftTo))
+	}
 	if err != nil {
 		return err
 	}
@@ -71,30 +76,10 @@ func (c *importCommand) check() error {
 		return settings.Usagef("--batch is not from 1 to 100000")
 	case c.Format == "":
 		return settings.Usagef("the file's name does not tell its format; add --format csv or --format ndjson")
-	case c.Format == recording.NDJSON && c.Map != nil:
+	case c.Format == recording.NDJSON && c.Map != (recording.Mapping{}):
 		return settings.Usagef("--map names the columns of a CSV file; this is NDJSON")
 	}
 	return nil
-}
-
-// read begins to read the file, its times moved if they are to be.
-func (c *importCommand) read(file *os.File) (recording.Reader, error) {
-	opt := recording.Options{Mapping: recording.DefaultMapping(), Device: c.Device}
-	if c.Map != nil {
-		opt.Mapping = *c.Map
-	}
-	newest := moment(time.Now().UnixMilli())
-	switch c.ShiftTo {
-	case "":
-		return recording.New(file, c.Format, opt)
-	case "now":
-	default:
-		var err error
-		if newest, err = parseMoment(c.ShiftTo); err != nil {
-			return nil, settings.Usagef("--shift-to is not 'now' and %v", err)
-		}
-	}
-	return recording.NewShifted(file, c.Format, opt, int64(newest))
 }
 
 // upload sends the readings, and shows how far it is and what was refused.

@@ -53,9 +53,9 @@ type simLoadCommand struct {
 	Mix   string            `enum:"clean,real" default:"clean" help:"What gateways do: clean sends valid readings once each, real does what real gateways do."`
 	Share map[string]string `mapsep:"," placeholder:"NAME=SHARE,..." help:"Change the share of a behaviour, from 0 to 1: batch, buffer, gzip (of gateways), skew (of devices), drop, forward, reorder, malformed (of requests)."`
 
-	Recording string             `placeholder:"FILE" help:"Replay the signs of a CSV or NDJSON recording on all devices, with jitter. 'mimic2' is the one that is built in."`
-	Map       *recording.Mapping `placeholder:"FIELD=COLUMN,..." help:"Columns of a CSV recording, such as heart_rate_bpm=HR."`
-	Start     *moment            `placeholder:"TIME" help:"Time of the first readings. Default: so early that the last ones are of now."`
+	Recording string            `placeholder:"FILE" help:"Replay the signs of a CSV or NDJSON recording on all devices, with jitter. 'mimic2' is the one that is built in."`
+	Map       recording.Mapping `placeholder:"FIELD=COLUMN,..." help:"Columns of a CSV recording, such as heart_rate_bpm=HR."`
+	Start     *moment           `placeholder:"TIME" help:"Time of the first readings. Default: so early that the last ones are of now."`
 
 	Ledger string `placeholder:"FILE" help:"Write what is sent and acknowledged to a new file."`
 	Verify bool   `help:"Read everything back afterwards and compare; exit 1 on any difference."`
@@ -114,7 +114,7 @@ func (c *simLoadCommand) prepare(ctx context.Context, stderr io.Writer) (err err
 	if c.Start != nil {
 		cfg.Start = time.UnixMilli(int64(*c.Start))
 	}
-	if c.Recording == "" && c.Map != nil {
+	if c.Recording == "" && c.Map != (recording.Mapping{}) {
 		return settings.Usagef("--map names the columns of a --recording")
 	}
 	if c.Recording != "" {

@@ -109,17 +109,15 @@ func (life *lifecycle) tell(messages ...string) {
 	}
 }
 
-// every calls f again and again until stop is called, which waits for a call that is
+// onEach calls f for each value of c until stop is called, which waits for a call that is
 // under way.
-func every(d time.Duration, f func()) (stop func()) {
+func onEach[T any](c <-chan T, f func()) (stop func()) {
 	done := make(chan struct{})
 	var task sync.WaitGroup
 	task.Go(func() {
-		tick := time.NewTicker(d)
-		defer tick.Stop()
 		for {
 			select {
-			case <-tick.C:
+			case <-c:
 				f()
 			case <-done:
 				return
@@ -144,34 +142,25 @@ func (life *lifecycle) opening(dir string) (opened func()) {
 		life.tell(systemd.Extend(openingExtend), systemd.Status(fmt.Sprintf("opening %s, for %.0f s now", dir, time.Since(began).Seconds())))
 	}
 	extend()
-	return every(openingEvery, extend)
+	return onEach(time.Tick(openingEvery), extend)
 }
 
 // serving reports that s takes requests. From now on the watchdog is satisfied as long
 // as the pulse of s is felt, and SIGHUP reloads, until stop is called.
 func (life *lifecycle) serving(s *server) (stop func()) {
 	life.tell(systemd.Ready, systemd.Status("serving on "+s.publicAddr.String()))
-	done := make(chan struct{})
-	var task sync.WaitGroup
-	task.Go(func() {
-		for {
-			select {
-			case <-life.hangups:
-				life.tell(systemd.Reloading(), systemd.Status("reloading"))
-				s.reload()
-				life.tell(systemd.Ready, systemd.Status("reloaded"))
-			case <-done:
-				return
-			}
-		}
+	stopReload := onEach(life.hangups, func() {
+		life.tell(systemd.Reloading(), systemd.Status("reloading"))
+		s.reload()
+		life.tell(systemd.Ready, systemd.Status("reloaded"))
 	})
-	stopWatch := func() {}
-	if life.watchdog > 0 {
-		life.tell(systemd.Watchdog)
-		// A part that comes round late once does not matter: it may miss one of four.
-		stopWatch = every(max(life.watchdog/4, time.Millisecond), life.watch(newPulse(s)))
+	if life.watchdog == 0 {
+		return stopReload
 	}
-	return func() { close(done); task.Wait(); stopWatch() }
+	life.tell(systemd.Watchdog)
+	// A part that comes round late once does not matter: it may miss one of four.
+	stopWatch := onEach(time.Tick(max(life.watchdog/4, time.Millisecond)), life.watch(newPulse(s)))
+	return func() { stopReload(); stopWatch() }
 }
 
 // watch returns what satisfies the watchdog as long as the server's pulse is felt.

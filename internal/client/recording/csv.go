@@ -13,7 +13,7 @@ import (
 
 // Options say how rows become readings.
 type Options struct {
-	Mapping Mapping     // of a CSV file's columns
+	Mapping Mapping     // of a CSV file's columns; zero: DefaultMapping
 	Device  vitals.Name // for rows without a device of their own; zero: each row must have one
 	ShiftMs int64       // added to every time
 }
@@ -110,6 +110,9 @@ func NewCSV(r io.Reader, opt Options) (Reader, error) {
 	}
 	c := &csvReader{csv: cr, device: opt.Device, shiftMs: opt.ShiftMs}
 	m, byDefault := opt.Mapping, DefaultMapping()
+	if m == (Mapping{}) {
+		m = byDefault
+	}
 	if c.time = find(m.Time); c.time < 0 {
 		return nil, fmt.Errorf("%w: %q, for time", ErrNoColumn, m.Time)
 	}

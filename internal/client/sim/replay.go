@@ -31,16 +31,13 @@ type recordedRow struct {
 }
 
 // OpenRecording reads the recording in a CSV or NDJSON file, or the one that is built in,
-// for which path is "mimic2". columns are those of a CSV file; nil: the default ones.
-func OpenRecording(path string, columns *recording.Mapping) (*Recording, error) {
+// for which path is "mimic2". columns are those of a CSV file.
+func OpenRecording(path string, columns recording.Mapping) (*Recording, error) {
 	device, err := vitals.ParseName("recorded") // for files that name none
 	if err != nil {
 		return nil, err
 	}
-	opt := recording.Options{Mapping: recording.DefaultMapping(), Device: device}
-	if columns != nil {
-		opt.Mapping = *columns
-	}
+	opt := recording.Options{Mapping: columns, Device: device}
 	if path == "mimic2" {
 		opt.Mapping = recording.MIMIC2Mapping()
 		return readRecording(strings.NewReader(recording.MIMIC2), recording.CSV, opt)
