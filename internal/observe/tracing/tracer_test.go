@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/pulsegate/pulsegate/internal/observe/tracing"
+	"github.com/pulsegate/pulsegate/internal/polltest"
 )
 
 func newTracer(t *testing.T, cfg tracing.Config) *tracing.Tracer {
@@ -31,7 +32,7 @@ func newTracer(t *testing.T, cfg tracing.Config) *tracing.Tracer {
 // finish exports what is recorded.
 func finish(t *testing.T, tr *tracing.Tracer) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), polltest.Patience)
 	defer cancel()
 	if err := tr.Close(ctx); err != nil {
 		t.Fatal(err)
@@ -233,9 +234,7 @@ func TestHandler(t *testing.T) {
 			defer func() { _ = recover() }()
 			h.ServeHTTP(httptest.NewRecorder(), r)
 		}()
-		for len(c.got()) == before {
-			time.Sleep(time.Millisecond)
-		}
+		polltest.Until(t, tt.name+": the span is exported", func() bool { return len(c.got()) > before })
 		s := c.got()[before]
 		if s.Name != tt.wantName || s.attributes()["http.response.status_code"] != tt.wantStatus || s.Status.Code != tt.wantCode || s.attributes()["pulsegate.lane"] != "full" {
 			t.Errorf("%s: got %+v", tt.name, s)
@@ -349,6 +348,7 @@ func TestCollectorStuck(t *testing.T) {
 
 // A collector that is gone is told of once, and once more when it is back.
 func TestCollectorGone(t *testing.T) {
+	t.Parallel()
 	c := newCollector(t)
 	cfg := c.config()
 	c.Close()
@@ -357,7 +357,7 @@ func TestCollectorGone(t *testing.T) {
 	cfg.Log = slog.New(slog.NewTextHandler(&log, nil))
 	tr := newTracer(t, cfg)
 	tr.Record(request(tr, 0))
-	ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second) // time for a first try
 	defer cancel()
 	if err := tr.Close(ctx); err == nil {
 		t.Error("Close says that all was exported")

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pulsegate/pulsegate/internal/polltest"
 	"github.com/pulsegate/pulsegate/internal/sys/systemd"
 	"golang.org/x/sys/unix"
 )
@@ -38,7 +39,7 @@ func manager(t *testing.T, name string) *net.UnixConn {
 
 func read(t *testing.T, conn *net.UnixConn) string {
 	t.Helper()
-	if err := conn.SetReadDeadline(time.Now().Add(10 * time.Second)); err != nil {
+	if err := conn.SetReadDeadline(time.Now().Add(polltest.Patience)); err != nil {
 		t.Fatal(err)
 	}
 	text := make([]byte, 4096)
