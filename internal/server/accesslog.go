@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"log/slog"
-	"math"
 	"math/rand/v2"
 	"net/http"
 	"sync/atomic"
@@ -23,30 +22,33 @@ const accessMessage = "request"
 //
 // A request that is not logged costs no allocation and no lock.
 type accessLog struct {
-	log *slog.Logger
-
-	// rule holds the least status in its upper half, and in the lower one the
-	// largest random number with which a request is logged. 0: none is.
-	rule atomic.Uint64
+	log  *slog.Logger
+	rule atomic.Pointer[accessRule] // nil: none is logged
 }
 
-// set changes which requests are logged. The share is above 0 and at most 1.
+// An accessRule says which requests are logged. It is never changed.
+type accessRule struct {
+	least int     // status
+	share float64 // of these, above 0 and at most 1
+}
+
+// set changes which requests are logged.
 func (a *accessLog) set(which string, share float64) {
-	least := map[string]uint64{"all": 1, "errors": http.StatusBadRequest}[which]
-	if least == 0 {
-		a.rule.Store(0)
-		return
+	switch which {
+	case "all":
+		a.rule.Store(&accessRule{0, share})
+	case "errors":
+		a.rule.Store(&accessRule{http.StatusBadRequest, share})
+	default:
+		a.rule.Store(nil)
 	}
-	a.rule.Store(least<<32 | uint64(share*math.MaxUint32))
 }
 
 // wants decides whether a request is logged.
 func (a *accessLog) wants(status int) bool {
 	rule := a.rule.Load()
-	if rule == 0 || status != metrics.Aborted && status < int(rule>>32) {
-		return false
-	}
-	return rand.Uint32() <= uint32(rule) && a.log.Enabled(context.Background(), slog.LevelInfo)
+	return rule != nil && (status == metrics.Aborted || status >= rule.least) &&
+		rand.Float64() < rule.share && a.log.Enabled(context.Background(), slog.LevelInfo)
 }
 
 // answered is called for every request of the full lane.
