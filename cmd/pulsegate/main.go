@@ -89,7 +89,8 @@ func run(ctx context.Context, args []string, std stdio) (code int) {
 		if parseErr, ok := errors.AsType[*kong.ParseError](err); ok && len(args) == 0 {
 			_ = parseErr.Context.PrintUsage(false) // the usage is an extra beside the error
 		}
-		return report(std, exitUsage, fmt.Errorf("%w\nRun 'pulsegate --help' or 'pulsegate COMMAND --help'", err))
+		defer fmt.Fprintln(std.err, "Run 'pulsegate --help', or 'pulsegate COMMAND --help'.")
+		return report(std, exitUsage, err)
 	}
 	kctx.BindTo(ctx, (*context.Context)(nil))
 	if _, serves := kctx.Selected().Target.Addr().Interface().(*serveCommand); !serves { // which logs them
