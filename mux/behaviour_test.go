@@ -219,11 +219,11 @@ func TestTemplateErrors(t *testing.T) {
 			tt.build(route)
 			err := route.GetError()
 			if err == nil || !strings.Contains(err.Error(), tt.want) {
-				t.Fatalf("error %v, want one that says %q", err, tt.want)
+				t.Fatalf("error %v, want one with %q", err, tt.want)
 			}
 			route.Path("/later").Handler(label("x"))
 			if route.GetError() != err || route.GetHandler() != nil || serve(router, "GET", "/later") != "404" {
-				t.Error("the route goes on after its error")
+				t.Error("the route is built further after its error")
 			}
 			if _, err := route.URL(); err == nil {
 				t.Error("URL works on a route with an error")

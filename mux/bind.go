@@ -69,8 +69,8 @@ func (c *compiledRouter) bind(req *http.Request, s *search) *http.Request {
 }
 
 // isTaken reports whether the request holds a Response that must stay there. It
-// is foreign, or a router around this one, or this one in an earlier turn, goes
-// on to use it.
+// is foreign, or a router around this one, or this one in an earlier turn, still
+// uses it.
 func (s *search) isTaken(req *http.Request, carrier *carrier) bool {
 	return carrier != nil && req.Response != nil && (s.wrapped || req.Response != &carrier.response)
 }

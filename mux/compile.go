@@ -99,7 +99,7 @@ type compiler struct {
 	generation uint64
 	structure  uint64
 
-	// kept tells that the result is to be found by later requests.
+	// kept is set if later requests may find the result.
 	kept bool
 	done map[*Router]*compiledRouter
 }

@@ -28,7 +28,7 @@ func (c Conflict) String() string { return c.Reason }
 //
 // What is reported is certain, as long as no MatcherFunc changes requests. What
 // is not reported may still never match: regular expressions are compared as
-// text, and a MatcherFunc can refuse everything.
+// text, and a MatcherFunc can reject everything.
 func (r *Router) Conflicts() []Conflict {
 	var found []Conflict
 	seen := make(map[*compiledRouter]bool)
@@ -91,7 +91,7 @@ func (c *compiledRoute) String() string {
 	return strings.Join(append(parts, target), " ")
 }
 
-// contradiction tells which two matchers of the route exclude each other.
+// contradiction reports which two matchers of the route exclude each other.
 func (c *compiledRoute) contradiction() string {
 	for i := range c.matchers {
 		a := &c.matchers[i]

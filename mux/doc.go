@@ -12,7 +12,7 @@
 //
 // The route that is chosen, the variables, the middleware and its order, the
 // redirects, the answers to unmatched requests and the texts of errors are those
-// of gorilla/mux, except where "Differences" below says otherwise. A request
+// of gorilla/mux, except for what is listed below under "Differences". A request
 // costs no allocation of its own when its route has neither variables nor
 // middleware, and one otherwise.
 //
@@ -20,7 +20,7 @@
 //
 //  1. The router keeps a compiled copy of its routes, with an index. Both are
 //     replaced when a route, a middleware or a flag changes; a generation counter
-//     tells. Routes that are only added are added to the index in place.
+//     detects it. Routes that are only added are added to the index in place.
 //  2. The index yields candidates in registration order: a table for templates
 //     without variables, a tree over path segments for the others, a table of
 //     hosts, and a list of the routes that nothing can rule out.

@@ -27,7 +27,7 @@ const (
 
 // ComparePlan matches strings against a template with and without its plan, and
 // describes the first difference, if there is one. It also checks the shape.
-// planned tells whether there is a plan.
+// planned reports whether there is a plan.
 func ComparePlan(text string, kind templateKind, strictSlash bool, inputs ...string) (diff string, planned bool) {
 	t, err := newTemplate(text, kind, templateOptions{strictSlash: strictSlash && kind == pathTemplate})
 	if err != nil {

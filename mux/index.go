@@ -12,7 +12,7 @@ import (
 //
 // Invariant: it may return too many candidates, never too few. A route is left
 // out only if one of its path templates cannot match, or else its host template,
-// and only if every matcher before that template does nothing but say no: a
+// and only if every matcher before that template does nothing but reject: a
 // MatcherFunc, a subrouter or a query in front of it leaves traces in the search
 // even when the path is another. TestIndexAgreesWithScan compares all small route
 // tables with a scan.

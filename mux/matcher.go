@@ -60,7 +60,7 @@ func (m *matcher) accepts(req *http.Request, s *search) bool {
 }
 
 // decides reports whether the matcher looks at the request alone and, when it
-// says no, ends the route with no other trace than a wrong method's.
+// rejects, ends the route with no other trace than a wrong method's.
 func (m *matcher) decides() bool {
 	switch m.kind {
 	case matchFunc, matchRouter:
@@ -134,7 +134,7 @@ func requestPath(req *http.Request, encoded bool) string {
 	return req.URL.Path
 }
 
-// requestScheme is the scheme of the URL, or what the connection says: on a
+// requestScheme is the scheme of the URL, or that of the connection: on a
 // server the URL has none.
 func requestScheme(req *http.Request) string {
 	switch {

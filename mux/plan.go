@@ -150,7 +150,7 @@ func newPlan(items []item, end planEnd) *plan {
 }
 
 // newPlanVariable decides how to find the end of a variable and how to check
-// its value. last tells that only literal and end follow.
+// its value. last is set if only literal and end follow.
 func newPlanVariable(sub *syntax.Regexp, literal string, last bool, end planEnd) (planVariable, bool) {
 	v := planVariable{literal: literal}
 	switch {

@@ -112,7 +112,7 @@ func FuzzFirstQueryValue(f *testing.F) {
 	f.Add("k=%zz&%6b=1+2", "k")
 	f.Fuzz(func(t *testing.T, query, key string) {
 		if strings.Contains(query, ";") {
-			return // net/url refuses semicolons
+			return // net/url rejects semicolons
 		}
 		// ParseQuery keeps what it could read next to its error.
 		values, _ := url.ParseQuery(query)

@@ -65,7 +65,7 @@ func TestInnerServeMux(t *testing.T) {
 	route := r.PathPrefix("/debug/").Handler(inner)
 	serve(r, "GET", "/debug/vars")
 	if after != route {
-		t.Error("the route is lost behind a ServeMux")
+		t.Error("the route is lost after a ServeMux")
 	}
 }
 

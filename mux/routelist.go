@@ -19,7 +19,7 @@ type RouteInfo struct {
 	Prefix  bool     // Path is the beginning of the paths that match
 	Queries []string // templates, each as "key=template"
 
-	// Handled tells whether the route has a handler.
+	// Handled reports whether the route has a handler.
 	Handled bool
 
 	// Err is the error that keeps the route from matching, or nil.

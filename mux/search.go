@@ -6,7 +6,7 @@ import (
 )
 
 // A search is the state of looking for a route. It is a RouteMatch in pieces:
-// the variables stay in the request until somebody asks for them, and no
+// the variables stay in the request until they are asked for, and no
 // RouteMatch is made unless a MatcherFunc or the caller of Match wants one.
 type search struct {
 	// root is the router that serves, top its compiled form, and generation what
@@ -33,8 +33,8 @@ type search struct {
 	// that it matches.
 	proven *template
 
-	// vars has the variables once a map was needed. eager tells to use it from
-	// the start.
+	// vars has the variables once a map was needed. eager is set if it is to be used
+	// from the start.
 	vars  map[string]string
 	eager bool
 
@@ -152,7 +152,7 @@ func (c *compiledRouter) searchFrom(req *http.Request, s *search, x *scan) bool 
 func (c *compiledRouter) try(req *http.Request, s *search, first int32, route *compiledRoute) bool {
 	s.steps++
 	// The routes left out would have ended at their path, and so would have
-	// cleared the error that a missing query value leaves behind.
+	// cleared the error that a missing query value leaves.
 	if s.err == ErrNotFound && c.active[route.at] > c.active[first] {
 		s.err = nil
 	}
@@ -224,7 +224,7 @@ func (c *compiledRoute) accepts(req *http.Request, s *search) bool {
 			mismatch = ErrNotFound
 			break
 		}
-		// A subrouter without a fitting route leaves ErrNotFound behind. It
+		// A subrouter without a fitting route leaves ErrNotFound. It
 		// must not keep the middleware of later routes from running.
 		if s.err == ErrNotFound {
 			s.err = nil

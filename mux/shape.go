@@ -8,7 +8,7 @@ import (
 )
 
 // A shape is what the index knows of a path template: which paths it cannot
-// match. It says less than the template.
+// match. It is less than the template.
 type shape struct {
 	// known is false for a template of which nothing is known. It may match any
 	// path.

@@ -48,8 +48,8 @@ type template struct {
 	kind templateKind
 	templateOptions
 
-	// source is the regular expression that says what the template matches, as
-	// RegexpCompileFunc has returned it. Where plan is not nil it says the same,
+	// source is the regular expression for what the template matches, as
+	// RegexpCompileFunc has returned it. Where plan is not nil it matches the same,
 	// and is faster; expr is nil then, unless it was made by a
 	// RegexpCompileFunc of the program's.
 	source string

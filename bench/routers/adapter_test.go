@@ -71,7 +71,7 @@ func TestAdaptersAlike(t *testing.T) {
 		}
 		_, code, ok := strings.Cut(string(text), "\npackage ")
 		if !ok {
-			t.Fatalf("%s has no package clause behind its comment", name)
+			t.Fatalf("%s has no package clause after its comment", name)
 		}
 		return strings.NewReplacer(names...).Replace(code)
 	}

@@ -273,7 +273,7 @@ type pairing struct {
 	theirs, ours *world
 	encoded      bool // some router matches encoded paths
 
-	// shared tells that one of the two gives the request itself to middleware:
+	// shared is set if one of the two gives the request itself to middleware:
 	// this package with ShareRequest, gorilla without route and router in the
 	// context.
 	shared bool
@@ -624,7 +624,7 @@ func FuzzAgainstGorilla(f *testing.F) {
 		f.Add(randomBytes(seed))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		const maxBytes = 800 // a scenario needs no more
+		const maxBytes = 800 // enough for a scenario
 		if len(data) > maxBytes {
 			return
 		}

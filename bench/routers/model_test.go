@@ -53,13 +53,13 @@ type scenario struct {
 	// compiler is the kind of the RegexpCompileFunc.
 	compiler int
 
-	// copied tells to serve with a copy of the router's value.
+	// copied is set to serve with a copy of the router's value.
 	copied bool
 
 	before, after []requestSpec
 	changes       []change
 
-	// grouped tells to make the changes as one.
+	// grouped is set to make the changes as one.
 	grouped bool
 }
 
@@ -239,7 +239,7 @@ type requestSpec struct {
 	absolute, opaqueHost      bool
 	headerA                   []string
 
-	// overNetwork tells to send it to a server.
+	// overNetwork is set to send it to a server as well.
 	overNetwork bool
 }
 
