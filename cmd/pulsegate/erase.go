@@ -57,16 +57,15 @@ func (c *eraseCommand) stopped(ctx context.Context, _ stdio) (readings int64, er
 	recordAs := func(actor string, e storage.Erasure) error {
 		return record(ctx, c.Audit, audit.Record{Event: audit.Erased, Device: e.Device, Count: e.Readings, Actor: actor})
 	}
-	var recordErr error
 	db, err := pebblestore.Open(c.Data, pebblestore.Options{
 		Existing: true,
-		Erased:   func(e storage.Erasure) { recordErr = errors.Join(recordErr, recordAs(audit.ActorResumed, e)) },
+		Erased:   func(e storage.Erasure) error { return recordAs(audit.ActorResumed, e) },
 	})
 	if err != nil {
 		return 0, fmt.Errorf("open data directory: %w", err)
 	}
 	e, err := db.EraseRecorded(c.Device, func(e storage.Erasure) error { return recordAs(audit.Actor(), e) })
-	return e.Readings, errors.Join(err, recordErr, db.Close())
+	return e.Readings, errors.Join(err, db.Close())
 }
 
 // confirm asks on a terminal. Where there is none, a script must pass --yes.

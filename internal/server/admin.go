@@ -112,10 +112,7 @@ func adminActor(ctx context.Context) string {
 	return "this machine"
 }
 
-// erased records erasures that had been left unfinished when the store was last closed.
-func (s *server) erased(e storage.Erasure) {
-	err := s.access.record(audit.Record{Event: audit.Erased, Device: e.Device, Count: e.Readings, Actor: audit.ActorResumed})
-	if err != nil {
-		s.log.Error("an erasure cannot be recorded in the audit log", "device", e.Device, "readings", e.Readings, "error", err)
-	}
+// erased records an erasure that had been left unfinished when the store was last closed.
+func (s *server) erased(e storage.Erasure) error {
+	return s.access.record(audit.Record{Event: audit.Erased, Device: e.Device, Count: e.Readings, Actor: audit.ActorResumed})
 }

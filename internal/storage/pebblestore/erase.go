@@ -83,7 +83,7 @@ func (s *Store) erase(device vitals.Name, record func(storage.Erasure) error) (s
 			err := s.finish(in, record)
 			return in.Erasure, err
 		}
-		if err := s.finish(in, s.tellErased); err != nil {
+		if err := s.finish(in, s.options.Erased); err != nil {
 			return storage.Erasure{}, err
 		}
 	}
@@ -112,12 +112,6 @@ func (s *Store) knows(device vitals.Name) bool {
 	defer s.mu.Unlock()
 	_, ok := s.settler.table.byName[device]
 	return ok
-}
-
-// tellErased records an erasure for those who are not there any more.
-func (s *Store) tellErased(e storage.Erasure) error {
-	s.options.Erased(e)
-	return nil
 }
 
 // failErasure stops a store whose intent says something else than it should.

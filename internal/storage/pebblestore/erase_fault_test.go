@@ -142,7 +142,10 @@ func (p *eraseCrash) verify(oldReadings int, others string) (gone bool, err erro
 		return false, err
 	}
 	var erased []storage.Erasure
-	s, err := pebblestore.Open(dataDir, pebblestore.Options{FS: p.fs, Erased: func(e storage.Erasure) { erased = append(erased, e) }})
+	s, err := pebblestore.Open(dataDir, pebblestore.Options{FS: p.fs, Erased: func(e storage.Erasure) error {
+		erased = append(erased, e)
+		return nil
+	}})
 	if err != nil {
 		return false, err
 	}

@@ -327,7 +327,10 @@ func TestDamagedIntent(t *testing.T) {
 		t.Error(err)
 	}
 	var told bytes.Buffer
-	s := mustOpen(t, pebblestore.Options{FS: disk, Erased: func(e storage.Erasure) { fmt.Fprintf(&told, "%+v", e) }})
+	s := mustOpen(t, pebblestore.Options{FS: disk, Erased: func(e storage.Erasure) error {
+		_, err := fmt.Fprintf(&told, "%+v", e)
+		return err
+	}})
 	mustClose(t, s)
 	if told.String() != "{Device:d Readings:7}" {
 		t.Errorf("Open tells of %q", told.String())

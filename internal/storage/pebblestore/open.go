@@ -105,7 +105,7 @@ func open(dir string, o Options) (_ *Store, err error) {
 func (s *Store) resumeErasure() {
 	in, err := s.files.readIntent()
 	if err == nil && in != nil {
-		err = s.finish(in, s.tellErased)
+		err = s.finish(in, s.options.Erased)
 	}
 	switch {
 	case err != nil:

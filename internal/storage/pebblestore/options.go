@@ -72,9 +72,11 @@ type Options struct {
 	Fatal func(message string)
 
 	// Erased is called when an erasure is finished that was left unfinished before: by
-	// Open, and by Store.Erase of another device. After a crash it may be called twice
-	// for the same. It must not call the store. nil is a function that does nothing.
-	Erased func(storage.Erasure)
+	// Open, and by Store.Erase of another device. After an error the erasure stays
+	// unfinished, and Erased is called again by whoever finishes it next. After a crash
+	// it may be called twice for the same. It must not call the store. nil is a function
+	// that does nothing.
+	Erased func(storage.Erasure) error
 
 	// FS is the file system; nil means the operating system's. It is for tests.
 	FS vfs.FS
@@ -96,7 +98,7 @@ func (o Options) withDefaults() Options {
 		o.Fatal = func(string) {}
 	}
 	if o.Erased == nil {
-		o.Erased = func(storage.Erasure) {}
+		o.Erased = func(storage.Erasure) error { return nil }
 	}
 	if o.FS == nil {
 		o.FS = vfs.Default
