@@ -29,7 +29,7 @@ type handler struct {
 
 func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c := h.core
-	permitted, why := c.enter(gate.VisitorOf(r), c.cfg.Now())
+	_, why := c.enter(gate.VisitorOf(r), c.cfg.Now())
 	switch {
 	case why.kind == refusedDraining:
 		h.refuse(w, r, &why)
@@ -45,7 +45,7 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		h.refuseUnread(w, r)
 		return
 	}
-	job, more, err := h.receive(r, permitted)
+	job, more, err := h.receive(r)
 	if err != nil {
 		h.refuseBody(w, r, err)
 		return
@@ -68,7 +68,7 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // receive reads the body of a request and decodes it into a Job, which it borrows only
 // then: a client may take its time. It gives the body's memory back, since a commit may
 // take long, and a client that is refused may retry immediately.
-func (h *handler) receive(r *http.Request, permitted permit) (job *Job, more bool, err error) {
+func (h *handler) receive(r *http.Request) (job *Job, more bool, err error) {
 	t, now := h.core.traceOf(r), h.core.cfg.Now
 	t.begins(tracing.Read, now)
 	buf, err := h.bodies.read(r.Body, r.Header.Get("Content-Encoding"), r.ContentLength)
@@ -78,12 +78,16 @@ func (h *handler) receive(r *http.Request, permitted permit) (job *Job, more boo
 		return nil, false, err
 	}
 	job = h.core.Job()
-	job.permitted, job.trace = permitted, t
+	job.trace = t
 	t.begins(tracing.Decode, now)
 	defer t.ends(tracing.Decode, now)
 	if len(buf.bytes) > aloneBytes {
 		h.core.decoding <- struct{}{}
 		defer func() { <-h.core.decoding }()
+	}
+	// The body may have been long in coming, and the token revoked meanwhile.
+	if job.permitted, job.refusal = h.core.enter(gate.VisitorOf(r), now()); job.refusal.kind != 0 {
+		return job, false, nil
 	}
 	return job, job.Decode(buf.bytes), nil
 }

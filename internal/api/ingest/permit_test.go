@@ -230,6 +230,50 @@ func testRevoked(t *testing.T, serve serveFunc) {
 	expect(k.write, 5, "401 ")
 }
 
+// A body that is under way when its token is revoked is refused, in a short request and
+// in one that the fast lane does not take.
+//
+// Seen to fail with the mutant ask-once.
+func TestRevokedUnderWay(t *testing.T) { eachFront(t, testRevokedUnderWay) }
+
+func testRevokedUnderWay(t *testing.T, serve serveFunc) {
+	k := newKeyring(t)
+	core, srv := serve(t, ingest.Config{Gate: k.gate}, nil)
+	type post struct {
+		in   *bufio.Reader
+		conn io.Writer
+		rest string
+	}
+	var posts []post
+	for _, body := range []string{reading("d", 1), batch("e", 10), batch("f", 10_000)} {
+		text, before := authorized(body, k.write), core.Counters().BodyBytes
+		conn := dial(t, srv)
+		half := len(text) - len(body)/2
+		send(t, conn, text[:half])
+		posts = append(posts, post{bufio.NewReader(conn), conn, text[half:]})
+		for deadline := time.Now().Add(time.Minute); core.Counters().BodyBytes == before; time.Sleep(time.Millisecond) {
+			if time.Now().After(deadline) {
+				t.Fatal("the body is not being read")
+			}
+		}
+	}
+	k.revoke(t, "bed-7")
+	if err := k.gate.Tokens.Reload(); err != nil {
+		t.Fatal(err)
+	}
+	for i, p := range posts {
+		if _, err := io.WriteString(p.conn, p.rest); err != nil {
+			t.Fatal(err)
+		}
+		if got := answers(t, p.in, 1)[0]; !strings.HasPrefix(got, "401 ") {
+			t.Errorf("request %d: got %s, want 401", i, got)
+		}
+	}
+	if c := core.Counters(); c.Stored != 0 {
+		t.Errorf("%d readings were stored, want none", c.Stored)
+	}
+}
+
 // A token ends at its time, on an open connection too.
 func TestExpires(t *testing.T) { eachFront(t, testExpires) }
 

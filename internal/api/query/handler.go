@@ -179,7 +179,8 @@ func (h *Handler) Readings(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	trailer := q.Format != JSON && q.Limit > 0
-	out := &pieceWriter{w: w, rc: http.NewResponseController(w), timeout: h.cfg.PieceTimeout, begin: func() error {
+	allowed := func() bool { return h.mayRead(r, device) }
+	out := &pieceWriter{w: w, rc: http.NewResponseController(w), timeout: h.cfg.PieceTimeout, allowed: allowed, begin: func() error {
 		if q.isExport() && r.Method != http.MethodHead {
 			if err := h.exporting(r, &pass, &q); err != nil {
 				return err
@@ -194,6 +195,7 @@ func (h *Handler) Readings(w http.ResponseWriter, r *http.Request) {
 		h.streams[q.Format].Begin(w)
 		return nil
 	}}
+	defer out.watch()()
 	var page Page
 	if r.Method == http.MethodHead {
 		_, err = h.reader.Latest(r.Context(), device)
@@ -204,6 +206,8 @@ func (h *Handler) Readings(w http.ResponseWriter, r *http.Request) {
 		err = out.begin()
 	}
 	switch {
+	case errors.Is(err, errRevoked) && !out.begun:
+		h.cfg.Problems.InvalidCredentials.Write(w, r, "")
 	case errors.Is(err, errNotRecorded):
 		h.report(err)
 		h.cfg.Problems.ReadFailed.Write(w, r, "The export could not be recorded in the audit log.")
@@ -268,7 +272,7 @@ func (h *Handler) fail(w http.ResponseWriter, r *http.Request, err error) {
 
 // report tells of an error of the store. That the client went away is none.
 func (h *Handler) report(err error) {
-	if h.cfg.Failed != nil && !errors.Is(err, context.Canceled) && !errors.Is(err, errClientGone) {
+	if h.cfg.Failed != nil && !errors.Is(err, context.Canceled) && !errors.Is(err, errClientGone) && !errors.Is(err, errRevoked) {
 		h.cfg.Failed(err)
 	}
 }
@@ -280,32 +284,3 @@ var (
 	// errNotRecorded means that an export was not begun.
 	errNotRecorded = errors.New("query: the export could not be recorded")
 )
-
-// A pieceWriter sends the header before the first piece of the body, and gives the
-// client the same time for each piece.
-type pieceWriter struct {
-	w     http.ResponseWriter
-	rc    *http.ResponseController
-	begin func() error // sends the header; after an error nothing was sent
-	begun bool
-
-	timeout time.Duration // for one piece
-}
-
-func (p *pieceWriter) Write(b []byte) (int, error) {
-	if !p.begun {
-		if err := p.begin(); err != nil {
-			return 0, err
-		}
-		p.begun = true
-	}
-	// A writer without deadlines, such as a test's, never blocks.
-	if err := p.rc.SetWriteDeadline(time.Now().Add(p.timeout)); err != nil && !errors.Is(err, http.ErrNotSupported) {
-		return 0, errors.Join(errClientGone, err)
-	}
-	n, err := p.w.Write(b)
-	if err != nil {
-		err = errors.Join(errClientGone, err)
-	}
-	return n, err
-}

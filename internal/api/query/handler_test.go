@@ -71,14 +71,19 @@ func serve(t *testing.T, src source) *httptest.Server {
 // serveGated is serve with a gate. failed is told of errors.
 func serveGated(t *testing.T, src source, g *gate.Gate, failed func(error)) *httptest.Server {
 	t.Helper()
-	h := query.New(src, src, query.Config{
-		Problems: problem.New(), Flags: vitals.DefaultFlagLimits(), Param: (*http.Request).PathValue, Gate: g, Failed: failed,
-	})
+	return serveConfig(t, src, query.Config{Gate: g, Failed: failed}, func(h http.Handler) http.Handler { return h })
+}
+
+// serveConfig starts a server with some of cfg. wrap is put around it.
+func serveConfig(t *testing.T, src source, cfg query.Config, wrap func(http.Handler) http.Handler) *httptest.Server {
+	t.Helper()
+	cfg.Problems, cfg.Flags, cfg.Param = problem.New(), vitals.DefaultFlagLimits(), (*http.Request).PathValue
+	h := query.New(src, src, cfg)
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /v1/devices", h.Devices)
 	mux.HandleFunc("GET /v1/devices/{device}", h.Device)
 	mux.HandleFunc("GET /v1/devices/{device}/readings", h.Readings)
-	srv := httptest.NewServer(mux)
+	srv := httptest.NewServer(wrap(mux))
 	t.Cleanup(srv.Close)
 	return srv
 }

@@ -28,6 +28,12 @@ func (h *Handler) enter(w http.ResponseWriter, r *http.Request) (pass gate.Pass,
 	return pass, false
 }
 
+// mayRead reports whether a request that was let in would be now.
+func (h *Handler) mayRead(r *http.Request, device vitals.Name) bool {
+	pass, verdict, _ := h.cfg.Gate.Enter(gate.VisitorOf(r), token.Read, time.Now())
+	return verdict == gate.Passed && pass.Covers(&device)
+}
+
 // covers reports whether a pass is for a device, or answers the request: in the
 // same words whether there is such a device or not.
 func (h *Handler) covers(w http.ResponseWriter, r *http.Request, pass *gate.Pass, device vitals.Name) bool {

@@ -22,6 +22,7 @@ import (
 // Authorization header.
 type keyring struct {
 	gate *gate.Gate
+	path string // of the token file
 	log  string // path of the audit log
 
 	all, ppg, writer string
@@ -31,7 +32,7 @@ func newKeyring(t testing.TB) *keyring {
 	t.Helper()
 	dir := t.TempDir()
 	path := filepath.Join(dir, "tokens")
-	k := &keyring{log: filepath.Join(dir, "audit")}
+	k := &keyring{path: path, log: filepath.Join(dir, "audit")}
 	create := func(gateway, devices string, rights token.Rights) string {
 		spec := token.Spec{Rights: rights}
 		var err error
