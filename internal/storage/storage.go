@@ -21,6 +21,12 @@
 // first one that a part named which was stored or completed the record; duplicates
 // and conflicts leave it alone.
 //
+// Withholding. What becomes of a reading tells its writer whether a value that he
+// guessed is the stored one. An entry with a [Guard] bounds that: it is compared with
+// a record of another gateway that has a sign in common with it only after the Guard
+// has agreed, and is [Withheld] otherwise. A record of which no gateway is known is
+// another gateway's.
+//
 // Durability. When Append returns nil, every outcome is set, and everything that
 // the outcomes say is on stable storage. When it returns an error that wraps
 // [ErrNotWritten], nothing of the group was written or ever will be. After any
@@ -111,12 +117,25 @@ const (
 	Duplicate                         // brought nothing new
 	Conflict                          // contradicted the record; refused whole
 	TooManyDevices                    // a new device beyond the configured number; refused
+	Withheld                          // not compared with the record, for its Guard; refused
 )
+
+// A Guard bounds what a writer who may not read learns of values that other gateways
+// wrote. It is called by Append, perhaps from many goroutines; it must not block.
+type Guard interface {
+	// Take is called before a reading is compared, as if it were a conflict. It
+	// reports whether the reading may be.
+	Take() bool
+
+	// Return is called when a reading was compared and is no conflict.
+	Return()
+}
 
 // An Entry is one reading of a group and what became of it.
 type Entry struct {
 	Reading        *vitals.Reading // not modified by the store, not retained after Append
 	ReceivedUnixMs int64           // the server's clock when the reading came in
+	Guard          Guard           // asked by Append; nil: the reading is compared with every record
 	Outcome        Outcome         // set by Append
 	Sign           vitals.Sign     // set by Append with Conflict: the first sign that contradicts
 }

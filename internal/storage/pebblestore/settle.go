@@ -152,7 +152,15 @@ func (s *settler) settleOne(e *storage.Entry, entry int32) error {
 		s.store(e, id, entry)
 		return nil
 	}
+	guarded := e.Guard != nil && m.gateway != r.Gateway && m.values.Present()&r.Values.Present() != 0
+	if guarded && !e.Guard.Take() {
+		e.Outcome = storage.Withheld
+		return nil
+	}
 	merged, sign, outcome := merge(&m.values, &r.Values)
+	if guarded && outcome != storage.Conflict {
+		e.Guard.Return()
+	}
 	e.Outcome, e.Sign = outcome, sign
 	if outcome != storage.Completed {
 		return nil

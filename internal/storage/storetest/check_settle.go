@@ -331,3 +331,72 @@ func checkTooManyDevices(t testing.TB, h Harness) {
 	mustSettle(t, s, entry("a", 3, hr(1)), storage.Stored)
 	mustClose(t, s)
 }
+
+// A guard lets a number of conflicts be found.
+type guard struct{ left int }
+
+func (g *guard) Take() bool {
+	g.left--
+	return g.left >= 0
+}
+
+func (g *guard) Return() { g.left++ }
+
+// checkWithheld settles readings of a writer who may learn of two conflicts with what
+// others wrote, one after another and in one group.
+func checkWithheld(t testing.TB, h Harness) {
+	s := open(t, h)
+	for _, inOneGroup := range []bool{false, true} {
+		device := fmt.Sprintf("d-%t", inOneGroup)
+		d := func(timeUnixMs int64, signs ...sign) *storage.Entry { return entry(device, timeUnixMs, signs...) }
+		mustAppend(t, s, by("other", d(10, hr(1), spo2(1))), d(11, hr(1)), by("me", d(12, hr(1))), d(13, hr(1)))
+		g := &guard{left: 2}
+		var group []*storage.Entry
+		var want []storage.Outcome
+		add := func(outcome storage.Outcome, e *storage.Entry) {
+			e.Guard = g
+			group, want = append(group, by("me", e)), append(want, outcome)
+		}
+		for i := range int64(5) { // what the writer knows is not guarded
+			add(storage.Conflict, d(12, hr(vitals.Hundredths(2+i))))
+		}
+		add(storage.Duplicate, d(12, hr(1)))
+		add(storage.Duplicate, d(10, hr(1)))
+		add(storage.Duplicate, d(10, hr(1), spo2(1)))
+		add(storage.Conflict, d(10, hr(2)))
+		add(storage.Completed, d(13, rhr(1))) // which makes it the writer's
+		add(storage.Conflict, d(13, hr(2)))
+		add(storage.Completed, d(10, hr(1), rhr(7)))
+		add(storage.Conflict, d(11, hr(3))) // of nobody's: another's
+		add(storage.Withheld, d(10, hr(1)))
+		add(storage.Withheld, d(10, hr(2)))
+		add(storage.Withheld, d(10, hr(1), sys(2), dia(1)))
+		add(storage.Withheld, d(11, hr(1)))
+		add(storage.Completed, d(11, sys(2), dia(1))) // nothing in common: nothing is told
+		add(storage.Stored, d(9, hr(1)))
+		add(storage.Stored, d(20, hr(1)))
+		add(storage.Duplicate, d(20, hr(1)))
+		if inOneGroup {
+			mustAppend(t, s, group...)
+		}
+		for i, e := range group {
+			if !inOneGroup {
+				mustAppend(t, s, e)
+			}
+			if e.Outcome != want[i] {
+				t.Errorf("in one group %t: reading %d settled as %s, want %s", inOneGroup, i, OutcomeName(e.Outcome), OutcomeName(want[i]))
+			}
+		}
+		wantRecords(t, "scan", scanPages(t, s, allOf(device), 10), []storage.Record{
+			recordOf(by("me", d(9, hr(1)))),
+			recordOf(by("other", d(10, hr(1), spo2(1), rhr(7)))),
+			recordOf(by("me", d(11, hr(1), sys(2), dia(1)))),
+			recordOf(by("me", d(12, hr(1)))),
+			recordOf(by("me", d(13, hr(1), rhr(1)))),
+			recordOf(by("me", d(20, hr(1)))),
+		})
+		again := by("other", d(10, hr(1)))
+		again.Guard = nil
+		mustSettle(t, s, again, storage.Duplicate)
+	}
+}

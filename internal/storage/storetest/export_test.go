@@ -97,6 +97,11 @@ func (b *broken) tearLastReading() {
 	b.records[k.device][k.ms] = rec
 }
 
+// A taker gives nothing back.
+type taker struct{ storage.Guard }
+
+func (taker) Return() {}
+
 func clone(rs records) records {
 	c := records{}
 	for name, times := range rs {
@@ -116,6 +121,19 @@ func (b *broken) Append(group []*storage.Entry) error {
 	}
 	if b.fault == "takes empty readings" {
 		group = slices.DeleteFunc(slices.Clone(group), func(e *storage.Entry) bool { return e.Reading.Values.IsZero() })
+	}
+	for _, e := range group {
+		if e.Guard == nil {
+			continue
+		}
+		switch g := e.Guard; b.fault {
+		case "asks no guard":
+			e.Guard = nil
+			defer func() { e.Guard = g }()
+		case "gives nothing back":
+			e.Guard = taker{g}
+			defer func() { e.Guard = g }()
+		}
 	}
 	if b.fault == "group in reverse" {
 		group = slices.Clone(group)
@@ -240,6 +258,10 @@ func (b *broken) settle(e *storage.Entry) storage.Outcome {
 			if v, has := r.Values.Get(s); has && v == 0 && ok && have.Values.Has(s) {
 				return storage.Completed
 			}
+		}
+	case "guards what is the writer's own":
+		if ok && e.Guard != nil && conflict && have.Gateway == r.Gateway && !e.Guard.Take() {
+			return storage.Withheld
 		}
 	case "keeps the entry":
 		if !ok && b.records[r.Device] != nil {

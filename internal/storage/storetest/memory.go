@@ -71,8 +71,15 @@ func (rs records) settle(e *storage.Entry, maxDevices int) (storage.Outcome, vit
 		rs[r.Device][r.TimeUnixMs] = storage.Record{Reading: *r, ReceivedUnixMs: e.ReceivedUnixMs}
 		return storage.Stored, 0
 	}
+	guarded := e.Guard != nil && have.Gateway != r.Gateway && haveCommonSign(have.Values, r.Values)
+	if guarded && !e.Guard.Take() {
+		return storage.Withheld, 0
+	}
 	if s, ok := firstConflict(have.Values, r.Values); ok {
 		return storage.Conflict, s
+	}
+	if guarded {
+		e.Guard.Return()
 	}
 	merged := union(have.Values, r.Values)
 	if merged == have.Values {
@@ -84,6 +91,16 @@ func (rs records) settle(e *storage.Entry, maxDevices int) (storage.Outcome, vit
 	}
 	rs[r.Device][r.TimeUnixMs] = have
 	return storage.Completed, 0
+}
+
+// haveCommonSign reports whether a and b both hold some sign.
+func haveCommonSign(a, b vitals.Values) bool {
+	for s := range vitals.Sign(vitals.NumSigns) {
+		if a.Has(s) && b.Has(s) {
+			return true
+		}
+	}
+	return false
 }
 
 // firstConflict returns the first sign that a and b both hold and with different
