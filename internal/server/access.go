@@ -29,6 +29,9 @@ type AccessOptions struct {
 
 	TokenRate  int `placeholder:"N" help:"Readings a second in the long run of each token without a rate of its own. Default: no limit."`
 	TokenBurst int `placeholder:"N" help:"Readings at once after a silence of each token without a rate of its own. Default: those of a minute."`
+
+	MaxContradictions int `default:"${max_contradictions}" help:"Readings in an hour, of a token or certificate without the right to read, that contradict what another gateway has sent, before readings of such devices and times are refused uncompared."`
+	AuditReads        int `default:"${audit_reads}" help:"Readings that a token may read in an hour in small pages before each page is recorded in the audit log as an export."`
 }
 
 // DefaultAudit is the audit log of the server and of 'pulsegate token' by default.
@@ -47,6 +50,8 @@ func (f *AccessOptions) check() error {
 		rule{f.TokenRate >= 0 && f.TokenRate <= token.MaxPerSecond, fmt.Sprintf("--token-rate is not from 1 to %d", token.MaxPerSecond)},
 		rule{f.TokenBurst >= 0 && f.TokenBurst <= token.MaxBurst && (f.TokenBurst == 0 || f.TokenRate > 0),
 			fmt.Sprintf("--token-burst is not from 1 to %d, beside a --token-rate", token.MaxBurst)},
+		rule{f.MaxContradictions > 0 && f.MaxContradictions <= token.MaxHourly, fmt.Sprintf("--max-contradictions is not from 1 to %d", token.MaxHourly)},
+		rule{f.AuditReads > 0 && f.AuditReads <= token.MaxHourly, fmt.Sprintf("--audit-reads is not from 1 to %d", token.MaxHourly)},
 		rule{!token.IsText(f.Tokens), "--tokens is to name a file, and was given the text of a token"},
 	)
 }
@@ -78,6 +83,7 @@ const recordTimeout = 10 * time.Second
 func (a *access) open() (err error) {
 	f := &a.opt.AccessOptions
 	a.gate.Certificates = f.TLSClientCA != ""
+	a.gate.Hourly = token.Hourly{Contradictions: f.MaxContradictions, Reads: f.AuditReads}
 	if path := f.auditPath(); path != "" {
 		ctx, cancel := context.WithTimeout(context.Background(), recordTimeout)
 		defer cancel()
@@ -91,6 +97,7 @@ func (a *access) open() (err error) {
 	if f.Tokens != "" {
 		a.gate.Tokens, err = token.Open(f.Tokens, token.Options{
 			DefaultLimit: token.LimitOf(f.TokenRate, f.TokenBurst),
+			Hourly:       a.gate.Hourly,
 			Changed:      a.tokensChanged,
 		})
 		if errors.Is(err, os.ErrNotExist) {

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/pulsegate/pulsegate/internal/access/token"
 	"github.com/pulsegate/pulsegate/internal/api/ingest"
 	"github.com/pulsegate/pulsegate/internal/api/query"
 	"github.com/pulsegate/pulsegate/internal/observe/logbudget"
@@ -89,6 +90,10 @@ func Defaults() map[string]string {
 		"max_devices":      n(pebblestore.DefaultMaxDevices),
 		"min_free_bytes":   n(pebblestore.DefaultMinFreeBytes),
 		"default_audit":    DefaultAudit,
+
+		"max_contradictions": n(token.DefaultContradictions),
+		"audit_reads":        n(token.DefaultReads),
+
 		"log_budget":       n(logbudget.DefaultLinesPerMinute),
 		"log_budget_bytes": n(logbudget.DefaultBytesPerMinute),
 	}

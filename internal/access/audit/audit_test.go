@@ -340,7 +340,7 @@ func TestNames(t *testing.T) {
 		}
 		seen[e.String()] = true
 	}
-	for r := audit.NoCredentials; r <= audit.BadCertificate; r++ {
+	for r := audit.NoCredentials; r <= audit.Contradictions; r++ {
 		if seen[r.String()] {
 			t.Errorf("reason %d has the name %q", r, r)
 		}

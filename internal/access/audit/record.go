@@ -69,6 +69,7 @@ const (
 	NoRight                          // valid, without the right that is needed
 	NotCovered                       // valid, not for this device
 	BadCertificate                   // a client certificate that names no gateway, or another than the token
+	Contradictions                   // valid, has contradicted too many readings of other gateways to be told of more
 	numReasons
 )
 
@@ -80,6 +81,7 @@ var reasonNames = [numReasons]string{
 	NoRight:        "no-right",
 	NotCovered:     "not-covered",
 	BadCertificate: "bad-certificate",
+	Contradictions: "contradictions",
 }
 
 // String returns the name in the log, such as "expired".

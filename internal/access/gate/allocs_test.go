@@ -25,6 +25,10 @@ func TestEnterAllocates(t *testing.T) {
 			pass, _, _ := tt.gate.Enter(gate.VisitorOf(r), tt.right, at)
 			pass.Covers(&device)
 			pass.Charge(1, at)
+			if tt.want == gate.Passed {
+				tt.gate.Contradict(&pass, at)
+				tt.gate.Agreed(&pass, at)
+			}
 			tt.gate.Enter(gate.Visitor{Bytes: text, TLS: tt.tls, Peer: peer{}}, tt.right, at)
 		})
 		if got != 0 {

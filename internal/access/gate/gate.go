@@ -45,7 +45,12 @@ type Gate struct {
 	// use. Nil: the handshake decides.
 	Trusted func(*tls.ConnectionState) bool
 
+	// Hourly is that of certificates, and of those who read where the gate is open.
+	// Tokens have that of their Set.
+	Hourly token.Hourly
+
 	refused [numReasons]atomic.Uint64 // by audit.Reason
+	named   namedBudgets
 }
 
 // Open reports whether g lets everybody in.
@@ -80,7 +85,7 @@ func (v *Visitor) bare() bool { return v.Authorization == "" && len(v.Bytes) == 
 // only, and only a request that is to write is limited.
 func (g *Gate) Enter(v Visitor, right token.Rights, now time.Time) (pass Pass, verdict Verdict, retryAfter time.Duration) {
 	if g.Open() {
-		return Pass{all: true}, Passed, 0
+		return Pass{all: true, reads: true}, Passed, 0
 	}
 	named, certErr := vitals.Name{}, tlsfiles.ErrNoCertificate
 	if g.Certificates {
@@ -115,7 +120,7 @@ func (g *Gate) Enter(v Visitor, right token.Rights, now time.Time) (pass Pass, v
 	if ok, wait := grant.Allow(0, now); right == token.Write && !ok {
 		return Pass{}, Limited, wait
 	}
-	return Pass{gateway: grant.Gateway(), grant: grant}, Passed, 0
+	return Pass{gateway: grant.Gateway(), grant: grant, reads: grant.Has(token.Read)}, Passed, 0
 }
 
 // certified returns the gateway that the client's certificate names.

@@ -52,6 +52,8 @@ type fixture struct {
 	log  *audit.Log
 	path string // of the log
 
+	tokens string // path of the token file
+
 	write, read, short, slow string
 }
 
@@ -60,6 +62,7 @@ func newFixture(t testing.TB) *fixture {
 	dir := t.TempDir()
 	f := &fixture{path: filepath.Join(dir, "audit")}
 	tokens := filepath.Join(dir, "tokens")
+	f.tokens = tokens
 	create := func(spec token.Spec) string {
 		text, _, err := token.Create(t.Context(), tokens, spec, now)
 		if err != nil {
@@ -231,7 +234,7 @@ func TestNotes(t *testing.T) {
 		t.Fatal(err)
 	}
 	for reason, want := range map[audit.Reason]uint64{
-		audit.NoCredentials: 10, audit.NoRight: 10, audit.NotCovered: 1, audit.Expired: 0, audit.BadCertificate + 1: 0,
+		audit.NoCredentials: 10, audit.NoRight: 10, audit.NotCovered: 1, audit.Expired: 0, audit.Contradictions + 1: 0,
 	} {
 		if got := g.Refused(reason); got != want {
 			t.Errorf("refused for %v: %d, want %d", reason, got, want)
@@ -273,6 +276,76 @@ func TestNotes(t *testing.T) {
 	g.Audit = nil
 	if err := g.Exporting(t.Context(), &pass, nil, gate.Export{Device: device}); err != nil {
 		t.Errorf("without an audit log: %v", err)
+	}
+}
+
+// Contradictions are counted for each token, and for each name that a certificate
+// bears. Whoever has the right to read is known.
+func TestContradictions(t *testing.T) {
+	f := newFixture(t)
+	hourly := token.Hourly{Contradictions: 2}
+	set, err := token.Open(f.tokens, token.Options{Every: -1, Hourly: hourly})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(set.Close)
+	g := &gate.Gate{Tokens: set, Certificates: true, Audit: f.log, Hourly: hourly}
+	enter := func(auth string, cs *tls.ConnectionState, right token.Rights) *gate.Pass {
+		t.Helper()
+		pass, verdict, _ := g.Enter(gate.Visitor{Authorization: auth, TLS: cs}, right, now)
+		if verdict != gate.Passed {
+			t.Fatal(verdict)
+		}
+		return &pass
+	}
+	for _, again := range []bool{false, true} { // a reload and another request change nothing
+		for i, tt := range []struct {
+			pass  *gate.Pass
+			reads bool
+		}{
+			{enter(f.write, nil, token.Write), false},
+			{enter("", showing("bed-1"), token.Write), false},
+			{enter("", showing("bed-2"), token.Write), false},
+			{enter(f.slow, nil, token.Write), true},
+		} {
+			if got := tt.pass.MayRead(); got != tt.reads {
+				t.Errorf("%d: may read: %v, want %v", i, got, tt.reads)
+			}
+			if tt.reads {
+				continue
+			}
+			if !again {
+				if !g.Contradict(tt.pass, now) || !g.Contradict(tt.pass, now) || g.Contradict(tt.pass, now) {
+					t.Errorf("%d: the budget is not of two contradictions", i)
+				}
+				g.Agreed(tt.pass, now)
+				if !g.Contradict(tt.pass, now) {
+					t.Errorf("%d: what was given back cannot be taken", i)
+				}
+			}
+			if g.Contradict(tt.pass, now) {
+				t.Errorf("%d: more than the budget", i)
+			}
+			if wait := g.Withheld(tt.pass, peer{}, now); wait != 30*time.Minute {
+				t.Errorf("%d: wait %v, want 30m", i, wait)
+			}
+			if later := now.Add(30 * time.Minute); again && !g.Contradict(tt.pass, later) {
+				t.Errorf("%d: nothing left after half an hour", i)
+			}
+		}
+		if _, _, err := token.Create(t.Context(), f.tokens, token.Spec{Gateway: name(t, "new"), Rights: token.Write}, now); err != nil {
+			t.Fatal(err)
+		}
+		if err := set.Reload(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := g.Refused(audit.Contradictions); n != 6 {
+		t.Errorf("%d noted, want 6", n)
+	}
+	pass, _, _ := (&gate.Gate{}).Enter(gate.Visitor{}, token.Write, now)
+	if !pass.MayRead() {
+		t.Error("whoever comes to an open gate may not read")
 	}
 }
 

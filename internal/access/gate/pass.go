@@ -16,6 +16,7 @@ type Pass struct {
 	gateway vitals.Name
 	grant   token.Grant
 	all     bool // not limited by a token
+	reads   bool // includes the right to read
 }
 
 // Gateway returns the name that whoever came is known by; zero if the gate is
@@ -34,6 +35,10 @@ func (p *Pass) CoversAll() bool { return p.all || p.grant.CoversAll() }
 // Before returns the name right before the devices that may be read or written, as
 // [token.Grant.Before] does; zero if there is no device before them.
 func (p *Pass) Before() vitals.Name { return p.grant.Before() }
+
+// MayRead reports whether the pass includes the right to read. Whoever has it not must
+// not learn from answers to what he writes what others wrote.
+func (p *Pass) MayRead() bool { return p.reads }
 
 // Charge takes n readings out of the rate of the token, or says how long to wait
 // before the next try, as [token.Grant.Allow] does.
@@ -76,7 +81,7 @@ func (g *Gate) Exporting(ctx context.Context, p *Pass, peer Peer, e Export) erro
 }
 
 // numReasons is one more than the greatest audit.Reason.
-const numReasons = audit.BadCertificate + 1
+const numReasons = audit.Contradictions + 1
 
 // Refused returns how many requests were refused for a reason.
 func (g *Gate) Refused(reason audit.Reason) uint64 {

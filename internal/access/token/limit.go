@@ -59,12 +59,6 @@ type Bucket struct {
 	fullAt atomic.Int64
 }
 
-// NewHourly returns a full bucket of n items, 1 to 1,000,000, that is filled with n
-// items an hour. start is a time of the clock that its methods are given.
-func NewHourly(n int, start time.Time) *Bucket {
-	return newBucket(time.Hour/time.Duration(n), n, start)
-}
-
 func newLimiter(l Limit, start time.Time) *Bucket {
 	return newBucket(time.Second/time.Duration(l.PerSecond), l.Burst, start)
 }
@@ -103,4 +97,37 @@ func (b *Bucket) Return(n int) { b.fullAt.Add(-int64(b.cost(n))) }
 
 func (b *Bucket) cost(n int) time.Duration {
 	return min(time.Duration(n), maxCost/b.step) * b.step
+}
+
+// Hourly says what a token may do within an hour before more is done about it. Zero
+// fields take the default.
+type Hourly struct {
+	// Contradictions are readings, of a token without the right to read, that contradict
+	// what another gateway wrote. Default 60.
+	Contradictions int
+
+	// Reads are readings that were read in small pages. Default 10,000.
+	Reads int
+}
+
+// Defaults of [Hourly].
+const (
+	DefaultContradictions = 60
+	DefaultReads          = 10_000
+
+	MaxHourly = 1_000_000 // of both
+)
+
+// Budgets are the buckets of an [Hourly].
+type Budgets struct{ Contradictions, Reads *Bucket }
+
+// NewBudgets returns full buckets. start is a time of the clock that they are given.
+func NewBudgets(h Hourly, start time.Time) *Budgets {
+	hourly := func(n, otherwise int) *Bucket {
+		if n <= 0 {
+			n = otherwise
+		}
+		return newBucket(time.Hour/time.Duration(n), n, start)
+	}
+	return &Budgets{hourly(h.Contradictions, DefaultContradictions), hourly(h.Reads, DefaultReads)}
 }

@@ -16,6 +16,9 @@ type Options struct {
 	// bucket for itself. The zero Limit is none.
 	DefaultLimit Limit
 
+	// Hourly is that of each token.
+	Hourly Hourly
+
 	// Every is the time between two looks at the file: default 1 s, below 0 none.
 	Every time.Duration
 
@@ -58,6 +61,7 @@ type entry struct {
 	limiter       *Bucket // nil: none
 	limit         Limit   // of limiter
 	before        vitals.Name
+	budgets       *Budgets
 }
 
 // Open reads the token file at path and follows its changes until Close. It
@@ -134,6 +138,11 @@ func (s *Set) newEntry(t *Token, was *entry) *entry {
 	limit := t.Limit
 	if limit == (Limit{}) {
 		limit = s.opt.DefaultLimit
+	}
+	if was != nil {
+		e.budgets = was.budgets
+	} else {
+		e.budgets = NewBudgets(s.opt.Hourly, s.start)
 	}
 	e.limit = limit
 	switch {
@@ -231,6 +240,14 @@ func (g Grant) Before() vitals.Name {
 		return vitals.Name{}
 	}
 	return g.entry.before
+}
+
+// Budgets returns what is left of the token's [Hourly], or nil for the zero Grant.
+func (g Grant) Budgets() *Budgets {
+	if g.entry == nil {
+		return nil
+	}
+	return g.entry.budgets
 }
 
 // Allow takes n readings out of the token's rate, or returns how long to wait before

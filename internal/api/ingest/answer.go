@@ -28,6 +28,7 @@ const (
 	refusedTooLarge
 	refusedEncoding
 	refusedConflict
+	refusedWithheld // not compared with what another gateway wrote
 	refusedInvalid
 	refusedUnknown
 	refusedOverloaded
@@ -43,7 +44,7 @@ type refusal struct {
 	kind          kind
 	detail        string
 	field, reason string
-	retryAfter    time.Duration // of refusedLimited
+	retryAfter    time.Duration // of refusedLimited and refusedWithheld
 }
 
 func (r *refusal) Error() string { return "ingest: " + r.detail }
@@ -96,6 +97,7 @@ func newAnswers(set *problem.Set) *answers {
 			refusedTooLarge:     {problem: set.TooLarge, reason: "too_large"},
 			refusedEncoding:     {problem: set.UnknownEncoding, reason: "unknown_encoding"},
 			refusedConflict:     {problem: set.Conflict, outcome: "conflict"},
+			refusedWithheld:     {problem: set.TooManyContradictions, outcome: "withheld"},
 			refusedInvalid:      {problem: set.Invalid, outcome: "invalid"},
 			refusedUnknown:      {problem: set.OutcomeUnknown, reason: "outcome_unknown"},
 			refusedOverloaded:   {problem: set.Overloaded, reason: "overloaded", least: 1, most: 5},
@@ -157,7 +159,7 @@ func (c *Core) answerTo(r *refusal, text *[]byte) Answer {
 	switch {
 	case in.least > 0:
 		a.retryAfter = time.Duration(in.least+rand.IntN(in.most-in.least+1)) * time.Second
-	case r.kind == refusedLimited:
+	case r.kind == refusedLimited, r.kind == refusedWithheld:
 		a.retryAfter = r.retryAfter + rand.N(min(r.retryAfter/4, maxJitter)+time.Second)
 	}
 	return a
@@ -183,7 +185,9 @@ func (j *Job) Answer() Answer {
 		return Answer{head: c.answers.whole, body: duplicateBody}
 	default:
 		var why refusal
-		why.kind, why.field, why.reason = entryRefusal(e)
+		if why.kind, why.field, why.reason = entryRefusal(e); why.kind == refusedWithheld { // which passes
+			why = refusal{kind: refusedWithheld, retryAfter: j.noteWithheld()}
+		}
 		return j.refused(&why)
 	}
 }
@@ -203,8 +207,10 @@ func entryRefusal(e *storage.Entry) (k kind, field, reason string) {
 		return refusedConflict, e.Sign.Field(), "contradicts the stored value"
 	case storage.TooManyDevices:
 		return refusedInvalid, "device", "the store holds as many devices as it may"
+	case storage.Withheld:
+		return refusedWithheld, "gateway", "not compared with another gateway's reading, since too many have contradicted such; send it later"
 	}
-	// Promise: no answer but these two is made from an outcome that the store
+	// Promise: no answer but these three is made from an outcome that the store
 	// did not set.
 	panic("ingest: the store left an entry without an outcome")
 }
@@ -216,7 +222,7 @@ func entryRefusal(e *storage.Entry) (k kind, field, reason string) {
 // the body; they are merged.
 func (j *Job) batchAnswer() Answer {
 	c := j.core
-	stored, duplicate, conflicts := 0, 0, 0
+	stored, duplicate, conflicts, withheld := 0, 0, 0, false
 	for i := range j.entries {
 		switch j.entries[i].Outcome {
 		case storage.Stored, storage.Completed:
@@ -225,7 +231,11 @@ func (j *Job) batchAnswer() Answer {
 			duplicate++
 		default:
 			conflicts++
+			withheld = withheld || j.entries[i].Outcome == storage.Withheld
 		}
+	}
+	if withheld {
+		j.noteWithheld()
 	}
 	c.counters.stored.Add(uint64(stored))
 	c.counters.duplicate.Add(uint64(duplicate))

@@ -2,7 +2,7 @@ package ingest
 
 // Counters are what tests wait for, and count.
 type Counters struct {
-	Stored, Invalid, Forbidden                         uint64 // readings
+	Stored, Conflict, Withheld, Invalid, Forbidden     uint64 // readings
 	Unauthorized, NoRight, TooManyReadings, Overloaded uint64 // requests
 
 	Queued, BodyBytes int64 // now
@@ -13,6 +13,8 @@ func (c *Core) Counters() Counters {
 	refused := func(k kind) uint64 { return c.counters.refused[k].Load() }
 	return Counters{
 		Stored:          c.Stored(),
+		Conflict:        refused(refusedConflict),
+		Withheld:        refused(refusedWithheld),
 		Invalid:         refused(refusedInvalid),
 		Forbidden:       refused(refusedDevice),
 		Unauthorized:    refused(refusedUnauthorized) + refused(refusedCredentials),

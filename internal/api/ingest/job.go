@@ -29,6 +29,7 @@ type Job struct {
 	batch   vitals.Batch
 	entries []storage.Entry
 	refs    []*storage.Entry // of entries, those of one call of the committer
+	order   []int32          // of keepFirst
 
 	permitted permit
 	began     time.Time // when the request was there
@@ -121,6 +122,10 @@ func (j *Job) decode(body []byte) bool {
 		return false
 	}
 	j.keepPermitted()
+	guard := j.guard()
+	if guard != nil && j.batch.Shape != vitals.Single {
+		j.keepFirst()
+	}
 	switch {
 	case j.batch.Shape == vitals.Single && len(body) > c.cfg.MaxSingleBytes:
 		j.refusal = refusal{kind: refusedTooLarge, detail: c.tooLargeSingle}
@@ -140,7 +145,7 @@ func (j *Job) decode(body []byte) bool {
 	accepted := len(j.batch.Readings)
 	j.entries = slices.Grow(j.entries[:0], accepted)[:accepted]
 	for i := range j.entries {
-		j.entries[i] = storage.Entry{Reading: &j.batch.Readings[i], ReceivedUnixMs: nowUnixMs}
+		j.entries[i] = storage.Entry{Reading: &j.batch.Readings[i], ReceivedUnixMs: nowUnixMs, Guard: guard}
 	}
 	return accepted > 0
 }
@@ -148,9 +153,9 @@ func (j *Job) decode(body []byte) bool {
 // What a batch takes in memory, for each of its readings.
 // TestSizes holds the sizes of the types.
 const (
-	acceptedBytes = 152 + 32 + 4 + 8 // vitals.Reading, storage.Entry, index and ref
-	refusedBytes  = 40               // vitals.FieldError
-	rejectedBytes = 112              // of the answer: index, field and reason
+	acceptedBytes = 152 + 40 + 4 + 8 + 4 // vitals.Reading, storage.Entry, index, ref and order
+	refusedBytes  = 40                   // vitals.FieldError
+	rejectedBytes = 112                  // of the answer: index, field and reason
 )
 
 // reserve takes the memory of the decoded batch, and of the longest answer that
@@ -174,9 +179,10 @@ func (j *Job) slim() {
 	}
 	next := &Job{
 		core: j.core, decoder: j.decoder, ownsDecoder: j.ownsDecoder, batch: j.batch, entries: j.entries, refs: j.refs,
+		order:    j.order,
 		reserved: j.reserved - cap(j.out),
 	}
-	j.decoder, j.batch, j.entries, j.refs, j.reserved = nil, vitals.Batch{}, nil, nil, cap(j.out)
+	j.decoder, j.batch, j.entries, j.refs, j.order, j.reserved = nil, vitals.Batch{}, nil, nil, nil, cap(j.out)
 	next.Release()
 }
 

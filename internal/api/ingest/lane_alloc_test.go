@@ -56,6 +56,7 @@ func TestLaneAllocations(t *testing.T) {
 			{"single", authorized(good, k.write)},
 			{"for some devices", authorized(good, k.ppg)},
 			{"array of 20", authorized(batch("d", 20), k.write)},
+			{"array of 20, newest first", authorized(backwards("d", 20), k.write)},
 			{"array of 20 for other devices", authorized(batch("d", 20), k.ppg)},
 			{"limited", authorized(good, k.slow)},
 			{"no token", request(good)},

@@ -81,6 +81,10 @@ func (j *Job) keepPermitted() {
 		return
 	}
 	j.batch.Readings, j.batch.Index = readings[:kept], j.batch.Index[:kept]
+	j.sortRefused()
+}
+
+func (j *Job) sortRefused() {
 	slices.SortFunc(j.batch.Refused, func(a, b vitals.FieldError) int { return cmp.Compare(a.Index, b.Index) })
 }
 
@@ -98,6 +102,12 @@ func (j *Job) charge() bool {
 		j.refusal = refusal{kind: refusedLimited, retryAfter: retryAfter}
 	}
 	return ok
+}
+
+// noteWithheld reports a request of which readings were not compared, and returns how
+// long to wait until one can be.
+func (j *Job) noteWithheld() (retryAfter time.Duration) {
+	return j.core.cfg.Gate.Withheld(&j.permitted.pass, j.permitted.peer, j.began)
 }
 
 // noteUncovered tells of a request that was refused, in part or whole, because of

@@ -48,6 +48,9 @@ type Set struct {
 	Forbidden          *reply.Problem // 403 valid ones, that do not allow this
 	TooManyReadings    *reply.Problem // 429 more than the token's rate
 
+	// 429 a reading that would have to be compared, after too many contradictions
+	TooManyContradictions *reply.Problem
+
 	// Of a single reading.
 	Conflict *reply.Problem // 409 contradicts what is stored
 	Invalid  *reply.Problem // 422 breaks a rule of the data model
@@ -88,7 +91,8 @@ func New() *Set {
 			reply.Header("WWW-Authenticate", challenge+`, error="invalid_token"`)),
 		Forbidden: define(http.StatusForbidden, "forbidden", "The credentials do not allow this",
 			reply.Header("WWW-Authenticate", challenge+`, error="insufficient_scope"`)),
-		TooManyReadings: define(http.StatusTooManyRequests, "too-many-readings", "The token's rate is exceeded"),
+		TooManyReadings:       define(http.StatusTooManyRequests, "too-many-readings", "The token's rate is exceeded"),
+		TooManyContradictions: define(http.StatusTooManyRequests, "too-many-contradictions", "The reading is not compared with what another gateway has sent"),
 
 		Conflict:          define(http.StatusConflict, "conflict", "The reading contradicts a stored one"),
 		Invalid:           define(http.StatusUnprocessableEntity, "invalid-reading", "The reading is not acceptable"),
@@ -108,7 +112,7 @@ func New() *Set {
 func (s *Set) All() []*reply.Problem {
 	return []*reply.Problem{
 		s.Malformed, s.BadParameter, s.Unauthorized, s.InvalidCredentials, s.Forbidden, s.NotFound, s.UnknownDevice, s.MethodNotAllowed, s.NotAcceptable,
-		s.Timeout, s.Conflict, s.LengthRequired, s.TooLarge, s.UnknownEncoding, s.Invalid, s.TooManyReadings,
+		s.Timeout, s.Conflict, s.LengthRequired, s.TooLarge, s.UnknownEncoding, s.Invalid, s.TooManyReadings, s.TooManyContradictions,
 		s.ReadFailed, s.OutcomeUnknown, s.ErasureUnfinished, s.Busy, s.Overloaded, s.Draining, s.DiskLow, s.StoreFailed,
 	}
 }

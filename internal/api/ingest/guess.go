@@ -1,0 +1,126 @@
+package ingest
+
+import (
+	"cmp"
+	"errors"
+	"slices"
+
+	"github.com/pulsegate/pulsegate/internal/storage"
+	"github.com/pulsegate/pulsegate/vitals"
+)
+
+// # What a writer learns
+//
+// The answer to a reading that is stored already tells whether its values are those
+// that are stored. To a client that may read this is no secret. A client that may only
+// write could find out any value by sending every possible one. Two rules make that slow:
+//
+//   - A request states one value at most for each device, time and sign. Readings that
+//     state others are refused unread. See keepFirst.
+//   - Readings that contradict what another gateway wrote are counted. When their
+//     budget is spent, readings that would have to be compared with such are refused
+//     instead. See guard.
+//
+// What a gateway itself wrote it may compare as often as it likes.
+
+// errStated is why a reading that states a second value is refused. Its text is for the
+// client.
+var errStated = errors.New("a reading before it in the request states another value")
+
+// guard returns who decides about the comparison of j's readings; nil: nobody.
+func (j *Job) guard() storage.Guard {
+	if j.core.cfg.Gate == nil || j.permitted.pass.MayRead() {
+		return nil
+	}
+	return (*guard)(j)
+}
+
+// A guard is a Job as a storage.Guard. Its methods run on the committer's goroutine,
+// while the Job waits.
+type guard Job
+
+func (g *guard) Take() bool { return g.core.cfg.Gate.Contradict(&g.permitted.pass, g.began) }
+func (g *guard) Return()    { g.core.cfg.Gate.Agreed(&g.permitted.pass, g.began) }
+
+// keepFirst refuses those of the decoded readings that state another value for a
+// device, time and sign than a reading before them.
+func (j *Job) keepFirst() {
+	readings := j.batch.Readings
+	if !j.orderReadings() {
+		return
+	}
+	dropped := 0
+	var stated vitals.Values // of the device and time of the reading before in order
+	for n, i := range j.order {
+		r := &readings[i]
+		if n == 0 || compareKeys(&readings[j.order[n-1]], r) != 0 {
+			stated = vitals.Values{}
+		}
+		if sign, ok := stateOnce(&stated, &r.Values); !ok {
+			j.batch.Refused = append(j.batch.Refused, vitals.FieldError{Index: int(j.batch.Index[i]), Field: sign.Field(), Err: errStated})
+			j.batch.Index[i] = -1
+			dropped++
+		}
+	}
+	if dropped == 0 {
+		return
+	}
+	kept := 0
+	for i := range readings {
+		if j.batch.Index[i] < 0 {
+			continue
+		}
+		readings[kept], j.batch.Index[kept] = readings[i], j.batch.Index[i]
+		kept++
+	}
+	j.batch.Readings, j.batch.Index = readings[:kept], j.batch.Index[:kept]
+	j.sortRefused()
+}
+
+// orderReadings fills j.order with the places of the readings, sorted by time and
+// device, those of one time and device in the order of arrival. It reports false when
+// they come in that order and each is of another, as in most batches.
+func (j *Job) orderReadings() bool {
+	readings := j.batch.Readings
+	ascending := true
+	for i := 1; i < len(readings) && ascending; i++ {
+		ascending = compareKeys(&readings[i-1], &readings[i]) < 0
+	}
+	if ascending {
+		return false
+	}
+	j.order = slices.Grow(j.order[:0], len(readings))[:len(readings)]
+	for i := range j.order {
+		j.order[i] = int32(i)
+	}
+	slices.SortFunc(j.order, func(a, b int32) int {
+		return cmp.Or(compareKeys(&readings[a], &readings[b]), cmp.Compare(a, b))
+	})
+	return true
+}
+
+// compareKeys compares what identifies readings.
+func compareKeys(a, b *vitals.Reading) int {
+	if a.TimeUnixMs != b.TimeUnixMs {
+		return cmp.Compare(a.TimeUnixMs, b.TimeUnixMs)
+	}
+	return a.Device.Compare(&b.Device)
+}
+
+// stateOnce adds values to those that were stated before, or returns a sign of which
+// another value was.
+func stateOnce(stated, values *vitals.Values) (other vitals.Sign, ok bool) {
+	merged := *stated
+	for s := range vitals.Sign(vitals.NumSigns) {
+		v, has := values.Get(s)
+		if !has {
+			continue
+		}
+		if before, has := stated.Get(s); has && before != v {
+			return s, false
+		}
+		merged.Set(s, v)
+	}
+	*stated = merged
+	return 0, true
+}
