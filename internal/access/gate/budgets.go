@@ -60,3 +60,21 @@ func (g *Gate) Withheld(p *Pass, peer Peer, now time.Time) (retryAfter time.Dura
 	_, wait := g.budgets(p, now).Contradictions.Take(0, now)
 	return wait
 }
+
+// Reading takes n readings, which may be given out without a record, out of the budget
+// of a pass. It reports false when there is none left: then they are an export, see
+// [Gate.Exporting]. What turns out not to be there is given back with [Gate.Unread].
+func (g *Gate) Reading(p *Pass, n int, now time.Time) bool {
+	if g.Audit == nil {
+		return true
+	}
+	ok, _ := g.budgets(p, now).Reads.Take(n, now)
+	return ok
+}
+
+// Unread gives back what [Gate.Reading] has taken.
+func (g *Gate) Unread(p *Pass, n int, now time.Time) {
+	if g.Audit != nil {
+		g.budgets(p, now).Reads.Return(n)
+	}
+}

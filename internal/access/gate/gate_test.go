@@ -349,6 +349,52 @@ func TestContradictions(t *testing.T) {
 	}
 }
 
+// Readings in pages are counted for each token, and together where there are none; where
+// there is no audit log they are not.
+func TestReads(t *testing.T) {
+	f := newFixture(t)
+	set, err := token.Open(f.tokens, token.Options{Every: -1, Hourly: token.Hourly{Reads: 100}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(set.Close)
+	for _, g := range []*gate.Gate{
+		{Tokens: set, Audit: f.log},
+		{Audit: f.log, Hourly: token.Hourly{Reads: 100}},
+	} {
+		read := func(n int, at time.Time) bool {
+			t.Helper()
+			pass, verdict, _ := g.Enter(gate.Visitor{Authorization: f.read}, token.Read, at)
+			if verdict != gate.Passed {
+				t.Fatal(verdict)
+			}
+			ok := g.Reading(&pass, n, at)
+			if ok && n == 1000 { // a page of which nothing is there
+				g.Unread(&pass, n, at)
+			}
+			return ok
+		}
+		for range 5 {
+			if !read(1000, now) {
+				t.Fatal("what was given back counts")
+			}
+		}
+		if !read(60, now) || !read(100, now) || read(1, now) {
+			t.Error("the budget is not of 100 readings, of which the last may be exceeded")
+		}
+		if later := now.Add(36 * time.Minute); read(1, later) || !read(1, later.Add(time.Minute)) {
+			t.Error("the debt of 60 is not paid after 37 minutes")
+		}
+	}
+	g := &gate.Gate{Tokens: set}
+	pass, _, _ := g.Enter(gate.Visitor{Authorization: f.read}, token.Read, now)
+	for range 3 {
+		if !g.Reading(&pass, 100, now) {
+			t.Error("counted without an audit log")
+		}
+	}
+}
+
 func TestVisitorOf(t *testing.T) {
 	state := showing("bed-7")
 	r := &http.Request{Header: http.Header{}, RemoteAddr: "[::ffff:192.0.2.7]:4711", TLS: state}

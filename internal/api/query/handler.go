@@ -152,8 +152,8 @@ func (h *Handler) Device(w http.ResponseWriter, r *http.Request) {
 // Where a limit ends an NDJSON or CSV answer, the cursor of the next page comes
 // in the trailer Pulsegate-Next-Cursor; a JSON answer holds it.
 //
-// An export is recorded before its first byte is sent: an answer as NDJSON or CSV,
-// or one of more than 1000 readings.
+// An export is recorded before its first byte is sent: an answer as NDJSON or CSV, one
+// of more than 1000 readings, or one of fewer when many were read in such pages lately.
 func (h *Handler) Readings(w http.ResponseWriter, r *http.Request) {
 	pass, ok := h.enter(w, r)
 	if !ok {
@@ -179,9 +179,14 @@ func (h *Handler) Readings(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	trailer := q.Format != JSON && q.Limit > 0
+	counted := func(readings int) {}
 	allowed := func() bool { return h.mayRead(r, device) }
 	out := &pieceWriter{w: w, rc: http.NewResponseController(w), timeout: h.cfg.PieceTimeout, allowed: allowed, begin: func() error {
-		if q.isExport() && r.Method != http.MethodHead {
+		export := q.isExport()
+		if !export && r.Method != http.MethodHead {
+			export, counted = h.count(&pass, &q)
+		}
+		if export && r.Method != http.MethodHead {
 			if err := h.exporting(r, &pass, &q); err != nil {
 				return err
 			}
@@ -201,6 +206,7 @@ func (h *Handler) Readings(w http.ResponseWriter, r *http.Request) {
 		_, err = h.reader.Latest(r.Context(), device)
 	} else {
 		page, err = WriteReadings(r.Context(), out, h.reader, q, &h.cfg.Flags)
+		counted(page.Readings)
 	}
 	if err == nil && !out.begun { // an answer without readings may have no text
 		err = out.begin()

@@ -68,6 +68,15 @@ func covered(pass *gate.Pass, devices []storage.Device) int {
 // files, or for more than a page of them.
 func (q *Question) isExport() bool { return q.Format != JSON || q.Limit > defaultReadings }
 
+// count counts the readings that a page may hold, and reports whether so many were read
+// in pages lately that this one is an export too. done is called with how many it held.
+func (h *Handler) count(pass *gate.Pass, q *Question) (export bool, done func(readings int)) {
+	if !h.cfg.Gate.Reading(pass, q.Limit, time.Now()) {
+		return true, func(int) {}
+	}
+	return false, func(readings int) { h.cfg.Gate.Unread(pass, q.Limit-readings, time.Now()) }
+}
+
 // exporting has an export recorded, before it begins.
 func (h *Handler) exporting(r *http.Request, pass *gate.Pass, q *Question) error {
 	e := gate.Export{Device: q.Range.Device}

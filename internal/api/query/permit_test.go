@@ -250,3 +250,72 @@ func TestExportsAreRecorded(t *testing.T) {
 		t.Errorf("a page for a screen: %d %s", resp.StatusCode, text)
 	}
 }
+
+// Who reads many readings in small pages exports them: from some number on each page is
+// recorded, and not given out when it cannot be. What a page does not hold does not
+// count, nor what others read.
+//
+// Seen to fail with the mutant count-no-pages.
+func TestPagesAreExports(t *testing.T) {
+	k := newKeyring(t)
+	set, err := token.Open(k.path, token.Options{Every: -1, Hourly: token.Hourly{Reads: 2500}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	k.gate.Tokens.Close()
+	t.Cleanup(set.Close)
+	k.gate.Tokens = set
+	srv := serveGated(t, &endless{readings: 20_000}, k.gate, nil)
+	page := func(auth, query string) (readings int, cursor string) {
+		t.Helper()
+		resp, text := get(t, srv, "/v1/devices/ppg-1/readings?"+query, "Authorization", auth)
+		var p struct {
+			Readings []struct{}
+			Next     string `json:"next_cursor"`
+		}
+		if err := json.Unmarshal([]byte(text), &p); err != nil || resp.StatusCode != 200 {
+			t.Fatalf("%d %s: %v", resp.StatusCode, text, err)
+		}
+		return len(p.Readings), p.Next
+	}
+	for range 50 {
+		if n, _ := page(k.ppg, "from=19990"); n != 10 { // 500 in all, of pages of 1000
+			t.Fatalf("a page of %d, want 10", n)
+		}
+	}
+	cursor, unrecorded := "", 0
+	for i := range 20 {
+		query := "limit=1000"
+		if cursor != "" {
+			query += "&cursor=" + cursor
+		}
+		var n int
+		n, cursor = page(k.ppg, query)
+		if len(k.records(t, "exported")) == 0 {
+			unrecorded += n
+		} else if i < 2 {
+			t.Errorf("page %d is recorded", i)
+		}
+	}
+	if unrecorded < 2000 || unrecorded > 3000 {
+		t.Errorf("%d readings were read without a record, want about 2000", unrecorded)
+	}
+	page(k.all, "limit=1000")
+	records := k.records(t, "exported")
+	if len(records) == 0 || !strings.Contains(records[0], `"gateway":"ward-7","device":"ppg-1","from":"1970-01-01T00:00:0`) {
+		t.Errorf("the first record is not of a page: %q", records)
+	}
+	for _, r := range records {
+		if strings.Contains(r, "archive") {
+			t.Errorf("a page of another token is recorded: %s", r)
+		}
+	}
+	if err := k.gate.Audit.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for auth, want := range map[string]int{k.ppg: 500, k.all: 200} {
+		if resp, text := get(t, srv, "/v1/devices/ppg-1/readings", "Authorization", auth); resp.StatusCode != want {
+			t.Errorf("without an audit log: %d %.100s, want %d", resp.StatusCode, text, want)
+		}
+	}
+}
