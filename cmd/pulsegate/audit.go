@@ -8,24 +8,62 @@ import (
 
 type auditCommand struct {
 	Verify auditVerifyCommand `cmd:"" help:"Find records that were changed, removed or put in, without changing anything."`
+	Key    auditKeyCommand    `cmd:"" help:"Make a key that signs the audit log, and print its public half, which verifies it."`
 }
 
 type auditVerifyCommand struct {
-	File string `arg:"" optional:"" default:"${default_audit}" env:"PULSEGATE_AUDIT" help:"Audit log. Its older files, FILE.1 and so on, are verified as well."`
+	File     string `arg:"" optional:"" default:"${default_audit}" env:"PULSEGATE_AUDIT" help:"Audit log. Its older files, FILE.1 and so on, are verified as well."`
+	AuditKey string `type:"path" placeholder:"FILE" help:"Key that signs the log, or its public half. Records that were signed and are not there any more are found; if FILE.head is there, also at the end of the log."`
 }
 
 func (c *auditVerifyCommand) Run(std stdio) error {
-	records, chain := uint64(0), ""
-	err := audit.VerifyFiles(c.File, func(path string, r audit.Report) {
-		fmt.Fprintf(std.out, "%s: records %d to %d\n", path, r.FirstSeq, r.LastSeq)
-		if r.TornBytes > 0 {
-			fmt.Fprintf(std.err, "%s: %d bytes after the last record, of one that is being written or was cut off\n", path, r.TornBytes)
+	var key *audit.Key
+	if c.AuditKey != "" {
+		var err error
+		if key, err = audit.LoadKey(c.AuditKey); err != nil {
+			return err
 		}
-		records, chain = records+r.Records, r.Chain
-	})
+	}
+	report, err := audit.VerifyLog(c.File, key)
+	for _, file := range report.Files {
+		fmt.Fprintf(std.out, "%s: records %d to %d\n", file.Path, file.FirstSeq, file.LastSeq)
+		if file.TornBytes > 0 {
+			fmt.Fprintf(std.err, "%s: %d bytes after the last record, of one that is being written or was cut off\n", file.Path, file.TornBytes)
+		}
+	}
 	if err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(std.out, "ok records=%d chain=%s\n", records, chain)
+	signed := ""
+	if key != nil {
+		signed = fmt.Sprintf(" signed=%d", report.Signed)
+		last := report.Files[len(report.Files)-1].LastSeq
+		fmt.Fprintf(std.err, "Signed by key %s up to record %d, at %s. Records after it: %d.\n", key.ID(), report.Signed, report.SignedAt, last-report.Signed)
+		if !report.Head {
+			fmt.Fprintf(std.err, "Without %s.head it cannot be known whether records were cut off after that one.\n", c.AuditKey)
+		}
+		if report.Others > 0 {
+			fmt.Fprintf(std.err, "Signatures of other keys, which were not verified: %d.\n", report.Others)
+		}
+	}
+	_, err = fmt.Fprintf(std.out, "ok records=%d chain=%s%s\n", report.Records, report.Chain, signed)
+	return err
+}
+
+type auditKeyCommand struct {
+	File string `arg:"" type:"path" help:"New file for the key, in another folder than the log's."`
+}
+
+func (c *auditKeyCommand) Run(std stdio) error {
+	key, err := audit.CreateKey(c.File)
+	if err != nil {
+		return err
+	}
+	public, err := key.PublicPEM()
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(std.err, "Key %s is in %s. Its public half follows on standard output.\n", key.ID(), c.File)
+	_, err = std.out.Write(public)
 	return err
 }

@@ -9,18 +9,23 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"path/filepath"
 	"time"
 
 	"github.com/pulsegate/pulsegate/internal/access/audit"
 	"github.com/pulsegate/pulsegate/internal/access/gate"
 	"github.com/pulsegate/pulsegate/internal/access/tlsfiles"
 	"github.com/pulsegate/pulsegate/internal/access/token"
+	"github.com/pulsegate/pulsegate/internal/sys/settings"
 )
 
 // AccessOptions are the options that docs/tokens.md and SECURITY.md explain.
 type AccessOptions struct {
 	Tokens string  `type:"path" placeholder:"FILE" help:"Token file, as 'pulsegate token' makes it. Who writes or reads then needs a token. Changes take effect within a second, and at SIGHUP."`
 	Audit  *string `placeholder:"FILE" help:"Audit log: changes of tokens, exports, erasures, backups, refused credentials. Default: ${default_audit} where there are tokens or client certificates, otherwise none. Empty: none."`
+
+	AuditKey    string `type:"path" placeholder:"FILE" help:"Key that signs the audit log, as 'pulsegate audit key' makes it, in another folder than the log's. Beside it FILE.head is kept, which says how far the log has been signed."`
+	AuditSyslog string `placeholder:"ADDR" help:"Syslog server that gets a copy of each line of the audit log: unix:/dev/log, udp:host:514 or tcp:host:601."`
 
 	TLSCert          string `name:"tls-cert" type:"path" placeholder:"FILE" help:"Certificate of the public listener in PEM, followed by those between it and its CA. It is read again when it changes. With TLS there is no fast lane."`
 	TLSKey           string `name:"tls-key" type:"path" placeholder:"FILE" help:"Key of the certificate in PEM."`
@@ -52,8 +57,17 @@ func (f *AccessOptions) check() error {
 			fmt.Sprintf("--token-burst is not from 1 to %d, beside a --token-rate", token.MaxBurst)},
 		rule{f.MaxContradictions > 0 && f.MaxContradictions <= token.MaxHourly, fmt.Sprintf("--max-contradictions is not from 1 to %d", token.MaxHourly)},
 		rule{f.AuditReads > 0 && f.AuditReads <= token.MaxHourly, fmt.Sprintf("--audit-reads is not from 1 to %d", token.MaxHourly)},
+		rule{f.AuditKey == "" && f.AuditSyslog == "" || f.auditPath() != "", "--audit-key and --audit-syslog need an audit log: name it with --audit"},
+		rule{f.AuditKey == "" || !sameFolder(f.AuditKey, f.auditPath()), "--audit-key lies in the folder of the audit log, where it protects from nobody who can write there"},
 		rule{!token.IsText(f.Tokens), "--tokens is to name a file, and was given the text of a token"},
 	)
+}
+
+// sameFolder reports whether two files are, or would be, in one folder.
+func sameFolder(a, b string) bool {
+	inA, errA := os.Stat(filepath.Dir(a))
+	inB, errB := os.Stat(filepath.Dir(b))
+	return errA == nil && errB == nil && os.SameFile(inA, inB)
 }
 
 // auditPath returns the path of the audit log; empty: none.
@@ -69,10 +83,11 @@ func (f *AccessOptions) auditPath() string {
 
 // An access is what decides who gets in. It follows its files while the server runs.
 type access struct {
-	opt  *Options
-	gate *gate.Gate
-	tls  *tlsfiles.Files // nil: no TLS
-	log  *slog.Logger
+	opt    *Options
+	gate   *gate.Gate
+	syslog *audit.Syslog   // nil: none
+	tls    *tlsfiles.Files // nil: no TLS
+	log    *slog.Logger
 }
 
 // recordTimeout bounds the wait for other processes that write to the audit log.
@@ -85,12 +100,7 @@ func (a *access) open() (err error) {
 	a.gate.Certificates = f.TLSClientCA != ""
 	a.gate.Hourly = token.Hourly{Contradictions: f.MaxContradictions, Reads: f.AuditReads}
 	if path := f.auditPath(); path != "" {
-		ctx, cancel := context.WithTimeout(context.Background(), recordTimeout)
-		defer cancel()
-		a.gate.Audit, err = audit.Open(ctx, path, audit.Options{
-			Failed: func(err error) { a.log.Error("refused credentials cannot be recorded", "error", err) },
-		})
-		if err != nil {
+		if err := a.openAudit(path); err != nil {
 			return err
 		}
 	}
@@ -128,13 +138,57 @@ func (a *access) close() error {
 	if a.tls != nil {
 		a.tls.Close()
 	}
-	if a.gate.Audit == nil {
-		return nil
+	var err error
+	if a.gate.Audit != nil {
+		if err = a.gate.Audit.Close(); err != nil {
+			err = fmt.Errorf("close audit log: %w", err)
+		}
 	}
-	if err := a.gate.Audit.Close(); err != nil {
-		return fmt.Errorf("close audit log: %w", err)
+	if a.syslog != nil {
+		a.syslog.Close()
 	}
-	return nil
+	return err
+}
+
+// openAudit opens the audit log.
+func (a *access) openAudit(path string) (err error) {
+	opt := audit.Options{OnTrouble: a.auditTrouble}
+	if file := a.opt.AuditKey; file != "" {
+		if opt.Key, err = audit.LoadKey(file); err != nil {
+			return err
+		}
+	}
+	if target := a.opt.AuditSyslog; target != "" {
+		host, _ := os.Hostname() // without a name it is left out
+		if a.syslog, err = audit.NewSyslog(target, host, a.syslogTrouble); err != nil {
+			return settings.Usagef("--audit-syslog: %v", err)
+		}
+		opt.Copy = a.syslog.Send
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), recordTimeout)
+	defer cancel()
+	a.gate.Audit, err = audit.Open(ctx, path, opt)
+	return err
+}
+
+// auditTrouble is called when the audit log begins to fail, and, with nil, when it works
+// again.
+func (a *access) auditTrouble(err error) {
+	if err == nil {
+		a.log.Info("the audit log works again")
+		return
+	}
+	a.log.Error("the audit log cannot be written, or was changed by somebody else; what must be recorded is refused", "error", err)
+}
+
+// syslogTrouble is called when the syslog server cannot be reached, and, with nil, when
+// it can again.
+func (a *access) syslogTrouble(err error) {
+	if err == nil {
+		a.log.Info("the syslog server takes the audit log again", "lost", a.syslog.Lost())
+		return
+	}
+	a.log.Error("the syslog server does not take the audit log; lines wait, and are lost when there are too many", "error", err)
 }
 
 // reload reads the files again. Those that cannot be used change nothing.

@@ -9,7 +9,7 @@ import (
 func (s *server) collectors() []metrics.Collector {
 	all := []metrics.Collector{
 		s.requests, s.core, s.store, metrics.Log(s.log.lines),
-		gate.Collector{Gate: s.access.gate, Files: s.access.tls},
+		gate.Collector{Gate: s.access.gate, Files: s.access.tls, Syslog: s.access.syslog},
 	}
 	if s.retention != nil {
 		all = append(all, s.retention)

@@ -4,16 +4,20 @@
 //
 // # Promise
 //
-//   - When [Log.Append] returns nil, the record is on stable storage.
+//   - When [Log.Append] returns nil, the record is on stable storage. When [Log.Export]
+//     returns nil, records on stable storage cover the export.
 //   - No input can flood the log: refused requests go through [Log.Refused], which
 //     writes the first ones of each minute, and one record with the counts of the
-//     others. It never blocks, and takes a constant amount of memory.
+//     others. It never blocks, and takes a constant amount of memory. Exports that
+//     repeat are counted, and one token has 10,000 records of them in a day.
 //   - A record has no field for a measured value or for a token. Tokens are named
 //     by their ID, people by what the caller knows of them.
 //   - The log is bounded: files of at most Options.MaxBytes, of which Options.Keep
 //     older ones are kept.
-//   - A record that was changed, removed or put in is found by [Verify], and so is
-//     a damaged one; see below for what is not.
+//   - A record that was changed, removed or put in is found by [VerifyLog], and so is
+//     a damaged one. Without a key it does not find what was done at the end of the log.
+//   - A running Log notices when the file is not the one that was written last: removed,
+//     cut, or replaced. It then writes nothing, and says so.
 //   - Several processes may write to one log at a time: a server and the commands
 //     beside it.
 //
@@ -32,9 +36,11 @@
 // that say nothing are left out.
 //
 // The chain has no key. Whoever may write to the file can replace its end, or all
-// of it, by another valid one; what he cannot do is change something in the middle
-// unnoticed by somebody who has noted a later chain. Where that matters, copy the
-// lines to another machine as they come: any log shipper can.
+// of it, by another valid one, while no process has the log open. With a [Key], which
+// lies elsewhere, the log is signed: a record log.signed holds the signature of the
+// chain before it, and the file beside the key, KEY.head, names the newest one. What was
+// signed cannot be changed or cut off unnoticed by somebody without the key. Or let
+// [Options].Copy send the lines elsewhere as they come; [Syslog] does.
 //
 // # Crashes
 //

@@ -1,18 +1,16 @@
 package audit
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"github.com/pulsegate/pulsegate/internal/sys/sharedfile"
 )
 
 // Options are those of a [Log]. Zero fields take the default.
@@ -20,11 +18,25 @@ type Options struct {
 	MaxBytes         int64            // of a file; default 16 MiB, at least 64 KiB
 	Keep             int              // older files beside the one in use; default 8
 	RefusedPerMinute int              // refused requests with a record of their own; default 10
+	CheckEvery       time.Duration    // between two looks at whether the file is still the one that was written; default 10 s
 	Now              func() time.Time // default time.Now
 
-	// Failed is told when refused requests could not be recorded. It is called
-	// from the Log's goroutine. May be nil.
-	Failed func(error)
+	// Key signs the log, when it is opened, closed, and every minute in which something
+	// was written. Nil: nobody does.
+	Key *Key
+
+	// Copy is called with each line that comes to the log while it is open, whichever
+	// process wrote it, in order. The line ends with a newline and is valid during the
+	// call, which must not block. May be nil.
+	Copy func(line []byte)
+
+	// OnTrouble is called when the Log's own work begins to fail, or fails for another
+	// reason: refused requests cannot be recorded, the file was changed by somebody else,
+	// or it cannot be signed. A nil error means that all is well again. It is called from
+	// the Log's goroutine. May be nil.
+	OnTrouble func(error)
+
+	disk disk // nil: the operating system's
 }
 
 // Defaults of [Options].
@@ -32,9 +44,32 @@ const (
 	DefaultMaxBytes         = 16 << 20
 	DefaultKeep             = 8
 	DefaultRefusedPerMinute = 10
+	DefaultCheckEvery       = 10 * time.Second
 
 	leastMaxBytes = 64 << 10
 )
+
+func (o *Options) setDefaults() {
+	if o.MaxBytes == 0 {
+		o.MaxBytes = DefaultMaxBytes
+	}
+	o.MaxBytes = max(o.MaxBytes, leastMaxBytes)
+	if o.Keep == 0 {
+		o.Keep = DefaultKeep
+	}
+	if o.RefusedPerMinute == 0 {
+		o.RefusedPerMinute = DefaultRefusedPerMinute
+	}
+	if o.CheckEvery == 0 {
+		o.CheckEvery = DefaultCheckEvery
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.disk == nil {
+		o.disk = folder{}
+	}
+}
 
 // ErrFailed means that a sync of the log failed. What was written since the sync
 // before it may be lost, and no later sync can tell; the Log writes nothing more.
@@ -45,34 +80,31 @@ var ErrFailed = errors.New("audit: the log has failed")
 type Log struct {
 	path string
 	opt  Options
+	disk disk
+
+	failing atomic.Bool // the last try to write or to check has failed
 
 	mu     sync.Mutex // guards what follows
-	file   *os.File   // nil: to be opened
+	file   file       // nil: to be opened
 	at     position   // the end of what this process has read or written
+	opened bool       // what was there is read
+	signed mark       // the last record of this process that signs
+	head   uint64     // the record that the head file names
+	copied uint64     // the last record that Options.Copy was given, or that was there before
 	failed error
 
 	refusals
+	exports
 }
 
 // Open opens the log at path, which is made where it is missing, and checks the
-// file in use from its beginning. The caller must Close it.
+// file in use from its beginning. With a key it also checks that nothing is missing of
+// what the key has signed. The caller must Close it.
 func Open(ctx context.Context, path string, opt Options) (*Log, error) {
-	if opt.MaxBytes == 0 {
-		opt.MaxBytes = DefaultMaxBytes
-	}
-	opt.MaxBytes = max(opt.MaxBytes, leastMaxBytes)
-	if opt.Keep == 0 {
-		opt.Keep = DefaultKeep
-	}
-	if opt.RefusedPerMinute == 0 {
-		opt.RefusedPerMinute = DefaultRefusedPerMinute
-	}
-	if opt.Now == nil {
-		opt.Now = time.Now
-	}
-	l := &Log{path: path, opt: opt}
-	if err := l.append(ctx); err != nil {
-		return nil, err
+	opt.setDefaults()
+	l := &Log{path: path, opt: opt, disk: opt.disk}
+	if err := l.start(ctx); err != nil {
+		return nil, errors.Join(err, l.closeLocked())
 	}
 	l.startRefusals()
 	return l, nil
@@ -81,7 +113,8 @@ func Open(ctx context.Context, path string, opt Options) (*Log, error) {
 // Append writes r and waits until it is on stable storage. ctx bounds the wait for
 // other processes. After an error r may have been written or not.
 func (l *Log) Append(ctx context.Context, r Record) error {
-	if r.Event == LogStarted || r.Event == LogRecovered {
+	switch r.Event {
+	case LogStarted, LogRecovered, LogSigned, ExportedMore:
 		return errRecord
 	}
 	if err := r.check(); err != nil {
@@ -90,7 +123,11 @@ func (l *Log) Append(ctx context.Context, r Record) error {
 	return l.append(ctx, r)
 }
 
-// Close writes what is known of refused requests and closes the log.
+// Failing reports whether the last try to write to the log, or to check it, has failed.
+func (l *Log) Failing() bool { return l.failing.Load() }
+
+// Close writes what is known of refused requests and of exports, signs, and closes the
+// log.
 func (l *Log) Close() error {
 	l.stopRefusals()
 	l.mu.Lock()
@@ -110,12 +147,27 @@ func (l *Log) closeLocked() error {
 
 // append writes records with one sync, or one for each file that they fill.
 func (l *Log) append(ctx context.Context, records ...Record) error {
+	return l.do(ctx, func() error {
+		if err := l.writeLocked(records); err != nil {
+			return fmt.Errorf("write audit log: %w", err)
+		}
+		return nil
+	})
+}
+
+// do calls work with l at the end of the log, and with nobody else writing to it.
+func (l *Log) do(ctx context.Context, work func() error) (err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.failed != nil {
 		return fmt.Errorf("write audit log: %w", l.failed)
 	}
-	unlock, err := sharedfile.Lock(ctx, l.path+".lock")
+	defer func() {
+		if err == nil || ctx.Err() == nil { // that nobody waits any more is no failure
+			l.failing.Store(err != nil)
+		}
+	}()
+	unlock, err := l.disk.lock(ctx, l.path+".lock")
 	if err != nil {
 		return fmt.Errorf("lock audit log %s: %w", l.path, err)
 	}
@@ -123,109 +175,57 @@ func (l *Log) append(ctx context.Context, records ...Record) error {
 	if err := l.followLocked(); err != nil {
 		return fmt.Errorf("open audit log %s: %w", l.path, err)
 	}
-	if err := l.writeLocked(records); err != nil {
-		return fmt.Errorf("write audit log: %w", err)
-	}
-	return nil
+	return work()
 }
 
-// followLocked brings l to the end of the log, which other processes may have
-// moved, and cuts off what a crash has left there.
-func (l *Log) followLocked() error {
-	if l.file != nil {
-		have, err := l.file.Stat()
-		if err != nil {
-			return err
-		}
-		named, err := os.Stat(l.path)
-		if err != nil || !os.SameFile(have, named) { // another process has begun a new file
-			if err := l.closeLocked(); err != nil {
-				return err
-			}
-		}
-	}
-	if l.file == nil {
-		if err := l.openLocked(); err != nil {
-			return err
-		}
-	}
-	info, err := l.file.Stat()
-	switch {
-	case err != nil:
-		return err
-	case info.Size() == l.at.bytes:
-		return nil
-	case info.Size() < l.at.bytes:
-		return fmt.Errorf("%w: it is shorter than it was", ErrCorrupt)
-	}
-	torn, err := l.at.scan(io.NewSectionReader(l.file, l.at.bytes, info.Size()-l.at.bytes))
-	if err != nil || torn == 0 {
-		return err
-	}
-	if err := l.file.Truncate(l.at.bytes); err != nil {
-		return err
-	}
-	return l.writeLocked([]Record{{Event: LogRecovered, Count: torn}})
-}
+func (l *Log) older(n int) string { return olderFile(l.path, n) }
 
-// openLocked opens the file in use, and begins it where it is missing: at the
-// very first, or when a crash came right after the one before it was put away.
-func (l *Log) openLocked() error {
-	info, err := os.Stat(l.path)
-	if errors.Is(err, os.ErrNotExist) || err == nil && info.Size() == 0 {
-		var before position
-		older, err := os.Open(l.older(1))
-		if err == nil {
-			_, err = before.scan(older)
-			err = errors.Join(err, older.Close())
-		}
-		if err != nil && !errors.Is(err, os.ErrNotExist) {
-			return err
-		}
-		return l.beginLocked(before)
-	}
-	if err != nil {
-		return err
-	}
-	l.at = position{}
-	l.file, err = sharedfile.OpenAppend(l.path)
-	return err
-}
-
-func (l *Log) older(n int) string { return l.path + "." + strconv.Itoa(n) }
+func olderFile(path string, n int) string { return path + "." + strconv.Itoa(n) }
 
 // beginLocked begins a file with its first record, whole or not at all.
 func (l *Log) beginLocked(before position) error {
 	first := Record{Event: LogStarted, prev: &before.chain}
 	line, _ := first.appendLine(nil, before.seq+1, l.opt.Now(), before.chain)
-	if err := sharedfile.Replace(l.path, line); err != nil {
+	if err := l.disk.replace(l.path, line); err != nil {
 		return err
 	}
 	l.at = position{}
 	var err error
-	l.file, err = sharedfile.OpenAppend(l.path)
-	if err == nil && !l.at.take(line) {
-		err = ErrCorrupt
+	l.file, err = l.disk.openAppend(l.path)
+	if !l.at.take(line) {
+		err = errors.Join(err, ErrCorrupt)
+	}
+	if err == nil {
+		l.copyLocked(line)
 	}
 	return err
 }
 
 // rotateLocked puts the file in use away and begins a new one. A crash in between
-// leaves a log that openLocked goes on with.
+// leaves a log that openLocked goes on with, perhaps with a number left out. That is
+// filled first, so that a rotation that fails again and again costs no older file.
 func (l *Log) rotateLocked() error {
 	if err := l.closeLocked(); err != nil {
 		return err
 	}
-	for n := l.opt.Keep; n > 0; n-- {
+	last := 1
+	for ; last < l.opt.Keep; last++ {
+		if _, err := l.disk.stat(l.older(last)); errors.Is(err, os.ErrNotExist) {
+			break
+		} else if err != nil {
+			return err
+		}
+	}
+	for n := last; n > 0; n-- {
 		from := l.path
 		if n > 1 {
 			from = l.older(n - 1)
 		}
-		if err := os.Rename(from, l.older(n)); err != nil && !errors.Is(err, os.ErrNotExist) {
+		if err := l.disk.rename(from, l.older(n)); err != nil {
 			return err
 		}
 	}
-	if err := sharedfile.SyncDir(filepath.Dir(l.path)); err != nil {
+	if err := l.disk.syncDir(filepath.Dir(l.path)); err != nil {
 		return err
 	}
 	return l.beginLocked(l.at)
@@ -250,6 +250,7 @@ func (l *Log) writeLocked(records []Record) error {
 		}
 		text = append(text, line...)
 		end.bytes += int64(len(line))
+		end.last, end.prior = int64(len(line)), end.chain
 		end.lines, end.seq, end.chain = end.lines+1, end.seq+1, sum
 	}
 	return l.flushLocked(text, end)
@@ -269,15 +270,17 @@ func (l *Log) flushLocked(text []byte, end position) error {
 		return errors.Join(l.failed, l.closeLocked())
 	}
 	l.at = end
+	for line := range bytes.Lines(text) {
+		l.copyLocked(line)
+	}
 	return nil
 }
 
-// refusals are what a Log knows of refused requests.
-type refusals struct {
-	queue chan Refusal
-	room  atomic.Int64              // records left in this minute
-	more  [numReasons]atomic.Uint64 // refused without a record of their own
-	quit  chan struct{}
-	stop  sync.Once
-	done  sync.WaitGroup
+// copyLocked hands on a line that has come to the log. Invariant: lines come in order,
+// each once.
+func (l *Log) copyLocked(line []byte) {
+	l.copied++
+	if l.opt.Copy != nil {
+		l.opt.Copy(line)
+	}
 }

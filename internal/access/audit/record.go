@@ -2,6 +2,7 @@ package audit
 
 import (
 	"crypto/sha256"
+	"encoding/base64"
 	"encoding/hex"
 	"errors"
 	"net/netip"
@@ -30,6 +31,8 @@ const (
 	BackedUp                         // a copy of the store was made
 	AuthRefused                      // a request was refused for its credentials
 	AuthRefusedMore                  // further ones since the last such record; Count: how many
+	ExportedMore                     // exports that earlier records cover; Count: how many; 0: it covers those that follow
+	LogSigned                        // all records before this one were there when a key signed them
 	numEvents
 )
 
@@ -47,6 +50,8 @@ var eventNames = [numEvents]string{
 	BackedUp:        "backed-up",
 	AuthRefused:     "auth.refused",
 	AuthRefusedMore: "auth.refused-more",
+	ExportedMore:    "exported-more",
+	LogSigned:       "log.signed",
 }
 
 // String returns the name in the log, such as "token.created".
@@ -109,6 +114,7 @@ type Record struct {
 
 	counts [numReasons]uint64 // with AuthRefusedMore
 	prev   *chain             // with LogStarted
+	signer *Key               // with LogSigned
 }
 
 var errRecord = errors.New("audit: a record that cannot be written")
@@ -190,6 +196,10 @@ func (r *Record) appendLine(dst []byte, seq uint64, now time.Time, prev chain) (
 	}
 	if r.prev != nil {
 		text("prev", hex.EncodeToString(r.prev[:]))
+	}
+	if r.signer != nil {
+		text("key", r.signer.ID())
+		text("signature", base64.StdEncoding.EncodeToString(r.signer.sign(mark{seq - 1, prev})))
 	}
 	sum := prev.next(dst[start:])
 	dst = hex.AppendEncode(append(dst, chainKey...), sum[:])

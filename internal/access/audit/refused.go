@@ -4,6 +4,9 @@ import (
 	"context"
 	"encoding/hex"
 	"net/netip"
+	"slices"
+	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -34,6 +37,16 @@ func (l *Log) Refused(r Refusal) {
 	l.more[r.Reason].Add(1)
 }
 
+// refusals are what a Log knows of refused requests.
+type refusals struct {
+	queue chan Refusal
+	room  atomic.Int64              // records left in this minute
+	more  [numReasons]atomic.Uint64 // refused without a record of their own
+	quit  chan struct{}
+	stop  sync.Once
+	done  sync.WaitGroup
+}
+
 func (l *Log) startRefusals() {
 	l.queue = make(chan Refusal, l.opt.RefusedPerMinute)
 	l.quit = make(chan struct{})
@@ -46,45 +59,71 @@ func (l *Log) stopRefusals() {
 	l.done.Wait()
 }
 
-// run writes what Refused was told until the Log is closed.
+// run writes what Refused was told, and tends the log, until it is closed.
 func (l *Log) run() {
-	minute := time.NewTicker(time.Minute)
+	minute, check := time.NewTicker(time.Minute), time.NewTicker(l.opt.CheckEvery)
 	defer minute.Stop()
+	defer check.Stop()
+	trouble := ""
 	for {
+		var err error
 		select {
 		case <-l.quit:
-			l.write(append(l.queued(nil), l.counted()...))
+			l.report(&trouble, l.write(slices.Concat(l.queued(nil), l.counted(), l.exported(true))))
+			l.report(&trouble, l.tend(true))
 			return
 		case r := <-l.queue:
-			l.write(l.queued([]Record{r.record()}))
+			err = l.write(l.queued([]Record{r.record()}))
 		case <-minute.C:
-			l.write(l.counted())
+			if err = l.write(slices.Concat(l.counted(), l.exported(false))); err == nil {
+				err = l.tend(true)
+			}
 			l.room.Store(int64(l.opt.RefusedPerMinute))
+		case <-check.C:
+			err = l.tend(false)
 		}
+		l.report(&trouble, err)
 	}
 }
 
-func (l *Log) write(records []Record) {
-	if len(records) == 0 {
+// report tells of err, unless that was told last.
+func (l *Log) report(told *string, err error) {
+	text := ""
+	if err != nil {
+		text = err.Error()
+	}
+	if text == *told {
 		return
+	}
+	*told = text
+	if l.opt.OnTrouble != nil {
+		l.opt.OnTrouble(err)
+	}
+}
+
+// write writes records of what cannot be refused any more.
+func (l *Log) write(records []Record) error {
+	if len(records) == 0 {
+		return nil
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), appendTimeout)
 	defer cancel()
 	err := l.append(ctx, records...)
 	if err == nil {
-		return
+		return nil
 	}
-	for i := range records { // they are counted in the next minute's record
+	for i := range records { // they are counted in the next minute's records
 		if records[i].Event == AuthRefused {
 			l.more[records[i].Reason].Add(1)
 		}
 		for reason, n := range records[i].counts {
 			l.more[reason].Add(n)
 		}
+		if records[i].Event == ExportedMore {
+			l.countAgain(&records[i])
+		}
 	}
-	if l.opt.Failed != nil {
-		l.opt.Failed(err)
-	}
+	return err
 }
 
 // queued appends what waits in the queue.

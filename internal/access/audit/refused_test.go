@@ -58,16 +58,16 @@ func TestRefusedFlood(t *testing.T) {
 func TestRefusedFailure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		path := filepath.Join(t.TempDir(), "audit")
-		failures := 0
-		l := open(t, path, audit.Options{Now: time.Now, Failed: func(error) { failures++ }})
+		var troubles []error
+		l := open(t, path, audit.Options{Now: time.Now, OnTrouble: func(err error) { troubles = append(troubles, err) }})
 		aside := path + ".aside"
 		move(t, path, aside)
 		mkdir(t, path) // what cannot be written to
 		l.Refused(audit.Refusal{Reason: audit.Expired})
 		l.Refused(audit.Refusal{Reason: 99}) // unknown reasons are malformed
 		synctest.Wait()
-		if failures == 0 {
-			t.Error("Failed was not called")
+		if len(troubles) != 1 || troubles[0] == nil || !l.Failing() {
+			t.Errorf("told of %v, failing %t; want one error", troubles, l.Failing())
 		}
 		remove(t, path)
 		move(t, aside, path)
@@ -75,6 +75,9 @@ func TestRefusedFailure(t *testing.T) {
 		synctest.Wait()
 		if got, want := events(t, path), "log.started auth.refused-more:2"; got != want {
 			t.Errorf("got %s, want %s", got, want)
+		}
+		if len(troubles) != 2 || troubles[1] != nil || l.Failing() {
+			t.Errorf("told of %v, failing %t; want an error and its end", troubles, l.Failing())
 		}
 		if err := l.Close(); err != nil {
 			t.Error(err)

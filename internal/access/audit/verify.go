@@ -3,6 +3,7 @@ package audit
 import (
 	"bufio"
 	"bytes"
+	"encoding/base64"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -25,45 +26,148 @@ type Report struct {
 	TornBytes int64  // at the end, of a record that was cut off; only a file that is in use may have them
 }
 
-// Verify reads one file of a log. It returns an error that wraps [ErrCorrupt] when
-// a line is not what was written. Two files follow one another when the Prev of
-// one is the Chain of the other.
-func Verify(r io.Reader) (Report, error) {
-	var p position
-	torn, err := p.scan(r)
-	if err != nil {
-		return Report{}, err
-	}
+func (p *position) report(torn int64) Report {
 	report := Report{Records: p.lines, LastSeq: p.seq, TornBytes: torn}
 	if p.lines > 0 {
 		report.FirstSeq = p.seq - p.lines + 1
 		report.Prev, report.Chain = hex.EncodeToString(p.prev[:]), hex.EncodeToString(p.chain[:])
 	}
+	return report
+}
+
+// A LogReport tells what all files of a log hold.
+type LogReport struct {
+	Files   []FileReport // oldest first
+	Records uint64
+	Chain   string // of the last record
+
+	// With a key.
+	Signed   uint64 // the record with the newest signature; nothing before it was changed
+	SignedAt string // when, as the record has it
+	Others   int    // signatures of other keys, which say nothing
+	Head     bool   // there is a head file beside the key, and nothing is missing up to its record
+}
+
+// A FileReport tells what one file holds.
+type FileReport struct {
+	Path string
+	Report
+}
+
+// errUnsigned means that a key has signed nothing of a log.
+var errUnsigned = fmt.Errorf("%w: it has no signature of this key", ErrCorrupt)
+
+// VerifyLog reads all files of the log at path. It returns an error that wraps
+// [ErrCorrupt] when a line is not what was written, a file does not follow the one
+// before it, or, with a key, when a record is not there any more that the key has signed,
+// or none is signed. A nil key verifies the chain alone.
+func VerifyLog(path string, key *Key) (LogReport, error) {
+	var report LogReport
+	files, err := filesOf(path)
+	if err != nil {
+		return report, err
+	}
+	var head mark
+	if key != nil {
+		if head, report.Head, err = key.readHead(); err != nil {
+			return report, err
+		}
+	}
+	var end mark
+	for i, file := range files {
+		r, err := report.verifyFile(file, key, head)
+		if err != nil {
+			return report, fmt.Errorf("verify audit log %s: %w", file, err)
+		}
+		if i > 0 && r.first != end {
+			return report, fmt.Errorf("%w: %s does not follow %s", ErrCorrupt, file, files[i-1])
+		}
+		end = r.end
+	}
+	report.Chain = hex.EncodeToString(end.chain[:])
+	switch {
+	case report.Head && end.seq < head.seq:
+		return report, fmt.Errorf("%w: it ends with record %d, and record %d was signed", ErrCorrupt, end.seq, head.seq)
+	case key != nil && report.Signed == 0:
+		return report, errUnsigned
+	}
 	return report, nil
 }
 
-// VerifyFile is [Verify] for the file at path.
-func VerifyFile(path string) (Report, error) {
+// ends are the marks before the first and of the last record of a file.
+type ends struct{ first, end mark }
+
+// verifyFile adds a file to r.
+func (r *LogReport) verifyFile(path string, key *Key, head mark) (e ends, err error) {
 	file, err := os.Open(path)
 	if err != nil {
-		return Report{}, fmt.Errorf("verify audit log: %w", err)
+		return e, err
 	}
 	defer file.Close()
-	report, err := Verify(file)
+	var p position
+	torn, err := p.scan(file, func(before, at mark, line []byte) error {
+		if at.seq == head.seq && at.chain != head.chain {
+			return fmt.Errorf("%w: record %d is not the one that was signed", ErrCorrupt, at.seq)
+		}
+		if key == nil || !bytes.Contains(line, []byte(signedKey)) {
+			return nil
+		}
+		return r.takeSignature(key, before, at, line)
+	})
 	if err != nil {
-		return report, fmt.Errorf("verify audit log %s: %w", path, err)
+		return e, err
 	}
-	return report, nil
+	report := p.report(torn)
+	r.Files = append(r.Files, FileReport{path, report})
+	r.Records += report.Records
+	return ends{mark{p.seq - p.lines, p.prev}, p.mark}, nil
+}
+
+// signedKey is in every record that signs, and in no other: names hold no quotes.
+const signedKey = `"event":"log.signed","key":"`
+
+// takeSignature judges a record that signs.
+func (r *LogReport) takeSignature(key *Key, before, at mark, line []byte) error {
+	if field(line, "key") != key.ID() {
+		r.Others++
+		return nil
+	}
+	signature, err := base64.StdEncoding.DecodeString(field(line, "signature"))
+	if err != nil || !key.signed(before, signature) {
+		return fmt.Errorf("%w: record %d is not signed by the key that it names", ErrCorrupt, at.seq)
+	}
+	r.Signed, r.SignedAt = at.seq, field(line, "time")
+	return nil
+}
+
+// field returns a text of a record; "" if there is none. No text holds a quote.
+func field(line []byte, name string) string {
+	_, rest, _ := bytes.Cut(line, []byte(`,"`+name+`":"`))
+	text, _, _ := bytes.Cut(rest, []byte{'"'})
+	return string(text)
+}
+
+// A mark names a record, and all that came before it. The zero mark is that before the
+// first record.
+type mark struct {
+	seq   uint64
+	chain chain
+}
+
+// gone returns the error for a log that does not hold m any more.
+func (m mark) gone() error {
+	return fmt.Errorf("%w: record %d, which was written, is not there any more", ErrCorrupt, m.seq)
 }
 
 // A position is how far a file was read or written. The zero position is its
 // beginning.
 type position struct {
+	mark  // the last record
 	bytes int64
+	last  int64 // bytes of the last record
+	prior chain // before the last record
 	lines uint64
-	seq   uint64 // of the last record
-	chain chain  // of the last record
-	prev  chain  // before the first record
+	prev  chain // before the first record
 }
 
 // Bounds of a line.
@@ -74,10 +178,12 @@ const (
 
 // scan moves p over the valid lines that r begins with, and returns the number of
 // bytes behind them that a crash has left. When there are lines among these that
-// a crash cannot have left, it returns an error that wraps ErrCorrupt.
-func (p *position) scan(r io.Reader) (torn int64, err error) {
+// a crash cannot have left, it returns an error that wraps ErrCorrupt. It calls each, if
+// that is not nil, with every valid line, and ends with its error.
+func (p *position) scan(r io.Reader, each func(before, at mark, line []byte) error) (torn int64, err error) {
 	in := bufio.NewReaderSize(r, maxLineBytes)
 	for {
+		before := p.mark
 		line, err := in.ReadSlice('\n')
 		if err == io.EOF && len(line) == 0 {
 			return 0, nil
@@ -87,6 +193,15 @@ func (p *position) scan(r io.Reader) (torn int64, err error) {
 		}
 		if err != nil || !p.take(line) {
 			return p.rest(line, in)
+		}
+		if each == nil {
+			continue
+		}
+		if p.lines == 1 {
+			before = mark{p.seq - 1, p.prev}
+		}
+		if err := each(before, p.mark, line); err != nil {
+			return 0, err
 		}
 	}
 }
@@ -111,6 +226,7 @@ func (p *position) take(line []byte) bool {
 		p.prev = before
 	}
 	p.bytes += int64(len(line))
+	p.last, p.prior = int64(len(line)), before
 	p.lines, p.seq, p.chain = p.lines+1, seq, sum
 	return true
 }

@@ -10,8 +10,9 @@ import (
 
 // A Collector shows what became of credentials, and which are in force.
 type Collector struct {
-	Gate  *Gate
-	Files *tlsfiles.Files // the server's certificate; nil: no TLS
+	Gate   *Gate
+	Files  *tlsfiles.Files // the server's certificate; nil: no TLS
+	Syslog *audit.Syslog   // nil: none
 }
 
 // Describe implements prometheus.Collector.
@@ -36,6 +37,14 @@ func (c Collector) Collect(ch chan<- prometheus.Metric) {
 		end, certificatesStale = c.Files.NotAfter().Unix(), c.Files.Stale()
 	}
 	truth := map[bool]float64{true: 1}
+	gauge("pulsegate_audit_failed", "Whether the audit log cannot be written, or was changed by somebody else: 0 or 1.",
+		truth[c.Gate.Audit != nil && c.Gate.Audit.Failing()])
+	lost := uint64(0)
+	if c.Syslog != nil {
+		lost = c.Syslog.Lost()
+	}
+	ch <- prometheus.MustNewConstMetric(prometheus.NewDesc("pulsegate_audit_syslog_lost_total",
+		"Lines of the audit log that were not sent to the syslog server, for want of room in the queue.", nil, nil), prometheus.CounterValue, float64(lost))
 	gauge("pulsegate_tokens", "Tokens in use, expired ones included.", float64(tokens))
 	gauge("pulsegate_tokens_stale", "Whether the token file cannot be used, so that the tokens that it held before are: 0 or 1.", truth[tokensStale])
 	gauge("pulsegate_certificate_expiry_timestamp_seconds", "Unix time at which the server's certificate, or one that it is sent with, expires. 0 without TLS.", float64(end))

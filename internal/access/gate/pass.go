@@ -73,11 +73,11 @@ func (g *Gate) Exporting(ctx context.Context, p *Pass, peer Peer, e Export) erro
 	if g.Audit == nil {
 		return nil
 	}
-	r := audit.Record{Event: audit.Exported, Gateway: p.gateway, Device: e.Device, From: e.From, To: e.To, Peer: addrOf(peer)}
+	r := audit.Record{Gateway: p.gateway, Device: e.Device, From: e.From, To: e.To, Peer: addrOf(peer)}
 	if id := p.Token(); id != (token.ID{}) {
 		r.Token = id.String()
 	}
-	return g.Audit.Append(ctx, r)
+	return g.Audit.Export(ctx, r)
 }
 
 // numReasons is one more than the greatest audit.Reason.

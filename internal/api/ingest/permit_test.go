@@ -31,7 +31,7 @@ type keyring struct {
 	path string // of the token file
 	log  string // path of the audit log
 
-	write, read, ppg, slow, expired, revoked string
+	write, guest, read, ppg, slow, expired, revoked string
 }
 
 func name(t testing.TB, text string) vitals.Name {
@@ -56,6 +56,7 @@ func newKeyring(t testing.TB) *keyring {
 		return "Bearer " + text
 	}
 	k.write = create("bed-7", token.Spec{Rights: token.Write | token.Admin})
+	k.guest = create("bed-5", token.Spec{Rights: token.Write})
 	k.read = create("ward", token.Spec{Rights: token.Read})
 	k.ppg = create("bed-8", token.Spec{Rights: token.Write | token.Read, Devices: name(t, "ppg-")})
 	k.slow = create("bed-9", token.Spec{Rights: token.Write, Limit: token.Limit{PerSecond: 1, Burst: 2}})

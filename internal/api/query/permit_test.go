@@ -196,26 +196,28 @@ func TestOtherDevices(t *testing.T) {
 func TestExportsAreRecorded(t *testing.T) {
 	k := newKeyring(t)
 	var failures []error
-	srv := serveGated(t, fill(t, one("ppg-1")), k.gate, func(err error) { failures = append(failures, err) })
+	srv := serveGated(t, fill(t, one("ppg-1"), one("ppg-2"), one("ppg-3"), one("ppg-4")), k.gate, func(err error) { failures = append(failures, err) })
 	recorded := 0
 	for _, tt := range []struct {
-		query, accept string
-		export        bool
-		want          string
+		device, query, accept string
+		export                bool
+		want                  string
 	}{
-		{"", "", false, ""},
-		{"?limit=1000", "", false, ""},
-		{"?format=csv&limit=x", "", false, ""},
-		{"?limit=1001", "", true, `"device":"ppg-1","peer":"127.0.0.1"`},
-		{"?format=csv", "", true, `"gateway":"ward-7","device":"ppg-1"`},
-		{"", "application/x-ndjson", true, `"device":"ppg-1"`},
-		{"?format=ndjson&from=500&to=2000", "", true, `"device":"ppg-1","from":"1970-01-01T00:00:00.500Z","to":"1970-01-01T00:00:02.000Z"`},
+		{"ppg-1", "", "", false, ""},
+		{"ppg-1", "?limit=1000", "", false, ""},
+		{"ppg-1", "?format=csv&limit=x", "", false, ""},
+		{"ppg-1", "?limit=1001", "", true, `"device":"ppg-1","peer":"127.0.0.1"`},
+		{"ppg-2", "?format=csv", "", true, `"gateway":"ward-7","device":"ppg-2"`},
+		{"ppg-3", "", "application/x-ndjson", true, `"device":"ppg-3"`},
+		{"ppg-4", "?format=ndjson&from=500&to=2000", "", true, `"device":"ppg-4","from":"1970-01-01T00:00:00.500Z","to":"1970-01-01T00:00:02.000Z"`},
+		{"ppg-4", "?format=csv&from=500&to=1000", "", false, ""}, // the log says so already
+		{"ppg-4", "?format=csv", "", true, `"device":"ppg-4","peer"`},
 	} {
 		header := []string{"Authorization", k.ppg}
 		if tt.accept != "" {
 			header = append(header, "Accept", tt.accept)
 		}
-		get(t, srv, "/v1/devices/ppg-1/readings"+tt.query, header...)
+		get(t, srv, "/v1/devices/"+tt.device+"/readings"+tt.query, header...)
 		if tt.export {
 			recorded++
 		}
@@ -224,7 +226,7 @@ func TestExportsAreRecorded(t *testing.T) {
 			t.Fatalf("%s: %d records, want %d, the last with %s: %q", tt.query, len(records), recorded, tt.want, records)
 		}
 	}
-	get(t, srv, "/v1/devices/ppg-2/readings?format=csv", "Authorization", k.ppg)
+	get(t, srv, "/v1/devices/ppg-9/readings?format=csv", "Authorization", k.ppg)
 	get(t, srv, "/v1/devices/bed-1/readings?format=csv", "Authorization", k.ppg)
 	req, err := http.NewRequest(http.MethodHead, srv.URL+"/v1/devices/ppg-1/readings?format=csv", nil)
 	if err != nil {

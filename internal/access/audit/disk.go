@@ -1,0 +1,54 @@
+package audit
+
+import (
+	"context"
+	"io"
+	"io/fs"
+	"os"
+
+	"github.com/pulsegate/pulsegate/internal/sys/sharedfile"
+)
+
+// A disk is what a Log does to its folder. [folder] is that of the operating system; one
+// of a test may fail.
+type disk interface {
+	lock(ctx context.Context, path string) (unlock func(), err error)
+	open(path string) (io.ReadCloser, error)
+	openAppend(path string) (file, error)
+	stat(path string) (fs.FileInfo, error)
+	rename(from, to string) error
+	replace(path string, data []byte) error // see sharedfile.Replace
+	syncDir(path string) error
+}
+
+// A file is one that a Log appends to.
+type file interface {
+	io.ReaderAt
+	io.Writer
+	io.Closer
+	Stat() (fs.FileInfo, error)
+	Sync() error
+	Truncate(size int64) error
+}
+
+// folder is the operating system's disk.
+type folder struct{}
+
+func (folder) lock(ctx context.Context, path string) (func(), error) {
+	return sharedfile.Lock(ctx, path)
+}
+
+func (folder) open(path string) (io.ReadCloser, error) { return os.Open(path) }
+
+func (folder) openAppend(path string) (file, error) {
+	f, err := sharedfile.OpenAppend(path)
+	if err != nil {
+		return nil, err // not a file that is nil
+	}
+	return f, nil
+}
+
+func (folder) stat(path string) (fs.FileInfo, error)  { return os.Stat(path) }
+func (folder) rename(from, to string) error           { return os.Rename(from, to) }
+func (folder) replace(path string, data []byte) error { return sharedfile.Replace(path, data) }
+func (folder) syncDir(path string) error              { return sharedfile.SyncDir(path) }

@@ -1,0 +1,222 @@
+package audit
+
+import (
+	"context"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/pulsegate/pulsegate/vitals"
+)
+
+// # Exports
+//
+// An export is recorded before it begins. Somebody who exports again and again must not
+// be able to fill the log with that until its oldest file goes. So what a record says
+// already is not recorded again: exports of the same device by the same token from the
+// same address, of a time range that was recorded within the hour, are counted, and one
+// record at the end of the hour says how many they were.
+//
+// Where the ranges go on to differ, a record without a range says that more may follow
+// of any; where the devices do, or the addresses, one without these, for the day.
+// Nothing is given out that no record covers.
+
+// Bounds of what is recorded one by one.
+const (
+	exportsFor    = time.Hour
+	maxRanges     = 4 // of one device, token and address in an hour
+	allowanceFor  = 24 * time.Hour
+	maxAllowance  = 10_000  // records of one token in a day: 3 MB
+	maxExporting  = 1 << 16 // devices, tokens and addresses that are known at one time
+	maxAllowances = 1 << 16 // tokens
+)
+
+// An exporter is who exports what.
+type exporter struct {
+	token   string
+	gateway vitals.Name
+	device  vitals.Name
+	peer    netip.Addr
+	actor   string
+}
+
+// who leaves what is exported out of e, and from where.
+func (e exporter) who() exporter { return exporter{token: e.token, gateway: e.gateway, actor: e.actor} }
+
+// An exporting is what the log says about an exporter's exports.
+type exporting struct {
+	until  time.Time
+	ranges []timeRange // recorded
+	all    bool        // any range is
+	more   int64       // exports without a record of their own
+}
+
+// A timeRange is from inclusive to exclusive; zero is open.
+type timeRange struct{ from, to time.Time }
+
+func (r timeRange) covers(o timeRange) bool {
+	return (r.from.IsZero() || !o.from.IsZero() && !o.from.Before(r.from)) &&
+		(r.to.IsZero() || !o.to.IsZero() && !o.to.After(r.to))
+}
+
+// lasts reports whether what was recorded still counts.
+func (x *exporting) lasts(now time.Time) bool { return x != nil && now.Before(x.until) }
+
+func (x *exporting) covers(r timeRange, now time.Time) bool {
+	if !x.lasts(now) {
+		return false
+	}
+	if x.all {
+		return true
+	}
+	for _, recorded := range x.ranges {
+		if recorded.covers(r) {
+			return true
+		}
+	}
+	return false
+}
+
+// An allowance counts the records of one token.
+type allowance struct {
+	until   time.Time
+	records int
+}
+
+// exports are what a Log knows of exports.
+type exports struct {
+	exportsMu  sync.Mutex
+	exporting  map[exporter]*exporting // guarded by exportsMu
+	allowances map[exporter]*allowance // by who; guarded by exportsMu
+}
+
+// Export is Append for an export that is about to begin, whose Event need not be set.
+// When it returns nil, records on stable storage cover the export. When it fails the
+// export must not begin.
+func (l *Log) Export(ctx context.Context, r Record) error {
+	r.Event = Exported
+	if err := r.check(); err != nil {
+		return err
+	}
+	key := exporter{r.Token, r.Gateway, r.Device, r.Peer, r.Actor}
+	covered, records := l.cover(&key, timeRange{r.From, r.To})
+	if covered {
+		// What is not written tells nothing about whether it could be.
+		if err := l.do(ctx, func() error { return nil }); err != nil {
+			return err
+		}
+		l.countMore(key, 1)
+		return nil
+	}
+	if !records {
+		r = key.record(0)
+	}
+	if err := l.append(ctx, r); err != nil {
+		return err
+	}
+	l.recorded(key, timeRange{r.From, r.To}, !records)
+	return nil
+}
+
+// cover reports whether an export is covered by what was recorded. If not, records says
+// whether it gets a record of its own; otherwise it gets one for all that may follow of
+// key, which is then perhaps less precise.
+func (l *Log) cover(key *exporter, r timeRange) (covered, records bool) {
+	l.exportsMu.Lock()
+	defer l.exportsMu.Unlock()
+	now := l.opt.Now()
+	known := l.exporting[*key]
+	if known.covers(r, now) {
+		return true, false
+	}
+	if l.exporting[key.who()].covers(r, now) {
+		*key = key.who()
+		return true, false
+	}
+	a := l.allowances[key.who()]
+	if a != nil && now.Before(a.until) && a.records >= maxAllowance || known == nil && len(l.exporting) >= maxExporting {
+		*key = key.who()
+		return false, false
+	}
+	return false, !known.lasts(now) || len(known.ranges) < maxRanges
+}
+
+// recorded notes that a record covers a range, or all.
+func (l *Log) recorded(key exporter, r timeRange, all bool) {
+	l.exportsMu.Lock()
+	defer l.exportsMu.Unlock()
+	now := l.opt.Now()
+	if l.exporting == nil {
+		l.exporting, l.allowances = map[exporter]*exporting{}, map[exporter]*allowance{}
+	}
+	a := l.allowances[key.who()]
+	if a == nil || !now.Before(a.until) {
+		a = &allowance{until: now.Add(allowanceFor)}
+		if len(l.allowances) < maxAllowances {
+			l.allowances[key.who()] = a
+		}
+	}
+	a.records++
+	x := l.exporting[key]
+	if x == nil {
+		x = &exporting{}
+		l.exporting[key] = x
+	}
+	if !x.lasts(now) { // what was counted waits for the next record
+		x.ranges, x.all, x.until = nil, false, now.Add(exportsFor)
+		if a.records > maxAllowance {
+			x.until = a.until
+		}
+	}
+	if all {
+		x.all = true
+	} else {
+		x.ranges = append(x.ranges, r)
+	}
+}
+
+// countMore counts exports that a record covers.
+func (l *Log) countMore(key exporter, n int64) {
+	l.exportsMu.Lock()
+	defer l.exportsMu.Unlock()
+	x := l.exporting[key]
+	if x == nil { // it has ended since
+		x = &exporting{}
+		l.exporting[key] = x
+	}
+	x.more += n
+}
+
+// exported takes the counts of exports without a record of their own, of hours and days
+// that are over, or of all.
+func (l *Log) exported(all bool) (records []Record) {
+	l.exportsMu.Lock()
+	defer l.exportsMu.Unlock()
+	now := l.opt.Now()
+	for key, x := range l.exporting {
+		if !all && now.Before(x.until) {
+			continue
+		}
+		if x.more > 0 {
+			records = append(records, key.record(x.more))
+		}
+		delete(l.exporting, key)
+	}
+	for key, a := range l.allowances {
+		if !now.Before(a.until) {
+			delete(l.allowances, key)
+		}
+	}
+	return records
+}
+
+// countAgain puts back what a record of exported could not tell.
+func (l *Log) countAgain(r *Record) {
+	l.countMore(exporter{r.Token, r.Gateway, r.Device, r.Peer, r.Actor}, r.Count)
+}
+
+// record returns the record of n exports that are covered by others; with n of 0, the
+// one that covers those that may follow.
+func (e exporter) record(n int64) Record {
+	return Record{Event: ExportedMore, Token: e.token, Gateway: e.gateway, Device: e.device, Peer: e.peer, Actor: e.actor, Count: n}
+}

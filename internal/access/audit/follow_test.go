@@ -1,0 +1,247 @@
+package audit_test
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/pulsegate/pulsegate/internal/access/audit"
+)
+
+// volatile returns opt with a disk that syncs nothing, for the sake of time.
+func volatile(opt audit.Options) audit.Options {
+	return (&audit.Fault{Volatile: true}).With(opt)
+}
+
+func put(tb testing.TB, path, text string) {
+	tb.Helper()
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		tb.Fatal(err)
+	}
+}
+
+// replaceFile puts another file in the place of one.
+func replaceFile(tb testing.TB, path, text string) {
+	tb.Helper()
+	put(tb, path+".new", text)
+	if err := os.Rename(path+".new", path); err != nil {
+		tb.Fatal(err)
+	}
+}
+
+// long is a record of about 350 bytes, so that a file of the least size takes some 190.
+func long(tb testing.TB) audit.Record {
+	return audit.Record{Event: audit.Erased, Actor: strings.Repeat("x", 64), Device: name(tb, strings.Repeat("d", 64)), Gateway: name(tb, strings.Repeat("g", 64))}
+}
+
+// fillUntil appends until there is a file.
+func fillUntil(tb testing.TB, l *audit.Log, path string) {
+	tb.Helper()
+	for range 2000 {
+		if _, err := os.Stat(path); err == nil {
+			return
+		}
+		appendAll(tb, l, long(tb))
+	}
+	tb.Fatalf("there is no %s", path)
+}
+
+// What somebody else does to the file of a running Log is noticed, without an append and
+// by each; nothing is written to what he left. Where the file comes back, so does the log.
+//
+// Seen to fail with the mutant follow-anything.
+func TestChangedWhileOpen(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		change func(t *testing.T, path string)
+	}{
+		{"removed", func(t *testing.T, path string) { remove(t, path) }},
+		{"cut in its place", func(t *testing.T, path string) {
+			text := read(t, path)
+			put(t, path, text[:strings.LastIndex(text[:len(text)-1], "\n")+1])
+		}},
+		{"cut in its place in the middle of a line", func(t *testing.T, path string) {
+			text := read(t, path)
+			put(t, path, text[:len(text)-10])
+		}},
+		{"emptied", func(t *testing.T, path string) { put(t, path, "") }},
+		{"a shortened copy", func(t *testing.T, path string) {
+			text := read(t, path)
+			replaceFile(t, path, text[:strings.LastIndex(text[:len(text)-1], "\n")+1])
+		}},
+		{"an empty file", func(t *testing.T, path string) { replaceFile(t, path, "") }},
+		{"another log", func(t *testing.T, path string) {
+			remove(t, path)
+			l := open(t, path, audit.Options{Now: time.Now})
+			for i := range 8 {
+				appendAll(t, l, audit.Record{Event: audit.Erased, Count: int64(i + 100)})
+			}
+			if err := l.Close(); err != nil {
+				t.Fatal(err)
+			}
+		}},
+		{"another last line of the same length", func(t *testing.T, path string) {
+			text := read(t, path)
+			put(t, path, strings.Replace(text, `"count":5`, `"count":6`, 1))
+		}},
+		{"computed anew from the second line", func(t *testing.T, path string) {
+			other := path + ".other"
+			put(t, other, read(t, path)[:strings.Index(read(t, path), "\n")+1])
+			l := open(t, other, audit.Options{Now: time.Now})
+			for range 5 {
+				appendAll(t, l, audit.Record{Event: audit.Erased, Count: 9})
+			}
+			if err := l.Close(); err != nil {
+				t.Fatal(err)
+			}
+			move(t, other, path)
+		}},
+		{"put away", func(t *testing.T, path string) { move(t, path, path+".away") }},
+		{"put away as an older file is, and a new one begun", func(t *testing.T, path string) {
+			text := read(t, path)
+			put(t, path+".1", text[:strings.LastIndex(text[:len(text)-1], "\n")+1])
+			remove(t, path)
+			l := open(t, path, audit.Options{Now: time.Now}) // which goes on from the shortened one
+			appendAll(t, l, audit.Record{Event: audit.Erased, Count: 9}, audit.Record{Event: audit.Erased, Count: 9})
+			if err := l.Close(); err != nil {
+				t.Fatal(err)
+			}
+		}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				path := filepath.Join(t.TempDir(), "audit")
+				var troubles []error
+				l := open(t, path, audit.Options{Now: time.Now, OnTrouble: func(err error) { troubles = append(troubles, err) }})
+				for i := range 5 {
+					appendAll(t, l, audit.Record{Event: audit.Erased, Count: int64(i + 1)})
+				}
+				time.Sleep(5*time.Minute + time.Second)
+				synctest.Wait()
+				if len(troubles) != 0 || l.Failing() {
+					t.Fatalf("told of %v before", troubles)
+				}
+				good := read(t, path)
+				tt.change(t, path)
+				left, missing := os.ReadFile(path)
+				time.Sleep(audit.DefaultCheckEvery)
+				synctest.Wait()
+				if len(troubles) != 1 || !errors.Is(troubles[0], audit.ErrCorrupt) || !l.Failing() {
+					t.Errorf("told of %v after a check, want ErrCorrupt", troubles)
+				}
+				for range 2 {
+					if err := l.Append(t.Context(), audit.Record{Event: audit.Erased}); !errors.Is(err, audit.ErrCorrupt) {
+						t.Errorf("Append = %v, want ErrCorrupt", err)
+					}
+				}
+				if err := l.Export(t.Context(), audit.Record{Device: name(t, "d")}); !errors.Is(err, audit.ErrCorrupt) {
+					t.Errorf("Export = %v, want ErrCorrupt", err)
+				}
+				if now, err := os.ReadFile(path); string(now) != string(left) || (err == nil) != (missing == nil) {
+					t.Errorf("the Log has changed the file: %q, %v", now, err)
+				}
+				replaceFile(t, path, good)
+				time.Sleep(audit.DefaultCheckEvery)
+				synctest.Wait()
+				if len(troubles) != 2 || troubles[1] != nil || l.Failing() {
+					t.Errorf("told of %v, failing %t; want an end", troubles, l.Failing())
+				}
+				appendAll(t, l, audit.Record{Event: audit.Erased, Count: 6})
+				if got, want := events(t, path), "log.started erased:1 erased:2 erased:3 erased:4 erased:5 erased:6"; got != want {
+					t.Errorf("the log holds %s, want %s", got, want)
+				}
+				verify(t, path)
+			})
+		})
+	}
+}
+
+// Another process may begin files while this one does nothing. It goes on at the end,
+// and notices when what it wrote is not in the row any more.
+func TestOthersRotate(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		change func(t *testing.T, path string)
+		gone   bool
+	}{
+		{"nothing else", func(*testing.T, string) {}, false},
+		{"the file that holds the last record is removed", func(t *testing.T, path string) { remove(t, path+".2") }, true},
+		{"one in between is removed", func(t *testing.T, path string) { remove(t, path+".1") }, true},
+		{"a number is left out", func(t *testing.T, path string) {
+			move(t, path+".2", path+".5")
+			move(t, path+".1", path+".2")
+		}, false},
+		{"a bit of the last record", func(t *testing.T, path string) {
+			put(t, path+".2", strings.Replace(read(t, path+".2"), `"count":77`, `"count":78`, 1))
+		}, true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "audit")
+			var copied []string
+			idle := open(t, path, audit.Options{Copy: func(line []byte) { copied = append(copied, string(line)) }})
+			appendAll(t, idle, audit.Record{Event: audit.Erased, Count: 77})
+			other := open(t, path, volatile(audit.Options{MaxBytes: 1}))
+			fillUntil(t, other, path+".2")
+			if err := other.Close(); err != nil {
+				t.Fatal(err)
+			}
+			tt.change(t, path)
+			before := read(t, path)
+			err := idle.Append(t.Context(), audit.Record{Event: audit.Erased, Count: 99})
+			if !tt.gone {
+				if err != nil {
+					t.Fatal(err)
+				}
+				if report, err := audit.VerifyLog(path, nil); err != nil || int(report.Records) != len(copied) {
+					t.Errorf("%+v, %v, want %d records", report, err, len(copied))
+				}
+				for i, line := range copied {
+					if !strings.HasPrefix(line, fmt.Sprintf(`{"seq":%d,`, i+1)) || !strings.HasSuffix(line, "\"}\n") {
+						t.Fatalf("line %d of the copy is %q", i+1, line)
+					}
+				}
+				return
+			}
+			if !errors.Is(err, audit.ErrCorrupt) {
+				t.Errorf("Append = %v, want ErrCorrupt", err)
+			}
+			if read(t, path) != before {
+				t.Error("the file was changed")
+			}
+		})
+	}
+}
+
+// A rotation that cannot be finished loses no older file, however often it is tried.
+func TestRotationFails(t *testing.T) {
+	for renames := 1; renames <= 3; renames++ {
+		path := filepath.Join(t.TempDir(), "audit")
+		f := audit.Fault{Volatile: true}
+		l := open(t, path, f.With(audit.Options{MaxBytes: 1, Keep: 3}))
+		fillUntil(t, l, path+".3")
+		before, err := audit.VerifyLog(path, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for tries := 0; tries < 5; {
+			f.After(renames-1, "rename")
+			if renames > 1 && tries > 0 {
+				f.After(0, "rename") // the others were done
+			}
+			if l.Append(t.Context(), long(t)) != nil {
+				tries++
+			}
+		}
+		f.After(0, "")
+		appendAll(t, l, long(t))
+		report, err := audit.VerifyLog(path, nil)
+		if err != nil || len(report.Files) != 4 || report.Files[0].FirstSeq != before.Files[1].FirstSeq {
+			t.Errorf("rename %d fails: %+v, %v; want all files but the oldest of\n%+v", renames, report, err, before)
+		}
+	}
+}

@@ -1,0 +1,232 @@
+package audit
+
+import (
+	"bytes"
+	"crypto/ed25519"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/binary"
+	"encoding/hex"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/pulsegate/pulsegate/internal/sys/sharedfile"
+)
+
+// # Signatures
+//
+// The chain has no key: whoever may write to the folder can compute another one. A [Key],
+// which lies elsewhere, signs the chain from time to time, as a record of the log. What
+// was signed cannot be replaced without it.
+//
+// It could still be cut off behind an older signature. So the newest signature stands
+// beside the key too, in the head file, where it says how far the log reached.
+
+// A Key signs logs with Ed25519 (RFC 8032), or is the public half of one that does.
+type Key struct {
+	private ed25519.PrivateKey // nil: a public key
+	public  ed25519.PublicKey
+	path    string
+}
+
+// Types of PEM blocks.
+const (
+	pemPrivate = "PRIVATE KEY" // PKCS #8
+	pemPublic  = "PUBLIC KEY"  // PKIX
+)
+
+// maxKeyBytes bounds the files of this package beside the log.
+const maxKeyBytes = 16 << 10
+
+// CreateKey makes a key and keeps it in a new file at path, for its owner only.
+func CreateKey(path string) (*Key, error) {
+	public, private, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		return nil, fmt.Errorf("make audit key: %w", err)
+	}
+	der, err := x509.MarshalPKCS8PrivateKey(private)
+	if err != nil {
+		return nil, fmt.Errorf("make audit key: %w", err)
+	}
+	if err := writeNewFile(path, pem.EncodeToMemory(&pem.Block{Type: pemPrivate, Bytes: der})); err != nil {
+		return nil, fmt.Errorf("make audit key: %w", err)
+	}
+	return &Key{private, public, path}, nil
+}
+
+// writeNewFile makes a file, durably.
+func writeNewFile(path string, data []byte) (err error) {
+	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = file.Write(data)
+	if err = errors.Join(err, file.Sync(), file.Close()); err == nil {
+		err = sharedfile.SyncDir(filepath.Dir(path))
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(path))
+	}
+	return nil
+}
+
+// LoadKey reads the key at path: a private one, or a public one, which verifies only.
+func LoadKey(path string) (*Key, error) {
+	text, err := readSmall(path)
+	if err != nil {
+		return nil, fmt.Errorf("read audit key: %w", err)
+	}
+	k := &Key{path: path}
+	block, rest := pem.Decode(text)
+	if block == nil || len(bytes.TrimSpace(rest)) > 0 {
+		return nil, fmt.Errorf("read audit key %s: it does not hold one key in PEM", path)
+	}
+	var key any
+	switch block.Type {
+	case pemPrivate:
+		key, err = x509.ParsePKCS8PrivateKey(block.Bytes)
+		k.private, _ = key.(ed25519.PrivateKey)
+		if k.private != nil {
+			k.public, _ = k.private.Public().(ed25519.PublicKey)
+		}
+	case pemPublic:
+		key, err = x509.ParsePKIXPublicKey(block.Bytes)
+		k.public, _ = key.(ed25519.PublicKey)
+	}
+	if err != nil || k.public == nil {
+		return nil, fmt.Errorf("read audit key %s: it is not an Ed25519 key", path)
+	}
+	return k, nil
+}
+
+// readSmall reads a file of at most maxKeyBytes.
+func readSmall(path string) ([]byte, error) {
+	info, err := os.Stat(path)
+	switch {
+	case err != nil:
+		return nil, err
+	case !info.Mode().IsRegular() || info.Size() > maxKeyBytes:
+		return nil, fmt.Errorf("%s is not a file of this program", path)
+	}
+	return os.ReadFile(path)
+}
+
+// PublicPEM returns the public half, for those who verify a log.
+func (k *Key) PublicPEM() ([]byte, error) {
+	der, err := x509.MarshalPKIXPublicKey(k.public)
+	if err != nil {
+		return nil, fmt.Errorf("format audit key: %w", err)
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: pemPublic, Bytes: der}), nil
+}
+
+// ID names the key in records: 8 hexadecimal digits of the SHA-256 of its public half.
+func (k *Key) ID() string {
+	sum := sha256.Sum256(k.public)
+	return hex.EncodeToString(sum[:4])
+}
+
+// message is what is signed of m: nothing else that the key may sign looks like it.
+func (m mark) message() []byte {
+	text := append([]byte("pulsegate audit log 1\x00"), make([]byte, 8)...)
+	binary.BigEndian.PutUint64(text[len(text)-8:], m.seq)
+	return append(text, m.chain[:]...)
+}
+
+func (k *Key) sign(m mark) []byte { return ed25519.Sign(k.private, m.message()) }
+
+func (k *Key) signed(m mark, signature []byte) bool {
+	return len(signature) == ed25519.SignatureSize && ed25519.Verify(k.public, m.message(), signature)
+}
+
+// headFile is beside the key, and tells how far the log has been signed:
+//
+//	pulsegate-audit-head 1
+//	record 17
+//	chain 0c62…
+//	signature 5Jv…
+//
+// The signature is of that record and all before it.
+func (k *Key) headFile() string { return k.path + ".head" }
+
+const headText = "pulsegate-audit-head 1\nrecord %d\nchain %x\nsignature %s\n"
+
+// writeHead notes that m was signed.
+func (k *Key) writeHead(d disk, m mark) error {
+	text := fmt.Sprintf(headText, m.seq, m.chain[:], base64.StdEncoding.EncodeToString(k.sign(m)))
+	if err := d.replace(k.headFile(), []byte(text)); err != nil {
+		return fmt.Errorf("write %s: %w", k.headFile(), err)
+	}
+	return nil
+}
+
+// errHead means that the head file is not one that the key has signed.
+var errHead = errors.New("audit: the head file beside the key was damaged or changed")
+
+// readHead reads the head file. ok is false when there is none.
+func (k *Key) readHead() (m mark, ok bool, err error) {
+	text, err := readSmall(k.headFile())
+	if errors.Is(err, fs.ErrNotExist) {
+		return m, false, nil
+	}
+	if err != nil {
+		return m, false, fmt.Errorf("read %s: %w", k.headFile(), err)
+	}
+	var sum []byte
+	var encoded string
+	_, scanErr := fmt.Sscanf(string(text), headText, &m.seq, &sum, &encoded)
+	signature, decodeErr := base64.StdEncoding.DecodeString(encoded)
+	copy(m.chain[:], sum)
+	if scanErr != nil || decodeErr != nil || len(sum) != len(m.chain) || !k.signed(m, signature) ||
+		string(text) != fmt.Sprintf(headText, m.seq, m.chain[:], encoded) {
+		return mark{}, false, fmt.Errorf("%w: %s", errHead, k.headFile())
+	}
+	return m, true, nil
+}
+
+// known returns how far the log at path was signed by k; zero when it was not.
+func (k *Key) known(path string) (mark, error) {
+	if k.private == nil {
+		return mark{}, fmt.Errorf("audit key %s: a public key cannot sign", k.path)
+	}
+	m, ok, err := k.readHead()
+	if ok || err != nil {
+		return m, err
+	}
+	report, err := VerifyLog(path, k)
+	if errors.Is(err, errUnsigned) || errors.Is(err, fs.ErrNotExist) {
+		return mark{}, nil // the key is new to it, or it has yet to begin
+	}
+	if err == nil {
+		err = fmt.Errorf("%w: %s is missing, and the key has signed record %d", errHead, k.headFile(), report.Signed)
+	}
+	return mark{}, err
+}
+
+// signLocked signs what came to the log since it was signed last.
+func (l *Log) signLocked() error {
+	k := l.opt.Key
+	if k == nil {
+		return nil
+	}
+	if l.at.seq != l.signed.seq {
+		if err := l.writeLocked([]Record{{Event: LogSigned, signer: k}}); err != nil {
+			return fmt.Errorf("sign audit log: %w", err)
+		}
+		l.signed = l.at.mark
+	}
+	if l.head == l.signed.seq {
+		return nil
+	}
+	if err := k.writeHead(l.disk, l.signed); err != nil {
+		return fmt.Errorf("sign audit log: %w", err)
+	}
+	l.head = l.signed.seq
+	return nil
+}

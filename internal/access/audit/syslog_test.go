@@ -1,0 +1,223 @@
+package audit_test
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pulsegate/pulsegate/internal/access/audit"
+)
+
+// patience is the longest wait for what must come.
+const patience = time.Minute
+
+// datagrams listens on a network and returns what comes.
+func datagrams(t *testing.T, network, address string) (addr string, messages chan string) {
+	t.Helper()
+	conn, err := net.ListenPacket(network, address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	messages = make(chan string, 10_000)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for b := make([]byte, 4096); ; {
+			n, _, err := conn.ReadFrom(b)
+			if err != nil {
+				return
+			}
+			messages <- string(b[:n])
+		}
+	}()
+	t.Cleanup(func() {
+		conn.Close()
+		<-done
+	})
+	return conn.LocalAddr().String(), messages
+}
+
+func receive(t *testing.T, messages <-chan string) string {
+	t.Helper()
+	select {
+	case m := <-messages:
+		return m
+	case <-time.After(patience):
+		t.Fatal("no message comes")
+		return ""
+	}
+}
+
+func syslog(t *testing.T, target string, onTrouble func(error)) *audit.Syslog {
+	t.Helper()
+	s, err := audit.NewSyslog(target, "ward 7", onTrouble)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Close)
+	return s
+}
+
+// A log's lines reach a syslog server, each once, in order, whichever process wrote them;
+// what was there before does not.
+func TestSyslog(t *testing.T) {
+	for _, network := range []string{"udp", "unixgram"} {
+		t.Run(network, func(t *testing.T) {
+			dir := t.TempDir()
+			address, prefix := "127.0.0.1:0", "udp:"
+			if network == "unixgram" {
+				address, prefix = filepath.Join(dir, "socket"), "unix:"
+			}
+			addr, messages := datagrams(t, network, address)
+			path := filepath.Join(dir, "audit")
+			before := open(t, path, audit.Options{})
+			appendAll(t, before, audit.Record{Event: audit.Erased, Count: 1})
+			s := syslog(t, prefix+addr, func(err error) { t.Errorf("told of %v", err) })
+			l := open(t, path, audit.Options{Copy: s.Send})
+			appendAll(t, l, audit.Record{Event: audit.Erased, Count: 2})
+			appendAll(t, before, audit.Record{Event: audit.Erased, Count: 3})
+			appendAll(t, l, audit.Record{Event: audit.Erased, Count: 4})
+			lines := strings.Split(read(t, path), "\n")
+			for i := range 3 {
+				want := "<109>1 2026-11-21T10:00:00.123Z ward-7 pulsegate - audit - " + lines[2+i]
+				if got := receive(t, messages); got != want {
+					t.Errorf("message %d is\n%s, want\n%s", i, got, want)
+				}
+			}
+			if n := s.Lost(); n != 0 {
+				t.Errorf("%d lost", n)
+			}
+		})
+	}
+}
+
+// Over TCP messages are counted in octets. A server that goes away is told of, and gets
+// the rest when it is back.
+func TestSyslogTCP(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr := l.Addr().String()
+	troubles := make(chan error, 100)
+	s := syslog(t, "tcp:"+addr, func(err error) { troubles <- err })
+	next := func(in *bufio.Reader) string {
+		t.Helper()
+		var n int
+		if _, err := fmt.Fscanf(in, "%d ", &n); err != nil {
+			t.Fatal(err)
+		}
+		b := make([]byte, n)
+		if _, err := io.ReadFull(in, b); err != nil {
+			t.Fatal(err)
+		}
+		return string(b)
+	}
+	accept := func() (net.Conn, *bufio.Reader) {
+		t.Helper()
+		conn, err := l.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := conn.SetDeadline(time.Now().Add(patience)); err != nil {
+			t.Fatal(err)
+		}
+		return conn, bufio.NewReader(conn)
+	}
+	s.Send([]byte("first\n"))
+	s.Send([]byte("second"))
+	conn, in := accept()
+	for _, want := range []string{"first", "second"} {
+		if got := next(in); got != "<109>1 - ward-7 pulsegate - audit - "+want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+	conn.Close()
+	l.Close()
+	// It may take the first line before it knows that the server is gone.
+	for i := 0; len(troubles) == 0; i++ {
+		s.Send(fmt.Appendf(nil, "gone %d", i))
+		time.Sleep(time.Millisecond)
+	}
+	if err := <-troubles; err == nil {
+		t.Error("told of an end")
+	}
+	if l, err = net.Listen("tcp", addr); err != nil {
+		t.Skip("the port was taken") // by another process, meanwhile
+	}
+	defer l.Close()
+	s.Send([]byte("last"))
+	conn, in = accept()
+	defer conn.Close()
+	for !strings.HasSuffix(next(in), " last") {
+	}
+	select {
+	case err := <-troubles:
+		if err != nil {
+			t.Errorf("told of %v, want the end", err)
+		}
+	case <-time.After(patience):
+		t.Error("not told of the end")
+	}
+	if n := s.Lost(); n != 0 {
+		t.Errorf("%d lost", n)
+	}
+}
+
+// Nobody waits for a server that takes nothing: what has no room is lost, and counted, to
+// the last line.
+func TestSyslogFull(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0") // which accepts nothing
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	s, err := audit.NewSyslog("tcp:"+l.Addr().String(), "", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	line := []byte(strings.Repeat("x", 2000))
+	const lines = 50_000 // 100 MB
+	sent := make(chan struct{})
+	go func() {
+		defer close(sent)
+		for range lines {
+			s.Send(line)
+		}
+	}()
+	select {
+	case <-sent:
+	case <-time.After(patience):
+		t.Fatal("Send waits")
+	}
+	if n := s.Lost(); n < lines/2 {
+		t.Errorf("%d lost of %d, want most", n, lines)
+	}
+	s.Close()
+	// What the kernel took counts as sent.
+	if n := s.Lost(); n < lines*3/4 || n > lines {
+		t.Errorf("%d lost of %d at the end", n, lines)
+	}
+}
+
+func TestSyslogTargets(t *testing.T) {
+	for _, target := range []string{"", "unix", "unix:", "udp:", "udp:host", "udp:host:", "tcp:host", "http://host", "/dev/log", "tls:host:6514"} {
+		if s, err := audit.NewSyslog(target, "", nil); err == nil {
+			t.Errorf("%q was taken", target)
+			s.Close()
+		}
+	}
+	for _, target := range []string{"unix:/nowhere/socket", "udp:[::1]:514", "tcp:syslog.example:601"} {
+		s, err := audit.NewSyslog(target, "", nil)
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		s.Close()
+	}
+}
