@@ -19,8 +19,8 @@ func TestTokensPage(t *testing.T) {
 	free(t, "127.0.0.1:6060")
 	r := newReader(t)
 	blocks := regexp.MustCompile("(?ms)^```sh\n(.*?)^```$").FindAllStringSubmatch(string(page), -1)
-	if len(blocks) != 4 {
-		t.Fatalf("the page has %d blocks of commands, want 4", len(blocks))
+	if len(blocks) != 5 {
+		t.Fatalf("the page has %d blocks of commands, want 5", len(blocks))
 	}
 	for _, block := range blocks {
 		r.follow(block[1])
