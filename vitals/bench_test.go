@@ -107,9 +107,16 @@ func BenchmarkFlags(b *testing.B) {
 
 func newDecoder(tb testing.TB, options vitals.DecoderOptions) *vitals.Decoder {
 	tb.Helper()
-	rules, err := vitals.NewValidator(vitals.DefaultLimits())
+	rules, err := vitals.NewValidator(sinceEpoch())
 	if err != nil {
 		tb.Fatal(err)
 	}
 	return vitals.NewDecoder(rules, options)
+}
+
+// sinceEpoch returns the default limits for times that are small numbers.
+func sinceEpoch() vitals.Limits {
+	limits := vitals.DefaultLimits()
+	limits.OldestUnixMs = 0
+	return limits
 }

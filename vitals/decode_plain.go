@@ -47,7 +47,7 @@ func (d *Decoder) decodePlain(body []byte, i int, times timeSpan, r *Reading) (e
 				return 0, false
 			}
 			hasTime = true
-			if r.TimeUnixMs, i, ok = plainTime(body, i); !ok || d.rules.checkTime(r.TimeUnixMs, times) != nil {
+			if r.TimeUnixMs, i, ok = plainTime(body, i, times.leastInteger); !ok || d.rules.checkTime(r.TimeUnixMs, times) != nil {
 				return 0, false
 			}
 		default:
@@ -101,16 +101,16 @@ func plainName(body []byte, i int, n *Name) (end int, ok bool) {
 }
 
 // plainTime reads the string or integer at body[i] as a time and returns the
-// index behind it. What else may belong to the number, such as an exponent, is
+// index after it. An integer is at least leastInteger. What else may belong to the number, such as an exponent, is
 // left for the caller to stumble over.
-func plainTime(body []byte, i int) (unixMs int64, end int, ok bool) {
+func plainTime(body []byte, i int, leastInteger int64) (unixMs int64, end int, ok bool) {
 	if byteAt(body, i) != '"' {
 		end = i
 		for end < len(body) && isDigit(body[end]) {
 			end++
 		}
 		unixMs, err := ParseUnixMs(body[i:end])
-		return unixMs, end, err == nil
+		return unixMs, end, err == nil && unixMs >= leastInteger
 	}
 	i++
 	length := bytes.IndexByte(body[i:min(i+MaxTimeBytes+1, len(body))], '"')

@@ -163,6 +163,9 @@ func (d *Decoder) strictTime(value jsontext.Value, times timeSpan, unixMs *int64
 		*unixMs, err = ParseRFC3339(d.unquote(value))
 	case jsontext.KindNumber:
 		*unixMs, err = ParseUnixMs(value)
+		if err == nil && *unixMs >= 0 && *unixMs < times.leastInteger {
+			err = errSeconds
+		}
 	default:
 		return wrongType(value, errNotTime)
 	}

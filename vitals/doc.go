@@ -49,9 +49,10 @@
 //     zone ([ErrTimeZone]). Lower-case t and z are fine. Leap seconds, :60, are
 //     refused: Unix time cannot tell them from the next second. An integer has no
 //     point and no exponent, whatever its value.
-//   - time is not before 1970 ([ErrPast]), not more than [Limits.MaxAge] behind the
-//     clock ([ErrOld]), if that is set, not after 9999 and not more than
-//     [Limits.MaxAhead] ahead of the clock ([ErrFuture]). Digits finer than a
+//   - time is not before 1970 nor before [Limits.OldestUnixMs] ([ErrPast]), not more
+//     than [Limits.MaxAge] before the clock ([ErrOld]), if that is set, not after 9999
+//     and not more than [Limits.MaxAhead] ahead of the clock ([ErrFuture]). An integer
+//     below 10^11 looks like seconds and is refused ([ErrTimeFormat]). Digits finer than a
 //     millisecond are cut; they are the only part of a reading that is not kept.
 //   - A sign is a JSON number ([ErrType]), in any spelling of RFC 8259, of which
 //     the value is a whole number of hundredths ([ErrPrecision]): 97.550 and

@@ -35,7 +35,7 @@ var (
 	// ErrTimeZone means that a time has no zone. Nobody can tell when it was.
 	ErrTimeZone error = &rule{reason: "no time zone"}
 
-	// ErrPast means that a time lies before 1970.
+	// ErrPast means that a time lies before 1970, or before [Limits.OldestUnixMs].
 	ErrPast error = &rule{reason: "before 1970"}
 
 	// ErrOld means that a time lies further back than the server keeps readings.
@@ -86,6 +86,9 @@ var (
 	errNotNumber = &rule{reason: "not a number", of: ErrType}
 	errNotTime   = &rule{reason: "neither a string nor an integer", of: ErrType}
 )
+
+// errSeconds is the ErrTimeFormat of an integer that is too small to be milliseconds.
+var errSeconds = &rule{reason: "looks like seconds; send milliseconds", of: ErrTimeFormat}
 
 // A rule is an error whose text was made beforehand, so that refusing a reading
 // does not allocate. It is never written to.

@@ -55,12 +55,25 @@ type Limits struct {
 	MaxAhead time.Duration
 
 	// MaxAge is how far it may lie behind, in whole milliseconds. 0 means any time
-	// since 1970.
+	// from OldestUnixMs on.
 	MaxAge time.Duration
+
+	// OldestUnixMs is the oldest time that is accepted, in ms since 1970. Devices whose
+	// clock was never set send times of 1970 or 2000. Unless it is 0, which accepts any
+	// time since 1970, an integer below 10^11 is refused as one that looks like seconds.
+	OldestUnixMs int64
 }
 
+// DefaultOldestUnixMs is 2001-01-01T00:00:00Z, in ms since 1970.
+const DefaultOldestUnixMs = 978_307_200_000
+
+// minPlausibleUnixMs is the least integer that is taken for milliseconds: 10^11 ms are
+// in 1973, and 10^11 s in the year 5138.
+const minPlausibleUnixMs = 100_000_000_000
+
 // A timeSpan holds the times that are accepted at some moment, both included.
-type timeSpan struct{ earliestUnixMs, latestUnixMs int64 }
+// Integers below leastInteger look like seconds.
+type timeSpan struct{ earliestUnixMs, latestUnixMs, leastInteger int64 }
 
 // DefaultLimits returns the limits that hold unless others are configured.
 //
@@ -78,13 +91,14 @@ func DefaultLimits() Limits {
 			HeartRate:        {20_00, 300_00},
 			RestingHeartRate: {20_00, 300_00},
 		},
-		MaxAhead: 5 * time.Minute,
+		MaxAhead:     5 * time.Minute,
+		OldestUnixMs: DefaultOldestUnixMs,
 	}
 }
 
 // Validate returns an error that wraps [ErrLimits] unless each range runs from
-// above 0 to below 655.35, some blood pressure is accepted, and MaxAhead and MaxAge
-// are not negative.
+// above 0 to below 655.35, some blood pressure is accepted, MaxAhead and MaxAge are not
+// negative, and OldestUnixMs is from 1970 to 9999.
 func (l *Limits) Validate() error {
 	for s, r := range l.Accepted {
 		switch sign := Sign(s); {
@@ -105,14 +119,20 @@ func (l *Limits) Validate() error {
 	if l.MaxAge < 0 {
 		return fmt.Errorf("%w: times may lie %v behind", ErrLimits, l.MaxAge)
 	}
+	if l.OldestUnixMs < 0 || l.OldestUnixMs > MaxTimeUnixMs {
+		return fmt.Errorf("%w: the oldest time is not of the years 1970 to 9999", ErrLimits)
+	}
 	return nil
 }
 
 // times returns the times that are accepted when the clock shows nowUnixMs.
 func (l *Limits) times(nowUnixMs int64) timeSpan {
-	span := timeSpan{latestUnixMs: l.latestUnixMs(nowUnixMs)}
+	span := timeSpan{latestUnixMs: l.latestUnixMs(nowUnixMs), earliestUnixMs: l.OldestUnixMs}
 	if age := l.MaxAge.Milliseconds(); age > 0 && nowUnixMs > age {
-		span.earliestUnixMs = nowUnixMs - age
+		span.earliestUnixMs = max(span.earliestUnixMs, nowUnixMs-age)
+	}
+	if l.OldestUnixMs > 0 {
+		span.leastInteger = minPlausibleUnixMs
 	}
 	return span
 }

@@ -16,6 +16,9 @@ func TestDefaultLimits(t *testing.T) {
 	if limits.MaxAhead != 5*time.Minute {
 		t.Errorf("MaxAhead = %v, want 5m", limits.MaxAhead)
 	}
+	if got := time.UnixMilli(limits.OldestUnixMs).UTC().Format(time.RFC3339); got != "2001-01-01T00:00:00Z" {
+		t.Errorf("the oldest time is %s, want 2001-01-01T00:00:00Z", got)
+	}
 	for s, want := range [vitals.NumSigns]string{"40..300", "20..250", "1..100", "20..300", "20..300"} {
 		if got := limits.Accepted[s].String(); got != want {
 			t.Errorf("%v: accepted %s, want %s", vitals.Sign(s), got, want)
@@ -39,6 +42,9 @@ func TestLimitsValidate(t *testing.T) {
 		{"negative time ahead", func(l *vitals.Limits) { l.MaxAhead = -1 }, false},
 		{"time behind", func(l *vitals.Limits) { l.MaxAge = time.Hour }, true},
 		{"negative time behind", func(l *vitals.Limits) { l.MaxAge = -1 }, false},
+		{"any time since 1970", func(l *vitals.Limits) { l.OldestUnixMs = 0 }, true},
+		{"times before 1970", func(l *vitals.Limits) { l.OldestUnixMs = -1 }, false},
+		{"no time at all", func(l *vitals.Limits) { l.OldestUnixMs = vitals.MaxTimeUnixMs + 1 }, false},
 		{"zero limits", func(l *vitals.Limits) { *l = vitals.Limits{} }, false},
 	} {
 		limits := vitals.DefaultLimits()
@@ -75,6 +81,56 @@ func TestRangeText(t *testing.T) {
 		}
 		if text, err := tt.want.MarshalText(); tt.ok && (err != nil || string(text) != tt.text) {
 			t.Errorf("MarshalText() = %q, %v; want %q", text, err, tt.text)
+		}
+	}
+}
+
+// Devices whose clock was never set say 1970 or 2000, and some send seconds. Neither is
+// stored as if it were a time.
+func TestImplausibleTime(t *testing.T) {
+	const seconds = "looks like seconds; send milliseconds"
+	const old = "before 2001-01-01T00:00:00.000Z, the oldest time that this server accepts"
+	now := time.Date(2026, 11, 22, 0, 0, 0, 0, time.UTC).UnixMilli()
+	for _, tt := range []struct {
+		time, want string
+		err        error
+	}{
+		{`1763719200`, seconds, vitals.ErrTimeFormat},
+		{`0`, seconds, vitals.ErrTimeFormat},
+		{`99999999999`, seconds, vitals.ErrTimeFormat},
+		{`100000000000`, old, vitals.ErrPast},
+		{`978307199999`, old, vitals.ErrPast},
+		{`978307200000`, "", nil},
+		{`"2001-01-01T00:00:00Z"`, "", nil},
+		{`"2000-12-31T23:59:59.999Z"`, old, vitals.ErrPast},
+		{`"1970-01-21T09:55:19.200Z"`, old, vitals.ErrPast},
+		{`-1`, "before 1970", vitals.ErrPast},
+	} {
+		for _, ms := range []int64{vitals.DefaultOldestUnixMs, 0} {
+			limits := vitals.DefaultLimits()
+			limits.OldestUnixMs = ms
+			rules, err := vitals.NewValidator(limits)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, spelling := range []string{`"device"`, `"devic\u0065"`} { // decoded plainly and strictly
+				var b vitals.Batch
+				body := `{` + spelling + `:"a","time":` + tt.time + `,"spo2_pct":97}`
+				if err := vitals.NewDecoder(rules, vitals.DecoderOptions{}).Decode([]byte(body), now, &b); err != nil {
+					t.Fatal(err)
+				}
+				want, wantErr := tt.want, tt.err
+				if ms == 0 && tt.time != `-1` { // any time since 1970
+					want, wantErr = "", nil
+				}
+				got, gotErr := "", error(nil)
+				if len(b.Refused) > 0 {
+					got, gotErr = b.Refused[0].Reason(), b.Refused[0].Err
+				}
+				if got != want || !errors.Is(gotErr, wantErr) {
+					t.Errorf("time %s, oldest %d: got %q (%v), want %q", tt.time, ms, got, gotErr, want)
+				}
+			}
 		}
 	}
 }

@@ -9,6 +9,7 @@ type Validator struct {
 	outside [NumSigns]*rule // of each sign's range
 	ahead   *rule           // of times
 	old     *rule           // of times
+	oldest  *rule           // of times
 }
 
 // NewValidator returns a validator for limits. The error is that of
@@ -22,6 +23,8 @@ func NewValidator(limits Limits) (*Validator, error) {
 		ahead:  &rule{reason: "more than " + limits.MaxAhead.String() + " ahead of the server's clock", of: ErrFuture},
 		old:    &rule{reason: "older than this server keeps, which is " + days(limits.MaxAge), of: ErrOld},
 	}
+	oldest := AppendTime([]byte("before "), limits.OldestUnixMs)
+	v.oldest = &rule{reason: string(append(oldest, ", the oldest time that this server accepts"...)), of: ErrPast}
 	for s, r := range limits.Accepted {
 		text := []byte("outside the accepted range ")
 		text = AppendHundredths(text, r.Min)
@@ -63,11 +66,13 @@ func (v *Validator) check(r *Reading, times timeSpan) (field string, err error) 
 	return checkTogether(&r.Values)
 }
 
-// checkTime holds a time to the year 1970 and to what is accepted.
+// checkTime holds a time to what is accepted.
 func (v *Validator) checkTime(unixMs int64, times timeSpan) error {
 	switch {
 	case unixMs < 0:
 		return ErrPast
+	case unixMs < v.limits.OldestUnixMs:
+		return v.oldest
 	case unixMs < times.earliestUnixMs:
 		return v.old
 	case unixMs > times.latestUnixMs:

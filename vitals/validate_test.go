@@ -13,7 +13,7 @@ import (
 
 func validator(tb testing.TB) *vitals.Validator {
 	tb.Helper()
-	v, err := vitals.NewValidator(vitals.DefaultLimits())
+	v, err := vitals.NewValidator(sinceEpoch())
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -95,7 +95,7 @@ func TestValidate(t *testing.T) {
 // TestValidateFarClock checks that a clock at either end of time overflows
 // nothing.
 func TestValidateFarClock(t *testing.T) {
-	limits := vitals.DefaultLimits()
+	limits := sinceEpoch()
 	limits.MaxAhead = math.MaxInt64 * time.Nanosecond
 	rules, err := vitals.NewValidator(limits)
 	if err != nil {
@@ -137,7 +137,7 @@ func TestMaxAge(t *testing.T) {
 		{time.Hour, 3_600_001, 0, "older than this server keeps, which is 1h0m0s"},
 		{math.MaxInt64, math.MinInt64, -1, "before 1970"},
 	} {
-		limits := vitals.DefaultLimits()
+		limits := sinceEpoch()
 		limits.MaxAge = tt.age
 		rules, err := vitals.NewValidator(limits)
 		if err != nil {

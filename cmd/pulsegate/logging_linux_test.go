@@ -46,7 +46,7 @@ func startPiped(t *testing.T, args ...string) *pipedServer {
 	r, w := smallPipe(t)
 	s := &pipedServer{t: t, pipe: r, stderr: bufio.NewReader(r)}
 	s.cmd = exec.Command(program(t), append([]string{"serve", "--addr=127.0.0.1:0", "--admin-addr=127.0.0.1:0",
-		"--data=" + filepath.Join(t.TempDir(), "data"), "--min-free-bytes=-1"}, args...)...)
+		"--data=" + filepath.Join(t.TempDir(), "data"), "--min-free-bytes=-1", anyTime}, args...)...)
 	s.cmd.Stderr = w
 	if err := s.cmd.Start(); err != nil {
 		t.Fatal(err)

@@ -109,17 +109,21 @@ type process struct {
 var listening = regexp.MustCompile(`listening addr=(\S+) listener=(public|admin)`)
 
 // start starts a server on dir and waits until it listens. It runs beside dir, and
-// has an admin listener only if args say where. It is killed when the test ends.
+// has an admin listener only if args say where. It takes any time since 1970: those of
+// many tests are small numbers. It is killed when the test ends.
 func start(t testing.TB, bin, dir string, args ...string) *process {
 	t.Helper()
 	listeners := 1
 	if slices.ContainsFunc(args, func(arg string) bool { return strings.HasPrefix(arg, "--admin-addr") }) {
 		listeners = 2
 	}
-	cmd := exec.Command(bin, append([]string{"serve", "--addr=127.0.0.1:0", "--admin-addr=", "--data=" + dir, "--min-free-bytes=-1"}, args...)...)
+	cmd := exec.Command(bin, append([]string{"serve", "--addr=127.0.0.1:0", "--admin-addr=", "--data=" + dir, "--min-free-bytes=-1", anyTime}, args...)...)
 	cmd.Dir = filepath.Dir(dir)
 	return launch(t, listeners, cmd)
 }
+
+// anyTime has a server accept any time since 1970.
+const anyTime = "--oldest=1970-01-01T00:00:00Z"
 
 // launch runs a command that serves, and waits until it listens on so many
 // listeners.

@@ -119,6 +119,8 @@ func valueOf(flag *kong.Flag) string {
 		return "bytes, or with a unit, such as `1MiB`"
 	case flag.Enum != "":
 		return "`" + strings.Join(flag.EnumSlice(), "`, `") + "`"
+	case flag.Target.Type() == reflect.TypeFor[time.Time]():
+		return "RFC 3339 with zone"
 	case flag.Target.Type() == reflect.TypeFor[slog.Level]():
 		return "`debug`, `info`, `warn`, `error`"
 	case kind == reflect.Bool:

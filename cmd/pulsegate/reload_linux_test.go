@@ -27,7 +27,7 @@ func TestHangupWhileOpening(t *testing.T) {
 	defer stderr.Close()
 	d := newDisk(t, 256<<20)
 	d.freeze() // the store can be made when it is thawed
-	cmd := exec.Command(program(t), "serve", "--addr=127.0.0.1:0", "--admin-addr=", "--data="+filepath.Join(d.dir, "data"), "--min-free-bytes=-1")
+	cmd := exec.Command(program(t), "serve", "--addr=127.0.0.1:0", "--admin-addr=", "--data="+filepath.Join(d.dir, "data"), "--min-free-bytes=-1", anyTime)
 	cmd.Stderr = stderr
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)

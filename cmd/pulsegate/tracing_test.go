@@ -115,7 +115,7 @@ func TestTracing(t *testing.T) {
 		spanID  = "b7ad6b7169203331"
 	)
 	c := newTracesCollector(t)
-	cmd := exec.Command(program(t), "serve", "--addr=127.0.0.1:0", "--admin-addr=127.0.0.1:0", "--min-free-bytes=-1", "--trace-sample=1",
+	cmd := exec.Command(program(t), "serve", "--addr=127.0.0.1:0", "--admin-addr=127.0.0.1:0", "--min-free-bytes=-1", anyTime, "--trace-sample=1",
 		"--data="+filepath.Join(t.TempDir(), "data"))
 	cmd.Env = append(os.Environ(), "OTEL_EXPORTER_OTLP_ENDPOINT="+c.URL, "OTEL_EXPORTER_OTLP_HEADERS=X-Tenant=ward%207")
 	p := launch(t, 2, cmd)

@@ -28,6 +28,7 @@ type Options struct {
 	AccessOptions `embed:""`
 
 	UnknownFields string            `enum:"refuse,ignore" default:"refuse" help:"What to do with a reading that has an unknown field: refuse or ignore the field."`
+	Oldest        time.Time         `default:"2001-01-01T00:00:00Z" placeholder:"TIME" help:"Oldest time of a reading that is accepted, RFC 3339 with zone. Devices whose clock was never set send times of 1970 or 2000. Integers below 10^11 are refused too: they look like seconds. 1970-01-01T00:00:00Z turns both checks off."`
 	MaxAhead      time.Duration     `default:"5m" help:"How far a reading's time may lie ahead of the server's clock."`
 	Accept        map[string]string `mapsep:"," placeholder:"FIELD=MIN..MAX,..." help:"Accepted range of a sign in its unit, such as spo2_pct=1..100. Others keep their default."`
 	Usual         map[string]string `mapsep:"," placeholder:"FIELD=MIN..MAX,..." help:"Range outside of which a value is flagged when it is read, such as heart_rate_bpm=40.01..130.99."`
@@ -183,6 +184,7 @@ func (c *Options) limits() (vitals.Limits, error) {
 	limits := vitals.DefaultLimits()
 	limits.MaxAhead = c.MaxAhead
 	limits.MaxAge = c.Retain
+	limits.OldestUnixMs = c.Oldest.UnixMilli()
 	err := setRanges(&limits.Accepted, "--accept", c.Accept)
 	if err == nil {
 		err = limits.Validate()

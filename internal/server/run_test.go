@@ -58,7 +58,7 @@ func run(t *testing.T, opt *server.Options, serving func(url string) error) (log
 
 // What one server has acknowledged, the next one has, on both lanes.
 func TestRun(t *testing.T) {
-	const body = `{"device":"d","time":1000,"spo2_pct":97}`
+	const body = `{"device":"d","time":1763700000000,"spo2_pct":97}`
 	opt := options(t)
 	for _, want := range []string{"stored", "duplicate"} {
 		opt.FastLane = map[string]string{"stored": "on", "duplicate": "off"}[want]

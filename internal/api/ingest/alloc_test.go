@@ -18,7 +18,7 @@ import (
 // After the first requests, a Job takes readings from body to answer without
 // allocating, single or in a batch.
 func TestAllocations(t *testing.T) {
-	core, err := ingest.New(settleAs(storage.Stored), problem.New(), ingest.Config{})
+	core, err := newCore(settleAs(storage.Stored), problem.New(), ingest.Config{})
 	if err != nil {
 		t.Fatal(err)
 	}

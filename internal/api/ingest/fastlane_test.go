@@ -443,7 +443,7 @@ func TestShutdown(t *testing.T) {
 // is under way then ends without a lane.
 func TestShutdownCutOff(t *testing.T) {
 	entered, release := make(chan struct{}, 10), make(chan struct{})
-	core, err := ingest.New(&appender{storetest.NewMemory(), func([]*storage.Entry) error {
+	core, err := newCore(&appender{storetest.NewMemory(), func([]*storage.Entry) error {
 		entered <- struct{}{}
 		<-release
 		return nil

@@ -18,6 +18,7 @@ import (
 	"github.com/pulsegate/pulsegate/internal/polltest"
 	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/internal/storage/storetest"
+	"github.com/pulsegate/pulsegate/vitals"
 )
 
 // settleAs is an Appender that settles every reading alike.
@@ -92,7 +93,7 @@ func serveOn(t testing.TB, a ingest.Appender, cfg ingest.Config, lane *ingest.Fa
 	if cfg.Now == nil {
 		cfg.Now = func() time.Time { return now }
 	}
-	core, err := ingest.New(a, problem.New(), cfg)
+	core, err := newCore(a, problem.New(), cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -190,4 +191,13 @@ func dial(t testing.TB, srv *server) *net.TCPConn {
 		t.Fatal(err)
 	}
 	return conn.(*net.TCPConn)
+}
+
+// newCore is ingest.New for times that are small numbers.
+func newCore(store ingest.Appender, problems *problem.Set, cfg ingest.Config) (*ingest.Core, error) {
+	if cfg.Limits == (vitals.Limits{}) {
+		cfg.Limits = vitals.DefaultLimits()
+		cfg.Limits.OldestUnixMs = 0
+	}
+	return ingest.New(store, problems, cfg)
 }

@@ -52,6 +52,8 @@ func tomlText(value reflect.Value) string {
 		return quote(v)
 	case time.Duration:
 		return quote(FormatDuration(v))
+	case time.Time:
+		return quote(v.Format(time.RFC3339))
 	case slog.Level:
 		return quote(strings.ToLower(v.String()))
 	case map[string]string:
