@@ -2,6 +2,7 @@ package pebblestore
 
 import (
 	"archive/tar"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -34,7 +35,7 @@ type Backup struct {
 	fs      vfs.FS
 	dir     string
 	ctx     context.Context // ends when the copy must be given up
-	files   []fileSum       // without sums
+	files   []listed        // what makes a directory a store comes last
 	list    []byte          // CHECKSUMS
 	release func() error
 }
@@ -74,8 +75,10 @@ func (s *Store) backup() (_ *Backup, err error) {
 	if err := s.checkpoint(dir); err != nil {
 		return nil, err
 	}
-	if err := writeSynced(s.files.fs, s.files.fs.PathJoin(dir, formatFile), []byte(formatText)); err != nil {
-		return nil, err
+	for name, text := range map[string]string{listedFile: listedText, formatFile: formatText} {
+		if err := writeSynced(s.files.fs, s.files.fs.PathJoin(dir, name), []byte(text)); err != nil {
+			return nil, err
+		}
 	}
 	// An erasure that is not finished is to be finished in the copy, too.
 	in, err := s.files.readIntent()
@@ -161,18 +164,11 @@ func source(ctx context.Context, dir string, fsys vfs.FS, state listState) (_ *B
 			err = joinClose(err, d)
 		}
 	}()
-	l, err := readChecksums(d.fs, d.path)
+	l, err := d.verifyAll()
 	if err != nil {
 		return nil, err
 	}
-	if l != nil {
-		var problems []error
-		err := l.compare(d.fs, d.path, func(p error) { problems = append(problems, p) })
-		if err := errors.Join(append(problems, err)...); err != nil {
-			return nil, err
-		}
-	}
-	if state == listClosed && (l == nil || l.state == listOpen) {
+	if state == listClosed && (l == nil || !l.state.complete()) {
 		return nil, fmt.Errorf("%w: it is neither a backup nor a store that was stopped in good order", storage.ErrFormat)
 	}
 	return newBackup(ctx, d.fs, d.path, state, d.Close)
@@ -184,21 +180,17 @@ func newBackup(ctx context.Context, fsys vfs.FS, dir string, state listState, re
 	if err != nil {
 		return nil, err
 	}
-	names, err := fsys.List(dir)
-	if err != nil {
-		return nil, err
+	files := slices.Clone(list.files)
+	slices.SortStableFunc(files, func(a, b listed) int { return cmp.Compare(last(a.name), last(b.name)) })
+	return &Backup{fs: fsys, dir: dir, ctx: ctx, files: files, list: list.text(), release: release}, nil
+}
+
+// last returns 1 for the file that comes last in an archive.
+func last(name string) int {
+	if name == formatFile {
+		return 1
 	}
-	names = slices.DeleteFunc(names, func(n string) bool { return !isStoreFile(n) || n == formatFile })
-	slices.Sort(names)
-	b := &Backup{fs: fsys, dir: dir, ctx: ctx, list: list.text(), release: release}
-	for _, name := range append(names, formatFile) { // what makes a directory a store comes last
-		info, err := fsys.Stat(fsys.PathJoin(dir, name))
-		if err != nil {
-			return nil, err
-		}
-		b.files = append(b.files, fileSum{name: name, bytes: info.Size()})
-	}
-	return b, nil
+	return 0
 }
 
 // Bytes returns the size of all files.
@@ -245,7 +237,7 @@ func tarHeader(name string, bytes int64) *tar.Header {
 	return &tar.Header{Typeflag: tar.TypeReg, Name: name, Size: bytes, Mode: 0o600}
 }
 
-func (b *Backup) copy(w io.Writer, f fileSum) error {
+func (b *Backup) copy(w io.Writer, f listed) error {
 	r, err := b.fs.Open(b.fs.PathJoin(b.dir, f.name), vfs.SequentialReadsOption)
 	if err != nil {
 		return err

@@ -86,7 +86,7 @@ func (c *checker) run(dir string, o Options) (err error) {
 	defer func() { err = errors.Join(err, s.Close()) }()
 
 	c.report.Format, c.report.PebbleFormat = storeFormat, int(s.db.FormatMajorVersion())
-	logs, err := logBytes(o.FS, s.path)
+	logs, err := logBytes(s.files.fs, s.path)
 	if err != nil {
 		return err
 	}
@@ -97,29 +97,25 @@ func (c *checker) run(dir string, o Options) (err error) {
 	if err := c.content(s.db); err != nil {
 		return err
 	}
-	if err := s.db.CheckLevels(nil); err != nil {
-		c.problem(corrupt(err))
+	err = s.db.CheckLevels(nil)
+	if err == nil || isFault(err) {
+		return err
 	}
+	c.problem(corrupt(err))
 	return nil
 }
 
 // files verifies files that Pebble takes as they are, or does not read.
-func (c *checker) files(d *directory) error {
-	l, err := readChecksums(d.fs, d.path)
-	if err == nil && l != nil {
-		err = l.compare(d.fs, d.path, c.problem)
+func (c *checker) files(d *directory) (*fileList, error) {
+	l, err := d.verify(c.problem)
+	if err != nil {
+		return nil, err
 	}
-	if err == nil {
-		err = d.verifyJournals(true)
+	if err := d.report(d.verifyOldManifests(), c.problem); err != nil {
+		return nil, err
 	}
-	if err == nil {
-		_, err = d.readIntent()
-	}
-	if errors.Is(err, storage.ErrCorrupt) {
-		c.problem(err)
-		return nil
-	}
-	return err
+	_, err = d.readIntent()
+	return l, d.report(err, c.problem)
 }
 
 // problem notes something that is wrong.
@@ -168,7 +164,11 @@ func (c *checker) tables(s *Store, o Options) error {
 			return err
 		}
 		path := o.FS.PathJoin(s.path, f.name)
-		if err := verifyTable(c.ctx, o.FS, path, p.MakeReaderOptions()); err != nil {
+		err := verifyTable(c.ctx, s.files.fs, path, p.MakeReaderOptions())
+		if isFault(err) {
+			return err
+		}
+		if err != nil {
 			c.problem(fmt.Errorf("file %s: %s", path, firstLine(err)))
 		}
 		c.verified += f.bytes
@@ -218,7 +218,9 @@ func (c *checker) content(db *pebble.DB) error {
 		m.finish()
 	}
 	for _, it := range []*pebble.Iterator{readings, others} {
-		if itErr := it.Error(); itErr != nil {
+		if itErr := it.Error(); isFault(itErr) {
+			err = errors.Join(err, itErr)
+		} else if itErr != nil {
 			c.problem(corrupt(itErr))
 		}
 		_ = it.Close() // returns the same error

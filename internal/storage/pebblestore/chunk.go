@@ -81,6 +81,16 @@ func (c chunkFormat) begins(b []byte) bool {
 	return false
 }
 
+// lasts reports whether b begins with the last chunk of a record.
+func (c chunkFormat) lasts(b []byte) bool {
+	for _, f := range c.families {
+		if b[6] == f.whole || b[6] == f.whole+3 {
+			return true
+		}
+	}
+	return false
+}
+
 // ends reports whether the end mark of a closed log stands at b.
 func (c chunkFormat) ends(b []byte) bool {
 	f := c.families[0]

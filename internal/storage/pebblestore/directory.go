@@ -40,6 +40,9 @@ const (
 	manifestPrefix = "MANIFEST-"
 	optionsPrefix  = "OPTIONS-"
 	markerPrefix   = "marker."
+
+	manifestMarkerPrefix = markerPrefix + "manifest."
+	formatMarkerPrefix   = markerPrefix + "format-version."
 )
 
 // The states of a directory.
@@ -199,7 +202,7 @@ func (d *directory) checkFormat(names []string) error {
 	// Pebble keeps its version in the name of a file. It would refuse a later
 	// one too, but in words that do not say what to do.
 	for _, name := range names {
-		if !strings.HasPrefix(name, "marker.format-version.") {
+		if !strings.HasPrefix(name, formatMarkerPrefix) {
 			continue
 		}
 		v, err := strconv.Atoi(name[strings.LastIndexByte(name, '.')+1:])
@@ -271,7 +274,8 @@ func ofCreation(name string) bool {
 			return true
 		}
 	}
-	return strings.HasSuffix(name, logSuffix)
+	name = strings.TrimSuffix(name, newSuffix)
+	return strings.HasSuffix(name, logSuffix) || name == checksumsFile || name == listedFile
 }
 
 // matters reports whether a file is more than our lock, or the folder that is there
@@ -283,6 +287,9 @@ func matters(name string) bool { return name != lockFile && name != "lost+found"
 func (d *directory) created() error {
 	if d.state == stateStore {
 		return nil
+	}
+	if err := replaceFile(d.fs, d.path, listedFile, []byte(listedText)); err != nil {
+		return fmt.Errorf("create store: %w", err)
 	}
 	from, to := d.fs.PathJoin(d.path, formatFileCreating), d.fs.PathJoin(d.path, formatFile)
 	if err := d.fs.Rename(from, to); err != nil {
@@ -353,7 +360,7 @@ func syncDir(fsys vfs.FS, path string) error {
 // removeRests removes what was being made when the process before was stopped: small
 // files that had not got their names, and the checkpoint of a backup.
 func (d *directory) removeRests() error {
-	for _, name := range []string{checksumsFile, erasureFile} {
+	for _, name := range []string{checksumsFile, listedFile, erasureFile} {
 		err := d.fs.Remove(d.fs.PathJoin(d.path, name+newSuffix))
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
@@ -389,3 +396,48 @@ func (fs markerFS) Create(name string, c vfs.DiskWriteCategory) (vfs.File, error
 
 // Unwrap is for Pebble's look at what lies below.
 func (fs markerFS) Unwrap() vfs.FS { return fs.FS }
+
+// readSmallFile returns the content of a file of a bounded size.
+func readSmallFile(fsys vfs.FS, path string, maxBytes int64) ([]byte, error) {
+	f, err := fsys.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	text, err := io.ReadAll(io.LimitReader(f, maxBytes+1))
+	if err == nil && int64(len(text)) > maxBytes {
+		err = fmt.Errorf("%w: more than %d bytes", storage.ErrCorrupt, maxBytes)
+	}
+	if err != nil {
+		return nil, joinClose(fmt.Errorf("read %s: %w", path, err), f)
+	}
+	return text, f.Close()
+}
+
+// newSuffix ends the name of a file that is being written.
+const newSuffix = ".new"
+
+// replaceFile writes a small file whole or not at all, durably.
+func replaceFile(fsys vfs.FS, dir, name string, text []byte) error {
+	path := fsys.PathJoin(dir, name)
+	if err := writeSynced(fsys, path+newSuffix, text); err != nil {
+		return err
+	}
+	if err := fsys.Rename(path+newSuffix, path); err != nil {
+		return err
+	}
+	return syncDir(fsys, dir)
+}
+
+func writeSynced(fsys vfs.FS, path string, text []byte) error {
+	f, err := fsys.Create(path, vfs.WriteCategoryUnspecified)
+	if err != nil {
+		return err
+	}
+	if _, err := f.Write(text); err != nil {
+		return joinClose(err, f)
+	}
+	if err := f.Sync(); err != nil {
+		return joinClose(err, f)
+	}
+	return f.Close()
+}

@@ -400,9 +400,6 @@ func (s *Store) reopen() (obsolete []string, err error) {
 	if s.db, err = openPebble(s.files, o, s.alarm, s.disk, &s.troubles, &s.opened); err != nil {
 		return nil, err
 	}
-	if err := s.files.writeChecksums(listOpen); err != nil {
-		return nil, err
-	}
 	s.settler.db, s.settler.batch = s.db, newBatch(s.db)
 	s.views.publish(s.db.NewSnapshot())
 	obsolete, err = s.removeOld(before)

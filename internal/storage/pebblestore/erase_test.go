@@ -310,9 +310,7 @@ func TestDamagedIntent(t *testing.T) {
 	mustClose(t, mustOpen(t, pebblestore.Options{FS: disk}))
 	text := "pulsegate erasure 1 purge\ndevice d\nreadings 7\n"
 	good := pebblestore.WithSum(text)
-	if err := disk.Remove(dataDir + "/CHECKSUMS"); err != nil {
-		t.Fatal(err)
-	}
+	unlist(t, disk)
 	for offset := range good {
 		b := []byte(good)
 		b[offset] ^= 1

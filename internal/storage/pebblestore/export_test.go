@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
 // ReencodeReading decodes the value of a reading and encodes it again.
@@ -53,6 +54,15 @@ func LogEnd(name string, b []byte) int {
 	return pos
 }
 
+// List lists all files of a directory, as those of a store in a state.
+func List(fs vfs.FS, dir, state string) error {
+	l, err := listFiles(fs, dir, listState(state))
+	if err != nil {
+		return err
+	}
+	return (&directory{fs: fs, path: dir}).writeList(l)
+}
+
 // WithSum returns a text with the last line of our files.
 func WithSum(text string) string { return fmt.Sprintf("%send %08x\n", text, checksum([]byte(text))) }
 
@@ -93,3 +103,25 @@ func RoomForTables(s *Store) (int64, error) {
 
 // LargestCompaction is largestCompaction.
 func LargestCompaction(levels [][]pebble.SSTableInfo) uint64 { return largestCompaction(levels) }
+
+// RecordEnds returns where the records of a log or of a manifest end.
+func RecordEnds(name string, b []byte) (ends []int) {
+	c := manifestChunks()
+	if number, ok := logNumber(name); ok {
+		c = logChunks(uint32(number))
+	}
+	for block := 0; block < len(b); block += journalBlockBytes {
+		in := b[block:min(block+journalBlockBytes, len(b))]
+		for pos := 0; len(in)-pos >= minChunkHeaderBytes; {
+			size := c.chunk(in[pos:])
+			if size == 0 {
+				break
+			}
+			last := c.lasts(in[pos:])
+			if pos += size; last {
+				ends = append(ends, block+pos)
+			}
+		}
+	}
+	return ends
+}

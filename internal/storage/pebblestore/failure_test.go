@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -40,7 +41,7 @@ func (f *fault) MaybeError(op errorfs.Op) error {
 
 func (f *fault) String() string { return "fault" }
 
-var errDisk = errors.New("input/output error")
+var errDisk error = syscall.EIO
 
 func logOperation(kinds ...errorfs.OpKind) func(errorfs.Op) bool { return operation(".log", kinds...) }
 

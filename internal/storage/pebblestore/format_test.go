@@ -6,7 +6,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	iofs "io/fs"
 	"strings"
 	"testing"
 
@@ -109,10 +108,7 @@ func openRaw(t testing.TB, fs vfs.FS) *pebble.DB {
 	if err != nil {
 		t.Fatalf("open with Pebble: %v", err)
 	}
-	// What follows is not listed in it.
-	if err := fs.Remove(dataDir + "/CHECKSUMS"); err != nil && !errors.Is(err, iofs.ErrNotExist) {
-		t.Fatal(err)
-	}
+	unlist(t, fs) // what follows is not in the list
 	return db
 }
 

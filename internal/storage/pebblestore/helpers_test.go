@@ -2,8 +2,10 @@ package pebblestore_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	iofs "io/fs"
 	"os"
 	"strings"
 	"testing"
@@ -183,6 +185,17 @@ func copyFS(t testing.TB, fs vfs.FS) *vfs.MemFS {
 		t.Fatalf("copy store: %t, %v", ok, err)
 	}
 	return c
+}
+
+// unlist takes away what says which files a store has, as if an earlier version had
+// written it.
+func unlist(t testing.TB, fs vfs.FS) {
+	t.Helper()
+	for _, name := range []string{"CHECKSUMS", "LISTED"} {
+		if err := fs.Remove(dataDir + "/" + name); err != nil && !errors.Is(err, iofs.ErrNotExist) {
+			t.Fatal(err)
+		}
+	}
 }
 
 func readFile(fs vfs.FS, path string) (string, error) {

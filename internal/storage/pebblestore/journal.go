@@ -41,31 +41,82 @@ import (
 //
 // TestDamagedLog and TestDamagedManifest turn bits everywhere to see that.
 
-// verifyJournals returns an error that wraps storage.ErrCorrupt and names the file
-// when a log or the current manifest is damaged in a way that Pebble may overlook; if
-// old is set, one of the manifests in front of that, which nothing reads any more.
-func (d *directory) verifyJournals(old bool) error {
+// An extent says how much of a journal can be read.
+type extent struct {
+	endBytes int64 // after the last record; after the end mark, where there is one
+	ended    bool  // there is one
+}
+
+// verifyJournals reads the logs and the current manifest, and returns how far each of them
+// can be read, by name. The error wraps storage.ErrCorrupt and names the file when one is
+// damaged in a way that Pebble may overlook.
+func (d *directory) verifyJournals() (map[string]extent, error) {
+	names, err := d.fs.List(d.path)
+	if err != nil {
+		return nil, err
+	}
+	slices.Sort(names)
+	extents := map[string]extent{}
+	for _, name := range names {
+		number, ok := logNumber(name)
+		if !ok {
+			continue
+		}
+		// Files of logs are used again. Old chunks show by the number in them.
+		if extents[name], err = d.verifyJournal(name, logChunks(uint32(number))); err != nil {
+			return nil, err
+		}
+	}
+	current, err := d.currentManifest()
+	if err != nil {
+		return nil, err
+	}
+	extents[current], err = d.verifyJournal(current, manifestChunks())
+	return extents, err
+}
+
+// currentManifest returns the name of the manifest that counts.
+func (d *directory) currentManifest() (string, error) {
+	desc, err := pebble.Peek(d.path, d.fs)
+	if err != nil {
+		return "", corrupt(err)
+	}
+	marker := ""
+	switch {
+	case !desc.Exists:
+		marker = manifestMarkerPrefix
+	case desc.FormatMajorVersion == pebble.FormatDefault:
+		marker = formatMarkerPrefix
+	default:
+		return d.fs.PathBase(desc.ManifestFilename), nil
+	}
+	return "", fmt.Errorf("%w: file %s* is missing", storage.ErrCorrupt, d.fs.PathJoin(d.path, marker))
+}
+
+// logNumber returns the number in the name of a log.
+func logNumber(name string) (uint64, bool) { return journalNumber("", name, logSuffix) }
+
+// manifestNumber returns the number in the name of a manifest.
+func manifestNumber(name string) (uint64, bool) { return journalNumber(manifestPrefix, name, "") }
+
+// verifyOldManifests does so for the manifests in front of the current one, which
+// nothing reads any more.
+func (d *directory) verifyOldManifests() error {
 	names, err := d.fs.List(d.path)
 	if err != nil {
 		return err
 	}
-	var current uint64
-	if desc, err := pebble.Peek(d.path, d.fs); err == nil && desc.Exists { // if not, that is for Pebble to say
-		current, _ = journalNumber(manifestPrefix, d.fs.PathBase(desc.ManifestFilename), "")
+	current, err := d.currentManifest()
+	if err != nil {
+		return err
 	}
+	newest, _ := manifestNumber(current)
 	slices.Sort(names)
 	for _, name := range names {
-		var chunks chunkFormat
-		if number, ok := journalNumber("", name, logSuffix); ok && !old {
-			// Files of logs are used again. Old chunks show by the number in them.
-			chunks = logChunks(uint32(number))
-		} else if number, ok := journalNumber(manifestPrefix, name, ""); ok && (number == current && !old || number < current && old) {
-			chunks = manifestChunks()
-		} else {
-			continue
-		}
-		if err := d.verifyJournal(d.fs.PathJoin(d.path, name), chunks); err != nil {
-			return err
+		if number, ok := manifestNumber(name); ok && number < newest {
+			if _, err := d.verifyJournal(name, manifestChunks()); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
@@ -79,29 +130,30 @@ func journalNumber(prefix, name, suffix string) (uint64, bool) {
 	return number, ok1 && ok2 && err == nil
 }
 
-func (d *directory) verifyJournal(path string, c chunkFormat) error {
+func (d *directory) verifyJournal(name string, c chunkFormat) (extent, error) {
+	path := d.fs.PathJoin(d.path, name)
 	f, err := d.fs.Open(path, vfs.SequentialReadsOption)
 	if err != nil {
-		return nil // for Pebble to say
+		return extent{}, missing(err)
 	}
 	sc := journalScanner{chunkFormat: c, damagedAt: -1}
 	if err := sc.scan(f); err != nil {
-		return joinClose(fmt.Errorf("verify file %s: %w", path, err), f)
+		return extent{}, joinClose(fmt.Errorf("verify file %s: %w", path, err), f)
 	}
-	return f.Close()
+	return sc.extent, f.Close()
 }
 
 // A journalScanner goes through the blocks of one journal.
 type journalScanner struct {
 	chunkFormat
+	extent
 	offset    int64 // of the next block
 	damagedAt int64 // where the chunks break off, or -1
-	closed    bool  // at the end mark: what follows was there before
 }
 
 func (sc *journalScanner) scan(r io.Reader) error {
 	block := make([]byte, journalBlockBytes)
-	for {
+	for !sc.ended {
 		n, err := io.ReadFull(r, block)
 		if n > 0 {
 			if err := sc.block(block[:n]); err != nil {
@@ -115,24 +167,25 @@ func (sc *journalScanner) scan(r io.Reader) error {
 			return err
 		}
 	}
+	return nil // what follows was there before
 }
 
 // block takes the next block. Chunks do not cross from block to block.
 func (sc *journalScanner) block(b []byte) error {
-	if sc.closed {
-		return nil
-	}
 	pos := 0
 	for sc.damagedAt < 0 && len(b)-pos >= minChunkHeaderBytes {
 		if size := sc.chunk(b[pos:]); size > 0 {
-			pos += size
+			last := sc.lasts(b[pos:])
+			if pos += size; last {
+				sc.endBytes = sc.offset + int64(pos)
+			}
 			continue
 		}
 		if len(b)-pos < sc.maxHeaderBytes() && len(b) == journalBlockBytes && isZero(b[pos:]) {
 			break // no further chunk fits into this block
 		}
 		if sc.ends(b[pos:]) {
-			sc.closed = true
+			sc.ended, sc.endBytes = true, sc.offset+int64(pos)+endMarkBytes
 			return nil
 		}
 		sc.damagedAt = sc.offset + int64(pos)
@@ -140,6 +193,9 @@ func (sc *journalScanner) block(b []byte) error {
 			return fmt.Errorf("%w: damaged at byte %d, where one bit is wrong", storage.ErrCorrupt, sc.damagedAt)
 		}
 		pos++
+	}
+	if atEnd := sc.offset + int64(pos); sc.damagedAt < 0 && len(b) == journalBlockBytes && sc.endBytes == atEnd {
+		sc.endBytes = sc.offset + journalBlockBytes // what is left of the block was written with the record
 	}
 	if sc.damagedAt >= 0 {
 		for ; len(b)-pos >= minChunkHeaderBytes; pos++ {

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -48,12 +47,7 @@ func open(dir string, o Options) (_ *Store, err error) {
 		return nil, err
 	}
 	opened.add(d)
-	if o.inspect != nil {
-		if err := o.inspect(d); err != nil {
-			return nil, err
-		}
-	}
-	opened.add(checksumCloser{d})
+	opened.add(listCloser{d})
 
 	s := &Store{
 		dir:      dir,
@@ -81,9 +75,6 @@ func open(dir string, o Options) (_ *Store, err error) {
 		}
 		s.recovered = known && !closed
 		if err := s.unclose(); err != nil {
-			return nil, err
-		}
-		if err := d.writeChecksums(listOpen); err != nil {
 			return nil, err
 		}
 		s.maintenance = newMaintenance()
@@ -126,7 +117,7 @@ func openPebble(d *directory, o Options, a *alarm, disk *diskWatch, tr *troubles
 	p.CacheSize = o.CacheBytes
 
 	events := &pebble.EventListener{}
-	watched, health := vfs.WithDiskHealthChecks(vfs.OnDiskFull(markerFS{o.FS}, disk.full), diskSlowAfter, nil,
+	watched, health := vfs.WithDiskHealthChecks(vfs.OnDiskFull(markerFS{newLister(d)}, disk.full), diskSlowAfter, nil,
 		func(info vfs.DiskSlowInfo) { events.DiskSlow(info) })
 	opened.add(health)
 	p.FS = logFS{FS: watched, dir: d.path, alarm: a}
@@ -140,23 +131,18 @@ func openPebble(d *directory, o Options, a *alarm, disk *diskWatch, tr *troubles
 	*events = eventListener(o.Log, a, background)
 	p.EventListener = events
 
-	if err := d.verifyJournals(false); err != nil {
-		return nil, err
-	}
-	if !o.ReadOnly {
-		if err := d.roomToReplay(o.MinFreeBytes); err != nil {
+	if d.state == stateStore {
+		if err := d.prepare(o); err != nil {
 			return nil, err
-		}
-		if err := d.removeChecksums(); err != nil {
-			return nil, err
-		}
-		if err := d.removeRests(); err != nil {
-			return nil, fmt.Errorf("remove what a crash left: %w", err)
 		}
 	}
 	// Pebble panics on some kinds of damage.
 	defer func() {
-		if p := recover(); p != nil {
+		switch p := recover().(type) {
+		case nil:
+		case error:
+			err = d.openError(p)
+		default:
 			err = fmt.Errorf("%w: %v", storage.ErrCorrupt, p)
 		}
 	}()
@@ -169,15 +155,36 @@ func openPebble(d *directory, o Options, a *alarm, disk *diskWatch, tr *troubles
 		}
 		return nil, failure
 	}
-	switch {
-	case errors.Is(err, pebble.ErrDBDoesNotExist), errors.Is(err, pebble.ErrDBNotPristine), errors.Is(err, fs.ErrNotExist):
-		// Pebble would have made what is missing, had it been allowed to.
-		return nil, fmt.Errorf("%w: files of the store are missing: %s", storage.ErrCorrupt, firstLine(err))
-	case err != nil:
-		return nil, corrupt(err)
+	if err != nil {
+		if d.state == stateStore {
+			err = d.openError(err)
+		}
+		return nil, err
 	}
 	opened.add(treeCloser{db, d})
 	return db, nil
+}
+
+// prepare verifies the files of a store, and then says that they change.
+func (d *directory) prepare(o Options) error {
+	verify := d.verifyAll
+	if o.inspect != nil {
+		verify = func() (*fileList, error) { return o.inspect(d) }
+	}
+	l, err := verify()
+	if err != nil || o.ReadOnly {
+		return err
+	}
+	if l != nil && l.state == listBackup {
+		return fmt.Errorf("%w; \"pulsegate restore\" makes a store of it", ErrBackup)
+	}
+	if err := d.roomToReplay(o.MinFreeBytes); err != nil {
+		return err
+	}
+	if err := d.removeRests(); err != nil {
+		return fmt.Errorf("remove what a crash left: %w", err)
+	}
+	return d.beginOpening(l)
 }
 
 // closers close in reverse order.
@@ -191,4 +198,16 @@ func (cs *closers) Close() error {
 		errs = append(errs, (*cs)[i].Close())
 	}
 	return errors.Join(errs...)
+}
+
+// A treeCloser closes a tree.
+type treeCloser struct {
+	*pebble.DB
+	dir *directory
+}
+
+func (c treeCloser) Close() error {
+	err := c.DB.Close()
+	c.dir.sound = c.dir.sound && err == nil
+	return err
 }

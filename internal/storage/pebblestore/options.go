@@ -81,9 +81,8 @@ type Options struct {
 	// FS is the file system; nil means the operating system's. It is for tests.
 	FS vfs.FS
 
-	// inspect is called with the locked directory before anything reads or
-	// changes its files.
-	inspect func(*directory) error
+	// inspect takes the place of directory.verifyAll.
+	inspect func(*directory) (*fileList, error)
 }
 
 func (o Options) withDefaults() Options {

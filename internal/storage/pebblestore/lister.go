@@ -1,0 +1,243 @@
+package pebblestore
+
+import (
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/vfs"
+)
+
+// A lister is the file system of a store that is being opened or is open, and keeps its
+// list.
+//
+// A list is replaced by two syncs: when the first record of a log is synced, before that
+// is acknowledged, and before the file of a log is removed or used again. Each is once in
+// a memtable.
+type lister struct {
+	vfs.FS
+	dir *directory
+
+	mu       sync.Mutex
+	open     bool                // the list is that of an open store
+	options  *listed             // the newest OPTIONS, once they were written
+	logs     map[string]*journal // that this process has made
+	manifest *journal            // the current one; nil while it is that of the process before
+	next     *journal            // the one that was made last
+	removed  []string            // logs that are to be removed once the store is open
+}
+
+func newLister(d *directory) *lister {
+	return &lister{FS: d.fs, dir: d, logs: map[string]*journal{}}
+}
+
+// Unwrap is for Pebble's look at what lies below.
+func (k *lister) Unwrap() vfs.FS { return k.FS }
+
+// own reports whether a path is that of a file of the store, and returns its name.
+func (k *lister) own(path string) (name string, ok bool) {
+	return k.PathBase(path), k.PathDir(path) == k.dir.path
+}
+
+func (k *lister) Create(path string, c vfs.DiskWriteCategory) (vfs.File, error) {
+	f, err := k.FS.Create(path, c)
+	if err != nil {
+		return nil, err
+	}
+	if name, own := k.own(path); own && isLogName(name) {
+		if err := k.begin(); err != nil {
+			return nil, joinClose(err, f)
+		}
+	}
+	return k.created(path, f), nil
+}
+
+// begin says that the store is open, before it has its first log: what the logs of the
+// process before hold is in tables by now, and the manifest says so.
+func (k *lister) begin() error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.open {
+		return nil
+	}
+	if err := k.writeLocked(); err != nil {
+		return err
+	}
+	k.open = true
+	for _, path := range k.removed {
+		_ = k.FS.Remove(path) // what stays is removed by the next start
+	}
+	k.removed = nil
+	return nil
+}
+
+// created watches the file of a journal, and notes that a marker says which manifest is
+// the current one.
+func (k *lister) created(path string, f vfs.File) vfs.File {
+	name, own := k.own(path)
+	if !own {
+		return f
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	switch {
+	case isLogName(name):
+		j := &journal{File: f, k: k, name: name}
+		k.logs[name] = j
+		return j
+	case strings.HasPrefix(name, manifestPrefix):
+		k.next = &journal{File: f, k: k, name: name}
+		return k.next
+	case strings.HasPrefix(name, manifestMarkerPrefix) && k.next != nil && strings.HasSuffix(name, "."+k.next.name):
+		k.manifest = k.next
+	}
+	return f
+}
+
+func (k *lister) ReuseForWrite(oldpath, newpath string, c vfs.DiskWriteCategory) (vfs.File, error) {
+	if err := k.drop(oldpath); err != nil {
+		return nil, err
+	}
+	f, err := k.FS.ReuseForWrite(oldpath, newpath, c)
+	if err != nil {
+		return nil, err
+	}
+	return k.created(newpath, f), nil
+}
+
+// Remove removes a file, a log of the process before once the store is open.
+func (k *lister) Remove(path string) error {
+	name, own := k.own(path)
+	if own && isLogName(name) {
+		if k.later(path) {
+			return nil
+		}
+		if err := k.drop(path); err != nil {
+			return err
+		}
+	}
+	return k.FS.Remove(path)
+}
+
+// later reports whether a log is removed later, and notes it.
+func (k *lister) later(path string) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.open {
+		return false
+	}
+	k.removed = append(k.removed, path)
+	return true
+}
+
+// drop takes a log out of the list.
+func (k *lister) drop(path string) error {
+	name, own := k.own(path)
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	j := k.logs[name]
+	if !own || j == nil {
+		return nil
+	}
+	delete(k.logs, name)
+	if !j.listed.Swap(false) {
+		return nil
+	}
+	if err := k.writeLocked(); err != nil {
+		k.logs[name] = j
+		j.listed.Store(true)
+		return err
+	}
+	return nil
+}
+
+// writeLocked replaces the list by that of an open store.
+func (k *lister) writeLocked() error {
+	l := &fileList{version: listVersion, state: listOpen}
+	l.files = append(l.files, textFile(formatFile, formatText), textFile(listedFile, listedText))
+	for _, j := range k.logs {
+		if j.listed.Load() {
+			l.files = append(l.files, listed{kind: kindLeast, name: j.name, bytes: j.synced.Load()})
+		}
+	}
+	if k.manifest != nil {
+		l.files = append(l.files, listed{kind: kindLeast, name: k.manifest.name, bytes: k.manifest.synced.Load()})
+	} else { // nothing was to be written to tables, and the manifest stays as it is
+		name, err := k.dir.currentManifest()
+		if err != nil {
+			return err
+		}
+		f, err := sumFile(k.dir.fs, k.dir.path, name)
+		if err != nil {
+			return err
+		}
+		l.files = append(l.files, f)
+	}
+	if k.options != nil {
+		l.files = append(l.files, *k.options)
+	}
+	return k.dir.writeList(l)
+}
+
+// sumOptions notes the newest OPTIONS. Those of earlier starts are being removed.
+func (k *lister) sumOptionsLocked() error {
+	desc, err := pebble.Peek(k.dir.path, k.dir.fs)
+	if err != nil || desc.OptionsFilename == "" {
+		return err
+	}
+	f, err := sumFile(k.dir.fs, k.dir.path, k.PathBase(desc.OptionsFilename))
+	k.options = &f
+	return err
+}
+
+// A journal counts how much of a log or of a manifest was synced. One goroutine writes and
+// syncs it.
+type journal struct {
+	vfs.File
+	k       *lister
+	name    string
+	written int64
+	synced  atomic.Int64
+	listed  atomic.Bool // of a log: the list has it
+}
+
+func (j *journal) Write(p []byte) (int, error) {
+	n, err := j.File.Write(p)
+	j.written += int64(n)
+	return n, err
+}
+
+func (j *journal) Sync() error     { return j.sync(j.File.Sync) }
+func (j *journal) SyncData() error { return j.sync(j.File.SyncData) }
+
+func (j *journal) sync(sync func() error) error {
+	if err := sync(); err != nil {
+		return err
+	}
+	j.synced.Store(j.written)
+	if j.listed.Load() || !isLogName(j.name) {
+		return nil
+	}
+	return j.k.list(j)
+}
+
+// list puts a log of which the first record was synced into the list of an open store.
+func (k *lister) list(j *journal) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.logs[j.name] != j {
+		return nil // it is being used again
+	}
+	if k.options == nil {
+		if err := k.sumOptionsLocked(); err != nil {
+			return err
+		}
+	}
+	j.listed.Store(true)
+	if err := k.writeLocked(); err != nil {
+		j.listed.Store(false)
+		return err
+	}
+	return nil
+}
