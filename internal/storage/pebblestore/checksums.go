@@ -316,6 +316,9 @@ func (c listCloser) Close() error {
 	if !c.sound {
 		return nil
 	}
+	if err := c.intact(); err != nil {
+		return err
+	}
 	l, err := listFiles(c.fs, c.path, listClosed)
 	if err != nil {
 		return fmt.Errorf("list files: %w", err)

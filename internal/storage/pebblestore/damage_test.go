@@ -74,10 +74,10 @@ func damageScenes(t *testing.T) map[string]scene {
 	s := mustOpen(t, pebblestore.Options{FS: disk})
 	w.append(s, 3)
 	mustClose(t, s)
-	older := []map[string]string{files(t, disk)}
+	older := []map[string]string{filesNow(t, disk)}
 	s = mustOpen(t, pebblestore.Options{FS: disk})
 	w.append(s, 4)
-	older = append(older, files(t, disk))
+	older = append(older, filesNow(t, disk))
 	w.append(s, 4)
 	all["crashed, one log"] = scene{fs: disk.CrashClone(vfs.CrashCloneCfg{}), states: w.states, older: older}
 	b := backUp(t, s)
@@ -92,17 +92,17 @@ func damageScenes(t *testing.T) map[string]scene {
 	mustClose(t, s)
 	f := &fault{match: operation(".sst", errorfs.OpCreate), failing: errDisk}
 	s = mustOpen(t, small(inject(disk, f)))
-	older = []map[string]string{files(t, disk)}
+	older = []map[string]string{filesNow(t, disk)}
 	f.on.Store(true)
 	for logs := 0; logs < 2; {
 		w.append(s, 1)
 		logs = 0
-		for name := range files(t, disk) {
+		for name := range filesNow(t, disk) {
 			if isLog(name) {
 				logs++
 			}
 		}
-		older = append(older, files(t, disk))
+		older = append(older, filesNow(t, disk))
 	}
 	w.append(s, 2)
 	all["crashed, two logs"] = scene{fs: disk.CrashClone(vfs.CrashCloneCfg{}), states: w.states, older: older}
@@ -118,7 +118,7 @@ func damageScenes(t *testing.T) map[string]scene {
 		if err := pebblestore.Flush(s); err != nil {
 			t.Fatal(err)
 		}
-		older = append(older, files(t, disk))
+		older = append(older, filesNow(t, disk))
 	}
 	w.append(s, 3)
 	crashed := disk.CrashClone(vfs.CrashCloneCfg{})
@@ -134,6 +134,12 @@ func damageScenes(t *testing.T) map[string]scene {
 		all[fmt.Sprintf("opening after closed %d", i)] = scene{fs: at, states: w.states, older: older, closed: true}
 	}
 	return all
+}
+
+// filesNow returns the files of a store that is open.
+func filesNow(t *testing.T, disk *vfs.MemFS) map[string]string {
+	t.Helper()
+	return files(t, disk.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 100, RNG: rand.New(rand.NewPCG(1, 1))}))
 }
 
 // backUp returns a backup of a store.

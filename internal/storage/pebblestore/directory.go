@@ -62,6 +62,8 @@ type directory struct {
 	state directoryState
 	lock  *pebble.Lock // nil on a read-only file system
 
+	anchor *anchor // nil where fs is not the operating system's
+
 	// sound says that the store is being closed and that nothing has failed, the
 	// tree's Close included: only then are its files listed as a closed store's.
 	sound bool
@@ -71,7 +73,6 @@ type directory struct {
 // nor a place for one before it changes anything in it.
 func openDirectory(fsys vfs.FS, path string, readOnly, existing bool) (_ *directory, err error) {
 	if fsys == vfs.Default {
-		// The lock is kept by path within this process.
 		if path, err = filepath.Abs(path); err != nil {
 			return nil, err
 		}
@@ -91,18 +92,30 @@ func openDirectory(fsys vfs.FS, path string, readOnly, existing bool) (_ *direct
 			return nil, err
 		}
 	}
-	d.lock, err = pebble.LockDirectory(d.path, d.fs)
+	if fsys == vfs.Default {
+		if d.anchor, err = openAnchor(d.path); err != nil {
+			return nil, err
+		}
+		d.fs = d.anchor.fs()
+	}
+	defer func() {
+		if err != nil {
+			err = joinClose(err, d)
+		}
+	}()
+	// The lock is kept by path within this process.
+	d.lock, err = pebble.LockDirectory(d.path, fsys)
 	if readOnly && errors.Is(err, syscall.EROFS) {
 		return d, nil // nobody writes there
 	}
 	if err != nil {
 		return nil, lockError(d.fs.PathJoin(d.path, lockFile), err)
 	}
-	defer func() {
-		if err != nil {
-			err = joinClose(err, d.lock)
+	if d.anchor != nil {
+		if err := d.anchor.hold(); err != nil {
+			return nil, err
 		}
-	}()
+	}
 	// Another process may have been here before the lock was ours.
 	if d.state, err = d.inspect(); err != nil {
 		return nil, err
@@ -145,11 +158,22 @@ func lockError(file string, err error) error {
 }
 
 // Close gives up the lock.
-func (d *directory) Close() error {
-	if d.lock == nil {
+func (d *directory) Close() (err error) {
+	if d.lock != nil {
+		err = d.lock.Close()
+	}
+	if d.anchor != nil {
+		err = errors.Join(err, d.anchor.Close())
+	}
+	return err
+}
+
+// intact returns an error when the path names another directory, or another lock.
+func (d *directory) intact() error {
+	if d.anchor == nil {
 		return nil
 	}
-	return d.lock.Close()
+	return d.anchor.intact()
 }
 
 // unlockedFS is a read-only file system, on which nothing can be locked.

@@ -37,6 +37,9 @@ type diskWatch struct {
 	freeBytes atomic.Uint64
 	markBytes atomic.Uint64 // minBytes, or what the store needs if that is more
 
+	// intact is called at each look.
+	intact func()
+
 	// These belong to poll.
 	failing     bool   // the last look failed
 	polls       int    // so far
@@ -61,11 +64,7 @@ func newDiskWatch(fs vfs.FS, dir string, minFreeBytes int64, log *slog.Logger) *
 
 // start looks once and then keeps looking until Close.
 func (w *diskWatch) start() {
-	if w.minBytes == 0 {
-		close(w.done)
-		return
-	}
-	w.poll()
+	w.look()
 	go func() {
 		defer close(w.done)
 		tick := time.NewTicker(diskPollEvery)
@@ -75,10 +74,17 @@ func (w *diskWatch) start() {
 			case <-w.stop:
 				return
 			case <-tick.C:
-				w.poll()
+				w.look()
 			}
 		}
 	}()
+}
+
+func (w *diskWatch) look() {
+	w.intact()
+	if w.minBytes > 0 {
+		w.poll()
+	}
 }
 
 // Close stops looking. It returns nil.

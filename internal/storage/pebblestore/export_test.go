@@ -125,3 +125,6 @@ func RecordEnds(name string, b []byte) (ends []int) {
 	}
 	return ends
 }
+
+// FileSystem returns the file system through which a store reaches its files.
+func FileSystem(s *Store) vfs.FS { return s.files.fs }

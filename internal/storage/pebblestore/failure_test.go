@@ -345,6 +345,7 @@ func failUntilExit(f *fault) {
 		}
 		if err != nil {
 			fmt.Println(err)
+			time.Sleep(time.Minute) // Fatal ends the process
 			os.Exit(1)
 		}
 	}

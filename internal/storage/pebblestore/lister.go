@@ -41,6 +41,9 @@ func (k *lister) own(path string) (name string, ok bool) {
 }
 
 func (k *lister) Create(path string, c vfs.DiskWriteCategory) (vfs.File, error) {
+	if err := k.dir.intact(); err != nil {
+		return nil, err
+	}
 	f, err := k.FS.Create(path, c)
 	if err != nil {
 		return nil, err
@@ -96,6 +99,9 @@ func (k *lister) created(path string, f vfs.File) vfs.File {
 }
 
 func (k *lister) ReuseForWrite(oldpath, newpath string, c vfs.DiskWriteCategory) (vfs.File, error) {
+	if err := k.dir.intact(); err != nil {
+		return nil, err
+	}
 	if err := k.drop(oldpath); err != nil {
 		return nil, err
 	}
@@ -216,8 +222,11 @@ func (j *journal) sync(sync func() error) error {
 		return err
 	}
 	j.synced.Store(j.written)
-	if j.listed.Load() || !isLogName(j.name) {
+	if !isLogName(j.name) {
 		return nil
+	}
+	if err := j.k.dir.intact(); err != nil || j.listed.Load() {
+		return err
 	}
 	return j.k.list(j)
 }

@@ -56,7 +56,12 @@ func open(dir string, o Options) (_ *Store, err error) {
 		options:  o,
 		readOnly: o.ReadOnly,
 		alarm:    &alarm{dir: dir, log: o.Log, tell: o.Fatal},
-		disk:     newDiskWatch(o.FS, d.path, o.MinFreeBytes, o.Log),
+		disk:     newDiskWatch(d.fs, d.path, o.MinFreeBytes, o.Log),
+	}
+	s.disk.intact = func() {
+		if err := d.intact(); err != nil && !o.ReadOnly {
+			s.alarm.sound(err.Error())
+		}
 	}
 	s.disk.start()
 	opened.add(s.disk)

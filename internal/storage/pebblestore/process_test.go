@@ -59,6 +59,17 @@ func holdOpen(dir string) {
 // heldOpen returns when another process has dir open. release ends that process.
 func heldOpen(t *testing.T, dir string) (release func()) {
 	t.Helper()
+	end := holder(t, dir)
+	return func() {
+		if err := end(); err != nil {
+			t.Errorf("the other process: %v", err)
+		}
+	}
+}
+
+// holder is heldOpen for a process that may end with an error.
+func holder(t *testing.T, dir string) (end func() error) {
+	t.Helper()
 	cmd := child(t, "hold the store open", dir)
 	in, err := cmd.StdinPipe()
 	if err != nil {
@@ -75,12 +86,10 @@ func heldOpen(t *testing.T, dir string) (release func()) {
 	if strings.TrimSpace(line) != "open" {
 		t.Fatalf("the other process says %q, %v", line, err)
 	}
-	return func() {
+	return func() error {
 		if err := in.Close(); err != nil {
 			t.Error(err)
 		}
-		if err := cmd.Wait(); err != nil {
-			t.Errorf("the other process: %v", err)
-		}
+		return cmd.Wait()
 	}
 }

@@ -1,0 +1,75 @@
+package pebblestore_test
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/pulsegate/pulsegate/internal/storage"
+	"github.com/pulsegate/pulsegate/internal/storage/pebblestore"
+)
+
+// TestLockRemoved removes LOCK under an open store. Nobody else can open the directory
+// even so, neither by this process nor by another.
+func TestLockRemoved(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "data")
+	end := holder(t, dir)
+	try(t, os.Remove(filepath.Join(dir, "LOCK")))
+	if _, err := pebblestore.Open(dir, pebblestore.Options{}); !errors.Is(err, storage.ErrLocked) {
+		t.Errorf("beside another process, Open returns %v, want ErrLocked", err)
+	}
+	_ = end() // it has noticed, or not
+
+	link := dir + ".link"
+	try(t, os.Symlink(dir, link))
+	s, err := pebblestore.Open(dir, pebblestore.Options{MinFreeBytes: -1})
+	try(t, err)
+	for _, path := range []string{dir, link} {
+		if _, err := pebblestore.Open(path, pebblestore.Options{}); !errors.Is(err, storage.ErrLocked) {
+			t.Errorf("Open of %s beside this process returns %v, want ErrLocked", path, err)
+		}
+	}
+	mustClose(t, s)
+}
+
+// TestAnchoredFiles creates a file by the path of a store's directory after that was moved
+// and another one has come to its place, as the background may between two looks.
+func TestAnchoredFiles(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "data")
+	s, err := pebblestore.Open(dir, pebblestore.Options{MinFreeBytes: -1})
+	try(t, err, os.Rename(dir, dir+".old"), os.Mkdir(dir, 0o700))
+	fs := pebblestore.FileSystem(s)
+	f, err := fs.Create(filepath.Join(dir, "000099.sst"), vfs.WriteCategoryUnspecified)
+	try(t, err, f.Close())
+	if _, err := os.Stat(filepath.Join(dir+".old", "000099.sst")); err != nil {
+		t.Errorf("the file is not in the store's directory: %v", err)
+	}
+	try(t, fs.Rename(filepath.Join(dir, "000099.sst"), filepath.Join(dir, "000098.sst")), fs.Remove(filepath.Join(dir, "000098.sst")))
+	if got := diskFiles(t, dir); len(got) > 0 {
+		t.Errorf("the other directory holds %v", got)
+	}
+	_ = s.Close()
+}
+
+// TestAnchoredErrors reads errors of files that are reached through the descriptor of
+// their directory: they tell the path that was given.
+func TestAnchoredErrors(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "data")
+	s, err := pebblestore.Open(dir, pebblestore.Options{MinFreeBytes: -1})
+	try(t, err)
+	mustAppend(t, s, manyEntries(100)...)
+	mustClose(t, s)
+	try(t, os.Rename(filepath.Join(dir, "CHECKSUMS"), filepath.Join(dir, "kept")), os.Mkdir(filepath.Join(dir, "CHECKSUMS"), 0o700))
+	_, err = pebblestore.Open(dir, pebblestore.Options{})
+	if !errors.Is(err, syscall.EISDIR) || !strings.Contains(err.Error(), filepath.Join(dir, "CHECKSUMS")) || strings.Contains(err.Error(), "/proc/") {
+		t.Errorf("Open returns %v, want EISDIR with the path", err)
+	}
+}

@@ -1,0 +1,7 @@
+//go:build !linux
+
+package pebblestore
+
+func (*anchor) lockDirectory() error { return nil }
+
+func (*anchor) descriptorPath() string { return "" }

@@ -1,0 +1,150 @@
+package pebblestore_test
+
+import (
+	"errors"
+	"maps"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/pulsegate/pulsegate/internal/storage"
+	"github.com/pulsegate/pulsegate/internal/storage/pebblestore"
+)
+
+// A told collects what Options.Fatal is called with.
+type told struct {
+	mu    sync.Mutex
+	texts []string
+}
+
+func (f *told) fatal(text string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.texts = append(f.texts, text)
+}
+
+func (f *told) all() string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return strings.Join(f.texts, "\n")
+}
+
+// tampering are ways to take a store's directory away from it. Each returns where the
+// directory is then.
+var tampering = map[string]func(t *testing.T, dir string) string{
+	"LOCK removed": func(t *testing.T, dir string) string {
+		try(t, os.Remove(filepath.Join(dir, "LOCK")))
+		return dir
+	},
+	"LOCK replaced": func(t *testing.T, dir string) string {
+		try(t, os.Remove(filepath.Join(dir, "LOCK")), os.WriteFile(filepath.Join(dir, "LOCK"), nil, 0o600))
+		return dir
+	},
+	"directory moved": func(t *testing.T, dir string) string {
+		try(t, os.Rename(dir, dir+".old"))
+		return dir + ".old"
+	},
+	"parent moved": func(t *testing.T, dir string) string {
+		try(t, os.Rename(filepath.Dir(dir), filepath.Dir(dir)+".old"))
+		return filepath.Join(filepath.Dir(dir)+".old", filepath.Base(dir))
+	},
+	"another store in its place": func(t *testing.T, dir string) string {
+		try(t, os.Rename(dir, dir+".old"), os.Rename(dir+".other", dir))
+		return dir + ".old"
+	},
+}
+
+func try(t *testing.T, errs ...error) {
+	t.Helper()
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestTampering takes LOCK or the directory away from an open store, which then stops by
+// itself or at the next group, with the reason. What it has acknowledged is in its
+// directory, and nothing was changed in the one that has come to its place.
+func TestTampering(t *testing.T) {
+	for name, tamper := range tampering {
+		for _, idle := range []bool{false, true} {
+			what := name
+			if idle {
+				what += ", idle"
+			}
+			t.Run(what, func(t *testing.T) {
+				t.Parallel()
+				dir := filepath.Join(t.TempDir(), "parent", "data")
+				other, err := pebblestore.Open(dir+".other", pebblestore.Options{MinFreeBytes: -1})
+				try(t, err)
+				mustAppend(t, other, entry("other", 1, 1))
+				mustClose(t, other)
+				before := diskFiles(t, dir+".other")
+
+				var f told
+				// A memtable so small that a group may need a new log and a new table.
+				s, err := pebblestore.Open(dir, pebblestore.Options{MinFreeBytes: -1, MemTableBytes: 64 << 10, Fatal: f.fatal})
+				try(t, err)
+				mustAppend(t, s, manyEntries(300)...)
+				now := tamper(t, dir)
+				if idle {
+					awaitFailed(t, s)
+				}
+				err = s.Append([]*storage.Entry{entry("late", 1, 1)})
+				if !errors.Is(err, storage.ErrFailed) {
+					t.Errorf("Append returns %v, want ErrFailed", err)
+				}
+				awaitFailed(t, s)
+				if text := f.all(); !strings.Contains(text, dir) || !strings.Contains(text, "was changed while the store was open") {
+					t.Errorf("Fatal is told %q", text)
+				}
+				_ = s.Close()
+				if now != dir {
+					place := dir + ".other"
+					if name == "another store in its place" {
+						place = dir
+					} else if name == "parent moved" {
+						place = now + ".other"
+					}
+					if !maps.Equal(before, diskFiles(t, place)) {
+						t.Errorf("the other store was changed")
+					}
+				}
+				s, err = pebblestore.Open(now, pebblestore.Options{MinFreeBytes: -1})
+				try(t, err)
+				if got := count(t, s, "dev-1"); got != 6 {
+					t.Errorf("of what was acknowledged, %d records are there, want 6", got)
+				}
+				mustClose(t, s)
+			})
+		}
+	}
+}
+
+func awaitFailed(t *testing.T, s *pebblestore.Store) {
+	t.Helper()
+	for deadline := time.Now().Add(time.Minute); s.Ready() == nil; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("the store does not notice")
+		}
+	}
+	if err := s.Ready(); !errors.Is(err, storage.ErrFailed) {
+		t.Errorf("Ready returns %v, want ErrFailed", err)
+	}
+}
+
+// diskFiles returns the files of a directory of the operating system, by name.
+func diskFiles(t *testing.T, dir string) map[string]string {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	try(t, err)
+	all := map[string]string{}
+	for _, e := range entries {
+		text, err := os.ReadFile(filepath.Join(dir, e.Name()))
+		try(t, err)
+		all[e.Name()] = string(text)
+	}
+	return all
+}
