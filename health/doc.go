@@ -9,7 +9,8 @@
 //
 // Liveness says that the process serves requests. Readiness says that every
 // check passed when it was last asked, and that nobody drains the process. It is
-// false until every check has a first result.
+// false until every check has a first result. A check that only degrades the service
+// ([Check].Degrades) is named, and has no part in that.
 //
 // Answers name the checks that fail, and nothing else. The text of an error may
 // tell what a stranger must not know; it goes to [Options].OnChange only.
@@ -28,6 +29,7 @@
 //
 //	200 {"status":"ok"}                                  livez, healthz
 //	200 {"status":"ready"}                               readyz
+//	200 {"status":"ready","degraded":["damage"]}
 //	503 {"status":"unavailable","failing":["disk"],"pending":["store"]}
 //	503 {"status":"draining"}                            failing and pending as above
 //	405                                                  not GET or HEAD; with Allow

@@ -35,6 +35,10 @@ type Check struct {
 	// is never called twice at a time. nil: results are only pushed.
 	Run func(ctx context.Context) error
 
+	// Degrades says that the service does its work while the check fails, but for a part
+	// of it: the answer names the check and stays "ready".
+	Degrades bool
+
 	Every   time.Duration // from the start of one run to that of the next; 0: DefaultEvery
 	Timeout time.Duration // deadline of one run; 0: DefaultTimeout
 }
@@ -94,7 +98,7 @@ const (
 func New(opts Options, checks ...Check) *Health {
 	h := &Health{
 		onChange: opts.OnChange,
-		live:     newAnswer(200, "ok", nil, nil),
+		live:     newAnswer(200, "ok", lists{}),
 		refused: reply.NewProblem(405, "", "").
 			Answer("", nil, reply.Allow("GET", "HEAD")),
 		wake: make(chan struct{}, 1),
@@ -186,34 +190,40 @@ func (h *Health) settleLocked(c *check, err error) {
 
 // publishLocked prepares the answer to the present state.
 func (h *Health) publishLocked() {
-	var bad, open []string
+	var l lists
 	for _, c := range h.checks {
-		switch c.outcome {
-		case failing:
-			bad = append(bad, c.Name)
-		case pending:
-			open = append(open, c.Name)
+		switch {
+		case c.Degrades && c.outcome == failing:
+			l.degraded = append(l.degraded, c.Name)
+		case c.Degrades:
+		case c.outcome == failing:
+			l.failing = append(l.failing, c.Name)
+		case c.outcome == pending:
+			l.pending = append(l.pending, c.Name)
 		}
 	}
 	switch {
 	case h.draining:
-		h.ready.Store(newAnswer(503, "draining", bad, open, reply.NoStore()))
-	case len(bad)+len(open) > 0:
-		h.ready.Store(newAnswer(503, "unavailable", bad, open, reply.NoStore()))
+		h.ready.Store(newAnswer(503, "draining", l, reply.NoStore()))
+	case len(l.failing)+len(l.pending) > 0:
+		h.ready.Store(newAnswer(503, "unavailable", l, reply.NoStore()))
 	default:
-		h.ready.Store(newAnswer(200, "ready", nil, nil, reply.NoStore()))
+		h.ready.Store(newAnswer(200, "ready", l, reply.NoStore()))
 	}
 }
 
+// lists are the names of checks that an answer has.
+type lists struct{ failing, pending, degraded []string }
+
 // newAnswer prepares one answer of the package comment's list. Names need no
 // escape (validName).
-func newAnswer(status int, text string, failing, pending []string, opts ...reply.Option) *reply.Answer {
+func newAnswer(status int, text string, l lists, opts ...reply.Option) *reply.Answer {
 	var b strings.Builder
 	fmt.Fprintf(&b, `{"status":%q`, text)
 	for _, list := range []struct {
 		key   string
 		names []string
-	}{{"failing", failing}, {"pending", pending}} {
+	}{{"failing", l.failing}, {"pending", l.pending}, {"degraded", l.degraded}} {
 		if len(list.names) > 0 {
 			fmt.Fprintf(&b, `,%q:["%s"]`, list.key, strings.Join(list.names, `","`))
 		}

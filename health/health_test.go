@@ -153,6 +153,27 @@ func TestReportAndDrain(t *testing.T) {
 	}
 }
 
+// A check that only degrades the service is named, and readiness stays.
+func TestDegraded(t *testing.T) {
+	h := health.New(health.Options{}, health.Check{Name: "damage", Degrades: true}, health.Check{Name: "store"})
+	damage, store := h.Reporter("damage"), h.Reporter("store")
+	for _, step := range []struct {
+		do   func()
+		want string
+	}{
+		{func() {}, `503 {"status":"unavailable","pending":["store"]}`},
+		{func() { store(nil) }, `200 {"status":"ready"}`},
+		{func() { damage(errSecret) }, `200 {"status":"ready","degraded":["damage"]}`},
+		{func() { store(errSecret) }, `503 {"status":"unavailable","failing":["store"],"degraded":["damage"]}`},
+		{func() { store(nil); damage(nil) }, `200 {"status":"ready"}`},
+		{func() { damage(errSecret); h.Drain() }, `503 {"status":"draining","degraded":["damage"]}`},
+	} {
+		step.do()
+		wantReady(t, h, step.want)
+	}
+	mustClose(t, h)
+}
+
 func TestMistakesPanicAtStart(t *testing.T) {
 	ok := health.Check{Name: "a"}
 	for what, f := range map[string]func(){

@@ -108,6 +108,10 @@ func Run(ctx context.Context, opt *Options, log *Log, onServing func(context.Con
 	}
 }
 
+// checkDamage is the name of the check of readyz that fails once stored files were found
+// damaged.
+const checkDamage = "damage"
+
 // start opens the store and the listeners. After an error, close ends what it has opened.
 func (s *server) start() error {
 	for _, step := range []func() error{
@@ -139,6 +143,11 @@ func (s *server) openStore() (err error) {
 		return fmt.Errorf("open data directory: %w", err)
 	}
 	s.health = health.New(health.Options{OnChange: s.healthChanged}, health.Check{
+		Name:     checkDamage,
+		Every:    time.Second,
+		Degrades: true,
+		Run:      func(context.Context) error { return s.store.Degraded() },
+	}, health.Check{
 		Name:  "store",
 		Every: time.Second,
 		Run:   func(context.Context) error { return s.store.Ready() },
@@ -209,6 +218,13 @@ func (s *server) startRetention() {
 }
 
 func (s *server) healthChanged(name string, err error) {
+	if name == checkDamage {
+		if err != nil {
+			s.log.Error("stored files are damaged: readings that must be compared with what cannot be read are refused, others are taken; "+
+				"stop the server and run pulsegate check", "error", err)
+		}
+		return
+	}
 	s.life.status(s, name, err)
 	if err != nil {
 		s.log.Warn("not ready", "check", name, "error", err)

@@ -15,7 +15,9 @@
 //     none that it holds, completes the record and is [Completed];
 //   - one that brings nothing new and contradicts nothing is a [Duplicate];
 //   - one of which any sign contradicts the record is a [Conflict]. It is refused
-//     whole: signs that the record lacks are not taken from it.
+//     whole: signs that the record lacks are not taken from it;
+//   - one whose record cannot be read is [Unreadable]. It is refused, and the others
+//     of its group are settled.
 //
 // The first part decides a record's time of receipt. A record's gateway is the
 // first one that a part named which was stored or completed the record; duplicates
@@ -118,6 +120,7 @@ const (
 	Conflict                          // contradicted the record; refused whole
 	TooManyDevices                    // a new device beyond the configured number; refused
 	Withheld                          // not compared with the record, for its Guard; refused
+	Unreadable                        // what may be stored at its device and time cannot be read; refused
 )
 
 // A Guard bounds what a writer who may not read learns of values that other gateways

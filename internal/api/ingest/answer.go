@@ -35,6 +35,7 @@ const (
 	refusedDraining
 	refusedDiskLow
 	refusedStoreFailed
+	refusedUnreadable
 	numKinds
 )
 
@@ -103,6 +104,7 @@ func newAnswers(set *problem.Set) *answers {
 			refusedOverloaded:   {problem: set.Overloaded, reason: "overloaded", least: 1, most: 5},
 			refusedDraining:     {problem: set.Draining, reason: "draining", least: 2, most: 6},
 			refusedDiskLow:      {problem: set.DiskLow, reason: "disk_low", least: 30, most: 90},
+			refusedUnreadable:   {problem: set.StoreDamaged, outcome: "unreadable", least: 60, most: 180},
 			refusedStoreFailed:  {problem: set.StoreFailed, reason: "store_failed", least: 5, most: 15},
 		},
 	}
@@ -209,8 +211,10 @@ func entryRefusal(e *storage.Entry) (k kind, field, reason string) {
 		return refusedInvalid, "device", "the store holds as many devices as it may"
 	case storage.Withheld:
 		return refusedWithheld, "gateway", "not compared with another gateway's reading, since too many have contradicted such; send it later"
+	case storage.Unreadable:
+		return refusedUnreadable, "time", "what is stored at this time cannot be read; to be sent again when the store is repaired"
 	}
-	// Promise: no answer but these three is made from an outcome that the store
+	// Promise: no answer but these is made from an outcome that the store
 	// did not set.
 	panic("ingest: the store left an entry without an outcome")
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -350,4 +351,37 @@ func TestBatchBesideTraffic(t *testing.T) {
 	}
 	cancel()
 	wg.Wait()
+}
+
+// unreadable is an Appender to which what it holds of device "damaged" cannot be read.
+type unreadable struct{}
+
+func (unreadable) Append(group []*storage.Entry) error {
+	for _, e := range group {
+		e.Outcome = storage.Stored
+		if e.Reading.Device.String() == "damaged" {
+			e.Outcome = storage.Unreadable
+		}
+	}
+	return nil
+}
+
+// A reading that must be compared with what cannot be read is refused by itself: a single
+// one may be sent again, of a batch the others are settled.
+func TestUnreadable(t *testing.T) {
+	for name, lane := range map[string]*ingest.FastLaneConfig{"full": nil, "fast": {ReadTimeout: polltest.Patience}} {
+		t.Run(name, func(t *testing.T) {
+			srv := serveOn(t, unreadable{}, ingest.Config{}, lane)
+			resp, text := post(t, srv, batch("damaged", 1)[1:len(batch("damaged", 1))-1], "")
+			wait, _ := strconv.Atoi(resp.Header.Get("Retry-After"))
+			if resp.StatusCode != 503 || !strings.Contains(text, "#store-damaged") || !strings.Contains(text, `"field":"time"`) || wait < 60 || wait > 180 {
+				t.Errorf("a single reading: %s, Retry-After %d, %s", resp.Status, wait, text)
+			}
+			good, bad := batch("sound", 2), batch("damaged", 1)
+			resp, text = post(t, srv, good[:len(good)-1]+","+bad[1:], "")
+			if want := `{"stored":2,"duplicate":0,"rejected":[{"index":2,"field":"time",`; resp.StatusCode != 207 || !strings.HasPrefix(text, want) {
+				t.Errorf("a batch: %s %s, want 207 with %s", resp.Status, text, want)
+			}
+		})
+	}
 }

@@ -65,6 +65,7 @@ type Set struct {
 	Overloaded     *reply.Problem // 503
 	Draining       *reply.Problem // 503 about to stop
 	DiskLow        *reply.Problem // 503
+	StoreDamaged   *reply.Problem // 503 what the reading must be compared with cannot be read
 	StoreFailed    *reply.Problem // 503
 }
 
@@ -104,6 +105,7 @@ func New() *Set {
 		Overloaded:     define(http.StatusServiceUnavailable, "overloaded", "The server is overloaded"),
 		Draining:       define(http.StatusServiceUnavailable, "draining", "The server is about to stop"),
 		DiskLow:        define(http.StatusServiceUnavailable, "disk-low", "The server's disk is nearly full"),
+		StoreDamaged:   define(http.StatusServiceUnavailable, "store-damaged", "What is stored at the reading's time cannot be read"),
 		StoreFailed:    define(http.StatusServiceUnavailable, "store-failed", "The server cannot store readings"),
 	}
 }
@@ -113,6 +115,6 @@ func (s *Set) All() []*reply.Problem {
 	return []*reply.Problem{
 		s.Malformed, s.BadParameter, s.Unauthorized, s.InvalidCredentials, s.Forbidden, s.NotFound, s.UnknownDevice, s.MethodNotAllowed, s.NotAcceptable,
 		s.Timeout, s.Conflict, s.LengthRequired, s.TooLarge, s.UnknownEncoding, s.Invalid, s.TooManyReadings, s.TooManyContradictions,
-		s.ReadFailed, s.OutcomeUnknown, s.ErasureUnfinished, s.Busy, s.Overloaded, s.Draining, s.DiskLow, s.StoreFailed,
+		s.ReadFailed, s.OutcomeUnknown, s.ErasureUnfinished, s.Busy, s.Overloaded, s.Draining, s.DiskLow, s.StoreDamaged, s.StoreFailed,
 	}
 }

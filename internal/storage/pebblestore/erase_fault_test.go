@@ -271,7 +271,11 @@ func TestEraseFaults(t *testing.T) {
 // beside other stores. Pebble keeps closed batches for the next store that wants one: a
 // batch that is closed twice is taken from that store.
 func TestEraseFailedBatch(t *testing.T) {
-	f := &fault{match: operation("CHECKSUMS", errorfs.OpCreate), failing: errDisk}
+	list := operation("CHECKSUMS", errorfs.OpCreate)
+	f := &fault{
+		match:   func(op errorfs.Op) bool { return list(op) && bytes.Contains(debug.Stack(), []byte("beginOpening")) },
+		failing: errDisk,
+	}
 	s, err := pebblestore.Open(dataDir, pebblestore.Options{FS: inject(vfs.NewMem(), f), Fatal: func(string) {}})
 	if err != nil {
 		t.Fatal(err)

@@ -201,16 +201,15 @@ func TestRefusedValues(t *testing.T) {
 			defer s.Close()
 			_, err = s.Scan(context.Background(), storage.Range{Device: mustName("d"), ToUnixMs: 10}, make([]storage.Record, 1))
 			wantCorrupt("Scan", err)
-			err = s.Append([]*storage.Entry{entry("e", 1, 1), entry("d", 5, 7200)})
-			wantCorrupt("Append", err)
-			if !errors.Is(err, storage.ErrFailed) || !errors.Is(err, storage.ErrNotWritten) {
-				t.Errorf("Append returns %v, want ErrFailed and ErrNotWritten", err)
+			late := entry("d", 5, 7200)
+			mustAppend(t, s, entry("e", 1, 1), late)
+			wantOutcome(t, late, storage.Unreadable)
+			wantCorrupt("Degraded", s.Degraded())
+			if err := s.Ready(); err != nil {
+				t.Errorf("then Ready returns %v", err)
 			}
-			if err := s.Ready(); !errors.Is(err, storage.ErrFailed) {
-				t.Errorf("then Ready returns %v, want ErrFailed", err)
-			}
-			if got := count(t, s, "e"); got != 0 {
-				t.Errorf("the refused group left %d records", got)
+			if got := count(t, s, "e"); got != 1 {
+				t.Errorf("of the other reading of the group, %d records are there, want 1", got)
 			}
 		})
 	}

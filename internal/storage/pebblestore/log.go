@@ -2,12 +2,15 @@ package pebblestore
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"sync/atomic"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/pulsegate/pulsegate/internal/storage"
 )
 
 // pebbleLogger brings Pebble's messages to slog, and its fatal ones to an alarm.
@@ -34,6 +37,7 @@ func eventListener(log *slog.Logger, a *alarm, background *backgroundErrors) peb
 		// read it: they get the error.
 		DataCorruption: func(info pebble.DataCorruptionInfo) {
 			background.troubles.damaged.Add(1)
+			background.troubles.degrade(fmt.Errorf("%w: file %s: %w", storage.ErrCorrupt, info.Path, info.Details))
 			log.Error("stored file is damaged", "file", info.Path, "error", info.Details)
 		},
 		DiskSlow: func(info pebble.DiskSlowInfo) {
@@ -70,6 +74,15 @@ type troubles struct {
 	background atomic.Int64 // flushes and compactions that failed
 	damaged    atomic.Int64 // times that a file was found damaged
 	slow       atomic.Int64 // file operations that took longer than diskSlowAfter
+
+	degraded atomic.Pointer[error] // the first damage; nil: none was found
+}
+
+// degrade notes damage. That something could not be read for another reason may pass.
+func (t *troubles) degrade(err error) {
+	if errors.Is(err, storage.ErrCorrupt) {
+		t.degraded.CompareAndSwap(nil, &err)
+	}
 }
 
 // backgroundErrors hears of failed flushes and compactions.

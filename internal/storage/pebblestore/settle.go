@@ -37,7 +37,8 @@ type settler struct {
 	// closed behind its last, so that it never holds files for long.
 	stored *pebble.Iterator
 
-	lookups int64 // of the group
+	lookups    int64 // of the group
+	unreadable error // of the group's first look-up that failed
 }
 
 // A recordID is device and time of a record, with the device's number in the table.
@@ -91,7 +92,7 @@ func newBatch(db *pebble.DB) *pebble.Batch {
 // reset makes s ready for a group.
 func (s *settler) reset() {
 	s.batch.Reset()
-	s.lookups = 0
+	s.lookups, s.unreadable = 0, nil
 	if cap(s.met) > maxKept {
 		s.met, s.marked, s.index, s.indexed = nil, nil, map[recordID]int32{}, 0
 		return
@@ -105,32 +106,31 @@ func (s *settler) reset() {
 
 // settle sets the outcome of each entry and fills the batch. After an error the
 // table is ahead of what is stored, and s must not be used again.
-func (s *settler) settle(group []*storage.Entry) (err error) {
-	defer func() {
-		if s.stored == nil {
-			return
-		}
-		if closeErr := s.stored.Close(); err == nil {
-			err = closeErr
-		}
-		s.stored = nil
-	}()
+func (s *settler) settle(group []*storage.Entry) error {
 	for i, e := range group {
-		if err := s.settleOne(e, int32(i)); err != nil {
-			return err
-		}
+		s.settleOne(e, int32(i))
 	}
+	s.closeStored()
 	return s.write(group)
 }
 
-func (s *settler) settleOne(e *storage.Entry, entry int32) error {
+// closeStored closes the iterator of look-ups. It returns the error that the last of them
+// has returned already.
+func (s *settler) closeStored() {
+	if s.stored != nil {
+		_ = s.stored.Close()
+		s.stored = nil
+	}
+}
+
+func (s *settler) settleOne(e *storage.Entry, entry int32) {
 	r := e.Reading
 	e.Sign = 0
 	number, known := s.table.byName[r.Device]
 	if !known {
 		if s.table.len() >= s.maxDevices {
 			e.Outcome = storage.TooManyDevices
-			return nil
+			return
 		}
 		// The first record is written with this group, and holds the whole
 		// group: until then nothing is recorded.
@@ -142,20 +142,25 @@ func (s *settler) settleOne(e *storage.Entry, entry int32) error {
 	if r.TimeUnixMs > d.newestUnixMs {
 		// Nothing of this time can be there: no look-up.
 		s.store(e, id, entry)
-		return nil
+		return
 	}
 	m, err := s.find(id, r, entry)
 	if err != nil {
-		return err
+		e.Outcome = storage.Unreadable
+		s.closeStored() // the next look-up begins anew
+		if s.unreadable == nil {
+			s.unreadable = err
+		}
+		return
 	}
 	if m == nil {
 		s.store(e, id, entry)
-		return nil
+		return
 	}
 	guarded := e.Guard != nil && m.gateway != r.Gateway && m.values.Present()&r.Values.Present() != 0
 	if guarded && !e.Guard.Take() {
 		e.Outcome = storage.Withheld
-		return nil
+		return
 	}
 	merged, sign, outcome := merge(&m.values, &r.Values)
 	if guarded && outcome != storage.Conflict {
@@ -163,7 +168,7 @@ func (s *settler) settleOne(e *storage.Entry, entry int32) error {
 	}
 	e.Outcome, e.Sign = outcome, sign
 	if outcome != storage.Completed {
-		return nil
+		return
 	}
 	m.values, m.adds = merged, true
 	if m.gateway.IsZero() {
@@ -172,7 +177,6 @@ func (s *settler) settleOne(e *storage.Entry, entry int32) error {
 	if d.note(r.TimeUnixMs, &r.Values) && r.TimeUnixMs <= d.recordedUnixMs {
 		s.mark(number, entry)
 	}
-	return nil
 }
 
 // store takes a reading that is the first of its device and time.

@@ -54,8 +54,8 @@ var (
 // Append implements [storage.Store].
 //
 // After a failed write it returns storage.ErrFailed, and Options.Fatal has been
-// called. When a look-up meets damaged files, it returns storage.ErrFailed,
-// storage.ErrNotWritten and storage.ErrCorrupt, and readers may go on.
+// called. A reading whose look-up meets a damaged file, or one that cannot be read, is
+// Unreadable.
 func (s *Store) Append(group []*storage.Entry) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -80,6 +80,10 @@ func (s *Store) Append(group []*storage.Entry) error {
 		s.views.publish(s.db.NewSnapshot())
 	}
 	s.counters.lookups.Add(s.settler.lookups)
+	if err := s.settler.unreadable; err != nil {
+		s.options.Log.Error("late readings were refused: what is stored at their times cannot be read", "dir", s.dir, "error", err)
+		s.troubles.degrade(err)
+	}
 	s.noteDevices()
 	return nil
 }
@@ -157,6 +161,16 @@ func (s *Store) Ready() error {
 		return err
 	}
 	return s.disk.ready()
+}
+
+// Degraded returns nil, or the first damage of stored files that was found since Open. The
+// store takes readings even so, but for those that have to be compared with what is
+// damaged.
+func (s *Store) Degraded() error {
+	if err := s.troubles.degraded.Load(); err != nil {
+		return *err
+	}
+	return nil
 }
 
 // ready is Ready for a caller that returns the error.
