@@ -222,7 +222,9 @@ type Remover interface {
 	// Erase removes all readings of a device. Readings of the device that Append
 	// takes meanwhile may be removed as well, or stay. After an error that wraps
 	// ErrUnfinished it has begun, and may have removed them. After any other
-	// nothing was removed; it is ErrNotFound when the store holds nothing of it.
+	// nothing was removed; it is ErrNotFound when the store holds nothing of it. Of a
+	// device without readings, whose bytes the store may still hold, it removes those
+	// and returns 0 readings.
 	Erase(device vitals.Name) (Erasure, error)
 
 	// Expire removes all readings with a time before beforeUnixMs. Readings that

@@ -119,7 +119,11 @@ type eraseRequest struct {
 type eraseAnswer struct {
 	Device string `json:"device"`
 	Erased int64  `json:"erased"` // readings
+	Detail string `json:"detail,omitzero"`
 }
+
+// erasedRest is the detail of an erasure that found no reading.
+const erasedRest = "No readings were stored. What its files may have held of earlier ones is removed."
 
 // Erase erases the device that the body names: {"device":"ppg-000123"}.
 func (h *Handler) Erase(w http.ResponseWriter, r *http.Request) {
@@ -160,7 +164,11 @@ func (h *Handler) Erase(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	h.cfg.Log.Info("device erased", "device", device, "readings", e.Readings, "took", time.Since(begun))
-	text, err := json.Marshal(eraseAnswer{device.String(), e.Readings})
+	answer := eraseAnswer{Device: device.String(), Erased: e.Readings}
+	if e.Readings == 0 {
+		answer.Detail = erasedRest
+	}
+	text, err := json.Marshal(answer)
 	if err != nil {
 		panic(err) // a struct of a name and a number
 	}

@@ -35,6 +35,8 @@ type fixture struct {
 
 	client *transfer.Client
 	server *httptest.Server
+
+	none bool // no readings are stored of what is erased
 }
 
 func newFixture(t *testing.T) *fixture {
@@ -49,6 +51,9 @@ func newFixture(t *testing.T) *fixture {
 		Erase: func(device vitals.Name, record func(storage.Erasure) error) (storage.Erasure, error) {
 			f.erased = append(f.erased, device.String())
 			e := storage.Erasure{Device: device, Readings: 7}
+			if f.none {
+				e.Readings = 0
+			}
 			if f.eraseErr != nil {
 				return e, f.eraseErr
 			}
@@ -164,6 +169,29 @@ func TestErase(t *testing.T) {
 	_, err = f.client.Erase(t.Context(), "ppg-1")
 	if problem, ok := errors.AsType[*transfer.Problem](err); !ok || !strings.HasSuffix(problem.Type, "#erasure-unfinished") || !strings.Contains(problem.Detail, "is erased") {
 		t.Errorf("when it cannot be recorded: %v, want 500 that says so", err)
+	}
+}
+
+// TestEraseRest answers what was done where no reading was stored.
+func TestEraseRest(t *testing.T) {
+	for none, want := range map[bool]string{
+		false: `{"device":"ppg-1","erased":7}`,
+		true:  `{"device":"ppg-1","erased":0,"detail":"No readings were stored. What its files may have held of earlier ones is removed."}`,
+	} {
+		f := newFixture(t)
+		f.none = none
+		resp, err := http.Post(f.server.URL+transfer.ErasePath, "application/json", strings.NewReader(`{"device":"ppg-1"}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := io.ReadAll(resp.Body)
+		resp.Body.Close()
+		if got := strings.TrimSpace(string(text)); err != nil || got != want {
+			t.Errorf("answered %s, %v, want %s", got, err, want)
+		}
+		if len(f.recorded) != 1 {
+			t.Errorf("recorded: %+v", f.recorded)
+		}
 	}
 }
 

@@ -42,7 +42,8 @@ import (
 
 // Erase implements [storage.Remover]. It removes all readings of a device for good: when it returns nil, their bytes
 // are in none of the store's files. Readings of the device that arrive once it has
-// begun to remove are new, and stay.
+// begun to remove are new, and stay. A device that the store does not know is erased
+// when a file may hold something of it: Expire leaves bytes in files.
 //
 // After an error that wraps storage.ErrUnfinished the erasure has begun. Erasing the
 // device again finishes it, or else the next start does. After any other nothing was
@@ -88,7 +89,14 @@ func (s *Store) erase(device vitals.Name, record func(storage.Erasure) error) (s
 		}
 	}
 	if !s.knows(device) {
-		return storage.Erasure{}, storage.ErrNotFound
+		// Expire may have removed its readings from what readers see, and no more.
+		held, err := s.mayHold(device)
+		if err != nil {
+			return storage.Erasure{}, err
+		}
+		if !held {
+			return storage.Erasure{}, storage.ErrNotFound
+		}
 	}
 	if err := s.roomFor(device); err != nil {
 		return storage.Erasure{}, err
@@ -199,7 +207,9 @@ func (s *Store) removeLocked(device *vitals.Name) error {
 	if err := s.commitLocked(b); err != nil {
 		return err
 	}
-	s.settler.table.remove(device)
+	if _, ok := s.settler.table.byName[*device]; ok {
+		s.settler.table.remove(device)
+	}
 	s.noteDevices()
 	return nil
 }

@@ -10,6 +10,8 @@ import (
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/pulsegate/pulsegate/vitals"
 )
 
 // ReencodeReading decodes the value of a reading and encodes it again.
@@ -74,6 +76,9 @@ func HoldView(s *Store) (release func()) {
 	}
 	return func() { s.views.release(v) }
 }
+
+// MayHold reports whether a file of s may hold something of a device.
+func MayHold(s *Store, device vitals.Name) (bool, error) { return s.mayHold(device) }
 
 // Flush writes the memtable of s to a table.
 func Flush(s *Store) error { return s.flush(context.Background()) }
