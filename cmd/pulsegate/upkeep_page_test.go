@@ -114,7 +114,7 @@ func TestRetentionPage(t *testing.T) {
 		r.run("grep -c '\"event\":\"erased\"' pulsegate-audit.log")
 		r.want("3\n")
 	}, retain)
-	if code := r.server.stop(); code != 0 || !strings.Contains(r.server.stderr(), `msg="old readings are removed" keep=400d every=24h`) {
+	if code := r.server.stop(); code != 0 || !strings.Contains(r.server.stderr(), `msg="old readings are removed" keep=400d every=1d`) {
 		t.Errorf("the server's exit code is %d:\n%s", code, r.server.stderr())
 	}
 }

@@ -214,6 +214,7 @@ type Erasure struct {
 type Expiry struct {
 	Readings int64
 	Devices  int64 // of which no reading is left
+	More     bool  // the bound was reached; more may be due
 }
 
 // A Remover is a store from which readings can be removed. Its methods may run beside
@@ -227,8 +228,9 @@ type Remover interface {
 	// and returns 0 readings.
 	Erase(device vitals.Name) (Erasure, error)
 
-	// Expire removes all readings with a time before beforeUnixMs. Readings that
-	// Append takes meanwhile may stay. When it returns an error, that of a ctx that
+	// Expire removes the readings with a time before beforeUnixMs, at most so many:
+	// device by device in their order, and those of a device oldest first. Readings
+	// that Append takes meanwhile may stay. When it returns an error, that of a ctx that
 	// has ended for example, it has removed what it says, and more may be left.
-	Expire(ctx context.Context, beforeUnixMs int64) (Expiry, error)
+	Expire(ctx context.Context, beforeUnixMs, atMost int64) (Expiry, error)
 }

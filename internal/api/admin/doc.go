@@ -8,8 +8,9 @@
 //     a connection that is cut.
 //   - An erasure that is answered with 200 is done, for good, and recorded. It goes on
 //     when whoever asked for it is gone.
-//   - A server whose clock runs ahead by years removes a week of readings too many, and
-//     not all.
+//   - A server whose clock is ahead by years removes a fortieth of what it keeps too many,
+//     and not all, while fewer than a fiftieth of the devices and fewer than two agree
+//     with it; and where more do, a tenth of its readings with each run.
 //
 // # Not here
 //

@@ -3,6 +3,7 @@ package pebblestore_test
 import (
 	"context"
 	"errors"
+	"math"
 	"strings"
 	"testing"
 
@@ -30,7 +31,7 @@ func TestEraseEmptied(t *testing.T) {
 			s := mustOpen(t, pebblestore.Options{FS: fs, MemTableBytes: 64 << 10})
 			fill(t, s, 0, 50)
 			mustAppend(t, s, entry("later", 1_900_000_000_000, 1))
-			if x, err := s.Expire(context.Background(), 1_800_000_000_000); err != nil || x.Devices != 51 {
+			if x, err := s.Expire(context.Background(), 1_800_000_000_000, math.MaxInt64); err != nil || x.Devices != 51 {
 				t.Fatalf("Expire returns %+v, %v", x, err)
 			}
 			if tt.first == nil {

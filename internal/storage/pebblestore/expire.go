@@ -33,8 +33,8 @@ const (
 
 // Expire implements [storage.Remover]. It takes its time: see above. It works below the
 // low-water mark too, since it makes space.
-func (s *Store) Expire(ctx context.Context, beforeUnixMs int64) (storage.Expiry, error) {
-	e := &expirer{s: s, beforeUnixMs: beforeUnixMs}
+func (s *Store) Expire(ctx context.Context, beforeUnixMs, atMost int64) (storage.Expiry, error) {
+	e := &expirer{s: s, beforeUnixMs: beforeUnixMs, atMost: atMost}
 	err := e.run(ctx)
 	if err != nil {
 		err = fmt.Errorf("remove readings before %d: %w", beforeUnixMs, err)
@@ -45,6 +45,7 @@ func (s *Store) Expire(ctx context.Context, beforeUnixMs int64) (storage.Expiry,
 type expirer struct {
 	s            *Store
 	beforeUnixMs int64
+	atMost       int64
 	done         storage.Expiry
 	deletions    int // since the last flush
 }
@@ -71,6 +72,8 @@ func (e *expirer) run(ctx context.Context) error {
 		if err := e.remove(found); err != nil {
 			return err
 		}
+		e.done.More = more && e.done.Readings >= e.atMost
+		more = more && !e.done.More
 		if e.deletions >= maxDeletions || !more && e.deletions > 0 {
 			e.deletions = 0
 			if err := e.s.flush(ctx); err != nil {
@@ -115,15 +118,16 @@ func (e *expirer) find(ctx context.Context, from []byte) (found []expired, next 
 		return nil, nil, false, errors.Join(corrupt(err), sc.close())
 	}
 	devices, readings := 0, int64(0)
+	most := min(expireReadings, e.atMost-e.done.Readings)
 	for more = sc.first(from); more; more = sc.next() {
-		if devices == expireDevices || readings >= expireReadings {
+		if devices == expireDevices || readings >= most {
 			// The last one may have more than was counted.
 			next = appendRecordKey(nil, &sc.name)
 			break
 		}
 		devices++
 		x := expired{name: sc.name}
-		if err = e.count(it, &x, expireReadings-readings); err != nil {
+		if err = e.count(it, &x, most-readings); err != nil {
 			break
 		}
 		if readings += x.readings; x.readings == 0 {
@@ -240,6 +244,58 @@ func expireDevice(b *pebble.Batch, d *device, x *expired) error {
 	return b.Set(appendRecordKey(nil, &x.name), appendRecord(nil, d), nil)
 }
 
-// NewestUnixMs returns the time of the newest reading of all devices, those included
-// that were removed since Open; 0 when there is none. It waits for nothing.
-func (s *Store) NewestUnixMs() int64 { return s.newestUnixMs.Load() }
+// NewestUnixMs returns when the newest reading of each device was measured, in no order.
+func (s *Store) NewestUnixMs(ctx context.Context) ([]int64, error) {
+	if s.readOnly {
+		return nil, ErrReadOnly
+	}
+	all := make([]int64, 0, s.deviceCount.Load())
+	for i, more := 0, true; more; i++ {
+		err := ctx.Err()
+		if err == nil {
+			all, more, err = s.newestOfChunk(all, i)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("read newest times: %w", err)
+		}
+	}
+	return all, nil
+}
+
+// newestOfChunk appends the newest times of the devices in one chunk of the table. It holds
+// Append up for that long.
+func (s *Store) newestOfChunk(all []int64, i int) (_ []int64, more bool, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed.Load() {
+		return nil, false, storage.ErrClosed
+	}
+	if err := s.alarm.failure(); err != nil {
+		return nil, false, err
+	}
+	all, more = s.settler.table.appendNewest(all, i)
+	return all, more, nil
+}
+
+// EstimateReadings returns about how many readings the tables hold: not what is in the
+// memtable, and what was removed for as long as compaction has not come to it.
+func (s *Store) EstimateReadings(ctx context.Context) (int64, error) {
+	v, err := s.enter(ctx)
+	if err != nil {
+		return 0, fmt.Errorf("count readings: %w", err)
+	}
+	defer s.views.release(v)
+	levels, err := s.db.SSTables(pebble.WithProperties())
+	if err != nil {
+		return 0, fmt.Errorf("count readings: %w", corrupt(err))
+	}
+	n := uint64(0)
+	for _, level := range levels {
+		for i := range level {
+			if p := level[i].Properties; p.NumEntries > p.NumDeletions {
+				n += p.NumEntries - p.NumDeletions
+			}
+		}
+	}
+	return int64(n), nil
+}

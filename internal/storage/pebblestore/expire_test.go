@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
+	"slices"
 	"sync"
 	"syscall"
 	"testing"
@@ -60,7 +62,7 @@ func TestExpireLarge(t *testing.T) {
 			time.Sleep(time.Millisecond)
 		}
 	})
-	got, err := s.Expire(context.Background(), 1_000_000)
+	got, err := s.Expire(context.Background(), 1_000_000, math.MaxInt64)
 	stop()
 	writer.Wait()
 	if want := (storage.Expiry{Readings: readings, Devices: devices}); err != nil || got != want {
@@ -73,10 +75,14 @@ func TestExpireLarge(t *testing.T) {
 	if got := count(t, s, "many"); int64(got) != 10+appended {
 		t.Errorf("the large device has %d records, want %d", got, 10+appended)
 	}
-	if newest := s.NewestUnixMs(); newest < 1_000_009 || newest > 2_000_000+appended {
-		t.Errorf("NewestUnixMs returns %d", newest)
+	newest, err := s.NewestUnixMs(context.Background())
+	if err != nil || int64(len(newest)) != st.Devices || slices.Min(newest) != 1_000_000 || slices.Max(newest) != 2_000_000+appended-1 {
+		t.Errorf("NewestUnixMs returns %d times, %v", len(newest), err)
 	}
-	again, err := s.Expire(context.Background(), 1_000_000)
+	if n, err := s.EstimateReadings(context.Background()); err != nil || n <= 0 {
+		t.Errorf("EstimateReadings returns %d, %v", n, err)
+	}
+	again, err := s.Expire(context.Background(), 1_000_000, math.MaxInt64)
 	if err != nil || again != (storage.Expiry{}) {
 		t.Errorf("a second Expire returns %+v, %v, want nothing", again, err)
 	}
@@ -84,6 +90,26 @@ func TestExpireLarge(t *testing.T) {
 	report, err := pebblestore.Check(context.Background(), dataDir, pebblestore.CheckOptions{FS: fs})
 	if err != nil || report.OldestUnixMs != 1_000_000 {
 		t.Errorf("Check returns %+v, %v", report, err)
+	}
+}
+
+// TestExpireAtMost removes no more than it may, and the rest in further runs.
+func TestExpireAtMost(t *testing.T) {
+	t.Parallel()
+	s := mustOpen(t, pebblestore.Options{FS: vfs.NewMem()})
+	defer mustClose(t, s)
+	readings, devices := oldAndNew(t, s)
+	total := storage.Expiry{}
+	for _, atMost := range []int64{0, 1, 99, 20_000, 20_001, math.MaxInt64} {
+		x, err := s.Expire(context.Background(), 1_000_000, atMost)
+		if last := atMost == math.MaxInt64; err != nil || x.More == last || !last && x.Readings != atMost {
+			t.Errorf("Expire of at most %d returns %+v, %v", atMost, x, err)
+		}
+		total.Readings += x.Readings
+		total.Devices += x.Devices
+	}
+	if want := (storage.Expiry{Readings: readings, Devices: devices}); total != want {
+		t.Errorf("in all, %+v were removed, want %+v", total, want)
 	}
 }
 
@@ -110,7 +136,7 @@ func TestExpireStopped(t *testing.T) {
 			go func() { closed <- s.Close() }()
 			polltest.Within(polltest.Patience, func() bool { return errors.Is(s.Ready(), storage.ErrClosed) })
 		})
-		got, err := s.Expire(ctx, 1_000_000)
+		got, err := s.Expire(ctx, 1_000_000, math.MaxInt64)
 		stopper.Wait()
 		cancel()
 		if n == 1 {
@@ -136,7 +162,7 @@ func TestExpireStopped(t *testing.T) {
 			s = mustOpen(t, pebblestore.Options{FS: inject(disk, gate)})
 		}
 	}
-	got, err := s.Expire(context.Background(), 1_000_000)
+	got, err := s.Expire(context.Background(), 1_000_000, math.MaxInt64)
 	total.Readings += got.Readings
 	total.Devices += got.Devices
 	if want := (storage.Expiry{Readings: readings, Devices: devices}); err != nil || total != want {
@@ -167,7 +193,7 @@ func TestExpireNoSpaceLeft(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error)
 	go func() {
-		_, err := s.Expire(ctx, 50)
+		_, err := s.Expire(ctx, 50, math.MaxInt64)
 		ended <- err
 	}()
 	polltest.Until(t, "the flush fails", func() bool { return f.failed.Load() > 0 })
@@ -194,7 +220,7 @@ func TestExpireOnLowDisk(t *testing.T) {
 	if err := s.Ready(); !errors.Is(err, storage.ErrDiskLow) {
 		t.Fatalf("Ready returns %v, want ErrDiskLow", err)
 	}
-	if got, err := s.Expire(context.Background(), 50); err != nil || got != (storage.Expiry{Readings: 1}) {
+	if got, err := s.Expire(context.Background(), 50, math.MaxInt64); err != nil || got != (storage.Expiry{Readings: 1}) {
 		t.Errorf("Expire returns %+v, %v", got, err)
 	}
 	if _, err := s.Erase(mustName("d")); !errors.Is(err, storage.ErrDiskLow) {

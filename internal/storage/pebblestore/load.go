@@ -48,7 +48,7 @@ func load(db *pebble.DB) (_ *table, closed bool, err error) {
 		}
 	}
 	for i := range uint32(t.len()) {
-		t.moved(-1, t.at(i).newestUnixMs)
+		t.active.moved(-1, t.at(i).newestUnixMs)
 	}
 	return t, closed, nil
 }

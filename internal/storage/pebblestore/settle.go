@@ -191,7 +191,7 @@ func (s *settler) store(e *storage.Entry, id recordID, entry int32) {
 	})
 	d := s.table.at(id.device)
 	if id.timeUnixMs > d.newestUnixMs {
-		s.table.moved(d.newestUnixMs, id.timeUnixMs)
+		s.table.active.moved(d.newestUnixMs, id.timeUnixMs)
 	}
 	changed := d.note(id.timeUnixMs, &r.Values)
 	if id.timeUnixMs <= d.recordedUnixMs {

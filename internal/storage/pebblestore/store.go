@@ -42,8 +42,7 @@ type Store struct {
 
 	closed atomic.Bool
 
-	// deviceCount and newestUnixMs are those of the settler's table.
-	deviceCount, newestUnixMs atomic.Int64
+	deviceCount atomic.Int64 // in the settler's table
 }
 
 var (
@@ -88,11 +87,8 @@ func (s *Store) Append(group []*storage.Entry) error {
 	return nil
 }
 
-// noteDevices publishes what the table holds. s.mu must be held.
-func (s *Store) noteDevices() {
-	s.deviceCount.Store(int64(s.settler.table.len()))
-	s.newestUnixMs.Store(s.settler.table.newestUnixMs)
-}
+// noteDevices publishes how many devices the table holds. s.mu must be held.
+func (s *Store) noteDevices() { s.deviceCount.Store(int64(s.settler.table.len())) }
 
 // admit reports why a group cannot be taken.
 func (s *Store) admit(group []*storage.Entry) error {

@@ -55,8 +55,6 @@ type table struct {
 	chunks [][]device // of chunkDevices each, so that growing copies nothing
 	active activity   // of the devices; it has a lock of its own
 	free   []uint32   // numbers of devices that were removed
-
-	newestUnixMs int64 // of all devices, removed ones included
 }
 
 const chunkDevices = 1024
@@ -67,13 +65,6 @@ func (t *table) len() int { return len(t.byName) }
 
 // at returns a device by its number. The pointer stays valid.
 func (t *table) at(i uint32) *device { return &t.chunks[i/chunkDevices][i%chunkDevices] }
-
-// moved notes that the newest time of a device was one and is another, greater one. A
-// negative time stands for none.
-func (t *table) moved(fromUnixMs, toUnixMs int64) {
-	t.active.moved(fromUnixMs, toUnixMs)
-	t.newestUnixMs = max(t.newestUnixMs, toUnixMs)
-}
 
 // add adds a device that t does not hold and returns its number.
 func (t *table) add(name *vitals.Name, d device) uint32 {
@@ -92,6 +83,22 @@ func (t *table) add(name *vitals.Name, d device) uint32 {
 func (t *table) remove(name *vitals.Name) {
 	i := t.byName[*name]
 	t.active.moved(t.at(i).newestUnixMs, -1)
+	t.at(i).newestUnixMs = -1
 	t.free = append(t.free, i)
 	delete(t.byName, *name)
+}
+
+// appendNewest appends the newest times of the devices in chunk i to dst, and reports
+// whether there are further chunks.
+func (t *table) appendNewest(dst []int64, i int) (_ []int64, more bool) {
+	if i >= len(t.chunks) {
+		return dst, false
+	}
+	used := t.len() + len(t.free) // numbers given so far
+	for j := range t.chunks[i][:min(chunkDevices, used-i*chunkDevices)] {
+		if ms := t.chunks[i][j].newestUnixMs; ms >= 0 {
+			dst = append(dst, ms)
+		}
+	}
+	return dst, i+1 < len(t.chunks)
 }

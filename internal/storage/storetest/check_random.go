@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -155,9 +156,14 @@ func (m *machine) expire(t *rapid.T) {
 	if rapid.Bool().Draw(t, "few") {
 		before = rapid.Int64Range(0, 103).Draw(t, "before")
 	}
-	got, err := m.s.(storage.Remover).Expire(context.Background(), before)
-	if want := m.model.expire(before); err != nil || got != want {
-		t.Fatalf("Expire(%d) returned %+v, %v, want %+v", before, got, err, want)
+	atMost := rapid.OneOf(rapid.Int64Range(1, 5), rapid.Just(int64(math.MaxInt64))).Draw(t, "at most")
+	got, err := m.s.(storage.Remover).Expire(context.Background(), before, atMost)
+	want := m.model.expire(before, atMost)
+	if got.More && got.Readings == atMost {
+		want.More = true // a store need not look further
+	}
+	if err != nil || got != want {
+		t.Fatalf("Expire(%d, %d) returned %+v, %v, want %+v", before, atMost, got, err, want)
 	}
 }
 

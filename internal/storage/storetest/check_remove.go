@@ -3,6 +3,7 @@ package storetest
 import (
 	"context"
 	"errors"
+	"math"
 	"testing"
 
 	"github.com/pulsegate/pulsegate/internal/storage"
@@ -98,8 +99,8 @@ func checkExpire(t testing.TB, h Harness) {
 		return
 	}
 	for _, before := range []int64{0, 1, 10, 11, 20, 21, 25, 26, 41} {
-		want := model.expire(before)
-		if got, err := r.Expire(context.Background(), before); err != nil || got != want {
+		want := model.expire(before, math.MaxInt64)
+		if got, err := r.Expire(context.Background(), before, math.MaxInt64); err != nil || got != want {
 			t.Errorf("Expire(%d) returned %+v, %v, want %+v", before, got, err, want)
 		}
 		wantAll(t, s, model, 3)
@@ -117,13 +118,13 @@ func checkExpire(t testing.TB, h Harness) {
 	wantAll(t, s, model, 3)
 	ended, cancel := context.WithCancel(context.Background())
 	cancel()
-	if _, err := r.Expire(ended, 10); !errors.Is(err, context.Canceled) {
+	if _, err := r.Expire(ended, 10, math.MaxInt64); !errors.Is(err, context.Canceled) {
 		t.Errorf("with an ended context, Expire returned %v", err)
 	}
 	if err := s.Close(); err != nil {
 		t.Errorf("Close: %v", err)
 	}
-	if _, err := r.Expire(context.Background(), 10); !errors.Is(err, storage.ErrClosed) {
+	if _, err := r.Expire(context.Background(), 10, math.MaxInt64); !errors.Is(err, storage.ErrClosed) {
 		t.Errorf("after Close, Expire returned %v, want ErrClosed", err)
 	}
 }
@@ -146,8 +147,8 @@ func checkRemovedPlace(t testing.TB, h Harness) {
 		t.Errorf("Erase: %v", err)
 	}
 	settleAll(t, s, model, []*storage.Entry{entry("c", 100, hr(1))})
-	model.expire(30) // leaves a, b, c and many
-	if _, err := r.Expire(context.Background(), 30); err != nil {
+	model.expire(30, math.MaxInt64) // leaves a, b, c and many
+	if _, err := r.Expire(context.Background(), 30, math.MaxInt64); err != nil {
 		t.Errorf("Expire: %v", err)
 	}
 	settleAll(t, s, model, []*storage.Entry{entry("d", 100, hr(1)), entry("a", 100, hr(1)), entry("many", 50, hr(50))})
@@ -185,8 +186,8 @@ func checkRemovedCrash(t testing.TB, h Harness) {
 	}
 	crash()
 	settleAll(t, s, model, []*storage.Entry{entry("a", 20, hr(2)), entry("a", 21, hr(2))})
-	model.expire(21)
-	if _, err := r.Expire(context.Background(), 21); err != nil {
+	model.expire(21, math.MaxInt64)
+	if _, err := r.Expire(context.Background(), 21, math.MaxInt64); err != nil {
 		t.Errorf("Expire: %v", err)
 	}
 	crash()

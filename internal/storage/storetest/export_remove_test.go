@@ -31,12 +31,12 @@ func (b *broken) Erase(device vitals.Name) (storage.Erasure, error) {
 	return e, nil
 }
 
-func (b *broken) Expire(ctx context.Context, beforeUnixMs int64) (storage.Expiry, error) {
+func (b *broken) Expire(ctx context.Context, beforeUnixMs, atMost int64) (storage.Expiry, error) {
 	b.beforeRemoval()
 	if b.fault == "expire is inclusive" {
 		beforeUnixMs++
 	}
-	x, err := b.Memory.Expire(ctx, beforeUnixMs)
+	x, err := b.Memory.Expire(ctx, beforeUnixMs, atMost)
 	if b.fault == "expire keeps the place" {
 		b.mu.Lock()
 		defer b.mu.Unlock()

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 
@@ -226,25 +227,31 @@ func (m *Memory) Erase(device vitals.Name) (storage.Erasure, error) {
 }
 
 // Expire implements [storage.Remover].
-func (m *Memory) Expire(ctx context.Context, beforeUnixMs int64) (storage.Expiry, error) {
+func (m *Memory) Expire(ctx context.Context, beforeUnixMs, atMost int64) (storage.Expiry, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if err := m.readable(ctx); err != nil {
 		return storage.Expiry{}, fmt.Errorf("remove readings before %d: %w", beforeUnixMs, err)
 	}
-	return m.records.expire(beforeUnixMs), nil
+	return m.records.expire(beforeUnixMs, atMost), nil
 }
 
-func (rs records) expire(beforeUnixMs int64) (x storage.Expiry) {
-	for device, byTime := range rs {
-		for t := range byTime {
-			if t < beforeUnixMs {
-				delete(byTime, t)
-				x.Readings++
+func (rs records) expire(beforeUnixMs, atMost int64) (x storage.Expiry) {
+	for _, d := range rs.devices(vitals.Name{}) {
+		byTime := rs[d.Name]
+		for _, t := range slices.Sorted(maps.Keys(byTime)) {
+			if t >= beforeUnixMs {
+				break
 			}
+			if x.Readings == atMost {
+				x.More = true
+				return x
+			}
+			delete(byTime, t)
+			x.Readings++
 		}
 		if len(byTime) == 0 {
-			delete(rs, device)
+			delete(rs, d.Name)
 			x.Devices++
 		}
 	}
