@@ -110,7 +110,7 @@ type series struct {
 // instance to them, and up.
 func seriesOf(t *testing.T) []series {
 	t.Helper()
-	s := serve(t)
+	s := serve(t, "--retain=400d")
 	awaitReady(t, http.DefaultClient, s.admin)
 	if out, code := run(t, exec.Command(program(t), "sim", "--target", s.public, "--users=2", "--posts=20")); code != 0 {
 		t.Fatalf("sim: exit code %d\n%s", code, out)

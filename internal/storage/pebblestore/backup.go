@@ -116,6 +116,10 @@ func (s *Store) checkpoint(dir string) error {
 // Pebble tries again and again: flush waits until ctx or the store ends.
 func (s *Store) flush(ctx context.Context) error {
 	s.mu.Lock()
+	if s.renewed == nil {
+		s.renewed = make(chan struct{})
+	}
+	renewed := s.renewed
 	var flushed <-chan struct{}
 	err := s.alarm.failure()
 	if s.closed.Load() { // Pebble panics once it is closed
@@ -131,6 +135,12 @@ func (s *Store) flush(ctx context.Context) error {
 	select {
 	case <-flushed:
 		return nil
+	case <-renewed:
+		// Pebble forgets a flush that has not begun when it is closed. To open it again
+		// flushes what the log holds.
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return s.alarm.failure()
 	case <-s.maintenance.ctx.Done():
 		return storage.ErrClosed
 	case <-ctx.Done():

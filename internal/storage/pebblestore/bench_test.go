@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cockroachdb/pebble/v2/vfs"
+
 	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore"
 	"github.com/pulsegate/pulsegate/vitals"
@@ -249,8 +251,37 @@ func openBench(b *testing.B, dir string) *pebblestore.Store {
 }
 
 // BenchmarkRead reads from a store of many readings.
-func BenchmarkRead(b *testing.B) {
-	s := openBench(b, filledDir(b, false))
+func BenchmarkRead(b *testing.B) { benchRead(b, openBench(b, filledDir(b, false))) }
+
+// BenchmarkReadDeep reads while compactions are held up, so that flushed tables overlap:
+// each holds two readings of every device.
+func BenchmarkReadDeep(b *testing.B) {
+	for _, tables := range []int{1, 8, 12, 60} {
+		b.Run(fmt.Sprintf("tables=%d", tables), func(b *testing.B) {
+			gate := newTableGate(vfs.Default, "pebble-compaction")
+			s, err := pebblestore.Open(b.TempDir(), pebblestore.Options{FS: gate})
+			if err != nil {
+				b.Fatal(err)
+			}
+			b.Cleanup(func() {
+				gate.open()
+				mustClose(b, s)
+			})
+			bt := newBatcher(newFleet(*benchDevices), 1000)
+			for n := range tables {
+				for bt.fleet.n < 2*(n+1)**benchDevices {
+					mustAppend(b, s, bt.fill()...)
+				}
+				if err := pebblestore.Flush(s); err != nil {
+					b.Fatal(err)
+				}
+			}
+			benchRead(b, s)
+		})
+	}
+}
+
+func benchRead(b *testing.B, s *pebblestore.Store) {
 	names := newFleet(*benchDevices).names
 	ctx := context.Background()
 	i := 0

@@ -398,6 +398,10 @@ func (s *Store) reopen() (obsolete []string, err error) {
 	tree := s.opened[s.treeAt:]
 	s.opened = s.opened[:s.treeAt]
 	err = errors.Join(s.settler.closeBatch(), s.guard(tree.Close))
+	if s.renewed != nil {
+		close(s.renewed)
+		s.renewed = nil
+	}
 	if err != nil {
 		return nil, err
 	}

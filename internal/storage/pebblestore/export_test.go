@@ -133,3 +133,20 @@ func RecordEnds(name string, b []byte) (ends []int) {
 
 // FileSystem returns the file system through which a store reaches its files.
 func FileSystem(s *Store) vfs.FS { return s.files.fs }
+// MemTables returns how many memtables there are, those included that are being flushed.
+func MemTables(s *Store) int64 { return s.db.Metrics().MemTable.Count }
+
+// Reopen closes the tree and opens it again.
+func Reopen(s *Store) error {
+	_, err := s.reopen()
+	return err
+}
+
+// Locked reports whether Append would wait.
+func Locked(s *Store) bool {
+	if s.mu.TryLock() {
+		s.mu.Unlock()
+		return false
+	}
+	return true
+}

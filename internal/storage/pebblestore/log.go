@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -45,9 +46,13 @@ func eventListener(log *slog.Logger, a *alarm, background *backgroundErrors) peb
 			log.Warn("disk is slow", "operation", info.OpType.String(), "file", info.Path, "took", info.Duration)
 		},
 		WriteStallBegin: func(info pebble.WriteStallBeginInfo) {
+			background.troubles.stall.begin()
 			log.Warn("writes wait for the tree", "reason", info.Reason)
 		},
-		WriteStallEnd: func() { log.Info("writes go on") },
+		WriteStallEnd: func() {
+			background.troubles.stall.end()
+			log.Info("writes go on")
+		},
 		WALCreated: func(info pebble.WALCreateInfo) {
 			if info.Err != nil {
 				a.lastWord(fmt.Sprintf("a new log %s cannot be made: %v", info.Path, info.Err))
@@ -74,6 +79,7 @@ type troubles struct {
 	background atomic.Int64 // flushes and compactions that failed
 	damaged    atomic.Int64 // times that a file was found damaged
 	slow       atomic.Int64 // file operations that took longer than diskSlowAfter
+	stall      stallClock
 
 	degraded atomic.Pointer[error] // the first damage; nil: none was found
 }
@@ -83,6 +89,40 @@ func (t *troubles) degrade(err error) {
 	if errors.Is(err, storage.ErrCorrupt) {
 		t.degraded.CompareAndSwap(nil, &err)
 	}
+}
+
+// A stallClock counts the times that Pebble holds writes up, because flushes or
+// compactions are too late. There is one at a time.
+type stallClock struct {
+	mu    sync.Mutex
+	times int64
+	total time.Duration // of those that have ended
+	since time.Time     // of the one that lasts; zero: none
+}
+
+func (c *stallClock) begin() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.times++
+	c.since = time.Now()
+}
+
+func (c *stallClock) end() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.total += time.Since(c.since)
+	c.since = time.Time{}
+}
+
+// read returns how often writes were held up, and for how long until now.
+func (c *stallClock) read() (times int64, total time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	total = c.total
+	if !c.since.IsZero() {
+		total += time.Since(c.since)
+	}
+	return c.times, total
 }
 
 // backgroundErrors hears of failed flushes and compactions.

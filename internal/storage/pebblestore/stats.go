@@ -32,6 +32,9 @@ type Stats struct {
 	BackgroundErrors int64  // flushes and compactions that failed, and were tried again
 	Damaged          int64  // times that a file was found damaged
 	SlowOperations   int64  // operations on files that took longer than 5 s
+
+	Stalls    int64         // times that groups had to wait for flushes or compactions
+	StallTime time.Duration // that they waited, until now
 }
 
 // Stats returns the store's figures. It takes microseconds, holds up commits for
@@ -56,6 +59,7 @@ func (s *Store) Stats() Stats {
 		ExpiredReadings:  c.expiredReadings.Load(),
 		ExpiredDevices:   c.expiredDevices.Load(),
 	}
+	st.Stalls, st.StallTime = s.troubles.stall.read()
 	// A reader's view keeps Pebble open.
 	v, err := s.views.acquire()
 	if err != nil {
@@ -98,6 +102,8 @@ func (s *Store) Collect(ch chan<- prometheus.Metric) {
 	show(counter, "pulsegate_store_background_errors_total", "Flushes and compactions that failed. They are tried again.", float64(st.BackgroundErrors))
 	show(counter, "pulsegate_store_damage_total", "Times that a stored file was found damaged.", float64(st.Damaged))
 	show(counter, "pulsegate_store_slow_operations_total", "Operations on the store's files that took longer than 5 s.", float64(st.SlowOperations))
+	show(counter, "pulsegate_store_stalls_total", "Times that groups had to wait for flushes or compactions.", float64(st.Stalls))
+	show(counter, "pulsegate_store_stall_seconds_total", "Time for which groups have waited for flushes or compactions.", st.StallTime.Seconds())
 	show(gauge, "pulsegate_store_min_free_bytes", "Free space below which readings are refused. 0: no limit.", float64(st.MinFreeBytes))
 	show(gauge, "pulsegate_store_size_bytes", "Disk space that the store takes, its log included.", float64(st.DiskBytes))
 	show(gauge, "pulsegate_store_log_bytes", "Size of the write-ahead log, which is replayed after a crash.", float64(st.LogBytes))

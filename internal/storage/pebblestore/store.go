@@ -37,8 +37,9 @@ type Store struct {
 
 	// mu makes Append and Close take turns. It guards what follows.
 	mu      sync.Mutex
-	settler *settler // nil when read-only
-	stuck   bool     // do not call Pebble again
+	settler *settler      // nil when read-only
+	stuck   bool          // do not call Pebble again
+	renewed chan struct{} // nil: nothing waits; closed when the tree is closed to be opened again
 
 	closed atomic.Bool
 

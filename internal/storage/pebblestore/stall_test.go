@@ -1,0 +1,131 @@
+package pebblestore_test
+
+import (
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/pulsegate/pulsegate/internal/polltest"
+	"github.com/pulsegate/pulsegate/internal/storage/pebblestore"
+)
+
+// A tableGate holds up new tables of one kind while it is shut.
+type tableGate struct {
+	vfs.FS
+	kind vfs.DiskWriteCategory
+
+	mu   sync.Mutex
+	shut chan struct{}
+	held int
+}
+
+func newTableGate(fs vfs.FS, kind vfs.DiskWriteCategory) *tableGate {
+	return &tableGate{FS: fs, kind: kind, shut: make(chan struct{})}
+}
+
+func (g *tableGate) Create(name string, kind vfs.DiskWriteCategory) (vfs.File, error) {
+	g.mu.Lock()
+	shut := g.shut
+	if kind == g.kind && shut != nil {
+		g.held++
+	}
+	g.mu.Unlock()
+	if kind == g.kind && shut != nil {
+		<-shut
+	}
+	return g.FS.Create(name, kind)
+}
+
+func (g *tableGate) open() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.shut != nil {
+		close(g.shut)
+	}
+	g.shut = nil
+}
+
+func (g *tableGate) holds() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.held > 0
+}
+
+// TestStalls holds up compactions. Writes must not wait before 64 flushed tables overlap,
+// and then the wait is counted.
+//
+// Seen to fail with the mutant stall-early.
+func TestStalls(t *testing.T) {
+	t.Parallel()
+	gate := newTableGate(vfs.NewMem(), "pebble-compaction")
+	s := mustOpen(t, pebblestore.Options{FS: gate})
+	defer mustClose(t, s)
+	defer gate.open()
+	var writer sync.WaitGroup
+	var flushed atomic.Int64
+	writer.Go(func() {
+		for i := range int64(68) {
+			mustAppend(t, s, entry("a", i, 1), entry("z", i, 1))
+			if err := pebblestore.Flush(s); err != nil {
+				t.Error(err)
+			}
+			flushed.Add(1)
+		}
+	})
+	polltest.Until(t, "writes wait", func() bool { return s.Stats().Stalls == 1 })
+	if n := flushed.Load(); n < 62 {
+		t.Errorf("writes wait with %d tables that overlap", n)
+	}
+	first := s.Stats().StallTime
+	polltest.Until(t, "the time of a wait that lasts counts", func() bool { return s.Stats().StallTime > first })
+	gate.open()
+	writer.Wait()
+	if st := s.Stats(); st.Stalls != 1 || st.StallTime <= first {
+		t.Errorf("after it, Stats tell of %d stalls, %v", st.Stalls, st.StallTime)
+	}
+}
+
+// TestFlushBesideReopen has Expire wait for a flush that does not come, because the tree is
+// closed and opened again before it begins. What was to be flushed is flushed then.
+//
+// Seen to fail with the mutant await-dropped-flush.
+func TestFlushBesideReopen(t *testing.T) {
+	t.Parallel()
+	gate := newTableGate(vfs.NewMem(), "pebble-memtable-flush")
+	s := mustOpen(t, pebblestore.Options{FS: gate})
+	defer mustClose(t, s)
+	defer gate.open()
+	mustAppend(t, s, entry("d", 1, 1))
+	flushed, reopened := make(chan error, 2), make(chan error, 1)
+	go func() { flushed <- pebblestore.Flush(s) }()
+	polltest.Until(t, "a flush is held up", gate.holds)
+	mustAppend(t, s, entry("d", 2, 1))
+	go func() { flushed <- pebblestore.Flush(s) }()
+	polltest.Until(t, "another one waits for it", func() bool { return pebblestore.MemTables(s) >= 3 })
+	go func() { reopened <- pebblestore.Reopen(s) }()
+	polltest.Until(t, "the tree is being closed", func() bool { return pebblestore.Locked(s) })
+	gate.open()
+	for _, ch := range []chan error{reopened, flushed, flushed} {
+		if err := receive(t, ch); err != nil {
+			t.Error(err)
+		}
+	}
+	if got := count(t, s, "d"); got != 2 {
+		t.Errorf("%d records, want 2", got)
+	}
+}
+
+// receive returns what ch sends.
+func receive(t *testing.T, ch <-chan error) error {
+	t.Helper()
+	select {
+	case err := <-ch:
+		return err
+	case <-time.After(polltest.Patience):
+		t.Fatal("nothing comes")
+		return nil
+	}
+}
