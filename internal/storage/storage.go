@@ -21,7 +21,8 @@
 //
 // The first part decides a record's time of receipt. A record's gateway is the
 // first one that a part named which was stored or completed the record; duplicates
-// and conflicts leave it alone.
+// and conflicts leave it alone. It alone is kept: no store has room for the gateways
+// of later parts.
 //
 // Withholding. What becomes of a reading tells its writer whether a value that he
 // guessed is the stored one. An entry with a [Guard] bounds that: it is compared with

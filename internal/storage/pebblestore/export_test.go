@@ -133,6 +133,7 @@ func RecordEnds(name string, b []byte) (ends []int) {
 
 // FileSystem returns the file system through which a store reaches its files.
 func FileSystem(s *Store) vfs.FS { return s.files.fs }
+
 // MemTables returns how many memtables there are, those included that are being flushed.
 func MemTables(s *Store) int64 { return s.db.Metrics().MemTable.Count }
 
