@@ -1,0 +1,60 @@
+package pebblestore_test
+
+import (
+	"bytes"
+	"context"
+	"math"
+	"runtime/debug"
+	"strings"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+
+	"github.com/pulsegate/pulsegate/internal/storage/pebblestore"
+)
+
+// TestExpireFaults fails each write of a removal of old readings in turn, but for those of the
+// log, whose failure ends the process. All of what is old goes, and what is not stays.
+func TestExpireFaults(t *testing.T) {
+	t.Parallel()
+	for n := int64(1); ; n++ {
+		disk := vfs.NewMem()
+		f := &nthWrite{n: math.MaxInt64, spare: func(op errorfs.Op) bool {
+			// After these Pebble ends the process; see TestFailedLog and those after it.
+			stack := debug.Stack()
+			return isLog(op.Path) || strings.Contains(op.Path, "MANIFEST") || bytes.Contains(stack, []byte("rotateWAL")) || bytes.Contains(stack, []byte("atomicfs"))
+		}}
+		s := mustOpen(t, pebblestore.Options{FS: inject(disk, f)})
+		fill(t, s, 0, 10) // old, of 51 devices
+		for _, e := range manyEntries(50) {
+			e.Reading.TimeUnixMs += 1_900_000_000_000
+			mustAppend(t, s, e)
+		}
+		f.mu.Lock()
+		f.n, f.seen = n, 0
+		f.mu.Unlock()
+		x, err := s.Expire(context.Background(), 1_800_000_000_000, math.MaxInt64)
+		f.mu.Lock()
+		over := f.seen < n
+		f.n = math.MaxInt64
+		f.mu.Unlock()
+		if err != nil {
+			t.Errorf("write %d: Expire returns %v: tables that cannot be written are tried again", n, err)
+		}
+		_ = s.Close()
+		s = mustOpen(t, pebblestore.Options{FS: disk})
+		rest, err := s.Expire(context.Background(), 1_800_000_000_000, math.MaxInt64)
+		if got := x.Readings + rest.Readings; err != nil || got != 700 {
+			t.Errorf("write %d: removed %d and then %d readings, %v, want 700 in all", n, x.Readings, rest.Readings, err)
+		}
+		mustClose(t, s)
+		report, err := pebblestore.Check(context.Background(), dataDir, pebblestore.CheckOptions{FS: disk})
+		if err != nil || report.Readings != 50 || report.OldestUnixMs < 1_800_000_000_000 {
+			t.Errorf("write %d: Check returns %+v, %v, want 50 readings", n, report, err)
+		}
+		if over {
+			break
+		}
+	}
+}
