@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -80,7 +81,8 @@ type Core struct {
 	answers   *answers
 	committer *groupcommit.Committer[*storage.Entry]
 	queue     *admission // bounds what the committer is given
-	jobs      sharedJobList
+	jobsMu    sync.Mutex
+	jobs      jobList // guarded by jobsMu
 	draining  atomic.Bool
 	counters  counters
 

@@ -49,10 +49,13 @@ type Job struct {
 
 // Job borrows a Job.
 func (c *Core) Job() *Job {
-	if j := c.jobs.get(); j != nil {
-		return j
+	c.jobsMu.Lock()
+	j := c.jobs.get()
+	c.jobsMu.Unlock()
+	if j == nil {
+		j = &Job{core: c, decoder: c.newDecoder(), ownsDecoder: true}
 	}
-	return &Job{core: c, decoder: c.newDecoder(), ownsDecoder: true}
+	return j
 }
 
 func (c *Core) newDecoder() *vitals.Decoder {
@@ -73,6 +76,8 @@ const (
 // Release gives j back. What Answer returned must not be used any more.
 func (j *Job) Release() {
 	if j.reset() && j.decoder != nil { // slim has given away what is worth keeping
+		j.core.jobsMu.Lock()
+		defer j.core.jobsMu.Unlock()
 		j.core.jobs.put(j)
 	}
 }

@@ -1,7 +1,5 @@
 package ingest
 
-import "sync"
-
 // A jobList keeps unused jobs. A sync.Pool in its place is emptied by every second
 // garbage collection, so that under a load of batches most jobs were made anew,
 // which was most of what brought the collections about.
@@ -48,22 +46,4 @@ func (l *jobList) put(j *Job) {
 		l.jobs = append(l.jobs, j)
 		l.room += room
 	}
-}
-
-// A sharedJobList is a jobList for many goroutines.
-type sharedJobList struct {
-	mu   sync.Mutex
-	list jobList
-}
-
-func (l *sharedJobList) get() *Job {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.list.get()
-}
-
-func (l *sharedJobList) put(j *Job) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.list.put(j)
 }

@@ -40,35 +40,8 @@
 // store is in. The group gets a [PanicError]; the calls behind it and all later
 // ones get an error that wraps it and ErrNotWritten.
 //
-// # Rejected designs
-//
-// A timer that lets a group fill, see docs/adr/0002-group-commit-without-timer.md.
-//
-// A channel of calls instead of a mutex and a list of groups. BenchmarkCommit
-// compares them with 1, 64 and 1,000 callers: times and group sizes are the same
-// within the noise, but for a lone caller with nothing to flush, whom the channel
-// saves 30 ns of 440. The channel needs a second lock against a send after Close,
-// a place for every call that may ever be queued from the start, and the caller's
-// slice for as long as the call waits.
-//
-// One channel for a group, closed to wake all of its callers. It would be an
-// allocation for each group, which is one for each call when a caller is alone.
-//
-// A leader among the callers who flushes for the others, and no goroutine. It
-// saves a lone caller two switches of goroutines, where a sync takes 100 µs. But a
-// leader cannot return when its context ends, pays for others with its own latency,
-// and the callers of Submit have no goroutine to lend.
-//
-// A second goroutine that answers while the next flush runs. The answers are
-// what brings the next calls: those would come one group later, and the groups
-// would be half as large.
-//
-// Waiting until no more calls join: under load it delays a group until it is full.
-// One turn of the scheduler after the answers (see run) costs nothing when nobody
-// can run.
-//
-// Taking a call back out of the queue when its context ends. It would make the
-// outcome known in some cases; a caller must be ready for the others anyway.
+// docs/adr/0002-group-commit-without-timer.md lists the designs that were rejected;
+// BenchmarkCommit compares one of them.
 //
 // # Not here
 //
