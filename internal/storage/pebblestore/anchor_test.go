@@ -8,8 +8,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
+	"github.com/pulsegate/pulsegate/internal/polltest"
 	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore"
 )
@@ -125,11 +125,7 @@ func TestTampering(t *testing.T) {
 
 func awaitFailed(t *testing.T, s *pebblestore.Store) {
 	t.Helper()
-	for deadline := time.Now().Add(time.Minute); s.Ready() == nil; time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("the store does not notice")
-		}
-	}
+	polltest.Until(t, "the store notices", func() bool { return s.Ready() != nil })
 	if err := s.Ready(); !errors.Is(err, storage.ErrFailed) {
 		t.Errorf("Ready returns %v, want ErrFailed", err)
 	}

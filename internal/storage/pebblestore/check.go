@@ -211,6 +211,7 @@ func (c *checker) content(db *pebble.DB) error {
 	if err != nil {
 		return joinClose(fmt.Errorf("read: %w", corrupt(err)), readings)
 	}
+	before, more := len(c.report.Problems), c.report.More
 	m := &recordMatcher{c: c, it: others}
 	m.next(others.First())
 	err = c.readings(readings, m)
@@ -219,6 +220,8 @@ func (c *checker) content(db *pebble.DB) error {
 	}
 	for _, it := range []*pebble.Iterator{readings, others} {
 		if itErr := it.Error(); isFault(itErr) {
+			// What seemed to be wrong may have been this.
+			c.report.Problems, c.report.More = c.report.Problems[:before], more
 			err = errors.Join(err, itErr)
 		} else if itErr != nil {
 			c.problem(corrupt(itErr))

@@ -37,6 +37,8 @@ const (
 	logSuffix   = ".log"
 	tableSuffix = ".sst"
 
+	tempSuffix = ".dbtmp" // OPTIONS that is being written
+
 	manifestPrefix = "MANIFEST-"
 	optionsPrefix  = "OPTIONS-"
 	markerPrefix   = "marker."

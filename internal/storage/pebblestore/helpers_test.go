@@ -7,6 +7,7 @@ import (
 	"io"
 	iofs "io/fs"
 	"os"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -93,7 +94,7 @@ func count(t testing.TB, s storage.Store, device string) int {
 
 // dump returns everything that s shows, as text.
 func dump(s storage.Store) (string, error) {
-	var b strings.Builder
+	var b []byte
 	devices := make([]storage.Device, 1000)
 	n, err := s.Devices(context.Background(), vitals.Name{}, devices)
 	if err != nil {
@@ -101,16 +102,24 @@ func dump(s storage.Store) (string, error) {
 	}
 	records := make([]storage.Record, 10_000)
 	for _, d := range devices[:n] {
-		fmt.Fprintf(&b, "%s %d %v\n", d.Name, d.NewestUnixMs, d.Latest)
+		b = fmt.Appendf(b, "%s %d %v\n", d.Name, d.NewestUnixMs, d.Latest)
 		n, err := s.Scan(context.Background(), storage.Range{Device: d.Name, ToUnixMs: 1 << 62}, records)
 		if err != nil {
 			return "", err
 		}
 		for _, r := range records[:n] {
-			fmt.Fprintf(&b, "\t%d %v %s %d\n", r.TimeUnixMs, r.Values, r.Gateway, r.ReceivedUnixMs)
+			b = strconv.AppendInt(append(b, '\t'), r.TimeUnixMs, 10)
+			for s := range vitals.Sign(vitals.NumSigns) {
+				if v, ok := r.Values.Get(s); ok {
+					b = append(append(b, ' '), s.String()...)
+					b = strconv.AppendInt(append(b, '='), int64(v), 10)
+				}
+			}
+			b = r.Gateway.AppendTo(append(b, ' '))
+			b = append(strconv.AppendInt(append(b, ' '), r.ReceivedUnixMs, 10), '\n')
 		}
 	}
-	return b.String(), nil
+	return string(b), nil
 }
 
 func mustDump(t testing.TB, s storage.Store) string {

@@ -121,8 +121,9 @@ func openPebble(d *directory, o Options, a *alarm, disk *diskWatch, tr *troubles
 	p.Logger = pebbleLogger{log: o.Log, alarm: a}
 	p.CacheSize = o.CacheBytes
 
+	files := newLister(d, a.ring)
 	events := &pebble.EventListener{}
-	watched, health := vfs.WithDiskHealthChecks(vfs.OnDiskFull(markerFS{newLister(d)}, disk.full), diskSlowAfter, nil,
+	watched, health := vfs.WithDiskHealthChecks(vfs.OnDiskFull(markerFS{files}, disk.full), diskSlowAfter, nil,
 		func(info vfs.DiskSlowInfo) { events.DiskSlow(info) })
 	opened.add(health)
 	p.FS = logFS{FS: watched, dir: d.path, alarm: a}
@@ -154,6 +155,7 @@ func openPebble(d *directory, o Options, a *alarm, disk *diskWatch, tr *troubles
 	a.creating.Store(d.state != stateStore)
 	defer a.creating.Store(false)
 	db, err := pebble.Open(d.path, p)
+	files.finished.Store(true)
 	if failure := a.failure(); failure != nil {
 		if err == nil {
 			failure = joinClose(failure, db)

@@ -2,6 +2,7 @@ package pebblestore_test
 
 import (
 	"bufio"
+	"context"
 	"fmt"
 	"io"
 	"os"
@@ -9,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/pulsegate/pulsegate/internal/polltest"
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore"
 )
 
@@ -31,12 +33,15 @@ var scenes = map[string]func(dir string){
 	"fail a new log":             failNewLog,
 	"fail the end of a log":      failLogEnd,
 	"fail the end of an erasure": failReopen,
+	"fail each operation":        failEach,
 }
 
 // child runs a scene in a process of its own.
 func child(t *testing.T, scene, dir string) *exec.Cmd {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^$")
+	ctx, cancel := context.WithTimeout(t.Context(), polltest.Patience)
+	t.Cleanup(cancel)
+	cmd := exec.CommandContext(ctx, os.Args[0], "-test.run=^$")
 	cmd.Env = append(os.Environ(), sceneEnv+"="+scene, dirEnv+"="+dir)
 	return cmd
 }

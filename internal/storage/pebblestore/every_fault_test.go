@@ -1,0 +1,380 @@
+package pebblestore_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+
+	"github.com/pulsegate/pulsegate/internal/storage"
+	"github.com/pulsegate/pulsegate/internal/storage/pebblestore"
+	"github.com/pulsegate/pulsegate/vitals"
+)
+
+// A valueID names one value.
+type valueID struct {
+	device     vitals.Name
+	timeUnixMs int64
+	sign       vitals.Sign
+}
+
+// A valueLedger holds what was sent and what was acknowledged.
+type valueLedger struct {
+	sent  map[valueID]map[vitals.Hundredths]bool
+	acked map[valueID]vitals.Hundredths
+}
+
+func newValueLedger() *valueLedger {
+	return &valueLedger{map[valueID]map[vitals.Hundredths]bool{}, map[valueID]vitals.Hundredths{}}
+}
+
+// append appends a group and notes what was acknowledged of it.
+func (l *valueLedger) append(s storage.Store, group []*storage.Entry) error {
+	each := func(e *storage.Entry, note func(valueID, vitals.Hundredths)) {
+		for sign := range vitals.Sign(vitals.NumSigns) {
+			if v, ok := e.Reading.Values.Get(sign); ok {
+				note(valueID{e.Reading.Device, e.Reading.TimeUnixMs, sign}, v)
+			}
+		}
+	}
+	for _, e := range group {
+		each(e, func(id valueID, v vitals.Hundredths) {
+			if l.sent[id] == nil {
+				l.sent[id] = map[vitals.Hundredths]bool{}
+			}
+			l.sent[id][v] = true
+		})
+	}
+	if err := s.Append(group); err != nil {
+		return err
+	}
+	for _, e := range group {
+		if e.Outcome == storage.Stored || e.Outcome == storage.Completed || e.Outcome == storage.Duplicate {
+			each(e, func(id valueID, v vitals.Hundredths) { l.acked[id] = v })
+		}
+	}
+	return nil
+}
+
+// holds compares everything that s shows with the ledger.
+func (l *valueLedger) holds(s storage.Store) error {
+	shown := map[valueID]vitals.Hundredths{}
+	devices := make([]storage.Device, 1000)
+	n, err := s.Devices(context.Background(), vitals.Name{}, devices)
+	if err != nil {
+		return err
+	}
+	records := make([]storage.Record, 10_000)
+	for _, d := range devices[:n] {
+		n, err := s.Scan(context.Background(), storage.Range{Device: d.Name, ToUnixMs: 1 << 62}, records)
+		if err != nil {
+			return err
+		}
+		for _, r := range records[:n] {
+			for sign := range vitals.Sign(vitals.NumSigns) {
+				if v, ok := r.Values.Get(sign); ok {
+					shown[valueID{d.Name, r.TimeUnixMs, sign}] = v
+				}
+			}
+		}
+	}
+	for id, want := range l.acked {
+		if got, ok := shown[id]; !ok || got != want {
+			return fmt.Errorf("of %d acknowledged values, that of %s at %d is gone or another; %d are there", len(l.acked), id.device, id.timeUnixMs, len(shown))
+		}
+	}
+	for id, v := range shown {
+		if !l.sent[id][v] {
+			return fmt.Errorf("a value of %s at %d is there that nobody sent", id.device, id.timeUnixMs)
+		}
+	}
+	return nil
+}
+
+// holdsIn opens what a disk holds, without faults.
+func (l *valueLedger) holdsIn(fs vfs.FS, dir string) error {
+	s, err := pebblestore.Open(dir, pebblestore.Options{FS: fs, MinFreeBytes: -1})
+	if err != nil {
+		return err
+	}
+	return errors.Join(l.holds(s), s.Close())
+}
+
+// A nthFault fails one operation, whatever it is.
+type nthFault struct {
+	n    int64
+	seen atomic.Int64
+	at   atomic.Pointer[string] // what was failed
+}
+
+func (f *nthFault) String() string { return "nth operation" }
+
+func (f *nthFault) MaybeError(op errorfs.Op) error {
+	if f.seen.Add(1) != f.n {
+		return nil
+	}
+	err := []error{syscall.EIO, syscall.EMFILE, syscall.ENOMEM}[f.n%3]
+	at := fmt.Sprintf("operation %d, %v of %s: %v", f.n, op.Kind, op.Path, err)
+	f.at.Store(&at)
+	return err
+}
+
+// A faultBed is a store with what was acknowledged in it. Nothing on it is a fault of the
+// store: whatever operation fails, everything is there when the next one does not.
+type faultBed struct {
+	disk   *vfs.MemFS
+	ledger *valueLedger
+	fault  *nthFault
+	open   *pebblestore.Store // to be closed after the fault
+}
+
+// fs returns the disk, with the fault.
+func (b *faultBed) fs() vfs.FS { return inject(b.disk, b.fault) }
+
+func (b *faultBed) options() pebblestore.Options {
+	return pebblestore.Options{FS: b.fs(), MinFreeBytes: -1, MemTableBytes: 64 << 10, Fatal: func(text string) {
+		b.told(text)
+		os.Exit(3)
+	}}
+}
+
+// told is called where the process is to end.
+func (b *faultBed) told(text string) {
+	err := b.verify(b.disk.CrashClone(vfs.CrashCloneCfg{}))
+	if err == nil && (strings.Contains(text, "corrupt") || !strings.Contains(text, "acknowledged")) {
+		err = fmt.Errorf("Fatal is told %q", text)
+	}
+	if err != nil {
+		fmt.Printf("problem: %s: %v\n", *b.fault.at.Load(), err)
+	}
+	fmt.Printf("ended %d\n", b.fault.n)
+}
+
+// verify looks at the store without faults.
+func (b *faultBed) verify(disk *vfs.MemFS) error {
+	if _, err := pebblestore.Check(context.Background(), dataDir, pebblestore.CheckOptions{FS: disk}); err != nil {
+		return fmt.Errorf("afterwards: %w", err)
+	}
+	if err := b.ledger.holdsIn(disk, dataDir); err != nil {
+		return fmt.Errorf("afterwards: %w", err)
+	}
+	return nil
+}
+
+// write appends groups until one is refused.
+func (b *faultBed) write(s storage.Store, groups int) (err error) {
+	for k := int64(0); k < int64(groups) && err == nil; k++ {
+		group := shifted(manyEntries(150), 1000*k)
+		for _, e := range group {
+			e.Reading.Gateway = mustName("a-gateway-with-a-long-name-to-fill-the-memtables-sooner")
+		}
+		if k > 0 {
+			group = append(group, entry("dev-1", 1000*k-500, 1), with(entry("dev-2", 1000*(k-1)+3, 2), vitals.SpO2, 5))
+		}
+		err = b.ledger.append(s, group)
+	}
+	return err
+}
+
+// prepare returns the disk of a store that was closed, or that was killed.
+func prepare(closed bool) (*vfs.MemFS, *valueLedger) {
+	b := &faultBed{disk: vfs.NewCrashableMem(), ledger: newValueLedger()}
+	for range 2 {
+		s, err := pebblestore.Open(dataDir, pebblestore.Options{FS: b.disk, MinFreeBytes: -1, MemTableBytes: 64 << 10})
+		if err == nil {
+			err = b.write(s, 12)
+		}
+		if err != nil {
+			panic(err)
+		}
+		crashed := b.disk.CrashClone(vfs.CrashCloneCfg{})
+		if err := s.Close(); err != nil {
+			panic(err)
+		}
+		if !closed {
+			b.disk = crashed
+		}
+	}
+	return b.disk, b.ledger
+}
+
+// faultScenes are what is done on a disk of which one operation fails. Each returns the
+// error that it met, and leaves the store to be opened.
+var faultScenes = map[string]struct {
+	closed bool
+	call   func(b *faultBed) error
+}{
+	"open after a clean stop": {true, openClose},
+	"open after a crash":      {false, openClose},
+	"append": {true, func(b *faultBed) error {
+		late := b.fault
+		b.fault = &nthFault{n: -1}
+		s, err := pebblestore.Open(dataDir, withFaultLater(b, late))
+		if err != nil {
+			return err
+		}
+		b.fault = late
+		return errors.Join(b.write(s, 14), s.Close())
+	}},
+	"check": {false, func(b *faultBed) error {
+		_, err := pebblestore.Check(context.Background(), dataDir, pebblestore.CheckOptions{FS: b.fs()})
+		return err
+	}},
+	"backup of a stopped store, and restoration": {true, func(b *faultBed) error {
+		fs := b.fs()
+		backup, err := pebblestore.BackupStopped(context.Background(), dataDir, fs)
+		if err != nil {
+			return err
+		}
+		var archive bytes.Buffer
+		_, err = backup.WriteTo(&archive)
+		if err = errors.Join(err, backup.Close()); err != nil {
+			return err
+		}
+		if _, err := pebblestore.ReceiveBackup(context.Background(), &archive, "copy", pebblestore.CopyOptions{FS: fs}); err != nil {
+			return err
+		}
+		if _, err := pebblestore.Restore(context.Background(), "copy", "restored", pebblestore.CopyOptions{FS: fs}); err != nil {
+			return err
+		}
+		return b.ledger.holdsIn(b.disk, "restored")
+	}},
+	"backup of a running store": {true, func(b *faultBed) error {
+		late := b.fault
+		b.fault = &nthFault{n: -1}
+		s, err := pebblestore.Open(dataDir, withFaultLater(b, late))
+		if err != nil {
+			return err
+		}
+		b.fault = late
+		backup, err := s.Backup()
+		if err == nil {
+			var archive bytes.Buffer
+			_, err = backup.WriteTo(&archive)
+			err = errors.Join(err, backup.Close())
+			if err == nil {
+				copied := vfs.NewMem()
+				_, err = pebblestore.ReceiveBackup(context.Background(), &archive, dataDir, pebblestore.CopyOptions{FS: copied})
+			}
+		}
+		return errors.Join(err, s.Close())
+	}},
+}
+
+// withFaultLater are options of a store whose operations count once b.fault is late.
+func withFaultLater(b *faultBed, late *nthFault) pebblestore.Options {
+	o := b.options()
+	o.FS = inject(b.disk, errorfs.InjectorFunc(func(op errorfs.Op) error {
+		if b.fault != late {
+			return nil
+		}
+		return late.MaybeError(op)
+	}))
+	return o
+}
+
+func openClose(b *faultBed) error {
+	s, err := pebblestore.Open(dataDir, b.options())
+	if err != nil {
+		return err
+	}
+	return errors.Join(b.ledger.holds(s), s.Close())
+}
+
+// failEach fails one operation of a scene after another, from a number on, until there is
+// none left. It ends the process where a failure does.
+func failEach(arg string) {
+	number, rest, _ := strings.Cut(arg, " ")
+	step, name, _ := strings.Cut(rest, " ")
+	n, _ := strconv.ParseInt(number, 10, 64)
+	stride, _ := strconv.ParseInt(step, 10, 64)
+	scene, ok := faultScenes[name]
+	if !ok {
+		fmt.Printf("problem: no scene %q\n", name)
+		return
+	}
+	disk, ledger := prepare(scene.closed)
+	for ; ; n += stride {
+		l := newValueLedger()
+		for id, v := range ledger.acked {
+			l.acked[id] = v
+		}
+		for id, vs := range ledger.sent {
+			l.sent[id] = vs
+		}
+		b := &faultBed{disk: disk.CrashClone(vfs.CrashCloneCfg{}), ledger: l, fault: &nthFault{n: n}}
+		err := scene.call(b)
+		at := b.fault.at.Load()
+		if at == nil {
+			if err != nil {
+				fmt.Printf("problem: without a fault: %v\n", err)
+			}
+			fmt.Printf("done %d\n", n)
+			return
+		}
+		if errors.Is(err, storage.ErrCorrupt) {
+			fmt.Printf("problem: %s is taken for damage: %v\n", *at, err)
+		}
+		for what, disk := range map[string]*vfs.MemFS{
+			"": b.disk, ", then a loss of power": b.disk.CrashClone(vfs.CrashCloneCfg{}),
+		} {
+			if err := b.verify(disk); err != nil {
+				fmt.Printf("problem: %s%s: %v\n", *at, what, err)
+			}
+		}
+	}
+}
+
+// TestEveryFault fails the n-th operation on files, for some n from all over each scene:
+// reads, writes, syncs, names. An error of the operating system is not taken for damage,
+// and what was acknowledged is there when the disk works again.
+//
+// TestEveryFaultExhaustive takes every n.
+func TestEveryFault(t *testing.T) {
+	t.Parallel()
+	failAll(t, 7)
+}
+
+// failAll fails one of so many operations.
+func failAll(t *testing.T, stride int) {
+	for name := range faultScenes {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			ended := 0
+			for n := 1 + rand.IntN(stride); ; {
+				out, err := child(t, "fail each operation", fmt.Sprintf("%d %d %s", n, stride, name)).Output()
+				next := 0
+				for line := range strings.Lines(string(out)) {
+					line = strings.TrimSpace(line)
+					switch number, ok := strings.CutPrefix(line, "ended "); {
+					case strings.HasPrefix(line, "problem: "):
+						t.Error(line)
+					case strings.HasPrefix(line, "done "):
+						t.Logf("%s operations, %d ended the process", line[5:], ended)
+						return
+					case ok:
+						if next, _ = strconv.Atoi(number); next < n {
+							t.Fatalf("the process says %q", line)
+						}
+						next += stride
+						ended++
+					}
+				}
+				if next == 0 {
+					t.Fatalf("from operation %d on, the process ends with %v and says %s", n, err, out)
+				}
+				n = next
+			}
+		})
+	}
+}
