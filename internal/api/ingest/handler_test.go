@@ -225,6 +225,10 @@ func TestCompressed(t *testing.T) { eachFront(t, testCompressed) }
 
 func testCompressed(t *testing.T, serve serveFunc) {
 	_, srv := serve(t, ingest.Config{MaxBatchBytes: 1 << 20}, nil)
+	bombBytes := 100 << 20
+	if testing.Short() {
+		bombBytes /= 10
+	}
 	for _, encoding := range []string{"gzip", "zstd"} {
 		whole := compress(t, encoding, `[`+strings.ReplaceAll(good, "ppg", encoding)+`]`)
 		resp, text := post(t, srv, whole, encoding)
@@ -235,7 +239,7 @@ func testCompressed(t *testing.T, serve serveFunc) {
 		if resp.StatusCode != 400 {
 			t.Errorf("%s, cut off: %d %s, want 400", encoding, resp.StatusCode, text)
 		}
-		bomb := compress(t, encoding, strings.Repeat(" ", 100<<20))
+		bomb := compress(t, encoding, strings.Repeat(" ", bombBytes))
 		resp, text = post(t, srv, bomb, encoding)
 		if resp.StatusCode != 413 || !strings.Contains(text, "too-large") {
 			t.Errorf("%s, bomb of %d bytes: %d %s, want 413", encoding, len(bomb), resp.StatusCode, text)

@@ -14,6 +14,7 @@ import (
 // TestConformance runs the suite on a file system in memory that can lose power,
 // without the random check: that finds more with small memtables.
 func TestConformance(t *testing.T) {
+	long(t)
 	t.Parallel()
 	runButRandom(t, func(t testing.TB) storetest.Harness { return newCrashable(t, pebblestore.Options{}).harness() })
 }
@@ -30,6 +31,7 @@ func TestConformanceSmallMemTable(t *testing.T) {
 // TestConformanceOnDisk runs it on the real file system, which does not crash here;
 // without the random check, whose thousands of real syncs would show nothing more.
 func TestConformanceOnDisk(t *testing.T) {
+	long(t)
 	t.Parallel()
 	runButRandom(t, func(t testing.TB) storetest.Harness {
 		dir := t.TempDir()

@@ -76,6 +76,7 @@ func namesWith(t *testing.T, fs vfs.FS, part string) []string {
 // the file; reading must give the right answer or say that the store is damaged,
 // and go on for the rest.
 func TestDamagedTable(t *testing.T) {
+	long(t)
 	t.Parallel()
 	disk, texts := damaged(t, true)
 	want := texts[len(texts)-1]
@@ -146,6 +147,7 @@ func size(t *testing.T, fs vfs.FS, name string) int {
 // last record of a store that was not closed are wrong, that record may be taken for
 // one that a crash tore.
 func TestDamagedLog(t *testing.T) {
+	long(t)
 	t.Parallel()
 	for _, tt := range []struct {
 		name   string
@@ -192,6 +194,7 @@ func TestDamagedLog(t *testing.T) {
 // TestDamagedManifest flips every bit of the manifest. Pebble alone would open with
 // fewer tables, and delete the others.
 func TestDamagedManifest(t *testing.T) {
+	long(t)
 	disk, texts := damaged(t, false)
 	desc, err := pebble.Peek(dataDir, disk)
 	if err != nil {
@@ -221,6 +224,7 @@ func TestDamagedManifest(t *testing.T) {
 // TestTornLog cuts the log at every length, as a crash may do with what was not
 // synced. The store must open with whole groups only.
 func TestTornLog(t *testing.T) {
+	long(t)
 	t.Parallel()
 	disk, texts := damaged(t, false)
 	log := slices.MaxFunc(namesWith(t, disk, ".log"), strings.Compare)

@@ -106,8 +106,15 @@ func TestEraseCrash(t *testing.T) {
 	mu.Unlock()
 	mustClose(t, s)
 
+	every := 1
+	if testing.Short() {
+		every = 7
+	}
 	removed, stayed := 0, 0
-	for _, p := range found {
+	for i, p := range found {
+		if i%every != 0 {
+			continue
+		}
 		gone, err := p.verify(oldReadings, others)
 		if err != nil {
 			t.Errorf("%s: %v", p.at, err)
@@ -120,7 +127,7 @@ func TestEraseCrash(t *testing.T) {
 		}
 	}
 	t.Logf("%d crashes, the device was removed after %d, new readings stayed after %d", len(found), removed, stayed)
-	if removed < 40 || removed == len(found) || stayed < 20 {
+	if removed < 40/every || removed == (len(found)+every-1)/every || stayed < 20/every {
 		t.Error("the crashes were not where they should be")
 	}
 }
@@ -210,6 +217,7 @@ func withoutDevice(text, device string) string {
 // TestEraseFaults fails each operation of an erasure in turn. What had begun is
 // finished by the next start, and what was acknowledged meanwhile stays.
 func TestEraseFaults(t *testing.T) {
+	long(t)
 	t.Parallel()
 	unfinished := 0
 	for n := int64(1); ; n += 3 {

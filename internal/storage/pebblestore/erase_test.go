@@ -226,6 +226,7 @@ func TestEraseBesideReader(t *testing.T) {
 
 // TestEraseNeighbours erases devices whose names are parts of others.
 func TestEraseNeighbours(t *testing.T) {
+	long(t)
 	t.Parallel()
 	names := []string{"a", "a-", "a-1", "a-10", "a-2", "b"}
 	for _, victim := range names {

@@ -51,6 +51,7 @@ func everyKind(t *testing.T, closed bool) *vfs.MemFS {
 // requires that Check finds each and names the file. With -flips 0 it takes every
 // byte there is.
 func TestEveryByte(t *testing.T) {
+	long(t)
 	for name, closed := range map[string]bool{"closed": true, "crashed": false} {
 		t.Run(name, func(t *testing.T) { changeBytes(t, closed, func(string) int { return *flipsPerFile }) })
 	}

@@ -31,6 +31,14 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
+// long skips a test in a short run.
+func long(t testing.TB) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("not in a short run")
+	}
+}
+
 func mustName(s string) vitals.Name {
 	n, err := vitals.ParseName(s)
 	if err != nil {
