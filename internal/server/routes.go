@@ -17,7 +17,7 @@ const readingsTemplate = "/v1/readings"
 
 // routes is what the public listener serves. Requests are counted by the
 // template of their route.
-func routes(requests *metrics.Requests, core *ingest.Core, reads *query.Handler, maxReads int, state *health.Health, problems *problem.Set) http.Handler {
+func routes(requests *metrics.Requests, core *ingest.Core, reads *query.Handler, state *health.Health, problems *problem.Set) http.Handler {
 	// The middleware around it reads the template from the request.
 	router := mux.NewRouter().AllowHeader(true).AnswerOptions(true).ShareRequest(true)
 	// A path that is not clean is nobody's: to redirect a POST would turn it into
@@ -32,10 +32,9 @@ func routes(requests *metrics.Requests, core *ingest.Core, reads *query.Handler,
 	}
 	// Its Route is the caller's: the fast lane counts there as well.
 	router.Handle(readingsTemplate, fromThisSite(noGuests(core.Handler(), core.Overloaded()), problems)).Methods(http.MethodPost)
-	bound := query.Bound(maxReads, problems.Overloaded)
-	handle("/v1/devices", bound(http.HandlerFunc(reads.Devices)), http.MethodGet, http.MethodHead)
-	handle("/v1/devices/{device}", bound(http.HandlerFunc(reads.Device)), http.MethodGet, http.MethodHead)
-	handle("/v1/devices/{device}/readings", bound(http.HandlerFunc(reads.Readings)), http.MethodGet, http.MethodHead)
+	handle("/v1/devices", http.HandlerFunc(reads.Devices), http.MethodGet, http.MethodHead)
+	handle("/v1/devices/{device}", http.HandlerFunc(reads.Device), http.MethodGet, http.MethodHead)
+	handle("/v1/devices/{device}/readings", http.HandlerFunc(reads.Readings), http.MethodGet, http.MethodHead)
 	handle("/livez", state.Livez(), http.MethodGet, http.MethodHead)
 	handle("/readyz", state.Readyz(), http.MethodGet, http.MethodHead)
 	handle("/healthz", state.Healthz(), http.MethodGet, http.MethodHead)

@@ -33,6 +33,7 @@ import (
 	"github.com/pulsegate/pulsegate/internal/observe/tracing"
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore"
 	"github.com/pulsegate/pulsegate/internal/sys/settings"
+	"github.com/pulsegate/pulsegate/internal/wire/share"
 	"github.com/pulsegate/pulsegate/mux"
 )
 
@@ -45,6 +46,7 @@ type server struct {
 	problems *problem.Set
 
 	access    *access
+	holders   share.Holders // of connections, memory of bodies and places of readers
 	store     *pebblestore.Store
 	tracer    *tracing.Tracer // nil: nothing is traced
 	requests  *metrics.Requests
@@ -186,12 +188,14 @@ func (s *server) servePublic() error {
 		Flags:    flags,
 		Param:    mux.Var,
 		Gate:     s.access.gate,
+		Bound:    query.NewBound(s.opt.MaxReads),
+		Holders:  &s.holders,
 		Failed:   func(err error) { s.log.Error("reading stored readings failed", "error", err) },
 
 		PieceTimeout: min(2*s.opt.ReadTimeout, 30*time.Second),
 	})
 	posts := s.requests.Route(readingsTemplate)
-	s.public = s.httpServer(s.tracer.Handler(routes(s.requests, s.core, reads, s.opt.MaxReads, s.health, s.problems)))
+	s.public = s.httpServer(s.tracer.Handler(routes(s.requests, s.core, reads, s.health, s.problems)))
 	return s.listenPublic(posts)
 }
 

@@ -7,6 +7,7 @@ import (
 
 	"github.com/pulsegate/pulsegate/internal/access/audit"
 	"github.com/pulsegate/pulsegate/internal/access/token"
+	"github.com/pulsegate/pulsegate/internal/wire/share"
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
@@ -25,6 +26,21 @@ func (p *Pass) Gateway() *vitals.Name { return &p.gateway }
 
 // Token returns the ID of the token; zero if none was shown, or the gate is open.
 func (p *Pass) Token() token.ID { return p.grant.ID() }
+
+// Holder returns who holds what the request takes: the token or, where there is none, the
+// gateway that the client's certificate names, or else the peer's address. The caller
+// must Put it.
+func (p *Pass) Holder(all *share.Holders, peer Peer) *share.Holder {
+	switch id := p.Token(); {
+	case all == nil:
+		return nil
+	case id != (token.ID{}):
+		return all.Get(id)
+	case !p.gateway.IsZero():
+		return all.Get(p.gateway)
+	}
+	return all.Addr(addrOf(peer))
+}
 
 // Covers reports whether device may be read or written.
 func (p *Pass) Covers(device *vitals.Name) bool { return p.all || p.grant.Covers(device) }

@@ -10,6 +10,7 @@ import (
 	"github.com/pulsegate/pulsegate/internal/access/gate"
 	"github.com/pulsegate/pulsegate/internal/api/problem"
 	"github.com/pulsegate/pulsegate/internal/storage"
+	"github.com/pulsegate/pulsegate/internal/wire/share"
 	"github.com/pulsegate/pulsegate/reply"
 	"github.com/pulsegate/pulsegate/vitals"
 )
@@ -33,6 +34,11 @@ type Config struct {
 	// about 64 KiB. It takes the place of the server's WriteTimeout, so that an answer
 	// may take long as a whole. Default 30 s.
 	PieceTimeout time.Duration
+
+	// Bound bounds the requests that are answered at one time, of those that the Gate
+	// lets in. Nil: nothing does. Holders divide it. Nil: it is not divided.
+	Bound   *Bound
+	Holders *share.Holders
 
 	// Failed is told of errors of the store and of the Gate. May be nil.
 	Failed func(error)
@@ -68,10 +74,11 @@ func New(reader Reader, lister Lister, cfg Config) *Handler {
 // names, of those that the token covers. Parameters: limit (1 to 1000, default
 // 100), cursor.
 func (h *Handler) Devices(w http.ResponseWriter, r *http.Request) {
-	pass, ok := h.enter(w, r)
+	pass, leave, ok := h.enter(w, r)
 	if !ok {
 		return
 	}
+	defer leave()
 	values, err := parseParams(r.URL.RawQuery, "limit", "cursor")
 	if err != nil {
 		h.refuse(w, r, err)
@@ -118,10 +125,11 @@ func (h *Handler) Devices(w http.ResponseWriter, r *http.Request) {
 // Device answers GET /v1/devices/{device}: the latest value of each sign, with
 // its own time.
 func (h *Handler) Device(w http.ResponseWriter, r *http.Request) {
-	pass, ok := h.enter(w, r)
+	pass, leave, ok := h.enter(w, r)
 	if !ok {
 		return
 	}
+	defer leave()
 	device, err := h.device(r)
 	if err == nil {
 		_, err = parseParams(r.URL.RawQuery)
@@ -155,10 +163,11 @@ func (h *Handler) Device(w http.ResponseWriter, r *http.Request) {
 // An export is recorded before its first byte is sent: an answer as NDJSON or CSV, one
 // of more than 1000 readings, or one of fewer when many were read in such pages lately.
 func (h *Handler) Readings(w http.ResponseWriter, r *http.Request) {
-	pass, ok := h.enter(w, r)
+	pass, leave, ok := h.enter(w, r)
 	if !ok {
 		return
 	}
+	defer leave()
 	device, err := h.device(r)
 	if err != nil {
 		h.refuse(w, r, err)

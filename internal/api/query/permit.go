@@ -3,6 +3,7 @@ package query
 import (
 	"fmt"
 	"math"
+	"math/rand/v2"
 	"net/http"
 	"time"
 
@@ -12,12 +13,16 @@ import (
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
-// enter lets a request in, or answers it.
-func (h *Handler) enter(w http.ResponseWriter, r *http.Request) (pass gate.Pass, ok bool) {
+// enter lets a request in, or answers it. The caller must call leave when the request
+// that was let in is answered.
+//
+// The gate comes before the bound: who may not read takes no place from those who may.
+func (h *Handler) enter(w http.ResponseWriter, r *http.Request) (pass gate.Pass, leave func(), ok bool) {
 	pass, verdict, _ := h.cfg.Gate.Enter(gate.VisitorOf(r), token.Read, time.Now())
 	switch verdict {
 	case gate.Passed:
-		return pass, true
+		leave, ok = h.takePlace(w, r, &pass)
+		return pass, leave, ok
 	case gate.NoCredentials:
 		h.cfg.Problems.Unauthorized.Write(w, r, "")
 	case gate.BadCredentials:
@@ -25,7 +30,30 @@ func (h *Handler) enter(w http.ResponseWriter, r *http.Request) (pass gate.Pass,
 	default:
 		h.cfg.Problems.Forbidden.Write(w, r, "A token with the right read is needed.")
 	}
-	return pass, false
+	return pass, nil, false
+}
+
+// maxBusySeconds is the longest Retry-After; the shortest is 1.
+const maxBusySeconds = 5
+
+// takePlace takes one of the places for questions, or answers the request.
+func (h *Handler) takePlace(w http.ResponseWriter, r *http.Request, pass *gate.Pass) (leave func(), ok bool) {
+	bound, holders := h.cfg.Bound, h.cfg.Holders
+	if bound == nil {
+		return func() {}, true
+	}
+	holder := pass.Holder(holders, gate.PeerOf(r))
+	if !bound.Enter(r.Context(), holder) {
+		holders.Put(holder)
+		// Clients that were refused at one moment must not come back at one.
+		wait := time.Duration(1+rand.IntN(maxBusySeconds)) * time.Second
+		h.cfg.Problems.Overloaded.WriteRetryAfter(w, r, wait, "Too many questions are being answered.")
+		return nil, false
+	}
+	return func() {
+		bound.Leave(holder)
+		holders.Put(holder)
+	}, true
 }
 
 // mayRead reports whether a request that was let in would be now.

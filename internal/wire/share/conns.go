@@ -1,0 +1,127 @@
+package share
+
+import (
+	"net/netip"
+	"sync/atomic"
+)
+
+// Conns counts the connections of a listener, and divides them by address. Its fields
+// must not change once it is in use; its methods may be called from many goroutines.
+//
+// A connection that finds no place, or whose address holds its share, is a guest: it gets
+// one answer and is closed. Guests are divided by address too, and one beyond that is
+// closed at once. For each guest, one connection that is idle gives way: of the guest's
+// address if that holds its share, otherwise of any.
+type Conns struct {
+	Max       int
+	MaxGuests int
+	Holders   *Holders // nil: not divided
+
+	// OnGuest is called when a guest has come, so that connections may give way. It must
+	// not block. Nil: nobody is told.
+	OnGuest func()
+
+	places, guests atomic.Int64  // taken
+	wanted         atomic.Int64  // connections of any address that are to give way
+	came, refused  atomic.Uint64 // guests; connections that were closed at once
+}
+
+// A Place is what an open connection holds.
+type Place struct {
+	Holder *Holder // of its address; nil: exempt
+	Guest  bool
+}
+
+// Enter takes a place for a connection from an address. ok is false for one that is to be
+// closed at once. The caller must Leave when a connection that has entered is closed.
+func (c *Conns) Enter(addr netip.Addr) (p Place, ok bool) {
+	p.Holder = c.Holders.Addr(addr)
+	left := int64(c.Max) - c.places.Add(1)
+	if left >= 0 && p.Holder.Take(Connections, 1, left) {
+		c.wanted.Store(0)
+		if p.Holder != nil {
+			p.Holder.wanted.Store(0)
+		}
+		return p, true
+	}
+	c.places.Add(-1)
+	if left < 0 {
+		c.Want()
+	} else {
+		more(&p.Holder.wanted, c.MaxGuests)
+	}
+	c.came.Add(1)
+	if c.OnGuest != nil {
+		c.OnGuest()
+	}
+	p.Guest = true
+	left = int64(c.MaxGuests) - c.guests.Add(1)
+	if left >= 0 && p.Holder.Take(Refusals, 1, left) {
+		return p, true
+	}
+	c.guests.Add(-1)
+	c.refused.Add(1)
+	c.Holders.Put(p.Holder)
+	return Place{}, false
+}
+
+// Leave gives a place back.
+func (c *Conns) Leave(p Place) {
+	if p.Guest {
+		p.Holder.Give(Refusals, 1)
+		c.guests.Add(-1)
+	} else {
+		p.Holder.Give(Connections, 1)
+		c.places.Add(-1)
+	}
+	c.Holders.Put(p.Holder)
+}
+
+// Want asks one connection of any address to give way.
+func (c *Conns) Want() { more(&c.wanted, max(c.MaxGuests, 1)) }
+
+// GiveWay reports whether a connection that is idle is to be closed for the sake of
+// another.
+func (c *Conns) GiveWay(p Place) bool {
+	left := int64(c.Max) - c.places.Load()
+	switch {
+	case p.Guest:
+		return false // its time is short
+	case left <= 0 && less(&c.wanted):
+		return true
+	}
+	return p.Holder != nil && p.Holder.held[Connections].Load() >= left && less(&p.Holder.wanted)
+}
+
+// Guests returns how many guests have come, those that were closed at once included.
+func (c *Conns) Guests() uint64 { return c.came.Load() }
+
+// Refused returns how many connections were closed at once.
+func (c *Conns) Refused() uint64 { return c.refused.Load() }
+
+// Full reports whether there is no place of any kind.
+func (c *Conns) Full() bool {
+	return c.places.Load() >= int64(c.Max) && c.guests.Load() >= int64(c.MaxGuests)
+}
+
+// Open returns how many connections have entered and not left.
+func (c *Conns) Open() int64 { return c.places.Load() + c.guests.Load() }
+
+// more adds 1 to n, unless that is most already.
+func more(n *atomic.Int64, most int) {
+	for v := n.Load(); v < int64(most); v = n.Load() {
+		if n.CompareAndSwap(v, v+1) {
+			return
+		}
+	}
+}
+
+// less takes 1 from n, and reports whether there was one.
+func less(n *atomic.Int64) bool {
+	for v := n.Load(); v > 0; v = n.Load() {
+		if n.CompareAndSwap(v, v-1) {
+			return true
+		}
+	}
+	return false
+}
