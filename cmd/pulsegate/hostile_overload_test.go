@@ -21,7 +21,7 @@ import (
 // Seen to fail without the bound on connections (the first refusal), without guests
 // (nothing is answered), and when endLast does not end them.
 func TestOverloadConnections(t *testing.T) {
-	for lane, p := range lanes(t, "--max-conns=4", "--admin-addr=127.0.0.1:0") {
+	for lane, p := range lanes(t, "--max-conns=4", "--admin-addr=127.0.0.1:0", "--trusted-proxies=127.0.0.0/8") {
 		t.Run(lane, func(t *testing.T) {
 			t.Parallel()
 			const post = "POST /v1/readings HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{}"

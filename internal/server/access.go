@@ -2,7 +2,6 @@ package server
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -261,22 +260,19 @@ func (a *access) certificatesChanged(err error) {
 	a.log.Info("certificates loaded")
 }
 
-// protect gives the public listener's server TLS.
+// protect gives the public listener's server a configuration of TLS.
 func (a *access) protect(srv *http.Server) {
 	srv.TLSConfig = a.tls.TLSConfig()
 	if !a.gate.Certificates {
 		return
 	}
 	srv.Handler = a.endOutlived(srv.Handler)
-	srv.ConnState = func(c net.Conn, state http.ConnState) {
-		conn, ok := c.(*tls.Conn)
-		if !ok || state != http.StateClosed {
-			return
-		}
-		// A handshake that is over is not tried again: this is its error.
-		if tlsfiles.IsClientRefused(conn.Handshake()) {
-			a.gate.BadCertificate(gate.PeerOf(&http.Request{RemoteAddr: c.RemoteAddr().String()}))
-		}
+}
+
+// handshakeFailed notes a client certificate that was refused.
+func (a *access) handshakeFailed(c net.Conn, err error) {
+	if tlsfiles.IsClientRefused(err) {
+		a.gate.BadCertificate(gate.PeerOf(&http.Request{RemoteAddr: c.RemoteAddr().String()}))
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/pulsegate/pulsegate/internal/api/ingest"
 	"github.com/pulsegate/pulsegate/internal/observe/metrics"
 	"github.com/pulsegate/pulsegate/internal/wire/listen"
+	"github.com/pulsegate/pulsegate/internal/wire/share"
 )
 
 // Bounds that have no flag.
@@ -21,6 +22,10 @@ const (
 
 	// maxAdminConns bounds the admin listener. Each of its profiles takes memory.
 	maxAdminConns = 64
+
+	// maxHandshakes bounds the TLS handshakes under way at one time, which take no places
+	// from connections.
+	maxHandshakes = 256
 
 	// maxHeaderBytes bounds the header of a request.
 	maxHeaderBytes = 16 << 10
@@ -72,13 +77,26 @@ func (s *server) listenPublic(posts *metrics.Route) error {
 	if err != nil {
 		return err
 	}
+	conns := &share.Conns{Max: s.opt.MaxConns, MaxGuests: maxGuests, Holders: &s.holders}
+	idle := new(listen.Idle)
+	conns.OnGuest = func() { idle.Evict(conns) }
+	s.public.ConnState = idle.ConnState
 	if s.access.tls != nil {
 		s.access.protect(s.public)
-	} else if s.opt.FastLane == "on" {
+		l = listen.TLS(l, conns, listen.Handshakes{
+			Config: s.public.TLSConfig, Slots: maxHandshakes, Timeout: s.opt.HandshakeTimeout, Holders: &s.holders,
+			Failed: func(c net.Conn, err error) {
+				s.access.handshakeFailed(c, err)
+				s.public.ErrorLog.Printf("http: TLS handshake error from %s: %v", c.RemoteAddr(), err)
+			},
+		})
+		s.publicAddr = s.serve(s.public, l, publicSocket)
+		return nil
+	}
+	if s.opt.FastLane == "on" {
 		s.lane, err = s.core.FastLane(l, ingest.FastLaneConfig{
 			Loops:         s.opt.Loops,
-			MaxConns:      s.opt.MaxConns,
-			MaxGuests:     maxGuests,
+			Conns:         conns,
 			HeaderTimeout: s.public.ReadHeaderTimeout,
 			ReadTimeout:   s.public.ReadTimeout,
 			WriteTimeout:  s.public.WriteTimeout,
@@ -96,12 +114,9 @@ func (s *server) listenPublic(posts *metrics.Route) error {
 		}
 	}
 	if s.lane == nil {
-		l = listen.Bound(l, listen.Limits{MaxConns: s.opt.MaxConns, MaxGuests: maxGuests})
+		l = listen.Bound(l, conns)
 	}
-	if s.public.TLSConfig == nil {
-		l = listen.Watch(l)
-	}
-	s.publicAddr = s.serve(s.public, l, publicSocket)
+	s.publicAddr = s.serve(s.public, listen.Watch(l), publicSocket)
 	return nil
 }
 
@@ -110,18 +125,14 @@ func (s *server) listenAdmin() error {
 	if err != nil {
 		return err
 	}
-	s.serve(s.admin, listen.Bound(l, listen.Limits{MaxConns: maxAdminConns}), adminSocket)
+	s.serve(s.admin, listen.Bound(l, &share.Conns{Max: maxAdminConns}), adminSocket)
 	return nil
 }
 
-// serve serves a listener in the background, with TLS if h has a configuration.
+// serve serves a listener in the background.
 func (s *server) serve(h *http.Server, l net.Listener, name string) net.Addr {
-	serve := h.Serve
-	if h.TLSConfig != nil {
-		serve = func(l net.Listener) error { return h.ServeTLS(l, "", "") }
-	}
 	go func() {
-		if err := serve(l); !errors.Is(err, http.ErrServerClosed) {
+		if err := h.Serve(l); !errors.Is(err, http.ErrServerClosed) {
 			s.ended <- fmt.Errorf("%s listener: %w", name, err)
 		}
 	}()

@@ -50,6 +50,10 @@ type Options struct {
 	MaxConns int    `placeholder:"N" help:"Connections open at one time. The next 64 get one answer each, 503 for readings, and are closed; further ones wait. Default: ${max_conns}, or less to fit into the memory limit."`
 	MaxReads int    `default:"${max_reads}" help:"Questions about devices and readings that are answered at one time. Further ones wait for a second, and are refused with 503."`
 
+	TrustedProxies []string `placeholder:"CIDR,..." help:"Networks of proxies in front of this server. Of their requests, the address that X-Forwarded-For or Forwarded names gets a share of places and memory; their connections are not divided by address."`
+
+	HandshakeTimeout time.Duration `default:"5s" help:"Time for a TLS handshake."`
+
 	ReadTimeout  time.Duration `default:"60s" help:"Time for a request to arrive."`
 	IdleTimeout  time.Duration `default:"120s" help:"Time for which a connection may stay open between two requests."`
 	DrainDelay   time.Duration `default:"0s" help:"Time after SIGTERM for which requests are still taken, while readyz says no already, so that a load balancer can turn away. A second signal ends it early."`
@@ -121,7 +125,8 @@ func (c *Options) Check() error {
 	_, limitsErr := c.limits()
 	_, usualErr := c.flagLimits()
 	_, tracingErr := c.tracing()
-	return cmp.Or(c.LogOptions.check(), c.AccessOptions.check(), c.checkAddr(), c.checkBounds(), limitsErr, usualErr, tracingErr)
+	_, proxiesErr := c.trustedProxies()
+	return cmp.Or(c.LogOptions.check(), c.AccessOptions.check(), c.checkAddr(), c.checkBounds(), limitsErr, usualErr, tracingErr, proxiesErr)
 }
 
 // checkBounds refuses bounds that would refuse everything, and times that net/http takes
@@ -129,6 +134,7 @@ func (c *Options) Check() error {
 func (c *Options) checkBounds() error {
 	return firstBroken(
 		rule{c.ReadTimeout > 0, "--read-timeout must be above 0"},
+		rule{c.HandshakeTimeout > 0, "--handshake-timeout must be above 0"},
 		rule{c.IdleTimeout > 0, "--idle-timeout must be above 0"},
 		rule{c.DrainDelay >= 0, "--drain-delay must be at least 0s"},
 		rule{c.DrainTimeout >= 0, "--drain-timeout must be at least 0s"},
@@ -177,6 +183,22 @@ func isLoopback(addr string) bool {
 	}
 	ip, err := netip.ParseAddr(host)
 	return host == "localhost" || err == nil && ip.Unmap().IsLoopback()
+}
+
+// trustedProxies returns the networks of proxies.
+func (c *Options) trustedProxies() ([]netip.Prefix, error) {
+	var networks []netip.Prefix
+	for _, text := range c.TrustedProxies {
+		network, err := netip.ParsePrefix(text)
+		if addr, e := netip.ParseAddr(text); err != nil && e == nil {
+			network, err = netip.PrefixFrom(addr, addr.BitLen()), nil
+		}
+		if err != nil {
+			return nil, settings.Usagef("--trusted-proxies: %q is no network such as 10.0.0.0/8", text)
+		}
+		networks = append(networks, network.Masked())
+	}
+	return networks, nil
 }
 
 // limits returns the limits that readings must keep to.
@@ -232,5 +254,6 @@ func (c *Options) ingest(limits vitals.Limits) ingest.Config {
 		MaxQueued:      c.MaxQueued,
 		MaxBodyBytes:   c.MaxBodyBytes,
 		MaxWait:        c.MaxWait,
+		BodyTimeout:    c.ReadTimeout,
 	}
 }

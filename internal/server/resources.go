@@ -74,7 +74,7 @@ func (c *Options) Fit(log *slog.Logger) {
 	b := memlimit.Fit(m.usableBytes, mostBounds())
 	c.MaxBodyBytes = cmp.Or(c.MaxBodyBytes, b.MaxBodyBytes)
 	// A body that could never be read would be refused as overload, again and again.
-	c.MaxBatchBytes = cmp.Or(c.MaxBatchBytes, min(b.MaxBatchBytes, c.MaxBodyBytes))
+	c.MaxBatchBytes = cmp.Or(c.MaxBatchBytes, max(min(b.MaxBatchBytes, c.MaxBodyBytes/4), 1)) // one client gets its share only
 	c.MaxQueued = cmp.Or(c.MaxQueued, b.MaxQueued)
 	c.MaxDevices = cmp.Or(c.MaxDevices, b.MaxDevices)
 	c.memTableBytes = b.MemTableBytes
@@ -97,7 +97,7 @@ func (c *Options) Fit(log *slog.Logger) {
 		attrs = append(attrs, "go_limit_bytes", limit)
 	}
 	files := filesLimit()
-	switch room := connsFor(files); {
+	switch room := connsFor(files, c.TLSCert != ""); {
 	case c.MaxConns > room:
 		log.Warn("--max-conns leaves the store too few open files; raise their limit (ulimit -n, LimitNOFILE)", "files_limit", files, "max_conns", c.MaxConns, "room_for", room)
 	case c.MaxConns == 0:
@@ -121,7 +121,10 @@ const otherFiles = 1000 + maxAdminConns + 136
 // connsFor returns how many connections may be open beside guests and so many files: a
 // store that cannot open its files takes no readings. Where there are few descriptors,
 // connections get half of them: few tables are open at a time.
-func connsFor(files uint64) int {
+func connsFor(files uint64, tls bool) int {
 	n := int(min(files, math.MaxInt32))
+	if tls {
+		n = max(n-maxHandshakes, n/2)
+	}
 	return max(max(n-otherFiles, n/2)-maxGuests, 1)
 }

@@ -171,6 +171,10 @@ func (s *server) openCore() (err error) {
 		cfg.Gate = s.access.gate
 	}
 	cfg.Trace = s.tracer
+	if s.holders.Exempt, err = s.opt.trustedProxies(); err != nil {
+		return err
+	}
+	cfg.Holders = &s.holders
 	s.requests = metrics.NewRequests()
 	s.requests.Told = s.log.access.answered
 	s.core, err = ingest.New(s.store, s.problems, cfg)
@@ -195,7 +199,7 @@ func (s *server) servePublic() error {
 		PieceTimeout: min(2*s.opt.ReadTimeout, 30*time.Second),
 	})
 	posts := s.requests.Route(readingsTemplate)
-	s.public = s.httpServer(s.tracer.Handler(routes(s.requests, s.core, reads, s.health, s.problems)))
+	s.public = s.httpServer(s.forwarded(s.tracer.Handler(routes(s.requests, s.core, reads, s.health, s.problems))))
 	return s.listenPublic(posts)
 }
 

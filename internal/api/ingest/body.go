@@ -8,6 +8,8 @@ import (
 
 	"github.com/klauspost/compress/gzip"
 	"github.com/klauspost/compress/zstd"
+
+	"github.com/pulsegate/pulsegate/internal/wire/share"
 )
 
 // Why a body is not read, besides that it is too large. They are never written to.
@@ -34,6 +36,7 @@ type bodyReader struct {
 type buffer struct {
 	bytes   []byte
 	counted int
+	holder  *share.Holder // of what is counted
 }
 
 // Bounds of memory.
@@ -51,12 +54,12 @@ const (
 // read reads a whole body, decompressed if encoding says so. sizeHint is the
 // length that the client announced, or less than 0. The error is a *refusal or that of
 // the connection. The caller must release the buffer after any error as well.
-func (br *bodyReader) read(src io.Reader, encoding string, sizeHint int64) (*buffer, error) {
+func (br *bodyReader) read(src io.Reader, h *share.Holder, encoding string, sizeHint int64) (*buffer, error) {
 	buf, _ := br.buffers.Get().(*buffer)
-	if buf == nil || !br.core.reserve(cap(buf.bytes)) {
+	if buf == nil || !br.core.reserve(h, cap(buf.bytes)) {
 		buf = new(buffer) // which takes no more than this body needs
 	}
-	buf.counted = cap(buf.bytes)
+	buf.counted, buf.holder = cap(buf.bytes), h
 
 	switch {
 	case encoding == "" || strings.EqualFold(encoding, "identity"):
@@ -81,8 +84,8 @@ func (br *bodyReader) read(src io.Reader, encoding string, sizeHint int64) (*buf
 
 // release gives a buffer back.
 func (br *bodyReader) release(buf *buffer) {
-	br.core.bodyBytes.Add(int64(-buf.counted))
-	buf.counted = 0
+	br.core.free(buf.holder, buf.counted)
+	buf.counted, buf.holder = 0, nil
 	if cap(buf.bytes) <= maxKeptBytes {
 		buf.bytes = buf.bytes[:0]
 		br.buffers.Put(buf)
@@ -118,7 +121,7 @@ func (br *bodyReader) grow(buf *buffer, n int) error {
 		return nil
 	}
 	more := n - cap(buf.bytes)
-	if !br.core.reserveFor(more, n) {
+	if !br.core.reserveFor(buf.holder, more, n) {
 		return errOverloaded
 	}
 	buf.counted += more
@@ -149,10 +152,10 @@ func (br *bodyReader) readGzip(buf *buffer, src io.Reader) error {
 
 // readZstd reads a zstd body (RFC 8878), of one or several frames.
 func (br *bodyReader) readZstd(buf *buffer, src io.Reader) error {
-	if !br.core.reserveFor(zstdWindowBytes, zstdWindowBytes) {
+	if !br.core.reserveFor(buf.holder, zstdWindowBytes, zstdWindowBytes) {
 		return errOverloaded
 	}
-	defer br.core.bodyBytes.Add(-zstdWindowBytes)
+	defer br.core.free(buf.holder, zstdWindowBytes)
 	in := &sourceReader{src: src}
 	z, _ := br.zstds.Get().(*zstd.Decoder)
 	if z == nil {
@@ -208,25 +211,36 @@ func (s *sourceReader) blame(err error) error {
 }
 
 // reserve takes n bytes of the memory for bodies and reports whether they were
-// there.
-func (c *Core) reserve(n int) bool { return c.reserveUpTo(n, int64(c.cfg.MaxBodyBytes)) }
+// there, and h's to take.
+func (c *Core) reserve(h *share.Holder, n int) bool {
+	return c.reserveUpTo(h, n, int64(c.cfg.MaxBodyBytes))
+}
+
+// free gives them back.
+func (c *Core) free(h *share.Holder, n int) {
+	h.Give(share.Memory, int64(n))
+	c.bodyBytes.Add(int64(-n))
+}
 
 // reserveFor is reserve for a body that takes all bytes in all. Large ones may take
 // seven eighths of the memory, so that few who send much, or say that they will, do
 // not keep out the many who send one reading.
-func (c *Core) reserveFor(n, all int) bool {
+func (c *Core) reserveFor(h *share.Holder, n, all int) bool {
 	if all <= c.smallBody() {
-		return c.reserve(n)
+		return c.reserve(h, n)
 	}
-	return c.reserveUpTo(n, c.mostLarge())
+	return c.reserveUpTo(h, n, c.mostLarge())
 }
 
-func (c *Core) reserveUpTo(n int, most int64) bool {
-	if c.bodyBytes.Add(int64(n)) <= most {
+func (c *Core) reserveUpTo(h *share.Holder, n int, most int64) bool {
+	held := c.bodyBytes.Add(int64(n))
+	if held <= most && h.Take(share.Memory, int64(n), most-held) {
 		return true
 	}
 	c.bodyBytes.Add(int64(-n))
-	c.bodiesTight.Store(true)
+	if held > most {
+		c.bodiesTight.Store(true) // and not for the sake of one that has its share
+	}
 	return false
 }
 

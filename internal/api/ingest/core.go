@@ -13,6 +13,7 @@ import (
 	"github.com/pulsegate/pulsegate/internal/observe/tracing"
 	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/internal/storage/groupcommit"
+	"github.com/pulsegate/pulsegate/internal/wire/share"
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
@@ -41,6 +42,12 @@ type Config struct {
 	// is admitted, whatever the store can do in a second. Default 2 s.
 	MaxWait time.Duration
 
+	Holders *share.Holders // divide MaxBodyBytes; nil: it is not divided
+
+	// BodyTimeout bounds the time for a body that is compressed. Default 60 s, as the
+	// ReadTimeout of the server in front.
+	BodyTimeout time.Duration
+
 	Trace *tracing.Tracer // records where the time of requests went; nil: nobody does
 
 	Now func() time.Time // the server's clock; default time.Now
@@ -68,6 +75,7 @@ func (cfg *Config) setDefaults() {
 	cfg.MaxQueued = cmp.Or(cfg.MaxQueued, DefaultMaxQueued)
 	cfg.MaxBodyBytes = cmp.Or(cfg.MaxBodyBytes, DefaultMaxBodyBytes)
 	cfg.MaxWait = cmp.Or(cfg.MaxWait, DefaultMaxWait)
+	cfg.BodyTimeout = cmp.Or(cfg.BodyTimeout, 60*time.Second)
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}

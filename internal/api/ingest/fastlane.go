@@ -7,6 +7,7 @@ import (
 
 	"github.com/pulsegate/pulsegate/internal/wire/eventloop"
 	"github.com/pulsegate/pulsegate/internal/wire/fastparse"
+	"github.com/pulsegate/pulsegate/internal/wire/share"
 	"github.com/pulsegate/pulsegate/reply"
 )
 
@@ -23,6 +24,10 @@ type FastLaneConfig struct {
 	// each: readings are refused, anything else goes to the full lane. Their net.Conn
 	// has a method Guest that returns true. Default 0.
 	MaxGuests int
+
+	// Conns bounds the connections in place of MaxConns and MaxGuests, and divides them
+	// by address. Nil: they are not divided.
+	Conns *share.Conns
 
 	HeaderTimeout time.Duration // for the header of a request; default 10 s
 	ReadTimeout   time.Duration // for a whole request; default 60 s
@@ -70,6 +75,7 @@ func (c *Core) FastLane(l net.Listener, cfg FastLaneConfig) (*FastLane, error) {
 		Loops:        cfg.Loops,
 		MaxConns:     cfg.MaxConns,
 		MaxGuests:    cfg.MaxGuests,
+		Conns:        cfg.Conns,
 		StartTimeout: cfg.HeaderTimeout,
 		IdleTimeout:  cfg.IdleTimeout,
 		WriteTimeout: cfg.WriteTimeout,
@@ -83,8 +89,8 @@ func (c *Core) FastLane(l net.Listener, cfg FastLaneConfig) (*FastLane, error) {
 // bodyMemory lets what connections hold count against the bound on all bodies.
 type bodyMemory struct{ core *Core }
 
-func (m bodyMemory) Reserve(n int) bool { return m.core.reserve(n) }
-func (m bodyMemory) Release(n int)      { m.core.bodyBytes.Add(int64(-n)) }
+func (m bodyMemory) Reserve(h *share.Holder, n int) bool { return m.core.reserve(h, n) }
+func (m bodyMemory) Release(h *share.Holder, n int)      { m.core.free(h, n) }
 
 // http1 returns what belongs to one response and not to its answer.
 func http1(date []byte, closes bool) reply.HTTP1 {

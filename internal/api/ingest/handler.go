@@ -10,6 +10,7 @@ import (
 
 	"github.com/pulsegate/pulsegate/internal/access/gate"
 	"github.com/pulsegate/pulsegate/internal/observe/tracing"
+	"github.com/pulsegate/pulsegate/internal/wire/share"
 )
 
 // Handler returns the net/http front of c, for POST /v1/readings. It answers
@@ -29,7 +30,7 @@ type handler struct {
 
 func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c := h.core
-	_, why := c.enter(gate.VisitorOf(r), c.cfg.Now())
+	permitted, why := c.enter(gate.VisitorOf(r), c.cfg.Now())
 	switch {
 	case why.kind == refusedDraining:
 		h.refuse(w, r, &why)
@@ -45,7 +46,9 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		h.refuseUnread(w, r)
 		return
 	}
-	job, more, err := h.receive(r)
+	holder := permitted.pass.Holder(c.cfg.Holders, gate.PeerOf(r))
+	defer c.cfg.Holders.Put(holder)
+	job, more, err := h.receive(w, r, holder)
 	if err != nil {
 		h.refuseBody(w, r, err)
 		return
@@ -68,17 +71,17 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // receive reads the body of a request and decodes it into a Job, which it borrows only
 // then: a client may take its time. It gives the body's memory back, since a commit may
 // take long, and a client that is refused may retry immediately.
-func (h *handler) receive(r *http.Request) (job *Job, more bool, err error) {
+func (h *handler) receive(w http.ResponseWriter, r *http.Request, holder *share.Holder) (job *Job, more bool, err error) {
 	t, now := h.core.traceOf(r), h.core.cfg.Now
 	t.begins(tracing.Read, now)
-	buf, err := h.bodies.read(r.Body, r.Header.Get("Content-Encoding"), r.ContentLength)
+	buf, err := h.bodies.read(h.paced(w, r), holder, r.Header.Get("Content-Encoding"), r.ContentLength)
 	t.ends(tracing.Read, now)
 	defer h.bodies.release(buf)
 	if err != nil {
 		return nil, false, err
 	}
 	job = h.core.Job()
-	job.trace = t
+	job.trace, job.holder = t, holder
 	t.begins(tracing.Decode, now)
 	defer t.ends(tracing.Decode, now)
 	if len(buf.bytes) > aloneBytes {

@@ -10,6 +10,7 @@ import (
 	"github.com/pulsegate/pulsegate/internal/observe/tracing"
 	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/internal/storage/groupcommit"
+	"github.com/pulsegate/pulsegate/internal/wire/share"
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
@@ -43,6 +44,7 @@ type Job struct {
 	// what a batch holds and for its answer. A client that does not read its answer
 	// keeps it for as long.
 	reserved int
+	holder   *share.Holder // of reserved; nil: it is not divided
 
 	out []byte // the text of the answer, where it is not prepared
 }
@@ -85,8 +87,8 @@ func (j *Job) Release() {
 // reset makes j ready for another request, or reports that it is not to be used
 // for one.
 func (j *Job) reset() bool {
-	j.core.bodyBytes.Add(int64(-j.reserved))
-	j.reserved = 0
+	j.core.free(j.holder, j.reserved)
+	j.holder, j.reserved = nil, 0
 	if j.lost || cap(j.batch.Readings) > maxKeptReadings || cap(j.batch.Refused) > maxKeptReadings || cap(j.out) > maxKeptOut {
 		return false
 	}
@@ -168,7 +170,7 @@ const (
 func (j *Job) reserve() bool {
 	accepted, refused := len(j.batch.Readings), len(j.batch.Refused)
 	n := accepted*acceptedBytes + refused*refusedBytes + (accepted+refused)*rejectedBytes
-	if !j.core.reserveFor(n, n) {
+	if !j.core.reserveFor(j.holder, n, n) {
 		j.batch = vitals.Batch{}
 		return false
 	}
@@ -184,7 +186,7 @@ func (j *Job) slim() {
 	}
 	next := &Job{
 		core: j.core, decoder: j.decoder, ownsDecoder: j.ownsDecoder, batch: j.batch, entries: j.entries, refs: j.refs,
-		order:    j.order,
+		order: j.order, holder: j.holder,
 		reserved: j.reserved - cap(j.out),
 	}
 	j.decoder, j.batch, j.entries, j.refs, j.order, j.reserved = nil, vitals.Batch{}, nil, nil, nil, cap(j.out)

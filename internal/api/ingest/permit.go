@@ -29,7 +29,7 @@ func (c *Core) enter(v gate.Visitor, now time.Time) (permit, refusal) {
 	pass, verdict, retryAfter := c.cfg.Gate.Enter(v, token.Write, now)
 	switch verdict {
 	case gate.Passed:
-		return permit{pass, v.Peer}, refusal{}
+		return permit{pass: pass, peer: v.Peer}, refusal{}
 	case gate.Limited:
 		return permit{}, refusal{kind: refusedLimited, retryAfter: retryAfter}
 	case gate.Forbidden:

@@ -1,6 +1,7 @@
 package eventloop
 
 import (
+	"github.com/pulsegate/pulsegate/internal/wire/share"
 	"golang.org/x/sys/unix"
 )
 
@@ -17,15 +18,16 @@ func (l *Loop) accept() (more bool) {
 			l.pauseAccepting()
 			return false
 		}
-		fd, _, err := unix.Accept4(s.listener, unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC)
+		fd, peer, err := unix.Accept4(s.listener, unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC)
 		switch err {
 		case nil:
-			guest := s.open.Add(1) > int64(s.cfg.MaxConns)
 			s.accepted.Add(1)
-			if guest {
-				s.guests.Add(1)
+			place, ok := s.conns.Enter(addrOf(peer))
+			if !ok {
+				_ = unix.Close(fd) // its address has more than its share
+				continue
 			}
-			s.leastLoaded().place(arrival{fd, guest}, l)
+			s.leastLoaded().place(arrival{fd, place}, l)
 		case unix.EAGAIN:
 			return false
 		case unix.EINTR, unix.ECONNABORTED:
@@ -58,7 +60,7 @@ func (s *Server) leastLoaded() *Loop {
 // An arrival is a connection that no loop has yet.
 type arrival struct {
 	fd    int
-	guest bool
+	place share.Place
 }
 
 // place gives a new connection to l, on the goroutine of from.
@@ -71,7 +73,7 @@ func (l *Loop) place(a arrival, from *Loop) {
 	l.inboxMu.Lock()
 	if l.inboxClosed {
 		_ = unix.Close(a.fd) // the loop has ended
-		l.server.left()
+		l.server.left(a.place)
 	} else {
 		l.inbox = append(l.inbox, a)
 	}
@@ -137,12 +139,12 @@ func (l *Loop) resumeAccepting() {
 }
 
 // full reports whether no connection can be taken.
-func (s *Server) full() bool { return s.open.Load() >= int64(s.cfg.MaxConns+s.cfg.MaxGuests) }
+func (s *Server) full() bool { return s.conns.Full() }
 
 // left counts a connection out. Where one waits for its place, it need not wait
 // for the next tick.
-func (s *Server) left() {
-	s.open.Add(-1)
+func (s *Server) left(place share.Place) {
+	s.conns.Leave(place)
 	if s.crowded.Load() {
 		s.loops[0].Wake() // the one that accepts
 	}
@@ -162,21 +164,21 @@ func (l *Loop) deafen() {
 // thinPerTick bounds how long the search for idle connections keeps others waiting.
 const thinPerTick = 4096
 
-// thin closes connections that have been idle for CrowdedTimeout, as many as there
-// were guests since the last tick: they keep out others that have something to
-// send. It looks at every connection once in a while.
+// thin closes connections that have been idle for CrowdedTimeout, where guests came that
+// want their places since the last tick ([share.Conns.GiveWay]). It looks at every
+// connection once in a while.
 func (l *Loop) thin() {
 	s := l.server
 	if l.now == l.thinned {
 		return
 	}
-	guests := s.guests.Load()
-	wanted := guests - l.turned
+	guests, crowded := s.conns.Guests(), s.crowded.Load()
+	came := guests != l.turned
 	l.thinned, l.turned = l.now, guests
-	if wanted == 0 && s.crowded.Load() {
-		wanted = 1 // others may wait that cannot even be guests
+	if crowded {
+		s.conns.Want() // others may wait that cannot even be guests
 	}
-	if wanted == 0 || s.open.Load() < int64(s.cfg.MaxConns) {
+	if !came && !crowded {
 		return
 	}
 	for range min(thinPerTick, len(l.conns)) {
@@ -192,10 +194,9 @@ func (l *Loop) thin() {
 		if since := c.deadline - within; l.now-since < s.crowdedTicks {
 			continue
 		}
-		s.expired.Add(1)
-		l.broken(c)
-		if wanted--; wanted == 0 {
-			return
+		if s.conns.GiveWay(c.place) {
+			s.expired.Add(1)
+			l.broken(c)
 		}
 	}
 }
@@ -203,5 +204,5 @@ func (l *Loop) thin() {
 // isIdle reports whether c waits for nothing but the beginning of a message.
 // Guests wait for so short a time that they are let alone.
 func (c *Conn) isIdle() bool {
-	return c.in == nil && c.out == nil && c.owed == 0 && c.goal == serve && !c.paused && !c.listed && !c.guest && c.deadline != never
+	return c.in == nil && c.out == nil && c.owed == 0 && c.goal == serve && !c.paused && !c.listed && !c.place.Guest && c.deadline != never
 }

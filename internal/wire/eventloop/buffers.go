@@ -1,15 +1,20 @@
 package eventloop
 
-import "math/bits"
+import (
+	"math/bits"
+
+	"github.com/pulsegate/pulsegate/internal/wire/share"
+)
 
 // A Memory bounds what the connections of a [Server] hold. It may be shared with
 // others. Its methods are called by several goroutines.
 type Memory interface {
-	// Reserve takes n bytes and reports whether they were there.
-	Reserve(n int) bool
+	// Reserve takes n bytes for a holder and reports whether they were there, and his
+	// to take.
+	Reserve(h *share.Holder, n int) bool
 
 	// Release gives n bytes back.
-	Release(n int)
+	Release(h *share.Holder, n int)
 }
 
 // Sizes of buffers: powers of two. A larger one is made for the occasion.
@@ -33,10 +38,10 @@ type buffers struct {
 
 // get lends an empty buffer with room for n bytes. It returns nil when there is
 // no memory.
-func (p *buffers) get(n int) []byte {
+func (p *buffers) get(h *share.Holder, n int) []byte {
 	class := max(bits.Len(uint(max(n, 1)-1)), minBufferBits)
 	size := 1 << class
-	if !p.memory.Reserve(size) {
+	if !p.memory.Reserve(h, size) {
 		return nil
 	}
 	if class > maxBufferBits {
@@ -53,11 +58,11 @@ func (p *buffers) get(n int) []byte {
 }
 
 // put takes a buffer back. Nobody may use it any more.
-func (p *buffers) put(b []byte) {
+func (p *buffers) put(h *share.Holder, b []byte) {
 	if b == nil {
 		return
 	}
-	p.memory.Release(cap(b))
+	p.memory.Release(h, cap(b))
 	class := bits.Len(uint(cap(b))) - 1
 	if class > maxBufferBits {
 		return
@@ -70,15 +75,15 @@ func (p *buffers) put(b []byte) {
 
 // grown returns b with room for n bytes in all. It returns nil when there is no
 // memory; b is then still lent.
-func (p *buffers) grown(b []byte, n int) []byte {
+func (p *buffers) grown(h *share.Holder, b []byte, n int) []byte {
 	if n <= cap(b) {
 		return b
 	}
-	larger := p.get(n)
+	larger := p.get(h, n)
 	if larger == nil {
 		return nil
 	}
 	larger = append(larger, b...)
-	p.put(b)
+	p.put(h, b)
 	return larger
 }

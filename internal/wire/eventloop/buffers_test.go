@@ -4,13 +4,14 @@ import (
 	"testing"
 
 	"github.com/pulsegate/pulsegate/internal/wire/eventloop"
+	"github.com/pulsegate/pulsegate/internal/wire/share"
 	"pgregory.net/rapid"
 )
 
 // A purse is a Memory for one goroutine.
 type purse struct{ left int }
 
-func (p *purse) Reserve(n int) bool {
+func (p *purse) Reserve(_ *share.Holder, n int) bool {
 	if n > p.left {
 		return false
 	}
@@ -18,7 +19,7 @@ func (p *purse) Reserve(n int) bool {
 	return true
 }
 
-func (p *purse) Release(n int) { p.left += n }
+func (p *purse) Release(_ *share.Holder, n int) { p.left += n }
 
 // What is lent is reserved, by its capacity, of at most twice what was asked for,
 // and lent to one at a time.

@@ -1,6 +1,10 @@
 package eventloop
 
-import "time"
+import (
+	"time"
+
+	"github.com/pulsegate/pulsegate/internal/wire/share"
+)
 
 // A goal is what becomes of a connection when all that is owed is sent.
 type goal uint8
@@ -31,8 +35,9 @@ type Conn struct {
 	need int    // bytes of in that the handler waits for
 	owed int    // answers that Owe has promised and Send has not given
 
+	place share.Place // see Config.Conns
+
 	goal      goal
-	guest     bool // see Config.MaxGuests
 	fresh     bool // nothing has come yet
 	idle      bool // nothing is owed or unread, and goal is end: no need to linger
 	readable  bool // the kernel may hold bytes that were not read
@@ -69,9 +74,9 @@ func (c *Conn) Owed() int { return c.owed }
 // owed, or the connection pauses or goes on no more.
 func (c *Conn) Full() bool { return c.owed >= maxOwed || c.goal != serve || c.paused }
 
-// Guest reports whether the connection was taken beyond Config.MaxConns. The
+// Guest reports whether the connection was taken beyond its bound. The
 // handler should End or Move it at its first message.
-func (c *Conn) Guest() bool { return c.guest }
+func (c *Conn) Guest() bool { return c.place.Guest }
 
 // Need says that Receive is not to be called before n bytes are there, those that it
 // leaves included, or the peer has ended its stream. Without it Receive is called when

@@ -51,10 +51,10 @@ type Stock struct{ p buffers }
 func NewStock(m Memory) *Stock { return &Stock{buffers{memory: m}} }
 
 // Get lends a buffer.
-func (s *Stock) Get(n int) []byte { return s.p.get(n) }
+func (s *Stock) Get(n int) []byte { return s.p.get(nil, n) }
 
 // Put takes one back.
-func (s *Stock) Put(b []byte) { s.p.put(b) }
+func (s *Stock) Put(b []byte) { s.p.put(nil, b) }
 
 // Grown returns a larger one.
-func (s *Stock) Grown(b []byte, n int) []byte { return s.p.grown(b, n) }
+func (s *Stock) Grown(b []byte, n int) []byte { return s.p.grown(nil, b, n) }

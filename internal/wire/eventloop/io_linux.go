@@ -23,7 +23,7 @@ func (l *Loop) add(a arrival) {
 		l.conns = append(l.conns, nil)
 		l.generations = append(l.generations, 0)
 	}
-	c := &Conn{loop: l, fd: fd, slot: slot, guest: a.guest, fresh: true, armed: never}
+	c := &Conn{loop: l, fd: fd, slot: slot, place: a.place, fresh: true, armed: never}
 	l.conns[slot] = c
 	l.live++
 	const events = unix.EPOLLIN | unix.EPOLLOUT | unix.EPOLLRDHUP | unix.EPOLLET
@@ -32,7 +32,7 @@ func (l *Loop) add(a arrival) {
 		return
 	}
 	within := l.server.startTicks
-	if c.guest {
+	if c.place.Guest {
 		within = min(within, l.server.crowdedTicks)
 	}
 	l.setDeadline(c, l.now+within)
@@ -60,7 +60,7 @@ func (l *Loop) read(c *Conn) {
 // readMore reads what follows on an unfinished message.
 func (l *Loop) readMore(c *Conn) {
 	if len(c.in) == cap(c.in) {
-		grown := l.buffers.grown(c.in, len(c.in)+1)
+		grown := l.buffers.grown(c.place.Holder, c.in, len(c.in)+1)
 		if grown == nil {
 			l.giveUp(c, NoMemory)
 			return
@@ -123,7 +123,7 @@ func (l *Loop) offer(c *Conn) {
 	taken := l.offerBytes(c, whole)
 	if c.fd < 0 || taken > 0 {
 		l.keep(c, whole[taken:])
-		l.buffers.put(whole)
+		l.buffers.put(c.place.Holder, whole)
 		return
 	}
 	c.in = whole
@@ -138,7 +138,7 @@ func (l *Loop) keep(c *Conn, rest []byte) {
 		return
 	}
 	c.began = l.now
-	if c.in = l.buffers.get(len(rest)); c.in == nil {
+	if c.in = l.buffers.get(c.place.Holder, len(rest)); c.in == nil {
 		l.handler.GiveUp(c, rest, NoMemory)
 		c.goal = end
 		return
@@ -175,13 +175,13 @@ func (l *Loop) send(c *Conn, b []byte) {
 		if b = b[n:]; !ok || len(b) == 0 {
 			return
 		}
-		if c.out = l.buffers.get(len(b)); c.out == nil {
+		if c.out = l.buffers.get(c.place.Holder, len(b)); c.out == nil {
 			l.broken(c)
 			return
 		}
 		l.setDeadline(c, l.now+l.server.writeTicks)
 	} else {
-		grown := l.buffers.grown(c.out, held+len(b))
+		grown := l.buffers.grown(c.place.Holder, c.out, held+len(b))
 		if grown == nil {
 			l.broken(c)
 			return
@@ -198,7 +198,7 @@ func (l *Loop) flush(c *Conn) {
 		return
 	}
 	if c.sent += n; c.sent == len(c.out) {
-		l.buffers.put(c.out)
+		l.buffers.put(c.place.Holder, c.out)
 		c.out, c.sent = nil, 0
 	}
 }
@@ -230,7 +230,7 @@ func (l *Loop) linger(c *Conn) {
 		l.shut(c)
 		return
 	}
-	l.buffers.put(c.in)
+	l.buffers.put(c.place.Holder, c.in)
 	c.in = nil
 	if err := unix.Shutdown(c.fd, unix.SHUT_WR); err != nil {
 		l.broken(c)
@@ -255,14 +255,14 @@ func (l *Loop) shut(c *Conn) {
 	// An error is of the connection's past. The descriptor is closed (close(2)).
 	_ = unix.Close(c.fd)
 	l.detach(c)
-	l.server.left()
+	l.server.left(c.place)
 }
 
 // detach takes c out of the table. Its descriptor is closed, or not the loop's
 // any more.
 func (l *Loop) detach(c *Conn) {
-	l.buffers.put(c.in)
-	l.buffers.put(c.out)
+	l.buffers.put(c.place.Holder, c.in)
+	l.buffers.put(c.place.Holder, c.out)
 	c.in, c.out, c.fd = nil, nil, -1
 	c.endPause()
 	l.wheel.stop(c.slot)
@@ -286,7 +286,7 @@ func (l *Loop) give(c *Conn) {
 		return
 	}
 	conn, err := l.adopt(c.fd)
-	moved := &movedConn{Conn: conn, guest: c.guest, left: l.server.left, memory: l.server.cfg.Memory}
+	moved := &movedConn{Conn: conn, place: c.place, left: l.server.left, memory: l.server.cfg.Memory}
 	if err == nil && c.in != nil {
 		// The buffer goes along, and so does what it has taken of the memory.
 		moved.unread = c.in
@@ -295,7 +295,7 @@ func (l *Loop) give(c *Conn) {
 	}
 	l.detach(c)
 	if err != nil {
-		l.server.left()
+		l.server.left(c.place)
 		return
 	}
 	l.server.movedCount.Add(1) // before anybody can have an answer of the other lane

@@ -440,7 +440,7 @@ func (l *Loop) giveUp(c *Conn, why Reason) {
 		in := c.in
 		c.in = nil
 		l.handler.GiveUp(c, in, why)
-		l.buffers.put(in)
+		l.buffers.put(c.place.Holder, in)
 		c.goal = end
 	}
 	l.enlist(c)

@@ -4,6 +4,8 @@ import (
 	"net"
 	"sync"
 	"sync/atomic"
+
+	"github.com/pulsegate/pulsegate/internal/wire/share"
 )
 
 // A movedConn is a connection that was given away. Its first reads return what
@@ -14,8 +16,8 @@ import (
 type movedConn struct {
 	net.Conn
 	unread []byte // owned; of Read only
-	guest  bool
-	left   func() // counts the connection out
+	place  share.Place
+	left   func(share.Place) // counts the connection out
 	closed atomic.Bool
 
 	// held is what unread's buffer has taken of memory. It is given back when all is
@@ -28,13 +30,16 @@ type movedConn struct {
 // release gives back what is held.
 func (c *movedConn) release() {
 	if n := c.held.Swap(0); n > 0 {
-		c.memory.Release(int(n))
+		c.memory.Release(c.place.Holder, int(n))
 	}
 }
 
-// Guest reports whether the connection was taken beyond Config.MaxConns: it should
+// Guest reports whether the connection was taken beyond its bound: it should
 // be ended at its first answer.
-func (c *movedConn) Guest() bool { return c.guest }
+func (c *movedConn) Guest() bool { return c.place.Guest }
+
+// Place returns the connection's place.
+func (c *movedConn) Place() share.Place { return c.place }
 
 // Read is for one goroutine at a time, as net/http uses it.
 func (c *movedConn) Read(p []byte) (int, error) {
@@ -52,8 +57,8 @@ func (c *movedConn) Read(p []byte) (int, error) {
 // Close closes the connection and counts it out.
 func (c *movedConn) Close() error {
 	if !c.closed.Swap(true) {
-		defer c.left() // whose place is free when the descriptor is
 		c.release()
+		defer c.left(c.place) // which is free when the descriptor is
 	}
 	return c.Conn.Close()
 }

@@ -15,6 +15,11 @@ func (c *Conn) PeerAddr() netip.Addr {
 	if err != nil {
 		return netip.Addr{}
 	}
+	return addrOf(peer)
+}
+
+// addrOf returns the address of a peer, or the zero Addr.
+func addrOf(peer unix.Sockaddr) netip.Addr {
 	switch peer := peer.(type) {
 	case *unix.SockaddrInet4:
 		return netip.AddrFrom4(peer.Addr)

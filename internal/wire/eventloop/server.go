@@ -3,6 +3,8 @@ package eventloop
 import (
 	"errors"
 	"time"
+
+	"github.com/pulsegate/pulsegate/internal/wire/share"
 )
 
 // ErrUnsupported means that there is no event loop for this system or for this
@@ -65,13 +67,17 @@ type Config struct {
 	// Handler looks at Conn.Guest. Default 0.
 	MaxGuests int
 
+	// Conns bounds the connections in place of MaxConns and MaxGuests, and may divide
+	// them by address. It must not be used by another listener.
+	Conns *share.Conns
+
 	StartTimeout  time.Duration // for the first byte of a new connection; default 10 s
 	IdleTimeout   time.Duration // between two messages; default 120 s
 	WriteTimeout  time.Duration // for a peer to take what is sent; default 60 s
 	LingerTimeout time.Duration // for a peer to go after the last answer; default 500 ms
 
 	// CrowdedTimeout takes the place of StartTimeout and of IdleTimeout, if it is
-	// shorter, while MaxConns is reached. Default 1 s.
+	// shorter, while there are too many connections. Default 1 s.
 	CrowdedTimeout time.Duration
 
 	Tick time.Duration // to which timeouts are rounded up; default 100 ms
@@ -80,6 +86,9 @@ type Config struct {
 func (cfg *Config) setDefaults() {
 	setDefault(&cfg.Loops, 1)
 	setDefault(&cfg.MaxConns, 1<<16)
+	if cfg.Conns == nil {
+		cfg.Conns = &share.Conns{Max: cfg.MaxConns, MaxGuests: cfg.MaxGuests}
+	}
 	setDefault(&cfg.StartTimeout, 10*time.Second)
 	setDefault(&cfg.IdleTimeout, 120*time.Second)
 	setDefault(&cfg.WriteTimeout, 60*time.Second)

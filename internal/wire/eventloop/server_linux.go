@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"syscall"
 
+	"github.com/pulsegate/pulsegate/internal/wire/share"
 	"golang.org/x/sys/unix"
 )
 
@@ -26,8 +27,8 @@ type Server struct {
 
 	orders atomic.Int32 // a stage; only ever rises
 
-	open                                                atomic.Int64
-	accepted, guests, movedCount, expired, acceptErrors atomic.Uint64
+	conns                                       *share.Conns
+	accepted, movedCount, expired, acceptErrors atomic.Uint64
 
 	crowded atomic.Bool // accepting pauses
 
@@ -45,7 +46,7 @@ const (
 // caller must call [Server.Shutdown]. After an error origin is as it was.
 func Serve(origin net.Listener, cfg Config) (_ *Server, err error) {
 	cfg.setDefaults()
-	s := &Server{cfg: cfg, origin: origin, addr: origin.Addr(), listener: -1}
+	s := &Server{cfg: cfg, conns: cfg.Conns, origin: origin, addr: origin.Addr(), listener: -1}
 	s.moved.change.L = &s.moved.mu
 	defer func() {
 		if err != nil {
@@ -123,11 +124,11 @@ func (s *Server) Close() error {
 func (s *Server) Stats() Stats {
 	return Stats{
 		Accepted:     s.accepted.Load(),
-		Guests:       s.guests.Load(),
+		Guests:       s.conns.Guests(),
 		Moved:        s.movedCount.Load(),
 		Expired:      s.expired.Load(),
 		AcceptErrors: s.acceptErrors.Load(),
-		Open:         s.open.Load(),
+		Open:         s.conns.Open(),
 	}
 }
 

@@ -17,6 +17,7 @@ import (
 
 	"github.com/pulsegate/pulsegate/internal/polltest"
 	"github.com/pulsegate/pulsegate/internal/wire/eventloop"
+	"github.com/pulsegate/pulsegate/internal/wire/share"
 	"go.uber.org/goleak"
 )
 
@@ -41,7 +42,7 @@ func newBounded(n int64) *bounded {
 	return &b
 }
 
-func (b *bounded) Reserve(n int) bool {
+func (b *bounded) Reserve(_ *share.Holder, n int) bool {
 	if b.left.Add(int64(-n)) < 0 {
 		b.left.Add(int64(n))
 		return false
@@ -49,7 +50,7 @@ func (b *bounded) Reserve(n int) bool {
 	return true
 }
 
-func (b *bounded) Release(n int) { b.left.Add(int64(n)) }
+func (b *bounded) Release(_ *share.Holder, n int) { b.left.Add(int64(n)) }
 
 // An echo answers each line with itself: by another goroutine if the line begins
 // with "later", so that the loop must be woken. "move" moves the connection, "end"
@@ -435,7 +436,7 @@ func TestUnfinished(t *testing.T) {
 	moved.Close()
 
 	// Without memory, what cannot be kept is given up.
-	memory.Reserve(int(memory.left.Load()))
+	memory.Reserve(nil, int(memory.left.Load()))
 	poor := dial(t, s.Addr().String())
 	if got := ask(t, poor, "whole"); got != "whole" {
 		t.Errorf("answer %q", got)

@@ -2,49 +2,84 @@ package listen
 
 import (
 	"net"
+	"net/netip"
 	"sync"
 	"sync/atomic"
-)
+	"time"
 
-// Limits bound the connections of a [Bounded] listener.
-type Limits struct {
-	MaxConns  int // at least 1
-	MaxGuests int // beyond MaxConns
-}
+	"github.com/pulsegate/pulsegate/internal/wire/share"
+)
 
 // A Bounded listener has a bound on its open connections.
 type Bounded struct {
 	net.Listener
-	limits Limits
+	conns  *share.Conns
 	places chan struct{} // holds one for each open connection
-	open   atomic.Int64
 	closed chan struct{}
 	once   sync.Once
 }
 
-// Bound bounds the connections of l, which belongs to the Bounded from now on.
-func Bound(l net.Listener, limits Limits) *Bounded {
+// Bound bounds the connections of l, which belongs to the Bounded from now on, and so
+// does conns.
+func Bound(l net.Listener, conns *share.Conns) *Bounded {
 	return &Bounded{
 		Listener: l,
-		limits:   limits,
-		places:   make(chan struct{}, limits.MaxConns+limits.MaxGuests),
+		conns:    conns,
+		places:   make(chan struct{}, conns.Max+conns.MaxGuests),
 		closed:   make(chan struct{}),
 	}
 }
 
 // Accept waits for a place, and then for a connection.
 func (l *Bounded) Accept() (net.Conn, error) {
+	for {
+		if !l.await() {
+			return nil, net.ErrClosed
+		}
+		c, err := l.Listener.Accept()
+		if err != nil {
+			<-l.places
+			return nil, err
+		}
+		place, ok := l.conns.Enter(addrOf(c))
+		if !ok {
+			_ = c.Close() // its address has more than its share
+			<-l.places
+			continue
+		}
+		return &bounded{Conn: c, place: place, leave: func() { l.conns.Leave(place); <-l.places }}, nil
+	}
+}
+
+// await waits for a place, for which others give way, and reports false at Close.
+func (l *Bounded) await() bool {
 	select {
 	case l.places <- struct{}{}:
-	case <-l.closed:
-		return nil, net.ErrClosed
+		return true
+	default:
 	}
-	c, err := l.Listener.Accept()
-	if err != nil {
-		<-l.places
-		return nil, err
+	again := time.NewTicker(idleBefore)
+	defer again.Stop()
+	for {
+		select {
+		case l.places <- struct{}{}:
+			return true
+		case <-l.closed:
+			return false
+		case <-again.C:
+			if l.conns.Want(); l.conns.OnGuest != nil {
+				l.conns.OnGuest()
+			}
+		}
 	}
-	return &bounded{Conn: c, of: l, guest: l.open.Add(1) > int64(l.limits.MaxConns)}, nil
+}
+
+// addrOf returns the address of c's peer, or the zero Addr.
+func addrOf(c net.Conn) netip.Addr {
+	if tcp, ok := c.RemoteAddr().(*net.TCPAddr); ok {
+		return tcp.AddrPort().Addr()
+	}
+	return netip.Addr{}
 }
 
 // Close closes the listener. Connections stay open.
@@ -54,25 +89,27 @@ func (l *Bounded) Close() error {
 }
 
 // Open returns how many connections are open.
-func (l *Bounded) Open() int { return int(l.open.Load()) }
+func (l *Bounded) Open() int { return int(l.conns.Open()) }
 
 // A bounded connection gives its place back when it is closed.
 type bounded struct {
 	net.Conn
-	of     *Bounded
-	guest  bool
+	place  share.Place
+	leave  func() // gives the place back; nil: it has none
 	closed atomic.Bool
 }
 
-// Guest reports whether the connection is beyond MaxConns: it should be ended at
+// Guest reports whether the connection is beyond the bound: it should be ended at
 // its first answer.
-func (c *bounded) Guest() bool { return c.guest }
+func (c *bounded) Guest() bool { return c.place.Guest }
+
+// Place returns the connection's place.
+func (c *bounded) Place() share.Place { return c.place }
 
 func (c *bounded) Close() error {
 	err := c.Conn.Close()
-	if !c.closed.Swap(true) {
-		c.of.open.Add(-1)
-		<-c.of.places
+	if !c.closed.Swap(true) && c.leave != nil {
+		c.leave()
 	}
 	return err
 }

@@ -13,19 +13,20 @@ import (
 
 	"github.com/pulsegate/pulsegate/internal/polltest"
 	"github.com/pulsegate/pulsegate/internal/wire/listen"
+	"github.com/pulsegate/pulsegate/internal/wire/share"
 	"go.uber.org/goleak"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // serve starts an http.Server that answers whether the client is a guest.
-func serve(t *testing.T, cfg listen.Limits) *listen.Bounded {
+func serve(t *testing.T, conns *share.Conns) *listen.Bounded {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	bounded := listen.Bound(l, cfg)
+	bounded := listen.Bound(l, conns)
 	srv := &http.Server{
 		ConnContext: listen.Mark,
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -86,7 +87,7 @@ func (c *client) ask(t *testing.T) string {
 // Seen to fail when Close does not give the place back, when it does so twice, and
 // when Accept does not wait.
 func TestBound(t *testing.T) {
-	l := serve(t, listen.Limits{MaxConns: 2, MaxGuests: 1})
+	l := serve(t, &share.Conns{Max: 2, MaxGuests: 1})
 	first, second := newClient(t, l), newClient(t, l)
 	for range 2 {
 		for _, c := range []*client{first, second} {
@@ -130,7 +131,7 @@ func TestClose(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := listen.Bound(inner, listen.Limits{MaxConns: 1})
+	l := listen.Bound(inner, &share.Conns{Max: 1})
 	conn, err := net.Dial("tcp", l.Addr().String())
 	if err != nil {
 		t.Fatal(err)

@@ -1,0 +1,39 @@
+package server
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"testing"
+)
+
+// Of a trusted proxy's request, the last address that is none of theirs counts, and no
+// other's word is taken.
+//
+// Seen to fail when the first address is taken, and when the peer is not looked at.
+func TestForwarded(t *testing.T) {
+	s := &server{}
+	s.holders.Exempt = []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("fd00::/8")}
+	for _, tt := range []struct{ peer, name, value, want string }{
+		{"10.0.0.1:1", "X-Forwarded-For", "192.0.2.1", "192.0.2.1:0"},
+		{"[::ffff:10.0.0.1]:1", "X-Forwarded-For", "192.0.2.1", "192.0.2.1:0"},
+		{"10.0.0.1:1", "X-Forwarded-For", "198.51.100.9, 192.0.2.1, 10.1.1.1", "192.0.2.1:0"},
+		{"10.0.0.1:1", "X-Forwarded-For", "192.0.2.1:5555", "192.0.2.1:0"},
+		{"10.0.0.1:1", "X-Forwarded-For", "10.1.1.1", "10.0.0.1:1"},
+		{"10.0.0.1:1", "X-Forwarded-For", "192.0.2.1, unknown", "10.0.0.1:1"},
+		{"10.0.0.1:1", "X-Forwarded-For", "", "10.0.0.1:1"},
+		{"10.0.0.1:1", "Forwarded", `for=198.51.100.9, proto=http;For="[2001:db8::1]:4711"`, "[2001:db8::1]:0"},
+		{"10.0.0.1:1", "Forwarded", "by=10.0.0.1", "10.0.0.1:1"},
+		{"192.0.2.7:1", "X-Forwarded-For", "192.0.2.1", "192.0.2.7:1"},
+		{"pipe", "X-Forwarded-For", "192.0.2.1", "pipe"},
+	} {
+		r := httptest.NewRequest("GET", "/", nil)
+		r.RemoteAddr = tt.peer
+		r.Header.Set(tt.name, tt.value)
+		got := ""
+		s.forwarded(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { got = r.RemoteAddr })).ServeHTTP(httptest.NewRecorder(), r)
+		if got != tt.want {
+			t.Errorf("%s from %s with %q: %s, want %s", tt.name, tt.peer, tt.value, got, tt.want)
+		}
+	}
+}

@@ -1,0 +1,161 @@
+package listen
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"io"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/pulsegate/pulsegate/internal/wire/share"
+)
+
+// Handshakes bound what has no place among the connections yet: those with which a
+// handshake is under way.
+type Handshakes struct {
+	Config  *tls.Config
+	Slots   int            // handshakes at one time
+	Timeout time.Duration  // of each
+	Holders *share.Holders // divide the slots by address; nil: they are not divided
+
+	// Failed is told of each handshake that has failed. It is called by several
+	// goroutines. Nil: nobody is told.
+	Failed func(c net.Conn, err error)
+}
+
+// A secured listener returns connections whose handshake is over.
+type secured struct {
+	net.Listener
+	cfg   Handshakes
+	conns *share.Conns
+	slots share.Conns
+	free  chan struct{} // holds one for each handshake
+	ready chan accepted
+	ctx   context.Context // ends at Close
+	stop  context.CancelFunc
+	tasks sync.WaitGroup
+}
+
+type accepted struct {
+	conn net.Conn
+	err  error
+}
+
+// TLS returns a listener of the connections of l that speak TLS, which takes a place of
+// conns for each whose handshake has succeeded. So a peer that does not go on with its
+// handshake takes nothing but a slot, for a short time. l and conns belong to it from now
+// on. What Accept returns is a *tls.Conn, as an http.Server needs it for HTTP/2.
+func TLS(l net.Listener, conns *share.Conns, cfg Handshakes) net.Listener {
+	s := &secured{
+		Listener: l, cfg: cfg, conns: conns,
+		slots: share.Conns{Max: cfg.Slots, Holders: cfg.Holders},
+		free:  make(chan struct{}, cfg.Slots),
+		ready: make(chan accepted),
+	}
+	s.ctx, s.stop = context.WithCancel(context.Background())
+	s.tasks.Go(s.run)
+	return s
+}
+
+// Accept returns the next connection whose handshake has succeeded.
+func (s *secured) Accept() (net.Conn, error) {
+	select {
+	case a := <-s.ready:
+		return a.conn, a.err
+	case <-s.ctx.Done():
+		return nil, net.ErrClosed
+	}
+}
+
+// Close closes the listener, and ends handshakes that are under way.
+func (s *secured) Close() error {
+	s.stop()
+	err := s.Listener.Close()
+	s.tasks.Wait()
+	return err
+}
+
+// run accepts connections as long as there are slots.
+func (s *secured) run() {
+	for {
+		select {
+		case s.free <- struct{}{}:
+		case <-s.ctx.Done():
+			return
+		}
+		c, err := s.Listener.Accept()
+		if err != nil {
+			<-s.free
+			if !s.deliver(accepted{err: err}) { // the server waits a while, or ends
+				return
+			}
+			continue
+		}
+		slot, ok := s.slots.Enter(addrOf(c))
+		if !ok {
+			_ = c.Close() // its address has more than its share
+			<-s.free
+			continue
+		}
+		s.tasks.Go(func() {
+			conn := s.handshake(c)
+			s.slots.Leave(slot)
+			<-s.free
+			if conn != nil && !s.deliver(accepted{conn: conn}) {
+				_ = conn.Close()
+			}
+		})
+	}
+}
+
+func (s *secured) deliver(a accepted) bool {
+	select {
+	case s.ready <- a:
+		return true
+	case <-s.ctx.Done():
+		return false
+	}
+}
+
+// handshake returns a connection with a place, or nil.
+func (s *secured) handshake(c net.Conn) net.Conn {
+	inner := &bounded{Conn: c}
+	conn := tls.Server(inner, s.cfg.Config)
+	ctx, cancel := context.WithTimeout(s.ctx, s.cfg.Timeout)
+	defer cancel()
+	if err := conn.HandshakeContext(ctx); err != nil {
+		s.fail(conn, err)
+		_ = inner.Close()
+		return nil
+	}
+	place, ok := s.conns.Enter(addrOf(c))
+	if !ok {
+		_ = inner.Close()
+		return nil
+	}
+	inner.place, inner.leave = place, func() { s.conns.Leave(place) }
+	return conn
+}
+
+// fail answers one who does not speak TLS but HTTP as net/http does.
+func (s *secured) fail(conn *tls.Conn, err error) {
+	if re, ok := errors.AsType[tls.RecordHeaderError](err); ok && re.Conn != nil && looksLikeHTTP(re.RecordHeader) {
+		_ = re.Conn.SetWriteDeadline(time.Now().Add(s.cfg.Timeout))
+		_, _ = io.WriteString(re.Conn, "HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an HTTPS server.\n")
+		err = errors.New("client sent an HTTP request to an HTTPS server")
+	}
+	if s.cfg.Failed != nil {
+		s.cfg.Failed(conn, err)
+	}
+}
+
+// looksLikeHTTP reports whether what should be the header of a record is a method.
+func looksLikeHTTP(b [5]byte) bool {
+	switch string(b[:]) {
+	case "GET /", "HEAD ", "POST ", "PUT /", "OPTIO":
+		return true
+	}
+	return false
+}
