@@ -95,7 +95,9 @@ func (l *lane) Receive(c *eventloop.Conn, b []byte, ended bool) (taken int) {
 		if missing := int(c.User >> passOverShift); missing > 0 {
 			n := min(missing, len(rest))
 			taken += n
-			c.User -= uint32(n) << passOverShift
+			if c.User -= uint32(n) << passOverShift; n == missing {
+				c.Expect(0)
+			}
 			continue
 		}
 		if c.User&answeredPost != 0 {
@@ -126,6 +128,9 @@ func (l *lane) Receive(c *eventloop.Conn, b []byte, ended bool) (taken int) {
 		here := min(r.Body.End, len(rest))
 		taken += here
 		c.User = answeredPost | uint32(r.Body.End-here)<<passOverShift
+		if here < r.Body.End {
+			c.Expect(l.cfg.ReadTimeout)
+		}
 	}
 	return taken
 }

@@ -2,6 +2,7 @@ package ingest_test
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -487,5 +488,37 @@ func testRefusalsAreNoted(t *testing.T, serve serveFunc) {
 	}
 	if strings.Contains(string(text), token.Prefix) || strings.Contains(string(text), "spo2") {
 		t.Errorf("the log holds a token or a reading:\n%s", text)
+	}
+}
+
+// A body that is refused must arrive in the time for a request, although it is passed
+// over: byte by byte it would keep its connection for ever.
+//
+// Seen to fail without Expect: the connection stays open.
+func TestRefusedBodyEnds(t *testing.T) {
+	k := newKeyring(t)
+	srv := fast(t, ingest.Config{Gate: k.gate}, ingest.FastLaneConfig{ReadTimeout: 300 * time.Millisecond, IdleTimeout: time.Hour}, nil)
+	conn := dial(t, srv)
+	if err := conn.SetDeadline(time.Now().Add(polltest.Patience)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.WriteString(conn, "POST /v1/readings HTTP/1.1\r\nHost: x\r\nContent-Length: 60000\r\n\r\n{"); err != nil {
+		t.Fatal(err)
+	}
+	stop := make(chan struct{})
+	defer close(stop)
+	go func() {
+		for {
+			select {
+			case <-stop:
+				return
+			case <-time.After(20 * time.Millisecond):
+				_, _ = io.WriteString(conn, " ") // the connection may have ended
+			}
+		}
+	}()
+	text, err := io.ReadAll(conn)
+	if errors.Is(err, os.ErrDeadlineExceeded) || !strings.HasPrefix(string(text), "HTTP/1.1 401 ") {
+		t.Errorf("got %q, %v; want 401 and the end", text, err)
 	}
 }

@@ -74,6 +74,7 @@ func New(reader Reader, lister Lister, cfg Config) *Handler {
 // names, of those that the token covers. Parameters: limit (1 to 1000, default
 // 100), cursor.
 func (h *Handler) Devices(w http.ResponseWriter, r *http.Request) {
+	r = toItsEnd(r)
 	pass, leave, ok := h.enter(w, r)
 	if !ok {
 		return
@@ -125,6 +126,7 @@ func (h *Handler) Devices(w http.ResponseWriter, r *http.Request) {
 // Device answers GET /v1/devices/{device}: the latest value of each sign, with
 // its own time.
 func (h *Handler) Device(w http.ResponseWriter, r *http.Request) {
+	r = toItsEnd(r)
 	pass, leave, ok := h.enter(w, r)
 	if !ok {
 		return
@@ -163,6 +165,7 @@ func (h *Handler) Device(w http.ResponseWriter, r *http.Request) {
 // An export is recorded before its first byte is sent: an answer as NDJSON or CSV, one
 // of more than 1000 readings, or one of fewer when many were read in such pages lately.
 func (h *Handler) Readings(w http.ResponseWriter, r *http.Request) {
+	r = toItsEnd(r)
 	pass, leave, ok := h.enter(w, r)
 	if !ok {
 		return
@@ -236,6 +239,13 @@ func (h *Handler) Readings(w http.ResponseWriter, r *http.Request) {
 	case trailer && page.Cursor != "":
 		w.Header().Set(cursorTrailer, page.Cursor)
 	}
+}
+
+// toItsEnd returns r with a context that does not end before its answer. net/http ends
+// that of a client that has closed its sending side, and may read the answer all the
+// same. Of one that is gone, the first piece that is written finds out.
+func toItsEnd(r *http.Request) *http.Request {
+	return r.WithContext(context.WithoutCancel(r.Context()))
 }
 
 // cursorTrailer carries the cursor of the next page behind a streamed answer.

@@ -8,15 +8,18 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/pulsegate/pulsegate/internal/access/gate"
 	"github.com/pulsegate/pulsegate/internal/api/problem"
 	"github.com/pulsegate/pulsegate/internal/api/query"
+	"github.com/pulsegate/pulsegate/internal/polltest"
 	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/internal/storage/storetest"
 	"github.com/pulsegate/pulsegate/vitals"
@@ -500,4 +503,62 @@ func TestReadingsWithoutLatest(t *testing.T) {
 			t.Errorf("%s: the refusal has fields of an answer: %s", tt.path, of)
 		}
 	}
+}
+
+// A client that closes its sending side after its question gets its answer.
+//
+// Seen to fail when the store is asked with the context of the request: 500.
+func TestHalfClosed(t *testing.T) {
+	for _, path := range []string{"/v1/devices", "/v1/devices/d", "/v1/devices/d/readings?format=csv"} {
+		srv := serve(t, &unhurried{source: fill(t, `{"device":"d","time":1000,"spo2_pct":97}`)})
+		conn, err := net.Dial("tcp", srv.Listener.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		if err := conn.SetDeadline(time.Now().Add(polltest.Patience)); err != nil {
+			t.Fatal(err)
+		}
+		fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: x\r\n\r\n", path)
+		if err := conn.(*net.TCPConn).CloseWrite(); err != nil {
+			t.Fatal(err)
+		}
+		text, err := io.ReadAll(conn)
+		if err != nil || !strings.HasPrefix(string(text), "HTTP/1.1 200 ") {
+			t.Errorf("%s: %q, %v; want 200", path, text, err)
+		}
+	}
+}
+
+// An unhurried store takes the time in which a context that is to end ends.
+type unhurried struct{ source }
+
+func wait(ctx context.Context) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(200 * time.Millisecond):
+		return nil
+	}
+}
+
+func (u *unhurried) Latest(ctx context.Context, device vitals.Name) (storage.Device, error) {
+	if err := wait(ctx); err != nil {
+		return storage.Device{}, err
+	}
+	return u.source.Latest(ctx, device)
+}
+
+func (u *unhurried) Scan(ctx context.Context, r storage.Range, dst []storage.Record) (int, error) {
+	if err := wait(ctx); err != nil {
+		return 0, err
+	}
+	return u.source.Scan(ctx, r, dst)
+}
+
+func (u *unhurried) Devices(ctx context.Context, after vitals.Name, dst []storage.Device) (int, error) {
+	if err := wait(ctx); err != nil {
+		return 0, err
+	}
+	return u.source.Devices(ctx, after, dst)
 }

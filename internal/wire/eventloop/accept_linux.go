@@ -204,5 +204,5 @@ func (l *Loop) thin() {
 // isIdle reports whether c waits for nothing but the beginning of a message.
 // Guests wait for so short a time that they are let alone.
 func (c *Conn) isIdle() bool {
-	return c.in == nil && c.out == nil && c.owed == 0 && c.goal == serve && !c.paused && !c.listed && !c.place.Guest && c.deadline != never
+	return c.in == nil && c.out == nil && c.owed == 0 && c.goal == serve && !c.paused && !c.listed && !c.place.Guest && c.expect == 0 && c.deadline != never
 }

@@ -50,6 +50,7 @@ type Conn struct {
 	turn      uint // of the loop when the connection was last read
 
 	within   int64 // ticks for the unfinished message, from began on
+	expect   int64 // tick when what the handler expects must have come; 0: nothing
 	began    int64 // tick when the unfinished message began
 	deadline int64 // tick when the connection is closed, or never
 	armed    int64 // tick of its timer, or never; at most deadline

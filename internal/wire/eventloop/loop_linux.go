@@ -395,6 +395,8 @@ func (l *Loop) schedule(c *Conn) {
 	case c.in != nil:
 		l.setDeadline(c, c.began+c.within)
 	case c.fresh:
+	case c.expect > 0:
+		l.setDeadline(c, c.expect)
 	default:
 		l.setDeadline(c, l.now+l.server.idleTicks)
 	}

@@ -50,6 +50,9 @@ func (c *Conn) PeerAddr() netip.Addr { return netip.Addr{} }
 // Pause does nothing.
 func (c *Conn) Pause(time.Duration) {}
 
+// Expect does nothing.
+func (c *Conn) Expect(time.Duration) {}
+
 // Paused returns 0.
 func (l *Loop) Paused() int { return 0 }
 

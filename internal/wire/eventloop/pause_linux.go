@@ -19,6 +19,14 @@ func (c *Conn) Pause(d time.Duration) {
 	l.paused++
 }
 
+// Expect bounds the time for bytes of which Receive leaves none, such as those of a body
+// that is passed over. 0 ends it.
+func (c *Conn) Expect(d time.Duration) {
+	if c.expect = 0; d > 0 {
+		c.expect = c.loop.now + c.loop.ticks(d)
+	}
+}
+
 // Paused returns how many connections pause.
 func (l *Loop) Paused() int { return l.paused }
 
