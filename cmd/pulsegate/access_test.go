@@ -62,7 +62,7 @@ func TestRevokeOnRunningServer(t *testing.T) {
 			if lane == "full" {
 				odd = "X-Odd: 1\r\n"
 			}
-			if _, err := fmt.Fprintf(conn, "POST /v1/readings HTTP/1.1\r\nHost: x\r\n%sAuthorization: Bearer %s\r\nContent-Length: %d\r\n\r\n%s", odd, token, len(body), body); err != nil {
+			if _, err := fmt.Fprintf(conn, "POST /v1/readings HTTP/1.1\r\nHost: localhost\r\n%sAuthorization: Bearer %s\r\nContent-Length: %d\r\n\r\n%s", odd, token, len(body), body); err != nil {
 				t.Fatal(err)
 			}
 			resp, err := http.ReadResponse(in, nil)
@@ -316,7 +316,7 @@ func TestStrangersBodyOverTLS(t *testing.T) {
 		if err := conn.SetDeadline(time.Now().Add(polltest.Patience)); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := io.WriteString(conn, "POST /v1/readings HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\n"); err != nil {
+		if _, err := io.WriteString(conn, "POST /v1/readings HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000000\r\n\r\n"); err != nil {
 			t.Fatal(err)
 		}
 		resp, err := http.ReadResponse(bufio.NewReader(conn), nil)

@@ -45,7 +45,7 @@ func TestDrain(t *testing.T) {
 	defer conn.Close()
 	const body = `{"device":"d","time":1000,"spo2_pct":97}`
 	// The last byte of a request comes when the delay is over already.
-	request := fmt.Sprintf("POST /v1/readings HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
+	request := fmt.Sprintf("POST /v1/readings HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
 	if _, err := io.WriteString(conn, request[:len(request)-1]); err != nil {
 		t.Fatal(err)
 	}
@@ -87,7 +87,7 @@ func TestSecondTerm(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	if _, err := io.WriteString(conn, "POST /v1/readings HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n"); err != nil {
+	if _, err := io.WriteString(conn, "POST /v1/readings HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n"); err != nil {
 		t.Fatal(err)
 	}
 	p.signal(syscall.SIGTERM)

@@ -31,7 +31,7 @@ func TestMemoryLimit(t *testing.T) {
 		batches, sentBytes := 2*limitBytes/batchBytes, batchBytes*6/10
 
 		refused := make(chan string, batches)
-		head := fmt.Sprintf("POST /v1/readings HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n[", batchBytes)
+		head := fmt.Sprintf("POST /v1/readings HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n[", batchBytes)
 		part := strings.Repeat(" ", sentBytes)
 		var conns []net.Conn
 		for range batches {

@@ -108,7 +108,7 @@ func sendHalf(t *testing.T, addr, body string, chunked bool) *halfSent {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := io.WriteString(conn, "POST /v1/readings HTTP/1.1\r\nHost: x\r\n"+head); err != nil {
+	if _, err := io.WriteString(conn, "POST /v1/readings HTTP/1.1\r\nHost: localhost\r\n"+head); err != nil {
 		t.Fatal(err)
 	}
 	return &halfSent{conn, rest}

@@ -108,7 +108,7 @@ func TestFairHandshakes(t *testing.T) {
 			t.Errorf("connection %d: %v", i, err)
 		}
 	}
-	if got := exchange(t, p.addr, "GET /livez HTTP/1.1\r\nHost: x\r\n\r\n"); got != "400 end" {
+	if got := exchange(t, p.addr, "GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n"); got != "400 end" {
 		t.Errorf("HTTP in the clear: %s, want 400 end", got)
 	}
 }

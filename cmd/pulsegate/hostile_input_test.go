@@ -221,7 +221,7 @@ func TestBadInputBodies(t *testing.T) {
 // Seen to fail without MaxHeaderBytes (net/http's own bound is 1 MiB), and when
 // --max-batch-bytes does not reach the core.
 func TestBadInputEndless(t *testing.T) {
-	const post = "POST /v1/readings HTTP/1.1\r\nHost: x\r\n"
+	const post = "POST /v1/readings HTTP/1.1\r\nHost: localhost\r\n"
 	const chunked = post + "Transfer-Encoding: chunked\r\n\r\n"
 	const most = 64 << 20 // what is sent at most, if the server never says no
 	eachLane(t, func(t *testing.T, p *process) {
@@ -336,11 +336,11 @@ func kindOf(kind, device string) string {
 	case "lines":
 		body = reading + "\n" + strings.Replace(reading, "1000", "2000", 1)
 	case "chunked":
-		return fmt.Sprintf("POST /v1/readings HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n%x\r\n%s\r\n0\r\n\r\n", len(body), body)
+		return fmt.Sprintf("POST /v1/readings HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n%x\r\n%s\r\n0\r\n\r\n", len(body), body)
 	case "gzip":
 		head, body = "Content-Encoding: gzip\r\n", zipped(reading)
 	}
-	return fmt.Sprintf("POST /v1/readings HTTP/1.1\r\nHost: x\r\n%sContent-Length: %d\r\n\r\n%s", head, len(body), body)
+	return fmt.Sprintf("POST /v1/readings HTTP/1.1\r\nHost: localhost\r\n%sContent-Length: %d\r\n\r\n%s", head, len(body), body)
 }
 
 // A flood of pipelined requests is answered in order, as fast as the client reads, and
@@ -358,7 +358,7 @@ func TestBadInputPipeliningFlood(t *testing.T) {
 				if i%100 == 0 {
 					body = fmt.Sprintf(`{"device":"flood","time":%d,"spo2_pct":97}`, 1000*i)
 				}
-				fmt.Fprintf(out, "POST /v1/readings HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
+				fmt.Fprintf(out, "POST /v1/readings HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
 			}
 			if err := out.Flush(); err != nil {
 				t.Error(err)

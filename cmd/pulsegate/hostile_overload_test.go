@@ -24,7 +24,7 @@ func TestOverloadConnections(t *testing.T) {
 	for lane, p := range lanes(t, "--max-conns=4", "--admin-addr=127.0.0.1:0", "--trusted-proxies=127.0.0.0/8") {
 		t.Run(lane, func(t *testing.T) {
 			t.Parallel()
-			const post = "POST /v1/readings HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{}"
+			const post = "POST /v1/readings HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\n{}"
 			p.awaitStatus("/readyz", http.StatusOK)
 			writers := make([]io.WriteCloser, 4)
 			for i := range writers {
@@ -50,7 +50,7 @@ func TestOverloadConnections(t *testing.T) {
 			}
 			wg.Wait()
 			for _, path := range []string{"/livez", "/readyz", "/healthz", "/v1/devices"} {
-				if got := exchange(t, p.addr, "GET "+path+" HTTP/1.1\r\nHost: x\r\n\r\n"); got != "200 end" {
+				if got := exchange(t, p.addr, "GET "+path+" HTTP/1.1\r\nHost: localhost\r\n\r\n"); got != "200 end" {
 					t.Errorf("%s: %s, want 200 end", path, got)
 				}
 			}
@@ -90,7 +90,7 @@ func TestOverloadAdminConnections(t *testing.T) {
 	long(t)
 	t.Parallel()
 	p := start(t, program(t), filepath.Join(t.TempDir(), "data"), "--admin-addr=127.0.0.1:0", "--idle-timeout=2s")
-	const ask = "GET /livez HTTP/1.1\r\nHost: x\r\n\r\n"
+	const ask = "GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n"
 	buf := make([]byte, 1024)
 	var conns []net.Conn
 	for i := range 65 {

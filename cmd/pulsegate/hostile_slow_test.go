@@ -27,7 +27,7 @@ type slow struct {
 // slowClients are the ways to keep a server waiting. What net/http tells a client
 // whose header is not whole is a bare 400, or nothing; the fast lane tells nothing.
 func slowClients() []slow {
-	const post = "POST /v1/readings HTTP/1.1\r\nHost: x\r\n"
+	const post = "POST /v1/readings HTTP/1.1\r\nHost: localhost\r\n"
 	long := strings.Repeat("x", 2000)
 	packed := zipped(strings.Repeat(" ", 1<<20)) // of 1,000 bytes
 	return []slow{
@@ -46,7 +46,7 @@ func slowClients() []slow {
 		{"ends in its header", post, "", true, "end/400 end"},
 		{"ends in its body", post + "Content-Length: 100\r\n\r\n{", "", true, "400 end"},
 		{"ends in a chunk", post + "Transfer-Encoding: chunked\r\n\r\n10\r\n{", "", true, "400 end"},
-		{"idle behind a request", "GET /livez HTTP/1.1\r\nHost: x\r\n\r\n", "", false, "200 end"},
+		{"idle behind a request", "GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n", "", false, "200 end"},
 		{"idle behind a reading", post + "Content-Length: 2\r\n\r\n{}", "", false, "422 end"},
 		{"half a request behind a whole one", post + "Content-Length: 2\r\n\r\n{}POST /v1/rea", "", false, "422 end/422 400 end"},
 	}
@@ -131,7 +131,7 @@ func TestSlowClientsThatNeverRead(t *testing.T) {
 	long(t)
 	eachLane(t, func(t *testing.T, p *process) {
 		post := func(body string) string {
-			return fmt.Sprintf("POST /v1/readings HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
+			return fmt.Sprintf("POST /v1/readings HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
 		}
 		// Refused elements are answered one by one: 500 KiB to 20, and 25 KiB to 1.
 		refused := func(n int) string { return post("[" + strings.Repeat("1,", n-1) + "1]") }
@@ -142,7 +142,7 @@ func TestSlowClientsThatNeverRead(t *testing.T) {
 		if got := exchange(t, p.addr, strings.Replace(post(lines.String()), "Host", "Connection: close\r\nHost", 1)); got != "200 end" {
 			t.Fatalf("2,000 readings are answered %s", got)
 		}
-		page := "GET /v1/devices/read/readings?format=ndjson HTTP/1.1\r\nHost: x\r\n\r\n"
+		page := "GET /v1/devices/read/readings?format=ndjson HTTP/1.1\r\nHost: localhost\r\n\r\n"
 		var wg sync.WaitGroup
 		for _, request := range []string{refused(10_000), refused(500), page} {
 			for range 5 {

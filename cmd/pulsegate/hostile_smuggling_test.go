@@ -25,15 +25,15 @@ func (a *attack) stream(i int) string {
 		return fmt.Sprintf(`{"device":"%s-%03d","time":1000,"spo2_pct":97}`, device, i)
 	}
 	outer, inner := reading("outer"), reading("smuggled")
-	smuggled := fmt.Sprintf("POST /v1/readings HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s", len(inner), inner)
+	smuggled := fmt.Sprintf("POST /v1/readings HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%s", len(inner), inner)
 	body := strings.NewReplacer("OUTER", outer, "SIZE", fmt.Sprintf("%x", len(outer)), "SMUGGLED", smuggled).Replace(a.body)
-	return strings.ReplaceAll(a.head, "LENGTH", fmt.Sprint(len(body))) + body + "GET /livez HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+	return strings.ReplaceAll(a.head, "LENGTH", fmt.Sprint(len(body))) + body + "GET /livez HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
 }
 
 // attacks are the known ways to make two servers see different requests in the same
 // bytes (RFC 9112, section 11.2), and others that come near.
 func attacks() []attack {
-	const post = "POST /v1/readings HTTP/1.1\r\nHost: x\r\n"
+	const post = "POST /v1/readings HTTP/1.1\r\nHost: localhost\r\n"
 	const chunked = post + "Transfer-Encoding: chunked\r\n\r\n"
 	const chunks = "0\r\n\r\nSMUGGLED"
 	return []attack{
@@ -42,8 +42,8 @@ func attacks() []attack {
 		{"CL short of chunks", post + "Content-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n", "31\r\nOUTER\r\n0\r\n\r\n", "400 end", false},
 		{"HTTP/1.0 TE CL keep-alive", "POST /v1/readings HTTP/1.0\r\nConnection: keep-alive\r\nTransfer-Encoding: chunked\r\nContent-Length: 5\r\n\r\n", "0\r\n\r\nSMUGGLED", "422 end", false},
 		{"HTTP/1.0 TE", "POST /v1/readings HTTP/1.0\r\nConnection: keep-alive\r\nTransfer-Encoding: chunked\r\n\r\n", "0\r\n\r\nSMUGGLED", "411 end", false},
-		{"HTTP/1.0 keep-alive", "POST /v1/readings HTTP/1.0\r\nHost: x\r\nConnection: keep-alive\r\nContent-Length: LENGTH\r\n\r\n", "OUTER", "200 200 end", true},
-		{"HTTP/1.0", "POST /v1/readings HTTP/1.0\r\nHost: x\r\nContent-Length: LENGTH\r\n\r\n", "OUTER", "200 end", true},
+		{"HTTP/1.0 keep-alive", "POST /v1/readings HTTP/1.0\r\nHost: localhost\r\nConnection: keep-alive\r\nContent-Length: LENGTH\r\n\r\n", "OUTER", "200 200 end", true},
+		{"HTTP/1.0", "POST /v1/readings HTTP/1.0\r\nHost: localhost\r\nContent-Length: LENGTH\r\n\r\n", "OUTER", "200 end", true},
 		{"two TE", post + "Transfer-Encoding: chunked\r\nTransfer-Encoding: identity\r\n\r\n", chunks, "501 end", false},
 		{"two TE chunked", post + "Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n", chunks, "501 end", false},
 		{"TE list", post + "Transfer-Encoding: gzip, chunked\r\n\r\n", chunks, "501 end", false},
@@ -76,12 +76,12 @@ func attacks() []attack {
 		{"CL space before colon", post + "Content-Length : LENGTH\r\n\r\n", "OUTER", "400 end", false},
 		{"CL folded", post + "Content-Length:\r\n LENGTH\r\n\r\n", "OUTER", "200 200 end", true},
 		{"obs-fold", post + "X: a\r\n Content-Length: 0\r\nContent-Length: LENGTH\r\n\r\n", "OUTER", "200 200 end", true},
-		{"folded first", "POST /v1/readings HTTP/1.1\r\n Host: x\r\nContent-Length: LENGTH\r\n\r\n", "OUTER", "400 end", false},
-		{"bare LF", "POST /v1/readings HTTP/1.1\nHost: x\nContent-Length: LENGTH\n\n", "OUTER", "200 200 end", true},
-		{"bare CR", "POST /v1/readings HTTP/1.1\rHost: x\rContent-Length: LENGTH\r\r", "OUTER", "400 end", false},
+		{"folded first", "POST /v1/readings HTTP/1.1\r\n Host: localhost\r\nContent-Length: LENGTH\r\n\r\n", "OUTER", "400 end", false},
+		{"bare LF", "POST /v1/readings HTTP/1.1\nHost: localhost\nContent-Length: LENGTH\n\n", "OUTER", "200 200 end", true},
+		{"bare CR", "POST /v1/readings HTTP/1.1\rHost: localhost\rContent-Length: LENGTH\r\r", "OUTER", "400 end", false},
 		{"NUL in value", post + "X: a\x00b\r\nContent-Length: LENGTH\r\n\r\n", "OUTER", "400 end", false},
 		{"NUL in name", post + "X\x00: ab\r\nContent-Length: LENGTH\r\n\r\n", "OUTER", "400 end", false},
-		{"NUL in path", "POST /v1/readings\x00 HTTP/1.1\r\nHost: x\r\nContent-Length: LENGTH\r\n\r\n", "OUTER", "400 end", false},
+		{"NUL in path", "POST /v1/readings\x00 HTTP/1.1\r\nHost: localhost\r\nContent-Length: LENGTH\r\n\r\n", "OUTER", "400 end", false},
 		{"empty name", post + ": ab\r\nContent-Length: LENGTH\r\n\r\n", "OUTER", "400 end", false},
 		{"no colon", post + "Content-Length\r\nContent-Length: LENGTH\r\n\r\n", "OUTER", "400 end", false},
 		{"chunk extension", chunked, "SIZE;a=b\r\nOUTER\r\n0\r\n\r\n", "200 200 end", true},
@@ -96,37 +96,37 @@ func attacks() []attack {
 		{"chunk too short", chunked, "1\r\nOUTER\r\n0\r\n\r\n", "400 end", false},
 		{"trailer with CL", post + "Transfer-Encoding: chunked\r\nTrailer: Content-Length\r\n\r\n", "SIZE\r\nOUTER\r\n0\r\nContent-Length: 5\r\n\r\n", "400 end", false},
 		{"trailer with TE", chunked, "SIZE\r\nOUTER\r\n0\r\nTransfer-Encoding: chunked\r\n\r\n", "200 200 end", true},
-		{"absolute form", "POST http://evil/v1/readings HTTP/1.1\r\nHost: x\r\nContent-Length: LENGTH\r\n\r\n", "OUTER", "200 200 end", true},
-		{"absolute form of another path", "POST http://x/v1/readings/../../livez HTTP/1.1\r\nHost: x\r\nContent-Length: LENGTH\r\n\r\n", "OUTER", "404 200 end", false},
-		{"authority form", "CONNECT x:80 HTTP/1.1\r\nHost: x\r\nContent-Length: LENGTH\r\n\r\n", "OUTER", "404 200 end", false},
-		{"asterisk", "OPTIONS * HTTP/1.1\r\nHost: x\r\n\r\n", "", "200 200 end", false},
-		{"asterisk with body", "OPTIONS * HTTP/1.1\r\nHost: x\r\nContent-Length: LENGTH\r\n\r\n", "SMUGGLED", "200 200 end", false},
-		{"asterisk CL.TE", "OPTIONS * HTTP/1.1\r\nHost: x\r\nContent-Length: LENGTH\r\nTransfer-Encoding: chunked\r\n\r\n", chunks, "200 end", false},
-		{"two Hosts", "POST /v1/readings HTTP/1.1\r\nHost: x\r\nHost: y\r\nContent-Length: LENGTH\r\n\r\n", "OUTER", "400 end", false},
+		{"absolute form", "POST http://evil/v1/readings HTTP/1.1\r\nHost: localhost\r\nContent-Length: LENGTH\r\n\r\n", "OUTER", "200 200 end", true},
+		{"absolute form of another path", "POST http://x/v1/readings/../../livez HTTP/1.1\r\nHost: localhost\r\nContent-Length: LENGTH\r\n\r\n", "OUTER", "404 200 end", false},
+		{"authority form", "CONNECT x:80 HTTP/1.1\r\nHost: localhost\r\nContent-Length: LENGTH\r\n\r\n", "OUTER", "404 200 end", false},
+		{"asterisk", "OPTIONS * HTTP/1.1\r\nHost: localhost\r\n\r\n", "", "200 200 end", false},
+		{"asterisk with body", "OPTIONS * HTTP/1.1\r\nHost: localhost\r\nContent-Length: LENGTH\r\n\r\n", "SMUGGLED", "200 200 end", false},
+		{"asterisk CL.TE", "OPTIONS * HTTP/1.1\r\nHost: localhost\r\nContent-Length: LENGTH\r\nTransfer-Encoding: chunked\r\n\r\n", chunks, "200 end", false},
+		{"two Hosts", "POST /v1/readings HTTP/1.1\r\nHost: localhost\r\nHost: y\r\nContent-Length: LENGTH\r\n\r\n", "OUTER", "400 end", false},
 		{"no Host", "POST /v1/readings HTTP/1.1\r\nContent-Length: LENGTH\r\n\r\n", "OUTER", "400 end", false},
 		{"bad Host", "POST /v1/readings HTTP/1.1\r\nHost: a b\r\nContent-Length: LENGTH\r\n\r\n", "OUTER", "400 end", false},
-		{"method in lower case", "post /v1/readings HTTP/1.1\r\nHost: x\r\nContent-Length: LENGTH\r\n\r\n", "OUTER", "405 200 end", false},
-		{"method mixed", "Post /v1/readings HTTP/1.1\r\nHost: x\r\nContent-Length: LENGTH\r\n\r\n", "OUTER", "405 200 end", false},
-		{"two spaces", "POST  /v1/readings HTTP/1.1\r\nHost: x\r\nContent-Length: LENGTH\r\n\r\n", "OUTER", "400 end", false},
-		{"tab in request line", "POST\t/v1/readings HTTP/1.1\r\nHost: x\r\nContent-Length: LENGTH\r\n\r\n", "OUTER", "400 end", false},
-		{"leading space", " POST /v1/readings HTTP/1.1\r\nHost: x\r\nContent-Length: LENGTH\r\n\r\n", "OUTER", "400 end", false},
-		{"leading CRLF", "\r\nPOST /v1/readings HTTP/1.1\r\nHost: x\r\nContent-Length: LENGTH\r\n\r\n", "OUTER", "400 end", false},
+		{"method in lower case", "post /v1/readings HTTP/1.1\r\nHost: localhost\r\nContent-Length: LENGTH\r\n\r\n", "OUTER", "405 200 end", false},
+		{"method mixed", "Post /v1/readings HTTP/1.1\r\nHost: localhost\r\nContent-Length: LENGTH\r\n\r\n", "OUTER", "405 200 end", false},
+		{"two spaces", "POST  /v1/readings HTTP/1.1\r\nHost: localhost\r\nContent-Length: LENGTH\r\n\r\n", "OUTER", "400 end", false},
+		{"tab in request line", "POST\t/v1/readings HTTP/1.1\r\nHost: localhost\r\nContent-Length: LENGTH\r\n\r\n", "OUTER", "400 end", false},
+		{"leading space", " POST /v1/readings HTTP/1.1\r\nHost: localhost\r\nContent-Length: LENGTH\r\n\r\n", "OUTER", "400 end", false},
+		{"leading CRLF", "\r\nPOST /v1/readings HTTP/1.1\r\nHost: localhost\r\nContent-Length: LENGTH\r\n\r\n", "OUTER", "400 end", false},
 		{"HTTP/0.9", "POST /v1/readings\r\n\r\n", "OUTER", "400 end", false},
-		{"HTTP/1.2", "POST /v1/readings HTTP/1.2\r\nHost: x\r\nContent-Length: LENGTH\r\n\r\n", "OUTER", "200 200 end", true},
-		{"HTTP/2.0 text", "POST /v1/readings HTTP/2.0\r\nHost: x\r\nContent-Length: LENGTH\r\n\r\n", "OUTER", "505 end", false},
-		{"http/1.1", "POST /v1/readings http/1.1\r\nHost: x\r\nContent-Length: LENGTH\r\n\r\n", "OUTER", "400 end", false},
+		{"HTTP/1.2", "POST /v1/readings HTTP/1.2\r\nHost: localhost\r\nContent-Length: LENGTH\r\n\r\n", "OUTER", "200 200 end", true},
+		{"HTTP/2.0 text", "POST /v1/readings HTTP/2.0\r\nHost: localhost\r\nContent-Length: LENGTH\r\n\r\n", "OUTER", "505 end", false},
+		{"http/1.1", "POST /v1/readings http/1.1\r\nHost: localhost\r\nContent-Length: LENGTH\r\n\r\n", "OUTER", "400 end", false},
 		{"Upgrade", post + "Connection: upgrade\r\nUpgrade: websocket\r\nContent-Length: LENGTH\r\n\r\n", "OUTER", "200 200 end", true},
 		{"Upgrade h2c", post + "Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAARAAAAAAAIAAAAA\r\nContent-Length: LENGTH\r\n\r\n", "OUTER", "200 200 end", true},
 		{"h2c prior knowledge", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "", "404 end", false},
 		{"Expect", post + "Expect: 100-continue\r\nContent-Length: LENGTH\r\n\r\n", "OUTER", "100 200 200 end", true},
 		{"Expect other", post + "Expect: 200-maybe\r\nContent-Length: LENGTH\r\n\r\n", "OUTER", "417 end", false},
 		{"Connection names CL", post + "Connection: Content-Length\r\nContent-Length: LENGTH\r\n\r\n", "OUTER", "200 200 end", true},
-		{"GET with body", "GET /v1/devices HTTP/1.1\r\nHost: x\r\nContent-Length: LENGTH\r\n\r\n", "SMUGGLED", "200 200 end", false},
+		{"GET with body", "GET /v1/devices HTTP/1.1\r\nHost: localhost\r\nContent-Length: LENGTH\r\n\r\n", "SMUGGLED", "200 200 end", false},
 		{"body longer than CL", post + "Content-Length: 49\r\n\r\n", "OUTER{}{}", "400 400 end", false},
 		{"body shorter than CL", post + "Content-Length: 400\r\n\r\n", "OUTER", "408 end", false},
 		{"body holds a request", post + "Content-Length: LENGTH\r\n\r\n", "SMUGGLED", "400 200 end", false},
-		{"404 with body", "POST /nowhere HTTP/1.1\r\nHost: x\r\nContent-Length: LENGTH\r\n\r\n", "SMUGGLED", "404 200 end", false},
-		{"405 with body", "DELETE /v1/readings HTTP/1.1\r\nHost: x\r\nContent-Length: LENGTH\r\n\r\n", "SMUGGLED", "405 200 end", false},
+		{"404 with body", "POST /nowhere HTTP/1.1\r\nHost: localhost\r\nContent-Length: LENGTH\r\n\r\n", "SMUGGLED", "404 200 end", false},
+		{"405 with body", "DELETE /v1/readings HTTP/1.1\r\nHost: localhost\r\nContent-Length: LENGTH\r\n\r\n", "SMUGGLED", "405 200 end", false},
 		{"415 with body", post + "Content-Encoding: br\r\nContent-Length: LENGTH\r\n\r\n", "SMUGGLED", "415 200 end", false},
 		{"413 announced", post + "Content-Length: 99999999\r\n\r\n", "SMUGGLED", "413 end", false},
 	}

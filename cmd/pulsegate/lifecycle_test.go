@@ -246,7 +246,7 @@ func TestDrainDelayEndsEarly(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	if _, err := io.WriteString(conn, "POST /v1/readings HTTP/1.1\r\nHost: x\r\nContent-Length: 40\r\n\r\n"); err != nil {
+	if _, err := io.WriteString(conn, "POST /v1/readings HTTP/1.1\r\nHost: localhost\r\nContent-Length: 40\r\n\r\n"); err != nil {
 		t.Fatal(err)
 	}
 	p.signal(syscall.SIGTERM)
@@ -318,7 +318,7 @@ func TestSocketActivation(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := fmt.Fprintf(conn, "POST /v1/readings HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s", len(body), body); err != nil {
+		if _, err := fmt.Fprintf(conn, "POST /v1/readings HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s", len(body), body); err != nil {
 			t.Fatal(err)
 		}
 		return conn

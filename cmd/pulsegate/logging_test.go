@@ -58,7 +58,7 @@ func pipeline(t testing.TB, addr string, n int, request func(i int) string) map[
 
 // postText returns a POST of a body.
 func postText(path, body string) string {
-	return fmt.Sprintf("POST %s HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s", path, len(body), body)
+	return fmt.Sprintf("POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%s", path, len(body), body)
 }
 
 func goodReading(i int) string {
@@ -75,8 +75,8 @@ func TestNoLinesOfRequests(t *testing.T) {
 		func(int) string { return postText("/v1/readings", `{"device":"d","time":1000,"spo2_pct":970}`) },
 		func(int) string { return postText("/v1/readings", "not JSON") },
 		func(int) string { return postText("/v1/readings?token=secret", "{}") },
-		func(i int) string { return fmt.Sprintf("GET /v1/devices/d%d HTTP/1.1\r\nHost: x\r\n\r\n", i) },
-		func(int) string { return "GET /nowhere HTTP/1.1\r\nHost: x\r\n\r\n" },
+		func(i int) string { return fmt.Sprintf("GET /v1/devices/d%d HTTP/1.1\r\nHost: localhost\r\n\r\n", i) },
+		func(int) string { return "GET /nowhere HTTP/1.1\r\nHost: localhost\r\n\r\n" },
 	} {
 		pipeline(t, p.addr, each, flood)
 	}
@@ -120,9 +120,9 @@ func TestAccessLog(t *testing.T) {
 				postText("/v1/readings", `[{"device":"secret","time":2000,"spo2_pct":97.5}]`),
 				postText("/v1/readings?token=secret", `secret`),
 				"GET /v1/devices/secret HTTP/1.1\r\nHost: secret\r\nAuthorization: Bearer secret\r\n\r\n",
-				"GET /v1/devices/secret?token=secret HTTP/1.1\r\nHost: x\r\n\r\n",
-				"GET /secret HTTP/1.1\r\nHost: x\r\n\r\n",
-				"SECRET /v1/readings HTTP/1.1\r\nHost: x\r\n\r\n",
+				"GET /v1/devices/secret?token=secret HTTP/1.1\r\nHost: localhost\r\n\r\n",
+				"GET /secret HTTP/1.1\r\nHost: localhost\r\n\r\n",
+				"SECRET /v1/readings HTTP/1.1\r\nHost: localhost\r\n\r\n",
 			} {
 				pipeline(t, p.addr, 1, func(int) string { return request })
 			}
@@ -172,7 +172,9 @@ func TestFlood(t *testing.T) {
 		status  int
 	}{
 		{func(int) string { return postText("/v1/readings", `{"device":`) }, 400},
-		{func(i int) string { return fmt.Sprintf("GET /v1/devices/unknown%d HTTP/1.1\r\nHost: x\r\n\r\n", i) }, 404},
+		{func(i int) string {
+			return fmt.Sprintf("GET /v1/devices/unknown%d HTTP/1.1\r\nHost: localhost\r\n\r\n", i)
+		}, 404},
 	} {
 		if got := pipeline(t, p.addr, n, flood.request); got[flood.status] != n {
 			t.Errorf("statuses %v, want %d times %d", got, n, flood.status)

@@ -16,20 +16,25 @@ import (
 )
 
 // adminRoutes is what the admin listener serves: measurements and health to everybody,
-// so that the health checks are answered while all public connections are in use;
+// so that the health checks are answered while all public connections are in use (where
+// only this machine can reach it, measurements not to pages of other sites);
 // profiles to peers on this machine only, since a profile of a process may hold what the
 // process holds; and what changes or copies the store to administrators.
 func (s *server) adminRoutes(measures http.Handler) http.Handler {
 	routes := http.NewServeMux()
+	own := newHosts(s.opt.AdminAddr)
+	if isLoopback(s.opt.AdminAddr) {
+		measures = own.only(measures, s.problems)
+	}
 	routes.Handle("GET /metrics", measures)
 	routes.Handle("GET /livez", s.health.Livez())
 	routes.Handle("GET /readyz", s.health.Readyz())
 	routes.Handle("GET /healthz", s.health.Healthz())
 
-	forbidden := reply.New(http.StatusForbidden, "text/plain; charset=utf-8", []byte("profiles are served to loopback peers only\n"))
+	forbidden := reply.New(http.StatusForbidden, "text/plain; charset=utf-8", []byte("profiles are served to loopback peers only, under a name of loopback\n"))
 	local := func(path string, h http.HandlerFunc) {
 		routes.HandleFunc(path, func(w http.ResponseWriter, r *http.Request) {
-			if !isLoopback(r.RemoteAddr) {
+			if !isLoopback(r.RemoteAddr) || !own.allow(r) {
 				forbidden.ServeHTTP(w, r)
 				return
 			}

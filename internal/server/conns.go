@@ -94,7 +94,12 @@ func (s *server) listenPublic(posts *metrics.Route) error {
 		return nil
 	}
 	if s.opt.FastLane == "on" {
+		var usualHost func([]byte) bool
+		if own := s.opt.ownHosts(); own != nil {
+			usualHost = own.usual
+		}
 		s.lane, err = s.core.FastLane(l, ingest.FastLaneConfig{
+			Host:          usualHost,
 			Loops:         s.opt.Loops,
 			Conns:         conns,
 			HeaderTimeout: s.public.ReadHeaderTimeout,

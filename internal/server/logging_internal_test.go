@@ -100,7 +100,7 @@ func readDamaged(t *testing.T, logs *Log, faults int) {
 func panicking(t *testing.T, logs *Log, faults int) {
 	t.Helper()
 	serveConns(t, logs, faults, func(srv *http.Server, l net.Listener) error { return srv.Serve(l) },
-		"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+		"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
 }
 
 // brokenTLS sends what is no handshake.
@@ -112,7 +112,7 @@ func brokenTLS(t *testing.T, logs *Log, faults int) {
 	serveConns(t, logs, faults, func(srv *http.Server, l net.Listener) error {
 		srv.TLSConfig = cert.TLS.Clone()
 		return srv.ServeTLS(l, "", "")
-	}, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+	}, "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
 }
 
 // serveConns serves so many connections in memory, each of which sends a text.

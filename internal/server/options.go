@@ -23,7 +23,7 @@ type Options struct {
 	Addr      string `default:"127.0.0.1:8080" help:"Address of the public listener. Port 0 picks a free one."`
 	AdminAddr string `default:"127.0.0.1:6060" help:"Address of the admin listener, with profiles. Empty: none."`
 	Data      string `default:"pulsegate-data" type:"path" help:"Data directory. It is made where it is missing."`
-	Insecure  bool   `help:"Take readings from anybody on addresses other than loopback."`
+	Insecure  bool   `help:"Take readings from anybody on addresses other than loopback, and under every host name."`
 
 	AccessOptions `embed:""`
 
@@ -173,6 +173,17 @@ func (c *Options) checkAddr() error {
 
 // anybody reports whether the options let anybody on other machines write and read.
 func (c *Options) anybody() bool { return c.AccessOptions.open() && !isLoopback(c.Addr) }
+
+// ownHosts returns the hosts for which the public listener answers; nil for all. Where
+// anybody may read and write who reaches this machine's own addresses, pages in its
+// browsers must not. With --insecure, something in front decides who gets in, and under
+// which names. Over TLS, a name needs a certificate.
+func (c *Options) ownHosts() *hosts {
+	if !c.AccessOptions.open() || c.Insecure || c.TLSCert != "" {
+		return nil
+	}
+	return newHosts(c.Addr)
+}
 
 // isLoopback reports whether an address, with or without a port, is this machine's own.
 // A listener without a host listens on every address.

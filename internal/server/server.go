@@ -199,7 +199,11 @@ func (s *server) servePublic() error {
 		PieceTimeout: min(2*s.opt.ReadTimeout, 30*time.Second),
 	})
 	posts := s.requests.Route(readingsTemplate)
-	s.public = s.httpServer(s.forwarded(s.tracer.Handler(routes(s.requests, s.core, reads, s.health, s.problems))))
+	handler := routes(s.requests, s.core, reads, s.health, s.problems)
+	if own := s.opt.ownHosts(); own != nil {
+		handler = own.only(handler, s.problems)
+	}
+	s.public = s.httpServer(s.forwarded(s.tracer.Handler(handler)))
 	return s.listenPublic(posts)
 }
 

@@ -29,6 +29,11 @@ type FastLaneConfig struct {
 	// by address. Nil: they are not divided.
 	Conns *share.Conns
 
+	// Host reports whether requests with this Host field are for the lane; others go to
+	// the full lane, which may refuse them. It must not retain the field, nor allocate.
+	// Nil: all are.
+	Host func(field []byte) bool
+
 	HeaderTimeout time.Duration // for the header of a request; default 10 s
 	ReadTimeout   time.Duration // for a whole request; default 60 s
 	WriteTimeout  time.Duration // for a client to take an answer; default 60 s

@@ -121,7 +121,7 @@ func (l *lane) Receive(c *eventloop.Conn, b []byte, ended bool) (taken int) {
 				l.unfinished(c, r)
 				return taken
 			}
-		case verdict != fastparse.Accept, tooLarge, l.moves(r), !l.take(c, rest, r):
+		case verdict != fastparse.Accept, tooLarge, l.moves(r), l.cfg.Host != nil && !l.cfg.Host(r.Host.Of(rest)), !l.take(c, rest, r):
 			c.Move()
 			return taken
 		}

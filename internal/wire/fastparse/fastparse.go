@@ -48,6 +48,9 @@ type Request struct {
 	// Body is known as soon as the header is complete, also with More.
 	Body Span
 
+	// Host is the value of that field. Whether it is the caller's is for him to say.
+	Host Span
+
 	// Authorization is the value of that field. It is the caller's to judge.
 	Authorization Span
 
@@ -114,7 +117,7 @@ func Recognise(b []byte) (Request, Verdict) {
 		case contentLength:
 			length, ok = parseLength(value.Of(head))
 		case host:
-			ok = isHost(value.Of(head))
+			r.Host, ok = value, isHost(value.Of(head))
 		case connection:
 			r.Close, ok = parseConnection(value.Of(head))
 		case authorization:

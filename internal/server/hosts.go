@@ -1,0 +1,75 @@
+package server
+
+import (
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+
+	"github.com/pulsegate/pulsegate/internal/api/problem"
+)
+
+// hosts decides for which hosts a listener of this machine answers: loopback, and the
+// address that it listens on.
+//
+// A page in a browser on this machine reaches loopback as every program does. The owner
+// of a name decides of which address it is, and decides anew (DNS rebinding), so that the
+// browser takes the listener for the page's own site. But the browser sends the name.
+type hosts struct{ own string }
+
+// newHosts returns that of a listener's address.
+func newHosts(addr string) *hosts {
+	host, _, err := net.SplitHostPort(addr)
+	if err != nil {
+		host = addr
+	}
+	return &hosts{host}
+}
+
+// has reports whether a host, with or without a port, is one of them. An empty one is:
+// every browser sends one.
+func (h *hosts) has(host string) bool {
+	if host == "" || isLoopback(host) {
+		return true
+	}
+	if name, _, err := net.SplitHostPort(host); err == nil {
+		host = name
+	}
+	return h.own != "" && strings.EqualFold(strings.Trim(host, "[]"), h.own)
+}
+
+// usual reports whether a Host field is one of them, for the fast lane: false may mean
+// that it is another way to write one. It does not allocate.
+func (h *hosts) usual(field []byte) bool {
+	for _, host := range [...]string{"127.0.0.1", "localhost", "[::1]"} {
+		if n := len(host); len(field) >= n && string(field[:n]) == host && (len(field) == n || field[n] == ':') {
+			return true
+		}
+	}
+	return false
+}
+
+// allow reports whether a request names one of the hosts, and so does the page that it
+// was made for, if it was made for one.
+func (h *hosts) allow(r *http.Request) bool {
+	if !h.has(r.Host) {
+		return false
+	}
+	for _, origin := range r.Header["Origin"] {
+		if u, err := url.Parse(origin); err != nil || u.Host == "" || !h.has(u.Host) {
+			return false
+		}
+	}
+	return true
+}
+
+// only answers requests for other hosts with 403.
+func (h *hosts) only(next http.Handler, problems *problem.Set) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !h.allow(r) {
+			problems.Forbidden.Write(w, r, "Host and Origin must be of loopback or of the address that this server listens on.")
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
