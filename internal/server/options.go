@@ -12,6 +12,7 @@ import (
 	"github.com/pulsegate/pulsegate/internal/api/ingest"
 	"github.com/pulsegate/pulsegate/internal/api/query"
 	"github.com/pulsegate/pulsegate/internal/observe/logbudget"
+	"github.com/pulsegate/pulsegate/internal/observe/tracing"
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore"
 	"github.com/pulsegate/pulsegate/internal/sys/settings"
 	"github.com/pulsegate/pulsegate/vitals"
@@ -94,6 +95,7 @@ func Defaults() map[string]string {
 		"max_reads":        n(query.DefaultMaxReads),
 		"max_devices":      n(pebblestore.DefaultMaxDevices),
 		"min_free_bytes":   n(pebblestore.DefaultMinFreeBytes),
+		"trace_forced":     n(tracing.DefaultForced),
 		"default_audit":    DefaultAudit,
 
 		"max_contradictions": n(token.DefaultContradictions),

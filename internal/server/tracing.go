@@ -14,6 +14,7 @@ import (
 type TraceOptions struct {
 	OTLPEndpoint string        `name:"otlp-endpoint" env:"PULSEGATE_OTLP_ENDPOINT,OTEL_EXPORTER_OTLP_ENDPOINT" placeholder:"URL" help:"OpenTelemetry collector that takes OTLP over HTTP, such as http://127.0.0.1:4318. Default: nothing is traced."`
 	TraceSample  float64       `default:"0.001" help:"Share of requests to trace, from 0 to 1, where the request itself does not say."`
+	TraceForced  int           `default:"${trace_forced}" placeholder:"N" help:"Requests a second at most that are traced because their traceparent says so. Of further ones --trace-sample decides. 0: none."`
 	TraceSlow    time.Duration `default:"250ms" help:"Trace each request that takes as long. 0s: none for that."`
 }
 
@@ -23,6 +24,7 @@ func (c *Options) tracing() (*tracing.Config, error) {
 	err := firstBroken(
 		rule{c.TraceSample >= 0 && c.TraceSample <= 1, "--trace-sample must be from 0 to 1"},
 		rule{c.TraceSlow >= 0, "--trace-slow must be at least 0s"},
+		rule{c.TraceForced >= 0, "--trace-forced must be at least 0"},
 	)
 	if err != nil || c.OTLPEndpoint == "" {
 		return nil, err
@@ -41,8 +43,12 @@ func (c *Options) tracing() (*tracing.Config, error) {
 	if !strings.HasSuffix(endpoint.Path, "/v1/traces") {
 		endpoint = endpoint.JoinPath("v1", "traces")
 	}
+	forced := c.TraceForced
+	if forced == 0 {
+		forced = -1
+	}
 	return &tracing.Config{
-		Endpoint: endpoint, Headers: headers, Sample: c.TraceSample, Slow: c.TraceSlow,
+		Endpoint: endpoint, Forced: forced, Headers: headers, Sample: c.TraceSample, Slow: c.TraceSlow,
 		Service: "pulsegate", Version: c.Version,
 	}, nil
 }

@@ -20,6 +20,11 @@ type Config struct {
 	Sample float64       // share of the requests without a parent that are recorded, 0 to 1
 	Slow   time.Duration // a request that took as long is recorded; 0: none is for that
 
+	// Forced is how many requests a second are recorded because their parent is; anybody
+	// can send one. Of further ones the share is recorded that Sample says. Default
+	// DefaultForced; less than 0: none.
+	Forced int
+
 	Service, Version string       // service.name and service.version
 	Log              *slog.Logger // told when exporting begins to fail and when it works again; nil: nobody is
 
@@ -27,6 +32,9 @@ type Config struct {
 	// with; default 2 s.
 	Every time.Duration
 }
+
+// DefaultForced is the default of Config.Forced.
+const DefaultForced = 10
 
 // Bounds.
 const (
@@ -44,6 +52,10 @@ type Tracer struct {
 	stop     context.CancelFunc
 	closing  chan struct{} // closed by Close
 	ended    chan struct{} // closed when run has ended
+
+	// forced is a second since 1970, times 2³², and how many requests were recorded in it
+	// because of their parents.
+	forced atomic.Uint64
 
 	exported, dropped, failed atomic.Uint64
 }
@@ -66,6 +78,9 @@ func New(cfg Config) (*Tracer, error) {
 	}
 	if cfg.Slow < 0 {
 		return nil, fmt.Errorf("tracing: the time of a slow request is %v, want at least 0", cfg.Slow)
+	}
+	if cfg.Forced == 0 {
+		cfg.Forced = DefaultForced
 	}
 	if cfg.Every <= 0 {
 		cfg.Every = 2 * time.Second
@@ -135,10 +150,26 @@ func (t *Tracer) Begin(parent Parent) Request {
 	if parent.IsZero() {
 		r.random = rand.Uint64()
 		r.Sampled = r.random>>1 < t.below
-	} else {
-		r.Sampled = parent.Flags&flagSampled != 0
+	} else if parent.Flags&flagSampled != 0 {
+		r.Sampled = t.force(time.Now()) || rand.Uint64()>>1 < t.below
 	}
 	return r
+}
+
+// force reports whether one more request is recorded in this second because of its
+// parent.
+func (t *Tracer) force(now time.Time) bool {
+	second := uint64(now.Unix()) << 32
+	for {
+		was := t.forced.Load()
+		next := max(was, second) // a clock that is set back does not begin anew
+		if int64(next&math.MaxUint32) >= int64(t.cfg.Forced) {
+			return false
+		}
+		if t.forced.CompareAndSwap(was, next+1) {
+			return true
+		}
+	}
 }
 
 // Wants reports whether a sampled or unsampled request is recorded that took d.

@@ -14,6 +14,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/pulsegate/pulsegate/internal/observe/tracing"
@@ -385,4 +386,35 @@ func TestConfigRefused(t *testing.T) {
 			t.Errorf("%+v is taken", cfg)
 		}
 	}
+}
+
+// Anybody can send a traceparent that wants to be recorded: so many a second are, and
+// of the others the share that Sample says.
+//
+// Seen to fail when a parent alone decides.
+func TestForced(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		endpoint := &url.URL{Scheme: "http", Host: "127.0.0.1:1"}
+		parent := tracing.ParentOf(http.Header{"Traceparent": {"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}})
+		for _, tt := range []struct {
+			forced int
+			sample float64
+			want   int // of 100 in each of two seconds
+		}{{0, 0, 2 * tracing.DefaultForced}, {3, 0, 6}, {-1, 0, 0}, {3, 1, 200}} {
+			tr := newTracer(t, tracing.Config{Endpoint: endpoint, Forced: tt.forced, Sample: tt.sample})
+			got := 0
+			for range 2 {
+				for range 100 {
+					if tr.Begin(parent).Sampled {
+						got++
+					}
+				}
+				time.Sleep(time.Second)
+			}
+			if got != tt.want {
+				t.Errorf("%d forced, share %v: %d recorded, want %d", tt.forced, tt.sample, got, tt.want)
+			}
+			finish(t, tr)
+		}
+	})
 }
