@@ -40,7 +40,7 @@ func lanes(t testing.TB, args ...string) map[string]*process {
 func eachLane(t *testing.T, test func(t *testing.T, p *process), args ...string) {
 	t.Helper()
 	args = append([]string{
-		"--read-timeout=3s", "--idle-timeout=3s", "--max-body-bytes=33554432", "--max-batch-bytes=4194304", "--max-readings=20000",
+		"--read-timeout=3s", "--idle-timeout=3s", "--max-body-bytes=33554432", "--max-batch-bytes=4194304", "--max-readings=20000", "--insecure",
 	}, args...)
 	for lane, p := range lanes(t, args...) {
 		t.Run(lane, func(t *testing.T) {

@@ -54,8 +54,10 @@ func Last(r *http.Request) bool {
 	switch {
 	case ok && m.guest:
 		return true
-	case ok && m.watched != nil:
-		return m.watched.isMixed()
+	case ok && m.watched != nil && !m.watched.isMixed():
+		return false
 	}
+	// Of a request that has a Content-Length alone, the other name is another's: net/http
+	// reads ahead.
 	return r.ProtoMajor == 1 && (r.ProtoMinor == 0 || len(r.TransferEncoding) > 0)
 }

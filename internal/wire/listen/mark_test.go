@@ -132,7 +132,12 @@ func last(t *testing.T, text string, piece int) bool {
 	if got, err := io.ReadAll(conn); err != nil || string(got) != text {
 		t.Errorf("read %q, %v; want %q", got, err, text)
 	}
-	return listen.Last(request(ctx))
+	if listen.Last(request(ctx)) {
+		t.Error("a request with a length alone is the last")
+	}
+	chunked := request(ctx)
+	chunked.TransferEncoding = []string{"chunked"}
+	return listen.Last(chunked)
 }
 
 // one is a listener of one connection.

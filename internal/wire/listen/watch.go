@@ -17,8 +17,8 @@ import (
 // net/http removes the Content-Length before a handler could see it, and does not
 // close the connection (Go 1.26). So the bytes are looked at while they are read, for
 // lines that begin with one of the two names. A body that holds such a line, and a
-// client that uses both ways by turns, lose their connection a request early; nothing
-// else happens to them.
+// client that uses both ways by turns, lose their connection after a chunked request;
+// nothing else happens to them.
 //
 // What goes below package crypto/tls has nothing to see, and what wraps its
 // connections takes HTTP/2 from net/http, which asks for their type. So a listener
