@@ -5,15 +5,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"strings"
 
 	"github.com/pulsegate/pulsegate/internal/access/audit"
 	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore"
 	"github.com/pulsegate/pulsegate/internal/sys/settings"
+	"github.com/pulsegate/pulsegate/internal/sys/terminal"
 	"github.com/pulsegate/pulsegate/vitals"
-	"golang.org/x/term"
 )
 
 type eraseCommand struct {
@@ -70,12 +69,11 @@ func (c *eraseCommand) stopped(ctx context.Context, _ stdio) (readings int64, er
 
 // confirm asks on a terminal. Where there is none, a script must pass --yes.
 func confirm(std stdio, question string) error {
-	in, ok := std.in.(*os.File)
-	if !ok || !term.IsTerminal(int(in.Fd())) {
+	if !terminal.Is(std.in) {
 		return settings.Usagef("standard input is no terminal to ask on; add --yes")
 	}
 	fmt.Fprintf(std.err, "%s [y/N] ", question)
-	line, err := bufio.NewReader(in).ReadString('\n')
+	line, err := bufio.NewReader(std.in).ReadString('\n')
 	if answer := strings.ToLower(strings.TrimSpace(line)); answer != "y" && answer != "yes" {
 		return errors.Join(errors.New("nothing was removed"), err)
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/pulsegate/pulsegate/internal/observe/logbudget"
 	"github.com/pulsegate/pulsegate/internal/server"
 	"github.com/pulsegate/pulsegate/internal/sys/settings"
+	"github.com/pulsegate/pulsegate/internal/sys/terminal"
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
@@ -34,7 +35,7 @@ func main() {
 	// second one finds the signals' default behaviour back in force.
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop)
-	os.Exit(run(ctx, os.Args[1:], stdio{os.Stdin, os.Stdout, os.Stderr}))
+	os.Exit(run(ctx, os.Args[1:], stdio{os.Stdin, terminal.Guard(os.Stdout), terminal.Guard(os.Stderr)}))
 }
 
 // stdio is where a command reads and writes.

@@ -2,11 +2,11 @@ package main
 
 import (
 	"io"
-	"os"
 	"time"
 
 	"github.com/schollz/progressbar/v3"
-	"golang.org/x/term"
+
+	"github.com/pulsegate/pulsegate/internal/sys/terminal"
 )
 
 // A progress shows on a terminal how far a long piece of work is. Elsewhere it shows
@@ -15,9 +15,12 @@ type progress struct{ *progressbar.ProgressBar }
 
 // newProgress returns a progress of work whose length is not known yet.
 func newProgress(out io.Writer, what string, opt ...progressbar.Option) progress {
-	f, ok := out.(*os.File)
+	shown := terminal.Is(out)
+	if w, ok := out.(*terminal.Writer); ok {
+		out = w.File // a progress bar moves the cursor
+	}
 	return progress{progressbar.NewOptions64(-1, append(opt,
-		progressbar.OptionSetWriter(out), progressbar.OptionSetVisibility(ok && term.IsTerminal(int(f.Fd()))),
+		progressbar.OptionSetWriter(out), progressbar.OptionSetVisibility(shown),
 		progressbar.OptionSetDescription(what), progressbar.OptionThrottle(100*time.Millisecond),
 		progressbar.OptionClearOnFinish())...)}
 }

@@ -86,7 +86,7 @@ var libraries = []library{
 	{path: "github.com/schollz/progressbar/v3", users: []string{"cmd/pulsegate"}},
 	{path: "go.uber.org/goleak", tests: true},
 	{path: "golang.org/x/sys"},
-	{path: "golang.org/x/term", users: []string{"cmd/pulsegate"}},
+	{path: "golang.org/x/term", users: []string{"internal/sys/terminal"}},
 	{path: "golang.org/x/time"},
 	{path: "pgregory.net/rapid", tests: true},
 }
