@@ -51,6 +51,19 @@ func isName[T ~string | ~[]byte](text T) bool {
 	return true
 }
 
+// IsAwkward reports whether n is ".", ".." or begins with "-". Clients that build a URL
+// of it remove the dots (RFC 3986, section 5.2.4), command lines take it for a flag, and
+// spreadsheets compute it.
+func (n *Name) IsAwkward() bool {
+	switch n.b[0] {
+	case '-':
+		return true
+	case '.':
+		return n.b[1] == 0 || n.b[1] == '.' && n.b[2] == 0
+	}
+	return false
+}
+
 // IsZero reports whether n was not given.
 func (n *Name) IsZero() bool { return n.b[0] == 0 }
 

@@ -129,6 +129,7 @@ type refusals struct {
 	quiet bool
 	total int
 	ahead bool // some lay ahead of the server's clock
+	old   bool // some lay before the oldest time that the server accepts
 }
 
 // shownRefusals is how many refused rows are listed one by one.
@@ -137,6 +138,7 @@ const shownRefusals = 20
 func (p *refusals) add(r transfer.Refusal) {
 	p.total++
 	p.ahead = p.ahead || r.Field == "time" && strings.Contains(r.Reason, "ahead of the server's clock")
+	p.old = p.old || r.Field == "time" && strings.Contains(r.Reason, "the oldest time that this server accepts")
 	if !p.quiet && p.total <= shownRefusals {
 		fmt.Fprintf(p.out, "line %d refused: %s\n", r.Line, r.Text())
 	}
@@ -149,5 +151,8 @@ func (p *refusals) end() {
 	}
 	if p.ahead {
 		fmt.Fprintln(p.out, "The times lie ahead of the server's clock. If de-identification has moved the recording's dates, add '--shift-to now'.")
+	}
+	if p.old {
+		fmt.Fprintln(p.out, "The times lie before what the server accepts. Integers are milliseconds: multiply seconds by 1000. For an old recording, add '--shift-to now'.")
 	}
 }

@@ -120,6 +120,7 @@ const (
 	Duplicate                         // brought nothing new
 	Conflict                          // contradicted the record; refused whole
 	TooManyDevices                    // a new device beyond the configured number; refused
+	AwkwardName                       // a new device with an awkward name, see [vitals.Name.IsAwkward]; refused
 	Withheld                          // not compared with the record, for its Guard; refused
 	Unreadable                        // what may be stored at its device and time cannot be read; refused
 )

@@ -315,8 +315,10 @@ func TestContradictions(t *testing.T) {
 				continue
 			}
 			if !again {
-				if !g.Contradict(tt.pass, now) || !g.Contradict(tt.pass, now) || g.Contradict(tt.pass, now) {
-					t.Errorf("%d: the budget is not of two contradictions", i)
+				for n, want := range []bool{true, true, false} {
+					if got := g.Contradict(tt.pass, now); got != want {
+						t.Errorf("%d: contradiction %d of a budget of two: %v, want %v", i, n+1, got, want)
+					}
 				}
 				g.Agreed(tt.pass, now)
 				if !g.Contradict(tt.pass, now) {

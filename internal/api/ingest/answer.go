@@ -207,6 +207,8 @@ func entryRefusal(e *storage.Entry) (k kind, field, reason string) {
 	switch e.Outcome {
 	case storage.Conflict:
 		return refusedConflict, e.Sign.Field(), "contradicts the stored value"
+	case storage.AwkwardName:
+		return refusedInvalid, "device", "a new device may be named neither . nor .., nor begin with -"
 	case storage.TooManyDevices:
 		return refusedInvalid, "device", "the store holds as many devices as it may"
 	case storage.Withheld:

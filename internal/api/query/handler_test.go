@@ -443,10 +443,10 @@ func TestStoreFails(t *testing.T) {
 
 // CSV is what encoding/csv reads, whatever names are made of.
 func TestCSVIsCSV(t *testing.T) {
-	srv := serve(t, fill(t, `{"device":"-._:a","time":1000,"heart_rate_bpm":20,"spo2_pct":1,"gateway":":-_."}`))
-	_, text := get(t, srv, "/v1/devices/-._:a/readings?format=csv")
+	srv := serve(t, fill(t, `{"device":"a-._:","time":1000,"heart_rate_bpm":20,"spo2_pct":1,"gateway":":-_."}`))
+	_, text := get(t, srv, "/v1/devices/a-._:/readings?format=csv")
 	rows, err := csv.NewReader(strings.NewReader(text)).ReadAll()
-	if err != nil || len(rows) != 2 || rows[1][0] != "-._:a" || rows[1][7] != ":-_." {
+	if err != nil || len(rows) != 2 || rows[1][0] != "a-._:" || rows[1][7] != ":-_." {
 		t.Errorf("rows %q, %v", rows, err)
 	}
 }

@@ -135,7 +135,6 @@ type faultBed struct {
 	disk   *vfs.MemFS
 	ledger *valueLedger
 	fault  *nthFault
-	open   *pebblestore.Store // to be closed after the fault
 }
 
 // fs returns the disk, with the fault.

@@ -128,6 +128,10 @@ func (s *settler) settleOne(e *storage.Entry, entry int32) {
 	e.Sign = 0
 	number, known := s.table.byName[r.Device]
 	if !known {
+		if r.Device.IsAwkward() {
+			e.Outcome = storage.AwkwardName
+			return
+		}
 		if s.table.len() >= s.maxDevices {
 			e.Outcome = storage.TooManyDevices
 			return

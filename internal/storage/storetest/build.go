@@ -245,7 +245,7 @@ func wantAll(t tb, s storage.Store, want records, size int) {
 
 // OutcomeName returns the name of o, for messages.
 func OutcomeName(o storage.Outcome) string {
-	names := []string{"unsettled", "stored", "completed", "duplicate", "conflict", "too many devices", "withheld", "unreadable"}
+	names := []string{"unsettled", "stored", "completed", "duplicate", "conflict", "too many devices", "awkward name", "withheld", "unreadable"}
 	if int(o) < len(names) {
 		return names[o]
 	}

@@ -49,7 +49,7 @@ func checkRange(t testing.TB, h Harness) {
 // checkSimilarNames keeps devices apart whose names begin alike.
 func checkSimilarNames(t testing.TB, h Harness) {
 	s := open(t, h)
-	names := []string{"a", "a-", "a.", "a0", "aa", "aA", "a:", "a_", "A", "b", "-", "a-1", "a-10", "a-11", "a-2"}
+	names := []string{"a", "a-", "a.", "a0", "aa", "aA", "a:", "a_", "A", "b", "_", "a-1", "a-10", "a-11", "a-2"}
 	model := records{}
 	for i, name := range names {
 		for ms := range int64(3) {

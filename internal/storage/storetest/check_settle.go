@@ -193,7 +193,7 @@ func checkExtremes(t testing.TB, h Harness) {
 		at(math.MinInt64, entry("d", 256, spo2(2))),
 		at(0, entry("d", math.MaxInt64-1, sys(math.MaxUint16), dia(0), spo2(1), hr(256), rhr(255))),
 		by(longest, entry(longest, 1, rhr(1))),
-		by("-", entry("-", 1, rhr(1))),
+		by("-", entry("_", 1, rhr(1))),
 	}
 	mustAppend(t, s, group...)
 	want := records{}
@@ -296,6 +296,22 @@ func checkRefusedReadings(t testing.TB, h Harness) {
 	mustSettle(t, s, entry("d", 6, hr(6)), storage.Stored)
 	want := []storage.Record{recordOf(entry("d", 5, hr(5))), recordOf(entry("d", 6, hr(6)))}
 	wantRecords(t, "scan", scanPages(t, s, allOf("d"), 10), want)
+}
+
+// checkAwkwardNames has new devices refused whose names clients cannot use.
+func checkAwkwardNames(t testing.TB, h Harness) {
+	s := open(t, h)
+	for _, name := range []string{".", "..", "-", "-2-3", "-a"} {
+		mustSettle(t, s, entry(name, 1, hr(1)), storage.AwkwardName)
+	}
+	want := records{}
+	for _, name := range []string{"...", ".a", "..a", "a-", "_"} {
+		e := entry(name, 1, hr(1))
+		mustSettle(t, s, e, storage.Stored)
+		want.settle(e, 0)
+	}
+	wantAll(t, s, want, 2)
+	mustClose(t, s)
 }
 
 func checkTooManyDevices(t testing.TB, h Harness) {

@@ -62,6 +62,9 @@ func (m *Memory) Append(group []*storage.Entry) error {
 func (rs records) settle(e *storage.Entry, maxDevices int) (storage.Outcome, vitals.Sign) {
 	r := e.Reading
 	if rs[r.Device] == nil {
+		if r.Device.IsAwkward() {
+			return storage.AwkwardName, 0
+		}
 		if maxDevices > 0 && len(rs) >= maxDevices {
 			return storage.TooManyDevices, 0
 		}

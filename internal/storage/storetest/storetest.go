@@ -79,6 +79,7 @@ func Checks() []Check {
 		one("settle/entries", checkEntries),
 		one("settle/refused readings", checkRefusedReadings),
 		one("settle/too many devices", checkTooManyDevices),
+		one("settle/awkward names", checkAwkwardNames),
 		one("settle/withheld", checkWithheld),
 		one("read/unknown device", checkUnknownDevice),
 		one("read/range", checkRange),
