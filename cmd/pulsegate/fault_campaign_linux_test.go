@@ -51,13 +51,14 @@ var (
 
 // A campaign adds up what its lives have done.
 type campaign struct {
-	mu     sync.Mutex // guards what follows
-	faults map[crashFault]int
-	rounds int
-	starts int // servers that were started
-	killed int // of those, servers that were killed while they started
-	found  sim.Verification
-	lives  int
+	mu      sync.Mutex // guards what follows
+	faults  map[crashFault]int
+	rounds  int
+	starts  int // servers that were started
+	killed  int // of those, servers that were killed while they started
+	refused int // of those, servers that refused a file that was damaged
+	found   sim.Verification
+	lives   int
 }
 
 // TestCrashCampaign plays random rounds: a load, a fault, a moment of it, a new
@@ -110,14 +111,14 @@ func (c *campaign) table() string {
 	defer c.mu.Unlock()
 	var b strings.Builder
 	fmt.Fprintf(&b, "| fault | rounds |\n|---|--:|\n")
-	for _, f := range slices.Compact(slices.Sorted(slices.Values(slices.Concat(processFaults, diskFaults)))) {
+	for _, f := range slices.Compact(slices.Sorted(slices.Values(slices.Concat(processFaults, harmFaults, diskFaults)))) {
 		fmt.Fprintf(&b, "| %s | %d |\n", f, c.faults[f])
 	}
 	fmt.Fprintf(&b, "| **all** | **%d** |\n\n", c.rounds)
-	fmt.Fprintf(&b, "| | |\n|---|--:|\n| date | %s, %s |\n| data directories | %d |\n| servers started | %d |\n| of those, killed while they started | %d |\n"+
+	fmt.Fprintf(&b, "| | |\n|---|--:|\n| date | %s, %s |\n| data directories | %d |\n| servers started | %d |\n| of those, killed while they started | %d |\n| of those, which refused a damaged file | %d |\n"+
 		"| readings acknowledged | %d |\n| readings checked | %d |\n| readings without an answer, of which some are stored | %d |\n"+
 		"| acknowledged and lost | %d |\n| altered | %d |\n| doubled | %d |\n| never sent | %d |\n",
-		time.Now().Format(time.DateOnly), runtime.Version(), c.lives, c.starts, c.killed, c.found.Acknowledged, c.found.Stored, c.found.Unsettled,
+		time.Now().Format(time.DateOnly), runtime.Version(), c.lives, c.starts, c.killed, c.refused, c.found.Acknowledged, c.found.Stored, c.found.Unsettled,
 		c.found.Missing, c.found.Altered, c.found.Doubled, c.found.Unknown)
 	return b.String()
 }
@@ -130,6 +131,8 @@ type life struct {
 	t    *testing.T
 	disk *disk // nil: none
 	b    *bed
+
+	older map[string]string // the files of the store at an earlier stop
 
 	found sim.Verification // by the last look at each ledger
 }
@@ -198,19 +201,20 @@ func (l *life) anyLane() lane {
 
 // round plays one round. A server runs when it returns.
 func (l *life) round(n int) {
-	faults := processFaults
+	faults := slices.Concat(processFaults, harmFaults)
 	if l.disk != nil {
-		faults = slices.Concat(processFaults, diskFaults)
+		faults = append(faults, diskFaults...)
 	}
-	fault := faults[l.rnd.IntN(len(faults))]
+	drawn := faults[l.rnd.IntN(len(faults))]
+	fault, harm, harmed := harmOf(drawn)
 	// The gateways live on and try again, or end with the server. Those that were told
 	// to come back in some seconds are not waited for.
-	goesOn := l.rnd.IntN(2) == 0 && !slices.Contains([]crashFault{faultTerm, faultSyncError, faultPower}, fault)
+	goesOn := l.rnd.IntN(2) == 0 && !harmed && !slices.Contains([]crashFault{faultTerm, faultSyncError, faultPower}, fault)
 	args := l.loadArgs(goesOn)
 	after := time.Duration(l.rnd.Int64N(int64(400 * time.Millisecond)))
 	answers := l.rnd.IntN(40) // on a slow machine there may be none by then
 	l.b.lane = l.anyLane()
-	l.t.Logf("round %d: %s after %v, fast lane %s, gateways go on %t, sim %s", n, fault, after.Round(time.Millisecond), l.b.lane, goesOn, strings.Join(args, " "))
+	l.t.Logf("round %d: %s after %v, fast lane %s, gateways go on %t, sim %s", n, drawn, after.Round(time.Millisecond), l.b.lane, goesOn, strings.Join(args, " "))
 
 	if l.b.server != nil {
 		l.b.server.kill() // while it has nothing to do
@@ -241,6 +245,9 @@ func (l *life) round(n int) {
 		if fault == faultTorn {
 			l.tear()
 		}
+		if harmed {
+			l.harm(harm, fault)
+		}
 		l.restart()
 	}
 	if load != nil {
@@ -253,7 +260,7 @@ func (l *life) round(n int) {
 	}
 	l.c.mu.Lock()
 	defer l.c.mu.Unlock()
-	l.c.faults[fault]++
+	l.c.faults[drawn]++
 }
 
 // loadArgs draws a load. One that goes on ends by itself.

@@ -1,0 +1,143 @@
+package main_test
+
+import (
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// A harm is what happens to one file of a store that is not open.
+type harm string
+
+// The harms of the campaign.
+const (
+	harmRemoved harm = "a file is removed"
+	harmEmptied harm = "a file is emptied"
+	harmCut     harm = "a file is cut"
+	harmOlder   harm = "an older copy of a file"
+)
+
+// harmFaults are a stop, and then a harm.
+var harmFaults = []crashFault{
+	"kill -9, then a file is removed", "kill -9, then a file is emptied", "kill -9, then a file is cut", "kill -9, then an older copy of a file",
+	"SIGTERM, then a file is removed", "SIGTERM, then a file is emptied", "SIGTERM, then a file is cut", "SIGTERM, then an older copy of a file",
+}
+
+// harmOf returns the stop and the harm of a fault.
+func harmOf(fault crashFault) (stop crashFault, h harm, ok bool) {
+	if !slices.Contains(harmFaults, fault) {
+		return fault, "", false
+	}
+	first, rest, _ := strings.Cut(string(fault), ", then ")
+	return crashFault(first), harm(rest), true
+}
+
+// files returns the files of the data directory, by name.
+func (b *bed) files() map[string]string {
+	b.Helper()
+	entries, err := os.ReadDir(b.dir)
+	if err != nil {
+		b.Fatal(err)
+	}
+	all := map[string]string{}
+	for _, e := range entries {
+		if e.Name() == "LOCK" || !e.Type().IsRegular() {
+			continue
+		}
+		text, err := os.ReadFile(filepath.Join(b.dir, e.Name()))
+		if err != nil {
+			b.Fatal(err)
+		}
+		all[e.Name()] = string(text)
+	}
+	return all
+}
+
+// harm does harm to a file of the store, which is not open. The next start refuses it by
+// its name, after which the right file is put back, or loses nothing.
+//
+// Seen to fail with the mutants ignore-list and ignore-lost-logs.
+func (l *life) harm(h harm, stop crashFault) {
+	have := l.b.files()
+	defer func() { l.older = have }()
+	file, text, ok := l.draw(h, stop, have)
+	if !ok {
+		l.t.Logf("there is no file for: %s", h)
+		return
+	}
+	full := filepath.Join(l.b.dir, file)
+	if h == harmRemoved {
+		if err := os.Remove(full); err != nil {
+			l.t.Fatal(err)
+		}
+	} else {
+		writeTo(l.t, full, []byte(text))
+	}
+	out, errs, code := output(l.t, l.b.bin, "check", l.b.dir)
+
+	l.c.mu.Lock()
+	l.c.starts++
+	l.c.mu.Unlock()
+	line := l.b.serveCommand()
+	p, err := tryLaunch(l.t, 1, exec.Command(line[0], line[1:]...))
+	if err != nil {
+		l.c.mu.Lock()
+		l.c.refused++
+		l.c.mu.Unlock()
+		// Numbers of markers grow.
+		named, _, _ := strings.Cut(file, ".0")
+		if !strings.HasPrefix(file, "marker") {
+			named = file
+		}
+		if text := err.Error(); file != "CHECKSUMS" && !strings.Contains(text, named) || !strings.Contains(text, "corrupt") && file != "PULSEGATE" || strings.Contains(text, "goroutine ") {
+			l.t.Errorf("%s: %s: the server ends and says %v", h, file, err)
+		}
+		if code != 1 {
+			l.t.Errorf("%s: %s: pulsegate check ends with %d and says\n%s%s, and the server does not start: %v", h, file, code, out, errs, err)
+		}
+		writeTo(l.t, full, []byte(have[file]))
+		return
+	}
+	l.b.server = p
+	watchLog(l.t, p)
+	for _, load := range l.b.loads {
+		load.verify()
+	}
+	p.kill()
+	// It has gone on, and may have removed the file by itself.
+	have = l.b.files()
+}
+
+// draw returns a file and what it is to hold, or false where there is none for h.
+func (l *life) draw(h harm, stop crashFault, have map[string]string) (file, text string, ok bool) {
+	names := slices.Sorted(maps.Keys(have))
+	if stop == faultKill && (h == harmCut || h == harmOlder) {
+		// The end of the newest log of a store that was killed is what a kill may tear off.
+		newest, _ := l.b.log()
+		names = slices.DeleteFunc(names, func(name string) bool { return name == filepath.Base(newest) })
+	}
+	names = slices.DeleteFunc(names, func(name string) bool {
+		switch h {
+		case harmRemoved:
+			return false
+		case harmOlder:
+			older, ok := l.older[name]
+			return !ok || older == have[name]
+		}
+		return have[name] == ""
+	})
+	if len(names) == 0 {
+		return "", "", false
+	}
+	file = names[l.rnd.IntN(len(names))]
+	switch h {
+	case harmCut:
+		text = have[file][:l.rnd.IntN(len(have[file]))]
+	case harmOlder:
+		text = l.older[file]
+	}
+	return file, text, true
+}
