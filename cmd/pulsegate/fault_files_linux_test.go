@@ -127,7 +127,7 @@ func TestDamagedFiles(t *testing.T) {
 // with the reason; every other reading is taken, and readyz says what is the matter. With
 // the right table back, everything is there.
 //
-// Seen to fail with the mutant fail-on-damaged-lookup.
+// Seen to fail with the mutants fail-on-damaged-lookup and unreadable-is-new.
 func TestDamagedLookup(t *testing.T) {
 	onBothLanes(t, func(t *testing.T, lane lane) {
 		t.Parallel()

@@ -59,7 +59,7 @@ func (b *bed) files() map[string]string {
 // harm does harm to a file of the store, which is not open. The next start refuses it by
 // its name, after which the right file is put back, or loses nothing.
 //
-// Seen to fail with the mutants ignore-list and ignore-lost-logs.
+// Seen to fail with the mutant ignore-list.
 func (l *life) harm(h harm, stop crashFault) {
 	have := l.b.files()
 	defer func() { l.older = have }()
