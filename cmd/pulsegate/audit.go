@@ -13,7 +13,7 @@ type auditCommand struct {
 
 type auditVerifyCommand struct {
 	File     string `arg:"" optional:"" default:"${default_audit}" env:"PULSEGATE_AUDIT" help:"Audit log. Its older files, FILE.1 and so on, are verified as well."`
-	AuditKey string `type:"path" placeholder:"FILE" help:"Key that signs the log, or its public half. Records that were signed and are not there any more are found; if FILE.head is there, also at the end of the log."`
+	AuditKey string `type:"path" placeholder:"FILE" help:"Key that signs the log, or its public half. Finds records that were signed and are missing; with FILE.head also at the end of the log."`
 }
 
 func (c *auditVerifyCommand) Run(std stdio) error {

@@ -23,7 +23,7 @@ type AccessOptions struct {
 	Tokens string  `type:"path" placeholder:"FILE" help:"Token file, as 'pulsegate token' makes it. Who writes or reads then needs a token. Changes take effect within a second, and at SIGHUP."`
 	Audit  *string `placeholder:"FILE" help:"Audit log: changes of tokens, exports, erasures, backups, refused credentials. Default: ${default_audit} where there are tokens or client certificates, otherwise none. Empty: none."`
 
-	AuditKey    string `type:"path" placeholder:"FILE" help:"Key that signs the audit log, as 'pulsegate audit key' makes it, in another folder than the log's. Beside it FILE.head is kept, which says how far the log has been signed."`
+	AuditKey    string `type:"path" placeholder:"FILE" help:"Key that signs the audit log, as 'pulsegate audit key' makes it, in another folder than the log's. Beside it FILE.head is kept, which names the newest record that was signed."`
 	AuditSyslog string `placeholder:"ADDR" help:"Syslog server that gets a copy of each line of the audit log: unix:/dev/log, udp:host:514 or tcp:host:601."`
 
 	TLSCert          string `name:"tls-cert" type:"path" placeholder:"FILE" help:"Certificate of the public listener in PEM, followed by those between it and its CA. It is read again when it changes. With TLS there is no fast lane."`

@@ -24,11 +24,10 @@
 // and conflicts leave it alone. It alone is kept: no store has room for the gateways
 // of later parts.
 //
-// Withholding. What becomes of a reading tells its writer whether a value that he
-// guessed is the stored one. An entry with a [Guard] bounds that: it is compared with
-// a record of another gateway that has a sign in common with it only after the Guard
-// has agreed, and is [Withheld] otherwise. A record of which no gateway is known is
-// another gateway's.
+// Withholding. The outcome of a reading shows its writer whether a guessed value is the
+// stored one. An entry with a [Guard] bounds that: it is compared with a record of
+// another gateway that has a sign in common with it only if the Guard agrees, and is
+// [Withheld] otherwise. A record without a gateway's name is another gateway's.
 //
 // Durability. When Append returns nil, every outcome is set, and everything that
 // the outcomes say is on stable storage. When it returns an error that wraps

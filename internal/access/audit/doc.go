@@ -17,7 +17,7 @@
 //   - A record that was changed, removed or put in is found by [VerifyLog], and so is
 //     a damaged one. Without a key it does not find what was done at the end of the log.
 //   - A running Log notices when the file is not the one that was written last: removed,
-//     cut, or replaced. It then writes nothing, and says so.
+//     cut, or replaced. It then writes nothing, and every call fails.
 //   - Several processes may write to one log at a time: a server and the commands
 //     beside it.
 //

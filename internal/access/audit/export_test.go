@@ -182,7 +182,7 @@ func (f *faultyFile) Close() error {
 	return err
 }
 
-// Renamed returns a key that signs as k does and says that it is named.
+// Renamed returns a key that signs as k does under the name of another.
 func Renamed(k, named *Key) *Key { return &Key{k.private, named.public, k.path + ".renamed"} }
 
 // Verify reads one file of a log.

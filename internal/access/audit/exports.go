@@ -11,15 +11,15 @@ import (
 
 // # Exports
 //
-// An export is recorded before it begins. Somebody who exports again and again must not
-// be able to fill the log with that until its oldest file goes. So what a record says
-// already is not recorded again: exports of the same device by the same token from the
-// same address, of a time range that was recorded within the hour, are counted, and one
-// record at the end of the hour says how many they were.
+// An export is recorded before it begins. A client that exports again and again must not
+// be able to fill the log until its oldest file is dropped. So a record is not repeated:
+// exports of the same device by the same token from the same address, of a time range
+// that was recorded within the hour, are counted, and one record at the end of the hour
+// holds their number.
 //
-// Where the ranges go on to differ, a record without a range says that more may follow
-// of any; where the devices do, or the addresses, one without these, for the day.
-// Nothing is given out that no record covers.
+// If the ranges keep changing, one record without a range covers all that follow within
+// the hour. If the devices or the addresses do, one without these covers the day.
+// No export begins before a record covers it.
 
 // Bounds of what is recorded one by one.
 const (
@@ -43,7 +43,7 @@ type exporter struct {
 // who leaves what is exported out of e, and from where.
 func (e exporter) who() exporter { return exporter{token: e.token, gateway: e.gateway, actor: e.actor} }
 
-// An exporting is what the log says about an exporter's exports.
+// An exporting is what the log holds about an exporter's exports.
 type exporting struct {
 	until  time.Time
 	ranges []timeRange // recorded
@@ -101,7 +101,7 @@ func (l *Log) Export(ctx context.Context, r Record) error {
 	key := exporter{r.Token, r.Gateway, r.Device, r.Peer, r.Actor}
 	covered, records := l.cover(&key, timeRange{r.From, r.To})
 	if covered {
-		// What is not written tells nothing about whether it could be.
+		// Nothing is written, but it must be possible.
 		if err := l.do(ctx, func() error { return nil }); err != nil {
 			return err
 		}
@@ -118,9 +118,9 @@ func (l *Log) Export(ctx context.Context, r Record) error {
 	return nil
 }
 
-// cover reports whether an export is covered by what was recorded. If not, records says
-// whether it gets a record of its own; otherwise it gets one for all that may follow of
-// key, which is then perhaps less precise.
+// cover reports whether records cover an export. If not, records reports whether it gets
+// one of its own; otherwise it needs one that covers all that may follow of key, which
+// cover may have made less precise.
 func (l *Log) cover(key *exporter, r timeRange) (covered, records bool) {
 	l.exportsMu.Lock()
 	defer l.exportsMu.Unlock()
@@ -187,8 +187,8 @@ func (l *Log) countMore(key exporter, n int64) {
 	x.more += n
 }
 
-// exported takes the counts of exports without a record of their own, of hours and days
-// that are over, or of all.
+// exported takes the counts of exports without a record of their own: those of hours and
+// days that have ended, or all.
 func (l *Log) exported(all bool) (records []Record) {
 	l.exportsMu.Lock()
 	defer l.exportsMu.Unlock()
@@ -210,7 +210,7 @@ func (l *Log) exported(all bool) (records []Record) {
 	return records
 }
 
-// countAgain puts back what a record of exported could not tell.
+// countAgain puts back the count of a record that could not be written.
 func (l *Log) countAgain(r *Record) {
 	l.countMore(exporter{r.Token, r.Gateway, r.Device, r.Peer, r.Actor}, r.Count)
 }

@@ -69,8 +69,8 @@ func (l *Log) checkLastLocked() error {
 	return nil
 }
 
-// readOnLocked reads the file in use from where l is to its end, over the record that
-// is known.
+// readOnLocked reads the file in use from l.at to its end. The record that is known must
+// be there.
 func (l *Log) readOnLocked(known mark) error {
 	info, err := l.file.Stat()
 	if err != nil {
@@ -94,8 +94,8 @@ func (l *Log) readOnLocked(known mark) error {
 	return l.writeLocked([]Record{{Event: LogRecovered, Count: torn}})
 }
 
-// met returns what is to be done with each line that is read: see whether it is what is
-// known of it, and hand it on if it is new.
+// met returns a function for each line that is read. It compares the record that is
+// known, and passes new lines to Options.Copy.
 func (l *Log) met(known mark) func(_, _ mark, _ []byte) error {
 	return func(_, m mark, line []byte) error {
 		switch {
@@ -227,8 +227,8 @@ func (l *Log) firstOf(path string) (b beginning, err error) {
 	return beginning{p.seq, p.prev}, nil
 }
 
-// tend looks whether the file is still the one that was written, and signs it if asked
-// to.
+// tend checks that the file is still the one that was written, and signs it if sign is
+// set.
 func (l *Log) tend(sign bool) error {
 	ctx, cancel := context.WithTimeout(context.Background(), appendTimeout)
 	defer cancel()

@@ -21,12 +21,12 @@ import (
 
 // # Signatures
 //
-// The chain has no key: whoever may write to the folder can compute another one. A [Key],
-// which lies elsewhere, signs the chain from time to time, as a record of the log. What
-// was signed cannot be replaced without it.
+// The chain has no key: anyone who can write to the folder can compute another one. A
+// [Key], which is kept elsewhere, signs the chain from time to time, in a record of the
+// log. Records that were signed cannot be replaced without the key.
 //
-// It could still be cut off behind an older signature. So the newest signature stands
-// beside the key too, in the head file, where it says how far the log reached.
+// The log could still be cut off after an older signature. So the newest signature is
+// also kept in the head file beside the key.
 
 // A Key signs logs with Ed25519 (RFC 8032), or is the public half of one that does.
 type Key struct {
@@ -132,7 +132,7 @@ func (k *Key) ID() string {
 	return hex.EncodeToString(sum[:4])
 }
 
-// message is what is signed of m: nothing else that the key may sign looks like it.
+// message is what is signed of m.
 func (m mark) message() []byte {
 	text := append([]byte("pulsegate audit log 1\x00"), make([]byte, 8)...)
 	binary.BigEndian.PutUint64(text[len(text)-8:], m.seq)
@@ -145,7 +145,7 @@ func (k *Key) signed(m mark, signature []byte) bool {
 	return len(signature) == ed25519.SignatureSize && ed25519.Verify(k.public, m.message(), signature)
 }
 
-// headFile is beside the key, and tells how far the log has been signed:
+// headFile is beside the key. It names the newest record that was signed:
 //
 //	pulsegate-audit-head 1
 //	record 17
@@ -169,7 +169,7 @@ func (k *Key) writeHead(d disk, m mark) error {
 // errHead means that the head file is not one that the key has signed.
 var errHead = errors.New("audit: the head file beside the key was damaged or changed")
 
-// readHead reads the head file. ok is false when there is none.
+// readHead reads the head file. ok is false if there is none.
 func (k *Key) readHead() (m mark, ok bool, err error) {
 	text, err := readSmall(k.headFile())
 	if errors.Is(err, fs.ErrNotExist) {
@@ -190,7 +190,8 @@ func (k *Key) readHead() (m mark, ok bool, err error) {
 	return m, true, nil
 }
 
-// known returns how far the log at path was signed by k; zero when it was not.
+// known returns the newest record of the log at path that k has signed; zero if there is
+// none.
 func (k *Key) known(path string) (mark, error) {
 	if k.private == nil {
 		return mark{}, fmt.Errorf("audit key %s: a public key cannot sign", k.path)

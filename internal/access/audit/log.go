@@ -163,7 +163,7 @@ func (l *Log) do(ctx context.Context, work func() error) (err error) {
 		return fmt.Errorf("write audit log: %w", l.failed)
 	}
 	defer func() {
-		if err == nil || ctx.Err() == nil { // that nobody waits any more is no failure
+		if err == nil || ctx.Err() == nil { // a caller that gave up is no failure
 			l.failing.Store(err != nil)
 		}
 	}()
@@ -202,8 +202,8 @@ func (l *Log) beginLocked(before position) error {
 }
 
 // rotateLocked puts the file in use away and begins a new one. A crash in between
-// leaves a log that openLocked goes on with, perhaps with a number left out. That is
-// filled first, so that a rotation that fails again and again costs no older file.
+// leaves a log that openLocked continues, perhaps with a number missing. The next
+// rotation fills that number first, so that one that fails repeatedly drops no older file.
 func (l *Log) rotateLocked() error {
 	if err := l.closeLocked(); err != nil {
 		return err
@@ -276,8 +276,9 @@ func (l *Log) flushLocked(text []byte, end position) error {
 	return nil
 }
 
-// copyLocked hands on a line that has come to the log. Invariant: lines come in order,
-// each once.
+// copyLocked passes a new line of the log to Options.Copy.
+//
+// Invariant: lines come in order, each once. TestOthersRotate checks it.
 func (l *Log) copyLocked(line []byte) {
 	l.copied++
 	if l.opt.Copy != nil {

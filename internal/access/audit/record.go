@@ -74,7 +74,7 @@ const (
 	NoRight                          // valid, without the right that is needed
 	NotCovered                       // valid, not for this device
 	BadCertificate                   // a client certificate that names no gateway, or another than the token
-	Contradictions                   // valid, has contradicted too many readings of other gateways to be told of more
+	Contradictions                   // valid, has contradicted too many readings of other gateways
 	numReasons
 )
 

@@ -59,7 +59,7 @@ func (l *Log) stopRefusals() {
 	l.done.Wait()
 }
 
-// run writes what Refused was told, and tends the log, until it is closed.
+// run writes the refusals, and checks and signs the log, until it is closed.
 func (l *Log) run() {
 	minute, check := time.NewTicker(time.Minute), time.NewTicker(l.opt.CheckEvery)
 	defer minute.Stop()
@@ -86,22 +86,22 @@ func (l *Log) run() {
 	}
 }
 
-// report tells of err, unless that was told last.
-func (l *Log) report(told *string, err error) {
+// report calls OnTrouble with err, unless the last call had the same.
+func (l *Log) report(last *string, err error) {
 	text := ""
 	if err != nil {
 		text = err.Error()
 	}
-	if text == *told {
+	if text == *last {
 		return
 	}
-	*told = text
+	*last = text
 	if l.opt.OnTrouble != nil {
 		l.opt.OnTrouble(err)
 	}
 }
 
-// write writes records of what cannot be refused any more.
+// write writes records of events that have happened already.
 func (l *Log) write(records []Record) error {
 	if len(records) == 0 {
 		return nil

@@ -16,9 +16,9 @@ import (
 // each, with the line as its text, facility 13 (log audit), severity 5 (notice) and MSGID
 // audit. Over TCP, messages are counted in octets (RFC 6587, section 3.4.1).
 //
-// It waits for nobody: lines wait in a bounded queue, and are lost, and counted, when that
-// is full. Syslog acknowledges nothing, so that those are lost too, and not counted, that
-// were under way when a server went away. The numbers of the records tell.
+// Send never blocks: lines wait in a bounded queue, and are dropped and counted when that
+// is full. Syslog acknowledges nothing, so lines that were under way when a server went
+// down are lost uncounted. The numbers of the records show it.
 type Syslog struct {
 	network, address string
 	hostname         string

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/pulsegate/pulsegate/internal/access/audit"
+	"github.com/pulsegate/pulsegate/internal/polltest"
 )
 
 // patience is the longest wait for what must come.
@@ -139,17 +140,17 @@ func TestSyslogTCP(t *testing.T) {
 	}
 	conn.Close()
 	l.Close()
-	// It may take the first line before it knows that the server is gone.
-	for i := 0; len(troubles) == 0; i++ {
-		s.Send(fmt.Appendf(nil, "gone %d", i))
-		time.Sleep(time.Millisecond)
-	}
+	polltest.Until(t, "it is noticed that the server is gone", func() bool {
+		s.Send([]byte("gone")) // the first one may be taken before
+		return len(troubles) > 0
+	})
 	if err := <-troubles; err == nil {
 		t.Error("told of an end")
 	}
-	if l, err = net.Listen("tcp", addr); err != nil {
-		t.Skip("the port was taken") // by another process, meanwhile
-	}
+	polltest.Until(t, "the port is free", func() bool {
+		l, err = net.Listen("tcp", addr)
+		return err == nil
+	})
 	defer l.Close()
 	s.Send([]byte("last"))
 	conn, in = accept()

@@ -35,7 +35,7 @@ func (p *position) report(torn int64) Report {
 	return report
 }
 
-// A LogReport tells what all files of a log hold.
+// A LogReport is what all files of a log hold.
 type LogReport struct {
 	Files   []FileReport // oldest first
 	Records uint64
@@ -44,11 +44,11 @@ type LogReport struct {
 	// With a key.
 	Signed   uint64 // the record with the newest signature; nothing before it was changed
 	SignedAt string // when, as the record has it
-	Others   int    // signatures of other keys, which say nothing
+	Others   int    // signatures of other keys, which prove nothing
 	Head     bool   // there is a head file beside the key, and nothing is missing up to its record
 }
 
-// A FileReport tells what one file holds.
+// A FileReport is what one file holds.
 type FileReport struct {
 	Path string
 	Report
@@ -59,8 +59,8 @@ var errUnsigned = fmt.Errorf("%w: it has no signature of this key", ErrCorrupt)
 
 // VerifyLog reads all files of the log at path. It returns an error that wraps
 // [ErrCorrupt] when a line is not what was written, a file does not follow the one
-// before it, or, with a key, when a record is not there any more that the key has signed,
-// or none is signed. A nil key verifies the chain alone.
+// before it, or, with a key, when a record that the key has signed is missing, or none is
+// signed. A nil key verifies the chain alone.
 func VerifyLog(path string, key *Key) (LogReport, error) {
 	var report LogReport
 	files, err := filesOf(path)
@@ -154,9 +154,9 @@ type mark struct {
 	chain chain
 }
 
-// gone returns the error for a log that does not hold m any more.
+// gone returns the error for a log that no longer holds m.
 func (m mark) gone() error {
-	return fmt.Errorf("%w: record %d, which was written, is not there any more", ErrCorrupt, m.seq)
+	return fmt.Errorf("%w: record %d, which was written, is missing", ErrCorrupt, m.seq)
 }
 
 // A position is how far a file was read or written. The zero position is its

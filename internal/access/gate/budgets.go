@@ -16,8 +16,7 @@ type namedBudgets struct {
 	byName map[vitals.Name]*token.Budgets // guarded by mu
 }
 
-// maxNamed bounds the names that have budgets of their own. CAs that sign more have the
-// others share one.
+// maxNamed bounds the names that have budgets of their own. Further names share one.
 const maxNamed = 1 << 16
 
 // budgets returns the budgets of a pass. It takes a lock for one without a token.
@@ -43,8 +42,8 @@ func (g *Gate) budgets(p *Pass, now time.Time) *token.Budgets {
 }
 
 // Contradict takes a contradiction of another gateway's reading out of the budget of a
-// pass, before a reading is compared, and reports whether there was one left. When it
-// turns out to be none, it is given back with [Gate.Agreed].
+// pass, before a reading is compared, and reports whether there was one left. Call
+// [Gate.Agreed] if the reading then contradicts nothing.
 func (g *Gate) Contradict(p *Pass, now time.Time) bool {
 	ok, _ := g.budgets(p, now).Contradictions.Take(1, now)
 	return ok
@@ -61,9 +60,9 @@ func (g *Gate) Withheld(p *Pass, peer Peer, now time.Time) (retryAfter time.Dura
 	return wait
 }
 
-// Reading takes n readings, which may be given out without a record, out of the budget
-// of a pass. It reports false when there is none left: then they are an export, see
-// [Gate.Exporting]. What turns out not to be there is given back with [Gate.Unread].
+// Reading takes n readings, which are about to be read without a record, out of the
+// budget of a pass. It reports false when there is none left: then they are an export,
+// see [Gate.Exporting]. Give those that were not read back with [Gate.Unread].
 func (g *Gate) Reading(p *Pass, n int, now time.Time) bool {
 	if g.Audit == nil {
 		return true

@@ -52,8 +52,8 @@ func (p *Pass) CoversAll() bool { return p.all || p.grant.CoversAll() }
 // [token.Grant.Before] does; zero if there is no device before them.
 func (p *Pass) Before() vitals.Name { return p.grant.Before() }
 
-// MayRead reports whether the pass includes the right to read. Whoever has it not must
-// not learn from answers to what he writes what others wrote.
+// MayRead reports whether the pass includes the right to read. A client without it must
+// not learn from answers to what it writes what others wrote.
 func (p *Pass) MayRead() bool { return p.reads }
 
 // Charge takes n readings out of the rate of the token, or says how long to wait

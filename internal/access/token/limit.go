@@ -99,8 +99,8 @@ func (b *Bucket) cost(n int) time.Duration {
 	return min(time.Duration(n), maxCost/b.step) * b.step
 }
 
-// Hourly says what a token may do within an hour before more is done about it. Zero
-// fields take the default.
+// Hourly bounds what a token may do within an hour: beyond it, readings are not compared,
+// and pages are recorded. Zero fields take the default.
 type Hourly struct {
 	// Contradictions are readings, of a token without the right to read, that contradict
 	// what another gateway wrote. Default 60.

@@ -11,9 +11,9 @@ import (
 
 // # What a writer learns
 //
-// The answer to a reading that is stored already tells whether its values are those
-// that are stored. To a client that may read this is no secret. A client that may only
-// write could find out any value by sending every possible one. Two rules make that slow:
+// The answer to a reading that is stored already shows whether its values are the stored
+// ones. A client that may read knows them anyway. A client that may only write could
+// find out any value by sending every possible one. Two rules make that slow:
 //
 //   - A request states one value at most for each device, time and sign. Readings that
 //     state others are refused unread. See keepFirst.
@@ -21,13 +21,13 @@ import (
 //     budget is spent, readings that would have to be compared with such are refused
 //     instead. See guard.
 //
-// What a gateway itself wrote it may compare as often as it likes.
+// A gateway may compare what it wrote itself as often as it likes.
 
 // errStated is why a reading that states a second value is refused. Its text is for the
 // client.
 var errStated = errors.New("a reading before it in the request states another value")
 
-// guard returns who decides about the comparison of j's readings; nil: nobody.
+// guard returns the guard of j's readings; nil: none.
 func (j *Job) guard() storage.Guard {
 	if j.core.cfg.Gate == nil || j.permitted.pass.MayRead() {
 		return nil

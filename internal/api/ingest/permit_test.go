@@ -253,11 +253,7 @@ func testRevokedUnderWay(t *testing.T, serve serveFunc) {
 		half := len(text) - len(body)/2
 		send(t, conn, text[:half])
 		posts = append(posts, post{bufio.NewReader(conn), conn, text[half:]})
-		for deadline := time.Now().Add(time.Minute); core.Counters().BodyBytes == before; time.Sleep(time.Millisecond) {
-			if time.Now().After(deadline) {
-				t.Fatal("the body is not being read")
-			}
-		}
+		polltest.Until(t, "the body is being read", func() bool { return core.Counters().BodyBytes > before })
 	}
 	k.revoke(t, "bed-7")
 	if err := k.gate.Tokens.Reload(); err != nil {

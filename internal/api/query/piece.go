@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// errRevoked means that the client may not read any more.
+// errRevoked means that the client may no longer read.
 var errRevoked = errors.New("query: the token was revoked while it was used")
 
 // allowedEvery is the time between two looks at whether a client that keeps the server
@@ -31,8 +31,8 @@ type pieceWriter struct {
 	ended error       // no further piece is written, and why
 }
 
-// watch fails a Write that waits for its client soon after the client may not read any
-// more, until stop is called.
+// watch fails a Write that waits for its client soon after the client may no longer
+// read, until stop is called.
 func (p *pieceWriter) watch() (stop func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
