@@ -8,6 +8,9 @@ N ?= 100
 SEED ?= 0
 MINUTES ?= 20
 INPUTS ?= 16
+# Many tests wait for processes, timeouts and disks, so that more of them run at one
+# time than there are processors.
+GOTEST = go test -vet=off -timeout 30m -p 3 -parallel 6
 
 .PHONY: $(shell sed -n 's/^\([a-z-]*\):.*\#\#.*/\1/p' $(firstword $(MAKEFILE_LIST)))
 .NOTPARALLEL:
@@ -15,7 +18,10 @@ INPUTS ?= 16
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-test: setup lint plain race deploy-check bench-smoke ## check everything: set-up, lint, all tests
+test: setup lint plain race-short deploy-check bench-smoke ## check everything: set-up, lint, all tests
+
+test-short: ## go vet, and tests for between two edits: a minute, without root and devices
+	go vet ./... && $(GOTEST) -short ./...
 
 setup: ## check for what the tests need; as root on Debian install what is missing
 	@.ci/setup
@@ -23,14 +29,17 @@ setup: ## check for what the tests need; as root on Debian install what is missi
 lint: ## gofmt, go vet and staticcheck, of bench too
 	@.ci/lint
 
-plain: ## tests that count allocations or try every small case, without the race detector
-	go test -vet=off -run 'Alloc|Exhaustive' ./...
+plain: ## all tests, in full, without the race detector
+	$(GOTEST) ./...
 
-race: ## all tests but those that the race detector distorts, with it; three packages at a time, as many tests wait
-	go test -vet=off -race -p 3 ./...
+race-short: ## short forms of the tests with the race detector, but those of commands: they look at other processes
+	$(GOTEST) -race -short $$(go list ./... | grep -v /cmd/)
+
+race: ## all tests, in full, with the race detector: some minutes that make test saves
+	$(GOTEST) -race ./...
 
 deploy-check: ## check the image, the manifests, the dashboard and the alert rules
-	cd deploy/test && go test -vet=off ./...
+	cd deploy/test && $(GOTEST) ./...
 
 build: ## build bin/pulsegate, which needs no library
 	CGO_ENABLED=0 go build -trimpath -buildvcs=auto -o bin/ ./cmd/...
@@ -42,10 +51,10 @@ deb: ## build the Debian package into bin, of GOARCH if that is set
 	@deploy/package/build
 
 docs: ## write the settings of all commands into docs/configuration.md
-	go test -count=1 -run 'TestReference$$' ./cmd/pulsegate -update
+	go test -count=1 -timeout 10m -run 'TestReference$$' ./cmd/pulsegate -update
 
 cover: ## write bin/cover.html, which shows what the tests cover
-	mkdir -p bin && go test -coverpkg=./... -coverprofile=bin/cover.out ./... && go tool cover -html=bin/cover.out -o bin/cover.html
+	mkdir -p bin && $(GOTEST) -coverpkg=./... -coverprofile=bin/cover.out ./... && go tool cover -html=bin/cover.out -o bin/cover.html
 
 fuzz: ## run every fuzz target for FUZZTIME, 2m each by default
 	@.ci/fuzz $(FUZZTIME)
@@ -93,4 +102,4 @@ profile-cost: ## measure what pulsegate profile costs the server, as ratios
 	cd bench && go run ./cmd/bench profile-cost --rounds $(ROUNDS) --seconds $(SECONDS)
 
 bench-smoke: ## every benchmark once, answers verified, allocations asserted
-	go test -vet=off -short -run '^$$' -bench . -benchtime 1x ./... && cd bench && go test -vet=off -short -bench . -benchtime 1x ./...
+	@.ci/bench-smoke

@@ -26,7 +26,6 @@ const (
 	nameRule        rule = "name"             // no package called util
 	commentRule     rule = "package comment"  // each package says what it promises and what not
 	symbolRule      rule = "symbol"           // what a package comment names exists
-	plainRule       rule = "plain run"        // make plain finds the tests without the race detector
 )
 
 // rules lists every rule with what looks for its violations.
@@ -45,7 +44,6 @@ var rules = []struct {
 	{[]rule{nameRule}, (*checker).names},
 	{[]rule{commentRule}, (*checker).comments},
 	{[]rule{symbolRule}, (*checker).symbols},
-	{[]rule{plainRule}, (*checker).plainRun},
 }
 
 // A violation is one place that breaks a rule.

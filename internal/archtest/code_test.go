@@ -2,7 +2,6 @@ package archtest_test
 
 import (
 	"go/ast"
-	"go/build/constraint"
 	"path"
 	"slices"
 	"strings"
@@ -107,40 +106,4 @@ func (c *checker) comments(p *pkg) {
 	case !p.isCommand() && !slices.Contains(strings.Split(commented[0].ast.Doc.Text(), "\n"), "# Not here"):
 		c.report(commentRule, p, commented[0].ast.Package, p.dir, "the comment of package %s has no section \"# Not here\": say what it leaves to others", p.dir)
 	}
-}
-
-// plainRun holds that the tests of a file that the race detector leaves out are
-// named so that make plain, which is go test -run 'Alloc|Exhaustive', has them.
-func (c *checker) plainRun(p *pkg) {
-	for _, f := range p.files {
-		if !f.test || !excludesRace(f.ast) {
-			continue
-		}
-		for _, d := range f.ast.Decls {
-			fn, ok := d.(*ast.FuncDecl)
-			if !ok || fn.Recv != nil || !strings.HasPrefix(fn.Name.Name, "Test") || fn.Name.Name == "TestMain" {
-				continue
-			}
-			if !strings.Contains(fn.Name.Name, "Alloc") && !strings.Contains(fn.Name.Name, "Exhaustive") {
-				c.report(plainRule, p, fn.Pos(), fn.Name.Name, "%s is left out under the race detector, and make plain runs the tests with Alloc or Exhaustive in their names: name it so, or put it into another file", fn.Name.Name)
-			}
-		}
-	}
-}
-
-// excludesRace reports whether a build constraint leaves f out under the race
-// detector.
-func excludesRace(f *ast.File) bool {
-	for _, group := range f.Comments {
-		for _, comment := range group.List {
-			if comment.Pos() > f.Package || !constraint.IsGoBuild(comment.Text) {
-				continue
-			}
-			expr, err := constraint.Parse(comment.Text)
-			if err == nil && !expr.Eval(func(string) bool { return true }) && expr.Eval(func(tag string) bool { return tag != "race" }) {
-				return true
-			}
-		}
-	}
-	return false
 }

@@ -376,17 +376,6 @@ func TestRulesCanFail(t *testing.T) {
 				"internal/client/sim/a.go:1: symbol: the package comment calls job.Gone, which does not exist",
 			},
 		},
-
-		// plain run
-		{
-			"a test that make test would not run",
-			map[string]string{"internal/client/sim/a_test.go": "//go:build linux && !race\n\npackage sim_test\nfunc TestDecodeAllocs() {}\nfunc TestExhaustive() {}\nfunc TestDecode() {}\nfunc help() {}\nfunc TestMain() {}"},
-			[]string{"internal/client/sim/a_test.go:6: plain run: TestDecode is left out under the race detector"},
-		}, {
-			"tests that the race detector runs",
-			map[string]string{"internal/client/sim/a_test.go": "//go:build race || linux\n\npackage sim_test\nfunc TestDecode() {}"},
-			nil,
-		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			files := make(fstest.MapFS)
