@@ -107,9 +107,7 @@ func TestResumeRemoved(t *testing.T) {
 			mustAppend(t, s, entry("other", 10, 1))
 		}
 		mustClose(t, s)
-		if err := fs.Remove(dataDir + "/CHECKSUMS"); err != nil {
-			t.Fatal(err)
-		}
+		unlist(t, fs)
 		writeFile(t, fs, dataDir+"/ERASING", pebblestore.WithSum("pulsegate erasure 1 remove\ndevice gone\nreadings 0\n"))
 		s = mustOpen(t, pebblestore.Options{FS: fs})
 		mustAppend(t, s, entry("new", 20, 2))

@@ -23,7 +23,8 @@ func TestExpireFaults(t *testing.T) {
 		f := &nthWrite{n: math.MaxInt64, spare: func(op errorfs.Op) bool {
 			// After these Pebble ends the process; see TestFailedLog and those after it.
 			stack := debug.Stack()
-			return isLog(op.Path) || strings.Contains(op.Path, "MANIFEST") || bytes.Contains(stack, []byte("rotateWAL")) || bytes.Contains(stack, []byte("atomicfs"))
+			return isLog(op.Path) || strings.Contains(op.Path, "MANIFEST") || bytes.Contains(stack, []byte("rotateWAL")) || bytes.Contains(stack, []byte("atomicfs")) ||
+				bytes.Contains(stack, []byte("watchedDir")) || bytes.Contains(stack, []byte("(*lister).writeLocked"))
 		}}
 		s := mustOpen(t, pebblestore.Options{FS: inject(disk, f)})
 		fill(t, s, 0, 10) // old, of 51 devices
