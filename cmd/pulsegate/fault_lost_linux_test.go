@@ -64,7 +64,7 @@ func TestLostFiles(t *testing.T) {
 		b.term()
 		b.start()
 		b.postMany("second", 20_000)
-		newest, size := b.log()
+		newest, _ := b.log()
 		log := filepath.Base(newest)
 		b.server.kill()
 
@@ -92,7 +92,7 @@ func TestLostFiles(t *testing.T) {
 
 		b.start()
 		b.term()
-		newest, size = b.log()
+		newest, size := b.log()
 		log = filepath.Base(newest)
 		manifests, err := filepath.Glob(filepath.Join(b.dir, "MANIFEST-*"))
 		if err != nil || len(manifests) == 0 {
