@@ -99,7 +99,7 @@ func fixedAddr(t testing.TB) string {
 
 // serveCommand returns the command line of a server on b.
 func (b *bed) serveCommand(args ...string) []string {
-	line := []string{b.bin, "serve", "--addr=" + b.addr, "--admin-addr=", "--data=" + b.dir, "--min-free-bytes=-1", "--fast-lane=" + string(b.lane)}
+	line := []string{b.bin, "serve", "--addr=" + b.addr, "--admin-addr=", "--data=" + b.dir, "--min-free-bytes=-1", anyTime, "--fast-lane=" + string(b.lane)}
 	return append(append(line, b.args...), args...)
 }
 
