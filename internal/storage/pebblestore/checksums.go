@@ -50,9 +50,10 @@ import (
 // anything, by [Check], and before a copy is made; verify.go says how. lister.go keeps the
 // list of an open store.
 //
-// The file LISTED says that the store has a list. A store that an earlier version wrote
-// has none of either while it is being opened, and one with lines crc32c alone, without
-// tables, otherwise: version 1.
+// The file LISTED says that the store has a list, so that there is no moment at which the
+// list may be missing. A store that an earlier version wrote has neither while it is being
+// opened; otherwise it has a list of version 1, with lines crc32c alone and without tables.
+// The first start by this version changes both. docs/adr/0015-list-of-files.md says why.
 const (
 	checksumsFile   = "CHECKSUMS"
 	checksumsHeader = "pulsegate checksums "

@@ -65,7 +65,7 @@ func (w *writer) append(s storage.Store, groups int) {
 	}
 }
 
-// scenes returns stores in every state that a start may meet.
+// damageScenes returns stores in the states that a start may meet, but for openingScenes.
 func damageScenes(t *testing.T) map[string]scene {
 	small := func(fs vfs.FS) pebblestore.Options { return pebblestore.Options{FS: fs, MemTableBytes: 64 << 10} }
 	all := map[string]scene{}
@@ -122,19 +122,21 @@ func damageScenes(t *testing.T) map[string]scene {
 		older = append(older, filesNow(t, disk))
 	}
 	w.append(s, 3)
-	crashed := disk.CrashClone(vfs.CrashCloneCfg{})
-	all["crashed, logs used again"] = scene{fs: crashed, states: w.states, older: older}
+	all["crashed, logs used again"] = scene{fs: disk.CrashClone(vfs.CrashCloneCfg{}), states: w.states, older: older}
 	mustClose(t, s)
 	all["closed, logs used again"] = scene{fs: disk, states: w.states, older: older, closed: true, exact: true}
-
-	// A start that was cut off, at some moments.
-	for i, at := range opening(t, crashed) {
-		all[fmt.Sprintf("opening %d", i)] = scene{fs: at, states: w.states, older: older}
-	}
-	for i, at := range opening(t, disk) {
-		all[fmt.Sprintf("opening after closed %d", i)] = scene{fs: at, states: w.states, older: older, closed: true}
-	}
 	return all
+}
+
+// openingScenes adds starts that were cut off, at some moments.
+func openingScenes(t *testing.T, all map[string]scene) {
+	t.Helper()
+	for _, name := range []string{"crashed, logs used again", "closed, logs used again"} {
+		s := all[name]
+		for i, at := range opening(t, s.fs) {
+			all[fmt.Sprintf("%s, opening %d", name, i)] = scene{fs: at, states: s.states, older: s.older, closed: s.closed}
+		}
+	}
 }
 
 // filesNow returns the files of a store that is open.
@@ -244,6 +246,7 @@ func TestDamage(t *testing.T) {
 func damageAll(t *testing.T, one int) {
 	seed := rand.Uint64()
 	scenes := damageScenes(t)
+	openingScenes(t, scenes)
 	for _, name := range slices.Sorted(maps.Keys(scenes)) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

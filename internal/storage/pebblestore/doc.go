@@ -45,32 +45,45 @@
 //
 // # Damage
 //
-// What a crash tore off the end of the log or of the manifest is dropped. Damage in
-// front of that end, and in tables, is refused by the file's name with
-// storage.ErrCorrupt: by Open where it reads, by readers, and by Check in full. Pebble
-// alone takes most damage of its log and of its manifest for a torn end, so that
-// Open reads both itself first; journal.go says how the two are told apart.
+// What a crash tore off the end of the newest log or of the manifest is dropped. All other
+// damage is refused with storage.ErrCorrupt and the file's name: by Open, before it changes
+// anything, as far as the list of files and the journals show it; by Open and by readers
+// where they read; by Check in full. A reading that must be compared with what is damaged is
+// Unreadable, and the store takes the others. What the operating system refuses, such as a
+// read of a failing disk or one file too many, is no damage, and is returned as it is.
 //
-// Of a store that was closed, and of a backup, Check finds every byte that was
-// changed, in every file, and names the file. Of a store that was not closed it finds
-// every bit; what it cannot tell from what a crash leaves is
+// The list, CHECKSUMS, says which files must be there; checksums.go and verify.go say how it
+// is kept and compared. Pebble alone takes most damage of its log and of its manifest for a
+// torn end, so that Open reads both itself; journal.go says how the two are told apart.
 //
-//   - wider damage of the last record of the log or of the manifest,
-//   - the place behind the last record of a log, where anything may stand,
-//   - files that the next start removes: the OPTIONS of an earlier start, and tables
-//     that no manifest lists.
+// Of a store that was closed, and of a backup, Open finds every file that is missing or put
+// back, every length that has changed, and every byte that has, but for those inside of
+// tables. Check finds these, too. Of a store that was not closed, Open finds every log and
+// every table that is missing or cut short, and every bit that was turned in a record of a
+// journal. What neither finds is
 //
-// TestEveryByte and TestEveryByteExhaustive hold this.
+//   - that the newest log of a store that was not closed ends too early, or that nothing can
+//     be read from some place in it on: a crash leaves that, too. Its first record is there;
+//   - wider damage of the last record of such a log, for the same reason;
+//   - a table in the place of another one, if it is sound, has the name and the length, and
+//     fits the keys that the manifest has for it;
+//   - what nothing reads: the place after the last record of a log, OPTIONS of an earlier
+//     start, tables that no manifest lists, logs that were written to tables before;
+//   - more than one file that was changed, if CHECKSUMS and LISTED are among those, or if all
+//     are of one older copy.
+//
+// TestDamage, TestEveryByte and their exhaustive forms hold this.
 //
 // # Files
 //
-// The directory holds Pebble's files and some of ours. PULSEGATE tells the version of
+// The directory holds Pebble's files and some of ours. PULSEGATE holds the version of
 // the formats below in text. It is written last when a store is created and read
 // first when one is opened, so that a directory of another kind or of a later version
 // is refused before Pebble touches it: Pebble upgrades whatever it opens. CHECKSUMS
-// lists the files that cannot change for the time being; checksums.go says more.
-// ERASING is there while a device is being erased, and the directory checkpoint while
-// a backup is made; intent.go and backup.go say more.
+// lists the files that must be there, and LISTED says that there is such a list. LOCK is
+// locked while the store is open, and so is the directory itself where the system can do
+// that; anchor.go says why. ERASING is there while a device is being erased, and the
+// directory checkpoint while a backup is made; intent.go and backup.go say more.
 //
 // # Keys
 //

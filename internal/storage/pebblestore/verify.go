@@ -23,18 +23,21 @@ import (
 // file is removed or used again, when the manifest says that its readings are in tables.
 // Each of them but the newest must end with the mark of a log that was closed: Pebble
 // closes and syncs a log before it makes the next one, so that two logs without their ends
-// are not what a crash leaves. There may be one newer log than those of the list, in which
-// nothing is acknowledged. The current manifest must be the one of the list, or a later
-// one, and reach as far as it had been synced when a log was last taken out: then a
-// manifest that ends earlier has all logs that it needs.
+// are not what a crash leaves. In a log that is newer than those of the list nothing was
+// acknowledged.
+//
+// The current manifest must be the one of the list, or a later one, and reach as far as it
+// had been synced when the list was last replaced. What it has lost after that does no harm:
+// a log that was written to tables since is still there and is replayed, and tables that
+// were merged into others are still there, or are missed by Pebble.
 //
 // # What cannot be told
 //
 // Of an open store, the newest log may end anywhere after its first record: a crash leaves
-// such a log where the rest was not synced. What is missing after that is lost without a
-// word, if nothing of it can be read: the log was cut there, or everything from there on
-// is zeros or garbage. Nothing else that is durable says how far the newest log was synced.
-// TestDamage holds this.
+// such a log where the rest was not synced, and nothing else that is durable says how far
+// it was. To say so after every group would take a further sync for each. So what follows
+// is lost without a word if the log was cut there, or if nothing but zeros or garbage can be
+// read from there on. The package comment lists the rest. TestDamage holds this.
 
 // verify compares the directory with its list and calls problem for whatever is wrong. It
 // returns the list, nil where there is none, and the error of a file that cannot be read
