@@ -93,7 +93,7 @@ func (m *manager) catchUp() {
 
 // managed returns the command of a server that m has started.
 func (m *manager) managed(bin string, env []string, args ...string) *exec.Cmd {
-	cmd := exec.Command(bin, append([]string{"serve", "--addr=127.0.0.1:0", "--admin-addr=", "--min-free-bytes=-1",
+	cmd := exec.Command(bin, append([]string{"serve", "--addr=127.0.0.1:0", "--admin-addr=", "--min-free-bytes=-1", anyTime,
 		"--data=" + filepath.Join(m.t.TempDir(), "data")}, args...)...)
 	cmd.Env = append(append(os.Environ(), "NOTIFY_SOCKET="+m.path), env...)
 	return cmd
@@ -275,7 +275,7 @@ func TestDrainDelayEndsEarly(t *testing.T) {
 func activated(t *testing.T, names, dir string, listeners []net.Listener, args ...string) *exec.Cmd {
 	t.Helper()
 	// The shell's process becomes the server's: LISTEN_PID must name it.
-	cmd := exec.Command("sh", append([]string{"-c", `LISTEN_PID=$$ exec "$@"`, "sh", program(t), "serve", "--min-free-bytes=-1", "--data=" + dir}, args...)...)
+	cmd := exec.Command("sh", append([]string{"-c", `LISTEN_PID=$$ exec "$@"`, "sh", program(t), "serve", "--min-free-bytes=-1", anyTime, "--data=" + dir}, args...)...)
 	cmd.Env = append(os.Environ(), fmt.Sprintf("LISTEN_FDS=%d", len(listeners)), "LISTEN_FDNAMES="+names)
 	for _, l := range listeners {
 		f, err := l.(*net.TCPListener).File()

@@ -119,7 +119,7 @@ func TestAccessLog(t *testing.T) {
 				postText("/v1/readings", `{"device":"secret","time":1000,"spo2_pct":0}`),
 				postText("/v1/readings", `[{"device":"secret","time":2000,"spo2_pct":97.5}]`),
 				postText("/v1/readings?token=secret", `secret`),
-				"GET /v1/devices/secret HTTP/1.1\r\nHost: secret\r\nAuthorization: Bearer secret\r\n\r\n",
+				"GET /v1/devices/secret HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer secret\r\n\r\n",
 				"GET /v1/devices/secret?token=secret HTTP/1.1\r\nHost: localhost\r\n\r\n",
 				"GET /secret HTTP/1.1\r\nHost: localhost\r\n\r\n",
 				"SECRET /v1/readings HTTP/1.1\r\nHost: localhost\r\n\r\n",

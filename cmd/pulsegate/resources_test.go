@@ -136,7 +136,7 @@ func TestResourcesByHand(t *testing.T) {
 		{"limit", "256MiB", nil, map[string]string{
 			"limit_from": "GOMEMLIMIT", "limit_bytes": "268435456", "go_limit_bytes": "268435456", "cache_bytes": "53687091", "max_queued": "32768"}},
 		{"bounds", "256MiB", []string{"--max-queued=5000", "--max-body-bytes=1000000", "--cache-bytes=1048576", "--max-conns=10"}, map[string]string{
-			"max_queued": "5000", "max_body_bytes": "1000000", "max_batch_bytes": "1000000", "cache_bytes": "1048576", "max_conns": "10"}},
+			"max_queued": "5000", "max_body_bytes": "1000000", "max_batch_bytes": "250000", "cache_bytes": "1048576", "max_conns": "10"}},
 		// max_conns depends on the limit of open files here.
 		{"off", "off", nil, map[string]string{
 			"limit_from": "GOMEMLIMIT", "limit_bytes": "", "go_limit_bytes": "", "cache_bytes": "67108864", "max_body_bytes": "268435456",
