@@ -372,17 +372,6 @@ func logBytes(fsys vfs.FS, path string) (uint64, error) {
 	return n, nil
 }
 
-func syncDir(fsys vfs.FS, path string) error {
-	dir, err := fsys.OpenDir(path)
-	if err != nil {
-		return err
-	}
-	if err := dir.Sync(); err != nil {
-		return joinClose(err, dir)
-	}
-	return dir.Close()
-}
-
 // removeRests removes what was being made when the process before was stopped: small
 // files that had not got their names, and the checkpoint of a backup.
 func (d *directory) removeRests() error {
@@ -393,77 +382,4 @@ func (d *directory) removeRests() error {
 		}
 	}
 	return d.fs.RemoveAll(d.fs.PathJoin(d.path, checkpointDir))
-}
-
-// markerFS keeps the order in which Pebble changes names. A marker is a file whose
-// name says which manifest is the current one. Pebble makes the manifest, makes the
-// new marker, removes the old one, and syncs the directory once, at the end: after a
-// loss of power a file system may have any of the three and not the others, and there
-// would be no store. Here each is durable before the next begins. Common file systems
-// keep that order by themselves; a start takes two more syncs.
-type markerFS struct{ vfs.FS }
-
-func (fs markerFS) Create(name string, c vfs.DiskWriteCategory) (vfs.File, error) {
-	if !strings.HasPrefix(fs.PathBase(name), markerPrefix) {
-		return fs.FS.Create(name, c)
-	}
-	if err := syncDir(fs.FS, fs.PathDir(name)); err != nil {
-		return nil, err
-	}
-	f, err := fs.FS.Create(name, c)
-	if err != nil {
-		return nil, err
-	}
-	if err := syncDir(fs.FS, fs.PathDir(name)); err != nil {
-		return nil, joinClose(err, f)
-	}
-	return f, nil
-}
-
-// Unwrap is for Pebble's look at what lies below.
-func (fs markerFS) Unwrap() vfs.FS { return fs.FS }
-
-// readSmallFile returns the content of a file of a bounded size.
-func readSmallFile(fsys vfs.FS, path string, maxBytes int64) ([]byte, error) {
-	f, err := fsys.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	text, err := io.ReadAll(io.LimitReader(f, maxBytes+1))
-	if err == nil && int64(len(text)) > maxBytes {
-		err = fmt.Errorf("%w: more than %d bytes", storage.ErrCorrupt, maxBytes)
-	}
-	if err != nil {
-		return nil, joinClose(fmt.Errorf("read %s: %w", path, err), f)
-	}
-	return text, f.Close()
-}
-
-// newSuffix ends the name of a file that is being written.
-const newSuffix = ".new"
-
-// replaceFile writes a small file whole or not at all, durably.
-func replaceFile(fsys vfs.FS, dir, name string, text []byte) error {
-	path := fsys.PathJoin(dir, name)
-	if err := writeSynced(fsys, path+newSuffix, text); err != nil {
-		return err
-	}
-	if err := fsys.Rename(path+newSuffix, path); err != nil {
-		return err
-	}
-	return syncDir(fsys, dir)
-}
-
-func writeSynced(fsys vfs.FS, path string, text []byte) error {
-	f, err := fsys.Create(path, vfs.WriteCategoryUnspecified)
-	if err != nil {
-		return err
-	}
-	if _, err := f.Write(text); err != nil {
-		return joinClose(err, f)
-	}
-	if err := f.Sync(); err != nil {
-		return joinClose(err, f)
-	}
-	return f.Close()
 }

@@ -1,7 +1,6 @@
 package pebblestore
 
 import (
-	"fmt"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -13,15 +12,12 @@ import (
 // A lister is the file system of a store that is being opened or is open, and keeps its
 // list.
 //
-// A list is replaced by two syncs: when the first record of a log is synced, before that
-// is acknowledged, and before the file of a log is removed or used again. Each is once in
-// a memtable.
+// A list is replaced with two syncs: when the first record of a log was synced, before that
+// is acknowledged, and before the file of a log is removed or used again. Each of these
+// happens once for a memtable.
 type lister struct {
 	vfs.FS
 	dir *directory
-
-	ring     func(cause string) // of the store's alarm
-	finished atomic.Bool        // Pebble's Open has returned
 
 	mu       sync.Mutex
 	open     bool                // the list is that of an open store
@@ -32,71 +28,9 @@ type lister struct {
 	removed  []string            // logs that are to be removed once the store is open
 }
 
-func newLister(d *directory, ring func(string)) *lister {
-	return &lister{FS: d.fs, dir: d, ring: ring, logs: map[string]*journal{}}
+func newLister(d *directory) *lister {
+	return &lister{FS: d.fs, dir: d, logs: map[string]*journal{}}
 }
-
-// lateError rings where Pebble's Open is about to fail although it has begun the first log.
-// By then goroutines of its own read tables, which it does not wait for: they would panic.
-// What is left to do then is to write OPTIONS, and to look for files that are obsolete.
-func (k *lister) lateError(err error) error {
-	if err == nil || k.finished.Load() {
-		return err
-	}
-	k.mu.Lock()
-	open := k.open
-	k.mu.Unlock()
-	if open {
-		k.ring(fmt.Sprintf("the start cannot be finished: %v", err))
-	}
-	return err
-}
-
-func (k *lister) List(dir string) ([]string, error) {
-	names, err := k.FS.List(dir)
-	return names, k.lateError(err)
-}
-
-func (k *lister) Rename(oldpath, newpath string) error {
-	return k.lateError(k.FS.Rename(oldpath, newpath))
-}
-
-func (k *lister) OpenDir(path string) (vfs.File, error) {
-	f, err := k.FS.OpenDir(path)
-	if err != nil {
-		return nil, k.lateError(err)
-	}
-	return watchedDir{f, k}, nil
-}
-
-// A watchedDir is a directory, which Pebble syncs when it has changed names. It panics, in
-// a goroutine of its own, where that fails after it has moved a marker.
-type watchedDir struct {
-	vfs.File
-	k *lister
-}
-
-func (d watchedDir) Sync() error {
-	err := d.File.Sync()
-	if err != nil {
-		d.k.ring(fmt.Sprintf("the directory cannot be synced: %v", err))
-	}
-	return err
-}
-
-// A lateFile is OPTIONS while it is written.
-type lateFile struct {
-	vfs.File
-	k *lister
-}
-
-func (f lateFile) Write(p []byte) (int, error) {
-	n, err := f.File.Write(p)
-	return n, f.k.lateError(err)
-}
-
-func (f lateFile) Sync() error  { return f.k.lateError(f.File.Sync()) }
-func (f lateFile) Close() error { return f.k.lateError(f.File.Close()) }
 
 // Unwrap is for Pebble's look at what lies below.
 func (k *lister) Unwrap() vfs.FS { return k.FS }
@@ -111,14 +45,8 @@ func (k *lister) Create(path string, c vfs.DiskWriteCategory) (vfs.File, error) 
 		return nil, err
 	}
 	f, err := k.FS.Create(path, c)
-	options := strings.HasSuffix(path, tempSuffix)
-	switch {
-	case err != nil && options:
-		return nil, k.lateError(err)
-	case err != nil:
+	if err != nil {
 		return nil, err
-	case options:
-		return lateFile{f, k}, nil
 	}
 	if name, own := k.own(path); own && isLogName(name) {
 		if err := k.begin(); err != nil {
@@ -258,7 +186,7 @@ func (k *lister) writeLocked() error {
 	return k.dir.writeList(l)
 }
 
-// sumOptions notes the newest OPTIONS. Those of earlier starts are being removed.
+// sumOptionsLocked notes the newest OPTIONS. Those of earlier starts are being removed.
 func (k *lister) sumOptionsLocked() error {
 	desc, err := pebble.Peek(k.dir.path, k.dir.fs)
 	if err != nil || desc.OptionsFilename == "" {

@@ -121,7 +121,7 @@ func openPebble(d *directory, o Options, a *alarm, disk *diskWatch, tr *troubles
 	p.Logger = pebbleLogger{log: o.Log, alarm: a}
 	p.CacheSize = o.CacheBytes
 
-	files := newLister(d, a.ring)
+	files := &lateFS{FS: newLister(d), dir: d.path, ring: a.ring}
 	events := &pebble.EventListener{}
 	watched, health := vfs.WithDiskHealthChecks(vfs.OnDiskFull(markerFS{files}, disk.full), diskSlowAfter, nil,
 		func(info vfs.DiskSlowInfo) { events.DiskSlow(info) })
