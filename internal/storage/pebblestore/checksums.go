@@ -320,6 +320,11 @@ func (c listCloser) Close() error {
 	if err := c.intact(); err != nil {
 		return err
 	}
+	// What Pebble has removed must not come back in a crash that keeps the list: a file
+	// that a closed store's list does not have is damage. TestCrashWhileOpening sees it.
+	if err := syncDir(c.fs, c.path); err != nil {
+		return fmt.Errorf("sync directory: %w", err)
+	}
 	l, err := listFiles(c.fs, c.path, listClosed)
 	if err != nil {
 		return fmt.Errorf("list files: %w", err)

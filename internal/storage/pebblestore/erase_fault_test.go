@@ -308,7 +308,7 @@ func TestEraseFailedBatch(t *testing.T) {
 func TestEraseFailedReopen(t *testing.T) {
 	out, err := child(t, "fail the end of an erasure", "").CombinedOutput()
 	wantExit(t, err, 3, out)
-	for _, want := range []string{"cannot be opened again after an erasure", errDisk.Error(), dataDir, "acknowledged"} {
+	for _, want := range []string{"the start cannot be finished", errDisk.Error(), dataDir, "acknowledged"} {
 		if !strings.Contains(string(out), want) {
 			t.Errorf("the process says %q, want %q in it", out, want)
 		}
