@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-const reading = `{"device":"d","time":1000,"spo2_pct":97}`
+const reading = `{"device":"d","time":1763700000000,"spo2_pct":97}`
 
 // post sends a reading with a token, if there is one, and returns the status and the
 // answer.
