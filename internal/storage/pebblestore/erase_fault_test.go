@@ -226,7 +226,7 @@ func TestEraseFaults(t *testing.T) {
 			// After these Pebble ends the process; see TestFailedLog and those after it.
 			stack := debug.Stack()
 			return isLog(op.Path) || strings.Contains(op.Path, "MANIFEST") || bytes.Contains(stack, []byte("rotateWAL")) ||
-				bytes.Contains(stack, []byte("atomicfs")) || bytes.Contains(stack, []byte("(*lister).writeLocked")) || bytes.Contains(stack, []byte("watchedDir")) || bytes.Contains(stack, []byte("pebble/v2.Open("))
+				bytes.Contains(stack, []byte("atomicfs")) || bytes.Contains(stack, []byte("(*lister).writeLocked")) || bytes.Contains(stack, []byte("storeDir")) || bytes.Contains(stack, []byte("pebble/v2.Open("))
 		}}
 		failed := false
 		s, err := pebblestore.Open(dataDir, pebblestore.Options{FS: inject(disk, f), Fatal: func(string) { failed = true }})

@@ -24,7 +24,7 @@ func TestExpireFaults(t *testing.T) {
 			// After these Pebble ends the process; see TestFailedLog and those after it.
 			stack := debug.Stack()
 			return isLog(op.Path) || strings.Contains(op.Path, "MANIFEST") || bytes.Contains(stack, []byte("rotateWAL")) || bytes.Contains(stack, []byte("atomicfs")) ||
-				bytes.Contains(stack, []byte("watchedDir")) || bytes.Contains(stack, []byte("(*lister).writeLocked"))
+				bytes.Contains(stack, []byte("storeDir")) || bytes.Contains(stack, []byte("(*lister).writeLocked"))
 		}}
 		s := mustOpen(t, pebblestore.Options{FS: inject(disk, f)})
 		fill(t, s, 0, 10) // old, of 51 devices
