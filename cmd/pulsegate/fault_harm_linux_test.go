@@ -1,12 +1,14 @@
 package main_test
 
 import (
+	"errors"
 	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
+	"testing"
 )
 
 // A harm is what happens to one file of a store that is not open.
@@ -74,7 +76,7 @@ func (l *life) harm(h harm, stop crashFault) {
 			l.t.Fatal(err)
 		}
 	} else {
-		writeTo(l.t, full, []byte(text))
+		writeSynced(l.t, full, []byte(text))
 	}
 	out, errs, code := output(l.t, l.b.bin, "check", l.b.dir)
 
@@ -98,7 +100,7 @@ func (l *life) harm(h harm, stop crashFault) {
 		if code != 1 {
 			l.t.Errorf("%s: %s: pulsegate check ends with %d and says\n%s%s, and the server does not start: %v", h, file, code, out, errs, err)
 		}
-		writeTo(l.t, full, []byte(have[file]))
+		writeSynced(l.t, full, []byte(have[file]))
 		return
 	}
 	l.b.server = p
@@ -109,6 +111,21 @@ func (l *life) harm(h harm, stop crashFault) {
 	p.kill()
 	// It has gone on, and may have removed the file by itself.
 	have = l.b.files()
+}
+
+// writeSynced writes a file that survives a loss of power, which may be the next fault.
+func writeSynced(t testing.TB, name string, text []byte) {
+	t.Helper()
+	writeTo(t, name, text)
+	for _, name := range []string{name, filepath.Dir(name)} {
+		f, err := os.Open(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(f.Sync(), f.Close()); err != nil {
+			t.Fatal(err)
+		}
+	}
 }
 
 // draw returns a file and what it is to hold, or false where there is none for h.
