@@ -19,6 +19,10 @@ const (
 	// idleSettle is the time that a server gets to give back what it holds for
 	// requests.
 	idleSettle = time.Second
+
+	// idleAddresses are the loopback addresses that connections come from: Pulsegate
+	// leaves no single address more than half of its connections.
+	idleAddresses = 8
 )
 
 // idleServers are those whose idle connections are weighed.
@@ -68,7 +72,7 @@ func (b *ingestRun) measureIdle(ctx context.Context, c *contestant) (_ report.Id
 	// As many come and go first, so that what a server keeps of its work is not
 	// taken for the price of connections.
 	for came := 0; came < b.Idle; came += idleStep {
-		conns, err := use(ctx, addr, min(idleStep, b.Idle-came), readings)
+		conns, err := use(ctx, came, addr, min(idleStep, b.Idle-came), readings)
 		hangUp(conns)
 		if err != nil {
 			return report.IdleRun{}, err
@@ -84,7 +88,7 @@ func (b *ingestRun) measureIdle(ctx context.Context, c *contestant) (_ report.Id
 	var all []net.Conn
 	defer func() { hangUp(all) }()
 	for len(all) < b.Idle {
-		conns, err := use(ctx, addr, min(idleStep, b.Idle-len(all)), readings)
+		conns, err := use(ctx, len(all), addr, min(idleStep, b.Idle-len(all)), readings)
 		all = append(all, conns...)
 		if err != nil {
 			return report.IdleRun{}, fmt.Errorf("with %d connections: %w", len(all), err)
@@ -109,10 +113,10 @@ func newSingles(addr string) source {
 	}
 }
 
-// use opens n connections, and posts one request over each.
-func use(ctx context.Context, addr string, n int, next source) (conns []net.Conn, err error) {
-	var dialer net.Dialer
-	for range n {
+// use opens n connections after the first ones, and posts one request over each.
+func use(ctx context.Context, first int, addr string, n int, next source) (conns []net.Conn, err error) {
+	for i := range n {
+		dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, byte(1+(first+i)%idleAddresses))}}
 		conn, err := dialer.DialContext(ctx, "tcp", addr)
 		if err != nil {
 			return conns, fmt.Errorf("connect: %w", err)
