@@ -42,9 +42,10 @@ type connection struct {
 	answer  answer
 
 	// Of serve alone.
-	conn    net.Conn    // nil: none
-	unwatch func() bool // the connection is not closed any more when the run ends
-	reader  answerReader
+	conn     net.Conn    // nil: none
+	unwatch  func() bool // the connection is not closed any more when the run ends
+	deadline time.Time   // of conn
+	reader   answerReader
 }
 
 // obeying reports whether the request waits because the server asked for it.
@@ -74,19 +75,22 @@ func (r *run) try(ctx context.Context, c *connection) {
 			return
 		}
 	}
-	if c.conn != nil && time.Since(r.start)-c.ended > idleCheck && closedByPeer(c.conn) {
+	now := time.Now()
+	if c.conn != nil && now.Sub(r.start)-c.ended > idleCheck && closedByPeer(c.conn) {
 		c.disconnect()
 	}
-	if c.conn == nil && r.connect(ctx, c) != nil {
-		c.failed = failedConnect
-		return
+	if c.conn == nil {
+		if r.connect(ctx, c) != nil {
+			c.failed = failedConnect
+			return
+		}
+		now = time.Now()
 	}
 	if !c.live {
 		return
 	}
-	now := time.Now()
 	c.sent = now.Sub(r.start)
-	err := c.conn.SetDeadline(now.Add(r.cfg.Timeout))
+	err := c.extend(now, r.cfg.Timeout)
 	if err == nil {
 		_, err = c.conn.Write(c.out[c.from:])
 	}
@@ -115,6 +119,16 @@ func (r *run) try(ctx context.Context, c *connection) {
 	}
 }
 
+// extend leaves the try at least timeout, and an eighth more at most: a deadline costs
+// more than many answers take.
+func (c *connection) extend(now time.Time, timeout time.Duration) error {
+	if c.deadline.Sub(now) >= timeout {
+		return nil
+	}
+	c.deadline = now.Add(timeout + timeout/8)
+	return c.conn.SetDeadline(c.deadline)
+}
+
 func (r *run) connect(ctx context.Context, c *connection) error {
 	dialing, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
@@ -122,7 +136,7 @@ func (r *run) connect(ctx context.Context, c *connection) error {
 	if err != nil {
 		return err
 	}
-	c.conn = conn
+	c.conn, c.deadline = conn, time.Time{}
 	c.reader.reset(conn)
 	c.unwatch = context.AfterFunc(ctx, func() { conn.Close() }) // ends reads and writes under way
 	return nil
