@@ -291,7 +291,7 @@ func TestServerGoesAway(t *testing.T) {
 	srv := serve(t, b, nil)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	cfg := sim.Config{Target: target(t, srv), Users: 5, For: time.Minute, Run: "t", Patience: 300 * time.Millisecond,
+	cfg := sim.Config{Target: target(t, srv), Users: 5, For: time.Minute, Run: "t", Patience: 2 * time.Second,
 		OnProgress: func(sim.Progress) {
 			srv.Listener.Close()
 			srv.CloseClientConnections()
