@@ -5,8 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"math/rand/v2"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -22,6 +20,7 @@ import (
 
 	"github.com/pulsegate/pulsegate/internal/client/sim"
 	"github.com/pulsegate/pulsegate/internal/polltest"
+	"github.com/pulsegate/pulsegate/internal/porttest"
 )
 
 // Fault tests use one oracle. The load comes from pulsegate sim, which runs in a
@@ -74,27 +73,7 @@ func newBed(t testing.TB, lane lane, args ...string) *bed {
 // newBedIn returns a bed with a given data directory.
 func newBedIn(t testing.TB, dir string, lane lane, args ...string) *bed {
 	t.Helper()
-	return &bed{TB: t, bin: program(t), lane: lane, dir: dir, scratch: t.TempDir(), addr: fixedAddr(t), args: args}
-}
-
-// fixedAddr returns a loopback address on which nothing listens, and whose port no
-// outgoing connection is given: a client that tries to reach a server between two
-// starts must not be connected to itself.
-func fixedAddr(t testing.TB) string {
-	t.Helper()
-	for range 100 {
-		addr := fmt.Sprintf("127.0.0.1:%d", 12_000+rand.IntN(18_000))
-		l, err := net.Listen("tcp", addr)
-		if err != nil {
-			continue
-		}
-		if err := l.Close(); err != nil {
-			t.Fatal(err)
-		}
-		return addr
-	}
-	t.Fatal("no free port found")
-	return ""
+	return &bed{TB: t, bin: program(t), lane: lane, dir: dir, scratch: t.TempDir(), addr: porttest.Addr(t), args: args}
 }
 
 // serveCommand returns the command line of a server on b.

@@ -51,7 +51,7 @@ func (c *checker) roles(p *pkg) {
 		case ranks[to] > ranks[own]:
 			c.report(roleRule, p, spec.Pos(), imported, "imports %s of %s, which stands above %s: imports point down", dir, to, own)
 		case f.test:
-		case to == pollRole:
+		case to == pollRole, to == portRole:
 			c.report(roleRule, p, spec.Pos(), imported, "imports %s, which is for tests only", dir)
 		case ranks[to] == ranks[own]:
 			c.report(roleRule, p, spec.Pos(), imported, "imports %s of %s, which stands beside %s: only tests import sideways", dir, to, own)

@@ -19,6 +19,7 @@ const (
 	cmdRole     role = "cmd"
 	archRole    role = "internal/archtest"
 	pollRole    role = "internal/polltest"
+	portRole    role = "internal/porttest"
 )
 
 // public lists the packages for everybody.
@@ -39,6 +40,7 @@ var ranks = map[role]int{
 	publicRole:  0,
 	archRole:    0, // imports nothing and is imported by nobody
 	pollRole:    0, // is imported by tests only
+	portRole:    0, // likewise
 }
 
 // clientImports lists what a client may import of this module besides its own

@@ -12,6 +12,7 @@ import (
 
 	"github.com/pulsegate/pulsegate/internal/access/audit"
 	"github.com/pulsegate/pulsegate/internal/polltest"
+	"github.com/pulsegate/pulsegate/internal/porttest"
 )
 
 // patience is the longest wait for what must come.
@@ -100,11 +101,11 @@ func TestSyslog(t *testing.T) {
 // Over TCP messages are counted in octets. A server that goes away is told of, and gets
 // the rest when it is back.
 func TestSyslogTCP(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	addr := porttest.Addr(t)
+	l, err := net.Listen("tcp", addr)
 	if err != nil {
 		t.Fatal(err)
 	}
-	addr := l.Addr().String()
 	troubles := make(chan error, 100)
 	s := syslog(t, "tcp:"+addr, func(err error) { troubles <- err })
 	next := func(in *bufio.Reader) string {
@@ -147,10 +148,9 @@ func TestSyslogTCP(t *testing.T) {
 	if err := <-troubles; err == nil {
 		t.Error("told of an end")
 	}
-	polltest.Until(t, "the port is free", func() bool {
-		l, err = net.Listen("tcp", addr)
-		return err == nil
-	})
+	if l, err = net.Listen("tcp", addr); err != nil {
+		t.Fatal(err)
+	}
 	defer l.Close()
 	s.Send([]byte("last"))
 	conn, in = accept()

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/http/pprof"
@@ -22,6 +21,7 @@ import (
 
 	"github.com/google/pprof/profile"
 	pg "github.com/pulsegate/pulsegate/internal/observe/profile"
+	"github.com/pulsegate/pulsegate/internal/porttest"
 	"go.uber.org/goleak"
 )
 
@@ -236,13 +236,7 @@ func TestCollectBadTargets(t *testing.T) {
 func gotAllocs(c *pg.Capture) bool { return c.CPU == nil && c.Allocs != nil && c.After != nil }
 
 func TestCollectRefusedConnection(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	addr := l.Addr().String()
-	l.Close()
-	_, err = pg.Collect(t.Context(), addr, time.Second)
+	_, err := pg.Collect(t.Context(), porttest.Addr(t), time.Second)
 	if err == nil || !strings.Contains(err.Error(), "connection refused") {
 		t.Errorf("got error %v, want that the connection was refused", err)
 	}

@@ -1,0 +1,34 @@
+package porttest
+
+import (
+	"net/netip"
+	"syscall"
+	"testing"
+)
+
+// Addr returns a loopback address whose port is the test's until it ends.
+//
+// A socket that is bound, and does not listen, keeps it: the kernel chooses a port that is
+// bound neither for a listener on port 0 nor for an outgoing connection, which would be
+// connected to itself. A listener that names the port may share it, because both sockets
+// have SO_REUSEADDR, as package net's listeners have.
+func Addr(t testing.TB) string {
+	t.Helper()
+	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = syscall.Close(fd) }) // nothing was written to it
+	if err := syscall.SetsockoptInt(fd, syscall.SOL_SOCKET, syscall.SO_REUSEADDR, 1); err != nil {
+		t.Fatal(err)
+	}
+	loopback := netip.AddrFrom4([4]byte{127, 0, 0, 1})
+	if err := syscall.Bind(fd, &syscall.SockaddrInet4{Addr: loopback.As4()}); err != nil {
+		t.Fatal(err)
+	}
+	bound, err := syscall.Getsockname(fd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return netip.AddrPortFrom(loopback, uint16(bound.(*syscall.SockaddrInet4).Port)).String()
+}
