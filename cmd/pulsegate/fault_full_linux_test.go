@@ -85,8 +85,6 @@ func TestDiskFull(t *testing.T) {
 // Somebody else takes all space at once, below the mark, under load. The server may
 // live on and refuse readings, or end with 1 and one line that says why. In either
 // case nothing is lost or damaged, and with space it goes on, or starts again.
-//
-// Seen to fail with the mutant ignore-write-error.
 func TestDiskFullAtOnce(t *testing.T) {
 	t.Parallel()
 	onBothLanes(t, func(t *testing.T, lane lane) {
