@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"path/filepath"
+	"strings"
 	"testing"
 )
 
@@ -30,13 +31,15 @@ func statusAs(t *testing.T, addr, method, path, host, origin string) int {
 }
 
 // A page whose name leads to loopback neither reads nor writes where there are no tokens,
-// in both lanes, and neither sees measurements nor profiles.
+// in both lanes, and neither sees measurements nor profiles. What is refused is counted.
 //
-// Seen to fail without the check, and when only the full lane makes it.
+// Seen to fail without the check, when only the full lane makes it, and when it was made
+// before requests were counted.
 func TestForeignHosts(t *testing.T) {
 	for lane, p := range lanes(t, "--admin-addr=127.0.0.1:0") {
 		t.Run(lane, func(t *testing.T) {
 			t.Parallel()
+			refused := 0
 			for _, tt := range []struct {
 				host, origin string
 				want         int
@@ -69,7 +72,27 @@ func TestForeignHosts(t *testing.T) {
 					if got := statusAs(t, at.addr, at.method, at.path, tt.host, tt.origin); got != want {
 						t.Errorf("%s %s under %q for %q: %d, want %d", at.method, at.path, tt.host, tt.origin, got, want)
 					}
+					if at.addr == p.addr && tt.want == 403 {
+						refused++
+					}
 				}
+			}
+			text, err := askOnce(http.DefaultClient, http.MethodGet, "http://"+p.admin+"/metrics", "")
+			if want := fmt.Sprintf("\npulsegate_http_requests_total{code=\"4xx\",route=\"unmatched\"} %d\n", refused); err != nil || !strings.Contains(text, want) {
+				t.Errorf("no line %q in the metrics, %v", want, err)
+			}
+			req, err := http.NewRequest(http.MethodGet, p.url("/v1/devices"), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			req.Host = "evil.example"
+			resp, err := http.DefaultClient.Do(req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			resp.Body.Close()
+			if challenge := resp.Header.Get("WWW-Authenticate"); resp.StatusCode != 403 || challenge != "" {
+				t.Errorf("%s with the challenge %q, want 403 and none: there are no tokens", resp.Status, challenge)
 			}
 		})
 	}

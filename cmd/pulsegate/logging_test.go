@@ -123,6 +123,8 @@ func TestAccessLog(t *testing.T) {
 				"GET /v1/devices/secret?token=secret HTTP/1.1\r\nHost: localhost\r\n\r\n",
 				"GET /secret HTTP/1.1\r\nHost: localhost\r\n\r\n",
 				"SECRET /v1/readings HTTP/1.1\r\nHost: localhost\r\n\r\n",
+				"GET /v1/devices/secret HTTP/1.1\r\nHost: secret.example\r\n\r\n",
+				strings.Replace(postText("/v1/readings", `secret`), "localhost", "secret.example", 1),
 			} {
 				pipeline(t, p.addr, 1, func(int) string { return request })
 			}
@@ -143,6 +145,8 @@ func TestAccessLog(t *testing.T) {
 				"method=GET route=/v1/devices/{device} status=400 answer_bytes=",
 				"method=GET route=unmatched status=404 answer_bytes=",
 				"method=other route=unmatched status=405 answer_bytes=",
+				"method=GET route=unmatched status=403 answer_bytes=",
+				"method=POST route=unmatched status=403 answer_bytes=",
 			}
 			if len(got) != len(want) {
 				t.Fatalf("%d lines, want %d:\n%s", len(got), len(want), p.stderr())

@@ -85,7 +85,7 @@ func (s *server) adminOnly(h http.HandlerFunc) http.Handler {
 	return fromThisSite(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if s.access.gate.Tokens == nil {
 			if !isLoopback(r.RemoteAddr) || !isLoopback(r.Host) {
-				s.problems.Forbidden.Write(w, r, "Without tokens this is for requests from this machine to a loopback address.")
+				s.problems.UntrustedOrigin.Write(w, r, "Without tokens this is for requests from this machine to a loopback address.")
 				return
 			}
 			h(w, r)

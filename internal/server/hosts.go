@@ -63,11 +63,14 @@ func (h *hosts) allow(r *http.Request) bool {
 	return true
 }
 
-// only answers requests for other hosts with 403.
+// only answers requests for other hosts with 403. Nil is every host.
 func (h *hosts) only(next http.Handler, problems *problem.Set) http.Handler {
+	if h == nil {
+		return next
+	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !h.allow(r) {
-			problems.Forbidden.Write(w, r, "Host and Origin must be of loopback or of the address that this server listens on.")
+			problems.UntrustedOrigin.Write(w, r, "Host and Origin must be of loopback or of the address that this server listens on.")
 			return
 		}
 		next.ServeHTTP(w, r)

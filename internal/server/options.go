@@ -10,6 +10,7 @@ import (
 
 	"github.com/pulsegate/pulsegate/internal/access/token"
 	"github.com/pulsegate/pulsegate/internal/api/ingest"
+	"github.com/pulsegate/pulsegate/internal/api/problem"
 	"github.com/pulsegate/pulsegate/internal/api/query"
 	"github.com/pulsegate/pulsegate/internal/observe/logbudget"
 	"github.com/pulsegate/pulsegate/internal/observe/tracing"
@@ -175,6 +176,14 @@ func (c *Options) checkAddr() error {
 
 // anybody reports whether the options let anybody on other machines write and read.
 func (c *Options) anybody() bool { return c.AccessOptions.open() && !isLoopback(c.Addr) }
+
+// problems returns what is answered to what is refused.
+func (c *Options) problems() *problem.Set {
+	if c.Tokens == "" {
+		return problem.New().WithoutTokens()
+	}
+	return problem.New()
+}
 
 // ownHosts returns the hosts for which the public listener answers; nil for all. Where
 // anybody may read and write who reaches this machine's own addresses, pages in its

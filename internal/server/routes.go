@@ -15,9 +15,9 @@ import (
 // readingsTemplate is the route of POSTs in both lanes.
 const readingsTemplate = "/v1/readings"
 
-// routes is what the public listener serves. Requests are counted by the
-// template of their route.
-func routes(requests *metrics.Requests, core *ingest.Core, reads *query.Handler, state *health.Health, problems *problem.Set) http.Handler {
+// routes is what the public listener serves, for own hosts only. Requests are counted by
+// the template of their route; those for other hosts come to none.
+func routes(own *hosts, requests *metrics.Requests, core *ingest.Core, reads *query.Handler, state *health.Health, problems *problem.Set) http.Handler {
 	// The middleware around it reads the template from the request.
 	router := mux.NewRouter().AllowHeader(true).AnswerOptions(true).ShareRequest(true)
 	// A path that is not clean is nobody's: to redirect a POST would turn it into
@@ -38,7 +38,7 @@ func routes(requests *metrics.Requests, core *ingest.Core, reads *query.Handler,
 	handle("/livez", state.Livez(), http.MethodGet, http.MethodHead)
 	handle("/readyz", state.Readyz(), http.MethodGet, http.MethodHead)
 	handle("/healthz", state.Healthz(), http.MethodGet, http.MethodHead)
-	return requests.Handler(router)
+	return requests.Handler(own.only(router, problems))
 }
 
 // noGuests serves guests by another handler.
@@ -59,7 +59,7 @@ func fromThisSite(h http.Handler, problems *problem.Set) http.Handler {
 	protection := http.NewCrossOriginProtection()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if protection.Check(r) != nil {
-			problems.Forbidden.Write(w, r, "The request was made by a page of another site.")
+			problems.UntrustedOrigin.Write(w, r, "The request was made by a page of another site.")
 			return
 		}
 		h.ServeHTTP(w, r)

@@ -84,7 +84,7 @@ func Run(ctx context.Context, opt *Options, log *Log, onServing func(context.Con
 		return err
 	}
 	s := &server{
-		opt: &own, log: log, life: life, problems: problem.New(),
+		opt: &own, log: log, life: life, problems: own.problems(),
 		access: &access{opt: &own, gate: new(gate.Gate), log: log.Logger},
 		ended:  make(chan error, 2), failed: make(chan string, 1),
 	}
@@ -199,10 +199,7 @@ func (s *server) servePublic() error {
 		PieceTimeout: min(2*s.opt.ReadTimeout, 30*time.Second),
 	})
 	posts := s.requests.Route(readingsTemplate)
-	handler := routes(s.requests, s.core, reads, s.health, s.problems)
-	if own := s.opt.ownHosts(); own != nil {
-		handler = own.only(handler, s.problems)
-	}
+	handler := routes(s.opt.ownHosts(), s.requests, s.core, reads, s.health, s.problems)
 	s.public = s.httpServer(s.forwarded(s.tracer.Handler(handler)))
 	return s.listenPublic(posts)
 }

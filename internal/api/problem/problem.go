@@ -46,6 +46,7 @@ type Set struct {
 	Unauthorized       *reply.Problem // 401 credentials are needed, and none were given
 	InvalidCredentials *reply.Problem // 401 those that were given are not valid, or not any more
 	Forbidden          *reply.Problem // 403 valid ones, that do not allow this
+	UntrustedOrigin    *reply.Problem // 403 where it comes from, whatever the credentials
 	TooManyReadings    *reply.Problem // 429 more than the token's rate
 
 	// 429 a reading that would have to be compared, after too many contradictions
@@ -92,6 +93,7 @@ func New() *Set {
 			reply.Header("WWW-Authenticate", challenge+`, error="invalid_token"`)),
 		Forbidden: define(http.StatusForbidden, "forbidden", "The credentials do not allow this",
 			reply.Header("WWW-Authenticate", challenge+`, error="insufficient_scope"`)),
+		UntrustedOrigin:       define(http.StatusForbidden, "untrusted-origin", "Requests from there are not taken"),
 		TooManyReadings:       define(http.StatusTooManyRequests, "too-many-readings", "The token's rate is exceeded"),
 		TooManyContradictions: define(http.StatusTooManyRequests, "too-many-contradictions", "The reading is not compared with what another gateway has sent"),
 
@@ -110,10 +112,18 @@ func New() *Set {
 	}
 }
 
+// WithoutTokens returns the problems of a server that takes no tokens: what is forbidden
+// there, no token allows, so that Forbidden challenges nobody to show one.
+func (s *Set) WithoutTokens() *Set {
+	own := *s
+	own.Forbidden = reply.NewProblem(s.Forbidden.Status(), s.Forbidden.Type(), s.Forbidden.Title())
+	return &own
+}
+
 // All returns the problems in the order of their statuses.
 func (s *Set) All() []*reply.Problem {
 	return []*reply.Problem{
-		s.Malformed, s.BadParameter, s.Unauthorized, s.InvalidCredentials, s.Forbidden, s.NotFound, s.UnknownDevice, s.MethodNotAllowed, s.NotAcceptable,
+		s.Malformed, s.BadParameter, s.Unauthorized, s.InvalidCredentials, s.Forbidden, s.UntrustedOrigin, s.NotFound, s.UnknownDevice, s.MethodNotAllowed, s.NotAcceptable,
 		s.Timeout, s.Conflict, s.LengthRequired, s.TooLarge, s.UnknownEncoding, s.Invalid, s.TooManyReadings, s.TooManyContradictions,
 		s.ReadFailed, s.OutcomeUnknown, s.ErasureUnfinished, s.Busy, s.Overloaded, s.Draining, s.DiskLow, s.StoreDamaged, s.StoreFailed,
 	}

@@ -1,6 +1,8 @@
 package problem_test
 
 import (
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"reflect"
 	"slices"
@@ -35,6 +37,23 @@ func TestDocs(t *testing.T) {
 	slices.Sort(types)
 	if !slices.Equal(headings, types) {
 		t.Errorf("docs/problems.md explains\n%q\nbut the types are\n%q", headings, types)
+	}
+}
+
+// A 401 challenges the client to show credentials, as RFC 9110 (section 15.5.2) has it. A
+// 403 does so where another token would help, and nowhere else.
+//
+// Seen to fail when all that is forbidden was Forbidden, with its challenge.
+func TestChallenges(t *testing.T) {
+	for name, set := range map[string]*problem.Set{"with tokens": problem.New(), "without": problem.New().WithoutTokens()} {
+		for _, p := range set.All() {
+			w := httptest.NewRecorder()
+			p.Write(w, httptest.NewRequest("GET", "/", nil), "")
+			want := p.Status() == http.StatusUnauthorized || name == "with tokens" && p == set.Forbidden
+			if challenge := w.Header().Get("WWW-Authenticate"); (challenge != "") != want {
+				t.Errorf("%s, %s: the challenge is %q", name, p.Type(), challenge)
+			}
+		}
 	}
 }
 

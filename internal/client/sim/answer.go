@@ -49,7 +49,7 @@ func newJudge() *judge {
 	j := &judge{problems: map[string]int{}}
 	for _, p := range []*reply.Problem{
 		s.Malformed, s.Timeout, s.LengthRequired, s.TooLarge, s.UnknownEncoding,
-		s.Unauthorized, s.InvalidCredentials, s.Forbidden, s.TooManyReadings, s.TooManyContradictions, s.Conflict, s.Invalid,
+		s.Unauthorized, s.InvalidCredentials, s.Forbidden, s.UntrustedOrigin, s.TooManyReadings, s.TooManyContradictions, s.Conflict, s.Invalid,
 		s.OutcomeUnknown, s.Overloaded, s.Draining, s.DiskLow, s.StoreDamaged, s.StoreFailed,
 	} {
 		j.problems[p.Type()] = p.Status()
