@@ -124,7 +124,7 @@ func (s *server) start() error {
 		}
 	}
 	s.health.Start(context.Background())
-	s.log.Info("data", "dir", s.opt.Data, "durability", "every answer of stored or duplicate follows an fdatasync", "devices", s.store.Stats().Devices)
+	s.log.Info("data", "dir", s.opt.Data, "durability", "every answer of stored or duplicate follows an fdatasync", "devices", s.store.DeviceCount())
 	warnVolatile(s.log.Logger, s.opt.Data)
 	s.startRetention()
 	return nil

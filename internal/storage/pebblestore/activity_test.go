@@ -61,8 +61,8 @@ func TestRecovered(t *testing.T) {
 	open := func(fs vfs.FS, want bool, what string) *pebblestore.Store {
 		t.Helper()
 		s := mustOpen(t, pebblestore.Options{FS: fs})
-		if got := s.Stats().Recovered; got != want {
-			t.Errorf("%s: Recovered is %v, want %v", what, got, want)
+		if got := shown(t, s, "store_recovered") == 1; got != want {
+			t.Errorf("%s: recovered is %v, want %v", what, got, want)
 		}
 		return s
 	}
@@ -85,14 +85,14 @@ func TestTroubles(t *testing.T) {
 	s := mustOpen(t, pebblestore.Options{FS: inject(vfs.NewMem(), flush), MemTableBytes: 64 << 10})
 	defer mustClose(t, s)
 	flush.on.Store(true)
-	for k := int64(0); s.Stats().BackgroundErrors == 0; k++ {
+	for k := int64(0); shown(t, s, "store_background_errors_total") == 0; k++ {
 		group := make([]*storage.Entry, 500)
 		for i := range group {
 			group[i] = entry(fmt.Sprintf("a-device-with-a-name-%d", i), k, 7000)
 		}
 		mustAppend(t, s, group...)
 	}
-	if s.Stats().Failed {
+	if shown(t, s, "store_failed") != 0 {
 		t.Error("a failed flush has ended the store")
 	}
 }
@@ -101,12 +101,12 @@ func TestTroubles(t *testing.T) {
 func TestFailedIsTold(t *testing.T) {
 	log := &fault{match: logOperation(errorfs.OpFileSync, errorfs.OpFileSyncData), failing: errDisk}
 	s := mustOpen(t, pebblestore.Options{FS: inject(vfs.NewMem(), log)})
-	if s.Stats().Failed {
+	if shown(t, s, "store_failed") != 0 {
 		t.Error("a new store has failed")
 	}
 	log.on.Store(true)
-	if err := s.Append([]*storage.Entry{entry("d", 1, 1)}); err == nil || !s.Stats().Failed {
-		t.Errorf("Append returns %v, and Stats are %+v, want Failed", err, s.Stats())
+	if err := s.Append([]*storage.Entry{entry("d", 1, 1)}); err == nil || shown(t, s, "store_failed") != 1 {
+		t.Errorf("Append returns %v, and a scrape shows that the store has not failed", err)
 	}
 	_ = s.Close() // may well fail
 }

@@ -105,7 +105,8 @@ func BenchmarkAppend(b *testing.B) {
 					b.Fatal(err)
 				}
 			}
-			bt, before := newBatcher(f, size), s.Stats()
+			bt := newBatcher(f, size)
+			bytes, seconds, syncs := shown(b, s, "store_written_bytes_total"), shown(b, s, "store_sync_seconds_total"), shown(b, s, "store_syncs_total")
 			b.ReportAllocs()
 			n := 0
 			for b.Loop() {
@@ -116,12 +117,11 @@ func BenchmarkAppend(b *testing.B) {
 				}
 				n++
 			}
-			st := s.Stats()
-			if st.Lookups != 0 {
-				b.Fatalf("%d look-ups", st.Lookups)
+			if lookups := shown(b, s, "store_lookups_total"); lookups != 0 {
+				b.Fatalf("%v look-ups", lookups)
 			}
-			b.ReportMetric(float64(st.BatchBytes-before.BatchBytes)/float64(n), "logB/op")
-			b.ReportMetric(float64((st.SyncTime-before.SyncTime).Nanoseconds())/float64(st.Syncs-before.Syncs), "ns/commit")
+			b.ReportMetric((shown(b, s, "store_written_bytes_total")-bytes)/float64(n), "logB/op")
+			b.ReportMetric(1e9*(shown(b, s, "store_sync_seconds_total")-seconds)/(shown(b, s, "store_syncs_total")-syncs), "ns/commit")
 		})
 	}
 }
@@ -143,7 +143,7 @@ func BenchmarkOpen(b *testing.B) {
 					b.Fatal(err)
 				}
 				b.StopTimer()
-				if n := s.Stats().Devices; n != int64(*benchDevices) {
+				if n := s.DeviceCount(); n != int64(*benchDevices) {
 					b.Fatalf("%d devices, want %d", n, *benchDevices)
 				}
 				if err := s.Close(); err != nil {
@@ -182,8 +182,9 @@ func filledDir(b *testing.B, crashed bool) string {
 		}
 	}
 	b.Logf("stored %d readings in %v", readings(), time.Since(start))
-	st := idle(s)
-	b.Logf("%d bytes on disk, %d of log, %d tables, %d to compact", st.DiskBytes, st.LogBytes, st.Tables, st.CompactionDebtBytes)
+	idle(b, s)
+	b.Logf("%.0f bytes on disk, %.0f of log, %.0f tables, %.0f to compact", shown(b, s, "store_size_bytes"), shown(b, s, "store_log_bytes"),
+		shown(b, s, "store_tables"), shown(b, s, "store_compaction_debt_bytes"))
 	copyDir(b, work, filepath.Join(base, "crashed"))
 	if err := s.Close(); err != nil {
 		b.Fatal(err)
@@ -195,18 +196,17 @@ func filledDir(b *testing.B, crashed bool) string {
 }
 
 // idle waits until compactions have come to rest.
-func idle(s *pebblestore.Store) pebblestore.Stats {
+func idle(b *testing.B, s *pebblestore.Store) {
 	pause := 2 * time.Second
 	if testing.Short() { // a memtable's worth of readings, and no compaction
 		pause = 50 * time.Millisecond
 	}
-	for last := s.Stats(); ; {
-		time.Sleep(pause)
-		st := s.Stats()
-		if st.Tables == last.Tables && st.DiskBytes == last.DiskBytes {
-			return st
+	for tables, bytes := 0.0, 0.0; ; {
+		lastTables, lastBytes := tables, bytes
+		if tables, bytes = shown(b, s, "store_tables"), shown(b, s, "store_size_bytes"); tables == lastTables && bytes == lastBytes {
+			return
 		}
-		last = st
+		time.Sleep(pause)
 	}
 }
 
@@ -338,5 +338,5 @@ func BenchmarkLate(b *testing.B) {
 		}
 		n++
 	}
-	b.ReportMetric(float64(s.Stats().Lookups)/float64(n), "lookups/op")
+	b.ReportMetric(shown(b, s, "store_lookups_total")/float64(n), "lookups/op")
 }

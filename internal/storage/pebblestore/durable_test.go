@@ -121,8 +121,8 @@ func TestDuplicateOfUnsynced(t *testing.T) {
 	retry := entry("d", 2, 2)
 	mustAppend(t, s, retry)
 	wantOutcome(t, retry, storage.Duplicate)
-	if n := s.Stats().Syncs; n != 0 {
-		t.Errorf("a duplicate cost %d syncs, want none", n)
+	if n := shown(t, s, "store_syncs_total"); n != 0 {
+		t.Errorf("a duplicate cost %v syncs, want none", n)
 	}
 	after := killed.CrashClone(vfs.CrashCloneCfg{})
 	mustClose(t, s)

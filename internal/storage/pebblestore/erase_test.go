@@ -104,7 +104,7 @@ func TestErase(t *testing.T) {
 			t.Errorf("before, no file of kind %s holds the device: the test tests nothing", kind)
 		}
 	}
-	devices := s.Stats().Devices
+	devices := s.DeviceCount()
 
 	e, err := s.Erase(mustName(erasedDevice))
 	if err != nil {
@@ -119,7 +119,7 @@ func TestErase(t *testing.T) {
 	if _, err := s.Latest(context.Background(), mustName(erasedDevice)); !errors.Is(err, storage.ErrNotFound) {
 		t.Errorf("Latest returns %v, want ErrNotFound", err)
 	}
-	if got := s.Stats().Devices; got != devices-1 {
+	if got := s.DeviceCount(); got != devices-1 {
 		t.Errorf("%d devices, want %d", got, devices-1)
 	}
 	if got := count(t, s, "dev-7"); got != 200 {
@@ -153,7 +153,7 @@ func TestEraseUnderLoad(t *testing.T) {
 	load.Go(func() {
 		for k := int64(1000); ctx.Err() == nil; k++ {
 			mustAppend(t, s, shifted(manyEntries(50), 1000*k)...)
-			time.Sleep(time.Millisecond)
+			time.Sleep(time.Millisecond) // leaves the processor to Erase
 		}
 	})
 	load.Go(func() {
@@ -164,7 +164,7 @@ func TestEraseUnderLoad(t *testing.T) {
 				t.Errorf("a reader sees %d records, %v: want all or none", n, err)
 				return
 			}
-			s.Stats()
+			shown(t, s, "store_devices")
 		}
 	})
 	e, err := s.Erase(mustName(erasedDevice))

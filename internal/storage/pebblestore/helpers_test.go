@@ -13,6 +13,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/goleak"
 
 	"github.com/pulsegate/pulsegate/internal/storage"
@@ -58,6 +59,24 @@ func entry(device string, timeUnixMs int64, heartRate vitals.Hundredths) *storag
 func with(e *storage.Entry, s vitals.Sign, v vitals.Hundredths) *storage.Entry {
 	e.Reading.Values.Set(s, v)
 	return e
+}
+
+// shown returns what a scrape shows of s as pulsegate_ and a name.
+func shown(t testing.TB, s *pebblestore.Store, name string) float64 {
+	t.Helper()
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(s)
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		if f.GetName() == "pulsegate_"+name {
+			return f.Metric[0].GetGauge().GetValue() + f.Metric[0].GetCounter().GetValue() // of which one is there
+		}
+	}
+	t.Fatalf("a scrape shows no pulsegate_%s", name)
+	return 0
 }
 
 func mustOpen(t testing.TB, o pebblestore.Options) *pebblestore.Store {

@@ -62,7 +62,7 @@ type Options struct {
 	// Fatal is called once when writing has failed in a way that nothing but a
 	// new start can mend, such as a failed sync of the log. Its argument is a
 	// text for the operator. It should end the process, or see to it that it
-	// ends soon, and must call nothing of the store but Ready and Stats.
+	// ends soon, and must call nothing of the store but Ready and Collect.
 	//
 	// Until it returns, no call but these reports the failure. Then an Append or an
 	// Open that has failed returns storage.ErrFailed. A failure in the background,

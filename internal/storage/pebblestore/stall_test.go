@@ -75,16 +75,16 @@ func TestStalls(t *testing.T) {
 			flushed.Add(1)
 		}
 	})
-	polltest.Until(t, "writes wait", func() bool { return s.Stats().Stalls == 1 })
+	polltest.Until(t, "writes wait", func() bool { return shown(t, s, "store_stalls_total") == 1 })
 	if n := flushed.Load(); n < 62 {
 		t.Errorf("writes wait with %d tables that overlap", n)
 	}
-	first := s.Stats().StallTime
-	polltest.Until(t, "the time of a wait that lasts counts", func() bool { return s.Stats().StallTime > first })
+	first := shown(t, s, "store_stall_seconds_total")
+	polltest.Until(t, "the time of a wait that lasts counts", func() bool { return shown(t, s, "store_stall_seconds_total") > first })
 	gate.open()
 	writer.Wait()
-	if st := s.Stats(); st.Stalls != 1 || st.StallTime <= first {
-		t.Errorf("after it, Stats tell of %d stalls, %v", st.Stalls, st.StallTime)
+	if stalls, seconds := shown(t, s, "store_stalls_total"), shown(t, s, "store_stall_seconds_total"); stalls != 1 || seconds <= first {
+		t.Errorf("after it, %v stalls and %v s are shown", stalls, seconds)
 	}
 }
 

@@ -1,0 +1,87 @@
+package pebblestore
+
+import (
+	"sync/atomic"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// counters count what Append and Expire do.
+type counters struct {
+	lookups, syncs, syncNanos, batchBytes atomic.Int64
+
+	expiredReadings, expiredDevices atomic.Int64
+}
+
+// DeviceCount returns how many devices the store holds; 0 when it is read-only.
+func (s *Store) DeviceCount() int64 { return s.deviceCount.Load() }
+
+// Describe implements prometheus.Collector.
+func (s *Store) Describe(ch chan<- *prometheus.Desc) { prometheus.DescribeByCollect(s, ch) }
+
+// Collect implements prometheus.Collector. docs/metrics.md lists the metrics; counts begin
+// at Open. It takes microseconds, holds up commits for as long, and may run beside all
+// other calls. After Close the sizes are 0.
+func (s *Store) Collect(ch chan<- prometheus.Metric) {
+	show := func(kind prometheus.ValueType, name, help string, value float64) {
+		ch <- prometheus.MustNewConstMetric(prometheus.NewDesc(name, help, nil, nil), kind, value)
+	}
+	const counter, gauge = prometheus.CounterValue, prometheus.GaugeValue
+	truth := map[bool]float64{true: 1}
+	count := func(name, help string, n *atomic.Int64) { show(counter, name, help, float64(n.Load())) }
+	seconds := func(name, help string, d time.Duration) { show(counter, name, help, d.Seconds()) }
+
+	show(gauge, "pulsegate_store_devices", "Devices that the store holds.", float64(s.deviceCount.Load()))
+	show(gauge, "pulsegate_store_failed", "1 after a failed write or sync: no readings are taken until the next start, and the process is about to end.", truth[s.alarm.failed() != nil])
+	show(gauge, "pulsegate_store_recovered", "1 if the store was not closed in good order before this start: after a kill, a power cut or a failed sync.", truth[s.recovered])
+	count("pulsegate_store_background_errors_total", "Flushes and compactions that failed. They are tried again.", &s.troubles.background)
+	count("pulsegate_store_damage_total", "Times that a stored file was found damaged.", &s.troubles.damaged)
+	count("pulsegate_store_slow_operations_total", "Operations on the store's files that took longer than 5 s.", &s.troubles.slow)
+	stalls, stalled := s.troubles.stall.read()
+	show(counter, "pulsegate_store_stalls_total", "Times that groups had to wait for flushes or compactions.", float64(stalls))
+	seconds("pulsegate_store_stall_seconds_total", "Time for which groups have waited for flushes or compactions.", stalled)
+	show(gauge, "pulsegate_store_min_free_bytes", "Free space below which readings are refused. 0: no limit.", float64(s.disk.markBytes.Load()))
+	show(gauge, "pulsegate_store_free_bytes", "Free space of the store's file system, for this process.", float64(s.disk.freeBytes.Load()))
+
+	c := &s.counters
+	count("pulsegate_store_syncs_total", "Groups that were written, each with one sync. Groups that change nothing need none.", &c.syncs)
+	seconds("pulsegate_store_sync_seconds_total", "Time spent in writing groups, syncs included.", time.Duration(c.syncNanos.Load()))
+	count("pulsegate_store_written_bytes_total", "Bytes written to the write-ahead log.", &c.batchBytes)
+	count("pulsegate_store_lookups_total", "Readings for which stored ones were looked up: those that are not newer than all of their device.", &c.lookups)
+	count("pulsegate_retention_removed_readings_total", "Readings that were removed because they were older than the server keeps.", &c.expiredReadings)
+	count("pulsegate_retention_removed_devices_total", "Devices of which old readings were removed and no other was left.", &c.expiredDevices)
+
+	m := s.treeMetrics()
+	tables := int64(0)
+	for i := range m.Levels {
+		tables += m.Levels[i].TablesCount
+	}
+	show(gauge, "pulsegate_store_size_bytes", "Disk space that the store takes, its log included.", float64(m.DiskSpaceUsage()))
+	show(gauge, "pulsegate_store_log_bytes", "Size of the write-ahead log, which is replayed after a crash.", float64(m.WAL.Size))
+	show(gauge, "pulsegate_store_tables", "Sorted tables of the store.", float64(tables))
+	show(gauge, "pulsegate_store_compaction_debt_bytes", "Bytes that compaction has yet to rewrite before the store is in its resting form.", float64(m.Compact.EstimatedDebt))
+	show(counter, "pulsegate_store_cache_hits_total", "Blocks that the store found in its cache.", float64(m.BlockCache.Hits))
+	show(counter, "pulsegate_store_cache_misses_total", "Blocks that the store read from its files.", float64(m.BlockCache.Misses))
+
+	active := prometheus.NewDesc("pulsegate_store_active_devices",
+		"Devices whose newest reading was measured within the time that the label tells, to the minute.", []string{"within"}, nil)
+	// The alert rules compare the longest with another one, so that a device that is
+	// not used any more is missed for a day and not for ever.
+	now := time.Now()
+	for label, within := range map[string]time.Duration{"15m": 15 * time.Minute, "1h": time.Hour, "24h": MaxActiveWithin} {
+		ch <- prometheus.MustNewConstMetric(active, gauge, float64(s.ActiveDevices(now, within)), label)
+	}
+}
+
+// treeMetrics returns what Pebble counts, and nothing after Close.
+func (s *Store) treeMetrics() *pebble.Metrics {
+	// A reader's view keeps Pebble open.
+	v, err := s.views.acquire()
+	if err != nil {
+		return new(pebble.Metrics)
+	}
+	defer s.views.release(v)
+	return s.db.Metrics()
+}
