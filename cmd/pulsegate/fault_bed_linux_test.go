@@ -239,7 +239,8 @@ func (l *load) kill() {
 }
 
 // settle gives the load the time to write down the answers that it has, and kills
-// it. It is for the time after a server's end.
+// it. It is for the time after a server's end. An answer that it did not write down
+// in time is not demanded of the store, so that the time is no matter of right or wrong.
 func (l *load) settle() {
 	time.Sleep(50 * time.Millisecond)
 	l.kill()

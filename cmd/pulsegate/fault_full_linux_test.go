@@ -57,7 +57,7 @@ func TestDiskFull(t *testing.T) {
 				t.Errorf("livez says %d, want 200", got)
 			}
 			// What was taken goes on to be flushed and compacted.
-			for range 20 {
+			for range 20 { // over a while: nothing is to happen, so that there is nothing to wait for
 				time.Sleep(10 * time.Millisecond)
 				if free := freeBytes(t, mounted); free < mark/4 {
 					t.Errorf("%d bytes are free, of a mark of %d", free, mark)

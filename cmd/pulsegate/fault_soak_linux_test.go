@@ -252,7 +252,7 @@ func (s *soaking) read(ctx context.Context, seed uint64) {
 			s.Error(err)
 			return
 		}
-		time.Sleep(50 * time.Millisecond)
+		time.Sleep(50 * time.Millisecond) // a reader's pace
 	}
 }
 

@@ -118,7 +118,7 @@ func stand(t *testing.T, p *process) *bystander {
 					return
 				}
 			}
-			time.Sleep(5 * time.Millisecond)
+			time.Sleep(5 * time.Millisecond) // one who behaves leaves the server to others, too
 		}
 	})
 	return b

@@ -187,8 +187,9 @@ func TestConnectionClose(t *testing.T) {
 // A client that ends its stream behind a request still gets the answer. (net/http
 // takes the end for the end of the client.)
 func TestHalfClosed(t *testing.T) {
-	srv := fast(t, ingest.Config{}, ingest.FastLaneConfig{}, func([]*storage.Entry) error {
-		time.Sleep(20 * time.Millisecond)
+	release := make(chan struct{})
+	srv := fast(t, ingest.Config{}, ingest.FastLaneConfig{Loops: 1}, func([]*storage.Entry) error {
+		<-release
 		return nil
 	})
 	conn := dial(t, srv)
@@ -196,6 +197,11 @@ func TestHalfClosed(t *testing.T) {
 	if err := conn.CloseWrite(); err != nil {
 		t.Fatal(err)
 	}
+	// The loop has seen the end when it has answered what came after it.
+	other := dial(t, srv)
+	send(t, other, request("no reading"))
+	answers(t, bufio.NewReader(other), 1)
+	close(release)
 	text, err := io.ReadAll(conn)
 	if err != nil || !strings.HasSuffix(string(text), `{"status":"stored"}`) {
 		t.Errorf("answer %q, %v", text, err)
@@ -287,7 +293,7 @@ func TestPeerThatReadsLate(t *testing.T) {
 			}
 		}
 	})
-	time.Sleep(100 * time.Millisecond) // the buffers of both sides fill
+	time.Sleep(100 * time.Millisecond) // so that the buffers of both sides fill; longer is as good
 	for i, got := range answers(t, bufio.NewReader(conn), 2*requests) {
 		want := `200 {"status":"stored"}`
 		if i%2 == 0 {

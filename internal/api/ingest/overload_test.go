@@ -275,7 +275,7 @@ func TestOverloadLanesShare(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			srv := fast(t, ingest.Config{MaxGroup: 8, MaxQueued: 8}, ingest.FastLaneConfig{}, func([]*storage.Entry) error {
-				time.Sleep(time.Millisecond)
+				time.Sleep(time.Millisecond) // as a disk takes its time: the queue fills meanwhile
 				return nil
 			})
 			var stop atomic.Bool

@@ -86,7 +86,7 @@ func TestEraseCrash(t *testing.T) {
 				stays = i
 			}
 			mu.Unlock()
-			time.Sleep(5 * time.Millisecond)
+			time.Sleep(5 * time.Millisecond) // so that some crashes come between two readings
 		}
 	})
 	mu.Lock()

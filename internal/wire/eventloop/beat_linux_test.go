@@ -69,7 +69,7 @@ func awaitBeat(t *testing.T, s *eventloop.Server) {
 	t.Helper()
 	polltest.Until(t, "all loops come round", func() bool {
 		s.Beat()
-		time.Sleep(time.Millisecond)
+		time.Sleep(time.Millisecond) // for the loops
 		return s.Beat()
 	})
 }

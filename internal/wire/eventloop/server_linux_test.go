@@ -91,7 +91,7 @@ func (e *echo) Receive(c *eventloop.Conn, b []byte, ended bool) (taken int) {
 			c.Send([]byte("bye\n"), 1)
 		case strings.HasPrefix(text, "later"):
 			e.wg.Go(func() {
-				time.Sleep(time.Millisecond)
+				time.Sleep(time.Millisecond) // so that the loop waits meanwhile
 				e.mu.Lock()
 				e.done = append(e.done, answer{c, text})
 				e.mu.Unlock()
@@ -400,7 +400,7 @@ func TestUnfinished(t *testing.T) {
 	go func() {
 		for i := 0; i < len(long); i += 10 << 10 {
 			io.WriteString(conn, long[i:i+10<<10])
-			time.Sleep(2 * time.Millisecond)
+			time.Sleep(2 * time.Millisecond) // so that most pieces are read alone
 		}
 		io.WriteString(conn, "\n")
 	}()
