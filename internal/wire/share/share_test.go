@@ -2,6 +2,7 @@ package share_test
 
 import (
 	"net/netip"
+	"slices"
 	"testing"
 
 	"github.com/pulsegate/pulsegate/internal/wire/share"
@@ -99,7 +100,8 @@ func TestHolders(t *testing.T) {
 // of others. Its own idle connection gives way for it; another's only when all places
 // are taken.
 //
-// Seen to fail when guests are not divided, and when GiveWay does not ask whose want it is.
+// Seen to fail when guests are not divided, when the wish of one address is everybody's,
+// and when GiveWay does not look at what is left.
 func TestConns(t *testing.T) {
 	all := new(share.Holders)
 	told := 0
@@ -142,6 +144,13 @@ func TestConns(t *testing.T) {
 	if c.GiveWay(places[1]) {
 		t.Error("more connections give way than came too many")
 	}
+	enter(greedy, false, false)
+	c.Leave(places[1])
+	c.Leave(places[2])
+	if c.GiveWay(places[3]) {
+		t.Error("a connection gives way though its address may take more again")
+	}
+	places = slices.Delete(places, 1, 3)
 	for c.Open() < 12 { // of addresses of their own
 		enter(netip.AddrFrom4([4]byte{10, 0, 0, byte(len(places))}), true, false)
 	}
@@ -153,6 +162,11 @@ func TestConns(t *testing.T) {
 	if !c.Full() {
 		t.Error("it is not full")
 	}
+	c.Leave(places[1])
+	if c.GiveWay(others) {
+		t.Error("a connection gives way though there is a place")
+	}
+	places = slices.Delete(places, 1, 2)
 	for _, p := range places {
 		c.Leave(p)
 	}
