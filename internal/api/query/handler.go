@@ -127,20 +127,13 @@ func (h *Handler) Devices(w http.ResponseWriter, r *http.Request) {
 // its own time.
 func (h *Handler) Device(w http.ResponseWriter, r *http.Request) {
 	r = toItsEnd(r)
-	pass, leave, ok := h.enter(w, r)
+	device, _, leave, ok := h.enterDevice(w, r)
 	if !ok {
 		return
 	}
 	defer leave()
-	device, err := h.device(r)
-	if err == nil {
-		_, err = parseParams(r.URL.RawQuery)
-	}
-	if err != nil {
+	if _, err := parseParams(r.URL.RawQuery); err != nil {
 		h.refuse(w, r, err)
-		return
-	}
-	if !h.covers(w, r, &pass, device) {
 		return
 	}
 	d, err := h.reader.Latest(r.Context(), device)
@@ -166,19 +159,11 @@ func (h *Handler) Device(w http.ResponseWriter, r *http.Request) {
 // of more than 1000 readings, or one of fewer when many were read in such pages lately.
 func (h *Handler) Readings(w http.ResponseWriter, r *http.Request) {
 	r = toItsEnd(r)
-	pass, leave, ok := h.enter(w, r)
+	device, pass, leave, ok := h.enterDevice(w, r)
 	if !ok {
 		return
 	}
 	defer leave()
-	device, err := h.device(r)
-	if err != nil {
-		h.refuse(w, r, err)
-		return
-	}
-	if !h.covers(w, r, &pass, device) {
-		return
-	}
 	w.Header().Add("Vary", "Accept") // the media type depends on it
 	format, acceptable := negotiate(r.Header["Accept"])
 	q, err := parseReadings(device, r.URL.RawQuery, format)

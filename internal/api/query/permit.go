@@ -33,6 +33,23 @@ func (h *Handler) enter(w http.ResponseWriter, r *http.Request) (pass gate.Pass,
 	return pass, nil, false
 }
 
+// enterDevice is enter for a question about the device in the request's path, which the
+// pass must be for.
+func (h *Handler) enterDevice(w http.ResponseWriter, r *http.Request) (device vitals.Name, pass gate.Pass, leave func(), ok bool) {
+	pass, leave, ok = h.enter(w, r)
+	if !ok {
+		return device, pass, nil, false
+	}
+	device, err := h.device(r)
+	if err != nil {
+		h.refuse(w, r, err)
+	} else if h.covers(w, r, &pass, device) {
+		return device, pass, leave, true
+	}
+	leave()
+	return device, pass, nil, false
+}
+
 // maxBusySeconds is the longest Retry-After; the shortest is 1.
 const maxBusySeconds = 5
 
