@@ -56,44 +56,40 @@ func answer(w http.ResponseWriter, s *Set, value func() string) {
 
 func buildMux(s *Set, share bool) http.Handler {
 	r := mux.NewRouter().ShareRequest(share)
-	h := func(w http.ResponseWriter, req *http.Request) {
-		answer(w, s, func() string { return mux.Var(req, variable) })
-	}
-	for _, route := range s.Routes {
-		rt := r.HandleFunc(route.Path, h).Methods(route.Method)
-		if s.Host != "" {
-			rt.Host(s.Host)
-		}
-	}
+	handle(s, r.HandleFunc, mux.Var)
 	return r
 }
 
 func buildGorilla(s *Set, omit bool) http.Handler {
 	r := gorilla.NewRouter().OmitRouteFromContext(omit).OmitRouterFromContext(omit)
-	h := func(w http.ResponseWriter, req *http.Request) {
-		answer(w, s, func() string { return gorilla.Vars(req)[variable] })
-	}
-	for _, route := range s.Routes {
-		rt := r.HandleFunc(route.Path, h).Methods(route.Method)
-		if s.Host != "" {
-			rt.Host(s.Host)
-		}
-	}
+	handle(s, r.HandleFunc, func(req *http.Request, name string) string { return gorilla.Vars(req)[name] })
 	return r
 }
 
 func buildGorilla181(s *Set) http.Handler {
 	r := gorilla181.NewRouter()
+	handle(s, r.HandleFunc, func(req *http.Request, name string) string { return gorilla181.Vars(req)[name] })
+	return r
+}
+
+// A muxRoute is a route of gorilla/mux, in one of its versions or in ours.
+type muxRoute[R any] interface {
+	Methods(...string) R
+	Host(string) R
+}
+
+// handle adds the routes of a set to a router of that family. variableOf returns a
+// variable of a request's path.
+func handle[R muxRoute[R]](s *Set, handleFunc func(string, func(http.ResponseWriter, *http.Request)) R, variableOf func(*http.Request, string) string) {
 	h := func(w http.ResponseWriter, req *http.Request) {
-		answer(w, s, func() string { return gorilla181.Vars(req)[variable] })
+		answer(w, s, func() string { return variableOf(req, variable) })
 	}
 	for _, route := range s.Routes {
-		rt := r.HandleFunc(route.Path, h).Methods(route.Method)
+		rt := handleFunc(route.Path, h).Methods(route.Method)
 		if s.Host != "" {
 			rt.Host(s.Host)
 		}
 	}
-	return r
 }
 
 func buildChi(s *Set) http.Handler {
