@@ -77,6 +77,9 @@ crash: ## N random faults at random moments of random loads, each verified; SEED
 soak: ## MINUTES of mixed load with faults in between, into docs/reliability.md
 	go test -vet=off -count=1 -run 'TestSoak$$' -v ./cmd/pulsegate -timeout 0 -soak.time $(MINUTES)m -soak.page $(abspath docs/reliability.md)
 
+vuln: ## look for known vulnerabilities of what is called, in vuln.go.dev or in a copy: VULNDB=file:///path
+	go tool -modfile=tools/go.mod govulncheck $(if $(VULNDB),-db $(VULNDB)) ./...
+
 mutants: ## break the service on purpose, in each known way: the named tests must fail
 	@.ci/mutants $(ONLY)
 

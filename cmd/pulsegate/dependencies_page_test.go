@@ -1,0 +1,57 @@
+package main_test
+
+import (
+	"debug/buildinfo"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+)
+
+// docs/dependencies.md has every module that is linked, and every one that go.mod requires
+// directly, in its version; and no row of the page is of a module, or a version, that
+// go.mod does not have.
+//
+// Seen to fail with a row left out, and with another version in one.
+func TestDependenciesPage(t *testing.T) {
+	text, err := os.ReadFile("../../docs/dependencies.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	page := string(text)
+	// Whatever module is listed in the build list, also what nothing links.
+	list, err := exec.Command("go", "list", "-m", "-f", "{{.Path}} {{.Version}} {{.Indirect}}", "all").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	known := map[string]bool{}
+	for line := range strings.Lines(string(list)) {
+		path, rest, _ := strings.Cut(strings.TrimSpace(line), " ")
+		version, indirect, _ := strings.Cut(rest, " ")
+		known[path+" | "+version] = true
+		if version != "" && indirect == "false" && !strings.Contains(page, path+" | "+version+" |") && !strings.Contains(page, path+" "+version+" (") {
+			t.Errorf("go.mod requires %s %s, which the page has not", path, version)
+		}
+	}
+	linked, err := buildinfo.ReadFile(program(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(linked.Deps) < 20 {
+		t.Errorf("only %d modules are linked: the test tests nothing", len(linked.Deps))
+	}
+	for _, m := range linked.Deps {
+		if !strings.Contains(page, "\n| "+m.Path+" | "+m.Version+" |") {
+			t.Errorf("%s %s is linked, and the page has no row of it", m.Path, m.Version)
+		}
+	}
+	for line := range strings.Lines(page) {
+		cells := strings.Split(line, " | ")
+		if len(cells) != 4 || !strings.Contains(cells[0], ".") || !strings.HasPrefix(cells[1], "v") {
+			continue
+		}
+		if row := strings.TrimPrefix(cells[0], "| ") + " | " + cells[1]; !known[row] {
+			t.Errorf("the page has %s, and go.mod has not", row)
+		}
+	}
+}
