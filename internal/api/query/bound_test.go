@@ -90,6 +90,7 @@ func TestBoundShares(t *testing.T) {
 		}
 		third := make(chan bool)
 		go func() { third <- b.Enter(t.Context(), slow) }()
+		synctest.Wait() // it waits first
 		fourth := make(chan bool)
 		go func() { fourth <- b.Enter(t.Context(), other) }()
 		synctest.Wait()
