@@ -28,7 +28,9 @@ import (
 //  3. Readers of older snapshots are waited for: what they see would be kept.
 //  4. The ranges are compacted down to the last level. A deletion at each end of them
 //     makes sure that every table between takes part, also one that a compaction in
-//     the background has already brought down together with what it deletes.
+//     the background has already brought down together with what it deletes. Readers
+//     of snapshots older than these deletions are waited for, too: for them a compaction
+//     would keep the deletions.
 //  5. No table has a key of the device any more, nor the deletion: this is looked at.
 //  6. The tree is closed and opened again, while Append and readers wait. That makes a
 //     new log and a new manifest. The old ones, and tables that nothing refers to, are
@@ -317,6 +319,9 @@ func (s *Store) compactDevice(device *vitals.Name) error {
 		return s.commitLocked(b)
 	}()
 	if err != nil {
+		return err
+	}
+	if err := s.awaitReaders(); err != nil {
 		return err
 	}
 	if err := s.flush(s.maintenance.ctx); err != nil {

@@ -7,13 +7,16 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
 	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore"
@@ -336,5 +339,88 @@ func TestDamagedIntent(t *testing.T) {
 	}
 	if _, ok := files(t, disk)["ERASING"]; ok {
 		t.Errorf("the intent is still there: %v", slices.Sorted(maps.Keys(files(t, disk))))
+	}
+}
+
+// A briefReader reads, whenever the log is synced, until the next compaction begins, or for
+// a moment.
+type briefReader struct {
+	store *pebblestore.Store
+	on    atomic.Bool
+	reads sync.WaitGroup
+
+	mu   sync.Mutex
+	read chan struct{} // closed where the reader ends; nil: it reads nothing
+	held int
+}
+
+func (r *briefReader) String() string { return "brief reader" }
+
+func (r *briefReader) MaybeError(op errorfs.Op) error {
+	switch {
+	case !r.on.Load():
+	case isLog(op.Path) && (op.Kind == errorfs.OpFileSync || op.Kind == errorfs.OpFileSyncData):
+		r.begin()
+	case op.Kind == errorfs.OpCreate && strings.HasSuffix(op.Path, ".sst") && bytes.Contains(debug.Stack(), []byte("(*DB).compact1")):
+		r.end()
+	}
+	return nil
+}
+
+// begin begins to read, unless it reads or the store lets nobody read now.
+func (r *briefReader) begin() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.read != nil {
+		return
+	}
+	read, reads := make(chan struct{}), make(chan struct{})
+	r.read = read
+	r.held++
+	r.reads.Go(func() {
+		release := pebblestore.HoldView(r.store)
+		close(reads)
+		select {
+		case <-read:
+		case <-time.After(100 * time.Millisecond):
+			r.end()
+		}
+		release()
+	})
+	select {
+	case <-reads:
+	case <-time.After(100 * time.Millisecond):
+	}
+}
+
+func (r *briefReader) end() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.read != nil {
+		close(r.read)
+		r.read = nil
+	}
+}
+
+// TestEraseBesideBriefReaders erases while somebody reads what was there just before each
+// compaction. None of them may keep what is to go.
+//
+// Seen to fail with the mutant keep-for-readers.
+func TestEraseBesideBriefReaders(t *testing.T) {
+	fs, r := vfs.NewMem(), &briefReader{}
+	s := mustOpen(t, pebblestore.Options{FS: inject(fs, r), MemTableBytes: 64 << 10})
+	defer mustClose(t, s)
+	r.store = s
+	fill(t, s, 0, 5)
+	r.on.Store(true)
+	e, err := s.Erase(mustName(erasedDevice))
+	r.on.Store(false)
+	r.end()
+	r.reads.Wait()
+	if err != nil || e.Readings != 100 || r.held == 0 {
+		t.Errorf("beside %d readers, Erase returns %+v, %v, want 100 readings", r.held, e, err)
+	}
+	if found := traces(t, fs, dataDir); len(found) > 0 {
+		t.Errorf("%v hold traces", found)
 	}
 }
