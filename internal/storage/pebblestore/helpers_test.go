@@ -122,31 +122,47 @@ func count(t testing.TB, s storage.Store, device string) int {
 // dump returns everything that s shows, as text.
 func dump(s storage.Store) (string, error) {
 	var b []byte
-	devices := make([]storage.Device, 1000)
-	n, err := s.Devices(context.Background(), vitals.Name{}, devices)
-	if err != nil {
-		return "", err
-	}
-	records := make([]storage.Record, 10_000)
-	for _, d := range devices[:n] {
-		b = fmt.Appendf(b, "%s %d %v\n", d.Name, d.NewestUnixMs, d.Latest)
-		n, err := s.Scan(context.Background(), storage.Range{Device: d.Name, ToUnixMs: 1 << 62}, records)
+	devices, records := make([]storage.Device, 64), make([]storage.Record, 256)
+	var after vitals.Name
+	for {
+		n, err := s.Devices(context.Background(), after, devices)
 		if err != nil {
 			return "", err
 		}
-		for _, r := range records[:n] {
-			b = strconv.AppendInt(append(b, '\t'), r.TimeUnixMs, 10)
-			for s := range vitals.Sign(vitals.NumSigns) {
-				if v, ok := r.Values.Get(s); ok {
-					b = append(append(b, ' '), s.String()...)
-					b = strconv.AppendInt(append(b, '='), int64(v), 10)
+		for _, d := range devices[:n] {
+			after = d.Name
+			b = fmt.Appendf(b, "%s %d %v\n", d.Name, d.NewestUnixMs, d.Latest)
+			for from := int64(0); ; {
+				n, err := s.Scan(context.Background(), storage.Range{Device: d.Name, FromUnixMs: from, ToUnixMs: 1 << 62}, records)
+				if err != nil {
+					return "", err
 				}
+				for i := range records[:n] {
+					b = append(appendRecord(append(b, '\t'), &records[i]), '\n')
+				}
+				if n < len(records) {
+					break
+				}
+				from = records[n-1].TimeUnixMs + 1
 			}
-			b = r.Gateway.AppendTo(append(b, ' '))
-			b = append(strconv.AppendInt(append(b, ' '), r.ReceivedUnixMs, 10), '\n')
+		}
+		if n < len(devices) {
+			return string(b), nil
 		}
 	}
-	return string(b), nil
+}
+
+// appendRecord appends a record as text, without its device.
+func appendRecord(b []byte, r *storage.Record) []byte {
+	b = strconv.AppendInt(b, r.TimeUnixMs, 10)
+	for s := range vitals.Sign(vitals.NumSigns) {
+		if v, ok := r.Values.Get(s); ok {
+			b = append(append(b, ' '), s.String()...)
+			b = strconv.AppendInt(append(b, '='), int64(v), 10)
+		}
+	}
+	b = r.Gateway.AppendTo(append(b, ' '))
+	return strconv.AppendInt(append(b, ' '), r.ReceivedUnixMs, 10)
 }
 
 func mustDump(t testing.TB, s storage.Store) string {

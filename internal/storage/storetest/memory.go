@@ -40,6 +40,18 @@ func (m *Memory) Reopen(maxDevices int) *Memory {
 	return &Memory{records: m.records, maxDevices: maxDevices}
 }
 
+// Clone returns an open store with a copy of the records of m. A maxDevices of 0 means no
+// bound.
+func (m *Memory) Clone(maxDevices int) *Memory {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	c := &Memory{records: make(records, len(m.records)), maxDevices: maxDevices}
+	for device, byTime := range m.records {
+		c.records[device] = maps.Clone(byTime)
+	}
+	return c
+}
+
 // Append implements [storage.Store]. What it takes counts as stable at once.
 func (m *Memory) Append(group []*storage.Entry) error {
 	m.mu.Lock()

@@ -1,0 +1,795 @@
+package pebblestore_test
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"maps"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+
+	"github.com/pulsegate/pulsegate/internal/storage"
+	"github.com/pulsegate/pulsegate/internal/storage/pebblestore"
+	"github.com/pulsegate/pulsegate/internal/storage/storetest"
+	"github.com/pulsegate/pulsegate/vitals"
+)
+
+var (
+	metamorphicRounds = flag.Int("metamorphic.rounds", 1, "rounds of TestMetamorphic")
+	metamorphicSeed   = flag.Uint64("metamorphic.seed", 0, "seed of the first round of TestMetamorphic; 0: a new one")
+)
+
+// TestMetamorphic runs Append, Erase, Expire, Backup and readers beside each other, while
+// the store is closed, or loses power, and is opened again with other options. It compares
+// everything that they return with a model. The invariants are:
+//
+//   - A group takes effect at one moment, all of it: who reads sees the whole group or nothing
+//     of it. What one reader has seen, every later call sees. Its outcomes are those of that
+//     moment.
+//   - An erasure removes all readings of its device at one moment, and returns how many they
+//     were. A reading that is acknowledged after that moment stays.
+//   - Expire removes what is too old at one moment too, for the few devices that there are, and
+//     returns how many readings and devices. Readings as old as that are not appended
+//     meanwhile: the contract leaves open what becomes of them. How many it removed is not
+//     compared where an erasure ran beside it, which may have been first.
+//   - A backup holds what was stored at one moment between the beginning and the return of
+//     Backup. Restored, it shows that and nothing else.
+//   - Close, and an Open with other options, change nothing. A call that returned ErrClosed
+//     changed nothing, but for an erasure that returned ErrUnfinished: the next Open
+//     finishes that one, and says so.
+//   - A loss of power takes nothing that was acknowledged. A call that had not returned has
+//     taken effect whole, or not at all.
+//   - What an erasure has removed is in no file, from its return on: not after a start, not
+//     in a backup, not when a loss of power comes.
+//   - An erasure that could not be recorded is told to whoever finishes it.
+//   - Check finds nothing wrong whenever the store is not open.
+//
+// A round has a fixed number of operations, a third of them in a short run. -metamorphic.rounds plays more, with one seed after
+// the other; -metamorphic.seed repeats the operations of a round, as far as they do not depend
+// on what ran beside them.
+//
+// Seen to fail with the mutants show-a-part and expire-what-came.
+func TestMetamorphic(t *testing.T) {
+	t.Parallel()
+	seed := cmp.Or(*metamorphicSeed, uint64(rand.Uint32())+1)
+	for round := range *metamorphicRounds {
+		playMetamorphic(t, seed+uint64(round))
+		if t.Failed() {
+			t.Fatalf("again: -metamorphic.seed=%d", seed+uint64(round))
+		}
+	}
+}
+
+// The operations of a round, by lane; those of the last are openings.
+const openLane = lanes
+
+var metamorphicGoals = [lanes + 1]int{
+	writerLane: 600, eraserLane: 24, expirerLane: 40, backupLane: 10,
+	firstReader: 500, firstReader + 1: 500, firstReader + 2: 500, openLane: 12,
+}
+
+// A metamorphosis is a round.
+type metamorphosis struct {
+	t     *testing.T
+	seed  uint64
+	life  *rand.Rand // of the lane that opens
+	goals [lanes + 1]int
+
+	// worlds is locked for everything below.
+	*worlds
+	changed sync.Cond
+	done    [lanes + 1]int // operations, by lane
+	failed  error          // why the round ends
+	counts  map[string]int
+	disk    *vfs.MemFS
+	store   *pebblestore.Store
+	halted  bool // the store is being closed: no call begins
+
+	// After a loss of power these are the histories that are possible on what is left, and
+	// the erasure that was under way. What the calls return that were under way is compared
+	// with the others.
+	lost        map[world]struct{}
+	lostErasure *call
+
+	// held is an erasure that Close has ended. It is finished by the next Open.
+	held bool
+	// unrecorded is an erasure that could not be recorded; told are those that were finished
+	// by somebody else.
+	unrecorded *storage.Erasure
+	told       []storage.Erasure
+
+	clock    int64
+	recent   []*vitals.Reading
+	gateways [len(metamorphicDevices)]vitals.Name     // of the next readings of a device
+	used     [len(metamorphicDevices)]map[string]bool // of readings that may be in files, by device
+	gone     []string                                 // gateways that must be in no file
+}
+
+// Names that are parts of others, and not of a gateway's name.
+var metamorphicDevices = [...]string{"Xq7Zr1Wk9Vb3", "Xq7Zr1Wk9Vb3-", "Xq7Zr1Wk9Vb3-1", "Xq7Zr1Wk9Vb3-10", "b"}
+
+func playMetamorphic(t *testing.T, seed uint64) {
+	m := &metamorphosis{
+		t: t, seed: seed, life: rand.New(rand.NewPCG(seed, openLane)), goals: metamorphicGoals, worlds: newWorlds(),
+		disk: vfs.NewCrashableMem(), counts: map[string]int{}, clock: 1_000_000,
+	}
+	m.changed.L = m.worlds
+	if testing.Short() {
+		for lane := range m.goals {
+			m.goals[lane] /= 3
+		}
+	}
+	for i := range m.used {
+		m.used[i] = map[string]bool{}
+		m.gateways[i] = randomGateway(m.life)
+	}
+	m.open()
+	var running sync.WaitGroup
+	for lane, run := range map[int]func(*rand.Rand){
+		writerLane: m.write, eraserLane: m.erase, expirerLane: m.expire, backupLane: m.backUp,
+		firstReader: m.reader(firstReader), firstReader + 1: m.reader(firstReader + 1), firstReader + 2: m.reader(firstReader + 2),
+		openLane: m.reopen,
+	} {
+		running.Go(func() { run(rand.New(rand.NewPCG(seed, uint64(lane)))) })
+	}
+	running.Wait()
+	if m.failed == nil {
+		m.Lock()
+		m.turn(false)
+		m.Unlock()
+	}
+	_ = m.store.Close()
+	if m.failed != nil {
+		t.Errorf("seed %d: %v", seed, m.failed)
+	}
+	t.Logf("seed %d: %v; at most %d histories were possible", seed, m.counts, m.most)
+}
+
+// fail ends the round.
+func (m *metamorphosis) fail(err error) {
+	if m.failed == nil && err != nil {
+		m.failed = err
+	}
+	m.changed.Broadcast()
+}
+
+// maxWorlds is the number of histories above which nothing is added to them.
+const maxWorlds = 500
+
+// begin waits until a lane may go on, and begins the call that next returns. It returns nil
+// when the round has ended.
+func (m *metamorphosis) begin(lane int, next func() *call) (*call, *pebblestore.Store) {
+	m.Lock()
+	defer m.Unlock()
+	for m.failed == nil && m.done[lane] < m.goals[lane] && (m.halted || m.calls[lane] != nil || m.ahead(lane) || m.crowded(lane)) {
+		m.changed.Wait()
+	}
+	if m.failed != nil || m.done[lane] == m.goals[lane] {
+		return nil, nil
+	}
+	c := next()
+	m.worlds.begin(lane, c)
+	return c, m.store
+}
+
+// crowded reports whether a lane is to wait for another one: where so many histories are
+// possible that nothing is to be added to them, and an erasure for an Expire with a bound,
+// which counts what the erasure would remove.
+func (m *metamorphosis) crowded(lane int) bool {
+	x := m.calls[expirerLane]
+	return lane < backupLane && len(m.possible) > maxWorlds || lane == eraserLane && x != nil && x.bounded
+}
+
+// ahead reports whether a lane has done more of its operations than another one, by a tenth,
+// so that all of them run beside all others.
+func (m *metamorphosis) ahead(lane int) bool {
+	part := func(lane int) float64 { return float64(m.done[lane]) / float64(m.goals[lane]) }
+	for other := range m.done {
+		if m.done[other] < m.goals[other] && part(lane) > part(other)+0.1 {
+			return true
+		}
+	}
+	return false
+}
+
+// end notes what a call has returned. then is called if that is possible.
+func (m *metamorphosis) end(lane int, outcome string, ok func(answer string) bool, then func()) {
+	m.Lock()
+	defer m.Unlock()
+	m.counts[outcome]++
+	m.done[lane]++
+	err := m.worlds.end(lane, ok)
+	if err == nil && m.lost == nil && then != nil {
+		then()
+	}
+	m.fail(err)
+}
+
+// ended notes that a call has returned an error. It fails the round unless that is one of
+// those that are allowed.
+func (m *metamorphosis) ended(lane int, name string, err error, notDone func(string) bool, allowed ...error) {
+	if slices.ContainsFunc(allowed, func(a error) bool { return errors.Is(err, a) }) {
+		m.end(lane, strings.Fields(name)[0]+" refused", notDone, nil)
+		return
+	}
+	m.Lock()
+	defer m.Unlock()
+	m.fail(fmt.Errorf("%s returns %w", name, err))
+}
+
+// write appends groups.
+func (m *metamorphosis) write(rng *rand.Rand) {
+	for {
+		var group []*storage.Entry
+		c, s := m.begin(writerLane, func() *call {
+			group = m.group(rng)
+			return appendCall(group)
+		})
+		if c == nil {
+			return
+		}
+		if err := s.Append(group); err != nil {
+			m.ended(writerLane, c.name, err, is(""), storage.ErrClosed)
+			continue
+		}
+		answer := outcomes(group)
+		m.count(group)
+		m.end(writerLane, "group", is(answer), func() {
+			for _, e := range group {
+				for i, device := range metamorphicDevices {
+					if e.Reading.Device.String() == device && !e.Reading.Gateway.IsZero() {
+						m.used[i][e.Reading.Gateway.String()] = true
+					}
+				}
+			}
+		})
+	}
+}
+
+func (m *metamorphosis) count(group []*storage.Entry) {
+	m.Lock()
+	defer m.Unlock()
+	for _, e := range group {
+		m.counts[storetest.OutcomeName(e.Outcome)]++
+	}
+}
+
+// group draws a group: new readings, late ones, and such as meet others of their device and
+// time.
+func (m *metamorphosis) group(rng *rand.Rand) (group []*storage.Entry) {
+	notBefore := int64(0)
+	if c := m.calls[expirerLane]; c != nil {
+		notBefore = c.oldest
+	}
+	size, late := 1+rng.IntN(24), rng.IntN(2) == 0
+	if rng.IntN(10) == 0 {
+		size = 100
+	}
+	for range size {
+		i := rng.IntN(len(metamorphicDevices))
+		r := &vitals.Reading{Device: mustName(metamorphicDevices[i])}
+		m.clock++
+		switch n := rng.IntN(20); {
+		case n < 12 || !late:
+			r.TimeUnixMs = m.clock
+		case n < 17 || len(m.recent) == 0:
+			r.TimeUnixMs = m.clock - rng.Int64N(400)
+		default:
+			met := m.recent[rng.IntN(len(m.recent))]
+			r.Device, r.TimeUnixMs = met.Device, met.TimeUnixMs
+			i = slices.Index(metamorphicDevices[:], met.Device.String())
+		}
+		r.TimeUnixMs = max(r.TimeUnixMs, notBefore)
+		if rng.IntN(4) > 0 {
+			r.Gateway = m.gateways[i]
+		}
+		present := 1 + rng.IntN(1<<vitals.NumSigns-1)
+		for sign := range vitals.Sign(vitals.NumSigns) {
+			if present&(1<<sign) == 0 {
+				continue
+			}
+			v := vitals.Hundredths(100 + sign)
+			if rng.IntN(16) == 0 {
+				v++
+			}
+			r.Values.Set(sign, v)
+		}
+		group = append(group, &storage.Entry{Reading: r, ReceivedUnixMs: 1 + rng.Int64N(3)})
+		m.recent = append(m.recent, r)
+	}
+	m.recent = m.recent[max(0, len(m.recent)-64):]
+	return group
+}
+
+// appendCall is the call that appends a group.
+func appendCall(group []*storage.Entry) *call {
+	c := &call{name: fmt.Sprintf("Append of %d readings", len(group)), oldest: math.MaxInt64, gateways: map[string]bool{}}
+	for _, e := range group {
+		c.oldest = min(c.oldest, e.Reading.TimeUnixMs)
+		c.gateways[e.Reading.Gateway.String()] = true
+	}
+	c.run = func(m *storetest.Memory) string {
+		settled := make([]*storage.Entry, len(group)) // the store settles the others
+		for i, e := range group {
+			settled[i] = &storage.Entry{Reading: e.Reading, ReceivedUnixMs: e.ReceivedUnixMs}
+		}
+		if err := m.Append(settled); err != nil {
+			return err.Error()
+		}
+		return outcomes(settled)
+	}
+	return c
+}
+
+// outcomes returns what became of the readings of a group.
+func outcomes(group []*storage.Entry) string {
+	var b strings.Builder
+	for _, e := range group {
+		b.WriteString(storetest.OutcomeName(e.Outcome))
+		if e.Outcome == storage.Conflict {
+			fmt.Fprintf(&b, "(%s)", e.Sign)
+		}
+		b.WriteByte(' ')
+	}
+	return b.String()
+}
+
+// erase erases devices. Some erasures cannot be recorded.
+func (m *metamorphosis) erase(rng *rand.Rand) {
+	for {
+		device, records := 0, rng.IntN(5) > 0
+		var before *storage.Erasure
+		c, s := m.begin(eraserLane, func() *call {
+			device = rng.IntN(len(metamorphicDevices))
+			c := eraseCall(mustName(metamorphicDevices[device]))
+			c.gateways = maps.Clone(m.used[device])
+			if w := m.calls[writerLane]; w != nil { // its group may come after the erasure
+				maps.DeleteFunc(c.gateways, func(g string, _ bool) bool { return w.gateways[g] })
+			}
+			m.gateways[device] = randomGateway(rng)
+			if x := m.calls[expirerLane]; x != nil {
+				x.beside = true
+			}
+			before, m.told = m.unrecorded, nil
+			c.first = before == nil
+			return c
+		})
+		if c == nil {
+			return
+		}
+		e, err := s.EraseRecorded(c.device, func(storage.Erasure) error {
+			if records {
+				return nil
+			}
+			return errRecord
+		})
+		erased := is(fmt.Sprintf("erased %d", e.Readings))
+		if before != nil && before.Device == c.device && e.Readings == before.Readings {
+			erased = func(answer string) bool { // the earlier one was finished, or this was done
+				return answer == fmt.Sprintf("erased %d", e.Readings) || answer == "erased 0"
+			}
+		}
+		purged := func() {
+			if before != nil && before.Device != c.device && !slices.Contains(m.told, *before) {
+				m.fail(fmt.Errorf("%s: nobody was told that %+v is finished", c.name, *before))
+			}
+			if m.unrecorded = nil; errors.Is(err, errRecord) {
+				m.unrecorded = &storage.Erasure{Device: c.device, Readings: e.Readings}
+			}
+			m.purged(device, c)
+		}
+		switch {
+		case err == nil:
+			m.end(eraserLane, "erased", erased, purged)
+		case errors.Is(err, storage.ErrNotFound):
+			m.end(eraserLane, "not there to erase", is("erased 0"), purged)
+		case errors.Is(err, errRecord) && errors.Is(err, storage.ErrUnfinished):
+			m.end(eraserLane, "erased, not recorded", erased, purged)
+		case errors.Is(err, storage.ErrUnfinished) && errors.Is(err, storage.ErrClosed), errors.Is(err, storage.ErrUnfinished) && errors.Is(err, context.Canceled):
+			m.hold()
+		default:
+			m.ended(eraserLane, c.name, err, is(""), storage.ErrClosed, storage.ErrBusy)
+		}
+	}
+}
+
+// purged notes that what an erasure had to remove must be in no file from now on.
+func (m *metamorphosis) purged(device int, c *call) {
+	for g := range c.gateways {
+		if delete(m.used[device], g); g != "" {
+			m.gone = append(m.gone, g[:12], g[12:])
+		}
+	}
+	m.gone = m.gone[max(0, len(m.gone)-400):]
+}
+
+// hold notes an erasure that Close has ended, perhaps while it finished an earlier one. The
+// next Open ends the call.
+func (m *metamorphosis) hold() {
+	m.Lock()
+	defer m.Unlock()
+	m.counts["erasure left unfinished"]++
+	m.done[eraserLane]++
+	if !m.halted {
+		m.fail(errors.New("Erase returns ErrClosed, and nobody has closed the store"))
+	}
+	m.held, m.unrecorded = true, nil
+	m.changed.Broadcast()
+}
+
+// eraseCall is the call that erases a device.
+func eraseCall(device vitals.Name) *call {
+	return &call{
+		name:   fmt.Sprintf("Erase of %s", device),
+		device: device,
+		run: func(m *storetest.Memory) string {
+			e, err := m.Erase(device)
+			if err != nil && !errors.Is(err, storage.ErrNotFound) {
+				return err.Error()
+			}
+			return fmt.Sprintf("erased %d", e.Readings)
+		},
+	}
+}
+
+// expire removes old readings, now and then a bounded number of them.
+func (m *metamorphosis) expire(rng *rand.Rand) {
+	for {
+		atMost := int64(math.MaxInt64)
+		c, s := m.begin(expirerLane, func() *call {
+			before := m.clock - rng.Int64N(600)
+			if rng.IntN(2) == 0 {
+				before = m.clock
+			}
+			if w := m.calls[writerLane]; w != nil {
+				before = min(before, w.oldest)
+			}
+			c := &call{oldest: before, beside: m.calls[eraserLane] != nil}
+			if rng.IntN(3) == 0 && !c.beside {
+				atMost, c.bounded = rng.Int64N(100), true
+			}
+			c.name = fmt.Sprintf("Expire before %d, at most %d", before, atMost)
+			c.run = func(m *storetest.Memory) string {
+				x, err := m.Expire(context.Background(), before, atMost)
+				if err != nil {
+					return err.Error()
+				}
+				return expiredText(x)
+			}
+			return c
+		})
+		if c == nil {
+			return
+		}
+		x, err := s.Expire(context.Background(), c.oldest, atMost)
+		m.Lock()
+		beside := c.beside
+		m.Unlock()
+		switch done := func(answer string) bool { return answer == expiredText(x) || beside && answer != "" }; {
+		case err == nil || errors.Is(err, storage.ErrClosed) && x.Readings > 0:
+			m.end(expirerLane, "removal", done, nil)
+		case beside:
+			m.ended(expirerLane, c.name, err, anyAnswer, storage.ErrClosed)
+		default:
+			m.ended(expirerLane, c.name, err, func(answer string) bool { return answer == "" || done(answer) }, storage.ErrClosed)
+		}
+	}
+}
+
+func expiredText(x storage.Expiry) string {
+	return fmt.Sprintf("removed %d readings, and %d devices", x.Readings, x.Devices)
+}
+
+// backUp makes backups, restores them and compares what is in them.
+func (m *metamorphosis) backUp(rng *rand.Rand) {
+	for {
+		var gone []string
+		c, s := m.begin(backupLane, func() *call {
+			gone = slices.Clone(m.gone)
+			return &call{name: "Backup", reads: true, run: func(m *storetest.Memory) string {
+				text, err := dump(m)
+				if err != nil {
+					return err.Error()
+				}
+				return "backup of\n" + text
+			}}
+		})
+		if c == nil {
+			return
+		}
+		b, err := s.Backup()
+		if err != nil {
+			m.ended(backupLane, c.name, err, anyAnswer, storage.ErrClosed, storage.ErrBusy, context.Canceled)
+			continue
+		}
+		// What is stored from here on is not in it.
+		m.Lock()
+		m.fail(m.keep(backupLane, func(answer string) bool { return answer != "" }))
+		m.Unlock()
+		var archive bytes.Buffer
+		_, err = b.WriteTo(&archive)
+		if err := errors.Join(err, b.Close()); err != nil {
+			m.ended(backupLane, c.name, err, anyAnswer, context.Canceled)
+			continue
+		}
+		text, err := restoredText(&archive, gone)
+		if err != nil {
+			m.ended(backupLane, c.name, err, anyAnswer)
+			return
+		}
+		m.end(backupLane, "backup", is("backup of\n"+text), nil)
+	}
+}
+
+// restoredText restores an archive and returns what the store shows. Some texts must be in
+// none of the files.
+func restoredText(archive *bytes.Buffer, gone []string) (string, error) {
+	ctx, fs := context.Background(), vfs.NewMem()
+	if _, err := pebblestore.ReceiveBackup(ctx, archive, backupPath, pebblestore.CopyOptions{FS: fs}); err != nil {
+		return "", err
+	}
+	if _, err := pebblestore.Restore(ctx, backupPath, restoredPath, pebblestore.CopyOptions{FS: fs}); err != nil {
+		return "", err
+	}
+	s, err := pebblestore.Open(restoredPath, pebblestore.Options{FS: fs, MinFreeBytes: -1})
+	if err != nil {
+		return "", err
+	}
+	text, err := dump(s)
+	for _, dir := range []string{backupPath, restoredPath} {
+		if found := tracesOf(fs, dir, gone); len(found) > 0 {
+			err = errors.Join(err, fmt.Errorf("%s: %v hold what was erased before", dir, found))
+		}
+	}
+	return text, errors.Join(err, s.Close())
+}
+
+// reader returns what reads in a lane.
+func (m *metamorphosis) reader(lane int) func(*rand.Rand) {
+	return func(rng *rand.Rand) {
+		for {
+			c, s := m.begin(lane, func() *call { return m.question(rng) })
+			if c == nil {
+				return
+			}
+			answer, err := c.ask(s)
+			if err != nil {
+				m.ended(lane, c.name, err, anyAnswer, storage.ErrClosed)
+				continue
+			}
+			m.end(lane, strings.Fields(c.name)[0], is(answer), nil)
+			_, _ = s.Stats(), s.Ready() // for the race detector
+		}
+	}
+}
+
+// question draws a call that reads.
+func (m *metamorphosis) question(rng *rand.Rand) *call {
+	device := mustName(metamorphicDevices[rng.IntN(len(metamorphicDevices))])
+	if e := m.calls[eraserLane]; e != nil && rng.IntN(2) == 0 {
+		device = e.device
+	}
+	switch rng.IntN(4) {
+	case 0:
+		return readCall("Latest of "+device.String(), func(s storage.Store) (string, error) {
+			d, err := s.Latest(context.Background(), device)
+			if errors.Is(err, storage.ErrNotFound) {
+				return "not found", nil
+			}
+			return fmt.Sprintf("latest %+v", d), err
+		})
+	case 1:
+		after, size := vitals.Name{}, 1+rng.IntN(8)
+		if rng.IntN(2) == 0 {
+			after = device
+		}
+		return readCall(fmt.Sprintf("Devices after %q, %d of them", after, size), func(s storage.Store) (string, error) {
+			dst := make([]storage.Device, size)
+			n, err := s.Devices(context.Background(), after, dst)
+			return fmt.Sprintf("devices %+v", dst[:n]), err
+		})
+	}
+	r := storage.Range{Device: device, ToUnixMs: 1 << 62, Descending: rng.IntN(2) == 0}
+	if rng.IntN(2) == 0 {
+		r.FromUnixMs, r.ToUnixMs = m.clock-rng.Int64N(600), m.clock+50-rng.Int64N(200)
+	}
+	return scanCall(r, 1+rng.IntN(200))
+}
+
+// readCall is a call that reads, and asks a store and a model alike.
+func readCall(name string, ask func(storage.Store) (string, error)) *call {
+	return &call{name: name, reads: true, ask: ask, run: func(m *storetest.Memory) string {
+		answer, err := ask(m)
+		if err != nil {
+			return err.Error()
+		}
+		return answer
+	}}
+}
+
+// scanCall is the call that reads a range.
+func scanCall(r storage.Range, size int) *call {
+	return readCall(fmt.Sprintf("Scan of %+v, %d records", r, size), func(s storage.Store) (string, error) {
+		dst := make([]storage.Record, size)
+		n, err := s.Scan(context.Background(), r, dst)
+		b := []byte("read\n")
+		for i := range dst[:n] {
+			b = append(appendRecord(b, &dst[i]), '\n')
+		}
+		return string(b), err
+	})
+}
+
+// reopen closes the store, or takes its power, and opens it again.
+func (m *metamorphosis) reopen(rng *rand.Rand) {
+	for {
+		m.Lock()
+		for m.failed == nil && m.ahead(openLane) {
+			m.changed.Wait()
+		}
+		if m.failed != nil || m.done[openLane] == metamorphicGoals[openLane] {
+			m.Unlock()
+			return
+		}
+		m.turn(rng.IntN(2) == 0)
+		m.done[openLane]++
+		m.changed.Broadcast()
+		m.Unlock()
+	}
+}
+
+// turn closes the store, by a loss of power perhaps, while calls are under way, and opens it
+// again.
+func (m *metamorphosis) turn(powerLost bool) {
+	if m.failed != nil {
+		return
+	}
+	m.halted = true
+	var after *vfs.MemFS
+	m.lost, m.lostErasure = nil, nil
+	if powerLost {
+		// What is under way may have taken effect or not.
+		percent := []int{0, 50, 100}[m.life.IntN(3)]
+		after = m.disk.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: percent, RNG: m.life})
+		m.lost, m.lostErasure = map[world]struct{}{}, m.calls[eraserLane]
+		for w := range m.possible {
+			w.answers = [lanes]string{eraserLane: w.answers[eraserLane]}
+			m.lost[w] = struct{}{}
+		}
+		if m.lostErasure != nil {
+			m.unrecorded = nil // it may be finished by now
+		}
+		m.counts["power lost"]++
+	}
+	unrecorded := m.unrecorded
+	s := m.store
+	m.Unlock()
+	err := s.Close()
+	m.Lock()
+	// The eraser's call may be held, and is ended below.
+	for lane := range m.calls {
+		for m.failed == nil && m.calls[lane] != nil && (lane != eraserLane || !m.held) {
+			m.changed.Wait()
+		}
+	}
+	if err != nil {
+		m.fail(fmt.Errorf("Close returns %w", err))
+	}
+	if m.failed != nil {
+		return
+	}
+	if powerLost {
+		m.disk, m.possible = after, m.lost
+		m.calls = [lanes]*call{eraserLane: m.lostErasure}
+		m.unrecorded, m.held = unrecorded, false
+	}
+	if _, err := pebblestore.Check(context.Background(), dataDir, pebblestore.CheckOptions{FS: m.disk}); err != nil {
+		m.fail(fmt.Errorf("after it was closed, or lost its power: %w", err))
+		return
+	}
+	m.told = nil
+	m.Unlock()
+	m.open()
+	m.Lock()
+	if m.failed == nil {
+		m.fail(m.opened())
+	}
+	m.halted, m.held, m.lost, m.lostErasure = false, false, nil, nil
+	m.changed.Broadcast()
+}
+
+// opened compares what is there after an Open with the model.
+func (m *metamorphosis) opened() error {
+	if c := m.calls[eraserLane]; c != nil {
+		isTold := slices.ContainsFunc(m.told, func(e storage.Erasure) bool { return e.Device == c.device })
+		if m.held && (len(m.told) == 0 || c.first && !isTold) {
+			return fmt.Errorf("%s was left unfinished, and Open tells of %+v", c.name, m.told)
+		}
+		// Whether it has taken effect is seen by what is there.
+		if err := m.worlds.end(eraserLane, anyAnswer); err != nil {
+			return err
+		}
+		if isTold && c.first {
+			m.counts["erasure finished by Open"]++
+			m.purged(slices.Index(metamorphicDevices[:], c.device.String()), c)
+		}
+	}
+	if m.unrecorded != nil {
+		if !slices.Contains(m.told, *m.unrecorded) {
+			return fmt.Errorf("Open tells of %+v, and not of %+v", m.told, *m.unrecorded)
+		}
+		m.counts["recorded by Open"]++
+		m.unrecorded = nil
+	}
+	text, err := dump(m.store)
+	if err != nil {
+		return err
+	}
+	if err := m.settle(text); err != nil {
+		return err
+	}
+	if found := tracesOf(m.disk, dataDir, m.gone); len(found) > 0 {
+		return fmt.Errorf("%v hold what was erased", found)
+	}
+	m.counts["opened"]++
+	return nil
+}
+
+// open opens the store with options that it draws.
+func (m *metamorphosis) open() {
+	maxDevices := []int{0, 0, len(metamorphicDevices) - 1}[m.life.IntN(3)]
+	s, err := pebblestore.Open(dataDir, pebblestore.Options{
+		FS:            inject(m.disk, errorfs.InjectorFunc(slowSync)),
+		MinFreeBytes:  -1,
+		MaxDevices:    maxDevices,
+		MemTableBytes: []int{64 << 10, 96 << 10, 1 << 20}[m.life.IntN(3)],
+		CacheBytes:    []int64{1, 256 << 10, 8 << 20}[m.life.IntN(3)],
+		Fatal: func(text string) {
+			m.t.Errorf("seed %d: %s", m.seed, text)
+		},
+		Erased: func(e storage.Erasure) error {
+			m.Lock()
+			defer m.Unlock()
+			m.told = append(m.told, e)
+			return nil
+		},
+	})
+	m.Lock()
+	defer m.Unlock()
+	if err != nil {
+		m.fail(fmt.Errorf("Open returns %w", err))
+		return
+	}
+	m.store = s
+	m.bound = maxDevices
+}
+
+// slowSync has syncs of the log take a moment, as on a disk: while an Append waits for one,
+// others come as far as they can.
+func slowSync(op errorfs.Op) error {
+	if isLog(op.Path) && (op.Kind == errorfs.OpFileSync || op.Kind == errorfs.OpFileSyncData) {
+		time.Sleep(200 * time.Microsecond)
+	}
+	return nil
+}
+
+// randomGateway returns a name that is like no other, so that it is found in files.
+func randomGateway(rng *rand.Rand) vitals.Name {
+	const letters = "abcdefghijklmnopqrstuvwxyz0123456789"
+	b := make([]byte, 24)
+	for i := range b {
+		b[i] = letters[rng.IntN(len(letters))]
+	}
+	return mustName(string(b))
+}
