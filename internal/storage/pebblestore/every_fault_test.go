@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"math"
 	"math/rand/v2"
 	"os"
 	"strconv"
@@ -32,10 +34,69 @@ type valueID struct {
 type valueLedger struct {
 	sent  map[valueID]map[vitals.Hundredths]bool
 	acked map[valueID]vitals.Hundredths
+
+	// leaving are values that were acknowledged, and that a removal concerns. Each reading is
+	// there whole or not at all; and if the removal is one, all of them are or none is. If
+	// it is gone, none is; if it has begun, none is once the store was opened again.
+	leaving          map[valueID]vitals.Hundredths
+	one, begun, gone bool
+
+	shown map[valueID]vitals.Hundredths // by holds
 }
 
 func newValueLedger() *valueLedger {
-	return &valueLedger{map[valueID]map[vitals.Hundredths]bool{}, map[valueID]vitals.Hundredths{}}
+	return &valueLedger{sent: map[valueID]map[vitals.Hundredths]bool{}, acked: map[valueID]vitals.Hundredths{}}
+}
+
+// clone returns a copy of a ledger of a store from which nothing was removed.
+func (l *valueLedger) clone() *valueLedger {
+	c := newValueLedger()
+	maps.Copy(c.sent, l.sent)
+	maps.Copy(c.acked, l.acked)
+	return c
+}
+
+// leave notes that a removal begins.
+func (l *valueLedger) leave(which func(valueID) bool) {
+	l.leaving = map[valueID]vitals.Hundredths{}
+	for id, v := range l.acked {
+		if which(id) {
+			l.leaving[id] = v
+			delete(l.acked, id)
+		}
+	}
+}
+
+// stay notes that a removal has removed nothing.
+func (l *valueLedger) stay() {
+	maps.Copy(l.acked, l.leaving)
+	l.leaving = nil
+}
+
+// left compares the values of a removal with what is shown.
+func (l *valueLedger) left(shown map[valueID]vitals.Hundredths) error {
+	values, stayed := map[valueID]int{}, map[valueID]int{} // by reading: the sign is the first
+	all := 0
+	for id, want := range l.leaving {
+		reading := valueID{id.device, id.timeUnixMs, 0}
+		values[reading]++
+		if got, ok := shown[id]; ok {
+			if got != want {
+				return fmt.Errorf("a value of %s at %d is another", id.device, id.timeUnixMs)
+			}
+			stayed[reading]++
+			all++
+		}
+	}
+	for reading, n := range stayed {
+		if n != values[reading] {
+			return fmt.Errorf("of the reading of %s at %d, %d of %d values are there", reading.device, reading.timeUnixMs, n, values[reading])
+		}
+	}
+	if all > 0 && (l.gone || l.begun) || l.one && all > 0 && all < len(l.leaving) {
+		return fmt.Errorf("%d of %d removed values are there", all, len(l.leaving))
+	}
+	return nil
 }
 
 // append appends a group and notes what was acknowledged of it.
@@ -69,6 +130,7 @@ func (l *valueLedger) append(s storage.Store, group []*storage.Entry) error {
 // holds compares everything that s shows with the ledger.
 func (l *valueLedger) holds(s storage.Store) error {
 	shown := map[valueID]vitals.Hundredths{}
+	l.shown = shown
 	devices := make([]storage.Device, 1000)
 	n, err := s.Devices(context.Background(), vitals.Name{}, devices)
 	if err != nil {
@@ -98,7 +160,7 @@ func (l *valueLedger) holds(s storage.Store) error {
 			return fmt.Errorf("a value of %s at %d is there that nobody sent", id.device, id.timeUnixMs)
 		}
 	}
-	return nil
+	return l.left(shown)
 }
 
 // holdsIn opens what a disk holds, without faults.
@@ -107,7 +169,19 @@ func (l *valueLedger) holdsIn(fs vfs.FS, dir string) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(l.holds(s), s.Close())
+	if err := errors.Join(l.holds(s), s.Close()); err != nil || !l.one {
+		return err
+	}
+	// What an erasure has removed is in no file; if it has not, the start has not finished it.
+	for id := range l.leaving {
+		if _, ok := l.shown[id]; ok {
+			return nil
+		}
+	}
+	if found := tracesOf(fs, dir, oldTraces()); len(found) > 0 {
+		return fmt.Errorf("%v hold traces of what was erased", found)
+	}
+	return nil
 }
 
 // A nthFault fails one operation, whatever it is.
@@ -223,7 +297,58 @@ var faultScenes = map[string]struct {
 			return err
 		}
 		b.fault = late
-		return errors.Join(b.write(s, 14), s.Close())
+		err = b.write(s, 14)
+		return errors.Join(err, pebblestore.Flush(s), s.Close())
+	}},
+	"erase": {true, func(b *faultBed) error {
+		late := b.fault
+		b.fault = &nthFault{n: -1}
+		s, err := pebblestore.Open(dataDir, withFaultLater(b, late))
+		for k := int64(0); k < 6 && err == nil; k++ {
+			group := shifted(manyEntries(50), 100_000+1000*k)
+			for i := range int64(20) {
+				group = append(group, erasedEntry(20*k+i))
+			}
+			if err = b.ledger.append(s, group); err == nil && k == 2 {
+				err = pebblestore.Flush(s)
+			}
+		}
+		if err != nil {
+			return err
+		}
+		b.ledger.leave(func(id valueID) bool { return id.device == mustName(erasedDevice) })
+		b.ledger.one = true
+		b.fault = late
+		switch _, err = s.Erase(mustName(erasedDevice)); {
+		case err == nil:
+			b.ledger.gone = true
+			if found := tracesOf(b.disk, dataDir, append(oldTraces(), erasedDevice[:12])); len(found) > 0 {
+				fmt.Printf("problem: after the erasure, %v hold traces\n", found)
+			}
+		case errors.Is(err, storage.ErrUnfinished):
+			b.ledger.begun = true
+		default:
+			b.ledger.stay()
+			b.ledger.one = false
+		}
+		return errors.Join(err, b.ledger.append(s, []*storage.Entry{newEntry(1), newEntry(2)}), s.Close())
+	}},
+	"expire": {true, func(b *faultBed) error {
+		const before = 1_900_000_000_000
+		late := b.fault
+		b.fault = &nthFault{n: -1}
+		s, err := pebblestore.Open(dataDir, withFaultLater(b, late))
+		if err == nil {
+			err = b.ledger.append(s, shifted(manyEntries(30), before)) // 20 devices have old readings alone
+		}
+		if err != nil {
+			return err
+		}
+		b.ledger.leave(func(id valueID) bool { return id.timeUnixMs < before })
+		b.fault = late
+		_, err = s.Expire(context.Background(), before, math.MaxInt64)
+		b.ledger.gone = err == nil
+		return errors.Join(err, b.ledger.append(s, shifted(manyEntries(50), before+1000)), s.Close())
 	}},
 	"check": {false, func(b *faultBed) error {
 		_, err := pebblestore.Check(context.Background(), dataDir, pebblestore.CheckOptions{FS: b.fs()})
@@ -304,14 +429,7 @@ func failEach(arg string) {
 	}
 	disk, ledger := prepare(scene.closed)
 	for ; ; n += stride {
-		l := newValueLedger()
-		for id, v := range ledger.acked {
-			l.acked[id] = v
-		}
-		for id, vs := range ledger.sent {
-			l.sent[id] = vs
-		}
-		b := &faultBed{disk: disk.CrashClone(vfs.CrashCloneCfg{}), ledger: l, fault: &nthFault{n: n}}
+		b := &faultBed{disk: disk.CrashClone(vfs.CrashCloneCfg{}), ledger: ledger.clone(), fault: &nthFault{n: n}}
 		err := scene.call(b)
 		at := b.fault.at.Load()
 		if at == nil {
@@ -336,7 +454,8 @@ func failEach(arg string) {
 
 // TestEveryFault fails the n-th operation on files, for some n from all over each scene:
 // reads, writes, syncs, names. An error of the operating system is not taken for damage,
-// and what was acknowledged is there when the disk works again.
+// and what was acknowledged is there when the disk works again; what was removed is not. An erasure
+// that has begun is finished by the next start, and what it removed is in no file then.
 //
 // TestEveryFaultExhaustive takes every n.
 func TestEveryFault(t *testing.T) {
