@@ -125,6 +125,18 @@ func damageScenes(t *testing.T) map[string]scene {
 	all["crashed, logs used again"] = scene{fs: disk.CrashClone(vfs.CrashCloneCfg{}), states: w.states, older: older}
 	mustClose(t, s)
 	all["closed, logs used again"] = scene{fs: disk, states: w.states, older: older, closed: true, exact: true}
+
+	// An erasure that has yet to be recorded.
+	disk, w = vfs.NewCrashableMem(), newWriter(t)
+	s = mustOpen(t, small(disk))
+	mustAppend(t, s, erasedEntry(1), erasedEntry(2))
+	w.append(s, 3)
+	older = []map[string]string{filesNow(t, disk)}
+	eraseUnrecorded(t, s)
+	w.append(s, 3)
+	all["crashed, erasure unfinished"] = scene{fs: disk.CrashClone(vfs.CrashCloneCfg{}), states: w.states, older: older}
+	mustClose(t, s)
+	all["closed, erasure unfinished"] = scene{fs: disk, states: w.states, older: older, closed: true, exact: true}
 	return all
 }
 

@@ -67,6 +67,8 @@
 //   - wider damage of the last record of such a log, for the same reason;
 //   - a table in the place of another one, if it is sound, has the name and the length, and
 //     fits the keys that the manifest has for it;
+//   - that ERASING is missing, of a store that was not closed, or is an earlier one: it is not
+//     in the list of an open store;
 //   - what nothing reads: the place after the last record of a log, OPTIONS of an earlier
 //     start, tables that no manifest lists, logs that were written to tables before;
 //   - more than one file that was changed, if CHECKSUMS and LISTED are among those, or if all
