@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"runtime"
 	"runtime/debug"
 	"slices"
 	"strings"
@@ -18,6 +19,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
+	"github.com/pulsegate/pulsegate/internal/polltest"
 	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore"
 	"github.com/pulsegate/pulsegate/vitals"
@@ -342,8 +344,8 @@ func TestDamagedIntent(t *testing.T) {
 	}
 }
 
-// A briefReader reads, whenever the log is synced, until the next compaction begins, or for
-// a moment.
+// A briefReader reads, whenever the log is synced, until the next compaction begins, or
+// until somebody waits for it.
 type briefReader struct {
 	store *pebblestore.Store
 	on    atomic.Bool
@@ -380,16 +382,22 @@ func (r *briefReader) begin() {
 	r.reads.Go(func() {
 		release := pebblestore.HoldView(r.store)
 		close(reads)
-		select {
-		case <-read:
-		case <-time.After(100 * time.Millisecond):
-			r.end()
-		}
+		stacks := make([]byte, 1<<20)
+		polltest.Within(polltest.Patience, func() bool {
+			select {
+			case <-read:
+				return true
+			default:
+			}
+			all := stacks[:runtime.Stack(stacks, true)]
+			return bytes.Contains(all, []byte("(*Store).awaitReaders(")) || bytes.Contains(all, []byte("(*views).close("))
+		})
+		r.end()
 		release()
 	})
 	select {
 	case <-reads:
-	case <-time.After(100 * time.Millisecond):
+	case <-time.After(100 * time.Millisecond): // while the store is opened again, nobody can read
 	}
 }
 

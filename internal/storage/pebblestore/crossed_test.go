@@ -1,0 +1,110 @@
+package pebblestore_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"math"
+	"sync"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/pulsegate/pulsegate/internal/storage"
+	"github.com/pulsegate/pulsegate/internal/storage/pebblestore"
+)
+
+// TestRemovalsBesideBackup makes a backup, while old readings are removed and a device is to
+// be erased. The backup holds what was stored when it began; the erasure waits for its end,
+// and what the store has of the device is gone after it, in the checkpoint of the backup
+// too. A backup that is made then holds nothing of it. Of the earlier one, restored, it can
+// be erased again, as docs/backup.md asks for, whether old readings were removed from it
+// before, meanwhile or not.
+func TestRemovalsBesideBackup(t *testing.T) {
+	t.Parallel()
+	const before = 1_800_000_000_000
+	ctx := context.Background()
+	expire := func(s *pebblestore.Store, want int64) {
+		t.Helper()
+		if x, err := s.Expire(ctx, before, math.MaxInt64); err != nil || x.Readings != want {
+			t.Errorf("Expire returns %+v, %v, want %d readings", x, err, want)
+		}
+	}
+	erase := func(s *pebblestore.Store) int64 {
+		t.Helper()
+		e, err := s.Erase(mustName(erasedDevice))
+		if err != nil {
+			t.Errorf("Erase: %v", err)
+		}
+		return e.Readings
+	}
+	fs := vfs.NewMem()
+	o := pebblestore.Options{FS: fs, MemTableBytes: 64 << 10, MinFreeBytes: -1}
+	s := mustOpen(t, o)
+	fill(t, s, 0, 30)
+	mustAppend(t, s, entry("later", before, 1), newEntry(1))
+	want := mustDump(t, s)
+
+	b, err := s.Backup()
+	if err != nil {
+		t.Fatal(err)
+	}
+	expire(s, 30*70)
+	if _, err := s.Erase(mustName(erasedDevice)); !errors.Is(err, storage.ErrBusy) {
+		t.Errorf("beside the backup, Erase returns %v, want ErrBusy", err)
+	}
+	var archive bytes.Buffer
+	if _, err := b.WriteTo(&archive); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if n := erase(s); n != 1 {
+		t.Errorf("Erase removes %d readings, want 1", n)
+	}
+	if found := traces(t, fs, dataDir); len(found) > 0 {
+		t.Errorf("after the erasure, %v hold traces", found)
+	}
+	mustReceive(t, fs, mustBackup(t, s))
+	if found := traces(t, fs, backupPath); len(found) > 0 {
+		t.Errorf("in the backup after it, %v hold traces", found)
+	}
+	mustClose(t, s)
+
+	for name, again := range map[string]func(s *pebblestore.Store){
+		"erased":               func(s *pebblestore.Store) { erase(s) },
+		"expired, then erased": func(s *pebblestore.Store) { expire(s, 30*70); erase(s) },
+		"erased while expiring": func(s *pebblestore.Store) {
+			var expiring sync.WaitGroup
+			expiring.Go(func() {
+				if _, err := s.Expire(ctx, before, math.MaxInt64); err != nil {
+					t.Errorf("Expire: %v", err)
+				}
+			})
+			erase(s)
+			expiring.Wait()
+		},
+	} {
+		fs := vfs.NewMem()
+		mustReceive(t, fs, archive.Bytes())
+		if _, err := pebblestore.Restore(ctx, backupPath, restoredPath, pebblestore.CopyOptions{FS: fs}); err != nil {
+			t.Fatal(err)
+		}
+		s := openAt(t, fs, restoredPath)
+		if got := mustDump(t, s); got != want {
+			t.Errorf("%s: the backup holds something else than the store when it began", name)
+		}
+		again(s)
+		if found := traces(t, fs, restoredPath); len(found) > 0 {
+			t.Errorf("%s: of the restored store, %v hold traces", name, found)
+		}
+		if got := count(t, s, "later"); got != 1 {
+			t.Errorf("%s: a reading that is not old is gone", name)
+		}
+		mustClose(t, s)
+		if _, err := pebblestore.Check(ctx, restoredPath, pebblestore.CheckOptions{FS: fs}); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
