@@ -20,12 +20,16 @@ const (
 	harmEmptied harm = "a file is emptied"
 	harmCut     harm = "a file is cut"
 	harmOlder   harm = "an older copy of a file"
+	harmZeroed  harm = "a sector of a file is zeroed"
+	harmTurned  harm = "a bit of a file is turned"
 )
 
 // harmFaults are a stop, and then a harm.
 var harmFaults = []crashFault{
 	"kill -9, then a file is removed", "kill -9, then a file is emptied", "kill -9, then a file is cut", "kill -9, then an older copy of a file",
+	"kill -9, then a sector of a file is zeroed", "kill -9, then a bit of a file is turned",
 	"SIGTERM, then a file is removed", "SIGTERM, then a file is emptied", "SIGTERM, then a file is cut", "SIGTERM, then an older copy of a file",
+	"SIGTERM, then a sector of a file is zeroed", "SIGTERM, then a bit of a file is turned",
 }
 
 // harmOf returns the stop and the harm of a fault.
@@ -131,7 +135,11 @@ func writeSynced(t testing.TB, name string, text []byte) {
 // draw returns a file and what it is to hold, or false where there is none for h.
 func (l *life) draw(h harm, stop crashFault, have map[string]string) (file, text string, ok bool) {
 	names := slices.Sorted(maps.Keys(have))
-	if stop == faultKill && (h == harmCut || h == harmOlder) {
+	if h == harmZeroed || h == harmTurned {
+		// A start does not read the inside of tables: TestHarmedFiles and TestDamagedFiles.
+		names = slices.DeleteFunc(names, func(name string) bool { return strings.HasSuffix(name, ".sst") })
+	}
+	if stop == faultKill && h != harmRemoved && h != harmEmptied {
 		// The end of the newest log of a store that was killed is what a kill may tear off.
 		newest, _ := l.b.log()
 		names = slices.DeleteFunc(names, func(name string) bool { return name == filepath.Base(newest) })
@@ -155,6 +163,10 @@ func (l *life) draw(h harm, stop crashFault, have map[string]string) (file, text
 		text = have[file][:l.rnd.IntN(len(have[file]))]
 	case harmOlder:
 		text = l.older[file]
+	case harmZeroed:
+		text = zeroSector(have[file])
+	case harmTurned:
+		text = turnBit(have[file], l.rnd.IntN(len(have[file])))
 	}
 	return file, text, true
 }

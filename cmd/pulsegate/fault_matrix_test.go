@@ -44,7 +44,7 @@ var faultMatrix = []struct {
 			"internal/storage/pebblestore TestDamagedLookup"}},
 	{"lost, cut and replaced files",
 		[]string{"TestLostFiles"},
-		[]string{"TestCrashCampaign", "internal/storage/pebblestore TestDamage", "internal/storage/pebblestore TestDamageExhaustive",
+		[]string{"TestHarmedFiles", "TestCrashCampaign", "internal/storage/pebblestore TestDamage", "internal/storage/pebblestore TestDamageExhaustive",
 			"internal/storage/pebblestore TestCrashWhileOpening", "internal/storage/pebblestore TestEarlierVersionDamaged"}},
 	{"an operation that fails once",
 		nil,
