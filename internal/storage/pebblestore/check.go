@@ -7,7 +7,6 @@ import (
 	"log/slog"
 
 	"github.com/cockroachdb/pebble/v2"
-	"github.com/cockroachdb/pebble/v2/sstable"
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/pulsegate/pulsegate/internal/storage"
@@ -140,31 +139,21 @@ func (c *checker) step() error {
 // tables verifies the checksum of every block of every table, also of blocks that
 // no read would touch.
 func (c *checker) tables(s *Store, o Options) error {
-	levels, err := s.db.SSTables()
+	files, err := tableFiles(s.db)
 	if err != nil {
-		return fmt.Errorf("list tables: %w", corrupt(err))
-	}
-	type file struct {
-		name  string
-		bytes int64
-	}
-	var files []file
-	for _, level := range levels {
-		for i := range level {
-			f := file{level[i].BackingSSTNum.String() + ".sst", int64(level[i].Size)}
-			files = append(files, f)
-			c.report.TableBytes += f.bytes
-		}
+		return err
 	}
 	c.report.Tables = len(files)
-	p := pebbleOptions(o)
-	p.EnsureDefaults()
+	for _, f := range files {
+		c.report.TableBytes += f.bytes
+	}
+	reader := tableOptions(o)
 	for _, f := range files {
 		if err := c.step(); err != nil {
 			return err
 		}
 		path := o.FS.PathJoin(s.path, f.name)
-		err := verifyTable(c.ctx, s.files.fs, path, p.MakeReaderOptions())
+		err := verifyTable(c.ctx, s.files.fs, path, reader, nil)
 		if isFault(err) {
 			return err
 		}
@@ -174,30 +163,6 @@ func (c *checker) tables(s *Store, o Options) error {
 		c.verified += f.bytes
 	}
 	return c.step()
-}
-
-func verifyTable(ctx context.Context, fs vfs.FS, path string, o sstable.ReaderOptions) error {
-	r, err := openTable(ctx, fs, path, o)
-	if err != nil {
-		return err
-	}
-	if err := r.ValidateBlockChecksums(); err != nil {
-		return joinClose(err, r)
-	}
-	return r.Close()
-}
-
-// openTable opens a table by itself.
-func openTable(ctx context.Context, fs vfs.FS, path string, o sstable.ReaderOptions) (*sstable.Reader, error) {
-	f, err := fs.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	readable, err := sstable.NewSimpleReadable(f)
-	if err != nil {
-		return nil, joinClose(err, f)
-	}
-	return sstable.NewReader(ctx, readable, o) // closes readable after an error
 }
 
 // content verifies all keys and values, and each device's record against all of

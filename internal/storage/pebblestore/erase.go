@@ -458,15 +458,13 @@ func (s *Store) removeOld(names []string) (tables []string, err error) {
 
 // liveTables returns the names of the tables that the tree refers to.
 func (s *Store) liveTables() (map[string]bool, error) {
-	levels, err := s.db.SSTables()
+	files, err := tableFiles(s.db)
 	if err != nil {
 		return nil, err
 	}
 	live := map[string]bool{}
-	for _, level := range levels {
-		for i := range level {
-			live[level[i].BackingSSTNum.String()+tableSuffix] = true
-		}
+	for _, f := range files {
+		live[f.name] = true
 	}
 	return live, nil
 }

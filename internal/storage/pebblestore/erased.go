@@ -25,23 +25,20 @@ func (s *Store) verifyErased(device *vitals.Name) error {
 	s.mu.Lock()
 	_, back := s.settler.table.byName[*device]
 	s.mu.Unlock()
-	o := pebbleOptions(s.options)
-	o.EnsureDefaults()
+	reader := tableOptions(s.options)
 	for _, r := range deviceRanges(device) {
-		levels, err := s.db.SSTables(pebble.WithKeyRangeFilter(r.before, r.behind))
+		files, err := tableFiles(s.db, pebble.WithKeyRangeFilter(r.before, r.behind))
 		if err != nil {
-			return fmt.Errorf("list tables: %w", corrupt(err))
+			return err
 		}
-		for _, level := range levels {
-			for i := range level {
-				path := s.files.fs.PathJoin(s.path, level[i].BackingSSTNum.String()+tableSuffix)
-				err := tableLacks(s.files.fs, path, o.MakeReaderOptions(), r, back)
-				if errors.Is(err, fs.ErrNotExist) {
-					continue // compacted away meanwhile
-				}
-				if err != nil {
-					return fmt.Errorf("table %s: %w", path, err)
-				}
+		for _, f := range files {
+			path := s.files.fs.PathJoin(s.path, f.name)
+			err := tableLacks(s.files.fs, path, reader, r, back)
+			if errors.Is(err, fs.ErrNotExist) {
+				continue // compacted away meanwhile
+			}
+			if err != nil {
+				return fmt.Errorf("table %s: %w", path, err)
 			}
 		}
 	}
@@ -63,7 +60,7 @@ func (s *Store) mayHold(device vitals.Name) (bool, error) {
 	}
 	live, err := s.liveTables()
 	if err != nil {
-		return false, corrupt(err)
+		return false, err
 	}
 	names, err := s.files.fs.List(s.path)
 	if err != nil {
@@ -90,10 +87,9 @@ func (s *Store) mayHold(device vitals.Name) (bool, error) {
 // deadTableMayHold looks into a table that the tree does not refer to. Such a table is
 // about to be removed, or is being written.
 func (s *Store) deadTableMayHold(path string, device *vitals.Name) (bool, error) {
-	o := pebbleOptions(s.options)
-	o.EnsureDefaults()
+	reader := tableOptions(s.options)
 	for _, r := range deviceRanges(device) {
-		err := tableLacks(s.files.fs, path, o.MakeReaderOptions(), r, false)
+		err := tableLacks(s.files.fs, path, reader, r, false)
 		if errors.Is(err, fs.ErrNotExist) {
 			return false, err
 		}
