@@ -107,7 +107,7 @@ func (a *access) open() (err error) {
 		a.gate.Tokens, err = token.Open(f.Tokens, token.Options{
 			DefaultLimit: token.LimitOf(f.TokenRate, f.TokenBurst),
 			Hourly:       a.gate.Hourly,
-			Changed:      a.tokensChanged,
+			OnChange:     a.tokensChanged,
 		})
 		if errors.Is(err, os.ErrNotExist) {
 			err = fmt.Errorf("%w; 'pulsegate token create --file %s' makes it", err, f.Tokens)
@@ -117,9 +117,9 @@ func (a *access) open() (err error) {
 		}
 	}
 	if f.TLSCert != "" {
-		a.tls, err = tlsfiles.Open(tlsfiles.Config{
+		a.tls, err = tlsfiles.Open(tlsfiles.Options{
 			CertFile: f.TLSCert, KeyFile: f.TLSKey, ClientCAFile: f.TLSClientCA, RequireClient: f.TLSRequireClient,
-			Changed: a.certificatesChanged,
+			OnChange: a.certificatesChanged,
 		})
 		if err != nil {
 			return err

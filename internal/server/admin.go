@@ -91,8 +91,8 @@ func (s *server) adminOnly(h http.HandlerFunc) http.Handler {
 			h(w, r)
 			return
 		}
-		switch pass, verdict, _ := s.access.gate.Enter(gate.VisitorOf(r), token.Admin, time.Now()); verdict {
-		case gate.Passed:
+		switch pass, verdict, _ := s.access.gate.Authorize(gate.CredentialsOf(r), token.Admin, time.Now()); verdict {
+		case gate.Allowed:
 			h(w, r.WithContext(context.WithValue(r.Context(), adminKey{}, pass.Token())))
 		case gate.NoCredentials:
 			s.problems.Unauthorized.Write(w, r, "")

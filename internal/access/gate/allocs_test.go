@@ -9,9 +9,9 @@ import (
 	"github.com/pulsegate/pulsegate/internal/access/gate"
 )
 
-// Whoever comes, to decide about him does not allocate, and neither does what
-// stands between net/http and the gate.
-func TestEnterAllocates(t *testing.T) {
+// Authorize does not allocate for any verdict, and neither does the code between
+// net/http and the gate.
+func TestAuthorizeAllocates(t *testing.T) {
 	f := newFixture(t)
 	device := name(t, "ppg-1")
 	for _, tt := range visits(t, f) {
@@ -22,14 +22,14 @@ func TestEnterAllocates(t *testing.T) {
 		text := []byte(tt.auth)
 		at := tt.at(f)
 		got := testing.AllocsPerRun(100, func() {
-			pass, _, _ := tt.gate.Enter(gate.VisitorOf(r), tt.right, at)
-			pass.Covers(&device)
-			pass.Charge(1, at)
-			if tt.want == gate.Passed {
-				tt.gate.Contradict(&pass, at)
-				tt.gate.Agreed(&pass, at)
+			access, _, _ := tt.gate.Authorize(gate.CredentialsOf(r), tt.right, at)
+			access.Covers(&device)
+			access.Charge(1, at)
+			if tt.want == gate.Allowed {
+				tt.gate.TakeContradiction(&access, at)
+				tt.gate.ReturnContradiction(&access, at)
 			}
-			tt.gate.Enter(gate.Visitor{Bytes: text, TLS: tt.tls, Peer: peer{}}, tt.right, at)
+			tt.gate.Authorize(gate.Credentials{Bytes: text, TLS: tt.tls, Peer: peer{}}, tt.right, at)
 		})
 		if got != 0 {
 			t.Errorf("%s: %v allocations, want 0", tt.name, got)

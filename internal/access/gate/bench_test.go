@@ -7,9 +7,9 @@ import (
 	"github.com/pulsegate/pulsegate/internal/access/token"
 )
 
-// BenchmarkEnter is what a token costs a request, from the bytes of its header to
-// the reading that is charged.
-func BenchmarkEnter(b *testing.B) {
+// BenchmarkAuthorize measures what a token costs a request, from the bytes of its
+// header to the charge for one reading.
+func BenchmarkAuthorize(b *testing.B) {
 	f := newFixture(b)
 	device := name(b, "ppg-1")
 	for _, bb := range []struct {
@@ -27,12 +27,12 @@ func BenchmarkEnter(b *testing.B) {
 			if bb.auth == f.read {
 				right = token.Read
 			}
-			v := gate.Visitor{Bytes: []byte(bb.auth)}
+			v := gate.Credentials{Bytes: []byte(bb.auth)}
 			b.ReportAllocs()
 			for b.Loop() {
-				pass, _, _ := bb.gate.Enter(v, right, now)
-				pass.Covers(&device)
-				pass.Charge(1, now)
+				access, _, _ := bb.gate.Authorize(v, right, now)
+				access.Covers(&device)
+				access.Charge(1, now)
 			}
 		})
 	}

@@ -9,19 +9,21 @@ import (
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
-// namedBudgets are those of passes without a token, by the gateway's name: a
-// certificate's, or none where the gate is open.
+// namedBudgets holds the budgets of requests without a token, by the gateway's name:
+// the one in the client certificate, or the zero Name if the gate is open.
 type namedBudgets struct {
 	mu     sync.Mutex
 	byName map[vitals.Name]*token.Budgets // guarded by mu
 }
 
-// maxNamed bounds the names that have budgets of their own. Further names share one.
+// maxNamed bounds the number of names with budgets of their own. Further names share
+// one.
 const maxNamed = 1 << 16
 
-// budgets returns the budgets of a pass. It takes a lock for one without a token.
-func (g *Gate) budgets(p *Pass, now time.Time) *token.Budgets {
-	if b := p.grant.Budgets(); b != nil {
+// budgets returns the budgets of a request. It takes a lock if the request has no
+// token.
+func (g *Gate) budgets(a *Access, now time.Time) *token.Budgets {
+	if b := a.verified.Budgets(); b != nil {
 		return b
 	}
 	g.named.mu.Lock()
@@ -29,7 +31,7 @@ func (g *Gate) budgets(p *Pass, now time.Time) *token.Budgets {
 	if g.named.byName == nil {
 		g.named.byName = map[vitals.Name]*token.Budgets{}
 	}
-	name := p.gateway
+	name := a.gateway
 	if len(g.named.byName) >= maxNamed && g.named.byName[name] == nil {
 		name = vitals.Name{}
 	}
@@ -41,39 +43,42 @@ func (g *Gate) budgets(p *Pass, now time.Time) *token.Budgets {
 	return b
 }
 
-// Contradict takes a contradiction of another gateway's reading out of the budget of a
-// pass, before a reading is compared, and reports whether there was one left. Call
-// [Gate.Agreed] if the reading then contradicts nothing.
-func (g *Gate) Contradict(p *Pass, now time.Time) bool {
-	ok, _ := g.budgets(p, now).Contradictions.Take(1, now)
+// TakeContradiction takes one contradiction of another gateway's reading out of the
+// request's budget, and reports whether there was one left. Call it before comparing a
+// reading, and call [Gate.ReturnContradiction] if the reading contradicts nothing.
+func (g *Gate) TakeContradiction(a *Access, now time.Time) bool {
+	ok, _ := g.budgets(a, now).Contradictions.Take(1, now)
 	return ok
 }
 
-// Agreed gives back what [Gate.Contradict] has taken.
-func (g *Gate) Agreed(p *Pass, now time.Time) { g.budgets(p, now).Contradictions.Return(1) }
+// ReturnContradiction returns what [Gate.TakeContradiction] took.
+func (g *Gate) ReturnContradiction(a *Access, now time.Time) {
+	g.budgets(a, now).Contradictions.Return(1)
+}
 
-// Withheld notes that readings of a request were not compared, for want of budget, and
-// returns how long to wait until one can be.
-func (g *Gate) Withheld(p *Pass, peer Peer, now time.Time) (retryAfter time.Duration) {
-	g.note(audit.Refusal{Reason: audit.Contradictions, Token: p.grant.ID()}, peer)
-	_, wait := g.budgets(p, now).Contradictions.Take(0, now)
+// Withheld records that readings of a request were not compared because the budget is
+// exhausted. It returns how long to wait until one can be.
+func (g *Gate) Withheld(a *Access, peer Peer, now time.Time) (retryAfter time.Duration) {
+	g.note(audit.Refusal{Reason: audit.Contradictions, Token: a.verified.ID()}, peer)
+	_, wait := g.budgets(a, now).Contradictions.Take(0, now)
 	return wait
 }
 
-// Reading takes n readings, which are about to be read without a record, out of the
-// budget of a pass. It reports false when there is none left: then they are an export,
-// see [Gate.Exporting]. Give those that were not read back with [Gate.Unread].
-func (g *Gate) Reading(p *Pass, n int, now time.Time) bool {
+// TakeReads takes n readings, which are about to be read without an audit record, out of
+// the request's budget. If it returns false, the budget is exhausted and the read is an
+// export; see [Gate.Exporting]. Return the readings that were not read with
+// [Gate.ReturnReads].
+func (g *Gate) TakeReads(a *Access, n int, now time.Time) bool {
 	if g.Audit == nil {
 		return true
 	}
-	ok, _ := g.budgets(p, now).Reads.Take(n, now)
+	ok, _ := g.budgets(a, now).Reads.Take(n, now)
 	return ok
 }
 
-// Unread gives back what [Gate.Reading] has taken.
-func (g *Gate) Unread(p *Pass, n int, now time.Time) {
+// ReturnReads returns n of the readings that [Gate.TakeReads] took.
+func (g *Gate) ReturnReads(a *Access, n int, now time.Time) {
 	if g.Audit != nil {
-		g.budgets(p, now).Reads.Return(n)
+		g.budgets(a, now).Reads.Return(n)
 	}
 }

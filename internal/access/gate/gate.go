@@ -1,24 +1,24 @@
-// Package gate decides who may pass: it puts tokens, client certificates, rates
-// and the audit log together, for every front and both directions.
+// Package gate decides which requests are allowed. It combines tokens, client
+// certificates, rate limits and the audit log, for every listener, for reads and for
+// writes.
 //
 // # Promise
 //
-//   - Whoever [Gate.Enter] lets in is named by a token that is in force, by a
-//     verified client certificate, or by neither because the gate is open: it was
-//     made without both.
-//   - Enter neither allocates nor takes a lock, whatever it decides.
-//   - What it refuses is counted, and noted in the audit log, which no number of
-//     refusals can flood.
+//   - Every request that [Gate.Authorize] allows has a valid token or a verified client
+//     certificate, unless the gate is open, that is, configured with neither.
+//   - Authorize neither allocates nor takes a lock, whatever its verdict.
+//   - Each rejection is counted and noted in the audit log, which no number of
+//     rejections can flood.
 //
-// # How it is asked
+// # Use
 //
-// Before the body of a request is read: [Gate.Enter], for the right that the
-// request needs. Once the readings are known: [Pass.Covers] for the device of
-// each, and [Pass.Charge] for how many they are.
+// Before reading the body of a request, call [Gate.Authorize] with the right that the
+// request needs. Once the readings are known, call [Access.Covers] with the device of
+// each, and [Access.Charge] with their number.
 //
 // # Not here
 //
-// No answers: who asks turns a [Verdict] into a problem.
+// No responses: the caller turns a [Verdict] into a problem.
 package gate
 
 import (
@@ -33,59 +33,59 @@ import (
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
-// A Gate lets requests in. The zero Gate is open: it lets everybody do everything,
-// and names nobody. Its fields must not change, and it must not be copied, once it
-// is in use. Its methods may be called from many goroutines.
+// A Gate authorizes requests. The zero Gate is open: it allows every request and
+// identifies no client. After first use, its fields must not change and it must not be
+// copied. It is safe for concurrent use.
 type Gate struct {
 	Tokens       *token.Set // nil: no tokens
-	Certificates bool       // clients may show certificates
-	Audit        *audit.Log // nil: none
+	Certificates bool       // clients may present certificates
+	Audit        *audit.Log // nil: no audit log
 
-	// Trusted reports whether the CA that let a client's certificate in is still in
-	// use. Nil: the handshake decides.
+	// Trusted reports whether the CA of a client's certificate is still in use. If nil,
+	// every certificate that passed the handshake is trusted.
 	Trusted func(*tls.ConnectionState) bool
 
-	// Hourly is that of certificates, and of those who read where the gate is open.
-	// Tokens have that of their Set.
+	// Hourly applies to clients with a certificate and no token, and to all clients if
+	// the gate is open. Tokens have the Hourly of their Set.
 	Hourly token.Hourly
 
 	refused [numReasons]atomic.Uint64 // by audit.Reason
 	named   namedBudgets
 }
 
-// Open reports whether g lets everybody in.
+// Open reports whether g allows every request.
 func (g *Gate) Open() bool { return g.Tokens == nil && !g.Certificates }
 
-// A Verdict tells what becomes of a request.
+// A Verdict is the decision about a request.
 type Verdict uint8
 
-// The verdicts, with the status of the answer.
+// The verdicts, with the HTTP status of the response.
 const (
-	NoCredentials  Verdict = iota // 401: none were given
-	BadCredentials                // 401: those that were given are not valid; why is in the audit log alone
-	Forbidden                     // 403: valid, without the right that is needed
+	NoCredentials  Verdict = iota // 401: no credentials
+	BadCredentials                // 401: invalid credentials; only the audit log has the reason
+	Forbidden                     // 403: valid credentials without the required right
 	Limited                       // 429 with Retry-After
-	Passed
+	Allowed
 )
 
-// A Visitor says who sent a request, and with what. [VisitorOf] returns that of an
-// http.Request.
-type Visitor struct {
-	Authorization string               // of the header; "" if there is none
-	Bytes         []byte               // the same, for a front that has bytes; not retained
+// Credentials are what a request presents to identify its sender. [CredentialsOf]
+// returns those of an http.Request.
+type Credentials struct {
+	Authorization string               // value of the header; "" if there is none
+	Bytes         []byte               // the same, for a caller that has bytes; not retained
 	Several       bool                 // there is more than one Authorization header
 	TLS           *tls.ConnectionState // nil: none
-	Peer          Peer                 // nil: not known
+	Peer          Peer                 // nil: unknown
 }
 
 // bare reports whether there is no Authorization header.
-func (v *Visitor) bare() bool { return v.Authorization == "" && len(v.Bytes) == 0 && !v.Several }
+func (v *Credentials) bare() bool { return v.Authorization == "" && len(v.Bytes) == 0 && !v.Several }
 
-// Enter decides about a request that needs a right. retryAfter is set with Limited
-// only, and only a request that is to write is limited.
-func (g *Gate) Enter(v Visitor, right token.Rights, now time.Time) (pass Pass, verdict Verdict, retryAfter time.Duration) {
+// Authorize decides whether a request that needs right is allowed. It sets retryAfter
+// only with Limited; only writes are rate limited.
+func (g *Gate) Authorize(v Credentials, right token.Rights, now time.Time) (access Access, verdict Verdict, retryAfter time.Duration) {
 	if g.Open() {
-		return Pass{all: true, reads: true}, Passed, 0
+		return Access{all: true, reads: true}, Allowed, 0
 	}
 	named, certErr := vitals.Name{}, tlsfiles.ErrNoCertificate
 	if g.Certificates {
@@ -94,36 +94,36 @@ func (g *Gate) Enter(v Visitor, right token.Rights, now time.Time) (pass Pass, v
 	switch {
 	case certErr != nil && !errors.Is(certErr, tlsfiles.ErrNoCertificate):
 		g.note(audit.Refusal{Reason: audit.BadCertificate}, v.Peer)
-		return Pass{}, BadCredentials, 0
+		return Access{}, BadCredentials, 0
 	case certErr == nil && v.bare():
 		if right != token.Write {
 			g.note(audit.Refusal{Reason: audit.NoRight}, v.Peer)
-			return Pass{}, Forbidden, 0
+			return Access{}, Forbidden, 0
 		}
-		return Pass{gateway: named, all: true}, Passed, 0
+		return Access{gateway: named, all: true}, Allowed, 0
 	case v.bare():
 		g.note(audit.Refusal{Reason: audit.NoCredentials}, v.Peer)
-		return Pass{}, NoCredentials, 0
+		return Access{}, NoCredentials, 0
 	}
-	grant, reason := g.look(&v, now)
+	verified, reason := g.look(&v, now)
 	switch {
 	case reason != 0:
-		g.note(audit.Refusal{Reason: reason, Token: grant.ID()}, v.Peer)
-		return Pass{}, BadCredentials, 0
-	case certErr == nil && grant.Gateway() != named:
-		g.note(audit.Refusal{Reason: audit.BadCertificate, Token: grant.ID()}, v.Peer)
-		return Pass{}, Forbidden, 0
-	case !grant.Has(right):
-		g.note(audit.Refusal{Reason: audit.NoRight, Token: grant.ID()}, v.Peer)
-		return Pass{}, Forbidden, 0
+		g.note(audit.Refusal{Reason: reason, Token: verified.ID()}, v.Peer)
+		return Access{}, BadCredentials, 0
+	case certErr == nil && verified.Gateway() != named:
+		g.note(audit.Refusal{Reason: audit.BadCertificate, Token: verified.ID()}, v.Peer)
+		return Access{}, Forbidden, 0
+	case !verified.Has(right):
+		g.note(audit.Refusal{Reason: audit.NoRight, Token: verified.ID()}, v.Peer)
+		return Access{}, Forbidden, 0
 	}
-	if ok, wait := grant.Allow(0, now); right == token.Write && !ok {
-		return Pass{}, Limited, wait
+	if ok, wait := verified.Allow(0, now); right == token.Write && !ok {
+		return Access{}, Limited, wait
 	}
-	return Pass{gateway: grant.Gateway(), grant: grant, reads: grant.Has(token.Read)}, Passed, 0
+	return Access{gateway: verified.Gateway(), verified: verified, reads: verified.Has(token.Read)}, Allowed, 0
 }
 
-// certified returns the gateway that the client's certificate names.
+// certified returns the gateway named in the client's certificate.
 func (g *Gate) certified(cs *tls.ConnectionState, now time.Time) (vitals.Name, error) {
 	name, err := tlsfiles.Gateway(cs, now)
 	if err == nil && g.Trusted != nil && !g.Trusted(cs) {
@@ -132,9 +132,9 @@ func (g *Gate) certified(cs *tls.ConnectionState, now time.Time) (vitals.Name, e
 	return name, err
 }
 
-// Outlived reports whether a connection has outlived its client's certificate, which
-// has expired, or whose CA was taken out. Nothing is let in there any more: the client
-// must connect again, with another one.
+// Outlived reports whether a connection has outlived its client's certificate: the
+// certificate has expired, or its CA was removed. No further request on the connection
+// is allowed; the client must reconnect with another certificate.
 func (g *Gate) Outlived(cs *tls.ConnectionState, now time.Time) bool {
 	if !g.Certificates || cs == nil {
 		return false
@@ -143,26 +143,26 @@ func (g *Gate) Outlived(cs *tls.ConnectionState, now time.Time) bool {
 	return errors.Is(err, tlsfiles.ErrExpired) || errors.Is(err, tlsfiles.ErrUntrusted)
 }
 
-// look finds the token that v shows, or says why there is none.
-func (g *Gate) look(v *Visitor, now time.Time) (grant token.Grant, reason audit.Reason) {
+// look looks up the token in v, or returns why it is rejected.
+func (g *Gate) look(v *Credentials, now time.Time) (verified token.Access, reason audit.Reason) {
 	var err error
 	switch {
 	case v.Several:
-		return grant, audit.Malformed
+		return verified, audit.Malformed
 	case g.Tokens == nil:
-		return grant, audit.Unknown
+		return verified, audit.Unknown
 	case len(v.Bytes) > 0:
-		grant, err = g.Tokens.Lookup(v.Bytes, now.UnixMilli())
+		verified, err = g.Tokens.Lookup(v.Bytes, now.UnixMilli())
 	default:
-		grant, err = g.Tokens.LookupString(v.Authorization, now.UnixMilli())
+		verified, err = g.Tokens.LookupString(v.Authorization, now.UnixMilli())
 	}
 	switch {
 	case err == nil:
-		return grant, 0
+		return verified, 0
 	case errors.Is(err, token.ErrUnknown):
-		return grant, audit.Unknown
+		return verified, audit.Unknown
 	case errors.Is(err, token.ErrExpired):
-		return grant, audit.Expired
+		return verified, audit.Expired
 	}
-	return grant, audit.Malformed
+	return verified, audit.Malformed
 }

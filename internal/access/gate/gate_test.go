@@ -26,7 +26,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var now = time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
 
-// peer is where every request of these tests comes from.
+// peer is the peer of every request in these tests.
 type peer struct{}
 
 func (peer) PeerAddr() netip.Addr { return netip.MustParseAddr("192.0.2.7") }
@@ -40,8 +40,9 @@ func name(t testing.TB, text string) vitals.Name {
 	return n
 }
 
-// showing is a connection whose client showed a verified certificate.
-func showing(commonName string) *tls.ConnectionState {
+// presenting returns the state of a connection whose client presented a verified
+// certificate.
+func presenting(commonName string) *tls.ConnectionState {
 	leaf := &x509.Certificate{Subject: pkix.Name{CommonName: commonName}, NotAfter: now.Add(time.Hour)}
 	return &tls.ConnectionState{PeerCertificates: []*x509.Certificate{leaf}, VerifiedChains: [][]*x509.Certificate{{leaf}}}
 }
@@ -83,7 +84,7 @@ func newFixture(t testing.TB) *fixture {
 	}
 	t.Cleanup(func() {
 		f.set.Close()
-		_ = f.log.Close() // it may be closed already
+		_ = f.log.Close() // a test may have closed it already
 	})
 	return f
 }
@@ -100,11 +101,11 @@ type visit struct {
 }
 
 func visits(t testing.TB, f *fixture) []visit {
-	grant, err := f.set.LookupString(f.slow, now.UnixMilli())
+	verified, err := f.set.LookupString(f.slow, now.UnixMilli())
 	if err != nil {
 		t.Fatal(err)
 	}
-	grant.Allow(1, now)
+	verified.Allow(1, now)
 	open := &gate.Gate{}
 	tokens := &gate.Gate{Tokens: f.set, Audit: f.log}
 	both := &gate.Gate{Tokens: f.set, Certificates: true, Audit: f.log}
@@ -112,41 +113,41 @@ func visits(t testing.TB, f *fixture) []visit {
 	trusting := &gate.Gate{Tokens: f.set, Certificates: true, Audit: f.log, Trusted: func(*tls.ConnectionState) bool { return true }}
 	distrusting := &gate.Gate{Tokens: f.set, Certificates: true, Audit: f.log, Trusted: func(*tls.ConnectionState) bool { return false }}
 	return []visit{
-		{"an open gate", open, "", nil, token.Admin, gate.Passed, ""},
-		{"an open gate and a token", open, f.write, nil, token.Write, gate.Passed, ""},
+		{"an open gate", open, "", nil, token.Admin, gate.Allowed, ""},
+		{"an open gate and a token", open, f.write, nil, token.Write, gate.Allowed, ""},
 		{"no token", tokens, "", nil, token.Write, gate.NoCredentials, ""},
-		{"a writer writes", tokens, f.write, nil, token.Write, gate.Passed, "bed-7"},
+		{"a writer writes", tokens, f.write, nil, token.Write, gate.Allowed, "bed-7"},
 		{"a writer reads", tokens, f.write, nil, token.Read, gate.Forbidden, ""},
 		{"a writer administers", tokens, f.write, nil, token.Admin, gate.Forbidden, ""},
-		{"a reader reads", tokens, f.read, nil, token.Read, gate.Passed, "ward"},
+		{"a reader reads", tokens, f.read, nil, token.Read, gate.Allowed, "ward"},
 		{"a reader writes", tokens, f.read, nil, token.Write, gate.Forbidden, ""},
 		{"expired", tokens, f.short, nil, token.Write, gate.BadCredentials, ""},
 		{"nonsense", tokens, "Bearer x", nil, token.Write, gate.BadCredentials, ""},
 		{"another scheme", tokens, "Basic " + strings.TrimPrefix(f.write, "Bearer "), nil, token.Write, gate.BadCredentials, ""},
 		{"one digit altered", tokens, f.write[:20] + string(f.write[20]^1) + f.write[21:], nil, token.Write, gate.BadCredentials, ""},
 		{"too many", tokens, f.slow, nil, token.Write, gate.Limited, ""},
-		{"too many, reading", tokens, f.slow, nil, token.Read, gate.Passed, "bed-9"},
-		{"a certificate that nobody asked for", tokens, "", showing("bed-7"), token.Write, gate.NoCredentials, ""},
-		{"a certificate", both, "", showing("bed-1"), token.Write, gate.Passed, "bed-1"},
-		{"a certificate reads", both, "", showing("bed-1"), token.Read, gate.Forbidden, ""},
-		{"a certificate administers", both, "", showing("bed-1"), token.Admin, gate.Forbidden, ""},
-		{"a certificate without a name", both, "", showing("bed 1"), token.Write, gate.BadCredentials, ""},
-		{"a certificate without a name, and a token", both, f.write, showing("bed 1"), token.Write, gate.BadCredentials, ""},
-		{"certificate and token agree", both, f.write, showing("bed-7"), token.Write, gate.Passed, "bed-7"},
-		{"certificate and token disagree", both, f.write, showing("bed-1"), token.Write, gate.Forbidden, ""},
-		{"a bad token beside a good certificate", both, "Bearer x", showing("bed-7"), token.Write, gate.BadCredentials, ""},
-		{"a certificate of a CA in use", trusting, "", showing("bed-1"), token.Write, gate.Passed, "bed-1"},
-		{"a certificate of a CA that was taken out", distrusting, "", showing("bed-1"), token.Write, gate.BadCredentials, ""},
-		{"a certificate of a CA that was taken out, and a token", distrusting, f.write, showing("bed-7"), token.Write, gate.BadCredentials, ""},
-		{"a token where no CA is in use", distrusting, f.write, nil, token.Write, gate.Passed, "bed-7"},
+		{"too many, but a read", tokens, f.slow, nil, token.Read, gate.Allowed, "bed-9"},
+		{"a certificate that was not requested", tokens, "", presenting("bed-7"), token.Write, gate.NoCredentials, ""},
+		{"a certificate", both, "", presenting("bed-1"), token.Write, gate.Allowed, "bed-1"},
+		{"a certificate reads", both, "", presenting("bed-1"), token.Read, gate.Forbidden, ""},
+		{"a certificate administers", both, "", presenting("bed-1"), token.Admin, gate.Forbidden, ""},
+		{"a certificate without a name", both, "", presenting("bed 1"), token.Write, gate.BadCredentials, ""},
+		{"a certificate without a name, and a token", both, f.write, presenting("bed 1"), token.Write, gate.BadCredentials, ""},
+		{"certificate and token agree", both, f.write, presenting("bed-7"), token.Write, gate.Allowed, "bed-7"},
+		{"certificate and token disagree", both, f.write, presenting("bed-1"), token.Write, gate.Forbidden, ""},
+		{"a bad token beside a good certificate", both, "Bearer x", presenting("bed-7"), token.Write, gate.BadCredentials, ""},
+		{"a certificate of a CA in use", trusting, "", presenting("bed-1"), token.Write, gate.Allowed, "bed-1"},
+		{"a certificate of a removed CA", distrusting, "", presenting("bed-1"), token.Write, gate.BadCredentials, ""},
+		{"a certificate of a removed CA, and a token", distrusting, f.write, presenting("bed-7"), token.Write, gate.BadCredentials, ""},
+		{"a token, and no CA in use", distrusting, f.write, nil, token.Write, gate.Allowed, "bed-7"},
 		{"neither", both, "", nil, token.Write, gate.NoCredentials, ""},
-		{"certificates only", certs, "", showing("bed-1"), token.Write, gate.Passed, "bed-1"},
+		{"certificates only", certs, "", presenting("bed-1"), token.Write, gate.Allowed, "bed-1"},
 		{"certificates only, and none", certs, "", nil, token.Write, gate.NoCredentials, ""},
-		{"certificates only, and a token", certs, f.write, showing("bed-7"), token.Write, gate.BadCredentials, ""},
+		{"certificates only, and a token", certs, f.write, presenting("bed-7"), token.Write, gate.BadCredentials, ""},
 	}
 }
 
-// at is when a visit takes place.
+// at returns the time of the visit.
 func (v *visit) at(f *fixture) time.Time {
 	if v.auth == f.short {
 		return now.Add(time.Second)
@@ -154,44 +155,44 @@ func (v *visit) at(f *fixture) time.Time {
 	return now
 }
 
-// Every verdict, for a header that comes as a string and as bytes.
-func TestEnter(t *testing.T) {
+// TestAuthorize checks every verdict, with the header as a string and as bytes.
+func TestAuthorize(t *testing.T) {
 	f := newFixture(t)
 	for _, tt := range visits(t, f) {
 		t.Run(tt.name, func(t *testing.T) {
-			for _, v := range []gate.Visitor{
+			for _, v := range []gate.Credentials{
 				{Authorization: tt.auth, TLS: tt.tls, Peer: peer{}},
 				{Bytes: []byte(tt.auth), TLS: tt.tls},
 			} {
-				pass, verdict, wait := tt.gate.Enter(v, tt.right, tt.at(f))
-				if verdict != tt.want || pass.Gateway().String() != tt.gateway || (wait > 0) != (tt.want == gate.Limited) {
-					t.Errorf("got %v, %q, %v; want %v, %q", verdict, pass.Gateway(), wait, tt.want, tt.gateway)
+				access, verdict, wait := tt.gate.Authorize(v, tt.right, tt.at(f))
+				if verdict != tt.want || access.Gateway().String() != tt.gateway || (wait > 0) != (tt.want == gate.Limited) {
+					t.Errorf("got %v, %q, %v; want %v, %q", verdict, access.Gateway(), wait, tt.want, tt.gateway)
 				}
-				passed, limited := verdict == gate.Passed, tt.auth == f.read
+				allowed, limited := verdict == gate.Allowed, tt.auth == f.read
 				ours, other := name(t, "ppg-1"), name(t, "bed-1")
-				if got := pass.Covers(&ours); got != passed {
-					t.Errorf("covers: %v, want %v", got, passed)
+				if got := access.Covers(&ours); got != allowed {
+					t.Errorf("covers: %v, want %v", got, allowed)
 				}
-				if got, want := pass.Covers(&other), passed && !limited; got != want {
+				if got, want := access.Covers(&other), allowed && !limited; got != want {
 					t.Errorf("covers another: %v, want %v", got, want)
 				}
-				if got, want := pass.CoversAll(), passed && !limited; got != want {
+				if got, want := access.CoversAll(), allowed && !limited; got != want {
 					t.Errorf("covers all: %v, want %v", got, want)
 				}
-				if ok, _ := pass.Charge(1, tt.at(f)); ok != (passed && tt.auth != f.slow) {
+				if ok, _ := access.Charge(1, tt.at(f)); ok != (allowed && tt.auth != f.slow) {
 					t.Errorf("charged: %v", ok)
 				}
 			}
-			several := gate.Visitor{Several: true, TLS: tt.tls}
-			if _, verdict, _ := tt.gate.Enter(several, tt.right, tt.at(f)); verdict != gate.BadCredentials && !tt.gate.Open() {
+			several := gate.Credentials{Several: true, TLS: tt.tls}
+			if _, verdict, _ := tt.gate.Authorize(several, tt.right, tt.at(f)); verdict != gate.BadCredentials && !tt.gate.Open() {
 				t.Errorf("several Authorization headers: %v", verdict)
 			}
 		})
 	}
 }
 
-// A connection has outlived a certificate that has expired or whose CA was taken out,
-// and no other.
+// A connection has outlived its certificate only if that has expired or its CA was
+// removed.
 func TestOutlived(t *testing.T) {
 	distrusted := func(*tls.ConnectionState) bool { return false }
 	for _, tt := range []struct {
@@ -201,13 +202,13 @@ func TestOutlived(t *testing.T) {
 		at   time.Time
 		want bool
 	}{
-		{"valid", &gate.Gate{Certificates: true}, showing("bed-1"), now, false},
-		{"expired", &gate.Gate{Certificates: true}, showing("bed-1"), now.Add(2 * time.Hour), true},
-		{"its CA was taken out", &gate.Gate{Certificates: true, Trusted: distrusted}, showing("bed-1"), now, true},
-		{"without a name, which a new connection would not mend", &gate.Gate{Certificates: true}, showing("bed 1"), now, false},
+		{"valid", &gate.Gate{Certificates: true}, presenting("bed-1"), now, false},
+		{"expired", &gate.Gate{Certificates: true}, presenting("bed-1"), now.Add(2 * time.Hour), true},
+		{"its CA was removed", &gate.Gate{Certificates: true, Trusted: distrusted}, presenting("bed-1"), now, true},
+		{"without a name, which reconnecting would not fix", &gate.Gate{Certificates: true}, presenting("bed 1"), now, false},
 		{"no certificate", &gate.Gate{Certificates: true, Trusted: distrusted}, &tls.ConnectionState{}, now, false},
 		{"no TLS", &gate.Gate{Certificates: true, Trusted: distrusted}, nil, now, false},
-		{"a certificate that nobody asked for", &gate.Gate{}, showing("bed-1"), now.Add(2 * time.Hour), false},
+		{"a certificate that was not requested", &gate.Gate{}, presenting("bed-1"), now.Add(2 * time.Hour), false},
 	} {
 		if got := tt.gate.Outlived(tt.tls, tt.at); got != tt.want {
 			t.Errorf("%s: %v, want %v", tt.name, got, tt.want)
@@ -215,29 +216,29 @@ func TestOutlived(t *testing.T) {
 	}
 }
 
-// Refusals are counted, all of them, and recorded, the first ones; exports are
-// recorded before they begin. Nothing of a token but its ID is in the log.
+// All rejections are counted, and the first ones are recorded. Exports are recorded
+// before they begin. The log has the IDs of tokens and nothing else of them.
 func TestNotes(t *testing.T) {
 	f := newFixture(t)
 	g := &gate.Gate{Tokens: f.set, Audit: f.log}
 	for range 10 {
-		g.Enter(gate.Visitor{Peer: peer{}}, token.Write, now)
-		g.Enter(gate.Visitor{Authorization: f.read, Peer: peer{}}, token.Write, now)
+		g.Authorize(gate.Credentials{Peer: peer{}}, token.Write, now)
+		g.Authorize(gate.Credentials{Authorization: f.read, Peer: peer{}}, token.Write, now)
 	}
-	pass, verdict, _ := g.Enter(gate.Visitor{Authorization: f.read}, token.Read, now)
-	if verdict != gate.Passed {
+	access, verdict, _ := g.Authorize(gate.Credentials{Authorization: f.read}, token.Read, now)
+	if verdict != gate.Allowed {
 		t.Fatal(verdict)
 	}
-	g.NotCovered(&pass, nil)
+	g.NotCovered(&access, nil)
 	device := name(t, "ppg-1")
-	if err := g.Exporting(t.Context(), &pass, peer{}, gate.Export{Device: device, From: now}); err != nil {
+	if err := g.Exporting(t.Context(), &access, peer{}, gate.Export{Device: device, From: now}); err != nil {
 		t.Fatal(err)
 	}
 	for reason, want := range map[audit.Reason]uint64{
 		audit.NoCredentials: 10, audit.NoRight: 10, audit.NotCovered: 1, audit.Expired: 0, audit.Contradictions + 1: 0,
 	} {
 		if got := g.Refused(reason); got != want {
-			t.Errorf("refused for %v: %d, want %d", reason, got, want)
+			t.Errorf("rejected for %v: %d, want %d", reason, got, want)
 		}
 	}
 	rec := httptest.NewRecorder()
@@ -264,23 +265,23 @@ func TestNotes(t *testing.T) {
 		`"gateway":"ward","device":"ppg-1","from":"2026-11-21T10:00:00.000Z","peer":"192.0.2.7"`,
 	} {
 		if !bytes.Contains(text, []byte(want)) {
-			t.Errorf("the log does not hold %s:\n%s", want, text)
+			t.Errorf("the log does not contain %s:\n%s", want, text)
 		}
 	}
 	if bytes.Contains(text, []byte(token.Prefix)) {
-		t.Errorf("the log holds a token:\n%s", text)
+		t.Errorf("the log contains a token:\n%s", text)
 	}
-	if err := g.Exporting(t.Context(), &pass, nil, gate.Export{Device: device}); err == nil {
-		t.Error("an export that cannot be recorded was let go on")
+	if err := g.Exporting(t.Context(), &access, nil, gate.Export{Device: device}); err == nil {
+		t.Error("Exporting returned nil although the log is closed")
 	}
 	g.Audit = nil
-	if err := g.Exporting(t.Context(), &pass, nil, gate.Export{Device: device}); err != nil {
+	if err := g.Exporting(t.Context(), &access, nil, gate.Export{Device: device}); err != nil {
 		t.Errorf("without an audit log: %v", err)
 	}
 }
 
-// Contradictions are counted for each token, and for each name that a certificate
-// bears. Whoever has the right to read is known.
+// Contradictions are counted per token, or per name in a certificate. MayRead is true
+// with the read right only.
 func TestContradictions(t *testing.T) {
 	f := newFixture(t)
 	hourly := token.Hourly{Contradictions: 2}
@@ -290,25 +291,25 @@ func TestContradictions(t *testing.T) {
 	}
 	t.Cleanup(set.Close)
 	g := &gate.Gate{Tokens: set, Certificates: true, Audit: f.log, Hourly: hourly}
-	enter := func(auth string, cs *tls.ConnectionState, right token.Rights) *gate.Pass {
+	authorize := func(auth string, cs *tls.ConnectionState, right token.Rights) *gate.Access {
 		t.Helper()
-		pass, verdict, _ := g.Enter(gate.Visitor{Authorization: auth, TLS: cs}, right, now)
-		if verdict != gate.Passed {
+		access, verdict, _ := g.Authorize(gate.Credentials{Authorization: auth, TLS: cs}, right, now)
+		if verdict != gate.Allowed {
 			t.Fatal(verdict)
 		}
-		return &pass
+		return &access
 	}
-	for _, again := range []bool{false, true} { // a reload and another request change nothing
+	for _, again := range []bool{false, true} { // a reload and another request refill no budget
 		for i, tt := range []struct {
-			pass  *gate.Pass
-			reads bool
+			access *gate.Access
+			reads  bool
 		}{
-			{enter(f.write, nil, token.Write), false},
-			{enter("", showing("bed-1"), token.Write), false},
-			{enter("", showing("bed-2"), token.Write), false},
-			{enter(f.slow, nil, token.Write), true},
+			{authorize(f.write, nil, token.Write), false},
+			{authorize("", presenting("bed-1"), token.Write), false},
+			{authorize("", presenting("bed-2"), token.Write), false},
+			{authorize(f.slow, nil, token.Write), true},
 		} {
-			if got := tt.pass.MayRead(); got != tt.reads {
+			if got := tt.access.MayRead(); got != tt.reads {
 				t.Errorf("%d: may read: %v, want %v", i, got, tt.reads)
 			}
 			if tt.reads {
@@ -316,23 +317,23 @@ func TestContradictions(t *testing.T) {
 			}
 			if !again {
 				for n, want := range []bool{true, true, false} {
-					if got := g.Contradict(tt.pass, now); got != want {
+					if got := g.TakeContradiction(tt.access, now); got != want {
 						t.Errorf("%d: contradiction %d of a budget of two: %v, want %v", i, n+1, got, want)
 					}
 				}
-				g.Agreed(tt.pass, now)
-				if !g.Contradict(tt.pass, now) {
-					t.Errorf("%d: what was given back cannot be taken", i)
+				g.ReturnContradiction(tt.access, now)
+				if !g.TakeContradiction(tt.access, now) {
+					t.Errorf("%d: a returned contradiction cannot be taken again", i)
 				}
 			}
-			if g.Contradict(tt.pass, now) {
-				t.Errorf("%d: more than the budget", i)
+			if g.TakeContradiction(tt.access, now) {
+				t.Errorf("%d: took more than the budget", i)
 			}
-			if wait := g.Withheld(tt.pass, peer{}, now); wait != 30*time.Minute {
+			if wait := g.Withheld(tt.access, peer{}, now); wait != 30*time.Minute {
 				t.Errorf("%d: wait %v, want 30m", i, wait)
 			}
-			if later := now.Add(30 * time.Minute); again && !g.Contradict(tt.pass, later) {
-				t.Errorf("%d: nothing left after half an hour", i)
+			if later := now.Add(30 * time.Minute); again && !g.TakeContradiction(tt.access, later) {
+				t.Errorf("%d: nothing to take after half an hour", i)
 			}
 		}
 		if _, _, err := token.Create(t.Context(), f.tokens, token.Spec{Gateway: name(t, "new"), Rights: token.Write}, now); err != nil {
@@ -343,16 +344,16 @@ func TestContradictions(t *testing.T) {
 		}
 	}
 	if n := g.Refused(audit.Contradictions); n != 6 {
-		t.Errorf("%d noted, want 6", n)
+		t.Errorf("%d rejections were counted, want 6", n)
 	}
-	pass, _, _ := (&gate.Gate{}).Enter(gate.Visitor{}, token.Write, now)
-	if !pass.MayRead() {
-		t.Error("whoever comes to an open gate may not read")
+	access, _, _ := (&gate.Gate{}).Authorize(gate.Credentials{}, token.Write, now)
+	if !access.MayRead() {
+		t.Error("an open gate does not allow reads")
 	}
 }
 
-// Readings in pages are counted for each token, and together where there are none; where
-// there is no audit log they are not.
+// Readings read in pages are counted per token, or together if there are no tokens.
+// Without an audit log they are not counted.
 func TestReads(t *testing.T) {
 	f := newFixture(t)
 	set, err := token.Open(f.tokens, token.Options{Every: -1, Hourly: token.Hourly{Reads: 100}})
@@ -366,50 +367,50 @@ func TestReads(t *testing.T) {
 	} {
 		read := func(n int, at time.Time) bool {
 			t.Helper()
-			pass, verdict, _ := g.Enter(gate.Visitor{Authorization: f.read}, token.Read, at)
-			if verdict != gate.Passed {
+			access, verdict, _ := g.Authorize(gate.Credentials{Authorization: f.read}, token.Read, at)
+			if verdict != gate.Allowed {
 				t.Fatal(verdict)
 			}
-			ok := g.Reading(&pass, n, at)
-			if ok && n == 1000 { // a page of which nothing is there
-				g.Unread(&pass, n, at)
+			ok := g.TakeReads(&access, n, at)
+			if ok && n == 1000 { // an empty page
+				g.ReturnReads(&access, n, at)
 			}
 			return ok
 		}
 		for range 5 {
 			if !read(1000, now) {
-				t.Fatal("what was given back counts")
+				t.Fatal("returned readings still count")
 			}
 		}
 		if !read(60, now) || !read(100, now) || read(1, now) {
-			t.Error("the budget is not of 100 readings, of which the last may be exceeded")
+			t.Error("the budget is not 100 readings with a last page that may exceed it")
 		}
 		if later := now.Add(36 * time.Minute); read(1, later) || !read(1, later.Add(time.Minute)) {
 			t.Error("the debt of 60 is not paid after 37 minutes")
 		}
 	}
 	g := &gate.Gate{Tokens: set}
-	pass, _, _ := g.Enter(gate.Visitor{Authorization: f.read}, token.Read, now)
+	access, _, _ := g.Authorize(gate.Credentials{Authorization: f.read}, token.Read, now)
 	for range 3 {
-		if !g.Reading(&pass, 100, now) {
-			t.Error("counted without an audit log")
+		if !g.TakeReads(&access, 100, now) {
+			t.Error("readings were counted without an audit log")
 		}
 	}
 }
 
-func TestVisitorOf(t *testing.T) {
-	state := showing("bed-7")
+func TestCredentialsOf(t *testing.T) {
+	state := presenting("bed-7")
 	r := &http.Request{Header: http.Header{}, RemoteAddr: "[::ffff:192.0.2.7]:4711", TLS: state}
-	v := gate.VisitorOf(r)
+	v := gate.CredentialsOf(r)
 	if v.Authorization != "" || v.Several || v.TLS != state || v.Peer.PeerAddr().Unmap() != netip.MustParseAddr("192.0.2.7") {
 		t.Errorf("got %+v from %v", v, v.Peer.PeerAddr())
 	}
 	r.Header.Add("Authorization", "Bearer x")
-	if v := gate.VisitorOf(r); v.Authorization != "Bearer x" || v.Several {
+	if v := gate.CredentialsOf(r); v.Authorization != "Bearer x" || v.Several {
 		t.Errorf("with one header: %+v", v)
 	}
 	r.Header.Add("Authorization", "Bearer x")
-	if v := gate.VisitorOf(r); !v.Several {
+	if v := gate.CredentialsOf(r); !v.Several {
 		t.Errorf("with two headers: %+v", v)
 	}
 	r.RemoteAddr = "pipe"

@@ -5,9 +5,9 @@ import (
 	"net/netip"
 )
 
-// VisitorOf returns who sent r. It does not allocate.
-func VisitorOf(r *http.Request) Visitor {
-	v := Visitor{TLS: r.TLS, Peer: PeerOf(r)}
+// CredentialsOf returns the credentials in r. It does not allocate.
+func CredentialsOf(r *http.Request) Credentials {
+	v := Credentials{TLS: r.TLS, Peer: PeerOf(r)}
 	switch values := r.Header["Authorization"]; len(values) {
 	case 0:
 	case 1:
@@ -18,10 +18,10 @@ func VisitorOf(r *http.Request) Visitor {
 	return v
 }
 
-// PeerOf returns where r came from.
+// PeerOf returns the peer that sent r.
 func PeerOf(r *http.Request) Peer { return (*remote)(r) }
 
-// A remote is a request as a Peer. A pointer of another type takes no memory.
+// A remote is a request viewed as a Peer. Converting the pointer does not allocate.
 type remote http.Request
 
 func (r *remote) PeerAddr() netip.Addr {

@@ -8,11 +8,12 @@ import (
 	"github.com/pulsegate/pulsegate/internal/access/tlsfiles"
 )
 
-// A Collector shows what became of credentials, and which are in force.
+// A Collector exports metrics about rejected credentials and about the tokens and
+// certificates in use.
 type Collector struct {
 	Gate   *Gate
 	Files  *tlsfiles.Files // the server's certificate; nil: no TLS
-	Syslog *audit.Syslog   // nil: none
+	Syslog *audit.Syslog   // nil: no syslog server
 }
 
 // Describe implements prometheus.Collector.
@@ -21,7 +22,7 @@ func (c Collector) Describe(ch chan<- *prometheus.Desc) { prometheus.DescribeByC
 // Collect implements prometheus.Collector.
 func (c Collector) Collect(ch chan<- prometheus.Metric) {
 	reasons := prometheus.NewDesc("pulsegate_auth_refused_total",
-		"Requests that were refused for their credentials, by reason.", []string{"reason"}, nil)
+		"Requests rejected for their credentials, by reason.", []string{"reason"}, nil)
 	for reason := audit.NoCredentials; reason < numReasons; reason++ {
 		ch <- prometheus.MustNewConstMetric(reasons, prometheus.CounterValue, float64(c.Gate.Refused(reason)),
 			strings.ReplaceAll(reason.String(), "-", "_"))
@@ -36,17 +37,17 @@ func (c Collector) Collect(ch chan<- prometheus.Metric) {
 	if c.Files != nil {
 		end, certificatesStale = c.Files.NotAfter().Unix(), c.Files.Stale()
 	}
-	truth := map[bool]float64{true: 1}
-	gauge("pulsegate_audit_failed", "Whether the audit log cannot be written, or was changed by somebody else: 0 or 1.",
-		truth[c.Gate.Audit != nil && c.Gate.Audit.Failing()])
+	oneIf := map[bool]float64{true: 1}
+	gauge("pulsegate_audit_failed", "Whether the audit log cannot be written or was changed from outside: 0 or 1.",
+		oneIf[c.Gate.Audit != nil && c.Gate.Audit.Failing()])
 	lost := uint64(0)
 	if c.Syslog != nil {
 		lost = c.Syslog.Lost()
 	}
 	ch <- prometheus.MustNewConstMetric(prometheus.NewDesc("pulsegate_audit_syslog_lost_total",
-		"Lines of the audit log that were not sent to the syslog server, for want of room in the queue.", nil, nil), prometheus.CounterValue, float64(lost))
+		"Lines of the audit log that were not sent to the syslog server because the queue was full.", nil, nil), prometheus.CounterValue, float64(lost))
 	gauge("pulsegate_tokens", "Tokens in use, expired ones included.", float64(tokens))
-	gauge("pulsegate_tokens_stale", "Whether the token file cannot be used, so that the tokens that it held before are: 0 or 1.", truth[tokensStale])
-	gauge("pulsegate_certificate_expiry_timestamp_seconds", "Unix time at which the server's certificate, or one that it is sent with, expires. 0 without TLS.", float64(end))
-	gauge("pulsegate_certificates_stale", "Whether the files of certificates cannot be used, so that those that were read before are: 0 or 1.", truth[certificatesStale])
+	gauge("pulsegate_tokens_stale", "Whether the token file is unusable, so that the previous tokens stay in use: 0 or 1.", oneIf[tokensStale])
+	gauge("pulsegate_certificate_expiry_timestamp_seconds", "Unix time at which the first certificate of the server's chain expires. 0 without TLS.", float64(end))
+	gauge("pulsegate_certificates_stale", "Whether the certificate files are unusable, so that the previous certificates stay in use: 0 or 1.", oneIf[certificatesStale])
 }

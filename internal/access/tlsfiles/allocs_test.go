@@ -18,7 +18,7 @@ func TestGatewayAllocs(t *testing.T) {
 	p := newPlace(t)
 	p.write(t, ca.sign(t, 1, nil))
 	write(t, p.cas, ca.pem)
-	f := open(t, tlsfiles.Config{CertFile: p.cert, KeyFile: p.key, ClientCAFile: p.cas})
+	f := open(t, tlsfiles.Options{CertFile: p.cert, KeyFile: p.key, ClientCAFile: p.cas})
 	now := time.Now()
 	got := testing.AllocsPerRun(1000, func() {
 		if _, err := tlsfiles.Gateway(cs, now); err != nil {

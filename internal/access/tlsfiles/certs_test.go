@@ -61,7 +61,8 @@ func newAuthority(t *testing.T, name string) *authority {
 	return &authority{cert, key, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})}
 }
 
-// sign makes a certificate of the given serial number. edit may change it.
+// sign returns a certificate with the given serial number. edit may change the
+// template.
 func (a *authority) sign(t *testing.T, serial int64, edit func(*x509.Certificate)) leaf {
 	t.Helper()
 	key := newKey(t)
@@ -89,7 +90,7 @@ func (a *authority) sign(t *testing.T, serial int64, edit func(*x509.Certificate
 	}
 }
 
-// client makes a client's certificate with the common name and URIs given.
+// client returns a client certificate with the given common name and URIs.
 func (a *authority) client(t *testing.T, commonName string, uris ...string) tls.Certificate {
 	t.Helper()
 	l := a.sign(t, 100, func(c *x509.Certificate) {

@@ -9,13 +9,13 @@ import (
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
-// Errors of a client's certificate. [Gateway] returns all but ErrUntrusted, which is for
-// who asks [Files.Trusts].
+// Errors for client certificates. [Gateway] returns all but ErrUntrusted, which is for
+// callers of [Files.Trusts].
 var (
-	ErrNoCertificate = errors.New("tlsfiles: the client showed no certificate that was verified")
+	ErrNoCertificate = errors.New("tlsfiles: the client presented no verified certificate")
 	ErrExpired       = errors.New("tlsfiles: the client's certificate has expired since the handshake")
-	ErrUntrusted     = errors.New("tlsfiles: the CA of the client's certificate is not in use any more")
-	ErrNoName        = errors.New("tlsfiles: the client's certificate does not name one gateway")
+	ErrUntrusted     = errors.New("tlsfiles: the CA of the client's certificate was removed")
+	ErrNoName        = errors.New("tlsfiles: the client's certificate does not name exactly one gateway")
 )
 
 // A URI that names a gateway is pulsegate:gateway:NAME.
@@ -24,9 +24,9 @@ const (
 	uriPrefix = "gateway:"
 )
 
-// Gateway returns the gateway that the client's verified certificate names; see
-// the package comment. It does not allocate, so it may be asked for each request;
-// now counts, because a connection may live longer than its certificate.
+// Gateway returns the gateway named in the client's verified certificate; see the
+// package comment. It compares the expiry with now, because a connection may outlive
+// its certificate. It does not allocate, so it may be called for each request.
 func Gateway(cs *tls.ConnectionState, now time.Time) (vitals.Name, error) {
 	if cs == nil || len(cs.VerifiedChains) == 0 || len(cs.PeerCertificates) == 0 {
 		return vitals.Name{}, ErrNoCertificate

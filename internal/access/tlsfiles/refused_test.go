@@ -10,13 +10,14 @@ import (
 	"github.com/pulsegate/pulsegate/internal/access/tlsfiles"
 )
 
-// A handshake that fails for the client's certificate is told from others, in each version
-// of TLS: crypto/tls has no type for a certificate that is missing.
+// IsClientRefused distinguishes a handshake that failed because of the client's
+// certificate, in each version of TLS. crypto/tls has no error type for a missing
+// certificate.
 func TestIsClientRefused(t *testing.T) {
 	ca, clients, strangers, p := newAuthority(t, "ca"), newAuthority(t, "clients"), newAuthority(t, "strangers"), newPlace(t)
 	p.write(t, ca.sign(t, 1, nil))
 	write(t, p.cas, clients.pem)
-	f := open(t, tlsfiles.Config{CertFile: p.cert, KeyFile: p.key, ClientCAFile: p.cas, RequireClient: true})
+	f := open(t, tlsfiles.Options{CertFile: p.cert, KeyFile: p.key, ClientCAFile: p.cas, RequireClient: true})
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -32,7 +33,7 @@ func TestIsClientRefused(t *testing.T) {
 		{"none", &tls.Certificate{}, ca, true},
 		{"of an unknown CA", &bad, ca, true},
 		{"a good one", &good, ca, false},
-		{"the client refuses the server", &good, strangers, false},
+		{"the client rejects the server", &good, strangers, false},
 	} {
 		for _, version := range []uint16{tls.VersionTLS12, tls.VersionTLS13} {
 			cfg := trust(tt.trust)
@@ -60,9 +61,9 @@ func TestIsClientRefused(t *testing.T) {
 			if got := tlsfiles.IsClientRefused(err); got != tt.want {
 				t.Errorf("%s, version %x: %v of %v, want %v", tt.name, version, got, err, tt.want)
 			}
-			// A handshake that is over has the same result again.
+			// A finished handshake returns the same result again.
 			if again := server.Handshake(); (again == nil) != (err == nil) || tlsfiles.IsClientRefused(again) != tt.want {
-				t.Errorf("%s, version %x: asked again: %v, at first %v", tt.name, version, again, err)
+				t.Errorf("%s, version %x: second call %v, first call %v", tt.name, version, again, err)
 			}
 		}
 	}

@@ -15,45 +15,45 @@ import (
 	"github.com/pulsegate/pulsegate/internal/sys/filewatch"
 )
 
-// A Config names the files.
-type Config struct {
-	CertFile string // PEM: the server's certificate, then those between it and its CA
-	KeyFile  string // PEM: the key of the first one
+// Options configure [Files].
+type Options struct {
+	CertFile string // PEM: the server's certificate, then the intermediate certificates
+	KeyFile  string // PEM: the key of the server's certificate
 
-	// ClientCAFile holds, in PEM, the CAs whose client certificates are accepted.
-	// Empty: clients are not asked for one.
+	// ClientCAFile contains, in PEM, the CAs whose client certificates are accepted. If
+	// empty, no client certificate is requested.
 	ClientCAFile string
 
-	// RequireClient refuses clients without a certificate in the handshake.
-	// Otherwise a certificate is verified if one is given, so that readers may
-	// come with a token instead.
+	// RequireClient rejects clients without a certificate in the handshake. Otherwise a
+	// certificate is optional, so that readers may use a token instead.
 	RequireClient bool
 
-	// Every is the time between two looks at the files: default 1 s, below 0 none.
+	// Every is the interval at which the files are checked: default 1 s; negative:
+	// never.
 	Every time.Duration
 
-	// Changed is called as [filewatch.Options.Loaded] is. May be nil.
-	Changed func(error)
+	// OnChange, if not nil, is called as [filewatch.Options.OnLoad] is.
+	OnChange func(error)
 }
 
 // maxFileBytes bounds each of the files.
 const maxFileBytes = 4 << 20
 
-// protocols are those that ALPN offers, best first. The list is never written to.
+// protocols are offered in ALPN, most preferred first. The slice is never modified.
 var protocols = []string{"h2", "http/1.1"}
 
-// Files hold the certificates of a running server. The methods may be called from
-// many goroutines. Connections that are open are touched by none of them.
+// Files holds the certificates of a running server. It is safe for concurrent use. No
+// method affects open connections.
 type Files struct {
 	*filewatch.Follower
 
-	cfg Config
+	opt Options
 
-	// current is replaced whole and never changed.
+	// current is replaced as a whole; a state is never modified.
 	current atomic.Pointer[state]
 }
 
-// A state is what one reading of the files gave.
+// A state is the result of reading the files once.
 type state struct {
 	contents [3]string // of certificate, key and client CAs
 	tls      *tls.Config
@@ -63,21 +63,21 @@ type state struct {
 
 // Open reads the files and follows their changes until Close. It returns an error
 // if they cannot be used now.
-func Open(cfg Config) (*Files, error) {
+func Open(opt Options) (*Files, error) {
 	switch {
-	case cfg.CertFile == "" || cfg.KeyFile == "":
-		return nil, errors.New("tlsfiles: certificate and key are both needed")
-	case cfg.RequireClient && cfg.ClientCAFile == "":
-		return nil, errors.New("tlsfiles: client certificates cannot be required without a CA for them")
+	case opt.CertFile == "" || opt.KeyFile == "":
+		return nil, errors.New("tlsfiles: both a certificate and a key are needed")
+	case opt.RequireClient && opt.ClientCAFile == "":
+		return nil, errors.New("tlsfiles: client certificates cannot be required without a client CA")
 	}
-	f := &Files{cfg: cfg}
+	f := &Files{opt: opt}
 	f.current.Store(&state{})
-	paths := []string{cfg.CertFile, cfg.KeyFile}
-	if cfg.ClientCAFile != "" {
-		paths = append(paths, cfg.ClientCAFile)
+	paths := []string{opt.CertFile, opt.KeyFile}
+	if opt.ClientCAFile != "" {
+		paths = append(paths, opt.ClientCAFile)
 	}
 	var err error
-	f.Follower, err = filewatch.Follow(filewatch.Options{Paths: paths, Every: cfg.Every, Load: f.load, Loaded: f.loaded})
+	f.Follower, err = filewatch.Follow(filewatch.Options{Paths: paths, Every: opt.Every, Load: f.load, OnLoad: f.loaded})
 	if err != nil {
 		return nil, err
 	}
@@ -94,14 +94,14 @@ func (f *Files) load() (changed bool, err error) {
 }
 
 func (f *Files) loaded(err error) {
-	if f.cfg.Changed != nil {
-		f.cfg.Changed(err)
+	if f.opt.OnChange != nil {
+		f.opt.OnChange(err)
 	}
 }
 
-// TLSConfig returns a configuration for a listener. Each handshake uses what was
-// read last. The caller may add to it what the handshake does not need; what
-// concerns certificates, versions and protocols is decided here.
+// TLSConfig returns a configuration for a listener. Each handshake uses the
+// certificates that were read last. Certificates, versions and protocols are fixed; the
+// caller may set other fields.
 func (f *Files) TLSConfig() *tls.Config {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS12,
@@ -112,9 +112,9 @@ func (f *Files) TLSConfig() *tls.Config {
 	}
 }
 
-// Trusts reports whether the certificate that a client showed in its handshake leads to
-// one of the CAs in use: a connection may live longer than the trust in the CA that let
-// it in. It does not allocate, so it may be asked for each request.
+// Trusts reports whether the client certificate of a connection chains to one of the
+// CAs in use; a connection may outlive the removal of its CA. It does not allocate, so
+// it may be called for each request.
 func (f *Files) Trusts(cs *tls.ConnectionState) bool {
 	cas := f.current.Load().cas
 	for _, chain := range cs.VerifiedChains {
@@ -128,39 +128,37 @@ func (f *Files) Trusts(cs *tls.ConnectionState) bool {
 	return false
 }
 
-// IsClientRefused reports whether err is a handshake's of a client that showed a
-// certificate that does not hold, or none where one is required. No handler sees such a
-// client.
+// IsClientRefused reports whether err is from a handshake that failed because the
+// client's certificate is invalid or missing. No handler sees such a client.
 func IsClientRefused(err error) bool {
-	// Of a missing certificate crypto/tls has the text only; TestClientRefused holds it
-	// to that.
+	// crypto/tls has no type for the error of a missing certificate;
+	// TestIsClientRefused checks its text.
 	const missing = "tls: client didn't provide a certificate"
 	_, wrong := errors.AsType[*tls.CertificateVerificationError](err)
 	return wrong || err != nil && err.Error() == missing
 }
 
-// NotAfter returns when the server's certificate, or one that it was sent with,
-// expires.
+// NotAfter returns when the first certificate of the server's chain expires.
 func (f *Files) NotAfter() time.Time { return f.current.Load().notAfter }
 
 func (f *Files) read() (*state, error) {
-	cert, err := readFile(f.cfg.CertFile)
+	cert, err := readFile(f.opt.CertFile)
 	if err != nil {
 		return nil, fmt.Errorf("read certificate: %w", err)
 	}
-	key, err := readFile(f.cfg.KeyFile)
+	key, err := readFile(f.opt.KeyFile)
 	if err != nil {
 		return nil, fmt.Errorf("read key: %w", err)
 	}
 	pair, err := tls.X509KeyPair(cert, key)
 	if err != nil {
-		return nil, fmt.Errorf("use certificate %s with key %s: %w", f.cfg.CertFile, f.cfg.KeyFile, err)
+		return nil, fmt.Errorf("use certificate %s with key %s: %w", f.opt.CertFile, f.opt.KeyFile, err)
 	}
 	st := &state{contents: [3]string{string(cert), string(key)}}
 	for i, der := range pair.Certificate {
 		c, err := x509.ParseCertificate(der)
 		if err != nil {
-			return nil, fmt.Errorf("use certificate %s: number %d in it: %w", f.cfg.CertFile, i+1, err)
+			return nil, fmt.Errorf("use certificate %s: certificate %d in it: %w", f.opt.CertFile, i+1, err)
 		}
 		if i == 0 || c.NotAfter.Before(st.notAfter) {
 			st.notAfter = c.NotAfter
@@ -171,30 +169,30 @@ func (f *Files) read() (*state, error) {
 		NextProtos:   protocols,
 		Certificates: []tls.Certificate{pair},
 	}
-	if f.cfg.ClientCAFile == "" {
+	if f.opt.ClientCAFile == "" {
 		return st, nil
 	}
-	cas, err := readFile(f.cfg.ClientCAFile)
+	cas, err := readFile(f.opt.ClientCAFile)
 	if err != nil {
 		return nil, fmt.Errorf("read client CAs: %w", err)
 	}
 	st.contents[2] = string(cas)
 	if st.cas, err = parseCertificates(cas); err != nil {
-		return nil, fmt.Errorf("use client CAs %s: %w", f.cfg.ClientCAFile, err)
+		return nil, fmt.Errorf("use client CAs %s: %w", f.opt.ClientCAFile, err)
 	}
 	st.tls.ClientCAs = x509.NewCertPool()
 	for _, ca := range st.cas {
 		st.tls.ClientCAs.AddCert(ca)
 	}
 	st.tls.ClientAuth = tls.VerifyClientCertIfGiven
-	if f.cfg.RequireClient {
+	if f.opt.RequireClient {
 		st.tls.ClientAuth = tls.RequireAndVerifyClientCert
 	}
 	return st, nil
 }
 
-// parseCertificates returns the certificates of a PEM file. Unlike AppendCertsFromPEM
-// it passes over nothing: of a file that was copied in part a part is not put in use.
+// parseCertificates returns the certificates in a PEM file. Unlike AppendCertsFromPEM
+// it skips nothing, so that a partly copied file is not used in part.
 func parseCertificates(text []byte) ([]*x509.Certificate, error) {
 	var all []*x509.Certificate
 	for {
@@ -204,7 +202,7 @@ func parseCertificates(text []byte) ([]*x509.Certificate, error) {
 			break
 		}
 		if block.Type != "CERTIFICATE" {
-			return nil, fmt.Errorf("block %d is no certificate", len(all)+1)
+			return nil, fmt.Errorf("block %d is not a certificate", len(all)+1)
 		}
 		c, err := x509.ParseCertificate(block.Bytes)
 		if err != nil {
@@ -214,14 +212,14 @@ func parseCertificates(text []byte) ([]*x509.Certificate, error) {
 	}
 	switch {
 	case bytes.Contains(text, []byte("-----BEGIN")):
-		return nil, errors.New("its last certificate is cut off")
+		return nil, errors.New("the last certificate is cut off")
 	case len(all) == 0:
-		return nil, errors.New("it holds no certificate in PEM")
+		return nil, errors.New("there is no certificate in PEM")
 	}
 	return all, nil
 }
 
-// readFile reads a file of bounded size.
+// readFile reads a file of at most maxFileBytes.
 func readFile(path string) ([]byte, error) {
 	file, err := os.Open(path)
 	if err != nil {
@@ -230,7 +228,7 @@ func readFile(path string) ([]byte, error) {
 	defer file.Close()
 	text, err := io.ReadAll(io.LimitReader(file, maxFileBytes+1))
 	if err == nil && len(text) > maxFileBytes {
-		err = fmt.Errorf("%s has more than %d bytes", path, maxFileBytes)
+		err = fmt.Errorf("%s is larger than %d bytes", path, maxFileBytes)
 	}
 	return text, err
 }

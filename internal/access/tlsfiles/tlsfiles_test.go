@@ -22,7 +22,7 @@ import (
 	"github.com/pulsegate/pulsegate/internal/access/tlsfiles"
 )
 
-// A place is a folder with the files of a server.
+// A place has the paths of a server's files in one directory.
 type place struct{ cert, key, cas string }
 
 func newPlace(t *testing.T) place {
@@ -36,7 +36,7 @@ func (p place) write(t *testing.T, l leaf) {
 	write(t, p.key, l.key)
 }
 
-func open(t *testing.T, cfg tlsfiles.Config) *tlsfiles.Files {
+func open(t *testing.T, cfg tlsfiles.Options) *tlsfiles.Files {
 	t.Helper()
 	if cfg.Every == 0 {
 		cfg.Every = -1
@@ -49,8 +49,7 @@ func open(t *testing.T, cfg tlsfiles.Config) *tlsfiles.Files {
 	return f
 }
 
-// A server answers each line that it reads with itself, and says which gateway
-// each handshake was for.
+// A server echoes each line that it reads, and records the gateway of each handshake.
 type server struct {
 	addr string
 
@@ -104,8 +103,7 @@ func (s *server) take() string {
 	return all
 }
 
-// dial connects and exchanges a line, so that the handshake is over on both
-// sides.
+// dial connects and exchanges a line, so that the handshake is complete on both sides.
 func dial(t *testing.T, addr string, cfg *tls.Config) (*tls.Conn, error) {
 	t.Helper()
 	cfg = cfg.Clone()
@@ -124,7 +122,7 @@ func exchange(conn *tls.Conn) error {
 	}
 	text, err := bufio.NewReader(conn).ReadString('\n')
 	if err == nil && text != "line\n" {
-		err = errors.New("another line came back")
+		err = errors.New("a different line came back")
 	}
 	return err
 }
@@ -138,28 +136,28 @@ func trust(a *authority) *tls.Config {
 // serial returns the serial number of the server's certificate.
 func serial(conn *tls.Conn) *big.Int { return conn.ConnectionState().PeerCertificates[0].SerialNumber }
 
-// A renewed certificate is used by new connections; open ones go on.
+// New connections use a renewed certificate; open ones keep working.
 func TestRenewal(t *testing.T) {
 	ca, p := newAuthority(t, "ca"), newPlace(t)
 	p.write(t, ca.sign(t, 1, nil))
-	told := make(chan error, 10)
-	f := open(t, tlsfiles.Config{CertFile: p.cert, KeyFile: p.key, Every: 5 * time.Millisecond, Changed: func(err error) { told <- err }})
+	reported := make(chan error, 10)
+	f := open(t, tlsfiles.Options{CertFile: p.cert, KeyFile: p.key, Every: 5 * time.Millisecond, OnChange: func(err error) { reported <- err }})
 	s := serve(t, f)
 	first, err := dial(t, s.addr, trust(ca))
 	if err != nil || serial(first).Int64() != 1 {
 		t.Fatalf("the first certificate: %v, %v", serial(first), err)
 	}
 
-	// The two files come one after the other. What is looked at between the two
-	// does not fit, and changes nothing.
+	// The two files are replaced one after the other. A check in between finds a pair
+	// that does not match, and changes nothing.
 	second := ca.sign(t, 2, func(c *x509.Certificate) { c.NotAfter = time.Now().Add(2 * time.Hour) })
 	notAfter := f.NotAfter()
 	write(t, p.cert+".new", second.cert)
 	if err := os.Rename(p.cert+".new", p.cert); err != nil {
 		t.Fatal(err)
 	}
-	if err := <-told; err == nil || !strings.Contains(err.Error(), p.key) {
-		t.Errorf("a certificate with another key: told %v, want an error with the file's name", err)
+	if err := <-reported; err == nil || !strings.Contains(err.Error(), p.key) {
+		t.Errorf("a certificate with another key: reported %v, want an error with the file's name", err)
 	}
 	between, err := dial(t, s.addr, trust(ca))
 	if err != nil || serial(between).Int64() != 1 || !f.NotAfter().Equal(notAfter) {
@@ -169,8 +167,8 @@ func TestRenewal(t *testing.T) {
 	if err := os.Rename(p.key+".new", p.key); err != nil {
 		t.Fatal(err)
 	}
-	if err := <-told; err != nil {
-		t.Errorf("the pair is whole: told %v", err)
+	if err := <-reported; err != nil {
+		t.Errorf("the complete pair: reported %v", err)
 	}
 	third, err := dial(t, s.addr, trust(ca))
 	if err != nil || serial(third).Int64() != 2 || !f.NotAfter().After(notAfter) {
@@ -183,11 +181,11 @@ func TestRenewal(t *testing.T) {
 	}
 }
 
-// The least version is TLS 1.2, and ALPN offers what was asked for.
+// The minimum version is TLS 1.2, and ALPN prefers h2.
 func TestVersions(t *testing.T) {
 	ca, p := newAuthority(t, "ca"), newPlace(t)
 	p.write(t, ca.sign(t, 1, nil))
-	s := serve(t, open(t, tlsfiles.Config{CertFile: p.cert, KeyFile: p.key}))
+	s := serve(t, open(t, tlsfiles.Options{CertFile: p.cert, KeyFile: p.key}))
 	for _, tt := range []struct {
 		version uint16
 		ok      bool
@@ -209,31 +207,31 @@ func TestGateway(t *testing.T) {
 	ca, clients, strangers, p := newAuthority(t, "ca"), newAuthority(t, "clients"), newAuthority(t, "strangers"), newPlace(t)
 	p.write(t, ca.sign(t, 1, nil))
 	write(t, p.cas, clients.pem)
-	optional := serve(t, open(t, tlsfiles.Config{CertFile: p.cert, KeyFile: p.key, ClientCAFile: p.cas}))
-	required := serve(t, open(t, tlsfiles.Config{CertFile: p.cert, KeyFile: p.key, ClientCAFile: p.cas, RequireClient: true}))
+	optional := serve(t, open(t, tlsfiles.Options{CertFile: p.cert, KeyFile: p.key, ClientCAFile: p.cas}))
+	required := serve(t, open(t, tlsfiles.Options{CertFile: p.cert, KeyFile: p.key, ClientCAFile: p.cas, RequireClient: true}))
 	serverOnly, err := tls.X509KeyPair(func() ([]byte, []byte) { l := clients.sign(t, 5, nil); return l.cert, l.key }())
 	if err != nil {
 		t.Fatal(err)
 	}
-	const noName = "tlsfiles: the client's certificate does not name one gateway"
+	const noName = "tlsfiles: the client's certificate does not name exactly one gateway"
 	for _, tt := range []struct {
 		name    string
 		cert    []tls.Certificate
-		gateway string // "": refused in the handshake
-		needed  string // the same, where certificates are required
+		gateway string // "": rejected in the handshake
+		needed  string // the same, if certificates are required
 	}{
-		{"none", nil, "tlsfiles: the client showed no certificate that was verified", ""},
+		{"none", nil, "tlsfiles: the client presented no verified certificate", ""},
 		{"a common name", []tls.Certificate{clients.client(t, "bed-7")}, "bed-7", "bed-7"},
 		{"a URI", []tls.Certificate{clients.client(t, "bed-7", "https://example.org/x", "pulsegate:gateway:bed-8")}, "bed-8", "bed-8"},
 		{"a URI alone", []tls.Certificate{clients.client(t, "", "pulsegate:gateway:ward:2_a.b-c")}, "ward:2_a.b-c", "ward:2_a.b-c"},
 		{"two URIs", []tls.Certificate{clients.client(t, "bed-7", "pulsegate:gateway:a", "pulsegate:gateway:b")}, noName, noName},
-		{"a URI that is no name", []tls.Certificate{clients.client(t, "bed-7", "pulsegate:gateway:")}, noName, noName},
+		{"a URI with an invalid name", []tls.Certificate{clients.client(t, "bed-7", "pulsegate:gateway:")}, noName, noName},
 		{"a URI of another kind", []tls.Certificate{clients.client(t, "bed-7", "pulsegate:admin:a")}, noName, noName},
 		{"a URI with a query", []tls.Certificate{clients.client(t, "bed-7", "pulsegate:gateway:a?b")}, noName, noName},
-		{"a common name that is no name", []tls.Certificate{clients.client(t, "Bed 7")}, noName, noName},
+		{"an invalid common name", []tls.Certificate{clients.client(t, "Bed 7")}, noName, noName},
 		{"no name", []tls.Certificate{clients.client(t, "")}, noName, noName},
 		{"signed by another CA", []tls.Certificate{strangers.client(t, "bed-7")}, "", ""},
-		{"for servers", []tls.Certificate{serverOnly}, "", ""},
+		{"for servers only", []tls.Certificate{serverOnly}, "", ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			for _, side := range []struct {
@@ -257,7 +255,7 @@ func TestGateway(t *testing.T) {
 	}
 }
 
-// A certificate that expired since the handshake names nobody.
+// A certificate that has expired since the handshake names no gateway.
 func TestGatewayExpired(t *testing.T) {
 	ca := newAuthority(t, "ca")
 	pair := ca.client(t, "bed-7")
@@ -277,16 +275,16 @@ func TestGatewayExpired(t *testing.T) {
 	}
 }
 
-// A session is resumed while nothing changes, and keeps its gateway. When its CA
-// is removed, neither a new connection nor a resumed one gets in, although the keys
-// for tickets stay the same, and those that are open are not trusted any more.
+// A session is resumed while nothing changes, and keeps its gateway. After its CA is
+// removed, new and resumed connections are rejected, although the ticket keys stay the
+// same, and open connections are no longer trusted.
 func TestRemovedCA(t *testing.T) {
 	for _, version := range []uint16{tls.VersionTLS12, tls.VersionTLS13} {
 		t.Run(tls.VersionName(version), func(t *testing.T) {
 			ca, old, renewed, p := newAuthority(t, "ca"), newAuthority(t, "old"), newAuthority(t, "renewed"), newPlace(t)
 			p.write(t, ca.sign(t, 1, nil))
 			write(t, p.cas, old.pem)
-			f := open(t, tlsfiles.Config{CertFile: p.cert, KeyFile: p.key, ClientCAFile: p.cas, RequireClient: true})
+			f := open(t, tlsfiles.Options{CertFile: p.cert, KeyFile: p.key, ClientCAFile: p.cas, RequireClient: true})
 			s := serve(t, f)
 			cfg := trust(ca)
 			cfg.MinVersion, cfg.MaxVersion = version, version
@@ -311,7 +309,7 @@ func TestRemovedCA(t *testing.T) {
 				t.Errorf("after a reload without the CA: %v, trusted: %v", err, f.Trusts(shown))
 			}
 			if _, err := dial(t, s.addr, cfg); err == nil {
-				t.Error("a client of a CA that was removed got in")
+				t.Error("a client of a removed CA was accepted")
 			}
 			client = renewed.client(t, "bed-8")
 			if _, err := dial(t, s.addr, cfg); err != nil || s.take() != "bed-8" {
@@ -321,17 +319,17 @@ func TestRemovedCA(t *testing.T) {
 	}
 }
 
-// What cannot be used is refused at the start, and changes nothing later.
+// Bad files are rejected by Open; later they change nothing.
 func TestBadFiles(t *testing.T) {
 	ca, p := newAuthority(t, "ca"), newPlace(t)
 	good := ca.sign(t, 1, nil)
 	other := ca.sign(t, 2, nil)
 	p.write(t, good)
 	write(t, p.cas, ca.pem)
-	cfg := tlsfiles.Config{CertFile: p.cert, KeyFile: p.key, ClientCAFile: p.cas, Every: -1}
-	told := 0
+	cfg := tlsfiles.Options{CertFile: p.cert, KeyFile: p.key, ClientCAFile: p.cas, Every: -1}
+	reported := 0
 	running := cfg
-	running.Changed = func(error) { told++ }
+	running.OnChange = func(error) { reported++ }
 	f := open(t, running)
 	notAfter := f.NotAfter()
 	for _, tt := range []struct {
@@ -344,10 +342,10 @@ func TestBadFiles(t *testing.T) {
 		{"no certificate", p.cert, good.key, p.cert},
 		{"an empty key", p.key, nil, p.key},
 		{"no CA", p.cas, nil, "no certificate in PEM"},
-		{"a key for a CA", p.cas, good.key, "block 1 is no certificate"},
+		{"a key for a CA", p.cas, good.key, "block 1 is not a certificate"},
 		{"a CA cut off", p.cas, append(bytes.Clone(ca.pem), ca.pem[:100]...), "cut off"},
 		{"a damaged CA", p.cas, bytes.Replace(ca.pem, ca.pem[30:60], bytes.Repeat([]byte("A"), 30), 1), "certificate 1"},
-		{"a huge file", p.cas, make([]byte, 5<<20), "has more than"},
+		{"a huge file", p.cas, make([]byte, 5<<20), "is larger than"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			was, err := os.ReadFile(tt.path)
@@ -357,27 +355,27 @@ func TestBadFiles(t *testing.T) {
 			defer write(t, tt.path, was)
 			write(t, tt.path, tt.text)
 			if _, err := tlsfiles.Open(cfg); err == nil || !strings.Contains(err.Error(), tt.reason) {
-				t.Errorf("Open: %v, want %q in it", err, tt.reason)
+				t.Errorf("Open: %v, want an error with %q", err, tt.reason)
 			}
-			told = 0
+			reported = 0
 			for range 2 {
 				if err := f.Reload(); err == nil || !strings.Contains(err.Error(), tt.reason) {
-					t.Errorf("Reload: %v, want %q in it", err, tt.reason)
+					t.Errorf("Reload: %v, want an error with %q", err, tt.reason)
 				}
 			}
-			if told != 1 || !f.NotAfter().Equal(notAfter) {
-				t.Errorf("told %d times, want once; the certificate is valid until %v, want %v", told, f.NotAfter(), notAfter)
+			if reported != 1 || !f.NotAfter().Equal(notAfter) {
+				t.Errorf("reported %d times, want once; the certificate is valid until %v, want %v", reported, f.NotAfter(), notAfter)
 			}
 			write(t, tt.path, was)
-			if err := f.Reload(); err != nil || told != 2 {
-				t.Errorf("good again: %v, told %d times, want 2", err, told)
+			if err := f.Reload(); err != nil || reported != 2 {
+				t.Errorf("good again: %v, reported %d times, want 2", err, reported)
 			}
-			if err := f.Reload(); err != nil || told != 2 {
-				t.Errorf("unchanged: %v, told %d times, want 2", err, told)
+			if err := f.Reload(); err != nil || reported != 2 {
+				t.Errorf("unchanged: %v, reported %d times, want 2", err, reported)
 			}
 		})
 	}
-	for _, cfg := range []tlsfiles.Config{
+	for _, cfg := range []tlsfiles.Options{
 		{CertFile: p.cert}, {KeyFile: p.key}, {CertFile: p.cert, KeyFile: p.key, RequireClient: true},
 	} {
 		if _, err := tlsfiles.Open(cfg); err == nil {
@@ -388,18 +386,18 @@ func TestBadFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := f.Reload(); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("a certificate that went away: %v, want ErrNotExist", err)
+		t.Errorf("a removed certificate: %v, want ErrNotExist", err)
 	}
 }
 
-// The goroutine looks once a second and ends with Close.
+// The goroutine checks the files once a second and ends with Close.
 func TestPolling(t *testing.T) {
 	ca, p := newAuthority(t, "ca"), newPlace(t)
 	first, second := ca.sign(t, 1, nil), ca.sign(t, 2, nil)
 	p.write(t, first)
 	synctest.Test(t, func(t *testing.T) {
-		var told []error
-		f, err := tlsfiles.Open(tlsfiles.Config{CertFile: p.cert, KeyFile: p.key, Changed: func(err error) { told = append(told, err) }})
+		var reported []error
+		f, err := tlsfiles.Open(tlsfiles.Options{CertFile: p.cert, KeyFile: p.key, OnChange: func(err error) { reported = append(reported, err) }})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -407,19 +405,19 @@ func TestPolling(t *testing.T) {
 		time.Sleep(1500 * time.Millisecond)
 		synctest.Wait()
 		f.Close()
-		if !slices.Equal(told, []error{nil}) {
-			t.Errorf("told %v, want one nil", told)
+		if !slices.Equal(reported, []error{nil}) {
+			t.Errorf("reported %v, want one nil", reported)
 		}
 	})
 }
 
-// net/http serves HTTP/2 and HTTP/1.1 with what TLSConfig returns, and handlers
-// see the client's certificate.
+// net/http serves HTTP/2 and HTTP/1.1 with TLSConfig, and handlers see the client's
+// certificate.
 func TestHTTP(t *testing.T) {
 	ca, p := newAuthority(t, "ca"), newPlace(t)
 	p.write(t, ca.sign(t, 1, nil))
 	write(t, p.cas, ca.pem)
-	f := open(t, tlsfiles.Config{CertFile: p.cert, KeyFile: p.key, ClientCAFile: p.cas})
+	f := open(t, tlsfiles.Options{CertFile: p.cert, KeyFile: p.key, ClientCAFile: p.cas})
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

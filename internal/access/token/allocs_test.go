@@ -40,7 +40,7 @@ func TestLookupAllocs(t *testing.T) {
 				}
 				gateway, before := g.Gateway(), g.Before()
 				if ok, _ := g.Allow(1, epoch); !ok || !g.Has(token.Write) || !g.Covers(&device) || gateway.IsZero() || before.IsZero() {
-					t.Fatal("the grant does not hold what was asked for")
+					t.Fatal("the access lacks something that the spec asked for")
 				}
 			})
 			if got != 0 {

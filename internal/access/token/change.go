@@ -12,37 +12,37 @@ import (
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
-// Errors of a change. Each may be wrapped; compare with errors.Is.
+// Errors returned by changes of the token file. Each may be wrapped; compare with
+// errors.Is.
 var (
-	// ErrSpec means that a token cannot be made as it was asked for.
-	ErrSpec = errors.New("token: cannot be made")
+	// ErrSpec means that the Spec of a new token is invalid.
+	ErrSpec = errors.New("token: cannot be created")
 
-	// ErrNoMatch means that no token is the one to revoke.
+	// ErrNoMatch means that there is no token to revoke.
 	ErrNoMatch = errors.New("token: no such token")
 
-	// ErrUncertain means that a change was made, and that it is not known whether
-	// it outlasts a crash of the machine. After any other error the file is as it
-	// was.
+	// ErrUncertain means that the file was changed, but that the change may not survive
+	// a crash of the machine. After any other error the file is unchanged.
 	ErrUncertain = sharedfile.ErrUncertain
 )
 
-// A Spec says what kind of token to make.
+// A Spec describes a token to create.
 type Spec struct {
 	Gateway vitals.Name
 	Rights  Rights
-	Devices vitals.Name // prefix; zero: all
-	Expires time.Time   // cut to whole seconds; zero: never
+	Devices vitals.Name // name prefix; zero: all devices
+	Expires time.Time   // truncated to whole seconds; zero: never
 	Limit   Limit
 
-	// Before is called with the new token when everything is checked, right
-	// before the file is changed, so that an audit trail has the change before it
-	// is made. An error of it ends Create. May be nil.
+	// Before, if not nil, is called with the new token after all checks, right before
+	// the file is changed, so that an audit log can record the change first. If it
+	// returns an error, Create changes nothing and returns that error.
 	Before func(Token) error
 }
 
-// Create makes a token, adds it to the file at path, which is made where it is
-// missing, and returns the text to hand out. The text is kept nowhere. ctx bounds
-// the wait for another change of the file.
+// Create creates a token, adds it to the file at path and returns its text, which is
+// stored nowhere. It creates the file if necessary. ctx bounds the wait for a
+// concurrent change of the file.
 func Create(ctx context.Context, path string, spec Spec, now time.Time) (text string, t Token, err error) {
 	t = Token{
 		Gateway: spec.Gateway,
@@ -59,7 +59,7 @@ func Create(ctx context.Context, path string, spec Spec, now time.Time) (text st
 	}
 	err = change(ctx, path, true, func(tokens []Token) ([]Token, error) {
 		if len(tokens) == MaxTokens {
-			return nil, fmt.Errorf("%w: the file holds %d, the most it may; revoke those that have expired", ErrSpec, MaxTokens)
+			return nil, fmt.Errorf("%w: the file already has the maximum of %d tokens; revoke expired ones", ErrSpec, MaxTokens)
 		}
 		for {
 			text = newText()
@@ -92,9 +92,9 @@ func hasID(tokens []Token, id ID) bool {
 	return false
 }
 
-// Revoke removes the tokens that which reports from the file at path and returns
-// them. It returns [ErrNoMatch] if there are none. before is called like
-// [Spec.Before], and may be nil.
+// Revoke removes the tokens for which the function which returns true from the file at
+// path, and returns them. It returns [ErrNoMatch] if there are none. before is called
+// like [Spec.Before] and may be nil.
 func Revoke(ctx context.Context, path string, which func(*Token) bool, before func([]Token) error) ([]Token, error) {
 	var revoked []Token
 	err := change(ctx, path, false, func(tokens []Token) ([]Token, error) {
@@ -122,17 +122,16 @@ func Revoke(ctx context.Context, path string, which func(*Token) bool, before fu
 	return revoked, err
 }
 
-// change replaces the token file by what edit makes of its tokens. While it runs,
-// no other change does, in whichever process.
+// change replaces the tokens in the file with the result of edit. Changes are
+// serialized across processes.
 func change(ctx context.Context, path string, create bool, edit func([]Token) ([]Token, error)) (err error) {
-	// A link is followed, so that it is its target that is replaced.
+	// Follow a symbolic link, to replace its target and not the link.
 	if target, err := filepath.EvalSymlinks(path); err == nil {
 		path = target
 	} else if !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("find token file: %w", err)
 	}
-	// The lock is a file of its own, because the file that it protects is
-	// replaced by each change.
+	// The lock is a separate file, because each change replaces the token file.
 	unlock, err := sharedfile.Lock(ctx, path+".lock")
 	if err != nil {
 		return fmt.Errorf("lock token file %s: %w", path, err)

@@ -42,7 +42,7 @@ func TestCreateAndRevoke(t *testing.T) {
 		t.Fatal(err)
 	}
 	if strings.Contains(string(file), text[len(token.Prefix):]) {
-		t.Error("the file holds the token itself")
+		t.Error("the file contains the token itself")
 	}
 	info, err := os.Stat(path)
 	if err != nil || info.Mode().Perm() != 0o600 {
@@ -51,18 +51,18 @@ func TestCreateAndRevoke(t *testing.T) {
 
 	none := func(*token.Token) bool { return false }
 	if got, err := token.Revoke(t.Context(), path, none, nil); !errors.Is(err, token.ErrNoMatch) || got != nil {
-		t.Errorf("nothing to revoke: %v, %v; want ErrNoMatch", got, err)
+		t.Errorf("nothing to revoke: got %v, %v; want ErrNoMatch", got, err)
 	}
 	first := func(t *token.Token) bool { return t.ID() == want.ID() }
-	told := 0
-	got, err := token.Revoke(t.Context(), path, first, func(r []token.Token) error { told = len(r); return nil })
-	if err != nil || len(got) != 1 || got[0] != want || told != 1 {
-		t.Errorf("Revoke = %+v, %v, told %d", got, err, told)
+	reported := 0
+	got, err := token.Revoke(t.Context(), path, first, func(r []token.Token) error { reported = len(r); return nil })
+	if err != nil || len(got) != 1 || got[0] != want || reported != 1 {
+		t.Errorf("Revoke = %+v, %v, reported %d", got, err, reported)
 	}
 	checkFile(t, path, second)
 	all := func(*token.Token) bool { return true }
 	if got, err := token.Revoke(t.Context(), path, all, nil); err != nil || len(got) != 1 {
-		t.Errorf("the last one: %v, %v", got, err)
+		t.Errorf("Revoke of the last token = %v, %v", got, err)
 	}
 	checkFile(t, path)
 }
@@ -74,11 +74,11 @@ func checkFile(t *testing.T, path string, want ...token.Token) {
 		t.Fatal(err)
 	}
 	if fmt.Sprint(got) != fmt.Sprint(want) {
-		t.Errorf("the file holds %v, want %v", got, want)
+		t.Errorf("the file has %v, want %v", got, want)
 	}
 }
 
-func TestCreateRefused(t *testing.T) {
+func TestCreateRejects(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "tokens")
 	for _, tt := range []struct {
 		name string
@@ -99,11 +99,11 @@ func TestCreateRefused(t *testing.T) {
 		}
 	}
 	if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("a refused token made a file: %v", err)
+		t.Errorf("a rejected spec created a file: %v", err)
 	}
 }
 
-// After an error the file is as it was, and no token is handed out.
+// After an error the file is unchanged, and no token is handed out.
 func TestChangeFails(t *testing.T) {
 	errAudit := errors.New("no audit")
 	for _, tt := range []struct {
@@ -111,10 +111,10 @@ func TestChangeFails(t *testing.T) {
 		setUp func(t *testing.T, path string, spec *token.Spec)
 		want  error // nil: any
 	}{
-		{"Before refuses", func(_ *testing.T, _ string, spec *token.Spec) {
+		{"Before returns an error", func(_ *testing.T, _ string, spec *token.Spec) {
 			spec.Before = func(token.Token) error { return errAudit }
 		}, errAudit},
-		{"the new file cannot be made", func(t *testing.T, path string, _ *token.Spec) {
+		{"the new file cannot be created", func(t *testing.T, path string, _ *token.Spec) {
 			if err := os.MkdirAll(path+".tmp/full", 0o700); err != nil {
 				t.Fatal(err)
 			}
@@ -153,9 +153,9 @@ func TestChangeFails(t *testing.T) {
 	}
 }
 
-// Changes at one time wait for each other: none is lost. Without the lock this
-// test fails: the later of two writers drops the token of the earlier one.
-func TestChangesAtOneTime(t *testing.T) {
+// Concurrent changes are serialized, so none is lost. Without the lock this test fails:
+// the later of two writers drops the token of the earlier one.
+func TestConcurrentChanges(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "tokens")
 	const writers, each = 8, 5
 	var mu sync.Mutex
@@ -200,7 +200,7 @@ func TestChangesAtOneTime(t *testing.T) {
 	}
 }
 
-// Who waits for another change waits no longer than its context.
+// A wait for the lock ends with its context.
 func TestLockWait(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "tokens")
 	ctx, cancel := context.WithCancel(t.Context())
@@ -220,8 +220,8 @@ func TestLockWait(t *testing.T) {
 	create(t, path, spec)
 }
 
-// A link stays a link, its target's mode is kept without what others may write,
-// and what a crash left behind is in nobody's way.
+// A symbolic link stays a link, its target keeps its mode, and a temporary file that a
+// crash left over does not block a change.
 func TestReplaceKeeps(t *testing.T) {
 	dir := t.TempDir()
 	path, link := filepath.Join(dir, "tokens"), filepath.Join(dir, "link")

@@ -26,8 +26,7 @@ func (p *devicePrefix) covers(device *vitals.Name) bool {
 }
 
 // before returns the greatest name that sorts before every name that begins with
-// prefix: no name stands between it and them. It is the zero Name where there is
-// none.
+// prefix, or the zero Name if there is none.
 func before(prefix vitals.Name) vitals.Name {
 	const order = "-.0123456789:ABCDEFGHIJKLMNOPQRSTUVWXYZ_abcdefghijklmnopqrstuvwxyz"
 	var b [vitals.MaxNameBytes]byte
@@ -35,8 +34,8 @@ func before(prefix vitals.Name) vitals.Name {
 	if len(text) == 0 {
 		return vitals.Name{}
 	}
-	// The last byte goes one down, and then as far up as names go: before "ab"
-	// comes "aazz…z". Where it cannot go down it goes away: before "a-" comes "a".
+	// Decrement the last byte and pad with the greatest byte: before "ab" comes
+	// "aazz…z". Drop a last byte that is the least: before "a-" comes "a".
 	last := len(text) - 1
 	if i := bytes.IndexByte([]byte(order), text[last]); i > 0 {
 		text[last] = order[i-1]
@@ -48,7 +47,7 @@ func before(prefix vitals.Name) vitals.Name {
 	}
 	name, err := vitals.ParseName(text)
 	if err != nil {
-		return vitals.Name{} // text is empty: nothing sorts before a name of the least byte
+		return vitals.Name{} // text is empty: no name sorts before one that consists of the least byte
 	}
 	return name
 }

@@ -10,11 +10,11 @@ import (
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
-// before returns a name that sorts before all names with the prefix, and no name
-// without the prefix stands between.
+// before returns a name that sorts before all names with the prefix, and no other name
+// sorts between.
 func TestBefore(t *testing.T) {
-	// These letters are the least, the second, some in the middle, and the
-	// greatest of those that names have.
+	// These are the least, the second, some middle and the greatest of the bytes
+	// allowed in names.
 	letters := rapid.SampledFrom([]rune("-.09:AZ_ayz"))
 	texts := func(least int) *rapid.Generator[string] {
 		return rapid.OneOf(rapid.StringOfN(letters, least, 4, -1), rapid.StringOfN(letters, 60, 64, -1))
@@ -36,7 +36,7 @@ func TestBefore(t *testing.T) {
 		}
 		first, between := name(t, prefix), name(t, other)
 		if after.Compare(&between) < 0 && between.Compare(&first) < 0 {
-			rt.Fatalf("%q stands between before(%q) = %q and the prefix", other, prefix, after)
+			rt.Fatalf("%q sorts between before(%q) = %q and the prefix", other, prefix, after)
 		}
 	})
 	if got := token.Before(vitals.Name{}); !got.IsZero() {
@@ -60,15 +60,15 @@ func TestCovers(t *testing.T) {
 	} {
 		path := t.TempDir() + "/tokens"
 		text, _ := create(t, path, token.Spec{Gateway: name(t, "ward"), Rights: token.Read, Devices: name(t, tt.prefix)})
-		grant := lookup(t, open(t, path, token.Options{}), text)
+		access := lookup(t, open(t, path, token.Options{}), text)
 		device := name(t, tt.device)
-		if got := grant.Covers(&device); got != tt.want {
+		if got := access.Covers(&device); got != tt.want {
 			t.Errorf("prefix %q covers %q: got %v, want %v", tt.prefix, tt.device, got, tt.want)
 		}
-		if got, want := grant.CoversAll(), tt.prefix == ""; got != want {
+		if got, want := access.CoversAll(), tt.prefix == ""; got != want {
 			t.Errorf("prefix %q covers all: got %v, want %v", tt.prefix, got, want)
 		}
-		if got, want := grant.Before(), token.Before(name(t, tt.prefix)); got != want {
+		if got, want := access.Before(), token.Before(name(t, tt.prefix)); got != want {
 			t.Errorf("prefix %q: Before = %q, want %q", tt.prefix, got, want)
 		}
 	}

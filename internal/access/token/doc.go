@@ -1,4 +1,5 @@
-// Package token decides who a request comes from and what it may do.
+// Package token identifies the sender of a request by its token, and what that token
+// allows.
 //
 // # A token
 //
@@ -6,50 +7,49 @@
 //
 //	pgt_ + base64url(secret ‖ crc)        52 bytes in all, without padding
 //
-// secret is 256 random bits. crc is the CRC-32C, big-endian, of "pgt_" and the
-// secret. It keeps nobody out; it lets a typing error and a cut-off copy be told
-// from a revoked token without the file, and lets a scanner for leaked secrets
-// tell a token from chance: pgt_[A-Za-z0-9_-]{48} with a matching crc. 36 bytes
-// are exactly 48 base64 digits, so that a token has one spelling only.
+// secret is 256 random bits. crc is the CRC-32C, big-endian, of "pgt_" and the secret.
+// It is no protection. It distinguishes a typing error or a truncated copy from a
+// revoked token without reading the file, and lets a scanner for leaked secrets
+// recognize a token: pgt_[A-Za-z0-9_-]{48} with a matching crc. 36 bytes are exactly 48
+// base64 digits, so each token has only one spelling.
 //
-// A token is shown once, when it is made. Kept is its digest, the SHA-256 of its
-// 52 bytes. A plain, fast hash is enough: a secret of 256 random bits cannot be
-// guessed, however fast the guesses, so there is nothing for salt or for a slow
-// hash to protect.
+// A token is shown once, when it is created. Only its digest is kept, the SHA-256 of
+// its 52 bytes. A fast hash without salt is enough: 256 random bits cannot be guessed
+// at any speed.
 //
-// The first 48 bits of the digest are the token's [ID]. It names the token in
-// lists, in logs and for revocation, and says nothing about the secret. Whoever
-// finds a leaked token gets its ID with
+// The first 48 bits of the digest are the token's [ID]. It names the token in lists, in
+// logs and for revocation, and reveals nothing about the secret. To get the ID of a
+// leaked token:
 //
 //	printf %s "$TOKEN" | sha256sum | cut -c1-12
 //
 // # What a token is bound to
 //
-//   - a gateway's name, or whoever else holds it: readings that are written with
-//     it come from that gateway;
+//   - the name of its holder, usually a gateway: readings written with the token come
+//     from that gateway;
 //   - rights: [Write], [Read] and [Admin]. None of them includes another;
-//   - optionally a prefix: the token then covers only devices whose names begin
-//     with it, for writing as for reading;
-//   - optionally an end of its validity, and a rate.
+//   - optionally a prefix: the token then covers only devices whose names begin with
+//     it, for writing and for reading;
+//   - optionally an expiry time and a rate.
 //
 // # The file
 //
-// See [Parse] for its form, [Create] and [Revoke] for its changes, and [Keeper] for
-// those that the audit log is to have. A [Set] holds
-// the file's tokens for a running server and follows its changes.
+// [Parse] documents the format. [Create] and [Revoke] change the file; a [Keeper] also
+// records each change in the audit log. A [Set] holds the file's tokens in a running
+// server and reloads them when the file changes.
 //
 // # Promise
 //
-//   - Looking up a token neither allocates nor takes a lock, and the time it
-//     takes tells nothing that helps to guess a token; see [Set.Lookup].
-//   - A file that is damaged, cut off or writable by others is refused whole, and
-//     a running Set then keeps what it had.
-//   - Two commands that change the file at one time lose neither change, and a
-//     crash leaves the file as it was before or as it is after a change.
-//   - No token and no digest is in an error's text.
+//   - Looking up a token neither allocates nor takes a lock, and its timing does not
+//     help to guess a token; see [Set.Lookup].
+//   - A file that is damaged, truncated or writable by others is rejected as a whole; a
+//     running Set then keeps the tokens that it has.
+//   - Concurrent changes of the file are serialized, so none is lost. A crash leaves
+//     the file either unchanged or completely changed.
+//   - No error text contains a token or a digest.
 //
 // # Not here
 //
-// No HTTP: the caller turns an error or a missing right into an answer. No log:
-// [Options.Changed] is where it joins.
+// No HTTP: the caller turns an error or a missing right into a response. No logging:
+// the caller logs in [Options.OnChange].
 package token

@@ -9,7 +9,7 @@ import (
 // Before is before.
 func Before(prefix vitals.Name) vitals.Name { return before(prefix) }
 
-// NewLimiter returns the method Take of a limit's bucket.
+// NewLimiter returns the Take method of a new limiter's bucket.
 func NewLimiter(l Limit, start time.Time) func(n int, now time.Time) (bool, time.Duration) {
 	return newLimiter(l, start).Take
 }

@@ -21,32 +21,32 @@ const (
 	maxFileBytes = 32 << 20 // a line has at most 400 bytes
 )
 
-// Errors of a token file. Each may be wrapped; compare with errors.Is.
+// Errors for token files. Each may be wrapped; compare with errors.Is.
 var (
-	// ErrFile means that a file is not a whole token file of this version. The
+	// ErrFile means that a file is not a complete token file of this version. The
 	// wrapping error names the line.
-	ErrFile = errors.New("token: not a token file that can be used")
+	ErrFile = errors.New("token: not a valid token file")
 
-	// ErrWritable means that others than a file's owner may write to it, so that
-	// they could let themselves in.
-	ErrWritable = errors.New("token: the file may be written by its group or by others; use chmod go-w")
+	// ErrWritable means that others than the file's owner may write to it, and so could
+	// add tokens of their own.
+	ErrWritable = errors.New("token: the file is writable by its group or by others; run chmod go-w")
 )
 
-// A Token is what is kept of a token.
+// A Token is the stored form of a token.
 type Token struct {
 	Digest  Digest
-	Gateway vitals.Name // who holds it
+	Gateway vitals.Name // the holder
 	Rights  Rights      // at least one
-	Devices vitals.Name // it covers the devices whose names begin so; zero: all
+	Devices vitals.Name // name prefix of the devices that it covers; zero: all devices
 	Created time.Time   // in UTC, whole seconds
-	Expires time.Time   // in UTC, whole seconds; the first moment at which it is not valid; zero: never
-	Limit   Limit       // zero: what the server's settings say
+	Expires time.Time   // in UTC, whole seconds; the first instant at which it is not valid; zero: never
+	Limit   Limit       // zero: the server's default
 }
 
 // ID returns the token's ID.
 func (t *Token) ID() ID { return t.Digest.ID() }
 
-// Expired reports whether t is not valid any more at now.
+// Expired reports whether t has expired at now.
 func (t *Token) Expired(now time.Time) bool { return !t.Expires.IsZero() && !now.Before(t.Expires) }
 
 const (
@@ -54,7 +54,7 @@ const (
 	timeLayout = "2006-01-02T15:04:05Z"
 )
 
-// AppendFile appends the token file that holds tokens. See [Parse].
+// AppendFile appends a token file with the given tokens to dst. See [Parse].
 func AppendFile(dst []byte, tokens []Token) []byte {
 	start := len(dst)
 	dst = append(dst, fileHead...)
@@ -84,25 +84,24 @@ func (t *Token) appendLine(dst []byte) []byte {
 	return append(dst, '\n')
 }
 
-// Parse reads a token file, version 1: lines of ASCII text, each ended by one
+// Parse parses a token file, version 1: lines of ASCII text, each terminated by one
 // line feed.
 //
 //	pulsegate-tokens 1
 //	token sha256:DIGEST gateway=NAME rights=LIST created=TIME [expires=TIME] [devices=PREFIX] [rate=N burst=N]
 //	end COUNT crc32c:CRC
 //
-// There is one line for each token, in the order in which they were made. The
-// words of a line stand in the order shown, with one space between two. DIGEST is
-// 64 and CRC 8 lower-case hexadecimal digits, TIME is of the form
-// 2006-01-02T15:04:05Z, LIST holds write, read and admin in this order. CRC is
-// that of all bytes before the last line; it finds a file that was cut off,
-// copied in part or edited by hand. No two tokens have one ID.
+// There is one line per token, in order of creation. The words of a line are in the
+// order shown, separated by one space. DIGEST is 64 and CRC 8 lower-case hexadecimal
+// digits, TIME is of the form 2006-01-02T15:04:05Z, LIST holds write, read and admin in
+// this order. CRC covers all bytes before the last line; it detects a file that was
+// truncated, partly copied or edited by hand. No two tokens have the same ID.
 //
-// A file is accepted if and only if [AppendFile] would write the same bytes for
-// what Parse returns. Otherwise Parse returns an error that wraps [ErrFile].
+// Parse accepts a file if and only if [AppendFile] would write the same bytes for the
+// tokens that it returns. Otherwise Parse returns an error that wraps [ErrFile].
 func Parse(file []byte) ([]Token, error) {
 	if len(file) > maxFileBytes {
-		return nil, fmt.Errorf("%w: it has more than %d bytes", ErrFile, maxFileBytes)
+		return nil, fmt.Errorf("%w: it is larger than %d bytes", ErrFile, maxFileBytes)
 	}
 	rest, ok := bytes.CutPrefix(file, []byte(fileHead))
 	if !ok {
@@ -113,7 +112,7 @@ func Parse(file []byte) ([]Token, error) {
 	for n := 2; ; n++ {
 		line, after, ok := bytes.Cut(rest, []byte{'\n'})
 		if !ok {
-			return nil, lineError(n, "the file is cut off: its last line begins with end")
+			return nil, lineError(n, "the file is cut off: it has no line that begins with end")
 		}
 		if bytes.HasPrefix(line, []byte("end ")) {
 			return tokens, checkEnd(file, tokens, n)
@@ -123,7 +122,7 @@ func Parse(file []byte) ([]Token, error) {
 		case err != nil:
 			return nil, lineError(n, err.Error())
 		case seen[t.ID()]:
-			return nil, lineError(n, "a token with this ID stands above")
+			return nil, lineError(n, "a token with this ID is already on an earlier line")
 		case len(tokens) == MaxTokens:
 			return nil, lineError(n, fmt.Sprintf("there are more than %d tokens", MaxTokens))
 		}
@@ -133,11 +132,11 @@ func Parse(file []byte) ([]Token, error) {
 	}
 }
 
-// lineError says what is wrong with a line, without its text.
+// lineError returns an error about line n that does not repeat its text.
 func lineError(n int, reason string) error { return fmt.Errorf("%w: line %d: %s", ErrFile, n, reason) }
 
-// checkEnd compares file with what AppendFile makes of tokens. n is the number of
-// the line that begins with end.
+// checkEnd compares file with what AppendFile writes for tokens. n is the number of the
+// line that begins with end.
 func checkEnd(file []byte, tokens []Token, n int) error {
 	want := AppendFile(nil, tokens)
 	if bytes.Equal(file, want) {
@@ -150,19 +149,19 @@ func checkEnd(file []byte, tokens []Token, n int) error {
 	at := 1 + bytes.Count(file[:same], []byte{'\n'})
 	switch {
 	case at < n:
-		return lineError(at, "it is not written as pulsegate writes it")
+		return lineError(at, "it is not written as pulsegate would write it")
 	case at > n:
-		return lineError(at, "the file goes on behind its end")
+		return lineError(at, "there is text after the end line")
 	}
-	return lineError(n, "count or checksum do not match: the file was cut, damaged or edited; only pulsegate token changes it")
+	return lineError(n, "count or checksum does not match: the file was truncated, damaged or edited; change it only with pulsegate token")
 }
 
-// parseLine reads the line of a token. Forms that are not those of AppendFile are
-// left to checkEnd.
+// parseLine parses the line of a token. It leaves spellings that AppendFile would not
+// write to checkEnd.
 func parseLine(line []byte) (t Token, err error) {
 	text, ok := strings.CutPrefix(string(line), "token sha256:")
 	if !ok {
-		return t, errors.New("it begins neither with token sha256: nor with end")
+		return t, errors.New("it begins with neither token sha256: nor end")
 	}
 	digest, text, _ := strings.Cut(text, " ")
 	if !parseHex(t.Digest[:], digest) {
@@ -172,7 +171,7 @@ func parseLine(line []byte) (t Token, err error) {
 	for word := range strings.SplitSeq(text, " ") {
 		key, value, ok := strings.Cut(word, "=")
 		if !ok || given[key] {
-			return t, errors.New("it is not a list of different key=value")
+			return t, errors.New("it is not a list of key=value with distinct keys")
 		}
 		given[key] = true
 		if err := t.set(key, value); err != nil {
@@ -185,7 +184,7 @@ func parseLine(line []byte) (t Token, err error) {
 	return t, t.check()
 }
 
-// set sets one value of a line.
+// set sets the field named by the key of one key=value.
 func (t *Token) set(key, value string) (err error) {
 	switch key {
 	case "gateway":
@@ -203,15 +202,15 @@ func (t *Token) set(key, value string) (err error) {
 	case "burst":
 		t.Limit.Burst, err = strconv.Atoi(value)
 	default:
-		return errors.New("it has a key that this version does not know")
+		return errors.New("it has an unknown key")
 	}
 	if err != nil {
-		return fmt.Errorf("the value of %s is not valid", key)
+		return fmt.Errorf("the value of %s is invalid", key)
 	}
 	return nil
 }
 
-// check reports what a token cannot have, whoever made it.
+// check returns an error if t breaks a rule that holds for every token.
 func (t *Token) check() error {
 	switch {
 	case t.Gateway.IsZero():
@@ -219,13 +218,13 @@ func (t *Token) check() error {
 	case t.Rights == 0 || !(Write | Read | Admin).Has(t.Rights):
 		return errors.New("the rights are missing")
 	case t.Rights.Has(Admin) && !t.Devices.IsZero():
-		return errors.New("the right admin is not limited by devices")
+		return errors.New("the admin right cannot be limited to devices")
 	case !writable(t.Created) || !t.Expires.IsZero() && !writable(t.Expires):
-		return errors.New("a time lies outside the years 1970 to 9999")
+		return errors.New("a time is outside the years 1970 to 9999")
 	case !t.Expires.IsZero() && !t.Expires.After(t.Created):
-		return errors.New("it expires before it is made")
+		return errors.New("it expires before it is created")
 	case !t.Limit.valid():
-		return fmt.Errorf("rate and burst come together, from 1 to %d and %d", MaxPerSecond, MaxBurst)
+		return fmt.Errorf("rate and burst must both be set, rate from 1 to %d and burst from 1 to %d", MaxPerSecond, MaxBurst)
 	}
 	return nil
 }
@@ -234,11 +233,11 @@ func writable(t time.Time) bool {
 	return t.Unix() >= 0 && t.Year() <= 9999
 }
 
-// ReadFile reads the token file at path. It refuses a file that others may write
-// to, with [ErrWritable].
+// ReadFile reads the token file at path. It rejects a file that others may write to
+// with [ErrWritable].
 //
-// That others may read it is no error: a digest does not help to find the token,
-// and Kubernetes shows secrets with mode 0644. The commands write it with 0600.
+// A file that others may read is accepted: a digest does not help to find the token,
+// and Kubernetes mounts secrets with mode 0644. The commands write it with mode 0600.
 func ReadFile(path string) ([]Token, error) {
 	file, err := os.Open(path)
 	if err != nil {
@@ -251,7 +250,7 @@ func ReadFile(path string) ([]Token, error) {
 	}
 	switch {
 	case !info.Mode().IsRegular():
-		return nil, fmt.Errorf("read token file %s: %w: it is no regular file", path, ErrFile)
+		return nil, fmt.Errorf("read token file %s: %w: it is not a regular file", path, ErrFile)
 	case info.Mode().Perm()&0o022 != 0:
 		return nil, fmt.Errorf("read token file %s: %w", path, ErrWritable)
 	}

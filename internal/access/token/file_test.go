@@ -19,7 +19,7 @@ import (
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
-// tokens generates the tokens of a file.
+// tokens generates the tokens for a file.
 func tokens() *rapid.Generator[[]token.Token] {
 	const letters = "ABCXYZabcxyz0189._:-"
 	names := rapid.Custom(func(t *rapid.T) vitals.Name {
@@ -51,8 +51,8 @@ func tokens() *rapid.Generator[[]token.Token] {
 	return rapid.SliceOfNDistinct(one, 0, 5, func(t token.Token) token.ID { return t.ID() })
 }
 
-// What is written is read again, and a file with one bit flipped, cut off or with
-// a byte added is refused.
+// Parse returns what AppendFile was given, and rejects a file that is truncated or has
+// a bit flipped or a byte added.
 func TestFileRoundTrip(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		want := tokens().Draw(t, "tokens")
@@ -77,7 +77,7 @@ func TestFileRoundTrip(t *testing.T) {
 	})
 }
 
-// sealed returns a file of the lines, with the end that belongs to them.
+// sealed returns a file with the given lines and a valid end line.
 func sealed(lines ...string) string {
 	text := "pulsegate-tokens 1\n"
 	for _, l := range lines {
@@ -86,7 +86,7 @@ func sealed(lines ...string) string {
 	return text + fmt.Sprintf("end %d crc32c:%08x\n", len(lines), crc32.Checksum([]byte(text), crc32.MakeTable(crc32.Castagnoli)))
 }
 
-// The example in docs/tokens.md is a file.
+// The example in docs/tokens.md is a valid file.
 func TestDocs(t *testing.T) {
 	text, err := os.ReadFile("../../../docs/tokens.md")
 	if err != nil {
@@ -119,42 +119,42 @@ func TestFileForm(t *testing.T) {
 	if len(got) != 1 || got[0] != want {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
-	least := "token sha256:" + digest + " gateway=g rights=read created=2026-11-21T10:00:00Z"
-	if _, err := token.Parse([]byte(sealed(least))); err != nil {
-		t.Errorf("the least line: %v", err)
+	minimal := "token sha256:" + digest + " gateway=g rights=read created=2026-11-21T10:00:00Z"
+	if _, err := token.Parse([]byte(sealed(minimal))); err != nil {
+		t.Errorf("a line without optional keys: %v", err)
 	}
 
 	for _, tt := range []struct{ name, file, reason string }{
 		{"nothing", "", "line 1"},
 		{"another version", strings.Replace(sealed(), "tokens 1", "tokens 2", 1), "line 1"},
-		{"carriage returns", strings.ReplaceAll(sealed(least), "\n", "\r\n"), "line 1"},
-		{"no end", "pulsegate-tokens 1\n" + least + "\n", "line 3: the file is cut off"},
-		{"an empty line", sealed(least, ""), "line 3"},
-		{"a comment", sealed("# bed 7", least), "line 2"},
-		{"a wrong count", strings.Replace(sealed(least), "end 1", "end 2", 1), "line 3: count or checksum"},
-		{"edited", strings.Replace(sealed(least), "gateway=g", "gateway=h", 1), "line 3: count or checksum"},
-		{"two of one ID", sealed(least, least), "line 3: a token with this ID"},
-		{"a short digest", sealed(least[:20]), "line 2: the digest"},
-		{"digest in capitals", sealed(strings.ReplaceAll(least, "ab", "AB")), "line 2: the digest"},
-		{"two spaces", sealed(strings.Replace(least, " rights", "  rights", 1)), "line 2"},
-		{"a space at the end", sealed(least + " "), "line 2"},
+		{"carriage returns", strings.ReplaceAll(sealed(minimal), "\n", "\r\n"), "line 1"},
+		{"no end", "pulsegate-tokens 1\n" + minimal + "\n", "line 3: the file is cut off"},
+		{"an empty line", sealed(minimal, ""), "line 3"},
+		{"a comment", sealed("# bed 7", minimal), "line 2"},
+		{"a wrong count", strings.Replace(sealed(minimal), "end 1", "end 2", 1), "line 3: count or checksum"},
+		{"edited", strings.Replace(sealed(minimal), "gateway=g", "gateway=h", 1), "line 3: count or checksum"},
+		{"two of one ID", sealed(minimal, minimal), "line 3: a token with this ID"},
+		{"a short digest", sealed(minimal[:20]), "line 2: the digest"},
+		{"digest in capitals", sealed(strings.ReplaceAll(minimal, "ab", "AB")), "line 2: the digest"},
+		{"two spaces", sealed(strings.Replace(minimal, " rights", "  rights", 1)), "line 2"},
+		{"a space at the end", sealed(minimal + " "), "line 2"},
 		{"another order", sealed("token sha256:" + digest + " rights=read gateway=g created=2026-11-21T10:00:00Z"), "line 2: it is not written as"},
 		{"rights in another order", sealed(strings.Replace(line, "write,read", "read,write", 1)), "line 2: it is not written as"},
 		{"rights twice", sealed(strings.Replace(line, "write,read", "read,read", 1)), "line 2: the value of rights"},
 		{"an unknown right", sealed(strings.Replace(line, "write,read", "root", 1)), "line 2: the value of rights"},
-		{"an unknown key", sealed(least + " color=red"), "line 2: it has a key"},
-		{"a key twice", sealed(least + " gateway=h"), "line 2: it is not a list of different"},
-		{"no gateway", sealed(strings.Replace(least, " gateway=g", "", 1)), "line 2: gateway, rights or created"},
-		{"a bad gateway", sealed(strings.Replace(least, "gateway=g", "gateway=g/h", 1)), "line 2: the value of gateway"},
-		{"a fraction of a second", sealed(strings.Replace(least, "00Z", "00.5Z", 1)), "line 2"},
-		{"another zone", sealed(strings.Replace(least, "00Z", "00+01:00", 1)), "line 2: the value of created"},
-		{"expires before it is made", sealed(least + " expires=2026-11-21T10:00:00Z"), "line 2: it expires before"},
-		{"a rate alone", sealed(least + " rate=10"), "line 2: rate and burst"},
-		{"a rate of zero", sealed(least + " rate=0 burst=0"), "line 2: it is not written as"},
-		{"a rate with a zero in front", sealed(least + " rate=010 burst=1"), "line 2: it is not written as"},
-		{"a huge burst", sealed(least + " rate=1 burst=100000001"), "line 2: rate and burst"},
-		{"a rate that does not fit", sealed(least + " rate=99999999999999999999 burst=1"), "line 2: the value of rate"},
-		{"admin and devices", sealed(strings.Replace(line, "write,read", "admin", 1)), "line 2: the right admin"},
+		{"an unknown key", sealed(minimal + " color=red"), "line 2: it has a key"},
+		{"a key twice", sealed(minimal + " gateway=h"), "line 2: it is not a list of key=value"},
+		{"no gateway", sealed(strings.Replace(minimal, " gateway=g", "", 1)), "line 2: gateway, rights or created"},
+		{"a bad gateway", sealed(strings.Replace(minimal, "gateway=g", "gateway=g/h", 1)), "line 2: the value of gateway"},
+		{"a fraction of a second", sealed(strings.Replace(minimal, "00Z", "00.5Z", 1)), "line 2"},
+		{"another zone", sealed(strings.Replace(minimal, "00Z", "00+01:00", 1)), "line 2: the value of created"},
+		{"expires before it is created", sealed(minimal + " expires=2026-11-21T10:00:00Z"), "line 2: it expires before"},
+		{"a rate alone", sealed(minimal + " rate=10"), "line 2: rate and burst"},
+		{"a rate of zero", sealed(minimal + " rate=0 burst=0"), "line 2: it is not written as"},
+		{"a rate with a zero in front", sealed(minimal + " rate=010 burst=1"), "line 2: it is not written as"},
+		{"a huge burst", sealed(minimal + " rate=1 burst=100000001"), "line 2: rate and burst"},
+		{"a rate that does not fit", sealed(minimal + " rate=99999999999999999999 burst=1"), "line 2: the value of rate"},
+		{"admin and devices", sealed(strings.Replace(line, "write,read", "admin", 1)), "line 2: the admin right"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			got, err := token.Parse([]byte(tt.file))
@@ -172,7 +172,7 @@ func TestReadFile(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "tokens")
 	if _, err := token.ReadFile(path); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("a file that is not there: got %v, want ErrNotExist", err)
+		t.Errorf("a missing file: got %v, want ErrNotExist", err)
 	}
 	if err := os.WriteFile(path, []byte(sealed()), 0o600); err != nil {
 		t.Fatal(err)
@@ -192,19 +192,19 @@ func TestReadFile(t *testing.T) {
 		}
 	}
 	if _, err := token.ReadFile(dir); !errors.Is(err, token.ErrFile) {
-		t.Errorf("a folder: got %v, want ErrFile", err)
+		t.Errorf("a directory: got %v, want ErrFile", err)
 	}
 }
 
-// What is accepted is what would be written, and an accepted file has no second
-// spelling with another checksum.
+// Parse accepts only what AppendFile would write, so a list of tokens has only one
+// spelling.
 func FuzzParse(f *testing.F) {
 	f.Add([]byte(sealed()))
 	f.Add([]byte(sealed("token sha256:" + strings.Repeat("ab", 32) + " gateway=g rights=read created=2026-11-21T10:00:00Z")))
 	f.Add([]byte(sealed("token sha256:"+strings.Repeat("01", 32)+" gateway=bed-7 rights=write,read,admin created=2026-11-21T10:00:00Z expires=2027-02-19T10:00:00Z rate=100 burst=6000",
 		"token sha256:"+strings.Repeat("23", 32)+" gateway=w rights=read created=1970-01-01T00:00:00Z devices=ppg-")))
 	f.Fuzz(func(t *testing.T, file []byte) {
-		// The checksum is set right, so that the fuzzer gets past it.
+		// Correct the checksum, so that the fuzzer gets past it.
 		if i := bytes.LastIndex(bytes.TrimSuffix(file, []byte("\n")), []byte("\n")); i >= 0 {
 			head := file[:i+1]
 			file = fmt.Appendf(bytes.Clone(head), "end %d crc32c:%08x\n", max(bytes.Count(head, []byte("\n"))-1, 0),

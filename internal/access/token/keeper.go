@@ -10,16 +10,16 @@ import (
 )
 
 // A Keeper changes a token file as [Create] and [Revoke] do, and records each change in
-// the audit log before it is made. A change that was recorded and could not be made is
-// followed by a record of that.
+// the audit log first. If a recorded change then fails, the Keeper records the failure
+// too.
 type Keeper struct {
 	Path  string
-	Audit *audit.Log // nil: none
+	Audit *audit.Log // nil: no audit log
 	Actor string     // who makes the changes
 }
 
-// Create makes a token and gives its text to handOut. A token that could not be handed out
-// is revoked again. The text is kept nowhere.
+// Create creates a token and passes its text to handOut. If handOut fails, Create revokes
+// the token. It stores the text nowhere.
 func (k *Keeper) Create(ctx context.Context, spec Spec, now time.Time, handOut func(text string) error) (Token, error) {
 	var made []audit.Record
 	spec.Before = func(t Token) error { return k.record(ctx, &made, audit.TokenCreated, t) }
@@ -35,8 +35,9 @@ func (k *Keeper) Create(ctx context.Context, spec Spec, now time.Time, handOut f
 	return t, err
 }
 
-// Revoke removes the tokens that which reports, and returns them. It returns [ErrNoMatch],
-// and removes none, if there are none, or if one of ids is not among them.
+// Revoke removes the tokens for which the function which returns true, and returns them.
+// If there are none, or one of ids is not among them, it removes nothing and returns
+// [ErrNoMatch].
 func (k *Keeper) Revoke(ctx context.Context, which func(*Token) bool, ids ...ID) ([]Token, error) {
 	var made []audit.Record
 	revoked, err := Revoke(ctx, k.Path, which, func(revoked []Token) error {
@@ -50,7 +51,8 @@ func (k *Keeper) Revoke(ctx context.Context, which func(*Token) bool, ids ...ID)
 	return revoked, k.settle(ctx, made, err)
 }
 
-// record records that tokens are about to be changed. When it fails, they must not be.
+// record records that tokens are about to be changed. If it fails, the caller must not
+// change them.
 func (k *Keeper) record(ctx context.Context, made *[]audit.Record, event audit.Event, tokens ...Token) error {
 	if k.Audit == nil {
 		return nil
@@ -69,8 +71,8 @@ func (k *Keeper) record(ctx context.Context, made *[]audit.Record, event audit.E
 	return nil
 }
 
-// settle returns err, after it has recorded for each record that its change was not made,
-// if that is what err means.
+// settle returns err. If err means that the file was not changed, it first records that
+// the changes in made have failed.
 func (k *Keeper) settle(ctx context.Context, made []audit.Record, err error) error {
 	if err != nil && !errors.Is(err, ErrUncertain) {
 		for _, r := range made {

@@ -11,7 +11,7 @@ import (
 	"github.com/pulsegate/pulsegate/internal/access/token"
 )
 
-// The audit log has each change, and each that was recorded and then not made.
+// The audit log has a record of each change, and of each failure of a recorded change.
 func TestKeeper(t *testing.T) {
 	dir := t.TempDir()
 	log, err := audit.Open(t.Context(), filepath.Join(dir, "audit"), audit.Options{})
@@ -32,7 +32,7 @@ func TestKeeper(t *testing.T) {
 			event, rest, _ := strings.Cut(rest, `"`)
 			if strings.HasPrefix(event, "token.") {
 				if !strings.Contains(rest, `"gateway":"bed-7"`) || !strings.Contains(rest, `"actor":"uid 7"`) {
-					t.Errorf("the record does not say of what, or by whom: %s", line)
+					t.Errorf("the record lacks the gateway or the actor: %s", line)
 				}
 				got = append(got, event)
 			}
@@ -48,7 +48,7 @@ func TestKeeper(t *testing.T) {
 	}
 	recorded("token.created")
 
-	// Nobody has seen it: it must not stay.
+	// A token that was not handed out is revoked.
 	errGone := errors.New("no reader")
 	lost, err := keeper.Create(t.Context(), writer(t, "bed-7"), epoch, func(string) error { return errGone })
 	if !errors.Is(err, errGone) {
@@ -57,7 +57,7 @@ func TestKeeper(t *testing.T) {
 	checkFile(t, keeper.Path, first)
 	recorded("token.created", "token.created", "token.revoked")
 
-	// One that is not there: none is revoked.
+	// If one ID does not exist, no token is revoked.
 	all := func(*token.Token) bool { return true }
 	if _, err := keeper.Revoke(t.Context(), all, first.ID(), lost.ID()); !errors.Is(err, token.ErrNoMatch) {
 		t.Errorf("got %v, want ErrNoMatch", err)

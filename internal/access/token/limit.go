@@ -6,10 +6,11 @@ import (
 	"time"
 )
 
-// A Limit bounds how many readings a token may send. The zero Limit is none.
+// A Limit bounds the rate at which a token may send readings. The zero Limit means no
+// limit.
 type Limit struct {
-	PerSecond int // readings a second in the long run, 1 to MaxPerSecond
-	Burst     int // readings that may come at once after a silence, 1 to MaxBurst
+	PerSecond int // readings per second in the long run, 1 to MaxPerSecond
+	Burst     int // readings accepted at once after a pause, 1 to MaxBurst
 }
 
 // Bounds of a [Limit].
@@ -18,7 +19,7 @@ const (
 	MaxBurst     = 100_000_000
 )
 
-// LimitOf returns a limit; a burst of 0 is what comes in a minute.
+// LimitOf returns a limit. A burst of 0 means one minute's worth of readings.
 func LimitOf(perSecond, burst int) Limit {
 	if perSecond > 0 && burst == 0 {
 		burst = min(60*perSecond, MaxBurst)
@@ -33,28 +34,26 @@ func (l Limit) valid() bool {
 // maxCost keeps debts from overflowing a Duration. It is 146 years.
 const maxCost time.Duration = 1 << 62
 
-// A Bucket limits a rate. It may go into debt. Its methods may be called from many
-// goroutines; they neither allocate nor take a lock.
+// A Bucket is a rate limiter that may go into debt. It is safe for concurrent use. Its
+// methods neither allocate nor take a lock.
 //
-// A gateway that was offline sends hours in one batch, whose size has nothing to
-// do with the burst. A bucket that takes a batch only if it covers all of it
-// would never take one that is larger than the burst, and the gateway would send
-// it for ever. So a batch is let in while there is room for one reading, whatever
-// its size, and what it brings too much is a debt that later requests wait for,
-// however long that takes. The rate holds in the long run; the client must wait,
-// and need not split.
+// A gateway that was offline sends hours of readings in one batch, which may be larger
+// than the burst. A bucket that required the whole batch to fit would reject it for
+// ever. So a batch of any size is admitted while the bucket holds at least one reading.
+// The excess becomes a debt, and later requests are rejected until it is paid. The rate
+// still holds in the long run, and clients never need to split a batch.
 //
-// It is the generic cell rate algorithm (ITU-T I.371, annex A) in its form as
-// virtual scheduling: one number, changed by compare and swap.
+// It implements the generic cell rate algorithm (ITU-T I.371, annex A) as virtual
+// scheduling: its state is one number, updated by compare-and-swap.
 //
-// Invariant: what was let in before the last request, within any time d, is at
-// most (d + size) / step. TestLimitModel checks it.
+// Invariant: within any interval d, the readings admitted before the last request
+// number at most (d + size) / step. TestLimitModel checks it.
 type Bucket struct {
 	step  time.Duration // what one item costs
-	size  time.Duration // what the bucket holds
-	start time.Time     // times are counted from here, with its monotonic clock
+	size  time.Duration // the bucket's capacity, in units of time
+	start time.Time     // origin of fullAt; carries a monotonic clock reading
 
-	// fullAt is when the bucket will be full again if nothing comes, in
+	// fullAt is when the bucket will be full again if nothing more is taken, in
 	// nanoseconds since start.
 	fullAt atomic.Int64
 }
@@ -65,15 +64,15 @@ func newLimiter(l Limit, start time.Time) *Bucket {
 
 func newBucket(step time.Duration, n int, start time.Time) *Bucket {
 	b := &Bucket{step: step, size: time.Duration(n) * step, start: start}
-	b.fullAt.Store(math.MinInt64 / 2) // full, even to a clock that is behind start
+	b.fullAt.Store(math.MinInt64 / 2) // full, even if the clock reads earlier than start
 	return b
 }
 
-// Take takes n items out of the bucket if it holds at least one, or returns how
-// long to wait until it does. With n of 0 it only asks.
+// Take takes n items out of the bucket if it holds at least one. Otherwise it returns
+// how long to wait until it does. Take(0, now) checks without taking.
 //
-// The time must come from a clock that does not jump back, as the monotonic one of
-// time.Now: a bucket cannot tell a jump from a debt.
+// now must come from a clock that never goes backwards, such as the monotonic clock of
+// time.Now: a bucket cannot distinguish a backward jump from a debt.
 func (b *Bucket) Take(n int, now time.Time) (ok bool, wait time.Duration) {
 	at := now.Sub(b.start)
 	for {
@@ -85,28 +84,29 @@ func (b *Bucket) Take(n int, now time.Time) (ok bool, wait time.Duration) {
 		if n == 0 {
 			return true, 0
 		}
-		// Invariant: no overflow, since debt is below size here.
+		// Invariant: this does not overflow, because debt < size here.
 		if b.fullAt.CompareAndSwap(old, int64(at+debt+b.cost(n))) {
 			return true, 0
 		}
 	}
 }
 
-// Return puts n items back that were taken and not used, soon after Take.
+// Return puts back n items that were taken and not used. Call it soon after Take.
 func (b *Bucket) Return(n int) { b.fullAt.Add(-int64(b.cost(n))) }
 
 func (b *Bucket) cost(n int) time.Duration {
 	return min(time.Duration(n), maxCost/b.step) * b.step
 }
 
-// Hourly bounds what a token may do within an hour: beyond it, readings are not compared,
-// and pages are recorded. Zero fields take the default.
+// Hourly bounds what a token may do within an hour. Above Contradictions, readings are no
+// longer compared; above Reads, reads are recorded as exports. Zero fields mean the
+// default.
 type Hourly struct {
-	// Contradictions are readings, of a token without the right to read, that contradict
-	// what another gateway wrote. Default 60.
+	// Contradictions counts readings that contradict what another gateway wrote, sent
+	// with a token that lacks the read right. Default 60.
 	Contradictions int
 
-	// Reads are readings that were read in small pages. Default 10,000.
+	// Reads counts readings that were read in small pages. Default 10,000.
 	Reads int
 }
 
@@ -115,17 +115,18 @@ const (
 	DefaultContradictions = 60
 	DefaultReads          = 10_000
 
-	MaxHourly = 1_000_000 // of both
+	MaxHourly = 1_000_000 // for either field
 )
 
 // Budgets are the buckets of an [Hourly].
 type Budgets struct{ Contradictions, Reads *Bucket }
 
-// NewBudgets returns full buckets. start is a time of the clock that they are given.
+// NewBudgets returns full buckets. start comes from the clock that is later passed to
+// Take.
 func NewBudgets(h Hourly, start time.Time) *Budgets {
-	hourly := func(n, otherwise int) *Bucket {
+	hourly := func(n, fallback int) *Bucket {
 		if n <= 0 {
-			n = otherwise
+			n = fallback
 		}
 		return newBucket(time.Hour/time.Duration(n), n, start)
 	}

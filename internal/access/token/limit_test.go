@@ -27,15 +27,15 @@ func TestLimit(t *testing.T) {
 		}},
 		{"a batch above the burst is a debt", token.Limit{PerSecond: 100, Burst: 10}, []step{
 			{0, 1010, true, 0},       // 10 from the bucket, 1000 owed
-			{0, 1, false, 10_010},    // ten seconds, and room for one
-			{10_009, 0, false, 1},    // asking costs nothing
-			{1, 0, true, 0},          // there is room
-			{0, 5, true, 0},          // and it goes into debt again
-			{0, 0, false, 50},        // 4 owed, and room for one
-			{1_000_000, 11, true, 0}, // full again, and no fuller
+			{0, 1, false, 10_010},    // ten seconds of debt, and one reading
+			{10_009, 0, false, 1},    // a check takes nothing
+			{1, 0, true, 0},          // the bucket holds one reading
+			{0, 5, true, 0},          // and goes into debt again
+			{0, 0, false, 50},        // 4 owed, and one reading
+			{1_000_000, 11, true, 0}, // full again, not more than full
 			{0, 0, false, 20},
 		}},
-		{"a refused request costs nothing", token.Limit{PerSecond: 1, Burst: 1}, []step{
+		{"a rejected request costs nothing", token.Limit{PerSecond: 1, Burst: 1}, []step{
 			{0, 1, true, 0}, {0, 100, false, 1000}, {999, 100, false, 1}, {1, 1, true, 0},
 		}},
 		{"a debt is paid in full", token.Limit{PerSecond: 1, Burst: 1}, []step{
@@ -60,17 +60,17 @@ func TestLimit(t *testing.T) {
 	}
 }
 
-// TestLimitModel compares with a bucket that is filled drop by drop, and holds
-// the bound in limiter's comment over every time between two requests.
+// TestLimitModel compares with a leaky bucket that is simulated step by step, and
+// checks the invariant of Bucket between every two requests.
 func TestLimitModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		// 1 reading in step milliseconds, so that the model is exact.
+		// One reading per stepMs milliseconds, so that the model is exact.
 		stepMs := rapid.SampledFrom([]int64{1, 2, 10, 100, 1000}).Draw(t, "ms a reading")
 		limit := token.Limit{PerSecond: int(1000 / stepMs), Burst: rapid.IntRange(1, 50).Draw(t, "burst")}
 		now := epoch
 		allow := token.NewLimiter(limit, now)
 		fullMs := int64(limit.Burst) * stepMs
-		levelMs := fullMs // below 0: a debt
+		levelMs := fullMs // negative: a debt
 		type taken struct {
 			at time.Time
 			n  int64
@@ -90,11 +90,11 @@ func TestLimitModel(t *testing.T) {
 			if !ok {
 				continue
 			}
-			sum := int64(0) // let in before this one, since each earlier one
+			sum := int64(0) // admitted before this one, since each earlier one
 			for i := len(log) - 1; i >= 0; i-- {
 				sum += log[i].n
 				if most := now.Sub(log[i].at).Milliseconds()/stepMs + int64(limit.Burst); sum > most {
-					t.Fatalf("%d readings were let in within %v, at most %d may", sum, now.Sub(log[i].at), most)
+					t.Fatalf("%d readings were admitted within %v, want at most %d", sum, now.Sub(log[i].at), most)
 				}
 			}
 			levelMs -= int64(n) * stepMs
@@ -103,9 +103,9 @@ func TestLimitModel(t *testing.T) {
 	})
 }
 
-// Many goroutines take no more out of a bucket than one could.
+// Concurrent goroutines take no more out of a bucket than one could.
 func TestLimitConcurrent(t *testing.T) {
-	// Large enough for the goroutines to run beside each other.
+	// Large enough for the goroutines to overlap.
 	const burst = 1_000_000
 	allow := token.NewLimiter(token.Limit{PerSecond: 1, Burst: burst}, epoch)
 	counts := make(chan int)
@@ -125,6 +125,6 @@ func TestLimitConcurrent(t *testing.T) {
 		sum += <-counts
 	}
 	if sum != burst {
-		t.Errorf("%d readings were let in, want %d", sum, burst)
+		t.Errorf("%d readings were admitted, want %d", sum, burst)
 	}
 }

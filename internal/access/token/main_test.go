@@ -12,7 +12,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// epoch is when the tests' tokens are made.
+// epoch is when the tests' tokens are created.
 var epoch = time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
 
 func name(tb testing.TB, text string) vitals.Name {
@@ -27,7 +27,7 @@ func name(tb testing.TB, text string) vitals.Name {
 	return n
 }
 
-// create makes a token in the file at path.
+// create adds a token to the file at path.
 func create(tb testing.TB, path string, spec token.Spec) (string, token.Token) {
 	tb.Helper()
 	text, made, err := token.Create(tb.Context(), path, spec, epoch)

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// Rights are what a token may be used for.
+// Rights are a set of permissions that a token carries.
 type Rights uint8
 
 // The rights. None includes another.
@@ -15,7 +15,7 @@ const (
 	Admin                    // erase, back up
 )
 
-// rightNames are in the order in which they are written.
+// rightNames is in the order in which the file lists rights.
 var rightNames = [...]struct {
 	right Rights
 	name  string
@@ -35,8 +35,8 @@ func (r Rights) String() string {
 	return strings.Join(names, ",")
 }
 
-// ParseRights reads a list such as "write,read", in any order. At least one right
-// must be given, and none twice.
+// ParseRights parses a comma-separated list such as "write,read", in any order. The
+// list must have at least one right and no duplicates.
 func ParseRights(text string) (Rights, error) {
 	var r Rights
 	for name := range strings.SplitSeq(text, ",") {
@@ -47,7 +47,7 @@ func ParseRights(text string) (Rights, error) {
 			}
 		}
 		if right == 0 || r.Has(right) {
-			return 0, errors.New("token: rights are a list of write, read and admin, each once")
+			return 0, errors.New("token: rights are a comma-separated list of write, read and admin, each at most once")
 		}
 		r |= right
 	}

@@ -11,7 +11,7 @@ import (
 	"path/filepath"
 )
 
-// Prefix begins every token.
+// Prefix is the beginning of every token.
 const Prefix = "pgt_"
 
 // TextBytes is the length of every token's text.
@@ -22,12 +22,12 @@ const (
 	crcBytes    = 4
 )
 
-// Errors of a text that is to be a token, and of a request's credentials. They
-// say nothing of the text itself.
+// Errors for an invalid token text or for a request's credentials. They do not reveal
+// the text.
 var (
-	ErrMissing   = errors.New("token: none was given")
-	ErrMalformed = errors.New("token: not the text of a token")
-	ErrUnknown   = errors.New("token: not known, or revoked")
+	ErrMissing   = errors.New("token: missing")
+	ErrMalformed = errors.New("token: malformed")
+	ErrUnknown   = errors.New("token: unknown or revoked")
 	ErrExpired   = errors.New("token: expired")
 )
 
@@ -38,7 +38,7 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 // A Digest is the SHA-256 of a token's text.
 type Digest [sha256.Size]byte
 
-// ID returns the name of the token with digest d.
+// ID returns the ID of the token with digest d.
 func (d *Digest) ID() ID { return ID(d[:len(ID{})]) }
 
 // An ID names a token: the first 48 bits of its digest.
@@ -47,7 +47,7 @@ type ID [6]byte
 // String returns the 12 hexadecimal digits of id.
 func (id ID) String() string { return hex.EncodeToString(id[:]) }
 
-// ParseID returns the ID that 12 lower-case hexadecimal digits spell.
+// ParseID parses 12 lower-case hexadecimal digits as an ID.
 func ParseID(text string) (ID, error) {
 	var id ID
 	if !parseHex(id[:], text) {
@@ -56,7 +56,8 @@ func ParseID(text string) (ID, error) {
 	return id, nil
 }
 
-// parseHex reads exactly len(dst) bytes in lower-case hexadecimal digits.
+// parseHex decodes text into dst. It reports whether text is exactly len(dst) bytes in
+// lower-case hexadecimal digits.
 func parseHex(dst []byte, text string) bool {
 	if len(text) != hex.EncodedLen(len(dst)) {
 		return false
@@ -78,8 +79,8 @@ func newText() string {
 	return Prefix + base64.RawURLEncoding.EncodeToString(raw[:])
 }
 
-// secretCRC returns the CRC-32C of Prefix and secret, byte by byte: what is passed
-// to crc32.Update escapes to the heap.
+// secretCRC returns the CRC-32C of Prefix and secret. It does not use crc32.Update,
+// whose argument would escape to the heap.
 func secretCRC(secret []byte) uint32 {
 	crc := ^prefixCRC
 	for _, b := range secret {
@@ -88,18 +89,18 @@ func secretCRC(secret []byte) uint32 {
 	return ^crc
 }
 
-// prefixCRC is the CRC-32C of Prefix. It is never written to.
+// prefixCRC is the CRC-32C of Prefix. It is never modified.
 var prefixCRC = crc32.Checksum([]byte(Prefix), castagnoli)
 
-// IsText reports whether what is to name a file is, or ends with, the text of a token:
-// errors and logs repeat names of files.
+// IsText reports whether path is, or ends in, the text of a token. Such a path must be
+// rejected early, because errors and logs repeat file names.
 func IsText(path string) bool {
 	_, err := DigestOf(filepath.Base(path))
 	return err == nil
 }
 
-// DigestOf returns the digest of a token's text, or [ErrMalformed]. It tells
-// typing errors without any file. It does not retain text.
+// DigestOf returns the digest of a token's text, or [ErrMalformed]. It detects typing
+// errors without reading the file. It does not retain text.
 func DigestOf[T ~string | ~[]byte](text T) (Digest, error) {
 	if len(text) != TextBytes || string(text[:len(Prefix)]) != Prefix {
 		return Digest{}, ErrMalformed
@@ -108,7 +109,7 @@ func DigestOf[T ~string | ~[]byte](text T) (Digest, error) {
 	var b [TextBytes]byte
 	copy(b[:], text)
 	var raw [secretBytes + crcBytes]byte
-	// Decode leaves out line breaks, and then finds fewer bytes.
+	// Decode skips line breaks and then returns fewer bytes.
 	n, err := base64.RawURLEncoding.Decode(raw[:], b[len(Prefix):])
 	if err != nil || n != len(raw) || binary.BigEndian.Uint32(raw[secretBytes:]) != secretCRC(raw[:secretBytes]) {
 		return Digest{}, ErrMalformed
@@ -116,8 +117,8 @@ func DigestOf[T ~string | ~[]byte](text T) (Digest, error) {
 	return sha256.Sum256(b[:]), nil
 }
 
-// scheme is what stands before the token in an Authorization header. Case does
-// not matter (RFC 9110, section 11.1).
+// scheme is the authentication scheme in an Authorization header. It is
+// case-insensitive (RFC 9110, section 11.1).
 const scheme = "bearer"
 
 // digestOfHeader returns the digest of the token in the value of an Authorization
@@ -132,7 +133,7 @@ func digestOfHeader[T ~string | ~[]byte](value T) (Digest, error) {
 		return Digest{}, ErrMalformed
 	}
 	for i := range len(scheme) {
-		if value[i]|0x20 != scheme[i] { // the letters' case is their bit 5
+		if value[i]|0x20 != scheme[i] { // bit 5 is the letter case
 			return Digest{}, ErrMalformed
 		}
 	}

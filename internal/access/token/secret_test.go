@@ -12,8 +12,8 @@ import (
 	"github.com/pulsegate/pulsegate/internal/access/token"
 )
 
-// sample is a token of a known secret, the bytes 0 to 31. Its checksum was
-// computed with another implementation of CRC-32C.
+// sample is a token with a known secret, the bytes 0 to 31. Its checksum was computed
+// with another implementation of CRC-32C.
 const (
 	sample   = "pgt_AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8vnZKd"
 	sampleID = "afd3bdffa6b6"
@@ -38,8 +38,8 @@ func TestNewText(t *testing.T) {
 	}
 }
 
-// A token with one byte wrong, left out or added is not a token: the checksum
-// finds every error within 32 bits in a row.
+// A token with one byte wrong, missing or added is rejected: the checksum detects every
+// error burst of up to 32 bits.
 func TestTypingErrors(t *testing.T) {
 	if _, err := token.DigestOf(sample); err != nil {
 		t.Fatalf("DigestOf(sample) = %v", err)
@@ -125,8 +125,8 @@ func TestHeader(t *testing.T) {
 	}
 }
 
-// The parser of headers agrees with a regular expression and the checksum of
-// DigestOf, and takes no token in two spellings.
+// The header parser agrees with a regular expression and DigestOf, and accepts only one
+// spelling of a token.
 func FuzzHeader(f *testing.F) {
 	f.Add([]byte("Bearer " + sample))
 	f.Add([]byte("bEARER  " + sample))

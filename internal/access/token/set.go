@@ -10,31 +10,30 @@ import (
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
-// Options are those of a [Set].
+// Options configure a [Set].
 type Options struct {
-	// DefaultLimit is that of tokens without one of their own. Each token has a
-	// bucket for itself. The zero Limit is none.
+	// DefaultLimit applies to each token without a limit of its own. Tokens do not
+	// share buckets. The zero Limit means no limit.
 	DefaultLimit Limit
 
-	// Hourly is that of each token.
+	// Hourly applies to each token.
 	Hourly Hourly
 
-	// Every is the time between two looks at the file: default 1 s, below 0 none.
+	// Every is the interval at which the file is checked: default 1 s; negative: never.
 	Every time.Duration
 
-	// Changed is called as [filewatch.Options.Loaded] is. May be nil.
-	Changed func(Change)
+	// OnChange, if not nil, is called as [filewatch.Options.OnLoad] is.
+	OnChange func(Change)
 }
 
-// A Change tells what a reload of the token file did.
+// A Change describes the result of a reload of the token file.
 type Change struct {
-	Err            error // the file cannot be used: the Set keeps the tokens that it had
-	Tokens         int   // in use now
+	Err            error // not nil: the file cannot be used, and the Set keeps its tokens
+	Tokens         int   // number of tokens in use now
 	Added, Removed []ID  // an altered token is in both
 }
 
-// A Set holds the tokens of a running server. Its methods may be called from many
-// goroutines.
+// A Set holds the tokens of a running server. It is safe for concurrent use.
 type Set struct {
 	*filewatch.Follower // of the token file
 
@@ -43,22 +42,22 @@ type Set struct {
 	start  time.Time
 	change Change // of the last load, guarded by the Follower
 
-	// current is replaced whole and never changed.
+	// current is replaced as a whole; a snapshot is never modified.
 	current atomic.Pointer[snapshot]
 }
 
-// A snapshot holds the tokens of one state of the file.
+// A snapshot holds the tokens of one version of the file.
 type snapshot struct {
 	byID map[ID]*entry
 }
 
-// An entry is one token, ready to be asked. It is immutable, but for the state of
-// its limiter.
+// An entry is one token, prepared for look-ups. It is immutable except for the state of
+// its limiter and budgets.
 type entry struct {
 	token         Token
 	expiresUnixMs int64 // 0: never
 	prefix        devicePrefix
-	limiter       *Bucket // nil: none
+	limiter       *Bucket // nil: no limit
 	limit         Limit   // of limiter
 	before        vitals.Name
 	budgets       *Budgets
@@ -74,7 +73,7 @@ func Open(path string, opt Options) (*Set, error) {
 	s.current.Store(&snapshot{})
 	var err error
 	s.Follower, err = filewatch.Follow(filewatch.Options{
-		Paths: []string{path}, Every: opt.Every, Load: s.load, Loaded: s.loaded,
+		Paths: []string{path}, Every: opt.Every, Load: s.load, OnLoad: s.loaded,
 		Final: []error{ErrFile, ErrWritable},
 	})
 	if err != nil {
@@ -97,13 +96,13 @@ func (s *Set) loaded(err error) {
 	if err != nil {
 		change = Change{Err: err, Tokens: s.Len()}
 	}
-	if s.opt.Changed != nil {
-		s.opt.Changed(change)
+	if s.opt.OnChange != nil {
+		s.opt.OnChange(change)
 	}
 }
 
-// publish puts tokens into force. A token that stays as it was keeps the state of
-// its limiter, so that a change of the file gives nobody a full bucket.
+// publish puts tokens into effect. An unchanged token keeps the state of its limiter,
+// so a change of the file never refills a bucket.
 func (s *Set) publish(tokens []Token) Change {
 	old := s.current.Load()
 	next := &snapshot{byID: make(map[ID]*entry, len(tokens))}
@@ -158,109 +157,107 @@ func (s *Set) newEntry(t *Token, was *entry) *entry {
 // Len returns the number of tokens, expired ones included.
 func (s *Set) Len() int { return len(s.current.Load().byID) }
 
-// Lookup returns what the token in the value of an Authorization header grants at
-// nowUnixMs, or an error: [ErrMissing] for an empty value, [ErrMalformed],
-// [ErrUnknown] or [ErrExpired]. It neither allocates nor locks, and retains
-// nothing of authorization. The value comes without white space around it; a
-// request with several Authorization headers must be refused before, since two
-// readers of it could take different ones.
+// Lookup returns what the token in the value of an Authorization header allows at
+// nowUnixMs, or an error: [ErrMissing] for an empty value, [ErrMalformed], [ErrUnknown]
+// or [ErrExpired]. It neither allocates nor locks, and does not retain authorization.
+// The value must have no white space around it. The caller must reject a request with
+// several Authorization headers, because two parties might pick different ones.
 //
-// With ErrUnknown and ErrExpired the Grant has an ID and grants nothing.
+// With ErrUnknown and ErrExpired the Access has an ID and allows nothing.
 //
-// Time. What an attacker chooses is the text; what is looked up is its SHA-256,
-// which he can compute but not steer: to send a text whose digest begins with n
-// chosen bits he must try 2ⁿ texts. If the time of the look-up told him that some
-// ID exists, he would know 48 bits of a digest, which says nothing about the
-// secret, and the bits behind it are compared in constant time. Everything before
-// the look-up depends on his own text alone.
-func (s *Set) Lookup(authorization []byte, nowUnixMs int64) (Grant, error) {
+// Timing: an attacker chooses the text, but the look-up is by its SHA-256, which he can
+// compute but not choose: a text whose digest begins with n given bits takes 2ⁿ
+// attempts to find. If timing revealed that an ID exists, he would know 48 bits of a
+// digest, which reveal nothing about the secret; the remaining bits are compared in
+// constant time. Everything before the look-up depends only on his own text.
+func (s *Set) Lookup(authorization []byte, nowUnixMs int64) (Access, error) {
 	digest, err := digestOfHeader(authorization)
 	if err != nil {
-		return Grant{}, err
+		return Access{}, err
 	}
 	return s.lookup(&digest, nowUnixMs)
 }
 
 // LookupString is [Set.Lookup] for a string.
-func (s *Set) LookupString(authorization string, nowUnixMs int64) (Grant, error) {
+func (s *Set) LookupString(authorization string, nowUnixMs int64) (Access, error) {
 	digest, err := digestOfHeader(authorization)
 	if err != nil {
-		return Grant{}, err
+		return Access{}, err
 	}
 	return s.lookup(&digest, nowUnixMs)
 }
 
-func (s *Set) lookup(digest *Digest, nowUnixMs int64) (Grant, error) {
+func (s *Set) lookup(digest *Digest, nowUnixMs int64) (Access, error) {
 	id := digest.ID()
 	e := s.current.Load().byID[id]
 	if e == nil || subtle.ConstantTimeCompare(e.token.Digest[:], digest[:]) != 1 {
-		return Grant{id: id}, ErrUnknown
+		return Access{id: id}, ErrUnknown
 	}
 	if e.expiresUnixMs != 0 && nowUnixMs >= e.expiresUnixMs {
-		return Grant{id: id}, ErrExpired
+		return Access{id: id}, ErrExpired
 	}
-	return Grant{entry: e, id: id}, nil
+	return Access{entry: e, id: id}, nil
 }
 
-// A Grant is what a valid token allows. It is a small value, to be used for one
-// request and then dropped: a token that is revoked during the request stays
-// valid for it. The zero Grant allows nothing.
-type Grant struct {
-	entry *entry // nil: grants nothing
+// An Access is what a valid token allows. It is a small value for the duration of one
+// request: if the token is revoked meanwhile, it stays valid for that request. The zero
+// Access allows nothing.
+type Access struct {
+	entry *entry // nil: allows nothing
 	id    ID
 }
 
 // ID returns the ID of the token.
-func (g Grant) ID() ID { return g.id }
+func (a Access) ID() ID { return a.id }
 
-// Gateway returns the name that the token is bound to.
-func (g Grant) Gateway() vitals.Name {
-	if g.entry == nil {
+// Gateway returns the name of the gateway that the token belongs to.
+func (a Access) Gateway() vitals.Name {
+	if a.entry == nil {
 		return vitals.Name{}
 	}
-	return g.entry.token.Gateway
+	return a.entry.token.Gateway
 }
 
 // Has reports whether the token has all of the rights wanted.
-func (g Grant) Has(want Rights) bool { return g.entry != nil && g.entry.token.Rights.Has(want) }
+func (a Access) Has(want Rights) bool { return a.entry != nil && a.entry.token.Rights.Has(want) }
 
 // Covers reports whether the token may be used for device.
-func (g Grant) Covers(device *vitals.Name) bool {
-	return g.entry != nil && g.entry.prefix.covers(device)
+func (a Access) Covers(device *vitals.Name) bool {
+	return a.entry != nil && a.entry.prefix.covers(device)
 }
 
 // CoversAll reports whether the token may be used for every device.
-func (g Grant) CoversAll() bool { return g.entry != nil && g.entry.prefix.bytes == 0 }
+func (a Access) CoversAll() bool { return a.entry != nil && a.entry.prefix.bytes == 0 }
 
-// Before returns the name that sorts right before the devices that the token
-// covers: in the order of names these are the ones that follow it, up to the
-// first one that is not covered. It is zero if no device sorts before them.
-func (g Grant) Before() vitals.Name {
-	if g.entry == nil {
+// Before returns the name that sorts right before the devices that the token covers. In
+// the order of names, the covered devices are those after it, up to the first one that
+// is not covered. It is zero if no name sorts before them.
+func (a Access) Before() vitals.Name {
+	if a.entry == nil {
 		return vitals.Name{}
 	}
-	return g.entry.before
+	return a.entry.before
 }
 
-// Budgets returns what is left of the token's [Hourly], or nil for the zero Grant.
-func (g Grant) Budgets() *Budgets {
-	if g.entry == nil {
+// Budgets returns the buckets of the token's [Hourly], or nil for the zero Access.
+func (a Access) Budgets() *Budgets {
+	if a.entry == nil {
 		return nil
 	}
-	return g.entry.budgets
+	return a.entry.budgets
 }
 
-// Allow takes n readings out of the token's rate, or returns how long to wait before
-// the next try. With n of 0 it only asks. See [Bucket.Take].
+// Allow takes n readings out of the token's rate limit, or returns how long to wait
+// before the next attempt. Allow(0, now) checks without taking. See [Bucket.Take].
 //
-// Ask with 0 before the body is read, and with the number of readings once it is
+// Call it with 0 before reading the body, and with the number of readings once it is
 // known.
-func (g Grant) Allow(n int, now time.Time) (ok bool, retryAfter time.Duration) {
+func (a Access) Allow(n int, now time.Time) (ok bool, retryAfter time.Duration) {
 	switch {
-	case g.entry == nil:
+	case a.entry == nil:
 		return false, time.Hour
-	case g.entry.limiter == nil:
+	case a.entry.limiter == nil:
 		return true, 0
 	}
-	return g.entry.limiter.Take(n, now)
+	return a.entry.limiter.Take(n, now)
 }

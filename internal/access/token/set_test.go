@@ -14,7 +14,7 @@ import (
 	"github.com/pulsegate/pulsegate/internal/access/token"
 )
 
-// open opens a Set that does not look at its file by itself, unless opt says so.
+// open opens a Set that does not check its file periodically, unless opt.Every is set.
 func open(tb testing.TB, path string, opt token.Options) *token.Set {
 	tb.Helper()
 	if opt.Every == 0 {
@@ -28,7 +28,7 @@ func open(tb testing.TB, path string, opt token.Options) *token.Set {
 	return s
 }
 
-func lookup(tb testing.TB, s *token.Set, text string) token.Grant {
+func lookup(tb testing.TB, s *token.Set, text string) token.Access {
 	tb.Helper()
 	g, err := s.LookupString("Bearer "+text, epoch.UnixMilli())
 	if err != nil {
@@ -80,9 +80,9 @@ func TestLookup(t *testing.T) {
 					t.Errorf("has %v: %v, want %v", r, got, want)
 				}
 			}
-			granted := tt.err == nil
-			if ok, _ := g.Allow(1, tt.at); ok != granted || g.Covers(&device) != granted || g.CoversAll() != granted {
-				t.Errorf("Allow %v, Covers %v, CoversAll %v; want %v", ok, g.Covers(&device), g.CoversAll(), granted)
+			allowed := tt.err == nil
+			if ok, _ := g.Allow(1, tt.at); ok != allowed || g.Covers(&device) != allowed || g.CoversAll() != allowed {
+				t.Errorf("Allow %v, Covers %v, CoversAll %v; want %v", ok, g.Covers(&device), g.CoversAll(), allowed)
 			}
 		})
 	}
@@ -97,7 +97,7 @@ func mustID(t *testing.T, text string) token.ID {
 	return id
 }
 
-// A token whose ID is known and whose digest is not is unknown.
+// A token is unknown if only its ID matches, and not its whole digest.
 func TestLookupComparesAll(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "tokens")
 	digest, err := token.DigestOf(sample)
@@ -117,7 +117,7 @@ func TestLookupComparesAll(t *testing.T) {
 	}
 }
 
-// changes collects what a Set tells.
+// changes collects what a Set passes to OnChange.
 type changes struct {
 	mu  sync.Mutex
 	all []string
@@ -148,14 +148,14 @@ func (c *changes) take() string {
 	return fmt.Sprint(all)
 }
 
-// A change of the file is in force a second later, without a restart; a file that
-// cannot be used changes nothing, and is told of once.
+// A change of the file takes effect within a second, without a restart. A file that
+// cannot be used changes nothing and is reported once.
 func TestFollow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		path := filepath.Join(t.TempDir(), "tokens")
 		first, firstMade := create(t, path, writer(t, "bed-7"))
-		var told changes
-		s, err := token.Open(path, token.Options{Changed: told.add})
+		var reported changes
+		s, err := token.Open(path, token.Options{OnChange: reported.add})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -164,8 +164,8 @@ func TestFollow(t *testing.T) {
 			t.Helper()
 			time.Sleep(1500 * time.Millisecond)
 			synctest.Wait()
-			if got := told.take(); got != want {
-				t.Errorf("told %s, want %s", got, want)
+			if got := reported.take(); got != want {
+				t.Errorf("reported %s, want %s", got, want)
 			}
 		}
 		next("[]")
@@ -213,7 +213,7 @@ func TestFollow(t *testing.T) {
 func TestReload(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "tokens")
 	if _, err := token.Open(path, token.Options{}); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("a file that is not there: %v, want ErrNotExist", err)
+		t.Errorf("a missing file: got %v, want ErrNotExist", err)
 	}
 	create(t, path, writer(t, "bed-7"))
 	s := open(t, path, token.Options{})
@@ -237,7 +237,7 @@ func TestReload(t *testing.T) {
 	}
 }
 
-// A reload gives nobody a full bucket, and each token has its own.
+// A reload refills no bucket, and each token has a bucket of its own.
 func TestLimits(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "tokens")
 	own := writer(t, "bed-7")
@@ -264,7 +264,7 @@ func TestLimits(t *testing.T) {
 	want(third, 2, true)
 	want(third, 1, false)
 
-	// Nor does a token get one that is altered and keeps its limit.
+	// A token that is altered but keeps its limit keeps its bucket too.
 	all, err := token.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
@@ -293,7 +293,7 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// Look-ups and reloads at one time: a token that stays is found at all times.
+// During reloads, every look-up finds a token that stays in the file.
 func TestLookupDuringReload(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "tokens")
 	text, _ := create(t, path, writer(t, "bed-7"))

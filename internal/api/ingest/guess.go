@@ -39,8 +39,8 @@ func (j *Job) guard() storage.Guard {
 // while the Job waits.
 type guard Job
 
-func (g *guard) Take() bool { return g.core.cfg.Gate.Contradict(&g.permitted.pass, g.began) }
-func (g *guard) Return()    { g.core.cfg.Gate.Agreed(&g.permitted.pass, g.began) }
+func (g *guard) Take() bool { return g.core.cfg.Gate.TakeContradiction(&g.permitted.pass, g.began) }
+func (g *guard) Return()    { g.core.cfg.Gate.ReturnContradiction(&g.permitted.pass, g.began) }
 
 // keepFirst refuses those of the decoded readings that state another value for a
 // device, time and sign than a reading before them.

@@ -30,7 +30,7 @@ type handler struct {
 
 func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c := h.core
-	permitted, why := c.enter(gate.VisitorOf(r), c.cfg.Now())
+	permitted, why := c.enter(gate.CredentialsOf(r), c.cfg.Now())
 	switch {
 	case why.kind == refusedDraining:
 		h.refuse(w, r, &why)
@@ -89,7 +89,7 @@ func (h *handler) receive(w http.ResponseWriter, r *http.Request, holder *share.
 		defer func() { <-h.core.decoding }()
 	}
 	// The body may have been long in coming, and the token revoked meanwhile.
-	if job.permitted, job.refusal = h.core.enter(gate.VisitorOf(r), now()); job.refusal.kind != 0 {
+	if job.permitted, job.refusal = h.core.enter(gate.CredentialsOf(r), now()); job.refusal.kind != 0 {
 		return job, false, nil
 	}
 	return job, job.Decode(buf.bytes), nil

@@ -152,8 +152,8 @@ func (l *lane) rejectEarly(c *eventloop.Conn, b []byte, r fastparse.Request) boo
 }
 
 // visitor returns who sent the request r, which begins at b.
-func visitor(c *eventloop.Conn, b []byte, r fastparse.Request) gate.Visitor {
-	return gate.Visitor{Bytes: r.Authorization.Of(b), Peer: c}
+func visitor(c *eventloop.Conn, b []byte, r fastparse.Request) gate.Credentials {
+	return gate.Credentials{Bytes: r.Authorization.Of(b), Peer: c}
 }
 
 // rejectGuest rejects the readings of a guest, for whose connection there is no room.

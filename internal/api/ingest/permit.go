@@ -13,22 +13,22 @@ import (
 
 // A permit is what a request may do, and where it came from.
 type permit struct {
-	pass gate.Pass
+	pass gate.Access
 	peer gate.Peer // nil: not known
 }
 
 // enter decides whether a request is taken, before its body is read: a server with
 // tokens does not hold a body without one.
-func (c *Core) enter(v gate.Visitor, now time.Time) (permit, refusal) {
+func (c *Core) enter(v gate.Credentials, now time.Time) (permit, refusal) {
 	switch {
 	case c.draining.Load():
 		return permit{}, refusal{kind: refusedDraining}
 	case c.cfg.Gate == nil:
 		return permit{}, refusal{}
 	}
-	pass, verdict, retryAfter := c.cfg.Gate.Enter(v, token.Write, now)
+	pass, verdict, retryAfter := c.cfg.Gate.Authorize(v, token.Write, now)
 	switch verdict {
-	case gate.Passed:
+	case gate.Allowed:
 		return permit{pass: pass, peer: v.Peer}, refusal{}
 	case gate.Limited:
 		return permit{}, refusal{kind: refusedLimited, retryAfter: retryAfter}

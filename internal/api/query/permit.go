@@ -17,10 +17,10 @@ import (
 // that was let in is answered.
 //
 // The gate comes before the bound: who may not read takes no place from those who may.
-func (h *Handler) enter(w http.ResponseWriter, r *http.Request) (pass gate.Pass, leave func(), ok bool) {
-	pass, verdict, _ := h.cfg.Gate.Enter(gate.VisitorOf(r), token.Read, time.Now())
+func (h *Handler) enter(w http.ResponseWriter, r *http.Request) (pass gate.Access, leave func(), ok bool) {
+	pass, verdict, _ := h.cfg.Gate.Authorize(gate.CredentialsOf(r), token.Read, time.Now())
 	switch verdict {
-	case gate.Passed:
+	case gate.Allowed:
 		leave, ok = h.takePlace(w, r, &pass)
 		return pass, leave, ok
 	case gate.NoCredentials:
@@ -54,7 +54,7 @@ func (h *Handler) enterDevice(w http.ResponseWriter, r *http.Request) (device vi
 const maxBusySeconds = 5
 
 // takePlace takes one of the places for questions, or answers the request.
-func (h *Handler) takePlace(w http.ResponseWriter, r *http.Request, pass *gate.Pass) (leave func(), ok bool) {
+func (h *Handler) takePlace(w http.ResponseWriter, r *http.Request, pass *gate.Access) (leave func(), ok bool) {
 	bound, holders := h.cfg.Bound, h.cfg.Holders
 	if bound == nil {
 		return func() {}, true
@@ -75,13 +75,13 @@ func (h *Handler) takePlace(w http.ResponseWriter, r *http.Request, pass *gate.P
 
 // mayRead reports whether a request that was let in would be now.
 func (h *Handler) mayRead(r *http.Request, device vitals.Name) bool {
-	pass, verdict, _ := h.cfg.Gate.Enter(gate.VisitorOf(r), token.Read, time.Now())
-	return verdict == gate.Passed && pass.Covers(&device)
+	pass, verdict, _ := h.cfg.Gate.Authorize(gate.CredentialsOf(r), token.Read, time.Now())
+	return verdict == gate.Allowed && pass.Covers(&device)
 }
 
 // covers reports whether a pass is for a device, or answers the request: in the
 // same words whether there is such a device or not.
-func (h *Handler) covers(w http.ResponseWriter, r *http.Request, pass *gate.Pass, device vitals.Name) bool {
+func (h *Handler) covers(w http.ResponseWriter, r *http.Request, pass *gate.Access, device vitals.Name) bool {
 	if pass.Covers(&device) {
 		return true
 	}
@@ -92,7 +92,7 @@ func (h *Handler) covers(w http.ResponseWriter, r *http.Request, pass *gate.Pass
 
 // firstOf returns where a list of devices begins for a pass, if it is to go on
 // after a name.
-func firstOf(pass *gate.Pass, after vitals.Name) vitals.Name {
+func firstOf(pass *gate.Access, after vitals.Name) vitals.Name {
 	if before := pass.Before(); after.Compare(&before) < 0 {
 		return before
 	}
@@ -101,7 +101,7 @@ func firstOf(pass *gate.Pass, after vitals.Name) vitals.Name {
 
 // covered returns how many devices at the front of a list, which begins at
 // firstOf, a pass is for. No other device of the list is.
-func covered(pass *gate.Pass, devices []storage.Device) int {
+func covered(pass *gate.Access, devices []storage.Device) int {
 	n := 0
 	for n < len(devices) && pass.Covers(&devices[n].Name) {
 		n++
@@ -115,15 +115,15 @@ func (q *Question) isExport() bool { return q.Format != JSON || q.Limit > defaul
 
 // count counts the readings that a page may hold, and reports whether so many were read
 // in pages lately that this one is an export too. done is called with how many it held.
-func (h *Handler) count(pass *gate.Pass, q *Question) (export bool, done func(readings int)) {
-	if !h.cfg.Gate.Reading(pass, q.Limit, time.Now()) {
+func (h *Handler) count(pass *gate.Access, q *Question) (export bool, done func(readings int)) {
+	if !h.cfg.Gate.TakeReads(pass, q.Limit, time.Now()) {
 		return true, func(int) {}
 	}
-	return false, func(readings int) { h.cfg.Gate.Unread(pass, q.Limit-readings, time.Now()) }
+	return false, func(readings int) { h.cfg.Gate.ReturnReads(pass, q.Limit-readings, time.Now()) }
 }
 
 // exporting has an export recorded, before it begins.
-func (h *Handler) exporting(r *http.Request, pass *gate.Pass, q *Question) error {
+func (h *Handler) exporting(r *http.Request, pass *gate.Access, q *Question) error {
 	e := gate.Export{Device: q.Range.Device}
 	if q.Range.FromUnixMs > 0 {
 		e.From = time.UnixMilli(q.Range.FromUnixMs)

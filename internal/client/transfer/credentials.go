@@ -93,7 +93,7 @@ func (f *CredentialFiles) TLSConfig() (*tls.Config, error) {
 		}
 		cfg.RootCAs = x509.NewCertPool()
 		if !cfg.RootCAs.AppendCertsFromPEM(text) {
-			return nil, fmt.Errorf("read CAs: %s: it holds no certificate in PEM", f.CA)
+			return nil, fmt.Errorf("read CAs: %s: there is no certificate in PEM", f.CA)
 		}
 	}
 	if (f.Cert == "") != (f.Key == "") {

@@ -1,26 +1,24 @@
-// Package filewatch keeps what was loaded from files up to date.
+// Package filewatch reloads files when they change.
 //
 // # Promise
 //
-// A change of the files is followed by a load that begins after it, within one
-// interval; that goes for changes during a load, the first one included. Several
-// changes within one interval are loaded once. One that replaces a file by renaming
-// another one over it, as certificate tools and Kubernetes volumes do, is a change; so
-// is a file that goes or comes back.
+// Each change is followed, within one interval, by a load that begins after it; this
+// includes changes during a load, and during the first load. Several changes within one
+// interval cause one load. Renaming another file over a file, as certificate tools and
+// Kubernetes volumes do, is a change; so is removing or recreating a file.
 //
-// What could not be read is loaded again, at each interval, until it can: no file
-// shows that there are descriptors again, or another owner.
+// After a failure, the load is retried at each interval until it succeeds, because the
+// cause may leave no trace in the file: a lack of descriptors, for example.
 //
 // # Why it polls
 //
-// A look at a file costs about a microsecond, once a second. The kernel's
-// notifications follow inodes, not names: they need a watch on every folder on
-// the way, symbolic links included, and say nothing on network file systems.
+// Checking a file costs about a microsecond, once a second. The kernel's notifications
+// follow inodes, not names: they need a watch on every directory in the path, symbolic
+// links included, and do not work on network file systems.
 //
 // # Not here
 //
-// No reading of files: what they hold, and whether it is good, is the caller's
-// matter.
+// No reading of files: the caller reads and validates them.
 package filewatch
 
 import (
@@ -32,50 +30,49 @@ import (
 	"time"
 )
 
-// Options are those of a [Follower].
+// Options configure a [Follower].
 type Options struct {
 	Paths []string
-	Every time.Duration // between two looks at the files: default 1 s, below 0 none
+	Every time.Duration // interval at which the files are checked: default 1 s; negative: never
 
-	// Load reads the files and puts what they hold into use, whole or, after an
-	// error, not at all. It reports whether that is something new.
+	// Load reads the files and puts their content into effect as a whole or, if it
+	// returns an error, not at all. It reports whether the content is new.
 	Load func() (changed bool, err error)
 
-	// Loaded is called after each reload that changed something, with nil, and after
-	// each that failed, but once only for errors of the same text in a row. One that
-	// succeeds after an error counts as a change.
-	Loaded func(error)
+	// OnLoad is called with nil after each reload that changed something, and with the
+	// error after each that failed; consecutive errors with the same text are reported
+	// once. Success after an error counts as a change.
+	OnLoad func(error)
 
-	// Final are errors that only a change of a file mends. After others the next look
-	// loads again, although the files may look no different.
+	// Final lists errors that only a change of a file can fix. After any other error,
+	// the next check loads again even if the files look unchanged.
 	Final []error
 }
 
-// A Follower loads files whenever they change. Its methods may be called from many
-// goroutines.
+// A Follower reloads files when they change. It is safe for concurrent use.
 type Follower struct {
 	opt  Options
-	seen []os.FileInfo // of each path at the last look, nil: not there
+	seen []os.FileInfo // of each path at the last check; nil: no such file
 
 	stop sync.Once
 	quit chan struct{}
 	done sync.WaitGroup
 
-	mu      sync.Mutex // held while the files are loaded, guards lastErr
+	mu      sync.Mutex // held while loading; guards lastErr
 	lastErr error
-	stale   atomic.Bool // lastErr is set
+	stale   atomic.Bool // lastErr is not nil
 }
 
-// Follow loads the files and follows their changes until Close. It returns an error
-// if they cannot be used now. Load and Loaded are called one call at a time, by
-// Reload or from the Follower's goroutine, and must not call Reload or Close.
+// Follow loads the files and follows their changes until Close. It returns an error if
+// they cannot be used now. Calls of Load and OnLoad are serialized. They come from
+// Reload or the Follower's goroutine, and must not call Reload or Close.
 func Follow(opt Options) (*Follower, error) {
 	if opt.Every == 0 {
 		opt.Every = time.Second
 	}
 	f := &Follower{opt: opt, seen: make([]os.FileInfo, len(opt.Paths)), quit: make(chan struct{})}
-	// A look comes before each load, so that what is written during the load is seen by
-	// the next look.
+	// Check the files before each load, so that the next check detects a change during
+	// the load.
 	f.look()
 	if _, err := opt.Load(); err != nil {
 		return nil, err
@@ -86,19 +83,18 @@ func Follow(opt Options) (*Follower, error) {
 	return f, nil
 }
 
-// Close stops following the files, and waits for a load that is under way. What was
-// loaded stays in use.
+// Close stops following the files and waits for a load in progress. The loaded content
+// stays in effect.
 func (f *Follower) Close() {
 	f.stop.Do(func() { close(f.quit) })
 	f.done.Wait()
 }
 
-// Stale reports whether the files could not be used when they were last read, so
-// that what they held before is in use.
+// Stale reports whether the last load failed, so that older content is in effect.
 func (f *Follower) Stale() bool { return f.stale.Load() }
 
-// Reload loads the files again, now. When it returns nil, what they held at the time
-// of the call is in use, otherwise what was in use before.
+// Reload loads the files now. If it returns nil, their content at the time of the call
+// is in effect; otherwise the previous content stays in effect.
 func (f *Follower) Reload() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -108,7 +104,7 @@ func (f *Follower) Reload() error {
 	f.stale.Store(err != nil)
 	known := err != nil && last != nil && err.Error() == last.Error()
 	if !known && (changed || err != nil || last != nil) {
-		f.opt.Loaded(err)
+		f.opt.OnLoad(err)
 	}
 	return err
 }
@@ -130,7 +126,7 @@ func (f *Follower) run() {
 	}
 }
 
-// look reports whether a file differs from the last look.
+// look reports whether a file differs from the last call.
 func (f *Follower) look() (changed bool) {
 	for i, path := range f.opt.Paths {
 		info, err := os.Stat(path) // follows symbolic links

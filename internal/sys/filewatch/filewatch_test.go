@@ -24,7 +24,7 @@ func write(t *testing.T, path, text string) {
 	}
 }
 
-// replace puts a new file in the place of path, as an atomic writer does.
+// replace atomically replaces the file at path.
 func replace(t *testing.T, path, text string) {
 	t.Helper()
 	write(t, path+".new", text)
@@ -33,11 +33,11 @@ func replace(t *testing.T, path, text string) {
 	}
 }
 
-// A loads counts what a Follower loads, after a first time.
+// A loads counts the loads of a Follower after the first one.
 type loads struct {
 	n     atomic.Int64
 	first func()
-	load  func(n int64) error // of the loads after it; may be nil
+	load  func(n int64) error // for later loads; may be nil
 }
 
 func (l *loads) follow(t *testing.T, paths ...string) *filewatch.Follower {
@@ -59,7 +59,7 @@ func (l *loads) follow(t *testing.T, paths ...string) *filewatch.Follower {
 			}
 			return true, nil
 		},
-		Loaded: func(error) {},
+		OnLoad: func(error) {},
 		Final:  []error{errFinal},
 	})
 	if err != nil {
@@ -117,7 +117,7 @@ func TestChanges(t *testing.T) {
 				first, second := filepath.Join(dir, "first"), filepath.Join(dir, "second")
 				write(t, first, "text")
 				write(t, second, "text")
-				l := loads{first: func() { tt.change(t, second) }} // during the first load: must not be lost
+				l := loads{first: func() { tt.change(t, second) }} // during the first load; must not be missed
 				f := l.follow(t, first, second)
 				time.Sleep(10 * time.Second)
 				synctest.Wait()
@@ -130,7 +130,7 @@ func TestChanges(t *testing.T) {
 	}
 }
 
-// What is written during a load is followed by a further one.
+// A change during a load causes another load.
 func TestChangeDuringLoad(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		path := filepath.Join(t.TempDir(), "file")
@@ -150,9 +150,9 @@ func TestChangeDuringLoad(t *testing.T) {
 	})
 }
 
-// What could not be read is loaded until it can, once an interval, unless only a
-// change mends it.
-func TestAgain(t *testing.T) {
+// A failed load is retried at each interval until it succeeds, unless the error is in
+// Final.
+func TestRetry(t *testing.T) {
 	for _, tt := range []struct {
 		err  error
 		want []int64
@@ -179,15 +179,15 @@ func TestAgain(t *testing.T) {
 	}
 }
 
-// An error is told once until it changes, and its end once.
-func TestLoaded(t *testing.T) {
+// OnLoad reports an error once until it changes, and once its end.
+func TestOnLoad(t *testing.T) {
 	a, b := errors.New("a"), errors.New("b")
 	var next error
-	var told []error
+	var reported []error
 	f, err := filewatch.Follow(filewatch.Options{
 		Every:  -1,
 		Load:   func() (bool, error) { return false, next },
-		Loaded: func(err error) { told = append(told, err) },
+		OnLoad: func(err error) { reported = append(reported, err) },
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -198,12 +198,12 @@ func TestLoaded(t *testing.T) {
 			t.Errorf("Reload returns %v, want %v", err, next)
 		}
 	}
-	if want := []error{a, b, nil}; !slices.Equal(told, want) {
-		t.Errorf("told %v, want %v", told, want)
+	if want := []error{a, b, nil}; !slices.Equal(reported, want) {
+		t.Errorf("reported %v, want %v", reported, want)
 	}
 }
 
-// A symbolic link that is pointed elsewhere is a change.
+// Pointing a symbolic link elsewhere is a change.
 func TestSymlink(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()

@@ -1,0 +1,130 @@
+package gate
+
+import (
+	"context"
+	"net/netip"
+	"time"
+
+	"github.com/pulsegate/pulsegate/internal/access/audit"
+	"github.com/pulsegate/pulsegate/internal/access/token"
+	"github.com/pulsegate/pulsegate/internal/wire/share"
+	"github.com/pulsegate/pulsegate/vitals"
+)
+
+// An Access is what one request may do. If its token is revoked meanwhile, it stays
+// valid for that request. The zero Access allows nothing.
+type Access struct {
+	gateway  vitals.Name
+	verified token.Access
+	all      bool // not limited by a token
+	reads    bool // includes the read right
+}
+
+// Gateway returns the name of the authenticated gateway. It is zero if the gate is
+// open; readings then name their gateway themselves.
+func (a *Access) Gateway() *vitals.Name { return &a.gateway }
+
+// Token returns the ID of the token. It is zero if the request had none, or if the gate
+// is open.
+func (a *Access) Token() token.ID { return a.verified.ID() }
+
+// Holder returns the client to which the resources of the request are charged: its token,
+// else the gateway in its certificate, else its address. The caller must Put it.
+func (a *Access) Holder(all *share.Holders, peer Peer) *share.Holder {
+	switch id := a.Token(); {
+	case all == nil:
+		return nil
+	case id != (token.ID{}):
+		return all.Get(id)
+	case !a.gateway.IsZero():
+		return all.Get(a.gateway)
+	}
+	return all.Addr(addrOf(peer))
+}
+
+// Covers reports whether device may be read or written.
+func (a *Access) Covers(device *vitals.Name) bool { return a.all || a.verified.Covers(device) }
+
+// CoversAll reports whether every device may be read or written.
+func (a *Access) CoversAll() bool { return a.all || a.verified.CoversAll() }
+
+// Before returns the name that sorts right before the devices that may be read or
+// written; see [token.Access.Before].
+func (a *Access) Before() vitals.Name { return a.verified.Before() }
+
+// MayRead reports whether the request has the read right. The responses to a client
+// without it must not reveal what others wrote.
+func (a *Access) MayRead() bool { return a.reads }
+
+// Charge takes n readings out of the token's rate limit, or returns how long to wait
+// before the next attempt; see [token.Access.Allow].
+func (a *Access) Charge(n int, now time.Time) (ok bool, retryAfter time.Duration) {
+	if a.all {
+		return true, 0
+	}
+	return a.verified.Allow(n, now)
+}
+
+// NotCovered records that a request was rejected because its token does not cover a
+// device.
+func (g *Gate) NotCovered(a *Access, peer Peer) {
+	g.note(audit.Refusal{Reason: audit.NotCovered, Token: a.verified.ID()}, peer)
+}
+
+// BadCertificate records a client certificate that failed the TLS handshake.
+func (g *Gate) BadCertificate(peer Peer) {
+	g.note(audit.Refusal{Reason: audit.BadCertificate}, peer)
+}
+
+// An Export describes the readings of an export.
+type Export struct {
+	Device   vitals.Name
+	From, To time.Time // zero: open
+}
+
+// Exporting durably records that readings are about to be exported. If it fails, they
+// must not be. Without an audit log it does nothing.
+func (g *Gate) Exporting(ctx context.Context, a *Access, peer Peer, e Export) error {
+	if g.Audit == nil {
+		return nil
+	}
+	r := audit.Record{Gateway: a.gateway, Device: e.Device, From: e.From, To: e.To, Peer: addrOf(peer)}
+	if id := a.Token(); id != (token.ID{}) {
+		r.Token = id.String()
+	}
+	return g.Audit.Export(ctx, r)
+}
+
+// numReasons is one more than the largest audit.Reason.
+const numReasons = audit.Contradictions + 1
+
+// Refused returns the number of requests rejected for a reason.
+func (g *Gate) Refused(reason audit.Reason) uint64 {
+	if reason >= numReasons {
+		return 0
+	}
+	return g.refused[reason].Load()
+}
+
+// note counts and records a refusal. It determines the peer's address only if there is
+// an audit log.
+func (g *Gate) note(r audit.Refusal, peer Peer) {
+	g.refused[r.Reason].Add(1)
+	if g.Audit != nil {
+		r.Peer = addrOf(peer)
+		g.Audit.Refused(r)
+	}
+}
+
+// A Peer is the other end of a connection. Its address is determined only when needed.
+type Peer interface {
+	// PeerAddr returns the address, or the zero Addr if it is unknown.
+	PeerAddr() netip.Addr
+}
+
+func addrOf(p Peer) netip.Addr {
+	if p == nil {
+		return netip.Addr{}
+	}
+	return p.PeerAddr()
+}
