@@ -162,7 +162,7 @@ func (a *access) openAudit(path string) (err error) {
 		if a.syslog, err = audit.NewSyslog(target, host, a.syslogTrouble); err != nil {
 			return settings.Usagef("--audit-syslog: %v", err)
 		}
-		opt.Copy = a.syslog.Send
+		opt.OnLine = a.syslog.Send
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), recordTimeout)
 	defer cancel()

@@ -6,7 +6,7 @@ import (
 	"os/user"
 )
 
-// Actor names the user of this process.
+// Actor returns the name of this process's user, for [Record].Actor.
 func Actor() string {
 	uid := fmt.Sprintf("uid %d", os.Getuid())
 	u, err := user.Current()
@@ -24,5 +24,6 @@ func Actor() string {
 	return uid
 }
 
-// ActorResumed stands for who had asked for an erasure that was left unfinished.
+// ActorResumed is the actor of an erasure that is resumed after a restart; who
+// requested it is in an earlier record.
 const ActorResumed = "resumed"

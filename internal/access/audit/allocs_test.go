@@ -10,7 +10,7 @@ import (
 	"github.com/pulsegate/pulsegate/internal/access/audit"
 )
 
-// Those that get no record of their own are counted without allocating.
+// Refusals without a record of their own are counted without allocating.
 func TestRefusedAllocs(t *testing.T) {
 	l := open(t, filepath.Join(t.TempDir(), "audit"), audit.Options{RefusedPerMinute: 1})
 	r := audit.Refusal{Reason: audit.Unknown, Peer: netip.MustParseAddr("192.0.2.7")}

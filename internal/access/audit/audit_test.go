@@ -42,7 +42,7 @@ func open(tb testing.TB, path string, opt audit.Options) *audit.Log {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	tb.Cleanup(func() { _ = l.Close() }) // some tests close it before
+	tb.Cleanup(func() { _ = l.Close() }) // some tests have closed it already
 	return l
 }
 
@@ -93,7 +93,8 @@ func verify(tb testing.TB, path string) audit.Report {
 	return r
 }
 
-// The form of the lines. The chains were computed by another program.
+// TestLines checks the format of the lines. The chains were computed by another
+// program.
 func TestLines(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "audit")
 	l := open(t, path, audit.Options{})
@@ -134,7 +135,7 @@ func TestLines(t *testing.T) {
 	}
 }
 
-// What could break a line, or is not for callers, is refused.
+// Records that could break the format, or that callers must not write, are rejected.
 func TestBadRecords(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "audit")
 	l := open(t, path, audit.Options{})
@@ -148,12 +149,12 @@ func TestBadRecords(t *testing.T) {
 		}
 	}
 	if got, want := events(t, path), "log.started"; got != want {
-		t.Errorf("the log holds %s, want %s", got, want)
+		t.Errorf("the log has %s, want %s", got, want)
 	}
 }
 
-// A log goes on where it ended; a file that a crash cut off at any byte is
-// repaired, and loses nothing but its last record.
+// A log is continued at its end. A file that a crash has cut off at any byte is
+// repaired and loses nothing but its last record.
 func TestTornTail(t *testing.T) {
 	dir := t.TempDir()
 	whole := filepath.Join(dir, "whole")
@@ -193,8 +194,8 @@ func TestTornTail(t *testing.T) {
 	}
 }
 
-// Every flipped bit, removed line and added line is found, but for what looks
-// like a crash in the very last record.
+// Every flipped bit, removed line and added line is detected, except damage to the very
+// last record that looks like a crash.
 func TestTampering(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "audit")
@@ -209,7 +210,7 @@ func TestTampering(t *testing.T) {
 	lines := bytes.SplitAfter(text, []byte("\n"))
 	lines = lines[:len(lines)-1]
 	last := len(text) - len(lines[5])
-	refused := func(what string, changed []byte) {
+	rejected := func(what string, changed []byte) {
 		t.Helper()
 		if r, err := audit.Verify(bytes.NewReader(changed)); !errors.Is(err, audit.ErrCorrupt) {
 			t.Errorf("%s: Verify = %+v, %v; want ErrCorrupt", what, r, err)
@@ -229,27 +230,27 @@ func TestTampering(t *testing.T) {
 	for i := 0; i < last; i += 3 {
 		changed := bytes.Clone(text)
 		changed[i] ^= 1 << (i % 8)
-		refused(fmt.Sprintf("byte %d", i), changed)
+		rejected(fmt.Sprintf("byte %d", i), changed)
 	}
 	for i := range 5 {
-		refused(fmt.Sprintf("without line %d", i+1), bytes.Join(append(lines[:i:i], lines[i+1:]...), nil))
-		refused(fmt.Sprintf("line %d twice", i+1), bytes.Join(append(lines[:i+1:i+1], lines[i:]...), nil))
+		rejected(fmt.Sprintf("without line %d", i+1), bytes.Join(append(lines[:i:i], lines[i+1:]...), nil))
+		rejected(fmt.Sprintf("line %d twice", i+1), bytes.Join(append(lines[:i+1:i+1], lines[i:]...), nil))
 	}
-	refused("the last count", bytes.Replace(text, []byte(`"count":5`), []byte(`"count":6`), 1))
-	refused("something else", []byte("127.0.0.1 localhost\n"))
-	refused("much behind the end", append(bytes.Clone(text), make([]byte, 70<<10)...))
+	rejected("the last count", bytes.Replace(text, []byte(`"count":5`), []byte(`"count":6`), 1))
+	rejected("something else", []byte("127.0.0.1 localhost\n"))
+	rejected("too many bytes after the end", append(bytes.Clone(text), make([]byte, 70<<10)...))
 	changed := bytes.Clone(text)
 	changed[last] = 'x'
 	if r, err := audit.Verify(bytes.NewReader(changed)); err != nil || r.TornBytes != int64(len(lines[5])) || r.Records != 5 {
-		t.Errorf("the last line is none: %+v, %v; want it torn", r, err)
+		t.Errorf("the last line is invalid: %+v, %v; want it torn", r, err)
 	}
 }
 
-// The log is bounded; its files verify one by one and as a row.
+// The log is bounded. Its files verify one by one and as a sequence.
 func TestRotation(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "audit")
-	l := open(t, path, audit.Options{MaxBytes: 1, Keep: 2}) // 64 KiB is the least
+	l := open(t, path, audit.Options{MaxBytes: 1, Keep: 2}) // 64 KiB is the minimum
 	r := audit.Record{Event: audit.Erased, Actor: strings.Repeat("x", 64), Device: name(t, strings.Repeat("d", 64))}
 	for range 800 {
 		appendAll(t, l, r)
@@ -258,8 +259,8 @@ func TestRotation(t *testing.T) {
 		t.Fatal(err)
 	}
 	files, err := filepath.Glob(path + "*")
-	if err != nil || len(files) != 4 { // with the lock
-		t.Errorf("files %v, %v; want two older ones and the lock", files, err)
+	if err != nil || len(files) != 4 { // including the lock
+		t.Errorf("files %v, %v; want the file in use, two older ones and the lock", files, err)
 	}
 	var before audit.Report
 	for _, file := range []string{path + ".2", path + ".1", path} {
@@ -274,7 +275,7 @@ func TestRotation(t *testing.T) {
 		before = report
 	}
 
-	// A crash right after the file in use was put away.
+	// A crash right after the file in use was renamed.
 	if err := os.Rename(path, path+".1"); err != nil {
 		t.Fatal(err)
 	}
@@ -284,8 +285,8 @@ func TestRotation(t *testing.T) {
 	}
 }
 
-// Several processes write to one log, and rotate it. Two Logs of one path know no
-// more of each other than two processes do.
+// Several processes write to one log and rotate it. Two Logs of one path share no more
+// state than two processes do.
 func TestSeveralWriters(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "audit")
 	const writers, each = 4, 100
@@ -310,16 +311,16 @@ func TestSeveralWriters(t *testing.T) {
 	}
 }
 
-// An append waits for others no longer than its context, and a file that became
-// shorter is not written to.
-func TestAppendRefused(t *testing.T) {
+// An append waits for other processes no longer than its context, and a truncated file
+// is not written to.
+func TestAppendFails(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "audit")
 	l := open(t, path, audit.Options{})
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	// Without anybody else the lock is there at once, whatever the context.
+	// A free lock is acquired at once, whatever the context.
 	if err := l.Append(ctx, audit.Record{Event: audit.Erased}); err != nil {
-		t.Errorf("with nobody else: %v", err)
+		t.Errorf("with no other process: %v", err)
 	}
 	if err := os.Truncate(path, 10); err != nil {
 		t.Fatal(err)
@@ -328,7 +329,7 @@ func TestAppendRefused(t *testing.T) {
 		t.Errorf("a shorter file: %v, want ErrCorrupt", err)
 	}
 	if _, err := audit.Open(t.Context(), filepath.Join(path, "audit"), audit.Options{}); err == nil {
-		t.Error("a log in a file was opened")
+		t.Error("a log whose directory is a file was opened")
 	}
 }
 
@@ -373,7 +374,7 @@ func FuzzVerify(f *testing.F) {
 		if r.TornBytes < 0 || r.TornBytes > int64(len(text)) {
 			t.Fatalf("%d torn of %d", r.TornBytes, len(text))
 		}
-		// What is left when the torn part is cut off is whole.
+		// Without the torn part the file is complete.
 		again, err := audit.Verify(bytes.NewReader(text[:len(text)-int(r.TornBytes)]))
 		r.TornBytes = 0
 		if err != nil || again != r {

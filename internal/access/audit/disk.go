@@ -9,8 +9,8 @@ import (
 	"github.com/pulsegate/pulsegate/internal/sys/sharedfile"
 )
 
-// A disk is what a Log does to its folder. [folder] is that of the operating system; one
-// of a test may fail.
+// A disk is the file operations of a Log. [folder] uses the operating system; tests
+// inject failures.
 type disk interface {
 	lock(ctx context.Context, path string) (unlock func(), err error)
 	open(path string) (io.ReadCloser, error)
@@ -21,7 +21,7 @@ type disk interface {
 	syncDir(path string) error
 }
 
-// A file is one that a Log appends to.
+// A file is a file that a Log appends to.
 type file interface {
 	io.ReaderAt
 	io.Writer
@@ -31,7 +31,7 @@ type file interface {
 	Truncate(size int64) error
 }
 
-// folder is the operating system's disk.
+// folder is a disk that uses the operating system.
 type folder struct{}
 
 func (folder) lock(ctx context.Context, path string) (func(), error) {
@@ -43,7 +43,7 @@ func (folder) open(path string) (io.ReadCloser, error) { return os.Open(path) }
 func (folder) openAppend(path string) (file, error) {
 	f, err := sharedfile.OpenAppend(path)
 	if err != nil {
-		return nil, err // not a file that is nil
+		return nil, err // not a non-nil file holding a nil pointer
 	}
 	return f, nil
 }

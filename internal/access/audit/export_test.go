@@ -12,33 +12,33 @@ import (
 // ErrFault is the error of calls that a Fault fails.
 var ErrFault = errors.New("fault")
 
-// A Fault is a disk of which the At-th call fails, or, with Lasting, that and all later
-// ones. Calls are counted from 1. It is for one goroutine.
+// A Fault is a disk whose At-th call fails or, with Lasting, that call and all later
+// ones. Calls are counted from 1. It is not safe for concurrent use.
 type Fault struct {
 	folder
 	At      int
 	Lasting bool
 
-	Volatile bool // nothing is synced, for the sake of time
+	Volatile bool // skips all syncs, to save time
 
-	next string // the next call of this kind but skip fails as well
+	next string // the call of this kind after skip others fails as well
 	skip int
 
-	// Half makes a write that fails write half, and a replacement that fails happen
-	// without being certain.
+	// Half makes a failing write write half of its data, and a failing replacement take
+	// place with an uncertain outcome.
 	Half bool
 
-	Calls  []string // what was called
-	Failed []string // what has failed
+	Calls  []string // all calls
+	Failed []string // the calls that failed
 }
 
-// With returns opt with the disk.
+// With returns opt with f as its disk.
 func (f *Fault) With(opt Options) Options {
 	opt.disk = f
 	return opt
 }
 
-// After has the next call of a kind fail after so many others of it.
+// After makes a call of a kind fail, after skip further calls of that kind.
 func (f *Fault) After(skip int, kind string) { f.skip, f.next = skip, kind }
 
 func (f *Fault) due() bool {
@@ -50,7 +50,7 @@ func (f *Fault) due() bool {
 	return true
 }
 
-// call counts a call and reports whether it fails.
+// call counts a call and reports whether it must fail.
 func (f *Fault) call(what string) bool {
 	f.Calls = append(f.Calls, what)
 	if n := len(f.Calls); n == f.At || f.Lasting && f.At > 0 && n > f.At || what == f.next && f.due() {
@@ -110,13 +110,13 @@ func (f *Fault) replace(path string, data []byte) error {
 }
 
 func (f *Fault) syncDir(path string) error {
-	if f.call("sync of the folder") {
+	if f.call("sync of the directory") {
 		return ErrFault
 	}
 	return f.folder.syncDir(path)
 }
 
-// A faultyFile loses what was written since the last sync when a sync fails.
+// When a sync of a faultyFile fails, it loses what was written since the previous sync.
 type faultyFile struct {
 	file
 	fault    *Fault
@@ -182,10 +182,10 @@ func (f *faultyFile) Close() error {
 	return err
 }
 
-// Renamed returns a key that signs as k does under the name of another.
+// Renamed returns a key that signs with k but has the ID of named.
 func Renamed(k, named *Key) *Key { return &Key{k.private, named.public, k.path + ".renamed"} }
 
-// Verify reads one file of a log.
+// Verify verifies one file of a log.
 func Verify(r io.Reader) (Report, error) {
 	var p position
 	torn, err := p.scan(r, nil)

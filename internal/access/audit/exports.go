@@ -12,26 +12,26 @@ import (
 // # Exports
 //
 // An export is recorded before it begins. A client that exports again and again must not
-// be able to fill the log until its oldest file is dropped. So a record is not repeated:
-// exports of the same device by the same token from the same address, of a time range
-// that was recorded within the hour, are counted, and one record at the end of the hour
-// holds their number.
+// be able to fill the log until its oldest file is dropped. So records are not repeated:
+// further exports of the same device by the same token from the same address, within a
+// time range that was recorded within the hour, are only counted, and one record at the
+// end of the hour has their number.
 //
-// If the ranges keep changing, one record without a range covers all that follow within
-// the hour. If the devices or the addresses do, one without these covers the day.
-// No export begins before a record covers it.
+// If the ranges keep changing, one record without a range covers all further ones
+// within the hour. If the devices or the addresses keep changing, one record without
+// these covers the day. No export begins before a record covers it.
 
-// Bounds of what is recorded one by one.
+// Bounds of the records of exports.
 const (
 	exportsFor    = time.Hour
-	maxRanges     = 4 // of one device, token and address in an hour
+	maxRanges     = 4 // per device, token and address in an hour
 	allowanceFor  = 24 * time.Hour
-	maxAllowance  = 10_000  // records of one token in a day: 3 MB
-	maxExporting  = 1 << 16 // devices, tokens and addresses that are known at one time
-	maxAllowances = 1 << 16 // tokens
+	maxAllowance  = 10_000  // records per token in a day: 3 MB
+	maxExporting  = 1 << 16 // combinations of device, token and address that are remembered
+	maxAllowances = 1 << 16 // tokens that are remembered
 )
 
-// An exporter is who exports what.
+// An exporter identifies who exports which device from where.
 type exporter struct {
 	token   string
 	gateway vitals.Name
@@ -40,15 +40,15 @@ type exporter struct {
 	actor   string
 }
 
-// who leaves what is exported out of e, and from where.
+// who returns e without the device and the address.
 func (e exporter) who() exporter { return exporter{token: e.token, gateway: e.gateway, actor: e.actor} }
 
-// An exporting is what the log holds about an exporter's exports.
+// An exporting describes which exports of an exporter are covered by records.
 type exporting struct {
 	until  time.Time
-	ranges []timeRange // recorded
-	all    bool        // any range is
-	more   int64       // exports without a record of their own
+	ranges []timeRange // with a record
+	all    bool        // a record covers every range
+	more   int64       // number of exports without a record of their own
 }
 
 // A timeRange is from inclusive to exclusive; zero is open.
@@ -59,7 +59,7 @@ func (r timeRange) covers(o timeRange) bool {
 		(r.to.IsZero() || !o.to.IsZero() && !o.to.After(r.to))
 }
 
-// lasts reports whether what was recorded still counts.
+// lasts reports whether x is still in effect at now.
 func (x *exporting) lasts(now time.Time) bool { return x != nil && now.Before(x.until) }
 
 func (x *exporting) covers(r timeRange, now time.Time) bool {
@@ -83,16 +83,16 @@ type allowance struct {
 	records int
 }
 
-// exports are what a Log knows of exports.
+// exports is a Log's state about exports.
 type exports struct {
 	exportsMu  sync.Mutex
 	exporting  map[exporter]*exporting // guarded by exportsMu
 	allowances map[exporter]*allowance // by who; guarded by exportsMu
 }
 
-// Export is Append for an export that is about to begin, whose Event need not be set.
-// When it returns nil, records on stable storage cover the export. When it fails the
-// export must not begin.
+// Export records an export that is about to begin. It ignores r.Event. When it returns
+// nil, records on stable storage cover the export. If it returns an error, the export
+// must not begin.
 func (l *Log) Export(ctx context.Context, r Record) error {
 	r.Event = Exported
 	if err := r.check(); err != nil {
@@ -101,7 +101,7 @@ func (l *Log) Export(ctx context.Context, r Record) error {
 	key := exporter{r.Token, r.Gateway, r.Device, r.Peer, r.Actor}
 	covered, records := l.cover(&key, timeRange{r.From, r.To})
 	if covered {
-		// Nothing is written, but it must be possible.
+		// Write nothing, but check that writing is possible.
 		if err := l.do(ctx, func() error { return nil }); err != nil {
 			return err
 		}
@@ -118,9 +118,9 @@ func (l *Log) Export(ctx context.Context, r Record) error {
 	return nil
 }
 
-// cover reports whether records cover an export. If not, records reports whether it gets
-// one of its own; otherwise it needs one that covers all that may follow of key, which
-// cover may have made less precise.
+// cover reports whether records already cover an export. If not, records reports whether
+// the export gets a record of its own. Otherwise it needs a record that covers all
+// further exports of key, from which cover may have removed device and address.
 func (l *Log) cover(key *exporter, r timeRange) (covered, records bool) {
 	l.exportsMu.Lock()
 	defer l.exportsMu.Unlock()
@@ -141,7 +141,7 @@ func (l *Log) cover(key *exporter, r timeRange) (covered, records bool) {
 	return false, !known.lasts(now) || len(known.ranges) < maxRanges
 }
 
-// recorded notes that a record covers a range, or all.
+// recorded notes that a record covers a range or, if all is set, every range.
 func (l *Log) recorded(key exporter, r timeRange, all bool) {
 	l.exportsMu.Lock()
 	defer l.exportsMu.Unlock()
@@ -162,7 +162,7 @@ func (l *Log) recorded(key exporter, r timeRange, all bool) {
 		x = &exporting{}
 		l.exporting[key] = x
 	}
-	if !x.lasts(now) { // what was counted waits for the next record
+	if !x.lasts(now) { // x.more is kept for the next record
 		x.ranges, x.all, x.until = nil, false, now.Add(exportsFor)
 		if a.records > maxAllowance {
 			x.until = a.until
@@ -175,20 +175,20 @@ func (l *Log) recorded(key exporter, r timeRange, all bool) {
 	}
 }
 
-// countMore counts exports that a record covers.
+// countMore counts exports that records already cover.
 func (l *Log) countMore(key exporter, n int64) {
 	l.exportsMu.Lock()
 	defer l.exportsMu.Unlock()
 	x := l.exporting[key]
-	if x == nil { // it has ended since
+	if x == nil { // it has expired meanwhile
 		x = &exporting{}
 		l.exporting[key] = x
 	}
 	x.more += n
 }
 
-// exported takes the counts of exports without a record of their own: those of hours and
-// days that have ended, or all.
+// exported returns records with the counts of exports without a record of their own, and
+// removes these counts: of the hours and days that have ended or, if all is set, of all.
 func (l *Log) exported(all bool) (records []Record) {
 	l.exportsMu.Lock()
 	defer l.exportsMu.Unlock()
@@ -210,13 +210,13 @@ func (l *Log) exported(all bool) (records []Record) {
 	return records
 }
 
-// countAgain puts back the count of a record that could not be written.
+// countAgain restores the count of a record that could not be written.
 func (l *Log) countAgain(r *Record) {
 	l.countMore(exporter{r.Token, r.Gateway, r.Device, r.Peer, r.Actor}, r.Count)
 }
 
-// record returns the record of n exports that are covered by others; with n of 0, the
-// one that covers those that may follow.
+// record returns the record of n exports that earlier records cover or, if n is 0, the
+// record that covers later exports.
 func (e exporter) record(n int64) Record {
 	return Record{Event: ExportedMore, Token: e.token, Gateway: e.gateway, Device: e.device, Peer: e.peer, Actor: e.actor, Count: n}
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/pulsegate/pulsegate/internal/access/audit"
 )
 
-// An exportLine is a record of exports as the log has it.
+// An exportLine is a decoded record of exports.
 type exportLine struct {
 	Time                                time.Time
 	Event, Token, Gateway, Device, Peer string
@@ -50,8 +50,8 @@ func exportLines(tb testing.TB, path string) (lines []exportLine) {
 	return lines
 }
 
-// One token exports a thousand times a second for ten minutes. The log takes a few lines
-// and counts the others.
+// One token exports a thousand times a second for ten minutes. The log records a few
+// exports and counts the others.
 //
 // Seen to fail with the mutant record-every-export.
 func TestExportFlood(t *testing.T) {
@@ -59,10 +59,10 @@ func TestExportFlood(t *testing.T) {
 		path := filepath.Join(t.TempDir(), "audit")
 		l := open(t, path, volatile(audit.Options{MaxBytes: 1, Keep: 8, Now: time.Now}))
 		r := audit.Record{Token: "afd37bdffa6b", Gateway: name(t, "archive"), Device: name(t, "ppg-1"), Peer: netip.MustParseAddr("192.0.2.7")}
-		const seconds, each = 600, 10 // of 1,000, for the test's sake
+		const seconds, each = 600, 10 // instead of 1,000, to save time
 		for second := range seconds {
 			for i := range each {
-				r.From = epoch.Add(-time.Duration(i) * time.Hour) // ranges that differ, within the first
+				r.From = epoch.Add(-time.Duration(i) * time.Hour) // different ranges, all within the first one
 				r.To = epoch
 				if second+i == 0 {
 					r.From, r.To = time.Time{}, time.Time{}
@@ -83,9 +83,9 @@ func TestExportFlood(t *testing.T) {
 			t.Errorf("after an hour: %s, want %s", got, want)
 		}
 		if text := read(t, path); !strings.Contains(text, `"event":"exported-more","token":"afd37bdffa6b","gateway":"archive","device":"ppg-1","count":5999,"peer":"192.0.2.7"`) {
-			t.Errorf("the record does not say whose they are:\n%s", text)
+			t.Errorf("the record lacks token, gateway, device or peer:\n%s", text)
 		}
-		if err := l.Export(t.Context(), r); err != nil { // the next hour's
+		if err := l.Export(t.Context(), r); err != nil { // the first of the next hour
 			t.Fatal(err)
 		}
 		if got := events(t, path); !strings.HasSuffix(got, "exported-more:5999 exported") {
@@ -94,9 +94,9 @@ func TestExportFlood(t *testing.T) {
 	})
 }
 
-// Ranges, devices and addresses that go on to differ do not fill the log either; from
-// some number on they are in a record that says less.
-func TestExportsThatDiffer(t *testing.T) {
+// Ever new ranges, devices and addresses do not fill the log either: above a limit they
+// share a less specific record.
+func TestDistinctExports(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "audit")
 	now := epoch
 	l := open(t, path, volatile(audit.Options{Now: func() time.Time { return now }}))
@@ -107,7 +107,7 @@ func TestExportsThatDiffer(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for i := range 100 { // each range is a little wider
+	for i := range 100 { // each range is slightly wider
 		export(audit.Record{Device: name(t, "ppg-1"), From: epoch.Add(-time.Duration(i) * time.Minute), To: epoch})
 	}
 	lines := exportLines(t, path)
@@ -143,14 +143,14 @@ func TestExportsThatDiffer(t *testing.T) {
 		}
 		counted += line.Count
 	}
-	if want := int64(12_101 - 2); counted != want { // two began a record for any
+	if want := int64(12_101 - 2); counted != want { // two have a record that covers any
 		t.Errorf("%d exports are counted, want %d", counted, want)
 	}
 }
 
-// Whatever is exported, records that were on the disk before cover it: one of the same
-// token, device, address and of a range around it within the hour, or one that leaves out
-// what it is not about, within the day. None is left uncounted.
+// Earlier records on disk cover every export: either one of the same token, device and
+// address with an enclosing range, within the hour, or a less specific one within the
+// day. Every export is recorded or counted.
 //
 // Seen to fail with the mutant export-beside-the-record.
 func TestExportsAreCovered(t *testing.T) {
@@ -189,7 +189,7 @@ func TestExportsAreCovered(t *testing.T) {
 				covered = covered || line.covers(&r, now)
 			}
 			if !covered {
-				rt.Fatalf("nothing covers %+v in\n%s", r, read(t, path))
+				rt.Fatalf("no record covers %+v in\n%s", r, read(t, path))
 			}
 		}
 		if err := l.Close(); err != nil {
@@ -203,7 +203,7 @@ func TestExportsAreCovered(t *testing.T) {
 				begun++
 			}
 		}
-		if total != begun { // each of these stands for the export that needed it
+		if total != begun { // each such record stands for the export that caused it
 			rt.Fatalf("%d exports are not counted, want %d:\n%s", total, begun, read(t, path))
 		}
 	})

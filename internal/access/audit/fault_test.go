@@ -13,14 +13,14 @@ import (
 	"github.com/pulsegate/pulsegate/internal/access/audit"
 )
 
-// A bench is a folder with a log of which the file in use is nearly full, and its key
-// beside the folder.
-type bench struct{ dir, path, key string }
+// A fixture is a directory with a log whose file in use is nearly full, and with its
+// key.
+type fixture struct{ dir, path, key string }
 
-func newBench(t *testing.T) bench {
+func newFixture(t *testing.T) fixture {
 	t.Helper()
 	dir := t.TempDir()
-	b := bench{dir, filepath.Join(dir, "log", "audit"), filepath.Join(dir, "key")}
+	b := fixture{dir, filepath.Join(dir, "log", "audit"), filepath.Join(dir, "key")}
 	mkdir(t, filepath.Join(dir, "log"))
 	key, err := audit.CreateKey(b.key)
 	if err != nil {
@@ -45,17 +45,17 @@ func newBench(t *testing.T) bench {
 	return b
 }
 
-// copy returns a bench like b.
-func (b bench) copy(t *testing.T) bench {
+// copy returns a copy of b.
+func (b fixture) copy(t *testing.T) fixture {
 	t.Helper()
 	dir := t.TempDir()
 	if err := os.CopyFS(dir, os.DirFS(b.dir)); err != nil {
 		t.Fatal(err)
 	}
-	return bench{dir, filepath.Join(dir, "log", "audit"), filepath.Join(dir, "key")}
+	return fixture{dir, filepath.Join(dir, "log", "audit"), filepath.Join(dir, "key")}
 }
 
-// A script is what a process does with a log, and what it was told.
+// A script is what a process does with a log, with the appends that succeeded.
 type script struct {
 	t     *testing.T
 	next  int64
@@ -74,9 +74,9 @@ func (s *script) append(l *audit.Log) error {
 	return err
 }
 
-// run opens the log and does something of everything: records, refusals, exports, the
-// end of a file, the work of another process, signatures.
-func (s *script) run(b bench, f *audit.Fault) {
+// run opens the log and exercises everything: records, refusals, exports, rotation,
+// another process, signatures.
+func (s *script) run(b fixture, f *audit.Fault) {
 	t := s.t
 	key, err := audit.LoadKey(b.key)
 	if err != nil {
@@ -103,11 +103,11 @@ func (s *script) run(b bench, f *audit.Fault) {
 	}
 	_ = s.append(l)
 	l.Refused(audit.Refusal{Reason: audit.Unknown})
-	_ = l.Close() // which signs
+	_ = l.Close() // signs the log
 }
 
 // counts returns the counts of all erasures in the log of b.
-func (b bench) counts(t *testing.T) (counts []int64) {
+func (b fixture) counts(t *testing.T) (counts []int64) {
 	t.Helper()
 	for _, path := range []string{".3", ".2", ".1", ""} {
 		text, err := os.ReadFile(b.path + path)
@@ -132,13 +132,14 @@ func (b bench) counts(t *testing.T) (counts []int64) {
 	return counts
 }
 
-// TestFaults fails one call after another of all that a Log makes of its disk, once and
-// for good; writes that fail write nothing or half. What an append that returned nil has
-// written is there, once, in a log that verifies, and the next process goes on with it.
+// TestFaults injects a failure into each call that a Log makes of its disk, once or from
+// then on; failing writes write nothing or half. Afterwards each record whose append
+// returned nil is in the log exactly once, the log verifies, and the next process
+// continues it.
 //
 // Seen to fail with the mutant record-without-sync.
 func TestFaults(t *testing.T) {
-	whole := newBench(t)
+	whole := newFixture(t)
 	none := audit.Fault{Volatile: true}
 	(&script{t: t}).run(whole.copy(t), &none)
 	if len(none.Calls) < 50 {
@@ -154,7 +155,7 @@ func TestFaults(t *testing.T) {
 			f, b, s := fault, whole.copy(t), &script{t: t}
 			s.run(b, &f)
 			if len(f.Failed) == 0 {
-				continue // with an earlier call that fails fewer are made
+				continue // after an earlier failure fewer calls are made
 			}
 			failed[f.Failed[0]]++
 			what := fmt.Sprintf("call %d, %s, fails (lasting %t, half %t)", f.At, f.Failed[0], f.Lasting, f.Half)
@@ -178,7 +179,7 @@ func TestFaults(t *testing.T) {
 			counts := b.counts(t)
 			for _, n := range s.acked {
 				if i := slices.Index(counts, n); i < 0 || slices.Index(counts[i+1:], n) >= 0 {
-					t.Errorf("%s: record %d is not there once; the log holds %v", what, n, counts)
+					t.Errorf("%s: the log does not have record %d exactly once, but %v", what, n, counts)
 				}
 			}
 			for _, n := range counts {
@@ -188,7 +189,7 @@ func TestFaults(t *testing.T) {
 			}
 		}
 	}
-	for _, call := range []string{"lock", "open", "open for appending", "stat", "stat of the file", "rename", "replace", "sync of the folder", "read", "write", "sync", "truncate", "close"} {
+	for _, call := range []string{"lock", "open", "open for appending", "stat", "stat of the file", "rename", "replace", "sync of the directory", "read", "write", "sync", "truncate", "close"} {
 		if failed[call] == 0 {
 			t.Errorf("no %s has failed", call)
 		}
@@ -196,10 +197,10 @@ func TestFaults(t *testing.T) {
 	t.Logf("%d calls, %v", len(none.Calls), failed)
 }
 
-// A sync that failed is not tried again: the kernel may have forgotten what it could not
-// write. The log takes nothing until the next process.
+// A failed sync is not retried: the kernel may have dropped the data that it could not
+// write. The log accepts nothing until the process is restarted.
 func TestFailedSync(t *testing.T) {
-	b := newBench(t)
+	b := newFixture(t)
 	f := audit.Fault{}
 	l, err := audit.Open(t.Context(), b.path, f.With(audit.Options{MaxBytes: 1, CheckEvery: time.Hour}))
 	if err != nil {
@@ -209,11 +210,11 @@ func TestFailedSync(t *testing.T) {
 	f.After(0, "sync")
 	for range 3 {
 		if err := s.append(l); !errors.Is(err, audit.ErrFailed) {
-			t.Errorf("a failed sync, and after it: %v, want ErrFailed", err)
+			t.Errorf("after a failed sync: %v, want ErrFailed", err)
 		}
 	}
 	if !l.Failing() {
-		t.Error("it does not say that it fails")
+		t.Error("Failing() = false after a failed sync")
 	}
 	if err := l.Close(); err != nil {
 		t.Error(err)

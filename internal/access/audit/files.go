@@ -10,13 +10,13 @@ import (
 	"strings"
 )
 
-// filesOf returns the files of a log, oldest first. Numbers may be missing: a crash in the
-// middle of a rotation leaves a gap, which the next one closes.
+// filesOf returns the files of a log, oldest first. Numbers may be missing: a crash during
+// a rotation leaves a gap, which the next rotation closes.
 func filesOf(path string) ([]string, error) {
 	dir, name := filepath.Split(path)
 	entries, err := os.ReadDir(cmp.Or(dir, "."))
 	if err != nil {
-		return nil, fmt.Errorf("find audit log: %w", err)
+		return nil, fmt.Errorf("list audit log files: %w", err)
 	}
 	var older []int
 	for _, e := range entries {

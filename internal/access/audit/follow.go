@@ -11,7 +11,7 @@ import (
 	"slices"
 )
 
-// start brings a new Log to the end of what is there, and signs it.
+// start reads a new Log to its end and signs it.
 func (l *Log) start(ctx context.Context) error {
 	if l.opt.Key != nil {
 		known, err := l.opt.Key.known(l.path)
@@ -26,12 +26,11 @@ func (l *Log) start(ctx context.Context) error {
 	})
 }
 
-// followLocked brings l to the end of the log, which other processes may have moved,
-// and cuts off what a crash has left there.
+// followLocked advances l to the end of the log, where other processes may have
+// written, and removes a record that a crash has cut off.
 //
-// Invariant: the log holds the record that l has read or written last. Where it does
-// not, somebody has removed the file, or has put another one in its place.
-// TestChangedWhileOpen checks it.
+// Invariant: the log contains the last record that l has read or written. If not, the
+// file was removed or replaced. TestChangedWhileOpen checks it.
 func (l *Log) followLocked() error {
 	if l.file != nil {
 		have, err := l.file.Stat()
@@ -42,7 +41,7 @@ func (l *Log) followLocked() error {
 		if err != nil && !errors.Is(err, os.ErrNotExist) {
 			return err
 		}
-		if err != nil || !os.SameFile(have, named) { // another process has begun a new file, or nobody has
+		if err != nil || !os.SameFile(have, named) { // another process has rotated the log, or the file was removed
 			if err := l.closeLocked(); err != nil {
 				return err
 			}
@@ -57,7 +56,7 @@ func (l *Log) followLocked() error {
 	return l.readOnLocked(l.at.mark)
 }
 
-// checkLastLocked looks for the last record where it was.
+// checkLastLocked checks that the last record is still in its place.
 func (l *Log) checkLastLocked() error {
 	line := make([]byte, l.at.last)
 	if _, err := l.file.ReadAt(line, l.at.bytes-l.at.last); err != nil && err != io.EOF {
@@ -69,20 +68,20 @@ func (l *Log) checkLastLocked() error {
 	return nil
 }
 
-// readOnLocked reads the file in use from l.at to its end. The record that is known must
-// be there.
+// readOnLocked reads the file in use from l.at to its end, which must include the record
+// known.
 func (l *Log) readOnLocked(known mark) error {
 	info, err := l.file.Stat()
 	if err != nil {
 		return err
 	}
 	before := l.at
-	torn, err := l.at.scan(io.NewSectionReader(l.file, l.at.bytes, info.Size()-l.at.bytes), l.met(known))
+	torn, err := l.at.scan(io.NewSectionReader(l.file, l.at.bytes, info.Size()-l.at.bytes), l.onLine(known))
 	if err == nil && l.at.seq < known.seq {
 		err = known.gone()
 	}
 	if err != nil {
-		l.at = before // the next call looks again
+		l.at = before // the next call reads again
 		return err
 	}
 	if torn == 0 {
@@ -94,9 +93,9 @@ func (l *Log) readOnLocked(known mark) error {
 	return l.writeLocked([]Record{{Event: LogRecovered, Count: torn}})
 }
 
-// met returns a function for each line that is read. It compares the record that is
-// known, and passes new lines to Options.Copy.
-func (l *Log) met(known mark) func(_, _ mark, _ []byte) error {
+// onLine returns the function that is called for each line read. It compares the record
+// known, and passes new lines to Options.OnLine.
+func (l *Log) onLine(known mark) func(_, _ mark, _ []byte) error {
 	return func(_, m mark, line []byte) error {
 		switch {
 		case m.seq == known.seq && m.chain != known.chain:
@@ -110,17 +109,17 @@ func (l *Log) met(known mark) func(_, _ mark, _ []byte) error {
 	}
 }
 
-// openLocked opens the file in use and reads it to its end. Where it does not hold what
-// is known, the older files are read first. Where it is missing it is begun: at the very
-// first, or when a crash came right after the one before it was put away.
+// openLocked opens the file in use and reads it to its end. If it does not contain the
+// last known record, older files are read first. If it is missing, because the log is
+// new or because of a crash during rotation, openLocked creates it.
 func (l *Log) openLocked() error {
 	known := l.at.mark
-	row, inUse, err := l.rowLocked(known)
+	files, inUse, err := l.olderLocked(known)
 	if err != nil {
 		return err
 	}
 	var end position
-	for i, path := range row {
+	for i, path := range files {
 		if end, err = l.readOlder(path, end, i > 0, known); err != nil {
 			return err
 		}
@@ -135,8 +134,8 @@ func (l *Log) openLocked() error {
 	if err != nil {
 		return err
 	}
-	if len(row) > 0 && first.before() != end.mark {
-		return fmt.Errorf("%w: %s does not follow %s", ErrCorrupt, l.path, row[len(row)-1])
+	if len(files) > 0 && first.before() != end.mark {
+		return fmt.Errorf("%w: %s does not follow %s", ErrCorrupt, l.path, files[len(files)-1])
 	}
 	if l.file, err = l.disk.openAppend(l.path); err != nil {
 		return err
@@ -149,9 +148,9 @@ func (l *Log) openLocked() error {
 	return nil
 }
 
-// rowLocked returns the older files that are to be read, oldest first, and whether
-// there is a file in use.
-func (l *Log) rowLocked(known mark) (row []string, inUse bool, err error) {
+// olderLocked returns the older files to read, oldest first, and whether there is a
+// file in use.
+func (l *Log) olderLocked(known mark) (files []string, inUse bool, err error) {
 	first := beginning{seq: ^uint64(0)}
 	info, err := l.disk.stat(l.path)
 	switch {
@@ -165,7 +164,7 @@ func (l *Log) rowLocked(known mark) (row []string, inUse bool, err error) {
 	}
 	for n := 1; n <= l.opt.Keep && first.seq > known.seq && first.before() != known; n++ {
 		if known.seq == 0 && (inUse || n > 1) {
-			break // nothing is known: the end is enough
+			break // no record is known: the newest file is enough
 		}
 		older, err := l.firstOf(l.older(n))
 		if errors.Is(err, os.ErrNotExist) {
@@ -174,33 +173,34 @@ func (l *Log) rowLocked(known mark) (row []string, inUse bool, err error) {
 		if err != nil {
 			return nil, false, err
 		}
-		first, row = older, append(row, l.older(n))
+		first, files = older, append(files, l.older(n))
 	}
 	if known.seq > 0 && first.seq > known.seq && first.before() != known {
 		return nil, false, known.gone()
 	}
-	slices.Reverse(row)
-	return row, inUse, nil
+	slices.Reverse(files)
+	return files, inUse, nil
 }
 
-// readOlder reads an older file, which follows what ends with before if follows is set.
+// readOlder reads an older file. If follows is set, it must follow the file that ends
+// at before.
 func (l *Log) readOlder(path string, before position, follows bool, known mark) (p position, err error) {
 	r, err := l.disk.open(path)
 	if err != nil {
 		return p, err
 	}
 	defer func() { err = errors.Join(err, r.Close()) }()
-	torn, err := p.scan(r, l.met(known))
+	torn, err := p.scan(r, l.onLine(known))
 	switch {
 	case err != nil:
 		return p, err
 	case torn > 0, follows && (p.seq-p.lines != before.seq || p.prev != before.chain):
-		return p, fmt.Errorf("%w: %s is not whole, or does not follow the one before it", ErrCorrupt, path)
+		return p, fmt.Errorf("%w: %s is incomplete or does not follow the file before it", ErrCorrupt, path)
 	}
 	return p, nil
 }
 
-// A beginning is the first record of a file.
+// A beginning describes the first record of a file.
 type beginning struct {
 	seq  uint64
 	prev chain
@@ -209,7 +209,7 @@ type beginning struct {
 // before returns the mark of the record before the first.
 func (b beginning) before() mark { return mark{b.seq - 1, b.prev} }
 
-// firstOf reads the beginning of a file.
+// firstOf reads the first record of a file.
 func (l *Log) firstOf(path string) (b beginning, err error) {
 	r, err := l.disk.open(path)
 	if err != nil {
@@ -227,9 +227,9 @@ func (l *Log) firstOf(path string) (b beginning, err error) {
 	return beginning{p.seq, p.prev}, nil
 }
 
-// tend checks that the file is still the one that was written, and signs it if sign is
-// set.
-func (l *Log) tend(sign bool) error {
+// maintain checks that the file was not changed from outside, and signs the log if sign
+// is set.
+func (l *Log) maintain(sign bool) error {
 	ctx, cancel := context.WithTimeout(context.Background(), appendTimeout)
 	defer cancel()
 	return l.do(ctx, func() error {

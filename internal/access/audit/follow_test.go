@@ -13,7 +13,7 @@ import (
 	"github.com/pulsegate/pulsegate/internal/access/audit"
 )
 
-// volatile returns opt with a disk that syncs nothing, for the sake of time.
+// volatile returns opt with a disk that skips all syncs, to save time.
 func volatile(opt audit.Options) audit.Options {
 	return (&audit.Fault{Volatile: true}).With(opt)
 }
@@ -25,7 +25,7 @@ func put(tb testing.TB, path, text string) {
 	}
 }
 
-// replaceFile puts another file in the place of one.
+// replaceFile replaces the file at path.
 func replaceFile(tb testing.TB, path, text string) {
 	tb.Helper()
 	put(tb, path+".new", text)
@@ -34,12 +34,13 @@ func replaceFile(tb testing.TB, path, text string) {
 	}
 }
 
-// long is a record of about 350 bytes, so that a file of the least size takes some 190.
+// long returns a record of about 350 bytes, so that a file of the minimum size has room
+// for about 190.
 func long(tb testing.TB) audit.Record {
 	return audit.Record{Event: audit.Erased, Actor: strings.Repeat("x", 64), Device: name(tb, strings.Repeat("d", 64)), Gateway: name(tb, strings.Repeat("g", 64))}
 }
 
-// fillUntil appends until there is a file.
+// fillUntil appends until the file at path exists.
 func fillUntil(tb testing.TB, l *audit.Log, path string) {
 	tb.Helper()
 	for range 2000 {
@@ -51,8 +52,9 @@ func fillUntil(tb testing.TB, l *audit.Log, path string) {
 	tb.Fatalf("there is no %s", path)
 }
 
-// What somebody else does to the file of a running Log is noticed, without an append and
-// by each; nothing is written to what he left. Where the file comes back, so does the log.
+// A change of a running Log's file from outside is detected by the periodic check and by
+// each append, and nothing is written to the changed file. When the file is restored, the
+// log works again.
 //
 // Seen to fail with the mutant follow-anything.
 func TestChangedWhileOpen(t *testing.T) {
@@ -61,11 +63,11 @@ func TestChangedWhileOpen(t *testing.T) {
 		change func(t *testing.T, path string)
 	}{
 		{"removed", func(t *testing.T, path string) { remove(t, path) }},
-		{"cut in its place", func(t *testing.T, path string) {
+		{"truncated in place", func(t *testing.T, path string) {
 			text := read(t, path)
 			put(t, path, text[:strings.LastIndex(text[:len(text)-1], "\n")+1])
 		}},
-		{"cut in its place in the middle of a line", func(t *testing.T, path string) {
+		{"truncated in place in the middle of a line", func(t *testing.T, path string) {
 			text := read(t, path)
 			put(t, path, text[:len(text)-10])
 		}},
@@ -89,7 +91,7 @@ func TestChangedWhileOpen(t *testing.T) {
 			text := read(t, path)
 			put(t, path, strings.Replace(text, `"count":5`, `"count":6`, 1))
 		}},
-		{"computed anew from the second line", func(t *testing.T, path string) {
+		{"recomputed from the second line", func(t *testing.T, path string) {
 			other := path + ".other"
 			put(t, other, read(t, path)[:strings.Index(read(t, path), "\n")+1])
 			l := open(t, other, audit.Options{Now: time.Now})
@@ -101,12 +103,12 @@ func TestChangedWhileOpen(t *testing.T) {
 			}
 			move(t, other, path)
 		}},
-		{"put away", func(t *testing.T, path string) { move(t, path, path+".away") }},
-		{"put away as an older file is, and a new one begun", func(t *testing.T, path string) {
+		{"renamed", func(t *testing.T, path string) { move(t, path, path+".away") }},
+		{"renamed as by a rotation, and a new one created", func(t *testing.T, path string) {
 			text := read(t, path)
 			put(t, path+".1", text[:strings.LastIndex(text[:len(text)-1], "\n")+1])
 			remove(t, path)
-			l := open(t, path, audit.Options{Now: time.Now}) // which goes on from the shortened one
+			l := open(t, path, audit.Options{Now: time.Now}) // continues the shortened one
 			appendAll(t, l, audit.Record{Event: audit.Erased, Count: 9}, audit.Record{Event: audit.Erased, Count: 9})
 			if err := l.Close(); err != nil {
 				t.Fatal(err)
@@ -124,7 +126,7 @@ func TestChangedWhileOpen(t *testing.T) {
 				time.Sleep(5*time.Minute + time.Second)
 				synctest.Wait()
 				if len(troubles) != 0 || l.Failing() {
-					t.Fatalf("told of %v before", troubles)
+					t.Fatalf("reported %v before the change", troubles)
 				}
 				good := read(t, path)
 				tt.change(t, path)
@@ -132,7 +134,7 @@ func TestChangedWhileOpen(t *testing.T) {
 				time.Sleep(audit.DefaultCheckEvery)
 				synctest.Wait()
 				if len(troubles) != 1 || !errors.Is(troubles[0], audit.ErrCorrupt) || !l.Failing() {
-					t.Errorf("told of %v after a check, want ErrCorrupt", troubles)
+					t.Errorf("reported %v after a check, want ErrCorrupt", troubles)
 				}
 				for range 2 {
 					if err := l.Append(t.Context(), audit.Record{Event: audit.Erased}); !errors.Is(err, audit.ErrCorrupt) {
@@ -143,17 +145,17 @@ func TestChangedWhileOpen(t *testing.T) {
 					t.Errorf("Export = %v, want ErrCorrupt", err)
 				}
 				if now, err := os.ReadFile(path); string(now) != string(left) || (err == nil) != (missing == nil) {
-					t.Errorf("the Log has changed the file: %q, %v", now, err)
+					t.Errorf("the Log has written to the file: %q, %v", now, err)
 				}
 				replaceFile(t, path, good)
 				time.Sleep(audit.DefaultCheckEvery)
 				synctest.Wait()
 				if len(troubles) != 2 || troubles[1] != nil || l.Failing() {
-					t.Errorf("told of %v, failing %t; want an end", troubles, l.Failing())
+					t.Errorf("reported %v, failing %t; want a final nil", troubles, l.Failing())
 				}
 				appendAll(t, l, audit.Record{Event: audit.Erased, Count: 6})
 				if got, want := events(t, path), "log.started erased:1 erased:2 erased:3 erased:4 erased:5 erased:6"; got != want {
-					t.Errorf("the log holds %s, want %s", got, want)
+					t.Errorf("the log has %s, want %s", got, want)
 				}
 				verify(t, path)
 			})
@@ -161,29 +163,29 @@ func TestChangedWhileOpen(t *testing.T) {
 	}
 }
 
-// Another process may begin files while this one does nothing. It goes on at the end,
-// and notices when what it wrote is not in the row any more.
+// Another process may rotate the log while this one is idle. This one continues at the
+// end, and detects when its last record is no longer in the sequence of files.
 func TestOthersRotate(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		change func(t *testing.T, path string)
 		gone   bool
 	}{
-		{"nothing else", func(*testing.T, string) {}, false},
-		{"the file that holds the last record is removed", func(t *testing.T, path string) { remove(t, path+".2") }, true},
-		{"one in between is removed", func(t *testing.T, path string) { remove(t, path+".1") }, true},
-		{"a number is left out", func(t *testing.T, path string) {
+		{"no change", func(*testing.T, string) {}, false},
+		{"the file with the last record is removed", func(t *testing.T, path string) { remove(t, path+".2") }, true},
+		{"a file in between is removed", func(t *testing.T, path string) { remove(t, path+".1") }, true},
+		{"a number is missing", func(t *testing.T, path string) {
 			move(t, path+".2", path+".5")
 			move(t, path+".1", path+".2")
 		}, false},
-		{"a bit of the last record", func(t *testing.T, path string) {
+		{"a bit of the last record is flipped", func(t *testing.T, path string) {
 			put(t, path+".2", strings.Replace(read(t, path+".2"), `"count":77`, `"count":78`, 1))
 		}, true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "audit")
 			var copied []string
-			idle := open(t, path, audit.Options{Copy: func(line []byte) { copied = append(copied, string(line)) }})
+			idle := open(t, path, audit.Options{OnLine: func(line []byte) { copied = append(copied, string(line)) }})
 			appendAll(t, idle, audit.Record{Event: audit.Erased, Count: 77})
 			other := open(t, path, volatile(audit.Options{MaxBytes: 1}))
 			fillUntil(t, other, path+".2")
@@ -217,7 +219,7 @@ func TestOthersRotate(t *testing.T) {
 	}
 }
 
-// A rotation that cannot be finished loses no older file, however often it is tried.
+// A rotation that keeps failing loses no older file.
 func TestRotationFails(t *testing.T) {
 	for renames := 1; renames <= 3; renames++ {
 		path := filepath.Join(t.TempDir(), "audit")
@@ -231,7 +233,7 @@ func TestRotationFails(t *testing.T) {
 		for tries := 0; tries < 5; {
 			f.After(renames-1, "rename")
 			if renames > 1 && tries > 0 {
-				f.After(0, "rename") // the others were done
+				f.After(0, "rename") // earlier renames have succeeded
 			}
 			if l.Append(t.Context(), long(t)) != nil {
 				tries++

@@ -21,16 +21,16 @@ import (
 
 // # Signatures
 //
-// The chain has no key: anyone who can write to the folder can compute another one. A
-// [Key], which is kept elsewhere, signs the chain from time to time, in a record of the
-// log. Records that were signed cannot be replaced without the key.
+// The chain has no key: anyone who can write to the directory can compute another one.
+// A [Key], which is kept elsewhere, regularly signs the chain in a record of the log.
+// Signed records cannot be replaced without the key.
 //
-// The log could still be cut off after an older signature. So the newest signature is
+// The log could still be truncated after an older signature. So the newest signature is
 // also kept in the head file beside the key.
 
 // A Key signs logs with Ed25519 (RFC 8032), or is the public half of one that does.
 type Key struct {
-	private ed25519.PrivateKey // nil: a public key
+	private ed25519.PrivateKey // nil: only the public half
 	public  ed25519.PublicKey
 	path    string
 }
@@ -41,26 +41,26 @@ const (
 	pemPublic  = "PUBLIC KEY"  // PKIX
 )
 
-// maxKeyBytes bounds the files of this package beside the log.
+// maxKeyBytes bounds the size of a key file and of a head file.
 const maxKeyBytes = 16 << 10
 
-// CreateKey makes a key and keeps it in a new file at path, for its owner only.
+// CreateKey creates a key in a new file at path, which only its owner can read.
 func CreateKey(path string) (*Key, error) {
 	public, private, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {
-		return nil, fmt.Errorf("make audit key: %w", err)
+		return nil, fmt.Errorf("create audit key: %w", err)
 	}
 	der, err := x509.MarshalPKCS8PrivateKey(private)
 	if err != nil {
-		return nil, fmt.Errorf("make audit key: %w", err)
+		return nil, fmt.Errorf("create audit key: %w", err)
 	}
 	if err := writeNewFile(path, pem.EncodeToMemory(&pem.Block{Type: pemPrivate, Bytes: der})); err != nil {
-		return nil, fmt.Errorf("make audit key: %w", err)
+		return nil, fmt.Errorf("create audit key: %w", err)
 	}
 	return &Key{private, public, path}, nil
 }
 
-// writeNewFile makes a file, durably.
+// writeNewFile durably creates a file.
 func writeNewFile(path string, data []byte) (err error) {
 	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
@@ -76,7 +76,7 @@ func writeNewFile(path string, data []byte) (err error) {
 	return nil
 }
 
-// LoadKey reads the key at path: a private one, or a public one, which verifies only.
+// LoadKey reads the key at path. A public key can only verify.
 func LoadKey(path string) (*Key, error) {
 	text, err := readSmall(path)
 	if err != nil {
@@ -85,7 +85,7 @@ func LoadKey(path string) (*Key, error) {
 	k := &Key{path: path}
 	block, rest := pem.Decode(text)
 	if block == nil || len(bytes.TrimSpace(rest)) > 0 {
-		return nil, fmt.Errorf("read audit key %s: it does not hold one key in PEM", path)
+		return nil, fmt.Errorf("read audit key %s: it does not contain exactly one key in PEM", path)
 	}
 	var key any
 	switch block.Type {
@@ -112,12 +112,12 @@ func readSmall(path string) ([]byte, error) {
 	case err != nil:
 		return nil, err
 	case !info.Mode().IsRegular() || info.Size() > maxKeyBytes:
-		return nil, fmt.Errorf("%s is not a file of this program", path)
+		return nil, fmt.Errorf("%s is not a regular file of at most %d bytes", path, maxKeyBytes)
 	}
 	return os.ReadFile(path)
 }
 
-// PublicPEM returns the public half, for those who verify a log.
+// PublicPEM returns the public half, which suffices to verify a log.
 func (k *Key) PublicPEM() ([]byte, error) {
 	der, err := x509.MarshalPKIXPublicKey(k.public)
 	if err != nil {
@@ -126,13 +126,14 @@ func (k *Key) PublicPEM() ([]byte, error) {
 	return pem.EncodeToMemory(&pem.Block{Type: pemPublic, Bytes: der}), nil
 }
 
-// ID names the key in records: 8 hexadecimal digits of the SHA-256 of its public half.
+// ID returns the name of the key in records: the first 8 hexadecimal digits of the
+// SHA-256 of its public half.
 func (k *Key) ID() string {
 	sum := sha256.Sum256(k.public)
 	return hex.EncodeToString(sum[:4])
 }
 
-// message is what is signed of m.
+// message returns the bytes that a signature of m covers.
 func (m mark) message() []byte {
 	text := append([]byte("pulsegate audit log 1\x00"), make([]byte, 8)...)
 	binary.BigEndian.PutUint64(text[len(text)-8:], m.seq)
@@ -145,19 +146,19 @@ func (k *Key) signed(m mark, signature []byte) bool {
 	return len(signature) == ed25519.SignatureSize && ed25519.Verify(k.public, m.message(), signature)
 }
 
-// headFile is beside the key. It names the newest record that was signed:
+// headFile returns the path of the head file, which names the newest signed record:
 //
 //	pulsegate-audit-head 1
 //	record 17
 //	chain 0c62…
 //	signature 5Jv…
 //
-// The signature is of that record and all before it.
+// The signature covers that record and all before it.
 func (k *Key) headFile() string { return k.path + ".head" }
 
 const headText = "pulsegate-audit-head 1\nrecord %d\nchain %x\nsignature %s\n"
 
-// writeHead notes that m was signed.
+// writeHead writes m, which was signed, to the head file.
 func (k *Key) writeHead(d disk, m mark) error {
 	text := fmt.Sprintf(headText, m.seq, m.chain[:], base64.StdEncoding.EncodeToString(k.sign(m)))
 	if err := d.replace(k.headFile(), []byte(text)); err != nil {
@@ -166,7 +167,7 @@ func (k *Key) writeHead(d disk, m mark) error {
 	return nil
 }
 
-// errHead means that the head file is not one that the key has signed.
+// errHead means that the head file has no valid signature of the key.
 var errHead = errors.New("audit: the head file beside the key was damaged or changed")
 
 // readHead reads the head file. ok is false if there is none.
@@ -190,8 +191,8 @@ func (k *Key) readHead() (m mark, ok bool, err error) {
 	return m, true, nil
 }
 
-// known returns the newest record of the log at path that k has signed; zero if there is
-// none.
+// known returns the newest record of the log at path that k has signed. It is zero if
+// there is none.
 func (k *Key) known(path string) (mark, error) {
 	if k.private == nil {
 		return mark{}, fmt.Errorf("audit key %s: a public key cannot sign", k.path)
@@ -202,15 +203,15 @@ func (k *Key) known(path string) (mark, error) {
 	}
 	report, err := VerifyLog(path, k)
 	if errors.Is(err, errUnsigned) || errors.Is(err, fs.ErrNotExist) {
-		return mark{}, nil // the key is new to it, or it has yet to begin
+		return mark{}, nil // the key is new, or the log does not exist yet
 	}
 	if err == nil {
-		err = fmt.Errorf("%w: %s is missing, and the key has signed record %d", errHead, k.headFile(), report.Signed)
+		err = fmt.Errorf("%w: %s is missing, but the key has signed record %d", errHead, k.headFile(), report.Signed)
 	}
 	return mark{}, err
 }
 
-// signLocked signs what came to the log since it was signed last.
+// signLocked signs the log if it has grown since the last signature.
 func (l *Log) signLocked() error {
 	k := l.opt.Key
 	if k == nil {

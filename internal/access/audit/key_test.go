@@ -24,7 +24,7 @@ func createKey(tb testing.TB, path string) *audit.Key {
 	return key
 }
 
-// publicKey returns the public half of a key, as one who has only that.
+// publicKey returns only the public half of a key.
 func publicKey(tb testing.TB, key *audit.Key) *audit.Key {
 	tb.Helper()
 	text, err := key.PublicPEM()
@@ -40,7 +40,8 @@ func publicKey(tb testing.TB, key *audit.Key) *audit.Key {
 	return public
 }
 
-// A signed log: four records and their signature, twice, and two records behind it.
+// newSigned returns a log with four records and their signature, twice, followed by two
+// unsigned records.
 func newSigned(t *testing.T) (path string, key *audit.Key) {
 	t.Helper()
 	dir := t.TempDir()
@@ -55,20 +56,20 @@ func newSigned(t *testing.T) (path string, key *audit.Key) {
 			t.Fatal(err)
 		}
 	}
-	l := open(t, path, audit.Options{}) // a command beside the server
+	l := open(t, path, audit.Options{}) // a command that runs beside the server
 	appendAll(t, l, audit.Record{Event: audit.Erased, Count: 8}, audit.Record{Event: audit.Erased, Count: 9})
 	if err := l.Close(); err != nil {
 		t.Fatal(err)
 	}
 	const want = "log.started log.signed erased:1 erased:2 erased:3 log.signed log.signed erased:1 erased:2 erased:3 log.signed erased:8 erased:9"
 	if got := events(t, path); got != want {
-		t.Fatalf("the log holds %s, want %s", got, want)
+		t.Fatalf("the log has %s, want %s", got, want)
 	}
 	return path, key
 }
 
-// recompute writes a log of the same records as text, from record n on with others, and a
-// chain that fits.
+// recompute writes a log with the records of text, different ones from record n on, and a
+// valid chain.
 func recompute(t *testing.T, path, text string, n int) {
 	t.Helper()
 	lines := strings.SplitAfter(text, "\n")
@@ -83,8 +84,8 @@ func recompute(t *testing.T, path, text string, n int) {
 	}
 }
 
-// What the key has signed cannot be cut off, left out or computed anew: verify finds it,
-// and a process that has the key does not go on behind it.
+// Signed records cannot be cut off, omitted or recomputed: VerifyLog detects it, and a
+// process that has the key does not continue such a log.
 //
 // Seen to fail with the mutant ignore-the-head.
 func TestSignedLog(t *testing.T) {
@@ -100,7 +101,7 @@ func TestSignedLog(t *testing.T) {
 	if report, err := audit.VerifyLog(path, public); err != nil || report.Signed != 11 || report.Head {
 		t.Errorf("with the public key: %+v, %v", report, err)
 	}
-	refused := func(what string) {
+	rejected := func(what string) {
 		t.Helper()
 		changed := read(t, path)
 		if _, err := audit.VerifyLog(path, nil); err != nil {
@@ -117,34 +118,34 @@ func TestSignedLog(t *testing.T) {
 			t.Errorf("%s: the file was changed", what)
 		}
 	}
-	for n := 1; n < 11; n++ { // with the signature of record 11 they are whole
+	for n := 1; n < 11; n++ { // record 11 is the last signature
 		put(t, path, strings.Join(lines[:n], ""))
-		refused(fmt.Sprintf("cut off behind record %d", n))
+		rejected(fmt.Sprintf("cut off after record %d", n))
 	}
 	for n := 1; n < 11; n++ {
 		recompute(t, path, text, n)
-		refused(fmt.Sprintf("computed anew behind record %d", n))
+		rejected(fmt.Sprintf("recomputed after record %d", n))
 		if n < 2 {
 			if _, err := audit.VerifyLog(path, public); !errors.Is(err, audit.ErrCorrupt) {
-				t.Errorf("computed anew behind record %d: %v for one with the public key, want ErrCorrupt", n, err)
+				t.Errorf("recomputed after record %d: %v for one with the public key, want ErrCorrupt", n, err)
 			}
 		} else if report, err := audit.VerifyLog(path, public); err != nil || report.Signed > uint64(n) {
-			t.Errorf("computed anew behind record %d: %+v, %v for one with the public key; want no more than that signed", n, report, err)
+			t.Errorf("recomputed after record %d: %+v, %v for one with the public key; want at most those signed", n, report, err)
 		}
 	}
 	remove(t, path)
 	if _, err := audit.VerifyLog(path, key); err == nil {
-		t.Error("a log that is not there verifies")
+		t.Error("a missing log verifies")
 	}
 	if l, err := audit.Open(t.Context(), path, audit.Options{Key: key}); !errors.Is(err, audit.ErrCorrupt) {
-		t.Errorf("a log that is not there: Open = %v, want ErrCorrupt", err)
+		t.Errorf("a missing log: Open = %v, want ErrCorrupt", err)
 		l.Close()
 	}
-	// What nobody signed can go, which is told by the report.
+	// Unsigned records can be cut off; the report shows how many are signed.
 	for n := 11; n < 13; n++ {
 		put(t, path, strings.Join(lines[:n], ""))
 		if report, err := audit.VerifyLog(path, key); err != nil || report.Signed != 11 || report.Records != uint64(n) {
-			t.Errorf("cut off behind record %d: %+v, %v", n, report, err)
+			t.Errorf("cut off after record %d: %+v, %v", n, report, err)
 		}
 	}
 	put(t, path, text)
@@ -157,7 +158,7 @@ func TestSignedLog(t *testing.T) {
 	}
 }
 
-// A signature that is not the key's is found, and one of another key says nothing.
+// A forged signature is detected, and a signature of another key is ignored.
 //
 // Seen to fail with the mutant verify-no-signature.
 func TestForgedSignatures(t *testing.T) {
@@ -166,7 +167,7 @@ func TestForgedSignatures(t *testing.T) {
 	if _, err := audit.VerifyLog(path, other); !errors.Is(err, audit.ErrCorrupt) {
 		t.Errorf("with another key: %v, want ErrCorrupt", err)
 	}
-	// Somebody signs a log of his own with his own key.
+	// An attacker signs a log with his own key.
 	lines := strings.SplitAfter(read(t, path), "\n")
 	put(t, path, strings.Join(lines[:7], ""))
 	l := open(t, path, audit.Options{Key: other})
@@ -178,7 +179,7 @@ func TestForgedSignatures(t *testing.T) {
 	if err != nil || report.Signed != 7 || report.Others != 2 {
 		t.Errorf("%+v, %v; want 7 records signed and two signatures of another key", report, err)
 	}
-	// He gives it the name of the key that he does not have.
+	// He uses the ID of the key that he does not have.
 	put(t, path, lines[0])
 	l = open(t, path, audit.Options{Key: audit.Renamed(other, key)})
 	if err := l.Close(); err != nil {
@@ -189,7 +190,7 @@ func TestForgedSignatures(t *testing.T) {
 	}
 }
 
-// A running Log signs every minute in which something was written, by whomever.
+// A running Log signs in every minute in which any process wrote something.
 func TestSignsEveryMinute(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
@@ -224,7 +225,7 @@ func TestSignsEveryMinute(t *testing.T) {
 	})
 }
 
-// Signatures are verified through all files, of which the older go.
+// Signatures are verified across rotated files, even when older files are gone.
 func TestSignedRotation(t *testing.T) {
 	dir := t.TempDir()
 	mkdir(t, filepath.Join(dir, "log"))
@@ -245,8 +246,8 @@ func TestSignedRotation(t *testing.T) {
 	if err := l.Close(); err != nil {
 		t.Error(err)
 	}
-	// A crash of the machine may have taken the file in use, after its older one was put
-	// away; nothing that was signed is gone then.
+	// A machine crash during rotation may lose the new file in use; no signed record is
+	// lost then.
 	move(t, path, path+".new")
 	remove(t, path+".2")
 	move(t, path+".1", path+".2")
@@ -257,13 +258,13 @@ func TestSignedRotation(t *testing.T) {
 	}
 }
 
-// The head file is damaged, missing, of another key, or cannot be written.
+// TestHead damages, removes and replaces the head file, and makes it unwritable.
 func TestHead(t *testing.T) {
 	path, key := newSigned(t)
 	folder := filepath.Dir(filepath.Dir(path))
 	head := filepath.Join(folder, "key.head")
 	text := read(t, head)
-	refused := func(what string) {
+	rejected := func(what string) {
 		t.Helper()
 		if l, err := audit.Open(t.Context(), path, audit.Options{Key: key}); err == nil || !strings.Contains(err.Error(), "head") {
 			t.Errorf("%s: Open = %v, want an error about the head file", what, err)
@@ -274,23 +275,23 @@ func TestHead(t *testing.T) {
 		changed := []byte(text)
 		changed[i] ^= 1
 		put(t, head, string(changed))
-		refused(fmt.Sprintf("byte %d", i))
+		rejected(fmt.Sprintf("byte %d", i))
 		put(t, head, text[:i])
-		refused(fmt.Sprintf("cut at %d", i))
+		rejected(fmt.Sprintf("cut at %d", i))
 	}
 	put(t, head, text+"\n")
-	refused("longer")
+	rejected("longer")
 	remove(t, head)
-	refused("missing")
+	rejected("missing")
 	mkdir(t, head)
-	refused("a folder")
+	rejected("a directory")
 	remove(t, head)
 	put(t, head, text)
 	if err := open(t, path, audit.Options{Key: key}).Close(); err != nil {
 		t.Error(err)
 	}
 
-	synctest.Test(t, func(t *testing.T) { // it cannot be written while the log can
+	synctest.Test(t, func(t *testing.T) { // the head file cannot be written, but the log can
 		var troubles []error
 		l := open(t, path, audit.Options{Key: key, Now: time.Now, OnTrouble: func(err error) { troubles = append(troubles, err) }})
 		mkdir(t, head+".tmp")
@@ -300,17 +301,17 @@ func TestHead(t *testing.T) {
 		time.Sleep(5*time.Minute + time.Second)
 		synctest.Wait()
 		if len(troubles) == 0 || troubles[0] == nil || !strings.Contains(troubles[0].Error(), "key.head") {
-			t.Errorf("told of %v, want one error about the head file", troubles)
+			t.Errorf("reported %v, want one error about the head file", troubles)
 		}
 		if got := len(strings.Fields(events(t, path))); got != before+2 {
-			t.Errorf("%d records came in five minutes, want one and a signature", got-before)
+			t.Errorf("%d records were written in five minutes, want one and a signature", got-before)
 		}
 		remove(t, filepath.Join(head+".tmp", "x"))
 		remove(t, head+".tmp")
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		if troubles[len(troubles)-1] != nil {
-			t.Errorf("told of %v, want an end", troubles)
+			t.Errorf("reported %v, want a final nil", troubles)
 		}
 		if report, err := audit.VerifyLog(path, key); err != nil || int(report.Signed) != before+2 {
 			t.Errorf("%+v, %v", report, err)
@@ -326,7 +327,7 @@ func TestKeys(t *testing.T) {
 		t.Errorf("mode %v, %v; want 0600", info.Mode(), err)
 	}
 	if _, err := audit.CreateKey(path); !errors.Is(err, os.ErrExist) {
-		t.Errorf("over another: %v, want ErrExist", err)
+		t.Errorf("over an existing file: %v, want ErrExist", err)
 	}
 	again, err := audit.LoadKey(path)
 	if err != nil || again.ID() != key.ID() || len(key.ID()) != 8 {
@@ -350,7 +351,7 @@ func TestKeys(t *testing.T) {
 		path := filepath.Join(dir, "bad")
 		put(t, path, text)
 		if _, err := audit.LoadKey(path); err == nil || strings.Contains(err.Error(), "localhost") {
-			t.Errorf("%s: %v, want an error that does not repeat it", name, err)
+			t.Errorf("%s: %v, want an error that does not quote the file", name, err)
 		}
 	}
 }

@@ -13,27 +13,27 @@ import (
 	"time"
 )
 
-// Options are those of a [Log]. Zero fields take the default.
+// Options configure a [Log]. Zero fields mean the default.
 type Options struct {
-	MaxBytes         int64            // of a file; default 16 MiB, at least 64 KiB
-	Keep             int              // older files beside the one in use; default 8
-	RefusedPerMinute int              // refused requests with a record of their own; default 10
-	CheckEvery       time.Duration    // between two looks at whether the file is still the one that was written; default 10 s
+	MaxBytes         int64            // maximum size of a file; default 16 MiB, at least 64 KiB
+	Keep             int              // number of older files to keep; default 8
+	RefusedPerMinute int              // rejected requests with a record of their own; default 10
+	CheckEvery       time.Duration    // interval of checks that the file was not changed from outside; default 10 s
 	Now              func() time.Time // default time.Now
 
-	// Key signs the log, when it is opened, closed, and every minute in which something
-	// was written. Nil: nobody does.
+	// Key signs the log when it is opened and closed, and in every minute in which
+	// something was written. If nil, the log is not signed.
 	Key *Key
 
-	// Copy is called with each line that comes to the log while it is open, whichever
-	// process wrote it, in order. The line ends with a newline and is valid during the
-	// call, which must not block. May be nil.
-	Copy func(line []byte)
+	// OnLine, if not nil, is called in order with each line that any process adds to
+	// the log while it is open. The line ends with a newline and is valid only during
+	// the call, which must not block.
+	OnLine func(line []byte)
 
-	// OnTrouble is called when the Log's own work begins to fail, or fails for another
-	// reason: refused requests cannot be recorded, the file was changed by somebody else,
-	// or it cannot be signed. A nil error means that all is well again. It is called from
-	// the Log's goroutine. May be nil.
+	// OnTrouble, if not nil, is called when background work of the Log begins to fail, or
+	// fails for another reason: rejected requests cannot be recorded, the file was
+	// changed from outside, or it cannot be signed. A nil error means that the work
+	// succeeds again. It is called from the Log's goroutine.
 	OnTrouble func(error)
 
 	disk disk // nil: the operating system's
@@ -46,14 +46,14 @@ const (
 	DefaultRefusedPerMinute = 10
 	DefaultCheckEvery       = 10 * time.Second
 
-	leastMaxBytes = 64 << 10
+	minMaxBytes = 64 << 10
 )
 
 func (o *Options) setDefaults() {
 	if o.MaxBytes == 0 {
 		o.MaxBytes = DefaultMaxBytes
 	}
-	o.MaxBytes = max(o.MaxBytes, leastMaxBytes)
+	o.MaxBytes = max(o.MaxBytes, minMaxBytes)
 	if o.Keep == 0 {
 		o.Keep = DefaultKeep
 	}
@@ -71,35 +71,34 @@ func (o *Options) setDefaults() {
 	}
 }
 
-// ErrFailed means that a sync of the log failed. What was written since the sync
-// before it may be lost, and no later sync can tell; the Log writes nothing more.
+// ErrFailed means that a sync of the log has failed. What was written since the
+// previous sync may be lost, and no later sync can show whether it was. The Log writes
+// nothing more.
 var ErrFailed = errors.New("audit: the log has failed")
 
-// A Log is an audit log that is open for writing. Its methods may be called from
-// many goroutines.
+// A Log is an audit log that is open for writing. It is safe for concurrent use.
 type Log struct {
 	path string
 	opt  Options
 	disk disk
 
-	failing atomic.Bool // the last try to write or to check has failed
+	failing atomic.Bool // the last attempt to write or to check has failed
 
-	mu     sync.Mutex // guards what follows
-	file   file       // nil: to be opened
-	at     position   // the end of what this process has read or written
-	opened bool       // what was there is read
-	signed mark       // the last record of this process that signs
+	mu     sync.Mutex // guards the following fields
+	file   file       // nil: not open
+	at     position   // how far this process has read or written
+	opened bool       // the existing records have been read
+	signed mark       // the last log.signed record of this process
 	head   uint64     // the record that the head file names
-	copied uint64     // the last record that Options.Copy was given, or that was there before
+	copied uint64     // the last record passed to Options.OnLine, or that existed before
 	failed error
 
 	refusals
 	exports
 }
 
-// Open opens the log at path, which is made where it is missing, and checks the
-// file in use from its beginning. With a key it also checks that nothing is missing of
-// what the key has signed. The caller must Close it.
+// Open opens the log at path, creates it if necessary, and verifies the file in use.
+// With a key it also checks that no signed record is missing. The caller must Close it.
 func Open(ctx context.Context, path string, opt Options) (*Log, error) {
 	opt.setDefaults()
 	l := &Log{path: path, opt: opt, disk: opt.disk}
@@ -111,7 +110,7 @@ func Open(ctx context.Context, path string, opt Options) (*Log, error) {
 }
 
 // Append writes r and waits until it is on stable storage. ctx bounds the wait for
-// other processes. After an error r may have been written or not.
+// other processes. After an error it is unknown whether r was written.
 func (l *Log) Append(ctx context.Context, r Record) error {
 	switch r.Event {
 	case LogStarted, LogRecovered, LogSigned, ExportedMore:
@@ -123,11 +122,12 @@ func (l *Log) Append(ctx context.Context, r Record) error {
 	return l.append(ctx, r)
 }
 
-// Failing reports whether the last try to write to the log, or to check it, has failed.
+// Failing reports whether the last attempt to write to the log or to check it has
+// failed.
 func (l *Log) Failing() bool { return l.failing.Load() }
 
-// Close writes what is known of refused requests and of exports, signs, and closes the
-// log.
+// Close writes the pending counts of rejected requests and exports, and signs and
+// closes the log.
 func (l *Log) Close() error {
 	l.stopRefusals()
 	l.mu.Lock()
@@ -145,7 +145,7 @@ func (l *Log) closeLocked() error {
 	return err
 }
 
-// append writes records with one sync, or one for each file that they fill.
+// append writes records with one sync, or one sync per file if they fill several.
 func (l *Log) append(ctx context.Context, records ...Record) error {
 	return l.do(ctx, func() error {
 		if err := l.writeLocked(records); err != nil {
@@ -155,7 +155,7 @@ func (l *Log) append(ctx context.Context, records ...Record) error {
 	})
 }
 
-// do calls work with l at the end of the log, and with nobody else writing to it.
+// do calls work with the log locked against other writers and read to its end.
 func (l *Log) do(ctx context.Context, work func() error) (err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -163,7 +163,7 @@ func (l *Log) do(ctx context.Context, work func() error) (err error) {
 		return fmt.Errorf("write audit log: %w", l.failed)
 	}
 	defer func() {
-		if err == nil || ctx.Err() == nil { // a caller that gave up is no failure
+		if err == nil || ctx.Err() == nil { // a canceled call is not a failure of the log
 			l.failing.Store(err != nil)
 		}
 	}()
@@ -182,7 +182,7 @@ func (l *Log) older(n int) string { return olderFile(l.path, n) }
 
 func olderFile(path string, n int) string { return path + "." + strconv.Itoa(n) }
 
-// beginLocked begins a file with its first record, whole or not at all.
+// beginLocked atomically creates the file in use with its first record.
 func (l *Log) beginLocked(before position) error {
 	first := Record{Event: LogStarted, prev: &before.chain}
 	line, _ := first.appendLine(nil, before.seq+1, l.opt.Now(), before.chain)
@@ -201,9 +201,9 @@ func (l *Log) beginLocked(before position) error {
 	return err
 }
 
-// rotateLocked puts the file in use away and begins a new one. A crash in between
-// leaves a log that openLocked continues, perhaps with a number missing. The next
-// rotation fills that number first, so that one that fails repeatedly drops no older file.
+// rotateLocked renames the file in use and creates a new one. openLocked continues after a
+// crash in between, perhaps with a number missing. The next rotation fills the gap first,
+// so that repeated failures drop no older file.
 func (l *Log) rotateLocked() error {
 	if err := l.closeLocked(); err != nil {
 		return err
@@ -231,7 +231,7 @@ func (l *Log) rotateLocked() error {
 	return l.beginLocked(l.at)
 }
 
-// writeLocked writes records at the end, durably.
+// writeLocked durably appends records.
 func (l *Log) writeLocked(records []Record) error {
 	var text []byte
 	end := l.at
@@ -256,13 +256,13 @@ func (l *Log) writeLocked(records []Record) error {
 	return l.flushLocked(text, end)
 }
 
-// flushLocked writes text, after which the file ends at end.
+// flushLocked durably writes text, after which the file ends at end.
 func (l *Log) flushLocked(text []byte, end position) error {
 	if len(text) == 0 {
 		return nil
 	}
 	if _, err := l.file.Write(text); err != nil {
-		// Part of it may be there. The next call looks, and cuts it off.
+		// Part of text may have been written. The next call detects and removes it.
 		return errors.Join(err, l.closeLocked())
 	}
 	if err := l.file.Sync(); err != nil {
@@ -276,12 +276,12 @@ func (l *Log) flushLocked(text []byte, end position) error {
 	return nil
 }
 
-// copyLocked passes a new line of the log to Options.Copy.
+// copyLocked passes a new line of the log to Options.OnLine.
 //
-// Invariant: lines come in order, each once. TestOthersRotate checks it.
+// Invariant: each line is passed once, in order. TestOthersRotate checks it.
 func (l *Log) copyLocked(line []byte) {
 	l.copied++
-	if l.opt.Copy != nil {
-		l.opt.Copy(line)
+	if l.opt.OnLine != nil {
+		l.opt.OnLine(line)
 	}
 }

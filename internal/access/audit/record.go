@@ -13,26 +13,26 @@ import (
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
-// An Event is what a record tells of.
+// An Event is the kind of a record.
 type Event uint8
 
-// The events. Those of the log itself are written by this package.
+// The events. Events of the log itself are written by this package.
 const (
 	LogStarted      Event = 1 + iota // a file begins
-	LogRecovered                     // a record that was cut off by a crash was removed
+	LogRecovered                     // a record that a crash had cut off was removed
 	ServerStarted                    // a server began to serve
-	TokenCreated                     // a token is about to be made
+	TokenCreated                     // a token is about to be created
 	TokenRevoked                     // a token is about to be revoked
-	TokenChangeFail                  // the change recorded last was not made
-	TokensLoaded                     // a server uses the tokens of a changed file; Count: how many
-	TokensRefused                    // a server cannot use the token file and keeps what it had
-	Exported                         // readings were given out; Count: how many
-	Erased                           // readings were removed for good; Count: how many
-	BackedUp                         // a copy of the store was made
-	AuthRefused                      // a request was refused for its credentials
-	AuthRefusedMore                  // further ones since the last such record; Count: how many
-	ExportedMore                     // exports that earlier records cover; Count: how many; 0: it covers those that follow
-	LogSigned                        // all records before this one were there when a key signed them
+	TokenChangeFail                  // a recorded change has failed
+	TokensLoaded                     // a server has loaded a changed token file; Count: number of tokens
+	TokensRefused                    // a server cannot use the token file and keeps its tokens
+	Exported                         // readings were exported; Count: number of readings
+	Erased                           // readings were erased; Count: number of readings
+	BackedUp                         // the store was backed up
+	AuthRefused                      // a request was rejected for its credentials
+	AuthRefusedMore                  // further rejected requests since the last such record; Count: number of requests
+	ExportedMore                     // exports covered by earlier records; Count: number of exports; 0: the record covers later exports
+	LogSigned                        // a key has signed all records before this one
 	numEvents
 )
 
@@ -62,19 +62,19 @@ func (e Event) String() string {
 	return eventNames[e]
 }
 
-// A Reason tells why credentials were refused.
+// A Reason is why credentials were rejected.
 type Reason uint8
 
 // The reasons.
 const (
-	NoCredentials  Reason = 1 + iota // none were given
-	Malformed                        // not the text of a token, or more than one
-	Unknown                          // not known, or revoked
-	Expired                          // valid once
-	NoRight                          // valid, without the right that is needed
-	NotCovered                       // valid, not for this device
-	BadCertificate                   // a client certificate that names no gateway, or another than the token
-	Contradictions                   // valid, has contradicted too many readings of other gateways
+	NoCredentials  Reason = 1 + iota // no credentials
+	Malformed                        // not a token, or more than one
+	Unknown                          // unknown or revoked token
+	Expired                          // expired token
+	NoRight                          // valid, but lacks the required right
+	NotCovered                       // valid, but not for this device
+	BadCertificate                   // an invalid client certificate, or one that names no gateway or another one than the token
+	Contradictions                   // valid, but has contradicted too many readings of other gateways
 	numReasons
 )
 
@@ -97,29 +97,29 @@ func (r Reason) String() string {
 	return reasonNames[r]
 }
 
-// A Record is one event. What is zero is left out.
+// A Record is one event. Zero fields are omitted.
 type Record struct {
 	Event   Event
 	Token   string      // ID of a token: up to 64 bytes of a name
 	Gateway vitals.Name // the token's holder
 	Rights  string      // the token's, such as "write,read"
-	Device  vitals.Name // the device, or the prefix of devices, that it is about
+	Device  vitals.Name // device, or prefix of devices
 	Expires time.Time   // of the token
-	From    time.Time   // the time range of the readings it is about, inclusive
-	To      time.Time   // exclusive
-	Count   int64       // see the events
+	From    time.Time   // start of the readings' time range, inclusive
+	To      time.Time   // end of the time range, exclusive
+	Count   int64       // see the Event
 	Reason  Reason      // with AuthRefused
-	Peer    netip.Addr  // where the request came from
-	Actor   string      // who did it: a user of the machine, "token:ID"; 1 to 64 printable ASCII bytes without " and \
+	Peer    netip.Addr  // address of the client
+	Actor   string      // who did it: a user of the machine, or "token:ID"; at most 64 printable ASCII bytes without " and \
 
 	counts [numReasons]uint64 // with AuthRefusedMore
 	prev   *chain             // with LogStarted
 	signer *Key               // with LogSigned
 }
 
-var errRecord = errors.New("audit: a record that cannot be written")
+var errRecord = errors.New("audit: invalid record")
 
-// check refuses what could break a line.
+// check rejects a record that could break the format of a line.
 func (r *Record) check() error {
 	switch {
 	case r.Event.String() == "" || r.Reason >= numReasons:
@@ -139,13 +139,13 @@ func plain(text string) bool {
 	return len(text) <= 64
 }
 
-// A chain is the SHA-256 that binds a record to those before it.
+// A chain is the SHA-256 that links a record to those before it.
 type chain [sha256.Size]byte
 
 // next returns the chain of the record whose line begins with head.
 func (c *chain) next(head []byte) chain {
 	h := sha256.New()
-	h.Write(c[:]) // a hash takes everything
+	h.Write(c[:]) // a hash.Hash never returns an error
 	h.Write(head)
 	return chain(h.Sum(nil))
 }
@@ -156,7 +156,7 @@ const (
 	timeForm  = "2006-01-02T15:04:05.000Z"
 )
 
-// appendLine appends the line of r, and returns its chain.
+// appendLine appends the line of r to dst. It also returns the chain of r.
 func (r *Record) appendLine(dst []byte, seq uint64, now time.Time, prev chain) ([]byte, chain) {
 	start := len(dst)
 	dst = strconv.AppendUint(append(dst, `{"seq":`...), seq, 10)
@@ -166,20 +166,20 @@ func (r *Record) appendLine(dst []byte, seq uint64, now time.Time, prev chain) (
 			dst = append(append(append(dst, `":"`...), value...), '"')
 		}
 	}
-	moment := func(key string, t time.Time) {
+	timestamp := func(key string, t time.Time) {
 		if !t.IsZero() {
 			text(key, t.UTC().Format(timeForm))
 		}
 	}
-	moment("time", now)
+	timestamp("time", now)
 	text("event", r.Event.String())
 	text("token", r.Token)
 	text("gateway", r.Gateway.String())
 	text("rights", r.Rights)
 	text("device", r.Device.String())
-	moment("expires", r.Expires)
-	moment("from", r.From)
-	moment("to", r.To)
+	timestamp("expires", r.Expires)
+	timestamp("from", r.From)
+	timestamp("to", r.To)
 	if r.Count != 0 {
 		dst = strconv.AppendInt(append(dst, `,"count":`...), r.Count, 10)
 	}

@@ -10,24 +10,24 @@ import (
 	"time"
 )
 
-// A Refusal is a request that was refused for its credentials.
+// A Refusal is a request that was rejected for its credentials.
 type Refusal struct {
 	Reason Reason
-	Token  [6]byte    // the ID of the token that was shown, also of one that is not known; zero: none
-	Peer   netip.Addr // where it came from
+	Token  [6]byte    // ID of the token in the request, even if it is unknown; zero: no token
+	Peer   netip.Addr // address of the client
 }
 
-// appendTimeout bounds the wait of the Log's goroutine for other processes.
+// appendTimeout bounds how long the Log's goroutine waits for other processes.
 const appendTimeout = 10 * time.Second
 
-// Refused notes a refused request. It neither waits nor allocates. The first ones
-// of each minute have a record each, which is written soon after; of the others
-// one record in each minute says how many they were.
+// Refused records a rejected request. It neither blocks nor allocates. The first ones
+// of each minute get a record each, written soon afterwards; one record per minute
+// counts the others.
 func (l *Log) Refused(r Refusal) {
 	if r.Reason == 0 || r.Reason >= numReasons {
 		r.Reason = Malformed
 	}
-	if l.room.Load() > 0 && l.room.Add(-1) >= 0 {
+	if l.recordsLeft.Load() > 0 && l.recordsLeft.Add(-1) >= 0 {
 		select {
 		case l.queue <- r:
 			return
@@ -37,20 +37,20 @@ func (l *Log) Refused(r Refusal) {
 	l.more[r.Reason].Add(1)
 }
 
-// refusals are what a Log knows of refused requests.
+// refusals is a Log's state about rejected requests.
 type refusals struct {
-	queue chan Refusal
-	room  atomic.Int64              // records left in this minute
-	more  [numReasons]atomic.Uint64 // refused without a record of their own
-	quit  chan struct{}
-	stop  sync.Once
-	done  sync.WaitGroup
+	queue       chan Refusal
+	recordsLeft atomic.Int64              // records left in this minute
+	more        [numReasons]atomic.Uint64 // rejected without a record of their own
+	quit        chan struct{}
+	stop        sync.Once
+	done        sync.WaitGroup
 }
 
 func (l *Log) startRefusals() {
 	l.queue = make(chan Refusal, l.opt.RefusedPerMinute)
 	l.quit = make(chan struct{})
-	l.room.Store(int64(l.opt.RefusedPerMinute))
+	l.recordsLeft.Store(int64(l.opt.RefusedPerMinute))
 	l.done.Go(l.run)
 }
 
@@ -59,7 +59,7 @@ func (l *Log) stopRefusals() {
 	l.done.Wait()
 }
 
-// run writes the refusals, and checks and signs the log, until it is closed.
+// run writes refusals, checks the log and signs it, until the log is closed.
 func (l *Log) run() {
 	minute, check := time.NewTicker(time.Minute), time.NewTicker(l.opt.CheckEvery)
 	defer minute.Stop()
@@ -70,23 +70,23 @@ func (l *Log) run() {
 		select {
 		case <-l.quit:
 			l.report(&trouble, l.write(slices.Concat(l.queued(nil), l.counted(), l.exported(true))))
-			l.report(&trouble, l.tend(true))
+			l.report(&trouble, l.maintain(true))
 			return
 		case r := <-l.queue:
 			err = l.write(l.queued([]Record{r.record()}))
 		case <-minute.C:
 			if err = l.write(slices.Concat(l.counted(), l.exported(false))); err == nil {
-				err = l.tend(true)
+				err = l.maintain(true)
 			}
-			l.room.Store(int64(l.opt.RefusedPerMinute))
+			l.recordsLeft.Store(int64(l.opt.RefusedPerMinute))
 		case <-check.C:
-			err = l.tend(false)
+			err = l.maintain(false)
 		}
 		l.report(&trouble, err)
 	}
 }
 
-// report calls OnTrouble with err, unless the last call had the same.
+// report calls OnTrouble with err, unless the last call had the same text.
 func (l *Log) report(last *string, err error) {
 	text := ""
 	if err != nil {
@@ -101,7 +101,7 @@ func (l *Log) report(last *string, err error) {
 	}
 }
 
-// write writes records of events that have happened already.
+// write writes records of events that have already happened.
 func (l *Log) write(records []Record) error {
 	if len(records) == 0 {
 		return nil
@@ -112,7 +112,7 @@ func (l *Log) write(records []Record) error {
 	if err == nil {
 		return nil
 	}
-	for i := range records { // they are counted in the next minute's records
+	for i := range records { // count them in the next minute's records
 		if records[i].Event == AuthRefused {
 			l.more[records[i].Reason].Add(1)
 		}
@@ -126,7 +126,7 @@ func (l *Log) write(records []Record) error {
 	return err
 }
 
-// queued appends what waits in the queue.
+// queued appends the records that wait in the queue.
 func (l *Log) queued(records []Record) []Record {
 	for {
 		select {
@@ -146,7 +146,8 @@ func (r *Refusal) record() Record {
 	return rec
 }
 
-// counted takes the counts of those without a record of their own.
+// counted returns a record with the counts of rejected requests without a record of
+// their own, and resets them.
 func (l *Log) counted() []Record {
 	rec := Record{Event: AuthRefusedMore}
 	for i := range l.more {

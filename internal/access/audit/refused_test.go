@@ -11,8 +11,8 @@ import (
 	"github.com/pulsegate/pulsegate/internal/access/audit"
 )
 
-// However many requests are refused, a minute has a bounded number of records,
-// and none is left uncounted.
+// However many requests are rejected, the number of records per minute is bounded, and
+// every request is recorded or counted.
 func TestRefusedFlood(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		path := filepath.Join(t.TempDir(), "audit")
@@ -31,7 +31,7 @@ func TestRefusedFlood(t *testing.T) {
 			t.Errorf("within the minute: %s, want %s", got, first)
 		}
 		if text := read(t, path); !strings.Contains(text, `"event":"auth.refused","token":"010203040500","reason":"unknown","peer":"192.0.2.7"`) {
-			t.Errorf("the record does not say who it was:\n%s", text)
+			t.Errorf("the record lacks the reason, token or peer:\n%s", text)
 		}
 		time.Sleep(time.Minute)
 		synctest.Wait()
@@ -40,9 +40,9 @@ func TestRefusedFlood(t *testing.T) {
 			t.Errorf("after it: %s, want %s", got, second)
 		}
 		if text := read(t, path); !strings.Contains(text, `"count":997,"no_credentials":499,"unknown":498,`) {
-			t.Errorf("the counts are not in the record:\n%s", text)
+			t.Errorf("the record lacks the counts:\n%s", text)
 		}
-		time.Sleep(10*time.Minute + time.Second) // nothing happens, nothing is written
+		time.Sleep(10*time.Minute + time.Second) // without events nothing is written
 		flood(2)
 		if err := l.Close(); err != nil {
 			t.Error(err)
@@ -54,7 +54,7 @@ func TestRefusedFlood(t *testing.T) {
 	})
 }
 
-// What could not be written is counted, and written when it can be.
+// Refusals that could not be written are counted, and written later.
 func TestRefusedFailure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		path := filepath.Join(t.TempDir(), "audit")
@@ -62,12 +62,12 @@ func TestRefusedFailure(t *testing.T) {
 		l := open(t, path, audit.Options{Now: time.Now, OnTrouble: func(err error) { troubles = append(troubles, err) }})
 		aside := path + ".aside"
 		move(t, path, aside)
-		mkdir(t, path) // what cannot be written to
+		mkdir(t, path) // a directory cannot be written to
 		l.Refused(audit.Refusal{Reason: audit.Expired})
 		l.Refused(audit.Refusal{Reason: 99}) // unknown reasons are malformed
 		synctest.Wait()
 		if len(troubles) != 1 || troubles[0] == nil || !l.Failing() {
-			t.Errorf("told of %v, failing %t; want one error", troubles, l.Failing())
+			t.Errorf("reported %v, failing %t; want one error", troubles, l.Failing())
 		}
 		remove(t, path)
 		move(t, aside, path)
@@ -77,7 +77,7 @@ func TestRefusedFailure(t *testing.T) {
 			t.Errorf("got %s, want %s", got, want)
 		}
 		if len(troubles) != 2 || troubles[1] != nil || l.Failing() {
-			t.Errorf("told of %v, failing %t; want an error and its end", troubles, l.Failing())
+			t.Errorf("reported %v, failing %t; want an error and a final nil", troubles, l.Failing())
 		}
 		if err := l.Close(); err != nil {
 			t.Error(err)

@@ -12,13 +12,13 @@ import (
 	"time"
 )
 
-// A Syslog sends copies of a log's lines to a syslog server: one message of RFC 5424 for
-// each, with the line as its text, facility 13 (log audit), severity 5 (notice) and MSGID
-// audit. Over TCP, messages are counted in octets (RFC 6587, section 3.4.1).
+// A Syslog sends copies of a log's lines to a syslog server: one RFC 5424 message per
+// line, with the line as its text, facility 13 (log audit), severity 5 (notice) and MSGID
+// audit. Over TCP it uses octet counting (RFC 6587, section 3.4.1).
 //
-// Send never blocks: lines wait in a bounded queue, and are dropped and counted when that
-// is full. Syslog acknowledges nothing, so lines that were under way when a server went
-// down are lost uncounted. The numbers of the records show it.
+// Send never blocks: lines wait in a bounded queue; when it is full, they are dropped and
+// counted. The protocol has no acknowledgements, so lines in flight when a server goes
+// down are lost without being counted. Gaps in the records' numbers reveal them.
 type Syslog struct {
 	network, address string
 	hostname         string
@@ -30,35 +30,35 @@ type Syslog struct {
 	stop  sync.Once
 	done  sync.WaitGroup
 
-	ctx    context.Context // ends when Close has waited for long enough
+	ctx    context.Context // canceled when Close has waited for drainTimeout
 	cancel context.CancelFunc
 
-	// Of run:
-	conn  net.Conn      // nil: none
-	gone  chan struct{} // closed when the server has closed conn
-	letGo func() bool   // undoes what ends conn with ctx
+	// The following fields belong to run.
+	conn      net.Conn      // nil: not connected
+	gone      chan struct{} // closed when the server has closed conn
+	stopAbort func() bool   // stops closing conn when ctx is canceled
 }
 
 // Bounds of a Syslog.
 const (
 	syslogQueue   = 4096 // lines, of up to 2 KiB
 	syslogTimeout = 5 * time.Second
-	leastRetry    = 1 * time.Second
-	longestRetry  = 30 * time.Second
+	minRetry      = 1 * time.Second
+	maxRetry      = 30 * time.Second
 	drainTimeout  = 2 * time.Second
 )
 
-// NewSyslog returns a Syslog that sends to a target: unix:/dev/log, udp:host:514 or
-// tcp:host:601. hostname is this machine's in messages; empty: none. onTrouble is called
-// when the server cannot be reached, and, with nil, when it can again; it may be nil. The
-// caller must Close it.
+// NewSyslog returns a Syslog that sends to target: unix:/dev/log, udp:host:514 or
+// tcp:host:601. hostname is the host name in messages; it may be empty. onTrouble, if not
+// nil, is called with an error when the server becomes unreachable, and with nil when it
+// is reachable again. The caller must Close the Syslog.
 func NewSyslog(target, hostname string, onTrouble func(error)) (*Syslog, error) {
 	network, address, _ := strings.Cut(target, ":")
 	switch network {
 	case "unix":
 		network = "unixgram"
 		if address == "" {
-			return nil, fmt.Errorf("audit: syslog %q names no socket", target)
+			return nil, fmt.Errorf("audit: syslog %q lacks the path of a socket", target)
 		}
 	case "udp", "tcp":
 		if _, port, err := net.SplitHostPort(address); err != nil || port == "" {
@@ -76,7 +76,7 @@ func NewSyslog(target, hostname string, onTrouble func(error)) (*Syslog, error) 
 	return s, nil
 }
 
-// syslogName returns a name as the header of a message takes it.
+// syslogName returns name in the form required by a message header.
 func syslogName(name string) string {
 	name = strings.Map(func(r rune) rune {
 		if r <= ' ' || r > '~' {
@@ -90,8 +90,7 @@ func syslogName(name string) string {
 	return name[:min(len(name), 255)]
 }
 
-// Send sends a copy of a line, with its newline or without, as soon as it can. It never
-// waits.
+// Send queues a copy of a line, with or without its newline. It never blocks.
 func (s *Syslog) Send(line []byte) {
 	select {
 	case s.queue <- strings.TrimSuffix(string(line), "\n"):
@@ -100,10 +99,10 @@ func (s *Syslog) Send(line []byte) {
 	}
 }
 
-// Lost returns how many lines were not sent.
+// Lost returns the number of lines that were dropped.
 func (s *Syslog) Lost() uint64 { return s.lost.Load() }
 
-// Close sends what waits, for up to two seconds.
+// Close sends the queued lines, for at most two seconds.
 func (s *Syslog) Close() {
 	defer s.cancel()
 	defer time.AfterFunc(drainTimeout, s.cancel).Stop()
@@ -111,7 +110,7 @@ func (s *Syslog) Close() {
 	s.done.Wait()
 }
 
-// run sends what is in the queue until s is closed.
+// run sends queued lines until s is closed.
 func (s *Syslog) run() {
 	defer s.hangUp()
 	for {
@@ -129,14 +128,15 @@ func (s *Syslog) run() {
 	}
 }
 
-// deliver sends a line, and tries until it can. It reports false when s is closed first.
+// deliver sends a line and retries until it succeeds. It returns false if s is closed
+// first.
 func (s *Syslog) deliver(line string) bool {
 	err := s.write(line)
 	if err == nil {
 		return true
 	}
 	s.report(fmt.Errorf("send to syslog %s: %w", s.address, err))
-	for wait := leastRetry; ; wait = min(2*wait, longestRetry) {
+	for wait := minRetry; ; wait = min(2*wait, maxRetry) {
 		timer := time.NewTimer(wait)
 		select {
 		case <-s.quit:
@@ -157,12 +157,12 @@ func (s *Syslog) report(err error) {
 	}
 }
 
-// drain sends what is left, or counts it as lost.
+// drain sends the remaining lines. After a failure it counts them as lost.
 func (s *Syslog) drain() {
-	for answers := true; ; {
+	for ok := true; ; {
 		select {
 		case line := <-s.queue:
-			if answers = answers && s.write(line) == nil; !answers {
+			if ok = ok && s.write(line) == nil; !ok {
 				s.lost.Add(1)
 			}
 		default:
@@ -171,11 +171,11 @@ func (s *Syslog) drain() {
 	}
 }
 
-// write sends one line, on a new connection if there is none.
+// write sends one line. It connects first if necessary.
 func (s *Syslog) write(line string) error {
 	if s.conn != nil {
 		select {
-		case <-s.gone: // a write would not notice
+		case <-s.gone: // a write to a closed peer may succeed
 			s.hangUp()
 		default:
 		}
@@ -203,26 +203,26 @@ func (s *Syslog) dial() error {
 	}
 	gone := make(chan struct{})
 	s.conn, s.gone = conn, gone
-	s.letGo = context.AfterFunc(s.ctx, func() { _ = conn.Close() })
+	s.stopAbort = context.AfterFunc(s.ctx, func() { _ = conn.Close() })
 	if s.network != "tcp" {
-		return nil // nothing comes, and nothing ends
+		return nil // a datagram socket shows no end
 	}
 	s.done.Go(func() {
 		defer close(gone)
-		_, _ = io.Copy(io.Discard, conn) // until the server closes it, or hangUp does
+		_, _ = io.Copy(io.Discard, conn) // until the server or hangUp closes it
 	})
 	return nil
 }
 
 func (s *Syslog) hangUp() {
 	if s.conn != nil {
-		s.letGo()
-		_ = s.conn.Close() // nothing can be done about it
+		s.stopAbort()
+		_ = s.conn.Close() // an error changes nothing
 		s.conn = nil
 	}
 }
 
-// message returns the message that carries a line.
+// message returns the syslog message for a line.
 func (s *Syslog) message(line string) []byte {
 	const priority = 13*8 + 5
 	when := field([]byte(line), "time")

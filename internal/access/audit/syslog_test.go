@@ -15,10 +15,10 @@ import (
 	"github.com/pulsegate/pulsegate/internal/porttest"
 )
 
-// patience is the longest wait for what must come.
+// patience bounds every wait.
 const patience = time.Minute
 
-// datagrams listens on a network and returns what comes.
+// datagrams listens on a network and returns the messages received.
 func datagrams(t *testing.T, network, address string) (addr string, messages chan string) {
 	t.Helper()
 	conn, err := net.ListenPacket(network, address)
@@ -50,7 +50,7 @@ func receive(t *testing.T, messages <-chan string) string {
 	case m := <-messages:
 		return m
 	case <-time.After(patience):
-		t.Fatal("no message comes")
+		t.Fatal("no message received")
 		return ""
 	}
 }
@@ -65,8 +65,8 @@ func syslog(t *testing.T, target string, onTrouble func(error)) *audit.Syslog {
 	return s
 }
 
-// A log's lines reach a syslog server, each once, in order, whichever process wrote them;
-// what was there before does not.
+// New lines of a log, from any process, reach a syslog server once each, in order. Older
+// lines are not sent.
 func TestSyslog(t *testing.T) {
 	for _, network := range []string{"udp", "unixgram"} {
 		t.Run(network, func(t *testing.T) {
@@ -79,8 +79,8 @@ func TestSyslog(t *testing.T) {
 			path := filepath.Join(dir, "audit")
 			before := open(t, path, audit.Options{})
 			appendAll(t, before, audit.Record{Event: audit.Erased, Count: 1})
-			s := syslog(t, prefix+addr, func(err error) { t.Errorf("told of %v", err) })
-			l := open(t, path, audit.Options{Copy: s.Send})
+			s := syslog(t, prefix+addr, func(err error) { t.Errorf("reported %v", err) })
+			l := open(t, path, audit.Options{OnLine: s.Send})
 			appendAll(t, l, audit.Record{Event: audit.Erased, Count: 2})
 			appendAll(t, before, audit.Record{Event: audit.Erased, Count: 3})
 			appendAll(t, l, audit.Record{Event: audit.Erased, Count: 4})
@@ -98,8 +98,8 @@ func TestSyslog(t *testing.T) {
 	}
 }
 
-// Over TCP messages are counted in octets. A server that goes away is told of, and gets
-// the rest when it is back.
+// Over TCP, messages use octet counting. When the server goes away, an error is
+// reported; when it is back, it gets the remaining messages.
 func TestSyslogTCP(t *testing.T) {
 	addr := porttest.Addr(t)
 	l, err := net.Listen("tcp", addr)
@@ -141,12 +141,12 @@ func TestSyslogTCP(t *testing.T) {
 	}
 	conn.Close()
 	l.Close()
-	polltest.Until(t, "it is noticed that the server is gone", func() bool {
-		s.Send([]byte("gone")) // the first one may be taken before
+	polltest.Until(t, "the loss of the server is detected", func() bool {
+		s.Send([]byte("gone")) // the first one may still be accepted
 		return len(troubles) > 0
 	})
 	if err := <-troubles; err == nil {
-		t.Error("told of an end")
+		t.Error("reported the end too early")
 	}
 	if l, err = net.Listen("tcp", addr); err != nil {
 		t.Fatal(err)
@@ -160,20 +160,20 @@ func TestSyslogTCP(t *testing.T) {
 	select {
 	case err := <-troubles:
 		if err != nil {
-			t.Errorf("told of %v, want the end", err)
+			t.Errorf("reported %v, want nil", err)
 		}
 	case <-time.After(patience):
-		t.Error("not told of the end")
+		t.Error("the end was not reported")
 	}
 	if n := s.Lost(); n != 0 {
 		t.Errorf("%d lost", n)
 	}
 }
 
-// Nobody waits for a server that takes nothing: what has no room is lost, and counted, to
-// the last line.
+// Send never waits for a server that accepts nothing: lines that do not fit into the
+// queue are dropped and counted, to the last line.
 func TestSyslogFull(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0") // which accepts nothing
+	l, err := net.Listen("tcp", "127.0.0.1:0") // accepts no connection
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -194,13 +194,13 @@ func TestSyslogFull(t *testing.T) {
 	select {
 	case <-sent:
 	case <-time.After(patience):
-		t.Fatal("Send waits")
+		t.Fatal("Send blocks")
 	}
 	if n := s.Lost(); n < lines/2 {
 		t.Errorf("%d lost of %d, want most", n, lines)
 	}
 	s.Close()
-	// What the kernel took counts as sent.
+	// Lines that the kernel accepted count as sent.
 	if n := s.Lost(); n < lines*3/4 || n > lines {
 		t.Errorf("%d lost of %d at the end", n, lines)
 	}
@@ -209,7 +209,7 @@ func TestSyslogFull(t *testing.T) {
 func TestSyslogTargets(t *testing.T) {
 	for _, target := range []string{"", "unix", "unix:", "udp:", "udp:host", "udp:host:", "tcp:host", "http://host", "/dev/log", "tls:host:6514"} {
 		if s, err := audit.NewSyslog(target, "", nil); err == nil {
-			t.Errorf("%q was taken", target)
+			t.Errorf("%q was accepted", target)
 			s.Close()
 		}
 	}

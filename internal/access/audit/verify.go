@@ -12,18 +12,18 @@ import (
 	"strconv"
 )
 
-// ErrCorrupt means that a log does not hold what was written. The wrapping error
-// names the line.
+// ErrCorrupt means that a log differs from what was written. The wrapping error names
+// the line.
 var ErrCorrupt = errors.New("audit: the log was damaged or changed")
 
-// A Report tells what a file of the log holds.
+// A Report describes one file of a log.
 type Report struct {
 	Records   uint64
 	FirstSeq  uint64
 	LastSeq   uint64
 	Prev      string // the chain before the first record, in hexadecimal digits
-	Chain     string // that of the last record
-	TornBytes int64  // at the end, of a record that was cut off; only a file that is in use may have them
+	Chain     string // the chain of the last record
+	TornBytes int64  // bytes of an incomplete last record; only the file in use may have them
 }
 
 func (p *position) report(torn int64) Report {
@@ -35,32 +35,32 @@ func (p *position) report(torn int64) Report {
 	return report
 }
 
-// A LogReport is what all files of a log hold.
+// A LogReport describes all files of a log.
 type LogReport struct {
 	Files   []FileReport // oldest first
 	Records uint64
 	Chain   string // of the last record
 
-	// With a key.
-	Signed   uint64 // the record with the newest signature; nothing before it was changed
-	SignedAt string // when, as the record has it
-	Others   int    // signatures of other keys, which prove nothing
-	Head     bool   // there is a head file beside the key, and nothing is missing up to its record
+	// Set if a key was given.
+	Signed   uint64 // record with the newest signature; no record before it was changed
+	SignedAt string // time in that record
+	Others   int    // number of signatures of other keys, which prove nothing
+	Head     bool   // the key has a head file, and no record up to its record is missing
 }
 
-// A FileReport is what one file holds.
+// A FileReport describes one file by its path.
 type FileReport struct {
 	Path string
 	Report
 }
 
-// errUnsigned means that a key has signed nothing of a log.
+// errUnsigned means that a log has no signature of the key.
 var errUnsigned = fmt.Errorf("%w: it has no signature of this key", ErrCorrupt)
 
-// VerifyLog reads all files of the log at path. It returns an error that wraps
-// [ErrCorrupt] when a line is not what was written, a file does not follow the one
-// before it, or, with a key, when a record that the key has signed is missing, or none is
-// signed. A nil key verifies the chain alone.
+// VerifyLog verifies all files of the log at path. It returns an error that wraps
+// [ErrCorrupt] if a line was changed, or if a file does not follow the one before it.
+// With a key, it also does so if a signed record is missing, or if no record is signed. A
+// nil key verifies only the chain.
 func VerifyLog(path string, key *Key) (LogReport, error) {
 	var report LogReport
 	files, err := filesOf(path)
@@ -87,17 +87,17 @@ func VerifyLog(path string, key *Key) (LogReport, error) {
 	report.Chain = hex.EncodeToString(end.chain[:])
 	switch {
 	case report.Head && end.seq < head.seq:
-		return report, fmt.Errorf("%w: it ends with record %d, and record %d was signed", ErrCorrupt, end.seq, head.seq)
+		return report, fmt.Errorf("%w: it ends with record %d, but record %d was signed", ErrCorrupt, end.seq, head.seq)
 	case key != nil && report.Signed == 0:
 		return report, errUnsigned
 	}
 	return report, nil
 }
 
-// ends are the marks before the first and of the last record of a file.
+// ends are the marks of the record before the first one of a file, and of its last one.
 type ends struct{ first, end mark }
 
-// verifyFile adds a file to r.
+// verifyFile verifies a file and adds it to r.
 func (r *LogReport) verifyFile(path string, key *Key, head mark) (e ends, err error) {
 	file, err := os.Open(path)
 	if err != nil {
@@ -107,7 +107,7 @@ func (r *LogReport) verifyFile(path string, key *Key, head mark) (e ends, err er
 	var p position
 	torn, err := p.scan(file, func(before, at mark, line []byte) error {
 		if at.seq == head.seq && at.chain != head.chain {
-			return fmt.Errorf("%w: record %d is not the one that was signed", ErrCorrupt, at.seq)
+			return fmt.Errorf("%w: record %d differs from the one that was signed", ErrCorrupt, at.seq)
 		}
 		if key == nil || !bytes.Contains(line, []byte(signedKey)) {
 			return nil
@@ -123,10 +123,11 @@ func (r *LogReport) verifyFile(path string, key *Key, head mark) (e ends, err er
 	return ends{mark{p.seq - p.lines, p.prev}, p.mark}, nil
 }
 
-// signedKey is in every record that signs, and in no other: names hold no quotes.
+// signedKey occurs in every log.signed record and in no other record, because names
+// contain no quotes.
 const signedKey = `"event":"log.signed","key":"`
 
-// takeSignature judges a record that signs.
+// takeSignature verifies a log.signed record.
 func (r *LogReport) takeSignature(key *Key, before, at mark, line []byte) error {
 	if field(line, "key") != key.ID() {
 		r.Others++
@@ -140,34 +141,35 @@ func (r *LogReport) takeSignature(key *Key, before, at mark, line []byte) error 
 	return nil
 }
 
-// field returns a text of a record; "" if there is none. No text holds a quote.
+// field returns a text field of a record, or "" if there is none. No field contains a
+// quote.
 func field(line []byte, name string) string {
 	_, rest, _ := bytes.Cut(line, []byte(`,"`+name+`":"`))
 	text, _, _ := bytes.Cut(rest, []byte{'"'})
 	return string(text)
 }
 
-// A mark names a record, and all that came before it. The zero mark is that before the
-// first record.
+// A mark identifies a record and, through the chain, all records before it. The zero
+// mark is the one before the first record.
 type mark struct {
 	seq   uint64
 	chain chain
 }
 
-// gone returns the error for a log that no longer holds m.
+// gone returns the error for a log that no longer contains m.
 func (m mark) gone() error {
-	return fmt.Errorf("%w: record %d, which was written, is missing", ErrCorrupt, m.seq)
+	return fmt.Errorf("%w: record %d is missing", ErrCorrupt, m.seq)
 }
 
-// A position is how far a file was read or written. The zero position is its
+// A position is how far a file has been read or written. The zero position is its
 // beginning.
 type position struct {
 	mark  // the last record
 	bytes int64
-	last  int64 // bytes of the last record
-	prior chain // before the last record
+	last  int64 // size of the last record in bytes
+	prior chain // chain before the last record
 	lines uint64
-	prev  chain // before the first record
+	prev  chain // the one before the first record
 }
 
 // Bounds of a line.
@@ -176,10 +178,10 @@ const (
 	maxTornBytes = 64 << 10
 )
 
-// scan moves p over the valid lines that r begins with, and returns the number of
-// bytes behind them that a crash has left. When there are lines among these that
-// a crash cannot have left, it returns an error that wraps ErrCorrupt. It calls each, if
-// that is not nil, with every valid line, and ends with its error.
+// scan advances p over the valid lines at the beginning of r, and returns the number of
+// bytes after them that a crash has left. If a crash cannot explain these bytes, it
+// returns an error that wraps ErrCorrupt. It calls each, if not nil, with every valid
+// line, and stops at its first error.
 func (p *position) scan(r io.Reader, each func(before, at mark, line []byte) error) (torn int64, err error) {
 	in := bufio.NewReaderSize(r, maxLineBytes)
 	for {
@@ -206,7 +208,7 @@ func (p *position) scan(r io.Reader, each func(before, at mark, line []byte) err
 	}
 }
 
-// take moves p over line, if it is the one that follows.
+// take advances p over line, if line is the valid next record.
 func (p *position) take(line []byte) bool {
 	head, seq, sum, ok := cutLine(line)
 	if !ok || p.lines > 0 && seq != p.seq+1 {
@@ -231,10 +233,10 @@ func (p *position) take(line []byte) bool {
 	return true
 }
 
-// rest judges what follows the last valid line: bad, and what in still holds.
+// rest classifies what follows the last valid line: bad, and the remainder of in.
 func (p *position) rest(bad []byte, in *bufio.Reader) (torn int64, err error) {
 	damaged := fmt.Errorf("%w: line %d", ErrCorrupt, p.lines+1)
-	if p.lines == 0 { // a log is never without its first record: this is something else
+	if p.lines == 0 { // a log always has a valid first record: this is another kind of file
 		return 0, damaged
 	}
 	text := append([]byte(nil), bad...)
@@ -254,7 +256,7 @@ func (p *position) rest(bad []byte, in *bufio.Reader) (torn int64, err error) {
 	return int64(len(text)), nil
 }
 
-// cutLine takes a line of the right form apart, without judging its chain.
+// cutLine splits a well-formed line. It does not verify the chain.
 func cutLine(line []byte) (head []byte, seq uint64, sum chain, ok bool) {
 	line, ok = bytes.CutSuffix(line, []byte("\"}\n"))
 	at := len(line) + len("\"}") - chainTail
@@ -272,7 +274,8 @@ func cutLine(line []byte) (head []byte, seq uint64, sum chain, ok bool) {
 	return head, seq, sum, err == nil
 }
 
-// decodeChain reads lower-case hexadecimal digits: a chain has one spelling.
+// decodeChain accepts only lower-case hexadecimal digits, so that a chain has one
+// spelling.
 func decodeChain(dst *chain, text []byte) bool {
 	if len(text) != 2*len(dst) || bytes.ContainsAny(text, "ABCDEF") {
 		return false
