@@ -39,7 +39,7 @@ func TestCollectorReads(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	tracer, err := tracing.New(tracing.Config{Endpoint: endpoint, Sample: 1, Service: `pulse"gate`, Version: "1.2.3", Every: time.Hour})
+	tracer, err := tracing.New(tracing.Options{Endpoint: endpoint, Sample: 1, Service: `pulse"gate`, Version: "1.2.3", Every: time.Hour})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -143,7 +143,7 @@ func TestCollectorRejects(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	tracer, err := tracing.New(tracing.Config{Endpoint: endpoint, Sample: 1})
+	tracer, err := tracing.New(tracing.Options{Endpoint: endpoint, Sample: 1})
 	if err != nil {
 		t.Fatal(err)
 	}

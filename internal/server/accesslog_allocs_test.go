@@ -48,7 +48,7 @@ func TestAccessLogAllocations(t *testing.T) {
 			logs := openAccessLog(t, tt.which, tt.share)
 			logs.level.Set(tt.level)
 			requests := metrics.NewRequests()
-			requests.Told = logs.access.answered
+			requests.OnAnswered = logs.access.answered
 			counted := requests.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(tt.status) }))
 			w, r := httptest.NewRecorder(), httptest.NewRequest("GET", "/", nil)
 			if got := testing.AllocsPerRun(1000, func() { logs.access.fastLane(tt.status, storedMessage, time.Millisecond) }); got != 0 {

@@ -176,7 +176,7 @@ func (s *server) openCore() (err error) {
 	}
 	cfg.Holders = &s.holders
 	s.requests = metrics.NewRequests()
-	s.requests.Told = s.log.access.answered
+	s.requests.OnAnswered = s.log.access.answered
 	s.core, err = ingest.New(s.store, s.problems, cfg)
 	return err
 }

@@ -20,7 +20,7 @@ type TraceOptions struct {
 
 // tracing returns what is traced; nil for nothing. Values that make no sense are refused
 // in either case.
-func (c *Options) tracing() (*tracing.Config, error) {
+func (c *Options) tracing() (*tracing.Options, error) {
 	err := firstBroken(
 		rule{c.TraceSample >= 0 && c.TraceSample <= 1, "--trace-sample must be from 0 to 1"},
 		rule{c.TraceSlow >= 0, "--trace-slow must be at least 0s"},
@@ -47,7 +47,7 @@ func (c *Options) tracing() (*tracing.Config, error) {
 	if forced == 0 {
 		forced = -1
 	}
-	return &tracing.Config{
+	return &tracing.Options{
 		Endpoint: endpoint, Forced: forced, Headers: headers, Sample: c.TraceSample, Slow: c.TraceSlow,
 		Service: "pulsegate", Version: c.Version,
 	}, nil

@@ -10,7 +10,7 @@
 // secret is 256 random bits. crc is the CRC-32C, big-endian, of "pgt_" and the secret.
 // It is no protection. It distinguishes a typing error or a truncated copy from a
 // revoked token without reading the file, and lets a scanner for leaked secrets
-// recognize a token: pgt_[A-Za-z0-9_-]{48} with a matching crc. 36 bytes are exactly 48
+// recognise a token: pgt_[A-Za-z0-9_-]{48} with a matching crc. 36 bytes are exactly 48
 // base64 digits, so each token has only one spelling.
 //
 // A token is shown once, when it is created. Only its digest is kept, the SHA-256 of

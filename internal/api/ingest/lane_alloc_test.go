@@ -39,7 +39,7 @@ func TestLaneAllocations(t *testing.T) {
 			t.Fatal(err)
 		}
 		// Every request is judged, and none is recorded.
-		tracer, err := tracing.New(tracing.Config{Endpoint: nowhere, Slow: time.Hour})
+		tracer, err := tracing.New(tracing.Options{Endpoint: nowhere, Slow: time.Hour})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -74,7 +74,7 @@ func traced(t *testing.T, share float64) (*tracing.Tracer, func() [][]tracedSpan
 	if err != nil {
 		t.Fatal(err)
 	}
-	tr, err := tracing.New(tracing.Config{Endpoint: endpoint, Sample: share})
+	tr, err := tracing.New(tracing.Options{Endpoint: endpoint, Sample: share})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/pulsegate/pulsegate/internal/observe/logbudget"
 )
 
-// A line that is off, or beyond its budget, costs no allocation.
+// A line whose level is disabled, or that is beyond its budget, does not allocate.
 func TestNoAllocations(t *testing.T) {
 	l, err := logbudget.New(io.Discard, logbudget.Options{LinesPerMinute: 1})
 	if err != nil {
@@ -33,7 +33,7 @@ func TestNoAllocations(t *testing.T) {
 			log.LogAttrs(ctx, slog.LevelError, "on", slog.Int("n", 1<<20), slog.Any("error", failure))
 		}},
 	} {
-		tt.log() // a new kind has to be made
+		tt.log() // the first line creates its kind
 		tt.log()
 		if got := testing.AllocsPerRun(1000, tt.log); got != 0 {
 			t.Errorf("%s: %v allocations, want 0", tt.name, got)
@@ -41,10 +41,10 @@ func TestNoAllocations(t *testing.T) {
 	}
 }
 
-// A million errors need no race detector to be too many.
+// TestMillionErrorsExhaustive is too slow with the race detector.
 func TestMillionErrorsExhaustive(t *testing.T) { logErrors(t, 1_000_000) }
 
-// What a line costs that is off, suppressed or written.
+// BenchmarkLog measures lines that are disabled, suppressed or written.
 func BenchmarkLog(b *testing.B) {
 	for _, bb := range []struct {
 		name  string

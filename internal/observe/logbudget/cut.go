@@ -7,17 +7,17 @@ import (
 	"unicode/utf8"
 )
 
-// Bounds of a record. What exceeds them is cut, and marked.
+// Bounds of a record. Longer values are cut and marked.
 const (
-	maxValueBytes = 3 << 10 // text of an attribute, where the line has room for it
-	minValueBytes = 48      // and where it has not
+	maxValueBytes = 3 << 10 // text of an attribute, if the line has room for it
+	minValueBytes = 48      // the same, if it has not
 	maxKeyBytes   = 48
-	maxAttrs      = 24 // of a record, and of a group
-	maxDepth      = 3  // of groups in groups
+	maxAttrs      = 24 // per record and per group
+	maxDepth      = 3  // of nested groups
 )
 
-// cut returns the first bytes of a text that is too long, with a mark that says
-// how much is missing.
+// cut returns s or, if s is too long, its first bytes and the number of bytes that were
+// cut.
 func cut(s string, maxBytes int) string {
 	if len(s) <= maxBytes {
 		return s
@@ -29,8 +29,8 @@ func cut(s string, maxBytes int) string {
 	return s[:keep] + "… (" + strconv.Itoa(len(s)-keep) + " bytes cut)"
 }
 
-// cutAttr returns an attribute whose text is bounded, and which is plain: to
-// format it calls no code of others.
+// cutAttr returns an attribute of bounded length. Formatting it calls no methods of its
+// value.
 func cutAttr(a slog.Attr, maxBytes, depth int) slog.Attr {
 	return slog.Attr{Key: cut(a.Key, maxKeyBytes), Value: cutValue(a.Value, maxBytes, depth)}
 }
@@ -45,14 +45,15 @@ func cutValue(v slog.Value, maxBytes, depth int) slog.Value {
 			return slog.StringValue("(group cut)")
 		}
 		return slog.GroupValue(cutAttrs(v.Group(), maxBytes, depth+1)...)
-	case slog.KindAny, slog.KindLogValuer: // the latter where Resolve gives up
+	case slog.KindAny, slog.KindLogValuer: // KindLogValuer if Resolve gives up
 		return slog.StringValue(cut(fmt.Sprint(v.Any()), maxBytes))
 	default:
 		return v // numbers, times and bools are short
 	}
 }
 
-// cutAttrs returns at most maxAttrs attributes, and says how many are missing.
+// cutAttrs returns at most maxAttrs attributes, followed by the number of those that
+// were cut.
 func cutAttrs(attrs []slog.Attr, maxBytes, depth int) []slog.Attr {
 	out := make([]slog.Attr, 0, min(len(attrs), maxAttrs+1))
 	for i, a := range attrs {

@@ -5,11 +5,11 @@ import (
 	"log/slog"
 )
 
-// A handler is what slog calls.
+// A handler is the slog.Handler of a Log.
 type handler struct {
 	log *Log
 
-	// format writes a line into log.line. It is used with log.mu held.
+	// format writes a line into log.line. log.mu must be held.
 	format slog.Handler
 }
 
@@ -28,15 +28,15 @@ func (h *handler) WithGroup(name string) slog.Handler {
 	return &handler{h.log, h.format.WithGroup(cut(name, maxKeyBytes))}
 }
 
-// Handle implements slog.Handler. It returns nil, and does not wait for the
+// Handle implements slog.Handler. It always returns nil and does not wait for the
 // writer.
 func (h *handler) Handle(ctx context.Context, r slog.Record) error {
 	l := h.log
 	if !l.admit(r.Level, r.Message) {
 		return nil
 	}
-	// The attributes may be code of the caller's, which may log as well: no lock
-	// is held here.
+	// Resolving attributes may call the caller's code, which may log as well, so no
+	// lock is held here.
 	attrs := make([]slog.Attr, 0, r.NumAttrs())
 	r.Attrs(func(a slog.Attr) bool {
 		attrs = append(attrs, a)
@@ -50,8 +50,7 @@ func (h *handler) Handle(ctx context.Context, r slog.Record) error {
 	return nil
 }
 
-// lineLocked returns the line of a record. It is valid until the next one is
-// asked for.
+// lineLocked returns the line of a record. It is valid until the next call.
 func (h *handler) lineLocked(ctx context.Context, r *slog.Record, attrs []slog.Attr) []byte {
 	for limit := maxValueBytes; limit >= minValueBytes; limit /= 4 {
 		if limit < maxValueBytes {

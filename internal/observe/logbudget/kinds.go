@@ -7,21 +7,21 @@ import (
 
 // Bounds of the kinds.
 const (
-	maxKinds        = 64 // that are told apart; what comes beyond shares one budget
-	maxMessageBytes = 96 // of a message that tell kinds apart
+	maxKinds        = 64 // kinds with a budget of their own; further ones share one
+	maxMessageBytes = 96 // bytes of a message that distinguish kinds
 )
 
-// otherKinds is the message that stands for all kinds beyond maxKinds.
+// otherKinds is the message in summaries of all kinds beyond maxKinds.
 const otherKinds = "(kinds beyond the first 64)"
 
-// A kind is the lines that share a budget.
+// A kind is the set of lines that share a budget.
 type kind struct {
 	level   slog.Level
 	message string
-	lines   window // that were accepted
+	lines   window // accepted lines
 
-	// What has not been told.
-	suppressed int64 // because a budget was spent
+	// Lines not yet reported in a summary.
+	suppressed int64 // because a budget was exhausted
 	dropped    int64 // because the queue was full
 }
 
@@ -30,7 +30,7 @@ type kindKey struct {
 	message string
 }
 
-// kinds are the kinds of the last minute.
+// kinds holds the kinds of the last minute.
 type kinds struct {
 	byKey map[kindKey]*kind
 	other kind
@@ -40,7 +40,7 @@ func newKinds() kinds {
 	return kinds{byKey: make(map[kindKey]*kind, maxKinds), other: kind{message: otherKinds}}
 }
 
-// of returns the kind of a record. It allocates for a new kind only.
+// of returns the kind of a record. It allocates only for a new kind.
 func (s *kinds) of(level slog.Level, message string, second int64) *kind {
 	key := kindKey{level, message[:min(len(message), maxMessageBytes)]}
 	if k := s.byKey[key]; k != nil {
@@ -53,13 +53,14 @@ func (s *kinds) of(level slog.Level, message string, second int64) *kind {
 		s.other.level = max(s.other.level, level)
 		return &s.other
 	}
-	key.message = strings.Clone(key.message) // it may be part of something large
+	key.message = strings.Clone(key.message) // it may be a slice of a large string
 	k := &kind{level: level, message: key.message}
 	s.byKey[key] = k
 	return k
 }
 
-// forget drops the kinds of which nothing is known that matters.
+// forget removes the kinds without lines in the last minute and without unreported
+// lines.
 func (s *kinds) forget(second int64) {
 	for key, k := range s.byKey {
 		if k.lines.total(second) == 0 && k.suppressed == 0 && k.dropped == 0 {
@@ -68,8 +69,8 @@ func (s *kinds) forget(second int64) {
 	}
 }
 
-// untold visits the kinds of which lines are missing, until visit returns false.
-func (s *kinds) untold(visit func(*kind) bool) {
+// unreported visits the kinds with unreported lines until visit returns false.
+func (s *kinds) unreported(visit func(*kind) bool) {
 	missing := func(k *kind) bool { return k.suppressed > 0 || k.dropped > 0 }
 	for _, k := range s.byKey {
 		if missing(k) && !visit(k) {

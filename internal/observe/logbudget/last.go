@@ -5,16 +5,16 @@ import (
 	"time"
 )
 
-// LastWait bounds the wait for the reader of standard error, at the end of a process.
+// LastWait bounds the wait for the reader of standard error when a process exits.
 const LastWait = 2 * time.Second
 
-// LastLine writes a line to standard error, and waits for its reader for a while. It is
-// for the reason for which a process ends, after its Log was closed.
+// LastLine writes a line to standard error, but waits at most LastWait for its reader.
+// It reports why a process is exiting, after its Log was closed.
 func LastLine(stderr io.Writer, line string) {
 	written := make(chan struct{})
 	go func() {
 		defer close(written)
-		_, _ = io.WriteString(stderr, line) // there is nowhere else to say it
+		_, _ = io.WriteString(stderr, line) // an error cannot be reported anywhere
 	}()
 	select {
 	case <-written:

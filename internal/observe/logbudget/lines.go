@@ -7,24 +7,24 @@ import (
 	"strings"
 )
 
-// A Class is what becomes of a text that begins with Prefix: a record of this
-// level and message, with the whole text as the attribute "text".
+// A Class turns texts that begin with Prefix into records with this level and message,
+// and with the whole text as the attribute "text".
 type Class struct {
 	Prefix  string
 	Level   slog.Level
 	Message string
 }
 
-// NewLogLogger returns a logger for code that logs texts, such as net/http's. A
-// text is of the first class whose prefix it has. What has none is not logged:
-// the last class is to have an empty prefix.
+// NewLogLogger returns a logger for code that logs plain texts, such as net/http. A
+// text belongs to the first class whose prefix it has. A text without a class is not
+// logged, so the last class should have an empty prefix.
 //
 // A text of several lines, such as a panic with its stack, is one record.
 func NewLogLogger(h slog.Handler, classes ...Class) *log.Logger {
 	return log.New(textWriter{slog.New(h), classes}, "", 0)
 }
 
-// A textWriter is given one text at a time.
+// A textWriter receives one text per Write.
 type textWriter struct {
 	log     *slog.Logger
 	classes []Class

@@ -10,8 +10,9 @@ import (
 	"time"
 )
 
-// MaxLineBytes bounds a line, its end included. So much is written to a pipe in one
-// piece on Linux (PIPE_BUF, pipe(7)): lines of several processes are not mixed.
+// MaxLineBytes bounds the length of a line, including its newline. On Linux, writes of
+// this size to a pipe are atomic (PIPE_BUF, pipe(7)), so lines of several processes are
+// not mixed.
 const MaxLineBytes = 4096
 
 // Defaults and bounds of Options.
@@ -21,74 +22,72 @@ const (
 	MinBytesPerMinute     = 256 << 10
 )
 
-// Parts of the bytes of a minute that lines may not take.
+// Parts of the bytes of a minute that are reserved.
 const (
-	// queueBytes is what may be queued for the writer, or on its way to it. A
-	// reader who comes back gets it on top of a minute's lines.
+	// queueBytes bounds the lines that are queued or being written. A stuck reader that
+	// resumes gets them in addition to a minute's lines.
 	queueBytes = 64 << 10
 
-	maxSummaryBytes = 800 // TestSummaryBytes finds the longest
+	maxSummaryBytes = 800 // TestSummaryBytes checks it
 
-	// A round of summaries has a line for each kind and one for lost lines. One
-	// minute may see two rounds: that of the clock, and that of Close.
+	// A round of summaries has one line per kind and one for lost lines. There may be
+	// two rounds in a minute: the periodic one and that of Close.
 	summaryBytes = 2 * (maxKinds + 2) * maxSummaryBytes
 )
 
-// ErrOptions means that Options cannot be meant.
-var ErrOptions = errors.New("logbudget: options")
+// ErrOptions means that Options are invalid.
+var ErrOptions = errors.New("logbudget: invalid options")
 
-// Options set a Log's form and budgets. Zero fields take the default.
+// Options configure a [Log]. Zero fields mean the default.
 type Options struct {
-	Level slog.Leveler // the least level; default slog.LevelInfo
+	Level slog.Leveler // minimum level; default slog.LevelInfo
 	JSON  bool         // JSON lines; otherwise key=value
 
-	LinesPerMinute int // of one kind
-	BytesPerMinute int // of everything; at least MinBytesPerMinute
+	LinesPerMinute int // per kind
+	BytesPerMinute int // for all lines; at least MinBytesPerMinute
 
-	// Own holds the lines per minute of kinds that have a budget of their own, by
-	// message. It is not modified.
+	// Own has the lines per minute of kinds with a budget of their own, by message. It
+	// is not modified.
 	Own map[string]int
 }
 
-// Stats count since New.
+// Stats are counters that start with New.
 type Stats struct {
-	Lines      int64 // that were handed to the writer
-	Bytes      int64 // of these lines
+	Lines      int64 // lines accepted for the writer
+	Bytes      int64 // bytes of these lines
 	Suppressed int64 // lines beyond a budget
-	Dropped    int64 // lines that did not fit into the queue, or that the writer refused
+	Dropped    int64 // lines that did not fit into the queue or that could not be written
 }
 
-// A Log writes lines within a budget. Its methods may be called from many
-// goroutines.
+// A Log writes lines within a budget. It is safe for concurrent use.
 type Log struct {
 	out   io.Writer
 	level slog.Leveler
-	bare  slog.Handler // formats records without attributes of WithAttrs
+	bare  slog.Handler // formats records without the attributes of WithAttrs
 	start time.Time
 	done  chan struct{} // closed when the writing goroutine has ended
-	wake  chan struct{} // tells it of lines and of closing; never waited for
+	wake  chan struct{} // wakes that goroutine for lines and for closing; never blocks
 
-	lineBytes int64 // that lines may take of a minute
+	lineBytes int64 // bytes per minute available to lines
 
-	mu             sync.Mutex // guards what follows
+	mu             sync.Mutex // guards the following fields
 	line           lineBuffer
 	linesPerMinute int64
 	own            map[string]int64
 	kinds          kinds
 	bytes          window // of all lines
-	lowBytes       window // of those below slog.LevelWarn
-	lost           int64  // lines that the writer refused, and that were not told
+	lowBytes       window // of lines below slog.LevelWarn
+	lost           int64  // unreported lines that could not be written
 	summary        *time.Timer
-	queue          []byte // whole lines that wait for the writer
-	spare          []byte // the memory of lines that were written
-	writing        int    // bytes that it is being given
+	queue          []byte // complete lines that wait for the writer
+	spare          []byte // buffer of written lines, for reuse
+	writing        int    // bytes that are being written
 	closing        bool
 	stats          Stats
 }
 
-// New returns a Log that writes to out, from a goroutine of its own that Close
-// ends. Out is not written to by several goroutines at one time; each Write has
-// whole lines.
+// New returns a Log that writes to out from its own goroutine, which Close ends. Calls
+// of out.Write are serialized, and each has complete lines.
 //
 // The error wraps ErrOptions.
 func New(out io.Writer, opt Options) (*Log, error) {
@@ -102,7 +101,7 @@ func New(out io.Writer, opt Options) (*Log, error) {
 		opt.BytesPerMinute = DefaultBytesPerMinute
 	}
 	if opt.BytesPerMinute < MinBytesPerMinute {
-		return nil, fmt.Errorf("%w: %d bytes per minute are less than %d", ErrOptions, opt.BytesPerMinute, MinBytesPerMinute)
+		return nil, fmt.Errorf("%w: %d bytes per minute is less than %d", ErrOptions, opt.BytesPerMinute, MinBytesPerMinute)
 	}
 	l := &Log{
 		out:       out,
@@ -116,7 +115,7 @@ func New(out io.Writer, opt Options) (*Log, error) {
 	if err := l.SetLines(opt.LinesPerMinute, opt.Own); err != nil {
 		return nil, err
 	}
-	// Whether a level is on was decided before.
+	// Enabled has checked the level already.
 	all := &slog.HandlerOptions{Level: slog.Level(-1 << 30)}
 	l.bare = slog.NewTextHandler(&l.line, all)
 	if opt.JSON {
@@ -129,8 +128,8 @@ func New(out io.Writer, opt Options) (*Log, error) {
 // Handler returns the handler that writes to l.
 func (l *Log) Handler() slog.Handler { return &handler{l, l.bare} }
 
-// SetLines changes the budgets of lines, as Options do. The error wraps ErrOptions;
-// the budgets are then as they were.
+// SetLines replaces Options.LinesPerMinute and Options.Own. If it returns an error,
+// which wraps ErrOptions, the budgets are unchanged.
 func (l *Log) SetLines(perMinute int, own map[string]int) error {
 	budgets := make(map[string]int64, len(own))
 	for message, lines := range own {
@@ -155,8 +154,8 @@ func (l *Log) Stats() Stats {
 	return l.stats
 }
 
-// Print queues a line as it is, whatever the level and the budgets of lines: for
-// the few lines that a program prints for scripts. The budget of bytes holds.
+// Print queues a line as it is, regardless of level and budgets of lines. It is for the
+// few lines that a program prints for scripts. The budget of bytes applies.
 func (l *Log) Print(line string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -174,26 +173,26 @@ func (l *Log) Print(line string) {
 	}
 }
 
-// second returns the time since New in seconds. Steps of the clock do not concern
-// it.
+// second returns the time since New in seconds. It is not affected by clock
+// adjustments.
 func (l *Log) second() int64 { return int64(time.Since(l.start) / time.Second) }
 
-// admit reports whether a budget has room for a line, and counts the line if none
-// has. It does not allocate, but for a new kind.
+// admit reports whether the budgets allow a line, and counts the line as suppressed if
+// they do not. It allocates only for a new kind.
 func (l *Log) admit(level slog.Level, message string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	second := l.second()
 	k := l.kinds.of(level, message, second)
-	if l.roomLocked(k, level, second) {
+	if l.withinBudgetLocked(k, level, second) {
 		return true
 	}
 	l.missedLocked(&k.suppressed, &l.stats.Suppressed)
 	return false
 }
 
-// roomLocked reports whether a line of any length is within all budgets.
-func (l *Log) roomLocked(k *kind, level slog.Level, second int64) bool {
+// withinBudgetLocked reports whether a line of any length is within all budgets.
+func (l *Log) withinBudgetLocked(k *kind, level slog.Level, second int64) bool {
 	budget, ok := l.own[k.message]
 	if !ok {
 		budget = l.linesPerMinute
@@ -203,8 +202,7 @@ func (l *Log) roomLocked(k *kind, level slog.Level, second int64) bool {
 		(level >= slog.LevelWarn || l.lowBytes.total(second)+MaxLineBytes <= l.lineBytes/2)
 }
 
-// missedLocked counts a line that is not written, and sees to it that this is
-// told.
+// missedLocked counts a line that is not written, and schedules a summary.
 func (l *Log) missedLocked(ofKind, all *int64) {
 	*ofKind++
 	*all++
@@ -213,13 +211,13 @@ func (l *Log) missedLocked(ofKind, all *int64) {
 	}
 }
 
-// acceptLocked queues a line that was admitted. Meanwhile others may have spent
-// the budget.
+// acceptLocked queues a line that was admitted. It checks the budgets again, because
+// other lines may have used them meanwhile.
 func (l *Log) acceptLocked(level slog.Level, message string, line []byte) {
 	second := l.second()
 	k := l.kinds.of(level, message, second)
 	switch {
-	case !l.roomLocked(k, level, second):
+	case !l.withinBudgetLocked(k, level, second):
 		l.missedLocked(&k.suppressed, &l.stats.Suppressed)
 	case !l.pushLocked(line):
 		l.missedLocked(&k.dropped, &l.stats.Dropped)
@@ -235,11 +233,11 @@ func (l *Log) acceptLocked(level slog.Level, message string, line []byte) {
 // formatLocked returns the line of a record. It is valid until the next call.
 func (l *Log) formatLocked(ctx context.Context, h slog.Handler, r slog.Record) []byte {
 	l.line.b = l.line.b[:0]
-	_ = h.Handle(ctx, r) // a lineBuffer takes everything
+	_ = h.Handle(ctx, r) // a lineBuffer never fails
 	return l.line.b
 }
 
-// A lineBuffer holds the line that was formatted last.
+// A lineBuffer holds the most recently formatted line.
 type lineBuffer struct{ b []byte }
 
 func (b *lineBuffer) Write(p []byte) (int, error) {

@@ -21,7 +21,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// A reader is the writer of a Log. It remembers what it was given, and when.
+// A reader stands in for the reader of standard error. As the writer of a Log, it
+// records each Write and its time.
 type reader struct {
 	start time.Time
 
@@ -58,8 +59,8 @@ func (r *reader) Write(p []byte) (int, error) {
 	return r.text.Write(p)
 }
 
-// stop makes it stand still until the returned function is called.
-func (r *reader) stop() (goOn func()) {
+// stop makes r block until the returned function is called.
+func (r *reader) stop() (resume func()) {
 	stopped := make(chan struct{})
 	r.mu.Lock()
 	r.stopped = stopped
@@ -78,7 +79,7 @@ func (r *reader) fail(fails bool) {
 	r.mu.Unlock()
 }
 
-// lines returns what came, without the times.
+// lines returns the lines written, without their times.
 func (r *reader) lines() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -93,7 +94,7 @@ func (r *reader) lines() []string {
 	return lines
 }
 
-// busiest returns the most bytes that came within a minute.
+// busiest returns the largest number of bytes written within a minute.
 func (r *reader) busiest() (most int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -162,8 +163,8 @@ func TestBudgetOfLines(t *testing.T) {
 		if len(got) != 10 {
 			t.Errorf("%d lines, want 10", len(got))
 		}
-		// The first lines were written in second 0. Their minute is over when
-		// second 61 begins.
+		// The first lines were written in second 0. Their minute ends when second 61
+		// begins.
 		log.Info("ready", "n", 5)
 		time.Sleep(time.Second)
 		log.Info("ready", "n", 6)
@@ -184,11 +185,11 @@ func TestBudgetOfLines(t *testing.T) {
 	})
 }
 
-// The worst minute that there is: a reader goes on who stood still for so long
-// that the queue is full; all budgets are spent at once, and again as soon as they
-// allow it; all kinds have to be summarised, and again at the end.
+// TestWorstMinute creates the worst possible minute: a stuck reader resumes when the
+// queue is full; all budgets are exhausted at once, and again as soon as possible; all
+// kinds are summarised, and again at the end.
 //
-// Seen to fail when a window holds 57 seconds, and when the queue takes twice its
+// Seen to fail when a window covers 57 seconds, and when the queue accepts twice its
 // bytes.
 func TestWorstMinute(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -207,12 +208,12 @@ func TestWorstMinute(t *testing.T) {
 				log.Error(kind(i))
 			}
 		}
-		goOn := out.stop()
+		resume := out.stop()
 		for range 10 {
 			everyKind()
 			time.Sleep(61 * time.Second)
 		}
-		goOn()
+		resume()
 		flood()
 		everyKind()
 		time.Sleep(58 * time.Second)
@@ -221,16 +222,16 @@ func TestWorstMinute(t *testing.T) {
 		shut(t, l)
 		got := out.busiest()
 		if got > logbudget.MinBytesPerMinute {
-			t.Errorf("%d bytes in a minute, promised are %d", got, logbudget.MinBytesPerMinute)
+			t.Errorf("%d bytes in a minute, want at most %d", got, logbudget.MinBytesPerMinute)
 		}
 		if got < logbudget.MinBytesPerMinute*9/10 {
-			t.Errorf("only %d bytes in the busiest minute: it can be worse", got)
+			t.Errorf("only %d bytes in the busiest minute: this is not the worst one", got)
 		}
 	})
 }
 
-// In no minute more bytes are written than promised, whatever is logged and
-// however the reader behaves.
+// No minute has more bytes than promised, whatever is logged and however the reader
+// behaves.
 func TestBytesOfAnyMinute(t *testing.T) {
 	const bytesPerMinute = logbudget.MinBytesPerMinute
 	long := strings.Repeat("x\x01", 3000)
@@ -240,7 +241,7 @@ func TestBytesOfAnyMinute(t *testing.T) {
 			out := newReader()
 			l := open(t, out, logbudget.Options{LinesPerMinute: 1 + rng.IntN(300), BytesPerMinute: bytesPerMinute, JSON: seed%2 == 0})
 			log := slog.New(l.Handler())
-			goOn := func() {}
+			resume := func() {}
 			for range 40 {
 				for range rng.IntN(200) {
 					level := slog.Level(4 * rng.IntN(3))
@@ -248,30 +249,30 @@ func TestBytesOfAnyMinute(t *testing.T) {
 				}
 				l.Print("printed")
 				if rng.IntN(6) == 0 {
-					goOn()
-					goOn = out.stop()
+					resume()
+					resume = out.stop()
 				} else if rng.IntN(3) == 0 {
-					goOn()
-					goOn = func() {}
+					resume()
+					resume = func() {}
 				}
 				synctest.Wait()
 				time.Sleep(time.Duration(rng.IntN(70)) * time.Second / time.Duration(1+rng.IntN(50)))
 			}
-			goOn()
+			resume()
 			shut(t, l)
 			got := out.busiest()
 			if got > bytesPerMinute {
-				t.Errorf("seed %d: %d bytes in a minute, promised are %d", seed, got, bytesPerMinute)
+				t.Errorf("seed %d: %d bytes in a minute, want at most %d", seed, got, bytesPerMinute)
 			}
 			if got < bytesPerMinute/8 {
-				t.Errorf("seed %d: only %d bytes in the busiest minute: the test loads too little", seed, got)
+				t.Errorf("seed %d: only %d bytes in the busiest minute: the test logs too little", seed, got)
 			}
 		})
 	}
 }
 
-// Errors from all sides cost as many bytes as are promised, and every one of them
-// is accounted for. TestMillionErrorsExhaustive has more of them.
+// Errors from concurrent goroutines stay within the byte budget, and every one is
+// accounted for. TestMillionErrorsExhaustive logs more.
 func TestManyErrors(t *testing.T) { logErrors(t, 20_000) }
 
 func logErrors(t *testing.T, errs int) {
@@ -293,9 +294,9 @@ func logErrors(t *testing.T, errs int) {
 	shut(t, l)
 	got := l.Stats()
 	if out.text.Len() > logbudget.MinBytesPerMinute || got.Bytes != int64(out.text.Len()) {
-		t.Errorf("%d bytes were written, %d counted; promised are %d", out.text.Len(), got.Bytes, logbudget.MinBytesPerMinute)
+		t.Errorf("%d bytes were written, %d counted; want at most %d", out.text.Len(), got.Bytes, logbudget.MinBytesPerMinute)
 	}
-	told, summaries := int64(0), int64(0)
+	reported, summaries := int64(0), int64(0)
 	for _, line := range out.lines() {
 		var suppressed, dropped int64
 		if _, rest, ok := strings.Cut(line, `msg="suppressed lines like this" `); ok {
@@ -305,10 +306,10 @@ func logErrors(t *testing.T, errs int) {
 				_, _ = fmt.Sscanf(field, "dropped=%d", &dropped)
 			}
 		}
-		told += suppressed + dropped
+		reported += suppressed + dropped
 	}
-	if told != got.Suppressed+got.Dropped || told+got.Lines-summaries != int64(errs) {
-		t.Errorf("%d told as missing and %d lines of which %d tell; Stats: %+v; want %d in all", told, got.Lines, summaries, got, errs)
+	if reported != got.Suppressed+got.Dropped || reported+got.Lines-summaries != int64(errs) {
+		t.Errorf("%d reported as missing, %d lines written, of which %d are summaries; Stats: %+v; want %d errors in total", reported, got.Lines, summaries, got, errs)
 	}
 	if summaries != int64(len(messages)) {
 		t.Errorf("%d summaries, want one for each of %d kinds", summaries, len(messages))
@@ -317,20 +318,20 @@ func logErrors(t *testing.T, errs int) {
 
 var messages = []string{"reading stored readings failed", "stored file is damaged", "request handler panicked"}
 
-// When the reader stands still, nobody waits. What was dropped is told when it
-// goes on.
-func TestReaderStandsStill(t *testing.T) {
+// When the reader is stuck, logging does not wait. Dropped lines are reported when it
+// resumes.
+func TestReaderStuck(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		out := newReader()
-		goOn := out.stop()
+		resume := out.stop()
 		l := open(t, out, logbudget.Options{LinesPerMinute: 1000})
 		log := slog.New(l.Handler())
 		const lines = 500
 		for range lines {
 			log.Warn("disk is slow", "text", strings.Repeat("x", 1000))
 		}
-		time.Sleep(5 * time.Minute) // summaries find no room either
-		goOn()
+		time.Sleep(5 * time.Minute) // the queue has no room for summaries either
+		resume()
 		time.Sleep(time.Minute)
 		shut(t, l)
 		got := l.Stats()
@@ -345,22 +346,22 @@ func TestReaderStandsStill(t *testing.T) {
 func TestCloseDoesNotWaitForEver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		out := newReader()
-		goOn := out.stop()
+		resume := out.stop()
 		l := open(t, out, logbudget.Options{})
 		slog.New(l.Handler()).Info("a line")
 		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 		defer cancel()
 		if err := l.Close(ctx); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("Close: got %v, want that the deadline has passed", err)
+			t.Errorf("Close: got %v, want DeadlineExceeded", err)
 		}
 		slog.New(l.Handler()).Info("too late")
-		goOn()
+		resume()
 		shut(t, l)
 		equal(t, out.lines(), `level=INFO msg="a line"`, `level=INFO msg="suppressed lines like this" dropped=1 like="too late"`)
 	})
 }
 
-// A disk that is full for a while, under a file that standard error was sent to.
+// Standard error is redirected to a file on a disk that is full for a while.
 func TestWriterFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		out := newReader()
@@ -381,7 +382,7 @@ func TestWriterFails(t *testing.T) {
 	})
 }
 
-// Lines below Warn leave half of the bytes to the others.
+// Lines below Warn use at most half of the bytes.
 func TestWarningsAreNotCrowdedOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		out := newReader()
@@ -404,8 +405,8 @@ func TestWarningsAreNotCrowdedOut(t *testing.T) {
 	})
 }
 
-// More kinds than are told apart share one budget. Kinds of which nothing is heard
-// make room for others.
+// Kinds beyond the limit share one budget. Kinds without recent lines make room for
+// others.
 func TestManyKinds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		out := newReader()
@@ -436,7 +437,7 @@ func TestManyKinds(t *testing.T) {
 	})
 }
 
-// The promise counts on a bound of summaries.
+// The byte budget relies on a bound for summaries.
 func TestSummaryBytes(t *testing.T) {
 	const maxSummaryBytes = 800
 	for _, message := range []string{strings.Repeat("\x01", 500), strings.Repeat("\xff", 500), strings.Repeat("\u2028", 500), strings.Repeat("\U0010ffff", 500), strings.Repeat(`"`, 500)} {
@@ -448,7 +449,7 @@ func TestSummaryBytes(t *testing.T) {
 			}
 			shut(t, l)
 			all := out.lines()
-			if got := len(all[1]) + 100; got > maxSummaryBytes { // larger numbers, and the time
+			if got := len(all[1]) + 100; got > maxSummaryBytes { // for larger numbers and the time
 				t.Errorf("%+.5q: a summary of %d bytes, want at most %d", message, got, maxSummaryBytes)
 			}
 		}
@@ -468,7 +469,7 @@ type broken struct{}
 
 func (broken) Error() string { panic("no text") }
 
-// Whatever a record holds, it is one line of bounded length.
+// Whatever a record contains, it becomes one line of bounded length.
 func TestOneLine(t *testing.T) {
 	long := strings.Repeat("0123456789", 1000)
 	control := strings.Repeat("\x01\n", 5000)
@@ -484,7 +485,7 @@ func TestOneLine(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		log  func(*slog.Logger)
-		want string // in the line
+		want string // substring of the line
 	}{
 		{"plain", func(l *slog.Logger) { l.Info("m", "i", 1, "s", "t", "d", time.Second, "b", true) }, "msg=m i=1 s=t d=1s b=true"},
 		{"long value", func(l *slog.Logger) { l.Info("m", "k", long) }, "… (6928 bytes cut)"},
@@ -531,10 +532,8 @@ func TestOneLine(t *testing.T) {
 	}
 }
 
-// The longest line is exactly as long as promised.
-//
-// The clock stands still: a JSON line has its time without trailing zeros, so that lines
-// of one text differ in length, and none of 4096 bytes may come.
+// The longest line has exactly MaxLineBytes. The clock stands still, because the time of a
+// JSON line has no trailing zeros: otherwise lines with the same text differ in length.
 func TestLongestLine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		longest := 0
@@ -564,7 +563,7 @@ func TestPrint(t *testing.T) {
 	equal(t, out.lines(), "listening addr=127.0.0.1:1", "listening addr=127.0.0.1:2", strings.Repeat("x", 4095))
 }
 
-// Texts of net/http become records of a few kinds, a panic with its stack one
+// Texts from net/http become records of a few kinds. A panic with its stack becomes one
 // line.
 func TestLogLogger(t *testing.T) {
 	out := newReader()

@@ -3,19 +3,19 @@ package logbudget
 // windowSeconds is the length of a window.
 const windowSeconds = 60
 
-// A window adds up amounts by the second, for as long as they are part of the last
-// minute.
+// A window is a sliding sum of the amounts of the last minute, with a resolution of one
+// second.
 //
-// It holds one second more than a minute has, because the newest one is not over:
-// what add was told in any 60 s is never more than total has said.
+// It covers 61 seconds, because the newest one is incomplete: the amounts added within
+// any 60 s never exceed total.
 type window struct {
 	amounts [windowSeconds + 1]int64
-	newest  int64 // the second that was added to last
+	newest  int64 // the most recent second
 	sum     int64
 }
 
-// total returns the amount of the minute that ends in a second. Seconds do not
-// run backwards.
+// total returns the sum for the minute that ends in second, which must not decrease
+// between calls.
 func (w *window) total(second int64) int64 {
 	if second-w.newest > windowSeconds {
 		*w = window{newest: second}
@@ -29,7 +29,7 @@ func (w *window) total(second int64) int64 {
 	return w.sum
 }
 
-// add adds an amount to a second.
+// add adds amount to second.
 func (w *window) add(second, amount int64) {
 	w.total(second)
 	w.amounts[w.newest%int64(len(w.amounts))] += amount

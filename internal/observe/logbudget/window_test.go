@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// A window agrees with one that remembers everything.
+// A window agrees with a model that keeps every amount.
 func TestWindow(t *testing.T) {
 	for seed := range uint64(40) {
 		rng := rand.New(rand.NewPCG(seed, 0))

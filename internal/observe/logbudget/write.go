@@ -8,8 +8,7 @@ import (
 	"time"
 )
 
-// pushLocked queues a line. It reports false when there is no room, or nobody any
-// more who would write it.
+// pushLocked queues a line. It returns false if the queue is full or l is closing.
 func (l *Log) pushLocked(line []byte) bool {
 	if len(l.queue)+l.writing+len(line) > queueBytes || l.closing {
 		return false
@@ -24,7 +23,7 @@ func (l *Log) pushLocked(line []byte) bool {
 	return true
 }
 
-// write is the goroutine that waits for the writer in place of all others.
+// write runs in the only goroutine that writes to l.out.
 func (l *Log) write() {
 	defer close(l.done)
 	for range l.wake {
@@ -34,15 +33,14 @@ func (l *Log) write() {
 	}
 }
 
-// drain writes what is queued. It reports whether l is closed, and everything
-// told.
+// drain writes the queue. It reports whether l is closed and all summaries are written.
 func (l *Log) drain() (closed bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for told := false; ; {
-		if l.closing && len(l.queue) == 0 && !told {
-			told = true
-			l.summariseLocked() // an empty queue has room for all of it
+	for summarised := false; ; {
+		if l.closing && len(l.queue) == 0 && !summarised {
+			summarised = true
+			l.summariseLocked() // all summaries fit into an empty queue
 		}
 		if len(l.queue) == 0 {
 			return l.closing
@@ -56,8 +54,7 @@ func (l *Log) drain() (closed bool) {
 	}
 }
 
-// writeLines writes whole lines, as many at one time as a pipe takes in one
-// piece.
+// writeLines writes complete lines, at most MaxLineBytes per Write.
 func (l *Log) writeLines(lines []byte) {
 	for len(lines) > 0 {
 		n := len(lines)
@@ -80,12 +77,12 @@ func (l *Log) writeLines(lines []byte) {
 	}
 }
 
-// summarise is the timer that tells once a minute which lines are missing.
+// summarise is called by a timer once a minute while there are lines to report.
 func (l *Log) summarise() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.closing {
-		return // the writing goroutine does it
+		return // drain writes the summaries
 	}
 	l.summary = nil
 	if !l.summariseLocked() {
@@ -93,21 +90,21 @@ func (l *Log) summarise() {
 	}
 }
 
-// summariseLocked queues a line for each kind of which lines are missing. It
-// reports false when the queue has no room: what could not be told is told later.
+// summariseLocked queues a summary for each kind with unreported lines. It returns
+// false if the queue is full; the remaining summaries must be written later.
 func (l *Log) summariseLocked() bool {
 	all := true
-	tell := func(level slog.Level, message string, attrs ...slog.Attr) bool {
+	emit := func(level slog.Level, message string, attrs ...slog.Attr) bool {
 		r := slog.NewRecord(time.Now(), level, message, 0)
 		r.AddAttrs(attrs...)
 		line := l.formatLocked(context.Background(), l.bare, r)
 		closing := l.closing
-		l.closing = false // these lines are the last ones
+		l.closing = false // pushLocked must accept summaries while closing
 		all = l.pushLocked(line)
 		l.closing = closing
 		return all
 	}
-	l.kinds.untold(func(k *kind) bool {
+	l.kinds.unreported(func(k *kind) bool {
 		attrs := make([]slog.Attr, 0, 3)
 		if k.suppressed > 0 {
 			attrs = append(attrs, slog.Int64("suppressed", k.suppressed))
@@ -116,22 +113,21 @@ func (l *Log) summariseLocked() bool {
 			attrs = append(attrs, slog.Int64("dropped", k.dropped))
 		}
 		attrs = append(attrs, slog.String("like", k.message))
-		if !tell(k.level, "suppressed lines like this", attrs...) {
+		if !emit(k.level, "suppressed lines like this", attrs...) {
 			return false
 		}
 		k.suppressed, k.dropped = 0, 0
 		return true
 	})
-	if all && l.lost > 0 && tell(slog.LevelWarn, "log lines could not be written", slog.Int64("lines", l.lost)) {
+	if all && l.lost > 0 && emit(slog.LevelWarn, "log lines could not be written", slog.Int64("lines", l.lost)) {
 		l.lost = 0
 	}
 	return all
 }
 
-// Close tells what is missing, and waits until everything that was queued is
-// written, but no longer than ctx lasts. Its error wraps ctx's: then the writer
-// has not taken it, and the goroutine that waits for it is left behind. Lines that
-// come after Close are dropped.
+// Close writes the summaries and waits until the queue is written, or until ctx is
+// done. In the latter case it returns an error that wraps ctx's, and the writing
+// goroutine stays blocked in the writer. Lines logged after Close are dropped.
 func (l *Log) Close(ctx context.Context) error {
 	l.mu.Lock()
 	if !l.closing {

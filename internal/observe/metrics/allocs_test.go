@@ -11,8 +11,8 @@ import (
 	"github.com/pulsegate/pulsegate/internal/observe/metrics"
 )
 
-// TestNoAllocations needs no race detector, which makes sync.Pool forget at
-// random.
+// TestNoAllocations does not run with the race detector, under which sync.Pool drops
+// items at random.
 func TestNoAllocations(t *testing.T) {
 	requests := metrics.NewRequests()
 	route := requests.Route("/v1/readings")

@@ -1,23 +1,23 @@
-// Package metrics counts what a server does and shows it in the Prometheus text
+// Package metrics counts the work of a server and exports it in the Prometheus text
 // format.
 //
 // # Promise
 //
-// Counting allocates nothing: every counter has its place before the first
-// request, and TestNoAllocations holds that. Only a scrape allocates.
+// Counting does not allocate: every counter exists before the first request.
+// TestNoAllocations checks that. Only a scrape allocates.
 //
-// The number of series is fixed once the routes are known: labels hold route
-// patterns, status classes, outcomes and reasons, never a device, a token, a path
-// as it was sent, or a measured value.
+// The number of series is fixed once the routes are known: label values are route
+// patterns, status classes, outcomes and reasons, never a device, a token, a request
+// path or a measured value.
 //
-// A histogram is coherent: its count is the sum of its buckets. Figures of
-// different series are not of one moment.
+// A histogram is consistent: its count is the sum of its buckets. Values of different
+// series are not sampled at the same instant.
 //
 // # How it fits together
 //
-// A collector stands beside the counters that it shows: the core of package ingest,
-// a store, a gate, a tracer each are one. Here are the counters of requests and of
-// log lines, the histogram, and the handler that shows them all. Create the counters
+// Each component exports its own counters: the core of package ingest, a store, a gate
+// and a tracer are collectors. This package has the counters of requests and of log
+// lines, the histogram, and the handler that exports them all. Create the counters
 // first, then wrap what they measure:
 //
 //	requests := metrics.NewRequests()
@@ -26,7 +26,7 @@
 //
 //	routes.Handle("GET /metrics", metrics.Handler(version, ready, requests, core, store))
 //
-// A front without net/http calls [Route.Observe] itself.
+// A server without net/http calls [Route.Observe] itself.
 //
 // # Not here
 //

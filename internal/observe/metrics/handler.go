@@ -10,35 +10,35 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// Bounds of a scrape. One that is under way costs memory; a few at one time are a
+// Bounds of scrapes. Each scrape in progress uses memory; a few at once suffice for a
 // second Prometheus and a person with curl.
 const (
 	maxScrapes    = 4
 	scrapeTimeout = 10 * time.Second
 )
 
-// A Collector shows the counters that it stands beside.
+// A Collector exports the metrics of one component.
 type Collector = prometheus.Collector
 
-// Handler returns the handler of /metrics: what all collectors show, whether the
-// server is ready, the process and the Go runtime. version is that of the program.
-// docs/metrics.md lists the metrics.
+// Handler returns the handler of /metrics. It exports the metrics of all collectors,
+// whether the server is ready, and those of the process and the Go runtime. version is
+// the program's version. docs/metrics.md lists the metrics.
 //
-// Collectors and ready are called during scrapes, concurrently; they must return soon.
+// Collectors and ready are called concurrently during scrapes and must return quickly.
 func Handler(version string, ready func() bool, all ...Collector) http.Handler {
 	r := prometheus.NewRegistry()
 	r.MustRegister(
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 		collectors.NewGoCollector(),
-		// Always 1. Its name tells a scraper that this is Pulsegate, its labels which one.
+		// Always 1. The name identifies Pulsegate, the labels its version.
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name:        "pulsegate_build_info",
-			Help:        "Always 1. The labels tell the version of Pulsegate and of Go.",
+			Help:        "Always 1. The labels are the versions of Pulsegate and of Go.",
 			ConstLabels: prometheus.Labels{"version": version, "goversion": runtime.Version()},
 		}, func() float64 { return 1 }),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "pulsegate_ready",
-			Help: "1 if readyz says that the server can store now.",
+			Help: "1 if readyz reports that the server can store readings now.",
 		}, func() float64 {
 			if ready() {
 				return 1

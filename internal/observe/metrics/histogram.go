@@ -7,27 +7,27 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// A Histogram counts values in fixed buckets. Several goroutines may observe.
+// A Histogram counts values in fixed buckets. It is safe for concurrent use.
 type Histogram struct {
-	// bounds are the upper bounds of the buckets, inclusive and rising, in the
-	// values' own unit. They are not modified.
+	// bounds are the inclusive upper bounds of the buckets, in ascending order, in the
+	// unit of the values. They are not modified.
 	bounds []int64
 
-	// counts holds one counter for each bound, and one for what lies above.
+	// counts has one counter per bound, and one for larger values.
 	counts []atomic.Uint64
 
-	// sum is that of all values. It wraps after 2⁶³ of the unit, which are 292
-	// years of nanoseconds.
+	// sum is the sum of all values. It overflows at 2⁶³: in nanoseconds, after 292
+	// years.
 	sum atomic.Int64
 
-	// perUnit is the number of the values' units in the unit that is shown:
-	// 1e9 for nanoseconds that are shown as seconds.
+	// perUnit converts values to the exported unit by division: 1e9 to export
+	// nanoseconds as seconds.
 	perUnit float64
 }
 
-// NewHistogram returns a Histogram of values in some unit, with upper bounds in that
-// unit, which must not be modified. It shows perUnit of them as 1: of nanoseconds that
-// are shown as seconds, 1e9.
+// NewHistogram returns a Histogram with the given upper bounds, which must not be
+// modified. Exported values are divided by perUnit: 1e9 to export nanoseconds as
+// seconds.
 func NewHistogram(bounds []int64, perUnit float64) Histogram {
 	return Histogram{bounds: bounds, counts: make([]atomic.Uint64, len(bounds)+1), perUnit: perUnit}
 }
@@ -42,10 +42,10 @@ func (h *Histogram) Observe(v int64) {
 	h.sum.Add(v)
 }
 
-// Metric returns h as it is now.
+// Metric returns the current state of h.
 //
-// Invariant: the count is the sum of the buckets, whatever is observed
-// meanwhile. TestHistogram checks it.
+// Invariant: the count is the sum of the buckets, even during concurrent calls of
+// Observe. TestHistogram checks it.
 func (h *Histogram) Metric(desc *prometheus.Desc, labels ...string) prometheus.Metric {
 	buckets := make(map[float64]uint64, len(h.bounds))
 	var total uint64
@@ -58,8 +58,8 @@ func (h *Histogram) Metric(desc *prometheus.Desc, labels ...string) prometheus.M
 	return prometheus.MustNewConstHistogram(desc, total, float64(h.sum.Load())/h.perUnit, buckets, labels...)
 }
 
-// DurationBounds returns, in nanoseconds, 1, 2.5, 5 in each decade from first to last, both
-// included if they are of that form.
+// DurationBounds returns bounds in nanoseconds: first, 2.5 times first, 5 times first, and
+// so on for each decade, up to and including last.
 func DurationBounds(first, last time.Duration) []int64 {
 	var bounds []int64
 	for decade := first; decade <= last; decade *= 10 {

@@ -5,7 +5,8 @@ import (
 	"github.com/pulsegate/pulsegate/internal/observe/logbudget"
 )
 
-// Log returns the collector of a log, which has no library of its own.
+// Log returns a collector for the counters of a log. Package logbudget does not import
+// the Prometheus library.
 func Log(log *logbudget.Log) prometheus.Collector { return logCollector{log} }
 
 type logCollector struct{ log *logbudget.Log }
@@ -17,10 +18,10 @@ func (c logCollector) Collect(ch chan<- prometheus.Metric) {
 		ch <- prometheus.MustNewConstMetric(desc, prometheus.CounterValue, float64(n), labels...)
 	}
 	s := c.log.Stats()
-	counter(prometheus.NewDesc("pulsegate_log_lines_total", "Log lines that were written.", nil, nil), s.Lines)
-	counter(prometheus.NewDesc("pulsegate_log_bytes_total", "Bytes of the log lines that were written.", nil, nil), s.Bytes)
+	counter(prometheus.NewDesc("pulsegate_log_lines_total", "Log lines written.", nil, nil), s.Lines)
+	counter(prometheus.NewDesc("pulsegate_log_bytes_total", "Bytes of the log lines written.", nil, nil), s.Bytes)
 	suppressed := prometheus.NewDesc("pulsegate_log_suppressed_lines_total",
-		"Log lines that were counted and not written, by reason: beyond their budget, or not taken by the reader of standard error.",
+		"Log lines that were counted but not written, by reason: beyond their budget, or blocked because standard error was not read.",
 		[]string{"reason"}, nil)
 	counter(suppressed, s.Suppressed, "budget")
 	counter(suppressed, s.Dropped, "blocked")

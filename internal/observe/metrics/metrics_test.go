@@ -24,7 +24,7 @@ import (
 	"github.com/pulsegate/pulsegate/internal/observe/profile"
 )
 
-// scrape returns what handler shows, as text and parsed.
+// scrape returns the metrics that handler exports, as text and parsed.
 func scrape(t *testing.T, handler http.Handler) (string, map[string]*dto.MetricFamily) {
 	t.Helper()
 	rec := httptest.NewRecorder()
@@ -52,10 +52,10 @@ func lines(text, prefix string) string {
 	return strings.Join(out, "")
 }
 
-// ready is what most servers here are.
+// ready reports that the server is ready.
 func ready() bool { return true }
 
-// A gauges collector shows one figure, which it computes when it is scraped.
+// A gauges collector exports one gauge, computed at each scrape.
 type gauges func() float64
 
 func (g gauges) Describe(ch chan<- *prometheus.Desc) { ch <- gaugeDesc }
@@ -64,9 +64,10 @@ func (g gauges) Collect(ch chan<- prometheus.Metric) {
 	ch <- prometheus.MustNewConstMetric(gaugeDesc, prometheus.GaugeValue, g())
 }
 
-var gaugeDesc = prometheus.NewDesc("pulsegate_test", "A figure.", nil, nil)
+var gaugeDesc = prometheus.NewDesc("pulsegate_test", "A value.", nil, nil)
 
-// TestHandler shows its collectors, a log, the version, and the process.
+// TestHandler checks that Handler exports its collectors, a log, the version and the
+// process.
 func TestHandler(t *testing.T) {
 	log, err := logbudget.New(io.Discard, logbudget.Options{})
 	if err != nil {
@@ -109,7 +110,7 @@ func TestStatusClasses(t *testing.T) {
 		{"redirect", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(301) }, "3xx"},
 		{"client error", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(499) }, "4xx"},
 		{"server error", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(503) }, "5xx"},
-		{"no status of HTTP", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(700) }, "5xx"},
+		{"not an HTTP status", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(700) }, "5xx"},
 		{"hint first", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(103); w.WriteHeader(204) }, "2xx"},
 		{"switched", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(101) }, "1xx"},
 		{"first status counts", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(404); w.WriteHeader(200) }, "4xx"},
@@ -142,13 +143,13 @@ func TestStatusClasses(t *testing.T) {
 	}
 }
 
-// Told is told of every request, once, when it is counted.
-func TestTold(t *testing.T) {
+// OnAnswered is called once for every request, when it is counted.
+func TestOnAnswered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		requests := metrics.NewRequests()
 		requests.Route("/x")
-		var told []metrics.Answered
-		requests.Told = func(a metrics.Answered) { told = append(told, a) }
+		var answered []metrics.Answered
+		requests.OnAnswered = func(a metrics.Answered) { answered = append(answered, a) }
 		var next http.HandlerFunc
 		counted := requests.Handler(matched("/x", func(w http.ResponseWriter, r *http.Request) { next(w, r) }))
 		for _, do := range []http.HandlerFunc{
@@ -170,13 +171,13 @@ func TestTold(t *testing.T) {
 			{Method: "PUT", Route: "/x", Status: 404, BodyBytes: 8, Duration: 30 * time.Millisecond},
 			{Method: "PUT", Route: "/x", Status: metrics.Aborted},
 		}
-		if !slices.Equal(told, want) {
-			t.Errorf("got %+v, want %+v", told, want)
+		if !slices.Equal(answered, want) {
+			t.Errorf("got %+v, want %+v", answered, want)
 		}
 	})
 }
 
-// What no route took, or one that is not counted, has a place of its own.
+// Requests that match no route, or one without a Route, are counted as unmatched.
 func TestUnmatched(t *testing.T) {
 	for _, pattern := range []string{"", "/y"} {
 		h := metrics.NewRequests()
@@ -190,7 +191,7 @@ func TestUnmatched(t *testing.T) {
 	}
 }
 
-// matched is a router that takes every request under one pattern.
+// matched returns a router that sets the same pattern for every request.
 func matched(pattern string, h http.HandlerFunc) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		r.Pattern = pattern
@@ -253,8 +254,8 @@ func TestRouteTwice(t *testing.T) {
 	requests.Route("GET /a")
 }
 
-// TestWriterLetsThrough proves that the handler still reaches net/http.
-func TestWriterLetsThrough(t *testing.T) {
+// TestWriterUnwraps checks that a handler can still use http.ResponseController.
+func TestWriterUnwraps(t *testing.T) {
 	requests := metrics.NewRequests()
 	var problems []string
 	requests.Route("/")
@@ -275,8 +276,8 @@ func TestWriterLetsThrough(t *testing.T) {
 	}
 }
 
-// TestHistogram scrapes while others observe: a count is always the sum of its
-// buckets, and nothing is lost in the end.
+// TestHistogram scrapes during concurrent observations: a count is always the sum of
+// its buckets, and no observation is lost.
 func TestHistogram(t *testing.T) {
 	requests := metrics.NewRequests()
 	route := requests.Route("GET /")
@@ -302,7 +303,7 @@ func TestHistogram(t *testing.T) {
 			t.Fatalf("buckets are not cumulative: %v", buckets)
 		}
 		if got, want := hist.GetSampleCount(), buckets[len(buckets)-1].GetCumulativeCount(); got != want {
-			t.Fatalf("count is %d and the sum of the buckets %d", got, want)
+			t.Fatalf("the count is %d, but the sum of the buckets is %d", got, want)
 		}
 		if last {
 			if got := hist.GetSampleCount(); got != observers*each {
@@ -318,7 +319,7 @@ func TestHistogram(t *testing.T) {
 	}
 }
 
-// TestProfileReads proves that pulsegate profile finds what it needs.
+// TestProfileReads checks that pulsegate profile finds the metrics that it needs.
 func TestProfileReads(t *testing.T) {
 	requests := metrics.NewRequests()
 	route := requests.Route("POST /v1/readings")
@@ -351,7 +352,7 @@ func TestProfileReads(t *testing.T) {
 	}
 }
 
-// TestBusyScrapes holds the bound on scrapes under way.
+// TestBusyScrapes checks the bound on concurrent scrapes.
 func TestBusyScrapes(t *testing.T) {
 	hold := make(chan struct{})
 	entered := make(chan struct{}, 16)

@@ -16,32 +16,32 @@ type Requests struct {
 	mu     sync.Mutex
 	routes []*Route // guarded by mu; only ever appended to
 
-	// Told is told of every request that [Requests.Handler] has counted. It is set
-	// before, is called by many goroutines and must not block. Nil: nobody is told.
-	Told func(Answered)
+	// OnAnswered, if not nil, is called for every request that [Requests.Handler] has
+	// counted. Set it before calling Handler. It is called concurrently and must not
+	// block.
+	OnAnswered func(Answered)
 }
 
-// Answered is one request that was answered.
+// Answered describes a completed request.
 type Answered struct {
-	Method    string        // as it was sent: any text, where no route took it
+	Method    string        // as sent by the client: any text if no route matched
 	Route     string        // a pattern, or Unmatched
-	Status    int           // of HTTP, or Aborted
-	BodyBytes int64         // of the answer, before net/http's chunks
-	Duration  time.Duration // as in Handler
+	Status    int           // HTTP status, or Aborted
+	BodyBytes int64         // of the response body, without chunked encoding
+	Duration  time.Duration // see Handler
 }
 
 // NewRequests returns Requests without routes.
 func NewRequests() *Requests { return &Requests{} }
 
-// A Route counts the requests that one pattern took. Its methods may be called
-// from many goroutines.
+// A Route counts the requests that matched one pattern. It is safe for concurrent use.
 type Route struct {
 	pattern  string
 	classes  [numClasses]atomic.Uint64
 	duration Histogram
 }
 
-// A class is a status class, or what happened in place of a status.
+// A class is a status class, or the lack of a status.
 type class uint8
 
 const (
@@ -50,18 +50,18 @@ const (
 	class3xx
 	class4xx
 	class5xx
-	classAborted // the handler panicked: the connection was cut
+	classAborted // the handler panicked: the connection was closed
 	numClasses
 )
 
 var classNames = [numClasses]string{"1xx", "2xx", "3xx", "4xx", "5xx", "aborted"}
 
-// Aborted stands for the status of a request whose connection was cut in place of
-// an answer. No HTTP status is negative.
+// Aborted replaces the status of a request whose connection was closed without a
+// response. No HTTP status is negative.
 const Aborted = -1
 
-// classOf returns the class of a status. Numbers beyond 599 are not of HTTP
-// (RFC 9110, section 15); they count as failures of the server, which they are.
+// classOf returns the class of a status. Numbers above 599 are not HTTP statuses (RFC
+// 9110, section 15) and count as server errors.
 func classOf(status int) class {
 	switch {
 	case status < 0:
@@ -73,15 +73,15 @@ func classOf(status int) class {
 	}
 }
 
-// Route returns the counters of a pattern such as "/v1/readings". It panics
-// if the pattern has a Route already: the caller is to keep it, so that counting
-// needs no look-up.
+// Route creates the counters of a pattern such as "/v1/readings". The caller keeps
+// them, so that counting needs no look-up. Route panics if the pattern already has a
+// Route.
 func (r *Requests) Route(pattern string) *Route {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, other := range r.routes {
 		if other.pattern == pattern {
-			panic(fmt.Sprintf("metrics: route %q is counted already", pattern))
+			panic(fmt.Sprintf("metrics: route %q already exists", pattern))
 		}
 	}
 	rt := &Route{pattern: pattern, duration: NewHistogram(requestBounds, 1e9)}
@@ -89,29 +89,29 @@ func (r *Requests) Route(pattern string) *Route {
 	return rt
 }
 
-// requestBounds are those of the durations of requests: from below one commit on
-// a fast disk to the longest time that a client waits.
+// requestBounds are the buckets of request durations: from less than one commit on a
+// fast disk to the longest time that a client waits.
 var requestBounds = DurationBounds(100*time.Microsecond, 10*time.Second)
 
-// Observe counts one request that was answered with the given HTTP status after
-// d. It does not allocate.
+// Observe counts one request with the given HTTP status and duration. It does not
+// allocate.
 func (rt *Route) Observe(status int, d time.Duration) {
 	rt.classes[classOf(status)].Add(1)
 	rt.duration.Observe(d.Nanoseconds())
 }
 
-// Unmatched is the pattern of requests that no route took.
+// Unmatched is the pattern of requests that matched no route.
 const Unmatched = "unmatched"
 
-// Handler returns a handler that counts what next answers, under the pattern
-// that a router in next has left in the request's Pattern. Patterns without a
-// Route are counted as [Unmatched]. All Routes must have been made before.
+// Handler returns a handler that counts the requests to next by the pattern that a
+// router in next stored in the request's Pattern. Patterns without a Route are counted
+// as [Unmatched]. Create all Routes before calling Handler.
 //
-// The duration is that of next alone, without the reading of the header before
-// it and the flushing of net/http's buffer behind it. The ResponseWriter that
-// next is given must not be used after it has returned.
+// The duration is that of next alone: it excludes reading the header before it and
+// flushing net/http's buffer after it. next must not use its ResponseWriter after it
+// has returned.
 func (r *Requests) Handler(next http.Handler) http.Handler {
-	h := &counting{next: next, unmatched: r.Route(Unmatched), byPattern: map[string]*Route{}, told: r.Told}
+	h := &counting{next: next, unmatched: r.Route(Unmatched), byPattern: map[string]*Route{}, onAnswered: r.OnAnswered}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, rt := range r.routes {
@@ -120,13 +120,13 @@ func (r *Requests) Handler(next http.Handler) http.Handler {
 	return h
 }
 
-// A counting handler counts by pattern. Its map is never changed.
+// A counting handler counts requests by pattern. Its map is never modified.
 type counting struct {
-	next      http.Handler
-	byPattern map[string]*Route
-	unmatched *Route
-	told      func(Answered)
-	writers   sync.Pool // of *statusWriter
+	next       http.Handler
+	byPattern  map[string]*Route
+	unmatched  *Route
+	onAnswered func(Answered)
+	writers    sync.Pool // of *statusWriter
 }
 
 func (h *counting) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -137,15 +137,14 @@ func (h *counting) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	sw.w, sw.status = w, Aborted
 	returned := false
-	// Deferred for the sake of panics, which net/http answers by cutting the
-	// connection.
+	// Deferred because of panics, on which net/http closes the connection.
 	defer func() {
 		status := sw.status
 		switch {
 		case !returned:
 			status = Aborted
 		case status == Aborted:
-			status = http.StatusOK // what net/http sends for a handler that wrote nothing
+			status = http.StatusOK // net/http sends 200 if the handler wrote nothing
 		}
 		rt := h.byPattern[r.Pattern]
 		if rt == nil {
@@ -153,8 +152,8 @@ func (h *counting) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 		took := time.Since(start)
 		rt.Observe(status, took)
-		if h.told != nil {
-			h.told(Answered{r.Method, rt.pattern, status, sw.bodyBytes, took})
+		if h.onAnswered != nil {
+			h.onAnswered(Answered{r.Method, rt.pattern, status, sw.bodyBytes, took})
 		}
 		*sw = statusWriter{}
 		h.writers.Put(sw)
@@ -163,17 +162,17 @@ func (h *counting) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	returned = true
 }
 
-// A statusWriter remembers the status that goes through it.
+// A statusWriter records the status written through it.
 type statusWriter struct {
 	w         http.ResponseWriter
 	status    int   // Aborted: none yet
-	bodyBytes int64 // that were written
+	bodyBytes int64 // bytes written
 }
 
 func (s *statusWriter) Header() http.Header { return s.w.Header() }
 
 func (s *statusWriter) WriteHeader(status int) {
-	// An informational answer is not the answer, but for 101 (RFC 9110, 15.2).
+	// An informational response is not final, except 101 (RFC 9110, 15.2).
 	if s.status == Aborted && (status >= 200 || status == http.StatusSwitchingProtocols) {
 		s.status = status
 	}
@@ -189,15 +188,15 @@ func (s *statusWriter) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// Unwrap lets http.ResponseController through.
+// Unwrap supports http.ResponseController.
 func (s *statusWriter) Unwrap() http.ResponseWriter { return s.w }
 
 var (
 	requestsDesc = prometheus.NewDesc("pulsegate_http_requests_total",
-		"Requests of the public listener, by route pattern and status class. The class aborted means that the connection was cut in place of an answer.",
+		"Requests of the public listener, by route pattern and status class. The class aborted means that the connection was closed without a response.",
 		[]string{"route", "code"}, nil)
 	requestDurationDesc = prometheus.NewDesc("pulsegate_http_request_duration_seconds",
-		"Time from the end of a request's header to the end of its handler, the waiting for a commit included, by route pattern.",
+		"Time from the end of a request's header to the end of its handler, including the wait for a commit, by route pattern.",
 		[]string{"route"}, nil)
 )
 
@@ -207,9 +206,9 @@ func (r *Requests) Describe(ch chan<- *prometheus.Desc) {
 	ch <- requestDurationDesc
 }
 
-// Collect implements prometheus.Collector. Classes that never occurred are shown
-// as 0, but for 1xx and aborted: a rate over a series that springs into being is
-// lost otherwise.
+// Collect implements prometheus.Collector. It exports 0 for classes that have not
+// occurred, except 1xx and aborted: a rate would miss the first increase of a series
+// that appears late.
 func (r *Requests) Collect(ch chan<- prometheus.Metric) {
 	r.mu.Lock()
 	routes := r.routes

@@ -2,12 +2,12 @@
 //
 // # Promise
 //
-// A document refers to nothing outside of itself. Texts are escaped; attributes
-// are the caller's own and are not.
+// A document has no external references. Texts are escaped; attributes are not and must
+// come from trusted code.
 //
 // # Not here
 //
-// No layout: a caller places its texts, lines and marks itself.
+// No layout: the caller positions texts, lines and marks.
 package svg
 
 import (
@@ -19,8 +19,8 @@ import (
 	"strings"
 )
 
-// Colours of series. All common kinds of colour vision tell them apart (Okabe and
-// Ito's palette).
+// Colours of series. They are distinguishable with all common kinds of colour vision
+// (Okabe and Ito's palette).
 var Colours = [...]string{"#0072b2", "#d55e00", "#cc79a7"}
 
 // A Drawing is a document under construction.
@@ -35,7 +35,7 @@ func New(width, height int, title string) *Drawing {
 	return d
 }
 
-// Add adds elements as they are, formatted as by [fmt.Sprintf].
+// Add adds elements without escaping, formatted as by [fmt.Sprintf].
 func (d *Drawing) Add(format string, args ...any) {
 	fmt.Fprintf(&d.b, format, args...)
 	d.b.WriteByte('\n')
@@ -51,7 +51,7 @@ func (d *Drawing) Line(x1, y1, x2, y2 float64, attributes string) {
 	d.Add(`<line x1="%.1f" y1="%.1f" x2="%.1f" y2="%.1f" %s/>`, x1, y1, x2, y2, attributes)
 }
 
-// Path adds a line through points, or a dot where there is but one.
+// Path adds a line through points, or a dot if there is only one.
 func (d *Drawing) Path(colour string, points [][2]float64) {
 	if len(points) == 1 {
 		d.Add(`<circle cx="%.1f" cy="%.1f" r="3" fill="%s"/>`, points[0][0], points[0][1], colour)
@@ -72,13 +72,13 @@ func (d *Drawing) WriteTo(w io.Writer) (int64, error) {
 
 // An Axis maps values to px.
 type Axis struct {
-	Ticks []float64 // in the order of their values; the first and the last are the ends
+	Ticks []float64 // in ascending order; the first and the last are the ends
 
 	from, to float64 // px
 	log      bool
 }
 
-// At returns the place of v, or the nearest end of the axis.
+// At returns the position of v, or the nearest end of the axis.
 func (a *Axis) At(v float64) float64 {
 	low, high := a.Ticks[0], a.Ticks[len(a.Ticks)-1]
 	part := (v - low) / (high - low)
@@ -88,7 +88,7 @@ func (a *Axis) At(v float64) float64 {
 	return a.from + (a.to-a.from)*min(max(part, 0), 1)
 }
 
-// Linear returns an axis of px from and to that begins at 0 and holds most.
+// Linear returns an axis between px from and to, for values from 0 to at least most.
 func Linear(from, to, most float64) Axis {
 	if most <= 0 {
 		most = 1
@@ -101,12 +101,11 @@ func Linear(from, to, most float64) Axis {
 	return a
 }
 
-// maxTicks is how many ticks of a logarithmic axis there may be before some are
-// left out.
+// maxTicks is the number of ticks on a logarithmic axis above which some are omitted.
 const maxTicks = 10
 
-// Logarithmic returns an axis of px from and to that holds least and most, which
-// are above 0.
+// Logarithmic returns a logarithmic axis between px from and to, for values from least
+// to most, which must be positive.
 func Logarithmic(from, to, least, most float64) Axis {
 	last := tickAtLeast(most)
 	first := min(tickAtLeast(least), last-1)
@@ -122,16 +121,16 @@ func Logarithmic(from, to, least, most float64) Axis {
 	return a
 }
 
-// tolerance is what ticks may be off by for the rounding of floats.
+// tolerance is the relative rounding error allowed for ticks.
 const tolerance = 1e-9
 
-// tick returns the tick number i of all: 1, 2, 5, 10, 20, 50, ... from number 0 on.
+// tick returns the i-th of all ticks 1, 2, 5, 10, 20, 50, ...; tick(0) is 1.
 func tick(i int) float64 {
 	decade := int(math.Floor(float64(i) / 3))
 	return [...]float64{1, 2, 5}[i-3*decade] * math.Pow10(decade)
 }
 
-// tickAtLeast returns the number of the first tick that is v or above.
+// tickAtLeast returns the index of the first tick that is at least v.
 func tickAtLeast(v float64) int {
 	i := 3 * int(math.Floor(math.Log10(v)))
 	for tick(i) < v*(1-tolerance) {
@@ -140,7 +139,7 @@ func tickAtLeast(v float64) int {
 	return i
 }
 
-// Number writes the value of a tick.
+// Number formats the value of a tick.
 func Number(v float64) string {
 	switch {
 	case v >= 1e6:

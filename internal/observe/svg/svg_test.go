@@ -31,8 +31,8 @@ func TestAxes(t *testing.T) {
 	}
 }
 
-// Ends map to ends, what is outside of them too, and the middle of a decade lies
-// in its middle.
+// Ends and values beyond them map to the ends, and the logarithmic middle of a decade
+// maps to its middle.
 func TestAt(t *testing.T) {
 	linear, log := svg.Linear(100, 0, 10), svg.Logarithmic(10, 30, 1, 100)
 	for _, tt := range []struct{ got, want float64 }{

@@ -12,15 +12,15 @@ import (
 	"github.com/pulsegate/pulsegate/internal/observe/tracing"
 )
 
-// To decide about a request, and to record it, allocates nothing.
+// Sampling and recording a request do not allocate.
 func TestRecordAllocs(t *testing.T) {
 	c := newCollector(t)
-	c.answer = func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() } // so that nothing is exported meanwhile
+	c.answer = func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() } // nothing is exported meanwhile
 	for _, share := range []float64{0, 1} {
 		cfg := c.config()
 		cfg.Sample = share
 		tr := newTracer(t, cfg)
-		for range 2000 { // the exporter has its batch, and the queue is full
+		for range 2000 { // until the exporter has its batch and the queue is full
 			tr.Record(request(tr, 0))
 		}
 		if got := testing.AllocsPerRun(100, func() {
@@ -31,11 +31,11 @@ func TestRecordAllocs(t *testing.T) {
 		}
 		ctx, cancel := context.WithCancel(context.Background())
 		cancel()
-		_ = tr.Close(ctx) // what is left does not matter
+		_ = tr.Close(ctx) // the remaining requests do not matter
 	}
 }
 
-// A discard is a ResponseWriter that keeps nothing but the status.
+// A discard is a ResponseWriter that keeps only the status.
 type discard struct {
 	header http.Header
 	status int
@@ -45,7 +45,7 @@ func (d *discard) Header() http.Header         { return d.header }
 func (d *discard) WriteHeader(status int)      { d.status = status }
 func (d *discard) Write(p []byte) (int, error) { return len(p), nil }
 
-// BenchmarkHandler is what a request of the full lane pays for tracing.
+// BenchmarkHandler measures the cost of tracing for a request in the full lane.
 func BenchmarkHandler(b *testing.B) {
 	collector := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	defer collector.Close()
@@ -62,7 +62,7 @@ func BenchmarkHandler(b *testing.B) {
 			var tr *tracing.Tracer
 			if bb.on {
 				var err error
-				if tr, err = tracing.New(tracing.Config{Endpoint: endpoint, Sample: bb.share}); err != nil {
+				if tr, err = tracing.New(tracing.Options{Endpoint: endpoint, Sample: bb.share}); err != nil {
 					b.Fatal(err)
 				}
 				defer tr.Close(context.Background())
@@ -78,7 +78,7 @@ func BenchmarkHandler(b *testing.B) {
 				n++
 			}
 			if served != n || w.status != 204 {
-				b.Fatalf("%d of %d were served, the last with %d", served, n, w.status)
+				b.Fatalf("%d of %d requests were served, the last one with status %d", served, n, w.status)
 			}
 		})
 	}

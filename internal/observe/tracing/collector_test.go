@@ -18,7 +18,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// A span is one as a collector reads it.
+// A span is a decoded OTLP span.
 type span struct {
 	TraceID      string `json:"traceId"`
 	SpanID       string `json:"spanId"`
@@ -36,7 +36,7 @@ type span struct {
 	Status struct{ Code int } `json:"status"`
 }
 
-// attributes returns them as text.
+// attributes returns the attributes as text.
 func (s *span) attributes() map[string]string {
 	m := map[string]string{}
 	for _, a := range s.Attributes {
@@ -45,7 +45,7 @@ func (s *span) attributes() map[string]string {
 	return m
 }
 
-// took returns the span's length.
+// took returns the duration of the span.
 func (s *span) took(t *testing.T) time.Duration {
 	t.Helper()
 	start, err1 := strconv.ParseInt(s.Start, 10, 64)
@@ -56,12 +56,12 @@ func (s *span) took(t *testing.T) time.Duration {
 	return time.Duration(end - start)
 }
 
-// A collector takes traces as one of OpenTelemetry does. answer may be replaced
-// before the first export.
+// A collector accepts traces like an OpenTelemetry collector. answer may be set before
+// the first export.
 type collector struct {
 	*httptest.Server
 	t      *testing.T
-	answer http.HandlerFunc // called after the export was read; nil: 200
+	answer http.HandlerFunc // called after the request was read; nil: 200
 
 	mu      sync.Mutex
 	spans   []span   // guarded by mu
@@ -116,18 +116,18 @@ func (c *collector) take(w http.ResponseWriter, r *http.Request) {
 	_, _ = io.WriteString(w, `{"partialSuccess":{}}`)
 }
 
-// got returns the spans so far.
+// got returns the spans received so far.
 func (c *collector) got() []span {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return slices.Clone(c.spans)
 }
 
-// config returns the configuration of a Tracer that exports to c at once.
-func (c *collector) config() tracing.Config {
+// options returns the Options of a Tracer that exports to c without delay.
+func (c *collector) options() tracing.Options {
 	u, err := url.Parse(c.URL + "/v1/traces")
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	return tracing.Config{Endpoint: u, Service: "pulsegate", Version: "1.2.3", Every: time.Millisecond}
+	return tracing.Options{Endpoint: u, Service: "pulsegate", Version: "1.2.3", Every: time.Millisecond}
 }

@@ -1,15 +1,15 @@
-// Package tracing records where the time of some requests went, and exports it as
-// OpenTelemetry spans by OTLP over HTTP.
+// Package tracing records how some requests spent their time, and exports OpenTelemetry
+// spans with OTLP over HTTP.
 //
 // # Promise
 //
-// A request is recorded when it was sampled or when it was slow, which is decided
-// when it has been answered: until then there are timestamps only. Recording never
-// waits. What the queue has no room for, and what no collector takes, is dropped
-// and counted ([Tracer.Stats]).
+// A request is recorded if it was sampled or slow. That is decided after the response;
+// until then there are only timestamps. Recording never blocks. Requests that do not
+// fit into the queue, or that no collector accepts, are dropped and counted
+// ([Tracer.Stats]).
 //
-// Spans hold the route, the status, numbers and times: no path, no device, no
-// client's address, no value, no token.
+// Spans contain the route, the status, counts and times: no path, no device, no client
+// address, no measured value, no token.
 //
 // # The spans of a request
 //
@@ -18,17 +18,16 @@
 //	                   ├─ queue    its readings wait for a commit
 //	                   └─ commit   the store makes their group durable
 //
-// The last two are told by the committer itself. A phase that did not take place is
-// left out.
+// The committer reports the last two. A phase that did not take place is omitted.
 //
 // # Trace context
 //
 // A request that carries a traceparent (W3C Trace Context, https://www.w3.org/TR/trace-context/)
-// belongs to that trace, and its caller decides about sampling. Others begin a
-// trace, and are sampled by a share of trace IDs, as OpenTelemetry's
-// TraceIdRatioBased does, so that services with one share choose the same traces.
+// belongs to that trace, and its caller decides about sampling. Other requests start a trace and
+// are sampled by trace ID, as by OpenTelemetry's TraceIdRatioBased, so that services with the
+// same ratio choose the same traces.
 //
 // # Not here
 //
-// No propagation to others: the server calls nobody. No metrics and no logs.
+// No propagation: the server calls no other services. No metrics and no logs.
 package tracing

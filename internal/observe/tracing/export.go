@@ -14,18 +14,19 @@ import (
 	"time"
 )
 
-// An exporter sends batches to a collector, one after another.
+// An exporter sends batches to a collector, one at a time.
 type exporter struct {
-	cfg     Config
+	opt     Options
 	client  *http.Client
 	body    []byte
-	failing bool // the last export failed, and the log has said so
+	failing bool // the last export failed and was logged
 }
 
-func newExporter(cfg Config) *exporter {
-	return &exporter{cfg: cfg, client: &http.Client{
+func newExporter(opt Options) *exporter {
+	return &exporter{opt: opt, client: &http.Client{
 		Transport: &http.Transport{Proxy: http.ProxyFromEnvironment, MaxIdleConns: 1, IdleConnTimeout: time.Minute},
-		// A redirect would take the headers, which may be secret, somewhere else.
+		// Following a redirect would send the headers, which may be secret, to another
+		// server.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}}
 }
@@ -35,22 +36,21 @@ func (e *exporter) close() { e.client.CloseIdleConnections() }
 // Bounds of one export.
 const (
 	exportTries    = 4
-	exportTimeout  = 10 * time.Second // of one try
+	exportTimeout  = 10 * time.Second // per attempt
 	firstBackoff   = time.Second
 	maxRetryAfter  = 30 * time.Second
 	maxAnswerBytes = 64 << 10
 	maxKeptBody    = 1 << 20
 )
 
-// errRetry marks what the OpenTelemetry protocol has a client try again: what the
-// collector asks for, and connections that fail.
-var errRetry = errors.New("tracing: not taken so far")
+// errRetry marks failures after which the OpenTelemetry protocol has a client retry:
+// retryable responses and failed connections.
+var errRetry = errors.New("tracing: not accepted yet")
 
-// export sends a batch, trying again where the protocol asks for it, and returns
-// how many of its requests the collector has taken. A request of which a span was
-// rejected was not taken.
+// export sends a batch, with retries as the protocol demands. It returns how many
+// requests the collector accepted. A request with a rejected span was not accepted.
 func (e *exporter) export(ctx context.Context, batch []Request) (taken int) {
-	e.body = appendTraces(e.body[:0], batch, e.cfg.Service, e.cfg.Version)
+	e.body = appendTraces(e.body[:0], batch, e.opt.Service, e.opt.Version)
 	defer func() {
 		if cap(e.body) > maxKeptBody {
 			e.body = nil
@@ -60,14 +60,15 @@ func (e *exporter) export(ctx context.Context, batch []Request) (taken int) {
 	for try := 1; ; try++ {
 		rejected, wait, err := e.send(ctx)
 		if err == nil {
-			e.told(nil)
+			e.logOutcome(nil)
 			return max(0, len(batch)-rejected)
 		}
 		if !errors.Is(err, errRetry) || try == exportTries {
-			e.told(err)
+			e.logOutcome(err)
 			return 0
 		}
-		// Collectors that were gone for a while should not be met by all at once.
+		// Jitter, so that clients do not all return at once to a collector that was
+		// down.
 		wait = max(wait, backoff/2+rand.N(backoff))
 		backoff *= 2
 		timer := time.NewTimer(wait)
@@ -75,34 +76,34 @@ func (e *exporter) export(ctx context.Context, batch []Request) (taken int) {
 		case <-timer.C:
 		case <-ctx.Done():
 			timer.Stop()
-			e.told(err)
+			e.logOutcome(err)
 			return 0
 		}
 	}
 }
 
-// told logs when exporting begins to fail, and when it works again.
-func (e *exporter) told(err error) {
+// logOutcome logs when exports begin to fail and when they succeed again.
+func (e *exporter) logOutcome(err error) {
 	switch {
 	case err != nil && !e.failing:
-		e.cfg.Log.Warn("traces are not taken by the collector, and dropped", "endpoint", e.cfg.Endpoint.Host, "error", err)
+		e.opt.Log.Warn("trace export failed; traces are dropped", "endpoint", e.opt.Endpoint.Host, "error", err)
 	case err == nil && e.failing:
-		e.cfg.Log.Info("traces are taken again", "endpoint", e.cfg.Endpoint.Host)
+		e.opt.Log.Info("trace export works again", "endpoint", e.opt.Endpoint.Host)
 	}
 	e.failing = err != nil
 }
 
-// send sends the body once. It returns how many spans were rejected, and with
-// errRetry how long the collector asks to wait at least.
+// send sends the body once. It returns how many spans were rejected and, with errRetry,
+// how long the collector asks to wait at least.
 func (e *exporter) send(ctx context.Context) (rejected int, wait time.Duration, err error) {
 	ctx, cancel := context.WithTimeout(ctx, exportTimeout)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, e.cfg.Endpoint.String(), bytes.NewReader(e.body))
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, e.opt.Endpoint.String(), bytes.NewReader(e.body))
 	if err != nil {
 		return 0, 0, fmt.Errorf("export traces: %w", withoutURL(err))
 	}
 	req.Header.Set("Content-Type", "application/json")
-	for name, value := range e.cfg.Headers {
+	for name, value := range e.opt.Headers {
 		req.Header.Set(name, value)
 	}
 	resp, err := e.client.Do(req)
@@ -119,13 +120,13 @@ func (e *exporter) send(ctx context.Context) (rejected int, wait time.Duration, 
 	case resp.StatusCode/100 != 2:
 		return 0, 0, fmt.Errorf("export traces: %s", resp.Status)
 	case err != nil:
-		return 0, 0, nil // it has said that it took them
+		return 0, 0, nil // the status says that the collector accepted them
 	}
 	return rejectedSpans(text), 0, nil
 }
 
-// withoutURL returns the cause of an error of net/http, which begins with the
-// address as it was given: it may hold a password.
+// withoutURL returns the cause of an error from net/http, without the URL, which may
+// contain a password.
 func withoutURL(err error) error {
 	if wrapped, ok := errors.AsType[*url.Error](err); ok {
 		return wrapped.Err
@@ -133,8 +134,8 @@ func withoutURL(err error) error {
 	return err
 }
 
-// rejectedSpans reads the partial success of an answer. What cannot be read counts
-// as full success: the status said so.
+// rejectedSpans returns the number of rejected spans in a response. A malformed
+// response counts as full success, in line with its status.
 func rejectedSpans(text []byte) int {
 	var answer struct {
 		PartialSuccess struct {
@@ -144,7 +145,8 @@ func rejectedSpans(text []byte) int {
 	if json.Unmarshal(text, &answer) != nil {
 		return 0
 	}
-	// 64-bit numbers are strings in OTLP's JSON, and numbers are to be taken too.
+	// In OTLP's JSON encoding, 64-bit integers are strings, but receivers must also
+	// accept numbers.
 	n, err := strconv.Atoi(string(bytes.Trim(answer.PartialSuccess.RejectedSpans, `"`)))
 	if err != nil || n < 0 {
 		return 0

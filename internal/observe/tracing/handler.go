@@ -7,11 +7,11 @@ import (
 	"time"
 )
 
-// Handler returns a handler that records what next answers, under the pattern that
-// a router in next has left in the request's Pattern. [Of] gives next the Request
-// to fill in. The nil Tracer returns next itself.
+// Handler returns a handler that records the requests to next, under the pattern that a
+// router in next stored in the request's Pattern. next gets the Request to fill in with
+// [Of]. The nil Tracer returns next itself.
 //
-// The ResponseWriter that next is given must not be used after it has returned.
+// next must not use its ResponseWriter after it has returned.
 func (t *Tracer) Handler(next http.Handler) http.Handler {
 	if t == nil {
 		return next
@@ -25,18 +25,18 @@ type handler struct {
 	states sync.Pool // of *state
 }
 
-// A state is a request under way.
+// A state is a request in progress.
 type state struct {
 	Request
 	w http.ResponseWriter
 }
 
-// statusNone stands for no status yet. A panic leaves it, and net/http cuts the
-// connection.
+// statusNone means that no status was written yet. It remains if the handler panics, on
+// which net/http closes the connection.
 const statusNone = -1
 
-// knownMethods are those that a span's name and attribute may show: any other text
-// may come from a client (OpenTelemetry's http.request.method).
+// knownMethods are the methods that appear in spans. Any other method is arbitrary text
+// from a client (OpenTelemetry's http.request.method).
 var knownMethods = [...]string{"GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH"}
 
 func method(m string) string {
@@ -57,10 +57,10 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.Status, s.Lane, s.Start = statusNone, "full", time.Now()
 	r = r.WithContext(context.WithValue(r.Context(), key{}, &s.Request))
 	returned := false
-	// Deferred for the sake of panics.
+	// Deferred because of panics.
 	defer func() {
 		if returned && s.Status == statusNone {
-			s.Status = http.StatusOK // what net/http sends for a handler that wrote nothing
+			s.Status = http.StatusOK // net/http sends 200 if the handler wrote nothing
 		}
 		s.End = time.Now()
 		s.Method, s.Route = method(r.Method), r.Pattern
@@ -75,8 +75,8 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // key is the key of a *Request in a context.
 type key struct{}
 
-// Of returns the Request that is recorded of r, to be filled in, or nil if none is.
-// It is valid until r is answered.
+// Of returns the record of r, to be filled in by the handler, or nil if r is not
+// traced. It is valid until the handler returns.
 func Of(r *http.Request) *Request {
 	traced, _ := r.Context().Value(key{}).(*Request)
 	return traced
@@ -87,7 +87,7 @@ func (s *state) Header() http.Header { return s.w.Header() }
 
 // WriteHeader implements http.ResponseWriter.
 func (s *state) WriteHeader(status int) {
-	// An informational answer is not the answer, but for 101 (RFC 9110, 15.2).
+	// An informational response is not final, except 101 (RFC 9110, 15.2).
 	if s.Status == statusNone && (status >= 200 || status == http.StatusSwitchingProtocols) {
 		s.Status = status
 	}
@@ -102,5 +102,5 @@ func (s *state) Write(p []byte) (int, error) {
 	return s.w.Write(p)
 }
 
-// Unwrap lets http.ResponseController through.
+// Unwrap supports http.ResponseController.
 func (s *state) Unwrap() http.ResponseWriter { return s.w }

@@ -3,7 +3,7 @@ package tracing
 import "github.com/prometheus/client_golang/prometheus"
 
 var requestsDesc = prometheus.NewDesc("pulsegate_traced_requests_total",
-	"Requests that were traced, by outcome: exported to the collector, dropped for want of room, or not taken by the collector.",
+	"Traced requests, by outcome: exported to the collector, dropped because the queue was full, or failed because no collector accepted them.",
 	[]string{"outcome"}, nil)
 
 // Describe implements prometheus.Collector.

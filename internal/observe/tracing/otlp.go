@@ -12,8 +12,8 @@ import (
 // scope names the instrumentation.
 const scope = "github.com/pulsegate/pulsegate/internal/observe/tracing"
 
-// schema is the version of OpenTelemetry's semantic conventions that the
-// attributes http.* are of.
+// schema is the version of OpenTelemetry's semantic conventions that defines the
+// attributes http.*.
 const schema = "https://opentelemetry.io/schemas/1.37.0"
 
 // Kinds of spans and codes of statuses, from opentelemetry-proto's trace.proto.
@@ -22,13 +22,13 @@ const (
 	kindServer   = 2
 	statusError  = 2
 
-	// Bits of a span's flags beside those of W3C Trace Context.
+	// Bits of a span's flags in addition to those of W3C Trace Context.
 	flagKnowsRemote = 0x100
 	flagIsRemote    = 0x200
 )
 
-// appendTraces appends an ExportTraceServiceRequest of OTLP, in its JSON form:
-// IDs are hexadecimal, 64-bit numbers are strings, and enumerations are numbers
+// appendTraces appends an OTLP ExportTraceServiceRequest in JSON encoding: IDs are
+// hexadecimal, 64-bit integers are strings, and enumerations are numbers
 // (https://opentelemetry.io/docs/specs/otlp/#json-protobuf-encoding).
 func appendTraces(dst []byte, batch []Request, service, version string) []byte {
 	dst = append(dst, `{"resourceSpans":[{"resource":{"attributes":[`...)
@@ -95,10 +95,10 @@ func appendRequest(dst []byte, r *Request) []byte {
 	return dst
 }
 
-// A span is one, but for its attributes and its status.
+// A span is an OTLP span without its attributes and its status.
 type span struct {
 	trace      [16]byte
-	id, parent [8]byte // no parent: zeros
+	id, parent [8]byte // zero: no parent
 	state      string
 	flags      uint32
 	kind       int
@@ -106,7 +106,8 @@ type span struct {
 	period     Period
 }
 
-// appendHead appends a span that is not closed yet.
+// appendHead appends the beginning of a span, without attributes, status and closing
+// brace.
 func (s *span) appendHead(dst []byte) []byte {
 	dst = append(dst, `{"traceId":"`...)
 	dst = hex.AppendEncode(dst, s.trace[:])
@@ -138,7 +139,7 @@ func appendTime(dst []byte, t time.Time) []byte { return strconv.AppendInt(dst, 
 
 // appendQuoted appends a JSON string. Bytes that are not UTF-8 become U+FFFD.
 func appendQuoted(dst []byte, s string) []byte {
-	dst, _ = jsontext.AppendQuote(dst, s) // the error is about such bytes
+	dst, _ = jsontext.AppendQuote(dst, s) // the error is about invalid UTF-8
 	return dst
 }
 

@@ -6,12 +6,12 @@ import (
 	"strings"
 )
 
-// A Parent is the span that has caused a request. The zero Parent stands for none.
+// A Parent is the span that caused a request. The zero Parent means none.
 type Parent struct {
 	TraceID [16]byte
 	SpanID  [8]byte
 	Flags   byte
-	State   string // of tracestate, as it was sent; at most maxStateBytes
+	State   string // value of tracestate as sent; at most maxStateBytes
 }
 
 // Flags of a traceparent.
@@ -21,15 +21,15 @@ const flagSampled = 1
 func (p *Parent) IsZero() bool { return p.TraceID == [16]byte{} }
 
 const (
-	// maxStateBytes is the least that W3C Trace Context, section 3.3.1.5, asks to
-	// be kept. A longer tracestate is left out whole.
+	// maxStateBytes is the minimum that W3C Trace Context, section 3.3.1.5, requires to
+	// be propagated. A longer tracestate is omitted.
 	maxStateBytes = 512
 
 	traceparentBytes = len("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
 )
 
-// ParentOf returns the parent that a request names, or none: a field that is
-// malformed or there twice counts as none (W3C Trace Context, section 4.3).
+// ParentOf returns the parent named in a request's header. It returns the zero Parent
+// if the field is missing, malformed or repeated (W3C Trace Context, section 4.3).
 func ParentOf(h http.Header) Parent {
 	fields := h["Traceparent"]
 	if len(fields) != 1 {
@@ -52,8 +52,8 @@ func ParentOf(h http.Header) Parent {
 	return p
 }
 
-// ParseTraceparent reads the value of a traceparent field. Of later versions it
-// reads what version 00 has, as section 3.2.4 of W3C Trace Context asks for.
+// ParseTraceparent parses the value of a traceparent field. Of later versions it parses
+// the fields of version 00, as section 3.2.4 of W3C Trace Context requires.
 func ParseTraceparent(s string) (p Parent, ok bool) {
 	if len(s) < traceparentBytes || s[2] != '-' || s[35] != '-' || s[52] != '-' {
 		return Parent{}, false
@@ -71,7 +71,7 @@ func ParseTraceparent(s string) (p Parent, ok bool) {
 	return p, true
 }
 
-// lowerHex decodes s into dst, which it fills. Upper-case letters are not valid.
+// lowerHex decodes s into dst. It rejects upper-case letters.
 func lowerHex(dst []byte, s string) bool {
 	if strings.ContainsAny(s, "ABCDEF") {
 		return false
@@ -80,7 +80,7 @@ func lowerHex(dst []byte, s string) bool {
 	return err == nil
 }
 
-// visible reports whether s holds visible ASCII, spaces and tabs only.
+// visible reports whether s has only visible ASCII, spaces and tabs.
 func visible(s string) bool {
 	for _, c := range []byte(s) {
 		if c != '\t' && (c < ' ' || c > '~') {

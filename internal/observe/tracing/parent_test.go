@@ -30,7 +30,7 @@ func TestParseTraceparent(t *testing.T) {
 		{"empty", "", false, 0},
 		{"short", traceparent[:54], false, 0},
 		{"version 00 with more", traceparent + "-x", false, 0},
-		{"later version with less than a field", "01" + traceparent[2:] + "x", false, 0},
+		{"later version with a truncated field", "01" + traceparent[2:] + "x", false, 0},
 		{"forbidden version", "ff" + traceparent[2:], false, 0},
 		{"no version", "0x" + traceparent[2:], false, 0},
 		{"upper case", strings.ToUpper(traceparent), false, 0},
@@ -48,7 +48,7 @@ func TestParseTraceparent(t *testing.T) {
 			t.Errorf("%s: got %x and %x", tt.name, got.TraceID, got.SpanID)
 		}
 		if !ok && !got.IsZero() {
-			t.Errorf("%s: malformed, and yet %+v", tt.name, got)
+			t.Errorf("%s: malformed, but got %+v", tt.name, got)
 		}
 	}
 }
@@ -76,7 +76,7 @@ func TestParentOf(t *testing.T) {
 	}
 }
 
-// FuzzParseTraceparent holds what is accepted to the form of the standard.
+// FuzzParseTraceparent checks that accepted values have the form of the standard.
 func FuzzParseTraceparent(f *testing.F) {
 	f.Add(traceparent)
 	f.Add("cc" + traceparent[2:] + "-x")
@@ -87,7 +87,7 @@ func FuzzParseTraceparent(f *testing.F) {
 		}
 		back := s[:2] + "-" + hex.EncodeToString(p.TraceID[:]) + "-" + hex.EncodeToString(p.SpanID[:]) + "-" + hex.EncodeToString([]byte{p.Flags})
 		if !strings.HasPrefix(s, back) || p.IsZero() || p.SpanID == [8]byte{} {
-			t.Errorf("%q was read as %q", s, back)
+			t.Errorf("%q was parsed as %q", s, back)
 		}
 	})
 }

@@ -12,88 +12,87 @@ import (
 	"time"
 )
 
-// A Config says what is recorded, and where it goes.
-type Config struct {
-	Endpoint *url.URL          // takes OTLP over HTTP; required. Used as it is
-	Headers  map[string]string // of each export, such as Authorization
+// Options configure a [Tracer].
+type Options struct {
+	Endpoint *url.URL          // OTLP over HTTP endpoint; required; used unchanged
+	Headers  map[string]string // sent with each export, such as Authorization
 
-	Sample float64       // share of the requests without a parent that are recorded, 0 to 1
-	Slow   time.Duration // a request that took as long is recorded; 0: none is for that
+	Sample float64       // fraction of the requests without a parent that are recorded, 0 to 1
+	Slow   time.Duration // requests that took at least this long are recorded; 0: disabled
 
-	// Forced is how many requests a second are recorded because their parent is; anybody
-	// can send one. Of further ones the share is recorded that Sample says. Default
-	// DefaultForced; less than 0: none.
+	// Forced bounds how many requests per second are recorded because their parent is
+	// sampled, which any client can claim. Further ones are sampled as Sample says.
+	// Default DefaultForced; negative: none.
 	Forced int
 
 	Service, Version string       // service.name and service.version
-	Log              *slog.Logger // told when exporting begins to fail and when it works again; nil: nobody is
+	Log              *slog.Logger // logs when exports begin to fail and when they succeed again; nil: no log
 
-	// Every is the longest that a recorded request waits for others to be exported
-	// with; default 2 s.
+	// Every is the longest time that a recorded request waits to be batched with
+	// others; default 2 s.
 	Every time.Duration
 }
 
-// DefaultForced is the default of Config.Forced.
+// DefaultForced is the default of Options.Forced.
 const DefaultForced = 10
 
 // Bounds.
 const (
-	maxQueued = 1024 // requests that wait to be exported; about 400 bytes each
-	maxBatch  = 256  // requests of one export
+	maxQueued = 1024 // requests waiting to be exported; about 400 bytes each
+	maxBatch  = 256  // requests per export
 )
 
-// A Tracer records requests. Its methods may be called by many goroutines. The nil
-// Tracer records nothing.
+// A Tracer records requests. It is safe for concurrent use. The nil Tracer records
+// nothing.
 type Tracer struct {
-	cfg      Config
-	below    uint64 // a trace whose number is smaller is sampled
+	opt      Options
+	below    uint64 // traces with a smaller number are sampled
 	queue    chan Request
 	exporter *exporter
 	stop     context.CancelFunc
 	closing  chan struct{} // closed by Close
 	ended    chan struct{} // closed when run has ended
 
-	// forced is a second since 1970, times 2³², and how many requests were recorded in it
-	// because of their parents.
+	// forced has a Unix time in its upper 32 bits and, in its lower 32 bits, the number
+	// of requests recorded in that second because of their parents.
 	forced atomic.Uint64
 
 	exported, dropped, failed atomic.Uint64
 }
 
-// Stats count requests that were to be recorded.
+// Stats count the requests to record, by outcome.
 type Stats struct {
-	Exported uint64 // that a collector took
-	Dropped  uint64 // for which the queue had no room
-	Failed   uint64 // that no collector took
+	Exported uint64 // accepted by a collector
+	Dropped  uint64 // dropped because the queue was full
+	Failed   uint64 // accepted by no collector
 }
 
-// New returns a Tracer, and starts the goroutine that exports, which
-// [Tracer.Close] ends.
-func New(cfg Config) (*Tracer, error) {
-	if cfg.Endpoint == nil || cfg.Endpoint.Host == "" || cfg.Endpoint.Scheme != "http" && cfg.Endpoint.Scheme != "https" {
+// New returns a Tracer and starts its exporting goroutine, which [Tracer.Close] ends.
+func New(opt Options) (*Tracer, error) {
+	if opt.Endpoint == nil || opt.Endpoint.Host == "" || opt.Endpoint.Scheme != "http" && opt.Endpoint.Scheme != "https" {
 		return nil, fmt.Errorf("tracing: the endpoint is not of the form http://host:port/path")
 	}
-	if !(cfg.Sample >= 0 && cfg.Sample <= 1) {
-		return nil, fmt.Errorf("tracing: the share of sampled requests is %v, want 0 to 1", cfg.Sample)
+	if !(opt.Sample >= 0 && opt.Sample <= 1) {
+		return nil, fmt.Errorf("tracing: the fraction of sampled requests is %v, want 0 to 1", opt.Sample)
 	}
-	if cfg.Slow < 0 {
-		return nil, fmt.Errorf("tracing: the time of a slow request is %v, want at least 0", cfg.Slow)
+	if opt.Slow < 0 {
+		return nil, fmt.Errorf("tracing: the duration of a slow request is %v, want at least 0", opt.Slow)
 	}
-	if cfg.Forced == 0 {
-		cfg.Forced = DefaultForced
+	if opt.Forced == 0 {
+		opt.Forced = DefaultForced
 	}
-	if cfg.Every <= 0 {
-		cfg.Every = 2 * time.Second
+	if opt.Every <= 0 {
+		opt.Every = 2 * time.Second
 	}
-	if cfg.Log == nil {
-		cfg.Log = slog.New(slog.DiscardHandler)
+	if opt.Log == nil {
+		opt.Log = slog.New(slog.DiscardHandler)
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	t := &Tracer{
-		cfg:      cfg,
-		below:    uint64(cfg.Sample * (1 << 63)),
+		opt:      opt,
+		below:    uint64(opt.Sample * (1 << 63)),
 		queue:    make(chan Request, maxQueued),
-		exporter: newExporter(cfg),
+		exporter: newExporter(opt),
 		stop:     stop,
 		closing:  make(chan struct{}),
 		ended:    make(chan struct{}),
@@ -121,30 +120,29 @@ const (
 
 var phaseNames = [NumPhases]string{"read", "decode", "queue", "commit"}
 
-// A Period is a stretch of time. The zero Period did not take place.
+// A Period is a time interval. The zero Period means that the phase did not take place.
 type Period struct{ Start, End time.Time }
 
-// A Request is what is recorded of one request. [Tracer.Begin] makes it.
+// A Request is the record of one request. [Tracer.Begin] returns a new one.
 type Request struct {
 	Parent  Parent
-	Sampled bool // whether it is recorded in any case
+	Sampled bool // recorded even if it is not slow
 
-	Method string // of HTTP
-	Route  string // pattern of the route; "": none took the request
+	Method string // HTTP method
+	Route  string // pattern of the route; "": no route matched
 	Lane   string // "full" or "fast"
-	Status int    // of HTTP; less than 0: the connection was cut in place of an answer
-	Period        // from the end of the header, in the fast lane of the body, to the answer
+	Status int    // HTTP status; negative: the connection was closed without a response
+	Period        // from the end of the header, or of the body in the fast lane, to the response
 	Phases [NumPhases]Period
 
-	Readings int // that were to be committed
-	Group    int // readings of the group that was committed with them, the last one if there were several
-	Groups   int // groups that it took
+	Readings int // readings to commit
+	Group    int // readings in the committed group, the last one if there were several
+	Groups   int // number of groups
 
-	random uint64 // half of the trace's ID, where there is no parent
+	random uint64 // half of the trace ID if there is no parent
 }
 
-// Begin returns a Request that begins now, and decides whether it is sampled. It
-// does not allocate.
+// Begin returns a new Request and decides whether it is sampled. It does not allocate.
 func (t *Tracer) Begin(parent Parent) Request {
 	r := Request{Parent: parent}
 	if parent.IsZero() {
@@ -156,14 +154,14 @@ func (t *Tracer) Begin(parent Parent) Request {
 	return r
 }
 
-// force reports whether one more request is recorded in this second because of its
+// force reports whether one more request may be recorded in this second because of its
 // parent.
 func (t *Tracer) force(now time.Time) bool {
 	second := uint64(now.Unix()) << 32
 	for {
 		was := t.forced.Load()
-		next := max(was, second) // a clock that is set back does not begin anew
-		if int64(next&math.MaxUint32) >= int64(t.cfg.Forced) {
+		next := max(was, second) // setting the clock back does not reset the count
+		if int64(next&math.MaxUint32) >= int64(t.opt.Forced) {
 			return false
 		}
 		if t.forced.CompareAndSwap(was, next+1) {
@@ -172,13 +170,13 @@ func (t *Tracer) force(now time.Time) bool {
 	}
 }
 
-// Wants reports whether a sampled or unsampled request is recorded that took d.
+// Wants reports whether a request that took d is recorded.
 func (t *Tracer) Wants(sampled bool, d time.Duration) bool {
-	return sampled || t.cfg.Slow > 0 && d >= t.cfg.Slow
+	return sampled || t.opt.Slow > 0 && d >= t.opt.Slow
 }
 
-// Record records a request that has been answered, if it is sampled or was slow.
-// It copies r, does not wait, and does not allocate.
+// Record records a completed request if it is sampled or was slow. It copies r. It
+// neither blocks nor allocates.
 func (t *Tracer) Record(r *Request) {
 	if !t.Wants(r.Sampled, r.End.Sub(r.Start)) {
 		return
@@ -195,20 +193,20 @@ func (r *Request) traceID() (id [16]byte) {
 	if !r.Parent.IsZero() {
 		return r.Parent.TraceID
 	}
-	binary.BigEndian.PutUint64(id[:8], 1+rand.Uint64N(math.MaxUint64)) // not all may be 0
+	binary.BigEndian.PutUint64(id[:8], 1+rand.Uint64N(math.MaxUint64)) // the ID must not be zero
 	binary.BigEndian.PutUint64(id[8:], r.random)
 	return id
 }
 
-// newSpanID returns an ID that is not 0.
+// newSpanID returns a random nonzero ID.
 func newSpanID() (id [8]byte) {
 	binary.BigEndian.PutUint64(id[:], 1+rand.Uint64N(math.MaxUint64))
 	return id
 }
 
-// Close exports what is recorded, and stops. ctx bounds the wait; what is not
-// exported by then is dropped, and ctx's error returned. It is called once. What is
-// recorded afterwards goes nowhere.
+// Close exports the recorded requests and stops the Tracer. When ctx is done, it drops
+// the remaining ones and returns ctx's error. It must be called only once. Requests
+// recorded afterwards are lost.
 func (t *Tracer) Close(ctx context.Context) error {
 	if t == nil {
 		return nil
@@ -225,8 +223,8 @@ func (t *Tracer) Close(ctx context.Context) error {
 	}
 }
 
-// run exports until Close was called and the queue is empty. ctx ends the waiting
-// for a collector.
+// run exports requests until Close was called and the queue is empty. ctx bounds the
+// wait for a collector.
 func (t *Tracer) run(ctx context.Context) {
 	defer close(t.ended)
 	defer t.exporter.close()
@@ -237,8 +235,8 @@ func (t *Tracer) run(ctx context.Context) {
 	}
 }
 
-// gather waits for a request, and for more that are to be exported with it. It
-// returns none when there will be none.
+// gather waits for a request and batches more with it. It returns an empty batch after
+// Close, when the queue is empty.
 func (t *Tracer) gather(batch []Request) []Request {
 	select {
 	case r := <-t.queue:
@@ -251,7 +249,7 @@ func (t *Tracer) gather(batch []Request) []Request {
 			return batch
 		}
 	}
-	full := time.NewTimer(t.cfg.Every)
+	full := time.NewTimer(t.opt.Every)
 	defer full.Stop()
 	for len(batch) < maxBatch {
 		select {

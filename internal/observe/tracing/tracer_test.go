@@ -21,7 +21,7 @@ import (
 	"github.com/pulsegate/pulsegate/internal/polltest"
 )
 
-func newTracer(t *testing.T, cfg tracing.Config) *tracing.Tracer {
+func newTracer(t *testing.T, cfg tracing.Options) *tracing.Tracer {
 	t.Helper()
 	tr, err := tracing.New(cfg)
 	if err != nil {
@@ -30,7 +30,7 @@ func newTracer(t *testing.T, cfg tracing.Config) *tracing.Tracer {
 	return tr
 }
 
-// finish exports what is recorded.
+// finish exports the recorded requests.
 func finish(t *testing.T, tr *tracing.Tracer) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), polltest.Patience)
@@ -49,10 +49,10 @@ func request(tr *tracing.Tracer, d time.Duration) *tracing.Request {
 	return &r
 }
 
-// Close loses nothing that was recorded before it, however soon it comes.
+// Close loses no request that was recorded before it.
 func TestCloseExportsTheRest(t *testing.T) {
 	c := newCollector(t)
-	cfg := c.config()
+	cfg := c.options()
 	cfg.Sample, cfg.Every = 1, 1
 	for range 200 {
 		tr := newTracer(t, cfg)
@@ -64,10 +64,10 @@ func TestCloseExportsTheRest(t *testing.T) {
 	}
 }
 
-// The spans of a request form a tree, with the phases that took place.
+// The spans of a request form a tree of the phases that took place.
 func TestSpans(t *testing.T) {
 	c := newCollector(t)
-	cfg := c.config()
+	cfg := c.options()
 	cfg.Sample = 1
 	cfg.Headers = map[string]string{"Authorization": "Bearer collector"}
 	tr := newTracer(t, cfg)
@@ -118,10 +118,10 @@ func TestSpans(t *testing.T) {
 	}
 }
 
-// What is sampled, and what is recorded for being slow.
+// TestDecisions checks which requests are recorded because they are sampled or slow.
 func TestDecisions(t *testing.T) {
 	c := newCollector(t)
-	cfg := c.config()
+	cfg := c.options()
 	cfg.Slow = 250 * time.Millisecond
 	tr := newTracer(t, cfg)
 	parent, ok := tracing.ParseTraceparent(traceparent)
@@ -159,7 +159,7 @@ func TestDecisions(t *testing.T) {
 				sampled++
 			}
 			if tr.Wants(false, math.MaxInt64) {
-				t.Fatal("without a time nothing is slow")
+				t.Fatal("with Slow of 0, a request was recorded as slow")
 			}
 		}
 		// Six standard deviations.
@@ -170,11 +170,11 @@ func TestDecisions(t *testing.T) {
 	}
 }
 
-// Services with one share choose the same traces: those whose ID ends in a small
+// Services with the same ratio choose the same traces: those whose ID ends in a small
 // number.
 func TestSampledByTraceID(t *testing.T) {
 	c := newCollector(t)
-	cfg := c.config()
+	cfg := c.options()
 	cfg.Sample = 0.25
 	tr := newTracer(t, cfg)
 	for range 400 {
@@ -196,11 +196,10 @@ func TestSampledByTraceID(t *testing.T) {
 	}
 }
 
-// The handler records what was answered, in the trace that the request belongs to,
-// and nothing of its path.
+// The handler records requests in the trace that they belong to, without their paths.
 func TestHandler(t *testing.T) {
 	c := newCollector(t)
-	cfg := c.config()
+	cfg := c.options()
 	cfg.Sample = 1
 	tr := newTracer(t, cfg)
 	for _, tt := range []struct {
@@ -241,7 +240,7 @@ func TestHandler(t *testing.T) {
 			t.Errorf("%s: got %+v", tt.name, s)
 		}
 		if text := fmt.Sprintf("%+v", s); strings.Contains(text, "ppg") || strings.Contains(text, "hush") || strings.Contains(text, "PATIENT") {
-			t.Errorf("%s: the span shows what was asked for: %s", tt.name, text)
+			t.Errorf("%s: the span contains the path or the method: %s", tt.name, text)
 		}
 		if tt.header != nil && (s.TraceID != traceID || s.ParentSpanID != parentID || s.TraceState != `a="b` || s.Flags != 0x301 || s.attributes()["pulsegate.readings"] != "7") {
 			t.Errorf("%s: got %+v", tt.name, s)
@@ -261,11 +260,11 @@ func TestNoTracer(t *testing.T) {
 		t.Error(err)
 	}
 	if got := tracing.Of(httptest.NewRequest("GET", "/", nil)); got != nil {
-		t.Errorf("got %+v of a request that nobody records", got)
+		t.Errorf("Of an untraced request = %+v, want nil", got)
 	}
 }
 
-// What the collector answers decides about trying again, and is counted.
+// The collector's response decides about retries and is counted.
 func TestAnswers(t *testing.T) {
 	status := func(codes ...int) http.HandlerFunc {
 		n := 0
@@ -284,10 +283,10 @@ func TestAnswers(t *testing.T) {
 		wantPosts int
 		wantLog   string
 	}{
-		{"taken", status(200), tracing.Stats{Exported: 2}, 1, ""},
-		{"no JSON", body("thanks"), tracing.Stats{Exported: 2}, 1, ""},
-		{"busy, then taken", status(503, 200), tracing.Stats{Exported: 2}, 2, ""},
-		{"refused", status(400), tracing.Stats{Failed: 2}, 1, "400 Bad Request"},
+		{"accepted", status(200), tracing.Stats{Exported: 2}, 1, ""},
+		{"not JSON", body("thanks"), tracing.Stats{Exported: 2}, 1, ""},
+		{"busy, then accepted", status(503, 200), tracing.Stats{Exported: 2}, 2, ""},
+		{"rejected", status(400), tracing.Stats{Failed: 2}, 1, "400 Bad Request"},
 		{"redirected", status(307), tracing.Stats{Failed: 2}, 1, "307 Temporary Redirect"},
 		{"partly", body(`{"partialSuccess":{"rejectedSpans":"1","errorMessage":"no"}}`), tracing.Stats{Exported: 1, Failed: 1}, 1, ""},
 		{"partly, as a number", body(`{"partialSuccess":{"rejectedSpans":9}}`), tracing.Stats{Failed: 2}, 1, ""},
@@ -296,7 +295,7 @@ func TestAnswers(t *testing.T) {
 			t.Parallel()
 			c := newCollector(t)
 			c.answer = tt.answer
-			cfg := c.config()
+			cfg := c.options()
 			cfg.Sample, cfg.Every = 1, time.Hour
 			cfg.Endpoint.User = url.UserPassword("user", "hush")
 			var log bytes.Buffer
@@ -318,14 +317,15 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
-// A collector that does not answer holds nobody up: requests are dropped when the
-// queue is full, and Close gives up in time.
+// A collector that does not respond blocks nothing: requests are dropped when the queue
+// is full, and Close returns in time.
 //
-// Seen to fail when Record waits for room, and when Close does not end the waiting.
+// Seen to fail when Record waits for the queue, and when Close does not end the wait
+// for the collector.
 func TestCollectorStuck(t *testing.T) {
 	c := newCollector(t)
 	c.answer = func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }
-	cfg := c.config()
+	cfg := c.options()
 	cfg.Sample = 1
 	tr := newTracer(t, cfg)
 	const n = 5000
@@ -339,29 +339,29 @@ func TestCollectorStuck(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
 	defer cancel()
 	if err := tr.Close(ctx); err == nil {
-		t.Error("Close says that all was exported")
+		t.Error("Close returned nil, want an error")
 	}
 	if got := tr.Stats(); got.Exported != 0 || got.Failed+got.Dropped != n {
 		t.Errorf("%+v of %d", got, n)
 	}
-	tr.Record(request(tr, 0)) // nobody takes it any more, and nobody panics
+	tr.Record(request(tr, 0)) // after Close: dropped without a panic
 }
 
-// A collector that is gone is told of once, and once more when it is back.
+// The log has one line when the collector goes down, and one when it is back.
 func TestCollectorGone(t *testing.T) {
 	t.Parallel()
 	c := newCollector(t)
-	cfg := c.config()
+	cfg := c.options()
 	c.Close()
 	cfg.Sample = 1
 	var log bytes.Buffer
 	cfg.Log = slog.New(slog.NewTextHandler(&log, nil))
 	tr := newTracer(t, cfg)
 	tr.Record(request(tr, 0))
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second) // time for a first try
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second) // time for a first attempt
 	defer cancel()
 	if err := tr.Close(ctx); err == nil {
-		t.Error("Close says that all was exported")
+		t.Error("Close returned nil, want an error")
 	}
 	if got := tr.Stats(); got != (tracing.Stats{Failed: 1}) {
 		t.Errorf("got %+v, want 1 failed", got)
@@ -371,9 +371,9 @@ func TestCollectorGone(t *testing.T) {
 	}
 }
 
-func TestConfigRefused(t *testing.T) {
+func TestInvalidOptions(t *testing.T) {
 	good := &url.URL{Scheme: "http", Host: "127.0.0.1:4318", Path: "/v1/traces"}
-	for _, cfg := range []tracing.Config{
+	for _, cfg := range []tracing.Options{
 		{},
 		{Endpoint: &url.URL{Scheme: "grpc", Host: "x:4317"}},
 		{Endpoint: &url.URL{Scheme: "http"}},
@@ -383,13 +383,13 @@ func TestConfigRefused(t *testing.T) {
 		{Endpoint: good, Slow: -1},
 	} {
 		if _, err := tracing.New(cfg); err == nil {
-			t.Errorf("%+v is taken", cfg)
+			t.Errorf("%+v was accepted", cfg)
 		}
 	}
 }
 
-// Anybody can send a traceparent that wants to be recorded: so many a second are, and
-// of the others the share that Sample says.
+// Any client can send a sampled traceparent: at most Forced such requests per second
+// are recorded, and of the others the fraction Sample.
 //
 // Seen to fail when a parent alone decides.
 func TestForced(t *testing.T) {
@@ -401,7 +401,7 @@ func TestForced(t *testing.T) {
 			sample float64
 			want   int // of 100 in each of two seconds
 		}{{0, 0, 2 * tracing.DefaultForced}, {3, 0, 6}, {-1, 0, 0}, {3, 1, 200}} {
-			tr := newTracer(t, tracing.Config{Endpoint: endpoint, Forced: tt.forced, Sample: tt.sample})
+			tr := newTracer(t, tracing.Options{Endpoint: endpoint, Forced: tt.forced, Sample: tt.sample})
 			got := 0
 			for range 2 {
 				for range 100 {
