@@ -9,22 +9,22 @@ import (
 	"github.com/google/pprof/profile"
 )
 
-// summaryFormat is the version of a report's JSON form. It changes when a field
-// changes its meaning or goes away.
+// summaryFormat is the version of a report's JSON form. It changes when a field changes
+// its meaning or is removed.
 const summaryFormat = 1
 
-// Sentinels of a capture that cannot be turned into cost per request.
+// Errors for a capture from which no cost per request can be computed.
 var (
 	ErrNoRequests = errors.New("profile: no request was answered in the window, so there is no cost per request")
 	errNoCounters = errors.New("profile: the server's counters are missing, so there is no cost per request")
 )
 
-// A Cost is what one part, function, line or place cost for each request of the
-// window. Standard errors are those of sampling.
+// A Cost is the cost per request of one part, function, line or place. Standard errors
+// are sampling errors.
 type Cost struct {
 	Name          string  `json:"name"`
-	Part          Part    `json:"part,omitempty"` // of a function or line: the one that most of its cost is for
-	CPUUs         float64 `json:"cpu_us"`         // its own: see the table that it stands in
+	Part          Part    `json:"part,omitempty"` // of a function or line: the part with most of its cost
+	CPUUs         float64 `json:"cpu_us"`         // own cost; see the tables of Report
 	CPUUsStdErr   float64 `json:"cpu_us_stderr"`
 	CPUSamples    int64   `json:"cpu_samples"` // in the window
 	CumUs         float64 `json:"cpu_us_with_calls,omitempty"`
@@ -34,44 +34,43 @@ type Cost struct {
 	ObjectsStdErr float64 `json:"objects_stderr"`
 }
 
-// A Report is what a server's work cost. Costs are per request, or per second
-// where Problem is the reason why there is no cost per request.
+// A Report is the cost of a server's work. Costs are per request or, if Problem is not
+// nil, per second.
 type Report struct {
 	Format    int       `json:"format"`
 	Target    string    `json:"target"`
 	Start     time.Time `json:"start"`
-	Version   string    `json:"version,omitempty"` // of the server; "" if it is not known
+	Version   string    `json:"version,omitempty"` // of the server; "" if unknown
 	GoVersion string    `json:"go_version,omitempty"`
 	Per       string    `json:"per"` // "request" or "second"
 	Problem   error     `json:"-"`
 	Reason    string    `json:"problem,omitempty"` // the text of Problem
-	Load                // zero if it is not known
+	Load                // zero if unknown
 
-	CPUSeconds    float64 `json:"cpu_profile_seconds"` // window of the CPU profile; 0: there is none
-	AllocsSeconds float64 `json:"-"`                   // window of the allocations; 0: there are none
+	CPUSeconds    float64 `json:"cpu_profile_seconds"` // window of the CPU profile; 0: no CPU profile
+	AllocsSeconds float64 `json:"-"`                   // window of the allocations; 0: no allocations profile
 
 	Total     Cost   `json:"total"`
-	Parts     []Cost `json:"parts"`     // by CPU time
+	Parts     []Cost `json:"parts"`     // in descending order of CPU time
 	Syscalls  []Cost `json:"syscalls"`  // the part kernel, by system call
-	Functions []Cost `json:"functions"` // every function; but for CumUs, of itself alone
-	Own       []Cost `json:"-"`         // every function of our own code, with what it calls outside of our own code
+	Functions []Cost `json:"functions"` // every function; own cost, except CumUs
+	Own       []Cost `json:"-"`         // every function of our own code, with its calls outside of our own code
 	Lines     []Cost `json:"lines"`     // the same by source line
 
-	// By place, the highest first; see places.
-	MutexWaits      []Cost `json:"-"` // CPUUs is the time of waiting, Objects the number of times
+	// By place, in descending order; see places.
+	MutexWaits      []Cost `json:"-"` // CPUUs is the time waited, Objects the number of waits
 	BlockWaits      []Cost `json:"-"` // likewise
-	Heap            []Cost `json:"-"` // in use at the end, not per request
+	Heap            []Cost `json:"-"` // in use at the end; not per request
 	HeapTotal       Cost   `json:"-"`
-	Goroutines      []Cost `json:"-"` // at the end, as Objects, not per request
+	Goroutines      []Cost `json:"-"` // number at the end, in Objects; not per request
 	GoroutinesTotal Cost   `json:"-"`
 
 	Before *Counters `json:"before,omitempty"`
 	After  *Counters `json:"after,omitempty"`
-	Window float64   `json:"window_s"` // that was asked for
+	Window float64   `json:"window_s"` // as requested
 }
 
-// Analyze adds up what a capture holds. Profiles that it lacks leave their tables
-// empty.
+// Analyze computes the report of a capture. The tables of missing profiles are empty.
 func Analyze(c *Capture) *Report {
 	r := &Report{Format: summaryFormat, Target: c.Target, Start: c.Start, Before: c.Before, After: c.After, Window: c.Window.Seconds(), Per: "request"}
 	if r.readLoad(c); r.Problem != nil {
@@ -106,7 +105,7 @@ func seconds(p *profile.Profile) float64 {
 	return time.Duration(p.DurationNanos).Seconds()
 }
 
-// readLoad sets what is known from the counters.
+// readLoad sets the fields that come from the counters.
 func (r *Report) readLoad(c *Capture) {
 	if c.Before != nil {
 		r.Version, r.GoVersion = c.Before.Version, c.Before.GoVersion
@@ -121,9 +120,9 @@ func (r *Report) readLoad(c *Capture) {
 	}
 }
 
-// divisor returns how many requests fall into a profile's window. The windows of
-// profiles and counters differ by the milliseconds that it takes to fetch; a steady
-// load is assumed for those. Without requests, it is the seconds of the window.
+// divisor returns the number of requests in a profile's window. The windows of profiles
+// and counters differ by the milliseconds that fetching takes; divisor assumes a steady
+// load. Without requests, it returns the seconds of the window.
 func (r *Report) divisor(seconds float64) float64 {
 	if seconds <= 0 {
 		return 1
@@ -131,7 +130,7 @@ func (r *Report) divisor(seconds float64) float64 {
 	return seconds * r.perSecond()
 }
 
-// A row is what a cost is before it is divided.
+// A row is the sums from which a Cost is computed.
 type row struct {
 	name           string
 	cpu, cum       count
@@ -144,7 +143,8 @@ func (row *row) addSums(objects, bytes sum) {
 	row.bytes.add(bytes)
 }
 
-// cost divides a row by the requests of the windows of CPU time and allocations.
+// cost divides a row by the numbers of requests in the windows of CPU time and of
+// allocations.
 func (row *row) cost(cpu, allocs float64) Cost {
 	return Cost{
 		Name: row.name, Part: largest(row.parts),
@@ -155,8 +155,8 @@ func (row *row) cost(cpu, allocs float64) Cost {
 	}
 }
 
-// largest returns the part of the highest value above 0, the first of equals, or
-// "" if there is none.
+// largest returns the part with the largest positive value, the first of equals, or ""
+// if there is none.
 func largest(values map[Part]float64) (part Part) {
 	for _, p := range allParts {
 		if v := values[p]; v > 0 && v > values[part] {
@@ -166,7 +166,7 @@ func largest(values map[Part]float64) (part Part) {
 	return part
 }
 
-// rows are the rows of a table while they are added up.
+// rows holds the rows of a table by name while samples are added.
 type rows map[string]*row
 
 func (m rows) get(name string) *row {
@@ -176,7 +176,7 @@ func (m rows) get(name string) *row {
 	return m[name]
 }
 
-// costs returns the costs of all rows, the highest first.
+// costs returns the costs of all rows in descending order.
 func (m rows) costs(cpu, allocs float64) []Cost {
 	list := []Cost{}
 	for _, row := range m {
@@ -189,11 +189,11 @@ func (m rows) costs(cpu, allocs float64) []Cost {
 	return list
 }
 
-// addCosts fills in the tables of CPU time and of allocations.
+// addCosts fills the tables of CPU time and of allocations.
 func (r *Report) addCosts(c *Capture) {
 	all := &row{name: "total"}
 	parts, syscalls, functions, own, lines := rows{}, rows{}, rows{}, rows{}, rows{}
-	// eachRow calls add for every row that a stack counts for by itself.
+	// eachRow calls add for every row to which a stack's own cost belongs.
 	eachRow := func(stack []frame, part Part, add func(row *row)) {
 		add(all)
 		add(parts.get(string(part)))
@@ -205,7 +205,7 @@ func (r *Report) addCosts(c *Capture) {
 			add(lines.get(stack[i].place() + " " + stack[i].shortBase()))
 		}
 	}
-	seen := map[*function]bool{} // functions of a stack
+	seen := map[*function]bool{} // functions of the current stack
 	eachSample(c.CPU, "samples", "cpu", func(stack []frame, samples, nanos int64) {
 		part := partOf(stack)
 		eachRow(stack, part, func(row *row) {
@@ -219,7 +219,7 @@ func (r *Report) addCosts(c *Capture) {
 		}
 		clear(seen)
 		for _, f := range stack {
-			if !seen[f.function] { // a recursion counts once
+			if !seen[f.function] { // count recursive functions once
 				seen[f.function] = true
 				functions.get(f.name).cum.add(samples, nanos)
 			}
@@ -230,7 +230,7 @@ func (r *Report) addCosts(c *Capture) {
 		part := partOf(stack)
 		eachRow(stack, part, func(row *row) {
 			row.addSums(objects, bytes)
-			// Where a function has both, CPU time is in nanoseconds and outweighs.
+			// If a function has CPU samples, they alone decide its part.
 			if row.parts != nil && row.cpu.samples == 0 {
 				row.parts[part] += bytes.value
 			}
@@ -241,10 +241,10 @@ func (r *Report) addCosts(c *Capture) {
 	r.Functions, r.Own, r.Lines = functions.costs(cpu, allocs), own.costs(cpu, allocs), lines.costs(cpu, allocs)
 }
 
-// places adds samples up by our own function. Where there is none, such as for idle
-// goroutines of the library, it is by outside or, if that is empty, by the innermost
-// function outside of the runtime. What this package is for itself is only in the
-// total.
+// places adds up samples by the innermost function of our own code. Samples without
+// one, such as idle goroutines of the library, go to the row named outside or, if that
+// is empty, to the innermost function outside of the runtime. Samples of measuring
+// itself count only for the total.
 func places(p *profile.Profile, typeA, typeB, outside string, add func(row *row, a, b int64)) (table rows, total *row) {
 	table, total = rows{}, &row{}
 	eachSample(p, typeA, typeB, func(stack []frame, a, b int64) {

@@ -15,26 +15,26 @@ import (
 	"github.com/google/pprof/profile"
 )
 
-// Bounds of what a target may make us hold. The profiles of a server under load
-// have 10 to 500 kB; whoever sends more is not one.
+// Bounds of what a target may make us read. The profiles of a server under load have 10
+// to 500 kB.
 const (
 	maxMetricsBytes = 16 << 20
-	maxRawBytes     = 16 << 20 // of a profile as it is sent
+	maxRawBytes     = 16 << 20 // of a compressed profile
 	maxProfileBytes = 64 << 20 // of a profile, decompressed
-	maxShownBytes   = 200      // of an answer that is quoted in an error
+	maxShownBytes   = 200      // of a response quoted in an error
 )
 
 // slack is how much longer than its window a request may take.
 const slack = 30 * time.Second
 
-// A client asks one admin listener.
+// A client sends requests to one admin listener.
 type client struct {
 	http *http.Client
-	base string // without a slash at its end
+	base string // without a trailing slash
 }
 
-// ParseTarget returns the address of an admin listener in its full form. It takes
-// "host:port" as well, and a URL whose path is empty.
+// ParseTarget returns the base URL of an admin listener. target is a URL with an empty
+// path, or "host:port".
 func ParseTarget(target string) (string, error) {
 	if !strings.Contains(target, "://") {
 		target = "http://" + target
@@ -48,21 +48,22 @@ func ParseTarget(target string) (string, error) {
 	case u.Host == "":
 		return "", errors.New("the target has no host")
 	case u.Path != "" && u.Path != "/", u.RawQuery != "", u.Fragment != "", u.User != nil:
-		return "", errors.New("the target is more than scheme, host and port")
+		return "", errors.New("the target has more than scheme, host and port")
 	}
 	return u.Scheme + "://" + u.Host, nil
 }
 
 func newClient(base string) *client {
 	transport := http.DefaultTransport.(*http.Transport).Clone()
-	transport.DisableCompression = true // profiles come compressed, and the size is bounded below
+	transport.DisableCompression = true // profiles are compressed already; parseProfile bounds their size
 	transport.MaxIdleConnsPerHost = 8
-	transport.Proxy = nil // a profile of another machine than the one that was named helps nobody
+	transport.Proxy = nil // connect to the named machine itself
 	return &client{
 		base: base,
 		http: &http.Client{
 			Transport: transport,
-			// The admin listener redirects nobody; following would profile somebody else.
+			// The admin listener never redirects; a redirect would lead to another
+			// server.
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		},
 	}
@@ -70,12 +71,12 @@ func newClient(base string) *client {
 
 func (c *client) close() { c.http.CloseIdleConnections() }
 
-// errNoSuchPage means that the server does not have what was asked for.
+// errNoSuchPage means that the server has no such path.
 var errNoSuchPage = errors.New("profile: the server has no such page")
 
-// do asks for a path and returns the body of a 200.
+// do requests a path and returns the body of a 200 response.
 func (c *client) do(ctx context.Context, method, path string, maxBytes int64, timeout time.Duration) (body []byte, err error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("no answer within %v", timeout))
+	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("no response within %v", timeout))
 	defer cancel()
 	defer func() {
 		if cause := context.Cause(ctx); cause != nil && errors.Is(err, ctx.Err()) {
@@ -90,13 +91,13 @@ func (c *client) do(ctx context.Context, method, path string, maxBytes int64, ti
 	resp, err := c.http.Do(req)
 	if err != nil {
 		if u, ok := errors.AsType[*url.Error](err); ok {
-			err = u.Err // the address is named once, by the caller
+			err = u.Err // the caller names the address
 		}
 		return nil, err
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
-		start, _ := io.ReadAll(io.LimitReader(resp.Body, maxShownBytes)) // what there is of it
+		start, _ := io.ReadAll(io.LimitReader(resp.Body, maxShownBytes)) // a partial text is enough
 		line, _, _ := strings.Cut(strings.TrimSpace(string(start)), "\n")
 		err := fmt.Errorf("status %d: %q", resp.StatusCode, line)
 		if resp.StatusCode == http.StatusNotFound || resp.StatusCode == http.StatusMethodNotAllowed {
@@ -105,12 +106,12 @@ func (c *client) do(ctx context.Context, method, path string, maxBytes int64, ti
 		return nil, err
 	}
 	if body, err = readAtMost(resp.Body, maxBytes); errors.Is(err, io.ErrUnexpectedEOF) {
-		err = errors.New("the answer was cut off")
+		err = errors.New("the response was cut off")
 	}
 	return body, err
 }
 
-// fetching names the page that could not be fetched.
+// fetching wraps err with the page that could not be fetched.
 func fetching(path string, err error) error {
 	if err == nil {
 		return nil
@@ -119,16 +120,16 @@ func fetching(path string, err error) error {
 	return fmt.Errorf("fetch %s: %w", page, err)
 }
 
-// readAtMost reads all of r, which must not have more than maxBytes.
+// readAtMost reads all of r. It returns an error if r has more than maxBytes.
 func readAtMost(r io.Reader, maxBytes int64) ([]byte, error) {
 	data, err := io.ReadAll(io.LimitReader(r, maxBytes+1))
 	if err == nil && int64(len(data)) > maxBytes {
-		return nil, fmt.Errorf("there are more than %d bytes", maxBytes)
+		return nil, fmt.Errorf("it has more than %d bytes", maxBytes)
 	}
 	return data, err
 }
 
-// counters reads the counters, and returns their text as well.
+// counters fetches the counters. It also returns their text.
 func (c *client) counters(ctx context.Context) (*Counters, []byte, error) {
 	const path = "/metrics"
 	asked := time.Now()
@@ -148,7 +149,7 @@ func (c *client) counters(ctx context.Context) (*Counters, []byte, error) {
 	return &counters, text, nil
 }
 
-// profile fetches a profile whose window is as long as window.
+// profile fetches a profile that covers the given window.
 func (c *client) profile(ctx context.Context, path string, window time.Duration) (*profile.Profile, error) {
 	raw, err := c.do(ctx, http.MethodGet, path, maxRawBytes, window+slack)
 	if err != nil {
@@ -158,8 +159,8 @@ func (c *client) profile(ctx context.Context, path string, window time.Duration)
 	return p, fetching(path, err)
 }
 
-// parseProfile reads a profile in the gzipped form that Go writes. Unlike
-// profile.Parse it bounds what it decompresses, and tries no other forms.
+// parseProfile parses a profile in the gzipped format that Go writes. Unlike
+// profile.Parse it bounds the decompressed size, and tries no other formats.
 func parseProfile(raw []byte) (*profile.Profile, error) {
 	zr, err := gzip.NewReader(bytes.NewReader(raw))
 	if err != nil {

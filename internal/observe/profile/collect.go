@@ -18,14 +18,15 @@ const (
 	MaxWindow = maxContentionWindow
 )
 
-// A Capture is what was fetched from a server. A nil profile was not fetched.
+// A Capture holds the profiles and counters fetched from a server. A nil profile was
+// not fetched.
 //
-// The profiles Allocs, Mutex and Block are differences over the window; Heap and
-// Goroutine are of its end.
+// Allocs, Mutex and Block are differences over the window; Heap and Goroutine are
+// snapshots at its end.
 type Capture struct {
 	Target string
 	Start  time.Time     // of the window
-	Window time.Duration // that was asked for
+	Window time.Duration // as requested
 
 	Before, After         *Counters
 	beforeText, afterText []byte // as the server sent them
@@ -33,20 +34,19 @@ type Capture struct {
 	CPU, Allocs, Heap, Goroutine, Mutex, Block *profile.Profile
 }
 
-// Collect fetches the profiles and the counters of the server whose admin listener
-// is at target, over a window of whole seconds. It takes as long.
+// Collect fetches the profiles and the counters of the server whose admin listener is
+// at target. It takes the whole window, a multiple of one second.
 //
-// It always returns what it has achieved, even beside an error. An error that
-// wraps [ErrNotPulsegate] means that the target is something else.
+// It returns what it has fetched even if it also returns an error. An error that wraps
+// [ErrNotPulsegate] means that the target is not a Pulsegate server.
 //
-// Counters and cumulative profiles are fetched just before and just after the
-// window, each set at once; the CPU profile covers the window between. The few
-// milliseconds by which their windows differ are accounted for: each profile is
-// divided by its own duration (see Analyze).
+// Counters and cumulative profiles are fetched concurrently, just before and just after
+// the window; the CPU profile covers the window itself. Their windows differ by a few
+// milliseconds, so each profile is divided by its own duration; see [Analyze].
 func Collect(ctx context.Context, target string, window time.Duration) (*Capture, error) {
 	capture := &Capture{Target: target, Start: time.Now(), Window: window}
 	if window < MinWindow || window > MaxWindow || window%time.Second != 0 {
-		return capture, fmt.Errorf("profile: the window is not of 1 to %d whole seconds", MaxWindow/time.Second)
+		return capture, fmt.Errorf("profile: the window is not a whole number of seconds from 1 to %d", MaxWindow/time.Second)
 	}
 	base, err := ParseTarget(target)
 	if err != nil {
@@ -56,7 +56,7 @@ func Collect(ctx context.Context, target string, window time.Duration) (*Capture
 	c := newClient(base)
 	defer c.close()
 
-	// Whoever is not Pulsegate is left alone at once.
+	// Check that the target is Pulsegate before anything else.
 	if _, _, err := c.counters(ctx); err != nil {
 		return capture, err
 	}
@@ -68,8 +68,7 @@ func Collect(ctx context.Context, target string, window time.Duration) (*Capture
 	capture.Start = time.Now()
 	cpu, errWindow := c.window(ctx, window)
 	capture.CPU = cpu
-	// What is there at the end is worth having even if a part of the window failed,
-	// unless nobody waits for it.
+	// Fetch the rest even if a part of the window failed, unless ctx is done.
 	if ctx.Err() != nil {
 		return capture, errors.Join(errBefore, errWindow)
 	}
@@ -85,8 +84,8 @@ func Collect(ctx context.Context, target string, window time.Duration) (*Capture
 	return capture, errors.Join(errBefore, errWindow, errAfter, errors.Join(errDiff[:]...))
 }
 
-// dropMonotonic makes the times such that they lose nothing when they are saved,
-// and keeps the time between them: the wall clock may have been set meanwhile.
+// dropMonotonic removes the monotonic clock readings, which saving would lose, but
+// keeps the time between the two: the wall clock may have been adjusted meanwhile.
 func dropMonotonic(before, after *Counters) {
 	if before == nil || after == nil {
 		return
@@ -96,8 +95,8 @@ func dropMonotonic(before, after *Counters) {
 	after.At = before.At.Add(between)
 }
 
-// cumulative fetches what grows as the server runs, all at once, as the beginning
-// of a capture.
+// cumulative concurrently fetches the counters and the cumulative profiles. It returns
+// them as a Capture with only Before set.
 func (c *client) cumulative(ctx context.Context) (*Capture, error) {
 	now := new(Capture)
 	var fetching sync.WaitGroup
@@ -105,8 +104,8 @@ func (c *client) cumulative(ctx context.Context) (*Capture, error) {
 		to   **profile.Profile
 		path string
 	}{
-		// A heap profile is of the last completed collection, so that one is made
-		// first: without it the allocations of the last moments were missing.
+		// A heap profile covers allocations up to the last completed garbage
+		// collection, so force one first.
 		{&now.Heap, "/debug/pprof/heap?gc=1"},
 		{&now.Mutex, "/debug/pprof/mutex"},
 		{&now.Block, "/debug/pprof/block"},
@@ -121,8 +120,8 @@ func (c *client) cumulative(ctx context.Context) (*Capture, error) {
 	return now, errors.Join(errs...)
 }
 
-// window fetches the CPU profile of a window, in which the server records
-// contention too.
+// window fetches the CPU profile of a window, during which the server also records
+// contention.
 func (c *client) window(ctx context.Context, window time.Duration) (*profile.Profile, error) {
 	seconds := strconv.Itoa(int(window / time.Second))
 	var recording sync.WaitGroup
@@ -133,13 +132,13 @@ func (c *client) window(ctx context.Context, window time.Duration) (*profile.Pro
 	cpu, err := c.profile(ctx, "/debug/pprof/profile?seconds="+seconds, window)
 	recording.Wait()
 	if errors.Is(errContention, errNoSuchPage) {
-		errContention = nil // a server that does not record contention has an empty profile of it
+		errContention = nil // a server without this page has empty contention profiles
 	}
 	return cpu, errors.Join(err, errContention)
 }
 
-// subtract returns b-a, with the time between as its duration. It returns nil
-// without an error if one of them is missing, which has been reported.
+// subtract returns b-a, with the time between them as its duration. It returns nil, nil
+// if one of them is missing, because that was already reported.
 func subtract(name string, a, b *profile.Profile) (*profile.Profile, error) {
 	if a == nil || b == nil {
 		return nil, nil
@@ -155,9 +154,9 @@ func subtract(name string, a, b *profile.Profile) (*profile.Profile, error) {
 	return d, nil
 }
 
-// allocations removes what was in use from the difference of two heap profiles:
-// what was in use before a window is nothing to subtract from what is after it.
-// The runtime writes the allocations first.
+// allocations removes the sample types for memory in use from the difference of two
+// heap profiles, for which a difference makes no sense. The runtime writes the
+// allocation types first.
 func allocations(p *profile.Profile) *profile.Profile {
 	if p == nil || len(p.SampleType) < 2 || p.SampleType[0].Type != "alloc_objects" || p.SampleType[1].Type != "alloc_space" {
 		return p
@@ -166,5 +165,5 @@ func allocations(p *profile.Profile) *profile.Profile {
 		s.Value = s.Value[:2]
 	}
 	p.SampleType, p.DefaultSampleType = p.SampleType[:2], "alloc_space"
-	return p.Compact() // drops the samples that are 0 now
+	return p.Compact() // drops samples that are now 0
 }

@@ -27,8 +27,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// admin returns an admin listener with real profiles. Its counters show as many
-// requests as requests says.
+// admin returns the handler of an admin listener with real profiles. Its counters show
+// the value of requests.
 func admin(requests *atomic.Uint64) *http.ServeMux {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, _ *http.Request) {
@@ -42,10 +42,10 @@ func admin(requests *atomic.Uint64) *http.ServeMux {
 	return mux
 }
 
-// sink keeps what the load allocates from being optimized away.
+// sink keeps the allocations of load from being optimized away.
 var sink []byte
 
-// load works and allocates until ctx ends, and counts requests.
+// load uses CPU time and allocates until ctx is done, and counts requests.
 func load(ctx context.Context, requests *atomic.Uint64) {
 	var mu sync.Mutex
 	for ctx.Err() == nil {
@@ -65,7 +65,7 @@ func TestCollect(t *testing.T) {
 	srv := httptest.NewServer(admin(&requests))
 	defer srv.Close()
 	ctx, cancel := context.WithCancel(t.Context())
-	held := make([]byte, 32<<20) // is sampled for certain: with a probability of 1-exp(-64)
+	held := make([]byte, 32<<20) // sampled almost certainly: with a probability of 1-exp(-64)
 	var loading sync.WaitGroup
 	loading.Go(func() { load(ctx, &requests) })
 	capture, err := pg.Collect(t.Context(), srv.URL, time.Second)
@@ -82,8 +82,8 @@ func TestCollect(t *testing.T) {
 	if r.Total.CPUSamples == 0 || r.CPUSeconds < 0.9 {
 		t.Errorf("got %d CPU samples in %v s", r.Total.CPUSamples, r.CPUSeconds)
 	}
-	// The load allocates 10,000 bytes in a class of 10,240 for each request, and a
-	// little for its goroutine.
+	// Per request, load allocates 10,000 bytes, in a size class of 10,240, and a little
+	// for its goroutine.
 	if got := r.Total.Bytes; got < 5_000 || got > 20_000 {
 		t.Errorf("got %.0f bytes per request, want about 10,300", got)
 	}
@@ -94,13 +94,13 @@ func TestCollect(t *testing.T) {
 		}
 	}
 	if !found {
-		t.Errorf("the load's function is not among the dear ones: %v", r.Own)
+		t.Errorf("the load's function is not among the most expensive ones: %v", r.Own)
 	}
 	if r.HeapTotal.Bytes < 32e6 || len(r.Heap) == 0 || len(r.Goroutines) == 0 {
 		t.Errorf("got %v bytes in %d rows of heap, and %d rows of goroutines", r.HeapTotal.Bytes, len(r.Heap), len(r.Goroutines))
 	}
 
-	// What was captured comes back from a folder as it was.
+	// A saved capture is loaded unchanged.
 	dir := filepath.Join(t.TempDir(), "p")
 	if err := pg.PrepareDir(dir); err != nil {
 		t.Fatal(err)
@@ -117,10 +117,10 @@ func TestCollect(t *testing.T) {
 		t.Fatal(err)
 	}
 	if text.String() != textAgain.String() {
-		t.Errorf("from the folder: got\n%s\nwant\n%s", textAgain.String(), text.String())
+		t.Errorf("loaded: got\n%s\nwant\n%s", textAgain.String(), text.String())
 	}
 	if err := pg.PrepareDir(dir); err == nil {
-		t.Error("a folder with a profile: got no error")
+		t.Error("a directory with a profile: got no error")
 	}
 	for _, name := range []string{"cpu.pb.gz", "allocs.pb.gz", "heap.pb.gz", "goroutine.pb.gz", "mutex.pb.gz", "block.pb.gz"} {
 		raw, err := os.ReadFile(filepath.Join(dir, name))
@@ -131,7 +131,7 @@ func TestCollect(t *testing.T) {
 			t.Errorf("%s: the pprof library cannot read it: %v", name, err)
 		}
 	}
-	// A window compared with itself shows no difference.
+	// A window does not differ from itself.
 	comparison, err := pg.Compare(r, pg.Analyze(again))
 	if err != nil {
 		t.Fatal(err)
@@ -145,8 +145,8 @@ func TestCollect(t *testing.T) {
 	}
 }
 
-// TestCollectBadTargets checks the message, and what was achieved, for servers that
-// are not what they should be.
+// TestCollectBadTargets checks the error and the partial capture for servers that
+// misbehave.
 func TestCollectBadTargets(t *testing.T) {
 	zipped := func(data []byte) []byte {
 		var buf bytes.Buffer
@@ -165,8 +165,8 @@ func TestCollectBadTargets(t *testing.T) {
 	}
 	for _, tt := range []struct {
 		name     string
-		replace  map[string]http.HandlerFunc // of the paths of a good server
-		want     string                      // in the error
+		replace  map[string]http.HandlerFunc // handlers that replace those of a good server
+		want     string                      // substring of the error
 		isOther  bool                        // the error is ErrNotPulsegate
 		achieved func(c *pg.Capture) bool
 	}{
@@ -180,7 +180,7 @@ func TestCollectBadTargets(t *testing.T) {
 					return
 				}
 			}
-		}}, "more than", false, nil},
+		}}, "it has more than", false, nil},
 		{"hangs up at once", map[string]http.HandlerFunc{"/metrics": hangUp}, "/metrics", false, nil},
 		{"forbidden profile", map[string]http.HandlerFunc{"/debug/pprof/profile": func(w http.ResponseWriter, _ *http.Request) {
 			http.Error(w, "profiles are served to loopback peers only\nsecond line", http.StatusForbidden)
@@ -198,7 +198,7 @@ func TestCollectBadTargets(t *testing.T) {
 			func(c *pg.Capture) bool { return c.CPU != nil && c.Allocs == nil && c.After != nil }},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			t.Parallel() // each takes a window
+			t.Parallel() // each takes a whole window
 			good := admin(new(atomic.Uint64))
 			srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				if h := tt.replace[r.URL.Path]; h != nil {
@@ -220,14 +220,14 @@ func TestCollectBadTargets(t *testing.T) {
 			if tt.achieved != nil && !tt.achieved(c) {
 				t.Errorf("got %+v", c)
 			}
-			// Whatever there is can be shown and saved.
+			// A partial capture can be shown and saved.
 			r := pg.Analyze(c)
 			dir := t.TempDir()
 			if err := errors.Join(r.WriteText(io.Discard, 5), r.WriteJSON(io.Discard), c.Save(dir, r)); err != nil {
-				t.Errorf("show what was achieved: %v", err)
+				t.Errorf("show the partial capture: %v", err)
 			}
 			if _, err := pg.Open(dir); err != nil {
-				t.Errorf("open what was achieved: %v", err)
+				t.Errorf("open the partial capture: %v", err)
 			}
 		})
 	}
@@ -286,7 +286,7 @@ func TestCollectInterrupted(t *testing.T) {
 	}
 }
 
-// TestCollectRestarted meets counters that have gone back.
+// TestCollectRestarted checks counters that have decreased.
 func TestCollectRestarted(t *testing.T) {
 	before, after := counted(10)
 	after.Requests["POST /v1/readings 2xx"] = 1
@@ -319,7 +319,7 @@ func TestParseTarget(t *testing.T) {
 			t.Errorf("%q: got %q, %v, want %q", tt.in, got, err, tt.want)
 		}
 		if err != nil && strings.Contains(err.Error(), "secret") {
-			t.Errorf("%q: the error tells the password: %v", tt.in, err)
+			t.Errorf("%q: the error contains the password: %v", tt.in, err)
 		}
 	}
 }

@@ -10,44 +10,45 @@ import (
 	"slices"
 )
 
-// familyLevel is how likely it is that a comparison marks any difference at all in
-// a table of rows that do not differ. Each row is tested at familyLevel divided by
-// the number of rows (Bonferroni's inequality; Dunn: Multiple Comparisons among
-// Means, JASA 56, 1961), so that a hundred functions do not make one finding.
+// familyLevel is the probability that a comparison marks any row in a table whose rows
+// do not differ. Each row is tested at familyLevel divided by the number of rows
+// (Bonferroni's inequality; Dunn: Multiple Comparisons among Means, JASA 56, 1961), so
+// that a hundred functions do not produce a false alarm.
 const familyLevel = 0.01
 
-// A Change is how a cost per request differs from A to B.
+// A Change is the difference of a cost per request between A and B.
 type Change struct {
 	Name   string  `json:"name"`
 	A      float64 `json:"a"` // per request, in the unit of its table
 	B      float64 `json:"b"`
 	StdErr float64 `json:"difference_stderr"`
-	PValue float64 `json:"p_value"`         // how likely such a difference is by sampling alone
+	PValue float64 `json:"p_value"`         // probability of such a difference by sampling alone
 	Beyond bool    `json:"beyond_sampling"` // the difference is beyond the sampling error of its table
 }
 
-// A ChangeTable are the changes of one kind, the largest differences first.
+// A ChangeTable lists changes of one kind, the largest differences first.
 type ChangeTable struct {
 	Title string   `json:"title"`
 	Unit  string   `json:"unit"`  // "CPU µs", "bytes" or "objects"
-	All   bool     `json:"-"`     // every row is shown, not only those that changed
-	Total Change   `json:"total"` // tested by itself
+	All   bool     `json:"-"`     // show every row, not only those that changed
+	Total Change   `json:"total"` // tested separately
 	Rows  []Change `json:"rows"`
 }
 
-// A Comparison sets two reports side by side.
+// A Comparison compares two reports.
 type Comparison struct {
 	A, B   *Report
 	Tables []ChangeTable
 }
 
-// Compare compares the costs per request of a and b. Both must have requests.
+// Compare compares the costs per request of a and b. It returns an error if either has
+// no requests.
 //
-// CPU rows are compared as two Poisson counts with different exposures, which are
-// the requests times the time that a sample stands for; allocations as two
-// estimates with known variances. Only sampling error is accounted for: two
-// windows of the same program on a busy machine differ by more. Compare two
-// windows of one program first, to see by how much.
+// CPU rows are compared as two Poisson counts with different exposures, where the
+// exposure is the number of requests divided by the time that a sample represents.
+// Allocations are compared as two estimates with known variances. Only sampling error
+// is taken into account: two windows of the same program on a busy machine differ by
+// more. Compare two windows of one program first to see by how much.
 func Compare(a, b *Report) (*Comparison, error) {
 	for _, r := range []struct {
 		name   string
@@ -76,13 +77,13 @@ func Compare(a, b *Report) (*Comparison, error) {
 		}
 	}
 	if len(c.Tables) == 0 {
-		return nil, errors.New("profile: the two have neither a CPU profile nor allocations in common")
+		return nil, errors.New("profile: the two profiles have neither CPU time nor allocations in common")
 	}
 	return c, nil
 }
 
-// changeOf returns how to compare two costs in a unit, or nil if one of the reports
-// has nothing in it.
+// changeOf returns a function that compares two costs in a unit, or nil if one of the
+// reports has no data in that unit.
 func changeOf(unit string, a, b *Report) func(a, b Cost) Change {
 	estimate := func(c Cost) (value, stdErr float64) { return c.Bytes, c.BytesStdErr }
 	switch {
@@ -105,8 +106,8 @@ func changeOf(unit string, a, b *Report) func(a, b Cost) Change {
 	}
 }
 
-// exposure returns the requests of the CPU profile divided by the nanoseconds that
-// a sample stands for: as found, or 10 ms where there is no sample.
+// exposure returns the requests of the CPU profile divided by the nanoseconds that a
+// sample represents: as measured, or 10 ms if there is no sample.
 func (r *Report) exposure() float64 {
 	if r.Total.CPUSamples > 0 && r.Total.CPUUs > 0 {
 		return float64(r.Total.CPUSamples) / (r.Total.CPUUs * 1e3)
@@ -143,15 +144,15 @@ func compareRows(t ChangeTable, a, b *Report, of func(*Report) []Cost, change fu
 	return t
 }
 
-// WriteText writes a comparison for people, with top rows in each table.
+// WriteText writes the comparison as text, with at most top rows in each table.
 func (c *Comparison) WriteText(w io.Writer, top int) error {
 	return buffered(w, func(b *bufio.Writer) {
 		for i, r := range []*Report{c.A, c.B} {
 			fmt.Fprintf(b, "%c  ", 'A'+i)
 			r.writeHead(b)
 		}
-		fmt.Fprintf(b, "\nA difference is called dearer or cheaper when sampling alone makes one like it in less than %g %% of all\n"+
-			"comparisons of a table. Other causes, such as a busy machine, come on top.\n", familyLevel*100)
+		fmt.Fprintf(b, "\nA row is marked dearer or cheaper if sampling alone would mark any row of its table in less than %g %% of\n"+
+			"all comparisons. Other causes, such as a busy machine, come on top.\n", familyLevel*100)
 		for _, t := range c.Tables {
 			t.writeText(b, top)
 		}
@@ -194,7 +195,7 @@ func (c *Change) cells() []any {
 		verdict = "cheaper"
 	}
 	change := "new"
-	if c.A >= 0.005 { // what is shown as more than 0
+	if c.A >= 0.005 { // shown as more than 0
 		change = fmt.Sprintf("%+.1f %%", 100*(c.B-c.A)/c.A)
 	}
 	sign := ""
@@ -204,7 +205,7 @@ func (c *Change) cells() []any {
 	return []any{c.A, c.B, sign + number(c.B-c.A), c.StdErr, change, verdict, newFunction(c.Name, "").shortName()}
 }
 
-// WriteJSON writes a comparison as one JSON object.
+// WriteJSON writes the comparison as one JSON object.
 func (c *Comparison) WriteJSON(w io.Writer) error {
 	return writeJSON(w, struct {
 		Format      int           `json:"format"`

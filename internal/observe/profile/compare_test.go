@@ -26,7 +26,7 @@ func TestCompareText(t *testing.T) {
 	}
 }
 
-// TestCompareExposure has the same cost in windows of different lengths.
+// TestCompareExposure compares the same cost in windows of different lengths.
 func TestCompareExposure(t *testing.T) {
 	stack := module + "vitals.(*Decoder).Decode"
 	short, long := capture(1000, cpu(t, 30, stack)), capture(10_000, cpu(t, 300, stack))
@@ -39,7 +39,7 @@ func TestCompareExposure(t *testing.T) {
 			t.Errorf("%s: %+v", table.Title, table.Total)
 		}
 	}
-	// And a cost that is there only in one of them.
+	// A cost in only one of the windows is detected.
 	longer := capture(10_000, cpu(t, 300, stack, module+"reply.(*Answer).serve"))
 	c, err = pg.Compare(pg.Analyze(short), pg.Analyze(longer))
 	if err != nil {
@@ -52,12 +52,12 @@ func TestCompareExposure(t *testing.T) {
 		}
 	}
 	if !found {
-		t.Errorf("a new cost is not seen: %+v", c.Tables[0].Rows)
+		t.Errorf("a new cost is not detected: %+v", c.Tables[0].Rows)
 	}
 }
 
-// TestCompareFalseAlarms draws two windows of one program over and over: at most
-// about one table in a hundred may say that something differs.
+// TestCompareFalseAlarms repeatedly draws two windows of the same program: at most
+// about one comparison in a hundred may report a difference.
 func TestCompareFalseAlarms(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(1, 2))
 	const stacks, runs = 60, 200
@@ -65,7 +65,7 @@ func TestCompareFalseAlarms(t *testing.T) {
 	mean := make([]float64, stacks)
 	for i := range names {
 		names[i] = module + "vitals.F" + string(rune('A'+i%26)) + string(rune('a'+i/26))
-		mean[i] = 200 / float64(1+i) // some dear functions, many cheap ones
+		mean[i] = 200 / float64(1+i) // few expensive functions, many cheap ones
 	}
 	draw := func() *pg.Report {
 		var samples []sample
@@ -91,11 +91,11 @@ func TestCompareFalseAlarms(t *testing.T) {
 	}
 	// A binomial count with the probability 0.01 and the mean 2 exceeds 8 once in 4,700 times.
 	if alarms > 8 {
-		t.Errorf("%d of %d comparisons saw a difference where there is none, want about %d", alarms, runs, runs/100)
+		t.Errorf("%d of %d comparisons reported a difference although there is none, want about %d", alarms, runs, runs/100)
 	}
 }
 
-// poisson draws a Poisson count by adding up exponential gaps.
+// poisson draws a Poisson count by summing exponential gaps.
 func poisson(rnd *rand.Rand, mean float64) (n int64) {
 	for at := rnd.ExpFloat64(); at < mean; at += rnd.ExpFloat64() {
 		n++
@@ -110,8 +110,8 @@ func TestCompareNothingInCommon(t *testing.T) {
 	}
 }
 
-// FuzzAnalyze feeds arbitrary bytes as a profile: no panic, and no division by
-// zero in any form of the report.
+// FuzzAnalyze checks that an arbitrary profile causes no panic and no division by zero
+// in any form of the report.
 func FuzzAnalyze(f *testing.F) {
 	for _, p := range []*profile.Profile{
 		{SampleType: cpuTypes, DurationNanos: 1e9, Period: 1e7},
@@ -140,7 +140,7 @@ func FuzzAnalyze(f *testing.F) {
 			t.Fatal(err)
 		}
 		if err := r.WriteJSON(&text); err != nil {
-			t.Fatal(err) // NaN is no JSON
+			t.Fatal(err) // NaN is not valid JSON
 		}
 		if err := pg.WriteFlame(&svg, c); err != nil {
 			t.Fatal(err)

@@ -9,17 +9,18 @@ import (
 	"time"
 )
 
-// ContentionPath is where a server mounts a [Contention], and where [Collect]
-// asks for it, by POST.
+// ContentionPath is the path at which a server mounts a [Contention], and to which
+// [Collect] posts.
 const ContentionPath = "/debug/contention"
 
-// Rates of a window, and bounds of what a client may ask for.
+// Default rates, and bounds for the parameters.
 //
 // A mutex profile records one in mutexFraction contended unlocks. A block profile
-// records a wait of d with probability d/blockRate, and every longer one. Where
-// 1,000 goroutines wait for commits all the time, 1,000 seconds of waiting go by
-// each second, and a rate of one second records 1,000 of the waits: about 0.1 %
-// of a processor. A finer rate would show in the CPU profile of the same window.
+// records a wait of length d with probability d/blockRate, and every wait longer than
+// blockRate. If 1,000 goroutines wait for commits all the time, 1,000 seconds of
+// waiting accumulate per second, and a rate of one second records 1,000 waits per
+// second, at the cost of about 0.1 % of a processor. A finer rate would be visible in
+// the CPU profile of the same window.
 const (
 	mutexFraction = 10
 	blockRate     = time.Second
@@ -27,22 +28,21 @@ const (
 	maxContentionWindow = 10 * time.Minute
 )
 
-// A Contention is the server's side of a mutex and a block profile: a handler
-// that has the runtime record contention for as long as a client asks it to. The
-// rest of the time recording is off and costs nothing.
+// A Contention is a handler that makes the runtime record mutex and block profiles for
+// as long as a client requests. At all other times recording is off and costs nothing.
 //
-// It answers POST with the parameter seconds, 1 to 600, and optionally
-// mutex_fraction and block_rate_ns, for the runtime's SetMutexProfileFraction and
-// SetBlockProfileRate. It answers at the end of the window. A client that goes
-// away ends its window.
+// It serves POST with the parameter seconds, 1 to 600, and optionally mutex_fraction
+// and block_rate_ns, for the runtime's SetMutexProfileFraction and SetBlockProfileRate.
+// The response comes at the end of the window. A client that disconnects ends its
+// window.
 //
-// The rates are the process's own: a program has one Contention. When windows
-// overlap, the rates of the first hold until the last ends.
+// The rates are global to the process, so a program must have only one Contention. If
+// windows overlap, the rates of the first apply until the last ends.
 type Contention struct {
 	mu       sync.Mutex
-	open     int           // windows; guarded by mu
-	fraction int           // in force while open > 0; guarded by mu
-	rate     time.Duration // in force while open > 0; guarded by mu
+	open     int           // number of open windows; guarded by mu
+	fraction int           // in effect while open > 0; guarded by mu
+	rate     time.Duration // in effect while open > 0; guarded by mu
 }
 
 func (c *Contention) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -62,7 +62,7 @@ func (c *Contention) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		{"block_rate_ns", int64(time.Hour), &rateNs},
 	} {
 		if text := r.URL.Query().Get(p.name); text != "" {
-			*p.value, _ = strconv.ParseInt(text, 10, 64) // what is no number is 0, or too large
+			*p.value, _ = strconv.ParseInt(text, 10, 64) // an invalid number yields 0 or an out-of-range value
 		}
 		if *p.value < 1 || *p.value > p.most {
 			http.Error(w, fmt.Sprintf("%s is not a whole number from 1 to %d", p.name, p.most), http.StatusBadRequest)
@@ -71,16 +71,16 @@ func (c *Contention) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	window := time.NewTimer(time.Duration(seconds) * time.Second)
 	defer window.Stop()
-	inForce := c.start(int(fraction), time.Duration(rateNs))
+	rates := c.start(int(fraction), time.Duration(rateNs))
 	defer c.stop()
 	select {
 	case <-window.C:
-		fmt.Fprintln(w, inForce)
+		fmt.Fprintln(w, rates)
 	case <-r.Context().Done():
 	}
 }
 
-// start begins a window and returns the rates that are in force.
+// start begins a window and returns the rates in effect.
 func (c *Contention) start(fraction int, rate time.Duration) string {
 	c.mu.Lock()
 	defer c.mu.Unlock()

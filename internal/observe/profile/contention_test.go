@@ -13,7 +13,7 @@ import (
 	pg "github.com/pulsegate/pulsegate/internal/observe/profile"
 )
 
-// fraction returns the mutex profile's rate that is in force.
+// fraction returns the mutex profile's current rate.
 func fraction() int { return runtime.SetMutexProfileFraction(-1) }
 
 func TestContention(t *testing.T) {
@@ -33,7 +33,7 @@ func TestContention(t *testing.T) {
 				t.Errorf("after %v: got mutex fraction %d, want %d", d, got, want)
 			}
 		}
-		// Two windows overlap; the second client goes away; a third comes later.
+		// Two windows overlap; the second client disconnects; a third comes later.
 		ctx, cancel := context.WithCancel(t.Context())
 		first := make(chan string, 1)
 		second := make(chan string, 1)
@@ -58,7 +58,7 @@ func TestContention(t *testing.T) {
 	})
 }
 
-func TestContentionRefuses(t *testing.T) {
+func TestContentionRejects(t *testing.T) {
 	for _, tt := range []struct {
 		method, query string
 		want          int

@@ -15,24 +15,24 @@ import (
 	"github.com/prometheus/common/model"
 )
 
-// ErrNotPulsegate means that an address answers, but not as the admin listener of
-// a Pulsegate server does.
+// ErrNotPulsegate means that an address responds, but is not the admin listener of a
+// Pulsegate server.
 var ErrNotPulsegate = errors.New("profile: not the admin listener of a Pulsegate server")
 
-// Counters are a server's counters at one moment.
+// Counters are a server's counters at one instant.
 type Counters struct {
-	At        time.Time         `json:"at"`         // by the clock of whoever read them
+	At        time.Time         `json:"at"`         // by the clock of the client
 	Version   string            `json:"version"`    // of the server
-	GoVersion string            `json:"go_version"` // that it was built with
-	Started   float64           `json:"started"`    // Unix seconds; 0 if the server does not tell
+	GoVersion string            `json:"go_version"` // Go version of the server's build
+	Started   float64           `json:"started"`    // start of the process in Unix seconds; 0 if missing
 	CPU       float64           `json:"cpu_s"`      // user and system time of the process, in seconds
-	Bytes     float64           `json:"bytes"`      // allocated on the heap, by the runtime's own count; 0 if the server does not tell
+	Bytes     float64           `json:"bytes"`      // allocated on the heap, as counted by the runtime; 0 if missing
 	Objects   float64           `json:"objects"`    // the same in objects
 	Requests  map[string]uint64 `json:"requests"`   // of the public listener, by route pattern and status class
 	Readings  map[string]uint64 `json:"readings"`   // by outcome
 }
 
-// Names of the metrics that a report needs. docs/metrics.md lists them all.
+// Names of the metrics that a report needs. docs/metrics.md lists all metrics.
 const (
 	buildInfoMetric = "pulsegate_build_info"
 	requestsMetric  = "pulsegate_http_requests_total"
@@ -43,9 +43,8 @@ const (
 	objectsMetric   = "go_memstats_mallocs_total"
 )
 
-// ReadCounters reads counters in the Prometheus text format. It returns an error
-// that wraps [ErrNotPulsegate] when the text is something else, or that of another
-// program.
+// ReadCounters reads counters in the Prometheus text format. It returns an error that
+// wraps [ErrNotPulsegate] if the text has another format or comes from another program.
 func ReadCounters(r io.Reader) (Counters, error) {
 	parser := expfmt.NewTextParser(model.LegacyValidation)
 	families, err := parser.TextToMetricFamilies(r)
@@ -68,12 +67,12 @@ func ReadCounters(r io.Reader) (Counters, error) {
 	}, errors.Join(errRequests, errReadings)
 }
 
-// maxCount is the largest whole number up to which a float64, which is what the
-// text format carries, misses none.
+// maxCount is the bound up to which a float64, the number type of the text format,
+// represents every integer.
 const maxCount = 1 << 53
 
-// counts returns the values of a metric's series, by their labels. Each must be a
-// whole number.
+// counts returns the values of a metric's series by their labels. Each must be an
+// integer.
 func counts(f *dto.MetricFamily, labels ...string) (map[string]uint64, error) {
 	all := map[string]uint64{}
 	for _, m := range f.GetMetric() {
@@ -92,8 +91,8 @@ func counts(f *dto.MetricFamily, labels ...string) (map[string]uint64, error) {
 	return all, nil
 }
 
-// single returns the value of a metric without labels, or 0 if it is missing or
-// not a number that can be used.
+// single returns the value of a metric without labels, or 0 if it is missing, not
+// positive or infinite.
 func single(f *dto.MetricFamily) float64 {
 	if len(f.GetMetric()) == 1 {
 		if v := value(f.Metric[0]); v > 0 && !math.IsInf(v, 0) {
@@ -103,7 +102,8 @@ func single(f *dto.MetricFamily) float64 {
 	return 0
 }
 
-// value returns a metric's value, whatever its TYPE line is; 0 if it has several.
+// value returns a metric's value, whatever its TYPE line says, or 0 for histograms and
+// summaries.
 func value(m *dto.Metric) float64 {
 	return m.GetCounter().GetValue() + m.GetGauge().GetValue() + m.GetUntyped().GetValue()
 }
@@ -117,23 +117,23 @@ func label(m *dto.Metric, name string) string {
 	return ""
 }
 
-// A Load is what a server did between two readings of its counters. Costs are per
-// request, or per second where there was no request; they are 0 if the server does
-// not show them.
+// A Load is the work of a server between two scrapes of its counters. Costs are per
+// request, or per second if there was no request. They are 0 if the server does not
+// export them.
 type Load struct {
 	Seconds        float64           `json:"seconds"`
 	Requests       uint64            `json:"requests"`        // of the public listener
 	Routes         map[string]uint64 `json:"routes"`          // the same by route pattern and status class; without zeros
 	Readings       map[string]uint64 `json:"readings"`        // by outcome; without zeros
-	ProcessCPUUs   float64           `json:"process_cpu_us"`  // by the process's own clock
-	CountedBytes   float64           `json:"counted_bytes"`   // allocated, by the runtime's own count
+	ProcessCPUUs   float64           `json:"process_cpu_us"`  // CPU time as counted by the process
+	CountedBytes   float64           `json:"counted_bytes"`   // allocated, as counted by the runtime
 	CountedObjects float64           `json:"counted_objects"` // allocated, likewise
 }
 
-// errRestarted means that counters are of two processes.
+// errRestarted means that the counters are from two processes.
 var errRestarted = errors.New("profile: the server was restarted in the window")
 
-// loadBetween returns what happened from a to b.
+// loadBetween returns the load from a to b.
 func loadBetween(a, b *Counters) (Load, error) {
 	routes, ok1 := difference(a.Requests, b.Requests)
 	readings, ok2 := difference(a.Readings, b.Readings)
@@ -148,8 +148,8 @@ func loadBetween(a, b *Counters) (Load, error) {
 	return l, nil
 }
 
-// perSecond returns the requests in a second, or 1 if there were none: then costs
-// are per second.
+// perSecond returns the requests per second. It returns 1 if there were none, so that
+// costs are per second.
 func (l *Load) perSecond() float64 {
 	if l.Requests == 0 || l.Seconds <= 0 {
 		return 1
@@ -157,7 +157,7 @@ func (l *Load) perSecond() float64 {
 	return float64(l.Requests) / l.Seconds
 }
 
-// difference returns b-a without zeros, and false if a counter has gone back.
+// difference returns b-a without zeros, or false if a counter has decreased.
 func difference(a, b map[string]uint64) (map[string]uint64, bool) {
 	d := maps.Clone(b)
 	for name, n := range a {
@@ -170,7 +170,7 @@ func difference(a, b map[string]uint64) (map[string]uint64, bool) {
 	return d, true
 }
 
-// sortedKeys returns the keys of m, those of large values first.
+// sortedKeys returns the keys of m in descending order of their values.
 func sortedKeys(m map[string]uint64) []string {
 	return slices.SortedFunc(maps.Keys(m), func(a, b string) int { return cmp.Or(cmp.Compare(m[b], m[a]), cmp.Compare(a, b)) })
 }

@@ -47,20 +47,20 @@ func TestReadCounters(t *testing.T) {
 	}
 }
 
-func TestReadCountersRefuses(t *testing.T) {
+func TestReadCountersRejects(t *testing.T) {
 	for name, text := range map[string]string{
-		"nothing":             "",
-		"a web page":          "<!doctype html><html><title>Router</title>",
-		"another program":     "# TYPE up gauge\nup 1\n",
-		"cut off":             strings.Replace(metricsText, `route="/livez"} 1e+06`, `route="/liv`, 1)[:330],
-		"no requests":         "pulsegate_build_info 1\n",
-		"negative count":      strings.Replace(metricsText, " 1234", " -1234", 1),
-		"count is not whole":  strings.Replace(metricsText, " 1234", " 1.5", 1),
-		"count is no number":  strings.Replace(metricsText, " 1234", " NaN", 1),
-		"count without end":   strings.Replace(metricsText, " 1234", " +Inf", 1),
-		"count beyond floats": strings.Replace(metricsText, " 1234", " 1e300", 1),
-		"series twice":        metricsText + "pulsegate_readings_total{outcome=\"stored\"} 1\n",
-		"readings negative":   strings.Replace(metricsText, " 1200", " -1", 1),
+		"nothing":               "",
+		"a web page":            "<!doctype html><html><title>Router</title>",
+		"another program":       "# TYPE up gauge\nup 1\n",
+		"cut off":               strings.Replace(metricsText, `route="/livez"} 1e+06`, `route="/liv`, 1)[:330],
+		"no requests":           "pulsegate_build_info 1\n",
+		"negative count":        strings.Replace(metricsText, " 1234", " -1234", 1),
+		"count is not whole":    strings.Replace(metricsText, " 1234", " 1.5", 1),
+		"count is not a number": strings.Replace(metricsText, " 1234", " NaN", 1),
+		"count without end":     strings.Replace(metricsText, " 1234", " +Inf", 1),
+		"count beyond floats":   strings.Replace(metricsText, " 1234", " 1e300", 1),
+		"series twice":          metricsText + "pulsegate_readings_total{outcome=\"stored\"} 1\n",
+		"readings negative":     strings.Replace(metricsText, " 1200", " -1", 1),
 	} {
 		_, err := pg.ReadCounters(strings.NewReader(text))
 		if !errors.Is(err, pg.ErrNotPulsegate) {
@@ -69,8 +69,8 @@ func TestReadCountersRefuses(t *testing.T) {
 	}
 }
 
-// FuzzReadCounters feeds arbitrary text: no panic, and whatever is accepted holds
-// counts that floats carry exactly, under printable names.
+// FuzzReadCounters checks that arbitrary text causes no panic, and that accepted counts
+// are exact as floats and have printable names.
 func FuzzReadCounters(f *testing.F) {
 	f.Add(metricsText)
 	f.Add("pulsegate_build_info 1\npulsegate_http_requests_total 0\n")
@@ -94,7 +94,7 @@ func FuzzReadCounters(f *testing.F) {
 		if !(c.CPU >= 0) || !(c.Started >= 0) {
 			t.Errorf("got CPU %v and start %v", c.CPU, c.Started)
 		}
-		// A capture of the same counters twice has no requests, and says so.
+		// A capture with the same counters twice has no requests and reports that.
 		after := c
 		after.At = c.At.Add(1e9)
 		r := pg.Analyze(&pg.Capture{Before: &c, After: &after})

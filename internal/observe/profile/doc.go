@@ -1,34 +1,32 @@
-// Package profile answers what one request costs a running Pulsegate server, and
+// Package profile measures what one request costs a running Pulsegate server, and
 // where.
 //
-// # How a report comes about
+// # How a report is produced
 //
-//  1. [Collect] asks the server's admin listener for its counters and profiles
-//     before and after a window, and for the CPU profile of the window. The
-//     result is a [Capture]. It may be saved to a folder and loaded again.
-//  2. [Analyze] walks every stack of the capture, gives it to a [Part] by the
-//     rules in parts.go, and adds up what belongs to each part, function and
-//     source line. It divides by the requests of the window.
-//  3. A [Report] is written as text, as JSON or as a flame graph. [Compare] sets
-//     two reports side by side and tells differences from sampling error.
+//  1. [Collect] fetches counters and profiles from the server's admin listener before
+//     and after a window, and the CPU profile of the window. The result is a [Capture],
+//     which can be saved to a directory and loaded again.
+//  2. [Analyze] assigns every stack of the capture to a [Part] by the rules in
+//     parts.go, and adds up the cost of each part, function and source line. It divides
+//     by the number of requests in the window.
+//  3. A [Report] is written as text, JSON or a flame graph. [Compare] compares two
+//     reports and distinguishes differences from sampling error.
 //
-// # What the figures are
+// # Sampling error
 //
-// A CPU profile is a sample: the kernel interrupts a thread after each 10 ms of
-// CPU time it has used (runtime/pprof, 100 Hz) and the stack of that moment is
-// counted. A row of n samples therefore carries a standard error of about √n
-// samples, that of a Poisson count. A heap profile is a sample too: an allocation
-// of s bytes is recorded with probability 1-exp(-s/rate), rate being 512 KiB
-// unless the server says otherwise, and its record is scaled by the inverse.
-// stat.go states the formulas and their sources.
+// A CPU profile is a sample: the kernel interrupts a thread after every 10 ms of CPU
+// time (runtime/pprof, 100 Hz), and the current stack is counted. A row of n samples
+// therefore has a standard error of about √n samples, as a Poisson count has. A heap
+// profile is a sample too: an allocation of s bytes is recorded with probability
+// 1-exp(-s/rate), where rate is 512 KiB unless the profile says otherwise, and each
+// record is scaled by the inverse. stat.go has the formulas and their sources.
 //
-// The samples say what the server did in the window. They say nothing of what the
-// machine did beside it, nor of how another window would have gone; the noise of
-// the machine comes on top of every error that is shown here.
+// The errors shown cover only this sampling. Other work on the machine and differences
+// between windows come on top.
 //
 // # Not here
 //
-// No load: cmd/pulsegate sim makes it. No profiling of other programs: the
-// counters and the rules are Pulsegate's own. No symbolization: Go's profiles
-// carry their symbols.
+// No load generation: use pulsegate sim. No profiling of other programs: the counters
+// and the rules are specific to Pulsegate. No symbolization: Go's profiles contain
+// their symbols.
 package profile

@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// What tests check against brute force.
+// Functions that tests compare with brute force.
 var (
 	PoissonPValue = poissonPValue
 	NormalPValue  = normalPValue
@@ -18,21 +18,21 @@ func HeapSums(objects, bytes, rate int64) (o, b [2]float64) {
 	return [2]float64{x.value, x.variance}, [2]float64{y.value, y.variance}
 }
 
-// Names returns how a function's name is taken apart and shown.
+// Names returns the package, base and short name of a function.
 func Names(name string) (pkg, base, short string) {
 	fn := newFunction(name, "")
 	return fn.pkg, fn.base, fn.shortName()
 }
 
-// A Rule is what a rule names: functions of a package, by the beginnings of their
-// names or, if Exact, by their names.
+// A Rule names functions of a package, by prefixes of their names or, if Exact, by
+// their full names.
 type Rule struct {
 	Package   string
 	Functions []string
 	Exact     bool
 }
 
-// Rules returns all that the tables of rules name.
+// Rules returns all functions named in the tables of rules.
 func Rules() []Rule {
 	rules := []Rule{{"runtime", slices.Sorted(maps.Keys(runtimeCalls)), true}}
 	for _, r := range slices.Concat(runtimeRules, ownerRules, runtimePackages, waitPackages, wrappers, gateways, callPackages) {

@@ -12,22 +12,22 @@ import (
 	"github.com/pulsegate/pulsegate/internal/observe/svg"
 )
 
-// Geometry of a flame graph, in SVG units, which are pixels at first.
+// Geometry of a flame graph, in SVG units, which are pixels at the initial zoom.
 const (
 	flameWidth   = 1200
 	flameMargin  = 10
 	flameRow     = 17
-	flameHead    = 62  // above the boxes
-	flameMinBox  = 0.4 // narrower boxes are left out
-	flameChar    = 6.6 // width of a character of the font below
-	maxFlameRows = 200 // deeper frames are left out
+	flameHead    = 62  // height of the header
+	flameMinBox  = 0.4 // narrower boxes are omitted
+	flameChar    = 6.6 // width of a character in the font
+	maxFlameRows = 200 // deeper frames are omitted
 )
 
-// A flameNode is a box: a function, called by the box below it.
+// A flameNode is a box: a function called by the function of the box below it.
 type flameNode struct {
 	fn       *function
 	count    count
-	byPart   map[Part]float64 // nanoseconds, of the stacks through it
+	byPart   map[Part]float64 // nanoseconds of the stacks through it, by part
 	children map[*function]*flameNode
 }
 
@@ -39,11 +39,10 @@ func (n *flameNode) child(fn *function) *flameNode {
 	return n.children[fn]
 }
 
-// WriteFlame writes the CPU profile of a capture as a flame graph: an SVG that
-// needs nothing but itself. Boxes are functions, callers below their callees; a
-// box is as wide as the CPU time of its function with everything that it calls,
-// and has the colour of the part that most of its time is for. A click magnifies
-// a box.
+// WriteFlame writes the CPU profile of a capture as a flame graph: a self-contained
+// SVG. Boxes are functions, callers below their callees. The width of a box is the CPU
+// time of its function including calls; its colour is the part with most of that time.
+// A click zooms in on a box.
 func WriteFlame(w io.Writer, c *Capture) error {
 	if c.CPU == nil {
 		return fmt.Errorf("profile: there is no CPU profile to draw")
@@ -76,7 +75,7 @@ func WriteFlame(w io.Writer, c *Capture) error {
 	return err
 }
 
-// flame is one graph.
+// flame is a flame graph being drawn.
 type flame struct {
 	*svg.Drawing
 	report *Report
@@ -84,7 +83,7 @@ type flame struct {
 	height int
 }
 
-// flameColours are one for each part, light enough for black text.
+// flameColours has one colour per part, light enough for black text.
 var flameColours = map[Part]string{
 	HTTPReading: "#8fc1e3", Routing: "#a7d8de", Decoding: "#f2c879", GroupCommit: "#b8d48a", StorePart: "#7fbf8f",
 	ReadingBack: "#c9b1e0", Answering: "#e8a8c4", Logging: "#d9a28a", Measuring: "#cfcf9a", GarbageCollection: "#e57f6f",
@@ -111,7 +110,7 @@ func (g *flame) head() {
 	g.Add(`<g id="boxes">`)
 }
 
-// node writes a box and, on top of it, those that it calls, the widest first.
+// node draws a box and, above it, the boxes of its callees, the widest first.
 func (g *flame) node(n *flameNode, x, width float64, level int) {
 	if width < flameMinBox {
 		return
@@ -133,20 +132,20 @@ func (g *flame) node(n *flameNode, x, width float64, level int) {
 	}
 }
 
-// fit returns as much of a name as a box of the given width has room for.
+// fit shortens a name to fit into a box of the given width.
 func fit(name string, width float64) string {
-	room := int((width - 5) / flameChar)
-	if room < 3 {
+	limit := int((width - 5) / flameChar)
+	if limit < 3 {
 		return ""
 	}
-	if chars := []rune(name); len(chars) > room {
-		return string(chars[:room-1]) + "…"
+	if chars := []rune(name); len(chars) > limit {
+		return string(chars[:limit-1]) + "…"
 	}
 	return name
 }
 
-// flameScript magnifies a box to the full width, with its callees above it and its
-// callers below it. A click on the lowest box shows everything again.
+// flameScript zooms a box to the full width, with its callees above it and its callers
+// below it. A click on the lowest box resets the zoom.
 var flameScript = strings.NewReplacer(
 	"%width%", fmt.Sprint(flameWidth-2*flameMargin), "%margin%", fmt.Sprint(flameMargin), "%char%", fmt.Sprint(flameChar),
 ).Replace(`<script><![CDATA[

@@ -8,23 +8,23 @@ import (
 	"github.com/google/pprof/profile"
 )
 
-// modulePath is that of our own code.
+// modulePath is the module path of our own code.
 const modulePath = "github.com/pulsegate/pulsegate"
 
-// A function is what is known of a profile's function, worked out once.
+// A function describes a function of a profile. It is computed once per function.
 type function struct {
-	name string // as the profile has it, such as "net/http.(*conn).serve"
+	name string // as in the profile, such as "net/http.(*conn).serve"
 	pkg  string // "net/http"
 	base string // "(*conn).serve"
-	file string // as the profile has it
+	file string // as in the profile
 
-	inRuntime bool // a frame of the runtime, whose work belongs to its caller
-	own       bool // a frame of our own code
+	inRuntime bool // a function of the runtime, whose cost belongs to its caller
+	own       bool // a function of our own code
 	kernel    bool // enters the kernel
-	gateway   bool // a function by which all system calls go, without a name of its own
+	gateway   bool // a function through which all system calls go
 
-	runtimePart Part // of the rules for the runtime; "" where none applies
-	ownerPart   Part // of the rules for owners; "" where none applies
+	runtimePart Part // by runtimeRules; "" if none matches
+	ownerPart   Part // by ownerRules; "" if none matches
 }
 
 // A frame is one function of a stack, and the line in it.
@@ -33,10 +33,10 @@ type frame struct {
 	line int64
 }
 
-// eachSample calls f with the stack of every sample, the innermost frame first and
-// inlined calls each by itself, and with its values of two types. The stack is
-// valid during the call. Samples of which both are 0 are passed over, and all of a
-// profile without the types; p may be nil.
+// eachSample calls f with the stack of every sample and its values of two types. The
+// stack has the innermost frame first and a frame for each inlined call; it is valid
+// only during the call. eachSample skips samples whose values are both 0, and does
+// nothing if p is nil or lacks one of the types.
 func eachSample(p *profile.Profile, typeA, typeB string, f func(stack []frame, a, b int64)) {
 	if p == nil {
 		return
@@ -87,10 +87,9 @@ func newFunction(name, file string) *function {
 	return fn
 }
 
-// splitName splits a function's name as the linker writes it into the path of its
-// package and the rest.
+// splitName splits a function's linker name into its package path and the rest.
 func splitName(name string) (pkg, base string) {
-	head, _, _ := strings.Cut(name, "[") // type arguments may hold slashes and dots of their own
+	head, _, _ := strings.Cut(name, "[") // type arguments may contain slashes and dots
 	start := strings.LastIndexByte(head, '/') + 1
 	dot := strings.IndexByte(head[start:], '.')
 	if dot < 0 {
@@ -100,16 +99,16 @@ func splitName(name string) (pkg, base string) {
 	return strings.ReplaceAll(name[:start+dot], "%2e", "."), name[start+dot+1:]
 }
 
-// underPackage reports whether pkg is root or a package below it. Test packages
-// count as the package that they test.
+// underPackage reports whether pkg is root or a package below it. A test package counts
+// as the package that it tests.
 func underPackage(pkg, root string) bool {
 	rest, ok := strings.CutPrefix(pkg, root)
 	return ok && (rest == "" || rest[0] == '/' || rest[0] == '.' || rest == "_test")
 }
 
-// shortName returns a function's name without the path of our module, or with
-// only the last element of the path of a package that is not of the standard
-// library: "pebble/v2.(*DB).Apply".
+// shortName returns a function's name without the path of our module and, for
+// third-party packages, with only the last element of the package path:
+// "pebble/v2.(*DB).Apply".
 func (fn *function) shortName() string {
 	if fn.pkg == "" {
 		return fn.name
@@ -124,7 +123,7 @@ func (fn *function) shortName() string {
 	return pkg + "." + fn.shortBase()
 }
 
-// shortBase returns base without type arguments, which may be longer than a screen.
+// shortBase returns base without type arguments, which may be very long.
 func (fn *function) shortBase() string {
 	short, depth := "", 0
 	for _, c := range fn.base {
@@ -143,13 +142,13 @@ func (fn *function) shortBase() string {
 	return short
 }
 
-// place returns the file and the line of a frame of our own code, relative to the
-// module's root: "internal/api/ingest/body.go:123". Paths of the build machine are
-// left out, so that two builds can be compared.
+// place returns file and line of a frame of our own code, relative to the module's
+// root: "internal/api/ingest/body.go:123". It omits paths of the build machine, so that
+// two builds can be compared.
 func (f frame) place() string {
 	dir := strings.TrimPrefix(f.pkg, modulePath+"/")
 	if f.pkg == "main" {
-		// The package's path is not in the name; the file's last folder is close.
+		// The name lacks the package path; approximate it with the file's directory.
 		dir = "cmd/" + path.Base(path.Dir(f.file))
 	}
 	return dir + "/" + path.Base(f.file) + ":" + strconv.FormatInt(f.line, 10)

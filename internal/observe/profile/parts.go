@@ -5,53 +5,51 @@ import (
 	"strings"
 )
 
-// A Part is what a stretch of work was for.
+// A Part is a category of work, by its purpose.
 type Part string
 
-// The parts of a request's cost, in the order in which they are shown when they
-// cost the same.
+// The parts of a request's cost, in the order in which parts of equal cost are shown.
 const (
 	HTTPReading       Part = "HTTP reading"       // connections, header, token and body
 	Routing           Part = "routing"            // from the path to the handler
 	Decoding          Part = "decoding"           // JSON, validation, decompression
-	GroupCommit       Part = "group commit"       // joining a group, waiting, being woken
+	GroupCommit       Part = "group commit"       // joining a group, waiting, waking up
 	StorePart         Part = "store"              // settling, batches, compaction, look-ups
-	ReadingBack       Part = "reading back"       // the read side's pages and formats
+	ReadingBack       Part = "reading back"       // pages and formats of the read API
 	Answering         Part = "answering"          // fixed replies, response headers
 	Logging           Part = "logging"            // writing log lines
 	Measuring         Part = "measuring"          // metrics and profiles themselves
 	GarbageCollection Part = "garbage collection" // marking, sweeping, assists
 	Scheduler         Part = "scheduler"          // goroutines, timers, the poller
-	Kernel            Part = "kernel"             // system calls, whoever makes them
-	Other             Part = "other"              // what no rule knows
+	Kernel            Part = "kernel"             // all system calls
+	Other             Part = "other"              // what no rule matches
 )
 
-// allParts are the parts in their order. It is never written to.
+// allParts lists the parts in order. It is never modified.
 var allParts = []Part{HTTPReading, Routing, Decoding, GroupCommit, StorePart, ReadingBack, Answering, Logging,
 	Measuring, GarbageCollection, Scheduler, Kernel, Other}
 
-// A rule gives stacks to a part. A stack is read from the innermost frame
-// outwards, and the first of these decides:
+// A rule assigns functions to a part. The part of a stack is decided by the first of
+// these that applies:
 //
-//  1. Kernel: the innermost frame enters the kernel. (CPU profiles only; the table
-//     of system calls tells which.)
+//  1. Kernel: the innermost frame enters the kernel (CPU profiles only; the table of
+//     system calls shows which calls).
 //  2. Runtime: the innermost frames belong to the runtime, and one of them matches
-//     runtimeRules. So a garbage collection's assist is garbage collection
-//     although an allocation made it, and a wake-up is scheduling although a
-//     channel made it. Garbage collection goes before scheduling.
-//  3. Owner: the nearest frame that matches ownerRules. So runtime.mallocgc called
-//     from package vitals is decoding, and so is bytes.IndexByte called from there.
+//     runtimeRules. So a GC assist counts as garbage collection although an allocation
+//     caused it, and a wake-up counts as scheduling although a channel caused it.
+//     Garbage collection takes precedence over scheduling.
+//  3. Owner: the innermost frame that matches ownerRules. So runtime.mallocgc and
+//     bytes.IndexByte count as decoding if package vitals calls them.
 //  4. Other.
 //
-// A rule is about packages first: which of them, then which of their functions.
-// Rules stand from the special to the general, and the first that matches counts.
+// Rules are ordered from special to general; the first that matches a function applies.
 type rule struct {
 	part      Part
-	packages  []string // import paths; with "/..." at the end the packages below it too
-	functions []string // beginnings of names within the packages; none means all
+	packages  []string // import paths; a trailing "/..." includes the packages below
+	functions []string // prefixes of names within the packages; none means all
 }
 
-// passOn is not a part: the frame's caller decides.
+// passOn is not a part: it leaves the decision to the frame's caller.
 const passOn Part = "-"
 
 var runtimeRules = []rule{
@@ -69,7 +67,7 @@ var runtimeRules = []rule{
 	}},
 }
 
-// Our own packages with parts of several kinds.
+// Our own packages that have several parts.
 const (
 	metricsPackage = modulePath + "/internal/observe/metrics"
 	tracingPackage = modulePath + "/internal/observe/tracing"
@@ -79,7 +77,7 @@ const (
 
 var ownerRules = []rule{
 	{Logging, []string{"log/...", modulePath + "/internal/observe/logbudget"}, nil},
-	// Measuring goes before HTTP: the admin listener's handlers are HTTP as well.
+	// Measuring precedes HTTP: the admin listener's handlers are HTTP as well.
 	{Measuring, []string{"runtime/pprof", "net/http/pprof", "runtime/metrics", "github.com/prometheus/...", modulePath + "/internal/observe/..."}, nil},
 
 	{Decoding, []string{modulePath + "/vitals", "github.com/go-json-experiment/json/...", "encoding/json/...", "github.com/klauspost/compress/..."}, nil},
@@ -95,7 +93,7 @@ var ownerRules = []rule{
 	{Routing, []string{modulePath + "/mux"}, nil},
 	{Routing, []string{"net/http"}, []string{"(*ServeMux)", "(*routingNode)", "(*routingIndex)", "(*pattern)"}},
 
-	// A header is read by the server and written by handlers.
+	// Headers are read by the server and written by handlers.
 	{passOn, []string{"net/http"}, []string{"Header.", "HandlerFunc.", "(*Request)."}},
 	{Answering, []string{"net/http"}, []string{
 		"(*response)", "(*chunkWriter)", "checkConnErrorWriter", "(*ResponseController)",
@@ -104,20 +102,20 @@ var ownerRules = []rule{
 	{HTTPReading, []string{"net/http/...", "net/textproto", "net/url"}, nil},
 }
 
-// runtimePackages are those whose work belongs to their callers.
+// runtimePackages are the packages whose cost belongs to their callers.
 var runtimePackages = []rule{{Other, []string{"runtime", "internal/runtime/..."}, nil}}
 
-// waitPackages are those through which goroutines wait, for whatever reason.
+// waitPackages are the packages through which goroutines wait.
 var waitPackages = []rule{{Other, []string{"sync", "internal/sync", "internal/poll"}, nil}}
 
-// wrappers stand between a caller and what it calls, and only count. A line of
-// theirs would hide the line that the work is for.
+// wrappers only count what passes through them. Their lines would hide the lines of our
+// own code that cause the work.
 var wrappers = []rule{
 	{Measuring, []string{metricsPackage}, []string{"(*statusWriter)"}},
 	{Measuring, []string{tracingPackage}, []string{"(*state)"}},
 }
 
-// match returns the part that the first matching rule names, or "".
+// match returns the part of the first matching rule, or "".
 func match(rules []rule, pkg, base string) Part {
 	for i := range rules {
 		if r := &rules[i]; r.matches(pkg, base) {

@@ -8,7 +8,7 @@ import (
 
 const module = "github.com/pulsegate/pulsegate/"
 
-// TestParts gives stacks as they occur, the innermost frame first, to parts.
+// TestParts checks the parts of real stacks, given with the innermost frame first.
 func TestParts(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
@@ -47,10 +47,10 @@ func TestParts(t *testing.T) {
 		{"read side", "encoding/csv.(*Writer).Write\n" + module + "internal/api/query.(*Handler).Readings", pg.ReadingBack},
 		{"log line", "log/slog.(*commonHandler).handle\nlog/slog.(*Logger).Info\nmain.(*server).run", pg.Logging},
 		{"counting", "sync/atomic.(*Uint64).Add\n" + module + "internal/observe/metrics.(*histogram).observe\n" + module + "internal/observe/metrics.(*Route).Handler.func1\nnet/http.(*ServeMux).ServeHTTP", pg.Measuring},
-		{"response behind the counting", "net/http.(*response).write\nnet/http.(*response).Write\n" + module + "internal/observe/metrics.(*statusWriter).Write\n" + module + "reply.(*Answer).ServeHTTP", pg.Answering},
+		{"response below a counting wrapper", "net/http.(*response).write\nnet/http.(*response).Write\n" + module + "internal/observe/metrics.(*statusWriter).Write\n" + module + "reply.(*Answer).ServeHTTP", pg.Answering},
 		{"profiling", "compress/flate.(*compressor).deflate\ncompress/gzip.(*Writer).Write\nruntime/pprof.(*profileBuilder).flush", pg.Measuring},
 		{"scrape", "github.com/prometheus/client_golang/prometheus.(*Registry).Gather\nnet/http.HandlerFunc.ServeHTTP", pg.Measuring},
-		{"a package that begins alike", module + "replyfoo.Do", pg.Other},
+		{"a package with a similar prefix", module + "replyfoo.Do", pg.Other},
 		{"nobody's", "crypto/sha256.block\nexample.com/x.F", pg.Other},
 		{"runtime alone", "runtime.memmove\nruntime.goexit", pg.Other},
 		{"without a name", "0x1234", pg.Other},
@@ -64,8 +64,8 @@ func TestParts(t *testing.T) {
 	}
 }
 
-// TestAllocationParts gives an allocation to its owner, whatever the name
-// of the function that made it.
+// TestAllocationParts checks that an allocation belongs to its owner, not to the
+// function that made it.
 func TestAllocationParts(t *testing.T) {
 	allocs := build(t, heapTypes, 1,
 		sample{stack: module + "vitals.(*Batch).add\n" + module + "internal/api/ingest.(*Job).Decode", values: []int64{2, 200}},
@@ -81,7 +81,7 @@ func TestAllocationParts(t *testing.T) {
 	}
 	for _, row := range r.Parts {
 		if row.Bytes*10 != want[row.Name] || row.BytesStdErr != 0 {
-			t.Errorf("%s: got %+v, want %v bytes for 10 requests, known exactly", row.Name, row, want[row.Name])
+			t.Errorf("%s: got %+v, want exactly %v bytes for 10 requests", row.Name, row, want[row.Name])
 		}
 	}
 	if r.Total.Objects != 0.8 {

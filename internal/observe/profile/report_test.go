@@ -16,7 +16,7 @@ import (
 	pg "github.com/pulsegate/pulsegate/internal/observe/profile"
 )
 
-var update = flag.Bool("update", false, "write the golden files anew")
+var update = flag.Bool("update", false, "rewrite the golden files")
 
 // golden compares got with a file of testdata.
 func golden(t *testing.T, name, got string) {
@@ -36,8 +36,8 @@ func golden(t *testing.T, name, got string) {
 	}
 }
 
-// example returns a capture of 1,000 requests in which every table has something.
-// decodeSamples is the cost of decoding.
+// example returns a capture of 1,000 requests that fills every table. decodeSamples is
+// the number of CPU samples in decoding.
 func example(t *testing.T, decodeSamples int64) *pg.Capture {
 	t.Helper()
 	const (
@@ -82,7 +82,8 @@ func TestReportText(t *testing.T) {
 	golden(t, "report.txt", text.String())
 }
 
-// TestNoRequests says that there were none, and shows costs per second.
+// TestNoRequests checks that a report without requests says so and shows costs per
+// second.
 func TestNoRequests(t *testing.T) {
 	c := example(t, 50)
 	c.After.Requests = c.Before.Requests
@@ -94,11 +95,11 @@ func TestNoRequests(t *testing.T) {
 	got := text.String()
 	for _, want := range []string{"no request was answered in the window", "Cost per second", " 0 requests"} {
 		if !strings.Contains(got, want) {
-			t.Errorf("there is no %q in\n%s", want, got)
+			t.Errorf("%q is missing in\n%s", want, got)
 		}
 	}
 	if strings.Contains(got, "NaN") || strings.Contains(got, "Inf") {
-		t.Errorf("something was divided by zero:\n%s", got)
+		t.Errorf("a value was divided by zero:\n%s", got)
 	}
 	if _, err := pg.Compare(r, r); err == nil {
 		t.Error("Compare: got no error")
@@ -130,7 +131,8 @@ func TestReportJSON(t *testing.T) {
 	if got.Per != "request" || got.Requests != 1000 || got.Process != 2500 {
 		t.Errorf("got %+v", got)
 	}
-	// 75 samples of 10 ms over 1,000 requests are 750 µs; 256,000 bytes are 256.
+	// 75 samples of 10 ms over 1,000 requests are 750 µs per request; 256,000 bytes are
+	// 256.
 	if p := got.Parts[1]; p.Name != "decoding" || p.CPU != 750 || p.Samples != 75 || p.Bytes != 256 || p.BytesErr == 0 {
 		t.Errorf("got %+v", p)
 	}
@@ -139,7 +141,7 @@ func TestReportJSON(t *testing.T) {
 	}
 }
 
-// TestWindows divides each profile by the requests of its own window.
+// TestWindows checks that each profile is divided by the requests of its own window.
 func TestWindows(t *testing.T) {
 	c := example(t, 50)
 	c.CPU.DurationNanos = int64(5 * time.Second)
@@ -154,7 +156,7 @@ func TestWindows(t *testing.T) {
 	}
 }
 
-// TestRecursion counts a function once in what it costs with its calls.
+// TestRecursion checks that a recursive function counts once in its cumulative cost.
 func TestRecursion(t *testing.T) {
 	r := pg.Analyze(capture(1, cpu(t, 3, "main.f\nmain.f\nmain.g\nmain.f")))
 	for _, row := range r.Functions {
@@ -164,7 +166,8 @@ func TestRecursion(t *testing.T) {
 	}
 }
 
-// TestOwnLine gives work to the innermost line of our own, past wrappers.
+// TestOwnLine checks that work belongs to the innermost line of our own code that is
+// not in a wrapper.
 func TestOwnLine(t *testing.T) {
 	r := pg.Analyze(capture(1, cpu(t, 1, "net/http.(*response).Write s.go:1\n"+
 		module+"internal/observe/metrics.(*statusWriter).Write /src/requests.go:9\n"+
@@ -197,7 +200,7 @@ func TestFlame(t *testing.T) {
 	if err := pg.WriteFlame(&svg, c); err != nil {
 		t.Fatal(err)
 	}
-	// It is XML, and refers to nothing outside of itself.
+	// It is XML without external references.
 	decoder := xml.NewDecoder(bytes.NewReader(svg.Bytes()))
 	var boxes, scripts int
 	for {
@@ -232,7 +235,7 @@ func TestFlame(t *testing.T) {
 	}
 	for _, text := range []string{"vitals.(*Decoder).Decode&#10;500 µs per request", "decoding 41.9 %"} {
 		if !strings.Contains(svg.String(), text) {
-			t.Errorf("there is no %q", text)
+			t.Errorf("%q is missing", text)
 		}
 	}
 	if err := pg.WriteFlame(io.Discard, &pg.Capture{}); err == nil {
@@ -246,6 +249,6 @@ func TestFlameOfNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	if strings.Contains(svg.String(), "NaN") {
-		t.Error("something was divided by zero")
+		t.Error("a value was divided by zero")
 	}
 }

@@ -13,10 +13,10 @@ import (
 	pg "github.com/pulsegate/pulsegate/internal/observe/profile"
 )
 
-// TestRulesNameWhatExists holds every package and function that a rule names
-// against the sources that this test is built from. A rule whose function was
-// renamed matches nothing, and its work moves to another part unnoticed.
-func TestRulesNameWhatExists(t *testing.T) {
+// TestRulesExist checks that every package and function named in a rule exists in the
+// sources of this test binary. If a function was renamed, its rule would match nothing
+// and its cost would move to another part unnoticed.
+func TestRulesExist(t *testing.T) {
 	var patterns []string
 	for _, r := range pg.Rules() {
 		patterns = append(patterns, r.Package)
@@ -47,8 +47,8 @@ func TestRulesNameWhatExists(t *testing.T) {
 	}
 }
 
-// functions returns the functions of all packages that match patterns, by import
-// path, as the linker names them: f, T.f or (*T).f.
+// functions returns the functions of all packages that match patterns, by import path,
+// with their linker names: f, T.f or (*T).f.
 func functions(t *testing.T, patterns []string) map[string][]string {
 	t.Helper()
 	slices.Sort(patterns)

@@ -13,19 +13,18 @@ import (
 	"github.com/google/pprof/profile"
 )
 
-// summaryFile is the file of a folder that is written last: a folder without it is
-// incomplete.
+// summaryFile is written last: a directory without it is incomplete.
 const summaryFile = "summary.json"
 
-// file is one file of a folder: a raw profile, or the counters as they were scraped.
+// A file is one file of a saved capture: a raw profile, or the scraped counters.
 type file struct {
 	name    string
 	profile **profile.Profile
 	text    []byte
 }
 
-// files are the files of a folder besides the summary. go tool pprof opens each
-// profile.
+// files returns the files of a saved capture except the summary. go tool pprof can open
+// each profile.
 func (c *Capture) files() []file {
 	return []file{
 		{"cpu.pb.gz", &c.CPU, nil},
@@ -39,25 +38,25 @@ func (c *Capture) files() []file {
 	}
 }
 
-// PrepareDir makes the folder dir where it is missing. It returns an error if it
-// holds a profile already: one is never written over another.
+// PrepareDir creates the directory dir if necessary. It returns an error if dir already
+// has a profile, which is never overwritten.
 func PrepareDir(dir string) error {
 	if err := os.MkdirAll(dir, 0o777); err != nil {
-		return fmt.Errorf("profile: make folder: %w", err)
+		return fmt.Errorf("profile: create directory: %w", err)
 	}
 	for _, f := range append(new(Capture).files(), file{name: summaryFile}) {
 		switch _, err := os.Lstat(filepath.Join(dir, f.name)); {
 		case err == nil:
-			return fmt.Errorf("profile: %s holds a profile already (%s)", dir, f.name)
+			return fmt.Errorf("profile: %s already has a profile (%s)", dir, f.name)
 		case !errors.Is(err, fs.ErrNotExist):
-			return fmt.Errorf("profile: look into folder: %w", err)
+			return fmt.Errorf("profile: check directory: %w", err)
 		}
 	}
 	return nil
 }
 
-// Save writes what was captured, and the summary of its report, into dir, which
-// PrepareDir has made.
+// Save writes the capture and the summary of its report to dir, which PrepareDir has
+// prepared.
 func (c *Capture) Save(dir string, r *Report) error {
 	var errs []error
 	write := func(name string, to func(io.Writer) error) {
@@ -79,7 +78,7 @@ func (c *Capture) Save(dir string, r *Report) error {
 	return errors.Join(errs...)
 }
 
-// writeFile makes a new file. A file that is there already is an error.
+// writeFile creates a file. It returns an error if the file exists.
 func writeFile(path string, to func(io.Writer) error) (err error) {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
 	if err != nil {
@@ -89,19 +88,18 @@ func writeFile(path string, to func(io.Writer) error) (err error) {
 	return to(f)
 }
 
-// Open reads a folder that Save has written. Profiles that were not captured stay
-// nil.
+// Open reads a directory written by Save. Profiles that were not captured stay nil.
 func Open(dir string) (*Capture, error) {
 	text, err := readFile(filepath.Join(dir, summaryFile), maxMetricsBytes)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("profile: %s holds no complete profile: %w", dir, err)
+		return nil, fmt.Errorf("profile: %s has no complete profile: %w", dir, err)
 	}
 	var s Report
 	if err == nil {
 		err = json.Unmarshal(text, &s)
 	}
 	if err == nil && s.Format != summaryFormat {
-		err = fmt.Errorf("it has format %d, this program reads format %d", s.Format, summaryFormat)
+		err = fmt.Errorf("it has format %d, but this program reads format %d", s.Format, summaryFormat)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("profile: load %s: %w", filepath.Join(dir, summaryFile), err)

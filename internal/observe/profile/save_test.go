@@ -9,14 +9,14 @@ import (
 	pg "github.com/pulsegate/pulsegate/internal/observe/profile"
 )
 
-// TestOpenRefuses breaks a saved folder in several ways.
-func TestOpenRefuses(t *testing.T) {
+// TestOpenRejects damages a saved capture in several ways.
+func TestOpenRejects(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
 		spoil func(dir string) error
 		want  string
 	}{
-		{"no folder", os.RemoveAll, "no complete profile"},
+		{"no directory", os.RemoveAll, "no complete profile"},
 		{"no summary", func(dir string) error { return os.Remove(filepath.Join(dir, "summary.json")) }, "no complete profile"},
 		{"summary cut off", func(dir string) error { return os.Truncate(filepath.Join(dir, "summary.json"), 40) }, "summary.json"},
 		{"another format", func(dir string) error {
@@ -37,7 +37,7 @@ func TestOpenRefuses(t *testing.T) {
 				t.Fatal(err)
 			}
 			if _, err := pg.Open(dir); err != nil {
-				t.Fatalf("as it was saved: %v", err)
+				t.Fatalf("before the damage: %v", err)
 			}
 			if err := tt.spoil(dir); err != nil {
 				t.Fatal(err)
@@ -49,7 +49,8 @@ func TestOpenRefuses(t *testing.T) {
 	}
 }
 
-// TestSaveNeverOverwrites keeps what is there, even if it came after PrepareDir.
+// TestSaveNeverOverwrites checks that existing files are kept, even if they were
+// created after PrepareDir.
 func TestSaveNeverOverwrites(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "cpu.pb.gz")
@@ -64,12 +65,12 @@ func TestSaveNeverOverwrites(t *testing.T) {
 		t.Error("Save: got no error")
 	}
 	if got, err := os.ReadFile(path); err != nil || string(got) != "mine" {
-		t.Errorf("the file holds %q, %v", got, err)
+		t.Errorf("the file has %q, %v", got, err)
 	}
 	if _, err := os.Stat(filepath.Join(dir, "summary.json")); err == nil {
-		t.Error("there is a summary of an incomplete folder")
+		t.Error("an incomplete directory has a summary")
 	}
 	if err := pg.PrepareDir(path); err == nil {
-		t.Error("a file in place of a folder: got no error")
+		t.Error("a file in place of a directory: got no error")
 	}
 }

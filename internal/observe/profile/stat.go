@@ -2,17 +2,17 @@ package profile
 
 import "math"
 
-// A count is a number of CPU samples, and the time that each stands for.
+// A count is a number of CPU samples and the CPU time that they represent.
 //
-// Sampling error: samples come at fixed intervals of CPU time, whatever the code
-// does then, so that the number n of those that fall into one part is about a
-// Poisson count with the standard error √n. It is an upper bound: given the
-// window's total N the counts are multinomial, with the variance n(1-n/N), which
-// is smaller for large parts and 0 for the total (Johnson, Kotz, Balakrishnan:
-// Discrete Multivariate Distributions, 1997, chapter 35).
+// Sampling error: samples are taken at fixed intervals of CPU time, independently of
+// the code, so that the number n of samples in one part is approximately a Poisson
+// count with the standard error √n. That is an upper bound: given the window's total N,
+// the counts are multinomial with the variance n(1-n/N), which is smaller for large
+// parts and 0 for the total (Johnson, Kotz, Balakrishnan: Discrete Multivariate
+// Distributions, 1997, chapter 35).
 type count struct {
 	samples int64
-	nanos   int64 // of CPU time
+	nanos   int64 // CPU time
 }
 
 func (c *count) add(samples, nanos int64) {
@@ -28,7 +28,7 @@ func (c count) stdErr() float64 {
 	return float64(c.nanos) / math.Sqrt(float64(c.samples))
 }
 
-// A sum is an estimate of allocated bytes or objects, and its variance.
+// A sum is an estimate of allocated bytes or objects, with its variance.
 //
 // Sampling error: the runtime records an allocation of s bytes with probability
 // p = 1-exp(-s/rate), and pprof scales each record by 1/p. That is a
@@ -45,8 +45,8 @@ func (s *sum) add(o sum) {
 
 func (s sum) stdErr() float64 { return math.Sqrt(s.variance) }
 
-// heapSums returns the estimates for one record of a heap profile that has been
-// scaled already: objects of a mean of bytes/objects bytes, sampled at rate.
+// heapSums returns the estimates for one record of a heap profile that is already
+// scaled: objects with a mean size of bytes/objects, sampled at rate.
 func heapSums(objects, bytes int64, rate int64) (o, b sum) {
 	o.value, b.value = float64(objects), float64(bytes)
 	if objects <= 0 || bytes <= 0 || rate <= 1 {
@@ -60,15 +60,15 @@ func heapSums(objects, bytes int64, rate int64) (o, b sum) {
 	return o, b
 }
 
-// poissonPValue returns how likely two Poisson counts are at least as far apart as
-// a and b are, in either direction, if their rates per unit of exposure are the
+// poissonPValue returns the probability that two Poisson counts are at least as far
+// apart as a and b, in either direction, if their rates per unit of exposure are the
 // same.
 //
 // It is the conditional test: given a+b, a is binomial with the probability
-// exposureA/(exposureA+exposureB). Twice the smaller tail is returned. It is exact
-// for small counts, 0 included, where a normal approximation is not.
-// (Przyborowski, Wilenski: Homogeneity of Results in Testing Samples from Poisson
-// Series, Biometrika 31, 1940.)
+// exposureA/(exposureA+exposureB). The result is twice the smaller tail. Unlike a
+// normal approximation, it is exact for small counts, including 0. (Przyborowski,
+// Wilenski: Homogeneity of Results in Testing Samples from Poisson Series, Biometrika
+// 31, 1940.)
 func poissonPValue(a, b int64, exposureA, exposureB float64) float64 {
 	n := a + b
 	if n == 0 || !(exposureA > 0) || !(exposureB > 0) {
@@ -80,8 +80,8 @@ func poissonPValue(a, b int64, exposureA, exposureB float64) float64 {
 	return min(1, 2*min(lower, upper))
 }
 
-// binomialTail returns the probability that a binomial count of n with probability
-// q lies at k or, with direction -1, below it, with +1 above it.
+// binomialTail returns the probability that a binomial count of n with probability q is
+// at most k if direction is -1, or at least k if it is +1.
 func binomialTail(n, k int64, q float64, direction int64) float64 {
 	logQ, logNotQ := math.Log(q), math.Log1p(-q)
 	logProbability := func(i int64) float64 {
@@ -92,7 +92,7 @@ func binomialTail(n, k int64, q float64, direction int64) float64 {
 	for i := k; i >= 0 && i <= n; i += direction {
 		p := math.Exp(logProbability(i))
 		sum += p
-		// Behind the mode the terms only shrink, by a growing factor.
+		// Beyond the mode the terms shrink, by a growing factor.
 		if past := (i - mode) * direction; past > 0 && p < sum*1e-12 {
 			break
 		}
@@ -105,8 +105,8 @@ func lgamma(n int64) float64 {
 	return v
 }
 
-// normalPValue returns how likely a difference of at least the given size is if
-// there is none, for an error that is normal with the given variance.
+// normalPValue returns the probability of a difference of at least the given size if
+// the true difference is 0 and the error is normal with the given variance.
 func normalPValue(difference, variance float64) float64 {
 	switch {
 	case difference == 0:

@@ -7,8 +7,8 @@ import (
 	pg "github.com/pulsegate/pulsegate/internal/observe/profile"
 )
 
-// binomial returns the probability of k out of n by multiplying, without the
-// logarithms that the code under test uses.
+// binomial returns the probability of k out of n by multiplication, without the
+// logarithms of the code under test.
 func binomial(n, k int64, q float64) float64 {
 	p := 1.0
 	for i := range k {
@@ -17,7 +17,7 @@ func binomial(n, k int64, q float64) float64 {
 	return p * math.Pow(1-q, float64(n-k))
 }
 
-// TestPoissonPValue compares with sums over all outcomes, for all small counts.
+// TestPoissonPValue compares all small counts with sums over all outcomes.
 func TestPoissonPValue(t *testing.T) {
 	for _, exposures := range [][2]float64{{1, 1}, {1, 3}, {250, 7}} {
 		q := exposures[0] / (exposures[0] + exposures[1])
@@ -61,7 +61,7 @@ func TestPoissonPValueLarge(t *testing.T) {
 			t.Errorf("%d and %d: got %v, want from %v to %v", tt.a, tt.b, got, tt.lo, tt.hi)
 		}
 		if swapped := pg.PoissonPValue(tt.b, tt.a, 1, 1); math.Abs(got-swapped) > 1e-9 {
-			t.Errorf("%d and %d: got %v, the other way round %v", tt.a, tt.b, got, swapped)
+			t.Errorf("%d and %d: got %v, swapped %v", tt.a, tt.b, got, swapped)
 		}
 	}
 }
@@ -77,8 +77,8 @@ func TestNormalPValue(t *testing.T) {
 	}
 }
 
-// TestHeapSums takes the mean over everything that sampling can do to N
-// allocations: the estimate of the variance must be the variance of the estimate.
+// TestHeapSums takes the mean over all possible samples of n allocations: the mean of
+// the estimated variance must be the variance of the estimate.
 func TestHeapSums(t *testing.T) {
 	const rate = 1000
 	for _, size := range []int64{1, 10, 700, 1000, 5000} {
@@ -86,12 +86,12 @@ func TestHeapSums(t *testing.T) {
 		const n = 12
 		var mean, meanSquare, meanVariance float64
 		for k := range int64(n + 1) {
-			// What pprof makes of k records, which is a float before it is rounded.
+			// pprof's scaled value for k records, before rounding.
 			objects := float64(k) / p
 			probability := binomial(n, k, p)
 			mean += probability * objects
 			meanSquare += probability * objects * objects
-			const scale = 1 << 20 // keeps the digits that rounding would take
+			const scale = 1 << 20 // keeps the digits that rounding would lose
 			_, b := pg.HeapSums(int64(objects*scale), int64(objects*scale)*size, rate)
 			meanVariance += probability * b[1] / scale
 		}
@@ -100,13 +100,13 @@ func TestHeapSums(t *testing.T) {
 			t.Errorf("size %d: the estimates have the mean %v, want %d", size, mean, n)
 		}
 		if math.Abs(meanVariance-variance) > 1e-4*variance {
-			t.Errorf("size %d: variance is estimated as %v in the mean, and is %v", size, meanVariance, variance)
+			t.Errorf("size %d: the mean of the estimated variance is %v, the variance %v", size, meanVariance, variance)
 		}
 	}
 	for _, tt := range []struct{ objects, bytes, rate int64 }{{0, 0, 1000}, {3, 30, 1}, {-2, -20, 1000}, {3, 30, 0}} {
 		o, b := pg.HeapSums(tt.objects, tt.bytes, tt.rate)
 		if o != [2]float64{float64(tt.objects), 0} || b != [2]float64{float64(tt.bytes), 0} {
-			t.Errorf("%+v: got %+v and %+v, want them as they are", tt, o, b)
+			t.Errorf("%+v: got %+v and %+v, want them unchanged", tt, o, b)
 		}
 	}
 }

@@ -9,15 +9,15 @@ import (
 	pg "github.com/pulsegate/pulsegate/internal/observe/profile"
 )
 
-// A sample is a stack, the innermost frame first, as lines "function file:line",
-// and its values.
+// A sample is a stack and its values. The stack has lines "function file:line", the
+// innermost frame first.
 type sample struct {
 	stack  string
 	values []int64
 	labels map[string][]int64
 }
 
-// build returns a profile of the given samples.
+// build returns a profile with the given samples.
 func build(t *testing.T, types []*profile.ValueType, period int64, samples ...sample) *profile.Profile {
 	t.Helper()
 	p := &profile.Profile{SampleType: types, Period: period, TimeNanos: 1, DurationNanos: int64(10 * time.Second)}
@@ -74,8 +74,8 @@ func cpu(t *testing.T, n int64, stacks ...string) *profile.Profile {
 	return build(t, cpuTypes, 1e7, samples...)
 }
 
-// counted returns two readings of counters, ten seconds apart, with the given
-// number of requests between.
+// counted returns two scrapes of counters, ten seconds apart, with the given number of
+// requests in between.
 func counted(requests uint64) (before, after *pg.Counters) {
 	at := time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
 	before = &pg.Counters{

@@ -10,14 +10,14 @@ import (
 	"unicode/utf8"
 )
 
-// A table is text in columns.
+// A table is text in aligned columns.
 type table struct {
-	left []bool     // columns that are aligned to the left
-	rows [][]string // the headings first
+	left []bool     // left-aligned columns
+	rows [][]string // the first row has the headings
 }
 
-// newTable returns a table whose columns of headings that start with "<" are
-// aligned to the left.
+// newTable returns a table with the given headings. A heading that starts with "<"
+// makes its column left-aligned.
 func newTable(headings ...string) *table {
 	t := &table{left: make([]bool, len(headings))}
 	for i, h := range headings {
@@ -27,7 +27,7 @@ func newTable(headings ...string) *table {
 	return t
 }
 
-// add adds a row of texts and of numbers.
+// add adds a row of strings and float64 numbers.
 func (t *table) add(cells ...any) {
 	row := make([]string, len(cells))
 	for i, cell := range cells {
@@ -60,8 +60,8 @@ func (t *table) write(w *bufio.Writer) {
 	}
 }
 
-// number writes v with two decimals below 10, one below 100 and none above, and
-// with thousands apart.
+// number formats v with two decimals below 10, one below 100 and none above, and with
+// commas between thousands.
 func number(v float64) string {
 	switch a := math.Abs(v); {
 	case math.IsNaN(v) || math.IsInf(v, 0):
@@ -75,10 +75,10 @@ func number(v float64) string {
 	}
 }
 
-// whole writes n with thousands apart.
+// whole formats n with commas between thousands.
 func whole(n uint64) string { return group(strconv.FormatUint(n, 10)) }
 
-// group sets commas between thousands.
+// group inserts commas between thousands.
 func group(digits string) string {
 	for i := len(digits) - 3; i > 0 && digits[i-1] != '-'; i -= 3 {
 		digits = digits[:i] + "," + digits[i:]
@@ -86,7 +86,7 @@ func group(digits string) string {
 	return digits
 }
 
-// percent writes a share of a whole.
+// percent formats part as a percentage of of.
 func percent(part, of float64) string {
 	if of == 0 {
 		return "-"
@@ -94,7 +94,7 @@ func percent(part, of float64) string {
 	return fmt.Sprintf("%.1f %%", 100*part/of)
 }
 
-// byteSize writes a number of bytes for people.
+// byteSize formats a number of bytes with a unit.
 func byteSize(n float64) string {
 	for _, unit := range []string{"B", "kB", "MB"} {
 		if math.Abs(n) < 1000 {
@@ -105,7 +105,7 @@ func byteSize(n float64) string {
 	return number(n) + " GB"
 }
 
-// buffered runs write on a buffer over w and returns the first error.
+// buffered calls write with a buffered w and returns the first error.
 func buffered(w io.Writer, write func(*bufio.Writer)) error {
 	b := bufio.NewWriter(w)
 	write(b)

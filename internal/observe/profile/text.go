@@ -10,16 +10,17 @@ import (
 	"time"
 )
 
-// shownWaits is how many places a table of waits or of memory shows.
+// shownWaits is the number of rows in a table of waits or of memory.
 const shownWaits = 5
 
-// summaryRows is how many functions and lines the JSON form of a report holds.
+// summaryRows is the number of functions and of lines in the JSON form of a report.
 const summaryRows = 100
 
-// WriteJSON writes a report as one JSON object, with the dearest functions and lines.
+// WriteJSON writes the report as one JSON object, with the most expensive functions and
+// lines.
 func (r *Report) WriteJSON(w io.Writer) error { return writeJSON(w, r.cut()) }
 
-// cut returns a report with as many functions and lines as the JSON form holds.
+// cut returns a copy of r with at most summaryRows functions and lines.
 func (r *Report) cut() *Report {
 	short := *r
 	short.Functions, short.Lines = first(r.Functions, summaryRows), first(r.Lines, summaryRows)
@@ -35,7 +36,7 @@ func writeJSON(w io.Writer, v any) error {
 	return nil
 }
 
-// WriteText writes a report for people, with top functions and top lines.
+// WriteText writes the report as text, with at most top functions and top lines.
 func (r *Report) WriteText(w io.Writer, top int) error {
 	return buffered(w, func(b *bufio.Writer) {
 		r.writeHead(b)
@@ -55,7 +56,7 @@ func (r *Report) WriteText(w io.Writer, top int) error {
 	})
 }
 
-// first returns the first n of rows, or all of fewer.
+// first returns the first n rows, or all if there are fewer.
 func first(rows []Cost, n int) []Cost { return rows[:min(max(n, 0), len(rows))] }
 
 func (r *Report) writeHead(b *bufio.Writer) {
@@ -76,7 +77,7 @@ func (r *Report) writeHead(b *bufio.Writer) {
 	}
 }
 
-// listed writes counts by name: ": a 3, b 2".
+// listed formats counts by name: ": a 3, b 2".
 func listed(m map[string]uint64) string {
 	text, separator := "", ": "
 	for _, name := range sortedKeys(m) {
@@ -86,9 +87,8 @@ func listed(m map[string]uint64) string {
 	return text
 }
 
-// writeCosts writes a table of costs. In title, %s stands for what they are divided
-// by. cells gets a row's share of all CPU time as well. What was not measured is
-// shown as a dash.
+// writeCosts writes a table of costs. title has a %s for r.Per. cells receives a row
+// and its share of all CPU time. Values that were not measured are shown as a dash.
 func (r *Report) writeCosts(b *bufio.Writer, title string, t *table, costs []Cost, cells func(c Cost, share string) []any) {
 	if len(costs) == 0 {
 		return
@@ -116,10 +116,10 @@ func (r *Report) writeParts(b *bufio.Writer) {
 			return []any{c.Name, c.CPUUs, c.CPUUsStdErr, share, c.Bytes, c.BytesStdErr, c.Objects, c.ObjectsStdErr}
 		})
 	if r.AllocsSeconds > 0 && r.CountedBytes > 0 {
-		fmt.Fprintf(b, "  The runtime's own count is %s bytes in %s objects per %s.\n", number(r.CountedBytes), number(r.CountedObjects), r.Per)
+		fmt.Fprintf(b, "  The runtime itself counted %s bytes in %s objects per %s.\n", number(r.CountedBytes), number(r.CountedObjects), r.Per)
 	}
 	if r.CPUSeconds > 0 && r.ProcessCPUUs > 0 {
-		fmt.Fprintf(b, "  The process's own clock shows %s µs per %s; the profile saw %s of it.\n",
+		fmt.Fprintf(b, "  The process itself counted %s µs of CPU time per %s; the profile has %s of it.\n",
 			number(r.ProcessCPUUs), r.Per, percent(r.Total.CPUUs, r.ProcessCPUUs))
 	}
 }
@@ -135,7 +135,7 @@ func (r *Report) writeWaits(b *bufio.Writer) {
 	for _, c := range first(r.BlockWaits, shownWaits) {
 		t.add("channels, groups", c.CPUUs, c.Objects, c.Name)
 	}
-	fmt.Fprintf(b, "\nWaiting, per %s: locks by who held them, other waits by who waited\n", r.Per)
+	fmt.Fprintf(b, "\nWaiting, per %s: locks by the function that held them, other waits by the function that waited\n", r.Per)
 	t.write(b)
 }
 
