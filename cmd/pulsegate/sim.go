@@ -48,7 +48,7 @@ func (c *simTarget) resolve(ctx context.Context, stderr io.Writer) (target *sim.
 type simLoadCommand struct {
 	simTarget `embed:""`
 
-	Config sim.Config `embed:""`
+	Config sim.Options `embed:""`
 
 	Mix   string            `enum:"clean,real" default:"clean" help:"What gateways do: clean sends valid readings once each, real does what real gateways do."`
 	Share map[string]string `mapsep:"," placeholder:"NAME=SHARE,..." help:"Change the share of a behaviour, from 0 to 1: batch, buffer, gzip (of gateways), skew (of devices), drop, forward, reorder, malformed (of requests)."`
@@ -188,7 +188,7 @@ func (c *simVerifyCommand) Run(ctx context.Context, std stdio) error {
 func verify(ctx context.Context, std stdio, ledger string, opt sim.VerifyOptions) (*sim.Verification, error) {
 	bar := newProgress(std.err, "reading back")
 	defer bar.finish()
-	opt.Progress = func(done, all int) { bar.set(int64(done), int64(all)) }
+	opt.OnProgress = func(done, all int) { bar.set(int64(done), int64(all)) }
 	return sim.Verify(ctx, ledger, opt)
 }
 

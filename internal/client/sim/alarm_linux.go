@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// exactAlarm returns an alarm that is exact enough for the schedule of an open
-// loop: a timerfd, which the poller of the Go runtime watches as it does sockets.
+// exactAlarm returns an alarm that is precise enough for the schedule of an open loop.
+// It uses a timerfd, which the Go runtime's poller watches like a socket.
 func exactAlarm() (alarm, error) {
 	fd, err := unix.TimerfdCreate(unix.CLOCK_MONOTONIC, unix.TFD_NONBLOCK|unix.TFD_CLOEXEC)
 	if err != nil {
@@ -26,12 +26,12 @@ func exactAlarm() (alarm, error) {
 			}
 			select {
 			case fired <- time.Now():
-			default: // one is enough
+			default: // one pending event is enough
 			}
 		}
 	})
 	set := func(d time.Duration) {
-		// 0 would unset it. It fails for bad arguments only.
+		// 0 would disarm the timer. Errors occur only for bad arguments.
 		_ = unix.TimerfdSettime(fd, 0, &unix.ItimerSpec{Value: unix.NsecToTimespec(max(int64(d), 1))}, nil)
 	}
 	return alarm{fired, set, func() { file.Close(); reading.Wait() }}, nil

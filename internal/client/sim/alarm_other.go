@@ -2,6 +2,5 @@
 
 package sim
 
-// exactAlarm returns an alarm that is exact enough for the schedule of an open
-// loop.
+// exactAlarm returns an alarm that is precise enough for the schedule of an open loop.
 func exactAlarm() (alarm, error) { return timerAlarm() }

@@ -13,37 +13,36 @@ import (
 	"github.com/pulsegate/pulsegate/reply"
 )
 
-// A verdict is what an answer to a POST of readings means.
+// A verdict classifies an answer to a POST of readings.
 type verdict uint8
 
 const (
-	accepted     verdict = 1 + iota // safe, all but those listed as rejected
-	refusedWhole                    // never to be sent again as it is; nothing was stored
-	refusedNow                      // 503 or 429: to be sent again
-	uncertain                       // to be sent again; it may be stored
-	undocumented                    // none of the answers that the contract knows
+	accepted     verdict = 1 + iota // stored, except those listed as rejected
+	refusedWhole                    // must not be retried unchanged; nothing was stored
+	refusedNow                      // 503 or 429: to be retried; nothing was stored
+	uncertain                       // to be retried; it may be stored
+	undocumented                    // not an answer of the contract
 )
 
-// An answer is a response that was understood.
+// An answer is a parsed response.
 type answer struct {
 	verdict           verdict
 	status            int
 	stored, duplicate int
-	rejected          []int         // positions, rising
-	problem           string        // name of the type, "" where there is none
-	retryAfter        time.Duration // of refusedNow
-	fault             string        // what is wrong with an undocumented answer; names no value
+	rejected          []int         // positions in ascending order
+	problem           string        // name of the problem type; "" if there is none
+	retryAfter        time.Duration // with refusedNow
+	fault             string        // what is wrong with an undocumented answer; contains no values
 }
 
-// A judge holds answers against the contract. It may be used from several
-// goroutines.
+// A judge checks answers against the contract. It is safe for concurrent use.
 type judge struct {
-	problems map[string]int // statuses by type
+	problems map[string]int // status by type
 }
 
-// newJudge returns a judge that knows the problems that may answer a POST of
-// readings: all of package problem's but those that only a GET, a wrong address or
-// the admin listener can have.
+// newJudge returns a judge for answers to a POST of readings. It knows all problems of
+// package problem, except those that only a GET, a wrong URL or the admin listener can
+// cause.
 func newJudge() *judge {
 	s := problem.New()
 	j := &judge{problems: map[string]int{}}
@@ -57,9 +56,8 @@ func newJudge() *judge {
 	return j
 }
 
-// judge returns what a response means to a request of n readings. single reports
-// whether it was sent as a single reading. now is for a Retry-After that names a
-// date.
+// judge classifies the response to a request of n readings. single means that it was
+// sent as a single reading. now is needed for a Retry-After with a date.
 func (j *judge) judge(r *response, single bool, n int, now time.Time) answer {
 	var (
 		a   answer
@@ -73,7 +71,7 @@ func (j *judge) judge(r *response, single bool, n int, now time.Time) answer {
 	case r.status >= 400:
 		a, err = j.judgeProblem(r, now)
 	default:
-		err = errors.New("not a status that the contract has")
+		err = errors.New("not a status of the contract")
 	}
 	if err != nil {
 		a = answer{verdict: undocumented, fault: fmt.Sprintf("status %d: %v", r.status, err)}
@@ -82,9 +80,9 @@ func (j *judge) judge(r *response, single bool, n int, now time.Time) answer {
 	return a
 }
 
-// judgeSingle reads {"status":"stored"} and {"status":"duplicate"}.
+// judgeSingle parses {"status":"stored"} and {"status":"duplicate"}.
 func judgeSingle(body []byte) (answer, error) {
-	if string(body) == `{"status":"stored"}` { // the usual spelling needs no decoder
+	if string(body) == `{"status":"stored"}` { // fast path for the usual spelling
 		return answer{verdict: accepted, stored: 1}, nil
 	}
 	var doc struct {
@@ -99,7 +97,7 @@ func judgeSingle(body []byte) (answer, error) {
 	return answer{}, errors.New("the body is not the answer to a single reading")
 }
 
-// judgeBatch reads {"stored":n,"duplicate":m} and the same with "rejected".
+// judgeBatch parses {"stored":n,"duplicate":m}, with or without "rejected".
 func judgeBatch(r *response, n int) (answer, error) {
 	a := answer{verdict: accepted}
 	var body struct {
@@ -121,21 +119,21 @@ func judgeBatch(r *response, n int) (answer, error) {
 			return a, errors.New("a rejected reading without index, field or reason")
 		}
 		if *rej.Index <= last || *rej.Index >= n {
-			return a, errors.New("the rejected readings are not positions of the batch in their order")
+			return a, errors.New("the rejected indexes are not ascending positions of the batch")
 		}
 		last = *rej.Index
 		a.rejected = append(a.rejected, last)
 	}
 	switch {
 	case a.stored < 0 || a.duplicate < 0 || a.stored+a.duplicate+len(a.rejected) != n:
-		return a, errors.New("the counts are not those of the batch")
+		return a, errors.New("the counts do not add up to the size of the batch")
 	case (r.status == http.StatusMultiStatus) != (len(a.rejected) > 0):
-		return a, errors.New("the status does not tell whether readings were rejected")
+		return a, errors.New("the status does not match the rejected readings")
 	}
 	return a, nil
 }
 
-// judgeProblem reads an RFC 9457 problem.
+// judgeProblem parses an RFC 9457 problem.
 func (j *judge) judgeProblem(r *response, now time.Time) (answer, error) {
 	mediaType, _, err := mime.ParseMediaType(r.contentType)
 	if err != nil || mediaType != "application/problem+json" {
@@ -147,10 +145,10 @@ func (j *judge) judgeProblem(r *response, now time.Time) (answer, error) {
 	if json.Unmarshal(r.body, &doc) != nil {
 		return answer{}, errors.New("the problem document is not JSON")
 	}
-	// A server's text never reaches a report: only types that are known do.
+	// A report never quotes a server's text, only known types.
 	status, known := j.problems[doc.Type]
 	if !known {
-		return answer{}, errors.New("the problem's type is no answer to readings")
+		return answer{}, errors.New("the problem type is not an answer to a POST of readings")
 	}
 	_, name, _ := strings.Cut(doc.Type, "#")
 	a := answer{verdict: refusedWhole, problem: name}
@@ -170,8 +168,8 @@ func (j *judge) judgeProblem(r *response, now time.Time) (answer, error) {
 	return a, nil
 }
 
-// parseRetryAfter returns the wait that a Retry-After asks for: seconds or a
-// date (RFC 9110, section 10.2.3).
+// parseRetryAfter parses a Retry-After value: seconds or a date (RFC 9110, section
+// 10.2.3).
 func parseRetryAfter(value string, now time.Time) (time.Duration, bool) {
 	if seconds, ok := decimal([]byte(value)); ok {
 		return time.Duration(seconds) * time.Second, true

@@ -11,8 +11,8 @@ import (
 	"github.com/pulsegate/pulsegate/internal/client/sim"
 )
 
-// The list of answers to a POST is that of package problem, without those that
-// only a GET, a wrong address or the admin listener can have.
+// The judge knows all problems of package problem, except those that only a GET, a
+// wrong URL or the admin listener can cause.
 func TestProblems(t *testing.T) {
 	set := problem.New()
 	not := []string{set.BadParameter.Type(), set.NotFound.Type(), set.UnknownDevice.Type(), set.MethodNotAllowed.Type(), set.NotAcceptable.Type(), set.ReadFailed.Type(),
@@ -28,7 +28,7 @@ func TestProblems(t *testing.T) {
 		}
 	}
 	for name := range known {
-		t.Errorf("type %s is known, and no server sends it", name)
+		t.Errorf("type %s is known, but no server sends it", name)
 	}
 }
 
@@ -63,12 +63,12 @@ func TestJudge(t *testing.T) {
 		{"outcome unknown", document(500, "outcome-unknown", ""), true, 1, sim.Judgement{Verdict: "uncertain", Problem: "outcome-unknown"}},
 		{"timeout", document(408, "timeout", ""), true, 1, sim.Judgement{Verdict: "uncertain", Problem: "timeout"}},
 
-		{"stored, of a batch", answer(200, "", `{"status":"stored"}`), false, 2, sim.Judgement{Verdict: "undocumented"}},
-		{"batch, of a single reading", answer(200, "", `{"stored":1,"duplicate":0}`), true, 1, sim.Judgement{Verdict: "undocumented"}},
+		{"single answer to a batch", answer(200, "", `{"status":"stored"}`), false, 2, sim.Judgement{Verdict: "undocumented"}},
+		{"batch answer to a single reading", answer(200, "", `{"stored":1,"duplicate":0}`), true, 1, sim.Judgement{Verdict: "undocumented"}},
 		{"another 200", answer(200, "", `ok`), true, 1, sim.Judgement{Verdict: "undocumented"}},
 		{"too few", answer(200, "", `{"stored":3,"duplicate":1}`), false, 5, sim.Judgement{Verdict: "undocumented"}},
 		{"negative", answer(200, "", `{"stored":6,"duplicate":-1}`), false, 5, sim.Judgement{Verdict: "undocumented"}},
-		{"mixed without a rejected one", answer(207, "", `{"stored":3,"duplicate":2}`), false, 5, sim.Judgement{Verdict: "undocumented"}},
+		{"207 without a rejected reading", answer(207, "", `{"stored":3,"duplicate":2}`), false, 5, sim.Judgement{Verdict: "undocumented"}},
 		{"rejected with 200", answer(200, "", `{"stored":0,"duplicate":0,"rejected":[{"index":0,"field":"time","reason":"x"}]}`), false, 1, sim.Judgement{Verdict: "undocumented"}},
 		{"rejected twice", answer(207, "", `{"stored":0,"duplicate":0,"rejected":[{"index":0,"field":"a","reason":"x"},{"index":0,"field":"a","reason":"x"}]}`), false, 2, sim.Judgement{Verdict: "undocumented"}},
 		{"rejected beyond the end", answer(207, "", `{"stored":0,"duplicate":0,"rejected":[{"index":1,"field":"a","reason":"x"}]}`), false, 1, sim.Judgement{Verdict: "undocumented"}},
@@ -77,8 +77,8 @@ func TestJudge(t *testing.T) {
 		{"moved", answer(302, "Location: /\r\n", ``), true, 1, sim.Judgement{Verdict: "undocumented"}},
 		{"503 without Retry-After", document(503, "overloaded", ""), true, 1, sim.Judgement{Verdict: "undocumented"}},
 		{"503 of a proxy", answer(503, "Content-Type: text/html\r\nRetry-After: 1\r\n", "<html>"), true, 1, sim.Judgement{Verdict: "undocumented"}},
-		{"a type of another status", document(400, "conflict", ""), true, 1, sim.Judgement{Verdict: "undocumented"}},
-		{"a type of the read side", document(500, "read-failed", ""), true, 1, sim.Judgement{Verdict: "undocumented"}},
+		{"a type with the status of another", document(400, "conflict", ""), true, 1, sim.Judgement{Verdict: "undocumented"}},
+		{"a type of the read API", document(500, "read-failed", ""), true, 1, sim.Judgement{Verdict: "undocumented"}},
 		{"not found", document(404, "not-found", ""), true, 1, sim.Judgement{Verdict: "undocumented"}},
 		{"a foreign type", answer(400, "Content-Type: application/problem+json\r\n", `{"type":"about:blank"}`), true, 1, sim.Judgement{Verdict: "undocumented"}},
 	} {
@@ -95,7 +95,7 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// A text of a server never reaches a report.
+// A report never quotes a server's text.
 func TestFaultsQuoteNothing(t *testing.T) {
 	got, err := sim.Judge("HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nsecret", true, 1, time.Now())
 	if err != nil || strings.Contains(fmt.Sprint(got), "secret") {

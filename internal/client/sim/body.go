@@ -6,7 +6,7 @@ import (
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
-// signStarts holds what stands before the value of each sign.
+// signStarts has the text before the value of each sign.
 var signStarts = [vitals.NumSigns]string{
 	vitals.Systolic:         `,"systolic_mmhg":`,
 	vitals.Diastolic:        `,"diastolic_mmhg":`,
@@ -15,7 +15,7 @@ var signStarts = [vitals.NumSigns]string{
 	vitals.RestingHeartRate: `,"resting_heart_rate_bpm":`,
 }
 
-// appendNumbered appends prefix and a number of at least six digits.
+// appendNumbered appends prefix and n with at least six digits.
 func appendNumbered(dst []byte, prefix string, n int32) []byte {
 	dst = append(dst, prefix...)
 	if n >= 1_000_000 {
@@ -73,12 +73,12 @@ func (f *Fleet) appendBody(dst []byte, r *request) []byte {
 	return append(dst, end...)
 }
 
-// A flaw is what is wrong with a malformed request.
+// A flaw is the defect of a malformed request.
 type flaw uint8
 
 const (
-	flawCutOff   flaw = iota // ends in the middle
-	flawTwice                // a name stands twice
+	flawCutOff   flaw = iota // the body is cut off
+	flawTwice                // a duplicate name
 	flawUTF8                 // a string is not UTF-8
 	flawUnknown              // a field's name is misspelt
 	flawNoSignal             // a zero instead of a value
@@ -89,12 +89,12 @@ const (
 	numFlaws
 )
 
-// flawedBodies holds what follows the device's name and the opening of its time.
-// Each is refused as long as unknown fields are, see TestFlawsAreRefused.
+// flawedBodies has the text after the device and the time. A server that rejects
+// unknown fields rejects each; see TestFlawsAreRejected.
 var flawedBodies = [numFlaws]struct {
 	zone   string
 	rest   string
-	status int // the answer that the flaw calls for
+	status int // expected status of the response
 }{
 	flawCutOff:   {"Z", `,"heart_rate_bpm":7`, 400},
 	flawTwice:    {"Z", `,"heart_rate_bpm":71,"heart_rate_bpm":72}`, 400},
@@ -107,7 +107,7 @@ var flawedBodies = [numFlaws]struct {
 	flawNull:     {"Z", `,"heart_rate_bpm":71,"spo2_pct":null}`, 422},
 }
 
-// appendFlawed appends a body that a server must refuse.
+// appendFlawed appends a body that a server must reject.
 func (f *Fleet) appendFlawed(dst []byte, s *sample, kind flaw) []byte {
 	dst = f.appendDevice(append(dst, `{"device":"`...), s.device)
 	dst = vitals.AppendTime(append(dst, `","time":"`...), s.timeMs)

@@ -31,21 +31,21 @@ func mix(t testing.TB, name string, shares map[string]string) sim.Mix {
 	return m
 }
 
-// What a server decodes from a body is what the ledger says was sent.
+// A server decodes from a body exactly what the ledger records as sent.
 func TestBodies(t *testing.T) {
 	for _, name := range sim.Mixes() {
-		cfg := sim.Config{Users: 7, Devices: 23, Batch: 5, Posts: 50, Run: "t", Seed: 4, Mix: mix(t, name, nil)}.WithDial(noDial)
-		for _, c := range sim.Compose(cfg, 200) {
+		opt := sim.Options{Users: 7, Devices: 23, Batch: 5, Posts: 50, Run: "t", Seed: 4, Mix: mix(t, name, nil)}.WithDial(noDial)
+		for _, c := range sim.Compose(opt, 200) {
 			var batch vitals.Batch
 			err := decoder(t).Decode([]byte(c.Body), time.Now().UnixMilli(), &batch)
 			if c.Flawed {
-				continue // see TestFlawsAreRefused
+				continue // see TestFlawsAreRejected
 			}
 			if err != nil {
 				t.Fatalf("%v: %s", err, c.Body)
 			}
 			if single := batch.Shape == vitals.Single; single != c.Single {
-				t.Errorf("taken for a single reading: %v, want %v: %s", single, c.Single, c.Body)
+				t.Errorf("decoded as a single reading: %v, want %v: %s", single, c.Single, c.Body)
 			}
 			if batch.Len() != len(c.TimesMs) {
 				t.Fatalf("%d readings, want %d", batch.Len(), len(c.TimesMs))
@@ -53,10 +53,10 @@ func TestBodies(t *testing.T) {
 			for i := range batch.Readings {
 				r, at := &batch.Readings[i], batch.Index[i]
 				if r.Device.String() != c.Devices[at] || r.TimeUnixMs != c.TimesMs[at] || r.Values != c.Values[at] {
-					t.Errorf("reading %d arrives as %+v", at, r)
+					t.Errorf("reading %d is decoded as %+v", at, r)
 				}
 			}
-			// Only a wrong clock may lead to a refusal.
+			// Only a wrong clock may cause a rejection.
 			for i := range batch.Refused {
 				if !errors.Is(&batch.Refused[i], vitals.ErrFuture) || name == "clean" {
 					t.Errorf("mix %s: %v", name, &batch.Refused[i])
@@ -66,13 +66,13 @@ func TestBodies(t *testing.T) {
 	}
 }
 
-// No device and time is sent twice by a fleet that repeats nothing.
+// A fleet without repetition sends no device and time twice.
 func TestBodiesAreUnique(t *testing.T) {
 	for _, shape := range []struct{ users, devices int }{{5, 5}, {3, 10}, {10, 3}, {4, 7}} {
 		seen := map[string]map[int64]bool{}
-		cfg := sim.Config{Users: shape.users, Devices: shape.devices, Posts: 100, Run: "t", Seed: 4,
+		opt := sim.Options{Users: shape.users, Devices: shape.devices, Posts: 100, Run: "t", Seed: 4,
 			Mix: mix(t, "clean", map[string]string{"reorder": "0.2", "buffer": "0.5", "batch": "0.5"})}.WithDial(noDial)
-		for _, c := range sim.Compose(cfg, 100) {
+		for _, c := range sim.Compose(opt, 100) {
 			for i, device := range c.Devices {
 				if seen[device] == nil {
 					seen[device] = map[int64]bool{}
@@ -84,27 +84,27 @@ func TestBodiesAreUnique(t *testing.T) {
 			}
 		}
 		if len(seen) != shape.devices {
-			t.Errorf("%+v: %d devices send", shape, len(seen))
+			t.Errorf("%+v: %d devices sent readings", shape, len(seen))
 		}
 	}
 }
 
-// Out-of-order sending happens, across requests and inside of batches.
+// Reordering occurs across requests and within batches.
 func TestReorder(t *testing.T) {
 	for _, batch := range []int{1, 5} {
-		cfg := sim.Config{Users: 1, Devices: 1, Batch: batch, Posts: 100, Run: "t", Seed: 4,
+		opt := sim.Options{Users: 1, Devices: 1, Batch: batch, Posts: 100, Run: "t", Seed: 4,
 			Mix: mix(t, "clean", map[string]string{"reorder": "0.2"})}.WithDial(noDial)
 		var times []int64
-		for _, c := range sim.Compose(cfg, 100) {
+		for _, c := range sim.Compose(opt, 100) {
 			times = append(times, c.TimesMs...)
 		}
 		if slices.IsSorted(times) {
-			t.Errorf("batches of %d: everything is sent in order", batch)
+			t.Errorf("batches of %d: nothing is sent out of order", batch)
 		}
 	}
 }
 
-func TestFlawsAreRefused(t *testing.T) {
+func TestFlawsAreRejected(t *testing.T) {
 	flaws := sim.Flaws()
 	if len(flaws) < 8 {
 		t.Fatalf("%d different flaws", len(flaws))
@@ -126,11 +126,11 @@ func TestFlawsAreRefused(t *testing.T) {
 	}
 }
 
-// A request is HTTP that net/http reads, and making one does not allocate.
+// net/http can parse a request, and composing one does not allocate.
 func TestEncoder(t *testing.T) {
 	for _, gzipped := range []bool{false, true} {
 		for _, batch := range []int{1, 20} {
-			next, err := sim.Encoder(sim.Config{Users: 3, Batch: batch, Posts: 100, Run: "t", Seed: 1}, gzipped)
+			next, err := sim.Encoder(sim.Options{Users: 3, Batch: batch, Posts: 100, Run: "t", Seed: 1}, gzipped)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -153,7 +153,7 @@ func TestEncoder(t *testing.T) {
 }
 
 func BenchmarkRequest(b *testing.B) {
-	next, err := sim.Encoder(sim.Config{Users: 1000, Posts: 1 << 20, Run: "t", Seed: 1}, false)
+	next, err := sim.Encoder(sim.Options{Users: 1000, Posts: 1 << 20, Run: "t", Seed: 1}, false)
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -174,10 +174,10 @@ func TestMix(t *testing.T) {
 		"other": nil, "clean": {"gzip": "2"}, "real": {"jitter": "0.1"},
 	} {
 		if _, err := sim.ParseMix(name, shares); err == nil {
-			t.Errorf("mix %s with %v is taken", name, shares)
+			t.Errorf("mix %s with %v was accepted", name, shares)
 		}
 	}
 	if _, err := sim.ParseMix("clean", map[string]string{"gzip": "NaN"}); err == nil {
-		t.Error("a share that is not a number is taken")
+		t.Error("a share that is not a number was accepted")
 	}
 }

@@ -8,61 +8,62 @@ import (
 	"time"
 )
 
-// dialTimeout bounds connecting, TLS included.
+// dialTimeout bounds connecting, including the TLS handshake.
 const dialTimeout = 10 * time.Second
 
-// idleCheck is how long a connection may have been idle before it is used without a
-// look whether the server has closed it meanwhile.
+// idleCheck is the idle time after which a connection is checked for having been closed
+// by the server before it is used.
 const idleCheck = 100 * time.Millisecond
 
-// A connection is one gateway's. The run's goroutine owns it, and lends it to the
-// goroutine of serve from a turn until it comes back through run.returned.
+// A connection is the connection of one gateway. The run's goroutine owns it, except
+// from a send on turn until it comes back through run.returned: then the goroutine of
+// serve owns it.
 type connection struct {
 	gateway *gateway
 	posts   int64         // left to send, closed loop
 	turn    chan struct{} // starts a try
 
 	request  request
-	live     bool // request is under way: made, not answered, not given up
+	live     bool // request is in progress: composed, not answered, not given up
 	number   uint64
 	out      []byte // the request's text is out[from:]
 	from     int
 	tries    int
-	intended time.Duration // since the start, as all times here
-	free     time.Duration // since when there was no request before this one
+	intended time.Duration // since the start of the run, as all times here
+	free     time.Duration // when the previous request ended
 
-	// Of one try.
-	pause   time.Duration // before it
-	obeys   bool          // the pause was asked for by the server
-	resumes time.Duration // when the pause is over
-	sent    time.Duration // less than 0: it was not
+	// State of one try.
+	pause   time.Duration // wait before the try
+	asked   bool          // the server asked for the pause
+	resumes time.Duration // end of the pause
+	sent    time.Duration // negative: not sent
 	ended   time.Duration
-	dropped bool    // without waiting for an answer
-	failed  failure // "": answer holds
+	dropped bool    // disconnected without waiting for the answer
+	failed  failure // "": answer is valid
 	answer  answer
 
-	// Of serve alone.
-	conn     net.Conn    // nil: none
-	unwatch  func() bool // the connection is not closed any more when the run ends
+	// State of serve.
+	conn     net.Conn    // nil: not connected
+	unwatch  func() bool // stops closing the connection at the end of the run
 	deadline time.Time   // of conn
 	reader   answerReader
 }
 
-// obeying reports whether the request waits because the server asked for it.
-func (c *connection) obeying(now time.Duration) bool { return c.obeys && now < c.resumes }
+// waitingAsAsked reports whether the request is waiting because the server asked for
+// it.
+func (c *connection) waitingAsAsked(now time.Duration) bool { return c.asked && now < c.resumes }
 
-// serve carries out tries until turn is closed. When ctx ends, the try under way
-// and those to come fail.
+// serve performs tries until turn is closed. When ctx is done, the current and all
+// later tries fail.
 func (r *run) serve(ctx context.Context, c *connection) {
 	defer c.disconnect()
 	for range c.turn {
 		r.try(ctx, c)
-		r.returned <- c // has room for all connections
+		r.returned <- c // the channel has capacity for all connections
 	}
 }
 
-// try connects, if there is no connection, and carries out the request, if one is
-// live.
+// try connects if necessary, and sends the request if one is live.
 func (r *run) try(ctx context.Context, c *connection) {
 	c.sent, c.failed, c.dropped, c.answer = -1, "", false, answer{}
 	if c.pause > 0 {
@@ -90,17 +91,17 @@ func (r *run) try(ctx context.Context, c *connection) {
 		return
 	}
 	c.sent = now.Sub(r.start)
-	err := c.extend(now, r.cfg.Timeout)
+	err := c.extend(now, r.opt.Timeout)
 	if err == nil {
 		_, err = c.conn.Write(c.out[c.from:])
 	}
 	if err == nil && c.request.drop && c.tries == 1 {
-		// The answer will be lost on its way, and the gateway tries again.
+		// Simulate a lost answer: the gateway will retry.
 		c.dropped = true
 		c.disconnect()
 		return
 	}
-	// A request that could not be sent whole may have been answered all the same.
+	// A request that was sent only in part may have been answered nevertheless.
 	resp, readErr := c.reader.read()
 	now = time.Now()
 	c.ended = now.Sub(r.start)
@@ -119,8 +120,8 @@ func (r *run) try(ctx context.Context, c *connection) {
 	}
 }
 
-// extend leaves the try at least timeout, and an eighth more at most: a deadline costs
-// more than many answers take.
+// extend sets the deadline of the connection to at least timeout and at most an eighth
+// more after now. It does not set it for every try, because that is costly.
 func (c *connection) extend(now time.Time, timeout time.Duration) error {
 	if c.deadline.Sub(now) >= timeout {
 		return nil
@@ -138,7 +139,7 @@ func (r *run) connect(ctx context.Context, c *connection) error {
 	}
 	c.conn, c.deadline = conn, time.Time{}
 	c.reader.reset(conn)
-	c.unwatch = context.AfterFunc(ctx, func() { conn.Close() }) // ends reads and writes under way
+	c.unwatch = context.AfterFunc(ctx, func() { conn.Close() }) // interrupts pending reads and writes
 	return nil
 }
 

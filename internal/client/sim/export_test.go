@@ -11,19 +11,19 @@ import (
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
-// WithDial lets a run use connections of the test's instead of the network.
-func (cfg Config) WithDial(dial func(context.Context) (net.Conn, error)) Config {
-	cfg.dial = dial
-	return cfg
+// WithDial makes a run use connections from dial instead of the network.
+func (opt Options) WithDial(dial func(context.Context) (net.Conn, error)) Options {
+	opt.dial = dial
+	return opt
 }
 
-// InShares lets a verification read the ledger once for each so many bytes of it.
+// InShares makes a verification compare so many bytes of the ledger at a time.
 func (opt VerifyOptions) InShares(bytes int64) VerifyOptions {
 	opt.shareBytes = bytes
 	return opt
 }
 
-// A Parsed is what the parser made of an answer.
+// A Parsed is a parsed answer.
 type Parsed struct {
 	Status                  int
 	Body                    string
@@ -32,8 +32,8 @@ type Parsed struct {
 	Complete                bool
 }
 
-// A pieces is a connection on which bytes arrive in pieces of the given sizes, the
-// last of which is used again, and which then ends.
+// A pieces is a connection that delivers bytes in pieces of the given sizes, repeating
+// the last size, and then ends.
 type pieces struct {
 	left  []byte
 	sizes []int
@@ -48,7 +48,7 @@ func (p *pieces) Read(into []byte) (int, error) {
 	return n, nil
 }
 
-// ParseResponse reads an answer that arrives in pieces.
+// ParseResponse parses an answer that arrives in pieces.
 func ParseResponse(in []byte, sizes ...int) (Parsed, error) {
 	var r answerReader
 	r.reset(&pieces{in, sizes})
@@ -60,16 +60,16 @@ func ParseResponse(in []byte, sizes ...int) (Parsed, error) {
 		return Parsed{}, err
 	}
 	if got.status == http.StatusOK {
-		got.contentType = "" // not always read: it says nothing of such an answer
+		got.contentType = "" // the fast path does not set it
 	}
 	parsed := Parsed{got.status, string(got.body), got.close, got.retryAfter, got.contentType, true}
 	if _, err := r.in.Peek(1); err != io.EOF {
-		return Parsed{}, ErrNotHTTP // more than was asked for
+		return Parsed{}, ErrNotHTTP // more than one answer
 	}
 	return parsed, nil
 }
 
-// A Judgement is what an answer was taken for.
+// A Judgement is the classification of an answer.
 type Judgement struct {
 	Verdict           string
 	Stored, Duplicate int
@@ -78,7 +78,7 @@ type Judgement struct {
 	RetryAfter        time.Duration
 }
 
-// Judge holds a whole answer against the contract.
+// Judge classifies the text of an answer.
 func Judge(text string, single bool, n int, now time.Time) (Judgement, error) {
 	var reader answerReader
 	reader.reset(strings.NewReader(text))
@@ -92,11 +92,11 @@ func Judge(text string, single bool, n int, now time.Time) (Judgement, error) {
 	return Judgement{names[a.verdict], a.stored, a.duplicate, a.rejected, a.problem, a.retryAfter}, nil
 }
 
-// WriteProblems returns the types of problems that may answer a POST, with their
-// status.
+// WriteProblems returns the problem types that are valid answers to a POST, with their
+// statuses.
 func WriteProblems() map[string]int { return newJudge().problems }
 
-// Rows returns how many readings a recording holds.
+// Rows returns the number of readings in a recording.
 func (rec *Recording) Rows() int { return len(rec.rows) }
 
 // A Signs is one reading of a wearer.
@@ -117,12 +117,12 @@ func Wearer(seed uint64, device, n int, start time.Time, interval time.Duration,
 	return all
 }
 
-// A Composed is a request as a gateway makes it.
+// A Composed is a request composed by a gateway.
 type Composed struct {
 	Body    string
 	Single  bool
 	Flawed  bool
-	Status  int // that the flaw calls for
+	Status  int // expected status for the flaw
 	Devices []string
 	TimesMs []int64
 	Values  []vitals.Values
@@ -131,11 +131,11 @@ type Composed struct {
 }
 
 // Compose returns the first n requests of each gateway of a fleet.
-func Compose(cfg Config, n int) (all []Composed) {
-	if err := cfg.Prepare(); err != nil {
+func Compose(opt Options, n int) (all []Composed) {
+	if err := opt.Prepare(); err != nil {
 		panic(err)
 	}
-	f := newFleet(&cfg, cfg.model(time.Now()))
+	f := newFleet(&opt, opt.model(time.Now()))
 	var r request
 	for i := range n * len(f.gateways) {
 		f.compose(&f.gateways[i%len(f.gateways)], &r)
@@ -154,10 +154,10 @@ func Compose(cfg Config, n int) (all []Composed) {
 	return all
 }
 
-// Flaws returns a body of each flaw, with the status that it calls for.
+// Flaws returns a body for each flaw, with the expected status.
 func Flaws() map[string]int {
-	cfg := Config{Users: 1, Devices: 1}
-	f := newFleet(&cfg, model{startMs: dayMs, intervalMs: minuteMs})
+	opt := Options{Users: 1, Devices: 1}
+	f := newFleet(&opt, model{startMs: dayMs, intervalMs: minuteMs})
 	all := map[string]int{}
 	for kind := range numFlaws {
 		s := sample{0, 1_795_000_000_123, vitals.Values{}}
@@ -166,16 +166,16 @@ func Flaws() map[string]int {
 	return all
 }
 
-// Encoder returns a function that makes one request after another.
-func Encoder(cfg Config, gzipped bool) (next func() []byte, err error) {
-	cfg.dial = func(context.Context) (net.Conn, error) { return nil, io.EOF }
+// Encoder returns a function that composes and encodes one request after another.
+func Encoder(opt Options, gzipped bool) (next func() []byte, err error) {
+	opt.dial = func(context.Context) (net.Conn, error) { return nil, io.EOF }
 	if gzipped {
-		cfg.Mix[Gzip] = whole
+		opt.Mix[Gzip] = whole
 	}
-	if err := cfg.Prepare(); err != nil {
+	if err := opt.Prepare(); err != nil {
 		return nil, err
 	}
-	r, err := newRun(&cfg, newReport(&cfg))
+	r, err := newRun(&opt, newReport(&opt))
 	if err != nil {
 		return nil, err
 	}
@@ -205,14 +205,14 @@ func ReadLedger(in io.Reader) (run string, lines []LedgerLine, err error) {
 	if err != nil {
 		return "", nil, err
 	}
-	names := map[fate]string{acknowledged: "acknowledged", unsettled: "unsettled", refused: "refused"}
+	names := map[outcome]string{acknowledged: "acknowledged", unsettled: "unsettled", refused: "refused"}
 	err = l.each(func(e *ledgerEntry) {
-		lines = append(lines, LedgerLine{l.devices[e.device], e.timeMs, e.values, names[e.fate]})
+		lines = append(lines, LedgerLine{l.devices[e.device], e.timeMs, e.values, names[e.outcome]})
 	})
 	return l.run, lines, err
 }
 
-// A LedgerScript writes a ledger by hand. Devices have numbers.
+// A LedgerScript writes chosen lines to a ledger.
 type LedgerScript struct {
 	fleet Fleet
 	to    *Ledger
@@ -233,7 +233,7 @@ func (s *LedgerScript) Answered(request uint64, rejected ...int) error {
 func (s *LedgerScript) Refused(request uint64) error { return s.to.append(appendRefused(nil, request)) }
 func (s *LedgerScript) GivenUp(request uint64) error { return s.to.append(appendGivenUp(nil, request)) }
 
-// Random returns n numbers of each distribution, for tests of their shape.
+// Random returns n numbers of each distribution.
 func Random(n int) (normal, exponential []int64) {
 	r := newRandom(1, 2)
 	for range n {
@@ -243,7 +243,7 @@ func Random(n int) (normal, exponential []int64) {
 	return normal, exponential
 }
 
-// Steps feeds figures with seconds of one request each and returns the points.
+// Steps returns the points of a run with one request per second.
 func Steps(seconds int) []Point {
 	f := newFigures()
 	var sums Point
@@ -255,5 +255,5 @@ func Steps(seconds int) []Point {
 	return f.points
 }
 
-// MaxPoints is the bound of a series.
+// MaxPoints is maxPoints.
 const MaxPoints = maxPoints

@@ -6,24 +6,24 @@ import (
 	"github.com/HdrHistogram/hdrhistogram-go"
 )
 
-// Bounds of measured latency, in µs. Longer ones count as the longest.
+// Bounds of measured latency, in µs. Longer ones are counted as longestUs.
 const (
 	shortestUs = 1
 	longestUs  = int64(10 * time.Minute / time.Microsecond)
 )
 
-// newHistogram returns an empty histogram of latencies in µs, exact to three
+// newHistogram returns an empty histogram of latencies in µs, with three significant
 // digits.
 func newHistogram() *hdrhistogram.Histogram { return hdrhistogram.New(shortestUs, longestUs, 3) }
 
-// record adds a latency.
+// record adds a latency to h.
 func record(h *hdrhistogram.Histogram, d time.Duration) {
 	us := min(max(int64(d/time.Microsecond), shortestUs), longestUs)
-	_ = h.RecordValue(us) // fails outside its bounds only
+	_ = h.RecordValue(us) // fails only for values out of bounds
 }
 
-// A failure is why a request was not answered, as [Report] names it. Except for
-// garbage, it is sent again.
+// A failure is why a request was not answered, as named in a [Report]. The request is
+// retried, except after failedGarbage.
 type failure = string
 
 const (
@@ -34,15 +34,15 @@ const (
 	failedGarbage   failure = "not HTTP"
 )
 
-// maxWaitSeconds is the longest Retry-After that is counted by itself. Longer ones
-// count as this.
+// maxWaitSeconds is the longest Retry-After that is counted separately. Longer ones are
+// counted as this one.
 const maxWaitSeconds = 120
 
-// A Point is what happened in one step of a run's time.
+// A Point describes one time step of a run.
 type Point struct {
-	Seconds  float64 `json:"seconds"`  // from the start to the step's end
+	Seconds  float64 `json:"seconds"`  // from the start of the run to the end of the step
 	Requests uint64  `json:"requests"` // answered
-	Readings uint64  `json:"readings"` // safe
+	Readings uint64  `json:"readings"` // stored
 	Refused  uint64  `json:"refused"`
 	Errors   uint64  `json:"errors"`
 	P50Us    int64   `json:"p50_us"` // latency
@@ -52,20 +52,20 @@ type Point struct {
 	length time.Duration
 }
 
-// maxPoints bounds the series of points. Longer runs get longer steps.
+// maxPoints bounds the number of points. Longer runs get longer steps.
 const maxPoints = 1200
 
-// figures are what a run measures, beside the counts of its report.
+// figures are the measurements of a run, in addition to the counts in its report.
 type figures struct {
-	total  *hdrhistogram.Histogram // latency, of the steps that have ended
-	late   *hdrhistogram.Histogram // how late the simulator itself sent
-	served *hdrhistogram.Histogram // from sending a try to its acceptance
+	total  *hdrhistogram.Histogram // latency in completed steps
+	late   *hdrhistogram.Histogram // delay of sending caused by the simulator
+	served *hdrhistogram.Histogram // time from sending a try to its acceptance
 	points []Point
 
-	latency *hdrhistogram.Histogram // of the step under way
+	latency *hdrhistogram.Histogram // latency in the current step
 	step    time.Duration
-	stepEnd time.Duration // of the step under way
-	before  Point         // sums at its start
+	stepEnd time.Duration // end of the current step
+	before  Point         // sums at the start of the current step
 }
 
 func newFigures() *figures {
@@ -73,19 +73,19 @@ func newFigures() *figures {
 		step: time.Second, stepEnd: time.Second}
 }
 
-// advance ends the step under way if it is over. sums are those of the whole run.
-// It reports whether it has added a point.
+// advance ends the current step if it is over, and reports whether it added a point.
+// sums returns the sums of the whole run.
 func (f *figures) advance(now time.Duration, sums func() Point) bool {
 	if now < f.stepEnd {
 		return false
 	}
-	end := now.Truncate(time.Second) // later than stepEnd, if the run stood still
+	end := now.Truncate(time.Second) // later than stepEnd if the run was stalled
 	f.endStep(end, sums())
 	f.stepEnd = end + f.step
 	return true
 }
 
-// endStep turns the step under way into a point.
+// endStep turns the current step into a point.
 func (f *figures) endStep(end time.Duration, sums Point) {
 	p := Point{
 		Seconds:  end.Seconds(),
@@ -110,8 +110,8 @@ func (f *figures) endStep(end time.Duration, sums Point) {
 	}
 }
 
-// finish ends the run. What is left of its last step becomes a point if it is long
-// enough to have a rate.
+// finish ends the run. Its incomplete last step becomes a point if it is long enough to
+// compute a rate.
 func (f *figures) finish(elapsed time.Duration, sums Point) {
 	n := len(f.points)
 	if n == 0 || elapsed-time.Duration(f.points[n-1].Seconds*float64(time.Second)) > f.step/5 {
@@ -120,7 +120,7 @@ func (f *figures) finish(elapsed time.Duration, sums Point) {
 	f.total.Merge(f.latency)
 }
 
-// halve joins each two points and doubles the step.
+// halve merges each two points and doubles the step.
 func (f *figures) halve() {
 	half := f.points[:0]
 	for i := 0; i+1 < len(f.points); i += 2 {
@@ -128,7 +128,7 @@ func (f *figures) halve() {
 		half = append(half, Point{
 			Seconds: b.Seconds, Requests: a.Requests + b.Requests, Readings: a.Readings + b.Readings,
 			Refused: a.Refused + b.Refused, Errors: a.Errors + b.Errors,
-			// Percentiles cannot be joined; the worse one is shown.
+			// Percentiles cannot be merged; keep the worse one.
 			P50Us: max(a.P50Us, b.P50Us), P99Us: max(a.P99Us, b.P99Us), MaxUs: max(a.MaxUs, b.MaxUs),
 			length: a.length + b.length,
 		})
@@ -137,11 +137,11 @@ func (f *figures) halve() {
 	f.step *= 2
 }
 
-// A Progress is what a run shows while it goes on, about once a second.
+// A Progress describes a run in progress, about once a second.
 type Progress struct {
 	Point
 	Elapsed   time.Duration
 	PerSecond float64 // requests answered in the last step
-	Refusals  uint64  // since the start
+	Refusals  uint64  // since the start of the run
 	Failures  uint64
 }

@@ -1,17 +1,17 @@
 package sim
 
-// A Fleet is the devices and gateways of a run. Which gateway serves which
-// devices never changes: gateway g of n has the devices of which the number
-// modulo n is g, or shares one device where there are more gateways.
+// A Fleet is the devices and gateways of a run. The assignment of devices is fixed:
+// gateway g of n has the devices whose number modulo n is g. If there are more gateways
+// than devices, gateways share devices.
 //
-// What composes requests is not safe for concurrent use.
+// Composing requests is not safe for concurrent use.
 type Fleet struct {
-	prefix string // of the devices' names
+	prefix string // of the device names
 	model  model
 	mix    Mix
 	batch  int
-	// namesGateway: requests name their gateway. Where there are tokens, the server
-	// takes it from them.
+	// namesGateway means that requests name their gateway. With tokens or certificates,
+	// the server takes the gateway from these.
 	namesGateway bool
 	wearers      []wearer
 	gateways     []gateway
@@ -22,13 +22,13 @@ type Fleet struct {
 type gateway struct {
 	random        random
 	number        int32
-	device        int32 // the next one
+	device        int32 // next one to send
 	batches       bool
 	buffers       bool
 	gzips         bool
 	lines         bool // batches are NDJSON, otherwise arrays
 	held          sample
-	holds         bool // a reading is held back, to be sent late
+	holds         bool // held is a reading that is sent late
 	untilBuffered int32
 }
 
@@ -41,45 +41,45 @@ const (
 	malformedRequest
 )
 
-// A request is what a gateway wants to send.
+// A request is a request that a gateway sends.
 type request struct {
 	kind      requestKind
-	lines     bool // a batch as NDJSON
+	lines     bool // a batch is sent as NDJSON
 	gzip      bool
-	drop      bool // do not wait for the first answer
-	forwarded bool // these readings are another gateway's too
-	buffered  bool // sent at once after a time offline
+	drop      bool // do not wait for the answer of the first try
+	forwarded bool // another gateway will send these readings, too
+	buffered  bool // sent at once after being offline
 	reordered bool
-	flaw      flaw // of a malformed one
+	flaw      flaw // of a malformed request
 	gateway   int32
-	samples   []sample // of a malformed one, the reading that was spoilt
+	samples   []sample // of a malformed request: the reading that was damaged
 }
 
-// Buffered readings: one to six hours at one a minute.
+// Number of buffered readings: one to six hours, one per minute.
 const (
-	leastBuffered = 60
-	mostBuffered  = 360
+	minBuffered = 60
+	maxBuffered = 360
 )
 
-func newFleet(cfg *Config, m model) *Fleet {
+func newFleet(opt *Options, m model) *Fleet {
 	f := &Fleet{
-		prefix:       "sim-" + cfg.Run + "-",
+		prefix:       "sim-" + opt.Run + "-",
 		model:        m,
-		mix:          cfg.Mix,
-		batch:        cfg.Batch,
-		namesGateway: cfg.Token == "" && (cfg.Target == nil || len(cfg.Target.certs) == 0),
-		wearers:      make([]wearer, cfg.Devices),
-		gateways:     make([]gateway, cfg.Users),
-		groups:       min(cfg.Users, cfg.Devices),
+		mix:          opt.Mix,
+		batch:        opt.Batch,
+		namesGateway: opt.Token == "" && (opt.Target == nil || len(opt.Target.certs) == 0),
+		wearers:      make([]wearer, opt.Devices),
+		gateways:     make([]gateway, opt.Users),
+		groups:       min(opt.Users, opt.Devices),
 	}
 	for i := range f.wearers {
-		f.wearers[i] = newWearer(cfg.Seed, i, &f.model)
+		f.wearers[i] = newWearer(opt.Seed, i, &f.model)
 	}
 	for i := range f.gateways {
 		g := &f.gateways[i]
-		// Streams of gateways lie beyond those of devices, so that what gateways do
-		// never changes what wearers have.
-		g.random = newRandom(cfg.Seed, 1<<40+uint64(i))
+		// Gateways use other random streams than devices, so that the behaviour of
+		// gateways does not change the readings.
+		g.random = newRandom(opt.Seed, 1<<40+uint64(i))
 		g.number = int32(i)
 		g.device = int32(i % f.groups)
 		g.batches = g.random.chance(f.mix[Batching])
@@ -91,7 +91,7 @@ func newFleet(cfg *Config, m model) *Fleet {
 	return f
 }
 
-// next returns the next reading of a gateway's devices, which take turns.
+// next returns the next reading of a gateway's devices, which alternate.
 func (f *Fleet) next(g *gateway) sample {
 	device := g.device
 	if g.device += int32(f.groups); int(g.device) >= len(f.wearers) {
@@ -101,14 +101,14 @@ func (f *Fleet) next(g *gateway) sample {
 	return sample{device, timeMs, values}
 }
 
-// compose decides on the gateway's next request. r's slice is used again.
+// compose composes the gateway's next request in r. It reuses r's slice.
 func (f *Fleet) compose(g *gateway, r *request) {
 	*r = request{gateway: g.number, gzip: g.gzips, lines: g.lines, samples: r.samples[:0]}
 	rnd := &g.random
 	if g.untilBuffered--; g.buffers && g.untilBuffered <= 0 {
 		g.untilBuffered = int32(rnd.between(10, 60))
 		r.kind, r.buffered = batchRequest, true
-		f.fill(g, r, int(rnd.between(leastBuffered, mostBuffered)))
+		f.fill(g, r, int(rnd.between(minBuffered, maxBuffered)))
 	} else if rnd.chance(f.mix[Malformed]) {
 		r.kind = malformedRequest
 		r.flaw = flaw(rnd.below(int64(numFlaws)))
@@ -118,12 +118,12 @@ func (f *Fleet) compose(g *gateway, r *request) {
 		r.kind = batchRequest
 		f.fill(g, r, f.batch)
 	} else if g.holds && rnd.chance(whole/4) {
-		r.samples, g.holds = append(r.samples, g.held), false // late
+		r.samples, g.holds = append(r.samples, g.held), false // sent late
 	} else {
 		f.fill(g, r, 1)
 	}
 	if r.kind == batchRequest && r.lines && len(r.samples) == 1 {
-		r.kind = singleRequest // NDJSON of one line is one
+		r.kind = singleRequest // NDJSON with one line is a single reading
 	}
 	r.drop = rnd.chance(f.mix[Drop])
 	r.forwarded = rnd.chance(f.mix[Forward])
@@ -139,9 +139,8 @@ func (f *Fleet) fill(g *gateway, r *request, n int) {
 	}
 }
 
-// reorder shuffles a batch. Of a gateway that sends one by one, it holds the
-// reading back until a few later ones were sent; one that is held when the run
-// ends is never sent.
+// reorder shuffles a batch. Of a single reading, it holds the reading back until a few
+// later ones were sent; a reading held at the end of the run is never sent.
 func (f *Fleet) reorder(g *gateway, r *request) {
 	if len(r.samples) == 1 && !g.holds {
 		g.held, g.holds = r.samples[0], true

@@ -6,21 +6,21 @@ import (
 	"time"
 )
 
-// firstBackoff is the wait before a request is sent again; it doubles up to
-// maxBackoff. The wait that a server asks for is kept up to maxRetryAfter.
+// firstBackoff is the wait before the first retry; it doubles up to maxBackoff. A
+// Retry-After is respected up to maxRetryAfter.
 const (
 	firstBackoff  = 50 * time.Millisecond
 	maxBackoff    = 5 * time.Second
 	maxRetryAfter = 5 * time.Minute
 )
 
-// rest decides what a connection without a request does next.
-func (r *run) rest(c *connection) {
+// startNext decides what a connection without a request does next.
+func (r *run) startNext(c *connection) {
 	c.free = r.now
 	switch {
 	case r.open():
 		r.idle = append(r.idle, c)
-	case r.cfg.Posts > 0 && c.posts == 0, r.until > 0 && r.now >= r.until:
+	case r.opt.Posts > 0 && c.posts == 0, r.until > 0 && r.now >= r.until:
 		r.active--
 	default:
 		c.posts--
@@ -28,10 +28,10 @@ func (r *run) rest(c *connection) {
 	}
 }
 
-// dispatch gives the requests that are due to connections without one.
+// dispatch assigns the requests that are due to idle connections.
 func (r *run) dispatch() {
 	for len(r.idle) > 0 && r.next < r.total {
-		intended := r.cfg.pacer.Intended(r.next)
+		intended := r.opt.pacer.Intended(r.next)
 		if intended > r.now {
 			if r.alarmAt != intended {
 				r.alarmAt = intended
@@ -46,7 +46,7 @@ func (r *run) dispatch() {
 	}
 }
 
-// begin makes the connection's next request and queues it.
+// begin composes the connection's next request and queues it.
 func (r *run) begin(c *connection, intended time.Duration) {
 	q := &c.request
 	if !r.takeForward(c) {
@@ -59,7 +59,7 @@ func (r *run) begin(c *connection, intended time.Duration) {
 	c.number = r.number
 	r.number++
 	r.encode(c)
-	if r.cfg.Ledger != nil && q.kind != malformedRequest {
+	if r.opt.Ledger != nil && q.kind != malformedRequest {
 		r.lines = r.fleet.appendSent(r.lines, c.number, q.samples)
 	}
 	r.report.Sent += uint64(len(q.samples))
@@ -68,7 +68,8 @@ func (r *run) begin(c *connection, intended time.Duration) {
 	r.send(c, 0, false)
 }
 
-// takeForward lets the connection's gateway send what another one has sent.
+// takeForward lets the connection's gateway repeat the readings of another one. It
+// reports whether it did.
 func (r *run) takeForward(c *connection) bool {
 	last := len(r.forwards) - 1
 	if last < 0 || r.forwards[last].from == c.gateway.number {
@@ -84,7 +85,7 @@ func (r *run) takeForward(c *connection) bool {
 	return true
 }
 
-// count notes what is special about a request.
+// count counts the behaviours in a request.
 func (r *run) count(q *request) {
 	b := r.report.Behaviours
 	switch {
@@ -103,19 +104,19 @@ func (r *run) count(q *request) {
 	}
 }
 
-// encode writes the request's text into c.out. The head is put before the body
-// when the body's length is known.
+// encode writes the request to c.out: first the body, then the header in front of it,
+// when the length of the body is known.
 func (r *run) encode(c *connection) {
 	head := r.heads[0]
 	if c.request.gzip {
 		head = r.heads[1]
 	}
 	const digits = 20
-	room := len(head) + digits + len("\r\n\r\n")
-	if cap(c.out) < room {
-		c.out = make([]byte, room, room+512)
+	headBytes := len(head) + digits + len("\r\n\r\n")
+	if cap(c.out) < headBytes {
+		c.out = make([]byte, headBytes, headBytes+512)
 	}
-	c.out = c.out[:room]
+	c.out = c.out[:headBytes]
 	if c.request.gzip {
 		r.plain = r.fleet.appendBody(r.plain[:0], &c.request)
 		r.packed = appendWriter(c.out)
@@ -128,9 +129,9 @@ func (r *run) encode(c *connection) {
 	} else {
 		c.out = r.fleet.appendBody(c.out, &c.request)
 	}
-	from := room - 4
+	from := headBytes - 4
 	copy(c.out[from:], "\r\n\r\n")
-	for n := len(c.out) - room; ; n /= 10 {
+	for n := len(c.out) - headBytes; ; n /= 10 {
 		from--
 		c.out[from] = byte('0' + n%10)
 		if n < 10 {
@@ -141,7 +142,7 @@ func (r *run) encode(c *connection) {
 	copy(c.out[c.from:], head)
 }
 
-// An appendWriter is a slice that is written to.
+// An appendWriter is an io.Writer that appends to a slice.
 type appendWriter []byte
 
 func (w *appendWriter) Write(p []byte) (int, error) {
@@ -149,22 +150,22 @@ func (w *appendWriter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// send queues a try of a request after a pause, which the server may have asked
-// for.
-func (r *run) send(c *connection, pause time.Duration, obeys bool) {
-	c.pause, c.obeys, c.resumes = pause, obeys, r.now+pause
+// send queues a try of the request after a pause. asked means that the server asked for
+// the pause.
+func (r *run) send(c *connection, pause time.Duration, asked bool) {
+	c.pause, c.asked, c.resumes = pause, asked, r.now+pause
 	c.tries++
 	r.ready = append(r.ready, c)
 }
 
-// flush writes the ledger's lines, and only then sends what is ready.
+// flush writes the ledger's lines, and only then sends the ready requests.
 func (r *run) flush() {
 	if err := r.flushLedger(); err != nil {
 		r.abort(err)
 		return
 	}
 	for _, c := range r.ready {
-		c.turn <- struct{}{} // its goroutine waits for it
+		c.turn <- struct{}{} // does not block: its goroutine is waiting
 	}
 	r.ready = r.ready[:0]
 }
@@ -173,16 +174,16 @@ func (r *run) flushLedger() error {
 	if len(r.lines) == 0 {
 		return nil
 	}
-	err := r.cfg.Ledger.append(r.lines)
+	err := r.opt.Ledger.append(r.lines)
 	r.lines = r.lines[:0]
 	return err
 }
 
-// takeBack draws the conclusions from a try.
-func (r *run) takeBack(c *connection) {
+// finishTry evaluates a finished try.
+func (r *run) finishTry(c *connection) {
 	r.countTry(c)
 	if c.failed == "" && !c.dropped || c.failed == failedGarbage {
-		r.heard = c.ended
+		r.lastAnswer = c.ended
 	}
 	switch {
 	case c.dropped:
@@ -213,13 +214,13 @@ func (r *run) countTry(c *connection) {
 	}
 }
 
-// answered draws the conclusions from an answer.
+// answered evaluates an answer.
 func (r *run) answered(c *connection) {
 	a, n := &c.answer, uint64(len(c.request.samples))
 	if a.problem != "" {
 		r.report.Problems[a.problem]++
 	}
-	ledger := r.cfg.Ledger != nil && c.request.kind != malformedRequest
+	ledger := r.opt.Ledger != nil && c.request.kind != malformedRequest
 	switch a.verdict {
 	case accepted:
 		if c.request.kind == malformedRequest {
@@ -232,16 +233,16 @@ func (r *run) answered(c *connection) {
 		if ledger {
 			r.lines = appendAnswered(r.lines, c.number, a.rejected)
 		}
-		r.settle(c)
+		r.complete(c)
 	case refusedWhole:
 		if a.status == 401 || a.status == 403 {
-			r.abort(fmt.Errorf("sim: the server refuses the credentials: status %d", a.status))
+			r.abort(fmt.Errorf("sim: the server rejects the credentials: status %d", a.status))
 		}
 		r.report.Rejected += n
 		if ledger {
 			r.lines = appendRefused(r.lines, c.number)
 		}
-		r.settle(c)
+		r.complete(c)
 	case refusedNow:
 		if a.status == 429 {
 			r.report.Refused429++
@@ -249,7 +250,7 @@ func (r *run) answered(c *connection) {
 			r.report.Refused503++
 		}
 		r.report.RetryAfter[min(int(a.retryAfter/time.Second), maxWaitSeconds)]++
-		r.again(c, max(a.retryAfter, firstBackoff), true)
+		r.retry(c, max(a.retryAfter, firstBackoff), true)
 	case uncertain:
 		r.fail(c, failedUncertain)
 	case undocumented:
@@ -258,8 +259,8 @@ func (r *run) answered(c *connection) {
 	}
 }
 
-// settle ends a request that was answered for good.
-func (r *run) settle(c *connection) {
+// complete ends a request that has its final answer.
+func (r *run) complete(c *connection) {
 	since := c.sent
 	if r.open() {
 		since = c.intended
@@ -268,10 +269,10 @@ func (r *run) settle(c *connection) {
 	r.report.Requests++
 	c.live = false
 	r.live--
-	r.rest(c)
+	r.startNext(c)
 }
 
-// describe notes what is wrong with an answer.
+// describe counts an undocumented answer and records what is wrong with it.
 func (r *run) describe(fault string) {
 	r.report.Undocumented++
 	if len(r.report.Faults) < maxFaults {
@@ -279,33 +280,33 @@ func (r *run) describe(fault string) {
 	}
 }
 
-// fail notes that a try had no answer, and lets the request be sent again.
+// fail counts a try without an answer and retries the request.
 func (r *run) fail(c *connection, why failure) {
 	r.report.Errors[why]++
 	wait := min(firstBackoff<<min(c.tries-1, 7), maxBackoff)
-	// Gateways that failed at one moment must not come back at one.
+	// Jitter, so that gateways that failed together do not retry together.
 	wait += time.Duration(c.gateway.random.below(int64(wait)))
-	r.again(c, wait, false)
+	r.retry(c, wait, false)
 }
 
-// again sends a connection's request again after a wait, unless it was tried
-// often enough.
-func (r *run) again(c *connection, wait time.Duration, asked bool) {
-	if c.tries >= r.cfg.MaxTries {
+// retry retries a connection's request after a wait, unless the maximum number of tries
+// is reached.
+func (r *run) retry(c *connection, wait time.Duration, asked bool) {
+	if c.tries >= r.opt.MaxTries {
 		r.giveUp(c, asked)
 		return
 	}
 	r.send(c, min(wait, maxRetryAfter), asked)
 }
 
-// giveUp ends a request without an answer for good.
+// giveUp ends a request that never got a final answer.
 func (r *run) giveUp(c *connection, wasRefused bool) {
-	r.forget(c, wasRefused)
-	r.rest(c)
+	r.countGivenUp(c, wasRefused)
+	r.startNext(c)
 }
 
-// forget counts a request that got no answer for good.
-func (r *run) forget(c *connection, wasRefused bool) {
+// countGivenUp counts a request that never got a final answer.
+func (r *run) countGivenUp(c *connection, wasRefused bool) {
 	c.live = false
 	r.live--
 	r.report.Failed += uint64(len(c.request.samples))
@@ -314,9 +315,9 @@ func (r *run) forget(c *connection, wasRefused bool) {
 		r.report.GivenUpRefused++
 	}
 	if r.open() {
-		record(r.figures.latency, r.now-c.intended) // at least so long
+		record(r.figures.latency, r.now-c.intended) // the wait so far
 	}
-	if r.cfg.Ledger != nil && c.request.kind != malformedRequest {
+	if r.opt.Ledger != nil && c.request.kind != malformedRequest {
 		r.lines = appendGivenUp(r.lines, c.number)
 	}
 }

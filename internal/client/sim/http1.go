@@ -12,20 +12,20 @@ import (
 	"strconv"
 )
 
-// maxAnswerBytes bounds an answer. A server that exceeds it is not believed.
+// maxAnswerBytes bounds the size of an answer. A larger one is an error.
 const maxAnswerBytes = 8 << 20
 
 // ErrNotHTTP is wrapped by the errors of answers that are not HTTP/1.1.
 var ErrNotHTTP = errors.New("sim: the answer is not HTTP/1.1")
 
-// notHTTP names what is wrong. Its text never quotes the answer.
+// notHTTP returns an error with the reason. Its text never quotes the answer.
 func notHTTP(reason string) error { return fmt.Errorf("%w: %s", ErrNotHTTP, reason) }
 
 // An answerReader reads the answers of one connection.
 type answerReader struct {
 	conn io.Reader
-	left int   // of the bytes that the next answer may have
-	err  error // of conn
+	left int   // bytes left that the current answer may have
+	err  error // last error of conn
 	in   *bufio.Reader
 }
 
@@ -38,10 +38,10 @@ func (r *answerReader) reset(conn io.Reader) {
 	r.in.Reset(r)
 }
 
-// Read reads from the connection, for the buffer.
+// Read implements io.Reader for the buffer. It reads from the connection.
 func (r *answerReader) Read(p []byte) (n int, err error) {
 	if r.left == 0 {
-		return 0, notHTTP("an answer of more than 8 MiB")
+		return 0, notHTTP("the answer is larger than 8 MiB")
 	}
 	n, r.err = r.conn.Read(p[:min(len(p), r.left)])
 	r.left -= n
@@ -51,20 +51,20 @@ func (r *answerReader) Read(p []byte) (n int, err error) {
 // A response is one HTTP/1.1 answer.
 type response struct {
 	status      int
-	close       bool   // the connection ends with this answer
+	close       bool   // the server closes the connection after this answer
 	contentType string // of a problem
 	retryAfter  string
 	body        []byte // valid until the next read
 }
 
-// read reads one answer. An error that is not [ErrNotHTTP] is the connection's, io.EOF
-// if it ended too early.
+// read reads one answer. Errors other than [ErrNotHTTP] are from the connection; io.EOF
+// means that it ended too early.
 func (r *answerReader) read() (response, error) {
 	r.left = maxAnswerBytes
 	if _, err := r.in.Peek(1); err != nil {
 		return response{}, err
 	}
-	arrived, _ := r.in.Peek(r.in.Buffered()) // never more than there is
+	arrived, _ := r.in.Peek(r.in.Buffered()) // never blocks
 	resp, length := scan(arrived)
 	if length > 0 {
 		r.in.Discard(length)
@@ -75,18 +75,18 @@ func (r *answerReader) read() (response, error) {
 		}
 	}
 	if r.in.Buffered() > 0 {
-		return response{}, notHTTP("more than one answer to one request")
+		return response{}, notHTTP("more than one answer to a request")
 	}
 	return resp, nil
 }
 
-// usualFields are the fields of which scan takes any value.
+// usualFields are the header fields that scan accepts with any value.
 var usualFields = [][]byte{[]byte("Content-Type: "), []byte("Cache-Control: "), []byte("X-Content-Type-Options: "), []byte("Date: ")}
 
-// scan recognises the usual answer, 200 as Pulsegate writes it, without
-// allocating. It returns the length of the whole answer, 0 for any other and for
-// one that has not arrived whole. What scan takes, net/http reads alike;
-// FuzzResponse checks it.
+// scan recognises the usual answer, a 200 as Pulsegate writes it, without allocating.
+// It returns the length of the answer, or 0 if it is another one or incomplete.
+// net/http reads every answer that scan accepts in the same way; FuzzResponse checks
+// that.
 func scan(text []byte) (resp response, length int) {
 	rest, ok := bytes.CutPrefix(text, []byte("HTTP/1.1 200 OK\r\n"))
 	bodyBytes := -1
@@ -110,7 +110,7 @@ func scan(text []byte) (resp response, length int) {
 	return response{status: http.StatusOK, body: rest[:bodyBytes]}, len(text) - len(rest) + bodyBytes
 }
 
-// parse reads any answer, after those that are interim.
+// parse reads any final answer. It skips informational ones.
 func (r *answerReader) parse() (response, error) {
 	resp, err := http.ReadResponse(r.in, nil)
 	for err == nil && resp.StatusCode < 200 && resp.StatusCode != http.StatusSwitchingProtocols {
@@ -129,13 +129,13 @@ func (r *answerReader) parse() (response, error) {
 	case r.err != nil || errors.Is(err, ErrNotHTTP):
 		return response{}, cmp.Or(r.err, err)
 	}
-	return response{}, notHTTP("net/http cannot read it") // whose errors quote the answer
+	return response{}, notHTTP("net/http cannot read it") // net/http's errors quote the answer
 }
 
-// decimal returns the number that text spells in at most 9 digits.
+// decimal parses a decimal number of at most 9 digits.
 func decimal(text []byte) (n int, ok bool) {
 	if len(text) > 9 || len(text) == 0 || text[0] < '0' || text[0] > '9' {
-		return 0, false // strconv takes signs
+		return 0, false // strconv accepts signs
 	}
 	n, err := strconv.Atoi(string(text))
 	return n, err == nil

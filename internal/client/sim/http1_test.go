@@ -31,7 +31,7 @@ func TestResponse(t *testing.T) {
 			sim.Parsed{Status: 503, Body: "a", Close: true, RetryAfter: "7", Complete: true}},
 		{"after an interim answer", "HTTP/1.1 100 Continue\r\nRetry-After: 1\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\na",
 			sim.Parsed{Status: 200, Body: "a", Complete: true}},
-		{"cut off in the head", "HTTP/1.1 200 OK\r\nContent-Le", sim.Parsed{}},
+		{"cut off in the header", "HTTP/1.1 200 OK\r\nContent-Le", sim.Parsed{}},
 		{"cut off in the body", "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nab", sim.Parsed{}},
 		{"cut off in a chunk", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nab", sim.Parsed{}},
 		{"cut off before the trailer's end", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n", sim.Parsed{}},
@@ -47,14 +47,14 @@ func TestResponse(t *testing.T) {
 	}
 }
 
-func TestResponseRefuses(t *testing.T) {
+func TestResponseRejects(t *testing.T) {
 	head := func(fields string) string { return "HTTP/1.1 200 OK\r\n" + fields + "\r\n\r\nabc" }
 	for name, in := range map[string]string{
 		"another protocol":           "SSH-2.0-OpenSSH_9.2\r\n\r\n",
 		"HTTP/2":                     "HTTP/2.0 200 OK\r\n\r\n",
 		"no status":                  "HTTP/1.1 OK\r\n\r\n",
 		"status of four digits":      "HTTP/1.1 2000 OK\r\nContent-Length: 0\r\n\r\n",
-		"change of protocol":         "HTTP/1.1 101 Switching\r\n\r\n",
+		"protocol switch":            "HTTP/1.1 101 Switching\r\n\r\n",
 		"two lengths":                head("Content-Length: 3\r\nContent-Length: 4"),
 		"negative length":            head("Content-Length: -3"),
 		"length with a sign":         head("Content-Length: +3"),
@@ -66,12 +66,12 @@ func TestResponseRefuses(t *testing.T) {
 		"field without a colon":      head("abc"),
 		"control character":          head("X: a\x00b"),
 		"chunk without a size":       head("Transfer-Encoding: chunked\r\n\r\nxyz"),
-		"chunk longer than said":     head("Transfer-Encoding: chunked\r\n\r\n1\r\nabc\r\n0\r\n\r\n"),
-		"endless head":               "HTTP/1.1 200 OK\r\nX: " + strings.Repeat("a", 9<<20),
+		"chunk longer than its size": head("Transfer-Encoding: chunked\r\n\r\n1\r\nabc\r\n0\r\n\r\n"),
+		"endless header":             "HTTP/1.1 200 OK\r\nX: " + strings.Repeat("a", 9<<20),
 		"two answers":                "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n",
 	} {
 		t.Run(name, func(t *testing.T) {
-			// One byte at a time, a second answer is met only after the first is done.
+			// Byte by byte, the second answer arrives only after the first is complete.
 			if got, err := sim.ParseResponse([]byte(in), 1<<20); !errors.Is(err, sim.ErrNotHTTP) {
 				t.Errorf("got %+v, %v, want ErrNotHTTP", got, err)
 			}
@@ -82,8 +82,8 @@ func TestResponseRefuses(t *testing.T) {
 	}
 }
 
-// FuzzResponse holds what is taken without net/http to what net/http makes of it:
-// status, body and fields. In pieces or at once makes no difference.
+// FuzzResponse checks that the fast path returns the same status, body and fields as
+// net/http, and that the sizes of the pieces make no difference.
 func FuzzResponse(f *testing.F) {
 	for _, seed := range []string{
 		"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nabc",
@@ -109,11 +109,11 @@ func FuzzResponse(f *testing.F) {
 			resp, err = http.ReadResponse(reader, nil)
 		}
 		if err != nil {
-			t.Fatalf("net/http refuses with %q: %q", err, in)
+			t.Fatalf("net/http fails with %q: %q", err, in)
 		}
 		body, err := io.ReadAll(resp.Body)
 		if err != nil {
-			t.Fatalf("net/http refuses the body with %q: %q", err, in)
+			t.Fatalf("net/http fails to read the body with %q: %q", err, in)
 		}
 		want := sim.Parsed{Status: resp.StatusCode, Body: string(body), Close: got.Close, Complete: true,
 			RetryAfter: resp.Header.Get("Retry-After"), ContentType: resp.Header.Get("Content-Type")}
@@ -121,10 +121,10 @@ func FuzzResponse(f *testing.F) {
 			want.ContentType = ""
 		}
 		if got != want {
-			t.Errorf("got %+v, net/http says %+v of %q", got, want, in)
+			t.Errorf("got %+v, but net/http returns %+v for %q", got, want, in)
 		}
 		if resp.Close && !got.Close {
-			t.Errorf("net/http closes the connection after %q, the reader does not", in)
+			t.Errorf("net/http closes the connection after %q, but the reader does not", in)
 		}
 	})
 }

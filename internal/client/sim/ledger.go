@@ -14,7 +14,7 @@ import (
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
-// The ledger is a text file, one record a line. Fields are separated by one
+// The ledger is a text file with one record per line. Fields are separated by one
 // space, and the last one is a checksum:
 //
 //	pulsegate-ledger 1 run=4f2a81 seed=7 CRC     the first line
@@ -23,44 +23,42 @@ import (
 //	G REQUEST CRC                                given up, the outcome is unknown
 //	E CRC                                        the run has ended in good order
 //
-// REQUEST is a number of the ledger's own; a batch has one S line for each
-// reading, in the order of the batch. TIME is in Unix ms. VALUES are systolic,
-// diastolic, SpO2, heart rate and resting heart rate in hundredths of their
-// units, separated by commas, empty where not sent. REJECTED is - when all of
-// the request's readings are safe by the server's word, * when all of them were
-// refused for good, and otherwise the refused positions, from 0, separated by
-// commas.
+// REQUEST is a number assigned by the ledger; a batch has one S line per reading, in
+// the order of the batch. TIME is in Unix ms. VALUES are systolic, diastolic, SpO2,
+// heart rate and resting heart rate in hundredths of their units, separated by commas,
+// empty if not sent. REJECTED is - if the server acknowledged all readings of the
+// request, * if it rejected all of them for good, and otherwise the rejected positions,
+// from 0, separated by commas.
 //
-// CRC is the CRC-32C of every byte of the file before it, in eight hexadecimal
-// digits, so that a lost line shows as well as a changed one.
+// CRC is the CRC-32C of all preceding bytes of the file, in eight hexadecimal digits,
+// so that a lost line is detected as well as a changed one.
 const ledgerMagic = "pulsegate-ledger 1 "
 
-// castagnoli is the table of CRC-32C, which processors compute themselves.
+// castagnoli is the table of CRC-32C, for which processors have instructions.
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// syncEvery is how long lines may wait to be forced to the disk.
+// syncEvery is how long lines may wait to be synced to disk.
 const syncEvery = 250 * time.Millisecond
 
-// A Ledger is a file that is being written. Its methods may be called from many
-// goroutines.
+// A Ledger is a ledger file open for writing. It is safe for concurrent use.
 //
-// Invariant: a line is handed to the operating system before append returns, so
-// that the ledger survives the end of this process at any moment. The operating
-// system's own end costs at most the lines of the last syncEvery.
+// Invariant: append passes each line to the operating system before it returns, so that
+// the ledger survives a crash of this process at any time. A crash of the machine loses
+// at most the lines of the last syncEvery.
 type Ledger struct {
 	stop chan struct{}
 	done chan struct{}
 
-	mu    sync.Mutex // guards what follows
+	mu    sync.Mutex // guards the following fields
 	file  *os.File
 	crc   uint32
 	buf   []byte
 	dirty bool
-	err   error // the first one; final
+	err   error // the first error; permanent
 }
 
-// CreateLedger starts the ledger of a run. The file must not exist: a ledger is
-// a proof, and is not overwritten. The caller must close it.
+// CreateLedger creates the ledger of a run. The file must not exist: a ledger is
+// evidence and is never overwritten. The caller must close it.
 func CreateLedger(path, run string, seed uint64) (*Ledger, error) {
 	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
@@ -82,7 +80,8 @@ func CreateLedger(path, run string, seed uint64) (*Ledger, error) {
 	return l, nil
 }
 
-// append adds lines, each without its checksum and ended by a line feed.
+// append adds lines. Each ends with a line feed and lacks its checksum, which append
+// adds.
 func (l *Ledger) append(lines []byte) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -119,7 +118,7 @@ func appendCRC(dst []byte, crc uint32) []byte {
 	return dst
 }
 
-// syncInGroups forces lines to the disk, those of one period at once.
+// syncInGroups periodically syncs the file.
 func (l *Ledger) syncInGroups() {
 	defer close(l.done)
 	tick := time.NewTicker(syncEvery)
@@ -137,7 +136,7 @@ func (l *Ledger) syncInGroups() {
 		if !dirty {
 			continue
 		}
-		if err := l.file.Sync(); err != nil { // beside appends, not before them
+		if err := l.file.Sync(); err != nil { // concurrent with appends; does not delay them
 			l.mu.Lock()
 			l.err = errors.Join(l.err, fmt.Errorf("sync ledger: %w", err))
 			l.mu.Unlock()
@@ -145,8 +144,8 @@ func (l *Ledger) syncInGroups() {
 	}
 }
 
-// Close ends the ledger in good order, durably, and returns the first error of
-// its life.
+// Close durably writes the end line, closes the file, and returns the first error of
+// the ledger.
 func (l *Ledger) Close() error {
 	close(l.stop)
 	<-l.done
@@ -179,8 +178,8 @@ func (f *Fleet) appendSent(dst []byte, request uint64, samples []sample) []byte 
 	return dst
 }
 
-// appendAnswered appends the A line of a request of which these positions were
-// rejected, without its checksum.
+// appendAnswered appends the A line of a request with the rejected positions, without
+// its checksum.
 func appendAnswered(dst []byte, request uint64, rejected []int) []byte {
 	dst = append(strconv.AppendUint(append(dst, "A "...), request, 10), ' ')
 	for i, index := range rejected {
@@ -195,7 +194,7 @@ func appendAnswered(dst []byte, request uint64, rejected []int) []byte {
 	return append(dst, '\n')
 }
 
-// appendRefused appends the A line of a request that was refused whole.
+// appendRefused appends the A line of a request that was rejected as a whole.
 func appendRefused(dst []byte, request uint64) []byte {
 	return append(strconv.AppendUint(append(dst, "A "...), request, 10), " *\n"...)
 }

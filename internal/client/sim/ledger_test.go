@@ -22,7 +22,7 @@ func valuesOf(t testing.TB, pairs ...int) (values vitals.Values) {
 	return values
 }
 
-// writeLedger writes a ledger by hand and returns its path.
+// writeLedger writes a ledger with a script and returns its path.
 func writeLedger(t testing.TB, run string, write func(s *sim.LedgerScript) error) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "ledger")
@@ -36,7 +36,7 @@ func writeLedger(t testing.TB, run string, write func(s *sim.LedgerScript) error
 	return path
 }
 
-// sample writes one of each kind of line.
+// sampleLedger writes one line of each kind.
 func sampleLedger(t testing.TB) func(s *sim.LedgerScript) error {
 	return func(s *sim.LedgerScript) error {
 		all := valuesOf(t, 0, 12100, 1, 7900, 2, 9750, 3, 7280, 4, 5800)
@@ -88,8 +88,8 @@ func TestLedgerRoundTrip(t *testing.T) {
 	}
 }
 
-// A ledger that is cut off anywhere is reported with the line, and what stands
-// before is read.
+// A ledger that is cut off at any byte is reported with the line, and the lines before
+// are read.
 func TestLedgerCutOff(t *testing.T) {
 	text, err := os.ReadFile(writeLedger(t, "abc", sampleLedger(t)))
 	if err != nil {
@@ -109,13 +109,12 @@ func TestLedgerCutOff(t *testing.T) {
 			t.Errorf("cut off at byte %d: line %d, want %d", n, where.Line, want)
 		}
 		if len(got) > len(whole) {
-			t.Errorf("cut off at byte %d: %d readings of %d", n, len(got), len(whole))
+			t.Errorf("cut off at byte %d: read %d readings of %d", n, len(got), len(whole))
 		}
 	}
 }
 
-// A byte that was changed, a line that is gone and a line too many are reported
-// with the line.
+// A changed byte, a missing line and an additional line are reported with the line.
 func TestLedgerCorrupt(t *testing.T) {
 	text, err := os.ReadFile(writeLedger(t, "abc", sampleLedger(t)))
 	if err != nil {
@@ -140,15 +139,15 @@ func TestLedgerCorrupt(t *testing.T) {
 	}
 	lines := bytes.SplitAfter(text, []byte("\n"))
 	for i := 1; i < len(lines)-2; i++ {
-		wantCorrupt("a line that is gone", bytes.Join(slices.Delete(slices.Clone(lines), i, i+1), nil), i+1)
+		wantCorrupt("a missing line", bytes.Join(slices.Delete(slices.Clone(lines), i, i+1), nil), i+1)
 		wantCorrupt("a line twice", bytes.Join(slices.Insert(slices.Clone(lines), i, lines[i]), nil), i+2)
 	}
-	wantCorrupt("lines behind the end", append(bytes.Clone(text), 'x'), len(lines))
+	wantCorrupt("lines after the end", append(bytes.Clone(text), 'x'), len(lines))
 	wantCorrupt("another file", []byte("hello\nworld\n"), 1)
 	wantCorrupt("an empty file", nil, 1)
 }
 
-// Checksums that hold do not make sense of nonsense.
+// Invalid records are reported even if their checksums match.
 func TestLedgerNonsense(t *testing.T) {
 	for name, write := range map[string]func(s *sim.LedgerScript) error{
 		"an answer to nothing": func(s *sim.LedgerScript) error { return s.Answered(1) },
@@ -191,7 +190,7 @@ func FuzzLedger(f *testing.F) {
 			t.Errorf("got %v, want a LedgerError or nil", err)
 		}
 		if err == nil && !bytes.HasSuffix(in, []byte("\n")) {
-			t.Error("a ledger without an end is taken for whole")
+			t.Error("a ledger without an end line was accepted")
 		}
 	})
 }

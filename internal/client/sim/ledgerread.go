@@ -11,15 +11,15 @@ import (
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
-// maxLedgerLine bounds the length of a line: an A line that lists every position
-// of the largest batch.
+// maxLedgerLine bounds the length of a line. The longest is an A line that lists every
+// position of the largest batch.
 const maxLedgerLine = 128 << 10
 
-// A LedgerError tells where a ledger can no longer be trusted.
+// A LedgerError reports the line at which a ledger becomes invalid.
 type LedgerError struct {
 	Line int // 1-based
-	// CutOff tells that the file ends too early, as after a crash of the machine
-	// that wrote it; what stands before is sound. Otherwise it was changed.
+	// CutOff means that the file ends too early, as after a crash of the machine that
+	// wrote it; the lines before are valid. Otherwise the file was changed.
 	CutOff bool
 	Reason string
 }
@@ -32,21 +32,21 @@ func (e *LedgerError) Error() string {
 	return fmt.Sprintf("sim: the ledger is %s at line %d: %s", what, e.Line, e.Reason)
 }
 
-// A fate is what is known about a reading that was sent.
-type fate uint8
+// An outcome is the result of sending a reading.
+type outcome uint8
 
 const (
-	acknowledged fate = 1 + iota // the server said that it is safe
-	unsettled                    // sent, and never answered for good
-	refused                      // the server said that it did not take it
+	acknowledged outcome = 1 + iota // the server acknowledged it
+	unsettled                       // sent, but without a final answer
+	refused                         // the server rejected it
 )
 
-// A ledgerEntry is one reading of a request, with its fate.
+// A ledgerEntry is one reading of a request, with its outcome.
 type ledgerEntry struct {
-	timeMs int64
-	device int32 // position in ledgerReader.devices
-	fate   fate
-	values vitals.Values
+	timeMs  int64
+	device  int32 // position in ledgerReader.devices
+	outcome outcome
+	values  vitals.Values
 }
 
 // A ledgerReader reads a ledger from its start.
@@ -59,8 +59,8 @@ type ledgerReader struct {
 	crc  uint32
 	line int
 
-	// pending holds the requests that were sent and not answered so far in the
-	// file. There are at most as many as the run had connections.
+	// pending has the requests without an answer so far in the file. There are at most
+	// as many as the run had connections.
 	pending map[uint64][]ledgerEntry
 	free    [][]ledgerEntry
 }
@@ -78,22 +78,22 @@ func newLedgerReader(r io.Reader) (*ledgerReader, error) {
 	}
 	fields, ok := bytes.CutPrefix(line, []byte(ledgerMagic))
 	if !ok {
-		return nil, &LedgerError{Line: 1, Reason: "it is no ledger of version 1"}
+		return nil, &LedgerError{Line: 1, Reason: "it is not a ledger of version 1"}
 	}
 	run, _, _ := bytes.Cut(bytes.TrimPrefix(fields, []byte("run=")), []byte(" "))
 	l.run = string(run)
 	return l, nil
 }
 
-// next returns the next line without its checksum, which holds.
+// next returns the next line without its checksum, which it has verified.
 func (l *ledgerReader) next() ([]byte, error) {
 	l.line++
 	line, err := l.in.ReadSlice('\n')
 	switch {
 	case err == io.EOF && len(line) == 0:
-		return nil, &LedgerError{l.line, true, "the run was not ended in good order"}
+		return nil, &LedgerError{l.line, true, "the end line is missing: the run did not end normally"}
 	case err == io.EOF:
-		return nil, &LedgerError{l.line, true, "the line is not whole"}
+		return nil, &LedgerError{l.line, true, "the line is incomplete"}
 	case err == bufio.ErrBufferFull:
 		return nil, &LedgerError{Line: l.line, Reason: "the line is too long"}
 	case err != nil:
@@ -106,20 +106,20 @@ func (l *ledgerReader) next() ([]byte, error) {
 	body, sum := line[:len(line)-tail], line[len(line)-tail:]
 	l.crc = crc32.Update(l.crc, castagnoli, body)
 	if !bytes.Equal(appendCRC(nil, l.crc), sum[:tail-1]) {
-		return nil, &LedgerError{Line: l.line, Reason: "the checksum does not hold"}
+		return nil, &LedgerError{Line: l.line, Reason: "the checksum does not match"}
 	}
 	l.crc = crc32.Update(l.crc, castagnoli, sum)
 	return body[:len(body)-1], nil
 }
 
-// each calls f for every reading of the ledger as soon as its fate is known,
-// those without an answer at last. It calls f for all that stands before the
-// place that a *LedgerError names, too.
+// each calls f for every reading of the ledger when its outcome is known, and finally for
+// those without an answer. If it returns a *LedgerError, it has called f for all
+// readings before that line.
 func (l *ledgerReader) each(f func(*ledgerEntry)) error {
 	err := l.settled(f)
 	for _, entries := range l.pending {
 		for i := range entries {
-			entries[i].fate = unsettled
+			entries[i].outcome = unsettled
 			f(&entries[i])
 		}
 	}
@@ -136,17 +136,17 @@ func (l *ledgerReader) settled(f func(*ledgerEntry)) error {
 		}
 		if string(line) == "E" {
 			if _, err := l.in.ReadByte(); err != io.EOF {
-				return &LedgerError{Line: l.line + 1, Reason: "there are lines behind the end"}
+				return &LedgerError{Line: l.line + 1, Reason: "there are lines after the end"}
 			}
 			return nil
 		}
 		if !l.take(line, f) {
-			return &LedgerError{Line: l.line, Reason: "the line is not of the form that its letter asks for"}
+			return &LedgerError{Line: l.line, Reason: "the line is malformed"}
 		}
 	}
 }
 
-// take takes one line. It returns false for one that means nothing.
+// take processes one line. It returns false if the line is invalid.
 func (l *ledgerReader) take(line []byte, f func(*ledgerEntry)) bool {
 	letter, rest, _ := bytes.Cut(line, []byte(" "))
 	number, rest, _ := bytes.Cut(rest, []byte(" "))
@@ -161,7 +161,7 @@ func (l *ledgerReader) take(line []byte, f func(*ledgerEntry)) bool {
 	}
 	entries, ok := l.pending[request]
 	if !ok {
-		return false // answered without having been sent, or twice
+		return false // answered without having been sent, or answered twice
 	}
 	delete(l.pending, request)
 	if !settle(entries, letter[0], rest) {
@@ -174,7 +174,8 @@ func (l *ledgerReader) take(line []byte, f func(*ledgerEntry)) bool {
 	return true
 }
 
-// settle decides the fate of a request's readings.
+// settle sets the fates of a request's readings. It returns false if the line is
+// invalid.
 func settle(entries []ledgerEntry, letter byte, rejected []byte) bool {
 	all := acknowledged
 	switch {
@@ -184,7 +185,7 @@ func settle(entries []ledgerEntry, letter byte, rejected []byte) bool {
 		all = refused
 	}
 	for i := range entries {
-		entries[i].fate = all
+		entries[i].outcome = all
 	}
 	if letter == 'G' || string(rejected) == "*" || string(rejected) == "-" {
 		return letter != 'G' || len(rejected) == 0
@@ -195,13 +196,13 @@ func settle(entries []ledgerEntry, letter byte, rejected []byte) bool {
 		if !ok || i >= len(entries) {
 			return false
 		}
-		entries[i].fate = refused
+		entries[i].outcome = refused
 		rejected = rest
 	}
 	return true
 }
 
-// takeSent takes what follows the request's number in an S line.
+// takeSent processes the part of an S line after the request's number.
 func (l *ledgerReader) takeSent(request uint64, rest []byte) bool {
 	name, rest, _ := bytes.Cut(rest, []byte(" "))
 	stamp, rest, _ := bytes.Cut(rest, []byte(" "))

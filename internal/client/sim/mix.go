@@ -7,20 +7,20 @@ import (
 	"strings"
 )
 
-// A Behaviour is something that real gateways do.
+// A Behaviour is a behaviour of real gateways.
 type Behaviour uint8
 
-// The behaviours. Batching, Buffering and Gzip are traits of a gateway, Skew is
-// one of a device, the others happen to a request.
+// The behaviours. Batching, Buffering and Gzip are properties of a gateway, Skew is one
+// of a device, the others apply to single requests.
 const (
 	Batching  Behaviour = iota // sends several readings in one request
-	Buffering                  // is offline at times, and then sends hours at once
+	Buffering                  // is offline at times and then sends hours of readings at once
 	Gzip                       // compresses its requests
 	Skew                       // the device's clock is wrong and drifts
-	Drop                       // the answer is lost and the request sent again
+	Drop                       // the answer is lost and the request is retried
 	Forward                    // a second gateway sends the same readings
-	Reorder                    // readings are sent out of their order
-	Malformed                  // is no reading
+	Reorder                    // readings are sent out of order
+	Malformed                  // the body is not a valid reading
 
 	numBehaviours
 )
@@ -30,28 +30,28 @@ var behaviourNames = [numBehaviours]string{
 	Drop: "drop", Forward: "forward", Reorder: "reorder", Malformed: "malformed",
 }
 
-// String returns the name by which a mix calls the behaviour.
+// String returns the name of the behaviour in a mix.
 func (b Behaviour) String() string { return behaviourNames[b] }
 
-// A Mix holds the share of each behaviour, in parts per million: of the
-// gateways, the devices or the requests.
+// A Mix has the share of each behaviour, in parts per million of the gateways, the
+// devices or the requests.
 type Mix [numBehaviours]int64
 
-// whole is a share of everything.
+// whole is a share of 100 %.
 const whole = 1_000_000
 
-// Mixes returns the names of the mixes that ParseMix knows.
+// Mixes returns the names of the predefined mixes.
 func Mixes() []string { return []string{"clean", "real"} }
 
-// ParseMix returns a named mix with some of its shares changed. "clean" is
-// nothing but valid requests, each sent once. shares maps names of behaviours to
-// numbers from 0 to 1.
+// ParseMix returns a predefined mix with some of its shares replaced. "clean" has only
+// valid requests, each sent once. shares maps names of behaviours to numbers from 0 to
+// 1.
 func ParseMix(name string, shares map[string]string) (Mix, error) {
 	var m Mix
 	switch name {
 	case "clean":
 	case "real":
-		// The project's own estimate: enough of each to matter in a run of a minute.
+		// Our own estimate: enough of each behaviour to matter in a run of one minute.
 		m = Mix{Batching: 200_000, Buffering: 100_000, Gzip: 200_000, Skew: 100_000,
 			Drop: 10_000, Forward: 50_000, Reorder: 30_000, Malformed: 5_000}
 	default:

@@ -13,27 +13,27 @@ const (
 	maxRate = 10_000_000
 )
 
-// A Pacer is the schedule of an open loop: requests at a constant rate, whether
-// or not the earlier ones were answered. It is arithmetic on whole numbers and
-// knows no clock. The zero Pacer never sends.
+// A Pacer is the schedule of an open loop: requests at a constant rate, whether or not
+// earlier ones were answered. It uses integer arithmetic and no clock. The zero Pacer
+// never sends.
 //
-// Request k, counted from 0, is meant to be sent k/rate after the start. Over a
-// span of length d, those with k/rate < d are meant to be sent.
+// The intended send time of request k, counted from 0, is k/rate after the start. A run
+// of length d has the requests with k/rate < d.
 type Pacer struct {
 	microHz uint64 // requests per 1,000,000 s
 }
 
-// NewPacer returns a schedule of perSecond requests a second, which is kept to
-// six decimals.
+// NewPacer returns a schedule of perSecond requests per second, rounded to six
+// decimals.
 func NewPacer(perSecond float64) (Pacer, error) {
 	if !(perSecond >= minRate && perSecond <= maxRate) {
-		return Pacer{}, fmt.Errorf("%w: the rate is not from %g to %d requests/s", ErrConfig, minRate, maxRate)
+		return Pacer{}, fmt.Errorf("%w: the rate must be from %g to %d requests/s", ErrOptions, minRate, maxRate)
 	}
 	return Pacer{uint64(math.Round(perSecond * 1e6))}, nil
 }
 
-// Intended returns when request k is meant to be sent, from the start, rounded
-// up to a nanosecond.
+// Intended returns the intended send time of request k since the start, rounded up to a
+// nanosecond.
 func (p Pacer) Intended(k uint64) time.Duration {
 	if p.microHz == 0 {
 		return math.MaxInt64
@@ -49,8 +49,8 @@ func (p Pacer) Intended(k uint64) time.Duration {
 	return time.Duration(min(ns, math.MaxInt64))
 }
 
-// Due returns how many requests are meant to be sent within elapsed, its end
-// included: the number of all k with Intended(k) <= elapsed.
+// Due returns how many requests are due at elapsed: the number of k with Intended(k) <=
+// elapsed.
 func (p Pacer) Due(elapsed time.Duration) uint64 {
 	if elapsed < 0 || p.microHz == 0 {
 		return 0
@@ -60,8 +60,8 @@ func (p Pacer) Due(elapsed time.Duration) uint64 {
 	return n + 1
 }
 
-// Total returns how many requests a run of length d holds: the number of all k
-// with Intended(k) < d.
+// Total returns how many requests a run of length d has: the number of k with
+// Intended(k) < d.
 func (p Pacer) Total(d time.Duration) uint64 {
 	if d <= 0 {
 		return 0

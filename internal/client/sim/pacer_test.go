@@ -22,9 +22,9 @@ func TestPacer(t *testing.T) {
 		{"the first one at once", 100, 0, 0, 0, 1, 0},
 		{"the second after one step", 100, 1, 10 * time.Millisecond, 10 * time.Millisecond, 2, 1},
 		{"just before a step", 100, 2, 20 * time.Millisecond, 20*time.Millisecond - 1, 2, 2},
-		{"steps that are no whole ns are rounded up", 3, 1, 333_333_334, time.Second, 4, 3},
+		{"steps that are not whole ns are rounded up", 3, 1, 333_333_334, time.Second, 4, 3},
 		{"starting point: 50,000/s for 30 s", 50_000, 1_499_999, 30*time.Second - 20*time.Microsecond, 30 * time.Second, 1_500_001, 1_500_000},
-		{"less than one a second", 0.1, 3, 30 * time.Second, 25 * time.Second, 3, 3},
+		{"less than one per second", 0.1, 3, 30 * time.Second, 25 * time.Second, 3, 3},
 		{"no drift after a year", 10_000_000, 315_360_000_000_000, 365 * 24 * time.Hour, 365 * 24 * time.Hour, 315_360_000_000_001, 315_360_000_000_000},
 		{"before the start", 100, 0, 0, -1, 0, 0},
 		{"beyond what a Duration holds", 1e-6, math.MaxUint64, math.MaxInt64, time.Second, 1, 1},
@@ -47,7 +47,7 @@ func TestPacer(t *testing.T) {
 	}
 }
 
-func TestPacerRefusesRates(t *testing.T) {
+func TestPacerRejectsRates(t *testing.T) {
 	for _, rate := range []float64{0, -1, math.NaN(), math.Inf(1), 1e-9, 1e9} {
 		if _, err := sim.NewPacer(rate); err == nil {
 			t.Errorf("NewPacer(%v) succeeds, want an error", rate)
@@ -58,7 +58,7 @@ func TestPacerRefusesRates(t *testing.T) {
 	}
 }
 
-// Due and Intended are two views of one schedule.
+// Due and Intended describe the same schedule.
 func TestPacerAgrees(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p, err := sim.NewPacer(rapid.Float64Range(1e-6, 1e7).Draw(t, "perSecond"))
@@ -77,7 +77,7 @@ func TestPacerAgrees(t *testing.T) {
 			t.Errorf("Due(Intended(%d)-1ns) = %d", k, got)
 		}
 		if k > 0 && p.Intended(k-1) > at {
-			t.Errorf("request %d is meant to be sent after request %d", k-1, k)
+			t.Errorf("the intended send time of request %d is after that of request %d", k-1, k)
 		}
 	})
 }

@@ -25,13 +25,12 @@ func refusal(status int, name, fields string) string {
 	return fmt.Sprintf("HTTP/1.1 %d X\r\nContent-Type: application/problem+json\r\n%sContent-Length: %d\r\n\r\n%s", status, fields, len(body), body)
 }
 
-// A peer is a server over pipes, within a bubble of fake time. answer is called
-// for request n, from 0, one call at a time; an empty answer closes the
-// connection.
+// A peer is a server over pipes, for use in a synctest bubble. answer is called for
+// request n, from 0; calls are serialized. An empty answer closes the connection.
 type peer struct {
 	answer func(n int, body string) string
 
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the following fields
 	n      int
 	bodies []string
 	at     []time.Time
@@ -50,7 +49,7 @@ func (p *peer) serve(conn net.Conn) {
 	for {
 		req, err := http.ReadRequest(in)
 		if err != nil {
-			return // the client has gone
+			return // the client has disconnected
 		}
 		body, err := io.ReadAll(req.Body)
 		if err != nil {
@@ -72,11 +71,11 @@ func (p *peer) serve(conn net.Conn) {
 	}
 }
 
-// run runs cfg against p in a bubble's fake time.
-func (p *peer) run(t *testing.T, ctx context.Context, cfg sim.Config) (*sim.Report, error) {
+// run runs opt against p with the bubble's fake clock.
+func (p *peer) run(t *testing.T, ctx context.Context, opt sim.Options) (*sim.Report, error) {
 	t.Helper()
-	cfg.Run, cfg.Seed = "p", 1
-	report, err := sim.Run(ctx, cfg.WithDial(p.dial))
+	opt.Run, opt.Seed = "p", 1
+	report, err := sim.Run(ctx, opt.WithDial(p.dial))
 	p.tasks.Wait()
 	wantSum(t, report)
 	return report, err

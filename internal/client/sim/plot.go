@@ -31,7 +31,7 @@ func (r *Report) WriteSVG(out io.Writer) error {
 	title := "pulsegate sim: " + how
 	p := plot{svg.New(plotWidth, panelTop+3*(panelHigh+panelGap)-44, title), r}
 	p.Text(panelLeft, 26, `font-size="15" font-weight="bold"`, title)
-	p.Text(panelLeft, 44, `fill="#555"`, fmt.Sprintf("%d requests, %.0f/s, %d readings safe, %d refused, %.1f s, run %s",
+	p.Text(panelLeft, 44, `fill="#555"`, fmt.Sprintf("%d requests, %.0f/s, %d readings stored, %d refused, %.1f s, run %s",
 		r.Requests, r.RequestsPerSecond, r.Stored+r.Duplicate, r.Refused429+r.Refused503, r.ElapsedS, r.Run))
 	p.percentiles(panelTop, "latency by percentile, ms ("+latency+")")
 	p.throughput(panelTop + panelHigh + panelGap)
@@ -46,7 +46,7 @@ type plot struct {
 	r *Report
 }
 
-// panel draws the frame of a panel whose upper edge is at top.
+// panel draws the frame of a panel with its upper edge at top.
 func (p plot) panel(top float64, title string, y svg.Axis) {
 	p.Text(panelLeft, top-10, `font-weight="bold"`, title)
 	for _, t := range y.Ticks {
@@ -57,13 +57,13 @@ func (p plot) panel(top float64, title string, y svg.Axis) {
 	p.Line(panelLeft, top+panelHigh, panelRight, top+panelHigh, `stroke="#888"`)
 }
 
-// below writes a tick of the horizontal axis.
+// below draws a tick of the horizontal axis.
 func (p plot) below(x, top float64, text string) {
 	p.Line(x, top+panelHigh, x, top+panelHigh+5, `stroke="#888"`)
 	p.Text(x, top+panelHigh+20, `text-anchor="middle" fill="#555"`, text)
 }
 
-// percentiles draws latency over percentiles, more finely towards 100.
+// percentiles draws latency over percentiles, on a scale that is finer towards 100.
 func (p plot) percentiles(top float64, title string) {
 	h := p.r.histogram
 	if h == nil || h.TotalCount() == 0 {
@@ -71,7 +71,7 @@ func (p plot) percentiles(top float64, title string) {
 	}
 	y := svg.Logarithmic(top+panelHigh, top, max(float64(h.Min()), 1)/1000, max(float64(h.Max()), 1)/1000)
 	p.panel(top, title, y)
-	// As far as one value more than 1 in count can be told.
+	// The highest percentile that the number of values can resolve.
 	nines := min(max(math.Log10(float64(h.TotalCount())), 1), 6)
 	x := func(percentile float64) float64 {
 		part := -math.Log10(max(1-percentile/100, math.Pow(10, -nines))) / nines
@@ -131,14 +131,13 @@ func (p plot) latencies(top float64) {
 		series{"p50", p50}, series{"p99", p99}, series{"max", most})
 }
 
-// A series has a value for each point of the report.
+// A series is a line with a value for each point of the report.
 type series struct {
 	name   string
 	values []float64
 }
 
-// overTime draws a panel of lines over the time of the run, each value at the
-// middle of its step.
+// overTime draws a panel of lines over time, with each value at the middle of its step.
 func (p plot) overTime(top float64, title string, y svg.Axis, lines ...series) {
 	p.panel(top, title, y)
 	elapsed := max(p.r.ElapsedS, 0.001)

@@ -7,11 +7,11 @@ import (
 	"time"
 )
 
-// processTime returns 0: the CPU time of the process is not known here.
+// processTime returns 0: the CPU time of the process is unknown on this platform.
 func processTime() time.Duration { return 0 }
 
-// fitFiles returns nil: there is no limit of open files here.
+// fitFiles returns nil: this platform has no limit on open files.
 func fitFiles(int) error { return nil }
 
-// closedByPeer returns false: there is no way to look without reading.
+// closedByPeer returns false: this platform cannot check without reading.
 func closedByPeer(net.Conn) bool { return false }

@@ -17,8 +17,8 @@ import (
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
-// ErrNotPulsegate means that a target answers, but not as Pulsegate does.
-var ErrNotPulsegate = errors.New("sim: the target does not answer as Pulsegate does")
+// ErrNotPulsegate means that a target responds, but not like Pulsegate.
+var ErrNotPulsegate = errors.New("sim: the target does not respond like Pulsegate")
 
 // Bounds of reading back.
 const (
@@ -26,15 +26,14 @@ const (
 	devicesPerPage   = 1000
 )
 
-// A readClient asks the read API. Its methods may be called from several
-// goroutines.
+// A readClient is a client of the read API. It is safe for concurrent use.
 type readClient struct {
 	*transfer.Client
 	rules *vitals.Validator
 }
 
 func newReadClient(target *Target, token string) (readClient, error) {
-	// What is stored may have been accepted by ranges of any configuration.
+	// Accept all values: the server's ranges are unknown.
 	limits := vitals.Limits{MaxAhead: math.MaxInt64}
 	for sign := range limits.Accepted {
 		limits.Accepted[sign] = vitals.Range{Min: 1, Max: ^vitals.Hundredths(0) - 1}
@@ -47,16 +46,17 @@ func newReadClient(target *Target, token string) (readClient, error) {
 	return readClient{client, rules}, err
 }
 
-// foreign returns an error for an answer that is not one of Pulsegate's.
-func foreign(what string) error { return transfer.Final(fmt.Errorf("%w: %s", ErrNotPulsegate, what)) }
+// notPulsegate returns an error for an answer that Pulsegate would not give.
+func notPulsegate(what string) error {
+	return transfer.Final(fmt.Errorf("%w: %s", ErrNotPulsegate, what))
+}
 
-// readings calls f for every stored reading of a device, in the order in which
-// the server sends them. When an answer breaks off, it goes on behind the last
-// whole reading.
+// readings calls f for every stored reading of a device, in the order sent by the
+// server. If a response is cut off, it continues after the last complete reading.
 func (c readClient) readings(ctx context.Context, device string, f func(*vitals.Reading) error) error {
 	name, err := vitals.ParseName(device)
 	if err != nil {
-		return fmt.Errorf("%w: it lists a device that has no name: %w", ErrNotPulsegate, err)
+		return fmt.Errorf("%w: it lists a device with an invalid name: %w", ErrNotPulsegate, err)
 	}
 	from := int64(math.MinInt64)
 	decoder := vitals.NewDecoder(c.rules, vitals.DecoderOptions{IgnoreUnknown: true, MaxReadings: 1})
@@ -68,7 +68,7 @@ func (c readClient) readings(ctx context.Context, device string, f func(*vitals.
 		}
 		resp, err := c.Get(ctx, path)
 		if problem, ok := errors.AsType[*transfer.Problem](err); ok && problem.Status == http.StatusNotFound {
-			return nil // nothing was ever stored of it
+			return nil // the device has no readings
 		}
 		if err != nil {
 			return err
@@ -83,16 +83,16 @@ func (c readClient) readings(ctx context.Context, device string, f func(*vitals.
 			case err == io.EOF:
 				return io.ErrUnexpectedEOF
 			case err == bufio.ErrBufferFull:
-				return foreign("a line of readings is too long")
+				return notPulsegate("a line of readings is too long")
 			case err != nil:
 				return err
 			}
 			if decoder.Decode(line, vitals.MaxTimeUnixMs, &batch) != nil || len(batch.Readings) != 1 {
-				return foreign("a line of readings is no reading")
+				return notPulsegate("a line is not a reading")
 			}
 			r := &batch.Readings[0]
 			if r.Device != name {
-				return foreign("the readings of one device hold another's")
+				return notPulsegate("the readings of a device include one of another device")
 			}
 			if err := f(r); err != nil {
 				return transfer.Final(err)
@@ -130,7 +130,7 @@ func (c readClient) page(ctx context.Context, limit int, cursor string) (page de
 		return page, err
 	}
 	if len(text) > maxAnswerBytes || json.Unmarshal(text, &page) != nil || page.Devices == nil {
-		return page, foreign("its list of devices is none")
+		return page, notPulsegate("its list of devices is malformed")
 	}
 	return page, nil
 }
@@ -155,14 +155,14 @@ func (c readClient) eachDevice(ctx context.Context, f func(name string) error) e
 			return nil
 		}
 		if page.NextCursor == cursor || len(*page.Devices) == 0 {
-			return fmt.Errorf("list devices: %w: a page leads to itself", ErrNotPulsegate)
+			return fmt.Errorf("list devices: %w: a page refers to itself", ErrNotPulsegate)
 		}
 		cursor = page.NextCursor
 	}
 }
 
-// probe asks the target one question, to find out early whether it is Pulsegate.
-// A token that may write only is answered with 401 or 403, which is as good.
+// probe sends one request to find out early whether the target is Pulsegate. For a
+// token without the read right, 403 is proof as well.
 func probe(ctx context.Context, target *Target, token string) error {
 	c, err := newReadClient(target, token)
 	if err != nil {
@@ -179,7 +179,7 @@ func probe(ctx context.Context, target *Target, token string) error {
 	case ok && (problem.Status == http.StatusForbidden || problem.Status == http.StatusServiceUnavailable || problem.Status == http.StatusTooManyRequests):
 		return nil
 	case ok && problem.Status == http.StatusUnauthorized:
-		return fmt.Errorf("sim: the target wants a token: %w", problem)
+		return fmt.Errorf("sim: the target requires a valid token: %w", problem)
 	case ok:
 		return fmt.Errorf("%w: GET /v1/devices: %w", ErrNotPulsegate, problem)
 	case errors.Is(err, ErrNotPulsegate):

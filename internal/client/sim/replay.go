@@ -12,28 +12,28 @@ import (
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
-// maxRecordedRows bounds the memory that a recording takes, to 24 MB.
+// maxRecordedRows bounds the memory of a recording to 24 MB.
 const maxRecordedRows = 1_000_000
 
-// ErrNoRecording means that a file holds too few readings to be replayed.
-var ErrNoRecording = errors.New("sim: a recording needs at least two readings of rising time")
+// ErrNoRecording means that a file has too few readings to be replayed.
+var ErrNoRecording = errors.New("sim: a recording needs at least two readings in ascending order of time")
 
-// A Recording is what the wearers of a [Config] repeat: signs and the time between
-// them. It is immutable.
+// A Recording is a sequence of signs and time steps that wearers replay. It is
+// immutable.
 type Recording struct {
 	rows   []recordedRow
-	meanMs int64 // of all steps
+	meanMs int64 // mean of all steps
 }
 
 type recordedRow struct {
-	stepMs int64 // since the row before; of the first row, the mean
+	stepMs int64 // since the previous row; in the first row, the mean
 	values vitals.Values
 }
 
-// OpenRecording reads the recording in a CSV or NDJSON file, or the one that is built in,
-// for which path is "mimic2". columns are those of a CSV file.
+// OpenRecording reads the recording in a CSV or NDJSON file. The path "mimic2" means the
+// built-in recording. columns are the columns of a CSV file.
 func OpenRecording(path string, columns recording.Mapping) (*Recording, error) {
-	device, err := vitals.ParseName("recorded") // for files that name none
+	device, err := vitals.ParseName("recorded") // for files without device names
 	if err != nil {
 		return nil, err
 	}
@@ -58,14 +58,14 @@ func readRecording(file io.Reader, format string, opt recording.Options) (*Recor
 	return ReadRecording(reader)
 }
 
-// ReadRecording reads a whole recording. Rows that are no readings, or whose time is
-// not after those before, are skipped.
+// ReadRecording reads a whole recording. It skips rows that are not readings or whose
+// time is not after the previous one.
 func ReadRecording(r recording.Reader) (*Recording, error) {
 	rec := &Recording{}
 	var firstMs, lastMs int64
 	for {
 		reading, _, err := r.Next()
-		_, noReading := errors.AsType[*recording.RowError](err)
+		_, isRowError := errors.AsType[*recording.RowError](err)
 		n := int64(len(rec.rows))
 		switch {
 		case err == io.EOF && n < 2:
@@ -74,7 +74,7 @@ func ReadRecording(r recording.Reader) (*Recording, error) {
 			rec.meanMs = max((lastMs-firstMs)/(n-1), 1)
 			rec.rows[0].stepMs = rec.meanMs
 			return rec, nil
-		case noReading:
+		case isRowError:
 			continue
 		case err != nil:
 			return nil, fmt.Errorf("read recording: %w", err)
@@ -90,15 +90,15 @@ func ReadRecording(r recording.Reader) (*Recording, error) {
 	}
 }
 
-// replay returns the wearer's next recorded reading with a jitter of its own, so
-// that no two devices send the same. Which signs there are is left as recorded.
+// replay returns the wearer's next recorded reading with jitter, so that no two devices
+// send the same values. It has the same signs as recorded.
 func (w *wearer) replay(m *model) (stepMs int64, values vitals.Values) {
 	rec, r := m.recorded, &w.random
 	row := &rec.rows[w.row]
 	if w.row++; int(w.row) == len(rec.rows) {
 		w.row = 0
 	}
-	// The recording's rhythm, at the pace of the model.
+	// Keep the recording's rhythm at the pace of the model.
 	stepMs = row.stepMs * m.intervalMs / rec.meanMs
 	if j := min(stepMs/50, secondMs); j > 0 {
 		stepMs += r.between(-j, j)
@@ -111,7 +111,7 @@ func (w *wearer) replay(m *model) (stepMs int64, values vitals.Values) {
 		b := replayBounds[s]
 		values.Set(s, oneDecimal(int64(v)+r.normal(b.jitter), b.least, b.most))
 	}
-	// Jitter must not turn a narrow pulse pressure round.
+	// Jitter must not make the diastolic pressure exceed the systolic.
 	if systolic, ok := values.Get(vitals.Systolic); ok {
 		if diastolic, ok := values.Get(vitals.Diastolic); ok && diastolic >= systolic {
 			values.Set(vitals.Diastolic, oneDecimal(int64(systolic)-10, 2000, 25000))
@@ -120,8 +120,8 @@ func (w *wearer) replay(m *model) (stepMs int64, values vitals.Values) {
 	return max(stepMs, 1), values
 }
 
-// replayBounds holds, for each sign, the standard deviation of the jitter and the
-// values that a server takes unless told otherwise, in hundredths.
+// replayBounds has, for each sign, the standard deviation of the jitter and the range
+// that a server accepts by default, in hundredths.
 var replayBounds = [vitals.NumSigns]struct{ jitter, least, most int64 }{
 	vitals.Systolic:         {100, 4000, 30000},
 	vitals.Diastolic:        {100, 2000, 25000},

@@ -12,59 +12,59 @@ import (
 	"github.com/HdrHistogram/hdrhistogram-go"
 )
 
-// A Report says what a run did and what became of it. Sent is the sum of Stored,
-// Duplicate, Rejected and Failed, which count readings.
+// A Report describes a run and its outcome. Sent is the sum of Stored, Duplicate,
+// Rejected and Failed, which count readings.
 type Report struct {
 	Sent      uint64 `json:"sent"`
-	Stored    uint64 `json:"stored"`    // safe, and new
-	Duplicate uint64 `json:"duplicate"` // safe before
-	Rejected  uint64 `json:"rejected"`  // refused for good
-	Failed    uint64 `json:"failed"`    // never answered for good; stored or not
+	Stored    uint64 `json:"stored"`    // acknowledged as stored
+	Duplicate uint64 `json:"duplicate"` // acknowledged as duplicates
+	Rejected  uint64 `json:"rejected"`  // rejected for good
+	Failed    uint64 `json:"failed"`    // without a final answer; stored or not
 
 	Loop     string  `json:"loop"` // "closed" or "open"
 	Target   string  `json:"target"`
 	Run      string  `json:"run"`
 	Seed     uint64  `json:"seed"`
-	StartMs  int64   `json:"start_ms"` // of the wearers' time
+	StartMs  int64   `json:"start_ms"` // start of the wearers' time
 	Users    int     `json:"users"`
 	Devices  int     `json:"devices"`
 	Batch    int     `json:"batch"`
 	Mix      string  `json:"mix"`
-	Rate     float64 `json:"rate,omitempty"` // asked for, requests/s
+	Rate     float64 `json:"rate,omitempty"` // requested rate, requests/s
 	ElapsedS float64 `json:"elapsed_s"`
 
-	Requests          uint64  `json:"requests"` // answered for good
+	Requests          uint64  `json:"requests"` // with a final answer
 	RequestsPerSecond float64 `json:"requests_per_s"`
-	ReadingsPerSecond float64 `json:"readings_per_s"` // safe
+	ReadingsPerSecond float64 `json:"readings_per_s"` // stored or duplicate
 
 	Tries           uint64            `json:"tries"`
 	Refused429      uint64            `json:"refused_429"`
 	Refused503      uint64            `json:"refused_503"`
-	RetryAfter      map[int]uint64    `json:"retry_after_s"` // refusals by the seconds that they told to wait; 120: so many or more
+	RetryAfter      map[int]uint64    `json:"retry_after_s"` // refusals by Retry-After in seconds; 120: 120 or more
 	Errors          map[string]uint64 `json:"errors"`        // tries without a documented answer, by cause
 	Problems        map[string]uint64 `json:"problems"`      // answers by problem type
 	Undocumented    uint64            `json:"undocumented"`
 	Faults          []string          `json:"faults,omitempty"` // the first undocumented answers
-	WronglyAccepted uint64            `json:"wrongly_accepted"` // malformed requests that were not refused
+	WronglyAccepted uint64            `json:"wrongly_accepted"` // malformed requests that were accepted
 	GivenUp         uint64            `json:"given_up"`         // requests
-	GivenUpRefused  uint64            `json:"given_up_refused"` // of those, after a refusal
-	Unsent          uint64            `json:"unsent"`           // due, and never sent
+	GivenUpRefused  uint64            `json:"given_up_refused"` // of these, after a refusal
+	Unsent          uint64            `json:"unsent"`           // due but never sent
 	Behaviours      map[string]uint64 `json:"behaviours"`       // requests
 
-	// Latency of answers. In an open loop it counts from the intended send time, and
-	// includes requests without an answer with the time that they waited. In a
-	// closed loop it is the service time of the last try, not corrected for
-	// coordinated omission.
+	// Latency of answers. In an open loop it is measured from the intended send time,
+	// and includes requests without an answer with the time that they waited. In a
+	// closed loop it is the service time of the last try, not corrected for coordinated
+	// omission.
 	Latency   Latency `json:"latency"`
 	Corrected bool    `json:"latency_from_intended_send_time"`
-	Lateness  Latency `json:"send_lateness"` // of the simulator itself
+	Lateness  Latency `json:"send_lateness"` // delay of sending caused by the simulator
 
-	// Served is how long the server took for what it accepted: from sending a try to
-	// its answer, without the time that the request waited for a connection or was
-	// told to wait. It is the server's own part of an open loop's latency.
+	// Served is the time from sending an accepted try to its answer. It excludes the
+	// waits for a connection and for Retry-After, so it is the server's own part of an
+	// open loop's latency.
 	Served Latency `json:"served"`
 
-	CPUPerRequestUs float64 `json:"cpu_per_request_us"` // of this process
+	CPUPerRequestUs float64 `json:"cpu_per_request_us"` // CPU time of this process
 	Interrupted     bool    `json:"interrupted"`
 
 	Ledger       string        `json:"ledger,omitempty"`
@@ -94,24 +94,24 @@ func latencyOf(h *hdrhistogram.Histogram) Latency {
 		h.ValueAtPercentile(99), h.ValueAtPercentile(99.9), h.Max()}
 }
 
-func newReport(cfg *Config) *Report {
+func newReport(opt *Options) *Report {
 	r := &Report{
-		Loop: "closed", Run: cfg.Run, Seed: cfg.Seed, Users: cfg.Users, Devices: cfg.Devices,
-		Batch: cfg.Batch, Mix: cfg.Mix.String(), Rate: cfg.Rate,
+		Loop: "closed", Run: opt.Run, Seed: opt.Seed, Users: opt.Users, Devices: opt.Devices,
+		Batch: opt.Batch, Mix: opt.Mix.String(), Rate: opt.Rate,
 		Errors: map[failure]uint64{}, Problems: map[string]uint64{}, Behaviours: map[string]uint64{},
 		RetryAfter: map[int]uint64{},
 		histogram:  newHistogram(),
 	}
-	if cfg.Target != nil {
-		r.Target = cfg.Target.String()
+	if opt.Target != nil {
+		r.Target = opt.Target.String()
 	}
-	if cfg.Rate > 0 {
+	if opt.Rate > 0 {
 		r.Loop, r.Corrected = "open", true
 	}
 	return r
 }
 
-// sums returns the counts that points are made of.
+// sums returns the counts from which points are computed.
 func (r *Report) sums() Point {
 	p := Point{Requests: r.Requests, Readings: r.Stored + r.Duplicate, Refused: r.Refused429 + r.Refused503, Errors: r.Undocumented}
 	for _, n := range r.Errors {
@@ -127,7 +127,7 @@ func (r *Report) progress(f *figures) Progress {
 		PerSecond: float64(p.Requests) / p.length.Seconds(), Refusals: sums.Refused, Failures: sums.Errors}
 }
 
-// finish derives what the counts and figures of a whole run yield.
+// finish computes the derived fields at the end of a run.
 func (r *Report) finish(f *figures, elapsed, cpu time.Duration) {
 	r.ElapsedS = elapsed.Seconds()
 	if r.ElapsedS > 0 {
@@ -142,16 +142,16 @@ func (r *Report) finish(f *figures, elapsed, cpu time.Duration) {
 	r.Latency, r.Lateness, r.Served = latencyOf(f.total), latencyOf(f.late), latencyOf(f.served)
 }
 
-// Errors of a server that [Report.Fault] names.
+// Faults of a server, as returned by [Report.Fault].
 var (
-	ErrUndocumented    = errors.New("sim: the server gave answers that its contract does not have")
+	ErrUndocumented    = errors.New("sim: the server gave undocumented answers")
 	ErrWronglyAccepted = errors.New("sim: the server accepted malformed requests")
-	ErrFailed          = errors.New("sim: readings were never answered for good")
-	ErrBroken          = errors.New("sim: what is stored is not what was acknowledged")
+	ErrFailed          = errors.New("sim: requests got no final answer")
+	ErrBroken          = errors.New("sim: stored readings differ from what was acknowledged")
 )
 
-// Fault returns what the server did wrong, nil if nothing. Refusals are no
-// fault, and neither are readings that were given up after them.
+// Fault returns what the server did wrong, or nil. Refusals are not faults, and neither
+// are requests that were given up after refusals.
 func (r *Report) Fault() error {
 	var errs error
 	if r.Undocumented > 0 {
@@ -169,7 +169,7 @@ func (r *Report) Fault() error {
 	return errs
 }
 
-// Fault returns what is wrong with the stored readings, nil if nothing is.
+// Fault returns what is wrong with the stored readings, or nil.
 func (v *Verification) Fault() error {
 	if v.OK() {
 		return nil
@@ -177,7 +177,7 @@ func (v *Verification) Fault() error {
 	return fmt.Errorf("%w: missing=%d altered=%d doubled=%d unknown=%d", ErrBroken, v.Missing, v.Altered, v.Doubled, v.Unknown)
 }
 
-// Summary returns the line that scripts read.
+// Summary returns a one-line summary for scripts.
 func (r *Report) Summary() string {
 	line := fmt.Sprintf("sent=%d stored=%d duplicate=%d rejected=%d failed=%d requests=%d refused_429=%d refused_503=%d undocumented=%d",
 		r.Sent, r.Stored, r.Duplicate, r.Rejected, r.Failed, r.Requests, r.Refused429, r.Refused503, r.Undocumented)
@@ -187,13 +187,13 @@ func (r *Report) Summary() string {
 	return line
 }
 
-// Summary returns the line that scripts read.
+// Summary returns a one-line summary for scripts.
 func (v *Verification) Summary() string {
 	return fmt.Sprintf("acknowledged=%d read_back=%d missing=%d altered=%d doubled=%d unknown=%d unsettled=%d unsettled_stored=%d",
 		v.Acknowledged, v.Stored, v.Missing, v.Altered, v.Doubled, v.Unknown, v.Unsettled, v.UnsettledStored)
 }
 
-// WriteTable writes the report for people.
+// WriteTable writes the report as a table for people.
 func (r *Report) WriteTable(out io.Writer) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	row := func(name, format string, args ...any) { fmt.Fprintf(w, "%s\t%s\n", name, fmt.Sprintf(format, args...)) }
@@ -207,7 +207,7 @@ func (r *Report) WriteTable(out io.Writer) error {
 		row("mix", "%s", r.Mix)
 	}
 	row("requests", "%d answered, %.0f/s; %d tries", r.Requests, r.RequestsPerSecond, r.Tries)
-	row("readings", "%d sent: %d stored, %d duplicate, %d rejected, %d failed; %.0f safe/s",
+	row("readings", "%d sent: %d stored, %d duplicate, %d rejected, %d failed; %.0f stored/s",
 		r.Sent, r.Stored, r.Duplicate, r.Rejected, r.Failed, r.ReadingsPerSecond)
 	row("refusals", "%d with 429, %d with 503", r.Refused429, r.Refused503)
 	row("errors", "%s", countsText(r.Errors))
@@ -230,16 +230,16 @@ func (r *Report) WriteTable(out io.Writer) error {
 	row("", "(%s)", how)
 	if r.Corrected {
 		row("of accepted tries", "%s", r.Served.text())
-		row("", "(from sending each)")
+		row("", "(from the sending of each)")
 		row("sent late by", "%s", r.Lateness.text())
-		row("", "(the simulator's own share)")
+		row("", "(delay of the simulator itself)")
 		if r.Unsent > 0 {
-			row("never sent", "%d requests that were due; they count in the latency", r.Unsent)
+			row("never sent", "%d requests that were due; they are included in the latency", r.Unsent)
 		}
 	}
 	row("simulator's CPU", "%.1f µs per request", r.CPUPerRequestUs)
 	if r.Interrupted {
-		row("interrupted", "this is what ran")
+		row("interrupted", "the report covers what ran")
 	}
 	if r.Verification != nil {
 		r.Verification.rows(row)
@@ -247,7 +247,7 @@ func (r *Report) WriteTable(out io.Writer) error {
 	return w.Flush()
 }
 
-// WriteTable writes the verification for people.
+// WriteTable writes the verification as a table for people.
 func (v *Verification) WriteTable(out io.Writer) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	v.rows(func(name, format string, args ...any) { fmt.Fprintf(w, "%s\t%s\n", name, fmt.Sprintf(format, args...)) })
@@ -276,7 +276,7 @@ func (l Latency) text() string {
 		ms(l.P50Us), ms(l.P90Us), ms(l.P99Us), ms(l.P999Us), ms(l.MaxUs))
 }
 
-// countsText returns counts in the order of their names.
+// countsText formats counts, sorted by name.
 func countsText(counts map[string]uint64) string {
 	var parts []string
 	for name, n := range counts {

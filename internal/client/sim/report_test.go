@@ -16,7 +16,7 @@ import (
 func TestReport(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := &peer{answer: func(int, string) string { return ok(stored) }}
-		r, err := p.run(t, t.Context(), sim.Config{Users: 3, Rate: 20, For: 5 * time.Second})
+		r, err := p.run(t, t.Context(), sim.Options{Users: 3, Rate: 20, For: 5 * time.Second})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -50,14 +50,14 @@ func TestReport(t *testing.T) {
 			total += point.Requests
 		}
 		if total != r.Requests || len(r.Points) < 5 {
-			t.Errorf("%d points hold %d requests of %d", len(r.Points), total, r.Requests)
+			t.Errorf("%d points have %d requests of %d", len(r.Points), total, r.Requests)
 		}
 		wantXML(t, r)
 	})
 }
 
-// wantXML checks that a chart is well formed, refers to nothing outside, and
-// holds no number that is none.
+// wantXML checks that a chart is well formed, has no external references, and has no
+// NaN or infinite number.
 func wantXML(t *testing.T, r *sim.Report) {
 	t.Helper()
 	var chart bytes.Buffer
@@ -84,26 +84,26 @@ func wantXML(t *testing.T, r *sim.Report) {
 	}
 }
 
-// Charts of runs that hardly ran are charts all the same.
+// Runs without data have valid charts.
 func TestEmptyChart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := &peer{answer: func(int, string) string { return ok(stored) }}
-		r, err := p.run(t, t.Context(), sim.Config{Users: 1, Posts: 1})
+		r, err := p.run(t, t.Context(), sim.Options{Users: 1, Posts: 1})
 		if err != nil {
 			t.Fatal(err)
 		}
 		wantXML(t, r)
 	})
-	cfg := sim.Config{Users: 1, Posts: 1, Run: "p"}
-	r, _ := sim.Run(t.Context(), cfg.WithDial(noDial))
+	opt := sim.Options{Users: 1, Posts: 1, Run: "p"}
+	r, _ := sim.Run(t.Context(), opt.WithDial(noDial))
 	wantXML(t, r)
 }
 
-// The series of a long run is bounded, and loses no request.
+// The number of points of a long run is bounded, and no request is lost.
 func TestSeriesIsBounded(t *testing.T) {
-	seconds := 2_900 // the steps get longer twice
+	seconds := 2_900 // the step doubles twice
 	if testing.Short() {
-		seconds = 1_300 // once
+		seconds = 1_300 // the step doubles once
 	}
 	points := sim.Steps(seconds)
 	if len(points) >= sim.MaxPoints {
@@ -117,6 +117,6 @@ func TestSeriesIsBounded(t *testing.T) {
 		}
 	}
 	if n > uint64(seconds) || n < uint64(seconds)*9/10 {
-		t.Errorf("the points hold %d of %d requests", n, seconds)
+		t.Errorf("the points have %d of %d requests", n, seconds)
 	}
 }

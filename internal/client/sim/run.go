@@ -12,10 +12,10 @@ import (
 	"github.com/klauspost/compress/gzip"
 )
 
-// ErrSilent means that a server gave no answer to anything.
-var ErrSilent = errors.New("sim: the server answered nothing")
+// ErrSilent means that a server gave no answers for Options.Patience.
+var ErrSilent = errors.New("sim: no answer from the server")
 
-// ErrInterrupted means that a run was ended from outside. What ran is reported.
+// ErrInterrupted means that a run was canceled. The report covers what ran.
 var ErrInterrupted = errors.New("sim: interrupted")
 
 // ErrRefusedAll means that no connection to the target could be opened.
@@ -23,21 +23,21 @@ var ErrRefusedAll = errors.New("sim: the target refuses connections")
 
 // Bounds of a run.
 const (
-	tickEvery   = 10 * time.Millisecond
-	takeAtOnce  = 64              // tries that are taken back before more is sent
-	maxForwards = 16              // readings that wait for their second gateway
-	stopGrace   = 2 * time.Second // for the answers under way when a run is interrupted
-	maxFaults   = 5               // undocumented answers that are described
+	tickEvery         = 10 * time.Millisecond
+	maxFinishedAtOnce = 64              // finished tries that are evaluated before more requests are sent
+	maxForwards       = 16              // requests that wait for their second gateway
+	stopGrace         = 2 * time.Second // wait for pending answers when a run is interrupted
+	maxFaults         = 5               // undocumented answers that are described
 )
 
-// A run is a fleet at work. One goroutine, that of Run, owns it, decides what is
-// sent and counts what became of it; a goroutine for each connection carries out
-// the tries. So all bookkeeping is free of locks, and nothing that blocks on the
-// network delays a request that is due on another connection.
+// A run is the state of Run. The goroutine of Run owns it, decides what is sent, and
+// counts outcomes; one goroutine per connection performs the tries. So the bookkeeping
+// needs no locks, and a blocked connection does not delay requests on other
+// connections.
 type run struct {
-	cfg   *Config
+	opt   *Options
 	fleet *Fleet
-	heads [2][]byte // of requests, without and with gzip
+	heads [2][]byte // request headers, without and with gzip
 	judge *judge
 	dial  func(context.Context) (net.Conn, error)
 	start time.Time
@@ -45,64 +45,63 @@ type run struct {
 	report   *Report
 	figures  *figures
 	conns    []*connection
-	returned chan *connection // from their goroutines
+	returned chan *connection // from the connections' goroutines
 	abort    context.CancelCauseFunc
 	tasks    sync.WaitGroup
-	showing  sync.Mutex // held while progress is shown
+	showing  sync.Mutex // held during calls of OnProgress
 
-	now      time.Duration // since the start, when the event at hand was seen
-	heard    time.Duration // when an answer came, or none could be expected
-	active   int           // closed loop: connections that are not finished
-	live     int           // connections with a request under way
-	ready    []*connection // with a request to send, in order
-	idle     []*connection // open loop: without a request, longest first
-	lines    []byte        // for the ledger, about ready requests and answers
-	plain    []byte        // a body to be compressed
-	gzip     *gzip.Writer
-	packed   appendWriter
-	number   uint64 // of the next request
-	forwards []forward
+	now        time.Duration // time of the current event since the start
+	lastAnswer time.Duration // when an answer arrived, or none was expected
+	active     int           // closed loop: connections with requests left
+	live       int           // connections with a request in progress
+	ready      []*connection // connections with a request to send, in order
+	idle       []*connection // open loop: connections without a request, longest idle first
+	lines      []byte        // lines to write to the ledger
+	plain      []byte        // buffer for a body to compress
+	gzip       *gzip.Writer
+	packed     appendWriter
+	number     uint64 // number of the next request
+	forwards   []forward
 
-	next, total uint64        // open loop: the request that is due next, and how many there are
-	alarm       alarm         // for the next request
-	alarmAt     time.Duration // what alarm is set to; 0: not set
-	until       time.Duration // no new requests after it; 0: no end
-	end         time.Duration // of waiting for answers; 0: no end
+	next, total uint64        // open loop: the next request, and the number of requests
+	alarm       alarm         // fires when the next request is due
+	alarmAt     time.Duration // time to which alarm is set; 0: not set
+	until       time.Duration // end of sending new requests; 0: no end
+	end         time.Duration // end of waiting for answers; 0: no end
 }
 
-// A forward is what a gateway has sent, and another one is to send again.
+// A forward is a request of one gateway that another one will repeat.
 type forward struct {
 	from    int32
 	samples []sample
 }
 
-// Run loads the target as cfg describes. The Report covers what ran, and is
-// never nil, whether or not there was an error. The error is why a run ended
-// early; what a server did wrong stands in the report alone, see [Report.Fault].
+// Run loads the target as opt describes. The Report covers what ran and is never nil.
+// The error is why a run ended early; for faults of the server see [Report.Fault].
 //
-// When ctx ends, nothing new is sent, and answers under way are waited for up to
-// 2 s. Run starts goroutines and waits for all of them.
-func Run(ctx context.Context, cfg Config) (*Report, error) {
-	if err := cfg.Prepare(); err != nil {
+// When ctx is done, Run sends nothing new and waits up to 2 s for pending answers. Run
+// waits for all goroutines that it starts.
+func Run(ctx context.Context, opt Options) (*Report, error) {
+	if err := opt.Prepare(); err != nil {
 		return &Report{}, err
 	}
-	report := newReport(&cfg)
-	if cfg.dial == nil {
-		if err := fitFiles(cfg.Users); err != nil {
+	report := newReport(&opt)
+	if opt.dial == nil {
+		if err := fitFiles(opt.Users); err != nil {
 			return report, err
 		}
-		if err := probe(ctx, cfg.Target, cfg.Token); err != nil {
+		if err := probe(ctx, opt.Target, opt.Token); err != nil {
 			return report, err
 		}
 	}
-	r, err := newRun(&cfg, report)
+	r, err := newRun(&opt, report)
 	if err != nil {
 		return report, err
 	}
 	defer r.alarm.stop()
 	report.StartMs = r.fleet.model.startMs
 	before := processTime()
-	err = r.carryOut(ctx)
+	err = r.execute(ctx)
 	report.finish(r.figures, time.Since(r.start), processTime()-before)
 	if err == nil && ctx.Err() != nil {
 		err = ErrInterrupted
@@ -111,44 +110,44 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 	return report, err
 }
 
-func newRun(cfg *Config, report *Report) (*run, error) {
-	target, newAlarm := cfg.Target, timerAlarm
+func newRun(opt *Options, report *Report) (*run, error) {
+	target, newAlarm := opt.Target, timerAlarm
 	if target == nil {
 		target = &Target{host: "pipe"}
 	}
 	r := &run{
-		cfg: cfg, judge: newJudge(), report: report, figures: newFigures(), dial: cfg.dial,
-		fleet:    newFleet(cfg, cfg.model(time.Now())),
-		heads:    [2][]byte{target.head(cfg.Token, false), target.head(cfg.Token, true)},
-		conns:    make([]*connection, cfg.Users),
-		returned: make(chan *connection, cfg.Users),
-		active:   cfg.Users,
-		until:    cfg.For,
+		opt: opt, judge: newJudge(), report: report, figures: newFigures(), dial: opt.dial,
+		fleet:    newFleet(opt, opt.model(time.Now())),
+		heads:    [2][]byte{target.head(opt.Token, false), target.head(opt.Token, true)},
+		conns:    make([]*connection, opt.Users),
+		returned: make(chan *connection, opt.Users),
+		active:   opt.Users,
+		until:    opt.For,
 	}
 	if r.dial == nil {
 		r.dial = target.dial
 		newAlarm = exactAlarm
 	}
-	if cfg.Rate > 0 {
-		r.total = cfg.pacer.Total(cfg.For)
+	if opt.Rate > 0 {
+		r.total = opt.pacer.Total(opt.For)
 	}
-	if cfg.For > 0 {
-		r.end = cfg.For + cfg.Patience
+	if opt.For > 0 {
+		r.end = opt.For + opt.Patience
 	}
 	for i := range r.conns {
-		r.conns[i] = &connection{gateway: &r.fleet.gateways[i], posts: cfg.Posts, turn: make(chan struct{}, 1)}
+		r.conns[i] = &connection{gateway: &r.fleet.gateways[i], posts: opt.Posts, turn: make(chan struct{}, 1)}
 	}
 	var err error
 	if r.gzip, err = gzip.NewWriterLevel(&r.packed, gzip.BestSpeed); err != nil {
-		return nil, fmt.Errorf("make gzip writer: %w", err)
+		return nil, fmt.Errorf("create gzip writer: %w", err)
 	}
 	r.alarm, err = newAlarm()
 	return r, err
 }
 
-// carryOut connects, then starts the clock and sends.
-func (r *run) carryOut(outer context.Context) error {
-	// A run that is interrupted goes on for a moment, one that is aborted does not.
+// execute connects, then starts the clock and sends.
+func (r *run) execute(outer context.Context) error {
+	// An interrupted run continues briefly, an aborted one does not.
 	ctx, abort := context.WithCancelCause(context.WithoutCancel(outer))
 	r.abort = abort
 	for _, c := range r.conns {
@@ -168,7 +167,7 @@ func (r *run) carryOut(outer context.Context) error {
 	}
 	r.tasks.Wait()
 	if connected {
-		r.countRest()
+		r.countRemaining()
 	}
 	if ledger := r.flushLedger(); err == nil {
 		err = ledger
@@ -176,7 +175,7 @@ func (r *run) carryOut(outer context.Context) error {
 	return err
 }
 
-// connectAll opens all connections and returns when the outcome of each is known.
+// connectAll opens all connections and waits for the outcome of each.
 func (r *run) connectAll(ctx context.Context) error {
 	for _, c := range r.conns {
 		c.turn <- struct{}{}
@@ -199,13 +198,13 @@ func (r *run) connectAll(ctx context.Context) error {
 	return nil
 }
 
-// work sends until there is nothing left to do or ctx ends. Once interrupted is
+// work sends requests until nothing is left to do or ctx is done. After interrupted is
 // closed, it sends nothing new.
 func (r *run) work(ctx context.Context, interrupted <-chan struct{}) {
 	ticker := time.NewTicker(tickEvery)
 	defer ticker.Stop()
 	for _, c := range r.conns {
-		r.rest(c)
+		r.startNext(c)
 	}
 	for !r.done() && ctx.Err() == nil {
 		r.dispatch()
@@ -213,12 +212,12 @@ func (r *run) work(ctx context.Context, interrupted <-chan struct{}) {
 		select {
 		case c := <-r.returned:
 			if !r.open() {
-				runtime.Gosched() // others come back meanwhile, and share a write to the ledger
+				runtime.Gosched() // let other tries finish, to share a write to the ledger
 			}
 			r.now = time.Since(r.start)
-			r.takeBack(c)
-			for range min(len(r.returned), takeAtOnce) {
-				r.takeBack(<-r.returned)
+			r.finishTry(c)
+			for range min(len(r.returned), maxFinishedAtOnce) {
+				r.finishTry(<-r.returned)
 			}
 		case <-ticker.C:
 			r.now = time.Since(r.start)
@@ -238,21 +237,21 @@ func (r *run) work(ctx context.Context, interrupted <-chan struct{}) {
 	}
 }
 
-// show hands progress on. A terminal that stands still must not stop the load: until
-// it has taken one step, others are left out.
+// show calls OnProgress in a goroutine, so that a blocked terminal does not stop the
+// load. It skips the call if the previous one has not returned.
 func (r *run) show(p Progress) {
-	if r.cfg.OnProgress != nil && r.showing.TryLock() {
+	if r.opt.OnProgress != nil && r.showing.TryLock() {
 		r.tasks.Go(func() {
 			defer r.showing.Unlock()
-			r.cfg.OnProgress(p)
+			r.opt.OnProgress(p)
 		})
 	}
 }
 
-// open reports whether the loop is an open one.
-func (r *run) open() bool { return r.cfg.Rate > 0 }
+// open reports whether the run is an open loop.
+func (r *run) open() bool { return r.opt.Rate > 0 }
 
-// done reports whether nothing is left to send or to wait for.
+// done reports whether the run is complete.
 func (r *run) done() bool {
 	if r.end > 0 && r.now > r.end {
 		return true
@@ -263,34 +262,33 @@ func (r *run) done() bool {
 	return r.active == 0
 }
 
-// checkSilence ends a run in which no answer has come for too long, although one
-// could be expected: a request was under way, and the server had not asked to
-// wait.
+// checkSilence aborts the run if no answer has arrived for Patience although one was
+// expected: a request was in progress and the server had not asked to wait.
 func (r *run) checkSilence() {
 	expected := false
 	for _, c := range r.conns {
-		expected = expected || c.live && !c.obeying(r.now)
+		expected = expected || c.live && !c.waitingAsAsked(r.now)
 	}
 	if !expected {
-		r.heard = r.now
-	} else if r.now-r.heard > r.cfg.Patience {
-		r.abort(fmt.Errorf("%w for %v", ErrSilent, r.cfg.Patience))
+		r.lastAnswer = r.now
+	} else if r.now-r.lastAnswer > r.opt.Patience {
+		r.abort(fmt.Errorf("%w for %v", ErrSilent, r.opt.Patience))
 	}
 }
 
-// countRest counts what is left when the run is over.
-func (r *run) countRest() {
+// countRemaining counts unfinished and unsent requests at the end of the run.
+func (r *run) countRemaining() {
 	r.now = time.Since(r.start)
 	for len(r.returned) > 0 {
 		r.countTry(<-r.returned)
 	}
 	for _, c := range r.conns {
 		if c.live {
-			r.forget(c, c.obeying(r.now))
+			r.countGivenUp(c, c.waitingAsAsked(r.now))
 		}
 	}
-	for due := min(r.total, r.cfg.pacer.Due(r.now)); r.next < due; r.next++ {
+	for due := min(r.total, r.opt.pacer.Due(r.now)); r.next < due; r.next++ {
 		r.report.Unsent++
-		record(r.figures.latency, r.now-r.cfg.pacer.Intended(r.next)) // at least so long
+		record(r.figures.latency, r.now-r.opt.pacer.Intended(r.next)) // the wait so far
 	}
 }

@@ -17,8 +17,8 @@ import (
 	"github.com/pulsegate/pulsegate/internal/storage/storetest"
 )
 
-// A server stands still for two seconds. An open loop shows what that does to
-// all who wanted to send; a closed loop hides it, and says that it may.
+// A server stalls for two seconds. An open loop shows the effect on all clients; a
+// closed loop hides it, and its report says that it may.
 func TestStallShows(t *testing.T) {
 	stalling := func(begin time.Time) func(int, string) string {
 		return func(int, string) string {
@@ -30,24 +30,24 @@ func TestStallShows(t *testing.T) {
 	}
 	synctest.Test(t, func(t *testing.T) {
 		p := &peer{answer: stalling(time.Now())}
-		r, err := p.run(t, t.Context(), sim.Config{Users: 5, Rate: 100, For: 10 * time.Second})
+		r, err := p.run(t, t.Context(), sim.Options{Users: 5, Rate: 100, For: 10 * time.Second})
 		if err != nil || r.Fault() != nil {
 			t.Fatal(err, r.Fault())
 		}
 		if r.Loop != "open" || !r.Corrected || r.Stored != 1000 || r.Latency.Count != 1000 || r.Unsent != 0 {
 			t.Errorf("got %+v", r)
 		}
-		// 200 requests were due during the stall, and waited for a second on average.
+		// 200 requests were due during the stall and waited for one second on average.
 		if r.Latency.P90Us < 800_000 || r.Latency.MaxUs < 1_900_000 {
 			t.Errorf("latency %+v does not show the stall", r.Latency)
 		}
 	})
 	synctest.Test(t, func(t *testing.T) {
 		p := &peer{answer: stalling(time.Now())}
-		cfg := sim.Config{Users: 5, For: 10 * time.Second}
+		opt := sim.Options{Users: 5, For: 10 * time.Second}
 		answer := p.answer
 		p.answer = func(n int, body string) string { time.Sleep(10 * time.Millisecond); return answer(n, body) }
-		r, err := p.run(t, t.Context(), cfg)
+		r, err := p.run(t, t.Context(), opt)
 		if err != nil || r.Fault() != nil {
 			t.Fatal(err, r.Fault())
 		}
@@ -57,11 +57,11 @@ func TestStallShows(t *testing.T) {
 	})
 }
 
-// An overloaded open loop counts what it could not send, and its waits.
+// An overloaded open loop counts the requests that it could not send, and their waits.
 func TestUnsent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := &peer{answer: func(int, string) string { time.Sleep(time.Second); return ok(stored) }}
-		r, err := p.run(t, t.Context(), sim.Config{Users: 1, Rate: 10, For: 5 * time.Second, Patience: 3 * time.Second})
+		r, err := p.run(t, t.Context(), sim.Options{Users: 1, Rate: 10, For: 5 * time.Second, Patience: 3 * time.Second})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -77,7 +77,7 @@ func TestUnsent(t *testing.T) {
 	})
 }
 
-func TestRefusalsAreObeyed(t *testing.T) {
+func TestRetryAfterIsRespected(t *testing.T) {
 	for _, status := range []int{429, 503} {
 		synctest.Test(t, func(t *testing.T) {
 			name := map[int]string{429: "too-many-readings", 503: "overloaded"}[status]
@@ -87,7 +87,7 @@ func TestRefusalsAreObeyed(t *testing.T) {
 				}
 				return ok(stored)
 			}}
-			r, err := p.run(t, t.Context(), sim.Config{Users: 1, Posts: 2})
+			r, err := p.run(t, t.Context(), sim.Options{Users: 1, Posts: 2})
 			if err != nil || r.Fault() != nil {
 				t.Fatal(err, r.Fault())
 			}
@@ -95,23 +95,24 @@ func TestRefusalsAreObeyed(t *testing.T) {
 				t.Errorf("sent again after %v, want 25 s", wait)
 			}
 			if p.bodies[0] != p.bodies[1] || p.bodies[1] == p.bodies[2] {
-				t.Error("another request was sent instead of the refused one")
+				t.Error("a different request was sent instead of the refused one")
 			}
 			if r.Refused429+r.Refused503 != 1 || (r.Refused429 == 1) != (status == 429) || len(r.Errors) != 0 || r.Stored != 2 {
 				t.Errorf("got %+v", r)
 			}
 			if len(r.RetryAfter) != 1 || r.RetryAfter[25] != 1 || r.Served.MaxUs > 1000 {
-				t.Errorf("waits %v, want one of 25 s, which is no part of %+v", r.RetryAfter, r.Served)
+				t.Errorf("waits %v, want one of 25 s, which is not included in %+v", r.RetryAfter, r.Served)
 			}
 		})
 	}
 }
 
-// Refused to the end is no fault of the server's; readings count as failed.
+// Requests that are refused until the end count as failed, but are not a fault of the
+// server.
 func TestRefusedToTheEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := &peer{answer: func(int, string) string { return refusal(503, "disk-low", "Retry-After: 1\r\n") }}
-		r, err := p.run(t, t.Context(), sim.Config{Users: 2, Posts: 3, MaxTries: 4})
+		r, err := p.run(t, t.Context(), sim.Options{Users: 2, Posts: 3, MaxTries: 4})
 		if err != nil || r.Fault() != nil {
 			t.Fatal(err, r.Fault())
 		}
@@ -121,13 +122,13 @@ func TestRefusedToTheEnd(t *testing.T) {
 	})
 }
 
-// What has no answer is sent again as it is.
+// A request without an answer is retried unchanged.
 func TestRetries(t *testing.T) {
 	for name, first := range map[string]string{
 		"closed before the answer":   "",
-		"closed within the answer":   "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 100\r\n\r\nabc",
+		"closed during the answer":   "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 100\r\n\r\nabc",
 		"outcome unknown":            refusal(500, "outcome-unknown", ""),
-		"closed within the head":     "HTTP/1.1 200",
+		"closed during the header":   "HTTP/1.1 200",
 		"the server waited too long": refusal(408, "timeout", "Connection: close\r\n"),
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -138,7 +139,7 @@ func TestRetries(t *testing.T) {
 					}
 					return ok(stored)
 				}}
-				r, err := p.run(t, t.Context(), sim.Config{Users: 1, Posts: 1, Timeout: 2 * time.Second})
+				r, err := p.run(t, t.Context(), sim.Options{Users: 1, Posts: 1, Timeout: 2 * time.Second})
 				if err != nil || r.Fault() != nil {
 					t.Fatal(err, r.Fault())
 				}
@@ -158,7 +159,7 @@ func TestSilentServer(t *testing.T) {
 			}
 			return ok(stored)
 		}}
-		r, err := p.run(t, t.Context(), sim.Config{Users: 3, Posts: 100, Patience: 5 * time.Second})
+		r, err := p.run(t, t.Context(), sim.Options{Users: 3, Posts: 100, Patience: 5 * time.Second})
 		if !errors.Is(err, sim.ErrSilent) {
 			t.Errorf("got %v, want ErrSilent", err)
 		}
@@ -176,7 +177,7 @@ func TestGarbage(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				p := &peer{answer: func(int, string) string { return text }}
-				r, err := p.run(t, t.Context(), sim.Config{Users: 3, Posts: 1000})
+				r, err := p.run(t, t.Context(), sim.Options{Users: 3, Posts: 1000})
 				if !errors.Is(err, sim.ErrNotPulsegate) {
 					t.Errorf("got %v, want ErrNotPulsegate", err)
 				}
@@ -188,7 +189,7 @@ func TestGarbage(t *testing.T) {
 	}
 }
 
-// One odd answer among good ones does not end a run, and is reported.
+// One undocumented answer among good ones is reported, but does not end a run.
 func TestUndocumentedIsReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := &peer{answer: func(n int, _ string) string {
@@ -197,7 +198,7 @@ func TestUndocumentedIsReported(t *testing.T) {
 			}
 			return ok(stored)
 		}}
-		r, err := p.run(t, t.Context(), sim.Config{Users: 3, Posts: 10})
+		r, err := p.run(t, t.Context(), sim.Options{Users: 3, Posts: 10})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -210,7 +211,7 @@ func TestUndocumentedIsReported(t *testing.T) {
 func TestMalformedAccepted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := &peer{answer: func(int, string) string { return ok(stored) }}
-		r, err := p.run(t, t.Context(), sim.Config{Users: 1, Posts: 50, Mix: mix(t, "clean", map[string]string{"malformed": "0.5"})})
+		r, err := p.run(t, t.Context(), sim.Options{Users: 1, Posts: 50, Mix: mix(t, "clean", map[string]string{"malformed": "0.5"})})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -223,17 +224,16 @@ func TestMalformedAccepted(t *testing.T) {
 func TestTokenRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := &peer{answer: func(int, string) string { return refusal(403, "forbidden", "") }}
-		r, err := p.run(t, t.Context(), sim.Config{Users: 2, Posts: 1000, Token: "secret"})
+		r, err := p.run(t, t.Context(), sim.Options{Users: 2, Posts: 1000, Token: "secret"})
 		if err == nil || strings.Contains(err.Error(), "secret") || r.Requests > 10 {
 			t.Errorf("got %v after %d requests", err, r.Requests)
 		}
 	})
 }
 
-// An interrupt ends the run soon, waits for the answers under way, and reports
-// what ran.
+// An interrupted run waits for pending answers, ends soon, and reports what ran.
 func TestInterrupt(t *testing.T) {
-	for name, cfg := range map[string]sim.Config{
+	for name, opt := range map[string]sim.Options{
 		"closed": {Users: 4, Posts: 1 << 30},
 		"open":   {Users: 4, Rate: 10, For: time.Hour},
 	} {
@@ -244,13 +244,13 @@ func TestInterrupt(t *testing.T) {
 				p := &peer{answer: func(int, string) string { time.Sleep(100 * time.Millisecond); return ok(stored) }}
 				begin := time.Now()
 				var shown int
-				cfg.OnProgress = func(p sim.Progress) {
+				opt.OnProgress = func(p sim.Progress) {
 					shown++
 					if p.Point.Requests < 9 {
 						t.Errorf("second %v shows %d requests", p.Seconds, p.Point.Requests)
 					}
 				}
-				r, err := p.run(t, ctx, cfg)
+				r, err := p.run(t, ctx, opt)
 				if !errors.Is(err, sim.ErrInterrupted) || !r.Interrupted {
 					t.Errorf("got %v, want ErrInterrupted", err)
 				}
@@ -268,42 +268,42 @@ func TestInterrupt(t *testing.T) {
 	}
 }
 
-func TestNobodyAnswers(t *testing.T) {
-	cfg := sim.Config{Users: 3, Posts: 1, Run: "p"}
-	if _, err := sim.Run(t.Context(), cfg.WithDial(noDial)); !errors.Is(err, sim.ErrRefusedAll) {
+func TestNoPulsegate(t *testing.T) {
+	opt := sim.Options{Users: 3, Posts: 1, Run: "p"}
+	if _, err := sim.Run(t.Context(), opt.WithDial(noDial)); !errors.Is(err, sim.ErrRefusedAll) {
 		t.Errorf("got %v, want ErrRefusedAll", err)
 	}
 	srv := httptest.NewServer(http.NotFoundHandler())
 	defer srv.Close()
-	cfg.Target = target(t, srv)
-	if _, err := sim.Run(t.Context(), cfg); !errors.Is(err, sim.ErrNotPulsegate) {
+	opt.Target = target(t, srv)
+	if _, err := sim.Run(t.Context(), opt); !errors.Is(err, sim.ErrNotPulsegate) {
 		t.Errorf("got %v, want ErrNotPulsegate", err)
 	}
 	srv.Close()
-	if _, err := sim.Run(t.Context(), cfg); err == nil || errors.Is(err, sim.ErrNotPulsegate) {
-		t.Errorf("got %v, want that it cannot be reached", err)
+	if _, err := sim.Run(t.Context(), opt); err == nil || errors.Is(err, sim.ErrNotPulsegate) {
+		t.Errorf("got %v, want an error that the target cannot be reached", err)
 	}
 }
 
-// The server goes away in the middle, over real connections.
-func TestServerGoesAway(t *testing.T) {
+// The server is shut down during a run over real connections.
+func TestServerShutDown(t *testing.T) {
 	b := &backend{Memory: storetest.NewMemory()}
 	srv := serve(t, b, nil)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	cfg := sim.Config{Target: target(t, srv), Users: 5, For: time.Minute, Run: "t", Patience: 2 * time.Second,
+	opt := sim.Options{Target: target(t, srv), Users: 5, For: time.Minute, Run: "t", Patience: 2 * time.Second,
 		OnProgress: func(sim.Progress) {
 			srv.Listener.Close()
 			srv.CloseClientConnections()
 		}}
-	report, path, err := runLedger(t, cfg)
+	report, path, err := runLedger(t, opt)
 	if !errors.Is(err, sim.ErrSilent) {
 		t.Errorf("got %v, want ErrSilent", err)
 	}
 	if report.Stored == 0 || report.Failed == 0 || report.Errors["not connected"] == 0 {
 		t.Errorf("got %+v", report)
 	}
-	again := serve(t, b, nil) // the same store behind another listener
+	again := serve(t, b, nil) // the same store with a new listener
 	v, err := sim.Verify(ctx, path, sim.VerifyOptions{Target: target(t, again)})
 	if err != nil {
 		t.Fatal(err)
@@ -313,8 +313,7 @@ func TestServerGoesAway(t *testing.T) {
 	}
 }
 
-// A server may close a connection that is idle. That is no failure of the request
-// that was to use it next.
+// A server may close an idle connection. That is not a failure of the next request.
 func TestServerClosesIdle(t *testing.T) {
 	plain := serve(t, &backend{Memory: storetest.NewMemory()}, nil)
 	for _, secure := range []bool{false, true} {
@@ -329,13 +328,13 @@ func TestServerClosesIdle(t *testing.T) {
 		} else {
 			srv.Start()
 		}
-		cfg := sim.Config{Target: target(t, srv), Users: 1, Rate: 4, For: time.Second, Run: "t"}
+		opt := sim.Options{Target: target(t, srv), Users: 1, Rate: 4, For: time.Second, Run: "t"}
 		if secure {
 			roots := x509.NewCertPool()
 			roots.AddCert(srv.Certificate())
-			cfg.Target.WithTLS(roots, nil)
+			opt.Target.WithTLS(roots, nil)
 		}
-		r, err := sim.Run(t.Context(), cfg)
+		r, err := sim.Run(t.Context(), opt)
 		if err != nil || r.Stored+r.Duplicate != 4 || r.Tries != 4 || len(r.Errors) != 0 {
 			t.Errorf("TLS %v: %v, %d tries, errors %v; want 4 without an error", secure, err, r.Tries, r.Errors)
 		}
@@ -343,8 +342,8 @@ func TestServerClosesIdle(t *testing.T) {
 	}
 }
 
-// A connection that is idle for longer than an answer may take is used again.
-func TestIdleIsUsedAgain(t *testing.T) {
+// A connection that is idle for longer than Timeout is reused.
+func TestIdleIsReused(t *testing.T) {
 	plain := serve(t, &backend{Memory: storetest.NewMemory()}, nil)
 	srv := httptest.NewUnstartedServer(plain.Config.Handler)
 	var conns atomic.Int64
@@ -355,12 +354,12 @@ func TestIdleIsUsedAgain(t *testing.T) {
 	}
 	srv.Start()
 	defer srv.Close()
-	cfg := sim.Config{Target: target(t, srv), Users: 1, Rate: 4, For: time.Second, Timeout: 150 * time.Millisecond, Run: "t"}
-	r, err := sim.Run(t.Context(), cfg)
+	opt := sim.Options{Target: target(t, srv), Users: 1, Rate: 4, For: time.Second, Timeout: 150 * time.Millisecond, Run: "t"}
+	r, err := sim.Run(t.Context(), opt)
 	if err != nil || r.Stored+r.Duplicate != 4 {
 		t.Errorf("%v, %d safe, want 4", err, r.Stored+r.Duplicate)
 	}
-	if n := conns.Load(); n > 2 && len(r.Errors) == 0 { // one more than of gateways: the first question
+	if n := conns.Load(); n > 2 && len(r.Errors) == 0 { // one more than gateways: the probe
 		t.Errorf("%d connections, want 2", n)
 	}
 }
@@ -371,12 +370,12 @@ func TestTLS(t *testing.T) {
 	defer secure.Close()
 	roots := x509.NewCertPool()
 	roots.AddCert(secure.Certificate())
-	cfg := sim.Config{Target: target(t, secure).WithTLS(roots, nil), Users: 3, Posts: 20, Run: "t", Seed: 1, Batch: 5, Mix: mix(t, "real", nil)}
-	report, path, err := runLedger(t, cfg)
+	opt := sim.Options{Target: target(t, secure).WithTLS(roots, nil), Users: 3, Posts: 20, Run: "t", Seed: 1, Batch: 5, Mix: mix(t, "real", nil)}
+	report, path, err := runLedger(t, opt)
 	if err != nil || report.Fault() != nil {
 		t.Fatal(err, report.Fault())
 	}
-	v, err := sim.Verify(t.Context(), path, sim.VerifyOptions{Target: cfg.Target})
+	v, err := sim.Verify(t.Context(), path, sim.VerifyOptions{Target: opt.Target})
 	if err != nil || !v.OK() || v.Stored == 0 {
 		t.Errorf("got %+v, %v", v, err)
 	}
@@ -407,30 +406,30 @@ func TestResolveTarget(t *testing.T) {
 		if !errors.Is(err, tt.want) {
 			t.Errorf("%s, remote %v: got %v, want %v", tt.target, tt.remote, err, tt.want)
 		}
-		// Only what is allowed to be remote is.
+		// Only targets for which it is allowed are remote.
 		if err == nil && target.Remote() != tt.remote {
 			t.Errorf("%s: Remote is %v, want %v", tt.target, target.Remote(), tt.remote)
 		}
 	}
 }
 
-func TestConfigRefuses(t *testing.T) {
-	for name, cfg := range map[string]sim.Config{
-		"no end":             {Users: 1},
-		"both loops":         {Users: 1, Posts: 1, Rate: 1, For: time.Second},
-		"open without end":   {Users: 1, Rate: 1},
-		"no users":           {Posts: 1},
-		"too much memory":    {Users: 50_000, Posts: 1, Batch: 10_000},
-		"token of two lines": {Users: 1, Posts: 1, Token: "a\r\nX: b"},
-		"negative rate":      {Users: 1, Rate: -1, For: time.Second},
+func TestInvalidOptions(t *testing.T) {
+	for name, opt := range map[string]sim.Options{
+		"no duration":           {Users: 1},
+		"both loops":            {Users: 1, Posts: 1, Rate: 1, For: time.Second},
+		"open without duration": {Users: 1, Rate: 1},
+		"no users":              {Posts: 1},
+		"too much memory":       {Users: 50_000, Posts: 1, Batch: 10_000},
+		"token of two lines":    {Users: 1, Posts: 1, Token: "a\r\nX: b"},
+		"negative rate":         {Users: 1, Rate: -1, For: time.Second},
 	} {
-		cfg.Run = "t"
-		if _, err := sim.Run(t.Context(), cfg.WithDial(noDial)); !errors.Is(err, sim.ErrConfig) {
-			t.Errorf("%s: got %v, want ErrConfig", name, err)
+		opt.Run = "t"
+		if _, err := sim.Run(t.Context(), opt.WithDial(noDial)); !errors.Is(err, sim.ErrOptions) {
+			t.Errorf("%s: got %v, want ErrOptions", name, err)
 		}
 	}
-	cfg := sim.Config{Users: 1, Posts: 1, Run: "a b"}
-	if _, err := sim.Run(t.Context(), cfg.WithDial(noDial)); !errors.Is(err, sim.ErrConfig) {
-		t.Errorf("run with a space: got %v, want ErrConfig", err)
+	opt := sim.Options{Users: 1, Posts: 1, Run: "a b"}
+	if _, err := sim.Run(t.Context(), opt.WithDial(noDial)); !errors.Is(err, sim.ErrOptions) {
+		t.Errorf("run with a space: got %v, want ErrOptions", err)
 	}
 }

@@ -18,11 +18,11 @@ import (
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
-// A backend is a store whose behaviour a test may break.
+// A backend is a store with injectable faults.
 type backend struct {
 	*storetest.Memory
 	append func(next func([]*storage.Entry) error, group []*storage.Entry) error
-	scan   func(records []storage.Record) []storage.Record // what a Scan returns instead
+	scan   func(records []storage.Record) []storage.Record // replaces the result of Scan
 }
 
 func (b *backend) Append(group []*storage.Entry) error {
@@ -40,7 +40,7 @@ func (b *backend) Scan(ctx context.Context, r storage.Range, dst []storage.Recor
 	return n, err
 }
 
-// serve starts a whole server on b. wrap may change what it answers to writes.
+// serve starts a complete server on b. wrap may modify its answers to writes.
 func serve(t testing.TB, b *backend, wrap func(http.Handler) http.Handler) *httptest.Server {
 	t.Helper()
 	core, err := ingest.New(b, problem.New(), ingest.Config{})
@@ -76,16 +76,16 @@ func target(t testing.TB, srv *httptest.Server) *sim.Target {
 	return target
 }
 
-// runLedger runs cfg with a ledger and returns the report and the ledger's path.
-func runLedger(t testing.TB, cfg sim.Config) (*sim.Report, string, error) {
+// runLedger runs opt with a ledger and returns the report and the ledger's path.
+func runLedger(t testing.TB, opt sim.Options) (*sim.Report, string, error) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "ledger")
 	var err error
-	if cfg.Ledger, err = sim.CreateLedger(path, cfg.Run, cfg.Seed); err != nil {
+	if opt.Ledger, err = sim.CreateLedger(path, opt.Run, opt.Seed); err != nil {
 		t.Fatal(err)
 	}
-	report, err := sim.Run(t.Context(), cfg)
-	if err := cfg.Ledger.Close(); err != nil {
+	report, err := sim.Run(t.Context(), opt)
+	if err := opt.Ledger.Close(); err != nil {
 		t.Fatal(err)
 	}
 	wantSum(t, report)
@@ -105,10 +105,10 @@ func realMix(t testing.TB) sim.Mix {
 	return mix(t, "real", map[string]string{"drop": "0.05", "malformed": "0.05", "buffer": "0.3", "forward": "0.1", "reorder": "0.1"})
 }
 
-// A server that keeps its promise passes, whatever gateways do.
+// A correct server passes, whatever gateways do.
 func TestCountsAddUp(t *testing.T) {
 	srv := serve(t, &backend{Memory: storetest.NewMemory()}, nil)
-	report, path, err := runLedger(t, sim.Config{Target: target(t, srv), Users: 20, Devices: 31, Batch: 7, Posts: 40, Run: "t", Seed: 9,
+	report, path, err := runLedger(t, sim.Options{Target: target(t, srv), Users: 20, Devices: 31, Batch: 7, Posts: 40, Run: "t", Seed: 9,
 		Mix: realMix(t)})
 	if err != nil {
 		t.Fatal(err)
@@ -132,7 +132,7 @@ func TestCountsAddUp(t *testing.T) {
 		inPoints += p.Requests
 	}
 	if inPoints != report.Requests {
-		t.Errorf("the series holds %d requests of %d", inPoints, report.Requests)
+		t.Errorf("the points have %d requests of %d", inPoints, report.Requests)
 	}
 	v, err := sim.Verify(t.Context(), path, sim.VerifyOptions{Target: target(t, srv)})
 	if err != nil {
@@ -146,7 +146,7 @@ func TestCountsAddUp(t *testing.T) {
 	}
 }
 
-// Each server breaks its promise once, and Verify says how.
+// Each server has one fault, which Verify detects.
 func TestVerifyFinds(t *testing.T) {
 	type counts struct{ missing, altered, doubled, unknown uint64 }
 	for _, tt := range []struct {
@@ -155,7 +155,7 @@ func TestVerifyFinds(t *testing.T) {
 		want  counts
 	}{
 		{"nothing", func(*backend) {}, counts{}},
-		{"a reading that is acknowledged and not stored", func(b *backend) {
+		{"a reading that is acknowledged but not stored", func(b *backend) {
 			var n atomic.Int64
 			b.append = func(next func([]*storage.Entry) error, group []*storage.Entry) error {
 				if n.Add(1) == 5 {
@@ -189,7 +189,7 @@ func TestVerifyFinds(t *testing.T) {
 				return records
 			}
 		}, counts{altered: 1}},
-		{"a sign that nobody sent", func(b *backend) {
+		{"a sign that was not sent", func(b *backend) {
 			var n atomic.Int64
 			b.append = func(next func([]*storage.Entry) error, group []*storage.Entry) error {
 				if n.Add(1) == 5 {
@@ -200,7 +200,7 @@ func TestVerifyFinds(t *testing.T) {
 				return next(group)
 			}
 		}, counts{altered: 1}},
-		{"a reading that is there twice", func(b *backend) {
+		{"a reading that is returned twice", func(b *backend) {
 			b.scan = func(records []storage.Record) []storage.Record {
 				if len(records) > 3 && records[0].Device.String() == "sim-t-000001" {
 					records = append(records[:3], records[2:]...)
@@ -208,7 +208,7 @@ func TestVerifyFinds(t *testing.T) {
 				return records
 			}
 		}, counts{doubled: 1}},
-		{"a reading that nobody sent, of a device of the run", func(b *backend) {
+		{"a reading that was not sent, of a device of the run", func(b *backend) {
 			var n atomic.Int64
 			b.append = func(next func([]*storage.Entry) error, group []*storage.Entry) error {
 				if n.Add(1) == 5 {
@@ -221,7 +221,7 @@ func TestVerifyFinds(t *testing.T) {
 				return next(group)
 			}
 		}, counts{unknown: 1}},
-		{"a reading that nobody sent, of a device that did not exist", func(b *backend) {
+		{"a reading that was not sent, of an unknown device", func(b *backend) {
 			var n atomic.Int64
 			b.append = func(next func([]*storage.Entry) error, group []*storage.Entry) error {
 				if n.Add(1) == 5 {
@@ -234,7 +234,7 @@ func TestVerifyFinds(t *testing.T) {
 				return next(group)
 			}
 		}, counts{unknown: 1}},
-		{"a reading that was refused and is stored", func(b *backend) {
+		{"a reading that was rejected but is stored", func(b *backend) {
 			var n atomic.Int64
 			b.append = func(next func([]*storage.Entry) error, group []*storage.Entry) error {
 				err := next(group)
@@ -248,9 +248,9 @@ func TestVerifyFinds(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			b := &backend{Memory: storetest.NewMemory()}
 			srv := serve(t, b, nil)
-			cfg := sim.Config{Target: target(t, srv), Users: 4, Devices: 4, Posts: 20, Run: "t", Seed: 9}
+			opt := sim.Options{Target: target(t, srv), Users: 4, Devices: 4, Posts: 20, Run: "t", Seed: 9}
 			tt.spoil(b)
-			_, path, err := runLedger(t, cfg)
+			_, path, err := runLedger(t, opt)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -258,7 +258,7 @@ func TestVerifyFinds(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			// A ledger that is longer than memory yields the same.
+			// Verifying the ledger in shares gives the same result.
 			again, err := sim.Verify(t.Context(), path, sim.VerifyOptions{Target: target(t, srv)}.InShares(1000))
 			if err != nil || !reflect.DeepEqual(again, v) {
 				t.Errorf("in shares: got %+v, %v, want %+v", again, err, v)
@@ -276,7 +276,7 @@ func TestVerifyFinds(t *testing.T) {
 	}
 }
 
-// What was sent and never acknowledged may be there or not.
+// Readings that were sent but never acknowledged may be stored or not.
 func TestVerifyUnsettled(t *testing.T) {
 	b := &backend{Memory: storetest.NewMemory()}
 	srv := serve(t, b, nil)
@@ -305,12 +305,12 @@ func TestVerifyUnsettled(t *testing.T) {
 	}
 }
 
-// A server that dies while it is read from is asked again, and goes on where it
-// broke off.
-func TestVerifyGoesOn(t *testing.T) {
+// If a response is cut off during the read-back, Verify retries and continues where it
+// stopped.
+func TestVerifyRetries(t *testing.T) {
 	b := &backend{Memory: storetest.NewMemory()}
 	srv := serve(t, b, nil)
-	_, path, err := runLedger(t, sim.Config{Target: target(t, srv), Users: 1, Posts: 60, Batch: 50, Run: "t", Seed: 9})
+	_, path, err := runLedger(t, sim.Options{Target: target(t, srv), Users: 1, Posts: 60, Batch: 50, Run: "t", Seed: 9})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,28 +13,27 @@ import (
 	"strings"
 )
 
-// ErrRemote means that a target can be another machine, and that this was not
-// allowed.
-var ErrRemote = errors.New("sim: the target is not this machine; a simulated fleet is a heavy load, and its readings stay in the store. Add --allow-remote if that is wanted")
+// ErrRemote means that a target may be another machine, which was not allowed.
+var ErrRemote = errors.New("sim: the target is not this machine; a simulated fleet is a heavy load, and its readings stay in the store. Use --allow-remote to do it anyway")
 
 // ErrTarget is wrapped by errors about the form of a target.
-var ErrTarget = errors.New("sim: a target is of the form http://host:port")
+var ErrTarget = errors.New("sim: the target must have the form http://host:port")
 
 // A Target is a server to load.
 type Target struct {
-	url   string // without a slash at its end
+	url   string // without a trailing slash
 	host  string // for the Host field
-	name  string // that the certificate is to bear
-	path  string // before /v1
+	name  string // expected in the certificate
+	path  string // path prefix before /v1
 	tls   bool
-	roots *x509.CertPool    // nil: the system's
-	certs []tls.Certificate // to show to the server
+	roots *x509.CertPool    // nil: the system's roots
+	certs []tls.Certificate // client certificates
 	addrs []netip.AddrPort  // never empty
 }
 
-// ResolveTarget finds the addresses of a target. Unless remote is true, all of
-// them must be loopback addresses. What was resolved here is what is connected
-// to, so that a name cannot come to mean another machine later.
+// ResolveTarget resolves the addresses of a target. Unless remote is true, all of them
+// must be loopback addresses. Connections go only to these addresses, so that a name
+// cannot refer to another machine later.
 func ResolveTarget(ctx context.Context, target string, remote bool) (*Target, error) {
 	u, err := url.Parse(target)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
@@ -49,7 +48,7 @@ func ResolveTarget(ctx context.Context, target string, remote bool) (*Target, er
 	}
 	port := u.Port()
 	if port == "" {
-		port = u.Scheme // a service name, as the resolver takes it
+		port = u.Scheme // a service name, which the resolver accepts
 	}
 	n, err := net.DefaultResolver.LookupPort(ctx, "tcp", port)
 	if err != nil {
@@ -57,7 +56,7 @@ func ResolveTarget(ctx context.Context, target string, remote bool) (*Target, er
 	}
 	ips, err := net.DefaultResolver.LookupNetIP(ctx, "ip", u.Hostname())
 	if err != nil {
-		return nil, fmt.Errorf("find the target's address: %w", err)
+		return nil, fmt.Errorf("resolve target: %w", err)
 	}
 	for _, ip := range ips {
 		if ip = ip.Unmap(); !remote && !ip.IsLoopback() {
@@ -68,8 +67,8 @@ func ResolveTarget(ctx context.Context, target string, remote bool) (*Target, er
 	return t, nil
 }
 
-// WithTLS says by which CAs the target's certificate is to be signed, nil for the
-// system's, and which certificates to show to it. It returns t.
+// WithTLS sets the root CAs for the target's certificate, nil for the system's, and the
+// client certificates. It returns t.
 func (t *Target) WithTLS(roots *x509.CertPool, certs []tls.Certificate) *Target {
 	t.roots, t.certs = roots, certs
 	return t
@@ -78,12 +77,12 @@ func (t *Target) WithTLS(roots *x509.CertPool, certs []tls.Certificate) *Target 
 // String returns the target's URL.
 func (t *Target) String() string { return t.url }
 
-// Remote reports whether t can be another machine.
+// Remote reports whether t may be another machine.
 func (t *Target) Remote() bool {
 	return slices.ContainsFunc(t.addrs, func(a netip.AddrPort) bool { return !a.Addr().IsLoopback() })
 }
 
-// dial connects to the target, over TLS if its URL is one of https.
+// dial connects to the target, with TLS for an https URL.
 func (t *Target) dial(ctx context.Context) (net.Conn, error) {
 	conn, err := t.dialContext(ctx, "", "")
 	if err != nil || !t.tls {
@@ -97,8 +96,8 @@ func (t *Target) dial(ctx context.Context) (net.Conn, error) {
 	return secure, nil
 }
 
-// dialContext connects to one of the target's addresses, whatever the name in
-// the URL means by now.
+// dialContext connects to one of the target's resolved addresses. It ignores its
+// network and address parameters.
 func (t *Target) dialContext(ctx context.Context, _, _ string) (net.Conn, error) {
 	var d net.Dialer
 	var errs error
@@ -112,13 +111,12 @@ func (t *Target) dialContext(ctx context.Context, _, _ string) (net.Conn, error)
 	return nil, errs
 }
 
-// tlsConfig returns how to speak TLS with the target.
+// tlsConfig returns the TLS configuration for the target.
 func (t *Target) tlsConfig() *tls.Config {
 	return &tls.Config{ServerName: t.name, RootCAs: t.roots, Certificates: t.certs, MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}}
 }
 
-// head returns the head of a POST of readings up to the value of its
-// Content-Length.
+// head returns the header of a POST of readings up to the value of Content-Length.
 func (t *Target) head(token string, gzip bool) []byte {
 	head := "POST " + t.path + "/v1/readings HTTP/1.1\r\nHost: " + t.host + "\r\nContent-Type: application/json\r\n"
 	if token != "" {

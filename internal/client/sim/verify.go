@@ -14,24 +14,23 @@ import (
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
-// A Verification is what a server holds compared with what it acknowledged. It
-// counts readings, told apart by device and time.
+// A Verification compares what a server has stored with what it acknowledged. It counts
+// readings, identified by device and time.
 type Verification struct {
-	Acknowledged uint64 `json:"acknowledged"` // by the ledger
-	Stored       uint64 `json:"stored"`       // read back, of the run's devices
+	Acknowledged uint64 `json:"acknowledged"` // according to the ledger
+	Stored       uint64 `json:"stored"`       // read back for the run's devices
 
-	Missing uint64 `json:"missing"` // acknowledged and not there
-	Altered uint64 `json:"altered"` // there with other signs or values than were sent
-	Doubled uint64 `json:"doubled"` // there once more
-	Unknown uint64 `json:"unknown"` // there, and never sent, or sent and refused
+	Missing uint64 `json:"missing"` // acknowledged but not stored
+	Altered uint64 `json:"altered"` // stored with other signs or values than were sent
+	Doubled uint64 `json:"doubled"` // returned more than once
+	Unknown uint64 `json:"unknown"` // stored, but never sent or rejected
 
-	// Unsettled readings were sent and never answered for good. They may be there
-	// or not.
+	// Unsettled readings were sent but got no final answer. They may be stored or not.
 	Unsettled       uint64 `json:"unsettled"`
 	UnsettledStored uint64 `json:"unsettled_stored"`
 
 	Devices  int      `json:"devices"`
-	Examples []string `json:"examples,omitempty"` // the first findings: device and time, never a value
+	Examples []string `json:"examples,omitempty"` // the first findings, with device and time but no values
 }
 
 // maxExamples bounds the list of examples.
@@ -40,37 +39,35 @@ const maxExamples = 20
 // OK reports whether the server kept its promise.
 func (v *Verification) OK() bool { return v.Missing+v.Altered+v.Doubled+v.Unknown == 0 }
 
-// VerifyOptions say how to verify.
+// VerifyOptions configure [Verify].
 type VerifyOptions struct {
 	Target *Target
 	Token  string
 
-	// AllowCut takes a ledger that is cut off for a whole one. What was sent after
-	// the cut then counts as unknown if it is stored.
+	// AllowCut accepts a ledger that is cut off. Readings that were sent after the cut
+	// then count as unknown if they are stored.
 	AllowCut bool
 
-	// Progress is told, from time to time, how many devices are done. May be nil.
-	Progress func(done, all int)
+	// OnProgress, if not nil, is called with the number of finished devices.
+	OnProgress func(done, all int)
 
-	shareBytes int64 // instead of ledgerBytesAtATime, in tests
+	shareBytes int64 // replaces ledgerBytesAtATime in tests
 }
 
-// Workers of a verification, and the bytes of a ledger that are compared together.
-// Seven bytes of it take about three of memory.
+// The number of workers, and the bytes of the ledger that are compared at a time. Seven
+// bytes of the ledger take about three bytes of memory.
 const (
 	verifyWorkers      = 4
 	ledgerBytesAtATime = 512 << 20
 )
 
-// Verify reads everything that the devices of a ledger have stored back through
-// the API, and compares.
+// Verify reads back all stored readings of a ledger's devices through the API and
+// compares them with the ledger.
 //
-// A *LedgerError means that the ledger is cut off or corrupt; the Verification
-// covers what stands before that place. After any other error it covers what had
-// been read by then.
+// A *LedgerError means that the ledger is cut off or corrupt; the Verification covers
+// the part before that line. After any other error it covers what was read until then.
 //
-// When the target cannot be asked, or is no Pulsegate, there is nothing to compare
-// and the Verification is nil.
+// If the target cannot be reached or is not Pulsegate, the Verification is nil.
 func Verify(ctx context.Context, ledger string, opt VerifyOptions) (*Verification, error) {
 	v := &verifier{opt: opt, result: &Verification{}}
 	file, err := os.Open(ledger)
@@ -91,8 +88,7 @@ func Verify(ctx context.Context, ledger string, opt VerifyOptions) (*Verificatio
 		entries   []ledgerEntry
 		ledgerErr error
 	)
-	// A long ledger is read once for each share of its devices, so that memory is
-	// bounded.
+	// A long ledger is read once per share of its devices, to bound memory.
 	shares := int32(info.Size()/cmp.Or(opt.shareBytes, ledgerBytesAtATime)) + 1
 	for share := range shares {
 		if _, err := file.Seek(0, io.SeekStart); err != nil {
@@ -102,7 +98,7 @@ func Verify(ctx context.Context, ledger string, opt VerifyOptions) (*Verificatio
 			return v.result, err
 		}
 		if share == 0 {
-			// A target that is no Pulsegate has lost nothing.
+			// Another program has lost nothing: check that the target is Pulsegate.
 			if err := probe(ctx, opt.Target, opt.Token); err != nil {
 				return nil, err
 			}
@@ -129,18 +125,18 @@ func Verify(ctx context.Context, ledger string, opt VerifyOptions) (*Verificatio
 			return v.result, errors.Join(err, ledgerErr)
 		}
 	}
-	err = v.findStrangers(ctx, reader)
+	err = v.findUnknownDevices(ctx, reader)
 	slices.Sort(v.result.Examples)
 	return v.result, errors.Join(err, ledgerErr)
 }
 
-// A verifier compares. Its workers share result.
+// A verifier is the state of Verify. Its workers share result.
 type verifier struct {
 	opt     VerifyOptions
 	client  readClient
 	devices []string // by number
 
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the following fields
 	result *Verification
 	done   int
 }
@@ -180,7 +176,8 @@ func (v *verifier) compareAll(ctx context.Context, entries []ledgerEntry) error 
 	return context.Cause(ctx)
 }
 
-// compareDevice compares one device. entries are all of its, sorted by time.
+// compareDevice compares one device. entries are all entries of the device, sorted by
+// time.
 func (v *verifier) compareDevice(ctx context.Context, entries []ledgerEntry) error {
 	var found Verification
 	name := v.devices[entries[0].device]
@@ -190,7 +187,7 @@ func (v *verifier) compareDevice(ctx context.Context, entries []ledgerEntry) err
 		}
 	}
 	rest := entries
-	// upTo settles the entries before a time, of which nothing is stored.
+	// upTo compares the entries before a time, for which nothing is stored.
 	upTo := func(timeMs int64) {
 		for len(rest) > 0 && rest[0].timeMs < timeMs {
 			found.compare(sameTime(rest), nil, note)
@@ -230,7 +227,7 @@ func (v *verifier) compareDevice(ctx context.Context, entries []ledgerEntry) err
 	return nil
 }
 
-// sameTime returns the entries at the start that are of one time.
+// sameTime returns the leading entries that have the same time.
 func sameTime(entries []ledgerEntry) []ledgerEntry {
 	n := 1
 	for n < len(entries) && entries[n].timeMs == entries[0].timeMs {
@@ -239,13 +236,13 @@ func sameTime(entries []ledgerEntry) []ledgerEntry {
 	return entries[:n]
 }
 
-// compare compares what was sent of one device and time with what is stored,
-// which may be nil.
+// compare compares what was sent for one device and time with what is stored, which may
+// be nil.
 func (v *Verification) compare(sent []ledgerEntry, stored *vitals.Values, note func(what string, timeMs int64)) {
 	acked, open := false, false
 	for i := range sent {
-		acked = acked || sent[i].fate == acknowledged
-		open = open || sent[i].fate == unsettled
+		acked = acked || sent[i].outcome == acknowledged
+		open = open || sent[i].outcome == unsettled
 	}
 	if acked {
 		v.Acknowledged++
@@ -259,11 +256,11 @@ func (v *Verification) compare(sent []ledgerEntry, stored *vitals.Values, note f
 			v.Missing++
 			note("missing", timeMs)
 		}
-	case acked && !kept(sent, stored):
+	case acked && !preserved(sent, stored):
 		v.Altered++
 		note("altered", timeMs)
-	case !explained(sent, stored):
-		// Something is there that the server never took over from anybody.
+	case !wasSent(sent, stored):
+		// The stored reading has signs that the server never accepted.
 		if acked {
 			v.Altered++
 			note("altered", timeMs)
@@ -276,11 +273,10 @@ func (v *Verification) compare(sent []ledgerEntry, stored *vitals.Values, note f
 	}
 }
 
-// kept reports whether every sign that was acknowledged is stored as it was
-// sent.
-func kept(sent []ledgerEntry, stored *vitals.Values) bool {
+// preserved reports whether every acknowledged sign is stored as it was sent.
+func preserved(sent []ledgerEntry, stored *vitals.Values) bool {
 	for i := range sent {
-		if sent[i].fate != acknowledged {
+		if sent[i].outcome != acknowledged {
 			continue
 		}
 		for sign := range vitals.Sign(vitals.NumSigns) {
@@ -293,9 +289,9 @@ func kept(sent []ledgerEntry, stored *vitals.Values) bool {
 	return true
 }
 
-// explained reports whether every stored sign was sent with that value, in a
-// request that was not refused for good.
-func explained(sent []ledgerEntry, stored *vitals.Values) bool {
+// wasSent reports whether every stored sign was sent with that value in a request that
+// was not rejected.
+func wasSent(sent []ledgerEntry, stored *vitals.Values) bool {
 	for sign := range vitals.Sign(vitals.NumSigns) {
 		got, there := stored.Get(sign)
 		if !there {
@@ -303,7 +299,7 @@ func explained(sent []ledgerEntry, stored *vitals.Values) bool {
 		}
 		if !slices.ContainsFunc(sent, func(e ledgerEntry) bool {
 			want, ok := e.values.Get(sign)
-			return e.fate != refused && ok && want == got
+			return e.outcome != refused && ok && want == got
 		}) {
 			return false
 		}
@@ -311,7 +307,7 @@ func explained(sent []ledgerEntry, stored *vitals.Values) bool {
 	return true
 }
 
-// add takes over what was found about one device.
+// add adds the findings about one device.
 func (v *verifier) add(found *Verification) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -324,17 +320,17 @@ func (v *verifier) add(found *Verification) {
 	r.Unknown += found.Unknown
 	r.Unsettled += found.Unsettled
 	r.UnsettledStored += found.UnsettledStored
-	room := maxExamples - len(r.Examples)
-	r.Examples = append(r.Examples, found.Examples[:min(room, len(found.Examples))]...)
+	left := maxExamples - len(r.Examples)
+	r.Examples = append(r.Examples, found.Examples[:min(left, len(found.Examples))]...)
 	v.done++
-	if v.opt.Progress != nil {
-		v.opt.Progress(v.done, r.Devices)
+	if v.opt.OnProgress != nil {
+		v.opt.OnProgress(v.done, r.Devices)
 	}
 }
 
-// findStrangers counts the readings of devices that bear the run's name and were
-// never sent.
-func (v *verifier) findStrangers(ctx context.Context, reader *ledgerReader) error {
+// findUnknownDevices counts stored readings of devices that have the run's prefix but
+// are not in the ledger.
+func (v *verifier) findUnknownDevices(ctx context.Context, reader *ledgerReader) error {
 	prefix := "sim-" + reader.run + "-"
 	return v.client.eachDevice(ctx, func(name string) error {
 		if _, known := reader.numbers[name]; known || !strings.HasPrefix(name, prefix) {

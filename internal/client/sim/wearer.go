@@ -16,7 +16,7 @@ const (
 // monitoring, J Hypertens 31:1731-1768, 2013).
 const pressureEveryMs = 15 * minuteMs
 
-// restingEveryMs is how often a wearer's watch states its resting heart rate.
+// restingEveryMs is how often a wearer's device reports the resting heart rate.
 const restingEveryMs = hourMs
 
 // A sample is one reading of a device of the fleet.
@@ -26,13 +26,13 @@ type sample struct {
 	values vitals.Values
 }
 
-// A wearer is one device and who wears it. All of its numbers are whole: signs
-// are in hundredths of their unit, times in ms. docs/sim.md gives the
-// distributions and their sources.
+// A wearer is one device and the person who wears it. All numbers are integers: signs
+// are in hundredths of their unit, times in ms. docs/sim.md has the distributions and
+// their sources.
 //
-// Invariant: the readings of a wearer depend on the seed, the number of the
-// device and the model alone, and their times rise strictly. TestWearerReproducible
-// and TestWearerIsTaken check it.
+// Invariant: the readings of a wearer depend only on the seed, the number of the device
+// and the model, and their times are strictly increasing. TestWearerReproducible and
+// TestWearerIsAccepted check it.
 type wearer struct {
 	random random
 
@@ -40,34 +40,34 @@ type wearer struct {
 	restRate, reserve    int32 // heart rate at rest, and how far it can rise
 	systolic, diastolic  int32
 	saturation           int32
-	bodyClockMs          int64 // how far the body's day lies behind the sun's
-	clockOffMs           int64 // how far the device's clock is ahead
+	bodyClockMs          int64 // lag of the body clock behind the time of day
+	clockOffMs           int64 // how far the device's clock is fast
 	clockDriftPPM        int32
-	pressureAt, restedAt int64 // the slots of the last measurements
+	pressureAt, restedAt int64 // time slots of the last measurements
 
 	// State.
-	timeMs       int64 // true time of the last reading
-	stampMs      int64 // its time by the device's clock
-	phaseEndMs   int64 // of resting or being active
-	exertion     int32 // permille of the reserve, 0 at rest
-	rate, rateAt int32 // heart rate without its noise, and the noise
-	blindUntilMs int64 // no SpO2 before this
-	row          int32 // of a recording
+	timeMs        int64 // true time of the last reading
+	stampMs       int64 // the same by the device's clock
+	phaseEndMs    int64 // end of the current phase of rest or activity
+	exertion      int32 // in permille of the reserve; 0 at rest
+	rate, rateAt  int32 // heart rate without noise, and the noise
+	noSpO2UntilMs int64 // no SpO2 signal before this time
+	row           int32 // next row of a recording
 }
 
-// A model says how wearers go through time.
+// A model describes how wearers' time passes.
 type model struct {
 	startMs    int64
-	endMs      int64      // unless 0, times do not pass it: readings follow each other by 1 ms there
+	endMs      int64      // if not 0, time stops here: further readings are 1 ms apart
 	intervalMs int64      // between two readings of a device
-	recorded   *Recording // whose signs to repeat; nil: wearers of our own
-	skewed     int64      // share of devices with a wrong clock, parts in a million
+	recorded   *Recording // replayed by the wearers; nil: simulated wearers
+	skewed     int64      // share of devices with a wrong clock, in parts per million
 }
 
-// circadian holds, for each hour of the body's day, how heart rate and blood
-// pressure at rest differ from their mean, in permille. The night's fall of the
-// pressure, 10 to 20 %, is that of "dippers" (O'Brien, Sheridan, O'Malley:
-// Dippers and non-dippers, Lancet 332:397, 1988).
+// circadian has, for each hour of the body clock, the deviation of heart rate and blood
+// pressure at rest from their mean, in permille. The nightly drop in blood pressure, 10
+// to 20 %, is that of "dippers" (O'Brien, Sheridan, O'Malley: Dippers and non-dippers,
+// Lancet 332:397, 1988).
 var circadian = [24]struct{ rate, pressure int64 }{
 	{-75, -85}, {-90, -100}, {-100, -110}, {-105, -110}, {-100, -105}, {-80, -85},
 	{-45, -40}, {0, 10}, {30, 40}, {45, 50}, {50, 55}, {50, 50},
@@ -75,7 +75,7 @@ var circadian = [24]struct{ rate, pressure int64 }{
 	{50, 55}, {40, 45}, {25, 25}, {5, 5}, {-25, -25}, {-50, -60},
 }
 
-// drift returns what the time of day does to heart rate and pressure, in
+// drift returns the effect of the time of day on heart rate and blood pressure, in
 // permille.
 func (w *wearer) drift() (rate, pressure int64, asleep bool) {
 	ofDay := (w.timeMs - w.bodyClockMs) % dayMs
@@ -89,7 +89,7 @@ func (w *wearer) drift() (rate, pressure int64, asleep bool) {
 	return rate, pressure, hour < 6 || hour >= 23
 }
 
-// newWearer draws the wearer of a device.
+// newWearer returns the wearer of a device, with random traits.
 func newWearer(seed uint64, device int, m *model) wearer {
 	w := wearer{random: newRandom(seed, uint64(device))}
 	r := &w.random
@@ -97,15 +97,15 @@ func newWearer(seed uint64, device int, m *model) wearer {
 	// Resting heart rate of 92,457 adults: 65.5 ± 7.7 /min, individuals 40 to 109
 	// (Quer et al., PLoS ONE 15:e0227709, 2020).
 	w.restRate = int32(clamp(6550+r.normal(770), 4200, 10500))
-	// Greatest heart rate 208 - 0.7 × age (Tanaka, Monahan, Seals, J Am Coll
-	// Cardiol 37:153-156, 2001).
+	// Maximum heart rate 208 - 0.7 × age (Tanaka, Monahan, Seals, J Am Coll Cardiol
+	// 37:153-156, 2001).
 	w.reserve = int32(20800-70*age) - w.restRate
-	// Means of adults in the United States, 2001-2008: 122/71 mm[Hg] (Wright et
-	// al., National Health Statistics Reports 35, 2011). The spread is our choice.
+	// Means of adults in the United States, 2001-2008: 122/71 mm[Hg] (Wright et al.,
+	// National Health Statistics Reports 35, 2011). The spread is our own estimate.
 	w.systolic = int32(clamp(12200+r.normal(1400), 9200, 17500))
 	w.diastolic = int32(clamp(7100+r.normal(900), 5000, int64(w.systolic)-3000))
-	// Within the 94 to 98 % that the BTS guideline aims at (O'Driscoll et al.,
-	// Thorax 72:ii1-ii90, 2017), for those who are well.
+	// For healthy people, within the target range of the BTS guideline, 94 to 98 %
+	// (O'Driscoll et al., Thorax 72:ii1-ii90, 2017).
 	w.saturation = int32(clamp(9680+r.normal(80), 9400, 9900))
 	w.bodyClockMs = clamp(r.normal(hourMs), -3*hourMs, 3*hourMs)
 
@@ -113,15 +113,15 @@ func newWearer(seed uint64, device int, m *model) wearer {
 	if skewed {
 		w.clockOffMs, w.clockDriftPPM = offMs, int32(drift)
 		if wrongHour {
-			w.clockOffMs += hourMs // set to summer time and sent as if it were not
+			w.clockOffMs += hourMs // set to summer time but sent as standard time
 		}
 	}
-	// Devices do not measure at one moment.
+	// Devices do not measure simultaneously.
 	w.timeMs = m.startMs + r.below(max(m.intervalMs, 1)) - m.intervalMs
 	w.stampMs = w.timeMs + w.clockOffMs - 1
 	w.rate = w.restRate
 	w.phaseEndMs = w.timeMs
-	// A first pressure is due right away for one device in 15, on average.
+	// The first blood pressure is due at once for one device in 15, on average.
 	w.pressureAt = w.timeMs / pressureEveryMs
 	w.restedAt = w.timeMs / restingEveryMs
 	if m.recorded != nil {
@@ -137,13 +137,14 @@ func (w *wearer) next(m *model) (timeMs int64, values vitals.Values) {
 		stepMs, values = w.replay(m)
 		w.timeMs += m.until(w.timeMs, stepMs)
 	} else {
-		// A jitter of a quarter of the interval never reorders: it is added to the
-		// step, not to the time.
+		// Jitter of a quarter of the interval never reorders readings, because it is
+		// added to the step, not to the time.
 		if j := m.intervalMs / 8; j > 0 {
 			stepMs += w.random.between(-j, j)
 		}
 		stepMs = max(stepMs, 1)
-		// Off for charging or washing about once a day: a gap, as long as it takes.
+		// The device is taken off for charging or washing about once a day, which
+		// causes a gap.
 		if w.random.chance(700 * min(stepMs, hourMs) / minuteMs) {
 			stepMs += w.random.exponential(30 * minuteMs)
 		}
@@ -159,7 +160,7 @@ func (w *wearer) next(m *model) (timeMs int64, values vitals.Values) {
 	return w.stampMs, values
 }
 
-// until returns a step from timeMs that does not lead beyond the end.
+// until limits a step from timeMs so that it does not pass the end.
 func (m *model) until(timeMs, stepMs int64) int64 {
 	if m.endMs > 0 && timeMs+stepMs > m.endMs {
 		return 1
@@ -167,7 +168,7 @@ func (m *model) until(timeMs, stepMs int64) int64 {
 	return stepMs
 }
 
-// measure returns what the wearer's sensors see stepMs after the last time.
+// measure returns the signs measured stepMs after the previous reading.
 func (w *wearer) measure(stepMs int64) (values vitals.Values) {
 	r := &w.random
 	circadianRate, circadianPressure, asleep := w.drift()
@@ -175,11 +176,11 @@ func (w *wearer) measure(stepMs int64) (values vitals.Values) {
 		w.enterPhase(asleep)
 	}
 
-	// The rate follows what the body does within about a minute.
+	// The heart rate follows exertion with a time constant of one minute.
 	rest := int64(w.restRate) * (1000 + circadianRate) / 1000
 	aim := rest + int64(w.reserve)*int64(w.exertion)/1000
 	w.rate += int32((aim - int64(w.rate)) * stepMs / (stepMs + minuteMs))
-	// The noise of the mean of some beats: half of it stays until the next reading.
+	// Autocorrelated noise: half of it persists until the next reading.
 	w.rateAt = int32(int64(w.rateAt)/2 + r.normal(130))
 	values.Set(vitals.HeartRate, oneDecimal(int64(w.rate)+int64(w.rateAt), 3000, 22000))
 
@@ -205,7 +206,7 @@ func (w *wearer) measure(stepMs int64) (values vitals.Values) {
 	return values
 }
 
-// enterPhase begins a phase of rest or of activity.
+// enterPhase starts a phase of rest or activity.
 func (w *wearer) enterPhase(asleep bool) {
 	r := &w.random
 	if active := !asleep && w.exertion == 0 && r.chance(700_000); active {
@@ -219,11 +220,11 @@ func (w *wearer) enterPhase(asleep bool) {
 	w.phaseEndMs = w.timeMs + 5*minuteMs + r.exponential(40*minuteMs)
 }
 
-// saturated reports whether the oximeter has a signal. Motion costs it four times
-// as often as rest does. In the recording that Pulsegate ships, a monitor at the
-// bedside lacks SpO2 in 19 % of the minutes.
+// saturated reports whether the oximeter has a signal. Signal loss is four times as
+// frequent during motion as at rest. In the recording shipped with Pulsegate, a bedside
+// monitor lacks SpO2 in 19 % of the minutes.
 func (w *wearer) saturated(stepMs int64) bool {
-	if w.timeMs < w.blindUntilMs {
+	if w.timeMs < w.noSpO2UntilMs {
 		return false
 	}
 	perMinute := int64(15_000)
@@ -231,13 +232,14 @@ func (w *wearer) saturated(stepMs int64) bool {
 		perMinute *= 4
 	}
 	if w.random.chance(perMinute * min(stepMs, 10*minuteMs) / minuteMs) {
-		w.blindUntilMs = w.timeMs + w.random.exponential(8*minuteMs)
+		w.noSpO2UntilMs = w.timeMs + w.random.exponential(8*minuteMs)
 		return false
 	}
 	return true
 }
 
-// oneDecimal returns v, in hundredths, within bounds and with one decimal.
+// oneDecimal returns v, in hundredths, rounded to one decimal and limited to the
+// bounds.
 func oneDecimal(v, least, most int64) vitals.Hundredths {
 	return vitals.Hundredths(clamp((v+5)/10*10, (least+9)/10*10, most/10*10))
 }

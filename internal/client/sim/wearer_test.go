@@ -18,7 +18,7 @@ var start = time.Date(2026, 11, 21, 0, 0, 0, 0, time.UTC)
 func TestWearerReproducible(t *testing.T) {
 	a := sim.Wearer(7, 3, 500, start, time.Minute, 0.5, nil)
 	if b := sim.Wearer(7, 3, 500, start, time.Minute, 0.5, nil); !slices.Equal(a, b) {
-		t.Error("the same seed and device give other readings")
+		t.Error("the same seed and device give different readings")
 	}
 	if b := sim.Wearer(7, 4, 500, start, time.Minute, 0.5, nil); slices.Equal(a, b) {
 		t.Error("two devices give the same readings")
@@ -26,16 +26,16 @@ func TestWearerReproducible(t *testing.T) {
 	if b := sim.Wearer(8, 3, 500, start, time.Minute, 0.5, nil); slices.Equal(a, b) {
 		t.Error("two seeds give the same readings")
 	}
-	// Machines must agree, too: this is what the seed meant when the test was
-	// written. Fractions would make it differ.
+	// The readings must be the same on all machines. These are the values from when
+	// this test was written; floating-point arithmetic would make them differ.
 	first := a[0]
 	if got, _ := first.Values.Get(vitals.HeartRate); first.TimeMs != pinnedTimeMs || got != pinnedRate {
 		t.Errorf("the first reading is %d ms with heart rate %d, want %d and %d", first.TimeMs, got, pinnedTimeMs, pinnedRate)
 	}
 }
 
-// Readings lie within what a server takes, at rising times, with one decimal.
-func TestWearerIsTaken(t *testing.T) {
+// Readings are within the accepted ranges, have increasing times, and have one decimal.
+func TestWearerIsAccepted(t *testing.T) {
 	rules, err := vitals.NewValidator(vitals.DefaultLimits())
 	if err != nil {
 		t.Fatal(err)
@@ -68,7 +68,7 @@ func TestWearerIsTaken(t *testing.T) {
 	}
 }
 
-// Blood pressure comes every 15 minutes, heart rate always, SpO2 with gaps.
+// Blood pressure is reported every 15 minutes, heart rate always, and SpO2 with gaps.
 func TestWearerRhythm(t *testing.T) {
 	var readings, oxygen float64
 	for device := range 30 {
@@ -93,7 +93,7 @@ func TestWearerRhythm(t *testing.T) {
 			}
 			slots[slot] = true
 		}
-		// A day has 96 quarters; a gap may swallow some.
+		// A day has 96 quarter hours; gaps may skip some.
 		if n := len(slots); n < 90 || n > 110 {
 			t.Errorf("device %d: %d blood pressures in about a day, want about 96", device, n)
 		}
@@ -103,7 +103,7 @@ func TestWearerRhythm(t *testing.T) {
 	}
 }
 
-// The sizes that docs/sim.md states.
+// TestWearerDistribution checks the figures in docs/sim.md.
 func TestWearerDistribution(t *testing.T) {
 	var resting, systolic, saturation, night, day, nightPressure, dayPressure mean
 	active := 0
@@ -206,8 +206,8 @@ func record(t testing.TB, csv string, mapping recording.Mapping) *sim.Recording 
 	return rec
 }
 
-// A replay has the signs of the recording, in its order, near its values, at its
-// pace, and begins elsewhere on each device.
+// A replay has the recorded signs in order, with values and steps close to the recorded
+// ones, and starts at a different row on each device.
 func TestReplay(t *testing.T) {
 	const csv = "time,heart_rate_bpm,spo2_pct,systolic_mmhg,diastolic_mmhg\n" +
 		"2026-01-01T00:00:00Z,60,,,\n2026-01-01T00:01:00Z,80,97,,\n2026-01-01T00:02:00Z,100,,120,119.9\n"
@@ -227,10 +227,10 @@ func TestReplay(t *testing.T) {
 				begins[row] = true
 			}
 			if want := (offset + i) % 3; row != want {
-				t.Fatalf("device %d, reading %d repeats row %d, want %d", device, i, row, want)
+				t.Fatalf("device %d, reading %d replays row %d, want %d", device, i, row, want)
 			}
 			if s.Values.Has(vitals.SpO2) != (row == 1) || s.Values.Has(vitals.Systolic) != (row == 2) {
-				t.Errorf("device %d, reading %d has other signs than row %d", device, i, row)
+				t.Errorf("device %d, reading %d has different signs than row %d", device, i, row)
 			}
 			if i > 0 {
 				if step := s.TimeMs - got[i-1].TimeMs; step < 58_000 || step > 62_000 {
@@ -240,7 +240,7 @@ func TestReplay(t *testing.T) {
 		}
 	}
 	if len(begins) != 3 {
-		t.Errorf("20 devices begin at %d of 3 rows", len(begins))
+		t.Errorf("20 devices start at %d of 3 rows", len(begins))
 	}
 }
 

@@ -1,0 +1,172 @@
+package sim
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"regexp"
+	"strings"
+	"time"
+)
+
+// Bounds of [Options].
+const (
+	MaxUsers   = 100_000
+	MaxDevices = 5_000_000
+	MaxBatch   = 10_000
+
+	// maxInFlight bounds the readings in all concurrent requests, and with them the
+	// memory of a run.
+	maxInFlight = 4_000_000
+)
+
+// ErrOptions is wrapped by errors about invalid [Options].
+var ErrOptions = errors.New("sim: invalid options")
+
+// Options configure a run. Without Rate it is a closed loop: each gateway sends its
+// next request when the previous one was answered. With Rate it is an open loop:
+// requests are sent when they are due. The struct tags define command-line flags.
+type Options struct {
+	Target     *Target        `kong:"-"`
+	Token      string         `kong:"-"` // sent as a bearer token; "": none
+	Mix        Mix            `kong:"-"`
+	Start      time.Time      `kong:"-"` // start of the wearers' time; zero: such that the run ends now
+	Recording  *Recording     `kong:"-"` // replayed by all wearers; nil: simulated wearers
+	Ledger     *Ledger        `kong:"-"` // may be nil
+	OnProgress func(Progress) `kong:"-"`
+
+	Users    int           `default:"100" help:"Gateways, each with a connection of its own."`
+	Posts    int64         `help:"Closed loop: requests of each gateway. Default without --rate and --for: 100."`
+	Rate     float64       `help:"Open loop: requests per second, sent when they are due whether or not others were answered."`
+	MaxRate  float64       `default:"1000" help:"Readings per second at most to a target that is not this machine: --rate times --batch. 0: no cap."`
+	For      time.Duration `help:"How long to send, such as 30s."`
+	Devices  int           `help:"Devices of the fleet. Default: as many as users."`
+	Batch    int           `help:"Readings in a batch. Default: 1, and 20 with --mix real."`
+	Interval time.Duration `help:"Time between two readings of a device. Default: 1m, or that of the recording."`
+	Seed     uint64        `help:"Seed of wearers and gateways. Default: a random one, which is reported."`
+	Run      string        `placeholder:"NAME" help:"Name of the run; devices are called sim-NAME-000000. 1 to 20 letters and digits. Default: a random one."`
+	Timeout  time.Duration `default:"30s" help:"Time for one answer."`
+	Patience time.Duration `default:"10s" help:"End the run after so long without any answer."`
+	MaxTries int           `name:"tries" default:"20" help:"Tries of one request."`
+
+	// dial replaces the network in tests.
+	dial  func(context.Context) (net.Conn, error)
+	pacer Pacer // schedule of Rate
+}
+
+var runName = regexp.MustCompile(`^[A-Za-z0-9]{1,20}$`)
+
+// Prepare validates opt and sets defaults. It returns an error that wraps [ErrOptions]
+// if opt is invalid.
+func (opt *Options) Prepare() (err error) {
+	bad := func(format string, args ...any) error {
+		return fmt.Errorf("%w: %s", ErrOptions, fmt.Sprintf(format, args...))
+	}
+	opt.Devices = cmp.Or(opt.Devices, opt.Users)
+	opt.Batch = cmp.Or(opt.Batch, 1)
+	opt.Timeout = cmp.Or(opt.Timeout, 30*time.Second)
+	opt.Patience = cmp.Or(opt.Patience, 10*time.Second)
+	opt.MaxTries = cmp.Or(opt.MaxTries, 20)
+	opt.Seed = cmp.Or(opt.Seed, uint64(rand.Uint32())+1)
+	opt.Run = cmp.Or(opt.Run, fmt.Sprintf("%08x", rand.Uint32()))
+	if opt.Batch > 1 && opt.Mix[Batching] == 0 {
+		opt.Mix[Batching] = whole
+	}
+	largest := opt.Batch
+	if opt.Mix[Buffering] > 0 {
+		largest = max(largest, maxBuffered)
+	}
+	switch {
+	case opt.Target == nil && opt.dial == nil:
+		return bad("there is no target")
+	case opt.Users < 1 || opt.Users > MaxUsers:
+		return bad("users must be from 1 to %d", MaxUsers)
+	case opt.Devices < 1 || opt.Devices > MaxDevices:
+		return bad("devices must be from 1 to %d", MaxDevices)
+	case opt.Batch < 1 || opt.Batch > MaxBatch:
+		return bad("readings in a batch must be from 1 to %d", MaxBatch)
+	case opt.Users*largest > maxInFlight:
+		return bad("so many users with batches of that size need too much memory: at most %d readings in total", maxInFlight)
+	case opt.Rate != 0 && opt.Posts != 0:
+		return bad("a number of posts (closed loop) and a rate (open loop) exclude each other")
+	case opt.Rate != 0 && opt.For <= 0, opt.Rate == 0 && opt.Posts == 0 && opt.For <= 0:
+		return bad("the duration or the number of requests is missing")
+	case opt.Posts < 0 || opt.For < 0 || opt.Timeout < 0 || opt.Patience < 0 || opt.MaxTries < 1 || opt.Interval < 0:
+		return bad("a number is negative")
+	case !runName.MatchString(opt.Run):
+		return bad("the name of the run must have 1 to 20 letters and digits")
+	case strings.ContainsFunc(opt.Token, func(r rune) bool { return r <= ' ' || r >= 0x7f }):
+		return bad("the token contains a character that cannot be sent")
+	case opt.Rate != 0:
+		opt.pacer, err = NewPacer(opt.Rate)
+	}
+	if err == nil && opt.Target != nil && opt.Target.Remote() {
+		err = opt.checkRemote()
+	}
+	return err
+}
+
+// checkRemote protects a remote machine: it rejects closed loops, which send as fast as
+// they can, and rates above MaxRate.
+func (opt *Options) checkRemote() error {
+	perSecond := opt.Rate * float64(opt.Batch)
+	switch {
+	case opt.MaxRate == 0:
+		return nil
+	case !(opt.MaxRate > 0):
+		return fmt.Errorf("%w: --max-rate must be a number of at least 0", ErrOptions)
+	case opt.Rate == 0:
+		return fmt.Errorf("%w: the target is not this machine: set the requests per second with --rate. "+
+			"--max-rate limits it to %g readings per second", ErrOptions, opt.MaxRate)
+	case !(perSecond <= opt.MaxRate):
+		return fmt.Errorf("%w: %g readings per second exceed the limit of %g for a target that is not this machine. "+
+			"Ask its operators, and raise --max-rate to what they agree to", ErrOptions, perSecond, opt.MaxRate)
+	}
+	return nil
+}
+
+// Assumed speeds of a closed loop without a number of posts, for planning the wearers'
+// time.
+const (
+	plannedPerUser = 20_000  // requests per second of one gateway
+	plannedInAll   = 200_000 // requests per second of all gateways
+)
+
+// longestSpanMs bounds how far in the past the wearers' time starts.
+const longestSpanMs = 365 * dayMs
+
+// model plans the wearers' time: it should end about now, at the end of the run, and
+// should not start years ago.
+func (opt *Options) model(now time.Time) model {
+	m := model{skewed: opt.Mix[Skew], intervalMs: minuteMs, recorded: opt.Recording}
+	if m.recorded != nil {
+		m.intervalMs = m.recorded.meanMs
+	}
+	if opt.Interval > 0 {
+		m.intervalMs = max(opt.Interval.Milliseconds(), 1)
+	}
+	requests := float64(opt.Users) * float64(opt.Posts)
+	switch {
+	case opt.Rate > 0:
+		requests = opt.Rate * opt.For.Seconds()
+	case opt.Posts == 0:
+		requests = min(float64(opt.Users)*plannedPerUser, plannedInAll) * opt.For.Seconds()
+	}
+	perRequest := 1 + float64(opt.Batch-1)*float64(opt.Mix[Batching])/whole
+	perRequest += float64(minBuffered+maxBuffered) / 2 / 35 * float64(opt.Mix[Buffering]) / whole
+	perDevice := int64(requests*perRequest/float64(opt.Devices)*1.05) + 2
+	if opt.Interval == 0 {
+		m.intervalMs = clamp(longestSpanMs/perDevice, 1, m.intervalMs)
+	}
+	if !opt.Start.IsZero() {
+		m.startMs = opt.Start.UnixMilli()
+		return m
+	}
+	// Gaps while a device is off the wrist add about 2 %.
+	m.endMs = now.UnixMilli()
+	m.startMs = max(now.UnixMilli()-perDevice*m.intervalMs*103/100-hourMs, dayMs)
+	return m
+}
