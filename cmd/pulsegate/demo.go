@@ -83,7 +83,7 @@ func (c *demoCommand) replay(ctx context.Context, std stdio, target string) erro
 	}
 	defer client.Close()
 	var refused []transfer.Refusal
-	sum, err := transfer.Upload(ctx, client, reader, transfer.UploadOptions{Refused: func(r transfer.Refusal) { refused = append(refused, r) }})
+	sum, err := transfer.Upload(ctx, client, reader, transfer.UploadOptions{OnRefused: func(r transfer.Refusal) { refused = append(refused, r) }})
 	if err != nil {
 		return fmt.Errorf("send the recording: %w", err)
 	}

@@ -92,12 +92,12 @@ func (c *importCommand) upload(ctx context.Context, std stdio, client *transfer.
 	refused := refusals{out: std.err, quiet: c.Quiet}
 	sum, err := transfer.Upload(ctx, client, reader, transfer.UploadOptions{
 		Batch: c.Batch,
-		Progress: func(transfer.Summary) {
+		OnProgress: func(transfer.Summary) {
 			if at, err := file.Seek(0, io.SeekCurrent); err == nil {
 				bar.set(at, size)
 			}
 		},
-		Refused: refused.add,
+		OnRefused: refused.add,
 	})
 	bar.finish()
 	refused.end()

@@ -11,23 +11,23 @@ import (
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
-// Options say how rows become readings.
+// Options configure how rows are converted to readings.
 type Options struct {
-	Mapping Mapping     // of a CSV file's columns; zero: DefaultMapping
-	Device  vitals.Name // for rows without a device of their own; zero: each row must have one
+	Mapping Mapping     // columns of a CSV file; zero: DefaultMapping
+	Device  vitals.Name // device of rows that name none; zero: each row must name one
 	ShiftMs int64       // added to every time
 }
 
-// Counts tell what became of the rows read so far.
+// Counts describe the rows read so far.
 type Counts struct {
-	Rows     int // data rows, whatever became of them
-	Readings int // rows that became a reading
-	NoSign   int // rows without any sign, left out
+	Rows     int // all data rows
+	Readings int // rows converted to a reading
+	NoSign   int // rows without a vital sign, skipped
 	Refused  int // rows reported as a RowError
-	Zeros    int // cells that held a zero, "no signal", left out
+	Zeros    int // cells with a zero, which means "no signal", skipped
 }
 
-// A RowError tells why a row did not become a reading. Its text never holds a
+// A RowError reports why a row is not a valid reading. Its text never contains a
 // measured value.
 type RowError struct {
 	Line  int    // 1-based line of the file on which the row starts
@@ -44,21 +44,21 @@ func (e *RowError) Error() string {
 
 func (e *RowError) Unwrap() error { return e.Err }
 
-// ErrColumn means that a CSV file has a column of unknown meaning, and that no
-// mapping says which columns are meant: it may be a misspelt one.
+// ErrColumn means that a CSV file without a mapping has an unknown column, which may be
+// a misspelt field.
 var ErrColumn = errors.New("recording: unknown column")
 
-// ErrNoColumn means that a CSV file lacks a column that the mapping names.
+// ErrNoColumn means that a CSV file lacks a column named in the mapping.
 var ErrNoColumn = errors.New("recording: no such column")
 
-// A Reader returns the readings of a file, one after another.
+// A Reader reads the readings of a file, one at a time.
 type Reader interface {
-	// Next returns the next reading and the line on which its row starts. At the
-	// end of the file it returns io.EOF. After a *RowError the reader goes on
-	// with the next row; any other error is final.
+	// Next returns the next reading and the line on which its row starts. At the end of
+	// the file it returns io.EOF. After a *RowError, the next call continues with the
+	// next row; any other error is permanent.
 	Next() (vitals.Reading, int, error)
 
-	// Counts returns what became of the rows so far.
+	// Counts returns the counts of the rows read so far.
 	Counts() Counts
 }
 
@@ -69,20 +69,20 @@ type csvReader struct {
 	shiftMs int64
 	counts  Counts
 
-	leftOut []string // columns that nothing is read from
+	unused []string // columns that are not read
 
-	// Columns by position, -1 where there is none.
+	// Positions of columns; -1: no such column.
 	time, deviceColumn, gateway int
 	signs                       [vitals.NumSigns]int
 }
 
-// NewCSV returns a Reader of a CSV file (RFC 4180) whose first row names the
-// columns. It reads that row, and returns an error that wraps [ErrNoColumn] when a
-// column that opt's mapping names is missing from it. With the default mapping,
-// columns that are not fields are refused with [ErrColumn].
+// NewCSV returns a Reader for a CSV file (RFC 4180) whose first row names the columns.
+// It reads that row and returns an error that wraps [ErrNoColumn] if a column named in
+// opt's mapping is missing. With the default mapping it returns [ErrColumn] for columns
+// that are not fields.
 //
-// Signs of the default mapping, the device and the gateway may be missing, but
-// at least one sign must be there.
+// Signs of the default mapping, the device and the gateway may be missing, but there
+// must be at least one sign.
 func NewCSV(r io.Reader, opt Options) (Reader, error) {
 	cr := csv.NewReader(r)
 	cr.ReuseRecord = true
@@ -98,7 +98,7 @@ func NewCSV(r io.Reader, opt Options) (Reader, error) {
 	for i, name := range header {
 		name = strings.TrimPrefix(strings.TrimSpace(name), "\ufeff") // spreadsheets write a byte order mark
 		if _, twice := at[name]; twice {
-			return nil, fmt.Errorf("recording: column %q stands twice in the header", name)
+			return nil, fmt.Errorf("recording: the header has the column %q twice", name)
 		}
 		at[name] = i
 	}
@@ -136,24 +136,24 @@ func NewCSV(r io.Reader, opt Options) (Reader, error) {
 		any = any || c.signs[s] >= 0
 	}
 	if !any {
-		return nil, fmt.Errorf("%w: none holds a vital sign; name the columns with a mapping", ErrNoColumn)
+		return nil, fmt.Errorf("%w: the header has no vital sign; name the columns in a mapping", ErrNoColumn)
 	}
 	used := append([]int{c.time, c.deviceColumn, c.gateway}, c.signs[:]...)
 	for i, name := range header {
 		if !slices.Contains(used, i) && !slices.Contains(added, name) {
-			c.leftOut = append(c.leftOut, name)
+			c.unused = append(c.unused, name)
 		}
 	}
-	if m == byDefault && len(c.leftOut) > 0 {
-		return nil, fmt.Errorf("%w: %q is no field of a reading; name the columns that are with a mapping", ErrColumn, c.leftOut[0])
+	if m == byDefault && len(c.unused) > 0 {
+		return nil, fmt.Errorf("%w: %q is not a field of a reading; name the columns to read in a mapping", ErrColumn, c.unused[0])
 	}
 	return c, nil
 }
 
-// LeftOut returns the columns of a CSV file that the mapping does not name.
+// LeftOut returns the columns of a CSV file that are not read.
 func LeftOut(r Reader) []string {
 	if c, ok := r.(*csvReader); ok {
-		return slices.Clone(c.leftOut)
+		return slices.Clone(c.unused)
 	}
 	return nil
 }
@@ -168,7 +168,7 @@ func (c *csvReader) Next() (vitals.Reading, int, error) {
 		}
 		var parse *csv.ParseError
 		if errors.As(err, &parse) {
-			// The text of a ParseError holds a position and a rule, no cell.
+			// The text of a ParseError has a position and a rule, but no cell.
 			c.counts.Rows++
 			c.counts.Refused++
 			return vitals.Reading{}, parse.StartLine, &RowError{Line: parse.StartLine, Err: parse.Err}
@@ -193,7 +193,7 @@ func (c *csvReader) Next() (vitals.Reading, int, error) {
 	}
 }
 
-// row turns the cells of one row into a reading, which may hold no sign.
+// row converts the cells of one row to a reading, which may have no signs.
 func (c *csvReader) row(row []string) (vitals.Reading, *RowError) {
 	var r vitals.Reading
 	for s, column := range c.signs {
@@ -239,7 +239,7 @@ func (c *csvReader) row(row []string) (vitals.Reading, *RowError) {
 	return r, nil
 }
 
-// cell returns the text of a column, "" where there is none.
+// cell returns the text of a column, or "" if there is no such column.
 func (c *csvReader) cell(row []string, column int) string {
 	if column < 0 {
 		return ""

@@ -3,12 +3,12 @@
 //
 // # Promise
 //
-// Every row of a file is accounted for: it becomes a reading, it is counted as
-// holding no sign, or it is reported as a [RowError] that names the line, the
-// field and the reason. Empty cells, and zeros that mean "no signal" on a
-// monitor, are left out; the zeros are counted. No value is changed.
+// Every row of a file is accounted for: it becomes a reading, it is counted as having
+// no vital sign, or it is reported as a [RowError] with the line, the field and the
+// reason. Empty cells and zeros, which mean "no signal" on a monitor, are skipped; the
+// zeros are counted. No value is changed.
 //
 // # Not here
 //
-// No ranges: whether a value is plausible is for the server to say. No HTTP.
+// No ranges: the server decides whether a value is plausible. No HTTP.
 package recording

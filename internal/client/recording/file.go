@@ -13,7 +13,7 @@ const (
 	NDJSON = "ndjson"
 )
 
-// FormatOf returns the format that the ending of a file's name stands for, or "".
+// FormatOf returns the format for a file name's extension, or "" if it is unknown.
 func FormatOf(name string) string {
 	switch strings.ToLower(filepath.Ext(name)) {
 	case ".csv":
@@ -32,8 +32,8 @@ func New(file io.Reader, format string, opt Options) (Reader, error) {
 	return NewCSV(file, opt)
 }
 
-// NewShifted is [New] with all times moved so that the newest is a given one. It reads the
-// file to its end first.
+// NewShifted is like [New], but shifts all times so that the newest one becomes
+// newestUnixMs. It first reads the whole file.
 func NewShifted(file io.ReadSeeker, format string, opt Options, newestUnixMs int64) (Reader, error) {
 	reader, err := New(file, format, opt)
 	if err != nil {

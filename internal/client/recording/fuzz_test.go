@@ -17,16 +17,16 @@ import (
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
-// maxFuzzBytes bounds the files that are tried: longer ones say no more.
+// maxFuzzBytes bounds the size of files; larger ones would not find more.
 const maxFuzzBytes = 8 << 10
 
-// FuzzCSV: no file and no mapping makes the reader panic or stand still. Every row
-// is a reading, or counted as one without a sign, or refused with a reason that
-// holds none of its text. What a reading holds is what its cells say, by a second
-// parser and by exact arithmetic.
+// FuzzCSV checks that no file and no mapping makes the reader panic or hang. Every row
+// is a reading, or is counted as having no sign, or is rejected with a reason that does
+// not quote it. The values of a reading agree with its cells according to a second
+// parser and exact arithmetic.
 //
-// Seen to fail when a row with a cell that is no number is passed over, when a
-// zero is kept, when the shift is left out, and when 62.55 is read as 62.5.
+// Seen to fail when a row with an invalid number is skipped, when a zero is kept, when
+// the shift is missing, and when 62.55 is read as 62.5.
 func FuzzCSV(f *testing.F) {
 	f.Add([]byte("time,device,gateway,heart_rate_bpm\n1767323045000,d,g,61.55\n"), "", "", int64(0))
 	f.Add([]byte("\ufefftime, HR ,O2\r\n2026-01-02T03:04:05.6789+01:00,\" 6.15e1\",0\r\n,1,1\n1,x,1\n1,61.555,\n1\n2,,97\n"), "heart_rate_bpm=HR,spo2_pct=O2", "bed-7", int64(1000))
@@ -40,7 +40,7 @@ func FuzzCSV(f *testing.F) {
 			return
 		}
 		opt := recording.Options{Mapping: m, ShiftMs: shiftMs}
-		opt.Device, _ = vitals.ParseName(device) // the zero Name is an option too
+		opt.Device, _ = vitals.ParseName(device) // the zero Name is valid, too
 		r, err := recording.NewCSV(bytes.NewReader(file), opt)
 		if err != nil {
 			return
@@ -49,7 +49,7 @@ func FuzzCSV(f *testing.F) {
 		checkReader(t, r, file, func(line int, got *vitals.Reading) {
 			row, ok := model.rows[line]
 			if !ok {
-				t.Fatalf("line %d: no row begins there", line)
+				t.Fatalf("line %d: no row starts there", line)
 			}
 			for s := range vitals.Sign(vitals.NumSigns) {
 				checkValue(t, line, s, model.cell(row, m.Signs[s]), got)
@@ -69,9 +69,9 @@ func FuzzCSV(f *testing.F) {
 	})
 }
 
-// FuzzNDJSON is FuzzCSV for NDJSON, with encoding/json as the second parser.
+// FuzzNDJSON is like FuzzCSV for NDJSON, with encoding/json as the second parser.
 //
-// Seen to fail when the shift is left out, and when an unknown member is passed over.
+// Seen to fail when the shift is missing, and when an unknown member is ignored.
 func FuzzNDJSON(f *testing.F) {
 	f.Add([]byte(`{"device":"d","time":1767323045000,"heart_rate_bpm":61.55,"received":1,"flags":["x"]}`+"\n\n{\n"), "", int64(0))
 	f.Add([]byte(`{"time":"2026-01-02T03:04:05.6789Z","spo2_pct":9.75e1,"heart_rate_bpm":0.0,"gateway":"g"}`+"\r\n"+`{"time":1,"sp02_pct":9,"spo2_pct":97}`), "bed-7", int64(1000))
@@ -81,7 +81,7 @@ func FuzzNDJSON(f *testing.F) {
 			return
 		}
 		opt := recording.Options{ShiftMs: shiftMs}
-		opt.Device, _ = vitals.ParseName(device) // the zero Name is an option too
+		opt.Device, _ = vitals.ParseName(device) // the zero Name is valid, too
 		lines := bytes.Split(file, []byte("\n"))
 		r := recording.NewNDJSON(bytes.NewReader(file), opt)
 		checkReader(t, r, file, func(line int, got *vitals.Reading) {
@@ -117,7 +117,7 @@ func FuzzNDJSON(f *testing.F) {
 			}
 			for name := range members {
 				if !slices.Contains(known, name) {
-					t.Errorf("line %d: the member %q was passed over", line, name)
+					t.Errorf("line %d: the member %q was ignored", line, name)
 				}
 			}
 		})
@@ -133,8 +133,8 @@ func FuzzNDJSON(f *testing.F) {
 	})
 }
 
-// checkReader reads r to its end, holds its counts against what it returned, and
-// gives every reading to check.
+// checkReader reads r to its end, compares its counts with what it returned, and passes
+// every reading to check.
 func checkReader(t *testing.T, r recording.Reader, file []byte, check func(line int, got *vitals.Reading)) {
 	t.Helper()
 	var want recording.Counts
@@ -150,14 +150,14 @@ func checkReader(t *testing.T, r recording.Reader, file []byte, check func(line 
 			return
 		}
 		if line <= last {
-			t.Fatalf("line %d comes behind line %d", line, last)
+			t.Fatalf("line %d was returned after line %d", line, last)
 		}
 		last = line
 		switch {
 		case errors.As(err, &row):
 			want.Refused++
 			if row.Line != line || !isFixed(row.Err) {
-				t.Errorf("line %d: refused as line %d with %v, want a reason that holds no text of the file", line, row.Line, row.Err)
+				t.Errorf("line %d: rejected as line %d with %v, want a reason that does not quote the file", line, row.Line, row.Err)
 			}
 		case err != nil:
 			t.Fatalf("line %d: %v", line, err)
@@ -169,11 +169,10 @@ func checkReader(t *testing.T, r recording.Reader, file []byte, check func(line 
 			check(line, &reading)
 		}
 	}
-	t.Fatal("the reader does not come to an end")
+	t.Fatal("the reader does not reach the end")
 }
 
-// isFixed reports whether an error is one of those whose texts are known before
-// any file is read.
+// isFixed reports whether an error has a fixed text, which cannot quote the file.
 func isFixed(err error) bool {
 	for _, known := range []error{
 		vitals.ErrNotObject, vitals.ErrUnknownField, vitals.ErrType, vitals.ErrMissing, vitals.ErrName,
@@ -189,45 +188,46 @@ func isFixed(err error) bool {
 	return slices.Contains([]string{"not valid JSON", "more than one JSON value on the line", "not one JSON object"}, err.Error())
 }
 
-// checkValue compares a value with its text, which is empty where there is none.
+// checkValue compares a value with its text, which may be empty.
 func checkValue(t *testing.T, line int, s vitals.Sign, text string, got *vitals.Reading) {
 	t.Helper()
 	value, has := got.Values.Get(s)
 	if text == "" {
 		if has {
-			t.Errorf("line %d: %s comes from nowhere", line, s)
+			t.Errorf("line %d: %s has a value, but its cell is empty", line, s)
 		}
 		return
 	}
-	// Rat reads a number of any size, and its exponent costs as much.
+	// Rat parses numbers of any size, but a large exponent is expensive.
 	if i := strings.IndexAny(text, "eE"); i >= 0 && len(text)-i > 4 {
 		return
 	}
 	want, ok := new(big.Rat).SetString(text)
 	if !ok {
-		t.Errorf("line %d: %s was read from what is no number", line, s)
+		t.Errorf("line %d: %s was read from an invalid number", line, s)
 		return
 	}
 	if want.Sign() == 0 {
 		if has {
-			t.Errorf("line %d: %s is there, and was zero", line, s)
+			t.Errorf("line %d: %s has a value, but its text is zero", line, s)
 		}
 		return
 	}
 	if !has || want.Cmp(big.NewRat(int64(value), 100)) != 0 {
-		t.Errorf("line %d: %s is not what stands there", line, s)
+		t.Errorf("line %d: %s differs from its text", line, s)
 	}
 }
 
-// checkTime compares the time with its text. It wraps round as the sum does.
+// checkTime compares the time with its text. It wraps around like the sum of time and
+// shift.
 func checkTime(t *testing.T, line int, text string, shiftMs int64, got *vitals.Reading) {
 	t.Helper()
 	want, err := strconv.ParseInt(text, 10, 64)
 	if err != nil {
-		// time.Parse knows t and z as capitals only.
+		// time.Parse requires capital T and Z.
 		at, err := time.Parse(time.RFC3339Nano, strings.ToUpper(text))
 		if err != nil {
-			t.Errorf("line %d: a time was read from what is none: %v", line, err)
+			t.Errorf("line %d: a time was read from an invalid text: %v", line, err)
 			return
 		}
 		want = at.UnixMilli()
@@ -237,11 +237,11 @@ func checkTime(t *testing.T, line int, text string, shiftMs int64, got *vitals.R
 	}
 }
 
-// A csvModel is a CSV file read by the standard library alone.
+// A csvModel is a CSV file read with only the standard library.
 type csvModel struct {
 	columns map[string]int
-	rows    map[int][]string // by the line on which they begin
-	count   int              // rows, also those that are not well formed
+	rows    map[int][]string // by the line on which they start
+	count   int              // number of rows, including malformed ones
 }
 
 func newCSVModel(t *testing.T, file []byte) *csvModel {
@@ -269,7 +269,7 @@ func newCSVModel(t *testing.T, file []byte) *csvModel {
 	}
 }
 
-// cell returns the text of a column, "" where there is none.
+// cell returns the text of a column, or "" if there is no such column.
 func (m *csvModel) cell(row []string, column string) string {
 	i, ok := m.columns[column]
 	if !ok || column == "" {

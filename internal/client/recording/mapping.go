@@ -7,8 +7,8 @@ import (
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
-// A Mapping names the CSV column of each field of a reading. An empty name means
-// that the file has no such column.
+// A Mapping has the name of the CSV column for each field of a reading. An empty name
+// means that there is no such column.
 type Mapping struct {
 	Time    string // RFC 3339 with zone, or integer Unix ms
 	Device  string
@@ -16,7 +16,7 @@ type Mapping struct {
 	Signs   [vitals.NumSigns]string
 }
 
-// DefaultMapping expects columns that are named as the JSON fields are.
+// DefaultMapping returns the mapping for columns named like the JSON fields.
 func DefaultMapping() Mapping {
 	m := Mapping{Time: "time", Device: "device", Gateway: "gateway"}
 	for s := range vitals.Sign(vitals.NumSigns) {
@@ -25,10 +25,9 @@ func DefaultMapping() Mapping {
 	return m
 }
 
-// ParseMapping reads a list such as "heart_rate_bpm=HR,spo2_pct=SpO2". Signs
-// that it does not name are taken from no column; time, device and gateway keep
-// their default columns unless it names others. An empty text is
-// [DefaultMapping].
+// ParseMapping parses a list such as "heart_rate_bpm=HR,spo2_pct=SpO2". Signs that it
+// does not name are not read; time, device and gateway have their default columns
+// unless it names others. An empty text means [DefaultMapping].
 func ParseMapping(text string) (Mapping, error) {
 	m := DefaultMapping()
 	if text == "" {
@@ -45,16 +44,16 @@ func ParseMapping(text string) (Mapping, error) {
 			return m, fmt.Errorf("recording: mapping names field %q twice", field)
 		}
 		seen[field] = true
-		place := m.column(field)
-		if place == nil {
-			return m, fmt.Errorf("recording: mapping names %q, which is no field of a reading", field)
+		name := m.column(field)
+		if name == nil {
+			return m, fmt.Errorf("recording: mapping names %q, which is not a field of a reading", field)
 		}
-		*place = column
+		*name = column
 	}
 	return m, nil
 }
 
-// column returns the place for the column of a field, nil for an unknown field.
+// column returns a pointer to the column name of a field, or nil for an unknown field.
 func (m *Mapping) column(field string) *string {
 	switch field {
 	case "time":

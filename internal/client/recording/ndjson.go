@@ -16,8 +16,8 @@ import (
 // maxLineBytes bounds one line of NDJSON.
 const maxLineBytes = 64 << 10
 
-// added are the members that the server adds when it shows a reading. They are
-// left out when it is sent again. The list is never written to.
+// added lists the members that the server adds to exported readings. They are removed
+// on import. The slice is never modified.
 var added = []string{"received", "flags"}
 
 // An ndjsonReader is the Reader of an NDJSON file.
@@ -30,9 +30,9 @@ type ndjsonReader struct {
 	batch   vitals.Batch
 }
 
-// NewNDJSON returns a Reader of NDJSON: one reading as a JSON object on each
-// line, as the server takes and exports them. The members "received" and
-// "flags" of an export are left out; other unknown members are refused.
+// NewNDJSON returns a Reader for NDJSON: one reading as a JSON object per line, as the
+// server accepts and exports them. The members "received" and "flags" of an export are
+// ignored; other unknown members are errors.
 func NewNDJSON(r io.Reader, opt Options) Reader {
 	return &ndjsonReader{lines: bufio.NewReaderSize(r, maxLineBytes), opt: opt, decoder: newDecoder()}
 }
@@ -74,7 +74,7 @@ func (n *ndjsonReader) Next() (vitals.Reading, int, error) {
 	}
 }
 
-// decode turns one line into a reading.
+// decode converts one line to a reading.
 func (n *ndjsonReader) decode(line []byte) (vitals.Reading, error) {
 	n.batch.Reset()
 	if err := n.decoder.Decode(n.strip(line), vitals.MaxTimeUnixMs, &n.batch); err != nil {
@@ -89,9 +89,9 @@ func (n *ndjsonReader) decode(line []byte) (vitals.Reading, error) {
 	return n.batch.Readings[0], nil
 }
 
-// strip returns the object of a line as it is to be sent: without the members that
-// the server adds and without zeros, and with a device. It leaves what is not one
-// object to the decoder of readings, which says what is wrong.
+// strip returns the object of a line in the form to send: without the members that the
+// server adds, without zeros, and with a device. It returns any other line unchanged;
+// the decoder then reports what is wrong with it.
 func (n *ndjsonReader) strip(line []byte) []byte {
 	var members map[string]jsontext.Value
 	if json.Unmarshal(line, &members) != nil || members == nil {
@@ -109,7 +109,7 @@ func (n *ndjsonReader) strip(line []byte) []byte {
 	if _, given := members["device"]; !given && !n.opt.Device.IsZero() {
 		members["device"] = jsontext.Value(`"` + n.opt.Device.String() + `"`)
 	}
-	// The order is that in which faults are found.
+	// The order of the members decides which error is found first.
 	object, err := json.Marshal(members, json.Deterministic(true))
 	if err != nil {
 		return line
@@ -117,7 +117,7 @@ func (n *ndjsonReader) strip(line []byte) []byte {
 	return object
 }
 
-// isZero reports whether a value is the number zero, however it is written.
+// isZero reports whether a value is the number zero, in any spelling.
 func isZero(value []byte) bool {
 	v, err := vitals.ParseHundredths(value)
 	return err == nil && v == 0
@@ -132,7 +132,7 @@ func Newest(r Reader) (int64, error) {
 		var row *RowError
 		switch {
 		case err == io.EOF && newest == math.MinInt64:
-			return 0, errors.New("recording: the file holds no reading")
+			return 0, errors.New("recording: the file has no readings")
 		case err == io.EOF:
 			return newest, nil
 		case errors.As(err, &row):
@@ -144,8 +144,8 @@ func Newest(r Reader) (int64, error) {
 	}
 }
 
-// newDecoder returns a decoder that accepts every value and time that can be
-// written down: plausibility is for the server to judge.
+// newDecoder returns a decoder that accepts every representable value and time; the
+// server decides about plausibility.
 func newDecoder() *vitals.Decoder {
 	limits := vitals.Limits{MaxAhead: 0}
 	for s := range limits.Accepted {

@@ -20,7 +20,7 @@ func name(t *testing.T, text string) vitals.Name {
 	return n
 }
 
-// readAll reads r to its end. Rows that are no reading come back as errors.
+// readAll reads r to its end. It returns invalid rows as errors.
 func readAll(t *testing.T, r recording.Reader) (readings []vitals.Reading, rows []*recording.RowError) {
 	t.Helper()
 	for {
@@ -39,7 +39,7 @@ func readAll(t *testing.T, r recording.Reader) (readings []vitals.Reading, rows 
 	}
 }
 
-// The figures were counted by a program of its own over the original file.
+// The numbers were counted in the original file with an independent program.
 func TestMIMIC2(t *testing.T) {
 	r, err := recording.NewCSV(strings.NewReader(recording.MIMIC2), recording.Options{Mapping: recording.MIMIC2Mapping(), Device: name(t, "d")})
 	if err != nil {
@@ -47,7 +47,7 @@ func TestMIMIC2(t *testing.T) {
 	}
 	readings, rows := readAll(t, r)
 	if len(rows) != 0 {
-		t.Errorf("refused %d rows, the first: %v", len(rows), rows[0])
+		t.Errorf("rejected %d rows, the first: %v", len(rows), rows[0])
 	}
 	got, want := r.Counts(), recording.Counts{Rows: 1936, Readings: 1893, NoSign: 43, Zeros: 409}
 	if got != want {
@@ -63,7 +63,7 @@ func TestMIMIC2(t *testing.T) {
 			refused++
 			var field *vitals.FieldError
 			if !errors.As(err, &field) || field.Field != "heart_rate_bpm" || !errors.Is(err, vitals.ErrRange) {
-				t.Errorf("refused with %v, want heart_rate_bpm out of range", err)
+				t.Errorf("rejected with %v, want heart_rate_bpm out of range", err)
 			}
 			continue
 		}
@@ -75,7 +75,7 @@ func TestMIMIC2(t *testing.T) {
 		}
 	}
 	if accepted != 1892 || values != 3766 || refused != 1 {
-		t.Errorf("accepted %d with %d values, refused %d; want 1892 with 3766, 1", accepted, values, refused)
+		t.Errorf("accepted %d with %d values, rejected %d; want 1892 with 3766, 1", accepted, values, refused)
 	}
 }
 
@@ -110,20 +110,20 @@ func TestCSVRows(t *testing.T) {
 			}
 			readings, rows := readAll(t, r)
 			if last := readings[len(readings)-1]; last.Device.String() != "next" {
-				t.Error("reading did not go on behind the row")
+				t.Error("reading did not continue after the row")
 			}
 			wantRows := 0
 			if tt.wantErr != nil || tt.name == "too few cells" {
 				wantRows = 1
 			}
 			if len(rows) != wantRows || len(readings) != 2-wantRows {
-				t.Fatalf("%d readings, %d refused rows; want %d, %d", len(readings), len(rows), 2-wantRows, wantRows)
+				t.Fatalf("%d readings, %d rejected rows; want %d, %d", len(readings), len(rows), 2-wantRows, wantRows)
 			}
 			if wantRows == 0 {
 				return
 			}
 			if rows[0].Line != 2 || rows[0].Field != tt.wantField || (tt.wantErr != nil && !errors.Is(rows[0], tt.wantErr)) {
-				t.Errorf("refused with %v, want line 2, field %q, %v", rows[0], tt.wantField, tt.wantErr)
+				t.Errorf("rejected with %v, want line 2, field %q, %v", rows[0], tt.wantField, tt.wantErr)
 			}
 		})
 	}
@@ -190,7 +190,7 @@ null
 	}
 	for i, wantLine := range []int{4, 6, 7, 8, 9} {
 		if rows[i].Line != wantLine {
-			t.Errorf("refused row %d is line %d, want %d", i, rows[i].Line, wantLine)
+			t.Errorf("rejected row %d is line %d, want %d", i, rows[i].Line, wantLine)
 		}
 	}
 	if rows[0].Field != "sp02_pct" || !errors.Is(rows[0], vitals.ErrUnknownField) {
@@ -218,7 +218,8 @@ func TestNewest(t *testing.T) {
 	}
 }
 
-// The newest time becomes the one that is wanted, in either format; distances stay.
+// The newest time becomes the requested one, in either format; the intervals stay the
+// same.
 func TestNewShifted(t *testing.T) {
 	device, err := vitals.ParseName("d")
 	if err != nil {
@@ -247,7 +248,7 @@ func TestNewShifted(t *testing.T) {
 		}
 	}
 	if _, err := recording.NewShifted(strings.NewReader("time,spo2_pct\n"), recording.CSV, recording.Options{Mapping: recording.DefaultMapping(), Device: device}, 1); err == nil {
-		t.Error("no error without a reading")
+		t.Error("a file without readings: got no error")
 	}
 }
 

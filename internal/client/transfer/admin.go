@@ -16,12 +16,11 @@ const (
 	ErasePath  = "/admin/erase"
 )
 
-// backupBytesHeader is admin.BytesHeader; a test holds the two together.
+// backupBytesHeader equals admin.BytesHeader; a test checks that.
 const backupBytesHeader = "Pulsegate-Backup-Bytes"
 
-// Backup fetches a backup from the admin listener and gives it to receive, with the
-// size of its files, or 0 where the server does not tell. It returns the error of
-// receive.
+// Backup fetches a backup from the admin listener and passes it to receive, with the
+// total size of its files, or 0 if unknown. It returns the error of receive.
 func (c *Client) Backup(ctx context.Context, receive func(archive io.Reader, fileBytes int64) error) error {
 	resp, err := c.stream(ctx, http.MethodPost, BackupPath)
 	if err != nil {
@@ -32,8 +31,8 @@ func (c *Client) Backup(ctx context.Context, receive func(archive io.Reader, fil
 	return receive(resp.Body, fileBytes)
 }
 
-// Erase has the admin listener erase a device, and returns how many readings it had.
-// It takes as long as the server needs. A *Problem tells why the server did not.
+// Erase asks the admin listener to erase a device, and returns how many readings it
+// had. It has no timeout. If the server refuses, the error wraps a *Problem.
 func (c *Client) Erase(ctx context.Context, device string) (readings int64, err error) {
 	body, err := json.Marshal(map[string]string{"device": device})
 	if err != nil {

@@ -19,24 +19,23 @@ import (
 
 // Bounds of a client.
 const (
-	maxAnswerBytes = 8 << 20          // of an answer to a batch
-	maxTries       = 8                // of one batch
+	maxAnswerBytes = 8 << 20          // size of an answer to a batch
+	maxTries       = 8                // per batch
 	maxWait        = 30 * time.Second // between two tries
-	answerTimeout  = 60 * time.Second // of one try
-	idleTimeout    = 60 * time.Second // in which the server may send nothing of a long answer
+	answerTimeout  = 60 * time.Second // per try
+	idleTimeout    = 60 * time.Second // longest pause within a long answer
 )
 
 // A Client talks to one server.
 type Client struct {
-	target string // without a slash at its end
-	token  string // "": none
+	target string // without a trailing slash
+	token  string // "": no token
 	http   *http.Client
 	wait   func(ctx context.Context, d time.Duration) error
 }
 
-// NewClient returns a client of the server at target, such as
-// "http://127.0.0.1:8080". It follows no redirects: a token is for the server that
-// was named, and no other.
+// NewClient returns a client of the server at target, such as "http://127.0.0.1:8080".
+// It follows no redirects, because the token must reach only the named server.
 func NewClient(target string, cred Credentials) (*Client, error) {
 	u, err := url.Parse(target)
 	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" || strings.ContainsAny(target, "?#") {
@@ -59,25 +58,24 @@ func NewClient(target string, cred Credentials) (*Client, error) {
 	}, nil
 }
 
-// Close closes the connections that are kept for later requests.
+// Close closes idle connections.
 func (c *Client) Close() { c.http.CloseIdleConnections() }
 
-// An Answer is what the server says of a batch.
+// An Answer is the server's answer to a batch.
 type Answer struct {
 	Stored    int         `json:"stored"`
 	Duplicate int         `json:"duplicate"`
 	Rejected  []Rejection `json:"rejected"`
 }
 
-// A Rejection is one reading of a batch that the server refused.
+// A Rejection is a reading of a batch that the server rejected.
 type Rejection struct {
 	Index  int    `json:"index"` // 0-based position in the batch
 	Field  string `json:"field"`
 	Reason string `json:"reason"`
 }
 
-// A Problem is an answer of the server that refuses a whole request
-// (RFC 9457).
+// A Problem is an error response (RFC 9457).
 type Problem struct {
 	Status int    `json:"-"`
 	Type   string `json:"type"`
@@ -99,8 +97,8 @@ func (p *Problem) Error() string {
 	return text
 }
 
-// SendBatch posts a JSON array of readings, with [Client.Retry]. After any other
-// error than a *Problem, it is not known what is stored.
+// SendBatch posts a JSON array of readings, with [Client.Retry]. After any error other
+// than a *Problem, it is unknown what is stored.
 func (c *Client) SendBatch(ctx context.Context, body []byte) (answer Answer, err error) {
 	err = c.Retry(ctx, func() error {
 		answer, err = c.sendOnce(ctx, body)
@@ -109,9 +107,9 @@ func (c *Client) SendBatch(ctx context.Context, body []byte) (answer Answer, err
 	return answer, err
 }
 
-// Retry calls try until it succeeds, until ctx ends or at most 8 times. It tries
-// again where there was no answer, or one with status 408, 429, 500, 502, 503 or
-// 504; any other *Problem and [Final] errors are returned at once.
+// Retry calls try until it succeeds or ctx is done, at most 8 times. It retries if
+// there was no answer, or one with status 408, 429, 500, 502, 503 or 504. It returns
+// any other *Problem and [Final] errors at once.
 func (c *Client) Retry(ctx context.Context, try func() error) error {
 	backoff := 200 * time.Millisecond
 	for n := 1; ; n++ {
@@ -130,7 +128,8 @@ func (c *Client) Retry(ctx context.Context, try func() error) error {
 			return fmt.Errorf("gave up after %d tries: %w", maxTries, err)
 		}
 		if after == 0 {
-			// Spread the tries of many clients that were cut off at one moment.
+			// Jitter, so that clients that were disconnected together do not retry
+			// together.
 			after = backoff/2 + rand.N(backoff)
 			backoff *= 2
 		}
@@ -140,14 +139,14 @@ func (c *Client) Retry(ctx context.Context, try func() error) error {
 	}
 }
 
-// temporary are the statuses after which a request is sent again. After some of
-// them a batch may be stored, in part or whole. To send it again is safe all the
-// same: a reading is identified by device, time and sign, and the server answers
-// what it stored before as a duplicate. The list is never written to.
+// temporary lists the statuses after which a request is retried. After some of them a
+// batch may have been stored, in part or as a whole. Retrying is safe nevertheless: a
+// reading is identified by device, time and sign, and the server reports readings that
+// it has already stored as duplicates. The slice is never modified.
 var temporary = []int{http.StatusRequestTimeout, http.StatusTooManyRequests, http.StatusInternalServerError,
 	http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout}
 
-// Final marks an error that another try does not mend.
+// Final marks an error that a retry cannot fix.
 func Final(err error) error { return finalError{err} }
 
 type finalError struct{ error }
@@ -168,7 +167,7 @@ func (c *Client) sendOnce(ctx context.Context, body []byte) (answer Answer, err 
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.target+"/v1/readings", bytes.NewReader(body))
 	if err != nil {
-		return answer, Final(fmt.Errorf("make request: %w", err))
+		return answer, Final(fmt.Errorf("create request: %w", err))
 	}
 	req.Header.Set("Content-Type", "application/json")
 	resp, err := c.do(req)
@@ -186,14 +185,14 @@ func (c *Client) sendOnce(ctx context.Context, body []byte) (answer Answer, err 
 		return answer, readProblem(resp, text)
 	}
 	if err := json.Unmarshal(text, &answer); err != nil {
-		return Answer{}, Final(errors.New("read answer: it is not one of Pulsegate's"))
+		return Answer{}, Final(errors.New("read answer: it is not an answer of Pulsegate"))
 	}
 	return answer, nil
 }
 
-// Get fetches a path of the server. The whole may take as long as it takes; only
-// silence ends it. The caller must close the answer's body. The error wraps a
-// *Problem when the answer is not 200.
+// Get fetches a path of the server. The only timeout is for pauses in the response. The
+// caller must close the response body. The error wraps a *Problem if the status is not
+// 200.
 func (c *Client) Get(ctx context.Context, path string) (*http.Response, error) {
 	return c.stream(ctx, http.MethodGet, path)
 }
@@ -203,7 +202,7 @@ func (c *Client) stream(ctx context.Context, method, path string) (*http.Respons
 	idle := time.AfterFunc(idleTimeout, func() { cancel(fmt.Errorf("the server sent nothing for %v", idleTimeout)) })
 	resp, err := c.ask(ctx, method, path, "")
 	if err == nil && !framed(resp) {
-		err = Final(errors.Join(errors.New("the answer does not tell where it ends"), resp.Body.Close()))
+		err = Final(errors.Join(errors.New("the answer has neither a length nor chunked encoding"), resp.Body.Close()))
 	}
 	if err != nil {
 		err = cause(ctx, err)
@@ -211,12 +210,12 @@ func (c *Client) stream(ctx context.Context, method, path string) (*http.Respons
 		cancel(nil)
 		return nil, err
 	}
-	resp.Body = &steadyBody{ctx, cancel, resp.Body, idle}
+	resp.Body = &idleTimeoutBody{ctx, cancel, resp.Body, idle}
 	return resp, nil
 }
 
-// ask sends a request and returns its answer, if that is 200. Otherwise the error
-// wraps a *Problem.
+// ask sends a request and returns the response if its status is 200. Otherwise the
+// error wraps a *Problem.
 func (c *Client) ask(ctx context.Context, method, path, body string) (*http.Response, error) {
 	req, err := http.NewRequestWithContext(ctx, method, c.target+path, strings.NewReader(body))
 	if err != nil {
@@ -230,38 +229,38 @@ func (c *Client) ask(ctx context.Context, method, path, body string) (*http.Resp
 	return nil, errors.Join(readProblem(resp, text), resp.Body.Close())
 }
 
-// framed reports whether the end of resp's body can be told from a connection
-// that broke off. In HTTP/1, a body with neither a length nor chunks ends with the
-// connection (RFC 9112, section 6.3).
+// framed reports whether the end of resp's body is distinguishable from a broken
+// connection. In HTTP/1, a body with neither a length nor chunked encoding ends with
+// the connection (RFC 9112, section 6.3).
 func framed(resp *http.Response) bool {
 	return resp.ProtoMajor > 1 || resp.ContentLength >= 0 || len(resp.TransferEncoding) > 0
 }
 
-// A steadyBody is a body of which each part must come in time.
-type steadyBody struct {
+// An idleTimeoutBody is a body with a timeout for each read.
+type idleTimeoutBody struct {
 	ctx    context.Context
 	cancel context.CancelCauseFunc
 	body   io.ReadCloser
 	idle   *time.Timer
 }
 
-func (s *steadyBody) Read(p []byte) (int, error) {
+func (s *idleTimeoutBody) Read(p []byte) (int, error) {
 	s.idle.Reset(idleTimeout)
 	n, err := s.body.Read(p)
-	s.idle.Stop() // what the caller does with it takes its own time
+	s.idle.Stop() // the caller's processing does not count
 	if err != nil && err != io.EOF {
-		err = fmt.Errorf("broken off: %w", cause(s.ctx, err))
+		err = fmt.Errorf("connection lost: %w", cause(s.ctx, err))
 	}
 	return n, err
 }
 
-func (s *steadyBody) Close() error {
+func (s *idleTimeoutBody) Close() error {
 	s.idle.Stop()
 	s.cancel(nil)
 	return s.body.Close()
 }
 
-// cause returns why ctx was cancelled, or err.
+// cause returns why ctx was canceled, or err.
 func cause(ctx context.Context, err error) error {
 	if c := context.Cause(ctx); c != nil {
 		return c
@@ -269,29 +268,29 @@ func cause(ctx context.Context, err error) error {
 	return err
 }
 
-// retryAfter returns how long resp asks to wait, at most maxWait, and 0 if it does
-// not say so in seconds.
+// retryAfter returns the Retry-After of resp, at most maxWait, or 0 if it is not in
+// seconds.
 func retryAfter(resp *http.Response) time.Duration {
 	seconds, err := strconv.ParseUint(resp.Header.Get("Retry-After"), 10, 63)
 	if err != nil && !errors.Is(err, strconv.ErrRange) {
 		return 0
 	}
-	// Bounded before it is multiplied, which could overflow.
+	// Limit before multiplying, which could overflow.
 	return time.Duration(min(seconds, uint64(maxWait/time.Second))) * time.Second
 }
 
-// readProblem returns the problem that an answer holds. Answers of others, such
-// as a proxy's page, become a Problem with their status alone.
+// readProblem returns the problem in a response. Other responses, such as a proxy's
+// error page, become a Problem with only a status.
 func readProblem(resp *http.Response, text []byte) *Problem {
 	p := &Problem{}
 	if strings.HasPrefix(resp.Header.Get("Content-Type"), "application/problem+json") {
-		_ = json.Unmarshal(text, p) // a damaged document leaves the status
+		_ = json.Unmarshal(text, p) // if the document is malformed, the status remains
 	}
 	p.Status, p.retryAfter = resp.StatusCode, retryAfter(resp)
 	return p
 }
 
-// sleep waits for d or for the end of ctx.
+// sleep waits for d or until ctx is done.
 func sleep(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

@@ -15,22 +15,22 @@ import (
 	"github.com/pulsegate/pulsegate/internal/sys/settings"
 )
 
-// Credentials say who a client is, and whom it trusts.
+// Credentials identify a client, and say which servers it trusts.
 type Credentials struct {
 	Token string      // sent as a bearer token; "": none
 	TLS   *tls.Config // for https; nil: the system's CAs, and no client certificate
 
-	// Dial connects to the server, whatever the name in its URL means; nil: what the
-	// name resolves to, or the proxy of the environment.
+	// Dial, if not nil, connects to the server. If nil, the client resolves the name in
+	// the URL, or uses the proxy of the environment.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 
-	// Exposed: the token travels in clear text, and not only inside of this machine.
+	// Exposed means that the token leaves this machine in clear text.
 	Exposed bool
 }
 
-// CredentialFiles name the files that hold credentials. The tags describe them as flags,
-// for the commands that embed them. There is no flag for the token itself: command lines
-// are seen by everybody on a machine.
+// CredentialFiles name the files with credentials. The struct tags define command-line
+// flags for commands that embed it. There is no flag for the token itself, because every
+// user of a machine can see command lines.
 type CredentialFiles struct {
 	TokenFile string `type:"path" placeholder:"FILE" help:"File with the token to send. Default: the token in the environment variable PULSEGATE_TOKEN, if there is one."`
 	CA        string `name:"ca" type:"path" placeholder:"FILE" help:"CAs in PEM that the server's certificate is to be signed by. Default: the system's. Only with https."`
@@ -38,13 +38,13 @@ type CredentialFiles struct {
 	Key       string `name:"key" type:"path" placeholder:"FILE" help:"Key of the client certificate in PEM."`
 }
 
-// Bounds of files.
+// Maximum file sizes.
 const (
 	maxTokenFileBytes = 4 << 10
 	maxPEMFileBytes   = 4 << 20
 )
 
-// Load reads the files for a server at target. token is sent if no file is named for it.
+// Load reads the files for a server at target. token is used if TokenFile is empty.
 func (f *CredentialFiles) Load(target, token string) (c Credentials, err error) {
 	u, err := url.Parse(target)
 	if err != nil {
@@ -64,7 +64,8 @@ func (f *CredentialFiles) Load(target, token string) (c Credentials, err error) 
 	return c, err
 }
 
-// token returns the token to send; "" for none. Errors do not repeat what may be one.
+// token returns the token to send, or "". Errors do not repeat text that may be a
+// token.
 func (f *CredentialFiles) token(text string) (string, error) {
 	from := "environment variable PULSEGATE_TOKEN"
 	if f.TokenFile != "" {
@@ -78,12 +79,12 @@ func (f *CredentialFiles) token(text string) (string, error) {
 		}
 	}
 	if strings.ContainsFunc(text, func(r rune) bool { return r <= ' ' || r > '~' }) {
-		return "", fmt.Errorf("read token: %s: it does not hold one token", from)
+		return "", fmt.Errorf("read token: %s: it does not contain exactly one token", from)
 	}
 	return text, nil
 }
 
-// TLSConfig returns how to speak TLS with the server.
+// TLSConfig returns the TLS configuration for the server.
 func (f *CredentialFiles) TLSConfig() (*tls.Config, error) {
 	cfg := &tls.Config{MinVersion: tls.VersionTLS12}
 	if f.CA != "" {
@@ -97,7 +98,7 @@ func (f *CredentialFiles) TLSConfig() (*tls.Config, error) {
 		}
 	}
 	if (f.Cert == "") != (f.Key == "") {
-		return nil, settings.Usagef("--cert and --key come together")
+		return nil, settings.Usagef("--cert and --key must be given together")
 	}
 	if f.Cert != "" {
 		pair, err := tls.LoadX509KeyPair(f.Cert, f.Key)
@@ -109,7 +110,7 @@ func (f *CredentialFiles) TLSConfig() (*tls.Config, error) {
 	return cfg, nil
 }
 
-// readBounded reads a file of at most so many bytes.
+// readBounded reads a file of at most most bytes.
 func readBounded(path string, most int64) ([]byte, error) {
 	file, err := os.Open(path)
 	if err != nil {
@@ -118,7 +119,7 @@ func readBounded(path string, most int64) ([]byte, error) {
 	defer file.Close()
 	text, err := io.ReadAll(io.LimitReader(file, most+1))
 	if err == nil && int64(len(text)) > most {
-		err = fmt.Errorf("%s has more than %d bytes", path, most)
+		err = fmt.Errorf("%s is larger than %d bytes", path, most)
 	}
 	return text, err
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/pulsegate/pulsegate/internal/client/transfer"
 )
 
-// Every request carries the token, and none carries it anywhere else: redirects are
-// not followed. Seen to fail with the default client, which follows one to the same
+// Every request has the token, and redirects are not followed, so the token reaches no
+// other URL. Seen to fail with the default client, which follows a redirect to the same
 // host with the token.
 func TestToken(t *testing.T) {
 	var elsewhere int

@@ -1,15 +1,15 @@
-// Package transfer moves readings between files and a running server: it sends
-// what a recording holds, and fetches what the server stores. It also asks the admin
-// listener for what administrators may do.
+// Package transfer moves readings between files and a running server: it uploads
+// recordings and downloads stored readings. It is also the client of the admin
+// listener.
 //
 // # Promise
 //
-// Every reading of a recording ends up counted once: stored, duplicate, rejected
-// or failed. A batch that was not answered is sent again; the server answers
-// what it stored the first time as duplicates, so that repeating is safe. An
-// export that broke off is reported as an error, never as a short file.
+// Every reading of a recording is counted once: as stored, duplicate, rejected or
+// failed. A batch without an answer is retried, which is safe because the server
+// reports readings that it has already stored as duplicates. An incomplete download is
+// an error, never a short file.
 //
 // # Not here
 //
-// No load: package sim measures. No file formats: package recording reads them.
+// No load tests: see package sim. No file formats: see package recording.
 package transfer

@@ -7,16 +7,16 @@ import (
 	"net/url"
 )
 
-// A Selection names the readings to fetch.
+// A Selection selects readings to download.
 type Selection struct {
 	Device string
-	From   string // as the server takes it; "" is open
+	From   string // inclusive, in the server's format; "" is open
 	To     string // exclusive; "" is open
 	Format string // "ndjson" or "csv"
 }
 
-// Download writes the selected readings to w as the server sends them. After an
-// error, w may hold part of them.
+// Download writes the selected readings to w as the server sends them. After an error,
+// w may have received part of them.
 func (c *Client) Download(ctx context.Context, w io.Writer, sel Selection) error {
 	query := url.Values{"format": {sel.Format}, "flags": {"false"}}
 	if sel.From != "" {

@@ -18,7 +18,7 @@ func TestDownload(t *testing.T) {
 	want := strings.Repeat("line\n", 50_000) // several buffers
 	for _, c := range []struct {
 		sel  transfer.Selection
-		want string // the request
+		want string // the request URI
 	}{
 		{transfer.Selection{Device: "w-1", Format: "csv"}, "/v1/devices/w-1/readings?flags=false&format=csv"},
 		{
@@ -53,8 +53,8 @@ func TestDownloadProblem(t *testing.T) {
 	}
 }
 
-// TestBrokenOff checks that no cut of an export, at any byte, passes for its end.
-func TestBrokenOff(t *testing.T) {
+// TestConnectionLost checks that a download that is cut off at any byte is an error.
+func TestConnectionLost(t *testing.T) {
 	for _, answer := range []string{
 		"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nline\nline\n",
 		"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nline\n\r\n5\r\nline\n\r\n0\r\n\r\n",
@@ -79,7 +79,8 @@ func TestBrokenOff(t *testing.T) {
 	}
 }
 
-// TestNoEnd checks that an answer is refused whose end looks like a cut.
+// TestNoEnd checks that a response whose end is not distinguishable from a broken
+// connection is an error.
 func TestNoEnd(t *testing.T) {
 	for _, version := range []string{"HTTP/1.0", "HTTP/1.1"} {
 		synctest.Test(t, func(t *testing.T) {
@@ -87,15 +88,15 @@ func TestNoEnd(t *testing.T) {
 			defer stop()
 			var out bytes.Buffer
 			err := client.Download(t.Context(), &out, transfer.Selection{Device: "w-1", Format: "csv"})
-			if err == nil || !strings.Contains(err.Error(), "does not tell where it ends") || out.Len() != 0 {
-				t.Errorf("%s: got %q, error %v, want that it has no end", version, &out, err)
+			if err == nil || !strings.Contains(err.Error(), "neither a length nor chunked encoding") || out.Len() != 0 {
+				t.Errorf("%s: got %q, error %v, want an error that the answer has no end", version, &out, err)
 			}
 		})
 	}
 }
 
-// TestSilentExport checks that an export ends when the server goes silent, before
-// its answer, in its head or in its body.
+// TestSilentExport checks that a download fails when the server stops sending before
+// its response, in the header or in the body.
 func TestSilentExport(t *testing.T) {
 	const answer = "HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nline\n"
 	for _, cut := range []int{0, 20, len(answer) - 5, len(answer)} {
@@ -105,7 +106,7 @@ func TestSilentExport(t *testing.T) {
 			start := time.Now()
 			err := client.Download(t.Context(), io.Discard, transfer.Selection{Device: "w-1", Format: "csv"})
 			if err == nil || !strings.Contains(err.Error(), "the server sent nothing for 1m0s") {
-				t.Errorf("silent after %d bytes: got error %v, want that the server is silent", cut, err)
+				t.Errorf("silent after %d bytes: got error %v, want an idle timeout", cut, err)
 			}
 			if took := time.Since(start); took != transfer.IdleTimeout {
 				t.Errorf("silent after %d bytes: took %v, want %v", cut, took, transfer.IdleTimeout)
@@ -114,7 +115,7 @@ func TestSilentExport(t *testing.T) {
 	}
 }
 
-// A slowWriter takes longer for a write than a server may be silent.
+// A slowWriter takes longer for a write than the idle timeout.
 type slowWriter struct{ bytes.Buffer }
 
 func (w *slowWriter) Write(p []byte) (int, error) {
@@ -122,8 +123,8 @@ func (w *slowWriter) Write(p []byte) (int, error) {
 	return w.Buffer.Write(p)
 }
 
-// TestSlowWriter checks that a slow reader of the export, such as a pager, is not
-// taken for a silent server.
+// TestSlowWriter checks that a slow consumer of the download, such as a pager, does not
+// cause an idle timeout.
 func TestSlowWriter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		body := strings.Repeat("line\n", 40_000)
@@ -137,7 +138,7 @@ func TestSlowWriter(t *testing.T) {
 	})
 }
 
-// A fullWriter has no space.
+// A fullWriter fails every write.
 type fullWriter struct{}
 
 var errFull = errors.New("full")

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Bounds that the tests count with.
+// Bounds used by the tests.
 const (
 	MaxTries       = maxTries
 	MaxWait        = maxWait

@@ -20,10 +20,10 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// waits are the pauses that a client made, without making them.
+// waits records the pauses of a client without sleeping.
 type waits []time.Duration
 
-// serve returns a client of a server that answers with h, one request at a time.
+// serve returns a client of a server that handles requests with h, one at a time.
 func serve(t *testing.T, h http.HandlerFunc) (*transfer.Client, *waits) {
 	t.Helper()
 	var one sync.Mutex
@@ -46,9 +46,9 @@ func serve(t *testing.T, h http.HandlerFunc) (*transfer.Client, *waits) {
 	return client, made
 }
 
-// pipe returns a client whose every connection is in memory, as a bubble needs
-// it. The server reads one request, writes answer and then is silent until the
-// client goes. stop ends all of it, dials tells how many connections there were.
+// pipe returns a client with in-memory connections, for use in a synctest bubble. For
+// each connection, the server reads one request, writes answer and then stays silent
+// until the client disconnects. dials counts the connections. stop stops the servers.
 func pipe(t *testing.T, answer string) (client *transfer.Client, dials *int, stop func()) {
 	t.Helper()
 	client, err := transfer.NewClient("http://127.0.0.1:1", transfer.Credentials{})
@@ -79,13 +79,13 @@ func pipe(t *testing.T, answer string) (client *transfer.Client, dials *int, sto
 	}
 }
 
-// head is the first line of a recording, and row one row with two signs.
+// head is the header of a recording, and row is a row with two signs.
 const (
 	head = "time,device,heart_rate_bpm,spo2_pct\n"
 	row  = "2026-01-01T00:00:00Z,w-1,61,97\n"
 )
 
-// rows returns n rows of as many moments.
+// rows returns n rows with different times.
 func rows(n int) string {
 	var b strings.Builder
 	for at := range n {

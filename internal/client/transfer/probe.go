@@ -11,11 +11,11 @@ import (
 	"net/url"
 )
 
-// maxProbeBytes bounds what is read of an answer to a probe.
+// maxProbeBytes bounds how much of the response is read.
 const maxProbeBytes = 256
 
-// Probe asks a server for its health, and returns the first line of an answer with 200.
-// It asks the server itself: no proxy, no redirect. Errors show neither the user nor the
+// Probe sends a health check to a server and returns the first line of a 200 response.
+// It uses no proxy and follows no redirect. Errors contain neither the user nor the
 // query of target.
 func Probe(ctx context.Context, target *url.URL, config *tls.Config) (answer []byte, err error) {
 	defer func() {
@@ -34,7 +34,7 @@ func Probe(ctx context.Context, target *url.URL, config *tls.Config) (answer []b
 	resp, err := client.Do(req)
 	if err != nil {
 		if wrapped, ok := errors.AsType[*url.Error](err); ok {
-			err = wrapped.Err // it begins with the address as it was given
+			err = wrapped.Err // the outer error contains the full URL
 		}
 		return nil, err
 	}

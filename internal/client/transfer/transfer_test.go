@@ -24,7 +24,7 @@ func TestTargets(t *testing.T) {
 		"http://host#", "http://host#top", "http://ho st", "http://host:port",
 	} {
 		if _, err := transfer.NewClient(target, transfer.Credentials{}); err == nil || !strings.HasPrefix(err.Error(), "transfer: target ") {
-			t.Errorf("NewClient(%q): got error %v, want that the target is not one", target, err)
+			t.Errorf("NewClient(%q): got error %v, want an error about the target", target, err)
 		}
 	}
 	for _, target := range []string{"http://127.0.0.1:8080", "http://[::1]:8080/", "https://host/behind/a/proxy/"} {
@@ -52,7 +52,7 @@ func TestProblemText(t *testing.T) {
 	}
 }
 
-// TestStatuses sends one batch to a server that always answers with one status.
+// TestStatuses sends a batch to a server that always responds with the same status.
 func TestStatuses(t *testing.T) {
 	const again = transfer.MaxTries
 	for status, wantTries := range map[int]int{
@@ -77,10 +77,10 @@ func TestStatuses(t *testing.T) {
 			})
 			refused := 0
 			sum, err := transfer.Upload(t.Context(), client, open(t, head+rows(3)), transfer.UploadOptions{
-				Refused: func(transfer.Refusal) { refused++ },
+				OnRefused: func(transfer.Refusal) { refused++ },
 			})
 			if tries != wantTries || len(*made) != wantTries-1 || refused != 0 {
-				t.Errorf("got %d tries, %d waits and %d refusals, want %d, one less and none", tries, len(*made), refused, wantTries)
+				t.Errorf("got %d tries, %d waits and %d refusals, want %d tries, one wait less and no refusals", tries, len(*made), refused, wantTries)
 			}
 			want := transfer.Summary{Sent: 3, Failed: 3, Rows: 3}
 			if sum != want {
@@ -91,7 +91,7 @@ func TestStatuses(t *testing.T) {
 				t.Fatalf("got error %v, want a Problem with status %d", err, status)
 			}
 			if status >= 400 && problem.Title != "no" {
-				t.Errorf("got title %q, want that of the answer", problem.Title)
+				t.Errorf("got title %q, want the title in the response", problem.Title)
 			}
 			if got := strings.Contains(err.Error(), "gave up after 8 tries"); got != (wantTries == again) {
 				t.Errorf("got error %q", err)
@@ -108,7 +108,7 @@ func TestStatuses(t *testing.T) {
 	}
 }
 
-// TestProxyPage checks that the text of others is not taken for the server's.
+// TestProxyPage checks that a document of another type is not parsed as a problem.
 func TestProxyPage(t *testing.T) {
 	client, _ := serve(t, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/html")
@@ -124,7 +124,7 @@ func TestProxyPage(t *testing.T) {
 func TestRetryAfter(t *testing.T) {
 	for _, c := range []struct {
 		header string
-		want   time.Duration // 0: the client's own
+		want   time.Duration // 0: the client's default
 	}{
 		{"1", time.Second},
 		{"7", 7 * time.Second},
@@ -161,7 +161,7 @@ func TestRetryAfter(t *testing.T) {
 }
 
 // TestLostAnswers checks that readings whose answer was lost are counted once. The
-// server stores each batch, and loses its answer the first time.
+// server stores each batch and drops its first answer.
 func TestLostAnswers(t *testing.T) {
 	stored, seen := map[string]bool{}, map[string]bool{}
 	client, made := serve(t, func(w http.ResponseWriter, r *http.Request) {
@@ -192,8 +192,8 @@ func TestLostAnswers(t *testing.T) {
 	})
 	var steps []int
 	sum, err := transfer.Upload(t.Context(), client, open(t, head+rows(5)), transfer.UploadOptions{
-		Batch:    2,
-		Progress: func(s transfer.Summary) { steps = append(steps, s.Sent) },
+		Batch:      2,
+		OnProgress: func(s transfer.Summary) { steps = append(steps, s.Sent) },
 	})
 	want := transfer.Summary{Sent: 5, Duplicate: 5, Values: 10, Rows: 5}
 	if sum != want || err != nil {
@@ -204,8 +204,7 @@ func TestLostAnswers(t *testing.T) {
 	}
 }
 
-// TestRefusals checks that what the server refuses and what is no reading come
-// with their lines.
+// TestRefusals checks the line numbers of rejected readings and of invalid rows.
 func TestRefusals(t *testing.T) {
 	client, _ := serve(t, func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(http.StatusMultiStatus)
@@ -214,7 +213,7 @@ func TestRefusals(t *testing.T) {
 	var refusals []transfer.Refusal
 	text := head + row + "no time,w-1,61,97\n" + "2026-01-01T00:00:01Z,w-1,61,\n" + "2026-01-01T00:00:02Z,w-1,,\n" + "2026-01-01T00:00:03Z,w-1,0,97\n"
 	sum, err := transfer.Upload(t.Context(), client, open(t, text), transfer.UploadOptions{
-		Refused: func(r transfer.Refusal) { refusals = append(refusals, r) },
+		OnRefused: func(r transfer.Refusal) { refusals = append(refusals, r) },
 	})
 	want := transfer.Summary{Sent: 3, Stored: 1, Duplicate: 1, Rejected: 2, Values: 3, Rows: 5, NoSign: 1, Zeros: 1}
 	if sum != want || err != nil {
@@ -226,10 +225,10 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// TestWrongAnswers checks that an answer that does not fit counts for nothing, and
-// that nothing is sent again after it.
+// TestWrongAnswers checks that readings with an inconsistent answer are counted as
+// failed and are not retried.
 func TestWrongAnswers(t *testing.T) {
-	const count, index, twice, garbage = "account for every reading", "a reading that was not sent", "a reading twice", "not one of Pulsegate's"
+	const count, index, twice, garbage = "account for every reading", "a reading that was not sent", "a reading twice", "not an answer of Pulsegate"
 	for _, c := range []struct{ answer, want string }{
 		{`{"stored":1,"duplicate":0,"rejected":[]}`, count},
 		{`{"stored":2,"duplicate":1,"rejected":[]}`, count},
@@ -255,10 +254,10 @@ func TestWrongAnswers(t *testing.T) {
 			io.WriteString(w, c.answer)
 		})
 		sum, err := transfer.Upload(t.Context(), client, open(t, head+rows(4)), transfer.UploadOptions{
-			Batch:   2,
-			Refused: func(r transfer.Refusal) { t.Errorf("%s: got refusal %+v", name, r) },
+			Batch:     2,
+			OnRefused: func(r transfer.Refusal) { t.Errorf("%s: got refusal %+v", name, r) },
 		})
-		// The reader has looked at the first batch only.
+		// Only the first batch was read.
 		if want := (transfer.Summary{Sent: 2, Failed: 2, Rows: 2}); sum != want || tries != 1 {
 			t.Errorf("%s: got %+v after %d tries, want %+v after 1", name, sum, tries, want)
 		}
@@ -268,7 +267,7 @@ func TestWrongAnswers(t *testing.T) {
 	}
 }
 
-// TestLongestAnswer checks the limit from below.
+// TestLongestAnswer checks an answer of the maximum size.
 func TestLongestAnswer(t *testing.T) {
 	const text = `{"stored":2}`
 	client, _ := serve(t, func(w http.ResponseWriter, _ *http.Request) {
@@ -279,7 +278,7 @@ func TestLongestAnswer(t *testing.T) {
 	}
 }
 
-// TestSilentServer checks that each try has an end when no answer comes.
+// TestSilentServer checks that each try times out without an answer.
 func TestSilentServer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client, dials, stop := pipe(t, "")
@@ -289,7 +288,7 @@ func TestSilentServer(t *testing.T) {
 		if !errors.Is(err, context.DeadlineExceeded) || *dials != transfer.MaxTries {
 			t.Errorf("got error %v after %d tries, want the deadline after %d", err, *dials, transfer.MaxTries)
 		}
-		// The waits between the tries double from 200 ms, give or take a half.
+		// The waits between tries start at 200 ms and double, with 50 % jitter.
 		least := transfer.MaxTries*transfer.AnswerTimeout + 127*100*time.Millisecond
 		if took := time.Since(start); took < least || took > least+127*200*time.Millisecond {
 			t.Errorf("took %v, want at least %v", took, least)
@@ -297,8 +296,8 @@ func TestSilentServer(t *testing.T) {
 	})
 }
 
-// TestEndOfWait checks that the end of ctx ends a wait.
-func TestEndOfWait(t *testing.T) {
+// TestCanceledWait checks that canceling ctx ends a wait.
+func TestCanceledWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client, dials, stop := pipe(t, "HTTP/1.1 503 \r\nRetry-After: 20\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
 		defer stop()

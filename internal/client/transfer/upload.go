@@ -11,21 +11,21 @@ import (
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
-// A Summary tells what became of a recording.
+// A Summary describes the outcome of an upload.
 type Summary struct {
-	Sent      int `json:"sent"`      // readings that went out
-	Stored    int `json:"stored"`    // safe now, and new
-	Duplicate int `json:"duplicate"` // safe already
-	Rejected  int `json:"rejected"`  // refused by the server, or no reading at all
-	Failed    int `json:"failed"`    // sent or not: it is not known whether they are stored
+	Sent      int `json:"sent"`      // readings sent
+	Stored    int `json:"stored"`    // stored by this upload
+	Duplicate int `json:"duplicate"` // stored before
+	Rejected  int `json:"rejected"`  // rejected by the server, or invalid rows
+	Failed    int `json:"failed"`    // outcome unknown
 
-	Values int `json:"values"`  // values of the readings that are safe
+	Values int `json:"values"`  // values of the stored and duplicate readings
 	Rows   int `json:"rows"`    // rows of the file
-	NoSign int `json:"no_sign"` // rows that hold no sign, left out
-	Zeros  int `json:"zeros"`   // zeros that mean "no signal", left out
+	NoSign int `json:"no_sign"` // rows without a vital sign, skipped
+	Zeros  int `json:"zeros"`   // zeros that mean "no signal", skipped
 }
 
-// A Refusal is one row of a recording that was not stored.
+// A Refusal is a row of a recording that was not stored.
 type Refusal struct {
 	Line   int    // 1-based line in the file
 	Field  string // "" for the whole row
@@ -35,25 +35,25 @@ type Refusal struct {
 // Text returns the field and the reason.
 func (r Refusal) Text() string { return strings.TrimPrefix(r.Field+": "+r.Reason, ": ") }
 
-// UploadOptions say how a recording is sent.
+// UploadOptions configure [Upload].
 type UploadOptions struct {
-	Batch    int           // readings in a request; 0: 500
-	Progress func(Summary) // called after each batch, may be nil
-	Refused  func(Refusal) // called for each row that was not stored, may be nil
+	Batch      int           // readings per request; 0: 500
+	OnProgress func(Summary) // called after each batch; may be nil
+	OnRefused  func(Refusal) // called for each row that was not stored; may be nil
 }
 
-// An uploader sends one recording.
+// An uploader is the state of Upload.
 type uploader struct {
 	client  *Client
 	opt     UploadOptions
 	sum     Summary
 	body    []byte
-	lines   []int // of the batch's readings
-	valuesN []int // number of values of each of them
+	lines   []int // line of each reading in the batch
+	valuesN []int // number of values of each reading in the batch
 }
 
-// Upload sends all readings of r. The Summary is right whether or not there was
-// an error; an error means that not all of r was sent.
+// Upload sends all readings of r. The Summary is valid even with an error, which means
+// that not all of r was sent.
 func Upload(ctx context.Context, client *Client, r recording.Reader, opt UploadOptions) (Summary, error) {
 	if opt.Batch <= 0 {
 		opt.Batch = 500
@@ -82,19 +82,19 @@ func Upload(ctx context.Context, client *Client, r recording.Reader, opt UploadO
 	}
 }
 
-// count takes over what the recording has counted.
+// count copies the counts of the recording.
 func (u *uploader) count(c recording.Counts) {
 	u.sum.Rows, u.sum.NoSign, u.sum.Zeros = c.Rows, c.NoSign, c.Zeros
 }
 
 func (u *uploader) refuse(r Refusal) {
 	u.sum.Rejected++
-	if u.opt.Refused != nil {
-		u.opt.Refused(r)
+	if u.opt.OnRefused != nil {
+		u.opt.OnRefused(r)
 	}
 }
 
-// add puts a reading into the batch.
+// add adds a reading to the batch.
 func (u *uploader) add(r *vitals.Reading, line int) {
 	if len(u.lines) == 0 {
 		u.body = append(u.body[:0], '[')
@@ -112,7 +112,7 @@ func (u *uploader) add(r *vitals.Reading, line int) {
 	u.valuesN = append(u.valuesN, n)
 }
 
-// flush sends the batch and counts what became of it.
+// flush sends the batch and counts its outcome.
 func (u *uploader) flush(ctx context.Context) error {
 	n := len(u.lines)
 	if n == 0 {
@@ -138,13 +138,13 @@ func (u *uploader) flush(ctx context.Context) error {
 		u.sum.Values -= u.valuesN[r.Index]
 		u.refuse(Refusal{Line: u.lines[r.Index], Field: r.Field, Reason: r.Reason})
 	}
-	if u.opt.Progress != nil {
-		u.opt.Progress(u.sum)
+	if u.opt.OnProgress != nil {
+		u.opt.OnProgress(u.sum)
 	}
 	return nil
 }
 
-// check returns an error unless a accounts once for each of n readings.
+// check returns an error unless a accounts for each of n readings exactly once.
 func (a *Answer) check(n int) error {
 	if a.Stored < 0 || a.Duplicate < 0 || a.Stored > n || a.Duplicate > n || a.Stored+a.Duplicate+len(a.Rejected) != n {
 		return errors.New("the answer does not account for every reading of the batch")

@@ -1,41 +1,41 @@
-// Package memlimit shares out the memory that a server may take.
+// Package memlimit divides the memory that a server may use.
 //
 // # Promise
 //
-// What [Fit] returns fits into the memory that it is given, whatever comes: bounds
-// that are reached are reached with refusals. TestUnderLimit of cmd/pulsegate
-// holds it under a limit of 128 MiB and full load.
+// A server with the bounds returned by [Fit] stays within the given memory under any
+// load: above the bounds it rejects requests. TestUnderLimit of cmd/pulsegate checks
+// that with a limit of 128 MiB and full load.
 //
-// Everything is arithmetic: nothing is read and nothing is set.
+// The package only calculates: it reads no limits and sets none.
 //
 // # Not here
 //
-// Where the limit comes from, and which bounds the user has set by hand.
+// Where the limit comes from, and which bounds the user has configured.
 package memlimit
 
 import "math"
 
-// Bounds are those of a server that cost memory.
+// Bounds are the bounds of a server that determine its memory.
 type Bounds struct {
 	CacheBytes    int64 // cached blocks and memtables
 	MemTableBytes int64 // one memtable; two are within CacheBytes
-	MaxBodyBytes  int   // bodies of requests, and what was decoded from them
+	MaxBodyBytes  int   // request bodies and the readings decoded from them
 	MaxBatchBytes int   // one body
-	MaxQueued     int   // readings that wait for a commit
-	MaxDevices    int   // devices of the store
+	MaxQueued     int   // readings waiting for a commit
+	MaxDevices    int   // devices in the store
 	MaxConns      int   // connections
 }
 
-// What one of each takes.
+// Memory per item.
 const (
-	queuedBytes = 1 << 10 // a reading, its job and its place in two groups
-	deviceBytes = 180     // package pebblestore's table
-	connBytes   = 8 << 10 // in the fast lane 1 KiB, in the full lane 20 KiB
+	queuedBytes = 1 << 10 // a reading, its job and its entries in two groups
+	deviceBytes = 180     // an entry of package pebblestore's table
+	connBytes   = 8 << 10 // 1 KiB in the fast lane, 20 KiB in the full lane
 )
 
-// Shares of the memory, as divisors. What is left, a fifth, is for the runtime, for
-// the decoding of two batches, of which short readings take six times their length,
-// and for garbage.
+// Shares of the memory, as divisors. The remaining fifth is for the runtime, for
+// decoding two batches, where short readings take six times their length, and for
+// garbage.
 const (
 	cacheShare  = 5
 	bodyShare   = 6
@@ -47,7 +47,7 @@ const (
 	memTableShare = 4 // of the cache
 )
 
-// Least bounds: with less, usual requests are refused.
+// Minimum bounds: with less, ordinary requests would be rejected.
 const (
 	minCacheBytes    = 4 << 20
 	minMemTableBytes = 1 << 20
@@ -58,7 +58,8 @@ const (
 	minConns         = 64
 )
 
-// Fit returns bounds that fit into so many bytes, each at most as most has it.
+// Fit returns bounds that fit into the given number of bytes. None exceeds its value in
+// most.
 func Fit(bytes int64, most Bounds) Bounds {
 	b := Bounds{
 		CacheBytes:    fit(bytes/cacheShare, minCacheBytes, most.CacheBytes),
@@ -72,31 +73,31 @@ func Fit(bytes int64, most Bounds) Bounds {
 	return b
 }
 
-// MemTable returns the size of a memtable, at most most, for a cache of this size.
+// MemTable returns the size of a memtable for a cache of the given size, at most most.
 func MemTable(cacheBytes, most int64) int64 {
 	return fit(cacheBytes/memTableShare, minMemTableBytes, most)
 }
 
-// fit returns n, at least least and at most most.
+// fit returns n limited to the range from least to most.
 func fit[T int | int64](n, least, most T) T { return min(max(n, least), most) }
 
-// What a process needs beside what Go's runtime counts: the pages of the program
-// itself, the kernel's part of sockets and files, threads.
+// Memory that a process needs in addition to what Go's runtime counts: program pages,
+// kernel memory of sockets and files, threads.
 const (
 	outsideBytes = 16 << 20
-	outsideShare = 10 // and a tenth of the limit
+	outsideShare = 10 // plus a tenth of the limit
 	maxOutside   = 1 << 30
 )
 
-// MinLimitBytes is the least limit that a server can keep to.
+// MinLimitBytes is the smallest limit that a server can keep.
 const MinLimitBytes = 64 << 20
 
-// Usable returns how many bytes of a limit on the process are there to be shared
-// out. Limits below MinLimitBytes count as that much.
+// Usable returns how many bytes of a limit on the process can be divided. Limits below
+// MinLimitBytes count as MinLimitBytes.
 func Usable(limitBytes int64) int64 {
 	limitBytes = max(limitBytes, MinLimitBytes)
 	return limitBytes - min(outsideBytes+limitBytes/outsideShare, maxOutside)
 }
 
-// NoLimit is what Go's runtime calls no memory limit.
+// NoLimit is the value with which Go's runtime denotes no memory limit.
 const NoLimit = math.MaxInt64

@@ -51,7 +51,7 @@ func TestFitGrows(t *testing.T) {
 			{int64(less.MaxConns), int64(more.MaxConns), int64(most.MaxConns)},
 		} {
 			if pair[0] > pair[1] || pair[1] > pair[2] {
-				t.Fatalf("%d bytes give %+v, %d give %+v", a, less, b, more)
+				t.Fatalf("%d bytes give %+v, %d bytes give %+v", a, less, b, more)
 			}
 		}
 		if 2*less.MemTableBytes > less.CacheBytes {

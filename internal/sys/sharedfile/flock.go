@@ -10,7 +10,7 @@ import (
 
 const noFollow = syscall.O_NOFOLLOW
 
-// tryLock takes the lock of file if nobody else has it.
+// tryLock acquires the lock of file if it is free.
 func tryLock(file *os.File) (bool, error) {
 	for {
 		err := syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
@@ -25,8 +25,8 @@ func tryLock(file *os.File) (bool, error) {
 	}
 }
 
-// giveTo makes the owner of like that of file. Only root can give files away; for
-// others it is an error if the owners differ.
+// giveTo changes the owner of file to that of like. Only root can change owners; for
+// other users it is an error if the owners differ.
 func giveTo(file *os.File, like os.FileInfo) error {
 	info, err := file.Stat()
 	if err != nil {

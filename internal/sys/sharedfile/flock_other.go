@@ -9,7 +9,7 @@ import (
 
 const noFollow = 0
 
-// tryLock fails: without a lock two changes at one time could lose one.
+// tryLock fails: without a lock, one of two concurrent changes could be lost.
 func tryLock(*os.File) (bool, error) { return false, errors.ErrUnsupported }
 
 func giveTo(*os.File, os.FileInfo) error { return nil }

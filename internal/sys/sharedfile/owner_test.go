@@ -12,13 +12,13 @@ import (
 	"github.com/pulsegate/pulsegate/internal/sys/sharedfile"
 )
 
-// Root hands files on to whom they belonged, or whose folder they are in.
+// As root, files keep their owner, and new files get the owner of their directory.
 func TestOwner(t *testing.T) {
 	if os.Geteuid() != 0 {
 		if os.Getenv("CI") == "true" {
-			t.Fatal("only root can give files away")
+			t.Fatal("only root can change owners")
 		}
-		t.Skip("only root can give files away")
+		t.Skip("only root can change owners")
 	}
 	const uid, gid = 12345, 23456
 	dir := t.TempDir()

@@ -1,18 +1,19 @@
-// Package sharedfile changes files that several processes change and read.
+// Package sharedfile changes files that several processes read and change.
 //
 // # Promise
 //
-// Of all processes of one machine that take a file's [Lock], one holds it at a
-// time. A reader of a file that is changed with [Replace] sees it as it was or as
-// it is, and so does whoever comes after a crash.
+// At any time, at most one process of a machine holds a file's [Lock]. A reader of a
+// file that is changed with [Replace] sees either the old or the new content, even
+// after a crash.
 //
-// What root does here in a folder of another user does not give that user more
-// than the folder: no link is followed, and only files made here are given to him.
+// When root uses this package in a directory of another user, that user gains no access
+// to anything else: links are not followed, and only files created by this package
+// change their owner.
 //
 // # Not here
 //
-// No knowledge of what the files hold. No locks between machines: flock on a
-// network file system may hold for one machine only.
+// No knowledge of the files' content. No locks between machines: flock on a network
+// file system may be local to one machine.
 package sharedfile
 
 import (
@@ -24,16 +25,16 @@ import (
 	"time"
 )
 
-// ErrUncertain means that a file was replaced, and that it is not known whether
-// that outlasts a crash of the machine.
-var ErrUncertain = errors.New("sharedfile: the change was made, but it is not certain to outlast a crash")
+// ErrUncertain means that a file was replaced, but that the change may not survive a
+// crash of the machine.
+var ErrUncertain = errors.New("sharedfile: the change was made, but may not survive a crash")
 
-// lockPollEvery is the time between two tries to get a lock.
+// lockPollEvery is the interval between attempts to acquire a lock.
 const lockPollEvery = 10 * time.Millisecond
 
-// Lock takes the lock file at path, which is made where it is missing and stays.
-// It waits for whoever has it, until ctx ends. The kernel gives the lock back when
-// its holder ends, however that happens.
+// Lock acquires the lock file at path. It creates the file if necessary, and never
+// removes it. If another process holds the lock, Lock waits until ctx is done. The
+// kernel releases the lock when the process ends for any reason.
 func Lock(ctx context.Context, path string) (unlock func(), err error) {
 	file, err := openLock(path)
 	if err != nil {
@@ -44,7 +45,7 @@ func Lock(ctx context.Context, path string) (unlock func(), err error) {
 	for {
 		locked, err := tryLock(file)
 		if locked {
-			return func() { _ = file.Close() }, nil // closing gives the lock back
+			return func() { _ = file.Close() }, nil // closing releases the lock
 		}
 		if err != nil {
 			return nil, errors.Join(err, file.Close())
@@ -57,41 +58,41 @@ func Lock(ctx context.Context, path string) (unlock func(), err error) {
 	}
 }
 
-// openLock opens the lock file, or makes it.
+// openLock opens or creates the lock file.
 func openLock(path string) (*os.File, error) {
 	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
-		// No link is followed: who owns the folder must not choose what root opens.
+		// Do not follow links: the owner of the directory must not choose what root
+		// opens.
 		return os.OpenFile(path, os.O_RDWR|noFollow, 0)
 	}
 	giveToFolder(file, path)
 	return file, nil
 }
 
-// OpenAppend opens the file at path, which must be there, for reading and
-// appending.
+// OpenAppend opens the existing file at path for reading and appending.
 func OpenAppend(path string) (*os.File, error) {
 	return os.OpenFile(path, os.O_RDWR|os.O_APPEND|noFollow, 0)
 }
 
-// giveToFolder gives a file that was made here to the owner of the folder that
-// path is in. What root makes would lock him out otherwise.
+// giveToFolder changes the owner of a new file to the owner of the directory of path.
+// Otherwise a file created by root would be inaccessible to him.
 func giveToFolder(file *os.File, path string) {
 	if info, err := os.Stat(filepath.Dir(path)); err == nil {
-		_ = giveTo(file, info) // for others than root it is theirs to keep
+		_ = giveTo(file, info) // fails for users other than root, who keep the file
 	}
 }
 
-// Replace puts a file with data in the place of path, durably, and whole or not at
-// all. The caller must hold the lock of path, and path must not be a link.
+// Replace durably and atomically replaces the file at path with one that contains data.
+// The caller must hold the lock of path, and path must not be a link.
 //
-// A new file is for the folder's owner only. One that was there hands on its owner and its
-// mode, without the group's and others' rights to write: who could read it, such
-// as a server that runs as another user, still can. After any error but
-// [ErrUncertain] the file is as it was.
+// A new file is accessible only to the directory's owner. An existing file keeps its owner
+// and its mode, except write permission for group and others: users who could read it,
+// such as a server that runs as another user, still can. After any error but
+// [ErrUncertain] the file is unchanged.
 func Replace(path string, data []byte) error {
 	tmp := path + ".tmp"
-	// What a crash has left there is nobody's: the lock is held.
+	// A file left over from a crash is not in use, because the caller holds the lock.
 	if err := os.Remove(tmp); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
@@ -107,7 +108,7 @@ func Replace(path string, data []byte) error {
 	return nil
 }
 
-// writeNew makes the file tmp, durably, with the owner and mode of the one at like.
+// writeNew durably creates the file tmp with the owner and mode of the file at like.
 func writeNew(tmp, like string, data []byte) (err error) {
 	file, err := os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
@@ -131,7 +132,7 @@ func writeNew(tmp, like string, data []byte) (err error) {
 	return file.Sync()
 }
 
-// SyncDir makes the names in a folder durable.
+// SyncDir makes the entries of a directory durable.
 func SyncDir(path string) (err error) {
 	dir, err := os.Open(path)
 	if err != nil {

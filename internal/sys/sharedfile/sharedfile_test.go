@@ -17,7 +17,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// One holds the lock at a time.
+// At most one goroutine holds the lock.
 func TestLock(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "lock")
 	var held atomic.Int64
@@ -45,7 +45,7 @@ func TestLock(t *testing.T) {
 	}
 }
 
-func TestLockRefused(t *testing.T) {
+func TestLockFails(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "lock")
 	unlock, err := sharedfile.Lock(t.Context(), path)
@@ -66,14 +66,14 @@ func TestLockRefused(t *testing.T) {
 		t.Error("a link was followed")
 	}
 	if _, err := sharedfile.Lock(t.Context(), filepath.Join(dir, "none", "lock")); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("no folder: %v, want ErrNotExist", err)
+		t.Errorf("no directory: %v, want ErrNotExist", err)
 	}
 }
 
 func TestReplace(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "file")
 	for _, text := range []string{"first", "", "third"} {
-		// What a crash has left is in nobody's way.
+		// A file left over from a crash does not block a change.
 		if err := os.WriteFile(path+".tmp", []byte("left"), 0o444); err != nil {
 			t.Fatal(err)
 		}
@@ -94,14 +94,14 @@ func TestReplace(t *testing.T) {
 		t.Errorf("mode %v, %v; want 0644", info.Mode(), err)
 	}
 	if err := sharedfile.Replace(filepath.Join(path, "file"), nil); err == nil {
-		t.Error("a file in a file was made")
+		t.Error("a file was created in a file")
 	}
 }
 
 func TestOpenAppend(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "file")
 	if _, err := sharedfile.OpenAppend(path); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("a file that is not there: %v, want ErrNotExist", err)
+		t.Errorf("a missing file: %v, want ErrNotExist", err)
 	}
 	if err := errors.Join(os.WriteFile(path, []byte("first\n"), 0o600), os.Symlink(path, path+".link")); err != nil {
 		t.Fatal(err)

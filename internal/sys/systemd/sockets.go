@@ -9,32 +9,32 @@ import (
 	"strings"
 )
 
-// FirstSocket is the first descriptor that a service manager hands over,
-// SD_LISTEN_FDS_START of sd_listen_fds(3).
+// FirstSocket is the first descriptor passed by a service manager, SD_LISTEN_FDS_START
+// in sd_listen_fds(3).
 const FirstSocket = 3
 
-// maxSockets bounds what LISTEN_FDS may claim.
+// maxSockets bounds the value of LISTEN_FDS.
 const maxSockets = 64
 
-// A Socket is a listener that the service manager has opened.
+// A Socket is a listener opened by the service manager.
 type Socket struct {
 	Name     string // FileDescriptorName= of the socket unit, by default the unit's name
 	Listener net.Listener
 }
 
-// Sockets returns the sockets that were handed to the process with this id, in the
-// order of their descriptors, of which the first is given. The descriptors
-// themselves are closed: the listeners have their own.
+// Sockets returns the sockets passed to the process with the given id, in the order of
+// their descriptors, which start at first. It closes the descriptors; the listeners
+// have duplicates.
 //
-// After an error, a descriptor that is no listening stream socket for example,
-// there are none.
+// If there is an error, for example a descriptor that is not a listening stream socket,
+// it returns no sockets.
 func Sockets(getenv func(string) string, pid, first int) (_ []Socket, err error) {
 	if getenv("LISTEN_PID") != strconv.Itoa(pid) || getenv("LISTEN_FDS") == "" {
 		return nil, nil
 	}
 	n, err := strconv.Atoi(getenv("LISTEN_FDS"))
 	if err != nil || n < 0 || n > maxSockets {
-		return nil, fmt.Errorf("systemd: LISTEN_FDS %q is no number from 0 to %d", getenv("LISTEN_FDS"), maxSockets)
+		return nil, fmt.Errorf("systemd: LISTEN_FDS %q is not a number from 0 to %d", getenv("LISTEN_FDS"), maxSockets)
 	}
 	names := strings.Split(getenv("LISTEN_FDNAMES"), ":")
 	if len(names) != n {
@@ -49,7 +49,7 @@ func Sockets(getenv func(string) string, pid, first int) (_ []Socket, err error)
 			err = errors.Join(errors.New("it does not listen"), l.Close())
 		}
 		if err != nil {
-			errs = append(errs, fmt.Errorf("take socket %d %q of the service manager: %w", i, name, err))
+			errs = append(errs, fmt.Errorf("use socket %d %q of the service manager: %w", i, name, err))
 		} else {
 			sockets = append(sockets, Socket{name, l})
 		}

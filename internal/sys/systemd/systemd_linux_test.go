@@ -26,7 +26,7 @@ func env(pairs ...string) func(string) string {
 	}
 }
 
-// manager listens as a service manager does.
+// manager listens like a service manager.
 func manager(t *testing.T, name string) *net.UnixConn {
 	t.Helper()
 	conn, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: name, Net: "unixgram"})
@@ -68,7 +68,7 @@ func TestSend(t *testing.T) {
 	}
 }
 
-// Without a manager nothing is sent, and a manager that has gone is an error.
+// Without a manager nothing is sent. A missing manager is an error.
 func TestNoManager(t *testing.T) {
 	n, err := systemd.NewNotifier(env())
 	if n != nil || err != nil {
@@ -82,14 +82,14 @@ func TestNoManager(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := n.Send(systemd.Ready); err == nil {
-		t.Error("nobody listens, and nobody says so")
+		t.Error("Send returned nil although no manager listens")
 	}
 	if _, err := systemd.NewNotifier(env("NOTIFY_SOCKET=vsock:2:1234")); err == nil {
-		t.Error("a socket of another family is taken")
+		t.Error("a socket of another family was accepted")
 	}
 }
 
-// A manager that does not read makes Send fail, and does not make it wait for ever.
+// If the manager does not read, Send fails and does not block for ever.
 func TestManagerStuck(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "notify")
 	manager(t, path)
@@ -103,10 +103,10 @@ func TestManagerStuck(t *testing.T) {
 			return
 		}
 	}
-	t.Error("a queue that nobody reads has no end")
+	t.Error("Send never fails although the manager does not read")
 }
 
-// The moment of a reload is told by the clock that systemd compares it with.
+// The timestamp of a reload uses the clock with which systemd compares it.
 func TestReloading(t *testing.T) {
 	text, ok := strings.CutPrefix(systemd.Reloading(), "RELOADING=1\nMONOTONIC_USEC=")
 	if !ok {
@@ -121,7 +121,7 @@ func TestReloading(t *testing.T) {
 		t.Fatal(err)
 	}
 	if late := now.Nano()/1000 - usec; late < 0 || late > (10*time.Minute).Microseconds() {
-		t.Errorf("the moment lies %d µs before now", late)
+		t.Errorf("the timestamp is %d µs in the past", late)
 	}
 }
 
@@ -138,7 +138,7 @@ func TestWatchdogTimeout(t *testing.T) {
 		{"another's", env("WATCHDOG_USEC=30000000", "WATCHDOG_PID=8"), 0, false},
 		{"zero", env("WATCHDOG_USEC=0"), 0, true},
 		{"negative", env("WATCHDOG_USEC=-1"), 0, true},
-		{"no number", env("WATCHDOG_USEC=30s"), 0, true},
+		{"not a number", env("WATCHDOG_USEC=30s"), 0, true},
 		{"overflow", env("WATCHDOG_USEC=9223372036854775807"), 0, true},
 	} {
 		if got, err := systemd.WatchdogTimeout(tt.env, 7); got != tt.want || (err != nil) != tt.wantErr {
@@ -147,8 +147,8 @@ func TestWatchdogTimeout(t *testing.T) {
 	}
 }
 
-// hand puts the descriptors of files at first, first+1 and so on, as a service
-// manager does.
+// hand duplicates the descriptors of files to first, first+1 and so on, like a service
+// manager.
 func hand(t *testing.T, first int, files ...interface{ File() (*os.File, error) }) {
 	t.Helper()
 	for i, f := range files {
@@ -163,7 +163,7 @@ func hand(t *testing.T, first int, files ...interface{ File() (*os.File, error) 
 	}
 }
 
-// firstSocket is far above the descriptors that a test has open.
+// firstSocket is far above the open descriptors of a test.
 const firstSocket = 500
 
 func listen(t *testing.T) *net.TCPListener {
@@ -203,7 +203,7 @@ func TestSockets(t *testing.T) {
 		}
 		conn.Close()
 		if _, err := unix.FcntlInt(uintptr(firstSocket+i), unix.F_GETFD, 0); err != unix.EBADF {
-			t.Errorf("descriptor %d is left: %v", firstSocket+i, err)
+			t.Errorf("descriptor %d is still open: %v", firstSocket+i, err)
 		}
 	}
 	if len(got) != 2 {
@@ -211,7 +211,7 @@ func TestSockets(t *testing.T) {
 	}
 }
 
-func TestSocketsRefused(t *testing.T) {
+func TestSocketsFails(t *testing.T) {
 	datagram, err := net.ListenPacket("udp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -232,7 +232,7 @@ func TestSocketsRefused(t *testing.T) {
 		{"none", l, env(), ""},
 		{"another process's", l, env("LISTEN_PID=8", "LISTEN_FDS=2"), ""},
 		{"no process's", l, env("LISTEN_FDS=2"), ""},
-		{"no number", l, env("LISTEN_PID=7", "LISTEN_FDS=two"), "LISTEN_FDS"},
+		{"not a number", l, env("LISTEN_PID=7", "LISTEN_FDS=two"), "LISTEN_FDS"},
 		{"too many", l, env("LISTEN_PID=7", "LISTEN_FDS=100000"), "LISTEN_FDS"},
 		{"a datagram socket", datagram.(*net.UDPConn), env("LISTEN_PID=7", "LISTEN_FDS=2", "LISTEN_FDNAMES=public:odd"), `socket 1 "odd"`},
 		{"a connection", connection.(*net.TCPConn), env("LISTEN_PID=7", "LISTEN_FDS=2"), "does not listen"},
@@ -245,7 +245,7 @@ func TestSocketsRefused(t *testing.T) {
 	}
 }
 
-// LISTEN_FDNAMES may be missing.
+// LISTEN_FDNAMES is optional.
 func TestSocketsWithoutNames(t *testing.T) {
 	hand(t, firstSocket, listen(t))
 	got, err := systemd.Sockets(env("LISTEN_PID=7", "LISTEN_FDS=1"), 7, firstSocket)

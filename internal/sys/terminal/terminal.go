@@ -1,15 +1,16 @@
-// Package terminal keeps a terminal safe from what programs print to it.
+// Package terminal protects a terminal from control characters in the output of
+// programs.
 //
 // # Promise
 //
-// What is written through a [Writer] reaches the terminal as text: control characters,
-// escape sequences among them, and characters that change the direction of text or
-// cannot be seen are written as Go escapes, such as \x1b. A server or a file can
-// therefore neither move the cursor, nor hide or forge lines.
+// Everything written through a [Writer] appears on the terminal as plain text: control
+// characters, including escape sequences, and invisible or direction-changing
+// characters are written as Go escapes such as \x1b. So the data of a server or a file
+// can neither move the cursor nor hide or forge lines.
 //
 // # Not here
 //
-// No colours, no progress bars: what draws on a terminal writes to its file.
+// No colours and no progress bars: code that draws on a terminal writes to its File.
 package terminal
 
 import (
@@ -22,17 +23,16 @@ import (
 	"golang.org/x/term"
 )
 
-// A Writer escapes what is written to a terminal. It is used by one goroutine at a time,
-// as its File is.
+// A Writer escapes text written to a terminal. It is not safe for concurrent use.
 type Writer struct {
 	// File is the terminal.
 	File *os.File
 
-	pending []byte // the beginning of a rune whose end is still to be written
+	pending []byte // beginning of an incomplete rune
 }
 
-// Guard returns a Writer for f if f is a terminal, and f itself if it is not: what goes
-// to files and to other programs stays as it is.
+// Guard returns a Writer for f if f is a terminal. Otherwise it returns f itself:
+// output to files and other programs is not escaped.
 func Guard(f *os.File) io.Writer {
 	if !Is(f) {
 		return f
@@ -51,7 +51,7 @@ func Is(w any) bool {
 	return false
 }
 
-// Write writes p escaped. It returns len(p) unless the terminal fails.
+// Write writes p with escapes. It returns len(p) unless writing to the terminal fails.
 func (w *Writer) Write(p []byte) (int, error) {
 	text := append(w.pending, p...)
 	keep := 0
@@ -70,8 +70,8 @@ func (w *Writer) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Append appends text to dst, with everything but printable characters, line feeds and
-// tabs as Go escapes.
+// Append appends text to dst. It writes everything except printable characters, line
+// feeds and tabs as Go escapes.
 func Append(dst, text []byte) []byte {
 	for len(text) > 0 {
 		r, size := utf8.DecodeRune(text)

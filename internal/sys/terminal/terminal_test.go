@@ -16,7 +16,7 @@ var texts = []struct{ in, want string }{
 	{"\x1b[2J\x1b]0;title\x07", `\x1b[2J\x1b]0;title\a`},
 	{"over\rwritten\b", `over\rwritten\b`},
 	{"\u009b31m", `\u009b31m`},                         // CSI as one character of C1
-	{"a\u202eb\u2066c\u200b", `a\u202eb\u2066c\u200b`}, // directions, and what cannot be seen
+	{"a\u202eb\u2066c\u200b", `a\u202eb\u2066c\u200b`}, // direction-changing and invisible characters
 	{"\xff\x9b[", `\xff\x9b[`},
 	{"\x00\x7f", `\x00\x7f`},
 }
@@ -29,7 +29,7 @@ func TestAppend(t *testing.T) {
 	}
 }
 
-// A rune that comes in pieces is written as if it had come whole.
+// A rune that is written in pieces appears like one written at once.
 func TestWriterPieces(t *testing.T) {
 	var in, want bytes.Buffer
 	for _, tt := range texts {
@@ -53,7 +53,7 @@ func TestWriterPieces(t *testing.T) {
 	}
 }
 
-// What is no terminal gets the bytes as they are.
+// Output that does not go to a terminal is not escaped.
 func TestGuardFile(t *testing.T) {
 	file, err := os.Create(filepath.Join(t.TempDir(), "file"))
 	if err != nil {
@@ -64,6 +64,6 @@ func TestGuardFile(t *testing.T) {
 		t.Errorf("got %T, want the file", got)
 	}
 	if terminal.Is(file) || !terminal.Is(&terminal.Writer{File: file}) {
-		t.Error("Is takes a file for a terminal, or a Writer for none")
+		t.Error("Is(file) is true, or Is(Writer) is false")
 	}
 }
