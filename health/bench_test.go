@@ -19,8 +19,7 @@ func (d *discard) Header() http.Header         { return d.header }
 func (d *discard) WriteHeader(status int)      { d.status = status }
 func (d *discard) Write(p []byte) (int, error) { d.n += len(p); return len(p), nil }
 
-// Neither an answer nor the refusal of a method allocates, before and after the
-// state has changed.
+// Neither an answer nor a 405 allocates, before and after the state has changed.
 func TestNoAllocations(t *testing.T) {
 	h := health.New(health.Options{}, health.Check{Name: "store"})
 	for _, method := range []string{"GET", "HEAD", "POST"} {
@@ -36,8 +35,8 @@ func TestNoAllocations(t *testing.T) {
 	}
 }
 
-// BenchmarkHealth serves the endpoints of a service that is ready. What others
-// pay for the same is measured in bench/answers.
+// BenchmarkHealth serves the endpoints of a ready service. bench/answers has the
+// comparison with other packages.
 func BenchmarkHealth(b *testing.B) {
 	h := health.New(health.Options{}, health.Check{Name: "store"})
 	h.Reporter("store")(nil)

@@ -11,12 +11,12 @@ import (
 	"github.com/pulsegate/pulsegate/health"
 )
 
-// A service that checks its disk now and then, and whose store says by itself
-// when it fails.
+// A service that checks its disk periodically, and whose store reports its own
+// failures.
 func Example() {
 	h := health.New(
 		health.Options{OnChange: func(name string, err error) {
-			// Log it here: err may say more than a stranger should read.
+			// Log it here: err may be confidential.
 		}},
 		health.Check{
 			Name:    "disk",
@@ -42,7 +42,7 @@ func Example() {
 	mux.ServeHTTP(rec, httptest.NewRequest("GET", "/livez", nil))
 	fmt.Println(rec.Code, rec.Body)
 
-	// At shutdown: say so first, then let the requests that are under way end.
+	// At shutdown, drain first, then wait for the requests in progress.
 	h.Drain()
 	if err := h.Close(ctx); err != nil {
 		fmt.Println(err)

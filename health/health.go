@@ -13,7 +13,7 @@ import (
 	"github.com/pulsegate/pulsegate/reply"
 )
 
-// ErrOverrun is the error of a check that was not back by its deadline.
+// ErrOverrun is the error of a check that exceeded its deadline.
 var ErrOverrun = errors.New("health: check overran its deadline")
 
 // Defaults of a Check.
@@ -27,62 +27,62 @@ const maxNameBytes = 64
 
 // A Check is one condition of readiness.
 type Check struct {
-	// Name is shown to everybody who asks: 1 to 64 of the bytes A-Z a-z 0-9 . _ -
-	// which no other check of the Health has.
+	// Name is public. It has 1 to 64 of the bytes A-Z a-z 0-9 . _ - and is unique in a
+	// Health.
 	Name string
 
-	// Run returns nil if the condition holds. It should return when ctx ends, and
-	// is never called twice at a time. nil: results are only pushed.
+	// Run returns nil if the condition holds. It should return when ctx is done. Calls
+	// do not overlap. If Run is nil, results come only from a Reporter.
 	Run func(ctx context.Context) error
 
-	// Degrades says that the service does its work while the check fails, but for a part
-	// of it: the answer names the check and stays "ready".
+	// Degrades means that the service still works in part while the check fails: the
+	// answer names the check and stays "ready".
 	Degrades bool
 
-	Every   time.Duration // from the start of one run to that of the next; 0: DefaultEvery
+	Every   time.Duration // interval between the starts of runs; 0: DefaultEvery
 	Timeout time.Duration // deadline of one run; 0: DefaultTimeout
 }
 
-// Options are what a Health is told besides its checks.
+// Options configure a [Health].
 type Options struct {
-	// OnChange, if not nil, is called at a check's first result and when it
-	// begins to pass (err is nil) or to fail. Calls come one at a time, from a
-	// goroutine of the Health that runs from Start to Close. A result that did not
-	// last until it could be told is passed over. OnChange must not call Close.
+	// OnChange, if not nil, is called at a check's first result and when it begins to
+	// pass (err is nil) or to fail. Calls are serialized and come from a goroutine that
+	// runs from Start to Close. Results that changed again before they could be
+	// reported are skipped. OnChange must not call Close.
 	OnChange func(name string, err error)
 }
 
-// A Health knows whether the process can do its work. Its methods may be called
-// from any goroutine.
+// A Health keeps track of whether the process can do its work. It is safe for
+// concurrent use.
 type Health struct {
-	onChange func(name string, err error)
-	live     *reply.Answer
-	refused  *reply.Answer // a method other than GET and HEAD
+	onChange   func(name string, err error)
+	live       *reply.Answer
+	notAllowed *reply.Answer // a method other than GET and HEAD
 
-	// ready is the answer to the state that mu guards. It is replaced before mu
-	// is released, so that who has changed the state may rely on the answers.
+	// ready is the answer for the current state. It is replaced before mu is released,
+	// so that answers reflect a change when the call that made it returns.
 	ready atomic.Pointer[reply.Answer]
 
-	checks []*check // immutable, their results are not
+	checks []*check // the slice is immutable; results are guarded by mu
 	wake   chan struct{}
 
 	mu       sync.Mutex
 	draining bool
 	started  bool
 	closed   bool
-	cancel   context.CancelFunc // stops what Start has started
-	ended    <-chan struct{}    // closed when all of it has returned
+	cancel   context.CancelFunc // stops the goroutines of Start
+	ended    <-chan struct{}    // closed when these goroutines have returned
 }
 
-// A check is a Check and what became of it. Health.mu guards the second half.
+// A check is a Check and its state. Health.mu guards the fields after Check.
 type check struct {
 	Check
 
-	outcome outcome
-	err     error  // of the last failure
-	pushes  uint64 // results that were pushed
-	running bool
-	told    outcome // what OnChange was told last
+	outcome  outcome
+	err      error  // error of the last failure
+	pushes   uint64 // number of results from a Reporter
+	running  bool
+	reported outcome // last outcome passed to OnChange
 }
 
 type outcome uint8
@@ -93,13 +93,13 @@ const (
 	failing
 )
 
-// New returns a Health with the given checks. With none it is ready at once. It
-// panics if a check's name is not valid or not unique, or a duration negative.
+// New returns a Health with the given checks. Without checks it is ready at once. New
+// panics if a check's name is invalid or not unique, or if a duration is negative.
 func New(opts Options, checks ...Check) *Health {
 	h := &Health{
 		onChange: opts.OnChange,
 		live:     newAnswer(200, "ok", lists{}),
-		refused: reply.NewProblem(405, "", "").
+		notAllowed: reply.NewProblem(405, "", "").
 			Answer("", nil, reply.Allow("GET", "HEAD")),
 		wake: make(chan struct{}, 1),
 	}
@@ -120,9 +120,9 @@ func New(opts Options, checks ...Check) *Health {
 func (h *Health) mustBeNew(c Check) {
 	switch {
 	case !validName(c.Name):
-		panic("health: not a name for a check: " + strconv.Quote(c.Name))
+		panic("health: invalid name of a check: " + strconv.Quote(c.Name))
 	case h.find(c.Name) != nil:
-		panic("health: two checks are called " + c.Name)
+		panic("health: duplicate check " + c.Name)
 	case c.Every < 0 || c.Timeout < 0:
 		panic("health: negative duration in check " + c.Name)
 	}
@@ -142,25 +142,25 @@ func (h *Health) find(name string) *check {
 	return nil
 }
 
-// Reporter returns a function that pushes results of the check called name: nil
-// if the condition holds. When it returns, readiness has changed. It may be
-// called from any goroutine, and does not wait for OnChange. Reporter panics if
-// there is no such check, so that a wrong name shows at start.
+// Reporter returns a function that reports results of the named check: nil if the
+// condition holds. The function changes readiness before it returns. It is safe for
+// concurrent use and does not wait for OnChange. Reporter panics if there is no such
+// check, so that a wrong name is detected at start.
 func (h *Health) Reporter(name string) func(err error) {
 	c := h.find(name)
 	if c == nil {
-		panic("health: no check is called " + strconv.Quote(name))
+		panic("health: unknown check " + strconv.Quote(name))
 	}
 	return func(err error) {
 		h.mu.Lock()
 		defer h.mu.Unlock()
 		c.pushes++
-		h.settleLocked(c, err)
+		h.recordLocked(c, err)
 	}
 }
 
-// Drain turns readiness false for good, whatever the checks say. When it returns,
-// no request is answered "ready" any more, except those that were being answered.
+// Drain permanently turns readiness false, regardless of the checks. Requests that
+// arrive after it returns are not answered "ready".
 func (h *Health) Drain() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -168,11 +168,11 @@ func (h *Health) Drain() {
 	h.publishLocked()
 }
 
-// Ready reports what /readyz says.
+// Ready reports whether /readyz answers "ready".
 func (h *Health) Ready() bool { return h.ready.Load().Status() == 200 }
 
-// settleLocked notes a result.
-func (h *Health) settleLocked(c *check, err error) {
+// recordLocked records a result.
+func (h *Health) recordLocked(c *check, err error) {
 	was := c.outcome
 	c.outcome, c.err = passing, err
 	if err != nil {
@@ -184,11 +184,11 @@ func (h *Health) settleLocked(c *check, err error) {
 	h.publishLocked()
 	select {
 	case h.wake <- struct{}{}:
-	default: // the notifier has yet to look, and will see this too
+	default: // notify has a pending wake-up and will see this change, too
 	}
 }
 
-// publishLocked prepares the answer to the present state.
+// publishLocked prepares the answer for the current state.
 func (h *Health) publishLocked() {
 	var l lists
 	for _, c := range h.checks {
@@ -212,11 +212,11 @@ func (h *Health) publishLocked() {
 	}
 }
 
-// lists are the names of checks that an answer has.
+// lists has the names of checks in an answer.
 type lists struct{ failing, pending, degraded []string }
 
-// newAnswer prepares one answer of the package comment's list. Names need no
-// escape (validName).
+// newAnswer prepares one of the answers listed in the package comment. Names need no
+// escaping; see validName.
 func newAnswer(status int, text string, l lists, opts ...reply.Option) *reply.Answer {
 	var b strings.Builder
 	fmt.Fprintf(&b, `{"status":%q`, text)

@@ -21,17 +21,17 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// errSecret is what a stranger must not read.
+// errSecret must not appear in answers.
 var errSecret = errors.New("open /var/lib/pulsegate: permission denied")
 
-// get returns status and body of the answer to a GET.
+// get returns status and body of the response to a GET.
 func get(h http.Handler) string {
 	rec := httptest.NewRecorder()
 	h.ServeHTTP(rec, httptest.NewRequest(http.MethodGet, "/", nil))
 	return fmt.Sprint(rec.Code, " ", rec.Body)
 }
 
-// wantReady fails unless /readyz answers so.
+// wantReady fails unless /readyz answers want.
 func wantReady(t *testing.T, h *health.Health, want string) {
 	t.Helper()
 	if got := get(h.Readyz()); got != want {
@@ -64,8 +64,8 @@ func TestHandlers(t *testing.T) {
 		{"healthz", h.Healthz(), "GET", 200, `{"status":"ok"}`, nil},
 		{"healthz, HEAD", h.Healthz(), "HEAD", 200, "", http.Header{"Content-Length": {"15"}}},
 		{"readyz", ready.Readyz(), "GET", 200, `{"status":"ready"}`, nil},
-		{"readyz, not yet", h.Readyz(), "GET", 503, `{"status":"unavailable","pending":["store"]}`, nil},
-		{"readyz, not yet, HEAD", h.Readyz(), "HEAD", 503, "", http.Header{"Content-Length": {"44"}}},
+		{"readyz, pending", h.Readyz(), "GET", 503, `{"status":"unavailable","pending":["store"]}`, nil},
+		{"readyz, pending, HEAD", h.Readyz(), "HEAD", 503, "", http.Header{"Content-Length": {"44"}}},
 		{"livez, POST", h.Livez(), "POST", 405, `{"type":"about:blank","title":"Method Not Allowed","status":405}`, http.Header{"Allow": {"GET, HEAD"}}},
 		{"readyz, DELETE", h.Readyz(), "DELETE", 405, `{"type":"about:blank","title":"Method Not Allowed","status":405}`, http.Header{"Allow": {"GET, HEAD"}}},
 		{"healthz, OPTIONS", h.Healthz(), "OPTIONS", 405, `{"type":"about:blank","title":"Method Not Allowed","status":405}`, http.Header{"Allow": {"GET, HEAD"}}},
@@ -95,7 +95,7 @@ func TestHandlers(t *testing.T) {
 	}
 }
 
-// What goes over the wire has its length, though the answers leave that to the
+// Responses have a Content-Length on the wire, although the answers leave it to the
 // server.
 func TestContentLengthOnTheWire(t *testing.T) {
 	h := health.New(health.Options{})
@@ -122,8 +122,8 @@ func TestContentLengthOnTheWire(t *testing.T) {
 	}
 }
 
-// Pushed results and draining take effect before the call returns, and no answer
-// holds the text of an error.
+// Reported results and Drain take effect before the call returns, and no answer
+// contains the text of an error.
 func TestReportAndDrain(t *testing.T) {
 	h := health.New(health.Options{}, health.Check{Name: "disk"}, health.Check{Name: "store"}, health.Check{Name: "clock.ntp"})
 	disk, store, clock := h.Reporter("disk"), h.Reporter("store"), h.Reporter("clock.ntp")
@@ -153,7 +153,7 @@ func TestReportAndDrain(t *testing.T) {
 	}
 }
 
-// A check that only degrades the service is named, and readiness stays.
+// A check that only degrades the service is named but does not change readiness.
 func TestDegraded(t *testing.T) {
 	h := health.New(health.Options{}, health.Check{Name: "damage", Degrades: true}, health.Check{Name: "store"})
 	damage, store := h.Reporter("damage"), h.Reporter("store")
@@ -205,8 +205,8 @@ func TestMistakesPanicAtStart(t *testing.T) {
 	health.New(health.Options{}, health.Check{Name: strings.Repeat("a", 64)})
 }
 
-// As many checks as one likes: an answer may be longer than what net/http adds a
-// length to.
+// With many checks an answer may be longer than the bodies for which net/http adds a
+// Content-Length.
 func TestManyChecks(t *testing.T) {
 	var checks []health.Check
 	for i := range 100 {
@@ -218,11 +218,11 @@ func TestManyChecks(t *testing.T) {
 	}
 }
 
-// Under the race detector: answers, reports, runs and a drain at the same time. In
-// the end the answer is that of the last state.
+// For the race detector: answers, reports, runs and a drain run concurrently. The final
+// answer is that of the last state.
 func TestConcurrent(t *testing.T) {
-	var told atomic.Int64
-	h := health.New(health.Options{OnChange: func(string, error) { told.Add(1) }},
+	var calls atomic.Int64
+	h := health.New(health.Options{OnChange: func(string, error) { calls.Add(1) }},
 		health.Check{Name: "run", Every: time.Microsecond, Run: func(context.Context) error { return nil }},
 		health.Check{Name: "push"})
 	report := h.Reporter("push")
@@ -248,10 +248,10 @@ func TestConcurrent(t *testing.T) {
 	wg.Wait()
 	report(errSecret)
 	if got, want := get(h.Readyz()), `{"status":"draining","failing":["push"]`; !strings.Contains(got, want) {
-		t.Errorf("readyz = %s, want %s in it", got, want)
+		t.Errorf("readyz = %s, want it to contain %s", got, want)
 	}
 	mustClose(t, h)
-	if told.Load() == 0 {
+	if calls.Load() == 0 {
 		t.Error("OnChange was never called")
 	}
 }

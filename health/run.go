@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// Start runs the checks in the background until ctx ends or Close is called. It
-// does not wait for their first results. It panics if it is called twice.
+// Start runs the checks in the background until ctx is done or Close is called. It does
+// not wait for their first results. It panics if it is called twice.
 func (h *Health) Start(ctx context.Context) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -38,9 +38,9 @@ func (h *Health) Start(ctx context.Context) {
 	}()
 }
 
-// Close drains, stops the checks and waits for them. If ctx ends first, its error
-// is returned together with the names of the checks that are still running, which
-// do not watch their own contexts. Close may be called again, to wait on.
+// Close drains, stops the checks and waits for them. If ctx is done first, Close
+// returns its error with the names of the checks that are still running, because they
+// ignore their contexts. Close may be called again to continue waiting.
 func (h *Health) Close(ctx context.Context) error {
 	h.mu.Lock()
 	h.closed, h.draining = true, true
@@ -68,7 +68,7 @@ func (h *Health) Close(ctx context.Context) error {
 	}
 }
 
-// running returns the names of the checks that have not come back.
+// running returns the names of the checks that have not returned.
 func (h *Health) running() (names []string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -80,8 +80,8 @@ func (h *Health) running() (names []string) {
 	return names
 }
 
-// schedule runs c until ctx ends. Points of the schedule that a long run has
-// missed are left out.
+// schedule runs c periodically until ctx is done. It skips runs that were due during a
+// long run.
 func (h *Health) schedule(ctx context.Context, c *check) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -97,10 +97,10 @@ func (h *Health) schedule(ctx context.Context, c *check) {
 	}
 }
 
-// run calls c.Run once and waits for it, however long it takes.
+// run calls c.Run once and waits for it without a time limit.
 //
-// Invariant: c.Run is not called while an earlier call has not returned, since
-// schedule is the only caller (TestOverrun).
+// Invariant: calls of c.Run do not overlap, because schedule is the only caller.
+// TestOverrun checks it.
 func (h *Health) run(ctx context.Context, c *check) {
 	h.mu.Lock()
 	c.running = true
@@ -114,9 +114,9 @@ func (h *Health) run(ctx context.Context, c *check) {
 		defer close(overrun)
 		h.mu.Lock()
 		defer h.mu.Unlock()
-		// This counts even if a result was pushed in the meantime: a check that
-		// hangs has no next run to correct it.
-		h.settleLocked(c, ErrOverrun)
+		// Record this even if a result was reported meanwhile: a check that hangs has
+		// no next run to correct it.
+		h.recordLocked(c, ErrOverrun)
 	})
 	err := c.Run(runCtx)
 	late := !deadline.Stop()
@@ -127,32 +127,33 @@ func (h *Health) run(ctx context.Context, c *check) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	c.running = false
-	// A result that came late has been settled; one that was cut short by the
-	// end of ctx says nothing; one that is older than a pushed one is out of date.
+	// Ignore a late result, which was recorded as ErrOverrun; a result after ctx is
+	// done, which proves nothing; and a result older than a reported one.
 	if !late && ctx.Err() == nil && pushes == c.pushes {
-		h.settleLocked(c, err)
+		h.recordLocked(c, err)
 	}
 }
 
-// notify calls OnChange until ctx ends, and then for what is left.
+// notify calls OnChange for changes until ctx is done, and then for the remaining ones.
 func (h *Health) notify(ctx context.Context) {
 	for {
-		h.tell()
+		h.reportChanges()
 		select {
 		case <-ctx.Done():
-			h.tell()
+			h.reportChanges()
 			return
 		case <-h.wake:
 		}
 	}
 }
 
-// tell calls OnChange for each check of which it does not know the outcome.
-func (h *Health) tell() {
+// reportChanges calls OnChange for each check whose outcome has changed since the last
+// report.
+func (h *Health) reportChanges() {
 	for _, c := range h.checks {
 		h.mu.Lock()
-		changed := c.outcome != c.told
-		c.told = c.outcome
+		changed := c.outcome != c.reported
+		c.reported = c.outcome
 		err := c.err
 		h.mu.Unlock()
 		if changed {

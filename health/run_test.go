@@ -49,7 +49,7 @@ func TestSchedule(t *testing.T) {
 		mustClose(t, h)
 		want := []time.Duration{0, time.Second, 2 * time.Second}
 		if !slices.Equal(runs, want) {
-			t.Errorf("runs began at %v, want %v", runs, want)
+			t.Errorf("runs started at %v, want %v", runs, want)
 		}
 	})
 }
@@ -70,19 +70,19 @@ func TestDefaults(t *testing.T) {
 		time.Sleep(health.DefaultEvery + time.Millisecond)
 		mustClose(t, h)
 		if want := []time.Duration{0, health.DefaultEvery}; !slices.Equal(runs, want) {
-			t.Errorf("runs began at %v, want %v", runs, want)
+			t.Errorf("runs started at %v, want %v", runs, want)
 		}
 	})
 }
 
-// A check that hangs fails at its deadline, is not started a second time, and is
-// asked again at the next point of its schedule once it is back.
+// A check that hangs fails at its deadline, is not started a second time, and runs
+// again at the next due time after it has returned.
 func TestOverrun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		begin := time.Now()
 		var at []time.Duration
 		var running atomic.Int32
-		hang := 3500 * time.Millisecond // does not watch its context
+		hang := 3500 * time.Millisecond // ignores its context
 		var changes []string
 		h := health.New(health.Options{OnChange: func(name string, err error) {
 			changes = append(changes, fmt.Sprint(time.Since(begin), " ", name, " ", err))
@@ -90,7 +90,7 @@ func TestOverrun(t *testing.T) {
 			Name: "nfs",
 			Run: func(context.Context) error {
 				if running.Add(1) != 1 {
-					t.Error("two runs at a time")
+					t.Error("two runs overlap")
 				}
 				defer running.Add(-1)
 				at = append(at, time.Since(begin))
@@ -106,14 +106,14 @@ func TestOverrun(t *testing.T) {
 		wantReady(t, h, `503 {"status":"unavailable","pending":["nfs"]}`)
 		time.Sleep(2 * time.Millisecond)
 		wantReady(t, h, `503 {"status":"unavailable","failing":["nfs"]}`)
-		// It comes back, late, and says that all is well: that was not in time.
+		// It returns nil, but too late to count.
 		time.Sleep(3400 * time.Millisecond)
 		wantReady(t, h, `503 {"status":"unavailable","failing":["nfs"]}`)
 		time.Sleep(time.Second)
 		wantReady(t, h, `200 {"status":"ready"}`)
 		mustClose(t, h)
 		if want := []time.Duration{0, 4 * time.Second}; !slices.Equal(at, want) {
-			t.Errorf("runs began at %v, want %v", at, want)
+			t.Errorf("runs started at %v, want %v", at, want)
 		}
 		want := []string{"0s other <nil>", "300ms nfs " + health.ErrOverrun.Error(), "4s nfs <nil>"}
 		if !slices.Equal(changes, want) {
@@ -122,8 +122,8 @@ func TestOverrun(t *testing.T) {
 	})
 }
 
-// A result that is pushed while a run is under way is newer than that run's. Only
-// the deadline still counts.
+// A result that is reported during a run is newer than the result of that run. Only its
+// deadline still counts.
 func TestReportDuringRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var run atomic.Int64
@@ -139,12 +139,12 @@ func TestReportDuringRun(t *testing.T) {
 		time.Sleep(50 * time.Millisecond)
 		report(errSecret)
 		wantReady(t, h, `503 {"status":"unavailable","failing":["store"]}`)
-		time.Sleep(100 * time.Millisecond) // the run has passed, but began before
+		time.Sleep(100 * time.Millisecond) // the run passes, but started before the report
 		wantReady(t, h, `503 {"status":"unavailable","failing":["store"]}`)
-		time.Sleep(time.Second) // the next one counts
+		time.Sleep(time.Second) // the next run counts
 		wantReady(t, h, `200 {"status":"ready"}`)
 		run.Store(int64(800 * time.Millisecond))
-		time.Sleep(900 * time.Millisecond) // t = 2.05 s: a run that will hang is under way
+		time.Sleep(900 * time.Millisecond) // t = 2.05 s: a run that will hang has started
 		report(nil)
 		time.Sleep(500 * time.Millisecond)
 		wantReady(t, h, `503 {"status":"unavailable","failing":["store"]}`)
@@ -152,8 +152,7 @@ func TestReportDuringRun(t *testing.T) {
 	})
 }
 
-// A check that heeds its context ends with Close, and what it says then does not
-// count.
+// A check that respects its context ends at Close, and its result is ignored.
 func TestCloseStopsChecks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var changes []string
@@ -172,7 +171,7 @@ func TestCloseStopsChecks(t *testing.T) {
 	})
 }
 
-// The end of Start's context stops the checks as Close does.
+// When Start's context is done, the checks stop as at Close.
 func TestContextStopsChecks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -189,9 +188,9 @@ func TestContextStopsChecks(t *testing.T) {
 	})
 }
 
-// Close does not wait longer than its context for a check that hangs. It says
-// which, and can be called again.
-func TestCloseNamesWhatHangs(t *testing.T) {
+// Close waits for a check that hangs no longer than its context. It names the check and
+// can be called again.
+func TestCloseNamesHangingChecks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
 		hang := func(context.Context) error { <-release; return nil }
@@ -210,8 +209,8 @@ func TestCloseNamesWhatHangs(t *testing.T) {
 	})
 }
 
-// OnChange may be slow: neither a report nor an answer waits for it, and what did
-// not last is passed over. What is left when Close comes is told.
+// Neither a report nor an answer waits for a slow OnChange. Changes that were reverted
+// meanwhile are skipped, and Close reports the remaining ones.
 func TestSlowOnChange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		begin := time.Now()
@@ -246,10 +245,10 @@ func TestSlowOnChange(t *testing.T) {
 	})
 }
 
-// A change that comes while OnChange is busy and Close is under way is told: the
-// log says why the process was not ready in the end. Close and the change are both
-// waiting when OnChange returns, so that one try would prove little.
-func TestCloseTellsTheRest(t *testing.T) {
+// A change during a slow OnChange and a Close in progress is reported, so that the log
+// has the final reason for not being ready. When OnChange returns, both Close and the
+// change are pending, so the test is repeated.
+func TestCloseReportsTheRest(t *testing.T) {
 	for range 20 {
 		synctest.Test(t, func(t *testing.T) {
 			var changes []string
@@ -259,7 +258,7 @@ func TestCloseTellsTheRest(t *testing.T) {
 			}}, health.Check{Name: "a"}, health.Check{Name: "b"})
 			h.Reporter("b")(nil)
 			h.Start(t.Context())
-			synctest.Wait() // OnChange is told of b; a has been passed
+			synctest.Wait() // OnChange is called for b; a was skipped
 			h.Reporter("a")(errSecret)
 			mustClose(t, h)
 			if want := []string{"b <nil>", "a " + errSecret.Error()}; !slices.Equal(changes, want) {

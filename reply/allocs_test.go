@@ -7,8 +7,8 @@ import (
 	"github.com/pulsegate/pulsegate/reply"
 )
 
-// What this package serves in steady state allocates nothing. The writer is one
-// that allocates nothing itself.
+// Serving does not allocate in steady state, measured with a writer that does not
+// allocate.
 func TestNoAllocations(t *testing.T) {
 	d := newDiscard()
 	plain := reply.JSON(200, map[string]string{"status": "stored"})

@@ -8,26 +8,26 @@ import (
 	"time"
 )
 
-// An Answer is a response of which nothing varies. It is an [http.Handler], and
-// may also be called from inside another handler that has not yet written. It is
-// immutable: any number of goroutines may serve it.
+// An Answer is a constant response. It is an [http.Handler], and may also be called by
+// another handler that has not written anything yet. It is immutable and safe for
+// concurrent use.
 type Answer struct {
 	status     int
 	body       []byte
 	fields     fieldList
-	headFields fieldList // of the answer to a HEAD
+	headFields fieldList // for the response to a HEAD
 	http1      []byte    // status line and fields, without the empty line
 }
 
-// maxImplicitLengthBytes is the longest body for which net/http is certain to
-// add a Content-Length (bufferBeforeChunkingSize in net/http/server.go; the
-// buffer of HTTP/2 is longer).
+// maxImplicitLengthBytes is the maximum length of a body for which net/http adds a
+// Content-Length (bufferBeforeChunkingSize in net/http/server.go; the buffer for HTTP/2
+// is larger).
 const maxImplicitLengthBytes = 2048
 
-// New prepares an answer. The body is copied. The content type may be empty only
-// if the body is. New panics if the status is not a final one (200 to 599), if a
-// field is malformed, or if there is a body where the status allows none: such
-// mistakes show when the program starts.
+// New prepares an answer. It copies the body. The content type may be empty only if the
+// body is. New panics if the status is not a final one (200 to 599), if a field is
+// malformed, or if the status allows no body but there is one, so that such mistakes
+// are detected when the program starts.
 func New(status int, contentType string, body []byte, opts ...Option) *Answer {
 	mustFinalStatus(status)
 	if !bodyAllowed(status) && len(body) > 0 {
@@ -49,9 +49,8 @@ func New(status int, contentType string, body []byte, opts ...Option) *Answer {
 	return a
 }
 
-// JSON prepares an answer from a value, which is marshalled by encoding/json
-// here and never again. It panics where [New] does, and if v cannot be
-// marshalled.
+// JSON prepares an answer whose body is v, marshalled once with encoding/json. It
+// panics like [New], and if v cannot be marshalled.
 func JSON(status int, v any, opts ...Option) *Answer {
 	body, err := json.Marshal(v)
 	if err != nil {
@@ -66,17 +65,17 @@ func (a *Answer) Status() int { return a.status }
 // Body returns the body. It must not be modified.
 func (a *Answer) Body() []byte { return a.body }
 
-// ServeHTTP sends the answer. It allocates nothing.
+// ServeHTTP sends the answer. It does not allocate.
 //
-// Fields that describe another body, such as a Content-Encoding that the caller
-// had set before it decided to refuse, are removed. An error of Write means that
-// the client has gone, and is ignored.
+// It removes fields that describe another body, such as a Content-Encoding that the
+// caller set before it decided on this answer. It ignores an error of Write, which
+// means that the client has disconnected.
 func (a *Answer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	a.serve(w, r, nil)
 }
 
-// WriteRetryAfter is ServeHTTP with a Retry-After of d, rounded up to seconds. Up
-// to 4,095 seconds it allocates nothing.
+// WriteRetryAfter is like ServeHTTP, with a Retry-After of d, rounded up to seconds. It
+// does not allocate for up to 4,095 seconds.
 func (a *Answer) WriteRetryAfter(w http.ResponseWriter, r *http.Request, d time.Duration) {
 	a.serve(w, r, retryValue(d))
 }
@@ -109,7 +108,7 @@ func retryValue(d time.Duration) []string {
 	return IntValue(int(retrySeconds(d)))
 }
 
-// retrySeconds rounds d up, so that a client never comes back too early.
+// retrySeconds rounds d up, so that clients do not retry too early.
 func retrySeconds(d time.Duration) int64 {
 	if d <= 0 {
 		return 0

@@ -88,8 +88,8 @@ func TestAnswer(t *testing.T) {
 	}
 }
 
-// What a handler had said of another body does not stay; what other layers said
-// of the response does.
+// Fields that a handler set for another body are removed; fields that other layers set
+// for the response are kept.
 func TestStaleFields(t *testing.T) {
 	a := reply.New(503, "text/plain", []byte("later"))
 	h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -128,7 +128,7 @@ func TestWriteRetryAfter(t *testing.T) {
 	}
 }
 
-// An answer does not see what happens to the bytes that it was made from.
+// An answer does not change with the bytes from which it was created.
 func TestAnswerCopies(t *testing.T) {
 	body := []byte("body")
 	a := reply.New(200, "text/plain", body)
@@ -141,23 +141,23 @@ func TestAnswerCopies(t *testing.T) {
 func TestMistakesPanicAtStart(t *testing.T) {
 	body := []byte("x")
 	for what, f := range map[string]func(){
-		"informational status":    func() { reply.New(103, "", nil) },
-		"status out of range":     func() { reply.New(600, "", nil) },
-		"body with 204":           func() { reply.New(204, "text/plain", body) },
-		"body with 304":           func() { reply.New(304, "text/plain", body) },
-		"body without type":       func() { reply.New(200, "", body) },
-		"value that cannot be":    func() { reply.JSON(200, make(chan int)) },
-		"line break in type":      func() { reply.New(200, "text/plain\r\nX: y", body) },
-		"line break in value":     func() { reply.Header("X-A", "a\nb") },
-		"NUL in value":            func() { reply.Value("a\x00b") },
-		"space around value":      func() { reply.Header("Cache-Control", " no-store") },
-		"space in name":           func() { reply.Header("X A", "a") },
-		"empty name":              func() { reply.Header("", "a") },
-		"method that is no token": func() { reply.Allow("GET, HEAD") },
-		"own field":               func() { reply.Header("content-length", "1") },
-		"Retry-After":             func() { reply.Header("Retry-After", "1") },
-		"Lean Head":               func() { reply.NewHead(200, "text/plain", reply.Lean()) },
-		"Head with status 100":    func() { reply.NewHead(100, "text/plain") },
+		"informational status":       func() { reply.New(103, "", nil) },
+		"status out of range":        func() { reply.New(600, "", nil) },
+		"body with 204":              func() { reply.New(204, "text/plain", body) },
+		"body with 304":              func() { reply.New(304, "text/plain", body) },
+		"body without type":          func() { reply.New(200, "", body) },
+		"invalid value":              func() { reply.JSON(200, make(chan int)) },
+		"line break in type":         func() { reply.New(200, "text/plain\r\nX: y", body) },
+		"line break in value":        func() { reply.Header("X-A", "a\nb") },
+		"NUL in value":               func() { reply.Value("a\x00b") },
+		"space around value":         func() { reply.Header("Cache-Control", " no-store") },
+		"space in name":              func() { reply.Header("X A", "a") },
+		"empty name":                 func() { reply.Header("", "a") },
+		"method that is not a token": func() { reply.Allow("GET, HEAD") },
+		"own field":                  func() { reply.Header("content-length", "1") },
+		"Retry-After":                func() { reply.Header("Retry-After", "1") },
+		"Lean Head":                  func() { reply.NewHead(200, "text/plain", reply.Lean()) },
+		"Head with status 100":       func() { reply.NewHead(100, "text/plain") },
 	} {
 		wantPanic(t, what, f)
 	}

@@ -25,8 +25,8 @@ func TestAppendInt(t *testing.T) {
 	check(math.MinInt64)
 }
 
-// The text is net/http's, follows the clock in both directions, and is made anew
-// each second.
+// The text is that of net/http, follows the clock in both directions, and changes each
+// second.
 func TestClock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := reply.NewClock(time.Now)

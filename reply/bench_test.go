@@ -14,8 +14,8 @@ import (
 	"github.com/pulsegate/pulsegate/reply"
 )
 
-// wantAnswer fails unless the answer has this status, content type and body.
-// White space around the body is what an encoder adds.
+// wantAnswer fails unless the response has the given status, content type and body. It
+// ignores white space around the body, which an encoder may add.
 func wantAnswer(b *testing.B, got *http.Response, status int, contentType, body string) {
 	b.Helper()
 	defer got.Body.Close()
@@ -75,7 +75,7 @@ func BenchmarkAnswer(b *testing.B) {
 	})
 }
 
-// BenchmarkProblem refuses a reading with the field and the reason.
+// BenchmarkProblem sends a problem with a field and a reason.
 func BenchmarkProblem(b *testing.B) {
 	type document struct {
 		Type   string `json:"type"`
@@ -113,7 +113,7 @@ func BenchmarkProblem(b *testing.B) {
 	}
 }
 
-// BenchmarkAppend writes the texts that responses are full of.
+// BenchmarkAppend formats texts that are frequent in responses.
 func BenchmarkAppend(b *testing.B) {
 	buf := make([]byte, 0, 64)
 	const date = "Sun, 06 Nov 1994 08:49:37 GMT"
@@ -122,7 +122,7 @@ func BenchmarkAppend(b *testing.B) {
 	for _, bb := range []struct {
 		name string
 		f    func(i int)
-		want string // of 161
+		want string // result for 161
 	}{
 		{"impl=strconv/what=int", func(i int) { buf = strconv.AppendInt(buf[:0], int64(i&0xfff), 10) }, "161"},
 		{"impl=reply/what=int", func(i int) { buf = reply.AppendInt(buf[:0], int64(i&0xfff)) }, "161"},

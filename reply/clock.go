@@ -6,15 +6,14 @@ import (
 	"time"
 )
 
-// A Clock gives the time in the form of the Date field (RFC 9110, section 5.6.7).
-// The text is made once a second and immutable, so that any number of goroutines
-// may use the Clock.
+// A Clock formats the time for the Date field (RFC 9110, section 5.6.7), once per
+// second. It is safe for concurrent use.
 type Clock struct {
 	now  func() time.Time
 	last atomic.Pointer[second]
 }
 
-// second is one second's text. It is not written after it was published.
+// A second is the text of one second. It is not modified after publication.
 type second struct {
 	unix int64
 	text []byte
@@ -25,9 +24,9 @@ func NewClock(now func() time.Time) *Clock {
 	return &Clock{now: now}
 }
 
-// AppendDate appends the time, such as "Sun, 06 Nov 1994 08:49:37 GMT". In a
-// second's first call it allocates. Calls that meet at the turn of a second each
-// make the same text; a clock that is set back is followed.
+// AppendDate appends the time, such as "Sun, 06 Nov 1994 08:49:37 GMT". It allocates
+// only in the first call of each second. Concurrent first calls format the same text.
+// If the clock is set back, AppendDate follows it.
 func (c *Clock) AppendDate(dst []byte) []byte {
 	now := c.now()
 	s := c.last.Load()

@@ -1,41 +1,38 @@
-// Package reply holds answers that are prepared once and sent often, and the
-// header values and problem documents that go with them. It needs the standard
-// library only.
+// Package reply provides answers that are prepared once and sent often, with header
+// values and problem documents. It depends only on the standard library.
 //
 // # Promise
 //
-// An [Answer] does all of its work when it is made: the body is marshalled and
-// the header fields are laid out. To serve it allocates nothing and is safe for
-// concurrent use. What it sends is correct HTTP: Content-Length, no body for
-// HEAD, and X-Content-Type-Options: nosniff.
+// An [Answer] is prepared when it is created: the body is marshalled and the header
+// fields are formatted. Serving it does not allocate and is safe for concurrent use.
+// The response is correct HTTP: it has a Content-Length, no body for HEAD, and
+// X-Content-Type-Options: nosniff.
 //
 // # Kinds of answers
 //
-//  1. Nothing varies: [New] or [JSON], an [Answer].
-//  2. The body varies, the header does not: [NewHead], a [Head].
-//  3. A refusal: [NewProblem], a [Problem] as defined by RFC 9457. Its fixed
+//  1. Constant answers: [New] or [JSON] return an [Answer].
+//  2. Constant header, variable body: [NewHead] returns a [Head].
+//  3. Errors: [NewProblem] returns a [Problem] as defined by RFC 9457. Its constant
 //     occurrences are Answers; the others are built in a pooled buffer.
 //
-// Each of them writes to an [http.ResponseWriter], and each appends itself as an
-// HTTP/1.1 message for a server that writes its own bytes ([HTTP1]).
+// Each can write to an [http.ResponseWriter], and each can append itself as an HTTP/1.1
+// message for a server that writes to its connections directly ([HTTP1]).
 //
 // # Header values
 //
-// An [http.Header] maps to []string, so that Header.Set allocates a slice for
-// every field of every response. To share one slice and write each response's
-// text into it saves the allocation and is a data race: net/http reads some
-// slices after the handler has returned, and the bytes of the strings later
-// still. The slices of this package are shared and never written after they were
-// made: [Value], [IntValue] for small integers, and whatever an Answer sets.
+// The values of an [http.Header] are []string, so Header.Set allocates a slice for
+// every field of every response. Reusing one slice for different texts would be a data
+// race: net/http reads some slices after the handler has returned, and the bytes of the
+// strings even later. The slices of this package are shared but never modified:
+// [Value], [IntValue] for small integers, and all fields that an Answer sets.
 //
-// They have no spare capacity, so that Header.Add on top of one copies and does
-// not write into it. Code that writes into an existing element
-// (h["Allow"][0] = …) must not be used on the same header; net/http has none.
+// They have no spare capacity, so that Header.Add copies the slice instead of writing
+// to it. Code that modifies an existing element (h["Allow"][0] = …) must not be used
+// with the same header; net/http does not do that.
 //
 // # Not here
 //
-// No routing, no logging, no compression and no conditional requests: what is
-// large enough for those is a file, and files are net/http's business. No pool
-// of header values that differ from response to response: net/http does not
-// report when it has read them.
+// No routing and no logging. No compression and no conditional requests: large content
+// should be a file, which net/http can serve. No pool of variable header values:
+// net/http does not report when it has read them.
 package reply

@@ -9,7 +9,7 @@ import (
 	"github.com/pulsegate/pulsegate/reply"
 )
 
-// The answers of a handler are prepared beside it, and the handler only chooses.
+// The answers are prepared once, and the handler only chooses between them.
 func Example() {
 	var (
 		stored  = reply.JSON(200, map[string]string{"status": "stored"})
@@ -42,13 +42,13 @@ func Example() {
 	// {"type":"https://pulsegate.example/problems/invalid-reading","title":"Invalid reading","status":422,"detail":"above the highest value that is accepted","field":"spo2_pct"}
 }
 
-// A server that writes its own bytes puts answers behind one another in one
-// buffer, and sends them with one system call.
+// A server that writes to its connections directly appends several answers to one
+// buffer and sends them with one system call.
 func ExampleAnswer_AppendHTTP1() {
 	stored := reply.JSON(200, map[string]string{"status": "stored"})
 	clock := reply.NewClock(func() time.Time { return time.Unix(784111777, 0) })
 
-	date := clock.AppendDate(nil) // once for all that one wake-up answers
+	date := clock.AppendDate(nil) // once for all answers of one wake-up
 	var out []byte
 	for range 2 {
 		out = stored.AppendHTTP1(out, reply.HTTP1{Date: date})

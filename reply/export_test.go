@@ -1,4 +1,4 @@
 package reply
 
-// SmallInts shows the bound to the tests.
+// SmallInts is smallInts.
 const SmallInts = smallInts

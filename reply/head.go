@@ -6,16 +6,15 @@ import (
 	"time"
 )
 
-// A Head is the header of answers that differ in their bodies only. It is
-// prepared once and immutable.
+// A Head is the header of answers that differ only in their bodies. It is immutable and
+// safe for concurrent use.
 type Head struct {
 	status int
 	fields fieldList
-	http1  []byte // status line and fields; Content-Length is still to come
+	http1  []byte // status line and fields, without Content-Length
 }
 
-// NewHead prepares a header. It panics where [New] does, and for [Lean], which
-// needs a body.
+// NewHead prepares a header. It panics like [New], and with [Lean], which needs a body.
 func NewHead(status int, contentType string, opts ...Option) *Head {
 	mustFinalStatus(status)
 	s := newSpec(opts)
@@ -33,20 +32,20 @@ func NewHead(status int, contentType string, opts ...Option) *Head {
 // Status returns the status code.
 func (hd *Head) Status() int { return hd.status }
 
-// Write sends the header and body, in one piece. It does not retain body. After
-// an error body must not be modified: an HTTP/2 Write that failed may still be
-// reading it. Bodies of up to 4,095 bytes allocate nothing.
+// Write sends the header and the body. It does not retain body. After an error, body
+// must not be modified, because a failed HTTP/2 Write may still be reading it. Write
+// does not allocate for bodies of up to 4,095 bytes.
 func (hd *Head) Write(w http.ResponseWriter, r *http.Request, body []byte) error {
 	return hd.write(w, r, body, nil)
 }
 
-// WriteRetryAfter is Write with a Retry-After of d, rounded up to seconds.
+// WriteRetryAfter is like Write, with a Retry-After of d, rounded up to seconds.
 func (hd *Head) WriteRetryAfter(w http.ResponseWriter, r *http.Request, d time.Duration, body []byte) error {
 	return hd.write(w, r, body, retryValue(d))
 }
 
-// Begin sends the header of a body whose length is not known yet. The caller
-// writes the body to w, and nothing for a HEAD.
+// Begin sends the header for a body of unknown length. The caller writes the body to w,
+// except for HEAD.
 func (hd *Head) Begin(w http.ResponseWriter) {
 	hd.fields.put(w.Header())
 	w.WriteHeader(hd.status)
@@ -69,8 +68,8 @@ func (hd *Head) write(w http.ResponseWriter, r *http.Request, body []byte, retry
 	return err
 }
 
-// AppendHTTP1 appends header and body as an HTTP/1.1 message. It allocates only
-// where dst has no room. The body must not overlap dst's spare capacity.
+// AppendHTTP1 appends header and body as an HTTP/1.1 message. It allocates only if the
+// capacity of dst is too small. The body must not overlap dst's spare capacity.
 func (hd *Head) AppendHTTP1(dst []byte, m HTTP1, body []byte) []byte {
 	dst = append(dst, hd.http1...)
 	if bodyAllowed(hd.status) {

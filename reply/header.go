@@ -5,19 +5,18 @@ import (
 	"strconv"
 )
 
-// A headerField is one field, ready to be put in an http.Header.
+// A headerField is a field in the form of an http.Header.
 type headerField struct {
 	key   string // canonical
 	value []string
 }
 
-// A fieldList is the part of a header that is the same in every response. It is
-// immutable once it is made.
+// A fieldList is the constant part of a header. It is immutable.
 type fieldList []headerField
 
 var nosniff = Value("nosniff")
 
-// commonFields lays out the fields that an answer has whatever its body.
+// commonFields returns the fields that do not depend on the body.
 func commonFields(contentType string, s *spec) fieldList {
 	list := make(fieldList, 0, 8)
 	if contentType != "" {
@@ -30,7 +29,7 @@ func commonFields(contentType string, s *spec) fieldList {
 	return append(list, s.fields...)
 }
 
-// with returns a copy of l with one field more.
+// with returns a copy of l with an additional field.
 func (l fieldList) with(key, value string) fieldList {
 	return append(l[:len(l):len(l)], headerField{key, bucket(value)})
 }
@@ -45,19 +44,19 @@ func (l fieldList) has(key string) bool {
 	return false
 }
 
-// put sets the fields in h, and removes what a handler may have set for another
-// body before it came to this answer.
+// put sets the fields in h, and removes fields that a handler may have set for another
+// body.
 func (l fieldList) put(h http.Header) {
 	for i := range l {
 		h[l[i].key] = l[i].value
 	}
-	// A map of just these fields has nothing stale in it.
+	// If h has only these fields, none is stale.
 	if len(h) != len(l) {
 		l.dropStale(h)
 	}
 }
 
-// representation names the fields that describe a body.
+// representation lists the fields that describe a body.
 var representation = [...]string{
 	"Content-Encoding", "Content-Length", "Content-Range", "Etag", "Last-Modified", "Transfer-Encoding",
 }
@@ -90,8 +89,8 @@ func appendStatusLine(dst []byte, status int) []byte {
 	return append(dst, "\r\n"...)
 }
 
-// bodyAllowed reports whether a response of this status has content
-// (RFC 9110, sections 15.3.5 and 15.4.5).
+// bodyAllowed reports whether a response with this status may have content (RFC 9110,
+// sections 15.3.5 and 15.4.5).
 func bodyAllowed(status int) bool {
 	return status >= 200 && status != http.StatusNoContent && status != http.StatusNotModified
 }

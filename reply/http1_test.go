@@ -15,7 +15,7 @@ import (
 	"github.com/pulsegate/pulsegate/reply"
 )
 
-// message is what two ways of sending are compared by.
+// A message is a response in the form in which both ways of sending are compared.
 type message struct {
 	status int
 	header http.Header
@@ -30,7 +30,7 @@ func (m message) String() string {
 	return b.String()
 }
 
-// parse reads exactly one response from raw.
+// parse parses exactly one response from raw.
 func parse(t *testing.T, raw []byte, method string) message {
 	t.Helper()
 	r := bufio.NewReader(bytes.NewReader(raw))
@@ -43,7 +43,7 @@ func parse(t *testing.T, raw []byte, method string) message {
 		t.Fatalf("read body of %q: %v", raw, err)
 	}
 	if rest, _ := io.ReadAll(r); len(rest) > 0 {
-		t.Errorf("%d bytes behind the message: %q", len(rest), rest)
+		t.Errorf("%d bytes after the message: %q", len(rest), rest)
 	}
 	if res.Close {
 		res.Header.Set("Connection", "close")
@@ -51,15 +51,15 @@ func parse(t *testing.T, raw []byte, method string) message {
 	return message{res.StatusCode, res.Header, string(body)}
 }
 
-// record is what the handler sends by net/http's interface.
+// record returns the response that the handler writes to an http.ResponseWriter.
 func record(h http.Handler, r *http.Request) message {
 	rec := httptest.NewRecorder()
 	h.ServeHTTP(rec, r)
 	return message{rec.Code, rec.Result().Header, rec.Body.String()}
 }
 
-// TestHTTP1 sends every kind of answer to every kind of request in both ways and
-// compares: an event loop and net/http must not differ.
+// TestHTTP1 compares both ways of sending for every kind of answer and request: an
+// event loop and net/http must not differ.
 func TestHTTP1(t *testing.T) {
 	answers := map[string]*reply.Answer{
 		"json":       reply.JSON(200, "x"),
@@ -128,7 +128,7 @@ func TestHTTP1Bytes(t *testing.T) {
 	}
 }
 
-// Several answers behind one another are read back as they were: pipelining.
+// Several answers in one buffer are parsed as separate responses, as with pipelining.
 func TestHTTP1Pipelined(t *testing.T) {
 	p := reply.NewProblem(422, "", "")
 	var raw []byte

@@ -2,13 +2,13 @@ package reply
 
 import "unicode/utf8"
 
-// AppendJSONString appends s as a JSON string with its quotes (RFC 8259,
-// section 7). Bytes that are not UTF-8 become U+FFFD. U+2028 and U+2029 are
-// escaped, so that the text is also valid inside JavaScript. Characters of HTML
-// are not: what this package sends is never sniffed.
+// AppendJSONString appends s as a quoted JSON string (RFC 8259, section 7). Bytes that
+// are not UTF-8 become U+FFFD. U+2028 and U+2029 are escaped, so that the text is also
+// valid JavaScript. HTML characters are not escaped, because the answers of this
+// package forbid content sniffing.
 func AppendJSONString(dst []byte, s string) []byte {
 	dst = append(dst, '"')
-	// s[from:i] holds what can be appended as it is.
+	// s[from:i] can be appended unchanged.
 	from := 0
 	for i := 0; i < len(s); {
 		c := s[i]

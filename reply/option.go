@@ -6,13 +6,13 @@ import (
 	"strings"
 )
 
-// An Option adds to the header of an answer. Options are applied in their order
-// when the answer is made.
+// An Option modifies the header of an answer. Options are applied in order when the
+// answer is created.
 type Option func(*spec)
 
-// spec is what the options of one answer add up to.
+// spec is the combined effect of an answer's options.
 type spec struct {
-	fields fieldList // besides those that every answer has
+	fields fieldList // in addition to the common fields
 	lean   bool
 }
 
@@ -24,11 +24,10 @@ func newSpec(opts []Option) *spec {
 	return s
 }
 
-// Header adds a field that every answer carries. It replaces one of the same
-// name. It panics for fields that are the package's or the server's business:
-// Content-Type, Content-Length, Retry-After, X-Content-Type-Options, Date,
-// Connection, Transfer-Encoding and Trailer; and for Vary, which belongs to the
-// handler that chooses between answers.
+// Header adds a field to the answer. It replaces a field of the same name. It panics
+// for fields set by this package or by the server: Content-Type, Content-Length,
+// Retry-After, X-Content-Type-Options, Date, Connection, Transfer-Encoding and Trailer.
+// It also panics for Vary, which belongs to the handler that chooses between answers.
 func Header(name, value string) Option {
 	mustFieldName(name)
 	mustFieldValue(value)
@@ -49,24 +48,23 @@ func Header(name, value string) Option {
 	}
 }
 
-// NoStore keeps the answer out of caches: Cache-Control: no-store.
+// NoStore adds Cache-Control: no-store.
 func NoStore() Option { return Header("Cache-Control", "no-store") }
 
-// Allow lists the methods that a resource understands, as a 405 must do
-// (RFC 9110, section 15.5.6).
+// Allow adds the methods that a resource supports, as required for a 405 (RFC 9110,
+// section 15.5.6).
 func Allow(methods ...string) Option {
 	for _, m := range methods {
-		mustFieldName(m) // a method is a token, as a field name is
+		mustFieldName(m) // a method is a token, like a field name
 	}
 	return Header("Allow", strings.Join(methods, ", "))
 }
 
-// Lean leaves out what programs that poll do not need: nosniff, and, for methods
-// other than HEAD, a Content-Length that net/http adds by itself, which it does
-// for bodies of at most 2,048 bytes. Each field that is put into an http.Header
-// costs some 10 ns here and more in the server, which copies, sorts and writes
-// it. As an HTTP/1.1 message ([Answer.AppendHTTP1]) a lean answer has its
-// Content-Length.
+// Lean omits fields that polling programs do not need: nosniff and, for methods other
+// than HEAD, the Content-Length, which net/http adds for bodies of at most 2,048 bytes.
+// Each field in an http.Header costs about 10 ns here and more in the server, which
+// copies, sorts and writes it. As an HTTP/1.1 message ([Answer.AppendHTTP1]), a lean
+// answer has its Content-Length.
 func Lean() Option { return func(s *spec) { s.lean = true } }
 
 // mustFieldName panics unless s is a token (RFC 9110, section 5.6.2).
@@ -77,8 +75,7 @@ func mustFieldName(s string) {
 	}
 }
 
-// mustFieldValue panics if s could end the field or is not one line of text
-// (RFC 9110, section 5.5).
+// mustFieldValue panics unless s is a valid field value (RFC 9110, section 5.5).
 func mustFieldValue(s string) {
 	for i := range len(s) {
 		if c := s[i]; c < ' ' && c != '\t' || c == 0x7f {

@@ -9,13 +9,12 @@ import (
 // ProblemType is the media type of problem documents in JSON.
 const ProblemType = "application/problem+json"
 
-// maxPooledProblemBytes bounds the buffers that a Problem keeps. A longer
-// document is sent, and its buffer left to the garbage collector.
+// maxPooledProblemBytes bounds the size of pooled buffers. The buffer of a larger
+// document is left to the garbage collector.
 const maxPooledProblemBytes = 16 << 10
 
-// A Problem is the definition of one kind of problem (RFC 9457): what its type,
-// title and status say is the same for every occurrence and prepared once. It
-// is safe for concurrent use.
+// A Problem defines one kind of problem (RFC 9457). Type, title and status are the same
+// for every occurrence and prepared once. It is safe for concurrent use.
 type Problem struct {
 	typ, title string
 	start      []byte // {"type":…,"title":…,"status":…
@@ -27,11 +26,11 @@ type Problem struct {
 
 type problemBuffer struct{ b []byte }
 
-// NewProblem defines a problem. typ is a URI that never changes, so that clients
-// can tell problems apart; the empty string stands for "about:blank", which says
-// no more than the status. title is the same in each occurrence, and the
-// status's own text if it is empty. Unless an option says otherwise, the answers
-// carry Cache-Control: no-store. NewProblem panics where [NewHead] does.
+// NewProblem defines a problem. typ is a stable URI by which clients distinguish
+// problems; if it is empty, the type is "about:blank", which says no more than the
+// status. title is the same in each occurrence; if it is empty, the title is the status
+// text. Unless an option sets it, the answers have Cache-Control: no-store. NewProblem
+// panics like [NewHead].
 func NewProblem(status int, typ, title string, opts ...Option) *Problem {
 	if typ == "" {
 		typ = "about:blank"
@@ -64,19 +63,19 @@ func (p *Problem) Title() string { return p.title }
 // Status returns the problem's status code.
 func (p *Problem) Status() int { return p.head.status }
 
-// Head returns the header of p's occurrences, for a caller that writes their
-// documents, as [AppendProblem] makes them, into memory of its own.
+// Head returns the header of p's occurrences, for a caller that formats their documents
+// with [AppendProblem] into its own buffer.
 func (p *Problem) Head() *Head { return p.head }
 
-// Answer prepares an occurrence that is always the same. opts come on top of the
-// problem's own.
+// Answer prepares a constant occurrence. opts are applied after the problem's own
+// options.
 func (p *Problem) Answer(detail string, members []Member, opts ...Option) *Answer {
 	body := AppendProblem(nil, p, detail, members...)
 	return New(p.head.status, ProblemType, body, append(p.opts[:len(p.opts):len(p.opts)], opts...)...)
 }
 
-// Write sends an occurrence. See [AppendProblem] for detail and members. In
-// steady state it allocates nothing.
+// Write sends an occurrence. See [AppendProblem] for detail and members. In steady
+// state it does not allocate.
 func (p *Problem) Write(w http.ResponseWriter, r *http.Request, detail string, members ...Member) {
 	buf := p.get()
 	buf.b = AppendProblem(buf.b[:0], p, detail, members...)
@@ -85,7 +84,7 @@ func (p *Problem) Write(w http.ResponseWriter, r *http.Request, detail string, m
 	}
 }
 
-// WriteRetryAfter is Write with a Retry-After of d, rounded up to seconds.
+// WriteRetryAfter is like Write, with a Retry-After of d, rounded up to seconds.
 func (p *Problem) WriteRetryAfter(w http.ResponseWriter, r *http.Request, d time.Duration, detail string, members ...Member) {
 	buf := p.get()
 	buf.b = AppendProblem(buf.b[:0], p, detail, members...)
@@ -110,17 +109,18 @@ func (p *Problem) get() *problemBuffer {
 	return &problemBuffer{b: make([]byte, 0, 512)}
 }
 
-// put takes a buffer back that nobody reads any more. After a Write that
-// returned an error that is not known, and the buffer must not come here.
+// put returns a buffer to the pool. Do not call it after a Write that returned an
+// error, because the buffer may still be read.
 func (p *Problem) put(buf *problemBuffer) {
 	if cap(buf.b) <= maxPooledProblemBytes {
 		p.buffers.Put(buf)
 	}
 }
 
-// AppendProblem appends the document of one occurrence of p. detail explains
-// this occurrence to a person, and is left out if it is empty; members add to it
-// for programs. Neither may hold what a log must not hold: problems are logged.
+// AppendProblem appends the document of one occurrence of p. detail explains this
+// occurrence to a person and is omitted if empty; members are additional data for
+// programs. Problems are logged, so neither may contain anything that must not appear
+// in logs.
 func AppendProblem(dst []byte, p *Problem, detail string, members ...Member) []byte {
 	dst = append(dst, p.start...)
 	if detail != "" {
@@ -136,9 +136,9 @@ func AppendProblem(dst []byte, p *Problem, detail string, members ...Member) []b
 	return append(dst, '}')
 }
 
-// A Member is an extension member of a problem, or its "instance". Its name must
-// not be one of the other standard ones, nor come twice.
+// A Member is an extension member of a problem, or its "instance". Its name must be
+// unique and must not be another standard one.
 type Member struct{ name, value string }
 
-// String is a member with a text, such as String("field", "spo2_pct").
+// String returns a member with a string value, such as String("field", "spo2_pct").
 func String(name, value string) Member { return Member{name, value} }

@@ -58,7 +58,7 @@ func TestProblemDefaults(t *testing.T) {
 	}
 }
 
-// The four ways to send an occurrence send the same.
+// All four ways to send an occurrence send the same response.
 func TestProblemWays(t *testing.T) {
 	p := reply.NewProblem(503, "", "", reply.Header("X-Shed", "1"))
 	members := []reply.Member{reply.String("queue", "9")}
@@ -90,7 +90,7 @@ func TestProblemWays(t *testing.T) {
 	if got := record(later, get()); got.String() != want.String() {
 		t.Errorf("WriteRetryAfter:\ngot\n%s\nwant\n%s", got, want)
 	}
-	// An option of the occurrence comes on top of the definition's.
+	// Options of the occurrence are applied after those of the definition.
 	extra := p.Answer(detail, nil, reply.Header("X-Shed", "2"), reply.Header("Cache-Control", "no-cache"))
 	got := record(extra, get())
 	if got.header.Get("X-Shed") != "2" || got.header.Get("Cache-Control") != "no-cache" {
@@ -98,8 +98,8 @@ func TestProblemWays(t *testing.T) {
 	}
 }
 
-// A failing writer keeps what it was given, as HTTP/2's may when the stream is
-// reset: the buffer must not come back to the pool.
+// A keeper fails and retains its argument, as HTTP/2 may when a stream is reset: the
+// buffer must not be returned to the pool.
 type keeper struct {
 	discard
 	kept []byte
@@ -123,8 +123,7 @@ func TestProblemBufferIsNotReusedAfterError(t *testing.T) {
 	}
 }
 
-// Under the race detector: occurrences that are written at the same time do not
-// mix.
+// For the race detector: occurrences that are written concurrently do not mix.
 func TestProblemConcurrent(t *testing.T) {
 	p := reply.NewProblem(409, "", "")
 	var wg sync.WaitGroup
@@ -155,8 +154,8 @@ func TestProblemFixedIsServed(t *testing.T) {
 	}
 }
 
-// wantJSONString fails unless s is a JSON string that means s, as encoding/json
-// reads it, with U+FFFD for each byte that is not UTF-8.
+// wantJSONString fails unless AppendJSONString encodes s such that encoding/json
+// decodes it to s, with U+FFFD for each byte that is not UTF-8.
 func wantJSONString(t *testing.T, s string) {
 	t.Helper()
 	enc := reply.AppendJSONString(nil, s)
@@ -169,7 +168,7 @@ func wantJSONString(t *testing.T, s string) {
 		want.WriteRune(r)
 	}
 	if got != want.String() {
-		t.Errorf("%q as %s means %q, want %q", s, enc, got, want.String())
+		t.Errorf("%q as %s is decoded as %q, want %q", s, enc, got, want.String())
 	}
 	for _, c := range enc {
 		if c < ' ' || c == 0x7f {
@@ -181,8 +180,8 @@ func wantJSONString(t *testing.T, s string) {
 	}
 }
 
-// TestJSONStringExhaustive takes all strings of up to two bytes, between others
-// and alone.
+// TestJSONStringExhaustive tests all strings of up to two bytes, alone and between
+// other characters.
 func TestJSONStringExhaustive(t *testing.T) {
 	for a := range 256 {
 		wantJSONString(t, string([]byte{byte(a)}))

@@ -11,15 +11,15 @@ import (
 	"github.com/pulsegate/pulsegate/reply"
 )
 
-// protocols runs f against a server of net/http for each protocol. server starts
-// one with the given handler and returns a client of it.
+// protocols calls f for each HTTP version. server starts a net/http server with the
+// given handler and returns a client for it.
 func protocols(t *testing.T, f func(t *testing.T, server func(http.HandlerFunc) (*http.Client, string))) {
 	for _, major := range []int{1, 2} {
 		t.Run(map[int]string{1: "HTTP/1", 2: "HTTP/2"}[major], func(t *testing.T) {
 			f(t, func(h http.HandlerFunc) (*http.Client, string) {
 				srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 					if r.ProtoMajor != major {
-						t.Errorf("request came by %s", r.Proto)
+						t.Errorf("request used %s", r.Proto)
 					}
 					h(w, r)
 				}))
@@ -36,8 +36,8 @@ func protocols(t *testing.T, f func(t *testing.T, server func(http.HandlerFunc) 
 	}
 }
 
-// Under the race detector: one answer, served to many at a time while other
-// layers add to its header.
+// For the race detector: one answer is served concurrently while other layers add to
+// its header.
 func TestAnswerConcurrent(t *testing.T) {
 	a := reply.New(200, "text/plain", []byte(strings.Repeat("x", 500)), reply.Header("Link", "</x>"))
 	protocols(t, func(t *testing.T, server func(http.HandlerFunc) (*http.Client, string)) {
@@ -75,7 +75,7 @@ func TestAnswerConcurrent(t *testing.T) {
 	})
 }
 
-// A key that is not canonical would be sent twice beside Header.Set's.
+// A key that is not canonical would be sent in addition to the one from Header.Set.
 func TestKeysAreCanonical(t *testing.T) {
 	a := reply.New(200, "text/plain", []byte(strings.Repeat("x", 200)), reply.NoStore(),
 		reply.Header("www-authenticate", "Bearer"), reply.Allow("GET"))
@@ -88,8 +88,8 @@ func TestKeysAreCanonical(t *testing.T) {
 	}
 }
 
-// The server adds a Content-Length to a body that a lean answer leaves without,
-// up to the longest one.
+// The server adds the Content-Length that a lean answer omits, up to the maximum
+// length.
 func TestServerAddsContentLength(t *testing.T) {
 	for _, n := range []int{0, 1, 2048, 2049} {
 		a := reply.New(200, "text/plain", []byte(strings.Repeat("x", n)), reply.Lean())

@@ -17,7 +17,7 @@ func TestIntValue(t *testing.T) {
 	}
 }
 
-// To add to a shared value copies it: no other header sees what was added.
+// Header.Add copies a shared value: other headers do not change.
 func TestSharedValuesAreNotWrittenByAdd(t *testing.T) {
 	for what, value := range map[string]func() []string{
 		"Value":    func() []string { return reply.Value("a") },

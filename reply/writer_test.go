@@ -34,15 +34,15 @@ func request(method string, fields ...string) *http.Request {
 	return r
 }
 
-// serve returns what h answers to r.
+// serve returns the response of h to r.
 func serve(h http.Handler, r *http.Request) *http.Response {
 	rec := httptest.NewRecorder()
 	h.ServeHTTP(rec, r)
 	return rec.Result()
 }
 
-// wantHeader fails unless the header consists of just these fields: name, value,
-// name, value.
+// wantHeader fails unless the header has exactly these fields: name, value, name,
+// value.
 func wantHeader(t *testing.T, got http.Header, want ...string) {
 	t.Helper()
 	wanted := make(http.Header)
@@ -72,7 +72,7 @@ func wantPanic(t *testing.T, what string, f func()) {
 	f()
 }
 
-// wantNoAllocs fails if f allocates once it is warm.
+// wantNoAllocs fails if f allocates in steady state.
 func wantNoAllocs(t *testing.T, what string, f func()) {
 	t.Helper()
 	f()

@@ -8,9 +8,9 @@ import (
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
-// TestDecodeAllocates checks that decoding allocates nothing once the decoder and
-// the batch have seen a body of that kind: not for a reading, not for a refused
-// one, not for what only the strict way takes.
+// TestDecodeAllocates checks that decoding does not allocate once the decoder and the
+// batch have seen a body of the same kind: for accepted and rejected readings, in the
+// fast and in the strict path.
 func TestDecodeAllocates(t *testing.T) {
 	for _, tt := range []struct {
 		name          string
@@ -41,7 +41,7 @@ func TestDecodeAllocates(t *testing.T) {
 		{"pair", with(`"systolic_mmhg":121`), false, 0, vitals.ErrPair},
 		{"order", with(`"systolic_mmhg":79,"diastolic_mmhg":121`), false, 0, vitals.ErrPressureOrder},
 		{"not an object", "1", false, 0, vitals.ErrNotObject},
-		{"unknown field, the same again", with(`"sp02_pct":97`), false, 0, vitals.ErrUnknownField},
+		{"unknown field, repeated", with(`"sp02_pct":97`), false, 0, vitals.ErrUnknownField},
 		{"unknown field with a harmful name", with(`"<sp02>":97`), false, 0, vitals.ErrUnknownField},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -66,7 +66,7 @@ func TestDecodeAllocates(t *testing.T) {
 			}
 			for i := range batch.Refused {
 				if !errors.Is(&batch.Refused[i], tt.refused) {
-					t.Errorf("refused as %v, want %v", &batch.Refused[i], tt.refused)
+					t.Errorf("rejected with %v, want %v", &batch.Refused[i], tt.refused)
 				}
 			}
 		})
@@ -97,7 +97,7 @@ func TestValidateAllocates(t *testing.T) {
 	}
 }
 
-// TestParseAllocates covers the helpers on their own, refusals included.
+// TestParseAllocates checks the helpers separately, including errors.
 func TestParseAllocates(t *testing.T) {
 	for _, text := range []string{"97.55", "97.555", "1e999", "x", "2026-11-21T10:00:00.123Z", "2026-11-21T10:00:00", "1795255205123", "a b", ""} {
 		var numberErr, timeErr, nameErr error

@@ -2,14 +2,14 @@ package vitals
 
 import "slices"
 
-// A Shape is the form in which readings came.
+// A Shape is the form of a body.
 type Shape uint8
 
-// The shapes. The zero Shape means "nothing decoded".
+// The shapes. The zero Shape means that nothing was decoded.
 const (
 	Single Shape = 1 + iota // one JSON value
 	Array                   // a JSON array of readings
-	NDJSON                  // several JSON values, each on lines of its own
+	NDJSON                  // several JSON values, each starting on a new line
 )
 
 // String returns the name of the shape.
@@ -26,11 +26,11 @@ func (s Shape) String() string {
 	}
 }
 
-// A Batch is what one body held. Used again and again, it stops allocating once
-// its slices have grown to the size of the bodies; it never shrinks them. The
-// zero Batch is ready for use.
+// A Batch is the content of one decoded body. When it is reused, it stops allocating
+// once its slices have grown to the size of the bodies; it never shrinks them. The zero
+// Batch is ready for use.
 //
-// Nothing in a Batch refers to the body that it was decoded from.
+// A Batch does not refer to the body from which it was decoded.
 type Batch struct {
 	// Shape is the form of the body.
 	Shape Shape
@@ -38,12 +38,12 @@ type Batch struct {
 	// Readings are the accepted readings, in the order of the body.
 	Readings []Reading
 
-	// Index holds, for each accepted reading, its 0-based position in the body;
-	// blank lines of NDJSON do not count.
+	// Index has the 0-based position of each accepted reading in the body; blank lines
+	// of NDJSON do not count.
 	Index []int32
 
-	// Refused holds one entry for each refused reading, in the order of the body.
-	// Every position of the body is either in Index or here.
+	// Refused has one entry for each rejected reading, in the order of the body. Every
+	// position in the body is either in Index or in Refused.
 	Refused []FieldError
 }
 
@@ -55,14 +55,14 @@ func (b *Batch) Reset() {
 	b.Refused = b.Refused[:0]
 }
 
-// Len returns how many readings the body held, accepted and refused.
+// Len returns the number of readings in the body, accepted and rejected.
 func (b *Batch) Len() int { return len(b.Readings) + len(b.Refused) }
 
-// maxExpected bounds the readings for which room is made before they are seen. A
-// body whose first reading is short may hold few others.
+// maxExpected bounds the number of readings for which memory is reserved before they
+// are decoded. A body whose first reading is short may have few others.
 const maxExpected = 4096
 
-// expect makes room for n readings more, if they are not too many.
+// expect reserves memory for n more readings, at most maxExpected.
 func (b *Batch) expect(n int) {
 	n = min(n, maxExpected)
 	b.Readings = slices.Grow(b.Readings, n)

@@ -8,14 +8,14 @@ import (
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
-// A new Batch takes its room at once, for readings and for their positions, and no
-// more than the body may need.
+// A new Batch allocates memory for all readings and positions at once, and no more than
+// the body may need.
 func TestBatchGrowthAllocates(t *testing.T) {
 	d := newDecoder(t, vitals.DecoderOptions{})
 	for _, tt := range []struct {
 		shape vitals.Shape
 		n     int
-		want  float64 // the first reading, and the others
+		want  float64 // allocations for the first reading and for the others
 	}{
 		{vitals.Array, 1, 2}, {vitals.Array, 1000, 4}, {vitals.NDJSON, 1000, 4},
 	} {
@@ -32,7 +32,7 @@ func TestBatchGrowthAllocates(t *testing.T) {
 			t.Errorf("%v of %d: %v allocations, want %v", tt.shape, tt.n, allocs, tt.want)
 		}
 		if n := cap(last.Readings); n < tt.n || n > tt.n+tt.n/4+1 {
-			t.Errorf("%v of %d: room for %d readings", tt.shape, tt.n, n)
+			t.Errorf("%v of %d: capacity for %d readings", tt.shape, tt.n, n)
 		}
 	}
 }

@@ -7,14 +7,14 @@ import (
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
-// typical is a reading as a gateway sends it, 161 bytes with all its signs.
+// typical is a reading as sent by a gateway, 161 bytes with all signs.
 const typical = `{"device":"ppg-000123","time":"2026-11-21T10:00:00.123Z","systolic_mmhg":121,"diastolic_mmhg":79,` +
 	`"spo2_pct":97.5,"heart_rate_bpm":72,"resting_heart_rate_bpm":58}`
 
 // nowUnixMs is five seconds after the time of typical.
 const nowUnixMs = 1_795_255_205_123
 
-// repeated returns n times typical, as an array or as NDJSON.
+// repeated returns typical n times, as an array or as NDJSON.
 func repeated(shape vitals.Shape, n int) []byte {
 	lines := bytes.Repeat([]byte(typical+"\n"), n)
 	if shape == vitals.NDJSON {
@@ -34,7 +34,7 @@ func BenchmarkDecode(b *testing.B) {
 		{"shape=single", []byte(typical), 1, 0},
 		{"shape=array1000", repeated(vitals.Array, 1000), 1000, 0},
 		{"shape=ndjson1000", repeated(vitals.NDJSON, 1000), 1000, 0},
-		// Everything that is not plain takes the strict way.
+		// Everything that decodePlain does not accept takes the strict path.
 		{"shape=array1000/strict", bytes.ReplaceAll(repeated(vitals.Array, 1000), []byte("97.5"), []byte("9.75e1")), 1000, 0},
 		{"shape=array1000/refused", bytes.ReplaceAll(repeated(vitals.Array, 1000), []byte("97.5"), []byte("0")), 0, 1000},
 	} {
@@ -49,7 +49,7 @@ func BenchmarkDecode(b *testing.B) {
 				}
 			}
 			if len(batch.Readings) != bb.accepted || len(batch.Refused) != bb.refused {
-				b.Fatalf("accepted %d and refused %d, want %d and %d", len(batch.Readings), len(batch.Refused), bb.accepted, bb.refused)
+				b.Fatalf("accepted %d and rejected %d, want %d and %d", len(batch.Readings), len(batch.Refused), bb.accepted, bb.refused)
 			}
 			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*batch.Len()), "ns/reading")
 		})
@@ -114,7 +114,7 @@ func newDecoder(tb testing.TB, options vitals.DecoderOptions) *vitals.Decoder {
 	return vitals.NewDecoder(rules, options)
 }
 
-// sinceEpoch returns the default limits for times that are small numbers.
+// sinceEpoch returns the default limits, but accepts any time since 1970.
 func sinceEpoch() vitals.Limits {
 	limits := vitals.DefaultLimits()
 	limits.OldestUnixMs = 0

@@ -10,31 +10,29 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// What a [Decoder] takes unless told otherwise.
+// Default bounds of a [Decoder].
 const (
-	DefaultMaxReadings     = 1 << 18  // of one body; a Batch of that many takes 41 MB
-	DefaultMaxReadingBytes = 16 << 10 // of one reading; a usual one has less than 200
+	DefaultMaxReadings     = 1 << 18  // per body; a Batch of that many takes 41 MB
+	DefaultMaxReadingBytes = 16 << 10 // per reading; a typical one has less than 200
 )
 
-// DecoderOptions change what a [Decoder] accepts.
+// DecoderOptions configure a [Decoder].
 type DecoderOptions struct {
-	// IgnoreUnknown skips fields that are not of the data model, instead of
-	// refusing the reading. They must be valid JSON all the same.
+	// IgnoreUnknown skips fields that are not in the data model instead of rejecting
+	// the reading. They must still be valid JSON.
 	IgnoreUnknown bool
 
-	// MaxReadings bounds the readings of one body, refused ones included.
-	// 0 stands for DefaultMaxReadings.
+	// MaxReadings bounds the number of readings in one body, including rejected ones. 0
+	// means DefaultMaxReadings.
 	MaxReadings int
 
-	// MaxReadingBytes bounds the length of one reading. It also bounds the memory
-	// that checking its syntax takes, which is several times that length when an
-	// unknown field holds an object of very many names. 0 stands for
-	// DefaultMaxReadingBytes.
+	// MaxReadingBytes bounds the length of one reading. It also bounds the memory for
+	// checking its syntax, which is several times that length if an unknown field
+	// contains an object with very many names. 0 means DefaultMaxReadingBytes.
 	MaxReadingBytes int
 }
 
-// A Decoder reads JSON bodies. It may be used again and again, by one goroutine
-// at a time.
+// A Decoder decodes JSON bodies. It is reusable but not safe for concurrent use.
 type Decoder struct {
 	rules           *Validator
 	ignoreUnknown   bool
@@ -45,15 +43,15 @@ type Decoder struct {
 	json jsontext.Decoder
 	src  bytes.Buffer
 
-	// scratch takes strings whose escapes were resolved.
+	// scratch is a buffer for unescaped strings.
 	scratch [maxEscapedBytes]byte
 
-	// unknown is the name of the last unknown field that was reported. A fleet
-	// with one misspelt field makes one string.
+	// unknown is the name of the last reported unknown field. It is cached so that a
+	// fleet with one misspelt field allocates one string.
 	unknown string
 }
 
-// NewDecoder returns a decoder that holds readings to rules.
+// NewDecoder returns a decoder that validates readings with rules.
 func NewDecoder(rules *Validator, options DecoderOptions) *Decoder {
 	d := &Decoder{
 		rules:           rules,
@@ -71,17 +69,16 @@ func NewDecoder(rules *Validator, options DecoderOptions) *Decoder {
 	return d
 }
 
-// Decode reads a body into dst, whose old content is dropped. The body alone
-// tells its shape: an array, one value, or NDJSON. nowUnixMs is the server's
-// clock, in ms since 1970-01-01T00:00:00Z.
+// Decode decodes a body into dst and replaces its previous content. The shape follows
+// from the body alone: an array, one value, or NDJSON. nowUnixMs is the server's clock,
+// in ms since 1970-01-01T00:00:00Z.
 //
-// Each reading is either accepted or refused, and a refused one keeps no other
-// from being accepted; so nil is returned even if all were refused. The errors
-// are a [*SyntaxError], [ErrTooManyReadings] and [ErrReadingTooLong], whichever
-// comes first in the body. After any, dst is empty: whatever the body held,
-// nothing of it is to be used.
+// Each reading is accepted or rejected independently of the others, so Decode returns
+// nil even if all were rejected. The possible errors are a [*SyntaxError],
+// [ErrTooManyReadings] and [ErrReadingTooLong], whichever occurs first in the body.
+// After an error dst is empty, and nothing of the body must be used.
 //
-// Decode retains nothing of body but the name of an unknown field.
+// Decode does not retain body, except a copy of the name of an unknown field.
 func (d *Decoder) Decode(body []byte, nowUnixMs int64, dst *Batch) error {
 	dst.Reset()
 	times := d.rules.limits.times(nowUnixMs)
@@ -101,7 +98,8 @@ func (d *Decoder) Decode(body []byte, nowUnixMs int64, dst *Batch) error {
 	return err
 }
 
-// decodeArray reads the array that starts at body[i], and white space.
+// decodeArray decodes the array that starts at body[i] and checks that only white space
+// follows.
 func (d *Decoder) decodeArray(body []byte, i int, times timeSpan, dst *Batch) (err error) {
 	dst.Shape = Array
 	i = skipSpace(body, i+1)
@@ -132,8 +130,8 @@ func checkEnd(body []byte, i int) error {
 	return nil
 }
 
-// decodeLines reads one value from body[i], or several of which each begins on a
-// new line.
+// decodeLines decodes the value that starts at body[i] and all further values, each of
+// which must start on a new line.
 func (d *Decoder) decodeLines(body []byte, i int, times timeSpan, dst *Batch) (err error) {
 	dst.Shape = Single
 	for {
@@ -152,8 +150,8 @@ func (d *Decoder) decodeLines(body []byte, i int, times timeSpan, dst *Batch) (e
 	}
 }
 
-// decodeElement reads the JSON value that starts at body[i] and adds it to dst,
-// as a reading or as refused. It returns the index behind the value.
+// decodeElement decodes the JSON value that starts at body[i] and adds it to dst, as an
+// accepted or rejected reading. It returns the index after the value.
 func (d *Decoder) decodeElement(body []byte, i int, times timeSpan, dst *Batch) (end int, err error) {
 	index := dst.Len()
 	if index == d.maxReadings {
@@ -178,12 +176,12 @@ func (d *Decoder) decodeElement(body []byte, i int, times timeSpan, dst *Batch) 
 	}
 	dst.Index = append(dst.Index, int32(index))
 	if index == 0 {
-		dst.expect((len(body) - end) / (end - i)) // if they are as long as this one
+		dst.expect((len(body) - end) / (end - i)) // assuming that they are as long as this one
 	}
 	return end, nil
 }
 
-// What a SyntaxError says.
+// Reasons of a SyntaxError.
 const (
 	reasonEmpty     = "empty body"
 	reasonTrailing  = "data after the end of the value"
@@ -195,7 +193,7 @@ const (
 	reasonNotJSON   = "not JSON"
 )
 
-// notJSON says that the byte at body[i] is wrong, or that there is none.
+// notJSON returns the error for an invalid byte at body[i], or for the end of body.
 func notJSON(body []byte, i int, reason string) error {
 	if i >= len(body) && reason != reasonEmpty {
 		reason = reasonCut
@@ -203,11 +201,11 @@ func notJSON(body []byte, i int, reason string) error {
 	return &SyntaxError{Offset: int64(i), Reason: reason}
 }
 
-// maxDepth is how deeply jsontext lets arrays and objects of a value be nested.
+// maxDepth is the maximum nesting depth of arrays and objects in jsontext.
 const maxDepth = 10_000
 
-// syntaxError says what jsontext found wrong with the value at body[start],
-// without its words: they quote the body.
+// syntaxError converts an error of jsontext about the value at body[start]. It does not
+// keep its text, which quotes the body.
 func syntaxError(body []byte, start int, err error) error {
 	offset := len(body)
 	var syntactic *jsontext.SyntacticError
@@ -230,8 +228,8 @@ func syntaxError(body []byte, start int, err error) error {
 	return notJSON(body, offset, reason)
 }
 
-// depth returns how many arrays and objects are open at the end of prefix, which
-// was found valid so far.
+// depth returns how many arrays and objects are open at the end of prefix, which is
+// valid so far.
 func depth(prefix []byte) (open int) {
 	inString := false
 	for i := 0; i < len(prefix); i++ {
@@ -250,8 +248,8 @@ func depth(prefix []byte) (open int) {
 	return open
 }
 
-// skipSpace returns the index of the first byte of text at or behind i that is
-// not JSON white space.
+// skipSpace returns the index of the first byte of text at or after i that is not JSON
+// white space.
 func skipSpace(text []byte, i int) int {
 	for i < len(text) && text[i] <= ' ' && isSpace(text[i]) {
 		i++

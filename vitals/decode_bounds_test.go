@@ -50,8 +50,8 @@ func TestDecodeBounds(t *testing.T) {
 	}
 }
 
-// TestDecodeForgets checks that a long hostile reading does not stay in memory
-// with the decoder.
+// TestDecodeForgets checks that the decoder does not keep the memory of a long hostile
+// reading.
 func TestDecodeForgets(t *testing.T) {
 	var body bytes.Buffer
 	body.WriteString(`[{"x":{`)
@@ -70,7 +70,7 @@ func TestDecodeForgets(t *testing.T) {
 	}
 	before := heap()
 	for _, text := range [][]byte{body.Bytes(), body.Bytes()[:body.Len()-3]} {
-		_ = d.Decode(text, nowUnixMs, &batch) // refused for what is missing, then cut off
+		_ = d.Decode(text, nowUnixMs, &batch) // rejected because of missing fields, then cut off
 		if after := heap(); after > before+1<<20 {
 			t.Errorf("the heap grew from %d to %d bytes", before, after)
 		}

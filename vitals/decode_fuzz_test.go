@@ -6,22 +6,21 @@ import (
 	"pgregory.net/rapid"
 )
 
-// FuzzDecode compares Decode with encoding/json/v2: what one accepts the other
-// accepts, with equal values, except for the rules that the package's comment
-// lists. The model of decode_model_test.go applies those rules to what v2
-// unmarshalled; they are
+// FuzzDecode compares Decode with encoding/json/v2: both accept the same bodies with
+// equal values, except for the rules listed in the package comment. The model in
+// decode_model_test.go applies these rules to the result of v2:
 //
-//   - each value of NDJSON begins on a new line;
-//   - no null, where v2 leaves the field as it was;
-//   - device, time and some sign must be there;
+//   - each value of NDJSON starts on a new line;
+//   - null is rejected, where v2 leaves the field unchanged;
+//   - device, time and at least one sign are required;
 //   - names, times, precision, ranges, zeros, the pair of pressures and its order.
 //
-// Types, unknown fields, the case of names, duplicate names, invalid UTF-8,
-// escapes and the grammar itself are v2's.
+// v2 itself checks types, unknown fields, the case of names, duplicate names, invalid
+// UTF-8, escapes and the grammar.
 func FuzzDecode(f *testing.F) {
 	f.Fuzz(func(t *testing.T, body []byte, ignoreUnknown bool) {
-		// Longer ones may break the bounds of length and depth, which the model
-		// does not know.
+		// Longer bodies may exceed the bounds of length and depth, which the model does
+		// not have.
 		if len(body) > 8<<10 {
 			return
 		}
@@ -29,8 +28,8 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-// TestDecodeModel compares Decode with the model on bodies that are made of parts
-// of readings, so that many of them are accepted in part.
+// TestDecodeModel compares Decode with the model on bodies assembled from parts of
+// readings, so that many of them are partly accepted.
 func TestDecodeModel(t *testing.T) {
 	parts := rapid.SampledFrom([]string{
 		typical, `{"device":"a","time":0,"spo2_pct":97.5}`, "{", "}", "[", "]", ",", ",", ":", "\n", "\r\n", " ", "1", "null", `"`, `\u0061`,

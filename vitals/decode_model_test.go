@@ -14,11 +14,11 @@ import (
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
-// v2Reading is a reading as encoding/json/v2 unmarshals it, without any of the
-// package's rules.
+// v2Reading is a reading for unmarshalling with encoding/json/v2, without the package's
+// rules.
 type v2Reading struct {
 	Device    *string        `json:"device"`
-	Time      jsontext.Value `json:"time"` // v2 has no type for a string or an integer
+	Time      jsontext.Value `json:"time"` // v2 has no type for "string or integer"
 	Systolic  *float64       `json:"systolic_mmhg"`
 	Diastolic *float64       `json:"diastolic_mmhg"`
 	SpO2      *float64       `json:"spo2_pct"`
@@ -31,23 +31,23 @@ func (r *v2Reading) signs() [vitals.NumSigns]*float64 {
 	return [...]*float64{r.Systolic, r.Diastolic, r.SpO2, r.HeartRate, r.Resting}
 }
 
-// brokenRule is one rule that a value breaks.
+// A brokenRule is a rule that a value breaks.
 type brokenRule struct {
 	field string
 	err   error
 }
 
-// modelElement is what the model makes of one value of a body.
+// A modelElement is the model's result for one value of a body.
 type modelElement struct {
 	broken  []brokenRule // all of them, in no order
 	reading vitals.Reading
 }
 
-// modelBody takes a body apart by encoding/json/v2. ok is false if it is not
-// valid.
+// modelBody splits a body into values with encoding/json/v2. ok is false if the body is
+// invalid.
 //
-// It differs from v2, which reads values with anything or nothing between them,
-// by one listed rule: each value of NDJSON begins on a new line.
+// It differs from v2, which accepts values without line breaks in between, in one
+// listed rule: each value of NDJSON starts on a new line.
 func modelBody(body []byte) (shape vitals.Shape, elements []jsontext.Value, ok bool) {
 	var whole jsontext.Value
 	if json.Unmarshal(body, &whole) == nil {
@@ -59,7 +59,7 @@ func modelBody(body []byte) (shape vitals.Shape, elements []jsontext.Value, ok b
 	if first := bytes.TrimLeft(body, " \t\r\n"); len(first) == 0 || first[0] == '[' {
 		return 0, nil, false
 	}
-	// A value ends with the first line at which it is whole.
+	// A value ends with the first line that completes it.
 	var lines []byte
 	for line := range bytes.Lines(body) {
 		lines = append(lines, line...)
@@ -74,9 +74,9 @@ func modelBody(body []byte) (shape vitals.Shape, elements []jsontext.Value, ok b
 
 var nameShape = regexp.MustCompile(`^[A-Za-z0-9._:-]{1,64}$`)
 
-// modelReading reads one valid value by encoding/json/v2, and applies the rules
-// that the package's comment lists. A mistake of its own, or a difference that no
-// rule explains, is returned as an error.
+// modelReading decodes one valid value with encoding/json/v2 and applies the rules
+// listed in the package comment. It returns an error for a difference that no rule
+// explains.
 func modelReading(value jsontext.Value, latestUnixMs int64, limits vitals.Limits, ignoreUnknown bool) (e modelElement, err error) {
 	var v2 v2Reading
 	v2Err := json.Unmarshal(value, &v2, json.RejectUnknownMembers(!ignoreUnknown))
@@ -92,7 +92,7 @@ func modelReading(value jsontext.Value, latestUnixMs int64, limits vitals.Limits
 	if err := json.Unmarshal(value, &members); err != nil {
 		return e, err
 	}
-	mistyped := false // whether v2 is to refuse, too
+	mistyped := false // whether v2 must reject it, too
 	for name, member := range members {
 		s := -1
 		for i := range vitals.NumSigns {
@@ -143,7 +143,7 @@ func modelReading(value jsontext.Value, latestUnixMs int64, limits vitals.Limits
 		e.breaks("systolic_mmhg", vitals.ErrPressureOrder)
 	}
 	if (v2Err != nil) != mistyped {
-		return e, fmt.Errorf("v2 says %v to %s; the rules about types and unknown fields are broken: %v", v2Err, value, mistyped)
+		return e, fmt.Errorf("v2 returns %v for %s; the rules about types and unknown fields are broken: %v", v2Err, value, mistyped)
 	}
 	return e, nil
 }
@@ -152,7 +152,7 @@ func (e *modelElement) breaks(field string, err error) {
 	e.broken = append(e.broken, brokenRule{field, err})
 }
 
-// name reads a device's or gateway's name. A null is a listed difference to v2.
+// name checks the name of a device or gateway. A null is a listed difference from v2.
 func (e *modelElement) name(field string, member jsontext.Value, v2 *string, before bool) (n vitals.Name, mistyped bool) {
 	switch {
 	case member.Kind() == 'n':
@@ -178,7 +178,7 @@ func (e *modelElement) name(field string, member jsontext.Value, v2 *string, bef
 	return n, before
 }
 
-// time reads a time. All its rules are listed.
+// time checks a time. All its rules are listed.
 func (e *modelElement) time(member jsontext.Value, latestUnixMs int64) {
 	var unixMs int64
 	var err error
@@ -215,8 +215,7 @@ func (e *modelElement) time(member jsontext.Value, latestUnixMs int64) {
 	e.reading.TimeUnixMs = unixMs
 }
 
-// sign reads a value. A null is a listed difference to v2, and so are precision,
-// range and zero.
+// sign checks a value. Listed differences from v2 are null, precision, range and zero.
 func (e *modelElement) sign(s vitals.Sign, member jsontext.Value, v2 *float64, limits vitals.Limits) (mistyped bool) {
 	switch member.Kind() {
 	case 'n':
@@ -246,7 +245,7 @@ func (e *modelElement) sign(s vitals.Sign, member jsontext.Value, v2 *float64, l
 	return false
 }
 
-// checkAgainstModel decodes body, and checks the outcome against the model's.
+// checkAgainstModel decodes body and compares the result with the model.
 func checkAgainstModel(t *testing.T, body []byte, ignoreUnknown bool) {
 	t.Helper()
 	var batch vitals.Batch
@@ -278,18 +277,18 @@ func checkAgainstModel(t *testing.T, body []byte, ignoreUnknown bool) {
 			continue
 		}
 		if refused == len(batch.Refused) || batch.Refused[refused].Index != i {
-			t.Fatalf("%q: reading %d breaks %v and is not refused in %+v", body, i, want.broken, batch)
+			t.Fatalf("%q: reading %d breaks %v but is not rejected in %+v", body, i, want.broken, batch)
 		}
 		got := &batch.Refused[refused]
 		if !slices.ContainsFunc(want.broken, func(b brokenRule) bool { return b.field == got.Field && errors.Is(got, b.err) }) {
-			t.Fatalf("%q: reading %d is refused as %v; it breaks %v", body, i, got, want.broken)
+			t.Fatalf("%q: reading %d is rejected with %v, but it breaks %v", body, i, got, want.broken)
 		}
 		refused++
 	}
 	checkWritten(t, batch.Readings)
 }
 
-// checkWritten checks that what was accepted is accepted again as it is written.
+// checkWritten checks that encoded readings are decoded to equal readings.
 func checkWritten(t *testing.T, readings []vitals.Reading) {
 	t.Helper()
 	text := []byte("[")

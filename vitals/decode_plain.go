@@ -2,20 +2,19 @@ package vitals
 
 import "bytes"
 
-// decodePlain reads the reading that starts at body[i] into r, which is zero,
-// and returns the index behind it; or it gives up, and r is whatever it is.
+// decodePlain decodes the reading that starts at body[i] into r, which must be zero,
+// and returns the index after it. If it gives up, it returns false and r is undefined.
 //
-// It is the short way for what gateways send all day: an object of known fields,
-// each once, strings without escapes, and numbers without exponents. It gives up
-// on everything else, mistakes and broken rules included, and decodeStrict then
-// says what is to be said.
+// It is the fast path for typical readings: an object with known fields, each once,
+// strings without escapes, and numbers without exponents. It gives up on everything
+// else, including errors and broken rules, and leaves them to decodeStrict.
 //
-// Invariant: it may give up too often, but what it accepts is valid JSON and a
-// reading to which decodeStrict would say the same. TestPlainAgreesWithStrict
-// and FuzzDecode check it. It holds because each step below accepts a subset of
-// the JSON grammar: a field's name by comparison, a string as one of the texts
-// of ParseName or ParseRFC3339, which need no escapes, and a number as one of
-// the texts of plainHundredths or ParseUnixMs, with a comma or brace behind it.
+// Invariant: it may give up too often, but everything that it accepts is valid JSON,
+// and decodeStrict would return the same reading. TestPlainAgreesWithStrict and
+// FuzzDecode check it. It holds because each step below accepts a subset of the JSON
+// grammar: known field names, strings accepted by ParseName or ParseRFC3339, which need
+// no escapes, and numbers accepted by plainHundredths or ParseUnixMs and followed by a
+// comma or brace.
 func (d *Decoder) decodePlain(body []byte, i int, times timeSpan, r *Reading) (end int, ok bool) {
 	if byteAt(body, i) != '{' {
 		return 0, false
@@ -72,8 +71,8 @@ func (d *Decoder) decodePlain(body []byte, i int, times timeSpan, r *Reading) (e
 	}
 }
 
-// memberAt returns the member whose quoted name stands at body[i], and the index
-// behind the closing quote.
+// memberAt returns the member whose quoted name starts at body[i], and the index after
+// the closing quote.
 func (d *Decoder) memberAt(body []byte, i int) (m member, end int) {
 	if byteAt(body, i) != '"' {
 		return memberUnknown, i
@@ -86,7 +85,7 @@ func (d *Decoder) memberAt(body []byte, i int) (m member, end int) {
 	return memberNamed(body[i : i+length]), i + length + 1
 }
 
-// plainName reads the string at body[i] into n and returns the index behind it.
+// plainName parses the string at body[i] into n and returns the index after it.
 func plainName(body []byte, i int, n *Name) (end int, ok bool) {
 	if byteAt(body, i) != '"' {
 		return 0, false
@@ -100,9 +99,9 @@ func plainName(body []byte, i int, n *Name) (end int, ok bool) {
 	return i + length + 1, err == nil
 }
 
-// plainTime reads the string or integer at body[i] as a time and returns the
-// index after it. An integer is at least leastInteger. What else may belong to the number, such as an exponent, is
-// left for the caller to stumble over.
+// plainTime parses the string or integer at body[i] as a time and returns the index after it. An
+// integer must be at least leastInteger. A remainder of the number, such as an exponent, makes the
+// caller give up.
 func plainTime(body []byte, i int, leastInteger int64) (unixMs int64, end int, ok bool) {
 	if byteAt(body, i) != '"' {
 		end = i
@@ -121,9 +120,9 @@ func plainTime(body []byte, i int, leastInteger int64) (unixMs int64, end int, o
 	return unixMs, i + length + 1, err == nil
 }
 
-// plainHundredths reads the number at body[i], of at most three digits before
-// the point and two behind it, and returns the index behind it. What else may
-// belong to the number is left for the caller to stumble over.
+// plainHundredths parses the number at body[i], with at most three digits before the
+// point and two after it, and returns the index after it. A remainder of the number
+// makes the caller give up.
 func plainHundredths(body []byte, i int) (v Hundredths, end int, ok bool) {
 	start := i
 	whole := 0
@@ -153,7 +152,7 @@ func plainHundredths(body []byte, i int) (v Hundredths, end int, ok bool) {
 	return Hundredths(sum), i, sum <= int(maxHundredths)
 }
 
-// byteAt returns body[i], or 0, which stands for nothing in JSON, behind the end.
+// byteAt returns body[i], or 0, which is never valid in JSON, if i is after the end.
 func byteAt(body []byte, i int) byte {
 	if i < len(body) {
 		return body[i]

@@ -12,8 +12,8 @@ import (
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
-// TestDecodeReuse decodes many bodies with one decoder and one batch, and checks
-// that nothing of one shows in the next, nor of a body after it was overwritten.
+// TestDecodeReuse decodes many bodies with one decoder and one batch. It checks that no
+// result depends on an earlier body, or on a body that was overwritten after decoding.
 func TestDecodeReuse(t *testing.T) {
 	bodies := []string{
 		typical,
@@ -52,8 +52,8 @@ func sameBatch(a, b *vitals.Batch) bool {
 		})
 }
 
-// TestPlainAgreesWithStrict decodes readings that are plain or nearly so, once as
-// they are and once behind an unknown field, which the short way does not take.
+// TestPlainAgreesWithStrict decodes plain and nearly plain readings twice: unchanged,
+// and after an unknown field, which forces the strict path.
 func TestPlainAgreesWithStrict(t *testing.T) {
 	good := []string{
 		`"device":"ppg-1"`, `"time":1795255200123`, `"spo2_pct":97.5`, `"systolic_mmhg":121`, `"diastolic_mmhg":79`,
@@ -91,13 +91,13 @@ func TestPlainAgreesWithStrict(t *testing.T) {
 			syntax.Offset -= int64(len(detour))
 		}
 		if fmt.Sprint(err) != fmt.Sprint(wantErr) || !sameBatch(&got, &want) {
-			rt.Fatalf("%q: %+v, %v; behind an unknown field %+v, %v", text, got, err, want, wantErr)
+			rt.Fatalf("%q: %+v, %v; after an unknown field %+v, %v", text, got, err, want, wantErr)
 		}
 		if err == nil && len(got.Readings) == 1 {
 			accepted++
 		}
 	}
-	// Readings that are refused show little.
+	// Rejected readings test little.
 	for runs := 0; accepted < 10 && !t.Failed(); runs++ {
 		if runs == 100 {
 			t.Fatalf("%d generated readings were accepted in %d runs", accepted, runs)

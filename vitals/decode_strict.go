@@ -15,7 +15,7 @@ const (
 	fieldGateway = "gateway"
 )
 
-// A member is a field of a reading: a Sign, or one of the numbers below.
+// A member is a field of a reading: a Sign, or one of the following constants.
 type member uint8
 
 const (
@@ -25,7 +25,7 @@ const (
 	memberUnknown
 )
 
-// maxMemberBytes is the length of the longest member's name.
+// maxMemberBytes is the length of the longest member name.
 const maxMemberBytes = len("resting_heart_rate_bpm")
 
 // memberNamed returns the member with that name. Names are case-sensitive.
@@ -52,16 +52,16 @@ func memberNamed(name []byte) member {
 	}
 }
 
-// decodeStrict reads the JSON value that starts at body[i], whatever it is, and
-// returns the index behind it. It reads a reading into r, which is zero, or says
-// which rule the value breaks: the first one about one member in the order of
-// the members, then what is missing, then those about several signs. broken is
-// nil if there is none.
+// decodeStrict decodes any JSON value that starts at body[i] and returns the index
+// after it. It decodes a reading into r, which must be zero, or returns the first rule
+// that the value breaks: first the rules about one member in the order of the members,
+// then missing members, then the rules about several signs. broken is nil if no rule is
+// broken.
 //
-// The value's syntax is checked to its end in any case. err is a *SyntaxError or
+// It always checks the syntax of the whole value. err is a *SyntaxError or
 // ErrReadingTooLong.
 func (d *Decoder) decodeStrict(body []byte, i int, times timeSpan, r *Reading) (end int, field string, broken, err error) {
-	// One byte more than is allowed is enough to see that it is too much.
+	// One byte more than allowed is enough to detect that the reading is too long.
 	window := body[i:]
 	window = window[:min(len(window), d.maxReadingBytes+1)]
 	d.src = *bytes.NewBuffer(window)
@@ -76,7 +76,7 @@ func (d *Decoder) decodeStrict(body []byte, i int, times timeSpan, r *Reading) (
 		d.json = jsontext.Decoder{}
 	}
 	d.src = bytes.Buffer{}
-	d.json.Reset(&d.src) // forgets body
+	d.json.Reset(&d.src) // drop the reference to body
 
 	cut := errors.Is(err, io.ErrUnexpectedEOF) && i+len(window) < len(body)
 	switch {
@@ -89,10 +89,9 @@ func (d *Decoder) decodeStrict(body []byte, i int, times timeSpan, r *Reading) (
 	}
 }
 
-// maxKeptBytes is the length of the longest value after which the JSON decoder
-// is used again. For each depth it keeps a table of the names of an object, so
-// that a long hostile value would hold much memory for as long as the Decoder
-// lives.
+// maxKeptBytes is the maximum length of a value after which the JSON decoder is reused.
+// The JSON decoder keeps a table of names per nesting depth, so a long hostile value
+// would occupy much memory for the lifetime of the Decoder.
 const maxKeptBytes = 4 << 10
 
 func (d *Decoder) strictObject(times timeSpan, r *Reading) (field string, broken, err error) {
@@ -117,7 +116,7 @@ func (d *Decoder) strictObject(times timeSpan, r *Reading) (field string, broken
 			return "", nil, err
 		}
 		if broken != nil {
-			continue // what is left must be valid, and that is all
+			continue // only the syntax of the rest matters
 		}
 		switch m {
 		case memberUnknown:
@@ -198,7 +197,7 @@ func (d *Decoder) strictSign(value jsontext.Value, s Sign, values *Values) error
 	return nil
 }
 
-// wrongType returns the rule that value breaks by its type.
+// wrongType returns the rule that value breaks because of its type.
 func wrongType(value jsontext.Value, otherwise *rule) error {
 	if value.Kind() == jsontext.KindNull {
 		return errNull
@@ -206,14 +205,13 @@ func wrongType(value jsontext.Value, otherwise *rule) error {
 	return otherwise
 }
 
-// maxEscapedBytes is the length of the longest string, quotes included, that may
-// spell a name, a time or a field's name with escapes: an escape takes at most 6
-// bytes for one.
+// maxEscapedBytes is the maximum length of a name, a time or a field name with escapes,
+// including quotes: each byte takes at most 6 bytes as an escape.
 const maxEscapedBytes = 6*max(MaxNameBytes, MaxTimeBytes) + len(`""`)
 
-// unquote returns the content of a valid JSON string, its escapes resolved. The
-// content is valid until the next call and the next read. Longer strings than
-// any that has a meaning come back as they are, escapes and all.
+// unquote returns the unescaped content of a valid JSON string. The content is valid
+// until the next call and the next read. Strings that are too long to be meaningful are
+// returned with their escapes.
 func (d *Decoder) unquote(quoted jsontext.Value) []byte {
 	content := quoted[1 : len(quoted)-1]
 	if len(quoted) > len(d.scratch) || bytes.IndexByte(content, '\\') < 0 {
@@ -223,9 +221,8 @@ func (d *Decoder) unquote(quoted jsontext.Value) []byte {
 	return content
 }
 
-// reportable returns an unknown field's name if it may be echoed to a client and
-// to a log: it came from outside, and a careless client may have put anything
-// there. Otherwise it returns "".
+// reportable returns an unknown field's name if it is safe to repeat it to a client and
+// in a log, or "". The name comes from a client and may contain anything.
 func (d *Decoder) reportable(name []byte) string {
 	if len(name) == 0 || len(name) > MaxNameBytes {
 		return ""

@@ -84,7 +84,7 @@ func TestDecodeSyntax(t *testing.T) {
 		{with(`"time":1,"spo2_pct":97`), 39, duplicate},
 		{with(`"gateway":"b","gateway":"b"`), 53, duplicate},
 		{with(`"x":{"y":1,"y":2}`), 50, duplicate},
-		{with(`"spo2_pct":0,"x":1,"x":2`), 58, duplicate}, // behind a broken rule
+		{with(`"spo2_pct":0,"x":1,"x":2`), 58, duplicate}, // after a broken rule
 		{"[" + with(`"spo2_pct":0`) + "," + with(`"spo2_pct":{"y":1,"y":2}`) + "]", 111, duplicate},
 
 		{"{\"device\":\"\xff\"}", 11, utf},
@@ -117,7 +117,7 @@ func TestDecodeSyntax(t *testing.T) {
 	}
 }
 
-// TestDecodeTextsKeepSecrets checks that no text of an error holds a value.
+// TestDecodeTextsKeepSecrets checks that no error text contains a value.
 func TestDecodeTextsKeepSecrets(t *testing.T) {
 	const secret = "77123"
 	for _, body := range []string{
@@ -149,7 +149,7 @@ func TestDecodeTextsKeepSecrets(t *testing.T) {
 			texts += unwrapped.Error()
 		}
 		if strings.Contains(texts, secret) {
-			t.Errorf("%s: the text holds the value: %s", body, texts)
+			t.Errorf("%s: the text contains the value: %s", body, texts)
 		}
 	}
 }

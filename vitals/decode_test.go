@@ -9,12 +9,12 @@ import (
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
-// with returns a reading with device and time and the members given.
+// with returns a reading with device, time and the given members.
 func with(members string) string {
 	return `{"device":"ppg-1","time":1795255200123,` + members + `}`
 }
 
-// decode decodes body and checks that the parts of the batch fit together.
+// decode decodes body and checks the consistency of the batch.
 func decode(t *testing.T, body string, options vitals.DecoderOptions) (vitals.Batch, error) {
 	t.Helper()
 	var batch vitals.Batch
@@ -23,8 +23,8 @@ func decode(t *testing.T, body string, options vitals.DecoderOptions) (vitals.Ba
 	return batch, err
 }
 
-// checkBatch checks that each position of the body is accepted or refused, and
-// that nothing is left after an error.
+// checkBatch checks that each position of the body is accepted or rejected exactly
+// once, and that the batch is empty after an error.
 func checkBatch(tb testing.TB, batch *vitals.Batch, err error) {
 	tb.Helper()
 	if err != nil {
@@ -45,7 +45,7 @@ func checkBatch(tb testing.TB, batch *vitals.Batch, err error) {
 	}
 	for i, refused := range batch.Refused {
 		if i > 0 && refused.Index <= batch.Refused[i-1].Index || seen[refused.Index] {
-			tb.Fatalf("position %d is there twice or late", refused.Index)
+			tb.Fatalf("position %d is duplicate or out of order", refused.Index)
 		}
 		seen[refused.Index] = true
 	}
@@ -93,7 +93,7 @@ func TestDecodeReading(t *testing.T) {
 	}
 }
 
-func TestDecodeRefuses(t *testing.T) {
+func TestDecodeRejects(t *testing.T) {
 	const tooFine, notAName = "more than two decimals", "not a name of 1 to 64 bytes of A-Z a-z 0-9 . _ : -"
 	const notATime = "neither an RFC 3339 time nor integer Unix milliseconds"
 	for _, tt := range []struct {
@@ -176,7 +176,7 @@ func TestDecodeRefuses(t *testing.T) {
 		{with(`"` + strings.Repeat(`\u0078`, 65) + `":97`), "", vitals.ErrUnknownField, "unknown field"},
 		{with(`"spo2_pct":97,"received":[{"deep":{"er":1}}]`), "received", vitals.ErrUnknownField, "unknown field"},
 
-		// The first rule in the order of the members.
+		// The first broken rule in the order of the members is reported.
 		{`{"x":1,"device":"","time":-1}`, "x", vitals.ErrUnknownField, "unknown field"},
 		{`{"spo2_pct":0,"x":1,"device":""}`, "spo2_pct", vitals.ErrNoSignal, "no signal"},
 		{`{"diastolic_mmhg":0,"systolic_mmhg":0}`, "diastolic_mmhg", vitals.ErrNoSignal, "no signal"},
@@ -196,23 +196,23 @@ func TestDecodeRefuses(t *testing.T) {
 				continue
 			}
 			if batch.Shape != shape || len(batch.Readings) != accepted || len(batch.Refused) != 1 {
-				t.Errorf("%v %.60s: %v with %d accepted, refused %v; want %d accepted and one refused",
+				t.Errorf("%v %.60s: %v with %d accepted, rejected %v; want %d accepted and one rejected",
 					shape, tt.body, batch.Shape, len(batch.Readings), batch.Refused, accepted)
 				continue
 			}
 			got := &batch.Refused[0]
 			if got.Index != index || got.Field != tt.field || !errors.Is(got, tt.err) || got.Reason() != tt.reason {
-				t.Errorf("%v %.60s: refused as %v; want reading %d: %s: %s", shape, tt.body, got, index, tt.field, tt.reason)
+				t.Errorf("%v %.60s: rejected with %v; want reading %d: %s: %s", shape, tt.body, got, index, tt.field, tt.reason)
 			}
 			if strings.ContainsAny(got.Field+got.Reason(), "\"\\\n") {
-				t.Errorf("%v %.60s: JSON would escape %v", shape, tt.body, got)
+				t.Errorf("%v %.60s: %v needs escapes in JSON", shape, tt.body, got)
 			}
 		}
 	}
 }
 
 func TestDecodeShapes(t *testing.T) {
-	// good stands for an accepted reading, bad for a refused one.
+	// good is an accepted reading, bad a rejected one.
 	const good, bad = `{"device":"a","time":0,"spo2_pct":97}`, `{"device":"a","time":0,"spo2_pct":0}`
 	for _, tt := range []struct {
 		name, body string
@@ -222,7 +222,7 @@ func TestDecodeShapes(t *testing.T) {
 	}{
 		{"one object", good, vitals.Single, []int32{0}, nil},
 		{"one line of NDJSON", good + "\n", vitals.Single, []int32{0}, nil},
-		{"one refused", bad, vitals.Single, nil, []int{0}},
+		{"one rejected", bad, vitals.Single, nil, []int{0}},
 		{"a scalar", "1\r\n", vitals.Single, nil, []int{0}},
 		{"two lines", good + "\n" + good, vitals.NDJSON, []int32{0, 1}, nil},
 		{"CRLF and blank lines", "\r\n" + good + "\r\n\r\n \t\r\n" + bad + "\r\n" + good + "\r\n\r\n", vitals.NDJSON, []int32{0, 2}, []int{1}},
@@ -245,7 +245,7 @@ func TestDecodeShapes(t *testing.T) {
 				refused = append(refused, r.Index)
 			}
 			if batch.Shape != tt.shape || !slices.Equal(batch.Index, tt.accepted) || !slices.Equal(refused, tt.refused) {
-				t.Errorf("%v, accepted %d, refused %d; want %v, %d, %d",
+				t.Errorf("%v, accepted %d, rejected %d; want %v, %d, %d",
 					batch.Shape, batch.Index, refused, tt.shape, tt.accepted, tt.refused)
 			}
 		})
@@ -269,7 +269,7 @@ func TestDecodeIgnoreUnknown(t *testing.T) {
 	}
 	batch, err := decode(t, with(`"x":1,"spo2_pct":0`), vitals.DecoderOptions{IgnoreUnknown: true})
 	if err != nil || len(batch.Refused) != 1 || !errors.Is(&batch.Refused[0], vitals.ErrNoSignal) {
-		t.Errorf("a broken rule beside an unknown field: %v, %v", batch, err)
+		t.Errorf("a broken rule with an unknown field: %v, %v", batch, err)
 	}
 }
 

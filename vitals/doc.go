@@ -1,70 +1,66 @@
-// Package vitals is the vocabulary of Pulsegate: a [Reading], its signs with
-// their units and ranges, and strict JSON in and out.
+// Package vitals defines a [Reading], its vital signs with their units and ranges, and
+// a strict JSON decoder and encoder.
 //
 // # Promise
 //
-// What [Decoder.Decode] accepts is exactly what the sender wrote: no value is
-// rounded, clamped or guessed, no field is dropped, no unit is changed. What
-// cannot be kept that way is refused with a [FieldError], which names the field
-// and the rule and never the measured value.
+// A reading accepted by [Decoder.Decode] is exactly what the sender wrote: no value is
+// rounded, clamped or guessed, no field is dropped, no unit is changed. Everything else
+// is rejected with a [FieldError], which names the field and the rule, but never the
+// measured value.
 //
-// Decoding, validating and encoding do not allocate once their buffers have
-// grown to the size of the work.
+// Decoding, validating and encoding do not allocate once their buffers have grown to
+// the required size.
 //
 // # A body
 //
-// A body is told apart by its content alone:
+// The shape of a body follows from its content alone:
 //
-//   - an array is a batch, and so is an empty one;
+//   - an array, even an empty one, is a batch;
 //   - one JSON value, with white space around it, is a single reading;
-//   - several values of which each begins on a new line are NDJSON. Blank lines
-//     and CRLF are fine, and a value may go over several lines. Two values on one
-//     line are trailing data. NDJSON of one line is a single reading.
+//   - several values, each starting on a new line, are NDJSON. Blank lines and CRLF are
+//     allowed, and a value may span several lines. Two values on one line are an error.
+//     NDJSON with one value is a single reading.
 //
 // # Rules of the body
 //
-// A body that breaks one of these is refused whole, with a [*SyntaxError]. It is
-// JSON as RFC 8259 defines it, in UTF-8 without a byte order mark. No object
-// gives a name twice, at any depth. Strings hold no lone surrogates. A reading
-// is not nested more than 10,000 deep.
+// A body that breaks one of these rules is rejected as a whole with a [*SyntaxError].
+// It is JSON as defined by RFC 8259, in UTF-8 without a byte order mark. No object has
+// duplicate names, at any depth. Strings have no lone surrogates. A reading is nested
+// at most 10,000 levels deep.
 //
-// Two more bounds have their own errors: [ErrTooManyReadings] and
+// Two further bounds have errors of their own: [ErrTooManyReadings] and
 // [ErrReadingTooLong].
 //
 // # Rules of a reading
 //
-// A reading that breaks one of these is refused, with a [FieldError]; the others
-// of its batch are not touched.
+// A reading that breaks one of these rules is rejected with a [FieldError]; the others
+// in its batch are not affected.
 //
 //   - It is an object ([ErrNotObject]).
 //   - Its fields are those of the data model ([ErrUnknownField]), unless
-//     [DecoderOptions.IgnoreUnknown] is set. Their names are case-sensitive.
-//   - device and time are given ([ErrMissing]), and at least one sign
-//     ([ErrEmpty]).
-//   - No field of the data model is null ([ErrType]): a field that was not
-//     measured is left out, so that there is one way to say so.
+//     [DecoderOptions.IgnoreUnknown] is set. Field names are case-sensitive.
+//   - device and time are present ([ErrMissing]), and at least one sign ([ErrEmpty]).
+//   - No field of the data model is null ([ErrType]): omit what was not measured.
 //   - device and gateway are strings ([ErrType]) and names ([ErrName]).
-//   - time is a string in the date-time form of RFC 3339, of at most 64 bytes, or
-//     an integer of Unix milliseconds ([ErrType], [ErrTimeFormat]). A string has a
-//     zone ([ErrTimeZone]). Lower-case t and z are fine. Leap seconds, :60, are
-//     refused: Unix time cannot tell them from the next second. An integer has no
-//     point and no exponent, whatever its value.
-//   - time is not before 1970 nor before [Limits.OldestUnixMs] ([ErrPast]), not more
-//     than [Limits.MaxAge] before the clock ([ErrOld]), if that is set, not after 9999
-//     and not more than [Limits.MaxAhead] ahead of the clock ([ErrFuture]). An integer
-//     below 10^11 looks like seconds and is refused ([ErrTimeFormat]). Digits finer than a
-//     millisecond are cut; they are the only part of a reading that is not kept.
-//   - A sign is a JSON number ([ErrType]), in any spelling of RFC 8259, of which
-//     the value is a whole number of hundredths ([ErrPrecision]): 97.550 and
-//     9.755e1 are 97.55, and 97.555 is refused. Zero means that there was no
-//     signal ([ErrNoSignal]). Everything else outside the sign's range is refused
-//     too ([ErrRange]).
-//   - systolic and diastolic come both or not at all ([ErrPair]), and systolic is
-//     the higher one ([ErrPressureOrder]).
+//   - time is a string in the date-time form of RFC 3339, of at most 64 bytes, or an
+//     integer of Unix milliseconds ([ErrType], [ErrTimeFormat]). A string has a zone
+//     ([ErrTimeZone]). Lower-case t and z are allowed. Leap seconds, :60, are rejected,
+//     because Unix time cannot distinguish them from the next second. An integer has
+//     neither a point nor an exponent.
+//   - time is not before 1970 nor before [Limits.OldestUnixMs] ([ErrPast]), not more than
+//     [Limits.MaxAge] before the clock ([ErrOld]), if that is set, not after 9999 and not
+//     more than [Limits.MaxAhead] ahead of the clock ([ErrFuture]). An integer below 10^11
+//     looks like seconds and is rejected ([ErrTimeFormat]). Digits finer than a
+//     millisecond are truncated; nothing else of a reading is dropped.
+//   - A sign is a JSON number ([ErrType]), in any spelling of RFC 8259, whose value is
+//     a whole number of hundredths ([ErrPrecision]): 97.550 and 9.755e1 are 97.55, and
+//     97.555 is rejected. Zero means that there was no signal ([ErrNoSignal]). Any
+//     other value must be within the sign's range ([ErrRange]).
+//   - systolic and diastolic are both present or both absent ([ErrPair]), and systolic
+//     is higher ([ErrPressureOrder]).
 //
-// The first rule broken is reported: those about one field in the order in which
-// the fields stand in the reading, then what is missing, then those about several
-// signs.
+// The first broken rule is reported: first rules about one field, in the order of the
+// fields in the reading, then missing fields, then rules about several signs.
 //
 // Apart from these rules, a body is accepted if and only if encoding/json/v2
 // (github.com/go-json-experiment/json) unmarshals it into a struct of the same
@@ -72,5 +68,5 @@
 //
 // # Not here
 //
-// No I/O, no clock, no HTTP, no storage. The caller says what time it is.
+// No I/O, no clock, no HTTP, no storage. The caller provides the current time.
 package vitals

@@ -2,22 +2,21 @@ package vitals
 
 import "strconv"
 
-// AppendJSON appends r to dst as one JSON object without spaces, its fields in
-// the order device, time, systolic_mmhg, diastolic_mmhg, spo2_pct,
-// heart_rate_bpm, resting_heart_rate_bpm, gateway. Signs and a gateway that were
-// not given are left out. [Decoder.Decode] reads the object back to an equal
-// Reading.
+// AppendJSON appends r to dst as one JSON object without spaces, its fields in the
+// order device, time, systolic_mmhg, diastolic_mmhg, spo2_pct, heart_rate_bpm,
+// resting_heart_rate_bpm, gateway. Missing signs and a missing gateway are omitted.
+// [Decoder.Decode] decodes the object to an equal Reading.
 func AppendJSON(dst []byte, r *Reading) []byte {
 	dst = append(dst, '{')
 	dst = AppendMembers(dst, r)
 	return append(dst, '}')
 }
 
-// AppendMembers appends the members of r's JSON object to dst, without the
-// braces, for a caller that adds members of its own.
+// AppendMembers appends the members of r's JSON object to dst without the braces, for
+// callers that add further members.
 func AppendMembers(dst []byte, r *Reading) []byte {
 	dst = append(dst, `"device":"`...)
-	dst = r.Device.AppendTo(dst) // a name holds nothing that JSON escapes
+	dst = r.Device.AppendTo(dst) // a name needs no escapes in JSON
 	dst = append(dst, `","time":"`...)
 	dst = AppendTime(dst, r.TimeUnixMs)
 	dst = append(dst, '"')
@@ -35,8 +34,8 @@ func AppendMembers(dst []byte, r *Reading) []byte {
 	return dst
 }
 
-// AppendHundredths appends v to dst as the shortest decimal that spells it
-// exactly, such as 97.5, in the unit of its sign.
+// AppendHundredths appends v to dst as the shortest exact decimal, such as 97.5, in the
+// unit of its sign.
 func AppendHundredths(dst []byte, v Hundredths) []byte {
 	dst = strconv.AppendUint(dst, uint64(v/100), 10)
 	cents := v % 100
@@ -50,13 +49,12 @@ func AppendHundredths(dst []byte, v Hundredths) []byte {
 	return dst
 }
 
-// AppendTime appends a moment, in ms since 1970-01-01T00:00:00Z, to dst as an
-// RFC 3339 time in UTC with milliseconds, such as 2026-11-21T10:00:00.123Z. It
-// does not quote it.
+// AppendTime appends a time, in ms since 1970-01-01T00:00:00Z, to dst as an unquoted
+// RFC 3339 time in UTC with milliseconds, such as 2026-11-21T10:00:00.123Z.
 //
-// RFC 3339 ends with the year 9999, and readings do too. Outside
-// [MinTimeUnixMs] and [MaxTimeUnixMs], AppendTime writes the expanded years of
-// ISO 8601: a sign and at least six digits.
+// RFC 3339 and readings are limited to the years up to 9999. For times outside
+// [MinTimeUnixMs] to [MaxTimeUnixMs], AppendTime writes the expanded years of ISO 8601:
+// a sign and at least six digits.
 func AppendTime(dst []byte, unixMs int64) []byte {
 	days := floorDiv(unixMs, msPerDay)
 	ms := int(unixMs - days*msPerDay)

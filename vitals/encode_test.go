@@ -9,7 +9,7 @@ import (
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
-// readings generates readings that keep to the default limits.
+// readings generates readings within the default limits.
 func readings() *rapid.Generator[vitals.Reading] {
 	limits := vitals.DefaultLimits()
 	return rapid.Custom(func(t *rapid.T) vitals.Reading {
@@ -40,8 +40,8 @@ func readings() *rapid.Generator[vitals.Reading] {
 	})
 }
 
-// TestRoundTrip checks that what is written is valid JSON, breaks no rule and is
-// read back as it was.
+// TestRoundTrip checks that an encoded reading is valid JSON, breaks no rule and is
+// decoded to an equal reading.
 func TestRoundTrip(t *testing.T) {
 	rules := validator(t)
 	rapid.Check(t, func(rt *rapid.T) {

@@ -9,7 +9,7 @@ import (
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
-// rules are the rules of a reading with their words, which clients may know.
+// rules lists the rules of a reading with their texts, which clients may rely on.
 var rules = []struct {
 	err    error
 	reason string
@@ -46,7 +46,7 @@ func TestFieldError(t *testing.T) {
 			t.Errorf("Error() of the rule = %q, want %q", got, want)
 		}
 		if strings.ContainsAny(rule.reason, "\"\\") {
-			t.Errorf("JSON would escape %q", rule.reason)
+			t.Errorf("%q needs escapes in JSON", rule.reason)
 		}
 		for j, other := range rules {
 			if got, want := errors.Is(e, other.err), i == j; got != want {

@@ -6,7 +6,7 @@ import (
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
-// A batch of which one reading is refused.
+// A batch with one rejected reading.
 func ExampleDecoder() {
 	rules, err := vitals.NewValidator(vitals.DefaultLimits())
 	if err != nil {
@@ -36,7 +36,7 @@ func ExampleDecoder() {
 	// vitals: reading 1: spo2_pct: outside the accepted range 1 to 100 %
 }
 
-// What is unusual about a reading, computed when it is shown.
+// The flags of a reading, computed when it is shown.
 func ExampleFlagLimits_Flags() {
 	limits := vitals.DefaultFlagLimits()
 	var values vitals.Values

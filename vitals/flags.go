@@ -6,14 +6,14 @@ import (
 	"math/bits"
 )
 
-// FlagNotice is to be shown wherever flags are shown.
+// FlagNotice must be shown wherever flags are shown.
 const FlagNotice = "Flags mark unusual values. Pulsegate is not an alarm system."
 
-// A Flag marks one thing that is unusual about the values of a reading. Flags
-// are computed when a reading is shown and never stored.
+// A Flag marks an unusual property of a reading's values. Flags are computed when a
+// reading is shown and never stored.
 //
-// Pulsegate is not an alarm system: nothing watches for flags, readings may come
-// hours late, and a value without a flag says nothing about a patient.
+// Pulsegate is not an alarm system: nothing monitors flags, readings may arrive hours
+// late, and the absence of a flag says nothing about a patient.
 type Flag uint8
 
 // The flags, in the order in which they are written.
@@ -24,7 +24,7 @@ const (
 	DiastolicHigh
 	PulsePressureLow  // systolic - diastolic
 	PulsePressureHigh // systolic - diastolic
-	SpO2Unvalidated   // below what pulse oximeters are tested for
+	SpO2Unvalidated   // below the range for which pulse oximeters are validated
 	SpO2Low
 	SpO2High
 	HeartRateLow
@@ -36,7 +36,7 @@ const (
 	NumFlags = 13
 )
 
-// flags holds what is known of each flag. It is never written to.
+// flags has the properties of each flag. It is never modified.
 var flags = [NumFlags]struct{ subject, text string }{
 	SystolicLow:          {signs[Systolic].field, "low"},
 	SystolicHigh:         {signs[Systolic].field, "high"},
@@ -53,12 +53,12 @@ var flags = [NumFlags]struct{ subject, text string }{
 	RestingHeartRateHigh: {signs[RestingHeartRate].field, "high"},
 }
 
-// Subject returns what the flag is about: the JSON name of a sign's field, or
+// Subject returns the subject of the flag: the JSON name of a sign's field, or
 // "pulse_pressure_mmhg".
 func (f Flag) Subject() string { return flags[f].subject }
 
-// Text returns what the flag says of its subject: "low", "high" or
-// "outside validated range".
+// Text returns the statement about the subject: "low", "high" or "outside validated
+// range".
 func (f Flag) Text() string { return flags[f].text }
 
 // String returns subject and text, such as "spo2_pct low".
@@ -67,7 +67,7 @@ func (f Flag) String() string { return flags[f].subject + " " + flags[f].text }
 // A FlagSet is a set of flags. The zero FlagSet is empty.
 type FlagSet uint16
 
-// All returns the flags of the set in their order.
+// All returns the flags of the set in order.
 func (fs FlagSet) All() iter.Seq[Flag] {
 	return func(yield func(Flag) bool) {
 		for rest := fs; rest != 0; rest &= rest - 1 {
@@ -78,29 +78,29 @@ func (fs FlagSet) All() iter.Seq[Flag] {
 	}
 }
 
-// FlagLimits say which values are flagged as unusual when they are shown.
+// FlagLimits define which values are flagged as unusual.
 type FlagLimits struct {
-	// Usual holds the range of each sign within which a value is not flagged.
+	// Usual has the range of each sign within which a value is not flagged.
 	Usual [NumSigns]Range
 
 	// PulsePressure is the range within which systolic - diastolic is not flagged.
 	PulsePressure Range
 
-	// SpO2Validated is the least SpO2 for which pulse oximeters are validated; a
-	// lower one is flagged as outside that range.
+	// SpO2Validated is the lowest SpO2 for which pulse oximeters are validated; a lower
+	// one is flagged as outside that range.
 	SpO2Validated Hundredths
 }
 
-// DefaultFlagLimits returns the thresholds that hold unless others are
-// configured. Values are kept to 0.01, so that "at most 91" is "below 91.01".
+// DefaultFlagLimits returns the default thresholds. Values are kept to 0.01, so "at
+// most 91" means "below 91.01".
 //
 //   - SpO2 at most 91, heart rate at most 40 or at least 131, systolic at most 90
 //     or at least 220: each scores 3, the highest, in the National Early Warning
 //     Score (Royal College of Physicians: NEWS2, London 2017; SpO2 scale 1).
-//   - SpO2 below 70: ISO 80601-2-61 has accuracy stated over 70 to 100 %.
-//   - Resting heart rate below 40 or above 100, diastolic below 50 or above 120,
-//     pulse pressure below 20 or above 120: the project's own choice, no
-//     standard's. 100 is the usual bound of tachycardia at rest.
+//   - SpO2 below 70: ISO 80601-2-61 specifies accuracy for 70 to 100 %.
+//   - Resting heart rate below 40 or above 100, diastolic below 50 or above 120, pulse
+//     pressure below 20 or above 120: chosen by this project, not by a standard. 100 is
+//     the usual threshold for tachycardia at rest.
 func DefaultFlagLimits() FlagLimits {
 	return FlagLimits{
 		Usual: [NumSigns]Range{
@@ -129,7 +129,7 @@ func (l *FlagLimits) Validate() error {
 	return nil
 }
 
-// Flags returns what is unusual about values. It does not allocate.
+// Flags returns the flags of values. It does not allocate.
 func (l *FlagLimits) Flags(values *Values) FlagSet {
 	fs := l.sign(values, Systolic, SystolicLow, SystolicHigh) |
 		l.sign(values, Diastolic, DiastolicLow, DiastolicHigh) |

@@ -85,14 +85,14 @@ func TestFlagLimitsValidate(t *testing.T) {
 	}
 }
 
-// TestFlagNames checks that each flag has a name of its own, and that All can be
-// left early.
+// TestFlagNames checks that each flag has a unique name, and that a loop over All may
+// break.
 func TestFlagNames(t *testing.T) {
 	seen := map[string]bool{}
 	all := vitals.FlagSet(1<<vitals.NumFlags - 1)
 	for f := range all.All() {
 		if seen[f.String()] || f.Subject() == "" || f.Text() == "" {
-			t.Errorf("flag %d has no name of its own: %q", f, f)
+			t.Errorf("flag %d has no unique name: %q", f, f)
 		}
 		seen[f.String()] = true
 	}
@@ -101,7 +101,7 @@ func TestFlagNames(t *testing.T) {
 	}
 	for f := range all.All() {
 		if f != 0 {
-			t.Errorf("All went on to %v after a break", f)
+			t.Errorf("All continued to %v after a break", f)
 		}
 		break
 	}

@@ -7,15 +7,15 @@ import (
 	"time"
 )
 
-// ErrLimits is wrapped by the errors of limits that make no sense.
+// ErrLimits is wrapped by errors about invalid limits.
 var ErrLimits = errors.New("vitals: bad limits")
 
-// A Range is a range of values in the unit of their sign, both ends included.
+// A Range is an inclusive range of values in the unit of their sign.
 type Range struct {
 	Min, Max Hundredths
 }
 
-// Contains reports whether v lies in r.
+// Contains reports whether v is in r.
 func (r Range) Contains(v Hundredths) bool { return r.Min <= v && v <= r.Max }
 
 // String returns the range as text, such as "1..100".
@@ -26,7 +26,7 @@ func (r Range) String() string {
 // MarshalText returns the range as text, such as "1..100".
 func (r Range) MarshalText() ([]byte, error) { return []byte(r.String()), nil }
 
-// UnmarshalText reads what MarshalText writes.
+// UnmarshalText parses the format of MarshalText.
 func (r *Range) UnmarshalText(text []byte) error {
 	low, high, ok := strings.Cut(string(text), "..")
 	if !ok {
@@ -44,44 +44,44 @@ func (r *Range) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// Limits say which readings are accepted.
+// Limits define which readings are accepted.
 type Limits struct {
-	// Accepted holds the range of each sign. A value outside is refused, never
-	// clamped. A zero is refused as [ErrNoSignal] whatever the range.
+	// Accepted has the range of each sign. A value outside is rejected, never clamped.
+	// Zero is always rejected with [ErrNoSignal].
 	Accepted [NumSigns]Range
 
-	// MaxAhead is how far a reading's time may lie ahead of the server's clock.
-	// Parts of a millisecond do not count.
+	// MaxAhead is how far a reading's time may be ahead of the server's clock,
+	// truncated to milliseconds.
 	MaxAhead time.Duration
 
-	// MaxAge is how far it may lie behind, in whole milliseconds. 0 means any time
-	// from OldestUnixMs on.
+	// MaxAge is how old a reading's time may be, truncated to milliseconds. 0 means any
+	// time since OldestUnixMs.
 	MaxAge time.Duration
 
-	// OldestUnixMs is the oldest time that is accepted, in ms since 1970. Devices whose
-	// clock was never set send times of 1970 or 2000. Unless it is 0, which accepts any
-	// time since 1970, an integer below 10^11 is refused as one that looks like seconds.
+	// OldestUnixMs is the oldest accepted time, in ms since 1970. Devices whose clock
+	// was never set send times of 1970 or 2000. 0 accepts any time since 1970. Otherwise
+	// an integer below 10^11 is rejected, because it looks like seconds.
 	OldestUnixMs int64
 }
 
 // DefaultOldestUnixMs is 2001-01-01T00:00:00Z, in ms since 1970.
 const DefaultOldestUnixMs = 978_307_200_000
 
-// minPlausibleUnixMs is the least integer that is taken for milliseconds: 10^11 ms are
-// in 1973, and 10^11 s in the year 5138.
+// minPlausibleUnixMs is the smallest integer accepted as milliseconds: 10^11 ms is in
+// 1973, and 10^11 s is in the year 5138.
 const minPlausibleUnixMs = 100_000_000_000
 
-// A timeSpan holds the times that are accepted at some moment, both included.
-// Integers below leastInteger look like seconds.
+// A timeSpan is the inclusive range of accepted times at some moment. Integers below
+// leastInteger look like seconds.
 type timeSpan struct{ earliestUnixMs, latestUnixMs, leastInteger int64 }
 
-// DefaultLimits returns the limits that hold unless others are configured.
+// DefaultLimits returns the default limits.
 //
-// The ranges are wide on purpose: standards state a device's accuracy, not what
-// to reject, so only what no living wearer produces is refused. They also leave
-// out 2046, 2047 and 2048, as which careless gateways decode the special values
-// of the Bluetooth SFLOAT type (IEEE 11073-20601: +infinity, not a number, not
-// at this resolution). Gateways' clocks drift; five minutes ahead are allowed.
+// The ranges are wide on purpose: standards specify a device's accuracy, not what to
+// reject, so only values that no living wearer produces are rejected. They also exclude
+// 2046, 2047 and 2048, as which careless gateways decode the special values of the
+// Bluetooth SFLOAT type (IEEE 11073-20601: +infinity, not a number, not at this
+// resolution). Because gateway clocks drift, times may be five minutes ahead.
 func DefaultLimits() Limits {
 	return Limits{
 		Accepted: [NumSigns]Range{
@@ -96,9 +96,9 @@ func DefaultLimits() Limits {
 	}
 }
 
-// Validate returns an error that wraps [ErrLimits] unless each range runs from
-// above 0 to below 655.35, some blood pressure is accepted, MaxAhead and MaxAge are not
-// negative, and OldestUnixMs is from 1970 to 9999.
+// Validate returns an error that wraps [ErrLimits] unless each range starts above 0 and
+// ends below 655.35, some blood pressure is acceptable, MaxAhead and MaxAge are not
+// negative, and OldestUnixMs is in the years 1970 to 9999.
 func (l *Limits) Validate() error {
 	for s, r := range l.Accepted {
 		switch sign := Sign(s); {
@@ -114,18 +114,18 @@ func (l *Limits) Validate() error {
 		return fmt.Errorf("%w: no systolic pressure is above any diastolic one", ErrLimits)
 	}
 	if l.MaxAhead < 0 {
-		return fmt.Errorf("%w: times may lie %v ahead", ErrLimits, l.MaxAhead)
+		return fmt.Errorf("%w: MaxAhead is %v, want at least 0", ErrLimits, l.MaxAhead)
 	}
 	if l.MaxAge < 0 {
-		return fmt.Errorf("%w: times may lie %v behind", ErrLimits, l.MaxAge)
+		return fmt.Errorf("%w: MaxAge is %v, want at least 0", ErrLimits, l.MaxAge)
 	}
 	if l.OldestUnixMs < 0 || l.OldestUnixMs > MaxTimeUnixMs {
-		return fmt.Errorf("%w: the oldest time is not of the years 1970 to 9999", ErrLimits)
+		return fmt.Errorf("%w: the oldest time is not in the years 1970 to 9999", ErrLimits)
 	}
 	return nil
 }
 
-// times returns the times that are accepted when the clock shows nowUnixMs.
+// times returns the accepted times at nowUnixMs.
 func (l *Limits) times(nowUnixMs int64) timeSpan {
 	span := timeSpan{latestUnixMs: l.latestUnixMs(nowUnixMs), earliestUnixMs: l.OldestUnixMs}
 	if age := l.MaxAge.Milliseconds(); age > 0 && nowUnixMs > age {
@@ -137,7 +137,7 @@ func (l *Limits) times(nowUnixMs int64) timeSpan {
 	return span
 }
 
-// days returns a time as text, in days where it is a whole number of them.
+// days formats a duration, in days if it is a whole number of days.
 func days(d time.Duration) string {
 	const day = 24 * time.Hour
 	switch {
@@ -150,8 +150,8 @@ func days(d time.Duration) string {
 	}
 }
 
-// latestUnixMs returns the latest time that is accepted when the clock shows
-// nowUnixMs. It is never one that RFC 3339 cannot write.
+// latestUnixMs returns the latest accepted time at nowUnixMs. It is always
+// representable in RFC 3339.
 func (l *Limits) latestUnixMs(nowUnixMs int64) int64 {
 	ahead := l.MaxAhead.Milliseconds()
 	if nowUnixMs > MaxTimeUnixMs-ahead {

@@ -85,8 +85,8 @@ func TestRangeText(t *testing.T) {
 	}
 }
 
-// Devices whose clock was never set say 1970 or 2000, and some send seconds. Neither is
-// stored as if it were a time.
+// Devices whose clock was never set send times of 1970 or 2000, and some send seconds.
+// Both are rejected.
 func TestImplausibleTime(t *testing.T) {
 	const seconds = "looks like seconds; send milliseconds"
 	const old = "before 2001-01-01T00:00:00.000Z, the oldest time that this server accepts"
@@ -113,7 +113,7 @@ func TestImplausibleTime(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			for _, spelling := range []string{`"device"`, `"devic\u0065"`} { // decoded plainly and strictly
+			for _, spelling := range []string{`"device"`, `"devic\u0065"`} { // fast path and strict path
 				var b vitals.Batch
 				body := `{` + spelling + `:"a","time":` + tt.time + `,"spo2_pct":97}`
 				if err := vitals.NewDecoder(rules, vitals.DecoderOptions{}).Decode([]byte(body), now, &b); err != nil {

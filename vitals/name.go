@@ -2,25 +2,25 @@ package vitals
 
 import "bytes"
 
-// MaxNameBytes is the length of the longest [Name].
+// MaxNameBytes is the maximum length of a [Name].
 const MaxNameBytes = 64
 
 // A Name is the name of a device or of a gateway: 1 to 64 bytes of
 // A–Z a–z 0–9 . _ : and -.
 //
-// A Name is a value without pointers. It can be compared with == and used as a
-// map key, and it never refers to the buffer that it was parsed from. The zero
-// Name means "not given".
+// A Name has no pointers. It can be compared with == and used as a map key, and it does
+// not refer to the buffer from which it was parsed. The zero Name means that there is
+// no name.
 type Name struct {
-	// b holds the name's bytes, followed by NULs.
+	// b has the bytes of the name, padded with NULs.
 	//
-	// Invariant: no byte follows a NUL, so that == and Compare are those of the
-	// names. TestNameOrder checks it.
+	// Invariant: only NULs follow a NUL, so that == and Compare agree with the texts.
+	// TestNameOrder checks it.
 	b [MaxNameBytes]byte
 }
 
-// ParseName returns the name that text spells, or an error that wraps [ErrName].
-// It does not retain text.
+// ParseName parses text as a name. It returns an error that wraps [ErrName] if text is
+// invalid. It does not retain text.
 func ParseName[T ~string | ~[]byte](text T) (Name, error) {
 	if !isName(text) {
 		return Name{}, ErrName
@@ -30,7 +30,7 @@ func ParseName[T ~string | ~[]byte](text T) (Name, error) {
 	return n, nil
 }
 
-// parse is ParseName into n, which is zero.
+// parse is like ParseName, but writes to n, which must be zero.
 func (n *Name) parse(text []byte) error {
 	if !isName(text) {
 		return ErrName
@@ -51,9 +51,9 @@ func isName[T ~string | ~[]byte](text T) bool {
 	return true
 }
 
-// IsAwkward reports whether n is ".", ".." or begins with "-". Clients that build a URL
-// of it remove the dots (RFC 3986, section 5.2.4), command lines take it for a flag, and
-// spreadsheets compute it.
+// IsAwkward reports whether n is ".", ".." or begins with "-". URL libraries remove the
+// dots (RFC 3986, section 5.2.4), command lines parse a leading "-" as a flag, and
+// spreadsheets as a formula.
 func (n *Name) IsAwkward() bool {
 	switch n.b[0] {
 	case '-':
@@ -64,7 +64,7 @@ func (n *Name) IsAwkward() bool {
 	return false
 }
 
-// IsZero reports whether n was not given.
+// IsZero reports whether n is the zero Name.
 func (n *Name) IsZero() bool { return n.b[0] == 0 }
 
 // Len returns the length of n in bytes, 0 to 64.
@@ -78,14 +78,14 @@ func (n *Name) Len() int {
 // AppendTo appends the bytes of n to dst.
 func (n *Name) AppendTo(dst []byte) []byte { return append(dst, n.b[:n.Len()]...) }
 
-// String returns the name as text, "" for the zero Name.
+// String returns the text of n, or "" for the zero Name.
 func (n Name) String() string { return string(n.b[:n.Len()]) }
 
-// Compare returns -1, 0 or +1 as n sorts before, is equal to or sorts after m,
-// byte by byte.
+// Compare compares n and m bytewise. It returns -1, 0 or +1 if n sorts before, equals
+// or sorts after m.
 func (n *Name) Compare(m *Name) int { return bytes.Compare(n.b[:], m.b[:]) }
 
-// nameByte tells the bytes that a name may hold. It is never written to.
+// nameByte is true for the bytes allowed in names. It is never modified.
 var nameByte = func() (ok [256]bool) {
 	for _, c := range []byte("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._:-") {
 		ok[c] = true

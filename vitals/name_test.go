@@ -67,7 +67,7 @@ func TestParseName(t *testing.T) {
 	}
 }
 
-// TestParseNameEveryByte tries every byte at the start, inside and at the end.
+// TestParseNameEveryByte tests every byte at the start, in the middle and at the end.
 func TestParseNameEveryByte(t *testing.T) {
 	for c := range 256 {
 		want := strings.IndexByte(nameBytes, byte(c)) >= 0
@@ -86,7 +86,7 @@ func TestZeroName(t *testing.T) {
 	}
 }
 
-// TestNameOrder checks that == and Compare are those of the texts.
+// TestNameOrder checks that == and Compare agree with the texts.
 func TestNameOrder(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		a := nameTexts().Draw(t, "a")

@@ -1,17 +1,16 @@
 package vitals
 
-// maxExponent bounds the exponent that is computed with. It lies above the
-// length of any text, so that no run of digits can make up for it.
+// maxExponent bounds the exponent in computations. It exceeds the length of any text,
+// so that no number of digits can compensate for it.
 const maxExponent = 1 << 40
 
-// ParseHundredths returns the value that text spells, exactly. The text is a
-// number as RFC 8259 spells it, exponents included: 97.5, 97.550 and 9.755e1.
+// ParseHundredths parses text exactly, without rounding. The text is a JSON number (RFC
+// 8259), possibly with an exponent: 97.5, 97.550 or 9.755e1.
 //
-// It returns [ErrNumber] for another text, [ErrPrecision] for a value that is
-// not a whole number of hundredths, and [ErrRange] for one that is negative or
-// above 655.35. A zero is returned as such: whether it means "no signal" is for
-// the caller to say. The time it takes depends on the length of text alone, not
-// on the exponent.
+// It returns [ErrNumber] if text is not a number, [ErrPrecision] if the value is not a
+// whole number of hundredths, and [ErrRange] if it is negative or above 655.35. Zero is
+// valid; the caller decides whether it means "no signal". The running time depends only
+// on the length of text, not on the exponent.
 func ParseHundredths[T ~string | ~[]byte](text T) (Hundredths, error) {
 	var (
 		i        int
@@ -26,8 +25,8 @@ func ParseHundredths[T ~string | ~[]byte](text T) (Hundredths, error) {
 	// leading and trailing zeros. value = digits × 10^scale.
 	var (
 		digits      uint32 // the first maxDigits significant digits
-		significant int64  // how many there are
-		zeros       int64  // zeros seen behind the last significant digit
+		significant int64  // number of significant digits
+		zeros       int64  // zeros after the last significant digit
 		scale       int64
 	)
 	const maxDigits = 5 // of 65535
@@ -38,7 +37,7 @@ func ParseHundredths[T ~string | ~[]byte](text T) (Hundredths, error) {
 			}
 			return
 		}
-		// The zeros before this digit turned out to be significant.
+		// The zeros before this digit are significant.
 		for ; zeros > 0; zeros-- {
 			if significant++; significant <= maxDigits {
 				digits *= 10

@@ -87,7 +87,7 @@ func TestParseHundredths(t *testing.T) {
 	}
 }
 
-// TestHundredthsRoundTrip writes and reads every value there is.
+// TestHundredthsRoundTrip formats and parses every value.
 func TestHundredthsRoundTrip(t *testing.T) {
 	for i := range 1 << 16 {
 		v := vitals.Hundredths(i)
@@ -106,7 +106,7 @@ var (
 	nonzero    = regexp.MustCompile(`[1-9]`)
 )
 
-// modelHundredths is ParseHundredths by rational numbers.
+// modelHundredths is ParseHundredths with rational numbers.
 func modelHundredths(text string) (vitals.Hundredths, error) {
 	m := jsonNumber.FindStringSubmatch(text)
 	if m == nil {
@@ -116,8 +116,8 @@ func modelHundredths(text string) (vitals.Hundredths, error) {
 	switch {
 	case !nonzero.MatchString(mantissa):
 		return 0, nil
-	// Rationals of such sizes take too long. No text of a test is long enough to
-	// make up for such an exponent.
+	// Rationals of such sizes take too long. No test's text is long enough to
+	// compensate for such an exponent.
 	case len(exponent) > 4 && down:
 		return 0, vitals.ErrPrecision
 	case len(exponent) > 4:
@@ -125,7 +125,7 @@ func modelHundredths(text string) (vitals.Hundredths, error) {
 	}
 	r, ok := new(big.Rat).SetString(text)
 	if !ok {
-		panic("big.Rat does not read " + text)
+		panic("big.Rat cannot parse " + text)
 	}
 	r.Mul(r, big.NewRat(100, 1))
 	switch {
@@ -151,7 +151,7 @@ func FuzzNumber(f *testing.F) {
 		if err == nil {
 			again, err := vitals.ParseHundredths(vitals.AppendHundredths(nil, got))
 			if again != got || err != nil {
-				t.Fatalf("%d does not survive writing: %d, %v", got, again, err)
+				t.Fatalf("%d does not survive a round trip: %d, %v", got, again, err)
 			}
 		}
 	})

@@ -1,12 +1,12 @@
 package vitals
 
-// A Reading is what one wearable measured at one moment.
+// A Reading has the values that one wearable measured at one time.
 //
-// A value of it is identified by device, time and sign. A Reading holds no
-// pointers: it may outlive the buffer that it was decoded from.
+// Each value is identified by device, time and sign. A Reading has no pointers, so it
+// may outlive the buffer from which it was decoded.
 type Reading struct {
 	Device     Name   // the wearable; required
-	Gateway    Name   // the gateway that sent it; optional, takes no part in identity
-	TimeUnixMs int64  // when it was measured, in ms since 1970-01-01T00:00:00Z; finer digits were cut
+	Gateway    Name   // the gateway that sent it; optional, not part of the identity
+	TimeUnixMs int64  // time of the measurement, in ms since 1970-01-01T00:00:00Z; truncated
 	Values     Values // at least one sign
 }

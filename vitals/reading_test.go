@@ -8,8 +8,8 @@ import (
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
-// TestValuesEqual sets signs in any order, some of them more than once, and
-// checks that == compares what was given in the end and nothing else.
+// TestValuesEqual sets signs in any order, some of them repeatedly, and checks that ==
+// compares only the final values.
 func TestValuesEqual(t *testing.T) {
 	type model map[vitals.Sign]vitals.Hundredths
 	draw := func(t *rapid.T, label string) (vitals.Values, model) {
@@ -53,8 +53,8 @@ func TestValuesEqual(t *testing.T) {
 	})
 }
 
-// TestSigns holds the numbers, which are part of the stored format, and the
-// codes to the data model.
+// TestSigns checks the numbers, which are part of the stored format, and the codes of
+// the signs.
 func TestSigns(t *testing.T) {
 	for _, tt := range []struct {
 		number vitals.Sign
@@ -80,7 +80,7 @@ func TestSigns(t *testing.T) {
 			if got[i] != tt.loinc[i] {
 				t.Errorf("%v: LOINC() = %q, want %q", tt.sign, got, tt.loinc)
 			}
-			got[i] = "" // the caller's own copy
+			got[i] = "" // modify the returned copy
 		}
 		if tt.sign.LOINC()[0] != tt.loinc[0] {
 			t.Errorf("%v: LOINC() returned shared memory", tt.sign)

@@ -23,17 +23,17 @@ func (s Sign) Field() string { return signs[s].field }
 // "mm[Hg]".
 func (s Sign) Unit() string { return signs[s].ucum }
 
-// LOINC returns the sign's codes in LOINC (https://loinc.org), the most specific
-// one first.
+// LOINC returns the sign's LOINC codes (https://loinc.org), the most specific one
+// first.
 func (s Sign) LOINC() []string { return append([]string(nil), signs[s].loinc...) }
 
 // String returns the name of the sign's JSON field.
 func (s Sign) String() string { return s.Field() }
 
-// signs holds what is known of each sign. It is never written to.
+// signs has the properties of each sign. It is never modified.
 //
-// The codes are those of the HL7 FHIR R4 vital-signs profiles; the profile for
-// SpO2 requires 2708-6 beside 59408-5.
+// The codes are from the HL7 FHIR R4 vital-signs profiles; the profile for SpO2
+// requires 2708-6 in addition to 59408-5.
 var signs = [NumSigns]struct {
 	field  string
 	member string // field as AppendMembers writes it
@@ -47,36 +47,36 @@ var signs = [NumSigns]struct {
 	RestingHeartRate: {"resting_heart_rate_bpm", `,"resting_heart_rate_bpm":`, "/min", []string{"40443-4", "8867-4"}},
 }
 
-// Hundredths is a measured value in 1/100 of its sign's unit: an SpO2 of 97.5 %
-// is Hundredths(9750). Whole numbers keep decimal values exact. The largest
-// value, 655.35, lies above every range that can be configured.
+// Hundredths is a measured value in 1/100 of its sign's unit: an SpO2 of 97.5 % is
+// Hundredths(9750). Integers represent decimal values exactly. The largest value,
+// 655.35, is above every range that can be configured.
 type Hundredths uint16
 
-// Values holds at most one value of each sign. The zero Values holds none.
-// Values can be compared with ==.
+// Values has at most one value per sign. The zero Values has none. Values can be
+// compared with ==.
 type Values struct {
-	// present has bit s set when the value of sign s was given.
+	// Bit s of present is set if there is a value of sign s.
 	//
-	// Invariant: at[s] is 0 where bit s is clear, so that == compares what was
-	// given and nothing else. TestValuesEqual checks it.
+	// Invariant: at[s] is 0 if bit s is clear, so that == compares only values that are
+	// present. TestValuesEqual checks it.
 	present uint8
 	at      [NumSigns]Hundredths
 }
 
-// Set gives sign s the value v.
+// Set sets the value of sign s to v.
 func (vs *Values) Set(s Sign, v Hundredths) {
 	vs.present |= 1 << s
 	vs.at[s] = v
 }
 
-// Get returns the value of sign s and whether it was given.
+// Get returns the value of sign s and whether there is one.
 func (vs *Values) Get(s Sign) (Hundredths, bool) { return vs.at[s], vs.Has(s) }
 
-// Has reports whether sign s was given.
+// Has reports whether there is a value of sign s.
 func (vs *Values) Has(s Sign) bool { return vs.present&(1<<s) != 0 }
 
-// Present returns a set of bits in which bit s tells whether sign s was given.
+// Present returns a bit set in which bit s is set if there is a value of sign s.
 func (vs *Values) Present() uint8 { return vs.present }
 
-// IsZero reports whether no sign was given.
+// IsZero reports whether there are no values.
 func (vs *Values) IsZero() bool { return vs.present == 0 }

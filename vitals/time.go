@@ -2,11 +2,12 @@ package vitals
 
 import "math"
 
-// MaxTimeBytes is the length of the longest text that is read as a time. RFC 3339
-// sets no limit to the digits of a second's fraction.
+// MaxTimeBytes is the maximum length of a text that is parsed as a time. RFC 3339 does
+// not limit the number of fractional digits.
 const MaxTimeBytes = 64
 
-// The times that RFC 3339 can write, in ms since 1970-01-01T00:00:00Z.
+// The first and the last time representable in RFC 3339, in ms since
+// 1970-01-01T00:00:00Z.
 const (
 	MinTimeUnixMs = -62_167_219_200_000 // 0000-01-01T00:00:00.000Z
 	MaxTimeUnixMs = 253_402_300_799_999 // 9999-12-31T23:59:59.999Z
@@ -17,23 +18,22 @@ const (
 	msPerDay    = 86_400 * msPerSecond
 )
 
-// ParseTime returns the moment that text spells, in ms since
-// 1970-01-01T00:00:00Z. The text is either an RFC 3339 time with zone, as
-// [ParseRFC3339] reads it, or integer Unix milliseconds, as [ParseUnixMs] reads
-// them.
+// ParseTime parses a time and returns it in ms since 1970-01-01T00:00:00Z. The text is
+// either an RFC 3339 time with zone, see [ParseRFC3339], or integer Unix milliseconds,
+// see [ParseUnixMs].
 func ParseTime[T ~string | ~[]byte](text T) (unixMs int64, err error) {
-	// An RFC 3339 time has a - behind its year; an integer has none but in front.
+	// An RFC 3339 time has a - after its year; an integer has a - only in front.
 	if len(text) > 4 && text[4] == '-' {
 		return ParseRFC3339(text)
 	}
 	return ParseUnixMs(text)
 }
 
-// ParseUnixMs returns the ms that text spells as an integer in the spelling of
-// JSON: no leading zeros, no plus sign, no exponent.
+// ParseUnixMs parses an integer in the JSON spelling: no leading zeros, no plus sign,
+// no exponent.
 //
-// It returns [ErrTimeFormat] for another text, and [ErrPast] or [ErrFuture] for
-// an integer that an int64 cannot hold.
+// It returns [ErrTimeFormat] for any other text, and [ErrPast] or [ErrFuture] for an
+// integer that does not fit into an int64.
 func ParseUnixMs[T ~string | ~[]byte](text T) (unixMs int64, err error) {
 	i, most := 0, uint64(math.MaxInt64)
 	negative := len(text) > 0 && text[0] == '-'
@@ -61,14 +61,14 @@ func ParseUnixMs[T ~string | ~[]byte](text T) (unixMs int64, err error) {
 	}
 }
 
-// ParseRFC3339 returns the moment that text spells in the date-time form of
-// RFC 3339, in ms since 1970-01-01T00:00:00Z. Digits finer than a millisecond
-// are cut, towards the past.
+// ParseRFC3339 parses a time in the date-time format of RFC 3339 and returns it in ms
+// since 1970-01-01T00:00:00Z. Digits finer than a millisecond are truncated towards the
+// past.
 //
-// T and Z may be in lower case, as RFC 3339 section 5.6 says; nothing else may
-// stand in the place of T. Offsets go from -23:59 to +23:59; -00:00 counts as
-// UTC. A leap second, :60, is not read: Unix time has no number for it, and any
-// that is used in its place belongs to another second.
+// T and Z may be in lower case (RFC 3339, section 5.6); no other separator replaces T.
+// Offsets are from -23:59 to +23:59; -00:00 counts as UTC. A leap second, :60, is
+// rejected: Unix time has no number for it, and any substitute belongs to another
+// second.
 //
 // It returns [ErrTimeZone] for a date and time without a zone, and
 // [ErrTimeFormat] for any other text and for texts of more than [MaxTimeBytes].
@@ -127,7 +127,7 @@ func ParseRFC3339[T ~string | ~[]byte](text T) (unixMs int64, err error) {
 	return daysFromCivil(year, month, day)*msPerDay + int64(seconds)*msPerSecond + int64(ms), nil
 }
 
-// twoDigits returns the number that text spells at i and i+1, or -1.
+// twoDigits returns the two-digit number at text[i:i+2], or -1.
 func twoDigits[T ~string | ~[]byte](text T, i int) int {
 	tens, ones := text[i]-'0', text[i+1]-'0'
 	if tens > 9 || ones > 9 {
@@ -148,23 +148,23 @@ func daysIn(year, month int) int {
 	}
 }
 
-// The calendar repeats after 400 years. A year that begins in March ends with
-// the leap day, so that a month's first day is a linear function of the month:
-// (153 m + 2) / 5, m = 0 for March. Both functions below use this; see
+// The calendar repeats every 400 years. If a year begins in March, it ends with the
+// leap day, and the first day of a month is a linear function of the month: (153 m + 2)
+// / 5, with m = 0 for March. Both functions below use this; see
 // https://howardhinnant.github.io/date_algorithms.html for the derivation.
 const (
 	daysPerEra   = 146_097
 	epochFromEra = 719_468 // days from 0000-03-01 to 1970-01-01
 )
 
-// daysFromCivil returns the days from 1970-01-01 to a date of the years 0 to
+// daysFromCivil returns the number of days from 1970-01-01 to a date in the years 0 to
 // 9999.
 func daysFromCivil(year, month, day int) int64 {
 	if month <= 2 {
 		year--
 		month += 12
 	}
-	// Years of 0 to 9999 give -1 at least; one era more keeps the division exact.
+	// The year is at least -1 here; adding one era keeps the division exact.
 	year += 400
 	era, yearOfEra := year/400, year%400
 	dayOfYear := (153*(month-3)+2)/5 + day - 1

@@ -20,7 +20,7 @@ func TestParseRFC3339(t *testing.T) {
 		err  error
 	}{
 		{"2026-11-21T10:00:00.123Z", nowUnixMs - 5000, nil},
-		{"2026-11-21T10:00:00.123999999Z", nowUnixMs - 5000, nil}, // cut, not rounded
+		{"2026-11-21T10:00:00.123999999Z", nowUnixMs - 5000, nil}, // truncated, not rounded
 		{"2026-11-21T10:00:00.1239999999999999999Z", nowUnixMs - 5000, nil},
 		{"2026-11-21T11:30:00.123+01:30", nowUnixMs - 5000, nil},
 		{"2026-11-21T00:00:00.123-10:00", nowUnixMs - 5000, nil},
@@ -29,7 +29,7 @@ func TestParseRFC3339(t *testing.T) {
 		{"2026-11-21T10:00:00Z", nowUnixMs - 5123, nil},
 		{"2026-11-21T10:00:00-00:00", nowUnixMs - 5123, nil},
 		{"1970-01-01T00:00:00Z", 0, nil},
-		{"1969-12-31T23:59:59.9999Z", -1, nil}, // cut towards the past
+		{"1969-12-31T23:59:59.9999Z", -1, nil}, // truncated towards the past
 		{"1970-01-01T23:59:00+23:59", 0, nil},
 		{"1969-12-31T00:01:00-23:59", 0, nil},
 		{"2024-02-29T00:00:00Z", 1_709_164_800_000, nil},
@@ -136,8 +136,8 @@ func TestParseTime(t *testing.T) {
 	}
 }
 
-// TestEveryDay writes and reads each day of one of the calendar's cycles of 400
-// years, and every 11th day of the others.
+// TestEveryDay formats and parses each day of one 400-year cycle of the calendar, and
+// every 11th day of the others.
 func TestEveryDay(t *testing.T) {
 	day := time.Date(0, 1, 1, 0, 0, 0, 0, time.UTC)
 	const noon = 12*3_600_000 + 34*60_000 + 56*1000 + 789
@@ -173,7 +173,7 @@ func TestAppendTime(t *testing.T) {
 	})
 }
 
-// TestAppendTimeBeyond shows the years that RFC 3339 cannot write.
+// TestAppendTimeBeyond checks years that are not representable in RFC 3339.
 func TestAppendTimeBeyond(t *testing.T) {
 	for _, tt := range []struct {
 		ms   int64
@@ -181,7 +181,7 @@ func TestAppendTimeBeyond(t *testing.T) {
 	}{
 		{vitals.MaxTimeUnixMs + 1, "+010000-01-01T00:00:00.000Z"},
 		{vitals.MinTimeUnixMs - 1, "-000001-12-31T23:59:59.999Z"},
-		{8_640_000_000_000_000, "+275760-09-13T00:00:00.000Z"}, // the last of ECMAScript's Date
+		{8_640_000_000_000_000, "+275760-09-13T00:00:00.000Z"}, // the last Date of ECMAScript
 		{-8_640_000_000_000_000, "-271821-04-20T00:00:00.000Z"},
 		{math.MaxInt64, "+292278994-08-17T07:12:55.807Z"},
 		{math.MinInt64, "-292275055-05-16T16:47:04.192Z"},
@@ -197,14 +197,14 @@ var (
 	integer      = regexp.MustCompile(`^-?(?:0|[1-9][0-9]*)$`)
 )
 
-// modelRFC3339 is ParseRFC3339 by time.Parse. The shape makes up for where
-// time.Parse differs from RFC 3339:
+// modelRFC3339 is ParseRFC3339 with time.Parse. The regular expression excludes what
+// time.Parse handles differently from RFC 3339:
 //
-//   - it reads an hour of one digit and a comma before the fraction;
-//   - it reads offsets of 24 hours and of 60 minutes;
-//   - it does not read t and z in lower case.
+//   - it accepts an hour of one digit and a comma before the fraction;
+//   - it accepts offsets of 24 hours and of 60 minutes;
+//   - it does not accept lower-case t and z.
 //
-// The bound of 64 bytes is Pulsegate's own.
+// The limit of 64 bytes is specific to Pulsegate.
 func modelRFC3339(text string) (int64, error) {
 	m := rfc3339Shape.FindStringSubmatch(text)
 	if m == nil || len(text) > 64 {
@@ -242,7 +242,7 @@ func FuzzTime(f *testing.F) {
 		if err == nil {
 			again, err := vitals.ParseTime(vitals.AppendTime(nil, got))
 			if inYears := vitals.MinTimeUnixMs <= got && got <= vitals.MaxTimeUnixMs; inYears && (again != got || err != nil) {
-				t.Fatalf("%d does not survive writing: %d, %v", got, again, err)
+				t.Fatalf("%d does not survive a round trip: %d, %v", got, again, err)
 			}
 		}
 

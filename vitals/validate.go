@@ -1,19 +1,18 @@
 package vitals
 
-// A Validator says whether readings keep to the limits. It is immutable; any
-// number of goroutines and decoders may share one.
+// A Validator checks readings against limits. It is immutable and safe for concurrent
+// use.
 type Validator struct {
 	limits Limits
 
-	// The rules whose texts name a limit.
-	outside [NumSigns]*rule // of each sign's range
+	// Rules whose texts contain a limit.
+	outside [NumSigns]*rule // range of each sign
 	ahead   *rule           // of times
 	old     *rule           // of times
 	oldest  *rule           // of times
 }
 
-// NewValidator returns a validator for limits. The error is that of
-// [Limits.Validate].
+// NewValidator returns a validator for limits, or the error of [Limits.Validate].
 func NewValidator(limits Limits) (*Validator, error) {
 	if err := limits.Validate(); err != nil {
 		return nil, err
@@ -37,11 +36,10 @@ func NewValidator(limits Limits) (*Validator, error) {
 	return v, nil
 }
 
-// Validate returns nil for a reading that keeps to every rule when the clock
-// shows nowUnixMs, or a [*FieldError] with Index 0 for the first rule that r
-// breaks. It allocates only for the error.
+// Validate returns nil if r keeps every rule at nowUnixMs, or a [*FieldError] with
+// Index 0 for the first rule that r breaks. It allocates only for the error.
 //
-// A Reading cannot lack a time; a decoder finds that out before.
+// It cannot detect a missing time; the decoder does.
 func (v *Validator) Validate(r *Reading, nowUnixMs int64) error {
 	if field, err := v.check(r, v.limits.times(nowUnixMs)); err != nil {
 		return &FieldError{Field: field, Err: err}
@@ -66,7 +64,7 @@ func (v *Validator) check(r *Reading, times timeSpan) (field string, err error) 
 	return checkTogether(&r.Values)
 }
 
-// checkTime holds a time to what is accepted.
+// checkTime returns the rule that a time breaks, or nil.
 func (v *Validator) checkTime(unixMs int64, times timeSpan) error {
 	switch {
 	case unixMs < 0:
@@ -82,7 +80,7 @@ func (v *Validator) checkTime(unixMs int64, times timeSpan) error {
 	}
 }
 
-// checkValue holds a value of sign s to its range.
+// checkValue returns the rule that a value of sign s breaks, or nil.
 func (v *Validator) checkValue(s Sign, value Hundredths) error {
 	switch {
 	case value == 0:
@@ -94,7 +92,7 @@ func (v *Validator) checkValue(s Sign, value Hundredths) error {
 	}
 }
 
-// checkTogether holds values to the rules that are about more than one of them.
+// checkTogether returns the broken rule about several values, or nil.
 func checkTogether(values *Values) (field string, err error) {
 	if values.IsZero() {
 		return "", ErrEmpty

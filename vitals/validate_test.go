@@ -57,7 +57,7 @@ func TestValidate(t *testing.T) {
 		{"zero", vitals.Reading{Device: device, Values: values(spo2, 0)}, "spo2_pct", vitals.ErrNoSignal, "no signal"},
 		{"least SpO2", vitals.Reading{Device: device, Values: values(spo2, 1_00)}, "", nil, ""},
 		{"most SpO2", vitals.Reading{Device: device, Values: values(spo2, 100_00)}, "", nil, ""},
-		{"below the least", vitals.Reading{Device: device, Values: values(spo2, 99)},
+		{"below the minimum", vitals.Reading{Device: device, Values: values(spo2, 99)},
 			"spo2_pct", vitals.ErrRange, "outside the accepted range 1 to 100 %"},
 		{"just above the limit", vitals.Reading{Device: device, Values: values(heartRate, 300_01)},
 			"heart_rate_bpm", vitals.ErrRange, "outside the accepted range 20 to 300 /min"},
@@ -92,8 +92,7 @@ func TestValidate(t *testing.T) {
 	}
 }
 
-// TestValidateFarClock checks that a clock at either end of time overflows
-// nothing.
+// TestValidateFarClock checks that extreme clocks cause no overflow.
 func TestValidateFarClock(t *testing.T) {
 	limits := sinceEpoch()
 	limits.MaxAhead = math.MaxInt64 * time.Nanosecond
@@ -119,7 +118,7 @@ func TestValidateFarClock(t *testing.T) {
 	}
 }
 
-// TestMaxAge refuses old times by both ways of decoding, and in validation.
+// TestMaxAge checks that both decoding paths and Validate reject old times.
 func TestMaxAge(t *testing.T) {
 	for _, tt := range []struct {
 		age    time.Duration

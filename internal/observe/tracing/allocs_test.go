@@ -17,7 +17,7 @@ func TestRecordAllocs(t *testing.T) {
 	c := newCollector(t)
 	c.answer = func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() } // nothing is exported meanwhile
 	for _, share := range []float64{0, 1} {
-		cfg := c.config()
+		cfg := c.options()
 		cfg.Sample = share
 		tr := newTracer(t, cfg)
 		for range 2000 { // until the exporter has its batch and the queue is full
