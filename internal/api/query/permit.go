@@ -35,7 +35,7 @@ func (h *Handler) enter(w http.ResponseWriter, r *http.Request) (pass gate.Acces
 
 // enterDevice is enter for a question about the device in the request's path, which the
 // pass must be for.
-func (h *Handler) enterDevice(w http.ResponseWriter, r *http.Request) (device vitals.Name, pass gate.Pass, leave func(), ok bool) {
+func (h *Handler) enterDevice(w http.ResponseWriter, r *http.Request) (device vitals.Name, pass gate.Access, leave func(), ok bool) {
 	pass, leave, ok = h.enter(w, r)
 	if !ok {
 		return device, pass, nil, false

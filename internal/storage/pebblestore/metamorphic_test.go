@@ -18,6 +18,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore"
@@ -569,8 +570,21 @@ func (m *metamorphosis) reader(lane int) func(*rand.Rand) {
 				continue
 			}
 			m.end(lane, strings.Fields(c.name)[0], is(answer), nil)
-			_, _ = s.Stats(), s.Ready() // for the race detector
+			m.scrape(s)
 		}
+	}
+}
+
+// scrape gathers the metrics of a store, which may be closed by now, for the race detector.
+func (m *metamorphosis) scrape(s *pebblestore.Store) {
+	registry := prometheus.NewPedanticRegistry()
+	registry.MustRegister(s)
+	_, err := registry.Gather()
+	_ = s.Ready()
+	if err != nil {
+		m.Lock()
+		defer m.Unlock()
+		m.fail(err)
 	}
 }
 
