@@ -53,6 +53,7 @@ func TestFairConnections(t *testing.T) {
 	for lane, p := range lanes(t, "--max-conns=20", "--idle-timeout=1h") {
 		t.Run(lane, func(t *testing.T) {
 			t.Parallel()
+			p.in(t)
 			p.awaitStatus("/readyz", http.StatusOK)
 			for range 200 {
 				conn := connect(t, p.addr)
@@ -122,6 +123,7 @@ func TestFairBodies(t *testing.T) {
 	for lane, p := range lanes(t, "--read-timeout=10m") {
 		t.Run(lane, func(t *testing.T) {
 			t.Parallel()
+			p.in(t)
 			p.awaitStatus("/readyz", http.StatusOK)
 			packed := zipped(strings.Repeat(" ", 30<<20))
 			head := "POST /v1/readings HTTP/1.1\r\nHost: localhost\r\nContent-Encoding: gzip\r\nContent-Length: 1000000\r\n\r\n"

@@ -39,6 +39,7 @@ func TestForeignHosts(t *testing.T) {
 	for lane, p := range lanes(t, "--admin-addr=127.0.0.1:0") {
 		t.Run(lane, func(t *testing.T) {
 			t.Parallel()
+			p.in(t)
 			refused := 0
 			for _, tt := range []struct {
 				host, origin string

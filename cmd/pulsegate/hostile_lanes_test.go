@@ -20,6 +20,7 @@ func TestLaneDifferences(t *testing.T) {
 	for lane, p := range lanes(t, "--read-timeout=2s", "--idle-timeout=2s") {
 		t.Run(lane, func(t *testing.T) {
 			t.Parallel()
+			p.in(t)
 			p.awaitStatus("/readyz", http.StatusOK)
 			for _, tt := range []struct {
 				name, stream string

@@ -24,6 +24,7 @@ func TestOverloadConnections(t *testing.T) {
 	for lane, p := range lanes(t, "--max-conns=4", "--admin-addr=127.0.0.1:0", "--trusted-proxies=127.0.0.0/8") {
 		t.Run(lane, func(t *testing.T) {
 			t.Parallel()
+			p.in(t)
 			const post = "POST /v1/readings HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\n{}"
 			p.awaitStatus("/readyz", http.StatusOK)
 			writers := make([]io.WriteCloser, 4)
@@ -149,6 +150,7 @@ func TestOverloadUnderFlood(t *testing.T) {
 	for lane, p := range lanes(t, "--max-queued=100", "--max-group=50", "--admin-addr=127.0.0.1:0") {
 		t.Run(lane, func(t *testing.T) {
 			t.Parallel()
+			p.in(t)
 			p.awaitStatus("/readyz", http.StatusOK)
 			flood := make(chan string, 1)
 			go func() {

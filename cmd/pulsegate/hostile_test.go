@@ -45,6 +45,7 @@ func eachLane(t *testing.T, test func(t *testing.T, p *process), args ...string)
 	for lane, p := range lanes(t, args...) {
 		t.Run(lane, func(t *testing.T) {
 			t.Parallel()
+			p.in(t)
 			b := stand(t, p)
 			test(t, p)
 			b.leave()

@@ -181,6 +181,14 @@ func tryLaunch(t testing.TB, listeners int, cmd *exec.Cmd) (*process, error) {
 	return p, nil
 }
 
+// in lets p's methods end t, in whose goroutine they are called, and not the test that
+// started p, until t is over.
+func (p *process) in(t testing.TB) {
+	starter := p.t
+	p.t = t
+	t.Cleanup(func() { p.t = starter })
+}
+
 func (p *process) stderr() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
