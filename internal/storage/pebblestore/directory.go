@@ -375,7 +375,7 @@ func logBytes(fsys vfs.FS, path string) (uint64, error) {
 // removeRests removes what was being made when the process before was stopped: small
 // files that had not got their names, and the checkpoint of a backup.
 func (d *directory) removeRests() error {
-	for _, name := range []string{checksumsFile, listedFile, erasureFile} {
+	for _, name := range []string{checksumsFile, listedFile, erasureFile, scrubFile} {
 		err := d.fs.Remove(d.fs.PathJoin(d.path, name+newSuffix))
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err

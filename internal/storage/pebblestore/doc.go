@@ -48,9 +48,10 @@
 // What a crash tore off the end of the newest log or of the manifest is dropped. All other
 // damage is refused with storage.ErrCorrupt and the file's name: by Open, before it changes
 // anything, as far as the list of files and the journals show it; by Open and by readers
-// where they read; by Check in full. A reading that must be compared with what is damaged is
-// Unreadable, and the store takes the others. What the operating system refuses, such as a
-// read of a failing disk or one file too many, is no damage, and is returned as it is.
+// where they read; by Check in full. [Store.Scrub] reports damage of the tables of an open
+// store. A reading that must be compared with what is damaged is Unreadable, and the store
+// takes the others. What the operating system refuses, such as a read of a failing disk or
+// one file too many, is no damage, and is returned as it is.
 //
 // The list, CHECKSUMS, says which files must be there; checksums.go and verify.go say how it
 // is kept and compared. Pebble alone takes most damage of its log and of its manifest for a
@@ -86,6 +87,7 @@
 // locked while the store is open, and so is the directory itself where the system can do
 // that; anchor.go says why. ERASING is there while a device is being erased, and the
 // directory checkpoint while a backup is made; intent.go and backup.go say more.
+// SCRUB says how far the scrub has come.
 //
 // # Keys
 //

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -150,4 +151,61 @@ func Locked(s *Store) bool {
 		return false
 	}
 	return true
+}
+
+// ScrubFindings are what the metrics show of the scrub.
+type ScrubFindings struct {
+	ScrubbedBytes, ScrubEndedUnixMs int64
+	Damaged                         int64 // times that a file was found damaged
+	DamagedTables, UnreadableTables int64
+}
+
+// Scrubbed returns what the metrics show of the scrub of s.
+func Scrubbed(s *Store) ScrubFindings {
+	c := &s.scrubbed
+	return ScrubFindings{c.bytes.Load(), c.endedUnixMs.Load(), s.troubles.damaged.Load(), c.damaged.Load(), c.unreadable.Load()}
+}
+
+// ScrubRate is scrubRate.
+func ScrubRate(bytes int64, left time.Duration) int64 { return scrubRate(bytes, left) }
+
+// RewriteScrubState reads a text as how far the scrub has come, and writes it again.
+func RewriteScrubState(text []byte) ([]byte, error) {
+	st, err := parseScrub(text)
+	if err != nil {
+		return nil, err
+	}
+	return st.text(), nil
+}
+
+// ReadChunked reads a file as the scrub does, and reports whether all of it went past the
+// page cache. Before reads, before is called.
+func ReadChunked(fs vfs.FS, path string, bytes int, before func(n int64) error) (_ []byte, direct bool, err error) {
+	f, err := fs.Open(path)
+	if err != nil {
+		return nil, false, err
+	}
+	c, err := newChunkedFile(f, before)
+	if err != nil {
+		return nil, false, joinClose(err, f)
+	}
+	b := make([]byte, bytes)
+	for n := 0; n < bytes && err == nil; { // as blocks of a table, in pieces of all lengths
+		var m int
+		m, err = c.ReadAt(b[n:min(bytes, n+1+n%5000)], int64(n))
+		n += m
+	}
+	return b, c.direct, joinClose(err, c)
+}
+
+// TableFiles returns the names of the tables of s.
+func TableFiles(s *Store) (names []string) {
+	files, err := s.tableFiles()
+	if err != nil {
+		panic(err)
+	}
+	for _, f := range files {
+		names = append(names, f.name)
+	}
+	return names
 }

@@ -37,8 +37,7 @@ func eventListener(log *slog.Logger, a *alarm, background *backgroundErrors) peb
 		// The default would end the process. A damaged table concerns those who
 		// read it: they get the error.
 		DataCorruption: func(info pebble.DataCorruptionInfo) {
-			background.troubles.damaged.Add(1)
-			background.troubles.degrade(fmt.Errorf("%w: file %s: %w", storage.ErrCorrupt, info.Path, info.Details))
+			background.troubles.damage(fmt.Errorf("%w: file %s: %w", storage.ErrCorrupt, info.Path, info.Details))
 			log.Error("stored file is damaged", "file", info.Path, "error", info.Details)
 		},
 		DiskSlow: func(info pebble.DiskSlowInfo) {
@@ -82,6 +81,12 @@ type troubles struct {
 	stall      stallClock
 
 	degraded atomic.Pointer[error] // the first damage; nil: none was found
+}
+
+// damage counts that a file was found damaged, and notes it.
+func (t *troubles) damage(err error) {
+	t.damaged.Add(1)
+	t.degrade(err)
 }
 
 // degrade notes damage. That something could not be read for another reason may pass.

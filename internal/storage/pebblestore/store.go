@@ -24,6 +24,7 @@ type Store struct {
 	alarm    *alarm
 	counters counters
 	troubles troubles
+	scrubbed scrubCounters
 
 	// recovered says that the store was there, and not closed in good order.
 	recovered bool

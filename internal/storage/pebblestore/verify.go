@@ -52,7 +52,7 @@ func (d *directory) verify(problem func(error)) (*fileList, error) {
 		return nil, err
 	}
 	if l == nil && slices.Contains(names, listedFile) {
-		problem(fmt.Errorf("%w: file %s is missing", storage.ErrCorrupt, d.fs.PathJoin(d.path, checksumsFile)))
+		problem(d.unlisted())
 	}
 	if l != nil {
 		if err := d.compare(l, names, problem); err != nil {
@@ -65,6 +65,11 @@ func (d *directory) verify(problem func(error)) (*fileList, error) {
 	}
 	d.compareJournals(l, extents, problem)
 	return l, nil
+}
+
+// unlisted returns the error of a directory whose list is missing.
+func (d *directory) unlisted() error {
+	return fmt.Errorf("%w: file %s is missing", storage.ErrCorrupt, d.fs.PathJoin(d.path, checksumsFile))
 }
 
 // report calls problem for damage, and returns any other error.
@@ -182,12 +187,17 @@ func (d *directory) compareJournals(l *fileList, extents map[string]extent, prob
 		switch {
 		case want.kind != kindLeast || !there: // a manifest that is not the current one
 		case got.endBytes < want.bytes:
-			problem(fmt.Errorf("%w: file %s ends at byte %d, %s says that it was written up to byte %d at least",
-				storage.ErrCorrupt, d.fs.PathJoin(d.path, want.name), got.endBytes, checksumsFile, want.bytes))
+			problem(d.short(&want, got))
 		case isLog && number < newest && !got.ended:
 			problem(d.unended(want.name, got))
 		}
 	}
+}
+
+// short returns the error of a journal that ends earlier than a list says.
+func (d *directory) short(want *listed, got extent) error {
+	return fmt.Errorf("%w: file %s ends at byte %d, %s says that it was written up to byte %d at least",
+		storage.ErrCorrupt, d.fs.PathJoin(d.path, want.name), got.endBytes, checksumsFile, want.bytes)
 }
 
 func (d *directory) unended(name string, e extent) error {
@@ -231,4 +241,54 @@ func (d *directory) compareUnlisted(open bool, extents map[string]extent, proble
 	case open && len(all) == 1 && extents[all[0]].endBytes == 0:
 		problem(fmt.Errorf("%w: file %s holds no record", storage.ErrCorrupt, d.fs.PathJoin(d.path, all[0])))
 	}
+}
+
+// verifyOpen calls problem for whatever is wrong with the manifest of an open store, or with
+// a file that does not change while it is open. No erasure may be under way. The error is as
+// for verify.
+func (d *directory) verifyOpen(problem func(error)) error {
+	for again := false; ; again = true {
+		var found []error
+		err := d.compareOpen(func(err error) { found = append(found, err) })
+		if err == nil && len(found) > 0 && !again {
+			continue // the list or the manifest may have been replaced between two reads
+		}
+		for _, err := range found {
+			problem(err)
+		}
+		return err
+	}
+}
+
+// compareOpen does so once.
+func (d *directory) compareOpen(problem func(error)) error {
+	l, err := readList(d.fs, d.path)
+	if err != nil {
+		return d.report(err, problem)
+	}
+	if l == nil {
+		problem(d.unlisted())
+		return nil
+	}
+	current, err := d.currentManifest()
+	if err != nil {
+		return d.report(err, problem)
+	}
+	extent, err := d.verifyJournal(current, manifestChunks())
+	if err != nil {
+		return d.report(err, problem)
+	}
+	for i := range l.files {
+		f := &l.files[i]
+		_, isManifest := manifestNumber(f.name)
+		switch {
+		case f.kind == kindLeast && f.name == current && extent.endBytes < f.bytes:
+			problem(d.short(f, extent))
+		case f.kind == kindSum && !isManifest:
+			if err := d.compareFile(f, true, problem); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }

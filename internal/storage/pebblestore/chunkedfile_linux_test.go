@@ -1,0 +1,21 @@
+package pebblestore_test
+
+import (
+	"os"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// directIO reports whether the file system of a file can read past the page cache.
+func directIO(t *testing.T, name string) bool {
+	t.Helper()
+	f, err := os.OpenFile(name, os.O_RDONLY|unix.O_DIRECT, 0)
+	if err != nil {
+		return false
+	}
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return true
+}

@@ -1,0 +1,57 @@
+package pebblestore_test
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/pulsegate/pulsegate/internal/storage/pebblestore"
+)
+
+// TestChunkedFile reads files of lengths around those of a sector and of a chunk, on a real
+// file system and in memory, whole and beyond their end.
+func TestChunkedFile(t *testing.T) {
+	const sector, chunk = 4 << 10, 256 << 10
+	dir := t.TempDir()
+	for _, size := range []int{1, 511, sector - 1, sector, sector + 1, chunk - 1, chunk, chunk + 1, chunk + sector, chunk + sector + 1, 3*chunk - 1, 3*chunk + 17} {
+		want := make([]byte, size)
+		for i := range want {
+			want[i] = byte(i * i / 7)
+		}
+		name := filepath.Join(dir, "file")
+		if err := os.WriteFile(name, want, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		mem := vfs.NewMem()
+		writeFile(t, mem, "file", string(want))
+		for _, at := range []struct {
+			fs   vfs.FS
+			name string
+		}{{vfs.Default, name}, {mem, "file"}} {
+			asked := int64(0)
+			before := func(n int64) error { asked += n; return nil }
+			got, direct, err := pebblestore.ReadChunked(at.fs, at.name, size, before)
+			if err != nil || !bytes.Equal(got, want) {
+				t.Errorf("%d bytes, direct %t: another content is read, %v", size, direct, err)
+			}
+			if asked < int64(size) || asked > int64(size)*2+sector {
+				t.Errorf("%d bytes: %d were asked for", size, asked)
+			}
+			if supported := at.fs == vfs.Default && directIO(t, name); direct != supported {
+				t.Errorf("%d bytes: direct is %t, want %t", size, direct, supported)
+			}
+			if _, _, err := pebblestore.ReadChunked(at.fs, at.name, size+1, before); !errors.Is(err, io.EOF) {
+				t.Errorf("%d bytes: one more is read, %v; want EOF", size, err)
+			}
+			stop := errors.New("stop")
+			if _, _, err := pebblestore.ReadChunked(at.fs, at.name, size, func(int64) error { return stop }); !errors.Is(err, stop) {
+				t.Errorf("%d bytes: %v, want the error of before", size, err)
+			}
+		}
+	}
+}
