@@ -45,6 +45,7 @@ type Options struct {
 	MaxDevices     int           `placeholder:"N" help:"Devices that the store takes. Readings of further ones are refused. Default: ${max_devices}, or less to fit into the memory limit."`
 	CacheBytes     int64         `placeholder:"N" help:"Memory of the store's cache, in bytes. Default: ${cache_bytes}, or less to fit into the memory limit."`
 	Retain         time.Duration `placeholder:"400d" help:"How long readings are kept, by their time, such as 400d; at least 1h. Older ones are removed in the background, and refused. Default: for ever."`
+	Scrub          time.Duration `default:"168h" help:"Time in which every stored table is read once, slowly, to verify its checksums while the server runs, such as 7d; at least 1m. 0s: never."`
 	MinFreeBytes   int64         `default:"${min_free_bytes}" help:"Free disk space, in bytes, below which writes are refused with 503."`
 
 	FastLane string `enum:"on,off" default:"on" help:"Whether usual POSTs of readings are served by an event loop, on Linux: on or off. Everything else is served by net/http in any case."`
@@ -153,6 +154,7 @@ func (c *Options) checkBounds() error {
 		rule{c.CacheBytes > 0, "--cache-bytes must be at least 1"},
 		rule{c.MaxReads > 0, "--max-reads must be at least 1"},
 		rule{c.MaxWait > 0, "--max-wait must be above 0"},
+		rule{c.Scrub == 0 || c.Scrub >= time.Minute, "--scrub must be at least 1m, or 0s"},
 		rule{c.Retain == 0 || c.Retain >= time.Hour, "--retain must be at least 1h"},
 	)
 }

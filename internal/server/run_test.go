@@ -4,9 +4,11 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -15,6 +17,7 @@ import (
 	"github.com/alecthomas/kong"
 	"go.uber.org/goleak"
 
+	"github.com/pulsegate/pulsegate/internal/polltest"
 	"github.com/pulsegate/pulsegate/internal/server"
 	"github.com/pulsegate/pulsegate/internal/sys/settings"
 )
@@ -115,5 +118,64 @@ func TestRunFails(t *testing.T) {
 	}
 	if _, err := run(t, opt, func(string) error { return nil }); err != nil {
 		t.Errorf("afterwards: %v", err)
+	}
+}
+
+// A bit of a table is turned while the server runs, and nobody reads it. readyz and the log
+// name the damage, and readings are taken as before.
+//
+// Seen to fail with the mutant scrub-nothing.
+func TestScrub(t *testing.T) {
+	opt := options(t)
+	post := func(url, body, want string) error {
+		resp, err := http.Post(url+"/v1/readings", "application/json", strings.NewReader(body))
+		if err != nil {
+			return err
+		}
+		defer resp.Body.Close()
+		text, err := io.ReadAll(resp.Body)
+		if got := string(text); err == nil && got != want {
+			err = fmt.Errorf("answered %s %s, want %s", resp.Status, got, want)
+		}
+		return err
+	}
+	var many strings.Builder
+	for i := range 1000 {
+		fmt.Fprintf(&many, `{"device":"cold","time":%d,"spo2_pct":97}`+"\n", 1_763_000_000_000+i*1000)
+	}
+	if _, err := run(t, opt, func(url string) error {
+		return post(url, many.String(), `{"stored":1000,"duplicate":0}`)
+	}); err != nil {
+		t.Fatal(err)
+	}
+
+	opt.Scrub = time.Minute
+	log, err := run(t, opt, func(url string) error {
+		defer http.DefaultClient.CloseIdleConnections()
+		tables, err := filepath.Glob(filepath.Join(opt.Data, "*.sst"))
+		if err != nil || len(tables) != 1 {
+			return fmt.Errorf("there are tables %q, %v; want one", tables, err)
+		}
+		table, err := os.ReadFile(tables[0])
+		if err != nil {
+			return err
+		}
+		table[len(table)/2] ^= 1
+		if err := os.WriteFile(tables[0], table, 0o600); err != nil {
+			return err
+		}
+		polltest.Until(t, "readyz names the damage", func() bool {
+			resp, err := http.Get(url + "/readyz")
+			if err != nil {
+				return false
+			}
+			defer resp.Body.Close()
+			text, err := io.ReadAll(resp.Body)
+			return err == nil && string(text) == `{"status":"ready","degraded":["damage"]}`
+		})
+		return post(url, `{"device":"warm","time":1763700000000,"spo2_pct":97}`, `{"status":"stored"}`)
+	})
+	if err != nil || !strings.Contains(log, ".sst") || strings.Contains(log, "cold") {
+		t.Errorf("got %v, and the log\n%s", err, log)
 	}
 }

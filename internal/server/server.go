@@ -57,8 +57,8 @@ type server struct {
 	admin     *http.Server     // nil: none
 	retention *admin.Retention // nil: readings are kept for ever
 
-	background     sync.WaitGroup     // of retention
-	stopBackground context.CancelFunc // ends it
+	background     sync.WaitGroup     // of retention and scrub
+	stopBackground context.CancelFunc // ends them; nil: they have not begun
 
 	publicAddr net.Addr
 	ended      chan error  // a listener ended by itself
@@ -126,7 +126,7 @@ func (s *server) start() error {
 	s.health.Start(context.Background())
 	s.log.Info("data", "dir", s.opt.Data, "durability", "every answer of stored or duplicate follows an fdatasync", "devices", s.store.DeviceCount())
 	warnVolatile(s.log.Logger, s.opt.Data)
-	s.startRetention()
+	s.startBackground()
 	return nil
 }
 
@@ -215,15 +215,18 @@ func (s *server) serveAdmin() error {
 	return s.listenAdmin()
 }
 
-// startRetention begins to remove what is older than the option allows.
-func (s *server) startRetention() {
-	if s.retention == nil {
-		return
-	}
-	s.log.Info("old readings are removed", "keep", settings.FormatDuration(s.opt.Retain), "every", settings.FormatDuration(s.retention.Every()))
+// startBackground begins to remove what is older than the options allow, and to verify what
+// is stored.
+func (s *server) startBackground() {
 	var ctx context.Context
 	ctx, s.stopBackground = context.WithCancel(context.Background())
-	s.background.Go(func() { s.retention.Run(ctx) })
+	if s.retention != nil {
+		s.log.Info("old readings are removed", "keep", settings.FormatDuration(s.opt.Retain), "every", settings.FormatDuration(s.retention.Every()))
+		s.background.Go(func() { s.retention.Run(ctx) })
+	}
+	if s.opt.Scrub != 0 {
+		s.background.Go(func() { s.store.Scrub(ctx, s.opt.Scrub) })
+	}
 }
 
 func (s *server) healthChanged(name string, err error) {

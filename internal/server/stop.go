@@ -14,6 +14,7 @@ func (s *server) drain() error {
 	s.log.Info("draining", "delay", s.opt.DrainDelay.String(), "timeout", s.opt.DrainTimeout.String())
 	s.life.stopping(s.opt.DrainDelay+s.opt.DrainTimeout, "draining")
 	s.health.Drain()
+	s.stopBackground()
 	// Within the delay readings are taken, and a store that fails is met as ever.
 	if why := s.life.delay(s.opt.DrainDelay, s.failed); why != "" {
 		return s.stopFailed(why)
