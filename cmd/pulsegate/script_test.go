@@ -196,6 +196,8 @@ func TestExitCodes(t *testing.T) {
 		{[]string{"serve", "--accept", "spo2_pct=100..1"}, 2, "spo2_pct"},
 		{[]string{"serve", "--accept", "sp02_pct=1..100"}, 2, "sp02_pct"},
 		{[]string{"serve", "--max-group", "0"}, 2, "--max-group"},
+		{[]string{"serve", "--scrub", "59s"}, 2, "--scrub must be at least 1m, or 0s"},
+		{[]string{"serve", "--scrub", "0s", "--print-config"}, 0, "scrub = "},
 		{[]string{"import", "x.csv", "--map", "spo2_pct"}, 2, "field=column"},
 		{[]string{"import", "nowhere.csv", "--device", "d"}, 1, "no such file"},
 		{[]string{"import", "x.txt"}, 2, "--format"},
