@@ -11,19 +11,20 @@ type copiedRequest struct {
 // putInto gives the request itself the route and the variables of the path. A
 // request's context can be set by net/http only; but the request may be
 // assigned. What WithContext makes stays on the stack.
+//
+// Pattern and Response are set last: the processor cannot forward two small
+// writes to one wide read of the copy, and would wait.
 func (c *compiledRoute) putInto(req *http.Request, path string) {
-	with := req.WithContext(&varsContext{Context: req.Context(), route: c, path: path})
-	with.Pattern, with.Response = c.pattern, &c.carrier.response
-	*req = *with
+	*req = *req.WithContext(&varsContext{Context: req.Context(), route: c, path: path})
+	req.Pattern, req.Response = c.pattern, &c.carrier.response
 }
 
 // copyOf returns a copy of the request with the route and the variables of the
-// path. What WithContext makes stays on the stack.
+// path, as putInto does it.
 func (c *compiledRoute) copyOf(req *http.Request, path string) *http.Request {
 	x := &copiedRequest{ctx: varsContext{Context: req.Context(), route: c, path: path}}
-	with := req.WithContext(&x.ctx)
-	with.Pattern, with.Response = c.pattern, &c.carrier.response
-	x.req = *with
+	x.req = *req.WithContext(&x.ctx)
+	x.req.Pattern, x.req.Response = c.pattern, &c.carrier.response
 	return &x.req
 }
 

@@ -3,6 +3,7 @@ package mux
 import (
 	"fmt"
 	"net/http"
+	"net/url"
 	"regexp"
 )
 
@@ -15,6 +16,32 @@ func MatchByScan(r *Router, req *http.Request, match *RouteMatch) bool {
 	ok := c.search(req, &s)
 	s.finish(ok)
 	return ok
+}
+
+// Straight reports whether the path leads straight to its candidates, and whether
+// these are then the ones that the index collects.
+func Straight(r *Router, path string) (straight, agree bool) {
+	c := r.compiled()
+	l := c.state.index.straight(path)
+	if l == nil || c.state.index.lookUp(path) != nil {
+		return false, true
+	}
+	x := scan{router: c, generation: c.generation}
+	x.begin(&http.Request{URL: &url.URL{Path: path}}, path, nil)
+	for ; l != nil; l = l.next.Load() {
+		if x.next() != l.route {
+			return true, false
+		}
+	}
+	return true, x.next() == nil && isClean(path) && x.path.full
+}
+
+// StraightAfter reports whether a request that begins before a change finds its
+// route straight after it.
+func StraightAfter(r *Router, path string, change func()) bool {
+	c := r.compiled()
+	change()
+	return c.straight(http.MethodGet, path) != nil
 }
 
 // The kinds of templates, for ComparePlan.

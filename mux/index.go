@@ -117,6 +117,38 @@ func (c *compiledRoute) decidingHost() string {
 	return ""
 }
 
+// straight returns the candidates for a path that is not in the exact table, if
+// they are one list. It returns nil if there may be others, if there are none, and
+// if the path has an empty or a dot segment.
+//
+// Invariant: the list is what collect finds; TestStraight checks it.
+func (x *index) straight(path string) *link {
+	if x.always.first.Load() != nil || !x.hosts.empty() || path == "" || path[0] != '/' {
+		return nil
+	}
+	n := &x.root
+	for start := 1; ; {
+		end := indexSlash(path, start)
+		seg := path[start:end]
+		if len(seg) <= 2 && (seg == "" || seg == "." || seg == "..") || n.rare.Load() != nil {
+			return nil
+		}
+		wild := n.wild.Load()
+		if n = n.literal.get(seg); n == nil {
+			n = wild
+		} else if wild != nil {
+			return nil
+		}
+		switch {
+		case n == nil:
+			return nil
+		case end == len(path):
+			return n.here.first.Load()
+		}
+		start = end + 1
+	}
+}
+
 // collect adds the candidates for a request.
 func (x *index) collect(req *http.Request, exact *node, p *splitPath, found *candidates) {
 	if !x.hosts.empty() {

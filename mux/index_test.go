@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"slices"
 	"testing"
@@ -12,15 +13,15 @@ import (
 )
 
 // smallRoutes are the building blocks of the small tables: every way in which
-// the index treats a route, and every trace that a mismatch can leave.
-func smallRoutes(log *[]string) []func(*mux.Router) {
+// the index treats a route, and every trace that a mismatch can leave. h is the
+// handler of all.
+func smallRoutes(log *[]string, h http.Handler) []func(*mux.Router) {
 	say := func(label string, ok bool) mux.MatcherFunc {
 		return func(_ *http.Request, m *mux.RouteMatch) bool {
 			*log = append(*log, fmt.Sprint(label, m.MatchErr, m.Vars, m.Route != nil))
 			return ok
 		}
 	}
-	h := http.NotFoundHandler()
 	path := func(tpl string) func(*mux.Router) {
 		return func(r *mux.Router) { r.Handle(tpl, h) }
 	}
@@ -55,6 +56,8 @@ func smallRoutes(log *[]string) []func(*mux.Router) {
 			s.Handle("/a", h)
 		},
 		func(r *mux.Router) { r.Path("/a").BuildOnly() },
+		func(r *mux.Router) { r.Host("h").Handler(h) },
+		func(r *mux.Router) { r.Handle("/{x}/{y}", h).Headers("X", "y") },
 	}
 }
 
@@ -99,14 +102,45 @@ func TestIndexAgreesWithScanExhaustive(t *testing.T) {
 	compareWithScan(t, true)
 }
 
+// TestStraight tries all tables of two routes on all short paths, and some with dot
+// segments: where the index has a straight way to the candidates, it must lead to
+// all of them.
+func TestStraight(t *testing.T) {
+	var log []string
+	small := smallRoutes(&log, http.NotFoundHandler())
+	paths := append(words("/ab", 4), "/.", "/..", "/a/.", "/a/..", "/./b", "/.a", "/...", "/a/.b")
+	straight := 0
+	for a := range small {
+		for b := range small {
+			for _, strict := range []bool{false, true} {
+				r := mux.NewRouter().StrictSlash(strict)
+				small[a](r)
+				small[b](r)
+				for _, path := range paths {
+					found, agree := mux.Straight(r, path)
+					if !agree {
+						t.Fatalf("routes %d and %d, strict %v, path %q: the straight way leads to other routes", a, b, strict, path)
+					}
+					if found {
+						straight++
+					}
+				}
+			}
+		}
+	}
+	if straight == 0 {
+		t.Error("no path has a straight way")
+	}
+}
+
 func compareWithScan(t *testing.T, three bool) {
 	var log []string
-	small := smallRoutes(&log)
+	small := smallRoutes(&log, http.NotFoundHandler())
 	paths := words("/ab", 4)
 	shortPaths := len(words("/ab", 3))
 	requests := make([]*http.Request, len(paths))
 	for i, p := range paths {
-		requests[i] = &http.Request{Method: "GET", URL: &url.URL{Path: p}, Header: http.Header{}}
+		requests[i] = &http.Request{Method: "GET", URL: &url.URL{Path: p}, Host: "h", Header: http.Header{}}
 	}
 	look := func(r *mux.Router, req *http.Request, match func(*mux.Router, *http.Request, *mux.RouteMatch) bool) seen {
 		log = nil
@@ -136,6 +170,68 @@ func compareWithScan(t *testing.T, three bool) {
 			}
 			for c := range small {
 				try(c%2 == 0, requests[:shortPaths], a, b, c)
+			}
+		}
+	}
+}
+
+// TestServingAgreesWithScan serves all short paths from all tables of two routes.
+// The route, the variables and the redirects must be those of a match without an
+// index: ServeHTTP has ways of its own to the routes that need no search.
+func TestServingAgreesWithScan(t *testing.T) {
+	type served struct {
+		status   int
+		location string
+		route    *mux.Route
+		vars     map[string]string
+	}
+	const taken = http.StatusTeapot
+	var got served
+	var log []string
+	small := smallRoutes(&log, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		got.route, got.vars = mux.CurrentRoute(r), mux.Vars(r)
+		w.WriteHeader(taken)
+	}))
+	paths := words("/ab", 4)
+	for flags := range 8 {
+		strict, skipClean, share := flags&1 > 0, flags&2 > 0, flags&4 > 0
+		if testing.Short() && share != strict {
+			continue
+		}
+		for a := range small {
+			for b := range small {
+				r := newSharing(share).StrictSlash(strict).SkipClean(skipClean)
+				small[a](r)
+				small[b](r)
+				for _, path := range paths {
+					if !skipClean && !mux.IsClean(path) {
+						continue
+					}
+					newRequest := func() *http.Request {
+						return &http.Request{Method: "GET", URL: &url.URL{Path: path}, Host: "h", Header: http.Header{}}
+					}
+					serve := func(h http.Handler) served {
+						got = served{}
+						w := httptest.NewRecorder()
+						h.ServeHTTP(w, newRequest())
+						got.status, got.location = w.Code, w.Header().Get("Location")
+						return got
+					}
+					want := served{status: http.StatusNotFound}
+					var m mux.RouteMatch
+					if mux.MatchByScan(r, newRequest(), &m) && m.Handler != nil {
+						want = serve(m.Handler)
+						if want.status == taken && m.Route != nil {
+							want.route, want.vars = m.Route, m.Vars
+						}
+					} else if m.MatchErr == mux.ErrMethodMismatch {
+						want.status = http.StatusMethodNotAllowed
+					}
+					got := serve(r)
+					if got.status != want.status || got.location != want.location || got.route != want.route || !maps.Equal(got.vars, want.vars) {
+						t.Fatalf("routes %d and %d, strict %v, skipClean %v, share %v, path %q: got %+v, by a scan %+v", a, b, strict, skipClean, share, path, got, want)
+					}
+				}
 			}
 		}
 	}

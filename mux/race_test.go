@@ -250,3 +250,21 @@ func TestRequestSeesOneMoment(t *testing.T) {
 		}
 	}
 }
+
+// TestStraightSeesOneMoment does the same for requests that need no search.
+func TestStraightSeesOneMoment(t *testing.T) {
+	r := mux.NewRouter()
+	r.Handle("/old/{x}", label("old"))
+	add := func() {
+		r.Handle("/new/{x}", label("new"))
+		if got := serve(r, "GET", "/new/1"); got != "new" {
+			t.Errorf("another request gets %s", got)
+		}
+	}
+	if mux.StraightAfter(r, "/new/1", add) {
+		t.Error("a request sees a route that is younger than it")
+	}
+	if !mux.StraightAfter(r, "/old/1", func() {}) || !mux.StraightAfter(r, "/new/1", func() {}) {
+		t.Error("a request does not see its route")
+	}
+}

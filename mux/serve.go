@@ -59,6 +59,12 @@ func (r *Router) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 			return
 		}
 	}
+	if exact == nil {
+		if route := c.straight(req.Method, text); route != nil {
+			r.serveRoute(c, w, req, route, text)
+			return
+		}
+	}
 	x := scan{router: c, generation: c.generation}
 	if clean := x.begin(req, text, exact); !clean && !c.skipClean {
 		c.redirectClean(w, req, text)
@@ -86,7 +92,7 @@ func (r *Router) serveRoute(c *compiledRouter, w http.ResponseWriter, req *http.
 	}
 	hasVars := len(route.varNames) > 0
 	carrier := route.carrier
-	if !c.usual || carrier.router != r || (req.Response != nil && (wrapped || req.Response != &carrier.response)) {
+	if !c.usual || c.root != r || (req.Response != nil && (wrapped || req.Response != &carrier.response)) {
 		s := search{root: r, top: c, route: route.route, found: route, wrapped: wrapped}
 		if hasVars {
 			s.bound = route

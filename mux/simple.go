@@ -109,3 +109,22 @@ func (x *scan) simple(req *http.Request, exact *node) *compiledRoute {
 		return nil
 	}
 }
+
+// straight returns the route that serves the request if the path leads to one
+// node of the index, without a turning on the way, and only simple routes come
+// before it. Nil means that a scan has to decide.
+func (c *compiledRouter) straight(method, path string) *compiledRoute {
+	for l := c.state.index.straight(path); l != nil && l.route.born <= c.generation; l = l.next.Load() {
+		route := l.route
+		switch {
+		case !route.simple:
+			return nil
+		case !route.allows(method) || route.whole == nil && !route.path.matches(path):
+		case route.needsSlash(path):
+			return nil
+		default:
+			return route
+		}
+	}
+	return nil
+}
