@@ -39,14 +39,36 @@ func (m *Mux) Markdown() string {
 	var b strings.Builder
 	b.WriteString(m.Setting.markdown())
 	fmt.Fprintf(&b, "- Rounds: %d, each with every router once for %s\n\n", m.Rounds, m.BenchTime)
-	b.WriteString("Medians over the rounds in ns per request, with allocations in brackets. It is the wall time of a machine that may have had other work; compare within a table only. " +
+	b.WriteString("Medians over the rounds in ns per request, with allocations in brackets. It is wall time: run it on a quiet machine, and compare within a table only. " +
 		"Routers with a handler signature of their own (httprouter, gin, echo, bunrouter) hand variables over in an argument and so do less. A dash: the router cannot express the set.\n")
 	for _, table := range []struct{ request, title string }{{fresh, "A fresh request each time"}, {reused, "A request that was served before"}} {
 		fmt.Fprintf(&b, "\n### %s\n\n", table.title)
 		m.table(&b, table.request)
 	}
 	goalsTable(&b, m.goals())
+	m.floorTable(&b)
 	return b.String()
+}
+
+// floor is ServeMux with a copy of the request for the handler.
+const floor = "servemux-copy"
+
+// floorTable lays out what a copy of the request costs at the least.
+func (m *Mux) floorTable(b *strings.Builder) {
+	fmt.Fprintf(b, "\nNo router that gives handlers a copy of the request is nearer to ServeMux than %s, which is ServeMux and the copy:\n\n", floor)
+	fmt.Fprintf(b, "| set | %s / servemux | %s / %s |\n|---|--:|--:|\n", floor, Own, floor)
+	for _, set := range variableSets {
+		own, copied, shared := m.of(Own, route(set, fresh)), m.of(floor, route(set, fresh)), m.of("servemux", route(set, fresh))
+		fmt.Fprintf(b, "| %s |", set)
+		for _, pair := range [][2][]Result{{copied, shared}, {own, copied}} {
+			if x, ok := timeRatio(pair[0], pair[1]); ok {
+				fmt.Fprintf(b, " %s |", x.text("%.2f"))
+			} else {
+				b.WriteString(" |")
+			}
+		}
+		b.WriteString("\n")
+	}
 }
 
 func (m *Mux) table(b *strings.Builder, request string) {
@@ -82,6 +104,9 @@ func (m *Mux) table(b *strings.Builder, request string) {
 // ownShare is package mux with Router.ShareRequest.
 const ownShare = Own + "-share"
 
+// variableSets are the sets with variables that have goals.
+var variableSets = []string{"github", "gplus", "parse", "one-variable", "five-variables"}
+
 // goals returns what package mux is to reach.
 func (m *Mux) goals() []goal {
 	var goals []goal
@@ -99,7 +124,7 @@ func (m *Mux) goals() []goal {
 		impl              string
 		byChi, byServeMux float64
 	}{{Own, 0.6, 1.5}, {ownShare, 0.4, 1}} {
-		for _, set := range []string{"github", "gplus", "parse", "one-variable", "five-variables"} {
+		for _, set := range variableSets {
 			ratio(mode.impl, set, "chi", mode.byChi)
 			ratio(mode.impl, set, "servemux", mode.byServeMux)
 		}

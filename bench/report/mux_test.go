@@ -17,15 +17,18 @@ func TestMuxMarkdown(t *testing.T) {
 		}
 		add("Route/impl=pulsegate/set=one-static/req=fresh", nanos)
 		add("Route/impl=httprouter/set=one-static/req=fresh", 10)
+		add("Route/impl=pulsegate/set=gplus/req=fresh", 8)
+		add("Route/impl=servemux-copy/set=gplus/req=fresh", 10)
 		add("Route/impl=pulsegate/set=regexp/req=fresh", 7)
 		add("Route/impl=pulsegate/set=regexp/req=reused", 5)
 	}
 	text := m.Markdown()
 	for _, want := range []string{
 		"Written by `make bench-mux`",
-		"\n| set | pulsegate | httprouter |\n|---|--:|--:|\n| one-static | 20 (1) | 10 (1) |\n| regexp | 7 (1) | – |\n",
+		"\n| set | pulsegate | httprouter | servemux-copy |\n|---|--:|--:|--:|\n| one-static | 20 (1) | 10 (1) | – |\n| gplus | 8 (1) | – | 10 (1) |\n| regexp | 7 (1) | – | – |\n",
 		"\n| set | pulsegate |\n|---|--:|\n| regexp | 5 (1) |\n",
 		"| one-static: pulsegate / httprouter | 2.00 [1.00–3.00] | at most 1.2 | not reached |\n",
+		"\n| set | servemux-copy / servemux | pulsegate / servemux-copy |\n|---|--:|--:|\n| github | | |\n| gplus | | 0.80 [0.80–0.80] |\n",
 		"| github: pulsegate / chi |  | at most 0.6 | not measured |\n",
 	} {
 		if !strings.Contains(text, want) {

@@ -25,7 +25,8 @@ type Peer struct {
 }
 
 // Peers returns the routers in the order of the table. This project's comes
-// twice: as it is, and with ShareRequest.
+// twice: as it is, and with ShareRequest. So does ServeMux: as it is, and with a
+// copy of the request, as gorilla/mux gives to handlers.
 func Peers() []Peer {
 	return []Peer{
 		{"pulsegate", func(s *Set) http.Handler { return buildMux(s, false) }},
@@ -35,6 +36,7 @@ func Peers() []Peer {
 		{"gorilla-main-omit", func(s *Set) http.Handler { return buildGorilla(s, true) }},
 		{"chi", buildChi},
 		{"servemux", buildServeMux},
+		{"servemux-copy", buildServeMuxCopy},
 		{"httprouter", buildHTTPRouter},
 		{"gin", buildGin},
 		{"echo", buildEcho},
@@ -122,6 +124,18 @@ func buildServeMux(s *Set) http.Handler {
 		m.HandleFunc(route.Method+" "+s.Host+path, h)
 	}
 	return m
+}
+
+// buildServeMuxCopy is the least that a router costs that copies the request: a
+// ServeMux, and the copy.
+func buildServeMuxCopy(s *Set) http.Handler {
+	m := buildServeMux(s)
+	if m == nil {
+		return nil
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		m.ServeHTTP(w, req.WithContext(req.Context()))
+	})
 }
 
 func buildHTTPRouter(s *Set) http.Handler {
