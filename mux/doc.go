@@ -24,6 +24,7 @@
 //  2. The index yields candidates in registration order: a table for templates
 //     without variables, a tree over path segments for the others, a table of
 //     hosts, and a list of the routes that nothing can rule out.
+//     Most paths lead straight to one node, whose routes are then all candidates.
 //  3. Where the path and the method alone decide, the first candidate that fits
 //     serves. Otherwise each candidate's matchers decide in the order in which
 //     they were added, exactly as they would without an index.

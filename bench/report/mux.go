@@ -55,7 +55,7 @@ const floor = "servemux-copy"
 
 // floorTable lays out what a copy of the request costs at the least.
 func (m *Mux) floorTable(b *strings.Builder) {
-	fmt.Fprintf(b, "\nNo router that gives handlers a copy of the request is nearer to ServeMux than %s, which is ServeMux and the copy:\n\n", floor)
+	fmt.Fprintf(b, "\nWhat the copy of the request costs, which gorilla/mux gives to handlers: %s is ServeMux and `r.WithContext`, and the first ratio less 1 is the copy alone, without routing.\n\n", floor)
 	fmt.Fprintf(b, "| set | %s / servemux | %s / %s |\n|---|--:|--:|\n", floor, Own, floor)
 	for _, set := range variableSets {
 		own, copied, shared := m.of(Own, route(set, fresh)), m.of(floor, route(set, fresh)), m.of("servemux", route(set, fresh))
