@@ -415,6 +415,9 @@ func openClose(b *faultBed) error {
 	return errors.Join(b.ledger.holds(s), s.Close())
 }
 
+// maxTried bounds the operations that one process fails, and by that how long it runs.
+const maxTried = 10
+
 // failEach fails one operation of a scene after another, from a number on, until there is
 // none left. It ends the process where a failure does.
 func failEach(arg string) {
@@ -428,7 +431,11 @@ func failEach(arg string) {
 		return
 	}
 	disk, ledger := prepare(scene.closed)
-	for ; ; n += stride {
+	for tried := 0; ; n += stride {
+		if tried++; tried > maxTried {
+			fmt.Printf("paused %d\n", n-stride)
+			return
+		}
 		b := &faultBed{disk: disk.CrashClone(vfs.CrashCloneCfg{}), ledger: ledger.clone(), fault: &nthFault{n: n}}
 		err := scene.call(b)
 		at := b.fault.at.Load()
@@ -486,6 +493,9 @@ func failAll(t *testing.T, stride int) {
 						}
 						next += stride
 						ended++
+					case strings.HasPrefix(line, "paused "):
+						n, _ := strconv.Atoi(line[7:])
+						next = n + stride
 					}
 				}
 				if next == 0 {
