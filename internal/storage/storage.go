@@ -27,7 +27,8 @@
 // Withholding. The outcome of a reading shows its writer whether a guessed value is the
 // stored one. An entry with a [Guard] bounds that: it is compared with a record of
 // another gateway that has a sign in common with it only if the Guard agrees, and is
-// [Withheld] otherwise. A record without a gateway's name is another gateway's.
+// [Withheld] otherwise. A record without a gateway's name, and one that others than its
+// gateway have completed, is another gateway's.
 //
 // Durability. When Append returns nil, every outcome is set, and everything that
 // the outcomes say is on stable storage. When it returns an error that wraps

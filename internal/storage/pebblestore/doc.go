@@ -104,7 +104,7 @@
 // # Reading
 //
 //	byte         meaning
-//	0            version, 1
+//	0            version: 1; 2 when others than the gateway have brought signs
 //	1            presence: bit s is set when sign s is there; bits 5 to 7 are 0
 //	2 to 2n+1    the n values that are there, in the order of signs, 2 bytes each,
 //	             in hundredths of the sign's unit

@@ -11,8 +11,9 @@ import (
 
 // The package comment describes these formats byte by byte.
 const (
-	readingVersion = 1
-	recordVersion  = 1
+	readingVersion       = 1
+	sharedReadingVersion = 2
+	recordVersion        = 1
 
 	// recordPrefix begins the keys of device records. recordsEnd is the first key
 	// behind them.
@@ -86,12 +87,16 @@ type reading struct {
 	values         vitals.Values
 	receivedUnixMs int64
 	gateway        vitals.Name
+	shared         bool // others than the gateway have brought signs
 }
 
 // appendReading appends the value of a reading.
 func appendReading(dst []byte, r *reading) []byte {
-	present := r.values.Present()
-	dst = append(dst, readingVersion, present)
+	present, version := r.values.Present(), byte(readingVersion)
+	if r.shared {
+		version = sharedReadingVersion
+	}
+	dst = append(dst, version, present)
 	for s := range vitals.Sign(vitals.NumSigns) {
 		if v, ok := r.values.Get(s); ok {
 			dst = binary.BigEndian.AppendUint16(dst, uint16(v))
@@ -108,7 +113,11 @@ func readingBytes(r *reading) int {
 
 // decodeReading sets r to what b holds. It does not retain b.
 func decodeReading(b []byte, r *reading) error {
-	present, b, err := header(b, readingVersion, 0)
+	version := byte(readingVersion)
+	if len(b) > 0 && b[0] == sharedReadingVersion {
+		version = sharedReadingVersion
+	}
+	present, b, err := header(b, version, 0)
 	if err != nil {
 		return err
 	}
@@ -118,7 +127,7 @@ func decodeReading(b []byte, r *reading) error {
 	if len(b) < 2*bits.OnesCount8(present)+8 {
 		return errLength
 	}
-	*r = reading{}
+	*r = reading{shared: version == sharedReadingVersion}
 	for s := range vitals.Sign(vitals.NumSigns) {
 		if present&(1<<s) != 0 {
 			r.values.Set(s, vitals.Hundredths(binary.BigEndian.Uint16(b)))

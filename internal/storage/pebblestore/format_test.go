@@ -41,6 +41,9 @@ func TestGolden(t *testing.T) {
 	longest := entry(strings.Repeat("z", vitals.MaxNameBytes), 256, 65535)
 	mustAppend(t, s, full, least, longest, with(entry("a", 255, 2), vitals.SpO2, 3))
 	mustAppend(t, s, entry("a", 256, 4)) // does not touch the record
+	completing := with(entry("b", 7, 1), vitals.SpO2, 2)
+	completing.Reading.Gateway = mustName("gw:8")
+	mustAppend(t, s, entry("b", 7, 1), completing)
 	crashed := rawContent(t, fs)
 	mustClose(t, s)
 
@@ -50,9 +53,11 @@ func TestGolden(t *testing.T) {
 		hexOf("a") + "00" + "0000000000000000" + " = 01 08 0001 fffffffffffffffe\n" +
 		hexOf("a") + "00" + "00000000000000ff" + " = 01 0c 0003 0002 000001a3185c5000\n" +
 		hexOf("a") + "00" + "0000000000000100" + " = 01 08 0004 000001a3185c5000\n" +
+		hexOf("b") + "00" + "0000000000000007" + " = 02 0c 0002 0001 000001a3185c5000 " + hexOf("gw:8") + "\n" +
 		hexOf("ppg-000123") + "00" + "000001a1fd8c697b" + " = 01 1f 2f44 1edc 2616 1c20 16a8 000001a1fd8c6ce8 " + hexOf("gw:7") + "\n" +
 		z64 + "00" + "0000000000000100" + " = 01 08 ffff 000001a3185c5000\n"
 	others := "" +
+		"01" + hexOf("b") + " = 01 0000000000000007 0c 0000000000000007 0002 0000000000000007 0001\n" +
 		"01" + hexOf("ppg-000123") + " = 01 000001a1fd8c697b 1f " +
 		"000001a1fd8c697b 2f44 000001a1fd8c697b 1edc 000001a1fd8c697b 2616 000001a1fd8c697b 1c20 000001a1fd8c697b 16a8\n" +
 		"01" + z64 + " = 01 0000000000000100 08 0000000000000100 ffff\n"
@@ -141,7 +146,7 @@ func TestRefusedValues(t *testing.T) {
 	for _, tt := range []struct {
 		name, key, value, want string
 	}{
-		{"reading of a later version", readingKey, "02" + okReading[2:], "reading of device d at 5: unknown version"},
+		{"reading of a later version", readingKey, "03" + okReading[2:], "reading of device d at 5: unknown version"},
 		{"empty reading", readingKey, "", "wrong length"},
 		{"version alone", readingKey, "01", "wrong length"},
 		{"no sign", readingKey, "0100" + "0000000000000007", "presence bits"},
@@ -228,6 +233,7 @@ func unhex(s string) []byte {
 func FuzzDecodeReading(f *testing.F) {
 	f.Add(unhex("01081c200000000000000007"))
 	f.Add(unhex("011f2f441edc26161c2016a8000001a1fd8c6ce867773a37"))
+	f.Add(unhex("02081c20000000000000000767773a37"))
 	f.Add(unhex("0100"))
 	f.Add([]byte{})
 	f.Fuzz(func(t *testing.T, b []byte) {

@@ -161,7 +161,8 @@ func (s *settler) settleOne(e *storage.Entry, entry int32) {
 		s.store(e, id, entry)
 		return
 	}
-	guarded := e.Guard != nil && m.gateway != r.Gateway && m.values.Present()&r.Values.Present() != 0
+	others := m.shared || m.gateway != r.Gateway
+	guarded := e.Guard != nil && others && m.values.Present()&r.Values.Present() != 0
 	if guarded && !e.Guard.Take() {
 		e.Outcome = storage.Withheld
 		return
@@ -174,7 +175,7 @@ func (s *settler) settleOne(e *storage.Entry, entry int32) {
 	if outcome != storage.Completed {
 		return
 	}
-	m.values, m.adds = merged, true
+	m.values, m.shared, m.adds = merged, others, true
 	if m.gateway.IsZero() {
 		m.gateway = r.Gateway
 	}

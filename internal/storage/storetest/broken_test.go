@@ -42,6 +42,7 @@ func TestBrokenStores(t *testing.T) {
 		{"asks no guard", "settle/withheld"},
 		{"gives nothing back", "settle/withheld"},
 		{"guards what is the writer's own", "settle/withheld"},
+		{"forgets who completed", "settle/withheld"},
 		{"unknown device is empty", "read/unknown device"},
 		{"names match as prefixes", "read/similar names"},
 		{"to is inclusive", "read/range"},

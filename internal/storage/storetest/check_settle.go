@@ -358,15 +358,16 @@ func (g *guard) Take() bool {
 
 func (g *guard) Return() { g.left++ }
 
-// checkWithheld settles readings of a writer who may learn of two conflicts with what
+// checkWithheld settles readings of a writer who may learn of four conflicts with what
 // others wrote, one after another and in one group.
 func checkWithheld(t testing.TB, h Harness) {
 	s := open(t, h)
 	for _, inOneGroup := range []bool{false, true} {
 		device := fmt.Sprintf("d-%t", inOneGroup)
 		d := func(timeUnixMs int64, signs ...sign) *storage.Entry { return entry(device, timeUnixMs, signs...) }
-		mustAppend(t, s, by("other", d(10, hr(1), spo2(1))), d(11, hr(1)), by("me", d(12, hr(1))), d(13, hr(1)))
-		g := &guard{left: 2}
+		mustAppend(t, s, by("other", d(10, hr(1), spo2(1))), d(11, hr(1)), by("me", d(12, hr(1))), d(13, hr(1)),
+			by("me", d(14, rhr(1))), by("other", d(14, hr(1))))
+		g := &guard{left: 4}
 		var group []*storage.Entry
 		var want []storage.Outcome
 		add := func(outcome storage.Outcome, e *storage.Entry) {
@@ -380,14 +381,18 @@ func checkWithheld(t testing.TB, h Harness) {
 		add(storage.Duplicate, d(10, hr(1)))
 		add(storage.Duplicate, d(10, hr(1), spo2(1)))
 		add(storage.Conflict, d(10, hr(2)))
-		add(storage.Completed, d(13, rhr(1))) // which makes it the writer's
+		add(storage.Completed, d(13, rhr(1))) // which names the writer, and shows him nothing more
 		add(storage.Conflict, d(13, hr(2)))
+		add(storage.Conflict, d(14, hr(2))) // the writer came first, and the other one completed
 		add(storage.Completed, d(10, hr(1), rhr(7)))
 		add(storage.Conflict, d(11, hr(3))) // of nobody's: another's
 		add(storage.Withheld, d(10, hr(1)))
 		add(storage.Withheld, d(10, hr(2)))
 		add(storage.Withheld, d(10, hr(1), sys(2), dia(1)))
 		add(storage.Withheld, d(11, hr(1)))
+		add(storage.Withheld, d(13, hr(2)))
+		add(storage.Withheld, d(14, hr(2)))
+		add(storage.Conflict, d(12, hr(2)))           // the writer's alone
 		add(storage.Completed, d(11, sys(2), dia(1))) // nothing in common: nothing is told
 		add(storage.Stored, d(9, hr(1)))
 		add(storage.Stored, d(20, hr(1)))
@@ -409,6 +414,7 @@ func checkWithheld(t testing.TB, h Harness) {
 			recordOf(by("me", d(11, hr(1), sys(2), dia(1)))),
 			recordOf(by("me", d(12, hr(1)))),
 			recordOf(by("me", d(13, hr(1), rhr(1)))),
+			recordOf(by("me", d(14, hr(1), rhr(1)))),
 			recordOf(by("me", d(20, hr(1)))),
 		})
 		again := by("other", d(10, hr(1)))

@@ -210,7 +210,7 @@ func (b *broken) settle(e *storage.Entry) storage.Outcome {
 	if b.closed || r.Device.IsZero() || r.Values.IsZero() || r.TimeUnixMs < 0 {
 		return 0
 	}
-	put := func(rec storage.Record) { b.records[r.Device][r.TimeUnixMs] = rec }
+	put := func(rec record) { b.records[r.Device][r.TimeUnixMs] = rec }
 	_, conflict := firstConflict(have.Values, r.Values)
 	completes := ok && !conflict && union(have.Values, r.Values) != have.Values
 	switch b.fault {
@@ -262,6 +262,11 @@ func (b *broken) settle(e *storage.Entry) storage.Outcome {
 	case "guards what is the writer's own":
 		if ok && e.Guard != nil && conflict && have.Gateway == r.Gateway && !e.Guard.Take() {
 			return storage.Withheld
+		}
+	case "forgets who completed":
+		if ok {
+			have.shared = false
+			put(have)
 		}
 	case "keeps the entry":
 		if !ok && b.records[r.Device] != nil {

@@ -26,7 +26,13 @@ type Memory struct {
 }
 
 // records holds what is stored, by device and time.
-type records map[vitals.Name]map[int64]storage.Record
+type records map[vitals.Name]map[int64]record
+
+// A record is what is stored of one reading.
+type record struct {
+	storage.Record
+	shared bool // others than its gateway have brought signs
+}
 
 // NewMemory returns an empty store that takes any number of devices.
 func NewMemory() *Memory { return &Memory{records: records{}} }
@@ -80,14 +86,15 @@ func (rs records) settle(e *storage.Entry, maxDevices int) (storage.Outcome, vit
 		if maxDevices > 0 && len(rs) >= maxDevices {
 			return storage.TooManyDevices, 0
 		}
-		rs[r.Device] = map[int64]storage.Record{}
+		rs[r.Device] = map[int64]record{}
 	}
 	have, ok := rs[r.Device][r.TimeUnixMs]
 	if !ok {
-		rs[r.Device][r.TimeUnixMs] = storage.Record{Reading: *r, ReceivedUnixMs: e.ReceivedUnixMs}
+		rs[r.Device][r.TimeUnixMs] = record{Record: storage.Record{Reading: *r, ReceivedUnixMs: e.ReceivedUnixMs}}
 		return storage.Stored, 0
 	}
-	guarded := e.Guard != nil && have.Gateway != r.Gateway && haveCommonSign(have.Values, r.Values)
+	others := have.Gateway != r.Gateway || have.shared
+	guarded := e.Guard != nil && others && haveCommonSign(have.Values, r.Values)
 	if guarded && !e.Guard.Take() {
 		return storage.Withheld, 0
 	}
@@ -101,7 +108,7 @@ func (rs records) settle(e *storage.Entry, maxDevices int) (storage.Outcome, vit
 	if merged == have.Values {
 		return storage.Duplicate, 0
 	}
-	have.Values = merged
+	have.Values, have.shared = merged, others
 	if have.Gateway.IsZero() {
 		have.Gateway = r.Gateway
 	}
@@ -185,7 +192,7 @@ func (rs records) scan(r storage.Range) []storage.Record {
 	var found []storage.Record
 	for t, rec := range rs[r.Device] {
 		if r.FromUnixMs <= t && t < r.ToUnixMs {
-			found = append(found, rec)
+			found = append(found, rec.Record)
 		}
 	}
 	slices.SortFunc(found, func(a, b storage.Record) int { return cmp.Compare(a.TimeUnixMs, b.TimeUnixMs) })
