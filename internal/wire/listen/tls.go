@@ -50,7 +50,7 @@ type accepted struct {
 func TLS(l net.Listener, conns *share.Conns, cfg Handshakes) net.Listener {
 	s := &secured{
 		Listener: l, cfg: cfg, conns: conns,
-		slots: share.Conns{Max: cfg.Slots, Holders: cfg.Holders},
+		slots: share.Conns{Of: share.Handshakes, Max: cfg.Slots, Holders: cfg.Holders},
 		free:  make(chan struct{}, cfg.Slots),
 		ready: make(chan accepted),
 	}

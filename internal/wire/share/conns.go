@@ -13,6 +13,7 @@ import (
 // closed at once. For each guest, one connection that is idle gives way: of the guest's
 // address if that holds its share, otherwise of any.
 type Conns struct {
+	Of        Resource // Connections, unless it counts something that these begin with
 	Max       int
 	MaxGuests int
 	Holders   *Holders // nil: not divided
@@ -37,9 +38,9 @@ type Place struct {
 func (c *Conns) Enter(addr netip.Addr) (p Place, ok bool) {
 	p.Holder = c.Holders.Addr(addr)
 	left := int64(c.Max) - c.places.Add(1)
-	if left >= 0 && p.Holder.Take(Connections, 1, left) {
+	if left >= 0 && p.Holder.Take(c.Of, 1, left) {
 		c.wanted.Store(0)
-		if p.Holder != nil {
+		if p.Holder != nil && c.Of == Connections {
 			p.Holder.wanted.Store(0)
 		}
 		return p, true
@@ -71,7 +72,7 @@ func (c *Conns) Leave(p Place) {
 		p.Holder.Give(Refusals, 1)
 		c.guests.Add(-1)
 	} else {
-		p.Holder.Give(Connections, 1)
+		p.Holder.Give(c.Of, 1)
 		c.places.Add(-1)
 	}
 	c.Holders.Put(p.Holder)
@@ -90,7 +91,7 @@ func (c *Conns) GiveWay(p Place) bool {
 	case left <= 0 && less(&c.wanted):
 		return true
 	}
-	return p.Holder != nil && p.Holder.held[Connections].Load() >= left && less(&p.Holder.wanted)
+	return p.Holder != nil && p.Holder.held[c.Of].Load() >= left && less(&p.Holder.wanted)
 }
 
 // Guests returns how many guests have come, those that were closed at once included.

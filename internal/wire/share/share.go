@@ -13,6 +13,7 @@ type Resource uint8
 const (
 	Connections Resource = iota
 	Refusals             // connections that get one answer, because there are too many
+	Handshakes           // of TLS, under way
 	Memory               // bytes
 	Places               // of requests that read
 	numResources
