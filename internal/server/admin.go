@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"io"
 	"net/http"
 	"net/http/pprof"
 	"time"
@@ -38,6 +39,7 @@ func (s *server) adminRoutes(measures http.Handler) http.Handler {
 				forbidden.ServeHTTP(w, r)
 				return
 			}
+			takesLong(w)
 			h(w, r)
 		})
 	}
@@ -72,6 +74,40 @@ func (s *server) adminRoutes(measures http.Handler) http.Handler {
 	return routes
 }
 
+// inTime bounds the time of a request's body and of its answer, for a server without
+// timeouts of its own: by its ReadTimeout, net/http would end the context of a profile that
+// takes longer, and by its WriteTimeout the profile.
+func (s *server) inTime(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		out, now := http.NewResponseController(w), time.Now()
+		_ = out.SetWriteDeadline(now.Add(2 * s.opt.ReadTimeout)) // a connection has deadlines
+		if r.ContentLength != 0 {
+			_ = out.SetReadDeadline(now.Add(s.opt.ReadTimeout))
+			r.Body = &timedBody{r.Body, out}
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// takesLong lifts the bound on the time of an answer, for a request that was let in.
+func takesLong(w http.ResponseWriter) {
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Time{})
+}
+
+// A timedBody lifts the bound on its time at its end.
+type timedBody struct {
+	io.ReadCloser
+	out *http.ResponseController
+}
+
+func (b *timedBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if err == io.EOF {
+		_ = b.out.SetReadDeadline(time.Time{})
+	}
+	return n, err
+}
+
 // adminOnly returns h after a check of who sent the request.
 //
 // Where there are tokens, the request needs one with the right admin, wherever it comes
@@ -88,11 +124,13 @@ func (s *server) adminOnly(h http.HandlerFunc) http.Handler {
 				s.problems.UntrustedOrigin.Write(w, r, "Without tokens this is for requests from this machine to a loopback address.")
 				return
 			}
+			takesLong(w)
 			h(w, r)
 			return
 		}
 		switch pass, verdict, _ := s.access.gate.Authorize(gate.CredentialsOf(r), token.Admin, time.Now()); verdict {
 		case gate.Allowed:
+			takesLong(w)
 			h(w, r.WithContext(context.WithValue(r.Context(), adminKey{}, pass.Token())))
 		case gate.NoCredentials:
 			s.problems.Unauthorized.Write(w, r, "")

@@ -20,8 +20,10 @@ const (
 	// learns that there are too many, and health checks are answered.
 	maxGuests = 64
 
-	// maxAdminConns bounds the admin listener. Each of its profiles takes memory.
-	maxAdminConns = 64
+	// maxAdminConns bounds the admin listener. Each of its profiles takes memory. Beyond
+	// it, maxAdminGuests get one answer each, so that health checks are answered.
+	maxAdminConns  = 64
+	maxAdminGuests = 16
 
 	// maxHandshakes bounds the TLS handshakes under way at one time, which take no places
 	// from connections.
@@ -130,7 +132,14 @@ func (s *server) listenAdmin() error {
 	if err != nil {
 		return err
 	}
-	s.serve(s.admin, listen.Bound(l, &share.Conns{Max: maxAdminConns}), adminSocket)
+	conns := &share.Conns{
+		Max: maxAdminConns, MaxGuests: maxAdminGuests,
+		Holders: &share.Holders{Exempt: s.holders.Exempt}, // not what an address has of the public listener
+	}
+	idle := new(listen.Idle)
+	conns.OnGuest = func() { idle.Evict(conns) }
+	s.admin.ConnState = idle.ConnState
+	s.serve(s.admin, listen.Bound(l, conns), adminSocket)
 	return nil
 }
 

@@ -209,9 +209,8 @@ func (s *server) serveAdmin() error {
 	if s.opt.AdminAddr == "" {
 		return nil
 	}
-	s.admin = s.httpServer(s.adminRoutes(metrics.Handler(s.opt.Version, s.health.Ready, s.collectors()...)))
-	s.admin.ReadTimeout = 0  // net/http would end the context of a longer profile
-	s.admin.WriteTimeout = 0 // a profile takes as long as was asked for
+	s.admin = s.httpServer(s.inTime(s.adminRoutes(metrics.Handler(s.opt.Version, s.health.Ready, s.collectors()...))))
+	s.admin.ReadTimeout, s.admin.WriteTimeout = 0, 0 // see inTime
 	return s.listenAdmin()
 }
 

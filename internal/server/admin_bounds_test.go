@@ -1,0 +1,137 @@
+package server_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"regexp"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pulsegate/pulsegate/internal/polltest"
+	"github.com/pulsegate/pulsegate/internal/server"
+)
+
+// adminOf is a log that tells the address of the admin listener.
+type adminOf chan string
+
+var adminLine = regexp.MustCompile(`listening addr=(\S+) listener=admin`)
+
+func (a adminOf) Write(p []byte) (int, error) {
+	if m := adminLine.FindSubmatch(p); m != nil {
+		a <- string(m[1])
+	}
+	return len(p), nil
+}
+
+// withAdmin runs a server while use uses its admin listener.
+func withAdmin(t *testing.T, opt *server.Options, use func(addr string)) {
+	t.Helper()
+	opt.AdminAddr = "127.0.0.1:0"
+	log := make(adminOf, 1)
+	logs, err := server.OpenLog(log, &opt.LogOptions)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer logs.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	err = server.Run(ctx, opt, logs, func(context.Context, net.Addr) error {
+		defer cancel()
+		use(<-log)
+		return nil
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+// ask sends a request from an address of this machine, on a connection that stays open.
+func ask(t *testing.T, from, addr, request string) net.Conn {
+	t.Helper()
+	dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}
+	conn, err := dialer.Dial("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	if err := conn.SetDeadline(time.Now().Add(polltest.Patience)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.WriteString(conn, request); err != nil {
+		t.Fatal(err)
+	}
+	return conn
+}
+
+// A request to the admin listener whose body does not come ends with its connection, also
+// where nobody reads the body.
+//
+// Seen to fail when the admin listener has no deadline for bodies.
+func TestAdminBodyEnds(t *testing.T) {
+	for _, path := range []string{"/metrics", "/admin/erase", "/debug/pprof/cmdline"} {
+		opt := options(t)
+		opt.ReadTimeout = 300 * time.Millisecond
+		withAdmin(t, opt, func(addr string) {
+			conn := ask(t, "127.0.0.1", addr, "POST "+path+" HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n")
+			text, err := io.ReadAll(conn)
+			if errors.Is(err, os.ErrDeadlineExceeded) || !strings.HasPrefix(string(text), "HTTP/1.1 ") {
+				t.Errorf("%s: got %q, %v; want an answer and the end", path, text, err)
+			}
+		})
+	}
+}
+
+// A client that does not read its answers does not keep a connection of the admin
+// listener for ever.
+//
+// Seen to fail when the admin listener has no deadline for answers.
+func TestAdminAnswersEnd(t *testing.T) {
+	for _, line := range []string{"GET /metrics", "POST /admin/backup", "GET /debug/none"} {
+		opt := options(t)
+		opt.ReadTimeout = 300 * time.Millisecond
+		withAdmin(t, opt, func(addr string) {
+			conn := ask(t, "127.0.0.1", addr, "")
+			request := line + " HTTP/1.1\r\nHost: example.com\r\nContent-Length: 0\r\n\r\n"
+			many := strings.Repeat(request, 1000)
+			var err error
+			for err == nil { // until the server does not read on, and then has closed
+				_, err = io.WriteString(conn, many)
+			}
+			if errors.Is(err, os.ErrDeadlineExceeded) {
+				t.Errorf("%s: the connection is still open", line)
+			}
+		})
+	}
+}
+
+// Connections that are idle do not keep others from the admin listener.
+//
+// Seen to fail when connections of the admin listener do not give way.
+func TestAdminConnectionsGiveWay(t *testing.T) {
+	opt := options(t)
+	opt.IdleTimeout = time.Hour
+	others := []string{"127.0.0.1"}
+	if runtime.GOOS == "linux" { // where all of 127.0.0.0/8 is loopback
+		others = append(others, "127.0.0.2")
+	}
+	withAdmin(t, opt, func(addr string) {
+		const request = "GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n"
+		for range 100 {
+			ask(t, "127.0.0.1", addr, request)
+		}
+		for _, from := range others {
+			polltest.Until(t, fmt.Sprintf("%s is answered", from), func() bool {
+				conn := ask(t, from, addr, request)
+				answer := make([]byte, len("HTTP/1.1 200"))
+				_, err := io.ReadFull(conn, answer)
+				return err == nil && string(answer) == "HTTP/1.1 200"
+			})
+		}
+	})
+}
