@@ -85,7 +85,7 @@ func (c *exportCommand) stopped(ctx context.Context, out, _ io.Writer, to moment
 		return fmt.Errorf("open data directory: %w", err)
 	}
 	defer db.Close()
-	q := query.Question{Range: storage.Range{Device: c.Device, FromUnixMs: int64(c.From), ToUnixMs: int64(to)}, Format: query.NDJSON, NoFlags: true}
+	q := query.Selection{Range: storage.Range{Device: c.Device, FromUnixMs: int64(c.From), ToUnixMs: int64(to)}, Format: query.NDJSON, NoFlags: true}
 	if c.Format == "csv" {
 		q.Format = query.CSV
 	}

@@ -1,16 +1,15 @@
-// Package polltest waits in tests for what other goroutines and processes bring
-// about.
+// Package polltest waits in tests for conditions that other goroutines and processes
+// bring about.
 //
 // # Promise
 //
-// [Until] returns as soon as a condition holds, and fails the test when it does not
-// hold for [Patience]. Patience is no claim about speed: it only bounds how long a
-// test hangs that will fail, and is long enough for a machine that has other work.
+// [Until] returns as soon as a condition holds, and fails the test if it does not hold
+// within [Patience]. Patience makes no claim about speed: it only bounds how long a
+// failing test hangs, and is long enough for a busy machine.
 //
 // # Not here
 //
-// What stands still in a synctest bubble needs no polling: synctest.Wait returns
-// when it does.
+// No polling in synctest bubbles: use synctest.Wait.
 package polltest
 
 import (
@@ -18,11 +17,12 @@ import (
 	"time"
 )
 
-// Patience is how long a test waits for something that must come about.
+// Patience is how long a test waits for a condition that must become true.
 const Patience = 2 * time.Minute
 
-// Until polls holds, in short intervals, until it returns true. It ends the test when
-// Patience is over, naming what was waited for, and so belongs to the test's goroutine.
+// Until polls holds at short intervals until it returns true. After Patience it fails
+// the test with a message that names the condition, so it must be called from the
+// test's goroutine.
 func Until(t testing.TB, what string, holds func() bool) {
 	t.Helper()
 	if !Within(Patience, holds) {
@@ -30,8 +30,8 @@ func Until(t testing.TB, what string, holds func() bool) {
 	}
 }
 
-// Within polls holds, in short intervals, and reports whether it returned true within
-// d. It polls once at least.
+// Within polls holds at short intervals and reports whether it returned true within d.
+// It polls at least once.
 func Within(d time.Duration, holds func() bool) bool {
 	pause := 100 * time.Microsecond
 	for deadline := time.Now().Add(d); !holds(); {

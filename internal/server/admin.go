@@ -50,7 +50,7 @@ func (s *server) adminRoutes(measures http.Handler) http.Handler {
 	local("/debug/pprof/trace", pprof.Trace)
 	local(profile.ContentionPath, new(profile.Contention).ServeHTTP)
 
-	h := admin.NewHandler(admin.Config{
+	h := admin.NewHandler(admin.Options{
 		Backup:   func() (admin.Copy, error) { return s.store.Backup() },
 		Erase:    s.store.EraseRecorded,
 		Record:   s.access.record,

@@ -84,10 +84,10 @@ func (damaged) Latest(context.Context, vitals.Name) (storage.Device, error) {
 func readDamaged(t *testing.T, logs *Log, faults int) {
 	t.Helper()
 	router := mux.NewRouter()
-	reads := query.New(damaged{}, damaged{}, query.Config{
+	reads := query.New(damaged{}, damaged{}, query.Options{
 		Problems: problem.New(),
 		Param:    mux.Var,
-		Failed:   func(err error) { logs.Error("reading stored readings failed", "error", err) },
+		OnError:  func(err error) { logs.Error("reading stored readings failed", "error", err) },
 	})
 	router.HandleFunc("/v1/devices/{device}", reads.Device)
 	r := httptest.NewRequest("GET", "/v1/devices/d", nil)

@@ -187,14 +187,14 @@ func (s *server) servePublic() error {
 	if err != nil {
 		return err
 	}
-	reads := query.New(s.store, s.store, query.Config{
+	reads := query.New(s.store, s.store, query.Options{
 		Problems: s.problems,
 		Flags:    flags,
 		Param:    mux.Var,
 		Gate:     s.access.gate,
 		Bound:    query.NewBound(s.opt.MaxReads),
 		Holders:  &s.holders,
-		Failed:   func(err error) { s.log.Error("reading stored readings failed", "error", err) },
+		OnError:  func(err error) { s.log.Error("reading stored readings failed", "error", err) },
 
 		PieceTimeout: min(2*s.opt.ReadTimeout, 30*time.Second),
 	})

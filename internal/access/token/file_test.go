@@ -142,7 +142,7 @@ func TestFileForm(t *testing.T) {
 		{"rights in another order", sealed(strings.Replace(line, "write,read", "read,write", 1)), "line 2: it is not written as"},
 		{"rights twice", sealed(strings.Replace(line, "write,read", "read,read", 1)), "line 2: the value of rights"},
 		{"an unknown right", sealed(strings.Replace(line, "write,read", "root", 1)), "line 2: the value of rights"},
-		{"an unknown key", sealed(minimal + " color=red"), "line 2: it has a key"},
+		{"an unknown key", sealed(minimal + " color=red"), "line 2: it has an unknown key"},
 		{"a key twice", sealed(minimal + " gateway=h"), "line 2: it is not a list of key=value"},
 		{"no gateway", sealed(strings.Replace(minimal, " gateway=g", "", 1)), "line 2: gateway, rights or created"},
 		{"a bad gateway", sealed(strings.Replace(minimal, "gateway=g", "gateway=g/h", 1)), "line 2: the value of gateway"},

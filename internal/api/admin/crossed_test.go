@@ -17,7 +17,7 @@ import (
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
-// A fleetStore is a store of some devices from which a Retention removes.
+// A fleetStore is an Expirer in memory.
 type fleetStore struct{ *storetest.Memory }
 
 func (s fleetStore) devices() []storage.Device {
@@ -45,7 +45,7 @@ func (s fleetStore) EstimateReadings(context.Context) (int64, error) {
 	return int64(n), nil
 }
 
-// times returns when the readings of a device were measured.
+// times returns the times of a device's readings.
 func (s fleetStore) times(device vitals.Name) (ms []int64) {
 	all := make([]storage.Record, 512)
 	n, err := s.Scan(context.Background(), storage.Range{Device: device, ToUnixMs: 1 << 62}, all)
@@ -58,11 +58,11 @@ func (s fleetStore) times(device vitals.Name) (ms []int64) {
 	return ms
 }
 
-// TestClockAndRetention has a fleet send readings for months, while the clock of the server is
-// set at random, years ahead and behind, and that of one device is wrong. As long as the other
-// devices send with the right time, nothing goes that is younger than 39 fortieths of what is
-// to be kept, whatever the clock of the server says. With a clock that is right again,
-// everything goes that is older than it should be.
+// TestClockAndRetention simulates a fleet that sends readings for weeks, while the server's
+// clock is set to random times, years ahead or behind, and the clock of one device is wrong.
+// While the other devices send correct times, no reading younger than 39/40 of the retention
+// period is removed, whatever the server's clock. When the clock is correct again, all older
+// readings are removed.
 //
 // Seen to fail with the mutants believe-the-clock and believe-the-newest.
 func TestClockAndRetention(t *testing.T) {
@@ -150,11 +150,11 @@ func TestClockAndRetention(t *testing.T) {
 		for name, times := range sent {
 			oldest := store.times(name)[0]
 			if late := time.Since(time.UnixMilli(oldest)) - keep; late > r.Every()+every {
-				t.Errorf("%s keeps a reading for %v longer than it should, of %d that were sent", name, late, len(times))
+				t.Errorf("%s has a reading %v older than it should be, of %d sent", name, late, len(times))
 			}
 		}
 		if removed == 0 {
-			t.Error("nothing was removed: the test tests nothing")
+			t.Error("nothing was removed during the test")
 		}
 	})
 }

@@ -1,19 +1,19 @@
-// Package admin is what is done to a store while it serves: backups and erasures,
-// which an administrator asks for over HTTP, and the removal of old readings, which
-// goes on by itself.
+// Package admin maintains a store while it serves: backups and erasures, which an
+// administrator requests over HTTP, and the periodic removal of old readings.
 //
 // # Promise
 //
-//   - A backup that is answered to its end is whole; one that fails on its way ends in
-//     a connection that is cut.
-//   - An erasure that is answered with 200 is done, for good, and recorded. It goes on
-//     when whoever asked for it is gone.
-//   - A server whose clock is ahead by years removes a fortieth of what it keeps too many,
-//     and not all, while fewer than a fiftieth of the devices and fewer than two agree
-//     with it; and where more do, a tenth of its readings with each run.
+//   - A backup that is received completely is valid. If a backup fails, the connection
+//     is closed.
+//   - An erasure that is answered with 200 is permanent and recorded. It continues if
+//     the client disconnects.
+//   - A clock that is years ahead does not erase everything. Unless a fiftieth of the
+//     devices, and at least two, agree with the clock, only readings within the last
+//     fortieth of the retention period before their due time are removed too early.
+//     Otherwise, each run removes at most a tenth of the readings.
 //
 // # Not here
 //
-// No decision about who may ask: see the caller. No files, no tables: the store does
-// the work.
+// No authorization: the caller decides who may access the handlers. No files and no
+// tables: the store does the work.
 package admin

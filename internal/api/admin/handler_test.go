@@ -23,11 +23,11 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// A fixture is a store and an audit log that do as they are told, behind a server.
+// A fixture is a scripted store and audit log behind a server.
 type fixture struct {
 	backupErr, sendErr, eraseErr, recordErr error
 
-	sent     string // of a backup, before sendErr
+	sent     string // content of a backup, before sendErr
 	closed   int
 	erased   []string
 	recorded []audit.Record
@@ -36,12 +36,12 @@ type fixture struct {
 	client *transfer.Client
 	server *httptest.Server
 
-	none bool // no readings are stored of what is erased
+	none bool // the erased device has no readings
 }
 
 func newFixture(t *testing.T) *fixture {
 	f := &fixture{sent: "an archive"}
-	h := admin.NewHandler(admin.Config{
+	h := admin.NewHandler(admin.Options{
 		Backup: func() (admin.Copy, error) {
 			if f.backupErr != nil {
 				return nil, f.backupErr
@@ -94,7 +94,7 @@ func (f *fixture) WriteTo(w io.Writer) (int64, error) {
 	return int64(n), errors.Join(err, f.sendErr)
 }
 
-// fetch returns what a client gets of a backup, and ends the server.
+// fetch returns what a client receives of a backup, and closes the server.
 func (f *fixture) fetch(t *testing.T) (text string, bytes int64, err error) {
 	t.Helper()
 	err = f.client.Backup(t.Context(), func(archive io.Reader, n int64) error {
@@ -112,7 +112,7 @@ func TestBackup(t *testing.T) {
 	f.sent = strings.Repeat("an archive ", 100_000)
 	text, n, err := f.fetch(t)
 	if err != nil || text != f.sent || n != 4711 {
-		t.Errorf("the client gets %d bytes, told %d, %v", len(text), n, err)
+		t.Errorf("the client got %d bytes, announced %d, %v", len(text), n, err)
 	}
 	if f.closed != 1 {
 		t.Errorf("the copy was closed %d times, want once", f.closed)
@@ -122,20 +122,20 @@ func TestBackup(t *testing.T) {
 	}
 }
 
-// A backup that fails on its way does not look whole, even if nothing is missing.
-func TestBackupBreaksOff(t *testing.T) {
+// A backup that fails is detectably incomplete, even if no byte is missing.
+func TestBackupCutOff(t *testing.T) {
 	for _, sent := range []string{"", "short", strings.Repeat("long ", 1_000_000)} {
 		f := newFixture(t)
 		f.sent, f.sendErr = sent, errors.New("input/output error")
 		text, _, err := f.fetch(t)
 		if err == nil {
-			t.Errorf("of %d bytes the client gets %d, and no error", len(sent), len(text))
+			t.Errorf("of %d bytes the client got %d, and no error", len(sent), len(text))
 		}
 		if f.closed != 1 {
 			t.Errorf("the copy was closed %d times, want once", f.closed)
 		}
 		if !strings.Contains(f.log.String(), "a backup was cut off") {
-			t.Errorf("the log says %q", f.log.String())
+			t.Errorf("the log is %q", f.log.String())
 		}
 	}
 }
@@ -145,7 +145,7 @@ func TestBackupNotRecorded(t *testing.T) {
 	f.recordErr = errors.New("no space left")
 	_, _, err := f.fetch(t)
 	if problem, ok := errors.AsType[*transfer.Problem](err); !ok || problem.Status != 500 || !strings.Contains(problem.Detail, "audit log") {
-		t.Errorf("got %v, want 500 with the audit log", err)
+		t.Errorf("got %v, want 500 about the audit log", err)
 	}
 	if f.closed != 1 {
 		t.Errorf("the copy was closed %d times, want once", f.closed)
@@ -168,15 +168,15 @@ func TestErase(t *testing.T) {
 	f.recordErr = errors.New("no space left")
 	_, err = f.client.Erase(t.Context(), "ppg-1")
 	if problem, ok := errors.AsType[*transfer.Problem](err); !ok || !strings.HasSuffix(problem.Type, "#erasure-unfinished") || !strings.Contains(problem.Detail, "is erased") {
-		t.Errorf("when it cannot be recorded: %v, want 500 that says so", err)
+		t.Errorf("when it cannot be recorded: %v, want 500 with that detail", err)
 	}
 }
 
-// TestEraseRest answers what was done where no reading was stored.
+// TestEraseRest checks the response if no readings were stored.
 func TestEraseRest(t *testing.T) {
 	for none, want := range map[bool]string{
 		false: `{"device":"ppg-1","erased":7}`,
-		true:  `{"device":"ppg-1","erased":0,"detail":"No readings were stored. What its files may have held of earlier ones is removed."}`,
+		true:  `{"device":"ppg-1","erased":0,"detail":"No readings were stored. Remains of earlier readings in its files are removed."}`,
 	} {
 		f := newFixture(t)
 		f.none = none
@@ -195,8 +195,8 @@ func TestEraseRest(t *testing.T) {
 	}
 }
 
-// TestRefused has each error of a store answered.
-func TestRefused(t *testing.T) {
+// TestRejected checks the response to each error of a store.
+func TestRejected(t *testing.T) {
 	for _, tt := range []struct {
 		err    error
 		status int
@@ -214,7 +214,7 @@ func TestRefused(t *testing.T) {
 		f := newFixture(t)
 		f.eraseErr, f.backupErr = fmt.Errorf("erase: %w", tt.err), fmt.Errorf("back up: %w", tt.err)
 		_, eraseErr := f.client.Erase(t.Context(), "ppg-1")
-		_, _, backupErr := f.fetch(t) // ends the server
+		_, _, backupErr := f.fetch(t) // closes the server
 		for what, err := range map[string]error{"erase": eraseErr, "backup": backupErr} {
 			problem, ok := errors.AsType[*transfer.Problem](err)
 			if !ok || problem.Status != tt.status || !strings.HasSuffix(problem.Type, "#"+tt.typ) {
@@ -227,7 +227,7 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// TestEraseBodies refuses bodies that do not name one device.
+// TestEraseBodies checks that bodies that do not name one device are rejected.
 func TestEraseBodies(t *testing.T) {
 	f := newFixture(t)
 	for body, want := range map[string]int{
@@ -259,7 +259,7 @@ func TestEraseBodies(t *testing.T) {
 	}
 }
 
-// TestHeader holds the names together that the two ends use.
+// TestHeader checks that both ends use the same header and paths.
 func TestHeader(t *testing.T) {
 	f := newFixture(t)
 	resp, err := http.Post(f.server.URL+transfer.BackupPath, "", nil)

@@ -15,7 +15,7 @@ import (
 	"github.com/pulsegate/pulsegate/internal/storage"
 )
 
-// An expirer notes what it is asked to remove.
+// An expirer records calls of Expire.
 type expirer struct {
 	newest []time.Time // of each device
 	stored int64
@@ -45,7 +45,8 @@ func (e *expirer) Expire(_ context.Context, beforeUnixMs, atMost int64) (storage
 
 const day = 24 * time.Hour
 
-// run runs a retention for some time, and returns its log. now is nil or the clock.
+// run runs a retention for some time and returns its log. now is the clock; it may be
+// nil.
 func run(e *expirer, keep, howLong time.Duration, now func() time.Time) (log string, status admin.RetentionStatus) {
 	var b bytes.Buffer
 	r := &admin.Retention{Store: e, Keep: keep, Log: slog.New(slog.NewTextHandler(&b, nil)), Now: now}
@@ -55,7 +56,8 @@ func run(e *expirer, keep, howLong time.Duration, now func() time.Time) (log str
 	return b.String(), r.Status()
 }
 
-// TestRetention runs once the clock has settled, and then as often as is written.
+// TestRetention checks that the first run comes after the clock has settled, and the
+// next ones at the documented interval.
 func TestRetention(t *testing.T) {
 	for _, tt := range []struct{ keep, settle, every time.Duration }{
 		{400 * day, time.Hour, day}, {100 * day, time.Hour, day},
@@ -81,14 +83,14 @@ func TestRetention(t *testing.T) {
 				t.Errorf("keep %v: status %+v", tt.keep, status)
 			}
 			if !strings.Contains(log, "old readings removed") || !strings.Contains(log, "readings=5") {
-				t.Errorf("the log says %q", log)
+				t.Errorf("the log is %q", log)
 			}
 		})
 	}
 }
 
-// TestRetentionClock has a clock that is years ahead, and devices of which one has such a
-// clock, too. That may cost a fortieth of what is kept.
+// TestRetentionClock has a clock that is years ahead, and one device with such a clock.
+// At most a fortieth of the retention period may be lost.
 //
 // Seen to fail with the mutants believe-the-clock and believe-the-newest.
 func TestRetentionClock(t *testing.T) {
@@ -107,23 +109,23 @@ func TestRetentionClock(t *testing.T) {
 				log, status := run(e, keep, 3*day, func() time.Time { return time.Now().Add(ahead) })
 				for _, before := range e.before {
 					if got, want := begun.Sub(before), keep-keep/40; got < want || got > want+time.Millisecond {
-						t.Errorf("keep %v, %d devices: what is %v older than the newest reading was removed, want %v", keep, devices, got, want)
+						t.Errorf("keep %v, %d devices: readings %v older than the newest one were removed, want %v", keep, devices, got, want)
 					}
 				}
 				if len(e.before) < 3 || !status.Held.ClockAhead || strings.Count(log, "the clock is ahead of theirs") != 1 {
-					t.Errorf("keep %v: %d runs, status %+v, and the log says %q", keep, len(e.before), status, log)
+					t.Errorf("keep %v: %d runs, status %+v, and the log is %q", keep, len(e.before), status, log)
 				}
 			})
 		}
 	}
-	synctest.Test(t, func(t *testing.T) { // a clock that is behind removes nothing too much
+	synctest.Test(t, func(t *testing.T) { // a slow clock removes nothing too early
 		e := &expirer{newest: []time.Time{time.Now().Add(1000 * day)}}
 		run(e, 400*day, 2*time.Hour, nil)
 		if len(e.before) != 1 || e.before[0].After(time.Now().Add(-400*day)) {
 			t.Errorf("what is before %v was removed", e.before)
 		}
 	})
-	synctest.Test(t, func(t *testing.T) { // nothing is stored
+	synctest.Test(t, func(t *testing.T) { // an empty store
 		e := &expirer{}
 		if _, status := run(e, 400*day, 2*time.Hour, nil); len(e.before) != 0 || status.LastDone.IsZero() {
 			t.Errorf("what is before %v was removed; status %+v", e.before, status)
@@ -131,7 +133,7 @@ func TestRetentionClock(t *testing.T) {
 	})
 }
 
-// TestRetentionClockSet sets the clock before the first run, and between two: nothing is
+// TestRetentionClockSet sets the clock before the first run and between runs: nothing is
 // removed until it has run steadily.
 //
 // Seen to fail with the mutant believe-a-jump.
@@ -148,7 +150,7 @@ func TestRetentionClockSet(t *testing.T) {
 					}
 					return now
 				}
-				due := time.Hour // the first run, and that after the clock was set
+				due := time.Hour // the first run, and the run after the clock was set
 				if after > due {
 					due += day
 				}
@@ -158,15 +160,15 @@ func TestRetentionClockSet(t *testing.T) {
 					t.Errorf("set by %v after %v: it ran at %v", by, after, e.at[n-1].Sub(begun))
 				}
 				if !status.Held.ClockSet || !strings.Contains(log, "the clock was set") {
-					t.Errorf("set by %v after %v: status %+v, and the log says %q", by, after, status, log)
+					t.Errorf("set by %v after %v: status %+v, and the log is %q", by, after, status, log)
 				}
 				if _, status = run(e, keep, 2*time.Hour, clock); status.Held.ClockSet || status.LastDone.IsZero() {
-					t.Errorf("set by %v after %v: it does not run any more; status %+v", by, after, status)
+					t.Errorf("set by %v after %v: no further runs; status %+v", by, after, status)
 				}
 			})
 		}
 	}
-	synctest.Test(t, func(t *testing.T) { // a little is nothing
+	synctest.Test(t, func(t *testing.T) { // small adjustments are ignored
 		begun := time.Now()
 		e := &expirer{newest: []time.Time{begun}}
 		_, status := run(e, keep, 2*time.Hour, func() time.Time { return begun.Add(2 * time.Since(begun)) })
@@ -176,7 +178,7 @@ func TestRetentionClockSet(t *testing.T) {
 	})
 }
 
-// TestRetentionShare removes a tenth of what is stored in one run.
+// TestRetentionShare checks that one run removes at most a tenth of the readings.
 func TestRetentionShare(t *testing.T) {
 	for stored, want := range map[int64]int64{0: 1000, 9999: 1000, 10_010: 1001, 1_000_000: 100_000} {
 		synctest.Test(t, func(t *testing.T) {
@@ -186,19 +188,20 @@ func TestRetentionShare(t *testing.T) {
 				t.Errorf("of %d, it was to remove %v, want %d", stored, e.atMost, want)
 			}
 			if status.Held != (admin.Held{TooMany: true}) || strings.Count(log, "one run removes a tenth") != 1 {
-				t.Errorf("status %+v, and the log says %q", status, log)
+				t.Errorf("status %+v, and the log is %q", status, log)
 			}
 		})
 	}
 }
 
-// TestRetentionFails goes on after a failure, and ends with the store.
+// TestRetentionFails checks that Run continues after a failure, and ends when the store
+// is closed.
 func TestRetentionFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := &expirer{newest: []time.Time{time.Now()}, err: errors.New("input/output error")}
 		log, status := run(e, time.Hour, 150*time.Second, nil)
 		if status.Failed != 3 || !status.LastDone.IsZero() || strings.Count(log, "level=ERROR") != 3 {
-			t.Errorf("status %+v, and the log says %q", status, log)
+			t.Errorf("status %+v, and the log is %q", status, log)
 		}
 	})
 	synctest.Test(t, func(t *testing.T) {

@@ -136,7 +136,7 @@ func testPromisesCrossed(t *testing.T, serve serveFunc) {
 	}
 	srv = serveOn(t, store, ingest.Config{Gate: k.gate}, lane)
 	srv.odd = odd
-	reads := query.New(store, store, query.Config{
+	reads := query.New(store, store, query.Options{
 		Problems: problem.New(), Flags: vitals.DefaultFlagLimits(), Gate: k.gate,
 		Param: func(r *http.Request, _ string) string { return strings.Trim(r.URL.Path, "/") },
 	})

@@ -1,17 +1,16 @@
-// Package problem is the list of everything that Pulsegate answers instead of
-// what was asked for: one RFC 9457 problem type for each kind of refusal, with
-// its HTTP status.
+// Package problem defines all error responses of Pulsegate: one RFC 9457 problem type
+// for each kind of error, with its HTTP status.
 //
 // # Promise
 //
-// A type's URI and status never change their meaning. A status tells a client
-// what to do: 503 and 429 come with Retry-After and mean "nothing was stored,
-// try again"; other 4xx mean "do not send this again as it is".
+// The meaning of a type's URI and status never changes. The status tells a client what
+// to do: 503 and 429 have a Retry-After and mean "nothing was stored, try again"; other
+// 4xx mean "do not send this again unchanged".
 //
 // # Not here
 //
-// No decisions: who refuses also says why. docs/problems.md explains each type
-// to those who write clients; a test holds it to this list.
+// No decisions: the code that rejects a request selects the problem. docs/problems.md
+// explains each type to authors of clients; a test compares it with this list.
 package problem
 
 import (
@@ -20,21 +19,20 @@ import (
 	"github.com/pulsegate/pulsegate/reply"
 )
 
-// typeBase is where the types are explained.
+// typeBase is the URL of the documentation of the types.
 const typeBase = "https://github.com/pulsegate/pulsegate/blob/main/docs/problems.md#"
 
-// challenge is the scheme of the credentials, with the one parameter that it must
-// have. Only an answer to credentials that were given says what is wrong
-// (RFC 6750, section 3).
+// challenge is the authentication scheme with its required parameter. Only responses to
+// requests with credentials have the parameter error (RFC 6750, section 3).
 const challenge = `Bearer realm="pulsegate"`
 
-// A Set holds the problems. It is immutable and may be shared.
+// A Set has all problems. It is immutable and safe for concurrent use.
 type Set struct {
-	// Of a request as a whole.
-	Malformed        *reply.Problem // 400 the body is not JSON, or not with one certain meaning
+	// About a request as a whole.
+	Malformed        *reply.Problem // 400 the body is not JSON, or is ambiguous
 	BadParameter     *reply.Problem // 400 a query or path parameter
 	NotFound         *reply.Problem // 404 no such resource
-	UnknownDevice    *reply.Problem // 404 nothing is stored of this device
+	UnknownDevice    *reply.Problem // 404 no readings are stored for this device
 	MethodNotAllowed *reply.Problem // 405
 	NotAcceptable    *reply.Problem // 406
 	Timeout          *reply.Problem // 408 the request took too long to arrive
@@ -42,31 +40,31 @@ type Set struct {
 	TooLarge         *reply.Problem // 413
 	UnknownEncoding  *reply.Problem // 415 a Content-Encoding other than gzip and zstd
 
-	// Of whoever sent it.
-	Unauthorized       *reply.Problem // 401 credentials are needed, and none were given
-	InvalidCredentials *reply.Problem // 401 those that were given are not valid, or not any more
-	Forbidden          *reply.Problem // 403 valid ones, that do not allow this
-	UntrustedOrigin    *reply.Problem // 403 where it comes from, whatever the credentials
-	TooManyReadings    *reply.Problem // 429 more than the token's rate
+	// About the client.
+	Unauthorized       *reply.Problem // 401 credentials are missing
+	InvalidCredentials *reply.Problem // 401 credentials are invalid or no longer valid
+	Forbidden          *reply.Problem // 403 credentials are valid, but do not allow this
+	UntrustedOrigin    *reply.Problem // 403 rejected for its origin, whatever the credentials
+	TooManyReadings    *reply.Problem // 429 exceeds the token's rate
 
 	// 429 a reading that would have to be compared, after too many contradictions
 	TooManyContradictions *reply.Problem
 
-	// Of a single reading.
+	// About a single reading.
 	Conflict *reply.Problem // 409 contradicts what is stored
 	Invalid  *reply.Problem // 422 breaks a rule of the data model
 
-	// Of an administrator's request.
-	ErasureUnfinished *reply.Problem // 500 an erasure has begun, and has to be finished
-	Busy              *reply.Problem // 503 a backup or an erasure is under way
+	// About an administrator's request.
+	ErasureUnfinished *reply.Problem // 500 an erasure has started but is not finished
+	Busy              *reply.Problem // 503 a backup or an erasure is in progress
 
-	// Of the server. Nothing was stored, unless the detail says otherwise.
-	ReadFailed     *reply.Problem // 500 what is stored could not be read
-	OutcomeUnknown *reply.Problem // 500 whether it was stored is not known; to send it again is safe
+	// About the server. Nothing was stored, unless the detail says otherwise.
+	ReadFailed     *reply.Problem // 500 the stored readings could not be read
+	OutcomeUnknown *reply.Problem // 500 it is unknown whether the readings were stored; retrying is safe
 	Overloaded     *reply.Problem // 503
 	Draining       *reply.Problem // 503 about to stop
 	DiskLow        *reply.Problem // 503
-	StoreDamaged   *reply.Problem // 503 what the reading must be compared with cannot be read
+	StoreDamaged   *reply.Problem // 503 the stored reading with which this one must be compared cannot be read
 	StoreFailed    *reply.Problem // 503
 }
 
@@ -78,8 +76,8 @@ func New() *Set {
 	return &Set{
 		Malformed:        define(http.StatusBadRequest, "malformed-body", "The body is not valid"),
 		BadParameter:     define(http.StatusBadRequest, "bad-parameter", "A parameter is not valid"),
-		NotFound:         define(http.StatusNotFound, "not-found", "There is nothing at this address"),
-		UnknownDevice:    define(http.StatusNotFound, "unknown-device", "Nothing is stored of this device"),
+		NotFound:         define(http.StatusNotFound, "not-found", "There is no resource at this address"),
+		UnknownDevice:    define(http.StatusNotFound, "unknown-device", "No readings are stored for this device"),
 		MethodNotAllowed: define(http.StatusMethodNotAllowed, "method-not-allowed", "The method is not allowed here"),
 		NotAcceptable:    define(http.StatusNotAcceptable, "not-acceptable", "None of the accepted formats is offered"),
 		Timeout:          define(http.StatusRequestTimeout, "timeout", "The request took too long to arrive"),
@@ -93,21 +91,21 @@ func New() *Set {
 			reply.Header("WWW-Authenticate", challenge+`, error="invalid_token"`)),
 		Forbidden: define(http.StatusForbidden, "forbidden", "The credentials do not allow this",
 			reply.Header("WWW-Authenticate", challenge+`, error="insufficient_scope"`)),
-		UntrustedOrigin:       define(http.StatusForbidden, "untrusted-origin", "Requests from there are not taken"),
+		UntrustedOrigin:       define(http.StatusForbidden, "untrusted-origin", "Requests from this origin are not accepted"),
 		TooManyReadings:       define(http.StatusTooManyRequests, "too-many-readings", "The token's rate is exceeded"),
-		TooManyContradictions: define(http.StatusTooManyRequests, "too-many-contradictions", "The reading is not compared with what another gateway has sent"),
+		TooManyContradictions: define(http.StatusTooManyRequests, "too-many-contradictions", "The reading is not compared with those of other gateways"),
 
 		Conflict:          define(http.StatusConflict, "conflict", "The reading contradicts a stored one"),
 		Invalid:           define(http.StatusUnprocessableEntity, "invalid-reading", "The reading is not acceptable"),
 		ErasureUnfinished: define(http.StatusInternalServerError, "erasure-unfinished", "The erasure is not finished"),
-		Busy:              define(http.StatusServiceUnavailable, "busy", "A backup or an erasure is under way"),
+		Busy:              define(http.StatusServiceUnavailable, "busy", "A backup or an erasure is in progress"),
 
 		ReadFailed:     define(http.StatusInternalServerError, "read-failed", "The stored readings could not be read"),
-		OutcomeUnknown: define(http.StatusInternalServerError, "outcome-unknown", "It is not known whether the readings were stored"),
+		OutcomeUnknown: define(http.StatusInternalServerError, "outcome-unknown", "It is unknown whether the readings were stored"),
 		Overloaded:     define(http.StatusServiceUnavailable, "overloaded", "The server is overloaded"),
 		Draining:       define(http.StatusServiceUnavailable, "draining", "The server is about to stop"),
 		DiskLow:        define(http.StatusServiceUnavailable, "disk-low", "The server's disk is nearly full"),
-		StoreDamaged:   define(http.StatusServiceUnavailable, "store-damaged", "What is stored at the reading's time cannot be read"),
+		StoreDamaged:   define(http.StatusServiceUnavailable, "store-damaged", "The stored reading of the same time cannot be read"),
 		StoreFailed:    define(http.StatusServiceUnavailable, "store-failed", "The server cannot store readings"),
 	}
 }

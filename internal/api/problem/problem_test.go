@@ -12,8 +12,7 @@ import (
 	"github.com/pulsegate/pulsegate/internal/api/problem"
 )
 
-// Every type is explained in docs/problems.md, with its status, and nothing else
-// is.
+// docs/problems.md explains exactly the problem types, with their statuses.
 func TestDocs(t *testing.T) {
 	text, err := os.ReadFile("../../../docs/problems.md")
 	if err != nil {
@@ -40,10 +39,10 @@ func TestDocs(t *testing.T) {
 	}
 }
 
-// A 401 challenges the client to show credentials, as RFC 9110 (section 15.5.2) has it. A
-// 403 does so where another token would help, and nowhere else.
+// A 401 has a challenge (RFC 9110, section 15.5.2). A 403 has one only if another token
+// would help.
 //
-// Seen to fail when all that is forbidden was Forbidden, with its challenge.
+// Seen to fail when every 403 was Forbidden, with its challenge.
 func TestChallenges(t *testing.T) {
 	for name, set := range map[string]*problem.Set{"with tokens": problem.New(), "without": problem.New().WithoutTokens()} {
 		for _, p := range set.All() {
@@ -57,7 +56,7 @@ func TestChallenges(t *testing.T) {
 	}
 }
 
-// All leaves none out.
+// All returns every problem.
 func TestAll(t *testing.T) {
 	set := problem.New()
 	fields := reflect.ValueOf(*set)

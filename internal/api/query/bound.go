@@ -8,34 +8,33 @@ import (
 	"github.com/pulsegate/pulsegate/internal/wire/share"
 )
 
-// DefaultMaxReads is how many questions are answered at one time unless a server
-// says otherwise.
+// DefaultMaxReads is the default number of concurrent read requests.
 const DefaultMaxReads = 64
 
-// readWait is how long a question waits for others to be answered.
+// readWait is how long a request waits for a place.
 const readWait = 1 * time.Second
 
-// A Bound bounds the requests that are answered at one time: each holds its page in
-// memory, until the client has read it. It divides its places among those who ask
-// (package share), so that one client that reads slowly does not keep out the others.
+// A Bound bounds the number of concurrent read requests, because each keeps its page in
+// memory until the client has read it. It divides its places among clients (package
+// share), so that a slow client does not block the others.
 type Bound struct {
 	mu      sync.Mutex
-	left    int       // places; guarded by mu
-	waiters []*waiter // oldest first, as many as there are places at most; guarded by mu
+	left    int       // free places; guarded by mu
+	waiters []*waiter // oldest first, at most as many as places; guarded by mu
 	most    int
 }
 
-// A waiter is a request that waits for a place.
+// A waiter is a request waiting for a place.
 type waiter struct {
 	holder *share.Holder
-	taken  chan struct{} // closed when it has got one
+	taken  chan struct{} // closed when it has a place
 }
 
-// NewBound returns a Bound of n requests.
+// NewBound returns a Bound with n places.
 func NewBound(n int) *Bound { return &Bound{left: n, most: n} }
 
-// Enter takes a place for a holder, and waits for it for a second. It reports whether it
-// got one, which the caller must give back by Leave.
+// Enter takes a place for a holder. If none is free, it waits up to one second. It
+// reports whether it took a place, which the caller must return with Leave.
 func (b *Bound) Enter(ctx context.Context, h *share.Holder) bool {
 	b.mu.Lock()
 	if b.take(h) {
@@ -66,10 +65,10 @@ func (b *Bound) Enter(ctx context.Context, h *share.Holder) bool {
 			return false
 		}
 	}
-	return true // it got a place meanwhile
+	return true // Leave has assigned a place meanwhile
 }
 
-// Leave gives a place back, to the oldest of those that wait and may have it.
+// Leave returns a place, which goes to the oldest waiter whose holder may take one.
 func (b *Bound) Leave(h *share.Holder) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -86,7 +85,7 @@ func (b *Bound) Leave(h *share.Holder) {
 	}
 }
 
-// take takes a place, if there is one for h. b.mu is held.
+// take takes a place for h if there is one. b.mu must be held.
 func (b *Bound) take(h *share.Holder) bool {
 	if b.left == 0 || !h.Take(share.Places, 1, int64(b.left-1)) {
 		return false

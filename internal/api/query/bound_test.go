@@ -10,36 +10,35 @@ import (
 	"github.com/pulsegate/pulsegate/internal/wire/share"
 )
 
-// Two questions are answered at a time; the third waits, and then is refused, or
-// answered if there is a place in time.
+// With two places, a third request waits until it is rejected or a place becomes free.
 //
-// Seen to fail when a place is not given back, and when nobody waits.
+// Seen to fail when a place is not returned, and when requests do not wait.
 func TestBound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := query.NewBound(2)
 		for range 2 {
 			if !b.Enter(t.Context(), nil) {
-				t.Error("one of two is refused")
+				t.Error("a request was rejected although a place is free")
 			}
 		}
 		start := time.Now()
 		if b.Enter(t.Context(), nil) {
-			t.Error("a third is let in")
+			t.Error("a third request was admitted")
 		}
 		if took := time.Since(start); took != time.Second {
-			t.Errorf("refused after %v, want a second", took)
+			t.Errorf("rejected after %v, want one second", took)
 		}
 		gone, cancel := context.WithCancel(t.Context())
 		cancel()
 		if b.Enter(gone, nil) || time.Since(start) != time.Second {
-			t.Error("a client that is gone was waited with")
+			t.Error("Enter waits longer than its context")
 		}
 		time.AfterFunc(time.Second/2, func() { b.Leave(nil) })
 		if !b.Enter(t.Context(), nil) {
-			t.Error("with a place in time one is refused")
+			t.Error("a request was rejected although a place became free")
 		}
 		var in [8]bool
-		for i := range in { // of which two may wait
+		for i := range in { // at most two may wait
 			go func() { in[i] = b.Enter(t.Context(), nil) }()
 		}
 		synctest.Wait()
@@ -59,11 +58,11 @@ func TestBound(t *testing.T) {
 	})
 }
 
-// One client takes half of the places and no more; others find the rest, and do not
-// wait after its further questions.
+// One client gets at most half of the places. Others get the rest, without waiting
+// behind its further requests.
 //
-// Seen to fail when the holder is not asked, and when Leave looks at the first that
-// waits alone.
+// Seen to fail when the holder is ignored, and when Leave considers only the first
+// waiter.
 func TestBoundShares(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, all := query.NewBound(8), new(share.Holders)
@@ -85,7 +84,7 @@ func TestBoundShares(t *testing.T) {
 		start := time.Now()
 		for range 2 {
 			if !b.Enter(t.Context(), other) || time.Since(start) != 0 {
-				t.Error("another client is refused, or waits")
+				t.Error("another client is rejected or has to wait")
 			}
 		}
 		third := make(chan bool)
@@ -96,7 +95,7 @@ func TestBoundShares(t *testing.T) {
 		synctest.Wait()
 		b.Leave(other)
 		if !<-fourth {
-			t.Error("a place does not go to the one who may have it")
+			t.Error("a free place does not go to the client that may take it")
 		}
 		if <-third {
 			t.Error("one client has more than its share")

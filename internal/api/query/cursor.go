@@ -10,11 +10,12 @@ import (
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
-// errCursor means that a cursor was not made by this server for this question.
+// errCursor means that a cursor does not come from this server or belongs to another
+// list.
 var errCursor = errors.New("not a cursor of this list")
 
-// A cursor is the base64url form of one kind byte and a key. It holds a position
-// and no right: a made-up cursor shows what a made-up from or to would show.
+// A cursor is a kind byte and a key in base64url. It is a position and gives no access:
+// a forged cursor shows no more than other values of from and to.
 //
 //	kind  key
 //	0x01  8 bytes: time of the last reading shown, Unix ms, big-endian; ascending
@@ -26,10 +27,10 @@ const (
 	cursorDevice     = 0x03
 )
 
-// maxCursorBytes is the length of the longest cursor as text.
+// maxCursorBytes is the maximum length of a cursor as text.
 var maxCursorBytes = base64.RawURLEncoding.EncodedLen(1 + vitals.MaxNameBytes)
 
-// appendTimeCursor appends the cursor that goes on behind a reading.
+// appendTimeCursor appends the cursor that continues after a reading.
 func appendTimeCursor(dst []byte, lastUnixMs int64, descending bool) []byte {
 	key := [9]byte{cursorAscending}
 	if descending {
@@ -39,7 +40,8 @@ func appendTimeCursor(dst []byte, lastUnixMs int64, descending bool) []byte {
 	return base64.RawURLEncoding.AppendEncode(dst, key[:])
 }
 
-// parseTimeCursor returns the time of the last reading shown, in Unix ms.
+// parseTimeCursor parses a cursor and returns the time of the last reading shown, in
+// Unix ms.
 func parseTimeCursor(text string, descending bool) (int64, error) {
 	key, err := decodeCursor(text)
 	want := byte(cursorAscending)
@@ -56,14 +58,14 @@ func parseTimeCursor(text string, descending bool) (int64, error) {
 	return int64(lastUnixMs), nil
 }
 
-// appendDeviceCursor appends the cursor that goes on behind a device.
+// appendDeviceCursor appends the cursor that continues after a device.
 func appendDeviceCursor(dst []byte, last vitals.Name) []byte {
 	var key [1 + vitals.MaxNameBytes]byte
 	key[0] = cursorDevice
 	return base64.RawURLEncoding.AppendEncode(dst, last.AppendTo(key[:1]))
 }
 
-// parseDeviceCursor returns the name of the last device shown.
+// parseDeviceCursor parses a cursor and returns the name of the last device shown.
 func parseDeviceCursor(text string) (vitals.Name, error) {
 	key, err := decodeCursor(text)
 	if err != nil || len(key) < 2 || key[0] != cursorDevice {
@@ -77,8 +79,8 @@ func parseDeviceCursor(text string) (vitals.Name, error) {
 }
 
 func decodeCursor(text string) ([]byte, error) {
-	// Strict refuses the forms that would decode to the same bytes, but for line
-	// breaks, which the decoder skips.
+	// Accept only one spelling: Strict rejects nonzero padding bits, but ignores line
+	// breaks.
 	if len(text) > maxCursorBytes || strings.ContainsAny(text, "\r\n") {
 		return nil, errCursor
 	}

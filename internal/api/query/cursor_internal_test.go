@@ -6,8 +6,8 @@ import (
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
-// FuzzCursor: no text makes a cursor panic, and what is taken for a cursor is
-// one that this package writes.
+// FuzzCursor checks that no text causes a panic, and that only cursors in the form
+// written by this package are accepted.
 func FuzzCursor(f *testing.F) {
 	name, err := vitals.ParseName("ppg-1")
 	if err != nil {
@@ -22,19 +22,19 @@ func FuzzCursor(f *testing.F) {
 		for _, descending := range []bool{false, true} {
 			if ms, err := parseTimeCursor(text, descending); err == nil {
 				if again := string(appendTimeCursor(nil, ms, descending)); again != text {
-					t.Errorf("time cursor %q is written %q", text, again)
+					t.Errorf("time cursor %q is encoded as %q", text, again)
 				}
 			}
 		}
 		if device, err := parseDeviceCursor(text); err == nil {
 			if again := string(appendDeviceCursor(nil, device)); again != text {
-				t.Errorf("device cursor %q is written %q", text, again)
+				t.Errorf("device cursor %q is encoded as %q", text, again)
 			}
 		}
 	})
 }
 
-// FuzzParams: no query makes the parser panic or leave its bounds.
+// FuzzParams checks that no query causes a panic or a result out of bounds.
 func FuzzParams(f *testing.F) {
 	f.Add("from=1&to=2026-01-01T00:00:00Z&limit=10&order=desc&format=csv&flags=false")
 	f.Add("cursor=AQAAAZzzzzz")

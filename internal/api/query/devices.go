@@ -7,15 +7,14 @@ import (
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
-// A Lister gives the devices in the order of their names. Package storage states
-// what it promises.
+// A Lister lists devices in the order of their names. Package storage documents its
+// contract.
 type Lister interface {
 	Devices(ctx context.Context, after vitals.Name, dst []storage.Device) (int, error)
 }
 
-// appendDevice appends a device as a JSON object: the time of its newest
-// reading, and the latest value of each sign with its own time. Each flag stands
-// beside the value that it is about.
+// appendDevice appends a device as a JSON object: the time of its newest reading, and
+// the latest value of each sign with its time and its flags.
 //
 //	{"device":"ppg-1","time":"…","latest":{"spo2_pct":{"value":97.5,"time":"…"}}}
 func appendDevice(dst []byte, d *storage.Device, limits *vitals.FlagLimits) []byte {
@@ -43,9 +42,8 @@ func appendDevice(dst []byte, d *storage.Device, limits *vitals.FlagLimits) []by
 	return append(dst, "}}"...)
 }
 
-// deviceFlags returns the flags of each latest value. The pulse pressure is one
-// only if both pressures are of one moment; its flag stands with the systolic
-// one.
+// deviceFlags returns the flags of each latest value. The pulse pressure is computed
+// only if both pressures have the same time; its flag belongs to the systolic value.
 func deviceFlags(d *storage.Device, limits *vitals.FlagLimits) (flags [vitals.NumSigns]vitals.FlagSet) {
 	if limits == nil {
 		return flags

@@ -7,17 +7,17 @@ import (
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
-// A Format is a text form of readings.
+// A Format is a text format of readings.
 type Format uint8
 
 // The formats.
 const (
 	JSON   Format = iota // one object with the readings and the cursor of the next page
-	NDJSON               // one object a line
+	NDJSON               // one object per line
 	CSV                  // RFC 4180, with a header
 )
 
-// formatNames and contentTypes are indexed by Format and never written to.
+// formatNames and contentTypes are indexed by Format and never modified.
 var (
 	formatNames  = [...]string{JSON: "json", NDJSON: "ndjson", CSV: "csv"}
 	contentTypes = [...]string{
@@ -27,20 +27,20 @@ var (
 	}
 )
 
-// String returns the format's name, as the parameter format takes it.
+// String returns the name of the format, as in the parameter format.
 func (f Format) String() string { return formatNames[f] }
 
-// ContentType returns the media type of an answer in this format.
+// ContentType returns the media type of a response in this format.
 func (f Format) ContentType() string { return contentTypes[f] }
 
-// An encoder writes records in one format. Its methods append to a buffer and do
-// not allocate beyond that.
+// An encoder formats records. Its methods append to a buffer and do not allocate
+// otherwise.
 type encoder struct {
 	format Format
-	flags  *vitals.FlagLimits // nil: write no flags
+	flags  *vitals.FlagLimits // nil: no flags
 }
 
-// appendHead appends what stands before the first record.
+// appendHead appends the text before the first record.
 func (e *encoder) appendHead(dst []byte) []byte {
 	switch e.format {
 	case JSON:
@@ -73,7 +73,7 @@ func (e *encoder) appendRecord(dst []byte, r *storage.Record, first bool) []byte
 	return e.appendObject(append(dst, '\n'), r)
 }
 
-// appendTail appends what stands behind the last record.
+// appendTail appends the text after the last record.
 func (e *encoder) appendTail(dst []byte, cursor string) []byte {
 	if e.format != JSON {
 		return dst
@@ -88,13 +88,13 @@ func (e *encoder) appendTail(dst []byte, cursor string) []byte {
 	return append(dst, "}\n"...)
 }
 
-// appendNotice appends the member that goes with flags.
+// appendNotice appends the notice that must accompany flags.
 func appendNotice(dst []byte) []byte {
 	return append(append(append(dst, `,"flags_notice":"`...), vitals.FlagNotice...), '"')
 }
 
-// appendObject appends a record as a JSON object: the reading as it was sent,
-// when it was received, and what is unusual about it.
+// appendObject appends a record as a JSON object: the reading as it was sent, when it
+// was received, and its flags.
 func (e *encoder) appendObject(dst []byte, r *storage.Record) []byte {
 	dst = vitals.AppendMembers(append(dst, '{'), &r.Reading)
 	dst = append(dst, `,"received":"`...)
@@ -106,8 +106,8 @@ func (e *encoder) appendObject(dst []byte, r *storage.Record) []byte {
 	return append(dst, '}')
 }
 
-// appendFlags appends the member that lists flags, nothing when there are none.
-// Names and texts of flags hold nothing that JSON escapes.
+// appendFlags appends the member with the flags, if there are any. Names and texts of
+// flags need no escapes in JSON.
 func appendFlags(dst []byte, set vitals.FlagSet) []byte {
 	if set == 0 {
 		return dst
@@ -125,8 +125,8 @@ func appendFlags(dst []byte, set vitals.FlagSet) []byte {
 	return append(dst, ']')
 }
 
-// appendRow appends a record as a row of CSV. No cell needs quotes: names hold
-// no commas, and flags are separated by semicolons.
+// appendRow appends a record as a CSV row. No cell needs quotes: names contain no
+// commas, and flags are separated by semicolons.
 func (e *encoder) appendRow(dst []byte, r *storage.Record) []byte {
 	dst = r.Device.AppendTo(dst)
 	dst = vitals.AppendTime(append(dst, ','), r.TimeUnixMs)
@@ -152,9 +152,9 @@ func (e *encoder) appendRow(dst []byte, r *storage.Record) []byte {
 	return append(dst, "\r\n"...)
 }
 
-// negotiate returns the format that an Accept header prefers. ok is false when
-// it accepts none. A missing header accepts all, and JSON is preferred where
-// several are accepted alike.
+// negotiate returns the format preferred by an Accept header. ok is false if none is
+// acceptable. A missing header accepts all. Among formats with the same weight, JSON is
+// preferred.
 //
 // Parameters other than q are ignored (RFC 9110, section 12.5.1).
 func negotiate(accept []string) (f Format, ok bool) {
@@ -170,8 +170,8 @@ func negotiate(accept []string) (f Format, ok bool) {
 	return best, bestQ > 0
 }
 
-// quality returns the weight, 0 to 1000, that an Accept header gives to f: that
-// of the most specific range that matches.
+// quality returns the weight of f in an Accept header, 0 to 1000: that of the most
+// specific media range that matches.
 func quality(accept []string, f Format) int {
 	best, specific := 0, -1
 	for _, line := range accept {
@@ -186,8 +186,8 @@ func quality(accept []string, f Format) int {
 	return best
 }
 
-// specificity tells how closely a media range fits f: 2 by name, 1 by type, 0 by
-// */*, -1 not at all.
+// specificity returns how specifically a media range matches f: 2 by name, 1 by type, 0
+// by */*, -1 not at all.
 func specificity(name string, f Format) int {
 	switch {
 	case name == "*/*":
@@ -202,8 +202,8 @@ func specificity(name string, f Format) int {
 	return -1
 }
 
-// weight returns the q of a media range's parameters in thousandths, 1000 where
-// there is none and 0 where it is malformed.
+// weight returns the q of a media range's parameters in thousandths: 1000 if it is
+// missing, 0 if it is malformed.
 func weight(params string) int {
 	for p := range strings.SplitSeq(params, ";") {
 		name, value, ok := strings.Cut(strings.TrimSpace(p), "=")

@@ -15,53 +15,51 @@ import (
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
-// defaultPieceTimeout is how long a client may take to read one piece of an answer,
-// of about 64 KiB, unless a Config says otherwise.
+// defaultPieceTimeout is the default of Options.PieceTimeout.
 const defaultPieceTimeout = 30 * time.Second
 
-// A Config says what a [Handler] needs to know.
-type Config struct {
+// Options configure a [Handler].
+type Options struct {
 	Problems *problem.Set
 	Flags    vitals.FlagLimits // which values are flagged as unusual
 
-	// Param returns a variable of the request's path, such as "device".
+	// Param returns a variable in the request's path, such as "device".
 	Param func(r *http.Request, name string) string
 
-	// Gate decides who may read what. Nil: everybody may read everything.
+	// Gate authorizes requests. If nil, every request may read everything.
 	Gate *gate.Gate
 
-	// PieceTimeout is how long a client may take to read one piece of an answer, of
-	// about 64 KiB. It takes the place of the server's WriteTimeout, so that an answer
-	// may take long as a whole. Default 30 s.
+	// PieceTimeout is how long a client may take to read one piece of a response, about
+	// 64 KiB. It replaces the server's WriteTimeout, so that a long response as a whole
+	// has no limit. Default 30 s.
 	PieceTimeout time.Duration
 
-	// Bound bounds the requests that are answered at one time, of those that the Gate
-	// lets in. Nil: nothing does. Holders divide it. Nil: it is not divided.
+	// Bound bounds the number of concurrent authorized requests; nil: no bound. Holders
+	// divide it among clients; nil: it is not divided.
 	Bound   *Bound
 	Holders *share.Holders
 
-	// Failed is told of errors of the store and of the Gate. May be nil.
-	Failed func(error)
+	// OnError, if not nil, is called with errors of the store and of the audit log.
+	OnError func(error)
 }
 
-// A Handler answers the questions of the read API. Its methods are
-// http.HandlerFuncs for GET and HEAD.
+// A Handler serves the read API. Its methods are http.HandlerFuncs for GET and HEAD.
 type Handler struct {
 	reader  Reader
 	lister  Lister
-	cfg     Config
-	object  *reply.Head                   // 200 with a JSON body that is there whole
-	streams [len(formatNames)]*reply.Head // 200 with a body that is written while it is read
+	opt     Options
+	object  *reply.Head                   // 200 with a complete JSON body
+	streams [len(formatNames)]*reply.Head // 200 with a streamed body
 }
 
 // New returns a Handler that reads from reader and lister.
-func New(reader Reader, lister Lister, cfg Config) *Handler {
-	if cfg.PieceTimeout <= 0 {
-		cfg.PieceTimeout = defaultPieceTimeout
+func New(reader Reader, lister Lister, opt Options) *Handler {
+	if opt.PieceTimeout <= 0 {
+		opt.PieceTimeout = defaultPieceTimeout
 	}
-	h := &Handler{reader: reader, lister: lister, cfg: cfg}
-	if cfg.Gate == nil {
-		h.cfg.Gate = &gate.Gate{}
+	h := &Handler{reader: reader, lister: lister, opt: opt}
+	if opt.Gate == nil {
+		h.opt.Gate = &gate.Gate{}
 	}
 	h.object = reply.NewHead(http.StatusOK, JSON.ContentType(), reply.NoStore())
 	for f := range Format(len(formatNames)) {
@@ -70,12 +68,11 @@ func New(reader Reader, lister Lister, cfg Config) *Handler {
 	return h
 }
 
-// Devices answers GET /v1/devices: a page of devices in the order of their
-// names, of those that the token covers. Parameters: limit (1 to 1000, default
-// 100), cursor.
+// Devices serves GET /v1/devices: a page of the devices that the token covers, in the
+// order of their names. Parameters: limit (1 to 1000, default 100), cursor.
 func (h *Handler) Devices(w http.ResponseWriter, r *http.Request) {
-	r = toItsEnd(r)
-	pass, leave, ok := h.enter(w, r)
+	r = withoutCancel(r)
+	access, leave, ok := h.authorize(w, r)
 	if !ok {
 		return
 	}
@@ -97,14 +94,14 @@ func (h *Handler) Devices(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
-	// One more than the page holds tells whether there is a next one.
+	// Read one more to find out whether there is a next page.
 	devices := make([]storage.Device, limit+1)
-	n, err := h.lister.Devices(r.Context(), firstOf(&pass, after), devices)
+	n, err := h.lister.Devices(r.Context(), firstOf(&access, after), devices)
 	if err != nil {
 		h.fail(w, r, err)
 		return
 	}
-	n = covered(&pass, devices[:n])
+	n = covered(&access, devices[:n])
 	more := n > limit
 	n = min(n, limit)
 	text := append(make([]byte, 0, 512*n+256), `{"devices":[`...)
@@ -112,7 +109,7 @@ func (h *Handler) Devices(w http.ResponseWriter, r *http.Request) {
 		if i > 0 {
 			text = append(text, ',')
 		}
-		text = appendDevice(append(text, '\n'), &devices[i], &h.cfg.Flags)
+		text = appendDevice(append(text, '\n'), &devices[i], &h.opt.Flags)
 	}
 	text = append(text, "\n]"...)
 	if more {
@@ -123,11 +120,10 @@ func (h *Handler) Devices(w http.ResponseWriter, r *http.Request) {
 	h.writeObject(w, r, text)
 }
 
-// Device answers GET /v1/devices/{device}: the latest value of each sign, with
-// its own time.
+// Device serves GET /v1/devices/{device}: the latest value of each sign with its time.
 func (h *Handler) Device(w http.ResponseWriter, r *http.Request) {
-	r = toItsEnd(r)
-	device, _, leave, ok := h.enterDevice(w, r)
+	r = withoutCancel(r)
+	device, _, leave, ok := h.authorizeDevice(w, r)
 	if !ok {
 		return
 	}
@@ -141,30 +137,30 @@ func (h *Handler) Device(w http.ResponseWriter, r *http.Request) {
 		h.fail(w, r, err)
 		return
 	}
-	text := appendDevice(make([]byte, 0, 1024), &d, &h.cfg.Flags)
+	text := appendDevice(make([]byte, 0, 1024), &d, &h.opt.Flags)
 	text = text[:len(text)-1] // the notice goes inside
 	text = append(appendNotice(text), "}\n"...)
 	h.writeObject(w, r, text)
 }
 
-// Readings answers GET /v1/devices/{device}/readings. Parameters: from
-// (inclusive) and to (exclusive), limit, cursor, order (asc or desc), format
-// (json, ndjson or csv; the Accept header where it is missing), flags (true or
-// false).
+// Readings serves GET /v1/devices/{device}/readings. Parameters: from (inclusive) and
+// to (exclusive), limit, cursor, order (asc or desc), format (json, ndjson or csv;
+// default: the Accept header decides), flags (true or false).
 //
-// Where a limit ends an NDJSON or CSV answer, the cursor of the next page comes
-// in the trailer Pulsegate-Next-Cursor; a JSON answer holds it.
+// If a limit ends the page, a JSON response includes the cursor of the next page, and
+// an NDJSON or CSV response has it in the trailer Pulsegate-Next-Cursor.
 //
-// An export is recorded before its first byte is sent: an answer as NDJSON or CSV, one
-// of more than 1000 readings, or one of fewer when many were read in such pages lately.
+// An export is recorded in the audit log before its first byte is sent. A response is
+// an export if it is NDJSON or CSV, if its limit is more than 1000 readings, or if the
+// client has recently read many readings in smaller pages.
 func (h *Handler) Readings(w http.ResponseWriter, r *http.Request) {
-	r = toItsEnd(r)
-	device, pass, leave, ok := h.enterDevice(w, r)
+	r = withoutCancel(r)
+	device, access, leave, ok := h.authorizeDevice(w, r)
 	if !ok {
 		return
 	}
 	defer leave()
-	w.Header().Add("Vary", "Accept") // the media type depends on it
+	w.Header().Add("Vary", "Accept") // the media type depends on Accept
 	format, acceptable := negotiate(r.Header["Accept"])
 	q, err := parseReadings(device, r.URL.RawQuery, format)
 	if err != nil {
@@ -172,19 +168,19 @@ func (h *Handler) Readings(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if !acceptable && !hasFormat(r) {
-		h.cfg.Problems.NotAcceptable.Write(w, r, "Accept application/json, application/x-ndjson or text/csv, or name one with format.")
+		h.opt.Problems.NotAcceptable.Write(w, r, "Accept application/json, application/x-ndjson or text/csv, or set the parameter format.")
 		return
 	}
 	trailer := q.Format != JSON && q.Limit > 0
 	counted := func(readings int) {}
 	allowed := func() bool { return h.mayRead(r, device) }
-	out := &pieceWriter{w: w, rc: http.NewResponseController(w), timeout: h.cfg.PieceTimeout, allowed: allowed, begin: func() error {
+	out := &pieceWriter{w: w, rc: http.NewResponseController(w), timeout: h.opt.PieceTimeout, allowed: allowed, begin: func() error {
 		export := q.isExport()
 		if !export && r.Method != http.MethodHead {
-			export, counted = h.count(&pass, &q)
+			export, counted = h.count(&access, &q)
 		}
 		if export && r.Method != http.MethodHead {
-			if err := h.exporting(r, &pass, &q); err != nil {
+			if err := h.recordExport(r, &access, &q); err != nil {
 				return err
 			}
 		}
@@ -202,46 +198,46 @@ func (h *Handler) Readings(w http.ResponseWriter, r *http.Request) {
 	if r.Method == http.MethodHead {
 		_, err = h.reader.Latest(r.Context(), device)
 	} else {
-		page, err = WriteReadings(r.Context(), out, h.reader, q, &h.cfg.Flags)
+		page, err = WriteReadings(r.Context(), out, h.reader, q, &h.opt.Flags)
 		counted(page.Readings)
 	}
-	if err == nil && !out.begun { // an answer without readings may have no text
+	if err == nil && !out.begun { // a response without readings may have no text
 		err = out.begin()
 	}
 	switch {
 	case errors.Is(err, errRevoked) && !out.begun:
-		h.cfg.Problems.InvalidCredentials.Write(w, r, "")
+		h.opt.Problems.InvalidCredentials.Write(w, r, "")
 	case errors.Is(err, errNotRecorded):
 		h.report(err)
-		h.cfg.Problems.ReadFailed.Write(w, r, "The export could not be recorded in the audit log.")
+		h.opt.Problems.ReadFailed.Write(w, r, "The export could not be recorded in the audit log.")
 	case err != nil && !out.begun:
 		h.fail(w, r, err)
 	case err != nil:
 		h.report(err)
-		// The status has gone out. Cutting the connection is the only way left to
-		// say that this is not all.
+		// The status was already sent. Closing the connection is the only way to signal
+		// that the response is incomplete.
 		panic(http.ErrAbortHandler)
 	case trailer && page.Cursor != "":
 		w.Header().Set(cursorTrailer, page.Cursor)
 	}
 }
 
-// toItsEnd returns r with a context that does not end before its answer. net/http ends
-// that of a client that has closed its sending side, and may read the answer all the
-// same. Of one that is gone, the first piece that is written finds out.
-func toItsEnd(r *http.Request) *http.Request {
+// withoutCancel returns r with a context that is not canceled. net/http cancels the context
+// if a client closes its sending side, although the client may still read the response. If
+// the client has disconnected, a write fails.
+func withoutCancel(r *http.Request) *http.Request {
 	return r.WithContext(context.WithoutCancel(r.Context()))
 }
 
-// cursorTrailer carries the cursor of the next page behind a streamed answer.
+// cursorTrailer is the trailer with the cursor of the next page in a streamed response.
 const cursorTrailer = "Pulsegate-Next-Cursor"
 
-// hasFormat reports whether the query names a format.
+// hasFormat reports whether the query has the parameter format.
 func hasFormat(r *http.Request) bool { return r.URL.Query().Has("format") }
 
-// device returns the device that the path names.
+// device returns the device in the path.
 func (h *Handler) device(r *http.Request) (vitals.Name, error) {
-	name, err := vitals.ParseName(h.cfg.Param(r, "device"))
+	name, err := vitals.ParseName(h.opt.Param(r, "device"))
 	if err != nil {
 		return name, &paramError{"device", (&vitals.FieldError{Err: vitals.ErrName}).Reason()}
 	}
@@ -249,10 +245,10 @@ func (h *Handler) device(r *http.Request) (vitals.Name, error) {
 }
 
 func (h *Handler) writeObject(w http.ResponseWriter, r *http.Request, text []byte) {
-	_ = h.object.Write(w, r, text) // an error means that the client has gone
+	_ = h.object.Write(w, r, text) // an error means that the client has disconnected
 }
 
-// refuse answers a question that is not well formed.
+// refuse answers a malformed request.
 func (h *Handler) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	var param *paramError
 	if !errors.As(err, &param) {
@@ -260,37 +256,39 @@ func (h *Handler) refuse(w http.ResponseWriter, r *http.Request, err error) {
 		return
 	}
 	if param.name == "" {
-		h.cfg.Problems.BadParameter.Write(w, r, "", reply.String("reason", param.reason))
+		h.opt.Problems.BadParameter.Write(w, r, "", reply.String("reason", param.reason))
 		return
 	}
-	h.cfg.Problems.BadParameter.Write(w, r, "", reply.String("field", param.name), reply.String("reason", param.reason))
+	h.opt.Problems.BadParameter.Write(w, r, "", reply.String("field", param.name), reply.String("reason", param.reason))
 }
 
-// fail answers a question that the store could not answer.
+// fail answers a request after an error of the store.
 func (h *Handler) fail(w http.ResponseWriter, r *http.Request, err error) {
 	switch {
 	case errors.Is(err, storage.ErrNotFound):
-		h.cfg.Problems.UnknownDevice.Write(w, r, "")
+		h.opt.Problems.UnknownDevice.Write(w, r, "")
 	case errors.Is(err, storage.ErrClosed):
-		// As package ingest has it: who is told so at one moment must not come back at one.
-		h.cfg.Problems.Draining.WriteRetryAfter(w, r, time.Duration(2+rand.IntN(5))*time.Second, "")
+		// Retry-After is jittered, as in package ingest.
+		h.opt.Problems.Draining.WriteRetryAfter(w, r, time.Duration(2+rand.IntN(5))*time.Second, "")
 	default:
 		h.report(err)
-		h.cfg.Problems.ReadFailed.Write(w, r, "")
+		h.opt.Problems.ReadFailed.Write(w, r, "")
 	}
 }
 
-// report tells of an error of the store. That the client went away is none.
+// report passes an error to OnError, unless it means that the client has disconnected
+// or may no longer read.
 func (h *Handler) report(err error) {
-	if h.cfg.Failed != nil && !errors.Is(err, context.Canceled) && !errors.Is(err, errClientGone) && !errors.Is(err, errRevoked) {
-		h.cfg.Failed(err)
+	if h.opt.OnError != nil && !errors.Is(err, context.Canceled) && !errors.Is(err, errClientGone) && !errors.Is(err, errRevoked) {
+		h.opt.OnError(err)
 	}
 }
 
 var (
-	// errClientGone means that an answer could not be written.
-	errClientGone = errors.New("query: the client does not read")
+	// errClientGone means that a response could not be written.
+	errClientGone = errors.New("query: the client has disconnected or does not read")
 
-	// errNotRecorded means that an export was not begun.
+	// errNotRecorded means that an export was not started, because it could not be
+	// recorded.
 	errNotRecorded = errors.New("query: the export could not be recorded")
 )

@@ -28,7 +28,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// fill stores readings, given as JSON, and returns the store.
+// fill returns a store with readings given as JSON.
 func fill(t testing.TB, lines ...string) *storetest.Memory {
 	t.Helper()
 	m := storetest.NewMemory()
@@ -39,7 +39,7 @@ func fill(t testing.TB, lines ...string) *storetest.Memory {
 func appendTo(t testing.TB, m *storetest.Memory, lines ...string) {
 	t.Helper()
 	limits := vitals.DefaultLimits()
-	limits.OldestUnixMs = 0 // the times of the tests are small numbers
+	limits.OldestUnixMs = 0 // times in the tests are small numbers
 	rules, err := vitals.NewValidator(limits)
 	if err != nil {
 		t.Fatal(err)
@@ -61,26 +61,26 @@ func appendTo(t testing.TB, m *storetest.Memory, lines ...string) {
 	}
 }
 
-// A source is a store that may fail.
+// A source is the store behind a server.
 type source interface {
 	query.Reader
 	query.Lister
 }
 
-// serve starts a server that answers from src.
+// serve starts a server that reads from src.
 func serve(t *testing.T, src source) *httptest.Server {
 	t.Helper()
 	return serveGated(t, src, nil, nil)
 }
 
-// serveGated is serve with a gate. failed is told of errors.
+// serveGated is like serve, with a gate. failed is called with errors.
 func serveGated(t *testing.T, src source, g *gate.Gate, failed func(error)) *httptest.Server {
 	t.Helper()
-	return serveConfig(t, src, query.Config{Gate: g, Failed: failed}, func(h http.Handler) http.Handler { return h })
+	return serveOptions(t, src, query.Options{Gate: g, OnError: failed}, func(h http.Handler) http.Handler { return h })
 }
 
-// serveConfig starts a server with some of cfg. wrap is put around it.
-func serveConfig(t *testing.T, src source, cfg query.Config, wrap func(http.Handler) http.Handler) *httptest.Server {
+// serveOptions starts a server with the given options. wrap wraps its handler.
+func serveOptions(t *testing.T, src source, cfg query.Options, wrap func(http.Handler) http.Handler) *httptest.Server {
 	t.Helper()
 	cfg.Problems, cfg.Flags, cfg.Param = problem.New(), vitals.DefaultFlagLimits(), (*http.Request).PathValue
 	h := query.New(src, src, cfg)
@@ -93,7 +93,7 @@ func serveConfig(t *testing.T, src source, cfg query.Config, wrap func(http.Hand
 	return srv
 }
 
-// get asks a question and returns the answer with its text.
+// get sends a request and returns the response with its text.
 func get(t *testing.T, srv *httptest.Server, path string, header ...string) (*http.Response, string) {
 	t.Helper()
 	req, err := http.NewRequest(http.MethodGet, srv.URL+path, nil)
@@ -182,7 +182,7 @@ func TestFormats(t *testing.T) {
 	}
 }
 
-func TestRefused(t *testing.T) {
+func TestRejected(t *testing.T) {
 	srv := serve(t, fill(t, `{"device":"a","time":1000,"heart_rate_bpm":54.9}`))
 	for _, tt := range []struct {
 		path          string
@@ -259,8 +259,8 @@ func times(t *testing.T, srv *httptest.Server, params string, between func()) (a
 	}
 }
 
-// What was there when the first page was read comes exactly once, in order,
-// whatever is written meanwhile.
+// Readings that exist when the first page is read are returned exactly once, in order,
+// regardless of concurrent writes.
 func TestPagesAreStable(t *testing.T) {
 	for _, order := range []string{"asc", "desc"} {
 		m := storetest.NewMemory()
@@ -275,7 +275,7 @@ func TestPagesAreStable(t *testing.T) {
 			if step++; step > 5 {
 				return
 			}
-			for i := range int64(50) { // between all the others, and at both ends
+			for i := range int64(50) { // between the existing readings and at both ends
 				appendTo(t, m, fmt.Sprintf(`{"device":"a","time":%d,"spo2_pct":96}`, 1000*i+step))
 			}
 		})
@@ -283,23 +283,23 @@ func TestPagesAreStable(t *testing.T) {
 		for i, ms := range got {
 			seen[ms]++
 			if i > 0 && (got[i-1] < ms) != (order == "asc") {
-				t.Errorf("%s: %d comes behind %d", order, ms, got[i-1])
+				t.Errorf("%s: %d comes after %d", order, ms, got[i-1])
 			}
 		}
 		for _, ms := range was {
 			if seen[ms] != 1 {
-				t.Errorf("%s: the reading of %d came %d times", order, ms, seen[ms])
+				t.Errorf("%s: the reading of %d was returned %d times", order, ms, seen[ms])
 			}
 		}
 		for ms, n := range seen {
 			if n > 1 {
-				t.Errorf("%s: the reading of %d came %d times", order, ms, n)
+				t.Errorf("%s: the reading of %d was returned %d times", order, ms, n)
 			}
 		}
 	}
 }
 
-// The pages of a range keep to the range, and the last one has no cursor.
+// The pages of a range stay within the range, and the last one has no cursor.
 func TestPagesOfRange(t *testing.T) {
 	m := storetest.NewMemory()
 	for i := range 20 {
@@ -316,14 +316,14 @@ func TestPagesOfRange(t *testing.T) {
 			t.Errorf("limit %d, descending: %s, want %s", limit, got, want)
 		}
 	}
-	// A cursor of one order is none of the other.
+	// A cursor for one order is invalid for the other.
 	resp, text := get(t, srv, "/v1/devices/a/readings?limit=1&format=csv")
 	cursor := resp.Trailer.Get("Pulsegate-Next-Cursor")
 	if cursor == "" {
 		t.Fatalf("no cursor in the trailer of %s", text)
 	}
 	if resp, _ = get(t, srv, "/v1/devices/a/readings?order=desc&cursor="+cursor); resp.StatusCode != 400 {
-		t.Errorf("a cursor of the other order: %d, want 400", resp.StatusCode)
+		t.Errorf("a cursor for the other order: %d, want 400", resp.StatusCode)
 	}
 }
 
@@ -357,7 +357,7 @@ func TestDevicesPages(t *testing.T) {
 	}
 }
 
-// endless is a store with any number of readings that fails at some point.
+// An endless is a store with any number of readings that can fail at some point.
 type endless struct {
 	storage.Store
 	readings int
@@ -381,14 +381,14 @@ func (e *endless) Scan(_ context.Context, r storage.Range, dst []storage.Record)
 	return n, nil
 }
 
-// A million readings pass through a bounded buffer.
+// A million readings are streamed through a bounded buffer.
 func TestMillionReadings(t *testing.T) {
 	name, err := vitals.ParseName("a")
 	if err != nil {
 		t.Fatal(err)
 	}
 	var w countingWriter
-	q := query.Question{Range: storage.Range{Device: name, ToUnixMs: 1 << 40}, Format: query.NDJSON}
+	q := query.Selection{Range: storage.Range{Device: name, ToUnixMs: 1 << 40}, Format: query.NDJSON}
 	src := &endless{readings: 1_000_000}
 	limits := vitals.DefaultFlagLimits()
 	var page query.Page
@@ -417,8 +417,8 @@ func (c *countingWriter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// An answer that breaks off in the middle does not look whole.
-func TestBrokenOff(t *testing.T) {
+// A response that is cut off is detectably incomplete.
+func TestCutOff(t *testing.T) {
 	for _, format := range []string{"json", "ndjson", "csv"} {
 		srv := serve(t, &endless{readings: 5000, err: errors.New("checksum mismatch")})
 		srv.Config.ErrorLog = nil
@@ -427,7 +427,7 @@ func TestBrokenOff(t *testing.T) {
 			t.Fatal(err)
 		}
 		if _, err = io.ReadAll(resp.Body); err == nil {
-			t.Errorf("%s: the answer looks whole", format)
+			t.Errorf("%s: the response looks complete", format)
 		}
 		resp.Body.Close()
 	}
@@ -441,7 +441,7 @@ func TestStoreFails(t *testing.T) {
 	}
 }
 
-// CSV is what encoding/csv reads, whatever names are made of.
+// encoding/csv can parse the CSV, whatever the names contain.
 func TestCSVIsCSV(t *testing.T) {
 	srv := serve(t, fill(t, `{"device":"a-._:","time":1000,"heart_rate_bpm":20,"spo2_pct":1,"gateway":":-_."}`))
 	_, text := get(t, srv, "/v1/devices/a-._:/readings?format=csv")
@@ -476,11 +476,10 @@ func (c *latestCounter) Latest(ctx context.Context, device vitals.Name) (storage
 	return c.source.Latest(ctx, device)
 }
 
-// The latest values are looked up only where a range holds nothing, to tell a device
-// without readings in it from one that is not known. A refusal has no header fields of
-// an answer.
+// The latest values are looked up only if a range is empty, to distinguish a known from
+// an unknown device. An error response has no header fields of a successful one.
 //
-// Seen to fail when each question looked them up.
+// Seen to fail when each request looked them up.
 func TestReadingsWithoutLatest(t *testing.T) {
 	src := &latestCounter{source: fill(t, one("ppg-1"))}
 	srv := serve(t, src)
@@ -500,14 +499,14 @@ func TestReadingsWithoutLatest(t *testing.T) {
 			t.Errorf("%s: %d with %d look-ups, want %d with %d: %s", tt.path, resp.StatusCode, got, tt.status, tt.lookups, text)
 		}
 		if of := resp.Header.Get("Pulsegate-Notice") + fmt.Sprint(resp.Trailer); tt.status == 404 && of != "map[]" {
-			t.Errorf("%s: the refusal has fields of an answer: %s", tt.path, of)
+			t.Errorf("%s: the error response has fields of a successful one: %s", tt.path, of)
 		}
 	}
 }
 
-// A client that closes its sending side after its question gets its answer.
+// A client that closes its sending side after its request gets the response.
 //
-// Seen to fail when the store is asked with the context of the request: 500.
+// Seen to fail when the store is called with the context of the request: 500.
 func TestHalfClosed(t *testing.T) {
 	for _, path := range []string{"/v1/devices", "/v1/devices/d", "/v1/devices/d/readings?format=csv"} {
 		srv := serve(t, &unhurried{source: fill(t, `{"device":"d","time":1000,"spo2_pct":97}`)})
@@ -530,7 +529,7 @@ func TestHalfClosed(t *testing.T) {
 	}
 }
 
-// An unhurried store takes the time in which a context that is to end ends.
+// An unhurried store waits long enough for net/http to cancel a context.
 type unhurried struct{ source }
 
 func wait(ctx context.Context) error {

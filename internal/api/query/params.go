@@ -13,14 +13,14 @@ import (
 
 // Limits of a page.
 const (
-	defaultDevices  = 100       // devices in a page unless limit says otherwise
-	maxDevices      = 1000      // devices in a page at most
-	defaultReadings = 1000      // readings in a JSON page unless limit says otherwise
-	maxReadings     = 1_000_000 // readings in a page with a limit at most
+	defaultDevices  = 100       // default number of devices in a page
+	maxDevices      = 1000      // maximum number of devices in a page
+	defaultReadings = 1000      // default number of readings in a JSON page
+	maxReadings     = 1_000_000 // maximum value of limit for readings
 )
 
-// A paramError tells which parameter is wrong and why. Its text does not repeat
-// the value that the client sent.
+// A paramError reports which parameter is invalid and why. Its text does not contain
+// the value sent by the client.
 type paramError struct {
 	name   string // "" for the query as a whole
 	reason string
@@ -28,8 +28,8 @@ type paramError struct {
 
 func (e *paramError) Error() string { return e.name + ": " + e.reason }
 
-// parseParams splits a query. It refuses parameters that are unknown, so that a
-// misspelt bound does not silently widen the answer, and those given twice.
+// parseParams parses a query. It rejects unknown parameters, so that a misspelt bound
+// does not silently widen the result, and duplicate ones.
 func parseParams(raw string, known ...string) (url.Values, error) {
 	values, err := url.ParseQuery(raw)
 	if err != nil {
@@ -46,11 +46,10 @@ func parseParams(raw string, known ...string) (url.Values, error) {
 	return values, nil
 }
 
-// timeParam returns the time that a parameter holds, in Unix ms, or otherwise
-// where it is missing.
-func timeParam(values url.Values, name string, otherwise int64) (int64, error) {
+// timeParam returns the time in a parameter, in Unix ms, or fallback if it is missing.
+func timeParam(values url.Values, name string, fallback int64) (int64, error) {
 	if !values.Has(name) {
-		return otherwise, nil
+		return fallback, nil
 	}
 	// A + in a query is a space, and zones are often sent as +02:00 unescaped.
 	text := strings.ReplaceAll(values.Get(name), " ", "+")
@@ -61,10 +60,10 @@ func timeParam(values url.Values, name string, otherwise int64) (int64, error) {
 	return ms, nil
 }
 
-// limitParam returns a limit from 1 to most, or otherwise where it is missing.
-func limitParam(values url.Values, otherwise, most int) (int, error) {
+// limitParam returns the parameter limit, from 1 to most, or fallback if it is missing.
+func limitParam(values url.Values, fallback, most int) (int, error) {
 	if !values.Has("limit") {
-		return otherwise, nil
+		return fallback, nil
 	}
 	n, err := strconv.Atoi(values.Get("limit"))
 	if err != nil || n < 1 || n > most {
@@ -73,8 +72,8 @@ func limitParam(values url.Values, otherwise, most int) (int, error) {
 	return n, nil
 }
 
-// choiceParam returns the index in choices of the value of a parameter, 0 where
-// it is missing.
+// choiceParam returns the index of a parameter's value in choices, or 0 if it is
+// missing.
 func choiceParam(values url.Values, name string, choices ...string) (int, error) {
 	if !values.Has(name) {
 		return 0, nil
@@ -85,10 +84,10 @@ func choiceParam(values url.Values, name string, choices ...string) (int, error)
 	return 0, &paramError{name, "not one of " + strings.Join(choices, ", ")}
 }
 
-// parseReadings reads the parameters of a question for the readings of a device.
-// format is the one that the Accept header asks for.
-func parseReadings(device vitals.Name, raw string, format Format) (Question, error) {
-	q := Question{Format: format}
+// parseReadings parses the parameters of a request for the readings of a device. format
+// is the one negotiated with the Accept header.
+func parseReadings(device vitals.Name, raw string, format Format) (Selection, error) {
+	q := Selection{Format: format}
 	values, err := parseParams(raw, "from", "to", "limit", "cursor", "order", "format", "flags")
 	if err != nil {
 		return q, err
@@ -101,9 +100,9 @@ func parseReadings(device vitals.Name, raw string, format Format) (Question, err
 		return q, err
 	}
 	if q.Range.FromUnixMs > q.Range.ToUnixMs {
-		return q, &paramError{"to", "lies before from"}
+		return q, &paramError{"to", "is before from"}
 	}
-	// Readings before 1970 are refused when written, so there are none to find.
+	// Readings before 1970 are rejected on write, so there are none.
 	q.Range.FromUnixMs = max(q.Range.FromUnixMs, 0)
 
 	order, err := choiceParam(values, "order", "asc", "desc")
@@ -124,11 +123,11 @@ func parseReadings(device vitals.Name, raw string, format Format) (Question, err
 	}
 	q.NoFlags = flags == 1
 
-	otherwise := 0 // no limit
+	fallback := 0 // no limit
 	if q.Format == JSON {
-		otherwise = defaultReadings
+		fallback = defaultReadings
 	}
-	if q.Limit, err = limitParam(values, otherwise, maxReadings); err != nil {
+	if q.Limit, err = limitParam(values, fallback, maxReadings); err != nil {
 		return q, err
 	}
 	if values.Has("cursor") {
@@ -136,7 +135,7 @@ func parseReadings(device vitals.Name, raw string, format Format) (Question, err
 		if err != nil {
 			return q, &paramError{"cursor", err.Error() + " in this order"}
 		}
-		q.Range = behind(q.Range, lastUnixMs)
+		q.Range = after(q.Range, lastUnixMs)
 	}
 	return q, nil
 }

@@ -9,36 +9,36 @@ import (
 )
 
 // errRevoked means that the client may no longer read.
-var errRevoked = errors.New("query: the token was revoked while it was used")
+var errRevoked = errors.New("query: the token was revoked during the request")
 
-// allowedEvery is the time between two looks at whether a client that keeps the server
-// waiting may still read.
+// allowedEvery is the interval at which the access of a client that blocks a Write is
+// checked again.
 const allowedEvery = 500 * time.Millisecond
 
-// A pieceWriter sends the header before the first piece of the body, and gives the
-// client the same time for each piece, as long as it may read at all.
+// A pieceWriter writes the pieces of a response body. It sends the header before the
+// first one, has a timeout for each one, and stops when the client may no longer read.
 type pieceWriter struct {
 	w     http.ResponseWriter
 	rc    *http.ResponseController
-	begin func() error // sends the header; after an error nothing was sent
+	begin func() error // sends the header; if it returns an error, nothing was sent
 	begun bool
 
-	timeout time.Duration // for one piece
-	allowed func() bool   // whether the client may still read
+	timeout time.Duration // per piece
+	allowed func() bool   // reports whether the client may still read
 
-	mu    sync.Mutex  // guards what follows
+	mu    sync.Mutex  // guards the following fields
 	timer *time.Timer // runs look
-	ended error       // no further piece is written, and why
+	ended error       // why no further piece is written; nil: not ended
 }
 
-// watch fails a Write that waits for its client soon after the client may no longer
-// read, until stop is called.
+// watch makes a blocked Write fail soon after the client loses the right to read, until
+// stop is called.
 func (p *pieceWriter) watch() (stop func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.timer = time.AfterFunc(allowedEvery, p.look)
 	return func() {
-		p.mu.Lock() // look is not running
+		p.mu.Lock() // waits for look
 		defer p.mu.Unlock()
 		p.timer.Stop()
 		p.ended = io.ErrClosedPipe
@@ -56,10 +56,10 @@ func (p *pieceWriter) look() {
 		return
 	}
 	p.ended = errRevoked
-	_ = p.rc.SetWriteDeadline(time.Now()) // without deadlines nothing waits
+	_ = p.rc.SetWriteDeadline(time.Now()) // a writer without deadlines does not block
 }
 
-// next prepares the writer for a piece.
+// next prepares the writer for the next piece.
 func (p *pieceWriter) next() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -69,7 +69,7 @@ func (p *pieceWriter) next() error {
 	if p.ended != nil {
 		return p.ended
 	}
-	// A writer without deadlines, such as a test's, never blocks.
+	// A writer without deadlines, as in tests, does not block.
 	if err := p.rc.SetWriteDeadline(time.Now().Add(p.timeout)); err != nil && !errors.Is(err, http.ErrNotSupported) {
 		return errors.Join(errClientGone, err)
 	}

@@ -9,41 +9,39 @@ import (
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
-// A Reader gives the records of one device. Package storage states what it
-// promises.
+// A Reader reads the records of a device. Package storage documents its contract.
 type Reader interface {
 	Latest(ctx context.Context, device vitals.Name) (storage.Device, error)
 	Scan(ctx context.Context, r storage.Range, dst []storage.Record) (int, error)
 }
 
-// A Question asks for readings of one device.
-type Question struct {
+// A Selection selects readings of one device.
+type Selection struct {
 	Range   storage.Range
-	Limit   int // readings at most; 0: all
+	Limit   int // maximum number of readings; 0: no limit
 	Format  Format
-	NoFlags bool // leave out the flags of unusual values
+	NoFlags bool // omit flags
 }
 
-// chunkRecords is how many records are read at once. A chunk is about 80 KiB.
+// chunkRecords is the number of records per read. A chunk is about 80 KiB.
 const chunkRecords = 512
 
-// flushBytes is how much text is gathered before it is written.
+// flushBytes is the amount of text that is buffered before a write.
 const flushBytes = 32 << 10
 
-// A Page is what WriteReadings wrote.
+// A Page describes what WriteReadings wrote.
 type Page struct {
 	Readings int
-	Cursor   string // goes on behind the last reading; "" at the end of the range
+	Cursor   string // continues after the last reading; "" at the end of the range
 }
 
-// WriteReadings writes the readings that q asks for to w, in q's format, one
-// chunk after another. It calls w.Write with at most about 64 KiB at a time.
+// WriteReadings writes the selected readings to w in q's format, chunk by chunk. It
+// calls w.Write with at most about 64 KiB at a time.
 //
-// When there is nothing in the range because there is nothing at all of the device, it
-// returns the reader's error, storage.ErrNotFound, and has written nothing. After any
-// other error of w, the reader or ctx, part of the text may have been written; the
-// caller must make sure that it is not taken for the whole.
-func WriteReadings(ctx context.Context, w io.Writer, reader Reader, q Question, limits *vitals.FlagLimits) (Page, error) {
+// If the device has no readings at all, it returns the reader's error,
+// storage.ErrNotFound, and writes nothing. After any other error, part of the text may
+// have been written; the caller must ensure that it is not mistaken for the whole.
+func WriteReadings(ctx context.Context, w io.Writer, reader Reader, q Selection, limits *vitals.FlagLimits) (Page, error) {
 	var page Page
 	if q.NoFlags {
 		limits = nil
@@ -81,12 +79,12 @@ func WriteReadings(ctx context.Context, w io.Writer, reader Reader, q Question, 
 		}
 		more = n == want
 		if n > 0 {
-			rng = behind(rng, records[n-1].TimeUnixMs)
+			rng = after(rng, records[n-1].TimeUnixMs)
 		}
 	}
 	if more {
-		// The limit ended the page. Only if a further reading is there already is
-		// there a next page.
+		// The limit ended the page. There is a next page only if there is a further
+		// reading now.
 		n, err := reader.Scan(ctx, rng, records[:1])
 		if err != nil {
 			return page, fmt.Errorf("scan readings: %w", err)
@@ -108,8 +106,8 @@ func WriteReadings(ctx context.Context, w io.Writer, reader Reader, q Question, 
 	return page, nil
 }
 
-// behind returns what is left of r behind a reading of time lastUnixMs.
-func behind(r storage.Range, lastUnixMs int64) storage.Range {
+// after returns the part of r after a reading at lastUnixMs.
+func after(r storage.Range, lastUnixMs int64) storage.Range {
 	if r.Descending {
 		r.ToUnixMs = min(r.ToUnixMs, lastUnixMs)
 	} else {

@@ -532,8 +532,8 @@ func TestOneLine(t *testing.T) {
 	}
 }
 
-// The longest line has exactly MaxLineBytes. The clock stands still, because the time of a
-// JSON line has no trailing zeros: otherwise lines with the same text differ in length.
+// The longest line has exactly MaxLineBytes. The test uses a fake clock, because lines
+// with the same text differ in length: the time in a JSON line has no trailing zeros.
 func TestLongestLine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		longest := 0

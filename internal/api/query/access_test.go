@@ -27,8 +27,8 @@ import (
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
-// A keyring is a gate with a token for each purpose. The tokens are values of an
-// Authorization header.
+// A keyring is a gate with a token for each purpose. The tokens are in the form of
+// Authorization headers.
 type keyring struct {
 	gate *gate.Gate
 	path string // of the token file
@@ -72,13 +72,13 @@ func newKeyring(t testing.TB) *keyring {
 	}
 	t.Cleanup(func() {
 		set.Close()
-		_ = log.Close() // a test may have closed it
+		_ = log.Close() // a test may have closed it already
 	})
 	k.gate = &gate.Gate{Tokens: set, Audit: log}
 	return k
 }
 
-// records returns the lines of the audit log that tell of an event.
+// records returns the records of an event in the audit log.
 func (k *keyring) records(t *testing.T, event string) []string {
 	t.Helper()
 	text, err := os.ReadFile(k.log)
@@ -97,7 +97,7 @@ func (k *keyring) records(t *testing.T, event string) []string {
 // one returns a reading of a device as JSON.
 func one(device string) string { return fmt.Sprintf(`{"device":%q,"time":1000,"spo2_pct":97}`, device) }
 
-// Every question needs the right to read, whatever it asks for.
+// Every request needs the read right, even if it is malformed.
 func TestRightToRead(t *testing.T) {
 	k := newKeyring(t)
 	srv := serveGated(t, fill(t, one("ppg-1")), k.gate, nil)
@@ -110,9 +110,9 @@ func TestRightToRead(t *testing.T) {
 			want   string
 		}{
 			{"no token", nil, 401, "#unauthorized"},
-			{"nonsense", []string{"Authorization", "Bearer x"}, 401, "#invalid-credentials"},
+			{"an invalid token", []string{"Authorization", "Bearer x"}, 401, "#invalid-credentials"},
 			{"two", []string{"Authorization", k.all, "Authorization", k.all}, 401, "#invalid-credentials"},
-			{"one that writes", []string{"Authorization", k.writer}, 403, "#forbidden"},
+			{"a writer's token", []string{"Authorization", k.writer}, 403, "#forbidden"},
 		} {
 			resp, text := get(t, srv, path, tt.header...)
 			if resp.StatusCode != tt.status || !strings.Contains(text, tt.want) || !strings.HasPrefix(resp.Header.Get("WWW-Authenticate"), "Bearer realm=") {
@@ -121,12 +121,12 @@ func TestRightToRead(t *testing.T) {
 		}
 	}
 	if resp, text := get(t, srv, "/v1/devices/ppg-1", "Authorization", k.all); resp.StatusCode != 200 {
-		t.Errorf("with the right: %d %s", resp.StatusCode, text)
+		t.Errorf("with the read right: %d %s", resp.StatusCode, text)
 	}
 }
 
-// A token for some devices lists these, page by page, and no other name is seen.
-// Seen to fail when the list began at its beginning.
+// A token for some devices lists only these, page by page. Seen to fail when the list
+// started with the first device.
 func TestListOfSome(t *testing.T) {
 	k := newKeyring(t)
 	mine := []string{"ppg-", "ppg--", "ppg-0", "ppg-1", "ppg-Z", "ppg-a", "ppg-z:z"}
@@ -165,17 +165,17 @@ func TestListOfSome(t *testing.T) {
 	if got := list(k.all, 3); len(got) != len(mine)+len(others) {
 		t.Errorf("a token for all lists %q", got)
 	}
-	// Cursors before, within and behind what the token is for.
+	// Cursors before, within and after the covered devices.
 	for cursor, want := range map[string]int{"A2E": len(mine), "A3BwZy0x": 3, "A3o": 0} {
 		_, text := get(t, srv, "/v1/devices?cursor="+cursor, "Authorization", k.ppg)
 		if got := strings.Count(text, `"device"`); got != want {
-			t.Errorf("behind %s: %d devices, want %d: %s", cursor, got, want, text)
+			t.Errorf("after %s: %d devices, want %d: %s", cursor, got, want, text)
 		}
 	}
 }
 
-// Of a device that a token is not for, the answer tells nothing, not even whether
-// there is one.
+// The response for a device that the token does not cover does not reveal whether the
+// device exists.
 func TestOtherDevices(t *testing.T) {
 	k := newKeyring(t)
 	srv := serveGated(t, fill(t, one("bed-1"), one("ppg-1")), k.gate, nil)
@@ -186,22 +186,22 @@ func TestOtherDevices(t *testing.T) {
 			resp.Header.Del("Date")
 		}
 		if there.StatusCode != 403 || absent.StatusCode != 403 || text != text2 || fmt.Sprint(there.Header) != fmt.Sprint(absent.Header) {
-			t.Errorf("%s: there %d %v %s, absent %d %v %s; want the same 403", path, there.StatusCode, there.Header, text, absent.StatusCode, absent.Header, text2)
+			t.Errorf("%s: existing %d %v %s, absent %d %v %s; want the same 403", path, there.StatusCode, there.Header, text, absent.StatusCode, absent.Header, text2)
 		}
 		if resp, text := get(t, srv, fmt.Sprintf(path, "ppg-1"), "Authorization", k.ppg); resp.StatusCode != 200 {
-			t.Errorf("%s: a device that the token is for: %d %s", path, resp.StatusCode, text)
+			t.Errorf("%s: a device that the token covers: %d %s", path, resp.StatusCode, text)
 		}
 		if resp, text := get(t, srv, fmt.Sprintf(path, "ppg-2"), "Authorization", k.ppg); resp.StatusCode != 404 {
-			t.Errorf("%s: an unknown device that the token is for: %d %s", path, resp.StatusCode, text)
+			t.Errorf("%s: an unknown device that the token covers: %d %s", path, resp.StatusCode, text)
 		}
 	}
 	if n := k.gate.Refused(audit.NotCovered); n != 6 {
-		t.Errorf("%d requests noted for their devices, want 6", n)
+		t.Errorf("%d rejected requests counted, want 6", n)
 	}
 }
 
-// Exports are in the audit log when their first byte is sent, with who and what;
-// pages for a screen are not. What cannot be recorded is not given out.
+// Exports are in the audit log before their first byte is sent; small pages are not. An
+// export that cannot be recorded is not sent.
 func TestExportsAreRecorded(t *testing.T) {
 	k := newKeyring(t)
 	var failures []error
@@ -219,7 +219,7 @@ func TestExportsAreRecorded(t *testing.T) {
 		{"ppg-2", "?format=csv", "", true, `"gateway":"ward-7","device":"ppg-2"`},
 		{"ppg-3", "", "application/x-ndjson", true, `"device":"ppg-3"`},
 		{"ppg-4", "?format=ndjson&from=500&to=2000", "", true, `"device":"ppg-4","from":"1970-01-01T00:00:00.500Z","to":"1970-01-01T00:00:02.000Z"`},
-		{"ppg-4", "?format=csv&from=500&to=1000", "", false, ""}, // the log says so already
+		{"ppg-4", "?format=csv&from=500&to=1000", "", false, ""}, // covered by an earlier record
 		{"ppg-4", "?format=csv", "", true, `"device":"ppg-4","peer"`},
 	} {
 		header := []string{"Authorization", k.ppg}
@@ -248,7 +248,7 @@ func TestExportsAreRecorded(t *testing.T) {
 	}
 	resp.Body.Close()
 	if records := k.records(t, "exported"); len(records) != recorded {
-		t.Errorf("recorded although nothing was given out: %q", records[recorded:])
+		t.Errorf("recorded although nothing was sent: %q", records[recorded:])
 	}
 	if err := k.gate.Audit.Close(); err != nil {
 		t.Fatal(err)
@@ -258,13 +258,13 @@ func TestExportsAreRecorded(t *testing.T) {
 		t.Errorf("without an audit log: %d %s, %v", resp.StatusCode, text, failures)
 	}
 	if resp, text := get(t, srv, "/v1/devices/ppg-1/readings", "Authorization", k.ppg); resp.StatusCode != 200 {
-		t.Errorf("a page for a screen: %d %s", resp.StatusCode, text)
+		t.Errorf("a small page: %d %s", resp.StatusCode, text)
 	}
 }
 
-// Who reads many readings in small pages exports them: from some number on each page is
-// recorded, and not given out when it cannot be. What a page does not hold does not
-// count, nor what others read.
+// Reading many readings in small pages counts as an export: above the budget each page
+// is recorded, or not sent if it cannot be. Only readings that a page actually has
+// count, and clients do not share a budget.
 //
 // Seen to fail with the mutant count-no-pages.
 func TestPagesAreExports(t *testing.T) {
@@ -290,7 +290,7 @@ func TestPagesAreExports(t *testing.T) {
 		return len(p.Readings), p.Next
 	}
 	for range 50 {
-		if n, _ := page(k.ppg, "from=19990"); n != 10 { // 500 in all, of pages of 1000
+		if n, _ := page(k.ppg, "from=19990"); n != 10 { // 500 readings in total, in pages of up to 1000
 			t.Fatalf("a page of %d, want 10", n)
 		}
 	}
@@ -314,7 +314,7 @@ func TestPagesAreExports(t *testing.T) {
 	page(k.all, "limit=1000")
 	records := k.records(t, "exported")
 	if len(records) == 0 || !strings.Contains(records[0], `"gateway":"ward-7","device":"ppg-1","from":"1970-01-01T00:00:0`) {
-		t.Errorf("the first record is not of a page: %q", records)
+		t.Errorf("the first record is not about a page: %q", records)
 	}
 	for _, r := range records {
 		if strings.Contains(r, "archive") {
@@ -331,7 +331,7 @@ func TestPagesAreExports(t *testing.T) {
 	}
 }
 
-// A held store answers questions about one device when it is released.
+// A held store blocks look-ups of one device until it is released.
 type held struct {
 	source
 	asked   atomic.Int64
@@ -346,13 +346,13 @@ func (h *held) Latest(ctx context.Context, device vitals.Name) (storage.Device, 
 	return h.source.Latest(ctx, device)
 }
 
-// Who may not read is refused at once, while all places are taken.
+// Unauthorized requests are rejected at once while all places are taken.
 //
 // Seen to fail when the bound comes before the gate.
-func TestRefusedTakeNoPlace(t *testing.T) {
+func TestUnauthorizedTakeNoPlace(t *testing.T) {
 	k := newKeyring(t)
 	src := &held{source: fill(t, one("ppg-1"), one("held")), release: make(chan struct{})}
-	h := query.New(src, src, query.Config{
+	h := query.New(src, src, query.Options{
 		Problems: problem.New(), Param: (*http.Request).PathValue, Gate: k.gate, Bound: query.NewBound(1),
 	})
 	mux := http.NewServeMux()
@@ -371,14 +371,14 @@ func TestRefusedTakeNoPlace(t *testing.T) {
 	}
 }
 
-// One token that asks slowly, 80 times at once, does not keep out another token: of 64
-// places it gets half.
+// 80 concurrent slow requests with one token do not block another token: one token gets
+// at most half of 64 places.
 //
 // Seen to fail with the mutant unfair-shares.
-func TestOneReaderLeavesOthersRoom(t *testing.T) {
+func TestOneReaderDoesNotBlockOthers(t *testing.T) {
 	k := newKeyring(t)
 	src := &held{source: fill(t, one("ppg-1"), one("held")), release: make(chan struct{})}
-	h := query.New(src, src, query.Config{
+	h := query.New(src, src, query.Options{
 		Problems: problem.New(), Param: (*http.Request).PathValue, Gate: k.gate, Bound: query.NewBound(64), Holders: new(share.Holders),
 	})
 	mux := http.NewServeMux()
@@ -386,7 +386,7 @@ func TestOneReaderLeavesOthersRoom(t *testing.T) {
 	srv := httptest.NewServer(mux)
 	defer srv.Close()
 	release := sync.OnceFunc(func() { close(src.release) })
-	defer release() // first, or srv would wait for what is held
+	defer release() // first, or srv would wait for the held requests
 	var wg sync.WaitGroup
 	var answered [600]atomic.Int64 // by status
 	ask := func(auth string) {
@@ -399,18 +399,18 @@ func TestOneReaderLeavesOthersRoom(t *testing.T) {
 		ask(k.all)
 		ask(k.writer)
 	}
-	polltest.Until(t, "the others are refused", func() bool { return answered[403].Load() == 80 && answered[503].Load() == 48 })
+	polltest.Until(t, "the other requests are rejected", func() bool { return answered[403].Load() == 80 && answered[503].Load() == 48 })
 	if n := src.asked.Load(); n != 32 {
 		t.Errorf("one token has %d places of 64, want 32", n)
 	}
 	for range 3 {
 		if resp, text := get(t, srv, "/v1/devices/ppg-1", "Authorization", k.ppg); resp.StatusCode != 200 {
-			t.Errorf("another token is answered %d %s", resp.StatusCode, text)
+			t.Errorf("another token gets %d %s", resp.StatusCode, text)
 		}
 	}
 	release()
 	wg.Wait()
 	if n := answered[200].Load(); n != 32 {
-		t.Errorf("%d of the slow questions were answered, want 32", n)
+		t.Errorf("%d of the slow requests succeeded, want 32", n)
 	}
 }
