@@ -19,8 +19,8 @@ func parseRepository(t *testing.T) *source {
 	return s
 }
 
-// TestRepository holds this module to the rules. TestRulesCanFail shows that each
-// of them can fail.
+// TestRepository checks the rules for this module. TestRulesCanFail checks that each
+// rule can fail.
 func TestRepository(t *testing.T) {
 	s := parseRepository(t)
 	violations, used := check(s)
@@ -32,14 +32,14 @@ func TestRepository(t *testing.T) {
 			t.Errorf("the exception %+v (%s) is not needed: remove it from internal/archtest/tables_test.go", e, reason)
 		}
 	}
-	// A walk that finds nothing would find no violation either.
+	// A walk that finds no packages would find no violations.
 	const atLeast = 3
 	if len(s.packages) < atLeast {
 		t.Errorf("found %d packages under %s, want at least %d", len(s.packages), root, atLeast)
 	}
 }
 
-// TestArchitectureNamesPackages holds ARCHITECTURE.md to the packages that exist.
+// TestArchitectureNamesPackages checks that ARCHITECTURE.md names every package.
 func TestArchitectureNamesPackages(t *testing.T) {
 	text, err := os.ReadFile(root + "/ARCHITECTURE.md")
 	if err != nil {
@@ -56,8 +56,8 @@ func TestArchitectureNamesPackages(t *testing.T) {
 	}
 }
 
-// TestArchitectureNamesSymbols holds that each symbol, file and test that
-// ARCHITECTURE.md names exists.
+// TestArchitectureNamesSymbols checks that every symbol, file and test named in
+// ARCHITECTURE.md exists.
 func TestArchitectureNamesSymbols(t *testing.T) {
 	text, err := os.ReadFile(root + "/ARCHITECTURE.md")
 	if err != nil {
@@ -68,7 +68,7 @@ func TestArchitectureNamesSymbols(t *testing.T) {
 	}
 }
 
-// TestMissingSymbols shows that TestArchitectureNamesSymbols can fail.
+// TestMissingSymbols checks that TestArchitectureNamesSymbols can fail.
 func TestMissingSymbols(t *testing.T) {
 	s, err := parse(fstest.MapFS{"internal/api/ingest/a.go": &fstest.MapFile{Data: []byte(
 		"package ingest; type Core struct{ queue int }; func (*Core) Admit() {}; func TestOne() {}",

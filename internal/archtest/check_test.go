@@ -7,28 +7,28 @@ import (
 	"slices"
 )
 
-// A rule is the name of one.
+// A rule is the name of a rule.
 type rule string
 
 const (
 	roleRule        rule = "role"             // imports point down the list of roles
-	standardRule    rule = "standard library" // some packages import nothing else
+	standardRule    rule = "standard library" // some packages import only the standard library
 	libraryRule     rule = "library"          // only listed libraries are imported
 	storeRule       rule = "store"            // only cmd and server name a concrete store
-	moduleRule      rule = "module"           // bench and tools are modules of their own
-	dotImportRule   rule = "dot import"       // a name tells where it comes from
+	moduleRule      rule = "module"           // bench and tools are separate modules
+	dotImportRule   rule = "dot import"       // no dot imports
 	unsafeRule      rule = "unsafe"           // no unsafe, no cgo
 	flagsRule       rule = "flags"            // no library reads the command line
 	environmentRule rule = "environment"      // no library reads the environment
 	loggerRule      rule = "logger"           // no library uses a global logger
 	initRule        rule = "init"             // no func init
-	globalRule      rule = "global state"     // no package-level variable changes
-	nameRule        rule = "name"             // no package called util
-	commentRule     rule = "package comment"  // each package says what it promises and what not
-	symbolRule      rule = "symbol"           // what a package comment names exists
+	globalRule      rule = "global state"     // package-level variables never change
+	nameRule        rule = "name"             // no package is called util
+	commentRule     rule = "package comment"  // each package comment says what the package promises and what it leaves to others
+	symbolRule      rule = "symbol"           // symbols named in a package comment exist
 )
 
-// rules lists every rule with what looks for its violations.
+// rules lists every rule with the function that checks it.
 var rules = []struct {
 	names []rule
 	check func(*checker, *pkg)
@@ -46,7 +46,7 @@ var rules = []struct {
 	{[]rule{symbolRule}, (*checker).symbols},
 }
 
-// A violation is one place that breaks a rule.
+// A violation is a place that breaks a rule.
 type violation struct {
 	exception
 	place token.Position
@@ -57,15 +57,16 @@ func (v violation) String() string {
 	return fmt.Sprintf("%s:%d: %s: %s", v.place.Filename, v.place.Line, v.rule, v.text)
 }
 
-// A checker gathers violations.
+// A checker collects violations.
 type checker struct {
 	source     *source
-	declaredBy map[string]symbols // by the package's folder
+	declaredBy map[string]symbols // by the package's directory
 	violations []violation
 }
 
-// check returns the places of s that break a rule, in the order of files and
-// lines, exceptions left out, and the exceptions that were used.
+// check returns the places in s that break a rule, except those covered by an
+// exception, in the order of files and lines. It also returns the exceptions that were
+// used.
 func check(s *source) (violations []violation, used map[exception]bool) {
 	c := &checker{source: s, declaredBy: symbolsOf(s)}
 	for _, r := range rules {
@@ -87,8 +88,8 @@ func check(s *source) (violations []violation, used map[exception]bool) {
 	return violations, used
 }
 
-// report notes that p breaks r at pos. what is the import or name in question,
-// as an exception would give it.
+// report records that p breaks r at pos. what is the import or name in question, as in
+// an exception.
 func (c *checker) report(r rule, p *pkg, pos token.Pos, what, format string, args ...any) {
 	place := c.source.fset.Position(pos)
 	c.violations = append(c.violations, violation{

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// surroundings lists what a library must be told by its caller instead of
-// looking for it. An empty list means every name of the package.
+// surroundings lists what a library must get from its caller instead of accessing it.
+// An empty list means every name in the package.
 var surroundings = []struct {
 	rule    rule
 	path    string
@@ -29,8 +29,7 @@ var surroundings = []struct {
 	}, "take a *slog.Logger"},
 }
 
-// surroundings holds that libraries read no flags, no environment and no global
-// logger.
+// surroundings checks that libraries use no flags, no environment and no global logger.
 func (c *checker) surroundings(p *pkg) {
 	if p.isCommand() {
 		return
@@ -57,18 +56,18 @@ func (c *checker) surroundings(p *pkg) {
 	}
 }
 
-// inits holds that nothing happens by being imported.
+// inits checks that importing a package has no effects.
 func (c *checker) inits(p *pkg) {
 	for _, f := range p.files {
 		for _, d := range f.ast.Decls {
 			if fn, ok := d.(*ast.FuncDecl); ok && fn.Recv == nil && fn.Name.Name == "init" {
-				c.report(initRule, p, fn.Pos(), "init", "declares func init: importing a package must do nothing; let the caller call")
+				c.report(initRule, p, fn.Pos(), "init", "declares func init: importing a package must have no effects; let the caller call a function")
 			}
 		}
 	}
 }
 
-// names holds that a package is called after what it does.
+// names checks that a package is named after what it does.
 func (c *checker) names(p *pkg) {
 	vague := []string{"util", "utils", "common", "helper", "helpers", "misc"}
 	seen := make(map[string]bool)
@@ -76,16 +75,16 @@ func (c *checker) names(p *pkg) {
 		name := f.ast.Name.Name
 		if slices.Contains(vague, strings.TrimSuffix(name, "_test")) && !seen[name] {
 			seen[name] = true
-			c.report(nameRule, p, f.ast.Package, name, "package %s: the name says nothing; call it after what it does", name)
+			c.report(nameRule, p, f.ast.Package, name, "package %s: the name is meaningless; name it after what it does", name)
 		}
 	}
 	if base := path.Base(p.dir); slices.Contains(vague, base) && !seen[base] {
-		c.report(nameRule, p, p.files[0].ast.Package, base, "folder %s: the name says nothing; call it after what it holds", p.dir)
+		c.report(nameRule, p, p.files[0].ast.Package, base, "directory %s: the name is meaningless; name it after its content", p.dir)
 	}
 }
 
-// comments holds that one file of each package has a comment that says what the
-// package is, and that those of libraries say under "Not here" what it is not.
+// comments checks that exactly one file of each package has a package comment, and that
+// the comments of libraries have a section "Not here".
 func (c *checker) comments(p *pkg) {
 	var commented []*file
 	var first *file
@@ -100,10 +99,10 @@ func (c *checker) comments(p *pkg) {
 	switch {
 	case first == nil: // test files only
 	case len(commented) == 0:
-		c.report(commentRule, p, first.ast.Package, p.dir, "package %s has no comment: say what it promises and, under \"# Not here\", what it leaves to others", p.dir)
+		c.report(commentRule, p, first.ast.Package, p.dir, "package %s has no comment: document what it promises and, under \"# Not here\", what it leaves to others", p.dir)
 	case len(commented) > 1:
-		c.report(commentRule, p, commented[1].ast.Package, p.dir, "package %s has a comment in %s already: godoc would join the two", p.dir, commented[0].path)
+		c.report(commentRule, p, commented[1].ast.Package, p.dir, "package %s has a comment in %s already: godoc would concatenate the two", p.dir, commented[0].path)
 	case !p.isCommand() && !slices.Contains(strings.Split(commented[0].ast.Doc.Text(), "\n"), "# Not here"):
-		c.report(commentRule, p, commented[0].ast.Package, p.dir, "the comment of package %s has no section \"# Not here\": say what it leaves to others", p.dir)
+		c.report(commentRule, p, commented[0].ast.Package, p.dir, "the comment of package %s has no section \"# Not here\": document what it leaves to others", p.dir)
 	}
 }

@@ -7,11 +7,10 @@ import (
 	"slices"
 )
 
-// globals holds that package-level variables are set where they are declared and
-// never change: none is assigned to, none is of a type that exists to be changed.
+// globals checks that package-level variables are set where they are declared and never
+// change: they are not assigned to and do not have a type that is meant to be modified.
 //
-// It does not see changes through a pointer or by a method. Test files may keep
-// what they like.
+// It does not detect changes through a pointer or by a method. Test files are exempt.
 func (c *checker) globals(p *pkg) {
 	specs := p.typeSpecs()
 	for f := range p.sources() {
@@ -29,13 +28,13 @@ func (c *checker) globals(p *pkg) {
 	}
 }
 
-// typeSpecs returns the type declarations of p by the object that they declare.
+// typeSpecs returns the type declarations of p by the declared object.
 func (p *pkg) typeSpecs() map[types.Object]*ast.TypeSpec {
 	specs := make(map[types.Object]*ast.TypeSpec)
 	for f := range p.sources() {
 		ast.Inspect(f.ast, func(n ast.Node) bool {
 			if spec, ok := n.(*ast.TypeSpec); ok {
-				// Files for different systems declare the same type; only the first
+				// Files for different systems may declare the same type; only the first
 				// declaration has an object.
 				if object := p.info.Defs[spec.Name]; object != nil {
 					specs[object] = spec
@@ -47,7 +46,7 @@ func (p *pkg) typeSpecs() map[types.Object]*ast.TypeSpec {
 	return specs
 }
 
-// globalTypes reports the variables of spec whose types are made to be changed.
+// globalTypes reports the variables of spec whose types are meant to be modified.
 func (c *checker) globalTypes(p *pkg, spec *ast.ValueSpec, specs map[types.Object]*ast.TypeSpec) {
 	for i, name := range spec.Names {
 		v, ok := p.info.Defs[name].(*types.Var)
@@ -81,7 +80,7 @@ func (c *checker) globalTypes(p *pkg, spec *ast.ValueSpec, specs map[types.Objec
 	}
 }
 
-// namedOf returns the named type of t, or of what t points to, or nil.
+// namedOf returns the named type that t is or points to, or nil.
 func namedOf(t types.Type) *types.Named {
 	if ptr, ok := types.Unalias(t).(*types.Pointer); ok {
 		t = ptr.Elem()
@@ -90,8 +89,8 @@ func namedOf(t types.Type) *types.Named {
 	return named
 }
 
-// mutableType returns the first type of sync or sync/atomic that n mentions,
-// itself or in a type of p, or "". It does not look into functions.
+// mutableType returns the first type of sync or sync/atomic in n, directly or within a
+// type of p, or "". It ignores function bodies.
 func (p *pkg) mutableType(n ast.Node, specs map[types.Object]*ast.TypeSpec, seen []*ast.TypeSpec) string {
 	mutable := map[string][]string{
 		"sync":        {"Cond", "Locker", "Map", "Mutex", "Once", "Pool", "RWMutex", "WaitGroup"},
@@ -121,8 +120,8 @@ func (p *pkg) mutableType(n ast.Node, specs map[types.Object]*ast.TypeSpec, seen
 	return found
 }
 
-// globalChanges reports n if it assigns to a package-level variable, to a part of
-// it, or to an element.
+// globalChanges reports n if it assigns to a package-level variable, or to a field or
+// element of one.
 func (c *checker) globalChanges(p *pkg, n ast.Node) {
 	switch n := n.(type) {
 	case *ast.AssignStmt:
@@ -150,8 +149,8 @@ func (c *checker) globalChanges(p *pkg, n ast.Node) {
 	}
 }
 
-// globalChange reports that e is changed, if it is a package-level variable of p
-// or a part of one.
+// globalChange reports a change of e if e is a package-level variable of p or a part of
+// one.
 func (c *checker) globalChange(p *pkg, e ast.Expr) {
 	for {
 		switch x := e.(type) {

@@ -16,7 +16,7 @@ func eachImport(p *pkg, f func(*file, *ast.ImportSpec, string)) {
 	}
 }
 
-// roleOf returns the role that the folder dir belongs to, or "".
+// roleOf returns the role of the directory dir, or "".
 func roleOf(dir string) role {
 	if slices.Contains(public, dir) {
 		return publicRole
@@ -29,8 +29,8 @@ func roleOf(dir string) role {
 	return ""
 }
 
-// roles holds that each package has a role, that imports point down the list of
-// roles, and that clients share no code with the server.
+// roles checks that each package has a role, that imports point down the list of roles,
+// and that clients share no code with the server.
 func (c *checker) roles(p *pkg) {
 	const table = "the roles are in ARCHITECTURE.md and internal/archtest/tables_test.go"
 	own := roleOf(p.dir)
@@ -49,19 +49,19 @@ func (c *checker) roles(p *pkg) {
 			c.report(roleRule, p, spec.Pos(), imported, "imports %s, which has no role: %s", dir, table)
 		case to == own:
 		case ranks[to] > ranks[own]:
-			c.report(roleRule, p, spec.Pos(), imported, "imports %s of %s, which stands above %s: imports point down", dir, to, own)
+			c.report(roleRule, p, spec.Pos(), imported, "imports %s of %s, which is above %s: imports must point down", dir, to, own)
 		case f.test:
 		case to == pollRole, to == portRole:
 			c.report(roleRule, p, spec.Pos(), imported, "imports %s, which is for tests only", dir)
 		case ranks[to] == ranks[own]:
-			c.report(roleRule, p, spec.Pos(), imported, "imports %s of %s, which stands beside %s: only tests import sideways", dir, to, own)
+			c.report(roleRule, p, spec.Pos(), imported, "imports %s of %s, which is beside %s: only tests may import sideways", dir, to, own)
 		case own == clientRole && to != publicRole && !slices.ContainsFunc(clientImports, func(d string) bool { return isWithin(dir, d) }):
-			c.report(roleRule, p, spec.Pos(), imported, "imports %s: a client shares no code with the server but %s", dir, strings.Join(clientImports, ", "))
+			c.report(roleRule, p, spec.Pos(), imported, "imports %s: a client shares no code with the server except %s", dir, strings.Join(clientImports, ", "))
 		}
 	})
 }
 
-// libraries holds that modules of others are imported where they may be.
+// libraries checks that third-party modules are imported only where allowed.
 func (c *checker) libraries(p *pkg) {
 	also, onlyStandard := standardOnly[p.dir]
 	eachImport(p, func(f *file, spec *ast.ImportSpec, imported string) {
@@ -69,12 +69,12 @@ func (c *checker) libraries(p *pkg) {
 			return
 		}
 		if onlyStandard && !f.test && !slices.ContainsFunc(also, func(m string) bool { return isWithin(imported, m) }) {
-			c.report(standardRule, p, spec.Pos(), imported, "imports %s: %s imports %s only", imported, p.dir, strings.Join(append([]string{"the standard library"}, also...), " and "))
+			c.report(standardRule, p, spec.Pos(), imported, "imports %s: %s may import only %s", imported, p.dir, strings.Join(append([]string{"the standard library"}, also...), " and "))
 			return
 		}
 		i := slices.IndexFunc(libraries, func(l library) bool { return isWithin(imported, l.path) })
 		if i < 0 {
-			c.report(libraryRule, p, spec.Pos(), imported, "imports %s, which is no library of this module: a peer to compare with belongs into bench, a tool into tools; a library needs a reason in docs/adr and a line in internal/archtest/tables_test.go", imported)
+			c.report(libraryRule, p, spec.Pos(), imported, "imports %s, which is not a listed library: a peer for comparison belongs in bench, a tool in tools; a library needs a reason in docs/adr and a line in internal/archtest/tables_test.go", imported)
 			return
 		}
 		l := libraries[i]
@@ -88,8 +88,7 @@ func (c *checker) libraries(p *pkg) {
 	})
 }
 
-// stores holds that only commands and the server name a concrete store. Tests
-// need one to write to.
+// stores checks that only commands, the server and tests name a concrete store.
 func (c *checker) stores(p *pkg) {
 	const stores = "internal/storage"
 	eachImport(p, func(f *file, spec *ast.ImportSpec, imported string) {
@@ -97,36 +96,36 @@ func (c *checker) stores(p *pkg) {
 		if !ok || f.test || p.isCommand() || roleOf(p.dir) == serverRole || !strings.HasSuffix(dir, "store") || path.Dir(dir) != stores {
 			return
 		}
-		c.report(storeRule, p, spec.Pos(), imported, "imports the concrete store %s: only cmd and server do; take an interface of what is needed", dir)
+		c.report(storeRule, p, spec.Pos(), imported, "imports the concrete store %s: only cmd and server may; use an interface", dir)
 	})
 }
 
-// modules holds that the folders bench and tools are modules of their own, which
-// the parser would have left out.
+// modules checks that the directories bench and tools are separate modules, which the
+// parser skips.
 func (c *checker) modules(p *pkg) {
 	for _, dir := range []string{"bench", "tools"} {
 		if isWithin(p.dir, dir) {
-			c.report(moduleRule, p, p.files[0].ast.Package, p.dir, "%s is a part of the main module: %s/go.mod is missing, so that users of Pulsegate inherit what it imports", p.dir, dir)
+			c.report(moduleRule, p, p.files[0].ast.Package, p.dir, "%s is part of the main module: %s/go.mod is missing, so that users of Pulsegate inherit what it imports", p.dir, dir)
 		}
 	}
 }
 
-// importForms holds that no file hides where a name comes from, or leaves the
-// guarantees of the language. To ask unsafe for a size leaves none.
+// importForms checks that files use no dot imports, no cgo, and unsafe only for sizes
+// and offsets.
 func (c *checker) importForms(p *pkg) {
 	eachImport(p, func(f *file, spec *ast.ImportSpec, imported string) {
 		if spec.Name != nil && spec.Name.Name == "." {
-			c.report(dotImportRule, p, spec.Pos(), imported, "imports %s without a name: its names look like those of %s", imported, p.dir)
+			c.report(dotImportRule, p, spec.Pos(), imported, "imports %s as a dot import: its names look like those of %s", imported, p.dir)
 		}
-		if imported == "C" || imported == "unsafe" && (spec.Name != nil || !asksForSizesOnly(f.ast)) {
+		if imported == "C" || imported == "unsafe" && (spec.Name != nil || !usesOnlySizes(f.ast)) {
 			c.report(unsafeRule, p, spec.Pos(), imported, "imports %q: an exception needs a proof in a comment, a test, and a line in internal/archtest/tables_test.go", imported)
 		}
 	})
 }
 
-// asksForSizesOnly reports whether f uses nothing of unsafe but sizes and offsets,
-// which are constants.
-func asksForSizesOnly(f *ast.File) bool {
+// usesOnlySizes reports whether f uses unsafe only for sizes and offsets, which are
+// constants.
+func usesOnlySizes(f *ast.File) bool {
 	only := true
 	ast.Inspect(f, func(n ast.Node) bool {
 		if sel, ok := n.(*ast.SelectorExpr); ok {

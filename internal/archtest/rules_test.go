@@ -8,7 +8,8 @@ import (
 	"testing/fstest"
 )
 
-// TestRulesCanFail parses small made-up modules that keep or break one rule each.
+// TestRulesCanFail checks small artificial modules, each of which keeps or breaks one
+// rule.
 func TestRulesCanFail(t *testing.T) {
 	seen := make(map[rule]bool)
 	for _, tt := range []struct {
@@ -24,9 +25,9 @@ func TestRulesCanFail(t *testing.T) {
 		}, {
 			"up",
 			map[string]string{"vitals/a.go": lib("vitals", `import _ "M/internal/api/query"`)},
-			[]string{"vitals/a.go:5: role: imports internal/api/query of internal/api, which stands above the public packages"},
+			[]string{"vitals/a.go:5: role: imports internal/api/query of internal/api, which is above the public packages"},
 		}, {
-			"inside a role",
+			"within a role",
 			map[string]string{
 				"internal/access/gate/a.go": lib("gate", `import _ "M/internal/access/token"`),
 				"health/a.go":               lib("health", `import _ "M/reply"`),
@@ -35,7 +36,7 @@ func TestRulesCanFail(t *testing.T) {
 		}, {
 			"sideways",
 			map[string]string{"internal/access/gate/a.go": lib("gate", `import _ "M/internal/storage"`)},
-			[]string{"internal/access/gate/a.go:5: role: imports internal/storage of internal/storage, which stands beside internal/access"},
+			[]string{"internal/access/gate/a.go:5: role: imports internal/storage of internal/storage, which is beside internal/access"},
 		}, {
 			"sideways in a test",
 			map[string]string{"internal/access/gate/a_test.go": `package gate_test; import _ "M/internal/storage"`},
@@ -54,9 +55,9 @@ func TestRulesCanFail(t *testing.T) {
 				"internal/client/sim/a.go":      lib("sim", "import _ \"M/internal/api/problem\"\nimport _ \"M/internal/sys/systemd\"\nimport _ \"M/internal/storage\""),
 				"internal/client/sim/a_test.go": `package sim_test; import _ "M/internal/storage"`,
 			},
-			[]string{"internal/client/sim/a.go:7: role: imports internal/storage: a client shares no code with the server but internal/api/problem"},
+			[]string{"internal/client/sim/a.go:7: role: imports internal/storage: a client shares no code with the server except internal/api/problem"},
 		}, {
-			"what only tests import",
+			"a package for tests only",
 			map[string]string{
 				"mux/a_test.go":             `package mux_test; import _ "M/internal/polltest"`,
 				"internal/api/ingest/a.go":  lib("ingest", `import _ "M/internal/polltest"`),
@@ -77,7 +78,7 @@ func TestRulesCanFail(t *testing.T) {
 		{
 			"a library in mux",
 			map[string]string{"mux/a.go": lib("mux", `import _ "golang.org/x/sys/unix"`)},
-			[]string{"mux/a.go:5: standard library: imports golang.org/x/sys/unix: mux imports the standard library only"},
+			[]string{"mux/a.go:5: standard library: imports golang.org/x/sys/unix: mux may import only the standard library"},
 		}, {
 			"a library in a test of mux",
 			map[string]string{"mux/a_test.go": `package mux_test; import _ "pgregory.net/rapid"`},
@@ -93,7 +94,7 @@ func TestRulesCanFail(t *testing.T) {
 		}, {
 			"a peer",
 			map[string]string{"internal/api/query/a.go": lib("query", `import _ "github.com/gorilla/mux"`)},
-			[]string{"internal/api/query/a.go:5: library: imports github.com/gorilla/mux, which is no library of this module"},
+			[]string{"internal/api/query/a.go:5: library: imports github.com/gorilla/mux, which is not a listed library"},
 		}, {
 			"a peer in a test",
 			map[string]string{"mux/a_test.go": `package mux_test; import _ "github.com/gorilla/mux"`},
@@ -121,7 +122,7 @@ func TestRulesCanFail(t *testing.T) {
 			map[string]string{"internal/api/ingest/a.go": lib("ingest", `import _ "M/internal/storage/pebblestore"`)},
 			[]string{"internal/api/ingest/a.go:5: store: imports the concrete store internal/storage/pebblestore"},
 		}, {
-			"a concrete store where it may be",
+			"a concrete store where it is allowed",
 			map[string]string{
 				"cmd/pulsegate/a.go":                 command(`import _ "M/internal/storage/pebblestore"`),
 				"internal/server/a.go":               lib("server", `import _ "M/internal/storage/pebblestore"`),
@@ -137,10 +138,10 @@ func TestRulesCanFail(t *testing.T) {
 			map[string]string{"bench/peers/a.go": lib("peers", ``)},
 			[]string{
 				"bench/peers/a.go:4: role: package bench/peers has no role",
-				"bench/peers/a.go:4: module: bench/peers is a part of the main module: bench/go.mod is missing",
+				"bench/peers/a.go:4: module: bench/peers is part of the main module: bench/go.mod is missing",
 			},
 		}, {
-			"modules and folders of their own",
+			"separate modules and ignored directories",
 			map[string]string{
 				"bench/go.mod":                  "module bench",
 				"bench/peers/a.go":              `package peers; import _ "github.com/gorilla/mux"`,
@@ -157,7 +158,7 @@ func TestRulesCanFail(t *testing.T) {
 		{
 			"a dot import",
 			map[string]string{"internal/client/sim/a.go": lib("sim", `import . "strings"`)},
-			[]string{"internal/client/sim/a.go:5: dot import: imports strings without a name"},
+			[]string{"internal/client/sim/a.go:5: dot import: imports strings as a dot import"},
 		}, {
 			"unsafe and cgo",
 			map[string]string{
@@ -169,14 +170,14 @@ func TestRulesCanFail(t *testing.T) {
 				`internal/client/sim/a_test.go:1: unsafe: imports "C"`,
 			},
 		}, {
-			"unsafe for sizes, and for more",
+			"unsafe for sizes, and for other uses",
 			map[string]string{
 				"internal/client/sim/a_test.go": "package sim_test; import \"unsafe\"\nconst size = unsafe.Sizeof(0)",
 				"internal/client/sim/b_test.go": "package sim_test; import \"unsafe\"\nvar p unsafe.Pointer; const more = unsafe.Sizeof(p)",
 			},
 			[]string{`internal/client/sim/b_test.go:1: unsafe: imports "unsafe"`},
 		}, {
-			"the exception of a test holds for tests only",
+			"an exception for tests applies to tests only",
 			map[string]string{
 				"internal/api/admin/a.go":      lib("admin", `import _ "M/internal/client/transfer"`),
 				"internal/api/admin/a_test.go": `package admin_test; import _ "M/internal/client/transfer"`,
@@ -208,11 +209,11 @@ func TestRulesCanFail(t *testing.T) {
 				"internal/client/sim/a.go:8: logger: uses log/slog.Default in a library",
 			},
 		}, {
-			"a logger that was handed over",
+			"a logger passed by the caller",
 			map[string]string{"internal/client/sim/a.go": lib("sim", "import \"log\"; import \"log/slog\"\nfunc g(slog *slog.Logger, l *log.Logger) { slog.Info(`x`); l.Printf(`x`) }")},
 			nil,
 		}, {
-			"cmd and tests may",
+			"allowed in cmd and tests",
 			map[string]string{
 				"cmd/pulsegate/a.go":            command("import \"os\"; import \"log/slog\"\nfunc f() { slog.Info(os.Getenv(`A`), `args`, os.Args) }"),
 				"internal/client/sim/a_test.go": "package sim_test; import \"os\"\nfunc f() { os.Getenv(`A`) }",
@@ -237,7 +238,7 @@ func TestRulesCanFail(t *testing.T) {
 
 		// global state
 		{
-			"types made to be changed",
+			"types meant to be modified",
 			map[string]string{
 				"internal/client/sim/a.go": lib("sim", strings.Join([]string{
 					`import "sync"; import "sync/atomic"`,
@@ -296,7 +297,7 @@ func TestRulesCanFail(t *testing.T) {
 				"internal/client/sim/a.go:17: global state: changes the package-level variable s",
 			},
 		}, {
-			"a function for one system of two",
+			"functions for different systems",
 			map[string]string{
 				"internal/client/sim/a_linux.go": lib("sim", "var n int\nfunc f() { n = 1 }"),
 				"internal/client/sim/b_other.go": "//go:build !linux\n\npackage sim\nfunc f() { n = 2 }",
@@ -306,7 +307,7 @@ func TestRulesCanFail(t *testing.T) {
 				"internal/client/sim/b_other.go:4: global state: changes the package-level variable n",
 			},
 		}, {
-			"constants in all but name, and locals that hide them",
+			"effective constants, and locals that shadow them",
 			map[string]string{
 				"internal/client/sim/a.go": lib("sim", strings.Join([]string{
 					`import "errors"; import "sync"; import "strings"`,
@@ -324,13 +325,13 @@ func TestRulesCanFail(t *testing.T) {
 
 		// name
 		{
-			"a package that says nothing",
+			"a meaningless package name",
 			map[string]string{"internal/client/sim/a.go": lib("util", ``), "internal/client/sim/a_test.go": `package util_test`},
 			[]string{"internal/client/sim/a.go:4: name: package util", "internal/client/sim/a_test.go:1: name: package util_test"},
 		}, {
-			"a folder that says nothing",
+			"a meaningless directory name",
 			map[string]string{"internal/common/a.go": lib("faults", ``)},
-			[]string{"internal/common/a.go:4: role: ", "internal/common/a.go:4: name: folder internal/common"},
+			[]string{"internal/common/a.go:4: role: ", "internal/common/a.go:4: name: directory internal/common"},
 		},
 
 		// package comment
@@ -354,7 +355,7 @@ func TestRulesCanFail(t *testing.T) {
 
 		// symbol
 		{
-			"what a comment names exists",
+			"a comment names existing symbols",
 			map[string]string{
 				"internal/client/sim/a.go": "// Package sim has a [Fleet] with [Fleet.Run], [http.Header] and [transfer.Upload], held by TestRun:\n//\n//\tfleet := sim.New(1)\n//\tn, err := fleet.Run(ctx, \"a\")\n//\n// Not here\n//\n//\ta table   of.Bytes(\n//\n// # Not here\npackage sim\n" +
 					"import \"net/http\"\nvar _ http.Header\ntype Fleet struct{}\nfunc New(n int) *Fleet { return nil }\nfunc (*Fleet) Run(ctx int, names ...string) (n int, err error) { return }",
@@ -363,7 +364,7 @@ func TestRulesCanFail(t *testing.T) {
 			},
 			nil,
 		}, {
-			"what a comment names does not exist",
+			"a comment names missing symbols",
 			map[string]string{
 				"internal/client/sim/a.go":      "// Package sim has a [Fleet], [New], [transfer.Upload] and TestRun:\n//\n//\terr := job.Run(ctx)\n//\tjob.Gone()\n//\n// # Not here\npackage sim\nfunc New() {}\ntype job int\nfunc (job) Run() bool { return true }",
 				"internal/client/transfer/a.go": lib("transfer", ""),
@@ -393,7 +394,7 @@ func TestRulesCanFail(t *testing.T) {
 				got = append(got, v.String())
 			}
 			if !slices.EqualFunc(got, tt.want, strings.HasPrefix) {
-				t.Errorf("got:\n%s\nwant, as beginnings:\n%s", strings.Join(got, "\n"), strings.Join(tt.want, "\n"))
+				t.Errorf("got:\n%s\nwant, as prefixes:\n%s", strings.Join(got, "\n"), strings.Join(tt.want, "\n"))
 			}
 		})
 	}
@@ -406,8 +407,8 @@ func TestRulesCanFail(t *testing.T) {
 	}
 }
 
-// TestParseReportsSyntax checks that a file that is no Go is an error, not an
-// empty package that breaks no rule.
+// TestParseReportsSyntax checks that an invalid Go file is an error, and not an empty
+// package that breaks no rule.
 func TestParseReportsSyntax(t *testing.T) {
 	_, err := parse(fstest.MapFS{"vitals/a.go": &fstest.MapFile{Data: []byte("package")}})
 	if err == nil {
@@ -415,13 +416,13 @@ func TestParseReportsSyntax(t *testing.T) {
 	}
 }
 
-// lib returns the text of a library's file with a complete package comment. Its
-// code begins in line 5.
+// lib returns the text of a library file with a complete package comment. The code
+// starts in line 5.
 func lib(name, code string) string {
 	return fmt.Sprintf("// Package %s is made up.\n//\n// # Not here\npackage %[1]s\n%s", name, code)
 }
 
-// command returns the text of a command's file. Its code begins in line 3.
+// command returns the text of a command's file. The code starts in line 3.
 func command(code string) string {
 	return "// Command pulsegate is made up.\npackage main\n" + code
 }

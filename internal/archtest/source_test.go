@@ -14,16 +14,16 @@ import (
 	"strings"
 )
 
-// A source is the Go files of a module, parsed.
+// A source is the parsed Go files of a module.
 type source struct {
 	fset     *token.FileSet
-	packages []*pkg // in the order of their folders
+	packages []*pkg // sorted by directory
 }
 
-// A pkg is the Go files of one folder.
+// A pkg is the Go files of one directory.
 type pkg struct {
 	dir   string  // slash-separated, from the module's root; "." is the root
-	files []*file // in the order of their names
+	files []*file // sorted by name
 	info  *types.Info
 }
 
@@ -34,9 +34,8 @@ type file struct {
 	ast  *ast.File
 }
 
-// parse reads every Go file of the module whose root is root. It leaves out what
-// the go command leaves out: testdata, vendor, names that begin with . or _, and
-// folders that are modules of their own.
+// parse parses every Go file of the module at root. Like the go command, it skips
+// testdata, vendor, names that begin with . or _, and nested modules.
 func parse(root fs.FS) (*source, error) {
 	s := &source{fset: token.NewFileSet()}
 	byDir := make(map[string]*pkg)
@@ -82,15 +81,14 @@ func parse(root fs.FS) (*source, error) {
 	return s, nil
 }
 
-// isTest reports whether the go command builds the file for tests only.
+// isTest reports whether the file is built only for tests.
 func isTest(name string) bool { return strings.HasSuffix(name, "_test.go") }
 
-// resolve finds out which identifiers of p's files without tests stand for which
-// objects.
+// resolve resolves the identifiers in p's files, except test files, to objects.
 //
-// No package can be imported here, so that the types of what comes from others
-// stay unknown. The scopes inside p do not depend on them: a name still resolves
-// to the import, the package-level variable or the local one that it stands for.
+// It imports no packages, so types from other packages stay unknown. The scopes within
+// p do not depend on them: a name still resolves to an import, a package-level variable
+// or a local variable.
 func (p *pkg) resolve(fset *token.FileSet) {
 	p.info = &types.Info{
 		Defs: make(map[*ast.Ident]types.Object),
@@ -101,18 +99,18 @@ func (p *pkg) resolve(fset *token.FileSet) {
 		files = append(files, f.ast)
 	}
 	conf := types.Config{Importer: noImporter{}, Error: func(error) {}}
-	// The errors speak of the missing imports, and of names that several files
-	// for different systems declare.
+	// Ignore errors: they are about missing imports, and about names that files for
+	// different systems declare repeatedly.
 	_, _ = conf.Check(p.dir, fset, files, p.info)
 }
 
 type noImporter struct{}
 
 func (noImporter) Import(string) (*types.Package, error) {
-	return nil, errors.New("archtest: nothing is imported")
+	return nil, errors.New("archtest: imports are not resolved")
 }
 
-// sources yields the files of p without the test files.
+// sources yields the files of p except test files.
 func (p *pkg) sources() func(yield func(*file) bool) {
 	return func(yield func(*file) bool) {
 		for _, f := range p.files {
@@ -143,7 +141,7 @@ func importPath(spec *ast.ImportSpec) string {
 	return p
 }
 
-// ownDir returns the folder of an import of this module, and whether it is one.
+// ownDir returns the directory of an import from this module, and whether it is one.
 func ownDir(importPath string) (dir string, ok bool) {
 	if importPath == module {
 		return ".", true
@@ -151,14 +149,14 @@ func ownDir(importPath string) (dir string, ok bool) {
 	return strings.CutPrefix(importPath, module+"/")
 }
 
-// isStandard reports whether an import is of the standard library: its first
-// element holds no dot.
+// isStandard reports whether an import is from the standard library: its first element
+// has no dot.
 func isStandard(importPath string) bool {
 	first, _, _ := strings.Cut(importPath, "/")
 	return !strings.Contains(first, ".")
 }
 
-// isWithin reports whether an import is the module or package prefix, or in it.
+// isWithin reports whether an import is prefix or a package below it.
 func isWithin(importPath, prefix string) bool {
 	return importPath == prefix || strings.HasPrefix(importPath, prefix+"/")
 }

@@ -10,12 +10,12 @@ import (
 	"strings"
 )
 
-// symbols are the names that a package declares: "Name" for what stands at
-// package level, "Type.Name" for methods, fields and interface methods.
-type symbols map[string]*ast.FuncType // nil where the symbol is not a function
+// symbols are the names declared in a package: "Name" at package level, "Type.Name" for
+// methods, fields and interface methods.
+type symbols map[string]*ast.FuncType // nil if the symbol is not a function
 
-// symbolsOf returns the symbols of each package by its folder, tests included:
-// comments name the tests that hold an invariant.
+// symbolsOf returns the symbols of each package by directory. It includes tests,
+// because comments name the tests that check an invariant.
 func symbolsOf(s *source) map[string]symbols {
 	all := make(map[string]symbols)
 	for _, p := range s.packages {
@@ -90,8 +90,8 @@ func typeName(e ast.Expr) string {
 	return ""
 }
 
-// byName returns the functions and methods called name, and whether any symbol
-// ends in that name.
+// byName returns the functions and methods with the given name, and whether there is
+// any symbol with it.
 func (s symbols) byName(name string) (functions []*ast.FuncType, found bool) {
 	for symbol, function := range s {
 		if symbol == name || strings.HasSuffix(symbol, "."+name) {
@@ -111,8 +111,8 @@ var (
 	fileNames = []string{"go", "md", "js", "json", "toml", "csv", "svg"}
 )
 
-// symbols holds that what a package comment names exists: its doc links, the
-// tests, and the calls of its code blocks with their arguments and results.
+// symbols checks that the symbols named in a package comment exist: doc links, tests,
+// and calls in code blocks with the right number of arguments and results.
 func (c *checker) symbols(p *pkg) {
 	for f := range p.sources() {
 		if f.ast.Doc == nil {
@@ -138,15 +138,15 @@ func (c *checker) symbols(p *pkg) {
 	}
 }
 
-// exists reports whether the symbol that a doc link in p names exists. Symbols of
-// packages that are not of this module are taken to exist.
+// exists reports whether the symbol of a doc link in p exists. It assumes that symbols
+// of other modules exist.
 func (c *checker) exists(p *pkg, f *file, link string) bool {
 	first, rest, qualified := strings.Cut(link, ".")
 	if _, ok := c.declaredBy[p.dir][link]; ok {
 		return true
 	}
 	if !qualified || token.IsExported(first) {
-		return !token.IsExported(first) && !qualified // [n] is an index, no link
+		return !token.IsExported(first) && !qualified // [n] is an index, not a link
 	}
 	for _, spec := range f.ast.Imports {
 		if dir, own := ownDir(importPath(spec)); !own && path.Base(dir) == first {
@@ -159,10 +159,10 @@ func (c *checker) exists(p *pkg, f *file, link string) bool {
 			return ok
 		}
 	}
-	return true // of the standard library, or of a library
+	return true // in the standard library or in a library
 }
 
-// declared reports whether a package of the module declares name.
+// declared reports whether any package of the module declares name.
 func (c *checker) declared(name string) bool {
 	for _, s := range c.declaredBy {
 		if _, ok := s[name]; ok {
@@ -188,8 +188,8 @@ func codeBlocks(text string) (blocks []string) {
 	return blocks
 }
 
-// codeBlock checks the calls of a block that is Go. A block that is not, such as
-// a table or a drawing, is left alone.
+// codeBlock checks the calls in a block if it is Go code. It ignores other blocks, such
+// as tables and drawings.
 func (c *checker) codeBlock(p *pkg, block string, report func(what, format string, args ...any)) {
 	tree, err := parser.ParseFile(token.NewFileSet(), "", "package p; func _() {\n"+block+"\n}", parser.SkipObjectResolution)
 	if err != nil {
@@ -227,8 +227,9 @@ func (c *checker) codeBlock(p *pkg, block string, report func(what, format strin
 	})
 }
 
-// called returns what x.name may be in a code block of p: of the package x, or
-// else, where x is a variable, of p or of whatever package declares such a name.
+// called returns the functions that x.name may refer to in a code block of p: those of
+// package x or, if x is a variable, those of p or of any package that declares the
+// name.
 func (c *checker) called(p *pkg, x, name string) (functions []*ast.FuncType, found bool) {
 	for dir, declared := range c.declaredBy {
 		if path.Base(dir) == x {
@@ -245,15 +246,14 @@ func (c *checker) called(p *pkg, x, name string) (functions []*ast.FuncType, fou
 	return functions, found
 }
 
-// isPackage reports whether a code block may use name as a package of the
-// standard library.
+// isPackage reports whether name in a code block may be a package of the standard
+// library.
 func isPackage(name string) bool {
 	return slices.Contains([]string{"context", "errors", "fmt", "http", "io", "log", "os", "slog", "strings", "time"}, name)
 }
 
-// fits reports whether a call can be one of a function of type t: as many
-// arguments, as many results where they are assigned, and an error where a result
-// is called err.
+// fits reports whether call matches a function of type t: the number of arguments, the
+// number of assigned results, and an error for a result named err.
 func fits(t *ast.FuncType, call *ast.CallExpr, assigned []ast.Expr) bool {
 	params := t.Params.NumFields()
 	variadic := false
@@ -284,8 +284,8 @@ func fits(t *ast.FuncType, call *ast.CallExpr, assigned []ast.Expr) bool {
 	return true
 }
 
-// missingSymbols returns the symbols of the module's packages, and the tests,
-// that text names and that do not exist.
+// missingSymbols returns the symbols and tests named in text that do not exist in the
+// module.
 func missingSymbols(s *source, text string) (missing []string) {
 	c := &checker{source: s, declaredBy: symbolsOf(s)}
 	byBase := make(map[string]symbols)

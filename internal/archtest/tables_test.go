@@ -1,9 +1,9 @@
 package archtest_test
 
-// module is the path of the module that is checked.
+// module is the path of the checked module.
 const module = "github.com/pulsegate/pulsegate"
 
-// A role is one folder of the tree, or the packages for everybody.
+// A role is a directory of the tree, or the public packages.
 type role string
 
 const (
@@ -22,11 +22,11 @@ const (
 	portRole    role = "internal/porttest"
 )
 
-// public lists the packages for everybody.
+// public lists the public packages.
 var public = []string{"health", "mux", "reply", "vitals"}
 
-// ranks says how high each role stands. A package may import its own role and
-// those that stand below it; its test files also those beside it.
+// ranks has the height of each role. A package may import its own role and lower ones;
+// its test files may also import roles of the same height.
 var ranks = map[role]int{
 	cmdRole:     5,
 	serverRole:  4,
@@ -38,19 +38,18 @@ var ranks = map[role]int{
 	sysRole:     1,
 	wireRole:    1,
 	publicRole:  0,
-	archRole:    0, // imports nothing and is imported by nobody
-	pollRole:    0, // is imported by tests only
+	archRole:    0, // imports nothing and is never imported
+	pollRole:    0, // imported by tests only
 	portRole:    0, // likewise
 }
 
-// clientImports lists what a client may import of this module besides its own
-// role and the public packages: it talks to a server over the network, and must
+// clientImports lists what a client may import from this module in addition to its own
+// role and the public packages. A client talks to a server over the network and must
 // not share the server's code.
 var clientImports = []string{"internal/api/problem", string(observeRole), string(sysRole)}
 
-// standardOnly lists the packages that import nothing but the standard library,
-// and what each may import besides. What they may import of this module is the
-// matter of layers.
+// standardOnly lists the packages that import only the standard library, with the
+// exceptions of each. Imports from this module are checked by roles.
 var standardOnly = map[string][]string{
 	"health":                       nil,
 	"internal/storage/groupcommit": nil,
@@ -61,15 +60,15 @@ var standardOnly = map[string][]string{
 	"vitals":                       {"github.com/go-json-experiment/json"},
 }
 
-// A library is a module of others that this one imports.
+// A library is a third-party module that this module imports.
 type library struct {
 	path  string
-	users []string // the packages that may import it; none: all
+	users []string // packages that may import it; none: all
 	tests bool     // only test files and storetest may import it
 }
 
-// libraries are those of ARCHITECTURE.md. Whatever is not listed is not imported:
-// peers to compare with belong into bench.
+// libraries lists the libraries in ARCHITECTURE.md. No others are imported; peers for
+// comparison belong in bench.
 var libraries = []library{
 	{path: "github.com/KimMachineGun/automemlimit", users: []string{"internal/server"}},
 	{path: "github.com/HdrHistogram/hdrhistogram-go", users: []string{"internal/client/sim"}},
@@ -79,7 +78,7 @@ var libraries = []library{
 	{path: "github.com/google/pprof", users: []string{"internal/observe/profile"}},
 	{path: "github.com/klauspost/compress"},
 	{path: "github.com/pelletier/go-toml/v2", users: []string{"internal/sys/settings"}},
-	{path: "github.com/prometheus/client_golang", users: []string{ // collectors stand beside their counters
+	{path: "github.com/prometheus/client_golang", users: []string{ // collectors are next to their counters
 		"internal/observe/metrics", "internal/observe/tracing", "internal/access/gate", "internal/storage/pebblestore", "internal/api/ingest", "internal/api/admin",
 	}},
 	{path: "github.com/prometheus/client_model", users: []string{"internal/observe/profile"}}, // comes with client_golang
@@ -93,18 +92,18 @@ var libraries = []library{
 	{path: "pgregory.net/rapid", tests: true},
 }
 
-// An exception lets one package break one rule in one way.
+// An exception allows one package to break one rule in one way.
 type exception struct {
 	rule  rule
 	dir   string // the package
-	tests bool   // its test files, not the others
-	what  string // the import or the name that the rule objects to
+	tests bool   // its test files only
+	what  string // the import or the name that breaks the rule
 }
 
-// exceptions gives the reason for each. One that is not needed any more fails the
-// test.
+// exceptions has the reason for each exception. An exception that is no longer needed
+// fails the test.
 var exceptions = map[exception]string{
-	{roleRule, "internal/api/admin", true, module + "/internal/client/transfer"}: "the test receives a backup as a client does",
+	{roleRule, "internal/api/admin", true, module + "/internal/client/transfer"}: "the test receives a backup like a client",
 
-	{unsafeRule, "internal/wire/eventloop", false, "unsafe"}: "recv(2) and send(2) take a pointer, and are not to be told to the scheduler; socket_linux.go proves it sound",
+	{unsafeRule, "internal/wire/eventloop", false, "unsafe"}: "recv(2) and send(2) take a pointer and must bypass the scheduler; socket_linux.go explains why that is sound",
 }
