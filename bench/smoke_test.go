@@ -1,11 +1,11 @@
 //go:build !race
 
-// The race detector makes sync.Pool drop what it holds, so that allocations are
-// counted without it only.
+// The race detector makes sync.Pool drop items, so allocations are counted only without
+// it.
 
-// Package bench_test asserts what the parts of Pulsegate may allocate per
-// operation. It is the part of the benchmarks that fails a build: a number of
-// allocations does not depend on the machine, a time does.
+// Package bench_test asserts the allocations per operation of parts of Pulsegate. These
+// tests can fail a build, because unlike times, allocations do not depend on the
+// machine.
 package bench_test
 
 import (
@@ -21,8 +21,8 @@ import (
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
-// wantAllocs checks the allocations of f in steady state, exactly: one less than
-// expected is good news that belongs into the table.
+// wantAllocs checks that f has exactly the wanted allocations in steady state. Fewer
+// than wanted is an improvement that should be recorded here.
 func wantAllocs(t *testing.T, what string, want float64, f func()) {
 	t.Helper()
 	f() // fills pools and tables
@@ -76,9 +76,9 @@ func TestHealthAllocations(t *testing.T) {
 	}
 }
 
-// A request on a route with variables costs one allocation, whether the handler
-// reads one or not. The map of all of them is three more: the map and its table, and what
-// keeps it for the next call of Vars.
+// A request on a route with variables costs one allocation, whether the handler reads one
+// or not. The map of all variables costs three more: the map, its table, and the value
+// that keeps it for further calls of Vars.
 func TestMuxAllocations(t *testing.T) {
 	d := answers.NewDiscard()
 	var route *mux.Route
@@ -116,8 +116,7 @@ func TestDecodeAllocations(t *testing.T) {
 	})
 }
 
-// The whole way of a reading, but for the store: body, decoder, group commit,
-// answer.
+// The whole path of a reading except the store: body, decoder, group commit, answer.
 func TestVitalsHandlerAllocations(t *testing.T) {
 	forms, stop, err := answers.Vitals()
 	if err != nil {

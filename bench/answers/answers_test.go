@@ -9,12 +9,11 @@ import (
 	"github.com/pulsegate/pulsegate/bench/answers"
 )
 
-// checkHeaders returns an error unless d has exactly the fields that every form
-// sets.
+// checkHeaders returns an error unless d has exactly the fields set by every form.
 func checkHeaders(d *answers.Discard, key, value string) error {
 	h := d.Header()
 	if len(h) != 3 || h.Get("Content-Type") != contentType || h.Get("Cache-Control") != "no-store" || h.Get(key) != value {
-		return fmt.Errorf("got header %v, want %s %s in it", h, key, value)
+		return fmt.Errorf("got header %v, want it to have %s %s", h, key, value)
 	}
 	return nil
 }
@@ -55,8 +54,7 @@ func TestHeaderFormsAgree(t *testing.T) {
 	}
 }
 
-// Check must fail for a wrong answer, or the benchmarks that rely on it measure
-// anything.
+// Check must fail for a wrong answer, because the benchmarks rely on it.
 func TestCheckFinds(t *testing.T) {
 	for name, h := range map[string]http.HandlerFunc{
 		"status": func(w http.ResponseWriter, _ *http.Request) {
@@ -76,7 +74,7 @@ func TestCheckFinds(t *testing.T) {
 		"no body": func(http.ResponseWriter, *http.Request) {},
 	} {
 		if answers.Check(h, httptest.NewRequest("GET", "/", nil), contentType, `{"status":"ok"}`) == nil {
-			t.Errorf("%s: Check found nothing wrong", name)
+			t.Errorf("%s: Check returned nil", name)
 		}
 	}
 }

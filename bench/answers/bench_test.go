@@ -9,7 +9,7 @@ import (
 
 const contentType = "application/json"
 
-// BenchmarkHealthz answers /healthz.
+// BenchmarkHealthz measures /healthz.
 func BenchmarkHealthz(b *testing.B) {
 	for _, form := range answers.Health() {
 		b.Run("impl="+form.Impl, func(b *testing.B) {
@@ -26,8 +26,8 @@ func BenchmarkHealthz(b *testing.B) {
 	}
 }
 
-// BenchmarkHeaders sets three fields of a response: all the same every time
-// (set=fixed), or one of them a number that differs (set=dynamic).
+// BenchmarkHeaders sets three fields of a response: all constant (set=fixed), or one of
+// them a varying number (set=dynamic).
 func BenchmarkHeaders(b *testing.B) {
 	for _, form := range answers.HeaderForms() {
 		b.Run("impl="+form.Impl+"/set=fixed", func(b *testing.B) {
@@ -56,8 +56,8 @@ func BenchmarkHeaders(b *testing.B) {
 	}
 }
 
-// BenchmarkVitals takes a reading and answers. One request at a time means that
-// a group commit has groups of one: a form that has one is at its worst.
+// BenchmarkVitals posts readings. Because there is only one request at a time, a group
+// commit has groups of one, which is its worst case.
 func BenchmarkVitals(b *testing.B) {
 	forms, stop, err := answers.Vitals()
 	if err != nil {

@@ -17,28 +17,28 @@ const (
 	Pulsegate = "pulsegate"
 )
 
-// A Form is one way to answer.
+// A Form is a way to answer requests.
 type Form struct {
 	Impl    string // Before, After or Pulsegate
 	Handler http.Handler
 }
 
-// A Discard is a ResponseWriter that allocates nothing and keeps only counts.
-// The zero Discard is not ready for use: Header must be made.
+// A Discard is a ResponseWriter that does not allocate and keeps only counts. Use
+// [NewDiscard] to create one.
 type Discard struct {
 	Fields http.Header
-	Status int // of the last WriteHeader; 0 if there was none
-	Bytes  int // of bodies
+	Status int // of the last WriteHeader; 0: none
+	Bytes  int // total bytes of bodies
 }
 
 // NewDiscard returns a Discard.
 func NewDiscard() *Discard { return &Discard{Fields: make(http.Header)} }
 
-// Header returns the fields. They stay from one response to the next, as do the
-// buckets of a map that a server uses again.
+// Header returns the fields. They persist across responses, like the buckets of a map
+// that a server reuses.
 func (d *Discard) Header() http.Header { return d.Fields }
 
-// WriteHeader notes the status.
+// WriteHeader records the status.
 func (d *Discard) WriteHeader(status int) { d.Status = status }
 
 // Write counts the bytes.
@@ -47,13 +47,13 @@ func (d *Discard) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// A body is a request body that can be read again without making a new one.
+// A body is a request body that can be reread without an allocation.
 type body struct{ strings.Reader }
 
 func (*body) Close() error { return nil }
 
-// Check serves one request by h, and returns an error unless the answer is 200
-// with the given content type and JSON that is equal to want but for white space.
+// Check serves one request with h. It returns an error unless the response is 200 with
+// the given content type and JSON equal to want, ignoring white space.
 func Check(h http.Handler, r *http.Request, contentType, want string) error {
 	rec := httptest.NewRecorder()
 	h.ServeHTTP(rec, r)

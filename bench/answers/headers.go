@@ -7,12 +7,12 @@ import (
 	"github.com/pulsegate/pulsegate/reply"
 )
 
-// A Headers is one way to set three fields of a response.
+// A Headers is a way to set three fields of a response.
 type Headers struct {
 	Impl string
 
-	// Fixed sets fields that are the same in every response, Dynamic two such
-	// and a Content-Length of n.
+	// Fixed sets three constant fields, Dynamic two constant ones and a Content-Length
+	// of n.
 	Fixed   func(h http.Header)
 	Dynamic func(h http.Header, n int)
 }
@@ -24,7 +24,7 @@ const (
 	nosniff     = "nosniff"
 )
 
-// HeaderForms returns the forms. That of After is not safe for concurrent use.
+// HeaderForms returns the forms. The form After is not safe for concurrent use.
 func HeaderForms() []Headers {
 	return []Headers{setHeaders(), shareHeaders(), replyHeaders()}
 }
@@ -45,12 +45,11 @@ func setHeaders() Headers {
 	}
 }
 
-// MaxDynamic is the largest n that Dynamic is called with.
+// MaxDynamic is the maximum n for Dynamic.
 const MaxDynamic = 255
 
-// shareHeaders writes each response's values into the same three slices. The
-// texts of the integers are made in advance, so that its time is that of the
-// slices alone.
+// shareHeaders writes the values of each response into the same three slices. The texts
+// of integers are precomputed, to measure only the cost of the slices.
 func shareHeaders() Headers {
 	shared := [3][]string{{""}, {""}, {""}}
 	var lengths [MaxDynamic + 1]string

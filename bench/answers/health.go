@@ -7,7 +7,7 @@ import (
 	"github.com/pulsegate/pulsegate/health"
 )
 
-// HealthAnswer is what every form of Health answers, white space aside.
+// HealthAnswer is the answer of every form of Health, ignoring white space.
 const HealthAnswer = `{"status":"ok"}`
 
 // Health returns the forms of a health endpoint.

@@ -15,14 +15,14 @@ import (
 	"github.com/sirupsen/logrus"
 )
 
-// VitalsPath is where readings are posted.
+// VitalsPath is the path to which readings are posted.
 const VitalsPath = "/v1/readings"
 
-// VitalsAnswer is what every form of Vitals answers, white space aside.
+// VitalsAnswer is the answer of every form of Vitals, ignoring white space.
 const VitalsAnswer = `{"status":"stored"}`
 
-// A Reading is what services decode into with encoding/json: a struct with
-// pointers for what may be missing.
+// A Reading is a struct as services use it with encoding/json: with pointers for
+// optional fields.
 type Reading struct {
 	Device    string    `json:"device" binding:"required"`
 	Time      time.Time `json:"time" binding:"required"`
@@ -33,23 +33,22 @@ type Reading struct {
 	Resting   *float64  `json:"resting_heart_rate_bpm,omitempty"`
 }
 
-// A Status is the answer of services that marshal it.
+// A Status is the answer of services that marshal their answers.
 type Status struct {
 	Status string `json:"status"`
 }
 
-// maxBodyBytes bounds a body in the forms before and after. Pulsegate's has a
-// bound of its own.
+// maxBodyBytes bounds a body in the forms before and after. The form pulsegate has its
+// own bound.
 const maxBodyBytes = 16 << 10
 
-// Vitals returns the forms of a handler that takes one reading and stores
-// nothing. Only Pulsegate's checks the reading, and only its readings go through
-// a group commit, with a store that takes everything and keeps nothing. stop
-// must be called when the forms are not used any more.
+// Vitals returns the forms of a handler that accepts one reading and stores nothing.
+// Only the form pulsegate validates the reading and uses a group commit, with a store
+// that discards everything. The caller must call stop after using the forms.
 func Vitals() (forms []Form, stop func() error, err error) {
 	core, err := ingest.New(nowhere{}, problem.New(), ingest.Config{})
 	if err != nil {
-		return nil, nil, fmt.Errorf("make core: %w", err)
+		return nil, nil, fmt.Errorf("create core: %w", err)
 	}
 	stop = func() error { return core.Close(context.Background()) }
 	return []Form{
@@ -59,7 +58,7 @@ func Vitals() (forms []Form, stop func() error, err error) {
 	}, stop, nil
 }
 
-// nowhere is a store that keeps nothing.
+// nowhere is a store that discards everything.
 type nowhere struct{}
 
 func (nowhere) Append(group []*storage.Entry) error {
@@ -69,7 +68,8 @@ func (nowhere) Append(group []*storage.Entry) error {
 	return nil
 }
 
-// BeforeVitals returns the handler that services start with. It logs to w.
+// BeforeVitals returns a handler as in a typical first version of a service. It logs to
+// w.
 func BeforeVitals(w io.Writer) http.HandlerFunc {
 	log := logrus.New()
 	log.SetOutput(w)
@@ -97,7 +97,7 @@ func afterVitals(w http.ResponseWriter, r *http.Request) {
 	io.WriteString(w, VitalsAnswer)
 }
 
-// unmarshalReading reads the body, or refuses the request.
+// unmarshalReading decodes the body, or answers the request with an error.
 func unmarshalReading(w http.ResponseWriter, r *http.Request) (in Reading, ok bool) {
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBodyBytes))
 	if err != nil {
@@ -111,8 +111,8 @@ func unmarshalReading(w http.ResponseWriter, r *http.Request) (in Reading, ok bo
 	return in, true
 }
 
-// Posts are requests that each carry another reading. They are sent in turn, and
-// making the next one ready allocates nothing.
+// Posts is a cycle of requests with different readings. Preparing the next one does not
+// allocate.
 type Posts struct {
 	texts []string
 	next  int
@@ -120,8 +120,7 @@ type Posts struct {
 	body  body
 }
 
-// NewPosts returns n requests, n at least 1, of which the readings differ in
-// their times.
+// NewPosts returns n requests, n at least 1, with readings that differ in their times.
 func NewPosts(n int) *Posts {
 	p := &Posts{r: httptest.NewRequest(http.MethodPost, VitalsPath, nil)}
 	p.r.Header.Set("Content-Type", contentType)

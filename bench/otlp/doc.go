@@ -1,3 +1,3 @@
-// Package otlp checks what Pulsegate exports as traces with the decoder of
-// OpenTelemetry's collector, which the server itself does not need.
+// Package otlp checks the traces exported by Pulsegate with the decoder of the
+// OpenTelemetry collector, on which the server itself does not depend.
 package otlp

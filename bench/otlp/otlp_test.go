@@ -18,7 +18,7 @@ import (
 	"go.opentelemetry.io/collector/pdata/ptrace/ptraceotlp"
 )
 
-// The collector reads what was meant: every field of every span.
+// The collector decodes every field of every span correctly.
 func TestCollectorReads(t *testing.T) {
 	exports := make(chan []byte, 1)
 	collector := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -27,12 +27,12 @@ func TestCollectorReads(t *testing.T) {
 			t.Error(err)
 		}
 		exports <- body
-		// What a collector says when it has taken all.
+		// The response of a collector that has accepted everything.
 		answer, err := ptraceotlp.NewExportResponse().MarshalJSON()
 		if err != nil {
 			t.Error(err)
 		}
-		_, _ = w.Write(answer) // the exporter counts what it could read
+		_, _ = w.Write(answer) // the exporter counts what it can decode
 	}))
 	defer collector.Close()
 	endpoint, err := url.Parse(collector.URL)
@@ -99,24 +99,24 @@ func TestCollectorReads(t *testing.T) {
 			t.Errorf("span %d:\n got %s\nwant %s", i, got, want)
 		}
 		if i < 5 && (s.TraceID() != parent.TraceID || s.TraceState().AsRaw() != parent.State) {
-			t.Errorf("span %d is of trace %s with state %q", i, s.TraceID(), s.TraceState().AsRaw())
+			t.Errorf("span %d has trace %s with state %q", i, s.TraceID(), s.TraceState().AsRaw())
 		}
 		if i > 0 && i < 5 && s.ParentSpanID() != root.SpanID() {
-			t.Errorf("span %d hangs below %s, want %s", i, s.ParentSpanID(), root.SpanID())
+			t.Errorf("span %d has parent %s, want %s", i, s.ParentSpanID(), root.SpanID())
 		}
 		if s.SpanID().IsEmpty() {
 			t.Errorf("span %d has no ID", i)
 		}
 	}
 	if root.ParentSpanID() != parent.SpanID || !root.StartTimestamp().AsTime().Equal(start) || root.Flags() != 0x301 {
-		t.Errorf("the first hangs below %s, begins at %v, flags %x", root.ParentSpanID(), root.StartTimestamp(), root.Flags())
+		t.Errorf("the first has parent %s, starts at %v, flags %x", root.ParentSpanID(), root.StartTimestamp(), root.Flags())
 	}
 	if !second.ParentSpanID().IsEmpty() || second.TraceID().IsEmpty() || second.TraceID() == parent.TraceID || second.Flags() != 0x100 || second.Kind() != ptrace.SpanKindServer {
-		t.Errorf("the second is of trace %s, hangs below %s, flags %x", second.TraceID(), second.ParentSpanID(), second.Flags())
+		t.Errorf("the second has trace %s, parent %s, flags %x", second.TraceID(), second.ParentSpanID(), second.Flags())
 	}
 }
 
-// attributes returns them sorted by name.
+// attributes returns the attributes sorted by name.
 func attributes(m pcommon.Map) string {
 	var all []string
 	for name, value := range m.All() {
@@ -126,7 +126,7 @@ func attributes(m pcommon.Map) string {
 	return strings.Join(all, " ")
 }
 
-// What a collector rejects is counted as not taken.
+// Spans that a collector rejects are counted as failed.
 func TestCollectorRejects(t *testing.T) {
 	collector := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		response := ptraceotlp.NewExportResponse()
@@ -136,7 +136,7 @@ func TestCollectorRejects(t *testing.T) {
 		if err != nil {
 			t.Error(err)
 		}
-		_, _ = w.Write(answer) // the exporter counts what it could read
+		_, _ = w.Write(answer) // the exporter counts what it can decode
 	}))
 	defer collector.Close()
 	endpoint, err := url.Parse(collector.URL)

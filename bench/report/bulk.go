@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// A Bulk holds the figures of Pulsegate taking readings in batches.
+// A Bulk has the figures of Pulsegate with batches of readings.
 type Bulk struct {
 	Setting    Setting
 	Duration   time.Duration // of one measurement
@@ -19,7 +19,7 @@ type Bulk struct {
 	Forms      []BulkForm
 }
 
-// A BulkForm is a way to write a batch.
+// A BulkForm is a format of batches.
 type BulkForm struct {
 	Name   string
 	Judged bool // has goals
@@ -31,19 +31,19 @@ type BulkRun struct {
 	Round     int // from 0
 	Readings  uint64
 	Duration  time.Duration
-	CPU       time.Duration // of the server, until it was idle again
+	CPU       time.Duration // CPU time of the server until it was idle again
 	LoaderCPU time.Duration
-	BodyBytes uint64 // of a request, header included, on average
+	BodyBytes uint64 // mean size of a request, including its header
 	P50, P99  time.Duration
 }
 
-// CPUPerReading returns the server's CPU time for one reading in µs.
+// CPUPerReading returns the server's CPU time per reading in µs.
 func (r *BulkRun) CPUPerReading() float64 { return microseconds(r.CPU) / float64(r.Readings) }
 
-// LoaderPerReading returns the load generator's CPU time for one reading in µs.
+// LoaderPerReading returns the load generator's CPU time per reading in µs.
 func (r *BulkRun) LoaderPerReading() float64 { return microseconds(r.LoaderCPU) / float64(r.Readings) }
 
-// PerSecond returns the readings stored in a second.
+// PerSecond returns the readings stored per second.
 func (r *BulkRun) PerSecond() float64 { return float64(r.Readings) / r.Duration.Seconds() }
 
 func microseconds(d time.Duration) float64 { return float64(d.Nanoseconds()) / 1e3 }
@@ -57,16 +57,16 @@ func (f *BulkForm) figure(of func(*BulkRun) float64) Spread {
 	return SpreadOf(values)
 }
 
-// Markdown lays the figures out as the block of the page.
+// Markdown formats the figures as the block of the page.
 func (b *Bulk) Markdown() string {
 	var s strings.Builder
 	s.WriteString(b.Setting.markdown())
-	fmt.Fprintf(&s, "- Load: %d connections, each of which posts batches of %d readings of as many devices, and the next when the last is answered; no reading repeats another\n", b.Senders, b.Readings)
-	fmt.Fprintf(&s, "- Rounds: %d, in each of which a server is started anew for every form, warmed up for %v and loaded for %v; the order turns by one form from round to round\n", b.Rounds, b.WarmUp, b.Duration)
+	fmt.Fprintf(&s, "- Load: %d connections, each of which posts batches of %d readings of as many devices, and the next one after the answer; every reading is new\n", b.Senders, b.Readings)
+	fmt.Fprintf(&s, "- Rounds: %d, in each of which a new server is started for every form, warmed up for %v and loaded for %v; the order rotates by one form in each round\n", b.Rounds, b.WarmUp, b.Duration)
 	fmt.Fprintf(&s, "- Data: on %s\n\n", b.FileSystem)
 	s.WriteString("CPU is user and system time of the server, until its compactions after the load have ended, divided by the readings that it answered as stored. " +
 		"The load generator shares the CPUs; its bodies are templates in which only times and digits are written, and compressed ones are made in advance. " +
-		"Figures are medians, and the range over the rounds stands in brackets. Latency is that of a whole batch, from the actual time of sending.\n\n")
+		"Figures are medians, with the range over the rounds in brackets. Latency is that of a whole batch, from the actual time of sending.\n\n")
 	s.WriteString("| form | bytes a batch | CPU per reading, µs | readings/s | CPU of the generator, µs | p50, ms | p99, ms |\n|---|--:|--:|--:|--:|--:|--:|\n")
 	for i := range b.Forms {
 		f := &b.Forms[i]
@@ -84,7 +84,7 @@ func (b *Bulk) Markdown() string {
 	return s.String()
 }
 
-// goals returns what Pulsegate is to reach with batches.
+// goals returns the goals for batches.
 func (b *Bulk) goals() []goal {
 	var goals []goal
 	for i := range b.Forms {

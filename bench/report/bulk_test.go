@@ -35,7 +35,7 @@ func TestBulkMarkdown(t *testing.T) {
 		}
 	}
 	if strings.Contains(text, "array+gzip: ") {
-		t.Errorf("a form that is not judged has a goal:\n%s", text)
+		t.Errorf("a form without goals has a goal:\n%s", text)
 	}
 }
 

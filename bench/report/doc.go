@@ -1,21 +1,20 @@
-// Package report writes docs/benchmarks.md from what the benchmarks measured:
+// Package report writes the results of the benchmarks to docs/benchmarks.md:
 //
-//  1. A command of bench/cmd/bench measures and fills in an [Ingest], a [Micro] or
-//     one of their like.
-//  2. Its Markdown method lays the figures out, with the machine, the Go
-//     version, the command and the date that they belong to.
-//  3. [UpdatePage] puts that text between two markers of the page. What people
-//     wrote around the markers stays.
+//  1. A command of bench/cmd/bench measures and fills an [Ingest], a [Micro] or a
+//     similar type.
+//  2. Its Markdown method formats the figures, with the machine, the Go version, the
+//     command and the date.
+//  3. [UpdatePage] writes that text between two markers on the page. It keeps the text
+//     around the markers.
 //
 // # Honest numbers
 //
-// Figures are medians over rounds, and the range over the rounds stands beside
-// them. A ratio is made within each round, of two servers that ran minutes
-// apart, before its median is taken: a machine that slows down for one round
-// does so for both.
+// Figures are medians over rounds, with the range over the rounds. A ratio is computed
+// within each round, of two servers that ran minutes apart, before its median is taken:
+// if the machine slows down for one round, it affects both.
 //
 // # Not here
 //
-// Nothing is measured here. Whether two microbenchmarks differ is benchstat's to
-// say; the tables of goals only hold medians against limits.
+// No measurements. benchstat decides whether two microbenchmarks differ; the tables of
+// goals only compare medians with limits.
 package report

@@ -6,13 +6,13 @@ import (
 	"strings"
 )
 
-// The forms of a starting point, as package answers names them.
+// The forms of a starting point, as named in package answers.
 var forms = [...]string{"before", "after", "pulsegate"}
 
-// formsPackage ends the import path of the package that has them.
+// formsPackage is the end of the import path of package answers.
 const formsPackage = "/bench/answers"
 
-// A startingPoint is a benchmark in its forms.
+// A startingPoint is a benchmark with its forms.
 type startingPoint struct {
 	name string
 	runs [len(forms)][]Result // by form; each by round
@@ -45,7 +45,7 @@ func times(runs []Result) Spread {
 	return SpreadOf(values)
 }
 
-// timeRatio divides the times of the rounds that both have.
+// timeRatio divides the times within the rounds that both have.
 func timeRatio(runs, base []Result) (Spread, bool) {
 	var values []float64
 	for i := range runs {
@@ -69,7 +69,7 @@ func (m *Micro) Markdown() string {
 	if median, largest, ok := m.Noise(); ok {
 		fmt.Fprintf(&b, "- Noise (A/A): the medians of the odd and of the even rounds of one benchmark differ by %.1f %% in the middle, by %.1f %% at most\n", 100*median, 100*largest)
 	}
-	b.WriteString("\nThe starting points. Times are medians over the rounds, with B and allocations per operation; ratios are made within a round, with the range over the rounds in brackets.\n\n")
+	b.WriteString("\nThe starting points. Times are medians over the rounds, with B and allocations per operation; ratios are computed within a round, with the range over the rounds in brackets.\n\n")
 	m.formsTable(&b)
 	goalsTable(&b, m.goals())
 	b.WriteString("\n<details>\n<summary>All microbenchmarks, by benchstat</summary>\n\n```\n")

@@ -5,17 +5,17 @@ import (
 	"strings"
 )
 
-// A goal is a figure that the project sets out to reach.
+// A goal is a figure that the project wants to reach.
 type goal struct {
 	what    string
-	atLeast bool // the limit is a lower one
+	atLeast bool // limit is a lower limit
 	limit   float64
 	format  string // of the figure, such as "%.2f"
 	figure  Spread
 	known   bool // figure was measured
 }
 
-// reached reports whether the median keeps the limit.
+// reached reports whether the median is within the limit.
 func (g *goal) reached() bool {
 	if g.atLeast {
 		return g.figure.Median >= g.limit
@@ -23,7 +23,7 @@ func (g *goal) reached() bool {
 	return g.figure.Median <= g.limit
 }
 
-// goalsTable writes a table of goals, each judged by the median over the rounds.
+// goalsTable writes a table of goals, each compared with the median over the rounds.
 func goalsTable(b *strings.Builder, goals []goal) {
 	b.WriteString("\nGoals, judged by the medians:\n\n| figure | measured | goal | |\n|---|--:|--:|---|\n")
 	for i := range goals {
@@ -43,7 +43,7 @@ func goalsTable(b *strings.Builder, goals []goal) {
 	}
 }
 
-// goals returns what answers that are prepared once are to reach.
+// goals returns the goals for prepared answers.
 func (m *Micro) goals() []goal {
 	const own, after = len(forms) - 1, 1
 	var goals []goal
@@ -93,7 +93,7 @@ func resultFigure(runs []Result, of func(*Result) float64) Spread {
 	return SpreadOf(values)
 }
 
-// goals returns what Pulsegate is to reach with one reading per request.
+// goals returns the goals for one reading per request.
 func (in *Ingest) goals() []goal {
 	var goals []goal
 	for _, bar := range []struct {

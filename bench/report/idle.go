@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// An Idle holds what idle connections cost servers.
+// An Idle has the memory cost of idle connections.
 type Idle struct {
 	Setting     Setting
 	Rounds      int
@@ -28,7 +28,7 @@ type IdleRun struct {
 // MiB returns bytes in MiB.
 func MiB(bytes uint64) float64 { return float64(bytes) / (1 << 20) }
 
-// more returns what all connections take together, in MiB.
+// more returns the memory of all connections together, in MiB.
 func (r *IdleRun) more() float64 { return MiB(r.All) - MiB(r.None) }
 
 func (s *IdleServer) figure(of func(*IdleRun) float64) Spread {
@@ -39,13 +39,13 @@ func (s *IdleServer) figure(of func(*IdleRun) float64) Spread {
 	return SpreadOf(values)
 }
 
-// Markdown lays the figures out as the block of the page.
+// Markdown formats the figures as the block of the page.
 func (d *Idle) Markdown() string {
 	var b strings.Builder
 	b.WriteString(d.Setting.markdown())
-	fmt.Fprintf(&b, "- Load: as many connections come, post and go before; then %d connections post one reading each and stay open\n", d.Connections)
-	fmt.Fprintf(&b, "- Rounds: %d, in each of which every server is started anew\n\n", d.Rounds)
-	b.WriteString("Resident memory of the server's process (VmRSS), medians, and the range over the rounds in brackets. What the kernel holds for sockets is not in it.\n\n")
+	fmt.Fprintf(&b, "- Load: as many connections are opened, post a reading and are closed; then %d connections post one reading each and stay open\n", d.Connections)
+	fmt.Fprintf(&b, "- Rounds: %d, in each of which every server is restarted\n\n", d.Rounds)
+	b.WriteString("Resident memory of the server's process (VmRSS): medians, with the range over the rounds in brackets. Kernel memory for sockets is not included.\n\n")
 	fmt.Fprintf(&b, "| server | with none, MiB | with %d, MiB | more, MiB | bytes a connection |\n|---|--:|--:|--:|--:|\n", d.Connections)
 	bar := goal{what: fmt.Sprintf("%d idle connections: MiB more than with none", d.Connections), limit: 60, format: "%.1f"}
 	for i := range d.Servers {

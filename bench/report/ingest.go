@@ -7,26 +7,26 @@ import (
 	"time"
 )
 
-// An Ingest holds the figures of servers that took readings, one per request.
+// An Ingest has the figures of servers with one reading per request.
 type Ingest struct {
 	Setting     Setting
-	Loader      string        // and its version
+	Loader      string        // load generator with its version
 	Duration    time.Duration // of one measurement
 	WarmUp      time.Duration // before the measurements of one start
 	Rounds      int
 	Body        int    // bytes of a request's body
-	FileSystem  string // that holds the data
+	FileSystem  string // of the data directory
 	Connections []int  // in the order in which they were measured
 	Servers     []Server
-	Left        []string // servers that were left out, with the reason
-	Profile     string   // of Pulsegate, with the most connections; empty: none
+	Left        []string // omitted servers, with the reason
+	Profile     string   // profile of Pulsegate with the most connections; empty: none
 }
 
 // A Server is one of the servers compared.
 type Server struct {
 	Name   string // such as "nethttp"
 	What   string // what it does for a request
-	Stores string // what an answer promises, such as "no" or "durable"
+	Stores string // guarantee of an answer, such as "no" or "durable"
 	Runs   []Run
 }
 
@@ -36,9 +36,9 @@ type Run struct {
 	Connections int
 	Requests    uint64 // answered with 2xx
 	Duration    time.Duration
-	CPU         time.Duration // user and system, of the server's processes
+	CPU         time.Duration // user and system time of the server's processes
 	P50, P99    time.Duration
-	Allocated   Allocated // in all; zero if the server does not tell
+	Allocated   Allocated // total; zero if unknown
 }
 
 // Allocated is what a process has allocated.
@@ -49,16 +49,15 @@ func (a Allocated) Since(before Allocated) Allocated {
 	return Allocated{a.Objects - before.Objects, a.Bytes - before.Bytes}
 }
 
-// CPUPerRequest returns the CPU time of one request in µs.
+// CPUPerRequest returns the CPU time per request in µs.
 func (r *Run) CPUPerRequest() float64 {
 	return float64(r.CPU.Nanoseconds()) / 1e3 / float64(r.Requests)
 }
 
-// PerSecond returns the requests answered in a second.
+// PerSecond returns the requests answered per second.
 func (r *Run) PerSecond() float64 { return float64(r.Requests) / r.Duration.Seconds() }
 
-// Names of servers that stand out: the one that the others are compared with, and
-// the one that the comparison is for.
+// Names of special servers: the baseline, and the subject of the comparison.
 const (
 	Floor = "floor"
 	Own   = "pulsegate"
@@ -76,7 +75,7 @@ func (s *Server) at(n int) []Run {
 	return runs
 }
 
-// server returns the server called name, nil if there is none.
+// server returns the named server, or nil.
 func (in *Ingest) server(name string) *Server {
 	for i := range in.Servers {
 		if in.Servers[i].Name == name {
@@ -97,8 +96,8 @@ func figure(runs []Run, of func(*Run) float64) Spread {
 	return SpreadOf(values)
 }
 
-// ratios returns a figure of a server divided by that of base in the same round.
-// It reports false if no round has both.
+// ratios returns a figure of a server divided by that of base in the same round. It
+// returns false if no round has both.
 func ratios(runs, base []Run, of func(*Run) float64) (Spread, bool) {
 	var values []float64
 	for i := range runs {
@@ -114,18 +113,18 @@ func ratios(runs, base []Run, of func(*Run) float64) (Spread, bool) {
 	return SpreadOf(values), true
 }
 
-// Markdown lays the figures out as the block of the page. plot is the path of
-// the plot, relative to the page.
+// Markdown formats the figures as the block of the page. plot is the path of the plot,
+// relative to the page.
 func (in *Ingest) Markdown(plot string) string {
 	var b strings.Builder
 	b.WriteString(in.Setting.markdown())
-	fmt.Fprintf(&b, "- Loader: %s, one thread, on the same CPUs; a reading of %d bytes per request that no other request repeats\n", in.Loader, in.Body)
-	fmt.Fprintf(&b, "- Rounds: %d, in each of which every server is started anew, warmed up for %v and loaded for %v per number of connections; the order turns by one server from round to round\n",
+	fmt.Fprintf(&b, "- Loader: %s, one thread, on the same CPUs; a reading of %d bytes per request, each different\n", in.Loader, in.Body)
+	fmt.Fprintf(&b, "- Rounds: %d, in each of which every server is restarted, warmed up for %v and loaded for %v per number of connections; the order rotates by one server in each round\n",
 		in.Rounds, in.WarmUp, in.Duration)
 	fmt.Fprintf(&b, "- Data: on %s\n\n", in.FileSystem)
 	b.WriteString("CPU is user and system time of the server's processes, divided by the requests that they answered. " +
-		"Ratios are made within a round. Figures are medians, and the range over the rounds stands in brackets. " +
-		"The load is a closed loop: latency counts from the actual, not from an intended, time of sending.\n\n")
+		"Ratios are computed within a round. Figures are medians, with the range over the rounds in brackets. " +
+		"The load is a closed loop: latency is measured from the actual, not from an intended, time of sending.\n\n")
 	fmt.Fprintf(&b, "![CPU time per request of each server](%s)\n", plot)
 	for _, n := range in.Connections {
 		fmt.Fprintf(&b, "\n%d connections:\n\n", n)
@@ -134,8 +133,8 @@ func (in *Ingest) Markdown(plot string) string {
 	}
 	goalsTable(&b, in.goals())
 	if in.Profile != "" {
-		fmt.Fprintf(&b, "\nWhere the CPU time of %s goes with %d connections, as `pulsegate profile` tells of a load behind the rounds. "+
-			"[ADR 13](adr/0013-cheaper-fast-lane.md) says what was tried to make it less.\n\n```\n%s\n```\n", Own, slices.Max(in.Connections), in.Profile)
+		fmt.Fprintf(&b, "\nWhere the CPU time of %s goes with %d connections, as reported by `pulsegate profile` for a load after the rounds. "+
+			"[ADR 13](adr/0013-cheaper-fast-lane.md) describes attempts to reduce it.\n\n```\n%s\n```\n", Own, slices.Max(in.Connections), in.Profile)
 	}
 	for _, left := range in.Left {
 		fmt.Fprintf(&b, "\nLeft out: %s.\n", left)
@@ -167,7 +166,7 @@ func (in *Ingest) table(b *strings.Builder, n int) {
 	}
 }
 
-// allocations writes what Pulsegate's process has allocated with n connections.
+// allocations writes the allocations of Pulsegate's process with n connections.
 func (in *Ingest) allocations(b *strings.Builder, n int) {
 	own := in.server(Own)
 	if own == nil {
@@ -181,13 +180,13 @@ func (in *Ingest) allocations(b *strings.Builder, n int) {
 		return figure(runs, func(r *Run) float64 { return of(r.Allocated) / float64(r.Requests) })
 	}
 	fmt.Fprintf(b, "\nThe whole process of %s allocates %s objects of %s bytes for each request, compactions and measuring included. "+
-		"The way of a request through the fast lane allocates none, which TestLaneAllocations asserts.\n", Own,
+		"A request in the fast lane allocates none, which TestLaneAllocations asserts.\n", Own,
 		per(func(a Allocated) float64 { return a.Objects }).text("%.2f"), per(func(a Allocated) float64 { return a.Bytes }).text("%.0f"))
 }
 
 func milliseconds(d time.Duration) float64 { return float64(d.Nanoseconds()) / 1e6 }
 
-// text returns the median and the range, each as format says.
+// text formats the median and the range with format.
 func (s Spread) text(format string) string {
 	return fmt.Sprintf(format+" ["+format+"–"+format+"]", s.Median, s.Min, s.Max)
 }

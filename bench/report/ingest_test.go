@@ -12,7 +12,7 @@ import (
 	"github.com/pulsegate/pulsegate/bench/report"
 )
 
-// run returns a Run of 1,000 requests that cost the given CPU time each.
+// run returns a Run of 1,000 requests with the given CPU time each.
 func run(round, connections int, cost time.Duration) report.Run {
 	return report.Run{Round: round, Connections: connections, Requests: 1000, Duration: 2 * time.Second,
 		CPU: 1000 * cost, P50: 3 * time.Millisecond, P99: 9 * time.Millisecond}
@@ -60,15 +60,15 @@ func TestSpread(t *testing.T) {
 	}
 }
 
-// The ratio is made within rounds: 20/10, 60/20 and 25/10, of which the median
-// is 2.5. The ratio of the medians would be 2.5 as well, that of the ranges not.
+// Ratios are computed within rounds: 20/10, 60/20 and 25/10, with the median 2.5. The
+// ratio of the medians would also be 2.5, but not that of the ranges.
 func TestIngestMarkdown(t *testing.T) {
 	in := example()
 	in.Servers[1].Runs[3].Allocated = report.Allocated{Objects: 2500, Bytes: 31_000}.Since(report.Allocated{Objects: 2000, Bytes: 1000})
 	in.Profile = "  part    CPU µs\n  kernel    9.71"
 	text := in.Markdown("plot.svg")
 	for _, want := range []string{
-		"with 1000 connections, as `pulsegate profile` tells of a load behind the rounds",
+		"with 1000 connections, as reported by `pulsegate profile` for a load after the rounds",
 		"\n```\n  part    CPU µs\n  kernel    9.71\n```\n",
 		"\nThe whole process of pulsegate allocates 0.50 [0.50–0.50] objects of 30 [30–30] bytes for each request",
 		"Written by `make bench-ingest`",
@@ -121,7 +121,7 @@ func TestPlot(t *testing.T) {
 			texts++
 		}
 	}
-	if floors != 3 { // one for each number of connections, and the legend's
+	if floors != 3 { // one per number of connections, and one in the legend
 		t.Errorf("%d lines of the floor, want 3", floors)
 	}
 	for _, want := range []string{">pulsegate<", ">25.0 µs<", ">2.5 x floor<", ">1000 connections<"} {

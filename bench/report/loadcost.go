@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// A LoadCost holds what a request costs the load generators that send it. The
-// first of them is the one that the others are compared with.
+// A LoadCost has the cost of a request for the load generators. The first one is the
+// baseline.
 type LoadCost struct {
 	Setting     Setting
 	Peer        string // the first generator, with its version
@@ -17,16 +17,16 @@ type LoadCost struct {
 	Generators  []Generator
 }
 
-// A Generator is one way to make load.
+// A Generator is a load generator.
 type Generator struct {
 	Name      string
 	Costs     []float64 // CPU time per request in µs, by round
-	PerSecond []float64 // requests answered in a second, by round
-	Limit     float64   // of its cost divided by the first one's; 0: none
+	PerSecond []float64 // requests answered per second, by round
+	Limit     float64   // limit for its cost divided by the first one's; 0: no limit
 }
 
-// Markdown lays the figures out as the block of the page. Every generator must
-// have figures for the same rounds, of which there must be at least one.
+// Markdown formats the figures as the block of the page. Every generator must have
+// figures for the same rounds, at least one.
 func (l *LoadCost) Markdown() string {
 	var b strings.Builder
 	b.WriteString(l.Setting.markdown())
@@ -34,7 +34,7 @@ func (l *LoadCost) Markdown() string {
 	fmt.Fprintf(&b, "- Rounds: %d, in each of which every generator loads the same server for %v over %d connections, closed loop; the server stores nothing and shares the CPUs\n\n",
 		l.Rounds, l.Duration, l.Connections)
 	b.WriteString("CPU is user and system time of the generator's process, start and end included, divided by the requests that were answered. " +
-		"Ratios are made within a round. Figures are medians, and the range over the rounds stands in brackets.\n\n")
+		"Ratios are computed within a round. Figures are medians, with the range over the rounds in brackets.\n\n")
 	b.WriteString("| generator | CPU per request, µs | / that of the first | requests/s |\n|---|--:|--:|--:|\n")
 	var goals []goal
 	for i := range l.Generators {

@@ -8,8 +8,8 @@ import (
 	"github.com/pulsegate/pulsegate/bench/report"
 )
 
-// Ratios are made within rounds: 4/4, 12/6 and 12/10, of which the median is 1.2;
-// that of the medians would be 2.
+// Ratios are computed within rounds: 4/4, 12/6 and 12/10, with the median 1.2. The
+// ratio of the medians would be 2.
 func TestLoadCostMarkdown(t *testing.T) {
 	l := report.LoadCost{
 		Setting: report.Here("make bench-sim"), Peer: "wrk 4.1", Connections: 1000, Duration: 5 * time.Second, Rounds: 3,

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// A Machine is where figures were measured.
+// A Machine describes where figures were measured.
 type Machine struct {
 	CPU         string // model name
 	CPUs        int
@@ -19,12 +19,11 @@ type Machine struct {
 	Go          string // version of the toolchain
 }
 
-// ThisMachine describes the machine that the program runs on. What the system
-// does not tell is empty.
+// ThisMachine describes the current machine. Unknown fields are empty.
 func ThisMachine() Machine {
 	system := field("/etc/os-release", "PRETTY_NAME", "=")
 	if kernel, err := os.ReadFile("/proc/sys/kernel/osrelease"); err == nil {
-		version, _, _ := strings.Cut(strings.TrimSpace(string(kernel)), "-") // what follows names a build
+		version, _, _ := strings.Cut(strings.TrimSpace(string(kernel)), "-") // the rest names a build
 		system += ", Linux " + version
 	}
 	kilobytes, _, _ := strings.Cut(field("/proc/meminfo", "MemTotal", ":"), " ")
@@ -38,7 +37,7 @@ func ThisMachine() Machine {
 	}
 }
 
-// field returns the value of the first line of a file that gives name one.
+// field returns the value of name in the first line of a file that has one.
 func field(path, name, separator string) string {
 	f, err := os.Open(path)
 	if err != nil {
@@ -55,9 +54,8 @@ func field(path, name, separator string) string {
 	return ""
 }
 
-// LoadAverage returns the number of processes that ran or wanted to over the
-// last minute, as the kernel averages it, or 0 where that is not known. Measured
-// before a run it tells how busy the machine was with other work.
+// LoadAverage returns the kernel's load average over the last minute, or 0 if it is
+// unknown. Before a run it shows how busy the machine is with other work.
 func LoadAverage() float64 {
 	text, err := os.ReadFile("/proc/loadavg")
 	if err != nil {
@@ -68,7 +66,7 @@ func LoadAverage() float64 {
 	return load
 }
 
-// A Setting is how a set of figures came to be.
+// A Setting describes how a set of figures was measured.
 type Setting struct {
 	Machine     Machine
 	Time        time.Time
@@ -81,7 +79,7 @@ func Here(command string) Setting {
 	return Setting{Machine: ThisMachine(), Time: time.Now(), Command: command, LoadAverage: LoadAverage()}
 }
 
-// markdown returns the lines that go before the figures.
+// markdown returns the lines before the figures.
 func (s *Setting) markdown() string {
 	m := &s.Machine
 	return fmt.Sprintf("Written by `%s` on %s.\n\n- Machine: %d x %s, %.1f GiB; load average before the run %.2f\n- System: %s; %s\n",

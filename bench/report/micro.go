@@ -10,13 +10,13 @@ import (
 	"golang.org/x/perf/benchfmt"
 )
 
-// A Micro holds the figures of microbenchmarks that ran several times.
+// A Micro has the figures of microbenchmarks that ran several times.
 type Micro struct {
 	Setting   Setting
 	Rounds    int
-	BenchTime string // of one benchmark in one round, as -test.benchtime
+	BenchTime string // duration of one benchmark in one round, as for -test.benchtime
 	Results   []Result
-	Compared  []string // benchstat's words, one text per comparison
+	Compared  []string // output of benchstat, one text per comparison
 }
 
 // A Result is one benchmark in one round.
@@ -29,7 +29,7 @@ type Result struct {
 	Allocs  float64 // per operation
 }
 
-// ReadResults returns the results of a round from what the benchmarks printed.
+// ReadResults parses the output of a round of benchmarks.
 func ReadResults(r io.Reader, round int) ([]Result, error) {
 	var results []Result
 	records := benchfmt.NewReader(r, "benchmarks")
@@ -60,7 +60,7 @@ func ReadResults(r io.Reader, round int) ([]Result, error) {
 	return results, nil
 }
 
-// withoutCPUs cuts the number of CPUs, such as -2, off a benchmark's name.
+// withoutCPUs removes the number of CPUs, such as -2, from a benchmark's name.
 func withoutCPUs(name string) string {
 	i := strings.LastIndexByte(name, '-')
 	if i < 0 || strings.Trim(name[i+1:], "0123456789") != "" {
@@ -69,8 +69,8 @@ func withoutCPUs(name string) string {
 	return name[:i]
 }
 
-// Impl returns the part of the name behind impl=, and the name without it. Both
-// are as benchstat -col /impl takes them apart.
+// Impl returns the part of the name after impl=, and the name without it, as split by
+// benchstat -col /impl.
 func (r *Result) Impl() (impl, rest string) {
 	var others []string
 	for part := range strings.SplitSeq(r.Name, "/") {
@@ -83,21 +83,21 @@ func (r *Result) Impl() (impl, rest string) {
 	return impl, strings.Join(others, "/")
 }
 
-// A Comparison is the argument of one call of benchstat: the benchmarks of one
-// package and name, or those of a package that compare no implementations.
+// A Comparison is the argument of one call of benchstat: the benchmarks of one package
+// and name, or those of a package that do not compare implementations.
 type Comparison struct {
 	Package string
-	Names   []string // before the first slash
+	Names   []string // names before the first slash
 	ByImpl  bool     // columns are implementations
 }
 
-// Filter returns the value of benchstat's flag -filter. Of the units it keeps
-// two: bytes follow allocations, and other units follow times.
+// Filter returns the value for benchstat's flag -filter. It keeps only two units: bytes
+// correlate with allocations, and other units with times.
 func (c *Comparison) Filter() string {
 	return fmt.Sprintf("pkg:%s .name:(%s) .unit:(sec/op OR allocs/op)", c.Package, strings.Join(c.Names, " OR "))
 }
 
-// Comparisons returns what there is to compare, in the order of the results.
+// Comparisons returns the comparisons, in the order of the results.
 func (m *Micro) Comparisons() []Comparison {
 	type key struct{ pkg, name string }
 	impls := make(map[key][]string)
@@ -129,10 +129,9 @@ func (m *Micro) Comparisons() []Comparison {
 	return append(compared, plain...)
 }
 
-// Noise compares the odd rounds with the even ones: the same programs against
-// themselves (A/A). It returns by how much the medians of one benchmark differ,
-// as a part of 1, over all benchmarks: the middle one and the largest. Of fewer
-// than two rounds it reports false.
+// Noise compares the odd rounds with the even ones, that is, the same programs with
+// themselves (A/A). It returns the median and the largest relative difference of
+// medians over all benchmarks. With fewer than two rounds it returns false.
 func (m *Micro) Noise() (median, largest float64, ok bool) {
 	halves := make(map[string]*[2][]float64)
 	for i := range m.Results {

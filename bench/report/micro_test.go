@@ -27,7 +27,7 @@ BenchmarkEncode 	 1000	 2 ns/op
 PASS
 `
 
-// micro holds two rounds, of which the second took 10 % longer.
+// micro returns two rounds, the second of which took 10 % longer.
 func micro(t *testing.T) *report.Micro {
 	t.Helper()
 	m := &report.Micro{Rounds: 2, BenchTime: "1s", Compared: []string{"benchstat's words\n"}}

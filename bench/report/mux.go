@@ -6,18 +6,18 @@ import (
 	"strings"
 )
 
-// A Mux holds the figures of routers that served sets of routes.
+// A Mux has the figures of routers with sets of routes.
 type Mux struct {
 	Setting   Setting
 	Rounds    int
-	BenchTime string   // of one benchmark in one round, as -test.benchtime
+	BenchTime string   // duration of one benchmark in one round, as for -test.benchtime
 	Results   []Result // named Route/impl=…/set=…/req=…
 }
 
 // Kinds of requests.
 const (
-	fresh  = "fresh"  // as it comes from the connection
-	reused = "reused" // that was served before
+	fresh  = "fresh"  // as read from the connection
+	reused = "reused" // served before
 )
 
 // route returns the name of a benchmark without its router.
@@ -34,7 +34,7 @@ func (m *Mux) of(impl, name string) []Result {
 	return runs
 }
 
-// Markdown lays the figures out as the block of the page.
+// Markdown formats the figures as the block of the page.
 func (m *Mux) Markdown() string {
 	var b strings.Builder
 	b.WriteString(m.Setting.markdown())
@@ -50,12 +50,12 @@ func (m *Mux) Markdown() string {
 	return b.String()
 }
 
-// floor is ServeMux with a copy of the request for the handler.
+// floor is the name of ServeMux with a copy of the request for the handler.
 const floor = "servemux-copy"
 
-// floorTable lays out what a copy of the request costs at the least.
+// floorTable writes a table of the cost of copying the request.
 func (m *Mux) floorTable(b *strings.Builder) {
-	fmt.Fprintf(b, "\nWhat the copy of the request costs, which gorilla/mux gives to handlers: %s is ServeMux and `r.WithContext`, and the first ratio less 1 is the copy alone, without routing.\n\n", floor)
+	fmt.Fprintf(b, "\nThe cost of the copy of the request that gorilla/mux gives to handlers: %s is ServeMux with `r.WithContext`, so the first ratio minus 1 is the cost of the copy alone, without routing.\n\n", floor)
 	fmt.Fprintf(b, "| set | %s / servemux | %s / %s |\n|---|--:|--:|\n", floor, Own, floor)
 	for _, set := range variableSets {
 		own, copied, shared := m.of(Own, route(set, fresh)), m.of(floor, route(set, fresh)), m.of("servemux", route(set, fresh))
@@ -104,10 +104,10 @@ func (m *Mux) table(b *strings.Builder, request string) {
 // ownShare is package mux with Router.ShareRequest.
 const ownShare = Own + "-share"
 
-// variableSets are the sets with variables that have goals.
+// variableSets lists the route sets with variables that have goals.
 var variableSets = []string{"github", "gplus", "parse", "one-variable", "five-variables"}
 
-// goals returns what package mux is to reach.
+// goals returns the goals of package mux.
 func (m *Mux) goals() []goal {
 	var goals []goal
 	add := func(what string, own, peer []Result, limit float64) {

@@ -7,8 +7,8 @@ import (
 	"github.com/pulsegate/pulsegate/bench/report"
 )
 
-// The median of the ratios within the rounds decides about a goal, also where the
-// fastest rounds say otherwise.
+// The median of the ratios within rounds decides about a goal, even if the fastest
+// rounds suggest otherwise.
 func TestMuxMarkdown(t *testing.T) {
 	m := &report.Mux{Setting: report.Here("make bench-mux"), Rounds: 3, BenchTime: "200ms"}
 	for round, nanos := range []float64{10, 20, 30} {

@@ -8,21 +8,21 @@ import (
 	"time"
 )
 
-// An Overload holds what a server did that was asked for more than it can do.
+// An Overload has the figures of a server under overload.
 type Overload struct {
 	Setting          Setting
 	Rounds           int
 	Duration         time.Duration // of one run
 	Connections      int
-	Multiples        []float64 // of the capacity, that were asked for
+	Multiples        []float64 // requested multiples of the capacity
 	MemoryLimitBytes int64     // GOMEMLIMIT of the servers
 	Scenarios        []Scenario
 }
 
-// A Scenario is a server with its clients.
+// A Scenario is a server configuration with its clients.
 type Scenario struct {
 	Name   string
-	What   string // the server's flags and the clients' manners
+	What   string // the server's flags and the clients' behaviour
 	Rounds []OverloadRound
 }
 
@@ -32,22 +32,22 @@ type OverloadRound struct {
 	Runs []OverloadRun // one for each of Overload.Multiples
 }
 
-// An OverloadRun is what one run of a load came to.
+// An OverloadRun is the result of one run.
 type OverloadRun struct {
 	Duration     time.Duration
-	Stored       uint64            // readings that were acknowledged
-	Tries        uint64            // requests that were sent
-	Refused      uint64            // of those, with 503
-	RetryAfter   map[string]uint64 // refusals by the seconds that they told to wait
-	P50, P99     time.Duration     // of tries that were accepted, from sending each
+	Stored       uint64            // acknowledged readings
+	Tries        uint64            // requests sent
+	Refused      uint64            // of these, refused with 503
+	RetryAfter   map[string]uint64 // refusals by Retry-After in seconds
+	P50, P99     time.Duration     // of accepted tries, from sending
 	ServerCPU    time.Duration
 	LoaderCPU    time.Duration
 	PeakRSSBytes int64   // of the server
-	Health       Answers // to questions for its readiness, each on a new connection
-	Reads        Answers // to questions for readings
+	Health       Answers // requests for its readiness, each on a new connection
+	Reads        Answers // requests for readings
 }
 
-// Answers tell what became of questions that were asked during a run.
+// Answers are the results of requests during a run.
 type Answers struct {
 	Asked, Failed int
 	Took          []time.Duration
@@ -56,11 +56,11 @@ type Answers struct {
 // StoredPerSecond returns the goodput.
 func (r *OverloadRun) StoredPerSecond() float64 { return float64(r.Stored) / r.Duration.Seconds() }
 
-// TriesPerSecond returns the requests that were sent in a second.
+// TriesPerSecond returns the requests sent per second.
 func (r *OverloadRun) TriesPerSecond() float64 { return float64(r.Tries) / r.Duration.Seconds() }
 
-// ServerCPUPerStored returns the server's CPU time for each stored reading, in µs, its
-// refusals included.
+// ServerCPUPerStored returns the server's CPU time per stored reading in µs, including
+// the cost of refusals.
 func (r *OverloadRun) ServerCPUPerStored() float64 {
 	return float64(r.ServerCPU.Nanoseconds()) / 1e3 / float64(r.Stored)
 }
@@ -74,18 +74,18 @@ func (r *OverloadRound) best() float64 {
 	return best
 }
 
-// Markdown lays the figures out as the block of the page. Every scenario must have at
+// Markdown formats the figures as the block of the page. Every scenario must have at
 // least one round, with a run for each multiple.
 func (o *Overload) Markdown() string {
 	var b strings.Builder
 	b.WriteString(o.Setting.markdown())
-	fmt.Fprintf(&b, "- Load: `pulsegate sim`, one thread, %d connections, single readings that no other request repeats, on the same CPUs\n", o.Connections)
-	fmt.Fprintf(&b, "- Rounds: %d. In each, every row has a new server with an empty directory and GOMEMLIMIT=%dMiB. A closed loop of %v finds the capacity; open loops of %v ask for multiples of it\n",
+	fmt.Fprintf(&b, "- Load: `pulsegate sim`, one thread, %d connections, single readings, each different, on the same CPUs\n", o.Connections)
+	fmt.Fprintf(&b, "- Rounds: %d. In each, every row has a new server with an empty directory and GOMEMLIMIT=%dMiB. A closed loop of %v determines the capacity; open loops of %v request multiples of it\n",
 		o.Rounds, o.MemoryLimitBytes>>20, o.Duration, o.Duration)
-	b.WriteString("- During each run `/readyz` is asked for on new connections and readings on one connection, every 50 ms\n\n")
-	b.WriteString("Figures are medians over the rounds, and their range stands in brackets; maxima are of all rounds. " +
-		"Stored / best is made within a round, best being the largest goodput that the same generator got from that setting. " +
-		"Latency is that of accepted tries, from sending each. CPU is that of the process, in cores; the server's per stored reading includes what its refusals cost.\n")
+	b.WriteString("- During each run, `/readyz` is requested on new connections and readings are requested on one connection, every 50 ms\n\n")
+	b.WriteString("Figures are medians over the rounds, with their range in brackets; maxima are of all rounds. " +
+		"Stored / best is computed within a round; best is the largest goodput of the same generator with that setting. " +
+		"Latency is that of accepted tries, from the time of sending. CPU is that of the process, in cores; the server's CPU per stored reading includes the cost of its refusals.\n")
 	for i := range o.Scenarios {
 		o.table(&b, &o.Scenarios[i])
 	}
@@ -149,7 +149,7 @@ func answersText(s *Scenario, pick func(*OverloadRound) *OverloadRun, of func(*O
 	return fmt.Sprintf("%d of %d, %.0f ms", all.Failed, all.Asked, milliseconds(slices.Max(all.Took)))
 }
 
-// goals returns what a server is to do when it is overloaded.
+// goals returns the goals for an overloaded server.
 func (o *Overload) goals() []goal {
 	var goals []goal
 	for i := range o.Scenarios {
@@ -167,7 +167,7 @@ func (o *Overload) goals() []goal {
 		}
 		goals = append(goals,
 			goal{what: fmt.Sprintf("%s: stored at %gx / best", s.Name, o.Multiples[last]), atLeast: true, limit: 0.8, format: "%.2f", figure: SpreadOf(ratio), known: true},
-			goal{what: s.Name + ": questions without an answer", limit: 0, format: "%.0f", figure: SpreadOf(failed), known: true},
+			goal{what: s.Name + ": unanswered requests", limit: 0, format: "%.0f", figure: SpreadOf(failed), known: true},
 			goal{what: s.Name + ": peak RSS, MiB", limit: float64(o.MemoryLimitBytes >> 20), format: "%.0f", figure: SpreadOf(peak), known: true},
 		)
 		if !slices.ContainsFunc(outside, math.IsNaN) {
@@ -177,7 +177,7 @@ func (o *Overload) goals() []goal {
 	return goals
 }
 
-// unspread returns the share of the most frequent value, NaN if there is none.
+// unspread returns the share of the most frequent value, or NaN if there is none.
 func unspread(counts map[string]uint64) float64 {
 	var all, most uint64
 	for _, n := range counts {

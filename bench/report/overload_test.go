@@ -8,8 +8,8 @@ import (
 	"github.com/pulsegate/pulsegate/bench/report"
 )
 
-// Ratios are made within rounds: at 5x 900 of 1000 and 400 of 400 a second, whatever
-// the closed loop of the other round came to.
+// Ratios are computed within rounds: at 5x, 900 of 1000 and 400 of 400 per second,
+// regardless of the closed loop in the other round.
 func TestOverloadMarkdown(t *testing.T) {
 	run := func(stored, tries uint64) report.OverloadRun {
 		return report.OverloadRun{
@@ -34,7 +34,7 @@ func TestOverloadMarkdown(t *testing.T) {
 		"| 5x | 3500 [2000–5000] | 81 % [80 %–82 %] | 650 [400–900] | 0.95 [0.90–1.00] | 1.0 [1.0–1.0] | 20.0 [20.0–20.0] |",
 		" | 40 | 0 of 40, 30 ms | not asked |\n",
 		"| rude: stored at 5x / best | 0.95 [0.90–1.00] | at least 0.8 | reached |\n",
-		"| rude: questions without an answer | 0 [0–0] | at most 0 | reached |\n",
+		"| rude: unanswered requests | 0 [0–0] | at most 0 | reached |\n",
 		"| rude: peak RSS, MiB | 40 [40–40] | at most 64 | reached |\n",
 		"| rude: share of the most frequent Retry-After | 0.50 [0.25–0.75] | at most 0.3 | not reached |\n",
 	} {
@@ -44,6 +44,6 @@ func TestOverloadMarkdown(t *testing.T) {
 	}
 	o.Scenarios[0].Rounds[0].Runs[1].RetryAfter = nil
 	if text := o.Markdown(); strings.Contains(text, "Retry-After |") {
-		t.Errorf("a goal for refusals that there were not:\n%s", text)
+		t.Errorf("a goal for refusals without refusals:\n%s", text)
 	}
 }

@@ -8,12 +8,11 @@ import (
 	"path/filepath"
 )
 
-// ErrNoBlock is the error for a page without the markers of a block, or with
-// markers that do not make one.
+// ErrNoBlock means that a page has no valid pair of markers for a block.
 var ErrNoBlock = errors.New("report: page has no such block")
 
-// ReplaceBlock returns page with text in the place of what stands between
-// <!-- name:begin --> and <!-- name:end -->. The markers stay.
+// ReplaceBlock returns page with the text between <!-- name:begin --> and <!-- name:end
+// --> replaced. It keeps the markers.
 func ReplaceBlock(page []byte, name, text string) ([]byte, error) {
 	begin, end := []byte("<!-- "+name+":begin -->"), []byte("<!-- "+name+":end -->")
 	if bytes.Count(page, begin) != 1 || bytes.Count(page, end) != 1 {
@@ -39,14 +38,14 @@ func UpdatePage(path, name, text string) error {
 	return WriteFile(path, page)
 }
 
-// WriteFile replaces the file at path in one step, so that an interrupted run
-// leaves the old one.
+// WriteFile atomically replaces the file at path, so that an interrupted run keeps the
+// old one.
 func WriteFile(path string, data []byte) error {
 	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*")
 	if err != nil {
 		return fmt.Errorf("write page: %w", err)
 	}
-	defer os.Remove(f.Name()) // no effect once it is renamed
+	defer os.Remove(f.Name()) // no effect after the rename
 	_, err = f.Write(data)
 	if err == nil {
 		err = f.Chmod(0o644)

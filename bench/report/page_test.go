@@ -25,7 +25,7 @@ func TestReplaceBlock(t *testing.T) {
 	}
 }
 
-func TestReplaceBlockRefuses(t *testing.T) {
+func TestReplaceBlockRejects(t *testing.T) {
 	for name, page := range map[string]string{
 		"no markers": "text",
 		"no end":     "<!-- a:begin -->",
@@ -39,7 +39,7 @@ func TestReplaceBlockRefuses(t *testing.T) {
 	}
 }
 
-// The page of the repository has the block of every program that writes to it.
+// The page in the repository has the blocks of all commands.
 func TestPageHasBlocks(t *testing.T) {
 	page, err := os.ReadFile("../../docs/benchmarks.md")
 	if err != nil {

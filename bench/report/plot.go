@@ -11,18 +11,17 @@ import (
 // Measures of the plot, in px.
 const (
 	plotWidth   = 900
-	plotLeft    = 240 // of the axis: names stand before it
-	plotRight   = 700 // figures stand behind it
+	plotLeft    = 240 // left end of the axis, after the names
+	plotRight   = 700 // right end of the axis, before the figures
 	plotTop     = 92
 	rowHeight   = 44
 	plotBottom  = 64 // below the last row
-	seriesShift = 9  // of a series from the middle of its row
+	seriesShift = 9  // offset of a series from the middle of its row
 	maxSeries   = 2
 )
 
-// Plot draws the CPU time per request of every server as a self-contained SVG
-// document. A line marks the floor for each number of connections; at most two
-// are drawn.
+// Plot draws the CPU time per request of every server as a self-contained SVG document.
+// For each number of connections, at most two, a line marks the floor.
 func (in *Ingest) Plot() []byte {
 	connections := in.Connections[:min(len(in.Connections), maxSeries)]
 	var rows []*Server
@@ -45,7 +44,8 @@ func (in *Ingest) Plot() []byte {
 	}
 	const title = "CPU time of the server per request"
 	bottom := float64(plotTop + rowHeight*len(rows))
-	// Logarithmic: the server that costs most costs some thirty times the floor.
+	// Logarithmic, because the most expensive server costs about thirty times the
+	// floor.
 	p := &plot{svg.New(plotWidth, int(bottom)+plotBottom, title), svg.Logarithmic(plotLeft, plotRight, low, high)}
 	p.Text(20, 28, `font-size="16" font-weight="600"`, title)
 	for _, tick := range p.axis.Ticks {
@@ -110,8 +110,8 @@ func (p *plot) drawRow(row int, s, floor *Server, connections []int) {
 	}
 }
 
-// mark draws a figure of series i: a disc, or a square on its corner, so that they
-// differ in more than colour.
+// mark draws a figure of series i as a disc or a diamond, so that series differ by more
+// than colour.
 func (p *plot) mark(i int, x, y float64) {
 	if i == 0 {
 		p.Add(`<circle cx="%.1f" cy="%.1f" r="5" fill="%s"/>`, x, y, svg.Colours[i])

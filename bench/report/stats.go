@@ -2,13 +2,13 @@ package report
 
 import "slices"
 
-// A Spread is the middle and the range of a figure over the rounds.
+// A Spread is the median and the range of a figure over the rounds.
 type Spread struct {
 	Median, Min, Max float64
 }
 
-// SpreadOf returns the Spread of values, of which there must be at least one. The
-// median of an even number is the mean of the middle two.
+// SpreadOf returns the Spread of values. There must be at least one. The median of an
+// even number of values is the mean of the middle two.
 func SpreadOf(values []float64) Spread {
 	sorted := slices.Sorted(slices.Values(values))
 	n := len(sorted)

@@ -24,7 +24,7 @@ type router interface {
 
 // A route is a route of one of the two packages.
 type route interface {
-	// apply makes one call.
+	// apply performs one call.
 	apply(s step, matcher matcherFunc, buildVars func(map[string]string) map[string]string)
 	handler(http.Handler)
 	buildOnly()
@@ -33,14 +33,14 @@ type route interface {
 	subrouter() router
 	label(string)
 	match(*http.Request) matchResult
-	matchCopy(*http.Request) matchResult // of a copy of the value
+	matchCopy(*http.Request) matchResult // on a copy of the value
 	// describe returns what the getters return.
 	describe() []string
-	// urls builds URLs in all ways.
+	// urls builds URLs in every way.
 	urls(pairs ...string) []string
 }
 
-// A matchState is the fields of a RouteMatch.
+// A matchState has the fields of a RouteMatch.
 type matchState struct {
 	route   string // label
 	handler http.Handler
@@ -55,14 +55,14 @@ type matchResult struct {
 	matchState
 }
 
-// What a handler can ask for.
+// What a handler can query.
 type asker struct {
 	vars         func(*http.Request) map[string]string
 	currentRoute func(*http.Request) string
 	hasRouter    func(*http.Request) bool
 }
 
-// What is said at the top of the two adapters must stay true.
+// The two adapters must differ only as their comments say.
 func TestAdaptersAlike(t *testing.T) {
 	read := func(name string, names ...string) string {
 		text, err := os.ReadFile(name)

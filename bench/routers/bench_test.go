@@ -7,7 +7,7 @@ import (
 	"github.com/pulsegate/pulsegate/bench/routers"
 )
 
-// A sink is a ResponseWriter that keeps the status only.
+// A sink is a ResponseWriter that keeps only the status.
 type sink struct {
 	header http.Header
 	status int
@@ -32,8 +32,8 @@ func statusOf(h http.Handler, req *http.Request) int {
 	return w.status
 }
 
-// BenchmarkRoute measures one request. With req=fresh the request is as it came
-// from the connection each time, with req=reused it has been served before.
+// BenchmarkRoute measures one request. With req=fresh each request is as read from a
+// connection; with req=reused it has been served before.
 func BenchmarkRoute(b *testing.B) {
 	sets, err := routers.Sets()
 	if err != nil {
@@ -82,7 +82,7 @@ func benchmark(b *testing.B, h http.Handler, s *routers.Set, fresh bool) {
 	}
 }
 
-// TestPeersAnswer makes sure that all routers agree on all sets.
+// TestPeersAnswer checks that all routers agree on all sets.
 func TestPeersAnswer(t *testing.T) {
 	sets, err := routers.Sets()
 	if err != nil {

@@ -1,12 +1,12 @@
-// Package routers compares the mux package with gorilla/mux, and its speed with
-// that of other routers.
+// Package routers compares package mux with gorilla/mux, and its speed with that of
+// other routers.
 //
-// The differential tests build the same table of routes with both packages,
-// send the same requests to both, and compare everything that a program can
-// see: the handler, the variables, the answer, the order of middleware and of
-// MatcherFuncs, what Match fills in, and what the getters of each route return.
+// The differential tests build the same table of routes with both packages, send the
+// same requests to both, and compare everything that a program can observe: the
+// handler, the variables, the response, the order of middleware and MatcherFuncs, the
+// results of Match, and the getters of each route.
 //
 // # Not here
 //
-// The absolute behaviour: tests of that stand beside the mux package.
+// No tests of absolute behaviour: these are in package mux.
 package routers

@@ -12,13 +12,12 @@ import (
 	"github.com/pulsegate/pulsegate/mux"
 )
 
-// mixed is the template of route i: static, with a variable, with a pattern.
+// mixed returns the template of route i: static, with a variable, or with a pattern.
 func mixed(i int) string {
 	return fmt.Sprintf([]string{"/r%d", "/r%d/{id}", "/r%d/{id:[0-9]+}/x"}[i%3], i)
 }
 
-// BenchmarkRegister makes a router of 10,000 routes and serves its first
-// request.
+// BenchmarkRegister creates a router with 10,000 routes and serves its first request.
 func BenchmarkRegister(b *testing.B) {
 	const routes = 10_000
 	h := http.NotFoundHandler()
@@ -48,12 +47,11 @@ func BenchmarkRegister(b *testing.B) {
 	}
 }
 
-// TestAllocPerRoute compares what 10,000 routes keep in memory after they have
-// been served.
+// TestAllocPerRoute compares the memory of 10,000 routes after they have been served.
 func TestAllocPerRoute(t *testing.T) {
 	const routes = 10_000
 	h := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) })
-	// kept returns the bytes per route of a router.
+	// kept returns the memory of a router in bytes per route.
 	kept := func(r http.Handler, add func(path string)) float64 {
 		var before, after runtime.MemStats
 		runtime.GC()
@@ -76,7 +74,7 @@ func TestAllocPerRoute(t *testing.T) {
 	theirs, ours := gorilla.NewRouter(), mux.NewRouter()
 	want := kept(theirs, func(path string) { theirs.Handle(path, h).Methods("GET") })
 	got := kept(ours, func(path string) { ours.Handle(path, h).Methods("GET") })
-	t.Logf("%.0f bytes a route, gorilla %.0f", got, want)
+	t.Logf("%.0f bytes per route, gorilla %.0f", got, want)
 	if got > want {
 		t.Errorf("%.0f bytes a route, gorilla %.0f", got, want)
 	}

@@ -12,11 +12,11 @@ import (
 	"time"
 )
 
-// notSent are the methods and paths that a client cannot send.
+// notSent lists the methods and paths that a client cannot send.
 var notSent = regexp.MustCompile(`[^!-~]`)
 
-// overNetwork sends the request to a server, and returns all that comes back: a
-// body after a HEAD too, which a client would not show.
+// overNetwork sends the request to a server and returns the raw response, including a
+// body after HEAD, which an http.Client would hide.
 func (w *world) overNetwork(spec requestSpec) string {
 	req := spec.request()
 	target := req.URL.EscapedPath()
@@ -27,7 +27,7 @@ func (w *world) overNetwork(spec requestSpec) string {
 		return "not sent"
 	}
 	w.log, w.depth = nil, 0
-	server := &http.Server{Handler: w.served, ErrorLog: log.New(io.Discard, "", 0)} // panics are compared
+	server := &http.Server{Handler: w.served, ErrorLog: log.New(io.Discard, "", 0)} // panics are compared elsewhere
 	conn, end := net.Pipe()
 	l := &oneConn{conn: end, closed: make(chan struct{})}
 	done := make(chan error, 1)
@@ -47,7 +47,7 @@ func (w *world) overNetwork(spec requestSpec) string {
 
 var date = regexp.MustCompile(`Date: [^\r]*`)
 
-// oneConn is a listener that has one connection to give.
+// A oneConn is a listener that returns one connection.
 type oneConn struct {
 	conn   net.Conn
 	closed chan struct{}

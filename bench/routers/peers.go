@@ -126,8 +126,8 @@ func buildServeMux(s *Set) http.Handler {
 	return m
 }
 
-// buildServeMuxCopy is the least that a router costs that copies the request: a
-// ServeMux, and the copy.
+// buildServeMuxCopy builds a ServeMux that gives handlers a copy of the request. It has
+// the least cost of any router that does.
 func buildServeMuxCopy(s *Set) http.Handler {
 	m := buildServeMux(s)
 	if m == nil {

@@ -14,8 +14,8 @@ const (
 	oursPath    = "github.com/pulsegate/pulsegate/mux"
 )
 
-// TestSurface checks that everything gorilla's main branch exports is there,
-// with the same signature.
+// TestSurface checks that package mux exports everything that gorilla's main branch
+// exports, with the same signatures.
 func TestSurface(t *testing.T) {
 	imp := importer.ForCompiler(token.NewFileSet(), "source", nil)
 	theirs, err := imp.Import(gorillaPath)
@@ -28,7 +28,7 @@ func TestSurface(t *testing.T) {
 	}
 	got := surface(ours)
 	want := surface(theirs)
-	const gorillaExports = 80 // far fewer would mean that the test looks at nothing
+	const gorillaExports = 80 // far fewer would mean that the test is broken
 	if len(want) < gorillaExports {
 		t.Fatalf("gorilla exports %d items, want at least %d", len(want), gorillaExports)
 	}
@@ -39,7 +39,7 @@ func TestSurface(t *testing.T) {
 	}
 }
 
-// surface lists the exported objects, fields and methods of a package.
+// surface returns the exported objects, fields and methods of a package.
 func surface(pkg *types.Package) []string {
 	name := func(p *types.Package) string {
 		if p == pkg {
@@ -83,7 +83,7 @@ func withoutNames(obj types.Object, q types.Qualifier) string {
 	return kind + " " + obj.Name() + " " + signature(obj.Type(), q)
 }
 
-// signature prints a type without the names of parameters.
+// signature formats a type without the names of parameters.
 func signature(t types.Type, q types.Qualifier) string {
 	sig, ok := t.(*types.Signature)
 	if !ok {

@@ -14,13 +14,14 @@ const (
 	askTimeout = 5 * time.Second
 )
 
-// An asker asks a server the same question again and again.
+// An asker repeatedly sends the same GET request to a server.
 type asker struct {
 	cancel context.CancelFunc
 	result chan report.Answers
 }
 
-// ask starts to ask, each time on a new connection or always on the same.
+// ask starts an asker, which uses a new connection for each request if reconnect is
+// set.
 func ask(ctx context.Context, url string, reconnect bool) *asker {
 	ctx, cancel := context.WithCancel(ctx)
 	a := &asker{cancel, make(chan report.Answers, 1)}
@@ -40,7 +41,7 @@ func ask(ctx context.Context, url string, reconnect bool) *asker {
 			start := time.Now()
 			ok := answered(ctx, client, url)
 			if ctx.Err() != nil {
-				continue // cut off by the end
+				continue // interrupted by the end of the run
 			}
 			all.Asked++
 			if !ok {
@@ -52,7 +53,8 @@ func ask(ctx context.Context, url string, reconnect bool) *asker {
 	return a
 }
 
-// answered asks once. A device that is not known yet is an answer, too.
+// answered sends one request and reports whether it was answered. 404, for a device
+// that is not stored yet, counts as an answer.
 func answered(ctx context.Context, client *http.Client, url string) bool {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
@@ -69,7 +71,7 @@ func answered(ctx context.Context, client *http.Client, url string) bool {
 	return resp.StatusCode == http.StatusOK || resp.StatusCode == http.StatusNotFound
 }
 
-// stop ends the asking and returns what came of it.
+// stop stops the asker and returns its counts.
 func (a *asker) stop() report.Answers {
 	a.cancel()
 	return <-a.result

@@ -13,19 +13,19 @@ import (
 const (
 	batchReadings = 1000
 
-	// senders is the number of connections that post batches. Each speaks for
-	// batchReadings devices of its own, which makes as many devices as the load of
-	// single readings has.
+	// senders is the number of connections that post batches. Each sends for its own
+	// batchReadings devices, so that there are as many devices as in the load of single
+	// readings.
 	senders = 10
 )
 
-// A form is how a batch is written.
+// A form is a format of batches.
 type form struct {
-	array    bool   // a JSON array; otherwise NDJSON
+	array    bool   // JSON array; otherwise NDJSON
 	encoding string // Content-Encoding; empty: none
 }
 
-// forms lists all of them, in the order of the table.
+// forms returns all forms, in the order of the table.
 func forms() []form {
 	return []form{{array: true}, {}, {true, "gzip"}, {false, "gzip"}, {true, "zstd"}, {false, "zstd"}}
 }
@@ -41,20 +41,20 @@ func (f form) String() string {
 	return name
 }
 
-// A batch is a body with one reading of each of a sender's devices. To make the
-// next one, only the bytes that differ are written: a load generator that shares
-// the CPUs with the server should cost little.
+// A batch is a body with one reading for each of a sender's devices. For the next batch
+// only the differing bytes are written, because the load generator shares the CPUs with
+// the server and should be cheap.
 type batch struct {
 	body   []byte
-	stamps []int // of the times in body
-	digits []int // of digits of values in body
+	stamps []int // offsets of the times in body
+	digits []int // offsets of digits of values in body
 	random uint32
 }
 
 const stampForm = "2006-01-02T15:04:05.000Z"
 
-// newBatch returns a batch of the devices of sender. Its readings look like those
-// of ingest.lua.
+// newBatch returns a batch for the devices of a sender. Its readings have the form of
+// those in ingest.lua.
 func newBatch(f form, sender int) *batch {
 	b := &batch{random: uint32(sender)}
 	between := byte('\n')
@@ -83,13 +83,13 @@ func newBatch(f form, sender int) *batch {
 	return b
 }
 
-// number appends a value whose last digit changes from batch to batch.
+// number appends a value whose last digit changes in each batch.
 func (b *batch) number(before string, v int) {
 	b.body = fmt.Appendf(b.body, "%s%d", before, v)
 	b.digits = append(b.digits, len(b.body)-1)
 }
 
-// set makes b the batch of a time, with other values.
+// set changes b to the batch for a time, with different values.
 func (b *batch) set(at time.Time) {
 	stamp := at.UTC().Format(stampForm)
 	for _, i := range b.stamps {
@@ -110,15 +110,15 @@ func (f form) head(addr string, n int) []byte {
 	return fmt.Appendf(nil, "POST %s HTTP/1.1\r\nHost: %s\r\nContent-Type: application/json\r\n%sContent-Length: %d\r\n\r\n", path, addr, encoding, n)
 }
 
-// A source returns one request after the other, each with other readings, and nil
-// when it has no more. A request is valid until the next call.
+// A source returns one request after another, each with different readings, and nil at
+// the end. A request is valid until the next call.
 type source func() []byte
 
-// plain returns a source of batches as they are, whose times begin behind base.
+// plain returns a source of uncompressed batches whose times start after base.
 func plain(addr string, f form, sender int, base time.Time) source {
 	b := newBatch(f, sender)
 	head := f.head(addr, len(b.body))
-	// The body is written into the request, so that one write sends both.
+	// The body is part of the request, so that one write sends both.
 	request := append(head, b.body...)
 	b.body = request[len(head):]
 	return func() []byte {
@@ -128,8 +128,8 @@ func plain(addr string, f form, sender int, base time.Time) source {
 	}
 }
 
-// compressed returns a source of n compressed batches, which are made in advance:
-// to compress costs about what the server needs to take them.
+// compressed returns a source of n precomputed compressed batches, because compressing
+// them costs about as much as the server needs to store them.
 func compressed(addr string, f form, sender int, base time.Time, n int) (source, error) {
 	b := newBatch(f, sender)
 	requests := make([][]byte, n)
@@ -141,7 +141,7 @@ func compressed(addr string, f form, sender int, base time.Time, n int) (source,
 	if f.encoding == "zstd" {
 		z, err := zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1))
 		if err != nil {
-			return nil, fmt.Errorf("make compressor: %w", err)
+			return nil, fmt.Errorf("create compressor: %w", err)
 		}
 		w = z
 	}

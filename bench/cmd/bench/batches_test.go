@@ -18,8 +18,8 @@ import (
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
-// A request of every form holds readings that Pulsegate accepts, and no reading
-// comes twice: not in one request, not in the next, not from another sender.
+// Requests of every form have readings that Pulsegate accepts, and no reading occurs
+// twice, neither within a request nor across requests and senders.
 func TestBatches(t *testing.T) {
 	const addr = "127.0.0.1:1"
 	now := time.Now()
@@ -50,11 +50,11 @@ func TestBatches(t *testing.T) {
 					t.Fatalf("%s: %v", f, err)
 				}
 				if len(b.Readings) != batchReadings || len(b.Refused) != 0 || (b.Shape == vitals.Array) != f.array {
-					t.Fatalf("%s: %v of %d accepted and %d refused readings", f, b.Shape, len(b.Readings), len(b.Refused))
+					t.Fatalf("%s: %v of %d accepted and %d rejected readings", f, b.Shape, len(b.Readings), len(b.Refused))
 				}
 				for _, r := range b.Readings {
 					if k := (key{r.Device, r.TimeUnixMs}); seen[k] {
-						t.Fatalf("%s: a reading comes twice", f)
+						t.Fatalf("%s: a reading occurs twice", f)
 					} else {
 						seen[k] = true
 					}
@@ -98,7 +98,7 @@ func bodyOf(t *testing.T, request []byte) []byte {
 	return text
 }
 
-// A load counts what was answered, and a single wrong answer fails it.
+// A load counts answered requests, and fails on a single wrong answer.
 func TestPost(t *testing.T) {
 	var answered atomic.Int64
 	answer := string(batchAnswer)
@@ -126,7 +126,7 @@ func TestPost(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := post(ctx, addr, all, time.Minute); err == nil {
-		t.Error("a load that was cancelled has figures")
+		t.Error("a canceled load has figures")
 	}
 	if _, err := post(t.Context(), addr, []source{func() []byte { return nil }}, time.Minute); err == nil {
 		t.Error("a load without a batch has figures")

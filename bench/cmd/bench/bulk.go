@@ -18,19 +18,19 @@ import (
 )
 
 const (
-	// maxPerSecond bounds the readings of compressed batches that are made in
-	// advance. A load that runs out of them ends early.
+	// maxPerSecond bounds the precomputed readings in compressed batches. A load that
+	// runs out of them ends early.
 	maxPerSecond = 600_000
 
 	idleCheck   = 200 * time.Millisecond
-	idleTimeout = 30 * time.Second // for a server to end its compactions
+	idleTimeout = 30 * time.Second // for a server to finish its compactions
 )
 
-// batchAnswer is the answer to a batch of which everything is new.
+// batchAnswer is the answer to a batch of new readings.
 var batchAnswer = fmt.Appendf(nil, `{"stored":%d,"duplicate":0}`, batchReadings)
 
-// runBulk measures Pulsegate with every form of a batch, and starts it anew for
-// each. The order turns by one from round to round.
+// runBulk measures Pulsegate with every form of a batch, with a fresh server for each.
+// The order rotates by one in each round.
 func (b *ingestRun) runBulk(ctx context.Context) error {
 	chosen, err := choose(forms(), form.String, b.Forms)
 	if err != nil {
@@ -66,7 +66,7 @@ func (b *ingestRun) runBulk(ctx context.Context) error {
 	return b.write(b.out, "bench-bulk", result.Markdown())
 }
 
-// measureForm measures one form of a batch with a server of its own.
+// measureForm measures one form of a batch with a fresh server.
 func (b *ingestRun) measureForm(ctx context.Context, f form, round int) (_ report.BulkRun, err error) {
 	own := &contestant{name: report.Own, own: true}
 	server, remove, err := b.startFresh(ctx, own, "bulk")
@@ -75,7 +75,7 @@ func (b *ingestRun) measureForm(ctx context.Context, f form, round int) (_ repor
 	}
 	defer func() {
 		if server != nil {
-			server.stop() // after an error, which is the one to tell
+			server.stop() // ignore further errors
 		}
 		err = errors.Join(err, remove())
 	}()
@@ -93,7 +93,7 @@ func (b *ingestRun) measureForm(ctx context.Context, f form, round int) (_ repor
 	if err != nil {
 		return report.BulkRun{}, err
 	}
-	if _, err := idleTime(ctx, server.pids()); err != nil { // the warm-up's compactions are not this load's
+	if _, err := idleTime(ctx, server.pids()); err != nil { // exclude the compactions of the warm-up
 		return report.BulkRun{}, err
 	}
 	before, err := cpuTime(server.pids()...)
@@ -140,17 +140,18 @@ func sources(addr string, f form, base time.Time, d time.Duration) ([]source, er
 	return all, errors.Join(errs...)
 }
 
-// posted is what came of posting batches.
+// posted is the result of posting batches.
 type posted struct {
 	batches   uint64
 	bodyBytes uint64
 	duration  time.Duration
-	cpu       time.Duration // of this process
+	cpu       time.Duration // CPU time of this process
 	latencies []time.Duration
 }
 
-// post sends batches for d: every source over a connection of its own, the next
-// one when the last is answered. Every answer must say that all was stored.
+// post sends batches for d. Every source uses its own connection and sends the next
+// batch when the previous one is answered. Every answer must report that all readings
+// were stored.
 func post(ctx context.Context, addr string, sources []source, d time.Duration) (posted, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -182,7 +183,7 @@ func post(ctx context.Context, addr string, sources []source, d time.Duration) (
 	return sum, nil
 }
 
-// send posts what next returns over one connection, until end.
+// send posts the requests of next over one connection until end.
 func send(ctx context.Context, addr string, next source, end time.Time) (p posted, err error) {
 	var dialer net.Dialer
 	conn, err := dialer.DialContext(ctx, "tcp", addr)
@@ -227,9 +228,8 @@ func send(ctx context.Context, addr string, next source, end time.Time) (p poste
 	return p, nil
 }
 
-// idleTime waits until the processes pids use no more CPU time, and returns how
-// much they have used. What a store does behind its answers belongs to their
-// cost.
+// idleTime waits until the processes pids use no more CPU time, and returns their CPU
+// time. Background work of a store after its answers belongs to their cost.
 func idleTime(ctx context.Context, pids []int) (time.Duration, error) {
 	ctx, cancel := context.WithTimeout(ctx, idleTimeout)
 	defer cancel()
@@ -251,7 +251,7 @@ func idleTime(ctx context.Context, pids []int) (time.Duration, error) {
 func ownCPU() time.Duration {
 	var u syscall.Rusage
 	if syscall.Getrusage(syscall.RUSAGE_SELF, &u) != nil {
-		return 0 // it never fails for RUSAGE_SELF
+		return 0 // RUSAGE_SELF never fails
 	}
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }

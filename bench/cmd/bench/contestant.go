@@ -15,11 +15,11 @@ type contestant struct {
 	name, what, stores string
 
 	// own is set for Pulsegate's binary, postgres for a peer that inserts into
-	// PostgreSQL. The others are peers that need nothing.
+	// PostgreSQL. The others are peers without dependencies.
 	own, postgres bool
 }
 
-// contestants lists all of them, in the order of the tables.
+// contestants returns all contestants, in the order of the tables.
 func contestants() []contestant {
 	return []contestant{
 		{name: report.Floor, what: "epoll loop, one read and one fixed write, nothing parsed", stores: "no"},
@@ -32,8 +32,8 @@ func contestants() []contestant {
 	}
 }
 
-// chooseServers returns the contestants that are asked for and can be started, and
-// the reasons why others are left out.
+// chooseServers returns the requested contestants that can be started, and the reasons
+// why others are omitted.
 func chooseServers(names []string) (chosen []contestant, left []string, err error) {
 	asked, err := choose(contestants(), func(c contestant) string { return c.name }, names)
 	if err != nil {
@@ -51,13 +51,13 @@ func chooseServers(names []string) (chosen []contestant, left []string, err erro
 	return chosen, left, nil
 }
 
-// A running is a contestant with all that it needs.
+// A running is a running contestant with its dependencies.
 type running struct {
 	server   *process
-	database *database // nil: none
+	database *database // nil: no database
 }
 
-// start starts c with dir for its data.
+// start starts c with its data in dir.
 func (b *ingestRun) start(ctx context.Context, c *contestant, dir string) (_ *running, err error) {
 	r := new(running)
 	if c.own {
@@ -77,7 +77,8 @@ func (b *ingestRun) start(ctx context.Context, c *contestant, dir string) (_ *ru
 	return r, nil
 }
 
-// pids returns the processes whose CPU time is the contestant's, children aside.
+// pids returns the processes whose CPU time counts for the contestant, without their
+// children.
 func (r *running) pids() []int {
 	pids := []int{r.server.pid()}
 	if r.database != nil {
@@ -86,7 +87,7 @@ func (r *running) pids() []int {
 	return pids
 }
 
-// stop ends what start has started, the database last.
+// stop stops the server and then the database.
 func (r *running) stop() error {
 	var err error
 	if r.server != nil {

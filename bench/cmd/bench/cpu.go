@@ -10,12 +10,11 @@ import (
 )
 
 // tick is the unit of CPU times in /proc: USER_HZ is 100 on every architecture
-// that Go runs on (proc_pid_stat(5), asm-generic/param.h).
+// supported by Go (proc_pid_stat(5), asm-generic/param.h).
 const tick = time.Second / 100
 
-// cpuTime returns the user and system time that the processes pids and all of
-// their descendants have used, including those that have ended and were waited
-// for. It never falls.
+// cpuTime returns the user and system time of the processes pids and all their
+// descendants, including those that have ended and were waited for. It never decreases.
 func cpuTime(pids ...int) (time.Duration, error) {
 	stats, err := readStats()
 	if err != nil {
@@ -41,10 +40,10 @@ func treeTime(stats map[int]stat, pid int) time.Duration {
 	return total
 }
 
-// A stat is the part of /proc/PID/stat that is needed here.
+// A stat has the needed fields of /proc/PID/stat.
 type stat struct {
 	parent int
-	cpu    time.Duration // its own, and that of children it has waited for
+	cpu    time.Duration // own CPU time and that of children waited for
 }
 
 func readStats() (map[int]stat, error) {
@@ -60,7 +59,7 @@ func readStats() (map[int]stat, error) {
 		}
 		text, err := os.ReadFile("/proc/" + e.Name() + "/stat")
 		if err != nil {
-			continue // it has ended meanwhile
+			continue // the process has ended meanwhile
 		}
 		if stats[pid], err = parseStat(string(text)); err != nil {
 			return nil, err
@@ -69,14 +68,14 @@ func readStats() (map[int]stat, error) {
 	return stats, nil
 }
 
-// parseStat reads a line of /proc/PID/stat. The second field is the program's
-// name in parentheses, and may hold anything.
+// parseStat parses a line of /proc/PID/stat. The second field is the program's name in
+// parentheses and may contain anything.
 func parseStat(line string) (stat, error) {
 	fields := strings.Fields(line[strings.LastIndexByte(line, ')')+1:])
-	// fields[0] is field 3 of the manual: state, ppid, and from field 14 on the
-	// times utime, stime, cutime, cstime.
+	// fields[0] is field 3 in the manual: state, then ppid, and from field 14 on utime,
+	// stime, cutime and cstime.
 	if len(fields) < 15 {
-		return stat{}, errors.New("read CPU time: unknown form of /proc/PID/stat")
+		return stat{}, errors.New("read CPU time: unknown format of /proc/PID/stat")
 	}
 	parent, err := strconv.Atoi(fields[1])
 	if err != nil {

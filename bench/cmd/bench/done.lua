@@ -1,4 +1,4 @@
--- The end of each script: one line for the program that started wrk.
+-- The end of each script: one line for the program that starts wrk.
 
 function done(summary, latency, requests)
   local e = summary.errors

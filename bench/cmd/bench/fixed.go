@@ -8,8 +8,8 @@ import (
 	"github.com/valyala/fasthttp"
 )
 
-// serveFixed answers readings as if they were stored, and the question that
-// pulsegate sim asks first.
+// serveFixed starts a server that answers posted readings as stored without storing
+// them, and answers the first request of pulsegate sim.
 func serveFixed() (target string, stop func() error, err error) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

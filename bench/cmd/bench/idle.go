@@ -13,22 +13,21 @@ import (
 )
 
 const (
-	// idleStep is how many connections are used at a time.
+	// idleStep is the number of connections opened concurrently.
 	idleStep = 500
 
-	// idleSettle is the time that a server gets to give back what it holds for
-	// requests.
+	// idleSettle is the time for a server to release the memory of requests.
 	idleSettle = time.Second
 
-	// idleAddresses are the loopback addresses that connections come from: Pulsegate
-	// leaves no single address more than half of its connections.
+	// idleAddresses is the number of loopback addresses of the clients. Pulsegate allows
+	// a single address at most half of its connections.
 	idleAddresses = 8
 )
 
-// idleServers are those whose idle connections are weighed.
+// idleServers returns the servers whose idle connections are measured.
 func idleServers() []string { return []string{"fasthttp", "nethttp", report.Own} }
 
-// runIdle weighs idle connections.
+// runIdle measures the memory of idle connections.
 func (b *ingestRun) runIdle(ctx context.Context) error {
 	if err := raiseFileLimit(b.Idle); err != nil {
 		return err
@@ -49,7 +48,7 @@ func (b *ingestRun) runIdle(ctx context.Context) error {
 		for i := range chosen {
 			run, err := b.measureIdle(ctx, &chosen[i])
 			if err != nil {
-				return fmt.Errorf("weigh idle connections of %s: %w", chosen[i].name, err)
+				return fmt.Errorf("measure idle connections of %s: %w", chosen[i].name, err)
 			}
 			fmt.Fprintf(b.out, "round %d  %-10s %5.1f MiB resident with no connection, %5.1f MiB with %d\n",
 				round+1, chosen[i].name, report.MiB(run.None), report.MiB(run.All), b.Idle)
@@ -59,8 +58,8 @@ func (b *ingestRun) runIdle(ctx context.Context) error {
 	return b.write(b.out, "bench-idle", result.Markdown())
 }
 
-// measureIdle starts a server, opens connections that post one reading each and
-// then stay open, and stops it.
+// measureIdle measures the memory of a fresh server before and after opening
+// connections that post one reading each and stay open.
 func (b *ingestRun) measureIdle(ctx context.Context, c *contestant) (_ report.IdleRun, err error) {
 	server, remove, err := b.startFresh(ctx, c, "idle")
 	if err != nil {
@@ -69,8 +68,8 @@ func (b *ingestRun) measureIdle(ctx context.Context, c *contestant) (_ report.Id
 	defer func() { err = errors.Join(err, server.stop(), remove()) }()
 	addr, pid := server.server.public, server.server.pid()
 	readings := newSingles(addr)
-	// As many come and go first, so that what a server keeps of its work is not
-	// taken for the price of connections.
+	// Open and close as many connections first, so that memory kept for requests does
+	// not count for idle connections.
 	for came := 0; came < b.Idle; came += idleStep {
 		conns, err := use(ctx, came, addr, min(idleStep, b.Idle-came), readings)
 		hangUp(conns)
@@ -113,7 +112,8 @@ func newSingles(addr string) source {
 	}
 }
 
-// use opens n connections after the first ones, and posts one request over each.
+// use opens n connections, of which the first has the number first, and posts one request
+// over each. The number determines the local address.
 func use(ctx context.Context, first int, addr string, n int, next source) (conns []net.Conn, err error) {
 	for i := range n {
 		dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, byte(1+(first+i)%idleAddresses))}}
@@ -141,10 +141,10 @@ func use(ctx context.Context, first int, addr string, n int, next source) (conns
 	return conns, nil
 }
 
-// hangUp resets connections, so that none of them lingers.
+// hangUp resets connections, so that none stays in TIME_WAIT.
 func hangUp(conns []net.Conn) {
 	for _, conn := range conns {
-		_ = conn.(*net.TCPConn).SetLinger(0) // it ends in any case
+		_ = conn.(*net.TCPConn).SetLinger(0) // Close ends it in any case
 		conn.Close()
 	}
 }

@@ -17,24 +17,24 @@ import (
 	"github.com/pulsegate/pulsegate/bench/report"
 )
 
-// Names of the parts of a run. Each has a block of the page.
+// Names of the parts of a run. Each has a block on the page.
 const (
 	partSingle = "single"
 	partBulk   = "bulk"
 	partIdle   = "idle"
 )
 
-// ingestCommand measures what servers pay to take readings. CPU time per request
-// comes first, then requests per second and latency. Servers that store must have
-// stored what they answered. If PostgreSQL is installed, a peer inserts into one
-// that is started for it, with a temporary directory and no network.
+// ingestCommand measures the cost of posting readings to servers: CPU time per request,
+// requests per second and latency. Servers that store must have stored what they
+// acknowledged. If PostgreSQL is installed, one peer inserts into a PostgreSQL that is
+// started for it, with a temporary directory and no network.
 type ingestCommand struct {
 	loads
 	Parts       []string `default:"single,bulk,idle" enum:"single,bulk,idle" help:"What to measure: single readings, batches, idle connections."`
 	Connections []int    `default:"64,1000" help:"Numbers of connections with single readings."`
 	Servers     []string `help:"Servers to measure, such as floor,pulsegate. Default: all that can be started."`
 	Forms       []string `help:"Forms of batches to measure, such as array,ndjson+gzip. Default: all."`
-	Idle        int      `default:"10000" help:"Idle connections to weigh."`
+	Idle        int      `default:"10000" help:"Idle connections to measure."`
 }
 
 func (c *ingestCommand) Validate() error {
@@ -50,7 +50,7 @@ type ingestRun struct {
 	work        string
 	out         io.Writer
 	contestants []contestant
-	left        []string // why others are not among them
+	left        []string // why other servers are omitted
 
 	wrk    *wrk           // of runSingle
 	result *report.Ingest // of runSingle
@@ -77,12 +77,12 @@ func (c *ingestCommand) Run(ctx context.Context, out io.Writer) (err error) {
 }
 
 const (
-	perStart = 2 * time.Minute // that one start of a server may take, besides its loads
+	perStart = 2 * time.Minute // maximum time per start of a server, in addition to its loads
 	warmUp   = time.Second     // load before the measurements of a server
 )
 
-// baseAge is how far before now the readings begin; baseStep is more than the
-// times of one load advance, so that no two loads of one start share a reading.
+// baseAge is how long ago the readings start. baseStep exceeds the time range of one
+// load, so that no two loads of one start share a reading.
 const (
 	baseAge  = time.Hour
 	baseStep = time.Minute
@@ -125,8 +125,8 @@ func (b *ingestRun) runSingle(ctx context.Context) (err error) {
 	return b.write(b.out, "bench-ingest", b.result.Markdown(plot))
 }
 
-// measure goes through the rounds. A server that fails in a round is left out of
-// that round, with its reason in the report; an end of ctx fails the run.
+// measure runs the rounds. A server that fails in a round is omitted from that round,
+// with the reason in the report. If ctx is done, the run fails.
 func (b *ingestRun) measure(ctx context.Context, chosen []contestant) error {
 	perServer := perStart + warmUp + b.duration()*time.Duration(len(b.Connections))
 	ctx, cancel := context.WithTimeout(ctx, perServer*time.Duration(len(chosen)*b.Rounds))
@@ -136,7 +136,7 @@ func (b *ingestRun) measure(ctx context.Context, chosen []contestant) error {
 	}
 	for round := range b.Rounds {
 		for i := range chosen {
-			// The order turns, so that no server always runs after the same one.
+			// The order rotates, so that no server always runs after the same one.
 			n := (i + round) % len(chosen)
 			runs, err := b.measureOne(ctx, &chosen[n], round)
 			if ctx.Err() != nil {
@@ -154,8 +154,7 @@ func (b *ingestRun) measure(ctx context.Context, chosen []contestant) error {
 	return nil
 }
 
-// measureOne starts a server, measures it with each number of connections, and
-// stops it.
+// measureOne measures a fresh server with each number of connections.
 func (b *ingestRun) measureOne(ctx context.Context, c *contestant, round int) (_ []report.Run, err error) {
 	server, remove, err := b.startFresh(ctx, c, fmt.Sprint(round))
 	if err != nil {
@@ -214,12 +213,12 @@ func (b *ingestRun) measureOne(ctx context.Context, c *contestant, round int) (_
 	return runs, checkStored(ctx, c, ended, answered, inFlight)
 }
 
-// startFresh starts a server with an empty directory of its own and checks one
-// answer. remove removes the directory when the server has stopped.
+// startFresh starts a server with an empty directory and checks one answer. Call remove
+// to remove the directory after the server has stopped.
 func (b *ingestRun) startFresh(ctx context.Context, c *contestant, label string) (_ *running, remove func() error, err error) {
 	dir := filepath.Join(b.work, c.name+"-"+label)
 	if err := os.Mkdir(dir, 0o700); err != nil {
-		return nil, nil, fmt.Errorf("make data directory: %w", err)
+		return nil, nil, fmt.Errorf("create data directory: %w", err)
 	}
 	remove = func() error { return os.RemoveAll(dir) }
 	server, err := b.start(ctx, c, dir)
@@ -233,8 +232,8 @@ func (b *ingestRun) startFresh(ctx context.Context, c *contestant, label string)
 	return server, remove, nil
 }
 
-// checkStored stops a server. One that promises to store must have stored what
-// it answered, and not more than it may have been sent.
+// checkStored stops a server. If the server stores readings, it checks that the server
+// has stored all acknowledged readings, and no more than were sent.
 func checkStored(ctx context.Context, c *contestant, r *running, answered, inFlight uint64) error {
 	var stored uint64
 	var err error
@@ -251,7 +250,7 @@ func checkStored(ctx context.Context, c *contestant, r *running, answered, inFli
 	}
 	if c.own {
 		if stored, known = r.server.stored(); !known {
-			return fmt.Errorf("%s did not say how many readings it has stored: %s", c.name, r.server.text())
+			return fmt.Errorf("%s did not log how many readings it has stored: %s", c.name, r.server.text())
 		}
 	}
 	if known && (stored < answered || stored > answered+inFlight) {
@@ -260,14 +259,14 @@ func checkStored(ctx context.Context, c *contestant, r *running, answered, inFli
 	return nil
 }
 
-// fileSystem names the kind of file system that holds dir: on one in memory, a
-// sync costs nothing.
+// fileSystem returns the type of dir's file system, because syncs are free on one in
+// memory.
 func fileSystem(dir string) string {
 	var s syscall.Statfs_t
 	if err := syscall.Statfs(dir, &s); err != nil {
 		return "an unknown file system"
 	}
-	// The numbers are those of statfs(2).
+	// The numbers are from statfs(2).
 	switch uint32(s.Type) {
 	case 0xef53:
 		return "ext4"
@@ -283,13 +282,13 @@ func fileSystem(dir string) string {
 	return fmt.Sprintf("a file system of type %#x", uint32(s.Type))
 }
 
-// profileLead is how long before a profile the load begins, and how long after it
-// the load ends.
+// profileLead is how long before a profile the load starts, and how long after it the
+// load ends.
 const profileLead = 2 * time.Second
 
-// profileOwn returns what pulsegate profile reports of a request under the load
-// with the most connections: the parts of its cost and the system calls. The load
-// is one of its own, because profiling costs a little.
+// profileOwn returns the report of pulsegate profile for the load with the most
+// connections: the cost by part and by system call. It uses a separate load, because
+// profiling has a cost.
 func (b *ingestRun) profileOwn(ctx context.Context) (_ string, err error) {
 	i := slices.IndexFunc(b.contestants, func(c contestant) bool { return c.own })
 	if i < 0 {
@@ -322,16 +321,16 @@ func (b *ingestRun) profileOwn(ctx context.Context) (_ string, err error) {
 	return cutProfile(string(text)), nil
 }
 
-// cutProfile returns the parts and the system calls of a profile's report, without
-// the address and the time in its first line, and without what follows.
+// cutProfile returns the cost by part and by system call of a report, without the
+// address and time in its first line and without the rest.
 func cutProfile(text string) string {
 	_, text, _ = strings.Cut(text, "\n")
 	text, _, _ = strings.Cut(text, "\nFunctions by their own cost")
 	return strings.TrimRight(text, "\n")
 }
 
-// allocated returns what a process has allocated since its start, by its metrics,
-// and nothing for a server without.
+// allocated returns what a process has allocated since its start according to its
+// metrics, or zero for a server without metrics.
 func allocated(ctx context.Context, admin string) (report.Allocated, error) {
 	if admin == "" {
 		return report.Allocated{}, nil

@@ -27,8 +27,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// fakeServer answers "stored" and says at its end that it stored as many as mode
-// tells. Mode "ends" ends at once, mode "wrong" answers otherwise.
+// fakeServer answers "stored" and logs at its end the number of stored readings given
+// by mode. Mode "ends" exits at once; mode "wrong" gives wrong answers.
 func fakeServer(mode string) {
 	if mode == "ends" {
 		fmt.Fprintln(os.Stderr, "cannot start")
@@ -82,7 +82,7 @@ func TestProcess(t *testing.T) {
 
 func TestProcessThatEnds(t *testing.T) {
 	if _, err := startFake(t, "ends"); err == nil || !strings.Contains(err.Error(), "cannot start") {
-		t.Errorf("got %v, want the server's own words", err)
+		t.Errorf("got %v, want the server's error text", err)
 	}
 }
 
@@ -92,15 +92,15 @@ func TestVerifyFinds(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := verify(t.Context(), p.public); err == nil {
-		t.Error("verify took a wrong answer")
+		t.Error("verify accepted a wrong answer")
 	}
 	if err := p.stop(); err != nil {
 		t.Error(err)
 	}
 }
 
-// A server that stores less than it answered must not get a figure, nor one that
-// stores more than it was sent.
+// A server that has stored less than it acknowledged, or more than it was sent, must
+// not get figures.
 func TestCheckStored(t *testing.T) {
 	for mode, want := range map[string]bool{"99": false, "100": true, "164": true, "165": false, "unknown": false} {
 		p, err := startFake(t, mode)
@@ -116,7 +116,7 @@ func TestCheckStored(t *testing.T) {
 
 func TestServers(t *testing.T) {
 	work := t.TempDir()
-	if err := os.Chmod(filepath.Dir(work), 0o711); err != nil { // PostgreSQL's user must get through
+	if err := os.Chmod(filepath.Dir(work), 0o711); err != nil { // PostgreSQL's user needs search permission
 		t.Fatal(err)
 	}
 	b := &ingestRun{ingestCommand: &ingestCommand{loads: loads{common: common{Root: "../../.."}, Dir: work}}}
@@ -131,7 +131,7 @@ func TestServers(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, reason := range left {
-		t.Log("left out: " + reason)
+		t.Log("omitted: " + reason)
 	}
 	for _, c := range chosen {
 		t.Run(c.name, func(t *testing.T) { tryServer(t, b, &c) })
@@ -139,8 +139,8 @@ func TestServers(t *testing.T) {
 	t.Run("measure", func(t *testing.T) { tryMeasure(t, b.work) })
 }
 
-// tryServer starts a server, which must answer a reading, end when it is asked
-// to, and say that it has stored the reading if it stores.
+// tryServer checks that a server starts, answers a reading, stops on request, and logs
+// the stored reading if it stores.
 func tryServer(t *testing.T, b *ingestRun, c *contestant) {
 	dir := filepath.Join(b.work, c.name+"-data")
 	if err := os.Mkdir(dir, 0o700); err != nil {
@@ -161,8 +161,8 @@ func tryServer(t *testing.T, b *ingestRun, c *contestant) {
 	}
 }
 
-// tryMeasure makes a whole measurement with the loader: the script's readings
-// are taken by a strict decoder, and each is another one.
+// tryMeasure runs a complete measurement with wrk. It checks that a strict decoder
+// accepts the script's readings and that all are different.
 func tryMeasure(t *testing.T, programs string) {
 	needWrk(t)
 	page, text := runPage(t, []string{"bench-ingest", "bench-bulk", "bench-idle"}, "ingest", "--rounds=1", "--seconds=1", "--connections=8",

@@ -1,21 +1,21 @@
-// Command bench measures Pulsegate and what it is compared with. Its figures go
-// between the markers of docs/benchmarks.md.
+// Command bench measures Pulsegate and its peers. It writes the figures between the
+// markers in docs/benchmarks.md.
 //
 //	go run ./cmd/bench ingest --rounds 5 --seconds 10
 //
 // The commands:
 //
-//   - ingest loads every server in turn, each started anew for each measurement,
-//     with single readings (by wrk), batches and idle connections.
-//   - overload asks a server for more than it can do.
-//   - sim compares what a request costs the load generators pulsegate sim and wrk.
-//   - profile-cost measures what pulsegate profile costs the server.
-//   - micro runs the microbenchmarks, and benchstat over them.
+//   - ingest loads every server in turn, freshly started for each measurement, with
+//     single readings (with wrk), batches and idle connections.
+//   - overload loads a server with more than its capacity.
+//   - sim compares the cost of a request for the load generators pulsegate sim and wrk.
+//   - profile-cost measures the cost of pulsegate profile for the server.
+//   - micro runs the microbenchmarks and compares them with benchstat.
 //   - mux compares the routers of package routers.
 //
-// Servers listen on free loopback ports, have empty directories for their data,
-// and must give the right answer before they are loaded. Only processes that this
-// program started are stopped, by their numbers. It runs on Linux only.
+// Servers listen on free loopback ports, have empty data directories, and must give the
+// right answer before they are loaded. The program stops only processes that it
+// started, by process ID. It runs only on Linux.
 package main
 
 import (
@@ -50,10 +50,10 @@ func main() {
 func run(ctx context.Context, args []string, out io.Writer) error {
 	var commands struct {
 		Ingest      ingestCommand      `cmd:"" help:"Load every server in turn: single readings, batches, idle connections."`
-		Overload    overloadCommand    `cmd:"" help:"Ask a server for more than it can do."`
-		Sim         simCommand         `cmd:"" help:"Compare what a request costs pulsegate sim and wrk."`
-		ProfileCost profileCostCommand `cmd:"" help:"Measure what pulsegate profile costs the server, as ratios."`
-		Micro       microCommand       `cmd:"" help:"Run the microbenchmarks, and compare them by benchstat."`
+		Overload    overloadCommand    `cmd:"" help:"Load a server with more than its capacity."`
+		Sim         simCommand         `cmd:"" help:"Compare the cost of a request for pulsegate sim and wrk."`
+		ProfileCost profileCostCommand `cmd:"" help:"Measure the cost of pulsegate profile for the server, as ratios."`
+		Micro       microCommand       `cmd:"" help:"Run the microbenchmarks and compare them with benchstat."`
 		Mux         muxCommand         `cmd:"" help:"Compare the routers."`
 	}
 	parser, err := kong.New(&commands, kong.Name("bench"), kong.BindTo(ctx, (*context.Context)(nil)), kong.BindTo(out, (*io.Writer)(nil)))
@@ -69,12 +69,12 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 
 // common has the flags of every command.
 type common struct {
-	Rounds int    `default:"10" help:"Rounds, in each of which everything is measured once."`
+	Rounds int    `default:"10" help:"Number of rounds. Each measures everything once."`
 	Root   string `default:".." type:"existingdir" help:"Root of the repository."`
-	Page   string `default:"../docs/benchmarks.md" help:"Page to write the figures to. Empty: they are printed."`
+	Page   string `default:"../docs/benchmarks.md" help:"Page to which to write the figures. Empty: print them."`
 }
 
-// write puts a block of figures on the page.
+// write writes a block of figures to the page.
 func (c *common) write(out io.Writer, block, text string) error {
 	if c.Page == "" {
 		_, err := io.WriteString(out, text)
@@ -90,9 +90,9 @@ func (c *common) write(out io.Writer, block, text string) error {
 // loads has the flags of the commands that load servers.
 type loads struct {
 	common
-	Seconds  int    `default:"10" help:"Duration of one measurement, in s."`
-	Dir      string `type:"existingdir" help:"Directory for data, on the disk that is to be measured. Default: the system's for temporary files."`
-	Programs string `type:"existingdir" help:"Directory of the programs to measure, pulsegate and peer. Default: they are built."`
+	Seconds  int    `default:"10" help:"Duration of one measurement in seconds."`
+	Dir      string `type:"existingdir" help:"Directory for data, on the disk to measure. Default: the system's directory for temporary files."`
+	Programs string `type:"existingdir" help:"Directory with the programs to measure, pulsegate and peer. Default: build them."`
 }
 
 func (l *loads) Validate() error {
@@ -102,16 +102,16 @@ func (l *loads) Validate() error {
 	return nil
 }
 
-// duration returns that of one measurement.
+// duration returns the duration of one measurement.
 func (l *loads) duration() time.Duration { return time.Duration(l.Seconds) * time.Second }
 
-// setting returns what the figures of a run that begins now hold for.
+// setting returns the setting of a run that starts now.
 func (l *loads) setting(target string) report.Setting {
 	return report.Here(fmt.Sprintf("make %s ROUNDS=%d SECONDS=%d", target, l.Rounds, l.Seconds))
 }
 
-// prepare makes a directory for data, which remove removes, and builds the
-// programs to measure unless they are there.
+// prepare creates a directory for data, which remove removes, and builds the programs
+// to measure unless l.Programs is set.
 func (l *loads) prepare(ctx context.Context, programs ...string) (work string, remove func() error, err error) {
 	if work, remove, err = temporary(l.Dir); err != nil {
 		return "", nil, err
@@ -132,18 +132,19 @@ func (l *loads) prepare(ctx context.Context, programs ...string) (work string, r
 	return work, remove, nil
 }
 
-// own returns the path of Pulsegate's program.
+// own returns the path of the pulsegate binary.
 func (l *loads) own() string { return filepath.Join(l.Programs, report.Own) }
 
-// temporary makes a directory under dir, or under the system's if that is empty.
+// temporary creates a directory in dir or, if dir is empty, in the system's directory
+// for temporary files.
 func temporary(dir string) (path string, remove func() error, err error) {
 	if path, err = os.MkdirTemp(dir, "bench-"); err != nil {
-		return "", nil, fmt.Errorf("make directory: %w", err)
+		return "", nil, fmt.Errorf("create directory: %w", err)
 	}
 	return path, func() error { return os.RemoveAll(path) }, nil
 }
 
-// goCommand runs the go command in dir and returns what it prints.
+// goCommand runs the go command in dir and returns its output.
 func goCommand(ctx context.Context, dir string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Dir = dir
@@ -156,8 +157,8 @@ func goCommand(ctx context.Context, dir string, args ...string) (string, error) 
 	return string(text), nil
 }
 
-// choose returns those of all whose names are asked for, in the order of names;
-// all if none is.
+// choose returns the elements of all with the given names, in the order of names.
+// Without names it returns all.
 func choose[T any](all []T, name func(T) string, names []string) ([]T, error) {
 	if len(names) == 0 {
 		return all, nil
@@ -166,14 +167,14 @@ func choose[T any](all []T, name func(T) string, names []string) ([]T, error) {
 	for _, n := range names {
 		i := slices.IndexFunc(all, func(one T) bool { return name(one) == n })
 		if i < 0 {
-			return nil, fmt.Errorf("there is no %q to choose", n)
+			return nil, fmt.Errorf("unknown name %q", n)
 		}
 		chosen = append(chosen, all[i])
 	}
 	return chosen, nil
 }
 
-// sleep returns ctx's error if it ends before d is over.
+// sleep waits for d. If ctx is done first, it returns ctx's error.
 func sleep(ctx context.Context, d time.Duration) error {
 	select {
 	case <-ctx.Done():

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// runPage runs a command from the sources to a page with the given blocks, and
-// returns the page and its text.
+// runPage runs a command that writes a page with the given blocks, and returns the path
+// and the text of the page.
 func runPage(t *testing.T, blocks []string, args ...string) (page, text string) {
 	t.Helper()
 	page = filepath.Join(t.TempDir(), "page.md")
@@ -31,7 +31,7 @@ func runPage(t *testing.T, blocks []string, args ...string) (page, text string) 
 	return page, string(written)
 }
 
-// needWrk skips the test where wrk is missing, and fails it in CI.
+// needWrk skips the test if wrk is missing. In CI it fails the test.
 func needWrk(t *testing.T) {
 	t.Helper()
 	if _, err := exec.LookPath("wrk"); err != nil {
@@ -43,7 +43,7 @@ func needWrk(t *testing.T) {
 	}
 }
 
-func TestFlagsRefused(t *testing.T) {
+func TestInvalidFlags(t *testing.T) {
 	for _, line := range []string{
 		"", "nonsense",
 		"ingest --rounds=0", "ingest --seconds=0", "ingest --seconds=0.5", "ingest --connections=", "ingest --connections=64,x", "ingest --connections=0",
@@ -56,6 +56,6 @@ func TestFlagsRefused(t *testing.T) {
 		}
 	}
 	if _, err := choose(forms(), form.String, []string{"array+gzip", "csv"}); err == nil {
-		t.Error("a form that is not there can be chosen")
+		t.Error("an unknown form was accepted")
 	}
 }

@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// scrape returns what an admin listener shows of its process, by the name and the
-// labels of each series.
+// scrape returns the metrics of an admin listener, by the name and labels of each
+// series.
 func scrape(ctx context.Context, admin string) (map[string]float64, error) {
 	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
@@ -28,7 +28,7 @@ func scrape(ctx context.Context, admin string) (map[string]float64, error) {
 	for lines.Scan() {
 		line := lines.Text()
 		at := strings.LastIndexByte(line, ' ')
-		if value, err := strconv.ParseFloat(line[at+1:], 64); at > 0 && err == nil { // others are comments
+		if value, err := strconv.ParseFloat(line[at+1:], 64); at > 0 && err == nil { // other lines are comments
 			values[line[:at]] = value
 		}
 	}

@@ -14,11 +14,11 @@ import (
 	"github.com/pulsegate/pulsegate/bench/report"
 )
 
-// tests has the flags of the commands that run benchmarks of Go.
+// tests has the flags of the commands that run Go benchmarks.
 //
-// Every package's test program is built once. A round runs each of them once,
-// and the next round begins when all have run: what slows the machine down for
-// a while hits all of a comparison's sides.
+// Every package's test program is built once. A round runs each of them once before the
+// next round starts, so that a temporary slowdown of the machine affects all sides of a
+// comparison.
 type tests struct {
 	common
 	Time  time.Duration `default:"200ms" help:"Duration of one benchmark in one round."`
@@ -32,12 +32,13 @@ func (c *tests) Validate() error {
 	return nil
 }
 
-// setting returns what the figures of a run that begins now hold for.
+// setting returns the setting of a run that starts now.
 func (c *tests) setting(target string) report.Setting {
 	return report.Here(fmt.Sprintf("make %s ROUNDS=%d BENCHTIME=%v", target, c.Rounds, c.Time))
 }
 
-// measure runs all rounds, and returns what the benchmarks printed as well.
+// measure runs all rounds. It returns the results and the whole output of the
+// benchmarks.
 func (c *tests) measure(ctx context.Context, out io.Writer, programs []program) (results []report.Result, all []byte, err error) {
 	for round := range c.Rounds {
 		text, err := runAll(ctx, programs, c)
@@ -58,8 +59,8 @@ func (c *tests) measure(ctx context.Context, out io.Writer, programs []program) 
 }
 
 // microCommand runs the microbenchmarks of the repository. benchstat compares the
-// implementations of a benchmark (/impl=), and the rounds are compared with
-// themselves to show the noise.
+// implementations of a benchmark (/impl=). The rounds are also compared with each other
+// to show the noise.
 type microCommand struct {
 	tests
 	Own   string `default:"./..." help:"Packages of the main module, separated by spaces. Empty: none."`
@@ -97,8 +98,8 @@ func (c *microCommand) Run(ctx context.Context, out io.Writer) (err error) {
 	return c.write(out, "bench-micro", micro.Markdown())
 }
 
-// muxCommand compares package mux with other routers: all of them in one test
-// program, so that they meet the same disturbances of the machine.
+// muxCommand compares package mux with other routers, all in one test program, so that
+// disturbances of the machine affect all of them.
 type muxCommand struct{ tests }
 
 func (c *muxCommand) Run(ctx context.Context, out io.Writer) (err error) {
@@ -120,7 +121,7 @@ func (c *muxCommand) Run(ctx context.Context, out io.Writer) (err error) {
 	return c.write(out, "bench-mux", mux.Markdown())
 }
 
-// benchstat compares results. It is the one that the module tools pins.
+// benchstat runs benchstat, in the version pinned in the module tools.
 func benchstat(ctx context.Context, root string, results []byte, c *report.Comparison) (string, error) {
 	modFile, err := filepath.Abs(filepath.Join(root, "tools", "go.mod"))
 	if err != nil {

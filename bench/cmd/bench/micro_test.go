@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// One round of one package, from the sources to the page. benchstat has its say
-// about it, with too few rounds to say much.
+// TestMicro runs one round of one package and writes the page, including benchstat's
+// comparison.
 func TestMicro(t *testing.T) {
 	_, text := runPage(t, []string{"bench-micro"}, "micro", "--rounds=1", "--time=1ms", "--match=^BenchmarkHea", "--own=")
 	for _, want := range []string{"\n| Healthz | ", "\n| Headers/set=fixed | ", "\n| Headers/set=dynamic | ", "before", "sec/op"} {
@@ -16,7 +16,7 @@ func TestMicro(t *testing.T) {
 	}
 }
 
-// One round of the routers on one set.
+// TestMux runs one round of the routers with one set.
 func TestMux(t *testing.T) {
 	_, text := runPage(t, []string{"bench-mux"}, "mux", "--rounds=1", "--time=1ms", "--match=Route/impl/set=one-static$")
 	for _, want := range []string{"make bench-mux ROUNDS=1 BENCHTIME=1ms", "\n| set | pulsegate | ", "\n| one-static | ", "| one-static: pulsegate / httprouter | "} {
@@ -36,7 +36,7 @@ func TestNothingToRun(t *testing.T) {
 	}
 }
 
-// Packages without benchmarks are not built: that takes long.
+// Packages without benchmarks are not built, to save time.
 func TestHasBenchmarks(t *testing.T) {
 	for dir, want := range map[string]bool{"../../answers": true, "../../report": false} {
 		if got := hasBenchmarks(dir); got != want {

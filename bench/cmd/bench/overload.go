@@ -19,14 +19,14 @@ import (
 // memoryLimit is the GOMEMLIMIT of the servers, in bytes.
 const memoryLimit = 512 << 20
 
-// overloadCommand measures what Pulsegate does when it is asked for more than it
-// can do. It finds the capacity of a server by a closed loop, and then loads it by
-// open loops with multiples of that, in a few settings. Every run has a server of
-// its own. While it is loaded, its readiness and its readings are asked for.
+// overloadCommand measures Pulsegate under overload. It determines the capacity of a
+// server with a closed loop, and then loads it with open loops at multiples of that, in
+// several settings. Every run has a fresh server. During the load, its readiness and
+// its readings are requested.
 type overloadCommand struct {
 	loads
 	Connections int       `default:"1000" help:"Connections."`
-	Multiples   []float64 `default:"1,2,5" help:"Loads, in capacities of the server."`
+	Multiples   []float64 `default:"1,2,5" help:"Loads, as multiples of the server's capacity."`
 	Settings    []string  `help:"Settings, such as rude,patient. Default: all."`
 }
 
@@ -71,7 +71,7 @@ func (c *overloadCommand) Run(ctx context.Context, out io.Writer) (err error) {
 	return c.write(out, "overload", result.Markdown())
 }
 
-// A scenario is a server and the clients that overload it.
+// A scenario is a server configuration with the clients that overload it.
 type scenario struct {
 	name, what string
 	serve, sim []string // flags
@@ -84,31 +84,31 @@ type overloadRun struct {
 	out  io.Writer
 }
 
-// Of a run.
+// Constants of a run.
 const (
-	patience  = 2 * time.Second // of the load generator, after the end of the schedule
+	patience  = 2 * time.Second // wait of the load generator for answers after the end of the schedule
 	calibrate = "closed loop"
 )
 
-// scenarios returns all of them. In all but one the queue takes a quarter of the
-// connections' requests, so that there is something to refuse.
+// scenarios returns all scenarios. In all but one, the queue has room for the requests
+// of only a quarter of the connections, so that requests are rejected.
 func (c *overloadCommand) scenarios() []scenario {
 	n := strconv.Itoa(c.Connections / 4)
 	quarter := "--max-queued=" + n
 	return []scenario{
-		{"rude", "a short queue; clients that are refused drop the reading and send the next one at once",
+		{"rude", "a short queue; clients whose request is refused drop the reading and send the next one at once",
 			[]string{quarter, "--max-group=" + n}, []string{"--tries=1"}},
-		{"patient", "a short queue; clients that keep to Retry-After",
+		{"patient", "a short queue; clients that respect Retry-After",
 			[]string{quarter, "--max-group=" + n}, nil},
-		{"commits", "a short queue and groups of 16 readings, so that the commits limit the server and not its CPU; clients as rude",
+		{"commits", "a short queue and groups of 16 readings, so that the server is limited by commits and not by its CPU; clients as rude",
 			[]string{quarter, "--max-group=16"}, []string{"--tries=1"}},
-		{"defaults", "default flags: the queue has room for a request of each connection; clients as rude",
+		{"defaults", "default flags: the queue has room for one request per connection; clients as rude",
 			nil, []string{"--tries=1"}},
 	}
 }
 
 // measure runs one round of a scenario: the closed loop, then the open loops, whose
-// order turns from round to round.
+// order rotates in each round.
 func (b *overloadRun) measure(ctx context.Context, s scenario, round int) (report.OverloadRound, error) {
 	base, err := b.run(ctx, s, calibrate)
 	if err != nil {
@@ -125,7 +125,7 @@ func (b *overloadRun) measure(ctx context.Context, s scenario, round int) (repor
 	return r, nil
 }
 
-// run loads a new server, in a closed loop or with so many requests a second.
+// run loads a fresh server, in a closed loop or at a rate in requests per second.
 func (b *overloadRun) run(ctx context.Context, s scenario, rate string) (_ report.OverloadRun, err error) {
 	dir := filepath.Join(b.work, "data")
 	if err := os.RemoveAll(dir); err != nil {
@@ -144,8 +144,8 @@ func (b *overloadRun) run(ctx context.Context, s scenario, rate string) (_ repor
 	if rate != calibrate {
 		args = append(append(args, "--rate="+rate), s.sim...)
 	}
-	// Unlike the load, a question does not know before when it would be answered
-	// best: it comes every 50 ms.
+	// Other clients are not synchronized with the load: they send a request every 50
+	// ms.
 	asked := ask(ctx, "http://"+p.public+"/readyz", true)
 	read := ask(ctx, "http://"+p.public+"/v1/devices/sim-"+name+"-000000/readings?limit=100", false)
 	before, err := cpuTime(p.pid())
@@ -183,7 +183,7 @@ func (b *overloadRun) run(ctx context.Context, s scenario, rate string) (_ repor
 	return r, nil
 }
 
-// A simReport is what is needed of the report of pulsegate sim.
+// A simReport has the needed fields of the report of pulsegate sim.
 type simReport struct {
 	Sent, Stored, Requests, Tries uint64
 
@@ -197,11 +197,11 @@ type simReport struct {
 		P99Us int64 `json:"p99_us"`
 	}
 
-	cpu time.Duration // of the program
+	cpu time.Duration // CPU time of pulsegate sim
 }
 
-// simulate runs pulsegate sim to its end. That readings were given up when the time was
-// over, and the exit code that comes of it, is no fault: there were too many.
+// simulate runs pulsegate sim. It ignores readings that were given up at the end, and
+// the resulting exit code, because under overload these are expected.
 func simulate(ctx context.Context, program string, timeout time.Duration, flags ...string) (*simReport, error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
@@ -214,10 +214,10 @@ func simulate(ctx context.Context, program string, timeout time.Duration, flags 
 	}
 	var r simReport
 	if json.Unmarshal(text, &r) != nil {
-		return nil, fmt.Errorf("pulsegate sim gave no report: %w", err)
+		return nil, fmt.Errorf("pulsegate sim wrote no report: %w", err)
 	}
 	if r.Undocumented > 0 || r.Stored == 0 {
-		return nil, fmt.Errorf("of %d tries %d were stored, and %d answered with what the contract does not have: %q", r.Tries, r.Stored, r.Undocumented, r.Faults)
+		return nil, fmt.Errorf("of %d tries %d were stored, and %d got undocumented answers: %q", r.Tries, r.Stored, r.Undocumented, r.Faults)
 	}
 	r.cpu = cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
 	return &r, nil

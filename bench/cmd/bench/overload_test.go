@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// One short round of one setting, from the sources to the page.
+// TestOverload runs one short round of one setting and writes the page.
 func TestOverload(t *testing.T) {
 	_, text := runPage(t, []string{"overload"}, "overload", "--rounds=1", "--seconds=1", "--connections=16", "--settings=commits", "--multiples=5")
 	for _, want := range []string{"make overload ROUNDS=1 SECONDS=1", "\n**commits**: ", "\n| closed loop | ", "\n| 5x | ", "commits: stored at 5x / best"} {
@@ -21,9 +21,8 @@ func TestOverload(t *testing.T) {
 	}
 }
 
-// A run in which nothing was stored, or with an answer that the contract does not
-// have, must not become a figure. One with refusals is what is measured, although
-// pulsegate sim fails.
+// A run without stored readings or with undocumented answers is an error. Refusals are
+// expected, although pulsegate sim exits with an error.
 func TestSimulate(t *testing.T) {
 	for _, tt := range []struct {
 		name, script string
@@ -46,7 +45,7 @@ func TestSimulate(t *testing.T) {
 	}
 }
 
-// Failed questions are counted, and those that the end cuts off are not.
+// Failed requests are counted, but not those interrupted by the end.
 func TestAsk(t *testing.T) {
 	n := 0
 	done := make(chan struct{})

@@ -16,19 +16,19 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// A database is a PostgreSQL of our own: a new cluster, in a directory that only
-// its user may enter, reached by a Unix socket in it, with default settings.
+// A database is a temporary PostgreSQL: a new cluster with default settings, in a
+// directory that only its user may access, with a Unix socket in that directory.
 type database struct {
 	process *process
 	dsn     string
 }
 
-// findPostgres returns the directory of the newest PostgreSQL's programs.
+// findPostgres returns the directory with the programs of the newest PostgreSQL.
 func findPostgres() (string, error) {
 	if initdb, err := exec.LookPath("initdb"); err == nil {
 		return filepath.Dir(initdb), nil
 	}
-	// Debian keeps them out of PATH.
+	// On Debian they are not in PATH.
 	found, _ := filepath.Glob("/usr/lib/postgresql/*/bin/initdb")
 	if len(found) == 0 {
 		return "", errors.New("PostgreSQL is not installed")
@@ -40,8 +40,8 @@ func findPostgres() (string, error) {
 	return filepath.Dir(slices.MaxFunc(found, func(a, b string) int { return version(a) - version(b) })), nil
 }
 
-// startPostgres makes a cluster in dir and starts it. PostgreSQL refuses to run
-// as root, who must therefore have a user postgres or nobody to run it as.
+// startPostgres creates a cluster in dir and starts it. PostgreSQL refuses to run as
+// root; root runs it as the user postgres or nobody.
 func startPostgres(ctx context.Context, dir string) (_ *database, err error) {
 	programs, err := findPostgres()
 	if err != nil {
@@ -57,7 +57,7 @@ func startPostgres(ctx context.Context, dir string) (_ *database, err error) {
 	initdb := exec.CommandContext(ctx, filepath.Join(programs, "initdb"), "-D", data, "-U", "bench", "--auth=trust", "--encoding=UTF8", "--locale=C")
 	initdb.Dir, initdb.SysProcAttr = dir, attr
 	if text, err := initdb.CombinedOutput(); err != nil {
-		return nil, fmt.Errorf("make database: %w\n%s", err, text)
+		return nil, fmt.Errorf("create database: %w\n%s", err, text)
 	}
 	server := exec.Command(filepath.Join(programs, "postgres"), "-D", data, "-k", dir, "-c", "listen_addresses=")
 	server.Dir, server.SysProcAttr = dir, attr
@@ -72,8 +72,8 @@ func startPostgres(ctx context.Context, dir string) (_ *database, err error) {
 	return db, nil
 }
 
-// unprivileged returns how to start a process that may own dir's content. If
-// that is not this program's own user, dir is given to the other one.
+// unprivileged returns the attributes to start a process as an unprivileged user. If
+// that is another user than this program's, unprivileged makes it the owner of dir.
 func unprivileged(dir string) (*syscall.SysProcAttr, error) {
 	if os.Geteuid() != 0 {
 		return new(syscall.SysProcAttr), nil
@@ -90,16 +90,16 @@ func unprivileged(dir string) (*syscall.SysProcAttr, error) {
 		return nil, fmt.Errorf("read user %s: %w", u.Username, err)
 	}
 	if err := os.Chown(dir, int(uid), int(gid)); err != nil {
-		return nil, fmt.Errorf("hand over directory: %w", err)
+		return nil, fmt.Errorf("change owner of directory: %w", err)
 	}
-	// The parent is ours, and shows nothing by being entered.
+	// The parent directory is ours; search permission reveals nothing.
 	if err := os.Chmod(filepath.Dir(dir), 0o711); err != nil {
-		return nil, fmt.Errorf("hand over directory: %w", err)
+		return nil, fmt.Errorf("change owner of directory: %w", err)
 	}
 	return &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}}, nil
 }
 
-// awaitReady waits until the database takes connections.
+// awaitReady waits until the database accepts connections.
 func (db *database) awaitReady(ctx context.Context) error {
 	pause := time.NewTicker(50 * time.Millisecond)
 	defer pause.Stop()
@@ -113,7 +113,7 @@ func (db *database) awaitReady(ctx context.Context) error {
 		case <-db.process.ended:
 			return errors.New("it ended")
 		case <-ctx.Done():
-			return fmt.Errorf("it takes no connections: %w", err)
+			return fmt.Errorf("it does not accept connections: %w", err)
 		}
 	}
 }
@@ -133,5 +133,5 @@ func (db *database) stored(ctx context.Context) (n uint64, err error) {
 	return n, nil
 }
 
-// stop ends the database by a fast shutdown, which does not wait for clients.
+// stop stops the database with a fast shutdown, which does not wait for clients.
 func (db *database) stop() error { return db.process.stopBy(syscall.SIGINT) }

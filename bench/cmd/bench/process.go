@@ -18,8 +18,8 @@ import (
 
 const (
 	startTimeout = 20 * time.Second
-	stopTimeout  = 40 * time.Second // Pulsegate drains for 30 s at most
-	keptLines    = 20               // of a process's standard error, for messages
+	stopTimeout  = 40 * time.Second // Pulsegate drains for at most 30 s
+	keptLines    = 20               // lines of a process's standard error to keep, for messages
 )
 
 var (
@@ -27,21 +27,21 @@ var (
 	stopped   = regexp.MustCompile(`stopped stored=(\d+)`)
 )
 
-// A process is a server that this program has started.
+// A process is a server started by this program.
 type process struct {
 	cmd           *exec.Cmd
-	public, admin string // addresses; "" where it has no such listener
+	public, admin string // addresses; "": no such listener
 
 	found chan [2]string // address and listener
-	ended chan struct{}  // closed when the process is gone and waited for
+	ended chan struct{}  // closed when the process has ended and was waited for
 
 	mu    sync.Mutex
-	lines []string // the last ones of its standard error
+	lines []string // last lines of its standard error
 	err   error    // of Wait; set before ended is closed
 }
 
-// startOwn starts Pulsegate with an empty directory for its data. env comes on top
-// of this program's environment.
+// startOwn starts Pulsegate with an empty data directory. env is added to this
+// program's environment.
 func (l *loads) startOwn(ctx context.Context, data string, env []string, flags ...string) (*process, error) {
 	args := append([]string{"serve", "--addr=127.0.0.1:0", "--admin-addr=127.0.0.1:0", "--data=" + data}, flags...)
 	cmd := exec.Command(l.own(), args...)
@@ -49,10 +49,10 @@ func (l *loads) startOwn(ctx context.Context, data string, env []string, flags .
 	return start(ctx, cmd, "public", "admin")
 }
 
-// start starts a server, and waits until it has logged the addresses of its
-// listeners. It runs in a process group of its own, so that a key that interrupts
-// this program does not reach it: it is stopped in order. If this program is
-// killed, the kernel asks it to end.
+// start starts a server and waits until it has logged the addresses of its listeners.
+// The server has its own process group, so that an interrupt from the keyboard does not
+// reach it and it can be stopped in order. If this program is killed, the kernel sends
+// SIGTERM to the server.
 func start(ctx context.Context, cmd *exec.Cmd, listeners ...string) (*process, error) {
 	p := &process{cmd: cmd, found: make(chan [2]string, 4), ended: make(chan struct{})}
 	if cmd.SysProcAttr == nil {
@@ -88,7 +88,7 @@ func start(ctx context.Context, cmd *exec.Cmd, listeners ...string) (*process, e
 	return p, nil
 }
 
-// watch reads the standard error to its end and waits for the process.
+// watch reads standard error to its end and waits for the process.
 func (p *process) watch(stderr io.Reader) {
 	lines := bufio.NewScanner(stderr)
 	for lines.Scan() {
@@ -106,7 +106,7 @@ func (p *process) watch(stderr io.Reader) {
 		}
 		p.mu.Unlock()
 	}
-	io.Copy(io.Discard, stderr) // a line that is too long ends the Scanner
+	io.Copy(io.Discard, stderr) // a line that is too long stops the Scanner
 	err := p.cmd.Wait()
 	p.mu.Lock()
 	p.err = err
@@ -114,7 +114,7 @@ func (p *process) watch(stderr io.Reader) {
 	close(p.ended)
 }
 
-// text returns the last lines of the standard error.
+// text returns the last lines of standard error.
 func (p *process) text() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -123,7 +123,7 @@ func (p *process) text() string {
 
 func (p *process) pid() int { return p.cmd.Process.Pid }
 
-// stored returns what the server logged that it had stored, when it has ended.
+// stored returns how many readings the server has stored, as logged at its end.
 func (p *process) stored() (n uint64, ok bool) {
 	if m := stopped.FindStringSubmatch(p.text()); m != nil {
 		_, err := fmt.Sscan(m[1], &n)
@@ -132,11 +132,11 @@ func (p *process) stored() (n uint64, ok bool) {
 	return 0, false
 }
 
-// stop asks the process to end, waits, and kills it if it does not.
+// stop sends SIGTERM and waits. It kills the process after a timeout.
 func (p *process) stop() error { return p.stopBy(syscall.SIGTERM) }
 
 func (p *process) stopBy(sig syscall.Signal) error {
-	_ = p.cmd.Process.Signal(sig) // an error means that it has ended
+	_ = p.cmd.Process.Signal(sig) // an error means that the process has ended
 	timeout := time.NewTimer(stopTimeout)
 	defer timeout.Stop()
 	select {

@@ -16,23 +16,22 @@ import (
 	"github.com/pulsegate/pulsegate/bench/report"
 )
 
-// profileCostCommand measures what pulsegate profile costs the server that it
-// profiles.
+// profileCostCommand measures the cost of pulsegate profile for the profiled server.
 //
-// One server is under one closed loop of pulsegate sim all the time. Windows with
-// and without a profile take turns, and every other pair of them is turned round, so
-// that neither a neighbour's load nor a growing store is charged to one side. Each
-// pair yields two ratios, with against without:
+// One server is loaded by one closed loop of pulsegate sim all the time. Windows with
+// and without a profile alternate, and every other pair is reversed, so that neither
+// other load nor a growing store favours one side. Each pair yields two ratios, with a
+// profile to without:
 //
-//   - the server's CPU time per request, which is what profiling adds to its work;
+//   - the server's CPU time per request, which shows the cost of profiling;
 //   - requests per second.
 //
-// A window ends with the time that is profiled: what the command does with the
-// profile afterwards it does elsewhere, when it is used through a port-forward.
+// A window covers only the profiled time, because the command usually processes the
+// profile on another machine.
 //
-// It prints every pair, and of all pairs the median and the geometric mean with its
-// standard error; the page has no block for it. On a machine that others use, single
-// pairs are far off: take more of them until the error is small.
+// It prints every pair, and the median and the geometric mean of all pairs with its
+// standard error; the page has no block for it. On a shared machine, single pairs are
+// unreliable: use more rounds until the error is small.
 type profileCostCommand struct {
 	loads
 	Connections int `default:"1000" help:"Connections."`
@@ -61,12 +60,12 @@ func (c *profileCostCommand) Run(ctx context.Context, out io.Writer) (err error)
 
 // loaded calls f while the server is under load.
 func (c *profileCostCommand) loaded(ctx context.Context, p *process, f func() error) error {
-	// The load ends when f does; the planned time only keeps it from ending sooner.
+	// The load ends when f returns; the planned time must only be long enough.
 	planned := time.Duration(c.Rounds*(2*c.Seconds+10))*time.Second + time.Minute
 	load := exec.CommandContext(ctx, c.own(), "sim", "run", "--target=http://"+p.public,
 		"--users="+strconv.Itoa(c.Connections), "--for="+planned.String())
-	var said strings.Builder
-	load.Stdout, load.Stderr = &said, &said
+	var output strings.Builder
+	load.Stdout, load.Stderr = &output, &output
 	if err := load.Start(); err != nil {
 		return err
 	}
@@ -74,9 +73,9 @@ func (c *profileCostCommand) loaded(ctx context.Context, p *process, f func() er
 	if err == nil {
 		err = f()
 	}
-	// Interrupted, it exits with 1 and reports: that is how it is meant to end.
+	// When interrupted, it exits with 1 and a report, as intended.
 	if e := load.Process.Signal(os.Interrupt); e != nil {
-		return errors.Join(err, fmt.Errorf("the load ended by itself:\n%s", said.String()))
+		return errors.Join(err, fmt.Errorf("the load ended too early:\n%s", output.String()))
 	}
 	var exit *exec.ExitError
 	if e := load.Wait(); e != nil && !errors.As(e, &exit) {
@@ -112,7 +111,7 @@ func (c *profileCostCommand) measure(ctx context.Context, p *process, out io.Wri
 	return err
 }
 
-// A window is what the server did in a while.
+// A window is the work of the server in one window.
 type window struct {
 	cpuSeconds, requests float64
 	took                 time.Duration
@@ -121,16 +120,16 @@ type window struct {
 func (w window) cost() float64      { return w.cpuSeconds / w.requests }
 func (w window) perSecond() float64 { return w.requests / w.took.Seconds() }
 
-// window measures one window, with a profile in it or without.
+// window measures one window, with or without a profile.
 func (c *profileCostCommand) window(ctx context.Context, p *process, profiled bool) (window, error) {
 	before, err := served(ctx, p.admin)
 	if err != nil {
 		return window{}, err
 	}
 	start := time.Now()
-	var said strings.Builder
+	var output strings.Builder
 	profile := exec.CommandContext(ctx, c.own(), "profile", "http://"+p.admin, "--json", "--for="+strconv.Itoa(c.Seconds)+"s")
-	profile.Stderr = &said
+	profile.Stderr = &output
 	if profiled {
 		if err := profile.Start(); err != nil {
 			return window{}, err
@@ -141,7 +140,7 @@ func (c *profileCostCommand) window(ctx context.Context, p *process, profiled bo
 	after, errAfter := served(ctx, p.admin)
 	if profiled {
 		if e := profile.Wait(); e != nil {
-			err = errors.Join(err, fmt.Errorf("profile: %w\n%s", e, said.String()))
+			err = errors.Join(err, fmt.Errorf("profile: %w\n%s", e, output.String()))
 		}
 	}
 	if err = errors.Join(err, errAfter); err != nil {
@@ -154,7 +153,7 @@ func (c *profileCostCommand) window(ctx context.Context, p *process, profiled bo
 	return w, nil
 }
 
-// served reads the server's own clock and its count of POSTs.
+// served reads the server's CPU time and its number of POSTs from its metrics.
 func served(ctx context.Context, admin string) (w window, err error) {
 	metrics, err := scrape(ctx, admin)
 	w.cpuSeconds = metrics["process_cpu_seconds_total"]
@@ -166,15 +165,14 @@ func served(ctx context.Context, admin string) (w window, err error) {
 	return w, err
 }
 
-// summary describes ratios, of which there is at least one.
+// summary describes ratios. There must be at least one.
 func summary(ratios []float64) string {
 	mean, factor := geometric(ratios)
 	return fmt.Sprintf("median %.3f, mean %.3f, standard error %.1f %%", report.SpreadOf(ratios).Median, mean, 100*(factor-1))
 }
 
-// geometric returns the geometric mean of values above 0, and the factor by which
-// one standard error of it is more. With a single value the error is unknown, and
-// the factor NaN.
+// geometric returns the geometric mean of positive values, and the factor that
+// corresponds to one standard error. For a single value the factor is NaN.
 func geometric(values []float64) (mean, factor float64) {
 	n := float64(len(values))
 	var sum, squares float64

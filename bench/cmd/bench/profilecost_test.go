@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// One short pair of windows, from the sources to the figures.
+// TestProfileCost runs one short pair of windows and prints the figures.
 func TestProfileCost(t *testing.T) {
 	var out strings.Builder
 	if err := run(t.Context(), []string{"profile-cost", "--rounds=1", "--seconds=1", "--connections=8", "--root=../../.."}, &out); err != nil {
@@ -20,7 +20,7 @@ func TestProfileCost(t *testing.T) {
 
 func TestGeometric(t *testing.T) {
 	mean, factor := geometric([]float64{0.5, 2, 1, 1})
-	// The logarithms' variance is 2·ln²2/3, and four of them make the mean.
+	// The variance of the logarithms is 2·ln²2/3, and the mean is of four values.
 	if want := math.Exp(math.Ln2 * math.Sqrt(2.0/3/4)); math.Abs(mean-1) > 1e-9 || math.Abs(factor-want) > 1e-9 {
 		t.Errorf("got %v and %v, want 1 and %v", mean, factor, want)
 	}

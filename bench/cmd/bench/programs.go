@@ -15,21 +15,21 @@ import (
 // maxRunTime bounds one run of a package's benchmarks.
 const maxRunTime = 10 * time.Minute
 
-// A program is the test program of a package that has benchmarks.
+// A program is the test program of a package with benchmarks.
 type program struct {
 	pkg  string // import path
-	dir  string // of the package, where its tests expect to run
+	dir  string // directory of the package, where its tests expect to run
 	path string
 }
 
-// build compiles the test programs of packages of the module in dir into into.
-// Packages without benchmarks are left out.
+// build compiles the test programs of packages in the module in dir, and writes them to
+// the directory into. It skips packages without benchmarks.
 func build(ctx context.Context, dir, packages, into string) ([]program, error) {
 	if strings.TrimSpace(packages) == "" {
 		return nil, nil
 	}
 	if err := os.Mkdir(into, 0o700); err != nil {
-		return nil, fmt.Errorf("make directory for programs: %w", err)
+		return nil, fmt.Errorf("create directory for programs: %w", err)
 	}
 	const form = "{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}\t{{.Dir}}{{end}}"
 	list, err := goCommand(ctx, dir, append([]string{"list", "-f", form}, strings.Fields(packages)...)...)
@@ -51,7 +51,7 @@ func build(ctx context.Context, dir, packages, into string) ([]program, error) {
 	return programs, nil
 }
 
-// hasBenchmarks reports whether a test file of dir seems to have a benchmark.
+// hasBenchmarks reports whether a test file in dir seems to have a benchmark.
 func hasBenchmarks(dir string) bool {
 	files, _ := filepath.Glob(filepath.Join(dir, "*_test.go"))
 	for _, path := range files {
@@ -63,7 +63,7 @@ func hasBenchmarks(dir string) bool {
 	return false
 }
 
-// runAll runs every program once and returns what the benchmarks printed.
+// runAll runs every program once and returns the output of the benchmarks.
 func runAll(ctx context.Context, programs []program, c *tests) ([]byte, error) {
 	var all []byte
 	for _, p := range programs {

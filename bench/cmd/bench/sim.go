@@ -15,13 +15,13 @@ import (
 	"github.com/pulsegate/pulsegate/bench/report"
 )
 
-// simCommand compares what a request costs the load generator: pulsegate sim
-// against wrk with a Lua script that builds unique readings of the same shape.
-// sim.lua says what is alike and what is not.
+// simCommand compares the cost of a request for the load generators pulsegate sim and
+// wrk, with a Lua script that builds unique readings of the same shape. sim.lua
+// documents the differences.
 //
-// All load the same server, which answers every request with the same bytes and
-// stores nothing, in turns, A B A B. The figure is the CPU time of the load
-// generator's process, user and system, per request that was answered.
+// Both load the same server in turns, A B A B. The server answers every request with
+// the same bytes and stores nothing. The figure is the user and system CPU time of the
+// load generator's process per answered request.
 type simCommand struct {
 	loads
 	Connections int `default:"1000" help:"Connections."`
@@ -76,14 +76,14 @@ func (c *simCommand) Run(ctx context.Context, out io.Writer) (err error) {
 //go:embed sim.lua
 var simScript string
 
-// A generator is one way to make load.
+// A generator is a load generator.
 type generator struct {
 	name  string
-	limit float64 // of its cost divided by wrk's; 0: none
+	limit float64 // limit for its cost divided by wrk's; 0: no limit
 	run   func(ctx context.Context) (load, error)
 }
 
-// generators returns the generators, wrk first. Their files are in dir.
+// generators returns the generators, wrk first. dir is for their files.
 func (c *simCommand) generators(peer *wrk, target, dir string) []generator {
 	sim := func(ctx context.Context, flags ...string) (load, error) {
 		r, err := simulate(ctx, c.own(), c.duration()+loadGrace, append(flags, "--target="+target,
@@ -100,7 +100,7 @@ func (c *simCommand) generators(peer *wrk, target, dir string) []generator {
 		{"`pulsegate sim`", 1.5, func(ctx context.Context) (load, error) { return sim(ctx) }},
 		{"`pulsegate sim` with a ledger", 0, func(ctx context.Context) (load, error) {
 			path := filepath.Join(dir, "ledger")
-			defer os.Remove(path) // a ledger must be a new file
+			defer os.Remove(path) // CreateLedger requires a new file
 			return sim(ctx, "--ledger="+path)
 		}},
 	}

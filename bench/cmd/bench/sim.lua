@@ -1,14 +1,14 @@
 -- Script for wrk: every request posts one reading as pulsegate sim writes them,
 -- and no two are equal.
 --
--- Alike: the fields and their order, the length of names, ISO 8601 times with
+-- The same: the fields and their order, the length of names, ISO 8601 times with
 -- milliseconds, one decimal, 1,000 devices in turn with a reading a minute each,
 -- blood pressure every 15 minutes, the resting heart rate every 60, a heart rate
 -- always, SpO2 in 85 of 100 readings.
 --
--- Cheaper here: signs are evenly distributed and do not follow a wearer, a time
--- is spelt once for all devices but for its milliseconds, and an answer is not
--- held against the contract. What differs is thus in wrk's favour.
+-- Cheaper: signs are evenly distributed and do not follow a wearer, a time
+-- is formatted once for all devices except for its milliseconds, and an answer
+-- is not validated. The differences are in favour of wrk.
 
 local devices = 1000
 local random, format = math.random, string.format
@@ -29,7 +29,7 @@ function request()
     at = at + 60
     stamp = os.date("!%Y-%m-%dT%H:%M:%S", at)
   end
-  local minute = (n - device) / devices + device -- devices do not measure at one moment
+  local minute = (n - device) / devices + device -- devices measure at different times
   n = n + 1
   local pressure, spo2, resting = "", "", ""
   if minute % 15 == 0 then

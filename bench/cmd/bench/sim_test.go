@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// One short round of all generators, from the sources to the page.
+// TestSim runs one short round of all generators and writes the page.
 func TestSim(t *testing.T) {
 	needWrk(t)
 	_, text := runPage(t, []string{"bench-sim"}, "sim", "--rounds=1", "--seconds=1", "--connections=8")

@@ -23,8 +23,7 @@ func TestParseStat(t *testing.T) {
 	}
 }
 
-// Time of children counts, whether they run or have ended; other processes do
-// not count.
+// The time of running and ended children counts; other processes do not count.
 func TestTreeTime(t *testing.T) {
 	stats := map[int]stat{1: {0, 100}, 2: {1, 10}, 3: {2, 5}, 4: {1, 1}, 5: {9, 1000}}
 	for pid, want := range map[int]time.Duration{1: 116, 2: 15, 3: 5, 5: 1000} {
@@ -39,8 +38,8 @@ func TestCPUTime(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The count of a process must follow its work. The deadline is for a machine
-	// on which this one gets no CPU at all.
+	// The CPU time must increase with work. The deadline is for a machine on which this
+	// process gets no CPU.
 	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); {
 		after, err := cpuTime(os.Getpid())
 		if err != nil {
@@ -62,14 +61,14 @@ func TestMemory(t *testing.T) {
 		t.Errorf("got a peak of %d bytes, %v", peak, err)
 	}
 	if got, err := memory(os.Getpid(), "VmNone"); err == nil {
-		t.Errorf("got %d bytes of a field that is not there", got)
+		t.Errorf("got %d bytes of a missing field", got)
 	}
 }
 
 func TestCPUTimeOfNoProcess(t *testing.T) {
-	const never = 1 << 30 // above the kernel's limit of process numbers
+	const never = 1 << 30 // above the kernel's maximum process ID
 	if got, err := cpuTime(os.Getpid(), never); err == nil {
-		t.Errorf("cpuTime of a process that is not there = %v, want an error", got)
+		t.Errorf("cpuTime of a missing process = %v, want an error", got)
 	}
 }
 

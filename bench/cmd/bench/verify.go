@@ -12,8 +12,8 @@ import (
 
 const maxAnswerBytes = 4 << 10
 
-// firstReading is sent before the load. It looks like the script's readings and
-// is of their length; its device is none of theirs.
+// firstReading returns the reading that is sent before the load. It has the form and
+// length of the script's readings, but a different device.
 func firstReading() string {
 	return `{"device":"wearable-verify","time":"` + time.Now().UTC().Format("2006-01-02T15:04:05.000Z") +
 		`","systolic_mmhg":121,"diastolic_mmhg":79,"spo2_pct":97.5,"heart_rate_bpm":72.5,"resting_heart_rate_bpm":58.5}`

@@ -17,18 +17,18 @@ import (
 const (
 	path = "/v1/readings"
 
-	answerTimeout = 10 * time.Second // of one request, as wrk is told
-	loadGrace     = 30 * time.Second // for a load generator to end after its duration
+	answerTimeout = 10 * time.Second // per request, passed to wrk
+	loadGrace     = 30 * time.Second // time for a load generator to end after its duration
 )
 
-// A wrk is the load generator of that name, with a script.
+// A wrk is the load generator wrk with a script.
 type wrk struct{ path, version, script string }
 
 //go:embed done.lua
 var doneScript string
 
-// findWrk returns wrk with a script, which is written into dir. It installs
-// nothing: that is the set-up's part.
+// findWrk finds wrk and writes a script for it to dir. It does not install wrk; make
+// setup does.
 func findWrk(ctx context.Context, dir, script string) (*wrk, error) {
 	program, err := exec.LookPath("wrk")
 	if err != nil {
@@ -38,7 +38,7 @@ func findWrk(ctx context.Context, dir, script string) (*wrk, error) {
 	if err := os.WriteFile(w.script, []byte(script+doneScript), 0o600); err != nil {
 		return nil, fmt.Errorf("write script: %w", err)
 	}
-	// wrk has no way to ask for its version alone, and fails after this one.
+	// wrk -v prints the version but exits with an error.
 	text, _ := exec.CommandContext(ctx, program, "-v").CombinedOutput()
 	if fields := strings.Fields(string(text)); len(fields) > 1 && fields[0] == "wrk" {
 		w.version += " " + fields[1]
@@ -46,7 +46,8 @@ func findWrk(ctx context.Context, dir, script string) (*wrk, error) {
 	return w, nil
 }
 
-// raiseFileLimit lets this program's children open n sockets and then some.
+// raiseFileLimit raises the limit on open files so that children of this program can
+// open n sockets.
 func raiseFileLimit(n int) error {
 	var limit syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
@@ -54,10 +55,10 @@ func raiseFileLimit(n int) error {
 	}
 	want := uint64(n) + 256
 	if limit.Max < want {
-		return fmt.Errorf("%d connections need %d open files, and the hard limit is %d", n, want, limit.Max)
+		return fmt.Errorf("%d connections need %d open files, but the hard limit is %d", n, want, limit.Max)
 	}
-	// The runtime has raised its own limit and would give children the old one.
-	// To set it here keeps it for them.
+	// The Go runtime has raised its own limit but restores the old one for children,
+	// unless it is set explicitly.
 	limit.Cur = min(max(want, limit.Cur), limit.Max)
 	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
 		return fmt.Errorf("raise limit of open files: %w", err)
@@ -65,17 +66,17 @@ func raiseFileLimit(n int) error {
 	return nil
 }
 
-// A load is what wrk has seen.
+// A load is the result of wrk.
 type load struct {
 	requests uint64 // answered
-	failed   uint64 // of those, with a status other than 2xx or 3xx
-	sockets  uint64 // errors of connections, and answers that came too late
+	failed   uint64 // of these, with a status other than 2xx or 3xx
+	sockets  uint64 // connection errors and late answers
 	duration time.Duration
 	p50, p99 time.Duration
-	cpu      time.Duration // of wrk
+	cpu      time.Duration // CPU time of wrk
 }
 
-// run loads the server at addr. Readings have times from baseUnixMs on.
+// run loads the server at addr. The times of readings start at baseUnixMs.
 func (w *wrk) run(ctx context.Context, addr string, connections int, d time.Duration, baseUnixMs int64) (load, error) {
 	ctx, cancel := context.WithTimeout(ctx, d+loadGrace)
 	defer cancel()
@@ -93,11 +94,11 @@ func (w *wrk) run(ctx context.Context, addr string, connections int, d time.Dura
 
 var resultLine = regexp.MustCompile(`(?m)^result requests=(\d+) duration_us=(\d+) p50_us=(\d+) p99_us=(\d+) failed=(\d+) sockets=(\d+)$`)
 
-// parseLoad reads the line that done.lua has written.
+// parseLoad parses the line written by done.lua.
 func parseLoad(text string) (load, error) {
 	m := resultLine.FindStringSubmatch(text)
 	if m == nil {
-		return load{}, fmt.Errorf("read wrk's result: there is none in:\n%s", text)
+		return load{}, fmt.Errorf("read wrk's result: it is missing in:\n%s", text)
 	}
 	var n [6]uint64
 	for i := range n {
@@ -110,10 +111,10 @@ func parseLoad(text string) (load, error) {
 	return load{requests: n[0], duration: micro(n[1]), p50: micro(n[2]), p99: micro(n[3]), failed: n[4], sockets: n[5]}, nil
 }
 
-// check returns an error if a figure of l would be a figure of failures.
+// check returns an error if there were failures, which would falsify the figures.
 func (l *load) check() error {
 	if l.requests == 0 || l.failed > 0 || l.sockets > 0 {
-		return fmt.Errorf("of %d answers %d were refusals, and there were %d errors of connections", l.requests, l.failed, l.sockets)
+		return fmt.Errorf("of %d answers %d were failures, and there were %d connection errors", l.requests, l.failed, l.sockets)
 	}
 	return nil
 }

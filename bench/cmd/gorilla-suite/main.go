@@ -1,10 +1,10 @@
 // Command gorilla-suite runs gorilla/mux's own tests against the mux package.
 //
-// It takes the test files from the module cache, turns them into an external
-// test package that imports mux in place of gorilla/mux, and leaves out the
-// declarations that then no longer compile: those that reach into unexported
-// names. It prints how many tests ran and which were left out, and fails when
-// one of those that ran fails. Nothing is written into the repository.
+// It takes the test files from the module cache, turns them into an external test
+// package that imports mux instead of gorilla/mux, and removes the declarations that
+// then no longer compile because they use unexported names. It prints how many tests
+// ran and which were removed, and fails if a test fails. It writes nothing to the
+// repository.
 //
 // Run it in the bench module:
 //
@@ -94,7 +94,7 @@ type result struct {
 	failed bool
 }
 
-// test runs the stripped files as if they stood beside this command's own.
+// test runs the stripped files as if they were in this command's directory.
 func (s *suite) test(verbose bool) ([]result, error) {
 	tmp, err := os.MkdirTemp("", "gorilla-suite")
 	if err != nil {
@@ -136,7 +136,7 @@ func (s *suite) test(verbose bool) ([]result, error) {
 	return results, nil
 }
 
-// readEvents returns the results of the top-level tests, and all output.
+// readEvents returns the results of the top-level tests and the whole output.
 func readEvents(events []byte) ([]result, string) {
 	var results []result
 	var text strings.Builder

@@ -22,8 +22,8 @@ type suite struct {
 	importer types.Importer
 	files    []*ast.File
 
-	// What was taken out, and why: whole tests, benchmarks and examples, and
-	// calls of removed helpers within tests that are left.
+	// What was removed and why: whole tests, benchmarks and examples, and calls of
+	// removed helpers within remaining tests.
 	stripped  []string
 	shortened []string
 }
@@ -46,8 +46,8 @@ func loadSuite(dir string) (*suite, error) {
 	return s, nil
 }
 
-// redirect makes the file an external test of the mux package. Tests of
-// gorilla's own package get a dot import, so that the names stay as they are.
+// redirect turns the file into an external test of package mux. Internal tests of
+// gorilla/mux get a dot import, so that names need not change.
 func (s *suite) redirect(f *ast.File) {
 	internal := f.Name.Name == "mux"
 	f.Name.Name = "main_test"
@@ -65,13 +65,13 @@ func (s *suite) redirect(f *ast.File) {
 	}
 	f.Imports = append(f.Imports, spec)
 	f.Decls = append([]ast.Decl{&ast.GenDecl{Tok: token.IMPORT, Specs: []ast.Spec{spec}}}, f.Decls...)
-	// Whatever is left of the file, the import is used.
+	// Ensure that the import is used, whatever remains of the file.
 	anchor := &ast.ValueSpec{Names: []*ast.Ident{ast.NewIdent("_")}, Type: &ast.StarExpr{X: ast.NewIdent("Router")}}
 	f.Decls = append(f.Decls, &ast.GenDecl{Tok: token.VAR, Specs: []ast.Spec{anchor}})
 }
 
-// strip removes declarations until the rest type-checks. What a removed helper
-// was used by goes with it in the next round.
+// strip removes declarations until the rest type-checks. Users of a removed helper are
+// removed in the next round.
 func (s *suite) strip() error {
 	const maxRounds = 50
 	for range maxRounds {
@@ -100,12 +100,12 @@ func (s *suite) check() []types.Error {
 			}
 		},
 	}
-	// The errors are in bad.
+	// the errors are collected in bad
 	_, _ = conf.Check("main_test", s.fset, s.files, nil)
 	return bad
 }
 
-// remove takes the top-level declarations with an error out of the file.
+// remove removes the top-level declarations with errors from the file.
 func (s *suite) remove(f *ast.File, bad []types.Error) bool {
 	hit := func(n ast.Node) bool {
 		return slices.ContainsFunc(bad, func(e types.Error) bool { return n.Pos() <= e.Pos && e.Pos < n.End() })
@@ -139,8 +139,8 @@ func (s *suite) remove(f *ast.File, bad []types.Error) bool {
 	return removed
 }
 
-// hitSpec reports whether a spec has an error. The dot import made by redirect
-// has no position and stays.
+// hitSpec reports whether a spec has an error. The dot import added by redirect has no
+// position and is kept.
 func hitSpec(spec ast.Spec, hit func(ast.Node) bool) bool {
 	if imp, ok := spec.(*ast.ImportSpec); ok && !imp.Path.ValuePos.IsValid() {
 		return false
@@ -148,8 +148,8 @@ func hitSpec(spec ast.Spec, hit func(ast.Node) bool) bool {
 	return hit(spec)
 }
 
-// shorten removes the statements of a function that merely call a helper that
-// is gone. It reports whether these were all errors of the function.
+// shorten removes the statements of a function that only call a removed helper. It
+// reports whether that removes all errors of the function.
 func (s *suite) shorten(f *ast.File, d *ast.FuncDecl, bad []types.Error) bool {
 	var rest []types.Error
 	for _, e := range bad {
@@ -219,8 +219,8 @@ func isTestName(name string) bool {
 	return false
 }
 
-// pattern matches the tests and examples that are left. Benchmarks check
-// nothing and do not run.
+// pattern returns a pattern that matches the remaining tests and examples. Benchmarks
+// are not run, because they check nothing.
 func (s *suite) pattern() string {
 	return "^(Test|Example)"
 }
@@ -228,8 +228,8 @@ func (s *suite) pattern() string {
 func (s *suite) print() [][]byte {
 	texts := make([][]byte, len(s.files))
 	for i, f := range s.files {
-		// Comments of removed declarations would move elsewhere. Those of
-		// examples hold the expected output and must stay.
+		// Comments of removed declarations would be attached elsewhere. Comments in
+		// examples have the expected output and must be kept.
 		f.Comments = slices.DeleteFunc(f.Comments, func(c *ast.CommentGroup) bool {
 			return !slices.ContainsFunc(f.Decls, func(d ast.Decl) bool {
 				return d.Pos().IsValid() && d.Pos() <= c.Pos() && c.End() <= d.End()
@@ -237,7 +237,7 @@ func (s *suite) print() [][]byte {
 		})
 		var out bytes.Buffer
 		if err := format.Node(&out, s.fset, f); err != nil {
-			// A file that was parsed can be printed.
+			// a parsed file can always be printed
 			panic(fmt.Sprintf("gorilla-suite: print %s: %v", f.Name, err))
 		}
 		texts[i] = out.Bytes()

@@ -11,7 +11,7 @@ import (
 	"github.com/pulsegate/pulsegate/bench/answers"
 )
 
-// serveBefore is the service that teams start with: a router, a line of log per
+// serveBefore is a typical first version of a service: a router, a log line per
 // request, Unmarshal in, MarshalIndent out. It stores nothing.
 func serveBefore(ctx context.Context, l net.Listener, cfg config) error {
 	out, err := os.OpenFile(cfg.log, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o600)

@@ -7,7 +7,7 @@ import (
 	"github.com/valyala/fasthttp"
 )
 
-// serveFastHTTP answers without looking at the body, which fasthttp has read.
+// serveFastHTTP answers without using the body, which fasthttp has read.
 func serveFastHTTP(ctx context.Context, l net.Listener, _ config) error {
 	answer := []byte(fixedAnswer)
 	s := &fasthttp.Server{Handler: func(c *fasthttp.RequestCtx) {
@@ -18,7 +18,7 @@ func serveFastHTTP(ctx context.Context, l net.Listener, _ config) error {
 		c.SetContentType("application/json")
 		c.SetBody(answer)
 	}}
-	// The listener alone is closed: what still runs ends with the process.
+	// Only the listener is closed; remaining connections end with the process.
 	stop := context.AfterFunc(ctx, func() { l.Close() })
 	defer stop()
 	if err := s.Serve(l); ctx.Err() == nil {

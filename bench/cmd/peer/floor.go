@@ -13,21 +13,21 @@ import (
 const (
 	maxEvents     = 256
 	readBytes     = 4 << 10
-	stopPollMilli = 100 // how late the end of ctx may be noticed
+	stopPollMilli = 100 // maximum delay until the end of ctx is detected
 )
 
-// serveFloor is the least that a server in one process can do with a request:
-// wait, one read, one write. What it costs is the kernel's share, so that the
-// others are measured against it.
+// serveFloor does the minimum that a server in one process can do for a request: wait,
+// one read, one write. Its cost is the kernel's share, with which the other servers are
+// compared.
 //
-// It takes each read for one request. That holds for a loader that writes a
-// request in one piece and waits for its answer.
+// It treats each read as one request, which is correct for a load generator that writes
+// a request at once and waits for the answer.
 func serveFloor(ctx context.Context, l net.Listener, _ config) error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	file, err := l.(*net.TCPListener).File()
 	if err != nil {
-		return fmt.Errorf("take listener: %w", err)
+		return fmt.Errorf("use listener: %w", err)
 	}
 	defer file.Close()
 	listener := int(file.Fd())
@@ -74,7 +74,7 @@ func serveFloor(ctx context.Context, l net.Listener, _ config) error {
 	return nil
 }
 
-// accept takes one connection. Others that wait are taken in the next rounds.
+// accept accepts one connection. Further pending ones are accepted in the next rounds.
 func accept(poll, listener int) error {
 	fd, _, err := unix.Accept4(listener, unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC)
 	if errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.ECONNABORTED) {

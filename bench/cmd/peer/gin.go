@@ -9,13 +9,13 @@ import (
 	"github.com/pulsegate/pulsegate/bench/answers"
 )
 
-// serveGin decodes and answers as gin's documentation shows, and stores nothing.
+// serveGin decodes and answers as in gin's documentation, and stores nothing.
 func serveGin(ctx context.Context, l net.Listener, _ config) error {
 	return serveHTTP(ctx, l, newGin(func(context.Context, *answers.Reading) error { return nil }))
 }
 
-// newGin returns a gin service that hands every reading to store. It has no
-// access log, which gin.Default would add.
+// newGin returns a gin service that passes every reading to store. Unlike gin.Default
+// it has no access log.
 func newGin(store func(ctx context.Context, r *answers.Reading) error) http.Handler {
 	gin.SetMode(gin.ReleaseMode)
 	engine := gin.New()

@@ -25,8 +25,8 @@ const insertReading = `INSERT INTO readings
 	(device, time, systolic_mmhg, diastolic_mmhg, spo2_pct, heart_rate_bpm, resting_heart_rate_bpm)
 	VALUES ($1, $2, $3, $4, $5, $6, $7) ON CONFLICT DO NOTHING`
 
-// serveGinPG answers when the INSERT of the reading has committed. pgx prepares
-// the statement once per connection.
+// serveGinPG answers when the INSERT of the reading is committed. pgx prepares the
+// statement once per connection.
 func serveGinPG(ctx context.Context, l net.Listener, cfg config) error {
 	pc, err := pgxpool.ParseConfig(cfg.dsn)
 	if err != nil {

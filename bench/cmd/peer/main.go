@@ -1,20 +1,20 @@
-// Command peer is the other side of the comparisons: small servers that take a
-// reading by POST /v1/readings, each built as services of its kind are.
+// Command peer provides the servers for comparison: small servers that accept a reading
+// by POST /v1/readings, each built like typical services of its kind.
 //
 //	peer MODE [-addr HOST:PORT] [-log FILE] [-dsn DSN] [-pool-conns N]
 //
-// The modes, in the order of what they do for a request:
+// The modes, in order of increasing work per request:
 //
 //	floor     an epoll loop: one read, one write of a fixed answer, nothing parsed
 //	fasthttp  fasthttp with a fixed answer, nothing decoded
 //	nethttp   net/http with a fixed answer, nothing decoded
-//	gin       gin, which decodes and answers by encoding/json
+//	gin       gin, which decodes and answers with encoding/json
 //	before    gorilla/mux, a logrus line, json.Unmarshal, json.MarshalIndent
-//	ginpg     as gin, and one INSERT into PostgreSQL before the answer
+//	ginpg     like gin, with one INSERT into PostgreSQL before the answer
 //
-// It prints "listening addr=HOST:PORT" on standard error and serves until it
-// gets SIGTERM or SIGINT. It is not fit for any other use: there are no
-// timeouts, and the floor believes whatever it reads.
+// It prints "listening addr=HOST:PORT" to standard error and serves until SIGTERM or
+// SIGINT. It is not suitable for any other use: there are no timeouts, and the mode
+// floor does not parse requests.
 package main
 
 import (
@@ -29,24 +29,24 @@ import (
 	"github.com/pulsegate/pulsegate/bench/answers"
 )
 
-// path is where readings are posted, as in Pulsegate.
+// path is the path to which readings are posted, as in Pulsegate.
 const path = answers.VitalsPath
 
-// fixedAnswer is what the modes answer that do not build one.
+// fixedAnswer is the answer of the modes that do not build one.
 const fixedAnswer = answers.VitalsAnswer
 
-// A config is what the flags say.
+// A config has the values of the flags.
 type config struct {
 	addr      string
-	log       string // file for log lines of before
-	dsn       string // PostgreSQL of ginpg
-	poolConns int    // connections to it
+	log       string // file for the log lines of mode before
+	dsn       string // PostgreSQL for mode ginpg
+	poolConns int    // connections to PostgreSQL
 }
 
-// A server serves l until ctx ends.
+// A server serves l until ctx is done.
 type server func(ctx context.Context, l net.Listener, cfg config) error
 
-// servers returns the modes.
+// servers returns the servers by mode.
 func servers() map[string]server {
 	return map[string]server{
 		"floor":    serveFloor,

@@ -7,7 +7,7 @@ import (
 	"net/http"
 )
 
-// serveNetHTTP answers without looking at the body, which net/http drains.
+// serveNetHTTP answers without using the body, which net/http drains.
 func serveNetHTTP(ctx context.Context, l net.Listener, _ config) error {
 	answer := []byte(fixedAnswer)
 	mux := http.NewServeMux()
@@ -18,7 +18,7 @@ func serveNetHTTP(ctx context.Context, l net.Listener, _ config) error {
 	return serveHTTP(ctx, l, mux)
 }
 
-// serveHTTP serves h by net/http until ctx ends.
+// serveHTTP serves h with net/http until ctx is done.
 func serveHTTP(ctx context.Context, l net.Listener, h http.Handler) error {
 	s := &http.Server{Handler: h}
 	stop := context.AfterFunc(ctx, func() { s.Close() })
