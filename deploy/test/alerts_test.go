@@ -14,7 +14,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-var update = flag.Bool("update", false, "write prometheusrule.yaml anew from alerts.yaml")
+var update = flag.Bool("update", false, "rewrite prometheusrule.yaml from alerts.yaml")
 
 const alertsFile = "../prometheus/alerts.yaml"
 
@@ -32,8 +32,7 @@ func alerts(t *testing.T) monitoringv1.PrometheusRuleSpec {
 	return spec
 }
 
-// promtool takes the rules, and they do in each course of things what the tests
-// beside them say.
+// TestAlertRules checks the rules with promtool and runs their unit tests.
 func TestAlertRules(t *testing.T) {
 	promtool := tool(t, "promtool")
 	if out, code := run(t, exec.Command(promtool, "check", "rules", alertsFile)); code != 0 {
@@ -44,8 +43,8 @@ func TestAlertRules(t *testing.T) {
 	}
 }
 
-// Every alert asks for what a server shows, is tested, and is explained in
-// docs/operations.md, which explains no other.
+// TestAlerts checks that every alert uses series of a running server, is tested, and is
+// explained in docs/operations.md, which explains no other alerts.
 func TestAlerts(t *testing.T) {
 	tests, err := os.ReadFile("../prometheus/alerts_test.yaml")
 	if err != nil {
@@ -70,7 +69,7 @@ func TestAlerts(t *testing.T) {
 				}
 			}
 			if want := "/docs/operations.md#" + strings.ToLower(name); !strings.HasSuffix(rule.Annotations["runbook_url"], want) {
-				t.Errorf("%s leads to %q, want %s", name, rule.Annotations["runbook_url"], want)
+				t.Errorf("%s links to %q, want %s", name, rule.Annotations["runbook_url"], want)
 			}
 			if !strings.Contains(string(tests), `alertname="`+name+`"`) {
 				t.Errorf("no test of alerts_test.yaml makes %s fire", name)
@@ -80,11 +79,11 @@ func TestAlerts(t *testing.T) {
 	slices.Sort(names)
 	slices.Sort(explained)
 	if !slices.Equal(names, explained) {
-		t.Errorf("docs/operations.md explains %q, and the alerts are %q", explained, names)
+		t.Errorf("docs/operations.md explains %q, want the alerts %q", explained, names)
 	}
 }
 
-// The Prometheus operator gets the same rules.
+// TestPrometheusRule checks that the Prometheus operator gets the same rules.
 func TestPrometheusRule(t *testing.T) {
 	const file = "../kubernetes/components/monitoring/prometheusrule.yaml"
 	if *update {
@@ -106,6 +105,6 @@ func TestPrometheusRule(t *testing.T) {
 		}
 	}
 	if got, want := buildManifests(t, "overlays/monitoring").rules.Spec, alerts(t); !reflect.DeepEqual(got, want) {
-		t.Error("prometheusrule.yaml is not what alerts.yaml says: go test -run TestPrometheusRule -update")
+		t.Error("prometheusrule.yaml differs from alerts.yaml: go test -run TestPrometheusRule -update")
 	}
 }

@@ -22,32 +22,32 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A container runs commands the way that the Dockerfile and a hardened cluster
-// say: in a root of its own that is read-only but for the volume, under a random
-// user id in group 0, without capabilities, with no way to get any, and in name
-// spaces of its own for mounts, processes, IPC, the host's name and the network.
+// A container runs commands as the Dockerfile and a hardened cluster require: with a
+// separate root that is read-only except for the volume, as a random user ID in group
+// 0, without capabilities or the means to gain any, and in separate namespaces for
+// mounts, processes, IPC, the host name and the network.
 //
-// This program plays the container runtime: it starts itself with a containerPlan
-// in the environment, makes the container and becomes the command.
+// The test binary is also the container runtime: it starts itself with a containerPlan
+// in the environment, sets up the container and executes the command.
 type container struct {
 	img  *image
 	plan containerPlan
 	net  *network
 }
 
-// A containerPlan is what the started runtime is told.
+// A containerPlan is the configuration of the container runtime.
 type containerPlan struct {
-	Root    string  // folder of the image's files
-	Volumes []mount // from the host
+	Root    string  // directory of the image's files
+	Volumes []mount // directories of the host
 	UID     int
 	GID     int
-	Groups  []int    // further ones
+	Groups  []int    // supplementary groups
 	Dir     string   // working directory
 	Args    []string // command line
 	Env     []string
 }
 
-// A mount is a folder of the host in the container.
+// A mount is a directory of the host in the container.
 type mount struct {
 	From, To string
 	ReadOnly bool
@@ -55,8 +55,8 @@ type mount struct {
 
 const planEnv = "PULSEGATE_TEST_CONTAINER"
 
-// runContainer becomes the command of the plan in the environment. It reports false
-// when there is none.
+// runContainer executes the command of the plan in the environment. It returns false if
+// there is none.
 func runContainer() bool {
 	text := os.Getenv(planEnv)
 	if text == "" {
@@ -65,17 +65,17 @@ func runContainer() bool {
 	var plan containerPlan
 	err := json.Unmarshal([]byte(text), &plan)
 	if err == nil {
-		err = plan.become()
+		err = plan.exec()
 	}
 	fmt.Fprintf(os.Stderr, "container: %v\n", err)
-	os.Exit(125) // as container runtimes do when they fail themselves
+	os.Exit(125) // as container runtimes do when they fail
 	return true
 }
 
-// become makes the container and replaces this process by its command. It is
-// process 1 of new name spaces already.
-func (p *containerPlan) become() error {
-	// What follows is of this thread, which execve makes the only one.
+// exec sets up the container and replaces this process with its command. The process is
+// already process 1 of new namespaces.
+func (p *containerPlan) exec() error {
+	// The following applies to this thread only, and after execve no other remains.
 	runtime.LockOSThread()
 	if err := p.mount(); err != nil {
 		return err
@@ -93,7 +93,7 @@ func (p *containerPlan) become() error {
 }
 
 func (p *containerPlan) mount() error {
-	// Nothing that is mounted here shows outside.
+	// Mounts in the container are not visible outside.
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return fmt.Errorf("make mounts private: %w", err)
 	}
@@ -116,12 +116,12 @@ func (p *containerPlan) mount() error {
 	return nil
 }
 
-// dropPrivileges gives up everything.
+// dropPrivileges drops all capabilities and switches to the user and groups.
 func (p *containerPlan) dropPrivileges() error {
 	for c := uintptr(0); ; c++ {
 		err := unix.Prctl(unix.PR_CAPBSET_DROP, c, 0, 0, 0)
 		if errors.Is(err, unix.EINVAL) && c > 0 {
-			break // there are no further ones
+			break // no more capabilities
 		}
 		if err != nil {
 			return fmt.Errorf("drop capability %d: %w", c, err)
@@ -130,7 +130,7 @@ func (p *containerPlan) dropPrivileges() error {
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 		return fmt.Errorf("set no_new_privs: %w", err)
 	}
-	// These are of the whole process, and this thread goes on as it.
+	// These apply to all threads.
 	if err := syscall.Setgroups(p.Groups); err != nil {
 		return fmt.Errorf("setgroups: %w", err)
 	}
@@ -143,12 +143,12 @@ func (p *containerPlan) dropPrivileges() error {
 	return nil
 }
 
-// newContainer makes an image's files and a network. The user is a random one, in
-// group 0, and there is no volume so far.
+// newContainer returns a container with the files of the image, a network, a random
+// user in group 0, and no volumes.
 func newContainer(t *testing.T) *container {
 	t.Helper()
 	if os.Getuid() != 0 {
-		missing(t, "a container is made by root")
+		missing(t, "containers need root")
 	}
 	img, err := readImage()
 	if err != nil {
@@ -161,7 +161,7 @@ func newContainer(t *testing.T) *container {
 		Dir:  img.workdir,
 		Env:  img.env,
 	}}
-	// The test's folders are closed to other users.
+	// Other users may not enter the test's directories by default.
 	for dir := c.plan.Root; dir != filepath.Dir(os.TempDir()) && dir != "/"; dir = filepath.Dir(dir) {
 		if err := os.Chmod(dir, 0o755); err != nil && dir == c.plan.Root {
 			t.Fatal(err)
@@ -177,7 +177,7 @@ func newContainer(t *testing.T) *container {
 	return c
 }
 
-// copy does what a COPY of the build stage does.
+// copy executes a COPY instruction.
 func (c *container) copy(t *testing.T, from, to string) {
 	t.Helper()
 	if strings.HasPrefix(from, "/out/") || strings.HasPrefix(from, "/src/") {
@@ -189,7 +189,7 @@ func (c *container) copy(t *testing.T, from, to string) {
 	}
 	info, err := os.Stat(from)
 	if errors.Is(err, os.ErrNotExist) && !strings.HasPrefix(from, built.dir) {
-		return // of the build stage's system, which this machine's is not
+		return // a file of the build stage's system that this machine lacks
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -209,15 +209,15 @@ func (c *container) copy(t *testing.T, from, to string) {
 	}
 }
 
-// mount adds a folder of the host, which belongs to root and the group of the
-// container's user, or the first further one, and returns its path there.
+// mount adds a volume and returns its path on the host. It is owned by root and by the
+// first supplementary group, or if there is none, the group of the container's user.
 func (c *container) mount(t *testing.T, to string, mode os.FileMode, readOnly bool) string {
 	t.Helper()
 	from := filepath.Join(c.plan.Root, "..", "volume"+strings.ReplaceAll(to, "/", "-"))
 	if err := os.Mkdir(from, mode); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = os.RemoveAll(from) }) // its parent goes too
+	t.Cleanup(func() { _ = os.RemoveAll(from) }) // t.TempDir removes its parent
 	if err := os.Chown(from, 0, c.group()); err != nil {
 		t.Fatal(err)
 	}
@@ -231,7 +231,7 @@ func (c *container) mount(t *testing.T, to string, mode os.FileMode, readOnly bo
 	return from
 }
 
-// group is the group that volumes are handed out to.
+// group returns the group that owns the volumes.
 func (c *container) group() int {
 	if len(c.plan.Groups) > 0 {
 		return c.plan.Groups[0]
@@ -239,7 +239,8 @@ func (c *container) group() int {
 	return c.plan.GID
 }
 
-// command returns a command line to run in the container, with further settings.
+// command returns a command that runs args in the container with additional environment
+// variables.
 func (c *container) command(t *testing.T, args []string, env ...string) *exec.Cmd {
 	t.Helper()
 	plan := c.plan
@@ -251,7 +252,7 @@ func (c *container) command(t *testing.T, args []string, env ...string) *exec.Cm
 	}
 	cmd := exec.Command("/proc/self/exe")
 	cmd.Env = []string{planEnv + "=" + string(text)}
-	// The network name space is that of the thread that starts it.
+	// The network namespace is inherited from the thread that starts the command.
 	cmd.SysProcAttr = &syscall.SysProcAttr{
 		Cloneflags: syscall.CLONE_NEWNS | syscall.CLONE_NEWPID | syscall.CLONE_NEWIPC | syscall.CLONE_NEWUTS,
 		Pdeathsig:  syscall.SIGKILL,
@@ -259,8 +260,7 @@ func (c *container) command(t *testing.T, args []string, env ...string) *exec.Cm
 	return cmd
 }
 
-// settings returns base with the settings of over in place of those of the same
-// name.
+// settings returns base, overridden by the variables in over.
 func settings(base, over []string) []string {
 	byName := map[string]string{}
 	for _, setting := range slices.Concat(base, over) {
@@ -270,22 +270,22 @@ func settings(base, over []string) []string {
 	return slices.Sorted(maps.Values(byName))
 }
 
-// run runs a command line in the container to its end.
+// run runs a command line in the container and returns its output and exit code.
 func (c *container) run(t *testing.T, args []string, env ...string) (output string, code int) {
 	t.Helper()
 	cmd := c.command(t, args, env...)
 	return runWith(t, cmd, func() error { return c.net.do(cmd.Start) })
 }
 
-// start starts the image's command with further settings.
+// start starts the image's command with additional environment variables.
 func (c *container) start(t *testing.T, env ...string) *server {
 	t.Helper()
 	cmd := c.command(t, append(slices.Clone(c.img.entry), c.img.cmd...), env...)
 	return start(t, cmd, func() error { return c.net.do(cmd.Start) })
 }
 
-// client returns a client that asks from inside of the container's network, as a
-// port-forward does, from the given address.
+// client returns a client that connects from the given address inside the container's
+// network, as a port-forward does.
 func (c *container) client(from string) *http.Client {
 	dialer := net.Dialer{Timeout: 10 * time.Second, LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}
 	return &http.Client{Timeout: 30 * time.Second, Transport: &http.Transport{
@@ -300,22 +300,22 @@ func (c *container) client(from string) *http.Client {
 	}}
 }
 
-// A network is a thread in a network name space of its own. What is started or
-// opened by that thread is in it too.
+// A network is a thread in a separate network namespace. Processes started and sockets
+// opened by that thread are in the namespace too.
 type network struct{ calls chan func() }
 
-// neighbour is an address of a network that is not a loopback one.
+// neighbour is a non-loopback address in a network.
 const neighbour = "192.0.2.1"
 
-// newNetwork makes a network with a loopback device and neighbour. It ends with the
-// test.
+// newNetwork returns a network with a loopback device and the address neighbour. It is
+// removed at the end of the test.
 func newNetwork(t *testing.T) *network {
 	t.Helper()
 	n := &network{make(chan func())}
 	ready, ended := make(chan error), make(chan struct{})
 	go func() {
 		defer close(ended)
-		// Never unlocked: the thread is of no use to others, and ends.
+		// Never unlocked: no other goroutine can use the thread, so it ends.
 		runtime.LockOSThread()
 		err := unix.Unshare(unix.CLONE_NEWNET)
 		if err == nil {
@@ -328,20 +328,20 @@ func newNetwork(t *testing.T) *network {
 	}()
 	t.Cleanup(func() { close(n.calls); <-ended })
 	if err := <-ready; err != nil {
-		missing(t, "a container has no network: %v", err)
+		missing(t, "cannot create a container network: %v", err)
 	}
 	return n
 }
 
-// do calls f on the network's thread. Calls take turns.
+// do calls f on the network's thread. Calls are serialized.
 func (n *network) do(f func() error) error {
 	result := make(chan error)
 	n.calls <- func() { result <- f() }
 	return <-result
 }
 
-// setUpLoopback starts the loopback device of this thread's network and gives it a
-// second address.
+// setUpLoopback brings up the loopback device of this thread's network namespace and
+// adds a second address to it.
 func setUpLoopback() error {
 	sock, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -354,7 +354,7 @@ func setUpLoopback() error {
 	}
 	up.SetUint16(unix.IFF_UP | unix.IFF_RUNNING)
 	if err := unix.IoctlIfreq(sock, unix.SIOCSIFFLAGS, up); err != nil {
-		return fmt.Errorf("start loopback device: %w", err)
+		return fmt.Errorf("bring up loopback device: %w", err)
 	}
 	second, err := unix.NewIfreq("lo:1")
 	if err != nil {
@@ -369,7 +369,7 @@ func setUpLoopback() error {
 	return nil
 }
 
-// status returns fields of /proc/PID/status of a process of a container.
+// status returns the fields of /proc/PID/status of a server's process.
 func status(t *testing.T, s *server) map[string]string {
 	t.Helper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", s.cmd.Process.Pid))

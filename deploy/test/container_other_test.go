@@ -2,5 +2,5 @@
 
 package deploy_test
 
-// runContainer reports that there is nothing to become: containers are Linux's.
+// runContainer returns false, because containers need Linux.
 func runContainer() bool { return false }

@@ -18,9 +18,9 @@ import (
 	"github.com/moby/patternmatcher/ignorefile"
 )
 
-// An image is what the Dockerfile says of the image and of how to run it.
+// An image is the content of the Dockerfile.
 type image struct {
-	build   []string // the command lines of the build stage
+	build   []string // command lines of the build stage
 	from    []string // base images, in order
 	copied  []instructions.CopyCommand
 	env     []string // NAME=VALUE
@@ -30,12 +30,12 @@ type image struct {
 	volumes []string
 	exposed []string
 	stop    string
-	health  []string // the health check's command line
+	health  []string // command line of the health check
 	entry   []string
 	cmd     []string
 }
 
-// readImage reads the Dockerfile with the parser of the program that builds images.
+// readImage reads the Dockerfile with BuildKit's parser.
 func readImage() (*image, error) {
 	text, err := os.ReadFile(filepath.Join(root, "Dockerfile"))
 	if err != nil {
@@ -67,7 +67,7 @@ func readImage() (*image, error) {
 	return img, nil
 }
 
-// add notes an instruction of the last stage.
+// add adds an instruction of the last stage.
 func (img *image) add(c instructions.Command) error {
 	switch c := c.(type) {
 	case *instructions.ArgCommand:
@@ -93,7 +93,7 @@ func (img *image) add(c instructions.Command) error {
 		img.stop = c.Signal
 	case *instructions.HealthCheckCommand:
 		if len(c.Health.Test) < 2 || c.Health.Test[0] != "CMD" {
-			return fmt.Errorf("Dockerfile: the health check %q needs a shell, and there is none", c.Health.Test)
+			return fmt.Errorf("Dockerfile: the health check %q needs a shell, but the image has none", c.Health.Test)
 		}
 		img.health = c.Health.Test[1:]
 	case *instructions.EntrypointCommand:
@@ -101,13 +101,13 @@ func (img *image) add(c instructions.Command) error {
 	case *instructions.CmdCommand:
 		img.cmd = c.CmdLine
 	default:
-		return fmt.Errorf("Dockerfile: the tests do not know what %T does to the image", c)
+		return fmt.Errorf("Dockerfile: the tests do not support %T", c)
 	}
 	return nil
 }
 
-// buildImage does what the build stage does, below dir: the sources go to dir/src,
-// without those that .dockerignore keeps out, and /out is dir/out.
+// buildImage executes the build stage in dir: it copies the sources, except those
+// excluded by .dockerignore, to dir/src, and replaces /out by dir/out.
 func buildImage(dir string) error {
 	img, err := readImage()
 	if err != nil {
@@ -119,7 +119,7 @@ func buildImage(dir string) error {
 	}
 	for _, line := range img.build {
 		if strings.HasPrefix(line, "go mod download") {
-			continue // the build fetches what it needs, if it is not there
+			continue // go build downloads missing modules
 		}
 		line = strings.ReplaceAll(line, "/out/", out+"/")
 		cmd := exec.Command("sh", "-c", line)
@@ -132,7 +132,7 @@ func buildImage(dir string) error {
 	return nil
 }
 
-// copyContext copies what a builder is sent.
+// copyContext copies the build context to dst.
 func copyContext(dst string) error {
 	ignored, err := ignoredFiles()
 	if err != nil {
@@ -147,7 +147,7 @@ func copyContext(dst string) error {
 			return err
 		}
 		if d.IsDir() {
-			// To look into others would only take time.
+			// Skipping saves time.
 			if skip && !holdsException(ignored, name) {
 				return fs.SkipDir
 			}
@@ -168,8 +168,7 @@ func copyContext(dst string) error {
 	})
 }
 
-// holdsException reports whether anything below an ignored folder is let through
-// again by its name.
+// holdsException reports whether .dockerignore has an exception for a file below dir.
 func holdsException(ignored *patternmatcher.PatternMatcher, dir string) bool {
 	return slices.ContainsFunc(ignored.Patterns(), func(p *patternmatcher.Pattern) bool {
 		return p.Exclusion() && strings.HasPrefix(p.String(), dir+"/")
@@ -189,7 +188,8 @@ func ignoredFiles() (*patternmatcher.PatternMatcher, error) {
 	return patternmatcher.New(patterns)
 }
 
-// The image is what security scanners and OpenShift ask for.
+// TestDockerfile checks that the image meets the requirements of security scanners and
+// OpenShift.
 func TestDockerfile(t *testing.T) {
 	img, err := readImage()
 	if err != nil {
@@ -197,7 +197,7 @@ func TestDockerfile(t *testing.T) {
 	}
 	t.Run("bases", func(t *testing.T) {
 		if last := img.from[len(img.from)-1]; last != "scratch" {
-			t.Errorf("the image is made from %s, want scratch: it has no package manager and no shell", last)
+			t.Errorf("the image is based on %s, want scratch, which has no package manager and no shell", last)
 		}
 		gomod, err := os.ReadFile(filepath.Join(root, "go.mod"))
 		if err != nil {
@@ -207,31 +207,31 @@ func TestDockerfile(t *testing.T) {
 		want := regexp.MustCompile(`^golang:` + regexp.QuoteMeta(string(minor)) + `\.\d+-[a-z]+@sha256:[0-9a-f]{64}$`)
 		for _, base := range img.from[:len(img.from)-1] {
 			if !want.MatchString(base) {
-				t.Errorf("the base image %s is not pinned to a version of Go %s, of its system, and to a digest", base, minor)
+				t.Errorf("the base image %s is not pinned to a version of Go %s, a system and a digest", base, minor)
 			}
 		}
 	})
 	t.Run("user", func(t *testing.T) {
 		if !regexp.MustCompile(`^[1-9][0-9]*:0$`).MatchString(img.user) {
-			t.Errorf("USER is %q, want a number other than 0, which runAsNonRoot can see, and group 0", img.user)
+			t.Errorf("USER is %q, want a number other than 0, as runAsNonRoot requires, and group 0", img.user)
 		}
 	})
 	t.Run("volume", func(t *testing.T) {
 		if !slices.Equal(img.volumes, []string{img.workdir}) {
-			t.Errorf("the volumes are %q, want the working directory %q alone: relative paths must not lead elsewhere", img.volumes, img.workdir)
+			t.Errorf("the volumes are %q, want only the working directory %q, so that relative paths are in the volume", img.volumes, img.workdir)
 		}
 		for _, c := range img.copied {
 			if c.DestPath == img.workdir && (c.Chown != img.user || c.Chmod != "0770") {
-				t.Errorf("%s belongs to %s with mode %s, want %s and 0770: group 0 must be able to write", c.DestPath, c.Chown, c.Chmod, img.user)
+				t.Errorf("%s has the owner %s and the mode %s, want %s and 0770: group 0 must be able to write", c.DestPath, c.Chown, c.Chmod, img.user)
 			}
 		}
 	})
 	t.Run("signals", func(t *testing.T) {
 		if img.stop != "SIGTERM" {
-			t.Errorf("STOPSIGNAL is %q, want SIGTERM, which the server drains at", img.stop)
+			t.Errorf("STOPSIGNAL is %q, want SIGTERM, at which the server drains", img.stop)
 		}
 		if len(img.entry) != 1 || !slices.Equal(img.cmd, []string{"serve"}) {
-			t.Errorf("ENTRYPOINT is %q and CMD %q: the server must be process 1, which gets the signal", img.entry, img.cmd)
+			t.Errorf("ENTRYPOINT is %q and CMD is %q: the server must be process 1, which receives the signal", img.entry, img.cmd)
 		}
 	})
 	t.Run("labels", func(t *testing.T) {
@@ -243,7 +243,7 @@ func TestDockerfile(t *testing.T) {
 	})
 }
 
-// Nothing but sources gets into a build.
+// TestDockerignore checks that the build context contains sources only.
 func TestDockerignore(t *testing.T) {
 	ignored, err := ignoredFiles()
 	if err != nil {
@@ -260,7 +260,7 @@ func TestDockerignore(t *testing.T) {
 	}
 }
 
-// hadolint finds nothing in the Dockerfile.
+// TestHadolint checks that hadolint reports no problems in the Dockerfile.
 func TestHadolint(t *testing.T) {
 	if out, code := run(t, exec.Command(tool(t, "hadolint"), "--no-color", filepath.Join(root, "Dockerfile"))); code != 0 {
 		t.Errorf("hadolint:\n%s", out)

@@ -15,8 +15,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// A selector is what an expression of PromQL asks for: the name of a metric, and
-// what its labels are to be.
+// A selector is a PromQL vector selector: the name of a metric and its label matchers.
 type selector struct {
 	metric   string
 	matchers []matcher
@@ -24,7 +23,7 @@ type selector struct {
 
 type matcher struct{ label, op, value string }
 
-// matches reports whether a series is one that the selector selects.
+// matches reports whether s selects x.
 func (s selector) matches(x series) bool {
 	if x.metric != s.metric {
 		return false
@@ -50,15 +49,15 @@ func (s selector) matches(x series) bool {
 }
 
 var (
-	// ours finds the metrics that a server of Pulsegate shows, and up, which
-	// Prometheus adds. Their prefixes are used for nothing else in PromQL.
+	// ours matches the metrics of Pulsegate, and up, which Prometheus adds. PromQL has
+	// no functions or keywords with these prefixes.
 	ours = regexp.MustCompile(`\b((?:pulsegate|process|go)_[a-z_]+|up)\b(?:\{([^}]*)\})?`)
 
 	matcherText = regexp.MustCompile(`\s*([a-z_]+)\s*(=~|!~|!=|=)\s*"([^"]*)"\s*(?:,|$)`)
 )
 
-// selectors returns the selectors of an expression. Whether it is an expression at
-// all is promtool's to say.
+// selectors returns the selectors in an expression. It does not check the syntax of the
+// expression; promtool does.
 func selectors(expr string) ([]selector, error) {
 	var found []selector
 	for _, m := range ours.FindAllStringSubmatch(expr, -1) {
@@ -67,7 +66,7 @@ func selectors(expr string) ([]selector, error) {
 		for rest != "" {
 			at := matcherText.FindStringSubmatchIndex(rest)
 			if at == nil || at[0] != 0 {
-				return nil, fmt.Errorf("the labels {%s} of %s cannot be read", m[2], m[1])
+				return nil, fmt.Errorf("cannot parse the labels {%s} of %s", m[2], m[1])
 			}
 			s.matchers = append(s.matchers, matcher{rest[at[2]:at[3]], rest[at[4]:at[5]], rest[at[6]:at[7]]})
 			rest = rest[at[1]:]
@@ -75,16 +74,16 @@ func selectors(expr string) ([]selector, error) {
 		found = append(found, s)
 	}
 	if len(found) == 0 {
-		return nil, fmt.Errorf("the expression %q asks for no metric of a server", expr)
+		return nil, fmt.Errorf("the expression %q has no metric of a server", expr)
 	}
 	return found, nil
 }
 
-// The reader of expressions finds what stands in them.
+// TestSelectorsOf tests the parser of selectors.
 func TestSelectorsOf(t *testing.T) {
 	got, err := selectors(`sum by (le) (rate(pulsegate_a_bucket{route="/v1/{x}",code!~"5.."}[5m])) > ignoring (within) 2 * up`)
 	if err == nil {
-		t.Errorf("a brace in a label is read as %+v", got) // none of ours has one
+		t.Errorf("a label value with a brace is parsed as %+v", got) // the project has none
 	}
 	got, err = selectors(`histogram_quantile(0.9, rate(pulsegate_a_bucket{route="/v1/readings", code!~"5.."}[5m])) > 2 * up - process_x`)
 	want := []selector{
@@ -96,7 +95,7 @@ func TestSelectorsOf(t *testing.T) {
 		t.Errorf("got %+v, %v, want %+v", got, err, want)
 	}
 	if _, err := selectors(`vector(1)`); err == nil {
-		t.Error("an expression without a metric is taken")
+		t.Error("an expression without a metric is accepted")
 	}
 }
 
@@ -106,8 +105,8 @@ type series struct {
 	labels map[string]string
 }
 
-// seriesOf are those of a server that has served something. Prometheus adds job and
-// instance to them, and up.
+// seriesOf returns the series of a server after some requests, with the labels job and
+// instance and the metric up, which Prometheus adds.
 func seriesOf(t *testing.T) []series {
 	t.Helper()
 	s := serve(t, "--retain=400d")
@@ -134,7 +133,7 @@ func seriesOf(t *testing.T) []series {
 	return all
 }
 
-// scraped is what a server has shown. It is asked once for all tests.
+// scraped holds the series of a server, which is started once for all tests.
 var scraped struct {
 	once sync.Once
 	all  []series
@@ -145,26 +144,26 @@ func existing(t *testing.T) []series {
 	t.Helper()
 	scraped.once.Do(func() { scraped.all = seriesOf(t) })
 	if scraped.all == nil {
-		t.Fatal("no server could be asked")
+		t.Fatal("the server could not be scraped")
 	}
 	return scraped.all
 }
 
-// checkExpression checks that every series that an expression asks for exists on a
-// running server.
+// checkExpression checks that a running server has every series selected by an
+// expression.
 func checkExpression(t *testing.T, where, expr string) {
 	t.Helper()
-	asked, err := selectors(expr)
+	selected, err := selectors(expr)
 	if err != nil {
 		t.Errorf("%s: %v", where, err)
 		return
 	}
-	for _, s := range asked {
+	for _, s := range selected {
 		if !slices.ContainsFunc(existing(t), s.matches) {
-			t.Errorf("%s asks for %s%+v, which a running server does not show", where, s.metric, s.matchers)
+			t.Errorf("%s selects %s%+v, which a running server does not have", where, s.metric, s.matchers)
 		}
-		// A label that is compared with several values must have them all: a
-		// reason that was renamed would go unnoticed beside the others.
+		// Each of the alternative values of a label must exist. Otherwise a renamed
+		// value would go unnoticed.
 		for _, m := range s.matchers {
 			for value := range strings.SplitSeq(m.value, "|") {
 				one := selector{s.metric, []matcher{{m.label, "=~", value}}}
@@ -176,7 +175,7 @@ func checkExpression(t *testing.T, where, expr string) {
 	}
 }
 
-// checkSyntax has promtool read expressions.
+// checkSyntax checks the syntax of expressions with promtool.
 func checkSyntax(t *testing.T, exprs []string) {
 	t.Helper()
 	type rule struct {

@@ -11,8 +11,8 @@ import (
 
 const reading = `{"device":"d","time":1763700000000,"spo2_pct":97}`
 
-// post sends a reading with a token, if there is one, and returns the status and the
-// answer.
+// post sends a reading, with a token unless it is empty, and returns the status and the
+// body of the answer.
 func post(t *testing.T, client *http.Client, url, token string) (int, string) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url+"/v1/readings", strings.NewReader(reading))
@@ -34,24 +34,24 @@ func post(t *testing.T, client *http.Client, url, token string) (int, string) {
 	return resp.StatusCode, string(answer)
 }
 
-// The image runs as a hardened cluster runs it: it stores readings, tells its
+// TestImage runs the image like a hardened cluster: it stores readings, reports its
 // health, survives kill -9, and drains at SIGTERM.
 //
-// Seen to fail when the Dockerfile leaves out CGO_ENABLED=0, when the volume's mode
-// is 0700, and when the container's root is mounted writable.
+// It was seen to fail when the Dockerfile lacked CGO_ENABLED=0, when the mode of the
+// volume was 0700, and when the container's root was writable.
 func TestImage(t *testing.T) {
 	c := newContainer(t)
-	// Storage is handed out such that group 0 may write.
+	// Clusters make storage writable for group 0.
 	c.mount(t, c.img.volumes[0], 0o770, false)
 	const public = "http://127.0.0.1:8080"
 	inside := c.client("127.0.0.1")
 
-	// Nobody said who may write.
+	// Without tokens the server does not start.
 	if out, code := c.run(t, []string{"/pulsegate", "serve"}); code != 2 || !strings.Contains(out, "token") {
-		t.Errorf("without tokens the exit code is %d, want 2, and a word about them:\n%s", code, out)
+		t.Errorf("without tokens the exit code is %d, want 2 and a message about tokens:\n%s", code, out)
 	}
 
-	// A token, as docs/operations.md makes it: relative paths lead into the volume.
+	// Create a token as docs/operations.md does. Relative paths are in the volume.
 	made, code := c.run(t, []string{"/pulsegate", "token", "create", "--file", "tokens", "--audit", "audit.log", "--gateway", "bed-7", "--rights", "write,read"})
 	token := regexp.MustCompile(`pgt_[A-Za-z0-9_-]{48}`).FindString(made)
 	if code != 0 || token == "" {
@@ -60,7 +60,7 @@ func TestImage(t *testing.T) {
 	access := []string{"PULSEGATE_TOKENS=/var/lib/pulsegate/tokens", "PULSEGATE_AUDIT=/var/lib/pulsegate/audit.log"}
 	s := c.start(t, access...)
 	if s.public != "http://0.0.0.0:8080" && s.public != "http://[::]:8080" {
-		t.Errorf("the server listens on %s, want every address", s.public)
+		t.Errorf("the server listens on %s, want all addresses", s.public)
 	}
 	fields := status(t, s)
 	uid := fmt.Sprint(c.plan.UID)
@@ -80,11 +80,11 @@ func TestImage(t *testing.T) {
 		t.Errorf("the health check's exit code is %d:\n%s", code, out)
 	}
 	if out, code := c.run(t, []string{"/pulsegate", "health"}); code != 0 {
-		t.Errorf("asked without an address, health exits with %d:\n%s", code, out)
+		t.Errorf("without an address, health exits with %d:\n%s", code, out)
 	}
 	s.kill()
 	if out, code := c.run(t, c.img.health); code != 1 {
-		t.Errorf("of a dead server, the health check's exit code is %d, want 1:\n%s", code, out)
+		t.Errorf("for a killed server, the health check's exit code is %d, want 1:\n%s", code, out)
 	}
 
 	s = c.start(t, access...)
@@ -95,8 +95,8 @@ func TestImage(t *testing.T) {
 		t.Errorf("at SIGTERM, the exit code is %d:\n%s", code, s.log())
 	}
 
-	// Nothing but the volume can be written to.
+	// Only the volume is writable.
 	if out, code := c.run(t, []string{"/pulsegate", "serve", "--tokens=tokens", "--audit=audit.log", "--data=/data"}); code != 1 || !strings.Contains(out, "read-only file system") {
-		t.Errorf("with its data outside of the volume, the exit code is %d, want 1:\n%s", code, out)
+		t.Errorf("with data outside the volume, the exit code is %d, want 1:\n%s", code, out)
 	}
 }

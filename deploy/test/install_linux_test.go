@@ -12,7 +12,8 @@ import (
 	"testing"
 )
 
-// script returns a script of the repository, to be run from its root with settings.
+// script returns a command that runs a script of the repository with additional
+// environment variables.
 func script(t *testing.T, name string, env ...string) *exec.Cmd {
 	t.Helper()
 	path, err := filepath.Abs(filepath.Join(root, name))
@@ -24,7 +25,7 @@ func script(t *testing.T, name string, env ...string) *exec.Cmd {
 	return cmd
 }
 
-// files lists the files below dir, without it.
+// files lists the files below dir, without the prefix dir.
 func files(t *testing.T, dir string) (names []string) {
 	t.Helper()
 	err := filepath.WalkDir(dir, func(path string, d os.DirEntry, err error) error {
@@ -48,13 +49,13 @@ func read(t *testing.T, path string) string {
 	return string(text)
 }
 
-// make install, as a packager and as a user call it.
+// TestInstall runs make build and deploy/install, as packagers and users do.
 func TestInstall(t *testing.T) {
 	if out, code := run(t, exec.Command("make", "-C", root, "build")); code != 0 {
 		t.Fatalf("make build: exit code %d\n%s", code, out)
 	}
 	if out, code := run(t, exec.Command(filepath.Join(root, "bin/pulsegate"), "version")); code != 0 || !strings.Contains(out, "CGO_ENABLED=0") {
-		t.Errorf("the program is not built as a static one:\n%s", out)
+		t.Errorf("the program is not linked statically:\n%s", out)
 	}
 	dest := t.TempDir()
 	if out, code := run(t, script(t, "deploy/install", "DESTDIR="+dest, "PREFIX=/opt/p", "SYSCONFDIR=/opt/etc")); code != 0 {
@@ -75,8 +76,8 @@ func TestInstall(t *testing.T) {
 	if !slices.Equal(got, want) {
 		t.Errorf("installed\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
-	// Only a build like this one knows the commit's date, which stands on the page,
-	// unless the sources are no repository.
+	// The manual page has the date of the commit, which is missing in builds outside a
+	// repository.
 	mandoc, err := exec.LookPath("mandoc")
 	if err != nil {
 		missing(t, "mandoc is missing: .ci/setup installs it")
@@ -86,9 +87,9 @@ func TestInstall(t *testing.T) {
 	}
 	unit := read(t, filepath.Join(dest, "/opt/p/lib/systemd/system/pulsegate.service"))
 	if !strings.Contains(unit, "\nExecStart=/opt/p/bin/pulsegate serve --config /opt/etc/pulsegate/pulsegate.toml\n") {
-		t.Errorf("the unit starts another program:\n%s", unit)
+		t.Errorf("the unit starts a different program:\n%s", unit)
 	}
-	// A second time settings stay.
+	// A second installation keeps the settings.
 	config := filepath.Join(dest, "/opt/etc/pulsegate/pulsegate.toml")
 	if err := os.WriteFile(config, []byte("mine"), 0o600); err != nil {
 		t.Fatal(err)
@@ -97,11 +98,11 @@ func TestInstall(t *testing.T) {
 		t.Errorf("exit code %d, settings are %q\n%s", code, read(t, config), out)
 	}
 	if out, code := run(t, script(t, "deploy/install", "PREFIX=relative")); code != 2 {
-		t.Errorf("a prefix without a slash: exit code %d\n%s", code, out)
+		t.Errorf("with a relative prefix: exit code %d\n%s", code, out)
 	}
 }
 
-// The settings that are installed are valid, and let the server start.
+// TestInstalledSettings checks that the server accepts the installed settings.
 func TestInstalledSettings(t *testing.T) {
 	dir := t.TempDir()
 	config, err := filepath.Abs(filepath.Join(root, "deploy/systemd/pulsegate.toml"))
@@ -117,12 +118,12 @@ func TestInstalledSettings(t *testing.T) {
 		}
 	}
 	check(config)
-	// What stands there as a suggestion is valid as well. The files that it names are
-	// not there.
+	// The commented-out settings are valid as well, except those that name files, which
+	// do not exist.
 	text := regexp.MustCompile(`(?m)^#([a-z-]+ = )`).ReplaceAllString(read(t, config), "$1")
 	text = regexp.MustCompile(`(?m)^(tokens|tls-).*\n`).ReplaceAllString(text, "") + "insecure = true\n"
 	if !strings.Contains(text, "\naddr = ") || !strings.Contains(text, "\ndrain-delay = ") {
-		t.Errorf("nothing is suggested:\n%s", text)
+		t.Errorf("there are no commented-out settings:\n%s", text)
 	}
 	suggested := filepath.Join(dir, "suggested.toml")
 	if err := os.WriteFile(suggested, []byte(text), 0o600); err != nil {
@@ -131,13 +132,13 @@ func TestInstalledSettings(t *testing.T) {
 	check(suggested)
 }
 
-// systemdAnalyze runs systemd-analyze on a copy of the units, in which the program
-// is one that exists.
+// systemdAnalyze runs systemd-analyze on copies of the units with the path of the built
+// program.
 func systemdAnalyze(t *testing.T, args ...string) (output string, code int) {
 	t.Helper()
 	analyze, err := exec.LookPath("systemd-analyze")
 	if err != nil {
-		missing(t, "systemd-analyze is missing: it is in Debian's package systemd")
+		missing(t, "systemd-analyze is missing: install Debian's package systemd")
 	}
 	dir := t.TempDir()
 	for _, name := range []string{"pulsegate.service", "pulsegate.socket"} {
@@ -151,25 +152,26 @@ func systemdAnalyze(t *testing.T, args ...string) (output string, code int) {
 	return run(t, cmd)
 }
 
-// systemd understands the units, and finds little that they leave open.
+// TestUnits checks the units with systemd-analyze, including their exposure.
 func TestUnits(t *testing.T) {
 	out, _ := systemdAnalyze(t, "verify", "--man=no", "./pulsegate.service", "./pulsegate.socket")
 	for line := range strings.Lines(out) {
-		// Units of the machine itself are none of ours.
+		// Skip messages about units of the machine.
 		if strings.Contains(line, "pulsegate") {
 			t.Errorf("verify: %s", line)
 		}
 	}
-	// 1.2, in tenths. What is left is the network, which it is for.
+	// The rating of the unit is 1.2; the threshold is in tenths. The remaining exposure
+	// is the network, which the server needs.
 	if out, code := systemdAnalyze(t, "security", "--offline=true", "--threshold=12", "--no-pager", "./pulsegate.service"); code != 0 {
 		t.Errorf("security: exit code %d\n%s", code, out)
 	}
 }
 
-// Everything that a server does is allowed by its unit: the kernel's functions, the
-// kinds of sockets, and no memory that can be written and run.
+// TestUnitAllows checks that the unit allows the system calls and socket families of
+// the server, and that the server maps no memory that is both writable and executable.
 //
-// Seen to fail with SystemCallFilter=~@network-io, with AF_INET left out of
+// It was seen to fail with SystemCallFilter=~@network-io, and with AF_INET left out of
 // RestrictAddressFamilies.
 func TestUnitAllows(t *testing.T) {
 	strace, err := exec.LookPath("strace")
@@ -179,10 +181,10 @@ func TestUnitAllows(t *testing.T) {
 	trace := filepath.Join(t.TempDir(), "trace")
 	cmd := exec.Command(strace, "-f", "-qq", "-s", "0", "-o", trace, program(t), "serve", "--addr=127.0.0.1:0", "--admin-addr=127.0.0.1:0",
 		"--data="+t.TempDir(), "--config="+filepath.Join(root, "deploy/systemd/pulsegate.toml"))
-	// strace does not hand SIGTERM on: the group gets it.
+	// strace does not forward SIGTERM, so the process group gets it.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	s := start(t, cmd, cmd.Start)
-	// The exit code does not matter: what the clients get is looked at elsewhere.
+	// Load the server.
 	if out, code := run(t, exec.Command(program(t), "sim", "run", "--target", s.public, "--users=8", "--posts=30", "--mix=real", "--verify")); code != 0 {
 		t.Errorf("sim: exit code %d\n%s", code, out)
 	}
@@ -202,10 +204,10 @@ func TestUnitAllows(t *testing.T) {
 		}
 		calls[m[1]] = true
 		if family, _, _ := strings.Cut(m[2], ","); m[1] == "socket" && !slices.Contains(families, family) {
-			t.Errorf("a socket of a family that the unit does not allow: %s", line)
+			t.Errorf("the unit does not allow this socket family: %s", line)
 		}
 		if strings.Contains(m[2], "PROT_WRITE|PROT_EXEC") {
-			t.Errorf("memory that can be written and run: %s", line)
+			t.Errorf("memory is writable and executable: %s", line)
 		}
 	}
 	for call := range calls {
@@ -230,7 +232,7 @@ func setting(t *testing.T, unit, name string) (values []string) {
 	return values
 }
 
-// allowedCalls returns the system calls that the filters of a unit leave.
+// allowedCalls returns the system calls allowed by a unit's filters.
 func allowedCalls(t *testing.T, unit string) map[string]bool {
 	t.Helper()
 	sets := callSets(t)
@@ -241,13 +243,13 @@ func allowedCalls(t *testing.T, unit string) map[string]bool {
 			return
 		}
 		if len(sets[name]) == 0 {
-			t.Fatalf("systemd knows no %s", name)
+			t.Fatalf("systemd has no set %s", name)
 		}
 		for _, part := range sets[name] {
 			add(into, part)
 		}
 	}
-	// systemd adds this to every list of what is allowed (systemd.exec(5)).
+	// systemd adds @default to every allow-list (systemd.exec(5)).
 	allowed := map[string]bool{}
 	add(allowed, "@default")
 	for _, filter := range setting(t, unit, "SystemCallFilter") {
@@ -272,7 +274,7 @@ func callSets(t *testing.T) map[string][]string {
 	t.Helper()
 	analyze, err := exec.LookPath("systemd-analyze")
 	if err != nil {
-		missing(t, "systemd-analyze is missing: it is in Debian's package systemd")
+		missing(t, "systemd-analyze is missing: install Debian's package systemd")
 	}
 	out, code := run(t, exec.Command(analyze, "syscall-filter", "--no-pager"))
 	if code != 0 {
@@ -292,8 +294,8 @@ func callSets(t *testing.T) map[string][]string {
 	return sets
 }
 
-// The Debian package: what is in it, that it can be installed, upgraded, removed and
-// purged, and that nothing of that touches the data.
+// TestDebianPackage checks the contents of the Debian package, and that installing,
+// upgrading, removing and purging it does not change the data.
 func TestDebianPackage(t *testing.T) {
 	for _, name := range []string{"dpkg", "dpkg-deb", "systemd-sysusers"} {
 		if _, err := exec.LookPath(name); err != nil {
@@ -317,13 +319,13 @@ func TestDebianPackage(t *testing.T) {
 	control, _ := run(t, exec.Command("dpkg-deb", "--info", deb))
 	version := regexp.MustCompile(`(?m)^ Version: (.*)$`).FindStringSubmatch(control)
 	if version == nil || !strings.Contains(control, " Package: pulsegate\n") || !strings.Contains(control, " conffiles ") {
-		t.Fatalf("the package says\n%s", control)
+		t.Fatalf("the package's control data is\n%s", control)
 	}
 	if out, code := run(t, exec.Command("dpkg", "--validate-version", version[1])); code != 0 {
 		t.Errorf("version %s: %s", version[1], out)
 	}
 	if strings.Contains(control, ".invalid>") || !regexp.MustCompile(`(?m)^ Maintainer: .+ <.+@.+>$`).MatchString(control) {
-		t.Errorf("nobody can write to the maintainer:\n%s", control)
+		t.Errorf("the maintainer has no valid address:\n%s", control)
 	}
 	if lintian, err := exec.LookPath("lintian"); err == nil {
 		if out, code := run(t, exec.Command(lintian, "--allow-root", "--fail-on=error,warning", deb)); code != 0 {
@@ -333,7 +335,7 @@ func TestDebianPackage(t *testing.T) {
 	contents, _ := run(t, exec.Command("dpkg-deb", "--contents", deb))
 	for line := range strings.Lines(contents) {
 		if !strings.Contains(line, "root/root") || regexp.MustCompile(`^.{7}w|^.{4}[ws].{3}w`).MatchString(line) {
-			t.Errorf("not root's alone: %s", line)
+			t.Errorf("not owned by root, or writable for others: %s", line)
 		}
 	}
 	for _, name := range []string{"./usr/bin/pulsegate", "./usr/share/man/man1/pulsegate.1.gz", "./usr/share/doc/pulsegate/copyright", "./usr/share/doc/pulsegate/THIRD-PARTY-NOTICES.gz", "./usr/share/zsh/vendor-completions/_pulsegate"} {
@@ -344,7 +346,7 @@ func TestDebianPackage(t *testing.T) {
 	testPackageLife(t, deb)
 }
 
-// testPackageLife installs a package into a root of its own, and removes it.
+// testPackageLife installs, upgrades, removes and purges a package in a separate root.
 func testPackageLife(t *testing.T, deb string) {
 	dir := t.TempDir()
 	for _, sub := range []string{"var/lib/dpkg/updates", "var/lib/dpkg/info", "var/lib/dpkg/triggers", "etc", "usr/lib"} {
@@ -382,18 +384,18 @@ func testPackageLife(t *testing.T, deb string) {
 		t.Fatalf("users:\n%s", read(t, path("etc/passwd")))
 	}
 	if got, want := owner("var/lib/pulsegate"), user[1]+":"+user[2]+" 0700"; got != want {
-		t.Errorf("the data folder is of %s, want %s", got, want)
+		t.Errorf("the data directory has %s, want %s", got, want)
 	}
 	if got, want := owner("etc/pulsegate"), "0:"+user[2]+" 0750"; got != want {
-		t.Errorf("the settings' folder is of %s, want %s", got, want)
+		t.Errorf("the settings directory has %s, want %s", got, want)
 	}
 	for _, link := range []string{"etc/systemd/system/multi-user.target.wants/pulsegate.service", "etc/systemd/system/sockets.target.wants/pulsegate.socket"} {
 		if _, err := os.Lstat(path(link)); err == nil {
-			t.Errorf("%s is enabled without being asked for", link)
+			t.Errorf("the installation enables %s", link)
 		}
 	}
 
-	// What the administrator has changed stays, over an upgrade and a removal.
+	// An upgrade and a removal keep the administrator's changes.
 	if err := os.WriteFile(path("etc/pulsegate/pulsegate.toml"), []byte("[serve]\nloops = 2\n"), 0o640); err != nil {
 		t.Fatal(err)
 	}
@@ -405,23 +407,23 @@ func testPackageLife(t *testing.T, deb string) {
 	}
 	dpkg("--install", deb)
 	if got := read(t, path("etc/pulsegate/pulsegate.toml")); !strings.Contains(got, "loops = 2") {
-		t.Errorf("an upgrade has replaced the settings by\n%s", got)
+		t.Errorf("an upgrade changed the settings to\n%s", got)
 	}
 	if got, want := owner("etc/pulsegate"), "0:"+user[2]+" 0700"; got != want {
-		t.Errorf("an upgrade has made the settings' folder %s, want %s", got, want)
+		t.Errorf("an upgrade changed the settings directory to %s, want %s", got, want)
 	}
 	dpkg("--remove", "pulsegate")
 	if _, err := os.Stat(path("usr/bin/pulsegate")); err == nil {
-		t.Error("the program is still there")
+		t.Error("the program still exists")
 	}
 	if got := read(t, path("etc/pulsegate/pulsegate.toml")); !strings.Contains(got, "loops = 2") {
-		t.Errorf("a removal has changed the settings to\n%s", got)
+		t.Errorf("a removal changed the settings to\n%s", got)
 	}
-	said := dpkg("--purge", "pulsegate")
+	output := dpkg("--purge", "pulsegate")
 	if _, err := os.Stat(path("etc/pulsegate/pulsegate.toml")); err == nil {
-		t.Error("purge has left the settings")
+		t.Error("purge kept the settings")
 	}
-	if read(t, path("var/lib/pulsegate/record")) != "97" || !strings.Contains(said, "/var/lib/pulsegate") {
-		t.Errorf("purge has touched the data, or does not say that it keeps them:\n%s", said)
+	if read(t, path("var/lib/pulsegate/record")) != "97" || !strings.Contains(output, "/var/lib/pulsegate") {
+		t.Errorf("purge changed the data, or does not report that it keeps them:\n%s", output)
 	}
 }

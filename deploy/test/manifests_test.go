@@ -20,7 +20,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Manifests are the objects that one folder of deploy/kubernetes builds.
+// A manifests holds the objects built from one directory of deploy/kubernetes.
 type manifests struct {
 	overlay   string
 	stateful  appsv1.StatefulSet
@@ -36,8 +36,8 @@ type manifests struct {
 	namespace []string // of the objects
 }
 
-// buildManifests builds a folder as kubectl apply -k does, and reads every object
-// into the type that the cluster reads it into, without a field to spare.
+// buildManifests builds a directory as kubectl apply -k does, and decodes every object
+// into its API type. Unknown fields are errors.
 func buildManifests(t testing.TB, overlay string) *manifests {
 	t.Helper()
 	built, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).
@@ -62,7 +62,7 @@ func buildManifests(t testing.TB, overlay string) *manifests {
 	return m
 }
 
-// read reads an object of a kind.
+// read decodes an object of the given kind.
 func (m *manifests) read(kind string, text []byte) error {
 	targets := map[string]any{
 		"StatefulSet":         &m.stateful,
@@ -81,18 +81,18 @@ func (m *manifests) read(kind string, text []byte) error {
 		return err
 	}
 	if targets[kind] == nil {
-		return errors.New("this kind is not read by the tests")
+		return errors.New("the tests do not support this kind")
 	}
 	return yaml.UnmarshalStrict(text, targets[kind])
 }
 
-// pod is what a cluster makes pods from.
+// pod returns the template of the pod.
 func (m *manifests) pod() *corev1.PodTemplateSpec { return &m.stateful.Spec.Template }
 
-// container is the server's.
+// container returns the server's container.
 func (m *manifests) container() *corev1.Container { return &m.pod().Spec.Containers[0] }
 
-// overlays lists the folders, and what each adds to the base.
+// overlays returns the kinds that each directory adds to the base.
 func overlays() map[string][]string {
 	return map[string][]string{
 		"base":                nil,
@@ -101,14 +101,14 @@ func overlays() map[string][]string {
 	}
 }
 
-// eachOverlay runs a test on what each folder builds.
+// eachOverlay runs a test on the manifests of each directory.
 func eachOverlay(t *testing.T, test func(t *testing.T, m *manifests)) {
 	for _, overlay := range slices.Sorted(maps.Keys(overlays())) {
 		t.Run(overlay, func(t *testing.T) { test(t, buildManifests(t, overlay)) })
 	}
 }
 
-// Each folder builds, into the kinds that the documentation names.
+// TestOverlays checks the kinds of objects built from each directory.
 func TestOverlays(t *testing.T) {
 	base := []string{"ConfigMap", "NetworkPolicy", "PodDisruptionBudget", "Service", "Service", "ServiceAccount", "StatefulSet"}
 	eachOverlay(t, func(t *testing.T, m *manifests) {
@@ -118,15 +118,15 @@ func TestOverlays(t *testing.T) {
 			t.Errorf("kinds are %q, want %q", m.kinds, want)
 		}
 		if i := slices.IndexFunc(m.namespace, func(n string) bool { return n != "" }); i >= 0 {
-			t.Errorf("an object is bound to the namespace %s: kubectl -n is to decide", m.namespace[i])
+			t.Errorf("an object sets the namespace %s, which kubectl -n should choose", m.namespace[i])
 		}
 		if len(m.pod().Spec.Containers) != 1 || len(m.pod().Spec.InitContainers) != 0 {
-			t.Fatal("the pod is not of one container")
+			t.Fatal("the pod does not have exactly one container")
 		}
 	})
 }
 
-// Selectors find the pod.
+// TestSelectors checks that all selectors match the pod.
 func TestSelectors(t *testing.T) {
 	eachOverlay(t, func(t *testing.T, m *manifests) {
 		selectors := map[string]map[string]string{
@@ -137,13 +137,13 @@ func TestSelectors(t *testing.T) {
 		for name, s := range m.services {
 			selectors["the Service "+name] = s.Spec.Selector
 		}
-		for who, selector := range selectors {
+		for name, selector := range selectors {
 			if len(selector) == 0 || !includes(m.pod().Labels, selector) {
-				t.Errorf("%s selects %v, and the pod's labels are %v", who, selector, m.pod().Labels)
+				t.Errorf("%s selects %v, but the pod's labels are %v", name, selector, m.pod().Labels)
 			}
 		}
 		if _, ok := m.services[m.stateful.Spec.ServiceName]; !ok {
-			t.Errorf("there is no Service %s, which names the pod", m.stateful.Spec.ServiceName)
+			t.Errorf("there is no Service %s, which provides the pod's DNS name", m.stateful.Spec.ServiceName)
 		}
 		if m.pod().Spec.ServiceAccountName != m.account.Name {
 			t.Errorf("the pod's account is %s, want %s", m.pod().Spec.ServiceAccountName, m.account.Name)
@@ -158,11 +158,11 @@ func TestSelectors(t *testing.T) {
 			}
 		}
 		if !slices.Equal(found, []string{m.stateful.Spec.ServiceName}) {
-			t.Errorf("the ServiceMonitor finds the Services %q, want the one that leads to pods that are not ready too", found)
+			t.Errorf("the ServiceMonitor selects the Services %q, want only the one that includes pods that are not ready", found)
 			return
 		}
 		if got := m.services[found[0]].Labels[m.monitor.Spec.JobLabel]; got != "pulsegate" {
-			t.Errorf("the job will be %q, and the alert rules look for pulsegate", got)
+			t.Errorf("the job is %q, but the alert rules select pulsegate", got)
 		}
 	})
 }
@@ -176,7 +176,8 @@ func includes(labels, part map[string]string) bool {
 	return true
 }
 
-// Whoever names a port means one that the container has.
+// TestPorts checks that settings, Services, the ServiceMonitor and the Route use ports
+// of the container.
 func TestPorts(t *testing.T) {
 	eachOverlay(t, func(t *testing.T, m *manifests) {
 		ports := map[string]int32{}
@@ -185,39 +186,40 @@ func TestPorts(t *testing.T) {
 		}
 		for name, setting := range map[string]string{"public": "PULSEGATE_ADDR", "admin": "PULSEGATE_ADMIN_ADDR"} {
 			if got, want := m.settings.Data[setting], fmt.Sprintf(":%d", ports[name]); got != want {
-				t.Errorf("%s is %q, and the container's port %s is %s", setting, got, name, want)
+				t.Errorf("%s is %q, but the container's port %s is %s", setting, got, name, want)
 			}
 		}
 		for name, s := range m.services {
 			for _, p := range s.Spec.Ports {
 				if ports[p.TargetPort.StrVal] == 0 || p.Name != p.TargetPort.StrVal {
-					t.Errorf("the Service %s leads its port %s to %s, which the container does not have", name, p.Name, p.TargetPort.String())
+					t.Errorf("the Service %s forwards its port %s to %s, which the container does not have", name, p.Name, p.TargetPort.String())
 				}
 				if name == "pulsegate" && p.Name == "admin" {
-					t.Error("the Service for everybody has the admin port")
+					t.Error("the public Service has the admin port")
 				}
 			}
 		}
 		for _, p := range m.monitor.Spec.Endpoints {
 			if p.Port != "admin" {
-				t.Errorf("the ServiceMonitor asks the port %s, want admin", p.Port)
+				t.Errorf("the ServiceMonitor scrapes the port %s, want admin", p.Port)
 			}
 		}
 		if r := m.route; r.Name != "" {
 			if s, ok := m.services[r.Spec.To.Name]; !ok || !slices.ContainsFunc(s.Spec.Ports, func(p corev1.ServicePort) bool {
 				return p.TargetPort == r.Spec.Port.TargetPort
 			}) {
-				t.Errorf("the Route leads to %s, %s", r.Spec.To.Name, r.Spec.Port.TargetPort.String())
+				t.Errorf("the Route forwards to %s, %s, which does not exist", r.Spec.To.Name, r.Spec.Port.TargetPort.String())
 			}
 			if r.Spec.TLS == nil || r.Spec.TLS.Termination == routev1.TLSTerminationEdge || r.Spec.TLS.InsecureEdgeTerminationPolicy == routev1.InsecureEdgeTerminationPolicyAllow {
-				t.Error("the Route carries tokens and health data without TLS")
+				t.Error("the Route forwards tokens and health data without TLS")
 			}
 		}
 	})
 }
 
-// Writers reach the public port, the monitoring the admin port, and nobody else
-// anything. The server reaches nobody.
+// TestNetworkPolicy checks that only clients can connect to the public port, that only
+// the monitoring can connect to the admin port, and that the server can connect to
+// nothing.
 func TestNetworkPolicy(t *testing.T) {
 	want := map[string]map[string][]string{
 		"base":                {"public": {"pulsegate-client=true"}, "admin": {"kubernetes.io/metadata.name=monitoring"}},
@@ -235,11 +237,11 @@ func TestNetworkPolicy(t *testing.T) {
 		got := map[string][]string{}
 		for _, rule := range spec.Ingress {
 			if len(rule.Ports) != 1 || rule.Ports[0].Port == nil || len(rule.From) == 0 {
-				t.Fatalf("a rule is not of one port and some peers: %+v", rule)
+				t.Fatalf("a rule does not have exactly one port and at least one peer: %+v", rule)
 			}
 			for _, from := range rule.From {
 				if from.NamespaceSelector == nil || from.IPBlock != nil || len(from.NamespaceSelector.MatchExpressions) > 0 || len(from.NamespaceSelector.MatchLabels) != 1 {
-					t.Errorf("a peer is not told by one label of its namespace: %+v", from)
+					t.Errorf("a peer is not selected by one label of its namespace: %+v", from)
 					continue
 				}
 				for k, v := range from.NamespaceSelector.MatchLabels {
@@ -252,25 +254,26 @@ func TestNetworkPolicy(t *testing.T) {
 			slices.Sort(peers)
 		}
 		if !maps.EqualFunc(got, want[m.overlay], slices.Equal[[]string]) {
-			t.Errorf("who reaches which port: %v, want %v", got, want[m.overlay])
+			t.Errorf("allowed peers by port are %v, want %v", got, want[m.overlay])
 		}
 	})
 }
 
-// An overlay may not lose what the base's comments promise.
+// TestPodDisruptionBudget checks the number of replicas and the disruption budget,
+// which no overlay may change.
 func TestPodDisruptionBudget(t *testing.T) {
 	eachOverlay(t, func(t *testing.T, m *manifests) {
 		if r := m.stateful.Spec.Replicas; r == nil || *r != 1 {
-			t.Error("there is not exactly one replica, and a store has one writer")
+			t.Error("there is not exactly one replica, but a store has one writer")
 		}
 		b := m.budget.Spec
 		if b.MinAvailable != nil || b.MaxUnavailable == nil || b.MaxUnavailable.IntValue() != 1 {
-			t.Errorf("the budget is %+v: with one replica, anything but maxUnavailable 1 holds up every drain of a node", b)
+			t.Errorf("the budget is %+v: with one replica, anything but maxUnavailable 1 blocks every drain of a node", b)
 		}
 	})
 }
 
-// The image is a name to be replaced, with a version.
+// TestImageName checks that the image is a placeholder with a version.
 func TestImageName(t *testing.T) {
 	eachOverlay(t, func(t *testing.T, m *manifests) {
 		name, tag, _ := strings.Cut(m.container().Image, ":")

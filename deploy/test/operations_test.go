@@ -20,8 +20,9 @@ func manual(t *testing.T) string {
 	return string(text)
 }
 
-// docs/operations.md tells the figures of the manifests.
-func TestOperationsTellsFigures(t *testing.T) {
+// TestOperationsFigures checks that docs/operations.md has the figures of the
+// manifests.
+func TestOperationsFigures(t *testing.T) {
 	m := buildManifests(t, "base")
 	r := m.container().Resources
 	for what, want := range map[string]string{
@@ -29,13 +30,12 @@ func TestOperationsTellsFigures(t *testing.T) {
 		"volume": m.stateful.Spec.VolumeClaimTemplates[0].Spec.Resources.Requests.Storage().String(),
 	} {
 		if !strings.Contains(manual(t), "| "+what+" | "+want+" |") {
-			t.Errorf("docs/operations.md does not say that %s is %s", what, want)
+			t.Errorf("docs/operations.md lacks that %s is %s", what, want)
 		}
 	}
 }
 
-// The overlay that docs/operations.md has an operator write builds, and does what
-// it says.
+// TestSiteOverlay builds the overlay of docs/operations.md and checks its effect.
 func TestSiteOverlay(t *testing.T) {
 	_, rest, found := strings.Cut(manual(t), "cat > site/kustomization.yaml <<'EOF'\n")
 	text, _, ended := strings.Cut(rest, "EOF\n")
@@ -75,7 +75,7 @@ func TestSiteOverlay(t *testing.T) {
 	}
 }
 
-// What docs/operations.md names is there.
+// TestOperationsNamesFiles checks that docs/operations.md names files that exist.
 func TestOperationsNamesFiles(t *testing.T) {
 	for _, name := range []string{
 		"deploy/kubernetes/base", "deploy/kubernetes/overlays/monitoring", "deploy/kubernetes/overlays/openshift",

@@ -19,17 +19,16 @@ import (
 	"time"
 )
 
-// The pod of the manifests runs as a cluster runs it, with the secrets that the
-// documentation says to make: it takes readings with a token over TLS, follows a
-// change of the secret, answers the kubelet's probes and Prometheus, and shows
-// profiles to a port-forward only.
+// TestPod runs the pod of the manifests like a cluster, with the documented secrets.
+// The server accepts readings with a token over TLS, reloads a changed secret, answers
+// the kubelet's probes and Prometheus, and serves profiles to a port-forward only.
 //
-// Seen to fail when the settings name another place for tokens, and when the volume
-// belongs to a group that the pod is not in.
+// It was seen to fail when the settings had a different path for tokens, and when the
+// volume belonged to a group that the pod was not in.
 func TestPod(t *testing.T) {
 	eachOverlay(t, func(t *testing.T, m *manifests) {
 		if m.overlay == "overlays/monitoring" {
-			return // the pod is that of base
+			return // its pod equals that of base
 		}
 		c := newPod(t, m)
 		oldToken := c.secrets(t, m)
@@ -63,28 +62,28 @@ func TestPod(t *testing.T) {
 		}
 		newToken := c.newToken(t, "2")
 		await(t, "the new token", func() bool { code, _ := post(t, inside, public, newToken); return code == 200 })
-		await(t, "the old token's end", func() bool { code, _ := post(t, inside, public, oldToken); return code == 401 })
+		await(t, "the revocation of the old token", func() bool { code, _ := post(t, inside, public, oldToken); return code == 401 })
 	})
 }
 
-// await waits until something is so.
-func await(t *testing.T, what string, is func() bool) {
+// await waits until done returns true.
+func await(t *testing.T, what string, done func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(time.Minute); !is(); time.Sleep(50 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); !done(); time.Sleep(50 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("still waiting for %s", what)
 		}
 	}
 }
 
-// A pod is a container with what its manifests say.
+// A pod is a container configured by the manifests.
 type pod struct {
 	*container
-	tokens string         // folder of the secret, on the host
-	roots  *x509.CertPool // that have signed the server's certificate
+	tokens string         // directory of the secret, on the host
+	roots  *x509.CertPool // issuer of the server's certificate
 }
 
-// newPod makes a container with the pod's user, settings and volume.
+// newPod returns a container with the pod's user, settings and volumes.
 func newPod(t *testing.T, m *manifests) *pod {
 	t.Helper()
 	c := newContainer(t)
@@ -92,7 +91,7 @@ func newPod(t *testing.T, m *manifests) *pod {
 	if security.RunAsUser != nil {
 		c.plan.UID, c.plan.GID, c.plan.Groups = int(*security.RunAsUser), int(*security.RunAsGroup), []int{int(*security.FSGroup)}
 	} else {
-		// OpenShift: a user and an fsGroup of the project's range.
+		// OpenShift assigns a user and an fsGroup from the project's range.
 		c.plan.Groups = []int{c.plan.UID}
 	}
 	for name, value := range m.settings.Data {
@@ -101,7 +100,7 @@ func newPod(t *testing.T, m *manifests) *pod {
 	p := &pod{container: c}
 	for _, v := range m.container().VolumeMounts {
 		if v.SubPath != "" {
-			t.Fatalf("the volume %s is mounted in part", v.Name)
+			t.Fatalf("the volume %s is mounted with a subPath", v.Name)
 		}
 		switch v.Name {
 		case "data":
@@ -111,24 +110,24 @@ func newPod(t *testing.T, m *manifests) *pod {
 		case "tls":
 			p.secret(t, c.mount(t, v.MountPath, 0o755, true), "1", p.certificate(t))
 		default:
-			t.Fatalf("the test does not know the volume %s", v.Name)
+			t.Fatalf("the test does not support the volume %s", v.Name)
 		}
 	}
 	return p
 }
 
-// secrets makes the first token.
+// secrets checks the modes of the secrets and creates the first token.
 func (p *pod) secrets(t *testing.T, m *manifests) (token string) {
 	t.Helper()
 	for _, v := range m.pod().Spec.Volumes {
 		if v.Secret == nil || v.Secret.DefaultMode == nil || *v.Secret.DefaultMode != 0o440 {
-			t.Errorf("the volume %s is no secret that the group may read", v.Name)
+			t.Errorf("the volume %s is not a secret that the group can read", v.Name)
 		}
 	}
 	return p.newToken(t, "1")
 }
 
-// newToken replaces the secret's tokens by another one.
+// newToken replaces the secret's tokens with a new one.
 func (p *pod) newToken(t *testing.T, version string) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "tokens")
@@ -145,8 +144,8 @@ func (p *pod) newToken(t *testing.T, version string) string {
 	return strings.TrimSpace(string(token))
 }
 
-// secret puts files into a volume as the kubelet does: into a folder of their
-// version, to which a link leads that is replaced at once.
+// secret writes files to a volume as the kubelet does: to a directory for their
+// version, and with a symbolic link to it that is replaced atomically.
 func (p *pod) secret(t *testing.T, dir, version string, files map[string][]byte) {
 	t.Helper()
 	must := func(err error) {
@@ -155,14 +154,14 @@ func (p *pod) secret(t *testing.T, dir, version string, files map[string][]byte)
 			t.Fatal(err)
 		}
 	}
-	folder := "..version_" + version
-	must(os.Mkdir(filepath.Join(dir, folder), 0o755))
+	target := "..version_" + version
+	must(os.Mkdir(filepath.Join(dir, target), 0o755))
 	for name, text := range files {
-		path := filepath.Join(dir, folder, name)
+		path := filepath.Join(dir, target, name)
 		must(os.WriteFile(path, text, 0o440))
 		must(os.Chown(path, 0, p.group()))
 	}
-	must(os.Symlink(folder, filepath.Join(dir, "..data_tmp")))
+	must(os.Symlink(target, filepath.Join(dir, "..data_tmp")))
 	must(os.Rename(filepath.Join(dir, "..data_tmp"), filepath.Join(dir, "..data")))
 	for name := range files {
 		if err := os.Symlink(filepath.Join("..data", name), filepath.Join(dir, name)); err != nil && !os.IsExist(err) {
@@ -171,7 +170,7 @@ func (p *pod) secret(t *testing.T, dir, version string, files map[string][]byte)
 	}
 }
 
-// certificate makes a certificate for loopback, and its key.
+// certificate returns a certificate for the loopback address and its key.
 func (p *pod) certificate(t *testing.T) map[string][]byte {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -200,7 +199,7 @@ func (p *pod) certificate(t *testing.T) map[string][]byte {
 	}
 	p.roots = x509.NewCertPool()
 	if !p.roots.AppendCertsFromPEM(files["tls.crt"]) {
-		t.Fatal(fmt.Errorf("the certificate cannot be read"))
+		t.Fatal(fmt.Errorf("cannot parse the certificate"))
 	}
 	return files
 }

@@ -15,8 +15,8 @@ import (
 	"k8s.io/pod-security-admission/policy"
 )
 
-// The pod is let in by the Pod Security Standard "restricted", and does what the
-// standard does not ask for.
+// TestPodSecurity checks that the pod meets the Pod Security Standard "restricted", and
+// some requirements beyond the standard.
 func TestPodSecurity(t *testing.T) {
 	evaluator, err := policy.NewEvaluator(policy.DefaultChecks(), nil)
 	if err != nil {
@@ -31,18 +31,18 @@ func TestPodSecurity(t *testing.T) {
 			}
 		}
 		if c := m.container().SecurityContext; c.ReadOnlyRootFilesystem == nil || !*c.ReadOnlyRootFilesystem {
-			t.Error("the root file system can be written to")
+			t.Error("the root file system is writable")
 		}
 		if a := pod.Spec.AutomountServiceAccountToken; a == nil || *a || m.account.AutomountServiceAccountToken == nil || *m.account.AutomountServiceAccountToken {
-			t.Error("the pod gets a token for the cluster, and needs none")
+			t.Error("the pod gets a service account token, which it does not need")
 		}
 		if l := pod.Spec.EnableServiceLinks; l == nil || *l {
-			t.Error("variables of Services would look like settings: PULSEGATE_PORT and others")
+			t.Error("variables of Services such as PULSEGATE_PORT would be read as settings")
 		}
 		user := pod.Spec.SecurityContext
 		ids := user.RunAsUser != nil || user.RunAsGroup != nil || user.FSGroup != nil
 		if openshift := m.overlay == "overlays/openshift"; ids == openshift {
-			t.Errorf("user and group are set: %v; want them from the project's range on OpenShift, and set elsewhere", ids)
+			t.Errorf("user and group are set: %v; want them unset on OpenShift, which assigns them, and set elsewhere", ids)
 		}
 		for _, r := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceEphemeralStorage} {
 			if m.container().Resources.Requests.Name(r, "").IsZero() || m.container().Resources.Limits.Name(r, "").IsZero() {
@@ -52,8 +52,8 @@ func TestPodSecurity(t *testing.T) {
 	})
 }
 
-// The probes ask what a running server answers, on the listener that is never full
-// and asks for no certificate.
+// TestProbes checks that a running server answers the probes on the admin listener,
+// which has no connection limit and requires no certificate.
 func TestProbes(t *testing.T) {
 	s := serve(t)
 	awaitReady(t, http.DefaultClient, s.admin)
@@ -68,23 +68,23 @@ func TestProbes(t *testing.T) {
 			{"liveness", c.LivenessProbe, "/livez"},
 			{"readiness", c.ReadinessProbe, "/readyz"},
 		} {
-			ask := tt.probe.HTTPGet
-			if ask == nil || ask.Path != tt.path || ask.Port.StrVal != "admin" || ask.Scheme != "" {
-				t.Errorf("the %s probe asks %+v, want %s on admin over plain HTTP", tt.name, ask, tt.path)
+			probe := tt.probe.HTTPGet
+			if probe == nil || probe.Path != tt.path || probe.Port.StrVal != "admin" || probe.Scheme != "" {
+				t.Errorf("the %s probe requests %+v, want %s on admin over plain HTTP", tt.name, probe, tt.path)
 				continue
 			}
-			if status, body := get(t, http.DefaultClient, s.admin+ask.Path); status != http.StatusOK {
-				t.Errorf("the %s probe would be answered %d %s", tt.name, status, body)
+			if status, body := get(t, http.DefaultClient, s.admin+probe.Path); status != http.StatusOK {
+				t.Errorf("the %s probe is answered %d %s", tt.name, status, body)
 			}
 		}
 		if patience := time.Duration(c.LivenessProbe.PeriodSeconds*c.LivenessProbe.FailureThreshold) * time.Second; patience < time.Minute {
-			t.Errorf("a server that does not answer for %v is killed, want a minute at least", patience)
+			t.Errorf("a server that does not answer for %v is killed, want at least a minute", patience)
 		}
 	})
 }
 
-// The settings are the program's, the files that they name are mounted, and the
-// times fit each other.
+// TestSettings checks that the settings exist, that the files they name are mounted,
+// and that their durations are consistent.
 func TestSettings(t *testing.T) {
 	help, code := run(t, exec.Command(program(t), "serve", "--help"))
 	if code != 0 {
@@ -97,7 +97,7 @@ func TestSettings(t *testing.T) {
 	eachOverlay(t, func(t *testing.T, m *manifests) {
 		c := m.container()
 		if !slices.Equal(c.Args, []string{"serve"}) || len(c.Command) != 0 || len(c.Env) != 0 {
-			t.Errorf("the command is %q %q with %v, want serve, with settings from the ConfigMap alone", c.Command, c.Args, c.Env)
+			t.Errorf("the command is %q %q with %v, want serve with settings from the ConfigMap only", c.Command, c.Args, c.Env)
 		}
 		if len(c.EnvFrom) != 1 || c.EnvFrom[0].ConfigMapRef == nil || c.EnvFrom[0].ConfigMapRef.Name != m.settings.Name {
 			t.Errorf("the settings come from %+v, want %s", c.EnvFrom, m.settings.Name)
@@ -107,7 +107,7 @@ func TestSettings(t *testing.T) {
 				t.Errorf("serve has no setting %s", name)
 			}
 			if filepath.IsAbs(value) && !mounted(c, value) {
-				t.Errorf("%s is %s, which is on no volume", name, value)
+				t.Errorf("%s is %s, which is not in a volume", name, value)
 			}
 		}
 		var wait time.Duration
@@ -120,13 +120,13 @@ func TestSettings(t *testing.T) {
 		}
 		// docs/lifecycle.md: a minute to close the store.
 		if grace := time.Duration(*m.pod().Spec.TerminationGracePeriodSeconds) * time.Second; grace < wait+time.Minute {
-			t.Errorf("the pod is killed %v after SIGTERM, and draining may take %v and a minute", grace, wait)
+			t.Errorf("the pod is killed %v after SIGTERM, but draining may take %v and closing a minute", grace, wait)
 		}
 	})
 }
 
-// mounted reports whether a path lies in a volume of a container, as a whole volume:
-// single files of secrets do not follow a change.
+// mounted reports whether a path is in a volume that is mounted as a whole. With a
+// subPath, changes of a secret would not appear.
 func mounted(c *corev1.Container, path string) bool {
 	return slices.ContainsFunc(c.VolumeMounts, func(v corev1.VolumeMount) bool {
 		return strings.HasPrefix(path, v.MountPath+"/") && v.SubPath == ""

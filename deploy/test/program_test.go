@@ -17,11 +17,11 @@ import (
 	"time"
 )
 
-// TestMain makes the folder that the program is built into, unless it plays the
-// container runtime.
+// TestMain creates the directory into which the program is built, unless the process is
+// the container runtime.
 func TestMain(m *testing.M) {
 	if runContainer() {
-		return // it does not return when it succeeds
+		return // runContainer does not return
 	}
 	os.Exit(func() int {
 		var err error
@@ -34,15 +34,15 @@ func TestMain(m *testing.M) {
 	}())
 }
 
-// built is the program as the Dockerfile builds it.
+// built is the program built by the Dockerfile's commands.
 var built struct {
 	dir  string
 	once sync.Once
 	err  error
 }
 
-// program builds pulsegate with the command of the Dockerfile, once for all tests,
-// from the files that .dockerignore lets through, and returns its path.
+// program returns the path of pulsegate. It is built once for all tests, with the
+// commands of the Dockerfile, from the files not excluded by .dockerignore.
 func program(t testing.TB) string {
 	t.Helper()
 	built.once.Do(func() { built.err = buildImage(built.dir) })
@@ -52,11 +52,11 @@ func program(t testing.TB) string {
 	return filepath.Join(built.dir, "out", "pulsegate")
 }
 
-// root is the repository's root.
+// root is the root of the repository.
 const root = "../.."
 
-// missing ends a test for want of something that is not part of the repository. In
-// CI it must be there.
+// missing skips a test that needs something outside the repository. In CI it fails the
+// test.
 func missing(t testing.TB, format string, args ...any) {
 	t.Helper()
 	if os.Getenv("CI") == "true" {
@@ -65,7 +65,7 @@ func missing(t testing.TB, format string, args ...any) {
 	t.Skipf(format, args...)
 }
 
-// tool returns the path of a program that .ci/setup puts into bin/tools.
+// tool returns the path of a program that .ci/setup installs in bin/tools.
 func tool(t testing.TB, name string) string {
 	t.Helper()
 	path, err := filepath.Abs(filepath.Join(root, "bin/tools", name))
@@ -85,7 +85,7 @@ func tool(t testing.TB, name string) string {
 type server struct {
 	public, admin string // URLs
 	cmd           *exec.Cmd
-	exited        chan struct{} // closed when it has ended
+	exited        chan struct{} // closed when the process has ended
 
 	mu     sync.Mutex
 	stderr strings.Builder // guarded by mu
@@ -93,8 +93,8 @@ type server struct {
 
 var listening = regexp.MustCompile(`^listening addr=(\S+) listener=(public|admin)`)
 
-// start starts cmd, which serves, by calling begin, and waits for both listeners. It
-// is killed when the test ends.
+// start starts cmd, which runs pulsegate serve, by calling begin, and waits for both
+// listeners. The process is killed at the end of the test.
 func start(t testing.TB, cmd *exec.Cmd, begin func() error) *server {
 	t.Helper()
 	s := &server{cmd: cmd, exited: make(chan struct{})}
@@ -117,7 +117,7 @@ func start(t testing.TB, cmd *exec.Cmd, begin func() error) *server {
 				listeners <- m
 			}
 		}
-		_ = cmd.Wait() // its state tells
+		_ = cmd.Wait() // see ProcessState
 	}()
 	t.Cleanup(s.kill)
 	deadline := time.After(time.Minute)
@@ -138,7 +138,7 @@ func start(t testing.TB, cmd *exec.Cmd, begin func() error) *server {
 	return s
 }
 
-// serve starts a server of its own on loopback, with an empty data directory.
+// serve starts a server on the loopback address with an empty data directory.
 func serve(t testing.TB, args ...string) *server {
 	t.Helper()
 	args = append([]string{"serve", "--addr=127.0.0.1:0", "--admin-addr=127.0.0.1:0", "--data=" + t.TempDir()}, args...)
@@ -152,9 +152,9 @@ func (s *server) log() string {
 	return s.stderr.String()
 }
 
-// kill ends the process as kill -9 does.
+// kill kills the process with SIGKILL.
 func (s *server) kill() {
-	_ = s.cmd.Process.Kill() // it may have ended
+	_ = s.cmd.Process.Kill() // the process may have ended
 	<-s.exited
 }
 
@@ -172,7 +172,7 @@ func (s *server) term(t testing.TB) int {
 	return s.cmd.ProcessState.ExitCode()
 }
 
-// awaitReady waits until a server says that it can store.
+// awaitReady waits until a server is ready.
 func awaitReady(t testing.TB, client *http.Client, url string) {
 	t.Helper()
 	for deadline := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
@@ -186,7 +186,7 @@ func awaitReady(t testing.TB, client *http.Client, url string) {
 	}
 }
 
-// get returns the status and the body of a page.
+// get returns the status and the body of an answer.
 func get(t testing.TB, client *http.Client, url string) (int, string) {
 	t.Helper()
 	resp, err := client.Get(url)
@@ -201,13 +201,13 @@ func get(t testing.TB, client *http.Client, url string) (int, string) {
 	return resp.StatusCode, string(body)
 }
 
-// run runs a command to its end and returns what it prints.
+// run runs a command and returns its output and exit code.
 func run(t testing.TB, cmd *exec.Cmd) (output string, code int) {
 	t.Helper()
 	return runWith(t, cmd, cmd.Start)
 }
 
-// runWith is run with another way to begin.
+// runWith is like run but starts the command by calling begin.
 func runWith(t testing.TB, cmd *exec.Cmd, begin func() error) (output string, code int) {
 	t.Helper()
 	var out strings.Builder
