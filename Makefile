@@ -1,4 +1,4 @@
-# Each target is one line; what takes more stands in .ci. make help lists them.
+# Each target is one line; longer scripts are in .ci. make help lists the targets.
 
 FUZZTIME ?= 2m
 ROUNDS ?= 10
@@ -8,8 +8,8 @@ N ?= 100
 SEED ?= 0
 MINUTES ?= 20
 INPUTS ?= 16
-# Many tests wait for processes, timeouts and disks, so that more of them run at one
-# time than there are processors.
+# Many tests wait for processes, timeouts and disks, so more of them run in parallel
+# than there are processors.
 GOTEST = go test -vet=off -timeout 30m -p 3 -parallel 6
 
 .PHONY: $(shell sed -n 's/^\([a-z-]*\):.*\#\#.*/\1/p' $(firstword $(MAKEFILE_LIST)))
@@ -20,10 +20,10 @@ help: ## list the targets
 
 test: setup lint plain race-short deploy-check bench-smoke ## check everything: set-up, lint, all tests
 
-test-short: ## go vet, and tests for between two edits: a minute, without root and devices
+test-short: ## go vet and quick tests: a minute, without root and devices
 	go vet ./... && $(GOTEST) -short ./...
 
-setup: ## check for what the tests need; as root on Debian install what is missing
+setup: ## check for programs that the tests need; as root on Debian install missing ones
 	@.ci/setup
 
 lint: ## gofmt, go vet and staticcheck, of bench too
@@ -32,19 +32,19 @@ lint: ## gofmt, go vet and staticcheck, of bench too
 plain: ## all tests, in full, without the race detector
 	$(GOTEST) ./...
 
-race-short: ## short forms of the tests with the race detector, but those of commands: they look at other processes
+race-short: ## short tests with the race detector, except those of commands, which test other processes
 	$(GOTEST) -race -short $$(go list ./... | grep -v /cmd/)
 
-race: ## all tests, in full, with the race detector: some minutes that make test saves
+race: ## all tests, in full, with the race detector: some minutes more than make test
 	$(GOTEST) -race ./...
 
 deploy-check: ## check the image, the manifests, the dashboard and the alert rules
 	cd deploy/test && $(GOTEST) ./...
 
-build: ## build bin/pulsegate, which needs no library
+build: ## build bin/pulsegate, statically linked
 	CGO_ENABLED=0 go build -trimpath -buildvcs=auto -o bin/ ./cmd/...
 
-install: build ## install under PREFIX, /usr/local by default, behind DESTDIR
+install: build ## install under PREFIX, /usr/local by default, below DESTDIR
 	@PREFIX="$(PREFIX)" DESTDIR="$(DESTDIR)" SYSCONFDIR="$(SYSCONFDIR)" deploy/install
 
 deb: ## build the Debian package into bin, of GOARCH if that is set
@@ -53,16 +53,16 @@ deb: ## build the Debian package into bin, of GOARCH if that is set
 docs: ## write the settings of all commands into docs/configuration.md
 	go test -count=1 -timeout 10m -run 'TestReference$$' ./cmd/pulsegate -update
 
-cover: ## write bin/cover.html, which shows what the tests cover
+cover: ## write the test coverage to bin/cover.html
 	mkdir -p bin && $(GOTEST) -coverpkg=./... -coverprofile=bin/cover.out ./... && go tool cover -html=bin/cover.out -o bin/cover.html
 
-fuzz: ## run every fuzz target for FUZZTIME, 2m each by default
+fuzz: ## run each fuzz target for FUZZTIME, 2m by default
 	@.ci/fuzz $(FUZZTIME)
 
 fuzz-smoke: ## run every fuzz target for a few seconds
 	@.ci/fuzz 5s
 
-fuzz-corpus: ## add what fuzzing has found here to the corpora, at most INPUTS for each target
+fuzz-corpus: ## add inputs found by fuzzing to the corpora, at most INPUTS for each target
 	@.ci/fuzz-corpus $(INPUTS)
 
 fuzz-mux: ## compare mux with gorilla/mux on random routes for FUZZTIME
@@ -71,7 +71,7 @@ fuzz-mux: ## compare mux with gorilla/mux on random routes for FUZZTIME
 gorilla-suite: ## run gorilla/mux's own tests against mux
 	cd bench && go run ./cmd/gorilla-suite
 
-crash: ## N random faults at random moments of random loads, each verified; SEED=… repeats one
+crash: ## N random faults at random times under random loads, each verified; SEED=… repeats one
 	go test -vet=off -count=1 -run 'TestCrashCampaign$$' -v ./cmd/pulsegate -timeout 0 -crash.rounds $(N) -crash.seed $(SEED) $(if $(PAGE),-crash.page $(abspath $(PAGE)))
 
 metamorphic: ## N rounds of calls beside each other on the store, compared with a model, with the race detector; SEED=… repeats one
@@ -80,13 +80,13 @@ metamorphic: ## N rounds of calls beside each other on the store, compared with 
 soak: ## MINUTES of mixed load with faults in between, into docs/reliability.md
 	go test -vet=off -count=1 -run 'TestSoak$$' -v ./cmd/pulsegate -timeout 0 -soak.time $(MINUTES)m -soak.page $(abspath docs/reliability.md)
 
-vuln: ## look for known vulnerabilities of what is called, in vuln.go.dev or in a copy: VULNDB=file:///path
+vuln: ## check for known vulnerabilities in called code, in vuln.go.dev or a copy: VULNDB=file:///path
 	go tool -modfile=tools/go.mod govulncheck $(if $(VULNDB),-db $(VULNDB)) ./...
 
-mutants: ## break the service on purpose, in each known way: the named tests must fail
+mutants: ## apply each known mutant: the tests named in it must fail
 	@.ci/mutants $(ONLY)
 
-profile: ## load a server, and print what a request costs
+profile: ## load a server and print the cost of a request
 	@.ci/profile
 
 bench: ## all microbenchmarks with benchstat, into docs/benchmarks.md
@@ -98,13 +98,13 @@ bench-ingest: ## load every server in turn: single readings, batches, idle conne
 bench-mux: ## compare the routers, into docs/benchmarks.md
 	cd bench && go run ./cmd/bench mux --rounds $(ROUNDS) --time $(BENCHTIME)
 
-bench-sim: ## compare what a request costs pulsegate sim and wrk, into docs/benchmarks.md
+bench-sim: ## compare the cost of a request in pulsegate sim and wrk, into docs/benchmarks.md
 	cd bench && go run ./cmd/bench sim --rounds $(ROUNDS) --seconds $(SECONDS)
 
-overload: ## ask a server for up to five times what it can do, into docs/benchmarks.md
+overload: ## load a server with up to five times its capacity, into docs/benchmarks.md
 	cd bench && go run ./cmd/bench overload --rounds $(ROUNDS) --seconds $(SECONDS)
 
-profile-cost: ## measure what pulsegate profile costs the server, as ratios
+profile-cost: ## measure the cost of pulsegate profile for the server, as ratios
 	cd bench && go run ./cmd/bench profile-cost --rounds $(ROUNDS) --seconds $(SECONDS)
 
 bench-smoke: ## every benchmark once, answers verified, allocations asserted
