@@ -6,7 +6,10 @@
 //
 //   - Every request that [Gate.Authorize] allows has a valid token or a verified client
 //     certificate, unless the gate is open, that is, configured with neither.
-//   - Authorize neither allocates nor takes a lock, whatever its verdict.
+//   - Authorize neither allocates nor takes a lock, except for an unknown token.
+//   - A token is valid once it has been in the token file for a moment: Authorize checks the
+//     file before it rejects an unknown token, but not more often than
+//     [filewatch.RefreshInterval].
 //   - Each rejection is counted and noted in the audit log, which no number of
 //     rejections can flood.
 //
@@ -145,16 +148,17 @@ func (g *Gate) Outlived(cs *tls.ConnectionState, now time.Time) bool {
 
 // look looks up the token in v, or returns why it is rejected.
 func (g *Gate) look(v *Credentials, now time.Time) (verified token.Access, reason audit.Reason) {
-	var err error
 	switch {
 	case v.Several:
 		return verified, audit.Malformed
 	case g.Tokens == nil:
 		return verified, audit.Unknown
-	case len(v.Bytes) > 0:
-		verified, err = g.Tokens.Lookup(v.Bytes, now.UnixMilli())
-	default:
-		verified, err = g.Tokens.LookupString(v.Authorization, now.UnixMilli())
+	}
+	verified, err := v.lookup(g.Tokens, now)
+	if errors.Is(err, token.ErrUnknown) {
+		// The token may have been created after the last check of the file.
+		g.Tokens.Refresh()
+		verified, err = v.lookup(g.Tokens, now)
 	}
 	switch {
 	case err == nil:
@@ -165,4 +169,12 @@ func (g *Gate) look(v *Credentials, now time.Time) (verified token.Access, reaso
 		return verified, audit.Expired
 	}
 	return verified, audit.Malformed
+}
+
+// lookup looks up the token in v.
+func (v *Credentials) lookup(tokens *token.Set, now time.Time) (token.Access, error) {
+	if len(v.Bytes) > 0 {
+		return tokens.Lookup(v.Bytes, now.UnixMilli())
+	}
+	return tokens.LookupString(v.Authorization, now.UnixMilli())
 }

@@ -418,3 +418,35 @@ func TestCredentialsOf(t *testing.T) {
 		t.Errorf("address of a pipe: %v", addr)
 	}
 }
+
+// A token is in force when it is handed out, although the Set does not look at the file by
+// itself, and a file that cannot be used changes nothing.
+func TestNewToken(t *testing.T) {
+	f := newFixture(t)
+	g := &gate.Gate{Tokens: f.set, Audit: f.log}
+	for _, credentials := range []func(string) gate.Credentials{
+		func(auth string) gate.Credentials { return gate.Credentials{Authorization: auth} },
+		func(auth string) gate.Credentials { return gate.Credentials{Bytes: []byte(auth)} },
+	} {
+		keeper := token.Keeper{Path: f.tokens}
+		_, err := keeper.Create(t.Context(), token.Spec{Gateway: name(t, "new"), Rights: token.Write}, now, func(text string) error {
+			if access, verdict, _ := g.Authorize(credentials("Bearer "+text), token.Write, now); verdict != gate.Allowed || access.Gateway().String() != "new" {
+				t.Errorf("a new token: verdict %v, gateway %q; want %v", verdict, access.Gateway().String(), gate.Allowed)
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(f.tokens, []byte("damaged"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	unknown := "Bearer pgt_AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8vnZKd"
+	if _, verdict, _ := g.Authorize(gate.Credentials{Authorization: unknown}, token.Write, now); verdict != gate.BadCredentials {
+		t.Errorf("an unknown token: verdict %v, want %v", verdict, gate.BadCredentials)
+	}
+	if _, verdict, _ := g.Authorize(gate.Credentials{Authorization: f.write}, token.Write, now); verdict != gate.Allowed {
+		t.Errorf("a known token after the file was damaged: verdict %v, want %v", verdict, gate.Allowed)
+	}
+}

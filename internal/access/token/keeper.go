@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/pulsegate/pulsegate/internal/access/audit"
+	"github.com/pulsegate/pulsegate/internal/sys/filewatch"
 )
 
 // A Keeper changes a token file as [Create] and [Revoke] do, and records each change in
@@ -20,6 +21,9 @@ type Keeper struct {
 
 // Create creates a token and passes its text to handOut. If handOut fails, Create revokes
 // the token. It stores the text nowhere.
+//
+// When handOut is called the token is in force: it has been in the token file for so long
+// that a server finds it there (see [filewatch.Follower.Refresh]).
 func (k *Keeper) Create(ctx context.Context, spec Spec, now time.Time, handOut func(text string) error) (Token, error) {
 	var made []audit.Record
 	spec.Before = func(t Token) error { return k.record(ctx, &made, audit.TokenCreated, t) }
@@ -28,12 +32,16 @@ func (k *Keeper) Create(ctx context.Context, spec Spec, now time.Time, handOut f
 	if text == "" {
 		return t, err
 	}
+	time.Sleep(inForce)
 	if handErr := handOut(text); handErr != nil {
 		_, revokeErr := k.Revoke(ctx, func(other *Token) bool { return other.ID() == t.ID() })
 		return t, errors.Join(err, fmt.Errorf("print token, which is revoked again: %w", handErr), revokeErr)
 	}
 	return t, err
 }
+
+// inForce is longer than the time after which every server finds a change of the token file.
+const inForce = 2 * filewatch.RefreshInterval
 
 // Revoke removes the tokens for which the function which returns true, and returns them.
 // If there are none, or one of ids is not among them, it removes nothing and returns

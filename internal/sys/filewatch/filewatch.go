@@ -10,6 +10,8 @@
 // After a failure, the load is retried at each interval until it succeeds, because the
 // cause may leave no trace in the file: a lack of descriptors, for example.
 //
+// A caller that needs a change sooner calls [Follower.Refresh].
+//
 // # Why it polls
 //
 // Checking a file costs about a microsecond, once a second. The kernel's notifications
@@ -51,16 +53,17 @@ type Options struct {
 
 // A Follower reloads files when they change. It is safe for concurrent use.
 type Follower struct {
-	opt  Options
-	seen []os.FileInfo // of each path at the last check; nil: no such file
+	opt Options
 
 	stop sync.Once
 	quit chan struct{}
 	done sync.WaitGroup
 
-	mu      sync.Mutex // held while loading; guards lastErr
+	mu      sync.Mutex    // held while checking and loading; guards what follows
+	looked  time.Time     // when the last check began
+	seen    []os.FileInfo // of each path at the last check; nil: no such file
 	lastErr error
-	stale   atomic.Bool // lastErr is not nil
+	stale   atomic.Bool // lastErr is not nil; read without mu
 }
 
 // Follow loads the files and follows their changes until Close. It returns an error if
@@ -73,7 +76,7 @@ func Follow(opt Options) (*Follower, error) {
 	f := &Follower{opt: opt, seen: make([]os.FileInfo, len(opt.Paths)), quit: make(chan struct{})}
 	// Check the files before each load, so that the next check detects a change during
 	// the load.
-	f.look()
+	f.lookLocked()
 	if _, err := opt.Load(); err != nil {
 		return nil, err
 	}
@@ -98,6 +101,38 @@ func (f *Follower) Stale() bool { return f.stale.Load() }
 func (f *Follower) Reload() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	return f.reloadLocked()
+}
+
+// RefreshInterval is the shortest time between two checks by [Follower.Refresh], which bounds
+// the cost of frequent calls.
+const RefreshInterval = 10 * time.Millisecond
+
+// Refresh checks the files, and loads them if they have changed. When it returns, their
+// content of a [RefreshInterval] before the call is in effect, unless it cannot be used.
+func (f *Follower) Refresh() {
+	f.mu.Lock() // waits for a load in progress
+	defer f.mu.Unlock()
+	if time.Since(f.looked) >= RefreshInterval {
+		f.refreshLocked(false)
+	}
+}
+
+// refreshLocked loads the files if they have changed. With retry it also loads unchanged files
+// after an error that another load may fix.
+func (f *Follower) refreshLocked(retry bool) {
+	if f.lookLocked() || retry && f.fixableLocked() {
+		_ = f.reloadLocked() // OnLoad reports the error
+	}
+}
+
+// fixableLocked reports whether the last load failed with an error that another load may fix
+// although no file has changed.
+func (f *Follower) fixableLocked() bool {
+	return f.lastErr != nil && !slices.ContainsFunc(f.opt.Final, func(final error) bool { return errors.Is(f.lastErr, final) })
+}
+
+func (f *Follower) reloadLocked() error {
 	changed, err := f.opt.Load()
 	last := f.lastErr
 	f.lastErr = err
@@ -112,22 +147,21 @@ func (f *Follower) Reload() error {
 func (f *Follower) run() {
 	tick := time.NewTicker(f.opt.Every)
 	defer tick.Stop()
-	again := false
 	for {
 		select {
 		case <-f.quit:
 			return
 		case <-tick.C:
-			if f.look() || again {
-				err := f.Reload()
-				again = err != nil && !slices.ContainsFunc(f.opt.Final, func(final error) bool { return errors.Is(err, final) })
-			}
+			f.mu.Lock()
+			f.refreshLocked(true)
+			f.mu.Unlock()
 		}
 	}
 }
 
-// look reports whether a file differs from the last call.
-func (f *Follower) look() (changed bool) {
+// lookLocked reports whether a file differs from the last call.
+func (f *Follower) lookLocked() (changed bool) {
+	f.looked = time.Now()
 	for i, path := range f.opt.Paths {
 		info, err := os.Stat(path) // follows symbolic links
 		if err != nil {

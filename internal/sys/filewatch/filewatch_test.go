@@ -230,3 +230,38 @@ func TestSymlink(t *testing.T) {
 		}
 	})
 }
+
+// Refresh loads a change that is older than RefreshInterval, an unchanged file not at all, and
+// looks at most once within RefreshInterval.
+func TestRefresh(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		path := filepath.Join(t.TempDir(), "file")
+		write(t, path, "text")
+		loads := 0
+		f, err := filewatch.Follow(filewatch.Options{
+			Paths:  []string{path},
+			Every:  -1,
+			Load:   func() (bool, error) { loads++; return true, nil },
+			OnLoad: func(error) {},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		refresh := func(what string, want int) {
+			t.Helper()
+			f.Refresh()
+			if loads != want {
+				t.Errorf("%s: %d loads, want %d", what, loads, want)
+			}
+		}
+		time.Sleep(filewatch.RefreshInterval)
+		refresh("unchanged", 1)
+		replace(t, path, "other")
+		refresh("just looked", 1)
+		time.Sleep(filewatch.RefreshInterval)
+		refresh("changed", 2)
+		time.Sleep(filewatch.RefreshInterval)
+		refresh("unchanged again", 2)
+	})
+}
