@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/pulsegate/pulsegate/vitals"
@@ -98,7 +99,7 @@ func NewCSV(r io.Reader, opt Options) (Reader, error) {
 	for i, name := range header {
 		name = strings.TrimPrefix(strings.TrimSpace(name), "\ufeff") // spreadsheets write a byte order mark
 		if _, twice := at[name]; twice {
-			return nil, fmt.Errorf("recording: the header has the column %q twice", name)
+			return nil, fmt.Errorf("recording: a column is named twice; %s", describeHeader(header))
 		}
 		at[name] = i
 	}
@@ -109,34 +110,37 @@ func NewCSV(r io.Reader, opt Options) (Reader, error) {
 		return -1
 	}
 	c := &csvReader{csv: cr, device: opt.Device, shiftMs: opt.ShiftMs}
+	missing := func(format string, args ...any) error {
+		return fmt.Errorf("%w: %s; %s", ErrNoColumn, fmt.Sprintf(format, args...), describeHeader(header))
+	}
 	m, byDefault := opt.Mapping, DefaultMapping()
 	if m == (Mapping{}) {
 		m = byDefault
 	}
 	if c.time = find(m.Time); c.time < 0 {
-		return nil, fmt.Errorf("%w: %q, for time", ErrNoColumn, m.Time)
+		return nil, missing("%q, for time", m.Time)
 	}
 	if c.gateway = find(m.Gateway); c.gateway < 0 && m.Gateway != byDefault.Gateway {
-		return nil, fmt.Errorf("%w: %q, for gateway", ErrNoColumn, m.Gateway)
+		return nil, missing("%q, for gateway", m.Gateway)
 	}
 	if c.deviceColumn = find(m.Device); c.deviceColumn < 0 {
 		if m.Device != byDefault.Device {
-			return nil, fmt.Errorf("%w: %q, for device", ErrNoColumn, m.Device)
+			return nil, missing("%q, for device", m.Device)
 		}
 		if c.device.IsZero() {
-			return nil, fmt.Errorf("%w: %q, and no device was given for the whole file", ErrNoColumn, m.Device)
+			return nil, missing("%q, and no device was given for the whole file", m.Device)
 		}
 	}
 	any := false
 	for s := range vitals.Sign(vitals.NumSigns) {
 		c.signs[s] = find(m.Signs[s])
 		if c.signs[s] < 0 && m.Signs[s] != "" && m.Signs[s] != byDefault.Signs[s] {
-			return nil, fmt.Errorf("%w: %q, for %s", ErrNoColumn, m.Signs[s], s)
+			return nil, missing("%q, for %s", m.Signs[s], s)
 		}
 		any = any || c.signs[s] >= 0
 	}
 	if !any {
-		return nil, fmt.Errorf("%w: the header has no vital sign; name the columns in a mapping", ErrNoColumn)
+		return nil, missing("the header has no vital sign")
 	}
 	used := append([]int{c.time, c.deviceColumn, c.gateway}, c.signs[:]...)
 	for i, name := range header {
@@ -145,9 +149,37 @@ func NewCSV(r io.Reader, opt Options) (Reader, error) {
 		}
 	}
 	if m == byDefault && len(c.unused) > 0 {
-		return nil, fmt.Errorf("%w: %q is not a field of a reading; name the columns to read in a mapping", ErrColumn, c.unused[0])
+		return nil, fmt.Errorf("%w: at least one is not a field of a reading; %s", ErrColumn, describeHeader(header))
 	}
 	return c, nil
+}
+
+// maxShownColumns and maxColumnBytes bound the names of columns in an error text.
+const (
+	maxShownColumns = 40
+	maxColumnBytes  = 64
+)
+
+// describeHeader returns a sentence with the columns of a file for error texts. A first row
+// that holds numbers or times may be a reading, which error texts must not contain.
+func describeHeader(header []string) string {
+	var names []string
+	for _, name := range header {
+		name = strings.TrimSpace(name)
+		_, notNumber := strconv.ParseFloat(name, 64)
+		_, notTime := vitals.ParseTime(name)
+		if notNumber == nil || notTime == nil {
+			return "the first row of the file holds values, not the names of the columns"
+		}
+		if len(name) > maxColumnBytes {
+			name = strings.ToValidUTF8(name[:maxColumnBytes], "") + "…"
+		}
+		names = append(names, strconv.Quote(name))
+	}
+	if more := len(names) - maxShownColumns; more > 0 {
+		names = append(names[:maxShownColumns], fmt.Sprintf("and %d more", more))
+	}
+	return "the columns of the file are " + strings.Join(names, ", ")
 }
 
 // LeftOut returns the columns of a CSV file that are not read.

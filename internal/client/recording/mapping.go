@@ -46,11 +46,20 @@ func ParseMapping(text string) (Mapping, error) {
 		seen[field] = true
 		name := m.column(field)
 		if name == nil {
-			return m, fmt.Errorf("recording: mapping names %q, which is not a field of a reading", field)
+			return m, fmt.Errorf("recording: mapping names %q, which is not a field of a reading; the fields are %s", field, strings.Join(fields(), ", "))
 		}
 		*name = column
 	}
 	return m, nil
+}
+
+// fields returns the fields that a Mapping has columns for.
+func fields() []string {
+	all := []string{"time", "device", "gateway"}
+	for s := range vitals.Sign(vitals.NumSigns) {
+		all = append(all, s.Field())
+	}
+	return all
 }
 
 // column returns a pointer to the column name of a field, or nil for an unknown field.

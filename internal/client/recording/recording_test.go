@@ -133,11 +133,13 @@ func TestCSVHeader(t *testing.T) {
 	for _, tt := range []struct{ name, mapping, head, want string }{
 		{"empty", "", "", "empty"},
 		{"no time", "", "device,spo2_pct\n", `"time"`},
-		{"no sign", "", "time,device,HR\n", "no such column"},
+		{"no sign", "", "time,device,HR\n", `no such column: the header has no vital sign; the columns of the file are "time", "device", "HR"`},
 		{"mapped sign missing", "spo2_pct=SpO2", "time,device,HR\n", `"SpO2"`},
 		{"no device", "", "time,spo2_pct\n", "device"},
 		{"misspelt", "", "time,device,heart_rate_bpm,sp02_pct\n", `"sp02_pct"`},
 		{"twice", "", "time,device,spo2_pct,time\n", "twice"},
+		{"no header", "", "2026-11-21T10:00:00Z,ppg-1,97.25\n", "the first row of the file holds values, not the names of the columns"},
+		{"no header, equal values", "", "2026-11-21T10:00:00Z,97.25,97.25\n", "named twice; the first row of the file holds values"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			m, err := recording.ParseMapping(tt.mapping)
@@ -145,8 +147,8 @@ func TestCSVHeader(t *testing.T) {
 				t.Fatal(err)
 			}
 			_, err = recording.NewCSV(strings.NewReader(tt.head), recording.Options{Mapping: m})
-			if err == nil || !strings.Contains(err.Error(), tt.want) {
-				t.Errorf("got %v, want an error with %q", err, tt.want)
+			if err == nil || !strings.Contains(err.Error(), tt.want) || strings.Contains(err.Error(), "97.25") {
+				t.Errorf("got %v, want an error with %q and without a measured value", err, tt.want)
 			}
 		})
 	}

@@ -179,7 +179,7 @@ func probe(ctx context.Context, target *Target, token string) error {
 	case ok && (problem.Status == http.StatusForbidden || problem.Status == http.StatusServiceUnavailable || problem.Status == http.StatusTooManyRequests):
 		return nil
 	case ok && problem.Status == http.StatusUnauthorized:
-		return fmt.Errorf("sim: the target requires a valid token: %w", problem)
+		return fmt.Errorf("sim: the target requires a valid token; name one with --token-file: %w", problem)
 	case ok:
 		return fmt.Errorf("%w: GET /v1/devices: %w", ErrNotPulsegate, problem)
 	case errors.Is(err, ErrNotPulsegate):

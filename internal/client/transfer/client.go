@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"net"
 	"net/http"
 	"net/url"
 	"slices"
@@ -15,12 +16,14 @@ import (
 	"time"
 
 	"github.com/go-json-experiment/json"
+
+	"github.com/pulsegate/pulsegate/internal/sys/settings"
 )
 
 // Bounds of a client.
 const (
 	maxAnswerBytes = 8 << 20          // size of an answer to a batch
-	maxTries       = 8                // per batch
+	MaxTries       = 8                // per batch
 	maxWait        = 30 * time.Second // between two tries
 	answerTimeout  = 60 * time.Second // per try
 	idleTimeout    = 60 * time.Second // longest pause within a long answer
@@ -28,6 +31,11 @@ const (
 
 // A Client talks to one server.
 type Client struct {
+	// OnRetry is called before each wait for another try, with the error of the last try, the
+	// number of tries so far and the time until the next one. May be nil. It must not change
+	// once the client is in use.
+	OnRetry func(err error, tries int, wait time.Duration)
+
 	target string // without a trailing slash
 	token  string // "": no token
 	http   *http.Client
@@ -39,7 +47,7 @@ type Client struct {
 func NewClient(target string, cred Credentials) (*Client, error) {
 	u, err := url.Parse(target)
 	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" || strings.ContainsAny(target, "?#") {
-		return nil, fmt.Errorf("transfer: target %q is not of the form http://host:port", target)
+		return nil, settings.Usagef("--target is %q, which is not of the form http://host:port%s", target, targetHint(target))
 	}
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.DisableCompression = true
@@ -56,6 +64,14 @@ func NewClient(target string, cred Credentials) (*Client, error) {
 		},
 		wait: sleep,
 	}, nil
+}
+
+// targetHint suggests a scheme for a target that consists of a host and a port.
+func targetHint(target string) string {
+	if _, port, err := net.SplitHostPort(target); err != nil || port == "" {
+		return ""
+	}
+	return "; did you mean http://" + target + "?"
 }
 
 // Close closes idle connections.
@@ -124,14 +140,17 @@ func (c *Client) Retry(ctx context.Context, try func() error) error {
 			}
 			after = p.retryAfter
 		}
-		if n == maxTries {
-			return fmt.Errorf("gave up after %d tries: %w", maxTries, err)
+		if n == MaxTries {
+			return fmt.Errorf("gave up after %d tries: %w", MaxTries, err)
 		}
 		if after == 0 {
 			// Jitter, so that clients that were disconnected together do not retry
 			// together.
 			after = backoff/2 + rand.N(backoff)
 			backoff *= 2
+		}
+		if c.OnRetry != nil {
+			c.OnRetry(err, n, after)
 		}
 		if err := c.wait(ctx, after); err != nil {
 			return err

@@ -32,10 +32,10 @@ type Credentials struct {
 // flags for commands that embed it. There is no flag for the token itself, because every
 // user of a machine can see command lines.
 type CredentialFiles struct {
-	TokenFile string `type:"path" placeholder:"FILE" help:"File with the token to send. Default: the token in the environment variable PULSEGATE_TOKEN, if there is one."`
-	CA        string `name:"ca" type:"path" placeholder:"FILE" help:"CAs in PEM that the server's certificate is to be signed by. Default: the system's. Only with https."`
-	Cert      string `name:"cert" type:"path" placeholder:"FILE" help:"Client certificate in PEM. Only with https."`
-	Key       string `name:"key" type:"path" placeholder:"FILE" help:"Key of the client certificate in PEM."`
+	TokenFile string `type:"path" placeholder:"FILE" help:"File that holds the token to send. Default: the token in the environment variable PULSEGATE_TOKEN."`
+	CA        string `name:"ca" type:"path" placeholder:"FILE" help:"CA certificates in PEM that verify the server's certificate. Requires https. Default: those of the system."`
+	Cert      string `name:"cert" type:"path" placeholder:"FILE" help:"Client certificate in PEM. Requires https."`
+	Key       string `name:"key" type:"path" placeholder:"FILE" help:"Private key of the client certificate in PEM."`
 }
 
 // Maximum file sizes.
@@ -48,14 +48,14 @@ const (
 func (f *CredentialFiles) Load(target, token string) (c Credentials, err error) {
 	u, err := url.Parse(target)
 	if err != nil {
-		return c, settings.Usagef("--target is not of the form http://host:port")
+		return c, settings.Usagef("--target is not of the form http://host:port%s", targetHint(target))
 	}
 	if c.Token, err = f.token(token); err != nil {
 		return c, err
 	}
 	if u.Scheme != "https" {
 		if f.CA != "" || f.Cert != "" || f.Key != "" {
-			return c, settings.Usagef("--ca, --cert and --key are for a --target with https")
+			return c, settings.Usagef("--ca, --cert and --key require a --target with https")
 		}
 		c.Exposed = c.Token != "" && u.Hostname() != "localhost" && !net.ParseIP(u.Hostname()).IsLoopback()
 		return c, nil

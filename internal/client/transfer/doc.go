@@ -1,6 +1,6 @@
 // Package transfer moves readings between files and a running server: it uploads
-// recordings and downloads stored readings. It is also the client of the admin
-// listener.
+// recordings, and downloads stored readings and latest values. It is also the client of the
+// admin listener.
 //
 // # Promise
 //

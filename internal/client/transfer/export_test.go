@@ -9,7 +9,6 @@ import (
 
 // Bounds used by the tests.
 const (
-	MaxTries       = maxTries
 	MaxWait        = maxWait
 	MaxAnswerBytes = maxAnswerBytes
 	AnswerTimeout  = answerTimeout

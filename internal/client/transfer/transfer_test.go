@@ -23,7 +23,7 @@ func TestTargets(t *testing.T) {
 		"", "127.0.0.1:8080", "localhost:8080", "ftp://host", "http://", "http:///v1", "http://host?", "http://host/?a=b",
 		"http://host#", "http://host#top", "http://ho st", "http://host:port",
 	} {
-		if _, err := transfer.NewClient(target, transfer.Credentials{}); err == nil || !strings.HasPrefix(err.Error(), "transfer: target ") {
+		if _, err := transfer.NewClient(target, transfer.Credentials{}); err == nil || !strings.HasPrefix(err.Error(), "--target is ") {
 			t.Errorf("NewClient(%q): got error %v, want an error about the target", target, err)
 		}
 	}
@@ -312,4 +312,71 @@ func TestCanceledWait(t *testing.T) {
 			t.Errorf("got %+v, want %+v", sum, want)
 		}
 	})
+}
+
+// Each wait for another try is reported before it begins, and the last failure is not.
+func TestOnRetry(t *testing.T) {
+	client, waits := serve(t, func(w http.ResponseWriter, r *http.Request) { http.Error(w, "busy", http.StatusServiceUnavailable) })
+	var tries []int
+	client.OnRetry = func(err error, n int, wait time.Duration) {
+		if problem, ok := errors.AsType[*transfer.Problem](err); !ok || problem.Status != http.StatusServiceUnavailable || wait <= 0 || len(*waits) != n-1 {
+			t.Errorf("try %d: %v, waiting for %v after %d waits", n, err, wait, len(*waits))
+		}
+		tries = append(tries, n)
+	}
+	if _, err := client.SendBatch(t.Context(), []byte("[]")); err == nil {
+		t.Fatal("no error")
+	}
+	if want := []int{1, 2, 3, 4, 5, 6, 7}; !reflect.DeepEqual(tries, want) || len(*waits) != len(want) {
+		t.Errorf("reported tries %v and %d waits, want %v", tries, len(*waits), want)
+	}
+}
+
+// Devices come page by page, up to a limit, and a server that repeats a page is an error.
+func TestDevices(t *testing.T) {
+	page := func(next string, names ...string) string {
+		var devices []string
+		for _, name := range names {
+			devices = append(devices, fmt.Sprintf(`{"device":%q,"time":"2026-11-21T10:00:00Z","latest":{"spo2_pct":{"value":97.50,"time":"2026-11-21T10:00:00Z","flags":["low"]}}}`, name))
+		}
+		return fmt.Sprintf(`{"devices":[%s],"next_cursor":%q,"later":"member"}`, strings.Join(devices, ","), next)
+	}
+	for _, tt := range []struct {
+		name    string
+		limit   int
+		second  string
+		want    string
+		wantErr string
+	}{
+		{"all", 0, page("", "c"), "[a b] [c]", ""},
+		{"limit", 2, "", "[a b]", ""},
+		{"limit beyond the end", 5, page("", "c"), "[a b] [c]", ""},
+		{"repeated page", 0, page("x", "a", "b"), "[a b] [a b]", "repeats a page"},
+		{"not JSON", 0, "<html>", "[a b]", "read answer"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			client, _ := serve(t, func(w http.ResponseWriter, r *http.Request) {
+				if r.URL.Query().Get("cursor") == "" {
+					_, _ = io.WriteString(w, page("x", "a", "b"))
+					return
+				}
+				_, _ = io.WriteString(w, tt.second)
+			})
+			var got []string
+			err := client.Devices(t.Context(), tt.limit, func(page []transfer.Device) error {
+				var names []string
+				for _, d := range page {
+					names = append(names, d.Name)
+					if latest := d.Latest["spo2_pct"]; latest.Value.String() != "97.50" || len(latest.Flags) != 1 || latest.Time.IsZero() || d.Time.IsZero() {
+						t.Errorf("%s: %+v", d.Name, d)
+					}
+				}
+				got = append(got, fmt.Sprint(names))
+				return nil
+			})
+			if strings.Join(got, " ") != tt.want || (err == nil) != (tt.wantErr == "") || err != nil && !strings.Contains(err.Error(), tt.wantErr) {
+				t.Errorf("got %v, %v; want %s and error %q", got, err, tt.want, tt.wantErr)
+			}
+		})
+	}
 }

@@ -1,0 +1,85 @@
+package transfer
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/url"
+	"strconv"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// maxPageBytes bounds a page of devices, of which the server sends at most 1,000.
+const maxPageBytes = 8 << 20
+
+// A Device is a device with its latest values.
+type Device struct {
+	Name   string            `json:"device"`
+	Time   time.Time         `json:"time"`   // of the newest reading
+	Latest map[string]Latest `json:"latest"` // by the JSON field of the sign
+}
+
+// A Latest is the latest value of one sign.
+type Latest struct {
+	Value jsontext.Value `json:"value"` // a number, as the server sent it
+	Time  time.Time      `json:"time"`
+	Flags []string       `json:"flags,omitempty"`
+}
+
+// Device returns one device.
+func (c *Client) Device(ctx context.Context, name string) (Device, error) {
+	var d Device
+	if err := c.fetch(ctx, "/v1/devices/"+url.PathEscape(name), &d); err != nil {
+		return d, fmt.Errorf("fetch device %s: %w", name, err)
+	}
+	return d, nil
+}
+
+// Devices visits the devices that the client may read, in the order of their names, page by
+// page. It stops at the first error of visit, and after limit devices unless limit is 0.
+func (c *Client) Devices(ctx context.Context, limit int, visit func(page []Device) error) error {
+	const most = 1000 // of one page
+	query := url.Values{}
+	for left := limit; ; {
+		size := most
+		if limit > 0 {
+			size = min(left, most)
+		}
+		query.Set("limit", strconv.Itoa(size))
+		var page struct {
+			Devices []Device `json:"devices"`
+			Next    string   `json:"next_cursor"`
+		}
+		if err := c.fetch(ctx, "/v1/devices?"+query.Encode(), &page); err != nil {
+			return fmt.Errorf("list devices: %w", err)
+		}
+		if err := visit(page.Devices); err != nil {
+			return err
+		}
+		left -= len(page.Devices)
+		if page.Next == "" || limit > 0 && left <= 0 {
+			return nil
+		}
+		if page.Next == query.Get("cursor") {
+			return fmt.Errorf("list devices: the server repeats a page")
+		}
+		query.Set("cursor", page.Next)
+	}
+}
+
+// fetch gets a JSON document into v. Members that v does not have are ignored: a later server
+// may send more.
+func (c *Client) fetch(ctx context.Context, path string, v any) error {
+	resp, err := c.Get(ctx, path)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if err := json.UnmarshalRead(io.LimitReader(resp.Body, maxPageBytes), v); err != nil {
+		return fmt.Errorf("read answer: %w", err)
+	}
+	return nil
+}
