@@ -47,6 +47,8 @@ func cutValue(v slog.Value, maxBytes, depth int) slog.Value {
 		return slog.GroupValue(cutAttrs(v.Group(), maxBytes, depth+1)...)
 	case slog.KindAny, slog.KindLogValuer: // KindLogValuer if Resolve gives up
 		return slog.StringValue(cut(fmt.Sprint(v.Any()), maxBytes))
+	case slog.KindDuration: // JSON would have nanoseconds, without a unit
+		return slog.StringValue(v.Duration().String())
 	default:
 		return v // numbers, times and bools are short
 	}

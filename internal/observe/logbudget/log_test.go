@@ -593,3 +593,21 @@ func TestOptions(t *testing.T) {
 		}
 	}
 }
+
+// Durations have a unit in both formats.
+func TestDurations(t *testing.T) {
+	for json, want := range map[bool]string{false: "took=1.5s", true: `"took":"1.5s"`} {
+		var out bytes.Buffer
+		l, err := logbudget.New(&out, logbudget.Options{JSON: json})
+		if err != nil {
+			t.Fatal(err)
+		}
+		slog.New(l.Handler()).Info("done", "took", 1500*time.Millisecond)
+		if err := l.Close(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("got %q, want %q in it", out.String(), want)
+		}
+	}
+}
