@@ -7,13 +7,13 @@ import (
 )
 
 type auditCommand struct {
-	Verify auditVerifyCommand `cmd:"" help:"Find records that were changed, removed or put in, without changing anything."`
-	Key    auditKeyCommand    `cmd:"" help:"Make a key that signs the audit log, and print its public half, which verifies it."`
+	Verify auditVerifyCommand `cmd:"" help:"Find records that were changed, removed or inserted. Nothing is changed."`
+	Key    auditKeyCommand    `cmd:"" help:"Create a key that signs the audit log, and print its public half, which verifies the log."`
 }
 
 type auditVerifyCommand struct {
-	File     string `arg:"" optional:"" default:"${default_audit}" env:"PULSEGATE_AUDIT" help:"Audit log. Its older files, FILE.1 and so on, are verified as well."`
-	AuditKey string `type:"path" placeholder:"FILE" help:"Key that signs the log, or its public half. Finds records that were signed and are missing; with FILE.head also at the end of the log."`
+	File     string `arg:"" optional:"" default:"${default_audit}" env:"PULSEGATE_AUDIT" help:"Audit log. Its older files FILE.1, FILE.2 and so on are verified too."`
+	AuditKey string `type:"path" placeholder:"FILE" help:"Key that signs the log, or its public half. It reveals signed records that are missing, with FILE.head also at the end of the log."`
 }
 
 func (c *auditVerifyCommand) Run(std stdio) error {
@@ -28,7 +28,7 @@ func (c *auditVerifyCommand) Run(std stdio) error {
 	for _, file := range report.Files {
 		fmt.Fprintf(std.out, "%s: records %d to %d\n", file.Path, file.FirstSeq, file.LastSeq)
 		if file.TornBytes > 0 {
-			fmt.Fprintf(std.err, "%s: %d bytes after the last record, of one that is being written or was cut off\n", file.Path, file.TornBytes)
+			fmt.Fprintf(std.err, "%s: %d bytes after the last record, of a record that is being written or was cut off\n", file.Path, file.TornBytes)
 		}
 	}
 	if err != nil {
@@ -40,10 +40,10 @@ func (c *auditVerifyCommand) Run(std stdio) error {
 		last := report.Files[len(report.Files)-1].LastSeq
 		fmt.Fprintf(std.err, "Signed by key %s up to record %d, at %s. Records after it: %d.\n", key.ID(), report.Signed, report.SignedAt, last-report.Signed)
 		if !report.Head {
-			fmt.Fprintf(std.err, "Without %s.head it cannot be known whether records were cut off after that one.\n", c.AuditKey)
+			fmt.Fprintf(std.err, "Without %s.head, records that were cut off after that one cannot be detected.\n", c.AuditKey)
 		}
 		if report.Others > 0 {
-			fmt.Fprintf(std.err, "Signatures of other keys, which were not verified: %d.\n", report.Others)
+			fmt.Fprintf(std.err, "Signatures of other keys, not verified: %d.\n", report.Others)
 		}
 	}
 	_, err = fmt.Fprintf(std.out, "ok records=%d chain=%s%s\n", report.Records, report.Chain, signed)
@@ -51,7 +51,7 @@ func (c *auditVerifyCommand) Run(std stdio) error {
 }
 
 type auditKeyCommand struct {
-	File string `arg:"" type:"path" help:"New file for the key, in another folder than the log's."`
+	File string `arg:"" type:"path" help:"New file for the key, in a different directory from the log."`
 }
 
 func (c *auditKeyCommand) Run(std stdio) error {

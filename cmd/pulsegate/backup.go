@@ -12,23 +12,34 @@ import (
 	"github.com/schollz/progressbar/v3"
 )
 
-// storeSource names the store that an administrator works on.
+// storeSource are the flags that name the store of a command.
 type storeSource struct {
-	Target string `env:"-" default:"http://127.0.0.1:6060" help:"Admin listener of the running server."`
-	Data   string `env:"-" placeholder:"DIR" help:"Data directory of a stopped server, in place of --target."`
+	Target string `env:"-" placeholder:"URL" default:"http://127.0.0.1:6060" help:"URL of the admin listener of a running server."`
+	Data   string `env:"-" placeholder:"DIR" help:"Data directory of a stopped server, instead of --target."`
 
 	clientFlags `embed:""`
 }
 
 type backupCommand struct {
-	Dir   string `arg:"" type:"path" help:"Directory to write the backup to. It must be missing or empty."`
-	Audit string `placeholder:"FILE" help:"Audit log in which to record a backup of a data directory. A server records its own."`
+	Dir   string `arg:"" type:"path" help:"Directory for the backup. It must not exist, or be empty."`
+	Audit string `placeholder:"FILE" help:"Audit log in which to record a backup of a data directory. A server records backups in its own."`
+	JSON  bool   `help:"Print the result as one JSON object."`
 
 	storeSource `embed:""`
 }
 
+// Help is the text below the description in the help.
+func (backupCommand) Help() string {
+	return `The server keeps running. The copy holds all that was acknowledged before the backup began.
+
+Examples:
+
+    pulsegate backup /backups/2026-11-21
+    pulsegate backup /backups/2026-11-21 --data pulsegate-data`
+}
+
 func (c *backupCommand) Run(ctx context.Context, std stdio) error {
-	// The server need not be asked for what has no place.
+	// A wrong directory is reported before the server is asked.
 	if err := pebblestore.CheckPlace(c.Dir, nil); err != nil {
 		return fmt.Errorf("write backup: %w", err)
 	}
@@ -42,7 +53,7 @@ func (c *backupCommand) Run(ctx context.Context, std stdio) error {
 		if err != nil {
 			return err
 		}
-		return printCopy(std.out, c.Dir, report)
+		return printCopy(std.out, c.JSON, c.Dir, report)
 	}
 	if c.Data != "" {
 		return c.stopped(ctx, receive)
@@ -71,21 +82,35 @@ func (c *backupCommand) stopped(ctx context.Context, receive func(archive io.Rea
 		sent <- w.CloseWithError(err)
 	}()
 	err = receive(r, b.Bytes())
-	r.Close() // ends the sender; returns nil
+	r.Close() // ends the goroutine above; returns nil
 	<-sent
 	return errors.Join(err, b.Close())
 }
 
-// printCopy prints what a copy holds, once it was verified.
-func printCopy(out io.Writer, dir string, report pebblestore.Report) error {
+// A copyReport is what backup and restore print as JSON.
+type copyReport struct {
+	OK         bool   `json:"ok"`
+	Dir        string `json:"dir"`
+	Devices    int64  `json:"devices"`
+	Readings   int64  `json:"readings"`
+	Tables     int    `json:"tables"`
+	TableBytes int64  `json:"table_bytes"`
+}
+
+// printCopy prints the contents of a verified copy.
+func printCopy(out io.Writer, asJSON bool, dir string, report pebblestore.Report) error {
+	if asJSON {
+		return printJSON(out, copyReport{true, dir, report.Devices, report.Readings, report.Tables, report.TableBytes})
+	}
 	_, err := fmt.Fprintf(out, "ok dir=%s devices=%d readings=%d tables=%d table_bytes=%d\n",
 		dir, report.Devices, report.Readings, report.Tables, report.TableBytes)
 	return err
 }
 
 type restoreCommand struct {
-	Backup string `arg:"" type:"path" help:"Directory of a backup, or of a store that was stopped in good order."`
-	Data   string `env:"-" required:"" placeholder:"DIR" type:"path" help:"Data directory to make. It must be missing or empty."`
+	Backup string `arg:"" type:"path" help:"Directory of a backup, or of a store that was closed cleanly."`
+	Data   string `env:"-" required:"" placeholder:"DIR" type:"path" help:"Data directory to make. It must not exist, or be empty."`
+	JSON   bool   `help:"Print the result as one JSON object."`
 }
 
 func (c *restoreCommand) Run(ctx context.Context, std stdio) error {
@@ -95,15 +120,15 @@ func (c *restoreCommand) Run(ctx context.Context, std stdio) error {
 	if err != nil {
 		return err
 	}
-	return printCopy(std.out, c.Data, report)
+	return printCopy(std.out, c.JSON, c.Data, report)
 }
 
-// record writes to the audit log at path, if there is to be one.
+// record appends a record to the audit log at path, unless path is empty.
 func record(ctx context.Context, path string, r audit.Record) error {
 	if path == "" {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Second) // for other processes that write to it
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second) // other processes may hold its lock
 	defer cancel()
 	log, err := audit.Open(ctx, path, audit.Options{})
 	if err != nil {

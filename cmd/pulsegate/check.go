@@ -10,7 +10,22 @@ import (
 )
 
 type checkCommand struct {
-	Dir string `arg:"" help:"Data directory of a stopped server."`
+	Dir  string `arg:"" help:"Data directory of a stopped server."`
+	JSON bool   `help:"Print the report as one JSON object."`
+}
+
+// A checkReport is what check prints as JSON.
+type checkReport struct {
+	OK         bool             `json:"ok"`
+	Devices    int64            `json:"devices"`
+	Readings   int64            `json:"readings"`
+	Values     map[string]int64 `json:"values"` // by sign
+	Oldest     string           `json:"oldest,omitzero"`
+	Newest     string           `json:"newest,omitzero"`
+	Tables     int              `json:"tables"`
+	TableBytes int64            `json:"table_bytes"`
+	LogBytes   int64            `json:"log_bytes"`
+	Format     int              `json:"format"`
 }
 
 func (c *checkCommand) Run(ctx context.Context, std stdio) error {
@@ -22,17 +37,28 @@ func (c *checkCommand) Run(ctx context.Context, std stdio) error {
 	if err != nil {
 		return err
 	}
+	r := checkReport{
+		OK: true, Devices: report.Devices, Readings: report.Readings, Values: map[string]int64{},
+		Tables: report.Tables, TableBytes: report.TableBytes, LogBytes: report.LogBytes, Format: report.Format,
+	}
 	values := int64(0)
-	for _, n := range report.Values {
-		values += n
+	for s := range vitals.Sign(vitals.NumSigns) {
+		r.Values[s.Field()] = report.Values[s]
+		values += report.Values[s]
+	}
+	if report.Readings > 0 {
+		r.Oldest, r.Newest = formatTime(report.OldestUnixMs), formatTime(report.NewestUnixMs)
+	}
+	if c.JSON {
+		return printJSON(std.out, r)
 	}
 	fmt.Fprintf(std.out, "devices=%d readings=%d values=%d tables=%d table_bytes=%d log_bytes=%d format=%d\n",
-		report.Devices, report.Readings, values, report.Tables, report.TableBytes, report.LogBytes, report.Format)
+		r.Devices, r.Readings, values, r.Tables, r.TableBytes, r.LogBytes, r.Format)
 	for s := range vitals.Sign(vitals.NumSigns) {
 		fmt.Fprintf(std.out, "%s=%d\n", s, report.Values[s])
 	}
 	if report.Readings > 0 {
-		fmt.Fprintf(std.out, "oldest=%s newest=%s\n", formatTime(report.OldestUnixMs), formatTime(report.NewestUnixMs))
+		fmt.Fprintf(std.out, "oldest=%s newest=%s\n", r.Oldest, r.Newest)
 	}
 	_, err = fmt.Fprintln(std.out, "ok")
 	return err

@@ -10,23 +10,33 @@ import (
 	"github.com/pulsegate/pulsegate/internal/sys/settings"
 )
 
-// tokenVariable holds a token, as an environment variable.
+// tokenVariable is the environment variable that holds a token.
 const tokenVariable = "PULSEGATE_TOKEN"
 
-// clientFlags are those of commands that talk to a server.
+// tokenHint follows the error of a command whose request was answered with 401.
+const tokenHint = "Name a file that holds a valid token with --token-file, or set PULSEGATE_TOKEN. 'pulsegate token create' creates tokens."
+
+// clientFlags are the flags of commands that talk to a server.
 type clientFlags struct {
-	transfer.CredentialFiles `embed:""`
+	transfer.CredentialFiles `embed:"" group:"credentials"`
 }
 
-// credentials reads the files that the flags name. It warns of a token that others can
-// overhear.
+// readerFlags are the flags of commands that read from the public listener.
+type readerFlags struct {
+	Target string `placeholder:"URL" default:"http://127.0.0.1:8080" help:"URL of the server."`
+
+	clientFlags `embed:""`
+}
+
+// credentials reads the files that the flags name. It warns of a token that is sent in clear
+// text.
 func (f *clientFlags) credentials(target string, stderr io.Writer) (transfer.Credentials, error) {
 	if err := notToken("--token-file", f.TokenFile); err != nil {
 		return transfer.Credentials{}, err
 	}
 	cred, err := f.Load(target, os.Getenv(tokenVariable))
 	if cred.Exposed {
-		fmt.Fprintln(stderr, "warning: token and readings travel in clear text; use https")
+		fmt.Fprintln(stderr, "warning: the token and the readings are sent in clear text; use https")
 	}
 	return cred, err
 }
@@ -40,11 +50,11 @@ func (f *clientFlags) connect(target string, stderr io.Writer) (*transfer.Client
 	return transfer.NewClient(target, cred)
 }
 
-// notToken refuses the text of a token where a file is to be named: errors and logs repeat
-// names of files.
+// notToken rejects the text of a token as the value of a flag that names a file. Errors and
+// logs contain the names of files.
 func notToken(flag, path string) error {
 	if token.IsText(path) {
-		return settings.Usagef("%s is to name a file, and was given the text of a token", flag)
+		return settings.Usagef("%s names a file, and was given the text of a token", flag)
 	}
 	return nil
 }

@@ -9,18 +9,25 @@ import (
 	"github.com/pulsegate/pulsegate/internal/sys/settings"
 )
 
-// completionCommand prints a script that makes a shell complete command lines. The
-// script asks the program itself, so that it never differs from what the program
-// takes.
+// completionCommand prints a script that completes command lines in a shell. The script calls
+// the program, so that the completions are always those of the installed version.
 type completionCommand struct {
-	Shell string `arg:"" enum:"bash,zsh,fish" help:"Shell that the script is for: bash, zsh or fish."`
+	Shell string `arg:"" enum:"bash,zsh,fish" help:"Shell: bash, zsh or fish."`
 }
 
-// completionScripts call 'pulsegate __complete -- WORD...', with the words after the
-// program's name, the last of which is to be completed.
+// completionScripts call 'pulsegate __complete -- WORD...' with the words after the program's
+// name. The last word is the one to complete.
 //
 //go:embed completion
 var completionScripts embed.FS
+
+// Help is the text below the description in the help.
+func (completionCommand) Help() string {
+	return `Examples:
+
+    source <(pulsegate completion bash)
+    pulsegate completion fish > ~/.config/fish/completions/pulsegate.fish`
+}
 
 func (c *completionCommand) Run(std stdio) error {
 	script, err := completionScripts.ReadFile("completion/pulsegate." + c.Shell)
@@ -30,7 +37,7 @@ func (c *completionCommand) Run(std stdio) error {
 	return err
 }
 
-// completeCommand prints what the last word may become, as [settings.Complete] has it.
+// completeCommand prints the completions of the last word; see [settings.Complete].
 type completeCommand struct {
 	Words []string `arg:"" optional:"" passthrough:""`
 }

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// needs returns the path of a program that is not part of the repository. Without
-// it the test is skipped, in CI it fails.
+// needs returns the path of a program that is not part of the repository. Without it the test is
+// skipped, or fails in CI.
 func needs(t *testing.T, name string) string {
 	t.Helper()
 	path, err := exec.LookPath(name)
@@ -25,7 +25,7 @@ func needs(t *testing.T, name string) string {
 	return ""
 }
 
-// What a command line may go on with.
+// TestComplete checks the completions of a command line.
 func TestComplete(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
@@ -33,21 +33,24 @@ func TestComplete(t *testing.T) {
 		want  []string
 	}{
 		{"a command", []string{"se"}, []string{"serve"}},
-		{"a command below another", []string{"sim", "v"}, []string{"verify"}},
+		{"a subcommand", []string{"sim", "v"}, []string{"verify"}},
 		{"nothing of that name", []string{"sx"}, nil},
+		{"the commands that show readings", []string{"la"}, []string{"latest"}},
+		{"a flag of devices", []string{"devices", "--li"}, []string{"--limit"}},
+		{"a file to create", []string{"token", "create", "--out", "x"}, []string{":files"}},
 		{"a hidden command", []string{"__"}, nil},
 		{"a flag", []string{"serve", "--drain"}, []string{"--drain-delay", "--drain-timeout"}},
-		{"a flag behind a value", []string{"serve", "--data", "serve", "--drain-d"}, []string{"--drain-delay"}},
+		{"a flag after a value", []string{"serve", "--data", "serve", "--drain-d"}, []string{"--drain-delay"}},
 		{"a flag of all commands", []string{"check", "--conf"}, []string{"--config"}},
-		{"a flag of the command that runs unnamed", []string{"sim", "--us"}, []string{"--users"}},
+		{"a flag of the default subcommand", []string{"sim", "--us"}, []string{"--users"}},
 		{"a flag of another command", []string{"check", "--drain"}, nil},
 		{"a value", []string{"serve", "--log-format", ""}, []string{"text", "json"}},
-		{"a value behind =", []string{"serve", "--log-format=j"}, []string{"--log-format=json"}},
-		{"a value behind =, as bash splits it", []string{"serve", "--log-format", "=", "j"}, []string{"json"}},
+		{"a value after =", []string{"serve", "--log-format=j"}, []string{"--log-format=json"}},
+		{"a value after =, as bash splits it", []string{"serve", "--log-format", "=", "j"}, []string{"json"}},
 		{"no value yet, as bash splits it", []string{"serve", "--log-format", "="}, []string{"text", "json"}},
 		{"a path", []string{"serve", "--data", "x"}, []string{":files"}},
 		{"any text", []string{"serve", "--addr", "1"}, nil},
-		{"behind a flag without a value", []string{"sim", "--verify", "--pos"}, []string{"--posts"}},
+		{"after a flag without a value", []string{"sim", "--verify", "--pos"}, []string{"--posts"}},
 		{"an argument", []string{"completion", "z"}, []string{"zsh"}},
 		{"an unknown flag's value", []string{"serve", "--nonsense=x"}, nil},
 	} {
@@ -63,7 +66,7 @@ func TestComplete(t *testing.T) {
 	}
 }
 
-// The shells themselves complete with the scripts.
+// The shells complete with the scripts.
 func TestCompletionScripts(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "some file"), nil, 0o600); err != nil {
@@ -71,8 +74,8 @@ func TestCompletionScripts(t *testing.T) {
 	}
 	for _, tt := range []struct {
 		shell string
-		// What the shell runs: the script is in $SCRIPT, and what it completes to
-		// is to be printed, one a line.
+		// What the shell runs. The script is in $SCRIPT; the completions are printed one per
+		// line.
 		line string
 		want []string
 	}{
@@ -84,7 +87,7 @@ func TestCompletionScripts(t *testing.T) {
 		{"fish", `source "$SCRIPT"; complete -C 'pulsegate serve --drain' | cut -f 1`, []string{"--drain-delay", "--drain-timeout"}},
 		{"fish", `source "$SCRIPT"; complete -C 'pulsegate serve --log-format=j' | cut -f 1`, []string{"--log-format=json"}},
 		{"fish", `source "$SCRIPT"; complete -C 'pulsegate check so' | cut -f 1`, []string{"some file"}},
-		// Without a terminal zsh completes nothing: its own functions are replaced.
+		// zsh completes nothing without a terminal, so its functions are replaced.
 		{"zsh", `compdef() { :; }; _describe() { print -l -- $candidates; }; source "$SCRIPT"; words=(pulsegate serve --drain); CURRENT=3; _pulsegate | cut -d : -f 1`,
 			[]string{"--drain-delay", "--drain-timeout"}},
 		{"zsh", `compdef() { :; }; compset() { :; }; _files() { print files; }; source "$SCRIPT"; words=(pulsegate check so); CURRENT=3; _pulsegate`, []string{"files"}},
@@ -108,8 +111,7 @@ func TestCompletionScripts(t *testing.T) {
 	}
 }
 
-// The manual page has every flag of every command, and nothing that a formatter
-// finds wrong.
+// The manual page has every flag of every command, and formatters find no fault.
 func TestMan(t *testing.T) {
 	page, errs, code := output(t, program(t), "man")
 	if code != 0 {
@@ -119,7 +121,7 @@ func TestMan(t *testing.T) {
 	if err := os.WriteFile(file, []byte(page), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	// The date is not known in a build outside of the repository's history.
+	// The date is unknown in a build outside a repository.
 	if out, _ := exec.Command(needs(t, "mandoc"), "-T", "lint", "-W", "style", file).CombinedOutput(); strings.Trim(dropLines(string(out), "missing date", "unknown manual section", "referenced manual not found", "input text line longer than 80 bytes"), "\n") != "" {
 		t.Errorf("mandoc: %s", out)
 	}
@@ -128,7 +130,7 @@ func TestMan(t *testing.T) {
 		t.Fatal(err)
 	}
 	text := stripOverstrikes(string(rendered))
-	for _, command := range []string{"serve", "import", "sim run", "token create", "health"} {
+	for _, command := range []string{"serve", "devices", "latest", "import", "sim run", "token create", "health"} {
 		help, _, _ := output(t, program(t), append(strings.Fields(command), "--help")...)
 		if !strings.Contains(text, "pulsegate "+command) {
 			t.Errorf("the page does not have %s", command)
@@ -145,7 +147,7 @@ func TestMan(t *testing.T) {
 	}
 }
 
-// dropLines removes the lines that hold one of some texts.
+// dropLines removes the lines that contain one of some texts.
 func dropLines(text string, holding ...string) string {
 	var kept []string
 	for line := range strings.Lines(text) {
@@ -156,7 +158,7 @@ func dropLines(text string, holding ...string) string {
 	return strings.Join(kept, "")
 }
 
-// stripOverstrikes removes the bold face of a terminal that prints on paper.
+// stripOverstrikes removes the overstrikes that print bold text on paper.
 func stripOverstrikes(s string) string {
 	var out []byte
 	for i := 0; i < len(s); i++ {

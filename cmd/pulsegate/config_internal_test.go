@@ -23,7 +23,7 @@ func runCommand(t *testing.T, args ...string) (stdout, stderr string, code int) 
 	return out.String(), errs.String(), code
 }
 
-// configText writes a file of settings and returns its path.
+// configText writes a settings file and returns its path.
 func configText(t *testing.T, text string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "pulsegate.toml")
@@ -33,7 +33,7 @@ func configText(t *testing.T, text string) string {
 	return path
 }
 
-// A flag beats a variable, that a file, and that the default.
+// A flag overrides a variable, which overrides the file, which overrides the default.
 func TestPrecedence(t *testing.T) {
 	const flag, variable, file = 1, 2, 4
 	for from := range 8 {
@@ -65,14 +65,14 @@ func squeezed(text string) []string {
 	return strings.Split(regexp.MustCompile(` +`).ReplaceAllString(text, " "), "\n")
 }
 
-// What --print-config prints has the same effect as what it was printed for.
+// The output of --print-config has the effect of the settings that it shows.
 func TestPrintConfigRoundTrip(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		file string
 		env  map[string]string
 		args []string
-		want string // in the settings
+		want string // one of the settings
 	}{
 		{"defaults", "", nil, nil, `addr = "127.0.0.1:8080"`},
 		{"flags", "", nil, []string{"--accept=spo2_pct=50..100,heart_rate_bpm=30..200", "--insecure", "--admin-addr=", "--max-ahead=90m"}, `admin-addr = ""`},
@@ -131,43 +131,42 @@ func values(text string) (lines []string) {
 	return lines
 }
 
-// Whatever cannot be meant is refused, with the place and with what may have been
-// meant.
+// An invalid file is rejected, with the place and a correction.
 func TestConfigErrors(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		file string
 		want []string // lines; FILE stands for the path
 	}{
-		{"unknown key", "[serve]\nmax-batch-byte = 1", []string{"FILE:2: max-batch-byte is no setting of pulsegate serve; did you mean max-batch-bytes?"}},
-		{"underscores", "[serve]\nmax_ahead = '1m'", []string{"FILE:2: max_ahead is no setting of pulsegate serve; did you mean max-ahead?"}},
-		{"swapped letters", "[serve]\nmax-ahaed = '1m'", []string{"FILE:2: max-ahaed is no setting of pulsegate serve; did you mean max-ahead?"}},
-		{"unlike all", "[serve]\ncolour = 'red'", []string{"FILE:2: colour is no setting of pulsegate serve"}},
-		{"unknown table", "[server]\naddr = ':1'", []string{"FILE:1: server is no setting of pulsegate; did you mean [serve]?"}},
-		{"no table", "addr = ':1'", []string{"FILE:1: addr stands in no table that has it; put it under [serve] or [demo]"}},
-		{"table above", "[sim]\nusers = 1", []string{"FILE:2: users stands in no table that has it; put it under [sim.run]"}},
-		{"command as a key", "serve = 1", []string{"FILE:1: serve is a command: its settings stand in a table [serve]"}},
-		{"itself", "config = 'x'", []string{"FILE:1: config can be given on the command line only"}},
-		{"action", "[serve]\nprint-config = true", []string{"FILE:2: print-config can be given on the command line only"}},
-		{"no unit", "[serve]\n\nmax-ahead = 300", []string{"FILE:3: serve.max-ahead: 300 needs a unit, such as 300s"}},
-		{"no unit, as a text", "[serve]\nmax-ahead = '300'", []string{"FILE:2: serve.max-ahead: 300 needs a unit, such as 300s"}},
-		{"unknown unit", "[serve]\nmax-ahead = '5min'", []string{`FILE:2: serve.max-ahead: "5min" is no duration, such as 90s, 5m, 1h30m or 400d; the units are ms, s, m, h and d`}},
+		{"unknown key", "[serve]\nmax-batch-byte = 1", []string{"FILE:2: max-batch-byte is not a setting of pulsegate serve; did you mean max-batch-bytes?"}},
+		{"underscores", "[serve]\nmax_ahead = '1m'", []string{"FILE:2: max_ahead is not a setting of pulsegate serve; did you mean max-ahead?"}},
+		{"swapped letters", "[serve]\nmax-ahaed = '1m'", []string{"FILE:2: max-ahaed is not a setting of pulsegate serve; did you mean max-ahead?"}},
+		{"unlike all", "[serve]\ncolour = 'red'", []string{"FILE:2: colour is not a setting of pulsegate serve"}},
+		{"unknown table", "[server]\naddr = ':1'", []string{"FILE:1: server is not a setting of pulsegate; did you mean [serve]?"}},
+		{"no table", "addr = ':1'", []string{"FILE:1: addr does not belong here; put it under [serve] or [demo]"}},
+		{"table above", "[sim]\nusers = 1", []string{"FILE:2: users does not belong here; put it under [sim.run]"}},
+		{"command as a key", "serve = 1", []string{"FILE:1: serve is a command; put its settings into a table [serve]"}},
+		{"itself", "config = 'x'", []string{"FILE:1: config is accepted on the command line only"}},
+		{"action", "[serve]\nprint-config = true", []string{"FILE:2: print-config is accepted on the command line only"}},
+		{"no unit", "[serve]\n\nmax-ahead = 300", []string{"FILE:3: serve.max-ahead: 300 needs a unit; did you mean 300m? (the units are ms, s, m, h and d)"}},
+		{"no unit, as a text", "[serve]\nmax-ahead = '300'", []string{"FILE:2: serve.max-ahead: 300 needs a unit; did you mean 300m? (the units are ms, s, m, h and d)"}},
+		{"unknown unit", "[serve]\nmax-ahead = '5min'", []string{`FILE:2: serve.max-ahead: "5min" is not a duration, such as 90s, 5m, 1h30m or 400d; the units are ms, s, m, h and d`}},
 		{"part of a day", "[serve]\nmax-ahead = '1.5d'", []string{`FILE:2: serve.max-ahead: "1.5d" is not from 1d to 36500d`}},
-		{"unclear unit", "[serve]\nmax-batch-bytes = '1M'", []string{`FILE:2: serve.max-batch-bytes: "1M" is no number of bytes; did you mean 1MiB?`}},
-		{"part of a byte", "[serve]\nmax-batch-bytes = '0.3B'", []string{`FILE:2: serve.max-batch-bytes: "0.3B" is no whole number of bytes`}},
-		{"text for a number", "[serve]\nloops = 'two'", []string{`FILE:2: serve.loops: expected a valid 64 bit int but got "two"`}},
+		{"unclear unit", "[serve]\nmax-batch-bytes = '1M'", []string{`FILE:2: serve.max-batch-bytes: "1M" is not a number of bytes; did you mean 1MiB?`}},
+		{"part of a byte", "[serve]\nmax-batch-bytes = '0.3B'", []string{`FILE:2: serve.max-batch-bytes: "0.3B" is not a whole number of bytes`}},
+		{"text for a number", "[serve]\nloops = 'two'", []string{`FILE:2: serve.loops: "two" is not a whole number`}},
 		{"text for a truth", "[serve]\ninsecure = 'maybe'", []string{"FILE:2: serve.insecure: bool value must be true, 1, yes, false, 0 or no"}},
-		{"fraction", "[serve]\nloops = 1.5", []string{`FILE:2: serve.loops: expected a valid 64 bit int but got "1.5"`}},
-		{"list for a text", "[serve]\naddr = ['a']", []string{"FILE:2: serve.addr: write a text, a number, true or false"}},
-		{"date for a text", "[serve]\naddr = 1979-05-27", []string{"FILE:2: serve.addr: write a text, a number, true or false"}},
-		{"not one of", "[serve]\nfast-lane = 'maybe'", []string{`FILE:2: serve.fast-lane: "maybe" is none of on, off`}},
-		{"level", "[serve]\nlog-level = 'loud'", []string{`FILE:2: serve.log-level: slog: level string "loud": unknown name`}},
+		{"fraction", "[serve]\nloops = 1.5", []string{`FILE:2: serve.loops: "1.5" is not a whole number`}},
+		{"list for a text", "[serve]\naddr = ['a']", []string{"FILE:2: serve.addr: write a string, a number, true or false"}},
+		{"date for a text", "[serve]\naddr = 1979-05-27", []string{"FILE:2: serve.addr: write a string, a number, true or false"}},
+		{"not one of", "[serve]\nfast-lane = 'maybe'", []string{`FILE:2: serve.fast-lane: "maybe" is not one of on, off`}},
+		{"level", "[serve]\nlog-level = 'loud'", []string{`FILE:2: serve.log-level: "loud" is not a level; the levels are debug, info, warn and error`}},
 		{"list for a table", "[serve]\naccept = [1]", []string{`FILE:2: serve.accept: write a table, such as { name = "value" }`}},
 		{"twice", "[serve]\nloops = 1\nloops = 2", []string{`FILE:3:1: not TOML: key loops is already defined`}},
 		{"not TOML", "[serve]\nloops: 1", []string{`FILE:2:6: not TOML: `}},
-		{"of another command", "[import]\nbatch = 'x'", []string{`FILE:2: import.batch: expected a valid 64 bit int but got "x"`}},
+		{"of another command", "[import]\nbatch = 'x'", []string{`FILE:2: import.batch: "x" is not a whole number`}},
 		{"all at once", "[serve]\nloops = 'x'\naddr = [1]\ncolour = 1", []string{
-			`FILE:2: serve.loops: expected a valid 64 bit int but got "x"`, "FILE:3: serve.addr: write a text, a number, true or false", "FILE:4: colour is no setting of pulsegate serve"}},
+			`FILE:2: serve.loops: "x" is not a whole number`, "FILE:3: serve.addr: write a string, a number, true or false", "FILE:4: colour is not a setting of pulsegate serve"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			path := configText(t, tt.file)
@@ -185,7 +184,7 @@ func TestConfigErrors(t *testing.T) {
 	}
 }
 
-// Whatever a setting comes from, a mistake ends the program before it begins.
+// A mistake in any source is a usage error, before anything starts.
 func TestConfigErrorsAreWrongUsage(t *testing.T) {
 	for _, tt := range []struct {
 		name string
@@ -194,17 +193,19 @@ func TestConfigErrorsAreWrongUsage(t *testing.T) {
 		env  string // value of PULSEGATE_MAX_AHEAD
 		want string
 	}{
-		{"file", "[serve]\nmax-ahead = 300", nil, "", "pulsegate.toml:2: serve.max-ahead: 300 needs a unit, such as 300s"},
+		{"file", "[serve]\nmax-ahead = 300", nil, "", "pulsegate.toml:2: serve.max-ahead: 300 needs a unit; did you mean 300m? (the units are ms, s, m, h and d)"},
 		{"no file", "", []string{"--config=nowhere.toml"}, "", "nowhere.toml: no such file"},
-		{"flag", "", []string{"--max-ahead=300"}, "", "--max-ahead: 300 needs a unit, such as 300s"},
-		{"flag of unclear unit", "", []string{"--max-batch-bytes=1M"}, "", `--max-batch-bytes: "1M" is no number of bytes; did you mean 1MiB?`},
-		{"variable", "", nil, "300", `--max-ahead: 300 needs a unit, such as 300s (from envar PULSEGATE_MAX_AHEAD="300")`},
-		{"variable, beside a file", "[serve]\nmax-ahead = '1m'", nil, "300", `--max-ahead: 300 needs a unit, such as 300s (from envar PULSEGATE_MAX_AHEAD="300")`},
+		{"flag", "", []string{"--max-ahead=300"}, "", "--max-ahead: 300 needs a unit; did you mean 300m? (the units are ms, s, m, h and d)"},
+		{"flag of unclear unit", "", []string{"--max-batch-bytes=1M"}, "", `--max-batch-bytes: "1M" is not a number of bytes; did you mean 1MiB?`},
+		{"variable", "", nil, "300", `--max-ahead: 300 needs a unit; did you mean 300m? (the units are ms, s, m, h and d) (from envar PULSEGATE_MAX_AHEAD="300")`},
+		{"variable, beside a file", "[serve]\nmax-ahead = '1m'", nil, "300", `--max-ahead: 300 needs a unit; did you mean 300m? (the units are ms, s, m, h and d) (from envar PULSEGATE_MAX_AHEAD="300")`},
 		{"too few", "[serve]\nmax-group = 0", nil, "", "--max-group must be at least 1"},
 		{"too few bytes of log", "[serve]\nlog-budget-bytes = 1000", nil, "", "--log-budget-bytes must be at least 262144"},
-		{"no port", "[serve]\naddr = '127.0.0.1'", nil, "", "--addr: "},
-		{"no port for administrators", "[serve]\nadmin-addr = '6060'", nil, "", "--admin-addr: "},
-		{"open to everybody", "[serve]\naddr = ':8080'", nil, "", "Name a token file with --tokens"},
+		{"no port", "[serve]\naddr = '127.0.0.1'", nil, "", "--addr: address 127.0.0.1: missing port in address; did you mean 127.0.0.1:8080?"},
+		{"no host for administrators", "[serve]\nadmin-addr = '6060'", nil, "", "did you mean 127.0.0.1:6060?"},
+		{"no unit of a long time", "[serve]\nretain = 400", nil, "", "retain: 400 needs a unit; did you mean 400d?"},
+		{"unknown sign", "", []string{"--accept=spo2=1..100"}, "", "the signs are systolic_mmhg, diastolic_mmhg, spo2_pct, heart_rate_bpm, resting_heart_rate_bpm"},
+		{"open to everybody", "[serve]\naddr = ':8080'", nil, "", "name a token file with --tokens"},
 		{"no time to read", "[serve]\nread-timeout = '0s'", nil, "", "--read-timeout must be above 0"},
 		{"no time between requests", "[serve]\nidle-timeout = '0s'", nil, "", "--idle-timeout must be above 0"},
 		{"delay before it began", "[serve]\ndrain-delay = '-1s'", nil, "", "--drain-delay must be at least 0s"},
@@ -229,7 +230,7 @@ func TestConfigErrorsAreWrongUsage(t *testing.T) {
 	}
 }
 
-// Variables that set nothing are warned of, but for those of Kubernetes.
+// Variables that set nothing are reported, except those of Kubernetes.
 func TestUnknownVariables(t *testing.T) {
 	parser, err := newParser(new(commands), stdio{strings.NewReader(""), io.Discard, io.Discard})
 	if err != nil {
@@ -258,8 +259,8 @@ func TestUnknownVariables(t *testing.T) {
 			t.Errorf("%s: got %q, want %q", tt.entry, got, tt.want)
 		}
 	}
-	// A Service's variables must not set anything, and a variable is shared by flags
-	// of one name only, or where a tag says so.
+	// No variable of a Service sets a flag, and only flags of the same name share a variable, unless
+	// a tag says so.
 	names := map[string]string{}
 	err = kong.Visit(parser.Model, func(n kong.Visitable, next kong.Next) error {
 		flag, ok := n.(*kong.Flag)
@@ -289,26 +290,73 @@ func TestUnknownVariables(t *testing.T) {
 	}
 }
 
-// The help of a command shows the flags that can be given with it.
+// The help of a command shows the flags that the command accepts, in groups, with their defaults
+// and without types of Go.
 func TestHelp(t *testing.T) {
 	for _, tt := range []struct {
 		args []string
 		want []string
 	}{
-		{[]string{"sim", "--help"}, []string{"Usage: pulsegate sim", "--users=100", "--verify", "--allow-remote", "sim verify"}},
-		{[]string{"sim", "run", "--help"}, []string{"--users=100"}},
+		{[]string{"sim", "--help"}, []string{"Usage: pulsegate sim", "--users=N", "(default: 100)", "--verify", "--allow-remote", "sim verify"}},
+		{[]string{"sim", "run", "--help"}, []string{"--users=N"}},
 		{[]string{"profile", "--help"}, []string{"--flame=FILE.svg", "<target>", "profile diff"}},
-		{[]string{"--help"}, []string{"--config=FILE", "serve", "PULSEGATE_CONFIG"}},
-		{[]string{"serve", "--help"}, []string{"--print-config", "--max-ahead=5m", "PULSEGATE_LOG_BUDGET"}},
+		{[]string{"--help"}, []string{"--config=FILE", "--version", "serve", "devices", "Read and write readings:", "Administer:"}},
+		{[]string{"serve", "--help"}, []string{
+			"Essential:", "Security:", "Limits of readings:", "Limits of resources and times:", "Logs and tracing:", "Flags of every command:", "Examples:",
+			"--print-config", "--max-ahead=DURATION", "(default: 5m)", "(default: keep for ever)", "--log-format=text|json", "(default: 16KiB)", "(default: 120s)",
+			"($OTEL_EXPORTER_OTLP_ENDPOINT)",
+		}},
+		{[]string{"export", "--help"}, []string{"Usage: pulsegate export --device=NAME [flags]", "Either --target or --data is required."}},
+		{[]string{"help"}, []string{"Usage: pulsegate <command>", "--config=FILE"}},
+		{[]string{"help", "serve"}, []string{"Usage: pulsegate serve", "--print-config"}},
+		{[]string{"help", "token", "create"}, []string{"Usage: pulsegate token create", "--out=FILE"}},
 	} {
-		out, _, code := runCommand(t, tt.args...)
+		out, errs, code := runCommand(t, tt.args...)
+		text := strings.Join(strings.Fields(out), " ") // descriptions are wrapped
 		for _, want := range tt.want {
-			if code != 0 || !strings.Contains(out, want) {
-				t.Errorf("%v: exit code %d, want 0, and %q in\n%s", tt.args, code, want, out)
+			if code != 0 || errs != "" || !strings.Contains(text, want) {
+				t.Errorf("%v: exit code %d, want 0, and %q in\n%s%s", tt.args, code, want, out, errs)
 			}
+		}
+		if m := regexp.MustCompile(`=INT|=FLOAT|=STRING|retain=400d`).FindString(out); m != "" {
+			t.Errorf("%v: the help has %s:\n%s", tt.args, m, out)
 		}
 	}
 	if out, _, _ := runCommand(t, "sim", "verify", "--help"); strings.Contains(out, "--users") {
 		t.Errorf("sim verify --help shows the flags of run:\n%s", out)
+	}
+	if out, errs, code := runCommand(t, "--version"); out != "pulsegate "+versionText()+"\n" || errs != "" || code != 0 {
+		t.Errorf("--version: exit code %d, %q, %q", code, out, errs)
+	}
+}
+
+// An error names the help of the command that it is about.
+func TestErrorsNameHelp(t *testing.T) {
+	for _, tt := range []struct {
+		args []string
+		want string
+	}{
+		{nil, "Run 'pulsegate --help' for the commands."},
+		{[]string{"nonsense"}, "Run 'pulsegate --help' for the commands."},
+		{[]string{"serve", "--nonsense"}, "Run 'pulsegate serve --help' for its flags."},
+		{[]string{"serve", "--retain", "400"}, "--retain: 400 needs a unit; did you mean 400d? (the units are ms, s, m, h and d)\nRun 'pulsegate serve --help' for its flags."},
+		{[]string{"serve", "--loops=x"}, `--loops: "x" is not a whole number`},
+		{[]string{"serve", "--addr=8080"}, "did you mean 127.0.0.1:8080?\nRun 'pulsegate serve --help' for its flags."},
+		{[]string{"serve", "--addr=:8080"}, "--addr :8080 has no host, so it can be reached from other machines"},
+		{[]string{"serve", "--log-level=loud"}, "the levels are debug, info, warn and error"},
+		{[]string{"serve", "--log-format=xml"}, `must be one of "text","json"`},
+		{[]string{"serve", "--oldest=2001"}, "RFC 3339 with a zone"},
+		{[]string{"token", "create"}, "Run 'pulsegate token create --help' for its flags."},
+		{[]string{"token", "revoke"}, "Run 'pulsegate token revoke --help' for its flags."},
+		{[]string{"import", "x.csv", "--map=pulse=HR"}, "the fields are time, device, gateway, systolic_mmhg"},
+		{[]string{"import", "x.csv", "--batch=0"}, "Run 'pulsegate import --help' for its flags."},
+		{[]string{"devices", "--target=127.0.0.1:8080"}, "did you mean http://127.0.0.1:8080?"},
+		{[]string{"devices", "--target=localhost:8080"}, "did you mean http://localhost:8080?"},
+		{[]string{"help", "nonsense"}, "nonsense"},
+	} {
+		_, errs, code := runCommand(t, tt.args...)
+		if code != exitUsage || !strings.Contains(errs, tt.want) {
+			t.Errorf("%v: exit code %d, want %d, and %q in\n%s", tt.args, code, exitUsage, tt.want, errs)
+		}
 	}
 }

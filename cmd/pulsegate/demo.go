@@ -15,15 +15,16 @@ import (
 	"github.com/pulsegate/pulsegate/internal/client/recording"
 	"github.com/pulsegate/pulsegate/internal/client/transfer"
 	"github.com/pulsegate/pulsegate/internal/server"
+	"github.com/pulsegate/pulsegate/internal/sys/settings"
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
-// demoDevice is the device that the demo's recording is stored under.
+// demoDevice is the device of the demo's recording.
 const demoDevice = "mimic2-s00001"
 
 type demoCommand struct {
-	Addr string `default:"127.0.0.1:8080" help:"Address to listen on. If it is taken, a free port is used."`
-	Data string `type:"path" env:"-" help:"Data directory. Default: a temporary one, removed at the end."`
+	Addr string `default:"127.0.0.1:8080" placeholder:"HOST:PORT" help:"Address to listen on. If it is in use, a free port is chosen."`
+	Data string `type:"path" env:"-" placeholder:"DIR" help:"Data directory. Default: a temporary one, removed at the end."`
 }
 
 func (c *demoCommand) Run(ctx context.Context, std stdio) (err error) {
@@ -46,27 +47,26 @@ func (c *demoCommand) Run(ctx context.Context, std stdio) (err error) {
 	replay := func(ctx context.Context, addr net.Addr) error { return c.replay(ctx, std, "http://"+addr.String()) }
 	err = server.Run(ctx, opt, logs, replay)
 	if errors.Is(err, syscall.EADDRINUSE) {
-		logs.Info("the address is taken, using a free port", "addr", c.Addr)
+		logs.Info("address in use, choosing a free port", "addr", c.Addr)
 		opt.Addr = "127.0.0.1:0"
 		err = server.Run(ctx, opt, logs, replay)
 	}
 	return err
 }
 
-// defaultOptions returns the options of a server that is started without flags.
+// defaultOptions returns the options of a server without flags.
 func defaultOptions() (*server.Options, error) {
 	opt := new(server.Options)
-	parser, err := kong.New(opt, kong.Vars(server.Defaults()))
+	parser, err := kong.New(opt, kong.Vars(server.Defaults()), settings.Units())
 	if err == nil {
 		_, err = parser.Parse(nil)
 	}
-	opt.OTLPEndpoint = "" // which the environment may set
+	opt.OTLPEndpoint = "" // the environment may have set it
 	opt.Version, opt.Getenv = versionText(), os.Getenv
 	return opt, err
 }
 
-// replay sends the recording, its dates moved so that it ends now, and shows what came of
-// it.
+// replay sends the recording, with its dates shifted so that it ends now, and shows the result.
 func (c *demoCommand) replay(ctx context.Context, std stdio, target string) error {
 	device, err := vitals.ParseName(demoDevice)
 	if err != nil {
@@ -90,22 +90,22 @@ func (c *demoCommand) replay(ctx context.Context, std stdio, target string) erro
 	return c.show(std, target, sum, refused, end)
 }
 
-// show prints the table, and commands to try next.
+// show prints the result and commands to try next.
 func (c *demoCommand) show(std stdio, target string, sum transfer.Summary, refused []transfer.Refusal, end time.Time) error {
-	fmt.Fprintf(std.out, "\nA bedside monitor's recording (MIMIC II, record s00001), sent over HTTP to %s\n\n", target)
+	fmt.Fprintf(std.out, "\nA recording of a bedside monitor (MIMIC II, record s00001) was sent over HTTP to %s\n\n", target)
 	table := tabwriter.NewWriter(std.out, 0, 0, 2, ' ', tabwriter.AlignRight)
 	for _, row := range []struct {
 		n    int
 		what string
 	}{
 		{sum.Rows, "rows, one a minute"},
-		{sum.Zeros, "zeros left out: no signal"},
-		{sum.NoSign, "rows without any sign"},
+		{sum.Zeros, "zeros left out, which mean no signal"},
+		{sum.NoSign, "rows without a vital sign"},
 		{sum.Sent, "readings sent"},
 		{sum.Stored, "stored"},
-		{sum.Duplicate, "stored before"},
+		{sum.Duplicate, "duplicates, stored before"},
 		{sum.Values, "values in them"},
-		{sum.Rejected, "refused"},
+		{sum.Rejected, "rejected"},
 	} {
 		fmt.Fprintf(table, "  %d\t  %s\n", row.n, row.what)
 	}
@@ -113,12 +113,13 @@ func (c *demoCommand) show(std stdio, target string, sum transfer.Summary, refus
 		return err
 	}
 	for _, r := range refused {
-		fmt.Fprintf(std.out, "\n  refused: line %d: %s\n", r.Line, r.Text())
+		fmt.Fprintf(std.out, "\n  rejected: line %d: %s\n", r.Line, r.Text())
 	}
 	from := end.Add(-time.Hour).UTC().Format(time.RFC3339)
 	to := end.Add(time.Second).UTC().Format(time.RFC3339)
 	_, err := fmt.Fprintf(std.out, `
-The last value of each sign, with the time of each:
+The latest value of each vital sign:
+  pulsegate latest %[2]s --target %[1]s
   curl '%[1]s/v1/devices/%[2]s'
 
 The last hour as CSV:

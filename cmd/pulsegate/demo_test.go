@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// The demo prints the figures that were counted by hand from its recording, and
-// the two commands that it prints work as they stand.
+// The demo prints the figures that were counted by hand in its recording, and the curl commands
+// that it prints work as they are.
 func TestDemo(t *testing.T) {
 	cmd := exec.Command(program(t), "demo", "--addr=127.0.0.1:0")
 	stdout, err := cmd.StdoutPipe()
@@ -35,8 +35,8 @@ func TestDemo(t *testing.T) {
 		}
 	}
 	for _, want := range []string{
-		" 1936  rows", " 409  zeros left out", " 43  rows without any sign", " 1893  readings sent",
-		" 1892  stored", " 3766  values", " 1  refused", "heart_rate_bpm: outside the accepted range 20 to 300 /min",
+		" 1936  rows", " 409  zeros left out", " 43  rows without a vital sign", " 1893  readings sent",
+		" 1892  stored", " 3766  values", " 1  rejected", "heart_rate_bpm: outside the accepted range 20 to 300 /min",
 	} {
 		if !strings.Contains(shown.String(), want) {
 			t.Errorf("the table does not show %q", want)
@@ -59,7 +59,7 @@ func TestDemo(t *testing.T) {
 	if err := json.Unmarshal(out, &device); err != nil || len(device.Latest) != 4 {
 		t.Errorf("the last values are %s, %v; want four signs", out, err)
 	}
-	// The file's last row with a heart rate holds 68.5.
+	// The last row of the file with a heart rate has 68.5.
 	if got := device.Latest["heart_rate_bpm"].Value; got != 68.5 {
 		t.Errorf("the last heart rate is %v, want 68.5", got)
 	}

@@ -14,18 +14,17 @@ import (
 	"time"
 )
 
-// However many connect, the store has the descriptors that it needs: under a small limit
-// of open files a server takes readings beside connections that are more than the limit,
-// through many memtables. What is set by hand stays, with a warning.
+// The store gets the file descriptors that it needs, however many clients connect. With a low
+// limit of open files and more connections than the limit, a server still stores readings over
+// many memtables. A limit that the user sets is kept, with a warning.
 //
-// Seen to fail when fitConns lowers nothing: the store cannot open a table, and the posts
-// stop.
+// Seen to fail when fitConns lowers nothing: the store cannot open a table, and posts fail.
 func TestFewDescriptors(t *testing.T) {
 	const files = 300
 	start := func(t *testing.T, args ...string) *process {
 		t.Helper()
 		line := append([]string{"-c", fmt.Sprintf(`ulimit -n %d; exec "$0" "$@"`, files), program(t), "serve", "--addr=127.0.0.1:0", "--admin-addr=",
-			"--cache-bytes=4MiB", "--min-free-bytes=-1", "--data=" + filepath.Join(t.TempDir(), "data")}, args...)
+			"--cache-bytes=4MiB", "--min-free-bytes=-1", "--log-level=debug", "--data=" + filepath.Join(t.TempDir(), "data")}, args...)
 		return launch(t, 1, exec.Command("sh", line...))
 	}
 	t.Run("fitted", func(t *testing.T) {
@@ -34,7 +33,7 @@ func TestFewDescriptors(t *testing.T) {
 		if got := resources(t, p); got["max_conns"] != fmt.Sprint(want) || got["files_limit"] != fmt.Sprint(files) {
 			t.Errorf("max_conns=%s files_limit=%s, want %d and %d", got["max_conns"], got["files_limit"], want, files)
 		}
-		// One client connects before all others, and posts beside them.
+		// One client connects before all others and posts all the while.
 		client := &http.Client{Timeout: 20 * time.Second}
 		defer client.CloseIdleConnections()
 		for batch := range 80 {

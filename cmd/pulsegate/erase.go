@@ -16,11 +16,21 @@ import (
 )
 
 type eraseCommand struct {
-	Device vitals.Name `env:"-" required:"" placeholder:"ID" help:"Device whose readings to remove."`
-	Yes    bool        `env:"-" help:"Do not ask."`
-	Audit  string      `default:"${default_audit}" placeholder:"FILE" env:"PULSEGATE_AUDIT" help:"Audit log in which to record an erasure in a data directory. A server records its own. Empty: none."`
+	Device vitals.Name `env:"-" required:"" placeholder:"NAME" help:"Device whose readings to remove."`
+	Yes    bool        `env:"-" help:"Do not ask for confirmation."`
+	Audit  string      `default:"${default_audit}" placeholder:"FILE" env:"PULSEGATE_AUDIT" help:"Audit log in which to record an erasure in a data directory; empty for none. A server records erasures in its own."`
 
 	storeSource `embed:""`
+}
+
+// Help is the text below the description in the help.
+func (eraseCommand) Help() string {
+	return `The readings are gone from the store. Backups keep theirs.
+
+Examples:
+
+    pulsegate erase --device ppg-000123
+    pulsegate erase --device ppg-000123 --data pulsegate-data --yes`
 }
 
 func (c *eraseCommand) Run(ctx context.Context, std stdio) error {
@@ -41,7 +51,7 @@ func (c *eraseCommand) Run(ctx context.Context, std stdio) error {
 	return err
 }
 
-// running has the server erase.
+// running asks the server to erase.
 func (c *eraseCommand) running(ctx context.Context, std stdio) (readings int64, err error) {
 	client, err := c.connect(c.Target, std.err)
 	if err != nil {
@@ -67,10 +77,10 @@ func (c *eraseCommand) stopped(ctx context.Context, _ stdio) (readings int64, er
 	return e.Readings, errors.Join(err, db.Close())
 }
 
-// confirm asks on a terminal. Where there is none, a script must pass --yes.
+// confirm asks for confirmation on a terminal. A script must pass --yes.
 func confirm(std stdio, question string) error {
 	if !terminal.Is(std.in) {
-		return settings.Usagef("standard input is no terminal to ask on; add --yes")
+		return settings.Usagef("standard input is not a terminal for confirmation; add --yes")
 	}
 	fmt.Fprintf(std.err, "%s [y/N] ", question)
 	line, err := bufio.NewReader(std.in).ReadString('\n')

@@ -3,7 +3,6 @@ package main
 import (
 	"bufio"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -19,15 +18,26 @@ import (
 )
 
 type exportCommand struct {
-	Target string      `env:"-" help:"Address of a running server, such as http://127.0.0.1:8080." xor:"source" required:""`
-	Data   string      `env:"-" help:"Data directory of a stopped server." xor:"source" required:""`
-	Device vitals.Name `required:"" help:"Device whose readings to write."`
-	From   moment      `placeholder:"TIME" help:"First time, inclusive: RFC 3339 with zone or Unix ms. Default: the first reading."`
+	Target string      `env:"-" placeholder:"URL" help:"URL of a running server, such as http://127.0.0.1:8080." xor:"source" required:""`
+	Data   string      `env:"-" placeholder:"DIR" help:"Data directory of a stopped server." xor:"source" required:""`
+	Device vitals.Name `required:"" placeholder:"NAME" help:"Device whose readings to write."`
+	From   moment      `placeholder:"TIME" help:"First time, inclusive: RFC 3339 with a zone, or Unix time in milliseconds. Default: the first reading."`
 	To     *moment     `placeholder:"TIME" help:"Last time, exclusive. Default: the last reading."`
-	Format string      `enum:"ndjson,csv" default:"ndjson" help:"Format: ndjson or csv."`
-	Audit  string      `placeholder:"FILE" help:"Audit log in which to record an export from a data directory. A server records its own."`
+	Format string      `enum:"ndjson,csv" default:"ndjson" help:"Format of the output."`
+	Out    string      `action:"" type:"path" placeholder:"FILE" help:"New file to write, which only you can read. Default: standard output."`
+	Audit  string      `placeholder:"FILE" help:"Audit log in which to record an export from a data directory. A server records exports in its own."`
 
 	clientFlags `embed:""`
+}
+
+// Help is the text below the description in the help.
+func (exportCommand) Help() string {
+	return `Either --target or --data is required.
+
+Examples:
+
+    pulsegate export --target http://127.0.0.1:8080 --device ppg-000123 --format csv --out readings.csv
+    pulsegate export --data pulsegate-data --device ppg-000123 --from 2026-11-01T00:00:00Z`
 }
 
 // A moment is a time in Unix ms.
@@ -39,7 +49,7 @@ func parseMoment(text string) (moment, error) {
 	}
 	ms, err := vitals.ParseTime(text)
 	if err != nil {
-		return 0, errors.New("neither 'now' nor RFC 3339 with zone nor integer Unix milliseconds")
+		return 0, fmt.Errorf("%q is not 'now', RFC 3339 with a zone such as 2026-11-21T10:00:00Z, or Unix time in milliseconds", text)
 	}
 	return moment(ms), nil
 }
@@ -53,14 +63,24 @@ func (c *exportCommand) Run(ctx context.Context, std stdio) error {
 	if c.Data != "" {
 		write = c.stopped
 	}
-	out := bufio.NewWriterSize(std.out, 64<<10)
-	if err := write(ctx, out, std.err, to); err != nil {
+	fill := func(w io.Writer) error {
+		out := bufio.NewWriterSize(w, 64<<10)
+		if err := write(ctx, out, std.err, to); err != nil {
+			return err
+		}
+		return out.Flush()
+	}
+	if c.Out == "" {
+		return fill(std.out)
+	}
+	out, err := createOutput("--out", c.Out)
+	if err != nil {
 		return err
 	}
-	return out.Flush()
+	return out.write(fill)
 }
 
-// running fetches readings from a server.
+// running fetches the readings from a server.
 func (c *exportCommand) running(ctx context.Context, out, stderr io.Writer, to moment) error {
 	client, err := c.connect(c.Target, stderr)
 	if err != nil {
@@ -74,8 +94,8 @@ func (c *exportCommand) running(ctx context.Context, out, stderr io.Writer, to m
 	return client.Download(ctx, out, selection)
 }
 
-// stopped writes readings from a data directory. The audit log has it before anything is
-// given out.
+// stopped reads the readings from a data directory. The export is in the audit log before any of
+// them is written.
 func (c *exportCommand) stopped(ctx context.Context, out, _ io.Writer, to moment) error {
 	if err := record(ctx, c.Audit, audit.Record{Event: audit.Exported, Device: c.Device, Actor: audit.Actor()}); err != nil {
 		return err

@@ -12,19 +12,19 @@ import (
 	"github.com/pulsegate/pulsegate/internal/polltest"
 )
 
-// A server in a control group of 160 MiB is sent twice as much at one time, as the
-// larger parts of batches that are each as long as it allows. It refuses what its
-// bounds do not hold, which it has chosen itself, with 503 and Retry-After, stays alive,
-// and takes readings meanwhile. Then it is loaded with batches.
+// A server in a control group of 160 MiB is sent twice as much at once, in the first parts of
+// batches of the largest size that it accepts. It refuses with 503 and Retry-After what exceeds
+// the bounds that it chose, survives, and stores readings meanwhile. Then it is loaded with
+// batches.
 //
-// Seen to fail with the mutant unbounded-bodies: the kernel ends the server.
+// Seen to fail with the mutant unbounded-bodies: the kernel kills the server.
 func TestMemoryLimit(t *testing.T) {
 	onBothLanes(t, func(t *testing.T, lane lane) {
 		t.Parallel()
 		const limitBytes = 160 << 20
 		group := newCgroup(t, limitBytes)
-		b := newBed(t, lane)
-		line := b.serveCommand("--trusted-proxies=127.0.0.0/8") // one address is to take it all
+		b := newHarness(t, lane)
+		line := b.serveCommand("--trusted-proxies=127.0.0.0/8", "--log-level=debug") // one address may use all the memory
 		b.server = launch(b, 1, group.command(line[0], line[1:]...))
 		took := resources(t, b.server)
 		bodyBytes, batchBytes := number(t, took["max_body_bytes"]), number(t, took["max_batch_bytes"])
@@ -41,10 +41,10 @@ func TestMemoryLimit(t *testing.T) {
 			}
 			defer conn.Close()
 			conns = append(conns, conn)
-			go func() { _, _ = io.WriteString(conn, head+part) }() // a refusal may come before all is sent
+			go func() { _, _ = io.WriteString(conn, head+part) }() // the answer may come before everything is sent
 			go func() {
 				answer := make([]byte, 4096)
-				if n, _ := conn.Read(answer); n > 0 { // otherwise it has found room, until it is closed
+				if n, _ := conn.Read(answer); n > 0 { // otherwise the body has its memory until it is closed
 					refused <- string(answer[:n])
 				}
 			}()
@@ -58,12 +58,12 @@ func TestMemoryLimit(t *testing.T) {
 			case <-b.server.exited:
 				t.Fatalf("the server has ended, %v, in a control group in which the kernel has ended %d processes", b.server.cmd.ProcessState, group.kills())
 			case <-time.After(polltest.Patience):
-				t.Fatalf("of %d batches of %d bytes %d are refused, with room for %d bytes", batches, batchBytes, n, bodyBytes)
+				t.Fatalf("of %d batches of %d bytes %d are refused, with memory for %d bytes", batches, batchBytes, n, bodyBytes)
 			}
 		}
 		b.mustPost(reading(1), `200 {"status":"stored"}`)
 		if got := status(b.server.url("/livez")); got != 200 {
-			t.Errorf("livez says %d, want 200", got)
+			t.Errorf("livez: got %d, want 200", got)
 		}
 		for _, conn := range conns {
 			conn.Close()
@@ -78,7 +78,7 @@ func TestMemoryLimit(t *testing.T) {
 	})
 }
 
-// number reads a number that a server has logged.
+// number parses a number from the log of a server.
 func number(t *testing.T, text string) int {
 	t.Helper()
 	n, err := strconv.Atoi(text)

@@ -8,17 +8,18 @@ import (
 	"time"
 
 	"github.com/pulsegate/pulsegate/internal/client/transfer"
+	"github.com/pulsegate/pulsegate/internal/server"
 	"github.com/pulsegate/pulsegate/internal/sys/settings"
 )
 
-// healthCommand asks a server for its health, for schedulers that run a command inside
-// the container, as Docker's HEALTHCHECK does.
+// healthCommand reports a server's health to schedulers that run a command inside the
+// container, as Docker's HEALTHCHECK does.
 type healthCommand struct {
-	URL     string        `arg:"" optional:"" help:"Address to ask, such as http://127.0.0.1:8080/livez. Without a path: /readyz. Default: /readyz of --addr."`
-	Addr    string        `default:"127.0.0.1:8080" help:"Address of the server's public listener, as serve has it. Only without URL."`
-	Timeout time.Duration `default:"3s" env:"-" help:"Time for the answer to arrive."`
-	CA      string        `type:"path" env:"-" placeholder:"FILE" help:"Certificates, as PEM, that may have signed that of an https server. Default: the system's."`
-	NoCheck bool          `name:"no-check-certificate" env:"-" help:"Take whatever certificate an https server has, as the probes of Kubernetes do. The request holds no secret."`
+	URL     string        `arg:"" optional:"" help:"URL to request, such as http://127.0.0.1:8080/livez; without a path /readyz. Default: /readyz of --addr."`
+	Addr    string        `default:"127.0.0.1:8080" placeholder:"HOST:PORT" help:"Address of the server's public listener, as in serve. Used without a URL."`
+	Timeout time.Duration `default:"3s" env:"-" help:"Time limit for the answer."`
+	CA      string        `type:"path" env:"-" placeholder:"FILE" help:"CA certificates in PEM that verify the certificate of an https server. Default: those of the system."`
+	NoCheck bool          `name:"no-check-certificate" env:"-" help:"Accept any certificate of an https server, as probes of Kubernetes do. The request contains no secret."`
 }
 
 func (c *healthCommand) Run(ctx context.Context, std stdio) error {
@@ -44,21 +45,21 @@ func (c *healthCommand) Run(ctx context.Context, std stdio) error {
 	return err
 }
 
-// target returns the address to ask.
+// target returns the URL to request.
 func (c *healthCommand) target() (*url.URL, error) {
 	address := c.URL
 	if address == "" {
 		if _, _, err := net.SplitHostPort(c.Addr); err != nil {
-			return nil, settings.Usagef("--addr: %v", err)
+			return nil, settings.Usagef("--addr: %v%s", err, server.AddrHint(c.Addr))
 		}
 		address = "http://" + c.Addr
 	}
 	u, err := url.Parse(address)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
-		// What is wrong with it is not shown: it may hold a password.
-		return nil, settings.Usagef("the address to ask is not of the form http://host:port/path")
+		// The error does not contain the URL, which may hold a password.
+		return nil, settings.Usagef("the URL is not of the form http://host:port/path")
 	}
-	// A server that listens on every address is asked on loopback.
+	// A server that listens on every address answers on loopback.
 	switch u.Hostname() {
 	case "", "0.0.0.0":
 		u.Host = net.JoinHostPort("127.0.0.1", u.Port())

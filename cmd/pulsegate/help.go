@@ -2,26 +2,61 @@ package main
 
 import (
 	"fmt"
+	"io"
 
 	"github.com/alecthomas/kong"
+	"github.com/pulsegate/pulsegate/internal/sys/settings"
 )
 
-// printHelp prints the help of a command. Where a command below it runs when none
-// is named, as sim run does for sim, its flags are shown too: they can be given.
+// helpCommand shows the help of a command, as its flag --help does.
+type helpCommand struct {
+	Command []string `arg:"" optional:"" help:"Command, such as serve or token create. Default: the whole program."`
+}
+
+func (c *helpCommand) Run(std stdio) error {
+	parser, err := newParser(new(commands), std)
+	if err != nil {
+		return err
+	}
+	_, err = parser.Parse(append(c.Command, "--help")) // exits if there is such a command
+	return settings.Usage(err)
+}
+
+// printHelp prints the help of a command. The help of a command with a default subcommand, such
+// as sim with sim run, includes the flags of the subcommand, because the command accepts them.
+// The model is used for this help only.
 func printHelp(options kong.HelpOptions, ctx *kong.Context) error {
 	node := ctx.Selected()
-	if node == nil || node.DefaultCmd == nil {
+	if node == nil {
+		options.FlagsLast, options.NoExpandSubcommands = true, true
 		return kong.DefaultHelpPrinter(options, ctx)
 	}
-	also := node.DefaultCmd
-	group := &kong.Group{Key: also.Path(), Title: fmt.Sprintf("Flags of '%s', which is what '%s' means:", also.Path(), node.Path())}
-	for _, flag := range also.Flags {
-		if flag.Group == nil {
-			flag.Group = group
+	if also := node.DefaultCmd; also != nil {
+		group := &kong.Group{Key: also.Path(), Title: fmt.Sprintf("Flags of '%s', the default:", also.Path())}
+		for _, flag := range also.Flags {
+			if flag.Group == nil {
+				flag.Group = group
+			}
+		}
+		node.Flags = append(node.Flags, also.Flags...)
+		node.Positional = append(node.Positional, also.Positional...)
+	}
+	// The flags of every command come last, without --version.
+	for _, flag := range ctx.Model.Flags {
+		if flag.Name != "version" {
+			node.Flags = append(node.Flags, flag)
 		}
 	}
-	// The model is used for this help and then thrown away.
-	node.Flags = append(node.Flags, also.Flags...)
-	node.Positional = append(node.Positional, also.Positional...)
-	return kong.DefaultHelpPrinter(options, ctx)
+	ctx.Model.Flags = nil
+	for _, flag := range node.Flags {
+		flag.Required = flag.Required && len(flag.Xor) == 0 // the usage line would demand all alternatives
+	}
+	if err := kong.DefaultHelpPrinter(options, ctx); err != nil {
+		return err
+	}
+	_, err := io.WriteString(ctx.Stdout, `
+The environment sets flags too, such as --token-file as PULSEGATE_TOKEN_FILE.
+docs/configuration.md lists all settings.
+`)
+	return err
 }

@@ -1,12 +1,15 @@
 package main
 
 import (
+	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"strings"
+	"time"
 
 	"github.com/go-json-experiment/json"
 	"github.com/pulsegate/pulsegate/internal/client/recording"
@@ -16,18 +19,32 @@ import (
 )
 
 type importCommand struct {
-	File    string            `arg:"" help:"CSV or NDJSON file; the ending .csv, .ndjson or .jsonl tells which."`
-	Target  string            `default:"http://127.0.0.1:8080" help:"Address of the server."`
-	Device  vitals.Name       `help:"Device of rows that name none."`
-	Map     recording.Mapping `placeholder:"FIELD=COLUMN,..." help:"Columns of a CSV file, such as heart_rate_bpm=HR,spo2_pct=SpO2. Signs that are not named are left out. Default: columns named as the JSON fields."`
-	ShiftTo *moment           `placeholder:"TIME" help:"Move all times so that the newest is this one: 'now', or RFC 3339 with zone. For recordings whose dates were moved by de-identification."`
-	Batch   int               `default:"500" help:"Readings in one request."`
-	Format  string            `enum:"auto,csv,ndjson" default:"auto" help:"Format of the file: auto, csv or ndjson."`
+	File    string            `arg:"" help:"CSV or NDJSON file, or - for standard input."`
+	Target  string            `placeholder:"URL" default:"http://127.0.0.1:8080" help:"URL of the server."`
+	Device  vitals.Name       `placeholder:"NAME" help:"Device of rows that do not name one."`
+	Map     recording.Mapping `placeholder:"FIELD=COLUMN,..." help:"Columns of a CSV file, such as heart_rate_bpm=HR,spo2_pct=SpO2. Signs without a column are left out. Default: columns with the names of the JSON fields."`
+	ShiftTo *moment           `placeholder:"TIME" help:"Move all times so that the newest is this one: 'now', or RFC 3339 with a zone. For recordings with the shifted dates of de-identification."`
+	Batch   int               `default:"500" help:"Readings per request."`
+	Format  string            `enum:"auto,csv,ndjson" default:"auto" help:"Format of the file. auto goes by the ending .csv, .ndjson or .jsonl, and by the first byte of standard input."`
 	JSON    bool              `help:"Print the summary as one JSON object."`
-	Quiet   bool              `short:"q" help:"Do not list refused rows."`
+	Quiet   bool              `short:"q" help:"Do not list rejected rows."`
 
 	clientFlags `embed:""`
 }
+
+// Help is the text below the description in the help.
+func (importCommand) Help() string {
+	return `Sending is repeated while the server does not answer. Sending a reading again is safe: the server stores it once.
+
+Examples:
+
+    pulsegate import readings.ndjson
+    pulsegate import monitor.csv --device bed-7 --map time=Time,heart_rate_bpm=HR,spo2_pct=SpO2
+    zcat night.csv.gz | pulsegate import - --device bed-7`
+}
+
+// stdinName is the name of the file that means standard input.
+const stdinName = "-"
 
 func (c *importCommand) Run(ctx context.Context, std stdio) error {
 	if err := c.check(); err != nil {
@@ -38,18 +55,12 @@ func (c *importCommand) Run(ctx context.Context, std stdio) error {
 		return err
 	}
 	defer client.Close()
-	file, err := os.Open(c.File)
+	file, closeFile, err := c.open(std.in)
 	if err != nil {
 		return err
 	}
-	defer file.Close()
-	opt := recording.Options{Mapping: c.Map, Device: c.Device}
-	var reader recording.Reader
-	if c.ShiftTo == nil {
-		reader, err = recording.New(file, c.Format, opt)
-	} else {
-		reader, err = recording.NewShifted(file, c.Format, opt, int64(*c.ShiftTo))
-	}
+	defer closeFile()
+	reader, err := c.reader(file)
 	if err != nil {
 		return err
 	}
@@ -66,41 +77,113 @@ func (c *importCommand) Run(ctx context.Context, std stdio) error {
 	return err
 }
 
-// check completes the flags, and refuses those that contradict each other.
+// check completes the flags and rejects those that contradict each other.
 func (c *importCommand) check() error {
-	if c.Format == "auto" {
+	if c.Format == "auto" && c.File != stdinName {
 		c.Format = recording.FormatOf(c.File)
 	}
 	switch {
 	case c.Batch < 1 || c.Batch > 100_000:
 		return settings.Usagef("--batch is not from 1 to 100000")
 	case c.Format == "":
-		return settings.Usagef("the file's name does not tell its format; add --format csv or --format ndjson")
-	case c.Format == recording.NDJSON && c.Map != (recording.Mapping{}):
-		return settings.Usagef("--map names the columns of a CSV file; this is NDJSON")
+		return settings.Usagef("the name of the file does not end in .csv, .ndjson or .jsonl; add --format csv or --format ndjson")
+	}
+	return c.checkMap()
+}
+
+// checkMap rejects --map for a format without columns.
+func (c *importCommand) checkMap() error {
+	if c.Format == recording.NDJSON && c.Map != (recording.Mapping{}) {
+		return settings.Usagef("--map names the columns of a CSV file, and this is NDJSON")
 	}
 	return nil
 }
 
-// upload sends the readings, and shows how far it is and what was refused.
-func (c *importCommand) upload(ctx context.Context, std stdio, client *transfer.Client, file *os.File, reader recording.Reader) (transfer.Summary, error) {
+// open opens the file or standard input, and determines the format of the latter.
+func (c *importCommand) open(stdin io.Reader) (file io.Reader, closeFile func() error, err error) {
+	if c.File != stdinName {
+		file, err := os.Open(c.File)
+		if err != nil {
+			return nil, nil, err
+		}
+		return file, file.Close, nil
+	}
+	file, closeFile = stdin, func() error { return nil }
+	if c.ShiftTo != nil {
+		if s, ok := stdin.(io.Seeker); !ok || !seeks(s) {
+			return nil, nil, settings.Usagef("--shift-to reads the file twice, and standard input cannot be read again; name the file")
+		}
+	}
+	if c.Format != "auto" {
+		return file, closeFile, nil
+	}
+	if c.ShiftTo != nil {
+		return nil, nil, settings.Usagef("add --format csv or --format ndjson: --shift-to reads the file twice")
+	}
+	buffered := bufio.NewReader(stdin)
+	start, err := buffered.Peek(1)
+	if err != nil && err != io.EOF {
+		return nil, nil, fmt.Errorf("read standard input: %w", err)
+	}
+	c.Format = recording.CSV
+	if bytes.Equal(start, []byte("{")) {
+		c.Format = recording.NDJSON
+	}
+	return buffered, closeFile, nil
+}
+
+// seeks reports whether a file has positions, unlike a pipe.
+func seeks(s io.Seeker) bool {
+	_, err := s.Seek(0, io.SeekCurrent)
+	return err == nil
+}
+
+// reader returns the readings of the file.
+func (c *importCommand) reader(file io.Reader) (reader recording.Reader, err error) {
+	if err := c.checkMap(); err != nil { // the format of standard input is known only now
+		return nil, err
+	}
+	opt := recording.Options{Mapping: c.Map, Device: c.Device}
+	if c.ShiftTo == nil {
+		reader, err = recording.New(file, c.Format, opt)
+	} else {
+		reader, err = recording.NewShifted(file.(io.ReadSeeker), c.Format, opt, int64(*c.ShiftTo))
+	}
+	if errors.Is(err, recording.ErrColumn) || errors.Is(err, recording.ErrNoColumn) {
+		err = fmt.Errorf("%w. Say with --map which column holds which field, such as --map time=Time,heart_rate_bpm=HR", err)
+		if c.Device.IsZero() {
+			err = fmt.Errorf("%w, and with --device whose readings these are if no column does", err)
+		}
+	}
+	return reader, err
+}
+
+// upload sends the readings. It shows the progress, retries and rejected rows.
+func (c *importCommand) upload(ctx context.Context, std stdio, client *transfer.Client, file io.Reader, reader recording.Reader) (transfer.Summary, error) {
 	size := int64(-1)
-	if info, err := file.Stat(); err == nil {
-		size = info.Size()
+	input, isFile := file.(*os.File)
+	if isFile {
+		if info, err := input.Stat(); err == nil {
+			size = info.Size()
+		}
 	}
 	bar := newByteProgress(std.err, "import")
-	refused := refusals{out: std.err, quiet: c.Quiet}
+	client.OnRetry = (&retries{out: std.err, bar: bar}).add
+	rejected := rejections{out: std.err, quiet: c.Quiet}
 	sum, err := transfer.Upload(ctx, client, reader, transfer.UploadOptions{
 		Batch: c.Batch,
 		OnProgress: func(transfer.Summary) {
-			if at, err := file.Seek(0, io.SeekCurrent); err == nil {
+			if !isFile {
+				return
+			}
+			if at, err := input.Seek(0, io.SeekCurrent); err == nil {
 				bar.set(at, size)
 			}
 		},
-		OnRefused: refused.add,
+		OnRefused: rejected.add,
 	})
 	bar.finish()
-	refused.end()
+	rejected.end()
 	return sum, err
 }
 
@@ -123,36 +206,58 @@ func printJSON(out io.Writer, v any) error {
 	return err
 }
 
-// refusals lists refused rows, the first ones each by itself.
-type refusals struct {
+// retries reports that requests are sent again.
+type retries struct {
+	out   io.Writer
+	bar   progress
+	total int
+}
+
+// shownRetries bounds the number of lines about retries.
+const shownRetries = 20
+
+func (r *retries) add(err error, tries int, wait time.Duration) {
+	r.total++
+	if r.total > shownRetries {
+		return
+	}
+	r.bar.clear()
+	fmt.Fprintf(r.out, "%v; trying again in %s (retry %d of %d)\n", err, settings.FormatDuration(wait.Round(100*time.Millisecond)), tries, transfer.MaxTries-1)
+	if r.total == shownRetries {
+		fmt.Fprintln(r.out, "further retries are not reported")
+	}
+}
+
+// rejections lists rejected rows, the first ones individually.
+type rejections struct {
 	out   io.Writer
 	quiet bool
 	total int
-	ahead bool // some lay ahead of the server's clock
-	old   bool // some lay before the oldest time that the server accepts
+	ahead bool // a row was ahead of the server's clock
+	old   bool // a row was before the oldest time that the server accepts
 }
 
-// shownRefusals is how many refused rows are listed one by one.
-const shownRefusals = 20
+// shownRejections is the number of rejected rows that are listed individually.
+const shownRejections = 20
 
-func (p *refusals) add(r transfer.Refusal) {
+func (p *rejections) add(r transfer.Refusal) {
 	p.total++
 	p.ahead = p.ahead || r.Field == "time" && strings.Contains(r.Reason, "ahead of the server's clock")
 	p.old = p.old || r.Field == "time" && strings.Contains(r.Reason, "the oldest time that this server accepts")
-	if !p.quiet && p.total <= shownRefusals {
-		fmt.Fprintf(p.out, "line %d refused: %s\n", r.Line, r.Text())
+	if !p.quiet && p.total <= shownRejections {
+		fmt.Fprintf(p.out, "line %d rejected: %s\n", r.Line, r.Text())
 	}
 }
 
-// end prints how many were not listed, and what to do about the commonest cause.
-func (p *refusals) end() {
-	if more := p.total - shownRefusals; more > 0 && !p.quiet {
+// end prints how many rows were not listed, and a remedy for the most common causes.
+func (p *rejections) end() {
+	if more := p.total - shownRejections; more > 0 && !p.quiet {
 		fmt.Fprintf(p.out, "and %d more\n", more)
 	}
 	if p.ahead {
-		fmt.Fprintln(p.out, "The times lie ahead of the server's clock. If de-identification has moved the recording's dates, add '--shift-to now'.")
+		fmt.Fprintln(p.out, "The times are ahead of the server's clock. If de-identification shifted the dates of the recording, add '--shift-to now'.")
 	}
 	if p.old {
-		fmt.Fprintln(p.out, "The times lie before what the server accepts. Integers are milliseconds: multiply seconds by 1000. For an old recording, add '--shift-to now'.")
+		fmt.Fprintln(p.out, "The times are older than the server accepts. Integers are milliseconds: multiply seconds by 1000. For an old recording, add '--shift-to now'.")
 	}
 }

@@ -9,11 +9,11 @@ import (
 	"testing"
 )
 
-// docs/limits.md names every bound that serve has a flag for, with the default that
-// serve has, and tests that exist.
+// docs/limits.md has a row for every bound that serve has a flag for, with its default, and names
+// existing tests.
 //
-// Seen to fail with a flag that the page does not name, with another default, and with
-// a test that is called otherwise.
+// Seen to fail with a flag that the page does not name, with another default, and with a wrong
+// test name.
 func TestLimitsPage(t *testing.T) {
 	text, err := os.ReadFile("../../docs/limits.md")
 	if err != nil {
@@ -39,7 +39,7 @@ func TestLimitsPage(t *testing.T) {
 			named = named || strings.Contains(plain(row[1]), plain(value))
 		}
 		if !named {
-			t.Errorf("%s: no row says %s, which serve has", flag, value)
+			t.Errorf("%s: no row has %s, the default of serve", flag, value)
 		}
 	}
 	known := testNames(t)
@@ -54,16 +54,20 @@ func TestLimitsPage(t *testing.T) {
 func flagDefaults(t *testing.T, help string) map[string]string {
 	t.Helper()
 	defaults := map[string]string{}
-	// A flag stands in a line of its own, --max-conns=65536 for example.
-	for _, m := range regexp.MustCompile(`(--[a-z-]+)=(\S+)`).FindAllStringSubmatch(help, -1) {
-		flag := m[1]
+	help = strings.Join(strings.Fields(help), " ") // descriptions are wrapped
+	flags := regexp.MustCompile(`(--[a-z-]+)=`).FindAllStringSubmatchIndex(help, -1)
+	for i, at := range flags {
+		flag, end := help[at[2]:at[3]], len(help)
+		if i+1 < len(flags) {
+			end = flags[i+1][0]
+		}
 		if strings.HasPrefix(flag, "--max-") && flag != "--max-ahead" || strings.HasSuffix(flag, "-timeout") || flag == "--min-free-bytes" {
-			value := strings.TrimRight(m[2], ".,")
-			// The help says N where the default depends on the memory there is.
-			if fitted := regexp.MustCompile(flag + `=N[^=]*?Default:\s+(\d+)`).FindStringSubmatch(help); value == "N" && fitted != nil {
-				value = fitted[1]
+			m := regexp.MustCompile(`\(default: ([^,)]+)`).FindStringSubmatch(help[at[0]:end])
+			if m == nil {
+				t.Errorf("the help has no default of %s", flag)
+				continue
 			}
-			defaults[flag] = value
+			defaults[flag] = m[1]
 		}
 	}
 	return defaults
@@ -71,11 +75,7 @@ func flagDefaults(t *testing.T, help string) map[string]string {
 
 // plain returns a number, a size or a duration in the form of the help.
 func plain(s string) string {
-	s = strings.ReplaceAll(strings.TrimSpace(s), ",", "")
-	for unit, bytes := range map[string]string{"16 KiB": "16384", "32 MiB": "33554432", "256 MiB": "268435456", " s": "s"} {
-		s = strings.ReplaceAll(s, unit, bytes)
-	}
-	return s
+	return regexp.MustCompile(`([0-9]) (s|[KMG]iB)\b`).ReplaceAllString(strings.ReplaceAll(strings.TrimSpace(s), ",", ""), "$1$2")
 }
 
 // testNames returns the names of all tests and fuzz targets of the repository.

@@ -15,11 +15,11 @@ import (
 	"time"
 )
 
-// floodRequests is how many requests TestFlood sends in each way.
+// floodRequests is the number of requests of each kind in TestFlood.
 var floodRequests = flag.Int("logs.requests", 5_000, "requests of each flood in TestFlood")
 
-// pipeline sends n requests on one connection, as fast as they are taken, and
-// returns how often each status was answered.
+// pipeline sends n requests on one connection, as fast as they are accepted, and counts the
+// answers by status.
 func pipeline(t testing.TB, addr string, n int, request func(i int) string) map[int]int {
 	t.Helper()
 	conn, err := net.Dial("tcp", addr)
@@ -34,7 +34,7 @@ func pipeline(t testing.TB, addr string, n int, request func(i int) string) map[
 	go func() {
 		out := bufio.NewWriterSize(conn, 64<<10)
 		for i := range n {
-			_, _ = out.WriteString(request(i)) // Flush tells
+			_, _ = out.WriteString(request(i)) // Flush reports the error
 		}
 		sent <- out.Flush()
 	}()
@@ -56,7 +56,7 @@ func pipeline(t testing.TB, addr string, n int, request func(i int) string) map[
 	return statuses
 }
 
-// postText returns a POST of a body.
+// postText returns a POST request with a body.
 func postText(path, body string) string {
 	return fmt.Sprintf("POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%s", path, len(body), body)
 }
@@ -65,8 +65,8 @@ func goodReading(i int) string {
 	return postText("/v1/readings", fmt.Sprintf(`{"device":"d%d","time":%d,"spo2_pct":97.5}`, i%10, 1_000_000+i))
 }
 
-// At the default level a server says that it starts and that it stops, and nothing
-// of requests, whatever becomes of them.
+// At the default level a server logs that it starts and stops, and nothing about requests,
+// whatever their outcome.
 func TestNoLinesOfRequests(t *testing.T) {
 	p := start(t, program(t), filepath.Join(t.TempDir(), "data"), "--admin-addr=127.0.0.1:0")
 	const each = 500
@@ -80,7 +80,7 @@ func TestNoLinesOfRequests(t *testing.T) {
 	} {
 		pipeline(t, p.addr, each, flood)
 	}
-	for range 100 { // connections that bring no request, or none that HTTP knows
+	for range 100 { // connections without a request, or with an invalid one
 		conn, err := net.Dial("tcp", p.addr)
 		if err != nil {
 			t.Fatal(err)
@@ -94,8 +94,10 @@ func TestNoLinesOfRequests(t *testing.T) {
 		t.Errorf("exit code %d", code)
 	}
 	lines := strings.Split(strings.TrimSpace(p.stderr()), "\n")
-	// Whether ready or data comes first is open.
-	for _, want := range []string{"listening ", "listening ", "msg=resources ", "msg=data ", "msg=ready ", "msg=draining ", "msg=stopped "} {
+	if want := "ready url=http://" + p.addr + " data="; !strings.HasPrefix(lines[0], want) {
+		t.Errorf("the first line is %q, want that it begins with %q", lines[0], want)
+	}
+	for _, want := range []string{"ready url=", "listening ", "listening ", "msg=data ", "msg=ready ", "msg=draining ", "msg=stopped "} {
 		i := slices.IndexFunc(lines, func(line string) bool { return strings.Contains(line, want) })
 		if i < 0 {
 			t.Fatalf("no line %q is left; all lines:\n%s", want, p.stderr())
@@ -107,8 +109,8 @@ func TestNoLinesOfRequests(t *testing.T) {
 	}
 }
 
-// The access log has the same lines from both lanes. They hold templates and
-// lengths, and nothing of what was sent.
+// Both lanes write the same lines to the access log. They contain templates and lengths, and
+// nothing that was sent.
 func TestAccessLog(t *testing.T) {
 	for _, lane := range []string{"on", "off"} {
 		t.Run("fast lane "+lane, func(t *testing.T) {
@@ -157,14 +159,14 @@ func TestAccessLog(t *testing.T) {
 				}
 			}
 			if strings.Contains(strings.ToLower(p.stderr()), "secret") {
-				t.Errorf("the log holds what was sent:\n%s", p.stderr())
+				t.Errorf("the log contains what was sent:\n%s", p.stderr())
 			}
 		})
 	}
 }
 
-// Requests that each would write a line, more than a budget has room for: the
-// server writes no more than it promises, and says how much is missing.
+// Requests would each write a line, more than a budget allows: the server writes no more than it
+// promises, and reports how many lines are missing.
 func TestFlood(t *testing.T) {
 	const maxBytes = 256 << 10
 	n := *floodRequests
@@ -199,7 +201,7 @@ func TestFlood(t *testing.T) {
 	missing := 0
 	for _, m := range regexp.MustCompile(`"suppressed":(\d+),"like":"request"`).FindAllStringSubmatch(p.stderr(), -1) {
 		n := 0
-		_, _ = fmt.Sscan(m[1], &n) // digits
+		_, _ = fmt.Sscan(m[1], &n) // only digits match
 		missing += n
 	}
 	if missing+requests != 2*n {

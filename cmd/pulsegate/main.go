@@ -1,7 +1,7 @@
-// Command pulsegate takes vital-sign readings over HTTP, acknowledges what is on
-// stable storage, and serves it back.
+// Command pulsegate accepts vital-sign readings over HTTP, acknowledges them when they are on
+// stable storage, and serves them.
 //
-// This package wires flags to packages and holds no logic of its own.
+// This package connects flags with packages and holds no logic of its own.
 package main
 
 import (
@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"os"
 	"os/signal"
 	"syscall"
@@ -16,6 +17,7 @@ import (
 	"github.com/alecthomas/kong"
 	"github.com/pulsegate/pulsegate/internal/access/token"
 	"github.com/pulsegate/pulsegate/internal/client/recording"
+	"github.com/pulsegate/pulsegate/internal/client/transfer"
 	"github.com/pulsegate/pulsegate/internal/observe/logbudget"
 	"github.com/pulsegate/pulsegate/internal/server"
 	"github.com/pulsegate/pulsegate/internal/sys/settings"
@@ -31,45 +33,71 @@ const (
 )
 
 func main() {
-	// The first signal ends ctx, and with it the command in good order. The
-	// second one finds the signals' default behaviour back in force.
+	// The first signal cancels ctx, and the command ends in good order. A second signal has
+	// its default effect.
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop)
 	os.Exit(run(ctx, os.Args[1:], stdio{os.Stdin, terminal.Guard(os.Stdout), terminal.Guard(os.Stderr)}))
 }
 
-// stdio is where a command reads and writes.
+// stdio holds the standard streams of a command.
 type stdio struct {
 	in       io.Reader
 	out, err io.Writer
 }
 
-// commands is the command line. Each command is described beside its code.
+// commands describes the command line. Each command is described beside its code.
 type commands struct {
 	settings.Settings `embed:""`
 
-	Serve   serveCommand   `cmd:"" help:"Take readings over HTTP, store them, serve them back."`
-	Demo    demoCommand    `cmd:"" help:"Start a server, send it a real recording over HTTP, show what was stored, keep serving."`
-	Import  importCommand  `cmd:"" help:"Send a CSV or NDJSON file of readings to a server."`
-	Export  exportCommand  `cmd:"" help:"Write a device's readings from a server or from the data directory of a stopped one."`
-	Check   checkCommand   `cmd:"" help:"Verify the data directory of a stopped server, read-only, and count what it holds."`
-	Backup  backupCommand  `cmd:"" help:"Write a consistent, verified copy of a running or a stopped server's store to a directory."`
-	Restore restoreCommand `cmd:"" help:"Make a data directory of a backup. Nothing is overwritten."`
-	Erase   eraseCommand   `cmd:"" help:"Remove all readings of a device from a running or a stopped server, for good."`
-	Sim     simCommand     `cmd:"" help:"Load a server like a fleet of gateways, and prove that everything acknowledged was stored."`
-	Audit   auditCommand   `cmd:"" help:"Verify the audit log."`
-	Token   tokenCommand   `cmd:"" help:"Create, list and revoke the tokens of gateways and readers."`
-	Profile profileCommand `cmd:"" help:"Show what a request costs a running server: CPU time, allocations, system calls, by part and by line."`
-	Health  healthCommand  `cmd:"" help:"Ask a server whether it can do its work: exit code 0 if so, otherwise 1. For health checks of containers."`
-	Version versionCommand `cmd:"" help:"Show the version, the Go version and the build settings."`
+	ShowVersion versionFlag `name:"version" action:"" help:"Print the version and exit."`
 
-	Completion completionCommand `cmd:"" help:"Print a script that makes a shell complete command lines."`
-	Man        manCommand        `cmd:"" help:"Print the manual page, for man(1)."`
-	Complete   completeCommand   `cmd:"" name:"__complete" hidden:""`
+	Serve  serveCommand  `cmd:"" group:"server" help:"Accept readings over HTTP, store them and serve them."`
+	Demo   demoCommand   `cmd:"" group:"server" help:"Start a server, send it a recording over HTTP, show what it stored, and keep serving."`
+	Health healthCommand `cmd:"" group:"server" help:"Report a server's readiness by exit code: 0 if it is ready, otherwise 1."`
+
+	Devices devicesCommand `cmd:"" group:"readings" help:"List the devices of a server with their latest values."`
+	Latest  latestCommand  `cmd:"" group:"readings" help:"Show the latest value of each vital sign of a device."`
+	Import  importCommand  `cmd:"" group:"readings" help:"Send a CSV or NDJSON file of readings to a server."`
+	Export  exportCommand  `cmd:"" group:"readings" help:"Write the readings of a device, from a server or a data directory."`
+
+	Token   tokenCommand   `cmd:"" group:"admin" help:"Create, list and revoke the tokens of gateways and readers."`
+	Backup  backupCommand  `cmd:"" group:"admin" help:"Write a consistent, verified copy of a store to a directory."`
+	Restore restoreCommand `cmd:"" group:"admin" help:"Make a data directory from a backup. Nothing is overwritten."`
+	Check   checkCommand   `cmd:"" group:"admin" help:"Verify the data directory of a stopped server, read-only, and count its contents."`
+	Erase   eraseCommand   `cmd:"" group:"admin" help:"Remove all readings of a device for good."`
+	Audit   auditCommand   `cmd:"" group:"admin" help:"Verify the audit log, or create the key that signs it."`
+
+	Sim     simCommand     `cmd:"" group:"load" help:"Load a server with simulated gateways, and prove that it stored all it acknowledged."`
+	Profile profileCommand `cmd:"" group:"load" help:"Show what a request costs a running server, by function and line."`
+
+	Help       helpCommand       `cmd:"" group:"more" help:"Show the help of a command."`
+	Version    versionCommand    `cmd:"" group:"more" help:"Show the version, the Go version and the build settings."`
+	Completion completionCommand `cmd:"" group:"more" help:"Print a script that completes command lines in a shell."`
+	Man        manCommand        `cmd:"" group:"more" help:"Print the manual page in the format of man(1)."`
+	Complete   completeCommand   `cmd:"" group:"more" name:"__complete" hidden:""`
 }
 
-// run runs one command line and returns its exit code. It is main without the process, so
-// that tests can call it.
+// groups are the headings of commands and flags in help texts.
+func groups() []kong.Group {
+	return []kong.Group{
+		{Key: "server", Title: "Run a server:"},
+		{Key: "readings", Title: "Read and write readings:"},
+		{Key: "admin", Title: "Administer:"},
+		{Key: "load", Title: "Measure:"},
+		{Key: "more", Title: "More:"},
+
+		{Key: "essential", Title: "Essential:"},
+		{Key: "security", Title: "Security:"},
+		{Key: "readings-limits", Title: "Limits of readings:"},
+		{Key: "limits", Title: "Limits of resources and times:"},
+		{Key: "observe", Title: "Logs and tracing:"},
+		{Key: "credentials", Title: "Credentials:"},
+	}
+}
+
+// run runs one command line and returns its exit code. It is main without the process, for
+// tests.
 func run(ctx context.Context, args []string, std stdio) (code int) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -83,50 +111,73 @@ func run(ctx context.Context, args []string, std stdio) (code int) {
 	var cmds commands
 	parser, err := newParser(&cmds, std)
 	if err != nil {
-		return report(std, exitFailed, err)
+		return report(std, exitFailed, err.Error())
 	}
 	kctx, err := parser.Parse(args)
 	if err != nil {
-		if parseErr, ok := errors.AsType[*kong.ParseError](err); ok && len(args) == 0 {
-			_ = parseErr.Context.PrintUsage(false) // the usage is an extra beside the error
+		var node *kong.Node
+		if parseErr, ok := errors.AsType[*kong.ParseError](err); ok {
+			if node = parseErr.Context.Selected(); len(args) == 0 {
+				_ = parseErr.Context.PrintUsage(false) // the error follows in any case
+			}
 		}
-		defer fmt.Fprintln(std.err, "Run 'pulsegate --help', or 'pulsegate COMMAND --help'.")
-		return report(std, exitUsage, err)
+		return report(std, exitUsage, err.Error()+"\n"+seeHelp(node))
 	}
 	kctx.BindTo(ctx, (*context.Context)(nil))
-	if _, serves := kctx.Selected().Target.Addr().Interface().(*serveCommand); !serves { // which logs them
+	serve, serves := kctx.Selected().Target.Addr().Interface().(*serveCommand)
+	if !serves { // serve logs them
 		for _, text := range unknownVariables(kctx) {
-			_ = report(std, exitDone, fmt.Errorf("warning: %s", text))
+			_ = report(std, exitDone, "warning: "+text)
 		}
 	}
-	err = kctx.Run(std)
+	if err = kctx.Run(std); err == nil {
+		return exitDone
+	}
+	code, text := exitFailed, err.Error()
 	if _, usage := errors.AsType[settings.UsageError](err); usage {
-		return report(std, exitUsage, err)
+		node := kctx.Selected()
+		if node.Name == "help" { // the error is about another command
+			node = nil
+		}
+		code, text = exitUsage, text+"\n"+seeHelp(node)
 	}
-	if err != nil {
-		return report(std, exitFailed, err)
+	if problem, ok := errors.AsType[*transfer.Problem](err); ok && problem.Status == http.StatusUnauthorized {
+		text += "\n" + tokenHint
 	}
-	return exitDone
+	if serves && !serve.PrintConfig {
+		server.LastLine(std.err, &serve.LogOptions, text)
+		return code
+	}
+	return report(std, code, text)
 }
 
-// report prints err for people, and returns code.
-func report(std stdio, code int, err error) int {
-	logbudget.LastLine(std.err, fmt.Sprintf("pulsegate: %v\n", err))
+// report prints an error or a warning, and returns code.
+func report(std stdio, code int, text string) int {
+	logbudget.LastLine(std.err, "pulsegate: "+text+"\n")
 	return code
 }
 
-// An exitCode unwinds from kong's call of exit, after --help for example.
+// seeHelp returns a sentence that names the help of a command, or of the program for nil.
+func seeHelp(node *kong.Node) string {
+	if node == nil {
+		return "Run 'pulsegate --help' for the commands."
+	}
+	return fmt.Sprintf("Run '%s --help' for its flags.", node.FullPath())
+}
+
+// An exitCode unwinds from kong's call of exit, for example after --help.
 type exitCode int
 
-// newParser returns the parser of the command line, which also reads the environment and
-// the file that --config names.
+// newParser returns the parser of the command line. It also reads the environment and the
+// file that --config names.
 func newParser(cmds *commands, std stdio) (*kong.Kong, error) {
 	cmds.LookupEnv = os.LookupEnv
 	return kong.New(cmds,
 		kong.Name("pulsegate"),
-		kong.Description("Readings of wearables in over HTTP, acknowledged when they are on stable storage, and back out."),
+		kong.Description("Accepts readings of wearables over HTTP, acknowledges them when they are on stable storage, and serves them."),
 		kong.Writers(std.out, std.err),
 		kong.Exit(func(code int) { panic(exitCode(code)) }),
+		kong.ExplicitGroups(groups()),
 		settings.Environment(),
 		settings.Units(),
 		settings.Text(vitals.ParseName),
@@ -134,13 +185,13 @@ func newParser(cmds *commands, std stdio) (*kong.Kong, error) {
 		settings.Text(token.ParseID),
 		settings.Text(recording.ParseMapping),
 		settings.Text(parseMoment),
-		kong.ConfigureHelp(kong.HelpOptions{Compact: true}),
+		settings.Help(),
 		kong.Help(printHelp),
 		kong.Vars(server.Defaults()),
 	)
 }
 
-// unknownVariables returns a sentence about each variable that sets nothing.
+// unknownVariables returns a sentence about each environment variable that sets nothing.
 func unknownVariables(ctx *kong.Context) []string {
 	return settings.UnknownVariables(os.Environ(), ctx.Model.Node, tokenVariable)
 }

@@ -9,22 +9,22 @@ import (
 	"github.com/alecthomas/kong"
 )
 
-// manCommand prints the manual page: what is said here, and the description of the command
-// line, in the macros of man(7).
+// manCommand prints the manual page: the text below and the description of the command line, in
+// the macros of man(7).
 type manCommand struct{}
 
 const manHead = `.TH "PULSEGATE" 1 "%s" "pulsegate %s" "User Commands"
 .SH NAME
-pulsegate \- vital signs in over HTTP, acknowledged when they are on stable storage, and back out
+pulsegate \- store and serve vital signs, acknowledged when they are on stable storage
 .SH SYNOPSIS
 .B pulsegate
 COMMAND [FLAG]... [ARGUMENT]...
 .SH DESCRIPTION
-Takes vital\-sign readings (blood pressure, SpO2, heart rate, resting heart rate) that wearables\(aq gateways POST as JSON,
-acknowledges only what is on stable storage, and serves them back.
+Accepts vital\-sign readings (blood pressure, SpO2, heart rate, resting heart rate) that the gateways of wearables POST as
+JSON, acknowledges them when they are on stable storage, and serves them.
 .PP
-Each flag may be set by the environment variable that stands beside it, or by the file that \-\-config names.
-A flag comes before a variable, and a variable before the file.
+The environment variable beside a flag sets it too, and so does the file that \-\-config names.
+A flag overrides a variable, and a variable overrides the file.
 `
 
 const manTail = `.SH EXIT STATUS
@@ -40,19 +40,19 @@ Wrong usage.
 .SH SIGNALS
 .TP
 .B SIGTERM, SIGINT
-serve drains: readyz says no, after \-\-drain\-delay new readings are refused, requests under way are answered, the store
+serve drains: readyz fails, new readings are rejected after \-\-drain\-delay, pending requests are answered, and the store
 is closed.
-A second one ends the delay early, a further one the process.
+A second signal ends the delay early, and another one the process.
 .TP
 .B SIGHUP
-serve reads tokens, certificates and the settings of its log again.
+serve reloads tokens, certificates and log settings.
 .SH SEE ALSO
 systemd.service(5), https://github.com/pulsegate/pulsegate
 `
 
 func (manCommand) Run(kctx *kong.Context, std stdio) error {
 	var b strings.Builder
-	// The date is for formatters to read, which know no escapes in it.
+	// Formatters do not expand escapes in the date.
 	fmt.Fprintf(&b, manHead, buildDate(), roff(versionText()))
 	item := func(term, text string) { fmt.Fprintf(&b, ".TP\n.B %s\n%s\n", roff(term), roff(text)) }
 	flags := func(node *kong.Node) {
@@ -78,13 +78,13 @@ func (manCommand) Run(kctx *kong.Context, std stdio) error {
 	return err
 }
 
-// roff escapes what formatters give a meaning to, and begins a line with each sentence. A
-// plain hyphen would become another character, which cannot be copied into a shell.
+// roff escapes the characters that formatters interpret, and begins a new line after each
+// sentence. An unescaped hyphen would become another character, which a shell does not accept.
 func roff(text string) string {
 	return strings.NewReplacer(`\`, `\e`, `-`, `\-`, `'`, `\(aq`, "`", `\(ga`, `^`, `\(ha`, `~`, `\(ti`, `"`, `\(dq`, ". ", ".\n").Replace(text)
 }
 
-// buildDate returns the date of the commit that was built, if it is known.
+// buildDate returns the date of the commit that was built, or "" if it is not known.
 func buildDate() string {
 	if info, ok := debug.ReadBuildInfo(); ok {
 		for _, s := range info.Settings {

@@ -21,8 +21,8 @@ import (
 	"github.com/pulsegate/pulsegate/internal/polltest"
 )
 
-// long skips a test in a short run, which takes a minute and needs neither root nor
-// devices. make test runs it.
+// long skips a test in a short run, which takes a minute and needs neither root nor devices. make
+// test includes it.
 func long(t testing.TB) {
 	t.Helper()
 	if testing.Short() {
@@ -40,7 +40,7 @@ func program(t testing.TB) string {
 	return built.path
 }
 
-// built is what program has built. TestMain makes its directory.
+// built is the result of program. TestMain creates its directory.
 var built struct {
 	dir  string
 	once sync.Once
@@ -48,11 +48,11 @@ var built struct {
 	err  error
 }
 
-// buildInto builds pulsegate into dir. Where files are replaced, their path maps
-// to the text that is compiled in their place.
+// buildInto builds pulsegate into dir. replaced maps the paths of source files to the texts that
+// are compiled in their place.
 func buildInto(dir string, replaced map[string]string) (string, error) {
 	bin := filepath.Join(dir, "pulsegate")
-	args := []string{"build", "-ldflags=-w", "-o", bin} // linked in half the time: no debugger looks at it
+	args := []string{"build", "-ldflags=-w", "-o", bin} // halves the time to link; no debugger needs it
 	if len(replaced) > 0 {
 		overlay := struct{ Replace map[string]string }{map[string]string{}}
 		for file, text := range replaced {
@@ -77,7 +77,7 @@ func buildInto(dir string, replaced map[string]string) (string, error) {
 	return bin, nil
 }
 
-// TestMain makes the directory that the program is built into.
+// TestMain creates the directory that the program is built into.
 func TestMain(m *testing.M) {
 	os.Exit(func() int {
 		err := ownNamespaces()
@@ -99,18 +99,19 @@ type process struct {
 	t      testing.TB
 	cmd    *exec.Cmd
 	addr   string        // of the public listener
-	admin  string        // of the admin listener, empty if there is none
-	exited chan struct{} // closed when the process has ended and its output is read
+	admin  string        // of the admin listener, or "" if there is none
+	exited chan struct{} // closed when the process has exited and its output was read
 
 	mu  sync.Mutex
 	err strings.Builder // standard error so far, guarded by mu
 }
 
-var listening = regexp.MustCompile(`listening addr=(\S+) listener=(public|admin)`)
+// listening matches the line of a listener, in both formats of the log.
+var listening = regexp.MustCompile(`listening(?: addr=|","addr":")([^\s"]+)(?: listener=|","listener":")(public|admin)`)
 
-// start starts a server on dir and waits until it listens. It runs beside dir, and
-// has an admin listener only if args say where. It takes any time since 1970: those of
-// many tests are small numbers. It is killed when the test ends.
+// start starts a server on dir and waits until it listens. The server's working directory is the
+// parent of dir. It has an admin listener only if args name one, and accepts any time since 1970,
+// because many tests use small numbers. It is killed when the test ends.
 func start(t testing.TB, bin, dir string, args ...string) *process {
 	t.Helper()
 	listeners := 1
@@ -122,11 +123,10 @@ func start(t testing.TB, bin, dir string, args ...string) *process {
 	return launch(t, listeners, cmd)
 }
 
-// anyTime has a server accept any time since 1970.
+// anyTime makes a server accept any time since 1970.
 const anyTime = "--oldest=1970-01-01T00:00:00Z"
 
-// launch runs a command that serves, and waits until it listens on so many
-// listeners.
+// launch runs a command that serves, and waits until it has this many listeners.
 func launch(t testing.TB, listeners int, cmd *exec.Cmd) *process {
 	t.Helper()
 	p, err := tryLaunch(t, listeners, cmd)
@@ -136,8 +136,7 @@ func launch(t testing.TB, listeners int, cmd *exec.Cmd) *process {
 	return p
 }
 
-// tryLaunch is launch for a server that may end before it listens, which is the
-// error.
+// tryLaunch is launch for a server that may exit before it listens, which is the error.
 func tryLaunch(t testing.TB, listeners int, cmd *exec.Cmd) (*process, error) {
 	t.Helper()
 	p := &process{t: t, cmd: cmd, exited: make(chan struct{})}
@@ -148,7 +147,7 @@ func tryLaunch(t testing.TB, listeners int, cmd *exec.Cmd) (*process, error) {
 	if err := p.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	lines := make(chan []string, 2) // one of each listener
+	lines := make(chan []string, 2) // one per listener
 	go func() {
 		defer close(p.exited)
 		in := bufio.NewScanner(stderr)
@@ -160,7 +159,7 @@ func tryLaunch(t testing.TB, listeners int, cmd *exec.Cmd) (*process, error) {
 				lines <- m
 			}
 		}
-		_ = p.cmd.Wait() // its state tells
+		_ = p.cmd.Wait() // ProcessState has the result
 	}()
 	t.Cleanup(p.kill)
 	deadline := time.After(polltest.Patience)
@@ -205,7 +204,7 @@ func (p *process) signal(s syscall.Signal) {
 	}
 }
 
-// kill ends the process as kill -9 does, and waits for its end.
+// kill ends the process with SIGKILL and waits for its end.
 func (p *process) kill() {
 	p.signal(syscall.SIGKILL)
 	select {
@@ -222,7 +221,7 @@ func (p *process) stop() int {
 	return p.ended()
 }
 
-// ended waits until the process has ended and returns its exit code, -1 after a signal.
+// ended waits until the process has exited and returns its exit code, or -1 after a signal.
 func (p *process) ended() int {
 	p.t.Helper()
 	select {
@@ -233,22 +232,22 @@ func (p *process) ended() int {
 	return p.cmd.ProcessState.ExitCode()
 }
 
-// await waits until a condition holds. It ends the test with what the server has said
-// when it does not come to hold.
+// await waits until a condition holds. If it does not come to hold, the test ends with the output
+// of the server.
 func (p *process) await(what string, holds func() bool) {
 	p.t.Helper()
 	if !polltest.Within(polltest.Patience, holds) {
-		p.t.Fatalf("not within %v: %s; the server says:\n%s", polltest.Patience, what, p.stderr())
+		p.t.Fatalf("not within %v: %s; the log of the server:\n%s", polltest.Patience, what, p.stderr())
 	}
 }
 
-// awaitStatus waits until a page is answered with a status, 0 for no answer.
+// awaitStatus waits until a page is answered with a status, or 0 for no answer.
 func (p *process) awaitStatus(path string, want int) {
 	p.t.Helper()
 	p.await(fmt.Sprintf("%s is answered %d", path, want), func() bool { return status(p.url(path)) == want })
 }
 
-// awaitLine waits until the server has written a text so many times.
+// awaitLine waits until the server has written a text this many times.
 func (p *process) awaitLine(text string, times int) {
 	p.t.Helper()
 	p.await(fmt.Sprintf("it writes %q %d times", text, times), func() bool { return strings.Count(p.stderr(), text) >= times })

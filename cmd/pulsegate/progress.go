@@ -9,11 +9,10 @@ import (
 	"github.com/pulsegate/pulsegate/internal/sys/terminal"
 )
 
-// A progress shows on a terminal how far a long piece of work is. Elsewhere it shows
-// nothing.
+// A progress shows the progress of long work on a terminal. Elsewhere it shows nothing.
 type progress struct{ *progressbar.ProgressBar }
 
-// newProgress returns a progress of work whose length is not known yet.
+// newProgress returns the progress of work of unknown length.
 func newProgress(out io.Writer, what string, opt ...progressbar.Option) progress {
 	shown := terminal.Is(out)
 	if w, ok := out.(*terminal.Writer); ok {
@@ -25,16 +24,19 @@ func newProgress(out io.Writer, what string, opt ...progressbar.Option) progress
 		progressbar.OptionClearOnFinish())...)}
 }
 
-// newByteProgress returns a progress that is counted in bytes.
+// newByteProgress returns a progress in bytes.
 func newByteProgress(out io.Writer, what string) progress {
 	return newProgress(out, what, progressbar.OptionShowBytes(true))
 }
 
-// set shows how much of all the work is done.
+// set shows how much of the work is done.
 func (p progress) set(done, all int64) {
 	p.ChangeMax64(all)
-	_ = p.Set64(done) // what cannot be shown is no reason to stop
+	_ = p.Set64(done) // the work continues without a display
 }
 
-// finish takes the display away.
+// clear removes the display, so that a line can be printed. The next set shows it again.
+func (p progress) clear() { _ = p.Clear() }
+
+// finish removes the display for good.
 func (p progress) finish() { _ = p.Finish() }

@@ -17,7 +17,7 @@ import (
 
 var update = flag.Bool("update", false, "write docs/configuration.md anew in TestReference")
 
-// docs/configuration.md has every setting as the code has it. make docs writes it.
+// docs/configuration.md documents every setting as it is in the code. make docs writes it.
 func TestReference(t *testing.T) {
 	const path, mark = "../../docs/configuration.md", "<!-- What follows is written by `make docs`."
 	doc, err := os.ReadFile(path)
@@ -48,14 +48,14 @@ func TestReference(t *testing.T) {
 	got, want := strings.Split(existing, "\n"), strings.Split(reference.String(), "\n")
 	for i := range min(len(got), len(want)) {
 		if got[i] != want[i] {
-			t.Fatalf("%s is not what the code says; 'make docs' writes it anew. The first difference:\n%s\nwant\n%s", path, got[i], want[i])
+			t.Fatalf("%s is out of date; 'make docs' updates it. The first difference:\n%s\nwant\n%s", path, got[i], want[i])
 		}
 	}
-	t.Fatalf("%s is not what the code says: %d lines, want %d; 'make docs' writes it anew", path, len(got), len(want))
+	t.Fatalf("%s is out of date: %d lines, want %d; 'make docs' updates it", path, len(got), len(want))
 }
 
-// writeReference writes what docs/configuration.md says of every command: its arguments and
-// its settings with their variables, keys, defaults and units.
+// writeReference writes the arguments and settings of every command, with their variables, keys,
+// defaults and units.
 func writeReference(b *strings.Builder, app *kong.Application) {
 	b.WriteString("## All commands\n")
 	referenceTables(b, app.Node)
@@ -64,7 +64,7 @@ func writeReference(b *strings.Builder, app *kong.Application) {
 	}
 }
 
-// referenceOf writes the section of a command, and those of the commands below it.
+// referenceOf writes the section of a command and those of its subcommands.
 func referenceOf(b *strings.Builder, node *kong.Node) {
 	if node.Hidden {
 		return
@@ -103,14 +103,19 @@ func referenceTables(b *strings.Builder, node *kong.Node) {
 		if flag.IsBool() && defaultText == "" && !action {
 			defaultText = "false"
 		}
+		// A default that is not a value is described at the end of the help.
+		help, note, _ := strings.Cut(flag.Help, " Default: ")
+		if defaultText = code(defaultText); defaultText == "" {
+			defaultText = cell(strings.TrimSuffix(note, "."))
+		}
 		fmt.Fprintf(b, "| `--%s` | %s | %s | %s | %s | %s |\n",
-			flag.Name, code(strings.Join(flag.Envs, " ")), code(key), code(defaultText), valueOf(flag), cell(flag.Help))
+			flag.Name, code(strings.Join(flag.Envs, " ")), code(key), defaultText, valueOf(flag), cell(help))
 	}
 }
 
 func isDuration(flag *kong.Flag) bool { return flag.Target.Type() == reflect.TypeFor[time.Duration]() }
 
-// valueOf says what a flag takes, and in which unit.
+// valueOf describes the value of a flag and its unit.
 func valueOf(flag *kong.Flag) string {
 	switch kind := flag.Target.Kind(); {
 	case isDuration(flag):
@@ -139,7 +144,7 @@ func valueOf(flag *kong.Flag) string {
 	return "text"
 }
 
-// code returns a text as code, or nothing for an empty one.
+// code formats a text as code. An empty text stays empty.
 func code(text string) string {
 	if text == "" {
 		return ""
@@ -147,5 +152,5 @@ func code(text string) string {
 	return "`" + cell(text) + "`"
 }
 
-// cell returns a text as the cell of a table.
+// cell escapes a text for a table cell.
 func cell(text string) string { return strings.ReplaceAll(text, "|", `\|`) }

@@ -12,8 +12,7 @@ import (
 	"github.com/pulsegate/pulsegate/internal/polltest"
 )
 
-// SIGHUP while the store is still opened does not end the server, and is answered
-// when it serves.
+// SIGHUP while the store is being opened does not end the server, which reloads when it serves.
 //
 // Seen to fail when SIGHUP is caught after the store is opened.
 func TestHangupWhileOpening(t *testing.T) {
@@ -26,8 +25,8 @@ func TestHangupWhileOpening(t *testing.T) {
 	}
 	defer stderr.Close()
 	d := newDisk(t, 256<<20)
-	d.freeze() // the store can be made when it is thawed
-	cmd := exec.Command(program(t), "serve", "--addr=127.0.0.1:0", "--admin-addr=", "--data="+filepath.Join(d.dir, "data"), "--min-free-bytes=-1", anyTime)
+	d.freeze() // the store can be created once it is thawed
+	cmd := exec.Command(program(t), "serve", "--addr=127.0.0.1:0", "--admin-addr=", "--data="+filepath.Join(d.dir, "data"), "--min-free-bytes=-1", "--log-level=debug", anyTime)
 	cmd.Stderr = stderr
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -35,14 +34,14 @@ func TestHangupWhileOpening(t *testing.T) {
 	exited := make(chan struct{})
 	go func() {
 		defer close(exited)
-		_ = cmd.Wait() // its state tells
+		_ = cmd.Wait() // ProcessState has the result
 	}()
-	defer func() { // it has ended, if the test went well
+	defer func() { // it has exited, if the test passed
 		_ = cmd.Process.Kill()
 		d.thaw()
 		<-exited
 	}()
-	said := func() string {
+	logged := func() string {
 		text, err := os.ReadFile(stderr.Name())
 		if err != nil {
 			t.Fatal(err)
@@ -51,20 +50,20 @@ func TestHangupWhileOpening(t *testing.T) {
 	}
 	await := func(what string) {
 		t.Helper()
-		polltest.Until(t, fmt.Sprintf("the server says %q", what), func() bool {
+		polltest.Until(t, fmt.Sprintf("the server logs %q", what), func() bool {
 			select {
 			case <-exited:
-				t.Fatalf("the server ended with %v before it said %q:\n%s", cmd.ProcessState, what, said())
+				t.Fatalf("the server ended with %v before it logged %q:\n%s", cmd.ProcessState, what, logged())
 			default:
 			}
-			return strings.Contains(said(), what)
+			return strings.Contains(logged(), what)
 		})
 	}
 	await("msg=resources")
 	if err := cmd.Process.Signal(syscall.SIGHUP); err != nil {
 		t.Fatal(err)
 	}
-	if strings.Contains(said(), "listening ") {
+	if strings.Contains(logged(), "listening ") {
 		t.Fatal("the store was opened too soon for this test")
 	}
 	d.thaw()
@@ -82,6 +81,6 @@ func TestHangupWhileOpening(t *testing.T) {
 		}
 	})
 	if code := cmd.ProcessState.ExitCode(); code != 0 {
-		t.Errorf("exit code %d:\n%s", code, said())
+		t.Errorf("exit code %d:\n%s", code, logged())
 	}
 }

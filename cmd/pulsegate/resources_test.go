@@ -12,22 +12,20 @@ import (
 	"time"
 )
 
-// Under a limit of 128 MiB a server at full load, of single readings and of batches
-// at once, is not killed. What it cannot take it refuses with 503, and what it has
-// acknowledged is stored.
+// A server with a limit of 128 MiB survives full load of single readings and batches at once. It
+// refuses with 503 what it cannot store, and has stored what it acknowledged.
 //
-// Seen to fail when TakeResources leaves the bounds as they are without a limit and
-// does not set Go's limit: the server is killed. With Go's limit alone it comes to 118
-// MiB in some runs, and is killed in others.
+// Seen to fail when Fit neither lowers the bounds nor sets Go's limit: the server is
+// killed. With Go's limit alone it reaches 118 MiB in some runs, and is killed in others.
 func TestUnderLimit(t *testing.T) {
 	long(t)
 	t.Parallel()
 	const limitBytes = 128 << 20
 	g := newCgroup(t, limitBytes)
 	dir := t.TempDir()
-	p := launch(t, 1, g.command(program(t), "serve", "--addr=127.0.0.1:0", "--admin-addr=", "--min-free-bytes=-1", anyTime, "--data="+filepath.Join(dir, "data")))
+	p := launch(t, 1, g.command(program(t), "serve", "--addr=127.0.0.1:0", "--admin-addr=", "--min-free-bytes=-1", anyTime, "--data="+filepath.Join(dir, "data"), "--log-level=debug"))
 	line := resources(t, p)
-	// As docs/lifecycle.md shows it.
+	// The example of docs/lifecycle.md.
 	for name, want := range map[string]string{
 		"limit_from": "cgroup", "limit_bytes": strconv.Itoa(limitBytes), "cache_bytes": "20803748",
 		"max_body_bytes": "17336456", "max_batch_bytes": "812646", "max_queued": "12697", "max_devices": "72235", "max_conns": "2116",
@@ -51,7 +49,7 @@ func TestUnderLimit(t *testing.T) {
 			mu.Lock()
 			defer mu.Unlock()
 			reports[name] = out
-			// Batches that were refused until the end are no fault.
+			// Batches that were refused to the end are expected.
 			if code != 0 && !strings.Contains(errs, "never answered") {
 				t.Errorf("%s: exit code %d\n%s%s", name, code, out, errs)
 			}
@@ -92,7 +90,7 @@ func TestUnderLimit(t *testing.T) {
 		most>>20, count(t, reports["singles"], "stored"), count(t, reports["batches"], "stored"), count(t, reports["batches"], "refused_503"))
 }
 
-// count returns a figure of the last line of sim.
+// count returns a number from the last line of sim.
 func count(t *testing.T, report, name string) int {
 	t.Helper()
 	m := regexp.MustCompile(`(?m)^sent=.* ` + name + `=(\d+)|^sent=.*\b` + name + `=(\d+)`).FindStringSubmatch(report)
@@ -106,7 +104,7 @@ func count(t *testing.T, report, name string) int {
 	return n
 }
 
-// resources returns what a server says that it took.
+// resources returns the limits that a server logs at debug level.
 func resources(t *testing.T, p *process) map[string]string {
 	t.Helper()
 	for line := range strings.Lines(p.stderr()) {
@@ -120,14 +118,14 @@ func resources(t *testing.T, p *process) map[string]string {
 		}
 		return fields
 	}
-	t.Fatalf("the server does not say what it took:\n%s", p.stderr())
+	t.Fatalf("the server does not log its limits:\n%s", p.stderr())
 	return nil
 }
 
-// The user has the last word, on Go's limit and on each bound.
+// The user's settings override Go's limit and each bound.
 //
-// Seen to fail when TakeResources overwrites what is set.
-func TestResourcesByHand(t *testing.T) {
+// Seen to fail when Fit overwrites settings.
+func TestResourcesOverridden(t *testing.T) {
 	for _, tt := range []struct {
 		name, limit string // of GOMEMLIMIT
 		args        []string
@@ -137,13 +135,13 @@ func TestResourcesByHand(t *testing.T) {
 			"limit_from": "GOMEMLIMIT", "limit_bytes": "268435456", "go_limit_bytes": "268435456", "cache_bytes": "53687091", "max_queued": "32768"}},
 		{"bounds", "256MiB", []string{"--max-queued=5000", "--max-body-bytes=1000000", "--cache-bytes=1048576", "--max-conns=10"}, map[string]string{
 			"max_queued": "5000", "max_body_bytes": "1000000", "max_batch_bytes": "250000", "cache_bytes": "1048576", "max_conns": "10"}},
-		// max_conns depends on the limit of open files here.
+		// max_conns depends on the limit of open files.
 		{"off", "off", nil, map[string]string{
 			"limit_from": "GOMEMLIMIT", "limit_bytes": "", "go_limit_bytes": "", "cache_bytes": "67108864", "max_body_bytes": "268435456",
 			"max_batch_bytes": "33554432", "max_queued": "262144", "max_devices": "1000000"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			cmd := exec.Command(program(t), append([]string{"serve", "--addr=127.0.0.1:0", "--admin-addr=", "--min-free-bytes=-1", "--data=" + filepath.Join(t.TempDir(), "data")}, tt.args...)...)
+			cmd := exec.Command(program(t), append([]string{"serve", "--addr=127.0.0.1:0", "--admin-addr=", "--min-free-bytes=-1", "--log-level=debug", "--data=" + filepath.Join(t.TempDir(), "data")}, tt.args...)...)
 			cmd.Env = append(os.Environ(), "GOMEMLIMIT="+tt.limit)
 			p := launch(t, 1, cmd)
 			got := resources(t, p)

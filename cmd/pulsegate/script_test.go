@@ -3,6 +3,7 @@ package main_test
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -20,22 +21,22 @@ import (
 
 // TestScripts runs the command lines in testdata/script as a user types them.
 //
-// Beside the commands of testscript there are:
+// The commands in addition to those of testscript are:
 //
-//	serve NAME ARG...    start a server; $NAME is its URL, $NAME_ADDR its host and
-//	                     port, $NAME_ADMIN the URL
-//	                     of its admin listener, if ARG... ask for one
+//	serve NAME ARG...    start a server; $NAME is its URL, $NAME_ADDR its host and port,
+//	                     $NAME_ADMIN the URL of its admin listener, if ARG... name one
 //	term NAME            send it SIGTERM and check that it exits with 0
-//	kill9 NAME           end it as kill -9 does
+//	kill9 NAME           send it SIGKILL
 //	hup NAME             send it SIGHUP
-//	said NAME            what it has written to standard error
-//	certificates         make ca.pem, and server.pem, bed-1.pem, bed-2.pem and
+//	log NAME             print its standard error so far
+//	jsonlines FILE       check that every line of a file is a JSON object
+//	certificates         create ca.pem, and server.pem, bed-1.pem, bed-2.pem and
 //	                     stranger.pem with their .key; another CA signed the last
-//	post URL FILE        POST a file; the answer is on stdout, the status first
-//	get URL              GET; the answer is on stdout, the status first
-//	await URL TEXT       GET until the answer is 200 and holds TEXT
+//	post URL FILE        POST a file and print the status and the answer
+//	get URL              GET, and print the status and the answer
+//	await URL TEXT       GET until the answer is 200 and contains TEXT
 //	profile URL DIR TEXT take profiles, each longer than the one before, until one
-//	                     shows TEXT; it is on stdout and saved in DIR
+//	                     contains TEXT; print it, and save it in DIR
 //
 // $RECORDING is the path of the project's recording.
 func TestScripts(t *testing.T) {
@@ -78,9 +79,17 @@ func TestScripts(t *testing.T) {
 			"hup": func(ts *testscript.TestScript, neg bool, args []string) {
 				running(ts, args).signal(syscall.SIGHUP)
 			},
-			"said": func(ts *testscript.TestScript, neg bool, args []string) {
+			"log": func(ts *testscript.TestScript, neg bool, args []string) {
 				_, err := io.WriteString(ts.Stdout(), running(ts, args).stderr())
 				ts.Check(err)
+			},
+			"jsonlines": func(ts *testscript.TestScript, neg bool, args []string) {
+				for line := range strings.Lines(ts.ReadFile(args[0])) {
+					var object map[string]any
+					if err := json.Unmarshal([]byte(line), &object); err != nil {
+						ts.Fatalf("not a JSON object: %v: %s", err, line)
+					}
+				}
 			},
 			"certificates": func(ts *testscript.TestScript, neg bool, args []string) {
 				ts.Check(writeCertificates(ts.MkAbs(".")))
@@ -101,7 +110,7 @@ func TestScripts(t *testing.T) {
 	})
 }
 
-// servers is the key of the running servers of a script.
+// servers is the key of a script's running servers.
 type servers struct{}
 
 // running returns the server that a command names.
@@ -116,7 +125,7 @@ func running(ts *testscript.TestScript, args []string) *process {
 	return p
 }
 
-// await asks for a page until it holds a text.
+// await requests a page until it contains a text.
 func await(ts *testscript.TestScript, url, text string) {
 	client := &http.Client{Timeout: polltest.Patience}
 	defer client.CloseIdleConnections()
@@ -134,8 +143,8 @@ func await(ts *testscript.TestScript, url, text string) {
 	}
 }
 
-// profile takes profiles until one shows a text. How much processor time a server gets in
-// a second, and so how often it is sampled, is not the test's to say.
+// profile takes profiles until one contains a text. The test cannot control how much processor
+// time a server gets in a second, and so how often it is sampled.
 func profile(ts *testscript.TestScript, bin, url, dir, text string) {
 	var out, errs bytes.Buffer
 	seconds := 1
@@ -177,7 +186,7 @@ func ask(ts *testscript.TestScript, method, url, body string) {
 	ts.Check(err)
 }
 
-// A command line that cannot be meant exits with 2, one that fails with 1.
+// An invalid command line exits with 2, and a command that fails with 1.
 func TestExitCodes(t *testing.T) {
 	bin := program(t)
 	for _, tt := range []struct {

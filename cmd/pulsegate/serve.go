@@ -16,7 +16,18 @@ import (
 type serveCommand struct {
 	server.Options `embed:""`
 
-	PrintConfig bool `action:"" help:"Print the settings as they would take effect, as a file for --config, with where each comes from; check them, and exit."`
+	PrintConfig bool `action:"" group:"essential" help:"Check the settings, print them as a file for --config with the source and the effective value of each, limits included, and exit."`
+}
+
+// Help is the text below the description in the help.
+func (serveCommand) Help() string {
+	return `The server listens on this machine only, until tokens or client certificates say who may write and read.
+
+Examples:
+
+    pulsegate serve
+    pulsegate serve --addr 0.0.0.0:8080 --tokens pulsegate-tokens --tls-cert cert.pem --tls-key key.pem
+    pulsegate serve --config /etc/pulsegate/pulsegate.toml --print-config`
 }
 
 func (c *serveCommand) Run(ctx context.Context, std stdio, kctx *kong.Context, cmds *commands) error {
@@ -39,8 +50,8 @@ func (c *serveCommand) Run(ctx context.Context, std stdio, kctx *kong.Context, c
 	return server.Run(ctx, &c.Options, logs, nil)
 }
 
-// printConfig prints the settings, and refuses those that the server would refuse without
-// a look at anything else.
+// printConfig prints the settings, and returns the error that the server would return before it
+// opens anything.
 func (c *serveCommand) printConfig(out io.Writer, kctx *kong.Context, cmds *commands) error {
 	c.Fit(slog.New(slog.DiscardHandler))
 	if err := cmds.Print(out, kctx, c.Note()); err != nil {
@@ -49,18 +60,18 @@ func (c *serveCommand) printConfig(out io.Writer, kctx *kong.Context, cmds *comm
 	return c.Check()
 }
 
-// reloadable are the settings that SIGHUP changes. Others need a restart.
+// reloadable are the settings that SIGHUP reloads. Others require a restart. The list is never
+// written to.
 var reloadable = []string{"log-level", "log-budget", "access-log", "access-log-sample", "access-log-budget"}
 
-// A settingsReader reads the settings of a running serve anew: the same command
-// line, the same environment, and the file as it is now.
+// A settingsReader reads the settings of a running serve again: the same command line, the same
+// environment, and the file with its present contents.
 type settingsReader struct {
 	args []string
-	now  map[string]string // settings as TOML, by key; what was read last
+	now  map[string]string // the settings that were read last as TOML, by key
 }
 
-// read returns the settings, and the names of those that differ from before and
-// are not reloadable.
+// read returns the settings, and the names of those that have changed and require a restart.
 func (r *settingsReader) read() (_ *server.LogOptions, needRestart []string, err error) {
 	var cmds commands
 	std := stdio{strings.NewReader(""), io.Discard, io.Discard}

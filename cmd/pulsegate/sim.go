@@ -17,19 +17,19 @@ import (
 )
 
 type simCommand struct {
-	Load   simLoadCommand   `cmd:"" name:"run" default:"withargs" help:"Load a server with a fleet of simulated gateways. (default)"`
-	Verify simVerifyCommand `cmd:"" help:"Compare what a server has stored with the ledger of a run."`
+	Load   simLoadCommand   `cmd:"" name:"run" default:"withargs" help:"Load a server with a fleet of simulated gateways. This is the default."`
+	Verify simVerifyCommand `cmd:"" help:"Compare the readings that a server has stored with the ledger of a run."`
 }
 
-// simTarget is the server of a run.
+// simTarget are the flags that name the server of a run.
 type simTarget struct {
-	Target      string `default:"http://127.0.0.1:8080" help:"Address of the server."`
-	AllowRemote bool   `help:"Take a target that is not this machine."`
+	Target      string `placeholder:"URL" default:"http://127.0.0.1:8080" help:"URL of the server."`
+	AllowRemote bool   `help:"Accept a target that is not this machine."`
 
 	clientFlags `embed:""`
 }
 
-// resolve returns the target, and the token for it.
+// resolve returns the target and its token.
 func (c *simTarget) resolve(ctx context.Context, stderr io.Writer) (target *sim.Target, token string, err error) {
 	target, err = sim.ResolveTarget(ctx, c.Target, c.AllowRemote)
 	if errors.Is(err, sim.ErrRemote) || errors.Is(err, sim.ErrTarget) {
@@ -50,25 +50,33 @@ type simLoadCommand struct {
 
 	Config sim.Options `embed:""`
 
-	Mix   string            `enum:"clean,real" default:"clean" help:"What gateways do: clean sends valid readings once each, real does what real gateways do."`
-	Share map[string]string `mapsep:"," placeholder:"NAME=SHARE,..." help:"Change the share of a behaviour, from 0 to 1: batch, buffer, gzip (of gateways), skew (of devices), drop, forward, reorder, malformed (of requests)."`
+	Mix   string            `enum:"clean,real" default:"clean" help:"Behaviour of gateways: clean sends valid readings once each, real also batches, retries, reorders and fails as real gateways do."`
+	Share map[string]string `mapsep:"," placeholder:"NAME=SHARE,..." help:"Shares of behaviours, from 0 to 1: batch, buffer, gzip (of gateways), skew (of devices), drop, forward, reorder, malformed (of requests). Default: those of the mix."`
 
-	Recording string            `placeholder:"FILE" help:"Replay the signs of a CSV or NDJSON recording on all devices, with jitter. 'mimic2' is the one that is built in."`
+	Recording string            `placeholder:"FILE" help:"CSV or NDJSON recording to replay on all devices, with jitter. 'mimic2' is built in."`
 	Map       recording.Mapping `placeholder:"FIELD=COLUMN,..." help:"Columns of a CSV recording, such as heart_rate_bpm=HR."`
-	Start     *moment           `placeholder:"TIME" help:"Time of the first readings. Default: so early that the last ones are of now."`
+	Start     *moment           `placeholder:"TIME" help:"Time of the first readings. Default: chosen so that the last ones are of now."`
 
-	Ledger string `placeholder:"FILE" help:"Write what is sent and acknowledged to a new file."`
-	Verify bool   `help:"Read everything back afterwards and compare; exit 1 on any difference."`
+	Ledger string `placeholder:"FILE" help:"New file for a record of what was sent and acknowledged."`
+	Verify bool   `help:"Read everything back at the end and compare. Any difference is a failure."`
 
-	Threads int `help:"Threads that send. Default: half of the processors."`
+	Threads int `help:"Number of threads. Default: half of the processors."`
 
 	JSON bool   `help:"Print the report as one JSON object."`
-	Plot string `placeholder:"FILE.svg" help:"Write a chart of latency and throughput."`
+	Plot string `placeholder:"FILE.svg" help:"File for a chart of latency and throughput."`
 }
 
 func (c *simLoadCommand) Run(ctx context.Context, std stdio) error {
 	if err := c.prepare(ctx, std.err); err != nil {
 		return err
+	}
+	var plot *output
+	if c.Plot != "" {
+		var err error
+		if plot, err = replaceOutput(c.Plot); err != nil {
+			return err
+		}
+		defer plot.abandon()
 	}
 	ledger, remove, err := c.openLedger()
 	if err != nil {
@@ -90,13 +98,13 @@ func (c *simLoadCommand) Run(ctx context.Context, std stdio) error {
 	} else if c.Ledger == "" {
 		fmt.Fprintf(std.err, "not verified; later: pulsegate sim verify %s --target %s\n", ledger, c.Target)
 	}
-	if c.Plot != "" && report.Requests > 0 {
-		err = errors.Join(err, writeFile(c.Plot, report.WriteSVG))
+	if plot != nil && report.Requests > 0 {
+		err = errors.Join(err, plot.write(report.WriteSVG))
 	}
 	return errors.Join(printReport(std.out, report, c.JSON), err, report.Fault())
 }
 
-// prepare completes the configuration by what flags say in words.
+// prepare completes the configuration from the flags.
 func (c *simLoadCommand) prepare(ctx context.Context, stderr io.Writer) (err error) {
 	cfg := &c.Config
 	if c.Threads < 0 {
@@ -115,7 +123,7 @@ func (c *simLoadCommand) prepare(ctx context.Context, stderr io.Writer) (err err
 		cfg.Start = time.UnixMilli(int64(*c.Start))
 	}
 	if c.Recording == "" && c.Map != (recording.Mapping{}) {
-		return settings.Usagef("--map names the columns of a --recording")
+		return settings.Usagef("--map requires --recording")
 	}
 	if c.Recording != "" {
 		if cfg.Recording, err = sim.OpenRecording(c.Recording, c.Map); err != nil {
@@ -128,8 +136,8 @@ func (c *simLoadCommand) prepare(ctx context.Context, stderr io.Writer) (err err
 	return settings.Usage(cfg.Prepare())
 }
 
-// openLedger creates the ledger, if there is to be one. remove removes one that was made
-// for --verify alone.
+// openLedger creates the ledger that --ledger names or --verify needs. remove removes a ledger
+// that only --verify needs.
 func (c *simLoadCommand) openLedger() (path string, remove func() error, err error) {
 	path, remove = c.Ledger, func() error { return nil }
 	if path == "" && !c.Verify {
@@ -144,19 +152,19 @@ func (c *simLoadCommand) openLedger() (path string, remove func() error, err err
 	}
 	c.Config.Ledger, err = sim.CreateLedger(path, c.Config.Run, c.Config.Seed)
 	if errors.Is(err, os.ErrExist) {
-		err = settings.Usagef("--ledger: the file is there already, and a ledger is not overwritten: %s", path)
+		err = settings.Usagef("--ledger: %s exists, and a ledger is not overwritten", path)
 	}
 	return path, remove, err
 }
 
-// load carries the run out, and shows how it goes.
+// load runs the simulation and shows its progress.
 func (c *simLoadCommand) load(ctx context.Context, std stdio) (*sim.Report, error) {
 	bar := newProgress(std.err, "")
 	c.Config.OnProgress = func(p sim.Progress) {
-		bar.Describe(fmt.Sprintf("%9.0f requests/s  p50 %.3g ms  p99 %.3g ms  refused %d  errors %d",
+		bar.Describe(fmt.Sprintf("%9.0f requests/s  p50 %.3g ms  p99 %.3g ms  rejected %d  errors %d",
 			p.PerSecond, float64(p.P50Us)/1000, float64(p.P99Us)/1000, p.Refusals, p.Failures))
 	}
-	_ = bar.RenderBlank() // begins to count the time
+	_ = bar.RenderBlank() // starts its clock
 	report, err := sim.Run(ctx, c.Config)
 	bar.finish()
 	if c.Config.Ledger != nil {
@@ -168,7 +176,7 @@ func (c *simLoadCommand) load(ctx context.Context, std stdio) (*sim.Report, erro
 type simVerifyCommand struct {
 	Ledger    string `arg:"" help:"Ledger of a run."`
 	simTarget `embed:""`
-	AllowCut  bool `help:"Take a ledger that was cut off, because the machine that wrote it crashed, for whole."`
+	AllowCut  bool `help:"Accept a truncated ledger, as a crash of the machine that wrote it leaves it."`
 	JSON      bool `help:"Print the result as one JSON object."`
 }
 
@@ -184,7 +192,7 @@ func (c *simVerifyCommand) Run(ctx context.Context, std stdio) error {
 	return errors.Join(printReport(std.out, v, c.JSON), err, v.Fault())
 }
 
-// verify reads everything back, and shows how far it is.
+// verify reads everything back and shows the progress.
 func verify(ctx context.Context, std stdio, ledger string, opt sim.VerifyOptions) (*sim.Verification, error) {
 	bar := newProgress(std.err, "reading back")
 	defer bar.finish()
@@ -192,7 +200,7 @@ func verify(ctx context.Context, std stdio, ledger string, opt sim.VerifyOptions
 	return sim.Verify(ctx, ledger, opt)
 }
 
-// printReport prints what sim reports: a table and a line for scripts, or JSON.
+// printReport prints a report of sim: a table and a line for scripts, or JSON.
 func printReport(out io.Writer, report interface {
 	WriteTable(io.Writer) error
 	Summary() string
@@ -205,13 +213,4 @@ func printReport(out io.Writer, report interface {
 	}
 	_, err := fmt.Fprintln(out, report.Summary())
 	return err
-}
-
-// writeFile creates the file at path and has write fill it.
-func writeFile(path string, write func(io.Writer) error) error {
-	file, err := os.Create(path)
-	if err != nil {
-		return err
-	}
-	return errors.Join(write(file), file.Close())
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"text/tabwriter"
 	"time"
@@ -15,21 +16,21 @@ import (
 )
 
 type tokenCommand struct {
-	Create tokenCreateCommand `cmd:"" help:"Make a token and print it, once. It is in force on a running server within a second."`
-	List   tokenListCommand   `cmd:"" help:"List the tokens by their IDs. The tokens themselves are kept nowhere."`
-	Revoke tokenRevokeCommand `cmd:"" help:"Revoke tokens. A running server refuses them within a second."`
+	Create tokenCreateCommand `cmd:"" help:"Create a token and print it once, or write it to a file. Running servers accept it at once."`
+	List   tokenListCommand   `cmd:"" help:"List the tokens by ID. The tokens themselves are not stored."`
+	Revoke tokenRevokeCommand `cmd:"" help:"Revoke tokens. Running servers refuse them within a second."`
 }
 
-// tokenChange are the flags of commands that change tokens.
+// tokenChange are the flags of commands that change the token file.
 type tokenChange struct {
 	File  string `default:"pulsegate-tokens" env:"PULSEGATE_TOKENS" type:"path" help:"Token file."`
-	Audit string `default:"${default_audit}" env:"PULSEGATE_AUDIT" help:"Audit log. Empty: none."`
+	Audit string `default:"${default_audit}" env:"PULSEGATE_AUDIT" placeholder:"FILE" help:"Audit log; empty for none."`
 }
 
-// changeTimeout bounds the wait for other commands that change the same files.
+// changeTimeout bounds the wait for the locks of the token file and the audit log.
 const changeTimeout = 30 * time.Second
 
-// change has do change the token file, with what records the changes.
+// change calls do with a Keeper that changes the token file and records the changes.
 func (c *tokenChange) change(ctx context.Context, do func(context.Context, *token.Keeper) error) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, changeTimeout)
 	defer cancel()
@@ -47,17 +48,28 @@ func (c *tokenChange) change(ctx context.Context, do func(context.Context, *toke
 	return err
 }
 
-// What a token is for comes from the command line alone: a variable that was set
-// for another command must not widen, or revoke, anything.
+// The rights of a token come from the command line only: a variable that is set for another
+// command must not extend them.
 type tokenCreateCommand struct {
 	tokenChange `embed:""`
 
-	Gateway vitals.Name  `env:"-" required:"" placeholder:"NAME" help:"Gateway that the token is for; readings that come with it are that gateway's. Of a token that only reads: a name for who holds it."`
-	Rights  token.Rights `env:"-" default:"write" placeholder:"LIST" help:"Any of write, read and admin, with commas between."`
-	Expires string       `env:"-" placeholder:"90d" help:"When the token ends: after a time such as 90d or 12h, or at one in RFC 3339. Default: never."`
-	Devices vitals.Name  `env:"-" placeholder:"PREFIX" help:"Only devices whose names begin so, for writing as for reading. Default: all."`
-	Rate    int          `env:"-" placeholder:"N" help:"Readings a second in the long run. Default: what the server's settings say."`
-	Burst   int          `env:"-" placeholder:"N" help:"Readings at once after a silence. Default: those of a minute."`
+	Gateway vitals.Name  `env:"-" required:"" placeholder:"NAME" help:"Gateway that the token is for; readings sent with it are stored under this name. For a token that only reads: a name for its holder."`
+	Rights  token.Rights `env:"-" default:"write" placeholder:"LIST" help:"Rights, separated by commas: write, read, admin."`
+	Expires string       `env:"-" placeholder:"90d" help:"When the token expires: after a duration such as 90d or 12h, or at a time in RFC 3339. Default: never."`
+	Devices vitals.Name  `env:"-" placeholder:"PREFIX" help:"Only devices whose names have this prefix, for writing and reading. Default: all devices."`
+	Rate    int          `env:"-" placeholder:"N" help:"Readings per second in the long run. Default: serve --token-rate."`
+	Burst   int          `env:"-" placeholder:"N" help:"Readings accepted at once after a pause. Default: those of a minute."`
+	Out     string       `action:"" type:"path" placeholder:"FILE" help:"New file for the token, which only you can read. Default: standard output."`
+}
+
+// Help is the text below the description in the help.
+func (tokenCreateCommand) Help() string {
+	return `When the command returns, the token is in force: a server that uses the token file looks there before it refuses a token that it does not know.
+
+Examples:
+
+    pulsegate token create --gateway bed-7 --out bed-7.token
+    pulsegate token create --gateway ward --rights read --devices ppg- --expires 90d --out ward.token`
 }
 
 func (c *tokenCreateCommand) Run(ctx context.Context, std stdio) error {
@@ -66,21 +78,40 @@ func (c *tokenCreateCommand) Run(ctx context.Context, std stdio) error {
 	if err != nil {
 		return err
 	}
-	return c.change(ctx, func(ctx context.Context, keeper *token.Keeper) error {
-		t, err := keeper.Create(ctx, spec, now, func(text string) error {
-			_, err := fmt.Fprintln(std.out, text)
-			return err
-		})
-		if err == nil {
-			fmt.Fprintf(std.err, "Token %s: %s. It is kept nowhere and cannot be shown again.\n", t.ID(), describe(&t))
-		}
+	handOut := func(text string) error {
+		_, err := fmt.Fprintln(std.out, text)
 		return err
+	}
+	if c.Out != "" {
+		out, err := createOutput("--out", c.Out)
+		if err != nil {
+			return err
+		}
+		defer out.abandon() // removes the file if no token was created
+		handOut = func(text string) error {
+			return out.write(func(w io.Writer) error {
+				_, err := fmt.Fprintln(w, text)
+				return err
+			})
+		}
+	}
+	return c.change(ctx, func(ctx context.Context, keeper *token.Keeper) error {
+		t, err := keeper.Create(ctx, spec, now, handOut)
+		if err != nil {
+			return err
+		}
+		where := "It is not stored and cannot be shown again."
+		if c.Out != "" {
+			where = "It is in " + c.Out + " and nowhere else."
+		}
+		fmt.Fprintf(std.err, "Token %s: %s. %s\n", t.ID(), describe(&t), where)
+		return nil
 	})
 }
 
-// spec turns the flags into what to make.
+// spec returns the specification of the token that the flags describe.
 func (c *tokenCreateCommand) spec(now time.Time) (spec token.Spec, err error) {
-	if err := notToken("--file", c.File); err != nil {
+	if err := errors.Join(notToken("--file", c.File), notToken("--out", c.Out)); err != nil {
 		return spec, err
 	}
 	spec = token.Spec{Gateway: c.Gateway, Rights: c.Rights, Devices: c.Devices, Limit: token.LimitOf(c.Rate, c.Burst)}
@@ -92,32 +123,32 @@ func (c *tokenCreateCommand) spec(now time.Time) (spec token.Spec, err error) {
 	} else if ms, err := vitals.ParseRFC3339(c.Expires); err == nil {
 		spec.Expires = time.UnixMilli(ms)
 	} else {
-		return spec, settings.Usagef("--expires is neither a time such as 90d or 12h nor RFC 3339 with zone")
+		return spec, settings.Usagef("--expires %q is neither a duration such as 90d or 12h nor a time in RFC 3339 with a zone", c.Expires)
 	}
 	return spec, nil
 }
 
-// describe returns what a token is for, as text.
+// describe returns the rights of a token as text.
 func describe(t *token.Token) string {
-	text := fmt.Sprintf("%s by %s", t.Rights, t.Gateway)
+	text := fmt.Sprintf("%s for %s", t.Rights, t.Gateway)
 	if !t.Devices.IsZero() {
 		text += fmt.Sprintf(", devices %s*", t.Devices)
 	}
 	if t.Limit != (token.Limit{}) {
-		text += fmt.Sprintf(", %d readings a second, %d at once", t.Limit.PerSecond, t.Limit.Burst)
+		text += fmt.Sprintf(", %d readings per second, %d at once", t.Limit.PerSecond, t.Limit.Burst)
 	}
 	if t.Expires.IsZero() {
-		return text + ", without an end"
+		return text + ", does not expire"
 	}
-	return text + ", until " + t.Expires.Format(time.RFC3339)
+	return text + ", expires " + t.Expires.Format(time.RFC3339)
 }
 
 type tokenListCommand struct {
 	File string `default:"pulsegate-tokens" env:"PULSEGATE_TOKENS" type:"path" help:"Token file."`
-	JSON bool   `help:"Print one JSON object a line."`
+	JSON bool   `help:"Print one JSON object per line and token."`
 }
 
-// A listedToken is what list shows.
+// A listedToken is a token in the output of list.
 type listedToken struct {
 	ID        string    `json:"id"`
 	Gateway   string    `json:"gateway"`
@@ -160,7 +191,7 @@ func (c *tokenListCommand) Run(std stdio) error {
 	return table.Flush()
 }
 
-// listLine returns the line of a token in the table.
+// listLine returns the row of a token.
 func listLine(t *token.Token) string {
 	devices, rate, expires := "all", "default", "never"
 	if !t.Devices.IsZero() {
@@ -181,10 +212,10 @@ func listLine(t *token.Token) string {
 type tokenRevokeCommand struct {
 	tokenChange `embed:""`
 
-	IDs     []token.ID  `arg:"" optional:"" name:"id" help:"IDs of the tokens, as list shows them."`
+	IDs     []token.ID  `arg:"" optional:"" name:"id" help:"IDs of tokens; see token list."`
 	Gateway vitals.Name `action:"" placeholder:"NAME" help:"Revoke all tokens of a gateway."`
-	Expired bool        `action:"" help:"Revoke those that have expired."`
-	All     bool        `action:"" help:"Revoke all."`
+	Expired bool        `action:"" help:"Revoke all expired tokens."`
+	All     bool        `action:"" help:"Revoke all tokens."`
 }
 
 func (c *tokenRevokeCommand) Run(ctx context.Context, std stdio) error {
@@ -201,7 +232,7 @@ func (c *tokenRevokeCommand) Run(ctx context.Context, std stdio) error {
 	})
 }
 
-// which reports the tokens to revoke.
+// which returns a function that reports whether to revoke a token.
 func (c *tokenRevokeCommand) which(now time.Time) (which func(*token.Token) bool, err error) {
 	ways := 0
 	for _, way := range []struct {
@@ -218,7 +249,7 @@ func (c *tokenRevokeCommand) which(now time.Time) (which func(*token.Token) bool
 		}
 	}
 	if ways != 1 {
-		return nil, settings.Usagef("say which tokens to revoke: IDs, or one of --gateway, --expired and --all")
+		return nil, settings.Usagef("name the tokens to revoke: IDs, or one of --gateway, --expired and --all")
 	}
 	return which, notToken("--file", c.File)
 }

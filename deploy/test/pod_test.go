@@ -91,8 +91,8 @@ func TestSettings(t *testing.T) {
 		t.Fatalf("serve --help: exit code %d", code)
 	}
 	known := map[string]bool{}
-	for _, m := range regexp.MustCompile(`\$(PULSEGATE_[A-Z_]+)`).FindAllStringSubmatch(help, -1) {
-		known[m[1]] = true
+	for _, m := range regexp.MustCompile(`--([a-z-]+)`).FindAllStringSubmatch(help, -1) {
+		known["PULSEGATE_"+strings.ToUpper(strings.ReplaceAll(m[1], "-", "_"))] = true
 	}
 	eachOverlay(t, func(t *testing.T, m *manifests) {
 		c := m.container()

@@ -91,7 +91,8 @@ type server struct {
 	stderr strings.Builder // guarded by mu
 }
 
-var listening = regexp.MustCompile(`^listening addr=(\S+) listener=(public|admin)`)
+// listening matches the line of a listener, in both formats of the log.
+var listening = regexp.MustCompile(`listening(?: addr=|","addr":")([^\s"]+)(?: listener=|","listener":")(public|admin)`)
 
 // start starts cmd, which runs pulsegate serve, by calling begin, and waits for both
 // listeners. The process is killed at the end of the test.

@@ -20,56 +20,56 @@ import (
 
 // AccessOptions are the options that docs/tokens.md and SECURITY.md explain.
 type AccessOptions struct {
-	Tokens string  `type:"path" placeholder:"FILE" help:"Token file, as 'pulsegate token' makes it. Who writes or reads then needs a token. Changes take effect within a second, and at SIGHUP."`
-	Audit  *string `placeholder:"FILE" help:"Audit log: changes of tokens, exports, erasures, backups, refused credentials. Default: ${default_audit} where there are tokens or client certificates, otherwise none. Empty: none."`
+	Tokens string  `type:"path" placeholder:"FILE" help:"Token file of 'pulsegate token'. Writers and readers then need a token. A new token is in force at once, other changes within a second. Default: no tokens."`
+	Audit  *string `placeholder:"FILE" help:"Audit log of changes of tokens, exports, erasures, backups and refused credentials; empty for none. Default: ${default_audit} with tokens or client certificates, otherwise none."`
 
-	AuditKey    string `type:"path" placeholder:"FILE" help:"Key that signs the audit log, as 'pulsegate audit key' makes it, in another folder than the log's. Beside it FILE.head is kept, which names the newest record that was signed."`
-	AuditSyslog string `placeholder:"ADDR" help:"Syslog server that gets a copy of each line of the audit log: unix:/dev/log, udp:host:514 or tcp:host:601."`
+	AuditKey    string `type:"path" placeholder:"FILE" help:"Key of 'pulsegate audit key' that signs the audit log, in a different directory from the log. FILE.head beside it records the last signature. Default: not signed."`
+	AuditSyslog string `placeholder:"ADDR" help:"Syslog server that gets a copy of the audit log: unix:/dev/log, udp:host:514 or tcp:host:601. Default: none."`
 
-	TLSCert          string `name:"tls-cert" type:"path" placeholder:"FILE" help:"Certificate of the public listener in PEM, followed by those between it and its CA. It is read again when it changes. With TLS there is no fast lane."`
-	TLSKey           string `name:"tls-key" type:"path" placeholder:"FILE" help:"Key of the certificate in PEM."`
-	TLSClientCA      string `name:"tls-client-ca" type:"path" placeholder:"FILE" help:"CAs in PEM whose client certificates let gateways write under the name that they bear."`
-	TLSRequireClient bool   `name:"tls-require-client" help:"Take no connection without a client certificate."`
+	TLSCert          string `name:"tls-cert" type:"path" placeholder:"FILE" help:"Certificate chain of the public listener in PEM, the server's own first. It is reloaded when it changes. TLS disables the fast lane. Default: no TLS."`
+	TLSKey           string `name:"tls-key" type:"path" placeholder:"FILE" help:"Private key of the certificate in PEM."`
+	TLSClientCA      string `name:"tls-client-ca" type:"path" placeholder:"FILE" help:"CA certificates in PEM. A client certificate that they verify lets a gateway write under the name in it. Default: none are requested."`
+	TLSRequireClient bool   `name:"tls-require-client" help:"Reject connections without a client certificate."`
 
-	TokenRate  int `placeholder:"N" help:"Readings a second in the long run of each token without a rate of its own. Default: no limit."`
-	TokenBurst int `placeholder:"N" help:"Readings at once after a silence of each token without a rate of its own. Default: those of a minute."`
+	TokenRate  int `help:"Readings per second in the long run, for tokens without a rate of their own. Default: unlimited."`
+	TokenBurst int `help:"Readings accepted at once after a pause, for tokens without a rate of their own. Default: those of a minute."`
 
-	MaxContradictions int `default:"${max_contradictions}" help:"Readings in an hour, of a token or certificate without the right to read, that contradict what another gateway has sent, before readings of such devices and times are refused uncompared."`
-	AuditReads        int `default:"${audit_reads}" help:"Readings that a token may read in an hour in small pages before each page is recorded in the audit log as an export."`
+	MaxContradictions int `default:"${max_contradictions}" help:"Readings per hour that may contradict those of another gateway, for each token or certificate without the read right. More are refused without a comparison."`
+	AuditReads        int `default:"${audit_reads}" help:"Readings per hour that a token may read in small pages before each page is recorded in the audit log as an export."`
 }
 
-// DefaultAudit is the audit log of the server and of 'pulsegate token' by default.
+// DefaultAudit is the default audit log of the server and of 'pulsegate token'.
 const DefaultAudit = "pulsegate-audit.log"
 
-// open reports whether anybody may write and read.
+// open reports whether there is no access control.
 func (f *AccessOptions) open() bool { return f.Tokens == "" && f.TLSClientCA == "" }
 
-// check refuses options that contradict each other.
+// check rejects options that contradict each other.
 func (f *AccessOptions) check() error {
 	return firstBroken(
-		rule{(f.TLSCert == "") == (f.TLSKey == ""), "--tls-cert and --tls-key come together"},
-		rule{f.TLSClientCA == "" || f.TLSCert != "", "--tls-client-ca needs --tls-cert and --tls-key"},
-		rule{!f.TLSRequireClient || f.TLSClientCA != "", "--tls-require-client needs --tls-client-ca"},
-		rule{f.TokenRate == 0 && f.TokenBurst == 0 || f.Tokens != "", "--token-rate and --token-burst need --tokens"},
+		rule{(f.TLSCert == "") == (f.TLSKey == ""), "--tls-cert and --tls-key must be given together"},
+		rule{f.TLSClientCA == "" || f.TLSCert != "", "--tls-client-ca requires --tls-cert and --tls-key"},
+		rule{!f.TLSRequireClient || f.TLSClientCA != "", "--tls-require-client requires --tls-client-ca"},
+		rule{f.TokenRate == 0 && f.TokenBurst == 0 || f.Tokens != "", "--token-rate and --token-burst require --tokens"},
 		rule{f.TokenRate >= 0 && f.TokenRate <= token.MaxPerSecond, fmt.Sprintf("--token-rate is not from 1 to %d", token.MaxPerSecond)},
 		rule{f.TokenBurst >= 0 && f.TokenBurst <= token.MaxBurst && (f.TokenBurst == 0 || f.TokenRate > 0),
-			fmt.Sprintf("--token-burst is not from 1 to %d, beside a --token-rate", token.MaxBurst)},
+			fmt.Sprintf("--token-burst is not from 1 to %d, with a --token-rate", token.MaxBurst)},
 		rule{f.MaxContradictions > 0 && f.MaxContradictions <= token.MaxHourly, fmt.Sprintf("--max-contradictions is not from 1 to %d", token.MaxHourly)},
 		rule{f.AuditReads > 0 && f.AuditReads <= token.MaxHourly, fmt.Sprintf("--audit-reads is not from 1 to %d", token.MaxHourly)},
-		rule{f.AuditKey == "" && f.AuditSyslog == "" || f.auditPath() != "", "--audit-key and --audit-syslog need an audit log: name it with --audit"},
-		rule{f.AuditKey == "" || !sameFolder(f.AuditKey, f.auditPath()), "--audit-key lies in the folder of the audit log, where it protects from nobody who can write there"},
-		rule{!token.IsText(f.Tokens), "--tokens is to name a file, and was given the text of a token"},
+		rule{f.AuditKey == "" && f.AuditSyslog == "" || f.auditPath() != "", "--audit-key and --audit-syslog require an audit log; name it with --audit"},
+		rule{f.AuditKey == "" || !sameFolder(f.AuditKey, f.auditPath()), "--audit-key is in the directory of the audit log, where anybody who can change the log can use it"},
+		rule{!token.IsText(f.Tokens), "--tokens names a file, and was given the text of a token"},
 	)
 }
 
-// sameFolder reports whether two files are, or would be, in one folder.
+// sameFolder reports whether two files are, or would be, in the same directory.
 func sameFolder(a, b string) bool {
 	inA, errA := os.Stat(filepath.Dir(a))
 	inB, errB := os.Stat(filepath.Dir(b))
 	return errA == nil && errB == nil && os.SameFile(inA, inB)
 }
 
-// auditPath returns the path of the audit log; empty: none.
+// auditPath returns the path of the audit log, or "" for none.
 func (f *AccessOptions) auditPath() string {
 	switch {
 	case f.Audit != nil:
@@ -110,7 +110,7 @@ func (a *access) open() (err error) {
 			OnChange:     a.tokensChanged,
 		})
 		if errors.Is(err, os.ErrNotExist) {
-			err = fmt.Errorf("%w; 'pulsegate token create --file %s' makes it", err, f.Tokens)
+			err = fmt.Errorf("%w; 'pulsegate token create --file %s' creates it", err, f.Tokens)
 		}
 		if err != nil {
 			return err
@@ -212,8 +212,13 @@ func (a *access) record(r audit.Record) error {
 	return a.gate.Audit.Append(ctx, r)
 }
 
-// started records that the server is about to serve, and logs what protects it.
+// started records that the server starts, before it serves.
 func (a *access) started() error {
+	return a.record(audit.Record{Event: audit.ServerStarted, Actor: audit.Actor()})
+}
+
+// announce logs what protects the server.
+func (a *access) announce() {
 	c := a.opt
 	if c.anybody() {
 		a.log.Warn("INSECURE: anybody who reaches this address can write and read health data", "addr", c.Addr)
@@ -228,14 +233,13 @@ func (a *access) started() error {
 	if a.tls != nil {
 		a.log.Info("certificates loaded", "expire", a.tls.NotAfter().UTC().Format(time.RFC3339), "client_certificates", a.gate.Certificates)
 	}
-	return a.record(audit.Record{Event: audit.ServerStarted, Actor: audit.Actor()})
 }
 
-// warnClear warns of tokens that travel in clear text to an address, if others can reach
-// it.
+// warnClear warns of tokens that are sent in clear text to an address that other machines can
+// reach.
 func (a *access) warnClear(listener, addr string) {
 	if addr != "" && !isLoopback(addr) {
-		a.log.Warn("tokens and readings travel in clear text to this address: anybody who listens on the way has them", "listener", listener, "addr", addr)
+		a.log.Warn("tokens and readings are sent in clear text to this address", "listener", listener, "addr", addr)
 	}
 }
 

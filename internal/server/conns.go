@@ -150,6 +150,6 @@ func (s *server) serve(h *http.Server, l net.Listener, name string) net.Addr {
 			s.ended <- fmt.Errorf("%s listener: %w", name, err)
 		}
 	}()
-	s.log.print("listening addr=%s listener=%s", l.Addr(), name)
+	s.listening = append(s.listening, listening{l.Addr(), name})
 	return l.Addr()
 }

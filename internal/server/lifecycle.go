@@ -1,6 +1,7 @@
 package server
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -97,9 +98,27 @@ func (life *lifecycle) listen(name, addr string) (net.Listener, error) {
 	}
 	l, err := net.Listen("tcp", addr)
 	if err != nil {
-		return nil, fmt.Errorf("open %s listener: %w", name, err)
+		return nil, fmt.Errorf("open %s listener: %w%s", name, err, listenHint(name, err))
 	}
 	return l, nil
+}
+
+// listenHint returns a remedy for an error of net.Listen, or "".
+func listenHint(name string, err error) string {
+	flag := "--addr"
+	if name == adminSocket {
+		flag = "--admin-addr"
+	}
+	_, noSuchHost := errors.AsType[*net.DNSError](err)
+	switch {
+	case errors.Is(err, syscall.EADDRINUSE):
+		return "; another process listens there, perhaps another pulsegate: choose another port with " + flag + ", or port 0 for a free one"
+	case noSuchHost, errors.Is(err, syscall.EADDRNOTAVAIL):
+		return "; " + flag + " needs an address of this machine, such as 127.0.0.1"
+	case errors.Is(err, syscall.EACCES):
+		return "; ports below 1024 need a privilege: choose another port with " + flag
+	}
+	return ""
 }
 
 // tell sends messages to the service manager.

@@ -7,6 +7,7 @@ import (
 	"log"
 	"log/slog"
 	"os/signal"
+	"strconv"
 	"strings"
 	"syscall"
 
@@ -15,19 +16,19 @@ import (
 
 // LogOptions are the options that docs/logging.md explains.
 type LogOptions struct {
-	LogLevel       slog.Level `default:"info" help:"Least level of log lines: debug, info, warn or error. SIGHUP reads it anew."`
-	LogFormat      string     `enum:"text,json" default:"text" help:"Format of log lines: text or json."`
-	LogBudget      int        `default:"${log_budget}" help:"Lines of one kind in any minute. Further ones are counted and summarised. SIGHUP reads it anew."`
-	LogBudgetBytes int        `default:"${log_budget_bytes}" help:"Bytes of log in any minute, whatever happens."`
+	LogLevel       slog.Level `default:"info" placeholder:"debug|info|warn|error" help:"Lowest level to log. SIGHUP reloads it."`
+	LogFormat      string     `enum:"text,json" default:"text" help:"Format of all log lines."`
+	LogBudget      int        `default:"${log_budget}" help:"Log lines of one kind per minute. More are counted and summarised. SIGHUP reloads it."`
+	LogBudgetBytes int        `default:"${log_budget_bytes}" help:"Size of the log per minute."`
 
-	AccessLog       string  `enum:"off,errors,all" default:"off" help:"Which answered requests are logged: off, errors (status 400 and above) or all. SIGHUP reads it anew."`
-	AccessLogSample float64 `default:"1" help:"Share of these requests that is logged, above 0 and at most 1. SIGHUP reads it anew."`
-	AccessLogBudget int     `default:"600" help:"Lines of the access log in any minute. SIGHUP reads it anew."`
+	AccessLog       string  `enum:"off,errors,all" default:"off" help:"Requests to log: none, those answered with status 400 and above, or all. SIGHUP reloads it."`
+	AccessLogSample float64 `default:"1" placeholder:"SHARE" help:"Share of these requests to log, above 0 and at most 1. SIGHUP reloads it."`
+	AccessLogBudget int     `default:"600" help:"Lines of the access log per minute. SIGHUP reloads it."`
 }
 
-// Note returns a sentence about how much a server may write.
+// Note returns a sentence about the size of the log.
 func (f *LogOptions) Note() string {
-	return fmt.Sprintf("The log takes at most %d bytes in any minute, which is %d MiB a day.",
+	return fmt.Sprintf("The log takes at most %d bytes per minute, which is %d MiB a day.",
 		f.LogBudgetBytes, (int64(f.LogBudgetBytes)*24*60+1<<20-1)>>20)
 }
 
@@ -40,31 +41,31 @@ func (f *LogOptions) check() error {
 	)
 }
 
-// budgets returns the lines per minute of kinds that have a budget of their own.
+// budgets returns the lines per minute of the kinds with budgets of their own.
 func (f *LogOptions) budgets() map[string]int {
 	return map[string]int{accessMessage: f.AccessLogBudget}
 }
 
-// A Log is where the lines of a server go. None of them waits for the reader of standard
-// error.
+// A Log writes the log lines of a server. It never waits for the reader of standard error.
 type Log struct {
 	*slog.Logger
 
+	opt    LogOptions // of OpenLog
 	level  *slog.LevelVar
 	access accessLog
 	lines  *logbudget.Log
 	stderr io.Writer // what lines writes to
 }
 
-// OpenLog starts to write lines to stderr. The caller must call Close.
+// OpenLog returns a Log that writes to stderr. The caller must call Close.
 //
-// From then on the process outlives the reader of its standard error: a line that
-// nobody takes is counted, and readings are stored.
+// From then on the process survives the loss of its standard error: lines that cannot be
+// written are counted, and the server continues.
 func OpenLog(stderr io.Writer, f *LogOptions) (*Log, error) {
 	if err := f.check(); err != nil {
 		return nil, err
 	}
-	l := &Log{level: new(slog.LevelVar), stderr: stderr}
+	l := &Log{opt: *f, level: new(slog.LevelVar), stderr: stderr}
 	l.level.Set(f.LogLevel)
 	var err error
 	l.lines, err = logbudget.New(stderr, logbudget.Options{
@@ -84,13 +85,13 @@ func OpenLog(stderr io.Writer, f *LogOptions) (*Log, error) {
 	return l, nil
 }
 
-// Others returns what takes the lines that libraries write to the process's own logger,
-// as part of the budget.
+// Others returns the destination of lines that libraries write with package log. The budget
+// includes them.
 func (l *Log) Others() io.Writer {
-	return logbudget.NewLogLogger(l.lines.Handler(), logbudget.Class{Level: slog.LevelWarn, Message: "a library says"}).Writer()
+	return logbudget.NewLogLogger(l.lines.Handler(), logbudget.Class{Level: slog.LevelWarn, Message: "line of a library"}).Writer()
 }
 
-// apply sets what can change while a server runs.
+// apply sets the options that can change while a server runs.
 func (l *Log) apply(f *LogOptions) error {
 	if err := f.check(); err != nil {
 		return err
@@ -103,8 +104,8 @@ func (l *Log) apply(f *LogOptions) error {
 	return nil
 }
 
-// httpErrors returns the logger of an http.Server. What clients can cause is at the
-// debug level; what is wrong with this program is not.
+// httpErrors returns the logger of an http.Server. Errors that clients can cause are at debug
+// level; those of this program are not.
 func (l *Log) httpErrors() *log.Logger {
 	const panicked, misused = "request handler panicked", "request handler misused its response"
 	class := func(prefix string, level slog.Level, message string) logbudget.Class {
@@ -123,20 +124,50 @@ func (l *Log) httpErrors() *log.Logger {
 	)
 }
 
-// print writes a line that scripts look for. It comes whatever the level and the format
-// are.
-func (l *Log) print(format string, args ...any) { l.lines.Print(fmt.Sprintf(format, args...)) }
+// print writes a line that scripts look for, such as "listening addr=…", whatever the level. In
+// JSON it is an object with the word as its message.
+func (l *Log) print(word string, attrs ...slog.Attr) {
+	if l.opt.LogFormat == "json" {
+		l.lines.Print(strings.TrimSuffix(jsonLine(slog.LevelInfo, word, attrs...), "\n"))
+		return
+	}
+	for _, a := range attrs {
+		value := a.Value.String()
+		if strings.ContainsFunc(value, func(r rune) bool { return r <= ' ' || r == '"' || r == 0x7f }) {
+			value = strconv.Quote(value)
+		}
+		word += " " + a.Key + "=" + value
+	}
+	l.lines.Print(word)
+}
 
-// Close waits for a while until all lines are written. It reports nothing when they are
-// not: nobody would read it.
+// jsonLine returns a log line in JSON, with its line end.
+func jsonLine(level slog.Level, message string, attrs ...slog.Attr) string {
+	var b strings.Builder
+	slog.New(slog.NewJSONHandler(&b, nil)).LogAttrs(context.Background(), level, message, attrs...)
+	return b.String()
+}
+
+// LastLine writes why the process exits to stderr, in the format of the log. It waits for the
+// reader of stderr for a bounded time.
+func LastLine(stderr io.Writer, f *LogOptions, why string) {
+	line := "pulsegate: " + why + "\n"
+	if f.LogFormat == "json" {
+		line = jsonLine(slog.LevelError, "exiting", slog.String("error", why))
+	}
+	logbudget.LastLine(stderr, line)
+}
+
+// Close waits for a bounded time until all lines are written. It returns no error: there would
+// be no place to report it.
 func (l *Log) Close() {
 	ctx, cancel := context.WithTimeout(context.Background(), logbudget.LastWait)
 	defer cancel()
 	_ = l.lines.Close(ctx)
 }
 
-// end closes the log, and then writes why the process is exiting, whatever the budget.
+// end closes the log, and then writes why the process exits, whatever the budget.
 func (l *Log) end(why string) {
 	l.Close()
-	logbudget.LastLine(l.stderr, "pulsegate: "+strings.TrimSuffix(why, "\n")+"\n")
+	LastLine(l.stderr, &l.opt, strings.TrimSuffix(why, "\n"))
 }

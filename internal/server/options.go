@@ -3,8 +3,10 @@ package server
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"net"
 	"net/netip"
+	"strconv"
 	"strings"
 	"time"
 
@@ -19,60 +21,59 @@ import (
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
-// Options are the options of a server. The tags describe them as flags, for the command
-// that embeds them; the defaults that packages decide are those of [Defaults].
+// Options are the options of a server. The tags describe them as flags for the command that
+// embeds them. [Defaults] has the defaults that other packages define.
 type Options struct {
-	Addr      string `default:"127.0.0.1:8080" help:"Address of the public listener. Port 0 picks a free one."`
-	AdminAddr string `default:"127.0.0.1:6060" help:"Address of the admin listener, with profiles. Empty: none."`
-	Data      string `default:"pulsegate-data" type:"path" help:"Data directory. It is made where it is missing."`
-	Insecure  bool   `help:"Take readings from anybody on addresses other than loopback, and under every host name."`
+	Addr      string        `group:"essential" default:"127.0.0.1:8080" placeholder:"HOST:PORT" help:"Address of the public listener. Port 0 chooses a free port."`
+	AdminAddr string        `group:"essential" default:"127.0.0.1:6060" placeholder:"HOST:PORT" help:"Address of the admin listener, with metrics and profiles; empty for none."`
+	Data      string        `group:"essential" default:"pulsegate-data" type:"path" placeholder:"DIR" help:"Data directory. It is created if it does not exist."`
+	Retain    time.Duration `group:"essential" unit:"d" help:"How long to keep readings, by their time, such as 400d; at least 1h. Older readings are removed and refused. Default: keep for ever."`
 
-	AccessOptions `embed:""`
+	AccessOptions `embed:"" group:"security"`
+	Insecure      bool `group:"security" help:"Without tokens, listen on addresses other than loopback and answer under every host name: anybody who reaches the address can write and read."`
 
-	UnknownFields string            `enum:"refuse,ignore" default:"refuse" help:"What to do with a reading that has an unknown field: refuse or ignore the field."`
-	Oldest        time.Time         `default:"2001-01-01T00:00:00Z" placeholder:"TIME" help:"Oldest time of a reading that is accepted, RFC 3339 with zone. Devices whose clock was never set send times of 1970 or 2000. Integers below 10^11 are refused too: they look like seconds. 1970-01-01T00:00:00Z turns both checks off."`
-	MaxAhead      time.Duration     `default:"5m" help:"How far a reading's time may lie ahead of the server's clock."`
-	Accept        map[string]string `mapsep:"," placeholder:"FIELD=MIN..MAX,..." help:"Accepted range of a sign in its unit, such as spo2_pct=1..100. Others keep their default."`
-	Usual         map[string]string `mapsep:"," placeholder:"FIELD=MIN..MAX,..." help:"Range outside of which a value is flagged when it is read, such as heart_rate_bpm=40.01..130.99."`
+	TrustedProxies []string `group:"security" placeholder:"CIDR" help:"Networks of reverse proxies. Requests from them share places and memory by the address in X-Forwarded-For or Forwarded. Default: none."`
 
-	MaxSingleBytes int           `default:"${max_single_bytes}" help:"Length of a reading at most, in bytes, decompressed."`
-	MaxBatchBytes  int           `placeholder:"N" help:"Length of a batch at most, in bytes, decompressed. Default: ${max_batch_bytes}, or less to fit into the memory limit."`
-	MaxReadings    int           `default:"${max_readings}" help:"Readings in a batch at most."`
-	MaxGroup       int           `default:"${max_group}" help:"Readings in one commit at most."`
-	MaxQueued      int           `placeholder:"N" help:"Readings that may wait for a commit. Further ones are refused with 503. Default: ${max_queued}, or less to fit into the memory limit."`
-	MaxBodyBytes   int           `placeholder:"N" help:"Memory of all request bodies at one time, in bytes. Default: ${max_body_bytes}, or less to fit into the memory limit."`
-	MaxWait        time.Duration `default:"${max_wait}" help:"How long the oldest reading may have waited for its commit before further ones are refused with 503."`
-	MaxDevices     int           `placeholder:"N" help:"Devices that the store takes. Readings of further ones are refused. Default: ${max_devices}, or less to fit into the memory limit."`
-	CacheBytes     int64         `placeholder:"N" help:"Memory of the store's cache, in bytes. Default: ${cache_bytes}, or less to fit into the memory limit."`
-	Retain         time.Duration `placeholder:"400d" help:"How long readings are kept, by their time, such as 400d; at least 1h. Older ones are removed in the background, and refused. Default: for ever."`
-	Scrub          time.Duration `default:"168h" help:"Time in which every stored table is read once, slowly, to verify its checksums while the server runs, such as 7d; at least 1m. 0s: never."`
-	MinFreeBytes   int64         `default:"${min_free_bytes}" help:"Free disk space, in bytes, below which writes are refused with 503."`
+	UnknownFields string            `group:"readings-limits" enum:"refuse,ignore" default:"refuse" help:"What to do with a reading that has an unknown field: refuse it, or ignore the field."`
+	Oldest        time.Time         `group:"readings-limits" default:"2001-01-01T00:00:00Z" placeholder:"TIME" help:"Oldest accepted time of a reading, in RFC 3339. Devices whose clock was never set send times of 1970 or 2000. Integers below 10^11 are refused too, because they look like seconds; 1970-01-01T00:00:00Z disables both checks."`
+	MaxAhead      time.Duration     `group:"readings-limits" default:"5m" help:"How far the time of a reading may be ahead of the server's clock."`
+	Accept        map[string]string `group:"readings-limits" mapsep:"," placeholder:"SIGN=MIN..MAX,..." help:"Accepted ranges; a sign that is not named keeps its default. Default: ${accept}."`
+	Usual         map[string]string `group:"readings-limits" mapsep:"," placeholder:"SIGN=MIN..MAX,..." help:"Ranges outside of which a stored value is flagged when it is read. Default: ${usual}."`
 
-	FastLane string `enum:"on,off" default:"on" help:"Whether usual POSTs of readings are served by an event loop, on Linux: on or off. Everything else is served by net/http in any case."`
-	Loops    int    `default:"1" help:"Event loops of the fast lane."`
-	MaxConns int    `placeholder:"N" help:"Connections open at one time. The next 64 get one answer each, 503 for readings, and are closed; further ones wait. Default: ${max_conns}, or less to fit into the memory limit."`
-	MaxReads int    `default:"${max_reads}" help:"Questions about devices and readings that are answered at one time. Further ones wait for a second, and are refused with 503."`
+	MaxSingleBytes int           `group:"limits" default:"${max_single_bytes}" help:"Size of a single reading, decompressed."`
+	MaxBatchBytes  int           `group:"limits" help:"Size of a batch, decompressed. Default: ${max_batch_bytes}, or less to fit the memory limit."`
+	MaxReadings    int           `group:"limits" default:"${max_readings}" help:"Readings in a batch."`
+	MaxGroup       int           `group:"limits" default:"${max_group}" help:"Readings in one commit."`
+	MaxQueued      int           `group:"limits" help:"Readings that wait for a commit; more are refused with 503. Default: ${max_queued}, or less to fit the memory limit."`
+	MaxWait        time.Duration `group:"limits" default:"${max_wait}" help:"How long a reading may wait for its commit before more are refused with 503."`
+	MaxBodyBytes   int           `group:"limits" help:"Memory for all request bodies. Default: ${max_body_bytes}, or less to fit the memory limit."`
+	MaxDevices     int           `group:"limits" help:"Devices in the store; readings of more are refused. Default: ${max_devices}, or less to fit the memory limit."`
+	MaxConns       int           `group:"limits" help:"Open connections. The next 64 get one answer each, 503 for readings; more wait. Default: ${max_conns}, or less to fit the memory limit and the limit of open files."`
+	MaxReads       int           `group:"limits" default:"${max_reads}" help:"Queries at one time. More wait for a second, and then are refused with 503."`
+	CacheBytes     int64         `group:"limits" help:"Memory for the cache of the store. Default: ${cache_bytes}, or less to fit the memory limit."`
+	Scrub          time.Duration `group:"limits" unit:"d" default:"7d" help:"Time in which the checksums of all stored tables are verified once, slowly, while the server runs; at least 1m, or 0s for never."`
+	MinFreeBytes   int64         `group:"limits" default:"${min_free_bytes}" help:"Free disk space below which readings are refused with 503."`
 
-	TrustedProxies []string `placeholder:"CIDR,..." help:"Networks of proxies in front of this server. Of their requests, the address that X-Forwarded-For or Forwarded names gets a share of places and memory; their connections are not divided by address."`
+	HandshakeTimeout time.Duration `group:"limits" default:"5s" help:"Time for a TLS handshake."`
+	ReadTimeout      time.Duration `group:"limits" default:"60s" help:"Time for a request to arrive."`
+	IdleTimeout      time.Duration `group:"limits" default:"120s" help:"Time between two requests of a connection."`
+	DrainDelay       time.Duration `group:"limits" default:"0s" help:"Time after SIGTERM during which readyz fails and requests are still accepted, so that a load balancer can stop sending. A second signal ends it."`
+	DrainTimeout     time.Duration `group:"limits" default:"30s" help:"Time after SIGTERM for pending requests to be answered."`
 
-	HandshakeTimeout time.Duration `default:"5s" help:"Time for a TLS handshake."`
+	FastLane string `group:"limits" enum:"on,off" default:"on" help:"Serve common POSTs of readings from an event loop (Linux only). net/http serves all other requests."`
+	Loops    int    `group:"limits" default:"1" help:"Event loops of the fast lane."`
 
-	ReadTimeout  time.Duration `default:"60s" help:"Time for a request to arrive."`
-	IdleTimeout  time.Duration `default:"120s" help:"Time for which a connection may stay open between two requests."`
-	DrainDelay   time.Duration `default:"0s" help:"Time after SIGTERM for which requests are still taken, while readyz says no already, so that a load balancer can turn away. A second signal ends it early."`
-	DrainTimeout time.Duration `default:"30s" help:"Time for requests under way to be answered after SIGTERM."`
+	LogOptions   `embed:"" group:"observe"`
+	TraceOptions `embed:"" group:"observe"`
 
-	LogOptions   `embed:""`
-	TraceOptions `embed:""`
-
-	// Version is that of the program.
+	// Version is the version of the program.
 	Version string `kong:"-"`
 
-	// Getenv is os.Getenv. The memory limit and the service manager are found by it.
+	// Getenv is os.Getenv. It reads what the memory limit and the service manager set.
 	Getenv func(name string) string `kong:"-"`
 
-	// Reload is called at SIGHUP. It reads the options of the log anew, and returns the
-	// names of others that have changed, which need a restart. nil: SIGHUP is not caught.
+	// Reload is called at SIGHUP. It reads the options of the log again, and returns the names
+	// of other options that have changed, which require a restart. nil: SIGHUP is not caught.
 	Reload func() (log *LogOptions, needRestart []string, err error) `kong:"-"`
 
 	memTableBytes int64 // 0: the store's default
@@ -80,23 +81,24 @@ type Options struct {
 
 const defaultMaxConns = 1 << 16
 
-// Defaults are the defaults that packages decide, by the names that tags of [Options]
-// have for them.
+// Defaults returns the defaults that other packages define, by their names in the tags of
+// [Options].
 func Defaults() map[string]string {
 	n := func(v int) string { return fmt.Sprint(v) }
+	size := settings.FormatBytes
 	return map[string]string{
-		"max_single_bytes": n(ingest.DefaultMaxSingleBytes),
-		"max_batch_bytes":  n(ingest.DefaultMaxBatchBytes),
+		"max_single_bytes": size(ingest.DefaultMaxSingleBytes),
+		"max_batch_bytes":  size(ingest.DefaultMaxBatchBytes),
 		"max_readings":     n(ingest.DefaultMaxReadings),
 		"max_group":        n(ingest.DefaultMaxGroup),
 		"max_queued":       n(ingest.DefaultMaxQueued),
-		"max_body_bytes":   n(ingest.DefaultMaxBodyBytes),
+		"max_body_bytes":   size(ingest.DefaultMaxBodyBytes),
 		"max_conns":        n(defaultMaxConns),
-		"cache_bytes":      n(pebblestore.DefaultCacheBytes),
-		"max_wait":         ingest.DefaultMaxWait.String(),
+		"cache_bytes":      size(pebblestore.DefaultCacheBytes),
+		"max_wait":         settings.FormatDuration(ingest.DefaultMaxWait),
 		"max_reads":        n(query.DefaultMaxReads),
 		"max_devices":      n(pebblestore.DefaultMaxDevices),
-		"min_free_bytes":   n(pebblestore.DefaultMinFreeBytes),
+		"min_free_bytes":   size(pebblestore.DefaultMinFreeBytes),
 		"trace_forced":     n(tracing.DefaultForced),
 		"default_audit":    DefaultAudit,
 
@@ -104,17 +106,29 @@ func Defaults() map[string]string {
 		"audit_reads":        n(token.DefaultReads),
 
 		"log_budget":       n(logbudget.DefaultLinesPerMinute),
-		"log_budget_bytes": n(logbudget.DefaultBytesPerMinute),
+		"log_budget_bytes": size(logbudget.DefaultBytesPerMinute),
+
+		"accept": rangesText(vitals.DefaultLimits().Accepted),
+		"usual":  rangesText(vitals.DefaultFlagLimits().Usual),
 	}
 }
 
-// A rule is what options must keep to.
-type rule struct {
-	kept bool
-	text string
+// rangesText is the inverse of setRanges.
+func rangesText(ranges [vitals.NumSigns]vitals.Range) string {
+	var texts []string
+	for s := range vitals.Sign(vitals.NumSigns) {
+		texts = append(texts, s.Field()+"="+ranges[s].String())
+	}
+	return strings.Join(texts, ",")
 }
 
-// firstBroken returns an error about the first rule that is not kept.
+// A rule is a condition on options.
+type rule struct {
+	kept bool
+	text string // of the error
+}
+
+// firstBroken returns the error of the first broken rule.
 func firstBroken(rules ...rule) error {
 	for _, r := range rules {
 		if !r.kept {
@@ -124,7 +138,7 @@ func firstBroken(rules ...rule) error {
 	return nil
 }
 
-// Check returns a [settings.UsageError] for options that make no sense. It opens nothing.
+// Check returns a [settings.UsageError] for invalid options. It opens nothing.
 func (c *Options) Check() error {
 	_, limitsErr := c.limits()
 	_, usualErr := c.flagLimits()
@@ -133,8 +147,8 @@ func (c *Options) Check() error {
 	return cmp.Or(c.LogOptions.check(), c.AccessOptions.check(), c.checkAddr(), c.checkBounds(), limitsErr, usualErr, tracingErr, proxiesErr)
 }
 
-// checkBounds refuses bounds that would refuse everything, and times that net/http takes
-// for "no limit".
+// checkBounds rejects bounds that nothing could meet, and times that mean "no limit" to
+// net/http.
 func (c *Options) checkBounds() error {
 	return firstBroken(
 		rule{c.ReadTimeout > 0, "--read-timeout must be above 0"},
@@ -159,27 +173,44 @@ func (c *Options) checkBounds() error {
 	)
 }
 
-// checkAddr refuses to take readings from anybody on an address that others can reach,
-// unless that is asked for.
+// checkAddr rejects a public listener without access control on an address that other machines
+// can reach, unless the options allow it.
 func (c *Options) checkAddr() error {
-	_, _, err := net.SplitHostPort(c.Addr)
+	host, port, err := net.SplitHostPort(c.Addr)
 	if err != nil {
-		return settings.Usagef("--addr: %v", err)
+		return settings.Usagef("--addr: %v%s", err, AddrHint(c.Addr))
 	}
 	if _, _, err := net.SplitHostPort(c.AdminAddr); err != nil && c.AdminAddr != "" {
-		return settings.Usagef("--admin-addr: %v", err)
+		return settings.Usagef("--admin-addr: %v%s", err, AddrHint(c.AdminAddr))
 	}
 	if c.anybody() && !c.Insecure {
-		return settings.Usagef("--addr %s can be reached from other machines, and this server has no tokens: anybody could write and read. "+
-			"Name a token file with --tokens, listen on 127.0.0.1, or add --insecure if something in front of it decides who gets in.", c.Addr)
+		reach := "can be reached from other machines"
+		if host == "" {
+			reach = "has no host, so it " + reach
+		}
+		return settings.Usagef("--addr %s %s, and this server has no tokens: anybody could write and read. "+
+			"Listen on 127.0.0.1:%s, name a token file with --tokens, or add --insecure if a proxy decides who gets in", c.Addr, reach, port)
 	}
 	return nil
 }
 
-// anybody reports whether the options let anybody on other machines write and read.
+// AddrHint suggests a host for an address that consists of a port, and a port for one that
+// consists of a host. It returns "" for other addresses.
+func AddrHint(addr string) string {
+	port, err := strconv.Atoi(addr)
+	switch isNumber := err == nil; {
+	case isNumber && port >= 0 && port <= math.MaxUint16:
+		return "; did you mean 127.0.0.1:" + addr + "?"
+	case !isNumber && addr != "" && !strings.Contains(addr, ":"):
+		return "; did you mean " + addr + ":8080?"
+	}
+	return ""
+}
+
+// anybody reports whether anybody on other machines may write and read.
 func (c *Options) anybody() bool { return c.AccessOptions.open() && !isLoopback(c.Addr) }
 
-// problems returns what is answered to what is refused.
+// problems returns the answers to rejected requests.
 func (c *Options) problems() *problem.Set {
 	if c.Tokens == "" {
 		return problem.New().WithoutTokens()
@@ -187,10 +218,9 @@ func (c *Options) problems() *problem.Set {
 	return problem.New()
 }
 
-// ownHosts returns the hosts for which the public listener answers; nil for all. Where
-// anybody may read and write who reaches this machine's own addresses, pages in its
-// browsers must not. With --insecure, something in front decides who gets in, and under
-// which names. Over TLS, a name needs a certificate.
+// ownHosts returns the hosts that the public listener answers for; nil for all. A server without
+// access control must not answer pages in the browsers of its machine. With --insecure, a proxy
+// decides which names are valid. With TLS, a name requires a certificate.
 func (c *Options) ownHosts() *hosts {
 	if !c.AccessOptions.open() || c.Insecure || c.TLSCert != "" {
 		return nil
@@ -198,8 +228,8 @@ func (c *Options) ownHosts() *hosts {
 	return newHosts(c.Addr)
 }
 
-// isLoopback reports whether an address, with or without a port, is this machine's own.
-// A listener without a host listens on every address.
+// isLoopback reports whether an address, with or without a port, is a loopback address. An
+// address without a host is not: it means every address.
 func isLoopback(addr string) bool {
 	host, _, err := net.SplitHostPort(addr)
 	if err != nil {
@@ -209,7 +239,7 @@ func isLoopback(addr string) bool {
 	return host == "localhost" || err == nil && ip.Unmap().IsLoopback()
 }
 
-// trustedProxies returns the networks of proxies.
+// trustedProxies returns the networks of trusted proxies.
 func (c *Options) trustedProxies() ([]netip.Prefix, error) {
 	var networks []netip.Prefix
 	for _, text := range c.TrustedProxies {
@@ -218,14 +248,14 @@ func (c *Options) trustedProxies() ([]netip.Prefix, error) {
 			network, err = netip.PrefixFrom(addr, addr.BitLen()), nil
 		}
 		if err != nil {
-			return nil, settings.Usagef("--trusted-proxies: %q is no network such as 10.0.0.0/8", text)
+			return nil, settings.Usagef("--trusted-proxies: %q is not a network such as 10.0.0.0/8", text)
 		}
 		networks = append(networks, network.Masked())
 	}
 	return networks, nil
 }
 
-// limits returns the limits that readings must keep to.
+// limits returns the limits of readings.
 func (c *Options) limits() (vitals.Limits, error) {
 	limits := vitals.DefaultLimits()
 	limits.MaxAhead = c.MaxAhead
@@ -238,7 +268,7 @@ func (c *Options) limits() (vitals.Limits, error) {
 	return limits, settings.Usage(err)
 }
 
-// flagLimits returns the limits outside of which values are flagged.
+// flagLimits returns the limits outside of which values get flags.
 func (c *Options) flagLimits() (vitals.FlagLimits, error) {
 	limits := vitals.DefaultFlagLimits()
 	err := setRanges(&limits.Usual, "--usual", c.Usual)
@@ -248,16 +278,16 @@ func (c *Options) flagLimits() (vitals.FlagLimits, error) {
 	return limits, settings.Usage(err)
 }
 
-// setRanges reads ranges such as spo2_pct=1..100.
+// setRanges parses ranges such as spo2_pct=1..100.
 func setRanges(ranges *[vitals.NumSigns]vitals.Range, flag string, texts map[string]string) error {
-	signs := map[string]vitals.Sign{}
+	signs, fields := map[string]vitals.Sign{}, []string(nil)
 	for s := range vitals.Sign(vitals.NumSigns) {
-		signs[s.Field()] = s
+		signs[s.Field()], fields = s, append(fields, s.Field())
 	}
 	for field, text := range texts {
 		s, known := signs[field]
 		if !known {
-			return fmt.Errorf("%s: %q is no vital sign", flag, field)
+			return fmt.Errorf("%s: %q is not a vital sign; the signs are %s", flag, field, strings.Join(fields, ", "))
 		}
 		if err := ranges[s].UnmarshalText([]byte(text)); err != nil {
 			return fmt.Errorf("%s %s: %w", flag, field, err)
@@ -266,7 +296,7 @@ func setRanges(ranges *[vitals.NumSigns]vitals.Range, flag string, texts map[str
 	return nil
 }
 
-// ingest returns the bounds of the write side.
+// ingest returns the configuration of the write side.
 func (c *Options) ingest(limits vitals.Limits) ingest.Config {
 	return ingest.Config{
 		Limits:         limits,

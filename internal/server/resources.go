@@ -67,8 +67,8 @@ func findMemory(getenv func(string) string, log *slog.Logger) memory {
 }
 
 // Fit sets the bounds that are 0 so that they fit into the memory and the open files that
-// this process may have, and Go's memory limit unless GOMEMLIMIT is set. It logs what it
-// took.
+// this process may have, and Go's memory limit unless GOMEMLIMIT is set. It logs them at debug
+// level; --print-config shows them too.
 func (c *Options) Fit(log *slog.Logger) {
 	m := findMemory(c.Getenv, log)
 	b := memlimit.Fit(m.usableBytes, mostBounds())
@@ -105,7 +105,7 @@ func (c *Options) Fit(log *slog.Logger) {
 			attrs = append(attrs, "files_limit", files)
 		}
 	}
-	log.Info("resources", append(attrs,
+	log.Debug("resources", append(attrs,
 		"cache_bytes", c.CacheBytes, "max_body_bytes", c.MaxBodyBytes, "max_batch_bytes", c.MaxBatchBytes,
 		"max_queued", c.MaxQueued, "max_devices", c.MaxDevices, "max_conns", c.MaxConns)...)
 	if m.from == "cgroup" && m.limitBytes < memlimit.MinLimitBytes {

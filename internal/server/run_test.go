@@ -28,7 +28,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func options(t *testing.T) *server.Options {
 	t.Helper()
 	opt := new(server.Options)
-	parser, err := kong.New(opt, kong.Vars(server.Defaults()))
+	parser, err := kong.New(opt, kong.Vars(server.Defaults()), settings.Units())
 	if err != nil {
 		t.Fatal(err)
 	}

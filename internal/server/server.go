@@ -17,6 +17,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/http"
 	"sync"
@@ -45,25 +46,33 @@ type server struct {
 	life     *lifecycle
 	problems *problem.Set
 
-	access    *access
-	holders   share.Holders // of connections, memory of bodies and places of readers
-	store     *pebblestore.Store
-	tracer    *tracing.Tracer // nil: nothing is traced
-	requests  *metrics.Requests
-	core      *ingest.Core
-	health    *health.Health
-	public    *http.Server
-	lane      *ingest.FastLane // nil: public serves all
-	admin     *http.Server     // nil: none
-	retention *admin.Retention // nil: readings are kept for ever
+	access        *access
+	holders       share.Holders // of connections, memory of bodies and places of readers
+	store         *pebblestore.Store
+	tracer        *tracing.Tracer // nil: nothing is traced
+	traceEndpoint string          // host and port of its collector
+	requests      *metrics.Requests
+	core          *ingest.Core
+	health        *health.Health
+	public        *http.Server
+	lane          *ingest.FastLane // nil: public serves all
+	admin         *http.Server     // nil: none
+	retention     *admin.Retention // nil: readings are kept for ever
 
 	background     sync.WaitGroup     // of retention and scrub
 	stopBackground context.CancelFunc // ends them; nil: they have not begun
 
 	publicAddr net.Addr
+	listening  []listening // in the order in which they were opened
 	ended      chan error  // a listener ended by itself
 	failed     chan string // the store failed; why
 	running    atomic.Bool // run waits for failed
+}
+
+// A listening is a listener that takes connections.
+type listening struct {
+	addr     net.Addr
+	listener string // publicSocket or adminSocket
 }
 
 // Run opens the store, serves until ctx ends, and then drains: new requests are refused,
@@ -123,11 +132,38 @@ func (s *server) start() error {
 			return err
 		}
 	}
+	s.announce()
 	s.health.Start(context.Background())
-	s.log.Info("data", "dir", s.opt.Data, "durability", "every answer of stored or duplicate follows an fdatasync", "devices", s.store.DeviceCount())
-	warnVolatile(s.log.Logger, s.opt.Data)
 	s.startBackground()
 	return nil
+}
+
+// announce logs that the server is ready, and how it runs. The first line is for people, the
+// last ones, of the listeners, are for scripts: all others are written before them.
+func (s *server) announce() {
+	s.log.print("ready", slog.String("url", s.url()), slog.String("data", s.opt.Data), slog.String("version", s.opt.Version))
+	s.access.announce()
+	if s.tracer != nil {
+		s.log.Info("tracing", "endpoint", s.traceEndpoint, "sample", s.opt.TraceSample, "slow", settings.FormatDuration(s.opt.TraceSlow))
+	}
+	s.log.Info("data", "dir", s.opt.Data, "durability", "every answer of stored or duplicate follows an fdatasync", "devices", s.store.DeviceCount())
+	warnVolatile(s.log.Logger, s.opt.Data)
+	for _, l := range s.listening {
+		s.log.print("listening", slog.String("addr", l.addr.String()), slog.String("listener", l.listener))
+	}
+}
+
+// url returns the URL of the public listener, for clients on this machine.
+func (s *server) url() string {
+	scheme := "http"
+	if s.access.tls != nil {
+		scheme = "https"
+	}
+	addr := s.publicAddr.String()
+	if host, port, err := net.SplitHostPort(addr); err == nil && net.ParseIP(host).IsUnspecified() {
+		addr = net.JoinHostPort("localhost", port)
+	}
+	return scheme + "://" + addr
 }
 
 func (s *server) openStore() (err error) {

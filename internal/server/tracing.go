@@ -12,10 +12,10 @@ import (
 
 // TraceOptions say what is traced, and where to.
 type TraceOptions struct {
-	OTLPEndpoint string        `name:"otlp-endpoint" env:"PULSEGATE_OTLP_ENDPOINT,OTEL_EXPORTER_OTLP_ENDPOINT" placeholder:"URL" help:"OpenTelemetry collector that takes OTLP over HTTP, such as http://127.0.0.1:4318. Default: nothing is traced."`
-	TraceSample  float64       `default:"0.001" help:"Share of requests to trace, from 0 to 1, where the request itself does not say."`
-	TraceForced  int           `default:"${trace_forced}" placeholder:"N" help:"Requests a second at most that are traced because their traceparent says so. Of further ones --trace-sample decides. 0: none."`
-	TraceSlow    time.Duration `default:"250ms" help:"Trace each request that takes as long. 0s: none for that."`
+	OTLPEndpoint string        `name:"otlp-endpoint" env:"PULSEGATE_OTLP_ENDPOINT,OTEL_EXPORTER_OTLP_ENDPOINT" placeholder:"URL" help:"OpenTelemetry collector for OTLP over HTTP, such as http://127.0.0.1:4318. Default: no tracing."`
+	TraceSample  float64       `default:"0.001" placeholder:"SHARE" help:"Share of requests to trace, from 0 to 1, unless the request says."`
+	TraceForced  int           `default:"${trace_forced}" help:"Requests per second that are traced because their traceparent says so; --trace-sample decides on more."`
+	TraceSlow    time.Duration `default:"250ms" help:"Trace every request that takes this long; 0s for none."`
 }
 
 // tracing returns what is traced; nil for nothing. Values that make no sense are refused
@@ -82,7 +82,7 @@ func (s *server) startTracing() error {
 	if s.tracer, err = tracing.New(*cfg); err != nil {
 		return settings.Usage(err)
 	}
-	s.log.Info("tracing", "endpoint", cfg.Endpoint.Host, "sample", cfg.Sample, "slow", cfg.Slow.String())
+	s.traceEndpoint = cfg.Endpoint.Host
 	return nil
 }
 

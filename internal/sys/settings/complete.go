@@ -7,14 +7,14 @@ import (
 	"github.com/alecthomas/kong"
 )
 
-// completeFiles is a line that asks for names of files.
+// completeFiles asks the shell to complete file names.
 const completeFiles = ":files\n"
 
-// Complete returns what the last of words may become, which are those after the program's
-// name. Each is a line: the word, a tab, and what it means, or a line that asks the shell
-// for names of files.
+// Complete returns the completions of the last of words, the words after the program's name.
+// Each is a line: the completed word, a tab and its description, or a line that asks the shell
+// to complete file names.
 func Complete(root *kong.Node, words []string) (lines []string) {
-	// bash makes three words of --flag=value.
+	// bash splits --flag=value into three words.
 	joined := strings.NewReplacer("\x00=\x00", "=", "\x00=", "=").Replace(strings.Join(words, "\x00"))
 	split := len(words) > 1 && !strings.HasSuffix(joined, "\x00"+words[len(words)-1])
 	words = strings.Split(joined, "\x00")
@@ -42,7 +42,7 @@ func Complete(root *kong.Node, words []string) (lines []string) {
 		values(pending.Value, "")
 	case isPair && strings.HasPrefix(name, "--"):
 		lead := name + "="
-		if split { // bash replaces what follows the equals sign only
+		if split { // bash replaces only what follows the equals sign
 			last, lead = value, ""
 		}
 		if flag := flagCalled(node, name); flag != nil {
@@ -72,8 +72,8 @@ func Complete(root *kong.Node, words []string) (lines []string) {
 	return lines
 }
 
-// position returns the command that words have come to, and the flag whose value comes
-// next, if one's does.
+// position returns the command that words select, and the flag that the next word is the value
+// of, or nil.
 func position(node *kong.Node, words []string) (_ *kong.Node, pending *kong.Flag) {
 	for _, word := range words {
 		child := slices.IndexFunc(node.Children, func(n *kong.Node) bool { return n.Name == word })
@@ -91,8 +91,8 @@ func position(node *kong.Node, words []string) (_ *kong.Node, pending *kong.Flag
 	return node, pending
 }
 
-// flagsOf returns the flags that may be given after a command: its own, those of the
-// command that runs below it if none is named, and those of the commands above.
+// flagsOf returns the flags that a command accepts: its own, those of its default subcommand,
+// and those of its parents.
 func flagsOf(node *kong.Node) (all []*kong.Flag) {
 	if node.DefaultCmd != nil {
 		all = node.DefaultCmd.Flags
@@ -103,7 +103,7 @@ func flagsOf(node *kong.Node) (all []*kong.Flag) {
 	return all
 }
 
-// flagCalled returns the flag of a word such as --name, or nil.
+// flagCalled returns the flag that a word such as --name sets, or nil.
 func flagCalled(node *kong.Node, word string) *kong.Flag {
 	for _, flag := range flagsOf(node) {
 		if "--"+flag.Name == word {
@@ -113,8 +113,8 @@ func flagCalled(node *kong.Node, word string) *kong.Flag {
 	return nil
 }
 
-// namesFile reports whether a value is the name of a file or a folder. Not all that are
-// have kong's type for it, which would make them absolute.
+// namesFile reports whether a value is the path of a file or a directory. Some paths lack
+// kong's type "path", which would make them absolute.
 func namesFile(v *kong.Value) bool {
 	name := strings.ToUpper(v.Name)
 	if v.Flag != nil {

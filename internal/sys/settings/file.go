@@ -14,23 +14,23 @@ import (
 	"github.com/pelletier/go-toml/v2/unstable"
 )
 
-// A file is a TOML file of settings. Each command has a table, [serve] or [sim.run], whose
+// A file is a TOML settings file. Each command has a table, [serve] or [sim.run], whose
 // keys are its flags.
 type file struct {
 	path   string
 	values map[*kong.Flag]fileValue
 }
 
-// A fileValue is the value that a file has for a flag.
+// A fileValue is the value of a flag in a file.
 type fileValue struct {
-	text string // as the command line would have it
+	text string // in the form of the command line
 	line int    // from 1
 }
 
-// has reports whether a file, which may be nil, has a value for a flag.
+// has reports whether f sets a flag. A nil file sets none.
 func (f *file) has(flag *kong.Flag) bool { return f != nil && f.values[flag].line > 0 }
 
-// A problem is something in a file that makes no sense.
+// A problem is an invalid line of a file.
 type problem struct {
 	path string
 	line int
@@ -39,19 +39,19 @@ type problem struct {
 
 func (p problem) Error() string { return fmt.Sprintf("%s:%d: %s", p.path, p.line, p.text) }
 
-// maxFileBytes bounds a file of settings.
+// maxFileBytes bounds a settings file.
 const maxFileBytes = 1 << 20
 
-// readFile reads a file. Every key must be a flag of its command, and every value one that
-// the flag takes, whichever command runs: a mistake is to be found before it matters. The
-// error joins all of them.
+// readFile reads a file and checks all of it, whichever command runs, so that a mistake is
+// found before it matters: every key must be a flag of its command, and every value one that
+// the flag accepts. The error joins all problems.
 func readFile(path string, app *kong.Application) (*file, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
 		return nil, fmt.Errorf("read settings: %w", err)
 	}
 	if len(text) > maxFileBytes {
-		return nil, fmt.Errorf("%s has %d bytes; a file of settings has at most %d", path, len(text), maxFileBytes)
+		return nil, fmt.Errorf("%s has %d bytes; a settings file has at most %d", path, len(text), maxFileBytes)
 	}
 	var root map[string]any
 	if err := toml.Unmarshal(text, &root); err != nil {
@@ -67,7 +67,7 @@ func readFile(path string, app *kong.Application) (*file, error) {
 	return r.file, errors.Join(r.problems...)
 }
 
-// A reader compares a file with the flags.
+// A reader checks a file against the flags.
 type reader struct {
 	file     *file
 	lines    map[string]int // by key, such as serve.max-ahead
@@ -89,11 +89,11 @@ func (r *reader) table(node *kong.Node, at []string, table map[string]any) {
 		case child >= 0 && isTable:
 			r.table(node.Children[child], append(slices.Clone(at), name), inner)
 		case child >= 0:
-			report("%s is a command: its settings stand in a table [%s]", name, key)
+			report("%s is a command; put its settings into a table [%s]", name, key)
 		case flag == nil:
 			report("%s", unknownKey(node, at, name))
 		case !isSetting(flag):
-			report("%s can be given on the command line only", name)
+			report("%s is accepted on the command line only", name)
 		default:
 			text, err := flagText(flag, value)
 			if err == nil {
@@ -108,9 +108,9 @@ func (r *reader) table(node *kong.Node, at []string, table map[string]any) {
 	}
 }
 
-// unknownKey returns a sentence about a key, with what may have been meant.
+// unknownKey returns a sentence about an unknown key, with the most likely correction.
 func unknownKey(node *kong.Node, at []string, name string) string {
-	// Right, but in the wrong table?
+	// The key may be right and its table wrong.
 	var elsewhere []string
 	eachFlag(node, func(below *kong.Node, flag *kong.Flag) {
 		if flag.Name == name && isSetting(flag) {
@@ -118,7 +118,7 @@ func unknownKey(node *kong.Node, at []string, name string) string {
 		}
 	})
 	if len(elsewhere) > 0 {
-		return fmt.Sprintf("%s stands in no table that has it; put it under %s", name, strings.Join(elsewhere, " or "))
+		return fmt.Sprintf("%s does not belong here; put it under %s", name, strings.Join(elsewhere, " or "))
 	}
 	var candidates []string
 	for _, flag := range node.Flags {
@@ -129,13 +129,13 @@ func unknownKey(node *kong.Node, at []string, name string) string {
 	for _, child := range node.Children {
 		candidates = append(candidates, "["+tableOf(child)+"]")
 	}
-	return fmt.Sprintf("%s is no setting of %s%s", name, strings.Join(append([]string{"pulsegate"}, at...), " "), didYouMean(name, candidates))
+	return fmt.Sprintf("%s is not a setting of %s%s", name, strings.Join(append([]string{"pulsegate"}, at...), " "), didYouMean(name, candidates))
 }
 
 // tableOf returns the key of a command's table, such as sim.run.
 func tableOf(node *kong.Node) string { return strings.ReplaceAll(node.Path(), " ", ".") }
 
-// flagText returns a value of a file as the command line would have it.
+// flagText returns a value of a file in the form of the command line.
 func flagText(flag *kong.Flag, value any) (string, error) {
 	var parts []string
 	switch v := value.(type) {
@@ -162,21 +162,21 @@ func flagText(flag *kong.Flag, value any) (string, error) {
 	case flag.IsSlice():
 		return "", errors.New(`write a list, such as ["value"]`)
 	}
-	return "", errors.New("write a text, a number, true or false")
+	return "", errors.New("write a string, a number, true or false")
 }
 
-// try asks the flag's mapper whether it takes a text.
+// try parses a text as the value of a flag, without setting the flag.
 func try(flag *kong.Flag, text string) error {
 	target := reflect.New(flag.Target.Type()).Elem()
 	err := flag.Mapper.Decode(&kong.DecodeContext{Value: flag.Value, Scan: kong.Scan().PushTyped(text, kong.FlagValueToken)}, target)
 	if allowed := flag.EnumSlice(); err == nil && flag.Enum != "" && !slices.Contains(allowed, text) {
-		return fmt.Errorf("%q is none of %s", text, strings.Join(allowed, ", "))
+		return fmt.Errorf("%q is not one of %s", text, strings.Join(allowed, ", "))
 	}
 	return err
 }
 
-// linesOf returns the line of each key of a TOML text, by the whole key, such as
-// serve.max-ahead. The text was parsed without an error before.
+// linesOf returns the line of each key of a valid TOML text, by full key, such as
+// serve.max-ahead.
 func linesOf(text []byte) map[string]int {
 	lines := map[string]int{}
 	var p unstable.Parser
@@ -194,7 +194,7 @@ func linesOf(text []byte) map[string]int {
 	return lines
 }
 
-// pairLines notes the lines of a pair, and of those in its value.
+// pairLines records the line of a pair and of the pairs in its value.
 func pairLines(p *unstable.Parser, pair *unstable.Node, table []string, lines map[string]int) {
 	key := keyOf(p, pair, table, lines)
 	if value := pair.Value(); value.Kind == unstable.InlineTable {
@@ -206,8 +206,8 @@ func pairLines(p *unstable.Parser, pair *unstable.Node, table []string, lines ma
 	}
 }
 
-// keyOf returns the whole key of a table or a pair, and notes its line, also for the tables
-// that it names on its way.
+// keyOf returns the full key of a table or a pair. It records the line of the key and of the
+// tables that the key implies.
 func keyOf(p *unstable.Parser, e *unstable.Node, table []string, lines map[string]int) []string {
 	key := slices.Clone(table)
 	for parts := e.Key(); parts.Next(); {

@@ -12,7 +12,7 @@ import (
 	"github.com/alecthomas/kong"
 )
 
-// Whatever a file holds, it is read or refused, and what is wrong has a line.
+// Any file is read or rejected, and each problem has a line.
 func FuzzConfigFile(f *testing.F) {
 	for _, text := range []string{
 		"[serve]\nmax-ahead = '5m'\naccept = { spo2_pct = '1..100' }\n",

@@ -17,13 +17,13 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// Print writes the settings of the command that was parsed in the form of a file that would
-// have the same effect, and beside each where it comes from. Notes stand at the top.
+// Print writes the settings of the parsed command as a settings file with the same effect, and
+// beside each setting its source. The notes come first.
 func (s *Settings) Print(out io.Writer, ctx *kong.Context, notes ...string) error {
 	var b strings.Builder
 	columns := tabwriter.NewWriter(&b, 0, 0, 1, ' ', 0)
-	fmt.Fprintf(&b, "# Settings of pulsegate %s, as they take effect. Beside each stands where it comes from;\n", ctx.Selected().Path())
-	b.WriteString("# flags override environment variables, those a file, and that the defaults.\n")
+	fmt.Fprintf(&b, "# Settings of pulsegate %s in effect, each with its source.\n", ctx.Selected().Path())
+	b.WriteString("# Flags override environment variables, which override the file, which overrides the defaults.\n")
 	for _, note := range notes {
 		fmt.Fprintf(&b, "# %s\n", note)
 	}
@@ -34,13 +34,13 @@ func (s *Settings) Print(out io.Writer, ctx *kong.Context, notes ...string) erro
 			fmt.Fprintf(columns, "# %s\t# not set\n", one.flag.Name)
 		case isSecret(one.flag, one.value):
 			fmt.Fprintf(columns, "# %s\t# secret, not shown; from %s\n", one.flag.Name, one.source)
-		case one.source == "": // as a setting it would not fit another machine
-			fmt.Fprintf(columns, "# %s = %s\t# not set, chosen at the start\n", one.flag.Name, text)
+		case one.source == "": // chosen for this machine, and wrong for others
+			fmt.Fprintf(columns, "# %s = %s\t# not set, chosen at startup\n", one.flag.Name, text)
 		default:
 			fmt.Fprintf(columns, "%s = %s\t# %s\n", one.flag.Name, text, one.source)
 		}
 	}
-	_ = columns.Flush() // a Builder takes everything
+	_ = columns.Flush() // a Builder never fails
 	_, err := io.WriteString(out, b.String())
 	return err
 }
@@ -75,8 +75,8 @@ func tomlText(value reflect.Value) string {
 	}
 }
 
-// quote returns a text as a basic string of TOML, which takes the escapes of JSON. Unlike
-// JSON, TOML has DEL escaped.
+// quote returns a text as a basic string of TOML, which has the escapes of JSON. Unlike JSON,
+// TOML requires DEL to be escaped.
 func quote(text string) string {
 	quoted, err := jsontext.AppendQuote(nil, strings.ToValidUTF8(text, "\uFFFD"))
 	if err != nil {
@@ -85,12 +85,12 @@ func quote(text string) string {
 	return strings.ReplaceAll(string(quoted), "\x7f", `\u007f`)
 }
 
-// secretName matches names of flags whose texts are not shown. A path is no secret; what it
-// leads to may be.
+// secretName matches the names of flags whose values are not shown. A path is not secret, even
+// if the file is.
 var secretName = regexp.MustCompile(`(^|-)(token|password|passphrase|secret|key|headers?|credentials)(-|$)`)
 
-// isSecret reports whether the value of a setting is not to be shown: that of one that is
-// tagged so or called so, and an address that holds more than an address.
+// isSecret reports whether the value of a setting must not be shown: the tag or the name of the
+// flag says so, or a URL contains a user or a query.
 func isSecret(flag *kong.Flag, value reflect.Value) bool {
 	text, isText := value.Interface().(string)
 	switch {
@@ -103,7 +103,7 @@ func isSecret(flag *kong.Flag, value reflect.Value) bool {
 	case !strings.Contains(text, "://"):
 		return false
 	}
-	// What cannot be parsed as an address may hold anything.
+	// A URL that cannot be parsed may contain anything.
 	u, err := url.Parse(text)
 	return err != nil || u.User != nil || u.RawQuery != ""
 }

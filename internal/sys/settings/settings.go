@@ -1,13 +1,14 @@
 // Package settings reads the settings of a command line that package kong describes.
 //
-// They come from flags, from the environment, from a file and from defaults; the first of
-// these that has one wins. [Settings.Print] prints those in effect; docs/configuration.md
-// lists them all. [Complete] helps shells to complete a command line.
+// A setting comes from a flag, from the environment, from a file or from its default; the
+// first of these that sets it wins. [Settings.Print] prints the settings in effect,
+// docs/configuration.md lists all of them, [Help] words the help of commands, and [Complete]
+// completes command lines for shells.
 //
 // # Not here
 //
-// Which settings there are: the fields of the commands say so, in the tags of kong. The
-// environment is not read here, but handed over.
+// Package settings does not define settings: the fields of the commands do, in their kong
+// tags. It does not read the environment: the caller passes it.
 package settings
 
 import (
@@ -20,12 +21,12 @@ import (
 	"github.com/alecthomas/kong"
 )
 
-// A UsageError means settings that make no sense. Commands exit with another code for it.
+// A UsageError reports settings that are invalid. Commands exit with a code of its own for it.
 type UsageError struct{ Reason string }
 
 func (e UsageError) Error() string { return e.Reason }
 
-// Usagef returns a [UsageError] with a text as fmt.Sprintf makes it.
+// Usagef returns a [UsageError] with a formatted text.
 func Usagef(format string, args ...any) error { return UsageError{fmt.Sprintf(format, args...)} }
 
 // Usage returns err as a [UsageError], and nil for nil.
@@ -36,18 +37,17 @@ func Usage(err error) error {
 	return UsageError{err.Error()}
 }
 
-// Settings are the flags of all commands, and what the file that they name holds.
+// Settings are the flags that every command has, and the contents of the file that they name.
 type Settings struct {
 	// LookupEnv is os.LookupEnv.
 	LookupEnv func(name string) (string, bool) `kong:"-"`
 
 	file *file // nil: none
 
-	Config string `type:"path" placeholder:"FILE" help:"TOML file with settings; flags and environment variables override it. See docs/configuration.md."`
+	Config string `type:"path" placeholder:"FILE" help:"TOML file with settings. Flags and environment variables override it."`
 }
 
-// BeforeResolve reads the file, and has kong ask it for what neither flags nor the
-// environment set.
+// BeforeResolve reads the file. kong takes from it what neither flags nor the environment set.
 func (s *Settings) BeforeResolve(ctx *kong.Context) error {
 	path, _ := ctx.FlagValue(flagNamed(ctx.Model.Node, "config")).(string)
 	if path == "" {
@@ -67,7 +67,7 @@ func (s *Settings) BeforeResolve(ctx *kong.Context) error {
 	return nil
 }
 
-// variable returns the environment variable that sets a flag, or "".
+// variable returns the environment variable that sets a flag, or "" if none does.
 func (s *Settings) variable(flag *kong.Flag) string {
 	for _, name := range flag.Envs {
 		if _, ok := s.LookupEnv(name); ok {
@@ -84,7 +84,7 @@ type setting struct {
 	source string        // flag, env NAME, FILE:LINE, default; empty where nothing sets it
 }
 
-// of returns the settings of the command that was parsed, in the order of its help.
+// of returns the settings of the parsed command, in the order of its help.
 func (s *Settings) of(ctx *kong.Context) (all []setting) {
 	given := map[*kong.Flag]bool{}
 	for _, p := range ctx.Path {
@@ -115,7 +115,7 @@ func (s *Settings) of(ctx *kong.Context) (all []setting) {
 	return all
 }
 
-// Texts returns the settings of the command that was parsed as TOML, by name.
+// Texts returns the settings of the parsed command as TOML, by name.
 func (s *Settings) Texts(ctx *kong.Context) map[string]string {
 	texts := map[string]string{}
 	for _, one := range s.of(ctx) {
@@ -124,7 +124,7 @@ func (s *Settings) Texts(ctx *kong.Context) map[string]string {
 	return texts
 }
 
-// flagNamed returns the flag of a command that has a name, or nil.
+// flagNamed returns the flag of a command with the given name, or nil.
 func flagNamed(node *kong.Node, name string) *kong.Flag {
 	i := slices.IndexFunc(node.Flags, func(f *kong.Flag) bool { return f.Name == name })
 	if i < 0 {
@@ -133,17 +133,16 @@ func flagNamed(node *kong.Node, name string) *kong.Flag {
 	return node.Flags[i]
 }
 
-// isSetting reports whether a file can set a flag. It cannot set --help, nor --config, which
-// names it, nor actions.
+// isSetting reports whether a file can set a flag. It cannot set --help, actions, or --config,
+// which names the file.
 func isSetting(flag *kong.Flag) bool {
 	return flag.Name != "help" && flag.Name != "config" && !isAction(flag)
 }
 
-// isAction reports whether a flag is about what to do now, and no setting.
+// isAction reports whether a flag requests an action, and so is not a setting.
 func isAction(flag *kong.Flag) bool { return flag.Tag.Has("action") }
 
-// eachFlag visits the flags of a command and of those below it, in the order in which help
-// shows them.
+// eachFlag visits the flags of a command and of its subcommands, in the order of their help.
 func eachFlag(node *kong.Node, visit func(*kong.Node, *kong.Flag)) {
 	for _, flag := range node.Flags {
 		visit(node, flag)
@@ -156,10 +155,10 @@ func eachFlag(node *kong.Node, visit func(*kong.Node, *kong.Flag)) {
 // variablePrefix begins the name of every environment variable of pulsegate.
 const variablePrefix = "PULSEGATE_"
 
-// Environment gives every flag its variable: --max-ahead has PULSEGATE_MAX_AHEAD, whatever
-// the command. A flag that is tagged env:"-" means something else than its namesakes; its
-// variable has the command in it, as in PULSEGATE_DEMO_DATA. One that is tagged action:""
-// is about what to do now, and has none.
+// Environment gives every flag an environment variable: that of --max-ahead is
+// PULSEGATE_MAX_AHEAD in every command. A flag tagged env:"-" differs in meaning from flags of
+// the same name in other commands; its variable contains the command, as in
+// PULSEGATE_DEMO_DATA. A flag tagged action:"" requests an action and has no variable.
 func Environment() kong.Option {
 	return kong.PostBuild(func(k *kong.Kong) error {
 		eachFlag(k.Model.Node, func(node *kong.Node, flag *kong.Flag) {
@@ -173,20 +172,25 @@ func Environment() kong.Option {
 			case len(flag.Envs) > 0:
 				return
 			}
-			name := variablePrefix + strings.ToUpper(strings.NewReplacer("-", "_", " ", "_").Replace(words))
+			name := variableOf(words)
 			flag.Envs, flag.Tag.Envs = []string{name}, []string{name}
 		})
 		return nil
 	})
 }
 
-// serviceVariable is what Kubernetes adds to the environment of every container for a
-// Service called pulsegate, or pulsegate-public. A port is tcp://10.0.0.1:80.
+// variableOf returns the environment variable of a flag, or of a command and its flag.
+func variableOf(words string) string {
+	return variablePrefix + strings.ToUpper(strings.NewReplacer("-", "_", " ", "_").Replace(words))
+}
+
+// serviceVariable matches the variables that Kubernetes adds to the environment of every container for a
+// Service called pulsegate or pulsegate-public. A port looks like tcp://10.0.0.1:80.
 var serviceVariable = regexp.MustCompile(`^PULSEGATE(_[A-Z0-9_]+)?_(SERVICE_(HOST|PORT)(_[A-Z0-9_]+)?=.*|PORT=(tcp|udp|sctp)://.*|PORT_[0-9]+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?=.*)$`)
 
-// UnknownVariables returns a sentence about each variable that begins as those of pulsegate
-// do and is none of them; also names one that is no flag's. Values are not in it: they may
-// be secret.
+// UnknownVariables returns a sentence about each variable in environ that has the prefix of
+// Pulsegate's variables and sets no flag. The variable also is known although it belongs to no
+// flag. The sentences do not contain values, which may be secret.
 func UnknownVariables(environ []string, app *kong.Node, also string) (unknown []string) {
 	known := []string{also}
 	eachFlag(app, func(_ *kong.Node, flag *kong.Flag) { known = append(known, flag.Envs...) })
@@ -200,8 +204,8 @@ func UnknownVariables(environ []string, app *kong.Node, also string) (unknown []
 	return unknown
 }
 
-// didYouMean returns a question for the candidate that is most like what was written, or
-// nothing if none is.
+// didYouMean suggests the candidate closest to what was written, or returns "" if none is
+// close.
 func didYouMean(written string, candidates []string) string {
 	best, bestDistance := "", max(2, len(written)/4)+1
 	for _, candidate := range candidates {
@@ -215,13 +219,13 @@ func didYouMean(written string, candidates []string) string {
 	return fmt.Sprintf("; did you mean %s?", best)
 }
 
-// normalise makes equal what differs in habit only: max_batch_bytes and max-batch-bytes.
+// normalise removes differences of case and punctuation: max_batch_bytes and max-batch-bytes.
 func normalise(name string) string { return strings.ToLower(strings.ReplaceAll(name, "_", "-")) }
 
-// editDistance returns how many bytes have to be added, removed or changed to make b of a
-// (Levenshtein's distance).
+// editDistance returns the Levenshtein distance of a and b: how many bytes must be added,
+// removed or changed to turn one into the other.
 func editDistance(a, b string) int {
-	row := make([]int, len(b)+1) // of the matrix: from a[:i] to each beginning of b
+	row := make([]int, len(b)+1) // distances of a[:i] from the prefixes of b
 	for j := range row {
 		row[j] = j
 	}

@@ -104,3 +104,35 @@ func TestEditDistance(t *testing.T) {
 		}
 	}
 }
+
+// A formatted number of bytes has the largest unit that divides it, and parses as itself.
+func TestFormatBytes(t *testing.T) {
+	for n, want := range map[int64]string{
+		0: "0", 1: "1", 1000: "1000", 1024: "1KiB", 1 << 16: "64KiB", 3 << 19: "1536KiB", 1 << 20: "1MiB", 1 << 30: "1GiB", 1 << 40: "1TiB", -1: "-1",
+	} {
+		got := FormatBytes(n)
+		if back, err := parseBytes(got); got != want || err != nil || back != n {
+			t.Errorf("%d: got %q, which parses as %d, %v; want %q", n, got, back, err, want)
+		}
+	}
+}
+
+// The error for a bare number suggests the unit that fits the flag.
+func TestUsualUnit(t *testing.T) {
+	var cmds struct {
+		Retain time.Duration `unit:"d"`
+		Ahead  time.Duration `default:"5m"`
+		Delay  time.Duration `default:"250ms"`
+		Long   time.Duration `default:"1h30m"`
+		None   time.Duration
+	}
+	parser, err := kong.New(&cmds, Units())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for flag, want := range map[string]string{"retain": "7d", "ahead": "7m", "delay": "7ms", "long": "7s", "none": "7s"} {
+		if _, err := parser.Parse([]string{"--" + flag, "7"}); err == nil || !strings.Contains(err.Error(), "7 needs a unit; did you mean "+want+"?") {
+			t.Errorf("--%s: got %v, want a suggestion of %s", flag, err, want)
+		}
+	}
+}

@@ -1,0 +1,141 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/pulsegate/pulsegate/internal/client/transfer"
+	"github.com/pulsegate/pulsegate/internal/sys/settings"
+	"github.com/pulsegate/pulsegate/vitals"
+)
+
+type devicesCommand struct {
+	Limit int  `help:"Number of devices to list. Default: all."`
+	JSON  bool `help:"Print one JSON object per line and device."`
+
+	readerFlags `embed:""`
+}
+
+// Help is the text below the description in the help.
+func (devicesCommand) Help() string {
+	return `A value marked with * is outside the usual range; 'pulsegate latest DEVICE' says which. Times are UTC.
+
+Examples:
+
+    pulsegate devices
+    pulsegate devices --target https://vitals.example --token-file ward.token --json`
+}
+
+func (c *devicesCommand) Run(ctx context.Context, std stdio) error {
+	if c.Limit < 0 {
+		return settings.Usagef("--limit is negative")
+	}
+	client, err := c.connect(c.Target, std.err)
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	table := tabwriter.NewWriter(std.out, 0, 0, 2, ' ', 0)
+	n := 0
+	err = client.Devices(ctx, c.Limit, func(page []transfer.Device) error {
+		if n == 0 && len(page) > 0 && !c.JSON {
+			fmt.Fprint(table, "DEVICE\tLAST READING\tAGE")
+			for s := range vitals.Sign(vitals.NumSigns) {
+				fmt.Fprintf(table, "\t%s", s.Field())
+			}
+			fmt.Fprintln(table)
+		}
+		n += len(page)
+		for i := range page {
+			if c.JSON {
+				if err := printJSON(std.out, page[i]); err != nil {
+					return err
+				}
+				continue
+			}
+			writeDevice(table, &page[i], time.Now())
+		}
+		return table.Flush() // a page at a time: a fleet may be large
+	})
+	if err == nil && n == 0 {
+		fmt.Fprintln(std.err, "The server lists no device.")
+	}
+	return err
+}
+
+// writeDevice writes the row of a device.
+func writeDevice(table io.Writer, d *transfer.Device, now time.Time) {
+	fmt.Fprintf(table, "%s\t%s\t%s", d.Name, d.Time.UTC().Format(time.RFC3339), age(d.Time, now))
+	for s := range vitals.Sign(vitals.NumSigns) {
+		latest, ok := d.Latest[s.Field()]
+		text := "-"
+		if ok {
+			text = latest.Value.String()
+		}
+		if len(latest.Flags) > 0 {
+			text += "*"
+		}
+		fmt.Fprintf(table, "\t%s", text)
+	}
+	fmt.Fprintln(table)
+}
+
+type latestCommand struct {
+	Device vitals.Name `arg:"" help:"Name of the device."`
+	JSON   bool        `help:"Print one JSON object."`
+
+	readerFlags `embed:""`
+}
+
+// Help is the text below the description in the help.
+func (latestCommand) Help() string {
+	return `Each sign has a value, a unit, and a time and an age of its own. Times are UTC.
+
+Examples:
+
+    pulsegate latest ppg-000123
+    pulsegate latest ppg-000123 --json`
+}
+
+func (c *latestCommand) Run(ctx context.Context, std stdio) error {
+	client, err := c.connect(c.Target, std.err)
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	d, err := client.Device(ctx, c.Device.String())
+	if err != nil {
+		return err
+	}
+	if c.JSON {
+		return printJSON(std.out, d)
+	}
+	now := time.Now()
+	table := tabwriter.NewWriter(std.out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "SIGN\tVALUE\tUNIT\tTIME\tAGE\tFLAGS")
+	for s := range vitals.Sign(vitals.NumSigns) {
+		if latest, ok := d.Latest[s.Field()]; ok {
+			fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\n", s.Field(), latest.Value, s.Unit(),
+				latest.Time.UTC().Format(time.RFC3339), age(latest.Time, now), strings.Join(latest.Flags, ", "))
+		}
+	}
+	return table.Flush()
+}
+
+// age returns how long ago a moment was, in its two largest units.
+func age(then, now time.Time) string {
+	d := now.Sub(then).Truncate(time.Second)
+	switch days := d / (24 * time.Hour); {
+	case d < 0:
+		return "in the future"
+	case days > 0:
+		return fmt.Sprintf("%dd%dh", days, (d-days*24*time.Hour)/time.Hour)
+	case d >= time.Hour:
+		d = d.Truncate(time.Minute)
+	}
+	return settings.FormatDuration(d)
+}

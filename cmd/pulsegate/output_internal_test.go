@@ -1,0 +1,105 @@
+package main
+
+import (
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pulsegate/pulsegate/internal/sys/settings"
+)
+
+// contents returns the contents of a file, or "none".
+func contents(t *testing.T, path string) string {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return "none"
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// An output is complete or as it was before, whether it is written, abandoned or fails.
+func TestOutput(t *testing.T) {
+	failure := errors.New("failure")
+	write := func(text string, err error) func(*output) error {
+		return func(o *output) error {
+			defer o.abandon() // does nothing after write
+			return o.write(func(w io.Writer) error {
+				_, _ = io.WriteString(w, text)
+				return err
+			})
+		}
+	}
+	abandon := func(o *output) error { o.abandon(); return nil }
+	for _, tt := range []struct {
+		name    string
+		before  string
+		act     func(*output) error
+		wantErr error
+		want    string
+	}{
+		{"new", "none", write("text", nil), nil, "text"},
+		{"replaced by a shorter text", "long text", write("text", nil), nil, "text"},
+		{"new, failed", "none", write("te", failure), failure, "none"},
+		{"new, abandoned", "none", abandon, nil, "none"},
+		{"abandoned", "long text", abandon, nil, "long text"},
+	} {
+		path := filepath.Join(t.TempDir(), "file")
+		if tt.before != "none" {
+			if err := os.WriteFile(path, []byte(tt.before), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		o, err := replaceOutput(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := tt.act(o); !errors.Is(err, tt.wantErr) || contents(t, path) != tt.want {
+			t.Errorf("%s: got %v and %q, want %v and %q", tt.name, err, contents(t, path), tt.wantErr, tt.want)
+		}
+	}
+
+	path := filepath.Join(t.TempDir(), "new")
+	o, err := createOutput("--out", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if info, err := os.Stat(path); err != nil || info.Mode() != 0o600 {
+		t.Errorf("a new file: %v, %v; want mode 0600", info, err)
+	}
+	if _, err := createOutput("--out", path); !errors.As(err, new(settings.UsageError)) {
+		t.Errorf("a file that exists: got %v, want a usage error", err)
+	}
+	o.abandon()
+	if got := contents(t, path); got != "none" {
+		t.Errorf("after abandon: %q", got)
+	}
+	if o, err := replaceOutput(os.DevNull); err != nil {
+		t.Error(err)
+	} else if err := write("text", nil)(o); err != nil {
+		t.Errorf("write to a device: %v", err)
+	}
+}
+
+// Retries are reported, up to a bound.
+func TestRetriesAreBounded(t *testing.T) {
+	var out strings.Builder
+	r := &retries{out: &out, bar: newByteProgress(io.Discard, "")}
+	for n := range 1000 {
+		r.add(errors.New("connection refused"), n%7+1, 1234*time.Millisecond)
+	}
+	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
+	if want := "connection refused; trying again in 1.2s (retry 1 of 7)"; lines[0] != want || len(lines) != shownRetries+1 {
+		t.Errorf("%d lines, the first %q; want %d and %q", len(lines), lines[0], shownRetries+1, want)
+	}
+	if last := lines[len(lines)-1]; last != "further retries are not reported" {
+		t.Errorf("the last line is %q", last)
+	}
+}
