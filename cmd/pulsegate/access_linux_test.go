@@ -7,10 +7,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A token that is revoked while the server has no descriptor left to read the file with
-// is refused as soon as it has one: that looks like no change of the file.
+// A token that is revoked while the server has no file descriptor to read the file is refused as
+// soon as there is one, although the file then looks unchanged.
 //
-// Seen to fail when a file is read once only for each change.
+// Seen to fail when a file is read only once for each change.
 func TestRevokeWithoutDescriptors(t *testing.T) {
 	long(t)
 	t.Parallel()

@@ -8,12 +8,12 @@ import (
 	"testing"
 )
 
-// When a CA is taken out, the connections that its certificates have opened write
-// nothing more, and end, so that a client can come with a new certificate.
+// When a CA is removed, the connections that its certificates opened write nothing more and are
+// closed, so that a client can reconnect with a new certificate.
 //
-// Seen to fail without Gate.Trusted: readings were stored on. And without endOutlived:
-// the connection stayed open.
-func TestCATakenOutOfOpenConnections(t *testing.T) {
+// Seen to fail without Gate.Trusted, when readings were still stored, and without endOutlived,
+// when the connection stayed open.
+func TestRemovedCAOnOpenConnections(t *testing.T) {
 	long(t)
 	dir := t.TempDir()
 	server, err := newSigner(dir, "ca")

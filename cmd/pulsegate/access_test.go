@@ -22,7 +22,7 @@ import (
 	"github.com/pulsegate/pulsegate/internal/polltest"
 )
 
-// createToken makes a token with the command, and returns its text.
+// createToken creates a token with the command and returns its text.
 func createToken(t testing.TB, bin, file string, args ...string) string {
 	t.Helper()
 	args = append([]string{"token", "create", "--file", file, "--audit", filepath.Join(filepath.Dir(file), "pulsegate-audit.log")}, args...)
@@ -33,8 +33,8 @@ func createToken(t testing.TB, bin, file string, args ...string) string {
 	return strings.TrimSpace(out)
 }
 
-// A token that is revoked, or made, while the server runs counts from the next
-// request of an open connection on, in both lanes, and nothing is restarted.
+// A token that is created or revoked while the server runs is accepted or refused from the next
+// request of an open connection on, in both lanes, without a restart.
 func TestRevokeOnRunningServer(t *testing.T) {
 	long(t)
 	t.Parallel()
@@ -74,7 +74,7 @@ func TestRevokeOnRunningServer(t *testing.T) {
 			}
 			return resp.StatusCode
 		}
-		// until asks again and again, on the one connection.
+		// until repeats a request on the one connection.
 		until := func(token string, want int) {
 			t.Helper()
 			p.await(fmt.Sprintf("%s lane: the status is %d", lane, want), func() bool { return status(token) == want })
@@ -96,8 +96,8 @@ func TestRevokeOnRunningServer(t *testing.T) {
 	}
 }
 
-// Certificates are renewed while the server is asked: no request fails, those that
-// begin later see the new certificate, and connections that are open stay open.
+// Certificates are renewed under load: no request fails, later requests see the new certificate,
+// and open connections stay open.
 func TestRenewCertificateUnderLoad(t *testing.T) {
 	long(t)
 	t.Parallel()
@@ -116,7 +116,7 @@ func TestRenewCertificateUnderLoad(t *testing.T) {
 	roots := x509.NewCertPool()
 	roots.AddCert(ca.cert)
 
-	var serial atomic.Int64 // of the newest certificate that was seen
+	var serial atomic.Int64 // of the newest certificate seen
 	var posts atomic.Int64
 	post := func(ctx context.Context, client *http.Client) error {
 		body := fmt.Sprintf(`{"device":"ppg-1","time":%d,"spo2_pct":97}`, posts.Add(1))
@@ -152,7 +152,7 @@ func TestRenewCertificateUnderLoad(t *testing.T) {
 			}
 		}
 	}
-	// One client keeps its connection, the others make a new one each time.
+	// One client keeps its connection, the others reconnect for each request.
 	kept := newPoster(t, tls.Client(connect(t, p.addr), &tls.Config{RootCAs: roots, ServerName: "localhost"}), "Authorization: Bearer "+token+"\r\n")
 	if err := kept.conn.SetDeadline(time.Now().Add(2 * polltest.Patience)); err != nil {
 		t.Fatal(err)
@@ -184,7 +184,7 @@ func TestRenewCertificateUnderLoad(t *testing.T) {
 		}
 		p.await(fmt.Sprintf("certificate %d is served", next), func() bool { return serial.Load() == next || t.Failed() })
 	}
-	// A pair that does not fit changes nothing.
+	// A certificate and a key that do not match change nothing.
 	if err := os.WriteFile(filepath.Join(dir, "server.key"), []byte("no key"), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -200,14 +200,14 @@ func TestRenewCertificateUnderLoad(t *testing.T) {
 		t.Errorf("exit code %d:\n%s", code, p.stderr())
 	}
 	if ctx.Err() != nil {
-		t.Errorf("not in time; the server said\n%s", p.stderr())
+		t.Errorf("not in time; the log of the server\n%s", p.stderr())
 	}
 }
 
-// Neither tokens nor measured values get into log lines, answers, metrics or the
-// audit log, however they are sent; the log has its most talkative level. (Seen to
-// fail when an answer repeated the Authorization header.)
-func TestNothingSecretIsTold(t *testing.T) {
+// Neither tokens nor measured values appear in log lines, answers, metrics or the audit log,
+// however they are sent, at debug level. Seen to fail when an answer repeated the Authorization
+// header.
+func TestNoSecretsInOutput(t *testing.T) {
 	bin, dir := program(t), t.TempDir()
 	file := filepath.Join(dir, "tokens")
 	all := createToken(t, bin, file, "--gateway", "bed-7", "--rights", "write,read")
@@ -219,7 +219,7 @@ func TestNothingSecretIsTold(t *testing.T) {
 	p := start(t, bin, filepath.Join(dir, "data"), "--tokens="+file, "--admin-addr=127.0.0.1:0",
 		"--log-level=debug", "--access-log=all", "--access-log-budget=100000", "--log-budget=100000", "--log-budget-bytes=100000000")
 	const value = "97.53" // of every reading
-	var told bytes.Buffer
+	var shown bytes.Buffer
 	ask := func(base, method, path, body string, header ...string) int {
 		t.Helper()
 		req, err := http.NewRequest(method, base+path, strings.NewReader(body))
@@ -238,8 +238,8 @@ func TestNothingSecretIsTold(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if !strings.Contains(path, "/readings?") || resp.StatusCode != 200 { // those are what was asked for
-			fmt.Fprintf(&told, "%s %s\n", resp.Header, text)
+		if !strings.Contains(path, "/readings?") || resp.StatusCode != 200 { // the readings that were asked for
+			fmt.Fprintf(&shown, "%s %s\n", resp.Header, text)
 		}
 		return resp.StatusCode
 	}
@@ -271,29 +271,29 @@ func TestNothingSecretIsTold(t *testing.T) {
 	if code := p.stop(); code != 0 {
 		t.Errorf("exit code %d", code)
 	}
-	told.WriteString(p.stderr())
+	shown.WriteString(p.stderr())
 	for _, name := range []string{"pulsegate-audit.log", "tokens"} {
 		text, err := os.ReadFile(filepath.Join(dir, name))
 		if err != nil {
 			t.Fatal(err)
 		}
-		told.Write(text)
+		shown.Write(text)
 	}
-	if !strings.Contains(told.String(), `"event":"auth.refused"`) {
-		t.Error("what was told is not all there")
+	if !strings.Contains(shown.String(), `"event":"auth.refused"`) {
+		t.Error("the outputs are incomplete")
 	}
 	for _, secret := range []string{all[4:16], all[30:40], short[4:16], gone[4:16], value} {
-		for line := range strings.Lines(told.String()) {
+		for line := range strings.Lines(shown.String()) {
 			if strings.Contains(line, secret) {
-				t.Errorf("a secret is told: %s", line)
+				t.Errorf("a secret appears in %s", line)
 			}
 		}
 	}
 }
 
-// A client without a token cannot make a server hold a body: over TLS, too, it is
-// refused before its body is read.
-func TestStrangersBodyOverTLS(t *testing.T) {
+// A client without a token cannot make a server hold a body. It is refused before its body is
+// read, also over TLS.
+func TestBodyWithoutTokenOverTLS(t *testing.T) {
 	bin, dir := program(t), t.TempDir()
 	ca, err := newSigner(dir, "ca")
 	if err != nil {

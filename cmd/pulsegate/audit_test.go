@@ -9,14 +9,14 @@ import (
 	"github.com/pulsegate/pulsegate/internal/access/audit"
 )
 
-// All files of an audit log are verified, behind a gap in their numbers too, as a crash
-// may leave it; a file that was taken out of the row is missed.
+// All files of an audit log are verified, also after a gap in their numbers, which a crash may
+// leave. A file that was removed is missed.
 //
-// Seen to fail when the files are looked for up to the first number that is missing: it
-// was the files behind it that were not verified.
-func TestAuditVerifyBehindGap(t *testing.T) {
+// Seen to fail when the search for files ends at the first missing number: the files after it
+// were not verified.
+func TestAuditVerifyAfterGap(t *testing.T) {
 	bin, path := program(t), filepath.Join(t.TempDir(), "audit")
-	log, err := audit.Open(t.Context(), path, audit.Options{MaxBytes: 1}) // 64 KiB is the least
+	log, err := audit.Open(t.Context(), path, audit.Options{MaxBytes: 1}) // the minimum is 64 KiB
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -40,7 +40,7 @@ func TestAuditVerifyBehindGap(t *testing.T) {
 	if code != 0 || !strings.Contains(whole, "audit.2: records 1 to ") {
 		t.Fatalf("exit code %d:\n%s", code, whole)
 	}
-	for _, n := range []string{".2", ".1"} { // what a rotation does first
+	for _, n := range []string{".2", ".1"} { // the first step of a rotation
 		if err := os.Rename(path+n, path+map[string]string{".2": ".3", ".1": ".2"}[n]); err != nil {
 			t.Fatal(err)
 		}

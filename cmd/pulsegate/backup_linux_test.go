@@ -9,15 +9,15 @@ import (
 	"testing"
 )
 
-// A server is backed up under load, and the backup restored. Every reading that was
-// acknowledged when the backup began is in it; readings that were sent by its end may
-// be; nothing else is.
+// A server is backed up under load, and the backup restored. It holds every reading that was
+// acknowledged before the backup began, may hold readings that were sent before it ended, and
+// holds nothing else.
 //
 // Seen to fail with the mutants backup-of-before and backup-without-log.
 func TestBackupUnderLoad(t *testing.T) {
 	onBothLanes(t, func(t *testing.T, lane lane) {
 		t.Parallel()
-		b := newBed(t, lane, "--admin-addr=127.0.0.1:0")
+		b := newHarness(t, lane, "--admin-addr=127.0.0.1:0")
 		b.start()
 		whole := b.load("--users=8", "--posts=20", "--start=2026-01-01T00:00:00Z")
 		whole.wait()
@@ -34,7 +34,7 @@ func TestBackupUnderLoad(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			restored := newBed(t, lane)
+			restored := newHarness(t, lane)
 			if out, errs, code := output(t, b.bin, "restore", dir, "--data="+restored.dir); code != 0 {
 				t.Fatalf("restore: exit code %d\n%s%s", code, out, errs)
 			}
@@ -56,8 +56,7 @@ func TestBackupUnderLoad(t *testing.T) {
 	})
 }
 
-// answersIn returns the lines of a ledger that tell of answers, without their
-// checksums.
+// answersIn returns the lines of a ledger about answers, without their checksums.
 func answersIn(t *testing.T, ledger string) map[string]bool {
 	t.Helper()
 	text, err := os.ReadFile(ledger)
@@ -73,7 +72,7 @@ func answersIn(t *testing.T, ledger string) map[string]bool {
 	return answers
 }
 
-// ledgerRecord returns a line of a ledger without its checksum, if it is whole.
+// ledgerRecord returns a line of a ledger without its checksum, if it is complete.
 func ledgerRecord(line string) (record string, ok bool) {
 	const sum = len(" 12345678\n")
 	if len(line) <= sum || !strings.HasSuffix(line, "\n") {
@@ -82,7 +81,7 @@ func ledgerRecord(line string) (record string, ok bool) {
 	return line[:len(line)-sum], true
 }
 
-// ledgerOf returns a ledger as it would be if of all answers only some had come.
+// ledgerOf returns the ledger with only some of its answers.
 func ledgerOf(text string, answers map[string]bool) []byte {
 	castagnoli := crc32.MakeTable(crc32.Castagnoli)
 	var b []byte

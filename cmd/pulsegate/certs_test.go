@@ -23,7 +23,7 @@ type signer struct {
 	key  *ecdsa.PrivateKey
 }
 
-// newSigner makes a CA and writes its certificate to dir/name.pem.
+// newSigner creates a CA and writes its certificate to dir/name.pem.
 func newSigner(dir, name string) (*signer, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -45,8 +45,7 @@ func newSigner(dir, name string) (*signer, error) {
 	return &signer{cert, key}, writePEM(filepath.Join(dir, name+".pem"), "CERTIFICATE", der)
 }
 
-// issue writes a certificate and its key to dir/name.pem and dir/name.key, one
-// after the other, each whole.
+// issue writes a certificate to dir/name.pem and then its key to dir/name.key, each atomically.
 func (s *signer) issue(dir, name string, template x509.Certificate) error {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -86,7 +85,7 @@ func (s *signer) issueClient(dir, file, gateway string) error {
 	})
 }
 
-// writePEM replaces a file as certificate tools do.
+// writePEM replaces a file atomically, as certificate tools do.
 func writePEM(path, kind string, der []byte) error {
 	text := pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der})
 	if err := os.WriteFile(path+".new", text, 0o600); err != nil {
@@ -95,7 +94,7 @@ func writePEM(path, kind string, der []byte) error {
 	return os.Rename(path+".new", path)
 }
 
-// writeCertificates writes the files that TestScripts tells of.
+// writeCertificates writes the files that TestScripts describes.
 func writeCertificates(dir string) error {
 	ca, err := newSigner(dir, "ca")
 	if err != nil {
@@ -116,8 +115,8 @@ func writeCertificates(dir string) error {
 	return others.issueClient(dir, "stranger", "bed-1")
 }
 
-// startTLS starts a server with a certificate of its own, and returns what clients that
-// trust it need.
+// startTLS starts a server with a certificate, and returns it with a TLS configuration of clients
+// that trust it.
 func startTLS(t *testing.T, args ...string) (*process, *tls.Config) {
 	t.Helper()
 	dir := t.TempDir()

@@ -14,16 +14,16 @@ import (
 	"github.com/pulsegate/pulsegate/internal/polltest"
 )
 
-// A cgroup is a control group of its own with a limit on memory, of version 1 or 2,
-// whichever the machine has.
+// A cgroup is a new control group with a memory limit, of version 1 or 2, whichever the machine
+// has.
 type cgroup struct {
 	t   *testing.T
 	dir string
 	v2  bool
 }
 
-// newCgroup makes a cgroup, which is removed when the test ends. Where none can be
-// made the test is skipped, in CI it fails.
+// newCgroup creates a cgroup, which is removed when the test ends. If that is impossible, the test
+// is skipped, or fails in CI.
 func newCgroup(t *testing.T, limitBytes int) *cgroup {
 	t.Helper()
 	g, err := makeCgroup(t, limitBytes)
@@ -47,7 +47,7 @@ func makeCgroup(t *testing.T, limitBytes int) (*cgroup, error) {
 			return nil, fmt.Errorf("the controllers are %s", controllers)
 		}
 		g.dir, g.v2, limit = filepath.Join("/sys/fs/cgroup", name), true, "memory.max"
-		// It is on already in most places.
+		// It is enabled already on most machines.
 		if err := os.WriteFile("/sys/fs/cgroup/cgroup.subtree_control", []byte("+memory"), 0o600); err != nil {
 			return nil, err
 		}
@@ -60,8 +60,7 @@ func makeCgroup(t *testing.T, limitBytes int) (*cgroup, error) {
 		return nil, err
 	}
 	if g.v2 {
-		// A test of a limit must not swap its way around it. Without swap there is
-		// no such file.
+		// Swapping would defeat the limit. Without swap there is no such file.
 		_ = os.WriteFile(filepath.Join(g.dir, "memory.swap.max"), []byte("0"), 0o600)
 	}
 	return g, nil
@@ -78,13 +77,13 @@ func (g *cgroup) remove() {
 	}
 }
 
-// command returns a command that runs in the cgroup from its first instruction on.
+// command returns a command that runs in the cgroup from its first instruction.
 func (g *cgroup) command(bin string, args ...string) *exec.Cmd {
 	script := fmt.Sprintf("echo $$ > %s/cgroup.procs && exec \"$@\"", g.dir)
 	return exec.Command("sh", append([]string{"-c", script, "sh", bin}, args...)...)
 }
 
-// kills returns how often the kernel has killed a process for the limit.
+// kills returns how many processes the kernel has killed because of the limit.
 func (g *cgroup) kills() int {
 	if g.v2 {
 		return g.figure("memory.events", "oom_kill")
@@ -92,7 +91,7 @@ func (g *cgroup) kills() int {
 	return g.figure("memory.oom_control", "oom_kill")
 }
 
-// residentBytes returns the memory of processes, without the pages of files.
+// residentBytes returns the resident memory of processes, without pages of files.
 func (g *cgroup) residentBytes() int {
 	if g.v2 {
 		return g.figure("memory.stat", "anon")
@@ -100,7 +99,7 @@ func (g *cgroup) residentBytes() int {
 	return g.figure("memory.stat", "total_rss")
 }
 
-// figure returns a figure of a file of lines "name number".
+// figure returns a number from a file with lines "name number".
 func (g *cgroup) figure(file, name string) int {
 	g.t.Helper()
 	text, err := os.ReadFile(filepath.Join(g.dir, file))

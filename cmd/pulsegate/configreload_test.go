@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// SIGHUP applies what the file says of the log. A file that cannot be used changes
-// nothing, and a flag is stronger than the file.
+// SIGHUP applies the log settings of the file. An unusable file changes nothing, and a flag
+// overrides the file.
 func TestHangup(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "pulsegate.toml")
@@ -25,7 +25,7 @@ func TestHangup(t *testing.T) {
 			t.Log(p.stderr())
 		}
 	})
-	get := func() { // which writes a line of the access log, if there is one
+	get := func() { // writes a line of the access log, if it is on
 		t.Helper()
 		if got := status(p.url("/livez")); got != 200 {
 			t.Errorf("/livez: %d", got)
@@ -44,10 +44,10 @@ func TestHangup(t *testing.T) {
 	p.awaitLine(`msg="settings have changed that need a restart" settings=max-readings`, 1)
 	get()
 	get()
-	p.awaitLine("msg=request ", 2) // the flag's budget, not the file's
+	p.awaitLine("msg=request ", 2) // the budget of the flag, not of the file
 	hangup("[serve]\naccess-log = 'some'\n", `msg="reload: not all of it could be used" error="settings stay as they are: `, 1)
-	if !strings.Contains(p.stderr(), path+`:2: serve.access-log: \"some\" is none of off, errors, all`) {
-		t.Error("the log does not say what is wrong")
+	if !strings.Contains(p.stderr(), path+`:2: serve.access-log: \"some\" is not one of off, errors, all`) {
+		t.Error("the log does not report the problem")
 	}
 	get()
 	p.awaitLine("msg=request ", 3)
@@ -69,7 +69,7 @@ func TestHangup(t *testing.T) {
 	}
 }
 
-// The level can be asked for and set on the admin listener, from this machine.
+// The admin listener shows and sets the log level for clients on this machine.
 func TestLogLevelEndpoint(t *testing.T) {
 	p := start(t, program(t), filepath.Join(t.TempDir(), "data"), "--admin-addr=127.0.0.1:0")
 	ask := func(method, host, origin, body string) string {

@@ -15,22 +15,22 @@ import (
 	"time"
 )
 
-// TestKill9 kills the server so often, each time when up to so many further readings
-// were acknowledged.
+// TestKill9 kills the server this many times, each time after up to this many more readings were
+// acknowledged.
 const killings, killWithin = 10, 120
 
-// A ledger is the client's own record of what it sent and what was acknowledged.
-// It lives in the test's process, which survives the server.
+// A ledger is the client's record of what was sent and acknowledged. It lives in the test's
+// process, which survives the server.
 type ledger struct {
 	mu    sync.Mutex
-	sent  map[string]string // by device and time: the values, as JSON members
+	sent  map[string]string // the values by device and time, as JSON members
 	acked map[string]bool
 }
 
 func key(device string, ms int64) string { return fmt.Sprintf("%s@%d", device, ms) }
 
-// load sends readings until ctx ends: single ones and small batches, newer and
-// late ones, some of them twice.
+// load sends readings until ctx ends: single ones and small batches, new and late ones, some of
+// them twice.
 func (l *ledger) load(ctx context.Context, t *testing.T, url, device string, seed uint64) {
 	rnd := rand.New(rand.NewPCG(seed, 1))
 	client := &http.Client{Transport: &http.Transport{}}
@@ -85,16 +85,16 @@ func (l *ledger) load(ctx context.Context, t *testing.T, url, device string, see
 	}
 }
 
-// acknowledged returns how many readings were acknowledged.
+// acknowledged returns the number of acknowledged readings.
 func (l *ledger) acknowledged() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return len(l.acked)
 }
 
-// verify compares the ledger with what a server has: every acknowledged reading
-// is there, exactly once, with its values, and nothing is there that was never
-// sent. It returns what is wrong.
+// verify compares the ledger with the readings of a server: every acknowledged reading is stored
+// exactly once with its values, and nothing is stored that was not sent. It returns the
+// differences.
 func (l *ledger) verify(t *testing.T, p *process, devices []string) (wrong []string) {
 	t.Helper()
 	seen := map[string]int{}
@@ -140,9 +140,8 @@ func (l *ledger) verify(t *testing.T, p *process, devices []string) (wrong []str
 	return wrong
 }
 
-// killRounds loads a server and kills it, again and again on one directory, and
-// verifies after each restart. It returns what was found wrong and how many
-// readings were acknowledged.
+// killRounds repeatedly loads and kills a server on one directory, and verifies its readings after
+// each restart. It returns the differences and the number of acknowledged readings.
 func killRounds(t *testing.T, bin string, rounds int, seed uint64) (wrong []string, acked int) {
 	t.Helper()
 	const clients = 8
@@ -180,12 +179,11 @@ func killRounds(t *testing.T, bin string, rounds int, seed uint64) (wrong []stri
 	return nil, len(l.acked)
 }
 
-// kill -9 loses nothing that was acknowledged, by a ledger that has nothing in common
-// with that of pulsegate sim.
+// kill -9 loses nothing that was acknowledged, by a ledger that shares no code with that of
+// pulsegate sim.
 //
-// Seen to fail with the mutant answer-before-commit. kill -9 takes the process and
-// leaves what the kernel holds, so that a build which only leaves out the sync passes
-// here: it takes a loss of power to find that one.
+// Seen to fail with the mutant answer-before-commit. After kill -9 the kernel still writes its
+// buffers, so a build that only omits the sync passes; a power loss is needed to find that.
 func TestKill9(t *testing.T) {
 	long(t)
 	t.Parallel()

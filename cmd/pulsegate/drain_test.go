@@ -14,7 +14,7 @@ import (
 	"github.com/pulsegate/pulsegate/internal/polltest"
 )
 
-// status asks for a page and returns the status, 0 if there is no answer.
+// status requests a page and returns the status, or 0 without an answer.
 func status(url string) int {
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: polltest.Patience}
 	resp, err := client.Get(url)
@@ -22,16 +22,15 @@ func status(url string) int {
 		return 0
 	}
 	defer resp.Body.Close()
-	_, _ = io.Copy(io.Discard, resp.Body) // the status is all that is asked for
+	_, _ = io.Copy(io.Discard, resp.Body) // only the status matters
 	return resp.StatusCode
 }
 
-// While it drains, readyz says no and livez says yes; readings are taken until the
-// delay is over; a request that is under way is answered.
+// While a server drains, readyz fails and livez succeeds, readings are accepted until the end of
+// the delay, and pending requests are answered.
 //
-// Seen to fail when drain closes the store without waiting for requests and core,
-// when it does not drain the core or does so before the delay, and when readyz is
-// not told.
+// Seen to fail when drain closes the store without waiting for requests and the core, when it
+// drains the core not at all or before the delay, and when it does not drain the health checks.
 func TestDrain(t *testing.T) {
 	long(t)
 	t.Parallel()
@@ -44,7 +43,7 @@ func TestDrain(t *testing.T) {
 	}
 	defer conn.Close()
 	const body = `{"device":"d","time":1000,"spo2_pct":97}`
-	// The last byte of a request comes when the delay is over already.
+	// The last byte of a request arrives after the delay.
 	request := fmt.Sprintf("POST /v1/readings HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
 	if _, err := io.WriteString(conn, request[:len(request)-1]); err != nil {
 		t.Fatal(err)
@@ -75,10 +74,10 @@ func TestDrain(t *testing.T) {
 	}
 }
 
-// A second SIGTERM ends a server that still waits for a request.
+// A second SIGTERM ends a server that waits for a request.
 //
-// Seen to fail when main goes on catching signals after the first one, and when
-// drain does not wait for requests.
+// Seen to fail when main catches signals after the first one, and when drain does not wait for
+// requests.
 func TestSecondTerm(t *testing.T) {
 	t.Parallel()
 	p := start(t, program(t), filepath.Join(t.TempDir(), "data"))

@@ -26,7 +26,7 @@ var (
 	crashPage   = flag.String("crash.page", "", "page into which TestCrashCampaign writes its figures")
 )
 
-// A crashFault is what a round of the campaign does to a server.
+// A crashFault is what happens to a server in a round of the campaign.
 type crashFault string
 
 // The faults of the campaign.
@@ -36,39 +36,37 @@ const (
 	faultSlowKill  crashFault = "kill -9 with a slow disk"
 	faultPauseKill crashFault = "SIGSTOP, then kill -9"
 	faultPause     crashFault = "SIGSTOP and SIGCONT"
-	faultTorn      crashFault = "kill -9, then garbage behind the log"
+	faultTorn      crashFault = "kill -9, then garbage after the log"
 	faultTerm      crashFault = "SIGTERM"
 	faultSyncError crashFault = "sync fails with EIO"
 	faultPower     crashFault = "loss of power"
-	faultStall     crashFault = "disk stands still"
-	faultStallKill crashFault = "disk stands still, then kill -9"
+	faultStall     crashFault = "disk stalls"
+	faultStallKill crashFault = "disk stalls, then kill -9"
 )
 
 var (
 	processFaults = []crashFault{faultKill, faultKillSync, faultSlowKill, faultPauseKill, faultPause, faultTorn, faultTerm, faultSyncError}
-	diskFaults    = []crashFault{faultPower, faultPower, faultStall, faultStallKill} // need a disk whose power can be cut
+	diskFaults    = []crashFault{faultPower, faultPower, faultStall, faultStallKill} // these need a disk whose power can be cut
 )
 
-// A campaign adds up what its lives have done.
+// A campaign adds up the results of its lives.
 type campaign struct {
 	mu      sync.Mutex // guards what follows
 	faults  map[crashFault]int
 	rounds  int
-	starts  int // servers that were started
-	killed  int // of those, servers that were killed while they started
-	refused int // of those, servers that refused a file that was damaged
+	starts  int // servers started
+	killed  int // of those, servers killed during startup
+	refused int // of those, servers that refused a damaged file
 	found   sim.Verification
 	lives   int
 }
 
-// TestCrashCampaign plays random rounds: a load, a fault, a moment of it, a new
-// start, and the comparison of the store with the ledger. Several rounds follow each
-// other on one directory, a life. Everything is drawn from the life's seed, which is
-// shown; SEED=<seed of the life> make crash plays it again. The moments then are the
-// same, what the processes do in them is not.
+// TestCrashCampaign plays random rounds of a load, a fault at a random moment, a restart, and a
+// comparison of the store with the ledger. A life is a sequence of rounds on one directory. Its
+// seed determines it and is logged; SEED=<seed of the life> make crash repeats it. The moments are
+// then the same, but not what the processes are doing in them.
 //
-// Seen to fail with the mutants answer-before-commit, answer-before-sync and
-// drop-a-reading.
+// Seen to fail with the mutants answer-before-commit, answer-before-sync and drop-a-reading.
 func TestCrashCampaign(t *testing.T) {
 	long(t)
 	seed := *crashSeed
@@ -123,25 +121,25 @@ func (c *campaign) table() string {
 	return b.String()
 }
 
-// A life is a data directory and what happens to it.
+// A life is a data directory and its history.
 type life struct {
 	c    *campaign
 	seed uint64
 	rnd  *rand.Rand
 	t    *testing.T
 	disk *disk // nil: none
-	b    *bed
+	b    *harness
 
 	older map[string]string // the files of the store at an earlier stop
 
-	found sim.Verification // by the last look at each ledger
+	found sim.Verification // as of the last look at each ledger
 }
 
 func newLife(c *campaign, seed uint64) *life {
 	return &life{c: c, seed: seed, rnd: rand.New(rand.NewPCG(seed, 1))}
 }
 
-// play plays so many rounds.
+// play plays this many rounds.
 func (l *life) play(t *testing.T, rounds int) {
 	l.t = t
 	dir := filepath.Join(t.TempDir(), "data")
@@ -149,7 +147,7 @@ func (l *life) play(t *testing.T, rounds int) {
 		l.disk = newDisk(t, 2<<30)
 		dir = filepath.Join(l.disk.dir, "data")
 	}
-	l.b = newBedIn(t, dir, l.anyLane())
+	l.b = newHarnessIn(t, dir, l.anyLane())
 	t.Cleanup(func() {
 		if t.Failed() {
 			t.Logf("again: make crash SEED=%d N=%d\nthe state is kept in %s", l.seed, rounds, l.keep())
@@ -179,7 +177,7 @@ func (l *life) add(v *sim.Verification) {
 	l.found.Unsettled += v.Unsettled
 }
 
-// keep copies data directory and ledgers of a life that went wrong.
+// keep copies the data directory and the ledgers of a failed life.
 func (l *life) keep() string {
 	l.b.server.kill()
 	kept := filepath.Join(os.TempDir(), fmt.Sprintf("pulsegate-crash-%d", l.seed))
@@ -199,7 +197,7 @@ func (l *life) anyLane() lane {
 	return fastLane
 }
 
-// round plays one round. A server runs when it returns.
+// round plays one round. A server is running when it returns.
 func (l *life) round(n int) {
 	faults := slices.Concat(processFaults, harmFaults)
 	if l.disk != nil {
@@ -207,23 +205,23 @@ func (l *life) round(n int) {
 	}
 	drawn := faults[l.rnd.IntN(len(faults))]
 	fault, harm, harmed := harmOf(drawn)
-	// The gateways live on and try again, or end with the server. Those that were told
-	// to come back in some seconds are not waited for.
-	goesOn := l.rnd.IntN(2) == 0 && !harmed && !slices.Contains([]crashFault{faultTerm, faultSyncError, faultPower}, fault)
-	args := l.loadArgs(goesOn)
+	// The gateways survive and retry, or end with the server. Those with a Retry-After of seconds are
+	// not waited for.
+	survives := l.rnd.IntN(2) == 0 && !harmed && !slices.Contains([]crashFault{faultTerm, faultSyncError, faultPower}, fault)
+	args := l.loadArgs(survives)
 	after := time.Duration(l.rnd.Int64N(int64(400 * time.Millisecond)))
-	answers := l.rnd.IntN(40) // on a slow machine there may be none by then
+	answers := l.rnd.IntN(40) // there may be none by then on a slow machine
 	l.b.lane = l.anyLane()
-	l.t.Logf("round %d: %s after %v, fast lane %s, gateways go on %t, sim %s", n, drawn, after.Round(time.Millisecond), l.b.lane, goesOn, strings.Join(args, " "))
+	l.t.Logf("round %d: %s after %v, fast lane %s, gateways survive %t, sim %s", n, drawn, after.Round(time.Millisecond), l.b.lane, survives, strings.Join(args, " "))
 
 	if l.b.server != nil {
-		l.b.server.kill() // while it has nothing to do
+		l.b.server.kill() // while it is idle
 	}
 	alive := l.launch(l.wrapper(fault))
 	var load *load
 	if alive {
 		load = l.b.load(args...)
-		goesOn = load.awaitSent() && goesOn
+		survives = load.awaitSent() && survives
 		select {
 		case <-time.After(after):
 		case <-l.b.server.exited: // by an injected fault
@@ -238,7 +236,7 @@ func (l *life) round(n int) {
 		})
 		alive = l.strike(fault)
 	}
-	if load != nil && !alive && !goesOn {
+	if load != nil && !alive && !survives {
 		load.settle()
 	}
 	if !alive {
@@ -251,7 +249,7 @@ func (l *life) round(n int) {
 		l.restart()
 	}
 	if load != nil {
-		if goesOn {
+		if survives {
 			load.wait()
 		} else {
 			load.settle()
@@ -263,8 +261,8 @@ func (l *life) round(n int) {
 	l.c.faults[drawn]++
 }
 
-// loadArgs draws a load. One that goes on ends by itself.
-func (l *life) loadArgs(goesOn bool) []string {
+// loadArgs draws a load. A load that survives the fault ends by itself.
+func (l *life) loadArgs(survives bool) []string {
 	r := l.rnd
 	args := []string{fmt.Sprintf("--seed=%d", 1+r.IntN(1_000_000)), fmt.Sprintf("--users=%d", 1+r.IntN(60))}
 	switch r.IntN(8) {
@@ -279,13 +277,13 @@ func (l *life) loadArgs(goesOn bool) []string {
 	if r.IntN(3) == 0 {
 		args = append(args, fmt.Sprintf("--devices=%d", 1+r.IntN(500)))
 	}
-	if goesOn {
+	if survives {
 		return append(args, fmt.Sprintf("--for=%dms", 100+r.IntN(500)))
 	}
 	return append(args, "--for=1h")
 }
 
-// wrapper returns the command under which a server meets the fault.
+// wrapper returns the command that runs a server with the fault.
 func (l *life) wrapper(fault crashFault) []string {
 	trace := filepath.Join(l.b.scratch, "trace")
 	nth := 1 + l.rnd.IntN(40)
@@ -300,8 +298,7 @@ func (l *life) wrapper(fault crashFault) []string {
 	return nil
 }
 
-// launch starts a server that may end before it listens, and reports whether it
-// does.
+// launch starts a server that may exit before it listens, and reports whether it listens.
 func (l *life) launch(wrapper []string) bool {
 	l.c.mu.Lock()
 	l.c.starts++
@@ -318,8 +315,7 @@ func (l *life) launch(wrapper []string) bool {
 	return err == nil
 }
 
-// strike does to the running server what the fault asks for, and reports whether
-// it runs on.
+// strike applies the fault to the running server, and reports whether the server survives.
 func (l *life) strike(fault crashFault) (alive bool) {
 	server := l.b.server
 	pause := time.Duration(l.rnd.Int64N(int64(300 * time.Millisecond)))
@@ -329,7 +325,7 @@ func (l *life) strike(fault crashFault) (alive bool) {
 	case faultKillSync, faultSyncError:
 		select {
 		case <-server.exited:
-		case <-time.After(5 * time.Second): // no thread has synced so often
+		case <-time.After(5 * time.Second): // no thread has synced that often
 			server.kill()
 		}
 		if code := server.cmd.ProcessState.ExitCode(); fault == faultSyncError && code != 1 && code != -1 { // -1: by the kill above
@@ -352,7 +348,7 @@ func (l *life) strike(fault crashFault) (alive bool) {
 		l.disk.freeze()
 		time.Sleep(pause)
 		if fault == faultStallKill {
-			server.signal(syscall.SIGKILL) // it ends when what it has begun to write is written
+			server.signal(syscall.SIGKILL) // it exits when its pending writes are done
 		}
 		l.disk.thaw()
 		if fault == faultStall {
@@ -363,7 +359,7 @@ func (l *life) strike(fault crashFault) (alive bool) {
 	return false
 }
 
-// tear leaves garbage where the last write to the log was under way.
+// tear writes garbage where the last write to the log was in progress.
 func (l *life) tear() {
 	name, _ := l.b.log()
 	garbage := make([]byte, 1+l.rnd.IntN(40_000))
@@ -373,7 +369,7 @@ func (l *life) tear() {
 	appendTo(l.t, name, garbage)
 }
 
-// restart starts a server. Some are killed while they start.
+// restart starts a server. Some are killed during startup.
 func (l *life) restart() {
 	l.b.lane = l.anyLane()
 	for l.rnd.IntN(4) == 0 {
@@ -383,7 +379,7 @@ func (l *life) restart() {
 			l.t.Fatal(err)
 		}
 		time.Sleep(time.Duration(l.rnd.Int64N(int64(60 * time.Millisecond))))
-		_ = cmd.Process.Kill() // it may have ended by itself, which the next start will show
+		_ = cmd.Process.Kill() // it may have exited by itself, which the next start reveals
 		_ = cmd.Wait()
 		l.c.mu.Lock()
 		l.c.starts++

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// jumpingClock is compiled into a server: its clock jumps at every look, by
-// milliseconds, minutes and decades, forth and back.
+// jumpingClock is compiled into a server. Its clock jumps forth and back by milliseconds, minutes
+// and decades each time it is read.
 const jumpingClock = `package server
 
 import (
@@ -47,10 +47,9 @@ var jumping = sync.OnceValues(func() (bin string, err error) {
 	})
 })
 
-// The server's clock jumps back and forth. Identity, order and values of readings
-// do not depend on it: everything is stored once, under its own time, and what is
-// sent again is a duplicate. The server's bound on readings of the future, which does
-// depend on its clock, is turned off.
+// Identity, order and values of readings do not depend on the server's clock, which jumps:
+// everything is stored once, under its own time, and repetitions are duplicates. The bound on
+// readings of the future, which depends on the clock, is disabled.
 //
 // Seen to fail with the mutant clamp-time-to-clock.
 func TestClockJumps(t *testing.T) {
@@ -60,13 +59,13 @@ func TestClockJumps(t *testing.T) {
 	}
 	onBothLanes(t, func(t *testing.T, lane lane) {
 		t.Parallel()
-		b := newBed(t, lane, "--max-ahead=900000h")
+		b := newHarness(t, lane, "--max-ahead=900000h")
 		load := b.bin
 		b.bin = bin
 		b.start()
 		b.bin = load
 		for _, args := range [][]string{
-			{"--users=20", "--posts=50"}, // ends now, by the clock that does not jump
+			{"--users=20", "--posts=50"}, // ends now, by the real clock
 			{"--users=10", "--posts=20", "--batch=10", "--mix=real", "--share=skew=1,drop=0.1,forward=0.2,malformed=0"},
 		} {
 			report := b.load(args...).wait()
@@ -75,7 +74,7 @@ func TestClockJumps(t *testing.T) {
 			}
 		}
 		b.verify()
-		// Order is that of the readings' own times.
+		// The order is that of the readings' times.
 		for _, ms := range []string{"3000", "1000", "2000"} {
 			b.mustPost(`{"device":"d","time":`+ms+`,"spo2_pct":97}`, `200 {"status":"stored"}`)
 			b.mustPost(`{"device":"d","time":`+ms+`,"spo2_pct":97}`, `200 {"status":"duplicate"}`)

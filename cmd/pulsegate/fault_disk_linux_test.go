@@ -21,9 +21,9 @@ type disk struct {
 	mounted bool
 }
 
-// Requests of ioctl, from linux/fs.h and, for the first one, fs/ext4/ext4.h, which
-// has it as EXT4_IOC_SHUTDOWN. Its argument 2 is EXT4_GOING_FLAGS_NOLOGFLUSH: the
-// journal is not written any more, as when the power goes.
+// ioctl requests from linux/fs.h and, for the first one, EXT4_IOC_SHUTDOWN of fs/ext4/ext4.h. Its
+// argument 2 is EXT4_GOING_FLAGS_NOLOGFLUSH: the journal is not written any more, as in a power
+// loss.
 const (
 	fsIocShutdown   = 0x8004587d
 	goingNoLogFlush = 2
@@ -31,8 +31,8 @@ const (
 	fiThaw          = 0xc0045878
 )
 
-// newDisk makes a disk of so many bytes, most of which the image does not take,
-// and mounts it. It is removed when the test ends.
+// newDisk creates a sparse disk of this many bytes and mounts it. It is removed when the test
+// ends.
 func newDisk(t testing.TB, bytes int64) *disk {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -57,15 +57,14 @@ func newDisk(t testing.TB, bytes int64) *disk {
 	}
 	t.Cleanup(func() {
 		if d.mounted {
-			d.thaw() // a frozen one cannot be unmounted
+			d.thaw() // a frozen file system cannot be unmounted
 			d.unmount()
 		}
 	})
 	return d
 }
 
-// mount mounts d by way of a loop device that nobody else has. The kernel frees the
-// device when d is unmounted.
+// mount mounts d through a free loop device. The kernel frees the device when d is unmounted.
 func (d *disk) mount() error {
 	device, err := attachLoop(d.image)
 	if err != nil {
@@ -79,8 +78,8 @@ func (d *disk) mount() error {
 	return nil
 }
 
-// attachLoop attaches a free loop device to an image. Another process may take the
-// device that the kernel has named as free; then the next one is tried.
+// attachLoop attaches a free loop device to an image. If another process takes the device first,
+// the next one is tried.
 func attachLoop(image string) (device *os.File, err error) {
 	control, err := os.OpenFile("/dev/loop-control", os.O_RDWR, 0)
 	if err != nil {
@@ -98,7 +97,7 @@ func attachLoop(image string) (device *os.File, err error) {
 			return true
 		}
 		if device, err = os.OpenFile(fmt.Sprintf("/dev/loop%d", n), os.O_RDWR, 0); err != nil {
-			return !errors.Is(err, os.ErrNotExist) // its node may still be to come
+			return !errors.Is(err, os.ErrNotExist) // its node may not exist yet
 		}
 		err = unix.IoctlLoopConfigure(int(device.Fd()), &unix.LoopConfig{
 			Fd: uint32(file.Fd()), Info: unix.LoopInfo64{Flags: unix.LO_FLAGS_AUTOCLEAR},
@@ -123,8 +122,7 @@ func (d *disk) unmount() {
 	d.mounted = false
 }
 
-// unmount waits for processes that are ending to let go of a file system, and
-// unmounts it.
+// unmount waits for exiting processes to release a file system, and unmounts it.
 func unmount(dir string) error {
 	var err error
 	polltest.Within(polltest.Patience, func() bool {
@@ -137,15 +135,14 @@ func unmount(dir string) error {
 	return nil
 }
 
-// cutPower ends the file system as a loss of power would: nothing that was not
-// written to the device by now will be. Files can be neither read nor written
-// until revive.
+// cutPower ends the file system as a power loss does: what is not on the device by now never will
+// be. Files can be neither read nor written until revive.
 func (d *disk) cutPower() {
 	d.Helper()
 	d.control("cut the power of", func(fd int) error { return unix.IoctlSetPointerInt(fd, fsIocShutdown, goingNoLogFlush) })
 }
 
-// revive mounts what the loss of power has left. Nothing may use the disk.
+// revive mounts what is on the device after cutPower. Nothing may use the disk.
 func (d *disk) revive() {
 	d.Helper()
 	d.unmount()
@@ -154,8 +151,8 @@ func (d *disk) revive() {
 	}
 }
 
-// freeze lets everything that writes wait until thaw. What hangs in the kernel could
-// not be ended any more if the test hung as well, so that the disk is thawed in any case.
+// freeze blocks all writers until thaw. Processes that hang in the kernel cannot be killed, so
+// the disk is thawed even if the test hangs.
 func (d *disk) freeze() {
 	d.Helper()
 	d.control("freeze", func(fd int) error { return unix.IoctlSetInt(fd, fiFreeze, 0) })
@@ -163,7 +160,7 @@ func (d *disk) freeze() {
 	d.Cleanup(func() { timer.Stop() })
 }
 
-// thaw ends a freeze, if there is one.
+// thaw ends a freeze. Without one it does nothing.
 func (d *disk) thaw() {
 	d.Helper()
 	if err := d.tryThaw(); err != nil {

@@ -6,17 +6,15 @@ import (
 	"testing"
 )
 
-// The store fails after SIGTERM, while the server still waits for the load balancer
-// to turn away. It does not wait any longer: who sent the reading is not told that it
-// was stored, readyz says why, and the process ends with 1 and the reason as its last
+// The store fails after SIGTERM, during the drain delay. The server stops waiting: the reading is
+// not acknowledged, readyz reports why, and the process exits with 1 and the reason as its last
 // line.
 //
-// Seen to fail when drain lets nobody wait for failures: the connection is cut off, and
-// there is no reason.
-func TestStoreFailsWhileDelaying(t *testing.T) {
+// Seen to fail when drain ignores failures: the connection is cut off, and there is no reason.
+func TestStoreFailsDuringDrainDelay(t *testing.T) {
 	onBothLanes(t, func(t *testing.T, lane lane) {
 		t.Parallel()
-		b := newBed(t, lane, "--drain-delay=1h", "--admin-addr=127.0.0.1:0")
+		b := newHarness(t, lane, "--drain-delay=1h", "--admin-addr=127.0.0.1:0")
 		b.start()
 		b.mustPost(`{"device":"first","time":1,"spo2_pct":97}`, `200 {"status":"stored"}`)
 		b.tamper("fdatasync:error=EIO")
@@ -30,14 +28,14 @@ func TestStoreFailsWhileDelaying(t *testing.T) {
 	})
 }
 
-// A sync fails after the listener is closed, when nothing but the answers under way is
-// waited for: the reason is still the last line.
+// A sync fails after the listener is closed, while pending requests are answered. The reason is
+// still the last line.
 //
-// Seen to fail when the process ends without waiting for its log.
+// Seen to fail when the process exits without waiting for its log.
 func TestStoreFailsWhileDraining(t *testing.T) {
 	onBothLanes(t, func(t *testing.T, lane lane) {
 		t.Parallel()
-		b := newBed(t, lane, "--max-wait=60s")
+		b := newHarness(t, lane, "--max-wait=60s")
 		b.start()
 		b.mustPost(`{"device":"first","time":1,"spo2_pct":97}`, `200 {"status":"stored"}`)
 		_, before := b.log()
@@ -56,8 +54,8 @@ func TestStoreFailsWhileDraining(t *testing.T) {
 	})
 }
 
-// endsWithReason wants the server to end by itself, because its store has failed.
-func endsWithReason(t *testing.T, b *bed) {
+// endsWithReason checks that the server exits by itself because its store has failed.
+func endsWithReason(t *testing.T, b *harness) {
 	t.Helper()
 	if code := b.ended(); code != 1 {
 		t.Errorf("exit code %d, want 1", code)

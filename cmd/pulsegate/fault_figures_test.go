@@ -5,24 +5,24 @@ import (
 	"strings"
 )
 
-// A figure is what a server took at one moment of a soak.
+// A figure is a measurement of a server during a soak.
 type figure struct {
-	life        int // which server it was
+	life        int // number of the server
 	minutes     float64
-	memory      float64 // resident, bytes
+	memory      float64 // resident, in bytes
 	descriptors float64
 	goroutines  float64
-	disk        float64 // of the store, bytes
-	stored      float64 // readings, by this server
+	disk        float64 // of the store, in bytes
+	stored      float64 // readings that this server stored
 }
 
 type figures []figure
 
-// The bounds of a soak. The absolute ones hold at every moment, the growth over the
-// last server's life between the mean of its second quarter and that of its last.
-// Memory: Go, 64 MiB of cache and memtables, and buffers of 80 connections, with
-// room for the garbage of batches. Descriptors: 80 connections, 2 readers, the files of the store.
-// Goroutines: one for each connection that has left the fast lane, and about 30.
+// The bounds of a soak. The absolute bounds hold at every moment. Growth is measured over the life
+// of the last server, from the mean of its second quarter to that of its last. Memory: Go, 64 MiB
+// of cache and memtables, the buffers of 80 connections, and garbage of batches. Descriptors: 80
+// connections, 2 readers, and the files of the store. Goroutines: one for each connection outside
+// the fast lane, and about 30.
 const (
 	maxMemory      = 160 << 20
 	maxDescriptors = 200
@@ -32,13 +32,13 @@ const (
 	maxDescriptorGrowth = 20
 	maxGoroutineGrowth  = 20
 
-	// A reading takes about 20 bytes in a table, for a while twice when a
-	// compaction rewrites it. The log is that of two memtables.
+	// A reading takes about 20 bytes in a table, twice while a compaction rewrites it. The
+	// log is that of two memtables.
 	maxDiskPerReading = 60
 	maxDiskFixed      = 96 << 20
 )
 
-// enoughFigures of the last server show whether it grows.
+// enoughFigures is the number of measurements of the last server that growth needs.
 const enoughFigures = 8
 
 // A quantity is one column of figures.
@@ -77,7 +77,7 @@ func (fs figures) mean(of func(figure) float64) float64 {
 	return sum / float64(len(fs))
 }
 
-// last returns the figures of the last server.
+// last returns the measurements of the last server.
 func (fs figures) last() figures {
 	for i, f := range fs {
 		if f.life == fs[len(fs)-1].life {
@@ -87,8 +87,8 @@ func (fs figures) last() figures {
 	return nil
 }
 
-// growth compares the end of the last server's life with its beginning, of which
-// the first quarter is left out: caches fill.
+// growth compares the end of the last server's life with its beginning. It ignores the first
+// quarter, in which caches fill.
 func (fs figures) growth(of func(figure) float64) float64 {
 	last := fs.last()
 	quarter := len(last) / 4
@@ -98,10 +98,10 @@ func (fs figures) growth(of func(figure) float64) float64 {
 	return last[3*quarter:].mean(of) - last[quarter:2*quarter].mean(of)
 }
 
-// wrong returns which bounds were not kept.
+// wrong returns the bounds that were exceeded.
 func (fs figures) wrong(stored uint64) (wrong []string) {
 	if len(fs.last()) < enoughFigures {
-		wrong = append(wrong, fmt.Sprintf("the last server was looked at %d times, which says nothing", len(fs.last())))
+		wrong = append(wrong, fmt.Sprintf("the last server was measured %d times, which is too few", len(fs.last())))
 	}
 	for _, q := range quantities(stored) {
 		if peak := fs.peak(q.of); peak > q.max || peak <= 0 {

@@ -17,15 +17,15 @@ import (
 	"github.com/pulsegate/pulsegate/internal/polltest"
 )
 
-// A group is written to the log and not synced when the process ends. Whatever of
-// it reaches the disk, its reading is there whole or not at all, everything that was
-// acknowledged is there, and the store opens without help.
+// The process ends between writing a group to the log and syncing it. Each reading of the group is
+// stored completely or not at all, every acknowledged reading is stored, and the store opens
+// without help.
 //
 // Seen to fail with the mutant answer-before-commit.
 func TestTornLog(t *testing.T) {
 	onBothLanes(t, func(t *testing.T, lane lane) {
 		t.Parallel()
-		b := newBed(t, lane)
+		b := newHarness(t, lane)
 		b.start()
 		const acknowledged = 5
 		for i := range acknowledged {
@@ -33,7 +33,7 @@ func TestTornLog(t *testing.T) {
 		}
 		log, synced := b.log()
 		heal := b.tamper("fdatasync:delay_enter=60s")
-		go func() { _, _, _ = b.post(`{"device":"d","time":1000,"spo2_pct":97}`, false) }() // nobody answers
+		go func() { _, _, _ = b.post(`{"device":"d","time":1000,"spo2_pct":97}`, false) }() // there is no answer
 		b.awaitLog(synced)
 		b.server.signal(syscall.SIGKILL)
 		heal() // strace would keep the dead process
@@ -79,19 +79,19 @@ func TestTornLog(t *testing.T) {
 	})
 }
 
-// Bytes of the log and of tables change while the server is down. The next start
-// refuses a damaged log by its name; damage that a start does not read is found by
-// pulsegate check. With the right bytes back, everything is there.
+// Bytes of the log and of tables change while the server is down. The next start names and refuses
+// a damaged log; pulsegate check finds damage that a start does not read. Once the bytes are
+// restored, everything is there.
 //
 // Seen to fail with the mutants skip-log-check and skip-table-check.
 func TestDamagedFiles(t *testing.T) {
 	onBothLanes(t, func(t *testing.T, lane lane) {
 		t.Parallel()
-		b := newBed(t, lane)
+		b := newHarness(t, lane)
 		b.start()
 		b.load("--users=8", "--posts=40", "--batch=20").wait()
 		b.server.kill()
-		b.start() // writes what the log holds to tables
+		b.start() // flushes the log to tables
 		b.load("--users=8", "--posts=40").wait()
 		b.server.kill()
 
@@ -111,7 +111,7 @@ func TestDamagedFiles(t *testing.T) {
 			writeTo(t, name, damaged)
 			out, errs, code := output(t, b.bin, "check", b.dir)
 			if code != 1 || !strings.Contains(out+errs, filepath.Base(name)) {
-				t.Errorf("byte %d of %s is changed: pulsegate check ends with %d and says\n%s%s", offset, name, code, out, errs)
+				t.Errorf("byte %d of %s is changed: pulsegate check exits with %d:\n%s%s", offset, name, code, out, errs)
 			}
 			if name == log {
 				line := b.serveCommand()
@@ -131,16 +131,16 @@ func TestDamagedFiles(t *testing.T) {
 	})
 }
 
-// One bit of a table is turned while the server is down, where a start does not read.
-// Late readings that have to be compared with what is there are refused by themselves,
-// with the reason; every other reading is taken, and readyz says what is the matter. With
-// the right table back, everything is there.
+// One bit of a table is flipped while the server is down, where a start does not read it. Late
+// readings that must be compared with what cannot be read are rejected individually with the
+// reason. All other readings are stored, and readyz reports the damage. Once the table is
+// restored, everything is there.
 //
 // Seen to fail with the mutants fail-on-damaged-lookup and unreadable-is-new.
 func TestDamagedLookup(t *testing.T) {
 	onBothLanes(t, func(t *testing.T, lane lane) {
 		t.Parallel()
-		b := newBed(t, lane)
+		b := newHarness(t, lane)
 		b.start()
 		const readings = 5000
 		var body strings.Builder
@@ -149,7 +149,7 @@ func TestDamagedLookup(t *testing.T) {
 		}
 		b.mustPost(body.String(), fmt.Sprintf(`200 {"stored":%d,"duplicate":0}`, readings))
 		b.server.kill()
-		b.start() // writes what the log holds to a table
+		b.start() // flushes the log to a table
 		b.term()
 		tables, err := filepath.Glob(filepath.Join(b.dir, "*.sst"))
 		if err != nil || len(tables) != 1 {

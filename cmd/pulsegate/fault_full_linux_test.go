@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// onSmallFileSystems runs a test on each kind of a file system that can be filled.
+// onSmallFileSystems runs a test on each kind of file system that can be filled.
 func onSmallFileSystems(t *testing.T, bytes int64, test func(t *testing.T, dir string)) {
 	t.Helper()
 	for name, mount := range smallFileSystems {
@@ -19,13 +19,12 @@ func onSmallFileSystems(t *testing.T, bytes int64, test func(t *testing.T, dir s
 	}
 }
 
-// smallMemTables makes a server take new space often: logs are allocated as large as a
-// memtable.
+// smallMemTables makes a server allocate space often: a log has the size of a memtable.
 const smallMemTables = "--cache-bytes=8MiB"
 
-// The disk fills up under load. Readings are refused with 503 and Retry-After before
-// the file system is full, readers go on, and when there is space again readings are
-// taken without help. What the store may still have to write finds room.
+// The disk fills up under load. Readings are refused with 503 and Retry-After before the file
+// system is full, reading continues, and readings are accepted again once there is space. The
+// store has space for its pending writes.
 //
 // Seen to fail with the mutant ignore-low-disk.
 func TestDiskFull(t *testing.T) {
@@ -33,7 +32,7 @@ func TestDiskFull(t *testing.T) {
 	const mark = 48 << 20
 	onBothLanes(t, func(t *testing.T, lane lane) {
 		onSmallFileSystems(t, 160<<20, func(t *testing.T, mounted string) {
-			b := newBedIn(t, filepath.Join(mounted, "data"), lane, "--min-free-bytes=48MiB", smallMemTables)
+			b := newHarnessIn(t, filepath.Join(mounted, "data"), lane, "--min-free-bytes=48MiB", smallMemTables)
 			b.start()
 			b.mustPost(`{"device":"before","time":1000,"spo2_pct":97}`, `200 {"status":"stored"}`)
 			f := leave(t, mounted, mark+8<<20)
@@ -54,10 +53,10 @@ func TestDiskFull(t *testing.T) {
 				t.Errorf("a reader finds %d readings, want 1", len(got))
 			}
 			if got := status(b.server.url("/livez")); got != 200 {
-				t.Errorf("livez says %d, want 200", got)
+				t.Errorf("livez: got %d, want 200", got)
 			}
-			// What was taken goes on to be flushed and compacted.
-			for range 20 { // over a while: nothing is to happen, so that there is nothing to wait for
+			// Stored readings are still flushed and compacted.
+			for range 20 { // over a while: there is no event to wait for
 				time.Sleep(10 * time.Millisecond)
 				if free := freeBytes(t, mounted); free < mark/4 {
 					t.Errorf("%d bytes are free, of a mark of %d", free, mark)
@@ -66,7 +65,7 @@ func TestDiskFull(t *testing.T) {
 			}
 			f.remove()
 			b.awaitReady(200)
-			l.kill() // its users have been told to come again in half a minute
+			l.kill() // its users have a Retry-After of half a minute
 			l = b.load("--users=8", "--seed=2", "--for=1h")
 			l.awaitAcknowledged(10)
 			l.kill()
@@ -82,19 +81,21 @@ func TestDiskFull(t *testing.T) {
 	})
 }
 
-// Somebody else takes all space at once, below the mark, under load. The server may
-// live on and refuse readings, or end with 1 and one line that says why. In either
-// case nothing is lost or damaged, and with space it goes on, or starts again.
+// Another program takes all space at once, below the threshold, under load. The server may survive
+// and refuse readings, or exit with 1 and one line that says why. Nothing is lost or damaged, and
+// once there is space the server continues or starts again.
+//
+// Seen to fail with the mutant ignore-write-error.
 func TestDiskFullAtOnce(t *testing.T) {
 	t.Parallel()
 	onBothLanes(t, func(t *testing.T, lane lane) {
 		onSmallFileSystems(t, 96<<20, func(t *testing.T, mounted string) {
-			b := newBedIn(t, filepath.Join(mounted, "data"), lane, "--min-free-bytes=1MiB", smallMemTables)
+			b := newHarnessIn(t, filepath.Join(mounted, "data"), lane, "--min-free-bytes=1MiB", smallMemTables)
 			b.start()
 			l := b.load("--users=8", "--batch=50", "--for=1h")
 			l.awaitAcknowledged(20)
 			f := leave(t, mounted, -1)
-			// With nothing free every way of writing fails sooner or later.
+			// Without free space every kind of write fails eventually.
 			ended := false
 			b.server.await("it ends, or is not ready", func() bool {
 				select {
@@ -104,7 +105,7 @@ func TestDiskFullAtOnce(t *testing.T) {
 				}
 				return ended || status(b.server.url("/readyz")) == 503
 			})
-			if !ended { // it may still have met the full disk in what it was writing
+			if !ended { // a pending write may still have failed
 				select {
 				case <-b.server.exited:
 					ended = true
@@ -122,14 +123,14 @@ func TestDiskFullAtOnce(t *testing.T) {
 						t.Errorf("the last line is %q, without %q", last, want)
 					}
 				}
-				// There is no space to start either, which is said.
+				// Without space a server does not start, and says so.
 				if _, errs, code := output(t, b.bin, b.serveCommand()[1:]...); code != 1 || !strings.Contains(errs, "free") && !strings.Contains(errs, "no space left") {
 					t.Errorf("a start without space: exit code %d\n%s", code, errs)
 				}
 			} else if got := status(b.server.url("/readyz")); got != 503 && got != 0 {
-				t.Errorf("readyz says %d on a full disk, want 503", got)
+				t.Errorf("readyz: got %d on a full disk, want 503", got)
 			}
-			if !ended { // a change of logs may have failed just now, which ends the server
+			if !ended { // a switch of logs may just have failed, which ends the server
 				select {
 				case <-b.server.exited:
 					ended = true

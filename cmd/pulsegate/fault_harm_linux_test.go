@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// A harm is what happens to one file of a store that is not open.
+// A harm is what happens to one file of a closed store.
 type harm string
 
 // The harms of the campaign.
@@ -24,7 +24,7 @@ const (
 	harmTurned  harm = "a bit of a file is turned"
 )
 
-// harmFaults are a stop, and then a harm.
+// harmFaults are a stop followed by a harm.
 var harmFaults = []crashFault{
 	"kill -9, then a file is removed", "kill -9, then a file is emptied", "kill -9, then a file is cut", "kill -9, then an older copy of a file",
 	"kill -9, then a sector of a file is zeroed", "kill -9, then a bit of a file is turned",
@@ -41,8 +41,8 @@ func harmOf(fault crashFault) (stop crashFault, h harm, ok bool) {
 	return crashFault(first), harm(rest), true
 }
 
-// files returns the files of the data directory, by name.
-func (b *bed) files() map[string]string {
+// files returns the files of the data directory by name.
+func (b *harness) files() map[string]string {
 	b.Helper()
 	entries, err := os.ReadDir(b.dir)
 	if err != nil {
@@ -62,8 +62,8 @@ func (b *bed) files() map[string]string {
 	return all
 }
 
-// harm does harm to a file of the store, which is not open. The next start refuses it by
-// its name, after which the right file is put back, or loses nothing.
+// harm damages a file of the closed store. The next start loses nothing, or names and refuses the
+// file, which is then restored.
 //
 // Seen to fail with the mutant ignore-list.
 func (l *life) harm(h harm, stop crashFault) {
@@ -93,16 +93,16 @@ func (l *life) harm(h harm, stop crashFault) {
 		l.c.mu.Lock()
 		l.c.refused++
 		l.c.mu.Unlock()
-		// Numbers of markers grow.
+		// The numbers of markers grow.
 		named, _, _ := strings.Cut(file, ".0")
 		if !strings.HasPrefix(file, "marker") {
 			named = file
 		}
 		if text := err.Error(); file != "CHECKSUMS" && !strings.Contains(text, named) || !strings.Contains(text, "corrupt") && file != "PULSEGATE" || strings.Contains(text, "goroutine ") {
-			l.t.Errorf("%s: %s: the server ends and says %v", h, file, err)
+			l.t.Errorf("%s: %s: the server exits with %v", h, file, err)
 		}
 		if code != 1 {
-			l.t.Errorf("%s: %s: pulsegate check ends with %d and says\n%s%s, and the server does not start: %v", h, file, code, out, errs, err)
+			l.t.Errorf("%s: %s: pulsegate check exits with %d:\n%s%s, and the server does not start: %v", h, file, code, out, errs, err)
 		}
 		writeSynced(l.t, full, []byte(have[file]))
 		return
@@ -113,11 +113,11 @@ func (l *life) harm(h harm, stop crashFault) {
 		load.verify()
 	}
 	p.kill()
-	// It has gone on, and may have removed the file by itself.
+	// The server has continued, and may have removed the file by itself.
 	have = l.b.files()
 }
 
-// writeSynced writes a file that survives a loss of power, which may be the next fault.
+// writeSynced writes a file that survives a power loss, which may be the next fault.
 func writeSynced(t testing.TB, name string, text []byte) {
 	t.Helper()
 	writeTo(t, name, text)
@@ -132,15 +132,15 @@ func writeSynced(t testing.TB, name string, text []byte) {
 	}
 }
 
-// draw returns a file and what it is to hold, or false where there is none for h.
+// draw returns a file and its new contents, or false if there is none for h.
 func (l *life) draw(h harm, stop crashFault, have map[string]string) (file, text string, ok bool) {
 	names := slices.Sorted(maps.Keys(have))
 	if h == harmZeroed || h == harmTurned {
-		// A start does not read the inside of tables: TestHarmedFiles and TestDamagedFiles.
+		// A start does not read the contents of tables; see TestHarmedFiles and TestDamagedFiles.
 		names = slices.DeleteFunc(names, func(name string) bool { return strings.HasSuffix(name, ".sst") })
 	}
 	if stop == faultKill && h != harmRemoved && h != harmEmptied {
-		// The end of the newest log of a store that was killed is what a kill may tear off.
+		// A kill may tear off the end of the newest log.
 		newest, _ := l.b.log()
 		names = slices.DeleteFunc(names, func(name string) bool { return name == filepath.Base(newest) })
 	}

@@ -9,14 +9,14 @@ import (
 	"testing"
 )
 
-// kill -9 at any moment under load loses nothing that was acknowledged, and the
-// next server starts without help. The load goes on with what it has no answer for.
+// kill -9 at any moment under load loses nothing that was acknowledged, and the next server starts
+// without help. The load repeats its unanswered requests.
 //
 // Seen to fail with the mutants answer-before-commit and drop-a-reading.
 func TestKillAnyMoment(t *testing.T) {
 	onBothLanes(t, func(t *testing.T, lane lane) {
 		t.Parallel()
-		b := newBed(t, lane)
+		b := newHarness(t, lane)
 		b.start()
 		for round, args := range [][]string{
 			{"--users=24", "--posts=150"},
@@ -36,14 +36,14 @@ func TestKillAnyMoment(t *testing.T) {
 	})
 }
 
-// kill -9 in place of a sync, at the first ones, when a store is created, and at
-// later ones, when readings wait for it.
+// kill -9 instead of a sync: of the first ones, which create a store, and of later ones, which
+// readings wait for.
 //
 // Seen to fail with the mutants answer-before-commit and refuse-interrupted-creation.
 func TestKillAtSync(t *testing.T) {
 	onBothLanes(t, func(t *testing.T, lane lane) {
 		t.Parallel()
-		b := newBed(t, lane)
+		b := newHarness(t, lane)
 		acknowledged := uint64(0)
 		for n := 1; acknowledged < 50; n += 1 + n/2 {
 			if n > 1000 {

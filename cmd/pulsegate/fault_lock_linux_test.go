@@ -9,21 +9,20 @@ import (
 	"testing"
 )
 
-// A second server on the directory of one that runs under load refuses to start and
-// names the lock, and so do the commands that open a directory. The first one does
-// not notice.
+// A second server on the directory of a server under load refuses to start and names the lock, and
+// so do the commands that open a directory. The first server is not affected.
 //
 // Seen to fail with the mutant skip-lock.
 func TestTwoServers(t *testing.T) {
 	onBothLanes(t, func(t *testing.T, lane lane) {
 		t.Parallel()
-		b := newBed(t, lane)
+		b := newHarness(t, lane)
 		b.start()
 		l := b.load("--users=16", "--posts=200")
 		l.awaitAcknowledged(50)
 		lock := filepath.Join(b.dir, "LOCK")
 		for range 3 {
-			// Its address is free, so that only the directory can be in its way.
+			// Its address is free, so that only the directory can stop it.
 			second := exec.Command(b.bin, "serve", "--addr=127.0.0.1:0", "--admin-addr=", "--data="+b.dir, "--min-free-bytes=-1", "--fast-lane="+string(lane))
 			p, err := tryLaunch(t, 1, second)
 			if err == nil {
@@ -31,12 +30,12 @@ func TestTwoServers(t *testing.T) {
 				t.Fatal("a second server starts on the same directory")
 			}
 			if code := second.ProcessState.ExitCode(); code != 1 || !strings.Contains(err.Error(), lock) {
-				t.Errorf("the second server ends with %d and says %v; want 1 and the name of %s", code, err, lock)
+				t.Errorf("the second server exits with %d: %v; want 1 and the name of %s", code, err, lock)
 			}
 		}
 		for _, args := range [][]string{{"check", b.dir}, {"export", "--data", b.dir, "--device", "d"}} {
 			if out, errs, code := output(t, b.bin, args...); code != 1 || !strings.Contains(errs, lock) {
-				t.Errorf("pulsegate %s beside a server ends with %d and says\n%s%s", args[0], code, out, errs)
+				t.Errorf("pulsegate %s beside a server exits with %d:\n%s%s", args[0], code, out, errs)
 			}
 		}
 		if report := l.wait(); report.Stored == 0 {
@@ -48,12 +47,12 @@ func TestTwoServers(t *testing.T) {
 	})
 }
 
-// A second server on the address of one that runs refuses to start, and leaves the
-// directory that it was given for others.
+// A second server on the address of a running server refuses to start, and does not create its
+// data directory.
 func TestTwoServersOneAddress(t *testing.T) {
 	onBothLanes(t, func(t *testing.T, lane lane) {
 		t.Parallel()
-		b := newBed(t, lane)
+		b := newHarness(t, lane)
 		l, err := net.Listen("tcp", b.addr)
 		if err != nil {
 			t.Fatal(err)

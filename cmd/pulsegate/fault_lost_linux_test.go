@@ -15,8 +15,8 @@ import (
 	"github.com/pulsegate/pulsegate/internal/polltest"
 )
 
-// postMany stores so many readings of a device.
-func (b *bed) postMany(device string, readings int) {
+// postMany stores this many readings of a device.
+func (b *harness) postMany(device string, readings int) {
 	b.Helper()
 	for from := 0; from < readings; from += 1000 {
 		var body strings.Builder
@@ -28,37 +28,36 @@ func (b *bed) postMany(device string, readings int) {
 	}
 }
 
-// refused wants that neither pulsegate serve nor pulsegate check takes the store, and
-// that both name a file.
-func (b *bed) refused(what, file string) {
+// refused checks that pulsegate serve and pulsegate check refuse the store, and that both name a
+// file.
+func (b *harness) refused(what, file string) {
 	b.Helper()
 	before := b.files()
 	line := b.serveCommand()
 	p, err := tryLaunch(b, 1, exec.Command(line[0], line[1:]...))
 	if err == nil {
 		p.kill()
-		b.Errorf("%s: the server starts, and says %s", what, p.stderr())
+		b.Errorf("%s: the server starts:\n%s", what, p.stderr())
 	} else if text := err.Error(); !strings.Contains(text, file) || !strings.Contains(text, "corrupt") && file != "PULSEGATE" || strings.Contains(text, "goroutine ") {
-		b.Errorf("%s: the server says %v, want the name of %s", what, err, file)
+		b.Errorf("%s: got %v, want the name of %s", what, err, file)
 	}
 	if !maps.Equal(before, b.files()) {
 		b.Errorf("%s: the directory was changed", what)
 	}
 	if out, errs, code := output(b, b.bin, "check", b.dir); code != 1 || !strings.Contains(errs, file) {
-		b.Errorf("%s: pulsegate check ends with %d and says\n%s%s", what, code, out, errs)
+		b.Errorf("%s: pulsegate check exits with %d:\n%s%s", what, code, out, errs)
 	}
 }
 
-// Files of a store are lost or cut short while the server is down, after SIGTERM and after
-// kill -9, as by a copy that was broken off. The next start refuses each by its name and
-// changes nothing, and so does pulsegate check. With the right file back, everything is
-// there.
+// Files of a store are lost or truncated while the server is down, after SIGTERM and after
+// kill -9, as an interrupted copy leaves them. The next start names and refuses each and changes
+// nothing, and so does pulsegate check. Once the file is restored, everything is there.
 //
 // Seen to fail with the mutants ignore-list and ignore-lost-logs.
 func TestLostFiles(t *testing.T) {
 	onBothLanes(t, func(t *testing.T, lane lane) {
 		t.Parallel()
-		b := newBed(t, lane)
+		b := newHarness(t, lane)
 		b.start()
 		b.postMany("first", 5000)
 		b.term()
@@ -128,15 +127,15 @@ func TestLostFiles(t *testing.T) {
 	})
 }
 
-// After SIGTERM, every file of a store is damaged in every way, one at a time: removed,
-// emptied, cut, a sector of it zeroed, a bit of it turned, replaced by an older copy. The
-// next start and pulsegate check refuse it by its name, but that a start does not read
-// tables: of those, check alone finds what leaves the length as it was.
+// After SIGTERM, every file of a store is damaged in every way, one at a time: it is removed,
+// emptied, truncated or replaced by an older copy, a sector is zeroed, or a bit is flipped. The
+// next start and pulsegate check name and refuse it. A start does not read tables: only check
+// finds damage to them that keeps their length.
 //
 // Seen to fail with the mutant ignore-list.
 func TestHarmedFiles(t *testing.T) {
 	t.Parallel()
-	b := newBed(t, fastLane)
+	b := newHarness(t, fastLane)
 	b.start()
 	b.postMany("first", 2000)
 	b.term()
@@ -173,10 +172,10 @@ func TestHarmedFiles(t *testing.T) {
 			switch {
 			case strings.HasSuffix(file, ".sst") && strings.HasPrefix(how, "with "):
 				if out, errs, code := output(t, b.bin, "check", b.dir); code != 1 || !strings.Contains(errs, file) {
-					t.Errorf("%s %s: pulsegate check ends with %d and says\n%s%s", file, how, code, out, errs)
+					t.Errorf("%s %s: pulsegate check exits with %d:\n%s%s", file, how, code, out, errs)
 				}
 			case file == "CHECKSUMS" && how == "replaced by an older copy":
-				b.refused(file+" "+how, "") // it is a sound list, of which a file differs
+				b.refused(file+" "+how, "") // the list is valid, and a file differs
 			default:
 				b.refused(file+" "+how, file)
 			}
@@ -204,7 +203,7 @@ func zeroSector(text string) string {
 	return text[:from] + strings.Repeat("\x00", to-from) + text[to:]
 }
 
-// turnBit turns a bit of a byte.
+// turnBit flips a bit of a byte.
 func turnBit(text string, at int) string {
 	if text == "" {
 		return text
@@ -212,9 +211,9 @@ func turnBit(text string, at int) string {
 	return text[:at] + string([]byte{text[at] ^ 4}) + text[at+1:]
 }
 
-// LOCK is removed, or the whole directory is moved away, while a server takes readings. It
-// ends by itself with the reason, nobody else can open the directory before, and what it
-// has acknowledged is in its directory.
+// LOCK is removed, or the whole directory is moved away, while a server stores readings. The
+// server exits by itself with the reason, no other process can open the directory before, and the
+// readings that it acknowledged are in its directory.
 //
 // Seen to fail with the mutants trust-the-path and skip-directory-lock.
 func TestTakenDirectory(t *testing.T) {
@@ -225,7 +224,7 @@ func TestTakenDirectory(t *testing.T) {
 		} {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
-				b := newBed(t, lane)
+				b := newHarness(t, lane)
 				b.start()
 				l := b.load("--users=8", "--for=1h")
 				l.awaitAcknowledged(50)
@@ -234,17 +233,17 @@ func TestTakenDirectory(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				// It has not noticed yet, and its directory is held even so.
+				// The server has not noticed yet, and still holds its directory.
 				second := exec.Command(b.bin, "serve", "--addr=127.0.0.1:0", "--admin-addr=", "--data="+now, "--min-free-bytes=-1")
 				if p, err := tryLaunch(t, 1, second); err == nil {
 					p.kill()
 					t.Error("a second server starts on the same directory")
 				} else if !strings.Contains(err.Error(), "in use by another process") {
-					t.Errorf("the second server says %v", err)
+					t.Errorf("the second server: %v", err)
 				}
 				b.server.signal(syscall.SIGCONT)
 				if code := b.ended(); code != 1 || !strings.Contains(b.server.stderr(), "was changed while the store was open") {
-					t.Errorf("the server ends with %d and says %s", code, b.server.stderr())
+					t.Errorf("the server exits with %d: %s", code, b.server.stderr())
 				}
 				l.settle()
 				b.dir = now
@@ -259,19 +258,19 @@ func TestTakenDirectory(t *testing.T) {
 	})
 }
 
-// An idle server notices, too.
+// An idle server notices too.
 func TestTakenDirectoryIdle(t *testing.T) {
 	t.Parallel()
-	b := newBed(t, fastLane)
+	b := newHarness(t, fastLane)
 	b.start()
 	b.mustPost(`{"device":"d","time":1763000000000,"spo2_pct":97}`, `200 {"status":"stored"}`)
 	if err := os.Remove(filepath.Join(b.dir, "LOCK")); err != nil {
 		t.Fatal(err)
 	}
-	polltest.Until(t, "readyz does not say ready", func() bool {
+	polltest.Until(t, "readyz fails", func() bool {
 		resp, err := http.Get("http://" + b.addr + "/readyz")
 		if err != nil {
-			return true // it has ended
+			return true // it has exited
 		}
 		defer resp.Body.Close()
 		return resp.StatusCode == http.StatusServiceUnavailable

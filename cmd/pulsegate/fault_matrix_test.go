@@ -14,13 +14,12 @@ import (
 	"testing"
 )
 
-// faultMatrix lists the faults to survive, and the tests that provoke them: those
-// of this package that run on a server with the fast lane and on one without, and
-// further ones.
+// faultMatrix lists the faults to survive and the tests that provoke them: tests of this package
+// that run on a server with the fast lane and on one without it, and others.
 var faultMatrix = []struct {
 	fault  string
 	lanes  []string
-	beside []string // with the package's directory, if that is another
+	beside []string // with the package's directory, if it is another one
 }{
 	{"kill -9 at any moment under load",
 		[]string{"TestKillAnyMoment", "TestKillAtSync"},
@@ -90,8 +89,8 @@ var faultMatrix = []struct {
 // root is the directory of the module.
 const root = "../.."
 
-// TestFaultMatrix holds the table: every test is there, those of the lanes run on
-// both, every one of those fails with a mutant, and docs/reliability.md tells of it.
+// TestFaultMatrix checks the table: every test exists, those of the lanes run on both, each of
+// those fails with a mutant, and docs/reliability.md describes it.
 func TestFaultMatrix(t *testing.T) {
 	page, err := os.ReadFile(root + "/docs/reliability.md")
 	if err != nil {
@@ -170,8 +169,8 @@ func mutants(t *testing.T) []mutant {
 	return all
 }
 
-// TestMutants checks that every patch applies, says what it breaks, and names tests
-// that are there; and that docs/reliability.md lists it. make mutants runs them.
+// TestMutants checks that every patch applies, says what it breaks, and names existing tests, and
+// that docs/reliability.md lists it. make mutants runs the patches.
 func TestMutants(t *testing.T) {
 	page, err := os.ReadFile(root + "/docs/reliability.md")
 	if err != nil {
@@ -210,8 +209,8 @@ var (
 	mutantName = regexp.MustCompile(`mutants? ([a-z-]+(?:(?:, | and )(?:[a-z]+-[a-z-]+))*)`)
 )
 
-// TestReliabilityNames checks that every test that docs/reliability.md names is
-// somewhere, and that every mutant that a comment names is there.
+// TestReliabilityNames checks that the tests that docs/reliability.md names exist, and the mutants
+// that comments name.
 func TestReliabilityNames(t *testing.T) {
 	page, err := os.ReadFile(root + "/docs/reliability.md")
 	if err != nil {
@@ -287,7 +286,7 @@ func testsIn(t *testing.T, dir string) map[string]*ast.FuncDecl {
 	return tests
 }
 
-// calls reports whether a function calls one of others by its bare name.
+// calls reports whether a function calls one of the given functions by its unqualified name.
 func calls(f *ast.FuncDecl, names ...string) bool {
 	found := false
 	ast.Inspect(f, func(n ast.Node) bool {

@@ -9,12 +9,12 @@ import (
 	"github.com/pulsegate/pulsegate/internal/client/sim"
 )
 
-// The oracle of the fault tests sees what they look for: a store that is an older
-// copy of itself has lost readings, one reading that was completed by somebody else
-// is altered, and one that nobody sent is unknown.
+// The oracle of the fault tests detects what they look for: an older copy of a store has lost
+// readings, a reading that somebody else completed is altered, and a reading that was not sent is
+// unknown.
 func TestOracleSees(t *testing.T) {
 	t.Parallel()
-	b := newBed(t, fastLane)
+	b := newHarness(t, fastLane)
 	b.start()
 	kept := b.load("--users=4", "--posts=10")
 	kept.wait()
@@ -53,8 +53,7 @@ func TestOracleSees(t *testing.T) {
 	}
 }
 
-// sentFirst returns device and time of a reading that was sent without a resting
-// heart rate.
+// sentFirst returns device and time of a reading that was sent without a resting heart rate.
 func sentFirst(t *testing.T, l *load) (device, unixMs string) {
 	t.Helper()
 	text, err := os.ReadFile(l.ledger)

@@ -6,15 +6,15 @@ import (
 	"testing"
 )
 
-// The power goes under load: the server ends, and of an ext4 file system nothing is
-// left that was not on the device by then.
+// The power fails under load: the server is killed, and of an ext4 file system only what is on
+// the device remains.
 //
 // Seen to fail with the mutants answer-before-sync and answer-before-commit.
 func TestPowerLoss(t *testing.T) {
 	onBothLanes(t, func(t *testing.T, lane lane) {
 		t.Parallel()
 		d := newDisk(t, 512<<20)
-		b := newBedIn(t, filepath.Join(d.dir, "data"), lane)
+		b := newHarnessIn(t, filepath.Join(d.dir, "data"), lane)
 		b.start()
 		for _, args := range [][]string{
 			{"--users=24"},

@@ -10,22 +10,22 @@ import (
 	"time"
 )
 
-// Gateways lose answers and send again, forward what another one sends at the same
-// time, and send out of order. Everything is stored once; what is sent again later
-// is answered as duplicate, all of it.
+// Gateways lose answers and send again, forward readings of others at the same time, and send out
+// of order. Everything is stored once, and a later repetition is answered as duplicate
+// throughout.
 //
 // Seen to fail with the mutants forget-what-is-stored and drop-a-reading.
 func TestRetries(t *testing.T) {
 	onBothLanes(t, func(t *testing.T, lane lane) {
 		t.Parallel()
-		b := newBed(t, lane)
+		b := newHarness(t, lane)
 		b.start()
 		first := b.load("--users=30", "--devices=10", "--posts=30", "--batch=5", "--mix=real",
 			"--share=drop=0.2,forward=0.3,reorder=0.3,malformed=0.02").wait()
 		if first.Duplicate == 0 || first.Behaviours["drop"] == 0 || first.Behaviours["forward"] == 0 || first.Behaviours["reorder"] == 0 {
-			t.Errorf("the load has not done what it was asked for: %d duplicates, %v", first.Duplicate, first.Behaviours)
+			t.Errorf("the load did not do what it was configured for: %d duplicates, %v", first.Duplicate, first.Behaviours)
 		}
-		// What a seed sends is the same every time if no gateway forwards.
+		// A seed determines the readings if no gateway forwards.
 		args := []string{"--users=30", "--posts=30", "--batch=5", "--seed=7", "--run=again", "--start=2026-01-01T00:00:00Z",
 			"--share=batch=0.3,drop=0.2,reorder=0.3"}
 		second := b.load(args...).wait()
@@ -41,16 +41,15 @@ func TestRetries(t *testing.T) {
 	})
 }
 
-// Gateways send readings of one device and time that contradict each other, at one
-// moment and by either lane. One is stored, the others are conflicts, and so it
-// stays, over a restart too.
+// Gateways send contradictory readings of one device and time at the same moment, in both lanes.
+// One is stored, the others are conflicts, and a restart does not change that.
 //
 // Seen to fail with the mutants let-conflicts-overwrite and swap-outcomes.
 func TestConflicts(t *testing.T) {
 	onBothLanes(t, func(t *testing.T, lane lane) {
 		t.Parallel()
 		const gateways, times = 8, 30
-		b := newBed(t, lane)
+		b := newHarness(t, lane)
 		b.start()
 		body := func(ms, gateway int) string {
 			return fmt.Sprintf(`{"device":"d","time":%d,"heart_rate_bpm":%d,"gateway":"g%d"}`, ms, 60+gateway, gateway)
@@ -105,16 +104,16 @@ func TestConflicts(t *testing.T) {
 	})
 }
 
-// A gateway that had no answer sends its reading again, over the other lane too,
-// while the first one still waits for its sync. Neither may be answered before, and
-// no reader sees the reading.
+// A gateway without an answer sends its reading again, also in the other lane, while the first
+// request waits for its sync. Neither may be answered before the sync, and readers do not see the
+// reading.
 //
 // Seen to fail with the mutants duplicate-before-durable, answer-before-sync and
 // readers-before-sync.
 func TestRetryWhileSyncing(t *testing.T) {
 	onBothLanes(t, func(t *testing.T, lane lane) {
 		t.Parallel()
-		b := newBed(t, lane, "--max-wait=60s")
+		b := newHarness(t, lane, "--max-wait=60s")
 		b.start()
 		b.mustPost(reading(1), `200 {"status":"stored"}`)
 		_, before := b.log()
@@ -134,7 +133,7 @@ func TestRetryWhileSyncing(t *testing.T) {
 		select {
 		case got := <-answers:
 			t.Fatalf("answered before the sync: %s", got)
-		case <-time.After(300 * time.Millisecond): // a correct server gives no answer however long this is
+		case <-time.After(300 * time.Millisecond): // a correct server never answers here
 		}
 		if got := b.readings("d2"); len(got) > 0 {
 			t.Errorf("a reader sees what is not synced: %s", got)

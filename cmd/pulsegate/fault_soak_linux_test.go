@@ -35,25 +35,23 @@ var (
 // A soaking is a long run.
 type soaking struct {
 	*testing.T
-	b     *bed
+	b     *harness
 	disk  *disk // nil: none
 	start time.Time
-	lives int // servers started
+	lives int // number of servers started
 
 	figures figures
 	faults  map[string]int
-	queries atomic.Int64 // answered to readers
-	down    atomic.Int64 // queries that met a server that was not there, or was draining
+	queries atomic.Int64 // queries answered
+	down    atomic.Int64 // queries to a server that was down or draining
 }
 
-// TestSoak loads a server for long: single readings, batches, what gateways do with
-// them (lost answers, forwarding, late readings, hours at once), and readers. Faults
-// come in between. Memory, descriptors, goroutines and disk must stay within stated
-// bounds all the time, and must not grow in the last part, in which the server is not
-// started anew. In the end the store is held against the ledgers.
+// TestSoak runs a server for a long time under single readings, batches, what gateways do with
+// them (lost answers, forwarding, late readings, hours at once), and readers, with faults in
+// between. Memory, descriptors, goroutines and disk must stay within stated bounds, and must not
+// grow in the last part, without a restart. At the end the store is compared with the ledgers.
 //
-// Seen to fail with the mutants leak-memory, leak-goroutine, leak-descriptor and
-// drop-a-reading.
+// Seen to fail with the mutants leak-memory, leak-goroutine, leak-descriptor and drop-a-reading.
 func TestSoak(t *testing.T) {
 	long(t)
 	t.Parallel()
@@ -63,7 +61,7 @@ func TestSoak(t *testing.T) {
 		s.disk = newDisk(t, 16<<30)
 		dir = filepath.Join(s.disk.dir, "data")
 	}
-	s.b = newBedIn(t, dir, fastLane, "--admin-addr=127.0.0.1:0", "--max-queued=20000")
+	s.b = newHarnessIn(t, dir, fastLane, "--admin-addr=127.0.0.1:0", "--max-queued=20000")
 	s.start = time.Now()
 	s.next()
 	const batch, soakUsers = 20, 40
@@ -122,8 +120,8 @@ func (s *soaking) next() {
 	s.lives++
 }
 
-// strike lets faults come for as long as 60 % of the run: such that end the server,
-// and such that it must get over. The latter come on, now and then, to its end.
+// strike injects faults for 60 % of the run: some end the server, others it must survive. The
+// latter continue at intervals to the end of the run.
 func (s *soaking) strike() {
 	rnd := rand.New(rand.NewPCG(1, uint64(s.start.UnixNano())))
 	const pauses = 12
@@ -140,20 +138,20 @@ func (s *soaking) strike() {
 		case n%3 == 1:
 			count("SIGTERM", func() { s.b.term(); s.next() })
 		default:
-			s.getOver(rnd, count)
+			s.stall(rnd, count)
 		}
 	}
 	for *soakTime-time.Since(s.start) > 3*gap {
 		s.sample(gap/2 + rand.N(gap))
-		s.getOver(rnd, count)
+		s.stall(rnd, count)
 	}
 }
 
-// getOver lets the process or the disk stand still for a moment.
-func (s *soaking) getOver(rnd *rand.Rand, count func(string, func())) {
+// stall stops the process or the disk for a moment.
+func (s *soaking) stall(rnd *rand.Rand, count func(string, func())) {
 	pause := 200*time.Millisecond + rand.N(800*time.Millisecond)
 	if s.disk != nil && rnd.IntN(2) == 0 {
-		count("disk stands still", func() {
+		count("disk stalls", func() {
 			s.disk.freeze()
 			time.Sleep(pause)
 			s.disk.thaw()
@@ -167,13 +165,13 @@ func (s *soaking) getOver(rnd *rand.Rand, count func(string, func())) {
 	})
 }
 
-// sample looks at the server, again and again for so long.
+// sample measures the server at intervals for this long.
 func (s *soaking) sample(d time.Duration) {
 	every := max(*soakTime/1000, 100*time.Millisecond)
 	for end := time.Now().Add(d); ; {
 		m, err := measures(s.b.server.admin)
 		if err != nil {
-			s.Fatalf("%v; the server says:\n%s", err, s.b.server.stderr())
+			s.Fatalf("%v; the log of the server:\n%s", err, s.b.server.stderr())
 		}
 		s.figures = append(s.figures, figure{
 			life:        s.lives,
@@ -192,7 +190,7 @@ func (s *soaking) sample(d time.Duration) {
 	}
 }
 
-// measures returns the figures of an admin listener by their names and labels.
+// measures returns the metrics of an admin listener by their names and labels.
 func measures(admin string) (map[string]float64, error) {
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: polltest.Patience}
 	resp, err := client.Get("http://" + admin + "/metrics")
@@ -211,17 +209,17 @@ func measures(admin string) (map[string]float64, error) {
 	return all, lines.Err()
 }
 
-// measure returns a figure of the server's admin listener.
-func (b *bed) measure(name string) float64 {
+// measure returns a metric of the server.
+func (b *harness) measure(name string) float64 {
 	b.Helper()
 	m, err := measures(b.server.admin)
 	if err != nil {
-		b.Fatalf("%v; the server says:\n%s", err, b.server.stderr())
+		b.Fatalf("%v; the log of the server:\n%s", err, b.server.stderr())
 	}
 	return m[name]
 }
 
-// read asks for devices and readings, in every form, until ctx ends.
+// read queries devices and readings in every format until ctx ends.
 func (s *soaking) read(ctx context.Context, seed uint64) {
 	rnd := rand.New(rand.NewPCG(seed, 2))
 	client := &http.Client{Transport: &http.Transport{}, Timeout: polltest.Patience}
@@ -256,8 +254,7 @@ func (s *soaking) read(ctx context.Context, seed uint64) {
 	}
 }
 
-// get asks for a page. A server that is not there, or draining, is no error, and
-// there is no page then.
+// get fetches a page. Without a server, or while it drains, it returns no page and no error.
 func (s *soaking) get(ctx context.Context, client *http.Client, address string) ([]byte, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
 	if err != nil {
@@ -283,7 +280,7 @@ func (s *soaking) get(ctx context.Context, client *http.Client, address string) 
 	return page, nil
 }
 
-// report returns what the run was and what it has shown.
+// report describes the run and its results.
 func (s *soaking) report(reports [2]*sim.Report, found sim.Verification) string {
 	var b strings.Builder
 	row := func(name, format string, args ...any) {
@@ -293,8 +290,8 @@ func (s *soaking) report(reports [2]*sim.Report, found sim.Verification) string 
 	row("time", "%.0f min, %s, %s, %d processors", time.Since(s.start).Minutes(), time.Now().Format(time.DateOnly), runtime.Version(), runtime.NumCPU())
 	row("load", "%d readings/s: single ones, and batches of 20 with lost answers, forwarding, late readings, gzip and hours at once; 2 readers", *soakRate)
 	row("requests answered", "%d; %d tries; %d refused with 503", reports[0].Requests+reports[1].Requests, reports[0].Tries+reports[1].Tries, reports[0].Refused503+reports[1].Refused503)
-	row("queries answered", "%d; %d met a server that was not there", s.queries.Load(), s.down.Load())
-	for _, what := range []string{"kill -9", "SIGTERM", "SIGSTOP and SIGCONT", "disk stands still"} {
+	row("queries answered", "%d; %d while the server was down", s.queries.Load(), s.down.Load())
+	for _, what := range []string{"kill -9", "SIGTERM", "SIGSTOP and SIGCONT", "disk stalls"} {
 		row(what, "%d times", s.faults[what])
 	}
 	row("readings acknowledged", "%d", found.Acknowledged)

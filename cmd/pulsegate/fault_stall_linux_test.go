@@ -8,20 +8,19 @@ import (
 	"time"
 )
 
-// stallMemory bounds what a server takes whose disk is too slow: 64 readings in
-// the queue, 200 connections, and what Go and the store take at rest, which is
-// about 60 MB.
+// stallMemory bounds the memory of a server with a slow disk: 64 readings in the queue, 200
+// connections, and the idle memory of Go and the store, about 60 MB.
 const stallMemory = 160 << 20
 
-// Each sync takes a second for a while, under a load that would need far more. What
-// the queue cannot hold is refused with 503 and Retry-After, which the simulator
-// checks; memory stays bounded; when the disk is quick again everything is taken.
+// For a while each sync takes a second, under a load that needs far more. Readings that exceed the
+// queue are refused with 503 and Retry-After, which the simulator checks; memory stays bounded;
+// once the disk is fast again everything is stored.
 //
 // Seen to fail with the mutant unbounded-queue.
 func TestSlowDisk(t *testing.T) {
 	onBothLanes(t, func(t *testing.T, lane lane) {
 		t.Parallel()
-		b := newBed(t, lane, "--max-queued=64", "--admin-addr=127.0.0.1:0")
+		b := newHarness(t, lane, "--max-queued=64", "--admin-addr=127.0.0.1:0")
 		b.start()
 		heal := b.tamper("fdatasync:delay_enter=1s")
 		l := b.load("--users=200", "--posts=3")
@@ -41,23 +40,23 @@ func TestSlowDisk(t *testing.T) {
 	})
 }
 
-// The file system stands still. The queue fills, further requests are refused,
-// readers and livez go on, and when the file system moves again, so does the server.
+// The file system freezes. The queue fills, further readings are refused, queries and livez are
+// answered, and when the file system thaws the server continues.
 //
 // Seen to fail with the mutant unbounded-queue.
 func TestStalledDisk(t *testing.T) {
 	onBothLanes(t, func(t *testing.T, lane lane) {
 		t.Parallel()
 		d := newDisk(t, 256<<20)
-		b := newBedIn(t, filepath.Join(d.dir, "data"), lane, "--max-queued=64")
+		b := newHarnessIn(t, filepath.Join(d.dir, "data"), lane, "--max-queued=64")
 		b.start()
 		b.mustPost(`{"device":"before","time":1000,"spo2_pct":97}`, `200 {"status":"stored"}`)
 		l := b.load("--users=200", "--posts=20")
 		l.awaitAcknowledged(200)
 		d.freeze()
-		defer d.thaw() // a test that fails has a server to end
-		// The load fills the queue, so that someone who comes now is refused. Whoever
-		// finds room waits; that one has an answer in the end.
+		defer d.thaw() // also when the test fails
+		// The load fills the queue, so that a new reading is refused. A reading that finds a place
+		// in the queue waits, and is answered in the end.
 		var refused *http.Response
 		b.server.await("a reading is refused", func() bool {
 			answered := make(chan *http.Response, 1)
@@ -78,10 +77,10 @@ func TestStalledDisk(t *testing.T) {
 			t.Errorf("a stalled disk is answered %d, Retry-After %q; want 503 and a time", refused.StatusCode, refused.Header.Get("Retry-After"))
 		}
 		if got := status(b.server.url("/livez")); got != 200 {
-			t.Errorf("livez says %d while the disk stands still, want 200", got)
+			t.Errorf("livez: got %d while the disk stalls, want 200", got)
 		}
 		if got := b.readings("before"); len(got) != 1 {
-			t.Errorf("a reader finds %d readings while the disk stands still, want 1", len(got))
+			t.Errorf("a reader finds %d readings while the disk stalls, want 1", len(got))
 		}
 		if got := b.peakMemory(); got > stallMemory {
 			t.Errorf("the server took %d MB, want at most %d", got>>20, stallMemory>>20)

@@ -9,18 +9,16 @@ import (
 	"github.com/pulsegate/pulsegate/internal/polltest"
 )
 
-// A sync fails under load. The server acknowledges nothing of that group, never
-// syncs again, because the kernel may have dropped what it could not write, says
-// what happened and what to do, and ends. Then the power goes, so that what the
-// kernel still has is lost as after a real failure.
+// A sync fails under load. The server acknowledges nothing of that group, does not sync again,
+// because the kernel may have dropped what it could not write, logs the cause and the remedy, and
+// exits. Then the power fails, so that the kernel's buffers are lost as after a real failure.
 //
-// Seen to fail with the mutants ignore-sync-error, retry-sync and
-// answer-before-sync.
+// Seen to fail with the mutants ignore-sync-error, retry-sync and answer-before-sync.
 func TestSyncError(t *testing.T) {
 	onBothLanes(t, func(t *testing.T, lane lane) {
 		t.Parallel()
 		d := newDisk(t, 256<<20)
-		b := newBedIn(t, filepath.Join(d.dir, "data"), lane)
+		b := newHarnessIn(t, filepath.Join(d.dir, "data"), lane)
 		b.start()
 		b.load("--users=4", "--posts=20").wait()
 		b.term()
@@ -33,7 +31,7 @@ func TestSyncError(t *testing.T) {
 			t.Errorf("exit code %d, want 1", code)
 		}
 		if !strings.Contains(b.server.stderr(), `msg="not ready" check=store`) {
-			t.Errorf("readyz has not said that the store failed:\n%s", b.server.stderr())
+			t.Errorf("readyz did not report that the store failed:\n%s", b.server.stderr())
 		}
 		l.settle()
 		lines := strings.Split(strings.TrimSpace(b.server.stderr()), "\n")
@@ -61,8 +59,8 @@ func TestSyncError(t *testing.T) {
 	})
 }
 
-// failedSync waits until the trace shows a sync that was made to fail. after
-// returns what it shows behind that.
+// failedSync waits until the trace shows a sync that was made to fail. after returns the part of
+// the trace after it.
 func failedSync(t *testing.T, trace string) (after func() string) {
 	t.Helper()
 	rest := func() (string, bool) {

@@ -14,11 +14,10 @@ import (
 	"github.com/pulsegate/pulsegate/internal/polltest"
 )
 
-// SIGTERM while requests wait for a sync: readyz turns to 503, new requests are
-// refused, every request that has begun is answered, of which those that were whole
-// say stored, and the exit code is 0. Once all requests are plain ones, which a server
-// with a fast lane takes there, and once half of them are chunked, which net/http
-// takes on any server.
+// SIGTERM while requests wait for a sync: readyz answers 503, new requests are refused, every
+// request in progress is answered, complete ones with stored, and the exit code is 0. In one round
+// all requests are plain, which the fast lane serves if there is one; in another half of them are
+// chunked, which net/http serves on any server.
 //
 // Seen to fail with the mutants close-instead-of-shutdown, skip-lane-shutdown and
 // skip-core-close.
@@ -27,14 +26,14 @@ func TestTermAnswers(t *testing.T) {
 		for name, chunkedOneOf := range map[string]int{"plain": 1000, "some chunked": 2} {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
-				testTermAnswers(t, newBed(t, lane, "--drain-delay=300ms", "--max-wait=60s", "--admin-addr=127.0.0.1:0"), chunkedOneOf)
+				testTermAnswers(t, newHarness(t, lane, "--drain-delay=300ms", "--max-wait=60s", "--admin-addr=127.0.0.1:0"), chunkedOneOf)
 			})
 		}
 	})
 }
 
-// testTermAnswers sends requests, of which one of so many is chunked.
-func testTermAnswers(t *testing.T, b *bed, chunkedOneOf int) {
+// testTermAnswers sends requests, one of which in so many is chunked.
+func testTermAnswers(t *testing.T, b *harness, chunkedOneOf int) {
 	const whole, begun = 16, 4
 	chunked := func(n int) bool { return n%chunkedOneOf == chunkedOneOf-1 }
 	b.start()
@@ -64,7 +63,7 @@ func testTermAnswers(t *testing.T, b *bed, chunkedOneOf int) {
 	b.server.await("all whole requests are queued", func() bool { return b.measure("pulsegate_queue_readings") == whole })
 	b.server.signal(syscall.SIGTERM)
 	b.server.await("readyz is not answered 200", func() bool { return status(b.server.url("/readyz")) != 200 })
-	b.server.awaitStatus("/livez", 0) // nobody new gets in when the delay is over
+	b.server.awaitStatus("/livez", 0) // no new client gets in after the delay
 	heal()
 	for range whole {
 		if got := <-answers; got.text != `200 {"status":"stored"} <nil>` {
@@ -90,7 +89,7 @@ func testTermAnswers(t *testing.T, b *bed, chunkedOneOf int) {
 // reading returns a reading of a device of its own.
 func reading(n int) string { return fmt.Sprintf(`{"device":"d%d","time":1000,"spo2_pct":97}`, n) }
 
-// A halfSent is a request of which the last bytes are missing.
+// A halfSent is a request whose last bytes are missing.
 type halfSent struct {
 	conn net.Conn
 	rest string
@@ -114,13 +113,13 @@ func sendHalf(t *testing.T, addr, body string, chunked bool) *halfSent {
 	return &halfSent{conn, rest}
 }
 
-// finish sends the rest and returns the status of the answer, 0 if there is none.
+// finish sends the rest and returns the status of the answer, or 0 without one.
 func (h *halfSent) finish(t *testing.T) int {
 	t.Helper()
 	if err := h.conn.SetDeadline(time.Now().Add(polltest.Patience)); err != nil {
 		t.Fatal(err)
 	}
-	_, _ = io.WriteString(h.conn, h.rest) // the answer may have come before it
+	_, _ = io.WriteString(h.conn, h.rest) // the answer may have come first
 	resp, err := http.ReadResponse(bufio.NewReader(h.conn), nil)
 	if err != nil {
 		t.Errorf("read the answer: %v", err)
@@ -134,14 +133,13 @@ func (h *halfSent) finish(t *testing.T) int {
 	return resp.StatusCode
 }
 
-// SIGTERM under load, again and again: every answer that was given holds, and the
-// exit code is 0.
+// SIGTERM under load, repeatedly: every answer holds, and the exit code is 0.
 //
 // Seen to fail with the mutants answer-before-commit and drop-a-reading.
 func TestTermUnderLoad(t *testing.T) {
 	onBothLanes(t, func(t *testing.T, lane lane) {
 		t.Parallel()
-		b := newBed(t, lane)
+		b := newHarness(t, lane)
 		for _, args := range [][]string{
 			{"--users=24"},
 			{"--users=8", "--batch=10", "--mix=real"},

@@ -11,15 +11,15 @@ import (
 	"testing"
 )
 
-// What pulsegate health makes of servers other than Pulsegate's own, which
-// testdata/script/health.txtar has.
-func TestHealthOfOthers(t *testing.T) {
+// pulsegate health and servers that are not Pulsegate; testdata/script/health.txtar has those that
+// are.
+func TestHealthOfOtherServers(t *testing.T) {
 	stuck := make(chan struct{})
 	routes := http.NewServeMux()
 	routes.HandleFunc("/ok", func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, "fine\nmore\n") })
 	routes.HandleFunc("/elsewhere", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/ok", http.StatusFound) })
 	routes.HandleFunc("/long", func(w http.ResponseWriter, r *http.Request) {
-		_, _ = io.WriteString(w, strings.Repeat("x", 1<<20)) // the client goes early
+		_, _ = io.WriteString(w, strings.Repeat("x", 1<<20)) // the client closes early
 	})
 	routes.HandleFunc("/stuck", func(http.ResponseWriter, *http.Request) { <-stuck })
 	plain, secure := httptest.NewServer(routes), httptest.NewTLSServer(routes)
@@ -34,7 +34,7 @@ func TestHealthOfOthers(t *testing.T) {
 		name             string
 		args             []string
 		wantCode         int
-		wantOut, wantErr string // wantErr in standard error
+		wantOut, wantErr string // part of standard error, if wantErr
 	}{
 		{"one line", []string{plain.URL + "/ok"}, 0, "fine\n", ""},
 		{"an answer without end", []string{plain.URL + "/long"}, 0, strings.Repeat("x", 256) + "\n", ""},

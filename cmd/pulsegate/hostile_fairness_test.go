@@ -17,12 +17,12 @@ import (
 	"github.com/pulsegate/pulsegate/internal/polltest"
 )
 
-// from returns a client whose connections come from an address of loopback, each for one
+// from returns a client that connects from a loopback address, with a new connection for each
 // request.
 func from(t *testing.T, addr string, roots *x509.CertPool) *http.Client {
 	t.Helper()
 	if runtime.GOOS != "linux" {
-		addr = "127.0.0.1" // other systems have one address of loopback
+		addr = "127.0.0.1" // other systems have one loopback address
 	}
 	dialer := &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(addr)}}
 	client := &http.Client{Timeout: polltest.Patience, Transport: &http.Transport{
@@ -32,23 +32,23 @@ func from(t *testing.T, addr string, roots *x509.CertPool) *http.Client {
 	return client
 }
 
-// store sends a reading and returns the status of the answer, 0 for none.
+// store sends a reading and returns the status of the answer, or 0 without one.
 func store(client *http.Client, url string, n int) int {
 	resp, err := client.Post(url+"/v1/readings", "", strings.NewReader(fmt.Sprintf(`{"device":"fair","time":%d,"spo2_pct":97}`, 1_700_000_000_000+int64(n))))
 	if err != nil {
 		return 0
 	}
 	defer resp.Body.Close()
-	_, _ = io.Copy(io.Discard, resp.Body) // the status is what counts
+	_, _ = io.Copy(io.Discard, resp.Body) // only the status matters
 	return resp.StatusCode
 }
 
-// One address opens ten times as many connections as there may be, asks once on each and
-// keeps them. Another address is served at once, and others behind the same one as soon
-// as idle connections have given way: long before their idle timeout.
+// One address opens ten times as many connections as there may be, sends one request on each and
+// keeps them. Another address is served at once, and new connections of the same address as soon
+// as idle ones have been evicted, long before their idle timeout.
 //
-// Seen to fail without shares (another address is refused), and when idle connections of
-// the full lane do not give way (the same address is refused for the idle timeout).
+// Seen to fail without shares, when the other address is refused, and when idle connections of the
+// full lane are not evicted: the same address is refused for the idle timeout.
 func TestFairConnections(t *testing.T) {
 	for lane, p := range lanes(t, "--max-conns=20", "--idle-timeout=1h") {
 		t.Run(lane, func(t *testing.T) {
@@ -72,10 +72,10 @@ func TestFairConnections(t *testing.T) {
 	}
 }
 
-// Peers that stall in their handshakes take no connection from others, and are closed
-// when their time is over.
+// Peers that stall in their handshakes take no connections from others, and are closed when their
+// time is over.
 //
-// Seen to fail when a connection takes its place before its handshake.
+// Seen to fail when a connection is counted before its handshake.
 func TestFairHandshakes(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -114,11 +114,11 @@ func TestFairHandshakes(t *testing.T) {
 	}
 }
 
-// Compressed bodies that unpack to whole batches and then stall lose their memory within
-// seconds, and hold none of the share of others meanwhile.
+// Compressed bodies that expand to whole batches and then stall lose their memory within seconds,
+// and until then use none of the share of others.
 //
-// Seen to fail without shares (another address is refused), and without the pace (they
-// are answered when the read timeout is over, which is longer than the test waits).
+// Seen to fail without shares, when the other address is refused, and without the minimum pace,
+// when they last for the read timeout, which is longer than the test waits.
 func TestFairBodies(t *testing.T) {
 	for lane, p := range lanes(t, "--read-timeout=10m") {
 		t.Run(lane, func(t *testing.T) {
@@ -144,7 +144,7 @@ func TestFairBodies(t *testing.T) {
 				if resp.StatusCode != 200 && runtime.GOOS == "linux" {
 					t.Errorf("a batch of another address: %d, want 200", resp.StatusCode)
 				}
-				time.Sleep(20 * time.Millisecond) // so that some come when all have unpacked
+				time.Sleep(20 * time.Millisecond) // so that some come after all have expanded
 			}
 			for _, conn := range stalled {
 				if got := outcome(conn); got != "408 end" && got != "503 end" && got != "503 408 end" && got != "end" {

@@ -11,7 +11,7 @@ import (
 // contention is the path of contention profiles.
 const contention = "/debug/contention"
 
-// statusAs returns the status of a request under a host and for an origin.
+// statusAs returns the status of a request with a Host and an Origin.
 func statusAs(t *testing.T, addr, method, path, host, origin string) int {
 	t.Helper()
 	body := ""
@@ -30,11 +30,11 @@ func statusAs(t *testing.T, addr, method, path, host, origin string) int {
 	return status
 }
 
-// A page whose name leads to loopback neither reads nor writes where there are no tokens,
-// in both lanes, and neither sees measurements nor profiles. What is refused is counted.
+// A web page whose name resolves to loopback can neither read nor write without tokens, in both
+// lanes, nor see metrics and profiles. Its requests are counted.
 //
-// Seen to fail without the check, when only the full lane makes it, and when it was made
-// before requests were counted.
+// Seen to fail without the check, when only the full lane checks, and when the check came before
+// the counters.
 func TestForeignHosts(t *testing.T) {
 	for lane, p := range lanes(t, "--admin-addr=127.0.0.1:0") {
 		t.Run(lane, func(t *testing.T) {
@@ -64,11 +64,11 @@ func TestForeignHosts(t *testing.T) {
 					{p.admin, "GET", "/metrics"}, {p.admin, "GET", "/debug/pprof/cmdline"}, {p.admin, "GET", contention},
 				} {
 					if at.path == contention && tt.want == 200 {
-						continue // it takes a while
+						continue // this takes a while
 					}
 					want := tt.want
 					if at.method == "POST" && tt.origin == "http://127.0.0.1:3000" {
-						want = 403 // it is another site's all the same
+						want = 403 // another site in any case
 					}
 					if got := statusAs(t, at.addr, at.method, at.path, tt.host, tt.origin); got != want {
 						t.Errorf("%s %s under %q for %q: %d, want %d", at.method, at.path, tt.host, tt.origin, got, want)
@@ -99,7 +99,7 @@ func TestForeignHosts(t *testing.T) {
 	}
 }
 
-// Where something else decides who gets in, so it does under which names.
+// With --insecure, a proxy decides which names are valid.
 func TestForeignHostsElsewhere(t *testing.T) {
 	t.Parallel()
 	bin, dir := program(t), t.TempDir()

@@ -15,8 +15,8 @@ import (
 	"github.com/pulsegate/pulsegate/internal/polltest"
 )
 
-// A client of HTTP/2 that asks and then takes no more bytes is closed in time, as one of
-// HTTP/1.1 is: it would keep one of the connections that there may be, for ever.
+// A client of HTTP/2 that sends requests and then reads nothing is closed in time, as with
+// HTTP/1.1. Otherwise it would keep its connection for ever.
 //
 // Seen to fail without WriteByteTimeout.
 func TestSlowClientsThatNeverReadHTTP2(t *testing.T) {
@@ -42,7 +42,7 @@ func TestSlowClientsThatNeverReadHTTP2(t *testing.T) {
 	}
 	open := sockets(t, p)
 	deaf.stopped.Store(true)
-	client.Timeout = 3 * time.Second // the answers never come
+	client.Timeout = 3 * time.Second // the answers never arrive
 	var wg sync.WaitGroup
 	for range 10 {
 		wg.Go(func() {
@@ -58,7 +58,7 @@ func TestSlowClientsThatNeverReadHTTP2(t *testing.T) {
 	}
 }
 
-// A deafConn can stop to read.
+// A deafConn can stop reading.
 type deafConn struct {
 	*net.TCPConn
 	stopped atomic.Bool
@@ -74,7 +74,7 @@ func (c *deafConn) Read(p []byte) (int, error) {
 	return c.TCPConn.Read(p)
 }
 
-// Close leaves the connection open, so that it is the server that ends it.
+// Close keeps the connection open, so that the server must close it.
 func (c *deafConn) Close() error {
 	c.once.Do(func() { close(c.gone) })
 	return nil

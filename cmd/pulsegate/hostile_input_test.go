@@ -13,12 +13,12 @@ import (
 	"testing"
 )
 
-// A bad body, and what it is answered with.
+// A badBody is an invalid body with its expected answer.
 type badBody struct {
 	name, body string
-	encoding   string // Content-Encoding; "": none
+	encoding   string // Content-Encoding, or "" for none
 	status     int
-	problem    string // the heading in docs/problems.md; "" for 2xx
+	problem    string // the heading in docs/problems.md, or "" for 2xx
 }
 
 // badBodies are bodies that no gateway should send.
@@ -55,7 +55,7 @@ func badBodies() []badBody {
 
 		malformed("deep arrays", deep("[", "", "]", 100_000)),
 		malformed("deep arrays without end", strings.Repeat("[", 100_000)),
-		{"deep objects", deep(`{"a":`, "1", "}", 100_000), "", 413, "too-large"}, // by the length of a reading
+		{"deep objects", deep(`{"a":`, "1", "}", 100_000), "", 413, "too-large"}, // by the length of one reading
 		invalid("deep unknown member", reading(`"x":`+deep("[", "", "]", 1000))),
 		malformed("deeper unknown member", reading(`"x":`+deep("[", "", "]", 12_000))),
 		malformed("deep in a batch", "["+reading(`"x":`+deep("[", "1", "]", 12_000))+"]"),
@@ -75,7 +75,7 @@ func badBodies() []badBody {
 		malformed("a byte order mark", "\xef\xbb\xbf"+ok),
 		malformed("NUL in a device", "{\"device\":\"b\x00d\",\"time\":1000,\"spo2_pct\":97}"),
 		invalid("NUL in a device, escaped", `{"device":"b\u0000d","time":1000,"spo2_pct":97}`),
-		malformed("NUL behind a reading", ok+"\x00"),
+		malformed("NUL after a reading", ok+"\x00"),
 		malformed("NUL before a reading", "\x00"+ok),
 		malformed("a line break in a device", "{\"device\":\"b\nd\",\"time\":1000,\"spo2_pct\":97}"),
 		invalid("a line break in a device, escaped", `{"device":"b\nd","time":1000,"spo2_pct":97}`),
@@ -86,7 +86,7 @@ func badBodies() []badBody {
 		{"a device of 17 KiB", `{"device":"` + strings.Repeat("b", 17<<10) + `","time":1000,"spo2_pct":97}`, "", 413, "too-large"},
 
 		malformed("two readings on a line", ok+ok),
-		malformed("a comma behind", ok+","),
+		malformed("a trailing comma", ok+","),
 		malformed("a comma at the end of an array", "["+ok+",]"),
 		malformed("an array without end", "["+ok+","),
 		malformed("a comment", ok+" // good"),
@@ -101,10 +101,10 @@ func badBodies() []badBody {
 		packed("not zstd", "zstd", ok, 400, "malformed-body"),
 		packed("half of gzip", "gzip", zipped(ok)[:20], 400, "malformed-body"),
 		packed("gzip with a wrong checksum", "gzip", flip(zipped(ok), -5), 400, "malformed-body"),
-		packed("gzip with data behind", "gzip", zipped(ok)+"more", 400, "malformed-body"),
+		packed("gzip with trailing data", "gzip", zipped(ok)+"more", 400, "malformed-body"),
 		packed("gzip in gzip", "gzip", zipped(zipped(ok)), 400, "malformed-body"),
-		packed("gzip, said to be zstd", "zstd", zipped(ok), 400, "malformed-body"),
-		packed("gzip, not said to be", "", zipped(ok), 400, "malformed-body"),
+		packed("gzip, declared as zstd", "zstd", zipped(ok), 400, "malformed-body"),
+		packed("gzip, not declared", "", zipped(ok), 400, "malformed-body"),
 		packed("unknown encoding", "br", ok, 415, "unknown-encoding"),
 		packed("two encodings", "gzip, gzip", zipped(zipped(ok)), 415, "unknown-encoding"),
 		packed("deflate", "deflate", ok, 415, "unknown-encoding"),
@@ -116,12 +116,12 @@ func badBodies() []badBody {
 		packed("zstd, 32 KiB to 1 GiB", "zstd", zstdSpaces(window8MiB, 8192), 413, "too-large"),
 		packed("zstd with a window of 128 MiB", "zstd", zstdSpaces(window128MiB, 8192), 413, "too-large"),
 		packed("zstd with a window of 2 GiB", "zstd", zstdSpaces(window2GiB, 1), 413, "too-large"),
-		packed("zstd that says it holds 1 EiB", "zstd", zstdOfSize(1<<60), 413, "too-large"),
+		packed("zstd that declares 1 EiB", "zstd", zstdOfSize(1<<60), 413, "too-large"),
 		packed("many zstd frames that hold nothing", "zstd", strings.Repeat("\x50\x2a\x4d\x18\x00\x00\x00\x00", 100_000), 400, "malformed-body"),
 	}
 }
 
-// manyMembers returns n members with a comma behind each.
+// manyMembers returns n members with a comma after each.
 func manyMembers(n int) string {
 	var b strings.Builder
 	for i := range n {
@@ -130,7 +130,7 @@ func manyMembers(n int) string {
 	return b.String()[:min(b.Len(), 15_000)] + `"z":1,`
 }
 
-// flip changes a bit of the byte at i, from the end if i is negative.
+// flip flips a bit of the byte at i, counted from the end if i is negative.
 func flip(text string, i int) string {
 	b := []byte(text)
 	if i < 0 {
@@ -162,16 +162,16 @@ const (
 	window2GiB   = (31 - 10) << 3
 )
 
-// zstdOfSize returns the beginning of a frame that says how much it holds.
+// zstdOfSize returns the start of a frame that declares its size.
 func zstdOfSize(n uint64) string {
 	return string(binary.LittleEndian.AppendUint64([]byte{0x28, 0xb5, 0x2f, 0xfd, 0xe0}, n)) + "\x01\x00\x00"
 }
 
-// Every bad body gets its documented answer, nothing of it is stored, and it costs no
-// more memory than a good one may.
+// Every bad body gets its documented answer, nothing of it is stored, and it takes no more memory
+// than a good one may.
 //
-// Seen to fail when --max-batch-bytes does not reach the core, with zstd windows of any
-// size, and when a name may come twice.
+// Seen to fail when --max-batch-bytes does not reach the core, with zstd windows of any size, and
+// when a name may occur twice.
 func TestBadInputBodies(t *testing.T) {
 	problems, err := os.ReadFile("../../docs/problems.md")
 	if err != nil {
@@ -215,15 +215,14 @@ func TestBadInputBodies(t *testing.T) {
 	})
 }
 
-// Headers and bodies without measure are cut short: those of 100,000 fields, and those
-// that never end.
+// Oversized headers and bodies are cut off: those with 100,000 fields, and endless ones.
 //
-// Seen to fail without MaxHeaderBytes (net/http's own bound is 1 MiB), and when
+// Seen to fail without MaxHeaderBytes (the bound of net/http is 1 MiB), and when
 // --max-batch-bytes does not reach the core.
 func TestBadInputEndless(t *testing.T) {
 	const post = "POST /v1/readings HTTP/1.1\r\nHost: localhost\r\n"
 	const chunked = post + "Transfer-Encoding: chunked\r\n\r\n"
-	const most = 64 << 20 // what is sent at most, if the server never says no
+	const most = 64 << 20 // sent at most, if the server never refuses
 	eachLane(t, func(t *testing.T, p *process) {
 		for _, tt := range []struct {
 			name, first, again string
@@ -239,7 +238,7 @@ func TestBadInputEndless(t *testing.T) {
 			{"a method without end", "", strings.Repeat("Y", 1000), "431 end"},
 			{"empty lines", "", "\r\n", "400 end"},
 			{"a chunked body without end", chunked, "400\r\n" + strings.Repeat(" ", 0x400) + "\r\n", "413 end"},
-			{"chunks of one byte", chunked, "1\r\n \r\n", "413 end/400 end/408 end"}, // as fast as the machine is
+			{"chunks of one byte", chunked, "1\r\n \r\n", "413 end/400 end/408 end"}, // as fast as the machine can
 			{"readings without end", chunked, "400\r\n" + strings.Repeat("[1]\n", 0x100) + "\r\n", "413 end"},
 			{"a chunk extension without end", chunked + "1;", strings.Repeat("y", 1000), "400 end"},
 			{"a chunk size without end", chunked, strings.Repeat("0", 1000), "400 end"},
@@ -259,14 +258,14 @@ func TestBadInputEndless(t *testing.T) {
 				piece := strings.Repeat(tt.again, 1+8192/len(tt.again))
 				for sent := 0; sent < most; sent += len(piece) {
 					if _, err := io.WriteString(conn, piece); err != nil {
-						return // the server has ended the connection, as it should
+						return // the server has closed the connection, as it should
 					}
 				}
 				t.Errorf("%s: the server took %d bytes", tt.name, most)
 			}()
-			// Behind an answer that ends the connection the kernel may reset it while
-			// the client still sends, and take the answer with it. On a slow machine
-			// the time for the request may be over before its bytes are too many.
+			// After an answer that closes the connection the kernel may reset it while the client
+			// still sends, and discard the answer. On a slow machine the time of the request may
+			// end before its bytes are too many.
 			if got := outcome(conn); got != "end" && got != "408 end" && !strings.Contains("/"+tt.want+"/", "/"+got+"/") {
 				t.Errorf("%s: %s, want %s", tt.name, got, tt.want)
 			}
@@ -275,10 +274,10 @@ func TestBadInputEndless(t *testing.T) {
 	})
 }
 
-// A request that is cut off at any of its bytes, by the end of the stream or by a
-// reset, is not stored in part. One that is whole is stored whole.
+// A request that is cut off after any of its bytes, by a close or a reset, is not stored in part.
+// A complete request is stored completely.
 //
-// Seen to fail when a body that is cut off is decoded all the same.
+// Seen to fail when a truncated body is decoded.
 func TestBadInputCutAnywhere(t *testing.T) {
 	eachLane(t, func(t *testing.T, p *process) {
 		var want []string
@@ -313,10 +312,10 @@ func TestBadInputCutAnywhere(t *testing.T) {
 				}
 			}
 		}
-		// Those that were cut off last may still be under way: the readings behind
-		// them are stored later.
+		// The last truncated requests may still be in progress: the readings after them are stored
+		// later.
 		if got := exchange(t, p.addr, strings.Replace(kindOf("single", "z"), "Host", "Connection: close\r\nHost", 1)); got != "200 end" {
-			t.Errorf("a reading behind all others: %s, want 200 end", got)
+			t.Errorf("a reading after all others: %s, want 200 end", got)
 		}
 		want = append(want, "z")
 		slices.Sort(want)
@@ -343,10 +342,10 @@ func kindOf(kind, device string) string {
 	return fmt.Sprintf("POST /v1/readings HTTP/1.1\r\nHost: localhost\r\n%sContent-Length: %d\r\n\r\n%s", head, len(body), body)
 }
 
-// A flood of pipelined requests is answered in order, as fast as the client reads, and
-// takes no memory but the kernel's.
+// Pipelined requests are answered in order, as fast as the client reads, and take no memory except
+// the kernel's.
 //
-// Seen to fail when the fast lane answers refusals at once, and not in their order.
+// Seen to fail when the fast lane answers rejections at once, out of order.
 func TestBadInputPipeliningFlood(t *testing.T) {
 	eachLane(t, func(t *testing.T, p *process) {
 		const requests = 20_000

@@ -8,9 +8,9 @@ import (
 	"testing"
 )
 
-// The lanes differ in what docs/limits.md, "Framing", names and in nothing that is stored:
-// a connection ends one answer earlier or later, or with a 400 before its end. Which of
-// the outcomes comes depends on how the bytes arrive.
+// The lanes differ only in what docs/limits.md lists under "Framing", and not in what they store: a
+// connection ends one answer earlier or later, or with a 400. Which outcome occurs depends on how
+// the bytes arrive.
 func TestLaneDifferences(t *testing.T) {
 	const post = "POST /v1/readings HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\n{}"
 	const chunked = "POST /v1/readings HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n"

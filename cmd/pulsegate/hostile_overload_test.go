@@ -14,12 +14,12 @@ import (
 	"time"
 )
 
-// While all connections are in use by writers, others learn so: readings are refused
-// with 503 and Retry-After, health checks and questions are answered, on the public
-// listener and on the admin one. When a connection ends, the next one is served.
+// While writers use all connections, other clients are answered: readings with 503 and
+// Retry-After, health checks and queries normally, on the public listener and on the admin
+// listener. When a connection ends, the next one is served.
 //
-// Seen to fail without the bound on connections (the first refusal), without guests
-// (nothing is answered), and when endLast does not end them.
+// Seen to fail without the bound on connections (at the first refusal), without guests (there is
+// no answer), and when endLast does not close their connections.
 func TestOverloadConnections(t *testing.T) {
 	for lane, p := range lanes(t, "--max-conns=4", "--admin-addr=127.0.0.1:0", "--trusted-proxies=127.0.0.0/8") {
 		t.Run(lane, func(t *testing.T) {
@@ -31,7 +31,7 @@ func TestOverloadConnections(t *testing.T) {
 			for i := range writers {
 				conn := connect(t, p.addr)
 				writers[i] = conn
-				for range 2 { // each of which the first four connections may send many
+				for range 2 { // the first four connections may send many each
 					if _, err := io.WriteString(conn, post); err != nil {
 						t.Fatal(err)
 					}
@@ -42,7 +42,7 @@ func TestOverloadConnections(t *testing.T) {
 				}
 			}
 			var wg sync.WaitGroup
-			for range 100 { // more than there may be guests at one time
+			for range 100 { // more than the limit of guests
 				wg.Go(func() {
 					if got := exchange(t, p.addr, post+post); got != "503 end" {
 						t.Errorf("a further writer: %s, want 503 end", got)
@@ -72,7 +72,7 @@ func TestOverloadConnections(t *testing.T) {
 			}
 			writers[0].Close()
 			p.await("a writer has the free place", func() bool {
-				// The server may not have seen the end of the other one yet.
+				// The server may not have seen the end of the other connection yet.
 				got := exchange(t, p.addr, post+strings.Replace(post, "Host", "Connection: close\r\nHost", 1))
 				if got != "422 422 end" && got != "503 end" {
 					t.Fatalf("a writer in the free place: %s, want 422 422 end", got)
@@ -83,8 +83,8 @@ func TestOverloadConnections(t *testing.T) {
 	}
 }
 
-// The admin listener has a bound of its own: the 65th connection is answered when one of
-// the others was idle for long enough, and the public listener all the while.
+// The admin listener has a bound of its own: the 65th connection is answered once another one has
+// been idle for long enough. The public listener is not affected.
 //
 // Seen to fail when listen does not bound it.
 func TestOverloadAdminConnections(t *testing.T) {
@@ -121,8 +121,7 @@ func TestOverloadAdminConnections(t *testing.T) {
 	}
 }
 
-// Readings of more devices than the server takes are refused; those of known devices
-// are stored.
+// Readings of more devices than allowed are rejected; those of known devices are stored.
 //
 // Seen to fail when the flag does not reach the store.
 func TestOverloadDevices(t *testing.T) {
@@ -140,9 +139,9 @@ func TestOverloadDevices(t *testing.T) {
 	}
 }
 
-// Many clients ask for much more than the server takes, and do not keep to Retry-After.
-// It refuses what it must, stores what it acknowledges, goes on answering health checks
-// and questions, and holds no more memory than its bounds allow.
+// Many clients send far more than the server can store and ignore Retry-After. The server refuses
+// what it must, stores what it acknowledges, answers health checks and queries, and uses no more
+// memory than its bounds allow.
 //
 // Seen to fail without the bound on the queue: nothing is refused.
 func TestOverloadUnderFlood(t *testing.T) {
@@ -154,8 +153,8 @@ func TestOverloadUnderFlood(t *testing.T) {
 			p.awaitStatus("/readyz", http.StatusOK)
 			flood := make(chan string, 1)
 			go func() {
-				// That readings were refused to the end is no fault, but that some had
-				// no answer when the time was over is: it does not matter here.
+				// Readings that were refused to the end are expected. Requests without an answer at the
+				// end of the run are a fault for sim, and do not matter here.
 				out, errs, _ := output(t, program(t), "sim", "run", "--target=http://"+p.addr, "--users=400", "--rate=1000000", "--tries=1",
 					"--for=1s", "--patience=1s", "--run=flood", "--verify", "--json")
 				if errs != "" {
@@ -189,7 +188,7 @@ func TestOverloadUnderFlood(t *testing.T) {
 				t.Errorf("%d stored, %d refused, %d undocumented; want some, some and none", report.Stored, report.Refused503, report.Undocumented)
 			}
 			if report.Refused503 > 100 && len(report.RetryAfter) != 5 {
-				t.Errorf("told to wait %v, want all of 1 to 5", report.RetryAfter)
+				t.Errorf("Retry-After of %v, want all of 1 to 5", report.RetryAfter)
 			}
 			if v := report.Verification; v == nil || v.Missing+v.Altered+v.Doubled+v.Unknown > 0 {
 				t.Errorf("what is stored is not what was acknowledged: %+v", v)

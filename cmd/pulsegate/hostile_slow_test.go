@@ -15,28 +15,28 @@ import (
 	"time"
 )
 
-// A slow client sends its first part at once, and the rest byte by byte, so that it
-// would take far longer than the server's three seconds.
+// A slow client sends its first part at once and the rest byte by byte, for far longer than the
+// server's three seconds.
 type slow struct {
 	name        string
 	first, rest string
-	ends        bool   // it ends its own stream behind the first part
-	want        string // what comes back; an alternative stands behind a /
+	ends        bool   // it half-closes the connection after the first part
+	want        string // the expected answers; a / separates alternatives
 }
 
-// slowClients are the ways to keep a server waiting. What net/http tells a client
-// whose header is not whole is a bare 400, or nothing; the fast lane tells nothing.
+// slowClients are the ways to keep a server waiting. To an incomplete header, net/http answers a
+// bare 400 or nothing, and the fast lane nothing.
 func slowClients() []slow {
 	const post = "POST /v1/readings HTTP/1.1\r\nHost: localhost\r\n"
 	long := strings.Repeat("x", 2000)
 	packed := zipped(strings.Repeat(" ", 1<<20)) // of 1,000 bytes
 	return []slow{
-		{"says nothing", "", "", false, "end"},
+		{"sends nothing", "", "", false, "end"},
 		{"header, byte by byte", "", post + "User-Agent: " + long, false, "end/400 end"},
 		{"odd header, byte by byte", "GET /livez HTTP/1.1\r\nX-Odd: ", long, false, "end/400 end"},
 		{"header without end", post, strings.Repeat("Accept: y\r\n", 200), false, "end/400 end"},
 		{"stops in its header", post, "", false, "end/400 end"},
-		{"stops behind its header", post + "Content-Length: 100\r\n\r\n", "", false, "408 end"},
+		{"stops after its header", post + "Content-Length: 100\r\n\r\n", "", false, "408 end"},
 		{"body, byte by byte", post + "Content-Length: 2000\r\n\r\n{", long, false, "408 end"},
 		{"stops in its body", post + "Content-Length: 100\r\n\r\n{", "", false, "408 end"},
 		{"large body, byte by byte", post + "Content-Length: 1000000\r\n\r\n[", long, false, "408 end"},
@@ -46,26 +46,26 @@ func slowClients() []slow {
 		{"ends in its header", post, "", true, "end/400 end"},
 		{"ends in its body", post + "Content-Length: 100\r\n\r\n{", "", true, "400 end"},
 		{"ends in a chunk", post + "Transfer-Encoding: chunked\r\n\r\n10\r\n{", "", true, "400 end"},
-		{"idle behind a request", "GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n", "", false, "200 end"},
-		{"idle behind a reading", post + "Content-Length: 2\r\n\r\n{}", "", false, "422 end"},
-		{"half a request behind a whole one", post + "Content-Length: 2\r\n\r\n{}POST /v1/rea", "", false, "422 end/422 400 end"},
+		{"idle after a request", "GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n", "", false, "200 end"},
+		{"idle after a reading", post + "Content-Length: 2\r\n\r\n{}", "", false, "422 end"},
+		{"half a request after a complete one", post + "Content-Length: 2\r\n\r\n{}POST /v1/rea", "", false, "422 end/422 400 end"},
 	}
 }
 
 func zipped(text string) string {
 	var b bytes.Buffer
 	w := gzip.NewWriter(&b)
-	_, _ = io.WriteString(w, text) // a Buffer takes everything
+	_, _ = io.WriteString(w, text) // a Buffer never fails
 	_ = w.Close()
 	return b.String()
 }
 
-// Ten clients of each kind keep the server waiting, all at once. Each gets the
-// documented answer and is closed when its time is over; no descriptor is left, and a
-// client that behaves is served meanwhile.
+// Ten clients of each kind keep the server waiting at once. Each gets the documented answer and is
+// closed when its time is over, all descriptors are released, and a good client is served
+// meanwhile.
 //
-// Seen to fail when the fast lane does not bound the time of a header or of a body, and
-// without the ReadTimeout of net/http.
+// Seen to fail when the fast lane does not bound the time of a header or of a body, and without
+// the ReadTimeout of net/http.
 func TestSlowClients(t *testing.T) {
 	long(t)
 	const each = 10
@@ -92,7 +92,7 @@ func TestSlowClients(t *testing.T) {
 	})
 }
 
-// send does what the client does, until the server ends the connection.
+// send acts as the client until the server closes the connection.
 func (s *slow) send(conn *net.TCPConn) {
 	if _, err := io.WriteString(conn, s.first); err != nil {
 		return
@@ -109,12 +109,12 @@ func (s *slow) send(conn *net.TCPConn) {
 	}
 }
 
-// sockets counts the descriptors of a server. The bystander has two or three.
+// sockets counts the sockets of a server. The bystander has two or three.
 func sockets(t *testing.T, p *process) int {
 	t.Helper()
 	files, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", p.cmd.Process.Pid))
 	if errors.Is(err, os.ErrNotExist) {
-		return 0 // nothing tells
+		return 0 // unknown on this system
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -122,18 +122,17 @@ func sockets(t *testing.T, p *process) int {
 	return len(files)
 }
 
-// Clients that send and never read get their answers until the kernel takes no more.
-// Then they are not read any further, cost no more memory, and are closed in time.
+// Clients that send and never read get their answers until the kernel's buffers are full. Then the
+// server stops reading from them, uses no more memory for them, and closes them in time.
 //
-// Seen to fail when the fast lane goes on reading while answers are unsent, and without
-// a write timeout.
+// Seen to fail when the fast lane reads while answers are unsent, and without a write timeout.
 func TestSlowClientsThatNeverRead(t *testing.T) {
 	long(t)
 	eachLane(t, func(t *testing.T, p *process) {
 		post := func(body string) string {
 			return fmt.Sprintf("POST /v1/readings HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
 		}
-		// Refused elements are answered one by one: 500 KiB to 20, and 25 KiB to 1.
+		// Rejected elements are answered individually: 500 KiB to 20, and 25 KiB to 1.
 		refused := func(n int) string { return post("[" + strings.Repeat("1,", n-1) + "1]") }
 		var lines strings.Builder
 		for i := range 2000 {

@@ -9,14 +9,13 @@ import (
 	"testing"
 )
 
-// An attack is a request that somebody in front of the server may read otherwise than
-// the server does.
+// An attack is a request that an intermediary may parse differently from the server.
 type attack struct {
 	name   string
-	head   string // LENGTH stands for the length of the body
-	body   string // OUTER stands for a reading, SIZE for its length in hexadecimal, SMUGGLED for a whole request
-	want   string // what comes back to it and to a request for /livez behind it
-	stored bool   // the reading is
+	head   string // LENGTH is replaced by the length of the body
+	body   string // OUTER is replaced by a reading, SIZE by its length in hexadecimal, SMUGGLED by a whole request
+	want   string // the answers to it and to a request for /livez after it
+	stored bool   // whether the reading is stored
 }
 
 // stream returns the bytes of the i-th attack.
@@ -30,8 +29,8 @@ func (a *attack) stream(i int) string {
 	return strings.ReplaceAll(a.head, "LENGTH", fmt.Sprint(len(body))) + body + "GET /livez HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
 }
 
-// attacks are the known ways to make two servers see different requests in the same
-// bytes (RFC 9112, section 11.2), and others that come near.
+// attacks are the known ways to make two servers see different requests in the same bytes
+// (RFC 9112, section 11.2), and similar ones.
 func attacks() []attack {
 	const post = "POST /v1/readings HTTP/1.1\r\nHost: localhost\r\n"
 	const chunked = post + "Transfer-Encoding: chunked\r\n\r\n"
@@ -57,7 +56,7 @@ func attacks() []attack {
 		{"TE quoted", post + "Content-Length: LENGTH\r\nTransfer-Encoding: \"chunked\"\r\n\r\n", chunks, "501 end", false},
 		{"TE upper case", post + "Content-Length: LENGTH\r\ntRANSFER-ENCODING: CHUNKED\r\n\r\n", chunks, "400 end", false},
 		{"TE in X\\n", post + "Content-Length: LENGTH\r\nX: y\nTransfer-Encoding: chunked\r\n\r\n", chunks, "400 end", false},
-		{"TE behind CR", post + "Content-Length: LENGTH\r\nX: y\rTransfer-Encoding: chunked\r\n\r\n", chunks, "400 end", false},
+		{"TE after CR", post + "Content-Length: LENGTH\r\nX: y\rTransfer-Encoding: chunked\r\n\r\n", chunks, "400 end", false},
 		{"TE NUL", post + "Content-Length: LENGTH\r\nTransfer-Encoding: chunked\x00\r\n\r\n", chunks, "400 end", false},
 		{"TE trailing comma", post + "Content-Length: LENGTH\r\nTransfer-Encoding: chunked,\r\n\r\n", chunks, "501 end", false},
 		{"TE empty", post + "Content-Length: LENGTH\r\nTransfer-Encoding:\r\n\r\n", chunks, "501 end", false},
@@ -132,12 +131,11 @@ func attacks() []attack {
 	}
 }
 
-// Whatever the framing of a request is, both lanes make the same of it, and a request
-// that stands within the body of another is never taken for one. What cannot be
-// understood with certainty ends the connection.
+// Both lanes agree on every framing of a request, and a request within the body of another is never
+// served. An ambiguous request closes the connection.
 //
-// Seen to fail without listen.Watch: the smuggled readings of CL.TE and of its three
-// variants were stored; and without endLast's answer to "OPTIONS *": that one's was.
+// Seen to fail without listen.Watch, when the smuggled readings of CL.TE and of its three variants
+// were stored, and without the answer of endLast to "OPTIONS *", when its reading was stored.
 func TestBadInputSmuggling(t *testing.T) {
 	eachLane(t, func(t *testing.T, p *process) {
 		var want []string
@@ -160,12 +158,11 @@ func TestBadInputSmuggling(t *testing.T) {
 	})
 }
 
-// Over TLS, too, no request within another is taken for one. There a chunked request,
-// and one of HTTP/1.0, is the last of its connection: what else it said of its length
-// is not known.
+// With TLS, a request within another is not served either. A chunked request and one of HTTP/1.0
+// is the last of its connection there, because what else it said of its length is unknown.
 //
-// Seen to fail when Last takes only what Watch has seen: the smuggled readings of CL.TE
-// and of its variants were stored.
+// Seen to fail when Last accepts only what Watch has seen: the smuggled readings of CL.TE and of its
+// variants were stored.
 func TestBadInputSmugglingOverTLS(t *testing.T) {
 	p, cfg := startTLS(t, "--read-timeout=1s", "--idle-timeout=1s")
 	cfg.NextProtos = []string{"http/1.1"}
@@ -176,7 +173,7 @@ func TestBadInputSmugglingOverTLS(t *testing.T) {
 				want = append(want, fmt.Sprintf("outer-%03d", i))
 			}
 			if strings.Contains(a.head, "HTTP/1.0\r\n") || strings.Contains(a.head, "Transfer-Encoding: chunked\r\n") {
-				a.want = strings.Replace(a.want, " 200 end", " end", 1) // not the request behind it
+				a.want = strings.Replace(a.want, " 200 end", " end", 1) // not the request after it
 			}
 			t.Run(a.name, func(t *testing.T) {
 				t.Parallel()
@@ -185,7 +182,7 @@ func TestBadInputSmugglingOverTLS(t *testing.T) {
 				if err := conn.HandshakeContext(t.Context()); err != nil {
 					t.Fatal(err)
 				}
-				go io.WriteString(conn, a.stream(i)) // the server may end the connection before it has all
+				go io.WriteString(conn, a.stream(i)) // the server may close the connection first
 				if got := outcome(conn); got != a.want {
 					t.Errorf("%q is answered %s, want %s", a.stream(i), got, a.want)
 				}

@@ -20,9 +20,9 @@ import (
 	"github.com/pulsegate/pulsegate/internal/polltest"
 )
 
-// What the tests of hostile clients share. They run against processes of their own,
-// one with both lanes and one without the fast lane, so that the memory of the server
-// is measured and not that of its clients.
+// The tests of hostile clients share the functions below. They use separate server processes, one
+// with both lanes and one without the fast lane, so that they measure the memory of the server and
+// not that of its clients.
 
 // lanes starts a server with both lanes and one without the fast lane.
 func lanes(t testing.TB, args ...string) map[string]*process {
@@ -34,9 +34,8 @@ func lanes(t testing.TB, args ...string) map[string]*process {
 	return servers
 }
 
-// eachLane runs a test against both servers, with bounds that are small enough to be
-// met. A client that behaves is served all the while, and the server holds no more
-// memory than those bounds allow.
+// eachLane runs a test against both servers, with bounds that are low enough to be reached. A good
+// client is served all the while, and the server uses no more memory than the bounds allow.
 func eachLane(t *testing.T, test func(t *testing.T, p *process), args ...string) {
 	t.Helper()
 	args = append([]string{
@@ -57,16 +56,16 @@ func eachLane(t *testing.T, test func(t *testing.T, p *process), args ...string)
 	}
 }
 
-// maxRSSBytes is what a server may hold under the bounds of eachLane: 32 MiB at rest,
-// and twice 32 MiB of bodies because the garbage collector lets the heap double, and
-// some more for connections and for zstd windows. The tests hold 31 to 54 MiB.
+// maxRSSBytes bounds the memory of a server with the bounds of eachLane: 32 MiB when idle, twice
+// 32 MiB of bodies because the garbage collector lets the heap double, and some more for
+// connections and zstd windows. The tests use 31 to 54 MiB.
 const maxRSSBytes = 128 << 20
 
-// checkMemory reports a server that has held too much memory.
+// checkMemory reports a server that has used too much memory.
 func checkMemory(t *testing.T, p *process) {
 	t.Helper()
 	if runtime.GOOS != "linux" {
-		return // nothing tells
+		return // unknown on this system
 	}
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid))
 	if err != nil {
@@ -83,8 +82,7 @@ func checkMemory(t *testing.T, p *process) {
 	}
 }
 
-// A bystander is a client that behaves: it stores readings, reads them back and asks
-// whether the server is ready, one after the other.
+// A bystander is a good client: it repeatedly stores a reading, reads it back and checks readyz.
 type bystander struct {
 	t    *testing.T
 	stop context.CancelFunc
@@ -110,7 +108,7 @@ func stand(t *testing.T, p *process) *bystander {
 			} {
 				got, err := askOnce(client, one.method, p.url(one.path), one.body)
 				if err != nil {
-					// The server may have ended the connection, which was idle for too long.
+					// The server may have closed the connection, which was idle for too long.
 					got, err = askOnce(client, one.method, p.url(one.path), one.body)
 					got = strings.Replace(got, "duplicate", "stored", 1)
 				}
@@ -140,14 +138,13 @@ func askOnce(client *http.Client, method, url, body string) (string, error) {
 	return string(text), err
 }
 
-// exchange sends a stream of bytes as it is, and returns what comes back until the
-// server ends the connection: the status of each answer, and "end" or, if the server
-// does not end it, "open".
+// exchange sends a stream of bytes and returns the status of each answer until the server closes
+// the connection, followed by "end", or by "open" if the server does not close it.
 func exchange(t testing.TB, addr, stream string) string {
 	t.Helper()
 	conn := connect(t, addr)
 	defer conn.Close()
-	go io.WriteString(conn, stream) // the server may end the connection before it has all
+	go io.WriteString(conn, stream) // the server may close the connection first
 	return outcome(conn)
 }
 
@@ -165,7 +162,7 @@ func connect(t testing.TB, addr string) *net.TCPConn {
 	return conn.(*net.TCPConn)
 }
 
-// outcome returns what exchange does.
+// outcome returns the result of exchange.
 func outcome(conn net.Conn) string {
 	var seen []string
 	in := bufio.NewReader(conn)
@@ -179,13 +176,13 @@ func outcome(conn net.Conn) string {
 		}
 		seen = append(seen, fmt.Sprint(resp.StatusCode))
 		if resp.StatusCode >= 200 {
-			_, _ = io.Copy(io.Discard, resp.Body) // cut off, it shows in what comes next
+			_, _ = io.Copy(io.Discard, resp.Body) // a truncated answer shows in the next one
 		}
 	}
 }
 
-// devices returns the names of the devices of a server, separated by spaces, but for
-// the bystander's.
+// devices returns the names of the devices of a server, separated by spaces, without the
+// bystander's.
 func devices(t testing.TB, p *process) string {
 	t.Helper()
 	page, err := askOnce(http.DefaultClient, http.MethodGet, p.url("/v1/devices?limit=1000"), "")
@@ -195,7 +192,7 @@ func devices(t testing.TB, p *process) string {
 	return namesIn(page)
 }
 
-// namesIn returns the names of the devices of a page, as devices does.
+// namesIn returns the names of the devices of a page.
 func namesIn(page string) string {
 	var names []string
 	for _, part := range strings.Split(page, `"device":"`)[1:] {
@@ -206,7 +203,7 @@ func namesIn(page string) string {
 	return strings.Join(names, " ")
 }
 
-// leave ends a bystander, who must have been served.
+// leave ends a bystander, which must have been served.
 func (b *bystander) leave() {
 	b.t.Helper()
 	b.stop()

@@ -18,13 +18,13 @@ import (
 	"github.com/pulsegate/pulsegate/internal/polltest"
 )
 
-// A manager is a service manager that only listens.
+// A manager is a service manager that only records.
 type manager struct {
 	t    *testing.T
 	path string
 
-	mu   sync.Mutex
-	said []string // one for each message; guarded by mu
+	mu       sync.Mutex
+	messages []string // one per message; guarded by mu
 }
 
 func newManager(t *testing.T) *manager {
@@ -42,7 +42,7 @@ func newManager(t *testing.T) *manager {
 				return
 			}
 			m.mu.Lock()
-			m.said = append(m.said, string(text[:n]))
+			m.messages = append(m.messages, string(text[:n]))
 			m.mu.Unlock()
 		}
 	})
@@ -50,32 +50,32 @@ func newManager(t *testing.T) *manager {
 	return m
 }
 
-// all returns what was said so far.
+// all returns the messages so far.
 func (m *manager) all() []string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return append([]string(nil), m.said...)
+	return append([]string(nil), m.messages...)
 }
 
-// count returns how many messages hold text.
+// count returns how many messages contain text.
 func (m *manager) count(text string) (n int) {
-	for _, said := range m.all() {
-		if strings.Contains(said, text) {
+	for _, message := range m.all() {
+		if strings.Contains(message, text) {
 			n++
 		}
 	}
 	return n
 }
 
-// await waits until n messages hold text.
+// await waits until n messages contain text.
 func (m *manager) await(text string, n int) {
 	m.t.Helper()
 	if !polltest.Within(polltest.Patience, func() bool { return m.count(text) >= n }) {
-		m.t.Fatalf("%q was said %d times, want %d; in all %q", text, m.count(text), n, m.all())
+		m.t.Fatalf("%d messages with %q, want %d; all messages: %q", m.count(text), text, n, m.all())
 	}
 }
 
-// catchUp waits until everything is heard that was said before.
+// catchUp waits until all messages that were sent before have arrived.
 func (m *manager) catchUp() {
 	m.t.Helper()
 	conn, err := net.Dial("unixgram", m.path)
@@ -91,7 +91,7 @@ func (m *manager) catchUp() {
 	m.await(mark, n+1)
 }
 
-// managed returns the command of a server that m has started.
+// managed returns the command of a server that m starts.
 func (m *manager) managed(bin string, env []string, args ...string) *exec.Cmd {
 	cmd := exec.Command(bin, append([]string{"serve", "--addr=127.0.0.1:0", "--admin-addr=", "--min-free-bytes=-1", anyTime,
 		"--data=" + filepath.Join(m.t.TempDir(), "data")}, args...)...)
@@ -99,11 +99,10 @@ func (m *manager) managed(bin string, env []string, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// A service manager is told that the store is opened, that the server is ready,
-// that it lives, and that it stops.
+// A service manager is notified when the store is opened, when the server is ready, at each
+// watchdog interval, and when the server stops.
 //
-// Seen to fail when READY is sent before the store is opened, and when drain says
-// nothing.
+// Seen to fail when READY is sent before the store is opened, and when drain sends nothing.
 func TestNotify(t *testing.T) {
 	m := newManager(t)
 	p := launch(t, 1, m.managed(program(t), []string{"WATCHDOG_USEC=200000"}, "--drain-timeout=7s", "--drain-delay=10ms"))
@@ -114,23 +113,22 @@ func TestNotify(t *testing.T) {
 	}
 	m.await("STOPPING=1", 1)
 	var order []string
-	for _, said := range m.all() {
-		if said != "WATCHDOG=1" && !strings.HasPrefix(said, "STATUS=ready") {
-			order = append(order, said)
+	for _, message := range m.all() {
+		if message != "WATCHDOG=1" && !strings.HasPrefix(message, "STATUS=ready") {
+			order = append(order, message)
 		}
 	}
-	// 67,010,000 µs are delay, timeout, and a minute to close the store.
+	// 67,010,000 µs are the delay, the timeout, and a minute to close the store.
 	want := []string{"EXTEND_TIMEOUT_USEC=30000000\nSTATUS=opening ", "READY=1\nSTATUS=serving on " + p.addr, "STOPPING=1\nEXTEND_TIMEOUT_USEC=67010000\nSTATUS=draining"}
 	for i, w := range want {
 		if len(order) != len(want) || !strings.HasPrefix(order[i], w) {
-			t.Fatalf("said %q, want beginnings %q", order, want)
+			t.Fatalf("got messages %q, want the prefixes %q", order, want)
 		}
 	}
 }
 
-// A failed start is not told as ready, and a manager that cannot be told keeps
-// nobody from serving.
-func TestNotifyNobody(t *testing.T) {
+// A failed start is not reported as ready, and a server whose manager cannot be notified serves.
+func TestNotifyFails(t *testing.T) {
 	m := newManager(t)
 	cmd := m.managed(program(t), nil, "--addr=192.0.2.1:1", "--insecure")
 	if err := cmd.Run(); err == nil {
@@ -146,17 +144,17 @@ func TestNotifyNobody(t *testing.T) {
 	}
 }
 
-// What the watchdog proves: it hears nothing more of a server whose event loop or
-// whose committer hangs, and it goes on hearing of one that waits for its disk.
+// The watchdog is not notified when the event loop or the committer of a server hangs, and is
+// notified while the server waits for its disk.
 //
-// Seen to fail when pulse asks neither, and when it takes a stalled disk for a
-// committer that hangs.
+// Seen to fail when pulse checks neither, and when it mistakes a stalled disk for a committer
+// that hangs.
 func TestWatchdog(t *testing.T) {
 	long(t)
 	bin := hanging(t)
 	for _, tt := range []struct {
 		hang string
-		want string // in the log; nothing if the server counts as alive
+		want string // in the log, or "" if the server counts as alive
 	}{
 		{"loop", `hangs="event loop"`},
 		{"committer", "hangs=committer"},
@@ -168,7 +166,7 @@ func TestWatchdog(t *testing.T) {
 			const timeout = 400 * time.Millisecond
 			p := launch(t, 1, m.managed(bin, []string{"HANG=" + tt.hang, fmt.Sprintf("WATCHDOG_USEC=%d", timeout.Microseconds())}))
 			m.await("WATCHDOG=1", 4)
-			// The answer never comes.
+			// The answer never arrives.
 			var client sync.WaitGroup
 			client.Go(func() {
 				resp, err := http.Post(p.url("/v1/readings"), "", strings.NewReader(`{"device":"d","time":1000,"spo2_pct":97}`))
@@ -186,7 +184,7 @@ func TestWatchdog(t *testing.T) {
 				time.Sleep(timeout) // in which a server that lives sends two
 				m.catchUp()
 				if got := m.count("WATCHDOG=1"); got != n {
-					t.Errorf("%d messages that it lives came behind %q", got-n, tt.want)
+					t.Errorf("%d messages of liveness came after %q", got-n, tt.want)
 				}
 			}
 			p.kill()
@@ -195,8 +193,8 @@ func TestWatchdog(t *testing.T) {
 	}
 }
 
-// hanging builds a server of which one part hangs from the first reading on; HANG
-// in its environment names it.
+// hanging builds a server one part of which hangs from the first reading on; HANG in its
+// environment names the part.
 func hanging(t *testing.T) string {
 	t.Helper()
 	replaced := map[string]string{}
@@ -232,11 +230,10 @@ func hanging(t *testing.T) string {
 	return bin
 }
 
-// A second SIGTERM ends the delay early, and in good order: a request under way is
-// answered. A third one would end the process; TestSecondTerm has what that does.
+// A second SIGTERM ends the delay early and cleanly: a pending request is answered. A third one
+// would end the process; TestSecondTerm has its effect.
 //
-// Seen to fail when delay does not look at signals, and when the second signal ends
-// the process.
+// Seen to fail when delay ignores signals, and when the second signal ends the process.
 func TestDrainDelayEndsEarly(t *testing.T) {
 	t.Parallel()
 	p := start(t, program(t), filepath.Join(t.TempDir(), "data"), "--drain-delay=1h")
@@ -275,11 +272,11 @@ func TestDrainDelayEndsEarly(t *testing.T) {
 	}
 }
 
-// activated returns the command of a server that is handed listeners, as a service
-// manager does it.
+// activated returns the command of a server that inherits listeners, as a service manager passes
+// them.
 func activated(t *testing.T, names, dir string, listeners []net.Listener, args ...string) *exec.Cmd {
 	t.Helper()
-	// The shell's process becomes the server's: LISTEN_PID must name it.
+	// The shell's process becomes the server: LISTEN_PID must name it.
 	cmd := exec.Command("sh", append([]string{"-c", `LISTEN_PID=$$ exec "$@"`, "sh", program(t), "serve", "--min-free-bytes=-1", anyTime, "--data=" + dir}, args...)...)
 	cmd.Env = append(os.Environ(), fmt.Sprintf("LISTEN_FDS=%d", len(listeners)), "LISTEN_FDNAMES="+names)
 	for _, l := range listeners {
@@ -303,10 +300,10 @@ func listenOn(t *testing.T, addr string) net.Listener {
 	return l
 }
 
-// A server takes the sockets that it is handed, whatever its flags say. They outlive
-// it: who comes while no server runs is answered by the next one.
+// A server uses the sockets that it inherits instead of those of its flags. The sockets outlive it:
+// a client that connects between two servers is answered by the next one.
 //
-// Seen to fail when the flags' addresses are listened on.
+// Seen to fail when the server listens on the addresses of its flags.
 func TestSocketActivation(t *testing.T) {
 	admin, public := listenOn(t, "127.0.0.1:0"), listenOn(t, "127.0.0.1:0")
 	dir := filepath.Join(t.TempDir(), "data")
@@ -338,7 +335,7 @@ func TestSocketActivation(t *testing.T) {
 	p := serve()
 	answer(send(), "stored")
 	if got := metric(t, p, "pulsegate_store_devices"); got != 1 {
-		t.Errorf("the admin listener tells of %d devices, want 1", got)
+		t.Errorf("the admin listener reports %d devices, want 1", got)
 	}
 	if code := p.stop(); code != 0 {
 		t.Fatalf("exit code %d:\n%s", code, p.stderr())
@@ -351,7 +348,7 @@ func TestSocketActivation(t *testing.T) {
 	}
 }
 
-// A socket alone is the public one, whatever it is called.
+// A single socket is the public one, whatever its name.
 func TestSocketWithoutName(t *testing.T) {
 	public := listenOn(t, "127.0.0.1:0")
 	p := launch(t, 1, activated(t, "pulsegate.socket", filepath.Join(t.TempDir(), "data"), []net.Listener{public}, "--admin-addr="))
@@ -363,8 +360,7 @@ func TestSocketWithoutName(t *testing.T) {
 	}
 }
 
-// Sockets that cannot be meant are refused: nothing is served on an address that
-// nobody thought of.
+// Invalid sockets are rejected, so that nothing is served on an unexpected address.
 func TestSocketsRefused(t *testing.T) {
 	local, other, everywhere := listenOn(t, "127.0.0.1:0"), listenOn(t, "127.0.0.1:0"), listenOn(t, "0.0.0.0:0")
 	for _, tt := range []struct {

@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// smallPipe returns a pipe that holds a page.
+// smallPipe returns a pipe with a buffer of one page.
 func smallPipe(t *testing.T) (r, w *os.File) {
 	t.Helper()
 	var fds [2]int
@@ -40,7 +40,7 @@ type pipedServer struct {
 	stderr        *bufio.Reader // of pipe
 }
 
-// startPiped starts a server and reads of its standard error until it listens.
+// startPiped starts a server and reads its standard error until it listens.
 func startPiped(t *testing.T, args ...string) *pipedServer {
 	t.Helper()
 	r, w := smallPipe(t)
@@ -51,9 +51,9 @@ func startPiped(t *testing.T, args ...string) *pipedServer {
 	if err := s.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = s.cmd.Process.Kill() }) // it has ended, if the test went well
+	t.Cleanup(func() { _ = s.cmd.Process.Kill() }) // it has exited, if the test passed
 	w.Close()
-	timer := time.AfterFunc(polltest.Patience, func() { _ = s.cmd.Process.Kill() }) // ends what is read
+	timer := time.AfterFunc(polltest.Patience, func() { _ = s.cmd.Process.Kill() }) // ends the reading
 	defer timer.Stop()
 	for s.public == "" || s.admin == "" {
 		line, err := s.stderr.ReadString('\n')
@@ -71,7 +71,7 @@ func startPiped(t *testing.T, args ...string) *pipedServer {
 	return s
 }
 
-// store stores so many readings.
+// store stores this many readings.
 func (s *pipedServer) store(readings int) {
 	s.t.Helper()
 	if got := pipeline(s.t, s.public, readings, goodReading); got[200] != readings {
@@ -79,7 +79,7 @@ func (s *pipedServer) store(readings int) {
 	}
 }
 
-// stop sends SIGTERM and checks that the server ends in good order.
+// stop sends SIGTERM and checks that the server exits cleanly.
 func (s *pipedServer) stop() {
 	s.t.Helper()
 	if err := s.cmd.Process.Signal(syscall.SIGTERM); err != nil {
@@ -118,20 +118,19 @@ const (
 	blockedLines = `pulsegate_log_suppressed_lines_total{reason="blocked"}`
 )
 
-// A server whose standard error nobody reads any more stores on, and ends when it
-// is told to.
+// A server whose standard error is no longer read still stores readings, and exits on SIGTERM.
 //
-// Seen to fail when the logger writes to standard error itself.
+// Seen to fail when the logger writes to standard error directly.
 func TestFullPipe(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		name  string
-		reads bool // the reader comes back
+		reads bool // the reader resumes
 	}{{"reader comes back", true}, {"reader stays away", false}} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			s := startPiped(t, "--access-log=all", "--access-log-budget=100000")
-			s.store(3000) // their lines fill pipe and queue
+			s.store(3000) // their lines fill the pipe and the queue
 			if s.metric(blockedLines) == "0" {
 				t.Fatal("no line was dropped: the pipe is not full")
 			}
@@ -146,7 +145,7 @@ func TestFullPipe(t *testing.T) {
 				_, err := s.stderr.WriteTo(&text)
 				read <- err
 			}()
-			polltest.Until(t, "the queue has room", func() bool {
+			polltest.Until(t, "the queue has space", func() bool {
 				s.store(1)
 				return s.metric(writtenLines) != before
 			})
@@ -164,9 +163,9 @@ func TestFullPipe(t *testing.T) {
 	}
 }
 
-// A command that fails ends, although nobody reads why.
+// A command that fails exits, although nobody reads its standard error.
 //
-// Seen to fail when the reason is written without a bound on the wait.
+// Seen to fail when the wait for the reader is not bounded.
 func TestFailsIntoFullPipe(t *testing.T) {
 	long(t)
 	t.Parallel()
@@ -178,13 +177,13 @@ func TestFailsIntoFullPipe(t *testing.T) {
 	cmd.Stderr = w
 	timer := time.AfterFunc(polltest.Patience, func() { _ = cmd.Process.Kill() })
 	defer timer.Stop()
-	_ = cmd.Run() // its state tells
+	_ = cmd.Run() // ProcessState has the result
 	if got := cmd.ProcessState.ExitCode(); got != 1 {
 		t.Errorf("%v, want exit code 1", cmd.ProcessState)
 	}
 }
 
-// A server outlives the reader of its standard error.
+// A server survives the reader of its standard error.
 //
 // Seen to fail when SIGPIPE is not ignored.
 func TestBrokenPipe(t *testing.T) {

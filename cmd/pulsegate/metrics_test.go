@@ -13,9 +13,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 )
 
-// TestMetricsPage scrapes a server that shows all that it can, and compares the
-// metrics with docs/metrics.md, both ways, and with Prometheus's own conventions for
-// names, units and help texts.
+// TestMetricsPage scrapes a server that exposes all its metrics, and compares them with
+// docs/metrics.md, in both directions, and with the conventions of Prometheus for names, units and
+// help texts.
 func TestMetricsPage(t *testing.T) {
 	doc, err := os.ReadFile("../../docs/metrics.md")
 	if err != nil {

@@ -9,25 +9,23 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ownNamespaces lets the process of the tests start again, once, with mounts and a
-// network of its own, where it may make them: only this process and its children see
-// what the tests mount and listen on.
+// ownNamespaces runs the test process again, once, in mount and network namespaces of its own, if
+// it may create them: only this process and its children see what the tests mount and listen on.
 //
-// Otherwise every process that makes a mount namespace meanwhile, such as a container,
-// keeps a copy of each disk that is mounted. A disk whose power was cut then is not gone
-// when it is unmounted: it is mounted again as it is, without power, and every file on
-// it gives an input/output error. (Seen to happen beside the tests of deploy/test.) And
-// the commands of the README listen on the default addresses, which another process may
-// have taken.
+// Otherwise every process that creates a mount namespace meanwhile, such as a container, keeps a
+// copy of each mounted disk. A disk whose power was cut is then not gone when it is unmounted: it
+// is mounted again as it is, without power, and every file on it gives an input/output error (seen
+// beside the tests of deploy/test). The README's commands also listen on the default addresses,
+// which another process may use.
 func ownNamespaces() error {
 	const made = "OWN_NAMESPACES_MADE"
 	if os.Getenv(made) != "" {
 		return os.Unsetenv(made)
 	}
-	runtime.LockOSThread() // the namespaces are the thread's, until exec makes them the process's
+	runtime.LockOSThread() // the namespaces belong to the thread until exec makes them the process's
 	defer runtime.UnlockOSThread()
 	if err := unix.Unshare(unix.CLONE_NEWNS | unix.CLONE_NEWNET); err != nil {
-		return nil // a test that needs them says so
+		return nil // tests that need them report it
 	}
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return fmt.Errorf("make mounts private: %w", err)

@@ -6,9 +6,8 @@ import (
 	"testing"
 )
 
-// A new operator follows docs/operations.md on a machine: what stands there works
-// as typed. The rest of the page is for machines with an engine or a cluster;
-// deploy/test plays those.
+// A new operator follows docs/operations.md on one machine, and its commands work as they are. The
+// rest of the page needs a container engine or a cluster; deploy/test runs it.
 func TestOperations(t *testing.T) {
 	long(t)
 	for _, addr := range []string{"127.0.0.1:8080", "127.0.0.1:6060"} {

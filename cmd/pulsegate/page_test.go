@@ -6,8 +6,7 @@ import (
 	"strings"
 )
 
-// updatePage replaces what stands between <!-- name:begin --> and
-// <!-- name:end --> of a page.
+// updatePage replaces the text between <!-- name:begin --> and <!-- name:end --> of a page.
 func updatePage(path, name, text string) error {
 	page, err := os.ReadFile(path)
 	if err != nil {

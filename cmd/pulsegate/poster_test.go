@@ -11,21 +11,21 @@ import (
 	"github.com/pulsegate/pulsegate/internal/polltest"
 )
 
-// A poster sends readings on one connection, which stays open.
+// A poster sends readings on one open connection.
 type poster struct {
 	t      *testing.T
 	conn   net.Conn
 	in     *bufio.Reader
-	header string // further lines
-	n      int    // readings sent
+	header string // further header lines
+	n      int    // readings sent so far
 }
 
 func newPoster(t *testing.T, conn net.Conn, header string) *poster {
 	return &poster{t: t, conn: conn, in: bufio.NewReader(conn), header: header}
 }
 
-// post sends a reading, and returns the status and whether the connection ends; 0 and
-// an error of the test where there is no answer.
+// post sends a reading. It returns the status and whether the connection ends, or 0 and a test
+// error without an answer.
 func (p *poster) post() (status int, ends bool) {
 	p.t.Helper()
 	p.n++
@@ -47,8 +47,8 @@ func (p *poster) post() (status int, ends bool) {
 	return resp.StatusCode, resp.Close
 }
 
-// until sends readings until one is answered with a status, and returns whether the
-// connection ends with that.
+// until sends readings until one is answered with a status, and reports whether the connection
+// then ends.
 func (p *poster) until(want int) (ends bool) {
 	p.t.Helper()
 	polltest.Until(p.t, fmt.Sprintf("a reading is answered %d", want), func() bool {

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// The README's commands work as typed, in the order in which they stand there.
+// The README's commands work as they are, in their order.
 func TestReadme(t *testing.T) {
 	long(t)
 	for _, addr := range []string{"127.0.0.1:8080", "127.0.0.1:6060"} {
@@ -42,7 +42,7 @@ func TestReadme(t *testing.T) {
 	}
 }
 
-// free checks that nobody listens on an address that the README's commands use.
+// free checks that the addresses of the README's commands are free.
 func free(t *testing.T, addr string) {
 	t.Helper()
 	l, err := net.Listen("tcp", addr)
@@ -77,13 +77,13 @@ func readmeBlocks(t *testing.T) []string {
 	return blocks
 }
 
-// A reader of the README sits in a directory that holds ./pulsegate and the
-// repository's recording, and types.
+// A reader is a user who types the README's commands in a directory with ./pulsegate and the
+// repository's recording.
 type reader struct {
 	t      *testing.T
 	dir    string
 	env    []string
-	server *process // nil: not started so far
+	server *process // nil: not started yet
 	shown  strings.Builder
 }
 
@@ -100,8 +100,7 @@ func newReader(t *testing.T) *reader {
 	if err := os.Symlink(program(t), filepath.Join(r.dir, "pulsegate")); err != nil {
 		t.Fatal(err)
 	}
-	// The settings of the program are the README's, and curl fails when the
-	// answer is an error.
+	// The program has the README's settings, and curl fails if the answer is an error.
 	for _, setting := range os.Environ() {
 		if !strings.HasPrefix(setting, "PULSEGATE_") {
 			r.env = append(r.env, setting)
@@ -114,10 +113,10 @@ func newReader(t *testing.T) *reader {
 	return r
 }
 
-// follow runs a block. A server is left running, as in a terminal of its own.
+// follow runs a block. A server is left running, as in another terminal.
 //
-// Commands that build and test the repository are left out: the tests' own
-// set-up builds the program, TestDemo runs the demo, and make test runs this.
+// Commands that build and test the repository are skipped: the tests build the program
+// themselves, TestDemo runs the demo, and make test runs this.
 func (r *reader) follow(block string) {
 	r.t.Helper()
 	var script strings.Builder
@@ -138,7 +137,7 @@ func (r *reader) follow(block string) {
 	r.run(script.String())
 }
 
-// run runs commands to their end, up to the first that fails.
+// run runs commands up to the first that fails.
 func (r *reader) run(script string) {
 	r.t.Helper()
 	if script == "" {

@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// smallFileSystems are file systems of so many bytes that can be filled. Each is
-// mounted by the function, and unmounted when the test ends.
+// smallFileSystems are file systems of a given size that can be filled. Each is mounted by its
+// function, and unmounted when the test ends.
 var smallFileSystems = map[string]func(t testing.TB, bytes int64) (dir string){
 	"tmpfs": newTmpfs,
 	"ext4":  func(t testing.TB, bytes int64) string { return newDisk(t, bytes).dir },
@@ -32,7 +32,7 @@ func newTmpfs(t testing.TB, bytes int64) string {
 	return dir
 }
 
-// freeBytes returns how much a process of the server's may still write.
+// freeBytes returns how much an unprivileged process may still write.
 func freeBytes(t testing.TB, dir string) int64 {
 	t.Helper()
 	var st unix.Statfs_t
@@ -42,13 +42,13 @@ func freeBytes(t testing.TB, dir string) int64 {
 	return int64(st.Bavail) * st.Bsize
 }
 
-// A filler is somebody else's file, which takes space.
+// A filler is a file of another program that takes space.
 type filler struct {
 	t    testing.TB
 	path string
 }
 
-// leave makes a filler that leaves so many bytes free; less than 0 leaves none.
+// leave fills the file system except for this many bytes; a negative number leaves none.
 func leave(t testing.TB, dir string, bytes int64) *filler {
 	t.Helper()
 	f := &filler{t, filepath.Join(dir, "filler")}
@@ -74,7 +74,7 @@ func leave(t testing.TB, dir string, bytes int64) *filler {
 	return f
 }
 
-// remove gives the space back.
+// remove frees the space.
 func (f *filler) remove() {
 	f.t.Helper()
 	if err := os.Remove(f.path); err != nil {
@@ -83,7 +83,7 @@ func (f *filler) remove() {
 }
 
 // awaitReady waits until readyz answers with a status.
-func (b *bed) awaitReady(want int) {
+func (b *harness) awaitReady(want int) {
 	b.Helper()
 	b.server.awaitStatus("/readyz", want)
 }

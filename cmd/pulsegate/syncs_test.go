@@ -10,14 +10,14 @@ import (
 	"testing"
 )
 
-// Readings that arrive at one time share a sync: 64 clients, each of which waits
-// for its answer, take far fewer syncs than requests.
+// Concurrent readings share syncs: 64 clients, each waiting for its answers, need far fewer syncs
+// than requests.
 func TestSyncsAreShared(t *testing.T) {
 	const clients, posts = 64, 50
 	p := start(t, program(t), filepath.Join(t.TempDir(), "data"), "--admin-addr=127.0.0.1:0")
 	before := metric(t, p, "pulsegate_store_syncs_total")
-	// The load comes from a process of its own: under the race detector this one
-	// would be too slow to have 64 requests under way.
+	// The load is a separate process: with the race detector this one would be too slow for 64
+	// concurrent requests.
 	out, errs, code := output(t, program(t), "sim", "run", "--target", p.url(""), "--users", strconv.Itoa(clients), "--posts", strconv.Itoa(posts))
 	if code != 0 || !strings.Contains(out, fmt.Sprintf("stored=%d ", clients*posts)) {
 		t.Fatalf("sim: exit code %d\n%s%s", code, out, errs)
@@ -33,7 +33,7 @@ func TestSyncsAreShared(t *testing.T) {
 	t.Logf("%d requests, %d syncs", requests, syncs)
 }
 
-// metric returns a figure of the admin listener; name is with its labels.
+// metric returns a metric of the admin listener; name includes its labels.
 func metric(t *testing.T, p *process, name string) int {
 	t.Helper()
 	resp, err := http.Get("http://" + p.admin + "/metrics")

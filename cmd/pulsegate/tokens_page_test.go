@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// The commands of docs/tokens.md do what it says, and what they make is taken.
+// The commands of docs/tokens.md do what it says, and their tokens are accepted.
 func TestTokensPage(t *testing.T) {
 	long(t)
 	page, err := os.ReadFile("../../docs/tokens.md")

@@ -17,7 +17,7 @@ import (
 	"github.com/pulsegate/pulsegate/internal/polltest"
 )
 
-// A tracesCollector is an OpenTelemetry collector that only listens.
+// A tracesCollector is an OpenTelemetry collector that only records.
 type tracesCollector struct {
 	*httptest.Server
 	t *testing.T
@@ -74,7 +74,7 @@ func newTracesCollector(t *testing.T) *tracesCollector {
 	return c
 }
 
-// await returns the spans of the trace that want chooses, as soon as there are any.
+// await returns the spans of the trace that want selects, as soon as there are any.
 func (c *tracesCollector) await(want func(root *exportedSpan) bool) (root exportedSpan, phases []exportedSpan) {
 	c.t.Helper()
 	var spans []exportedSpan
@@ -105,8 +105,8 @@ func names(spans []exportedSpan) (names []string) {
 	return names
 }
 
-// A server exports what it traces: in both lanes, in the trace that the caller
-// names, and without a device, a value or a token.
+// A server exports its traces: in both lanes, as parts of the caller's trace, and without a
+// device, a value or a token.
 func TestTracing(t *testing.T) {
 	long(t)
 	t.Parallel()
@@ -162,7 +162,8 @@ func TestTracing(t *testing.T) {
 		t.Errorf("reading: %+v with %v", root, phases)
 	}
 
-	// Untraced requests of a caller that says so.
+	// Requests that the caller does not want to be traced.
+	//
 	send("POST", "/v1/readings", reading(4), http.Header{"Traceparent": {"00-" + strings.Repeat("1", 32) + "-" + spanID + "-00"}})
 	if code := p.stop(); code != 0 {
 		t.Errorf("exit code %d:\n%s", code, p.stderr())
@@ -181,8 +182,8 @@ func TestTracing(t *testing.T) {
 	}
 }
 
-// Without an endpoint nothing is traced, and a traceparent does not cost a client
-// the fast lane.
+// Without an endpoint there are no traces, and a request with a traceparent stays in the fast
+// lane.
 func TestTracingOff(t *testing.T) {
 	p := start(t, program(t), filepath.Join(t.TempDir(), "data"), "--admin-addr=127.0.0.1:0", "--trace-sample=1")
 	req, err := http.NewRequest("POST", p.url("/v1/readings"), strings.NewReader(`{"device":"d","time":1,"spo2_pct":97}`))

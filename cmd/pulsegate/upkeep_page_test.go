@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// pageBlocks returns the blocks of commands of a page.
+// pageBlocks returns the command blocks of a page.
 func pageBlocks(t *testing.T, name string, want int) []string {
 	t.Helper()
 	page, err := os.ReadFile("../../docs/" + name)
@@ -25,7 +25,7 @@ func pageBlocks(t *testing.T, name string, want int) []string {
 	return blocks
 }
 
-// upkeepReader is a reader with three readings of two devices in a running server.
+// upkeepReader is a reader with a running server that has three readings of two devices.
 func upkeepReader(t *testing.T) *reader {
 	t.Helper()
 	free(t, "127.0.0.1:8080")
@@ -38,7 +38,7 @@ func upkeepReader(t *testing.T) *reader {
 	return r
 }
 
-// again stops the server and starts it as a command says.
+// again stops the server and starts it with a command.
 func (r *reader) again(between func(), command string) {
 	r.t.Helper()
 	if code := r.server.stop(); code != 0 {

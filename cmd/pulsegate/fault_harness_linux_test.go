@@ -23,12 +23,11 @@ import (
 	"github.com/pulsegate/pulsegate/internal/porttest"
 )
 
-// Fault tests use one oracle. The load comes from pulsegate sim, which runs in a
-// process of its own and writes what it sends and what is acknowledged to a ledger
-// outside of the file system that the fault hits. After the fault and a restart,
-// pulsegate sim verify holds the store against the ledger: every acknowledged
-// reading is there, exactly once, with its values; those without an answer may be
-// there or not; nothing else is there.
+// Fault tests share one oracle. The load is a separate process, pulsegate sim. It writes what it
+// sends and what is acknowledged to a ledger on a file system that the fault does not affect.
+// After the fault and a restart, pulsegate sim verify compares the store with the ledger: every
+// acknowledged reading is stored exactly once with its values, unanswered ones may be stored, and
+// nothing else is.
 
 // A lane is a value of --fast-lane.
 type lane string
@@ -39,7 +38,7 @@ const (
 	fullLane lane = "off"
 )
 
-// onBothLanes runs a fault test on a server with the fast lane and on one without.
+// onBothLanes runs a fault test on a server with the fast lane and on one without it.
 func onBothLanes(t *testing.T, test func(t *testing.T, lane lane)) {
 	t.Helper()
 	long(t)
@@ -48,46 +47,45 @@ func onBothLanes(t *testing.T, test func(t *testing.T, lane lane)) {
 	}
 }
 
-// A bed is a data directory, the server on it, and the loads that were put on it.
-// Its methods end the test when something is not as it must be, and belong to the
-// test's goroutine.
-type bed struct {
+// A harness is a data directory with its server and loads. Its methods end the test when a check
+// fails. They must be called from the test's goroutine.
+type harness struct {
 	testing.TB
 	bin     string
 	lane    lane
 	dir     string   // data directory
-	scratch string   // outside of the file system that faults hit
-	addr    string   // of every server on this bed, so that the load finds the next one
-	args    []string // of every server on this bed
+	scratch string   // on a file system that the fault does not affect
+	addr    string   // of every server of this harness, so that a load finds the next one
+	args    []string // of every server of this harness
 
 	server *process
 	loads  []*load
 }
 
-// newBed returns a bed without a server.
-func newBed(t testing.TB, lane lane, args ...string) *bed {
+// newHarness returns a harness without a server.
+func newHarness(t testing.TB, lane lane, args ...string) *harness {
 	t.Helper()
-	return newBedIn(t, filepath.Join(t.TempDir(), "data"), lane, args...)
+	return newHarnessIn(t, filepath.Join(t.TempDir(), "data"), lane, args...)
 }
 
-// newBedIn returns a bed with a given data directory.
-func newBedIn(t testing.TB, dir string, lane lane, args ...string) *bed {
+// newHarnessIn returns a harness with a given data directory.
+func newHarnessIn(t testing.TB, dir string, lane lane, args ...string) *harness {
 	t.Helper()
-	return &bed{TB: t, bin: program(t), lane: lane, dir: dir, scratch: t.TempDir(), addr: porttest.Addr(t), args: args}
+	return &harness{TB: t, bin: program(t), lane: lane, dir: dir, scratch: t.TempDir(), addr: porttest.Addr(t), args: args}
 }
 
 // serveCommand returns the command line of a server on b.
-func (b *bed) serveCommand(args ...string) []string {
+func (b *harness) serveCommand(args ...string) []string {
 	line := []string{b.bin, "serve", "--addr=" + b.addr, "--admin-addr=", "--data=" + b.dir, "--min-free-bytes=-1", anyTime, "--fast-lane=" + string(b.lane)}
 	return append(append(line, b.args...), args...)
 }
 
 // start starts the next server and waits until it listens.
-func (b *bed) start(args ...string) { b.startUnder(nil, args...) }
+func (b *harness) start(args ...string) { b.startUnder(nil, args...) }
 
-// startUnder starts a server by way of another command, such as strace, which must
-// leave the server in the process that is started.
-func (b *bed) startUnder(wrapper []string, args ...string) {
+// startUnder starts a server through another command, such as strace, which must keep the server
+// in the started process.
+func (b *harness) startUnder(wrapper []string, args ...string) {
 	b.Helper()
 	line := append(wrapper, b.serveCommand(args...)...)
 	listeners := 1
@@ -103,37 +101,36 @@ func (b *bed) startUnder(wrapper []string, args ...string) {
 	watchLog(b, b.server)
 }
 
-// measured finds values of vital signs in what a server says.
+// measured matches values of vital signs in the output of a server.
 var measured = regexp.MustCompile(`(_mmhg|_pct|_bpm)\\?"?[=: ]+[0-9]`)
 
-// watchLog sees to it that a server says no measured value, whatever befalls it.
+// watchLog checks at the end of the test that no server has logged a measured value.
 //
 // Seen to fail with the mutant log-a-reading.
 func watchLog(t testing.TB, p *process) {
 	t.Cleanup(func() {
 		if found := measured.FindString(p.stderr()); found != "" {
-			t.Errorf("the server says a measured value: %s...", found[:len(found)-1])
+			t.Errorf("the server logs a measured value: %s...", found[:len(found)-1])
 		}
 	})
 }
 
-// ended waits until the server has ended by itself and returns its exit code, -1
-// after a signal.
-func (b *bed) ended() int {
+// ended waits until the server has exited and returns its exit code, or -1 after a signal.
+func (b *harness) ended() int {
 	b.Helper()
 	return b.server.ended()
 }
 
-// term sends SIGTERM and wants an orderly end.
-func (b *bed) term() {
+// term sends SIGTERM and checks that the server exits cleanly.
+func (b *harness) term() {
 	b.Helper()
 	if code := b.server.stop(); code != 0 {
 		b.Fatalf("exit code %d after SIGTERM:\n%s", code, b.server.stderr())
 	}
 }
 
-// check lets pulsegate check look at the directory of a stopped server.
-func (b *bed) check() {
+// check runs pulsegate check on the directory of a stopped server.
+func (b *harness) check() {
 	b.Helper()
 	if out, errs, code := output(b, b.bin, "check", b.dir); code != 0 {
 		b.Fatalf("pulsegate check: exit code %d\n%s%s", code, out, errs)
@@ -142,16 +139,16 @@ func (b *bed) check() {
 
 // A load is a running pulsegate sim with a ledger.
 type load struct {
-	b           *bed
+	b           *harness
 	cmd         *exec.Cmd
 	ledger      string
 	cut         bool // the ledger has no end, because the process was killed
 	ended       chan struct{}
-	out, stderr bytes.Buffer // to be read after ended
+	out, stderr bytes.Buffer // valid after ended
 }
 
-// load starts a load on b's address. It tries again for long what had no answer.
-func (b *bed) load(args ...string) *load {
+// load starts a load on the address of b. It retries unanswered requests for a long time.
+func (b *harness) load(args ...string) *load {
 	b.Helper()
 	l := &load{b: b, ledger: filepath.Join(b.scratch, fmt.Sprintf("%d.ledger", len(b.loads))), ended: make(chan struct{})}
 	l.cmd = exec.Command(b.bin, append([]string{"sim", "run", "--target=http://" + b.addr, "--ledger=" + l.ledger,
@@ -162,7 +159,7 @@ func (b *bed) load(args ...string) *load {
 	}
 	go func() {
 		defer close(l.ended)
-		_ = l.cmd.Wait() // its state tells
+		_ = l.cmd.Wait() // ProcessState has the result
 	}()
 	b.Cleanup(l.kill)
 	b.loads = append(b.loads, l)
@@ -176,7 +173,7 @@ func (b *bed) load(args ...string) *load {
 	return l
 }
 
-// over reports whether the load has ended.
+// over reports whether the load has exited.
 func (l *load) over() bool {
 	select {
 	case <-l.ended:
@@ -186,7 +183,7 @@ func (l *load) over() bool {
 	}
 }
 
-// acknowledged returns how many requests the ledger has as answered.
+// acknowledged returns the number of answered requests in the ledger.
 func (l *load) acknowledged() int {
 	text, err := os.ReadFile(l.ledger)
 	if err != nil {
@@ -195,7 +192,7 @@ func (l *load) acknowledged() int {
 	return bytes.Count(text, []byte("\nA "))
 }
 
-// awaitAcknowledged waits until so many requests were answered.
+// awaitAcknowledged waits until this many requests were answered.
 func (l *load) awaitAcknowledged(n int) {
 	l.b.Helper()
 	l.b.server.await(fmt.Sprintf("%d requests are answered", n), func() bool {
@@ -208,8 +205,8 @@ func (l *load) awaitAcknowledged(n int) {
 	})
 }
 
-// awaitSent waits until the load has begun to send, and reports whether it has: it
-// ends when it cannot reach the server.
+// awaitSent waits until the load has sent a request, and reports whether it has: it exits when it
+// cannot reach the server.
 func (l *load) awaitSent() bool {
 	l.b.Helper()
 	sent := false
@@ -225,8 +222,8 @@ func (l *load) awaitSent() bool {
 	return sent
 }
 
-// kill ends the load as kill -9 does. Every answer that it read is in the ledger
-// if it had some milliseconds to write it down.
+// kill ends the load with SIGKILL. The ledger has every answer that the load read some
+// milliseconds before.
 func (l *load) kill() {
 	select {
 	case <-l.ended:
@@ -234,25 +231,25 @@ func (l *load) kill() {
 	default:
 	}
 	l.cut = true
-	_ = l.cmd.Process.Kill() // it may have ended meanwhile
+	_ = l.cmd.Process.Kill() // it may have exited already
 	<-l.ended
 }
 
-// settle gives the load the time to write down the answers that it has, and kills
-// it. It is for the time after a server's end. An answer that it did not write down
-// in time is not demanded of the store, so that the time is no matter of right or wrong.
+// settle lets the load write its last answers to the ledger, and kills it. It is called after the
+// server has exited. Answers that are not written in time are not required of the store, so the
+// time does not decide right or wrong.
 func (l *load) settle() {
 	time.Sleep(50 * time.Millisecond)
 	l.kill()
 }
 
-// wait waits for the load's end and returns its report. The load must have been
-// answered in the end, and as docs/problems.md says.
+// wait waits for the end of the load and returns its report. All its requests must have been
+// answered in the end, as docs/problems.md describes.
 func (l *load) wait() *sim.Report {
 	l.b.Helper()
 	select {
 	case <-l.ended:
-	case <-time.After(3 * polltest.Patience): // its own patience is over by then
+	case <-time.After(3 * polltest.Patience): // the load's own patience has ended by then
 		l.b.Fatalf("the load does not end:\n%s", &l.stderr)
 	}
 	var report sim.Report
@@ -265,9 +262,9 @@ func (l *load) wait() *sim.Report {
 	return &report
 }
 
-// verify holds what the server has against the ledgers of all loads so far, and
-// returns how many acknowledged readings it found.
-func (b *bed) verify() (acknowledged uint64) {
+// verify compares the store with the ledgers of all loads so far, and returns the number of
+// acknowledged readings found.
+func (b *harness) verify() (acknowledged uint64) {
 	b.Helper()
 	for _, l := range b.loads {
 		v := l.verify()
@@ -276,7 +273,7 @@ func (b *bed) verify() (acknowledged uint64) {
 	return acknowledged
 }
 
-// verify holds what the server has against the load's ledger.
+// verify compares the store with the ledger of one load.
 func (l *load) verify() *sim.Verification {
 	l.b.Helper()
 	args := []string{"sim", "verify", l.ledger, "--target=http://" + l.b.addr, "--json"}
@@ -294,8 +291,8 @@ func (l *load) verify() *sim.Verification {
 	return &v
 }
 
-// unable ends a test that needs what this machine does not offer: as failed in
-// CI, and elsewhere as skipped.
+// unable ends a test that needs something the machine lacks. The test fails in CI and is skipped
+// elsewhere.
 func unable(t testing.TB, format string, args ...any) {
 	t.Helper()
 	if os.Getenv("CI") == "true" {
@@ -304,12 +301,12 @@ func unable(t testing.TB, format string, args ...any) {
 	t.Skipf(format, args...)
 }
 
-// strace returns the command that lets a server run with faults injected into its
-// system calls. The traced ones go to the file log. The server stays the direct
-// child of the test, and ends with the tracer.
+// strace returns the command that runs a server with faults injected into its system calls, which
+// are traced to the file log. The server remains the direct child of the test, and is killed with
+// the tracer.
 //
-// Invocations are counted for each thread. Which thread syncs is Go's choice, so
-// that "the 9th" is the 9th of some thread.
+// strace counts invocations per thread. Go chooses the thread that syncs, so "the 9th" is the 9th
+// of some thread.
 func strace(t testing.TB, log, inject string) []string {
 	t.Helper()
 	if _, err := exec.LookPath("strace"); err != nil {
@@ -317,17 +314,17 @@ func strace(t testing.TB, log, inject string) []string {
 	}
 	line := []string{"strace", "-D", "-f", "-qq", "-y", "-e", "signal=none", "-o", log,
 		"-e", "trace=fdatasync,fsync", "-e", "inject=" + inject}
-	// With a seccomp filter, the server stops at traced system calls only. strace
-	// 6.1 then sends no signals.
+	// With a seccomp filter the server stops only at traced system calls. strace 6.1 then injects no
+	// signals.
 	if !strings.Contains(inject, "signal=") {
 		line = append(line, "--seccomp-bpf")
 	}
 	return line
 }
 
-// tamper attaches strace to the running server, so that from now on faults are
-// injected into its system calls, until heal is called.
-func (b *bed) tamper(inject string) (heal func()) {
+// tamper attaches strace to the running server, which injects faults into its system calls until
+// heal is called.
+func (b *harness) tamper(inject string) (heal func()) {
 	b.Helper()
 	if _, err := exec.LookPath("strace"); err != nil {
 		unable(b, "strace is needed: %v", err)
@@ -344,30 +341,30 @@ func (b *bed) tamper(inject string) (heal func()) {
 		b.Fatal(err)
 	}
 	heal = sync.OnceFunc(func() {
-		// The kernel lets go of what a dead tracer held. strace itself, when it is asked
-		// to detach, waits for ever for a process that was killed meanwhile.
-		_ = cmd.Process.Kill() // it may have ended with the server
+		// The kernel releases what a dead tracer held. strace does not detach from a process that was
+		// killed meanwhile.
+		_ = cmd.Process.Kill() // it may have exited with the server
 		_ = cmd.Wait()
 		_ = stderr.Close()
 	})
 	b.Cleanup(heal)
-	var said string
-	polltest.Until(b, "strace attaches, or says why it does not", func() bool {
+	var trace string
+	polltest.Until(b, "strace attaches or fails", func() bool {
 		text, err := os.ReadFile(log)
 		if err != nil {
 			b.Fatal(err)
 		}
-		said = string(text)
-		return strings.Contains(said, "attach")
+		trace = string(text)
+		return strings.Contains(trace, "attach")
 	})
-	if !strings.Contains(said, " attached") {
-		unable(b, "strace cannot attach to a process: %s", said)
+	if !strings.Contains(trace, " attached") {
+		unable(b, "strace cannot attach to a process: %s", trace)
 	}
 	return heal
 }
 
 // log returns the newest file of the write-ahead log and its size.
-func (b *bed) log() (name string, bytes int64) {
+func (b *harness) log() (name string, bytes int64) {
 	b.Helper()
 	names, err := filepath.Glob(filepath.Join(b.dir, "*.log"))
 	if err != nil || len(names) == 0 {
@@ -381,8 +378,8 @@ func (b *bed) log() (name string, bytes int64) {
 	return name, info.Size()
 }
 
-// awaitLog waits until the log is longer than it was.
-func (b *bed) awaitLog(bytes int64) {
+// awaitLog waits until the log has grown.
+func (b *harness) awaitLog(bytes int64) {
 	b.Helper()
 	b.server.await("something is written to the log", func() bool {
 		_, now := b.log()
@@ -390,14 +387,14 @@ func (b *bed) awaitLog(bytes int64) {
 	})
 }
 
-// losePower ends server and disk at one moment, as a loss of power does, and mounts
-// what it has left.
+// losePower stops server and disk at the same moment, as a power loss does, and mounts what is on
+// the disk.
 //
-// The server is stopped first. The shutdown of an ext4 takes its time, and a sync that
-// is under way meanwhile may return as if it had written (seen with Linux 6.18, in one
-// of five shutdowns): a server that lived on would acknowledge what no power loss lets
+// The server is stopped first. Shutting down an ext4 file system takes time, and a sync in
+// progress may then return as if it had succeeded (seen with Linux 6.18, in one of five
+// shutdowns). A running server would acknowledge readings that no power loss lets it acknowledge.
 // it acknowledge.
-func (b *bed) losePower(d *disk) {
+func (b *harness) losePower(d *disk) {
 	b.Helper()
 	b.server.signal(syscall.SIGSTOP)
 	b.server.await("it is stopped", func() bool { return !b.server.running() })
@@ -406,8 +403,8 @@ func (b *bed) losePower(d *disk) {
 	d.revive()
 }
 
-// running reports whether a thread of a process that was stopped is still outside of
-// the kernel, or may get there.
+// running reports whether a thread of a stopped process is still in user space, or may return to
+// it.
 func (p *process) running() bool {
 	p.t.Helper()
 	dir := fmt.Sprintf("/proc/%d/task", p.cmd.Process.Pid)
@@ -418,10 +415,10 @@ func (p *process) running() bool {
 	for _, task := range tasks {
 		text, err := os.ReadFile(filepath.Join(dir, task.Name(), "stat"))
 		if err != nil {
-			continue // it has ended
+			continue // it has exited
 		}
-		_, rest, _ := strings.Cut(string(text), ") ") // behind the name
-		// T: stopped. D: in a wait of the kernel, behind which it stops.
+		_, rest, _ := strings.Cut(string(text), ") ") // after the name
+		// T: stopped. D: waiting in the kernel, and stopped when the wait ends.
 		if !strings.HasPrefix(rest, "T") && !strings.HasPrefix(rest, "D") {
 			return true
 		}
@@ -429,9 +426,9 @@ func (p *process) running() bool {
 	return false
 }
 
-// post sends a body from a connection of its own and returns the answer. Chunked
-// bodies are the full lane's on any server.
-func (b *bed) post(body string, chunked bool) (status int, text string, err error) {
+// post sends a body on a new connection and returns the answer. The full lane serves chunked
+// bodies on any server.
+func (b *harness) post(body string, chunked bool) (status int, text string, err error) {
 	req, err := http.NewRequest(http.MethodPost, "http://"+b.addr+"/v1/readings", strings.NewReader(body))
 	if err != nil {
 		return 0, "", err
@@ -449,8 +446,8 @@ func (b *bed) post(body string, chunked bool) (status int, text string, err erro
 	return resp.StatusCode, string(answer), err
 }
 
-// mustPost sends a body and wants an answer.
-func (b *bed) mustPost(body, want string) {
+// mustPost sends a body and checks that there is an answer.
+func (b *harness) mustPost(body, want string) {
 	b.Helper()
 	status, text, err := b.post(body, false)
 	if got := fmt.Sprintf("%d %s", status, text); err != nil || got != want {
@@ -458,8 +455,8 @@ func (b *bed) mustPost(body, want string) {
 	}
 }
 
-// readings returns what the server has of a device, a line of NDJSON each.
-func (b *bed) readings(device string) []string {
+// readings returns the readings of a device, one line of NDJSON each.
+func (b *harness) readings(device string) []string {
 	b.Helper()
 	resp, err := http.Get("http://" + b.addr + "/v1/devices/" + device + "/readings?format=ndjson&flags=false")
 	if err != nil {
@@ -476,8 +473,8 @@ func (b *bed) readings(device string) []string {
 	return strings.Split(strings.TrimSuffix(string(text), "\n"), "\n")
 }
 
-// peakMemory returns the largest memory that the server has had resident, in bytes.
-func (b *bed) peakMemory() int {
+// peakMemory returns the peak resident memory of the server in bytes.
+func (b *harness) peakMemory() int {
 	b.Helper()
 	return procStatus(b, b.server.cmd.Process.Pid, "VmHWM") << 10
 }
