@@ -43,6 +43,7 @@ func (r crossedReading) String() string {
 // A crossedRecord is what is stored of a device and time.
 type crossedRecord struct {
 	gateway string
+	shared  bool // a gateway other than its own has completed it
 	values  [3]int
 }
 
@@ -70,7 +71,7 @@ func (m *crossedModel) settle(gateway string, r crossedReading, stated map[strin
 	}
 	have := m.stored[key]
 	if have == nil {
-		m.stored[key] = &crossedRecord{gateway, r.values}
+		m.stored[key] = &crossedRecord{gateway: gateway, values: r.values}
 		return "stored"
 	}
 	common, conflict, adds := false, false, false
@@ -79,7 +80,8 @@ func (m *crossedModel) settle(gateway string, r crossedReading, stated map[strin
 		conflict = conflict || v > 0 && have.values[i] > 0 && v != have.values[i]
 		adds = adds || v > 0 && have.values[i] == 0
 	}
-	if guarded = guarded && common && have.gateway != gateway; guarded && left == 0 {
+	others := have.shared || have.gateway != gateway
+	if guarded = guarded && common && others; guarded && left == 0 {
 		return "withheld"
 	}
 	switch {
@@ -89,6 +91,7 @@ func (m *crossedModel) settle(gateway string, r crossedReading, stated map[strin
 		}
 		return "conflict"
 	case adds:
+		have.shared = others
 		for i, v := range r.values {
 			if v > 0 {
 				have.values[i] = v
