@@ -139,7 +139,7 @@ func New(appender Appender, problems *problem.Set, cfg Config) (*Core, error) {
 		},
 		decoding: make(chan struct{}, maxDecoding),
 	}
-	c.committer = groupcommit.New(groupcommit.Config{MaxGroup: cfg.MaxGroup, OnFlush: c.counters.committed}, appender.Append)
+	c.committer = groupcommit.New(groupcommit.Options{MaxGroup: cfg.MaxGroup, OnFlush: c.counters.committed}, appender.Append)
 	c.waiting, c.giveUp = context.WithCancel(context.Background())
 	return c, nil
 }

@@ -9,11 +9,11 @@ import (
 	"github.com/pulsegate/pulsegate/internal/storage/groupcommit"
 )
 
-// The race detector makes sync.Pool forget at random, so these counts hold
-// without it only.
+// Under the race detector, sync.Pool drops items at random, so these counts hold
+// only without it.
 
 func TestCommitAllocs(t *testing.T) {
-	c := newCommitter(t, groupcommit.Config{MaxGroup: 8}, flushNothing)
+	c := newCommitter(t, groupcommit.Options{MaxGroup: 8}, flushNothing)
 	ctx, cancel := context.WithCancel(background)
 	defer cancel()
 	items := []int{1, 2, 3}
@@ -40,7 +40,7 @@ func TestCommitAllocs(t *testing.T) {
 // TestSubmitAllocs keeps several groups in the queue.
 func TestSubmitAllocs(t *testing.T) {
 	const calls = 20
-	c := newCommitter(t, groupcommit.Config{MaxGroup: 8}, flushNothing)
+	c := newCommitter(t, groupcommit.Options{MaxGroup: 8}, flushNothing)
 	items := []int{1, 2, 3}
 	w := &countingWaiter{want: calls, all: make(chan struct{}, 1)}
 	got := testing.AllocsPerRun(1000, func() {
@@ -56,8 +56,8 @@ func TestSubmitAllocs(t *testing.T) {
 	}
 }
 
-func TestRefusalAllocs(t *testing.T) {
-	c := groupcommit.New(groupcommit.Config{MaxGroup: 1}, flushNothing)
+func TestRejectionAllocs(t *testing.T) {
+	c := groupcommit.New(groupcommit.Options{MaxGroup: 1}, flushNothing)
 	if err := c.Close(background); err != nil {
 		t.Fatal(err)
 	}
@@ -71,6 +71,6 @@ func TestRefusalAllocs(t *testing.T) {
 		c.Stats()
 	})
 	if got != 0 {
-		t.Errorf("refused Commit and Stats: got %v allocations, want 0", got)
+		t.Errorf("rejected Commit and Stats: got %v allocations, want 0", got)
 	}
 }

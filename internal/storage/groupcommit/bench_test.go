@@ -10,9 +10,9 @@ import (
 	"github.com/pulsegate/pulsegate/internal/storage/groupcommit"
 )
 
-// BenchmarkCommit measures what a durable commit costs beside its flush: with a
-// flush that does nothing, the hand-over alone; with one that takes a
-// millisecond, how callers share it. Lay the designs side by side with
+// BenchmarkCommit measures the cost of a durable commit without that of its flush. A
+// flush that does nothing shows the cost of the hand-over; a flush that takes a
+// millisecond shows how callers share it. Compare the designs with
 //
 //	benchstat -col /impl
 func BenchmarkCommit(b *testing.B) {
@@ -50,7 +50,7 @@ func benchmarkCommit(b *testing.B, impl string, callers int, takes time.Duration
 	if impl == "channel" {
 		c = newChannelCommitter(maxGroup, 1<<16, flush)
 	} else {
-		c = groupcommit.New(groupcommit.Config{MaxGroup: maxGroup}, flush)
+		c = groupcommit.New(groupcommit.Options{MaxGroup: maxGroup}, flush)
 	}
 	b.ReportAllocs()
 	b.ResetTimer()
@@ -77,13 +77,13 @@ func benchmarkCommit(b *testing.B, impl string, callers int, takes time.Duration
 	reportGroups(b, c, &items)
 }
 
-// BenchmarkSubmit measures a caller that reads many requests at once, submits
-// each and waits for all: what an event loop does. An operation is one call.
+// BenchmarkSubmit measures a caller that, like an event loop, submits many requests
+// and then waits for all of them. An operation is one call.
 func BenchmarkSubmit(b *testing.B) {
 	for _, calls := range []int{1, 64, 1000} {
 		b.Run(fmt.Sprintf("flush=nothing/calls=%d", calls), func(b *testing.B) {
 			items := 0
-			c := groupcommit.New(groupcommit.Config{MaxGroup: 1024}, func(group []int) error {
+			c := groupcommit.New(groupcommit.Options{MaxGroup: 1024}, func(group []int) error {
 				items += len(group)
 				return nil
 			})
@@ -105,8 +105,8 @@ func BenchmarkSubmit(b *testing.B) {
 	}
 }
 
-// reportGroups closes c, checks that it flushed every item, and reports how many
-// flushes that took.
+// reportGroups closes c, checks that it flushed every item, and reports the number of
+// flushes per operation.
 func reportGroups(b *testing.B, c benchmarked, flushed *int) {
 	b.Helper()
 	if err := c.Close(background); err != nil {
@@ -118,18 +118,18 @@ func reportGroups(b *testing.B, c benchmarked, flushed *int) {
 	b.ReportMetric(float64(c.Stats().Groups)/float64(b.N), "groups/op")
 }
 
-// A countingWaiter tells when want calls were answered.
+// A countingWaiter sends on all whenever want calls have been answered.
 type countingWaiter struct {
-	want, told int
-	all        chan struct{}
+	want, answered int
+	all            chan struct{}
 }
 
 func (w *countingWaiter) Done(f groupcommit.Flush) {
 	if f.Err != nil {
 		panic(f.Err)
 	}
-	if w.told++; w.told == w.want {
-		w.told = 0
+	if w.answered++; w.answered == w.want {
+		w.answered = 0
 		w.all <- struct{}{}
 	}
 }

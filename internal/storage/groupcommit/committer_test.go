@@ -15,10 +15,10 @@ import (
 	"github.com/pulsegate/pulsegate/internal/storage/groupcommit"
 )
 
-// background is a context for calls that are answered.
+// background is the context of calls that are not canceled.
 var background = context.Background()
 
-func newCommitter(t *testing.T, cfg groupcommit.Config, flush func([]int) error) *groupcommit.Committer[int] {
+func newCommitter(t *testing.T, cfg groupcommit.Options, flush func([]int) error) *groupcommit.Committer[int] {
 	t.Helper()
 	c := groupcommit.New(cfg, flush)
 	t.Cleanup(func() { c.Close(background) })
@@ -30,12 +30,12 @@ func flushNothing([]int) error { return nil }
 func TestNewPanics(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
-		cfg   groupcommit.Config
+		cfg   groupcommit.Options
 		flush func([]int) error
 		want  string
 	}{
-		{"no flush", groupcommit.Config{MaxGroup: 1}, nil, "flush is nil"},
-		{"no group", groupcommit.Config{MaxGroup: 0}, flushNothing, "MaxGroup is 0"},
+		{"no flush", groupcommit.Options{MaxGroup: 1}, nil, "flush is nil"},
+		{"no group", groupcommit.Options{MaxGroup: 0}, flushNothing, "MaxGroup is 0"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			defer func() {
@@ -48,8 +48,8 @@ func TestNewPanics(t *testing.T) {
 	}
 }
 
-// TestCloseAnswersAdmitted closes a committer, several times at once, while one
-// flush runs and four groups wait behind it.
+// TestCloseAnswersAdmitted closes a committer, several times concurrently, while one
+// flush runs and four groups are queued.
 //
 // It was seen to fail when Close dropped the queue, did not wait for run, or did
 // not stop admission, and when a call was answered twice.
@@ -58,7 +58,7 @@ func TestCloseAnswersAdmitted(t *testing.T) {
 		const calls = 10
 		release := make(chan struct{})
 		var flushed []int
-		c := groupcommit.New(groupcommit.Config{MaxGroup: 2}, func(group []int) error {
+		c := groupcommit.New(groupcommit.Options{MaxGroup: 2}, func(group []int) error {
 			<-release
 			flushed = append(flushed, group...)
 			return nil
@@ -86,7 +86,7 @@ func TestCloseAnswersAdmitted(t *testing.T) {
 		}
 		synctest.Wait()
 		if got := closed.Load(); got != 0 {
-			t.Errorf("%d Closes returned while calls waited for their answer", got)
+			t.Errorf("%d calls of Close returned before all calls were answered", got)
 		}
 		if _, err := c.Commit(background, []int{calls}); !errors.Is(err, groupcommit.ErrClosed) {
 			t.Errorf("Commit after Close: got %v, want ErrClosed", err)
@@ -94,7 +94,7 @@ func TestCloseAnswersAdmitted(t *testing.T) {
 		close(release)
 		synctest.Wait()
 		if got := closed.Load(); got != 3 {
-			t.Errorf("%d Closes have returned, want 3", got)
+			t.Errorf("%d calls of Close have returned, want 3", got)
 		}
 		for i, n := range answers {
 			if n != 1 {
@@ -110,10 +110,10 @@ func TestCloseAnswersAdmitted(t *testing.T) {
 	})
 }
 
-func TestCloseGivesUpWithItsContext(t *testing.T) {
+func TestCloseReturnsWhenContextEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
-		c := groupcommit.New(groupcommit.Config{MaxGroup: 1}, func([]int) error {
+		c := groupcommit.New(groupcommit.Options{MaxGroup: 1}, func([]int) error {
 			<-release
 			return nil
 		})
@@ -137,18 +137,18 @@ func TestCloseGivesUpWithItsContext(t *testing.T) {
 			t.Errorf("Commit before Close: got %v, want nil", err)
 		}
 		if err := c.Close(ctx); err != nil {
-			t.Errorf("Close of a closed committer with an ended ctx: got %v, want nil", err)
+			t.Errorf("Close of a closed committer with a ctx that has ended: got %v, want nil", err)
 		}
 	})
 }
 
-// TestRefusals lists the calls that are refused at once, and those that need
-// nothing.
-func TestRefusals(t *testing.T) {
+// TestRejections lists the calls that are rejected immediately, and those without
+// items, which always succeed.
+func TestRejections(t *testing.T) {
 	ended, cancel := context.WithCancel(background)
 	cancel()
-	open := newCommitter(t, groupcommit.Config{MaxGroup: 2}, flushNothing)
-	closed := newCommitter(t, groupcommit.Config{MaxGroup: 2}, flushNothing)
+	open := newCommitter(t, groupcommit.Options{MaxGroup: 2}, flushNothing)
+	closed := newCommitter(t, groupcommit.Options{MaxGroup: 2}, flushNothing)
 	if err := closed.Close(background); err != nil {
 		t.Fatal(err)
 	}
@@ -160,10 +160,10 @@ func TestRefusals(t *testing.T) {
 		want  error
 	}{
 		{"no items", open, background, nil, nil},
-		{"no items, ended", open, ended, []int{}, nil},
+		{"no items, canceled", open, ended, []int{}, nil},
 		{"no items, closed", closed, background, nil, nil},
-		{"ended", open, ended, []int{1}, context.Canceled},
-		{"ended, closed", closed, ended, []int{1}, context.Canceled},
+		{"canceled", open, ended, []int{1}, context.Canceled},
+		{"canceled, closed", closed, ended, []int{1}, context.Canceled},
 		{"too large", open, background, []int{1, 2, 3}, groupcommit.ErrTooLarge},
 		{"too large, closed", closed, background, []int{1, 2, 3}, groupcommit.ErrTooLarge},
 		{"closed", closed, background, []int{1}, groupcommit.ErrClosed},
@@ -179,12 +179,12 @@ func TestRefusals(t *testing.T) {
 		})
 	}
 	if got := open.Stats(); got != (groupcommit.Stats{}) {
-		t.Errorf("Stats after refusals: got %+v, want zeros", got)
+		t.Errorf("Stats after rejections: got %+v, want zeros", got)
 	}
 }
 
-func TestSubmitWithoutItemsAnswersAtOnce(t *testing.T) {
-	c := newCommitter(t, groupcommit.Config{MaxGroup: 1}, flushNothing)
+func TestSubmitWithoutItemsAnswersImmediately(t *testing.T) {
+	c := newCommitter(t, groupcommit.Options{MaxGroup: 1}, flushNothing)
 	answers := 0
 	if err := c.Submit(nil, waiterFunc(func(f groupcommit.Flush) {
 		if f != (groupcommit.Flush{}) {
@@ -200,10 +200,10 @@ func TestSubmitWithoutItemsAnswersAtOnce(t *testing.T) {
 }
 
 // TestAnswerLeavesQueue commits again from within the answer. By then the answered
-// group has left the queue. It was seen to fail when the group left the queue after
-// its answers.
+// group must have left the queue. It was seen to fail when the group left the queue
+// after its answers.
 func TestAnswerLeavesQueue(t *testing.T) {
-	c := newCommitter(t, groupcommit.Config{MaxGroup: 3}, flushNothing)
+	c := newCommitter(t, groupcommit.Options{MaxGroup: 3}, flushNothing)
 	const rounds = 100
 	last := make(chan error)
 	var again func(round int) waiterFunc
@@ -233,27 +233,27 @@ func TestAnswerLeavesQueue(t *testing.T) {
 }
 
 // TestAnswerWinsOverContext ends a call's ctx just before its flush returns nil.
-// On one processor the answer is there when the caller wakes up, and says more
-// than the ctx does.
+// With one processor, both are ready when the caller wakes up, and Commit must
+// return the answer, which is more precise than ctx's error.
 //
-// It was seen to fail when wait did not look for the answer again.
+// It was seen to fail when Commit did not look for the answer again.
 func TestAnswerWinsOverContext(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	const enough, most = 50, 5000
 	answered := 0
 	for round := 0; answered < enough; round++ {
 		if round == most {
-			t.Fatalf("%d of %d calls were told their answer", answered, most)
+			t.Fatalf("%d of %d calls returned their answer", answered, most)
 		}
 		ctx, cancel := context.WithCancel(background)
-		c := groupcommit.New(groupcommit.Config{MaxGroup: 1}, func([]int) error {
+		c := groupcommit.New(groupcommit.Options{MaxGroup: 1}, func([]int) error {
 			cancel()
 			return nil
 		})
 		switch _, err := c.Commit(ctx, []int{1}); err {
 		case nil:
 			answered++
-		case context.Canceled: // the scheduler came between
+		case context.Canceled: // the caller ran before the answer
 		default:
 			t.Fatalf("Commit: got %v, want nil or context.Canceled", err)
 		}
@@ -277,7 +277,7 @@ func TestPanicErrorNamesNoValue(t *testing.T) {
 		{"Goexit", func([]int) error { runtime.Goexit(); return nil }, "groupcommit: flush ended its goroutine"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			c := newCommitter(t, groupcommit.Config{MaxGroup: 1}, tt.flush)
+			c := newCommitter(t, groupcommit.Options{MaxGroup: 1}, tt.flush)
 			_, err := c.Commit(background, []int{1})
 			p, ok := errors.AsType[*groupcommit.PanicError](err)
 			if !ok || errors.Is(err, groupcommit.ErrNotWritten) {
@@ -303,10 +303,10 @@ func TestPanicErrorNamesNoValue(t *testing.T) {
 	}
 }
 
-// TestNothingIsRetained checks that a committer that has answered keeps no item
-// alive. It was seen to fail when the group was not cleared.
+// TestNothingIsRetained checks that a committer keeps no item alive after its answer.
+// It was seen to fail when the group was not cleared.
 func TestNothingIsRetained(t *testing.T) {
-	c := groupcommit.New(groupcommit.Config{MaxGroup: 4}, func([]*[64]byte) error { return nil })
+	c := groupcommit.New(groupcommit.Options{MaxGroup: 4}, func([]*[64]byte) error { return nil })
 	defer c.Close(background)
 	item := new([64]byte)
 	kept := weak.Make(item)
@@ -320,15 +320,15 @@ func TestNothingIsRetained(t *testing.T) {
 	runtime.KeepAlive(c)
 }
 
-// TestGroupsAreBounded queues as many items, again and again, with the sizes of calls
-// that need the most groups.
+// TestGroupsAreBounded repeatedly queues the same number of items, in calls of the
+// sizes that need the most groups.
 //
 // It was seen to fail when used groups were not kept, and when each group was a
 // new one.
 func TestGroupsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const maxGroup, queued = 10, 100
-		c := groupcommit.New(groupcommit.Config{MaxGroup: maxGroup}, func([]int) error {
+		c := groupcommit.New(groupcommit.Options{MaxGroup: maxGroup}, func([]int) error {
 			time.Sleep(time.Millisecond)
 			return nil
 		})
@@ -363,8 +363,8 @@ func TestGroupsAreBounded(t *testing.T) {
 	})
 }
 
-// TestFlushes compares what OnFlush, a Waiter and Commit are told of each flush, and
-// when.
+// TestFlushes compares the Flush that OnFlush, a Waiter and Commit receive, and the
+// order in which they do.
 //
 // It was seen to fail when OnFlush was called after the answers, and when the times
 // were taken around the answers.
@@ -373,7 +373,7 @@ func TestFlushes(t *testing.T) {
 		start := time.Now()
 		failure := errors.New("disk")
 		var observed []groupcommit.Flush
-		c := groupcommit.New(groupcommit.Config{
+		c := groupcommit.New(groupcommit.Options{
 			MaxGroup: 5,
 			OnFlush: func(f groupcommit.Flush) {
 				observed = append(observed, f)
@@ -396,15 +396,15 @@ func TestFlushes(t *testing.T) {
 		if got, err := c.Commit(background, []int{3, 3}); got != want[0] || err != nil {
 			t.Errorf("Commit: got %+v, %v; want %+v", got, err, want[0])
 		}
-		told := make(chan groupcommit.Flush, 1)
-		if err := c.Submit([]int{2, 2, 2}, waiterFunc(func(f groupcommit.Flush) { told <- f })); err != nil {
+		answer := make(chan groupcommit.Flush, 1)
+		if err := c.Submit([]int{2, 2, 2}, waiterFunc(func(f groupcommit.Flush) { answer <- f })); err != nil {
 			t.Fatal(err)
 		}
 		synctest.Wait()
 		if !c.Stats().Flushing {
-			t.Error("Stats do not show the flush that is running")
+			t.Error("Stats: Flushing is false during a flush")
 		}
-		if got := <-told; got != want[1] {
+		if got := <-answer; got != want[1] {
 			t.Errorf("Waiter: got %+v, want %+v", got, want[1])
 		}
 		if !slices.Equal(observed, want) {

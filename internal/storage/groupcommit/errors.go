@@ -6,10 +6,10 @@ import (
 	"runtime"
 )
 
-// Errors of a refused call. Compare with errors.Is.
+// Errors of a rejected call. Compare with errors.Is.
 var (
 	// ErrNotWritten is wrapped by every error after which no item of the call
-	// was handed to the flush function, nor will be.
+	// was or will be passed to the flush function.
 	ErrNotWritten = errors.New("groupcommit: nothing was written")
 
 	// ErrClosed means that Close was called before the call was admitted. It
@@ -21,16 +21,15 @@ var (
 	ErrTooLarge = fmt.Errorf("%w: more items than one group holds", ErrNotWritten)
 )
 
-// A PanicError tells that the flush function panicked, or ended its goroutine
+// A PanicError reports that the flush function panicked, or ended its goroutine
 // with [runtime.Goexit]. Find it with errors.AsType.
 //
-// Its text names the panic's value only when that is a [runtime.Error]; of any
-// other value it names the type. A value may hold what was to be written, and
+// Its text contains the panic's value only if that is a [runtime.Error]; of any
+// other value it contains the type. A value may hold the data to be written, and
 // error texts reach logs.
 //
-// It does not unwrap to a value that is an error: such an error speaks of what
-// the flush function met, not of what became of the group, and it must not be
-// mistaken for [ErrNotWritten].
+// A value that is an error is not unwrapped: it describes the cause of the panic, not
+// the outcome of the group, and must not be mistaken for [ErrNotWritten].
 type PanicError struct {
 	Value any    // what recover returned; nil after runtime.Goexit
 	Stack []byte // stack of the flush at the panic, as debug.Stack formats it

@@ -1,7 +1,7 @@
 package groupcommit
 
-// FreeGroups returns how many used groups c keeps, and the places for items of
-// the largest one. c must be idle.
+// FreeGroups returns the number of used groups that c keeps, and the capacity for
+// items of the largest one. c must be idle.
 func (c *Committer[T]) FreeGroups() (groups, maxPlaces int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -15,28 +15,28 @@ import (
 
 // TestModel runs every order of a few calls of one or two items, their
 // cancellations, Close, and flushes that succeed, fail, panic or end their
-// goroutine. After each event it lets everything come to rest and compares what can be seen with a model that has
-// no goroutines: the answers, their order, the groups, the counters.
+// goroutine. After each event it waits until all goroutines are blocked and compares
+// the answers, their order, the groups and the counters with those of a model without
+// goroutines.
 //
 // It was seen to fail when the code was broken in each of these ways: answering
 // before the flush, dropping the queue at Close, answering a call twice, answering
-// in another order, using an abandoned call again, admitting after Close or after
-// a panic, letting a small call overtake a large one,
-// filling a group above its limit, not answering what is queued at a panic, telling
-// it the same as the group that panicked, giving an error of flush to the next
-// group or to nobody, not answering at Goexit, losing a wake-up, not waiting in
-// Close.
+// in another order, reusing an abandoned call, admitting after Close or after a
+// panic, letting a small call overtake a large one, filling a group above its limit,
+// not answering what is queued at a panic, answering it like the group that panicked,
+// giving an error of flush to the next group or to no call, not answering at Goexit,
+// losing a wake-up, not waiting in Close.
 func TestModel(t *testing.T) {
-	for _, front := range []front{commitFront, submitFront} {
-		t.Run(front.String(), func(t *testing.T) {
+	for _, method := range []method{viaCommit, viaSubmit} {
+		t.Run(method.String(), func(t *testing.T) {
 			paths := 0
-			eachPath(newModel(front), nil, func(path []event) {
+			eachPath(newModel(method), nil, func(path []event) {
 				paths++
 				if testing.Short() && paths%5 > 0 {
 					return
 				}
 				var diff string
-				synctest.Test(t, func(*testing.T) { diff = play(front, path) })
+				synctest.Test(t, func(*testing.T) { diff = play(method, path) })
 				if diff != "" {
 					t.Fatalf("path %d: %s", paths, diff)
 				}
@@ -49,18 +49,18 @@ func TestModel(t *testing.T) {
 // modelMaxGroup is the number of items of a group.
 const modelMaxGroup = 2
 
-// A front is the way in which calls come in.
-type front int
+// A method is the Committer's method that makes the calls.
+type method int
 
 const (
-	commitFront front = iota
-	submitFront
+	viaCommit method = iota
+	viaSubmit
 )
 
-func (f front) String() string { return [...]string{"Commit", "Submit"}[f] }
+func (f method) String() string { return [...]string{"Commit", "Submit"}[f] }
 
 // maxCalls is the number of calls of a path.
-func (f front) maxCalls() int { return [...]int{3, 4}[f] }
+func (f method) maxCalls() int { return [...]int{3, 4}[f] }
 
 // An event is one step of a path.
 type event struct {
@@ -73,8 +73,8 @@ type event struct {
 type eventKind int
 
 const (
-	startCall  eventKind = iota // the next call comes in
-	startEnded                  // the next call comes in; its ctx has ended
+	startCall  eventKind = iota // the next call is made
+	startEnded                  // the next call is made with a ctx that has ended
 	cancelCall                  // the ctx of a waiting call ends
 	endFlush                    // the running flush ends
 	callClose                   // Close is called
@@ -105,7 +105,7 @@ func (e event) String() string {
 	}
 }
 
-// eachPath calls visit with every longest sequence of events that m allows.
+// eachPath calls visit with every complete sequence of events that m allows.
 func eachPath(m *model, path []event, visit func([]event)) {
 	events := m.enabled()
 	if len(events) == 0 {
@@ -119,7 +119,7 @@ func eachPath(m *model, path []event, visit func([]event)) {
 	}
 }
 
-// An answer is the class of what a call was told.
+// An answer is the kind of result that a call received.
 type answer string
 
 const (
@@ -127,53 +127,54 @@ const (
 	answerNil    answer = "nil"
 	answerFlush  answer = "error of flush"
 	answerPanic  answer = "panic, outcome unknown"
-	answerBehind answer = "panic, nothing written"
+	answerQueued answer = "panic, nothing written"
 	answerClosed answer = "closed"
 	answerCtx    answer = "ctx, outcome unknown"
 	answerEnded  answer = "ctx, nothing written"
 )
 
-// A model is a committer and its callers, brought to rest after each event.
+// A model is a committer with its callers, in the state that they reach after each
+// event once all goroutines are blocked.
 type model struct {
-	front   front
-	sizes   []int    // items of each call
-	answers []answer // of each call
-	told    []int    // see sight
-	queue   []int    // admitted calls whose flush has not begun
-	running []int    // calls of the running flush
-	groups  [][]int  // items of every flush that has begun: call*10 + position
-	ended   int      // flushes that have ended
-	refusal answer   // what a new call is told, or ""
-	closing bool     // Close was called
-	stats   groupcommit.Stats
+	method    method
+	sizes     []int    // items of each call
+	answers   []answer // of each call
+	order     []int    // see observation
+	queue     []int    // admitted calls whose flush has not begun
+	running   []int    // calls of the running flush
+	groups    [][]int  // items of every flush that has begun: call*10 + position
+	ended     int      // flushes that have ended
+	rejection answer   // the answer to a new call, or ""
+	closing   bool     // Close was called
+	stats     groupcommit.Stats
 }
 
-func newModel(front front) *model { return &model{front: front} }
+func newModel(method method) *model { return &model{method: method} }
 
 func (m *model) clone() *model {
 	c := *m
 	c.sizes = slices.Clone(m.sizes)
 	c.answers = slices.Clone(m.answers)
-	c.told = slices.Clone(m.told)
+	c.order = slices.Clone(m.order)
 	c.queue = slices.Clone(m.queue)
 	c.groups = slices.Clone(m.groups)
 	return &c
 }
 
-// enabled returns the events that may come next. Where events cannot differ in
-// what they lead to, it returns one of them.
+// enabled returns the events that may happen next. Of events with the same
+// consequences it returns one.
 func (m *model) enabled() []event {
 	var events []event
-	if len(m.sizes) < m.front.maxCalls() {
+	if len(m.sizes) < m.method.maxCalls() {
 		events = append(events, event{kind: startCall, items: 1})
-		if m.refusal == "" {
+		if m.rejection == "" {
 			events = append(events, event{kind: startCall, items: 2})
 		}
-		if m.front == commitFront && len(m.sizes) == m.front.maxCalls()-1 {
+		if m.method == viaCommit && len(m.sizes) == m.method.maxCalls()-1 {
 			events = append(events, event{kind: startEnded, items: 1})
 		}
 	}
-	if m.front == commitFront {
+	if m.method == viaCommit {
 		for call, a := range m.answers {
 			if a == pending {
 				events = append(events, event{kind: cancelCall, call: call})
@@ -184,7 +185,7 @@ func (m *model) enabled() []event {
 		for _, o := range []outcome{flushOK, flushError, flushPanic} {
 			events = append(events, event{kind: endFlush, outcome: o})
 		}
-		if m.front == submitFront {
+		if m.method == viaSubmit {
 			events = append(events, event{kind: endFlush, outcome: flushGoexit})
 		}
 	}
@@ -194,7 +195,7 @@ func (m *model) enabled() []event {
 	return events
 }
 
-// apply does e and lets everything happen that follows from it.
+// apply does e and everything that follows from it.
 func (m *model) apply(e event) {
 	switch e.kind {
 	case startCall, startEnded:
@@ -203,20 +204,20 @@ func (m *model) apply(e event) {
 		m.answers = append(m.answers, pending)
 		switch {
 		case e.kind == startEnded:
-			m.tell(call, answerEnded)
-		case m.refusal != "":
-			m.tell(call, m.refusal)
+			m.answer(call, answerEnded)
+		case m.rejection != "":
+			m.answer(call, m.rejection)
 		default:
 			m.queue = append(m.queue, call)
 			m.stats.QueuedItems += e.items
 			m.stats.QueuedCalls++
 		}
 	case cancelCall:
-		m.tell(e.call, answerCtx)
+		m.answer(e.call, answerCtx)
 	case callClose:
 		m.closing = true
-		if m.refusal == "" {
-			m.refusal = answerClosed
+		if m.rejection == "" {
+			m.rejection = answerClosed
 		}
 	case endFlush:
 		m.endFlush(e.outcome)
@@ -238,31 +239,31 @@ func (m *model) endFlush(o outcome) {
 	m.stats.Flushing = false
 	if o == flushPanic || o == flushGoexit {
 		for _, call := range m.queue {
-			m.leave(call, answerBehind)
+			m.leave(call, answerQueued)
 		}
 		m.queue = nil
-		m.refusal = answerBehind
+		m.rejection = answerQueued
 	}
 }
 
-// leave takes call out of the queue; its caller is told a if it still waits.
+// leave takes call out of the queue and answers its caller with a if it still waits.
 func (m *model) leave(call int, a answer) {
 	m.stats.QueuedItems -= m.sizes[call]
 	m.stats.QueuedCalls--
 	if m.answers[call] == pending {
-		m.tell(call, a)
+		m.answer(call, a)
 	}
 }
 
-func (m *model) tell(call int, a answer) {
+func (m *model) answer(call int, a answer) {
 	m.answers[call] = a
-	if m.front == submitFront {
-		m.told = append(m.told, call)
+	if m.method == viaSubmit {
+		m.order = append(m.order, call)
 	}
 }
 
-// beginFlush starts a flush of the oldest calls that fit into a group, when none
-// is running.
+// beginFlush starts a flush of the oldest calls that fit into a group, unless one is
+// running.
 func (m *model) beginFlush() {
 	if len(m.running) > 0 || len(m.queue) == 0 {
 		return
@@ -283,28 +284,29 @@ func (m *model) closed() bool {
 	return m.closing && len(m.running) == 0 && len(m.queue) == 0
 }
 
-// A sight is all that can be seen of a committer and its callers.
-type sight struct {
+// An observation is everything that a test can observe of a committer and its callers.
+type observation struct {
 	answers []answer
-	told    []int // the calls in the order of their answers; not of Commits, whose goroutines race
+	order   []int // the calls in the order of their answers; not of Commits, whose goroutines race
 	groups  [][]int
 	closed  bool
 	stats   groupcommit.Stats
 }
 
-func (s sight) equal(o sight) bool {
-	return slices.Equal(s.answers, o.answers) && slices.Equal(s.told, o.told) && slices.EqualFunc(s.groups, o.groups, slices.Equal[[]int]) &&
+func (s observation) equal(o observation) bool {
+	return slices.Equal(s.answers, o.answers) && slices.Equal(s.order, o.order) && slices.EqualFunc(s.groups, o.groups, slices.Equal[[]int]) &&
 		s.closed == o.closed && s.stats == o.stats
 }
 
-func (s sight) String() string {
-	return fmt.Sprintf("answers %q in the order %v, groups %v, closed %v, stats %+v", s.answers, s.told, s.groups, s.closed, s.stats)
+func (s observation) String() string {
+	return fmt.Sprintf("answers %q in the order %v, groups %v, closed %v, stats %+v", s.answers, s.order, s.groups, s.closed, s.stats)
 }
 
-func (m *model) sight() sight { return sight{m.answers, m.told, m.groups, m.closed(), m.stats} }
+func (m *model) observation() observation {
+	return observation{m.answers, m.order, m.groups, m.closed(), m.stats}
+}
 
-// itemsOf returns the items of a call: n numbers that tell the call and the
-// place.
+// itemsOf returns the n items of a call. Each encodes the call and its position.
 func itemsOf(call, n int) []int {
 	items := make([]int, n)
 	for i := range items {
@@ -315,11 +317,11 @@ func itemsOf(call, n int) []int {
 
 var errFlush = errors.New("flush failed")
 
-// play does path with a real committer, and returns what differs from the model
-// or "". It must be called in a bubble.
-func play(front front, path []event) string {
-	m := newModel(front)
-	r := newReality(front)
+// play does path with a real committer and returns the first difference from the
+// model, or "". It must be called in a synctest bubble.
+func play(method method, path []event) string {
+	m := newModel(method)
+	r := newSystem(method)
 	defer r.abandon()
 	for i, e := range path {
 		m.apply(e)
@@ -328,7 +330,7 @@ func play(front front, path []event) string {
 		if r.broken != "" {
 			return fmt.Sprintf("after %s: %s", pathText(path[:i+1]), r.broken)
 		}
-		if got, want := r.sight(), m.sight(); !got.equal(want) {
+		if got, want := r.observation(), m.observation(); !got.equal(want) {
 			return fmt.Sprintf("after %s:\ngot  %v\nwant %v", pathText(path[:i+1]), got, want)
 		}
 	}
@@ -343,32 +345,32 @@ func pathText(path []event) string {
 	return strings.Join(texts, ", ")
 }
 
-// A reality is a committer with its callers.
+// A system is a real committer with its callers.
 //
-// The bubble's Wait orders what the goroutines write before what the test reads.
-type reality struct {
-	front     front
+// synctest.Wait orders what the goroutines write before what the test reads.
+type system struct {
+	method    method
 	committer *groupcommit.Committer[int]
 	release   chan outcome // ends the running flush
 	groups    [][]int
 	flushing  bool
-	broken    string // the first broken rule, or ""
+	broken    string // a rule that was broken, or ""
 	answers   []answer
-	told      []int
+	order     []int
 	cancels   []context.CancelFunc
 	closed    bool
 	closeCtx  context.Context
 	giveUp    context.CancelFunc
 }
 
-func newReality(front front) *reality {
-	r := &reality{front: front, release: make(chan outcome)}
+func newSystem(method method) *system {
+	r := &system{method: method, release: make(chan outcome)}
 	r.closeCtx, r.giveUp = context.WithCancel(context.Background())
-	r.committer = groupcommit.New(groupcommit.Config{MaxGroup: modelMaxGroup}, r.flush)
+	r.committer = groupcommit.New(groupcommit.Options{MaxGroup: modelMaxGroup}, r.flush)
 	return r
 }
 
-func (r *reality) flush(group []int) error {
+func (r *system) flush(group []int) error {
 	if r.flushing {
 		r.broken = "flush was called concurrently"
 	}
@@ -386,7 +388,7 @@ func (r *reality) flush(group []int) error {
 	return nil
 }
 
-func (r *reality) apply(e event) {
+func (r *system) apply(e event) {
 	switch e.kind {
 	case startCall, startEnded:
 		call := len(r.answers)
@@ -397,7 +399,7 @@ func (r *reality) apply(e event) {
 			cancel()
 		}
 		items := itemsOf(call, e.items)
-		if r.front == commitFront {
+		if r.method == viaCommit {
 			go func() {
 				_, err := r.committer.Commit(ctx, items)
 				r.answer(call, err)
@@ -420,17 +422,17 @@ func (r *reality) apply(e event) {
 	}
 }
 
-func (r *reality) answer(call int, err error) {
+func (r *system) answer(call int, err error) {
 	if r.answers[call] != pending {
 		r.broken = fmt.Sprintf("call %d was answered twice", call)
 	}
 	r.answers[call] = classOf(err)
-	if r.front == submitFront {
-		r.told = append(r.told, call)
+	if r.method == viaSubmit {
+		r.order = append(r.order, call)
 	}
 }
 
-// classOf returns the class of an answer.
+// classOf returns the kind of the answer err.
 func classOf(err error) answer {
 	_, panicked := errors.AsType[*groupcommit.PanicError](err)
 	notWritten := errors.Is(err, groupcommit.ErrNotWritten)
@@ -441,7 +443,7 @@ func classOf(err error) answer {
 	case err == errFlush:
 		return answerFlush
 	case panicked && notWritten:
-		return answerBehind
+		return answerQueued
 	case panicked:
 		return answerPanic
 	case canceled && notWritten:
@@ -454,13 +456,12 @@ func classOf(err error) answer {
 	return answer(fmt.Sprintf("unexpected %v", err))
 }
 
-func (r *reality) sight() sight {
-	return sight{r.answers, r.told, r.groups, r.closed, r.committer.Stats()}
+func (r *system) observation() observation {
+	return observation{r.answers, r.order, r.groups, r.closed, r.committer.Stats()}
 }
 
-// abandon ends what a path that differs has left behind, so that the bubble can
-// end.
-func (r *reality) abandon() {
+// abandon ends the goroutines that a failed path has left, so that the bubble can end.
+func (r *system) abandon() {
 	close(r.release)
 	for _, cancel := range r.cancels {
 		cancel()
@@ -469,7 +470,7 @@ func (r *reality) abandon() {
 	synctest.Wait()
 }
 
-// A waiterFunc is a Waiter that calls itself.
+// A waiterFunc is a function that is its own Waiter.
 type waiterFunc func(groupcommit.Flush)
 
 func (w waiterFunc) Done(f groupcommit.Flush) { w(f) }

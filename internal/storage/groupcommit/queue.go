@@ -2,17 +2,17 @@ package groupcommit
 
 import "time"
 
-// A group is what one flush is given, and who waits for it.
+// A group holds the items of one flush and the Waiters of their calls.
 type group[T any] struct {
 	items   []T           // of all calls, in the order of admission
 	waiters []Waiter      // one for each call, in the order of admission
-	opened  time.Duration // when its first call was admitted, after the Committer's start
+	opened  time.Duration // from the Committer's start to the admission of its first call
 	next    *group[T]
 }
 
-// tell answers every call of g, in the order of admission, and empties g so that
-// it retains nothing.
-func (g *group[T]) tell(f Flush) {
+// answer answers every call of g with f, in the order of admission, and empties g so
+// that it retains nothing.
+func (g *group[T]) answer(f Flush) {
 	clear(g.items)
 	g.items = g.items[:0]
 	for i, w := range g.waiters {
@@ -27,7 +27,7 @@ type groupList[T any] struct {
 	oldest, newest *group[T]
 }
 
-// push puts g behind the newest group.
+// push appends g to l.
 func (l *groupList[T]) push(g *group[T]) {
 	if l.newest == nil {
 		l.oldest = g
@@ -37,7 +37,7 @@ func (l *groupList[T]) push(g *group[T]) {
 	l.newest = g
 }
 
-// pop takes the oldest group out of l. It returns nil when l is empty.
+// pop removes the oldest group from l and returns it, or nil if l is empty.
 func (l *groupList[T]) pop() *group[T] {
 	g := l.oldest
 	if g == nil {
@@ -51,7 +51,7 @@ func (l *groupList[T]) pop() *group[T] {
 	return g
 }
 
-// unusedLocked returns a group without items, a used one when there is one.
+// unusedLocked returns a group without items, one of c.free if there is any.
 func (c *Committer[T]) unusedLocked() *group[T] {
 	g := c.free
 	if g == nil {

@@ -16,12 +16,12 @@ import (
 )
 
 // TestRandom lets several producers commit, cancel and submit in virtual time,
-// against flushes of random durations and outcomes, with a Close at a random
-// moment. Nothing brings the goroutines to rest in between; afterwards a judge
-// reads the records of both sides.
+// with flushes of random durations and outcomes, and a Close at a random moment.
+// Unlike TestModel it does not wait between events; it compares the answers with the
+// flushes at the end.
 //
-// It was seen to fail when the code was broken as TestModel lists, but for the
-// orders, which it cannot see, and the lost wake-up.
+// It was seen to fail when the code was broken in the ways that TestModel lists,
+// except for answers in another order, which it cannot see, and the lost wake-up.
 func TestRandom(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		s := drawScript(rt)
@@ -35,9 +35,9 @@ func TestRandom(t *testing.T) {
 
 // A script is what happens in one run.
 type script struct {
-	cfg       groupcommit.Config
+	cfg       groupcommit.Options
 	producers [][]step
-	flushes   []flushStep // the outcomes in turn, then again from the first
+	flushes   []flushStep // used in turn, repeatedly
 	closeAt   time.Duration
 }
 
@@ -46,7 +46,7 @@ type step struct {
 	think  time.Duration // before the call
 	items  int
 	submit bool          // Submit, and wait for the answer
-	endAt  time.Duration // when the call's ctx ends, counted from the call; below 0: never
+	endAt  time.Duration // from the call to the end of its ctx; below 0: never
 }
 
 type flushStep struct {
@@ -60,7 +60,7 @@ func drawScript(rt *rapid.T) *script {
 	})
 	maxGroup := rapid.IntRange(1, 5).Draw(rt, "MaxGroup")
 	s := &script{
-		cfg:     groupcommit.Config{MaxGroup: maxGroup},
+		cfg:     groupcommit.Options{MaxGroup: maxGroup},
 		closeAt: time.Duration(rapid.IntRange(0, 40).Draw(rt, "close at ms")) * time.Millisecond,
 	}
 	steps := rapid.SliceOfN(rapid.Custom(func(rt *rapid.T) step {
@@ -85,8 +85,8 @@ func drawScript(rt *rapid.T) *script {
 	return s
 }
 
-// An itemID tells the producer, the call and the place of an item.
-type itemID struct{ producer, call, place int }
+// An itemID identifies an item by its producer, call and position in the call.
+type itemID struct{ producer, call, index int }
 
 func (s *script) items(producer, call int) []itemID {
 	items := make([]itemID, s.producers[producer][call].items)
@@ -96,13 +96,13 @@ func (s *script) items(producer, call int) []itemID {
 	return items
 }
 
-// A flushRecord is what one flush saw.
+// A flushRecord is one call of the flush function.
 type flushRecord struct {
 	group   []itemID
 	outcome outcome
 }
 
-// run plays s and returns the rules that were broken. It must be called in a
+// run plays s and returns the rules that were broken. It must be called in a synctest
 // bubble.
 func (s *script) run() (broken []string) {
 	report := make(chan string, 1000)
@@ -152,8 +152,7 @@ func (s *script) run() (broken []string) {
 		report <- fmt.Sprintf("Close returned %v", err)
 	}
 	flushedAtClose := len(flushes)
-	// Every producer comes to its end. One whose call is never answered makes the
-	// bubble fail.
+	// Every producer ends. If a call is never answered, the bubble fails.
 	time.Sleep(time.Hour)
 	synctest.Wait()
 	if len(flushes) != flushedAtClose {
@@ -166,11 +165,10 @@ func (s *script) run() (broken []string) {
 	for b := range report {
 		broken = append(broken, b)
 	}
-	return append(broken, s.judge(answers, flushes)...)
+	return append(broken, s.check(answers, flushes)...)
 }
 
-// call makes call i of producer p, waits for its answer and returns the answer's
-// class.
+// call makes call i of producer p, waits for its answer and returns it.
 func (s *script) call(c *groupcommit.Committer[itemID], p, i int, report chan<- string) answer {
 	st := s.producers[p][i]
 	if !st.submit {
@@ -188,29 +186,29 @@ func (s *script) call(c *groupcommit.Committer[itemID], p, i int, report chan<- 
 		_, err := c.Commit(ctx, s.items(p, i))
 		return classOf(err)
 	}
-	told := make(chan error, 1)
+	answer := make(chan error, 1)
 	err := c.Submit(s.items(p, i), waiterFunc(func(f groupcommit.Flush) {
 		select {
-		case told <- f.Err:
+		case answer <- f.Err:
 		default:
 			report <- fmt.Sprintf("call %d of producer %d was answered twice", i, p)
 		}
 	}))
 	if err == nil {
-		err = <-told
+		err = <-answer
 		time.Sleep(time.Millisecond)
-		if len(told) > 0 {
+		if len(answer) > 0 {
 			report <- fmt.Sprintf("call %d of producer %d was answered again", i, p)
 		}
 	}
 	return classOf(err)
 }
 
-// judge compares the answers with the flushes.
-func (s *script) judge(answers [][]answer, flushes []flushRecord) (broken []string) {
-	// Where each call's items went. A call's items stand side by side in one
-	// group, and the calls of a producer that waits for its answers in the order
-	// of the calls; after an abandoned call as well, since admission is in order.
+// check compares the answers with the flushes and returns the rules that were broken.
+func (s *script) check(answers [][]answer, flushes []flushRecord) (broken []string) {
+	// A call's items are adjacent in one group. The calls of a producer, which waits
+	// for each answer, are flushed in their order, also after an abandoned call, since
+	// admission is in order.
 	flushOf := make(map[itemID]int) // by the call's first item
 	newest := make([]int, len(s.producers))
 	for p := range newest {
@@ -228,7 +226,7 @@ func (s *script) judge(answers [][]answer, flushes []flushRecord) (broken []stri
 				break
 			}
 			if id.call <= newest[id.producer] {
-				broken = append(broken, fmt.Sprintf("flush %d: %v comes behind call %d", f, id, newest[id.producer]))
+				broken = append(broken, fmt.Sprintf("flush %d: %v was flushed after call %d", f, id, newest[id.producer]))
 			}
 			newest[id.producer] = id.call
 			flushOf[id] = f
@@ -247,7 +245,7 @@ func (s *script) judge(answers [][]answer, flushes []flushRecord) (broken []stri
 				ok = written && flushes[f].outcome == flushError
 			case answerPanic:
 				ok = written && flushes[f].outcome >= flushPanic
-			case answerBehind:
+			case answerQueued:
 				ok = !written && panicked
 			case answerClosed, answerEnded:
 				ok = !written

@@ -7,23 +7,23 @@ import (
 	"time"
 )
 
-// run commits groups until Close was called and the queue is empty, or until
+// run commits groups until Close has been called and the queue is empty, or until
 // flush panics.
 func (c *Committer[T]) run() {
 	defer close(c.done)
 	for g := c.next(nil); g != nil; g = c.next(g) {
 		c.commit(g)
-		// Let the callers run that were just answered: what they commit next joins
-		// the next group. Without this turn they fall into two halves that take
-		// turns with each other, in half-full groups. BenchmarkCommit on two
-		// processors, with a flush of 1 ms: groups of 43 instead of 32 for 64
-		// callers, and of 940 instead of 515 for 1,000.
+		// Let the callers that were just answered run, so that their next calls join
+		// the next group. Otherwise the callers split into two halves that alternate,
+		// and groups are half full. BenchmarkCommit on two processors, with a flush of
+		// 1 ms: groups of 43 instead of 32 for 64 callers, and of 940 instead of 515
+		// for 1,000.
 		runtime.Gosched()
 	}
 }
 
-// next gives the used group back and waits for the next one. It returns nil when
-// there will be none.
+// next frees the used group and waits for the next one. It returns nil if there will
+// be none.
 func (c *Committer[T]) next(used *group[T]) *group[T] {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -31,7 +31,7 @@ func (c *Committer[T]) next(used *group[T]) *group[T] {
 		used.next = c.free
 		c.free = used
 	}
-	for c.queue.oldest == nil && c.refusal == nil {
+	for c.queue.oldest == nil && c.rejection == nil {
 		c.wake.Wait()
 	}
 	g := c.queue.pop()
@@ -39,7 +39,7 @@ func (c *Committer[T]) next(used *group[T]) *group[T] {
 	return g
 }
 
-// noteOldestLocked notes that g, nil for none, is the oldest group whose flush has
+// noteOldestLocked records that g, nil for none, is the oldest group whose flush has
 // not ended.
 func (c *Committer[T]) noteOldestLocked(g *group[T]) {
 	opened := int64(never)
@@ -49,23 +49,21 @@ func (c *Committer[T]) noteOldestLocked(g *group[T]) {
 	c.oldest.Store(opened)
 }
 
-// commit flushes g and answers its calls.
-//
-// The answering is deferred, so that it happens as well when flush panics or
-// ends the goroutine.
+// commit flushes g and answers its calls. The answer is deferred, so that calls are
+// answered even if flush panics or ends the goroutine.
 func (c *Committer[T]) commit(g *group[T]) {
 	f := Flush{Start: time.Now(), Items: len(g.items)}
 	returned := false
 	defer func() {
 		c.flushing.Store(false)
 		f.End = time.Now()
-		var behind groupList[T]
+		var queued groupList[T]
 		if !returned {
-			behind, f.Err = c.fail(recover())
+			queued, f.Err = c.fail(recover())
 		}
-		c.answer(g, f)
-		for b := behind.pop(); b != nil; b = behind.pop() {
-			b.tell(Flush{Err: c.refusal}) // which is final
+		c.finish(g, f)
+		for q := queued.pop(); q != nil; q = queued.pop() {
+			q.answer(Flush{Err: c.rejection}) // no longer changes after fail
 		}
 	}()
 	c.flushing.Store(true)
@@ -73,10 +71,10 @@ func (c *Committer[T]) commit(g *group[T]) {
 	returned = true
 }
 
-// answer tells every call of g how its flush ended, and empties g.
-func (c *Committer[T]) answer(g *group[T], f Flush) {
-	// The group leaves the queue before the first answer: a caller that is answered
-	// may ask Waited, or commit again.
+// finish counts the flush f of g, answers its calls and empties it.
+func (c *Committer[T]) finish(g *group[T], f Flush) {
+	// The group leaves the queue before the first answer: an answered caller may
+	// call Waited or commit again.
 	c.mu.Lock()
 	c.stats.Groups++
 	if f.Err != nil {
@@ -86,29 +84,28 @@ func (c *Committer[T]) answer(g *group[T], f Flush) {
 	c.leaveLocked(g)
 	c.noteOldestLocked(c.queue.oldest)
 	c.mu.Unlock()
-	if c.cfg.OnFlush != nil {
-		c.cfg.OnFlush(f)
+	if c.opt.OnFlush != nil {
+		c.opt.OnFlush(f)
 	}
-	g.tell(f)
+	g.answer(f)
 }
 
-// leaveLocked counts the items and calls of g out of the queue.
+// leaveLocked subtracts the items and calls of g from the queue's counters.
 func (c *Committer[T]) leaveLocked(g *group[T]) {
 	c.stats.QueuedItems -= len(g.items)
 	c.stats.QueuedCalls -= len(g.waiters)
 }
 
-// fail stops c for good after flush did not return. It returns the groups behind,
-// which are to be told c.refusal, that nothing of theirs was written, and the error
-// for the calls of the flush.
-func (c *Committer[T]) fail(panicValue any) (behind groupList[T], failure error) {
+// fail stops c permanently after flush did not return. It returns the queued groups,
+// which commit answers with c.rejection, and the error for the calls of the flush.
+func (c *Committer[T]) fail(panicValue any) (queued groupList[T], failure error) {
 	failure = &PanicError{Value: panicValue, Stack: debug.Stack()}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.failure, c.refusal = failure, fmt.Errorf("%w: %w", ErrNotWritten, failure)
-	behind, c.queue = c.queue, groupList[T]{}
-	for b := behind.oldest; b != nil; b = b.next {
-		c.leaveLocked(b)
+	c.failure, c.rejection = failure, fmt.Errorf("%w: %w", ErrNotWritten, failure)
+	queued, c.queue = c.queue, groupList[T]{}
+	for q := queued.oldest; q != nil; q = q.next {
+		c.leaveLocked(q)
 	}
-	return behind, failure
+	return queued, failure
 }

@@ -11,12 +11,12 @@ import (
 	"github.com/pulsegate/pulsegate/internal/storage/groupcommit"
 )
 
-// TestStress lets 64 callers commit, cancel and submit in real time, beside
-// readers of Stats, until one of them closes the committer. What was answered
-// nil must have been flushed, item by item. The race detector watches.
+// TestStress lets 64 callers commit, cancel, submit and read Stats in real time, until
+// one of them closes the committer. Every item that was answered with nil must have
+// been flushed. Run it with the race detector.
 //
-// It was seen to hang when an abandoned call was used again, a call answered twice, a wake-up lost or
-// the queue dropped at Close.
+// It was seen to hang when an abandoned call was reused, a call answered twice, a
+// wake-up lost or the queue dropped at Close.
 func TestStress(t *testing.T) {
 	const (
 		callers  = 64
@@ -25,7 +25,7 @@ func TestStress(t *testing.T) {
 	)
 	var flushed [callers * rounds]bool // written by flush only
 	var inFlush atomic.Int32
-	c := groupcommit.New(groupcommit.Config{MaxGroup: maxGroup}, func(group []int) error {
+	c := groupcommit.New(groupcommit.Options{MaxGroup: maxGroup}, func(group []int) error {
 		if inFlush.Add(1) != 1 {
 			t.Error("flush was called concurrently")
 		}
@@ -53,10 +53,10 @@ func TestStress(t *testing.T) {
 				}
 				var err error
 				if round%3 == 0 {
-					told := make(chan error, 1)
-					err = c.Submit([]int{item}, waiterFunc(func(f groupcommit.Flush) { told <- f.Err }))
+					answer := make(chan error, 1)
+					err = c.Submit([]int{item}, waiterFunc(func(f groupcommit.Flush) { answer <- f.Err }))
 					if err == nil {
-						err = <-told
+						err = <-answer
 					}
 				} else {
 					_, err = c.Commit(ctx, []int{item})
@@ -92,14 +92,14 @@ func TestStress(t *testing.T) {
 		if ok {
 			safe++
 			if !flushed[item] {
-				t.Errorf("item %d was answered nil and never flushed", item)
+				t.Errorf("item %d was answered with nil but not flushed", item)
 			}
 		}
 	}
 	st := c.Stats()
 	t.Logf("%d safe, %d canceled, %d closed, %d groups", safe, canceled.Load(), closed.Load(), st.Groups)
 	if safe == 0 || closed.Load() == 0 {
-		t.Error("the test did not reach what it tests")
+		t.Error("want calls that were flushed and calls after Close")
 	}
 	if st.QueuedItems != 0 || st.Flushing {
 		t.Errorf("Stats: got %+v, want nothing queued", st)

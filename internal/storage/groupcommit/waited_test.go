@@ -8,15 +8,15 @@ import (
 	"github.com/pulsegate/pulsegate/internal/storage/groupcommit"
 )
 
-// Waited tells the age of the oldest call, from its admission to the end of its
-// flush, also behind other groups.
+// TestWaited checks that Waited returns the age of the oldest unanswered call, also
+// of one that is queued behind another group.
 //
-// Seen to fail when next does not note when its group was opened, and when it does
-// not note that there is none.
+// Seen to fail when next did not record when its group was opened, and when it did
+// not record that there is none.
 func TestWaited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
-		c := groupcommit.New(groupcommit.Config{MaxGroup: 1}, func([]int) error {
+		c := groupcommit.New(groupcommit.Options{MaxGroup: 1}, func([]int) error {
 			<-release
 			return nil
 		})

@@ -9,8 +9,8 @@ import (
 )
 
 // A channelCommitter is the rejected design with a channel of calls, kept for
-// BenchmarkCommit. It does only what a comparison needs: no Close that is safe
-// beside Commit, no panics.
+// BenchmarkCommit. It does only what the comparison needs: Close must not be called
+// concurrently with Commit, and a panic of flush is not handled.
 type channelCommitter struct {
 	flush    func([]int) error
 	maxGroup int
@@ -59,7 +59,7 @@ func (c *channelCommitter) run() {
 			group = append(group, w.items...)
 			waiting = append(waiting, w)
 			w = nil
-			// Calls of one item only: no call is ever too large for the rest.
+			// Every call has one item, so the next call always fits.
 			if len(group) < c.maxGroup {
 				select {
 				case w = <-c.calls:
