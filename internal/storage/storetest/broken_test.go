@@ -10,8 +10,8 @@ import (
 	"github.com/pulsegate/pulsegate/internal/storage/storetest"
 )
 
-// TestBrokenStores runs the suite on stores that are wrong on purpose. For each
-// fault the check named beside it must fail; others may.
+// TestBrokenStores runs the suite on deliberately faulty stores. For each fault, the
+// check listed with it must fail; others may fail too.
 func TestBrokenStores(t *testing.T) {
 	// Do not shrink or save what the random check finds here.
 	setFlag(t, "rapid.nofailfile", "true")
@@ -22,86 +22,87 @@ func TestBrokenStores(t *testing.T) {
 		check string
 	}{
 		{"last write wins", "settle/sequences"},
-		{"conflict is taken in part", "settle/sequences"},
+		{"conflict is stored in part", "settle/sequences"},
 		{"identity per reading", "settle/sequences"},
 		{"gateway is compared", "settle/sequences"},
 		{"last gateway is kept", "settle/sequences"},
-		{"duplicate names the gateway", "settle/sequences"},
+		{"duplicate sets the gateway", "settle/sequences"},
 		{"last receipt is kept", "settle/sequences"},
-		{"zero is no value", "settle/sequences"},
-		{"drops late readings", "settle/late"},
+		{"zero counts as missing", "settle/sequences"},
+		{"late reading is dropped", "settle/late"},
 		{"gateways are not stored", "settle/stored"},
-		{"group settled against the store only", "settle/one group"},
-		{"group in reverse", "settle/one group"},
-		{"names the last sign", "settle/conflict sign"},
-		{"keeps old outcomes", "settle/entries"},
-		{"keeps the entry", "settle/entries"},
-		{"changes the reading", "settle/entries"},
-		{"takes empty readings", "settle/refused readings"},
+		{"entries of a group ignore each other", "settle/one group"},
+		{"group is settled in reverse", "settle/one group"},
+		{"conflict names the last sign", "settle/conflict sign"},
+		{"old outcome is kept", "settle/entries"},
+		{"entry is retained", "settle/entries"},
+		{"reading is modified", "settle/entries"},
+		{"empty reading is accepted", "settle/invalid readings"},
 		{"one device too many", "settle/too many devices"},
-		{"asks no guard", "settle/withheld"},
-		{"gives nothing back", "settle/withheld"},
-		{"guards what is the writer's own", "settle/withheld"},
-		{"forgets who completed", "settle/withheld"},
+		{"guard is not called", "settle/withheld"},
+		{"guard is never returned to", "settle/withheld"},
+		{"writer's own record is guarded", "settle/withheld"},
+		{"completion by another is forgotten", "settle/withheld"},
 		{"unknown device is empty", "read/unknown device"},
 		{"names match as prefixes", "read/similar names"},
 		{"to is inclusive", "read/range"},
 		{"from is exclusive", "read/range"},
-		{"from is taken as unsigned", "read/range"},
+		{"from is unsigned", "read/range"},
 		{"order is ignored", "read/range"},
-		{"descending pages start at the old end", "read/pages"},
+		{"descending pages start at the oldest", "read/pages"},
 		{"short pages", "read/pages"},
-		{"order is ignored", "read/pages under writes"},
+		{"order is ignored", "read/pages during writes"},
 		{"latest of the newest record only", "read/latest per sign"},
 		{"latest by arrival", "read/latest per sign"},
 		{"newest by arrival", "read/latest per sign"},
 		{"devices by arrival", "read/devices"},
 		{"after is inclusive", "read/devices"},
-		{"devices by arrival", "read/devices under writes"},
-		{"ends no context", "read/ended context"},
-		{"short pages", "read/beside writes"},
-		{"erase takes similar names", "remove/erase"},
-		{"erase counts the device", "remove/erase"},
+		{"devices by arrival", "read/devices during writes"},
+		{"context is ignored", "read/canceled context"},
+		{"short pages", "read/during writes"},
+		{"erase removes similar names", "remove/erase"},
+		{"erase counts devices", "remove/erase"},
 		{"expire is inclusive", "remove/expire"},
 		{"expired signs stay", "remove/expire"},
-		{"erase keeps the place", "remove/place"},
-		{"expire keeps the place", "remove/place"},
-		{"crash brings back what was removed", "remove/crash"},
+		{"erased device counts towards the limit", "remove/device limit"},
+		{"expired device counts towards the limit", "remove/device limit"},
+		{"crash restores removed readings", "remove/crash"},
 		{"reopen forgets completions", "life/reopen"},
 		{"writes after close", "life/closed"},
 		{"reads after close", "life/closed"},
 		{"closed without not-written", "life/closed"},
-		{"closed without not-written", "life/close beside calls"},
+		{"closed without not-written", "life/close during calls"},
 		{"crash loses the last group", "crash/acknowledged"},
-		{"crash loses the last group", "crash/beside writes"},
-		{"crash tears the last reading", "crash/beside writes"},
+		{"crash loses the last group", "crash/during writes"},
+		{"crash tears the last reading", "crash/during writes"},
 		{"duplicates are not synced", "crash/duplicate"},
 		{"last write wins", "random"},
 		{"last gateway is kept", "random"},
 		{"latest by arrival", "random"},
 		{"short pages", "random"},
 		{"expire is inclusive", "random"},
-		{"erase takes similar names", "random"},
+		{"erase removes similar names", "random"},
 		{"crash loses the last group", "random"},
 	} {
 		t.Run(fmt.Sprintf("%s/%s", tt.fault, tt.check), func(t *testing.T) {
-			// What is drawn at random, or depends on the scheduler, may need some runs.
+			// A check with random input, or one that depends on the scheduler, may need
+			// several runs.
 			const runs = 50
 			for run := 1; !fails(t, tt.check, tt.fault); run++ {
 				if run == runs {
-					t.Fatalf("the check %q does not see the fault %q in %d runs", tt.check, tt.fault, runs)
+					t.Fatalf("check %q did not fail for fault %q in %d runs", tt.check, tt.fault, runs)
 				}
 			}
 		})
 	}
 }
 
-// TestSoundStore runs the same machinery without a fault: the checks above must
-// fail for the fault's sake.
-func TestSoundStore(t *testing.T) {
+// TestFaultlessStore runs the same harness without a fault, to show that the checks
+// above fail because of the fault.
+func TestFaultlessStore(t *testing.T) {
 	for _, c := range storetest.Checks() {
 		if fails(t, c.Name, "none") {
-			t.Errorf("the check %q fails on a sound store", c.Name)
+			t.Errorf("check %q failed on a store without a fault", c.Name)
 		}
 	}
 }
@@ -138,9 +139,9 @@ func setFlag(t *testing.T, name, value string) {
 	t.Cleanup(func() { _ = f.Value.Set(old) })
 }
 
-// A recorder is a testing.TB that keeps failures to itself.
+// A recorder is a testing.TB that records failures and does not report them.
 type recorder struct {
-	testing.TB // for what is not overridden
+	testing.TB // for the methods that are not overridden
 
 	mu       sync.Mutex
 	failed   bool
@@ -148,7 +149,7 @@ type recorder struct {
 	cleanups []func()
 }
 
-func (r *recorder) note(failed bool, message string) {
+func (r *recorder) record(failed bool, message string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.failed = r.failed || failed
@@ -162,20 +163,20 @@ func (r *recorder) cleanUp() {
 }
 
 func (r *recorder) Helper()                      {}
-func (r *recorder) Fail()                        { r.note(true, "Fail") }
-func (r *recorder) FailNow()                     { r.note(true, "FailNow"); runtime.Goexit() }
-func (r *recorder) Log(args ...any)              { r.note(false, fmt.Sprint(args...)) }
-func (r *recorder) Logf(f string, args ...any)   { r.note(false, fmt.Sprintf(f, args...)) }
-func (r *recorder) Error(args ...any)            { r.note(true, fmt.Sprint(args...)) }
-func (r *recorder) Errorf(f string, args ...any) { r.note(true, fmt.Sprintf(f, args...)) }
-func (r *recorder) Fatal(args ...any)            { r.note(true, fmt.Sprint(args...)); runtime.Goexit() }
+func (r *recorder) Fail()                        { r.record(true, "Fail") }
+func (r *recorder) FailNow()                     { r.record(true, "FailNow"); runtime.Goexit() }
+func (r *recorder) Log(args ...any)              { r.record(false, fmt.Sprint(args...)) }
+func (r *recorder) Logf(f string, args ...any)   { r.record(false, fmt.Sprintf(f, args...)) }
+func (r *recorder) Error(args ...any)            { r.record(true, fmt.Sprint(args...)) }
+func (r *recorder) Errorf(f string, args ...any) { r.record(true, fmt.Sprintf(f, args...)) }
+func (r *recorder) Fatal(args ...any)            { r.record(true, fmt.Sprint(args...)); runtime.Goexit() }
 func (r *recorder) Fatalf(f string, args ...any) {
-	r.note(true, fmt.Sprintf(f, args...))
+	r.record(true, fmt.Sprintf(f, args...))
 	runtime.Goexit()
 }
-func (r *recorder) Skip(args ...any) { r.note(false, fmt.Sprint(args...)); runtime.Goexit() }
+func (r *recorder) Skip(args ...any) { r.record(false, fmt.Sprint(args...)); runtime.Goexit() }
 func (r *recorder) Skipf(f string, args ...any) {
-	r.note(false, fmt.Sprintf(f, args...))
+	r.record(false, fmt.Sprintf(f, args...))
 	runtime.Goexit()
 }
 func (r *recorder) Cleanup(f func()) { r.cleanups = append(r.cleanups, f) }

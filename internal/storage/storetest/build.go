@@ -11,18 +11,18 @@ import (
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
-// tb is the part of testing.TB that the helpers need and that rapid.T has too.
+// tb has the methods that the helpers need and that testing.TB and rapid.T share.
 type tb interface {
 	Helper()
 	Errorf(format string, args ...any)
 	Fatalf(format string, args ...any)
 }
 
-// endOfTime is a bound that lies behind every reading but one at the very last
+// endOfTime is an exclusive bound that excludes only a reading at the last
 // millisecond.
 const endOfTime = math.MaxInt64
 
-// receivedUnixMs is when the checks' readings come in, unless they say otherwise.
+// receivedUnixMs is the default time of receipt of the checks' readings.
 const receivedUnixMs = 1_800_000_000_000
 
 // A sign is one value of a reading.
@@ -56,7 +56,7 @@ func valuesOf(signs ...sign) vitals.Values {
 	return vs
 }
 
-// entry returns a reading that waits to be settled.
+// entry returns an unsettled reading.
 func entry(device string, timeUnixMs int64, signs ...sign) *storage.Entry {
 	return &storage.Entry{
 		Reading:        &vitals.Reading{Device: mustName(device), TimeUnixMs: timeUnixMs, Values: valuesOf(signs...)},
@@ -64,7 +64,7 @@ func entry(device string, timeUnixMs int64, signs ...sign) *storage.Entry {
 	}
 }
 
-// by names the gateway of e.
+// by sets the gateway of e.
 func by(gateway string, e *storage.Entry) *storage.Entry {
 	e.Reading.Gateway = mustName(gateway)
 	return e
@@ -76,7 +76,7 @@ func at(receivedUnixMs int64, e *storage.Entry) *storage.Entry {
 	return e
 }
 
-// recordOf is what is stored of e when nothing else of its time is.
+// recordOf returns the record that e creates if its device and time have none.
 func recordOf(e *storage.Entry) storage.Record {
 	return storage.Record{Reading: *e.Reading, ReceivedUnixMs: e.ReceivedUnixMs}
 }
@@ -90,7 +90,7 @@ func mustOpen(t testing.TB, h Harness) storage.Store {
 	return s
 }
 
-// open opens the store of h until the check ends.
+// open opens the store of h and closes it at the end of the check.
 func open(t testing.TB, h Harness) storage.Store {
 	t.Helper()
 	s := mustOpen(t, h)
@@ -112,7 +112,7 @@ func mustAppend(t tb, s storage.Store, group ...*storage.Entry) {
 	}
 	for i, e := range group {
 		if e.Outcome == 0 {
-			t.Fatalf("Append left entry %d unsettled", i)
+			t.Fatalf("Append did not set the outcome of entry %d", i)
 		}
 	}
 }
@@ -154,12 +154,12 @@ func scanPages(t tb, s storage.Store, r storage.Range, size int) []storage.Recor
 		if n < size {
 			return all
 		}
-		r = rest(r, page[n-1])
+		r = after(r, page[n-1])
 	}
 }
 
-// rest is the part of r that comes behind last.
-func rest(r storage.Range, last storage.Record) storage.Range {
+// after returns the part of r that follows the record last.
+func after(r storage.Range, last storage.Record) storage.Range {
 	if r.Descending {
 		r.ToUnixMs = last.TimeUnixMs
 	} else {
@@ -168,12 +168,12 @@ func rest(r storage.Range, last storage.Record) storage.Range {
 	return r
 }
 
-// allOf is the range of all records of a device.
+// allOf returns the range of all records of a device.
 func allOf(device string) storage.Range {
 	return storage.Range{Device: mustName(device), ToUnixMs: endOfTime}
 }
 
-// devicePages reads all devices in pages of size.
+// devicePages reads all devices in pages of size devices.
 func devicePages(t tb, s storage.Store, size int) []storage.Device {
 	t.Helper()
 	var (
@@ -227,7 +227,7 @@ func wantDevices(t tb, what string, got, want []storage.Device) {
 	}
 }
 
-// wantAll compares everything that s shows with the model, read in pages of size.
+// wantAll compares everything in s with the model. It reads s in pages of size.
 func wantAll(t tb, s storage.Store, want records, size int) {
 	t.Helper()
 	devices := want.devices(vitals.Name{})
@@ -252,7 +252,7 @@ func OutcomeName(o storage.Outcome) string {
 	return fmt.Sprintf("Outcome(%d)", o)
 }
 
-// describe shows a record of a test. The values of tests are no health data.
+// describe formats a record of a test. The values of tests are no health data.
 func describe(r storage.Record) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s@%d{", r.Device, r.TimeUnixMs)

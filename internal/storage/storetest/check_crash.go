@@ -7,12 +7,12 @@ import (
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
-// crashLoad bounds how many groups a load runs ahead while the crash is on its
-// way. A store in memory would write thousands.
+// crashLoad bounds the number of groups that a load writes until the crash happens.
+// A store in memory would write thousands.
 const crashLoad = 50
 
-// checkCrashAcknowledged loses power between groups: all of them were
-// acknowledged, so all must be there, and nothing else.
+// checkCrashAcknowledged loses power between groups: all of them were acknowledged,
+// so all must be stored, and nothing else.
 func checkCrashAcknowledged(t testing.TB, h Harness) {
 	needCrash(t, h)
 	model := records{}
@@ -34,21 +34,21 @@ func checkCrashAcknowledged(t testing.TB, h Harness) {
 		h.Crash([]int{0, 50, 100}[round%3], uint64(round))
 		s = mustOpen(t, h)
 		wantAll(t, s, model, 5)
-		if round%4 == 3 { // again at once: what was recovered must itself be stable
+		if round%4 == 3 { // crash again: what Open recovered must be stable too
 			h.Crash(0, 0)
 			s = mustOpen(t, h)
 			wantAll(t, s, model, 5)
 		}
 	}
 	mustClose(t, s)
-	h.Crash(0, 0) // a closed store loses nothing either
+	h.Crash(0, 0) // after Close
 	wantAll(t, open(t, h), model, 5)
 }
 
 // checkCrashDuplicate kills the process in the middle of a load, so that unsynced
-// bytes survive, and sends the load again. What is then answered as a duplicate
-// must survive a loss of power right after the answer, even if the first process
-// never synced it.
+// bytes survive, and sends the load again. A reading that is then answered as a
+// duplicate must survive a loss of power immediately after the answer, even if the
+// first process did not sync it.
 func checkCrashDuplicate(t testing.TB, open func(testing.TB) Harness) {
 	for round := range uint64(6) {
 		h := open(t)
@@ -75,9 +75,10 @@ func checkCrashDuplicate(t testing.TB, open func(testing.TB) Harness) {
 	}
 }
 
-// checkCrashBesideWrites loses power while a load is written. Afterwards all that
-// was acknowledged is there, and of the rest every reading whole or not at all.
-func checkCrashBesideWrites(t testing.TB, h Harness) {
+// checkCrashDuringWrites loses power while a load is written. Afterwards all
+// acknowledged readings must be stored, and every other reading as a whole or not at
+// all.
+func checkCrashDuringWrites(t testing.TB, h Harness) {
 	needCrash(t, h)
 	l := &load{}
 	for round := range uint64(12) {
@@ -101,6 +102,6 @@ func checkCrashBesideWrites(t testing.TB, h Harness) {
 func needCrash(t testing.TB, h Harness) {
 	t.Helper()
 	if h.Crash == nil {
-		t.Skip("the harness cannot crash its store")
+		t.Skip("the harness has no Crash")
 	}
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
-// checkReopen closes and opens again, and settles readings of every kind in
-// between: what the store knows of its devices must survive.
+// checkReopen repeatedly settles readings of every kind, closes the store and opens it
+// again: its records and devices must be the same.
 func checkReopen(t testing.TB, h Harness) {
 	model := records{}
 	s := mustOpen(t, h)
@@ -24,7 +24,7 @@ func checkReopen(t testing.TB, h Harness) {
 			ms := 100*round + int64(i*7%20)
 			group = append(group,
 				entry(device, ms, hr(vitals.Hundredths(ms))),     // newer
-				entry(device, ms/2, spo2(vitals.Hundredths(ms))), // late, some complete, some contradict
+				entry(device, ms/2, spo2(vitals.Hundredths(ms))), // late; some complete, some contradict
 				entry(device, ms, rhr(vitals.Hundredths(i))),
 				entry(device, 100, hr(100)))
 		}
@@ -67,17 +67,17 @@ func checkClosed(t testing.TB, h Harness) {
 	wantRecords(t, "scan", scanPages(t, open(t, h), allOf("d"), 10), []storage.Record{recordOf(entry("d", 1, hr(1)))})
 }
 
-// checkReadersBesideWrites reads from several goroutines while a load is written.
-// Readers must see at least what was acknowledged before they asked, and only
-// what the load wrote.
-func checkReadersBesideWrites(t testing.TB, h Harness) {
+// checkReadersDuringWrites reads from several goroutines while a load is written.
+// Readers must see at least what was acknowledged before their call, and only what
+// the load wrote.
+func checkReadersDuringWrites(t testing.TB, h Harness) {
 	s := open(t, h)
 	l := &load{}
 	writerDone := make(chan struct{})
 	go func() {
 		defer close(writerDone)
 		if err := l.run(s, 150); err != nil {
-			t.Errorf("Append beside readers: %v", err)
+			t.Errorf("Append during reads: %v", err)
 		}
 	}()
 	var readers sync.WaitGroup
@@ -92,7 +92,7 @@ func checkReadersBesideWrites(t testing.TB, h Harness) {
 				device := (i + n) % loadDevices
 				acked := l.acked.Load()
 				if err := l.verify(s, device, acked, math.MaxInt64/2, 1+n%50); err != nil {
-					t.Errorf("reading beside writes: %v", err)
+					t.Errorf("reading during writes: %v", err)
 					return
 				}
 			}
@@ -105,9 +105,9 @@ func checkReadersBesideWrites(t testing.TB, h Harness) {
 	}
 }
 
-// checkCloseBesideCalls closes while calls run. Each must succeed or say that the
-// store is closed, and what was acknowledged must be there after a reopen.
-func checkCloseBesideCalls(t testing.TB, h Harness) {
+// checkCloseDuringCalls closes the store while calls run. Each call must succeed or
+// return ErrClosed, and what was acknowledged must be stored after a reopen.
+func checkCloseDuringCalls(t testing.TB, h Harness) {
 	l := &load{}
 	for round := range 5 {
 		s := mustOpen(t, h)
@@ -119,7 +119,7 @@ func checkCloseBesideCalls(t testing.TB, h Harness) {
 				for {
 					if err := l.verify(s, round%loadDevices, l.acked.Load(), math.MaxInt64/2, 10); err != nil {
 						if !errors.Is(err, storage.ErrClosed) {
-							t.Errorf("reading beside Close: %v", err)
+							t.Errorf("reading during Close: %v", err)
 						}
 						return
 					}
@@ -129,7 +129,7 @@ func checkCloseBesideCalls(t testing.TB, h Harness) {
 		l.waitFor(goal)
 		mustClose(t, s)
 		if err := wait(); !errors.Is(err, storage.ErrClosed) || !errors.Is(err, storage.ErrNotWritten) {
-			t.Errorf("Append beside Close returned %v, want ErrClosed and ErrNotWritten", err)
+			t.Errorf("Append during Close returned %v, want ErrClosed and ErrNotWritten", err)
 		}
 		calls.Wait()
 	}

@@ -14,8 +14,8 @@ import (
 )
 
 // checkRandom runs random sequences of groups, reads, reopens and crashes on the
-// store and on the model side by side. Devices, times and values come from small
-// sets, so that most readings meet another one.
+// store and on the model, and compares them. Devices, times and values come from
+// small sets, so that most readings share their device and time with another one.
 func checkRandom(t testing.TB, open func(testing.TB) Harness) {
 	rapid.Check(t, func(rt *rapid.T) {
 		h := open(t)
@@ -44,7 +44,7 @@ func checkRandom(t testing.TB, open func(testing.TB) Harness) {
 	})
 }
 
-// A machine is a store beside its model.
+// A machine is a store together with its model.
 type machine struct {
 	h     Harness
 	s     storage.Store
@@ -56,8 +56,8 @@ var (
 	randomGateways = []string{"", "", "g1", "g2"}
 )
 
-// drawTime prefers few times, so that readings meet; and now and then a run of
-// many, so that a device's newest time moves on.
+// drawTime mostly draws from few times, so that readings share them, and sometimes
+// from many, so that a device's newest time changes.
 func drawTime(t *rapid.T) int64 {
 	if rapid.IntRange(0, 3).Draw(t, "far") == 0 {
 		return rapid.Int64Range(0, 300).Draw(t, "time")
@@ -70,7 +70,7 @@ func drawEntry(t *rapid.T) *storage.Entry {
 	e.Reading.Gateway = mustName(rapid.SampledFrom(randomGateways).Draw(t, "gateway"))
 	e.ReceivedUnixMs = rapid.Int64Range(1, 3).Draw(t, "received")
 	present := rapid.Uint8Range(1, 1<<vitals.NumSigns-1).Draw(t, "signs")
-	odd := rapid.IntRange(0, 7).Draw(t, "value") == 0 // few, so that most parts agree
+	odd := rapid.IntRange(0, 7).Draw(t, "value") == 0 // rarely, so that most values agree
 	for sg := range vitals.Sign(vitals.NumSigns) {
 		if present&(1<<sg) == 0 {
 			continue
@@ -136,7 +136,7 @@ func (m *machine) devices(t *rapid.T) {
 	wantDevices(t, "devices", devicePages(t, m.s, size), m.model.devices(vitals.Name{}))
 }
 
-// erase erases now and then: it may take a store long.
+// erase erases a device in one of eight calls: an erasure may take a store long.
 func (m *machine) erase(t *rapid.T) {
 	name := mustName(rapid.SampledFrom(randomDevices).Draw(t, "device"))
 	if rapid.IntRange(0, 7).Draw(t, "erase") > 0 {
@@ -160,7 +160,7 @@ func (m *machine) expire(t *rapid.T) {
 	got, err := m.s.(storage.Remover).Expire(context.Background(), before, atMost)
 	want := m.model.expire(before, atMost)
 	if got.More && got.Readings == atMost {
-		want.More = true // a store need not look further
+		want.More = true // a store may stop looking at the bound
 	}
 	if err != nil || got != want {
 		t.Fatalf("Expire(%d, %d) returned %+v, %v, want %+v", before, atMost, got, err, want)

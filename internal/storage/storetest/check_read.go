@@ -46,7 +46,7 @@ func checkRange(t testing.TB, h Harness) {
 	}
 }
 
-// checkSimilarNames keeps devices apart whose names begin alike.
+// checkSimilarNames stores devices whose names have common prefixes.
 func checkSimilarNames(t testing.TB, h Harness) {
 	s := open(t, h)
 	names := []string{"a", "a-", "a.", "a0", "aa", "aA", "a:", "a_", "A", "b", "_", "a-1", "a-10", "a-11", "a-2"}
@@ -61,7 +61,7 @@ func checkSimilarNames(t testing.TB, h Harness) {
 	wantAll(t, s, model, 2)
 }
 
-// checkPages reads in pages of every size, both ways.
+// checkPages reads in pages of every size, in both orders.
 func checkPages(t testing.TB, h Harness) {
 	s := open(t, h)
 	const n = 23
@@ -80,9 +80,10 @@ func checkPages(t testing.TB, h Harness) {
 	}
 }
 
-// checkPagesUnderWrites writes before, into and behind a range while it is read in
-// pages. No record may come twice, and all that were there at first must come.
-func checkPagesUnderWrites(t testing.TB, h Harness) {
+// checkPagesDuringWrites writes before, into and after a range while it is read in
+// pages. No record may be returned twice, and every record that was stored at the
+// start must be returned.
+func checkPagesDuringWrites(t testing.TB, h Harness) {
 	s := open(t, h)
 	for _, descending := range []bool{false, true} {
 		device := fmt.Sprintf("d-%t", descending)
@@ -95,7 +96,7 @@ func checkPagesUnderWrites(t testing.TB, h Harness) {
 		for i := range int64(20) {
 			put(100+10*i, hr(1))
 		}
-		atFirst := model.scan(allOf(device))
+		initial := model.scan(allOf(device))
 		r := allOf(device)
 		r.Descending = descending
 		var got []int64
@@ -114,14 +115,14 @@ func checkPagesUnderWrites(t testing.TB, h Harness) {
 			if n < len(page) {
 				break
 			}
-			r = rest(r, page[n-1])
+			r = after(r, page[n-1])
 			put(int64(len(got)), hr(1))                // before all
 			put(101+rng.Int64N(190)/10*10, hr(2))      // between
-			put(1000+int64(len(got)), hr(3))           // behind all
+			put(1000+int64(len(got)), hr(3))           // after all
 			put(100+10*rng.Int64N(20), spo2(9))        // completes
-			put(page[0].TimeUnixMs, rhr(1))            // completes what was shown
-			put(page[0].TimeUnixMs+1, hr(1))           // right behind what was shown
-			put(max(page[n-1].TimeUnixMs-1, 0), hr(1)) // right before
+			put(page[0].TimeUnixMs, rhr(1))            // completes the page's first record
+			put(page[0].TimeUnixMs+1, hr(1))           // immediately after the first record
+			put(max(page[n-1].TimeUnixMs-1, 0), hr(1)) // immediately before the last record
 			if len(got) > 1000 {
 				t.Fatal("pages do not end")
 			}
@@ -129,17 +130,17 @@ func checkPagesUnderWrites(t testing.TB, h Harness) {
 		sorted := slices.Clone(got)
 		slices.Sort(sorted)
 		if len(slices.Compact(sorted)) != len(got) {
-			t.Errorf("descending %t: a record was shown twice: %v", descending, got)
+			t.Errorf("descending %t: a record was returned twice: %v", descending, got)
 		}
-		for _, rec := range atFirst {
+		for _, rec := range initial {
 			if !slices.Contains(got, rec.TimeUnixMs) {
-				t.Errorf("descending %t: the record at %d was left out: %v", descending, rec.TimeUnixMs, got)
+				t.Errorf("descending %t: the record at %d is missing: %v", descending, rec.TimeUnixMs, got)
 			}
 		}
 	}
 }
 
-// checkLatestPerSign follows the latest value of each sign through newer, late and
+// checkLatestPerSign checks the latest value of each sign after newer, late and
 // completing readings.
 func checkLatestPerSign(t testing.TB, h Harness) {
 	s := open(t, h)
@@ -153,9 +154,9 @@ func checkLatestPerSign(t testing.TB, h Harness) {
 			[]storage.Device{mustLatest(t, s, "d")}, model.devices(vitals.Name{}))
 	}
 	put(100, hr(1))
-	put(200, spo2(2))        // the heart rate stays that of 100
-	put(150, hr(3))          // late, and still the newest heart rate
-	put(120, hr(4), rhr(4))  // late: no newest heart rate, but the first resting one
+	put(200, spo2(2))        // the heart rate is still that of 100
+	put(150, hr(3))          // late, but the newest heart rate
+	put(120, hr(4), rhr(4))  // late; not the newest heart rate, but the first resting one
 	put(300, hr(5))          // newer
 	put(250, spo2(6))        // late, newest SpO2
 	put(300, spo2(7))        // completes the newest record
@@ -164,7 +165,7 @@ func checkLatestPerSign(t testing.TB, h Harness) {
 	put(250, rhr(1))         // completes a late record: newest resting heart rate
 	put(0, sys(1), dia(1))   // older than all
 	for ms := int64(301); ms < 600; ms++ {
-		put(ms, hr(vitals.Hundredths(ms))) // long runs of one sign leave the others
+		put(ms, hr(vitals.Hundredths(ms))) // many readings of one sign do not change the others
 	}
 	put(450, sys(3), dia(2)) // completes in the middle of the run
 	put(350, spo2(3))
@@ -188,7 +189,7 @@ func checkDevices(t testing.TB, h Harness) {
 	for size := 1; size <= 38; size++ {
 		wantDevices(t, fmt.Sprintf("pages of %d", size), devicePages(t, s, size), model.devices(vitals.Name{}))
 	}
-	// A page may start behind a name that no device has.
+	// A page may start after a name that no device has.
 	for _, after := range []string{"A", "dev-", "dev-1", "dev-11111", "dev-2.", "dev-36", "dev-9", "z"} {
 		got := make([]storage.Device, 50)
 		n, err := s.Devices(context.Background(), mustName(after), got)
@@ -202,7 +203,7 @@ func checkDevices(t testing.TB, h Harness) {
 	}
 }
 
-func checkDevicesUnderWrites(t testing.TB, h Harness) {
+func checkDevicesDuringWrites(t testing.TB, h Harness) {
 	s := open(t, h)
 	for i := range 20 {
 		mustSettle(t, s, entry(fmt.Sprintf("m-%02d", i), 1, hr(1)), storage.Stored)
@@ -232,11 +233,11 @@ func checkDevicesUnderWrites(t testing.TB, h Harness) {
 		}
 	}
 	if !slices.IsSorted(got) || len(slices.Compact(slices.Clone(got))) != len(got) {
-		t.Errorf("devices are out of order, or one was shown twice: %v", got)
+		t.Errorf("devices are out of order, or one was returned twice: %v", got)
 	}
 	for i := range 20 {
 		if name := fmt.Sprintf("m-%02d", i); !slices.Contains(got, name) {
-			t.Errorf("device %s was left out: %v", name, got)
+			t.Errorf("device %s is missing: %v", name, got)
 		}
 	}
 }

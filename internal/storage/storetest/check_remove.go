@@ -10,8 +10,8 @@ import (
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
-// removable opens a store with some readings. ok is false when nothing can be removed
-// from it.
+// removable opens a store and stores some readings in it. ok is false if the store is
+// not a Remover.
 func removable(t testing.TB, open func() (storage.Store, error)) (s storage.Store, r storage.Remover, model records, ok bool) {
 	s, err := open()
 	if err != nil {
@@ -29,14 +29,14 @@ func removable(t testing.TB, open func() (storage.Store, error)) (s storage.Stor
 		entry("a-1", 20, hr(7)),
 		entry("b", 9, hr(8)), entry("b", 10, hr(9)), entry("b", 11, hr(10), spo2(11)), entry("b", 40, hr(12)),
 	}
-	for i := range int64(200) { // more than any store keeps in hand
+	for i := range int64(200) { // more than a store keeps in memory per device
 		group = append(group, entry("many", 1+i, hr(vitals.Hundredths(1+i))))
 	}
 	settleAll(t, s, model, group)
 	return s, r, model, true
 }
 
-// settleAll appends a group and holds its outcomes against the model's.
+// settleAll appends a group and compares its outcomes with the model's.
 func settleAll(t testing.TB, s storage.Store, model records, group []*storage.Entry) {
 	t.Helper()
 	if err := s.Append(group); err != nil {
@@ -49,8 +49,8 @@ func settleAll(t testing.TB, s storage.Store, model records, group []*storage.En
 	}
 }
 
-// reopened closes s and opens it again.
-func reopened(t testing.TB, s storage.Store, open func() (storage.Store, error)) storage.Store {
+// reopen closes s and opens it again.
+func reopen(t testing.TB, s storage.Store, open func() (storage.Store, error)) storage.Store {
 	t.Helper()
 	if err := s.Close(); err != nil {
 		t.Fatalf("Close: %v", err)
@@ -62,7 +62,8 @@ func reopened(t testing.TB, s storage.Store, open func() (storage.Store, error))
 	return s
 }
 
-// checkErase erases a device whose name begins others', and takes its readings again.
+// checkErase erases devices, among them one whose name is a prefix of others, and
+// stores readings of them again.
 func checkErase(t testing.TB, h Harness) {
 	s, r, model, ok := removable(t, h.Open)
 	if !ok {
@@ -76,12 +77,12 @@ func checkErase(t testing.TB, h Harness) {
 		}
 		wantAll(t, s, model, 3)
 		if got, err := r.Erase(mustName(device)); !errors.Is(err, storage.ErrNotFound) && (err != nil || got.Readings != 0) {
-			t.Errorf("a second Erase(%s) returned %+v, %v, want ErrNotFound or no readings", device, got, err)
+			t.Errorf("the second Erase(%s) returned %+v, %v, want ErrNotFound or no readings", device, got, err)
 		}
 		settleAll(t, s, model, []*storage.Entry{entry(device, 20, hr(99)), entry("a-", 15, hr(5)), entry(device, 10, spo2(1))})
 		wantAll(t, s, model, 3)
 	}
-	s = reopened(t, s, h.Open)
+	s = reopen(t, s, h.Open)
 	wantAll(t, s, model, 3)
 	if err := s.Close(); err != nil {
 		t.Errorf("Close: %v", err)
@@ -91,8 +92,8 @@ func checkErase(t testing.TB, h Harness) {
 	}
 }
 
-// checkExpire removes old readings, one time after the other. Signs whose latest value
-// is among them, and devices of which nothing is left, must go as well.
+// checkExpire removes readings with increasing bounds. A sign whose latest value is
+// removed, and a device without readings, must be removed as well.
 func checkExpire(t testing.TB, h Harness) {
 	s, r, model, ok := removable(t, h.Open)
 	if !ok {
@@ -109,7 +110,7 @@ func checkExpire(t testing.TB, h Harness) {
 			wantAll(t, s, model, 3)
 		}
 		if before == 21 {
-			s = reopened(t, s, h.Open)
+			s = reopen(t, s, h.Open)
 			r = s.(storage.Remover)
 			wantAll(t, s, model, 3)
 		}
@@ -119,7 +120,7 @@ func checkExpire(t testing.TB, h Harness) {
 	ended, cancel := context.WithCancel(context.Background())
 	cancel()
 	if _, err := r.Expire(ended, 10, math.MaxInt64); !errors.Is(err, context.Canceled) {
-		t.Errorf("with an ended context, Expire returned %v", err)
+		t.Errorf("with a canceled context, Expire returned %v, want context.Canceled", err)
 	}
 	if err := s.Close(); err != nil {
 		t.Errorf("Close: %v", err)
@@ -129,8 +130,9 @@ func checkExpire(t testing.TB, h Harness) {
 	}
 }
 
-// checkRemovedPlace takes new devices in the places of removed ones.
-func checkRemovedPlace(t testing.TB, h Harness) {
+// checkRemovedDevice checks that a removed device no longer counts towards the limit
+// on devices.
+func checkRemovedDevice(t testing.TB, h Harness) {
 	if h.OpenLimited == nil {
 		return
 	}
@@ -138,9 +140,9 @@ func checkRemovedPlace(t testing.TB, h Harness) {
 	if !ok {
 		return
 	}
-	refused := entry("c", 1, hr(1))
-	if err := s.Append([]*storage.Entry{refused}); err != nil || refused.Outcome != storage.TooManyDevices {
-		t.Errorf("a sixth device settled as %s, %v, want too many devices", OutcomeName(refused.Outcome), err)
+	rejected := entry("c", 1, hr(1))
+	if err := s.Append([]*storage.Entry{rejected}); err != nil || rejected.Outcome != storage.TooManyDevices {
+		t.Errorf("a sixth device settled as %s, %v, want too many devices", OutcomeName(rejected.Outcome), err)
 	}
 	delete(model, mustName("a-1"))
 	if _, err := r.Erase(mustName("a-1")); err != nil {
@@ -153,17 +155,17 @@ func checkRemovedPlace(t testing.TB, h Harness) {
 	}
 	settleAll(t, s, model, []*storage.Entry{entry("d", 100, hr(1)), entry("a", 100, hr(1)), entry("many", 50, hr(50))})
 	wantAll(t, s, model, 3)
-	refused = entry("e", 100, hr(1))
-	if err := s.Append([]*storage.Entry{refused}); err != nil || refused.Outcome != storage.TooManyDevices {
-		t.Errorf("a sixth device settled as %s, %v, want too many devices", OutcomeName(refused.Outcome), err)
+	rejected = entry("e", 100, hr(1))
+	if err := s.Append([]*storage.Entry{rejected}); err != nil || rejected.Outcome != storage.TooManyDevices {
+		t.Errorf("a sixth device settled as %s, %v, want too many devices", OutcomeName(rejected.Outcome), err)
 	}
 	if err := s.Close(); err != nil {
 		t.Errorf("Close: %v", err)
 	}
 }
 
-// checkRemovedCrash loses power right after a removal.
-func checkRemovedCrash(t testing.TB, h Harness) {
+// checkCrashAfterRemoval loses power immediately after a removal.
+func checkCrashAfterRemoval(t testing.TB, h Harness) {
 	if h.Crash == nil {
 		return
 	}

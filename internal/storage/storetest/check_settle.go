@@ -21,13 +21,13 @@ func checkStored(t testing.TB, h Harness) {
 	wantRecords(t, "scan", scanPages(t, s, allOf("dev"), 10), []storage.Record{recordOf(e)})
 }
 
-// A step is one reading of a sequence and what must become of it.
+// A step is one reading of a sequence and its expected outcome.
 type step struct {
 	e    *storage.Entry
 	want storage.Outcome
 }
 
-// A sequence is a run of readings of device "d" and the records that it leaves.
+// A sequence is a list of readings of device "d" and the records expected after it.
 type sequence struct {
 	name  string
 	steps []step
@@ -52,7 +52,7 @@ func sequences() []sequence {
 		{"another sign",
 			[]step{{d(1, hr(1)), stored}, {d(1, spo2(2)), completed}, {d(1, hr(1), spo2(2)), duplicate}},
 			rec(d(1, hr(1), spo2(2)))},
-		{"another sign beside a known one",
+		{"another sign with a stored one",
 			[]step{{d(1, hr(1)), stored}, {d(1, hr(1), spo2(2)), completed}},
 			rec(d(1, hr(1), spo2(2)))},
 		{"completed twice",
@@ -61,19 +61,19 @@ func sequences() []sequence {
 		{"contradiction",
 			[]step{{d(1, hr(1)), stored}, {d(1, hr(2)), conflict}, {d(1, hr(2)), conflict}, {d(1, hr(1)), duplicate}},
 			rec(d(1, hr(1)))},
-		{"contradiction beside a new sign is refused whole",
+		{"contradiction with a new sign is rejected as a whole",
 			[]step{{d(1, hr(1)), stored}, {d(1, hr(2), spo2(2)), conflict}, {d(1, spo2(3)), completed}},
 			rec(d(1, hr(1), spo2(3)))},
-		{"contradiction beside an equal sign",
+		{"contradiction with an equal sign",
 			[]step{{d(1, hr(1), spo2(2)), stored}, {d(1, hr(1), spo2(3)), conflict}},
 			rec(d(1, hr(1), spo2(2)))},
-		{"contradiction of a completing part",
+		{"contradiction of a completing reading",
 			[]step{{d(1, hr(1)), stored}, {d(1, spo2(2)), completed}, {d(1, spo2(3)), conflict}, {d(1, spo2(3), rhr(9)), conflict}},
 			rec(d(1, hr(1), spo2(2)))},
-		{"contradiction before a completing part",
+		{"contradiction before a completing reading",
 			[]step{{d(1, hr(1)), stored}, {d(1, hr(2), spo2(2)), conflict}, {d(1, rhr(4)), completed}},
 			rec(d(1, hr(1), rhr(4)))},
-		{"another gateway forwards the same",
+		{"another gateway sends the same",
 			[]step{{by("g1", d(1, hr(1))), stored}, {by("g2", d(1, hr(1))), duplicate}, {d(1, hr(1)), duplicate}},
 			rec(by("g1", d(1, hr(1))))},
 		{"another gateway completes",
@@ -82,13 +82,13 @@ func sequences() []sequence {
 		{"a gateway is named later",
 			[]step{{d(1, hr(1)), stored}, {by("g2", d(1, spo2(2))), completed}, {by("g3", d(1, rhr(3))), completed}},
 			rec(by("g2", d(1, hr(1), spo2(2), rhr(3))))},
-		{"a duplicate names no gateway",
+		{"a duplicate does not set the gateway",
 			[]step{{d(1, hr(1)), stored}, {by("g2", d(1, hr(1))), duplicate}},
 			rec(d(1, hr(1)))},
-		{"a conflict names no gateway",
+		{"a conflict does not set the gateway",
 			[]step{{d(1, hr(1)), stored}, {by("g2", d(1, hr(2))), conflict}, {by("g3", d(1, spo2(2))), completed}},
 			rec(by("g3", d(1, hr(1), spo2(2))))},
-		{"the first part decides the time of receipt",
+		{"the first reading sets the time of receipt",
 			[]step{{at(50, d(1, hr(1))), stored}, {at(40, d(1, hr(1))), duplicate}, {at(30, d(1, spo2(2))), completed}, {at(90, d(1, rhr(3))), completed}},
 			rec(at(50, d(1, hr(1), spo2(2), rhr(3))))},
 		{"another time is another record",
@@ -131,8 +131,8 @@ func checkSequencesInOneGroup(t testing.TB, h Harness) {
 	})
 }
 
-// checkEachSequence gives each sequence a device of its own, runs it, and looks at
-// what is stored then and after a reopen.
+// checkEachSequence runs each sequence on a device of its own, and compares the stored
+// records afterwards and after a reopen.
 func checkEachSequence(t testing.TB, h Harness, run func(storage.Store, sequence)) {
 	s := mustOpen(t, h)
 	all := sequences()
@@ -206,8 +206,8 @@ func checkExtremes(t testing.TB, h Harness) {
 	}
 }
 
-// checkLate stores one time after another in many orders: the order of arrival
-// must leave no trace but the times of receipt.
+// checkLate stores the same times in many orders: the order of arrival must change
+// nothing except the times of receipt.
 func checkLate(t testing.TB, h Harness) {
 	s := open(t, h)
 	orders := [][]int64{{1, 2, 3, 4}, {4, 3, 2, 1}, {2, 4, 1, 3}, {3, 1, 4, 2}, {4, 1, 3, 2}, {1, 4, 2, 3}}
@@ -226,8 +226,8 @@ func checkLate(t testing.TB, h Harness) {
 	}
 }
 
-// checkLargeGroup settles groups of several thousand readings: in order, newest
-// first, and all over again.
+// checkLargeGroup settles groups of several thousand readings: half of them newest
+// first, then all of them in order.
 func checkLargeGroup(t testing.TB, h Harness) {
 	s := open(t, h)
 	const n = 5000
@@ -241,7 +241,7 @@ func checkLargeGroup(t testing.TB, h Harness) {
 	for _, e := range backwards[:n] {
 		want.settle(e, 0)
 	}
-	mustAppend(t, s, backwards[:n]...) // the second half of the times, newest first
+	mustAppend(t, s, backwards[:n]...) // the later half of the times, newest first
 	for _, e := range group {
 		want.settle(e, 0)
 	}
@@ -269,15 +269,15 @@ func checkEntries(t testing.TB, h Harness) {
 	*e.Reading = vitals.Reading{Device: mustName("other"), TimeUnixMs: 8, Values: valuesOf(spo2(1))}
 	wantRecords(t, "scan after the caller reused its reading", scanPages(t, s, allOf("dev"), 10), []storage.Record{want})
 
-	// One reading may stand in a group twice.
+	// A group may hold one entry twice.
 	twice := entry("dev", 9, hr(1))
 	mustAppend(t, s, twice, twice)
 	if twice.Outcome != storage.Duplicate {
-		t.Errorf("an entry that stands in its group twice settled as %s, want duplicate", OutcomeName(twice.Outcome))
+		t.Errorf("an entry that is twice in its group settled as %s, want duplicate", OutcomeName(twice.Outcome))
 	}
 }
 
-func checkRefusedReadings(t testing.TB, h Harness) {
+func checkInvalidReadings(t testing.TB, h Harness) {
 	s := open(t, h)
 	mustSettle(t, s, entry("d", 5, hr(5)), storage.Stored)
 	for _, tt := range []struct {
@@ -298,7 +298,8 @@ func checkRefusedReadings(t testing.TB, h Harness) {
 	wantRecords(t, "scan", scanPages(t, s, allOf("d"), 10), want)
 }
 
-// checkAwkwardNames has new devices refused whose names clients cannot use.
+// checkAwkwardNames checks that new devices are rejected if clients cannot use their
+// names.
 func checkAwkwardNames(t testing.TB, h Harness) {
 	s := open(t, h)
 	for _, name := range []string{".", "..", "-", "-2-3", "-a"} {
@@ -327,7 +328,7 @@ func checkTooManyDevices(t testing.TB, h Harness) {
 	}
 	s := limited()
 	want := records{}
-	for range 2 { // the second time with the store reopened
+	for range 2 { // the second time after a reopen
 		group := []*storage.Entry{
 			entry("a", 1, hr(1)), entry("b", 1, hr(1)), entry("c", 1, hr(1)),
 			entry("a", 2, hr(2)), entry("c", 2, hr(2)), entry("b", 0, hr(3)),
@@ -348,7 +349,7 @@ func checkTooManyDevices(t testing.TB, h Harness) {
 	mustClose(t, s)
 }
 
-// A guard lets a number of conflicts be found.
+// A guard permits a number of conflicts.
 type guard struct{ left int }
 
 func (g *guard) Take() bool {
@@ -358,8 +359,8 @@ func (g *guard) Take() bool {
 
 func (g *guard) Return() { g.left++ }
 
-// checkWithheld settles readings of a writer who may learn of four conflicts with what
-// others wrote, one after another and in one group.
+// checkWithheld settles readings of a writer who may find four conflicts with the
+// values of others: first each reading in its own group, then all in one.
 func checkWithheld(t testing.TB, h Harness) {
 	s := open(t, h)
 	for _, inOneGroup := range []bool{false, true} {
@@ -374,26 +375,26 @@ func checkWithheld(t testing.TB, h Harness) {
 			e.Guard = g
 			group, want = append(group, by("me", e)), append(want, outcome)
 		}
-		for i := range int64(5) { // what the writer knows is not guarded
+		for i := range int64(5) { // the writer's own record is not guarded
 			add(storage.Conflict, d(12, hr(vitals.Hundredths(2+i))))
 		}
 		add(storage.Duplicate, d(12, hr(1)))
 		add(storage.Duplicate, d(10, hr(1)))
 		add(storage.Duplicate, d(10, hr(1), spo2(1)))
 		add(storage.Conflict, d(10, hr(2)))
-		add(storage.Completed, d(13, rhr(1))) // which names the writer, and shows him nothing more
+		add(storage.Completed, d(13, rhr(1))) // sets the gateway; the record is still guarded
 		add(storage.Conflict, d(13, hr(2)))
-		add(storage.Conflict, d(14, hr(2))) // the writer came first, and the other one completed
+		add(storage.Conflict, d(14, hr(2))) // the writer's record, which the other one completed
 		add(storage.Completed, d(10, hr(1), rhr(7)))
-		add(storage.Conflict, d(11, hr(3))) // of nobody's: another's
+		add(storage.Conflict, d(11, hr(3))) // without a gateway: counts as another's
 		add(storage.Withheld, d(10, hr(1)))
 		add(storage.Withheld, d(10, hr(2)))
 		add(storage.Withheld, d(10, hr(1), sys(2), dia(1)))
 		add(storage.Withheld, d(11, hr(1)))
 		add(storage.Withheld, d(13, hr(2)))
 		add(storage.Withheld, d(14, hr(2)))
-		add(storage.Conflict, d(12, hr(2)))           // the writer's alone
-		add(storage.Completed, d(11, sys(2), dia(1))) // nothing in common: nothing is told
+		add(storage.Conflict, d(12, hr(2)))           // the writer's own record
+		add(storage.Completed, d(11, sys(2), dia(1))) // no sign in common: nothing to guess
 		add(storage.Stored, d(9, hr(1)))
 		add(storage.Stored, d(20, hr(1)))
 		add(storage.Duplicate, d(20, hr(1)))

@@ -17,15 +17,15 @@ func (b *broken) Erase(device vitals.Name) (storage.Erasure, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	switch b.fault {
-	case "erase takes similar names":
+	case "erase removes similar names":
 		for name := range b.records {
 			if strings.HasPrefix(name.String(), device.String()) {
 				delete(b.records, name)
 			}
 		}
-	case "erase counts the device":
+	case "erase counts devices":
 		e.Readings = 1
-	case "erase keeps the place":
+	case "erased device counts towards the limit":
 		b.maxDevices--
 	}
 	return e, nil
@@ -37,7 +37,7 @@ func (b *broken) Expire(ctx context.Context, beforeUnixMs, atMost int64) (storag
 		beforeUnixMs++
 	}
 	x, err := b.Memory.Expire(ctx, beforeUnixMs, atMost)
-	if b.fault == "expire keeps the place" {
+	if b.fault == "expired device counts towards the limit" {
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		b.maxDevices -= int(x.Devices)
@@ -45,19 +45,19 @@ func (b *broken) Expire(ctx context.Context, beforeUnixMs, atMost int64) (storag
 	return x, err
 }
 
-// beforeRemoval keeps what some faults need.
+// beforeRemoval saves the records that some faults need.
 func (b *broken) beforeRemoval() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	switch b.fault {
 	case "expired signs stay":
 		b.expired = clone(b.records)
-	case "crash brings back what was removed":
+	case "crash restores removed readings":
 		b.before = clone(b.records)
 	}
 }
 
-// expiredSigns puts the latest values back that Expire has removed.
+// expiredSigns restores the latest values that Expire has removed.
 func (b *broken) expiredSigns(d *storage.Device) {
 	for s, l := range b.expired.latest(d.Name).Latest {
 		if !d.Latest[s].Known {

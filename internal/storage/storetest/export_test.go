@@ -10,7 +10,7 @@ import (
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
-// A Fault is one way in which a store may be wrong. The suite must catch each.
+// A Fault names one defect of a store. The suite must find each.
 type Fault string
 
 // BrokenHarness returns a harness of a Memory with the fault f.
@@ -31,7 +31,7 @@ func BrokenHarness(f Fault) Harness {
 		Crash: func(unsyncedPercent int, _ uint64) {
 			_ = disk.Memory.Close()
 			switch {
-			case f == "crash loses the last group", f == "crash brings back what was removed",
+			case f == "crash loses the last group", f == "crash restores removed readings",
 				f == "duplicates are not synced" && unsyncedPercent == 0:
 				disk.loseLastGroup()
 			case f == "crash tears the last reading":
@@ -42,14 +42,13 @@ func BrokenHarness(f Fault) Harness {
 	}
 }
 
-// broken is a Memory with one fault. Everything that its fault does not touch it
-// leaves to Memory.
+// broken is a Memory with one fault. It leaves everything else to Memory.
 type broken struct {
 	*Memory
 	fault   Fault
 	arrival []arrived // in order of arrival
-	before  records   // what was stored before the last group, or removal
-	expired records   // what was stored before the last removal
+	before  records   // the records before the last group or removal
+	expired records   // the records before the last removal
 }
 
 type arrived struct {
@@ -57,7 +56,7 @@ type arrived struct {
 	ms     int64
 }
 
-// forgetCompletions takes the resting heart rate from records with a heart rate.
+// forgetCompletions removes the resting heart rate from records with a heart rate.
 func (b *broken) forgetCompletions() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -79,7 +78,7 @@ func (b *broken) loseLastGroup() {
 	}
 }
 
-// tearLastReading leaves only the first sign of the reading that came last.
+// tearLastReading keeps only the first sign of the reading that arrived last.
 func (b *broken) tearLastReading() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -97,7 +96,7 @@ func (b *broken) tearLastReading() {
 	b.records[k.device][k.ms] = rec
 }
 
-// A taker gives nothing back.
+// A taker is a Guard whose Return does nothing.
 type taker struct{ storage.Guard }
 
 func (taker) Return() {}
@@ -119,7 +118,7 @@ func (b *broken) Append(group []*storage.Entry) error {
 		}
 		return nil
 	}
-	if b.fault == "takes empty readings" {
+	if b.fault == "empty reading is accepted" {
 		group = slices.DeleteFunc(slices.Clone(group), func(e *storage.Entry) bool { return e.Reading.Values.IsZero() })
 	}
 	for _, e := range group {
@@ -127,15 +126,15 @@ func (b *broken) Append(group []*storage.Entry) error {
 			continue
 		}
 		switch g := e.Guard; b.fault {
-		case "asks no guard":
+		case "guard is not called":
 			e.Guard = nil
 			defer func() { e.Guard = g }()
-		case "gives nothing back":
+		case "guard is never returned to":
 			e.Guard = taker{g}
 			defer func() { e.Guard = g }()
 		}
 	}
-	if b.fault == "group in reverse" {
+	if b.fault == "group is settled in reverse" {
 		group = slices.Clone(group)
 		slices.Reverse(group)
 	}
@@ -153,16 +152,16 @@ func (b *broken) Append(group []*storage.Entry) error {
 	outcomes := make([]storage.Outcome, len(group))
 	for i, e := range group {
 		outcomes[i] = b.settle(e)
-		if b.fault == "keeps old outcomes" && e.Outcome != 0 {
+		if b.fault == "old outcome is kept" && e.Outcome != 0 {
 			outcomes[i] = e.Outcome
 		}
-		if b.fault == "group settled against the store only" && slices.ContainsFunc(group[:i], func(o *storage.Entry) bool {
+		if b.fault == "entries of a group ignore each other" && slices.ContainsFunc(group[:i], func(o *storage.Entry) bool {
 			return o.Reading.Device == e.Reading.Device && o.Reading.TimeUnixMs == e.Reading.TimeUnixMs
 		}) {
 			outcomes[i] = storage.Stored
 		}
 	}
-	if slices.Contains(outcomes, 0) { // left to Memory
+	if slices.Contains(outcomes, 0) { // some are left to Memory
 		if err := b.Memory.Append(group); err != nil {
 			return err
 		}
@@ -179,7 +178,7 @@ func (b *broken) Append(group []*storage.Entry) error {
 		if e.Outcome == storage.Stored {
 			b.arrival = append(b.arrival, arrived{e.Reading.Device, e.Reading.TimeUnixMs})
 		}
-		if b.fault == "names the last sign" && e.Outcome == storage.Conflict {
+		if b.fault == "conflict names the last sign" && e.Outcome == storage.Conflict {
 			for s := range vitals.Sign(vitals.NumSigns) {
 				have := b.records[e.Reading.Device][e.Reading.TimeUnixMs].Values
 				old, _ := have.Get(s)
@@ -188,7 +187,7 @@ func (b *broken) Append(group []*storage.Entry) error {
 				}
 			}
 		}
-		if b.fault == "changes the reading" {
+		if b.fault == "reading is modified" {
 			e.Reading.Values = b.records[e.Reading.Device][e.Reading.TimeUnixMs].Values
 			e.Reading.Gateway = mustName("changed")
 		}
@@ -200,8 +199,8 @@ func (b *broken) Append(group []*storage.Entry) error {
 	return nil
 }
 
-// settle lets the fault change what is stored before Memory sees the reading. It
-// returns the outcome that the broken store claims, or 0 for Memory's.
+// settle applies the fault to the records before Memory settles the reading. It
+// returns the outcome that the broken store reports, or 0 for Memory's.
 func (b *broken) settle(e *storage.Entry) storage.Outcome {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -220,7 +219,7 @@ func (b *broken) settle(e *storage.Entry) storage.Outcome {
 			put(have)
 			return storage.Completed
 		}
-	case "conflict is taken in part":
+	case "conflict is stored in part":
 		if ok && conflict {
 			have.Values = union(have.Values, r.Values)
 			put(have)
@@ -239,7 +238,7 @@ func (b *broken) settle(e *storage.Entry) storage.Outcome {
 			have.Gateway = r.Gateway
 			put(have)
 		}
-	case "duplicate names the gateway":
+	case "duplicate sets the gateway":
 		if ok && !conflict && !completes && have.Gateway.IsZero() {
 			have.Gateway = r.Gateway
 			put(have)
@@ -249,26 +248,26 @@ func (b *broken) settle(e *storage.Entry) storage.Outcome {
 			have.ReceivedUnixMs = e.ReceivedUnixMs
 			put(have)
 		}
-	case "drops late readings":
+	case "late reading is dropped":
 		if len(b.records[r.Device]) > 0 && r.TimeUnixMs < b.records.latest(r.Device).NewestUnixMs && !ok {
 			return storage.Stored
 		}
-	case "zero is no value":
+	case "zero counts as missing":
 		for s := range vitals.Sign(vitals.NumSigns) {
 			if v, has := r.Values.Get(s); has && v == 0 && ok && have.Values.Has(s) {
 				return storage.Completed
 			}
 		}
-	case "guards what is the writer's own":
+	case "writer's own record is guarded":
 		if ok && e.Guard != nil && conflict && have.Gateway == r.Gateway && !e.Guard.Take() {
 			return storage.Withheld
 		}
-	case "forgets who completed":
+	case "completion by another is forgotten":
 		if ok {
 			have.shared = false
 			put(have)
 		}
-	case "keeps the entry":
+	case "entry is retained":
 		if !ok && b.records[r.Device] != nil {
 			b.arrival = append(b.arrival, arrived{r.Device, r.TimeUnixMs})
 		}
@@ -283,7 +282,7 @@ func (b *broken) Latest(ctx context.Context, device vitals.Name) (storage.Device
 	if b.fault == "unknown device is empty" && len(times) == 0 {
 		return storage.Device{Name: device}, nil
 	}
-	if b.fault == "ends no context" {
+	if b.fault == "context is ignored" {
 		ctx = context.Background()
 	}
 	d, err := b.Memory.Latest(ctx, device)
@@ -295,7 +294,7 @@ func (b *broken) Latest(ctx context.Context, device vitals.Name) (storage.Device
 	return b.latest(d), nil
 }
 
-// latest lets the fault change what is known of a device.
+// latest applies the fault to the summary of a device.
 func (b *broken) latest(d storage.Device) storage.Device {
 	switch b.fault {
 	case "latest of the newest record only":
@@ -332,10 +331,10 @@ func (b *broken) latest(d storage.Device) storage.Device {
 func (b *broken) Scan(ctx context.Context, r storage.Range, dst []storage.Record) (int, error) {
 	b.mu.RLock()
 	defer b.mu.RUnlock()
-	if err := b.readable(ctx); err != nil && b.fault != "reads after close" && b.fault != "ends no context" {
+	if err := b.readable(ctx); err != nil && b.fault != "reads after close" && b.fault != "context is ignored" {
 		return 0, err
 	}
-	asked := r
+	requested := r
 	switch b.fault {
 	case "to is inclusive":
 		if r.ToUnixMs < endOfTime {
@@ -343,19 +342,19 @@ func (b *broken) Scan(ctx context.Context, r storage.Range, dst []storage.Record
 		}
 	case "from is exclusive":
 		r.FromUnixMs++
-	case "from is taken as unsigned":
+	case "from is unsigned":
 		if r.FromUnixMs < 0 {
 			return 0, nil
 		}
 	}
 	all := b.records.scan(r)
 	switch b.fault {
-	case "descending pages start at the old end":
-		if asked.Descending && len(all) > len(dst) {
+	case "descending pages start at the oldest":
+		if requested.Descending && len(all) > len(dst) {
 			all = all[len(all)-len(dst):]
 		}
 	case "order is ignored":
-		if asked.Descending {
+		if requested.Descending {
 			slices.Reverse(all)
 		}
 	case "short pages":
@@ -375,10 +374,10 @@ func (b *broken) Scan(ctx context.Context, r storage.Range, dst []storage.Record
 		for i := range all {
 			all[i].Gateway = vitals.Name{}
 		}
-	case "keeps the entry":
+	case "entry is retained":
 		for i := range all {
 			if len(all) == 1 && all[i].TimeUnixMs == 7 {
-				all[i].Values = valuesOf(spo2(1)) // as after the caller's change
+				all[i].Values = valuesOf(spo2(1)) // as if the caller's change had reached it
 			}
 		}
 	}
@@ -388,7 +387,7 @@ func (b *broken) Scan(ctx context.Context, r storage.Range, dst []storage.Record
 func (b *broken) Devices(ctx context.Context, after vitals.Name, dst []storage.Device) (int, error) {
 	b.mu.RLock()
 	defer b.mu.RUnlock()
-	if err := b.readable(ctx); err != nil && b.fault != "ends no context" {
+	if err := b.readable(ctx); err != nil && b.fault != "context is ignored" {
 		return 0, err
 	}
 	all := b.records.devices(after)

@@ -11,18 +11,18 @@ import (
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
-// A load is a fixed run of groups that several goroutines can check while it is
-// written. Group k brings, for each of loadDevices devices:
+// A load is a fixed sequence of groups that several goroutines can check while it is
+// written. Group k holds, for each of loadDevices devices:
 //
 //   - a newer reading at 2k with a heart rate and an SpO2;
-//   - a part at 2(k-1) with the blood pressure, which completes the last one;
+//   - a reading at 2(k-1) with the blood pressure, which completes the previous one;
 //   - a late reading at 2(k-loadLate)+1 with a resting heart rate and a heart rate.
 //
-// Every value follows from device, time and sign, so that a record tells by itself
-// whether it is right, and a reading that was taken in part is seen.
+// Every value is a function of device, time and sign, so that each record can be
+// checked by itself, and a partly stored reading is found.
 type load struct {
 	acked     atomic.Int64 // groups 0 to acked-1 were acknowledged
-	attempted atomic.Int64 // groups 0 to attempted-1 were handed to Append
+	attempted atomic.Int64 // groups 0 to attempted-1 were passed to Append
 	stopped   atomic.Bool  // start's goroutine has ended
 }
 
@@ -101,8 +101,8 @@ func (l *load) waitFor(n int64) {
 	}
 }
 
-// verify reads one device in pages of size, and checks that it shows at least the
-// first acked groups, whole, and nothing of groups behind the first attempted.
+// verify reads one device in pages of size records, and checks that it holds all
+// readings of the first acked groups, and none beyond the first attempted groups.
 func (l *load) verify(s storage.Store, device int, acked, attempted int64, size int) error {
 	ctx := context.Background()
 	latest, err := s.Latest(ctx, loadDevice(device))
@@ -125,7 +125,7 @@ func (l *load) verify(s storage.Store, device int, acked, attempted int64, size 
 		}
 		for _, rec := range page[:n] {
 			if rec.TimeUnixMs <= last {
-				return fmt.Errorf("record at %d stands behind %d", rec.TimeUnixMs, last)
+				return fmt.Errorf("record at %d follows that at %d", rec.TimeUnixMs, last)
 			}
 			last = rec.TimeUnixMs
 			if err := l.verifyRecord(device, rec); err != nil {
@@ -136,7 +136,7 @@ func (l *load) verify(s storage.Store, device int, acked, attempted int64, size 
 		if n < size {
 			break
 		}
-		r = rest(r, page[n-1])
+		r = after(r, page[n-1])
 	}
 	if last < latest.NewestUnixMs {
 		return fmt.Errorf("newest of device %d was %d, but a later scan ends at %d", device, latest.NewestUnixMs, last)
@@ -152,13 +152,13 @@ func (l *load) verify(s storage.Store, device int, acked, attempted int64, size 
 		}
 	}
 	if last > 2*(attempted-1) {
-		return fmt.Errorf("device %d holds %d, which nobody sent", device, last)
+		return fmt.Errorf("device %d has a record at %d, which was not sent", device, last)
 	}
 	return nil
 }
 
-// verifyRecord checks that a record holds whole parts of the load, and their
-// values.
+// verifyRecord checks that a record consists of complete readings of the load, with
+// their values.
 func (l *load) verifyRecord(device int, rec storage.Record) error {
 	newer := loadEntry(device, rec.TimeUnixMs, vitals.HeartRate, vitals.SpO2).Reading.Values
 	whole := loadEntry(device, rec.TimeUnixMs, vitals.HeartRate, vitals.SpO2, vitals.Systolic, vitals.Diastolic).Reading.Values
@@ -167,10 +167,10 @@ func (l *load) verifyRecord(device int, rec storage.Record) error {
 		whole = newer
 	}
 	if rec.Values != newer && rec.Values != whole {
-		return fmt.Errorf("record %s is no whole part of what was sent", describe(rec))
+		return fmt.Errorf("record %s does not consist of complete readings of the load", describe(rec))
 	}
 	if rec.Device != loadDevice(device) || rec.ReceivedUnixMs != receivedUnixMs {
-		return fmt.Errorf("record %s was asked for as device %d", describe(rec), device)
+		return fmt.Errorf("record %s was returned for device %d, received at %d", describe(rec), device, receivedUnixMs)
 	}
 	return nil
 }

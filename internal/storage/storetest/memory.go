@@ -13,32 +13,32 @@ import (
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
-// Memory is a store in memory: the model that the suite compares other stores
-// with, and a store for the tests of code above. It answers by brute force, so
-// that it can be read against the contract. It is not for large amounts.
+// Memory is a store in memory: the model with which the suite compares other stores,
+// and a store for the tests of other packages. It uses brute force, so that its code
+// can be checked against the contract. It is not meant for large amounts of readings.
 //
 // Its records outlive Close: see Reopen.
 type Memory struct {
 	mu         sync.RWMutex
 	records    records // guarded by mu
 	closed     bool    // guarded by mu
-	maxDevices int     // 0: no bound
+	maxDevices int     // 0: no limit
 }
 
-// records holds what is stored, by device and time.
+// records holds the stored records by device and time.
 type records map[vitals.Name]map[int64]record
 
-// A record is what is stored of one reading.
+// A record is a stored record.
 type record struct {
 	storage.Record
-	shared bool // others than its gateway have brought signs
+	shared bool // another gateway than the record's has completed it
 }
 
-// NewMemory returns an empty store that takes any number of devices.
+// NewMemory returns an empty store without a limit on devices.
 func NewMemory() *Memory { return &Memory{records: records{}} }
 
-// Reopen closes m, if that was not done, and returns a store with its records. A
-// maxDevices of 0 means no bound.
+// Reopen closes m if it is open, and returns a store with its records. A maxDevices
+// of 0 means no limit.
 func (m *Memory) Reopen(maxDevices int) *Memory {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -46,8 +46,8 @@ func (m *Memory) Reopen(maxDevices int) *Memory {
 	return &Memory{records: m.records, maxDevices: maxDevices}
 }
 
-// Clone returns an open store with a copy of the records of m. A maxDevices of 0 means no
-// bound.
+// Clone returns an open store with a copy of the records of m. A maxDevices of 0 means
+// no limit.
 func (m *Memory) Clone(maxDevices int) *Memory {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
@@ -58,7 +58,7 @@ func (m *Memory) Clone(maxDevices int) *Memory {
 	return c
 }
 
-// Append implements [storage.Store]. What it takes counts as stable at once.
+// Append implements [storage.Store]. Readings are durable when it returns.
 func (m *Memory) Append(group []*storage.Entry) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -76,7 +76,8 @@ func (m *Memory) Append(group []*storage.Entry) error {
 	return nil
 }
 
-// settle takes one reading into rs and tells what became of it.
+// settle settles one reading and returns its outcome, with Conflict the first sign
+// that contradicts.
 func (rs records) settle(e *storage.Entry, maxDevices int) (storage.Outcome, vitals.Sign) {
 	r := e.Reading
 	if rs[r.Device] == nil {
@@ -126,8 +127,7 @@ func haveCommonSign(a, b vitals.Values) bool {
 	return false
 }
 
-// firstConflict returns the first sign that a and b both hold and with different
-// values.
+// firstConflict returns the first sign of which a and b hold different values.
 func firstConflict(a, b vitals.Values) (vitals.Sign, bool) {
 	for s := range vitals.Sign(vitals.NumSigns) {
 		va, inA := a.Get(s)
@@ -162,7 +162,7 @@ func (m *Memory) Latest(ctx context.Context, device vitals.Name) (storage.Device
 	return m.records.latest(device), nil
 }
 
-// latest looks at every record of a device.
+// latest computes the summary of a device from all its records.
 func (rs records) latest(device vitals.Name) storage.Device {
 	d := storage.Device{Name: device, NewestUnixMs: -1}
 	for t, rec := range rs[device] {
@@ -212,7 +212,7 @@ func (m *Memory) Devices(ctx context.Context, after vitals.Name, dst []storage.D
 	return copy(dst, m.records.devices(after)), nil
 }
 
-// devices returns all devices after after.
+// devices returns all devices whose names sort after the name after.
 func (rs records) devices(after vitals.Name) []storage.Device {
 	var found []storage.Device
 	for name := range rs {

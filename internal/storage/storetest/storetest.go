@@ -1,5 +1,5 @@
-// Package storetest is the conformance suite for stores: what package storage
-// promises, as checks that every store passes, crashes included.
+// Package storetest is the conformance suite for stores. Its checks test the contract
+// of package storage, including crashes, on any store.
 //
 //	func TestConformance(t *testing.T) {
 //		storetest.Run(t, func(t testing.TB) storetest.Harness { ... })
@@ -7,19 +7,19 @@
 //
 // # How it tests
 //
-// Most checks state one sentence of the contract with a handful of readings. The
-// check "random" compares the store with [Memory], a model that answers by brute
-// force, after random sequences of groups, reopens and crashes. The checks
-// themselves are tested: the package's own tests run them against stores that are
-// wrong on purpose, and each of those must be caught.
+// Most checks test one sentence of the contract with a few readings. The check
+// "random" compares the store with [Memory], a brute-force model, during random
+// sequences of groups, reopens and crashes. The checks themselves are tested: the
+// package's own tests run them on deliberately faulty stores, and each fault must be
+// found.
 //
-// What is about removal runs on stores that implement [storage.Remover].
+// The checks of removal run on stores that implement [storage.Remover].
 //
 // # Not here
 //
-// Nothing of a certain store: no files, no syncs. That a group costs one sync,
-// that damage is found, that a failing disk stops the store, is tested beside
-// the store.
+// Nothing that is specific to one store, such as files and syncs. The tests of the
+// store check that a group costs one sync, that damage is found and that a failing
+// disk stops the store.
 package storetest
 
 import (
@@ -28,23 +28,23 @@ import (
 	"github.com/pulsegate/pulsegate/internal/storage"
 )
 
-// A Harness is the place of one store under test, such as a directory. It starts
-// empty.
+// A Harness opens and crashes one store under test, such as one in a directory. The
+// store is empty at first.
 type Harness struct {
-	// Open opens the store on what Close or Crash has left.
+	// Open opens the store with the data that Close or Crash has left.
 	Open func() (storage.Store, error)
 
-	// Crash ends the store, open or closed, as a loss of power does: what was on
-	// stable storage remains, and of the rest a part that unsyncedPercent and seed
-	// choose. 0 keeps nothing of it, 100 keeps all, which is what a killed
-	// process leaves. Calls may be running on the store when Crash is called;
-	// they end with any result. After it, Open gives a new store.
+	// Crash ends the store, open or closed, as a loss of power does: data on stable
+	// storage remains, and unsyncedPercent of the unsynced data, chosen by seed. With
+	// 0, all unsynced data is lost; with 100, none, as when the process is killed.
+	// Calls may be running on the store when Crash is called; they may return any
+	// result. Afterwards, Open returns a new store.
 	//
-	// A store that cannot crash leaves Crash nil and misses a part of the suite.
+	// If Crash is nil, the checks that need it are skipped.
 	Crash func(unsyncedPercent int, seed uint64)
 
-	// OpenLimited is Open with a bound on the number of devices. A store without
-	// one leaves OpenLimited nil.
+	// OpenLimited is Open with a limit on the number of devices. It is nil for a
+	// store without such a limit.
 	OpenLimited func(maxDevices int) (storage.Store, error)
 }
 
@@ -55,15 +55,15 @@ type Check struct {
 	Run  func(t testing.TB, open func(t testing.TB) Harness)
 }
 
-// Run runs every check as a subtest of t. Each call of open must return another,
-// empty Harness.
+// Run runs every check as a subtest of t. Each call of open must return a new, empty
+// Harness.
 func Run(t *testing.T, open func(t testing.TB) Harness) {
 	for _, c := range Checks() {
 		t.Run(c.Name, func(t *testing.T) { c.Run(t, open) })
 	}
 }
 
-// Checks returns all checks. Most callers want [Run].
+// Checks returns all checks. Most callers use [Run].
 func Checks() []Check {
 	one := func(name string, run func(testing.TB, Harness)) Check {
 		return Check{name, func(t testing.TB, open func(testing.TB) Harness) { run(t, open(t)) }}
@@ -77,7 +77,7 @@ func Checks() []Check {
 		one("settle/late", checkLate),
 		one("settle/large group", checkLargeGroup),
 		one("settle/entries", checkEntries),
-		one("settle/refused readings", checkRefusedReadings),
+		one("settle/invalid readings", checkInvalidReadings),
 		one("settle/too many devices", checkTooManyDevices),
 		one("settle/awkward names", checkAwkwardNames),
 		one("settle/withheld", checkWithheld),
@@ -85,22 +85,22 @@ func Checks() []Check {
 		one("read/range", checkRange),
 		one("read/similar names", checkSimilarNames),
 		one("read/pages", checkPages),
-		one("read/pages under writes", checkPagesUnderWrites),
+		one("read/pages during writes", checkPagesDuringWrites),
 		one("read/latest per sign", checkLatestPerSign),
 		one("read/devices", checkDevices),
-		one("read/devices under writes", checkDevicesUnderWrites),
-		one("read/ended context", checkEndedContext),
-		one("read/beside writes", checkReadersBesideWrites),
+		one("read/devices during writes", checkDevicesDuringWrites),
+		one("read/canceled context", checkEndedContext),
+		one("read/during writes", checkReadersDuringWrites),
 		one("remove/erase", checkErase),
 		one("remove/expire", checkExpire),
-		one("remove/place", checkRemovedPlace),
-		one("remove/crash", checkRemovedCrash),
+		one("remove/device limit", checkRemovedDevice),
+		one("remove/crash", checkCrashAfterRemoval),
 		one("life/reopen", checkReopen),
 		one("life/closed", checkClosed),
-		one("life/close beside calls", checkCloseBesideCalls),
+		one("life/close during calls", checkCloseDuringCalls),
 		one("crash/acknowledged", checkCrashAcknowledged),
 		{"crash/duplicate", checkCrashDuplicate},
-		one("crash/beside writes", checkCrashBesideWrites),
+		one("crash/during writes", checkCrashDuringWrites),
 		{"random", checkRandom},
 	}
 }

@@ -17,7 +17,7 @@ func TestMemory(t *testing.T) {
 		disk := storetest.NewMemory()
 		return storetest.Harness{
 			Open:        func() (storage.Store, error) { disk = disk.Reopen(0); return disk, nil },
-			Crash:       func(int, uint64) { disk = disk.Reopen(0) }, // ends the old one
+			Crash:       func(int, uint64) { disk = disk.Reopen(0) }, // closes the old one
 			OpenLimited: func(maxDevices int) (storage.Store, error) { disk = disk.Reopen(maxDevices); return disk, nil },
 		}
 	})
