@@ -8,7 +8,7 @@ import (
 	"github.com/pulsegate/pulsegate/mux"
 )
 
-// TestAllocations holds the promise of the package comment.
+// TestAllocations checks the allocation counts in the package comment.
 func TestAllocations(t *testing.T) {
 	router := mux.NewRouter()
 	var route *mux.Route
@@ -68,7 +68,7 @@ func TestAllocations(t *testing.T) {
 				t.Errorf("%v allocations, want at most %v", got, tt.want)
 			}
 			if tt.want == 0 && w.Code == 200 && tt.name[0] != '4' && route == nil {
-				t.Error("CurrentRoute is nil")
+				t.Error("CurrentRoute returned nil")
 			}
 		})
 	}
@@ -91,8 +91,9 @@ func TestManyRoutesCostNoAllocations(t *testing.T) {
 	}
 }
 
-// TestAllocSharing counts what middleware and variables cost, with the request
-// copied and shared. A shared request must be the one that was given.
+// TestAllocSharing counts the allocations for middleware and variables, with a
+// copied and with a shared request. A shared request must be the one passed to
+// ServeHTTP.
 func TestAllocSharing(t *testing.T) {
 	for _, tt := range []struct {
 		url            string
@@ -137,7 +138,7 @@ func TestAllocSharing(t *testing.T) {
 				t.Errorf("share %v, %s: %v allocations, want %v", share, tt.url, allocs, want)
 			}
 			if isShared := got == req; isShared != (share || want == 0) {
-				t.Errorf("share %v, %s: the handler got the request itself: %v", share, tt.url, isShared)
+				t.Errorf("share %v, %s: handler got the original request: %v", share, tt.url, isShared)
 			}
 			if mux.CurrentRoute(got) == nil || got.Pattern == "" {
 				t.Errorf("share %v, %s: no route in the request", share, tt.url)

@@ -11,13 +11,13 @@ import (
 	"github.com/pulsegate/pulsegate/mux"
 )
 
-// label answers with a text.
+// label returns a handler that answers with text.
 func label(text string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, text) })
 }
 
 // serve sends a request and describes the answer: the body of a 200, the status
-// and the location of a redirect, the status otherwise.
+// and location of a redirect, or the status otherwise.
 func serve(h http.Handler, method, target string, edits ...func(*http.Request)) string {
 	req := httptest.NewRequest(method, target, nil)
 	req.URL.Scheme, req.URL.Host = "", ""
@@ -36,8 +36,8 @@ func serve(h http.Handler, method, target string, edits ...func(*http.Request)) 
 	}
 }
 
-// TestBehaviour has what users of gorilla/mux rely on, one case for each
-// statement of the migration page and of the package comment.
+// TestBehaviour checks what users of gorilla/mux rely on, with one case for
+// each statement of the migration page and of the package comment.
 func TestBehaviour(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
@@ -50,7 +50,7 @@ func TestBehaviour(t *testing.T) {
 			r.Handle("/{x}", label("first"))
 			r.Handle("/a", label("second"))
 		}, "GET", "/a", "first"},
-		{"paths of one route are joined and exclude each other", func(r *mux.Router) {
+		{"paths of one route must all match", func(r *mux.Router) {
 			r.Path("/a").Path("/b").Handler(label("x"))
 		}, "GET", "/a/b", "404"},
 		{"a wrong method does not end the search", func(r *mux.Router) {
@@ -123,7 +123,7 @@ func TestBehaviour(t *testing.T) {
 			s.Handle("/c", label("x")).Methods("POST")
 			r.Handle("/a/c", label("later"))
 		}, "GET", "/a/c", "later"},
-		{"a subrouter copies its route as of then", func(r *mux.Router) {
+		{"a subrouter keeps the matchers its route had when it was made", func(r *mux.Router) {
 			route := r.PathPrefix("/a")
 			s := route.Subrouter()
 			route.Methods("POST")
@@ -137,7 +137,7 @@ func TestBehaviour(t *testing.T) {
 			r.HandleFunc("/a", func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, mux.Vars(r)["set"]) })
 		}, "GET", "/a", "yes"},
 		{"schemes", func(r *mux.Router) { r.Schemes("https").Handler(label("x")) }, "GET", "/", "404"},
-		{"later changes count", func(r *mux.Router) {
+		{"later changes take effect", func(r *mux.Router) {
 			route := r.Path("/a")
 			serve(r, "GET", "/a")
 			route.Handler(label("x"))
@@ -153,8 +153,8 @@ func TestBehaviour(t *testing.T) {
 	}
 }
 
-// TestMiddleware checks the order, that the functions are called for each
-// request, and that they do not run for 404 and 405.
+// TestMiddleware checks the order of middleware, that it runs for each request,
+// and that it does not run for 404 and 405.
 func TestMiddleware(t *testing.T) {
 	var log []string
 	mw := func(name string) mux.MiddlewareFunc {
@@ -192,7 +192,7 @@ func TestMiddleware(t *testing.T) {
 	}
 }
 
-// TestTemplateErrors has every way in which a route cannot be built.
+// TestTemplateErrors covers every reason for which a route cannot be built.
 func TestTemplateErrors(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
@@ -223,10 +223,10 @@ func TestTemplateErrors(t *testing.T) {
 			}
 			route.Path("/later").Handler(label("x"))
 			if route.GetError() != err || route.GetHandler() != nil || serve(router, "GET", "/later") != "404" {
-				t.Error("the route is built further after its error")
+				t.Error("a route with an error was changed")
 			}
 			if _, err := route.URL(); err == nil {
-				t.Error("URL works on a route with an error")
+				t.Error("URL of a route with an error returned no error")
 			}
 		})
 	}
@@ -241,8 +241,8 @@ func TestCapturingGroupPanics(t *testing.T) {
 	mux.NewRouter().Path("/{a:(b)}")
 }
 
-// TestRegexpCompileFunc replaces the compiler by one with other rules. The
-// index must not be fooled.
+// TestRegexpCompileFunc installs a compiler for another syntax. The index must
+// not rely on the usual one.
 func TestRegexpCompileFunc(t *testing.T) {
 	defer func(f func(string) (*regexp.Regexp, error)) { mux.RegexpCompileFunc = f }(mux.RegexpCompileFunc)
 	for name, tt := range map[string]struct {

@@ -2,25 +2,25 @@ package mux
 
 import "net/http"
 
-// A copiedRequest is a request with its context in one allocation, of 352 bytes.
+// A copiedRequest holds a copied request and its context in one allocation of
+// 352 bytes.
 type copiedRequest struct {
 	ctx varsContext
 	req http.Request
 }
 
-// putInto gives the request itself the route and the variables of the path. A
-// request's context can be set by net/http only; but the request may be
-// assigned. What WithContext makes stays on the stack.
+// putInto stores the route and the variables of the path in req itself. Only
+// net/http can set the context of a request, but the whole request may be
+// assigned. The copy that WithContext returns stays on the stack.
 //
 // Pattern and Response are set last: the processor cannot forward two small
-// writes to one wide read of the copy, and would wait.
+// writes to the wide read that copies the request, and would stall.
 func (c *compiledRoute) putInto(req *http.Request, path string) {
 	*req = *req.WithContext(&varsContext{Context: req.Context(), route: c, path: path})
 	req.Pattern, req.Response = c.pattern, &c.carrier.response
 }
 
-// copyOf returns a copy of the request with the route and the variables of the
-// path, as putInto does it.
+// copyOf returns a copy of req with the route and the variables of the path.
 func (c *compiledRoute) copyOf(req *http.Request, path string) *http.Request {
 	x := &copiedRequest{ctx: varsContext{Context: req.Context(), route: c, path: path}}
 	x.req = *req.WithContext(&x.ctx)
@@ -28,27 +28,27 @@ func (c *compiledRoute) copyOf(req *http.Request, path string) *http.Request {
 	return &x.req
 }
 
-// A mixedCopy is the same for variables that are not all in the path.
+// A mixedCopy is a copiedRequest for variables that are not all in the path.
 type mixedCopy struct {
 	ctx  varsContext
 	rest restOfVars
 	req  http.Request
 }
 
-// bind returns the request as the handler gets it: with the route, the router
-// and the variables.
+// bind returns the request for the handler, with the route, the router and the
+// variables.
 //
-// Handlers get a copy, so that what they and middleware change is not seen by
-// the server and by code around the router, which may read the request
-// meanwhile. A static route without middleware gets the request itself, and so
-// does every route with [Router.ShareRequest]; but what an outer router has left
-// in the request stays.
+// Handlers get a copy: the server, and code around the router, may read the
+// original meanwhile and must not see what handlers and middleware change. A
+// static route without middleware gets the original, and so does every route
+// with [Router.ShareRequest], unless that would overwrite what an outer router
+// has stored in it.
 func (c *compiledRouter) bind(req *http.Request, s *search) *http.Request {
 	carrier := c.carrierFor(req, s)
 	out := req
 	hasVars := s.bound != nil || len(s.vars) > 0
 	switch {
-	case s.isTaken(req, carrier) || (hasVars && c.extras.share && varsIn(req.Context()) != nil):
+	case s.responseInUse(req, carrier) || (hasVars && c.extras.share && varsIn(req.Context()) != nil):
 		out = s.copyOf(req)
 	case c.extras.share:
 		if hasVars {
@@ -69,10 +69,10 @@ func (c *compiledRouter) bind(req *http.Request, s *search) *http.Request {
 	return out
 }
 
-// isTaken reports whether the request holds a Response that must stay there. It
-// is foreign, or a router around this one, or this one in an earlier turn, still
-// uses it.
-func (s *search) isTaken(req *http.Request, carrier *carrier) bool {
+// responseInUse reports whether req holds a Response that must be kept: one
+// that is not from this package, or one that a router around this one, or an
+// outer call of this one, still needs.
+func (s *search) responseInUse(req *http.Request, carrier *carrier) bool {
 	return carrier != nil && req.Response != nil && (s.wrapped || req.Response != &carrier.response)
 }
 
@@ -96,7 +96,7 @@ func (s *search) copyOf(req *http.Request) *http.Request {
 	return copied
 }
 
-// setContext gives the request itself a context with the variables.
+// setContext replaces the context of req itself by one with the variables.
 func (s *search) setContext(req *http.Request) {
 	var ctx *varsContext
 	if s.bound == nil || s.bound.readsPathOnly() {
@@ -113,8 +113,8 @@ func (s *search) setContext(req *http.Request) {
 	*req = *req.WithContext(ctx)
 }
 
-// fill sets up a context with the variables of the route that is bound, or with
-// those that were collected.
+// fill sets up a context with the variables of the bound route, or with those
+// that were collected.
 func (s *search) fill(ctx *varsContext, req *http.Request) {
 	ctx.Context = req.Context()
 	switch {

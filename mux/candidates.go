@@ -2,8 +2,8 @@ package mux
 
 import "sync/atomic"
 
-// A list is routes in registration order. It may be read while a route is added
-// to its end.
+// A list holds routes in registration order. It may be read while a route is
+// appended.
 type list struct {
 	first atomic.Pointer[link]
 	last  *link // for the writer
@@ -28,7 +28,7 @@ func (l *list) add(route *compiledRoute) {
 // candidates is several ascending lists, read as one.
 type candidates struct {
 	few  [4]*link
-	n    int     // of few
+	n    int     // used while there are few
 	heap []*link // all, once there are more; the lowest position first
 
 	// steps counts the nodes and links that were looked at, for tests.
@@ -58,11 +58,10 @@ func (c *candidates) addLink(l *link) {
 	}
 }
 
-// next returns the lowest route whose position is not below from, or nil, and
-// forgets those below it.
+// next returns the route with the lowest position that is at least from, or
+// nil, and drops the routes before it.
 //
-// Its cost is at most that of the logarithm of the number of lists for each
-// route that it forgets.
+// Each dropped route costs at most the logarithm of the number of lists.
 func (c *candidates) next(from int32) *link {
 	if c.heap != nil {
 		return c.nextOfHeap(from)

@@ -22,12 +22,13 @@ func CurrentRouter(r *http.Request) *Router {
 	return nil
 }
 
-// A carrier leads from a request to its route without an allocation: requests
-// point to its response, whose Body points back to it.
+// A carrier leads from a request to its route without an allocation: the
+// request points to the carrier's response, whose Body points back to the
+// carrier.
 //
-// The Response field of a request is otherwise set only by clients that follow
-// a redirect. It survives WithContext, Clone and copies of the request, and no
-// handler overwrites it, unlike Pattern.
+// Elsewhere the Response field of a request is set only by clients that follow
+// a redirect. It survives WithContext, Clone and copies of the request. Unlike
+// Pattern, no handler overwrites it.
 type carrier struct {
 	response http.Response
 	route    *Route
@@ -57,9 +58,9 @@ type carrierBody carrier
 func (*carrierBody) Read([]byte) (int, error) { return 0, io.EOF }
 func (*carrierBody) Close() error             { return nil }
 
-// carrierFor returns the carrier for the route that was found, or nil if the
-// router has been told to omit it. A copy of the Router that was compiled needs
-// a carrier of its own.
+// carrierFor returns the carrier for the matched route, or nil if the router
+// omits route and router. A copy of the compiled Router needs a carrier of its
+// own.
 func (c *compiledRouter) carrierFor(req *http.Request, s *search) *carrier {
 	if !c.omitRoute && !c.omitRouter {
 		if s.found != nil && s.found.carrier.router == s.root {
@@ -73,7 +74,7 @@ func (c *compiledRouter) carrierFor(req *http.Request, s *search) *carrier {
 	if c.omitRoute && c.omitRouter {
 		return nil
 	}
-	// What is omitted stays as an outer router has left it.
+	// What is omitted keeps the outer router's value.
 	mixed := newCarrier(nil, nil)
 	if outer := carrierOf(req); outer != nil && outer.router != s.root {
 		mixed.route, mixed.router = outer.route, outer.router

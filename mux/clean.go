@@ -25,8 +25,8 @@ func isClean(p string) bool {
 	}
 }
 
-// cleanPath resolves dot segments and removes empty ones. It keeps a slash at
-// the end.
+// cleanPath resolves dot segments and removes empty ones. It keeps a trailing
+// slash.
 func cleanPath(p string) string {
 	if !strings.HasPrefix(p, "/") {
 		p = "/" + p
@@ -38,7 +38,7 @@ func cleanPath(p string) string {
 	return clean
 }
 
-// redirectClean sends the client to the clean form of the path.
+// redirectClean redirects the client to the clean form of the path.
 func (c *compiledRouter) redirectClean(w http.ResponseWriter, req *http.Request, p string) {
 	w.Header().Set("Location", withPath(req.URL, cleanPath(p), c.useEncodedPath))
 	w.WriteHeader(http.StatusMovedPermanently)
@@ -53,22 +53,22 @@ func otherSlash(u *url.URL, p string, encoded bool) string {
 	return withPath(u, p+"/", encoded)
 }
 
-// withPath returns the URL with another path, which is encoded or not. The
-// result leads to the same host.
+// withPath returns the URL with another path, which is encoded or not. The host
+// stays the same.
 func withPath(u *url.URL, p string, encoded bool) string {
 	other := *u
 	other.Path = p
 	if encoded {
-		// p was made of a valid path by taking whole segments or slashes away,
-		// so it can be unescaped. If not, it is sent as if it were plain.
+		// p is a valid path with whole segments or slashes removed, so
+		// unescaping cannot fail. If it does, p is sent unescaped.
 		if plain, err := url.PathUnescape(p); err == nil {
 			other.Path, other.RawPath = plain, p
 		}
 	}
 	location := other.String()
 	if u.Host == "" && strings.HasPrefix(location, "//") {
-		// Clients would take the first segment for a host. With the dot,
-		// http.Redirect cleans the path.
+		// Clients would take the first segment for a host. With the dot
+		// prepended, http.Redirect cleans the path.
 		return "/." + location
 	}
 	return location

@@ -15,15 +15,15 @@ import (
 // nothing is a handler that does nothing.
 var nothing = http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
 
-// A cliff is a table, of about n routes, and a request for which a matcher can
-// be slow.
+// A cliff is a table of about n routes and a request that could be slow to
+// match.
 type cliff struct {
 	name string
 	n    int // for the benchmark
 
 	build func(n int) (*mux.Router, *http.Request)
 
-	// steps is the most that a search may look at.
+	// steps returns the maximum number of steps of a search among n routes.
 	steps func(n int) int
 }
 
@@ -38,7 +38,8 @@ func request(target string) *http.Request {
 func constant(steps int) func(int) int { return func(int) int { return steps } }
 
 var cliffs = []cliff{
-	// All routes match the path, each in a list of its own, and none the header.
+	// All routes match the path, each in a list of its own, and none matches
+	// the header.
 	{"all mixes of literals and variables", 4096, func(n int) (*mux.Router, *http.Request) {
 		r := mux.NewRouter()
 		levels := log2(n)
@@ -51,14 +52,14 @@ var cliffs = []cliff{
 		}
 		return r, request(strings.Repeat("/a", levels))
 	}, func(n int) int { return n * (6 + 2*log2(n)) }},
-	{"variables with a number after them", 10_000, func(n int) (*mux.Router, *http.Request) {
+	{"variables followed by a number", 10_000, func(n int) (*mux.Router, *http.Request) {
 		r := mux.NewRouter()
 		for i := range n {
 			r.Handle(fmt.Sprintf("/p{id:[0-9]+}-%d", i), nothing)
 		}
 		return r, request(fmt.Sprintf("/p12-%d", n-1))
 	}, constant(12)},
-	{"variables with a number before them", 10_000, func(n int) (*mux.Router, *http.Request) {
+	{"variables preceded by a number", 10_000, func(n int) (*mux.Router, *http.Request) {
 		r := mux.NewRouter()
 		for i := range n {
 			r.Handle(fmt.Sprintf("/p%d-{id}", i), nothing)
@@ -86,7 +87,7 @@ var cliffs = []cliff{
 		}
 		return r, request(fmt.Sprintf("/s%d/1", n-1))
 	}, constant(8)},
-	// One list that has to be gone through.
+	// All candidates are in one list.
 	{"one template, other headers", 1000, func(n int) (*mux.Router, *http.Request) {
 		r := mux.NewRouter()
 		for i := range n {
@@ -94,15 +95,16 @@ var cliffs = []cliff{
 		}
 		return r, request("/1")
 	}, func(n int) int { return 3*n + 8 }},
-	// Every route looks at another length of the segment's beginning.
-	{"beginnings of all lengths", 200, func(n int) (*mux.Router, *http.Request) {
+	// Every route needs another length of the segment's beginning.
+	{"prefixes of all lengths", 200, func(n int) (*mux.Router, *http.Request) {
 		r := mux.NewRouter()
 		for i := range n {
 			r.Handle("/"+strings.Repeat("a", i+1)+"{x:[0-9]+}", nothing)
 		}
 		return r, request("/" + strings.Repeat("a", 2*n))
 	}, func(n int) int { return n * (6 + log2(n)) }},
-	// A MatcherFunc that changes the path makes the index look again.
+	// A MatcherFunc that changes the path makes the index look up the
+	// candidates again.
 	{"rewriting matchers", 200, func(n int) (*mux.Router, *http.Request) {
 		r := mux.NewRouter()
 		for i := range n {
@@ -120,7 +122,7 @@ func log2(n int) (log int) {
 	return log
 }
 
-// TestStepsOfIndex counts what a search looks at, in tables of several sizes.
+// TestStepsOfIndex counts the steps of a search, in tables of several sizes.
 func TestStepsOfIndex(t *testing.T) {
 	for _, c := range cliffs {
 		for _, n := range []int{16, 64, 256, 1024} {
@@ -132,8 +134,8 @@ func TestStepsOfIndex(t *testing.T) {
 	}
 }
 
-// TestStepsOfPaths counts them for paths of several lengths: a long path must not
-// cost more than a look at each of its segments.
+// TestStepsOfPaths counts the steps for paths of several lengths: a long path
+// must not cost more than one step for each segment.
 func TestStepsOfPaths(t *testing.T) {
 	r := hostileRouter().SkipClean(true)
 	for name := range hostilePaths(100) {
@@ -163,8 +165,8 @@ func BenchmarkCliff(b *testing.B) {
 	}
 }
 
-// TestCompileOnce counts how often routes are compiled: by what was added, and
-// not by what is asked.
+// TestCompileOnce counts how often routes are compiled. The count must depend
+// on the routes added, not on the requests.
 func TestCompileOnce(t *testing.T) {
 	const routes = 50
 	r := mux.NewRouter()
@@ -177,7 +179,7 @@ func TestCompileOnce(t *testing.T) {
 	req := httptest.NewRequest("GET", "/s/r7/1", nil)
 	ask := func() {
 		t.Helper()
-		copied := *r // vet does not mind: there is no lock in it
+		copied := *r // without a lock, vet permits the copy
 		for name, ok := range map[string]bool{
 			"Route.Match":      above.Match(req, &mux.RouteMatch{}),
 			"Router.Match":     r.Match(req, &mux.RouteMatch{}),
@@ -212,18 +214,18 @@ func TestCompileOnce(t *testing.T) {
 			sub.Handle(fmt.Sprintf("/new%d/{x}", i), nothing).Name(fmt.Sprint(i))
 			ask()
 			if get(r, "GET", fmt.Sprintf("/new%d", i)).Code != 200 || get(r, "GET", fmt.Sprintf("/s/new%d/1", i)).Code != 200 {
-				t.Error("a new route is not found")
+				t.Error("new route not found")
 			}
 		}
 	})
 	copied := *r
-	grows("a copy that goes its own way", all+10+1, func() {
+	grows("routes added to a copy", all+10+1, func() {
 		copied.Handle("/copy", nothing)
 		if get(&copied, "GET", "/copy").Code != 200 || get(r, "GET", "/copy").Code != 404 {
-			t.Error("the copy and the original are not apart")
+			t.Error("the copy and the original share a route")
 		}
 	})
-	grows("the two in turn", 2, func() {
+	grows("copy and original, alternately", 2, func() {
 		for range 5 {
 			ask()
 			get(&copied, "GET", "/copy")
@@ -233,7 +235,7 @@ func TestCompileOnce(t *testing.T) {
 		for range 5 {
 			if get(r, "GET", "/original").Code != 200 || get(&copied, "GET", "/original").Code != 404 ||
 				get(r, "GET", "/copy2").Code != 404 || get(&copied, "GET", "/copy2").Code != 200 {
-				t.Error("the copy and the original are not apart")
+				t.Error("the copy and the original share a route")
 			}
 		}
 	})
@@ -298,8 +300,8 @@ func BenchmarkAddAndServe(b *testing.B) {
 	}
 }
 
-// BenchmarkRegister makes a router and serves its first request. The metric
-// bytes/route is what stays.
+// BenchmarkRegister builds a router and serves its first request. The metric
+// bytes/route is the memory that it retains.
 func BenchmarkRegister(b *testing.B) {
 	const routes = 10_000
 	var kept *mux.Router

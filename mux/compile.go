@@ -6,10 +6,11 @@ import (
 	"sync/atomic"
 )
 
-// A compiledRouter is a router as of one version. It is immutable, and shares
-// its index with the versions that only had fewer or have more routes.
+// A compiledRouter is an immutable snapshot of one version of a router. It
+// shares its index with the versions that differ only in having fewer or more
+// routes.
 type compiledRouter struct {
-	// router is the one that was compiled, and root the one that carriers name.
+	// router is the router that was compiled, root the one that carriers name.
 	router *Router
 	root   *Router
 
@@ -27,8 +28,8 @@ type compiledRouter struct {
 	omitRouter     bool
 	extras         extras
 
-	// usual is set if nothing asks for more than the route, the router and the
-	// variables in the request.
+	// usual is set if requests need only the route, the router and the
+	// variables.
 	usual bool
 
 	// active[i] counts the routes before position i that can match at all.
@@ -41,8 +42,8 @@ type compiledRouter struct {
 	noVariables *compiledRoute
 }
 
-// A routerState is what the versions of one router share as long as nothing but
-// new routes come. Routes above reach the router through it.
+// A routerState is shared by the versions of one router for as long as routes
+// are only added. The parent's routes reach the router through it.
 type routerState struct {
 	index   index
 	current atomic.Pointer[compiledRouter]
@@ -50,25 +51,25 @@ type routerState struct {
 
 // A compiledRoute is an immutable copy of a route.
 type compiledRoute struct {
-	// What is read first comes first, since a request for one of many routes
-	// finds none of it in the processor's caches.
+	// The fields that are read first come first: with many routes, none of them
+	// is in the processor's caches.
 
 	at        int32 // position in its router
 	active    bool  // neither BuildOnly nor with an error
 	anyMethod bool
 
-	// plain is set if no matcher of the route leaves a trace in a search except
-	// for the wrong method's.
+	// plain is set if a mismatch of any matcher leaves no trace in a search,
+	// except that of a wrong method.
 	plain bool
 
 	// simple is set if the path and the method alone decide, and the handler is
 	// the route's own or a slash redirect.
 	simple bool
 
-	born uint64 // generation of the router that first had it
+	generation uint64 // of the router when the route was added
 
 	// whole is the path template by which the index finds the route, if it is
-	// certain to match where the path has no empty segment.
+	// certain to match every path without an empty segment.
 	whole *template
 
 	path        *template
@@ -89,9 +90,9 @@ type compiledRoute struct {
 	queries []*template
 }
 
-// A compiler copies a router and all below it, under the tree's lock. A
-// subrouter can be reached by several ways, since a second subrouter of a route
-// takes over the first as a matcher; it is compiled once.
+// A compiler copies a router and everything below it, under the tree's lock. A
+// subrouter can be reached by several paths, since a second subrouter of a
+// route inherits the first one as a matcher; it is compiled once.
 type compiler struct {
 	tree *routeTree
 	root *Router // nil for a route that is compiled alone
@@ -143,8 +144,8 @@ func (c *compiler) router(r *Router) *compiledRouter {
 	return compiled
 }
 
-// compiledBefore returns what is left of an earlier compilation and still
-// right.
+// compiledBefore returns an earlier compilation of r that is still valid, or
+// nil.
 func (c *compiler) compiledBefore(r *Router) *compiledRouter {
 	if !c.kept || !c.tree.has(r) {
 		return nil
@@ -156,7 +157,8 @@ func (c *compiler) compiledBefore(r *Router) *compiledRouter {
 	return old
 }
 
-// extend returns a version of the router with the routes that came since old.
+// extend returns a version of the router that adds the routes registered since
+// old.
 func (c *compiler) extend(old *compiledRouter, r *Router) *compiledRouter {
 	next := *old
 	next.version, next.generation = r.version, c.generation
@@ -189,7 +191,7 @@ func (c *compiler) route(r *Route, at int32) *compiledRoute {
 		route:       r,
 		version:     r.version,
 		structure:   c.structure,
-		born:        c.generation,
+		generation:  c.generation,
 		at:          at,
 		active:      !r.buildOnly && r.err == nil,
 		matchers:    r.matchers,
@@ -251,8 +253,8 @@ func (c *compiledRoute) templates(dst []*template) []*template {
 	return append(dst, c.queries...)
 }
 
-// isSimple reports whether the path template and the methods decide about the
-// route. encoded is the router's.
+// isSimple reports whether the path template and the methods alone decide
+// whether the route matches. encoded is the router's UseEncodedPath.
 func (c *compiledRoute) isSimple(encoded bool) bool {
 	if !c.active || !c.plain || c.handler == nil || c.path == nil || c.path.encoded != encoded {
 		return false
@@ -302,9 +304,9 @@ func (c *compiledRoute) methods() ([]string, bool) {
 	return nil, false
 }
 
-// determines reports whether the variables of outer, a route above c, are
-// among those of c and have the same values for every request that both match.
-// It may err towards false.
+// determines reports whether the variables of outer, a route above c, are among
+// those of c and have the same values for every request that both match. It may
+// return false when they do.
 func (c *compiledRoute) determines(outer *compiledRoute) bool {
 	for _, name := range outer.varNames {
 		// The outer route's value wins over that of a variable of c's own.
@@ -326,8 +328,8 @@ func (c *compiledRoute) determines(outer *compiledRoute) bool {
 	if outer.encoded != c.encoded || outer.path.plan == nil {
 		return false
 	}
-	// Where the reading of both is forced and one continues the other, the
-	// common variables have the same ends.
+	// Where both templates can be read in one way only and one continues the
+	// other, the common variables end at the same places.
 	for t := c.path; t != nil && t.plan != nil; t = t.base {
 		if t == outer.path {
 			return true

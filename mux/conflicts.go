@@ -12,11 +12,11 @@ type Conflict struct {
 	// Route is the route.
 	Route *Route
 
-	// By is the earlier route that takes all requests that Route would match,
-	// or nil if Route cannot match for reasons of its own.
+	// By is the earlier route that matches every request that Route would
+	// match, or nil if Route alone is the cause.
 	By *Route
 
-	// Reason is a sentence for people.
+	// Reason is a sentence to show to people.
 	Reason string
 }
 
@@ -26,9 +26,9 @@ func (c Conflict) String() string { return c.Reason }
 // Conflicts reports routes that can never match, in the order of [Router.Walk].
 // Routes that are BuildOnly are not meant to match and are left out.
 //
-// What is reported is certain, as long as no MatcherFunc changes requests. What
-// is not reported may still never match: regular expressions are compared as
-// text, and a MatcherFunc can reject everything.
+// Every reported conflict is certain, as long as no MatcherFunc changes
+// requests. A route that is not reported may still never match: regular
+// expressions are compared as text, and a MatcherFunc can reject everything.
 func (r *Router) Conflicts() []Conflict {
 	var found []Conflict
 	seen := make(map[*compiledRouter]bool)
@@ -54,7 +54,8 @@ func (r *Router) Conflicts() []Conflict {
 	return found
 }
 
-// conflictAt finds why the route at a position cannot match, if it cannot.
+// conflictAt returns why the route at a position cannot match, and whether
+// there is a reason.
 func (c *compiledRouter) conflictAt(i int) (Conflict, bool) {
 	route := c.routes[i]
 	if !route.active {
@@ -91,7 +92,8 @@ func (c *compiledRoute) String() string {
 	return strings.Join(append(parts, target), " ")
 }
 
-// contradiction reports which two matchers of the route exclude each other.
+// contradiction describes two matchers of the route that exclude each other. It
+// returns an empty string if there are none.
 func (c *compiledRoute) contradiction() string {
 	for i := range c.matchers {
 		a := &c.matchers[i]
@@ -115,7 +117,7 @@ func (m *matcher) String() string {
 }
 
 // excludes reports whether no request meets both conditions, which are of one
-// kind. It may err towards false.
+// kind. It may return false when none does.
 func (m *matcher) excludes(other *matcher) bool {
 	switch m.kind {
 	case matchMethods, matchSchemes:
@@ -128,8 +130,8 @@ func (m *matcher) excludes(other *matcher) bool {
 	}
 }
 
-// covers reports whether c matches every request that later matches. It may err
-// towards false.
+// covers reports whether c matches every request that later matches. It may
+// return false when it does.
 func (c *compiledRoute) covers(later *compiledRoute) bool {
 	if !c.active {
 		return false
@@ -143,8 +145,8 @@ func (c *compiledRoute) covers(later *compiledRoute) bool {
 	return true
 }
 
-// impliedBy reports whether a request that meets other meets m. It may err
-// towards false.
+// impliedBy reports whether every request that meets other meets m. It may
+// return false when every one does.
 func (m *matcher) impliedBy(other *matcher) bool {
 	if m.kind != other.kind {
 		return false
@@ -180,7 +182,7 @@ func (t *template) impliedBy(other *template) bool {
 	if !sameInput || t.encoded != other.encoded || t.key != other.key {
 		return false
 	}
-	// The names of variables are not in the expressions.
+	// The expressions do not contain the names of variables.
 	if t.kind == other.kind && t.anyPort == other.anyPort && t.source == other.source {
 		return true
 	}
@@ -195,7 +197,8 @@ func (t *template) impliedBy(other *template) bool {
 
 func (t *template) isPath() bool { return t.kind == pathTemplate || t.kind == prefixTemplate }
 
-// head returns what every match of the path template begins with.
+// head returns the literal text with which every match of the path template
+// begins.
 func (t *template) head() string {
 	if t.shape.literal {
 		return t.shape.text
@@ -244,7 +247,7 @@ func (s *shape) disjoint(other *shape) bool {
 }
 
 // contains reports whether each path of the other shape matches the template
-// that s was made of. It may err towards false.
+// from which s was derived. It may return false when each does.
 func (s *shape) contains(other *shape) bool {
 	if s.open || other.open {
 		return false

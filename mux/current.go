@@ -10,7 +10,7 @@ import (
 type routerCell struct {
 	tree *routeTree
 
-	// compiled is the version that was asked for last, and others are those of
+	// compiled is the most recently requested version. others are those of
 	// copies that have changed since, at most maxOthers.
 	compiled atomic.Pointer[compiledRouter]
 	others   atomic.Pointer[[]*compiledRouter]
@@ -18,7 +18,7 @@ type routerCell struct {
 
 const maxOthers = 3
 
-// find returns a compiled router of the version, which may be of an older
+// find returns a compiled router of the version, possibly of an older
 // generation, or nil.
 func (c *routerCell) find(version uintptr) *compiledRouter {
 	if compiled := c.compiled.Load(); compiled != nil && compiled.version == version {
@@ -34,8 +34,8 @@ func (c *routerCell) find(version uintptr) *compiledRouter {
 	return nil
 }
 
-// keep makes a compiled router findable. It takes the place of old, of the one
-// for the same Router, or of what is out of date.
+// keep stores a compiled router for find. It replaces old, the version of the
+// same Router, or one that is out of date.
 func (c *routerCell) keep(compiled, old *compiledRouter) {
 	var others []*compiledRouter
 	add := func(o *compiledRouter) {
@@ -74,7 +74,7 @@ func (r *Router) compiled() *compiledRouter {
 // compile makes a new version unless another goroutine just did.
 func (r *Router) compile() *compiledRouter {
 	if r.cell == nil {
-		// A zero Router without routes. Nothing is kept, because requests may
+		// A zero Router without routes. Nothing is stored, because requests may
 		// come from several goroutines.
 		return (*routeTree)(nil).newCompiler(r, false).router(r)
 	}
@@ -91,7 +91,7 @@ func (r *Router) compileLocked() *compiledRouter {
 		return c
 	}
 	if t.updates > 0 {
-		// A copy, or a router that the change under way has made.
+		// A copy, or a router that was made during the current change.
 		return t.newCompiler(r, false).router(r)
 	}
 	t.catchUpLocked()
@@ -102,7 +102,7 @@ func (r *Router) compileLocked() *compiledRouter {
 	if c.generation == generation {
 		return c
 	}
-	// Something else of the tree has grown.
+	// Another part of the tree has grown.
 	next := *c
 	next.generation = generation
 	c.state.current.CompareAndSwap(c, &next)
@@ -110,7 +110,7 @@ func (r *Router) compileLocked() *compiledRouter {
 	return &next
 }
 
-// catchUpLocked adds the routes that have come to compiled routers.
+// catchUpLocked adds new routes to the compiled routers that lack them.
 func (t *routeTree) catchUpLocked() {
 	for i, r := range t.grown {
 		t.grown[i] = nil
@@ -122,12 +122,12 @@ func (t *routeTree) catchUpLocked() {
 	t.caughtUp.Store(t.generation.Load())
 }
 
-// has reports whether the router is still of this tree. It is not if a router of
-// another one was assigned to it.
+// has reports whether the router still belongs to this tree. It does not if a
+// router of another tree was assigned to it.
 func (t *routeTree) has(r *Router) bool { return r.cell.tree == t }
 
-// extendLocked adds the routes that have come to the router's compiled version,
-// if there is one that was made of it.
+// extendLocked adds new routes to the router's compiled version, if one exists
+// for this Router value.
 func (r *Router) extendLocked() {
 	t := r.cell.tree
 	isOwn := func(c *compiledRouter) bool {
@@ -159,8 +159,8 @@ type routeCell struct {
 	compiled atomic.Pointer[compiledRoute]
 }
 
-// compiled returns the route as of now, and the generation as of which the
-// routers below it are to be searched.
+// compiled returns the route as of now, and the generation at which the routers
+// below it are to be searched.
 func (r *Route) compiled() (c *compiledRoute, generation uint64) {
 	t := r.tree
 	if t == nil {
@@ -182,7 +182,8 @@ func (r *Route) compiled() (c *compiledRoute, generation uint64) {
 	}
 	t.catchUpLocked()
 	if len(t.routers) > 0 && t.has(t.routers[0]) {
-		// It is likely to be asked for too, and has the route.
+		// The router is likely to be needed too, and its compilation includes
+		// the route.
 		t.routers[0].compileLocked()
 	}
 	if c := r.cell.compiled.Load(); c.isCurrent(t, r.version) {

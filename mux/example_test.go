@@ -46,9 +46,9 @@ func ExampleVar() {
 	// Output: ppg-000123
 }
 
-// The template of the matched route is in the request's Pattern: a label without
-// the variables' values. Where the request is shared, code around the router
-// finds it too.
+// The template of the matched route is in the request's Pattern: a label that
+// does not contain the variables' values. If the request is shared, code around
+// the router finds it too.
 func ExampleRouter_ShareRequest() {
 	r := mux.NewRouter().ShareRequest(true)
 	r.HandleFunc("/devices/{device}", func(http.ResponseWriter, *http.Request) {})

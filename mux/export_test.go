@@ -18,11 +18,11 @@ func MatchByScan(r *Router, req *http.Request, match *RouteMatch) bool {
 	return ok
 }
 
-// Straight reports whether the path leads straight to its candidates, and whether
-// these are then the ones that the index collects.
-func Straight(r *Router, path string) (straight, agree bool) {
+// FastPath reports whether the path has a single list of candidates (fast), and
+// whether these are the ones that the index collects (agree).
+func FastPath(r *Router, path string) (fast, agree bool) {
 	c := r.compiled()
-	l := c.state.index.straight(path)
+	l := c.state.index.fastList(path)
 	if l == nil || c.state.index.lookUp(path) != nil {
 		return false, true
 	}
@@ -36,12 +36,12 @@ func Straight(r *Router, path string) (straight, agree bool) {
 	return true, x.next() == nil && isClean(path) && x.path.full
 }
 
-// StraightAfter reports whether a request that begins before a change finds its
-// route straight after it.
-func StraightAfter(r *Router, path string, change func()) bool {
+// FastPathAfter reports whether a request that begins before a change finds its
+// route on the fast path after it.
+func FastPathAfter(r *Router, path string, change func()) bool {
 	c := r.compiled()
 	change()
-	return c.straight(http.MethodGet, path) != nil
+	return c.fastRoute(http.MethodGet, path) != nil
 }
 
 // The kinds of templates, for ComparePlan.
@@ -53,8 +53,8 @@ const (
 )
 
 // ComparePlan matches strings against a template with and without its plan, and
-// describes the first difference, if there is one. It also checks the shape.
-// planned reports whether there is a plan.
+// describes the first difference, if any. It also checks the shape. planned
+// reports whether there is a plan.
 func ComparePlan(text string, kind templateKind, strictSlash bool, inputs ...string) (diff string, planned bool) {
 	t, err := newTemplate(text, kind, templateOptions{strictSlash: strictSlash && kind == pathTemplate})
 	if err != nil {
@@ -65,7 +65,7 @@ func ComparePlan(text string, kind templateKind, strictSlash bool, inputs ...str
 	for _, s := range inputs {
 		at := expr.FindStringSubmatchIndex(s)
 		if at != nil && t.isPath() && !holds(s) {
-			return fmt.Sprintf("%q matches %q, but the index leaves it out", text, s), t.plan != nil
+			return fmt.Sprintf("%q matches %q, but the index rules it out", text, s), t.plan != nil
 		}
 		if t.plan == nil {
 			continue
@@ -86,8 +86,8 @@ func ComparePlan(text string, kind templateKind, strictSlash bool, inputs ...str
 	return "", t.plan != nil
 }
 
-// shapeOf returns a function that reports whether an index with the template
-// alone yields it for a path.
+// shapeOf returns a function that reports whether an index that contains only
+// the template yields it for a path.
 func shapeOf(t *template) func(path string) bool {
 	var x index
 	x.add(&compiledRoute{active: true, matchers: []matcher{{template: t}}}, t.encoded)
@@ -112,11 +112,11 @@ func IsClean(p string) bool {
 
 func CleanPath(p string) string { return cleanPath(p) }
 
-// FirstQueryValue is the look-up behind Queries.
+// FirstQueryValue is the lookup that Queries uses.
 func FirstQueryValue(query, key string) (string, bool) { return firstQueryValue(query, key) }
 
-// Steps returns how many nodes, links and routes a search for the request looks
-// at.
+// Steps returns how many nodes, links and routes a search for the request
+// examines.
 func Steps(r *Router, req *http.Request) int {
 	c := r.compiled()
 	s := c.newSearch(r)
@@ -124,8 +124,8 @@ func Steps(r *Router, req *http.Request) int {
 	return s.steps
 }
 
-// CompiledRoutes returns how many routes of the router's tree were compiled
-// until now, each as often as it was.
+// CompiledRoutes returns how many routes of the router's tree have been
+// compiled so far. A route counts each time that it is compiled.
 func CompiledRoutes(r *Router) int {
 	t := r.tree()
 	t.mu.RLock()

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// extras is what this package offers beyond gorilla/mux. All of it is off in a
-// new router. Only the settings of the router that serves a request count.
+// extras holds the options that gorilla/mux does not have. All of them are off
+// in a new router. Only the settings of the router that serves a request apply.
 type extras struct {
 	allowHeader   bool
 	answerOptions bool
@@ -16,47 +16,48 @@ type extras struct {
 	share         bool
 }
 
-// AllowHeader decides whether a 405 has an Allow header with the methods that
-// would have matched. It is set before a MethodNotAllowedHandler runs, too.
+// AllowHeader sets whether a 405 response has an Allow header with the methods
+// that would have matched. The header is also set when a
+// MethodNotAllowedHandler runs.
 //
-// To find the methods the routes are matched again, once for each method that
+// To find the methods, the routes are matched again, once for each method that
 // they name.
 func (r *Router) AllowHeader(value bool) *Router {
 	r.change(func() { r.extras.allowHeader = value })
 	return r
 }
 
-// AnswerOptions decides whether an OPTIONS request that no route takes, but
-// that would match with another method, is answered with status 204 and an
-// Allow header.
+// AnswerOptions sets whether an OPTIONS request that matches no route, but
+// would match one with another method, is answered with status 204 and an Allow
+// header.
 func (r *Router) AnswerOptions(value bool) *Router {
 	r.change(func() { r.extras.answerOptions = value })
 	return r
 }
 
-// PathValues decides whether variables can also be read with the PathValue
-// method of the request. This costs a map for each request with variables.
+// PathValues sets whether variables can also be read with the request's
+// PathValue method. This costs a map for each request with variables.
 func (r *Router) PathValues(value bool) *Router {
 	r.change(func() { r.extras.pathValues = value })
 	return r
 }
 
-// PermanentRedirect decides whether slash redirects have status 308, with
-// which clients keep the method and the body, in place of 301.
+// PermanentRedirect sets whether slash redirects have status 308, with which
+// clients keep the method and the body, instead of 301.
 func (r *Router) PermanentRedirect(value bool) *Router {
 	r.change(func() { r.extras.permanent = value })
 	return r
 }
 
-// ShareRequest decides whether handlers and middleware get the request that was
-// given to ServeHTTP, and not a copy. It is faster: a request costs no
-// allocation, and one of 48 bytes if its route has variables. Code around the
+// ShareRequest sets whether handlers and middleware get the request that was
+// passed to ServeHTTP instead of a copy. This is faster: a request costs no
+// allocation, or one of 48 bytes if its route has variables. Code around the
 // router then finds the route and the variables in the request, and sees what
-// handlers change in it. Nobody else may use the request while it is served, not
-// even to copy it.
+// handlers change in it. Nothing else may use the request while it is served,
+// not even to copy it.
 //
-// A request is still copied if it already holds what another router, or an
-// earlier turn of this one, has put there.
+// A request is still copied if it already holds the data of another router, or
+// of an outer call of this one.
 func (r *Router) ShareRequest(value bool) *Router {
 	r.change(func() { r.extras.share = value })
 	return r
@@ -73,8 +74,8 @@ func (e *extras) slashStatus() int {
 	return http.StatusMovedPermanently
 }
 
-// answerMethods answers a request that only its method keeps from matching, as
-// far as the extras ask for it. It reports whether the answer is complete.
+// answerMethods answers a request that only its method keeps from matching, if
+// the extras demand it. It reports whether the answer is complete.
 func (c *compiledRouter) answerMethods(w http.ResponseWriter, req *http.Request) bool {
 	options := c.extras.answerOptions && req.Method == http.MethodOptions
 	if !c.extras.allowHeader && !options {

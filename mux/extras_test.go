@@ -61,7 +61,7 @@ func TestAllow(t *testing.T) {
 	w := httptest.NewRecorder()
 	r.ServeHTTP(w, httptest.NewRequest("GET", "/1", nil))
 	if got := strings.TrimSpace(w.Body.String()); got != "DELETE" {
-		t.Errorf("a MethodNotAllowedHandler sees Allow %q", got)
+		t.Errorf("MethodNotAllowedHandler saw Allow %q", got)
 	}
 }
 
@@ -94,7 +94,7 @@ func TestPermanentRedirect(t *testing.T) {
 }
 
 // TestConflictsAreCertain builds all small tables and checks that no request
-// reaches a route that is reported.
+// matches a route that is reported.
 func TestConflictsAreCertain(t *testing.T) {
 	h := http.NotFoundHandler()
 	small := []func(*mux.Router) *mux.Route{}
@@ -146,7 +146,7 @@ func TestConflictsAreCertain(t *testing.T) {
 					}
 					for _, c := range conflicts {
 						if m.Route == c.Route {
-							t.Fatalf("%s %s reaches a route of which it is said: %s", req.Method, req.URL, c)
+							t.Fatalf("%s %s reaches a route although it is reported: %s", req.Method, req.URL, c)
 						}
 					}
 				}
@@ -154,7 +154,7 @@ func TestConflictsAreCertain(t *testing.T) {
 		}
 	}
 	if reported < len(small) {
-		t.Errorf("%d conflicts in all, want at least each route with itself", reported)
+		t.Errorf("%d conflicts in total, want at least one for each route registered twice", reported)
 	}
 }
 

@@ -12,8 +12,9 @@ import (
 	"github.com/pulsegate/pulsegate/mux"
 )
 
-// TestNameAgainInside has a variable of an outer route again in an inner one.
-// gorilla takes the values of the inner route first, so that the outer ones win.
+// TestNameAgainInside uses the name of an outer route's variable again in an
+// inner route. gorilla extracts the values of the inner route first, so the
+// outer ones win.
 func TestNameAgainInside(t *testing.T) {
 	id := http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) { fmt.Fprint(w, mux.Vars(req)["id"], mux.Var(req, "id")) })
 	for _, tt := range []struct {
@@ -44,8 +45,8 @@ func TestNameAgainInside(t *testing.T) {
 	}
 }
 
-// TestMatcherRewritesRequest: routes after a MatcherFunc that changes the path
-// or the host are found by what it wrote.
+// TestMatcherRewritesRequest has a MatcherFunc that changes the path or the
+// host. The routes after it must be looked up for the changed request.
 func TestMatcherRewritesRequest(t *testing.T) {
 	rewrite := func(path string) mux.MatcherFunc {
 		return func(req *http.Request, _ *mux.RouteMatch) bool { req.URL.Path = path; return false }
@@ -81,7 +82,7 @@ func TestMatcherRewritesRequest(t *testing.T) {
 			r.Handle("/a", label("a"))
 			r.Handle("/b", label("b"))
 		}, "b"},
-		{"within its own route", func(r *mux.Router) {
+		{"before a path of its own route", func(r *mux.Router) {
 			r.MatcherFunc(func(req *http.Request, _ *mux.RouteMatch) bool { req.URL.Path = "/b/1"; return true }).Path("/b/{x}").Handler(label("b"))
 		}, "b"},
 		{"the host", func(r *mux.Router) {
@@ -104,7 +105,7 @@ func TestMatcherRewritesRequest(t *testing.T) {
 	}
 }
 
-// TestTexts has the texts that programs compare, or show.
+// TestTexts checks the texts that programs compare or display.
 func TestTexts(t *testing.T) {
 	route := mux.NewRouter().NewRoute()
 	text := func(_ any, err error) string { return fmt.Sprint(err) }
@@ -144,7 +145,7 @@ func TestTexts(t *testing.T) {
 			t.Errorf("%s: got %q, want %q", name, got, tt.want)
 		}
 		if _, err := route.GetPathTemplate(); err != route.GetError() {
-			t.Errorf("%s: a getter returns %v, not the route's error", name, err)
+			t.Errorf("%s: a getter returned %v, want the route's error", name, err)
 		}
 	}
 	missing, err := mux.NewRouter().Path("/{a}").URL()
@@ -160,7 +161,7 @@ func TestTexts(t *testing.T) {
 	mux.NewRouter().Path("/{a:(b)}")
 }
 
-// TestVarsWithoutVariables: v1.8.1 has an empty map for a route without
+// TestVarsWithoutVariables: v1.8.1 returns an empty map for a route without
 // variables, and programs write to it.
 func TestVarsWithoutVariables(t *testing.T) {
 	for _, share := range []bool{false, true} {
@@ -168,7 +169,7 @@ func TestVarsWithoutVariables(t *testing.T) {
 		write := func(_ http.ResponseWriter, req *http.Request) {
 			vars := mux.Vars(req)
 			if vars == nil || len(vars) != 0 {
-				t.Errorf("%s: Vars is %#v, want an empty map", req.URL.Path, vars)
+				t.Errorf("%s: Vars returned %#v, want an empty map", req.URL.Path, vars)
 				return
 			}
 			vars["written"] = "1"
@@ -178,14 +179,14 @@ func TestVarsWithoutVariables(t *testing.T) {
 		r.PathPrefix("/sub").Subrouter().HandleFunc("/static", write)
 		r.NotFoundHandler = http.HandlerFunc(func(_ http.ResponseWriter, req *http.Request) {
 			if vars := mux.Vars(req); vars != nil {
-				t.Errorf("without a route Vars is %#v", vars)
+				t.Errorf("without a route Vars returned %#v", vars)
 			}
 		})
 		for _, path := range []string{"/static", "/middleware", "/sub/static", "/none"} {
 			serve(r, "GET", path)
 		}
 	}
-	// What middleware writes, the handler reads.
+	// The handler reads what middleware writes.
 	r := mux.NewRouter()
 	r.Use(func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
@@ -197,19 +198,19 @@ func TestVarsWithoutVariables(t *testing.T) {
 		fmt.Fprint(w, mux.Vars(req)["user"], mux.Var(req, "user"))
 	})
 	if got := serve(r, "GET", "/static"); got != "knownknown" {
-		t.Errorf("the handler reads %q", got)
+		t.Errorf("handler read %q", got)
 	}
 }
 
-// TestHeaderPatternsAllCompiled: of two patterns for one header the last counts,
-// but both must be right.
+// TestHeaderPatternsAllCompiled: of two patterns for one header the last wins,
+// but both must be valid.
 func TestHeaderPatternsAllCompiled(t *testing.T) {
 	if mux.NewRouter().NewRoute().HeadersRegexp("X", "[", "X", "a").GetError() == nil {
-		t.Error("a bad pattern that is given again later is no error")
+		t.Error("no error for an invalid pattern that a later one replaces")
 	}
 }
 
-// TestBuildVarsFuncNotCalled: without a host there is nothing to build.
+// TestBuildVarsFuncNotCalled: a route without a host has no URL host to build.
 func TestBuildVarsFuncNotCalled(t *testing.T) {
 	r := mux.NewRouter()
 	called := func(vars map[string]string) map[string]string {
@@ -217,10 +218,10 @@ func TestBuildVarsFuncNotCalled(t *testing.T) {
 		return vars
 	}
 	if _, err := r.Path("/a").BuildVarsFunc(called).URLHost(); err == nil {
-		t.Error("URLHost without a host works")
+		t.Error("URLHost without a host returned no error")
 	}
 	if _, err := r.Host("a.com").BuildVarsFunc(called).URLPath("odd"); fmt.Sprint(err) != "mux: route doesn't have a path" {
-		t.Errorf("URLPath without a path: %v", err)
+		t.Errorf("URLPath without a path: got error %v", err)
 	}
 }
 
@@ -236,7 +237,8 @@ func TestConnectRedirects(t *testing.T) {
 	}
 }
 
-// TestPOSIXPrefix: to a POSIX expression the beginning of a line is a beginning.
+// TestPOSIXPrefix: in a POSIX expression ^ matches at the beginning of each
+// line.
 func TestPOSIXPrefix(t *testing.T) {
 	defer func(f func(string) (*regexp.Regexp, error)) { mux.RegexpCompileFunc = f }(mux.RegexpCompileFunc)
 	mux.RegexpCompileFunc = regexp.CompilePOSIX
@@ -247,8 +249,8 @@ func TestPOSIXPrefix(t *testing.T) {
 	}
 }
 
-// TestSubrouterServedDuringUpdate serves a subrouter that has never been served
-// before, in the middle of a change.
+// TestSubrouterServedDuringUpdate serves a subrouter for the first time during
+// an Update.
 func TestSubrouterServedDuringUpdate(t *testing.T) {
 	r := mux.NewRouter()
 	sub := r.PathPrefix("/s").Subrouter()
@@ -258,10 +260,10 @@ func TestSubrouterServedDuringUpdate(t *testing.T) {
 		sub.Handle("/new", label("new"))
 		route.Methods("POST")
 		if got := serve(sub, "GET", "/s/new"); got != "404" {
-			t.Errorf("half of a change is seen: %s", got)
+			t.Errorf("a request sees half of a change: %s", got)
 		}
 		if got := serve(sub, "GET", "/s/old") + serve(sub, "GET", "/s/post"); got != "oldpost" {
-			t.Errorf("the state before the change is not seen: %s", got)
+			t.Errorf("a request does not see the routes before the change: %s", got)
 		}
 		if !route.Match(httptest.NewRequest("GET", "/s/post", nil), &mux.RouteMatch{}) {
 			t.Error("Route.Match sees half of a change")
@@ -272,8 +274,8 @@ func TestSubrouterServedDuringUpdate(t *testing.T) {
 	}
 }
 
-// TestRegistrationPanicLeavesNoRoute: gorilla keeps the empty route, which
-// matches everything, when the panic of a capturing group is recovered.
+// TestRegistrationPanicLeavesNoRoute: when the panic of a capturing group is
+// recovered, gorilla keeps the empty route, which matches every request.
 func TestRegistrationPanicLeavesNoRoute(t *testing.T) {
 	r := mux.NewRouter()
 	func() {
@@ -289,8 +291,8 @@ func TestRegistrationPanicLeavesNoRoute(t *testing.T) {
 	}
 }
 
-// TestOmittingCopies: middleware gets a copy of the request although neither the
-// route nor the router is put into it.
+// TestOmittingCopies: middleware gets a copy of the request although neither
+// the route nor the router is stored in it.
 func TestOmittingCopies(t *testing.T) {
 	r := mux.NewRouter().OmitRouteFromContext(true).OmitRouterFromContext(true)
 	var inside *http.Request
@@ -301,11 +303,11 @@ func TestOmittingCopies(t *testing.T) {
 	req := httptest.NewRequest("GET", "/a", nil)
 	r.ServeHTTP(httptest.NewRecorder(), req)
 	if inside == nil || inside == req || inside.Response != nil || mux.CurrentRoute(inside) != nil || mux.CurrentRouter(inside) != nil {
-		t.Error("not a copy without the route")
+		t.Error("got the original request, or one with the route")
 	}
 }
 
-// TestAssigning writes over a route and a subrouter that have served.
+// TestAssigning assigns to a route and to a subrouter that have served.
 func TestAssigning(t *testing.T) {
 	r := mux.NewRouter()
 	route := r.Handle("/a", label("old"))

@@ -11,9 +11,9 @@ import (
 	"github.com/pulsegate/pulsegate/mux"
 )
 
-// hostileRouter has templates with which a matcher that goes back would have to
-// try many ways: variables next to each other, and a tree with two ways at each
-// level.
+// hostileRouter has templates for which a backtracking matcher would have to
+// try many combinations: adjacent variables, and a tree with two branches at
+// each level.
 func hostileRouter() *mux.Router {
 	r := mux.NewRouter()
 	h := label("")
@@ -48,8 +48,8 @@ func hostilePaths(n int) map[string]string {
 	}
 }
 
-// TestHostilePaths sends them to routers with all flags. Nothing may panic, and
-// a redirect must lead to a clean path.
+// TestHostilePaths sends the hostile paths to routers with all flags. Nothing
+// may panic, and a redirect must lead to a clean path.
 func TestHostilePaths(t *testing.T) {
 	pathBytes := 20_000
 	if testing.Short() {
@@ -82,7 +82,7 @@ func TestHostilePaths(t *testing.T) {
 	}
 }
 
-// BenchmarkHostilePath doubles the length. Time per byte must stay about the
+// BenchmarkHostilePath doubles the length. Time per byte should stay about the
 // same; the metric is ns/byte.
 func BenchmarkHostilePath(b *testing.B) {
 	r := hostileRouter().SkipClean(true)
@@ -100,7 +100,7 @@ func BenchmarkHostilePath(b *testing.B) {
 	}
 }
 
-// BenchmarkClean measures what cleaning costs a path that needs none.
+// BenchmarkClean measures the cost of cleaning a path that is already clean.
 func BenchmarkClean(b *testing.B) {
 	for _, n := range []int{1_000, 2_000, 4_000} {
 		p := strings.Repeat("/segment", n/8)

@@ -8,34 +8,35 @@ import (
 
 // An index finds the routes of one router that a request's path and host do not
 // rule out. Routes are added to it in place, in ascending order, while requests
-// read it; a reader passes over the routes that are younger than its router.
+// read it; a reader skips the routes added after its router's generation.
 //
 // Invariant: it may return too many candidates, never too few. A route is left
-// out only if one of its path templates cannot match, or else its host template,
-// and only if every matcher before that template does nothing but reject: a
-// MatcherFunc, a subrouter or a query in front of it leaves traces in the search
-// even when the path is another. TestIndexAgreesWithScan compares all small route
-// tables with a scan.
+// out only if one of its path templates cannot match or, failing that, its host
+// template, and only if every matcher before that template has no effect but to
+// reject: a MatcherFunc, a subrouter or a query before it changes the state of
+// the search even if the path does not match. TestIndexAgreesWithScan compares
+// all small route tables with a scan.
 type index struct {
-	// exact has a node for every path that is the text of a template without
-	// variables. lengths has a bit for the length of each.
+	// exact has a node for the text of every template without variables.
+	// lengths has a bit for the length of each.
 	exact   nodeSet
 	lengths atomic.Uint64
 
-	// root is the tree of the other templates, after the leading slash. depth is
-	// how many segments of a path it looks at.
+	// root is the tree of the other templates, after the leading slash. depth
+	// is the number of segments of a path that it examines.
 	root  node
 	depth atomic.Int32
 
-	// hosts has the routes that no path rules out and whose host template has no
-	// variables. Those without a port in the template look at none.
+	// hosts holds the routes that no path rules out and whose host template has
+	// no variables. A template without a port ignores the request's port.
 	hosts nodeSet
 
-	// always is the routes that neither rules out.
+	// always holds the routes that neither path nor host rules out.
 	always list
 }
 
-// add enters a route, whose position is above those of all before.
+// add inserts a route, whose position is higher than those of all routes
+// before.
 func (x *index) add(route *compiledRoute, encoded bool) {
 	if !route.active {
 		return
@@ -56,8 +57,8 @@ func (x *index) add(route *compiledRoute, encoded bool) {
 		}
 		return
 	}
-	// One more than the template has, because the segment after the last is
-	// looked up, and an optional slash makes one.
+	// One more than the template has: the segment after the last one is looked
+	// up too, and an optional slash adds a segment.
 	if depth := int32(len(t.shape.segments) + 2); depth > x.depth.Load() {
 		x.depth.Store(depth)
 	}
@@ -72,7 +73,7 @@ func (x *index) addExact(path string, route *compiledRoute) {
 	x.lengths.Store(x.lengths.Load() | lengthBit(path))
 }
 
-// lengthBit is the bit of a path's length. Long paths share the last.
+// lengthBit is the bit for a path's length. All long paths share the last bit.
 func lengthBit(path string) uint64 { return 1 << min(len(path), 63) }
 
 // lookUp returns the node of a path in the exact table, or nil.
@@ -84,7 +85,7 @@ func (x *index) lookUp(path string) *node {
 }
 
 // decidingTemplate returns the path template that rules the route in or out, or
-// nil. Of several the last is taken, since in a subrouter it is the longest.
+// nil. Of several the last is used: in a subrouter it is the longest.
 func (c *compiledRoute) decidingTemplate(encoded bool) *template {
 	var best *template
 	for i := range c.matchers {
@@ -117,12 +118,12 @@ func (c *compiledRoute) decidingHost() string {
 	return ""
 }
 
-// straight returns the candidates for a path that is not in the exact table, if
-// they are one list. It returns nil if there may be others, if there are none, and
-// if the path has an empty or a dot segment.
+// fastList returns the candidates for a path that is not in the exact table, if
+// a single list holds all of them. It returns nil if there may be others, if
+// there are none, and if the path has an empty or a dot segment.
 //
-// Invariant: the list is what collect finds; TestStraight checks it.
-func (x *index) straight(path string) *link {
+// Invariant: the list is the one that collect finds; TestFastPath checks it.
+func (x *index) fastList(path string) *link {
 	if x.always.first.Load() != nil || !x.hosts.empty() || path == "" || path[0] != '/' {
 		return nil
 	}
@@ -157,7 +158,7 @@ func (x *index) collect(req *http.Request, exact *node, p *splitPath, found *can
 	x.collectPath(exact, p, found)
 }
 
-// collectPath adds those that do not depend on the host.
+// collectPath adds the candidates that do not depend on the host.
 func (x *index) collectPath(exact *node, p *splitPath, found *candidates) {
 	found.add(&x.always)
 	if exact != nil {
@@ -188,8 +189,8 @@ type scan struct {
 	path   splitPath
 	host   string
 
-	// generation is that of the root router. Routes that are younger are passed
-	// over.
+	// generation is that of the root router. Routes of later generations are
+	// skipped.
 	generation uint64
 
 	found candidates
@@ -204,8 +205,8 @@ func (x *scan) start(c *compiledRouter, req *http.Request, generation uint64) {
 	x.begin(req, text, c.state.index.lookUp(text))
 }
 
-// begin is start for a path that has been looked up. It reports whether the
-// path needs no redirect to its clean form.
+// begin is start with the result of the exact table's lookup. It reports
+// whether the path is clean.
 func (x *scan) begin(req *http.Request, text string, exact *node) (clean bool) {
 	clean = x.path.split(text, int(x.router.state.index.depth.Load()))
 	x.host = requestHost(req)
@@ -213,7 +214,7 @@ func (x *scan) begin(req *http.Request, text string, exact *node) (clean bool) {
 	return clean
 }
 
-// collect looks for the candidates again.
+// collect looks up the candidates again.
 func (x *scan) collect(req *http.Request, exact *node) {
 	x.found = candidates{steps: x.found.steps}
 	x.router.state.index.collect(req, exact, &x.path, &x.found)
@@ -225,7 +226,7 @@ func (x *scan) next() *compiledRoute {
 		return x.nextOfAll()
 	}
 	l := x.found.next(x.from)
-	if l == nil || l.route.born > x.generation {
+	if l == nil || l.route.generation > x.generation {
 		return nil
 	}
 	x.from = l.at + 1
@@ -241,7 +242,7 @@ func (x *scan) nextOfAll() *compiledRoute {
 }
 
 // evaluated must be called when user code may have changed the request. The
-// routes after the one yielded last are then found by what is there now.
+// routes after the one yielded last are then looked up for the changed request.
 func (x *scan) evaluated(req *http.Request) {
 	text := requestPath(req, x.router.useEncodedPath)
 	if text != x.path.text || requestHost(req) != x.host {

@@ -12,9 +12,9 @@ import (
 	"github.com/pulsegate/pulsegate/mux"
 )
 
-// smallRoutes are the building blocks of the small tables: every way in which
-// the index treats a route, and every trace that a mismatch can leave. h is the
-// handler of all.
+// smallRoutes returns the building blocks of the small tables: every kind of
+// route that the index distinguishes, and every trace that a mismatch can
+// leave. All of them have the handler h.
 func smallRoutes(log *[]string, h http.Handler) []func(*mux.Router) {
 	say := func(label string, ok bool) mux.MatcherFunc {
 		return func(_ *http.Request, m *mux.RouteMatch) bool {
@@ -102,14 +102,14 @@ func TestIndexAgreesWithScanExhaustive(t *testing.T) {
 	compareWithScan(t, true)
 }
 
-// TestStraight tries all tables of two routes on all short paths, and some with dot
-// segments: where the index has a straight way to the candidates, it must lead to
-// all of them.
-func TestStraight(t *testing.T) {
+// TestFastPath tries all tables of two routes on all short paths, and on some
+// with dot segments: where the index returns a single list, it must hold all
+// candidates.
+func TestFastPath(t *testing.T) {
 	var log []string
 	small := smallRoutes(&log, http.NotFoundHandler())
 	paths := append(words("/ab", 4), "/.", "/..", "/a/.", "/a/..", "/./b", "/.a", "/...", "/a/.b")
-	straight := 0
+	fast := 0
 	for a := range small {
 		for b := range small {
 			for _, strict := range []bool{false, true} {
@@ -117,19 +117,19 @@ func TestStraight(t *testing.T) {
 				small[a](r)
 				small[b](r)
 				for _, path := range paths {
-					found, agree := mux.Straight(r, path)
+					found, agree := mux.FastPath(r, path)
 					if !agree {
-						t.Fatalf("routes %d and %d, strict %v, path %q: the straight way leads to other routes", a, b, strict, path)
+						t.Fatalf("routes %d and %d, strict %v, path %q: the single list holds other routes", a, b, strict, path)
 					}
 					if found {
-						straight++
+						fast++
 					}
 				}
 			}
 		}
 	}
-	if straight == 0 {
-		t.Error("no path has a straight way")
+	if fast == 0 {
+		t.Error("no path has a single list")
 	}
 }
 
@@ -175,9 +175,9 @@ func compareWithScan(t *testing.T, three bool) {
 	}
 }
 
-// TestServingAgreesWithScan serves all short paths from all tables of two routes.
-// The route, the variables and the redirects must be those of a match without an
-// index: ServeHTTP has ways of its own to the routes that need no search.
+// TestServingAgreesWithScan serves all short paths from all tables of two
+// routes. The route, the variables and the redirects must be those of a match
+// without an index: ServeHTTP finds some routes without a search.
 func TestServingAgreesWithScan(t *testing.T) {
 	type served struct {
 		status   int

@@ -21,8 +21,8 @@ func newSharing(share bool) *mux.Router { return mux.NewRouter().ShareRequest(sh
 // pass is middleware that changes nothing.
 func pass(next http.Handler) http.Handler { return next }
 
-// TestRequestIsIsolated changes the request in middleware, and looks at the
-// request that the router was given.
+// TestRequestIsIsolated changes the request in middleware, and examines the
+// request that was passed to the router.
 func TestRequestIsIsolated(t *testing.T) {
 	change := func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
@@ -53,16 +53,16 @@ func TestRequestIsIsolated(t *testing.T) {
 		}
 		if req.Method != before.Method || req.RemoteAddr != before.RemoteAddr || req.Form != nil ||
 			req.Pattern != "" || req.Response != nil || req.Context() != before.Context() {
-			t.Errorf("%s: the router's own request is changed: %+v", name, req)
+			t.Errorf("%s: the original request was changed: %+v", name, req)
 		}
 		if mux.CurrentRoute(req) != nil || mux.Vars(req) != nil {
-			t.Errorf("%s: the route is seen outside of the router", name)
+			t.Errorf("%s: the route is visible outside the router", name)
 		}
 	}
 }
 
-// TestHeadServedAsGet has middleware that answers HEAD with the handler for GET.
-// net/http must still see a HEAD, and send no body.
+// TestHeadServedAsGet has middleware that answers HEAD with the handler for
+// GET. net/http must still see the method HEAD, and send no body.
 func TestHeadServedAsGet(t *testing.T) {
 	r := mux.NewRouter()
 	r.Use(func(next http.Handler) http.Handler {
@@ -91,12 +91,12 @@ func TestHeadServedAsGet(t *testing.T) {
 	}
 	_, body, ok := strings.Cut(string(answer), "\r\n\r\n")
 	if !ok || body != "" {
-		t.Errorf("HEAD is answered with the body %q", body)
+		t.Errorf("the answer to HEAD has the body %q", body)
 	}
 }
 
-// TestCloneOutside is of use with -race: a goroutine that was started around
-// the router clones the request while it is served.
+// TestCloneOutside is meant for -race: a goroutine that was started around the
+// router clones the request while it is served.
 func TestCloneOutside(t *testing.T) {
 	r := mux.NewRouter()
 	r.Handle("/static", label("x")).Use(pass)
@@ -111,7 +111,7 @@ func TestCloneOutside(t *testing.T) {
 				for range 10 {
 					clone := req.Clone(context.Background())
 					if clone.Pattern != "" || mux.CurrentRoute(clone) != nil || mux.Vars(clone) != nil {
-						t.Errorf("%s: a clone from outside knows the route", path)
+						t.Errorf("%s: a clone made outside the router has the route", path)
 					}
 				}
 			})
@@ -125,8 +125,8 @@ func TestCloneOutside(t *testing.T) {
 	}
 }
 
-// TestReentry has a handler that gives the request back to the router. What the
-// outer middleware asks for afterwards must be about its own route.
+// TestReentry has a handler that passes the request to the router again. What
+// the outer middleware reads afterwards must be that of its own route.
 func TestReentry(t *testing.T) {
 	for _, share := range []bool{false, true} {
 		for _, outer := range []string{"/static", "/var/1"} {

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// A MatcherFunc is a matcher of the caller's, see [Route.MatcherFunc].
+// A MatcherFunc is a matcher supplied by the caller; see [Route.MatcherFunc].
 type MatcherFunc func(*http.Request, *RouteMatch) bool
 
 // Match calls m.
@@ -28,7 +28,7 @@ const (
 )
 
 // A matcher is one condition of a route. It is a struct and not an interface so
-// that the state of a search need not live on the heap.
+// that the state of a search need not escape to the heap.
 type matcher struct {
 	kind     matcherKind
 	template *template    // matchTemplate
@@ -59,8 +59,8 @@ func (m *matcher) accepts(req *http.Request, s *search) bool {
 	}
 }
 
-// decides reports whether the matcher looks at the request alone and, when it
-// rejects, ends the route with no other trace than a wrong method's.
+// decides reports whether the matcher examines the request alone and, when it
+// rejects, leaves no trace in the search other than that of a wrong method.
 func (m *matcher) decides() bool {
 	switch m.kind {
 	case matchFunc, matchRouter:
@@ -88,7 +88,7 @@ func (t *template) accepts(req *http.Request) bool {
 	}
 }
 
-// extractFrom is extract on the template's part of the request.
+// extractFrom is extract for the template's part of the request.
 func (t *template) extractFrom(src *sources, values []string) bool {
 	switch t.kind {
 	case hostTemplate:
@@ -104,7 +104,8 @@ func (t *template) extractFrom(src *sources, values []string) bool {
 	}
 }
 
-// pair is what the expression of a query template is matched against.
+// pair returns the text against which the expression of a query template is
+// matched.
 func (t *template) pair(value string, found bool) string {
 	if !found {
 		return ""
@@ -112,7 +113,7 @@ func (t *template) pair(value string, found bool) string {
 	return t.key + "=" + value
 }
 
-// trimPort returns the part of the host that the template looks at.
+// trimPort returns the part of the host that the template examines.
 func (t *template) trimPort(host string) string {
 	if t.anyPort {
 		host, _, _ = strings.Cut(host, ":")
@@ -134,8 +135,8 @@ func requestPath(req *http.Request, encoded bool) string {
 	return req.URL.Path
 }
 
-// requestScheme is the scheme of the URL, or that of the connection: on a
-// server the URL has none.
+// requestScheme returns the scheme of the URL or, since a server's requests
+// have none, that of the connection.
 func requestScheme(req *http.Request) string {
 	switch {
 	case req.URL.Scheme != "":
@@ -154,8 +155,8 @@ type headerRule struct {
 	expr  *regexp.Regexp
 }
 
-// newHeaderRules turns pairs into rules. Of two pairs with the same name, as
-// written, the last counts.
+// newHeaderRules turns pairs into rules. Of two pairs with identical names, the
+// last one wins.
 func newHeaderRules(pairs []string) ([]headerRule, error) {
 	if len(pairs)%2 != 0 {
 		return nil, errOddPairs(pairs)
@@ -171,7 +172,7 @@ func newHeaderRules(pairs []string) ([]headerRule, error) {
 }
 
 // newHeaderPatterns is newHeaderRules with regular expressions for values. All
-// of them must be right, also those that a later pair replaces.
+// of them must be valid, including those that a later pair replaces.
 func newHeaderPatterns(pairs []string) ([]headerRule, error) {
 	rules, err := newHeaderRules(pairs)
 	if err != nil {

@@ -7,7 +7,7 @@ import (
 )
 
 // A MiddlewareFunc wraps a handler in another one, which typically does
-// something before and after it calls the first.
+// something before and after it calls the wrapped handler.
 type MiddlewareFunc func(http.Handler) http.Handler
 
 // Middleware calls mw.
@@ -40,7 +40,7 @@ func CORSMethodMiddleware(r *Router) MiddlewareFunc {
 }
 
 // methodsOf returns the methods of the routes that match the request apart from
-// its method, or nil if one of them takes any method.
+// its method, or nil if one of them accepts any method.
 func (c *compiledRouter) methodsOf(req *http.Request) []string {
 	var all []string
 	var x scan

@@ -2,8 +2,8 @@ package mux
 
 import "sync/atomic"
 
-// A node stands for the segments on the way to it. In the index's other tables
-// it stands for a whole path, a host, or a part of a segment.
+// A node represents the segments on the path to it. In the index's other tables
+// it represents a whole path, a host, or a part of a segment.
 //
 // Nodes are never removed, and their lists only grow at the end: requests read
 // them while routes are added.
@@ -15,25 +15,25 @@ type node struct {
 	wild    atomic.Pointer[node] // any next segment
 	rare    atomic.Pointer[rareBranches]
 
-	// here is the routes whose template ends at this node.
+	// here holds the routes whose template ends at this node.
 	here list
 
-	// direct is the routes for a path in the exact table, prepared for one
-	// version of the router.
+	// direct caches the routes for a path in the exact table, for one version
+	// of the router.
 	direct atomic.Pointer[directRoutes]
 }
 
-// rareBranches are those that most nodes do not have.
+// rareBranches are those that few nodes have.
 type rareBranches struct {
-	// below is the routes that match anything that follows.
+	// below holds the routes that match any continuation.
 	below list
 
-	// beginnings has the routes that match whatever follows and begins with
-	// the key.
+	// beginnings holds, by key, the routes that match any continuation that
+	// begins with the key.
 	beginnings keysByLength
 
-	// affixes has, by the beginning of the next segment, nodes which in turn
-	// have in ends, by the end of the segment, the nodes that follow it.
+	// affixes maps the beginning of the next segment to nodes. Their ends map
+	// the end of that segment to the nodes for the segments after it.
 	affixes keysByLength
 	ends    keysByLength
 }
@@ -47,7 +47,7 @@ func (n *node) rareBranches() *rareBranches {
 	return r
 }
 
-// add enters a route under the segments of its template.
+// add inserts a route under the segments of its template.
 func (n *node) add(segments []segment, open bool, route *compiledRoute) {
 	for i, seg := range segments {
 		if open && i == len(segments)-1 {
@@ -81,13 +81,13 @@ func (n *node) child(seg segment) *node {
 	}
 }
 
-// collect adds the candidates for the segments of p from position i on, to
-// which n leads.
+// collect adds the candidates for the segments of p from position i on. n is
+// the node for the segments before.
 //
-// Invariant: each node is visited at most once for a path, and a visit makes one
-// look-up for the segment and one for each length of a partial literal. The
-// depth of the recursion is bounded by that of the tree. TestStepsOfIndex counts
-// the visits.
+// Invariant: each node is visited at most once for a path, and a visit makes
+// one lookup for the segment and one for each length of a partial literal. The
+// depth of the recursion is bounded by that of the tree. TestStepsOfIndex
+// counts the visits.
 func (n *node) collect(p *splitPath, i int, found *candidates) {
 	found.steps++
 	seg, last := p.segment(i)
@@ -102,9 +102,9 @@ func (n *node) collect(p *splitPath, i int, found *candidates) {
 	}
 }
 
-// enter continues with the segment after i, if there is one. A segment that was
-// not noted leads only to routes that were added since the path was split, and
-// these are too young for the request.
+// enter continues with the segment after i, if there is one. A segment that
+// split did not record leads only to routes that were added since the path was
+// split, and the request must not see these.
 func (n *node) enter(p *splitPath, i int, last bool, found *candidates) {
 	switch {
 	case last:
@@ -137,7 +137,7 @@ func (r *rareBranches) collect(p *splitPath, i int, seg string, last bool, found
 	}
 }
 
-// collectEnds adds the candidates whose segment ends as rest does.
+// collectEnds adds the candidates whose segment has the same end as rest.
 func (r *rareBranches) collectEnds(p *splitPath, i int, rest string, last bool, found *candidates) {
 	for _, length := range r.ends.all() {
 		found.steps++
@@ -150,13 +150,13 @@ func (r *rareBranches) collectEnds(p *splitPath, i int, rest string, last bool, 
 	}
 }
 
-// A splitPath is a request's path, split at its slashes. The first segment begins
-// after the leading slash.
+// A splitPath is a request's path, split at its slashes. The first segment
+// begins after the leading slash.
 type splitPath struct {
 	text string
 
-	// ends are the ends of the first segments, n in all, those in more
-	// included. Segments that no template reaches are not noted.
+	// ends are the ends of the first n segments, those in more included.
+	// Segments that no template reaches are not recorded.
 	ends [14]int32
 	n    int
 	more []int32
@@ -165,8 +165,8 @@ type splitPath struct {
 	full bool
 }
 
-// split notes the first segments, as many as depth, and reports whether the
-// path needs no redirect to its clean form. It reads each byte once.
+// split records the first segments, as many as depth, and reports whether the
+// path is clean. It reads each byte once.
 //
 // Invariant: its result is that of isClean; TestCleanPath checks it.
 func (p *splitPath) split(text string, depth int) (clean bool) {

@@ -9,10 +9,10 @@ import (
 
 // A plan matches a template without running its expression.
 //
-// It exists for templates in which the end of every variable is forced: the
+// It exists for templates in which the end of every variable is determined: the
 // literal after a variable begins with a byte that the variable cannot contain,
-// or nothing follows. There is then only one way to read a string, so that one
-// pass from left to right, without going back, finds what the expression finds.
+// or nothing follows. A string can then be read in one way only, so one pass
+// from left to right, without backtracking, finds what the expression finds.
 // TestPlanAgreesWithRegexp and FuzzPlan compare the two.
 type plan struct {
 	head string // before the first variable
@@ -21,13 +21,13 @@ type plan struct {
 }
 
 type planVariable struct {
-	// stop is the byte at which the value ends. Without hasStop, or where the
-	// string has no such byte, it ends with the string.
+	// stop is the byte at which the value ends. If hasStop is false, or the
+	// string has no such byte, the value ends with the string.
 	stop    byte
 	hasStop bool
 
-	// longest ends the value where set ends, for a variable at the end of a
-	// prefix.
+	// longest makes the value end where set ends, for a variable at the end of
+	// a prefix.
 	longest bool
 
 	check    planCheck
@@ -57,11 +57,11 @@ const (
 )
 
 // run reports whether the plan matches s. If values is not nil, it has one
-// element per variable, and the substrings are written to it; they mean nothing
-// after a mismatch.
+// element per variable and receives the substrings; they are meaningless after
+// a mismatch.
 //
-// Invariant: each byte of s is looked at a constant number of times, apart from
-// what the expressions of single variables do, which is linear too.
+// Invariant: each byte of s is examined a constant number of times, apart from
+// the work of the expressions of single variables, which is linear too.
 // BenchmarkHostilePath shows it.
 func (p *plan) run(s string, values []string) bool {
 	if !strings.HasPrefix(s, p.head) {
@@ -113,8 +113,8 @@ func (v *planVariable) accepts(value string) bool {
 	}
 }
 
-// after returns the plan for what follows a literal that every match begins
-// with, or nil.
+// after returns the plan for the text after a literal with which every match
+// begins, or nil.
 func (p *plan) after(literal string) *plan {
 	head, found := strings.CutPrefix(p.head, literal)
 	if !found {
@@ -123,7 +123,8 @@ func (p *plan) after(literal string) *plan {
 	return &plan{head: head, vars: p.vars, end: p.end}
 }
 
-// newPlan makes a plan, or returns nil if some variable's end is not forced.
+// newPlan makes a plan, or returns nil if the end of some variable is not
+// determined.
 func newPlan(items []item, end planEnd) *plan {
 	p := &plan{end: end}
 	if len(items) > 0 && items[0].sub == nil {

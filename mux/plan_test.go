@@ -55,8 +55,7 @@ func with(prefix string, words []string) []string {
 	return out
 }
 
-// TestPlansExist makes sure that the templates that are meant to have a plan do
-// have one.
+// TestPlansExist checks which templates have a plan.
 func TestPlansExist(t *testing.T) {
 	for _, tt := range planTemplates {
 		if _, got := mux.ComparePlan(tt.text, mux.PathKind, false, "/"); got != tt.planned {
@@ -96,7 +95,7 @@ func FuzzCleanPath(f *testing.F) {
 	f.Fuzz(checkClean)
 }
 
-// checkClean compares with path.Clean, which cleanPath is made of.
+// checkClean compares cleanPath with path.Clean, on which it is based.
 func checkClean(t *testing.T, p string) {
 	clean := mux.CleanPath(p)
 	if got, want := mux.IsClean(p), clean == p; got != want {
@@ -118,7 +117,8 @@ func FuzzFirstQueryValue(f *testing.F) {
 		if strings.Contains(query, ";") {
 			return // net/url rejects semicolons
 		}
-		// ParseQuery keeps what it could read next to its error.
+		// ParseQuery returns the pairs that it could parse along with its
+		// error.
 		values, _ := url.ParseQuery(query)
 		want := values.Get(key)
 		if got, found := mux.FirstQueryValue(query, key); got != want || found != values.Has(key) {

@@ -7,7 +7,7 @@ import (
 
 // firstQueryValue returns the value of the first pair with the key, unescaped.
 // Pairs are separated by an ampersand or a semicolon. Pairs that cannot be
-// unescaped are passed over.
+// unescaped are skipped.
 //
 // Invariant: it agrees with url.Values.Get on queries without semicolons;
 // FuzzFirstQueryValue checks it.
@@ -23,7 +23,7 @@ func firstQueryValue(query, key string) (value string, found bool) {
 			continue
 		}
 		k, v, _ := strings.Cut(pair, "=")
-		// QueryUnescape returns text without escapes as it is.
+		// QueryUnescape returns text without escapes unchanged.
 		if plain, err := url.QueryUnescape(k); err != nil || plain != key {
 			continue
 		}

@@ -27,8 +27,8 @@ func manyRoutes(n int) *mux.Router {
 	return r
 }
 
-// TestChangesWhileServing is of use with -race. Its checks are that old routes
-// never go away and that a new route is there once its registration returned.
+// TestChangesWhileServing is meant for -race. It checks that old routes never
+// disappear and that a new route is found once its registration has returned.
 func TestChangesWhileServing(t *testing.T) {
 	r := mux.NewRouter()
 	ok := http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
@@ -132,8 +132,8 @@ func TestVarsConcurrently(t *testing.T) {
 	r.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("GET", "/1/2", nil))
 }
 
-// TestContextOutlivesHandler keeps requests past their handlers, as
-// http.TimeoutHandler does. Later requests must not show through.
+// TestContextOutlivesHandler keeps requests after their handlers return, as
+// http.TimeoutHandler does. They must not change with later requests.
 func TestContextOutlivesHandler(t *testing.T) {
 	r := mux.NewRouter()
 	var kept []*http.Request
@@ -148,12 +148,13 @@ func TestContextOutlivesHandler(t *testing.T) {
 	for i, req := range kept {
 		other := httptest.NewRequest("GET", "/", nil).WithContext(contexts[i])
 		if got, want := mux.Var(req, "a"), fmt.Sprint(i); got != want || mux.Vars(other)["a"] != want {
-			t.Errorf("request %d has variable %q", i, got)
+			t.Errorf("request %d: variable %q", i, got)
 		}
 	}
 }
 
-// TestTimeoutHandler leaves a handler running when the server has answered.
+// TestTimeoutHandler has a handler that is still running after the server has
+// answered.
 func TestTimeoutHandler(t *testing.T) {
 	r := mux.NewRouter()
 	var wg sync.WaitGroup
@@ -173,7 +174,7 @@ func TestTimeoutHandler(t *testing.T) {
 }
 
 // TestAddWhileServing adds routes of all kinds, so that each of the index's
-// tables grows, and asks for those that are there already.
+// tables grows, and requests those that exist already.
 func TestAddWhileServing(t *testing.T) {
 	r := mux.NewRouter()
 	sub := r.PathPrefix("/sub").Subrouter()
@@ -190,8 +191,8 @@ func TestAddWhileServing(t *testing.T) {
 		{func(i int) { r.Handle(fmt.Sprintf("/{x:[0-9]+}-%d", i), answer(i)) }, func(i int) string { return fmt.Sprintf("/7-%d", i) }, "7"},
 		{func(i int) { r.PathPrefix(fmt.Sprintf("/pre%d-", i)).Handler(answer(i)) }, func(i int) string { return fmt.Sprintf("/pre%d-x", i) }, ""},
 		{func(i int) { r.Host(fmt.Sprintf("h%d.com", i)).Handler(answer(i)) }, func(i int) string { return fmt.Sprintf("http://h%d.com/x/y/z", i) }, ""},
-		// Deeper and deeper: a request must not follow routes to where it has not
-		// looked for segments.
+		// Each route is one segment deeper: a request must not follow the tree
+		// beyond the segments that it has recorded.
 		{func(i int) { r.Handle("/deep"+strings.Repeat("/d", i)+"/{x}", answer(i)) }, func(i int) string { return "/deep" + strings.Repeat("/d", i) + "/1" }, "1"},
 		{func(i int) { sub.Handle(fmt.Sprintf("/s%d/{x}", i), answer(i)) }, func(i int) string { return fmt.Sprintf("/sub/s%d/1", i) }, "1"},
 	}
@@ -208,7 +209,7 @@ func TestAddWhileServing(t *testing.T) {
 				if there == 0 {
 					continue
 				}
-				serve(r, "GET", "/deep"+strings.Repeat("/d", routes+2)) // to where routes are being added
+				serve(r, "GET", "/deep"+strings.Repeat("/d", routes+2)) // to the nodes that are being added
 				i := n % there
 				k := kinds[i%len(kinds)]
 				if got, want := serve(r, "GET", k.target(i), func(req *http.Request) { req.URL.Host = "" }), fmt.Sprint(i, k.want); got != want {
@@ -225,8 +226,8 @@ func TestAddWhileServing(t *testing.T) {
 	wg.Wait()
 }
 
-// TestRequestSeesOneMoment adds routes, and lets another request find them, while
-// a request looks for its own. The first must not see them.
+// TestRequestSeesOneMoment adds routes, and serves another request with them,
+// while a request is being matched. The first must not see them.
 func TestRequestSeesOneMoment(t *testing.T) {
 	r := mux.NewRouter()
 	add := func() {}
@@ -251,20 +252,20 @@ func TestRequestSeesOneMoment(t *testing.T) {
 	}
 }
 
-// TestStraightSeesOneMoment does the same for requests that need no search.
-func TestStraightSeesOneMoment(t *testing.T) {
+// TestFastPathSeesOneMoment does the same for requests that need no search.
+func TestFastPathSeesOneMoment(t *testing.T) {
 	r := mux.NewRouter()
 	r.Handle("/old/{x}", label("old"))
 	add := func() {
 		r.Handle("/new/{x}", label("new"))
 		if got := serve(r, "GET", "/new/1"); got != "new" {
-			t.Errorf("another request gets %s", got)
+			t.Errorf("the other request got %s", got)
 		}
 	}
-	if mux.StraightAfter(r, "/new/1", add) {
-		t.Error("a request sees a route that is younger than it")
+	if mux.FastPathAfter(r, "/new/1", add) {
+		t.Error("a request sees a route that was added after it began")
 	}
-	if !mux.StraightAfter(r, "/old/1", func() {}) || !mux.StraightAfter(r, "/new/1", func() {}) {
-		t.Error("a request does not see its route")
+	if !mux.FastPathAfter(r, "/old/1", func() {}) || !mux.FastPathAfter(r, "/new/1", func() {}) {
+		t.Error("a request does not find its route")
 	}
 }

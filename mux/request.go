@@ -7,13 +7,13 @@ import (
 	"sync/atomic"
 )
 
-// Vars returns the variables of the request's route. The map is made by the
-// first call and is the same for all later ones of the request. Several
-// goroutines may call Vars.
+// Vars returns the variables of the request's route. The first call builds the
+// map; later calls for the request return the same map. Vars may be called from
+// several goroutines at once.
 //
-// A route without variables has an empty map. What is written to that is kept if
-// the request was copied for the route, as it is for middleware, and lost
-// otherwise. Without a route, Vars returns nil.
+// For a route without variables the map is empty. Entries written to an empty
+// map persist if the request was copied for the route, as it is for middleware,
+// and are lost otherwise. Without a route, Vars returns nil.
 func Vars(r *http.Request) map[string]string {
 	if c := varsOf(r); c != nil {
 		return c.all()
@@ -25,7 +25,7 @@ func Vars(r *http.Request) map[string]string {
 }
 
 // Var returns one variable of the request's route, or an empty string. It does
-// not build the map that [Vars] returns, but it sees what was written to it.
+// not build the map that [Vars] returns, but sees entries written to it.
 func Var(r *http.Request, name string) string {
 	if c := varsOf(r); c != nil {
 		return c.one(name)
@@ -46,33 +46,35 @@ func SetURLVars(r *http.Request, val map[string]string) *http.Request {
 
 type varsKey struct{}
 
-// A varsContext is a request's context that knows the variables. It keeps what
-// they are read from and reads them when they are asked for.
+// A varsContext is the context of a request with variables. It keeps the
+// strings that hold the variables and extracts the variables on demand.
 //
-// It is made for one request and is never used again, because handlers may keep
-// it past their return. Its size, 48 bytes, is a size class of the allocator.
+// It is made for one request and is never reused, because handlers may keep it
+// after they return. Its size, 48 bytes, is a size class of the allocator.
 type varsContext struct {
 	context.Context
 
-	// route names the variables. It is nil if they were given from outside.
+	// route names the variables. It is nil if they were given by SetURLVars or
+	// a MatcherFunc.
 	route *compiledRoute
 
-	// path is what path variables are read from.
+	// path is the path that holds the path variables.
 	path string
 
-	// rest is what few requests need: the map, and the sources besides the path.
+	// rest holds what few requests need: the map, and the sources other than
+	// the path.
 	rest atomic.Pointer[restOfVars]
 }
 
 type restOfVars struct {
 	host, query string
 
-	// mu guards vars, which is made when it is asked for.
+	// mu guards vars, which is built on demand.
 	mu   sync.Mutex
 	vars map[string]string
 }
 
-// sources is what the variables of a route are read from.
+// sources are the strings that hold the variables of a route.
 type sources struct{ path, host, query string }
 
 func (c *compiledRoute) sourcesOf(req *http.Request) sources {
@@ -114,10 +116,10 @@ func varsIn(ctx context.Context) *varsContext {
 	return c
 }
 
-// isEmpty reports whether c is that of a route without variables.
+// isEmpty reports whether c belongs to a route without variables.
 func (c *varsContext) isEmpty() bool { return c.route != nil && len(c.route.varNames) == 0 }
 
-// makeRest returns the rest, which it makes if there is none.
+// makeRest returns the rest and allocates it if necessary.
 func (c *varsContext) makeRest() *restOfVars {
 	if rest := c.rest.Load(); rest != nil {
 		return rest
@@ -152,8 +154,8 @@ func (c *varsContext) one(name string) string {
 	return c.route.oneVar(name, &src)
 }
 
-// addVars writes the variables to a map, which it makes if there is none and it
-// has something to write.
+// addVars adds the variables to a map, which it allocates if it is nil and
+// there are any.
 func (c *compiledRoute) addVars(vars map[string]string, src *sources) map[string]string {
 	var some [4]*template
 	for _, t := range c.templates(some[:0]) {
@@ -179,7 +181,7 @@ func (c *compiledRoute) addVars(vars map[string]string, src *sources) map[string
 	return vars
 }
 
-// oneVar returns one variable. Of several with the name the last counts.
+// oneVar returns one variable. Of several with the name, the last one wins.
 func (c *compiledRoute) oneVar(name string, src *sources) (value string) {
 	var some [4]*template
 	for _, t := range c.templates(some[:0]) {

@@ -14,8 +14,8 @@ import (
 
 type contextKey struct{}
 
-// TestCurrentRoute asks for the route after everything that middleware may do
-// to a request.
+// TestCurrentRoute reads the route after everything that middleware may do to a
+// request.
 func TestCurrentRoute(t *testing.T) {
 	for _, path := range []string{"/static", "/var/1"} {
 		for name, change := range map[string]func(*http.Request) *http.Request{
@@ -50,7 +50,7 @@ func TestCurrentRoute(t *testing.T) {
 }
 
 // TestInnerServeMux has a net/http ServeMux below a route, which sets Pattern.
-// Middleware that asks for the route afterwards must still get it.
+// Middleware that reads the route afterwards must still find it.
 func TestInnerServeMux(t *testing.T) {
 	inner := http.NewServeMux()
 	inner.HandleFunc("/debug/vars", func(http.ResponseWriter, *http.Request) {})
@@ -65,7 +65,7 @@ func TestInnerServeMux(t *testing.T) {
 	route := r.PathPrefix("/debug/").Handler(inner)
 	serve(r, "GET", "/debug/vars")
 	if after != route {
-		t.Error("the route is lost after a ServeMux")
+		t.Error("CurrentRoute is wrong after a ServeMux")
 	}
 }
 
@@ -108,7 +108,7 @@ func TestOuterVariables(t *testing.T) {
 	}
 }
 
-// TestOmit checks what the two flags take away, alone and below another router.
+// TestOmit checks the effect of the two flags, alone and below another router.
 func TestOmit(t *testing.T) {
 	for _, tt := range []struct{ route, router bool }{{false, false}, {true, false}, {false, true}, {true, true}} {
 		for _, path := range []string{"/static", "/{x}"} {
@@ -141,8 +141,8 @@ func TestOmit(t *testing.T) {
 	}
 }
 
-// TestPattern checks the label for metrics: inside of the router always, and
-// around it where the request is shared.
+// TestPattern checks the label for metrics: it is always visible inside the
+// router, and around it if the request is shared.
 func TestPattern(t *testing.T) {
 	for _, share := range []bool{false, true} {
 		inside := ""
@@ -169,8 +169,8 @@ func TestPattern(t *testing.T) {
 	}
 }
 
-// TestReverseProxy sends a request with a route on to another server. The field
-// that leads to the route must not disturb the client.
+// TestReverseProxy forwards a request with a route to another server. The
+// Response field, which leads to the route, must not disturb the client.
 func TestReverseProxy(t *testing.T) {
 	backend := httptest.NewServer(label("backend"))
 	defer backend.Close()
@@ -194,8 +194,8 @@ func TestReverseProxy(t *testing.T) {
 	}
 }
 
-// TestForeignResponse serves a request that a client was redirected to. Its
-// Response is not ours to replace.
+// TestForeignResponse serves a request with a Response, as a client has after a
+// redirect. The router must not replace it.
 func TestForeignResponse(t *testing.T) {
 	r := mux.NewRouter()
 	var inside *mux.Route
@@ -212,7 +212,7 @@ func TestForeignResponse(t *testing.T) {
 func TestSetURLVars(t *testing.T) {
 	req := httptest.NewRequest("GET", "/", nil)
 	if mux.Vars(req) != nil || mux.CurrentRoute(req) != nil || mux.CurrentRouter(req) != nil || mux.Var(req, "a") != "" {
-		t.Error("a plain request has route data")
+		t.Error("a request that no router served has route data")
 	}
 	with := mux.SetURLVars(req, map[string]string{"a": "1"})
 	if mux.Vars(with)["a"] != "1" || mux.Var(with, "a") != "1" || mux.Vars(req) != nil {
@@ -262,8 +262,8 @@ func TestCopiedRouter(t *testing.T) {
 	}
 }
 
-// TestCopyKeepsItsRoutes: what is added to the original is not in a copy that
-// was made before, although the two share an index.
+// TestCopyKeepsItsRoutes: routes added to the original do not appear in a copy
+// that was made before, although the two share an index.
 func TestCopyKeepsItsRoutes(t *testing.T) {
 	r := mux.NewRouter()
 	r.Handle("/a", label("a"))
@@ -275,7 +275,7 @@ func TestCopyKeepsItsRoutes(t *testing.T) {
 	for range 2 {
 		for path, want := range map[string]string{"/a": "a a", "/a/1": "a a", "/b": "b 404", "/b/1": "b 404"} {
 			if got := serve(r, "GET", path) + " " + serve(&copied, "GET", path); got != want {
-				t.Errorf("%s: the original and the copy answer %s, want %s", path, got, want)
+				t.Errorf("%s: the original and the copy answered %s, want %s", path, got, want)
 			}
 		}
 	}

@@ -8,19 +8,19 @@ import (
 	"strings"
 )
 
-// A Route is a list of matchers, a handler for the requests that all of them
+// A Route consists of matchers, a handler for the requests that all of them
 // accept, and what is needed to build URLs that it would match.
 //
-// Methods that add to a route return it, so that calls can be chained. An
-// error in an argument is kept in the route, see [Route.GetError]; a route with
-// an error never matches.
+// Methods that add to a route return it, so that calls can be chained. An error
+// in an argument is stored in the route, see [Route.GetError]; a route with an
+// error never matches.
 type Route struct {
-	// tree and cell are nil for a route that no router made.
+	// tree and cell are nil for a route that was not made by a router.
 	tree *routeTree
 	cell *routeCell
 
-	// version is another one whenever the fields below have changed. It is
-	// written under tree.mu, and read atomically.
+	// version takes a new value whenever the fields below change. It is written
+	// under tree.mu, and read atomically.
 	version uintptr
 
 	// Guarded by tree.mu.
@@ -34,7 +34,7 @@ type Route struct {
 	routeConf
 }
 
-// A RouteMatch is what a search has found.
+// A RouteMatch is the result of a search.
 type RouteMatch struct {
 	Route   *Route
 	Handler http.Handler
@@ -61,7 +61,8 @@ func (r *Route) SkipClean() bool {
 	return r.skipClean
 }
 
-// BuildOnly keeps the route from matching. It serves to build URLs only.
+// BuildOnly keeps the route from matching. The route then serves only to build
+// URLs.
 func (r *Route) BuildOnly() *Route {
 	r.change(func() { r.buildOnly = true })
 	return r
@@ -112,8 +113,7 @@ func (r *Route) GetName() string {
 }
 
 // Use appends middleware that runs inside that of the routers, for this route
-// only. Like [Router.Use], it does not keep the handlers that the functions
-// return.
+// only. Like [Router.Use], it calls the functions for each request.
 func (r *Route) Use(mwf ...MiddlewareFunc) *Route {
 	r.change(func() { r.middlewares = append(slices.Clip(r.middlewares), mwf...) })
 	return r
@@ -142,16 +142,15 @@ func (r *Route) PathPrefix(tpl string) *Route {
 
 // Host adds a matcher for the host, case-sensitively. Templates are as for
 // [Route.Path], except that {name} ends at a dot. The port of the request is
-// left out of the comparison unless the template has a colon, be it in a
-// pattern.
+// ignored unless the template contains a colon, even one in a pattern.
 func (r *Route) Host(tpl string) *Route {
 	r.change(func() { r.addTemplate(tpl, hostTemplate) })
 	return r
 }
 
 // Queries adds a matcher for each pair of a query key and a template for its
-// value. Of several values the first counts. {name} stands for any value, and
-// so does an empty template.
+// value. Only the first value of a key is compared. {name} matches any value,
+// and so does an empty template.
 //
 //	r.Queries("page", "{page:[0-9]+}", "sort", "")
 //
@@ -165,8 +164,8 @@ func (r *Route) Queries(pairs ...string) *Route {
 }
 
 // Headers adds a matcher for pairs of a header name and a value. One value of
-// the header must equal the given one; an empty value only asks for the header
-// to be there.
+// the header must equal the given one; an empty value only requires the header
+// to be present.
 func (r *Route) Headers(pairs ...string) *Route {
 	r.change(func() { r.addHeaders(pairs) })
 	return r
@@ -179,32 +178,33 @@ func (r *Route) HeadersRegexp(pairs ...string) *Route {
 	return r
 }
 
-// Methods adds a matcher for HTTP methods, in upper or lower case. HEAD is not
-// implied by GET.
+// Methods adds a matcher for HTTP methods, in upper or lower case. GET does not
+// imply HEAD.
 func (r *Route) Methods(methods ...string) *Route {
 	r.change(func() { r.addMethods(methods) })
 	return r
 }
 
 // Schemes adds a matcher for URL schemes. A request whose URL has no scheme, as
-// is usual on a server, counts as https when it came over TLS and as http
-// otherwise. The first scheme is that of built URLs.
+// is usual on a server, counts as https if it came over TLS and as http
+// otherwise. Built URLs use the first scheme.
 func (r *Route) Schemes(schemes ...string) *Route {
 	r.change(func() { r.addSchemes(schemes) })
 	return r
 }
 
-// MatcherFunc adds a matcher of the caller's. It may be called for requests
-// that the route will not match, and it may set fields of the RouteMatch, which
-// later matchers and routes then see, even when it returns false.
+// MatcherFunc adds a matcher supplied by the caller. It may be called for
+// requests that the route does not match, and it may set fields of the
+// RouteMatch, which later matchers and routes then see, even if it returns
+// false.
 func (r *Route) MatcherFunc(f MatcherFunc) *Route {
 	r.change(func() { r.addMatcher(matcher{kind: matchFunc, fn: f}) })
 	return r
 }
 
 // Subrouter returns a new router whose routes are tried when all matchers of
-// this route accept a request. It takes over the route's configuration,
-// matchers and templates as they are now. Names are shared with the whole tree.
+// this route accept a request. It copies the current configuration, matchers
+// and templates of the route. Names are shared with the whole tree.
 func (r *Route) Subrouter() *Router {
 	t := r.tree
 	if t == nil {
@@ -242,12 +242,12 @@ func (r *Route) change(f func()) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	defer t.changedLocked(&r.version)
-	// What was never compiled will be compiled as it is then.
+	// A route that was never compiled leaves the compiled routers valid.
 	t.restructured = t.restructured || r.seen
 	f()
 }
 
-// The functions below need the tree's lock.
+// The functions below must be called with the tree locked.
 
 func (r *Route) setHandler(handler http.Handler) {
 	if r.err == nil {
@@ -294,8 +294,8 @@ func (r *Route) addTemplate(text string, kind templateKind) {
 	r.addMatcher(matcher{kind: matchTemplate, template: t})
 }
 
-// parseTemplate parses a template in the context of the route: path templates
-// are joined, and a variable may occur in one of host, path and queries only.
+// parseTemplate parses a template as part of the route: path templates are
+// joined, and a variable may occur in only one of host, path and queries.
 func (r *Route) parseTemplate(text string, kind templateKind) (*template, error) {
 	opts := templateOptions{encoded: r.useEncodedPath}
 	if kind == pathTemplate || kind == prefixTemplate {
@@ -382,11 +382,11 @@ func (r *Route) addSchemes(schemes []string) {
 	r.addMatcher(matcher{kind: matchSchemes, names: lower})
 }
 
-// Metadata sets a value that belongs to the route, for programs that describe
-// their routes.
+// Metadata sets a value of the route for a key, for use by programs that
+// describe their routes.
 func (r *Route) Metadata(key, value any) *Route {
 	r.change(func() {
-		// A new map, because the old one may have been handed out.
+		// A new map, because the caller of GetMetadata may hold the old one.
 		fresh := make(map[any]any, len(r.metadata)+1)
 		for k, v := range r.metadata {
 			fresh[k] = v
@@ -397,8 +397,8 @@ func (r *Route) Metadata(key, value any) *Route {
 	return r
 }
 
-// GetMetadata returns the values set by [Route.Metadata] until now, or nil.
-// The caller must not modify the map.
+// GetMetadata returns the values set by [Route.Metadata] so far, or nil. The
+// caller must not modify the map.
 func (r *Route) GetMetadata() map[any]any {
 	r.rlock()
 	defer r.runlock()
@@ -429,7 +429,8 @@ func (r *Route) GetMetadataValueOr(key, fallback any) any {
 	return value
 }
 
-// errNo is the error of a getter for what the route does not have.
+// errNo returns the error of a getter for something that the route does not
+// have.
 func errNo(what string) error {
 	return errors.New("mux: route doesn't have " + what)
 }

@@ -32,7 +32,7 @@ type RouteList []RouteInfo
 // Routes lists the routes of the router and of those below it.
 func (r *Router) Routes() RouteList {
 	var list RouteList
-	// The function below returns no error, so Walk does not either.
+	// The function below returns no error, so Walk returns none.
 	_ = r.Walk(func(route *Route, _ *Router, ancestors []*Route) error {
 		list = append(list, route.info(len(ancestors)))
 		return nil
@@ -53,14 +53,14 @@ func (r *Route) info(depth int) RouteInfo {
 	return info
 }
 
-// String returns a table with a line for each route: its methods, its host and
-// path with the query, its name, and what is wrong with it. A prefix ends in an
-// ellipsis. Routes below others are indented.
+// String returns a table with one line per route: its methods, its host and
+// path with the query, its name, and its error. A prefix ends in an ellipsis.
+// Routes of subrouters are indented.
 func (l RouteList) String() string {
 	var b strings.Builder
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	for i := range l {
-		// A strings.Builder takes all that is written to it.
+		// Writes to a strings.Builder do not fail.
 		_, _ = w.Write([]byte(l[i].line() + "\n"))
 	}
 	_ = w.Flush()

@@ -7,13 +7,15 @@ import (
 	"slices"
 )
 
-// Sentinel errors. Their texts are gorilla's, because some programs show them.
+// Sentinel errors. Their texts are gorilla's, because some programs display
+// them.
 var (
-	// ErrMethodMismatch is the [RouteMatch.MatchErr] of a request that a route
-	// would have taken with another method. It leads to a 405.
+	// ErrMethodMismatch is the [RouteMatch.MatchErr] of a request that would
+	// match a route with another method. It leads to a 405.
 	ErrMethodMismatch = errors.New("method is not allowed")
 
-	// ErrNotFound is the [RouteMatch.MatchErr] of a request that no route took.
+	// ErrNotFound is the [RouteMatch.MatchErr] of a request that matches no
+	// route.
 	ErrNotFound = errors.New("no matching route was found")
 
 	// ErrMetadataKeyNotFound is returned by [Route.GetMetadataValue] for a key
@@ -21,7 +23,7 @@ var (
 	ErrMetadataKeyNotFound = errors.New("key not found in metadata")
 
 	// SkipRouter is returned by a [WalkFunc] to keep Walk from descending below
-	// the route that it was called for.
+	// the route for which it was called.
 	//
 	//lint:ignore ST1012 gorilla's name.
 	SkipRouter = errors.New("skip this router")
@@ -32,8 +34,8 @@ var (
 // to share compiled expressions; changing it later is not synchronised.
 //
 // A template is matched without its expression only if the function returned
-// one with the text that it was given, and to which line breaks are nothing
-// special.
+// one with the text that it was given and without special treatment of line
+// breaks.
 var RegexpCompileFunc = regexp.Compile
 
 // A Router dispatches each request to the handler of the first registered
@@ -47,8 +49,8 @@ type Router struct {
 	// [http.NotFoundHandler].
 	NotFoundHandler http.Handler
 
-	// MethodNotAllowedHandler answers requests that a route would have taken
-	// with another method. Nil means an empty answer with status 405.
+	// MethodNotAllowedHandler answers requests that would match a route with
+	// another method. Nil means an empty answer with status 405.
 	MethodNotAllowedHandler http.Handler
 
 	// KeepContext has no effect.
@@ -56,12 +58,12 @@ type Router struct {
 	// Deprecated: route data has been kept with the request since Go 1.7.
 	KeepContext bool
 
-	// cell holds what must not be copied with a Router value.
+	// cell holds the state that must not be copied with a Router value.
 	cell *routerCell
 
-	// version is another one whenever the fields below have changed. It is
-	// written under cell.tree.mu, and read atomically. It is a plain number so
-	// that Router values can be copied.
+	// version takes a new value whenever the fields below change. It is written
+	// under cell.tree.mu, and read atomically. It is a plain number so that
+	// Router values can be copied.
 	version uintptr
 
 	// Guarded by cell.tree.mu. Slices are only ever appended to, so that a
@@ -78,9 +80,8 @@ func NewRouter() *Router {
 	return r
 }
 
-// Get returns the route with the given name, of this router or of any router
-// of the same tree, or nil. When several routes were given one name, the last
-// wins.
+// Get returns the route with the given name, of this router or of any router of
+// the same tree, or nil. When several routes have the name, the last one wins.
 func (r *Router) Get(name string) *Route {
 	t := r.tree()
 	if t == nil {
@@ -91,27 +92,28 @@ func (r *Router) Get(name string) *Route {
 	return t.named[name]
 }
 
-// GetRoute is the same as [Router.Get]. It is kept for old callers.
+// GetRoute is the same as [Router.Get]. It is kept for existing callers.
 func (r *Router) GetRoute(name string) *Route {
 	return r.Get(name)
 }
 
-// StrictSlash decides whether routes added from now on also match their path
-// with the trailing slash added or removed, and then redirect to the form that
-// the template has. It is off at first.
+// StrictSlash sets whether routes added from now on also match their path with
+// the trailing slash added or removed, and then redirect to the template's
+// form. It is off by default.
 //
 // The redirect has status 301, which makes most clients repeat a POST as a GET;
 // see [Router.PermanentRedirect]. Routes with [Route.PathPrefix] do not
+// redirect, but their subrouters inherit the flag.
 // redirect, but their subrouters inherit the flag.
 func (r *Router) StrictSlash(value bool) *Router {
 	r.change(func() { r.strictSlash = value })
 	return r
 }
 
-// SkipClean decides whether paths are matched as they came. It is off at first:
-// a request whose path has empty or dot segments, as in /a//b or /a/../b, is
-// then redirected to the clean form. Only the flag of the router that serves
-// the request counts.
+// SkipClean sets whether paths are matched without being cleaned. It is off by
+// default: a request whose path has empty or dot segments, as in /a//b or
+// /a/../b, is redirected to the clean form. Only the flag of the router that
+// serves the request applies.
 func (r *Router) SkipClean(value bool) *Router {
 	r.change(func() { r.skipClean = value })
 	return r
@@ -125,26 +127,26 @@ func (r *Router) UseEncodedPath() *Router {
 	return r
 }
 
-// OmitRouteFromContext decides whether [CurrentRoute] is left without an
-// answer. Matching is not affected.
+// OmitRouteFromContext sets whether [CurrentRoute] returns nil for requests of
+// this router. Matching is not affected.
 func (r *Router) OmitRouteFromContext(value bool) *Router {
 	r.change(func() { r.omitRoute = value })
 	return r
 }
 
-// OmitRouterFromContext decides whether [CurrentRouter] is left without an
-// answer. Matching is not affected.
+// OmitRouterFromContext sets whether [CurrentRouter] returns nil for requests
+// of this router. Matching is not affected.
 func (r *Router) OmitRouterFromContext(value bool) *Router {
 	r.change(func() { r.omitRouter = value })
 	return r
 }
 
-// Use appends middleware. It runs for every request that a route of this
-// router or of one of its subrouters matches, slash redirects included, and
-// not for 404 and 405. The first one added is the outermost.
+// Use appends middleware. It runs for every request that matches a route of
+// this router or of one of its subrouters, slash redirects included, but not
+// for 404 and 405. The first one added is the outermost.
 //
 // Each function is called once per request; the handler that it returns is not
-// kept.
+// reused.
 func (r *Router) Use(mwf ...MiddlewareFunc) {
 	r.change(func() { r.middlewares = append(slices.Clip(r.middlewares), mwf...) })
 }
@@ -185,7 +187,7 @@ func (r *Router) Host(tpl string) *Route {
 	return r.add(func(route *Route) { route.addTemplate(tpl, hostTemplate) })
 }
 
-// MatcherFunc adds a route with a matcher of the caller's. See
+// MatcherFunc adds a route with a matcher supplied by the caller. See
 // [Route.MatcherFunc].
 func (r *Router) MatcherFunc(f MatcherFunc) *Route {
 	return r.add(func(route *Route) { route.addMatcher(matcher{kind: matchFunc, fn: f}) })
@@ -229,7 +231,7 @@ func (r *Router) BuildVarsFunc(f BuildVarsFunc) *Route {
 }
 
 // add appends a route and configures it in one change, so that no request sees
-// the route half made. When configure panics the route stays out.
+// the route half configured. If configure panics, no route is added.
 func (r *Router) add(configure func(*Route)) *Route {
 	r.init()
 	t := r.cell.tree
@@ -244,10 +246,11 @@ func (r *Router) add(configure func(*Route)) *Route {
 	return route
 }
 
-// appendLocked adds a route to the end.
+// appendLocked appends a route.
 func (r *Router) appendLocked(route *Route) {
 	if n := len(r.routes); n < cap(r.routes) && r.routes[:n+1][n] != nil {
-		// A copy of this Router has a route there.
+		// A copy of this Router has a route at this position of the shared
+		// array.
 		r.routes = slices.Clip(r.routes)
 	}
 	r.routes = append(r.routes, route)

@@ -6,8 +6,8 @@ import (
 	"unicode/utf8"
 )
 
-// A runeSet is what one character of a pattern matches. Bytes that are not
-// valid UTF-8 count as U+FFFD, as in package regexp.
+// A runeSet holds the characters that one character of a pattern matches. Bytes
+// that are not valid UTF-8 count as U+FFFD, as in package regexp.
 type runeSet struct {
 	ascii  [2]uint64 // a bit for each
 	ranges []rune    // pairs of first and last, ascending
@@ -56,8 +56,8 @@ func (s *runeSet) all() bool {
 	return len(s.ranges) == 2 && s.ranges[0] == 0 && s.ranges[1] == unicode.MaxRune
 }
 
-// excludesOne reports whether the set has all characters but one, and that one
-// is ASCII.
+// excludesOne reports whether the set has all characters except one, which is
+// ASCII, and returns that one.
 func (s *runeSet) excludesOne() (byte, bool) {
 	r := s.ranges
 	if len(r) == 4 && r[0] == 0 && r[3] == unicode.MaxRune && r[1]+2 == r[2] && r[1]+1 < utf8.RuneSelf {
@@ -66,8 +66,8 @@ func (s *runeSet) excludesOne() (byte, bool) {
 	return 0, false
 }
 
-// repeatedSet returns the set of a pattern such as [a-z]+ or .*, and the least
-// number of characters. It returns nil for patterns of another form.
+// repeatedSet returns the set of a pattern such as [a-z]+ or .*, and the
+// minimum number of characters. It returns nil for patterns of another form.
 func repeatedSet(re *syntax.Regexp) (set *runeSet, least int, greedy bool) {
 	switch re.Op {
 	case syntax.OpPlus:
@@ -90,7 +90,7 @@ func repeatedSet(re *syntax.Regexp) (set *runeSet, least int, greedy bool) {
 }
 
 // mayContain reports whether a match of the pattern may contain the ASCII
-// character. It may err towards true.
+// character. It may return true when none does.
 func mayContain(re *syntax.Regexp, c rune) bool {
 	switch re.Op {
 	case syntax.OpNoMatch, syntax.OpEmptyMatch:
@@ -125,13 +125,13 @@ func mayContain(re *syntax.Regexp, c rune) bool {
 		}
 		return false
 	default:
-		// Assertions contain nothing.
+		// Assertions match no characters.
 		return false
 	}
 }
 
-// hasAssertion reports whether the pattern looks at what surrounds it, as ^, $
-// and \b do.
+// hasAssertion reports whether the pattern contains an assertion, such as ^, $
+// or \b.
 func hasAssertion(re *syntax.Regexp) bool {
 	switch re.Op {
 	case syntax.OpBeginLine, syntax.OpEndLine, syntax.OpBeginText, syntax.OpEndText,

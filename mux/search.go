@@ -5,13 +5,14 @@ import (
 	"strings"
 )
 
-// A search is the state of looking for a route. It is a RouteMatch in pieces:
-// the variables stay in the request until they are asked for, and no
-// RouteMatch is made unless a MatcherFunc or the caller of Match wants one.
+// A search is the state of one search for a route. It holds the fields of a
+// RouteMatch separately: the variables stay in the request until they are
+// needed, and a RouteMatch is made only for a MatcherFunc or the caller of
+// Match.
 type search struct {
-	// root is the router that serves, top its compiled form, and generation what
-	// its routes and those below it are looked at as of. All but generation are
-	// nil in Route.Match.
+	// root is the router that serves, and top its compiled form. The search
+	// sees the routes of root and of the routers below it as of generation. All
+	// except generation are nil in Route.Match.
 	root       *Router
 	top        *compiledRouter
 	generation uint64
@@ -24,21 +25,23 @@ type search struct {
 	found *compiledRoute
 
 	// bound is the route whose templates hold the variables, as long as vars is
-	// nil. Invariant: nothing writes to the request between a route's being
-	// bound and the values' being read, because callMatcherFunc calls collect
-	// first.
+	// nil.
+	//
+	// Invariant: nothing writes to the request after a route is bound and
+	// before its values are read, because callMatcherFunc calls collect first.
 	bound *compiledRoute
 
-	// proven is a template of the route that is tried of which the index knows
-	// that it matches.
+	// proven is a template of the current route that is certain to match,
+	// according to the index.
 	proven *template
 
-	// vars has the variables once a map was needed. eager is set if it is to be used
-	// from the start.
+	// vars holds the variables once a map is needed. If eager is set, it is
+	// used from the start.
 	vars  map[string]string
 	eager bool
 
-	// wrapped is set once middleware or a MatcherFunc may have made the handler.
+	// wrapped is set once middleware or a MatcherFunc may have replaced the
+	// handler.
 	wrapped bool
 
 	// match is the RouteMatch that user code sees.
@@ -54,7 +57,7 @@ type search struct {
 	steps int
 }
 
-// start takes over what the caller of Match has set.
+// start copies the fields that the caller of Match has set.
 func (s *search) start(match *RouteMatch) {
 	s.match, s.eager = match, true
 	s.load()
@@ -71,7 +74,8 @@ func (s *search) store() {
 	s.match.Route, s.match.Handler, s.match.Vars, s.match.MatchErr = s.route, s.handler, s.vars, s.err
 }
 
-// callMatcherFunc lets user code see and change the state.
+// callMatcherFunc calls f with the state of the search as a RouteMatch, which f
+// may change.
 func (s *search) callMatcherFunc(f MatcherFunc, req *http.Request) bool {
 	s.collect(req)
 	s.eager, s.wrapped = true, true
@@ -84,7 +88,8 @@ func (s *search) callMatcherFunc(f MatcherFunc, req *http.Request) bool {
 	return ok
 }
 
-// bind notes the variables of a route that has matched. Those bound later win.
+// bind records the route that holds the variables. A route that is bound later
+// takes precedence.
 func (s *search) bind(c *compiledRoute, req *http.Request) {
 	if len(c.varNames) == 0 {
 		return
@@ -103,7 +108,7 @@ func (s *search) bind(c *compiledRoute, req *http.Request) {
 	s.vars = c.addVars(s.vars, &src)
 }
 
-// collect moves the variables of the bound route to the map.
+// collect extracts the variables of the bound route into the map.
 func (s *search) collect(req *http.Request) {
 	if s.bound != nil {
 		src := s.bound.sourcesOf(req)
@@ -112,8 +117,8 @@ func (s *search) collect(req *http.Request) {
 	}
 }
 
-// search looks for a route of c. It reports whether the request has an answer,
-// which a NotFoundHandler is too.
+// search looks for a route of c. It reports whether there is a handler, which
+// may be a NotFoundHandler.
 func (c *compiledRouter) search(req *http.Request, s *search) bool {
 	var x scan
 	if s.noIndex {
@@ -147,17 +152,17 @@ func (c *compiledRouter) searchFrom(req *http.Request, s *search, x *scan) bool 
 	}
 }
 
-// try evaluates a route. The routes from first up to it were left out by the
-// index.
+// try evaluates a route. The index left out the routes from position first up
+// to it.
 func (c *compiledRouter) try(req *http.Request, s *search, first int32, route *compiledRoute) bool {
 	s.steps++
-	// The routes left out would have ended at their path, and so would have
-	// cleared the error that a missing query value leaves.
+	// Evaluating the omitted routes would have ended at their path, and so
+	// would have cleared the error that a missing query value leaves.
 	if s.err == ErrNotFound && c.active[route.at] > c.active[first] {
 		s.err = nil
 	}
 	if s.err == ErrMethodMismatch && route.plain && !route.allows(req.Method) {
-		// Whether or not the rest matches, the error stays what it is.
+		// Whether or not the other matchers accept, the error does not change.
 		return false
 	}
 	if !route.accepts(req, s) {
@@ -176,7 +181,7 @@ func (s *search) wrap(middlewares []MiddlewareFunc) {
 	}
 }
 
-// noRoute answers when no route has matched.
+// noRoute chooses the handler when no route has matched.
 func (c *compiledRouter) noRoute(s *search) bool {
 	r := c.servedBy(s)
 	if s.err == ErrMethodMismatch {
@@ -194,8 +199,8 @@ func (c *compiledRouter) noRoute(s *search) bool {
 	return false
 }
 
-// servedBy returns the Router whose own handlers count. It is the one that was
-// compiled, or the copy of it that serves.
+// servedBy returns the Router whose NotFoundHandler and MethodNotAllowedHandler
+// apply. It is the one that was compiled, or the copy of it that serves.
 func (c *compiledRouter) servedBy(s *search) *Router {
 	if c == s.top {
 		return s.root
@@ -203,8 +208,8 @@ func (c *compiledRouter) servedBy(s *search) *Router {
 	return c.router
 }
 
-// accepts tries one route and, if it matches, puts its handler and variables
-// into the search.
+// accepts tries one route and, if it matches, stores its handler and variables
+// in the search.
 func (c *compiledRoute) accepts(req *http.Request, s *search) bool {
 	if !c.active {
 		return false
@@ -216,7 +221,7 @@ func (c *compiledRoute) accepts(req *http.Request, s *search) bool {
 			continue
 		}
 		if m.kind == matchMethods {
-			// The others decide whether this is a 405 or a 404.
+			// The matchers after it decide whether this is a 405 or a 404.
 			mismatch = ErrMethodMismatch
 			continue
 		}
@@ -224,8 +229,8 @@ func (c *compiledRoute) accepts(req *http.Request, s *search) bool {
 			mismatch = ErrNotFound
 			break
 		}
-		// A subrouter without a fitting route leaves ErrNotFound. It
-		// must not keep the middleware of later routes from running.
+		// A subrouter without a matching route leaves ErrNotFound. That must
+		// not keep the middleware of later routes from running.
 		if s.err == ErrNotFound {
 			s.err = nil
 		}
@@ -237,7 +242,7 @@ func (c *compiledRoute) accepts(req *http.Request, s *search) bool {
 	}
 
 	if s.err != nil && c.handler != nil {
-		// An earlier route mismatched, or a subrouter gave its NotFoundHandler.
+		// An earlier route mismatched, or a subrouter set its NotFoundHandler.
 		s.err, s.handler = nil, nil
 	}
 	if s.route == nil {
@@ -253,7 +258,7 @@ func (c *compiledRoute) accepts(req *http.Request, s *search) bool {
 }
 
 // needsSlash reports whether the path and the template differ in the trailing
-// slash, and the route minds.
+// slash, and the route redirects in that case.
 func (c *compiledRoute) needsSlash(path string) bool {
 	t := c.path
 	return t.strictSlash && strings.HasSuffix(path, "/") != strings.HasSuffix(t.text, "/")

@@ -2,9 +2,9 @@ package mux
 
 import "net/http"
 
-// Match looks for the route of a request. If there is one it fills in match and
-// returns true. If there is none, it sets MatchErr to [ErrNotFound] or
-// [ErrMethodMismatch]; it then returns true only if Handler was set to the
+// Match looks for the route of a request. If there is one, it fills in match
+// and returns true. If there is none, it sets MatchErr to [ErrNotFound] or
+// [ErrMethodMismatch]; it then returns true only if it has set Handler to the
 // router's own handler for that case.
 //
 // After a match, Vars is not nil and belongs to the caller.
@@ -32,7 +32,7 @@ func (r *Route) Match(req *http.Request, match *RouteMatch) bool {
 	return ok
 }
 
-// finish hands the result to the caller of Match.
+// finish returns the result to the caller of Match.
 func (s *search) finish(ok bool) {
 	if ok && s.vars == nil {
 		s.vars = make(map[string]string)
@@ -40,8 +40,8 @@ func (s *search) finish(ok bool) {
 	s.store()
 }
 
-// ServeHTTP redirects a request to the clean form of its path, or hands it to
-// the handler of the first route that matches.
+// ServeHTTP redirects a request to the clean form of its path, or calls the
+// handler of the first route that matches.
 func (r *Router) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	c := r.compiled()
 	text := requestPath(req, c.useEncodedPath)
@@ -60,7 +60,7 @@ func (r *Router) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		}
 	}
 	if exact == nil {
-		if route := c.straight(req.Method, text); route != nil {
+		if route := c.fastRoute(req.Method, text); route != nil {
 			r.serveRoute(c, w, req, route, text)
 			return
 		}
@@ -77,8 +77,8 @@ func (r *Router) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	r.serveSearched(c, w, req, &x)
 }
 
-// serveRoute serves a route that is known to match. path is what its variables
-// are read from; all of them are in the path.
+// serveRoute serves a request with a route that is known to match. path is the
+// path that holds its variables; all of them are in the path.
 func (r *Router) serveRoute(c *compiledRouter, w http.ResponseWriter, req *http.Request, route *compiledRoute, path string) {
 	handler := route.handler
 	wrapped := len(route.middlewares) > 0 || len(c.middlewares) > 0
@@ -111,7 +111,7 @@ func (r *Router) serveRoute(c *compiledRouter, w http.ResponseWriter, req *http.
 	handler.ServeHTTP(w, req)
 }
 
-// serveSearched serves a request that is not simple, or that no route takes.
+// serveSearched serves a request that is not simple, or that matches no route.
 func (r *Router) serveSearched(c *compiledRouter, w http.ResponseWriter, req *http.Request, x *scan) {
 	s := c.newSearch(r)
 	ok := c.searchFrom(req, &s, x)

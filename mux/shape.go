@@ -7,21 +7,21 @@ import (
 	"unicode/utf8"
 )
 
-// A shape is what the index knows of a path template: which paths it cannot
-// match. It is less than the template.
+// A shape describes what the index knows about a path template: the paths that
+// it cannot match. The template itself may match fewer.
 type shape struct {
-	// known is false for a template of which nothing is known. It may match any
-	// path.
+	// known is false for a template that the index does not understand. It may
+	// match any path.
 	known bool
 
-	// literal is set for a template that matches text alone, and, with
-	// optionalSlash, text with a slash after it.
+	// literal is set for a template that matches one text only and, with
+	// optionalSlash, that text followed by a slash.
 	literal bool
 	text    string
 
 	// segments are the parts between slashes, after the leading slash, of all
-	// paths that the template matches. With open, further text may follow:
-	// then the last segment is only the beginning of one, and a literal.
+	// paths that the template matches. With open, further text may follow: the
+	// last segment is then a literal that begins a segment.
 	segments []segment
 	open     bool
 
@@ -29,13 +29,13 @@ type shape struct {
 	optionalSlash bool
 }
 
-// A segment is a literal, which is then its prefix, or, if it is wild, any text
+// A segment is a literal, stored in prefix, or, if wild is set, any text
 // without a slash that begins with the prefix and, after that, ends with the
 // suffix.
 //
-// any and filled tell more of a wild segment; they are not for the index, which
-// may err to one side only. any: it is one variable that takes whatever is not
-// empty. filled: it is never empty.
+// any and filled describe a wild segment further. The index does not use them:
+// it may yield too many candidates. any means one variable that matches every
+// text that is not empty; filled means a segment that is never empty.
 type segment struct {
 	wild           bool
 	prefix, suffix string
@@ -89,8 +89,9 @@ func (t *template) analyse(re *syntax.Regexp) {
 	}
 }
 
-// parseItems takes the expression of a template apart. It reports false when
-// the expression has other parts than literals, variables and the known ends.
+// parseItems splits the expression of a template into items. It returns false
+// if the expression has parts other than literals, variables and the known
+// ends.
 func parseItems(re *syntax.Regexp) (items []item, end planEnd, ok bool) {
 	parts := []*syntax.Regexp{re}
 	if re.Op == syntax.OpConcat {
@@ -131,8 +132,8 @@ func isOptionalSlash(re *syntax.Regexp) bool {
 	return re.Op == syntax.OpQuest && re.Sub[0].Op == syntax.OpLiteral && string(re.Sub[0].Rune) == "/"
 }
 
-// isWhole reports whether a path without empty segments that has the shape is
-// certain to match.
+// isWhole reports whether every path without empty segments that has the shape
+// is certain to match.
 func (s *shape) isWhole() bool {
 	if !s.known || s.open {
 		return false
@@ -140,8 +141,10 @@ func (s *shape) isWhole() bool {
 	return !slices.ContainsFunc(s.segments, func(seg segment) bool { return seg.wild && !seg.any })
 }
 
-// newShape derives a shape. Invariant: every path that the items match has it.
-// TestPlanAgreesWithRegexp checks it too.
+// newShape derives a shape.
+//
+// Invariant: every path that the items match has it. TestPlanAgreesWithRegexp
+// checks it too.
 func newShape(items []item, end planEnd) shape {
 	s := shape{known: true, optionalSlash: end == endSlash}
 	if len(items) == 0 || (len(items) == 1 && items[0].sub == nil) {
@@ -160,8 +163,8 @@ func newShape(items []item, end planEnd) shape {
 	for i, it := range items {
 		if it.sub != nil {
 			if mayContain(it.sub, '/') {
-				// From here on anything may come. What is in front of the
-				// variable still counts.
+				// Any text may follow from here on. The text before the
+				// variable must still match.
 				end = endOpen
 				break
 			}

@@ -5,9 +5,9 @@ import (
 	"slices"
 )
 
-// directRoutes is the first candidates for one path, as far as for each of them
-// nothing but the method is left to be decided. It is made for one version of a
-// router, when a request asks for the path.
+// directRoutes holds the first candidates for one path for which only the
+// method is left to decide. It is made for one version of a router, when a
+// request has the path.
 type directRoutes struct {
 	version uintptr
 	clean   bool // the path needs no redirect to its clean form
@@ -19,16 +19,16 @@ type directRoute struct {
 	methods   []string
 	anyMethod bool
 
-	// bare is set if nothing stands between the request and the handler: no
-	// middleware, and no wish for anything unusual.
+	// bare is set if the handler can be called without preparation: there is no
+	// middleware, and no option changes the request.
 	bare  bool
 	route *compiledRoute
 }
 
-// maxDirect bounds what is kept for one path.
+// maxDirect is the maximum number of routes stored for one path.
 const maxDirect = 16
 
-// directFor returns what the exact table's node has for the router.
+// directFor returns the direct routes of the exact table's node for the router.
 func (n *node) directFor(c *compiledRouter) *directRoutes {
 	if d := n.direct.Load(); d != nil && d.version == c.version {
 		return d
@@ -65,7 +65,7 @@ func (d *directRoutes) find(method string) *directRoute {
 
 // isDirect reports whether the route matches every request with the path and
 // the right method, without variables and without a redirect. encoded is the
-// router's.
+// router's UseEncodedPath.
 func (c *compiledRoute) isDirect(path string, encoded bool) bool {
 	if !c.plain || c.handler == nil || len(c.varNames) > 0 || c.path == nil || c.needsSlash(path) {
 		return false
@@ -82,10 +82,10 @@ func (c *compiledRoute) isDirect(path string, encoded bool) bool {
 	return true
 }
 
-// simple returns the route that serves the request, if only simple ones come
-// before it. Otherwise it returns nil, and the scan stands where a search has to
-// begin: at the first route that is not simple, or at the first of all if one
-// with the wrong method may decide between 404 and 405.
+// simple returns the route that serves the request, if only simple ones precede
+// it. Otherwise it returns nil and leaves the scan at the position where a
+// search must begin: at the first route that is not simple, or at the very
+// first route if one with the wrong method may decide between 404 and 405.
 func (x *scan) simple(req *http.Request, exact *node) *compiledRoute {
 	skipped := false
 	for {
@@ -110,11 +110,11 @@ func (x *scan) simple(req *http.Request, exact *node) *compiledRoute {
 	}
 }
 
-// straight returns the route that serves the request if the path leads to one
-// node of the index, without a turning on the way, and only simple routes come
-// before it. Nil means that a scan has to decide.
-func (c *compiledRouter) straight(method, path string) *compiledRoute {
-	for l := c.state.index.straight(path); l != nil && l.route.born <= c.generation; l = l.next.Load() {
+// fastRoute returns the route that serves the request if the index has a single
+// list of candidates for the path and only simple routes precede it. Nil means
+// that a scan must decide.
+func (c *compiledRouter) fastRoute(method, path string) *compiledRoute {
+	for l := c.state.index.fastList(path); l != nil && l.route.generation <= c.generation; l = l.next.Load() {
 		route := l.route
 		switch {
 		case !route.simple:

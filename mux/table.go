@@ -8,16 +8,16 @@ import (
 // A nodeSet finds nodes by their keys. One goroutine at a time may add to it,
 // under the tree's lock; any number may look up meanwhile, without a lock.
 //
-// Nothing is ever taken out, and a node in the set stays the same node, so a
-// look-up that overlaps an addition finds what was there before, at least.
+// Nodes are never removed or replaced, so a lookup that overlaps an addition
+// finds at least the nodes that were present before.
 type nodeSet struct {
-	// few is the nodes, linked by node.next, until there are too many.
+	// few holds the nodes, linked by node.next, until there are too many.
 	few  atomic.Pointer[node]
 	many atomic.Pointer[nodeTable]
 	n    int // for the writer
 }
 
-// maxFew is the largest number of nodes that are searched one after the other.
+// maxFew is the maximum number of nodes that are searched linearly.
 const maxFew = 6
 
 // get returns the node with the key, or nil.
@@ -33,7 +33,7 @@ func (s *nodeSet) get(key string) *node {
 	return nil
 }
 
-// add returns the node with the key, which it makes if there is none.
+// add returns the node with the key, which it creates if there is none.
 func (s *nodeSet) add(key string) *node {
 	if n := s.get(key); n != nil {
 		return n
@@ -53,8 +53,8 @@ func (s *nodeSet) add(key string) *node {
 	return n
 }
 
-// grow replaces the table by one with room for twice as many nodes as there
-// are. Look-ups that have the old one find what was there until now.
+// grow replaces the table by one with room for twice as many nodes. Lookups
+// that use the old table find the nodes that were present until now.
 func (s *nodeSet) grow(old *nodeTable) *nodeTable {
 	size := 8
 	for size < 4*s.n {
@@ -109,12 +109,12 @@ func (t *nodeTable) put(n *node) {
 }
 
 // A keysByLength finds the nodes whose keys are the beginning, or the end, of a
-// text. Its cost is one look-up for each length that keys have.
+// text. A search costs one lookup for each length among the keys.
 type keysByLength struct {
 	nodeSet
 
-	// lengths are those of the keys, each once. The slice is replaced, not
-	// changed.
+	// lengths are those of the keys, each once. The slice is replaced, never
+	// modified.
 	lengths atomic.Pointer[[]int]
 }
 

@@ -38,7 +38,7 @@ type templateOptions struct {
 	// encoded makes the template match the path as the client encoded it.
 	encoded bool
 
-	// base is the path template that this one continues, or nil.
+	// base is the path template that this one extends, or nil.
 	base *template
 }
 
@@ -48,19 +48,20 @@ type template struct {
 	kind templateKind
 	templateOptions
 
-	// source is the regular expression for what the template matches, as
-	// RegexpCompileFunc has returned it. Where plan is not nil it matches the same,
-	// and is faster; expr is nil then, unless it was made by a
-	// RegexpCompileFunc of the program's.
+	// source is the regular expression for the text that the template matches,
+	// as returned by RegexpCompileFunc. If plan is not nil, it matches the same
+	// text faster; expr is then nil, unless a RegexpCompileFunc of the
+	// program's made it.
 	source string
 	expr   *regexp.Regexp
 	plan   *plan
 
-	// shape is what the index knows of a path template.
+	// shape is what the index knows about a path template.
 	shape shape
 
-	// names and patterns have one entry per variable. checks are the expressions
-	// for the values alone, if a RegexpCompileFunc of the program's made them.
+	// names and patterns have one entry per variable. checks are the
+	// expressions for the values alone, if a RegexpCompileFunc of the program's
+	// made them.
 	names    []string
 	patterns []string
 	checks   []*regexp.Regexp
@@ -68,7 +69,7 @@ type template struct {
 	// literals surround the variables: len(literals) == len(names)+1.
 	literals []string
 
-	// anyPort is set for a host template that does not look at the port.
+	// anyPort is set for a host template that ignores the port.
 	anyPort bool
 
 	// key is the query key, and value the plan for what follows "key=".
@@ -76,8 +77,8 @@ type template struct {
 	value *plan
 }
 
-// newTemplate parses a template. It panics for a pattern with capturing groups,
-// since those would shift the groups of the variables.
+// newTemplate parses a template. It panics if a pattern has capturing groups,
+// because they would shift the groups of the variables.
 func newTemplate(text string, kind templateKind, opts templateOptions) (*template, error) {
 	braces, err := findBraces(text)
 	if err != nil {
@@ -150,23 +151,23 @@ func (t *template) addVariable(literal, name, pattern string, own bool) error {
 
 func anchored(pattern string) string { return "^" + pattern + "$" }
 
-// check returns the expression for the value of a variable alone.
+// check returns the expression for the value of one variable.
 func (t *template) check(i int) *regexp.Regexp {
 	if t.checks != nil {
 		return t.checks[i]
 	}
-	// Its syntax was checked when the template was made.
+	// The pattern's syntax was checked when the template was made.
 	return regexp.MustCompile(anchored(t.patterns[i]))
 }
 
 // ownCompiler reports whether the program has set a RegexpCompileFunc. If not,
-// expressions are only parsed as long as nothing needs them, which saves most of
-// the time and the memory of a route.
+// expressions are parsed but not compiled until they are needed, which saves
+// most of the time and the memory of a route.
 func ownCompiler() bool {
 	return reflect.ValueOf(RegexpCompileFunc).Pointer() != reflect.ValueOf(regexp.Compile).Pointer()
 }
 
-// compile sets what is made of the expression.
+// compile sets the fields that are derived from the expression.
 func (t *template) compile(source string, own bool) error {
 	t.source = source
 	if own {
@@ -184,7 +185,7 @@ func (t *template) compile(source string, own bool) error {
 	return err
 }
 
-// compileOwn does it with the program's RegexpCompileFunc.
+// compileOwn is compile for the program's RegexpCompileFunc.
 func (t *template) compileOwn() (err error) {
 	source := t.source
 	if t.expr, err = RegexpCompileFunc(source); err != nil {
@@ -201,8 +202,8 @@ func (t *template) compileOwn() (err error) {
 	return nil
 }
 
-// keepsLines reports whether to RegexpCompileFunc the ends of lines are nothing
-// special, as they are to POSIX expressions.
+// keepsLines reports whether the expressions of RegexpCompileFunc treat ends of
+// lines as ordinary characters. POSIX expressions do not.
 func keepsLines() bool {
 	probe, err := RegexpCompileFunc("^a$")
 	return err == nil && !probe.MatchString("b\na\nb")
@@ -218,7 +219,7 @@ func (t *template) panicOnGroups(groups int) {
 // braces is one pair of outermost braces; end is after the second.
 type braces struct{ start, end int }
 
-// findBraces finds the outermost braces. Patterns may hold balanced ones.
+// findBraces finds the outermost braces. Patterns may contain balanced braces.
 func findBraces(text string) ([]braces, error) {
 	var found []braces
 	depth, start := 0, 0
@@ -271,7 +272,7 @@ func (t *template) extract(s string, values []string) bool {
 	return true
 }
 
-// A templateGroup is the templates of a route, by part of the URL.
+// A templateGroup holds the templates of a route, by part of the URL.
 type templateGroup struct {
 	host    *template
 	path    *template

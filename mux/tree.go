@@ -6,37 +6,39 @@ import (
 	"sync/atomic"
 )
 
-// A routeTree is what a root router, its subrouters and their routes share.
+// A routeTree is shared by a root router, its subrouters and their routes.
 // Routes and routers point to it, so that their values can be copied.
 type routeTree struct {
-	// generation counts the published changes, and structure those among them
-	// that are more than new routes. What was compiled for an older structure is
-	// compiled anew; for an older generation it is extended.
+	// generation counts the published changes, and structure those that are
+	// more than the addition of routes. A compiled router of an older structure
+	// is compiled again; one of an older generation is extended.
 	generation atomic.Uint64
 	structure  atomic.Uint64
 
-	// caughtUp is the generation as of which all compiled routers that are of
-	// the current structure have their routes.
+	// caughtUp is the generation up to which all compiled routers of the
+	// current structure have their routes.
 	caughtUp atomic.Uint64
 
 	// mu guards the fields below and the unexported fields of every router and
-	// route of the tree. No user code but RegexpCompileFunc runs under it.
+	// route of the tree. Except for RegexpCompileFunc, no user code runs while
+	// it is held.
 	mu sync.RWMutex
 
 	named map[string]*Route
 
-	// routers has all routers of the tree except copies, the root first.
+	// routers holds all routers of the tree except copies, the root first.
 	routers []*Router
 
-	// grown has the compiled routers to which routes were added, in this order.
+	// grown holds the compiled routers to which routes were added, in this
+	// order.
 	grown []*Router
 
 	// versions numbers the states of routers and routes, each value once.
 	versions uintptr
 
-	// updates counts the calls of Router.Update that are under way. Until it is
-	// zero again, changes are not published: changed are the versions that are
-	// to be set then, and restructured is set if the structure changes.
+	// updates counts the active calls of Router.Update. Until it is zero again,
+	// changes are not published: changed holds the versions to set then, and
+	// restructured is set if the structure changes.
 	updates      int
 	changed      []*uintptr
 	restructured bool
@@ -49,8 +51,8 @@ func newTree() *routeTree {
 	return &routeTree{named: make(map[string]*Route)}
 }
 
-// changedLocked publishes what was changed under the lock. version is that of
-// the changed router or route.
+// changedLocked publishes a change that was made under the lock. version is
+// that of the changed router or route.
 func (t *routeTree) changedLocked(version *uintptr) {
 	if t.updates == 0 {
 		t.setVersion(version)
@@ -101,15 +103,16 @@ func (r *Router) change(f func()) {
 
 // Update calls change and publishes all changes that are made to the router's
 // tree meanwhile as one: until change returns, requests see the routes as they
-// were before the call. Changes by other goroutines wait for the end too.
+// were before the call. Changes by other goroutines are published at the end
+// too.
 //
-// Calls may nest and overlap; the last to end publishes.
+// Calls may nest and overlap; the last one to return publishes.
 func (r *Router) Update(change func()) {
 	r.init()
 	t := r.cell.tree
 	t.mu.Lock()
 	if t.updates == 0 {
-		// Nothing must be compiled from a half-finished change.
+		// No version may be compiled from a half-finished change.
 		r.compileLocked()
 		for _, router := range t.routers {
 			if t.has(router) {
@@ -135,8 +138,8 @@ func (r *Router) Update(change func()) {
 	change()
 }
 
-// routeConf is the configuration that a route takes over from its router, and
-// a subrouter from its route.
+// routeConf is the configuration that a route inherits from its router, and a
+// subrouter from its route.
 type routeConf struct {
 	useEncodedPath bool
 	strictSlash    bool
@@ -157,7 +160,7 @@ type routeConf struct {
 // immutable and shared.
 func (c *routeConf) copy() routeConf {
 	d := *c
-	// Never nil, see Route.GetQueriesTemplates.
+	// Never nil; see Route.GetQueriesTemplates.
 	d.templates.queries = append(make([]*template, 0, len(c.templates.queries)), c.templates.queries...)
 	d.matchers = slices.Clone(c.matchers)
 	return d

@@ -9,7 +9,7 @@ import (
 )
 
 // A BuildVarsFunc changes the variables before a URL is built from them. It
-// returns the map that is to be used.
+// returns the map to use.
 type BuildVarsFunc func(map[string]string) map[string]string
 
 // BuildVarsFunc adds a function that changes the variables before a URL is
@@ -30,8 +30,9 @@ func (r *Route) addBuildVarsFunc(f BuildVarsFunc) {
 }
 
 // URL builds a URL that the route matches, from pairs of a variable's name and
-// its value. All variables of host, path and queries are needed, and the values
-// must fit their patterns. A route with a host template gives an absolute URL.
+// its value. All variables of host, path and queries are required, and the
+// values must match their patterns. A route with a host template yields an
+// absolute URL.
 //
 //	u, err := router.Get("article").URL("category", "go", "id", "42")
 func (r *Route) URL(pairs ...string) (*url.URL, error) {
@@ -88,7 +89,7 @@ func (r *Route) URLPath(pairs ...string) (*url.URL, error) {
 	return &url.URL{Path: path}, nil
 }
 
-// A urlBuilder is what a URL is built from.
+// A urlBuilder holds the parts from which a URL is built.
 type urlBuilder struct {
 	templates templateGroup
 	scheme    string
@@ -102,8 +103,8 @@ func missing(t *template, what string) error {
 	return nil
 }
 
-// builder gathers what a URL is built from. check, unless nil, comes before the
-// route's BuildVarsFunc is called.
+// builder collects the parts of a URL. If check is not nil, it is called before
+// the route's BuildVarsFunc.
 func (r *Route) builder(pairs []string, check func(*templateGroup) error) (*urlBuilder, error) {
 	r.rlock()
 	b := &urlBuilder{templates: r.templates, scheme: r.buildScheme}
@@ -134,8 +135,8 @@ func (r *Route) builder(pairs []string, check func(*templateGroup) error) (*urlB
 	return b, nil
 }
 
-// build fills in the variables. It fails when one is missing, and when the
-// result does not match the template because of the value of one.
+// build fills in the variables. It fails if a variable is missing, and if the
+// value of one keeps the result from matching the template.
 func (t *template) build(vars map[string]string) (string, error) {
 	var out strings.Builder
 	out.WriteString(t.literals[0])
@@ -162,8 +163,8 @@ func (t *template) build(vars map[string]string) (string, error) {
 	return out.String(), nil
 }
 
-// GetPathTemplate returns the path template, that of the routers above
-// included. It fails if the route has an error or no path.
+// GetPathTemplate returns the path template, including that of the routers
+// above. It fails if the route has an error or no path.
 func (r *Route) GetPathTemplate() (string, error) {
 	t, err := r.getTemplate(pathTemplate, "mux: route doesn't have a path")
 	if err != nil {
@@ -172,7 +173,7 @@ func (r *Route) GetPathTemplate() (string, error) {
 	return t.text, nil
 }
 
-// GetPathRegexp returns the regular expression for the path. It fails as
+// GetPathRegexp returns the regular expression for the path. It fails if
 // [Route.GetPathTemplate] does.
 func (r *Route) GetPathRegexp() (string, error) {
 	t, err := r.getTemplate(pathTemplate, "mux: route does not have a path")
@@ -192,8 +193,8 @@ func (r *Route) GetHostTemplate() (string, error) {
 	return t.text, nil
 }
 
-// getTemplate returns the path or the host template. Programs compare the text
-// for a route that has none.
+// getTemplate returns the path or the host template. The error text for a
+// missing one is a parameter, because programs compare it.
 func (r *Route) getTemplate(kind templateKind, none string) (*template, error) {
 	r.rlock()
 	defer r.runlock()
@@ -217,7 +218,7 @@ func (r *Route) GetQueriesTemplates() ([]string, error) {
 	return r.mapQueries(func(t *template) string { return t.text })
 }
 
-// GetQueriesRegexp returns the regular expressions for the queries. It fails as
+// GetQueriesRegexp returns the regular expressions for the queries. It fails if
 // [Route.GetQueriesTemplates] does.
 func (r *Route) GetQueriesRegexp() ([]string, error) {
 	return r.mapQueries(func(t *template) string { return t.source })
@@ -240,7 +241,8 @@ func (r *Route) mapQueries(f func(*template) string) ([]string, error) {
 }
 
 // GetMethods returns the methods of the first call of [Route.Methods], of the
-// route or of one above. It fails if the route has an error or no methods.
+// route or of a route above it. It fails if the route has an error or no
+// methods.
 func (r *Route) GetMethods() ([]string, error) {
 	r.rlock()
 	defer r.runlock()

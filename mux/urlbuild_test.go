@@ -55,10 +55,10 @@ func TestURL(t *testing.T) {
 		t.Errorf("URLPath: %v, %v", u, err)
 	}
 	if _, err := r.Path("/p").URLHost(); err == nil {
-		t.Error("URLHost without a host works")
+		t.Error("URLHost without a host returned no error")
 	}
 	if _, err := r.Host("a.com").URLPath(); err == nil {
-		t.Error("URLPath without a path works")
+		t.Error("URLPath without a path returned no error")
 	}
 }
 
@@ -89,16 +89,16 @@ func TestGetters(t *testing.T) {
 		"path": empty.GetPathTemplate, "path regexp": empty.GetPathRegexp, "host": empty.GetHostTemplate,
 	} {
 		if _, err := f(); err == nil {
-			t.Errorf("%s of an empty route is no error", name)
+			t.Errorf("%s of an empty route returned no error", name)
 		}
 	}
 	if _, err := empty.GetMethods(); err == nil {
-		t.Error("methods of an empty route are no error")
+		t.Error("GetMethods of an empty route returned no error")
 	}
 	methods, _ := route.GetMethods()
 	methods[0] = "changed"
 	if again, _ := route.GetMethods(); again[0] != "GET" {
-		t.Error("GetMethods hands out the route's own slice")
+		t.Error("GetMethods returned the route's own slice")
 	}
 }
 
@@ -113,7 +113,7 @@ func TestMetadata(t *testing.T) {
 	}
 	value, err := route.GetMetadataValue("a")
 	if err != nil || value != 1 || route.GetMetadataValueOr("c", 3) != 3 || route.GetMetadataValueOr("b", 3) != 2 {
-		t.Errorf("wrong values in %v", route.GetMetadata())
+		t.Errorf("wrong metadata: %v", route.GetMetadata())
 	}
 	if !maps.Equal(route.GetMetadata(), map[any]any{"a": 1, "b": 2}) {
 		t.Errorf("got %v", route.GetMetadata())
@@ -199,25 +199,25 @@ func TestMatchersOfEachKind(t *testing.T) {
 		r := mux.NewRouter()
 		tt.build(r.NewRoute().Handler(label("x")))
 		if got := serve(r, "GET", "/", tt.yes); got != "x" {
-			t.Errorf("%s: got %s for a request that fits", tt.name, got)
+			t.Errorf("%s: got %s for a matching request", tt.name, got)
 		}
 		if got := serve(r, "GET", "/", tt.no); got != "404" {
-			t.Errorf("%s: got %s for a request that does not fit", tt.name, got)
+			t.Errorf("%s: got %s for a request that must not match", tt.name, got)
 		}
 	}
 }
 
-// TestContextValues: values and cancellation of the request's own context go
-// through, and variables survive further contexts.
+// TestContextValues: values and cancellation of the request's own context
+// remain visible, and variables survive derived contexts.
 func TestContextValues(t *testing.T) {
 	r := mux.NewRouter()
 	r.HandleFunc("/{a}", func(_ http.ResponseWriter, req *http.Request) {
 		if req.Context().Value(contextKey{}) != "outer" || req.Context().Err() == nil {
-			t.Error("the outer context does not shine through")
+			t.Error("a value of the outer context is missing")
 		}
 		inner := req.WithContext(context.WithValue(req.Context(), contextKey{}, "inner"))
 		if mux.Var(inner, "a") != "1" || mux.Vars(inner)["a"] != "1" {
-			t.Error("the variables are lost in an inner context")
+			t.Error("the variables are missing in a derived context")
 		}
 	})
 	ctx, cancel := context.WithCancel(context.WithValue(context.Background(), contextKey{}, "outer"))

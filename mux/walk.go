@@ -2,19 +2,19 @@ package mux
 
 import "slices"
 
-// A WalkFunc is called by [Router.Walk] for a route, the router that has it,
-// and the routes that lead to that router, outermost first. It may keep
-// ancestors. Returning [SkipRouter] leaves out what is below the route; any
-// other error ends the walk.
+// A WalkFunc is called by [Router.Walk] for a route, the router that contains
+// it, and the routes that lead to that router, outermost first. It may keep
+// ancestors. Returning [SkipRouter] skips what is below the route; any other
+// error ends the walk.
 type WalkFunc func(route *Route, router *Router, ancestors []*Route) error
 
 // Walk calls walkFn for each route of the router and, after a route, for those
-// of its subrouters and of a Router that is its handler. Routes come in the
-// order in which they were added. It returns the first error of walkFn other
-// than SkipRouter.
+// of its subrouters and of a Router that is its handler. Routes are visited in
+// the order in which they were added. Walk returns the first error of walkFn
+// other than SkipRouter.
 //
-// walkFn may add and change routes; routes added to a router that is being
-// walked are not visited.
+// walkFn may add and change routes; routes added to a router during its walk
+// are not visited.
 func (r *Router) Walk(walkFn WalkFunc) error {
 	return r.walk(walkFn, []*Route{})
 }
