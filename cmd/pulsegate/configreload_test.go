@@ -45,7 +45,7 @@ func TestHangup(t *testing.T) {
 	get()
 	get()
 	p.awaitLine("msg=request ", 2) // the budget of the flag, not of the file
-	hangup("[serve]\naccess-log = 'some'\n", `msg="reload: not all of it could be used" error="settings stay as they are: `, 1)
+	hangup("[serve]\naccess-log = 'some'\n", `msg="reload failed in part" error="settings are unchanged: `, 1)
 	if !strings.Contains(p.stderr(), path+`:2: serve.access-log: \"some\" is not one of off, errors, all`) {
 		t.Error("the log does not report the problem")
 	}

@@ -139,7 +139,7 @@ func TestNotifyFails(t *testing.T) {
 	}
 	cmd = m.managed(program(t), []string{"NOTIFY_SOCKET=" + m.path + ".gone", "WATCHDOG_USEC=soon"})
 	p := launch(t, 1, cmd)
-	if code := p.stop(); code != 0 || strings.Count(p.stderr(), "cannot be told") != 1 || !strings.Contains(p.stderr(), "WATCHDOG_USEC") {
+	if code := p.stop(); code != 0 || strings.Count(p.stderr(), "the service manager cannot be notified") != 1 || !strings.Contains(p.stderr(), "WATCHDOG_USEC") {
 		t.Errorf("exit code %d, want 0 and a line about each:\n%s", code, p.stderr())
 	}
 }

@@ -80,7 +80,8 @@ func (f *AccessOptions) auditPath() string {
 	return DefaultAudit
 }
 
-// An access is what decides who gets in. It follows its files while the server runs.
+// An access holds the server's access control. It follows changes of its files while the
+// server runs.
 type access struct {
 	opt    *Options
 	gate   *gate.Gate
@@ -92,8 +93,8 @@ type access struct {
 // recordTimeout bounds the wait for other processes that write to the audit log.
 const recordTimeout = 10 * time.Second
 
-// open opens the files that the options name. The caller must close a, after an error
-// too.
+// open opens the files that the options name. The caller must call a.close even after
+// an error.
 func (a *access) open() (err error) {
 	f := &a.opt.AccessOptions
 	a.gate.Certificates = f.TLSClientCA != ""
@@ -129,7 +130,7 @@ func (a *access) open() (err error) {
 	return nil
 }
 
-// close stops following the files and closes the audit log. No request may be under way.
+// close stops following the files and closes the audit log. No request may be in progress.
 func (a *access) close() error {
 	if a.gate.Tokens != nil {
 		a.gate.Tokens.Close()
@@ -170,27 +171,27 @@ func (a *access) openAudit(path string) (err error) {
 	return err
 }
 
-// auditTrouble is called when the audit log begins to fail, and, with nil, when it works
-// again.
+// auditTrouble is called with an error when writing the audit log begins to fail, and
+// with nil when it works again.
 func (a *access) auditTrouble(err error) {
 	if err == nil {
 		a.log.Info("the audit log works again")
 		return
 	}
-	a.log.Error("the audit log cannot be written, or was changed by somebody else; what must be recorded is refused", "error", err)
+	a.log.Error("the audit log cannot be written, or another process changed it; requests that must be recorded are refused", "error", err)
 }
 
-// syslogTrouble is called when the syslog server cannot be reached, and, with nil, when
-// it can again.
+// syslogTrouble is called with an error when the syslog server becomes unreachable, and
+// with nil when it is reachable again.
 func (a *access) syslogTrouble(err error) {
 	if err == nil {
-		a.log.Info("the syslog server takes the audit log again", "lost", a.syslog.Lost())
+		a.log.Info("the syslog server accepts the audit log again", "lost", a.syslog.Lost())
 		return
 	}
-	a.log.Error("the syslog server does not take the audit log; lines wait, and are lost when there are too many", "error", err)
+	a.log.Error("the syslog server does not accept the audit log; its lines are queued, and lost when the queue is full", "error", err)
 }
 
-// reload reads the files again. Those that cannot be used change nothing.
+// reload reads the files again. A file that is not valid changes nothing.
 func (a *access) reload() error {
 	var tokens, certificates error
 	if a.gate.Tokens != nil {
@@ -212,12 +213,12 @@ func (a *access) record(r audit.Record) error {
 	return a.gate.Audit.Append(ctx, r)
 }
 
-// started records that the server starts, before it serves.
+// started records that the server starts. It is called before requests are served.
 func (a *access) started() error {
 	return a.record(audit.Record{Event: audit.ServerStarted, Actor: audit.Actor()})
 }
 
-// announce logs what protects the server.
+// announce logs which access control protects the server.
 func (a *access) announce() {
 	c := a.opt
 	if c.anybody() {
@@ -226,18 +227,18 @@ func (a *access) announce() {
 	if a.gate.Tokens != nil {
 		a.log.Info("tokens loaded", "tokens", a.gate.Tokens.Len())
 		if a.tls == nil {
-			a.warnClear("public", c.Addr)
+			a.warnCleartext("public", c.Addr)
 		}
-		a.warnClear("admin", c.AdminAddr)
+		a.warnCleartext("admin", c.AdminAddr)
 	}
 	if a.tls != nil {
 		a.log.Info("certificates loaded", "expire", a.tls.NotAfter().UTC().Format(time.RFC3339), "client_certificates", a.gate.Certificates)
 	}
 }
 
-// warnClear warns of tokens that are sent in clear text to an address that other machines can
+// warnCleartext warns if tokens are sent in cleartext to an address that other machines can
 // reach.
-func (a *access) warnClear(listener, addr string) {
+func (a *access) warnCleartext(listener, addr string) {
 	if addr != "" && !isLoopback(addr) {
 		a.log.Warn("tokens and readings are sent in clear text to this address", "listener", listener, "addr", addr)
 	}
@@ -264,7 +265,7 @@ func (a *access) certificatesChanged(err error) {
 	a.log.Info("certificates loaded")
 }
 
-// protect gives the public listener's server a configuration of TLS.
+// protect sets the TLS configuration of the public listener's server.
 func (a *access) protect(srv *http.Server) {
 	srv.TLSConfig = a.tls.TLSConfig()
 	if !a.gate.Certificates {
@@ -273,16 +274,16 @@ func (a *access) protect(srv *http.Server) {
 	srv.Handler = a.endOutlived(srv.Handler)
 }
 
-// handshakeFailed notes a client certificate that was refused.
+// handshakeFailed records a client certificate that was rejected.
 func (a *access) handshakeFailed(c net.Conn, err error) {
 	if tlsfiles.IsClientRefused(err) {
 		a.gate.BadCertificate(gate.PeerOf(&http.Request{RemoteAddr: c.RemoteAddr().String()}))
 	}
 }
 
-// endOutlived closes connections that have outlived their client's certificate after an
-// answer. A client that keeps its connection would be refused there for ever, and shows
-// its new certificate on the next.
+// endOutlived closes connections, after an answer, on which the client's certificate has
+// expired. All further requests on them would be refused; on a new connection the client
+// presents its new certificate.
 func (a *access) endOutlived(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if a.gate.Outlived(r.TLS, time.Now()) {

@@ -15,10 +15,9 @@ import (
 // accessMessage is the message of the access log.
 const accessMessage = "request"
 
-// An accessLog logs requests when they are answered: method, route template,
-// status, duration, length of the answer. It has no path as it was sent, no query,
-// no header, no body and no address of a client, so that neither a measured value
-// nor a token nor a device can stand in it.
+// An accessLog logs answered requests: method, route template, status, duration and
+// length of the answer. It never logs the request's path, query, header or body, or
+// the client's address, so it cannot contain a measured value, a token or a device.
 //
 // A request that is not logged costs no allocation and no lock.
 type accessLog struct {
@@ -26,9 +25,9 @@ type accessLog struct {
 	rule atomic.Pointer[accessRule] // nil: none is logged
 }
 
-// An accessRule says which requests are logged. It is never changed.
+// An accessRule selects the requests to log. It is immutable.
 type accessRule struct {
-	least int     // status
+	least int     // lowest status
 	share float64 // of these, above 0 and at most 1
 }
 
@@ -44,7 +43,7 @@ func (a *accessLog) set(which string, share float64) {
 	}
 }
 
-// wants decides whether a request is logged.
+// wants reports whether to log a request with the status.
 func (a *accessLog) wants(status int) bool {
 	rule := a.rule.Load()
 	return rule != nil && (status == metrics.Aborted || status >= rule.least) &&
@@ -58,7 +57,7 @@ func (a *accessLog) answered(o metrics.Answered) {
 	}
 }
 
-// fastLane is called for every request of the fast lane. message is the answer.
+// fastLane is called for every request of the fast lane with its answer, message.
 func (a *accessLog) fastLane(status int, message []byte, took time.Duration) {
 	if !a.wants(status) {
 		return
@@ -73,7 +72,7 @@ func (a *accessLog) write(o metrics.Answered) {
 		status = slog.Bool("aborted", true)
 	}
 	if o.Method == http.MethodHead {
-		o.BodyBytes = 0 // net/http keeps it back
+		o.BodyBytes = 0 // net/http discards the body
 	}
 	a.log.LogAttrs(context.Background(), slog.LevelInfo, accessMessage,
 		slog.String("method", knownMethod(o.Method)),
@@ -84,7 +83,8 @@ func (a *accessLog) write(o metrics.Answered) {
 	)
 }
 
-// knownMethod returns a method of HTTP. Others are texts of the client's.
+// knownMethod returns the method if HTTP defines it. Any other method is arbitrary text
+// from the client.
 func knownMethod(method string) string {
 	switch method {
 	case http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch,

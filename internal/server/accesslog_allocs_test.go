@@ -16,7 +16,7 @@ import (
 
 var storedMessage = []byte("HTTP/1.1 200 OK\r\nContent-Length: 19\r\n\r\n{\"status\":\"stored\"}")
 
-// openAccessLog returns a log without a bound that matters, which writes nowhere.
+// openAccessLog returns a log that discards its lines, with budgets too large to matter.
 func openAccessLog(t testing.TB, which string, share float64) *Log {
 	t.Helper()
 	logs, err := OpenLog(io.Discard, &LogOptions{
@@ -58,13 +58,13 @@ func TestAccessLogAllocations(t *testing.T) {
 				t.Errorf("full lane: %v allocations, want 0", got)
 			}
 			if got := logs.lines.Stats(); got != (logbudget.Stats{}) {
-				t.Errorf("Stats: %+v, want that nothing is logged", got)
+				t.Errorf("Stats: %+v, want no logged requests", got)
 			}
 		})
 	}
 }
 
-// The share of requests that is logged is the one that was asked for.
+// The share of requests that is logged is the configured one.
 func TestAccessLogSampleExhaustive(t *testing.T) {
 	const requests = 1_000_000
 	for _, tt := range []struct {
@@ -89,7 +89,7 @@ func TestAccessLogSampleExhaustive(t *testing.T) {
 	}
 }
 
-// What the access log adds to a request of the fast lane.
+// BenchmarkAccessLog measures what the access log adds to a request of the fast lane.
 func BenchmarkAccessLog(b *testing.B) {
 	for _, bb := range []struct {
 		name  string

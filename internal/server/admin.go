@@ -16,11 +16,12 @@ import (
 	"github.com/pulsegate/pulsegate/reply"
 )
 
-// adminRoutes is what the admin listener serves: measurements and health to everybody,
-// so that the health checks are answered while all public connections are in use (where
-// only this machine can reach it, measurements not to pages of other sites);
-// profiles to peers on this machine only, since a profile of a process may hold what the
-// process holds; and what changes or copies the store to administrators.
+// adminRoutes returns the handler of the admin listener. Health checks and metrics are
+// served to everybody, so that health checks are answered even while all public
+// connections are in use; if only this machine can reach the listener, metrics are not
+// served to pages of other sites. Profiles are served to peers on this machine only,
+// because a profile may contain whatever the process has in memory. Requests that change
+// or copy the store need the admin right.
 func (s *server) adminRoutes(measures http.Handler) http.Handler {
 	routes := http.NewServeMux()
 	own := newHosts(s.opt.AdminAddr)
@@ -74,9 +75,9 @@ func (s *server) adminRoutes(measures http.Handler) http.Handler {
 	return routes
 }
 
-// inTime bounds the time of a request's body and of its answer, for a server without
-// timeouts of its own: by its ReadTimeout, net/http would end the context of a profile that
-// takes longer, and by its WriteTimeout the profile.
+// inTime bounds the time of a request's body and of its answer. It replaces the timeouts of
+// the server: with ReadTimeout, net/http would cancel the context of a longer profile, and
+// with WriteTimeout cut the profile off.
 func (s *server) inTime(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		out, now := http.NewResponseController(w), time.Now()
@@ -89,12 +90,13 @@ func (s *server) inTime(next http.Handler) http.Handler {
 	})
 }
 
-// takesLong lifts the bound on the time of an answer, for a request that was let in.
+// takesLong removes the write deadline of an answer. It is called for authorised requests
+// only.
 func takesLong(w http.ResponseWriter) {
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Time{})
 }
 
-// A timedBody lifts the bound on its time at its end.
+// A timedBody removes the connection's read deadline when the body ends.
 type timedBody struct {
 	io.ReadCloser
 	out *http.ResponseController
@@ -108,15 +110,15 @@ func (b *timedBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// adminOnly returns h after a check of who sent the request.
+// adminOnly returns h preceded by a check of the client.
 //
-// Where there are tokens, the request needs one with the right admin, wherever it comes
-// from. Where there are none, it must come from this machine.
+// If the server has tokens, the request needs one with the admin right, from wherever it
+// comes. Otherwise the request must come from this machine.
 //
-// A page in a browser on this machine comes from this machine too. So a request that a
-// browser makes for another site is refused, and without tokens so is one whose Host is
-// a name: the owner of a name decides of which address it is, and decides anew (DNS
-// rebinding).
+// A page in a browser on this machine also sends its requests from this machine.
+// Requests that a browser makes for another site are therefore refused. Without tokens,
+// so are those whose Host is a name, because the owner of a name can point it at this
+// machine at any time (DNS rebinding).
 func (s *server) adminOnly(h http.HandlerFunc) http.Handler {
 	return fromThisSite(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if s.access.gate.Tokens == nil {
@@ -137,17 +139,16 @@ func (s *server) adminOnly(h http.HandlerFunc) http.Handler {
 		case gate.BadCredentials:
 			s.problems.InvalidCredentials.Write(w, r, "")
 		default:
-			s.problems.Forbidden.Write(w, r, "The right admin is needed.")
+			s.problems.Forbidden.Write(w, r, "The admin right is required.")
 		}
 	}), s.problems)
 }
 
-// adminKey is the key of the token in the context of a request that adminOnly has let
-// through.
+// adminKey is the context key for the token of a request that adminOnly has admitted.
 type adminKey struct{}
 
-// adminActor returns who sent a request that adminOnly has let through, as the audit log
-// names him.
+// adminActor returns the sender of a request that adminOnly has admitted, as the audit
+// log names it.
 func adminActor(ctx context.Context) string {
 	if id, ok := ctx.Value(adminKey{}).(token.ID); ok {
 		return "token:" + id.String()
@@ -155,7 +156,7 @@ func adminActor(ctx context.Context) string {
 	return "this machine"
 }
 
-// erased records an erasure that had been left unfinished when the store was last closed.
+// erased records an erasure that was unfinished when the store was last closed.
 func (s *server) erased(e storage.Erasure) error {
 	return s.access.record(audit.Record{Event: audit.Erased, Device: e.Device, Count: e.Readings, Actor: audit.ActorResumed})
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/pulsegate/pulsegate/internal/server"
 )
 
-// adminOf is a log that tells the address of the admin listener.
+// An adminOf is a log writer that sends the address of the admin listener.
 type adminOf chan string
 
 var adminLine = regexp.MustCompile(`listening addr=(\S+) listener=admin`)
@@ -69,8 +69,8 @@ func ask(t *testing.T, from, addr, request string) net.Conn {
 	return conn
 }
 
-// A request to the admin listener whose body does not come ends with its connection, also
-// where nobody reads the body.
+// A request to the admin listener whose body never arrives ends with its connection, even
+// if no handler reads the body.
 //
 // Seen to fail when the admin listener has no deadline for bodies.
 func TestAdminBodyEnds(t *testing.T) {
@@ -87,8 +87,8 @@ func TestAdminBodyEnds(t *testing.T) {
 	}
 }
 
-// A client that does not read its answers does not keep a connection of the admin
-// listener for ever.
+// A client that does not read its answers cannot occupy a connection of the admin
+// listener indefinitely.
 //
 // Seen to fail when the admin listener has no deadline for answers.
 func TestAdminAnswersEnd(t *testing.T) {
@@ -100,7 +100,7 @@ func TestAdminAnswersEnd(t *testing.T) {
 			request := line + " HTTP/1.1\r\nHost: example.com\r\nContent-Length: 0\r\n\r\n"
 			many := strings.Repeat(request, 1000)
 			var err error
-			for err == nil { // until the server does not read on, and then has closed
+			for err == nil { // until the server stops reading and then closes
 				_, err = io.WriteString(conn, many)
 			}
 			if errors.Is(err, os.ErrDeadlineExceeded) {
@@ -110,9 +110,10 @@ func TestAdminAnswersEnd(t *testing.T) {
 	}
 }
 
-// Connections that are idle do not keep others from the admin listener.
+// Idle connections do not keep other clients from the admin listener.
 //
-// Seen to fail when connections of the admin listener do not give way.
+// Seen to fail when idle connections of the admin listener are not closed for
+// new ones.
 func TestAdminConnectionsGiveWay(t *testing.T) {
 	opt := options(t)
 	opt.IdleTimeout = time.Hour

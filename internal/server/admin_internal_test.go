@@ -14,8 +14,8 @@ import (
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
-// Who may administer: with tokens who has the right, without them this machine,
-// but not the pages in its browsers.
+// With tokens, only a token with the admin right may administer. Without them,
+// only this machine may, but not pages in its browsers.
 func TestAdminOnly(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "tokens")
 	create := func(rights token.Rights) string {
@@ -47,19 +47,19 @@ func TestAdminOnly(t *testing.T) {
 		{"this machine", open, local, "127.0.0.1:6060", "", "", "", 200},
 		{"this machine, by name", open, "[::1]:4711", "localhost:6060", "", "", "", 200},
 		{"this machine, by IPv6", open, "[::1]:4711", "[::1]", "", "", "", 200},
-		{"this machine, an address of IPv4 in IPv6", open, "[::ffff:127.0.0.1]:4711", "127.0.0.1:6060", "", "", "", 200},
+		{"this machine, an IPv4-mapped IPv6 address", open, "[::ffff:127.0.0.1]:4711", "127.0.0.1:6060", "", "", "", 200},
 		{"another machine", open, remote, "127.0.0.1:6060", "", "", "", 403},
 		{"another machine, with client certificates", certs, remote, "127.0.0.1:6060", "", "", "", 403},
 		{"this machine, with client certificates", certs, local, "127.0.0.1:6060", "", "", "", 200},
-		{"a name that was rebound", open, local, "attacker.example:6060", "", "", "", 403},
+		{"a rebound name", open, local, "attacker.example:6060", "", "", "", 403},
 		{"a page of another site", open, local, "127.0.0.1:6060", "", "cross-site", "", 403},
 		{"a page of another site, in an old browser", open, local, "127.0.0.1:6060", "", "", "https://attacker.example", 403},
 		{"no token", tokens, local, "127.0.0.1:6060", "", "", "", 401},
-		{"a token that is none", tokens, local, "127.0.0.1:6060", "Bearer x", "", "", 401},
-		{"a token without the right", tokens, local, "127.0.0.1:6060", others, "", "", 403},
-		{"a token with it", tokens, local, "127.0.0.1:6060", admin, "", "", 200},
-		{"a token with it, from elsewhere", tokens, remote, "pulsegate.example", admin, "", "", 200},
-		{"a token with it, in a page of another site", tokens, local, "127.0.0.1:6060", admin, "cross-site", "", 403},
+		{"an unknown token", tokens, local, "127.0.0.1:6060", "Bearer x", "", "", 401},
+		{"a token without the admin right", tokens, local, "127.0.0.1:6060", others, "", "", 403},
+		{"a token with the admin right", tokens, local, "127.0.0.1:6060", admin, "", "", 200},
+		{"a token with the admin right, from another machine", tokens, remote, "pulsegate.example", admin, "", "", 200},
+		{"a token with the admin right, in a page of another site", tokens, local, "127.0.0.1:6060", admin, "cross-site", "", 403},
 	} {
 		s := &server{access: &access{gate: tt.gate}, problems: problem.New()}
 		r := httptest.NewRequest(http.MethodPost, "http://"+tt.host+"/backup", nil)

@@ -5,7 +5,7 @@ import (
 	"github.com/pulsegate/pulsegate/internal/observe/metrics"
 )
 
-// collectors returns what /metrics shows of s.
+// collectors returns the collectors for /metrics.
 func (s *server) collectors() []metrics.Collector {
 	all := []metrics.Collector{
 		s.requests, s.core, s.store, metrics.Log(s.log.lines),

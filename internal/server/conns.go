@@ -15,18 +15,19 @@ import (
 
 // Bounds that have no flag.
 const (
-	// maxGuests is how many connections are taken beyond --max-conns, for one answer
-	// each: 503 for readings, and what was asked for to all others. So a client
-	// learns that there are too many, and health checks are answered.
+	// maxGuests is the number of connections accepted in excess of --max-conns, for
+	// one answer each: 503 for readings, and the usual answer for all other requests.
+	// So clients learn of the overload, and health checks are answered.
 	maxGuests = 64
 
-	// maxAdminConns bounds the admin listener. Each of its profiles takes memory. Beyond
-	// it, maxAdminGuests get one answer each, so that health checks are answered.
+	// maxAdminConns bounds the connections of the admin listener, because each profile
+	// takes memory. maxAdminGuests more get one answer each, so that health checks are
+	// answered.
 	maxAdminConns  = 64
 	maxAdminGuests = 16
 
-	// maxHandshakes bounds the TLS handshakes under way at one time, which take no places
-	// from connections.
+	// maxHandshakes bounds the concurrent TLS handshakes. They do not count as
+	// connections.
 	maxHandshakes = 256
 
 	// maxHeaderBytes bounds the header of a request.
@@ -39,7 +40,7 @@ func (s *server) httpServer(h http.Handler) *http.Server {
 		Handler:           endLast(h),
 		ReadHeaderTimeout: min(c.ReadTimeout, 10*time.Second),
 		ReadTimeout:       c.ReadTimeout,
-		WriteTimeout:      2 * c.ReadTimeout, // from the end of the header; commits are waited for within it
+		WriteTimeout:      2 * c.ReadTimeout, // from the end of the header; includes the wait for commits
 		IdleTimeout:       c.IdleTimeout,
 		MaxHeaderBytes:    maxHeaderBytes,
 		ErrorLog:          s.log.httpErrors(),
@@ -47,16 +48,16 @@ func (s *server) httpServer(h http.Handler) *http.Server {
 
 		DisableGeneralOptionsHandler: true, // endLast is to see every request
 
-		// WriteTimeout ends a stream; the connection of a client that takes nothing more
-		// would stay.
+		// WriteTimeout ends an HTTP/2 stream, but the connection of a client that no
+		// longer reads would stay open.
 		HTTP2: &http.HTTP2Config{WriteByteTimeout: 2 * c.ReadTimeout},
 	}
 }
 
-// endLast closes connections that must not take another request, after the answer.
+// endLast closes connections that must not serve another request, after the answer.
 //
-// It needs to see every request, those for "OPTIONS *" too, which net/http would answer
-// by itself.
+// It must see every request, including "OPTIONS *", which net/http would otherwise
+// answer itself.
 func endLast(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if listen.Last(r) {
@@ -70,10 +71,10 @@ func endLast(next http.Handler) http.Handler {
 	})
 }
 
-// listenPublic opens the public listener. Where there is a fast lane, connections begin
-// there, and public serves those that leave it. With TLS there is none.
+// listenPublic opens the public listener. With a fast lane, connections begin there, and
+// public serves those that leave it. There is no fast lane with TLS.
 //
-// posts counts the requests of the fast lane, as it does those of public.
+// posts counts the requests of the fast lane as well as those of public.
 func (s *server) listenPublic(posts *metrics.Route) error {
 	l, err := s.life.listen(publicSocket, s.opt.Addr)
 	if err != nil {
@@ -134,7 +135,7 @@ func (s *server) listenAdmin() error {
 	}
 	conns := &share.Conns{
 		Max: maxAdminConns, MaxGuests: maxAdminGuests,
-		Holders: &share.Holders{Exempt: s.holders.Exempt}, // not what an address has of the public listener
+		Holders: &share.Holders{Exempt: s.holders.Exempt}, // counted apart from the public listener
 	}
 	idle := new(listen.Idle)
 	conns.OnGuest = func() { idle.Evict(conns) }

@@ -4,5 +4,5 @@ package server
 
 import "math"
 
-// filesLimit knows no limit of open files.
+// filesLimit reports no limit on this platform.
 func filesLimit() uint64 { return math.MaxUint64 }

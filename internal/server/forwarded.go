@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// forwarded gives a request that a trusted proxy has sent on the address of the client
-// for which it did. One that names none, or in no usual way, keeps the proxy's.
+// forwarded sets the address of a request from a trusted proxy to that of the proxy's
+// client. If the header names none, or is malformed, the address stays the proxy's.
 func (s *server) forwarded(next http.Handler) http.Handler {
 	if len(s.holders.Exempt) == 0 {
 		return next
@@ -23,9 +23,9 @@ func (s *server) forwarded(next http.Handler) http.Handler {
 	})
 }
 
-// clientOf returns the last address that a request came from before the trusted proxies:
-// what stands in front of it the client may have made up. It is X-Forwarded-For's or, in
-// a request without that, Forwarded's (RFC 7239). The zero Addr stands for none.
+// clientOf returns the last address before the trusted proxies. The client may have made
+// up the addresses before that one. The header is X-Forwarded-For or, if it is missing,
+// Forwarded (RFC 7239). The zero Addr means none.
 func (s *server) clientOf(h http.Header) netip.Addr {
 	hops, forwarded := h["X-Forwarded-For"], false
 	if len(hops) == 0 {
@@ -45,7 +45,7 @@ func (s *server) clientOf(h http.Header) netip.Addr {
 	return netip.Addr{}
 }
 
-// forOf returns the value of for in one element of Forwarded.
+// forOf returns the value of the for parameter in one element of Forwarded.
 func forOf(element string) string {
 	for pair := range strings.SplitSeq(element, ";") {
 		if name, value, ok := strings.Cut(strings.TrimSpace(pair), "="); ok && strings.EqualFold(name, "for") {
@@ -55,7 +55,7 @@ func forOf(element string) string {
 	return ""
 }
 
-// hopAddr reads an address, with or without a port.
+// hopAddr parses an address, with or without a port.
 func hopAddr(text string) netip.Addr {
 	text = strings.TrimSpace(text)
 	if host, _, err := net.SplitHostPort(text); err == nil {

@@ -7,10 +7,10 @@ import (
 	"testing"
 )
 
-// Of a trusted proxy's request, the last address that is none of theirs counts, and no
-// other's word is taken.
+// For a request of a trusted proxy, the last address that is not a trusted proxy's
+// counts. The header of any other peer is ignored.
 //
-// Seen to fail when the first address is taken, and when the peer is not looked at.
+// Seen to fail when the first address is used, and when the peer is not checked.
 func TestForwarded(t *testing.T) {
 	s := &server{}
 	s.holders.Exempt = []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("fd00::/8")}

@@ -16,26 +16,26 @@ import (
 	"github.com/pulsegate/pulsegate/internal/sys/systemd"
 )
 
-// A lifecycle ties a server to the signals that are meant for it, and to the service
-// manager, if there is one.
+// A lifecycle connects a server to the process's signals and to the service manager,
+// if there is one.
 type lifecycle struct {
 	log      *slog.Logger
-	notifier *systemd.Notifier // nil: there is no service manager
-	unheard  sync.Once         // guards the log's line about that
-	watchdog time.Duration     // 0: there is none
+	notifier *systemd.Notifier // nil: no service manager
+	warned   sync.Once         // logs the first failure to notify it
+	watchdog time.Duration     // 0: none
 	sockets  map[string]net.Listener
 	hangups  chan os.Signal
-	seconds  chan os.Signal // SIGINT and SIGTERM, if there is a delay that a second one ends
+	seconds  chan os.Signal // SIGINT and SIGTERM, if a second one may end the drain delay
 }
 
-// Names of the sockets that a service manager may hand over.
+// Names of the sockets that a service manager may pass.
 const (
 	publicSocket = "public"
 	adminSocket  = "admin"
 )
 
-// newLifecycle takes what the service manager has left in the environment, and catches
-// signals from now on: a store may take long to open. The caller must call end.
+// newLifecycle reads the service manager's environment variables, and catches signals
+// from now on, because opening a store may take long. The caller must call end.
 func newLifecycle(c *Options, log *slog.Logger) (*lifecycle, error) {
 	life := &lifecycle{log: log, hangups: make(chan os.Signal, 1), seconds: make(chan os.Signal, 2)}
 	var err error
@@ -52,7 +52,7 @@ func newLifecycle(c *Options, log *slog.Logger) (*lifecycle, error) {
 	if life.sockets, err = byName(sockets); err != nil {
 		return nil, err
 	}
-	// A socket has an address already.
+	// An inherited socket already has an address.
 	if l := life.sockets[publicSocket]; l != nil {
 		c.Addr = l.Addr().String()
 	}
@@ -68,8 +68,8 @@ func newLifecycle(c *Options, log *slog.Logger) (*lifecycle, error) {
 	return life, nil
 }
 
-// byName returns sockets by the listener that they are for. One alone is the public one,
-// whatever its name: a socket unit that names none has its own.
+// byName returns sockets by the listener that they are for. A single socket is the public
+// one, whatever its name: a socket unit without FileDescriptorName= gets a default name.
 func byName(sockets []systemd.Socket) (map[string]net.Listener, error) {
 	named := make(map[string]net.Listener, len(sockets))
 	for _, s := range sockets {
@@ -80,18 +80,18 @@ func byName(sockets []systemd.Socket) (map[string]net.Listener, error) {
 		_, tcp := s.Listener.(*net.TCPListener)
 		switch {
 		case name != publicSocket && name != adminSocket:
-			return nil, settings.Usagef("the service manager hands over a socket called %q: FileDescriptorName= must be %s or %s", name, publicSocket, adminSocket)
+			return nil, settings.Usagef("the service manager passed a socket named %q: FileDescriptorName= must be %s or %s", name, publicSocket, adminSocket)
 		case named[name] != nil:
-			return nil, settings.Usagef("the service manager hands over more than one socket called %q", name)
+			return nil, settings.Usagef("the service manager passed more than one socket named %q", name)
 		case !tcp:
-			return nil, settings.Usagef("the service manager's socket %q is not of TCP", name)
+			return nil, settings.Usagef("the service manager's socket %q is not a TCP socket", name)
 		}
 		named[name] = s.Listener
 	}
 	return named, nil
 }
 
-// listen returns the socket of this name that was handed over, or opens one.
+// listen returns the inherited socket of this name, or opens one.
 func (life *lifecycle) listen(name, addr string) (net.Listener, error) {
 	if l := life.sockets[name]; l != nil {
 		return l, nil
@@ -121,15 +121,15 @@ func listenHint(name string, err error) string {
 	return ""
 }
 
-// tell sends messages to the service manager.
-func (life *lifecycle) tell(messages ...string) {
+// notify sends messages to the service manager.
+func (life *lifecycle) notify(messages ...string) {
 	if err := life.notifier.Send(messages...); err != nil {
-		life.unheard.Do(func() { life.log.Warn("the service manager cannot be told", "error", err) })
+		life.warned.Do(func() { life.log.Warn("the service manager cannot be notified", "error", err) })
 	}
 }
 
-// onEach calls f for each value of c until stop is called, which waits for a call that is
-// under way.
+// onEach calls f for each value of c until stop is called. stop waits for a call in
+// progress.
 func onEach[T any](c <-chan T, f func()) (stop func()) {
 	done := make(chan struct{})
 	var task sync.WaitGroup
@@ -146,82 +146,84 @@ func onEach[T any](c <-chan T, f func()) (stop func()) {
 	return func() { close(done); task.Wait() }
 }
 
-// While a store is opened, the service manager is asked for more time now and then.
+// While a store is being opened, the service manager is asked for more time at this
+// interval.
 const (
 	openingEvery  = 10 * time.Second
 	openingExtend = 30 * time.Second
 )
 
-// opening keeps the service manager patient while the store in dir is opened, until
-// opened is called. There is no limit: if a server is killed while it replays its log,
-// the next one begins anew.
+// opening asks the service manager for more time while the store in dir is opened,
+// until opened is called. There is no limit: a server that was killed while it replayed
+// its log would have to start over.
 func (life *lifecycle) opening(dir string) (opened func()) {
 	began := time.Now()
 	extend := func() {
-		life.tell(systemd.Extend(openingExtend), systemd.Status(fmt.Sprintf("opening %s, for %.0f s now", dir, time.Since(began).Seconds())))
+		life.notify(systemd.Extend(openingExtend), systemd.Status(fmt.Sprintf("opening %s, for %.0f s now", dir, time.Since(began).Seconds())))
 	}
 	extend()
 	return onEach(time.Tick(openingEvery), extend)
 }
 
-// serving reports that s takes requests. From now on the watchdog is satisfied as long
-// as the pulse of s is felt, and SIGHUP reloads, until stop is called.
+// serving reports that s accepts requests. From now until stop is called, the watchdog
+// is satisfied as long as the server makes progress, and SIGHUP reloads.
 func (life *lifecycle) serving(s *server) (stop func()) {
-	life.tell(systemd.Ready, systemd.Status("serving on "+s.publicAddr.String()))
+	life.notify(systemd.Ready, systemd.Status("serving on "+s.publicAddr.String()))
 	stopReload := onEach(life.hangups, func() {
-		life.tell(systemd.Reloading(), systemd.Status("reloading"))
+		life.notify(systemd.Reloading(), systemd.Status("reloading"))
 		s.reload()
-		life.tell(systemd.Ready, systemd.Status("reloaded"))
+		life.notify(systemd.Ready, systemd.Status("reloaded"))
 	})
 	if life.watchdog == 0 {
 		return stopReload
 	}
-	life.tell(systemd.Watchdog)
-	// A part that comes round late once does not matter: it may miss one of four.
+	life.notify(systemd.Watchdog)
+	// A part may miss one of four checks: one late iteration does not matter.
 	stopWatch := onEach(time.Tick(max(life.watchdog/4, time.Millisecond)), life.watch(newPulse(s)))
 	return func() { stopReload(); stopWatch() }
 }
 
-// watch returns what satisfies the watchdog as long as the server's pulse is felt.
+// watch returns a function that satisfies the watchdog as long as the server makes
+// progress.
 func (life *lifecycle) watch(p *pulse) func() {
 	was := ""
 	return func() {
 		hangs := p.hangs()
 		if hangs == "" {
-			life.tell(systemd.Watchdog)
+			life.notify(systemd.Watchdog)
 		} else if was == "" {
-			life.log.Error("the watchdog is not told that this process lives", "hangs", hangs)
+			life.log.Error("the watchdog is not notified: a part of the server makes no progress", "hangs", hangs)
 		}
 		was = hangs
 	}
 }
 
-// status shows what has changed with the readiness of s.
+// status reports a change of the readiness of s.
 func (life *lifecycle) status(s *server, check string, err error) {
 	switch {
 	case err != nil:
-		life.tell(systemd.Status("not ready: " + check)) // the reason is in the log
+		life.notify(systemd.Status("not ready: " + check)) // the reason is in the log
 	case s.health.Ready():
-		life.tell(systemd.Status("ready, serving on " + s.publicAddr.String()))
+		life.notify(systemd.Status("ready, serving on " + s.publicAddr.String()))
 	}
 }
 
-// closeGrace is the time that a store may take to be closed. To be killed after it loses
-// nothing, and costs the next start a replay of the log.
+// closeGrace is the time that closing a store may take. If the process is killed after
+// it, nothing is lost, and the next start replays the log.
 const closeGrace = time.Minute
 
-// stopping reports that the server ends, within d and what its store takes to close.
+// stopping reports that the server exits within d plus the time to close its store.
 func (life *lifecycle) stopping(d time.Duration, status string) {
 	status, _, _ = strings.Cut(status, "\n")
-	life.tell(systemd.Stopping, systemd.Extend(d+closeGrace), systemd.Status(status))
+	life.notify(systemd.Stopping, systemd.Extend(d+closeGrace), systemd.Status(status))
 }
 
 // delay waits for d, for a second signal, or for a failure of the store, whose text it
-// returns. After it a signal has its default effect, and ends the process.
+// returns. Afterwards signals have their default effect and end the process.
 func (life *lifecycle) delay(d time.Duration, failed <-chan string) (why string) {
 	defer signal.Stop(life.seconds)
 	over := time.After(d)
-	for range 2 { // the first signal is what has brought the server here
+	for range 2 { // the first signal began the shutdown
 		select {
 		case <-over:
 			return ""
@@ -234,7 +236,7 @@ func (life *lifecycle) delay(d time.Duration, failed <-chan string) (why string)
 	return ""
 }
 
-// end lets go of the signals, and closes the sockets that nobody took.
+// end stops catching signals, and closes the sockets that were not used.
 func (life *lifecycle) end() {
 	signal.Stop(life.hangups)
 	signal.Stop(life.seconds)

@@ -104,8 +104,8 @@ func (l *Log) apply(f *LogOptions) error {
 	return nil
 }
 
-// httpErrors returns the logger of an http.Server. Errors that clients can cause are at debug
-// level; those of this program are not.
+// httpErrors returns the logger of an http.Server. Errors that clients can cause are logged at
+// debug level, errors of this program at higher levels.
 func (l *Log) httpErrors() *log.Logger {
 	const panicked, misused = "request handler panicked", "request handler misused its response"
 	class := func(prefix string, level slog.Level, message string) logbudget.Class {
@@ -124,8 +124,8 @@ func (l *Log) httpErrors() *log.Logger {
 	)
 }
 
-// print writes a line that scripts look for, such as "listening addr=…", whatever the level. In
-// JSON it is an object with the word as its message.
+// print writes a line that scripts parse, such as "listening addr=…", at any log level. In JSON
+// it is an object with word as its message.
 func (l *Log) print(word string, attrs ...slog.Attr) {
 	if l.opt.LogFormat == "json" {
 		l.lines.Print(strings.TrimSuffix(jsonLine(slog.LevelInfo, word, attrs...), "\n"))
@@ -148,8 +148,8 @@ func jsonLine(level slog.Level, message string, attrs ...slog.Attr) string {
 	return b.String()
 }
 
-// LastLine writes why the process exits to stderr, in the format of the log. It waits for the
-// reader of stderr for a bounded time.
+// LastLine writes why the process exits to stderr, in the format of the log. It waits a
+// bounded time for stderr.
 func LastLine(stderr io.Writer, f *LogOptions, why string) {
 	line := "pulsegate: " + why + "\n"
 	if f.LogFormat == "json" {
@@ -159,14 +159,14 @@ func LastLine(stderr io.Writer, f *LogOptions, why string) {
 }
 
 // Close waits for a bounded time until all lines are written. It returns no error: there would
-// be no place to report it.
+// be nowhere to report it.
 func (l *Log) Close() {
 	ctx, cancel := context.WithTimeout(context.Background(), logbudget.LastWait)
 	defer cancel()
 	_ = l.lines.Close(ctx)
 }
 
-// end closes the log, and then writes why the process exits, whatever the budget.
+// end closes the log, and then writes why the process exits, regardless of the budget.
 func (l *Log) end(why string) {
 	l.Close()
 	LastLine(l.stderr, &l.opt, strings.TrimSuffix(why, "\n"))

@@ -23,8 +23,7 @@ import (
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
-// quietest is the LogOptions of a server that is to say as much as it may within
-// the least bound.
+// quietest returns LogOptions with the lowest level and the smallest budget.
 func quietest(t *testing.T) *LogOptions {
 	t.Helper()
 	return &LogOptions{
@@ -33,8 +32,8 @@ func quietest(t *testing.T) *LogOptions {
 	}
 }
 
-// Faults that a request can cause again and again, each through the code that logs
-// it in a running server.
+// TestFloodOfFaults repeats faults that a request can cause, each through the code
+// that logs it in a running server.
 func TestFloodOfFaults(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
@@ -44,7 +43,7 @@ func TestFloodOfFaults(t *testing.T) {
 	}{
 		{"stored readings cannot be read", 5000, readDamaged, "reading stored readings failed"},
 		{"a handler panics", 1000, panicking, "request handler panicked"},
-		{"connections bring no TLS", 1000, brokenTLS, "TLS handshake failed"},
+		{"connections without TLS", 1000, brokenTLS, "TLS handshake failed"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			var out bytes.Buffer
@@ -70,7 +69,7 @@ func TestFloodOfFaults(t *testing.T) {
 	}
 }
 
-// damaged is a store of which nothing can be read.
+// damaged is a store whose reads fail.
 type damaged struct {
 	query.Reader
 	query.Lister
@@ -80,7 +79,7 @@ func (damaged) Latest(context.Context, vitals.Name) (storage.Device, error) {
 	return storage.Device{}, errors.New("checksum of block 17 does not match")
 }
 
-// readDamaged asks for readings as the routes of serve do.
+// readDamaged requests readings through the routes of serve.
 func readDamaged(t *testing.T, logs *Log, faults int) {
 	t.Helper()
 	router := mux.NewRouter()
@@ -103,7 +102,7 @@ func panicking(t *testing.T, logs *Log, faults int) {
 		"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
 }
 
-// brokenTLS sends what is no handshake.
+// brokenTLS sends bytes that are not a handshake.
 func brokenTLS(t *testing.T, logs *Log, faults int) {
 	t.Helper()
 	cert := httptest.NewUnstartedServer(nil)
@@ -115,7 +114,7 @@ func brokenTLS(t *testing.T, logs *Log, faults int) {
 	}, "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
 }
 
-// serveConns serves so many connections in memory, each of which sends a text.
+// serveConns serves conns connections in memory, each of which sends text.
 func serveConns(t *testing.T, logs *Log, conns int, serve func(*http.Server, net.Listener) error, text string) {
 	t.Helper()
 	srv := &http.Server{
@@ -136,13 +135,13 @@ func serveConns(t *testing.T, logs *Log, conns int, serve func(*http.Server, net
 		_, _ = io.Copy(io.Discard, client)
 		client.Close()
 	}
-	if err := srv.Shutdown(context.Background()); err != nil { // all of it is logged then
+	if err := srv.Shutdown(context.Background()); err != nil { // everything has then been logged
 		t.Error(err)
 	}
 	wg.Wait()
 }
 
-// A pipeListener gives connections in memory to a server.
+// A pipeListener accepts in-memory connections.
 type pipeListener struct {
 	conns chan net.Conn
 	once  sync.Once
@@ -162,7 +161,7 @@ func (l *pipeListener) Close() error {
 
 func (l *pipeListener) Addr() net.Addr { return &net.TCPAddr{} }
 
-// Lines that libraries write to the process's loggers are part of the budget.
+// Lines that libraries write to the process's loggers count towards the budget.
 func TestTakeOthers(t *testing.T) {
 	before := slog.Default()
 	defer func() {

@@ -30,7 +30,7 @@ type Options struct {
 	Retain    time.Duration `group:"essential" unit:"d" help:"How long to keep readings, by their time, such as 400d; at least 1h. Older readings are removed and refused. Default: keep for ever."`
 
 	AccessOptions `embed:"" group:"security"`
-	Insecure      bool `group:"security" help:"Without tokens, listen on addresses other than loopback and answer under every host name: anybody who reaches the address can write and read."`
+	Insecure      bool `group:"security" help:"Without tokens, listen on addresses other than loopback and answer under every host name: anybody who can reach the address can write and read."`
 
 	TrustedProxies []string `group:"security" placeholder:"CIDR" help:"Networks of reverse proxies. Requests from them share places and memory by the address in X-Forwarded-For or Forwarded. Default: none."`
 
@@ -72,8 +72,8 @@ type Options struct {
 	// Getenv is os.Getenv. It reads what the memory limit and the service manager set.
 	Getenv func(name string) string `kong:"-"`
 
-	// Reload is called at SIGHUP. It reads the options of the log again, and returns the names
-	// of other options that have changed, which require a restart. nil: SIGHUP is not caught.
+	// Reload is called at SIGHUP. It reads the log options again, and returns the names of
+	// other options that have changed and require a restart. nil: SIGHUP is not caught.
 	Reload func() (log *LogOptions, needRestart []string, err error) `kong:"-"`
 
 	memTableBytes int64 // 0: the store's default
@@ -147,8 +147,8 @@ func (c *Options) Check() error {
 	return cmp.Or(c.LogOptions.check(), c.AccessOptions.check(), c.checkAddr(), c.checkBounds(), limitsErr, usualErr, tracingErr, proxiesErr)
 }
 
-// checkBounds rejects bounds that nothing could meet, and times that mean "no limit" to
-// net/http.
+// checkBounds rejects bounds that no request could meet, and times that mean "no limit"
+// to net/http.
 func (c *Options) checkBounds() error {
 	return firstBroken(
 		rule{c.ReadTimeout > 0, "--read-timeout must be above 0"},

@@ -35,8 +35,8 @@ func TestURL(t *testing.T) {
 	}
 }
 
-// A line for scripts comes at every level, in the format of the log. Values with spaces are
-// quoted.
+// A line for scripts is written at every level, in the format of the log. Values with spaces
+// are quoted.
 func TestPrint(t *testing.T) {
 	for format, want := range map[string]string{
 		"text": "ready url=http://127.0.0.1:1 data=\"/a b\"\n",

@@ -10,24 +10,24 @@ import (
 )
 
 // reload reads again what may change while the server runs: the options of the log,
-// tokens and certificates. What cannot be used changes nothing, and is logged.
+// tokens and certificates. What is invalid changes nothing, and is logged.
 func (s *server) reload() {
 	if err := errors.Join(s.reloadLog(), s.access.reload()); err != nil {
-		s.log.Error("reload: not all of it could be used", "error", err)
+		s.log.Error("reload failed in part", "error", err)
 		return
 	}
 	s.log.Info("reloaded")
 }
 
-// reloadLog reads the options of the log anew and applies them. When they cannot be
-// used, all stay as they are.
+// reloadLog reads the log options again and applies them. If any is invalid, none
+// changes.
 func (s *server) reloadLog() error {
 	opt, needRestart, err := s.opt.Reload()
 	if err == nil {
 		err = s.log.apply(opt)
 	}
 	if err != nil {
-		return fmt.Errorf("settings stay as they are: %w", err)
+		return fmt.Errorf("settings are unchanged: %w", err)
 	}
 	s.log.Info("log settings read again", "level", opt.LogLevel, "access_log", opt.AccessLog)
 	if len(needRestart) > 0 {
@@ -36,13 +36,13 @@ func (s *server) reloadLog() error {
 	return nil
 }
 
-// serveLevel answers at /loglevel: GET shows the level of the log, PUT sets it until the
-// next SIGHUP.
+// serveLevel serves /loglevel: GET returns the log level, PUT sets it until the next
+// SIGHUP.
 func (l *Log) serveLevel(w http.ResponseWriter, r *http.Request) {
 	answer := func(status int, text string) {
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 		w.WriteHeader(status)
-		_, _ = io.WriteString(w, text+"\n") // a client that has gone needs no answer
+		_, _ = io.WriteString(w, text+"\n") // fails only if the client has disconnected
 	}
 	switch r.Method {
 	case http.MethodGet, http.MethodHead:

@@ -15,7 +15,7 @@ import (
 	"github.com/pulsegate/pulsegate/internal/sys/memlimit"
 )
 
-// mostBounds returns the bounds of a server that has memory enough.
+// mostBounds returns the bounds of a server with ample memory.
 func mostBounds() memlimit.Bounds {
 	return memlimit.Bounds{
 		CacheBytes:    pebblestore.DefaultCacheBytes,
@@ -28,20 +28,21 @@ func mostBounds() memlimit.Bounds {
 	}
 }
 
-// A memory is what a process may take, as bytes that may be shared out, and where that
-// comes from.
+// A memory is the amount of memory that the process may use, and the source of that
+// limit.
 type memory struct {
-	limitBytes  int64 // 0: not known
+	limitBytes  int64 // 0: unknown
 	usableBytes int64
 	from        string
-	setGoLimit  bool // Go's own limit is still to be set
+	setGoLimit  bool // Go's own limit must be set
 }
 
-// findMemory asks GOMEMLIMIT first, which the user has set for this process, then
-// the cgroup, and then the machine, of which this process may have half.
+// findMemory consults GOMEMLIMIT first, which the user has set for this process,
+// then the cgroup, and then the machine, of whose memory this process may use
+// half.
 func findMemory(getenv func(string) string, log *slog.Logger) memory {
 	if getenv("GOMEMLIMIT") != "" {
-		// Go's runtime has read it: what it could not read would have ended the
+		// Go's runtime has parsed it: an invalid value would have ended the
 		// process.
 		bytes := debug.SetMemoryLimit(-1)
 		if bytes == memlimit.NoLimit {
@@ -66,15 +67,15 @@ func findMemory(getenv func(string) string, log *slog.Logger) memory {
 	return memory{int64(machine), int64(machine) / 2, "machine", false}
 }
 
-// Fit sets the bounds that are 0 so that they fit into the memory and the open files that
-// this process may have, and Go's memory limit unless GOMEMLIMIT is set. It logs them at debug
-// level; --print-config shows them too.
+// Fit sets the bounds that are 0 so that they fit the memory and the open files that this
+// process may use. It also sets Go's memory limit unless GOMEMLIMIT is set. It logs them at
+// debug level; --print-config shows them too.
 func (c *Options) Fit(log *slog.Logger) {
 	m := findMemory(c.Getenv, log)
 	b := memlimit.Fit(m.usableBytes, mostBounds())
 	c.MaxBodyBytes = cmp.Or(c.MaxBodyBytes, b.MaxBodyBytes)
-	// A body that could never be read would be refused as overload, again and again.
-	c.MaxBatchBytes = cmp.Or(c.MaxBatchBytes, max(min(b.MaxBatchBytes, c.MaxBodyBytes/4), 1)) // one client gets its share only
+	// A body too large to be ever admitted would be rejected as overload again and again.
+	c.MaxBatchBytes = cmp.Or(c.MaxBatchBytes, max(min(b.MaxBatchBytes, c.MaxBodyBytes/4), 1)) // a client may use only its share
 	c.MaxQueued = cmp.Or(c.MaxQueued, b.MaxQueued)
 	c.MaxDevices = cmp.Or(c.MaxDevices, b.MaxDevices)
 	c.memTableBytes = b.MemTableBytes
@@ -109,18 +110,18 @@ func (c *Options) Fit(log *slog.Logger) {
 		"cache_bytes", c.CacheBytes, "max_body_bytes", c.MaxBodyBytes, "max_batch_bytes", c.MaxBatchBytes,
 		"max_queued", c.MaxQueued, "max_devices", c.MaxDevices, "max_conns", c.MaxConns)...)
 	if m.from == "cgroup" && m.limitBytes < memlimit.MinLimitBytes {
-		log.Warn("the memory limit is too small to keep to", "limit_bytes", m.limitBytes, "least_bytes", memlimit.MinLimitBytes)
+		log.Warn("the memory limit is too small to observe", "limit_bytes", m.limitBytes, "least_bytes", memlimit.MinLimitBytes)
 	}
 }
 
-// otherFiles is how many descriptors are for other things than public connections: up to
+// otherFiles is the number of descriptors for everything but public connections: up to
 // 1,000 tables that Pebble keeps open (its default of MaxOpenFiles), its logs, the admin
 // listener's connections, and some to spare.
 const otherFiles = 1000 + maxAdminConns + 136
 
-// connsFor returns how many connections may be open beside guests and so many files: a
-// store that cannot open its files takes no readings. Where there are few descriptors,
-// connections get half of them: few tables are open at a time.
+// connsFor returns how many connections may be open in addition to guests and the given
+// number of files. A store that cannot open its files accepts no readings. If there are
+// few descriptors, connections get half of them: few tables are open at a time.
 func connsFor(files uint64, tls bool) int {
 	n := int(min(files, math.MaxInt32))
 	if tls {

@@ -15,22 +15,22 @@ import (
 // readingsTemplate is the route of POSTs in both lanes.
 const readingsTemplate = "/v1/readings"
 
-// routes is what the public listener serves, for own hosts only. Requests are counted by
-// the template of their route; those for other hosts come to none.
+// routes returns the handler of the public listener, for own hosts only. Requests are
+// counted by the template of their route; those for other hosts count as unmatched.
 func routes(own *hosts, requests *metrics.Requests, core *ingest.Core, reads *query.Handler, state *health.Health, problems *problem.Set) http.Handler {
 	// The middleware around it reads the template from the request.
 	router := mux.NewRouter().AllowHeader(true).AnswerOptions(true).ShareRequest(true)
-	// A path that is not clean is nobody's: to redirect a POST would turn it into
-	// a GET.
+	// A path that is not clean matches no route: redirecting a POST would turn it
+	// into a GET.
 	router.SkipClean(true)
 	router.NotFoundHandler = problems.NotFound.Answer("", nil)
-	router.MethodNotAllowedHandler = problems.MethodNotAllowed.Answer("The header Allow lists the methods of this address.", nil)
+	router.MethodNotAllowedHandler = problems.MethodNotAllowed.Answer("The Allow header lists the methods of this address.", nil)
 
 	handle := func(template string, h http.Handler, methods ...string) {
 		requests.Route(template)
 		router.Handle(template, h).Methods(methods...)
 	}
-	// Its Route is the caller's: the fast lane counts there as well.
+	// Its Route belongs to the caller: the fast lane counts there as well.
 	router.Handle(readingsTemplate, fromThisSite(noGuests(core.Handler(), core.Overloaded()), problems)).Methods(http.MethodPost)
 	handle("/v1/devices", http.HandlerFunc(reads.Devices), http.MethodGet, http.MethodHead)
 	handle("/v1/devices/{device}", http.HandlerFunc(reads.Device), http.MethodGet, http.MethodHead)
@@ -41,7 +41,7 @@ func routes(own *hosts, requests *metrics.Requests, core *ingest.Core, reads *qu
 	return requests.Handler(own.only(router, problems))
 }
 
-// noGuests serves guests by another handler.
+// noGuests serves requests of guest connections with another handler.
 func noGuests(h, guests http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if listen.IsGuest(r.Context()) {
@@ -52,9 +52,9 @@ func noGuests(h, guests http.Handler) http.Handler {
 	})
 }
 
-// fromThisSite refuses requests that a browser makes for a page of another site:
-// they come from within, and the author of the page does not. Browsers mark them with
-// fields that the fast lane does not take.
+// fromThisSite refuses requests that a browser makes for a page of another site: they
+// come from inside the network, but the author of the page does not. Browsers mark
+// them with header fields that the fast lane does not accept.
 func fromThisSite(h http.Handler, problems *problem.Set) http.Handler {
 	protection := http.NewCrossOriginProtection()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -59,7 +59,7 @@ func run(t *testing.T, opt *server.Options, serving func(url string) error) (log
 	return out.String(), err
 }
 
-// What one server has acknowledged, the next one has, on both lanes.
+// Readings acknowledged by one server are returned by the next, in both lanes.
 func TestRun(t *testing.T) {
 	const body = `{"device":"d","time":1763700000000,"spo2_pct":97}`
 	opt := options(t)
@@ -84,8 +84,8 @@ func TestRun(t *testing.T) {
 	}
 }
 
-// Whatever keeps a server from starting, or ends it, is the error, and what was opened is
-// closed: a server on the same directory starts afterwards.
+// Run returns the error that keeps a server from starting, or that ends it, and closes
+// what it opened: a server on the same directory starts afterwards.
 func TestRunFails(t *testing.T) {
 	opt := options(t)
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
@@ -93,21 +93,21 @@ func TestRunFails(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer taken.Close()
-	errServing := errors.New("not what was wanted")
+	errServing := errors.New("the caller's error")
 	for _, tt := range []struct {
 		name  string
 		edit  func(*server.Options)
 		usage bool
 		want  string
 	}{
-		{"a bound that makes no sense", func(o *server.Options) { o.MaxGroup = 0 }, true, "--max-group must be at least 1"},
+		{"an impossible bound", func(o *server.Options) { o.MaxGroup = 0 }, true, "--max-group must be at least 1"},
 		{"no token file", func(o *server.Options) {
 			none := ""
 			o.Tokens, o.Audit = filepath.Join(t.TempDir(), "tokens"), &none
 		}, false, "pulsegate token create"},
 		{"public address taken", func(o *server.Options) { o.Addr = taken.Addr().String() }, false, "open public listener"},
 		{"admin address taken", func(o *server.Options) { o.AdminAddr = taken.Addr().String() }, false, "open admin listener"},
-		{"what to do with it fails", func(*server.Options) {}, false, errServing.Error()},
+		{"onServing fails", func(*server.Options) {}, false, errServing.Error()},
 	} {
 		broken := *opt
 		tt.edit(&broken)
@@ -121,8 +121,8 @@ func TestRunFails(t *testing.T) {
 	}
 }
 
-// A bit of a table is turned while the server runs, and nobody reads it. readyz and the log
-// name the damage, and readings are taken as before.
+// A bit of a table is flipped while the server runs, and no request reads it. readyz and the
+// log name the damage, and readings are accepted as before.
 //
 // Seen to fail with the mutant scrub-nothing.
 func TestScrub(t *testing.T) {

@@ -1,16 +1,16 @@
-// Package server is one running Pulsegate: its listeners and what they serve, its limits,
-// and its life from the first signal to the last answer. The commands serve and demo run
-// it.
+// Package server runs one Pulsegate: its listeners and the handlers that they serve, its
+// limits, and its life from the first signal to the last answer. The commands serve and
+// demo run it.
 //
 // # Promise
 //
-// When [Run] returns nil, every request that was admitted is answered, what was
-// acknowledged is on stable storage, and the store is closed.
+// When [Run] returns nil, every admitted request has been answered, every
+// acknowledged reading is on stable storage, and the store is closed.
 //
 // # Not here
 //
-// What is served is in the packages of internal/api, what is stored in those of
-// internal/storage. Flags and the environment are for cmd to read.
+// The handlers are in the packages of internal/api, the store in those of
+// internal/storage. Package cmd reads flags and the environment.
 package server
 
 import (
@@ -39,7 +39,7 @@ import (
 )
 
 // A server is a running service: a store, the core that writes to it, and the
-// listeners. What start has not come to is nil.
+// listeners. Fields that start has not reached are nil.
 type server struct {
 	opt      *Options
 	log      *Log
@@ -49,38 +49,38 @@ type server struct {
 	access        *access
 	holders       share.Holders // of connections, memory of bodies and places of readers
 	store         *pebblestore.Store
-	tracer        *tracing.Tracer // nil: nothing is traced
+	tracer        *tracing.Tracer // nil: no tracing
 	traceEndpoint string          // host and port of its collector
 	requests      *metrics.Requests
 	core          *ingest.Core
 	health        *health.Health
 	public        *http.Server
-	lane          *ingest.FastLane // nil: public serves all
+	lane          *ingest.FastLane // nil: public serves all requests
 	admin         *http.Server     // nil: none
 	retention     *admin.Retention // nil: readings are kept for ever
 
 	background     sync.WaitGroup     // of retention and scrub
-	stopBackground context.CancelFunc // ends them; nil: they have not begun
+	stopBackground context.CancelFunc // ends them; nil: not started
 
 	publicAddr net.Addr
 	listening  []listening // in the order in which they were opened
-	ended      chan error  // a listener ended by itself
-	failed     chan string // the store failed; why
-	running    atomic.Bool // run waits for failed
+	ended      chan error  // the error of a listener that failed
+	failed     chan string // why the store failed
+	running    atomic.Bool // Run receives from failed
 }
 
-// A listening is a listener that takes connections.
+// A listening describes an open listener.
 type listening struct {
 	addr     net.Addr
 	listener string // publicSocket or adminSocket
 }
 
-// Run opens the store, serves until ctx ends, and then drains: new requests are refused,
-// those under way are answered, the store is closed. SIGHUP reloads. The error is a
-// [settings.UsageError] if the options make no sense.
+// Run opens the store, serves until ctx ends, and then drains: it refuses new requests,
+// answers those in progress, and closes the store. SIGHUP reloads. The error is a
+// [settings.UsageError] if the options are invalid.
 //
-// onServing, which may be nil, is called once requests are taken, with the address of the
-// public listener. Its error ends the server.
+// onServing, which may be nil, is called once requests are accepted, with the address of
+// the public listener. If it returns an error, the server ends.
 func Run(ctx context.Context, opt *Options, log *Log, onServing func(context.Context, net.Addr) error) error {
 	own := *opt
 	life, err := newLifecycle(&own, log.Logger)
@@ -119,11 +119,11 @@ func Run(ctx context.Context, opt *Options, log *Log, onServing func(context.Con
 	}
 }
 
-// checkDamage is the name of the check of readyz that fails once stored files were found
+// checkDamage is the name of the readyz check that fails once a stored file was found
 // damaged.
 const checkDamage = "damage"
 
-// start opens the store and the listeners. After an error, close ends what it has opened.
+// start opens the store and the listeners. After an error, close closes what it has opened.
 func (s *server) start() error {
 	for _, step := range []func() error{
 		s.access.open, s.openStore, s.access.started, s.startTracing, s.openCore, s.servePublic, s.serveAdmin,
@@ -138,8 +138,8 @@ func (s *server) start() error {
 	return nil
 }
 
-// announce logs that the server is ready, and how it runs. The first line is for people, the
-// last ones, of the listeners, are for scripts: all others are written before them.
+// announce logs that the server is ready, and how it runs. The first line is for people. The
+// last ones, one per listener, are for scripts: all others are written before them.
 func (s *server) announce() {
 	s.log.print("ready", slog.String("url", s.url()), slog.String("data", s.opt.Data), slog.String("version", s.opt.Version))
 	s.access.announce()
@@ -196,7 +196,7 @@ func (s *server) openStore() (err error) {
 	return nil
 }
 
-// openCore makes what writes to the store, with the counters of what comes to it.
+// openCore makes the core, which writes to the store, with the counters of its requests.
 func (s *server) openCore() (err error) {
 	limits, err := s.opt.limits()
 	if err != nil {
@@ -240,7 +240,7 @@ func (s *server) servePublic() error {
 	return s.listenPublic(posts)
 }
 
-// serveAdmin opens the admin listener and serves it, if there is to be one.
+// serveAdmin opens the admin listener, if configured, and serves it.
 func (s *server) serveAdmin() error {
 	if s.opt.AdminAddr == "" {
 		return nil
@@ -250,8 +250,8 @@ func (s *server) serveAdmin() error {
 	return s.listenAdmin()
 }
 
-// startBackground begins to remove what is older than the options allow, and to verify what
-// is stored.
+// startBackground starts the removal of readings that are older than the options allow, and
+// the verification of the stored tables.
 func (s *server) startBackground() {
 	var ctx context.Context
 	ctx, s.stopBackground = context.WithCancel(context.Background())
@@ -267,7 +267,7 @@ func (s *server) startBackground() {
 func (s *server) healthChanged(name string, err error) {
 	if name == checkDamage {
 		if err != nil {
-			s.log.Error("stored files are damaged: readings that must be compared with what cannot be read are refused, others are taken; "+
+			s.log.Error("stored files are damaged: readings that must be compared with unreadable ones are refused, others are accepted; "+
 				"stop the server and run pulsegate check", "error", err)
 		}
 		return

@@ -9,13 +9,14 @@ import (
 	"time"
 )
 
-// drain refuses what comes, answers what is under way, and closes the store.
+// drain refuses new requests, answers those in progress, and closes the store.
 func (s *server) drain() error {
 	s.log.Info("draining", "delay", s.opt.DrainDelay.String(), "timeout", s.opt.DrainTimeout.String())
 	s.life.stopping(s.opt.DrainDelay+s.opt.DrainTimeout, "draining")
 	s.health.Drain()
 	s.stopBackground()
-	// Within the delay readings are taken, and a store that fails is met as ever.
+	// During the delay readings are accepted, and a failure of the store is handled as
+	// usual.
 	if why := s.life.delay(s.opt.DrainDelay, s.failed); why != "" {
 		return s.stopFailed(why)
 	}
@@ -30,7 +31,7 @@ func (s *server) drain() error {
 	return err
 }
 
-// close ends what start has opened, after what is under way or when ctx ends.
+// close closes what start has opened, after the requests in progress or when ctx ends.
 func (s *server) close(ctx context.Context) error {
 	err := s.stopPublic(ctx)
 	if err != nil {
@@ -58,7 +59,7 @@ func (s *server) close(ctx context.Context) error {
 	return errors.Join(err, s.access.close())
 }
 
-// stopPublic answers what has arrived at the public listener, and closes it.
+// stopPublic answers the requests that have arrived at the public listener, and closes it.
 func (s *server) stopPublic(ctx context.Context) error {
 	if s.public == nil {
 		return nil
@@ -76,26 +77,25 @@ func (s *server) stopPublic(ctx context.Context) error {
 	return errors.Join(err, laneErr)
 }
 
-// failureGrace is how long the store holds back what failed, while the server reports to
-// its health checks and begins to stop.
+// failureGrace is how long the store withholds the failed group's result, while health
+// checks report the failure and the server begins to stop.
 const failureGrace = 500 * time.Millisecond
 
-// stopFailed ends a server whose store has failed. Clients that wait for an answer get
-// that the outcome is unknown. The store is not closed as if nothing had happened: its
-// next start recovers it.
+// stopFailed ends a server whose store has failed. Waiting clients are answered that
+// the outcome is unknown. The store is not closed normally: its next start recovers it.
 func (s *server) stopFailed(why string) error {
 	s.life.stopping(2*failureGrace+time.Second, "store failed: "+why)
 	s.core.Drain()
-	time.Sleep(failureGrace) // in which readyz reports it
+	time.Sleep(failureGrace) // readyz reports the failure meanwhile
 	ctx, cancel := context.WithTimeout(context.Background(), failureGrace+time.Second)
 	defer cancel()
-	_ = s.stopPublic(ctx) // a request that is cut off has no acknowledgement
+	_ = s.stopPublic(ctx) // requests cut off here were not acknowledged
 	return errors.Join(errors.New(why), s.access.close())
 }
 
-// fail is called by the store when it has failed to write. When it returns, the group
-// that failed is answered. While the store is opened or closed, nobody waits for failed,
-// and what opens or closes it may wait for ever: the process ends here.
+// fail is called by the store when a write has failed. When it returns, the failed group
+// is answered. While the store is being opened or closed, nothing receives from failed,
+// and that call may block for ever: the process exits here.
 func (s *server) fail(why string) {
 	if s.running.Load() {
 		s.health.Reporter("store")(errors.New(why))

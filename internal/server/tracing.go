@@ -10,16 +10,16 @@ import (
 	"github.com/pulsegate/pulsegate/internal/sys/settings"
 )
 
-// TraceOptions say what is traced, and where to.
+// TraceOptions select the requests to trace, and the collector.
 type TraceOptions struct {
 	OTLPEndpoint string        `name:"otlp-endpoint" env:"PULSEGATE_OTLP_ENDPOINT,OTEL_EXPORTER_OTLP_ENDPOINT" placeholder:"URL" help:"OpenTelemetry collector for OTLP over HTTP, such as http://127.0.0.1:4318. Default: no tracing."`
-	TraceSample  float64       `default:"0.001" placeholder:"SHARE" help:"Share of requests to trace, from 0 to 1, unless the request says."`
+	TraceSample  float64       `default:"0.001" placeholder:"SHARE" help:"Share of requests to trace, from 0 to 1, unless its traceparent decides."`
 	TraceForced  int           `default:"${trace_forced}" help:"Requests per second that are traced because their traceparent says so; --trace-sample decides on more."`
 	TraceSlow    time.Duration `default:"250ms" help:"Trace every request that takes this long; 0s for none."`
 }
 
-// tracing returns what is traced; nil for nothing. Values that make no sense are refused
-// in either case.
+// tracing returns the options of the tracer, or nil for no tracing. Invalid values are
+// rejected in either case.
 func (c *Options) tracing() (*tracing.Options, error) {
 	err := firstBroken(
 		rule{c.TraceSample >= 0 && c.TraceSample <= 1, "--trace-sample must be from 0 to 1"},
@@ -29,17 +29,18 @@ func (c *Options) tracing() (*tracing.Options, error) {
 	if err != nil || c.OTLPEndpoint == "" {
 		return nil, err
 	}
-	// There is no flag for the headers, since others see command lines.
+	// There is no flag for the headers, because other users can see command lines.
 	headers, err := otlpHeaders(c.Getenv("OTEL_EXPORTER_OTLP_HEADERS"))
 	if err != nil {
 		return nil, err
 	}
 	endpoint, err := url.Parse(c.OTLPEndpoint)
 	if err != nil || endpoint.Scheme != "http" && endpoint.Scheme != "https" || endpoint.Host == "" {
-		// What is wrong with it is not shown: it may hold a password.
+		// The value is not quoted: it may contain a password.
 		return nil, settings.Usagef("--otlp-endpoint (or OTEL_EXPORTER_OTLP_ENDPOINT) is not of the form http://host:port")
 	}
-	// As OpenTelemetry's exporter specification derives it from the variable.
+	// The OpenTelemetry exporter specification derives the path from the variable in this
+	// way.
 	if !strings.HasSuffix(endpoint.Path, "/v1/traces") {
 		endpoint = endpoint.JoinPath("v1", "traces")
 	}
@@ -53,8 +54,8 @@ func (c *Options) tracing() (*tracing.Options, error) {
 	}, nil
 }
 
-// otlpHeaders reads OTEL_EXPORTER_OTLP_HEADERS: name=value, divided by commas and
-// percent-encoded.
+// otlpHeaders parses OTEL_EXPORTER_OTLP_HEADERS: name=value, separated by commas
+// and percent-encoded.
 func otlpHeaders(text string) (map[string]string, error) {
 	headers := map[string]string{}
 	for i, pair := range strings.Split(text, ",") {
@@ -71,8 +72,7 @@ func otlpHeaders(text string) (map[string]string, error) {
 	return headers, nil
 }
 
-// startTracing starts to trace, if there is somewhere to export to. A nil Tracer traces
-// nothing.
+// startTracing starts the tracer, if there is a collector. A nil Tracer traces nothing.
 func (s *server) startTracing() error {
 	cfg, err := s.opt.tracing()
 	if cfg == nil {
@@ -86,11 +86,10 @@ func (s *server) startTracing() error {
 	return nil
 }
 
-// stopTracingTimeout bounds how long a server that stops waits for the collector.
+// stopTracingTimeout bounds how long a stopping server waits for the collector.
 const stopTracingTimeout = 3 * time.Second
 
-// stopTracing exports what is left. That it could not is no reason to call the stop a
-// failure.
+// stopTracing exports the remaining spans. A failure does not make the stop a failure.
 func (s *server) stopTracing() {
 	ctx, cancel := context.WithTimeout(context.Background(), stopTracingTimeout)
 	defer cancel()

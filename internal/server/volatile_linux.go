@@ -6,12 +6,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// warnVolatile warns of a data directory in memory, where a sync
-// cannot keep anything over a power cut.
+// warnVolatile warns of a data directory in memory, where a sync does not
+// protect data from a power cut.
 func warnVolatile(log *slog.Logger, dir string) {
 	var fs unix.Statfs_t
 	if err := unix.Statfs(dir, &fs); err != nil {
-		return // the store has opened; this is about a warning only
+		return // the store has opened, and this is only for a warning
 	}
 	switch fs.Type {
 	case unix.TMPFS_MAGIC, unix.RAMFS_MAGIC:

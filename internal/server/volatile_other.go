@@ -4,5 +4,5 @@ package server
 
 import "log/slog"
 
-// warnVolatile knows the file systems of Linux only.
+// warnVolatile recognises file systems on Linux only.
 func warnVolatile(*slog.Logger, string) {}
