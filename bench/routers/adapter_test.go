@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// A router is a router of one of the two packages.
+// A router wraps a router of one of the two packages.
 type router interface {
 	http.Handler
 	setFlags(*table)
@@ -22,9 +22,9 @@ type router interface {
 	corsMethods() func(http.Handler) http.Handler
 }
 
-// A route is a route of one of the two packages.
+// A route wraps a route of one of the two packages.
 type route interface {
-	// apply performs one call.
+	// apply makes one call on the route.
 	apply(s step, matcher matcherFunc, buildVars func(map[string]string) map[string]string)
 	handler(http.Handler)
 	buildOnly()
@@ -33,8 +33,8 @@ type route interface {
 	subrouter() router
 	label(string)
 	match(*http.Request) matchResult
-	matchCopy(*http.Request) matchResult // on a copy of the value
-	// describe returns what the getters return.
+	matchCopy(*http.Request) matchResult // of a copy of the Route value
+	// describe returns the results of the getters.
 	describe() []string
 	// urls builds URLs in every way.
 	urls(pairs ...string) []string
@@ -55,14 +55,14 @@ type matchResult struct {
 	matchState
 }
 
-// What a handler can query.
-type asker struct {
+// The accessors read the data of a request's route.
+type accessors struct {
 	vars         func(*http.Request) map[string]string
 	currentRoute func(*http.Request) string
 	hasRouter    func(*http.Request) bool
 }
 
-// The two adapters must differ only as their comments say.
+// The two adapters may differ only as their comments say.
 func TestAdaptersAlike(t *testing.T) {
 	read := func(name string, names ...string) string {
 		text, err := os.ReadFile(name)

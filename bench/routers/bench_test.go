@@ -7,7 +7,7 @@ import (
 	"github.com/pulsegate/pulsegate/bench/routers"
 )
 
-// A sink is a ResponseWriter that keeps only the status.
+// A sink is a ResponseWriter that records only the status.
 type sink struct {
 	header http.Header
 	status int
@@ -33,7 +33,7 @@ func statusOf(h http.Handler, req *http.Request) int {
 }
 
 // BenchmarkRoute measures one request. With req=fresh each request is as read from a
-// connection; with req=reused it has been served before.
+// connection; with req=reused it was served before.
 func BenchmarkRoute(b *testing.B) {
 	sets, err := routers.Sets()
 	if err != nil {
@@ -48,7 +48,7 @@ func BenchmarkRoute(b *testing.B) {
 					h = p.Build(s)
 				}
 				if h == nil {
-					b.Skip("the router has no such routes")
+					b.Skip("the router does not support such routes")
 				}
 				benchmark(b, h, s, fresh)
 			}

@@ -11,19 +11,19 @@ import (
 	"testing"
 )
 
-// An outcome is all that can be seen of one request.
+// An outcome holds everything that can be observed of one request.
 type outcome struct {
 	status   int
 	header   http.Header
 	body     string
 	panicked bool
 	log      []string
-	notNil   []bool
+	hasVars  []bool
 
-	// outside is what code around the router sees of its request afterwards, and
-	// routeAfter the route.
-	outside    string
-	routeAfter string
+	// requestAfter describes the request after ServeHTTP as code around the
+	// router sees it, and routeAfter is its route.
+	requestAfter string
+	routeAfter   string
 
 	match    matchResult
 	matchLog []string
@@ -33,20 +33,20 @@ type outcome struct {
 	network string
 }
 
-func (w *world) outcomeOf(spec requestSpec) (o outcome) {
-	w.log, w.notNil, w.depth = nil, nil, 0
+func (in *instance) outcomeOf(spec requestSpec) (o outcome) {
+	in.log, in.hasVars, in.depth = nil, nil, 0
 	rec := httptest.NewRecorder()
 	req := spec.request()
-	o.panicked = panicOf(func() { w.served.ServeHTTP(rec, req) }) != ""
-	o.status, o.header, o.body, o.log, o.notNil = rec.Code, rec.Header(), rec.Body.String(), w.log, w.notNil
-	o.outside = fmt.Sprint(req.Method, req.RemoteAddr, req.Form, req.URL, w.ask.vars(req))
-	o.routeAfter = w.ask.currentRoute(req)
+	o.panicked = panicOf(func() { in.served.ServeHTTP(rec, req) }) != ""
+	o.status, o.header, o.body, o.log, o.hasVars = rec.Code, rec.Header(), rec.Body.String(), in.log, in.hasVars
+	o.requestAfter = fmt.Sprint(req.Method, req.RemoteAddr, req.Form, req.URL, in.access.vars(req))
+	o.routeAfter = in.access.currentRoute(req)
 
-	w.log = nil
-	o.panicked = panicOf(func() { o.match = w.served.match(spec.request()) }) != "" || o.panicked
-	o.matchLog = w.log
-	o.cors = w.cors(spec)
-	for _, rt := range w.routes {
+	in.log = nil
+	o.panicked = panicOf(func() { o.match = in.served.match(spec.request()) }) != "" || o.panicked
+	o.matchLog = in.log
+	o.cors = in.cors(spec)
+	for _, rt := range in.routes {
 		for _, match := range []func(*http.Request) matchResult{rt.match, rt.matchCopy} {
 			var m matchResult
 			if panicOf(func() { m = match(spec.request()) }) != "" {
@@ -57,13 +57,13 @@ func (w *world) outcomeOf(spec requestSpec) (o outcome) {
 	}
 	o.match = o.match.comparable()
 	if spec.overNetwork {
-		o.network = w.overNetwork(spec)
+		o.network = in.overNetwork(spec)
 	}
 	return o
 }
 
-// comparable leaves away what may differ: an empty map of variables, and which
-// function a handler is.
+// comparable removes what may differ: an empty map of variables, and the
+// identity of a handler function.
 func (m matchResult) comparable() matchResult {
 	if len(m.vars) == 0 {
 		m.vars = nil
@@ -83,43 +83,43 @@ func panicOf(f func()) (text string) {
 	return ""
 }
 
-// A pairing is what is compared: gorilla, and this package in one of its modes.
+// A pairing compares gorilla with this package in one of its modes.
 type pairing struct {
-	theirs, ours *world
+	theirs, ours *instance
 	encoded      bool // some router matches encoded paths
 
-	// shared is set if one of the two gives the request itself to middleware:
-	// this package with ShareRequest, gorilla without route and router in the
-	// context.
+	// shared is set if one of the two passes the original request to
+	// middleware: this package does so with ShareRequest, gorilla if neither
+	// the route nor the router is stored in the context.
 	shared bool
 }
 
 // compare sends one request to both and reports the first difference that is
-// not among the deliberate ones of docs/mux.md.
+// not one of the deliberate ones in docs/mux.md.
 func (p *pairing) compare(spec requestSpec) string {
 	want, got := p.theirs.outcomeOf(spec), p.ours.outcomeOf(spec)
 	if diff := compareVars(got, want); diff != "" {
 		return diff
 	}
 	if p.shared {
-		// The server sees what middleware changes, as a method.
+		// The server sees changes that middleware makes, for example of the method.
 		want.network, got.network = "", ""
-	} else if diff := compareOutside(got, want); diff != "" {
+	} else if diff := compareAfter(got, want); diff != "" {
 		return diff
 	}
-	// Route.Use middleware runs here also after an earlier mismatch.
+	// In this package, Route.Use middleware also runs after an earlier mismatch.
 	for _, o := range []*outcome{&want, &got} {
 		o.log, o.matchLog = withoutRouteMiddleware(o.log), withoutRouteMiddleware(o.matchLog)
 	}
 	u := spec.request().URL
 	if p.encoded && want.status == 301 && got.status == 301 && u.EscapedPath() != u.Path {
-		// Redirects keep the encoding here.
+		// In this package redirects keep the encoding.
 		want.header.Del("Location")
 		got.header.Del("Location")
 		want.body, got.body = "", ""
 		want.network, got.network = "", ""
 	}
-	// Redirects of paths that look like hosts stay on the host here.
+	// In this package redirects of paths that look like hosts stay on the host.
 	if strings.HasPrefix(want.header.Get("Location"), "//") && !strings.HasPrefix(got.header.Get("Location"), "//") {
 		want.header["Location"], want.body = got.header["Location"], got.body
 		want.network, got.network = "", ""
@@ -147,26 +147,28 @@ func (p *pairing) compare(spec requestSpec) string {
 }
 
 // compareVars reports where gorilla has a map of variables and this package has
-// none. Here a matched route without variables has an empty map, as in v1.8.1.
+// none. In this package a matched route without variables has an empty map, as
+// in v1.8.1.
 func compareVars(got, want outcome) string {
-	if len(got.notNil) != len(want.notNil) {
+	if len(got.hasVars) != len(want.hasVars) {
 		return "" // middleware of routes
 	}
-	for i, notNil := range want.notNil {
-		if notNil && !got.notNil[i] {
+	for i, hasVars := range want.hasVars {
+		if hasVars && !got.hasVars[i] {
 			return fmt.Sprintf("variables %d: nil, but not in gorilla\n%q", i, got.log)
 		}
 	}
 	return ""
 }
 
-// compareOutside compares what is seen around the router. A static route without
-// middleware, and an answer without a route, leave their mark here.
-func compareOutside(got, want outcome) string {
-	if got.outside != want.outside {
-		return fmt.Sprintf("request outside: got %q, gorilla %q", got.outside, want.outside)
+// compareAfter compares the request as seen around the router. In this package, a
+// static route without middleware and an answer without a route change the
+// original request.
+func compareAfter(got, want outcome) string {
+	if got.requestAfter != want.requestAfter {
+		return fmt.Sprintf("request afterwards: got %q, gorilla %q", got.requestAfter, want.requestAfter)
 	}
-	// What comes after the handler is an inner turn.
+	// The lines after the handler's may be those of a reentrant call.
 	first := slices.IndexFunc(got.log, func(line string) bool {
 		return strings.HasPrefix(line, "enter ") || strings.HasPrefix(line, "handler ")
 	})
@@ -177,9 +179,9 @@ func compareOutside(got, want outcome) string {
 	return ""
 }
 
-func (w *world) cors(spec requestSpec) (methods string) {
+func (in *instance) cors(spec requestSpec) (methods string) {
 	rec := httptest.NewRecorder()
-	h := w.served.corsMethods()(http.NotFoundHandler())
+	h := in.served.corsMethods()(http.NotFoundHandler())
 	if text := panicOf(func() { h.ServeHTTP(rec, spec.request()) }); text != "" {
 		return "panic"
 	}
@@ -214,7 +216,7 @@ var (
 	oddPairs      = regexp.MustCompile(`must be multiple of 2, got .*`)
 )
 
-// compareRoutes compares the getters, the names and the order of Walk.
+// compareRoutes compares the results of the getters, the names and the order of Walk.
 func (p *pairing) compareRoutes(t *testing.T, tab *table) {
 	t.Helper()
 	equal := func(what string, got, want []string) {
@@ -228,18 +230,18 @@ func (p *pairing) compareRoutes(t *testing.T, tab *table) {
 		got, want := p.ours.routes[i], p.theirs.routes[i]
 		equal(fmt.Sprintf("getters of route %d", i), got.describe(), want.describe())
 		if strings.Contains(fmt.Sprint(want.describe()), "%") {
-			continue // gorilla garbles these URLs
+			continue // gorilla builds these URLs incorrectly
 		}
 		for _, pairs := range [][]string{pairs, {"x", "1"}, {"x"}, nil} {
-			// Errors quote no values here.
-			urls := func(w *world, rt route) []string {
-				w.log = nil
+			// In this package errors do not quote values.
+			urls := func(in *instance, rt route) []string {
+				in.log = nil
 				urls := rt.urls(pairs...)
 				for i := range urls {
 					urls[i] = valueMismatch.ReplaceAllString(urls[i], "value")
 					urls[i] = oddPairs.ReplaceAllString(urls[i], "pairs")
 				}
-				return append(urls, w.log...)
+				return append(urls, in.log...)
 			}
 			equal(fmt.Sprintf("URLs of route %d from %q", i, pairs), urls(p.ours, got), urls(p.theirs, want))
 		}

@@ -13,13 +13,13 @@ import (
 	"github.com/pulsegate/pulsegate/mux"
 )
 
-// compilerKinds is how many functions compilerOf knows.
+// compilerKinds is the number of functions that compilerOf can return.
 const compilerKinds = 4
 
-// check builds one scenario with both packages and compares some requests.
+// check builds one scenario with both packages and compares the answers to some requests.
 func check(t *testing.T, data []byte) {
 	t.Helper()
-	s := newScenario(&dice{data})
+	s := newScenario(&chooser{data})
 	defer func(theirs, ours func(string) (*regexp.Regexp, error)) {
 		gorilla.RegexpCompileFunc, mux.RegexpCompileFunc = theirs, ours
 	}(gorilla.RegexpCompileFunc, mux.RegexpCompileFunc)
@@ -34,30 +34,31 @@ func check(t *testing.T, data []byte) {
 
 func checkPair(t *testing.T, s scenario, share bool) {
 	t.Helper()
-	theirs := &world{ask: gorillaAsker, root: gorillaRouter{gorilla.NewRouter()}, update: func(f func()) { f() }}
+	theirs := &instance{access: gorillaAccessors, root: gorillaRouter{gorilla.NewRouter()}, update: func(f func()) { f() }}
 	own := mux.NewRouter().ShareRequest(share)
-	ours := &world{ask: oursAsker, root: oursRouter{own}, update: own.Update}
-	// Without route and router in the context gorilla gives the request itself to
-	// middleware. That of an inner turn would change the outer one's.
+	ours := &instance{access: oursAccessors, root: oursRouter{own}, update: own.Update}
+	// If neither route nor router is stored in the context, gorilla passes the
+	// original request to middleware. In a reentrant call it would change the
+	// request of the outer call.
 	omitted := s.omitRoute && s.omitRouter
 	if !omitted {
-		theirs.most, ours.most = 2, 2
+		theirs.maxDepth, ours.maxDepth = 2, 2
 	}
-	// both does the same with both.
-	both := func(what string, f func(*world)) (panicked bool) {
+	// both calls f for both instances and compares the panics.
+	both := func(what string, f func(*instance)) (panicked bool) {
 		want, got := panicOf(func() { f(theirs) }), panicOf(func() { f(ours) })
 		if got != want {
 			t.Fatalf("%s: %s, gorilla %s\n%s", what, got, want, s.table)
 		}
 		return want != ""
 	}
-	if both("building", func(w *world) { w.build(s.table, w.root, "") }) {
+	if both("building", func(in *instance) { in.build(s.table, in.root, "") }) {
 		return
 	}
-	both("copying", func(w *world) {
-		w.served = w.root
+	both("copying", func(in *instance) {
+		in.served = in.root
 		if s.copied {
-			w.served = w.root.copied()
+			in.served = in.root.copied()
 		}
 	})
 	p := &pairing{theirs, ours, s.usesEncoding(), share || omitted}
@@ -71,19 +72,19 @@ func checkPair(t *testing.T, s scenario, share bool) {
 		}
 	}
 	send("at first", s.before)
-	panicked := both("changing", func(w *world) {
+	panicked := both("changing", func(in *instance) {
 		update := func(f func()) { f() }
 		if s.grouped {
-			update = w.update
+			update = in.update
 		}
-		update(func() { w.make(s.changes) })
+		update(func() { in.applyChanges(s.changes) })
 	})
 	if !panicked {
 		send("after the changes", s.after)
 	}
 }
 
-// compilerOf returns one of the functions that programs may compile with.
+// compilerOf returns one of the functions to which programs may set RegexpCompileFunc.
 func compilerOf(kind int) func(string) (*regexp.Regexp, error) {
 	switch kind {
 	case 1:
@@ -112,7 +113,7 @@ func (t *table) usesEncoding() bool {
 	return t.encoded || slices.ContainsFunc(t.routes, func(r routeSpec) bool { return r.sub != nil && r.sub.usesEncoding() })
 }
 
-// usesOmit reports whether the root leaves the route or the router away.
+// usesOmit reports whether the root omits the route or the router.
 func (t *table) usesOmit() bool { return t.omitRoute || t.omitRouter }
 
 // String prints the table for a failed test.
@@ -124,7 +125,7 @@ func (t *table) indented(by string) string {
 		by, t.strictSlash, t.lateStrict, t.skipClean, t.encoded, t.omitRoute, t.omitRouter, t.notFound, t.notAllowed, t.middlewares)
 	for i, r := range t.routes {
 		fmt.Fprintf(&b, "%sroute %d: %+q handler=%v again=%q buildOnly=%v name=%q middlewares=%d after=%+q\n",
-			by, i, fmt.Sprint(r.steps), r.handler, r.again, r.buildOnly, r.name, r.middlewares, fmt.Sprint(r.after))
+			by, i, fmt.Sprint(r.steps), r.handler, r.reenter, r.buildOnly, r.name, r.middlewares, fmt.Sprint(r.after))
 		if r.sub != nil {
 			b.WriteString(r.sub.indented(by + "  "))
 		}
@@ -155,7 +156,7 @@ func randomBytes(seed uint64) []byte {
 // FuzzAgainstGorilla does the same with tables made by the fuzzer.
 func FuzzAgainstGorilla(f *testing.F) {
 	f.Add([]byte{})
-	f.Add([]byte("a table of routes and some requests to it, as good as any other"))
+	f.Add([]byte("an arbitrary table of routes with some requests"))
 	for seed := range uint64(20) {
 		f.Add(randomBytes(seed))
 	}

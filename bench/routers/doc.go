@@ -8,5 +8,5 @@
 //
 // # Not here
 //
-// No tests of absolute behaviour: these are in package mux.
+// Tests of one package's behaviour alone: these are in package mux.
 package routers

@@ -1,8 +1,8 @@
-// This file and mux_test.go differ by the package that they import, and by the
+// This file and mux_test.go differ only by the imported package and by the
 // names that begin with gorilla here and ours there. The two packages have the
-// same methods, but these take and return types of their own package: no one
-// interface fits both, and so each has its adapter. TestAdaptersAlike compares
-// the files.
+// same methods, but with parameters and results of their own types. No
+// interface fits both, so each needs an adapter. TestAdaptersAlike compares the
+// files.
 
 package routers_test
 
@@ -19,7 +19,7 @@ type gorillaRoute struct{ *gorilla.Route }
 
 type gorillaLabel struct{}
 
-var gorillaAsker = asker{
+var gorillaAccessors = accessors{
 	vars:         gorilla.Vars,
 	currentRoute: func(r *http.Request) string { return gorillaLabelOf(gorilla.CurrentRoute(r)) },
 	hasRouter:    func(r *http.Request) bool { return gorilla.CurrentRouter(r) != nil },

@@ -7,13 +7,13 @@ import (
 	"strings"
 )
 
-// A dice turns the bytes of a fuzz input into choices. When they run out all
-// choices are zero, so that short inputs mean small tables.
-type dice struct {
+// A chooser turns the bytes of a fuzz input into choices. After the last byte
+// all choices are zero, so that short inputs make small tables.
+type chooser struct {
 	data []byte
 }
 
-func (d *dice) below(n int) int {
+func (d *chooser) below(n int) int {
 	if len(d.data) == 0 {
 		return 0
 	}
@@ -22,11 +22,11 @@ func (d *dice) below(n int) int {
 	return int(b) % n
 }
 
-func (d *dice) oneIn(n int) bool { return d.below(n) == n-1 }
+func (d *chooser) oneIn(n int) bool { return d.below(n) == n-1 }
 
-func pick[T any](d *dice, from []T) T { return from[d.below(len(from))] }
+func pick[T any](d *chooser, from []T) T { return from[d.below(len(from))] }
 
-// A table is what a router is built from.
+// A table describes a router.
 type table struct {
 	strictSlash, skipClean, encoded bool
 	omitRoute, omitRouter           bool
@@ -38,7 +38,7 @@ type table struct {
 	lateStrict bool
 }
 
-// A change is made to a router that has served already.
+// A change describes a change of a router that has already served.
 type change struct {
 	on   int // 0 and 1: the root or a copy of its value, others: a route
 	kind int
@@ -46,24 +46,24 @@ type change struct {
 	step step
 }
 
-// A scenario is a table, what is sent to it, and what is changed in between.
+// A scenario is a table, requests to it, and changes between the requests.
 type scenario struct {
 	*table
 
-	// compiler is the kind of the RegexpCompileFunc.
+	// compiler selects the RegexpCompileFunc; see compilerOf.
 	compiler int
 
-	// copied is set to serve with a copy of the router's value.
+	// copied means that a copy of the Router value serves.
 	copied bool
 
 	before, after []requestSpec
 	changes       []change
 
-	// grouped is set to make the changes as one.
+	// grouped means that the changes are published as one.
 	grouped bool
 }
 
-func newScenario(d *dice) scenario {
+func newScenario(d *chooser) scenario {
 	s := scenario{table: newTable(d, "", 2)}
 	if d.oneIn(12) {
 		s.compiler = 1 + d.below(compilerKinds-1)
@@ -77,7 +77,7 @@ func newScenario(d *dice) scenario {
 		for i := range 1 + d.below(3) {
 			s.changes = append(s.changes, newChange(d, "late"+string(rune('0'+i))))
 		}
-		// The same again, and others.
+		// Some of the first requests, and new ones.
 		s.after = append(s.after, s.before[:3]...)
 		for range 4 {
 			s.after = append(s.after, newRequestSpec(d, s.table))
@@ -88,7 +88,7 @@ func newScenario(d *dice) scenario {
 
 const changeKinds = 10
 
-func newChange(d *dice, label string) change {
+func newChange(d *chooser, label string) change {
 	c := change{on: d.below(8), kind: d.below(changeKinds)}
 	switch {
 	case c.on < 2:
@@ -102,7 +102,7 @@ func newChange(d *dice, label string) change {
 type routeSpec struct {
 	steps       []step
 	handler     bool
-	again       string // the path that the handler gives back to the root, or empty
+	reenter     string // path with which the handler calls the root again, or empty
 	buildOnly   bool
 	name        string
 	middlewares int
@@ -118,8 +118,8 @@ type step struct {
 	label string
 }
 
-// The fragments are chosen so that templates and paths meet often, and that
-// they touch what is special: slashes, encodings, invalid UTF-8, line ends.
+// The fragments are chosen so that templates and paths match often, and that
+// they include special cases: slashes, encodings, invalid UTF-8, line ends.
 var (
 	templateParts = []string{
 		"/a", "/b", "/", "/{x}", "/{y}", "/a/b", "/{x:[0-9]+}", "/{z:.*}", "-{y}", ".json", "/{x}-{y}", "/1",
@@ -142,7 +142,7 @@ var (
 )
 
 // newTable makes a table. depth limits the nesting of subrouters.
-func newTable(d *dice, label string, depth int) *table {
+func newTable(d *chooser, label string, depth int) *table {
 	t := &table{
 		strictSlash: d.oneIn(3),
 		skipClean:   d.oneIn(4),
@@ -163,7 +163,7 @@ func newTable(d *dice, label string, depth int) *table {
 	return t
 }
 
-func newRouteSpec(d *dice, label string, depth int) routeSpec {
+func newRouteSpec(d *chooser, label string, depth int) routeSpec {
 	r := routeSpec{handler: !d.oneIn(8), buildOnly: d.oneIn(20)}
 	if d.oneIn(3) {
 		r.name = pick(d, []string{"n1", "n2"})
@@ -175,11 +175,11 @@ func newRouteSpec(d *dice, label string, depth int) routeSpec {
 		r.steps = append(r.steps, newStep(d, label+string(rune('0'+i))))
 	}
 	if d.oneIn(8) {
-		r.again = pick(d, []string{"/a", "/b", "/1", "/ab", "/a/b", "/none"})
+		r.reenter = pick(d, []string{"/a", "/b", "/1", "/ab", "/a/b", "/none"})
 	}
 	if depth > 0 && d.oneIn(3) {
 		if d.oneIn(2) {
-			// A subrouter that many requests reach.
+			// A subrouter that matches many requests.
 			r.steps = []step{{call: "PathPrefix", args: []string{pick(d, []string{"/{x}", "/a", "/{x:[0-9]+}", "/{y}"})}, label: label + "0"}}
 		}
 		r.sub = newTable(d, label+"/", depth-1)
@@ -191,7 +191,7 @@ func newRouteSpec(d *dice, label string, depth int) routeSpec {
 	return r
 }
 
-func newStep(d *dice, label string) step {
+func newStep(d *chooser, label string) step {
 	s := step{label: label}
 	switch d.below(17) {
 	default:
@@ -222,7 +222,7 @@ func newStep(d *dice, label string) step {
 	return s
 }
 
-func newTemplate(d *dice) string {
+func newTemplate(d *chooser) string {
 	var b strings.Builder
 	for range d.below(4) {
 		b.WriteString(pick(d, templateParts[:len(templateParts)-8]))
@@ -233,19 +233,19 @@ func newTemplate(d *dice) string {
 	return b.String()
 }
 
-// A requestSpec is what a request is built from; each router gets a fresh one.
+// A requestSpec describes a request; each instance gets a new one.
 type requestSpec struct {
 	method, host, path, query string
 	absolute, opaqueHost      bool
 	headerA                   []string
 
-	// overNetwork is set to send it to a server as well.
+	// overNetwork means that it is also sent to a server.
 	overNetwork bool
 }
 
-// aim returns a path that some route of the table may match: its templates with
-// the variables filled in.
-func (t *table) aim(d *dice) (path string) {
+// matchingPath returns a path that some route of the table may match: its
+// templates with values for the variables.
+func (t *table) matchingPath(d *chooser) (path string) {
 	for t != nil {
 		r := &t.routes[d.below(len(t.routes))]
 		for _, s := range r.steps {
@@ -260,14 +260,14 @@ func (t *table) aim(d *dice) (path string) {
 
 var variableParts = regexp.MustCompile(`\{[^}]*\}+`)
 
-func newRequestSpec(d *dice, t *table) requestSpec {
+func newRequestSpec(d *chooser, t *table) requestSpec {
 	r := requestSpec{
 		method: pick(d, tableMethods),
 		host:   pick(d, hosts),
 		query:  pick(d, queries),
 	}
 	if d.oneIn(2) {
-		r.path = t.aim(d)
+		r.path = t.matchingPath(d)
 	}
 	if r.path == "" || d.oneIn(8) {
 		for range 1 + d.below(4) {

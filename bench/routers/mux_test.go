@@ -1,8 +1,7 @@
-// This file and gorilla_test.go differ by the package that they import, and by the
-// names that begin with ours here and gorilla there. The two packages have the
-// same methods, but these take and return types of their own package: no one
-// interface fits both, and so each has its adapter. TestAdaptersAlike compares
-// the files.
+// This file and gorilla_test.go differ only by the imported package and by the
+// names that begin with ours here and gorilla there. The two packages have the same
+// methods, but with parameters and results of their own types. No interface fits
+// both, so each needs an adapter. TestAdaptersAlike compares the files.
 
 package routers_test
 
@@ -19,7 +18,7 @@ type oursRoute struct{ *mux.Route }
 
 type oursLabel struct{}
 
-var oursAsker = asker{
+var oursAccessors = accessors{
 	vars:         mux.Vars,
 	currentRoute: func(r *http.Request) string { return oursLabelOf(mux.CurrentRoute(r)) },
 	hasRouter:    func(r *http.Request) bool { return mux.CurrentRouter(r) != nil },

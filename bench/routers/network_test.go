@@ -17,7 +17,7 @@ var notSent = regexp.MustCompile(`[^!-~]`)
 
 // overNetwork sends the request to a server and returns the raw response, including a
 // body after HEAD, which an http.Client would hide.
-func (w *world) overNetwork(spec requestSpec) string {
+func (in *instance) overNetwork(spec requestSpec) string {
 	req := spec.request()
 	target := req.URL.EscapedPath()
 	if req.URL.RawQuery != "" {
@@ -26,8 +26,8 @@ func (w *world) overNetwork(spec requestSpec) string {
 	if !strings.HasPrefix(target, "/") || notSent.MatchString(target+req.Method+spec.host) || spec.host == "" || req.Method == http.MethodConnect {
 		return "not sent"
 	}
-	w.log, w.depth = nil, 0
-	server := &http.Server{Handler: w.served, ErrorLog: log.New(io.Discard, "", 0)} // panics are compared elsewhere
+	in.log, in.depth = nil, 0
+	server := &http.Server{Handler: in.served, ErrorLog: log.New(io.Discard, "", 0)} // panics are compared elsewhere
 	conn, end := net.Pipe()
 	l := &oneConn{conn: end, closed: make(chan struct{})}
 	done := make(chan error, 1)
@@ -42,7 +42,7 @@ func (w *world) overNetwork(spec requestSpec) string {
 	}
 	go fmt.Fprintf(conn, "%s %s HTTP/1.1\r\nHost: %s\r\nConnection: close\r\n\r\n", req.Method, target, spec.host)
 	answer, err := io.ReadAll(conn)
-	return fmt.Sprintf("%s %v %q", date.ReplaceAll(bytes.TrimSpace(answer), nil), err, withoutRouteMiddleware(w.log))
+	return fmt.Sprintf("%s %v %q", date.ReplaceAll(bytes.TrimSpace(answer), nil), err, withoutRouteMiddleware(in.log))
 }
 
 var date = regexp.MustCompile(`Date: [^\r]*`)

@@ -15,18 +15,19 @@ import (
 	"github.com/pulsegate/pulsegate/mux"
 )
 
-// A Peer is a router of the comparison.
+// A Peer is one of the compared routers.
 type Peer struct {
 	Name string
 
-	// Build returns a handler for the set, or nil if the router cannot do what
-	// the set asks for.
+	// Build returns a handler for the set, or nil if the router does not
+	// support its routes.
 	Build func(*Set) http.Handler
 }
 
-// Peers returns the routers in the order of the table. This project's comes
-// twice: as it is, and with ShareRequest. So does ServeMux: as it is, and with a
-// copy of the request, as gorilla/mux gives to handlers.
+// Peers returns the routers in the order of the table. This project's router is
+// listed twice: with default settings, and with ShareRequest. So is ServeMux:
+// alone, and with a copy of the request for the handler, as gorilla/mux makes
+// one.
 func Peers() []Peer {
 	return []Peer{
 		{"pulsegate", func(s *Set) http.Handler { return buildMux(s, false) }},
@@ -44,10 +45,10 @@ func Peers() []Peer {
 	}
 }
 
-// variable is the name that handlers of sets with Read ask for.
+// variable is the variable that handlers of sets with Read read.
 const variable = "name"
 
-// answer is what handlers do. A variable that was asked for must have come.
+// answer is the body of all handlers. It checks the variable if the set demands that.
 func answer(w http.ResponseWriter, s *Set, value func() string) {
 	if s.Read && value() != "12345" {
 		w.WriteHeader(http.StatusInternalServerError)
@@ -74,14 +75,14 @@ func buildGorilla181(s *Set) http.Handler {
 	return r
 }
 
-// A muxRoute is a route of gorilla/mux, in one of its versions or in ours.
+// A muxRoute is a route of gorilla/mux, in one of its versions, or of package mux.
 type muxRoute[R any] interface {
 	Methods(...string) R
 	Host(string) R
 }
 
-// handle adds the routes of a set to a router of that family. variableOf returns a
-// variable of a request's path.
+// handle adds the routes of a set to such a router. variableOf returns a variable
+// of a request's path.
 func handle[R muxRoute[R]](s *Set, handleFunc func(string, func(http.ResponseWriter, *http.Request)) R, variableOf func(*http.Request, string) string) {
 	h := func(w http.ResponseWriter, req *http.Request) {
 		answer(w, s, func() string { return variableOf(req, variable) })
@@ -126,8 +127,8 @@ func buildServeMux(s *Set) http.Handler {
 	return m
 }
 
-// buildServeMuxCopy builds a ServeMux that gives handlers a copy of the request. It has
-// the least cost of any router that does.
+// buildServeMuxCopy builds a ServeMux that passes a copy of the request to handlers. No
+// router that copies the request can cost less.
 func buildServeMuxCopy(s *Set) http.Handler {
 	m := buildServeMux(s)
 	if m == nil {

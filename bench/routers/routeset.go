@@ -22,7 +22,7 @@ type Set struct {
 	Host   string // of all routes, if not empty
 	Routes []Route
 
-	// Requests are sent in turn.
+	// Requests are sent in rotation.
 	Requests []Route
 
 	// Status is the expected answer.
@@ -75,12 +75,12 @@ func newSet(name string, routes []Route) Set {
 	for _, r := range routes {
 		s.Requests = append(s.Requests, Route{r.Method, fill(r.Path)})
 	}
-	// Large tables are asked for a sample, so that all sets have similar
-	// demands on the processor's caches.
+	// Large tables are tested with a sample of their routes, so that all sets
+	// make similar demands on the processor's caches.
 	const maxRequests = 250
 	if n := len(s.Requests); n > maxRequests {
 		var sample []Route
-		// An odd step, because the routes alternate.
+		// The step is odd because static routes and others alternate.
 		for i := 0; i < n; i += n/maxRequests | 1 {
 			sample = append(sample, s.Requests[i])
 		}
@@ -120,7 +120,7 @@ func readRoutes(name string) ([]Route, error) {
 
 var variables = regexp.MustCompile(`\{(\w+)(?::[^}]*)?\}`)
 
-// fill puts digits, which suit all patterns used here, in place of variables.
+// fill replaces variables by digits, which match all patterns used here.
 func fill(path string) string {
 	return variables.ReplaceAllString(path, "12345")
 }
