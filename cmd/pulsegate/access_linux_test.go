@@ -20,7 +20,7 @@ func TestRevokeWithoutDescriptors(t *testing.T) {
 	p := start(t, bin, filepath.Join(dir, "data"), "--tokens="+file)
 	poster := newPoster(t, connect(t, p.addr), "Authorization: Bearer "+token+"\r\n")
 	if status, _ := poster.post(); status != 200 {
-		t.Fatalf("a token in force: %d", status)
+		t.Fatalf("a valid token: %d", status)
 	}
 	var was unix.Rlimit
 	if err := unix.Prlimit(p.cmd.Process.Pid, unix.RLIMIT_NOFILE, nil, &was); err != nil {

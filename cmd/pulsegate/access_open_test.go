@@ -49,7 +49,7 @@ func TestRemovedCAOnOpenConnections(t *testing.T) {
 		t.Fatal(err)
 	}
 	if ends := poster.until(401); !ends {
-		t.Error("the connection is kept, and the client has no cause to show another certificate")
+		t.Error("the connection stays open, so the client does not present another certificate")
 	}
 	if code := p.stop(); code != 0 {
 		t.Errorf("exit code %d:\n%s", code, p.stderr())

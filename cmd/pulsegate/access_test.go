@@ -81,14 +81,14 @@ func TestRevokeOnRunningServer(t *testing.T) {
 		}
 		until(second, 200)
 		if got := status(first); got != 200 {
-			t.Errorf("%s lane, a token in force: %d", lane, got)
+			t.Errorf("%s lane, a valid token: %d", lane, got)
 		}
 		if _, errs, code := output(t, bin, "token", "revoke", "--file", file, "--audit", "", "--gateway", "bed-8"); code != 0 {
 			t.Fatal(errs)
 		}
 		until(second, 401)
 		if got := status(first); got != 200 {
-			t.Errorf("%s lane, a token in force after another was revoked: %d", lane, got)
+			t.Errorf("%s lane, a valid token after another was revoked: %d", lane, got)
 		}
 	}
 	if code := p.stop(); code != 0 {
@@ -238,7 +238,7 @@ func TestNoSecretsInOutput(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if !strings.Contains(path, "/readings?") || resp.StatusCode != 200 { // the readings that were asked for
+		if !strings.Contains(path, "/readings?") || resp.StatusCode != 200 { // the requested readings
 			fmt.Fprintf(&shown, "%s %s\n", resp.Header, text)
 		}
 		return resp.StatusCode

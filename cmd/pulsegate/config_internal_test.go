@@ -114,7 +114,7 @@ func TestPrintConfigRoundTrip(t *testing.T) {
 				t.Errorf("no line %s in\n%s", tt.want, first)
 			}
 			if strings.Contains(second, "# default") || strings.Contains(second, "# env") || strings.Count(second, "# "+path+":") < 25 {
-				t.Errorf("not everything comes from the file:\n%s", second)
+				t.Errorf("some settings do not come from the file:\n%s", second)
 			}
 		})
 	}
@@ -141,7 +141,7 @@ func TestConfigErrors(t *testing.T) {
 		{"unknown key", "[serve]\nmax-batch-byte = 1", []string{"FILE:2: max-batch-byte is not a setting of pulsegate serve; did you mean max-batch-bytes?"}},
 		{"underscores", "[serve]\nmax_ahead = '1m'", []string{"FILE:2: max_ahead is not a setting of pulsegate serve; did you mean max-ahead?"}},
 		{"swapped letters", "[serve]\nmax-ahaed = '1m'", []string{"FILE:2: max-ahaed is not a setting of pulsegate serve; did you mean max-ahead?"}},
-		{"unlike all", "[serve]\ncolour = 'red'", []string{"FILE:2: colour is not a setting of pulsegate serve"}},
+		{"no similar key", "[serve]\ncolour = 'red'", []string{"FILE:2: colour is not a setting of pulsegate serve"}},
 		{"unknown table", "[server]\naddr = ':1'", []string{"FILE:1: server is not a setting of pulsegate; did you mean [serve]?"}},
 		{"no table", "addr = ':1'", []string{"FILE:1: addr does not belong here; put it under [serve] or [demo]"}},
 		{"table above", "[sim]\nusers = 1", []string{"FILE:2: users does not belong here; put it under [sim.run]"}},
@@ -155,7 +155,7 @@ func TestConfigErrors(t *testing.T) {
 		{"unclear unit", "[serve]\nmax-batch-bytes = '1M'", []string{`FILE:2: serve.max-batch-bytes: "1M" is not a number of bytes; did you mean 1MiB?`}},
 		{"part of a byte", "[serve]\nmax-batch-bytes = '0.3B'", []string{`FILE:2: serve.max-batch-bytes: "0.3B" is not a whole number of bytes`}},
 		{"text for a number", "[serve]\nloops = 'two'", []string{`FILE:2: serve.loops: "two" is not a whole number`}},
-		{"text for a truth", "[serve]\ninsecure = 'maybe'", []string{"FILE:2: serve.insecure: bool value must be true, 1, yes, false, 0 or no"}},
+		{"text for a boolean", "[serve]\ninsecure = 'maybe'", []string{"FILE:2: serve.insecure: bool value must be true, 1, yes, false, 0 or no"}},
 		{"fraction", "[serve]\nloops = 1.5", []string{`FILE:2: serve.loops: "1.5" is not a whole number`}},
 		{"list for a text", "[serve]\naddr = ['a']", []string{"FILE:2: serve.addr: write a string, a number, true or false"}},
 		{"date for a text", "[serve]\naddr = 1979-05-27", []string{"FILE:2: serve.addr: write a string, a number, true or false"}},
@@ -203,15 +203,15 @@ func TestConfigErrorsAreWrongUsage(t *testing.T) {
 		{"too few bytes of log", "[serve]\nlog-budget-bytes = 1000", nil, "", "--log-budget-bytes must be at least 262144"},
 		{"no port", "[serve]\naddr = '127.0.0.1'", nil, "", "--addr: address 127.0.0.1: missing port in address; did you mean 127.0.0.1:8080?"},
 		{"no host for administrators", "[serve]\nadmin-addr = '6060'", nil, "", "did you mean 127.0.0.1:6060?"},
-		{"no unit of a long time", "[serve]\nretain = 400", nil, "", "retain: 400 needs a unit; did you mean 400d?"},
+		{"no unit, usually days", "[serve]\nretain = 400", nil, "", "retain: 400 needs a unit; did you mean 400d?"},
 		{"unknown sign", "", []string{"--accept=spo2=1..100"}, "", "the signs are systolic_mmhg, diastolic_mmhg, spo2_pct, heart_rate_bpm, resting_heart_rate_bpm"},
 		{"open to everybody", "[serve]\naddr = ':8080'", nil, "", "name a token file with --tokens"},
-		{"no time to read", "[serve]\nread-timeout = '0s'", nil, "", "--read-timeout must be above 0"},
-		{"no time between requests", "[serve]\nidle-timeout = '0s'", nil, "", "--idle-timeout must be above 0"},
-		{"delay before it began", "[serve]\ndrain-delay = '-1s'", nil, "", "--drain-delay must be at least 0s"},
-		{"end before the beginning", "[serve]\ndrain-timeout = '-1s'", nil, "", "--drain-timeout must be at least 0s"},
-		{"more than all traces", "[serve]\ntrace-sample = 1.5", nil, "", "--trace-sample must be from 0 to 1"},
-		{"slower than nothing", "[serve]\ntrace-slow = '-1s'", nil, "", "--trace-slow must be at least 0s"},
+		{"read timeout of zero", "[serve]\nread-timeout = '0s'", nil, "", "--read-timeout must be above 0"},
+		{"idle timeout of zero", "[serve]\nidle-timeout = '0s'", nil, "", "--idle-timeout must be above 0"},
+		{"negative drain delay", "[serve]\ndrain-delay = '-1s'", nil, "", "--drain-delay must be at least 0s"},
+		{"negative drain timeout", "[serve]\ndrain-timeout = '-1s'", nil, "", "--drain-timeout must be at least 0s"},
+		{"sample above 1", "[serve]\ntrace-sample = 1.5", nil, "", "--trace-sample must be from 0 to 1"},
+		{"negative trace-slow", "[serve]\ntrace-slow = '-1s'", nil, "", "--trace-slow must be at least 0s"},
 		{"collector without a scheme", "[serve]\notlp-endpoint = 'collector:4318'", nil, "", "--otlp-endpoint"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -179,8 +179,8 @@ func killRounds(t *testing.T, bin string, rounds int, seed uint64) (wrong []stri
 	return nil, len(l.acked)
 }
 
-// kill -9 loses nothing that was acknowledged, by a ledger that shares no code with that of
-// pulsegate sim.
+// kill -9 loses no acknowledged reading, according to a ledger that shares no code with that
+// of pulsegate sim.
 //
 // Seen to fail with the mutant answer-before-commit. After kill -9 the kernel still writes its
 // buffers, so a build that only omits the sync passes; a power loss is needed to find that.

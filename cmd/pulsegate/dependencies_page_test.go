@@ -9,11 +9,10 @@ import (
 	"testing"
 )
 
-// docs/dependencies.md has every module that is linked, and every one that go.mod requires
-// directly, in its version; and no row of the page is of a module, or a version, that
-// go.mod does not have.
+// docs/dependencies.md lists every linked module and every module that go.mod requires
+// directly, with its version. It lists no module or version that go.mod does not have.
 //
-// Seen to fail with a row left out, and with another version in one.
+// Seen to fail with a missing row, and with another version in one.
 func TestDependenciesPage(t *testing.T) {
 	text, err := os.ReadFile("../../docs/dependencies.md")
 	if err != nil {
@@ -38,7 +37,7 @@ func TestDependenciesPage(t *testing.T) {
 	for _, m := range mod.Require {
 		known[m.Path+" | "+m.Version] = true
 		if !m.Indirect && !strings.Contains(page, m.Path+" | "+m.Version+" |") && !strings.Contains(page, m.Path+" "+m.Version+" (") {
-			t.Errorf("go.mod requires %s %s, which is missing from the page", m.Path, m.Version)
+			t.Errorf("go.mod requires %s %s, which is not on the page", m.Path, m.Version)
 		}
 	}
 	linked, err := buildinfo.ReadFile(program(t))
@@ -50,7 +49,7 @@ func TestDependenciesPage(t *testing.T) {
 	}
 	for _, m := range linked.Deps {
 		if !strings.Contains(page, "\n| "+m.Path+" | "+m.Version+" |") {
-			t.Errorf("%s %s is linked, and the page has no row of it", m.Path, m.Version)
+			t.Errorf("%s %s is linked, but the page has no row for it", m.Path, m.Version)
 		}
 	}
 	for line := range strings.Lines(page) {
@@ -59,7 +58,7 @@ func TestDependenciesPage(t *testing.T) {
 			continue
 		}
 		if row := strings.TrimPrefix(cells[0], "| ") + " | " + cells[1]; !known[row] {
-			t.Errorf("the page has %s, and go.mod has not", row)
+			t.Errorf("the page lists %s, which is not in go.mod", row)
 		}
 	}
 }

@@ -205,12 +205,12 @@ func (l *life) round(n int) {
 	}
 	drawn := faults[l.rnd.IntN(len(faults))]
 	fault, harm, harmed := harmOf(drawn)
-	// The gateways survive and retry, or end with the server. Those with a Retry-After of seconds are
-	// not waited for.
+	// The gateways survive and retry, or end with the server. Gateways that wait for seconds
+	// because of Retry-After are killed.
 	survives := l.rnd.IntN(2) == 0 && !harmed && !slices.Contains([]crashFault{faultTerm, faultSyncError, faultPower}, fault)
 	args := l.loadArgs(survives)
 	after := time.Duration(l.rnd.Int64N(int64(400 * time.Millisecond)))
-	answers := l.rnd.IntN(40) // there may be none by then on a slow machine
+	answers := l.rnd.IntN(40) // on a slow machine there may be none yet
 	l.b.lane = l.anyLane()
 	l.t.Logf("round %d: %s after %v, fast lane %s, gateways survive %t, sim %s", n, drawn, after.Round(time.Millisecond), l.b.lane, survives, strings.Join(args, " "))
 

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// jumpingClock is compiled into a server. Its clock jumps forth and back by milliseconds, minutes
-// and decades each time it is read.
+// jumpingClock is compiled into a server. Its clock jumps forwards and backwards by
+// milliseconds, minutes and decades each time it is read.
 const jumpingClock = `package server
 
 import (

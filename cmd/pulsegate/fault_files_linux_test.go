@@ -58,7 +58,8 @@ func TestTornLog(t *testing.T) {
 				}
 				rest := randomBytes(garbage)
 				if garbage > 0 && keep < written {
-					// A byte that is one bit off is taken for damage, and chance makes one in 32.
+					// A byte with one flipped bit is reported as damage, and one random
+					// byte in 32 is such a byte.
 					rest[0] = ^text[keep]
 				}
 				appendTo(t, cut, rest)
@@ -111,13 +112,13 @@ func TestDamagedFiles(t *testing.T) {
 			writeTo(t, name, damaged)
 			out, errs, code := output(t, b.bin, "check", b.dir)
 			if code != 1 || !strings.Contains(out+errs, filepath.Base(name)) {
-				t.Errorf("byte %d of %s is changed: pulsegate check exits with %d:\n%s%s", offset, name, code, out, errs)
+				t.Errorf("byte %d of %s changed: pulsegate check exits with %d:\n%s%s", offset, name, code, out, errs)
 			}
 			if name == log {
 				line := b.serveCommand()
 				_, err := tryLaunch(t, 1, exec.Command(line[0], line[1:]...))
 				if err == nil || !strings.Contains(err.Error(), filepath.Base(name)) || strings.Contains(err.Error(), "goroutine ") {
-					t.Errorf("byte %d of %s is changed, and the server starts, or does not name it: %v", offset, name, err)
+					t.Errorf("byte %d of %s changed: the server starts, or does not name the file: %v", offset, name, err)
 				}
 			}
 			writeTo(t, name, text)
@@ -132,7 +133,7 @@ func TestDamagedFiles(t *testing.T) {
 }
 
 // One bit of a table is flipped while the server is down, where a start does not read it. Late
-// readings that must be compared with what cannot be read are rejected individually with the
+// readings that must be compared with an unreadable one are rejected individually with the
 // reason. All other readings are stored, and readyz reports the damage. Once the table is
 // restored, everything is there.
 //

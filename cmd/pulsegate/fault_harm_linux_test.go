@@ -21,15 +21,15 @@ const (
 	harmCut     harm = "a file is cut"
 	harmOlder   harm = "an older copy of a file"
 	harmZeroed  harm = "a sector of a file is zeroed"
-	harmTurned  harm = "a bit of a file is turned"
+	harmFlipped harm = "a bit of a file is flipped"
 )
 
 // harmFaults are a stop followed by a harm.
 var harmFaults = []crashFault{
 	"kill -9, then a file is removed", "kill -9, then a file is emptied", "kill -9, then a file is cut", "kill -9, then an older copy of a file",
-	"kill -9, then a sector of a file is zeroed", "kill -9, then a bit of a file is turned",
+	"kill -9, then a sector of a file is zeroed", "kill -9, then a bit of a file is flipped",
 	"SIGTERM, then a file is removed", "SIGTERM, then a file is emptied", "SIGTERM, then a file is cut", "SIGTERM, then an older copy of a file",
-	"SIGTERM, then a sector of a file is zeroed", "SIGTERM, then a bit of a file is turned",
+	"SIGTERM, then a sector of a file is zeroed", "SIGTERM, then a bit of a file is flipped",
 }
 
 // harmOf returns the stop and the harm of a fault.
@@ -135,7 +135,7 @@ func writeSynced(t testing.TB, name string, text []byte) {
 // draw returns a file and its new contents, or false if there is none for h.
 func (l *life) draw(h harm, stop crashFault, have map[string]string) (file, text string, ok bool) {
 	names := slices.Sorted(maps.Keys(have))
-	if h == harmZeroed || h == harmTurned {
+	if h == harmZeroed || h == harmFlipped {
 		// A start does not read the contents of tables; see TestHarmedFiles and TestDamagedFiles.
 		names = slices.DeleteFunc(names, func(name string) bool { return strings.HasSuffix(name, ".sst") })
 	}
@@ -165,8 +165,8 @@ func (l *life) draw(h harm, stop crashFault, have map[string]string) (file, text
 		text = l.older[file]
 	case harmZeroed:
 		text = zeroSector(have[file])
-	case harmTurned:
-		text = turnBit(have[file], l.rnd.IntN(len(have[file])))
+	case harmFlipped:
+		text = flipBit(have[file], l.rnd.IntN(len(have[file])))
 	}
 	return file, text, true
 }

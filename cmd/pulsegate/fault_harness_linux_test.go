@@ -235,9 +235,9 @@ func (l *load) kill() {
 	<-l.ended
 }
 
-// settle lets the load write its last answers to the ledger, and kills it. It is called after the
-// server has exited. Answers that are not written in time are not required of the store, so the
-// time does not decide right or wrong.
+// settle waits until the load has written its last answers to the ledger, and kills it. It is
+// called after the server has exited. Answers that are not written in time are not required of
+// the store, so the time does not affect the verdict.
 func (l *load) settle() {
 	time.Sleep(50 * time.Millisecond)
 	l.kill()
@@ -249,7 +249,7 @@ func (l *load) wait() *sim.Report {
 	l.b.Helper()
 	select {
 	case <-l.ended:
-	case <-time.After(3 * polltest.Patience): // the load's own patience has ended by then
+	case <-time.After(3 * polltest.Patience): // the load gives up before
 		l.b.Fatalf("the load does not end:\n%s", &l.stderr)
 	}
 	var report sim.Report
@@ -387,13 +387,13 @@ func (b *harness) awaitLog(bytes int64) {
 	})
 }
 
-// losePower stops server and disk at the same moment, as a power loss does, and mounts what is on
-// the disk.
+// losePower stops server and disk at the same moment, as a power loss does, and mounts what is
+// on the disk.
 //
 // The server is stopped first. Shutting down an ext4 file system takes time, and a sync in
 // progress may then return as if it had succeeded (seen with Linux 6.18, in one of five
-// shutdowns). A running server would acknowledge readings that no power loss lets it acknowledge.
-// it acknowledge.
+// shutdowns). A running server would acknowledge readings that it could not acknowledge after a
+// real power loss.
 func (b *harness) losePower(d *disk) {
 	b.Helper()
 	b.server.signal(syscall.SIGSTOP)

@@ -149,7 +149,7 @@ func TestHarmedFiles(t *testing.T) {
 		"emptied":                   func(_, text string) (string, bool) { return "", true },
 		"cut":                       func(_, text string) (string, bool) { return text[:len(text)/2], true },
 		"with a zeroed sector":      func(_, text string) (string, bool) { return zeroSector(text), true },
-		"with a bit turned":         func(_, text string) (string, bool) { return turnBit(text, len(text)/3), true },
+		"with a flipped bit":        func(_, text string) (string, bool) { return flipBit(text, len(text)/3), true },
 		"replaced by an older copy": func(file, _ string) (string, bool) { text, ok := older[file]; return text, ok },
 	}
 	kinds := map[string]int{}
@@ -203,8 +203,8 @@ func zeroSector(text string) string {
 	return text[:from] + strings.Repeat("\x00", to-from) + text[to:]
 }
 
-// turnBit flips a bit of a byte.
-func turnBit(text string, at int) string {
+// flipBit flips one bit of a byte.
+func flipBit(text string, at int) string {
 	if text == "" {
 		return text
 	}

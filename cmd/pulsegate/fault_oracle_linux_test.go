@@ -9,9 +9,9 @@ import (
 	"github.com/pulsegate/pulsegate/internal/client/sim"
 )
 
-// The oracle of the fault tests detects what they look for: an older copy of a store has lost
-// readings, a reading that somebody else completed is altered, and a reading that was not sent is
-// unknown.
+// The oracle of the fault tests detects each kind of difference: an older copy of a store lacks
+// readings, a reading to which another client added a sign is altered, and a reading that was
+// not sent is unknown.
 func TestOracleSees(t *testing.T) {
 	t.Parallel()
 	b := newHarness(t, fastLane)

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// The power fails under load: the server is killed, and of an ext4 file system only what is on
-// the device remains.
+// The power fails under load: the server is killed, and only what is on the device remains of
+// an ext4 file system.
 //
 // Seen to fail with the mutants answer-before-sync and answer-before-commit.
 func TestPowerLoss(t *testing.T) {

@@ -32,7 +32,7 @@ var (
 	soakPage = flag.String("soak.page", "", "page into which TestSoak writes its figures")
 )
 
-// A soaking is a long run.
+// A soaking is a run of TestSoak.
 type soaking struct {
 	*testing.T
 	b     *harness

@@ -29,7 +29,7 @@ func TestSlowDisk(t *testing.T) {
 		heal()
 		report := l.wait()
 		if report.Refused503 == 0 || report.Stored != 600 {
-			t.Errorf("of 600 readings %d are stored, after %d refusals; want all of them, after some", report.Stored, report.Refused503)
+			t.Errorf("%d of 600 readings are stored, after %d refusals; want all, after some refusals", report.Stored, report.Refused503)
 		}
 		if got := b.peakMemory(); got > stallMemory {
 			t.Errorf("the server took %d MB, want at most %d", got>>20, stallMemory>>20)
@@ -74,7 +74,7 @@ func TestStalledDisk(t *testing.T) {
 			return refused != nil
 		})
 		if refused.StatusCode != 503 || refused.Header.Get("Retry-After") == "" {
-			t.Errorf("a stalled disk is answered %d, Retry-After %q; want 503 and a time", refused.StatusCode, refused.Header.Get("Retry-After"))
+			t.Errorf("with a stalled disk a POST is answered %d, Retry-After %q; want 503 and a time", refused.StatusCode, refused.Header.Get("Retry-After"))
 		}
 		if got := status(b.server.url("/livez")); got != 200 {
 			t.Errorf("livez: got %d while the disk stalls, want 200", got)
@@ -87,7 +87,7 @@ func TestStalledDisk(t *testing.T) {
 		}
 		d.thaw()
 		if report := l.wait(); report.Refused503 == 0 || report.Stored != 4000 {
-			t.Errorf("of 4000 readings %d are stored, after %d refusals; want all of them, after some", report.Stored, report.Refused503)
+			t.Errorf("%d of 4000 readings are stored, after %d refusals; want all, after some refusals", report.Stored, report.Refused503)
 		}
 		b.mustPost(`{"device":"after","time":1000,"spo2_pct":97}`, `200 {"status":"stored"}`)
 		b.verify()

@@ -31,17 +31,17 @@ func TestSlowClientsThatNeverReadHTTP2(t *testing.T) {
 	if got, err := askOnce(client, http.MethodPost, "https://"+p.addr+"/v1/readings", lines.String()); err != nil || !strings.Contains(got, `"stored":20000`) {
 		t.Fatalf("20,000 readings: %s, %v", got, err)
 	}
-	deaf := &deafConn{TCPConn: connect(t, p.addr), gone: make(chan struct{})}
-	if err := deaf.SetReadBuffer(4 << 10); err != nil {
+	stalling := &stallingConn{TCPConn: connect(t, p.addr), gone: make(chan struct{})}
+	if err := stalling.SetReadBuffer(4 << 10); err != nil {
 		t.Fatal(err)
 	}
-	transport := &http.Transport{TLSClientConfig: cfg, ForceAttemptHTTP2: true, DialContext: func(context.Context, string, string) (net.Conn, error) { return deaf, nil }}
+	transport := &http.Transport{TLSClientConfig: cfg, ForceAttemptHTTP2: true, DialContext: func(context.Context, string, string) (net.Conn, error) { return stalling, nil }}
 	client = &http.Client{Transport: transport, Timeout: polltest.Patience}
 	if resp, err := client.Get("https://" + p.addr + "/livez"); err != nil || resp.ProtoMajor != 2 {
 		t.Fatalf("livez: %v, %v; want an answer of HTTP/2", resp, err)
 	}
 	open := sockets(t, p)
-	deaf.stopped.Store(true)
+	stalling.stopped.Store(true)
 	client.Timeout = 3 * time.Second // the answers never arrive
 	var wg sync.WaitGroup
 	for range 10 {
@@ -58,15 +58,15 @@ func TestSlowClientsThatNeverReadHTTP2(t *testing.T) {
 	}
 }
 
-// A deafConn can stop reading.
-type deafConn struct {
+// A stallingConn can stop reading.
+type stallingConn struct {
 	*net.TCPConn
 	stopped atomic.Bool
 	once    sync.Once
 	gone    chan struct{} // closed by Close
 }
 
-func (c *deafConn) Read(p []byte) (int, error) {
+func (c *stallingConn) Read(p []byte) (int, error) {
 	if c.stopped.Load() {
 		<-c.gone
 		return 0, io.EOF
@@ -75,7 +75,7 @@ func (c *deafConn) Read(p []byte) (int, error) {
 }
 
 // Close keeps the connection open, so that the server must close it.
-func (c *deafConn) Close() error {
+func (c *stallingConn) Close() error {
 	c.once.Do(func() { close(c.gone) })
 	return nil
 }

@@ -206,7 +206,7 @@ func TestBadInputBodies(t *testing.T) {
 				t.Errorf("%s: %d %.200s, want %d %s", tt.name, resp.StatusCode, text, tt.status, tt.problem)
 			}
 			if !strings.Contains(string(problems), fmt.Sprintf("\n## %s\n%d. ", tt.problem, tt.status)) {
-				t.Errorf("%s: docs/problems.md does not tell of %s with %d", tt.name, tt.problem, tt.status)
+				t.Errorf("%s: docs/problems.md does not describe %s with %d", tt.name, tt.problem, tt.status)
 			}
 		}
 		if got := devices(t, p); got != "" {

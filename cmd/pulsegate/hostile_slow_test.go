@@ -154,7 +154,7 @@ func TestSlowClientsThatNeverRead(t *testing.T) {
 					for {
 						if _, err := io.WriteString(conn, request); err != nil {
 							if !errors.Is(err, syscall.ECONNRESET) && !errors.Is(err, syscall.EPIPE) {
-								t.Errorf("a client that never reads: %v, want that the server ends it", err)
+								t.Errorf("a client that never reads: %v, want the server to close it", err)
 							}
 							return
 						}

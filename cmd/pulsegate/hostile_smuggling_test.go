@@ -158,11 +158,12 @@ func TestBadInputSmuggling(t *testing.T) {
 	})
 }
 
-// With TLS, a request within another is not served either. A chunked request and one of HTTP/1.0
-// is the last of its connection there, because what else it said of its length is unknown.
+// With TLS, a request within another is not served either. A chunked request and one of
+// HTTP/1.0 are the last on their connection there, because the server cannot see what else
+// their headers say about the length.
 //
-// Seen to fail when Last accepts only what Watch has seen: the smuggled readings of CL.TE and of its
-// variants were stored.
+// Seen to fail when Last accepts only what Watch has seen: the smuggled readings of CL.TE and
+// of its variants were stored.
 func TestBadInputSmugglingOverTLS(t *testing.T) {
 	p, cfg := startTLS(t, "--read-timeout=1s", "--idle-timeout=1s")
 	cfg.NextProtos = []string{"http/1.1"}

@@ -45,9 +45,9 @@ func eachLane(t *testing.T, test func(t *testing.T, p *process), args ...string)
 		t.Run(lane, func(t *testing.T) {
 			t.Parallel()
 			p.in(t)
-			b := stand(t, p)
+			b := startBystander(t, p)
 			test(t, p)
-			b.leave()
+			b.finish()
 			checkMemory(t, p)
 			if code := p.stop(); code != 0 || strings.Contains(p.stderr(), "panic") {
 				t.Errorf("exit code %d:\n%s", code, p.stderr())
@@ -78,7 +78,7 @@ func checkMemory(t *testing.T, p *process) {
 	}
 	t.Logf("peak of the resident memory: %d MiB", kilobytes>>10)
 	if kilobytes<<10 > maxRSSBytes {
-		t.Errorf("the server has held %d MiB, want %d at most", kilobytes>>10, maxRSSBytes>>20)
+		t.Errorf("the server used %d MiB, want at most %d", kilobytes>>10, maxRSSBytes>>20)
 	}
 }
 
@@ -90,8 +90,8 @@ type bystander struct {
 	n    int // readings stored and read back
 }
 
-// stand starts a bystander.
-func stand(t *testing.T, p *process) *bystander {
+// startBystander starts a bystander.
+func startBystander(t *testing.T, p *process) *bystander {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	b := &bystander{t: t, stop: cancel}
@@ -117,7 +117,7 @@ func stand(t *testing.T, p *process) *bystander {
 					return
 				}
 			}
-			time.Sleep(5 * time.Millisecond) // one who behaves leaves the server to others, too
+			time.Sleep(5 * time.Millisecond) // a well-behaved client does not saturate the server
 		}
 	})
 	return b
@@ -203,10 +203,10 @@ func namesIn(page string) string {
 	return strings.Join(names, " ")
 }
 
-// leave ends a bystander, which must have been served.
-func (b *bystander) leave() {
+// finish ends a bystander, which must have been served.
+func (b *bystander) finish() {
 	b.t.Helper()
-	b.stop()
+	b.finish()
 	b.wg.Wait()
 	if b.n == 0 {
 		b.t.Error("the bystander was not served")

@@ -181,10 +181,10 @@ func TestWatchdog(t *testing.T) {
 				p.awaitLine(tt.want, 1)
 				m.catchUp()
 				n := m.count("WATCHDOG=1")
-				time.Sleep(timeout) // in which a server that lives sends two
+				time.Sleep(timeout) // a healthy server sends two meanwhile
 				m.catchUp()
 				if got := m.count("WATCHDOG=1"); got != n {
-					t.Errorf("%d messages of liveness came after %q", got-n, tt.want)
+					t.Errorf("%d watchdog messages were sent after %q", got-n, tt.want)
 				}
 			}
 			p.kill()

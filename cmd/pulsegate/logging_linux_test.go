@@ -163,7 +163,7 @@ func TestFullPipe(t *testing.T) {
 	}
 }
 
-// A command that fails exits, although nobody reads its standard error.
+// A command that fails exits even if nobody reads its standard error.
 //
 // Seen to fail when the wait for the reader is not bounded.
 func TestFailsIntoFullPipe(t *testing.T) {
@@ -183,7 +183,7 @@ func TestFailsIntoFullPipe(t *testing.T) {
 	}
 }
 
-// A server survives the reader of its standard error.
+// A server survives the exit of the process that reads its standard error.
 //
 // Seen to fail when SIGPIPE is not ignored.
 func TestBrokenPipe(t *testing.T) {

@@ -95,12 +95,12 @@ func TestNoLinesOfRequests(t *testing.T) {
 	}
 	lines := strings.Split(strings.TrimSpace(p.stderr()), "\n")
 	if want := "ready url=http://" + p.addr + " data="; !strings.HasPrefix(lines[0], want) {
-		t.Errorf("the first line is %q, want that it begins with %q", lines[0], want)
+		t.Errorf("the first line is %q, want the prefix %q", lines[0], want)
 	}
 	for _, want := range []string{"ready url=", "listening ", "listening ", "msg=data ", "msg=ready ", "msg=draining ", "msg=stopped "} {
 		i := slices.IndexFunc(lines, func(line string) bool { return strings.Contains(line, want) })
 		if i < 0 {
-			t.Fatalf("no line %q is left; all lines:\n%s", want, p.stderr())
+			t.Fatalf("no further line contains %q; all lines:\n%s", want, p.stderr())
 		}
 		lines = slices.Delete(lines, i, i+1)
 	}
@@ -165,8 +165,8 @@ func TestAccessLog(t *testing.T) {
 	}
 }
 
-// Requests would each write a line, more than a budget allows: the server writes no more than it
-// promises, and reports how many lines are missing.
+// Requests that would write one line each exceed the budget: the server writes no more than the
+// budget, and reports how many lines are missing.
 func TestFlood(t *testing.T) {
 	const maxBytes = 256 << 10
 	n := *floodRequests
@@ -192,7 +192,7 @@ func TestFlood(t *testing.T) {
 	minutes := int(time.Since(begun)/time.Minute) + 1
 	got := len(p.stderr())
 	if got > minutes*maxBytes {
-		t.Errorf("%d bytes of log in %d minutes, promised are %d each", got, minutes, maxBytes)
+		t.Errorf("%d bytes of log in %d minutes, want at most %d per minute", got, minutes, maxBytes)
 	}
 	requests := strings.Count(p.stderr(), `"msg":"request"`)
 	if minutes == 1 && requests != 100 {

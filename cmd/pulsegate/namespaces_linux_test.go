@@ -9,14 +9,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ownNamespaces runs the test process again, once, in mount and network namespaces of its own, if
-// it may create them: only this process and its children see what the tests mount and listen on.
+// ownNamespaces runs the test process again, once, in its own mount and network namespaces, if
+// it may create them: only this process and its children see what the tests mount and listen
+// on.
 //
-// Otherwise every process that creates a mount namespace meanwhile, such as a container, keeps a
-// copy of each mounted disk. A disk whose power was cut is then not gone when it is unmounted: it
-// is mounted again as it is, without power, and every file on it gives an input/output error (seen
-// beside the tests of deploy/test). The README's commands also listen on the default addresses,
-// which another process may use.
+// Otherwise every process that creates a mount namespace meanwhile, such as a container, keeps
+// a copy of each mounted disk. A disk whose power was cut then survives its unmount: it is
+// mounted again in its old state, without power, and every file on it gives an input/output
+// error (seen in parallel with the tests of deploy/test). The README's commands also listen on
+// the default addresses, which another process may use.
 func ownNamespaces() error {
 	const made = "OWN_NAMESPACES_MADE"
 	if os.Getenv(made) != "" {
@@ -25,7 +26,7 @@ func ownNamespaces() error {
 	runtime.LockOSThread() // the namespaces belong to the thread until exec makes them the process's
 	defer runtime.UnlockOSThread()
 	if err := unix.Unshare(unix.CLONE_NEWNS | unix.CLONE_NEWNET); err != nil {
-		return nil // tests that need them report it
+		return nil // tests that need namespaces report it
 	}
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return fmt.Errorf("make mounts private: %w", err)

@@ -21,8 +21,8 @@ import (
 	"github.com/pulsegate/pulsegate/internal/polltest"
 )
 
-// long skips a test in a short run, which takes a minute and needs neither root nor devices. make
-// test includes it.
+// long skips a test in a short run. Such a test takes about a minute and needs neither root nor
+// devices. make test includes it.
 func long(t testing.TB) {
 	t.Helper()
 	if testing.Short() {
@@ -180,8 +180,8 @@ func tryLaunch(t testing.TB, listeners int, cmd *exec.Cmd) (*process, error) {
 	return p, nil
 }
 
-// in lets p's methods end t, in whose goroutine they are called, and not the test that
-// started p, until t is over.
+// in makes p's methods report failures to t, in whose goroutine they are called,
+// instead of to the test that started p, until t ends.
 func (p *process) in(t testing.TB) {
 	starter := p.t
 	p.t = t
@@ -232,8 +232,8 @@ func (p *process) ended() int {
 	return p.cmd.ProcessState.ExitCode()
 }
 
-// await waits until a condition holds. If it does not come to hold, the test ends with the output
-// of the server.
+// await waits until a condition holds. If it never holds, the test fails with the output of the
+// server.
 func (p *process) await(what string, holds func() bool) {
 	p.t.Helper()
 	if !polltest.Within(polltest.Patience, holds) {

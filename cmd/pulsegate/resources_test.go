@@ -74,10 +74,10 @@ func TestUnderLimit(t *testing.T) {
 	}
 	for name, report := range reports {
 		if !strings.Contains(report, "undocumented=0") || count(t, report, "stored") == 0 {
-			t.Errorf("%s: not all answers are documented ones, or nothing was stored:\n%s", name, report)
+			t.Errorf("%s: some answers are undocumented, or nothing was stored:\n%s", name, report)
 		}
 		if out, errs, code := output(t, program(t), "sim", "verify", filepath.Join(dir, name), "--target="+p.url("")); code != 0 {
-			t.Errorf("%s: what was acknowledged is not what is stored: exit code %d\n%s%s", name, code, out, errs)
+			t.Errorf("%s: the stored readings are not the acknowledged ones: exit code %d\n%s%s", name, code, out, errs)
 		}
 	}
 	if count(t, reports["batches"], "refused_503") == 0 {

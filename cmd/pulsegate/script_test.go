@@ -139,7 +139,7 @@ func await(ts *testscript.TestScript, url, text string) {
 		last = fmt.Sprintf("%s\n%s", resp.Status, page)
 		return resp.StatusCode == http.StatusOK && strings.Contains(last, text)
 	}) {
-		ts.Fatalf("%s does not come to hold %q; the last answer:\n%s", url, text, last)
+		ts.Fatalf("%s never contained %q; the last answer:\n%s", url, text, last)
 	}
 }
 
@@ -186,7 +186,7 @@ func ask(ts *testscript.TestScript, method, url, body string) {
 	ts.Check(err)
 }
 
-// An invalid command line exits with 2, and a command that fails with 1.
+// An invalid command line exits with 2, a command that fails with 1.
 func TestExitCodes(t *testing.T) {
 	bin := program(t)
 	for _, tt := range []struct {
@@ -235,6 +235,6 @@ func TestExitCodes(t *testing.T) {
 		}
 	}
 	if _, err := os.Stat("nowhere"); !errors.Is(err, os.ErrNotExist) {
-		t.Error("a command made a directory that it was to read")
+		t.Error("a command created a directory that it should only read")
 	}
 }

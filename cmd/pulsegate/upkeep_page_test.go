@@ -38,8 +38,8 @@ func upkeepReader(t *testing.T) *reader {
 	return r
 }
 
-// again stops the server and starts it with a command.
-func (r *reader) again(between func(), command string) {
+// restart stops the server and starts it with a command.
+func (r *reader) restart(between func(), command string) {
 	r.t.Helper()
 	if code := r.server.stop(); code != 0 {
 		r.t.Fatalf("the server's exit code is %d:\n%s", code, r.server.stderr())
@@ -73,7 +73,7 @@ func TestBackupPage(t *testing.T) {
 	r.follow(check)
 	r.want("devices=2 readings=3 values=3 tables=1 table_bytes=1", " log_bytes=0 format=1\nsystolic_mmhg=0\n",
 		"\noldest=2026-11-21T10:00:00Z newest=2026-11-21T10:01:00Z\nok\n")
-	r.again(func() {
+	r.restart(func() {
 		r.follow(stopped)
 		r.want("/backups/tuesday devices=2 readings=3 ")
 		r.run("mv pulsegate-data pulsegate-data.old")
@@ -84,7 +84,7 @@ func TestBackupPage(t *testing.T) {
 	}, "./pulsegate serve --audit pulsegate-audit.log")
 	r.follow(addMissing)
 	r.want("sent=2 stored=0 duplicate=2 ")
-	r.again(func() { r.follow(token) }, "./pulsegate serve --tokens pulsegate-tokens --audit pulsegate-audit.log")
+	r.restart(func() { r.follow(token) }, "./pulsegate serve --tokens pulsegate-tokens --audit pulsegate-audit.log")
 	r.follow(withToken)
 	r.want("/backups/wednesday devices=1 readings=2 ")
 	r.run("cat pulsegate-audit.log")
@@ -108,7 +108,7 @@ func TestRetentionPage(t *testing.T) {
 	r.follow(overHTTP)
 	r.want(`{"device":"ppg-000123","erased":1}`)
 	r.run(comes)
-	r.again(func() {
+	r.restart(func() {
 		r.follow(stopped)
 		r.want("erased device=ppg-000123 readings=1\n")
 		r.run("grep -c '\"event\":\"erased\"' pulsegate-audit.log")

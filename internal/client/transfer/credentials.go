@@ -15,7 +15,7 @@ import (
 	"github.com/pulsegate/pulsegate/internal/sys/settings"
 )
 
-// Credentials identify a client, and say which servers it trusts.
+// Credentials identify a client, and name the CAs that it trusts.
 type Credentials struct {
 	Token string      // sent as a bearer token; "": none
 	TLS   *tls.Config // for https; nil: the system's CAs, and no client certificate
