@@ -11,9 +11,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The kernel gives an address that was given out to no listener and no connection, even
-// where it has no other port to give; the test may listen on it again and again, and
-// connections are refused in between.
+// The kernel assigns a reserved address to no other listener and no connection, even if
+// it has no other port left; the test may listen on it repeatedly, and connections are
+// refused in between.
 //
 // Seen to fail when Addr closes its socket.
 func TestAddr(t *testing.T) {
@@ -35,17 +35,17 @@ func TestAddr(t *testing.T) {
 	defer peer.Close()
 	for range 2 {
 		if conn, err := net.Dial("tcp", addr); !errors.Is(err, syscall.ECONNREFUSED) {
-			t.Errorf("Dial returns %v, %v; want that the connection is refused", conn, err)
+			t.Errorf("Dial returns %v, %v; want connection refused", conn, err)
 		}
 		l, err := listening.Listen(t.Context(), "tcp", "127.0.0.1:0")
 		if errors.Is(err, syscall.ENOPROTOOPT) {
 			t.Skip("before Linux 6.3, one socket's ports cannot be narrowed down")
 		}
 		if !errors.Is(err, syscall.EADDRINUSE) {
-			t.Fatalf("another listener: %v, %v; want that there is no port", l, err)
+			t.Fatalf("another listener: %v, %v; want an error that no port is free", l, err)
 		}
 		if conn, err := dialing.Dial("tcp", peer.Addr().String()); !errors.Is(err, syscall.EADDRNOTAVAIL) {
-			t.Fatalf("a connection: %v, %v; want that there is no port", conn, err)
+			t.Fatalf("a connection: %v, %v; want an error that no port is free", conn, err)
 		}
 		if l, err = net.Listen("tcp", addr); err != nil {
 			t.Fatal(err)

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// Addr returns a loopback address whose port was free just now: other kernels do not let
-// a socket keep a port for a listener.
+// Addr returns a loopback address whose port was free a moment ago: on this platform no
+// socket can reserve a port for a listener.
 func Addr(t testing.TB) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

@@ -1,13 +1,13 @@
-// Package porttest gives tests addresses that they know before they listen on them, or
-// on which they listen more than once.
+// Package porttest provides addresses that a test needs to know before it listens on
+// them, or on which it listens more than once.
 //
 // # Promise
 //
-// Nobody else is given the port of an [Addr] until the test ends, while the test listens
-// on it and closes the listener as often as it likes. A connection to it is refused in
-// between.
+// The port of an [Addr] is assigned to nothing else until the test ends, although the
+// test listens on it and closes the listener as often as it likes. While nothing listens,
+// connections are refused.
 //
 // # Not here
 //
-// A test that listens once listens on port 0.
+// A test that listens only once should use port 0.
 package porttest

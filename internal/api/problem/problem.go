@@ -110,8 +110,8 @@ func New() *Set {
 	}
 }
 
-// WithoutTokens returns the problems of a server that takes no tokens: what is forbidden
-// there, no token allows, so that Forbidden challenges nobody to show one.
+// WithoutTokens returns the problems of a server without tokens. No token would allow
+// what is forbidden there, so Forbidden has no challenge.
 func (s *Set) WithoutTokens() *Set {
 	own := *s
 	own.Forbidden = reply.NewProblem(s.Forbidden.Status(), s.Forbidden.Type(), s.Forbidden.Title())
