@@ -1,14 +1,15 @@
-# The image of a server. It holds one static program, certificates of CAs for the
-# commands that ask other servers, and an empty volume: no shell, no package manager.
+# The image of a server. It contains one static program, CA certificates for the
+# commands that connect to other servers, and an empty volume: no shell, no package
+# manager.
 #
 #   docker build --build-arg VERSION=1.2.3 -t pulsegate:1.2.3 .
 #
-# docs/operations.md tells how to run it. deploy/test builds the program with the
-# command below and runs it the way that this file says.
+# docs/operations.md explains how to run it. deploy/test builds the program with
+# the command below and runs it as this file specifies.
 
-# The digest is that of the tag's index, of all platforms, in the record that the
-# makers of the official images keep (docker-library/repo-info, 2026-09-19). It is
-# what counts; docs/operations.md tells how to move to another.
+# The digest is that of the tag's index for all platforms, from the records of the
+# official images' maintainers (docker-library/repo-info, 2026-09-19). The digest
+# decides, not the tag; docs/operations.md explains how to update it.
 FROM --platform=$BUILDPLATFORM golang:1.26.8-bookworm@sha256:f4191582e1522dfc5980a6bdc0309a756f9697f3e7d0f199c7e26fc82ab324fd AS build
 WORKDIR /src
 COPY go.mod go.sum ./
@@ -35,11 +36,12 @@ COPY --from=build /etc/ssl/certs/ca-certificates.crt /etc/ssl/certs/ca-certifica
 COPY --from=build /src/LICENSE /LICENSE
 COPY --from=build /out/THIRD-PARTY-NOTICES /THIRD-PARTY-NOTICES
 COPY --from=build /out/pulsegate /pulsegate
-# OpenShift runs containers under a user id of its own choice, in group 0.
+# OpenShift runs containers with a user ID of its choice, in group 0.
 COPY --from=build --chown=65532:0 --chmod=0770 /out/volume /var/lib/pulsegate
 
-# On this address the server wants tokens, or an explicit PULSEGATE_INSECURE=true.
-# The admin listener stays on loopback unless PULSEGATE_ADMIN_ADDR says otherwise.
+# On this address the server requires tokens, or an explicit
+# PULSEGATE_INSECURE=true. The admin listener stays on loopback unless
+# PULSEGATE_ADMIN_ADDR is set.
 ENV PULSEGATE_ADDR=0.0.0.0:8080 \
     PULSEGATE_DATA=/var/lib/pulsegate/data \
     PULSEGATE_LOG_FORMAT=json

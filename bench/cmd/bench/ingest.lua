@@ -2,9 +2,9 @@
 --
 --   wrk -s readings.lua URL -- BASE_MS
 --
--- Readings come from 10,000 devices in turn. Each device's times rise by 1 ms,
--- from BASE_MS (Unix ms) on, so that (device, time) never repeats within a run.
--- All bodies are of one length, and the header is made once.
+-- Readings come from 10,000 devices in rotation. Each device's times increase by
+-- 1 ms, starting at BASE_MS (Unix ms), so that (device, time) never repeats within
+-- a run. All bodies have the same length, and the header is built once.
 
 local devices = 10000
 local n, now_ms = 0, 0

@@ -2,13 +2,13 @@
 -- and no two are equal.
 --
 -- The same: the fields and their order, the length of names, ISO 8601 times with
--- milliseconds, one decimal, 1,000 devices in turn with a reading a minute each,
--- blood pressure every 15 minutes, the resting heart rate every 60, a heart rate
--- always, SpO2 in 85 of 100 readings.
+-- milliseconds, one decimal, 1,000 devices in rotation with one reading per minute
+-- each, blood pressure every 15 minutes, the resting heart rate every 60, a heart
+-- rate always, SpO2 in 85 of 100 readings.
 --
--- Cheaper: signs are evenly distributed and do not follow a wearer, a time
--- is formatted once for all devices except for its milliseconds, and an answer
--- is not validated. The differences are in favour of wrk.
+-- Cheaper: signs are evenly distributed and simulate no wearer, a time is
+-- formatted once for all devices except for its milliseconds, and answers are not
+-- validated. These differences favour wrk.
 
 local devices = 1000
 local random, format = math.random, string.format

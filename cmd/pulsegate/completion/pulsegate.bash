@@ -1,5 +1,6 @@
-# Completion of pulsegate for bash. Put it into a folder that bash-completion reads,
-# such as /usr/share/bash-completion/completions, as "pulsegate", or source it.
+# Completion of pulsegate for bash. Put it into a directory that bash-completion
+# reads, such as /usr/share/bash-completion/completions, as "pulsegate", or source
+# it.
 _pulsegate() {
 	local IFS=$'\n' line
 	COMPREPLY=()

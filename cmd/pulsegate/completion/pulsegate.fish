@@ -1,5 +1,5 @@
-# Completion of pulsegate for fish. Put it into a folder of $fish_complete_path as
-# "pulsegate.fish", or source it.
+# Completion of pulsegate for fish. Put it into a directory of $fish_complete_path
+# as "pulsegate.fish", or source it.
 function __pulsegate_complete
     set -l words (commandline -opc) (commandline -ct)
     for line in ($words[1] __complete -- $words[2..-1] 2>/dev/null)

@@ -1,6 +1,6 @@
 #compdef pulsegate
-# Completion of pulsegate for zsh. Put it into a folder of $fpath as "_pulsegate",
-# or source it after compinit.
+# Completion of pulsegate for zsh. Put it into a directory of $fpath as
+# "_pulsegate", or source it after compinit.
 _pulsegate() {
 	local line
 	local -a candidates
