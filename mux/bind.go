@@ -31,7 +31,7 @@ func (c *compiledRoute) copyOf(req *http.Request, path string) *http.Request {
 // A mixedCopy is a copiedRequest for variables that are not all in the path.
 type mixedCopy struct {
 	ctx  varsContext
-	rest restOfVars
+	rest extraVars
 	req  http.Request
 }
 
@@ -104,7 +104,7 @@ func (s *search) setContext(req *http.Request) {
 	} else {
 		x := new(struct {
 			ctx  varsContext
-			rest restOfVars
+			rest extraVars
 		})
 		x.ctx.rest.Store(&x.rest)
 		ctx = &x.ctx
@@ -125,7 +125,7 @@ func (s *search) fill(ctx *varsContext, req *http.Request) {
 			rest.host, rest.query = src.host, src.query
 		}
 	case len(s.vars) > 0:
-		ctx.rest.Store(&restOfVars{vars: s.vars})
+		ctx.rest.Store(&extraVars{vars: s.vars})
 	default:
 		ctx.route = s.top.noVariables
 	}

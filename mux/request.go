@@ -40,7 +40,7 @@ func SetURLVars(r *http.Request, val map[string]string) *http.Request {
 		return r
 	}
 	ctx := &varsContext{Context: r.Context()}
-	ctx.rest.Store(&restOfVars{vars: val})
+	ctx.rest.Store(&extraVars{vars: val})
 	return r.WithContext(ctx)
 }
 
@@ -63,10 +63,10 @@ type varsContext struct {
 
 	// rest holds what few requests need: the map, and the sources other than
 	// the path.
-	rest atomic.Pointer[restOfVars]
+	rest atomic.Pointer[extraVars]
 }
 
-type restOfVars struct {
+type extraVars struct {
 	host, query string
 
 	// mu guards vars, which is built on demand.
@@ -119,17 +119,17 @@ func varsIn(ctx context.Context) *varsContext {
 // isEmpty reports whether c belongs to a route without variables.
 func (c *varsContext) isEmpty() bool { return c.route != nil && len(c.route.varNames) == 0 }
 
-// makeRest returns the rest and allocates it if necessary.
-func (c *varsContext) makeRest() *restOfVars {
+// allocRest returns the rest and allocates it if necessary.
+func (c *varsContext) allocRest() *extraVars {
 	if rest := c.rest.Load(); rest != nil {
 		return rest
 	}
-	c.rest.CompareAndSwap(nil, new(restOfVars))
+	c.rest.CompareAndSwap(nil, new(extraVars))
 	return c.rest.Load()
 }
 
 func (c *varsContext) all() map[string]string {
-	rest := c.makeRest()
+	rest := c.allocRest()
 	rest.mu.Lock()
 	defer rest.mu.Unlock()
 	if rest.vars == nil {

@@ -98,21 +98,21 @@ func TestProblemWays(t *testing.T) {
 	}
 }
 
-// A keeper fails and retains its argument, as HTTP/2 may when a stream is reset: the
+// A retainingWriter fails and retains its argument, as HTTP/2 may when a stream is reset: the
 // buffer must not be returned to the pool.
-type keeper struct {
+type retainingWriter struct {
 	discard
 	kept []byte
 }
 
-func (k *keeper) Write(p []byte) (int, error) {
+func (k *retainingWriter) Write(p []byte) (int, error) {
 	k.kept = p
 	return 0, errors.New("stream closed")
 }
 
 func TestProblemBufferIsNotReusedAfterError(t *testing.T) {
 	p := reply.NewProblem(400, "", "")
-	k := &keeper{discard: discard{header: make(http.Header)}}
+	k := &retainingWriter{discard: discard{header: make(http.Header)}}
 	p.Write(k, get(), "the first one")
 	want := string(k.kept)
 	for range 100 {

@@ -12,7 +12,7 @@ import (
 //
 // Seen to fail when a file is read only once for each change.
 func TestRevokeWithoutDescriptors(t *testing.T) {
-	long(t)
+	skipIfShort(t)
 	t.Parallel()
 	bin, dir := program(t), t.TempDir()
 	file := filepath.Join(dir, "tokens")

@@ -11,10 +11,10 @@ import (
 // When a CA is removed, the connections that its certificates opened write nothing more and are
 // closed, so that a client can reconnect with a new certificate.
 //
-// Seen to fail without Gate.Trusted, when readings were still stored, and without endOutlived,
+// Seen to fail without Gate.Trusted, when readings were still stored, and without closeExpired,
 // when the connection stayed open.
 func TestRemovedCAOnOpenConnections(t *testing.T) {
-	long(t)
+	skipIfShort(t)
 	dir := t.TempDir()
 	server, err := newSigner(dir, "ca")
 	if err != nil {

@@ -36,7 +36,7 @@ func createToken(t testing.TB, bin, file string, args ...string) string {
 // A token that is created or revoked while the server runs is accepted or refused from the next
 // request of an open connection on, in both lanes, without a restart.
 func TestRevokeOnRunningServer(t *testing.T) {
-	long(t)
+	skipIfShort(t)
 	t.Parallel()
 	bin, dir := program(t), t.TempDir()
 	file := filepath.Join(dir, "tokens")
@@ -99,7 +99,7 @@ func TestRevokeOnRunningServer(t *testing.T) {
 // Certificates are renewed under load: no request fails, later requests see the new certificate,
 // and open connections stay open.
 func TestRenewCertificateUnderLoad(t *testing.T) {
-	long(t)
+	skipIfShort(t)
 	t.Parallel()
 	bin, dir := program(t), t.TempDir()
 	ca, err := newSigner(dir, "ca")

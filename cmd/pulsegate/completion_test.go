@@ -9,9 +9,9 @@ import (
 	"testing"
 )
 
-// needs returns the path of a program that is not part of the repository. Without it the test is
-// skipped, or fails in CI.
-func needs(t *testing.T, name string) string {
+// requireProgram returns the path of a program that is not part of the repository. Without it
+// the test is skipped, or fails in CI.
+func requireProgram(t *testing.T, name string) string {
 	t.Helper()
 	path, err := exec.LookPath(name)
 	if err == nil {
@@ -92,7 +92,7 @@ func TestCompletionScripts(t *testing.T) {
 			[]string{"--drain-delay", "--drain-timeout"}},
 		{"zsh", `compdef() { :; }; compset() { :; }; _files() { print files; }; source "$SCRIPT"; words=(pulsegate check so); CURRENT=3; _pulsegate`, []string{"files"}},
 	} {
-		shell := needs(t, tt.shell)
+		shell := requireProgram(t, tt.shell)
 		text, errs, code := output(t, program(t), "completion", tt.shell)
 		if code != 0 {
 			t.Fatalf("completion %s: exit code %d, %s", tt.shell, code, errs)
@@ -122,10 +122,10 @@ func TestMan(t *testing.T) {
 		t.Fatal(err)
 	}
 	// The date is unknown in a build outside a repository.
-	if out, _ := exec.Command(needs(t, "mandoc"), "-T", "lint", "-W", "style", file).CombinedOutput(); strings.Trim(dropLines(string(out), "missing date", "unknown manual section", "referenced manual not found", "input text line longer than 80 bytes"), "\n") != "" {
+	if out, _ := exec.Command(requireProgram(t, "mandoc"), "-T", "lint", "-W", "style", file).CombinedOutput(); strings.Trim(dropLines(string(out), "missing date", "unknown manual section", "referenced manual not found", "input text line longer than 80 bytes"), "\n") != "" {
 		t.Errorf("mandoc: %s", out)
 	}
-	rendered, err := exec.Command(needs(t, "mandoc"), "-T", "ascii", "-O", "width=1000", file).Output()
+	rendered, err := exec.Command(requireProgram(t, "mandoc"), "-T", "ascii", "-O", "width=1000", file).Output()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -53,15 +53,15 @@ func TestPrecedence(t *testing.T) {
 				want = "log-budget = 33 # flag"
 			}
 			out, errs, code := runCommand(t, args...)
-			if code != 0 || errs != "" || !slices.Contains(squeezed(out), want) {
+			if code != 0 || errs != "" || !slices.Contains(collapseSpaces(out), want) {
 				t.Errorf("exit code %d, %s\nwant the line %q in\n%s", code, errs, want, out)
 			}
 		})
 	}
 }
 
-// squeezed returns the lines of a text with single spaces.
-func squeezed(text string) []string {
+// collapseSpaces returns the lines of a text with single spaces.
+func collapseSpaces(text string) []string {
 	return strings.Split(regexp.MustCompile(` +`).ReplaceAllString(text, " "), "\n")
 }
 

@@ -185,7 +185,7 @@ func killRounds(t *testing.T, bin string, rounds int, seed uint64) (wrong []stri
 // Seen to fail with the mutant answer-before-commit. After kill -9 the kernel still writes its
 // buffers, so a build that only omits the sync passes; a power loss is needed to find that.
 func TestKill9(t *testing.T) {
-	long(t)
+	skipIfShort(t)
 	t.Parallel()
 	seed := rand.Uint64()
 	wrong, acked := killRounds(t, program(t), killings, seed)

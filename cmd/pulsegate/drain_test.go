@@ -32,7 +32,7 @@ func status(url string) int {
 // Seen to fail when drain closes the store without waiting for requests and the core, when it
 // drains the core not at all or before the delay, and when it does not drain the health checks.
 func TestDrain(t *testing.T) {
-	long(t)
+	skipIfShort(t)
 	t.Parallel()
 	// Long enough for three requests on a busy machine.
 	p := start(t, program(t), filepath.Join(t.TempDir(), "data"), "--drain-delay=5s")

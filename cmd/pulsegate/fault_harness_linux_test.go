@@ -41,7 +41,7 @@ const (
 // onBothLanes runs a fault test on a server with the fast lane and on one without it.
 func onBothLanes(t *testing.T, test func(t *testing.T, lane lane)) {
 	t.Helper()
-	long(t)
+	skipIfShort(t)
 	for name, lane := range map[string]lane{"fast lane": fastLane, "full lane": fullLane} {
 		t.Run(name, func(t *testing.T) { test(t, lane) })
 	}

@@ -32,8 +32,8 @@ var (
 	soakPage = flag.String("soak.page", "", "page into which TestSoak writes its figures")
 )
 
-// A soaking is a run of TestSoak.
-type soaking struct {
+// A soakRun is a run of TestSoak.
+type soakRun struct {
 	*testing.T
 	b     *harness
 	disk  *disk // nil: none
@@ -53,9 +53,9 @@ type soaking struct {
 //
 // Seen to fail with the mutants leak-memory, leak-goroutine, leak-descriptor and drop-a-reading.
 func TestSoak(t *testing.T) {
-	long(t)
+	skipIfShort(t)
 	t.Parallel()
-	s := &soaking{T: t, faults: map[string]int{}}
+	s := &soakRun{T: t, faults: map[string]int{}}
 	dir := filepath.Join(t.TempDir(), "data")
 	if os.Geteuid() == 0 {
 		s.disk = newDisk(t, 16<<30)
@@ -115,14 +115,14 @@ func TestSoak(t *testing.T) {
 }
 
 // next starts a server.
-func (s *soaking) next() {
+func (s *soakRun) next() {
 	s.b.start()
 	s.lives++
 }
 
 // strike injects faults for 60 % of the run: some end the server, others it must survive. The
 // latter continue at intervals to the end of the run.
-func (s *soaking) strike() {
+func (s *soakRun) strike() {
 	rnd := rand.New(rand.NewPCG(1, uint64(s.start.UnixNano())))
 	const pauses = 12
 	gap := min(*soakTime*6/10/pauses, 40*time.Second)
@@ -148,7 +148,7 @@ func (s *soaking) strike() {
 }
 
 // stall stops the process or the disk for a moment.
-func (s *soaking) stall(rnd *rand.Rand, count func(string, func())) {
+func (s *soakRun) stall(rnd *rand.Rand, count func(string, func())) {
 	pause := 200*time.Millisecond + rand.N(800*time.Millisecond)
 	if s.disk != nil && rnd.IntN(2) == 0 {
 		count("disk stalls", func() {
@@ -166,7 +166,7 @@ func (s *soaking) stall(rnd *rand.Rand, count func(string, func())) {
 }
 
 // sample measures the server at intervals for this long.
-func (s *soaking) sample(d time.Duration) {
+func (s *soakRun) sample(d time.Duration) {
 	every := max(*soakTime/1000, 100*time.Millisecond)
 	for end := time.Now().Add(d); ; {
 		m, err := measures(s.b.server.admin)
@@ -220,7 +220,7 @@ func (b *harness) measure(name string) float64 {
 }
 
 // read queries devices and readings in every format until ctx ends.
-func (s *soaking) read(ctx context.Context, seed uint64) {
+func (s *soakRun) read(ctx context.Context, seed uint64) {
 	rnd := rand.New(rand.NewPCG(seed, 2))
 	client := &http.Client{Transport: &http.Transport{}, Timeout: polltest.Patience}
 	defer client.CloseIdleConnections()
@@ -255,7 +255,7 @@ func (s *soaking) read(ctx context.Context, seed uint64) {
 }
 
 // get fetches a page. Without a server, or while it drains, it returns no page and no error.
-func (s *soaking) get(ctx context.Context, client *http.Client, address string) ([]byte, error) {
+func (s *soakRun) get(ctx context.Context, client *http.Client, address string) ([]byte, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
 	if err != nil {
 		return nil, err
@@ -281,7 +281,7 @@ func (s *soaking) get(ctx context.Context, client *http.Client, address string) 
 }
 
 // report describes the run and its results.
-func (s *soaking) report(reports [2]*sim.Report, found sim.Verification) string {
+func (s *soakRun) report(reports [2]*sim.Report, found sim.Verification) string {
 	var b strings.Builder
 	row := func(name, format string, args ...any) {
 		fmt.Fprintf(&b, "| %s | %s |\n", name, fmt.Sprintf(format, args...))

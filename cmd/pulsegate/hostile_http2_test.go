@@ -20,7 +20,7 @@ import (
 //
 // Seen to fail without WriteByteTimeout.
 func TestSlowClientsThatNeverReadHTTP2(t *testing.T) {
-	long(t)
+	skipIfShort(t)
 	t.Parallel()
 	p, cfg := startTLS(t, "--read-timeout=1s", "--idle-timeout=1s")
 	client := &http.Client{Transport: &http.Transport{TLSClientConfig: cfg.Clone(), DisableKeepAlives: true}, Timeout: polltest.Patience}

@@ -88,7 +88,7 @@ func TestOverloadConnections(t *testing.T) {
 //
 // Seen to fail when listen does not bound it.
 func TestOverloadAdminConnections(t *testing.T) {
-	long(t)
+	skipIfShort(t)
 	t.Parallel()
 	p := start(t, program(t), filepath.Join(t.TempDir(), "data"), "--admin-addr=127.0.0.1:0", "--idle-timeout=2s")
 	const ask = "GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n"
@@ -145,7 +145,7 @@ func TestOverloadDevices(t *testing.T) {
 //
 // Seen to fail without the bound on the queue: nothing is refused.
 func TestOverloadUnderFlood(t *testing.T) {
-	long(t)
+	skipIfShort(t)
 	for lane, p := range lanes(t, "--max-queued=100", "--max-group=50", "--admin-addr=127.0.0.1:0") {
 		t.Run(lane, func(t *testing.T) {
 			t.Parallel()

@@ -67,7 +67,7 @@ func zipped(text string) string {
 // Seen to fail when the fast lane does not bound the time of a header or of a body, and without
 // the ReadTimeout of net/http.
 func TestSlowClients(t *testing.T) {
-	long(t)
+	skipIfShort(t)
 	const each = 10
 	eachLane(t, func(t *testing.T, p *process) {
 		before := sockets(t, p)
@@ -127,7 +127,7 @@ func sockets(t *testing.T, p *process) int {
 //
 // Seen to fail when the fast lane reads while answers are unsent, and without a write timeout.
 func TestSlowClientsThatNeverRead(t *testing.T) {
-	long(t)
+	skipIfShort(t)
 	eachLane(t, func(t *testing.T, p *process) {
 		post := func(body string) string {
 			return fmt.Sprintf("POST /v1/readings HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%s", len(body), body)

@@ -206,7 +206,7 @@ func namesIn(page string) string {
 // finish ends a bystander, which must have been served.
 func (b *bystander) finish() {
 	b.t.Helper()
-	b.finish()
+	b.stop()
 	b.wg.Wait()
 	if b.n == 0 {
 		b.t.Error("the bystander was not served")

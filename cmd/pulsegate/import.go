@@ -110,7 +110,7 @@ func (c *importCommand) open(stdin io.Reader) (file io.Reader, closeFile func() 
 	}
 	file, closeFile = stdin, func() error { return nil }
 	if c.ShiftTo != nil {
-		if s, ok := stdin.(io.Seeker); !ok || !seeks(s) {
+		if s, ok := stdin.(io.Seeker); !ok || !isSeekable(s) {
 			return nil, nil, settings.Usagef("--shift-to reads the file twice, and standard input cannot be read again; name the file")
 		}
 	}
@@ -132,8 +132,8 @@ func (c *importCommand) open(stdin io.Reader) (file io.Reader, closeFile func() 
 	return buffered, closeFile, nil
 }
 
-// seeks reports whether a file has positions, unlike a pipe.
-func seeks(s io.Seeker) bool {
+// isSeekable reports whether a file has positions, unlike a pipe.
+func isSeekable(s io.Seeker) bool {
 	_, err := s.Seek(0, io.SeekCurrent)
 	return err == nil
 }

@@ -150,8 +150,8 @@ func TestNotifyFails(t *testing.T) {
 // Seen to fail when pulse checks neither, and when it mistakes a stalled disk for a committer
 // that hangs.
 func TestWatchdog(t *testing.T) {
-	long(t)
-	bin := hanging(t)
+	skipIfShort(t)
+	bin := buildHanging(t)
 	for _, tt := range []struct {
 		hang string
 		want string // in the log, or "" if the server counts as alive
@@ -193,9 +193,9 @@ func TestWatchdog(t *testing.T) {
 	}
 }
 
-// hanging builds a server one part of which hangs from the first reading on; HANG in its
+// buildHanging builds a server one part of which hangs from the first reading on; HANG in its
 // environment names the part.
-func hanging(t *testing.T) string {
+func buildHanging(t *testing.T) string {
 	t.Helper()
 	replaced := map[string]string{}
 	for _, r := range []struct{ file, before, hang string }{

@@ -167,7 +167,7 @@ func TestFullPipe(t *testing.T) {
 //
 // Seen to fail when the wait for the reader is not bounded.
 func TestFailsIntoFullPipe(t *testing.T) {
-	long(t)
+	skipIfShort(t)
 	t.Parallel()
 	_, w := smallPipe(t)
 	if _, err := w.Write(make([]byte, os.Getpagesize())); err != nil {

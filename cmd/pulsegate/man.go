@@ -53,8 +53,8 @@ systemd.service(5), https://github.com/pulsegate/pulsegate
 func (manCommand) Run(kctx *kong.Context, std stdio) error {
 	var b strings.Builder
 	// Formatters do not expand escapes in the date.
-	fmt.Fprintf(&b, manHead, buildDate(), roff(versionText()))
-	item := func(term, text string) { fmt.Fprintf(&b, ".TP\n.B %s\n%s\n", roff(term), roff(text)) }
+	fmt.Fprintf(&b, manHead, buildDate(), escapeRoff(versionText()))
+	item := func(term, text string) { fmt.Fprintf(&b, ".TP\n.B %s\n%s\n", escapeRoff(term), escapeRoff(text)) }
 	flags := func(node *kong.Node) {
 		for _, flag := range node.Flags {
 			if len(flag.Envs) > 0 {
@@ -66,7 +66,7 @@ func (manCommand) Run(kctx *kong.Context, std stdio) error {
 	}
 	b.WriteString(".SH COMMANDS\n")
 	for _, node := range kctx.Model.Leaves(true) {
-		fmt.Fprintf(&b, ".SS %s\n%s\n", roff(node.FullPath()), roff(node.Help))
+		fmt.Fprintf(&b, ".SS %s\n%s\n", escapeRoff(node.FullPath()), escapeRoff(node.Help))
 		for _, arg := range node.Positional {
 			item(arg.Summary(), arg.Help)
 		}
@@ -78,9 +78,9 @@ func (manCommand) Run(kctx *kong.Context, std stdio) error {
 	return err
 }
 
-// roff escapes the characters that formatters interpret, and begins a new line after each
+// escapeRoff escapes the characters that formatters interpret, and begins a new line after each
 // sentence. An unescaped hyphen would become another character, which a shell does not accept.
-func roff(text string) string {
+func escapeRoff(text string) string {
 	return strings.NewReplacer(`\`, `\e`, `-`, `\-`, `'`, `\(aq`, "`", `\(ga`, `^`, `\(ha`, `~`, `\(ti`, `"`, `\(dq`, ". ", ".\n").Replace(text)
 }
 

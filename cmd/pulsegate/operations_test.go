@@ -9,9 +9,9 @@ import (
 // A new operator follows docs/operations.md on one machine, and its commands work as they are. The
 // rest of the page needs a container engine or a cluster; deploy/test runs it.
 func TestOperations(t *testing.T) {
-	long(t)
+	skipIfShort(t)
 	for _, addr := range []string{"127.0.0.1:8080", "127.0.0.1:6060"} {
-		free(t, addr)
+		requireFreeAddr(t, addr)
 	}
 	text, err := os.ReadFile("../../docs/operations.md")
 	if err != nil {

@@ -21,9 +21,9 @@ import (
 	"github.com/pulsegate/pulsegate/internal/polltest"
 )
 
-// long skips a test in a short run. Such a test takes about a minute and needs neither root nor
-// devices. make test includes it.
-func long(t testing.TB) {
+// skipIfShort skips a test in a short run. Such a test takes about a minute and needs neither
+// root nor devices. make test includes it.
+func skipIfShort(t testing.TB) {
 	t.Helper()
 	if testing.Short() {
 		t.Skip("not in a short run")

@@ -14,9 +14,9 @@ import (
 
 // The README's commands work as they are, in their order.
 func TestReadme(t *testing.T) {
-	long(t)
+	skipIfShort(t)
 	for _, addr := range []string{"127.0.0.1:8080", "127.0.0.1:6060"} {
-		free(t, addr)
+		requireFreeAddr(t, addr)
 	}
 	blocks := readmeBlocks(t)
 	r := newReader(t)
@@ -42,8 +42,8 @@ func TestReadme(t *testing.T) {
 	}
 }
 
-// free checks that the addresses of the README's commands are free.
-func free(t *testing.T, addr string) {
+// requireFreeAddr checks that the addresses of the README's commands are free.
+func requireFreeAddr(t *testing.T, addr string) {
 	t.Helper()
 	l, err := net.Listen("tcp", addr)
 	if err == nil {

@@ -81,7 +81,7 @@ func referenceTables(b *strings.Builder, node *kong.Node) {
 	if len(node.Positional) > 0 {
 		b.WriteString("\n| argument | default | what |\n|---|---|---|\n")
 		for _, arg := range node.Positional {
-			fmt.Fprintf(b, "| `%s` | %s | %s |\n", arg.Summary(), code(arg.Default), cell(arg.Help))
+			fmt.Fprintf(b, "| `%s` | %s | %s |\n", arg.Summary(), code(arg.Default), escapeCell(arg.Help))
 		}
 	}
 	first := true
@@ -106,10 +106,10 @@ func referenceTables(b *strings.Builder, node *kong.Node) {
 		// A default that is not a value is described at the end of the help.
 		help, note, _ := strings.Cut(flag.Help, " Default: ")
 		if defaultText = code(defaultText); defaultText == "" {
-			defaultText = cell(strings.TrimSuffix(note, "."))
+			defaultText = escapeCell(strings.TrimSuffix(note, "."))
 		}
 		fmt.Fprintf(b, "| `--%s` | %s | %s | %s | %s | %s |\n",
-			flag.Name, code(strings.Join(flag.Envs, " ")), code(key), defaultText, valueOf(flag), cell(help))
+			flag.Name, code(strings.Join(flag.Envs, " ")), code(key), defaultText, valueOf(flag), escapeCell(help))
 	}
 }
 
@@ -149,8 +149,8 @@ func code(text string) string {
 	if text == "" {
 		return ""
 	}
-	return "`" + cell(text) + "`"
+	return "`" + escapeCell(text) + "`"
 }
 
-// cell escapes a text for a table cell.
-func cell(text string) string { return strings.ReplaceAll(text, "|", `\|`) }
+// escapeCell escapes a text for a table cell.
+func escapeCell(text string) string { return strings.ReplaceAll(text, "|", `\|`) }

@@ -16,7 +16,7 @@ import (
 //
 // Seen to fail when SIGHUP is caught after the store is opened.
 func TestHangupWhileOpening(t *testing.T) {
-	long(t)
+	skipIfShort(t)
 	t.Parallel()
 	dir := t.TempDir()
 	stderr, err := os.Create(filepath.Join(dir, "stderr"))

@@ -18,7 +18,7 @@ import (
 // Seen to fail when Fit neither lowers the bounds nor sets Go's limit: the server is
 // killed. With Go's limit alone it reaches 118 MiB in some runs, and is killed in others.
 func TestUnderLimit(t *testing.T) {
-	long(t)
+	skipIfShort(t)
 	t.Parallel()
 	const limitBytes = 128 << 20
 	g := newCgroup(t, limitBytes)

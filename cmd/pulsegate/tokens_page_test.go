@@ -10,13 +10,13 @@ import (
 
 // The commands of docs/tokens.md do what it says, and their tokens are accepted.
 func TestTokensPage(t *testing.T) {
-	long(t)
+	skipIfShort(t)
 	page, err := os.ReadFile("../../docs/tokens.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	free(t, "127.0.0.1:8080")
-	free(t, "127.0.0.1:6060")
+	requireFreeAddr(t, "127.0.0.1:8080")
+	requireFreeAddr(t, "127.0.0.1:6060")
 	r := newReader(t)
 	blocks := regexp.MustCompile("(?ms)^```sh\n(.*?)^```$").FindAllStringSubmatch(string(page), -1)
 	if len(blocks) != 5 {

@@ -108,7 +108,7 @@ func names(spans []exportedSpan) (names []string) {
 // A server exports its traces: in both lanes, as parts of the caller's trace, and without a
 // device, a value or a token.
 func TestTracing(t *testing.T) {
-	long(t)
+	skipIfShort(t)
 	t.Parallel()
 	const (
 		traceID = "0af7651916cd43dd8448eb211c80319c"

@@ -57,13 +57,13 @@ func (f *AccessOptions) check() error {
 		rule{f.MaxContradictions > 0 && f.MaxContradictions <= token.MaxHourly, fmt.Sprintf("--max-contradictions is not from 1 to %d", token.MaxHourly)},
 		rule{f.AuditReads > 0 && f.AuditReads <= token.MaxHourly, fmt.Sprintf("--audit-reads is not from 1 to %d", token.MaxHourly)},
 		rule{f.AuditKey == "" && f.AuditSyslog == "" || f.auditPath() != "", "--audit-key and --audit-syslog require an audit log; name it with --audit"},
-		rule{f.AuditKey == "" || !sameFolder(f.AuditKey, f.auditPath()), "--audit-key is in the directory of the audit log, where anybody who can change the log can use it"},
+		rule{f.AuditKey == "" || !sameDir(f.AuditKey, f.auditPath()), "--audit-key is in the directory of the audit log, where anybody who can change the log can use it"},
 		rule{!token.IsText(f.Tokens), "--tokens names a file, and was given the text of a token"},
 	)
 }
 
-// sameFolder reports whether two files are, or would be, in the same directory.
-func sameFolder(a, b string) bool {
+// sameDir reports whether two files are, or would be, in the same directory.
+func sameDir(a, b string) bool {
 	inA, errA := os.Stat(filepath.Dir(a))
 	inB, errB := os.Stat(filepath.Dir(b))
 	return errA == nil && errB == nil && os.SameFile(inA, inB)
@@ -271,7 +271,7 @@ func (a *access) protect(srv *http.Server) {
 	if !a.gate.Certificates {
 		return
 	}
-	srv.Handler = a.endOutlived(srv.Handler)
+	srv.Handler = a.closeExpired(srv.Handler)
 }
 
 // handshakeFailed records a client certificate that was rejected.
@@ -281,10 +281,10 @@ func (a *access) handshakeFailed(c net.Conn, err error) {
 	}
 }
 
-// endOutlived closes connections, after an answer, on which the client's certificate has
+// closeExpired closes connections, after an answer, on which the client's certificate has
 // expired. All further requests on them would be refused; on a new connection the client
 // presents its new certificate.
-func (a *access) endOutlived(next http.Handler) http.Handler {
+func (a *access) closeExpired(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if a.gate.Outlived(r.TLS, time.Now()) {
 			w.Header().Set("Connection", "close")

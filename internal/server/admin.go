@@ -40,7 +40,7 @@ func (s *server) adminRoutes(measures http.Handler) http.Handler {
 				forbidden.ServeHTTP(w, r)
 				return
 			}
-			takesLong(w)
+			liftWriteDeadline(w)
 			h(w, r)
 		})
 	}
@@ -90,9 +90,9 @@ func (s *server) inTime(next http.Handler) http.Handler {
 	})
 }
 
-// takesLong removes the write deadline of an answer. It is called for authorised requests
+// liftWriteDeadline removes the write deadline of an answer. It is called for authorised requests
 // only.
-func takesLong(w http.ResponseWriter) {
+func liftWriteDeadline(w http.ResponseWriter) {
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Time{})
 }
 
@@ -120,19 +120,19 @@ func (b *timedBody) Read(p []byte) (int, error) {
 // so are those whose Host is a name, because the owner of a name can point it at this
 // machine at any time (DNS rebinding).
 func (s *server) adminOnly(h http.HandlerFunc) http.Handler {
-	return fromThisSite(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	return sameSiteOnly(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if s.access.gate.Tokens == nil {
 			if !isLoopback(r.RemoteAddr) || !isLoopback(r.Host) {
 				s.problems.UntrustedOrigin.Write(w, r, "Without tokens this is for requests from this machine to a loopback address.")
 				return
 			}
-			takesLong(w)
+			liftWriteDeadline(w)
 			h(w, r)
 			return
 		}
 		switch pass, verdict, _ := s.access.gate.Authorize(gate.CredentialsOf(r), token.Admin, time.Now()); verdict {
 		case gate.Allowed:
-			takesLong(w)
+			liftWriteDeadline(w)
 			h(w, r.WithContext(context.WithValue(r.Context(), adminKey{}, pass.Token())))
 		case gate.NoCredentials:
 			s.problems.Unauthorized.Write(w, r, "")

@@ -17,12 +17,12 @@ import (
 	"github.com/pulsegate/pulsegate/internal/server"
 )
 
-// An adminOf is a log writer that sends the address of the admin listener.
-type adminOf chan string
+// An adminAddrWriter is a log writer that sends the address of the admin listener.
+type adminAddrWriter chan string
 
 var adminLine = regexp.MustCompile(`listening addr=(\S+) listener=admin`)
 
-func (a adminOf) Write(p []byte) (int, error) {
+func (a adminAddrWriter) Write(p []byte) (int, error) {
 	if m := adminLine.FindSubmatch(p); m != nil {
 		a <- string(m[1])
 	}
@@ -33,7 +33,7 @@ func (a adminOf) Write(p []byte) (int, error) {
 func withAdmin(t *testing.T, opt *server.Options, use func(addr string)) {
 	t.Helper()
 	opt.AdminAddr = "127.0.0.1:0"
-	log := make(adminOf, 1)
+	log := make(adminAddrWriter, 1)
 	logs, err := server.OpenLog(log, &opt.LogOptions)
 	if err != nil {
 		t.Fatal(err)

@@ -23,8 +23,8 @@ import (
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
-// quietest returns LogOptions with the lowest level and the smallest budget.
-func quietest(t *testing.T) *LogOptions {
+// minLogOptions returns LogOptions with the lowest level and the smallest budget.
+func minLogOptions(t *testing.T) *LogOptions {
 	t.Helper()
 	return &LogOptions{
 		LogLevel: slog.LevelDebug, LogFormat: "text", LogBudget: logbudget.DefaultLinesPerMinute, LogBudgetBytes: logbudget.MinBytesPerMinute,
@@ -47,7 +47,7 @@ func TestFloodOfFaults(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			var out bytes.Buffer
-			flags := quietest(t)
+			flags := minLogOptions(t)
 			logs, err := OpenLog(&out, flags)
 			if err != nil {
 				t.Fatal(err)
@@ -170,7 +170,7 @@ func TestTakeOthers(t *testing.T) {
 		log.SetOutput(os.Stderr)
 	}()
 	var out bytes.Buffer
-	logs, err := OpenLog(&out, quietest(t))
+	logs, err := OpenLog(&out, minLogOptions(t))
 	if err != nil {
 		t.Fatal(err)
 	}

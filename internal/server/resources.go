@@ -15,8 +15,8 @@ import (
 	"github.com/pulsegate/pulsegate/internal/sys/memlimit"
 )
 
-// mostBounds returns the bounds of a server with ample memory.
-func mostBounds() memlimit.Bounds {
+// maxBounds returns the bounds of a server with ample memory.
+func maxBounds() memlimit.Bounds {
 	return memlimit.Bounds{
 		CacheBytes:    pebblestore.DefaultCacheBytes,
 		MemTableBytes: pebblestore.DefaultMemTableBytes,
@@ -72,7 +72,7 @@ func findMemory(getenv func(string) string, log *slog.Logger) memory {
 // debug level; --print-config shows them too.
 func (c *Options) Fit(log *slog.Logger) {
 	m := findMemory(c.Getenv, log)
-	b := memlimit.Fit(m.usableBytes, mostBounds())
+	b := memlimit.Fit(m.usableBytes, maxBounds())
 	c.MaxBodyBytes = cmp.Or(c.MaxBodyBytes, b.MaxBodyBytes)
 	// A body too large to be ever admitted would be rejected as overload again and again.
 	c.MaxBatchBytes = cmp.Or(c.MaxBatchBytes, max(min(b.MaxBatchBytes, c.MaxBodyBytes/4), 1)) // a client may use only its share
@@ -80,7 +80,7 @@ func (c *Options) Fit(log *slog.Logger) {
 	c.MaxDevices = cmp.Or(c.MaxDevices, b.MaxDevices)
 	c.memTableBytes = b.MemTableBytes
 	if c.CacheBytes != 0 {
-		c.memTableBytes = memlimit.MemTable(c.CacheBytes, mostBounds().MemTableBytes)
+		c.memTableBytes = memlimit.MemTable(c.CacheBytes, maxBounds().MemTableBytes)
 	}
 	c.CacheBytes = cmp.Or(c.CacheBytes, b.CacheBytes)
 	if m.setGoLimit {

@@ -31,7 +31,7 @@ func routes(own *hosts, requests *metrics.Requests, core *ingest.Core, reads *qu
 		router.Handle(template, h).Methods(methods...)
 	}
 	// Its Route belongs to the caller: the fast lane counts there as well.
-	router.Handle(readingsTemplate, fromThisSite(noGuests(core.Handler(), core.Overloaded()), problems)).Methods(http.MethodPost)
+	router.Handle(readingsTemplate, sameSiteOnly(noGuests(core.Handler(), core.Overloaded()), problems)).Methods(http.MethodPost)
 	handle("/v1/devices", http.HandlerFunc(reads.Devices), http.MethodGet, http.MethodHead)
 	handle("/v1/devices/{device}", http.HandlerFunc(reads.Device), http.MethodGet, http.MethodHead)
 	handle("/v1/devices/{device}/readings", http.HandlerFunc(reads.Readings), http.MethodGet, http.MethodHead)
@@ -52,10 +52,10 @@ func noGuests(h, guests http.Handler) http.Handler {
 	})
 }
 
-// fromThisSite refuses requests that a browser makes for a page of another site: they
+// sameSiteOnly refuses requests that a browser makes for a page of another site: they
 // come from inside the network, but the author of the page does not. Browsers mark
 // them with header fields that the fast lane does not accept.
-func fromThisSite(h http.Handler, problems *problem.Set) http.Handler {
+func sameSiteOnly(h http.Handler, problems *problem.Set) http.Handler {
 	protection := http.NewCrossOriginProtection()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if protection.Check(r) != nil {

@@ -509,7 +509,7 @@ func TestReadingsWithoutLatest(t *testing.T) {
 // Seen to fail when the store is called with the context of the request: 500.
 func TestHalfClosed(t *testing.T) {
 	for _, path := range []string{"/v1/devices", "/v1/devices/d", "/v1/devices/d/readings?format=csv"} {
-		srv := serve(t, &unhurried{source: fill(t, `{"device":"d","time":1000,"spo2_pct":97}`)})
+		srv := serve(t, &slowStore{source: fill(t, `{"device":"d","time":1000,"spo2_pct":97}`)})
 		conn, err := net.Dial("tcp", srv.Listener.Addr().String())
 		if err != nil {
 			t.Fatal(err)
@@ -529,8 +529,8 @@ func TestHalfClosed(t *testing.T) {
 	}
 }
 
-// An unhurried store waits long enough for net/http to cancel a context.
-type unhurried struct{ source }
+// A slowStore waits long enough for net/http to cancel a context.
+type slowStore struct{ source }
 
 func wait(ctx context.Context) error {
 	select {
@@ -541,23 +541,23 @@ func wait(ctx context.Context) error {
 	}
 }
 
-func (u *unhurried) Latest(ctx context.Context, device vitals.Name) (storage.Device, error) {
+func (s *slowStore) Latest(ctx context.Context, device vitals.Name) (storage.Device, error) {
 	if err := wait(ctx); err != nil {
 		return storage.Device{}, err
 	}
-	return u.source.Latest(ctx, device)
+	return s.source.Latest(ctx, device)
 }
 
-func (u *unhurried) Scan(ctx context.Context, r storage.Range, dst []storage.Record) (int, error) {
+func (s *slowStore) Scan(ctx context.Context, r storage.Range, dst []storage.Record) (int, error) {
 	if err := wait(ctx); err != nil {
 		return 0, err
 	}
-	return u.source.Scan(ctx, r, dst)
+	return s.source.Scan(ctx, r, dst)
 }
 
-func (u *unhurried) Devices(ctx context.Context, after vitals.Name, dst []storage.Device) (int, error) {
+func (s *slowStore) Devices(ctx context.Context, after vitals.Name, dst []storage.Device) (int, error) {
 	if err := wait(ctx); err != nil {
 		return 0, err
 	}
-	return u.source.Devices(ctx, after, dst)
+	return s.source.Devices(ctx, after, dst)
 }

@@ -138,17 +138,17 @@ func TestSlowWriter(t *testing.T) {
 	})
 }
 
-// A fullWriter fails every write.
-type fullWriter struct{}
+// A failingWriter fails every write.
+type failingWriter struct{}
 
 var errFull = errors.New("full")
 
-func (fullWriter) Write([]byte) (int, error) { return 0, errFull }
+func (failingWriter) Write([]byte) (int, error) { return 0, errFull }
 
 func TestFullWriter(t *testing.T) {
 	client, _ := serve(t, func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "line\n") })
 	sel := transfer.Selection{Device: "w-1", Format: "csv"}
-	if err := client.Download(t.Context(), fullWriter{}, sel); !errors.Is(err, errFull) {
+	if err := client.Download(t.Context(), failingWriter{}, sel); !errors.Is(err, errFull) {
 		t.Errorf("got error %v, want that of the writer", err)
 	}
 }

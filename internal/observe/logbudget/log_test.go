@@ -119,7 +119,7 @@ func open(t *testing.T, out io.Writer, opt logbudget.Options) *logbudget.Log {
 	return l
 }
 
-func shut(t *testing.T, l *logbudget.Log) {
+func closeLog(t *testing.T, l *logbudget.Log) {
 	t.Helper()
 	if err := l.Close(context.Background()); err != nil {
 		t.Error(err)
@@ -172,7 +172,7 @@ func TestBudgetOfLines(t *testing.T) {
 			t.Error(err)
 		}
 		log.Info("ready", "n", 7)
-		shut(t, l)
+		closeLog(t, l)
 		equal(t, out.lines()[10:], "level=INFO msg=ready n=6",
 			`level=INFO msg="suppressed lines like this" suppressed=2 like=ready`)
 		got0, want := l.Stats(), logbudget.Stats{Lines: 12, Suppressed: 10}
@@ -219,7 +219,7 @@ func TestWorstMinute(t *testing.T) {
 		time.Sleep(58 * time.Second)
 		flood()
 		everyKind()
-		shut(t, l)
+		closeLog(t, l)
 		got := out.busiest()
 		if got > logbudget.MinBytesPerMinute {
 			t.Errorf("%d bytes in a minute, want at most %d", got, logbudget.MinBytesPerMinute)
@@ -259,7 +259,7 @@ func TestBytesOfAnyMinute(t *testing.T) {
 				time.Sleep(time.Duration(rng.IntN(70)) * time.Second / time.Duration(1+rng.IntN(50)))
 			}
 			resume()
-			shut(t, l)
+			closeLog(t, l)
 			got := out.busiest()
 			if got > bytesPerMinute {
 				t.Errorf("seed %d: %d bytes in a minute, want at most %d", seed, got, bytesPerMinute)
@@ -291,7 +291,7 @@ func logErrors(t *testing.T, errs int) {
 		})
 	}
 	wg.Wait()
-	shut(t, l)
+	closeLog(t, l)
 	got := l.Stats()
 	if out.text.Len() > logbudget.MinBytesPerMinute || got.Bytes != int64(out.text.Len()) {
 		t.Errorf("%d bytes were written, %d counted; want at most %d", out.text.Len(), got.Bytes, logbudget.MinBytesPerMinute)
@@ -333,7 +333,7 @@ func TestReaderStuck(t *testing.T) {
 		time.Sleep(5 * time.Minute) // the queue has no room for summaries either
 		resume()
 		time.Sleep(time.Minute)
-		shut(t, l)
+		closeLog(t, l)
 		got := l.Stats()
 		if got.Dropped < lines/2 || got.Suppressed != 0 || got.Dropped+got.Lines != lines+1 {
 			t.Errorf("Stats: %+v", got)
@@ -356,7 +356,7 @@ func TestCloseDoesNotWaitForEver(t *testing.T) {
 		}
 		slog.New(l.Handler()).Info("too late")
 		resume()
-		shut(t, l)
+		closeLog(t, l)
 		equal(t, out.lines(), `level=INFO msg="a line"`, `level=INFO msg="suppressed lines like this" dropped=1 like="too late"`)
 	})
 }
@@ -374,7 +374,7 @@ func TestWriterFails(t *testing.T) {
 		out.fail(false)
 		log.Info("three")
 		time.Sleep(time.Minute)
-		shut(t, l)
+		closeLog(t, l)
 		equal(t, out.lines(), "level=INFO msg=three", `level=WARN msg="log lines could not be written" lines=2`)
 		if got := l.Stats(); got.Lines != 2 || got.Dropped != 2 {
 			t.Errorf("Stats: %+v", got)
@@ -401,7 +401,7 @@ func TestWarningsAreNotCrowdedOut(t *testing.T) {
 		if before.Suppressed == 0 || after.Suppressed != before.Suppressed || after.Lines != before.Lines+20 {
 			t.Errorf("Stats: %+v and then %+v, want 20 lines more", before, after)
 		}
-		shut(t, l)
+		closeLog(t, l)
 	})
 }
 
@@ -431,7 +431,7 @@ func TestManyKinds(t *testing.T) {
 		log.Error("kind of today")
 		log.Error("kind of today")
 		log.Error("kind of today")
-		shut(t, l)
+		closeLog(t, l)
 		equal(t, out.lines()[67:], `level=ERROR msg="kind of today"`, `level=ERROR msg="kind of today"`,
 			`level=ERROR msg="suppressed lines like this" suppressed=1 like="kind of today"`)
 	})
@@ -447,7 +447,7 @@ func TestSummaryBytes(t *testing.T) {
 			for range 2 {
 				slog.New(l.Handler()).Log(t.Context(), slog.LevelError+99, message)
 			}
-			shut(t, l)
+			closeLog(t, l)
 			all := out.lines()
 			if got := len(all[1]) + 100; got > maxSummaryBytes { // for larger numbers and the time
 				t.Errorf("%+.5q: a summary of %d bytes, want at most %d", message, got, maxSummaryBytes)
@@ -512,7 +512,7 @@ func TestOneLine(t *testing.T) {
 				out := newReader()
 				l := open(t, out, logbudget.Options{JSON: asJSON})
 				tt.log(slog.New(l.Handler()))
-				shut(t, l)
+				closeLog(t, l)
 				all := out.lines()
 				if tt.name == "value that logs" {
 					all = all[1:]
@@ -541,7 +541,7 @@ func TestLongestLine(t *testing.T) {
 			out := newReader()
 			l := open(t, out, logbudget.Options{JSON: true})
 			slog.New(l.Handler()).Error("m", "a", strings.Repeat("x", 3000), "b", strings.Repeat("x", 600+n))
-			shut(t, l)
+			closeLog(t, l)
 			if got := out.text.Len(); got > logbudget.MaxLineBytes {
 				t.Fatalf("a line of %d bytes", got)
 			}
@@ -559,7 +559,7 @@ func TestPrint(t *testing.T) {
 	l.Print("listening addr=127.0.0.1:1")
 	l.Print("listening addr=127.0.0.1:2")
 	l.Print(strings.Repeat("x", 5000))
-	shut(t, l)
+	closeLog(t, l)
 	equal(t, out.lines(), "listening addr=127.0.0.1:1", "listening addr=127.0.0.1:2", strings.Repeat("x", 4095))
 }
 
@@ -577,7 +577,7 @@ func TestLogLogger(t *testing.T) {
 	log.Printf("http: TLS handshake error")
 	log.Print("something")
 	log.Print("something else")
-	shut(t, l)
+	closeLog(t, l)
 	equal(t, out.lines(),
 		`level=ERROR msg="request handler panicked" text="http: panic serving 127.0.0.1:1: boom\ngoroutine 7 [running]:\nmain.main()"`,
 		`level=WARN msg="http server" text=something`,

@@ -15,9 +15,9 @@ import (
 // nothing is a handler that does nothing.
 var nothing = http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
 
-// A cliff is a table of about n routes and a request that could be slow to
+// A worstCase is a table of about n routes and a request that could be slow to
 // match.
-type cliff struct {
+type worstCase struct {
 	name string
 	n    int // for the benchmark
 
@@ -37,7 +37,7 @@ func request(target string) *http.Request {
 
 func constant(steps int) func(int) int { return func(int) int { return steps } }
 
-var cliffs = []cliff{
+var worstCases = []worstCase{
 	// All routes match the path, each in a list of its own, and none matches
 	// the header.
 	{"all mixes of literals and variables", 4096, func(n int) (*mux.Router, *http.Request) {
@@ -124,7 +124,7 @@ func log2(n int) (log int) {
 
 // TestStepsOfIndex counts the steps of a search, in tables of several sizes.
 func TestStepsOfIndex(t *testing.T) {
-	for _, c := range cliffs {
+	for _, c := range worstCases {
 		for _, n := range []int{16, 64, 256, 1024} {
 			r, req := c.build(n)
 			if got, most := mux.Steps(r, req), c.steps(n); got > most {
@@ -148,8 +148,8 @@ func TestStepsOfPaths(t *testing.T) {
 	}
 }
 
-func BenchmarkCliff(b *testing.B) {
-	for _, c := range cliffs {
+func BenchmarkWorstCase(b *testing.B) {
+	for _, c := range worstCases {
 		b.Run(fmt.Sprintf("case=%s/routes=%d", strings.ReplaceAll(c.name, " ", "-"), c.n), func(b *testing.B) {
 			r, req := c.build(c.n)
 			w := httptest.NewRecorder()
