@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"testing"
 	"time"
 
 	"github.com/pulsegate/pulsegate/vitals"
@@ -67,6 +68,19 @@ func ParseResponse(in []byte, sizes ...int) (Parsed, error) {
 		return Parsed{}, ErrNotHTTP // more than one answer
 	}
 	return parsed, nil
+}
+
+// ResponseAllocs returns the number of allocations to read an answer.
+func ResponseAllocs(text string) float64 {
+	in := strings.NewReader(text)
+	var r answerReader
+	r.reset(in)
+	return testing.AllocsPerRun(10, func() {
+		in.Reset(text)
+		if _, err := r.read(); err != nil {
+			panic(err)
+		}
+	})
 }
 
 // A Judgement is the classification of an answer.

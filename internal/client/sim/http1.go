@@ -81,12 +81,12 @@ func (r *answerReader) read() (response, error) {
 }
 
 // usualFields are the header fields that scan accepts with any value.
-var usualFields = [][]byte{[]byte("Content-Type: "), []byte("Cache-Control: "), []byte("X-Content-Type-Options: "), []byte("Date: ")}
+var usualFields = [][]byte{[]byte("Content-Type: "), []byte("Cache-Control: "), []byte("X-Content-Type-Options: "), []byte("Date: "), []byte("Server: ")}
 
-// scan recognises the usual answer, a 200 as Pulsegate writes it, without allocating.
-// It returns the length of the answer, or 0 if it is another one or incomplete.
-// net/http reads every answer that scan accepts in the same way; FuzzResponse checks
-// that.
+// scan recognises the usual answer, a 200 as Pulsegate or a proxy before it writes it,
+// without allocating. It returns the length of the answer, or 0 if it is another one or
+// incomplete. net/http reads every answer that scan accepts in the same way;
+// FuzzResponse checks that.
 func scan(text []byte) (resp response, length int) {
 	rest, ok := bytes.CutPrefix(text, []byte("HTTP/1.1 200 OK\r\n"))
 	bodyBytes := -1
