@@ -27,9 +27,6 @@ var (
 	}
 )
 
-// String returns the name of the format, as in the parameter format.
-func (f Format) String() string { return formatNames[f] }
-
 // ContentType returns the media type of a response in this format.
 func (f Format) ContentType() string { return contentTypes[f] }
 
