@@ -2,6 +2,8 @@ package archtest_test
 
 import (
 	"os"
+	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -56,7 +58,48 @@ func TestArchitectureNamesPackages(t *testing.T) {
 	}
 }
 
-// TestArchitectureNamesSymbols checks that every symbol, file and test named in
+// TestDocumentsNameFiles checks that every file and directory of this repository that
+// a document names exists. A path begins with a directory of the root.
+func TestDocumentsNameFiles(t *testing.T) {
+	entries, err := os.ReadDir(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var tops []string
+	for _, e := range entries {
+		if e.IsDir() && e.Name() != "bin" { // built
+			tops = append(tops, regexp.QuoteMeta(e.Name()))
+		}
+	}
+	paths := regexp.MustCompile("`((?:" + strings.Join(tops, "|") + ")/[\\w./-]*)`")
+	documents := []string{"ARCHITECTURE.md", "CONTRIBUTING.md", "README.md", "SECURITY.md"}
+	pages, err := filepath.Glob(root + "/docs/*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, page := range pages {
+		documents = append(documents, "docs/"+filepath.Base(page))
+	}
+	named := 0
+	for _, document := range documents {
+		text, err := os.ReadFile(filepath.Join(root, document))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range paths.FindAllStringSubmatch(string(text), -1) {
+			named++
+			if _, err := os.Stat(filepath.Join(root, m[1])); err != nil {
+				t.Errorf("%s names %s, which does not exist", document, m[1])
+			}
+		}
+	}
+	const atLeast = 20 // ARCHITECTURE.md names more
+	if named < atLeast {
+		t.Errorf("found %d paths in the documents, want at least %d", named, atLeast)
+	}
+}
+
+// TestArchitectureNamesSymbols checks that every symbol and test named in
 // ARCHITECTURE.md exists.
 func TestArchitectureNamesSymbols(t *testing.T) {
 	text, err := os.ReadFile(root + "/ARCHITECTURE.md")
