@@ -3,7 +3,6 @@ package main_test
 import (
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"path/filepath"
 	"strings"
@@ -37,11 +36,7 @@ func TestDrain(t *testing.T) {
 	// Long enough for three requests on a busy machine.
 	p := start(t, program(t), filepath.Join(t.TempDir(), "data"), "--drain-delay=5s")
 	p.awaitStatus("/readyz", 200)
-	conn, err := net.Dial("tcp", p.addr)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
+	conn := connect(t, p.addr)
 	const body = `{"device":"d","time":1000,"spo2_pct":97}`
 	// The last byte of a request arrives after the delay.
 	request := fmt.Sprintf("POST /v1/readings HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
@@ -81,11 +76,7 @@ func TestDrain(t *testing.T) {
 func TestSecondTerm(t *testing.T) {
 	t.Parallel()
 	p := start(t, program(t), filepath.Join(t.TempDir(), "data"))
-	conn, err := net.Dial("tcp", p.addr)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
+	conn := connect(t, p.addr)
 	if _, err := io.WriteString(conn, "POST /v1/readings HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n"); err != nil {
 		t.Fatal(err)
 	}

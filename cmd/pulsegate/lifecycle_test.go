@@ -238,11 +238,7 @@ func TestDrainDelayEndsEarly(t *testing.T) {
 	t.Parallel()
 	p := start(t, program(t), filepath.Join(t.TempDir(), "data"), "--drain-delay=1h")
 	p.awaitStatus("/readyz", 200)
-	conn, err := net.Dial("tcp", p.addr)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
+	conn := connect(t, p.addr)
 	if _, err := io.WriteString(conn, "POST /v1/readings HTTP/1.1\r\nHost: localhost\r\nContent-Length: 40\r\n\r\n"); err != nil {
 		t.Fatal(err)
 	}
@@ -316,10 +312,7 @@ func TestSocketActivation(t *testing.T) {
 	}
 	const body = `{"device":"d","time":1000,"spo2_pct":97}`
 	send := func() net.Conn {
-		conn, err := net.Dial("tcp", public.Addr().String())
-		if err != nil {
-			t.Fatal(err)
-		}
+		conn := connect(t, public.Addr().String())
 		if _, err := fmt.Fprintf(conn, "POST /v1/readings HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s", len(body), body); err != nil {
 			t.Fatal(err)
 		}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -90,6 +91,7 @@ func TestMain(m *testing.M) {
 			return 1
 		}
 		defer os.RemoveAll(built.dir)
+		http.DefaultClient.Timeout = polltest.Patience // a server that never answers fails its test
 		return m.Run()
 	}())
 }
