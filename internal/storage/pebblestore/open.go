@@ -66,6 +66,13 @@ func open(dir string, o Options) (_ *Store, err error) {
 	s.disk.start()
 	opened.add(s.disk)
 	known := d.state == stateStore
+	in, intentErr := (*intent)(nil), error(nil)
+	if !o.ReadOnly {
+		// Without the intent, the store must not take readings: a later start would remove them.
+		if in, intentErr = d.readIntent(); intentErr != nil && !errors.Is(intentErr, storage.ErrCorrupt) {
+			return nil, intentErr
+		}
+	}
 	s.treeAt = len(opened)
 	if s.db, err = openPebble(d, o, s.alarm, s.disk, &s.troubles, &opened); err != nil {
 		return nil, err
@@ -91,24 +98,26 @@ func open(dir string, o Options) (_ *Store, err error) {
 	if !o.ReadOnly {
 		need := s.roomBytes
 		s.disk.need.Store(&need)
-		s.resumeErasure()
+		if intentErr != nil {
+			s.troubles.damage(intentErr)
+			o.Log.Error("an erasure is unfinished, and of which device cannot be read", "dir", dir, "error", intentErr)
+		}
+		if in != nil {
+			s.resumeErasure(in)
+		}
 	}
 	return s, nil
 }
 
-// resumeErasure finishes an erasure that was left unfinished. When it cannot, the
-// store is good to use even so, and the next start tries again.
-func (s *Store) resumeErasure() {
-	in, err := s.files.readIntent()
-	if err == nil && in != nil {
-		err = s.finish(in, s.options.Erased)
-	}
-	switch {
-	case err != nil:
+// resumeErasure finishes an erasure that was left unfinished. If it fails, the store can be
+// used nevertheless: the readings are removed, or the store has failed. The next start tries
+// again.
+func (s *Store) resumeErasure(in *intent) {
+	if err := s.finish(in, s.options.Erased); err != nil {
 		s.options.Log.Error("an erasure is still unfinished; the next start tries again", "dir", s.dir, "error", err)
-	case in != nil:
-		s.options.Log.Info("an erasure has been finished", "dir", s.dir, "device", in.Device, "readings", in.Readings)
+		return
 	}
+	s.options.Log.Info("an erasure has been finished", "dir", s.dir, "device", in.Device, "readings", in.Readings)
 }
 
 // openPebble opens the tree in d. What must be closed after it goes to opened
