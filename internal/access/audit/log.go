@@ -17,7 +17,7 @@ import (
 type Options struct {
 	MaxBytes         int64            // maximum size of a file; default 16 MiB, at least 64 KiB
 	Keep             int              // number of older files to keep; default 8
-	RefusedPerMinute int              // rejected requests with a record of their own; default 10
+	RefusedPerMinute int              // rejected requests with a record of their own, with a valid token and without; default 10 each
 	CheckEvery       time.Duration    // interval of checks that the file was not changed from outside; default 10 s
 	Now              func() time.Time // default time.Now
 

@@ -97,6 +97,15 @@ func (r Reason) String() string {
 	return reasonNames[r]
 }
 
+// quota returns 1 if the request had a token of the server, and otherwise 0.
+func (r Reason) quota() int {
+	switch r {
+	case Expired, NoRight, NotCovered, Contradictions:
+		return 1
+	}
+	return 0
+}
+
 // A Record is one event. Zero fields are omitted.
 type Record struct {
 	Event   Event

@@ -22,12 +22,13 @@ const appendTimeout = 10 * time.Second
 
 // Refused records a rejected request. It neither blocks nor allocates. The first ones
 // of each minute get a record each, written soon afterwards; one record per minute
-// counts the others.
+// counts the others. Requests with a valid token have records of their own: a client
+// must not be able to hide its token behind requests without one.
 func (l *Log) Refused(r Refusal) {
 	if r.Reason == 0 || r.Reason >= numReasons {
 		r.Reason = Malformed
 	}
-	if l.recordsLeft.Load() > 0 && l.recordsLeft.Add(-1) >= 0 {
+	if left := &l.recordsLeft[r.Reason.quota()]; left.Load() > 0 && left.Add(-1) >= 0 {
 		select {
 		case l.queue <- r:
 			return
@@ -40,7 +41,7 @@ func (l *Log) Refused(r Refusal) {
 // refusals is a Log's state about rejected requests.
 type refusals struct {
 	queue       chan Refusal
-	recordsLeft atomic.Int64              // records left in this minute
+	recordsLeft [2]atomic.Int64           // records left in this minute, by Reason.quota
 	more        [numReasons]atomic.Uint64 // rejected without a record of their own
 	quit        chan struct{}
 	stop        sync.Once
@@ -48,10 +49,16 @@ type refusals struct {
 }
 
 func (l *Log) startRefusals() {
-	l.queue = make(chan Refusal, l.opt.RefusedPerMinute)
+	l.queue = make(chan Refusal, len(l.recordsLeft)*l.opt.RefusedPerMinute)
 	l.quit = make(chan struct{})
-	l.recordsLeft.Store(int64(l.opt.RefusedPerMinute))
+	l.refillQuotas()
 	l.done.Go(l.run)
+}
+
+func (l *Log) refillQuotas() {
+	for i := range l.recordsLeft {
+		l.recordsLeft[i].Store(int64(l.opt.RefusedPerMinute))
+	}
 }
 
 func (l *Log) stopRefusals() {
@@ -78,7 +85,7 @@ func (l *Log) run() {
 			if err = l.write(slices.Concat(l.counted(), l.exported(false))); err == nil {
 				err = l.maintain(true)
 			}
-			l.recordsLeft.Store(int64(l.opt.RefusedPerMinute))
+			l.refillQuotas()
 		case <-check.C:
 			err = l.maintain(false)
 		}

@@ -54,6 +54,39 @@ func TestRefusedFlood(t *testing.T) {
 	})
 }
 
+// Whoever rejects requests without a valid token, a client with one cannot hide which token it
+// guesses stored values with.
+//
+// Seen to fail with the mutant one-quota-for-all.
+func TestRefusedBesideFlood(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		path := filepath.Join(t.TempDir(), "audit")
+		l := open(t, path, audit.Options{RefusedPerMinute: 3, Now: time.Now})
+		for range 100 {
+			l.Refused(audit.Refusal{Reason: audit.NoCredentials})
+			l.Refused(audit.Refusal{Reason: audit.Malformed})
+			l.Refused(audit.Refusal{Reason: audit.Unknown, Token: [6]byte{1}})
+			l.Refused(audit.Refusal{Reason: audit.BadCertificate})
+		}
+		for range 100 {
+			l.Refused(audit.Refusal{Reason: audit.Contradictions, Token: [6]byte{0xab, 0xcd}})
+		}
+		synctest.Wait()
+		if got, want := strings.Count(read(t, path), `"token":"abcd00000000","reason":"contradictions"`), 3; got != want {
+			t.Errorf("%d records name the token, want %d:\n%s", got, want, read(t, path))
+		}
+		if got, want := strings.Count(read(t, path), `"event":"auth.refused"`), 6; got != want {
+			t.Errorf("%d records, want %d", got, want)
+		}
+		if err := l.Close(); err != nil {
+			t.Error(err)
+		}
+		if text := read(t, path); !strings.Contains(text, `"count":494,`) {
+			t.Errorf("the others are not counted:\n%s", text)
+		}
+	})
+}
+
 // Refusals that could not be written are counted, and written later.
 func TestRefusedFailure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -261,7 +261,7 @@ func TestNotes(t *testing.T) {
 	}
 	for _, want := range []string{
 		`"event":"auth.refused","reason":"no-credentials","peer":"192.0.2.7"`,
-		`"reason":"no-right"`, `"event":"auth.refused-more","count":17`,
+		`"reason":"no-right"`, `"event":"auth.refused-more","count":13`,
 		`"gateway":"ward","device":"ppg-1","from":"2026-11-21T10:00:00.000Z","peer":"192.0.2.7"`,
 	} {
 		if !bytes.Contains(text, []byte(want)) {
