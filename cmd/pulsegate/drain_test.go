@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"os"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -91,5 +92,55 @@ func TestSecondTerm(t *testing.T) {
 	p.ended()
 	if state := p.cmd.ProcessState.Sys().(syscall.WaitStatus); !state.Signaled() || state.Signal() != syscall.SIGTERM {
 		t.Errorf("ended with %v, want by SIGTERM", p.cmd.ProcessState)
+	}
+}
+
+// SIGTERM stops the scrub at once, in the middle of a table and before the delay: its progress is
+// stored while the server still takes readings.
+//
+// Seen to fail with the mutant scrub-while-draining.
+func TestScrubStopsAtDrain(t *testing.T) {
+	t.Parallel()
+	bin, dir := program(t), filepath.Join(t.TempDir(), "data")
+	p := start(t, bin, dir)
+	var many strings.Builder
+	for i := range 100_000 { // their table takes the scrub several seconds
+		fmt.Fprintf(&many, `{"device":"cold","time":%d,"spo2_pct":%d.%02d,"heart_rate_bpm":%d}`+"\n", 1000*(i+1), 80+i*i%19, i*7919%100, 60+i*i%89)
+	}
+	resp, err := http.Post(p.url("/v1/readings"), "application/x-ndjson", strings.NewReader(many.String()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp.Body.Close()
+	if code := p.stop(); resp.StatusCode != 200 || code != 0 {
+		t.Fatalf("answered %d, exit code %d:\n%s", resp.StatusCode, code, p.stderr())
+	}
+
+	p = start(t, bin, dir, "--scrub=1m", "--drain-delay=10m", "--admin-addr=127.0.0.1:0")
+	p.await("the scrub reads", func() bool {
+		resp, err := http.Get("http://" + p.admin + "/metrics")
+		if err != nil {
+			return false
+		}
+		defer resp.Body.Close()
+		text, err := io.ReadAll(resp.Body)
+		return err == nil && strings.Contains(string(text), "\npulsegate_store_scrub_read_bytes_total ") &&
+			!strings.Contains(string(text), "\npulsegate_store_scrub_read_bytes_total 0\n")
+	})
+	p.signal(syscall.SIGTERM)
+	var progress []byte
+	p.await("the scrub stores its progress", func() bool {
+		progress, err = os.ReadFile(filepath.Join(dir, "SCRUB"))
+		return err == nil
+	})
+	if !strings.Contains(string(progress), "\ntables 1 to ") {
+		t.Errorf("SIGTERM did not stop the scrub, which has come to the end of a pass:\n%s", progress)
+	}
+	if got := status(p.url("/livez")); got != 200 {
+		t.Errorf("livez within the delay: %d, want 200", got)
+	}
+	p.signal(syscall.SIGTERM)
+	if code := p.ended(); code != 0 {
+		t.Errorf("exit code %d:\n%s", code, p.stderr())
 	}
 }

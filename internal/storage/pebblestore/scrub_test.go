@@ -418,8 +418,8 @@ func TestScrubRemembers(t *testing.T) {
 	})
 }
 
-// TestScrubClose closes a store while a table is being read. Close waits for the scrub, and
-// lists the files without its own.
+// TestScrubClose closes a store while a table is being read. Close ends the wait for the next
+// chunk, waits for the scrub, and lists the files without its own.
 func TestScrubClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fs := &watchedFS{FS: vfs.NewMem()}
@@ -430,9 +430,10 @@ func TestScrubClose(t *testing.T) {
 		if fs.open.Load() != 1 {
 			t.Fatalf("%d files are open, want one", fs.open.Load())
 		}
+		read := pebblestore.Scrubbed(s).ScrubbedBytes
 		mustClose(t, s)
-		if n := fs.open.Load(); n != 0 {
-			t.Errorf("after Close, %d files are open", n)
+		if n := pebblestore.Scrubbed(s).ScrubbedBytes - read; fs.open.Load() != 0 || n != 0 {
+			t.Errorf("after Close, %d files are open, and %d bytes were read meanwhile", fs.open.Load(), n)
 		}
 		text, err := readFile(fs, path.Join(dataDir, "CHECKSUMS"))
 		if err != nil || strings.Contains(text, "SCRUB") {
