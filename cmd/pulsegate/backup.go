@@ -40,7 +40,7 @@ Examples:
 
 func (c *backupCommand) Run(ctx context.Context, std stdio) error {
 	// A wrong directory is reported before the server is asked.
-	if err := pebblestore.CheckPlace(c.Dir, nil); err != nil {
+	if err := pebblestore.CheckDestination(c.Dir, nil); err != nil {
 		return fmt.Errorf("write backup: %w", err)
 	}
 	receive := func(archive io.Reader, fileBytes int64) error {

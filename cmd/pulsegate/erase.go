@@ -68,7 +68,7 @@ func (c *eraseCommand) stopped(ctx context.Context, _ stdio) (readings int64, er
 	}
 	db, err := pebblestore.Open(c.Data, pebblestore.Options{
 		Existing: true,
-		Erased:   func(e storage.Erasure) error { return recordAs(audit.ActorResumed, e) },
+		OnErased: func(e storage.Erasure) error { return recordAs(audit.ActorResumed, e) },
 	})
 	if err != nil {
 		return 0, fmt.Errorf("open data directory: %w", err)

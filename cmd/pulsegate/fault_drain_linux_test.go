@@ -62,7 +62,7 @@ func endsWithReason(t *testing.T, b *harness) {
 	}
 	lines := strings.Split(strings.TrimSpace(b.server.stderr()), "\n")
 	last := lines[len(lines)-1]
-	for _, want := range []string{"pulsegate: ", b.dir, "cannot write any more", "input/output error"} {
+	for _, want := range []string{"pulsegate: ", b.dir, "can no longer be written", "input/output error"} {
 		if !strings.Contains(last, want) {
 			t.Errorf("the last line is %q, without %q", last, want)
 		}

@@ -118,7 +118,7 @@ func TestDiskFullAtOnce(t *testing.T) {
 				}
 				lines := strings.Split(strings.TrimSpace(b.server.stderr()), "\n")
 				last := lines[len(lines)-1]
-				for _, want := range []string{"pulsegate: ", "cannot write any more", "no space left on device", "start again"} {
+				for _, want := range []string{"pulsegate: ", "can no longer be written", "no space left on device", "then restart"} {
 					if !strings.Contains(last, want) {
 						t.Errorf("the last line is %q, without %q", last, want)
 					}

@@ -36,8 +36,8 @@ func TestSyncError(t *testing.T) {
 		l.settle()
 		lines := strings.Split(strings.TrimSpace(b.server.stderr()), "\n")
 		last := lines[len(lines)-1]
-		for _, want := range []string{"pulsegate: ", b.dir, "cannot write any more", "input/output error",
-			"acknowledged is on stable storage", "start again", "pulsegate check"} {
+		for _, want := range []string{"pulsegate: ", b.dir, "can no longer be written", "input/output error",
+			"acknowledged readings are on stable storage", "then restart", "pulsegate check"} {
 			if !strings.Contains(last, want) {
 				t.Errorf("the last line is %q, without %q", last, want)
 			}

@@ -174,8 +174,8 @@ func (s *server) openStore() (err error) {
 		CacheBytes:    s.opt.CacheBytes,
 		MemTableBytes: int(s.opt.memTableBytes),
 		Log:           s.log.Logger,
-		Fatal:         s.fail,
-		Erased:        s.erased,
+		OnFatal:       s.fail,
+		OnErased:      s.erased,
 	})
 	if err != nil {
 		return fmt.Errorf("open data directory: %w", err)

@@ -5,14 +5,14 @@ import (
 	"time"
 )
 
-// An activity counts devices by the minute of their newest reading, so that it can
-// tell at any time how many were heard of lately, without a look at each of them.
-// The zero activity has counted nothing. Its methods may be called concurrently.
+// An activity counts devices by the minute of their newest reading, so that the number
+// of recently active devices is known without a scan of all devices. The zero activity
+// is empty. Its methods may be called concurrently.
 //
-// Invariant: a slot's count is the number of devices whose newest reading is of the
-// slot's minute. Minutes that share a slot are activityMinutes apart; the latest
-// one has it, and the devices of the others are too old to be asked for.
-// TestActiveDevices compares with a count of all devices.
+// Invariant: a slot's count is the number of devices whose newest reading is in the
+// slot's minute. Minutes that share a slot are activityMinutes apart. The latest of
+// them owns the slot; devices of the others are too old to be counted.
+// TestActiveDevices compares the result with a scan of all devices.
 type activity struct {
 	mu    sync.Mutex
 	slots [activityMinutes]activeMinute
@@ -24,20 +24,19 @@ type activeMinute struct {
 }
 
 const (
-	// MaxActiveWithin is the longest time that [Store.ActiveDevices] looks back.
+	// MaxActiveWithin is the longest period that [Store.ActiveDevices] accepts.
 	MaxActiveWithin = 24 * time.Hour
 
-	// activityMinutes leaves room beside MaxActiveWithin for readings whose times
-	// lie up to ten hours ahead.
+	// activityMinutes is MaxActiveWithin plus ten hours, for readings with times in
+	// the future.
 	activityMinutes = 34 * 60
 )
 
-// moved counts a device whose newest reading was of one time and is of another. A
-// negative time stands for none.
+// moved counts that a device's newest time has changed. A negative time means none.
 func (a *activity) moved(fromUnixMs, toUnixMs int64) {
 	from, to := fromUnixMs/msPerMinute, toUnixMs/msPerMinute
 	if from == to && fromUnixMs >= 0 && toUnixMs >= 0 {
-		return // as mostly, where readings come more often than once a minute
+		return // the usual case if a device sends more than once a minute
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -54,12 +53,12 @@ func (a *activity) moved(fromUnixMs, toUnixMs int64) {
 
 const msPerMinute = int64(time.Minute / time.Millisecond)
 
-// slot returns that of a minute. a.mu must be held.
+// slot returns the slot of a minute. a.mu must be held.
 func (a *activity) slot(minute int64) *activeMinute {
 	return &a.slots[max(minute, 0)%activityMinutes]
 }
 
-// since returns the number of devices whose newest reading is of the minute of
+// since returns the number of devices whose newest reading is in the minute of
 // fromUnixMs or later.
 func (a *activity) since(fromUnixMs int64) int64 {
 	a.mu.Lock()
@@ -74,9 +73,9 @@ func (a *activity) since(fromUnixMs int64) int64 {
 }
 
 // ActiveDevices returns the number of devices whose newest reading was measured
-// within the given time before now, to the minute, which is at most
-// MaxActiveWithin. Readings ahead of now count. It takes microseconds and may run
-// beside all other calls; a store that is read-only knows of none.
+// within the given period before now, or after now. The period is precise to the
+// minute and limited to MaxActiveWithin. ActiveDevices takes microseconds and may be
+// called concurrently with all other methods. For a read-only store it returns 0.
 func (s *Store) ActiveDevices(now time.Time, within time.Duration) int64 {
 	if s.settler == nil {
 		return 0

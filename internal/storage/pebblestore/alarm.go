@@ -13,98 +13,100 @@ import (
 	"github.com/pulsegate/pulsegate/internal/storage"
 )
 
-// # What Pebble does where it cannot go on
+// # Fatal errors in Pebble
 //
-// A commit whose log fails returns the error: see commit. In all other places Pebble
-// calls Logger.Fatalf, or panics with its locks in disorder, and relies on that not
-// returning: a flush whose manifest was not synced would write to the manifest again,
-// and delete logs that only the lost record replaces. The goroutine that finds it out
-// is Pebble's own, or one of the store that Pebble will not let go. So the alarm tells
-// the operator and holds that goroutine, with the locks that it has, until the process
-// ends, which Options.Fatal sees to.
+// A commit returns the error of its log: see commit. In all other places Pebble calls
+// Logger.Fatalf, or panics while its locks are inconsistent, and relies on these calls
+// not returning: otherwise, a flush whose manifest was not synced would write to the
+// manifest again and delete logs that only the lost record makes obsolete. The
+// goroutine is one of Pebble's, or one of the store's inside a call to Pebble. So the
+// alarm reports the failure to the operator and blocks that goroutine, with the locks
+// that it holds, until Options.OnFatal ends the process.
 //
-// Two places return the error themselves, and are let on: the creation of a store, and
-// what Close does to the log.
+// In two places Pebble returns the error itself, and the goroutine continues: in the
+// creation of a store, and when Close closes the log.
 
-// An alarm is told that writing cannot go on. It is shared by everything that may
-// find that out, from the start of Open on.
+// An alarm records that the store has failed, and reports it to the operator once.
+// Everything that can detect a failure shares it, from the start of Open.
 type alarm struct {
-	dir  string
-	log  *slog.Logger
-	tell func(message string) // Options.Fatal
+	dir     string
+	log     *slog.Logger
+	onFatal func(message string) // Options.OnFatal
 
-	creating atomic.Bool // Pebble makes the files of a new store
+	creating atomic.Bool // Pebble creates the files of a new store
 	closing  atomic.Bool // Close has begun
 
-	// cause is why no further group is taken, nil while all is well. It is set before
-	// the operator is told.
+	// cause is the reason for which no further group is accepted, or nil. It is set
+	// before the failure is reported.
 	cause atomic.Pointer[error]
 
-	// telling is held while the operator is told; it guards told.
-	telling sync.Mutex
-	told    bool
+	// reporting is held while the failure is reported; it guards reported.
+	reporting sync.Mutex
+	reported  bool
 }
 
-// stop lets no further group in.
-func (a *alarm) stop(cause error) { a.cause.CompareAndSwap(nil, &cause) }
+// rejectGroups rejects all further groups.
+func (a *alarm) rejectGroups(cause error) { a.cause.CompareAndSwap(nil, &cause) }
 
-// sound lets no further group in and tells the operator, once.
-func (a *alarm) sound(cause string) {
-	a.telling.Lock()
-	defer a.telling.Unlock() // also where Options.Fatal ends the goroutine
-	if a.told {
+// raise rejects all further groups and reports the failure, once.
+func (a *alarm) raise(cause string) {
+	a.reporting.Lock()
+	defer a.reporting.Unlock() // also if Options.OnFatal ends the goroutine
+	if a.reported {
 		return
 	}
-	a.told = true
-	a.stop(errors.New(cause))
+	a.reported = true
+	a.rejectGroups(errors.New(cause))
 	a.log.Error("store failed", "dir", a.dir, "cause", cause)
-	a.tell(fmt.Sprintf("The store in %s cannot write any more: %s. "+
-		"Everything that was acknowledged is on stable storage; readings that were not acknowledged may be missing and should be sent again. "+
-		"See to the disk and start again. \"pulsegate check %s\" verifies what is stored.", a.dir, cause, a.dir))
+	a.onFatal(fmt.Sprintf("The store in %s can no longer be written: %s. "+
+		"All acknowledged readings are on stable storage; readings that were not acknowledged may be missing and should be sent again. "+
+		"Check the disk, then restart. \"pulsegate check %s\" verifies what is stored.", a.dir, cause, a.dir))
 }
 
-// failed returns an error that wraps storage.ErrFailed after a failure.
-func (a *alarm) failed() error {
+// err returns nil, or after a failure an error that wraps storage.ErrFailed.
+func (a *alarm) err() error {
 	if cause := a.cause.Load(); cause != nil {
 		return fmt.Errorf("%w: %w", storage.ErrFailed, *cause)
 	}
 	return nil
 }
 
-// failure is failed for a caller that returns the error: nobody hears of a failure
-// before Options.Fatal has returned. TestFatalComesFirst checks it.
-func (a *alarm) failure() error {
+// reportedErr is like err, for a caller that returns the error: it waits until
+// Options.OnFatal has returned, so that no caller sees a failure earlier.
+// TestFatalComesFirst checks it.
+func (a *alarm) reportedErr() error {
 	if a.cause.Load() == nil {
 		return nil
 	}
-	a.telling.Lock()
-	defer a.telling.Unlock()
-	return a.failed()
+	a.reporting.Lock()
+	defer a.reporting.Unlock()
+	return a.err()
 }
 
-// hold waits for the end of the process.
-func (a *alarm) hold() { select {} }
+// block blocks until the process ends.
+func (a *alarm) block() { select {} }
 
-// ring is sound for the places where Pebble calls Logger.Fatalf.
-func (a *alarm) ring(cause string) {
-	a.sound(cause)
+// raiseAndBlock is raise for places where Pebble calls Logger.Fatalf. It does not return, except
+// while a store is created.
+func (a *alarm) raiseAndBlock(cause string) {
+	a.raise(cause)
 	if !a.creating.Load() {
-		a.hold()
+		a.block()
 	}
 }
 
-// lastWord is sound where Pebble panics next with a mutex unlocked that it unlocks
-// again, unless it is being closed.
-func (a *alarm) lastWord(cause string) {
-	a.sound(cause)
+// raiseBeforePanic is raise for places after which Pebble panics and unlocks an unlocked
+// mutex. It does not return, except during Close.
+func (a *alarm) raiseBeforePanic(cause string) {
+	a.raise(cause)
 	if !a.closing.Load() {
-		a.hold()
+		a.block()
 	}
 }
 
-// logFS watches the files of the write-ahead log, which stand in dir. When a log has
-// failed by the time it is closed and nobody was told, Pebble is about to panic as for
-// a log that cannot be made.
+// A logFS records the errors of the files of the write-ahead log, which are in dir. When
+// Pebble closes a log that has failed, it is about to panic, as for a log that it cannot
+// create; so the alarm is raised then.
 type logFS struct {
 	vfs.FS
 	dir   string
@@ -128,7 +130,7 @@ func (fs logFS) watch(f vfs.File, name string, err error) (vfs.File, error) {
 	return &logFile{File: f, name: name, alarm: fs.alarm}, nil
 }
 
-// Unwrap is for Pebble's look at what lies below.
+// Unwrap implements vfs.FS.
 func (fs logFS) Unwrap() vfs.FS { return fs.FS }
 
 type logFile struct {
@@ -136,12 +138,12 @@ type logFile struct {
 	name  string
 	alarm *alarm
 
-	failed atomic.Pointer[error] // the first
+	failed atomic.Pointer[error] // the first error
 }
 
-func (f *logFile) note(err error) error {
+func (f *logFile) record(err error) error {
 	if err != nil {
-		first := err // so that only this allocates
+		first := err // a copy, so that calls without an error do not allocate
 		f.failed.CompareAndSwap(nil, &first)
 	}
 	return err
@@ -149,16 +151,16 @@ func (f *logFile) note(err error) error {
 
 func (f *logFile) Write(p []byte) (int, error) {
 	n, err := f.File.Write(p)
-	return n, f.note(err)
+	return n, f.record(err)
 }
 
-func (f *logFile) Sync() error     { return f.note(f.File.Sync()) }
-func (f *logFile) SyncData() error { return f.note(f.File.SyncData()) }
+func (f *logFile) Sync() error     { return f.record(f.File.Sync()) }
+func (f *logFile) SyncData() error { return f.record(f.File.SyncData()) }
 
 func (f *logFile) Close() error {
-	err := f.note(f.File.Close())
+	err := f.record(f.File.Close())
 	if failed := f.failed.Load(); failed != nil {
-		f.alarm.lastWord(fmt.Sprintf("the log %s cannot be written: %v", f.name, *failed))
+		f.alarm.raiseBeforePanic(fmt.Sprintf("the log %s cannot be written: %v", f.name, *failed))
 	}
 	return err
 }

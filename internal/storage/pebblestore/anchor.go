@@ -13,26 +13,26 @@ import (
 	"github.com/pulsegate/pulsegate/internal/storage"
 )
 
-// # Why a directory is held by its descriptor
+// # Why the directory is kept open
 //
-// The file LOCK can be removed while a server runs, and then locked again by another one.
-// The directory can be moved, and another one put in its place: files that are created by
-// their paths then come to be in somebody else's store. So a store holds its directory
-// open. On Linux
+// The file LOCK can be removed while a server runs, and then created and locked by
+// another process. The directory can be moved and replaced by another one: files that
+// are created by path are then created in the wrong store. So a store keeps its
+// directory open. On Linux
 //
-//   - a second lock is on the directory itself, which no removal of a file gives away,
-//   - and all files are reached through the descriptor: they are those of this directory,
-//     wherever it is by now.
+//   - the directory itself is locked too, and no removal of a file releases this lock;
+//   - all files are accessed through the descriptor, and so are always those of this
+//     directory, even after it was moved.
 //
-// What the path names is compared with what is held before a sync of the log is
-// acknowledged, before a file is created, and by a watch. A store whose directory was
-// moved, or whose LOCK is another file, takes no further group, and Options.Fatal is
-// called. What it has acknowledged is in the directory that it holds.
+// The directory at the path is compared with the open one before a sync of the log is
+// acknowledged, before a file is created, and periodically. If the directory was moved,
+// or LOCK replaced, the store accepts no further group and calls Options.OnFatal. Everything
+// acknowledged is in the open directory.
 //
-// On other systems there is the comparison alone. Between two of them, a table that is
-// written in the background could be created in another directory.
+// Other systems have only the comparison. Between two comparisons, a table written in
+// the background may be created in another directory.
 
-// An anchor is the directory of an open store.
+// An anchor is the open directory of a store.
 type anchor struct {
 	path string
 	dir  *os.File
@@ -54,8 +54,8 @@ func openAnchor(path string) (*anchor, error) {
 
 func (a *anchor) Close() error { return a.dir.Close() }
 
-// hold locks the directory, of which LOCK is locked already.
-func (a *anchor) hold() (err error) {
+// acquireLock locks the directory. LOCK must be locked already.
+func (a *anchor) acquireLock() (err error) {
 	if err := a.lockDirectory(); err != nil {
 		return fmt.Errorf("%w, which holds the lock on %s", storage.ErrLocked, a.path)
 	}
@@ -66,13 +66,13 @@ func (a *anchor) hold() (err error) {
 	return a.intact()
 }
 
-// intact returns an error when the path names another directory than this one, or another
-// LOCK. Where that cannot be told it returns nil.
+// intact returns an error if the directory or LOCK was removed or replaced. If that is
+// unknown it returns nil.
 func (a *anchor) intact() error {
 	self, err := os.Stat(a.path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ENOTDIR), err == nil && !os.SameFile(self, a.self):
-		return fmt.Errorf("%w: %s is another directory than the one that the store has open", errMoved, a.path)
+		return fmt.Errorf("%w: %s is not the directory that the store has open", errMoved, a.path)
 	case err != nil || a.lock == nil:
 		return nil
 	}
@@ -86,14 +86,15 @@ func (a *anchor) intact() error {
 
 var errMoved = errors.New("the data directory was changed while the store was open")
 
-// fs returns the file system through which the files of this directory are reached.
+// fs returns a file system that accesses the files of this directory by its descriptor,
+// if possible.
 func (a *anchor) fs() vfs.FS {
 	via := a.descriptorPath()
 	if via == "" {
 		return vfs.Default
 	}
 	if self, err := os.Stat(via); err != nil || !os.SameFile(self, a.self) {
-		return vfs.Default // no /proc
+		return vfs.Default // /proc is not available
 	}
 	return anchoredFS{FS: vfs.Default, real: a.path, via: via}
 }

@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// lockDirectory returns an error when another process holds the lock of the directory.
-// Network file systems do not lock directories.
+// lockDirectory locks the directory. It returns an error if another process has locked
+// it. Other errors are ignored: network file systems do not lock directories.
 func (a *anchor) lockDirectory() error {
 	err := unix.Flock(int(a.dir.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 	if errors.Is(err, unix.EWOULDBLOCK) {

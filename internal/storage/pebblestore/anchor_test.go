@@ -14,7 +14,7 @@ import (
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore"
 )
 
-// A told collects what Options.Fatal is called with.
+// A told collects what Options.OnFatal is called with.
 type told struct {
 	mu    sync.Mutex
 	texts []string
@@ -85,7 +85,7 @@ func TestTampering(t *testing.T) {
 
 				var f told
 				// A memtable so small that a group may need a new log and a new table.
-				s, err := pebblestore.Open(dir, pebblestore.Options{MinFreeBytes: -1, MemTableBytes: 64 << 10, Fatal: f.fatal})
+				s, err := pebblestore.Open(dir, pebblestore.Options{MinFreeBytes: -1, MemTableBytes: 64 << 10, OnFatal: f.fatal})
 				try(t, err)
 				mustAppend(t, s, manyEntries(300)...)
 				now := tamper(t, dir)

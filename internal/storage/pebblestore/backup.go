@@ -16,36 +16,37 @@ import (
 
 // # How a backup is made
 //
-// Between two groups Pebble makes a checkpoint in the directory checkpointDir: hard
+// Between two groups, Pebble makes a checkpoint in the directory checkpointDir: hard
 // links to its tables, which never change, and copies of its log and manifest.
-// Nothing is written meanwhile, so that the copy ends behind a whole group: it holds
-// every reading that was acknowledged by then. What is sent is the checkpoint, while
-// the store goes on; it costs space only for tables that are compacted away
-// meanwhile. Nothing of a checkpoint outlives the process by more than one start.
+// Nothing is written meanwhile, so the checkpoint ends after a complete group: it holds
+// every reading acknowledged until then. The checkpoint is sent while the store
+// continues to write; it takes extra space only for tables that are compacted away
+// meanwhile. If the process is killed, the next start removes the checkpoint.
 //
-// A backup is the directory of a store, with a list of checksums whose state keeps
-// Open from writing to it.
+// A backup is the directory of a store. The state of its list of checksums keeps Open
+// from writing to it.
 const checkpointDir = "checkpoint"
 
-// ErrBackup means that a backup was to be written to.
-var ErrBackup = errors.New("pebblestore: the directory is a backup, which is not to be changed")
+// ErrBackup means that a directory cannot be opened for writing because it is a backup.
+var ErrBackup = errors.New("pebblestore: the directory is a backup, which must not be changed")
 
-// A Backup is a consistent copy of a store's files, to be sent.
+// A Backup is a consistent copy of a store's files, ready to be sent.
 type Backup struct {
 	fs      vfs.FS
 	dir     string
-	ctx     context.Context // ends when the copy must be given up
-	files   []listed        // what makes a directory a store comes last
+	ctx     context.Context // ends when sending must stop
+	files   []listLine      // formatFile is the last
 	list    []byte          // CHECKSUMS
 	release func() error
 }
 
-// Backup makes a copy of the store that holds every reading acknowledged so far. It
-// holds Append up while hard links to all tables are made and the log, of which there
-// is little then, is copied.
+// Backup makes a copy of the store that holds every reading acknowledged so far. Append
+// waits while hard links to all tables are made and the log, which is short then, is
+// copied.
 //
-// The error wraps storage.ErrBusy beside another backup or an erasure. The caller must close the Backup; Close of the store ends what
-// is being sent, and waits for that.
+// The error wraps storage.ErrBusy during another backup or an erasure. The caller must
+// close the Backup. Closing the store makes WriteTo return an error, and waits for the
+// Backup to be closed.
 func (s *Store) Backup() (*Backup, error) {
 	b, err := s.backup()
 	if err != nil {
@@ -80,7 +81,7 @@ func (s *Store) backup() (_ *Backup, err error) {
 			return nil, err
 		}
 	}
-	// An erasure that is not finished is to be finished in the copy, too.
+	// An unfinished erasure must be finished in the copy, too.
 	in, err := s.files.readIntent()
 	if err != nil {
 		return nil, err
@@ -93,12 +94,12 @@ func (s *Store) backup() (_ *Backup, err error) {
 	return newBackup(s.maintenance.ctx, s.files.fs, dir, listBackup, release)
 }
 
-// checkpoint has Pebble make a checkpoint between two groups.
+// checkpoint makes a checkpoint between two groups.
 func (s *Store) checkpoint(dir string) error {
-	if err := s.files.fs.RemoveAll(dir); err != nil { // what could not be removed before
+	if err := s.files.fs.RemoveAll(dir); err != nil { // left by a backup that could not remove it
 		return err
 	}
-	// The less log there is, the shorter Append waits.
+	// Flush first: the shorter the log, the shorter Append waits.
 	if s.disk.ready() == nil {
 		if err := s.flush(s.maintenance.ctx); err != nil {
 			return err
@@ -106,14 +107,14 @@ func (s *Store) checkpoint(dir string) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if err := s.alarm.failure(); err != nil {
+	if err := s.alarm.reportedErr(); err != nil {
 		return err
 	}
 	return s.guard(func() error { return s.db.Checkpoint(dir) })
 }
 
-// flush writes the memtable to a table, while Append goes on. Where there is no space
-// Pebble tries again and again: flush waits until ctx or the store ends.
+// flush writes the memtable to a table, concurrently with Append. If the disk is full,
+// Pebble retries: flush then waits until ctx ends or the store is closed.
 func (s *Store) flush(ctx context.Context) error {
 	s.mu.Lock()
 	if s.renewed == nil {
@@ -121,8 +122,8 @@ func (s *Store) flush(ctx context.Context) error {
 	}
 	renewed := s.renewed
 	var flushed <-chan struct{}
-	err := s.alarm.failure()
-	if s.closed.Load() { // Pebble panics once it is closed
+	err := s.alarm.reportedErr()
+	if s.closed.Load() { // a closed DB panics
 		err = storage.ErrClosed
 	}
 	if err == nil {
@@ -136,11 +137,11 @@ func (s *Store) flush(ctx context.Context) error {
 	case <-flushed:
 		return nil
 	case <-renewed:
-		// Pebble forgets a flush that has not begun when it is closed. To open it again
-		// flushes what the log holds.
+		// A flush that has not begun when the tree is closed never ends. Reopening
+		// the tree has flushed the log.
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		return s.alarm.failure()
+		return s.alarm.reportedErr()
 	case <-s.maintenance.ctx.Done():
 		return storage.ErrClosed
 	case <-ctx.Done():
@@ -148,9 +149,9 @@ func (s *Store) flush(ctx context.Context) error {
 	}
 }
 
-// BackupStopped makes a Backup of a store that nobody has open; it holds the store's
-// lock until it is closed. The error is as for Open, and wraps storage.ErrCorrupt when
-// a file is not as its list of checksums says.
+// BackupStopped makes a Backup of a store that is not open. It locks the store until
+// the Backup is closed. The error is as for Open; it wraps storage.ErrCorrupt if a file
+// differs from the list of checksums.
 func BackupStopped(ctx context.Context, dir string, fsys vfs.FS) (*Backup, error) {
 	b, err := source(ctx, dir, fsys, listBackup)
 	if err != nil {
@@ -159,8 +160,7 @@ func BackupStopped(ctx context.Context, dir string, fsys vfs.FS) (*Backup, error
 	return b, nil
 }
 
-// source makes a Backup, with a list of a state, of the directory of a store that
-// nobody has open.
+// source makes a Backup of a store that is not open. Its list has the given state.
 func source(ctx context.Context, dir string, fsys vfs.FS, state listState) (_ *Backup, err error) {
 	if fsys == nil {
 		fsys = vfs.Default
@@ -179,23 +179,23 @@ func source(ctx context.Context, dir string, fsys vfs.FS, state listState) (_ *B
 		return nil, err
 	}
 	if state == listClosed && (l == nil || !l.state.complete()) {
-		return nil, fmt.Errorf("%w: it is neither a backup nor a store that was stopped in good order", storage.ErrFormat)
+		return nil, fmt.Errorf("%w: it is neither a backup nor a store that was closed cleanly", storage.ErrFormat)
 	}
 	return newBackup(ctx, d.fs, d.path, state, d.Close)
 }
 
-// newBackup returns a Backup of the files in dir, which do not change any more.
+// newBackup returns a Backup of the files in dir, which must no longer change.
 func newBackup(ctx context.Context, fsys vfs.FS, dir string, state listState, release func() error) (*Backup, error) {
 	list, err := listFiles(fsys, dir, state)
 	if err != nil {
 		return nil, err
 	}
 	files := slices.Clone(list.files)
-	slices.SortStableFunc(files, func(a, b listed) int { return cmp.Compare(last(a.name), last(b.name)) })
+	slices.SortStableFunc(files, func(a, b listLine) int { return cmp.Compare(last(a.name), last(b.name)) })
 	return &Backup{fs: fsys, dir: dir, ctx: ctx, files: files, list: list.text(), release: release}, nil
 }
 
-// last returns 1 for the file that comes last in an archive.
+// last is a sort key: 1 for the file that must be last in an archive, 0 for others.
 func last(name string) int {
 	if name == formatFile {
 		return 1
@@ -203,7 +203,7 @@ func last(name string) int {
 	return 0
 }
 
-// Bytes returns the size of all files.
+// Bytes returns the total size of the files.
 func (b *Backup) Bytes() int64 {
 	n := int64(len(b.list))
 	for _, f := range b.files {
@@ -212,11 +212,11 @@ func (b *Backup) Bytes() int64 {
 	return n
 }
 
-// Close removes what the Backup was made from, or lets the store go.
+// Close removes the checkpoint, or unlocks the store of BackupStopped.
 func (b *Backup) Close() error { return b.release() }
 
-// WriteTo writes the files as a tar archive, in order: CHECKSUMS, the others, PULSEGATE.
-// An archive without that one is not whole.
+// WriteTo writes the files as a tar archive: first CHECKSUMS, then the others, last
+// PULSEGATE. An archive without PULSEGATE is incomplete.
 func (b *Backup) WriteTo(w io.Writer) (int64, error) {
 	out := &contextWriter{ctx: b.ctx, w: w}
 	if err := b.write(tar.NewWriter(out)); err != nil {
@@ -247,7 +247,7 @@ func tarHeader(name string, bytes int64) *tar.Header {
 	return &tar.Header{Typeflag: tar.TypeReg, Name: name, Size: bytes, Mode: 0o600}
 }
 
-func (b *Backup) copy(w io.Writer, f listed) error {
+func (b *Backup) copy(w io.Writer, f listLine) error {
 	r, err := b.fs.Open(b.fs.PathJoin(b.dir, f.name), vfs.SequentialReadsOption)
 	if err != nil {
 		return err

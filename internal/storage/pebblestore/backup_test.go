@@ -233,8 +233,8 @@ func TestBackupPlaces(t *testing.T) {
 					writeFile(t, fs, file, "mine")
 				}
 			}
-			if err := pebblestore.CheckPlace(backupPath, fs); !errors.Is(err, tt.want) {
-				t.Errorf("CheckPlace returns %v, want %v", err, tt.want)
+			if err := pebblestore.CheckDestination(backupPath, fs); !errors.Is(err, tt.want) {
+				t.Errorf("CheckDestination returns %v, want %v", err, tt.want)
 			}
 			_, err := pebblestore.ReceiveBackup(context.Background(), bytes.NewReader(archive), backupPath, pebblestore.CopyOptions{FS: fs})
 			if !errors.Is(err, tt.want) {

@@ -13,56 +13,55 @@ import (
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
-// CheckOptions configure [Check]. The zero CheckOptions are good.
+// CheckOptions configures [Check]. The zero value is valid.
 type CheckOptions struct {
-	// Progress, if not nil, is called now and then with the bytes of tables
-	// whose checksums were verified, of how many, and the readings that were
-	// verified.
+	// Progress, if not nil, is called periodically with the number of verified
+	// bytes in tables, the number of all bytes in tables, and the number of
+	// verified readings.
 	Progress func(tableBytes, ofTableBytes, readings int64)
 
 	Log *slog.Logger // as in Options
 	FS  vfs.FS       // as in Options
 }
 
-// A Report says what Check has found.
+// A Report is the result of Check.
 type Report struct {
-	Format       int // of keys and values
-	PebbleFormat int // of Pebble's files
+	Format       int // version of keys and values
+	PebbleFormat int // version of Pebble's files
 
 	Devices  int64
 	Readings int64
 	Values   [vitals.NumSigns]int64 // by sign
 
-	// OldestUnixMs and NewestUnixMs are the times of the first and the last
-	// reading of any device; both are 0 when there is none.
+	// OldestUnixMs and NewestUnixMs are the times of the oldest and the newest
+	// reading; both are 0 if there are no readings.
 	OldestUnixMs, NewestUnixMs int64
 
 	Tables     int   // table files
-	TableBytes int64 // in table files
-	LogBytes   int64 // in files of the write-ahead log
+	TableBytes int64 // size of the table files
+	LogBytes   int64 // size of the write-ahead log's files
 
-	// Problems are the first hundred things that are wrong, and More is the
-	// number of further ones.
+	// Problems holds the first hundred problems; More is the number of further ones.
 	Problems []error
 	More     int
 }
 
 const maxProblems = 100
 
-// Check opens the store in dir read-only and verifies all of it: the log can be
-// replayed, every block of every table has its checksum, Pebble's levels are in
-// order, every key and value has its form, and the package comment's invariants of
-// device records hold. It changes nothing but the lock file, and works on a store
-// that has crashed.
+// Check opens the store in dir read-only and verifies all of it: that the log can be
+// replayed, that every block of every table matches its checksum, that Pebble's levels
+// are ordered, that every key and value is well-formed, and that the package comment's
+// invariants of device records hold. It changes nothing but the lock file, and works
+// on a store after a crash.
 //
-// The error is nil when the store is sound. It wraps storage.ErrCorrupt when it is
-// not, with the Problems of the Report; and as for Open when the store cannot be
-// opened, with what is known by then.
+// If the store has problems, the error joins the Problems of the Report and wraps
+// storage.ErrCorrupt. If the store cannot be opened, the error is also that of Open, and
+// the Report holds what was found so far.
 func Check(ctx context.Context, dir string, o CheckOptions) (Report, error) {
 	c := &checker{ctx: ctx, progress: o.Progress}
 	opts := Options{FS: o.FS, Log: o.Log, ReadOnly: true, MinFreeBytes: -1, inspect: c.files}.withDefaults()
 	err := c.run(dir, opts)
-	// What cannot be opened may be so because of a file that is known to be damaged.
+	// A damaged file found so far may be the reason why the store cannot be opened.
 	if err = errors.Join(errors.Join(c.report.Problems...), err); err != nil {
 		return c.report, fmt.Errorf("check store %s: %w", dir, err)
 	}
@@ -104,7 +103,7 @@ func (c *checker) run(dir string, o Options) (err error) {
 	return nil
 }
 
-// files verifies files that Pebble takes as they are, or does not read.
+// files verifies files that Pebble does not verify, or does not read.
 func (c *checker) files(d *directory) (*fileList, error) {
 	l, err := d.verify(c.problem)
 	if err != nil {
@@ -117,7 +116,7 @@ func (c *checker) files(d *directory) (*fileList, error) {
 	return l, d.report(err, c.problem)
 }
 
-// problem notes something that is wrong.
+// problem adds a problem to the report.
 func (c *checker) problem(err error) {
 	if !errors.Is(err, storage.ErrCorrupt) {
 		err = fmt.Errorf("%w: %w", storage.ErrCorrupt, err)
@@ -136,8 +135,8 @@ func (c *checker) step() error {
 	return c.ctx.Err()
 }
 
-// tables verifies the checksum of every block of every table, also of blocks that
-// no read would touch.
+// tables verifies the checksum of every block of every table, including blocks that no
+// read uses.
 func (c *checker) tables(s *Store, o Options) error {
 	files, err := tableFiles(s.db)
 	if err != nil {
@@ -165,7 +164,7 @@ func (c *checker) tables(s *Store, o Options) error {
 	return c.step()
 }
 
-// content verifies all keys and values, and each device's record against all of
+// content verifies all keys and values, and compares each device's record with all of
 // its readings.
 func (c *checker) content(db *pebble.DB) error {
 	readings, err := db.NewIter(&pebble.IterOptions{LowerBound: []byte{readingsStart}})
@@ -185,7 +184,7 @@ func (c *checker) content(db *pebble.DB) error {
 	}
 	for _, it := range []*pebble.Iterator{readings, others} {
 		if itErr := it.Error(); isFault(itErr) {
-			// What seemed to be wrong may have been this.
+			// The problems found so far may be caused by this fault.
 			c.report.Problems, c.report.More = c.report.Problems[:before], more
 			err = errors.Join(err, itErr)
 		} else if itErr != nil {
@@ -196,7 +195,7 @@ func (c *checker) content(db *pebble.DB) error {
 	return err
 }
 
-// readings goes through all readings, and gives each device's to m.
+// readings verifies all readings, and passes those of each device to m.
 func (c *checker) readings(it *pebble.Iterator, m *recordMatcher) error {
 	var (
 		current vitals.Name
@@ -253,34 +252,33 @@ func (c *checker) count(ms int64, values *vitals.Values) {
 	}
 }
 
-// An account adds up one device: what all its readings say, and what its record and
-// its tail say.
+// An account is the state of one device, computed in two ways that must agree.
 type account struct {
-	all      device
-	recorded device
-	found    bool // there is a record
-	anchored bool // there is a reading at the record's newest time
+	all      device // from all readings
+	recorded device // from the record and its tail
+	found    bool   // there is a record
+	anchored bool   // there is a reading at the record's newest time
 }
 
 func (a *account) add(ms int64, values *vitals.Values) {
-	a.all.note(ms, values)
+	a.all.update(ms, values)
 	if ms > a.recorded.recordedUnixMs {
-		a.recorded.note(ms, values)
+		a.recorded.update(ms, values)
 		a.recorded.tail++
 	}
 	a.anchored = a.anchored || ms == a.recorded.recordedUnixMs
 }
 
-// A recordMatcher goes through the device records beside the readings.
+// A recordMatcher iterates over the device records in step with the readings.
 type recordMatcher struct {
 	c      *checker
 	it     *pebble.Iterator // over all keys that are not readings
 	valid  bool
-	closed bool        // the closed key is there; it comes before all records
-	name   vitals.Name // of the record that it stands at
+	closed bool        // the closed key was found; it sorts before all records
+	name   vitals.Name // device of the current record
 }
 
-// next goes on to the next record, past keys that should not be there.
+// next moves to the next record. It reports keys that are not valid.
 func (m *recordMatcher) next(ok bool) {
 	for ; ok; ok = m.it.Next() {
 		if string(m.it.Key()) == closedKey {
@@ -298,7 +296,7 @@ func (m *recordMatcher) next(ok bool) {
 	m.valid = false
 }
 
-// begin puts the record of a device, which has readings, into a.
+// begin decodes the record of a device with readings into a, and moves on.
 func (m *recordMatcher) begin(name *vitals.Name, a *account) {
 	for m.valid && m.name.Compare(name) < 0 {
 		m.orphan()
@@ -322,7 +320,7 @@ func (m *recordMatcher) begin(name *vitals.Name, a *account) {
 // match compares a device's record with its readings.
 func (m *recordMatcher) match(name *vitals.Name, a *account) {
 	if !a.found {
-		m.c.problem(fmt.Errorf("device %s has readings and no record", name))
+		m.c.problem(fmt.Errorf("device %s has readings but no record", name))
 		return
 	}
 	if a.recorded.known == 0 {
@@ -332,29 +330,29 @@ func (m *recordMatcher) match(name *vitals.Name, a *account) {
 		m.c.problem(recordError(name, errors.New("no reading has its newest time")))
 	}
 	if m.closed && a.recorded.tail > 0 {
-		m.c.problem(recordError(name, errors.New("the store was closed, and readings are newer")))
+		m.c.problem(recordError(name, errors.New("readings are newer, although the store was closed")))
 	}
 	if a.recorded.tail >= maxTail {
 		m.c.problem(recordError(name, fmt.Errorf("%d readings are newer, want fewer than %d", a.recorded.tail, maxTail)))
 	}
 	got, want := a.recorded.public(*name), a.all.public(*name)
 	if got.NewestUnixMs != want.NewestUnixMs {
-		m.c.problem(recordError(name, errors.New("the newest reading is another")))
+		m.c.problem(recordError(name, errors.New("wrong newest time")))
 	}
 	for s := range got.Latest {
 		if got.Latest[s] != want.Latest[s] {
-			m.c.problem(recordError(name, fmt.Errorf("the latest %s is another", vitals.Sign(s))))
+			m.c.problem(recordError(name, fmt.Errorf("wrong latest %s", vitals.Sign(s))))
 		}
 	}
 }
 
-// orphan reports the record that m stands at, which has no reading.
+// orphan reports the current record, which has no readings, and moves on.
 func (m *recordMatcher) orphan() {
 	m.c.problem(recordError(&m.name, errors.New("the device has no reading")))
 	m.next(m.it.Next())
 }
 
-// finish reports the records behind the last reading's device.
+// finish reports the records after that of the last device with readings.
 func (m *recordMatcher) finish() {
 	for m.valid {
 		m.orphan()

@@ -18,9 +18,9 @@ import (
 
 // # Why there is a list of files
 //
-// A file that is missing, or that ends too early, often looks like what a crash leaves,
-// and Pebble takes it for that: it opens without the readings. The file CHECKSUMS says
-// what must be there:
+// A file that is missing or truncated often looks like the result of a crash, and Pebble
+// treats it so: it opens the store without the readings. The file CHECKSUMS therefore
+// lists the files that must exist:
 //
 //	pulsegate checksums 2 closed
 //	crc32c 0b1c9d30 1603 000007.log
@@ -28,32 +28,34 @@ import (
 //	crc32c 9558175e 2936 OPTIONS-000008
 //	end 4a17b9ff
 //
-// The last line has the CRC-32C of everything in front of it. The others, in the order
-// of the names, are
+// The last line has the CRC-32C of everything before it. The lines between, sorted by
+// name, are
 //
 //	crc32c SUM N NAME   the file has N bytes with this CRC-32C
-//	bytes N NAME        it has N bytes: tables, which are too large to be read at a start
-//	least N NAME        a journal, of which the records up to byte N were synced
+//	bytes N NAME        the file has N bytes: a table, too large to be read at a start
+//	least N NAME        a journal whose records up to byte N were synced
 //
-// Tables and records carry checksums of Pebble's. OPTIONS, and what stands after the last
-// record of a journal, do not. The states are
+// Pebble has its own checksums for tables and records, but not for OPTIONS or the bytes
+// after the last record of a journal. The states are
 //
-//	closed    the store was closed in good order; the list has every file
-//	backup    the same, of a backup: what is not to be written to
-//	opening   the store is being opened, or that was cut off: the list before, or the logs,
-//	          the manifests and the files of ours
-//	open      the store is open, or was not closed: PULSEGATE, LISTED, the newest OPTIONS,
-//	          the current manifest, and the logs that may hold what no table does
+//	closed    the store was closed cleanly; the list has every file
+//	backup    the same, for a backup, which must not be written to
+//	opening   the store is being opened, or opening it was interrupted: the list is the
+//	          previous one, or has the logs, the manifests and Pulsegate's own files
+//	open      the store is open, or was not closed: the list has PULSEGATE, LISTED, the
+//	          newest OPTIONS, the current manifest, and the logs whose readings may not
+//	          be in tables yet
 //
-// Each state is durable before a file changes in a way that the state before does not
-// allow, so that a list is never wrong. A list is compared by [Open] before it changes
-// anything, by [Check], and before a copy is made; verify.go says how. lister.go keeps the
-// list of an open store.
+// Each state is durable before a file changes in a way that the previous state does not
+// allow, so a list is never wrong. The files are compared with the list by [Open] before
+// it changes anything, by [Check], and before a copy is made; see verify.go. lister.go
+// maintains the list of an open store.
 //
-// The file LISTED says that the store has a list, so that there is no moment at which the
-// list may be missing. A store that an earlier version wrote has neither while it is being
-// opened; otherwise it has a list of version 1, with lines crc32c alone and without tables.
-// The first start by this version changes both. docs/adr/0015-list-of-files.md says why.
+// The file LISTED marks a store that has a list, so that a missing list is always noticed.
+// A store written by an earlier version has neither file while it is being opened, and
+// otherwise a list of version 1, with only crc32c lines and without tables. The first
+// start by this version upgrades it. For the reasons see
+// docs/adr/0015-list-of-files.md.
 const (
 	checksumsFile   = "CHECKSUMS"
 	checksumsHeader = "pulsegate checksums "
@@ -61,12 +63,12 @@ const (
 	listedFile = "LISTED"
 	listedText = "The files of this store are listed in CHECKSUMS. If that is missing, files were lost.\n"
 
-	// maxChecksumsBytes bounds what is read of a list. It has some 30 bytes for each
-	// table, of which there may be half a million in a TiB.
+	// maxChecksumsBytes bounds the size of a list that is read. A list has about 30
+	// bytes for each table, and a store of 1 TiB may have half a million tables.
 	maxChecksumsBytes = 64 << 20
 )
 
-// A listState says which files a list has.
+// A listState determines which files a list has.
 type listState string
 
 const (
@@ -76,10 +78,10 @@ const (
 	listBackup  listState = "backup"
 )
 
-// complete reports whether the list has every file, as it is.
+// complete reports whether the list has every file, in its current form.
 func (s listState) complete() bool { return s == listClosed || s == listBackup }
 
-// A listKind says what a line of a list means.
+// A listKind is the kind of a line of a list.
 type listKind string
 
 const (
@@ -88,8 +90,8 @@ const (
 	kindLeast listKind = "least"
 )
 
-// A listed is a file in a list.
-type listed struct {
+// A listLine is the line of a file in a list.
+type listLine struct {
 	kind  listKind
 	name  string
 	bytes int64
@@ -100,7 +102,7 @@ type listed struct {
 type fileList struct {
 	version int
 	state   listState
-	files   []listed // in the order of their names
+	files   []listLine // sorted by name
 }
 
 const listVersion = 2
@@ -118,7 +120,7 @@ func (l *fileList) text() []byte {
 	return fmt.Appendf(b, "end %08x\n", checksum(b))
 }
 
-// parseList reads what text returns, and nothing else.
+// parseList parses a text that fileList.text has returned. Any other text is damaged.
 func parseList(text []byte) (*fileList, error) {
 	l := &fileList{}
 	lines := strings.SplitAfter(string(text), "\n")
@@ -130,13 +132,13 @@ func parseList(text []byte) (*fileList, error) {
 		return nil, errDamagedList
 	}
 	for _, line := range lines[1 : len(lines)-2] {
-		f, ok := parseListed(strings.TrimSuffix(line, "\n"))
+		f, ok := parseLine(strings.TrimSuffix(line, "\n"))
 		if !ok {
 			return nil, errDamagedList
 		}
 		l.files = append(l.files, f)
 	}
-	// The last line, and every other way to write the same, are compared here.
+	// This also verifies the last line, and rejects other spellings of the same list.
 	if !bytes.Equal(l.text(), text) {
 		return nil, errDamagedList
 	}
@@ -145,8 +147,8 @@ func parseList(text []byte) (*fileList, error) {
 
 var errDamagedList = fmt.Errorf("%w: file %s is damaged", storage.ErrCorrupt, checksumsFile)
 
-// parseListed reads a line.
-func parseListed(line string) (f listed, ok bool) {
+// parseLine parses a line.
+func parseLine(line string) (f listLine, ok bool) {
 	kind, rest, _ := strings.Cut(line, " ")
 	f.kind = listKind(kind)
 	switch f.kind {
@@ -176,8 +178,8 @@ func parseDigits(text string) int64 {
 	return int64(n)
 }
 
-// find returns the line of a file, or nil.
-func (l *fileList) find(name string) *listed {
+// find returns the line of a file, or nil if there is none.
+func (l *fileList) find(name string) *listLine {
 	for i := range l.files {
 		if l.files[i].name == name {
 			return &l.files[i]
@@ -186,7 +188,7 @@ func (l *fileList) find(name string) *listed {
 	return nil
 }
 
-// readList returns the list of a directory, or nil when it has none.
+// readList returns the list of a directory, or nil if it has none.
 func readList(fsys vfs.FS, dir string) (*fileList, error) {
 	path := fsys.PathJoin(dir, checksumsFile)
 	text, err := readSmallFile(fsys, path, maxChecksumsBytes)
@@ -202,7 +204,7 @@ func readList(fsys vfs.FS, dir string) (*fileList, error) {
 	return nil, err
 }
 
-// isStoreFile reports whether a file belongs to a store and is more than its lock and its
+// isStoreFile reports whether a file belongs to a store and is neither its lock nor its
 // list.
 func isStoreFile(name string) bool {
 	if name == formatFile || name == erasureFile || name == listedFile || isTable(name) || isLogName(name) {
@@ -218,7 +220,7 @@ func isLogName(name string) bool {
 	return ok
 }
 
-// listFiles returns the list of all files of a directory, in which nothing changes.
+// listFiles returns a list of all files in a directory that does not change.
 func listFiles(fsys vfs.FS, dir string, state listState) (*fileList, error) {
 	names, err := fsys.List(dir)
 	if err != nil {
@@ -244,53 +246,53 @@ func listFiles(fsys vfs.FS, dir string, state listState) (*fileList, error) {
 }
 
 // sizeFile returns the line of a table.
-func sizeFile(fsys vfs.FS, dir, name string) (listed, error) {
+func sizeFile(fsys vfs.FS, dir, name string) (listLine, error) {
 	info, err := fsys.Stat(fsys.PathJoin(dir, name))
 	if err != nil {
-		return listed{}, err
+		return listLine{}, err
 	}
-	return listed{kind: kindBytes, name: name, bytes: info.Size()}, nil
+	return listLine{kind: kindBytes, name: name, bytes: info.Size()}, nil
 }
 
 // sumFile reads a file and returns its line.
-func sumFile(fsys vfs.FS, dir, name string) (listed, error) {
+func sumFile(fsys vfs.FS, dir, name string) (listLine, error) {
 	f, err := fsys.Open(fsys.PathJoin(dir, name), vfs.SequentialReadsOption)
 	if err != nil {
-		return listed{}, err
+		return listLine{}, err
 	}
 	h := crc32.New(castagnoli)
 	n, err := io.Copy(h, f)
 	if err != nil {
-		return listed{}, joinClose(fmt.Errorf("read %s: %w", name, err), f)
+		return listLine{}, joinClose(fmt.Errorf("read %s: %w", name, err), f)
 	}
-	return listed{kind: kindSum, name: name, bytes: n, sum: h.Sum32()}, f.Close()
+	return listLine{kind: kindSum, name: name, bytes: n, sum: h.Sum32()}, f.Close()
 }
 
 // textFile returns the line of a file that holds text.
-func textFile(name, text string) listed {
-	return listed{kind: kindSum, name: name, bytes: int64(len(text)), sum: checksum([]byte(text))}
+func textFile(name, text string) listLine {
+	return listLine{kind: kindSum, name: name, bytes: int64(len(text)), sum: checksum([]byte(text))}
 }
 
 // writeList replaces the list of a directory, durably.
 func (d *directory) writeList(l *fileList) error {
-	slices.SortFunc(l.files, func(a, b listed) int { return strings.Compare(a.name, b.name) })
+	slices.SortFunc(l.files, func(a, b listLine) int { return strings.Compare(a.name, b.name) })
 	if err := replaceFile(d.fs, d.path, checksumsFile, l.text()); err != nil {
 		return fmt.Errorf("write %s: %w", checksumsFile, err)
 	}
 	return nil
 }
 
-// beginOpening says that the store is being opened. l is the list that was verified, or
-// nil.
+// beginOpening writes a list with the state opening. l is the verified list, or nil.
 func (d *directory) beginOpening(l *fileList) (err error) {
 	if l == nil || l.version < listVersion || l.state == listOpen {
 		before := l
 		if l, err = listFiles(d.fs, d.path, listOpening); err != nil {
 			return err
 		}
-		// Of tables it is not known here how they should be, nor of what no list has.
-		l.files = slices.DeleteFunc(l.files, func(f listed) bool {
-			return mayGo(f.name) && (before == nil || before.find(f.name) == nil)
+		// Leave out tables and other files that may be removed and that were not
+		// listed: their correct content is unknown here.
+		l.files = slices.DeleteFunc(l.files, func(f listLine) bool {
+			return mayBeRemoved(f.name) && (before == nil || before.find(f.name) == nil)
 		})
 	}
 	l.state = listOpening
@@ -303,25 +305,26 @@ func (d *directory) beginOpening(l *fileList) (err error) {
 	return replaceFile(d.fs, d.path, listedFile, []byte(listedText))
 }
 
-// mayGo reports whether a file may be removed while a store is being opened. Of manifests
-// the current one may not, until there is a newer one.
-func mayGo(name string) bool {
+// mayBeRemoved reports whether a file may be removed while a store is being opened. Manifests are
+// treated separately: see replaced.
+func mayBeRemoved(name string) bool {
 	return isTable(name) || strings.HasPrefix(name, optionsPrefix) || strings.HasPrefix(name, markerPrefix)
 }
 
-// A listCloser lists all files of a store that has been closed in good order. It is
-// closed after the tree.
+// A listCloser writes the list of a store that was closed cleanly. It is closed after the
+// tree.
 type listCloser struct{ *directory }
 
 func (c listCloser) Close() error {
-	if !c.sound {
+	if !c.clean {
 		return nil
 	}
 	if err := c.intact(); err != nil {
 		return err
 	}
-	// What Pebble has removed must not come back in a crash that keeps the list: a file
-	// that a closed store's list does not have is damage. TestCrashWhileOpening sees it.
+	// Files that Pebble has removed must not reappear after a crash that keeps the list: a
+	// file that is not in the list of a closed store is damage. TestCrashWhileOpening
+	// checks it.
 	if err := syncDir(c.fs, c.path); err != nil {
 		return fmt.Errorf("sync directory: %w", err)
 	}

@@ -72,12 +72,12 @@ func (f *chunkedFile) fill(offset int64) error {
 	b := f.chunk[:min((want+directAlign-1)&^(directAlign-1), cap(f.chunk))]
 	n, err := f.File.ReadAt(b, at)
 	if n < want && f.direct && errors.Is(err, syscall.EINVAL) {
-		// The file system wants another alignment.
+		// The file system requires another alignment.
 		f.direct = false
 		setDirect(f.File, false)
 		n, err = f.File.ReadAt(b, at)
 	}
-	if n < want { // an error after that is about the unaligned end
+	if n < want { // a later error concerns only the unaligned end
 		if err == nil || errors.Is(err, io.EOF) {
 			err = io.ErrUnexpectedEOF
 		}

@@ -262,7 +262,7 @@ func TestDamagedLookup(t *testing.T) {
 	for _, name := range namesWith(t, disk, ".sst") {
 		flip(t, disk, name, size(t, disk, name)/3)
 	}
-	s := mustOpen(t, pebblestore.Options{FS: disk, Fatal: func(m string) { t.Errorf("Fatal was called: %s", m) }})
+	s := mustOpen(t, pebblestore.Options{FS: disk, OnFatal: func(m string) { t.Errorf("Fatal was called: %s", m) }})
 	if err := s.Degraded(); err != nil {
 		t.Fatalf("the damage was met by Open: %v; the test tests nothing", err)
 	}

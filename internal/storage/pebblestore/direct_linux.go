@@ -21,5 +21,5 @@ func setDirect(f vfs.File, direct bool) bool {
 		flags |= unix.O_DIRECT
 	}
 	_, err = unix.FcntlInt(fd, unix.F_SETFL, flags)
-	return direct && err == nil // tmpfs and some others refuse
+	return direct && err == nil // tmpfs and some other file systems do not support it
 }

@@ -18,14 +18,13 @@ import (
 )
 
 const (
-	// formatFile marks a directory as a store and tells its format. While a
-	// store is being created, the file has the second name.
+	// formatFile marks a directory as a store and holds its format. While a store is
+	// being created, the file is named formatFileCreating.
 	formatFile         = "PULSEGATE"
 	formatFileCreating = "PULSEGATE.new"
 
-	// storeFormat is the version of the keys and values and of Pebble's files
-	// together. It grows when an older Pulsegate could not read what a newer one
-	// wrote.
+	// storeFormat is the version of keys, values and Pebble's files together. It is
+	// incremented if an older Pulsegate cannot read what a newer one writes.
 	storeFormat = 1
 
 	maxFormatBytes = 1024
@@ -37,7 +36,7 @@ const (
 	logSuffix   = ".log"
 	tableSuffix = ".sst"
 
-	tempSuffix = ".dbtmp" // OPTIONS that is being written
+	tempSuffix = ".dbtmp" // of OPTIONS while it is being written
 
 	manifestPrefix = "MANIFEST-"
 	optionsPrefix  = "OPTIONS-"
@@ -52,8 +51,8 @@ type directoryState int
 
 const (
 	stateMissing  directoryState = iota
-	stateEmpty                   // nothing that matters is in it
-	stateCreating                // a store was being created
+	stateEmpty                   // without files that matter
+	stateCreating                // the creation of a store was interrupted
 	stateStore                   // a store of this version
 )
 
@@ -64,15 +63,15 @@ type directory struct {
 	state directoryState
 	lock  *pebble.Lock // nil on a read-only file system
 
-	anchor *anchor // nil where fs is not the operating system's
+	anchor *anchor // nil if fs is not the operating system's
 
-	// sound says that the store is being closed and that nothing has failed, the
-	// tree's Close included: only then are its files listed as a closed store's.
-	sound bool
+	// clean is set by Store.Close if nothing has failed, and cleared if closing the
+	// tree fails. The list of a closed store is written only if it is set.
+	clean bool
 }
 
-// openDirectory locks the directory of a store. It refuses what is neither a store
-// nor a place for one before it changes anything in it.
+// openDirectory locks the directory of a store, and creates it if existing is false. It
+// changes nothing in a directory with other files.
 func openDirectory(fsys vfs.FS, path string, readOnly, existing bool) (_ *directory, err error) {
 	if fsys == vfs.Default {
 		if path, err = filepath.Abs(path); err != nil {
@@ -87,7 +86,7 @@ func openDirectory(fsys vfs.FS, path string, readOnly, existing bool) (_ *direct
 		return nil, fmt.Errorf("%w: there is no store", storage.ErrFormat)
 	}
 	if d.state == stateMissing {
-		if err := d.refuseUnfinished(); err != nil {
+		if err := d.checkUnfinished(); err != nil {
 			return nil, err
 		}
 		if err := d.make(); err != nil {
@@ -105,20 +104,20 @@ func openDirectory(fsys vfs.FS, path string, readOnly, existing bool) (_ *direct
 			err = joinClose(err, d)
 		}
 	}()
-	// The lock is kept by path within this process.
+	// Pebble identifies locks of this process by path, so lock by path.
 	d.lock, err = pebble.LockDirectory(d.path, fsys)
 	if readOnly && errors.Is(err, syscall.EROFS) {
-		return d, nil // nobody writes there
+		return d, nil // nothing can write there
 	}
 	if err != nil {
 		return nil, lockError(d.fs.PathJoin(d.path, lockFile), err)
 	}
 	if d.anchor != nil {
-		if err := d.anchor.hold(); err != nil {
+		if err := d.anchor.acquireLock(); err != nil {
 			return nil, err
 		}
 	}
-	// Another process may have been here before the lock was ours.
+	// Another process may have changed the directory before it was locked.
 	if d.state, err = d.inspect(); err != nil {
 		return nil, err
 	}
@@ -134,10 +133,10 @@ func openDirectory(fsys vfs.FS, path string, readOnly, existing bool) (_ *direct
 	return d, nil
 }
 
-// refuseUnfinished refuses to create a store where a copy was to come to stand and has
-// not: a server that starts by itself after a restoration was cut off would take
-// readings into an empty store, and the copy would have no place any more.
-func (d *directory) refuseUnfinished() error {
+// checkUnfinished returns an error if a copy to this directory is unfinished. Otherwise a
+// server that is restarted automatically after an interrupted restore would create an
+// empty store and accept readings, and the copy could not be repeated.
+func (d *directory) checkUnfinished() error {
 	_, err := d.fs.Stat(d.path + partialSuffix)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -145,12 +144,12 @@ func (d *directory) refuseUnfinished() error {
 	if err != nil {
 		return err
 	}
-	return fmt.Errorf("%w: %s is the rest of a copy that was cut off, or one that is being made; "+
-		"remove it and make the copy again, or start without it", storage.ErrFormat, d.path+partialSuffix)
+	return fmt.Errorf("%w: %s is an interrupted copy, or one in progress; "+
+		"remove it and repeat the copy, or start without it", storage.ErrFormat, d.path+partialSuffix)
 }
 
-// lockError tells a lock that is held from one that cannot be tried: the latter is
-// about a path.
+// lockError distinguishes a lock held by another process from a failed attempt to lock,
+// whose error is a *fs.PathError.
 func lockError(file string, err error) error {
 	var pathErr *fs.PathError
 	if errors.As(err, &pathErr) {
@@ -159,7 +158,7 @@ func lockError(file string, err error) error {
 	return fmt.Errorf("%w, which holds the lock on %s", storage.ErrLocked, file)
 }
 
-// Close gives up the lock.
+// Close releases the lock.
 func (d *directory) Close() (err error) {
 	if d.lock != nil {
 		err = d.lock.Close()
@@ -170,7 +169,7 @@ func (d *directory) Close() (err error) {
 	return err
 }
 
-// intact returns an error when the path names another directory, or another lock.
+// intact returns an error if the directory or its lock was removed or replaced.
 func (d *directory) intact() error {
 	if d.anchor == nil {
 		return nil
@@ -178,12 +177,13 @@ func (d *directory) intact() error {
 	return d.anchor.intact()
 }
 
-// unlockedFS is a read-only file system, on which nothing can be locked.
+// unlockedFS is a read-only file system, on which no file can be locked.
 type unlockedFS struct{ vfs.FS }
 
 func (unlockedFS) Lock(string) (io.Closer, error) { return io.NopCloser(nil), nil }
 
-// inspect tells what the directory is, and refuses what is not for us.
+// inspect returns the state of the directory, or an error if it holds other files or a
+// store of another version.
 func (d *directory) inspect() (directoryState, error) {
 	names, err := d.fs.List(d.path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -202,11 +202,11 @@ func (d *directory) inspect() (directoryState, error) {
 	case len(names) == 0:
 		return stateEmpty, nil
 	}
-	return 0, fmt.Errorf("%w: the directory is not empty, and among its files (%s, ...) is none named %s",
+	return 0, fmt.Errorf("%w: the directory is not empty (it has %s, ...), but has no file %s",
 		storage.ErrFormat, names[0], formatFile)
 }
 
-// checkFormat refuses a store of another version.
+// checkFormat returns an error if the store has another version.
 func (d *directory) checkFormat(names []string) error {
 	text, err := readSmallFile(d.fs, d.fs.PathJoin(d.path, formatFile), maxFormatBytes)
 	if err != nil {
@@ -216,17 +216,17 @@ func (d *directory) checkFormat(names []string) error {
 	number, ok := strings.CutPrefix(line, formatLine)
 	version, err := strconv.Atoi(number)
 	if !ok || err != nil {
-		return fmt.Errorf("%w: %s does not tell a version", storage.ErrFormat, formatFile)
+		return fmt.Errorf("%w: %s has no version", storage.ErrFormat, formatFile)
 	}
 	if version != storeFormat {
-		return fmt.Errorf("%w: %s tells format %d, this version of Pulsegate reads format %d",
+		return fmt.Errorf("%w: %s has format %d, this version of Pulsegate reads format %d",
 			storage.ErrFormat, formatFile, version, storeFormat)
 	}
 	if string(text) != formatText {
-		return fmt.Errorf("%w: file %s holds another text than was written", storage.ErrCorrupt, formatFile)
+		return fmt.Errorf("%w: the text of file %s was changed", storage.ErrCorrupt, formatFile)
 	}
-	// Pebble keeps its version in the name of a file. It would refuse a later
-	// one too, but in words that do not say what to do.
+	// Pebble keeps its version in the name of a file. It rejects a later version too,
+	// but its error text does not say what to do.
 	for _, name := range names {
 		if !strings.HasPrefix(name, formatMarkerPrefix) {
 			continue
@@ -240,7 +240,7 @@ func (d *directory) checkFormat(names []string) error {
 	return nil
 }
 
-// make makes the directory and its parents, and syncs their entries.
+// make creates the directory and its parents, and syncs their entries.
 func (d *directory) make() error {
 	var parents []string
 	for p := d.fs.PathDir(d.path); ; p = d.fs.PathDir(p) {
@@ -270,9 +270,9 @@ func (d *directory) writeFormat() error {
 	return syncDir(d.fs, d.path)
 }
 
-// startOver removes what a creation left that was interrupted. Pebble does not
-// recover from every one: after a loss of power the name of its manifest may be
-// gone while the marker that points to it is there. Nothing was ever stored then.
+// startOver removes the files of an interrupted creation. Pebble does not recover from
+// all of these: after a loss of power, the name of its manifest may be missing while the
+// marker that refers to it exists. Such a store has never held readings.
 func (d *directory) startOver() error {
 	names, err := d.fs.List(d.path)
 	if err != nil {
@@ -281,7 +281,7 @@ func (d *directory) startOver() error {
 	names = slices.DeleteFunc(names, func(n string) bool { return !matters(n) || n == formatFileCreating })
 	for _, name := range names {
 		if !ofCreation(name) {
-			return fmt.Errorf("%w: among the files of a store whose creation was interrupted is %s", storage.ErrFormat, name)
+			return fmt.Errorf("%w: the creation of a store was interrupted, and the directory has another file, %s", storage.ErrFormat, name)
 		}
 	}
 	for _, name := range names {
@@ -292,8 +292,8 @@ func (d *directory) startOver() error {
 	return syncDir(d.fs, d.path)
 }
 
-// ofCreation reports whether Pebble makes a file of this name when it creates a
-// tree. Tables are not among them.
+// ofCreation reports whether a file of this name is made in the creation of a store.
+// Tables are not.
 func ofCreation(name string) bool {
 	for _, prefix := range []string{manifestPrefix, optionsPrefix, markerPrefix, "temporary."} {
 		if strings.HasPrefix(name, prefix) {
@@ -304,12 +304,12 @@ func ofCreation(name string) bool {
 	return strings.HasSuffix(name, logSuffix) || name == checksumsFile || name == listedFile
 }
 
-// matters reports whether a file is more than our lock, or the folder that is there
-// when the directory is a file system of its own.
+// matters reports whether a file keeps a directory from being empty. The lock does not, nor
+// does lost+found, which mkfs makes at the root of a file system.
 func matters(name string) bool { return name != lockFile && name != "lost+found" }
 
-// created ends the creation of a store, once Pebble's files are there. From now on
-// they must be.
+// created ends the creation of a store, once Pebble's files exist. From then on, missing
+// files are damage.
 func (d *directory) created() error {
 	if d.state == stateStore {
 		return nil
@@ -328,9 +328,9 @@ func (d *directory) created() error {
 	return nil
 }
 
-// roomToReplay returns an error that wraps storage.ErrDiskLow when the log could not
-// be written to tables for want of space: Pebble would try for ever.
-func (d *directory) roomToReplay(minFreeBytes int64) error {
+// checkReplaySpace returns an error that wraps storage.ErrDiskLow if there is not enough space
+// to write the log to tables: Pebble would retry forever.
+func (d *directory) checkReplaySpace(minFreeBytes int64) error {
 	if minFreeBytes < 0 {
 		return nil
 	}
@@ -342,8 +342,8 @@ func (d *directory) roomToReplay(minFreeBytes int64) error {
 	if err != nil {
 		return err
 	}
-	// Tables take less than the log that they are made from; the rest is for
-	// the files that every start writes.
+	// Tables take less space than their log; the additional 4 MiB are for the files that
+	// every start writes.
 	need := logs + 4<<20
 	if usage.AvailBytes >= need {
 		return nil
@@ -372,9 +372,9 @@ func logBytes(fsys vfs.FS, path string) (uint64, error) {
 	return n, nil
 }
 
-// removeRests removes what was being made when the process before was stopped: small
-// files that had not got their names, and the checkpoint of a backup.
-func (d *directory) removeRests() error {
+// removeUnfinished removes unfinished files of the previous process: small files that were not
+// yet renamed, and the checkpoint of a backup.
+func (d *directory) removeUnfinished() error {
 	for _, name := range []string{checksumsFile, listedFile, erasureFile, scrubFile} {
 		err := d.fs.Remove(d.fs.PathJoin(d.path, name+newSuffix))
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {

@@ -12,38 +12,37 @@ import (
 	"github.com/pulsegate/pulsegate/internal/storage"
 )
 
-// diskPollEvery is the time between two looks at the free space. With the default
-// of 256 MiB free, a writer would have to fill 1 GiB/s to get past it.
+// diskPollEvery is the time between two polls of the free space. With the default mark
+// of 256 MiB, only a writer of 1 GiB/s could fill the disk between two polls.
 const diskPollEvery = 250 * time.Millisecond
 
-// needPollEvery is the number of looks at the free space after which the watch asks
-// anew how much the store needs: 5 s. It asks at each look where space is less than
-// twice the mark, so that what is written between two questions cannot carry the store
-// past a mark that has moved.
+// needPollEvery is the number of polls, 5 s, after which the low-water mark is computed
+// again. It is computed at each poll while less than twice the mark is free, so that the
+// store cannot write past a mark that has moved.
 const needPollEvery = 20
 
-// A diskWatch says whether there is space to write.
+// A diskWatch monitors whether there is enough space to write.
 type diskWatch struct {
 	fs       vfs.FS
 	dir      string
 	minBytes uint64 // as configured; 0: never low
 	log      *slog.Logger
 
-	// need returns how much the store may still write. It is set once the store is
-	// open.
+	// need returns how many bytes the store may still write. It is set once the store
+	// is open.
 	need atomic.Pointer[func() (uint64, error)]
 
 	low       atomic.Bool
 	freeBytes atomic.Uint64
-	markBytes atomic.Uint64 // minBytes, or what the store needs if that is more
+	markBytes atomic.Uint64 // the low-water mark: minBytes, or what the store needs if that is more
 
-	// intact is called at each look.
+	// intact is called at each poll.
 	intact func()
 
-	// These belong to poll.
-	failing     bool   // the last look failed
-	polls       int    // so far
-	loggedBytes uint64 // the mark that the log was told of
+	// These fields are used by poll only.
+	failing     bool   // the last poll failed
+	polls       int    // number of polls so far
+	loggedBytes uint64 // the last mark that was logged
 
 	stop chan struct{}
 	done chan struct{}
@@ -62,9 +61,9 @@ func newDiskWatch(fs vfs.FS, dir string, minFreeBytes int64, log *slog.Logger) *
 	return w
 }
 
-// start looks once and then keeps looking until Close.
+// start polls once, and then periodically until Close.
 func (w *diskWatch) start() {
-	w.look()
+	w.check()
 	go func() {
 		defer close(w.done)
 		tick := time.NewTicker(diskPollEvery)
@@ -74,27 +73,27 @@ func (w *diskWatch) start() {
 			case <-w.stop:
 				return
 			case <-tick.C:
-				w.look()
+				w.check()
 			}
 		}
 	}()
 }
 
-func (w *diskWatch) look() {
+func (w *diskWatch) check() {
 	w.intact()
 	if w.minBytes > 0 {
 		w.poll()
 	}
 }
 
-// Close stops looking. It returns nil.
+// Close stops polling. It returns nil.
 func (w *diskWatch) Close() error {
 	close(w.stop)
 	<-w.done
 	return nil
 }
 
-// poll looks at the free space. When that cannot be told, things stay as they are.
+// poll updates the free space. If that fails, the state stays as it is.
 func (w *diskWatch) poll() {
 	usage, err := w.fs.GetDiskUsage(w.dir)
 	if err != nil {
@@ -107,11 +106,10 @@ func (w *diskWatch) poll() {
 	w.failing = false
 	w.freeBytes.Store(usage.AvailBytes)
 	if w.polls%needPollEvery == 0 || usage.AvailBytes/2 < w.markBytes.Load() {
-		w.ask()
+		w.updateMark()
 	}
 	w.polls++
-	// Space that returned must exceed the limit by an eighth, so that the
-	// store does not flap.
+	// Hysteresis: writes resume only at an eighth above the mark.
 	limit := w.markBytes.Load()
 	if w.low.Load() {
 		limit += limit / 8
@@ -119,8 +117,8 @@ func (w *diskWatch) poll() {
 	w.set(usage.AvailBytes < limit)
 }
 
-// ask asks how much space the store needs, and sets the mark.
-func (w *diskWatch) ask() {
+// updateMark computes the mark.
+func (w *diskWatch) updateMark() {
 	need := w.need.Load()
 	if need == nil {
 		w.polls-- // the store is not open yet
@@ -134,13 +132,13 @@ func (w *diskWatch) ask() {
 	w.markBytes.Store(mark)
 	if mark > w.minBytes && mark > w.loggedBytes+w.loggedBytes/2 {
 		w.loggedBytes = mark
-		w.log.Info("more free disk space is wanted than was configured: as much as the largest compaction may take",
+		w.log.Info("more free disk space is required than configured: the largest compaction may take as much",
 			"dir", w.dir, "wanted_bytes", mark, "min_free_bytes", w.minBytes)
 	}
 }
 
-// full is told by the file system that a write found no space.
-func (w *diskWatch) full() {
+// noSpace is called when a write found no space.
+func (w *diskWatch) noSpace() {
 	if w.minBytes > 0 {
 		w.set(true)
 	}
@@ -151,19 +149,19 @@ func (w *diskWatch) set(low bool) {
 		return
 	}
 	if low {
-		w.log.Warn("disk space is low: readings are refused until there is more",
+		w.log.Warn("disk space is low: readings are rejected until there is more",
 			"dir", w.dir, "free_bytes", w.freeBytes.Load(), "wanted_bytes", w.markBytes.Load())
 	} else {
-		w.log.Info("disk space has returned: readings are taken again",
+		w.log.Info("disk space is sufficient again: readings are accepted",
 			"dir", w.dir, "free_bytes", w.freeBytes.Load(), "wanted_bytes", w.markBytes.Load())
 	}
 }
 
-// ready returns an error that wraps storage.ErrDiskLow when space is low.
+// ready returns an error that wraps storage.ErrDiskLow if space is low.
 func (w *diskWatch) ready() error {
 	if !w.low.Load() {
 		return nil
 	}
-	return fmt.Errorf("%w: %d bytes are free in %s, at least %d are wanted",
+	return fmt.Errorf("%w: %d bytes are free in %s, at least %d are required",
 		storage.ErrDiskLow, w.freeBytes.Load(), w.dir, w.markBytes.Load())
 }

@@ -1,113 +1,114 @@
-// Package pebblestore is the embedded store: package storage's contract on Pebble,
-// CockroachDB's log-structured merge tree, in one directory and one process.
+// Package pebblestore is the embedded store: it implements the contract of package
+// storage with Pebble, CockroachDB's log-structured merge tree, in one directory and one
+// process.
 //
-// # The way of a group
+// # How a group is stored
 //
-//  1. [Store.Append] settles the group's readings in order against a table of all
-//     devices in memory. A reading newer than its device's newest is new without
-//     a look-up. Any other is looked up: among the group's own readings first,
-//     then in the tree.
-//  2. What the group adds becomes one Pebble batch, which is one record of the
-//     write-ahead log: after a crash it is there whole or not at all.
-//  3. The batch is committed with one sync. The outcomes are final when it returns.
-//  4. Readers are moved on to a snapshot taken after the sync.
+//  1. [Store.Append] settles the group's readings in order, using a table of all
+//     devices in memory. A reading with a time after its device's newest time is new
+//     and needs no look-up. Any other is looked up, first in the group, then in the
+//     tree.
+//  2. What the group adds is written to one Pebble batch, which is one record of the
+//     write-ahead log: after a crash it exists as a whole or not at all.
+//  3. The batch is committed with one sync. Then the outcomes are final.
+//  4. Readers get a snapshot taken after the sync.
 //
 // # Invariants
 //
-// The first four are about what is stored, hold after every batch, and are verified
-// by [Check]. TestRecordInvariants and the suite's random checks exercise them.
+// The first four concern stored data, hold after every batch, and are verified by
+// [Check]. TestRecordInvariants and the suite's random checks test them.
 //
-//   - Record. Each device that has a reading has one device record, and no other
-//     device has one.
+//   - Record. Each device with readings has one device record, and no other device
+//     has one.
 //   - Anchor. A record's newest time N is the time of a reading of its device.
-//   - Latest. The latest value of each sign is found in the record and in the
-//     readings with a time above N, its tail; where both have one, the later counts.
-//     That is all that Latest, Devices and Open read.
-//   - Tail. Fewer than 64 readings have a time above N; none, while the closed key is
-//     there. Close writes that key, and Open deletes it with a sync of its own before
-//     it takes readings.
-//   - Durable. What a reader sees was synced before it was shown: readers use the
-//     last snapshot that Append published, and Append publishes after the sync.
-//     TestReadersWaitForSync holds a sync up and looks.
+//   - Latest. The latest value of each sign is in the record or in its tail, the
+//     readings with a time above N; the later one counts. Latest, Devices and Open
+//     read nothing else.
+//   - Tail. Fewer than 64 readings have a time above N, and none while the closed key
+//     exists. Close writes that key, and Open deletes it, with a sync, before the
+//     store accepts readings.
+//   - Durable. Readers see synced data only: they use the last snapshot that Append
+//     published, and Append publishes after the sync. TestReadersWaitForSync checks
+//     it during a sync.
 //   - Replayed. What Open finds in the log is on stable storage when Open returns,
-//     even if the process that wrote it never synced it: Pebble's replay writes it
-//     to tables and syncs those. So a duplicate may be acknowledged without a
-//     write. TestDuplicateOfUnsynced crashes twice to see it.
-//   - One writer. The table, and everything that settling uses, belongs to Append.
-//     Readers never touch it.
+//     even if the process that wrote it did not sync it: Pebble's replay writes it
+//     to tables and syncs them. So a duplicate may be acknowledged without a write.
+//     TestDuplicateOfUnsynced checks it with two crashes.
+//   - One writer. Only Append uses the table of devices and the state for settling.
+//     Readers never access it.
 //
-// # Why a device record at all
+// # Why there are device records
 //
-// Reading the last key of each device would give its newest time, but not the
-// latest value of a sign that comes once an hour: that may lie thousands of
-// readings back. Rewriting a record with every reading would double the writes.
-// A record every 64 readings costs little, and the tail makes up for the rest.
+// The last key of each device would give its newest time, but not the latest value of
+// a sign that is sent once an hour: thousands of readings may follow that value.
+// Rewriting a record with every reading would double the writes. Writing a record
+// every 64 readings costs little, and the tail supplies what the record lacks.
 //
 // # Damage
 //
-// What a crash tore off the end of the newest log or of the manifest is dropped. All other
-// damage is refused with storage.ErrCorrupt and the file's name: by Open, before it changes
-// anything, as far as the list of files and the journals show it; by Open and by readers
-// where they read; by Check in full. [Store.Scrub] reports damage of the tables of an open
-// store. A reading that must be compared with what is damaged is Unreadable, and the store
-// takes the others. What the operating system refuses, such as a read of a failing disk or
-// one file too many, is no damage, and is returned as it is.
+// A torn end of the newest log or of the manifest, which a crash leaves, is dropped. All
+// other damage is reported with storage.ErrCorrupt and the file's name: by Open, before
+// it changes anything, if the list of files or the journals show it; by Open and by readers
+// if they read damaged bytes; by Check completely. [Store.Scrub] reports damage in the
+// tables of an open store. A reading that must be compared with damaged data is
+// Unreadable; other readings are stored. An error of the operating system, such as a read
+// from a failing disk or too many open files, is not damage, and is returned unchanged.
 //
-// The list, CHECKSUMS, says which files must be there; checksums.go and verify.go say how it
-// is kept and compared. Pebble alone takes most damage of its log and of its manifest for a
-// torn end, so that Open reads both itself; journal.go says how the two are told apart.
+// The list, CHECKSUMS, names the files that must exist; see checksums.go and verify.go.
+// Pebble alone takes most damage in its log and its manifest for a torn end, so Open reads
+// both itself; journal.go describes how it distinguishes the two.
 //
-// Of a store that was closed, and of a backup, Open finds every file that is missing or put
-// back, every length that has changed, and every byte that has, but for those inside of
-// tables. Check finds these, too. Of a store that was not closed, Open finds every log and
-// every table that is missing or cut short, and every bit that was turned in a record of a
-// journal. What neither finds is
+// In a store that was closed, and in a backup, Open finds every file that is missing or
+// additional, every changed length, and every changed byte outside tables. Check also finds
+// changed bytes in tables. In a store that was not closed, Open finds every missing or
+// truncated log and table, and every flipped bit in a record of a journal. Neither finds
 //
-//   - that the newest log of a store that was not closed ends too early, or that nothing can
-//     be read from some place in it on: a crash leaves that, too. Its first record is there;
-//   - wider damage of the last record of such a log, for the same reason;
-//   - a table in the place of another one, if it is sound, has the name and the length, and
-//     fits the keys that the manifest has for it;
-//   - that ERASING is missing, of a store that was not closed, or is an earlier one: it is not
-//     in the list of an open store;
-//   - what nothing reads: the place after the last record of a log, OPTIONS of an earlier
-//     start, tables that no manifest lists, logs that were written to tables before;
-//   - more than one file that was changed, if CHECKSUMS and LISTED are among those, or if all
-//     are of one older copy.
+//   - a truncated newest log, or one that is unreadable from some offset on, in a store
+//     that was not closed: a crash leaves that, too. Its first record is always checked;
+//   - damage of more than one bit in the last record of such a log, for the same reason;
+//   - a table replaced by another valid one with the same name and length, whose keys fit
+//     the manifest;
+//   - a missing or older ERASING in a store that was not closed: the list of an open store
+//     does not have it;
+//   - changes of bytes that are not read: after the last record of a log, in OPTIONS of an
+//     earlier start, in tables that no manifest lists, in logs that were already written
+//     to tables;
+//   - changes of several files, if CHECKSUMS and LISTED are among them, or if all come from
+//     one older copy.
 //
-// TestDamage, TestEveryByte and their exhaustive forms hold this.
+// TestDamage, TestEveryByte and their exhaustive forms check this.
 //
 // # Files
 //
-// The directory holds Pebble's files and some of ours. PULSEGATE holds the version of
-// the formats below in text. It is written last when a store is created and read
-// first when one is opened, so that a directory of another kind or of a later version
-// is refused before Pebble touches it: Pebble upgrades whatever it opens. CHECKSUMS
-// lists the files that must be there, and LISTED says that there is such a list. LOCK is
-// locked while the store is open, and so is the directory itself where the system can do
-// that; anchor.go says why. ERASING is there while a device is being erased, and the
-// directory checkpoint while a backup is made; intent.go and backup.go say more.
-// SCRUB says how far the scrub has come.
+// The directory holds Pebble's files and these of our own. PULSEGATE holds the version of
+// the formats below as text. It is written last when a store is created and read first
+// when one is opened, so that a directory of another kind or of a later version is
+// rejected before Pebble, which upgrades every store that it opens, touches it. CHECKSUMS
+// lists the files that must exist, and LISTED marks that there is such a list. LOCK is
+// locked while the store is open, and so is the directory itself if the system supports
+// it; see anchor.go. ERASING exists while a device is being erased, and the directory
+// checkpoint during a backup; see intent.go and backup.go. SCRUB holds the progress of the
+// scrub.
 //
 // # Keys
 //
-// Device names hold no byte below 0x2D, so that the kinds of keys cannot meet,
-// and a name's end, 0x00, sorts before every byte of a longer name.
+// Device names contain no byte below 0x2D, so the kinds of keys are distinct, and a
+// name's end, 0x00, sorts before every byte of a longer name.
 //
 //	reading   device name | 0x00 | time, 8 bytes
 //	record    0x01 | device name
 //	closed    0x00 | "closed", with the value 0x01
 //
 // Times are Unix milliseconds as big-endian unsigned integers. They are never
-// negative, so that the order of keys is the order of times.
+// negative, so keys are ordered by time.
 //
 // # Reading
 //
 //	byte         meaning
-//	0            version: 1; 2 when others than the gateway have brought signs
-//	1            presence: bit s is set when sign s is there; bits 5 to 7 are 0
-//	2 to 2n+1    the n values that are there, in the order of signs, 2 bytes each,
-//	             in hundredths of the sign's unit
+//	0            version: 1; 2 if other gateways have added signs
+//	1            presence: bit s is set if sign s is present; bits 5 to 7 are 0
+//	2 to 2n+1    the n present values, in the order of signs, 2 bytes each, in
+//	             hundredths of the sign's unit
 //	then 8       time of receipt, Unix ms, two's complement
 //	the rest     gateway's name, 0 to 64 bytes
 //
@@ -116,14 +117,14 @@
 //	byte         meaning
 //	0            version, 1
 //	1 to 8       newest time N
-//	9            presence: bit s is set when the device has sent sign s
+//	9            presence: bit s is set if the device has a latest value of sign s
 //	then 10 n    for each of the n signs, in their order: time of its latest value,
 //	             8 bytes, and the value, 2 bytes
 //
-// All integers are big-endian. A value is canonical: bytes that encoding would not
-// produce are refused as corrupt. TestGolden holds both formats in place.
+// All integers are big-endian. The encoding is canonical: bytes that the encoder would
+// not produce are corrupt. TestGolden checks both formats.
 //
 // # Not here
 //
-// No group commit: callers bring groups. No encryption, no replication.
+// No group commit: callers pass groups. No encryption, no replication.
 package pebblestore

@@ -17,49 +17,48 @@ import (
 
 // # How a device is erased
 //
-// To remove readings from what readers see takes one batch. Its bytes are in more
-// places: tables, the log, files of logs that are kept to be used again, and the key
-// bounds of tables in the manifest. So an erasure goes on:
+// One batch removes a device's readings for readers. Their bytes are in more places:
+// tables, the log, files of old logs kept for reuse, and the key bounds of tables in the
+// manifest. So an erasure has these steps:
 //
 //  1. The intent is written, durably. From here on the erasure will be finished, by
-//     the next start if need be.
-//  2. One batch deletes the ranges of the device's keys. The intent says so before
-//     another group is let in: what comes later is new and stays.
-//  3. Readers of older snapshots are waited for: what they see would be kept.
-//  4. The ranges are compacted down to the last level. A deletion at each end of them
-//     makes sure that every table between takes part, also one that a compaction in
-//     the background has already brought down together with what it deletes. Readers
-//     of snapshots older than these deletions are waited for, too: for them a compaction
-//     would keep the deletions.
-//  5. No table has a key of the device any more, nor the deletion: this is looked at.
-//  6. The tree is closed and opened again, while Append and readers wait. That makes a
-//     new log and a new manifest. The old ones, and tables that nothing refers to, are
+//     the next start if necessary.
+//  2. One batch deletes the ranges of the device's keys. The intent is updated before
+//     the next group is admitted: later readings of the device are new and stay.
+//  3. Wait for readers of older snapshots: compactions would keep what these see.
+//  4. The ranges are compacted down to the last level. A deletion at each end of a
+//     range makes every table between take part, also one to which a background
+//     compaction has already moved the range deletion together with what it deletes.
+//     Wait again for readers of snapshots older than these deletions, for which a
+//     compaction would keep the deletions.
+//  5. Verify that no table has a key of the device, or the range deletion.
+//  6. The tree is closed and reopened, while Append and readers wait. That makes a new
+//     log and a new manifest. The old ones, and tables that nothing refers to, are
 //     removed.
-//  7. The erasure is recorded, as the caller wants it, and the intent is removed. A crash
-//     between the two has it recorded twice, and never not at all.
+//  7. The erasure is recorded by the caller's function, and the intent is removed. After
+//     a crash between the two it is recorded twice, but it is never left unrecorded.
 //
-// Blocks that the file system has freed are its own matter, and backups that were made
-// before are out of reach. TestErase looks for the bytes; TestEraseCrash stops at
-// every step.
+// Blocks freed by the file system, and earlier backups, may still hold the bytes.
+// TestErase searches the files for the bytes; TestEraseCrash crashes at every step.
 
-// Erase implements [storage.Remover]. It removes all readings of a device for good: when it returns nil, their bytes
-// are in none of the store's files. Readings of the device that arrive once it has
-// begun to remove are new, and stay. A device that the store does not know is erased
-// when a file may hold something of it: Expire leaves bytes in files.
+// Erase implements [storage.Remover]. It removes all readings of a device permanently:
+// when it returns nil, none of the store's files contains their bytes. Readings of the
+// device that arrive after the removal has begun are new, and stay. A device without
+// readings is erased if a file may hold bytes of it: Expire leaves bytes in files.
 //
 // After an error that wraps storage.ErrUnfinished the erasure has begun. Erasing the
-// device again finishes it, or else the next start does. After any other nothing was
-// removed: it wraps storage.ErrNotFound, storage.ErrBusy, storage.ErrDiskLow,
-// storage.ErrFailed, storage.ErrClosed or ErrReadOnly. An erasure that was left unfinished before is
-// finished first, and told to Options.Erased.
+// device again finishes it; otherwise the next start does. After any other error nothing
+// was removed: the error wraps storage.ErrNotFound, storage.ErrBusy, storage.ErrDiskLow,
+// storage.ErrFailed, storage.ErrClosed or ErrReadOnly. Erase first finishes an earlier
+// unfinished erasure, and passes it to Options.OnErased.
 func (s *Store) Erase(device vitals.Name) (storage.Erasure, error) {
 	return s.EraseRecorded(device, func(storage.Erasure) error { return nil })
 }
 
-// EraseRecorded is [Store.Erase] for a caller who keeps a record. It calls record when
-// the bytes are gone, before the erasure counts as finished, and Close waits for it.
-// When record fails, the erasure is unfinished, and is told to whoever finishes it. record
-// must not call the store.
+// EraseRecorded is [Store.Erase] for a caller that keeps a record. It calls record after
+// the bytes are removed and before the erasure counts as finished. If record returns an
+// error, the erasure is unfinished, and is recorded again when it is finished. Close waits
+// for record, which must not call the store.
 func (s *Store) EraseRecorded(device vitals.Name, record func(storage.Erasure) error) (storage.Erasure, error) {
 	e, err := s.erase(device, record)
 	if err != nil {
@@ -86,12 +85,12 @@ func (s *Store) erase(device vitals.Name, record func(storage.Erasure) error) (s
 			err := s.finish(in, record)
 			return in.Erasure, err
 		}
-		if err := s.finish(in, s.options.Erased); err != nil {
+		if err := s.finish(in, s.options.OnErased); err != nil {
 			return storage.Erasure{}, err
 		}
 	}
 	if !s.knows(device) {
-		// Expire may have removed its readings from what readers see, and no more.
+		// Expire may have removed its readings, but not their bytes.
 		held, err := s.mayHold(device)
 		if err != nil {
 			return storage.Erasure{}, err
@@ -100,14 +99,14 @@ func (s *Store) erase(device vitals.Name, record func(storage.Erasure) error) (s
 			return storage.Erasure{}, storage.ErrNotFound
 		}
 	}
-	if err := s.roomFor(device); err != nil {
+	if err := s.checkSpace(device); err != nil {
 		return storage.Erasure{}, err
 	}
 	in = &intent{step: stepRemove, Erasure: storage.Erasure{Device: device}}
 	if err := s.files.writeIntent(in); err != nil {
 		if undone := s.files.removeIntent(); undone != nil && !errors.Is(undone, fs.ErrNotExist) {
-			// It may be there. The next start would remove what is acknowledged
-			// from now on.
+			// The intent may exist. Then the next start would remove readings that are
+			// acknowledged from now on.
 			return storage.Erasure{}, fmt.Errorf("%w: %w", storage.ErrUnfinished, s.failErasure(err))
 		}
 		return storage.Erasure{}, err
@@ -124,30 +123,30 @@ func (s *Store) knows(device vitals.Name) bool {
 	return ok
 }
 
-// failErasure stops a store whose intent says something else than it should.
+// failErasure fails the store because the stored intent may be wrong.
 func (s *Store) failErasure(err error) error {
-	s.alarm.sound(fmt.Sprintf("an erasure cannot be noted: %v", err))
+	s.alarm.raise(fmt.Sprintf("the progress of an erasure cannot be stored: %v", err))
 	return fmt.Errorf("%w: %w", storage.ErrFailed, err)
 }
 
-// roomFor returns an error that wraps storage.ErrDiskLow when the tables that hold a
-// device cannot be written anew for want of space.
-func (s *Store) roomFor(device vitals.Name) error {
+// checkSpace returns an error that wraps storage.ErrDiskLow if there is not enough space to
+// rewrite the tables that hold a device.
+func (s *Store) checkSpace(device vitals.Name) error {
 	free := s.disk.freeBytes.Load()
-	if free == 0 { // nobody has looked, or it cannot be told
+	if free == 0 { // unknown
 		return nil
 	}
-	need, err := s.roomToErase(deviceRanges(&device))
+	need, err := s.eraseBytes(deviceRanges(&device))
 	if err != nil {
 		return err
 	}
 	if need += 2*uint64(s.options.MemTableBytes) + smallFilesBytes; free < need {
-		return fmt.Errorf("%w: %d bytes are free, and to erase may take %d", storage.ErrDiskLow, free, need)
+		return fmt.Errorf("%w: %d bytes are free, and the erasure may take %d", storage.ErrDiskLow, free, need)
 	}
 	return nil
 }
 
-// finish does what is left of an erasure.
+// finish does the remaining steps of an erasure.
 func (s *Store) finish(in *intent, record func(storage.Erasure) error) error {
 	if in.step == stepRemove {
 		if err := s.remove(in); err != nil {
@@ -166,13 +165,13 @@ func (s *Store) finish(in *intent, record func(storage.Erasure) error) error {
 	return nil
 }
 
-// remove deletes the device's keys, and has the intent say so.
+// remove deletes the device's keys, and updates the intent.
 func (s *Store) remove(in *intent) error {
 	var before *pebble.Snapshot
 	err := func() error {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		if err := s.alarm.failure(); err != nil {
+		if err := s.alarm.reportedErr(); err != nil {
 			return err
 		}
 		before = s.db.NewSnapshot()
@@ -181,7 +180,7 @@ func (s *Store) remove(in *intent) error {
 		}
 		in.step = stepPurge
 		if err := s.files.writeIntent(in); err != nil {
-			// The next start would remove what is acknowledged from now on.
+			// The next start would remove readings that are acknowledged from now on.
 			return s.failErasure(err)
 		}
 		return nil
@@ -198,7 +197,7 @@ func (s *Store) remove(in *intent) error {
 	return s.files.writeIntent(in)
 }
 
-// removeLocked deletes a device's keys and takes it from the table.
+// removeLocked deletes a device's keys and removes it from the table.
 func (s *Store) removeLocked(device *vitals.Name) error {
 	b := s.db.NewBatch()
 	for _, r := range deviceRanges(device) {
@@ -212,12 +211,12 @@ func (s *Store) removeLocked(device *vitals.Name) error {
 	if _, ok := s.settler.table.byName[*device]; ok {
 		s.settler.table.remove(device)
 	}
-	s.noteDevices()
+	s.publishDeviceCount()
 	return nil
 }
 
-// commitLocked commits a batch that is none of Append's, closes it, and shows what it
-// has done.
+// commitLocked commits a batch that is not Append's, publishes a snapshot, and closes the
+// batch.
 func (s *Store) commitLocked(b *pebble.Batch) error {
 	if err := s.commit(b); err != nil {
 		return err
@@ -226,7 +225,7 @@ func (s *Store) commitLocked(b *pebble.Batch) error {
 	return b.Close()
 }
 
-// count returns how many readings of a device a snapshot shows.
+// count returns the number of a device's readings in a snapshot.
 func (s *Store) count(snap *pebble.Snapshot, device *vitals.Name) (n int64, err error) {
 	r := deviceRanges(device)[0]
 	it, err := snap.NewIter(&pebble.IterOptions{LowerBound: r.start, UpperBound: r.end})
@@ -241,11 +240,11 @@ func (s *Store) count(snap *pebble.Snapshot, device *vitals.Name) (n int64, err 
 	return n, corrupt(it.Close())
 }
 
-// maxPurges bounds how often the ranges are compacted. The first time is enough
-// unless a table was moved from level to level as it is.
+// maxPurges bounds how often the ranges are compacted. Once is enough unless a table
+// was moved to the next level without being rewritten.
 const maxPurges = 4
 
-// purge brings the bytes of deleted keys off the disk.
+// purge removes the bytes of deleted keys from the store's files.
 func (s *Store) purge(device vitals.Name) error {
 	if err := s.awaitReaders(); err != nil {
 		return err
@@ -265,14 +264,14 @@ func (s *Store) purge(device vitals.Name) error {
 	return s.renewTree()
 }
 
-// elisionFor bounds the wait for a compaction that Pebble makes by itself.
+// elisionFor bounds the wait for a compaction that Pebble starts in the background.
 const elisionFor = 500 * time.Millisecond
 
-// awaitErased verifies that a device is erased, until it is or for elisionFor.
+// awaitErased waits until verifyErased finds the device erased, at most for elisionFor.
 //
-// In a level with nothing else in it, a table of deletions alone stays as it is until
-// Pebble finds it in the background and drops it. To compact again beside that would
-// put the next such table in its place, and so on.
+// If a level has nothing but a table of deletions, the table stays until Pebble drops it
+// in the background. Another compaction at the same time would only replace it by
+// another such table.
 func (s *Store) awaitErased(device *vitals.Name) (err error) {
 	ctx, cancel := context.WithTimeout(s.maintenance.ctx, elisionFor)
 	defer cancel()
@@ -286,10 +285,10 @@ func (s *Store) awaitErased(device *vitals.Name) (err error) {
 	return err
 }
 
-// awaitReaders waits for those that read older snapshots than that of now.
+// awaitReaders publishes a new snapshot and waits for the readers of older ones.
 func (s *Store) awaitReaders() error {
 	s.mu.Lock()
-	if err := s.alarm.failure(); err != nil {
+	if err := s.alarm.reportedErr(); err != nil {
 		s.mu.Unlock()
 		return err
 	}
@@ -310,7 +309,7 @@ func (s *Store) compactDevice(device *vitals.Name) error {
 		}
 		b := s.db.NewBatch()
 		for _, r := range deviceRanges(device) {
-			for _, key := range [][]byte{r.before, r.behind} {
+			for _, key := range [][]byte{r.before, r.after} {
 				if err := b.Delete(key, nil); err != nil {
 					return joinClose(err, b)
 				}
@@ -328,44 +327,44 @@ func (s *Store) compactDevice(device *vitals.Name) error {
 		return err
 	}
 	for _, r := range deviceRanges(device) {
-		if err := s.db.Compact(s.maintenance.ctx, r.before, r.behind, false); err != nil {
+		if err := s.db.Compact(s.maintenance.ctx, r.before, r.after, false); err != nil {
 			return corrupt(err)
 		}
 	}
 	return nil
 }
 
-// A keyRange holds keys from start to in front of end. before and behind are keys
-// that nothing is ever stored at, with the whole range between them.
-type keyRange struct{ before, start, end, behind []byte }
+// A keyRange is the range of keys from start, inclusive, to end, exclusive. before and
+// after are keys that enclose the range and at which nothing is ever stored.
+type keyRange struct{ before, start, end, after []byte }
 
 // deviceRanges returns the ranges of a device's readings and of its record.
 func deviceRanges(device *vitals.Name) [2]keyRange {
 	readings := append(device.AppendTo(nil), 0)
 	record := appendRecordKey(nil, device)
-	// The name that ends with the byte before, and then no name at all.
+	// A key that sorts after all possible previous names and is not a name itself.
 	previous := append(slices.Clone(record), 0xff)
 	previous[len(record)-1]--
-	behind := append(slices.Clone(record), 0)
+	after := append(slices.Clone(record), 0)
 	return [2]keyRange{
 		{
-			before: readings, // a time is missing
+			before: readings, // without a time
 			start:  readings,
 			end:    append(device.AppendTo(nil), 1),
-			behind: append(slices.Clone(readings), "\xff\xff\xff\xff\xff\xff\xff\xff"...), // a negative time
+			after:  append(slices.Clone(readings), "\xff\xff\xff\xff\xff\xff\xff\xff"...), // a negative time
 		},
-		{before: previous, start: record, end: behind, behind: behind},
+		{before: previous, start: record, end: after, after: after},
 	}
 }
 
-// renewTree closes the tree and opens it again, which makes a new log and a new
-// manifest, and removes all files that are not needed any more.
+// renewTree closes and reopens the tree, which makes a new log and a new manifest, and
+// removes all files that are no longer needed.
 func (s *Store) renewTree() error {
-	// The less log there is, the shorter Append waits.
+	// Flush first: the shorter the log, the shorter Append waits.
 	if err := s.flush(s.maintenance.ctx); err != nil {
 		return err
 	}
-	s.awaitQuiet()
+	s.awaitIdle()
 	tables, err := s.reopen()
 	if err != nil {
 		return err
@@ -373,18 +372,18 @@ func (s *Store) renewTree() error {
 	return s.awaitRemoval(tables)
 }
 
-// quietFor bounds the wait for a moment without compactions: closing waits for those
-// that run, and Append waits for that.
-const quietFor = 2 * time.Second
+// idleFor bounds the wait for a moment without compactions. Closing the tree waits for
+// running compactions, and Append waits for the tree.
+const idleFor = 2 * time.Second
 
-func (s *Store) awaitQuiet() {
-	ctx, cancel := context.WithTimeout(s.maintenance.ctx, quietFor)
+func (s *Store) awaitIdle() {
+	ctx, cancel := context.WithTimeout(s.maintenance.ctx, idleFor)
 	defer cancel()
 	_ = poll(ctx, func() (bool, error) { return s.db.Metrics().Compact.NumInProgress == 0, nil })
 }
 
-// reopen closes the tree and opens it again. It returns the tables that nothing
-// refers to any more, which Pebble removes.
+// reopen closes and reopens the tree. It returns the tables that are no longer referred
+// to, which Pebble removes.
 func (s *Store) reopen() (obsolete []string, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -394,7 +393,7 @@ func (s *Store) reopen() (obsolete []string, err error) {
 	begun := time.Now()
 	defer func() {
 		if err != nil && !errors.Is(err, storage.ErrFailed) {
-			s.alarm.sound(fmt.Sprintf("it cannot be opened again after an erasure: %v", err))
+			s.alarm.raise(fmt.Sprintf("it cannot be reopened after an erasure: %v", err))
 			err = fmt.Errorf("%w: %w", storage.ErrFailed, err)
 		}
 	}()
@@ -415,21 +414,21 @@ func (s *Store) reopen() (obsolete []string, err error) {
 		return nil, err
 	}
 	o := s.options
-	o.MinFreeBytes = -1 // there is next to nothing to replay
+	o.MinFreeBytes = -1 // there is almost nothing to replay
 	if s.db, err = openPebble(s.files, o, s.alarm, s.disk, &s.troubles, &s.opened); err != nil {
 		return nil, err
 	}
 	s.settler.db, s.settler.batch = s.db, newBatch(s.db)
 	s.views.publish(s.db.NewSnapshot())
 	obsolete, err = s.removeOld(before)
-	s.options.Log.Info("store opened again after an erasure", "dir", s.dir, "writes_waited", time.Since(begun))
+	s.options.Log.Info("store reopened after an erasure", "dir", s.dir, "writes_waited", time.Since(begun))
 	return obsolete, err
 }
 
-// removeOld removes the logs and manifests among files that were there when the tree
-// was opened, and returns the tables that it does not refer to.
+// removeOld removes old logs and manifests, and returns the tables that the tree does not
+// refer to. names are the files that existed before the tree was reopened.
 //
-// What the logs held is in tables by now; see Replayed in the package comment.
+// The readings of the logs are in tables now; see Replayed in the package comment.
 func (s *Store) removeOld(names []string) (tables []string, err error) {
 	live, err := s.liveTables()
 	if err != nil {
@@ -469,7 +468,7 @@ func (s *Store) liveTables() (map[string]bool, error) {
 	return live, nil
 }
 
-// awaitRemoval waits until tables that Pebble removes in the background are gone.
+// awaitRemoval waits until Pebble has removed tables in the background.
 func (s *Store) awaitRemoval(tables []string) error {
 	err := poll(s.maintenance.ctx, func() (bool, error) {
 		names, err := s.files.fs.List(s.path)
@@ -484,12 +483,12 @@ func (s *Store) awaitRemoval(tables []string) error {
 	return syncDir(s.files.fs, s.path)
 }
 
-// poll asks for a condition until it is met or ctx ends.
-func poll(ctx context.Context, met func() (bool, error)) error {
+// poll calls cond periodically until it returns true or an error, or until ctx ends.
+func poll(ctx context.Context, cond func() (bool, error)) error {
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		ok, err := met()
+		ok, err := cond()
 		if ok || err != nil {
 			return err
 		}

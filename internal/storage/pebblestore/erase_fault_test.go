@@ -149,7 +149,7 @@ func (p *eraseCrash) verify(oldReadings int, others string) (gone bool, err erro
 		return false, err
 	}
 	var erased []storage.Erasure
-	s, err := pebblestore.Open(dataDir, pebblestore.Options{FS: p.fs, Erased: func(e storage.Erasure) error {
+	s, err := pebblestore.Open(dataDir, pebblestore.Options{FS: p.fs, OnErased: func(e storage.Erasure) error {
 		erased = append(erased, e)
 		return nil
 	}})
@@ -230,7 +230,7 @@ func TestEraseFaults(t *testing.T) {
 				bytes.Contains(stack, []byte("atomicfs")) || bytes.Contains(stack, []byte("(*lister).writeLocked")) || bytes.Contains(stack, []byte("storeDir")) || bytes.Contains(stack, []byte("pebble/v2.Open("))
 		}}
 		failed := false
-		s, err := pebblestore.Open(dataDir, pebblestore.Options{FS: inject(disk, f), Fatal: func(string) { failed = true }})
+		s, err := pebblestore.Open(dataDir, pebblestore.Options{FS: inject(disk, f), OnFatal: func(string) { failed = true }})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -285,7 +285,7 @@ func TestEraseFailedBatch(t *testing.T) {
 		match:   func(op errorfs.Op) bool { return list(op) && bytes.Contains(debug.Stack(), []byte("beginOpening")) },
 		failing: errDisk,
 	}
-	s, err := pebblestore.Open(dataDir, pebblestore.Options{FS: inject(vfs.NewMem(), f), Fatal: func(string) {}})
+	s, err := pebblestore.Open(dataDir, pebblestore.Options{FS: inject(vfs.NewMem(), f), OnFatal: func(string) {}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -309,7 +309,7 @@ func TestEraseFailedBatch(t *testing.T) {
 func TestEraseFailedReopen(t *testing.T) {
 	out, err := child(t, "fail the end of an erasure", "").CombinedOutput()
 	wantExit(t, err, 3, out)
-	for _, want := range []string{"the start cannot be finished", errDisk.Error(), dataDir, "acknowledged"} {
+	for _, want := range []string{"it cannot be opened", errDisk.Error(), dataDir, "acknowledged"} {
 		if !strings.Contains(string(out), want) {
 			t.Errorf("the process says %q, want %q in it", out, want)
 		}
@@ -319,7 +319,7 @@ func TestEraseFailedReopen(t *testing.T) {
 func failReopen(string) {
 	f := &fault{match: operation(".dbtmp", errorfs.OpCreate), failing: errDisk}
 	s, err := pebblestore.Open(dataDir, pebblestore.Options{
-		FS: inject(vfs.NewMem(), f), Fatal: func(message string) { fmt.Println(message); os.Exit(3) },
+		FS: inject(vfs.NewMem(), f), OnFatal: func(message string) { fmt.Println(message); os.Exit(3) },
 	})
 	if err == nil {
 		err = s.Append([]*storage.Entry{erasedEntry(1)})

@@ -85,7 +85,7 @@ func TestEraseRecord(t *testing.T) {
 			var told []storage.Erasure
 			fails := tt.fails
 			open := func() *pebblestore.Store {
-				return mustOpen(t, pebblestore.Options{FS: fs, Erased: func(e storage.Erasure) error {
+				return mustOpen(t, pebblestore.Options{FS: fs, OnErased: func(e storage.Erasure) error {
 					if _, ok := files(t, fs)["ERASING"]; !ok {
 						t.Error("it is told when a crash would have it told no more")
 					}
@@ -132,7 +132,7 @@ func TestBackupOfUnfinishedErasure(t *testing.T) {
 		t.Fatal(err)
 	}
 	var told []storage.Erasure
-	s, err := pebblestore.Open(restoredPath, pebblestore.Options{FS: fs, Erased: func(e storage.Erasure) error {
+	s, err := pebblestore.Open(restoredPath, pebblestore.Options{FS: fs, OnErased: func(e storage.Erasure) error {
 		told = append(told, e)
 		return nil
 	}})

@@ -331,7 +331,7 @@ func TestDamagedIntent(t *testing.T) {
 		t.Error(err)
 	}
 	var told bytes.Buffer
-	s := mustOpen(t, pebblestore.Options{FS: disk, Erased: func(e storage.Erasure) error {
+	s := mustOpen(t, pebblestore.Options{FS: disk, OnErased: func(e storage.Erasure) error {
 		_, err := fmt.Fprintf(&told, "%+v", e)
 		return err
 	}})

@@ -18,16 +18,16 @@ import (
 
 var errNotErased = errors.New("tables still hold it")
 
-// verifyErased looks for keys of a device in all tables, those of deletions included.
-// Where the device has readings again, only the deletion of ranges counts: Pebble
-// drops it when, and only when, nothing is left that it deletes.
+// verifyErased returns an error that wraps errNotErased if a table has a key of a device
+// or a deletion of one. If the device has readings again, only range deletions count:
+// Pebble drops these exactly when nothing is left that they delete.
 func (s *Store) verifyErased(device *vitals.Name) error {
 	s.mu.Lock()
 	_, back := s.settler.table.byName[*device]
 	s.mu.Unlock()
 	reader := tableOptions(s.options)
 	for _, r := range deviceRanges(device) {
-		files, err := tableFiles(s.db, pebble.WithKeyRangeFilter(r.before, r.behind))
+		files, err := tableFiles(s.db, pebble.WithKeyRangeFilter(r.before, r.after))
 		if err != nil {
 			return err
 		}
@@ -45,11 +45,11 @@ func (s *Store) verifyErased(device *vitals.Name) error {
 	return nil
 }
 
-// mayHold reports whether a file may hold something of a device that the store does not
-// know. Where it returns false, none does.
+// mayHold reports whether a file may hold bytes of a device without readings. If it
+// returns false, no file does.
 //
-// Tables are listed before they are read: what is written meanwhile is made of those, and of
-// logs.
+// Live tables are listed before the files are read: files written meanwhile are made from
+// these tables and from logs.
 func (s *Store) mayHold(device vitals.Name) (bool, error) {
 	err := s.verifyErased(&device)
 	if errors.Is(err, errNotErased) {
@@ -84,7 +84,7 @@ func (s *Store) mayHold(device vitals.Name) (bool, error) {
 	return false, nil
 }
 
-// deadTableMayHold looks into a table that the tree does not refer to. Such a table is
+// deadTableMayHold is mayHold for a table that the tree does not refer to. Such a table is
 // about to be removed, or is being written.
 func (s *Store) deadTableMayHold(path string, device *vitals.Name) (bool, error) {
 	reader := tableOptions(s.options)
@@ -94,15 +94,15 @@ func (s *Store) deadTableMayHold(path string, device *vitals.Name) (bool, error)
 			return false, err
 		}
 		if err != nil {
-			return true, nil // a key, or it cannot be told
+			return true, nil // it has a key, or is unreadable
 		}
 	}
 	return false, nil
 }
 
-// journalMayHold reports whether a file that is no table may hold the name of a device, and
-// not as a part of a longer name. In logs and manifests a name may be cut by the end of a
-// block, where the header of a chunk follows.
+// journalMayHold reports whether a file other than a table may hold the name of a device,
+// and not as a part of a longer name. In logs and manifests a name may cross the end of a
+// block; the header of a chunk is between the parts.
 func journalMayHold(fsys vfs.FS, path string, device *vitals.Name) (bool, error) {
 	if info, err := fsys.Stat(path); err != nil || info.IsDir() {
 		return false, err
@@ -113,7 +113,7 @@ func journalMayHold(fsys vfs.FS, path string, device *vitals.Name) (bool, error)
 	}
 	defer f.Close()
 	around := device.Len() + 2
-	var before []byte // the end of what was read so far
+	var before []byte // the end of the previous block
 	for block := make([]byte, journalBlockBytes); ; {
 		n, err := io.ReadFull(f, block)
 		over := errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
@@ -136,9 +136,10 @@ func journalMayHold(fsys vfs.FS, path string, device *vitals.Name) (bool, error)
 	}
 }
 
-// holdsName reports whether b holds the name of a device, and something after it that is of
-// no name, unless b is the end. In a log, the key of a record has its length before it, and
-// that of the value after it, which may look like a part of the name.
+// holdsName reports whether b holds the name of a device, followed by a byte that cannot be
+// part of a name, or by the end of the file if end is true. In a log, the key of a record
+// is preceded by its length and followed by that of the value, which may look like a part of
+// the name.
 func holdsName(b []byte, device *vitals.Name, end bool) bool {
 	name := device.AppendTo(nil)
 	recordKey := append([]byte{byte(1 + len(name))}, appendRecordKey(nil, device)...)
@@ -161,8 +162,9 @@ func holdsName(b []byte, device *vitals.Name, end bool) bool {
 	}
 }
 
-// tableLacks returns an error that wraps errNotErased when a table has a key in a
-// range; when there may be new ones, only deletions of ranges count.
+// tableLacks returns an error that wraps errNotErased if a table has a key or a range
+// deletion in a range. If newer is true, the range may have new keys, and only range
+// deletions count.
 func tableLacks(fsys vfs.FS, path string, o sstable.ReaderOptions, in keyRange, newer bool) (err error) {
 	r, err := openTable(context.Background(), fsys, path, o)
 	if err != nil {
@@ -177,7 +179,7 @@ func tableLacks(fsys vfs.FS, path string, o sstable.ReaderOptions, in keyRange, 
 		defer deletions.Close()
 		span, err := deletions.First()
 		for ; span != nil && err == nil; span, err = deletions.Next() {
-			if bytes.Compare(span.Start, in.behind) <= 0 && bytes.Compare(span.End, in.before) > 0 {
+			if bytes.Compare(span.Start, in.after) <= 0 && bytes.Compare(span.End, in.before) > 0 {
 				return fmt.Errorf("%w: a deletion", errNotErased)
 			}
 		}
@@ -188,7 +190,7 @@ func tableLacks(fsys vfs.FS, path string, o sstable.ReaderOptions, in keyRange, 
 	if newer {
 		return nil
 	}
-	keys, err := r.NewIter(sstable.NoTransforms, in.before, append(bytes.Clone(in.behind), 0), sstable.AssertNoBlobHandles)
+	keys, err := r.NewIter(sstable.NoTransforms, in.before, append(bytes.Clone(in.after), 0), sstable.AssertNoBlobHandles)
 	if err != nil {
 		return err
 	}

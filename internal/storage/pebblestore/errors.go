@@ -15,11 +15,11 @@ import (
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
-// ErrReadOnly means that the store was opened with Options.ReadOnly. It comes with
-// storage.ErrNotWritten.
+// ErrReadOnly means that the store was opened with Options.ReadOnly. Append returns it
+// with storage.ErrNotWritten.
 var ErrReadOnly = errors.New("pebblestore: opened read-only")
 
-// corrupt marks Pebble's reports of damage as storage.ErrCorrupt, and names the file.
+// corrupt wraps Pebble's errors about damage with storage.ErrCorrupt and the file's name.
 func corrupt(err error) error {
 	if err == nil || isFault(err) || !pebble.IsCorruptionError(err) || errors.Is(err, storage.ErrCorrupt) {
 		return err
@@ -30,28 +30,28 @@ func corrupt(err error) error {
 	return fmt.Errorf("%w: %s", storage.ErrCorrupt, firstLine(err)+details(err))
 }
 
-// isFault reports whether the operating system refused an operation, on a disk that fails
-// or at a limit, which says nothing about what is stored. That a file is not there does.
+// isFault reports whether err is an error of the operating system, such as that of a
+// failing disk or of a limit. It is not damage of stored data. A missing file is damage,
+// and not a fault.
 func isFault(err error) bool {
 	var errno syscall.Errno
 	return errors.As(err, &errno) && !errors.Is(err, fs.ErrNotExist)
 }
 
-// openError returns what the error of Pebble's Open says of a store that had been opened
-// before.
+// openError translates an error of Pebble's Open for a store that existed before.
 func (d *directory) openError(err error) error {
 	switch {
 	case isFault(err):
 		return err
 	case errors.Is(err, pebble.ErrDBDoesNotExist), errors.Is(err, pebble.ErrDBNotPristine), errors.Is(err, fs.ErrNotExist):
-		// Pebble would have made what is missing, had it been allowed to.
+		// Without ErrorIfNotExists, Pebble would have created the missing files.
 		err = fmt.Errorf("files of the store are missing: %s", firstLine(err))
 	case strings.Contains(err.Error(), "invalid key=value syntax"), strings.Contains(err.Error(), "invalid section"):
 		return fmt.Errorf("%w: file %s*: %s", storage.ErrCorrupt, d.fs.PathJoin(d.path, optionsPrefix), firstLine(err))
 	case pebble.IsCorruptionError(err):
 		return corrupt(err)
 	}
-	// What is left is that the files contradict each other.
+	// All other errors mean that the files contradict each other.
 	if table := tableInText.FindStringSubmatch(err.Error()); table != nil {
 		return fmt.Errorf("%w: file %s: %s", storage.ErrCorrupt, d.fs.PathJoin(d.path, table[1]+tableSuffix), firstLine(err))
 	}
@@ -61,7 +61,7 @@ func (d *directory) openError(err error) error {
 // tableInText finds the number of a table in Pebble's texts.
 var tableInText = regexp.MustCompile(`\bL[0-6]: ([0-9]{6,})\b`)
 
-// missing marks the error of a file that is not there, but must be, as storage.ErrCorrupt.
+// missing wraps err with storage.ErrCorrupt if it means that a required file is missing.
 func missing(err error) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("%w: %w", storage.ErrCorrupt, err)
@@ -69,14 +69,14 @@ func missing(err error) error {
 	return err
 }
 
-// firstLine returns the text of err without what was joined to it.
+// firstLine returns the first line of err's text: without joined errors.
 func firstLine(err error) string {
 	line, _, _ := strings.Cut(err.Error(), "\n")
 	return line
 }
 
-// details returns what Pebble attaches to an error and does not show in its text,
-// such as which log was being replayed.
+// details returns the details that Pebble attaches to an error and that are not in its
+// text, such as the log that was being replayed.
 func details(err error) string {
 	var all []string
 	for ; err != nil; err = errors.Unwrap(err) {
@@ -90,15 +90,16 @@ func details(err error) string {
 	return " (" + strings.Join(all, "; ") + ")"
 }
 
-// readingError names a reading whose value is damaged, by its key alone.
+// readingError returns an error for a reading whose value is damaged. It contains only
+// the reading's key.
 func readingError(device *vitals.Name, timeUnixMs int64, err error) error {
 	return fmt.Errorf("%w: reading of device %s at %d: %w", storage.ErrCorrupt, device, timeUnixMs, err)
 }
 
-// recordError names a device whose record is damaged.
+// recordError returns an error for a device whose record is damaged.
 func recordError(device *vitals.Name, err error) error {
 	return fmt.Errorf("%w: record of device %s: %w", storage.ErrCorrupt, device, err)
 }
 
-// joinClose closes c after err and returns both errors.
+// joinClose closes c and returns err joined with the error of Close.
 func joinClose(err error, c io.Closer) error { return errors.Join(err, c.Close()) }

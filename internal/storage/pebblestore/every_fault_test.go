@@ -215,7 +215,7 @@ type faultBed struct {
 func (b *faultBed) fs() vfs.FS { return inject(b.disk, b.fault) }
 
 func (b *faultBed) options() pebblestore.Options {
-	return pebblestore.Options{FS: b.fs(), MinFreeBytes: -1, MemTableBytes: 64 << 10, Fatal: func(text string) {
+	return pebblestore.Options{FS: b.fs(), MinFreeBytes: -1, MemTableBytes: 64 << 10, OnFatal: func(text string) {
 		b.told(text)
 		os.Exit(3)
 	}}

@@ -13,26 +13,25 @@ import (
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
-// # What removing old readings costs
+// # The cost of expiring readings
 //
-// Expire goes through all devices in the order of their names, some at a time, and
-// looks at the oldest reading of each: one seek. Where that is old it counts on, and
-// deletes with one range for all of them. It works a tenth of the time and pauses for
-// the rest. Append waits for one sync for each expireDevices devices with old
-// readings.
+// Expire visits all devices in the order of their names, a few per batch, and finds the
+// oldest reading of each with one seek. If that has expired, it counts the device's
+// expired readings and deletes them with one range deletion. It works for a tenth of the
+// time and pauses for the rest. Append waits for one sync per batch.
 //
-// Deleted ranges are kept in the memtable until it is full, and everyone who reads
-// has them sorted; so the memtable is written to a table after every maxDeletions.
-// Space is freed by compactions as they come.
+// Range deletions stay in the memtable until it is full, and every reader has to sort
+// them; so the memtable is flushed after every maxDeletions deletions. Later compactions
+// free the space.
 const (
-	expireShare    = 10     // a tenth
-	expireDevices  = 64     // looked at in one go
-	expireReadings = 20_000 // counted in one go
+	expireShare    = 10     // works for one tenth of the time
+	expireDevices  = 64     // devices per batch
+	expireReadings = 20_000 // readings per batch
 	maxDeletions   = 1000
 )
 
-// Expire implements [storage.Remover]. It takes its time: see above. It works below the
-// low-water mark too, since it makes space.
+// Expire implements [storage.Remover]. It is slow on purpose: see above. It also works
+// below the low-water mark, because it frees space.
 func (s *Store) Expire(ctx context.Context, beforeUnixMs, atMost int64) (storage.Expiry, error) {
 	e := &expirer{s: s, beforeUnixMs: beforeUnixMs, atMost: atMost}
 	err := e.run(ctx)
@@ -50,21 +49,21 @@ type expirer struct {
 	deletions    int // since the last flush
 }
 
-// An expired device has readings to be deleted.
-type expired struct {
+// An expiredDevice is a device with expired readings.
+type expiredDevice struct {
 	name     vitals.Name
-	upToMs   int64 // those before this time
-	readings int64 // how many they are
+	upToMs   int64 // readings before this time are deleted
+	readings int64 // their number
 }
 
 func (e *expirer) run(ctx context.Context) error {
 	if e.s.readOnly {
 		return ErrReadOnly
 	}
-	var after []byte // the key behind which the next devices begin
+	var after []byte // the key from which to continue
 	for more := true; more; {
 		begun := time.Now()
-		var found []expired
+		var found []expiredDevice
 		var err error
 		if found, after, more, err = e.find(ctx, after); err != nil {
 			return err
@@ -87,7 +86,7 @@ func (e *expirer) run(ctx context.Context) error {
 	return nil
 }
 
-// pause waits for d, or until ctx or the store ends.
+// pause waits for d, or until ctx ends or the store is closed.
 func (e *expirer) pause(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -101,9 +100,9 @@ func (e *expirer) pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// find looks at the next devices, whose record's key is at or behind from, and returns
-// those with old readings, and where to go on.
-func (e *expirer) find(ctx context.Context, from []byte) (found []expired, next []byte, more bool, err error) {
+// find visits the next devices, starting with the record key from. It returns those with
+// expired readings, and the key from which to continue.
+func (e *expirer) find(ctx context.Context, from []byte) (found []expiredDevice, next []byte, more bool, err error) {
 	v, err := e.s.enter(ctx)
 	if err != nil {
 		return nil, nil, false, err
@@ -121,12 +120,12 @@ func (e *expirer) find(ctx context.Context, from []byte) (found []expired, next 
 	most := min(expireReadings, e.atMost-e.done.Readings)
 	for more = sc.first(from); more; more = sc.next() {
 		if devices == expireDevices || readings >= most {
-			// The last one may have more than was counted.
+			// The last device may have more readings than were counted.
 			next = appendRecordKey(nil, &sc.name)
 			break
 		}
 		devices++
-		x := expired{name: sc.name}
+		x := expiredDevice{name: sc.name}
 		if err = e.count(it, &x, most-readings); err != nil {
 			break
 		}
@@ -135,7 +134,7 @@ func (e *expirer) find(ctx context.Context, from []byte) (found []expired, next 
 		}
 		found = append(found, x)
 		if x.upToMs < e.beforeUnixMs {
-			next = appendRecordKey(nil, &sc.name) // and again
+			next = appendRecordKey(nil, &sc.name) // the same device again
 			break
 		}
 	}
@@ -145,8 +144,8 @@ func (e *expirer) find(ctx context.Context, from []byte) (found []expired, next 
 	return found, next, more, errors.Join(err, sc.close())
 }
 
-// count counts old readings of x, at most so many.
-func (e *expirer) count(it *pebble.Iterator, x *expired, most int64) error {
+// count counts the expired readings of x, up to most.
+func (e *expirer) count(it *pebble.Iterator, x *expiredDevice, most int64) error {
 	key := appendReadingKey(nil, &x.name, 0)
 	prefix := key[:len(key)-8]
 	x.upToMs = e.beforeUnixMs
@@ -167,8 +166,8 @@ func (e *expirer) count(it *pebble.Iterator, x *expired, most int64) error {
 	return corrupt(it.Error())
 }
 
-// remove deletes what was found, in one batch.
-func (e *expirer) remove(found []expired) error {
+// remove deletes the readings of the devices found, in one batch.
+func (e *expirer) remove(found []expiredDevice) error {
 	if len(found) == 0 {
 		return nil
 	}
@@ -178,7 +177,7 @@ func (e *expirer) remove(found []expired) error {
 	if s.closed.Load() {
 		return storage.ErrClosed
 	}
-	if err := s.alarm.failure(); err != nil {
+	if err := s.alarm.reportedErr(); err != nil {
 		return err
 	}
 	b := s.db.NewBatch()
@@ -206,7 +205,7 @@ func (e *expirer) remove(found []expired) error {
 	for _, name := range gone {
 		s.settler.table.remove(name)
 	}
-	s.noteDevices()
+	s.publishDeviceCount()
 	e.done.Readings += readings
 	e.done.Devices += int64(len(gone))
 	s.counters.expiredReadings.Add(readings)
@@ -214,9 +213,9 @@ func (e *expirer) remove(found []expired) error {
 	return nil
 }
 
-// expireDevice puts the deletion of a device's old readings into b, and has d and its
-// record say what is left. After an error, d means nothing.
-func expireDevice(b *pebble.Batch, d *device, x *expired) error {
+// expireDevice adds the deletion of a device's expired readings to b, and updates d and
+// its record. After an error, d is invalid.
+func expireDevice(b *pebble.Batch, d *device, x *expiredDevice) error {
 	if d.newestUnixMs < x.upToMs {
 		for _, r := range deviceRanges(&x.name) {
 			if err := b.DeleteRange(r.start, r.end, nil); err != nil {
@@ -229,7 +228,7 @@ func expireDevice(b *pebble.Batch, d *device, x *expired) error {
 	if err := b.DeleteRange(start, end, nil); err != nil {
 		return err
 	}
-	changed := d.recordedUnixMs < x.upToMs // the reading at the record's newest time goes
+	changed := d.recordedUnixMs < x.upToMs // the reading at the record's newest time is deleted
 	for s := range vitals.NumSigns {
 		if d.known&(1<<s) != 0 && d.latestUnixMs[s] < x.upToMs {
 			d.known &^= 1 << s
@@ -244,7 +243,7 @@ func expireDevice(b *pebble.Batch, d *device, x *expired) error {
 	return b.Set(appendRecordKey(nil, &x.name), appendRecord(nil, d), nil)
 }
 
-// NewestUnixMs returns when the newest reading of each device was measured, in no order.
+// NewestUnixMs returns the newest times of all devices, in no particular order.
 func (s *Store) NewestUnixMs(ctx context.Context) ([]int64, error) {
 	if s.readOnly {
 		return nil, ErrReadOnly
@@ -262,23 +261,23 @@ func (s *Store) NewestUnixMs(ctx context.Context) ([]int64, error) {
 	return all, nil
 }
 
-// newestOfChunk appends the newest times of the devices in one chunk of the table. It holds
-// Append up for that long.
+// newestOfChunk appends the newest times of the devices in chunk i of the table. Append
+// waits meanwhile.
 func (s *Store) newestOfChunk(all []int64, i int) (_ []int64, more bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed.Load() {
 		return nil, false, storage.ErrClosed
 	}
-	if err := s.alarm.failure(); err != nil {
+	if err := s.alarm.reportedErr(); err != nil {
 		return nil, false, err
 	}
 	all, more = s.settler.table.appendNewest(all, i)
 	return all, more, nil
 }
 
-// EstimateReadings returns about how many readings the tables hold: not what is in the
-// memtable, and what was removed for as long as compaction has not come to it.
+// EstimateReadings returns the approximate number of readings in tables. It does not
+// count the memtable, and it counts removed readings until they are compacted.
 func (s *Store) EstimateReadings(ctx context.Context) (int64, error) {
 	v, err := s.enter(ctx)
 	if err != nil {

@@ -102,7 +102,7 @@ func Resting(s *Store) bool {
 
 // RoomForTables returns what s may still write to tables without a further group.
 func RoomForTables(s *Store) (int64, error) {
-	n, err := s.roomBytes()
+	n, err := s.neededBytes()
 	memTable := uint64(s.options.MemTableBytes)
 	return int64(n - smallFilesBytes - 2*(memTable+memTable/10)), err
 }
@@ -123,7 +123,7 @@ func RecordEnds(name string, b []byte) (ends []int) {
 			if size == 0 {
 				break
 			}
-			last := c.lasts(in[pos:])
+			last := c.endsRecord(in[pos:])
 			if pos += size; last {
 				ends = append(ends, block+pos)
 			}

@@ -71,8 +71,8 @@ func TestFailedLog(t *testing.T) {
 			disk := vfs.NewCrashableMem()
 			var told []string
 			s := mustOpen(t, pebblestore.Options{
-				FS:    inject(disk, f),
-				Fatal: func(message string) { told = append(told, message) },
+				FS:      inject(disk, f),
+				OnFatal: func(message string) { told = append(told, message) },
 			})
 			mustAppend(t, s, entry("d", 1, 1))
 			before := mustDump(t, s)
@@ -84,7 +84,7 @@ func TestFailedLog(t *testing.T) {
 			if len(told) != 1 {
 				t.Fatalf("Fatal was called %d times, want once", len(told))
 			}
-			for _, want := range []string{dataDir, errDisk.Error(), "acknowledged", "start again", "pulsegate check"} {
+			for _, want := range []string{dataDir, errDisk.Error(), "acknowledged", "then restart", "pulsegate check"} {
 				if !strings.Contains(told[0], want) {
 					t.Errorf("the message %q does not say %q", told[0], want)
 				}
@@ -118,7 +118,7 @@ func TestFailedLog(t *testing.T) {
 // TestFatalEndsAppend lets Fatal end the goroutine, as os.Exit ends the process.
 func TestFatalEndsAppend(t *testing.T) {
 	f := &fault{match: logOperation(errorfs.OpFileSync, errorfs.OpFileSyncData), failing: errDisk}
-	s := mustOpen(t, pebblestore.Options{FS: inject(vfs.NewMem(), f), Fatal: func(string) { runtime.Goexit() }})
+	s := mustOpen(t, pebblestore.Options{FS: inject(vfs.NewMem(), f), OnFatal: func(string) { runtime.Goexit() }})
 	f.on.Store(true)
 	var done sync.WaitGroup
 	done.Go(func() {
@@ -143,7 +143,7 @@ func TestFailedFlush(t *testing.T) {
 	fs := vfs.NewMem()
 	s := mustOpen(t, pebblestore.Options{
 		FS: inject(fs, f), MemTableBytes: 64 << 10, Log: slog.New(log),
-		Fatal: func(message string) { t.Errorf("Fatal was called: %s", message) },
+		OnFatal: func(message string) { t.Errorf("Fatal was called: %s", message) },
 	})
 	f.on.Store(true)
 	for k := range int64(20) {
@@ -218,7 +218,7 @@ func failCreation(string) {
 	f.on.Store(true)
 	time.AfterFunc(time.Minute, func() { fmt.Println("Open does not return"); os.Exit(1) })
 	told := 0
-	_, err := pebblestore.Open(dataDir, pebblestore.Options{FS: inject(fs, f), Fatal: func(string) { told++ }})
+	_, err := pebblestore.Open(dataDir, pebblestore.Options{FS: inject(fs, f), OnFatal: func(string) { told++ }})
 	if !errors.Is(err, storage.ErrFailed) || !strings.Contains(err.Error(), errDisk.Error()) || told != 1 {
 		fmt.Printf("Open returns %v, and Fatal was called %d times; want ErrFailed and one call\n", err, told)
 		os.Exit(1)
@@ -234,7 +234,7 @@ func failCreation(string) {
 	os.Exit(3)
 }
 
-// TestFatalComesFirst looks at what a store returns while Options.Fatal is told of a
+// TestFatalComesFirst looks at what a store returns while Options.OnFatal is told of a
 // failure in the background. Whoever ends the process because of an error of the store
 // would take the message and the exit code from the operator, were it returned before.
 //
@@ -251,7 +251,7 @@ func askFailing(string) {
 	f := manifestFault()
 	s, err := pebblestore.Open(dataDir, pebblestore.Options{
 		FS: inject(vfs.NewMem(), f),
-		Fatal: func(string) {
+		OnFatal: func(string) {
 			if err := s.Ready(); !errors.Is(err, storage.ErrFailed) {
 				fmt.Println("Ready returned", err)
 				os.Exit(1)
@@ -320,7 +320,7 @@ func failLogEnd(string) {
 	})
 }
 
-// exitSoon is an Options.Fatal that returns and ends the process a little later. The
+// exitSoon is an Options.OnFatal that returns and ends the process a little later. The
 // store must leave it to that: a panic would exit with 2.
 func exitSoon(message string) {
 	fmt.Println(message)
@@ -331,7 +331,7 @@ func exitSoon(message string) {
 func failUntilExit(f *fault) {
 	s, err := pebblestore.Open(dataDir, pebblestore.Options{
 		FS: inject(vfs.NewMem(), f), MemTableBytes: 64 << 10,
-		Fatal: exitSoon,
+		OnFatal: exitSoon,
 	})
 	if err != nil {
 		fmt.Println(err)
@@ -376,8 +376,8 @@ func failReplay(string) {
 	f := &fault{match: operation(".sst", errorfs.OpCreate), failing: errDisk}
 	f.on.Store(true)
 	_, err = pebblestore.Open(dataDir, pebblestore.Options{
-		FS:    inject(fs, f),
-		Fatal: exitSoon,
+		FS:      inject(fs, f),
+		OnFatal: exitSoon,
 	})
 	fmt.Println("Open returned", err)
 	os.Exit(1)

@@ -16,11 +16,11 @@ const (
 	recordVersion        = 1
 
 	// recordPrefix begins the keys of device records. recordsEnd is the first key
-	// behind them.
+	// after them.
 	recordPrefix = 0x01
 	recordsEnd   = 0x02
 
-	// readingsStart is a key before all readings and behind all else.
+	// readingsStart is a key before those of all readings and after all others.
 	readingsStart = 0x20
 
 	// allSigns is the presence of every sign.
@@ -29,19 +29,19 @@ const (
 	maxReadingKeyBytes = vitals.MaxNameBytes + 1 + 8
 )
 
-// Why bytes are refused. The texts name no value: they reach logs.
+// Errors of the decoders. Their texts contain no values, because they reach logs.
 var (
 	errVersion = errors.New("unknown version")
 	errLength  = errors.New("wrong length")
-	errSigns   = errors.New("presence bits of no sign")
+	errSigns   = errors.New("invalid presence bits")
 	errGateway = errors.New("gateway is not a name")
 	errDevice  = errors.New("device is not a name")
 	errTime    = errors.New("time is negative")
 	errOrder   = errors.New("latest value is newer than the record")
 )
 
-// appendReadingKey appends the key of a reading. A timeUnixMs of one more than the
-// last millisecond is allowed: it is the bound behind all times.
+// appendReadingKey appends the key of a reading. timeUnixMs may be one more than the
+// last millisecond, which gives an exclusive bound.
 func appendReadingKey(dst []byte, device *vitals.Name, timeUnixMs uint64) []byte {
 	dst = device.AppendTo(dst)
 	dst = append(dst, 0)
@@ -82,12 +82,12 @@ func decodeRecordKey(key []byte) (vitals.Name, error) {
 	return device, nil
 }
 
-// A reading is what a reading's value holds. Device and time stand in its key.
+// A reading is the decoded value of a stored reading. Device and time are in its key.
 type reading struct {
 	values         vitals.Values
 	receivedUnixMs int64
 	gateway        vitals.Name
-	shared         bool // others than the gateway have brought signs
+	shared         bool // other gateways have added signs
 }
 
 // appendReading appends the value of a reading.
@@ -106,12 +106,12 @@ func appendReading(dst []byte, r *reading) []byte {
 	return r.gateway.AppendTo(dst)
 }
 
-// readingBytes returns the length of what appendReading appends.
+// readingBytes returns the number of bytes that appendReading appends.
 func readingBytes(r *reading) int {
 	return 2 + 2*bits.OnesCount8(r.values.Present()) + 8 + r.gateway.Len()
 }
 
-// decodeReading sets r to what b holds. It does not retain b.
+// decodeReading decodes b into r. It does not retain b.
 func decodeReading(b []byte, r *reading) error {
 	version := byte(readingVersion)
 	if len(b) > 0 && b[0] == sharedReadingVersion {
@@ -158,10 +158,10 @@ func appendRecord(dst []byte, d *device) []byte {
 	return dst
 }
 
-// recordBytes returns the length of what appendRecord appends.
+// recordBytes returns the number of bytes that appendRecord appends.
 func recordBytes(d *device) int { return 1 + 8 + 1 + 10*bits.OnesCount8(d.known) }
 
-// decodeRecord sets d to what the record b holds, with an empty tail.
+// decodeRecord decodes the record b into d, with an empty tail.
 func decodeRecord(b []byte, d *device) error {
 	known, rest, err := header(b, recordVersion, 8)
 	if err != nil {
@@ -195,8 +195,8 @@ func decodeRecord(b []byte, d *device) error {
 	return nil
 }
 
-// header checks the version in b's first byte and returns the presence bits that
-// stand skip bytes behind it, and what follows them.
+// header checks the version in b's first byte. It returns the presence bits, which follow
+// after skip bytes, and the rest of b.
 func header(b []byte, version byte, skip int) (present uint8, rest []byte, err error) {
 	if len(b) == 0 {
 		return 0, nil, errLength
@@ -214,7 +214,7 @@ func header(b []byte, version byte, skip int) (present uint8, rest []byte, err e
 	return present, b[skip+2:], nil
 }
 
-// record returns what is stored of a reading, for a caller.
+// record returns r as a storage.Record.
 func (r *reading) record(device vitals.Name, timeUnixMs int64) storage.Record {
 	return storage.Record{
 		Reading: vitals.Reading{

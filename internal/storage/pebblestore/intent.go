@@ -10,19 +10,18 @@ import (
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
-// erasureFile tells of an erasure that has yet to be finished, so that the next start
-// finishes it:
+// erasureFile describes an unfinished erasure, which the next start must finish:
 //
 //	pulsegate erasure 1 purge
 //	device ppg-000123
 //	readings 86400
 //	end 4a17b9ff
 //
-// The last line has the CRC-32C of everything in front of it. The steps are
+// The last line has the CRC-32C of everything before it. The steps are
 //
-//	remove   what the device has is to be removed. No reading of the device was
-//	         acknowledged since that would have to stay
-//	purge    it was removed; its bytes may still be in files
+//	remove   the readings of the device must be removed, including all acknowledged
+//	         so far
+//	purge    the readings were removed; their bytes may still be in files
 const erasureFile = "ERASING"
 
 const (
@@ -37,7 +36,7 @@ const (
 	stepPurge  erasureStep = "purge"
 )
 
-// An intent is the content of that file.
+// An intent is the content of erasureFile.
 type intent struct {
 	step erasureStep
 	storage.Erasure
@@ -48,7 +47,7 @@ func (in *intent) text() []byte {
 	return fmt.Appendf(b, "end %08x\n", checksum(b))
 }
 
-// parseIntent reads what text returns, and nothing else.
+// parseIntent parses a text that intent.text has returned. Any other text is damaged.
 func parseIntent(text []byte) (*intent, error) {
 	in := &intent{}
 	var step, name string
@@ -64,7 +63,7 @@ func parseIntent(text []byte) (*intent, error) {
 	return in, nil
 }
 
-// readIntent returns the intent of a directory, or nil when it has none.
+// readIntent returns the intent of a directory, or nil if it has none.
 func (d *directory) readIntent() (*intent, error) {
 	text, err := readSmallFile(d.fs, d.fs.PathJoin(d.path, erasureFile), maxErasureBytes)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -83,7 +82,7 @@ func (d *directory) writeIntent(in *intent) error {
 	return nil
 }
 
-// removeIntent ends an erasure.
+// removeIntent ends an erasure, durably.
 func (d *directory) removeIntent() error {
 	if err := d.fs.Remove(d.fs.PathJoin(d.path, erasureFile)); err != nil {
 		return err

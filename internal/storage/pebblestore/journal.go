@@ -14,42 +14,42 @@ import (
 	"github.com/pulsegate/pulsegate/internal/storage"
 )
 
-// # Why the log and the manifest are read here
+// # Why the store reads the log and the manifest itself
 //
-// Pebble keeps two journals, files of records to which it appends: the write-ahead
-// log, and the manifest, which lists the tables. What a crash tears off at their end
-// must be dropped when they are read. What was damaged must not: behind a damaged
-// record there may be hundreds of acknowledged readings, and a table that the
-// manifest does not list is deleted. Pebble v2.1.7 takes most damage for a torn end
-// and opens without what lies behind it. In the manifest it looks no further. In the
-// newest log it looks for a later chunk that says that the log had been synced
-// beyond the damage, but only from the next block of 32 KiB on, and its writer marks
-// chunks too low: it does not count blocks that were full when they were written.
+// Pebble writes two kinds of journals, append-only files of records: the write-ahead
+// log, and the manifest, which lists the tables. A reader must drop a torn end, which a
+// crash leaves, but not damaged records: hundreds of acknowledged readings may follow
+// one, and a table that the manifest does not list is deleted. Pebble v2.1.7 takes most
+// damage for a torn end and drops everything after it. In the manifest it does not look
+// further. In the newest log it looks for a later chunk whose header shows that the log
+// had been synced beyond the damage, but only from the next block of 32 KiB on, and its
+// writer records too small offsets: it does not count blocks that were full when they
+// were written.
 //
-// This store can tell more. Each record of a journal is synced before the next one
-// is begun: of the log, because Append commits one batch after another; of the
-// current manifest, because Pebble does so. So where a record begins, everything in
-// front of it was on stable storage. A chunk that cannot be read is damaged
+// This store knows more. Each record of a journal is synced before the next one is
+// written: in the log, because Append commits one batch after another; in the current
+// manifest, because Pebble syncs each record. So if a record begins at some offset,
+// everything before it was on stable storage. An unreadable chunk is damaged, not torn,
 //
-//   - if another record of the same journal begins anywhere behind it,
-//   - if the end mark of the closed log stands behind it,
-//   - or if it can be read after a single bit of it is turned: no torn write is one
-//     bit off.
+//   - if another record of the same journal begins anywhere after it,
+//   - if the end mark of a closed log follows it,
+//   - or if it becomes readable when one bit of it is flipped, which a torn write does
+//     not cause.
 //
-// What remains is wider damage of the last record of a journal. It looks like a
-// torn end, and is taken for one.
+// Damage of more than one bit in the last record of a journal cannot be distinguished
+// from a torn end, and is treated as one.
 //
-// TestDamagedLog and TestDamagedManifest turn bits everywhere to see that.
+// TestDamagedLog and TestDamagedManifest check this by flipping bits everywhere.
 
-// An extent says how much of a journal can be read.
+// An extent is the readable part of a journal.
 type extent struct {
-	endBytes int64 // after the last record; after the end mark, where there is one
-	ended    bool  // there is one
+	endBytes int64 // end of the last record, or of the end mark if there is one
+	ended    bool  // there is an end mark
 }
 
-// verifyJournals reads the logs and the current manifest, and returns how far each of them
-// can be read, by name. The error wraps storage.ErrCorrupt and names the file when one is
-// damaged in a way that Pebble may overlook.
+// verifyJournals reads the logs and the current manifest, and returns their extents by
+// name. The error wraps storage.ErrCorrupt and names the file if one is damaged in a way
+// that Pebble may not notice.
 func (d *directory) verifyJournals() (map[string]extent, error) {
 	names, err := d.fs.List(d.path)
 	if err != nil {
@@ -62,7 +62,7 @@ func (d *directory) verifyJournals() (map[string]extent, error) {
 		if !ok {
 			continue
 		}
-		// Files of logs are used again. Old chunks show by the number in them.
+		// Files of logs are reused. The number in a chunk distinguishes old chunks.
 		if extents[name], err = d.verifyJournal(name, logChunks(uint32(number))); err != nil {
 			return nil, err
 		}
@@ -75,7 +75,7 @@ func (d *directory) verifyJournals() (map[string]extent, error) {
 	return extents, err
 }
 
-// currentManifest returns the name of the manifest that counts.
+// currentManifest returns the name of the current manifest.
 func (d *directory) currentManifest() (string, error) {
 	desc, err := pebble.Peek(d.path, d.fs)
 	if err != nil {
@@ -99,8 +99,8 @@ func logNumber(name string) (uint64, bool) { return journalNumber("", name, logS
 // manifestNumber returns the number in the name of a manifest.
 func manifestNumber(name string) (uint64, bool) { return journalNumber(manifestPrefix, name, "") }
 
-// verifyOldManifests does so for the manifests in front of the current one, which
-// nothing reads any more.
+// verifyOldManifests verifies the manifests older than the current one, which are no
+// longer used.
 func (d *directory) verifyOldManifests() error {
 	names, err := d.fs.List(d.path)
 	if err != nil {
@@ -143,12 +143,12 @@ func (d *directory) verifyJournal(name string, c chunkFormat) (extent, error) {
 	return sc.extent, f.Close()
 }
 
-// A journalScanner goes through the blocks of one journal.
+// A journalScanner reads the blocks of one journal.
 type journalScanner struct {
 	chunkFormat
 	extent
 	offset    int64 // of the next block
-	damagedAt int64 // where the chunks break off, or -1
+	damagedAt int64 // offset of the first unreadable chunk, or -1
 }
 
 func (sc *journalScanner) scan(r io.Reader) error {
@@ -167,24 +167,24 @@ func (sc *journalScanner) scan(r io.Reader) error {
 			return err
 		}
 	}
-	return nil // what follows was there before
+	return nil // the rest is earlier content of a reused file
 }
 
-// block takes the next block. Chunks do not cross from block to block.
+// block reads the next block. Chunks do not cross blocks.
 func (sc *journalScanner) block(b []byte) error {
 	pos := 0
 	for sc.damagedAt < 0 && len(b)-pos >= minChunkHeaderBytes {
 		if size := sc.chunk(b[pos:]); size > 0 {
-			last := sc.lasts(b[pos:])
+			last := sc.endsRecord(b[pos:])
 			if pos += size; last {
 				sc.endBytes = sc.offset + int64(pos)
 			}
 			continue
 		}
 		if len(b)-pos < sc.maxHeaderBytes() && len(b) == journalBlockBytes && isZero(b[pos:]) {
-			break // no further chunk fits into this block
+			break // padding: no further chunk fits into this block
 		}
-		if sc.ends(b[pos:]) {
+		if sc.isEndMark(b[pos:]) {
 			sc.ended, sc.endBytes = true, sc.offset+int64(pos)+endMarkBytes
 			return nil
 		}
@@ -195,12 +195,12 @@ func (sc *journalScanner) block(b []byte) error {
 		pos++
 	}
 	if atEnd := sc.offset + int64(pos); sc.damagedAt < 0 && len(b) == journalBlockBytes && sc.endBytes == atEnd {
-		sc.endBytes = sc.offset + journalBlockBytes // what is left of the block was written with the record
+		sc.endBytes = sc.offset + journalBlockBytes // the padding was written with the record
 	}
 	if sc.damagedAt >= 0 {
 		for ; len(b)-pos >= minChunkHeaderBytes; pos++ {
-			if sc.begins(b[pos:]) || sc.ends(b[pos:]) {
-				return fmt.Errorf("%w: damaged at byte %d, in front of what was written later at byte %d",
+			if sc.startsRecord(b[pos:]) || sc.isEndMark(b[pos:]) {
+				return fmt.Errorf("%w: damaged at byte %d, before a later write at byte %d",
 					storage.ErrCorrupt, sc.damagedAt, sc.offset+int64(pos))
 			}
 		}

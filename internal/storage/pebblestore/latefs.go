@@ -8,30 +8,30 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// # Where Pebble does not survive an error of its own
+// # Errors after which Pebble panics
 //
-// Once Pebble's Open has made the first log, goroutines of its own read tables. When it then
-// fails, because it cannot write OPTIONS or list the directory, it closes what they use and
-// does not wait for them: they panic. And when the directory cannot be synced after a marker
-// has moved, the goroutine that has moved it panics. A lateFS rings the store's alarm in
-// these places, which holds the goroutine until the process ends; see alarm.go.
-// TestEveryFault fails each operation to see it.
+// Once Pebble's Open has created the first log, its background goroutines read tables. If
+// Open then fails, because it cannot write OPTIONS or list the directory, it closes what
+// they use without waiting for them: they panic. And if the directory cannot be synced
+// after a marker has moved, the goroutine that moved it panics. A lateFS raises the store's
+// alarm for these errors, which blocks the goroutine until the process ends; see alarm.go.
+// TestEveryFault fails each operation to check it.
 type lateFS struct {
 	vfs.FS
-	dir  string
-	ring func(cause string)
+	dir   string
+	raise func(cause string)
 
-	begun    atomic.Bool // the first log is there
+	begun    atomic.Bool // the first log was created
 	finished atomic.Bool // Pebble's Open has returned
 }
 
-// Unwrap is for Pebble's look at what lies below.
+// Unwrap implements vfs.FS.
 func (fs *lateFS) Unwrap() vfs.FS { return fs.FS }
 
-// late rings for an error that Pebble's Open would return too late.
-func (fs *lateFS) late(err error) error {
+// raiseIfOpening raises the alarm for an error after which Pebble's Open would panic.
+func (fs *lateFS) raiseIfOpening(err error) error {
 	if err != nil && fs.begun.Load() && !fs.finished.Load() {
-		fs.ring(fmt.Sprintf("the start cannot be finished: %v", err))
+		fs.raise(fmt.Sprintf("it cannot be opened: %v", err))
 	}
 	return err
 }
@@ -42,7 +42,7 @@ func (fs *lateFS) Create(path string, c vfs.DiskWriteCategory) (vfs.File, error)
 	case strings.HasSuffix(path, logSuffix):
 		fs.begun.Store(true)
 	case strings.HasSuffix(path, tempSuffix) && err != nil:
-		return nil, fs.late(err)
+		return nil, fs.raiseIfOpening(err)
 	case strings.HasSuffix(path, tempSuffix):
 		return lateFile{f, fs}, nil
 	}
@@ -51,11 +51,11 @@ func (fs *lateFS) Create(path string, c vfs.DiskWriteCategory) (vfs.File, error)
 
 func (fs *lateFS) List(dir string) ([]string, error) {
 	names, err := fs.FS.List(dir)
-	return names, fs.late(err)
+	return names, fs.raiseIfOpening(err)
 }
 
 func (fs *lateFS) Rename(oldpath, newpath string) error {
-	return fs.late(fs.FS.Rename(oldpath, newpath))
+	return fs.raiseIfOpening(fs.FS.Rename(oldpath, newpath))
 }
 
 func (fs *lateFS) OpenDir(path string) (vfs.File, error) {
@@ -75,7 +75,7 @@ type storeDir struct {
 func (d storeDir) Sync() error {
 	err := d.File.Sync()
 	if err != nil {
-		d.fs.ring(fmt.Sprintf("the directory cannot be synced: %v", err))
+		d.fs.raise(fmt.Sprintf("the directory cannot be synced: %v", err))
 	}
 	return err
 }
@@ -88,8 +88,8 @@ type lateFile struct {
 
 func (f lateFile) Write(p []byte) (int, error) {
 	n, err := f.File.Write(p)
-	return n, f.fs.late(err)
+	return n, f.fs.raiseIfOpening(err)
 }
 
-func (f lateFile) Sync() error  { return f.fs.late(f.File.Sync()) }
-func (f lateFile) Close() error { return f.fs.late(f.File.Close()) }
+func (f lateFile) Sync() error  { return f.fs.raiseIfOpening(f.File.Sync()) }
+func (f lateFile) Close() error { return f.fs.raiseIfOpening(f.File.Close()) }

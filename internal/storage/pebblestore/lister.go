@@ -9,33 +9,33 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// A lister is the file system of a store that is being opened or is open, and keeps its
-// list.
+// A lister is the file system of a store that is being opened or is open. It maintains the
+// store's list of files.
 //
-// A list is replaced with two syncs: when the first record of a log was synced, before that
-// is acknowledged, and before the file of a log is removed or used again. Each of these
-// happens once for a memtable.
+// The list is replaced, which takes two syncs, after the first record of a log was synced and
+// before it is acknowledged, and before the file of a log is removed or reused. Each happens
+// once per memtable.
 type lister struct {
 	vfs.FS
 	dir *directory
 
 	mu       sync.Mutex
 	open     bool                // the list is that of an open store
-	options  *listed             // the newest OPTIONS, once they were written
-	logs     map[string]*journal // that this process has made
-	manifest *journal            // the current one; nil while it is that of the process before
-	next     *journal            // the one that was made last
-	removed  []string            // logs that are to be removed once the store is open
+	options  *listLine           // the newest OPTIONS, once they are written
+	logs     map[string]*journal // logs created by this process
+	manifest *journal            // the current manifest; nil if an earlier process created it
+	next     *journal            // the last manifest created
+	removed  []string            // logs to remove once the store is open
 }
 
 func newLister(d *directory) *lister {
 	return &lister{FS: d.fs, dir: d, logs: map[string]*journal{}}
 }
 
-// Unwrap is for Pebble's look at what lies below.
+// Unwrap implements vfs.FS.
 func (k *lister) Unwrap() vfs.FS { return k.FS }
 
-// own reports whether a path is that of a file of the store, and returns its name.
+// own returns the name of a file, and reports whether it is in the store's directory.
 func (k *lister) own(path string) (name string, ok bool) {
 	return k.PathBase(path), k.PathDir(path) == k.dir.path
 }
@@ -56,8 +56,8 @@ func (k *lister) Create(path string, c vfs.DiskWriteCategory) (vfs.File, error) 
 	return k.created(path, f), nil
 }
 
-// begin says that the store is open, before it has its first log: what the logs of the
-// process before hold is in tables by now, and the manifest says so.
+// begin writes the list of an open store before the first log is created. By then, the
+// readings in the logs of the previous process are in tables listed by the manifest.
 func (k *lister) begin() error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -69,14 +69,14 @@ func (k *lister) begin() error {
 	}
 	k.open = true
 	for _, path := range k.removed {
-		_ = k.FS.Remove(path) // what stays is removed by the next start
+		_ = k.FS.Remove(path) // after an error, the next start removes it
 	}
 	k.removed = nil
 	return nil
 }
 
-// created watches the file of a journal, and notes that a marker says which manifest is
-// the current one.
+// created wraps the file of a journal, and records which manifest is current if the file is
+// a marker.
 func (k *lister) created(path string, f vfs.File) vfs.File {
 	name, own := k.own(path)
 	if !own {
@@ -112,7 +112,7 @@ func (k *lister) ReuseForWrite(oldpath, newpath string, c vfs.DiskWriteCategory)
 	return k.created(newpath, f), nil
 }
 
-// Remove removes a file, a log of the process before once the store is open.
+// Remove removes a file. Logs of the previous process are removed once the store is open.
 func (k *lister) Remove(path string) error {
 	name, own := k.own(path)
 	if own && isLogName(name) {
@@ -126,7 +126,7 @@ func (k *lister) Remove(path string) error {
 	return k.FS.Remove(path)
 }
 
-// later reports whether a log is removed later, and notes it.
+// later records that a log must be removed later, and reports whether that is so.
 func (k *lister) later(path string) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -137,7 +137,7 @@ func (k *lister) later(path string) bool {
 	return true
 }
 
-// drop takes a log out of the list.
+// drop removes a log from the list.
 func (k *lister) drop(path string) error {
 	name, own := k.own(path)
 	k.mu.Lock()
@@ -164,12 +164,12 @@ func (k *lister) writeLocked() error {
 	l.files = append(l.files, textFile(formatFile, formatText), textFile(listedFile, listedText))
 	for _, j := range k.logs {
 		if j.listed.Load() {
-			l.files = append(l.files, listed{kind: kindLeast, name: j.name, bytes: j.synced.Load()})
+			l.files = append(l.files, listLine{kind: kindLeast, name: j.name, bytes: j.synced.Load()})
 		}
 	}
 	if k.manifest != nil {
-		l.files = append(l.files, listed{kind: kindLeast, name: k.manifest.name, bytes: k.manifest.synced.Load()})
-	} else { // nothing was to be written to tables, and the manifest stays as it is
+		l.files = append(l.files, listLine{kind: kindLeast, name: k.manifest.name, bytes: k.manifest.synced.Load()})
+	} else { // nothing was written to tables, and the manifest does not change
 		name, err := k.dir.currentManifest()
 		if err != nil {
 			return err
@@ -186,7 +186,8 @@ func (k *lister) writeLocked() error {
 	return k.dir.writeList(l)
 }
 
-// sumOptionsLocked notes the newest OPTIONS. Those of earlier starts are being removed.
+// sumOptionsLocked sets k.options to the newest OPTIONS. Those of earlier starts are being
+// removed.
 func (k *lister) sumOptionsLocked() error {
 	desc, err := pebble.Peek(k.dir.path, k.dir.fs)
 	if err != nil || desc.OptionsFilename == "" {
@@ -197,15 +198,15 @@ func (k *lister) sumOptionsLocked() error {
 	return err
 }
 
-// A journal counts how much of a log or of a manifest was synced. One goroutine writes and
-// syncs it.
+// A journal counts the synced bytes of a log or a manifest. Only one goroutine may write and
+// sync it.
 type journal struct {
 	vfs.File
 	k       *lister
 	name    string
 	written int64
 	synced  atomic.Int64
-	listed  atomic.Bool // of a log: the list has it
+	listed  atomic.Bool // it is a log, and the list has it
 }
 
 func (j *journal) Write(p []byte) (int, error) {
@@ -231,12 +232,12 @@ func (j *journal) sync(sync func() error) error {
 	return j.k.list(j)
 }
 
-// list puts a log of which the first record was synced into the list of an open store.
+// list adds a log, whose first record was synced, to the list of an open store.
 func (k *lister) list(j *journal) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.logs[j.name] != j {
-		return nil // it is being used again
+		return nil // it is being reused
 	}
 	if k.options == nil {
 		if err := k.sumOptionsLocked(); err != nil {

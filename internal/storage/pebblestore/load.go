@@ -11,17 +11,16 @@ import (
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
-// closedKey is there while the store is closed in good order: then no device has a
-// tail. Its value is closedVersion.
+// closedKey exists while the store is closed, if it was closed cleanly: then no device
+// has a tail. Its value is closedVersion.
 const (
 	closedKey     = "\x00closed"
 	closedVersion = 1
 )
 
-// load returns the table of what db holds, and whether db was closed in good order.
-// It reads all records in one go, and then each device's tail, with a seek for each:
-// never all readings. After a Close in good order there are no tails, and the records
-// are enough.
+// load returns the table of the devices in db, and reports whether db was closed cleanly.
+// It reads all records sequentially, and then each device's tail with a seek, but never
+// all readings. After a clean Close there are no tails to read.
 func load(db *pebble.DB) (_ *table, closed bool, err error) {
 	closed, err = isClosed(db)
 	if err != nil {
@@ -32,7 +31,7 @@ func load(db *pebble.DB) (_ *table, closed bool, err error) {
 	if err != nil {
 		return nil, false, fmt.Errorf("read devices: %w", corrupt(err))
 	}
-	// Device number i has the i-th name, and every chunkDevices-th is kept.
+	// Device number i has the i-th name. firsts has the first name of each chunk.
 	var firsts []vitals.Name
 	for ok := sc.first(nil); ok; ok = sc.next() {
 		if i := t.add(&sc.name, sc.device); i%chunkDevices == 0 {
@@ -53,8 +52,8 @@ func load(db *pebble.DB) (_ *table, closed bool, err error) {
 	return t, closed, nil
 }
 
-// loadTails completes t with the tails of its devices. Nothing else runs while a
-// store is opened, so that it takes all processors, a chunk of devices at a time.
+// loadTails adds the tails to the devices of t. It uses all processors, since nothing
+// else runs while a store is opened.
 func (t *table) loadTails(db *pebble.DB, firsts []vitals.Name) error {
 	var (
 		workers sync.WaitGroup
@@ -83,7 +82,7 @@ func (t *table) loadTails(db *pebble.DB, firsts []vitals.Name) error {
 	return errors.Join(all...)
 }
 
-// loadChunk fills devices with those that stand from first on.
+// loadChunk fills devices with the devices from first on, and their tails.
 func loadChunk(db *pebble.DB, first *vitals.Name, devices []device) error {
 	sc, err := newDeviceScanner(db, true)
 	if err != nil {
@@ -99,7 +98,7 @@ func loadChunk(db *pebble.DB, first *vitals.Name, devices []device) error {
 	return sc.close()
 }
 
-// isClosed reports whether the store was closed in good order.
+// isClosed reports whether the store was closed cleanly.
 func isClosed(db *pebble.DB) (bool, error) {
 	value, closer, err := db.Get([]byte(closedKey))
 	if errors.Is(err, pebble.ErrNotFound) {
@@ -108,12 +107,12 @@ func isClosed(db *pebble.DB) (bool, error) {
 	if err != nil {
 		return false, corrupt(err)
 	}
-	// A version that is not ours may mean something else: read the tails then.
+	// Another version may have another meaning: then read the tails.
 	closed := len(value) == 1 && value[0] == closedVersion
 	return closed, closer.Close()
 }
 
-// unclose tells stable storage that tails may grow again.
+// unclose deletes closedKey, durably: from now on there may be tails.
 func (s *Store) unclose() error {
 	b := s.db.NewBatch()
 	if err := b.Delete([]byte(closedKey), nil); err != nil {
@@ -128,8 +127,7 @@ func (s *Store) unclose() error {
 // recordsPerBatch bounds the memory of Close.
 const recordsPerBatch = 4096
 
-// writeRecords writes the records of all devices with a tail, and at last that there
-// is none any more.
+// writeRecords writes the records of all devices with a tail, and then closedKey.
 func (s *Store) writeRecords() error {
 	t, b := s.settler.table, newBatch(s.db)
 	for name, number := range t.byName {
@@ -147,8 +145,8 @@ func (s *Store) writeRecords() error {
 		if b.Count() < recordsPerBatch {
 			continue
 		}
-		// Synced each: Pebble does not survive an error of the log that it finds
-		// later than in the sync of its own batch.
+		// Sync each batch: Pebble does not survive an error of the log that is found
+		// after the sync of its batch.
 		if err := s.commit(b); err != nil {
 			return joinClose(err, b)
 		}

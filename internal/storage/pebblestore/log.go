@@ -14,7 +14,7 @@ import (
 	"github.com/pulsegate/pulsegate/internal/storage"
 )
 
-// pebbleLogger brings Pebble's messages to slog, and its fatal ones to an alarm.
+// pebbleLogger passes Pebble's messages to slog, and fatal ones to an alarm.
 type pebbleLogger struct {
 	log   *slog.Logger
 	alarm *alarm
@@ -23,19 +23,19 @@ type pebbleLogger struct {
 func (l pebbleLogger) Infof(format string, args ...any) { debugLogger{l.log}.Infof(format, args...) }
 
 func (l pebbleLogger) Errorf(format string, args ...any) {
-	l.log.Error("pebble reports an error", "text", fmt.Sprintf(format, args...))
+	l.log.Error("pebble reported an error", "text", fmt.Sprintf(format, args...))
 }
 
 func (l pebbleLogger) Fatalf(format string, args ...any) {
-	l.alarm.ring(fmt.Sprintf(format, args...))
+	l.alarm.raiseAndBlock(fmt.Sprintf(format, args...))
 }
 
-// eventListener returns what is to be heard of Pebble's background work.
+// eventListener returns the listener for Pebble's background work.
 func eventListener(log *slog.Logger, a *alarm, background *backgroundErrors) pebble.EventListener {
 	l := pebble.EventListener{
 		BackgroundError: background.report,
-		// The default would end the process. A damaged table concerns those who
-		// read it: they get the error.
+		// The default would end the process. Damage of a table is returned to
+		// its readers.
 		DataCorruption: func(info pebble.DataCorruptionInfo) {
 			background.troubles.damage(fmt.Errorf("%w: file %s: %w", storage.ErrCorrupt, info.Path, info.Details))
 			log.Error("stored file is damaged", "file", info.Path, "error", info.Details)
@@ -46,23 +46,23 @@ func eventListener(log *slog.Logger, a *alarm, background *backgroundErrors) peb
 		},
 		WriteStallBegin: func(info pebble.WriteStallBeginInfo) {
 			background.troubles.stall.begin()
-			log.Warn("writes wait for the tree", "reason", info.Reason)
+			log.Warn("writes are stalled", "reason", info.Reason)
 		},
 		WriteStallEnd: func() {
 			background.troubles.stall.end()
-			log.Info("writes go on")
+			log.Info("writes continue")
 		},
 		WALCreated: func(info pebble.WALCreateInfo) {
 			if info.Err != nil {
-				a.lastWord(fmt.Sprintf("a new log %s cannot be made: %v", info.Path, info.Err))
+				a.raiseBeforePanic(fmt.Sprintf("a new log %s cannot be created: %v", info.Path, info.Err))
 			}
 		},
 	}
 	return pebble.TeeEventListener(l, pebble.MakeLoggingEventListener(debugLogger{log}))
 }
 
-// debugLogger logs everything at the debug level, which may be off and come on
-// later. A message is the same for all of Pebble's texts: lines are counted by it.
+// debugLogger logs everything at the debug level, which may be enabled at any time. All
+// lines have the same message, because lines are counted and limited by message.
 type debugLogger struct{ log *slog.Logger }
 
 func (l debugLogger) Infof(format string, args ...any) {
@@ -73,36 +73,36 @@ func (l debugLogger) Infof(format string, args ...any) {
 func (l debugLogger) Errorf(format string, args ...any) { l.Infof(format, args...) }
 func (l debugLogger) Fatalf(format string, args ...any) { l.Infof(format, args...) }
 
-// troubles count what went wrong in the background.
+// troubles counts errors that Pebble reports, and stalls.
 type troubles struct {
 	background atomic.Int64 // flushes and compactions that failed
-	damaged    atomic.Int64 // times that a file was found damaged
+	damaged    atomic.Int64 // reports of damaged files
 	slow       atomic.Int64 // file operations that took longer than diskSlowAfter
 	stall      stallClock
 
-	degraded atomic.Pointer[error] // the first damage; nil: none was found
+	degraded atomic.Pointer[error] // the first damage found, or nil
 }
 
-// damage counts that a file was found damaged, and notes it.
+// damage counts a report of a damaged file, and records it.
 func (t *troubles) damage(err error) {
 	t.damaged.Add(1)
 	t.degrade(err)
 }
 
-// degrade notes damage. That something could not be read for another reason may pass.
+// degrade records err if it is damage. Other errors may be temporary.
 func (t *troubles) degrade(err error) {
 	if errors.Is(err, storage.ErrCorrupt) {
 		t.degraded.CompareAndSwap(nil, &err)
 	}
 }
 
-// A stallClock counts the times that Pebble holds writes up, because flushes or
-// compactions are too late. There is one at a time.
+// A stallClock counts write stalls, in which Pebble delays writes because flushes or
+// compactions lag. There is at most one at a time.
 type stallClock struct {
 	mu    sync.Mutex
 	times int64
-	total time.Duration // of those that have ended
-	since time.Time     // of the one that lasts; zero: none
+	total time.Duration // of stalls that have ended
+	since time.Time     // start of the current stall; zero: none
 }
 
 func (c *stallClock) begin() {
@@ -119,7 +119,7 @@ func (c *stallClock) end() {
 	c.since = time.Time{}
 }
 
-// read returns how often writes were held up, and for how long until now.
+// read returns the number of stalls and their total duration so far.
 func (c *stallClock) read() (times int64, total time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -130,17 +130,16 @@ func (c *stallClock) read() (times int64, total time.Duration) {
 	return c.times, total
 }
 
-// backgroundErrors hears of failed flushes and compactions.
+// backgroundErrors handles the errors of flushes and compactions.
 //
-// Pebble tries those again at once and for ever, which on a full disk would spin.
-// It also waits in Open until the log's replay is flushed, however often that
-// fails.
+// Pebble retries them immediately and forever, which on a full disk would spin. In Open it
+// also waits until the replayed log is flushed, no matter how often that fails.
 type backgroundErrors struct {
 	log      *slog.Logger
 	alarm    *alarm
 	troubles *troubles
 	opening  atomic.Bool
-	failed   atomic.Int64 // errors while opening
+	failed   atomic.Int64 // number of errors while opening
 }
 
 const (
@@ -148,13 +147,13 @@ const (
 	maxOpeningErrors     = 50 // about a second
 )
 
-// report is called with Pebble's lock held: the pause slows down the next attempt,
-// and commits at most by as much.
+// report is called with Pebble's mutex held: the pause delays the next attempt, and
+// delays commits by at most the same time.
 func (b *backgroundErrors) report(err error) {
 	time.Sleep(backgroundErrorPause)
 	b.troubles.background.Add(1)
 	if b.opening.Load() && b.failed.Add(1) == maxOpeningErrors {
-		b.alarm.ring(fmt.Sprintf("what the log holds cannot be written to tables: %v", err))
+		b.alarm.raiseAndBlock(fmt.Sprintf("the replayed log cannot be written to tables: %v", err))
 	}
-	b.log.Error("background work of the store failed, and is tried again", "error", err)
+	b.log.Error("a flush or compaction failed and is retried", "error", err)
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/pulsegate/pulsegate/internal/storage"
 )
 
-// maintenance lets in one backup or erasure at a time, and the scrub while there is
+// maintenance admits one backup or erasure at a time, and the scrub while there is
 // neither.
 type maintenance struct {
 	ctx context.Context // ends when the store is being closed
@@ -16,12 +16,12 @@ type maintenance struct {
 
 	running sync.WaitGroup
 	mu      sync.Mutex
-	what    string        // is under way; guarded by mu
-	over    chan struct{} // closed when that ends; nil: nothing is under way; guarded by mu
-	turn    *scrubTurn    // of the scrub; nil: none; guarded by mu
+	what    string        // the running operation, "" if none; guarded by mu
+	over    chan struct{} // closed when the operation ends; nil: none is running; guarded by mu
+	turn    *scrubTurn    // the scrub's turn, or nil; guarded by mu
 }
 
-// A scrubTurn is a time in which the scrub may have a file open.
+// A scrubTurn is a period in which the scrub may have a file open.
 type scrubTurn struct {
 	stop context.CancelFunc
 	done chan struct{}
@@ -33,10 +33,10 @@ func newMaintenance() *maintenance {
 	return m
 }
 
-// begin returns an error that wraps storage.ErrBusy when something is under way, and
-// storage.ErrClosed after close. Otherwise it ends the scrub's turn, which has no file open
-// any more when begin returns. What begins must call done at its end, and come to that soon
-// when m.ctx ends.
+// begin begins the operation what. It returns an error that wraps storage.ErrBusy if another
+// one is running, and storage.ErrClosed after close. Otherwise it ends the scrub's turn and
+// waits until the scrub has closed its file. The caller must call done at the end of the
+// operation, and soon after m.ctx ends.
 func (m *maintenance) begin(what string) (done func(), err error) {
 	turn, err := m.enter(what)
 	if err != nil {
@@ -56,7 +56,7 @@ func (m *maintenance) begin(what string) (done func(), err error) {
 	}, nil
 }
 
-// enter notes what begins, and returns the scrub's turn, which must end first.
+// enter records the operation, and returns the scrub's turn, which must end first.
 func (m *maintenance) enter(what string) (*scrubTurn, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -64,14 +64,14 @@ func (m *maintenance) enter(what string) (*scrubTurn, error) {
 		return nil, storage.ErrClosed
 	}
 	if m.what != "" {
-		return nil, fmt.Errorf("%w: %s is under way", storage.ErrBusy, m.what)
+		return nil, fmt.Errorf("%w: %s is in progress", storage.ErrBusy, m.what)
 	}
 	m.what, m.over = what, make(chan struct{})
 	m.running.Add(1)
 	return m.turn, nil
 }
 
-// join has close wait for leave, unless the store is closed.
+// join makes close wait until leave is called. It returns false after close.
 func (m *maintenance) join() (leave func(), ok bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -82,8 +82,8 @@ func (m *maintenance) join() (leave func(), ok bool) {
 	return m.running.Done, true
 }
 
-// awaitTurn waits until nothing is under way, and then gives the scrub a turn. Its context
-// ends with ctx and as soon as something wants to begin, which waits for done.
+// awaitTurn waits until no operation is running, and then begins a turn of the scrub. The
+// turn's context ends with ctx, or when an operation begins, which then waits for done.
 func (m *maintenance) awaitTurn(ctx context.Context) (_ context.Context, done func(), err error) {
 	for {
 		turn, stop := context.WithCancel(ctx)
@@ -100,7 +100,8 @@ func (m *maintenance) awaitTurn(ctx context.Context) (_ context.Context, done fu
 	}
 }
 
-// take gives the scrub a turn, or returns what is closed when it may ask again.
+// take begins a turn of the scrub, or returns a channel that is closed at the end of the
+// running operation.
 func (m *maintenance) take(stop context.CancelFunc) (over <-chan struct{}) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -110,7 +111,7 @@ func (m *maintenance) take(stop context.CancelFunc) (over <-chan struct{}) {
 	return m.over
 }
 
-// endTurn ends the turn that there is.
+// endTurn ends the scrub's turn.
 func (m *maintenance) endTurn() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -119,7 +120,7 @@ func (m *maintenance) endTurn() {
 	m.turn = nil
 }
 
-// close lets nothing in any more, and waits for what is under way.
+// close rejects further operations, and waits for the running ones.
 func (m *maintenance) close() {
 	m.mu.Lock()
 	m.end()

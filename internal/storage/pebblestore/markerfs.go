@@ -6,12 +6,12 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// markerFS keeps the order in which Pebble changes names. A marker is a file whose
-// name says which manifest is the current one. Pebble makes the manifest, makes the
-// new marker, removes the old one, and syncs the directory once, at the end: after a
-// loss of power a file system may have any of the three and not the others, and there
-// would be no store. Here each is durable before the next begins. Common file systems
-// keep that order by themselves; a start takes two more syncs.
+// markerFS makes Pebble's changes of file names durable in their order. A marker is a
+// file whose name contains that of the current manifest. Pebble creates the manifest,
+// creates the new marker, removes the old one, and then syncs the directory once: after
+// a loss of power, a file system may have any subset of the three changes, and the store
+// would be lost. With markerFS, each change is durable before the next. Common file
+// systems keep the order by themselves; a start takes two more syncs.
 type markerFS struct{ vfs.FS }
 
 func (fs markerFS) Create(name string, c vfs.DiskWriteCategory) (vfs.File, error) {
@@ -31,5 +31,5 @@ func (fs markerFS) Create(name string, c vfs.DiskWriteCategory) (vfs.File, error
 	return f, nil
 }
 
-// Unwrap is for Pebble's look at what lies below.
+// Unwrap implements vfs.FS.
 func (fs markerFS) Unwrap() vfs.FS { return fs.FS }

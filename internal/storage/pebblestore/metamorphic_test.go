@@ -769,10 +769,10 @@ func (m *metamorphosis) open() {
 		MaxDevices:    maxDevices,
 		MemTableBytes: []int{64 << 10, 96 << 10, 1 << 20}[m.life.IntN(3)],
 		CacheBytes:    []int64{1, 256 << 10, 8 << 20}[m.life.IntN(3)],
-		Fatal: func(text string) {
+		OnFatal: func(text string) {
 			m.t.Errorf("seed %d: %s", m.seed, text)
 		},
-		Erased: func(e storage.Erasure) error {
+		OnErased: func(e storage.Erasure) error {
 			m.Lock()
 			defer m.Unlock()
 			m.told = append(m.told, e)

@@ -8,22 +8,22 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// counters count what Append and Expire do.
+// counters holds the counters of Append and Expire.
 type counters struct {
 	lookups, syncs, syncNanos, batchBytes atomic.Int64
 
 	expiredReadings, expiredDevices atomic.Int64
 }
 
-// DeviceCount returns how many devices the store holds; 0 when it is read-only.
+// DeviceCount returns the number of devices in the store, or 0 if it is read-only.
 func (s *Store) DeviceCount() int64 { return s.deviceCount.Load() }
 
 // Describe implements prometheus.Collector.
 func (s *Store) Describe(ch chan<- *prometheus.Desc) { prometheus.DescribeByCollect(s, ch) }
 
-// Collect implements prometheus.Collector. docs/metrics.md lists the metrics; counts begin
-// at Open. It takes microseconds, holds up commits for as long, and may run beside all
-// other calls. After Close the sizes are 0.
+// Collect implements prometheus.Collector. docs/metrics.md lists the metrics; counters start
+// at Open. Collect takes microseconds, delays commits by as much, and may be called
+// concurrently with all other methods. After Close the sizes are 0.
 func (s *Store) Collect(ch chan<- prometheus.Metric) {
 	show := func(kind prometheus.ValueType, name, help string, value float64) {
 		ch <- prometheus.MustNewConstMetric(prometheus.NewDesc(name, help, nil, nil), kind, value)
@@ -34,7 +34,7 @@ func (s *Store) Collect(ch chan<- prometheus.Metric) {
 	seconds := func(name, help string, d time.Duration) { show(counter, name, help, d.Seconds()) }
 
 	show(gauge, "pulsegate_store_devices", "Devices that the store holds.", float64(s.deviceCount.Load()))
-	show(gauge, "pulsegate_store_failed", "1 after a failed write or sync: no readings are taken until the next start, and the process is about to end.", truth[s.alarm.failed() != nil])
+	show(gauge, "pulsegate_store_failed", "1 after a failed write or sync: no readings are taken until the next start, and the process is about to end.", truth[s.alarm.err() != nil])
 	show(gauge, "pulsegate_store_recovered", "1 if the store was not closed in good order before this start: after a kill, a power cut or a failed sync.", truth[s.recovered])
 	count("pulsegate_store_background_errors_total", "Flushes and compactions that failed. They are tried again.", &s.troubles.background)
 	count("pulsegate_store_damage_total", "Times that a stored file was found damaged.", &s.troubles.damaged)
@@ -72,17 +72,17 @@ func (s *Store) Collect(ch chan<- prometheus.Metric) {
 
 	active := prometheus.NewDesc("pulsegate_store_active_devices",
 		"Devices whose newest reading was measured within the time that the label tells, to the minute.", []string{"within"}, nil)
-	// The alert rules compare the longest with another one, so that a device that is
-	// not used any more is missed for a day and not for ever.
+	// The alert rules compare the longest period with a shorter one, so that a device
+	// that is no longer used raises the alert for a day and not forever.
 	now := time.Now()
 	for label, within := range map[string]time.Duration{"15m": 15 * time.Minute, "1h": time.Hour, "24h": MaxActiveWithin} {
 		ch <- prometheus.MustNewConstMetric(active, gauge, float64(s.ActiveDevices(now, within)), label)
 	}
 }
 
-// treeMetrics returns what Pebble counts, and nothing after Close.
+// treeMetrics returns Pebble's metrics, which are zero after Close.
 func (s *Store) treeMetrics() *pebble.Metrics {
-	// A reader's view keeps Pebble open.
+	// The view keeps the tree open.
 	v, err := s.views.acquire()
 	if err != nil {
 		return new(pebble.Metrics)

@@ -2,7 +2,7 @@
 
 package pebblestore
 
-// CacheOffHeap says that Pebble takes the memory of its cache and memtables from
-// the C library, so that Go's memory limit does not see it. Builds without cgo take
-// it from Go's heap.
+// CacheOffHeap reports whether Pebble allocates its cache and memtables with the C
+// library, where Go's memory limit does not include them. Builds without cgo allocate
+// them on Go's heap.
 const CacheOffHeap = true

@@ -2,7 +2,7 @@
 
 package pebblestore
 
-// CacheOffHeap says that Pebble takes the memory of its cache and memtables from
-// Go's heap, where Go's memory limit sees it. Builds with cgo take it from the C
-// library.
+// CacheOffHeap reports whether Pebble allocates its cache and memtables with the C
+// library, where Go's memory limit does not include them. Builds without cgo allocate
+// them on Go's heap.
 const CacheOffHeap = false

@@ -14,11 +14,11 @@ import (
 
 // Open opens the store in dir and creates it if dir is empty or missing.
 //
-// The error wraps storage.ErrLocked when another process has the store open,
-// storage.ErrFormat when dir holds something else or a later version, or when a copy to it
-// was cut off, ErrBackup when it is a backup, storage.ErrCorrupt when files are damaged or
-// missing, and storage.ErrDiskLow when there is no space to replay the log. In all these
-// cases no reading was changed.
+// The error wraps storage.ErrLocked if another process has the store open,
+// storage.ErrFormat if dir holds other files or a later version, or if a copy to dir is
+// unfinished, ErrBackup if it is a backup, storage.ErrCorrupt if files are damaged or
+// missing, and storage.ErrDiskLow if there is not enough space to replay the log. In all
+// these cases no reading was changed.
 func Open(dir string, o Options) (*Store, error) {
 	o = o.withDefaults()
 	s, err := open(dir, o)
@@ -28,11 +28,11 @@ func Open(dir string, o Options) (*Store, error) {
 	return s, nil
 }
 
-// diskSlowAfter is how long an operation on a file may take before the log says so.
+// diskSlowAfter is the duration after which an operation on a file is logged as slow.
 const diskSlowAfter = 5 * time.Second
 
 func open(dir string, o Options) (_ *Store, err error) {
-	// What was opened so far, last first, is closed again after an error.
+	// After an error, everything opened so far is closed in reverse order.
 	var opened closers
 	defer func() {
 		if err != nil {
@@ -55,12 +55,12 @@ func open(dir string, o Options) (_ *Store, err error) {
 		files:    d,
 		options:  o,
 		readOnly: o.ReadOnly,
-		alarm:    &alarm{dir: dir, log: o.Log, tell: o.Fatal},
+		alarm:    &alarm{dir: dir, log: o.Log, onFatal: o.OnFatal},
 		disk:     newDiskWatch(d.fs, d.path, o.MinFreeBytes, o.Log),
 	}
 	s.disk.intact = func() {
 		if err := d.intact(); err != nil && !o.ReadOnly {
-			s.alarm.sound(err.Error())
+			s.alarm.raise(err.Error())
 		}
 	}
 	s.disk.start()
@@ -91,12 +91,12 @@ func open(dir string, o Options) (_ *Store, err error) {
 		}
 		s.maintenance = newMaintenance()
 		s.settler = newSettler(s.db, t, o.MaxDevices)
-		s.noteDevices()
+		s.publishDeviceCount()
 	}
 	s.views.publish(s.db.NewSnapshot())
 	s.opened = opened
 	if !o.ReadOnly {
-		need := s.roomBytes
+		need := s.neededBytes
 		s.disk.need.Store(&need)
 		if intentErr != nil {
 			s.troubles.damage(intentErr)
@@ -109,19 +109,19 @@ func open(dir string, o Options) (_ *Store, err error) {
 	return s, nil
 }
 
-// resumeErasure finishes an erasure that was left unfinished. If it fails, the store can be
-// used nevertheless: the readings are removed, or the store has failed. The next start tries
+// resumeErasure finishes an unfinished erasure. If that fails, the store is usable
+// nevertheless: the readings are removed, or the store has failed. The next start tries
 // again.
 func (s *Store) resumeErasure(in *intent) {
-	if err := s.finish(in, s.options.Erased); err != nil {
+	if err := s.finish(in, s.options.OnErased); err != nil {
 		s.options.Log.Error("an erasure is still unfinished; the next start tries again", "dir", s.dir, "error", err)
 		return
 	}
-	s.options.Log.Info("an erasure has been finished", "dir", s.dir, "device", in.Device, "readings", in.Readings)
+	s.options.Log.Info("finished an earlier erasure", "dir", s.dir, "device", in.Device, "readings", in.Readings)
 }
 
-// openPebble opens the tree in d. What must be closed after it goes to opened
-// first, and the tree itself last.
+// openPebble opens the tree in d. It adds everything that must be closed to opened, the
+// tree last.
 func openPebble(d *directory, o Options, a *alarm, disk *diskWatch, tr *troubles, opened *closers) (_ *pebble.DB, err error) {
 	p := pebbleOptions(o)
 	p.Lock = d.lock
@@ -130,9 +130,9 @@ func openPebble(d *directory, o Options, a *alarm, disk *diskWatch, tr *troubles
 	p.Logger = pebbleLogger{log: o.Log, alarm: a}
 	p.CacheSize = o.CacheBytes
 
-	files := &lateFS{FS: newLister(d), dir: d.path, ring: a.ring}
+	files := &lateFS{FS: newLister(d), dir: d.path, raise: a.raiseAndBlock}
 	events := &pebble.EventListener{}
-	watched, health := vfs.WithDiskHealthChecks(vfs.OnDiskFull(markerFS{files}, disk.full), diskSlowAfter, nil,
+	watched, health := vfs.WithDiskHealthChecks(vfs.OnDiskFull(markerFS{files}, disk.noSpace), diskSlowAfter, nil,
 		func(info vfs.DiskSlowInfo) { events.DiskSlow(info) })
 	opened.add(health)
 	p.FS = logFS{FS: watched, dir: d.path, alarm: a}
@@ -151,7 +151,7 @@ func openPebble(d *directory, o Options, a *alarm, disk *diskWatch, tr *troubles
 			return nil, err
 		}
 	}
-	// Pebble panics on some kinds of damage.
+	// Pebble's Open panics on some kinds of damage.
 	defer func() {
 		switch p := recover().(type) {
 		case nil:
@@ -165,7 +165,7 @@ func openPebble(d *directory, o Options, a *alarm, disk *diskWatch, tr *troubles
 	defer a.creating.Store(false)
 	db, err := pebble.Open(d.path, p)
 	files.finished.Store(true)
-	if failure := a.failure(); failure != nil {
+	if failure := a.reportedErr(); failure != nil {
 		if err == nil {
 			failure = joinClose(failure, db)
 		}
@@ -181,7 +181,8 @@ func openPebble(d *directory, o Options, a *alarm, disk *diskWatch, tr *troubles
 	return db, nil
 }
 
-// prepare verifies the files of a store, and then says that they change.
+// prepare verifies the files of a store, and marks the list as that of a store being
+// opened.
 func (d *directory) prepare(o Options) error {
 	verify := d.verifyAll
 	if o.inspect != nil {
@@ -192,18 +193,18 @@ func (d *directory) prepare(o Options) error {
 		return err
 	}
 	if l != nil && l.state == listBackup {
-		return fmt.Errorf("%w; \"pulsegate restore\" makes a store of it", ErrBackup)
+		return fmt.Errorf("%w; \"pulsegate restore\" makes a store from it", ErrBackup)
 	}
-	if err := d.roomToReplay(o.MinFreeBytes); err != nil {
+	if err := d.checkReplaySpace(o.MinFreeBytes); err != nil {
 		return err
 	}
-	if err := d.removeRests(); err != nil {
-		return fmt.Errorf("remove what a crash left: %w", err)
+	if err := d.removeUnfinished(); err != nil {
+		return fmt.Errorf("remove unfinished files: %w", err)
 	}
 	return d.beginOpening(l)
 }
 
-// closers close in reverse order.
+// closers is a list of closers, to be closed in reverse order.
 type closers []io.Closer
 
 func (cs *closers) add(c io.Closer) { *cs = append(*cs, c) }
@@ -216,7 +217,7 @@ func (cs *closers) Close() error {
 	return errors.Join(errs...)
 }
 
-// A treeCloser closes a tree.
+// A treeCloser closes the tree, and clears directory.clean if that fails.
 type treeCloser struct {
 	*pebble.DB
 	dir *directory
@@ -224,6 +225,6 @@ type treeCloser struct {
 
 func (c treeCloser) Close() error {
 	err := c.DB.Close()
-	c.dir.sound = c.dir.sound && err == nil
+	c.dir.clean = c.dir.clean && err == nil
 	return err
 }

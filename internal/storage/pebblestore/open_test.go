@@ -89,7 +89,7 @@ func TestForeignDirectory(t *testing.T) {
 	}{
 		{"somebody's files", map[string]string{"thesis.txt": "..."}, "thesis.txt"},
 		{"a store of a later version", map[string]string{"PULSEGATE": "pulsegate store, format 2\n", "x.sst": ""}, "format 2"},
-		{"a store of no version", map[string]string{"PULSEGATE": "hello\n"}, "does not tell"},
+		{"a store of no version", map[string]string{"PULSEGATE": "hello\n"}, "has no version"},
 		{"a store whose Pebble is newer", map[string]string{"PULSEGATE": ours, "marker.format-version.000013.025": ""}, "later version"},
 		{"an interrupted creation and a file", map[string]string{"PULSEGATE.new": "", "thesis.txt": ""}, "thesis.txt"},
 		{"an interrupted creation and a table", map[string]string{"PULSEGATE.new": "", "000004.sst": ""}, "000004.sst"},

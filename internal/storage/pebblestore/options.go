@@ -20,68 +20,66 @@ const (
 	DefaultMemTableBytes = 16 << 20
 )
 
-// Options configure a store. The zero Options are good for a container of 128 MiB
-// and for a machine of 24 GiB; the latter reads older data faster with a larger
+// Options configures a store. The zero value is suitable for a container with 128 MiB of
+// memory as well as for a machine with 24 GiB, which reads older data faster with a larger
 // CacheBytes.
 type Options struct {
-	// MaxDevices bounds the number of devices, and by it the memory of their
-	// table, which is about 180 bytes each. A reading of a further device is
-	// refused as storage.TooManyDevices. 0 means DefaultMaxDevices.
+	// MaxDevices bounds the number of devices, and so the memory of their table, about
+	// 180 bytes each. A reading of a further device gets the outcome
+	// storage.TooManyDevices. 0 means DefaultMaxDevices.
 	MaxDevices int
 
-	// MinFreeBytes is the free space of the file system below which Append refuses
-	// groups with storage.ErrDiskLow. It leaves room for what is written between two
-	// looks at the disk. Where the store may need more, to flush and to compact what
-	// it holds, that much is wanted; room.go says how much it is. 0 means
-	// DefaultMinFreeBytes, a negative number turns the limit off.
+	// MinFreeBytes is the free space of the file system below which Append rejects
+	// groups with storage.ErrDiskLow. It must cover what is written between two polls
+	// of the free space. If the store may need more space for flushes and compactions,
+	// that is required instead; see space.go. 0 means DefaultMinFreeBytes; a negative
+	// number disables the limit.
 	MinFreeBytes int64
 
-	// CacheBytes bounds the memory for cached blocks and for memtables together.
-	// Pebble takes the memtables' share out of it first. 0 means
-	// DefaultCacheBytes.
+	// CacheBytes bounds the memory for cached blocks and memtables together; memtables
+	// take precedence. 0 means DefaultCacheBytes.
 	CacheBytes int64
 
-	// MemTableBytes is the size of a memtable, of which there may be two. A
-	// larger one makes fewer, larger tables, and a longer log to replay after a
-	// crash. 0 means DefaultMemTableBytes.
+	// MemTableBytes is the size of a memtable; there may be two. A larger one makes
+	// fewer, larger tables, and a longer log to replay after a crash. 0 means
+	// DefaultMemTableBytes.
 	MemTableBytes int
 
-	// ReadOnly opens a store that nobody has open, for reading. Nothing in the
-	// directory is changed but its lock file. After a crash the log is replayed
-	// in memory, so that readers may see readings that were never synced.
+	// ReadOnly opens the store for reading. No other process may have it open. Only the
+	// lock file is changed. After a crash the log is replayed in memory, so readers may
+	// see readings that were never synced.
 	ReadOnly bool
 
-	// Existing opens nothing but a store that is there: an empty or missing directory
-	// is left as it is, with storage.ErrFormat. ReadOnly implies it.
+	// Existing makes Open return storage.ErrFormat, and change nothing, if the directory
+	// is empty or missing. ReadOnly implies it.
 	Existing bool
 
-	// Log receives what the store has to say. Pebble's own messages go to the
-	// debug level. nil means that nothing is logged.
+	// Log receives log records. Pebble's own messages have the debug level. nil
+	// disables logging.
 	Log *slog.Logger
 
-	// Fatal is called once when writing has failed in a way that nothing but a
-	// new start can mend, such as a failed sync of the log. Its argument is a
-	// text for the operator. It should end the process, or see to it that it
-	// ends soon, and must call nothing of the store but Ready and Collect.
+	// OnFatal is called once after a write error from which only a restart recovers,
+	// such as a failed sync of the log. Its argument is a text for the operator. It
+	// should end the process, or arrange that it ends soon. The only methods of the
+	// Store that it may call are Ready and Collect.
 	//
-	// Until it returns, no call but these reports the failure. Then an Append or an
-	// Open that has failed returns storage.ErrFailed. A failure in the background,
-	// or in the change from one log to the next, waits for the end of the process,
-	// because Pebble cannot go on from there; Append, Open and Close may then wait
-	// too. nil is a function that returns.
-	Fatal func(message string)
+	// Until OnFatal returns, only these two report the failure. Afterwards, the Append
+	// or Open that failed returns storage.ErrFailed. After a failure in the background,
+	// or in the switch from one log to the next, a goroutine blocks until the process
+	// ends, because Pebble cannot continue; Append, Open and Close may then block too.
+	// OnFatal may be nil.
+	OnFatal func(message string)
 
-	// Erased is called when an erasure is finished that was left unfinished before: by
-	// Open, and by Store.Erase of another device. After an error the erasure stays
-	// unfinished, and Erased is called again by whoever finishes it next. After a crash
-	// it may be called twice for the same. It must not call the store. nil is a function
-	// that does nothing.
-	Erased func(storage.Erasure) error
+	// OnErased is called when an earlier, unfinished erasure is finished: by Open, or by
+	// Store.Erase of another device. If it returns an error, the erasure stays
+	// unfinished, and OnErased is called again by the next attempt. After a crash it may
+	// be called twice for the same erasure. It must not call the Store. It may be nil.
+	OnErased func(storage.Erasure) error
 
-	// FS is the file system; nil means the operating system's. It is for tests.
+	// FS is the file system; nil means the operating system's. It is meant for tests.
 	FS vfs.FS
 
-	// inspect takes the place of directory.verifyAll.
+	// inspect replaces directory.verifyAll.
 	inspect func(*directory) (*fileList, error)
 }
 
@@ -93,11 +91,11 @@ func (o Options) withDefaults() Options {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	if o.Fatal == nil {
-		o.Fatal = func(string) {}
+	if o.OnFatal == nil {
+		o.OnFatal = func(string) {}
 	}
-	if o.Erased == nil {
-		o.Erased = func(storage.Erasure) error { return nil }
+	if o.OnErased == nil {
+		o.OnErased = func(storage.Erasure) error { return nil }
 	}
 	if o.FS == nil {
 		o.FS = vfs.Default
@@ -105,10 +103,10 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// minMemTableBytes is the least that Pebble can work with.
+// minMemTableBytes is the smallest size that Pebble supports.
 const minMemTableBytes = 64 << 10
 
-// validate reports options with which nothing can be opened. Defaults are set.
+// validate returns an error if an option is invalid. Defaults must be set already.
 func (o *Options) validate() error {
 	switch {
 	case o.MaxDevices < 0:
@@ -121,38 +119,39 @@ func (o *Options) validate() error {
 	return nil
 }
 
-// pebbleFormat is the version of Pebble's own formats. It is named by number, so
-// that a new release of Pebble does not change what a store needs to be read.
-// From version 20 on, the log tells how far it was synced, so that replay can tell
-// a torn end from damage in the middle.
+// pebbleFormat is the version of Pebble's own formats. It is a number, so that a new
+// release of Pebble does not change the format of new stores. From version 20 on, the log
+// records how far it was synced, so that replay can distinguish a torn end from damage
+// before it.
 const pebbleFormat pebble.FormatMajorVersion = 24
 
-// pebbleOptions returns Pebble's options. What is not named here has Pebble's
-// default: larger blocks, zstd, more memtables and a second compaction were
-// measured on a fleet of 10,000 devices and changed neither CPU time per reading nor
-// size enough to be worth a line. The caller adds what belongs to one open store:
-// lock, cache, file system, listener.
+// pebbleOptions returns Pebble's options. Options not set here have Pebble's defaults:
+// larger blocks, zstd, more memtables and concurrent compactions were measured with 10,000
+// devices, and none changed CPU time per reading or size enough to be worth setting. The
+// caller sets the options that belong to one open store: lock, cache, file system,
+// listener.
 func pebbleOptions(o Options) *pebble.Options {
 	p := &pebble.Options{
 		FormatMajorVersion: pebbleFormat,
 		ReadOnly:           o.ReadOnly,
-		// Pebble's 4 MiB make tables of half a second's readings.
+		// With Pebble's default of 4 MiB, a table would hold the readings of half a
+		// second.
 		MemTableSize: uint64(o.MemTableBytes),
-		// Flushed tables are merged into the level below when four overlap, and not
-		// when two do: each merge rewrites what it meets there. Of 10 million readings
-		// compactions write 62 bytes each instead of 97, and readers have at most two
-		// tables more to look into (docs/adr/0013-cheaper-fast-lane.md).
+		// Merge flushed tables into the next level when four overlap, instead of two:
+		// each merge rewrites the overlapping tables of that level. For 10 million
+		// readings, compactions write 62 bytes per reading instead of 97, and readers
+		// search at most two more tables (docs/adr/0013-cheaper-fast-lane.md).
 		L0CompactionThreshold: 8,
-		// Pebble stops writes at 12 tables that overlap, which bulk reaches before the
-		// compactions that begin at 8 end. The price is paid by readers while tables
-		// overlap: BenchmarkReadDeep, with two readings of each of 10,000 devices in
-		// every table, has a page of readings in 0.1 ms with 12 tables and in 0.9 ms with
-		// 60, and the latest values of a device in 0.1 and 3.4 ms.
+		// By default Pebble stops writes at 12 overlapping tables. A bulk load reaches
+		// these before the compactions that begin at 8 end. The cost is slower reads
+		// while tables overlap: in BenchmarkReadDeep, with two readings of each of 10,000
+		// devices in every table, a page of readings takes 0.1 ms with 12 tables and
+		// 0.9 ms with 60, and the latest values of a device take 0.1 and 3.4 ms.
 		L0StopWritesThreshold: 64,
 	}
 	for i := range p.Levels {
-		// A filter of 10 bits a key answers most look-ups of late readings that
-		// are not there without reading a data block. It adds 1.25 bytes a
+		// A filter with 10 bits per key answers most look-ups of late readings that
+		// are not stored without reading a data block. It adds 1.25 bytes per
 		// reading.
 		p.Levels[i].FilterPolicy = bloom.FilterPolicy(10)
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
-// ctxEvery is the number of records after which a read looks at its context.
+// ctxEvery is the number of records after which a read checks its context.
 const ctxEvery = 1024
 
 // Latest implements [storage.Store]. It reads the device's record and its tail of
@@ -107,7 +107,7 @@ func (s *Store) scan(ctx context.Context, r *storage.Range, dst []storage.Record
 	return n, corrupt(it.Error())
 }
 
-// take decodes the reading that it stands at.
+// take decodes the reading at the iterator's position.
 func take(it *pebble.Iterator, device *vitals.Name, dst *storage.Record) error {
 	_, ms, err := decodeReadingKey(it.Key())
 	if err != nil {
@@ -148,7 +148,7 @@ func (s *Store) devices(ctx context.Context, after *vitals.Name, dst []storage.D
 	if err != nil {
 		return 0, corrupt(err)
 	}
-	// Behind a name comes its name with a NUL: no name lies between.
+	// A name followed by a NUL sorts after the name and before every other name after it.
 	from := append(appendRecordKey(nil, after), 0)
 	for ok := sc.first(from); ok; ok = sc.next() {
 		dst[n] = sc.device.public(sc.name)
@@ -163,8 +163,7 @@ func (s *Store) devices(ctx context.Context, after *vitals.Name, dst []storage.D
 	return n, sc.close()
 }
 
-// enter begins a read: it returns the view to read from, which the caller must
-// release.
+// enter begins a read. It returns the current view, which the caller must release.
 func (s *Store) enter(ctx context.Context) (*view, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err

@@ -16,39 +16,39 @@ import (
 	"github.com/pulsegate/pulsegate/internal/storage"
 )
 
-// # How a copy comes to be whole or not at all
+// # How copies are made atomic
 //
-// A copy is written to a working directory: DIR.partial beside DIR, or DIR/partial
-// where DIR is there already, which must be empty; it may be a mount point. Each file
-// is synced, then the working directory, and then Check reads all of it. Only a copy
-// that is sound gets its name: DIR.partial is renamed to DIR; or the files move from
-// DIR/partial to DIR, the one that makes a directory a store last.
+// A copy is written to a working directory: DIR.partial, or DIR/partial if DIR exists,
+// which must then be empty; it may be a mount point. Each file is synced, then the working
+// directory, and then Check verifies all of it. Only a valid copy gets its name: DIR.partial
+// is renamed to DIR; or the files are moved from DIR/partial to DIR, PULSEGATE last, which
+// makes the directory a store.
 const (
 	partialSuffix = ".partial"
 	partialDir    = "partial"
 )
 
-// ErrNotEmpty means that a copy was to be written to a place that holds something.
-var ErrNotEmpty = errors.New("pebblestore: the place is not empty")
+// ErrNotEmpty means that a copy cannot be written because its directory is not empty.
+var ErrNotEmpty = errors.New("pebblestore: the directory is not empty")
 
-// CopyOptions configure the making of a copy. The zero CopyOptions are good.
+// CopyOptions configures the making of a copy. The zero value is valid.
 type CopyOptions struct {
-	// Bytes is the size of all files, as [Backup.Bytes] returns it. The copy is
-	// not begun without as much free space. 0: unknown.
+	// Bytes is the size of all files, as returned by [Backup.Bytes]. The copy is not
+	// begun with less free space. 0: unknown.
 	Bytes int64
 
-	// Progress, if not nil, is called now and then with the bytes of tables that
-	// were verified, and of how many, once everything was written.
+	// Progress, if not nil, is called periodically while the written copy is verified,
+	// with the number of verified bytes in tables and the number of all.
 	Progress func(tableBytes, ofTableBytes int64)
 
 	FS vfs.FS // as in Options
 }
 
-// ReceiveBackup writes the archive that [Backup.WriteTo] writes to dir, which must be
-// missing or empty, verifies it as [Check] does, and returns what it holds. After an
-// error, that of ctx included, dir is as it was.
+// ReceiveBackup reads an archive written by [Backup.WriteTo], writes its files to dir,
+// which must be missing or empty, verifies them like [Check], and returns the Report.
+// After an error, that of ctx included, dir is unchanged.
 //
-// The error wraps ErrNotEmpty, or storage.ErrDiskLow when there is not enough space.
+// The error wraps ErrNotEmpty, or storage.ErrDiskLow if there is not enough space.
 func ReceiveBackup(ctx context.Context, r io.Reader, dir string, o CopyOptions) (Report, error) {
 	report, err := receive(ctx, r, dir, o)
 	if err != nil {
@@ -57,19 +57,19 @@ func ReceiveBackup(ctx context.Context, r io.Reader, dir string, o CopyOptions) 
 	return report, nil
 }
 
-// CheckPlace returns the error, which wraps ErrNotEmpty, with which dir would be refused
-// as the place of a copy. A nil FS is the operating system's.
-func CheckPlace(dir string, fsys vfs.FS) error {
+// CheckDestination returns an error that wraps ErrNotEmpty if a copy cannot be written to dir. A
+// nil fsys means the operating system's.
+func CheckDestination(dir string, fsys vfs.FS) error {
 	if fsys == nil {
 		fsys = vfs.Default
 	}
-	_, err := newPlace(fsys, dir)
+	_, err := newDestination(fsys, dir)
 	return err
 }
 
-// Restore makes a store in dir, which must be missing or empty, of a backup, or of a
-// store that was stopped in good order. Errors are those of ReceiveBackup; they wrap
-// storage.ErrFormat when there is nothing that could be restored.
+// Restore makes a store in dir, which must be missing or empty, from a backup or a store
+// that was closed cleanly. The error is as for ReceiveBackup; it wraps storage.ErrFormat if
+// backup is neither.
 func Restore(ctx context.Context, backup, dir string, o CopyOptions) (Report, error) {
 	report, err := restore(ctx, backup, dir, o)
 	if err != nil {
@@ -88,7 +88,7 @@ func restore(ctx context.Context, backup, dir string, o CopyOptions) (_ Report, 
 	return copyStopped(ctx, b, dir, o)
 }
 
-// copyStopped writes b to dir. The archive never leaves memory.
+// copyStopped writes b to dir. It pipes the archive, without storing it.
 func copyStopped(ctx context.Context, b *Backup, dir string, o CopyOptions) (Report, error) {
 	r, w := io.Pipe()
 	sent := make(chan error, 1)
@@ -109,7 +109,7 @@ func receive(ctx context.Context, r io.Reader, dir string, o CopyOptions) (_ Rep
 			return Report{}, err
 		}
 	}
-	p, err := newPlace(o.FS, dir)
+	p, err := newDestination(o.FS, dir)
 	if err != nil {
 		return Report{}, err
 	}
@@ -130,25 +130,25 @@ func receive(ctx context.Context, r io.Reader, dir string, o CopyOptions) (_ Rep
 		}
 	}})
 	if err != nil {
-		return report, fmt.Errorf("the copy is not sound: %w", err)
+		return report, fmt.Errorf("the copy is damaged: %w", err)
 	}
 	return report, p.commit()
 }
 
-// A place is where a copy comes to stand.
-type place struct {
+// A destination is the directory to which a copy is written.
+type destination struct {
 	fs     vfs.FS
 	dir    string
 	parent string // of dir
 	work   string // the working directory
-	exists bool   // dir was there
+	exists bool   // dir existed before
 
-	moved []string // files that have moved from work to dir
+	moved []string // files that were moved from work to dir
 }
 
-// newPlace refuses a place that holds anything.
-func newPlace(fsys vfs.FS, dir string) (*place, error) {
-	p := &place{fs: fsys, dir: dir, parent: fsys.PathDir(dir), work: dir + partialSuffix}
+// newDestination returns an error if dir is not empty.
+func newDestination(fsys vfs.FS, dir string) (*destination, error) {
+	p := &destination{fs: fsys, dir: dir, parent: fsys.PathDir(dir), work: dir + partialSuffix}
 	names, err := fsys.List(dir)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -171,14 +171,14 @@ func newPlace(fsys vfs.FS, dir string) (*place, error) {
 	return p, nil
 }
 
-func (p *place) unfinished() error {
-	return fmt.Errorf("%w: %s is the rest of a copy that was cut off, or one that is being made; remove it if none is", ErrNotEmpty, p.work)
+func (p *destination) unfinished() error {
+	return fmt.Errorf("%w: %s is an interrupted copy, or one in progress; remove it if none is in progress", ErrNotEmpty, p.work)
 }
 
-// begin makes the working directory, where there is space.
-func (p *place) begin(bytes int64) error {
+// begin creates the working directory if there is enough space.
+func (p *destination) begin(bytes int64) error {
 	if bytes > 0 {
-		need := uint64(bytes + bytes/64 + 1<<20) // the file system's own share is on top
+		need := uint64(bytes + bytes/64 + 1<<20) // with the overhead of the file system
 		usage, err := p.fs.GetDiskUsage(p.nearest())
 		if err == nil && usage.AvailBytes < need {
 			return fmt.Errorf("%w: %d bytes are free, and the copy takes %d", storage.ErrDiskLow, usage.AvailBytes, need)
@@ -187,8 +187,8 @@ func (p *place) begin(bytes int64) error {
 	return (&directory{fs: p.fs, path: p.work}).make()
 }
 
-// nearest returns the innermost directory above the working directory that exists.
-func (p *place) nearest() string {
+// nearest returns the nearest existing parent of the working directory.
+func (p *destination) nearest() string {
 	for dir := p.fs.PathDir(p.work); ; dir = p.fs.PathDir(dir) {
 		if _, err := p.fs.Stat(dir); err == nil || dir == p.fs.PathDir(dir) {
 			return dir
@@ -197,7 +197,7 @@ func (p *place) nearest() string {
 }
 
 // write writes the files of an archive.
-func (p *place) write(ctx context.Context, r io.Reader) error {
+func (p *destination) write(ctx context.Context, r io.Reader) error {
 	tr := tar.NewReader(r)
 	whole := false
 	for {
@@ -222,7 +222,7 @@ func (p *place) write(ctx context.Context, r io.Reader) error {
 	return syncDir(p.fs, p.work)
 }
 
-func (p *place) writeFile(ctx context.Context, name string, r io.Reader) error {
+func (p *destination) writeFile(ctx context.Context, name string, r io.Reader) error {
 	path := p.fs.PathJoin(p.work, name)
 	if _, err := p.fs.Stat(path); err == nil {
 		return fmt.Errorf("%w: the archive has it twice", storage.ErrFormat)
@@ -231,8 +231,8 @@ func (p *place) writeFile(ctx context.Context, name string, r io.Reader) error {
 	if err != nil {
 		return err
 	}
-	// A directory that was there before may let others in. File systems without modes
-	// refuse this: there, whoever mounts them decides.
+	// The directory may be readable by others. Ignore errors: some file systems have no
+	// modes.
 	if p.fs == vfs.Default {
 		_ = os.Chmod(path, 0o600)
 	}
@@ -246,7 +246,7 @@ func (p *place) writeFile(ctx context.Context, name string, r io.Reader) error {
 }
 
 // commit gives the copy its name.
-func (p *place) commit() error {
+func (p *destination) commit() error {
 	if !p.exists {
 		if err := p.fs.Rename(p.work, p.dir); err != nil {
 			return err
@@ -264,7 +264,7 @@ func (p *place) commit() error {
 			}
 		}
 	}
-	// Everything else is where it belongs, durably, before this is.
+	// All other files must be in place, durably, before formatFile is.
 	if err := syncDir(p.fs, p.dir); err != nil {
 		return err
 	}
@@ -277,7 +277,7 @@ func (p *place) commit() error {
 	return syncDir(p.fs, p.dir)
 }
 
-func (p *place) move(name string) error {
+func (p *destination) move(name string) error {
 	err := p.fs.Rename(p.fs.PathJoin(p.work, name), p.fs.PathJoin(p.dir, name))
 	if err == nil {
 		p.moved = append(p.moved, name)
@@ -285,8 +285,8 @@ func (p *place) move(name string) error {
 	return err
 }
 
-// abandon leaves the place as it was, unless the copy is whole.
-func (p *place) abandon() error {
+// abandon removes everything that was written, unless the copy is complete.
+func (p *destination) abandon() error {
 	if slices.Contains(p.moved, formatFile) {
 		return nil
 	}

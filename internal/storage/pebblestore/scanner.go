@@ -10,11 +10,11 @@ import (
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
-// A deviceScanner reads devices in the order of their names: each one's record, and
-// what its tail adds to that.
+// A deviceScanner reads devices in the order of their names, each from its record and
+// its tail.
 type deviceScanner struct {
 	records *pebble.Iterator
-	tails   *tailReader // nil: records alone
+	tails   *tailReader // nil: only records
 	err     error
 
 	name   vitals.Name // of the current device
@@ -37,7 +37,7 @@ func newDeviceScanner(r pebble.Reader, withTails bool) (*deviceScanner, error) {
 	return sc, nil
 }
 
-// first moves to the first device whose record's key is at or behind from.
+// first moves to the first device whose record's key is not before from.
 func (sc *deviceScanner) first(from []byte) bool { return sc.take(sc.records.SeekGE(from)) }
 
 func (sc *deviceScanner) next() bool { return sc.take(sc.records.Next()) }
@@ -65,7 +65,7 @@ func (sc *deviceScanner) take(ok bool) bool {
 	return sc.err == nil
 }
 
-// close releases sc and returns the first error that it met.
+// close closes the iterators and returns the first error of the scan.
 func (sc *deviceScanner) close() error {
 	err := sc.err
 	if closeErr := sc.records.Close(); err == nil {
@@ -79,7 +79,8 @@ func (sc *deviceScanner) close() error {
 	return corrupt(err)
 }
 
-// A tailReader reads the tails of devices. It is fastest when their names ascend.
+// A tailReader reads the tails of devices. It is fastest if these are read in the order of
+// their names.
 type tailReader struct {
 	it  *pebble.Iterator
 	key []byte
@@ -93,7 +94,7 @@ func newTailReader(r pebble.Reader) (*tailReader, error) {
 	return &tailReader{it: it, key: make([]byte, 0, maxReadingKeyBytes)}, nil
 }
 
-// read takes the readings behind d's record into d.
+// read adds the tail of the device to d.
 func (t *tailReader) read(name *vitals.Name, d *device) error {
 	t.key = appendReadingKey(t.key[:0], name, uint64(d.recordedUnixMs)+1)
 	prefix := t.key[:len(t.key)-8]
@@ -110,7 +111,7 @@ func (t *tailReader) read(name *vitals.Name, d *device) error {
 		if err := decodeReading(value, &r); err != nil {
 			return readingError(name, ms, err)
 		}
-		d.note(ms, &r.values)
+		d.update(ms, &r.values)
 		d.tail++
 	}
 	return t.it.Error()

@@ -17,9 +17,9 @@ import (
 
 // # Scrubbing
 //
-// Damage in old readings goes unnoticed until somebody reads them, and by then the backups
-// from before the damage may be gone. The scrub therefore reads every table of a running
-// store periodically and verifies the checksum of every block.
+// Damage in old readings goes unnoticed until they are read, and by then the backups from
+// before the damage may be gone. The scrub therefore reads every table of an open store
+// periodically and verifies the checksum of every block.
 //
 //   - A pass reads the tables in the order of their numbers, up to the newest table at its
 //     start. Newer tables have just been written and synced; the next pass reads them.
@@ -37,20 +37,20 @@ import (
 //     restart does not hide damage until the next pass.
 //
 // A pass starts with the manifest and with the files that do not change while the store is
-// open. Logs are not read: their readings are in the memtable too, and are written to a table
-// from there.
+// open. Logs are not read: their readings are also in the memtable, from which they are
+// written to a table.
 //
-// A read that the system refuses is not damage, because the fault may pass. The table is
-// retried after ten minutes, and the delay doubles with each failure.
+// An error of the operating system is not damage, because it may be temporary. The table
+// is retried after ten minutes, and the delay doubles with each failure.
 const (
 	scrubMinRate = 256 << 10 // bytes per second; one chunk
 	scrubMaxRate = 8 << 20   // 4 TB in a week
 
-	scrubStartDelay = time.Minute      // leaves the first minute to start-up
-	scrubSaveEvery  = time.Minute      // at most
-	scrubIdleFor    = time.Hour        // between two looks at the clock and at the tables, at most
+	scrubStartDelay = time.Minute      // keeps the disk free during the start
+	scrubSaveEvery  = time.Minute      // shortest time between two writes of the progress
+	scrubIdleFor    = time.Hour        // longest time between two checks of the clock and the tables
 	scrubFaultPause = time.Minute      // after a table that could not be read
-	scrubRetryAfter = 10 * time.Minute // the first time
+	scrubRetryAfter = 10 * time.Minute // first delay
 )
 
 // scrubRate returns the rate, in bytes per second, at which to read the given number of
@@ -62,7 +62,7 @@ func scrubRate(bytes int64, left time.Duration) int64 {
 	return int64(min(max(float64(bytes)/left.Seconds(), scrubMinRate), scrubMaxRate))
 }
 
-// scrubCounters are what the metrics show of the scrub.
+// scrubCounters holds the metrics of the scrub.
 type scrubCounters struct {
 	bytes       atomic.Int64
 	endedUnixMs atomic.Int64
@@ -166,7 +166,7 @@ func (c *scrubber) step(ctx context.Context, files []tableFile) (wait time.Durat
 	return wait
 }
 
-// prune forgets failed tables that the store no longer has.
+// prune removes failed tables that the store no longer has.
 func (c *scrubber) prune(files []tableFile) {
 	maps.DeleteFunc(c.bad, func(number uint64, _ *badTable) bool {
 		_, live := slices.BinarySearchFunc(files, number, compareNumber)
@@ -276,7 +276,7 @@ func (c *scrubber) verify(ctx context.Context, f tableFile, bytesPerSecond int64
 	end()
 	switch {
 	case err == nil:
-		c.sound(f, path)
+		c.markVerified(f, path)
 		return true, 0
 	case interrupted:
 		return false, 0
@@ -293,8 +293,8 @@ func (c *scrubber) live(f tableFile) bool {
 	return err == nil && live
 }
 
-// sound records that a table was verified.
-func (c *scrubber) sound(f tableFile, path string) {
+// markVerified records that a table was verified.
+func (c *scrubber) markVerified(f tableFile, path string) {
 	if c.bad[f.number] == nil {
 		return
 	}

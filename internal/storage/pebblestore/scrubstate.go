@@ -24,7 +24,7 @@ import (
 // pass, the range of table numbers that it has yet to verify, the end of the last complete
 // pass, and one line for each table that failed. Times are Unix milliseconds.
 //
-// Nothing stored depends on this file: if it is missing or damaged, a new pass starts. It is
+// No reading depends on this file: if it is missing or damaged, a new pass starts. It is
 // therefore neither in the list of files nor in backups.
 const scrubFile = "SCRUB"
 
@@ -32,16 +32,16 @@ const (
 	scrubHeader   = "pulsegate scrub 1\n"
 	maxScrubBytes = 64 << 10
 
-	// maxScrubBad bounds the failed tables that are remembered over a restart. The next pass
-	// finds the others again.
+	// maxScrubBad bounds the number of failed tables in the file. The next pass finds the
+	// others again.
 	maxScrubBad = 1000
 )
 
-// A scrubState is the content of that file.
+// A scrubState is the content of scrubFile.
 type scrubState struct {
 	begunUnixMs int64    // start of the pass; 0: no pass has started
 	endedUnixMs int64    // end of the last complete pass; 0: there is none
-	next, last  uint64   // the pass has yet to verify tables next to last; both 0: no pass is under way
+	next, last  uint64   // the pass has yet to verify tables next to last; both 0: no pass is running
 	bad         []uint64 // tables that failed
 }
 
@@ -54,8 +54,7 @@ func (st *scrubState) end(nowUnixMs int64) { st.endedUnixMs, st.next, st.last = 
 // underWay reports whether a pass has begun and not ended.
 func (st *scrubState) underWay() bool { return st.next > 0 }
 
-// rest returns those of files that the pass has yet to verify. Files are in the order of
-// their numbers.
+// rest returns the files that the pass has yet to verify. Files must be sorted by number.
 func (st *scrubState) rest(files []tableFile) []tableFile {
 	from, _ := slices.BinarySearchFunc(files, st.next, compareNumber)
 	to, _ := slices.BinarySearchFunc(files, st.last+1, compareNumber)
@@ -70,7 +69,7 @@ func (st *scrubState) text() []byte {
 	return fmt.Appendf(b, "end %08x\n", checksum(b))
 }
 
-// parseScrub reads what text returns, and nothing else.
+// parseScrub parses a text that scrubState.text has returned. Any other text is damaged.
 func parseScrub(text []byte) (*scrubState, error) {
 	st := &scrubState{}
 	head, bad, _ := strings.Cut(string(text), "\nbad ")
@@ -87,8 +86,8 @@ func parseScrub(text []byte) (*scrubState, error) {
 	return st, nil
 }
 
-// readScrub returns the progress of the scrub. After an error, and where the file is missing,
-// no pass has begun.
+// readScrub returns the progress of the scrub. After an error, or if the file is missing,
+// it returns a zero state.
 func (d *directory) readScrub() (*scrubState, error) {
 	text, err := readSmallFile(d.fs, d.fs.PathJoin(d.path, scrubFile), maxScrubBytes)
 	if err == nil {

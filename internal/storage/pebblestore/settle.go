@@ -9,50 +9,50 @@ import (
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
-// A settler settles the readings of a group against the table and the tree, and
-// writes what the group adds into a batch. It belongs to Append.
+// A settler settles the readings of a group, using the table of devices and the tree, and
+// writes what the group adds into a batch. Only Append uses it.
 //
-// It keeps its buffers from group to group, so that settling allocates nothing per
-// reading once they have grown.
+// It reuses its buffers, so that settling does not allocate per reading once they have
+// grown.
 type settler struct {
 	db         *pebble.DB
 	table      *table
 	maxDevices int
 
-	// met holds the records that the group has met so far, with what it adds to
-	// them: those that it brings and those that were looked up. index finds the
-	// first indexed of them. It is made up to date by the first reading of a group
-	// that is not newer than all others of its device: most groups have none.
-	met     []met
+	// records holds the records of the group's readings so far, both new and looked up,
+	// with what the group adds to them. index has the positions of the first indexed
+	// ones. It is updated only for a reading that is not newer than all others of its
+	// device: most groups have none.
+	records []groupRecord
 	index   map[recordID]int32
 	indexed int
 
-	// marked holds the devices whose record is to be written.
+	// marked holds the devices whose records must be written.
 	marked []marked
 
 	batch *pebble.Batch
 	key   []byte
 
-	// stored looks up late readings. It is opened by the first of a group and
-	// closed behind its last, so that it never holds files for long.
+	// stored looks up late readings. It is opened for the first one of a group and
+	// closed at the end of the group, so that it does not keep obsolete files for long.
 	stored *pebble.Iterator
 
-	lookups    int64 // of the group
-	unreadable error // of the group's first look-up that failed
+	lookups    int64 // number of look-ups for the group
+	unreadable error // error of the group's first failed look-up
 }
 
-// A recordID is device and time of a record, with the device's number in the table.
+// A recordID identifies a record by its device's number in the table and its time.
 type recordID struct {
 	device     uint32
 	timeUnixMs int64
 }
 
-// A met is a record as the group leaves it.
-type met struct {
+// A groupRecord is a record after the readings of the group settled so far.
+type groupRecord struct {
 	reading
 	id    recordID
-	entry int32 // an entry of the group with this device
-	adds  bool  // the group adds to what is stored
+	entry int32 // index of an entry with this device
+	adds  bool  // the group creates or completes it
 }
 
 type marked struct {
@@ -60,8 +60,7 @@ type marked struct {
 	entry  int32
 }
 
-// maxKept is the number of readings up to which a settler keeps its buffers. A
-// group beyond it pays for its own.
+// maxKept is the largest number of records for which a settler keeps its buffers.
 const maxKept = 1 << 16
 
 func newSettler(db *pebble.DB, t *table, maxDevices int) *settler {
@@ -75,7 +74,8 @@ func newSettler(db *pebble.DB, t *table, maxDevices int) *settler {
 	}
 }
 
-// closeBatch gives the batch back to Pebble, once: it may be another store's by then.
+// closeBatch returns the batch to Pebble's pool. It must not do so twice: the batch may
+// then be in use by another store.
 func (s *settler) closeBatch() error {
 	b := s.batch
 	if s.batch = nil; b == nil {
@@ -84,28 +84,28 @@ func (s *settler) closeBatch() error {
 	return b.Close()
 }
 
-// newBatch returns a batch that keeps its buffer when it is reset, up to 4 MiB.
+// newBatch returns a batch that keeps a buffer of up to 4 MiB when it is reset.
 func newBatch(db *pebble.DB) *pebble.Batch {
 	return db.NewBatch(pebble.WithInitialSizeBytes(64<<10), pebble.WithMaxRetainedSizeBytes(4<<20))
 }
 
-// reset makes s ready for a group.
+// reset prepares s for a group.
 func (s *settler) reset() {
 	s.batch.Reset()
 	s.lookups, s.unreadable = 0, nil
-	if cap(s.met) > maxKept {
-		s.met, s.marked, s.index, s.indexed = nil, nil, map[recordID]int32{}, 0
+	if cap(s.records) > maxKept {
+		s.records, s.marked, s.index, s.indexed = nil, nil, map[recordID]int32{}, 0
 		return
 	}
-	s.met, s.marked = s.met[:0], s.marked[:0]
+	s.records, s.marked = s.records[:0], s.marked[:0]
 	if s.indexed > 0 {
 		clear(s.index)
 		s.indexed = 0
 	}
 }
 
-// settle sets the outcome of each entry and fills the batch. After an error the
-// table is ahead of what is stored, and s must not be used again.
+// settle sets the outcome of each entry and fills the batch. After an error the table has
+// changes that are not stored, and s must not be used again.
 func (s *settler) settle(group []*storage.Entry) error {
 	for i, e := range group {
 		s.settleOne(e, int32(i))
@@ -114,8 +114,8 @@ func (s *settler) settle(group []*storage.Entry) error {
 	return s.write(group)
 }
 
-// closeStored closes the iterator of look-ups. It returns the error that the last of them
-// has returned already.
+// closeStored closes the iterator for look-ups. It ignores the error of Close, which the
+// last look-up has returned already.
 func (s *settler) closeStored() {
 	if s.stored != nil {
 		_ = s.stored.Close()
@@ -136,22 +136,22 @@ func (s *settler) settleOne(e *storage.Entry, entry int32) {
 			e.Outcome = storage.TooManyDevices
 			return
 		}
-		// The first record is written with this group, and holds the whole
-		// group: until then nothing is recorded.
+		// The first device record is written with this group and includes all of its
+		// readings.
 		number = s.table.add(&r.Device, device{newestUnixMs: -1, recordedUnixMs: -1})
 		s.mark(number, entry)
 	}
 	d := s.table.at(number)
 	id := recordID{number, r.TimeUnixMs}
 	if r.TimeUnixMs > d.newestUnixMs {
-		// Nothing of this time can be there: no look-up.
+		// No record of this time can exist: no look-up is needed.
 		s.store(e, id, entry)
 		return
 	}
 	m, err := s.find(id, r, entry)
 	if err != nil {
 		e.Outcome = storage.Unreadable
-		s.closeStored() // the next look-up begins anew
+		s.closeStored() // the next look-up uses a new iterator
 		if s.unreadable == nil {
 			s.unreadable = err
 		}
@@ -179,16 +179,16 @@ func (s *settler) settleOne(e *storage.Entry, entry int32) {
 	if m.gateway.IsZero() {
 		m.gateway = r.Gateway
 	}
-	if d.note(r.TimeUnixMs, &r.Values) && r.TimeUnixMs <= d.recordedUnixMs {
+	if d.update(r.TimeUnixMs, &r.Values) && r.TimeUnixMs <= d.recordedUnixMs {
 		s.mark(number, entry)
 	}
 }
 
-// store takes a reading that is the first of its device and time.
+// store settles a reading that is the first of its device and time.
 func (s *settler) store(e *storage.Entry, id recordID, entry int32) {
 	r := e.Reading
 	e.Outcome = storage.Stored
-	s.meet(met{
+	s.addRecord(groupRecord{
 		reading: reading{values: r.Values, receivedUnixMs: e.ReceivedUnixMs, gateway: r.Gateway},
 		id:      id,
 		entry:   entry,
@@ -198,9 +198,9 @@ func (s *settler) store(e *storage.Entry, id recordID, entry int32) {
 	if id.timeUnixMs > d.newestUnixMs {
 		s.table.active.moved(d.newestUnixMs, id.timeUnixMs)
 	}
-	changed := d.note(id.timeUnixMs, &r.Values)
+	changed := d.update(id.timeUnixMs, &r.Values)
 	if id.timeUnixMs <= d.recordedUnixMs {
-		// The tail does not show it.
+		// It is not in the tail.
 		if changed {
 			s.mark(id.device, entry)
 		}
@@ -211,18 +211,18 @@ func (s *settler) store(e *storage.Entry, id recordID, entry int32) {
 	}
 }
 
-// find returns the record of id, from the group or from the tree, or nil when there
-// is none. The pointer is valid until the next record is met.
-func (s *settler) find(id recordID, r *vitals.Reading, entry int32) (*met, error) {
-	for ; s.indexed < len(s.met); s.indexed++ {
-		s.index[s.met[s.indexed].id] = int32(s.indexed)
+// find returns the record of id, from the group or from the tree, or nil if there is none.
+// The pointer is valid until the next call of store or find.
+func (s *settler) find(id recordID, r *vitals.Reading, entry int32) (*groupRecord, error) {
+	for ; s.indexed < len(s.records); s.indexed++ {
+		s.index[s.records[s.indexed].id] = int32(s.indexed)
 	}
 	if i, ok := s.index[id]; ok {
-		return &s.met[i], nil
+		return &s.records[i], nil
 	}
 	if s.stored == nil {
-		// Filters of the lowest level are left out by default. Here they pay:
-		// most late readings are not there.
+		// By default, Pebble does not use the filters of the lowest level. Here they
+		// help: most late readings are not stored yet.
 		it, err := s.db.NewIter(&pebble.IterOptions{LowerBound: []byte{readingsStart}, UseL6Filters: true})
 		if err != nil {
 			return nil, fmt.Errorf("look up reading: %w", corrupt(err))
@@ -241,19 +241,19 @@ func (s *settler) find(id recordID, r *vitals.Reading, entry int32) (*met, error
 	if err != nil {
 		return nil, fmt.Errorf("look up reading: %w", corrupt(err))
 	}
-	m := met{id: id, entry: entry}
+	m := groupRecord{id: id, entry: entry}
 	if err := decodeReading(value, &m.reading); err != nil {
 		return nil, fmt.Errorf("look up reading: %w", readingError(&r.Device, r.TimeUnixMs, err))
 	}
-	return s.meet(m), nil
+	return s.addRecord(m), nil
 }
 
-func (s *settler) meet(m met) *met {
-	s.met = append(s.met, m)
-	return &s.met[len(s.met)-1]
+func (s *settler) addRecord(m groupRecord) *groupRecord {
+	s.records = append(s.records, m)
+	return &s.records[len(s.records)-1]
 }
 
-// mark has the device's record written with this group.
+// mark makes write write the device's record.
 func (s *settler) mark(number uint32, entry int32) {
 	d := s.table.at(number)
 	if d.marked {
@@ -263,11 +263,11 @@ func (s *settler) mark(number uint32, entry int32) {
 	s.marked = append(s.marked, marked{number, entry})
 }
 
-// write puts the records that the group adds to, and the marked device records,
-// into the batch. The encoders fill space that the batch has already made.
+// write adds the records that the group creates or completes, and the marked device
+// records, to the batch. The encoders write into space that the batch has reserved.
 func (s *settler) write(group []*storage.Entry) error {
-	for i := range s.met {
-		m := &s.met[i]
+	for i := range s.records {
+		m := &s.records[i]
 		if !m.adds {
 			continue
 		}
@@ -292,7 +292,7 @@ func (s *settler) write(group []*storage.Entry) error {
 	return nil
 }
 
-// merge settles the values of a part against those of the record that is there.
+// merge settles the values of a reading, part, given those of the stored record, have.
 func merge(have, part *vitals.Values) (merged vitals.Values, sign vitals.Sign, outcome storage.Outcome) {
 	merged, outcome = *have, storage.Duplicate
 	for s := range vitals.Sign(vitals.NumSigns) {

@@ -9,7 +9,7 @@ import (
 	"github.com/pulsegate/pulsegate/internal/storage"
 )
 
-// readSmallFile returns the content of a file of a bounded size.
+// readSmallFile returns the content of a file of at most maxBytes.
 func readSmallFile(fsys vfs.FS, path string, maxBytes int64) ([]byte, error) {
 	f, err := fsys.Open(path)
 	if err != nil {
@@ -25,10 +25,10 @@ func readSmallFile(fsys vfs.FS, path string, maxBytes int64) ([]byte, error) {
 	return text, f.Close()
 }
 
-// newSuffix ends the name of a file that is being written.
+// newSuffix is the suffix of a file that is being written.
 const newSuffix = ".new"
 
-// replaceFile writes a small file whole or not at all, durably.
+// replaceFile writes a small file atomically and durably.
 func replaceFile(fsys vfs.FS, dir, name string, text []byte) error {
 	path := fsys.PathJoin(dir, name)
 	if err := writeSynced(fsys, path+newSuffix, text); err != nil {
@@ -54,7 +54,7 @@ func writeSynced(fsys vfs.FS, path string, text []byte) error {
 	return f.Close()
 }
 
-// syncDir makes the names in a directory durable.
+// syncDir makes the entries of a directory durable.
 func syncDir(fsys vfs.FS, path string) error {
 	dir, err := fsys.OpenDir(path)
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 // A Store is an open directory. It implements [storage.Store].
 type Store struct {
 	dir      string // as given to Open, for messages
-	path     string // absolute, where the file system has such
+	path     string // absolute, if the file system has absolute paths
 	files    *directory
 	db       *pebble.DB
 	readOnly bool
@@ -26,25 +26,26 @@ type Store struct {
 	troubles troubles
 	scrubbed scrubCounters
 
-	// recovered says that the store was there, and not closed in good order.
+	// recovered is true if the store existed and was not closed cleanly.
 	recovered bool
 
 	maintenance *maintenance // nil when read-only
 
 	options Options
 
-	opened closers // everything that Close closes, the tree last
-	treeAt int     // what opened holds of the tree begins here
+	opened closers // everything that Close closes, in reverse order
+	treeAt int     // index in opened of the tree's first closer
 
-	// mu makes Append and Close take turns. It guards what follows.
+	// mu serializes Append, Close, and the writes of Erase and Expire. It guards the
+	// following fields.
 	mu      sync.Mutex
-	settler *settler      // nil when read-only
+	settler *settler      // nil if read-only
 	stuck   bool          // do not call Pebble again
-	renewed chan struct{} // nil: nothing waits; closed when the tree is closed to be opened again
+	renewed chan struct{} // closed when the tree has been closed for a reopen; nil: nothing waits for it
 
 	closed atomic.Bool
 
-	deviceCount atomic.Int64 // in the settler's table
+	deviceCount atomic.Int64 // number of devices in the settler's table
 }
 
 var (
@@ -54,9 +55,8 @@ var (
 
 // Append implements [storage.Store].
 //
-// After a failed write it returns storage.ErrFailed, and Options.Fatal has been
-// called. A reading whose look-up meets a damaged file, or one that cannot be read, is
-// Unreadable.
+// After a failed write it returns storage.ErrFailed, and Options.OnFatal has been called.
+// A reading whose look-up finds a damaged or unreadable file is Unreadable.
 func (s *Store) Append(group []*storage.Entry) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -65,7 +65,7 @@ func (s *Store) Append(group []*storage.Entry) error {
 	}
 	s.settler.reset()
 	if err := s.settler.settle(group); err != nil {
-		s.alarm.stop(err)
+		s.alarm.rejectGroups(err)
 		return fmt.Errorf("append group: %w: %w: %w", storage.ErrNotWritten, storage.ErrFailed, err)
 	}
 	size := 0
@@ -82,17 +82,17 @@ func (s *Store) Append(group []*storage.Entry) error {
 	}
 	s.counters.lookups.Add(s.settler.lookups)
 	if err := s.settler.unreadable; err != nil {
-		s.options.Log.Error("late readings were refused: what is stored at their times cannot be read", "dir", s.dir, "error", err)
+		s.options.Log.Error("late readings were rejected: the records of their times cannot be read", "dir", s.dir, "error", err)
 		s.troubles.degrade(err)
 	}
-	s.noteDevices()
+	s.publishDeviceCount()
 	return nil
 }
 
-// noteDevices publishes how many devices the table holds. s.mu must be held.
-func (s *Store) noteDevices() { s.deviceCount.Store(int64(s.settler.table.len())) }
+// publishDeviceCount publishes the number of devices in the table. s.mu must be held.
+func (s *Store) publishDeviceCount() { s.deviceCount.Store(int64(s.settler.table.len())) }
 
-// admit reports why a group cannot be taken.
+// admit returns an error if a group cannot be accepted.
 func (s *Store) admit(group []*storage.Entry) error {
 	if err := s.ready(); err != nil {
 		return err
@@ -110,20 +110,20 @@ func (s *Store) admit(group []*storage.Entry) error {
 	return nil
 }
 
-// commit makes b durable. When it fails, what Pebble holds in memory is not to be
-// trusted any more, and the store fails with it.
+// commit makes b durable. After an error, Pebble's state in memory may differ from the
+// disk's, so the store fails too.
 func (s *Store) commit(b *pebble.Batch) error {
 	if err := s.guard(func() error { return commit(s.db, b) }); err != nil {
-		s.alarm.sound(fmt.Sprintf("the log cannot be written: %v", err))
-		return s.alarm.failure()
+		s.alarm.raise(fmt.Sprintf("the log cannot be written: %v", err))
+		return s.alarm.reportedErr()
 	}
 	return nil
 }
 
-// commit makes b durable, or returns the error of the log. Batch.Commit would give that
-// to Logger.Fatalf, and return nil.
+// commit makes b durable, or returns the error of the log. Batch.Commit would pass that
+// error to Logger.Fatalf, and return nil.
 //
-// Pebble calls ApplyNoSyncWait experimental; it is the first half of Commit, and
+// Pebble declares ApplyNoSyncWait experimental. It does the first half of Commit, and
 // SyncWait the second.
 func commit(db *pebble.DB, b *pebble.Batch) error {
 	if err := db.ApplyNoSyncWait(b, pebble.Sync); err != nil {
@@ -132,22 +132,22 @@ func commit(db *pebble.DB, b *pebble.Batch) error {
 	return b.SyncWait()
 }
 
-// guard calls Pebble. A panic of that is a defect, after which Pebble may hold its locks
-// for ever.
+// guard runs call, which calls Pebble. If Pebble panics, which is a bug, it may never
+// release its locks, so the store fails.
 func (s *Store) guard(call func() error) error {
 	defer func() {
 		if p := recover(); p != nil {
 			s.stuck = true
-			s.alarm.sound(fmt.Sprintf("panic: %v", p))
+			s.alarm.raise(fmt.Sprintf("panic: %v", p))
 			panic(p)
 		}
 	}()
 	return call()
 }
 
-// Ready returns nil when the store would take a group now, and otherwise why not:
-// an error that wraps storage.ErrClosed, storage.ErrFailed, storage.ErrDiskLow or
-// ErrReadOnly. It waits for nothing.
+// Ready returns nil if the store would accept a group now, and otherwise an error that
+// wraps storage.ErrClosed, storage.ErrFailed, storage.ErrDiskLow or ErrReadOnly. It does
+// not block.
 func (s *Store) Ready() error {
 	if s.closed.Load() {
 		return storage.ErrClosed
@@ -155,15 +155,14 @@ func (s *Store) Ready() error {
 	if s.readOnly {
 		return ErrReadOnly
 	}
-	if err := s.alarm.failed(); err != nil {
+	if err := s.alarm.err(); err != nil {
 		return err
 	}
 	return s.disk.ready()
 }
 
-// Degraded returns nil, or the first damage of stored files that was found since Open. The
-// store takes readings even so, but for those that have to be compared with what is
-// damaged.
+// Degraded returns the first damage of stored files found since Open, or nil. The store
+// still accepts readings, except those that must be compared with damaged data.
 func (s *Store) Degraded() error {
 	if err := s.troubles.degraded.Load(); err != nil {
 		return *err
@@ -171,18 +170,18 @@ func (s *Store) Degraded() error {
 	return nil
 }
 
-// ready is Ready for a caller that returns the error.
+// ready is like Ready, for a caller that returns the error: see alarm.reportedErr.
 func (s *Store) ready() error {
 	err := s.Ready()
 	if errors.Is(err, storage.ErrFailed) {
-		return s.alarm.failure()
+		return s.alarm.reportedErr()
 	}
 	return err
 }
 
-// Close implements [storage.Store]. It writes the records of all devices that have a
-// tail, so that the next Open is quick. After a failure it may return an error; the
-// directory is free again even so.
+// Close implements [storage.Store]. It writes the records of all devices with a tail, so
+// that the next Open is fast. After a failure it may return an error, but it always
+// releases the directory, unless Pebble has panicked.
 func (s *Store) Close() error {
 	if s.closed.Swap(true) {
 		return fmt.Errorf("close store: %w", storage.ErrClosed)
@@ -200,11 +199,11 @@ func (s *Store) Close() error {
 	var err error
 	if s.settler != nil {
 		err = s.settler.closeBatch()
-		// The records spare the next Open a look at every device's tail. What
-		// is stored is safe without.
-		if s.alarm.failure() == nil && s.disk.ready() == nil {
+		// With these records, the next Open need not read every device's tail. They
+		// are not needed for durability.
+		if s.alarm.reportedErr() == nil && s.disk.ready() == nil {
 			err = errors.Join(err, s.writeRecords())
-			s.files.sound = err == nil
+			s.files.clean = err == nil
 		}
 	}
 	if err = errors.Join(err, s.opened.Close()); err != nil {

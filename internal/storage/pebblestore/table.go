@@ -5,26 +5,25 @@ import (
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
-// maxTail is the number of readings behind a device's record at which the record is
-// written anew. A record takes about as much of the log as two readings, so that 64
-// adds 3 %.
+// maxTail is the length of the tail at which a device's record is written again. A record
+// takes about as much space in the log as two readings, so 64 adds 3 %.
 const maxTail = 64
 
-// A device is what is known of a device while its readings are settled. It holds no
-// pointers: a table of a million is one thing for the garbage collector.
+// A device is the state of a device that settling needs. It contains no pointers, so the
+// garbage collector does not scan a table of a million devices.
 type device struct {
 	newestUnixMs   int64
 	recordedUnixMs int64  // newest time of the record that is, or will be, stored
 	tail           uint32 // readings with a time above recordedUnixMs
-	marked         bool   // the record is to be written with the current group
+	marked         bool   // the record must be written with the current group
 	known          uint8  // bit s is set when sign s has a latest value
 	latest         [vitals.NumSigns]vitals.Hundredths
 	latestUnixMs   [vitals.NumSigns]int64
 }
 
-// note takes the values of a reading into d and reports whether a latest value has
-// changed by it.
-func (d *device) note(timeUnixMs int64, values *vitals.Values) (changed bool) {
+// update updates d with the values of a reading and reports whether a latest value has
+// changed.
+func (d *device) update(timeUnixMs int64, values *vitals.Values) (changed bool) {
 	d.newestUnixMs = max(d.newestUnixMs, timeUnixMs)
 	for s := range vitals.Sign(vitals.NumSigns) {
 		v, ok := values.Get(s)
@@ -38,7 +37,7 @@ func (d *device) note(timeUnixMs int64, values *vitals.Values) (changed bool) {
 	return changed
 }
 
-// public returns d for a caller.
+// public returns d as a storage.Device.
 func (d *device) public(name vitals.Name) storage.Device {
 	p := storage.Device{Name: name, NewestUnixMs: d.newestUnixMs}
 	for s := range p.Latest {
@@ -49,11 +48,11 @@ func (d *device) public(name vitals.Name) storage.Device {
 	return p
 }
 
-// A table holds every device of the store. It takes about 180 bytes a device.
+// A table holds every device of the store. It takes about 180 bytes per device.
 type table struct {
 	byName map[vitals.Name]uint32
 	chunks [][]device // of chunkDevices each, so that growing copies nothing
-	active activity   // of the devices; it has a lock of its own
+	active activity   // of the devices; it has its own lock
 	free   []uint32   // numbers of devices that were removed
 }
 
@@ -79,7 +78,7 @@ func (t *table) add(name *vitals.Name, d device) uint32 {
 	return i
 }
 
-// remove removes a device that t holds. Its number goes to the next one.
+// remove removes a device that t holds. The next device added reuses its number.
 func (t *table) remove(name *vitals.Name) {
 	i := t.byName[*name]
 	t.active.moved(t.at(i).newestUnixMs, -1)
@@ -94,7 +93,7 @@ func (t *table) appendNewest(dst []int64, i int) (_ []int64, more bool) {
 	if i >= len(t.chunks) {
 		return dst, false
 	}
-	used := t.len() + len(t.free) // numbers given so far
+	used := t.len() + len(t.free) // numbers assigned so far
 	for j := range t.chunks[i][:min(chunkDevices, used-i*chunkDevices)] {
 		if ms := t.chunks[i][j].newestUnixMs; ms >= 0 {
 			dst = append(dst, ms)

@@ -19,7 +19,7 @@ type tableFile struct {
 }
 
 // tableFiles returns the files of the tables that a tree refers to, in the order of their
-// numbers, which is the order in which they were made.
+// numbers, which is that of their creation.
 func tableFiles(db *pebble.DB, which ...pebble.SSTablesOption) ([]tableFile, error) {
 	levels, err := db.SSTables(which...)
 	if err != nil {
@@ -36,14 +36,14 @@ func tableFiles(db *pebble.DB, which ...pebble.SSTablesOption) ([]tableFile, err
 	return slices.CompactFunc(files, func(a, b tableFile) bool { return a.number == b.number }), nil
 }
 
-// tableOptions returns the options to read a table by itself. There is no cache among them.
+// tableOptions returns the options to read a table directly, without a cache.
 func tableOptions(o Options) sstable.ReaderOptions {
 	p := pebbleOptions(o)
 	p.EnsureDefaults()
 	return p.MakeReaderOptions()
 }
 
-// openTable opens a table by itself.
+// openTable opens a table directly.
 func openTable(ctx context.Context, fsys vfs.FS, path string, o sstable.ReaderOptions) (*sstable.Reader, error) {
 	f, err := fsys.Open(path)
 	if err != nil {
@@ -52,7 +52,7 @@ func openTable(ctx context.Context, fsys vfs.FS, path string, o sstable.ReaderOp
 	return readTable(ctx, f, o)
 }
 
-// readTable opens a table by itself, and closes its file after an error.
+// readTable opens a table in f. After an error it closes f.
 func readTable(ctx context.Context, f sstable.ReadableFile, o sstable.ReaderOptions) (*sstable.Reader, error) {
 	readable, err := sstable.NewSimpleReadable(f)
 	if err != nil {
@@ -65,9 +65,9 @@ func readTable(ctx context.Context, f sstable.ReadableFile, o sstable.ReaderOpti
 	return r, nil
 }
 
-// verifyTable verifies the checksum of every block of a table, also of blocks that no read
-// would touch. It reads the file through what through returns for it, unless that is nil.
-// An error that is no fault is damage.
+// verifyTable verifies the checksum of every block of a table, including blocks that no read
+// uses. If through is not nil, it reads the file through the result of through. An error
+// for which isFault returns false means damage.
 func verifyTable(ctx context.Context, fsys vfs.FS, path string, o sstable.ReaderOptions,
 	through func(vfs.File) (sstable.ReadableFile, error),
 ) error {

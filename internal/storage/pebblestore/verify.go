@@ -8,40 +8,39 @@ import (
 	"github.com/pulsegate/pulsegate/internal/storage"
 )
 
-// # What a directory is held to
+// # What the list guarantees
 //
-// A store that was closed, and a backup, have exactly the files of the list, as the list
-// has them; of tables the lengths are compared.
+// A closed store, and a backup, must have exactly the files of the list, with the listed
+// content; of tables only the lengths are compared.
 //
-// While a store is being opened, new files appear, and tables, manifests, OPTIONS and
-// markers that nothing refers to any more are removed. Logs stay until the store is open.
-// So each file of the list that is not of those kinds must be there, and each that is
-// there must be as the list has it; of the manifests only the current one counts.
+// While a store is being opened, new files are created, and tables, manifests, OPTIONS and
+// markers that are no longer referred to are removed. Logs are kept until the store is
+// open. So each listed file of another kind must exist, and each existing file must match
+// the list; of the manifests only the current one is compared.
 //
-// Of an open store, every log of the list must be there. A log is put into the list when
-// its first record was synced, before that is acknowledged, and taken out of it before its
-// file is removed or used again, when the manifest says that its readings are in tables.
-// Each of them but the newest must end with the mark of a log that was closed: Pebble
-// closes and syncs a log before it makes the next one, so that two logs without their ends
-// are not what a crash leaves. In a log that is newer than those of the list nothing was
-// acknowledged.
+// An open store must have every log of the list. A log is added to the list after its first
+// record was synced and before that is acknowledged. It is removed from the list before its
+// file is removed or reused, once its readings are in tables listed by the manifest. Each
+// listed log but the newest must have an end mark: Pebble closes and syncs a log before it
+// creates the next one, so a crash does not leave two logs without end marks. A log newer
+// than the listed ones has no acknowledged readings.
 //
-// The current manifest must be the one of the list, or a later one, and reach as far as it
-// had been synced when the list was last replaced. What it has lost after that does no harm:
-// a log that was written to tables since is still there and is replayed, and tables that
-// were merged into others are still there, or are missed by Pebble.
+// The current manifest must be the listed one or a later one, and must be at least as long
+// as it was at the sync before the list was last replaced. Losing records after that is
+// harmless: logs that were written to tables since then still exist and are replayed, and
+// tables that were compacted since then still exist, or Pebble reports them as missing.
 //
-// # What cannot be told
+// # What is not found
 //
-// Of an open store, the newest log may end anywhere after its first record: a crash leaves
-// such a log where the rest was not synced, and nothing else that is durable says how far
-// it was. To say so after every group would take a further sync for each. So what follows
-// is lost without a word if the log was cut there, or if nothing but zeros or garbage can be
-// read from there on. The package comment lists the rest. TestDamage holds this.
+// The newest log of an open store may end anywhere after its first record: a crash leaves
+// such a log if the rest was not synced, and nothing else that is durable records how far it
+// was synced. Recording it would take another sync for each group. So readings are lost
+// without an error if the log is truncated there, or if only zeros or garbage follow. The
+// package comment lists other cases. TestDamage checks them.
 
-// verify compares the directory with its list and calls problem for whatever is wrong. It
-// returns the list, nil where there is none, and the error of a file that cannot be read
-// for another reason than damage.
+// verify compares the directory with its list and calls problem for each problem. It returns
+// the list, or nil if there is none, and the error of a file that cannot be read for another
+// reason than damage.
 func (d *directory) verify(problem func(error)) (*fileList, error) {
 	l, err := readList(d.fs, d.path)
 	if err != nil {
@@ -81,8 +80,7 @@ func (d *directory) report(err error, problem func(error)) error {
 	return nil
 }
 
-// verifyAll is verify for a caller who takes nothing that is damaged. Its error joins the
-// first problems.
+// verifyAll is like verify, but returns the first problems as one joined error.
 func (d *directory) verifyAll() (*fileList, error) {
 	var problems []error
 	more := 0
@@ -99,10 +97,10 @@ func (d *directory) verifyAll() (*fileList, error) {
 	return l, errors.Join(append(problems, err)...)
 }
 
-// maxRefused is how many problems the error of an Open names.
+// maxRefused is the largest number of problems in the error of Open.
 const maxRefused = 10
 
-// compare calls problem for each file that is not as l has it.
+// compare calls problem for each file that differs from l.
 func (d *directory) compare(l *fileList, names []string, problem func(error)) error {
 	there := map[string]bool{}
 	for _, name := range names {
@@ -133,32 +131,32 @@ func (d *directory) compare(l *fileList, names []string, problem func(error)) er
 		if !isStoreFile(name) || known[name] || l.version == 1 && (isTable(name) || name == listedFile) {
 			continue
 		}
-		problem(fmt.Errorf("%w: file %s is not one of those that %s lists", storage.ErrCorrupt, d.fs.PathJoin(d.path, name), checksumsFile))
+		problem(fmt.Errorf("%w: file %s is not listed in %s", storage.ErrCorrupt, d.fs.PathJoin(d.path, name), checksumsFile))
 	}
 	return nil
 }
 
-// replaced reports whether a file of the list of a store that was not closed may be gone,
-// or be of no concern any more.
-func (d *directory) replaced(f *listed, current string, there bool) bool {
+// replaced reports whether a file in the list of a store that was not closed may have been
+// removed, or is no longer used.
+func (d *directory) replaced(f *listLine, current string, there bool) bool {
 	if number, ok := manifestNumber(f.name); ok {
 		newest, _ := manifestNumber(current)
 		return newest > number || f.kind == kindSum && newest != number
 	}
-	return !there && mayGo(f.name)
+	return !there && mayBeRemoved(f.name)
 }
 
-// compareFile calls problem when a file is not as a list has it.
-func (d *directory) compareFile(want *listed, there bool, problem func(error)) error {
+// compareFile calls problem if a file differs from its line in the list.
+func (d *directory) compareFile(want *listLine, there bool, problem func(error)) error {
 	path := d.fs.PathJoin(d.path, want.name)
 	if !there {
-		problem(fmt.Errorf("%w: file %s is missing, which %s lists", storage.ErrCorrupt, path, checksumsFile))
+		problem(fmt.Errorf("%w: file %s is listed in %s but missing", storage.ErrCorrupt, path, checksumsFile))
 		return nil
 	}
 	read := sumFile
 	switch want.kind {
 	case kindLeast:
-		return nil // compareJournals
+		return nil // see compareJournals
 	case kindBytes:
 		read = sizeFile
 	}
@@ -167,14 +165,14 @@ func (d *directory) compareFile(want *listed, there bool, problem func(error)) e
 	case err != nil:
 		return d.report(missing(err), problem)
 	case got.bytes != want.bytes:
-		problem(fmt.Errorf("%w: file %s has %d bytes, %s says %d", storage.ErrCorrupt, path, got.bytes, checksumsFile, want.bytes))
+		problem(fmt.Errorf("%w: file %s has %d bytes, but %d in %s", storage.ErrCorrupt, path, got.bytes, want.bytes, checksumsFile))
 	case got.sum != want.sum:
-		problem(fmt.Errorf("%w: file %s has not the content that %s says", storage.ErrCorrupt, path, checksumsFile))
+		problem(fmt.Errorf("%w: file %s does not match its checksum in %s", storage.ErrCorrupt, path, checksumsFile))
 	}
 	return nil
 }
 
-// compareJournals holds the journals of a store that was not closed to its list.
+// compareJournals compares the journals of a store that was not closed with its list.
 func (d *directory) compareJournals(l *fileList, extents map[string]extent, problem func(error)) {
 	if l == nil || l.version == 1 && l.state == listOpen {
 		d.compareUnlisted(l != nil, extents, problem)
@@ -194,17 +192,17 @@ func (d *directory) compareJournals(l *fileList, extents map[string]extent, prob
 	}
 }
 
-// short returns the error of a journal that ends earlier than a list says.
-func (d *directory) short(want *listed, got extent) error {
-	return fmt.Errorf("%w: file %s ends at byte %d, %s says that it was written up to byte %d at least",
-		storage.ErrCorrupt, d.fs.PathJoin(d.path, want.name), got.endBytes, checksumsFile, want.bytes)
+// short returns the error of a journal that is shorter than its line in the list.
+func (d *directory) short(want *listLine, got extent) error {
+	return fmt.Errorf("%w: file %s ends at byte %d, but has at least %d bytes in %s",
+		storage.ErrCorrupt, d.fs.PathJoin(d.path, want.name), got.endBytes, want.bytes, checksumsFile)
 }
 
 func (d *directory) unended(name string, e extent) error {
-	return fmt.Errorf("%w: file %s ends at byte %d without the mark of a log that was closed", storage.ErrCorrupt, d.fs.PathJoin(d.path, name), e.endBytes)
+	return fmt.Errorf("%w: file %s ends at byte %d without the end mark of a closed log", storage.ErrCorrupt, d.fs.PathJoin(d.path, name), e.endBytes)
 }
 
-// logsAbove returns the logs with a number above another, and the highest number.
+// logsAbove returns the logs with numbers above least, and the highest number.
 func logsAbove(least uint64, extents map[string]extent) (names []string, newest uint64) {
 	for name := range extents {
 		if number, ok := logNumber(name); ok && number > least {
@@ -216,11 +214,11 @@ func logsAbove(least uint64, extents map[string]extent) (names []string, newest 
 	return names, newest
 }
 
-// compareUnlisted holds the logs of a store that an earlier version wrote and did not close
-// to what is known without a list. Logs with a number above the current manifest's were
-// made by the same process as that, one after another; so each but the newest has its end.
-// Where the manifest has been renewed since, there may be others of them. Once the store
-// was open, it has a log with a record.
+// compareUnlisted verifies the logs of a store that an earlier version wrote and did not
+// close, without a list. Logs with numbers above the current manifest's were created by the
+// same process as the manifest, one after another; so each but the newest must have an end
+// mark. Nothing is known about older logs. If open is true, the store was open, and so must
+// have a log with a record.
 func (d *directory) compareUnlisted(open bool, extents map[string]extent, problem func(error)) {
 	manifest := uint64(0)
 	for name := range extents {
@@ -239,19 +237,19 @@ func (d *directory) compareUnlisted(open bool, extents map[string]extent, proble
 	case open && len(all) == 0:
 		problem(fmt.Errorf("%w: file %s is missing", storage.ErrCorrupt, d.fs.PathJoin(d.path, "*"+logSuffix)))
 	case open && len(all) == 1 && extents[all[0]].endBytes == 0:
-		problem(fmt.Errorf("%w: file %s holds no record", storage.ErrCorrupt, d.fs.PathJoin(d.path, all[0])))
+		problem(fmt.Errorf("%w: file %s has no record", storage.ErrCorrupt, d.fs.PathJoin(d.path, all[0])))
 	}
 }
 
-// verifyOpen calls problem for whatever is wrong with the manifest of an open store, or with
-// a file that does not change while it is open. No erasure may be under way. The error is as
-// for verify.
+// verifyOpen calls problem for each problem with the manifest of an open store, or with a
+// file that does not change while the store is open. No erasure may be running. The error is
+// as for verify.
 func (d *directory) verifyOpen(problem func(error)) error {
 	for again := false; ; again = true {
 		var found []error
 		err := d.compareOpen(func(err error) { found = append(found, err) })
 		if err == nil && len(found) > 0 && !again {
-			continue // the list or the manifest may have been replaced between two reads
+			continue // the list or the manifest may have been replaced meanwhile
 		}
 		for _, err := range found {
 			problem(err)
@@ -260,7 +258,8 @@ func (d *directory) verifyOpen(problem func(error)) error {
 	}
 }
 
-// compareOpen does so once.
+// compareOpen is like verifyOpen, but may report problems that only result from a
+// concurrent change.
 func (d *directory) compareOpen(problem func(error)) error {
 	l, err := readList(d.fs, d.path)
 	if err != nil {

@@ -10,28 +10,28 @@ import (
 
 // A view is a snapshot that readers share.
 //
-// Pebble shows a batch to readers before its sync ends. A snapshot that was taken
-// after the sync of one group and before the next group shows synced data only. It
-// costs two small objects and 2 µs a group on the reference machine, and pins no
-// file; only the iterators on it do, and each of those lives for one call.
+// Pebble shows a batch to readers before its sync ends. A snapshot taken after the sync of
+// one group and before the next group shows synced data only. It costs two small objects
+// and 2 µs per group on the reference machine, and keeps no obsolete files; only its
+// iterators do, and each of these lives for one call.
 type view struct {
 	*pebble.Snapshot
-	users int // guarded by views.mu; the store itself is one while it is current
+	users int // readers, plus 1 while it is current; guarded by views.mu
 	open  *sync.WaitGroup
 }
 
-// views hands the current view to readers.
+// views provides readers with the current view.
 type views struct {
 	mu      sync.Mutex
 	current *view         // nil before the first publish, while paused, and after close
-	paused  chan struct{} // nil: not; closed at the end of the pause
+	paused  chan struct{} // closed at the end of the pause; nil: not paused
 
-	// open counts the views that are not closed, of those since turn was called last.
-	// It belongs to those who publish, pause, turn and close.
+	// open counts the open views published since the last call of turn. Callers of
+	// publish, pause, turn and close must serialize their calls.
 	open *sync.WaitGroup
 }
 
-// publish makes snap what readers see from now on.
+// publish makes snap the current view.
 func (vs *views) publish(snap *pebble.Snapshot) {
 	if vs.open == nil {
 		vs.turn()
@@ -40,8 +40,8 @@ func (vs *views) publish(snap *pebble.Snapshot) {
 	vs.replace(&view{Snapshot: snap, users: 1, open: vs.open})
 }
 
-// acquire returns the current view, after a pause. The caller must release it, and
-// soon: Close waits for that.
+// acquire returns the current view. It waits for the end of a pause. The caller must
+// release the view soon: Close waits for that.
 func (vs *views) acquire() (*view, error) {
 	vs.mu.Lock()
 	defer vs.mu.Unlock()
@@ -64,7 +64,7 @@ func (vs *views) release(v *view) {
 	last := v.users == 0
 	vs.mu.Unlock()
 	if last {
-		// Close of a Snapshot returns nil always.
+		// Snapshot.Close always returns nil.
 		_ = v.Snapshot.Close()
 		v.open.Done()
 	}
@@ -80,7 +80,7 @@ func (vs *views) replace(v *view) {
 	}
 }
 
-// turn returns what counts the views that have been published so far.
+// turn returns the WaitGroup that counts the open views published so far.
 func (vs *views) turn() (older *sync.WaitGroup) {
 	older, vs.open = vs.open, &sync.WaitGroup{}
 	return older
@@ -94,7 +94,8 @@ func (vs *views) pause() {
 	vs.close()
 }
 
-// resume ends a pause. Readers get what was published meanwhile, or are turned away.
+// resume ends a pause. Readers get the view published meanwhile, or ErrClosed if there is
+// none.
 func (vs *views) resume() {
 	vs.mu.Lock()
 	defer vs.mu.Unlock()
@@ -102,7 +103,7 @@ func (vs *views) resume() {
 	vs.paused = nil
 }
 
-// close turns readers away and waits for those that are reading.
+// close makes acquire return ErrClosed, and waits for current readers.
 func (vs *views) close() {
 	vs.replace(nil)
 	vs.open.Wait()
