@@ -13,11 +13,11 @@ import (
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore"
 )
 
-// TestActiveDevices compares the count with a look at every device, while devices
-// are heard of in any order, and after new starts.
+// TestActiveDevices compares the count with one of all devices, while devices send
+// readings in any order, and after restarts.
 //
-// Seen to fail when a device is not taken out of the minute that it leaves, when
-// late readings count, and when a new start forgets.
+// Seen to fail when a device was not removed from the minute of its previous reading,
+// when late readings counted, and when the counts were lost in a restart.
 func TestActiveDevices(t *testing.T) {
 	const minute = int64(time.Minute / time.Millisecond)
 	start := time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC).UnixMilli()
@@ -28,7 +28,7 @@ func TestActiveDevices(t *testing.T) {
 		now := start
 		for step := range rapid.IntRange(1, 30).Draw(rt, "steps") {
 			device := fmt.Sprint(rapid.IntRange(0, 5).Draw(rt, "device"))
-			// Up to three days late, or a little ahead.
+			// Up to three days late, or a little in the future.
 			at := now - rapid.Int64Range(-4*minute, 3*24*60*minute).Draw(rt, "late")
 			mustAppend(t, s, entry(device, at, 7000))
 			if old, ok := newest[device]; !ok || at > old {
@@ -55,7 +55,7 @@ func TestActiveDevices(t *testing.T) {
 	})
 }
 
-// TestRecovered tells a store that was closed from one that was not.
+// TestRecovered checks that a store knows whether it was closed cleanly.
 func TestRecovered(t *testing.T) {
 	disk := vfs.NewCrashableMem()
 	open := func(fs vfs.FS, want bool, what string) *pebblestore.Store {
@@ -75,7 +75,7 @@ func TestRecovered(t *testing.T) {
 	mustClose(t, open(crashed, false, "a store that had crashed and was closed"))
 }
 
-// TestTroubles counts failures that do not end the store.
+// TestTroubles counts errors after which the store continues.
 func TestTroubles(t *testing.T) {
 	// One failure only: commits wait for flushes.
 	flush := &fault{failing: errDisk}
@@ -93,11 +93,11 @@ func TestTroubles(t *testing.T) {
 		mustAppend(t, s, group...)
 	}
 	if shown(t, s, "store_failed") != 0 {
-		t.Error("a failed flush has ended the store")
+		t.Error("the store has failed after a failed flush")
 	}
 }
 
-// TestFailedIsTold tells of a failure that ends the store.
+// TestFailedIsTold checks the metric of a store that has failed.
 func TestFailedIsTold(t *testing.T) {
 	log := &fault{match: logOperation(errorfs.OpFileSync, errorfs.OpFileSyncData), failing: errDisk}
 	s := mustOpen(t, pebblestore.Options{FS: inject(vfs.NewMem(), log)})
@@ -106,7 +106,7 @@ func TestFailedIsTold(t *testing.T) {
 	}
 	log.on.Store(true)
 	if err := s.Append([]*storage.Entry{entry("d", 1, 1)}); err == nil || shown(t, s, "store_failed") != 1 {
-		t.Errorf("Append returns %v, and a scrape shows that the store has not failed", err)
+		t.Errorf("Append returns %v, but store_failed is not 1", err)
 	}
-	_ = s.Close() // may well fail
+	_ = s.Close() // may fail
 }

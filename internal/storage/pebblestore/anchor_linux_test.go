@@ -14,17 +14,17 @@ import (
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore"
 )
 
-// TestLockRemoved removes LOCK under an open store. Nobody else can open the directory
-// even so, neither by this process nor by another.
+// TestLockRemoved removes LOCK of an open store. The directory must still be locked, in
+// this process and in others.
 func TestLockRemoved(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "data")
 	end := holder(t, dir)
 	try(t, os.Remove(filepath.Join(dir, "LOCK")))
 	if _, err := pebblestore.Open(dir, pebblestore.Options{}); !errors.Is(err, storage.ErrLocked) {
-		t.Errorf("beside another process, Open returns %v, want ErrLocked", err)
+		t.Errorf("while another process has the store open, Open returns %v, want ErrLocked", err)
 	}
-	_ = end() // it has noticed, or not
+	_ = end() // it may have failed already
 
 	link := dir + ".link"
 	try(t, os.Symlink(dir, link))
@@ -32,14 +32,14 @@ func TestLockRemoved(t *testing.T) {
 	try(t, err)
 	for _, path := range []string{dir, link} {
 		if _, err := pebblestore.Open(path, pebblestore.Options{}); !errors.Is(err, storage.ErrLocked) {
-			t.Errorf("Open of %s beside this process returns %v, want ErrLocked", path, err)
+			t.Errorf("while this process has the store open, Open of %s returns %v, want ErrLocked", path, err)
 		}
 	}
 	mustClose(t, s)
 }
 
-// TestAnchoredFiles creates a file by the path of a store's directory after that was moved
-// and another one has come to its place, as the background may between two looks.
+// TestAnchoredFiles creates a file by path after the store's directory was moved and
+// replaced by another one, as a background flush may between two checks.
 func TestAnchoredFiles(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "data")
@@ -58,8 +58,8 @@ func TestAnchoredFiles(t *testing.T) {
 	_ = s.Close()
 }
 
-// TestAnchoredErrors reads errors of files that are reached through the descriptor of
-// their directory: they tell the path that was given.
+// TestAnchoredErrors checks that errors of files accessed through the descriptor of their
+// directory contain the path that the caller gave.
 func TestAnchoredErrors(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "data")

@@ -14,7 +14,7 @@ import (
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore"
 )
 
-// A told collects what Options.OnFatal is called with.
+// A told collects the texts passed to Options.OnFatal.
 type told struct {
 	mu    sync.Mutex
 	texts []string
@@ -32,8 +32,8 @@ func (f *told) all() string {
 	return strings.Join(f.texts, "\n")
 }
 
-// tampering are ways to take a store's directory away from it. Each returns where the
-// directory is then.
+// tampering has functions that remove or replace a store's directory or lock. Each returns
+// the new path of the directory.
 var tampering = map[string]func(t *testing.T, dir string) string{
 	"LOCK removed": func(t *testing.T, dir string) string {
 		try(t, os.Remove(filepath.Join(dir, "LOCK")))
@@ -64,9 +64,9 @@ func try(t *testing.T, errs ...error) {
 	}
 }
 
-// TestTampering takes LOCK or the directory away from an open store, which then stops by
-// itself or at the next group, with the reason. What it has acknowledged is in its
-// directory, and nothing was changed in the one that has come to its place.
+// TestTampering removes or replaces LOCK or the directory of an open store. The store must
+// fail by itself or at the next group, and report the reason. Everything acknowledged must
+// be in its directory, and the directory that replaced it must be unchanged.
 func TestTampering(t *testing.T) {
 	for name, tamper := range tampering {
 		for _, idle := range []bool{false, true} {
@@ -98,7 +98,7 @@ func TestTampering(t *testing.T) {
 				}
 				awaitFailed(t, s)
 				if text := f.all(); !strings.Contains(text, dir) || !strings.Contains(text, "was changed while the store was open") {
-					t.Errorf("Fatal is told %q", text)
+					t.Errorf("OnFatal was called with %q", text)
 				}
 				_ = s.Close()
 				if now != dir {
@@ -115,7 +115,7 @@ func TestTampering(t *testing.T) {
 				s, err = pebblestore.Open(now, pebblestore.Options{MinFreeBytes: -1})
 				try(t, err)
 				if got := count(t, s, "dev-1"); got != 6 {
-					t.Errorf("of what was acknowledged, %d records are there, want 6", got)
+					t.Errorf("%d acknowledged records are stored, want 6", got)
 				}
 				mustClose(t, s)
 			})
@@ -125,7 +125,7 @@ func TestTampering(t *testing.T) {
 
 func awaitFailed(t *testing.T, s *pebblestore.Store) {
 	t.Helper()
-	polltest.Until(t, "the store notices", func() bool { return s.Ready() != nil })
+	polltest.Until(t, "the store has failed", func() bool { return s.Ready() != nil })
 	if err := s.Ready(); !errors.Is(err, storage.ErrFailed) {
 		t.Errorf("Ready returns %v, want ErrFailed", err)
 	}

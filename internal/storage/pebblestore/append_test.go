@@ -18,8 +18,8 @@ import (
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
-// TestLookups checks that the tree is asked for late readings and for no others,
-// and for each record once a group.
+// TestLookups checks that only late readings are looked up in the tree, and each record
+// only once per group.
 func TestLookups(t *testing.T) {
 	fs := vfs.NewMem()
 	s := mustOpen(t, pebblestore.Options{FS: fs})
@@ -37,10 +37,10 @@ func TestLookups(t *testing.T) {
 	settle("newer readings", 0, entry("a", 11, 1), entry("a", 12, 1), entry("b", 21, 1), entry("a", 20, 1))
 	settle("completed in its group", 0, entry("a", 30, 1), with(entry("a", 30, 1), vitals.SpO2, 2), entry("a", 30, 9))
 	settle("late, new", 1, entry("a", 5, 1))
-	settle("late, there", 1, entry("a", 5, 1))
+	settle("late, stored", 1, entry("a", 5, 1))
 	settle("the newest again", 1, entry("a", 30, 1))
 	settle("late, twice in a group", 1, entry("a", 6, 1), entry("a", 6, 1))
-	settle("late, there, three times in a group", 1, entry("a", 6, 1), with(entry("a", 6, 1), vitals.SpO2, 2), entry("a", 6, 9))
+	settle("late, stored, three times in a group", 1, entry("a", 6, 1), with(entry("a", 6, 1), vitals.SpO2, 2), entry("a", 6, 9))
 	settle("late within its group", 1, entry("c", 9, 1), entry("c", 8, 1), entry("c", 8, 1))
 	settle("first newer, then late", 2, entry("b", 40, 1), entry("b", 39, 1), entry("b", 38, 1), entry("b", 41, 1))
 
@@ -96,11 +96,11 @@ func manyEntries(n int) []*storage.Entry {
 	return group
 }
 
-// TestAppendAllocations checks that what Append allocates does not grow with the
-// readings of a group.
+// TestAppendAllocations checks that the number of allocations of Append does not depend
+// on the number of readings in the group.
 func TestAppendAllocations(t *testing.T) {
 	if raceDetector {
-		t.Skip("the race detector makes pools drop objects at random, Pebble's among them")
+		t.Skip("under the race detector, sync.Pool drops items at random, also in Pebble")
 	}
 	for _, tt := range []struct {
 		name string
@@ -127,8 +127,8 @@ func TestAppendAllocations(t *testing.T) {
 				}
 				return testing.AllocsPerRun(50, grow)
 			}
-			// A flush now and then costs a few hundred in the background, and
-			// the file system in memory grows its files.
+			// An occasional flush costs a few hundred in the background, and the
+			// in-memory file system grows its files.
 			few, many := allocs(16), allocs(1024)
 			t.Logf("groups of 16: %.1f allocations, of 1024: %.1f", few, many)
 			if perReading := (many - few) / (1024 - 16); perReading > 0.02 {
@@ -156,17 +156,17 @@ func TestMetrics(t *testing.T) {
 		`pulsegate_store_active_devices{within="24h"} 0`,
 	} {
 		if !strings.Contains(rec.Body.String(), "\n"+want+"\n") {
-			t.Errorf("a scrape does not show %s:\n%s", want, rec.Body)
+			t.Errorf("a scrape has no line %s:\n%s", want, rec.Body)
 		}
 	}
 	mustClose(t, s)
 	if syncs, bytes := shown(t, s, "store_syncs_total"), shown(t, s, "store_size_bytes"); syncs != 1 || bytes != 0 {
-		t.Errorf("after Close, %v syncs and %v bytes are shown, want the counts alone", syncs, bytes)
+		t.Errorf("after Close, the metrics have %v syncs and %v bytes, want 1 and 0", syncs, bytes)
 	}
 }
 
-// TestRecordInvariants settles random groups and has Check verify the invariants of
-// the package comment, with and without a Close before.
+// TestRecordInvariants settles random groups and verifies the invariants of the package
+// comment with Check, after a crash and after Close.
 func TestRecordInvariants(t *testing.T) {
 	t.Parallel()
 	devices := []string{"a", "b", "c"}

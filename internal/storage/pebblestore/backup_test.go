@@ -27,7 +27,7 @@ const (
 	restoredPath = "restored/data"
 )
 
-// mustBackup returns the archive of a running store.
+// mustBackup returns the archive of a backup of an open store.
 func mustBackup(t testing.TB, s *pebblestore.Store) []byte {
 	t.Helper()
 	b, err := s.Backup()
@@ -63,8 +63,8 @@ func openAt(t testing.TB, fs vfs.FS, dir string) *pebblestore.Store {
 	return s
 }
 
-// TestBackupUnderLoad backs a store up while it is written to. Every group that was
-// appended before must be in the backup; of the others, a first part may be.
+// TestBackupUnderLoad backs up a store during writes. Every group that was appended before
+// must be in the backup; of the later groups, the first ones may be.
 func TestBackupUnderLoad(t *testing.T) {
 	const before, after = 60, 200
 	s := mustOpen(t, pebblestore.Options{FS: vfs.NewMem(), MemTableBytes: 64 << 10})
@@ -97,7 +97,7 @@ func TestBackupUnderLoad(t *testing.T) {
 		}
 		last = groups
 
-		fs = fs.CrashClone(vfs.CrashCloneCfg{}) // it is on stable storage
+		fs = fs.CrashClone(vfs.CrashCloneCfg{}) // it must be on stable storage
 		if _, err := pebblestore.Restore(context.Background(), backupPath, restoredPath, pebblestore.CopyOptions{FS: fs}); err != nil {
 			t.Fatal(err)
 		}
@@ -139,7 +139,7 @@ func TestBackupIsWhole(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := mustDump(t, r); got != want {
-		t.Error("the backup shows something else than the store")
+		t.Error("the backup differs from the store")
 	}
 	mustClose(t, r)
 
@@ -167,8 +167,7 @@ func TestBackupIsWhole(t *testing.T) {
 	}
 }
 
-// TestBackupCut receives archives that were cut off, and damaged ones. Nothing may be
-// left of them.
+// TestBackupCut receives truncated and damaged archives. They must leave no files.
 func TestBackupCut(t *testing.T) {
 	s := mustOpen(t, pebblestore.Options{FS: vfs.NewMem(), MemTableBytes: 64 << 10})
 	for k := range int64(20) {
@@ -187,8 +186,8 @@ func TestBackupCut(t *testing.T) {
 			t.Errorf("%s: left %v", what, names)
 		}
 	}
-	// The last two blocks of 512 bytes are the end of any archive; before them
-	// comes the block of PULSEGATE, and before that its header.
+	// An archive ends with two empty blocks of 512 bytes, preceded by the block of
+	// PULSEGATE and its header.
 	for n := 0; n < len(archive)-3*512; n += 512 {
 		receive("cut", bytes.NewReader(archive[:n]))
 	}
@@ -203,7 +202,7 @@ func TestBackupCut(t *testing.T) {
 	}
 }
 
-// TestBackupPlaces writes copies to places that hold something, and to an empty one.
+// TestBackupPlaces writes copies to directories that are not empty, and to empty ones.
 func TestBackupPlaces(t *testing.T) {
 	s := mustOpen(t, pebblestore.Options{FS: vfs.NewMem()})
 	mustAppend(t, s, manyEntries(10)...)
@@ -218,8 +217,8 @@ func TestBackupPlaces(t *testing.T) {
 		{"empty", []string{"backups/one/"}, nil},
 		{"empty file system", []string{"backups/one/lost+found/"}, nil},
 		{"a file", []string{"backups/one/x"}, pebblestore.ErrNotEmpty},
-		{"a copy that was cut off", []string{"backups/one.partial/x"}, pebblestore.ErrNotEmpty},
-		{"a copy that was cut off, inside", []string{"backups/one/partial/x"}, pebblestore.ErrNotEmpty},
+		{"interrupted copy", []string{"backups/one.partial/x"}, pebblestore.ErrNotEmpty},
+		{"interrupted copy inside", []string{"backups/one/partial/x"}, pebblestore.ErrNotEmpty},
 		{"a store", []string{"backups/one/PULSEGATE"}, pebblestore.ErrNotEmpty},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -258,8 +257,8 @@ func TestBackupPlaces(t *testing.T) {
 	}
 }
 
-// TestBackupModes writes a copy to a directory that others may look into. They must not
-// be able to read it.
+// TestBackupModes writes a copy to a directory that other users may read. They must not
+// be able to read its files.
 func TestBackupModes(t *testing.T) {
 	s := mustOpen(t, pebblestore.Options{FS: vfs.NewMem()})
 	mustAppend(t, s, manyEntries(10)...)
@@ -298,7 +297,8 @@ func TestBackupModes(t *testing.T) {
 	}
 }
 
-// TestBackupNoSpace refuses a copy for which there is no space before it writes.
+// TestBackupNoSpace checks that a copy for which there is not enough space is rejected
+// before anything is written.
 func TestBackupNoSpace(t *testing.T) {
 	fs := vfs.NewMem()
 	fs.TestingSetDiskUsage(free(10 << 20))
@@ -312,7 +312,7 @@ func TestBackupNoSpace(t *testing.T) {
 }
 
 // TestBackupFaults fails each operation on the copy's file system in turn. Either the
-// copy is there and sound, or nothing is.
+// copy is complete and valid, or there is none.
 func TestBackupFaults(t *testing.T) {
 	s := mustOpen(t, pebblestore.Options{FS: vfs.NewMem()})
 	mustAppend(t, s, manyEntries(10)...)
@@ -355,7 +355,7 @@ func TestBackupFaults(t *testing.T) {
 type nthWrite struct {
 	mu      sync.Mutex
 	n, seen int64
-	spare   func(errorfs.Op) bool // nil: none
+	spare   func(errorfs.Op) bool // operations that do not count; nil: none
 }
 
 func (f *nthWrite) MaybeError(op errorfs.Op) error {
@@ -372,7 +372,7 @@ func (f *nthWrite) MaybeError(op errorfs.Op) error {
 
 func (f *nthWrite) String() string { return "nth write" }
 
-// TestRestoreSources restores what is no backup.
+// TestRestoreSources restores stores, a missing directory, and damaged backups.
 func TestRestoreSources(t *testing.T) {
 	disk := vfs.NewCrashableMem()
 	s := mustOpen(t, pebblestore.Options{FS: disk})
@@ -385,13 +385,13 @@ func TestRestoreSources(t *testing.T) {
 		return err
 	}
 	if err := restore(crashed, dataDir); !errors.Is(err, storage.ErrFormat) {
-		t.Errorf("a store that was not stopped: %v, want ErrFormat", err)
+		t.Errorf("a store that was not closed: %v, want ErrFormat", err)
 	}
 	if err := restore(disk, "nowhere"); !errors.Is(err, storage.ErrFormat) {
-		t.Errorf("nothing: %v, want ErrFormat", err)
+		t.Errorf("a missing directory: %v, want ErrFormat", err)
 	}
 	if err := restore(disk, dataDir); err != nil {
-		t.Errorf("a stopped store: %v", err)
+		t.Errorf("a closed store: %v", err)
 	}
 	if err := restore(disk, backupPath); !errors.Is(err, pebblestore.ErrNotEmpty) {
 		t.Errorf("over a store: %v, want ErrNotEmpty", err)
@@ -415,7 +415,8 @@ func TestRestoreSources(t *testing.T) {
 	}
 }
 
-// TestBackupBusy makes two backups at a time, and closes the store beside one.
+// TestBackupBusy begins a second backup during the first one, and closes the store during
+// a backup.
 func TestBackupBusy(t *testing.T) {
 	fs := vfs.NewMem()
 	s := mustOpen(t, pebblestore.Options{FS: fs})
@@ -438,7 +439,7 @@ func TestBackupBusy(t *testing.T) {
 	sender.Go(func() {
 		_, err := b.WriteTo(w)
 		if !errors.Is(err, context.Canceled) {
-			t.Errorf("WriteTo beside Close returns %v, want context.Canceled", err)
+			t.Errorf("WriteTo during Close returns %v, want context.Canceled", err)
 		}
 		w.CloseWithError(err)
 		if err := b.Close(); err != nil {
@@ -464,7 +465,7 @@ func TestBackupBusy(t *testing.T) {
 	}
 }
 
-// TestBackupCrash leaves a checkpoint behind: the next start removes it.
+// TestBackupCrash checks that the next start removes a checkpoint left by a crash.
 func TestBackupCrash(t *testing.T) {
 	disk := vfs.NewCrashableMem()
 	s := mustOpen(t, pebblestore.Options{FS: disk})
@@ -487,7 +488,7 @@ func TestBackupCrash(t *testing.T) {
 	}
 	s = mustOpen(t, pebblestore.Options{FS: crashed})
 	if got := mustDump(t, s); got != want {
-		t.Error("the store shows something else")
+		t.Error("the store has changed")
 	}
 	mustClose(t, s)
 	if _, ok := files(t, crashed)["checkpoint"]; ok {

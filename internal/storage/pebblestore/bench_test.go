@@ -20,14 +20,14 @@ import (
 var (
 	benchDevices  = flag.Int("devices", 10_000, "devices of the benchmarks")
 	benchReadings = flag.Int("readings", 1_000_000, "readings that BenchmarkOpen and BenchmarkRead store first")
-	benchDir      = flag.String("dir", "", "directory for the benchmarks' stores, kept and used again; a temporary one if empty")
+	benchDir      = flag.String("dir", "", "directory for the benchmarks' stores, kept and reused; a temporary one if empty")
 )
 
-// shortReadings is the most readings that are stored first with -short: two of
-// each device, where the flags are not set.
+// shortReadings bounds the number of readings that are stored first with -short: with the
+// default flags, two of each device.
 const shortReadings = 20_000
 
-// readings returns how many readings are stored first.
+// readings returns the number of readings that are stored first.
 func readings() int {
 	if testing.Short() {
 		return min(shortReadings, *benchReadings)
@@ -35,8 +35,8 @@ func readings() int {
 	return *benchReadings
 }
 
-// A fleet makes readings: every device in turn, one a minute, values as a
-// monitor sends them.
+// A fleet generates readings: one per minute of each device, with the values of a
+// monitor.
 type fleet struct {
 	names []vitals.Name
 	n     int
@@ -68,7 +68,7 @@ func (f *fleet) next(r *vitals.Reading) {
 	}
 }
 
-// A batcher fills groups with the readings of a fleet, in memory that it reuses.
+// A batcher fills groups with the readings of a fleet. It reuses its memory.
 type batcher struct {
 	fleet    *fleet
 	readings []vitals.Reading
@@ -93,8 +93,8 @@ func (b *batcher) fill() []*storage.Entry {
 	return b.group
 }
 
-// BenchmarkAppend stores new readings of a fleet on a real disk; the time is that
-// of one reading.
+// BenchmarkAppend stores new readings of a fleet on a real disk. An operation is one
+// reading.
 func BenchmarkAppend(b *testing.B) {
 	for _, size := range []int{1, 64, 1000} {
 		b.Run(fmt.Sprintf("group=%d", size), func(b *testing.B) {
@@ -126,7 +126,8 @@ func BenchmarkAppend(b *testing.B) {
 	}
 }
 
-// BenchmarkOpen opens a store of many readings; start-up must not depend on them.
+// BenchmarkOpen opens a store with many readings. The time must not depend on their
+// number.
 //
 //	go test -run '^$' -bench Open -benchtime 5x -timeout 0 ./internal/storage/pebblestore -devices 100000 -readings 10000000
 func BenchmarkOpen(b *testing.B) {
@@ -156,8 +157,8 @@ func BenchmarkOpen(b *testing.B) {
 	}
 }
 
-// filledDir returns a directory with the store that the flags describe. A crashed
-// one is a copy that was made while the store was open.
+// filledDir returns a directory with the store that the flags describe. If crashed is
+// true, it is a copy made while the store was open.
 func filledDir(b *testing.B, crashed bool) string {
 	b.Helper()
 	root := *benchDir
@@ -195,10 +196,10 @@ func filledDir(b *testing.B, crashed bool) string {
 	return dir
 }
 
-// idle waits until compactions have come to rest.
+// idle waits until no compaction is running.
 func idle(b *testing.B, s *pebblestore.Store) {
 	pause := 2 * time.Second
-	if testing.Short() { // a memtable's worth of readings, and no compaction
+	if testing.Short() { // the readings fit into a memtable: there is no compaction
 		pause = 50 * time.Millisecond
 	}
 	for tables, bytes := 0.0, 0.0; ; {
@@ -210,7 +211,7 @@ func idle(b *testing.B, s *pebblestore.Store) {
 	}
 }
 
-// copyDir copies the files of a store, by link where they never change.
+// copyDir copies the files of a store. It links tables, which never change.
 func copyDir(b *testing.B, from, to string) {
 	b.Helper()
 	if err := os.MkdirAll(to, 0o755); err != nil {
@@ -250,11 +251,11 @@ func openBench(b *testing.B, dir string) *pebblestore.Store {
 	return s
 }
 
-// BenchmarkRead reads from a store of many readings.
+// BenchmarkRead reads from a store with many readings.
 func BenchmarkRead(b *testing.B) { benchRead(b, openBench(b, filledDir(b, false))) }
 
-// BenchmarkReadDeep reads while compactions are held up, so that flushed tables overlap:
-// each holds two readings of every device.
+// BenchmarkReadDeep reads while compactions are blocked, so that flushed tables overlap.
+// Each table holds two readings of every device.
 func BenchmarkReadDeep(b *testing.B) {
 	for _, tables := range []int{1, 8, 12, 60} {
 		b.Run(fmt.Sprintf("tables=%d", tables), func(b *testing.B) {
@@ -315,8 +316,8 @@ func benchRead(b *testing.B, s *pebblestore.Store) {
 	})
 }
 
-// BenchmarkLate settles late readings of which none is there; the time is that of
-// one reading.
+// BenchmarkLate settles late readings that are not stored yet. An operation is one
+// reading.
 func BenchmarkLate(b *testing.B) {
 	s := openBench(b, filledDir(b, true))
 	f := newFleet(*benchDevices)

@@ -16,7 +16,7 @@ import (
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
-// TestCheckCounts checks sound stores: closed, crashed, and with tables.
+// TestCheckCounts checks the report of undamaged stores with tables, closed and crashed.
 func TestCheckCounts(t *testing.T) {
 	disk := vfs.NewCrashableMem()
 	s := mustOpen(t, pebblestore.Options{FS: disk, MemTableBytes: 64 << 10})
@@ -52,12 +52,12 @@ func TestCheckCounts(t *testing.T) {
 		ctx, cancel := context.WithCancel(context.Background())
 		cancel()
 		if _, err := pebblestore.Check(ctx, dataDir, pebblestore.CheckOptions{FS: fs}); !errors.Is(err, context.Canceled) {
-			t.Errorf("%s: with an ended context, Check returns %v", name, err)
+			t.Errorf("%s: with a canceled context, Check returns %v", name, err)
 		}
 	}
 }
 
-// TestCheckEmpty checks a store that nobody has written to.
+// TestCheckEmpty checks a store without readings, and a missing one.
 func TestCheckEmpty(t *testing.T) {
 	fs := vfs.NewMem()
 	mustClose(t, mustOpen(t, pebblestore.Options{FS: fs}))
@@ -67,11 +67,12 @@ func TestCheckEmpty(t *testing.T) {
 	}
 	_, err = pebblestore.Check(context.Background(), "elsewhere", pebblestore.CheckOptions{FS: fs})
 	if !errors.Is(err, storage.ErrFormat) {
-		t.Errorf("Check of nothing returns %v, want ErrFormat", err)
+		t.Errorf("Check of a missing directory returns %v, want ErrFormat", err)
 	}
 }
 
-// TestCheckInvariants breaks each invariant of the package comment by hand.
+// TestCheckInvariants checks that Check finds violations of each invariant of the package
+// comment.
 func TestCheckInvariants(t *testing.T) {
 	const (
 		a, b, c = "61", "62", "63" // devices; b has two readings, at 5 and 9
@@ -103,13 +104,13 @@ func TestCheckInvariants(t *testing.T) {
 		{"no record of the first device", nil, []string{record + a}, "device a has readings but no record"},
 		{"no reading", nil, []string{b + at5, b + at9}, "record of device b: the device has no reading"},
 		{"no reading of the last device", nil, []string{c + at5}, "record of device c: the device has no reading"},
-		{"record of nobody", map[string]string{record + "7a": recordOf(5, 5, "0001")}, nil, "record of device z: the device has no reading"},
+		{"record of an unknown device", map[string]string{record + "7a": recordOf(5, 5, "0001")}, nil, "record of device z: the device has no reading"},
 		{"no anchor", map[string]string{record + b: recordOf(8, 5, "0001")}, nil, "record of device b: no reading has its newest time"},
 		{"newest too late", map[string]string{record + b: recordOf(10, 9, "0001")}, nil, "record of device b: wrong newest time"},
 		{"latest too early", map[string]string{record + b: recordOf(9, 5, "0001")}, nil, "record of device b: wrong latest heart_rate_bpm"},
 		{"latest with another value", map[string]string{record + b: recordOf(9, 9, "0002")}, nil, "record of device b: wrong latest heart_rate_bpm"},
 		{"sign that was never sent", map[string]string{record + b: "01" + "0000000000000009" + "0c" + "0000000000000009" + "0001" + "0000000000000009" + "0001"}, nil, "record of device b: wrong latest spo2_pct"},
-		{"tail of a closed store", map[string]string{"00" + "636c6f736564": "01", record + b: recordOf(5, 5, "0001")}, nil, "the store was closed"},
+		{"tail of a closed store", map[string]string{"00" + "636c6f736564": "01", record + b: recordOf(5, 5, "0001")}, nil, "although the store was closed"},
 		{"tail of an open store", map[string]string{record + b: recordOf(5, 5, "0001")}, nil, ""},
 		{"foreign key", map[string]string{"1f": "00"}, nil, "neither a reading's nor a record's"},
 		{"foreign key among the readings", map[string]string{"62ff": "00"}, nil, "key of 2 bytes"},
@@ -149,7 +150,7 @@ func TestCheckInvariants(t *testing.T) {
 	}
 }
 
-// TestCheckManyProblems bounds what a report holds.
+// TestCheckManyProblems checks the bound on the problems in a report.
 func TestCheckManyProblems(t *testing.T) {
 	fs := vfs.NewMem()
 	mustClose(t, mustOpen(t, pebblestore.Options{FS: fs}))

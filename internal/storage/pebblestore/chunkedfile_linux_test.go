@@ -7,7 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// directIO reports whether the file system of a file can read past the page cache.
+// directIO reports whether the file system of a file supports direct reads, which bypass
+// the page cache.
 func directIO(t *testing.T, name string) bool {
 	t.Helper()
 	f, err := os.OpenFile(name, os.O_RDONLY|unix.O_DIRECT, 0)

@@ -4,5 +4,5 @@ package pebblestore_test
 
 import "testing"
 
-// directIO reports that there are no direct reads.
+// directIO reports that direct reads are not supported.
 func directIO(*testing.T, string) bool { return false }

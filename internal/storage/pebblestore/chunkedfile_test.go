@@ -13,8 +13,8 @@ import (
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore"
 )
 
-// TestChunkedFile reads files of lengths around those of a sector and of a chunk, on a real
-// file system and in memory, whole and beyond their end.
+// TestChunkedFile reads files with lengths around multiples of a sector and of a chunk, on a
+// real file system and in memory, to and beyond their end.
 func TestChunkedFile(t *testing.T) {
 	const sector, chunk = 4 << 10, 256 << 10
 	dir := t.TempDir()
@@ -33,20 +33,20 @@ func TestChunkedFile(t *testing.T) {
 			fs   vfs.FS
 			name string
 		}{{vfs.Default, name}, {mem, "file"}} {
-			asked := int64(0)
-			before := func(n int64) error { asked += n; return nil }
+			requested := int64(0)
+			before := func(n int64) error { requested += n; return nil }
 			got, direct, err := pebblestore.ReadChunked(at.fs, at.name, size, before)
 			if err != nil || !bytes.Equal(got, want) {
-				t.Errorf("%d bytes, direct %t: another content is read, %v", size, direct, err)
+				t.Errorf("%d bytes, direct %t: wrong content, or error %v", size, direct, err)
 			}
-			if asked < int64(size) || asked > int64(size)*2+sector {
-				t.Errorf("%d bytes: %d were asked for", size, asked)
+			if requested < int64(size) || requested > int64(size)*2+sector {
+				t.Errorf("%d bytes: %d were read", size, requested)
 			}
 			if supported := at.fs == vfs.Default && directIO(t, name); direct != supported {
 				t.Errorf("%d bytes: direct is %t, want %t", size, direct, supported)
 			}
 			if _, _, err := pebblestore.ReadChunked(at.fs, at.name, size+1, before); !errors.Is(err, io.EOF) {
-				t.Errorf("%d bytes: one more is read, %v; want EOF", size, err)
+				t.Errorf("%d bytes: reading one more returns %v, want EOF", size, err)
 			}
 			stop := errors.New("stop")
 			if _, _, err := pebblestore.ReadChunked(at.fs, at.name, size, func(int64) error { return stop }); !errors.Is(err, stop) {

@@ -11,16 +11,16 @@ import (
 	"github.com/pulsegate/pulsegate/internal/storage/storetest"
 )
 
-// TestConformance runs the suite on a file system in memory that can lose power,
-// without the random check: that finds more with small memtables.
+// TestConformance runs the suite on an in-memory file system that can lose power, without
+// the random check, which finds more with small memtables.
 func TestConformance(t *testing.T) {
 	long(t)
 	t.Parallel()
 	runButRandom(t, func(t testing.TB) storetest.Harness { return newCrashable(t, pebblestore.Options{}).harness() })
 }
 
-// TestConformanceSmallMemTable runs it with memtables so small that the readings of
-// the checks go through flushes and compactions.
+// TestConformanceSmallMemTable runs the suite with memtables so small that the checks cause
+// flushes and compactions.
 func TestConformanceSmallMemTable(t *testing.T) {
 	t.Parallel()
 	storetest.Run(t, func(t testing.TB) storetest.Harness {
@@ -28,8 +28,8 @@ func TestConformanceSmallMemTable(t *testing.T) {
 	})
 }
 
-// TestConformanceOnDisk runs it on the real file system, which does not crash here;
-// without the random check, whose thousands of real syncs would show nothing more.
+// TestConformanceOnDisk runs the suite on the real file system, without crashes, and without
+// the random check, whose thousands of real syncs would find nothing more.
 func TestConformanceOnDisk(t *testing.T) {
 	long(t)
 	t.Parallel()
@@ -57,7 +57,7 @@ type crashable struct {
 	t    testing.TB
 	o    pebblestore.Options
 	fs   *vfs.MemFS
-	open *pebblestore.Store // nil when none is
+	open *pebblestore.Store // nil if none is open
 }
 
 const dataDir = "var/lib/pulsegate"
@@ -90,12 +90,12 @@ func (c *crashable) reopen(o pebblestore.Options) (storage.Store, error) {
 	return s, nil
 }
 
-// crash goes on with a copy of the file system as it would be after a loss of
-// power. The old store writes on to the old one until it is closed.
+// crash replaces the file system by a copy in the state after a loss of power. The old
+// store continues to write to the old file system until it is closed.
 func (c *crashable) crash(unsyncedPercent int, seed uint64) {
 	after := c.fs.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: unsyncedPercent, RNG: rand.New(rand.NewPCG(seed, 1))})
 	if c.open != nil {
-		_ = c.open.Close() // ErrClosed when the check has closed it
+		_ = c.open.Close() // ErrClosed if the check has closed it
 		c.open = nil
 	}
 	c.fs = after

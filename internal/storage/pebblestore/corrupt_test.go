@@ -16,8 +16,8 @@ import (
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore"
 )
 
-// damaged returns a store with tables and a log: what a loss of power left, or a
-// store that was closed. texts is what it held after each of its last groups.
+// damaged returns a store with tables and a log, either closed or after a loss of power.
+// texts are its dumps after each of the last groups.
 func damaged(t *testing.T, closed bool) (fs *vfs.MemFS, texts []string) {
 	t.Helper()
 	disk := vfs.NewCrashableMem()
@@ -27,7 +27,7 @@ func damaged(t *testing.T, closed bool) (fs *vfs.MemFS, texts []string) {
 	}
 	mustClose(t, s)
 	s = mustOpen(t, pebblestore.Options{FS: disk, MemTableBytes: 4 << 20})
-	// Groups of less and of more than a block of the log.
+	// Groups smaller and larger than a block of the log.
 	for k, size := range []int{100, 100, 1500, 100, 2000, 10, 10, 300} {
 		mustAppend(t, s, shifted(manyEntries(size), int64(100_000*(k+1)))...)
 		texts = append(texts, mustDump(t, s))
@@ -43,7 +43,7 @@ func damaged(t *testing.T, closed bool) (fs *vfs.MemFS, texts []string) {
 // flip changes one bit of a file.
 func flip(t *testing.T, fs vfs.FS, name string, offset int) { damage(t, fs, name, offset, "\x10") }
 
-// damage changes the bits of a file that are set in mask.
+// damage flips the bits of a file that are set in mask.
 func damage(t *testing.T, fs vfs.FS, name string, offset int, mask string) {
 	t.Helper()
 	text, err := readFile(fs, name)
@@ -57,7 +57,7 @@ func damage(t *testing.T, fs vfs.FS, name string, offset int, mask string) {
 	writeFile(t, fs, name, string(b))
 }
 
-// namesWith returns the files of a store that end in suffix or begin with it.
+// namesWith returns the files of a store whose names begin or end with part.
 func namesWith(t *testing.T, fs vfs.FS, part string) []string {
 	var names []string
 	for name := range files(t, fs) {
@@ -72,9 +72,9 @@ func namesWith(t *testing.T, fs vfs.FS, part string) []string {
 	return names
 }
 
-// TestDamagedTable flips bits all over the tables. Check must find each and name
-// the file; reading must give the right answer or say that the store is damaged,
-// and go on for the rest.
+// TestDamagedTable flips bits at many offsets of the tables. Check must find each and name
+// the file. Reads must return the right result or ErrCorrupt, and other devices must stay
+// usable.
 func TestDamagedTable(t *testing.T) {
 	long(t)
 	t.Parallel()
@@ -108,7 +108,7 @@ func TestDamagedTable(t *testing.T) {
 				wantDamage(t, "reading", name, err)
 				refused++
 			case text != want:
-				t.Errorf("%s, byte %d: a damaged table was read as if it were sound", name, offset)
+				t.Errorf("%s, byte %d: damage of a table was not noticed", name, offset)
 			default:
 				right++
 			}
@@ -119,9 +119,9 @@ func TestDamagedTable(t *testing.T) {
 			_ = s.Close()
 		}
 	}
-	t.Logf("%d were refused, %d did not matter to readers", refused, right)
+	t.Logf("%d were found, %d did not affect reads", refused, right)
 	if refused == 0 {
-		t.Error("no damage was seen when reading")
+		t.Error("no read found damage")
 	}
 }
 
@@ -141,11 +141,10 @@ func size(t *testing.T, fs vfs.FS, name string) int {
 	return int(info.Size())
 }
 
-// TestDamagedLog damages the log all over, by a bit and by some bytes. It must be
-// refused by the log's name. Pebble alone does not do so: without verifyJournals
-// nearly all damage here loses acknowledged readings. Only where some bytes of the
-// last record of a store that was not closed are wrong, that record may be taken for
-// one that a crash tore.
+// TestDamagedLog damages the log at many offsets, by one bit and by several bytes. Open
+// must return an error with the log's name. Pebble alone does not: without verifyJournals,
+// nearly all damage here loses acknowledged readings. Only damage of several bytes in the
+// last record of a store that was not closed may be taken for a torn end.
 func TestDamagedLog(t *testing.T) {
 	long(t)
 	t.Parallel()
@@ -179,13 +178,13 @@ func TestDamagedLog(t *testing.T) {
 				case tt.torn && text == texts[last-1]:
 					torn++
 				default:
-					t.Errorf("byte %d of %d: the store was opened without what was acknowledged", offset, end)
+					t.Errorf("byte %d of %d: the opened store lacks acknowledged readings", offset, end)
 				}
 				mustClose(t, s)
 			}
-			t.Logf("%d bytes: %d times refused, %d taken for a torn end", end, refused, torn)
+			t.Logf("%d bytes: %d times rejected, %d times taken for a torn end", end, refused, torn)
 			if refused < 70 || tt.torn && torn == 0 {
-				t.Error("the damage was too little")
+				t.Error("there were too few cases of damage")
 			}
 		})
 	}
@@ -213,16 +212,16 @@ func TestDamagedManifest(t *testing.T) {
 			continue
 		}
 		if mustDump(t, s) != texts[len(texts)-1] {
-			t.Errorf("byte %d: the store was opened without what was acknowledged", offset)
+			t.Errorf("byte %d: the opened store lacks acknowledged readings", offset)
 		}
 		right++
 		mustClose(t, s)
 	}
-	t.Logf("%d times refused, %d did not matter", refused, right)
+	t.Logf("%d times rejected, %d without effect", refused, right)
 }
 
-// TestTornLog cuts the log at every length, as a crash may do with what was not
-// synced. The store must open with whole groups only.
+// TestTornLog truncates the log at many lengths, as a crash may do to unsynced bytes. The
+// opened store must hold complete groups only.
 func TestTornLog(t *testing.T) {
 	long(t)
 	t.Parallel()
@@ -242,20 +241,20 @@ func TestTornLog(t *testing.T) {
 			continue
 		}
 		i := slices.Index(texts, mustDump(t, s))
-		if i < 0 && n > 10_000 { // in front of that, only the first group may be gone
-			t.Errorf("cut at %d of %d: the store holds no whole groups", n, len(whole))
+		if i < 0 && n > 10_000 { // below that, even the first group may be lost
+			t.Errorf("cut at %d of %d: the store holds an incomplete group", n, len(whole))
 		}
 		found[i] = true
 		mustClose(t, s)
 	}
 	if len(found) < 5 {
-		t.Errorf("the cuts left %d states, want some of %d", len(found), len(texts))
+		t.Errorf("there were %d states after truncation, want at least 5 of %d", len(found), len(texts))
 	}
 }
 
-// TestDamagedLookup meets damaged tables when it settles late readings. Those that have to
-// be compared with what is damaged are refused, the others of their groups are settled,
-// and nothing contradicts or changes what was stored.
+// TestDamagedLookup settles late readings with damaged tables. Readings that must be compared
+// with damaged data are Unreadable, the others of their groups are settled, and stored
+// readings do not change.
 func TestDamagedLookup(t *testing.T) {
 	disk, texts := damaged(t, true)
 	whole := copyFS(t, disk)
@@ -264,7 +263,7 @@ func TestDamagedLookup(t *testing.T) {
 	}
 	s := mustOpen(t, pebblestore.Options{FS: disk, OnFatal: func(m string) { t.Errorf("Fatal was called: %s", m) }})
 	if err := s.Degraded(); err != nil {
-		t.Fatalf("the damage was met by Open: %v; the test tests nothing", err)
+		t.Fatalf("Open has found the damage, so there are no look-ups to test: %v", err)
 	}
 	outcomes := map[storage.Outcome]int{}
 	for k := range int64(40) {
@@ -290,7 +289,7 @@ func TestDamagedLookup(t *testing.T) {
 	}
 	mustClose(t, s)
 
-	// With the right tables back, everything is as it was.
+	// After the tables are restored, nothing has changed.
 	for _, name := range namesWith(t, whole, ".sst") {
 		text, err := readFile(whole, name)
 		if err != nil {
@@ -301,14 +300,14 @@ func TestDamagedLookup(t *testing.T) {
 	s = mustOpen(t, pebblestore.Options{FS: disk})
 	defer mustClose(t, s)
 	if withoutDevice(mustDump(t, s), "new") != texts[len(texts)-1] {
-		t.Error("what was stored before has changed")
+		t.Error("the readings stored before have changed")
 	}
 	if got := count(t, s, "new"); got != 40 {
-		t.Errorf("of 40 new readings, %d are there", got)
+		t.Errorf("%d new readings are stored, want 40", got)
 	}
 }
 
-// FuzzJournal reads any bytes as a log and as a manifest, in blocks.
+// FuzzJournal reads arbitrary bytes as a log and as a manifest.
 func FuzzJournal(f *testing.F) {
 	f.Add([]byte(nil))
 	f.Add(append(unhex("00000000000005"+"08000000"), 1, 2, 3)) // the end mark of log 7

@@ -14,12 +14,11 @@ import (
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore"
 )
 
-// TestRemovalsBesideBackup makes a backup, while old readings are removed and a device is to
-// be erased. The backup holds what was stored when it began; the erasure waits for its end,
-// and what the store has of the device is gone after it, in the checkpoint of the backup
-// too. A backup that is made then holds nothing of it. Of the earlier one, restored, it can
-// be erased again, as docs/backup.md asks for, whether old readings were removed from it
-// before, meanwhile or not.
+// TestRemovalsBesideBackup expires readings and tries to erase a device during a backup. The
+// backup must hold what was stored when it began. During the backup, Erase returns ErrBusy;
+// afterwards it removes everything of the device, and a later backup holds nothing of it.
+// In a store restored from the earlier backup, the device can be erased again, as
+// docs/backup.md requires, whether its readings expire before, meanwhile or not.
 func TestRemovalsBesideBackup(t *testing.T) {
 	t.Parallel()
 	const before = 1_800_000_000_000
@@ -51,7 +50,7 @@ func TestRemovalsBesideBackup(t *testing.T) {
 	}
 	expire(s, 30*70)
 	if _, err := s.Erase(mustName(erasedDevice)); !errors.Is(err, storage.ErrBusy) {
-		t.Errorf("beside the backup, Erase returns %v, want ErrBusy", err)
+		t.Errorf("during the backup, Erase returns %v, want ErrBusy", err)
 	}
 	var archive bytes.Buffer
 	if _, err := b.WriteTo(&archive); err != nil {
@@ -93,14 +92,14 @@ func TestRemovalsBesideBackup(t *testing.T) {
 		}
 		s := openAt(t, fs, restoredPath)
 		if got := mustDump(t, s); got != want {
-			t.Errorf("%s: the backup holds something else than the store when it began", name)
+			t.Errorf("%s: the backup differs from the store when it began", name)
 		}
 		again(s)
 		if found := traces(t, fs, restoredPath); len(found) > 0 {
-			t.Errorf("%s: of the restored store, %v hold traces", name, found)
+			t.Errorf("%s: in the restored store, %v hold traces", name, found)
 		}
 		if got := count(t, s, "later"); got != 1 {
-			t.Errorf("%s: a reading that is not old is gone", name)
+			t.Errorf("%s: a reading that has not expired is gone", name)
 		}
 		mustClose(t, s)
 		if _, err := pebblestore.Check(ctx, restoredPath, pebblestore.CheckOptions{FS: fs}); err != nil {

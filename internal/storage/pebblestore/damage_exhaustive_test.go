@@ -4,7 +4,7 @@ package pebblestore_test
 
 import "testing"
 
-// TestDamageExhaustive takes every case of TestDamage.
+// TestDamageExhaustive tests every case of TestDamage.
 func TestDamageExhaustive(t *testing.T) {
 	t.Parallel()
 	damageAll(t, 1)

@@ -21,14 +21,14 @@ import (
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
-// A scene is a store that nobody has open, with what was acknowledged in it.
+// A scene is a store that is not open, with the readings acknowledged in it.
 type scene struct {
 	fs      *vfs.MemFS
-	states  []string // what it held after each group; the last is what must be there
+	states  []string // dumps after each group; the last is the expected content
 	closed  bool
 	exact   bool                // closed, and not opened since
-	older   []map[string]string // its files at earlier moments
-	readers bool                // a backup, which Open refuses
+	older   []map[string]string // its files at earlier times
+	readers bool                // a backup, which can only be opened read-only
 }
 
 // A writer appends to a store and to a model of it.
@@ -65,12 +65,13 @@ func (w *writer) append(s storage.Store, groups int) {
 	}
 }
 
-// damageScenes returns stores in the states that a start may meet, but for openingScenes.
+// damageScenes returns stores in all states that a start may find, except those of
+// openingScenes.
 func damageScenes(t *testing.T) map[string]scene {
 	small := func(fs vfs.FS) pebblestore.Options { return pebblestore.Options{FS: fs, MemTableBytes: 64 << 10} }
 	all := map[string]scene{}
 
-	// One log, which the newest start has begun.
+	// One log, created by the last start.
 	disk, w := vfs.NewCrashableMem(), newWriter(t)
 	s := mustOpen(t, pebblestore.Options{FS: disk})
 	w.append(s, 3)
@@ -86,7 +87,7 @@ func damageScenes(t *testing.T) map[string]scene {
 	all["closed, one log"] = scene{fs: disk, states: w.states, older: older, closed: true, exact: true}
 	all["backup"] = scene{fs: b, states: w.states, older: older, closed: true, readers: true}
 
-	// Two logs of which nothing is in tables.
+	// Two logs that were not written to tables.
 	disk, w = vfs.NewCrashableMem(), newWriter(t)
 	s = mustOpen(t, small(disk))
 	w.append(s, 3)
@@ -110,7 +111,7 @@ func damageScenes(t *testing.T) map[string]scene {
 	f.on.Store(false)
 	mustClose(t, s)
 
-	// Logs that were used again, and some tables.
+	// Reused logs, and some tables.
 	disk, w = vfs.NewCrashableMem(), newWriter(t)
 	s = mustOpen(t, small(disk))
 	older = nil
@@ -126,7 +127,7 @@ func damageScenes(t *testing.T) map[string]scene {
 	mustClose(t, s)
 	all["closed, logs used again"] = scene{fs: disk, states: w.states, older: older, closed: true, exact: true}
 
-	// An erasure that has yet to be recorded.
+	// An erasure that was not recorded yet.
 	disk, w = vfs.NewCrashableMem(), newWriter(t)
 	s = mustOpen(t, small(disk))
 	mustAppend(t, s, erasedEntry(1), erasedEntry(2))
@@ -140,7 +141,7 @@ func damageScenes(t *testing.T) map[string]scene {
 	return all
 }
 
-// openingScenes adds starts that were cut off, at some moments.
+// openingScenes adds stores after starts that were interrupted at several points.
 func openingScenes(t *testing.T, all map[string]scene) {
 	t.Helper()
 	for _, name := range []string{"crashed, logs used again", "closed, logs used again"} {
@@ -151,7 +152,7 @@ func openingScenes(t *testing.T, all map[string]scene) {
 	}
 }
 
-// filesNow returns the files of a store that is open.
+// filesNow returns the current files of an open store.
 func filesNow(t *testing.T, disk *vfs.MemFS) map[string]string {
 	t.Helper()
 	return files(t, disk.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 100, RNG: rand.New(rand.NewPCG(1, 1))}))
@@ -170,7 +171,7 @@ func backUp(t *testing.T, s *pebblestore.Store) *vfs.MemFS {
 	return fs
 }
 
-// opening returns what crashes in the midst of a start leave of a store.
+// opening returns copies of a store after crashes during a start.
 func opening(t *testing.T, fs *vfs.MemFS) (found []*vfs.MemFS) {
 	t.Helper()
 	disk := fs.CrashClone(vfs.CrashCloneCfg{})
@@ -186,7 +187,7 @@ func opening(t *testing.T, fs *vfs.MemFS) (found []*vfs.MemFS) {
 		return err != nil || !strings.HasPrefix(text, "pulsegate checksums 2 opening\n")
 	})
 	if len(found) < 3 {
-		t.Fatalf("%d moments of a start were found, want more", len(found))
+		t.Fatalf("a start can be interrupted at %d points, want at least 3", len(found))
 	}
 	return []*vfs.MemFS{found[0], found[len(found)/2], found[len(found)-1]}
 }
@@ -234,7 +235,7 @@ func harms(file, text string, older []map[string]string, rng *rand.Rand) []harm 
 			add(fmt.Sprintf("bit %d of byte %d turned", bit, at), string(b))
 		}
 	}
-	add("garbage after its end", text+"garbage of some length, as it may stand in a block")
+	add("garbage after its end", text+"garbage of some length, as it may be in a block")
 	for i, files := range older {
 		if old, ok := files[file]; ok && old != text {
 			add(fmt.Sprintf("replaced by copy %d", i), old)
@@ -243,18 +244,19 @@ func harms(file, text string, older []map[string]string, rng *rand.Rand) []harm 
 	return all
 }
 
-// TestDamage damages every kind of file of a store in every state, one at a time, and
-// starts. Each case ends with everything that was acknowledged, or with an error that
-// says that the store is damaged and names the file; then, with the right file back,
-// everything is there. What is lost without a word is what undetectable says.
+// TestDamage damages every kind of file of a store in every state, one at a time, and opens
+// the store. It must hold everything acknowledged, or Open must return ErrCorrupt with the
+// file's name; then, after the file is restored, the store must be complete. Readings may be
+// lost without an error only if undetectable returns true.
 //
-// It takes a part of the cases, TestDamageExhaustive all of them.
+// TestDamage tests a part of the cases, TestDamageExhaustive all of them.
 func TestDamage(t *testing.T) {
 	t.Parallel()
 	damageAll(t, 6)
 }
 
-// damageAll takes one of so many cases, and of each file its removal and its emptying.
+// damageAll tests each case with a probability of 1/one, and always the removal and the
+// truncation to zero of each file.
 func damageAll(t *testing.T, one int) {
 	seed := rand.Uint64()
 	scenes := damageScenes(t)
@@ -275,7 +277,7 @@ func damageAll(t *testing.T, one int) {
 			for i, old := range c.older {
 				for file, text := range old {
 					if _, ok := have[file]; !ok && c.rng.IntN(one) == 0 {
-						c.try(file, harm{name: fmt.Sprintf("put back from copy %d", i), text: text})
+						c.try(file, harm{name: fmt.Sprintf("restored from copy %d", i), text: text})
 					}
 				}
 			}
@@ -284,7 +286,7 @@ func damageAll(t *testing.T, one int) {
 	}
 }
 
-// A damageCase is a scene and what became of it.
+// A damageCase tests a scene and counts the results.
 type damageCase struct {
 	*testing.T
 	scene
@@ -292,7 +294,7 @@ type damageCase struct {
 	counts map[string]int
 }
 
-// try damages a file of a copy of the scene, and holds Check and Open against it.
+// try damages a file in a copy of the scene, and tests Check and Open with it.
 func (c *damageCase) try(file string, h harm) {
 	c.Helper()
 	fs := copyFS(c.T, c.fs)
@@ -322,7 +324,7 @@ func (c *damageCase) try(file string, h harm) {
 		if c.exact && isListed(file) && !maps.Equal(before, files(c, fs)) {
 			c.Errorf("%s: Open has changed the directory, and returned %v", what, err)
 		}
-		c.counts["refused"]++
+		c.counts["rejected"]++
 		c.mend(what, file, fs)
 		return
 	}
@@ -331,21 +333,21 @@ func (c *damageCase) try(file string, h harm) {
 	switch want := c.states[len(c.states)-1]; {
 	case err != nil:
 		c.wantDamage(what+": reading", file, err)
-		c.counts["refused by readers"]++
+		c.counts["found by readers"]++
 	case text == want:
-		c.counts["nothing was lost"]++
+		c.counts["nothing lost"]++
 	case c.undetectable(file, before[file]) && slices.Contains(c.states, text):
-		c.counts["lost without a word"]++
+		c.counts["lost without an error"]++
 	default:
-		c.Errorf("%s: what was acknowledged is not there (state %d of %d)", what, slices.Index(c.states, text), len(c.states)-1)
+		c.Errorf("%s: acknowledged readings are missing (state %d of %d)", what, slices.Index(c.states, text), len(c.states)-1)
 	}
 }
 
-// isListed reports whether the list of a closed store shows every change of a file. Of
-// tables it has the lengths.
+// isListed reports whether the list of a closed store detects every change of a file. For
+// tables it has only the lengths.
 func isListed(file string) bool { return !strings.HasSuffix(file, ".sst") }
 
-// mend puts the right file back, after which everything must be there.
+// mend restores the file, after which the store must be complete.
 func (c *damageCase) mend(what, file string, fs vfs.FS) {
 	c.Helper()
 	full := path.Join(dataDir, file)
@@ -356,18 +358,17 @@ func (c *damageCase) mend(what, file string, fs vfs.FS) {
 	}
 	s, err := pebblestore.Open(dataDir, pebblestore.Options{FS: fs, MinFreeBytes: -1, ReadOnly: c.readers})
 	if err != nil {
-		c.Errorf("%s: with the right file back, Open returns %v", what, err)
+		c.Errorf("%s: after the file is restored, Open returns %v", what, err)
 		return
 	}
 	if mustDump(c, s) != c.states[len(c.states)-1] {
-		c.Errorf("%s: with the right file back, what was acknowledged is not there", what)
+		c.Errorf("%s: after the file is restored, acknowledged readings are missing", what)
 	}
 	mustClose(c, s)
 }
 
-// undetectable reports whether damage leaves what a crash may leave, too: the newest log
-// of a store that was not closed is whole up to some record, and nothing that follows can
-// be read.
+// undetectable reports whether the damage looks like the result of a crash: the newest log
+// of a store that was not closed is intact up to some record and unreadable after it.
 func (c *damageCase) undetectable(file, text string) bool {
 	if c.closed || !isLog(file) {
 		return false
@@ -385,13 +386,13 @@ func (c *damageCase) wantDamage(what, file string, err error) {
 	if err == nil {
 		return
 	}
-	// Markers and OPTIONS have a number in their names that is not always told.
+	// Errors do not always contain the number in the names of markers and OPTIONS.
 	named, _, _ := strings.Cut(strings.Replace(file, "-0", ".0", 1), ".0")
 	if strings.HasPrefix(file, "MANIFEST") || isLog(file) {
 		named = file
 	}
 	if file == "CHECKSUMS" {
-		named = "" // an older list is a sound one: the file that it lacks is named
+		named = "" // an older list is valid: the error names a file that it lacks
 	}
 	if !errors.Is(err, storage.ErrCorrupt) && (file != "PULSEGATE" || !errors.Is(err, storage.ErrFormat)) || file == "" || !strings.Contains(err.Error(), named) {
 		c.Errorf("%s returns %v, want damage of %s", what, err, file)

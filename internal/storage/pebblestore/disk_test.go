@@ -20,7 +20,7 @@ func free(bytes uint64) vfs.DiskUsage {
 	return vfs.DiskUsage{AvailBytes: bytes, TotalBytes: 1 << 40, UsedBytes: 1<<40 - bytes}
 }
 
-// TestDiskLow takes space away and gives it back.
+// TestDiskLow reduces the free space and restores it.
 func TestDiskLow(t *testing.T) {
 	const limit = 100 << 20
 	synctest.Test(t, func(t *testing.T) {
@@ -43,7 +43,7 @@ func TestDiskLow(t *testing.T) {
 			t.Errorf("readers see %d records, want 1", got)
 		}
 
-		fs.TestingSetDiskUsage(free(limit + limit/8 - 1)) // not enough to come back
+		fs.TestingSetDiskUsage(free(limit + limit/8 - 1)) // not enough to resume
 		time.Sleep(time.Second)
 		if err := s.Ready(); !errors.Is(err, storage.ErrDiskLow) {
 			t.Errorf("with little more than the limit, Ready returns %v, want ErrDiskLow", err)
@@ -52,7 +52,7 @@ func TestDiskLow(t *testing.T) {
 		fs.TestingSetDiskUsage(free(limit + limit/8))
 		time.Sleep(time.Second)
 		if err := s.Ready(); err != nil {
-			t.Errorf("when space has returned, Ready returns %v", err)
+			t.Errorf("with enough space again, Ready returns %v", err)
 		}
 		again := entry("d", 2, 2)
 		mustAppend(t, s, again)
@@ -60,8 +60,8 @@ func TestDiskLow(t *testing.T) {
 	})
 }
 
-// TestDiskNearMark writes where there is little more than the store needs. The mark must
-// have moved by the next look at the disk, and not some looks later.
+// TestDiskNearMark writes with little more free space than the store needs. The mark must
+// be updated at the next poll.
 func TestDiskNearMark(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fs := vfs.NewMem()
@@ -80,7 +80,8 @@ func TestDiskNearMark(t *testing.T) {
 	})
 }
 
-// TestDiskLowAtOpen opens on a disk that is already low: readers are served.
+// TestDiskLowAtOpen opens a store on a disk that is already low on space. Reads must
+// work.
 func TestDiskLowAtOpen(t *testing.T) {
 	fs := vfs.NewMem()
 	s := mustOpen(t, pebblestore.Options{FS: fs})
@@ -118,10 +119,9 @@ func TestDiskLowAtOpen(t *testing.T) {
 	mustClose(t, s)
 }
 
-// TestNoSpaceLeft runs into a full disk between two looks at it: a table cannot be
-// written. Readings are refused from then on, and taken again when space returns.
-// Pebble holds a lock while it pauses between two attempts, so that this runs on the
-// real clock.
+// TestNoSpaceLeft fills the disk between two polls, so that a table cannot be written.
+// From then on readings are rejected, until there is enough space again. The test uses the
+// real clock, because Pebble holds a mutex while it pauses between two attempts.
 func TestNoSpaceLeft(t *testing.T) {
 	f := &fault{match: operation(".sst", errorfs.OpFileWrite), failing: syscall.ENOSPC}
 	mem := vfs.NewMem()
@@ -139,8 +139,8 @@ func TestNoSpaceLeft(t *testing.T) {
 		if len(namesWith(t, mem, ".log")) == 1 {
 			continue
 		}
-		// The first memtable is full. Were the second one to fill as well before
-		// the flush has failed, Append would wait for it.
+		// The first memtable is full. If the second one also filled before the flush
+		// failed, Append would wait for the flush.
 		polltest.Until(t, "the flush fails", func() bool { return f.failed.Load() > 0 })
 		mem.TestingSetDiskUsage(free(0))
 	}
@@ -152,6 +152,6 @@ func TestNoSpaceLeft(t *testing.T) {
 	}
 	f.on.Store(false)
 	mem.TestingSetDiskUsage(free(300 << 20))
-	polltest.Until(t, "the store has looked at the disk again", func() bool { return s.Ready() == nil })
+	polltest.Until(t, "the store has polled the free space", func() bool { return s.Ready() == nil })
 	mustAppend(t, s, shifted(manyEntries(50), 1000*taken)...)
 }

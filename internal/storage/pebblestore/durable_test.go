@@ -20,11 +20,11 @@ import (
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
-// A syncGate holds up syncs of the log while it is shut.
+// A syncGate blocks syncs of the log while it is shut.
 type syncGate struct {
 	mu      sync.Mutex
 	shut    chan struct{} // nil: open
-	waiting chan struct{} // receives when a sync is held up
+	waiting chan struct{} // receives when a sync is blocked
 }
 
 func newSyncGate() *syncGate { return &syncGate{waiting: make(chan struct{}, 10)} }
@@ -58,8 +58,8 @@ func (g *syncGate) open() {
 	g.shut = nil
 }
 
-// TestReadersWaitForSync checks that a reading cannot be seen while its sync runs,
-// although Pebble shows it, and that readers do not wait for the sync.
+// TestReadersWaitForSync checks that a reading is not visible while its sync runs, although
+// Pebble shows it, and that readers do not block during the sync.
 func TestReadersWaitForSync(t *testing.T) {
 	gate := newSyncGate()
 	s := mustOpen(t, pebblestore.Options{FS: inject(vfs.NewMem(), gate)})
@@ -91,9 +91,9 @@ func TestReadersWaitForSync(t *testing.T) {
 	}
 }
 
-// TestDuplicateOfUnsynced kills the store after a reading was written and before it
-// was synced. The next store finds it in the log and answers a retry as a
-// duplicate, without writing: by then the reading must survive a loss of power.
+// TestDuplicateOfUnsynced kills the store after a reading was written and before it was
+// synced. The next store finds it in the log and settles a retry as a duplicate, without
+// writing: by then the reading must survive a loss of power.
 func TestDuplicateOfUnsynced(t *testing.T) {
 	gate := newSyncGate()
 	disk := vfs.NewCrashableMem()
@@ -113,7 +113,7 @@ func TestDuplicateOfUnsynced(t *testing.T) {
 
 	s = mustOpen(t, pebblestore.Options{FS: lost})
 	if got := count(t, s, "d"); got != 1 {
-		t.Fatalf("the reading was synced before its sync: the test tests nothing (%d records)", got)
+		t.Fatalf("%d records survive a crash before the sync, want 1", got)
 	}
 	mustClose(t, s)
 
@@ -129,11 +129,11 @@ func TestDuplicateOfUnsynced(t *testing.T) {
 	s = mustOpen(t, pebblestore.Options{FS: after})
 	defer mustClose(t, s)
 	if got := count(t, s, "d"); got != 2 {
-		t.Errorf("after the answer and a loss of power there are %d records, want 2", got)
+		t.Errorf("after the outcome and a loss of power there are %d records, want 2", got)
 	}
 }
 
-// A crashPoint is the disk as a crash at some moment would leave it.
+// A crashPoint is a copy of the disk as a crash at some point would leave it.
 type crashPoint struct {
 	op    errorfs.Op
 	at    string
@@ -141,10 +141,10 @@ type crashPoint struct {
 	acked int
 }
 
-// crashEverywhere writes groups of every kind and copies the disk as a crash would
-// leave it before each operation that changes files. It returns an error for each
-// copy from which a store recovers anything but all acknowledged groups and at most
-// the one that was being written, and stops at maxProblems.
+// crashEverywhere writes groups of every kind, and before each operation that changes files
+// it copies the disk as a crash would leave it. It returns an error for each copy in which
+// a store does not recover exactly the acknowledged groups, with or without the group that
+// was being written. It stops at maxProblems.
 func crashEverywhere(t *testing.T, wrap func(vfs.FS) vfs.FS, maxProblems int) (points int, problems []error) {
 	var (
 		mu     sync.Mutex
@@ -160,8 +160,8 @@ func crashEverywhere(t *testing.T, wrap func(vfs.FS) vfs.FS, maxProblems int) (p
 		}
 		mu.Lock()
 		defer mu.Unlock()
-		// The count comes first: what is acknowledged while the copy is made
-		// may be in it or not.
+		// Count before copying: groups acknowledged during the copy may be in it or
+		// not.
 		n := int(acked.Load())
 		percent := []int{0, 100, 50, 0}[len(found)%4]
 		found = append(found, crashPoint{
@@ -172,7 +172,7 @@ func crashEverywhere(t *testing.T, wrap func(vfs.FS) vfs.FS, maxProblems int) (p
 		})
 		return nil
 	})
-	// Small memtables bring flushes, compactions and new logs.
+	// Small memtables cause flushes, compactions and new logs.
 	s := mustOpen(t, pebblestore.Options{FS: inject(wrap(disk), spy), MemTableBytes: 64 << 10})
 	model := storetest.NewMemory()
 	states := []string{mustDump(t, model)}
@@ -201,7 +201,7 @@ func crashEverywhere(t *testing.T, wrap func(vfs.FS) vfs.FS, maxProblems int) (p
 		}
 	}
 	if tables < 2 {
-		t.Fatalf("the load made %d tables: too little to crash in", tables)
+		t.Fatalf("the load made %d tables, want at least 2", tables)
 	}
 	every := 1
 	if testing.Short() {
@@ -219,7 +219,7 @@ func crashEverywhere(t *testing.T, wrap func(vfs.FS) vfs.FS, maxProblems int) (p
 	return len(found), problems
 }
 
-// recovers opens what a crash left.
+// recovers opens the copy and compares the store with states.
 func recovers(p crashPoint, states []string) error {
 	if _, err := pebblestore.Check(context.Background(), dataDir, pebblestore.CheckOptions{FS: p.fs}); err != nil {
 		return err
@@ -234,13 +234,13 @@ func recovers(p crashPoint, states []string) error {
 		return err
 	}
 	if got != states[p.acked] && (p.acked+1 == len(states) || got != states[p.acked+1]) {
-		return fmt.Errorf("what is there after %d groups were acknowledged is neither those nor one more, but state %d (-1: none)", p.acked, slices.Index(states, got))
+		return fmt.Errorf("after %d acknowledged groups, the store holds neither these nor one more, but state %d (-1: none)", p.acked, slices.Index(states, got))
 	}
 	return nil
 }
 
-// TestCrashEverywhere holds the oracle of acknowledged readings against a crash
-// before every single operation on files.
+// TestCrashEverywhere checks for acknowledged readings after a crash before every
+// operation on files.
 func TestCrashEverywhere(t *testing.T) {
 	t.Parallel()
 	points, problems := crashEverywhere(t, func(fs vfs.FS) vfs.FS { return fs }, 10)
@@ -253,19 +253,19 @@ func TestCrashEverywhere(t *testing.T) {
 	}
 }
 
-// TestCrashEverywhereSees shows that TestCrashEverywhere can fail: on a disk that
-// only says it has synced, acknowledged readings are lost.
+// TestCrashEverywhereSees shows that TestCrashEverywhere can fail: on a disk that does not
+// sync, acknowledged readings are lost.
 func TestCrashEverywhereSees(t *testing.T) {
 	long(t)
 	t.Parallel()
 	_, problems := crashEverywhere(t, func(fs vfs.FS) vfs.FS { return lyingFS{fs} }, 1)
 	if len(problems) == 0 {
-		t.Error("no loss was seen on a disk that does not sync")
+		t.Error("no reading was lost on a disk that does not sync")
 	}
 }
 
-// TestCrashWhileCreating crashes before every operation of the first Open. The
-// next one must find a store, or make one.
+// TestCrashWhileCreating crashes before every operation of the first Open. The next Open
+// must find a store or create one.
 func TestCrashWhileCreating(t *testing.T) {
 	long(t)
 	t.Parallel()

@@ -21,14 +21,14 @@ import (
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
-// TestEraseCrash takes the power away before every operation of an erasure that
-// changes files, while new readings of the device come in. The next start must have
-// removed the old readings or none; once Erase has returned, and after that start, not
-// a byte of them; and in any case what was acknowledged after the removal, and all
-// else.
+// TestEraseCrash loses power before every operation of an erasure that changes files,
+// while new readings of the device arrive. After the next start, all old readings must be
+// stored, or none and not a byte of them; once Erase has returned, none. Readings
+// acknowledged after the removal, and those of other devices, must be stored.
 //
-// Without the second write of the intent, it finds that acknowledged readings are
-// lost; without the compaction, the new manifest or the removal of logs, traces.
+// It was seen to fail without the second write of the intent, because acknowledged readings
+// were lost; and without the compaction, the new manifest or the removal of logs, because
+// bytes remained.
 func TestEraseCrash(t *testing.T) {
 	t.Parallel()
 	var (
@@ -56,8 +56,8 @@ func TestEraseCrash(t *testing.T) {
 			return nil
 		}
 		if op.Kind == errorfs.OpCreate && strings.HasSuffix(op.Path, "ERASING.new") {
-			// Before the intent changes, a new reading gets its chance. The first
-			// time it must not come through.
+			// Wait for a new reading before each change of the intent but the first. At
+			// the first change after the removal, none must be acknowledged.
 			intents++
 			for n := 0; intents > 1 && n < 50 && stays == 0; n++ {
 				mu.Unlock()
@@ -86,7 +86,7 @@ func TestEraseCrash(t *testing.T) {
 				stays = i
 			}
 			mu.Unlock()
-			time.Sleep(5 * time.Millisecond) // so that some crashes come between two readings
+			time.Sleep(5 * time.Millisecond) // so that some crashes are between two readings
 		}
 	})
 	mu.Lock()
@@ -128,17 +128,17 @@ func TestEraseCrash(t *testing.T) {
 	}
 	t.Logf("%d crashes, the device was removed after %d, new readings stayed after %d", len(found), removed, stayed)
 	if removed < 40/every || removed == (len(found)+every-1)/every || stayed < 20/every {
-		t.Error("the crashes were not where they should be")
+		t.Error("there were too few crashes before or after the removal")
 	}
 }
 
-// newEntry returns a reading of the device that arrives during its erasure. It holds
-// no trace but the name.
+// newEntry returns a reading of the device that arrives during its erasure. Of the traces
+// it has only the device's name.
 func newEntry(i int64) *storage.Entry {
 	return entry(erasedDevice, 1_800_000_000_000+i, vitals.Hundredths(i))
 }
 
-// verify opens what the crash left, and reports whether the old readings are gone.
+// verify opens the store after the crash, and reports whether the old readings are gone.
 func (p *eraseCrash) verify(oldReadings int, others string) (gone bool, err error) {
 	if p.returned {
 		if left := tracesOf(p.fs, dataDir, oldTraces()); len(left) > 0 {
@@ -179,7 +179,7 @@ func (p *eraseCrash) verify(oldReadings int, others string) (gone bool, err erro
 	}
 	for i := p.stays; i > 0 && i <= p.acked; i++ {
 		if !young[i] {
-			return false, fmt.Errorf("reading %d was acknowledged after the removal and is gone; %d to %d should be there", i, p.stays, p.acked)
+			return false, fmt.Errorf("reading %d was acknowledged after the removal and is gone; want %d to %d", i, p.stays, p.acked)
 		}
 	}
 	switch {
@@ -191,7 +191,7 @@ func (p *eraseCrash) verify(oldReadings int, others string) (gone bool, err erro
 		}
 		return false, nil
 	case old != 0:
-		return false, fmt.Errorf("%d of %d old readings are there", old, oldReadings)
+		return false, fmt.Errorf("%d of %d old readings are stored", old, oldReadings)
 	}
 	if left := tracesOf(p.fs, dataDir, oldTraces()); len(left) > 0 {
 		return true, fmt.Errorf("after the next start, %v hold traces", left)
@@ -214,9 +214,9 @@ func withoutDevice(text, device string) string {
 	return b.String()
 }
 
-// TestEraseFaults fails a third of the operations of an erasure, in turn; TestEveryFault has the
-// others, and those that end the process. What had begun is
-// finished by the next start, and what was acknowledged meanwhile stays.
+// TestEraseFaults fails a third of the operations of an erasure, in turn. TestEveryFault
+// fails the others, and those that end the process. The next start must finish an erasure
+// that had begun, and readings acknowledged meanwhile must stay.
 func TestEraseFaults(t *testing.T) {
 	long(t)
 	t.Parallel()
@@ -224,7 +224,7 @@ func TestEraseFaults(t *testing.T) {
 	for n := 1 + rand.Int64N(3); ; n += 3 {
 		disk := vfs.NewMem()
 		f := &nthWrite{n: 1 << 62, spare: func(op errorfs.Op) bool {
-			// After these Pebble ends the process; see TestFailedLog and those after it.
+			// After these errors Pebble ends the process; see failure_test.go.
 			stack := debug.Stack()
 			return isLog(op.Path) || strings.Contains(op.Path, "MANIFEST") || bytes.Contains(stack, []byte("rotateWAL")) ||
 				bytes.Contains(stack, []byte("atomicfs")) || bytes.Contains(stack, []byte("(*lister).writeLocked")) || bytes.Contains(stack, []byte("storeDir")) || bytes.Contains(stack, []byte("pebble/v2.Open("))
@@ -258,7 +258,7 @@ func TestEraseFaults(t *testing.T) {
 		case err != nil && !errors.Is(err, storage.ErrUnfinished) && stays && got == 61: // nothing was removed
 		case stays && got == 1, !stays && got == 0:
 		default:
-			t.Errorf("fault %d: Erase returned %v, the next reading was taken: %t, and there are %d", n, err, stays, got)
+			t.Errorf("fault %d: Erase returned %v, the next reading was accepted: %t, and %d are stored", n, err, stays, got)
 		}
 		if other := count(t, s, "dev-7"); other != 3 {
 			t.Errorf("fault %d: another device has %d records, want 3", n, other)
@@ -276,9 +276,9 @@ func TestEraseFaults(t *testing.T) {
 	}
 }
 
-// TestEraseFailedBatch closes a store that has failed in the last step of an erasure,
-// beside other stores. Pebble keeps closed batches for the next store that wants one: a
-// batch that is closed twice is taken from that store.
+// TestEraseFailedBatch closes a store that has failed in the last step of an erasure, while
+// other stores are open. Pebble keeps closed batches in a pool: a batch that is closed twice
+// may be in use by another store.
 func TestEraseFailedBatch(t *testing.T) {
 	list := operation("CHECKSUMS", errorfs.OpCreate)
 	f := &fault{
@@ -294,7 +294,7 @@ func TestEraseFailedBatch(t *testing.T) {
 	if _, err := s.Erase(mustName(erasedDevice)); !errors.Is(err, storage.ErrFailed) {
 		t.Fatalf("Erase returns %v, want ErrFailed", err)
 	}
-	var others []*pebblestore.Store // one of them has the batch
+	var others []*pebblestore.Store // one of them uses the batch
 	for range 4 {
 		others = append(others, mustOpen(t, pebblestore.Options{FS: vfs.NewMem()}))
 	}
@@ -305,13 +305,14 @@ func TestEraseFailedBatch(t *testing.T) {
 	}
 }
 
-// TestEraseFailedReopen fails the new start of the tree: the store must stop and say so.
+// TestEraseFailedReopen fails the reopening of the tree: the store must fail and report
+// it.
 func TestEraseFailedReopen(t *testing.T) {
 	out, err := child(t, "fail the end of an erasure", "").CombinedOutput()
 	wantExit(t, err, 3, out)
 	for _, want := range []string{"it cannot be opened", errDisk.Error(), dataDir, "acknowledged"} {
 		if !strings.Contains(string(out), want) {
-			t.Errorf("the process says %q, want %q in it", out, want)
+			t.Errorf("the process printed %q, want %q in it", out, want)
 		}
 	}
 }

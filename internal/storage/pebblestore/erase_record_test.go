@@ -14,10 +14,10 @@ import (
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore"
 )
 
-// errRecord is why an erasure cannot be recorded.
+// errRecord is returned by a function that fails to record an erasure.
 var errRecord = errors.New("no space for the audit log")
 
-// eraseUnrecorded erases the device of erasedEntry, and cannot record that.
+// eraseUnrecorded erases the device of erasedEntry, and fails to record it.
 func eraseUnrecorded(t *testing.T, s *pebblestore.Store) {
 	t.Helper()
 	_, err := s.EraseRecorded(mustName(erasedDevice), func(storage.Erasure) error { return errRecord })
@@ -26,27 +26,27 @@ func eraseUnrecorded(t *testing.T, s *pebblestore.Store) {
 	}
 }
 
-// TestEraseRecord erases a device whose erasure cannot be recorded at first. Whoever
-// finishes it records it: the one who asks again, the next start, and the erasure of
-// another device. Where that fails as well it is recorded later.
+// TestEraseRecord erases a device whose erasure cannot be recorded at first. It must be
+// recorded when it is finished: by another call for the same device, by the next start, or
+// by the erasure of another device. If that fails too, it must be recorded later.
 //
 // Seen to fail with the mutants record-behind-intent and lose-the-record.
 func TestEraseRecord(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
-		fails  int // of those that finish it
-		finish func(t *testing.T, s *pebblestore.Store, open func() *pebblestore.Store) (asked []storage.Erasure)
+		fails  int // number of failures of OnErased
+		finish func(t *testing.T, s *pebblestore.Store, open func() *pebblestore.Store) (recorded []storage.Erasure)
 	}{
-		{"asked again", 0, func(t *testing.T, s *pebblestore.Store, _ func() *pebblestore.Store) (asked []storage.Erasure) {
+		{"same device", 0, func(t *testing.T, s *pebblestore.Store, _ func() *pebblestore.Store) (recorded []storage.Erasure) {
 			defer mustClose(t, s)
 			e, err := s.EraseRecorded(mustName(erasedDevice), func(e storage.Erasure) error {
-				asked = append(asked, e)
+				recorded = append(recorded, e)
 				return nil
 			})
 			if err != nil || e.Readings != 60 {
-				t.Errorf("asked again: %+v, %v", e, err)
+				t.Errorf("the second erasure returns %+v, %v", e, err)
 			}
-			return asked
+			return recorded
 		}},
 		{"next start", 0, func(t *testing.T, s *pebblestore.Store, open func() *pebblestore.Store) []storage.Erasure {
 			mustClose(t, s)
@@ -64,7 +64,7 @@ func TestEraseRecord(t *testing.T) {
 			mustClose(t, s)
 			for range 3 {
 				s := open()
-				mustAppend(t, s, entry("dev-7", 1_900_000_000_000, 1)) // the store is good to use
+				mustAppend(t, s, entry("dev-7", 1_900_000_000_000, 1)) // the store is usable
 				mustClose(t, s)
 			}
 			return nil
@@ -72,7 +72,7 @@ func TestEraseRecord(t *testing.T) {
 		{"another device, the second time", 1, func(t *testing.T, s *pebblestore.Store, _ func() *pebblestore.Store) []storage.Erasure {
 			defer mustClose(t, s)
 			if _, err := s.Erase(mustName("dev-7")); !errors.Is(err, storage.ErrUnfinished) || !errors.Is(err, errRecord) {
-				t.Errorf("beside one that cannot be recorded: %v, want ErrUnfinished", err)
+				t.Errorf("while the other cannot be recorded: %v, want ErrUnfinished", err)
 			}
 			if _, err := s.Erase(mustName("dev-7")); err != nil {
 				t.Error(err)
@@ -82,18 +82,18 @@ func TestEraseRecord(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			fs := vfs.NewMem()
-			var told []storage.Erasure
+			var recorded []storage.Erasure
 			fails := tt.fails
 			open := func() *pebblestore.Store {
 				return mustOpen(t, pebblestore.Options{FS: fs, OnErased: func(e storage.Erasure) error {
 					if _, ok := files(t, fs)["ERASING"]; !ok {
-						t.Error("it is told when a crash would have it told no more")
+						t.Error("OnErased is called after the intent was removed")
 					}
 					if fails > 0 {
 						fails--
 						return errRecord
 					}
-					told = append(told, e)
+					recorded = append(recorded, e)
 					return nil
 				}})
 			}
@@ -101,12 +101,12 @@ func TestEraseRecord(t *testing.T) {
 			fill(t, s, 0, 3)
 			eraseUnrecorded(t, s)
 			if found := traces(t, fs, dataDir); !slices.Equal(found, []string{"ERASING"}) {
-				t.Errorf("%v hold traces, want the intent alone", found)
+				t.Errorf("%v hold traces, want only the intent", found)
 			}
-			told = append(told, tt.finish(t, s, open)...)
+			recorded = append(recorded, tt.finish(t, s, open)...)
 			want := []storage.Erasure{{Device: mustName(erasedDevice), Readings: 60}}
-			if !slices.Equal(told, want) {
-				t.Errorf("recorded: %+v, want %+v", told, want)
+			if !slices.Equal(recorded, want) {
+				t.Errorf("recorded: %+v, want %+v", recorded, want)
 			}
 			if _, ok := files(t, fs)["ERASING"]; ok {
 				t.Error("the intent is still there")
@@ -115,8 +115,8 @@ func TestEraseRecord(t *testing.T) {
 	}
 }
 
-// TestBackupOfUnfinishedErasure restores a backup that was made while an erasure was
-// left unfinished. The copy finishes it, too.
+// TestBackupOfUnfinishedErasure restores a backup of a store with an unfinished erasure. The
+// restored store must finish it, too.
 func TestBackupOfUnfinishedErasure(t *testing.T) {
 	fs := vfs.NewMem()
 	s := mustOpen(t, pebblestore.Options{FS: fs})
@@ -131,22 +131,22 @@ func TestBackupOfUnfinishedErasure(t *testing.T) {
 	if _, err := pebblestore.Restore(ctx, backupPath, restoredPath, pebblestore.CopyOptions{FS: fs}); err != nil {
 		t.Fatal(err)
 	}
-	var told []storage.Erasure
+	var recorded []storage.Erasure
 	s, err := pebblestore.Open(restoredPath, pebblestore.Options{FS: fs, OnErased: func(e storage.Erasure) error {
-		told = append(told, e)
+		recorded = append(recorded, e)
 		return nil
 	}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	mustClose(t, s)
-	if len(told) != 1 || told[0].Device != mustName(erasedDevice) {
-		t.Errorf("the start of the copy tells of %+v, want the erasure", told)
+	if len(recorded) != 1 || recorded[0].Device != mustName(erasedDevice) {
+		t.Errorf("the start of the copy recorded %+v, want the erasure", recorded)
 	}
 }
 
-// TestEraseUncertainIntent cannot tell whether an intent is on the disk. Were readings
-// of the device taken after that, the next start would remove them.
+// TestEraseUncertainIntent fails the syncs of an intent, so that it may or may not be
+// stored. The store must fail: the next start would remove later readings of the device.
 func TestEraseUncertainIntent(t *testing.T) {
 	disk := vfs.NewCrashableMem()
 	f := &fault{failing: errDisk, match: func(op errorfs.Op) bool { return op.Kind == errorfs.OpFileSync && op.Path == dataDir }}

@@ -13,8 +13,8 @@ import (
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore"
 )
 
-// TestEraseEmptied erases a device that Expire has emptied: the store does not know it,
-// and its bytes are still in files.
+// TestEraseEmptied erases a device whose readings have all expired: the store no longer
+// knows it, but its bytes are still in files.
 //
 // Seen to fail with the mutant erase-only-known.
 func TestEraseEmptied(t *testing.T) {
@@ -22,7 +22,7 @@ func TestEraseEmptied(t *testing.T) {
 		name  string
 		first func(s *pebblestore.Store) *pebblestore.Store
 	}{
-		{"at once", func(s *pebblestore.Store) *pebblestore.Store { return s }},
+		{"immediately", func(s *pebblestore.Store) *pebblestore.Store { return s }},
 		{"tables compacted", func(s *pebblestore.Store) *pebblestore.Store { pebblestore.CompactAll(s); return s }},
 		{"after a start", nil},
 	} {
@@ -41,7 +41,7 @@ func TestEraseEmptied(t *testing.T) {
 				s = tt.first(s)
 			}
 			if len(traces(t, fs, dataDir)) == 0 {
-				t.Fatal("no file holds the device: the test tests nothing")
+				t.Fatal("no file holds traces of the device before the erasure")
 			}
 			e, err := s.Erase(mustName(erasedDevice))
 			if want := (storage.Erasure{Device: mustName(erasedDevice)}); err != nil || e != want {
@@ -52,7 +52,7 @@ func TestEraseEmptied(t *testing.T) {
 			}
 			for _, unknown := range []string{erasedDevice, "never-seen", "late", "later-1"} {
 				if _, err := s.Erase(mustName(unknown)); !errors.Is(err, storage.ErrNotFound) {
-					t.Errorf("Erase(%s), of which no file holds anything, returns %v, want ErrNotFound", unknown, err)
+					t.Errorf("Erase(%s) of an unknown device returns %v, want ErrNotFound", unknown, err)
 				}
 			}
 			mustAppend(t, s, entry("later", 1_900_000_000_001, 1), entry(erasedDevice, 1, 1))
@@ -64,8 +64,8 @@ func TestEraseEmptied(t *testing.T) {
 	}
 }
 
-// TestEraseInJournals finds the name of a device in a log and in a manifest, wherever a
-// block of 32 KiB ends in it.
+// TestEraseInJournals checks that the name of a device is found in a log and in a manifest,
+// also if a block of 32 KiB ends anywhere in the name.
 func TestEraseInJournals(t *testing.T) {
 	t.Parallel()
 	fs := vfs.NewMem()
@@ -96,9 +96,8 @@ func TestEraseInJournals(t *testing.T) {
 	}
 }
 
-// TestResumeRemoved finishes an erasure whose readings were removed before a crash, when
-// the intent did not say so yet. The device is not known then; another one keeps its
-// place in the table.
+// TestResumeRemoved finishes an erasure after a crash between the removal of the readings
+// and the update of the intent. The device is not known then; others must not be affected.
 func TestResumeRemoved(t *testing.T) {
 	for _, others := range []int{0, 1} {
 		fs := vfs.NewMem()

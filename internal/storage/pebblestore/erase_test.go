@@ -25,8 +25,8 @@ import (
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
-// The erased device's name and its gateway's are like nothing else, and so are the
-// times of receipt: compression leaves enough of them to be found.
+// The names of the erased device and its gateway, and the time of receipt, are unlike any
+// other data, so that parts of them are found even in compressed blocks.
 const (
 	erasedDevice  = "Xq7Zr1Wk9Vb3Jd5Tf8Yh2Lm4Np6"
 	erasedGateway = "Kc0Gs4Ue7Oi1Ax9Qz3Rw5Pv8Bn2"
@@ -42,18 +42,18 @@ func erasedEntry(i int64) *storage.Entry {
 
 const erasedReceived = 0x123456789abc
 
-// oldTraces are parts of what fill writes of the device, but for its name.
+// oldTraces returns byte strings that fill writes for the device, without its name.
 func oldTraces() []string {
 	return []string{erasedGateway[:12], erasedGateway[12:24], string(binary.BigEndian.AppendUint64(nil, erasedReceived)[2:])}
 }
 
-// traces returns the files that hold something of the erased device.
+// traces returns the files that hold traces of the erased device.
 func traces(t *testing.T, fs vfs.FS, dir string) []string {
 	t.Helper()
 	return tracesOf(fs, dir, append(oldTraces(), erasedDevice[:12], erasedDevice[12:24]))
 }
 
-// tracesOf returns the files that hold any of some texts.
+// tracesOf returns the files that contain any of parts.
 func tracesOf(fs vfs.FS, dir string, parts []string) []string {
 	var found []string
 	names, err := fs.List(dir)
@@ -73,7 +73,7 @@ func tracesOf(fs vfs.FS, dir string, parts []string) []string {
 	return found
 }
 
-// suffixes returns the kinds of files.
+// suffixes counts the files by kind.
 func suffixes(names []string) map[string]int {
 	kinds := map[string]int{}
 	for _, name := range names {
@@ -82,7 +82,7 @@ func suffixes(names []string) map[string]int {
 	return kinds
 }
 
-// fill appends readings of many devices and of the one to be erased.
+// fill appends readings of many devices and of the device to be erased.
 func fill(t *testing.T, s storage.Store, from, to int64) {
 	t.Helper()
 	for k := from; k < to; k++ {
@@ -94,8 +94,8 @@ func fill(t *testing.T, s storage.Store, from, to int64) {
 	}
 }
 
-// TestErase erases a device whose readings are in tables of all ages, in the log, in
-// logs that are used again, and in manifests. Not a byte may be left.
+// TestErase erases a device whose readings are in old and new tables, in the log, in reused
+// logs, and in manifests. Not a byte may be left.
 func TestErase(t *testing.T) {
 	fs := vfs.NewMem()
 	s := mustOpen(t, pebblestore.Options{FS: fs, MemTableBytes: 64 << 10})
@@ -106,7 +106,7 @@ func TestErase(t *testing.T) {
 	before := suffixes(traces(t, fs, dataDir))
 	for _, kind := range []string{"sst", "log", "MANIFEST"} {
 		if before[kind] == 0 {
-			t.Errorf("before, no file of kind %s holds the device: the test tests nothing", kind)
+			t.Errorf("before the erasure, no file of kind %s holds traces", kind)
 		}
 	}
 	devices := s.DeviceCount()
@@ -134,7 +134,7 @@ func TestErase(t *testing.T) {
 		t.Errorf("a second Erase returns %v, want ErrNotFound", err)
 	}
 
-	// The store goes on, and the device may come back.
+	// The store is usable, and the device may send readings again.
 	again := erasedEntry(5)
 	mustAppend(t, s, again, entry("dev-7", 1, 1))
 	wantOutcome(t, again, storage.Stored)
@@ -147,8 +147,8 @@ func TestErase(t *testing.T) {
 	}
 }
 
-// TestEraseUnderLoad erases beside readers and a writer, whose readings of the device
-// stay once they come after the erasure.
+// TestEraseUnderLoad erases a device while others are written and the device is read. Its
+// readings that are stored after the erasure must stay.
 func TestEraseUnderLoad(t *testing.T) {
 	fs := vfs.NewMem()
 	s := mustOpen(t, pebblestore.Options{FS: fs, MemTableBytes: 64 << 10})
@@ -191,9 +191,9 @@ func TestEraseUnderLoad(t *testing.T) {
 	}
 }
 
-// TestEraseBesideReader erases while a reader looks at what was there before. Meanwhile
-// a compaction brings the deletion down to the last level, together with what it
-// deletes and the reader still needs: nothing would ever look at the two again.
+// TestEraseBesideReader erases while a reader holds an older snapshot. Meanwhile a
+// compaction moves the range deletion to the last level, together with the deleted keys,
+// which the reader still needs. Without further work both would stay there.
 func TestEraseBesideReader(t *testing.T) {
 	fs := vfs.NewMem()
 	s := mustOpen(t, pebblestore.Options{FS: fs, MemTableBytes: 64 << 10})
@@ -229,7 +229,7 @@ func TestEraseBesideReader(t *testing.T) {
 	}
 }
 
-// TestEraseNeighbours erases devices whose names are parts of others.
+// TestEraseNeighbours erases devices whose names are prefixes of others.
 func TestEraseNeighbours(t *testing.T) {
 	long(t)
 	t.Parallel()
@@ -261,7 +261,7 @@ func TestEraseNeighbours(t *testing.T) {
 	}
 }
 
-// TestEraseGivesBackPlace takes a new device in the place of an erased one.
+// TestEraseGivesBackPlace checks that an erased device no longer counts towards MaxDevices.
 func TestEraseGivesBackPlace(t *testing.T) {
 	s := mustOpen(t, pebblestore.Options{FS: vfs.NewMem(), MaxDevices: 2})
 	defer mustClose(t, s)
@@ -278,15 +278,16 @@ func TestEraseGivesBackPlace(t *testing.T) {
 	wantOutcome(t, old, storage.Duplicate)
 }
 
-// An eraseCrash is what a crash during an erasure left.
+// An eraseCrash is a crash during an erasure. New readings stays to acked must survive it,
+// or none if stays is 0.
 type eraseCrash struct {
 	crashPoint
 	returned bool  // Erase had returned nil
-	stays    int64 // readings from here on, up to
-	acked    int64 // this one, must be there; none when stays is 0
+	stays    int64 // the first new reading acknowledged after the removal
+	acked    int64 // the last new reading acknowledged
 }
 
-// TestEraseBusy erases beside a backup, and below the low-water mark.
+// TestEraseBusy erases a device during a backup, and an unknown one.
 func TestEraseBusy(t *testing.T) {
 	fs := vfs.NewMem()
 	s := mustOpen(t, pebblestore.Options{FS: fs})
@@ -297,20 +298,20 @@ func TestEraseBusy(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := s.Erase(mustName(erasedDevice)); !errors.Is(err, storage.ErrBusy) || !strings.Contains(err.Error(), "backup") {
-		t.Errorf("beside a backup: %v, want ErrBusy", err)
+		t.Errorf("during a backup: %v, want ErrBusy", err)
 	}
 	if err := b.Close(); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := s.Erase(mustName("nobody")); !errors.Is(err, storage.ErrNotFound) {
-		t.Errorf("of nobody: %v, want ErrNotFound", err)
+		t.Errorf("unknown device: %v, want ErrNotFound", err)
 	}
 	if got := count(t, s, erasedDevice); got != 1 {
 		t.Errorf("the device has %d records, want 1", got)
 	}
 }
 
-// TestDamagedIntent finds damage of the file that tells of an erasure.
+// TestDamagedIntent checks that damage of the intent of an erasure is found.
 func TestDamagedIntent(t *testing.T) {
 	disk := vfs.NewMem()
 	mustClose(t, mustOpen(t, pebblestore.Options{FS: disk}))
@@ -330,29 +331,29 @@ func TestDamagedIntent(t *testing.T) {
 	if _, err := pebblestore.Check(context.Background(), dataDir, pebblestore.CheckOptions{FS: disk}); err != nil {
 		t.Error(err)
 	}
-	var told bytes.Buffer
+	var recorded bytes.Buffer
 	s := mustOpen(t, pebblestore.Options{FS: disk, OnErased: func(e storage.Erasure) error {
-		_, err := fmt.Fprintf(&told, "%+v", e)
+		_, err := fmt.Fprintf(&recorded, "%+v", e)
 		return err
 	}})
 	mustClose(t, s)
-	if told.String() != "{Device:d Readings:7}" {
-		t.Errorf("Open tells of %q", told.String())
+	if recorded.String() != "{Device:d Readings:7}" {
+		t.Errorf("Open recorded %q", recorded.String())
 	}
 	if _, ok := files(t, disk)["ERASING"]; ok {
 		t.Errorf("the intent is still there: %v", slices.Sorted(maps.Keys(files(t, disk))))
 	}
 }
 
-// A briefReader reads, whenever the log is synced, until the next compaction begins, or
-// until somebody waits for it.
+// A briefReader begins to read whenever the log is synced, and ends when the next compaction
+// begins or when the store waits for readers.
 type briefReader struct {
 	store *pebblestore.Store
 	on    atomic.Bool
 	reads sync.WaitGroup
 
 	mu   sync.Mutex
-	read chan struct{} // closed where the reader ends; nil: it reads nothing
+	read chan struct{} // closed when the reader ends; nil: it is not reading
 	held int
 }
 
@@ -369,7 +370,7 @@ func (r *briefReader) MaybeError(op errorfs.Op) error {
 	return nil
 }
 
-// begin begins to read, unless it reads or the store lets nobody read now.
+// begin begins to read, unless r is reading or the store has paused readers.
 func (r *briefReader) begin() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -397,7 +398,7 @@ func (r *briefReader) begin() {
 	})
 	select {
 	case <-reads:
-	case <-time.After(100 * time.Millisecond): // while the store is opened again, nobody can read
+	case <-time.After(100 * time.Millisecond): // readers are paused while the tree is reopened
 	}
 }
 
@@ -410,8 +411,8 @@ func (r *briefReader) end() {
 	}
 }
 
-// TestEraseBesideBriefReaders erases while somebody reads what was there just before each
-// compaction. None of them may keep what is to go.
+// TestEraseBesideBriefReaders erases while readers hold snapshots from just before each
+// compaction. None may keep bytes of the device in files.
 //
 // Seen to fail with the mutant keep-for-readers.
 func TestEraseBesideBriefReaders(t *testing.T) {
@@ -426,7 +427,7 @@ func TestEraseBesideBriefReaders(t *testing.T) {
 	r.end()
 	r.reads.Wait()
 	if err != nil || e.Readings != 100 || r.held == 0 {
-		t.Errorf("beside %d readers, Erase returns %+v, %v, want 100 readings", r.held, e, err)
+		t.Errorf("with %d readers, Erase returns %+v, %v, want 100 readings", r.held, e, err)
 	}
 	if found := traces(t, fs, dataDir); len(found) > 0 {
 		t.Errorf("%v hold traces", found)

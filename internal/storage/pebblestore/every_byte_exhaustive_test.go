@@ -4,8 +4,8 @@ package pebblestore_test
 
 import "testing"
 
-// TestEveryByteExhaustive changes every byte of the tables, logs and manifests of a
-// small store. The other files are covered by one checksum each: some bytes do.
+// TestEveryByteExhaustive changes every byte of the tables, logs and manifests of a small
+// store. In each other file, which has one checksum, it changes some bytes.
 func TestEveryByteExhaustive(t *testing.T) {
 	for name, closed := range map[string]bool{"closed": true, "crashed": false} {
 		t.Run(name, func(t *testing.T) {

@@ -23,12 +23,11 @@ var (
 	flipsSeed    = flag.Uint64("flips.seed", 0, "seed of TestEveryByte; 0: a new one")
 )
 
-// everyKind returns a store with a file of every kind, closed or as a loss of power
-// left it.
+// everyKind returns a store with a file of every kind, closed or after a loss of power.
 func everyKind(t *testing.T, closed bool) *vfs.MemFS {
 	t.Helper()
 	disk := vfs.NewCrashableMem()
-	for k := range int64(2) { // the second start makes a table of the first one's log
+	for k := range int64(2) { // the second start writes the first one's log to a table
 		s := mustOpen(t, pebblestore.Options{FS: disk})
 		for i := range int64(3) {
 			mustAppend(t, s, shifted(manyEntries(4), 100*k+10*i)...)
@@ -47,9 +46,8 @@ func everyKind(t *testing.T, closed bool) *vfs.MemFS {
 	return disk
 }
 
-// TestEveryByte changes bytes of a store, one at a time, by a bit or by more, and
-// requires that Check finds each and names the file. With -flips 0 it takes every
-// byte there is.
+// TestEveryByte changes bytes of a store, one at a time, in one bit or several, and requires
+// that Check finds each and names the file. With -flips 0 it changes every byte.
 func TestEveryByte(t *testing.T) {
 	long(t)
 	for name, closed := range map[string]bool{"closed": true, "crashed": false} {
@@ -57,7 +55,7 @@ func TestEveryByte(t *testing.T) {
 	}
 }
 
-// changeBytes changes some bytes of each file of a store; 0 means all.
+// changeBytes changes as many bytes of each file of a store as some returns; 0 means all.
 func changeBytes(t *testing.T, closed bool, some func(file string) int) {
 	seed := cmp.Or(*flipsSeed, rand.Uint64())
 	rng := rand.New(rand.NewPCG(seed, 1))
@@ -97,17 +95,16 @@ func changeBytes(t *testing.T, closed bool, some func(file string) int) {
 		}
 	}
 	if _, err := pebblestore.Check(context.Background(), dataDir, pebblestore.CheckOptions{FS: fs}); err != nil {
-		t.Errorf("the store is not as it was: %v", err)
+		t.Errorf("the store has changed: %v", err)
 	}
 }
 
-// meaningless reports whether a byte of a store that was not closed may hold
-// anything: files that the next start removes, and what follows the last record of a
-// log, where a crash leaves whatever was there.
+// meaningless reports whether a byte of a store that was not closed may have any value: one
+// of a file that the next start removes, or one after the last record of a log.
 func meaningless(file, text string, offset int) bool {
 	switch kindOf(file) {
 	case "OPTIONS":
-		return file == "OPTIONS-000003" // of the start before
+		return file == "OPTIONS-000003" // of the previous start
 	case "log":
 		return offset >= pebblestore.LogEnd(file, []byte(text))
 	}

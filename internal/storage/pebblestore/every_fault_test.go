@@ -23,32 +23,32 @@ import (
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
-// A valueID names one value.
+// A valueID identifies one value.
 type valueID struct {
 	device     vitals.Name
 	timeUnixMs int64
 	sign       vitals.Sign
 }
 
-// A valueLedger holds what was sent and what was acknowledged.
+// A valueLedger records the values that were sent and those that were acknowledged.
 type valueLedger struct {
 	sent  map[valueID]map[vitals.Hundredths]bool
 	acked map[valueID]vitals.Hundredths
 
-	// leaving are values that were acknowledged, and that a removal concerns. Each reading is
-	// there whole or not at all; and if the removal is one, all of them are or none is. If
-	// it is gone, none is; if it has begun, none is once the store was opened again.
+	// leaving holds acknowledged values that a removal may have removed. Each reading must
+	// be stored as a whole or not at all. If one is true, all of them must be stored or
+	// none; if gone is true, none; if begun is true, none after the store was opened again.
 	leaving          map[valueID]vitals.Hundredths
 	one, begun, gone bool
 
-	shown map[valueID]vitals.Hundredths // by holds
+	shown map[valueID]vitals.Hundredths // the stored values, set by holds
 }
 
 func newValueLedger() *valueLedger {
 	return &valueLedger{sent: map[valueID]map[vitals.Hundredths]bool{}, acked: map[valueID]vitals.Hundredths{}}
 }
 
-// clone returns a copy of a ledger of a store from which nothing was removed.
+// clone returns a copy of a ledger without removals.
 func (l *valueLedger) clone() *valueLedger {
 	c := newValueLedger()
 	maps.Copy(c.sent, l.sent)
@@ -56,7 +56,7 @@ func (l *valueLedger) clone() *valueLedger {
 	return c
 }
 
-// leave notes that a removal begins.
+// leave records that a removal of values begins.
 func (l *valueLedger) leave(which func(valueID) bool) {
 	l.leaving = map[valueID]vitals.Hundredths{}
 	for id, v := range l.acked {
@@ -67,22 +67,22 @@ func (l *valueLedger) leave(which func(valueID) bool) {
 	}
 }
 
-// stay notes that a removal has removed nothing.
+// stay records that a removal has removed nothing.
 func (l *valueLedger) stay() {
 	maps.Copy(l.acked, l.leaving)
 	l.leaving = nil
 }
 
-// left compares the values of a removal with what is shown.
+// left compares the values of a removal with the stored ones.
 func (l *valueLedger) left(shown map[valueID]vitals.Hundredths) error {
-	values, stayed := map[valueID]int{}, map[valueID]int{} // by reading: the sign is the first
+	values, stayed := map[valueID]int{}, map[valueID]int{} // by reading: with the first sign
 	all := 0
 	for id, want := range l.leaving {
 		reading := valueID{id.device, id.timeUnixMs, 0}
 		values[reading]++
 		if got, ok := shown[id]; ok {
 			if got != want {
-				return fmt.Errorf("a value of %s at %d is another", id.device, id.timeUnixMs)
+				return fmt.Errorf("a value of %s at %d has changed", id.device, id.timeUnixMs)
 			}
 			stayed[reading]++
 			all++
@@ -90,16 +90,16 @@ func (l *valueLedger) left(shown map[valueID]vitals.Hundredths) error {
 	}
 	for reading, n := range stayed {
 		if n != values[reading] {
-			return fmt.Errorf("of the reading of %s at %d, %d of %d values are there", reading.device, reading.timeUnixMs, n, values[reading])
+			return fmt.Errorf("of the reading of %s at %d, %d of %d values are stored", reading.device, reading.timeUnixMs, n, values[reading])
 		}
 	}
 	if all > 0 && (l.gone || l.begun) || l.one && all > 0 && all < len(l.leaving) {
-		return fmt.Errorf("%d of %d removed values are there", all, len(l.leaving))
+		return fmt.Errorf("%d of %d removed values are stored", all, len(l.leaving))
 	}
 	return nil
 }
 
-// append appends a group and notes what was acknowledged of it.
+// append appends a group and records the values that were acknowledged.
 func (l *valueLedger) append(s storage.Store, group []*storage.Entry) error {
 	each := func(e *storage.Entry, note func(valueID, vitals.Hundredths)) {
 		for sign := range vitals.Sign(vitals.NumSigns) {
@@ -127,7 +127,7 @@ func (l *valueLedger) append(s storage.Store, group []*storage.Entry) error {
 	return nil
 }
 
-// holds compares everything that s shows with the ledger.
+// holds compares all values in s with the ledger.
 func (l *valueLedger) holds(s storage.Store) error {
 	shown := map[valueID]vitals.Hundredths{}
 	l.shown = shown
@@ -152,18 +152,18 @@ func (l *valueLedger) holds(s storage.Store) error {
 	}
 	for id, want := range l.acked {
 		if got, ok := shown[id]; !ok || got != want {
-			return fmt.Errorf("of %d acknowledged values, that of %s at %d is gone or another; %d are there", len(l.acked), id.device, id.timeUnixMs, len(shown))
+			return fmt.Errorf("of %d acknowledged values, that of %s at %d is gone or has changed; %d are stored", len(l.acked), id.device, id.timeUnixMs, len(shown))
 		}
 	}
 	for id, v := range shown {
 		if !l.sent[id][v] {
-			return fmt.Errorf("a value of %s at %d is there that nobody sent", id.device, id.timeUnixMs)
+			return fmt.Errorf("a value of %s at %d is stored but was not sent", id.device, id.timeUnixMs)
 		}
 	}
 	return l.left(shown)
 }
 
-// holdsIn opens what a disk holds, without faults.
+// holdsIn is holds for the store in dir, opened without faults.
 func (l *valueLedger) holdsIn(fs vfs.FS, dir string) error {
 	s, err := pebblestore.Open(dir, pebblestore.Options{FS: fs, MinFreeBytes: -1})
 	if err != nil {
@@ -172,7 +172,7 @@ func (l *valueLedger) holdsIn(fs vfs.FS, dir string) error {
 	if err := errors.Join(l.holds(s), s.Close()); err != nil || !l.one {
 		return err
 	}
-	// What an erasure has removed is in no file; if it has not, the start has not finished it.
+	// If the erasure has removed the values, no file may contain them.
 	for id := range l.leaving {
 		if _, ok := l.shown[id]; ok {
 			return nil
@@ -184,11 +184,11 @@ func (l *valueLedger) holdsIn(fs vfs.FS, dir string) error {
 	return nil
 }
 
-// A nthFault fails one operation, whatever it is.
+// An nthFault fails the n-th operation of any kind.
 type nthFault struct {
 	n    int64
 	seen atomic.Int64
-	at   atomic.Pointer[string] // what was failed
+	at   atomic.Pointer[string] // description of the failed operation
 }
 
 func (f *nthFault) String() string { return "nth operation" }
@@ -203,8 +203,9 @@ func (f *nthFault) MaybeError(op errorfs.Op) error {
 	return err
 }
 
-// A faultBed is a store with what was acknowledged in it. Nothing on it is a fault of the
-// store: whatever operation fails, everything is there when the next one does not.
+// A faultBed is a store on a disk of which one operation fails, with a ledger of its
+// readings. After that operation, the disk works and everything acknowledged must be
+// stored.
 type faultBed struct {
 	disk   *vfs.MemFS
 	ledger *valueLedger
@@ -221,11 +222,11 @@ func (b *faultBed) options() pebblestore.Options {
 	}}
 }
 
-// told is called where the process is to end.
+// told is called when the process is about to end.
 func (b *faultBed) told(text string) {
 	err := b.verify(b.disk.CrashClone(vfs.CrashCloneCfg{}))
 	if err == nil && (strings.Contains(text, "corrupt") || !strings.Contains(text, "acknowledged")) {
-		err = fmt.Errorf("Fatal is told %q", text)
+		err = fmt.Errorf("OnFatal was called with %q", text)
 	}
 	if err != nil {
 		fmt.Printf("problem: %s: %v\n", *b.fault.at.Load(), err)
@@ -233,7 +234,7 @@ func (b *faultBed) told(text string) {
 	fmt.Printf("ended %d\n", b.fault.n)
 }
 
-// verify looks at the store without faults.
+// verify verifies the store without faults.
 func (b *faultBed) verify(disk *vfs.MemFS) error {
 	if _, err := pebblestore.Check(context.Background(), dataDir, pebblestore.CheckOptions{FS: disk}); err != nil {
 		return fmt.Errorf("afterwards: %w", err)
@@ -244,7 +245,7 @@ func (b *faultBed) verify(disk *vfs.MemFS) error {
 	return nil
 }
 
-// write appends groups until one is refused.
+// write appends groups until one fails.
 func (b *faultBed) write(s storage.Store, groups int) (err error) {
 	for k := int64(0); k < int64(groups) && err == nil; k++ {
 		group := shifted(manyEntries(150), 1000*k)
@@ -259,7 +260,7 @@ func (b *faultBed) write(s storage.Store, groups int) (err error) {
 	return err
 }
 
-// prepare returns the disk of a store that was closed, or that was killed.
+// prepare returns the disk of a store that was closed or killed.
 func prepare(closed bool) (*vfs.MemFS, *valueLedger) {
 	b := &faultBed{disk: vfs.NewCrashableMem(), ledger: newValueLedger()}
 	for range 2 {
@@ -281,8 +282,8 @@ func prepare(closed bool) (*vfs.MemFS, *valueLedger) {
 	return b.disk, b.ledger
 }
 
-// faultScenes are what is done on a disk of which one operation fails. Each returns the
-// error that it met, and leaves the store to be opened.
+// faultScenes are calls on a disk of which one operation fails. Each returns the resulting
+// error, and leaves the store closed.
 var faultScenes = map[string]struct {
 	closed bool
 	call   func(b *faultBed) error
@@ -339,7 +340,7 @@ var faultScenes = map[string]struct {
 		b.fault = &nthFault{n: -1}
 		s, err := pebblestore.Open(dataDir, withFaultLater(b, late))
 		if err == nil {
-			err = b.ledger.append(s, shifted(manyEntries(30), before)) // 20 devices have old readings alone
+			err = b.ledger.append(s, shifted(manyEntries(30), before)) // 20 devices have only expired readings
 		}
 		if err != nil {
 			return err
@@ -395,7 +396,8 @@ var faultScenes = map[string]struct {
 	}},
 }
 
-// withFaultLater are options of a store whose operations count once b.fault is late.
+// withFaultLater returns options of a store whose operations count only while b.fault is
+// late.
 func withFaultLater(b *faultBed, late *nthFault) pebblestore.Options {
 	o := b.options()
 	o.FS = inject(b.disk, errorfs.InjectorFunc(func(op errorfs.Op) error {
@@ -415,11 +417,11 @@ func openClose(b *faultBed) error {
 	return errors.Join(b.ledger.holds(s), s.Close())
 }
 
-// maxTried bounds the operations that one process fails, and by that how long it runs.
+// maxTried bounds the number of operations that one process fails, and so its duration.
 const maxTried = 10
 
-// failEach fails one operation of a scene after another, from a number on, until there is
-// none left. It ends the process where a failure does.
+// failEach fails the operations of a scene in turn. arg has the number of the first, the
+// step to the next, and the scene's name. The process ends if a failure ends it.
 func failEach(arg string) {
 	number, rest, _ := strings.Cut(arg, " ")
 	step, name, _ := strings.Cut(rest, " ")
@@ -447,7 +449,7 @@ func failEach(arg string) {
 			return
 		}
 		if errors.Is(err, storage.ErrCorrupt) {
-			fmt.Printf("problem: %s is taken for damage: %v\n", *at, err)
+			fmt.Printf("problem: %s is reported as damage: %v\n", *at, err)
 		}
 		for what, disk := range map[string]*vfs.MemFS{
 			"": b.disk, ", then a loss of power": b.disk.CrashClone(vfs.CrashCloneCfg{}),
@@ -459,18 +461,19 @@ func failEach(arg string) {
 	}
 }
 
-// TestEveryFault fails the n-th operation on files, for some n from all over each scene:
-// reads, writes, syncs, names. An error of the operating system is not taken for damage,
-// and what was acknowledged is there when the disk works again; what was removed is not. An erasure
-// that has begun is finished by the next start, and what it removed is in no file then.
+// TestEveryFault fails the n-th operation on files, for some n in each scene: reads,
+// writes, syncs, changes of names. An error of the operating system must not be reported as
+// damage. When the disk works again, all acknowledged readings must be stored, and no
+// removed ones. The next start must finish an erasure that has begun, and no file may then
+// contain what it removed.
 //
-// TestEveryFaultExhaustive takes every n.
+// TestEveryFaultExhaustive tests every n.
 func TestEveryFault(t *testing.T) {
 	t.Parallel()
 	failAll(t, 7)
 }
 
-// failAll fails one of so many operations.
+// failAll fails every stride-th operation of each scene, from a random one on.
 func failAll(t *testing.T, stride int) {
 	for name := range faultScenes {
 		t.Run(name, func(t *testing.T) {
@@ -489,7 +492,7 @@ func failAll(t *testing.T, stride int) {
 						return
 					case ok:
 						if next, _ = strconv.Atoi(number); next < n {
-							t.Fatalf("the process says %q", line)
+							t.Fatalf("the process printed %q", line)
 						}
 						next += stride
 						ended++
@@ -499,7 +502,7 @@ func failAll(t *testing.T, stride int) {
 					}
 				}
 				if next == 0 {
-					t.Fatalf("from operation %d on, the process ends with %v and says %s", n, err, out)
+					t.Fatalf("from operation %d on, the process ended with %v and printed %s", n, err, out)
 				}
 				n = next
 			}

@@ -14,20 +14,20 @@ import (
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore"
 )
 
-// TestExpireFaults fails each write of a removal of old readings in turn, but for those of the
-// log, whose failure ends the process. All of what is old goes, and what is not stays.
+// TestExpireFaults fails each write of an Expire in turn, except those of the log, whose
+// failure ends the process. All expired readings must be removed, and no others.
 func TestExpireFaults(t *testing.T) {
 	t.Parallel()
 	for n := int64(1); ; n++ {
 		disk := vfs.NewMem()
 		f := &nthWrite{n: math.MaxInt64, spare: func(op errorfs.Op) bool {
-			// After these Pebble ends the process; see TestFailedLog and those after it.
+			// After these errors Pebble ends the process; see failure_test.go.
 			stack := debug.Stack()
 			return isLog(op.Path) || strings.Contains(op.Path, "MANIFEST") || bytes.Contains(stack, []byte("rotateWAL")) || bytes.Contains(stack, []byte("atomicfs")) ||
 				bytes.Contains(stack, []byte("storeDir")) || bytes.Contains(stack, []byte("(*lister).writeLocked"))
 		}}
 		s := mustOpen(t, pebblestore.Options{FS: inject(disk, f)})
-		fill(t, s, 0, 10) // old, of 51 devices
+		fill(t, s, 0, 10) // expired readings of 51 devices
 		for _, e := range manyEntries(50) {
 			e.Reading.TimeUnixMs += 1_900_000_000_000
 			mustAppend(t, s, e)
@@ -41,7 +41,7 @@ func TestExpireFaults(t *testing.T) {
 		f.n = math.MaxInt64
 		f.mu.Unlock()
 		if err != nil {
-			t.Errorf("write %d: Expire returns %v: tables that cannot be written are tried again", n, err)
+			t.Errorf("write %d: Expire returns %v, want nil: failed writes of tables are retried", n, err)
 		}
 		_ = s.Close()
 		s = mustOpen(t, pebblestore.Options{FS: disk})

@@ -19,9 +19,10 @@ import (
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore"
 )
 
-// oldAndNew fills a store with more devices, and one with more readings, than Expire
-// takes in one go. Times below 1,000,000 are old; a third of the devices has old
-// readings alone, a third has none.
+// oldAndNew fills a store with more devices, and one device with more readings, than
+// Expire handles in one batch. Times below 1,000,000 have expired; a third of the devices
+// has only expired readings, and a third has none. It returns the numbers of expired
+// readings and of devices with only these.
 func oldAndNew(t *testing.T, s storage.Store) (readings, devices int64) {
 	t.Helper()
 	var group []*storage.Entry
@@ -47,7 +48,7 @@ func oldAndNew(t *testing.T, s storage.Store) (readings, devices int64) {
 	return readings + 45_000, devices
 }
 
-// TestExpireLarge removes old readings in several goes, beside a writer.
+// TestExpireLarge removes expired readings in several batches, during writes.
 func TestExpireLarge(t *testing.T) {
 	t.Parallel()
 	fs := vfs.NewMem()
@@ -70,7 +71,7 @@ func TestExpireLarge(t *testing.T) {
 	}
 	left := s.DeviceCount()
 	if r, d := shown(t, s, "retention_removed_readings_total"), shown(t, s, "retention_removed_devices_total"); r != float64(readings) || d != float64(devices) || left != 300-devices+2 {
-		t.Errorf("%v readings and %v devices are shown as removed, and %d devices left", r, d, left)
+		t.Errorf("the metrics have %v removed readings and %v removed devices; %d devices are left", r, d, left)
 	}
 	if got := count(t, s, "many"); int64(got) != 10+appended {
 		t.Errorf("the large device has %d records, want %d", got, 10+appended)
@@ -84,7 +85,7 @@ func TestExpireLarge(t *testing.T) {
 	}
 	again, err := s.Expire(context.Background(), 1_000_000, math.MaxInt64)
 	if err != nil || again != (storage.Expiry{}) {
-		t.Errorf("a second Expire returns %+v, %v, want nothing", again, err)
+		t.Errorf("the second Expire returns %+v, %v, want zeros", again, err)
 	}
 	mustClose(t, s)
 	report, err := pebblestore.Check(context.Background(), dataDir, pebblestore.CheckOptions{FS: fs})
@@ -93,7 +94,8 @@ func TestExpireLarge(t *testing.T) {
 	}
 }
 
-// TestExpireAtMost removes no more than it may, and the rest in further runs.
+// TestExpireAtMost checks that one call removes at most atMost readings, and that further
+// calls remove the others.
 func TestExpireAtMost(t *testing.T) {
 	t.Parallel()
 	s := mustOpen(t, pebblestore.Options{FS: vfs.NewMem()})
@@ -113,8 +115,8 @@ func TestExpireAtMost(t *testing.T) {
 	}
 }
 
-// TestExpireStopped ends Expire on its way: by its context, by Close, and by a loss of
-// power. What it says is removed, and the rest is whole.
+// TestExpireStopped interrupts Expire by its context, by Close, and by a loss of power.
+// Exactly the readings that it has returned must be removed.
 func TestExpireStopped(t *testing.T) {
 	t.Parallel()
 	disk, gate := vfs.NewCrashableMem(), newSyncGate()
@@ -171,8 +173,7 @@ func TestExpireStopped(t *testing.T) {
 	mustClose(t, s)
 }
 
-// TestFlushClosed comes to the flush of an Expire when the store was closed meanwhile.
-// Pebble would panic.
+// TestFlushClosed flushes a store that was closed, as Expire may. Pebble would panic.
 func TestFlushClosed(t *testing.T) {
 	s := mustOpen(t, pebblestore.Options{FS: vfs.NewMem()})
 	mustClose(t, s)
@@ -181,8 +182,8 @@ func TestFlushClosed(t *testing.T) {
 	}
 }
 
-// TestExpireNoSpaceLeft ends Expire by its context while its flush finds no space. A
-// server that is stopped then must not wait for space.
+// TestExpireNoSpaceLeft cancels Expire while its flush finds no space. A server that is
+// shutting down must not wait for space.
 func TestExpireNoSpaceLeft(t *testing.T) {
 	f := &fault{match: operation(".sst", errorfs.OpFileWrite), failing: syscall.ENOSPC}
 	s := mustOpen(t, pebblestore.Options{FS: inject(vfs.NewMem(), f)})
@@ -208,7 +209,7 @@ func TestExpireNoSpaceLeft(t *testing.T) {
 	}
 }
 
-// TestExpireOnLowDisk removes old readings where there is no space for new ones.
+// TestExpireOnLowDisk removes expired readings while there is no space for new ones.
 func TestExpireOnLowDisk(t *testing.T) {
 	fs := vfs.NewMem()
 	s := mustOpen(t, pebblestore.Options{FS: fs})

@@ -33,10 +33,10 @@ func ReencodeRecord(b []byte) ([]byte, error) {
 	return appendRecord(make([]byte, 0, recordBytes(&d)), &d), nil
 }
 
-// VerifyLog reads b as the log of a number.
+// VerifyLog verifies b as the log with a number.
 func VerifyLog(number uint32, b []byte) error { return verify(logChunks(number), b) }
 
-// VerifyManifest reads b as a manifest.
+// VerifyManifest verifies b as a manifest.
 func VerifyManifest(b []byte) error { return verify(manifestChunks(), b) }
 
 func verify(c chunkFormat, b []byte) error {
@@ -44,7 +44,7 @@ func verify(c chunkFormat, b []byte) error {
 	return sc.scan(bytes.NewReader(b))
 }
 
-// LogEnd returns where the last record of a log ends.
+// LogEnd returns the end of the last record of a log.
 func LogEnd(name string, b []byte) int {
 	number, err := strconv.Atoi(strings.TrimSuffix(name, logSuffix))
 	if err != nil {
@@ -57,7 +57,7 @@ func LogEnd(name string, b []byte) int {
 	return pos
 }
 
-// List lists all files of a directory, as those of a store in a state.
+// List writes the list of all files of a directory, with a state.
 func List(fs vfs.FS, dir, state string) error {
 	l, err := listFiles(fs, dir, listState(state))
 	if err != nil {
@@ -66,10 +66,10 @@ func List(fs vfs.FS, dir, state string) error {
 	return (&directory{fs: fs, path: dir}).writeList(l)
 }
 
-// WithSum returns a text with the last line of our files.
+// WithSum returns a text followed by the line with its checksum.
 func WithSum(text string) string { return fmt.Sprintf("%send %08x\n", text, checksum([]byte(text))) }
 
-// HoldView reads from s until release is called.
+// HoldView keeps the current view of s open until release is called.
 func HoldView(s *Store) (release func()) {
 	v, err := s.views.acquire()
 	if err != nil {
@@ -78,13 +78,13 @@ func HoldView(s *Store) (release func()) {
 	return func() { s.views.release(v) }
 }
 
-// MayHold reports whether a file of s may hold something of a device.
+// MayHold reports whether a file of s may hold bytes of a device.
 func MayHold(s *Store, device vitals.Name) (bool, error) { return s.mayHold(device) }
 
 // Flush writes the memtable of s to a table.
 func Flush(s *Store) error { return s.flush(context.Background()) }
 
-// CompactAll compacts everything down to the last level, as the background may.
+// CompactAll compacts everything down to the last level, as background compactions may.
 func CompactAll(s *Store) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -93,14 +93,15 @@ func CompactAll(s *Store) {
 	}
 }
 
-// Resting reports whether s neither flushes nor compacts, and so does neither until it
-// gets a further group: what ends begins what comes next.
+// Resting reports whether s is neither flushing nor compacting. If so, it does neither until
+// the next group, because the end of each starts the next one that is due.
 func Resting(s *Store) bool {
 	m := s.db.Metrics()
 	return m.Flush.NumInProgress == 0 && m.Compact.NumInProgress == 0
 }
 
-// RoomForTables returns what s may still write to tables without a further group.
+// RoomForTables returns how many bytes s may still write to tables without a further
+// group.
 func RoomForTables(s *Store) (int64, error) {
 	n, err := s.neededBytes()
 	memTable := uint64(s.options.MemTableBytes)
@@ -110,7 +111,7 @@ func RoomForTables(s *Store) (int64, error) {
 // LargestCompaction is largestCompaction.
 func LargestCompaction(levels [][]pebble.SSTableInfo) uint64 { return largestCompaction(levels) }
 
-// RecordEnds returns where the records of a log or of a manifest end.
+// RecordEnds returns the ends of the records of a log or a manifest.
 func RecordEnds(name string, b []byte) (ends []int) {
 	c := manifestChunks()
 	if number, ok := logNumber(name); ok {
@@ -132,13 +133,13 @@ func RecordEnds(name string, b []byte) (ends []int) {
 	return ends
 }
 
-// FileSystem returns the file system through which a store reaches its files.
+// FileSystem returns the file system through which a store accesses its files.
 func FileSystem(s *Store) vfs.FS { return s.files.fs }
 
-// MemTables returns how many memtables there are, those included that are being flushed.
+// MemTables returns the number of memtables, including those that are being flushed.
 func MemTables(s *Store) int64 { return s.db.Metrics().MemTable.Count }
 
-// Reopen closes the tree and opens it again.
+// Reopen closes and reopens the tree.
 func Reopen(s *Store) error {
 	_, err := s.reopen()
 	return err
@@ -153,14 +154,14 @@ func Locked(s *Store) bool {
 	return true
 }
 
-// ScrubFindings are what the metrics show of the scrub.
+// ScrubFindings holds the metrics of the scrub.
 type ScrubFindings struct {
 	ScrubbedBytes, ScrubEndedUnixMs int64
-	Damaged                         int64 // times that a file was found damaged
+	Damaged                         int64 // reports of damaged files
 	DamagedTables, UnreadableTables int64
 }
 
-// Scrubbed returns what the metrics show of the scrub of s.
+// Scrubbed returns the metrics of the scrub of s.
 func Scrubbed(s *Store) ScrubFindings {
 	c := &s.scrubbed
 	return ScrubFindings{c.bytes.Load(), c.endedUnixMs.Load(), s.troubles.damaged.Load(), c.damaged.Load(), c.unreadable.Load()}
@@ -169,7 +170,7 @@ func Scrubbed(s *Store) ScrubFindings {
 // ScrubRate is scrubRate.
 func ScrubRate(bytes int64, left time.Duration) int64 { return scrubRate(bytes, left) }
 
-// RewriteScrubState reads a text as how far the scrub has come, and writes it again.
+// RewriteScrubState parses a text as the state of the scrub, and formats it again.
 func RewriteScrubState(text []byte) ([]byte, error) {
 	st, err := parseScrub(text)
 	if err != nil {
@@ -178,8 +179,8 @@ func RewriteScrubState(text []byte) ([]byte, error) {
 	return st.text(), nil
 }
 
-// ReadChunked reads a file as the scrub does, and reports whether all of it went past the
-// page cache. Before reads, before is called.
+// ReadChunked reads a file like the scrub, and reports whether all reads bypassed the page
+// cache. before is called before each read.
 func ReadChunked(fs vfs.FS, path string, bytes int, before func(n int64) error) (_ []byte, direct bool, err error) {
 	f, err := fs.Open(path)
 	if err != nil {
@@ -190,7 +191,7 @@ func ReadChunked(fs vfs.FS, path string, bytes int, before func(n int64) error) 
 		return nil, false, joinClose(err, f)
 	}
 	b := make([]byte, bytes)
-	for n := 0; n < bytes && err == nil; { // as blocks of a table, in pieces of all lengths
+	for n := 0; n < bytes && err == nil; { // like blocks of a table, in pieces of many lengths
 		var m int
 		m, err = c.ReadAt(b[n:min(bytes, n+1+n%5000)], int64(n))
 		n += m

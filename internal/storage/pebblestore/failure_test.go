@@ -23,7 +23,7 @@ import (
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore"
 )
 
-// A fault fails the operations that match while it is on.
+// A fault fails the operations for which match returns true, while it is on.
 type fault struct {
 	on      atomic.Bool
 	match   func(errorfs.Op) bool
@@ -56,8 +56,8 @@ func operation(name string, kinds ...errorfs.OpKind) func(errorfs.Op) bool {
 	}
 }
 
-// TestFailedLog fails the write and the sync of the log. The store must stop, say
-// so, never call the group stored or not written, and read on.
+// TestFailedLog fails writes and syncs of the log. The store must fail and report it, must
+// report neither success nor ErrNotWritten for the group, and must still serve readers.
 func TestFailedLog(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
@@ -82,14 +82,14 @@ func TestFailedLog(t *testing.T) {
 				t.Errorf("Append returns %v, want ErrFailed and not ErrNotWritten", err)
 			}
 			if len(told) != 1 {
-				t.Fatalf("Fatal was called %d times, want once", len(told))
+				t.Fatalf("OnFatal was called %d times, want once", len(told))
 			}
 			for _, want := range []string{dataDir, errDisk.Error(), "acknowledged", "then restart", "pulsegate check"} {
 				if !strings.Contains(told[0], want) {
-					t.Errorf("the message %q does not say %q", told[0], want)
+					t.Errorf("the message %q does not contain %q", told[0], want)
 				}
 			}
-			f.on.Store(false) // a disk that comes back is not to be trusted
+			f.on.Store(false) // the store must not trust a disk that works again
 			err = s.Append([]*storage.Entry{entry("d", 3, 3)})
 			if !errors.Is(err, storage.ErrFailed) || !errors.Is(err, storage.ErrNotWritten) {
 				t.Errorf("the next Append returns %v, want ErrFailed and ErrNotWritten", err)
@@ -101,21 +101,21 @@ func TestFailedLog(t *testing.T) {
 				t.Errorf("readers see\n%swant\n%s", got, before)
 			}
 			crashed := disk.CrashClone(vfs.CrashCloneCfg{})
-			_ = s.Close() // may well fail
+			_ = s.Close() // may fail
 			if len(told) != 1 {
-				t.Errorf("Close has called Fatal again: %q", told[1:])
+				t.Errorf("Close has called OnFatal again: %q", told[1:])
 			}
 
 			s = mustOpen(t, pebblestore.Options{FS: crashed})
 			defer mustClose(t, s)
 			if d, e := count(t, s, "d"), count(t, s, "e"); !(d == 1 && e == 0 || d == 2 && e == 1) {
-				t.Errorf("after a new start there are %d and %d records, want 1 and 0, or 2 and 1", d, e)
+				t.Errorf("after a restart there are %d and %d records, want 1 and 0, or 2 and 1", d, e)
 			}
 		})
 	}
 }
 
-// TestFatalEndsAppend lets Fatal end the goroutine, as os.Exit ends the process.
+// TestFatalEndsAppend ends the goroutine in OnFatal, like os.Exit ends the process.
 func TestFatalEndsAppend(t *testing.T) {
 	f := &fault{match: logOperation(errorfs.OpFileSync, errorfs.OpFileSyncData), failing: errDisk}
 	s := mustOpen(t, pebblestore.Options{FS: inject(vfs.NewMem(), f), OnFatal: func(string) { runtime.Goexit() }})
@@ -123,7 +123,7 @@ func TestFatalEndsAppend(t *testing.T) {
 	var done sync.WaitGroup
 	done.Go(func() {
 		err := s.Append([]*storage.Entry{entry("d", 1, 1)})
-		t.Errorf("Append returned %v after Fatal had ended its goroutine", err)
+		t.Errorf("Append returned %v after OnFatal ended its goroutine", err)
 	})
 	done.Wait()
 	if err := s.Ready(); !errors.Is(err, storage.ErrFailed) {
@@ -135,15 +135,15 @@ func TestFatalEndsAppend(t *testing.T) {
 	_ = s.Close()
 }
 
-// TestFailedFlush fails the writing of tables for a while. That is no failure of
-// the store: it goes on when the disk does.
+// TestFailedFlush fails writes of tables for a while. The store must not fail, and must
+// flush when the disk works again.
 func TestFailedFlush(t *testing.T) {
 	f := &fault{match: operation(".sst", errorfs.OpCreate), failing: errDisk}
 	log := &logWatch{line: make(chan string, 100)}
 	fs := vfs.NewMem()
 	s := mustOpen(t, pebblestore.Options{
 		FS: inject(fs, f), MemTableBytes: 64 << 10, Log: slog.New(log),
-		OnFatal: func(message string) { t.Errorf("Fatal was called: %s", message) },
+		OnFatal: func(message string) { t.Errorf("OnFatal was called: %s", message) },
 	})
 	f.on.Store(true)
 	for k := range int64(20) {
@@ -152,8 +152,8 @@ func TestFailedFlush(t *testing.T) {
 			break
 		}
 	}
-	if line := <-log.line; !strings.Contains(line, "tried again") || !strings.Contains(line, errDisk.Error()) {
-		t.Errorf("the log says %q", line)
+	if line := <-log.line; !strings.Contains(line, "is retried") || !strings.Contains(line, errDisk.Error()) {
+		t.Errorf("the log line is %q", line)
 	}
 	f.on.Store(false)
 	for k := range int64(40) {
@@ -168,7 +168,7 @@ func TestFailedFlush(t *testing.T) {
 	}
 }
 
-// A logWatch is a slog.Handler that passes on lines of level Error.
+// A logWatch is a slog.Handler that sends lines of level Error to a channel.
 type logWatch struct{ line chan string }
 
 func (*logWatch) Enabled(_ context.Context, l slog.Level) bool { return l >= slog.LevelError }
@@ -185,14 +185,14 @@ func (w *logWatch) Handle(_ context.Context, r slog.Record) error {
 	return nil
 }
 
-// TestFailedManifest fails the sync of the manifest, behind a flush: the background
-// cannot go on, and Fatal must hear of it.
+// TestFailedManifest fails the sync of the manifest in a flush: Pebble's background work
+// cannot continue, and OnFatal must be called.
 func TestFailedManifest(t *testing.T) {
 	out, err := child(t, "fail the manifest", "").CombinedOutput()
 	wantExit(t, err, 3, out)
 	for _, want := range []string{"MANIFEST", errDisk.Error(), dataDir, "acknowledged"} {
 		if !strings.Contains(string(out), want) {
-			t.Errorf("the process says %q, want %q in it", out, want)
+			t.Errorf("the process printed %q, want %q in it", out, want)
 		}
 	}
 }
@@ -203,9 +203,9 @@ func manifestFault() *fault {
 	return &fault{match: operation("MANIFEST", errorfs.OpFileSync, errorfs.OpFileSyncData), failing: errDisk}
 }
 
-// TestFailedCreation fails the sync of the manifest of a new store. Open returns after
-// Fatal has, and leaves what the next one makes a store of. The scene is a process of
-// its own because Pebble leaves the manifest open.
+// TestFailedCreation fails the sync of the manifest of a new store. Open must return after
+// OnFatal, and the next Open must create a store. The test runs in its own process because
+// Pebble does not close the manifest.
 //
 // Seen to fail when Open waited for the end of the process.
 func TestFailedCreation(t *testing.T) {
@@ -216,11 +216,11 @@ func TestFailedCreation(t *testing.T) {
 func failCreation(string) {
 	fs, f := vfs.NewMem(), manifestFault()
 	f.on.Store(true)
-	time.AfterFunc(time.Minute, func() { fmt.Println("Open does not return"); os.Exit(1) })
+	time.AfterFunc(time.Minute, func() { fmt.Println("Open has not returned"); os.Exit(1) })
 	told := 0
 	_, err := pebblestore.Open(dataDir, pebblestore.Options{FS: inject(fs, f), OnFatal: func(string) { told++ }})
 	if !errors.Is(err, storage.ErrFailed) || !strings.Contains(err.Error(), errDisk.Error()) || told != 1 {
-		fmt.Printf("Open returns %v, and Fatal was called %d times; want ErrFailed and one call\n", err, told)
+		fmt.Printf("Open returns %v, and OnFatal was called %d times; want ErrFailed and one call\n", err, told)
 		os.Exit(1)
 	}
 	s, err := pebblestore.Open(dataDir, pebblestore.Options{FS: fs})
@@ -234,11 +234,11 @@ func failCreation(string) {
 	os.Exit(3)
 }
 
-// TestFatalComesFirst looks at what a store returns while Options.OnFatal is told of a
-// failure in the background. Whoever ends the process because of an error of the store
-// would take the message and the exit code from the operator, were it returned before.
+// TestFatalComesFirst checks what a store returns while Options.OnFatal reports a failure in
+// the background. No other call may report the failure earlier: a caller that ends the
+// process because of it would suppress the message and the exit code.
 //
-// Seen to fail when Append returned ErrFailed as soon as the failure was noted.
+// Seen to fail when Append returned ErrFailed as soon as the failure was recorded.
 func TestFatalComesFirst(t *testing.T) {
 	out, err := child(t, "ask a store that fails", "").CombinedOutput()
 	wantExit(t, err, 3, out)
@@ -259,12 +259,12 @@ func askFailing(string) {
 			go func() {
 				err := s.Append([]*storage.Entry{entry("d", 2, 2)})
 				if !told.Load() {
-					fmt.Println("Append returned before Fatal had:", err)
+					fmt.Println("Append returned before OnFatal:", err)
 					os.Exit(1)
 				}
 				appended <- err
 			}()
-			time.Sleep(200 * time.Millisecond) // for Append to return, which it must not
+			time.Sleep(200 * time.Millisecond) // Append must not return meanwhile
 			told.Store(true)
 		},
 	})
@@ -285,14 +285,14 @@ func askFailing(string) {
 		}
 		fmt.Println("Append returned", err)
 	case <-time.After(time.Minute):
-		fmt.Println("Fatal was not called, or Append does not return")
+		fmt.Println("OnFatal was not called, or Append has not returned")
 	}
 	os.Exit(1)
 }
 
-// TestFailedLogChange fails the end of one log file and the start of the next.
-// Pebble then would panic with its locks in disorder, which ends the process whatever
-// the store does. The store must give its message and wait.
+// TestFailedLogChange fails the end of one log file and the creation of the next. Pebble
+// would panic while its locks are inconsistent, which would end the process. The store must
+// report the failure and block.
 func TestFailedLogChange(t *testing.T) {
 	for scene, want := range map[string]string{
 		"fail a new log":        "a new log",
@@ -302,7 +302,7 @@ func TestFailedLogChange(t *testing.T) {
 		wantExit(t, err, 3, out)
 		for _, want := range []string{want, errDisk.Error(), dataDir, "acknowledged"} {
 			if !strings.Contains(string(out), want) {
-				t.Errorf("%s: the process says %q, want %q in it", scene, out, want)
+				t.Errorf("%s: the process printed %q, want %q in it", scene, out, want)
 			}
 		}
 	}
@@ -320,14 +320,14 @@ func failLogEnd(string) {
 	})
 }
 
-// exitSoon is an Options.OnFatal that returns and ends the process a little later. The
-// store must leave it to that: a panic would exit with 2.
+// exitSoon is an Options.OnFatal that returns and ends the process a little later. The store
+// must not end it: a panic would exit with 2.
 func exitSoon(message string) {
 	fmt.Println(message)
 	time.AfterFunc(50*time.Millisecond, func() { os.Exit(3) })
 }
 
-// failUntilExit writes with a fault until Fatal is called.
+// failUntilExit writes with a fault until OnFatal is called.
 func failUntilExit(f *fault) {
 	s, err := pebblestore.Open(dataDir, pebblestore.Options{
 		FS: inject(vfs.NewMem(), f), MemTableBytes: 64 << 10,
@@ -341,24 +341,24 @@ func failUntilExit(f *fault) {
 	for k := range int64(1000) {
 		err := s.Append(shifted(manyEntries(50), 1000*k))
 		if errors.Is(err, storage.ErrFailed) {
-			select {} // Fatal was called, see TestFatalComesFirst
+			select {} // OnFatal was called; see TestFatalComesFirst
 		}
 		if err != nil {
 			fmt.Println(err)
-			time.Sleep(time.Minute) // Fatal ends the process
+			time.Sleep(time.Minute) // OnFatal ends the process
 			os.Exit(1)
 		}
 	}
 }
 
-// TestFailedReplay fails every attempt to write what the log holds to tables. Pebble
-// would try for ever.
+// TestFailedReplay fails every attempt to write the replayed log to tables. Pebble would
+// retry forever.
 func TestFailedReplay(t *testing.T) {
 	out, err := child(t, "fail the replay", "").CombinedOutput()
 	wantExit(t, err, 3, out)
 	for _, want := range []string{"cannot be written to tables", errDisk.Error(), dataDir} {
 		if !strings.Contains(string(out), want) {
-			t.Errorf("the process says %q, want %q in it", out, want)
+			t.Errorf("the process printed %q, want %q in it", out, want)
 		}
 	}
 }
@@ -393,6 +393,6 @@ func wantExit(t *testing.T, err error, code int, out []byte) {
 		t.Fatal(err)
 	}
 	if got != code {
-		t.Errorf("the process ended with %d, want %d, and says:\n%s", got, code, out)
+		t.Errorf("the process ended with %d, want %d, and printed:\n%s", got, code, out)
 	}
 }

@@ -17,9 +17,8 @@ import (
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
-// TestGolden compares every byte that a store writes with the formats of the
-// package comment. A change here is a change of the format: stores that were
-// written before must still be read.
+// TestGolden compares every byte that a store writes with the formats of the package
+// comment. A change here changes the format: existing stores must stay readable.
 func TestGolden(t *testing.T) {
 	fs := vfs.NewMem()
 	s := mustOpen(t, pebblestore.Options{FS: fs})
@@ -40,7 +39,7 @@ func TestGolden(t *testing.T) {
 	least.ReceivedUnixMs = -2
 	longest := entry(strings.Repeat("z", vitals.MaxNameBytes), 256, 65535)
 	mustAppend(t, s, full, least, longest, with(entry("a", 255, 2), vitals.SpO2, 3))
-	mustAppend(t, s, entry("a", 256, 4)) // does not touch the record
+	mustAppend(t, s, entry("a", 256, 4)) // does not change the device record
 	completing := with(entry("b", 7, 1), vitals.SpO2, 2)
 	completing.Reading.Gateway = mustName("gw:8")
 	mustAppend(t, s, entry("b", 7, 1), completing)
@@ -90,7 +89,7 @@ func wantText(t *testing.T, what, got, want string) {
 	}
 }
 
-// rawContent returns all keys and values as Pebble shows them, from a copy of fs.
+// rawContent returns all keys and values in a copy of fs, read with Pebble.
 func rawContent(t *testing.T, fs vfs.FS) string {
 	t.Helper()
 	db := openRaw(t, copyFS(t, fs))
@@ -113,18 +112,18 @@ func openRaw(t testing.TB, fs vfs.FS) *pebble.DB {
 	if err != nil {
 		t.Fatalf("open with Pebble: %v", err)
 	}
-	unlist(t, fs) // what follows is not in the list
+	unlist(t, fs) // the list would not match the following changes
 	return db
 }
 
-// silent is a Pebble logger that says nothing.
+// silent is a Pebble logger that logs nothing.
 type silent struct{}
 
 func (silent) Infof(string, ...any)           {}
 func (silent) Errorf(string, ...any)          {}
 func (silent) Fatalf(format string, a ...any) { panic(fmt.Sprintf(format, a...)) }
 
-// TestPebbleFormat pins the version of Pebble's files.
+// TestPebbleFormat checks the version of Pebble's files.
 func TestPebbleFormat(t *testing.T) {
 	fs := vfs.NewMem()
 	mustClose(t, mustOpen(t, pebblestore.Options{FS: fs}))
@@ -134,8 +133,8 @@ func TestPebbleFormat(t *testing.T) {
 	}
 }
 
-// TestRefusedValues puts bytes into the tree that no store writes. Every way to
-// read them must name the place, and none may show a value.
+// TestRefusedValues puts invalid bytes into the tree. Every way to read them must return an
+// error that names the place and contains no value.
 func TestRefusedValues(t *testing.T) {
 	const (
 		readingKey = "64" + "00" + "0000000000000005" // device "d" at 5
@@ -153,7 +152,7 @@ func TestRefusedValues(t *testing.T) {
 		{"unknown sign", readingKey, "0128" + "1c20" + "0000000000000007", "presence bits"},
 		{"cut value", readingKey, "01081c", "wrong length"},
 		{"cut time of receipt", readingKey, okReading[:len(okReading)-2], "wrong length"},
-		{"trailing bytes that are no name", readingKey, okReading + "20", "gateway is not a name"},
+		{"trailing bytes that are not a name", readingKey, okReading + "20", "gateway is not a name"},
 		{"gateway too long", readingKey, okReading + strings.Repeat("61", 65), "gateway is not a name"},
 		{"record of a later version", recordKey, "02" + okRecord[2:], "record of device d: unknown version"},
 		{"empty record", recordKey, "", "wrong length"},
@@ -182,7 +181,7 @@ func TestRefusedValues(t *testing.T) {
 				}
 				for _, value := range []string{"7200", "72.00", "1c20", "1C20"} {
 					if err != nil && strings.Contains(err.Error(), value) {
-						t.Errorf("%s: the error %q shows a value", what, err)
+						t.Errorf("%s: the error %q contains a value", what, err)
 					}
 				}
 			}
@@ -211,10 +210,10 @@ func TestRefusedValues(t *testing.T) {
 			wantOutcome(t, late, storage.Unreadable)
 			wantCorrupt("Degraded", s.Degraded())
 			if err := s.Ready(); err != nil {
-				t.Errorf("then Ready returns %v", err)
+				t.Errorf("afterwards Ready returns %v", err)
 			}
 			if got := count(t, s, "e"); got != 1 {
-				t.Errorf("of the other reading of the group, %d records are there, want 1", got)
+				t.Errorf("the other reading of the group has %d records, want 1", got)
 			}
 		})
 	}
@@ -228,8 +227,8 @@ func unhex(s string) []byte {
 	return b
 }
 
-// FuzzDecodeReading feeds the decoder of stored readings. What it accepts it must
-// encode to the same bytes.
+// FuzzDecodeReading tests the decoder of stored readings. Bytes that it accepts must be
+// equal to their encoding.
 func FuzzDecodeReading(f *testing.F) {
 	f.Add(unhex("01081c200000000000000007"))
 	f.Add(unhex("011f2f441edc26161c2016a8000001a1fd8c6ce867773a37"))
@@ -239,7 +238,7 @@ func FuzzDecodeReading(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte) {
 		again, err := pebblestore.ReencodeReading(b)
 		if err == nil && !bytes.Equal(again, b) {
-			t.Errorf("%x was accepted, and encodes to %x", b, again)
+			t.Errorf("%x was accepted but is encoded as %x", b, again)
 		}
 	})
 }
@@ -251,7 +250,7 @@ func FuzzDecodeRecord(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte) {
 		again, err := pebblestore.ReencodeRecord(b)
 		if err == nil && !bytes.Equal(again, b) {
-			t.Errorf("%x was accepted, and encodes to %x", b, again)
+			t.Errorf("%x was accepted but is encoded as %x", b, again)
 		}
 	})
 }

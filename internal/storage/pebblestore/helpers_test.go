@@ -22,8 +22,8 @@ import (
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
-// The tests run in goroutines of the testing package and none of their own when
-// they end: Close waits for the store's and for Pebble's.
+// TestMain checks that no goroutine is left at the end: Close must wait for those of the
+// store and of Pebble.
 func TestMain(m *testing.M) {
 	if scene, ok := scenes[os.Getenv(sceneEnv)]; ok {
 		scene(os.Getenv(dirEnv))
@@ -32,11 +32,11 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// long skips a test in a short run.
+// long skips a long test with -short.
 func long(t testing.TB) {
 	t.Helper()
 	if testing.Short() {
-		t.Skip("not in a short run")
+		t.Skip("skipped with -short")
 	}
 }
 
@@ -61,7 +61,7 @@ func with(e *storage.Entry, s vitals.Sign, v vitals.Hundredths) *storage.Entry {
 	return e
 }
 
-// shown returns what a scrape shows of s as pulsegate_ and a name.
+// shown returns the value of the metric pulsegate_name in a scrape of s.
 func shown(t testing.TB, s *pebblestore.Store, name string) float64 {
 	t.Helper()
 	registry := prometheus.NewRegistry()
@@ -72,10 +72,10 @@ func shown(t testing.TB, s *pebblestore.Store, name string) float64 {
 	}
 	for _, f := range families {
 		if f.GetName() == "pulsegate_"+name {
-			return f.Metric[0].GetGauge().GetValue() + f.Metric[0].GetCounter().GetValue() // of which one is there
+			return f.Metric[0].GetGauge().GetValue() + f.Metric[0].GetCounter().GetValue() // only one of them is set
 		}
 	}
-	t.Fatalf("a scrape shows no pulsegate_%s", name)
+	t.Fatalf("a scrape has no pulsegate_%s", name)
 	return 0
 }
 
@@ -109,7 +109,7 @@ func wantOutcome(t testing.TB, e *storage.Entry, want storage.Outcome) {
 	}
 }
 
-// count returns how many records of a device s shows.
+// count returns the number of records of a device.
 func count(t testing.TB, s storage.Store, device string) int {
 	t.Helper()
 	n, err := s.Scan(context.Background(), storage.Range{Device: mustName(device), ToUnixMs: 1 << 62}, make([]storage.Record, 10_000))
@@ -119,7 +119,7 @@ func count(t testing.TB, s storage.Store, device string) int {
 	return n
 }
 
-// dump returns everything that s shows, as text.
+// dump returns the whole content of s as text.
 func dump(s storage.Store) (string, error) {
 	var b []byte
 	devices, records := make([]storage.Device, 64), make([]storage.Record, 256)
@@ -177,8 +177,8 @@ func mustDump(t testing.TB, s storage.Store) string {
 // isLog reports whether a path is that of a write-ahead log.
 func isLog(path string) bool { return strings.HasSuffix(path, ".log") }
 
-// inject returns fs with faults. It is errorfs.Wrap, which does not see what happens
-// to the files of ReuseForWrite: the logs, mostly.
+// inject returns fs with faults. Unlike errorfs.Wrap it also wraps the files of
+// ReuseForWrite, which are mostly logs.
 func inject(fs vfs.FS, in errorfs.Injector) vfs.FS {
 	return injectFS{FS: errorfs.Wrap(fs, in), below: fs, in: in}
 }
@@ -203,8 +203,8 @@ func (fs injectFS) ReuseForWrite(oldname, newname string, c vfs.DiskWriteCategor
 	})), nil
 }
 
-// lyingFS is a disk that says it has synced the log and has not: to the store
-// above, it is as if that answered before the sync.
+// lyingFS is a disk that does not sync logs, although it reports success. A store on it
+// behaves like one that answers before the sync.
 type lyingFS struct{ vfs.FS }
 
 func (fs lyingFS) Create(name string, c vfs.DiskWriteCategory) (vfs.File, error) {
@@ -239,8 +239,8 @@ func copyFS(t testing.TB, fs vfs.FS) *vfs.MemFS {
 	return c
 }
 
-// unlist takes away what says which files a store has, as if an earlier version had
-// written it.
+// unlist removes the list of a store's files, and the marker that it has one, as if an
+// earlier version had written the store.
 func unlist(t testing.TB, fs vfs.FS) {
 	t.Helper()
 	for _, name := range []string{"CHECKSUMS", "LISTED"} {

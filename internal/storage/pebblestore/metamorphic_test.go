@@ -31,34 +31,33 @@ var (
 	metamorphicSeed   = flag.Uint64("metamorphic.seed", 0, "seed of the first round of TestMetamorphic; 0: a new one")
 )
 
-// TestMetamorphic runs Append, Erase, Expire, Backup and readers beside each other, while
-// the store is closed, or loses power, and is opened again with other options. It compares
-// everything that they return with a model. The invariants are:
+// TestMetamorphic runs Append, Erase, Expire, Backup and reads concurrently, while the store
+// is closed or loses power, and is opened again with other options. It compares all results
+// with a model. The invariants are:
 //
-//   - A group takes effect at one moment, all of it: who reads sees the whole group or nothing
-//     of it. What one reader has seen, every later call sees. Its outcomes are those of that
-//     moment.
-//   - An erasure removes all readings of its device at one moment, and returns how many they
-//     were. A reading that is acknowledged after that moment stays.
-//   - Expire removes what is too old at one moment too, for the few devices that there are, and
-//     returns how many readings and devices. Readings as old as that are not appended
-//     meanwhile: the contract leaves open what becomes of them. How many it removed is not
-//     compared where an erasure ran beside it, which may have been first.
-//   - A backup holds what was stored at one moment between the beginning and the return of
-//     Backup. Restored, it shows that and nothing else.
+//   - A group takes effect atomically: a reader sees all of it or nothing. What one reader
+//     has seen, every later call sees. The outcomes are those at the time of the effect.
+//   - An erasure removes all readings of its device atomically, and returns their number. A
+//     reading that is acknowledged later stays.
+//   - Expire removes expired readings atomically too, since there are only a few devices, and
+//     returns the numbers of readings and devices. No expired readings are appended
+//     meanwhile, because the contract does not define what happens to them. The numbers are
+//     not compared if an erasure ran concurrently, which may have removed some first.
+//   - A backup holds what was stored at one time during the call of Backup. The restored
+//     store holds exactly that.
 //   - Close, and an Open with other options, change nothing. A call that returned ErrClosed
-//     changed nothing, but for an erasure that returned ErrUnfinished: the next Open
-//     finishes that one, and says so.
-//   - A loss of power takes nothing that was acknowledged. A call that had not returned has
-//     taken effect whole, or not at all.
-//   - What an erasure has removed is in no file, from its return on: not after a start, not
-//     in a backup, not when a loss of power comes.
-//   - An erasure that could not be recorded is told to whoever finishes it.
-//   - Check finds nothing wrong whenever the store is not open.
+//     changed nothing, except an erasure that returned ErrUnfinished: the next Open finishes
+//     and reports it.
+//   - A loss of power loses nothing acknowledged. A call that had not returned has taken
+//     effect completely or not at all.
+//   - From the return of an erasure on, no file contains what it removed: not after a
+//     restart, not in a backup, not after a loss of power.
+//   - An erasure that could not be recorded is reported when it is finished.
+//   - Check finds no problem whenever the store is closed.
 //
-// A round has a fixed number of operations, a third of them in a short run. -metamorphic.rounds plays more, with one seed after
-// the other; -metamorphic.seed repeats the operations of a round, as far as they do not depend
-// on what ran beside them.
+// A round has a fixed number of operations, a third of them with -short.
+// -metamorphic.rounds runs more rounds, with consecutive seeds; -metamorphic.seed repeats the
+// operations of a round, except those that depend on the concurrent ones.
 //
 // Seen to fail with the mutants show-a-part and expire-what-came.
 func TestMetamorphic(t *testing.T) {
@@ -72,7 +71,7 @@ func TestMetamorphic(t *testing.T) {
 	}
 }
 
-// The operations of a round, by lane; those of the last are openings.
+// The number of operations of a round, by lane; those of the last lane are openings.
 const openLane = lanes
 
 var metamorphicGoals = [lanes + 1]int{
@@ -80,33 +79,33 @@ var metamorphicGoals = [lanes + 1]int{
 	firstReader: 500, firstReader + 1: 500, firstReader + 2: 500, openLane: 12,
 }
 
-// A metamorphosis is a round.
+// A metamorphosis is one round.
 type metamorphosis struct {
 	t     *testing.T
 	seed  uint64
-	life  *rand.Rand // of the lane that opens
+	life  *rand.Rand // of the lane that reopens
 	goals [lanes + 1]int
 
-	// worlds is locked for everything below.
+	// worlds is locked to access all fields below.
 	*worlds
 	changed sync.Cond
 	done    [lanes + 1]int // operations, by lane
-	failed  error          // why the round ends
+	failed  error          // the error that ends the round
 	counts  map[string]int
 	disk    *vfs.MemFS
 	store   *pebblestore.Store
-	halted  bool // the store is being closed: no call begins
+	halted  bool // the store is being closed: no call may begin
 
-	// After a loss of power these are the histories that are possible on what is left, and
-	// the erasure that was under way. What the calls return that were under way is compared
-	// with the others.
+	// After a loss of power: the possible histories of the remaining data, and the erasure that
+	// was running. The results of calls that were running are compared with the other
+	// histories.
 	lost        map[world]struct{}
 	lostErasure *call
 
-	// held is an erasure that Close has ended. It is finished by the next Open.
+	// held is an erasure that Close has interrupted. The next Open finishes it.
 	held bool
-	// unrecorded is an erasure that could not be recorded; told are those that were finished
-	// by somebody else.
+	// unrecorded is an erasure that could not be recorded. told has those that were finished by
+	// another call.
 	unrecorded *storage.Erasure
 	told       []storage.Erasure
 
@@ -117,7 +116,7 @@ type metamorphosis struct {
 	gone     []string                                 // gateways that must be in no file
 }
 
-// Names that are parts of others, and not of a gateway's name.
+// Names that are prefixes of others, but not parts of a gateway's name.
 var metamorphicDevices = [...]string{"Xq7Zr1Wk9Vb3", "Xq7Zr1Wk9Vb3-", "Xq7Zr1Wk9Vb3-1", "Xq7Zr1Wk9Vb3-10", "b"}
 
 func playMetamorphic(t *testing.T, seed uint64) {
@@ -165,11 +164,11 @@ func (m *metamorphosis) fail(err error) {
 	m.changed.Broadcast()
 }
 
-// maxWorlds is the number of histories above which nothing is added to them.
+// maxWorlds is the number of histories above which no call begins.
 const maxWorlds = 500
 
-// begin waits until a lane may go on, and begins the call that next returns. It returns nil
-// when the round has ended.
+// begin waits until a lane may continue, and begins the call returned by next. It returns nil
+// if the round has ended.
 func (m *metamorphosis) begin(lane int, next func() *call) (*call, *pebblestore.Store) {
 	m.Lock()
 	defer m.Unlock()
@@ -184,16 +183,16 @@ func (m *metamorphosis) begin(lane int, next func() *call) (*call, *pebblestore.
 	return c, m.store
 }
 
-// crowded reports whether a lane is to wait for another one: where so many histories are
-// possible that nothing is to be added to them, and an erasure for an Expire with a bound,
-// which counts what the erasure would remove.
+// crowded reports whether a lane must wait for another one: if too many histories are
+// possible, and an erasure for a bounded Expire, which counts readings that the erasure
+// would remove.
 func (m *metamorphosis) crowded(lane int) bool {
 	x := m.calls[expirerLane]
 	return lane < backupLane && len(m.possible) > maxWorlds || lane == eraserLane && x != nil && x.bounded
 }
 
-// ahead reports whether a lane has done more of its operations than another one, by a tenth,
-// so that all of them run beside all others.
+// ahead reports whether a lane is ahead of another one by more than a tenth of its operations.
+// So all lanes run concurrently with all others.
 func (m *metamorphosis) ahead(lane int) bool {
 	part := func(lane int) float64 { return float64(m.done[lane]) / float64(m.goals[lane]) }
 	for other := range m.done {
@@ -204,7 +203,7 @@ func (m *metamorphosis) ahead(lane int) bool {
 	return false
 }
 
-// end notes what a call has returned. then is called if that is possible.
+// end records the result of a call. It calls then if the result is possible.
 func (m *metamorphosis) end(lane int, outcome string, ok func(answer string) bool, then func()) {
 	m.Lock()
 	defer m.Unlock()
@@ -217,8 +216,8 @@ func (m *metamorphosis) end(lane int, outcome string, ok func(answer string) boo
 	m.fail(err)
 }
 
-// ended notes that a call has returned an error. It fails the round unless that is one of
-// those that are allowed.
+// ended records that a call has returned an error. It fails the round unless the error is one
+// of allowed.
 func (m *metamorphosis) ended(lane int, name string, err error, notDone func(string) bool, allowed ...error) {
 	if slices.ContainsFunc(allowed, func(a error) bool { return errors.Is(err, a) }) {
 		m.end(lane, strings.Fields(name)[0]+" refused", notDone, nil)
@@ -266,8 +265,8 @@ func (m *metamorphosis) count(group []*storage.Entry) {
 	}
 }
 
-// group draws a group: new readings, late ones, and such as meet others of their device and
-// time.
+// group draws a group of new readings, late ones, and some with the device and time of
+// others.
 func (m *metamorphosis) group(rng *rand.Rand) (group []*storage.Entry) {
 	notBefore := int64(0)
 	if c := m.calls[expirerLane]; c != nil {
@@ -313,7 +312,7 @@ func (m *metamorphosis) group(rng *rand.Rand) (group []*storage.Entry) {
 	return group
 }
 
-// appendCall is the call that appends a group.
+// appendCall returns the call that appends a group.
 func appendCall(group []*storage.Entry) *call {
 	c := &call{name: fmt.Sprintf("Append of %d readings", len(group)), oldest: math.MaxInt64, gateways: map[string]bool{}}
 	for _, e := range group {
@@ -333,7 +332,7 @@ func appendCall(group []*storage.Entry) *call {
 	return c
 }
 
-// outcomes returns what became of the readings of a group.
+// outcomes returns the outcomes of the readings of a group.
 func outcomes(group []*storage.Entry) string {
 	var b strings.Builder
 	for _, e := range group {
@@ -355,7 +354,7 @@ func (m *metamorphosis) erase(rng *rand.Rand) {
 			device = rng.IntN(len(metamorphicDevices))
 			c := eraseCall(mustName(metamorphicDevices[device]))
 			c.gateways = maps.Clone(m.used[device])
-			if w := m.calls[writerLane]; w != nil { // its group may come after the erasure
+			if w := m.calls[writerLane]; w != nil { // its group may take effect after the erasure
 				maps.DeleteFunc(c.gateways, func(g string, _ bool) bool { return w.gateways[g] })
 			}
 			m.gateways[device] = randomGateway(rng)
@@ -377,13 +376,13 @@ func (m *metamorphosis) erase(rng *rand.Rand) {
 		})
 		erased := is(fmt.Sprintf("erased %d", e.Readings))
 		if before != nil && before.Device == c.device && e.Readings == before.Readings {
-			erased = func(answer string) bool { // the earlier one was finished, or this was done
+			erased = func(answer string) bool { // the earlier one was finished, or this one done
 				return answer == fmt.Sprintf("erased %d", e.Readings) || answer == "erased 0"
 			}
 		}
 		purged := func() {
 			if before != nil && before.Device != c.device && !slices.Contains(m.told, *before) {
-				m.fail(fmt.Errorf("%s: nobody was told that %+v is finished", c.name, *before))
+				m.fail(fmt.Errorf("%s: %+v was finished but not reported", c.name, *before))
 			}
 			if m.unrecorded = nil; errors.Is(err, errRecord) {
 				m.unrecorded = &storage.Erasure{Device: c.device, Readings: e.Readings}
@@ -405,7 +404,7 @@ func (m *metamorphosis) erase(rng *rand.Rand) {
 	}
 }
 
-// purged notes that what an erasure had to remove must be in no file from now on.
+// purged records what an erasure has removed, so that no file may contain it from now on.
 func (m *metamorphosis) purged(device int, c *call) {
 	for g := range c.gateways {
 		if delete(m.used[device], g); g != "" {
@@ -415,8 +414,8 @@ func (m *metamorphosis) purged(device int, c *call) {
 	m.gone = m.gone[max(0, len(m.gone)-400):]
 }
 
-// hold notes an erasure that Close has ended, perhaps while it finished an earlier one. The
-// next Open ends the call.
+// hold records an erasure that Close has interrupted, perhaps while it finished an earlier
+// one. The next Open ends the call.
 func (m *metamorphosis) hold() {
 	m.Lock()
 	defer m.Unlock()
@@ -429,7 +428,7 @@ func (m *metamorphosis) hold() {
 	m.changed.Broadcast()
 }
 
-// eraseCall is the call that erases a device.
+// eraseCall returns the call that erases a device.
 func eraseCall(device vitals.Name) *call {
 	return &call{
 		name:   fmt.Sprintf("Erase of %s", device),
@@ -444,7 +443,7 @@ func eraseCall(device vitals.Name) *call {
 	}
 }
 
-// expire removes old readings, now and then a bounded number of them.
+// expire removes expired readings, in some calls with a bound on their number.
 func (m *metamorphosis) expire(rng *rand.Rand) {
 	for {
 		atMost := int64(math.MaxInt64)
@@ -492,7 +491,7 @@ func expiredText(x storage.Expiry) string {
 	return fmt.Sprintf("removed %d readings, and %d devices", x.Readings, x.Devices)
 }
 
-// backUp makes backups, restores them and compares what is in them.
+// backUp makes backups, restores them and compares their content.
 func (m *metamorphosis) backUp(rng *rand.Rand) {
 	for {
 		var gone []string
@@ -514,7 +513,7 @@ func (m *metamorphosis) backUp(rng *rand.Rand) {
 			m.ended(backupLane, c.name, err, anyAnswer, storage.ErrClosed, storage.ErrBusy, context.Canceled)
 			continue
 		}
-		// What is stored from here on is not in it.
+		// What is stored from here on is not in the backup.
 		m.Lock()
 		m.fail(m.keep(backupLane, func(answer string) bool { return answer != "" }))
 		m.Unlock()
@@ -533,8 +532,8 @@ func (m *metamorphosis) backUp(rng *rand.Rand) {
 	}
 }
 
-// restoredText restores an archive and returns what the store shows. Some texts must be in
-// none of the files.
+// restoredText restores an archive and returns the dump of the store. No file may contain any
+// of gone.
 func restoredText(archive *bytes.Buffer, gone []string) (string, error) {
 	ctx, fs := context.Background(), vfs.NewMem()
 	if _, err := pebblestore.ReceiveBackup(ctx, archive, backupPath, pebblestore.CopyOptions{FS: fs}); err != nil {
@@ -550,13 +549,13 @@ func restoredText(archive *bytes.Buffer, gone []string) (string, error) {
 	text, err := dump(s)
 	for _, dir := range []string{backupPath, restoredPath} {
 		if found := tracesOf(fs, dir, gone); len(found) > 0 {
-			err = errors.Join(err, fmt.Errorf("%s: %v hold what was erased before", dir, found))
+			err = errors.Join(err, fmt.Errorf("%s: %v contain erased readings", dir, found))
 		}
 	}
 	return text, errors.Join(err, s.Close())
 }
 
-// reader returns what reads in a lane.
+// reader returns a function that reads in a lane.
 func (m *metamorphosis) reader(lane int) func(*rand.Rand) {
 	return func(rng *rand.Rand) {
 		for {
@@ -575,7 +574,7 @@ func (m *metamorphosis) reader(lane int) func(*rand.Rand) {
 	}
 }
 
-// scrape gathers the metrics of a store, which may be closed by now, for the race detector.
+// scrape gathers the metrics of a store, which may be closed, for the race detector.
 func (m *metamorphosis) scrape(s *pebblestore.Store) {
 	registry := prometheus.NewPedanticRegistry()
 	registry.MustRegister(s)
@@ -621,7 +620,7 @@ func (m *metamorphosis) question(rng *rand.Rand) *call {
 	return scanCall(r, 1+rng.IntN(200))
 }
 
-// readCall is a call that reads, and asks a store and a model alike.
+// readCall returns a call that runs ask on the store and on the model.
 func readCall(name string, ask func(storage.Store) (string, error)) *call {
 	return &call{name: name, reads: true, ask: ask, run: func(m *storetest.Memory) string {
 		answer, err := ask(m)
@@ -632,7 +631,7 @@ func readCall(name string, ask func(storage.Store) (string, error)) *call {
 	}}
 }
 
-// scanCall is the call that reads a range.
+// scanCall returns the call that reads a range.
 func scanCall(r storage.Range, size int) *call {
 	return readCall(fmt.Sprintf("Scan of %+v, %d records", r, size), func(s storage.Store) (string, error) {
 		dst := make([]storage.Record, size)
@@ -645,7 +644,7 @@ func scanCall(r storage.Range, size int) *call {
 	})
 }
 
-// reopen closes the store, or takes its power, and opens it again.
+// reopen repeatedly closes the store, or simulates a loss of power, and opens it again.
 func (m *metamorphosis) reopen(rng *rand.Rand) {
 	for {
 		m.Lock()
@@ -663,7 +662,7 @@ func (m *metamorphosis) reopen(rng *rand.Rand) {
 	}
 }
 
-// turn closes the store, by a loss of power perhaps, while calls are under way, and opens it
+// turn closes the store, or simulates a loss of power, while calls are running, and opens it
 // again.
 func (m *metamorphosis) turn(powerLost bool) {
 	if m.failed != nil {
@@ -673,7 +672,7 @@ func (m *metamorphosis) turn(powerLost bool) {
 	var after *vfs.MemFS
 	m.lost, m.lostErasure = nil, nil
 	if powerLost {
-		// What is under way may have taken effect or not.
+		// The running calls may have taken effect or not.
 		percent := []int{0, 50, 100}[m.life.IntN(3)]
 		after = m.disk.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: percent, RNG: m.life})
 		m.lost, m.lostErasure = map[world]struct{}{}, m.calls[eraserLane]
@@ -691,7 +690,7 @@ func (m *metamorphosis) turn(powerLost bool) {
 	m.Unlock()
 	err := s.Close()
 	m.Lock()
-	// The eraser's call may be held, and is ended below.
+	// The eraser's call may be in held, and is ended below.
 	for lane := range m.calls {
 		for m.failed == nil && m.calls[lane] != nil && (lane != eraserLane || !m.held) {
 			m.changed.Wait()
@@ -709,7 +708,7 @@ func (m *metamorphosis) turn(powerLost bool) {
 		m.unrecorded, m.held = unrecorded, false
 	}
 	if _, err := pebblestore.Check(context.Background(), dataDir, pebblestore.CheckOptions{FS: m.disk}); err != nil {
-		m.fail(fmt.Errorf("after it was closed, or lost its power: %w", err))
+		m.fail(fmt.Errorf("after Close or a loss of power: %w", err))
 		return
 	}
 	m.told = nil
@@ -723,14 +722,14 @@ func (m *metamorphosis) turn(powerLost bool) {
 	m.changed.Broadcast()
 }
 
-// opened compares what is there after an Open with the model.
+// opened compares the store with the model after an Open.
 func (m *metamorphosis) opened() error {
 	if c := m.calls[eraserLane]; c != nil {
 		isTold := slices.ContainsFunc(m.told, func(e storage.Erasure) bool { return e.Device == c.device })
 		if m.held && (len(m.told) == 0 || c.first && !isTold) {
-			return fmt.Errorf("%s was left unfinished, and Open tells of %+v", c.name, m.told)
+			return fmt.Errorf("%s was unfinished, but Open reported %+v", c.name, m.told)
 		}
-		// Whether it has taken effect is seen by what is there.
+		// The content of the store shows whether it has taken effect.
 		if err := m.worlds.end(eraserLane, anyAnswer); err != nil {
 			return err
 		}
@@ -741,7 +740,7 @@ func (m *metamorphosis) opened() error {
 	}
 	if m.unrecorded != nil {
 		if !slices.Contains(m.told, *m.unrecorded) {
-			return fmt.Errorf("Open tells of %+v, and not of %+v", m.told, *m.unrecorded)
+			return fmt.Errorf("Open reported %+v, want %+v", m.told, *m.unrecorded)
 		}
 		m.counts["recorded by Open"]++
 		m.unrecorded = nil
@@ -754,13 +753,13 @@ func (m *metamorphosis) opened() error {
 		return err
 	}
 	if found := tracesOf(m.disk, dataDir, m.gone); len(found) > 0 {
-		return fmt.Errorf("%v hold what was erased", found)
+		return fmt.Errorf("%v contain erased readings", found)
 	}
 	m.counts["opened"]++
 	return nil
 }
 
-// open opens the store with options that it draws.
+// open opens the store with random options.
 func (m *metamorphosis) open() {
 	maxDevices := []int{0, 0, len(metamorphicDevices) - 1}[m.life.IntN(3)]
 	s, err := pebblestore.Open(dataDir, pebblestore.Options{
@@ -789,8 +788,8 @@ func (m *metamorphosis) open() {
 	m.bound = maxDevices
 }
 
-// slowSync has syncs of the log take a moment, as on a disk: while an Append waits for one,
-// others come as far as they can.
+// slowSync delays syncs of the log, as a disk does, so that other calls run while an Append
+// waits for one.
 func slowSync(op errorfs.Op) error {
 	if isLog(op.Path) && (op.Kind == errorfs.OpFileSync || op.Kind == errorfs.OpFileSyncData) {
 		time.Sleep(200 * time.Microsecond)
@@ -798,7 +797,7 @@ func slowSync(op errorfs.Op) error {
 	return nil
 }
 
-// randomGateway returns a name that is like no other, so that it is found in files.
+// randomGateway returns a unique name, so that it can be found in files.
 func randomGateway(rng *rand.Rand) vitals.Name {
 	const letters = "abcdefghijklmnopqrstuvwxyz0123456789"
 	b := make([]byte, 24)

@@ -18,8 +18,8 @@ import (
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore"
 )
 
-// crashesOf returns the disk as a crash before each operation of call that changes files
-// would leave it.
+// crashesOf returns copies of the disk as a crash would leave it before each operation of
+// call that changes files.
 func crashesOf(disk *vfs.MemFS, percents []int, call func(vfs.FS)) (found []crashPoint) {
 	var mu sync.Mutex // guards found
 	rng := rand.New(rand.NewPCG(9, 9))
@@ -41,9 +41,9 @@ func crashesOf(disk *vfs.MemFS, percents []int, call func(vfs.FS)) (found []cras
 	return found
 }
 
-// TestCrashWhileOpening takes the power away before every operation of a start and of a
-// clean stop, and again in the midst of some of the next starts. Nothing is taken for
-// damage, and everything that was acknowledged is there.
+// TestCrashWhileOpening loses power before every operation of a start and of a clean close,
+// and again during some of the next starts. No start may report damage, and everything
+// acknowledged must be stored.
 func TestCrashWhileOpening(t *testing.T) {
 	t.Parallel()
 	for name, s := range damageScenes(t) {
@@ -76,7 +76,7 @@ func TestCrashWhileOpening(t *testing.T) {
 				}
 				defer mustClose(t, st)
 				if mustDump(t, st) != want {
-					t.Errorf("%s: what was acknowledged is not there", p.at)
+					t.Errorf("%s: acknowledged readings are missing", p.at)
 				}
 			}
 			twice := 0
@@ -94,15 +94,15 @@ func TestCrashWhileOpening(t *testing.T) {
 			}
 			t.Logf("%d crashes, %d of two starts", len(found), twice)
 			if len(found) < 100 || twice < 20 {
-				t.Errorf("%d crashes, %d of two starts: too few", len(found), twice)
+				t.Errorf("%d crashes, %d of two starts, want more", len(found), twice)
 			}
 		})
 	}
 }
 
-// earlier returns a copy of a store that Pulsegate wrote before it listed every file, with
-// 20 readings of 3 devices. testdata/earlier holds a store that was closed, one that was
-// killed, and a backup of it.
+// earlier returns a copy of a store with 20 readings of 3 devices, written by a version of
+// Pulsegate that did not list every file. testdata/earlier holds one that was closed, one
+// that was killed, and a backup of it.
 func earlier(t *testing.T, name string) (dir string) {
 	t.Helper()
 	dir = filepath.Join(t.TempDir(), name)
@@ -127,14 +127,14 @@ func openEarlier(t *testing.T, dir string) {
 	mustClose(t, s)
 }
 
-// TestEarlierVersion opens stores of the version before. From then on they have a list.
+// TestEarlierVersion opens stores of the earlier version. From then on they have a list.
 func TestEarlierVersion(t *testing.T) {
 	for name, change := range map[string]func(dir string) error{
 		"closed":  func(string) error { return nil },
 		"crashed": func(string) error { return nil },
-		// That version had no list while a store was being opened.
+		// The earlier version had no list while a store was being opened.
 		"crashed while it was being opened": func(dir string) error { return os.Remove(filepath.Join(dir, "CHECKSUMS")) },
-		// What a later version has left when the one before was installed again.
+		// A list of the current version, after a downgrade to the earlier one.
 		"closed, LISTED is there": func(dir string) error {
 			return os.WriteFile(filepath.Join(dir, "LISTED"), []byte("The files of this store are listed in CHECKSUMS. If that is missing, files were lost.\n"), 0o600)
 		},
@@ -162,7 +162,7 @@ func TestEarlierVersion(t *testing.T) {
 	}
 }
 
-// TestEarlierBackup restores a backup of the version before.
+// TestEarlierBackup restores a backup of the earlier version.
 func TestEarlierBackup(t *testing.T) {
 	from, dir := earlier(t, "backup"), filepath.Join(t.TempDir(), "restored")
 	if _, err := pebblestore.Restore(context.Background(), from, dir, pebblestore.CopyOptions{}); err != nil {
@@ -174,7 +174,7 @@ func TestEarlierBackup(t *testing.T) {
 	}
 }
 
-// TestEarlierVersionDamaged opens stores of the version before that have lost logs.
+// TestEarlierVersionDamaged opens stores of the earlier version that have lost logs.
 func TestEarlierVersionDamaged(t *testing.T) {
 	for _, tt := range []struct {
 		kind, file string
@@ -186,7 +186,7 @@ func TestEarlierVersionDamaged(t *testing.T) {
 		{"closed", "000011.log", func(file string) error { return os.WriteFile(file, []byte("put back"), 0o600) }},
 		{"crashed", ".log", func(file string) error { return os.Remove(filepath.Join(filepath.Dir(file), "000007.log")) }},
 		{"crashed", "000007.log", func(file string) error { return os.Truncate(file, 0) }},
-		{"crashed", "000007.log", func(file string) error { // a later log, so that this one had been closed
+		{"crashed", "000007.log", func(file string) error { // a later log exists, so this one must have an end mark
 			return os.WriteFile(filepath.Join(filepath.Dir(file), "000011.log"), nil, 0o600)
 		}},
 		{"backup", "000009.log", os.Remove},

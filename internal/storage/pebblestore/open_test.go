@@ -18,7 +18,7 @@ import (
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore"
 )
 
-// TestLocked opens a store that another process, or this one, has open.
+// TestLocked opens a store that is open in another process, or in this one.
 func TestLocked(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "data")
 	wantLocked := func(what string, err error) {
@@ -29,7 +29,7 @@ func TestLocked(t *testing.T) {
 		}
 		for _, want := range []string{dir, "another process"} {
 			if !strings.Contains(err.Error(), want) {
-				t.Errorf("%s: the message %q does not say %q", what, err, want)
+				t.Errorf("%s: the message %q does not contain %q", what, err, want)
 			}
 		}
 	}
@@ -78,8 +78,7 @@ func mustWd(t *testing.T) string {
 	return wd
 }
 
-// TestForeignDirectory opens directories that hold something else. They must be
-// left alone to the last byte.
+// TestForeignDirectory opens directories with other files, which must not be changed.
 func TestForeignDirectory(t *testing.T) {
 	const ours = "pulsegate store, format 1\nThe files beside this one belong together. Please change none of them by hand.\n"
 	for _, tt := range []struct {
@@ -87,10 +86,10 @@ func TestForeignDirectory(t *testing.T) {
 		files map[string]string
 		want  string
 	}{
-		{"somebody's files", map[string]string{"thesis.txt": "..."}, "thesis.txt"},
+		{"other files", map[string]string{"thesis.txt": "..."}, "thesis.txt"},
 		{"a store of a later version", map[string]string{"PULSEGATE": "pulsegate store, format 2\n", "x.sst": ""}, "format 2"},
-		{"a store of no version", map[string]string{"PULSEGATE": "hello\n"}, "has no version"},
-		{"a store whose Pebble is newer", map[string]string{"PULSEGATE": ours, "marker.format-version.000013.025": ""}, "later version"},
+		{"a store without a version", map[string]string{"PULSEGATE": "hello\n"}, "has no version"},
+		{"a store with a newer Pebble format", map[string]string{"PULSEGATE": ours, "marker.format-version.000013.025": ""}, "later version"},
 		{"an interrupted creation and a file", map[string]string{"PULSEGATE.new": "", "thesis.txt": ""}, "thesis.txt"},
 		{"an interrupted creation and a table", map[string]string{"PULSEGATE.new": "", "000004.sst": ""}, "000004.sst"},
 	} {
@@ -114,7 +113,7 @@ func TestForeignDirectory(t *testing.T) {
 	}
 }
 
-// TestForeignPebble opens a tree of another program. Pebble would upgrade it.
+// TestForeignPebble opens a Pebble store of another program. Pebble alone would upgrade it.
 func TestForeignPebble(t *testing.T) {
 	fs := vfs.NewMem()
 	db, err := pebble.Open(dataDir, &pebble.Options{FS: fs, Logger: silent{}})
@@ -136,7 +135,7 @@ func TestForeignPebble(t *testing.T) {
 	}
 }
 
-// files returns the files of the data directory but the lock, by name.
+// files returns the files of the data directory except the lock, by name.
 func files(t testing.TB, fs vfs.FS) map[string]string {
 	t.Helper()
 	names, err := fs.List(dataDir)
@@ -150,7 +149,7 @@ func files(t testing.TB, fs vfs.FS) map[string]string {
 		}
 		text, err := readFile(fs, dataDir+"/"+name)
 		if errors.Is(err, os.ErrNotExist) {
-			continue // an open store has removed it meanwhile
+			continue // removed meanwhile by an open store
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -160,7 +159,7 @@ func files(t testing.TB, fs vfs.FS) map[string]string {
 	return all
 }
 
-// TestNewDirectory creates stores where one may be.
+// TestNewDirectory creates stores in missing and empty directories.
 func TestNewDirectory(t *testing.T) {
 	for name, prepare := range map[string]func(dir string) error{
 		"missing":        func(string) error { return nil },
@@ -187,7 +186,7 @@ func TestNewDirectory(t *testing.T) {
 	}
 }
 
-// TestNotADirectory opens what cannot be a store for other reasons.
+// TestNotADirectory opens a file, and a missing directory read-only.
 func TestNotADirectory(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
 	if err := os.WriteFile(file, nil, 0o644); err != nil {
@@ -199,14 +198,14 @@ func TestNotADirectory(t *testing.T) {
 	}
 	_, err = pebblestore.Open(filepath.Join(t.TempDir(), "none"), pebblestore.Options{ReadOnly: true})
 	if !errors.Is(err, storage.ErrFormat) {
-		t.Errorf("read-only Open of nothing returns %v, want ErrFormat", err)
+		t.Errorf("read-only Open of a missing directory returns %v, want ErrFormat", err)
 	}
 	if _, err := os.Stat(filepath.Join(t.TempDir(), "none")); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("read-only Open has made the directory: %v", err)
+		t.Errorf("read-only Open has created the directory: %v", err)
 	}
 }
 
-// TestOptions refuses options that make no sense, before anything is made.
+// TestOptions checks that invalid options are rejected before anything is created.
 func TestOptions(t *testing.T) {
 	for _, o := range []pebblestore.Options{{MaxDevices: -1}, {MemTableBytes: 1000}, {CacheBytes: -1}} {
 		o.FS = vfs.NewMem()
@@ -219,8 +218,8 @@ func TestOptions(t *testing.T) {
 	}
 }
 
-// TestMissingFiles takes away files that a store cannot do without. A new, empty
-// store in their place would be the worst answer.
+// TestMissingFiles removes files that a store needs. Open must not create a new, empty store
+// in their place.
 func TestMissingFiles(t *testing.T) {
 	disk := vfs.NewMem()
 	s := mustOpen(t, pebblestore.Options{FS: disk, MemTableBytes: 64 << 10})
@@ -257,7 +256,7 @@ func TestMissingFiles(t *testing.T) {
 	}
 }
 
-// shifted moves readings in time.
+// shifted adds ms to the times of readings.
 func shifted(group []*storage.Entry, ms int64) []*storage.Entry {
 	for _, e := range group {
 		e.Reading.TimeUnixMs += ms
@@ -265,7 +264,7 @@ func shifted(group []*storage.Entry, ms int64) []*storage.Entry {
 	return group
 }
 
-// TestReadOnly reads a store that has crashed, and changes nothing.
+// TestReadOnly reads a store that has crashed. Nothing may change.
 func TestReadOnly(t *testing.T) {
 	disk := vfs.NewCrashableMem()
 	s := mustOpen(t, pebblestore.Options{FS: disk})
@@ -277,7 +276,7 @@ func TestReadOnly(t *testing.T) {
 	before := files(t, crashed)
 	r := mustOpen(t, pebblestore.Options{FS: crashed, ReadOnly: true})
 	if got := mustDump(t, r); got != want {
-		t.Errorf("a read-only store shows\n%s\nwant\n%s", got, want)
+		t.Errorf("a read-only store holds\n%s\nwant\n%s", got, want)
 	}
 	err := r.Append([]*storage.Entry{entry("d", 1, 1)})
 	if !errors.Is(err, pebblestore.ErrReadOnly) || !errors.Is(err, storage.ErrNotWritten) {
@@ -289,8 +288,8 @@ func TestReadOnly(t *testing.T) {
 	}
 }
 
-// TestOpenBesideUnfinishedCopy starts where a restoration was cut off. A new store there
-// would take readings, and the copy could not be made any more.
+// TestOpenBesideUnfinishedCopy opens a store where a restore was interrupted. A new store
+// there would accept readings, and the restore could not be repeated.
 func TestOpenBesideUnfinishedCopy(t *testing.T) {
 	fs := vfs.NewMem()
 	if err := fs.MkdirAll(dataDir+".partial", 0o700); err != nil {
@@ -301,13 +300,13 @@ func TestOpenBesideUnfinishedCopy(t *testing.T) {
 		t.Errorf("got %v, want ErrFormat with the copy", err)
 	}
 	if _, err := fs.Stat(dataDir); err == nil {
-		t.Error("the directory was made")
+		t.Error("the directory was created")
 	}
 	if err := fs.RemoveAll(dataDir + ".partial"); err != nil {
 		t.Fatal(err)
 	}
 	mustClose(t, mustOpen(t, pebblestore.Options{FS: fs}))
-	if err := fs.MkdirAll(dataDir+".partial", 0o700); err != nil { // a store that is there opens
+	if err := fs.MkdirAll(dataDir+".partial", 0o700); err != nil { // an existing store can be opened
 		t.Fatal(err)
 	}
 	mustClose(t, mustOpen(t, pebblestore.Options{FS: fs}))

@@ -14,16 +14,16 @@ import (
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore"
 )
 
-// Some failures end a process or leave one in which nothing can be closed any
-// more. Those tests run a scene in a child process: this test binary again, with
-// the scene's name in its environment.
+// Some failures end the process, or leave one in which nothing can be closed. Their tests
+// run a scene in a child process: the test binary, with the scene's name in its
+// environment.
 const (
 	sceneEnv = "PEBBLESTORE_TEST_SCENE"
 	dirEnv   = "PEBBLESTORE_TEST_DIR"
 )
 
-// scenes are what child processes do. Each ends with a call of os.Exit or returns
-// to exit with 0.
+// scenes has the functions of child processes. Each calls os.Exit, or returns to exit
+// with 0.
 var scenes = map[string]func(dir string){
 	"hold the store open":        holdOpen,
 	"fail the manifest":          failManifest,
@@ -36,7 +36,7 @@ var scenes = map[string]func(dir string){
 	"fail each operation":        failEach,
 }
 
-// child runs a scene in a process of its own.
+// child returns a command that runs a scene in a child process.
 func child(t *testing.T, scene, dir string) *exec.Cmd {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), polltest.Patience)
@@ -46,7 +46,7 @@ func child(t *testing.T, scene, dir string) *exec.Cmd {
 	return cmd
 }
 
-// holdOpen holds a store open until its standard input ends.
+// holdOpen keeps a store open until its standard input ends.
 func holdOpen(dir string) {
 	s, err := pebblestore.Open(dir, pebblestore.Options{})
 	if err != nil {
@@ -61,7 +61,7 @@ func holdOpen(dir string) {
 	}
 }
 
-// heldOpen returns when another process has dir open. release ends that process.
+// heldOpen opens the store in dir in a child process. release ends the process.
 func heldOpen(t *testing.T, dir string) (release func()) {
 	t.Helper()
 	end := holder(t, dir)
@@ -72,7 +72,7 @@ func heldOpen(t *testing.T, dir string) (release func()) {
 	}
 }
 
-// holder is heldOpen for a process that may end with an error.
+// holder is like heldOpen, but the process may end with an error.
 func holder(t *testing.T, dir string) (end func() error) {
 	t.Helper()
 	cmd := child(t, "hold the store open", dir)
@@ -89,7 +89,7 @@ func holder(t *testing.T, dir string) (end func() error) {
 	}
 	line, err := bufio.NewReader(out).ReadString('\n')
 	if strings.TrimSpace(line) != "open" {
-		t.Fatalf("the other process says %q, %v", line, err)
+		t.Fatalf("the other process printed %q, %v", line, err)
 	}
 	return func() error {
 		if err := in.Close(); err != nil {

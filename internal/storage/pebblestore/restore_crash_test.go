@@ -15,9 +15,9 @@ import (
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore"
 )
 
-// TestRestoreCrash takes the power away before every operation of a restoration that
-// changes files. What is left is the whole store, or a place at which no store starts
-// and none is created; once Restore has returned, it is the store.
+// TestRestoreCrash loses power before every operation of a restore that changes files.
+// Afterwards there must be the complete store, or a directory in which no store is opened or
+// created; once Restore has returned, there must be the store.
 //
 // Seen to fail with the mutant restore-in-place.
 func TestRestoreCrash(t *testing.T) {
@@ -73,19 +73,19 @@ func TestRestoreCrash(t *testing.T) {
 				}
 				whole++
 				if got, err := dump(s); err != nil || got != want {
-					t.Errorf("%s: the store shows something else, %v", p.at, err)
+					t.Errorf("%s: the store differs, or error %v", p.at, err)
 				}
 				mustClose(t, s)
 			}
 			t.Logf("%d crashes, %d left the whole store", len(found), whole)
 			if len(found) < 30 || whole < 4 || whole > len(found)/2 {
-				t.Error("the crashes were not where they should be")
+				t.Error("there were too few crashes before or after the end")
 			}
 		})
 	}
 }
 
-// mkdirSynced makes directories, each in the one before.
+// mkdirSynced creates directories, each in the one before.
 func mkdirSynced(t *testing.T, fs vfs.FS, dirs ...string) {
 	t.Helper()
 	parent := ""

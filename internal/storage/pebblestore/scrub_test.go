@@ -22,14 +22,14 @@ import (
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
-// scrubTime is the time of a pass in these tests. The scrub begins scrubDelay after a start.
+// scrubTime is the duration of a pass in these tests. The scrub starts scrubDelay after Open.
 const (
 	scrubTime  = 8 * time.Minute
 	scrubDelay = scrubTime / 100
 )
 
-// scrubStore opens a store and makes tables in it of more than two chunks each. Four of them
-// would be compacted.
+// scrubStore opens a store and writes tables of more than two chunks each. With four, a
+// compaction would start.
 func scrubStore(t *testing.T, fs vfs.FS, log *slog.Logger, tables int) *pebblestore.Store {
 	t.Helper()
 	s := mustOpen(t, pebblestore.Options{FS: fs, MinFreeBytes: -1, Log: log})
@@ -52,7 +52,7 @@ func scrubStore(t *testing.T, fs vfs.FS, log *slog.Logger, tables int) *pebblest
 	return s
 }
 
-// scrub scrubs until stop is called.
+// scrub runs Scrub until stop is called.
 func scrub(t *testing.T, s *pebblestore.Store) (stop func()) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var done sync.WaitGroup
@@ -63,7 +63,7 @@ func scrub(t *testing.T, s *pebblestore.Store) (stop func()) {
 	}
 }
 
-// wantBad compares what the scrub has found.
+// wantBad compares the tables that failed with the expected numbers.
 func wantBad(t *testing.T, s *pebblestore.Store, damaged, unreadable int64) {
 	t.Helper()
 	if st := pebblestore.Scrubbed(s); st.DamagedTables != damaged || st.UnreadableTables != unreadable {
@@ -79,9 +79,9 @@ func totalSize(t *testing.T, fs vfs.FS, s *pebblestore.Store) (n int64) {
 	return n
 }
 
-// TestScrub turns a bit of a table of a running store that nobody reads. The next pass
-// names it, once, and the store takes readings as before. With the right table back, the
-// pass after that one finds nothing.
+// TestScrub flips a bit in a table of an open store that nothing reads. The next pass must
+// report it, once, and the store must still accept readings. After the table is restored, the
+// following pass must find nothing.
 //
 // Seen to fail with the mutants scrub-nothing and skip-table-check.
 func TestScrub(t *testing.T) {
@@ -95,14 +95,14 @@ func TestScrub(t *testing.T) {
 		time.Sleep(scrubTime)
 		first := pebblestore.Scrubbed(s)
 		if total := totalSize(t, fs, s); first.ScrubbedBytes < total || first.ScrubbedBytes > 3*total {
-			t.Errorf("a pass has read %d bytes of %d", first.ScrubbedBytes, total)
+			t.Errorf("a pass read %d bytes of %d", first.ScrubbedBytes, total)
 		}
 		if at := time.UnixMilli(first.ScrubEndedUnixMs); time.Since(at) > scrubTime || time.Since(at) < scrubTime/8-scrubDelay {
 			t.Errorf("after %v, a pass ended %v ago", scrubTime, time.Since(at))
 		}
 		wantBad(t, s, 0, 0)
 		if err := s.Degraded(); err != nil || first.Damaged != 0 {
-			t.Fatalf("a sound store is damaged %d times: %v", first.Damaged, err)
+			t.Fatalf("an undamaged store was reported as damaged %d times: %v", first.Damaged, err)
 		}
 
 		bad := pebblestore.TableFiles(s)[1]
@@ -120,7 +120,7 @@ func TestScrub(t *testing.T) {
 			t.Errorf("%d files are damaged, and the pass ended at %d, want one and later than at %d", st.Damaged, st.ScrubEndedUnixMs, first.ScrubEndedUnixMs)
 		}
 		if text := log.String(); !strings.Contains(text, bad) || strings.Contains(text, "ddd") {
-			t.Errorf("the log names a device, or not the file %s:\n%s", bad, text)
+			t.Errorf("the log contains a device, or not the file %s:\n%s", bad, text)
 		}
 		if err := s.Ready(); err != nil {
 			t.Errorf("Ready returns %v", err)
@@ -135,12 +135,12 @@ func TestScrub(t *testing.T) {
 	})
 }
 
-// TestScrubLost removes a table of a running store.
+// TestScrubLost removes a table of an open store.
 func TestScrubLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fs := vfs.NewMem()
 		s := scrubStore(t, fs, nil, 2)
-		defer s.Close() // what it returns is not the question
+		defer s.Close() // its error does not matter here
 		lost := pebblestore.TableFiles(s)[1]
 		if err := fs.Remove(path.Join(dataDir, lost)); err != nil {
 			t.Fatal(err)
@@ -154,14 +154,14 @@ func TestScrubLost(t *testing.T) {
 	})
 }
 
-// TestScrubOpenFiles damages files beside the tables of a running store.
+// TestScrubOpenFiles damages files other than tables of an open store.
 func TestScrubOpenFiles(t *testing.T) {
 	for _, kind := range []string{"MANIFEST-", "OPTIONS-", "CHECKSUMS", "LISTED", "PULSEGATE"} {
 		t.Run(kind, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				fs := vfs.NewMem()
 				s := scrubStore(t, fs, nil, 2)
-				defer s.Close() // what it returns is not the question
+				defer s.Close() // its error does not matter here
 				mustAppend(t, s, entry("d", 1<<40, 1))
 				names := namesWith(t, fs, kind)
 				name := names[len(names)-1]
@@ -179,7 +179,7 @@ func TestScrubOpenFiles(t *testing.T) {
 	}
 }
 
-// TestScrubFault has all tables unreadable for a while, which is no damage.
+// TestScrubFault makes all tables unreadable for a while, which is not damage.
 //
 // Seen to fail with the mutant fault-is-damage.
 func TestScrubFault(t *testing.T) {
@@ -209,8 +209,8 @@ func TestScrubFault(t *testing.T) {
 	})
 }
 
-// TestScrubRemoved has a compaction remove the table that is being read, which then reads
-// as if it were damaged. It is let go at once, and nothing is reported.
+// TestScrubRemoved removes the table that is being read by a compaction, and returns damaged
+// bytes for it. The scrub must close it immediately and report nothing.
 func TestScrubRemoved(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fs := &watchedFS{FS: vfs.NewMem()}
@@ -235,7 +235,7 @@ func TestScrubRemoved(t *testing.T) {
 		defer scrub(t, s)()
 		time.Sleep(scrubTime)
 		if !compacted.Load() || slices.ContainsFunc(pebblestore.TableFiles(s), func(f string) bool { return slices.Contains(before, f) }) {
-			t.Fatal("nothing was removed: the test tests nothing")
+			t.Fatal("no table was removed")
 		}
 		wantBad(t, s, 0, 0)
 		if err := s.Degraded(); err != nil || pebblestore.Scrubbed(s).ScrubEndedUnixMs == 0 {
@@ -244,8 +244,8 @@ func TestScrubRemoved(t *testing.T) {
 	})
 }
 
-// TestScrubLetsGo has a table removed between two reads of it. Its file, and with that its
-// space, must not be held until the pass comes to the table's end.
+// TestScrubLetsGo removes a table between two reads of it. The scrub must close the file,
+// which frees its space, before it reaches the end of the table.
 func TestScrubLetsGo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fs := &watchedFS{FS: vfs.NewMem()}
@@ -256,19 +256,19 @@ func TestScrubLetsGo(t *testing.T) {
 		synctest.Wait()
 		read := pebblestore.Scrubbed(s).ScrubbedBytes
 		if fs.open.Load() != 1 {
-			t.Fatalf("%d files are open and %d bytes were read; want one, between its first chunk and its second", fs.open.Load(), read)
+			t.Fatalf("%d files are open and %d bytes were read; want one, after its first chunk", fs.open.Load(), read)
 		}
 		pebblestore.CompactAll(s)
 		time.Sleep(2 * time.Second)
 		if after := pebblestore.Scrubbed(s).ScrubbedBytes; fs.open.Load() != 0 || after != read {
-			t.Errorf("%d files are open, and %d bytes were read of a table that is gone", fs.open.Load(), after-read)
+			t.Errorf("%d files are open, and %d bytes were read of a removed table", fs.open.Load(), after-read)
 		}
 		wantBad(t, s, 0, 0)
 	})
 }
 
-// TestScrubYields erases a device and makes a backup while a table is being read. Neither
-// begins before the scrub has let the file go, which then waits for its end.
+// TestScrubYields erases a device and makes a backup while a table is being read. Neither may
+// begin before the scrub has closed the file, and the scrub must wait for its end.
 //
 // Seen to fail with the mutant scrub-on.
 func TestScrubYields(t *testing.T) {
@@ -318,10 +318,10 @@ func TestScrubYields(t *testing.T) {
 					synctest.Wait()
 				})
 				if !began.Load() {
-					t.Fatal("nobody saw it begin: the test tests nothing")
+					t.Fatal("the operation has not begun")
 				}
 				if n := pebblestore.Scrubbed(s).ScrubbedBytes - read; held.Load() || n != 0 {
-					t.Errorf("meanwhile, the scrub has read %d bytes; it held a file: %t", n, held.Load())
+					t.Errorf("meanwhile, the scrub read %d bytes; it had a file open: %t", n, held.Load())
 				}
 				if name == "erasure" {
 					if found := traces(t, fs, dataDir); len(found) > 0 {
@@ -330,7 +330,7 @@ func TestScrubYields(t *testing.T) {
 				}
 				time.Sleep(2 * scrubTime)
 				if st := pebblestore.Scrubbed(s); st.ScrubEndedUnixMs == 0 || st.Damaged != 0 {
-					t.Errorf("the scrub did not go on: %+v", st)
+					t.Errorf("the scrub did not continue: %+v", st)
 				}
 				wantBad(t, s, 0, 0)
 			})
@@ -338,8 +338,8 @@ func TestScrubYields(t *testing.T) {
 	}
 }
 
-// TestScrubRestart restarts a store before the scrub has come to the end of a pass, in good
-// order or by a loss of power. It must go on where it was.
+// TestScrubRestart restarts a store before the end of a pass, cleanly or by a loss of power.
+// The scrub must continue where it was.
 //
 // Seen to fail with the mutant scrub-anew.
 func TestScrubRestart(t *testing.T) {
@@ -362,12 +362,12 @@ func TestScrubRestart(t *testing.T) {
 					mustClose(t, s)
 					if ended {
 						if starts < 2 {
-							t.Error("the first start has read all: the test tests nothing")
+							t.Error("the first start has read all tables")
 						}
 						return
 					}
 					if starts > tables {
-						t.Fatalf("after %d starts, no pass has come to its end", starts)
+						t.Fatalf("after %d starts, no pass has ended", starts)
 					}
 					if crash {
 						disk = crashed
@@ -379,8 +379,8 @@ func TestScrubRestart(t *testing.T) {
 	}
 }
 
-// TestScrubRemembers restarts a store in which a table was found damaged. It is verified
-// first, before the next pass is due.
+// TestScrubRemembers restarts a store in which a table was found damaged. The table must be
+// verified first, before the next pass is due.
 //
 // Seen to fail with the mutant scrub-forgets.
 func TestScrubRemembers(t *testing.T) {
@@ -398,7 +398,7 @@ func TestScrubRemembers(t *testing.T) {
 
 		s = mustOpen(t, pebblestore.Options{FS: fs, MinFreeBytes: -1})
 		if err := s.Degraded(); err != nil {
-			t.Fatalf("the damage was met by Open: %v; the test tests nothing", err)
+			t.Fatalf("Open has found the damage: %v", err)
 		}
 		stop = scrub(t, s)
 		time.Sleep(scrubTime / 8)
@@ -406,7 +406,7 @@ func TestScrubRemembers(t *testing.T) {
 		if err := s.Degraded(); !errors.Is(err, storage.ErrCorrupt) || !strings.Contains(err.Error(), bad) {
 			t.Errorf("Degraded returns %v, want ErrCorrupt with %s", err, bad)
 		}
-		// Without what it keeps, it has to begin anew.
+		// Without its file, the scrub starts a new pass.
 		stop()
 		mustClose(t, s)
 		writeFile(t, fs, path.Join(dataDir, "SCRUB"), "nonsense")
@@ -418,8 +418,8 @@ func TestScrubRemembers(t *testing.T) {
 	})
 }
 
-// TestScrubClose closes a store while a table is being read. Close ends the wait for the next
-// chunk, waits for the scrub, and lists the files without its own.
+// TestScrubClose closes a store while a table is being read. Close must end the wait for the
+// next chunk and wait for the scrub, and the list of files must not have the scrub's file.
 func TestScrubClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fs := &watchedFS{FS: vfs.NewMem()}
@@ -440,15 +440,15 @@ func TestScrubClose(t *testing.T) {
 			t.Errorf("the list of files has SCRUB, or there is none: %v", err)
 		}
 		stop()
-		s.Scrub(t.Context(), scrubTime) // returns at once
+		s.Scrub(t.Context(), scrubTime) // returns immediately
 		if _, err := pebblestore.Check(context.Background(), dataDir, pebblestore.CheckOptions{FS: fs}); err != nil {
 			t.Error(err)
 		}
 	})
 }
 
-// TestScrubBesideAll scrubs with a short period beside a writer, compactions, erasures and
-// a backup.
+// TestScrubBesideAll scrubs with a short period during writes, compactions, erasures and a
+// backup.
 func TestScrubBesideAll(t *testing.T) {
 	fs := &watchedFS{FS: vfs.NewMem()}
 	s := mustOpen(t, pebblestore.Options{FS: fs, MemTableBytes: 64 << 10, MinFreeBytes: -1})
@@ -458,7 +458,7 @@ func TestScrubBesideAll(t *testing.T) {
 	all.Go(func() {
 		for k := int64(0); ctx.Err() == nil; k++ {
 			mustAppend(t, s, shifted(manyEntries(50), 1000*k)...)
-			time.Sleep(time.Millisecond) // an erasure has to catch up
+			time.Sleep(time.Millisecond) // leaves time for erasures
 		}
 	})
 	for k := range int64(3) {
@@ -481,7 +481,7 @@ func TestScrubBesideAll(t *testing.T) {
 	cancel()
 	all.Wait()
 	if err := s.Degraded(); err != nil {
-		t.Errorf("a sound store is damaged: %v", err)
+		t.Errorf("an undamaged store was reported as damaged: %v", err)
 	}
 	wantBad(t, s, 0, 0)
 	mustClose(t, s)
@@ -490,7 +490,7 @@ func TestScrubBesideAll(t *testing.T) {
 	}
 }
 
-// TestScrubRate checks the arithmetic of the scrub's pace.
+// TestScrubRate checks the rate of the scrub.
 func TestScrubRate(t *testing.T) {
 	const week = 7 * 24 * time.Hour
 	for _, tt := range []struct {
@@ -506,15 +506,15 @@ func TestScrubRate(t *testing.T) {
 		{"100 TB in a week", 1e14, week, 8 << 20},
 		{"late", 1, 0, 8 << 20},
 		{"later", 1, -week, 8 << 20},
-		{"the most there may be", 1 << 62, 1, 8 << 20},
+		{"the largest size", 1 << 62, 1, 8 << 20},
 	} {
 		if got := pebblestore.ScrubRate(tt.bytes, tt.left); got != tt.want {
-			t.Errorf("%s: %d bytes a second, want %d", tt.name, got, tt.want)
+			t.Errorf("%s: %d bytes per second, want %d", tt.name, got, tt.want)
 		}
 	}
 }
 
-// TestScrubState holds the format of SCRUB in place.
+// TestScrubState checks the format of SCRUB.
 func TestScrubState(t *testing.T) {
 	const none = "pulsegate scrub 1\nbegun 0\ntables 0 to 0\nended 0\n"
 	const some = "pulsegate scrub 1\nbegun 1763805600000\ntables 124 to 560\nended 1763200812345\nbad 97\nbad 98\n"
@@ -522,7 +522,7 @@ func TestScrubState(t *testing.T) {
 		text = pebblestore.WithSum(text)
 		got, err := pebblestore.RewriteScrubState([]byte(text))
 		if err != nil || string(got) != text {
-			t.Errorf("%q is written again as %q, %v", text, got, err)
+			t.Errorf("%q was formatted again as %q, %v", text, got, err)
 		}
 		for i := range text {
 			for _, damaged := range []string{text[:i], text[:i] + "7" + text[i+1:], text[:i] + text[i+1:]} {
@@ -530,13 +530,13 @@ func TestScrubState(t *testing.T) {
 					continue
 				}
 				if _, err := pebblestore.RewriteScrubState([]byte(damaged)); !errors.Is(err, storage.ErrCorrupt) {
-					t.Errorf("%q is read: %v", damaged, err)
+					t.Errorf("%q was accepted: %v", damaged, err)
 				}
 			}
 		}
 	}
 	many := some + strings.Repeat("bad 99\n", 1000)
 	if _, err := pebblestore.RewriteScrubState([]byte(pebblestore.WithSum(many))); !errors.Is(err, storage.ErrCorrupt) {
-		t.Errorf("%d tables are read: %v", 1002, err)
+		t.Errorf("%d tables were accepted: %v", 1002, err)
 	}
 }

@@ -17,8 +17,8 @@ import (
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
-// TestLargestCompaction compares the largest compaction of random trees with what
-// brute force finds.
+// TestLargestCompaction compares the largest compaction of random trees with the result of
+// brute force.
 func TestLargestCompaction(t *testing.T) {
 	rng := rand.New(rand.NewPCG(4, 2))
 	for range 2000 {
@@ -71,9 +71,9 @@ func TestLargestCompaction(t *testing.T) {
 	}
 }
 
-// TestRoom stops a load at some moments and looks how much more the store writes until
-// it rests: no more than it had said. It goes on until a tenth of what was said was
-// needed once.
+// TestRoom stops a load at several points and measures how many more bytes the store writes
+// until it is idle. These must not exceed what neededBytes returned. It continues until a
+// tenth of that was needed once.
 func TestRoom(t *testing.T) {
 	fs := &sizedFS{FS: vfs.NewMem(), sizes: map[string]int64{}}
 	s := mustOpen(t, pebblestore.Options{FS: fs, MemTableBytes: 64 << 10})
@@ -83,7 +83,7 @@ func TestRoom(t *testing.T) {
 	closest := 0.0
 	for round := 0; round < 20 || closest < enough; round++ {
 		if round == 1000 {
-			t.Fatalf("at most %.0f %% of the room was needed: that is too little to test anything", 100*closest)
+			t.Fatalf("at most %.0f %% of the reserve was used, want at least 10 %%", 100*closest)
 		}
 		for range 1 + rng.IntN(80) {
 			var group []*storage.Entry
@@ -100,11 +100,11 @@ func TestRoom(t *testing.T) {
 		polltest.Until(t, "the store rests", func() bool { return pebblestore.Resting(s) })
 		more := fs.peak() - before
 		if more > room {
-			t.Errorf("the store said it may write %d bytes, and had %d more at one time", room, more)
+			t.Errorf("the store reserved %d bytes, and used %d", room, more)
 		}
 		closest = max(closest, float64(more)/float64(room))
 	}
-	t.Logf("%d bytes were written; at most %.0f %% of the room was needed", fs.total(), 100*closest)
+	t.Logf("%d bytes were written; at most %.0f %% of the reserve was used", fs.total(), 100*closest)
 }
 
 // A sizedFS adds up the sizes of all files.
@@ -116,7 +116,7 @@ type sizedFS struct {
 	written   int64
 }
 
-// rest returns the size of all files, and begins to note the most.
+// rest returns the size of all files, and resets the peak.
 func (fs *sizedFS) rest() int64 {
 	fs.mu.Lock()
 	defer fs.mu.Unlock()
@@ -124,7 +124,7 @@ func (fs *sizedFS) rest() int64 {
 	return fs.now
 }
 
-// total returns how much was written so far.
+// total returns the number of bytes written so far.
 func (fs *sizedFS) total() int64 {
 	fs.mu.Lock()
 	defer fs.mu.Unlock()

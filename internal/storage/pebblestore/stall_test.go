@@ -12,7 +12,7 @@ import (
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore"
 )
 
-// A tableGate holds up new tables of one kind while it is shut.
+// A tableGate blocks the creation of tables of one kind while it is shut.
 type tableGate struct {
 	vfs.FS
 	kind vfs.DiskWriteCategory
@@ -54,8 +54,8 @@ func (g *tableGate) holds() bool {
 	return g.held > 0
 }
 
-// TestStalls holds up compactions. Writes must not wait before 64 flushed tables overlap,
-// and then the wait is counted.
+// TestStalls blocks compactions. Writes must not stall before 64 flushed tables overlap, and
+// then the stall must be counted.
 //
 // Seen to fail with the mutant stall-early.
 func TestStalls(t *testing.T) {
@@ -77,19 +77,19 @@ func TestStalls(t *testing.T) {
 	})
 	polltest.Until(t, "writes wait", func() bool { return shown(t, s, "store_stalls_total") == 1 })
 	if n := flushed.Load(); n < 62 {
-		t.Errorf("writes wait with %d tables that overlap", n)
+		t.Errorf("writes stall with %d overlapping tables", n)
 	}
 	first := shown(t, s, "store_stall_seconds_total")
 	polltest.Until(t, "the time of a wait that lasts counts", func() bool { return shown(t, s, "store_stall_seconds_total") > first })
 	gate.open()
 	writer.Wait()
 	if stalls, seconds := shown(t, s, "store_stalls_total"), shown(t, s, "store_stall_seconds_total"); stalls != 1 || seconds <= first {
-		t.Errorf("after it, %v stalls and %v s are shown", stalls, seconds)
+		t.Errorf("afterwards the metrics have %v stalls and %v s", stalls, seconds)
 	}
 }
 
-// TestFlushBesideReopen has Expire wait for a flush that does not come, because the tree is
-// closed and opened again before it begins. What was to be flushed is flushed then.
+// TestFlushBesideReopen makes Expire wait for a flush that never begins, because the tree is
+// closed and reopened. Reopening flushes the memtable.
 //
 // Seen to fail with the mutant await-dropped-flush.
 func TestFlushBesideReopen(t *testing.T) {
@@ -118,14 +118,14 @@ func TestFlushBesideReopen(t *testing.T) {
 	}
 }
 
-// receive returns what ch sends.
+// receive returns the next value of ch.
 func receive(t *testing.T, ch <-chan error) error {
 	t.Helper()
 	select {
 	case err := <-ch:
 		return err
 	case <-time.After(polltest.Patience):
-		t.Fatal("nothing comes")
+		t.Fatal("nothing was received")
 		return nil
 	}
 }

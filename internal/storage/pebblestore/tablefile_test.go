@@ -14,14 +14,14 @@ import (
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore"
 )
 
-// A watchedFS sees the files of tables that a store opens by itself, and not through
-// Pebble, which always says how it will read them.
+// A watchedFS watches the table files that a store opens directly. Pebble itself always
+// passes an option when it opens a table.
 type watchedFS struct {
 	vfs.FS
-	open   atomic.Int64               // now
+	open   atomic.Int64               // number of open files
 	read   func(name string) error    // called before a read, if not nil
 	create func(name string)          // called before a file is created, if not nil
-	spoil  func(name string) (b byte) // what is changed in each byte that is read, if not nil
+	spoil  func(name string) (b byte) // XORed with each byte that is read, if not nil
 }
 
 func (fs *watchedFS) Open(name string, opts ...vfs.OpenOption) (vfs.File, error) {
@@ -69,7 +69,7 @@ func (f *watchedFile) Close() error {
 	return f.File.Close()
 }
 
-// TestCheckClosesFiles checks a store of which every table has a damaged end, so that none
+// TestCheckClosesFiles checks a store in which every table has a damaged end, so that none
 // can be opened.
 func TestCheckClosesFiles(t *testing.T) {
 	disk, _ := damaged(t, true)

@@ -15,16 +15,16 @@ import (
 
 // # How concurrent calls are compared with a model
 //
-// A call takes effect at one moment between its beginning and its return. Which moment it
-// was cannot be seen, so worlds keeps every history that is still possible: what is stored
-// in it, and which of the calls under way have taken effect, with what answer. When a call
-// begins, each history is continued in every order of the calls under way. When it returns,
-// the histories in which it has not taken effect, or with another answer, are dropped. If
-// none is left, the store has done what no order of the calls explains.
+// A call takes effect at one time between its beginning and its return. That time is not
+// known, so worlds keeps every history that is still possible: the stored data, and which of
+// the running calls have taken effect, with what answer. When a call begins, each history is
+// continued in every order of the running calls. When a call returns, the histories in which
+// it has not taken effect, or with another answer, are dropped. If none is left, no order of
+// the calls explains the results.
 //
-// The model is storetest.Memory: it tells what a call makes of a state.
+// The model is storetest.Memory: it computes the effect of a call on a state.
 
-// Lanes are goroutines. Each has one call under way at a time.
+// Lanes are goroutines. Each runs one call at a time.
 const (
 	writerLane = iota
 	eraserLane
@@ -34,33 +34,33 @@ const (
 	lanes = firstReader + 3
 )
 
-// A state is what may be stored at some moment. It does not change.
+// A state is a possible content of the store. It is immutable.
 type state struct {
 	*storetest.Memory
-	text string // what dump returns of it
+	text string // its dump
 }
 
-// A world is one history that is possible, up to now.
+// A world is one possible history up to now.
 type world struct {
 	now     *state
-	answers [lanes]string // of the calls under way that have taken effect; "": it has not
+	answers [lanes]string // of the running calls that have taken effect; "": not yet
 }
 
-// A call is what a lane asks of the store.
+// A call is one call of a lane on the store.
 type call struct {
 	name string
-	run  func(m *storetest.Memory) (answer string) // does to a model what the call does; the answer is not ""
+	run  func(m *storetest.Memory) (answer string) // makes the call on a model; the answer is not ""
 
-	reads bool                                // changes nothing
+	reads bool                                // it changes nothing
 	ask   func(storage.Store) (string, error) // of a call that reads
 
 	device   vitals.Name         // of an erasure
-	first    bool                // an erasure that has no other one to finish first
-	oldest   int64               // time of the oldest reading of a group; that before which Expire removes
-	beside   bool                // Expire ran beside an erasure
+	first    bool                // an erasure without an earlier one to finish first
+	oldest   int64               // time of the oldest reading of a group; or the bound of Expire
+	beside   bool                // an erasure ran during this Expire
 	bounded  bool                // Expire has a bound
 	gateways map[string]bool     // of a group; those that an erasure must remove
-	effects  map[*state]callMade // what run makes of a state
+	effects  map[*state]callMade // results of run, by state
 }
 
 type callMade struct {
@@ -68,14 +68,14 @@ type callMade struct {
 	next   *state
 }
 
-// worlds are all histories that are possible. It must be locked for all methods.
+// worlds is the set of all possible histories. It must be locked for all methods.
 type worlds struct {
 	sync.Mutex
 	possible map[world]struct{}
-	calls    [lanes]*call // under way
+	calls    [lanes]*call // running calls
 	states   map[string]*state
 	bound    int // on devices; 0: none
-	most     int // worlds that were possible at one time
+	most     int // largest number of worlds so far
 }
 
 func newWorlds() *worlds {
@@ -84,7 +84,7 @@ func newWorlds() *worlds {
 	return ws
 }
 
-// state returns the state with what m holds.
+// state returns the state with the content of m.
 func (ws *worlds) state(m *storetest.Memory) *state {
 	text, err := dump(m)
 	if err != nil {
@@ -98,14 +98,14 @@ func (ws *worlds) state(m *storetest.Memory) *state {
 	return s
 }
 
-// begin notes that a call begins.
+// begin records that a call begins.
 func (ws *worlds) begin(lane int, c *call) {
 	c.effects = map[*state]callMade{}
 	ws.calls[lane] = c
 	ws.spread()
 }
 
-// spread continues each history in every order of the calls under way.
+// spread continues each history in every order of the running calls.
 func (ws *worlds) spread() {
 	todo := slices.Collect(maps.Keys(ws.possible))
 	for len(todo) > 0 {
@@ -131,7 +131,7 @@ func (ws *worlds) spread() {
 	ws.most = max(ws.most, len(ws.possible))
 }
 
-// make has a call take effect on a state.
+// make returns the result of a call on a state.
 func (ws *worlds) make(c *call, s *state) callMade {
 	if c.reads {
 		return callMade{c.run(s.Memory), s}
@@ -141,7 +141,7 @@ func (ws *worlds) make(c *call, s *state) callMade {
 	return callMade{answer, ws.state(m)}
 }
 
-// keep drops the histories in which ok is false of the answer of a lane's call.
+// keep drops the histories in which ok returns false for the answer of a lane's call.
 func (ws *worlds) keep(lane int, ok func(answer string) bool) error {
 	had := map[string]bool{}
 	for w := range ws.possible {
@@ -164,7 +164,7 @@ func (ws *worlds) keep(lane int, ok func(answer string) bool) error {
 	return fmt.Errorf("no order of the calls explains what %s returned%s", ws.calls[lane].name, b.String())
 }
 
-// end is keep, and notes that the call has returned.
+// end calls keep, and records that the call has returned.
 func (ws *worlds) end(lane int, ok func(answer string) bool) error {
 	err := ws.keep(lane, ok)
 	ws.calls[lane] = nil
@@ -172,7 +172,7 @@ func (ws *worlds) end(lane int, ok func(answer string) bool) error {
 	return err
 }
 
-// forget forgets the answers of a lane, and the states that nothing leads to any more.
+// forget removes the answers of a lane, and the states that are no longer used.
 func (ws *worlds) forget(lane int) {
 	possible := map[world]struct{}{}
 	for w := range ws.possible {
@@ -193,7 +193,7 @@ func (ws *worlds) forget(lane int) {
 	}
 }
 
-// settle keeps the histories that end with a state. No call may be under way.
+// settle keeps the histories that end with a state. No call may be running.
 func (ws *worlds) settle(text string) error {
 	for w := range ws.possible {
 		if w.now.text != text {
@@ -201,19 +201,19 @@ func (ws *worlds) settle(text string) error {
 		}
 	}
 	if len(ws.possible) != 1 {
-		return fmt.Errorf("what is stored is what %d histories end with, want 1; it is\n%s", len(ws.possible), text)
+		return fmt.Errorf("%d histories end with the stored content, want 1; it is\n%s", len(ws.possible), text)
 	}
 	return nil
 }
 
-// is returns what reports whether an answer is the one that the store gave.
+// is returns a function that reports whether an answer equals the given one.
 func is(answer string) func(string) bool { return func(a string) bool { return a == answer } }
 
 func anyAnswer(string) bool { return true }
 
-// TestWorlds shows that worlds explain what a sound store answers, and nothing else: a
-// group that is seen in part, one that is seen and then not, what was erased and is seen
-// again, and a group whose outcome does not fit what was read.
+// TestWorlds shows that worlds accepts the answers of a correct store and no others: a
+// partly visible group, a group that disappears, erased readings that reappear, and outcomes
+// that contradict earlier reads are rejected.
 func TestWorlds(t *testing.T) {
 	const reader, other = firstReader, firstReader + 1
 	write := func(es ...*storage.Entry) *call { return appendCall(es) }
@@ -225,7 +225,7 @@ func TestWorlds(t *testing.T) {
 		calls func(ws *worlds) error
 		sound bool
 	}{
-		{"nothing, then all of a group", func(ws *worlds) error {
+		{"no reading, then all of a group", func(ws *worlds) error {
 			ws.begin(writerLane, write(two...))
 			ws.begin(reader, scan())
 			err := ws.end(reader, is("read\n"+none))
@@ -237,20 +237,20 @@ func TestWorlds(t *testing.T) {
 			ws.begin(reader, scan())
 			return ws.end(reader, is("read\n"+one))
 		}, false},
-		{"all of a group, then nothing", func(ws *worlds) error {
+		{"all of a group, then no reading", func(ws *worlds) error {
 			ws.begin(writerLane, write(two...))
 			ws.begin(reader, scan())
 			err := ws.end(reader, is("read\n"+both))
 			ws.begin(other, scan())
 			return firstOf(err, ws.end(other, is("read\n"+none)))
 		}, false},
-		{"after a group was acknowledged, nothing", func(ws *worlds) error {
+		{"no reading after an acknowledged group", func(ws *worlds) error {
 			ws.begin(writerLane, write(two...))
 			err := ws.end(writerLane, is("stored stored "))
 			ws.begin(reader, scan())
 			return firstOf(err, ws.end(reader, is("read\n"+none)))
 		}, false},
-		{"after an erasure, what came before", func(ws *worlds) error {
+		{"erased readings after an erasure", func(ws *worlds) error {
 			ws.begin(writerLane, write(two...))
 			err := ws.end(writerLane, is("stored stored "))
 			ws.begin(eraserLane, eraseCall(mustName("d")))
@@ -259,14 +259,14 @@ func TestWorlds(t *testing.T) {
 			ws.begin(other, scan())
 			return firstOf(err, ws.end(other, is("read\n"+both)))
 		}, false},
-		{"beside an erasure, a group before it or after it", func(ws *worlds) error {
+		{"a group before or after a concurrent erasure", func(ws *worlds) error {
 			ws.begin(eraserLane, eraseCall(mustName("d")))
 			ws.begin(writerLane, write(two...))
 			err := ws.end(writerLane, is("stored stored "))
 			ws.begin(writerLane, write(entry("d", 1, 1)))
 			return firstOf(err, ws.end(writerLane, is("stored ")), ws.end(eraserLane, is("erased 2")))
 		}, true},
-		{"beside an erasure, a group after it that knows what it removed", func(ws *worlds) error {
+		{"a group after a concurrent erasure that knows what it removed", func(ws *worlds) error {
 			ws.begin(writerLane, write(two...))
 			err := ws.end(writerLane, is("stored stored "))
 			ws.begin(eraserLane, eraseCall(mustName("d")))
@@ -278,13 +278,13 @@ func TestWorlds(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			if err := tt.calls(newWorlds()); (err == nil) != tt.sound {
-				t.Errorf("got %v, want that it is sound: %t", err, tt.sound)
+				t.Errorf("got %v, want it accepted: %t", err, tt.sound)
 			}
 		})
 	}
 }
 
-// firstOf returns the first of some errors.
+// firstOf returns the first non-nil error.
 func firstOf(errs ...error) error {
 	for _, err := range errs {
 		if err != nil {
