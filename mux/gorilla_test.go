@@ -40,7 +40,7 @@ func TestNameAgainInside(t *testing.T) {
 		var m mux.RouteMatch
 		r.Match(httptest.NewRequest("GET", tt.target, nil), &m)
 		if m.Vars["id"] != tt.want {
-			t.Errorf("%s: Match gives %q, want %q", tt.name, m.Vars["id"], tt.want)
+			t.Errorf("%s: Match returned %q, want %q", tt.name, m.Vars["id"], tt.want)
 		}
 	}
 }

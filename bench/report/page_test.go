@@ -68,6 +68,6 @@ func TestUpdatePage(t *testing.T) {
 		t.Errorf("got %q, %v, want %q", got, err, want)
 	}
 	if left, _ := filepath.Glob(path + ".*"); len(left) > 0 {
-		t.Errorf("left behind: %v", left)
+		t.Errorf("files remain: %v", left)
 	}
 }

@@ -39,7 +39,7 @@ Examples:
 }
 
 func (c *backupCommand) Run(ctx context.Context, std stdio) error {
-	// A wrong directory is reported before the server is asked.
+	// A wrong directory is reported before the request is sent.
 	if err := pebblestore.CheckDestination(c.Dir, nil); err != nil {
 		return fmt.Errorf("write backup: %w", err)
 	}

@@ -63,7 +63,7 @@ func TestDrain(t *testing.T) {
 	}
 	answer, err := io.ReadAll(conn)
 	if err != nil || !strings.HasPrefix(string(answer), "HTTP/1.1 503 ") || !strings.Contains(string(answer), "#draining") {
-		t.Errorf("the request under way is answered %q, %v; want 503 draining", answer, err)
+		t.Errorf("the pending request is answered %q, %v; want 503 draining", answer, err)
 	}
 	if code := p.ended(); code != 0 {
 		t.Errorf("exit code %d:\n%s", code, p.stderr())
@@ -85,7 +85,7 @@ func TestSecondTerm(t *testing.T) {
 	p.awaitLine("draining", 1)
 	select {
 	case <-p.exited:
-		t.Fatalf("ended at the first SIGTERM, with a request under way:\n%s", p.stderr())
+		t.Fatalf("ended at the first SIGTERM, with a pending request:\n%s", p.stderr())
 	case <-time.After(200 * time.Millisecond):
 	}
 	p.signal(syscall.SIGTERM)

@@ -22,7 +22,7 @@ type disk struct {
 }
 
 // ioctl requests from linux/fs.h and, for the first one, EXT4_IOC_SHUTDOWN of fs/ext4/ext4.h. Its
-// argument 2 is EXT4_GOING_FLAGS_NOLOGFLUSH: the journal is not written any more, as in a power
+// argument 2 is EXT4_GOING_FLAGS_NOLOGFLUSH: the journal is no longer written, as in a power
 // loss.
 const (
 	fsIocShutdown   = 0x8004587d

@@ -123,7 +123,7 @@ func TestDiskFullAtOnce(t *testing.T) {
 						t.Errorf("the last line is %q, without %q", last, want)
 					}
 				}
-				// Without space a server does not start, and says so.
+				// Without space a server does not start, and reports the reason.
 				if _, errs, code := output(t, b.bin, b.serveCommand()[1:]...); code != 1 || !strings.Contains(errs, "free") && !strings.Contains(errs, "no space left") {
 					t.Errorf("a start without space: exit code %d\n%s", code, errs)
 				}

@@ -169,7 +169,7 @@ func mutants(t *testing.T) []mutant {
 	return all
 }
 
-// TestMutants checks that every patch applies, says what it breaks, and names existing tests, and
+// TestMutants checks that every patch applies, describes what it breaks, and names existing tests, and
 // that docs/reliability.md lists it. make mutants runs the patches.
 func TestMutants(t *testing.T) {
 	page, err := os.ReadFile(root + "/docs/reliability.md")
@@ -185,7 +185,7 @@ func TestMutants(t *testing.T) {
 	}
 	for _, m := range mutants(t) {
 		if m.what == "" || len(m.tests) == 0 {
-			t.Errorf("%s does not say what it breaks and which tests see it", m.name)
+			t.Errorf("%s does not state what it breaks and which tests detect it", m.name)
 		}
 		for _, named := range m.tests {
 			dir, test, _ := strings.Cut(named, " ")
@@ -199,7 +199,7 @@ func TestMutants(t *testing.T) {
 		check := exec.Command("git", "apply", "--unidiff-zero", "--check", filepath.Join(dir, m.name+".patch"))
 		check.Dir = root
 		if out, err := check.CombinedOutput(); err != nil {
-			t.Errorf("%s does not apply any more: %v\n%s", m.name, err, out)
+			t.Errorf("%s no longer applies: %v\n%s", m.name, err, out)
 		}
 	}
 }
@@ -238,7 +238,7 @@ func TestReliabilityNames(t *testing.T) {
 	}
 	for _, name := range names {
 		if !all[name] {
-			t.Errorf("docs/reliability.md names %s, which is nowhere", name)
+			t.Errorf("docs/reliability.md names %s, which does not exist", name)
 		}
 	}
 
@@ -254,7 +254,7 @@ func TestReliabilityNames(t *testing.T) {
 			for name := range strings.SplitSeq(strings.ReplaceAll(list[1], " and ", ", "), ", ") {
 				found++
 				if !known[name] {
-					t.Errorf("the comment of %s names the mutant %s, which is not there", test.Name.Name, name)
+					t.Errorf("the comment of %s names the mutant %s, which does not exist", test.Name.Name, name)
 				}
 			}
 		}

@@ -63,7 +63,7 @@ func testTermAnswers(t *testing.T, b *harness, chunkedOneOf int) {
 	b.server.await("all whole requests are queued", func() bool { return b.measure("pulsegate_queue_readings") == whole })
 	b.server.signal(syscall.SIGTERM)
 	b.server.await("readyz is not answered 200", func() bool { return status(b.server.url("/readyz")) != 200 })
-	b.server.awaitStatus("/livez", 0) // no new client gets in after the delay
+	b.server.awaitStatus("/livez", 0) // no new client is accepted after the delay
 	heal()
 	for range whole {
 		if got := <-answers; got.text != `200 {"status":"stored"} <nil>` {

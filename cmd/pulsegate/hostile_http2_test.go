@@ -16,7 +16,7 @@ import (
 )
 
 // A client of HTTP/2 that sends requests and then reads nothing is closed in time, as with
-// HTTP/1.1. Otherwise it would keep its connection for ever.
+// HTTP/1.1. Otherwise it would keep its connection indefinitely.
 //
 // Seen to fail without WriteByteTimeout.
 func TestSlowClientsThatNeverReadHTTP2(t *testing.T) {

@@ -261,7 +261,7 @@ func TestDrainDelayEndsEarly(t *testing.T) {
 	}
 	answer, err := io.ReadAll(conn)
 	if err != nil || !strings.HasPrefix(string(answer), "HTTP/1.1 503 ") {
-		t.Errorf("the request under way is answered %q, %v; want 503", answer, err)
+		t.Errorf("the pending request is answered %q, %v; want 503", answer, err)
 	}
 	if code := p.ended(); code != 0 {
 		t.Errorf("exit code %d:\n%s", code, p.stderr())

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// The commands of docs/tokens.md do what it says, and their tokens are accepted.
+// The commands of docs/tokens.md have the effects that it describes, and their tokens are accepted.
 func TestTokensPage(t *testing.T) {
 	skipIfShort(t)
 	page, err := os.ReadFile("../../docs/tokens.md")

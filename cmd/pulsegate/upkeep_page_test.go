@@ -59,7 +59,7 @@ func (r *reader) want(texts ...string) {
 	r.shown.Reset()
 }
 
-// The commands of docs/backup.md do what it says.
+// The commands of docs/backup.md have the effects that it describes.
 func TestBackupPage(t *testing.T) {
 	skipIfShort(t)
 	blocks := pageBlocks(t, "backup.md", 9)
@@ -94,7 +94,7 @@ func TestBackupPage(t *testing.T) {
 	}
 }
 
-// The commands of docs/retention.md do what it says.
+// The commands of docs/retention.md have the effects that it describes.
 func TestRetentionPage(t *testing.T) {
 	skipIfShort(t)
 	blocks := pageBlocks(t, "retention.md", 4)

@@ -95,7 +95,7 @@ func (s *server) stopFailed(why string) error {
 
 // fail is called by the store when a write has failed. When it returns, the failed group
 // is answered. While the store is being opened or closed, nothing receives from failed,
-// and that call may block for ever: the process exits here.
+// and that call may block indefinitely: the process exits here.
 func (s *server) fail(why string) {
 	if s.running.Load() {
 		s.health.Reporter("store")(errors.New(why))

@@ -162,7 +162,7 @@ func (b *ingestRun) measureOne(ctx context.Context, c *contestant, round int) (_
 	}
 	defer func() {
 		if server != nil {
-			server.stop() // after an error, which is the one to tell
+			server.stop() // after an error, which is the one to report
 		}
 		err = errors.Join(err, remove())
 	}()
@@ -226,7 +226,7 @@ func (b *ingestRun) startFresh(ctx context.Context, c *contestant, label string)
 		return nil, nil, errors.Join(err, remove())
 	}
 	if err := verify(ctx, server.server.public); err != nil {
-		server.stop() // after an error, which is the one to tell
+		server.stop() // after an error, which is the one to report
 		return nil, nil, errors.Join(err, remove())
 	}
 	return server, remove, nil

@@ -23,7 +23,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// A fixture is a scripted store and audit log behind a server.
+// A fixture is a server with a scripted store and audit log.
 type fixture struct {
 	backupErr, sendErr, eraseErr, recordErr error
 

@@ -59,7 +59,7 @@ func TestBound(t *testing.T) {
 }
 
 // One client gets at most half of the places. Others get the rest, without waiting
-// behind its further requests.
+// for its further requests.
 //
 // Seen to fail when the holder is ignored, and when Leave considers only the first
 // waiter.

@@ -61,7 +61,7 @@ func appendTo(t testing.TB, m *storetest.Memory, lines ...string) {
 	}
 }
 
-// A source is the store behind a server.
+// A source is the store of a server.
 type source interface {
 	query.Reader
 	query.Lister

@@ -40,7 +40,7 @@ type judge struct {
 	problems map[string]int // status by type
 }
 
-// newJudge returns a judge for answers to a POST of readings. It knows all problems of
+// newJudge returns a judge for answers to a POST of readings. It accepts all problems of
 // package problem, except those that only a GET, a wrong URL or the admin listener can
 // cause.
 func newJudge() *judge {

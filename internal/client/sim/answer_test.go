@@ -11,7 +11,7 @@ import (
 	"github.com/pulsegate/pulsegate/internal/client/sim"
 )
 
-// The judge knows all problems of package problem, except those that only a GET, a
+// The judge accepts all problems of package problem, except those that only a GET, a
 // wrong URL or the admin listener can cause.
 func TestProblems(t *testing.T) {
 	set := problem.New()
@@ -22,13 +22,13 @@ func TestProblems(t *testing.T) {
 		status, ok := known[p.Type()]
 		delete(known, p.Type())
 		if expected := !slices.Contains(not, p.Type()); ok != expected {
-			t.Errorf("type %s is known: %v, want %v", p.Type(), ok, expected)
+			t.Errorf("type %s is accepted: %v, want %v", p.Type(), ok, expected)
 		} else if ok && status != p.Status() {
 			t.Errorf("type %s has status %d, want %d", p.Type(), status, p.Status())
 		}
 	}
 	for name := range known {
-		t.Errorf("type %s is known, but no server sends it", name)
+		t.Errorf("type %s is accepted, but no server sends it", name)
 	}
 }
 

@@ -152,7 +152,7 @@ func (c *Comparison) WriteText(w io.Writer, top int) error {
 			r.writeHead(b)
 		}
 		fmt.Fprintf(b, "\nA row is marked dearer or cheaper if sampling alone would mark any row of its table in less than %g %% of\n"+
-			"all comparisons. Other causes, such as a busy machine, come on top.\n", familyLevel*100)
+			"all comparisons. Other causes, such as a busy machine, add further differences.\n", familyLevel*100)
 		for _, t := range c.Tables {
 			t.writeText(b, top)
 		}

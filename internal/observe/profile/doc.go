@@ -22,7 +22,7 @@
 // record is scaled by the inverse. stat.go has the formulas and their sources.
 //
 // The errors shown cover only this sampling. Other work on the machine and differences
-// between windows come on top.
+// between windows add to them.
 //
 // # Not here
 //

@@ -120,7 +120,7 @@ func (e *exporter) send(ctx context.Context) (rejected int, wait time.Duration, 
 	case resp.StatusCode/100 != 2:
 		return 0, 0, fmt.Errorf("export traces: %s", resp.Status)
 	case err != nil:
-		return 0, 0, nil // the status says that the collector accepted them
+		return 0, 0, nil // the status means that the collector accepted them
 	}
 	return rejectedSpans(text), 0, nil
 }

@@ -89,7 +89,7 @@ func TestNoManager(t *testing.T) {
 	}
 }
 
-// If the manager does not read, Send fails and does not block for ever.
+// If the manager does not read, Send fails and does not block indefinitely.
 func TestManagerStuck(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "notify")
 	manager(t, path)
