@@ -67,7 +67,7 @@ func (m *Micro) Markdown() string {
 	b.WriteString(m.Setting.markdown())
 	fmt.Fprintf(&b, "- Rounds: %d, each with every benchmark once for %s; all of a round's benchmarks run before the next round begins\n", m.Rounds, m.BenchTime)
 	if median, largest, ok := m.Noise(); ok {
-		fmt.Fprintf(&b, "- Noise (A/A): the medians of the odd and of the even rounds of one benchmark differ by %.1f %% in the middle, by %.1f %% at most\n", 100*median, 100*largest)
+		fmt.Fprintf(&b, "- Noise (A/A): the medians of the odd and of the even rounds of one benchmark differ by %.1f %% in the median and by at most %.1f %%\n", 100*median, 100*largest)
 	}
 	b.WriteString("\nThe starting points. Times are medians over the rounds, with B and allocations per operation; ratios are computed within a round, with the range over the rounds in brackets.\n\n")
 	m.formsTable(&b)

@@ -51,7 +51,7 @@ var (
 
 // A campaign adds up the results of its lives.
 type campaign struct {
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the following fields
 	faults  map[crashFault]int
 	rounds  int
 	starts  int // servers started
@@ -150,7 +150,7 @@ func (l *life) play(t *testing.T, rounds int) {
 	l.b = newHarnessIn(t, dir, l.anyLane())
 	t.Cleanup(func() {
 		if t.Failed() {
-			t.Logf("again: make crash SEED=%d N=%d\nthe state is kept in %s", l.seed, rounds, l.keep())
+			t.Logf("to repeat: make crash SEED=%d N=%d\nthe state is in %s", l.seed, rounds, l.keep())
 		}
 	})
 	for n := range rounds {

@@ -15,7 +15,7 @@ import (
 	"github.com/pulsegate/pulsegate/internal/polltest"
 )
 
-// A client of HTTP/2 that sends requests and then reads nothing is closed in time, as with
+// An HTTP/2 client that sends requests and then reads nothing is closed in time, as with
 // HTTP/1.1. Otherwise it would keep its connection indefinitely.
 //
 // Seen to fail without WriteByteTimeout.
@@ -38,7 +38,7 @@ func TestSlowClientsThatNeverReadHTTP2(t *testing.T) {
 	transport := &http.Transport{TLSClientConfig: cfg, ForceAttemptHTTP2: true, DialContext: func(context.Context, string, string) (net.Conn, error) { return stalling, nil }}
 	client = &http.Client{Transport: transport, Timeout: polltest.Patience}
 	if resp, err := client.Get("https://" + p.addr + "/livez"); err != nil || resp.ProtoMajor != 2 {
-		t.Fatalf("livez: %v, %v; want an answer of HTTP/2", resp, err)
+		t.Fatalf("livez: %v, %v; want an HTTP/2 response", resp, err)
 	}
 	open := sockets(t, p)
 	stalling.stopped.Store(true)

@@ -19,7 +19,7 @@ import (
 // listener. When a connection ends, the next one is served.
 //
 // Seen to fail without the bound on connections (at the first refusal), without guests (there is
-// no answer), and when endLast does not close their connections.
+// no answer), and when closeAfterLast does not close their connections.
 func TestOverloadConnections(t *testing.T) {
 	for lane, p := range lanes(t, "--max-conns=4", "--admin-addr=127.0.0.1:0", "--trusted-proxies=127.0.0.0/8") {
 		t.Run(lane, func(t *testing.T) {

@@ -135,7 +135,7 @@ func attacks() []attack {
 // served. An ambiguous request closes the connection.
 //
 // Seen to fail without listen.Watch, when the smuggled readings of CL.TE and of its three variants
-// were stored, and without the answer of endLast to "OPTIONS *", when its reading was stored.
+// were stored, and without the answer of closeAfterLast to "OPTIONS *", when its reading was stored.
 func TestBadInputSmuggling(t *testing.T) {
 	eachLane(t, func(t *testing.T, p *process) {
 		var want []string

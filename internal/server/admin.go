@@ -22,18 +22,18 @@ import (
 // served to pages of other sites. Profiles are served to peers on this machine only,
 // because a profile may contain whatever the process has in memory. Requests that change
 // or copy the store need the admin right.
-func (s *server) adminRoutes(measures http.Handler) http.Handler {
+func (s *server) adminRoutes(metricsHandler http.Handler) http.Handler {
 	routes := http.NewServeMux()
 	own := newHosts(s.opt.AdminAddr)
 	if isLoopback(s.opt.AdminAddr) {
-		measures = own.only(measures, s.problems)
+		metricsHandler = own.only(metricsHandler, s.problems)
 	}
-	routes.Handle("GET /metrics", measures)
+	routes.Handle("GET /metrics", metricsHandler)
 	routes.Handle("GET /livez", s.health.Livez())
 	routes.Handle("GET /readyz", s.health.Readyz())
 	routes.Handle("GET /healthz", s.health.Healthz())
 
-	forbidden := reply.New(http.StatusForbidden, "text/plain; charset=utf-8", []byte("profiles are served to loopback peers only, under a name of loopback\n"))
+	forbidden := reply.New(http.StatusForbidden, "text/plain; charset=utf-8", []byte("profiles are served to loopback peers only, under a loopback name\n"))
 	local := func(path string, h http.HandlerFunc) {
 		routes.HandleFunc(path, func(w http.ResponseWriter, r *http.Request) {
 			if !isLoopback(r.RemoteAddr) || !own.allow(r) {
@@ -75,10 +75,10 @@ func (s *server) adminRoutes(measures http.Handler) http.Handler {
 	return routes
 }
 
-// inTime bounds the time of a request's body and of its answer. It replaces the timeouts of
+// withDeadlines bounds the time of a request's body and of its answer. It replaces the timeouts of
 // the server: with ReadTimeout, net/http would cancel the context of a longer profile, and
 // with WriteTimeout cut the profile off.
-func (s *server) inTime(next http.Handler) http.Handler {
+func (s *server) withDeadlines(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		out, now := http.NewResponseController(w), time.Now()
 		_ = out.SetWriteDeadline(now.Add(2 * s.opt.ReadTimeout)) // a connection has deadlines

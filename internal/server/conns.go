@@ -37,7 +37,7 @@ const (
 func (s *server) httpServer(h http.Handler) *http.Server {
 	c := s.opt
 	return &http.Server{
-		Handler:           endLast(h),
+		Handler:           closeAfterLast(h),
 		ReadHeaderTimeout: min(c.ReadTimeout, 10*time.Second),
 		ReadTimeout:       c.ReadTimeout,
 		WriteTimeout:      2 * c.ReadTimeout, // from the end of the header; includes the wait for commits
@@ -46,7 +46,7 @@ func (s *server) httpServer(h http.Handler) *http.Server {
 		ErrorLog:          s.log.httpErrors(),
 		ConnContext:       listen.Mark,
 
-		DisableGeneralOptionsHandler: true, // endLast is to see every request
+		DisableGeneralOptionsHandler: true, // closeAfterLast is to see every request
 
 		// WriteTimeout ends an HTTP/2 stream, but the connection of a client that no
 		// longer reads would stay open.
@@ -54,11 +54,11 @@ func (s *server) httpServer(h http.Handler) *http.Server {
 	}
 }
 
-// endLast closes connections that must not serve another request, after the answer.
+// closeAfterLast closes connections that must not serve another request, after the answer.
 //
 // It must see every request, including "OPTIONS *", which net/http would otherwise
 // answer itself.
-func endLast(next http.Handler) http.Handler {
+func closeAfterLast(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if listen.Last(r) {
 			w.Header().Set("Connection", "close")

@@ -245,8 +245,8 @@ func (s *server) serveAdmin() error {
 	if s.opt.AdminAddr == "" {
 		return nil
 	}
-	s.admin = s.httpServer(s.inTime(s.adminRoutes(metrics.Handler(s.opt.Version, s.health.Ready, s.collectors()...))))
-	s.admin.ReadTimeout, s.admin.WriteTimeout = 0, 0 // see inTime
+	s.admin = s.httpServer(s.withDeadlines(s.adminRoutes(metrics.Handler(s.opt.Version, s.health.Ready, s.collectors()...))))
+	s.admin.ReadTimeout, s.admin.WriteTimeout = 0, 0 // see withDeadlines
 	return s.listenAdmin()
 }
 

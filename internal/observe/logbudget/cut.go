@@ -9,8 +9,8 @@ import (
 
 // Bounds of a record. Longer values are cut and marked.
 const (
-	maxValueBytes = 3 << 10 // text of an attribute in a record with few attributes
-	minValueBytes = 48      // text of an attribute in a record with many
+	maxValueBytes = 3 << 10 // text of an attribute; reduced if the line is too long
+	minValueBytes = 48      // lower bound of the reduction
 	maxKeyBytes   = 48
 	maxAttrs      = 24 // per record and per group
 	maxDepth      = 3  // of nested groups

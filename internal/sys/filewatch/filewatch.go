@@ -59,7 +59,7 @@ type Follower struct {
 	quit chan struct{}
 	done sync.WaitGroup
 
-	mu      sync.Mutex    // held while checking and loading; guards what follows
+	mu      sync.Mutex    // held while checking and loading; guards the following fields
 	looked  time.Time     // when the last check began
 	seen    []os.FileInfo // of each path at the last check; nil: no such file
 	lastErr error
