@@ -68,9 +68,9 @@ type compiledRoute struct {
 
 	generation uint64 // of the router when the route was added
 
-	// whole is the path template by which the index finds the route, if it is
+	// certain is the path template by which the index finds the route, if it is
 	// certain to match every path without an empty segment.
-	whole *template
+	certain *template
 
 	path        *template
 	allowed     []string // methods, unless anyMethod
@@ -165,8 +165,8 @@ func (c *compiler) extend(old *compiledRouter, r *Router) *compiledRouter {
 	for _, route := range r.routes[len(old.routes):] {
 		compiled := c.route(route, int32(len(next.routes)))
 		compiled.simple = compiled.isSimple(next.useEncodedPath)
-		if t := compiled.decidingTemplate(next.useEncodedPath); t != nil && t.shape.isWhole() {
-			compiled.whole = t
+		if t := compiled.decidingTemplate(next.useEncodedPath); t != nil && t.shape.isCertain() {
+			compiled.certain = t
 		}
 		active := next.active[len(next.active)-1]
 		if compiled.active {

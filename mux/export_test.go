@@ -33,7 +33,7 @@ func FastPath(r *Router, path string) (fast, agree bool) {
 			return true, false
 		}
 	}
-	return true, x.next() == nil && isClean(path) && x.path.full
+	return true, x.next() == nil && isClean(path) && x.path.noEmpty
 }
 
 // FastPathAfter reports whether a request that begins before a change finds its

@@ -161,8 +161,8 @@ type splitPath struct {
 	n    int
 	more []int32
 
-	// full is set if no segment is empty.
-	full bool
+	// noEmpty is set if no segment is empty.
+	noEmpty bool
 }
 
 // split records the first segments, as many as depth, and reports whether the
@@ -170,17 +170,17 @@ type splitPath struct {
 //
 // Invariant: its result is that of isClean; TestCleanPath checks it.
 func (p *splitPath) split(text string, depth int) (clean bool) {
-	p.text, p.n, p.more, p.full = text, 0, nil, false
+	p.text, p.n, p.more, p.noEmpty = text, 0, nil, false
 	if text == "" || text[0] != '/' {
 		return false
 	}
-	clean, p.full = true, true
+	clean, p.noEmpty = true, true
 	for start := 1; ; {
 		end := indexSlash(text, start)
 		last := end == len(text)
 		if n := end - start; n <= 2 && (n == 0 || text[start] == '.') {
 			seg := text[start:end]
-			p.full = p.full && n > 0
+			p.noEmpty = p.noEmpty && n > 0
 			clean = clean && (n > 0 || last) && seg != "." && seg != ".."
 		}
 		if p.n < depth {

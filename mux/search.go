@@ -139,8 +139,8 @@ func (c *compiledRouter) searchFrom(req *http.Request, s *search, x *scan) bool 
 			return c.noRoute(s)
 		}
 		s.proven = nil
-		if x.path.full {
-			s.proven = route.whole
+		if x.path.noEmpty {
+			s.proven = route.certain
 		}
 		if c.try(req, s, first, route) {
 			s.steps += x.found.steps

@@ -132,9 +132,9 @@ func isOptionalSlash(re *syntax.Regexp) bool {
 	return re.Op == syntax.OpQuest && re.Sub[0].Op == syntax.OpLiteral && string(re.Sub[0].Rune) == "/"
 }
 
-// isWhole reports whether every path without empty segments that has the shape
+// isCertain reports whether every path without empty segments that has the shape
 // is certain to match.
-func (s *shape) isWhole() bool {
+func (s *shape) isCertain() bool {
 	if !s.known || s.open {
 		return false
 	}

@@ -96,7 +96,7 @@ func (x *scan) simple(req *http.Request, exact *node) *compiledRoute {
 		case !route.allows(req.Method):
 			skipped = true
 			continue
-		case !(route.whole != nil && x.path.full) && !route.path.matches(x.path.text):
+		case !(route.certain != nil && x.path.noEmpty) && !route.path.matches(x.path.text):
 			continue
 		case !route.needsSlash(x.path.text):
 			return route
@@ -119,7 +119,7 @@ func (c *compiledRouter) fastRoute(method, path string) *compiledRoute {
 		switch {
 		case !route.simple:
 			return nil
-		case !route.allows(method) || route.whole == nil && !route.path.matches(path):
+		case !route.allows(method) || route.certain == nil && !route.path.matches(path):
 		case route.needsSlash(path):
 			return nil
 		default:

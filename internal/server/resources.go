@@ -110,7 +110,7 @@ func (c *Options) Fit(log *slog.Logger) {
 		"cache_bytes", c.CacheBytes, "max_body_bytes", c.MaxBodyBytes, "max_batch_bytes", c.MaxBatchBytes,
 		"max_queued", c.MaxQueued, "max_devices", c.MaxDevices, "max_conns", c.MaxConns)...)
 	if m.from == "cgroup" && m.limitBytes < memlimit.MinLimitBytes {
-		log.Warn("the memory limit is too small to observe", "limit_bytes", m.limitBytes, "least_bytes", memlimit.MinLimitBytes)
+		log.Warn("the memory limit is too small: the server may exceed it", "limit_bytes", m.limitBytes, "least_bytes", memlimit.MinLimitBytes)
 	}
 }
 
