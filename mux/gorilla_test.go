@@ -12,10 +12,10 @@ import (
 	"github.com/pulsegate/pulsegate/mux"
 )
 
-// TestNameAgainInside uses the name of an outer route's variable again in an
+// TestRepeatedNameInSubrouter uses the name of an outer route's variable again in an
 // inner route. gorilla extracts the values of the inner route first, so the
 // outer ones win.
-func TestNameAgainInside(t *testing.T) {
+func TestRepeatedNameInSubrouter(t *testing.T) {
 	id := http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) { fmt.Fprint(w, mux.Vars(req)["id"], mux.Var(req, "id")) })
 	for _, tt := range []struct {
 		name, target string

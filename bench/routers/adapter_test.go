@@ -63,7 +63,7 @@ type accessors struct {
 }
 
 // The two adapters may differ only as their comments say.
-func TestAdaptersAlike(t *testing.T) {
+func TestAdaptersAgree(t *testing.T) {
 	read := func(name string, names ...string) string {
 		text, err := os.ReadFile(name)
 		if err != nil {

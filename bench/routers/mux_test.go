@@ -1,7 +1,7 @@
 // This file and gorilla_test.go differ only by the imported package and by the
 // names that begin with ours here and gorilla there. The two packages have the same
 // methods, but with parameters and results of their own types. No interface fits
-// both, so each needs an adapter. TestAdaptersAlike compares the files.
+// both, so each needs an adapter. TestAdaptersAgree compares the files.
 
 package routers_test
 

@@ -73,7 +73,7 @@ func ask(t *testing.T, from, addr, request string) net.Conn {
 // if no handler reads the body.
 //
 // Seen to fail when the admin listener has no deadline for bodies.
-func TestAdminBodyEnds(t *testing.T) {
+func TestAdminBodyTimeout(t *testing.T) {
 	for _, path := range []string{"/metrics", "/admin/erase", "/debug/pprof/cmdline"} {
 		opt := options(t)
 		opt.ReadTimeout = 300 * time.Millisecond
@@ -91,7 +91,7 @@ func TestAdminBodyEnds(t *testing.T) {
 // listener indefinitely.
 //
 // Seen to fail when the admin listener has no deadline for answers.
-func TestAdminAnswersEnd(t *testing.T) {
+func TestAdminAnswerTimeout(t *testing.T) {
 	for _, line := range []string{"GET /metrics", "POST /admin/backup", "GET /debug/none"} {
 		opt := options(t)
 		opt.ReadTimeout = 300 * time.Millisecond
@@ -114,7 +114,7 @@ func TestAdminAnswersEnd(t *testing.T) {
 //
 // Seen to fail when idle connections of the admin listener are not closed for
 // new ones.
-func TestAdminConnectionsGiveWay(t *testing.T) {
+func TestAdminEvictsIdleConnections(t *testing.T) {
 	opt := options(t)
 	opt.IdleTimeout = time.Hour
 	others := []string{"127.0.0.1"}

@@ -162,7 +162,7 @@ func (l *pipeListener) Close() error {
 func (l *pipeListener) Addr() net.Addr { return &net.TCPAddr{} }
 
 // Lines that libraries write to the process's loggers count towards the budget.
-func TestTakeOthers(t *testing.T) {
+func TestLibraryLines(t *testing.T) {
 	before := slog.Default()
 	defer func() {
 		slog.SetDefault(before)

@@ -98,7 +98,7 @@ func (k *keyring) records(t *testing.T, event string) []string {
 func one(device string) string { return fmt.Sprintf(`{"device":%q,"time":1000,"spo2_pct":97}`, device) }
 
 // Every request needs the read right, even if it is malformed.
-func TestRightToRead(t *testing.T) {
+func TestReadRightRequired(t *testing.T) {
 	k := newKeyring(t)
 	srv := serveGated(t, fill(t, one("ppg-1")), k.gate, nil)
 	for _, path := range []string{"/v1/devices", "/v1/devices/ppg-1", "/v1/devices/ppg-1/readings", "/v1/devices/a b", "/v1/devices?limit=x", "/v1/devices/none"} {
@@ -127,7 +127,7 @@ func TestRightToRead(t *testing.T) {
 
 // A token for some devices lists only these, page by page. Seen to fail when the list
 // started with the first device.
-func TestListOfSome(t *testing.T) {
+func TestListCoveredDevices(t *testing.T) {
 	k := newKeyring(t)
 	mine := []string{"ppg-", "ppg--", "ppg-0", "ppg-1", "ppg-Z", "ppg-a", "ppg-z:z"}
 	others := []string{"a", "ppf-zzz", "ppg", "ppg.", "ppg0", "pph", "z"}

@@ -343,7 +343,7 @@ func TestReaderStuck(t *testing.T) {
 	})
 }
 
-func TestCloseDoesNotWaitForEver(t *testing.T) {
+func TestCloseIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		out := newReader()
 		resume := out.stop()
