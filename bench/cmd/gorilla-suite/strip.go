@@ -100,7 +100,7 @@ func (s *suite) check() []types.Error {
 			}
 		},
 	}
-	// the errors are collected in bad
+	// conf.Error collects the errors in bad.
 	_, _ = conf.Check("main_test", s.fset, s.files, nil)
 	return bad
 }
@@ -237,7 +237,7 @@ func (s *suite) print() [][]byte {
 		})
 		var out bytes.Buffer
 		if err := format.Node(&out, s.fset, f); err != nil {
-			// a parsed file can always be printed
+			// A parsed file can always be printed.
 			panic(fmt.Sprintf("gorilla-suite: print %s: %v", f.Name, err))
 		}
 		texts[i] = out.Bytes()
