@@ -198,7 +198,7 @@ func TestConfigErrorsAreWrongUsage(t *testing.T) {
 		{"flag", "", []string{"--max-ahead=300"}, "", "--max-ahead: 300 needs a unit; did you mean 300m? (the units are ms, s, m, h and d)"},
 		{"flag of unclear unit", "", []string{"--max-batch-bytes=1M"}, "", `--max-batch-bytes: "1M" is not a number of bytes; did you mean 1MiB?`},
 		{"variable", "", nil, "300", `--max-ahead: 300 needs a unit; did you mean 300m? (the units are ms, s, m, h and d) (from envar PULSEGATE_MAX_AHEAD="300")`},
-		{"variable, beside a file", "[serve]\nmax-ahead = '1m'", nil, "300", `--max-ahead: 300 needs a unit; did you mean 300m? (the units are ms, s, m, h and d) (from envar PULSEGATE_MAX_AHEAD="300")`},
+		{"variable, with a file", "[serve]\nmax-ahead = '1m'", nil, "300", `--max-ahead: 300 needs a unit; did you mean 300m? (the units are ms, s, m, h and d) (from envar PULSEGATE_MAX_AHEAD="300")`},
 		{"too few", "[serve]\nmax-group = 0", nil, "", "--max-group must be at least 1"},
 		{"too few bytes of log", "[serve]\nlog-budget-bytes = 1000", nil, "", "--log-budget-bytes must be at least 262144"},
 		{"no port", "[serve]\naddr = '127.0.0.1'", nil, "", "--addr: address 127.0.0.1: missing port in address; did you mean 127.0.0.1:8080?"},

@@ -112,7 +112,7 @@ func TestLogLevelEndpoint(t *testing.T) {
 		}
 	}
 	if got := status("http://" + p.admin + "/metrics"); got != 200 {
-		t.Errorf("/metrics beside it: %d", got)
+		t.Errorf("/metrics: %d", got)
 	}
 	p.awaitLine(`level=INFO msg="log level set" level=DEBUG`, 1)
 }

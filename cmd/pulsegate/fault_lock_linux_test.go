@@ -35,7 +35,7 @@ func TestTwoServers(t *testing.T) {
 		}
 		for _, args := range [][]string{{"check", b.dir}, {"export", "--data", b.dir, "--device", "d"}} {
 			if out, errs, code := output(t, b.bin, args...); code != 1 || !strings.Contains(errs, lock) {
-				t.Errorf("pulsegate %s beside a server exits with %d:\n%s%s", args[0], code, out, errs)
+				t.Errorf("while a server runs, pulsegate %s exits with %d:\n%s%s", args[0], code, out, errs)
 			}
 		}
 		if report := l.wait(); report.Stored == 0 {

@@ -19,7 +19,7 @@ import (
 var faultMatrix = []struct {
 	fault  string
 	lanes  []string
-	beside []string // with the package's directory, if it is another one
+	others []string // with the package's directory, if it is another one
 }{
 	{"kill -9 at any moment under load",
 		[]string{"TestKillAnyMoment", "TestKillAtSync"},
@@ -117,7 +117,7 @@ func TestFaultMatrix(t *testing.T) {
 				t.Errorf("%s: no mutant names %s", row.fault, name)
 			}
 		}
-		for _, name := range slices.Concat(row.lanes, row.beside) {
+		for _, name := range slices.Concat(row.lanes, row.others) {
 			dir, test, elsewhere := strings.Cut(name, " ")
 			if !elsewhere {
 				dir, test = "cmd/pulsegate", name

@@ -361,7 +361,7 @@ func TestSocketsRefused(t *testing.T) {
 		sockets     []net.Listener
 		want        string
 	}{
-		{"unknown name", "public:metrics", []net.Listener{local, other}, `called "metrics"`},
+		{"unknown name", "public:metrics", []net.Listener{local, other}, `named "metrics"`},
 		{"two of a name", "public:public", []net.Listener{local, other}, "more than one"},
 		{"reachable by others", "public", []net.Listener{everywhere}, "--insecure"},
 	} {

@@ -51,7 +51,7 @@ func TestParts(t *testing.T) {
 		{"profiling", "compress/flate.(*compressor).deflate\ncompress/gzip.(*Writer).Write\nruntime/pprof.(*profileBuilder).flush", pg.Measuring},
 		{"scrape", "github.com/prometheus/client_golang/prometheus.(*Registry).Gather\nnet/http.HandlerFunc.ServeHTTP", pg.Measuring},
 		{"a package with a similar prefix", module + "replyfoo.Do", pg.Other},
-		{"nobody's", "crypto/sha256.block\nexample.com/x.F", pg.Other},
+		{"unknown code", "crypto/sha256.block\nexample.com/x.F", pg.Other},
 		{"runtime alone", "runtime.memmove\nruntime.goexit", pg.Other},
 		{"without a name", "0x1234", pg.Other},
 	} {
