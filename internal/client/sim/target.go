@@ -37,7 +37,7 @@ type Target struct {
 func ResolveTarget(ctx context.Context, target string, remote bool) (*Target, error) {
 	u, err := url.Parse(target)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
-		return nil, fmt.Errorf("%w, not %q", ErrTarget, target)
+		return nil, ErrTarget // the target is not quoted: it may hold a password
 	}
 	t := &Target{
 		url:  strings.TrimRight(target, "/"),
@@ -52,7 +52,7 @@ func ResolveTarget(ctx context.Context, target string, remote bool) (*Target, er
 	}
 	n, err := net.DefaultResolver.LookupPort(ctx, "tcp", port)
 	if err != nil {
-		return nil, fmt.Errorf("%w, not %q", ErrTarget, target)
+		return nil, ErrTarget
 	}
 	ips, err := net.DefaultResolver.LookupNetIP(ctx, "ip", u.Hostname())
 	if err != nil {

@@ -47,7 +47,7 @@ type Client struct {
 func NewClient(target string, cred Credentials) (*Client, error) {
 	u, err := url.Parse(target)
 	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" || strings.ContainsAny(target, "?#") {
-		return nil, settings.Usagef("--target is %q, which is not of the form http://host:port%s", target, targetHint(target))
+		return nil, settings.Usagef("--target is not of the form http://host:port%s", targetHint(target)) // it may hold a password
 	}
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.DisableCompression = true
@@ -68,7 +68,8 @@ func NewClient(target string, cred Credentials) (*Client, error) {
 
 // targetHint suggests a scheme for a target that consists of a host and a port.
 func targetHint(target string) string {
-	if _, port, err := net.SplitHostPort(target); err != nil || port == "" {
+	host, port, err := net.SplitHostPort(target)
+	if err != nil || strings.ContainsAny(host+port, "@/?#") || port == "" {
 		return ""
 	}
 	return "; did you mean http://" + target + "?"

@@ -21,10 +21,11 @@ import (
 func TestTargets(t *testing.T) {
 	for _, target := range []string{
 		"", "127.0.0.1:8080", "localhost:8080", "ftp://host", "http://", "http:///v1", "http://host?", "http://host/?a=b",
-		"http://host#", "http://host#top", "http://ho st", "http://host:port",
+		"http://host#", "http://host#top", "http://ho st", "http://host:port", "http://user:secret@host?", "user:secret@host", "http://host?token=secret",
 	} {
-		if _, err := transfer.NewClient(target, transfer.Credentials{}); err == nil || !strings.HasPrefix(err.Error(), "--target is ") {
-			t.Errorf("NewClient(%q): got error %v, want an error about the target", target, err)
+		_, err := transfer.NewClient(target, transfer.Credentials{})
+		if err == nil || !strings.HasPrefix(err.Error(), "--target is ") || strings.Contains(err.Error(), "secret") {
+			t.Errorf("NewClient(%q): got error %v, want an error about the target that reveals no secret", target, err)
 		}
 	}
 	for _, target := range []string{"http://127.0.0.1:8080", "http://[::1]:8080/", "https://host/behind/a/proxy/"} {
