@@ -75,16 +75,7 @@ func (c *backupCommand) stopped(ctx context.Context, receive func(archive io.Rea
 	if err != nil {
 		return err
 	}
-	r, w := io.Pipe()
-	sent := make(chan error, 1)
-	go func() {
-		_, err := b.WriteTo(w)
-		sent <- w.CloseWithError(err)
-	}()
-	err = receive(r, b.Bytes())
-	r.Close() // ends the goroutine above; returns nil
-	<-sent
-	return errors.Join(err, b.Close())
+	return errors.Join(b.Send(receive), b.Close())
 }
 
 // A copyReport is what backup and restore print as JSON.

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"sync"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
@@ -223,6 +224,21 @@ func (b *Backup) WriteTo(w io.Writer) (int64, error) {
 		return out.n, fmt.Errorf("send backup: %w", err)
 	}
 	return out.n, nil
+}
+
+// Send passes the archive and the size of its files to receive, and returns its error.
+// The archive never leaves memory.
+func (b *Backup) Send(receive func(archive io.Reader, fileBytes int64) error) error {
+	r, w := io.Pipe()
+	var sending sync.WaitGroup
+	sending.Go(func() {
+		_, err := b.WriteTo(w)
+		w.CloseWithError(err) // returns nil
+	})
+	err := receive(r, b.Bytes())
+	r.Close() // ends the sender; returns nil
+	sending.Wait()
+	return err
 }
 
 func (b *Backup) write(tw *tar.Writer) error {

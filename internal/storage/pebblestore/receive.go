@@ -84,21 +84,12 @@ func restore(ctx context.Context, backup, dir string, o CopyOptions) (_ Report, 
 		return Report{}, err
 	}
 	defer func() { err = errors.Join(err, b.Close()) }()
-	o.Bytes = b.Bytes()
-	return copyStopped(ctx, b, dir, o)
-}
-
-// copyStopped writes b to dir. It pipes the archive, without storing it.
-func copyStopped(ctx context.Context, b *Backup, dir string, o CopyOptions) (Report, error) {
-	r, w := io.Pipe()
-	sent := make(chan error, 1)
-	go func() {
-		_, err := b.WriteTo(w)
-		sent <- w.CloseWithError(err)
-	}()
-	report, err := receive(ctx, r, dir, o)
-	r.Close() // ends the sender; returns nil
-	<-sent
+	var report Report
+	err = b.Send(func(archive io.Reader, fileBytes int64) (err error) {
+		o.Bytes = fileBytes
+		report, err = receive(ctx, archive, dir, o)
+		return err
+	})
 	return report, err
 }
 
