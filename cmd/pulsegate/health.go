@@ -54,20 +54,5 @@ func (c *healthCommand) target() (*url.URL, error) {
 		}
 		address = "http://" + c.Addr
 	}
-	u, err := url.Parse(address)
-	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
-		// The error does not contain the URL, which may hold a password.
-		return nil, settings.Usagef("the URL is not of the form http://host:port/path")
-	}
-	// A server that listens on every address answers on loopback.
-	switch u.Hostname() {
-	case "", "0.0.0.0":
-		u.Host = net.JoinHostPort("127.0.0.1", u.Port())
-	case "::":
-		u.Host = net.JoinHostPort("::1", u.Port())
-	}
-	if u.Path == "" || u.Path == "/" {
-		u.Path = "/readyz"
-	}
-	return u, nil
+	return transfer.ProbeURL(address)
 }

@@ -7,12 +7,35 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/url"
+
+	"github.com/pulsegate/pulsegate/internal/sys/settings"
 )
 
 // maxProbeBytes bounds how much of the response is read.
 const maxProbeBytes = 256
+
+// ProbeURL returns the URL of a health check: address, with /readyz if it has no path.
+func ProbeURL(address string) (*url.URL, error) {
+	u, err := url.Parse(address)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
+		// The error does not contain the URL, which may hold a password.
+		return nil, settings.Usagef("the URL is not of the form http://host:port/path")
+	}
+	// A server that listens on every address answers on loopback.
+	switch u.Hostname() {
+	case "", "0.0.0.0":
+		u.Host = net.JoinHostPort("127.0.0.1", u.Port())
+	case "::":
+		u.Host = net.JoinHostPort("::1", u.Port())
+	}
+	if u.Path == "" || u.Path == "/" {
+		u.Path = "/readyz"
+	}
+	return u, nil
+}
 
 // Probe sends a health check to a server and returns the first line of a 200 response.
 // It uses no proxy and follows no redirect. Errors contain neither the user nor the
