@@ -1,8 +1,6 @@
 package main
 
 import (
-	"bufio"
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -120,16 +118,10 @@ func (c *importCommand) open(stdin io.Reader) (file io.Reader, closeFile func() 
 	if c.ShiftTo != nil {
 		return nil, nil, settings.Usagef("add --format csv or --format ndjson: --shift-to reads the file twice")
 	}
-	buffered := bufio.NewReader(stdin)
-	start, err := buffered.Peek(1)
-	if err != nil && err != io.EOF {
+	if c.Format, file, err = recording.DetectFormat(stdin); err != nil {
 		return nil, nil, fmt.Errorf("read standard input: %w", err)
 	}
-	c.Format = recording.CSV
-	if bytes.Equal(start, []byte("{")) {
-		c.Format = recording.NDJSON
-	}
-	return buffered, closeFile, nil
+	return file, closeFile, nil
 }
 
 // isSeekable reports whether a file has positions, unlike a pipe.

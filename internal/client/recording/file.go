@@ -1,6 +1,7 @@
 package recording
 
 import (
+	"bufio"
 	"fmt"
 	"io"
 	"path/filepath"
@@ -22,6 +23,20 @@ func FormatOf(name string) string {
 		return NDJSON
 	}
 	return ""
+}
+
+// DetectFormat returns the format that the first byte of a file shows, and a reader of
+// the whole file.
+func DetectFormat(file io.Reader) (format string, whole io.Reader, err error) {
+	in := bufio.NewReader(file)
+	start, err := in.Peek(1)
+	if err != nil && err != io.EOF {
+		return "", nil, err
+	}
+	if string(start) == "{" {
+		return NDJSON, in, nil
+	}
+	return CSV, in, nil
 }
 
 // New returns a Reader of a file in one of the formats: [NewCSV] or [NewNDJSON].

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/iotest"
 
 	"github.com/pulsegate/pulsegate/internal/client/recording"
 	"github.com/pulsegate/pulsegate/vitals"
@@ -259,5 +260,22 @@ func TestFormatOf(t *testing.T) {
 		if got := recording.FormatOf(name); got != want {
 			t.Errorf("%s: got %q, want %q", name, got, want)
 		}
+	}
+}
+
+func TestDetectFormat(t *testing.T) {
+	for text, want := range map[string]string{"": recording.CSV, "time,spo2_pct\n": recording.CSV, "{\"time\":1}\n": recording.NDJSON} {
+		format, whole, err := recording.DetectFormat(strings.NewReader(text))
+		if err != nil || format != want {
+			t.Errorf("%q: got %q, %v, want %q", text, format, err, want)
+			continue
+		}
+		if got, err := io.ReadAll(whole); err != nil || string(got) != text {
+			t.Errorf("%q: the reader returns %q, %v", text, got, err)
+		}
+	}
+	failed := errors.New("failed")
+	if _, _, err := recording.DetectFormat(iotest.ErrReader(failed)); err != failed {
+		t.Errorf("got %v, want the reader's error", err)
 	}
 }
