@@ -29,7 +29,8 @@ type lister struct {
 }
 
 func newLister(d *directory) *lister {
-	return &lister{FS: d.fs, dir: d, logs: map[string]*journal{}}
+	// A list must not name a manifest before its marker is durable.
+	return &lister{FS: markerFS{d.fs}, dir: d, logs: map[string]*journal{}}
 }
 
 // Unwrap implements vfs.FS.

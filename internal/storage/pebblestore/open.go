@@ -132,7 +132,7 @@ func openPebble(d *directory, o Options, a *alarm, disk *diskWatch, tr *troubles
 
 	files := &lateFS{FS: newLister(d), dir: d.path, raise: a.raiseAndBlock}
 	events := &pebble.EventListener{}
-	watched, health := vfs.WithDiskHealthChecks(vfs.OnDiskFull(markerFS{files}, disk.noSpace), diskSlowAfter, nil,
+	watched, health := vfs.WithDiskHealthChecks(vfs.OnDiskFull(files, disk.noSpace), diskSlowAfter, nil,
 		func(info vfs.DiskSlowInfo) { events.DiskSlow(info) })
 	opened.add(health)
 	p.FS = logFS{FS: watched, dir: d.path, alarm: a}

@@ -117,6 +117,10 @@ func (d *directory) compare(l *fileList, names []string, problem func(error)) er
 	for i := range l.files {
 		want := &l.files[i]
 		known[want.name] = true
+		if l.state == listOpen && olderManifest(current, want.name) {
+			problem(fmt.Errorf("%w: file %s* names %s, %s lists %s", storage.ErrCorrupt, d.fs.PathJoin(d.path, manifestMarkerPrefix), current, checksumsFile, want.name))
+			continue
+		}
 		if !l.state.complete() && d.replaced(want, current, there[want.name]) {
 			continue
 		}
@@ -134,6 +138,13 @@ func (d *directory) compare(l *fileList, names []string, problem func(error)) er
 		problem(fmt.Errorf("%w: file %s is not listed in %s", storage.ErrCorrupt, d.fs.PathJoin(d.path, name), checksumsFile))
 	}
 	return nil
+}
+
+// olderManifest reports whether current is a manifest that is older than the listed one.
+func olderManifest(current, listed string) bool {
+	number, ok := manifestNumber(listed)
+	newest, _ := manifestNumber(current)
+	return ok && newest < number
 }
 
 // replaced reports whether a file in the list of a store that was not closed may have been
