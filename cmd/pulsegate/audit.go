@@ -31,6 +31,10 @@ func (c *auditVerifyCommand) Run(std stdio) error {
 			fmt.Fprintf(std.err, "%s: %d bytes after the last record, of a record that is being written or was cut off\n", file.Path, file.TornBytes)
 		}
 	}
+	if err == nil && report.Removed > 0 {
+		err = fmt.Errorf("%w: records 1 to %d are missing: of %d older files that a log keeps, only %d are there",
+			audit.ErrCorrupt, report.Removed, audit.DefaultKeep, len(report.Files)-1)
+	}
 	if err != nil {
 		return err
 	}

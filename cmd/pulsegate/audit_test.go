@@ -10,7 +10,7 @@ import (
 )
 
 // All files of an audit log are verified, also after a gap in their numbers, which a crash may
-// leave. A file that was removed is missed.
+// leave. A file that was removed is missed, the oldest one too.
 //
 // Seen to fail when the search for files ends at the first missing number: the files after it
 // were not verified.
@@ -54,5 +54,11 @@ func TestAuditVerifyAfterGap(t *testing.T) {
 	}
 	if text, code := verify(); code != 1 || !strings.Contains(text, "does not follow") {
 		t.Errorf("without one of the files: exit code %d\n%s", code, text)
+	}
+	if err := os.Remove(path + ".3"); err != nil {
+		t.Fatal(err)
+	}
+	if text, code := verify(); code != 1 || !strings.Contains(text, "of 8 older files that a log keeps, only 0 are there") {
+		t.Errorf("without the older files: exit code %d\n%s", code, text)
 	}
 }

@@ -247,3 +247,55 @@ func TestRotationFails(t *testing.T) {
 		}
 	}
 }
+
+// VerifyLog tells the removal of older files by someone else from rotation.
+//
+// Seen to fail with the mutant forget-the-beginning.
+func TestOlderFilesRemoved(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "audit")
+	l := open(t, path, volatile(audit.Options{MaxBytes: 64 << 10}))
+	removed := func() uint64 {
+		t.Helper()
+		report, err := audit.VerifyLog(path, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return report.Removed
+	}
+	older := func(n int) string { return fmt.Sprintf("%s.%d", path, n) }
+	for n := 1; n <= audit.DefaultKeep+1; n++ {
+		fillUntil(t, l, older(min(n, audit.DefaultKeep)))
+		if n == 3 {
+			aside := path + ".aside"
+			move(t, older(3), aside)
+			if got := removed(); got == 0 {
+				t.Error("the oldest of three older files was removed, which does not show")
+			}
+			move(t, aside, older(3))
+		}
+		if n > audit.DefaultKeep { // the oldest file goes with the next rotation
+			for range 250 {
+				appendAll(t, l, long(t))
+			}
+		}
+		if got := removed(); got != 0 {
+			t.Errorf("after %d rotations, %d records count as removed", n, got)
+		}
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if first := firstSeq(t, path); first == 1 {
+		t.Error("rotation has dropped no file: the test tests nothing")
+	}
+}
+
+// firstSeq returns the number of the first record of a log.
+func firstSeq(t *testing.T, path string) uint64 {
+	t.Helper()
+	report, err := audit.VerifyLog(path, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return report.Files[0].FirstSeq
+}

@@ -41,6 +41,10 @@ type LogReport struct {
 	Records uint64
 	Chain   string // of the last record
 
+	// Removed is the number of records before the first one whose files were removed by
+	// someone else than a [Log], which keeps DefaultKeep older files.
+	Removed uint64
+
 	// Set if a key was given.
 	Signed   uint64 // record with the newest signature; no record before it was changed
 	SignedAt string // time in that record
@@ -85,6 +89,10 @@ func VerifyLog(path string, key *Key) (LogReport, error) {
 		end = r.end
 	}
 	report.Chain = hex.EncodeToString(end.chain[:])
+	// A crash during a rotation may leave one file fewer.
+	if first := report.Files[0].FirstSeq; first > 1 && len(files) < DefaultKeep {
+		report.Removed = first - 1
+	}
 	switch {
 	case report.Head && end.seq < head.seq:
 		return report, fmt.Errorf("%w: it ends with record %d, but record %d was signed", ErrCorrupt, end.seq, head.seq)
