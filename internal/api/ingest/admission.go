@@ -8,27 +8,26 @@ import (
 )
 
 // An admission bounds the queue: the readings that are admitted and not yet answered.
-// It is the only bound on what the committer is given. Its methods may be called from
-// many goroutines.
+// Nothing else bounds what the committer gets. Its methods may be called from many
+// goroutines.
 //
-// Rejecting must stay cheaper than storing, or a server that is asked for more than
-// it can do does less. So from the first request that did not fit until an eighth of
-// the queue is empty, the queue counts as full for everyone: requests are then
-// rejected before they are read and decoded. And a connection whose request was
-// rejected is not read for a moment (see pauseFor).
+// Rejecting must be cheaper than storing, or an overloaded server stores less. So once a
+// request did not fit, the queue counts as full for all requests until an eighth of it is
+// empty: requests are then rejected before they are read and decoded. And after a
+// rejection, the connection is not read for a while (see pauseFor).
 type admission struct {
 	high, low int64 // readings: the high- and low-water marks
 
-	// queued counts the readings in the queue, of a large batch those of one group.
+	// queued counts the readings in the queue; of a batch that needs several groups, those
+	// of one group.
 	//
-	// Invariant: it never exceeds high, unless one request alone does. A request is
-	// admitted whole or not at all, so that a batch that needs several groups is not
-	// rejected in its middle for want of room.
+	// Invariant: it never exceeds high, unless a single request does. A request is admitted
+	// as a whole or not at all, so that a batch of several groups is not rejected after its
+	// first group.
 	queued atomic.Int64
 
-	// tight is set when a request did not fit, and means something only as long as
-	// queued is above low.
-	tight atomic.Bool
+	// wasFull is set when a request did not fit. It has no meaning while queued is at most low.
+	wasFull atomic.Bool
 
 	rejected atomic.Uint64 // requests that did not fit
 }
@@ -37,50 +36,50 @@ func newAdmission(maxQueued int) *admission {
 	return &admission{high: int64(maxQueued), low: int64(maxQueued) * 7 / 8}
 }
 
-// full reports whether there is no room for any reading.
+// full reports whether the queue has no space for any reading.
 func (a *admission) full() bool {
 	queued := a.queued.Load()
-	return queued >= a.high || a.tight.Load() && queued > a.low
+	return queued >= a.high || a.wasFull.Load() && queued > a.low
 }
 
-// enter takes n readings into the queue and reports whether there was room.
+// enter adds n readings to the queue and reports whether they fit.
 func (a *admission) enter(n int) bool {
 	after := a.queued.Add(int64(n))
-	// A request that finds the queue empty gets in whatever its size, so that
-	// the bound on the queue does not bound a batch.
+	// A request that finds the queue empty is admitted whatever its size, so that the bound
+	// on the queue does not bound a batch.
 	if after > a.high && after > int64(n) {
 		a.queued.Add(int64(-n))
-		a.tight.Store(true)
+		a.wasFull.Store(true)
 		a.rejected.Add(1)
 		return false
 	}
 	return true
 }
 
-// leave takes n readings out of the queue.
+// leave removes n readings from the queue.
 func (a *admission) leave(n int) {
-	if a.queued.Add(int64(-n)) <= a.low && a.tight.Load() {
-		a.tight.Store(false)
+	if a.queued.Add(int64(-n)) <= a.low && a.wasFull.Load() {
+		a.wasFull.Store(false)
 	}
 }
 
-// Bounds of a pause. The longest is no longer than the least Retry-After: a client
-// that keeps to that does not notice.
+// Bounds of a pause. The longest is at most the least Retry-After, so clients that respect
+// Retry-After do not notice it.
 const (
 	leastPause   = 100 * time.Millisecond
 	longestPause = 1 * time.Second
 
-	// rejectionsPerSecond is how often all clients together that do not keep to
-	// Retry-After are rejected. A rejection costs about as much CPU time as the
-	// kernel takes for a request, 8 µs in the fast lane.
+	// rejectionsPerSecond is the rate at which all clients that ignore Retry-After are
+	// rejected together. A rejection costs about as much CPU time as the kernel needs for a
+	// request, 8 µs in the fast lane.
 	rejectionsPerSecond = 2_000
 )
 
-// pauseFor returns for how long a connection is not read whose request was rejected
-// for want of room, if n others are not read either.
+// pauseFor returns how long a connection is not read after a rejection, if n others are
+// paused too.
 func pauseFor(n int64) time.Duration {
 	return min(max(time.Duration(n)*time.Second/rejectionsPerSecond, leastPause), longestPause)
 }
 
-// pause keeps a connection of the fast lane from being read for a moment.
+// pause stops reading a connection of the fast lane for a while.
 func (l *lane) pause(c *eventloop.Conn) { c.Pause(pauseFor(int64(l.loop.Paused()))) }

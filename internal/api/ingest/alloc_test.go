@@ -1,7 +1,7 @@
 //go:build !race
 
-// The race detector makes sync.Pool drop what it holds, so that allocations are
-// counted without it only. make test runs the tests both ways.
+// The race detector makes sync.Pool drop items, so allocations are counted only without it. make
+// test runs the tests with and without it.
 
 package ingest_test
 
@@ -15,7 +15,7 @@ import (
 	"github.com/pulsegate/pulsegate/internal/storage"
 )
 
-// After the first requests, a Job takes readings from body to answer without
+// TestAllocations checks that after the first requests, a Job processes readings without
 // allocating, single or in a batch.
 func TestAllocations(t *testing.T) {
 	core, err := newCore(settleAs(storage.Stored), problem.New(), ingest.Config{})

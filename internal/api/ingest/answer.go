@@ -12,7 +12,7 @@ import (
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
-// A kind tells why a request is refused whole.
+// A kind is the reason for which a request is refused as a whole.
 type kind uint8
 
 // The kinds. The zero kind means that the request is not refused.
@@ -20,15 +20,15 @@ const (
 	refusedMalformed kind = 1 + iota
 	refusedTimeout
 	refusedUnauthorized // no credentials
-	refusedCredentials  // not valid ones
-	refusedForbidden    // valid ones, for something else
-	refusedDevice       // a reading of a device that they are not for
+	refusedCredentials  // invalid credentials
+	refusedForbidden    // valid credentials without the right
+	refusedDevice       // a device that the credentials do not cover
 	refusedLimited
 	refusedNoLength
 	refusedTooLarge
 	refusedEncoding
 	refusedConflict
-	refusedWithheld // not compared with what another gateway wrote
+	refusedWithheld // not compared with another gateway's record
 	refusedInvalid
 	refusedUnknown
 	refusedOverloaded
@@ -39,8 +39,8 @@ const (
 	numKinds
 )
 
-// A refusal is a kind and what is said beside it. As an error it says why a body
-// cannot be read.
+// A refusal is a kind with details for the client. It is also the error of a body that cannot
+// be read.
 type refusal struct {
 	kind          kind
 	detail        string
@@ -50,33 +50,32 @@ type refusal struct {
 
 func (r *refusal) Error() string { return "ingest: " + r.detail }
 
-// A kindInfo is what all refusals of a kind have in common.
+// A kindInfo holds what all refusals of a kind have in common.
 type kindInfo struct {
 	problem *reply.Problem
 
-	// What is counted of it: readings by outcome, or requests by reason. Kinds that
-	// have neither are counted with another one.
+	// The label under which it is counted: readings by outcome, or requests by reason. A
+	// kind without either is counted with another kind.
 	outcome, reason string
 
-	// least and most are the shortest and the longest Retry-After, in seconds, of
-	// refusals after which a client may try again as it is. Clients that were refused
-	// at one moment must not come back at one: each is told a number between the two.
+	// least and most bound the Retry-After, in seconds, of refusals after which a client may
+	// send the same request again. Each client gets a random number between the two, so that
+	// clients that were refused together do not retry together.
 	least, most int
 
 	plain []byte // the problem without detail, field and reason
 }
 
-// maxJitter is how much longer than needed a client of limited rate is asked to wait
-// at most.
+// maxJitter bounds the random time that is added to the Retry-After of a rate limit.
 const maxJitter = 5 * time.Minute
 
-// answers holds everything that can be prepared.
+// answers holds the prepared parts of answers.
 type answers struct {
 	whole, mixed *reply.Head // 200 and 207
 	kinds        [numKinds]kindInfo
 }
 
-// The bodies of the usual answers. They are never written to.
+// The bodies of the usual answers. They must not be modified.
 var (
 	storedBody    = []byte(`{"status":"stored"}`)
 	duplicateBody = []byte(`{"status":"duplicate"}`)
@@ -116,7 +115,7 @@ func newAnswers(set *problem.Set) *answers {
 	return a
 }
 
-// An Answer is what a client is told. It is valid until its Job is released.
+// An Answer is the response to a request. It is valid until its Job is released.
 type Answer struct {
 	head       *reply.Head
 	body       []byte
@@ -126,8 +125,8 @@ type Answer struct {
 // Status returns the HTTP status.
 func (a *Answer) Status() int { return a.head.Status() }
 
-// Write sends the answer through net/http. After an error, which means that the
-// client has gone, net/http may still be reading the answer's text.
+// Write sends the answer through net/http. After an error, which means that the client has
+// disconnected, net/http may still be reading the answer's text.
 func (a *Answer) Write(w http.ResponseWriter, r *http.Request) error {
 	if a.retryAfter > 0 {
 		return a.head.WriteRetryAfter(w, r, a.retryAfter, a.body)
@@ -135,15 +134,15 @@ func (a *Answer) Write(w http.ResponseWriter, r *http.Request) error {
 	return a.head.Write(w, r, a.body)
 }
 
-// appendHTTP1 appends the answer as an HTTP/1.1 message. m says what is not the
+// appendHTTP1 appends the answer as an HTTP/1.1 message. m has the fields that are not the
 // answer's own.
 func (a *Answer) appendHTTP1(dst []byte, m reply.HTTP1) []byte {
 	m.RetryAfter = a.retryAfter
 	return a.head.AppendHTTP1(dst, m, a.body)
 }
 
-// answerTo returns the answer for a request that is refused whole. What it has to say
-// beside the kind is written to text, and valid as long as that.
+// answerTo returns the answer to a request that is refused as a whole. Details are written
+// to text; the answer is valid until text is modified.
 func (c *Core) answerTo(r *refusal, text *[]byte) Answer {
 	in := &c.answers.kinds[r.kind]
 	a := Answer{head: in.problem.Head(), body: in.plain}
@@ -167,11 +166,11 @@ func (c *Core) answerTo(r *refusal, text *[]byte) Answer {
 	return a
 }
 
-// Answer returns what the client is told. It is called once, after Decode
-// returned false or after Commit.
+// Answer returns the response. It must be called once, after Decode returned false or after
+// Commit.
 func (j *Job) Answer() Answer {
 	c := j.core
-	j.noteUncovered()
+	j.reportUncovered()
 	switch {
 	case j.refusal.kind != 0:
 		return j.refused(&j.refusal)
@@ -187,8 +186,8 @@ func (j *Job) Answer() Answer {
 		return Answer{head: c.answers.whole, body: duplicateBody}
 	default:
 		var why refusal
-		if why.kind, why.field, why.reason = entryRefusal(e); why.kind == refusedWithheld { // which passes
-			why = refusal{kind: refusedWithheld, retryAfter: j.noteWithheld()}
+		if why.kind, why.field, why.reason = entryRefusal(e); why.kind == refusedWithheld { // the withholding ends
+			why = refusal{kind: refusedWithheld, retryAfter: j.reportWithheld()}
 		}
 		return j.refused(&why)
 	}
@@ -196,13 +195,13 @@ func (j *Job) Answer() Answer {
 
 // refused counts a refusal and returns its answer.
 func (j *Job) refused(why *refusal) Answer {
-	if why.kind != refusedDevice { // which noteUncovered has counted
+	if why.kind != refusedDevice { // counted by reportUncovered
 		j.core.counters.refused[why.kind].Add(1)
 	}
 	return j.core.answerTo(why, &j.out)
 }
 
-// entryRefusal says why the store did not take a reading.
+// entryRefusal returns the reason for which the store did not accept a reading.
 func entryRefusal(e *storage.Entry) (k kind, field, reason string) {
 	switch e.Outcome {
 	case storage.Conflict:
@@ -216,16 +215,15 @@ func entryRefusal(e *storage.Entry) (k kind, field, reason string) {
 	case storage.Unreadable:
 		return refusedUnreadable, "time", "what is stored at this time cannot be read; to be sent again when the store is repaired"
 	}
-	// Promise: no answer but these is made from an outcome that the store
-	// did not set.
+	// Promise: every answer is made from an outcome that the store has set.
 	panic("ingest: the store left an entry without an outcome")
 }
 
-// batchAnswer returns the answer to an array or to NDJSON: 200 with the counts,
-// or 207 with the refused readings as well.
+// batchAnswer returns the answer to an array or to NDJSON: 200 with the counts, or 207 with
+// the refused readings too.
 //
-// The refusals of the decoder and those of the store both come in the order of
-// the body; they are merged.
+// The refusals of the decoder and those of the store are both in the order of the body; they
+// are merged.
 func (j *Job) batchAnswer() Answer {
 	c := j.core
 	stored, duplicate, conflicts, withheld := 0, 0, 0, false
@@ -241,7 +239,7 @@ func (j *Job) batchAnswer() Answer {
 		}
 	}
 	if withheld {
-		j.noteWithheld()
+		j.reportWithheld()
 	}
 	c.counters.stored.Add(uint64(stored))
 	c.counters.duplicate.Add(uint64(duplicate))
@@ -277,8 +275,8 @@ func (j *Job) batchAnswer() Answer {
 	return Answer{head: c.answers.mixed, body: j.out}
 }
 
-// appendRejected appends one element of the list. Package vitals promises that
-// neither field nor reason holds what JSON escapes.
+// appendRejected appends one element of the list of rejected readings. Package vitals
+// guarantees that field and reason contain no characters that JSON escapes.
 func appendRejected(dst []byte, index int, field, reason string, first bool) []byte {
 	if !first {
 		dst = append(dst, ',')

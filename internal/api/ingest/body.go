@@ -12,7 +12,7 @@ import (
 	"github.com/pulsegate/pulsegate/internal/wire/share"
 )
 
-// Why a body is not read, besides that it is too large. They are never written to.
+// Reasons for which a body is not read, except that it is too large. They must not be modified.
 var (
 	errOverloaded = &refusal{kind: refusedOverloaded}
 	errWindow     = &refusal{kind: refusedTooLarge, detail: "A zstd window may have 8 MiB."}
@@ -22,8 +22,8 @@ var (
 	errCutOff     = &refusal{kind: refusedMalformed, detail: "The body ended before its announced length, or its framing is not valid."}
 )
 
-// A bodyReader reads bodies into buffers that are used again, and decompresses
-// them on the way. Its methods may be called from many goroutines.
+// A bodyReader reads bodies into pooled buffers, and decompresses them. Its methods may be
+// called from many goroutines.
 type bodyReader struct {
 	core    *Core
 	buffers sync.Pool // of *buffer
@@ -31,12 +31,11 @@ type bodyReader struct {
 	zstds   sync.Pool // of *zstd.Decoder
 }
 
-// A buffer holds one body. Its memory counts against the core's bound from read
-// to release.
+// A buffer holds one body. Its memory counts against Config.MaxBodyBytes from read to release.
 type buffer struct {
 	bytes   []byte
 	counted int
-	holder  *share.Holder // of what is counted
+	holder  *share.Holder // to which counted is charged
 }
 
 // Bounds of memory.
@@ -45,19 +44,18 @@ const (
 	maxFirstBytes    = 64 << 10
 	maxKeptBytes     = 1 << 20 // a larger buffer is left to the garbage collector
 
-	// zstdWindowBytes is the largest window that a zstd body may ask for: the
-	// 8 MiB that RFC 8878, section 3.1.1.1.2, recommends decoders to support. A
-	// decoder is counted as that much memory.
+	// zstdWindowBytes is the largest window of a zstd body: the 8 MiB that RFC 8878, section
+	// 3.1.1.1.2, recommends decoders to support. A decoder counts as that much memory.
 	zstdWindowBytes = 8 << 20
 )
 
-// read reads a whole body, decompressed if encoding says so. sizeHint is the
-// length that the client announced, or less than 0. The error is a *refusal or that of
-// the connection. The caller must release the buffer after any error as well.
+// read reads a whole body and decompresses it according to encoding. sizeHint is the length
+// that the client announced, or negative. The error is a *refusal or that of the connection.
+// The caller must release the buffer, also after an error.
 func (br *bodyReader) read(src io.Reader, h *share.Holder, encoding string, sizeHint int64) (*buffer, error) {
 	buf, _ := br.buffers.Get().(*buffer)
 	if buf == nil || !br.core.reserve(h, cap(buf.bytes)) {
-		buf = new(buffer) // which takes no more than this body needs
+		buf = new(buffer) // it grows only as this body needs
 	}
 	buf.counted, buf.holder = cap(buf.bytes), h
 
@@ -66,8 +64,8 @@ func (br *bodyReader) read(src io.Reader, h *share.Holder, encoding string, size
 		if sizeHint > int64(br.core.cfg.MaxBatchBytes) {
 			return buf, br.core.errTooLarge
 		}
-		// One byte more than announced, so that the end is met without growing. A
-		// client that announces much and sends little gets no more than this.
+		// One byte more than announced, so that the end is found without growing. A client that
+		// announces much and sends little gets no more than this.
 		if sizeHint >= 0 {
 			if err := br.grow(buf, int(min(sizeHint+1, maxFirstBytes))); err != nil {
 				return buf, err
@@ -82,7 +80,7 @@ func (br *bodyReader) read(src io.Reader, h *share.Holder, encoding string, size
 	return buf, errUnknownCE
 }
 
-// release gives a buffer back.
+// release returns a buffer to the pool.
 func (br *bodyReader) release(buf *buffer) {
 	br.core.free(buf.holder, buf.counted)
 	buf.counted, buf.holder = 0, nil
@@ -114,7 +112,7 @@ func (br *bodyReader) fill(buf *buffer, src io.Reader) error {
 	}
 }
 
-// grow makes room for n bytes in all, or for as many as a body may have.
+// grow makes the capacity n bytes, or the maximum for a body if that is less.
 func (br *bodyReader) grow(buf *buffer, n int) error {
 	n = min(n, br.core.cfg.MaxBatchBytes+1)
 	if n <= cap(buf.bytes) {
@@ -160,8 +158,8 @@ func (br *bodyReader) readZstd(buf *buffer, src io.Reader) error {
 	z, _ := br.zstds.Get().(*zstd.Decoder)
 	if z == nil {
 		var err error
-		// With a concurrency of 1 the decoder starts no goroutines, so that one
-		// that the pool drops leaves nothing behind.
+		// With a concurrency of 1 the decoder starts no goroutines, so that none leak when the
+		// pool drops it.
 		z, err = zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true),
 			zstd.WithDecoderMaxWindow(zstdWindowBytes), zstd.WithDecoderMaxMemory(uint64(br.core.cfg.MaxBatchBytes)+zstdWindowBytes))
 		if err != nil {
@@ -172,7 +170,7 @@ func (br *bodyReader) readZstd(buf *buffer, src io.Reader) error {
 	if err == nil {
 		err = br.fill(buf, z)
 	}
-	_ = z.Reset(nil) // forget src; an error tells that there is nothing to read
+	_ = z.Reset(nil) // drop the reference to src; the error only reports the empty input
 	br.zstds.Put(z)
 	switch {
 	case errors.Is(err, zstd.ErrDecoderSizeExceeded):
@@ -183,8 +181,8 @@ func (br *bodyReader) readZstd(buf *buffer, src io.Reader) error {
 	return in.blame(err)
 }
 
-// A sourceReader remembers whether it was the source that failed: a connection
-// that broke is not a damaged body.
+// A sourceReader records errors of the source, so that a broken connection is not taken for
+// a damaged body.
 type sourceReader struct {
 	src io.Reader
 	err error
@@ -198,8 +196,8 @@ func (s *sourceReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// blame turns an error of a decompressor into errDamaged, unless the source or a bound
-// caused it.
+// blame replaces an error of a decompressor by errDamaged, unless the source or a limit caused
+// it.
 func (s *sourceReader) blame(err error) error {
 	if s.err != nil {
 		return s.err
@@ -210,26 +208,26 @@ func (s *sourceReader) blame(err error) error {
 	return errDamaged
 }
 
-// reserve takes n bytes of the memory for bodies and reports whether they were
-// there, and h's to take.
+// reserve reserves n bytes of the memory for bodies, charged to h, and reports whether they
+// were available.
 func (c *Core) reserve(h *share.Holder, n int) bool {
 	return c.reserveUpTo(h, n, int64(c.cfg.MaxBodyBytes))
 }
 
-// free gives them back.
+// free releases n reserved bytes.
 func (c *Core) free(h *share.Holder, n int) {
 	h.Give(share.Memory, int64(n))
 	c.bodyBytes.Add(int64(-n))
 }
 
-// reserveFor is reserve for a body that takes all bytes in all. Large ones may take
-// seven eighths of the memory, so that few who send much, or say that they will, do
-// not keep out the many who send one reading.
+// reserveFor is reserve for a body of all bytes in total. Large bodies may take at most seven
+// eighths of the memory, so that a few clients that send or announce large bodies do not
+// block the many that send single readings.
 func (c *Core) reserveFor(h *share.Holder, n, all int) bool {
 	if all <= c.smallBody() {
 		return c.reserve(h, n)
 	}
-	return c.reserveUpTo(h, n, c.mostLarge())
+	return c.reserveUpTo(h, n, c.maxLargeBytes())
 }
 
 func (c *Core) reserveUpTo(h *share.Holder, n int, most int64) bool {
@@ -239,27 +237,28 @@ func (c *Core) reserveUpTo(h *share.Holder, n int, most int64) bool {
 	}
 	c.bodyBytes.Add(int64(-n))
 	if held > most {
-		c.bodiesTight.Store(true) // and not for the sake of one that has its share
+		c.bodiesFull.Store(true) // not set if only the holder's share is exhausted
 	}
 	return false
 }
 
-// mostLarge is how much of the memory for bodies large ones may take.
-func (c *Core) mostLarge() int64 { return int64(c.cfg.MaxBodyBytes) / 8 * 7 }
+// maxLargeBytes returns the memory that large bodies may take.
+func (c *Core) maxLargeBytes() int64 { return int64(c.cfg.MaxBodyBytes) / 8 * 7 }
 
-// smallBody is the length of a body with one reading, and the byte behind it.
+// smallBody returns the largest size of the buffer of a single reading: its maximum length and
+// one byte.
 func (c *Core) smallBody() int { return c.cfg.MaxSingleBytes + 1 }
 
-// noMemoryFor reports whether a body of the announced length, which may be unknown,
-// is refused before it is read. From the first one for which there was no memory
-// until a quarter of what large ones may take is free, large ones do not begin:
-// otherwise many would be read in part, and none to its end.
-func (c *Core) noMemoryFor(length int64) bool {
-	if length >= 0 && length < int64(c.smallBody()) || !c.bodiesTight.Load() {
+// bodyMemoryFull reports whether a body of the announced length, which may be unknown, is refused
+// before it is read. Once a large body found no memory, further large ones are refused until
+// a quarter of the memory for large bodies is free: otherwise many would be read in part, and
+// none completely.
+func (c *Core) bodyMemoryFull(length int64) bool {
+	if length >= 0 && length < int64(c.smallBody()) || !c.bodiesFull.Load() {
 		return false
 	}
-	if c.bodyBytes.Load() <= c.mostLarge()/4*3 {
-		c.bodiesTight.Store(false)
+	if c.bodyBytes.Load() <= c.maxLargeBytes()/4*3 {
+		c.bodiesFull.Store(false)
 		return false
 	}
 	return true

@@ -17,8 +17,7 @@ import (
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
-// An Appender makes groups of readings durable. Package storage states what it
-// promises.
+// An Appender makes groups of readings durable. Package storage defines its contract.
 type Appender interface {
 	Append(group []*storage.Entry) error
 }
@@ -28,27 +27,27 @@ type Config struct {
 	Limits        vitals.Limits // accepted ranges; the zero Limits means vitals.DefaultLimits
 	IgnoreUnknown bool          // leave out unknown fields instead of refusing the reading
 
-	MaxSingleBytes int // of a reading, alone or in a batch, decompressed; default 16 KiB
-	MaxBatchBytes  int // of a batch, decompressed; default 32 MiB
+	MaxSingleBytes int // limit for a reading, alone or in a batch, decompressed; default 16 KiB
+	MaxBatchBytes  int // limit for a batch, decompressed; default 32 MiB
 	MaxReadings    int // in a batch; default 262,144
 	MaxGroup       int // readings in one commit; default 4096
 	MaxQueued      int // readings admitted and not yet answered; default 262,144
-	MaxBodyBytes   int // bytes of all bodies being read or decoded at one time; default 256 MiB
+	MaxBodyBytes   int // memory of all bodies that are read or decoded concurrently; default 256 MiB
 
-	Gate *gate.Gate // decides who may write; nil: everybody
+	Gate *gate.Gate // decides who may write; nil: every client
 
-	// MaxWait is how long the oldest admitted reading may have waited for its commit
-	// before further ones are refused. It bounds the time that a request takes once it
-	// is admitted, whatever the store can do in a second. Default 2 s.
+	// MaxWait bounds how long the oldest admitted reading may wait for its commit before
+	// further readings are refused. So it bounds the duration of an admitted request,
+	// whatever the throughput of the store. Default 2 s.
 	MaxWait time.Duration
 
-	Holders *share.Holders // divide MaxBodyBytes; nil: it is not divided
+	Holders *share.Holders // divide MaxBodyBytes; nil: no shares
 
-	// BodyTimeout bounds the time for a body that is compressed. Default 60 s, as the
-	// ReadTimeout of the server in front.
+	// BodyTimeout bounds the time for receiving a compressed body. Default 60 s, like the
+	// ReadTimeout of the server.
 	BodyTimeout time.Duration
 
-	Trace *tracing.Tracer // records where the time of requests went; nil: nobody does
+	Trace *tracing.Tracer // records the phases of requests; nil: disabled
 
 	Now func() time.Time // the server's clock; default time.Now
 }
@@ -81,44 +80,42 @@ func (cfg *Config) setDefaults() {
 	}
 }
 
-// A Core decides what becomes of the readings of a request. Its methods may be
-// called from many goroutines.
+// A Core processes the readings of requests. Its methods may be called from many goroutines.
 type Core struct {
 	cfg       Config
 	rules     *vitals.Validator
 	answers   *answers
 	committer *groupcommit.Committer[*storage.Entry]
-	queue     *admission // bounds what the committer is given
+	queue     *admission // bounds the committer's queue
 	jobsMu    sync.Mutex
 	jobs      jobList // guarded by jobsMu
 	draining  atomic.Bool
 	counters  counters
 
-	tooLargeSingle, tooMany string   // details that name a limit
+	tooLargeSingle, tooMany string   // details with a limit
 	errTooLarge             *refusal // of a batch's body
 
 	// bodyBytes counts the memory of bodies that are being read.
 	//
 	// Invariant: at most cfg.MaxBodyBytes.
-	bodyBytes   atomic.Int64
-	bodiesTight atomic.Bool // there was no memory for one; see noMemoryFor
+	bodyBytes  atomic.Int64
+	bodiesFull atomic.Bool // a large body found no memory; see bodyMemoryFull
 
-	// decoding has room for the large bodies that are decoded at one time.
-	// Decoding takes memory that is not counted yet, up to six times the body's
-	// length, and nothing but processor time: more at once would not be faster.
+	// decoding limits how many large bodies are decoded concurrently. Decoding takes up to
+	// six times the body's length of memory that is not counted yet, and is limited by the
+	// processors: more concurrency would not make it faster.
 	decoding chan struct{}
 
-	// waiting ends when Close gives up waiting for the store. Handlers wait for
-	// their commits with it, and not with their request's context: whether the
-	// client is still there changes nothing about what is being written, and the
-	// Done channel of each request would cost an allocation (docs/profiling.md).
-	// How many wait is bounded by queue.
-	waiting context.Context
-	giveUp  context.CancelFunc
+	// waiting is the context in which handlers wait for commits. It ends when Close stops
+	// waiting for the store. A request's own context is not used: a client that
+	// disconnects does not cancel its commit, and the Done channel of each request would
+	// cost an allocation (docs/profiling.md). queue bounds the number of waiting handlers.
+	waiting     context.Context
+	stopWaiting context.CancelFunc
 }
 
-// New returns a Core that commits through appender and refuses with problems.
-// The caller must Close it before it closes the store behind appender.
+// New returns a Core that commits through appender and answers refusals with problems. The
+// caller must Close it before it closes appender's store.
 func New(appender Appender, problems *problem.Set, cfg Config) (*Core, error) {
 	cfg.setDefaults()
 	rules, err := vitals.NewValidator(cfg.Limits)
@@ -140,26 +137,24 @@ func New(appender Appender, problems *problem.Set, cfg Config) (*Core, error) {
 		decoding: make(chan struct{}, maxDecoding),
 	}
 	c.committer = groupcommit.New(groupcommit.Options{MaxGroup: cfg.MaxGroup, OnFlush: c.counters.committed}, appender.Append)
-	c.waiting, c.giveUp = context.WithCancel(context.Background())
+	c.waiting, c.stopWaiting = context.WithCancel(context.Background())
 	return c, nil
 }
 
-// Drain makes the Core refuse what comes from now on. Requests that were admitted
-// are answered.
+// Drain makes the Core refuse new requests. Admitted requests are answered.
 func (c *Core) Drain() { c.draining.Store(true) }
 
-// Close drains the Core, waits until everything admitted is committed and
-// answered, and stops the committer. ctx bounds the wait; when it ends first,
-// those who still wait are told that the outcome is unknown.
+// Close drains the Core, waits until everything admitted is committed and answered, and stops
+// the committer. If ctx ends first, the waiting requests are answered with outcome-unknown.
 func (c *Core) Close(ctx context.Context) error {
 	c.Drain()
-	defer c.giveUp()
+	defer c.stopWaiting()
 	return c.committer.Close(ctx)
 }
 
-// full reports whether every reading is refused now: there is no room in the queue,
-// or the oldest in it has waited for too long.
+// full reports whether all readings are refused now: the queue is full, or its oldest reading
+// has waited too long.
 func (c *Core) full() bool { return c.queue.full() || c.stalled() }
 
-// stalled reports whether the oldest admitted reading has waited for too long.
+// stalled reports whether the oldest admitted reading has waited too long.
 func (c *Core) stalled() bool { return c.committer.Waited() > c.cfg.MaxWait }

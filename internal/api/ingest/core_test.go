@@ -29,9 +29,9 @@ func batch(device string, n int) string {
 	return "[" + b.String()[1:] + "]"
 }
 
-// A batch larger than a group is answered only when its last part is durable,
-// and its parts keep their order. Seen to fail when Commit stopped after the
-// first part.
+// TestSplitBatch checks that a batch larger than a group is answered only when its last part is
+// durable, and that its parts keep their order. Seen to fail when Commit stopped after the first
+// part.
 func TestSplitBatch(t *testing.T) { eachFront(t, testSplitBatch) }
 
 func testSplitBatch(t *testing.T, serve serveFunc) {
@@ -48,7 +48,7 @@ func testSplitBatch(t *testing.T, serve serveFunc) {
 	}
 }
 
-// What an error of the store is answered with. Nothing is ever called stored.
+// TestStoreErrors checks the answers to errors of the store. None may report a stored reading.
 func TestStoreErrors(t *testing.T) { eachFront(t, testStoreErrors) }
 
 func testStoreErrors(t *testing.T, serve serveFunc) {
@@ -60,7 +60,7 @@ func testStoreErrors(t *testing.T, serve serveFunc) {
 		retry  bool
 	}{
 		{"disk low", fmt.Errorf("%w: %w", storage.ErrNotWritten, storage.ErrDiskLow), 503, "disk-low", true},
-		{"failed before", fmt.Errorf("%w: %w", storage.ErrNotWritten, storage.ErrFailed), 503, "store-failed", true},
+		{"store failed before", fmt.Errorf("%w: %w", storage.ErrNotWritten, storage.ErrFailed), 503, "store-failed", true},
 		{"closed", fmt.Errorf("%w: %w", storage.ErrNotWritten, storage.ErrClosed), 503, "draining", true},
 		{"sync failed", errors.New("input/output error"), 500, "outcome-unknown", false},
 	} {
@@ -79,8 +79,8 @@ func testStoreErrors(t *testing.T, serve serveFunc) {
 	}
 }
 
-// The first part of a batch is safe, the second is refused: the answer must not
-// say that nothing was stored, and to send the batch again must be safe.
+// TestPartlyStored stores the first part of a batch and fails the second. The answer must not
+// say that nothing was stored, and sending the batch again must be safe.
 func TestPartlyStored(t *testing.T) { eachFront(t, testPartlyStored) }
 
 func testPartlyStored(t *testing.T, serve serveFunc) {
@@ -93,7 +93,7 @@ func testPartlyStored(t *testing.T, serve serveFunc) {
 	})
 	resp, text := post(t, srv, batch("d", 15), "")
 	if resp.StatusCode != 503 || !strings.Contains(text, "part of the batch was stored") {
-		t.Errorf("%d %s, want 503 that tells of the stored part", resp.StatusCode, text)
+		t.Errorf("%d %s, want 503 that mentions the stored part", resp.StatusCode, text)
 	}
 	full.Store(false)
 	if _, text = post(t, srv, batch("d", 10), ""); text != `{"stored":0,"duplicate":10}` {
@@ -101,7 +101,8 @@ func testPartlyStored(t *testing.T, serve serveFunc) {
 	}
 }
 
-// A full queue refuses at once, and what was admitted is answered.
+// TestFullQueue checks that a full queue rejects immediately, and that admitted readings are
+// answered.
 func TestFullQueue(t *testing.T) { eachFront(t, testFullQueue) }
 
 func testFullQueue(t *testing.T, serve serveFunc) {
@@ -118,7 +119,7 @@ func testFullQueue(t *testing.T, serve serveFunc) {
 	}
 	<-entered
 	polltest.Until(t, "the queue is full", func() bool { return core.Counters().Queued >= 10 })
-	// A queue without a bound takes it, and it would wait for what comes behind it.
+	// An unbounded queue would accept it, and the request would wait for the next commit.
 	let := sync.OnceFunc(func() { close(release) })
 	defer time.AfterFunc(polltest.Patience, let).Stop()
 	resp, text := post(t, srv, good, "")
@@ -134,7 +135,8 @@ func testFullQueue(t *testing.T, serve serveFunc) {
 	}
 }
 
-// A batch that is larger than the whole queue gets in when the queue is empty.
+// TestBatchLargerThanQueue checks that a batch larger than the queue is admitted when the queue
+// is empty.
 func TestBatchLargerThanQueue(t *testing.T) { eachFront(t, testBatchLargerThanQueue) }
 
 func testBatchLargerThanQueue(t *testing.T, serve serveFunc) {
@@ -144,7 +146,7 @@ func testBatchLargerThanQueue(t *testing.T, serve serveFunc) {
 	}
 }
 
-// Bodies that would need more memory than there is are refused.
+// TestBodyMemory checks that bodies that need more memory than available are refused.
 func TestBodyMemory(t *testing.T) { eachFront(t, testBodyMemory) }
 
 func testBodyMemory(t *testing.T, serve serveFunc) {
@@ -160,7 +162,7 @@ func testBodyMemory(t *testing.T, serve serveFunc) {
 	}
 }
 
-// Drain refuses what comes, and Close answers what was admitted.
+// TestDrain checks that Drain refuses new requests, and that Close answers admitted ones.
 func TestDrain(t *testing.T) { eachFront(t, testDrain) }
 
 func testDrain(t *testing.T, serve serveFunc) {
@@ -188,8 +190,8 @@ func testDrain(t *testing.T, serve serveFunc) {
 	}
 }
 
-// What a client sent before it went away is stored and counted, and its job is
-// used again only then.
+// TestClientGone checks that the reading of a client that has disconnected is stored and counted,
+// and that its job is reused only afterwards.
 func TestClientGone(t *testing.T) {
 	serve := fronts()["full"]
 	entered, release := make(chan struct{}, 100), make(chan struct{})
@@ -228,9 +230,9 @@ func TestClientGone(t *testing.T) {
 	}
 }
 
-// When Close gives up waiting for the store, those who wait are told that the
-// outcome is unknown, and their jobs are left to the committer. Seen to fail under
-// -race when Release put lost jobs back.
+// TestCloseGivesUp ends the context of Close before the store has answered. Waiting requests
+// must be answered with outcome-unknown, and their jobs left to the committer. Seen to fail
+// under -race when Release reused such jobs.
 func TestCloseGivesUp(t *testing.T) {
 	serve := fronts()["full"]
 	entered, release := make(chan struct{}, 10), make(chan struct{})
@@ -250,7 +252,7 @@ func TestCloseGivesUp(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	if err := core.Close(ctx); err == nil {
-		t.Error("Close returned no error while a group was under way")
+		t.Error("Close returned no error while a group was in progress")
 	}
 	wg.Wait()
 	if status != 500 || !strings.Contains(text, "#outcome-unknown") {
@@ -259,7 +261,7 @@ func TestCloseGivesUp(t *testing.T) {
 	close(release)
 }
 
-// Requests that arrive while a group is committed share the next one.
+// TestGroupsAreShared checks that requests that arrive during a commit share the next group.
 func TestGroupsAreShared(t *testing.T) { eachFront(t, testGroupsAreShared) }
 
 func testGroupsAreShared(t *testing.T, serve serveFunc) {
@@ -282,7 +284,7 @@ func testGroupsAreShared(t *testing.T, serve serveFunc) {
 			})
 		}
 		send(0)
-		first := <-groups // is committed until it is released
+		first := <-groups // its commit lasts until released
 		for client := 1; client < clients; client++ {
 			send(client)
 		}
@@ -300,7 +302,7 @@ func testGroupsAreShared(t *testing.T, serve serveFunc) {
 	}
 }
 
-// Clients that announce much and send nothing take no memory from others.
+// TestAnnouncedBodies checks that clients that announce much and send nothing take no memory.
 func TestAnnouncedBodies(t *testing.T) {
 	serve := fronts()["full"]
 	core, srv := serve(t, ingest.Config{MaxBodyBytes: 2 << 20}, nil)
@@ -310,12 +312,12 @@ func TestAnnouncedBodies(t *testing.T) {
 	}
 	polltest.Until(t, "all bodies have begun", func() bool { return core.Counters().BodyBytes >= 20*64<<10 })
 	if resp, text := post(t, srv, good, ""); resp.StatusCode != 200 {
-		t.Errorf("beside 20 announced bodies: %d %s, want 200", resp.StatusCode, text)
+		t.Errorf("with 20 announced bodies: %d %s, want 200", resp.StatusCode, text)
 	}
 }
 
-// A batch of refused elements is small on the wire and large in memory: what it
-// takes is counted until its answer is read.
+// TestRefusedBatchMemory sends a batch of refused elements, which is small in the request and
+// large in memory. Its memory must be counted until its answer was read.
 func TestRefusedBatchMemory(t *testing.T) {
 	serve := fronts()["full"]
 	core, srv := serve(t, ingest.Config{MaxBodyBytes: 4 << 20}, nil)
@@ -330,7 +332,7 @@ func TestRefusedBatchMemory(t *testing.T) {
 	polltest.Until(t, "no memory is held for bodies", func() bool { return core.Counters().BodyBytes == 0 })
 }
 
-// A batch of many groups goes in beside a client that sends all the time.
+// TestBatchBesideTraffic sends a batch of many groups while another client sends continuously.
 func TestBatchBesideTraffic(t *testing.T) {
 	serve := fronts()["full"]
 	_, srv := serve(t, ingest.Config{MaxGroup: 10, MaxQueued: 30}, nil)
@@ -353,7 +355,7 @@ func TestBatchBesideTraffic(t *testing.T) {
 	wg.Wait()
 }
 
-// unreadable is an Appender to which what it holds of device "damaged" cannot be read.
+// unreadable is an Appender whose records of the device "damaged" cannot be read.
 type unreadable struct{}
 
 func (unreadable) Append(group []*storage.Entry) error {
@@ -366,8 +368,8 @@ func (unreadable) Append(group []*storage.Entry) error {
 	return nil
 }
 
-// A reading that must be compared with what cannot be read is refused by itself: a single
-// one may be sent again, of a batch the others are settled.
+// TestUnreadable sends readings that must be compared with an unreadable record. A single one
+// gets a Retry-After; in a batch, the others are settled.
 func TestUnreadable(t *testing.T) {
 	for name, lane := range map[string]*ingest.FastLaneConfig{"full": nil, "fast": {ReadTimeout: polltest.Patience}} {
 		t.Run(name, func(t *testing.T) {

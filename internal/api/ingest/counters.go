@@ -9,20 +9,18 @@ import (
 	"github.com/pulsegate/pulsegate/internal/storage/groupcommit"
 )
 
-// counters count what became of readings and of requests, and observe the groups
-// that were committed.
+// counters counts the outcomes of readings and requests, and observes committed groups.
 type counters struct {
 	stored    atomic.Uint64           // readings that were new, or completed a stored one
 	duplicate atomic.Uint64           // readings that were stored already
-	refused   [numKinds]atomic.Uint64 // requests, or readings where the kind has an outcome
+	refused   [numKinds]atomic.Uint64 // requests, or readings if the kind has an outcome
 
 	groupReadings  metrics.Histogram
 	commitDuration metrics.Histogram
 }
 
-// newCounters returns counters whose histograms reach from one reading to the largest
-// usual group, and from a sync that a disk's own battery cuts short to a disk that
-// stalls.
+// newCounters returns counters whose histograms range from one reading to the largest usual
+// group, and from a sync to a battery-backed cache to a stalled disk.
 func newCounters() counters {
 	return counters{
 		groupReadings:  metrics.NewHistogram([]int64{1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096}, 1),
@@ -30,24 +28,24 @@ func newCounters() counters {
 	}
 }
 
-// committed observes a group, whatever came of it.
+// committed observes a group, also one whose flush failed.
 func (c *counters) committed(f groupcommit.Flush) {
 	c.groupReadings.Observe(int64(f.Items))
 	c.commitDuration.Observe(f.End.Sub(f.Start).Nanoseconds())
 }
 
-// Stored returns how many readings were new, or completed a stored one.
+// Stored returns the number of readings that were new or completed a stored one.
 func (c *Core) Stored() uint64 { return c.counters.stored.Load() }
 
-// Commits returns the counters of the group commit, and its queue now. It does
-// not allocate.
+// Commits returns the counters of the group commit and its current queue. It does not
+// allocate.
 func (c *Core) Commits() groupcommit.Stats { return c.committer.Stats() }
 
 // Describe implements prometheus.Collector.
 func (c *Core) Describe(ch chan<- *prometheus.Desc) { prometheus.DescribeByCollect(c, ch) }
 
-// Collect implements prometheus.Collector. Each figure is exact; together they are
-// not of one moment. docs/metrics.md lists the metrics.
+// Collect implements prometheus.Collector. Each value is exact, but they are not a consistent
+// snapshot. docs/metrics.md lists the metrics.
 func (c *Core) Collect(ch chan<- prometheus.Metric) {
 	show := func(kind prometheus.ValueType, name, help string, value float64) {
 		ch <- prometheus.MustNewConstMetric(prometheus.NewDesc(name, help, nil, nil), kind, value)
@@ -63,7 +61,7 @@ func (c *Core) Collect(ch chan<- prometheus.Metric) {
 	for k := range c.answers.kinds {
 		n := c.counters.refused[k].Load()
 		if kind(k) == refusedUnauthorized {
-			n += c.counters.refused[refusedCredentials].Load() // which has no label
+			n += c.counters.refused[refusedCredentials].Load() // these have no label of their own
 		}
 		switch in := &c.answers.kinds[k]; {
 		case in.outcome != "":

@@ -20,10 +20,10 @@ import (
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
-// crossedSigns are the signs of TestPromisesCrossed, with one letter each.
+// crossedSigns has the signs of TestPromisesCrossed, by one-letter names.
 var crossedSigns = []string{"spo2_pct", "heart_rate_bpm", "resting_heart_rate_bpm"}
 
-// A crossedReading is a reading of TestPromisesCrossed. Its values are 90 to 92; 0: none.
+// A crossedReading is a reading of TestPromisesCrossed. Its values are 90 to 92, or 0 for none.
 type crossedReading struct {
 	device string
 	ms     int
@@ -40,20 +40,20 @@ func (r crossedReading) String() string {
 	return text + "}"
 }
 
-// A crossedRecord is what is stored of a device and time.
+// A crossedRecord is the record of a device and time.
 type crossedRecord struct {
 	gateway string
 	shared  bool // a gateway other than its own has completed it
 	values  [3]int
 }
 
-// A crossedModel says what must become of each reading, by brute force.
+// A crossedModel computes the expected outcome of each reading by brute force.
 type crossedModel struct {
 	stored map[string]*crossedRecord
-	budget map[string]int // of gateways that may not read
+	budget map[string]int // of gateways without the read right
 }
 
-// settle takes a reading and returns the word for what becomes of it.
+// settle settles a reading and returns the expected outcome.
 func (m *crossedModel) settle(gateway string, r crossedReading, stated map[string]int) string {
 	key := fmt.Sprint(r.device, r.ms)
 	left, guarded := m.budget[gateway]
@@ -102,7 +102,7 @@ func (m *crossedModel) settle(gateway string, r crossedReading, stated map[strin
 	return "duplicate"
 }
 
-// wordOf reads what became of the only reading of a request, or of one in a batch.
+// wordOf returns the outcome of the only reading of a request, or of one in a batch.
 func wordOf(text string) string {
 	for mark, word := range map[string]string{
 		`"status":"stored"`: "stored", `"status":"duplicate"`: "duplicate", "states another value": "stated",
@@ -115,11 +115,11 @@ func wordOf(text string) string {
 	return text
 }
 
-// TestPromisesCrossed writes and reads with several tokens at random, readings that agree
-// and that do not, while the audit log can be written and while it cannot. Every answer
-// is the one that a model gives; what is stored never changes; a client that may not read
-// is told of no more contradictions than its budget has; nothing is exported without a
-// record; and what could not be recorded is counted in the log when it can be again.
+// TestPromisesCrossed writes and reads at random with several tokens, with readings that agree
+// or contradict, while the audit log works or fails. Every answer must be that of a model;
+// stored values must not change; a client without the read right must learn of no more
+// contradictions than its budget; nothing may be exported without a record; and events that
+// could not be recorded must be counted in the log when it works again.
 //
 // Seen to fail with the mutant guess-on.
 func TestPromisesCrossed(t *testing.T) { eachFront(t, testPromisesCrossed) }
@@ -131,7 +131,7 @@ func testPromisesCrossed(t *testing.T, serve serveFunc) {
 	k := newGuessKeyring(t)
 	store := storetest.NewMemory()
 	_, srv := serve(t, ingest.Config{Gate: k.gate}, nil)
-	srv.stop(t) // its store is its own
+	srv.stop(t) // it has its own store
 	odd := srv.odd
 	var lane *ingest.FastLaneConfig
 	if srv.lane != nil {
@@ -150,7 +150,7 @@ func testPromisesCrossed(t *testing.T, serve serveFunc) {
 	withheld, exports := uint64(0), 0
 	for n := range 1500 {
 		switch random.IntN(40) {
-		case 0: // the audit log breaks, or is mended
+		case 0: // the audit log fails, or works again
 			if works = !works; works {
 				mustDo(t, os.Remove(k.log), os.Rename(away, k.log))
 			} else {
@@ -158,12 +158,12 @@ func testPromisesCrossed(t *testing.T, serve serveFunc) {
 			}
 			continue
 		case 1:
-			req := httptest.NewRequest(http.MethodGet, fmt.Sprintf("/ppg-0?format=csv&from=%d", n), nil) // each of another range
+			req := httptest.NewRequest(http.MethodGet, fmt.Sprintf("/ppg-0?format=csv&from=%d", n), nil) // each with another range
 			req.Header.Set("Authorization", k.ppg)
 			rec := httptest.NewRecorder()
 			reads.Readings(rec, req)
 			if rec.Code == 404 && n < 100 {
-				continue // nothing is stored of it yet
+				continue // the device has no readings yet
 			}
 			if (rec.Code == 200) != works || rec.Code != 200 && rec.Code != 500 {
 				t.Fatalf("request %d: an export is answered %d, while the audit log works: %t", n, rec.Code, works)
@@ -230,16 +230,16 @@ func testPromisesCrossed(t *testing.T, serve serveFunc) {
 		}
 	}
 	if model.budget["bed-7"] != 0 || model.budget["bed-5"] != 0 || withheld < 20 || exports < 5 {
-		t.Errorf("budgets left %v, %d requests withheld, %d exports: too little was tried", model.budget, withheld, exports)
+		t.Errorf("budgets left %v, %d requests withheld, %d exports: want some of each, and a budget exhausted", model.budget, withheld, exports)
 	}
 	if n := k.gate.Refused(audit.Contradictions); n != withheld {
-		t.Errorf("%d requests noted, want %d", n, withheld)
+		t.Errorf("%d requests recorded, want %d", n, withheld)
 	}
 	mustDo(t, k.gate.Audit.Close())
 	checkCrossedLog(t, k.log, withheld)
 }
 
-// storedValues reads a record through the read API.
+// storedValues returns the values of a record, read through the query API.
 func storedValues(t *testing.T, reads *query.Handler, auth, device, ms string) (values [3]int) {
 	t.Helper()
 	req := httptest.NewRequest(http.MethodGet, fmt.Sprintf("/%s?from=%s&limit=1", device, ms), nil)
@@ -257,7 +257,7 @@ func storedValues(t *testing.T, reads *query.Handler, auth, device, ms string) (
 	return values
 }
 
-// checkCrossedLog adds up the refusals in an audit log, one by one and counted.
+// checkCrossedLog adds up the refusals in an audit log, both single and counted ones.
 func checkCrossedLog(t *testing.T, path string, want uint64) {
 	t.Helper()
 	file, err := os.Open(path)
@@ -283,11 +283,11 @@ func checkCrossedLog(t *testing.T, path string, want uint64) {
 		}
 	}
 	if got != want {
-		t.Errorf("the audit log knows of %d requests that were withheld, want %d", got, want)
+		t.Errorf("the audit log has %d requests with withheld readings, want %d", got, want)
 	}
 	for _, secret := range slices.Concat(crossedSigns, []string{"pgt_"}) {
 		if bytes.Contains(text, []byte(secret)) {
-			t.Errorf("the audit log holds %s", secret)
+			t.Errorf("the audit log contains %s", secret)
 		}
 	}
 }

@@ -1,17 +1,16 @@
-// Package ingest is the way of a reading from the bytes of a request to stable
-// storage: decode, validate, join a group, commit, answer.
+// Package ingest processes the readings of a request from its bytes to stable storage:
+// decode, validate, join a group, commit, answer.
 //
 // # Promise
 //
-// An answer that says stored, or duplicate, is made only after the store's sync
-// of that reading has returned without an error. Every reading of a request is
-// accounted for in its answer.
+// An answer with the status stored or duplicate is made only after the store's sync of that
+// reading has returned without an error. The answer to a request accounts for each of its
+// readings.
 //
 // # Core and fronts
 //
-// A [Core] is the part that knows no HTTP library. A front reads a request and
-// owns its bytes; it borrows a [Job] from the Core and takes it through three
-// steps:
+// A [Core] is independent of any HTTP library. A front reads a request and owns its bytes; it
+// borrows a [Job] from the Core and calls three methods:
 //
 //	job := core.Job()
 //	ok := job.Decode(body)      // body may be reused after this
@@ -19,18 +18,18 @@
 //	answer := job.Answer()      // valid until Release
 //	job.Release()
 //
-// Nothing in a Job refers to the body once Decode has returned.
+// A Job does not retain the body after Decode has returned.
 //
-// Where there is a [gate.Gate], a front asks it before it reads a body, and gives the
-// Job what it was granted: the readings are then of the gateway that it names, those
-// of other devices are refused, and all are charged to its rate. A Job that was
-// granted nothing lets no reading through.
+// If there is a [gate.Gate], a front authorizes a request before it reads the body, and passes
+// the result to the Job: readings are attributed to the token's gateway, readings of devices
+// that the token does not cover are refused, and all are charged to the token's rate. A Job
+// without authorization accepts no readings.
 //
-// [Core.Handler] is the front for net/http. [Core.FastLane] is a front for the usual
-// request alone, on an event loop: it hands the readings of many requests to the
-// committer at once, and every other request to net/http.
+// [Core.Handler] is the front for net/http. [Core.FastLane] is a front on an event loop for
+// the usual request only: it submits the readings of many requests to the committer together,
+// and leaves every other request to net/http.
 //
 // # Not here
 //
-// No storage and no routing. No reading of requests in the Core.
+// No storage and no routing. The Core does not read requests.
 package ingest

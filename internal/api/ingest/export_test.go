@@ -1,11 +1,11 @@
 package ingest
 
-// Counters are what tests wait for, and count.
+// Counters are the counters that tests compare and wait for.
 type Counters struct {
 	Stored, Conflict, Withheld, Invalid, Forbidden     uint64 // readings
 	Unauthorized, NoRight, TooManyReadings, Overloaded uint64 // requests
 
-	Queued, BodyBytes int64 // now
+	Queued, BodyBytes int64 // current values
 }
 
 // Counters returns the counters of c.

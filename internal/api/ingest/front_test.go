@@ -21,7 +21,7 @@ import (
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
-// settleAs is an Appender that settles every reading alike.
+// settleAs is an Appender that settles every reading with one outcome.
 type settleAs storage.Outcome
 
 func (o settleAs) Append(group []*storage.Entry) error {
@@ -31,30 +31,30 @@ func (o settleAs) Append(group []*storage.Entry) error {
 	return nil
 }
 
-// A server is a front of a core on a loopback port.
+// A server runs a front of a core on a loopback port.
 type server struct {
 	core   *ingest.Core
-	lane   *ingest.FastLane // nil: the full lane alone
+	lane   *ingest.FastLane // nil: only the full lane
 	http   *httptest.Server
 	client *http.Client
-	posts  atomic.Int64 // counts, if every third post is to be odd
+	posts  atomic.Int64 // counts posts if every third is to be unusual
 	odd    bool
 }
 
 func (s *server) addr() string { return s.http.Listener.Addr().String() }
 func (s *server) url() string  { return "http://" + s.addr() + "/v1/readings" }
 
-// A serveFunc starts a server on a store in memory. before, if there is one, is
-// called before each Append, and may fail it.
+// A serveFunc starts a server on an in-memory store. before, if not nil, is called before each
+// Append and may return its error.
 type serveFunc func(t *testing.T, cfg ingest.Config, before func([]*storage.Entry) error) (*ingest.Core, *server)
 
-// fronts are the ways in which a request reaches a core. Whatever a client can
-// tell must be the same by all of them:
+// fronts returns the ways in which a request reaches a core. A client must not be able to
+// distinguish them:
 //
-//   - full: net/http alone;
+//   - full: net/http only;
 //   - fast: both lanes on one port;
-//   - mixed: the same, and clients that now and then send what only the full lane
-//     takes, so that connections change lanes between two requests.
+//   - mixed: both lanes, with clients that sometimes send what only the full lane accepts,
+//     so that connections change lanes between two requests.
 func fronts() map[string]serveFunc {
 	return map[string]serveFunc{
 		"full": func(t *testing.T, cfg ingest.Config, before func([]*storage.Entry) error) (*ingest.Core, *server) {
@@ -73,21 +73,21 @@ func fronts() map[string]serveFunc {
 	}
 }
 
-// eachFront runs a test over every front.
+// eachFront runs a test with every front.
 func eachFront(t *testing.T, test func(t *testing.T, serve serveFunc)) {
 	for name, serve := range fronts() {
 		t.Run(name, func(t *testing.T) { test(t, serve) })
 	}
 }
 
-// serveMemory starts a server on a store in memory.
+// serveMemory starts a server on an in-memory store.
 func serveMemory(t testing.TB, cfg ingest.Config, before func([]*storage.Entry) error, lane *ingest.FastLaneConfig) *server {
 	t.Helper()
 	return serveOn(t, &appender{storetest.NewMemory(), before}, cfg, lane)
 }
 
-// serveOn starts a server, with a fast lane unless lane is nil, and ends it with
-// the test. tune may change the full lane.
+// serveOn starts a server, with a fast lane unless lane is nil, and stops it at the end of the
+// test. tune may change the full lane's server.
 func serveOn(t testing.TB, a ingest.Appender, cfg ingest.Config, lane *ingest.FastLaneConfig, tune ...func(*http.Server)) *server {
 	t.Helper()
 	if cfg.Now == nil {
@@ -107,7 +107,7 @@ func serveOn(t testing.TB, a ingest.Appender, cfg ingest.Config, lane *ingest.Fa
 		s.lane, err = core.FastLane(s.http.Listener, *lane)
 		if errors.Is(err, ingest.ErrNoFastLane) {
 			s.http.Listener.Close()
-			t.Skip("there is no fast lane on this system")
+			t.Skip("the fast lane is not supported on this system")
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -120,7 +120,7 @@ func serveOn(t testing.TB, a ingest.Appender, cfg ingest.Config, lane *ingest.Fa
 	return s
 }
 
-// stop ends a server, once, and looks at what it leaves behind.
+// stop stops the server, once, and checks that nothing is left.
 func (s *server) stop(t testing.TB) {
 	t.Helper()
 	if s.http == nil {
@@ -174,12 +174,12 @@ func post(t *testing.T, srv *server, body, encoding string) (*http.Response, str
 	return resp, string(text)
 }
 
-// request returns a request of the usual shape.
+// request returns a request of the usual form.
 func request(body string) string {
 	return fmt.Sprintf("POST /v1/readings HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
 }
 
-// dial connects to a server until the end of the test.
+// dial connects to a server. The connection is closed at the end of the test.
 func dial(t testing.TB, srv *server) *net.TCPConn {
 	t.Helper()
 	conn, err := net.Dial("tcp", srv.addr())
@@ -193,7 +193,7 @@ func dial(t testing.TB, srv *server) *net.TCPConn {
 	return conn.(*net.TCPConn)
 }
 
-// newCore is ingest.New for times that are small numbers.
+// newCore is ingest.New with limits that accept small numbers as times.
 func newCore(store ingest.Appender, problems *problem.Set, cfg ingest.Config) (*ingest.Core, error) {
 	if cfg.Limits == (vitals.Limits{}) {
 		cfg.Limits = vitals.DefaultLimits()

@@ -9,48 +9,49 @@ import (
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
-// # What a writer learns
+// # What a writer can learn
 //
-// The answer to a reading that is stored already shows whether its values are the stored
-// ones. A client that may read knows them anyway. A client that may only write could
-// find out any value by sending every possible one. Two rules make that slow:
+// The answer to a reading whose device and time are already stored shows whether its values
+// are the stored ones. A client with the read right can read them anyway. A client with only
+// the write right could find out a value by sending every possible one. Two rules make that
+// slow:
 //
-//   - A request states one value at most for each device, time and sign. Readings that
-//     state others are refused unread. See keepFirst.
-//   - Readings that contradict what another gateway wrote are counted. When their
-//     budget is spent, readings that would have to be compared with such are refused
-//     instead. See guard.
+//   - A request may state only one value for each device, time and sign. Readings with
+//     another value are refused without being compared. See refuseContradictions.
+//   - Readings that contradict another gateway's record are counted. Once the budget for
+//     these is exhausted, readings that would have to be compared with such records are
+//     refused instead. See guard.
 //
-// A gateway may compare what it wrote itself as often as it likes.
+// A gateway may compare readings with its own records without limit.
 
-// errStated is why a reading that states a second value is refused. Its text is for the
-// client.
+// errStated is the reason for refusing a reading that states a second value. Its text is sent
+// to the client.
 var errStated = errors.New("a reading before it in the request states another value")
 
-// guard returns the guard of j's readings; nil: none.
+// guard returns the guard of j's readings, or nil if they need none.
 func (j *Job) guard() storage.Guard {
-	if j.core.cfg.Gate == nil || j.permitted.pass.MayRead() {
+	if j.core.cfg.Gate == nil || j.permitted.access.MayRead() {
 		return nil
 	}
 	return (*guard)(j)
 }
 
-// A guard is a Job as a storage.Guard. Its methods run on the committer's goroutine,
-// while the Job waits.
+// A guard is a Job as a storage.Guard. Its methods run on the committer's goroutine, while the
+// Job waits.
 type guard Job
 
-func (g *guard) Take() bool { return g.core.cfg.Gate.TakeContradiction(&g.permitted.pass, g.began) }
-func (g *guard) Return()    { g.core.cfg.Gate.ReturnContradiction(&g.permitted.pass, g.began) }
+func (g *guard) Take() bool { return g.core.cfg.Gate.TakeContradiction(&g.permitted.access, g.began) }
+func (g *guard) Return()    { g.core.cfg.Gate.ReturnContradiction(&g.permitted.access, g.began) }
 
-// keepFirst refuses those of the decoded readings that state another value for a
-// device, time and sign than a reading before them.
-func (j *Job) keepFirst() {
+// refuseContradictions refuses the decoded readings that state another value for a device, time and sign
+// than an earlier reading of the request.
+func (j *Job) refuseContradictions() {
 	readings := j.batch.Readings
 	if !j.orderReadings() {
 		return
 	}
 	dropped := 0
-	var stated vitals.Values // of the device and time of the reading before in order
+	var stated vitals.Values // of the previous readings with the same device and time
 	for n, i := range j.order {
 		r := &readings[i]
 		if n == 0 || compareKeys(&readings[j.order[n-1]], r) != 0 {
@@ -77,9 +78,9 @@ func (j *Job) keepFirst() {
 	j.sortRefused()
 }
 
-// orderReadings fills j.order with the places of the readings, sorted by time and
-// device, those of one time and device in the order of arrival. It reports false when
-// they come in that order and each is of another, as in most batches.
+// orderReadings fills j.order with the indexes of the readings, sorted by time, device and
+// index. It returns false, and fills nothing, if the readings are already strictly ascending by
+// time and device, as in most batches.
 func (j *Job) orderReadings() bool {
 	readings := j.batch.Readings
 	ascending := true
@@ -99,7 +100,7 @@ func (j *Job) orderReadings() bool {
 	return true
 }
 
-// compareKeys compares what identifies readings.
+// compareKeys compares the times and devices of two readings.
 func compareKeys(a, b *vitals.Reading) int {
 	if a.TimeUnixMs != b.TimeUnixMs {
 		return cmp.Compare(a.TimeUnixMs, b.TimeUnixMs)
@@ -107,8 +108,7 @@ func compareKeys(a, b *vitals.Reading) int {
 	return a.Device.Compare(&b.Device)
 }
 
-// stateOnce adds values to those that were stated before, or returns a sign of which
-// another value was.
+// stateOnce adds values to stated, or returns a sign of which stated has another value.
 func stateOnce(stated, values *vitals.Values) (other vitals.Sign, ok bool) {
 	merged := *stated
 	for s := range vitals.Sign(vitals.NumSigns) {

@@ -21,12 +21,12 @@ import (
 	"github.com/pulsegate/pulsegate/internal/api/ingest"
 )
 
-// spo2 is a reading of a device at a time.
+// spo2 returns a reading of a device at a time.
 func spo2(device string, timeUnixMs int, tenths int) string {
 	return fmt.Sprintf(`{"device":%q,"time":%d,"spo2_pct":%d.%d}`, device, timeUnixMs, tenths/10, tenths%10)
 }
 
-// An answered batch.
+// An answered is the answer to a batch.
 type answered struct {
 	Stored, Duplicate int
 	Rejected          []struct {
@@ -54,8 +54,8 @@ func writeBatch(t *testing.T, srv *server, auth string, readings ...string) (a a
 	return a
 }
 
-// A client that may only write states every possible value of 25 stored ones in one
-// request. It learns nothing of those that it did not state first.
+// TestGuessInOneRequest sends every possible value of 25 stored ones in one request, with a
+// token without the read right. Only the first value of each may be compared.
 //
 // Seen to fail with the mutant guess-away.
 func TestGuessInOneRequest(t *testing.T) { eachFront(t, testGuessInOneRequest) }
@@ -67,7 +67,7 @@ func testGuessInOneRequest(t *testing.T, serve serveFunc) {
 	secret := map[string]int{}
 	for i := range devices {
 		device := fmt.Sprintf("ppg-%d", i)
-		secret[device] = least + rand.IntN(most-least) // the last one is stated first
+		secret[device] = least + rand.IntN(most-least) // never most, which is stated first
 		writeBatch(t, srv, k.ppg, spo2(device, 1000, secret[device]))
 	}
 	guesses := func(order func(n int) int) (all []string) {
@@ -86,7 +86,7 @@ func testGuessInOneRequest(t *testing.T, serve serveFunc) {
 	compared := 0
 	for i, r := range a.Rejected {
 		if r.Index != i {
-			t.Fatalf("rejected %d is reading %d", i, r.Index)
+			t.Fatalf("element %d of the rejected is reading %d", i, r.Index)
 		}
 		if r.Reason == "contradicts the stored value" {
 			compared++
@@ -95,25 +95,25 @@ func testGuessInOneRequest(t *testing.T, serve serveFunc) {
 		}
 	}
 	if compared != devices {
-		t.Errorf("%d readings were compared, want one of each device", compared)
+		t.Errorf("%d readings were compared, want one for each device", compared)
 	}
-	// The same in a random order, and beside new readings, which are stored. One of them is
-	// sent twice, and the first value of a device is right once in 101 times.
+	// The same in random order, and with new readings, which are stored. One of them is sent
+	// twice, and the first value of a device is right with a probability of 1/101.
 	rand.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
 	all = append(all, spo2("new", 1, 970), spo2("new", 1, 970), spo2("new", 1, 971), spo2("new", 2, 972))
 	a = writeBatch(t, srv, k.write, all...)
 	if a.Stored != 2 || a.Duplicate > 10 || a.Stored+a.Duplicate+len(a.Rejected) != len(all) {
 		t.Errorf("in a random order: %d stored, %d duplicates, %d rejected of %d", a.Stored, a.Duplicate, len(a.Rejected), len(all))
 	}
-	// Who may read may compare.
+	// A client with the read right may compare.
 	a = writeBatch(t, srv, k.ppg, guesses(func(n int) int { return most - n })...)
 	if a.Duplicate != devices || len(a.Rejected) != len(secret)*(most-least) {
-		t.Errorf("with the right to read: %d duplicates, %d rejected", a.Duplicate, len(a.Rejected))
+		t.Errorf("with the read right: %d duplicates, %d rejected", a.Duplicate, len(a.Rejected))
 	}
 }
 
-// A request states one value for each device, time and sign. What does not state
-// another one is taken as ever.
+// TestStateOnce checks that a request may state only one value for each device, time and sign,
+// and that other readings are accepted as usual.
 func TestStateOnce(t *testing.T) { eachFront(t, testStateOnce) }
 
 func testStateOnce(t *testing.T, serve serveFunc) {
@@ -144,10 +144,10 @@ func testStateOnce(t *testing.T, serve serveFunc) {
 	}
 }
 
-// guesses is a gate's budget in these tests, an hour.
+// guesses is the budget per hour of the gate in these tests.
 const guesses = 10
 
-// newGuessKeyring is newKeyring with a small budget.
+// newGuessKeyring is newKeyring with a small budget for contradictions.
 func newGuessKeyring(t *testing.T) *keyring {
 	t.Helper()
 	k := newKeyring(t)
@@ -161,9 +161,9 @@ func newGuessKeyring(t *testing.T) *keyring {
 	return k
 }
 
-// A client that may only write guesses in one request after another. When its budget is
-// spent, a right guess is answered as a wrong one is, until there is budget again; it is
-// in the audit log; and what is not a guess is taken as ever.
+// TestGuessBudget guesses in one request after another, with a token without the read right.
+// Once its budget is exhausted, right and wrong guesses must get the same answer until budget
+// is available again; the audit log must have it; and other readings are accepted as usual.
 //
 // Seen to fail with the mutant guess-on.
 func TestGuessBudget(t *testing.T) { eachFront(t, testGuessBudget) }
@@ -182,7 +182,7 @@ func testGuessBudget(t *testing.T, serve serveFunc) {
 	}
 	const spent = `429 {"type":"https://github.com/pulsegate/pulsegate/blob/main/docs/problems.md#too-many-contradictions"`
 	expect(k.ppg, spo2("ppg-1", 1000, 970), "200 ")
-	expect(k.write, spo2("ppg-1", 1000, 970), "duplicate") // costs nothing
+	expect(k.write, spo2("ppg-1", 1000, 970), "duplicate") // not charged
 	for i := range guesses {
 		expect(k.write, spo2("ppg-1", 1000, 900+i), "409 ")
 	}
@@ -195,10 +195,10 @@ func testGuessBudget(t *testing.T, serve serveFunc) {
 	const refused = `"field":"gateway","reason":"not compared with another gateway's reading, since too many have contradicted such; send it later"}`
 	expect(k.write, "["+spo2("ppg-1", 1000, 970)+","+spo2("ppg-1", 1001, 970)+"]", `207 {"stored":1,"duplicate":0,"rejected":[{"index":0,`+refused)
 	expect(k.write, "["+spo2("ppg-1", 1000, 971)+","+spo2("ppg-1", 1001, 970)+"]", `207 {"stored":0,"duplicate":1,"rejected":[{"index":0,`+refused)
-	expect(k.write, spo2("ppg-1", 1001, 971), "409 ") // his own
+	expect(k.write, spo2("ppg-1", 1001, 971), "409 ") // the gateway's own record
 	expect(k.write, `{"device":"ppg-1","time":1000,"heart_rate_bpm":60}`, "stored")
 	expect(k.write, spo2("ppg-1", 2000, 970), "stored")
-	for i := range 2 * guesses { // another token, which may read
+	for i := range 2 * guesses { // another token, with the read right
 		expect(k.ppg, spo2("ppg-1", 1000, 900+i), "409 ")
 	}
 	expect(k.slow, spo2("ppg-1", 1000, 970), "duplicate") // another token
@@ -211,7 +211,7 @@ func testGuessBudget(t *testing.T, serve serveFunc) {
 		t.Errorf("%d withheld and %d conflicts, want 5 and %d", c.Withheld, c.Conflict, 3*guesses+2)
 	}
 	if n := k.gate.Refused(audit.Contradictions); n != 5 {
-		t.Errorf("%d requests noted, want 5", n)
+		t.Errorf("%d requests recorded, want 5", n)
 	}
 	if err := k.gate.Audit.Close(); err != nil {
 		t.Fatal(err)
@@ -230,7 +230,7 @@ func testGuessBudget(t *testing.T, serve serveFunc) {
 	}
 }
 
-// Many connections at once spend no more of a budget than one could.
+// TestGuessBudgetAtOnce checks that concurrent connections cannot exceed a budget.
 func TestGuessBudgetAtOnce(t *testing.T) { eachFront(t, testGuessBudgetAtOnce) }
 
 func testGuessBudgetAtOnce(t *testing.T, serve serveFunc) {
@@ -267,7 +267,7 @@ func testGuessBudgetAtOnce(t *testing.T, serve serveFunc) {
 	}
 }
 
-// backwards returns batch with the last reading first.
+// backwards returns batch in reverse order.
 func backwards(device string, n int) string {
 	var readings []string
 	for i := range n {

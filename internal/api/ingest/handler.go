@@ -13,11 +13,11 @@ import (
 	"github.com/pulsegate/pulsegate/internal/wire/share"
 )
 
-// Handler returns the net/http front of c, for POST /v1/readings. It answers
-// every request, and needs of its server:
+// Handler returns the net/http front of c, for POST /v1/readings. It answers every request. Its
+// server must set:
 //
-//   - ReadTimeout, which bounds how long a body may take to arrive;
-//   - WriteTimeout, for clients that do not read their answer.
+//   - ReadTimeout, to bound how long a body may take to arrive;
+//   - WriteTimeout, to bound how long a client may take to read its answer.
 func (c *Core) Handler() http.Handler {
 	return &handler{core: c, bodies: bodyReader{core: c}}
 }
@@ -25,7 +25,7 @@ func (c *Core) Handler() http.Handler {
 type handler struct {
 	core   *Core
 	bodies bodyReader
-	paused atomic.Int64 // connections that are not read for a moment
+	paused atomic.Int64 // number of paused connections
 }
 
 func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -42,11 +42,11 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		h.refuse(w, r, &refusal{kind: refusedNoLength, detail: "Send a Content-Length, or a chunked body."})
 		return
 	}
-	if c.full() || c.noMemoryFor(r.ContentLength) {
+	if c.full() || c.bodyMemoryFull(r.ContentLength) {
 		h.refuseUnread(w, r)
 		return
 	}
-	holder := permitted.pass.Holder(c.cfg.Holders, gate.PeerOf(r))
+	holder := permitted.access.Holder(c.cfg.Holders, gate.PeerOf(r))
 	defer c.cfg.Holders.Put(holder)
 	job, more, err := h.receive(w, r, holder)
 	if err != nil {
@@ -58,7 +58,7 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		job.Commit(c.waiting)
 	}
 	answer := job.Answer()
-	job.slim()
+	job.releaseBuffers()
 	if answer.Write(w, r) != nil {
 		job.out = nil
 		return
@@ -68,9 +68,9 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// receive reads the body of a request and decodes it into a Job, which it borrows only
-// then: a client may take its time. It gives the body's memory back, since a commit may
-// take long, and a client that is refused may retry immediately.
+// receive reads the body of a request and decodes it into a Job. It borrows the Job only after
+// the body has arrived, which may take long. It releases the body's memory before the commit,
+// which may take long, and before a refusal, after which a client may retry immediately.
 func (h *handler) receive(w http.ResponseWriter, r *http.Request, holder *share.Holder) (job *Job, more bool, err error) {
 	t, now := h.core.traceOf(r), h.core.cfg.Now
 	t.begins(tracing.Read, now)
@@ -84,39 +84,38 @@ func (h *handler) receive(w http.ResponseWriter, r *http.Request, holder *share.
 	job.trace, job.holder = t, holder
 	t.begins(tracing.Decode, now)
 	defer t.ends(tracing.Decode, now)
-	if len(buf.bytes) > aloneBytes {
+	if len(buf.bytes) > largeBodyBytes {
 		h.core.decoding <- struct{}{}
 		defer func() { <-h.core.decoding }()
 	}
-	// The body may have been long in coming, and the token revoked meanwhile.
+	// The body may have taken long to arrive, and the token may have been revoked meanwhile.
 	if job.permitted, job.refusal = h.core.enter(gate.CredentialsOf(r), now()); job.refusal.kind != 0 {
 		return job, false, nil
 	}
 	return job, job.Decode(buf.bytes), nil
 }
 
-// Bodies longer than aloneBytes are decoded maxDecoding at a time. The committer
-// takes fewer readings than two processors decode.
+// At most maxDecoding bodies longer than largeBodyBytes are decoded concurrently. Two processors
+// decode more readings than the committer can commit.
 const (
-	aloneBytes  = 64 << 10
-	maxDecoding = 2
+	largeBodyBytes = 64 << 10
+	maxDecoding    = 2
 )
 
-// maxSkippedBytes is the length of a body that is read to be forgotten, so that its
-// connection can go on.
+// maxSkippedBytes is the length of the longest body that is read and discarded so that the
+// connection can be reused.
 const maxSkippedBytes = 64 << 10
 
-// refuseUnread answers a request for which there is no room, before a large body is
-// read.
+// refuseUnread answers a request when the server is overloaded, before a large body is read.
 func (h *handler) refuseUnread(w http.ResponseWriter, r *http.Request) {
 	if r.ContentLength < 0 || r.ContentLength > maxSkippedBytes {
-		w.Header().Set("Connection", "close") // it is cheaper than what would come
+		w.Header().Set("Connection", "close") // cheaper than reading the body
 		h.refuse(w, r, errOverloaded)
 		return
 	}
-	// net/http would read it all the same, after the handler. To send the answer
-	// before that takes EnableFullDuplex, with which Go 1.26's server panics when
-	// the handler has left a part of the body.
+	// net/http would read a small body anyway, after the handler. Sending the answer before
+	// that requires EnableFullDuplex, with which Go 1.26's server panics if the handler leaves
+	// a part of the body unread.
 	if _, err := io.Copy(io.Discard, r.Body); err != nil {
 		h.refuseBody(w, r, err)
 		return
@@ -125,7 +124,7 @@ func (h *handler) refuseUnread(w http.ResponseWriter, r *http.Request) {
 	h.pause(w, r)
 }
 
-// pause sends the answer, and then keeps the connection from being read for a moment.
+// pause sends the answer, and then stops reading the connection for a while.
 func (h *handler) pause(w http.ResponseWriter, r *http.Request) {
 	if r.Close || http.NewResponseController(w).Flush() != nil {
 		return
@@ -139,8 +138,8 @@ func (h *handler) pause(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// Overloaded returns a handler that refuses every request as overload does, and
-// ends its connection.
+// Overloaded returns a handler that refuses every request as overloaded, and closes its
+// connection.
 func (c *Core) Overloaded() http.Handler {
 	h := &handler{core: c}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -149,13 +148,13 @@ func (c *Core) Overloaded() http.Handler {
 	})
 }
 
-// maxPassedOver is the longest body that is passed over for the sake of the
-// connection, in bytes. net/http reads as much after a handler.
+// maxPassedOver is the length in bytes of the longest body that is read and discarded to keep
+// the connection. net/http reads as much after a handler.
 const maxPassedOver = 256 << 10
 
-// rejectEarly answers a request whose client may not send it. The answer does not wait
-// for the body. A short body is passed over after it, so that a client that has renewed
-// its token need not connect again; otherwise the connection ends.
+// rejectEarly answers a request before its body, if the client may not send it. A short body
+// is discarded after the answer, so that a client that renews its token need not connect again;
+// otherwise the connection is closed.
 func (h *handler) rejectEarly(w http.ResponseWriter, r *http.Request, why *refusal) {
 	out := http.NewResponseController(w)
 	switch {
@@ -168,27 +167,27 @@ func (h *handler) rejectEarly(w http.ResponseWriter, r *http.Request, why *refus
 		return
 	}
 	h.refuse(w, r, why)
-	_ = out.Flush() // an error means that the client has gone, which the next line finds
+	_ = out.Flush() // after an error, the next line fails too
 	if _, err := io.CopyN(io.Discard, r.Body, maxPassedOver+1); err != io.EOF {
-		// What follows could be taken for a request, by this server alone.
+		// The rest of the body could be parsed as a request by this server, but not by a proxy.
 		panic(http.ErrAbortHandler)
 	}
 }
 
-// refuse answers a request of which the body was not decoded.
+// refuse answers a request whose body was not decoded.
 func (h *handler) refuse(w http.ResponseWriter, r *http.Request, why *refusal) {
 	h.core.counters.refused[why.kind].Add(1)
 	answer := h.core.answerTo(why, new([]byte))
-	_ = answer.Write(w, r) // there is nobody left to tell
+	_ = answer.Write(w, r) // the client has disconnected
 }
 
 // refuseBody answers a request whose body could not be read.
 func (h *handler) refuseBody(w http.ResponseWriter, r *http.Request, err error) {
 	why, ok := errors.AsType[*refusal](err)
 	if !ok {
-		// The connection broke, or its framing is not valid, or it took too long. A
-		// client that is still there learns that nothing was stored. What is left of the
-		// body cannot be told from a request.
+		// The connection broke, its framing is invalid, or the body took too long. If the client
+		// is still connected, the answer tells it that nothing was stored. The rest of the body
+		// cannot be distinguished from a request, so close the connection.
 		w.Header().Set("Connection", "close")
 		why = errCutOff
 		if errors.Is(err, os.ErrDeadlineExceeded) {

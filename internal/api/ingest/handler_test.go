@@ -19,10 +19,10 @@ import (
 	"github.com/pulsegate/pulsegate/internal/storage"
 )
 
-// now is the server's clock in these tests.
+// now is the server's time in these tests.
 var now = time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
 
-// An appender is a store whose Append a test may replace.
+// An appender is a store whose Append can be replaced by a test.
 type appender struct {
 	ingest.Appender
 	before func(group []*storage.Entry) error
@@ -39,7 +39,7 @@ func (a *appender) Append(group []*storage.Entry) error {
 
 const good = `{"device":"ppg-000123","time":"2026-11-21T10:00:00.123Z","systolic_mmhg":121,"diastolic_mmhg":79,"spo2_pct":97.5,"heart_rate_bpm":72,"resting_heart_rate_bpm":58}`
 
-// with returns a single reading with some text in place of a member.
+// with returns a single reading with member as its last member.
 func with(member string) string { return `{"device":"d","time":1,` + member + `}` }
 
 func TestAccepted(t *testing.T) { eachFront(t, testAccepted) }
@@ -68,7 +68,8 @@ func testAccepted(t *testing.T, serve serveFunc) {
 	}
 }
 
-// Every row of the contract that refuses a request, with type, field and reason.
+// TestRefused checks every row of the contract that refuses a request, with its type, field and
+// reason.
 func TestRefused(t *testing.T) { eachFront(t, testRefused) }
 
 func testRefused(t *testing.T, serve serveFunc) {
@@ -110,7 +111,7 @@ func testRefused(t *testing.T, serve serveFunc) {
 		{"out of range", with(`"spo2_pct":100.01`), "", 422, "invalid-reading", "spo2_pct", "1 to 100 %"},
 		{"SFLOAT special", with(`"heart_rate_bpm":2047`), "", 422, "invalid-reading", "heart_rate_bpm", "range"},
 		{"no signal", with(`"heart_rate_bpm":0`), "", 422, "invalid-reading", "heart_rate_bpm", "no signal"},
-		{"too fine", with(`"spo2_pct":97.555`), "", 422, "invalid-reading", "spo2_pct", "decimals"},
+		{"too many decimals", with(`"spo2_pct":97.555`), "", 422, "invalid-reading", "spo2_pct", "decimals"},
 		{"half a pair", with(`"systolic_mmhg":120`), "", 422, "invalid-reading", "diastolic_mmhg", "together"},
 		{"pressures swapped", with(`"systolic_mmhg":80,"diastolic_mmhg":120`), "", 422, "invalid-reading", "systolic_mmhg", "above"},
 		{"no zone", `{"device":"d","time":"2026-11-21T10:00:00","spo2_pct":97}`, "", 422, "invalid-reading", "time", "zone"},
@@ -143,13 +144,13 @@ func testRefused(t *testing.T, serve serveFunc) {
 			}
 		})
 	}
-	// Nothing of all that was stored.
+	// None of these was stored.
 	if _, text := post(t, srv, `[`+with(`"spo2_pct":96`)+`]`, ""); text != `{"stored":1,"duplicate":0}` {
 		t.Errorf("after the refusals a first reading is answered %s", text)
 	}
 }
 
-// A raw request, for what a client library does not send.
+// raw sends a raw request, for requests that a client library does not send.
 func raw(t *testing.T, srv *server, request string) (*http.Response, string) {
 	t.Helper()
 	conn, err := net.Dial("tcp", srv.addr())
@@ -244,7 +245,7 @@ func testCompressed(t *testing.T, serve serveFunc) {
 		if resp.StatusCode != 413 || !strings.Contains(text, "too-large") {
 			t.Errorf("%s, bomb of %d bytes: %d %s, want 413", encoding, len(bomb), resp.StatusCode, text)
 		}
-		// The decoders are used again after each of these.
+		// The decoders are reused after each of these.
 		resp, text = post(t, srv, whole, encoding)
 		if resp.StatusCode != 200 || text != `{"stored":0,"duplicate":1}` {
 			t.Errorf("%s, again: %d %s", encoding, resp.StatusCode, text)

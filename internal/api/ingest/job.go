@@ -14,39 +14,36 @@ import (
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
-// A Job takes the readings of one request from its body to the answer. Borrow
-// one with [Core.Job] and give it back with [Job.Release]. It is used by one
-// goroutine at a time.
+// A Job processes the readings of one request, from its body to the answer. Borrow it with
+// [Core.Job] and return it with [Job.Release]. Only one goroutine at a time may use it.
 type Job struct {
 	core        *Core
 	decoder     *vitals.Decoder
-	ownsDecoder bool // no other Job has it
+	ownsDecoder bool // decoder is not shared
 
 	// batch holds the decoded readings; entries refer to them.
 	//
-	// Ownership: from Commit's call until the group is answered the two belong to
-	// the committer. A Job whose group may still be under way is never used again
-	// (see lost).
+	// Ownership: from the call of Commit until the group is answered, both belong to the
+	// committer. A Job whose group may still be in progress is never reused (see lost).
 	batch   vitals.Batch
 	entries []storage.Entry
-	refs    []*storage.Entry // of entries, those of one call of the committer
-	order   []int32          // of keepFirst
+	refs    []*storage.Entry // pointers to the entries of one committer call
+	order   []int32          // used by refuseContradictions
 
-	permitted permit
-	began     time.Time // when the request was there
-	uncovered int       // readings that the permit does not cover
-	trace     *trace    // nil: nobody records
+	permitted authorization
+	began     time.Time // when the request was received
+	uncovered int       // readings of devices that the token does not cover
+	trace     *trace    // nil: not recorded
 
-	refusal refusal // why the request is refused whole
+	refusal refusal // set if the request is refused as a whole
 	lost    bool    // the committer may still hold entries
 
-	// reserved is the memory that this Job has taken of Config.MaxBodyBytes, for
-	// what a batch holds and for its answer. A client that does not read its answer
-	// keeps it for as long.
+	// reserved is the memory, out of Config.MaxBodyBytes, that this Job has reserved for a
+	// batch and its answer. It is reserved until the client has read the answer.
 	reserved int
-	holder   *share.Holder // of reserved; nil: it is not divided
+	holder   *share.Holder // to which reserved is charged; nil: no shares
 
-	out []byte // the text of the answer, where it is not prepared
+	out []byte // text of an answer that is not prepared
 }
 
 // Job borrows a Job.
@@ -68,24 +65,23 @@ func (c *Core) newDecoder() *vitals.Decoder {
 	})
 }
 
-// What a pooled Job may keep. A larger one is left to the garbage collector, so
-// that one large batch does not hold its memory for ever.
+// Bounds of what a pooled Job may keep. A larger one is left to the garbage collector, so that
+// one large batch does not hold its memory forever.
 const (
 	maxKeptReadings = 4096
 	maxKeptOut      = 64 << 10
 )
 
-// Release gives j back. What Answer returned must not be used any more.
+// Release returns j to the Core. The Answer is no longer valid.
 func (j *Job) Release() {
-	if j.reset() && j.decoder != nil { // slim has given away what is worth keeping
+	if j.reset() && j.decoder != nil { // after releaseBuffers, nothing worth keeping is left
 		j.core.jobsMu.Lock()
 		defer j.core.jobsMu.Unlock()
 		j.core.jobs.put(j)
 	}
 }
 
-// reset makes j ready for another request, or reports that it is not to be used
-// for one.
+// reset prepares j for another request. It returns false if j must not be reused.
 func (j *Job) reset() bool {
 	j.core.free(j.holder, j.reserved)
 	j.holder, j.reserved = nil, 0
@@ -97,18 +93,17 @@ func (j *Job) reset() bool {
 	clear(j.refs)
 	j.entries, j.refs, j.out = j.entries[:0], j.refs[:0], j.out[:0]
 	j.refusal = refusal{}
-	j.permitted, j.uncovered, j.trace = permit{}, 0, nil
+	j.permitted, j.uncovered, j.trace = authorization{}, 0, nil
 	return true
 }
 
-// Decode reads the body, decompressed, of a request. It reports whether there is
-// something to commit; otherwise the answer is known already. It retains nothing
-// of body.
+// Decode decodes the decompressed body of a request. It reports whether there is something to
+// commit; if not, the answer is final. It does not retain body.
 func (j *Job) Decode(body []byte) bool {
 	return j.decodeAt(body, j.core.cfg.Now())
 }
 
-// decodeAt is Decode for a caller that knows the server's clock.
+// decodeAt is Decode with the server's current time.
 func (j *Job) decodeAt(body []byte, now time.Time) bool {
 	j.began = now
 	more := j.decode(body)
@@ -128,10 +123,10 @@ func (j *Job) decode(body []byte) bool {
 		j.refusal = c.refusalOf(err)
 		return false
 	}
-	j.keepPermitted()
+	j.keepAuthorized()
 	guard := j.guard()
 	if guard != nil && j.batch.Shape != vitals.Single {
-		j.keepFirst()
+		j.refuseContradictions()
 	}
 	switch {
 	case j.batch.Shape == vitals.Single && len(body) > c.cfg.MaxSingleBytes:
@@ -157,16 +152,15 @@ func (j *Job) decode(body []byte) bool {
 	return accepted > 0
 }
 
-// What a batch takes in memory, for each of its readings.
-// TestSizes holds the sizes of the types.
+// Memory of a batch for each of its readings. TestSizes checks the sizes of the types.
 const (
 	acceptedBytes = 152 + 40 + 4 + 8 + 4 // vitals.Reading, storage.Entry, index, ref and order
 	refusedBytes  = 40                   // vitals.FieldError
 	rejectedBytes = 112                  // of the answer: index, field and reason
 )
 
-// reserve takes the memory of the decoded batch, and of the longest answer that
-// it may get, and reports whether it was there.
+// reserve reserves memory for the decoded batch and the longest answer that it may get, and
+// reports whether it was available.
 func (j *Job) reserve() bool {
 	accepted, refused := len(j.batch.Readings), len(j.batch.Refused)
 	n := accepted*acceptedBytes + refused*refusedBytes + (accepted+refused)*rejectedBytes
@@ -178,9 +172,9 @@ func (j *Job) reserve() bool {
 	return true
 }
 
-// slim gives everything but the answer's text to the next request, before that
-// text is sent to a client that may take its time.
-func (j *Job) slim() {
+// releaseBuffers releases everything but the answer's text for reuse, before that text is sent to a
+// client that may read slowly.
+func (j *Job) releaseBuffers() {
 	if j.lost || j.reserved <= maxKeptOut {
 		return
 	}
@@ -193,7 +187,7 @@ func (j *Job) slim() {
 	next.Release()
 }
 
-// refusalOf says why the decoder took nothing of a body.
+// refusalOf returns the refusal for an error of the decoder.
 func (c *Core) refusalOf(err error) refusal {
 	if syntax, ok := errors.AsType[*vitals.SyntaxError](err); ok {
 		return refusal{kind: refusedMalformed, detail: fmt.Sprintf("byte %d: %s", syntax.Offset, syntax.Reason)}
@@ -207,8 +201,9 @@ func (c *Core) refusalOf(err error) refusal {
 	panic("ingest: the decoder returned an error that it does not document: " + err.Error())
 }
 
-// admit takes n of the decoded readings into the queue, and charges the request for
-// all. It reports whether there was room for both; otherwise the answer is known.
+// admit adds n of the decoded readings to the queue, and charges the request for all of its
+// readings. It returns false if the queue or the rate does not allow it; the answer is then
+// final.
 func (j *Job) admit(n int) bool {
 	if !j.core.queue.enter(n) {
 		j.refusal = refusal{kind: refusedOverloaded}
@@ -221,16 +216,16 @@ func (j *Job) admit(n int) bool {
 	return true
 }
 
-// admitted reports whether j's readings were handed to the committer, for a front
-// that asks before it looks at how that ended.
+// admitted reports whether j's readings were passed to the committer. It may be called before
+// the outcome is known.
 func (j *Job) admitted() bool { return j.refusal.kind == 0 && len(j.entries) > 0 }
 
-// Commit makes the decoded readings durable and waits for it, or for the end of
-// ctx. It enters one group with all of them; a batch larger than a group's limit
-// goes in several, one after another. Answer tells how it ended.
+// Commit makes the decoded readings durable, and waits until they are or ctx ends. They join one
+// group; a batch larger than the limit of a group is committed in several, one after another.
+// Answer returns the result.
 func (j *Job) Commit(ctx context.Context) {
 	c := j.core
-	n := min(len(j.entries), c.cfg.MaxGroup) // no more than that are in the queue at a time
+	n := min(len(j.entries), c.cfg.MaxGroup) // at most that many are in the queue at a time
 	if !j.admit(n) {
 		return
 	}
@@ -256,8 +251,8 @@ func appendRefs(refs []*storage.Entry, entries []storage.Entry) []*storage.Entry
 	return refs
 }
 
-// refuse takes an error of the committer or the store. partly says that readings of
-// the request were stored before.
+// refuse sets the refusal for an error of the committer or the store. partly means that
+// readings of the request were stored before.
 func (j *Job) refuse(err error, partly bool) {
 	notWritten := errors.Is(err, groupcommit.ErrNotWritten) || errors.Is(err, storage.ErrNotWritten)
 	switch {
@@ -270,8 +265,8 @@ func (j *Job) refuse(err error, partly bool) {
 		j.refusal.kind = refusedStoreFailed
 	default:
 		j.refusal.kind = refusedUnknown
-		// ctx may have ended while the group was under way: the committer then
-		// still holds the entries.
+		// ctx may have ended while the group was in progress: the committer then still holds
+		// the entries.
 		j.lost = true
 		return
 	}

@@ -1,33 +1,33 @@
 package ingest
 
-// A jobList keeps unused jobs. A sync.Pool in its place is emptied by every second
-// garbage collection, so that under a load of batches most jobs were made anew,
-// which was most of what brought the collections about.
+// A jobList keeps unused jobs. A sync.Pool would be emptied by every second garbage collection:
+// under a load of batches most jobs were then allocated again, which caused most of the
+// collections.
 //
-// Invariant: room is the sum of the kept jobs' rooms, and at most maxKeptRoom.
+// Invariant: capacity is the sum of the kept jobs' capacities, and at most maxKeptCapacity.
 type jobList struct {
-	jobs []*Job
-	room int
+	jobs     []*Job
+	capacity int
 }
 
 const (
-	// maxKeptRoom bounds the unused jobs that are kept in one place, by the
-	// readings that they have room for, each of which takes about 250 bytes.
-	maxKeptRoom = 1 << 15
+	// maxKeptCapacity bounds the capacity of the kept jobs, in readings; each takes about 250
+	// bytes.
+	maxKeptCapacity = 1 << 15
 
-	// decoderRoom is what a decoder counts.
-	decoderRoom = 16
+	// decoderCapacity is the least capacity that a job with its own decoder counts.
+	decoderCapacity = 16
 )
 
-// room returns how many readings j has room for, and what it counts besides.
-func (j *Job) room() int {
+// capacity returns the number of readings that count against maxKeptCapacity for j.
+func (j *Job) capacity() int {
 	if j.ownsDecoder {
-		return max(cap(j.batch.Readings), decoderRoom)
+		return max(cap(j.batch.Readings), decoderCapacity)
 	}
 	return max(cap(j.batch.Readings), 1)
 }
 
-// get returns the job that was used last, or nil when there is none.
+// get returns the job that was put last, or nil if there is none.
 func (l *jobList) get() *Job {
 	last := len(l.jobs) - 1
 	if last < 0 {
@@ -36,14 +36,14 @@ func (l *jobList) get() *Job {
 	j := l.jobs[last]
 	l.jobs[last] = nil
 	l.jobs = l.jobs[:last]
-	l.room -= j.room()
+	l.capacity -= j.capacity()
 	return j
 }
 
-// put keeps j, or leaves it to the garbage collector when enough are kept.
+// put keeps j, or leaves it to the garbage collector if enough jobs are kept.
 func (l *jobList) put(j *Job) {
-	if room := j.room(); l.room+room <= maxKeptRoom {
+	if n := j.capacity(); l.capacity+n <= maxKeptCapacity {
 		l.jobs = append(l.jobs, j)
-		l.room += room
+		l.capacity += n
 	}
 }

@@ -10,11 +10,11 @@ import (
 	"github.com/pulsegate/pulsegate/internal/storage"
 )
 
-// What becomes of readings and of requests is counted alike by every front, and shown
-// under one of the outcomes and reasons that docs/metrics.md lists.
+// TestCollect checks that every front counts readings and requests in the same way, with the
+// labels that docs/metrics.md lists.
 //
-// Seen to fail when a kind has no label, when the two kinds of bad credentials are not
-// added up, and when no flush is observed.
+// Seen to fail when a kind had no label, when the two kinds of bad credentials were not added
+// up, and when no flush was observed.
 func TestCollect(t *testing.T) { eachFront(t, testCollect) }
 
 func testCollect(t *testing.T, serve serveFunc) {

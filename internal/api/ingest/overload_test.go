@@ -18,10 +18,10 @@ import (
 	"github.com/pulsegate/pulsegate/internal/storage"
 )
 
-// A barrier holds every commit until it is opened.
+// A barrier blocks every commit until it is opened.
 type barrier struct {
-	entered chan struct{} // gets one for each commit that begins
-	release chan struct{} // closed: commits go through
+	entered chan struct{} // receives a value for each commit that begins
+	release chan struct{} // closed: commits continue
 }
 
 func newBarrier() *barrier { return &barrier{make(chan struct{}, 1<<16), make(chan struct{})} }
@@ -32,8 +32,8 @@ func (g *barrier) before([]*storage.Entry) error {
 	return nil
 }
 
-// fill sends batches of so many readings from connections of their own, which wait in
-// the queue until the barrier is opened. It returns a function that waits for them.
+// fill sends batches of the given numbers of readings on separate connections. They wait in the
+// queue until the barrier is opened. wait waits for their answers.
 func (g *barrier) fill(t *testing.T, core *ingest.Core, srv *server, readings ...int) (wait func()) {
 	t.Helper()
 	var wg sync.WaitGroup
@@ -52,10 +52,10 @@ func (g *barrier) fill(t *testing.T, core *ingest.Core, srv *server, readings ..
 	return wg.Wait
 }
 
-// A server that is asked for more than it takes refuses at once, stores what it has
-// admitted and nothing else, and takes readings again when there is room.
+// TestOverload overloads a server. It must reject immediately, store what it has admitted and
+// nothing else, and accept readings again when the queue has space.
 //
-// Seen to fail when the room is without end, and when an answer of 503 has no Retry-After.
+// Seen to fail when the queue was unbounded, and when an answer of 503 had no Retry-After.
 func TestOverload(t *testing.T) {
 	eachFront(t, func(t *testing.T, serve serveFunc) {
 		g := newBarrier()
@@ -73,14 +73,14 @@ func TestOverload(t *testing.T) {
 			t.Errorf("%d readings stored, %d requests refused; want 20 and 3", c.Stored, c.Overloaded)
 		}
 		if _, text := post(t, srv, good, ""); text != `{"status":"stored"}` {
-			t.Errorf("when there is room: %s", text)
+			t.Errorf("when the queue has space: %s", text)
 		}
 	})
 }
 
-// Clients that were refused at one moment are told different times to come back.
+// TestOverloadJitter checks that clients that were rejected together get different Retry-After.
 //
-// Seen to fail when every client is told the least.
+// Seen to fail when every client got the least.
 func TestOverloadJitter(t *testing.T) {
 	eachFront(t, func(t *testing.T, serve serveFunc) {
 		g := newBarrier()
@@ -89,7 +89,7 @@ func TestOverloadJitter(t *testing.T) {
 		var mu sync.Mutex
 		told := map[int]int{}
 		var wg sync.WaitGroup
-		for range 100 { // each with a connection of its own: none pauses for another
+		for range 100 { // each with its own connection: pauses do not add up
 			wg.Go(func() {
 				resp, _ := raw(t, srv, strings.Replace(request(good), "Host", "Connection: close\r\nHost", 1))
 				seconds, err := strconv.Atoi(resp.Header.Get("Retry-After"))
@@ -102,21 +102,21 @@ func TestOverloadJitter(t *testing.T) {
 			})
 		}
 		wg.Wait()
-		// Of 100, fewer than four different ones of five come about in less than one
-		// of a thousand million runs.
+		// With 100 clients, fewer than four of five different values have a probability of less
+		// than one in a thousand million.
 		if len(told) < 4 {
-			t.Errorf("told %v, want spread over 1 to 5", told)
+			t.Errorf("got %v, want values spread over 1 to 5", told)
 		}
 		close(g.release)
 		wait()
 	})
 }
 
-// A client that does not keep to Retry-After, but asks again at once, is refused a
-// few times a second, not as often as it can ask: what it asks in between is not
-// read. Whatever it has sent is answered in the end.
+// TestOverloadRudeClient ignores Retry-After. The client must be rejected only a few times per
+// second, because its connection is not read in between. All its requests must be answered in
+// the end.
 //
-// Seen to fail when neither lane pauses: 400 refusals took 0.02 s.
+// Seen to fail when neither lane paused: 400 rejections took 0.02 s.
 func TestOverloadRudeClient(t *testing.T) {
 	eachFront(t, func(t *testing.T, serve serveFunc) {
 		g := newBarrier()
@@ -136,13 +136,13 @@ func TestOverloadRudeClient(t *testing.T) {
 				t.Errorf("answer %s, want 503", got)
 			}
 		}
-		// A pause of 100 ms comes after each refusal. A slow machine makes it longer.
+		// Each rejection is followed by a pause of at least 100 ms.
 		if n, took := core.Counters().Overloaded, time.Since(start); n > 2+2*uint64(took/(100*time.Millisecond)) {
 			t.Errorf("%d refusals within %v: the connection is read without a pause", n, took)
 		}
 		close(g.release)
 		wait()
-		inVain := int(core.Counters().Overloaded) - 8 // from now on there is room
+		inVain := int(core.Counters().Overloaded) - 8 // from now on the queue has space
 		refused := 0
 		for _, got := range answers(t, in, requests-8) {
 			if strings.HasPrefix(got, "503 ") {
@@ -150,17 +150,17 @@ func TestOverloadRudeClient(t *testing.T) {
 			}
 		}
 		if refused != inVain {
-			t.Errorf("of %d further requests %d are refused, want the %d for which there was no room yet", requests-8, refused, inVain)
+			t.Errorf("of %d further requests %d are refused, want the %d sent while the queue was full", requests-8, refused, inVain)
 		}
 	})
 }
 
-// While there is no room, the full lane refuses before it has read a body: a large
-// one is not waited for, and ends the connection; behind a small one the connection
-// goes on. (TestFullQueueReadsNoBody does the same for the fast lane.)
+// TestOverloadReadsNoBody checks that while the queue is full, the full lane rejects before it
+// has read a body: for a large body it does not wait, and closes the connection; after a small
+// one the connection stays open. (TestFullQueueReadsNoBody tests the fast lane.)
 //
-// Seen to fail without the check at the head of ServeHTTP, which waits for the body,
-// and with net/http's EnableFullDuplex, which panics behind an unread body.
+// Seen to fail without the check at the start of ServeHTTP, which then waited for the body, and
+// with net/http's EnableFullDuplex, which panicked after an unread body.
 func TestOverloadReadsNoBody(t *testing.T) {
 	g := newBarrier()
 	core, srv := fronts()["full"](t, ingest.Config{MaxGroup: 1, MaxQueued: 1}, g.before)
@@ -201,11 +201,11 @@ func TestOverloadReadsNoBody(t *testing.T) {
 	}
 }
 
-// From the first batch that does not fit, the queue counts as full until an eighth of
-// it is empty: batches are then not read and decoded to be refused.
+// TestOverloadLowWater checks that once a batch did not fit, the queue counts as full until an
+// eighth of it is empty: meanwhile batches are not read and decoded.
 //
-// Seen to fail when admit does not set tight, and when leave does not take it back.
-func TestOverloadTight(t *testing.T) {
+// Seen to fail when admit did not set wasFull, and when leave did not reset it.
+func TestOverloadLowWater(t *testing.T) {
 	eachFront(t, func(t *testing.T, serve serveFunc) {
 		g := &barrier{make(chan struct{}, 100), make(chan struct{}, 100)}
 		core, srv := serve(t, ingest.Config{MaxGroup: 40, MaxQueued: 80}, g.before)
@@ -214,7 +214,7 @@ func TestOverloadTight(t *testing.T) {
 		if resp, _ := post(t, srv, batch("large", 10), ""); resp.StatusCode != 503 {
 			t.Errorf("a batch that does not fit: %d, want 503", resp.StatusCode)
 		}
-		// There is room for this one, but a queue of 75 is above seven eighths of 80.
+		// This one would fit, but a queue of 75 is above seven eighths of 80.
 		if resp, text := post(t, srv, "nonsense", ""); resp.StatusCode != 503 {
 			t.Errorf("the next request was decoded: %d %s, want 503", resp.StatusCode, text)
 		}
@@ -230,10 +230,10 @@ func TestOverloadTight(t *testing.T) {
 	})
 }
 
-// Readings are refused while the oldest in the queue has waited for too long, however
-// much room there is, and taken again when the store goes on.
+// TestOverloadMaxWait checks that readings are rejected while the oldest in the queue has waited
+// too long, even if the queue has space, and accepted again when the store continues.
 //
-// Seen to fail when full does not ask for the wait.
+// Seen to fail when full did not check the wait.
 func TestOverloadMaxWait(t *testing.T) {
 	eachFront(t, func(t *testing.T, serve serveFunc) {
 		g := newBarrier()
@@ -241,11 +241,11 @@ func TestOverloadMaxWait(t *testing.T) {
 		wait := g.fill(t, core, srv, 1)
 		for i, deadline := 0, time.Now().Add(polltest.Patience); ; i++ {
 			if time.Now().After(deadline) {
-				t.Fatal("a store that does not go on leads to no refusal")
+				t.Fatal("a stalled store does not cause rejections")
 			}
 			conn := dial(t, srv)
 			send(t, conn, request(reading("d", i)))
-			// Those who came in time wait for the store, as the first does.
+			// Requests admitted before wait for the store, like the first one.
 			if err := conn.SetReadDeadline(time.Now().Add(200 * time.Millisecond)); err != nil {
 				t.Fatal(err)
 			}
@@ -261,13 +261,13 @@ func TestOverloadMaxWait(t *testing.T) {
 		wait()
 		polltest.Until(t, "the queue is empty", func() bool { return core.Counters().Queued == 0 })
 		if _, text := post(t, srv, good, ""); text != `{"status":"stored"}` {
-			t.Errorf("when the store goes on: %s", text)
+			t.Errorf("when the store continues: %s", text)
 		}
 	})
 }
 
-// The lanes share the queue: while clients of one lane ask without end and are refused
-// again and again, a client of the other is served as well.
+// TestOverloadLanesShare checks that a client of one lane is served while clients of the other
+// one send and are rejected continuously.
 func TestOverloadLanesShare(t *testing.T) {
 	for name, rude := range map[string]string{
 		"rude in the fast lane": request(good),
@@ -275,7 +275,7 @@ func TestOverloadLanesShare(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			srv := fast(t, ingest.Config{MaxGroup: 8, MaxQueued: 8}, ingest.FastLaneConfig{}, func([]*storage.Entry) error {
-				time.Sleep(time.Millisecond) // as a disk takes its time: the queue fills meanwhile
+				time.Sleep(time.Millisecond) // like a disk, so that the queue fills
 				return nil
 			})
 			var stop atomic.Bool
@@ -306,17 +306,17 @@ func TestOverloadLanesShare(t *testing.T) {
 	}
 }
 
-// Few who send large bodies, or say that they will, do not keep out those who send one
-// reading: an eighth of the memory is theirs. When there was no memory for a large
-// body, further ones are refused before they are read, until a part of it is free.
+// TestOverloadBodies checks that a few clients that send or announce large bodies do not block
+// clients that send single readings, for which an eighth of the memory is reserved. Once a large
+// body found no memory, further ones are refused before they are read, until some is free.
 //
-// Seen to fail when reserveFor does not tell the two apart, and when ServeHTTP does not ask
-// noMemoryFor.
+// Seen to fail when reserveFor did not distinguish the two, and when ServeHTTP did not call
+// bodyMemoryFull.
 func TestOverloadBodies(t *testing.T) {
 	core, srv := fronts()["full"](t, ingest.Config{MaxBodyBytes: 1 << 20}, nil)
 	head := "POST /v1/readings HTTP/1.1\r\nHost: x\r\nContent-Length: 500000\r\n\r\n"
 	var conns []*net.TCPConn
-	for range 30 { // which would take nearly twice the memory
+	for range 30 { // together nearly twice the memory
 		conn := dial(t, srv)
 		conns = append(conns, conn)
 		before := core.Counters()
@@ -331,14 +331,14 @@ func TestOverloadBodies(t *testing.T) {
 	}
 	for i := range 50 {
 		if resp, text := post(t, srv, reading("d", i), ""); resp.StatusCode != 200 {
-			t.Fatalf("a reading beside large bodies: %d %s, want 200", resp.StatusCode, text)
+			t.Fatalf("a reading during large bodies: %d %s, want 200", resp.StatusCode, text)
 		}
 	}
 	if resp, _ := raw(t, srv, head+strings.Repeat(" ", 300_000)); resp.StatusCode != 503 {
 		t.Errorf("a large body for which there is no memory: %d, want 503", resp.StatusCode)
 	}
 	if resp, _ := raw(t, srv, head); resp.StatusCode != 503 || !resp.Close {
-		t.Errorf("the next one, of which only the header has come: %d, closes: %v; want 503 and an end", resp.StatusCode, resp.Close)
+		t.Errorf("the next one, after its header only: %d, closes: %v; want 503 and an end", resp.StatusCode, resp.Close)
 	}
 	for _, conn := range conns {
 		conn.Close()

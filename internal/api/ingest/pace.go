@@ -6,16 +6,16 @@ import (
 	"time"
 )
 
-// Bounds of the time for compressed bodies.
+// The pace of compressed bodies.
 const (
-	// A compressed body must go on by paceBytes in each paceTime. A few bytes of it may
-	// hold the memory of a whole batch.
+	// A compressed body must make progress by paceBytes in each paceTime: even a few bytes
+	// may keep the memory of a whole batch reserved.
 	paceBytes = 4 << 10
 	paceTime  = 5 * time.Second
 )
 
-// paced returns the body of a request. Reads of one that is compressed end with
-// os.ErrDeadlineExceeded when it comes too slowly.
+// paced returns the body of a request. If the body is compressed, reads return
+// os.ErrDeadlineExceeded when it arrives too slowly.
 func (h *handler) paced(w http.ResponseWriter, r *http.Request) io.Reader {
 	if r.Header.Get("Content-Encoding") == "" {
 		return r.Body
@@ -24,12 +24,12 @@ func (h *handler) paced(w http.ResponseWriter, r *http.Request) io.Reader {
 	return &pacedReader{src: r.Body, out: http.NewResponseController(w), last: began.Add(h.core.cfg.BodyTimeout)}
 }
 
-// A pacedReader moves the deadline of a request while its body goes on.
+// A pacedReader extends the read deadline of a request while its body makes progress.
 type pacedReader struct {
 	src  io.Reader
 	out  *http.ResponseController
 	last time.Time // deadline of the whole body
-	due  int       // bytes until the deadline is moved
+	due  int       // bytes until the deadline is extended
 }
 
 func (p *pacedReader) Read(b []byte) (int, error) {
@@ -44,7 +44,7 @@ func (p *pacedReader) Read(b []byte) (int, error) {
 	n, err := p.src.Read(b)
 	p.due -= n
 	if err == io.EOF {
-		_ = p.out.SetReadDeadline(p.last) // the connection is read on while the request is answered
+		_ = p.out.SetReadDeadline(p.last) // net/http keeps reading while the request is answered
 	}
 	return n, err
 }

@@ -11,10 +11,10 @@ import (
 	"github.com/pulsegate/pulsegate/internal/storage"
 )
 
-// While one group is stuck in its commit, batches of every form are decompressed,
-// decoded and admitted, up to the bound on the queue; what is beyond it is refused
-// at once. When the commit ends, the next group takes all of them. (Seen to fail
-// when decoding waited for the commit: the queue then never fills.)
+// TestDecodeWhileCommitting checks that while a group is being committed, batches of every form
+// are decompressed, decoded and admitted, up to the bound on the queue, and further ones
+// rejected immediately. The next group must hold all of them. (Seen to fail when decoding waited
+// for the commit: the queue then did not fill.)
 func TestDecodeWhileCommitting(t *testing.T) { eachFront(t, testDecodeWhileCommitting) }
 
 func testDecodeWhileCommitting(t *testing.T, serve serveFunc) {

@@ -9,8 +9,8 @@ import (
 	"github.com/pulsegate/pulsegate/internal/wire/fastparse"
 )
 
-// A trace is what the Core fills in of a tracing.Request. The nil trace, which is
-// that of a request that nobody records, takes no notes.
+// A trace is a tracing.Request that the Core fills in. The nil trace, that of a request that is
+// not recorded, ignores all calls.
 type trace tracing.Request
 
 // traceOf returns the trace of a request, or nil.
@@ -21,15 +21,15 @@ func (c *Core) traceOf(r *http.Request) *trace {
 	return (*trace)(tracing.Of(r))
 }
 
-// flushed notes a group that holds so many readings of the request. Of several, the
-// phases reach from the first to the last.
+// flushed records a group with the given number of the request's readings. With several
+// groups, the phases extend from the first to the last.
 func (t *trace) flushed(f groupcommit.Flush, readings int) {
 	if t == nil {
 		return
 	}
 	t.Readings += readings
 	if f.Items == 0 {
-		return // it was not flushed, or that is not known
+		return // it was not flushed, or the outcome is unknown
 	}
 	if t.Groups == 0 {
 		t.Phases[tracing.Queue].End = f.Start
@@ -40,29 +40,28 @@ func (t *trace) flushed(f groupcommit.Flush, readings int) {
 	t.Groups++
 }
 
-// begins notes that a phase begins.
+// begins records the start of a phase.
 func (t *trace) begins(p tracing.Phase, now func() time.Time) {
 	if t != nil {
 		t.Phases[p].Start = now()
 	}
 }
 
-// ends notes that a phase has ended.
+// ends records the end of a phase.
 func (t *trace) ends(p tracing.Phase, now func() time.Time) {
 	if t != nil {
 		t.Phases[p].End = now()
 	}
 }
 
-// moves reports whether a request goes to the full lane for the sake of the trace
-// that it belongs to.
+// moves reports whether a request is moved to the full lane because it belongs to a trace.
 func (l *lane) moves(r fastparse.Request) bool {
 	return l.core.cfg.Trace != nil && r.Traceparent.End > 0
 }
 
-// trace records a request that is answered now, if it is sampled or was slow. Its
-// turn is nil if it was answered at once. The phases are those of the turn: the lane
-// decodes, queues and commits what came in it together.
+// trace records an answered request if it is sampled or was slow. t is the request's turn, or
+// nil if it was answered immediately. The phases are those of the turn, because the lane
+// decodes, queues and commits all requests of a turn together.
 func (l *lane) trace(t *turn, job *Job, status int) {
 	tracer := l.core.cfg.Trace
 	if tracer == nil {

@@ -22,12 +22,12 @@ import (
 
 const parent = "Traceparent: 00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01\r\n"
 
-// tracedRequest returns a request that belongs to a trace.
+// tracedRequest returns a request with a traceparent.
 func tracedRequest(body string) string {
 	return strings.Replace(request(body), "\r\n\r\n", "\r\n"+parent+"\r\n", 1)
 }
 
-// A tracedSpan is one as a collector reads it.
+// A tracedSpan is a span as a collector receives it.
 type tracedSpan struct {
 	Name, SpanID, ParentSpanID         string
 	StartTimeUnixNano, EndTimeUnixNano int64 `json:",string"`
@@ -46,8 +46,8 @@ func (s *tracedSpan) attribute(key string) string {
 	return ""
 }
 
-// traced returns a Tracer that records what share says, and a function that ends it
-// and returns the spans of each request, the request's own first.
+// traced returns a Tracer that samples the given share, and a function that closes it and returns
+// the spans of each request, the request's own first.
 func traced(t *testing.T, share float64) (*tracing.Tracer, func() [][]tracedSpan) {
 	t.Helper()
 	var mu sync.Mutex
@@ -105,22 +105,22 @@ func traced(t *testing.T, share float64) (*tracing.Tracer, func() [][]tracedSpan
 	}
 }
 
-// within reports phases that do not follow one another within their request.
+// within reports phases that overlap or are not within their request.
 func within(t *testing.T, spans []tracedSpan) {
 	t.Helper()
 	at := spans[0].StartTimeUnixNano
 	for _, s := range spans[1:] {
 		if s.StartTimeUnixNano < at || s.EndTimeUnixNano < s.StartTimeUnixNano || s.ParentSpanID != spans[0].SpanID {
-			t.Errorf("%s lies at %d to %d, behind %d", s.Name, s.StartTimeUnixNano, s.EndTimeUnixNano, at)
+			t.Errorf("%s is from %d to %d, before the end of the previous one at %d", s.Name, s.StartTimeUnixNano, s.EndTimeUnixNano, at)
 		}
 		at = s.EndTimeUnixNano
 	}
 	if at > spans[0].EndTimeUnixNano {
-		t.Errorf("the last phase ends at %d, behind its request at %d", at, spans[0].EndTimeUnixNano)
+		t.Errorf("the last phase ends at %d, after its request at %d", at, spans[0].EndTimeUnixNano)
 	}
 }
 
-// exchange sends requests on one connection and reads so many answers.
+// exchange sends requests on one connection and reads the given number of answers.
 func exchange(t *testing.T, srv *server, requests string, answers int) {
 	t.Helper()
 	conn := dial(t, srv)
@@ -131,7 +131,7 @@ func exchange(t *testing.T, srv *server, requests string, answers int) {
 	for strings.Count(text, "HTTP/1.1 ") < answers || !strings.HasSuffix(text, "}") {
 		n, err := conn.Read(buf)
 		if err != nil {
-			t.Fatalf("%v behind %q", err, text)
+			t.Fatalf("%v after %q", err, text)
 		}
 		text += string(buf[:n])
 	}
@@ -140,11 +140,10 @@ func exchange(t *testing.T, srv *server, requests string, answers int) {
 	}
 }
 
-// A request that belongs to a trace leaves the fast lane only if somebody records
-// the trace.
+// TestTraceparentMoves checks that a request with a traceparent leaves the fast lane only if
+// traces are recorded.
 //
-// Seen to fail when moves does not ask for a Tracer, and when it does not look at
-// the request.
+// Seen to fail when moves did not check for a Tracer, and when it did not check the request.
 func TestTraceparentMoves(t *testing.T) {
 	for _, on := range []bool{false, true} {
 		cfg := ingest.Config{Now: time.Now}
@@ -164,8 +163,8 @@ func TestTraceparentMoves(t *testing.T) {
 	}
 }
 
-// The phases of a request follow one another, in both lanes, and tell of the group
-// that its readings were committed with.
+// TestTracePhases checks that the phases of a request follow one another, in both lanes, and that
+// they have the group with which its readings were committed.
 func TestTracePhases(t *testing.T) {
 	for _, tt := range []struct {
 		name     string
@@ -205,8 +204,8 @@ func TestTracePhases(t *testing.T) {
 	}
 }
 
-// A request that waits behind a commit under way is recorded with the group that
-// holds it, and not with the one that it waited for.
+// TestTraceOfWaiting checks that a request that waits for a running commit is recorded with its
+// own group, and not with the one for which it waited.
 func TestTraceOfWaiting(t *testing.T) {
 	tr, end := traced(t, 1)
 	began, goOn := make(chan struct{}), make(chan struct{})

@@ -25,8 +25,8 @@ import (
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
-// A keyring is a gate with a token for each purpose. The tokens are values of an
-// Authorization header.
+// A keyring is a gate with a token for each purpose. The tokens are values of the Authorization
+// header.
 type keyring struct {
 	gate *gate.Gate
 	path string // of the token file
@@ -82,7 +82,7 @@ func newKeyring(t testing.TB) *keyring {
 	return k
 }
 
-// revoke revokes the tokens of a gateway. A server does not know before a Reload.
+// revoke revokes the tokens of a gateway. A server does not notice before a Reload.
 func (k *keyring) revoke(t testing.TB, gateway string) {
 	t.Helper()
 	of := name(t, gateway)
@@ -91,8 +91,7 @@ func (k *keyring) revoke(t testing.TB, gateway string) {
 	}
 }
 
-// authorized returns a request of the usual shape with an Authorization field for
-// each value.
+// authorized returns a request of the usual form with an Authorization field for each value.
 func authorized(body string, values ...string) string {
 	fields := ""
 	for _, value := range values {
@@ -101,7 +100,7 @@ func authorized(body string, values ...string) string {
 	return strings.Replace(request(body), "Content-Length", fields+"Content-Length", 1)
 }
 
-// Who may write what, in both lanes: verdict, type, field and header of the answer.
+// TestCredentials checks the answers to all kinds of credentials, in both lanes.
 func TestCredentials(t *testing.T) { eachFront(t, testCredentials) }
 
 func testCredentials(t *testing.T, serve serveFunc) {
@@ -142,7 +141,7 @@ func testCredentials(t *testing.T, serve serveFunc) {
 		{"a scheme alone", reading("x", 1), []string{"Bearer"}, 401, "#invalid-credentials", `error="invalid_token"`},
 		{"a typing error", reading("x", 1), []string{k.write[:30] + digit + k.write[31:]}, 401, "#invalid-credentials", `error="invalid_token"`},
 		{"cut off", reading("x", 1), []string{k.write[:50]}, 401, "#invalid-credentials", `error="invalid_token"`},
-		{"with something behind", reading("x", 1), []string{k.write + ", x"}, 401, "#invalid-credentials", `error="invalid_token"`},
+		{"with something after it", reading("x", 1), []string{k.write + ", x"}, 401, "#invalid-credentials", `error="invalid_token"`},
 		{"twice", reading("x", 1), []string{k.write, k.write}, 401, "#invalid-credentials", `error="invalid_token"`},
 		{"a good and an empty one", reading("x", 1), []string{k.write, ""}, 401, "#invalid-credentials", `error="invalid_token"`},
 		{"expired", reading("x", 1), []string{k.expired}, 401, "#invalid-credentials", `error="invalid_token"`},
@@ -158,7 +157,7 @@ func testCredentials(t *testing.T, serve serveFunc) {
 				`{"index":2,"field":"gateway","reason":"not the gateway that the credentials name"},` +
 				`{"index":3,"field":"spo2_pct","reason":"no signal"},` +
 				`{"index":5,"field":"device","reason":"the token is not for this device"}]}`, ""},
-		{"a batch without any that it may", "[" + reading("x", 1) + "]", []string{k.ppg}, 207, `{"stored":0,"duplicate":0,"rejected":[{"index":0,"field":"device"`, ""},
+		{"a batch without any covered device", "[" + reading("x", 1) + "]", []string{k.ppg}, 207, `{"stored":0,"duplicate":0,"rejected":[{"index":0,"field":"device"`, ""},
 	} {
 		text := authorized(tt.body, tt.auth...)
 		if srv.odd && srv.posts.Add(1)%3 == 0 {
@@ -181,12 +180,12 @@ func testCredentials(t *testing.T, serve serveFunc) {
 	defer mu.Unlock()
 	for device, gateway := range map[string]string{"a": "bed-7", "d": "bed-7", "ppg-1": "bed-8", "ppg-2": "bed-8", "ppg-4": "bed-8"} {
 		if stored[device] != gateway {
-			t.Errorf("%s is stored as of gateway %q, want %q", device, stored[device], gateway)
+			t.Errorf("%s is stored with gateway %q, want %q", device, stored[device], gateway)
 		}
 	}
 	for _, device := range []string{"x", "y", "ppg-x", "ppg-3"} {
 		if gateway, ok := stored[device]; ok {
-			t.Errorf("%s was stored, of gateway %q", device, gateway)
+			t.Errorf("%s was stored, with gateway %q", device, gateway)
 		}
 	}
 	c := srv.core.Counters()
@@ -194,12 +193,12 @@ func testCredentials(t *testing.T, serve serveFunc) {
 		t.Errorf("%d unauthorized, %d without the right, %d readings forbidden, %d invalid; want 14, 1, 5, 3", c.Unauthorized, c.NoRight, c.Forbidden, c.Invalid)
 	}
 	if n := k.gate.Refused(audit.NotCovered); n != 4 {
-		t.Errorf("%d requests noted for their devices, want 4", n)
+		t.Errorf("%d requests recorded for their devices, want 4", n)
 	}
 }
 
-// A token that is revoked is refused from the next request of an open connection
-// on, and one that is new is taken.
+// TestRevoked checks that a revoked token is refused from the next request of an open connection
+// on, and that a new token is accepted.
 func TestRevoked(t *testing.T) { eachFront(t, testRevoked) }
 
 func testRevoked(t *testing.T, serve serveFunc) {
@@ -216,7 +215,7 @@ func testRevoked(t *testing.T, serve serveFunc) {
 	}
 	expect(k.write, 1, "200 ")
 	k.revoke(t, "bed-7")
-	expect(k.write, 2, "200 ") // the server does not know yet
+	expect(k.write, 2, "200 ") // not reloaded yet
 	if err := k.gate.Tokens.Reload(); err != nil {
 		t.Fatal(err)
 	}
@@ -232,8 +231,8 @@ func testRevoked(t *testing.T, serve serveFunc) {
 	expect(k.write, 5, "401 ")
 }
 
-// A body that is under way when its token is revoked is refused, in a short request and
-// in one that the fast lane does not take.
+// TestRevokedUnderWay revokes a token while a body arrives, in a usual request and in one that
+// the fast lane does not accept. The request must be refused.
 //
 // Seen to fail with the mutant ask-once.
 func TestRevokedUnderWay(t *testing.T) { eachFront(t, testRevokedUnderWay) }
@@ -272,7 +271,7 @@ func testRevokedUnderWay(t *testing.T, serve serveFunc) {
 	}
 }
 
-// A token ends at its time, on an open connection too.
+// TestExpires checks that a token expires on an open connection too.
 func TestExpires(t *testing.T) { eachFront(t, testExpires) }
 
 func testExpires(t *testing.T, serve serveFunc) {
@@ -291,8 +290,8 @@ func testExpires(t *testing.T, serve serveFunc) {
 	}
 }
 
-// A token's rate: a burst, then 429 with a time to wait, and nothing stored of what
-// is refused. What the server itself refuses is not charged.
+// TestRate checks a token's rate: after a burst, requests get 429 with a Retry-After and are not
+// stored. Requests that the server rejects because of overload are not charged.
 func TestRate(t *testing.T) { eachFront(t, testRate) }
 
 func testRate(t *testing.T, serve serveFunc) {
@@ -322,11 +321,11 @@ func testRate(t *testing.T, serve serveFunc) {
 	}
 	const limited = `429 {"type":"https://github.com/pulsegate/pulsegate/blob/main/docs/problems.md#too-many-readings"`
 	expect(reading("d", 1), "200 ", 0, 0)
-	expect(`{"device":"d"}`, "422 ", 0, 0) // costs as much
+	expect(`{"device":"d"}`, "422 ", 0, 0) // charged like a valid one
 	expect(reading("d", 3), limited, 1, 3)
 	expect("nonsense", limited, 1, 3)
 	later.Store(int64(time.Second))
-	expect(batch("e", 100), `200 {"stored":100,"duplicate":0}`, 0, 0) // let in, and paid for later
+	expect(batch("e", 100), `200 {"stored":100,"duplicate":0}`, 0, 0) // admitted on credit
 	expect(reading("d", 4), limited, 100, 127)
 	later.Store(int64(100 * time.Second))
 	expect(reading("d", 5), limited, 1, 3)
@@ -334,7 +333,7 @@ func testRate(t *testing.T, serve serveFunc) {
 	expect(reading("d", 6), "200 ", 0, 0)
 	expect(reading("d", 7), limited, 1, 3)
 	later.Store(int64(102 * time.Second))
-	expect(batch("f", 10_000), `200 {"stored":10000,"duplicate":0}`, 0, 0) // a debt of hours is paid as well
+	expect(batch("f", 10_000), `200 {"stored":10000,"duplicate":0}`, 0, 0) // a credit of hours
 	expect(reading("d", 8), limited, 10_000, 10_000+5*60+2)
 	later.Store(int64(10_100 * time.Second))
 	expect(batch("g", 10_000), limited, 1, 4)
@@ -343,7 +342,8 @@ func testRate(t *testing.T, serve serveFunc) {
 	}
 }
 
-// A server that is too busy for a request takes nothing out of its token's rate.
+// TestOverloadIsNotCharged checks that a request rejected because of overload is not charged to
+// its token's rate.
 func TestOverloadIsNotCharged(t *testing.T) { eachFront(t, testOverloadIsNotCharged) }
 
 func testOverloadIsNotCharged(t *testing.T, serve serveFunc) {
@@ -376,9 +376,9 @@ func testOverloadIsNotCharged(t *testing.T, serve serveFunc) {
 	}
 }
 
-// Who has no token is answered before he has sent a body, however much of one he
-// has announced, and none of it is held. The connection goes on behind a short one.
-// Seen to fail when the gate was asked with the body at hand.
+// TestBodyOfStrangers checks that a client without a token is answered before it has sent its
+// body, however much it has announced, and that none of the body is kept. After a short body
+// the connection stays open. Seen to fail when the gate was asked after reading the body.
 func TestBodyOfStrangers(t *testing.T) { eachFront(t, testBodyOfStrangers) }
 
 func testBodyOfStrangers(t *testing.T, serve serveFunc) {
@@ -400,7 +400,7 @@ func testBodyOfStrangers(t *testing.T, serve serveFunc) {
 		}
 		send(t, conn, authorized(reading("d", 1), k.write))
 		if got := answers(t, in, 1)[0]; !strings.HasPrefix(got, "200 ") {
-			t.Errorf("behind the body: got %s, want 200", got)
+			t.Errorf("after the body: got %s, want 200", got)
 		}
 	}
 
@@ -409,12 +409,12 @@ func testBodyOfStrangers(t *testing.T, serve serveFunc) {
 	send(t, conn, "POST /v1/readings HTTP/1.1\r\nHost: x\r\nContent-Length: 30000000\r\n\r\n")
 	resp, err := http.ReadResponse(in, nil)
 	if err != nil || resp.StatusCode != 401 || !resp.Close {
-		t.Errorf("a long body of a stranger: %v, %v; want 401 and the end", resp, err)
+		t.Errorf("a long body without a token: %v, %v; want 401 and the end", resp, err)
 	}
 }
 
-// Requests behind others on one connection are judged one by one, and answered in
-// their order.
+// TestPipelinedCredentials checks that pipelined requests on one connection are authorized one by
+// one, and answered in order.
 func TestPipelinedCredentials(t *testing.T) { eachFront(t, testPipelinedCredentials) }
 
 func testPipelinedCredentials(t *testing.T, serve serveFunc) {
@@ -444,7 +444,7 @@ func testPipelinedCredentials(t *testing.T, serve serveFunc) {
 			for rest := all.String(); rest != ""; {
 				n := min(piece, len(rest))
 				if _, err := io.WriteString(conn, rest[:n]); err != nil {
-					return // the answers tell
+					return // the answers show it
 				}
 				rest = rest[n:]
 			}
@@ -459,7 +459,8 @@ func testPipelinedCredentials(t *testing.T, serve serveFunc) {
 	}
 }
 
-// The audit log knows who was refused, from where, and nothing of his token.
+// TestRefusalsAreNoted checks that the audit log has who was refused and from where, and nothing
+// of the token.
 func TestRefusalsAreNoted(t *testing.T) { eachFront(t, testRefusalsAreNoted) }
 
 func testRefusalsAreNoted(t *testing.T, serve serveFunc) {
@@ -479,18 +480,18 @@ func testRefusalsAreNoted(t *testing.T, serve serveFunc) {
 	}
 	for _, reason := range []string{"malformed", "unknown", "expired", "no-right", "no-credentials", "not-covered"} {
 		if !strings.Contains(string(text), fmt.Sprintf(`"reason":%q,"peer":"127.0.0.1"`, reason)) {
-			t.Errorf("the log does not tell of %s from 127.0.0.1:\n%s", reason, text)
+			t.Errorf("the log does not have %s from 127.0.0.1:\n%s", reason, text)
 		}
 	}
 	if strings.Contains(string(text), token.Prefix) || strings.Contains(string(text), "spo2") {
-		t.Errorf("the log holds a token or a reading:\n%s", text)
+		t.Errorf("the log contains a token or a reading:\n%s", text)
 	}
 }
 
-// A body that is refused must arrive in the time for a request, although it is passed
-// over: byte by byte it would keep its connection for ever.
+// TestRefusedBodyEnds checks that a refused body must arrive within the time for a request,
+// although it is discarded: byte by byte it would keep its connection open forever.
 //
-// Seen to fail without Expect: the connection stays open.
+// Seen to fail without Expect: the connection stayed open.
 func TestRefusedBodyEnds(t *testing.T) {
 	k := newKeyring(t)
 	srv := fast(t, ingest.Config{Gate: k.gate}, ingest.FastLaneConfig{ReadTimeout: 300 * time.Millisecond, IdleTimeout: time.Hour}, nil)

@@ -1,0 +1,120 @@
+package ingest
+
+import (
+	"cmp"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/pulsegate/pulsegate/internal/access/gate"
+	"github.com/pulsegate/pulsegate/internal/access/token"
+	"github.com/pulsegate/pulsegate/vitals"
+)
+
+// An authorization holds what a request may do, and its peer.
+type authorization struct {
+	access gate.Access
+	peer   gate.Peer // nil: not known
+}
+
+// enter authorizes a request before its body is read, so that unauthorized clients cannot make
+// the server hold bodies.
+func (c *Core) enter(v gate.Credentials, now time.Time) (authorization, refusal) {
+	switch {
+	case c.draining.Load():
+		return authorization{}, refusal{kind: refusedDraining}
+	case c.cfg.Gate == nil:
+		return authorization{}, refusal{}
+	}
+	access, verdict, retryAfter := c.cfg.Gate.Authorize(v, token.Write, now)
+	switch verdict {
+	case gate.Allowed:
+		return authorization{access: access, peer: v.Peer}, refusal{}
+	case gate.Limited:
+		return authorization{}, refusal{kind: refusedLimited, retryAfter: retryAfter}
+	case gate.Forbidden:
+		return authorization{}, refusal{kind: refusedForbidden, detail: "The right write is needed, and a client certificate must name the token's gateway."}
+	case gate.BadCredentials:
+		return authorization{}, refusal{kind: refusedCredentials}
+	}
+	return authorization{}, refusal{kind: refusedUnauthorized}
+}
+
+// Reasons for refusing a reading because of its sender. Their texts are sent to the client.
+var (
+	errDevice  = errors.New("the token is not for this device")
+	errGateway = errors.New("not the gateway that the credentials name")
+)
+
+// keepAuthorized refuses the decoded readings that the credentials do not allow, and sets the
+// gateway of the others.
+func (j *Job) keepAuthorized() {
+	if j.core.cfg.Gate == nil {
+		return
+	}
+	access := &j.permitted.access
+	gateway, coversAll := access.Gateway(), access.CoversAll()
+	if gateway.IsZero() && coversAll {
+		return
+	}
+	readings, kept := j.batch.Readings, 0
+	for i := range readings {
+		r, index := &readings[i], j.batch.Index[i]
+		switch {
+		case !coversAll && !access.Covers(&r.Device):
+			j.uncovered++
+			j.batch.Refused = append(j.batch.Refused, vitals.FieldError{Index: int(index), Field: "device", Err: errDevice})
+		case !gateway.IsZero() && !r.Gateway.IsZero() && r.Gateway != *gateway:
+			j.batch.Refused = append(j.batch.Refused, vitals.FieldError{Index: int(index), Field: "gateway", Err: errGateway})
+		default:
+			if !gateway.IsZero() {
+				r.Gateway = *gateway
+			}
+			if kept < i {
+				readings[kept] = *r
+			}
+			j.batch.Index[kept] = index
+			kept++
+		}
+	}
+	if kept == len(readings) {
+		return
+	}
+	j.batch.Readings, j.batch.Index = readings[:kept], j.batch.Index[:kept]
+	j.sortRefused()
+}
+
+func (j *Job) sortRefused() {
+	slices.SortFunc(j.batch.Refused, func(a, b vitals.FieldError) int { return cmp.Compare(a.Index, b.Index) })
+}
+
+// charge charges all readings of the request, refused ones too, to the rate of its token, and
+// reports whether the rate allows them. A request without readings counts as one.
+//
+// Only requests that are admitted or invalid are charged: a client whose request was rejected
+// because of overload sends it again.
+func (j *Job) charge() bool {
+	if j.core.cfg.Gate == nil {
+		return true
+	}
+	ok, retryAfter := j.permitted.access.Charge(max(j.batch.Len(), 1), j.began)
+	if !ok {
+		j.refusal = refusal{kind: refusedLimited, retryAfter: retryAfter}
+	}
+	return ok
+}
+
+// reportWithheld reports a request with withheld readings to the gate, and returns the time until
+// one can be compared.
+func (j *Job) reportWithheld() (retryAfter time.Duration) {
+	return j.core.cfg.Gate.Withheld(&j.permitted.access, j.permitted.peer, j.began)
+}
+
+// reportUncovered reports a request to the gate of which readings were refused because of their
+// devices.
+func (j *Job) reportUncovered() {
+	if j.uncovered > 0 {
+		j.core.counters.refused[refusedDevice].Add(uint64(j.uncovered))
+		j.core.cfg.Gate.NotCovered(&j.permitted.access, j.permitted.peer)
+	}
+}
