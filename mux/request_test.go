@@ -220,6 +220,28 @@ func TestSetURLVars(t *testing.T) {
 	}
 }
 
+// TestShareKeepsOuterVariables: a request that holds variables already is copied also
+// with ShareRequest, so that its owner still reads its own.
+func TestShareKeepsOuterVariables(t *testing.T) {
+	for _, template := range []string{"/static", "/{x}"} {
+		r := newSharing(true)
+		outer := mux.SetURLVars(httptest.NewRequest("GET", "/static", nil), map[string]string{"x": "outer"})
+		want := "static"
+		if template == "/static" {
+			want = "outer" // the route has none of its own
+		}
+		r.HandleFunc(template, func(_ http.ResponseWriter, req *http.Request) {
+			if got := mux.Var(req, "x"); got != want {
+				t.Errorf("%s: the handler reads %q, want %q", template, got, want)
+			}
+		})
+		r.ServeHTTP(httptest.NewRecorder(), outer)
+		if got := mux.Var(outer, "x"); got != "outer" {
+			t.Errorf("%s: the owner of the request reads %q, want its own", template, got)
+		}
+	}
+}
+
 // TestMatchVars: callers of Match may write to the map.
 func TestMatchVars(t *testing.T) {
 	r := mux.NewRouter()
