@@ -366,9 +366,11 @@ func TestSocketsRefused(t *testing.T) {
 		{"reachable by others", "public", []net.Listener{everywhere}, "--insecure"},
 	} {
 		cmd := activated(t, tt.names, filepath.Join(t.TempDir(), "data"), tt.sockets)
-		out, err := cmd.CombinedOutput()
-		if code := cmd.ProcessState.ExitCode(); code != 2 || !strings.Contains(string(out), tt.want) {
-			t.Errorf("%s: exit code %d, %v, %q; want 2 and %s", tt.name, code, err, out, tt.want)
+		_, err := tryLaunch(t, 1, cmd)
+		if err == nil {
+			t.Errorf("%s: the server listens, want an error about %s", tt.name, tt.want)
+		} else if code := cmd.ProcessState.ExitCode(); code != 2 || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%s: exit code %d, %v; want 2 and %s", tt.name, code, err, tt.want)
 		}
 	}
 }
