@@ -97,10 +97,10 @@ func (r Reason) String() string {
 	return reasonNames[r]
 }
 
-// quota returns 1 if the request had a token of the server, and otherwise 0.
+// quota returns 1 if the credentials were valid, and otherwise 0.
 func (r Reason) quota() int {
 	switch r {
-	case Expired, NoRight, NotCovered, Contradictions:
+	case NoRight, NotCovered, Contradictions:
 		return 1
 	}
 	return 0

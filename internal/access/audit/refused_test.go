@@ -66,6 +66,7 @@ func TestRefusedBesideFlood(t *testing.T) {
 			l.Refused(audit.Refusal{Reason: audit.NoCredentials})
 			l.Refused(audit.Refusal{Reason: audit.Malformed})
 			l.Refused(audit.Refusal{Reason: audit.Unknown, Token: [6]byte{1}})
+			l.Refused(audit.Refusal{Reason: audit.Expired, Token: [6]byte{2}})
 			l.Refused(audit.Refusal{Reason: audit.BadCertificate})
 		}
 		for range 100 {
@@ -81,7 +82,7 @@ func TestRefusedBesideFlood(t *testing.T) {
 		if err := l.Close(); err != nil {
 			t.Error(err)
 		}
-		if text := read(t, path); !strings.Contains(text, `"count":494,`) {
+		if text := read(t, path); !strings.Contains(text, `"count":594,`) {
 			t.Errorf("the others are not counted:\n%s", text)
 		}
 	})
