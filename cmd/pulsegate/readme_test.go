@@ -31,7 +31,10 @@ func TestReadme(t *testing.T) {
 		`"spo2_pct":{"value":97.5,"time":"2026-11-21T10:00:00.123Z"}`,
 		"\nppg-000123,2026-11-21T10:00:00.123Z,",
 		"sent=1893 stored=1892 duplicate=0 rejected=1 failed=0 ",
+		"\nDEVICE ",
+		"\nSIGN ",
 		"\nbed-7,",
+		" missing=0 ",
 	} {
 		if !strings.Contains(r.shown.String(), want) {
 			t.Errorf("the README's commands do not show %q", want)
@@ -77,8 +80,8 @@ func readmeBlocks(t *testing.T) []string {
 	return blocks
 }
 
-// A reader is a user who types the README's commands in a directory with ./pulsegate and the
-// repository's recording.
+// A reader is a user who types the README's commands with pulsegate installed, in a directory with
+// the repository's recording.
 type reader struct {
 	t      *testing.T
 	dir    string
@@ -97,16 +100,17 @@ func newReader(t *testing.T) *reader {
 	if err := os.Symlink(internal, filepath.Join(r.dir, "internal")); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Symlink(program(t), filepath.Join(r.dir, "pulsegate")); err != nil {
+	bin := t.TempDir()
+	if err := os.Symlink(program(t), filepath.Join(bin, "pulsegate")); err != nil {
 		t.Fatal(err)
 	}
 	// The program has the README's settings, and curl fails if the answer is an error.
 	for _, setting := range os.Environ() {
-		if !strings.HasPrefix(setting, "PULSEGATE_") {
+		if !strings.HasPrefix(setting, "PULSEGATE_") && !strings.HasPrefix(setting, "PATH=") {
 			r.env = append(r.env, setting)
 		}
 	}
-	r.env = append(r.env, "CURL_HOME="+r.dir)
+	r.env = append(r.env, "CURL_HOME="+r.dir, "PATH="+bin+":"+os.Getenv("PATH"))
 	if err := os.WriteFile(filepath.Join(r.dir, ".curlrc"), []byte("fail\nsilent\nshow-error\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -115,15 +119,15 @@ func newReader(t *testing.T) *reader {
 
 // follow runs a block. A server is left running, as in another terminal.
 //
-// Commands that build and test the repository are skipped: the tests build the program
-// themselves, TestDemo runs the demo, and make test runs this.
+// Commands that install the program and run containers are skipped: the tests build the program
+// themselves, TestDemo runs the demo, and deploy/test runs the image.
 func (r *reader) follow(block string) {
 	r.t.Helper()
 	var script strings.Builder
 	for line := range strings.Lines(block) {
 		switch {
-		case strings.HasPrefix(line, "go build "), strings.HasPrefix(line, "go run ./cmd/pulsegate demo"), strings.HasPrefix(line, "make test"):
-		case strings.HasPrefix(line, "./pulsegate serve"):
+		case strings.HasPrefix(line, "go install "), strings.HasPrefix(line, "export PATH="), strings.HasPrefix(line, "docker "), strings.HasPrefix(line, "pulsegate demo"):
+		case strings.HasPrefix(line, "pulsegate serve"):
 			r.run(script.String())
 			script.Reset()
 			if r.server != nil {

@@ -31,7 +31,7 @@ func upkeepReader(t *testing.T) *reader {
 	requireFreeAddr(t, "127.0.0.1:8080")
 	requireFreeAddr(t, "127.0.0.1:6060")
 	r := newReader(t)
-	r.follow("./pulsegate serve --audit pulsegate-audit.log\n")
+	r.follow("pulsegate serve --audit pulsegate-audit.log\n")
 	r.run(`curl -d '[{"device":"ppg-000123","time":"2026-11-21T10:00:00Z","spo2_pct":97.5},
 {"device":"ppg-000123","time":"2026-11-21T10:01:00Z","heart_rate_bpm":72},
 {"device":"ppg-2","time":"2026-11-21T10:00:00Z","spo2_pct":98}]' http://127.0.0.1:8080/v1/readings`)
@@ -81,10 +81,10 @@ func TestBackupPage(t *testing.T) {
 		r.want("/pulsegate-data devices=2 readings=3 ")
 		r.follow(eraseAgain)
 		r.want("erased device=ppg-2 readings=1\n")
-	}, "./pulsegate serve --audit pulsegate-audit.log")
+	}, "pulsegate serve --audit pulsegate-audit.log")
 	r.follow(addMissing)
 	r.want("sent=2 stored=0 duplicate=2 ")
-	r.restart(func() { r.follow(token) }, "./pulsegate serve --tokens pulsegate-tokens --audit pulsegate-audit.log")
+	r.restart(func() { r.follow(token) }, "pulsegate serve --tokens pulsegate-tokens --audit pulsegate-audit.log")
 	r.follow(withToken)
 	r.want("/backups/wednesday devices=1 readings=2 ")
 	r.run("cat pulsegate-audit.log")

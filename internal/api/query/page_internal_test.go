@@ -1,0 +1,82 @@
+package query
+
+import (
+	"fmt"
+	"os"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/pulsegate/pulsegate/vitals"
+)
+
+// TestAPIPage checks that docs/api.md has the page sizes, and a row for each flag with its
+// default threshold.
+//
+// It was seen to fail with another page size, another threshold, and a flag left out.
+func TestAPIPage(t *testing.T) {
+	text, err := os.ReadFile("../../../docs/api.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	page := strings.ReplaceAll(string(text), ",000", "000")
+	for _, row := range []string{
+		fmt.Sprintf("| `limit` | 1 to %d | %d |", maxDevices, defaultDevices),
+		fmt.Sprintf("| `limit` | 1 to %d readings | %d as JSON;", maxReadings, defaultReadings),
+	} {
+		if !strings.Contains(page, row) {
+			t.Errorf("docs/api.md lacks %q", row)
+		}
+	}
+	limits := vitals.DefaultFlagLimits()
+	for f := range vitals.Flag(vitals.NumFlags) {
+		m := regexp.MustCompile("(?m)^\\| `" + f.String() + "` \\| (.*?) \\|").FindStringSubmatch(page)
+		if m == nil {
+			t.Errorf("docs/api.md has no row for %s", f)
+			continue
+		}
+		flagged, other, ok := around(m[1])
+		if !ok {
+			flagged, other = 655_35, 655_35 // never flagged
+		}
+		has := func(v vitals.Hundredths) bool { return limits.Flags(valuesOf(f, v))&(1<<f) != 0 }
+		if ok && !has(flagged) || has(other) {
+			t.Errorf("%s: docs/api.md says %q, which is not the default", f, m[1])
+		}
+	}
+}
+
+// around returns the last value that a text such as "at most 90" includes, and the first
+// that it excludes.
+func around(text string) (in, out vitals.Hundredths, ok bool) {
+	m := regexp.MustCompile(`(at most|at least|below|above) (\d+)$`).FindStringSubmatch(text)
+	if m == nil {
+		return 0, 0, false
+	}
+	n, _ := strconv.Atoi(m[2]) // digits
+	v := vitals.Hundredths(n * 100)
+	switch m[1] {
+	case "at most":
+		return v, v + 1, true
+	case "at least":
+		return v, v - 1, true
+	case "below":
+		return v - 1, v, true
+	}
+	return v + 1, v, true
+}
+
+// valuesOf returns values with v as the subject of a flag.
+func valuesOf(f vitals.Flag, v vitals.Hundredths) *vitals.Values {
+	var values vitals.Values
+	for s := range vitals.Sign(vitals.NumSigns) {
+		if s.Field() == f.Subject() {
+			values.Set(s, v)
+			return &values
+		}
+	}
+	values.Set(vitals.Diastolic, 100_00)
+	values.Set(vitals.Systolic, 100_00+v)
+	return &values
+}

@@ -1,0 +1,231 @@
+package archtest_test
+
+import (
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"testing/fstest"
+	"unicode"
+)
+
+// TestDocs checks the links in all Markdown files, and that they name files by links.
+func TestDocs(t *testing.T) {
+	pages, problems := checkDocs(t, os.DirFS(root))
+	for _, p := range problems {
+		t.Error(p)
+	}
+	// A walk that finds no pages would find no dead links.
+	const atLeast = 20
+	if pages < atLeast {
+		t.Errorf("found %d pages, want at least %d", pages, atLeast)
+	}
+}
+
+// TestDocsCanFail checks that each rule of TestDocs can fail.
+func TestDocsCanFail(t *testing.T) {
+	tree := fstest.MapFS{
+		"docs/b.md":  {Data: []byte("# One\n## Two words, and `code`\n## Two words, and `code`\n")},
+		"docs/c/d.x": {Data: []byte("x")},
+		"bin/built":  {Data: []byte("x")},
+		"README.md": {Data: []byte("# Top\n[ok](docs/b.md) [ok](docs/b.md#two-words-and-code-1) [ok](docs/c) [ok](https://example.com/a) [ok](#top)\n" +
+			"[dead](docs/gone.md)\n[dead](docs/b.md#gone)\n[dead](#gone)\n![dead](gone.svg)\nSee docs/b.md and `docs/c/d.x`, `run docs/b.md`.\n" +
+			"```\ndocs/b.md [dead](no-link)\n```\n[docs/b.md](docs/b.md)\n[b]: docs/gone.md\n" +
+			"https://github.com/pulsegate/pulsegate/blob/main/docs/gone.md and https://github.com/pulsegate/pulsegate/blob/main/docs/b.md#one\n" +
+			"[dead](bin/built), bin/built\n")},
+	}
+	_, got := checkDocs(t, tree)
+	want := []string{
+		"README.md:3: docs/gone.md does not exist",
+		"README.md:4: docs/b.md has no heading #gone",
+		"README.md:5: README.md has no heading #gone",
+		"README.md:6: gone.svg does not exist",
+		"README.md:7: docs/b.md is not a link",
+		"README.md:7: docs/c/d.x is not a link",
+		"README.md:12: docs/gone.md does not exist",
+		"README.md:13: docs/gone.md does not exist",
+		"README.md:14: bin/built does not exist",
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+}
+
+var (
+	fence      = regexp.MustCompile("^ *```")
+	inlineLink = regexp.MustCompile(`!?\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^()\s]*(?:\([^()\s]*\)[^()\s]*)*)\)`)
+	definition = regexp.MustCompile(`^\[[^\]]+\]: (\S+)`)
+	ownURL     = regexp.MustCompile(`https://github\.com/pulsegate/pulsegate/(?:blob|tree)/main/([^\s)>"` + "`" + `]*)`)
+	word       = regexp.MustCompile("`[^`]*`|[^\\s`()\\[\\],;:|]+")
+)
+
+// checkDocs returns how many Markdown files a tree has, and what is wrong in them: links
+// to files or headings that do not exist, and names of files that are not links. The
+// changelog may name files, since it names those of former versions.
+func checkDocs(t *testing.T, tree fs.FS) (pages int, problems []string) {
+	t.Helper()
+	err := fs.WalkDir(tree, ".", func(name string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && (name == "bin" || d.Name() == "testdata" || strings.HasPrefix(d.Name(), ".") && name != "."):
+			return fs.SkipDir
+		case path.Ext(name) != ".md":
+			return nil
+		}
+		pages++
+		text, err := fs.ReadFile(tree, name)
+		if err != nil {
+			return err
+		}
+		problems = append(problems, checkPage(tree, name, string(text))...)
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pages, problems
+}
+
+func checkPage(tree fs.FS, name, text string) (problems []string) {
+	inCode := false
+	for i, line := range strings.Split(text, "\n") {
+		report := func(format string, args ...any) {
+			problems = append(problems, fmt.Sprintf("%s:%d: ", name, i+1)+fmt.Sprintf(format, args...))
+		}
+		if fence.MatchString(line) {
+			inCode = !inCode
+		}
+		if inCode {
+			continue
+		}
+		follow := func(from, target string) {
+			if dead := deadLink(tree, from, target); dead != "" {
+				report("%s", dead)
+			}
+		}
+		for _, m := range ownURL.FindAllStringSubmatch(line, -1) {
+			follow("README.md", m[1])
+		}
+		for _, m := range inlineLink.FindAllStringSubmatch(line, -1) {
+			follow(name, m[2])
+		}
+		if m := definition.FindStringSubmatch(line); m != nil {
+			follow(name, m[1])
+			continue
+		}
+		if name == "CHANGELOG.md" {
+			continue
+		}
+		for _, w := range word.FindAllString(inlineLink.ReplaceAllString(line, ""), -1) {
+			w = strings.TrimRight(strings.Trim(w, "`"), ".")
+			if isPath(tree, name, w) {
+				report("%s is not a link", w)
+			}
+		}
+	}
+	return problems
+}
+
+// isPath reports whether a word on a page is the path of a file, or of a folder of docs
+// or deploy: from the root, or that of another page beside this one.
+func isPath(tree fs.FS, page, w string) bool {
+	if path.Ext(w) == ".md" && w != path.Base(page) {
+		if _, err := fs.Stat(tree, path.Join(path.Dir(page), w)); err == nil {
+			return true
+		}
+	}
+	if !strings.Contains(w, "/") && path.Ext(w) != ".md" || strings.HasPrefix(w, "bin/") { // make writes bin
+		return false
+	}
+	info, err := fs.Stat(tree, path.Clean(w))
+	return err == nil && (!info.IsDir() || strings.HasPrefix(w, "docs/") || strings.HasPrefix(w, "deploy/"))
+}
+
+// deadLink returns why a link on page from leads nowhere, or "" if it does not. Links to
+// other sites are not followed.
+func deadLink(tree fs.FS, from, target string) string {
+	if strings.Contains(target, "://") || strings.HasPrefix(target, "mailto:") {
+		return ""
+	}
+	file, heading, hasHeading := strings.Cut(target, "#")
+	if file == "" {
+		file = from
+	} else {
+		file = path.Join(path.Dir(from), file)
+	}
+	if _, err := fs.Stat(tree, file); err != nil || strings.HasPrefix(file, "bin/") { // make writes bin
+		return file + " does not exist"
+	}
+	if !hasHeading || path.Ext(file) != ".md" {
+		return ""
+	}
+	text, err := fs.ReadFile(tree, file)
+	if err != nil {
+		return err.Error()
+	}
+	if !slices.Contains(anchors(string(text)), heading) {
+		return file + " has no heading #" + heading
+	}
+	return ""
+}
+
+// anchors returns the anchors that GitHub makes of the headings of a page.
+func anchors(text string) (all []string) {
+	inCode, seen := false, map[string]int{}
+	for line := range strings.Lines(text) {
+		if fence.MatchString(line) {
+			inCode = !inCode
+		}
+		title := strings.TrimLeft(line, "#")
+		if inCode || title == line || !strings.HasPrefix(title, " ") {
+			continue
+		}
+		title = inlineLink.ReplaceAllString(strings.TrimSpace(title), "$1")
+		anchor := strings.Map(func(r rune) rune {
+			switch {
+			case r == ' ':
+				return '-'
+			case r == '-' || r == '_' || unicode.IsLetter(r) || unicode.IsDigit(r):
+				return unicode.ToLower(r)
+			}
+			return -1
+		}, title)
+		if n := seen[anchor]; n > 0 {
+			all = append(all, fmt.Sprintf("%s-%d", anchor, n))
+		} else {
+			all = append(all, anchor)
+		}
+		seen[anchor]++
+	}
+	return all
+}
+
+// TestReadmeFigures checks that the README's measured figures are those of
+// docs/benchmarks.md.
+func TestReadmeFigures(t *testing.T) {
+	readme, err := os.ReadFile(root + "/README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	page, err := os.ReadFile(root + "/docs/benchmarks.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	figures := regexp.MustCompile(`(\d[\d.,]*)\s+(?:µs|times|requests/s)`).FindAllStringSubmatch(string(readme), -1)
+	if len(figures) < 3 {
+		t.Errorf("the README has %d figures", len(figures))
+	}
+	for _, m := range figures {
+		if !regexp.MustCompile(`\| ` + regexp.QuoteMeta(strings.ReplaceAll(m[1], ",", "")) + ` `).Match(page) {
+			t.Errorf("the README says %q, and no table of docs/benchmarks.md has it", m[0])
+		}
+	}
+	if lines := strings.Count(string(readme), "\n"); lines > 150 {
+		t.Errorf("the README has %d lines, want at most 150", lines)
+	}
+}
