@@ -71,6 +71,8 @@ func TestInstall(t *testing.T) {
 		"/opt/p/share/bash-completion/completions/pulsegate",
 		"/opt/p/share/fish/vendor_completions.d/pulsegate.fish",
 		"/opt/p/share/man/man1/pulsegate.1.gz",
+		"/opt/p/share/pulsegate/grafana/pulsegate.json",
+		"/opt/p/share/pulsegate/prometheus/alerts.yaml",
 		"/opt/p/share/zsh/site-functions/_pulsegate",
 	}
 	if !slices.Equal(got, want) {
@@ -343,7 +345,46 @@ func TestDebianPackage(t *testing.T) {
 			t.Errorf("%s is missing in\n%s", name, contents)
 		}
 	}
+	testPackageDocs(t, deb)
 	testPackageLife(t, deb)
+}
+
+// testPackageDocs checks that a package has all pages, and that none of their links leads
+// out of the package's files.
+func testPackageDocs(t *testing.T, deb string) {
+	dir := t.TempDir()
+	if out, code := run(t, exec.Command("dpkg-deb", "--extract", deb, dir)); code != 0 {
+		t.Fatal(out)
+	}
+	doc := filepath.Join(dir, "usr/share/doc/pulsegate")
+	pages := 0
+	for _, pattern := range []string{"*.md", "docs/*.md", "docs/*/*.md"} {
+		sources, err := filepath.Glob(filepath.Join(root, pattern))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, source := range sources {
+			name, err := filepath.Rel(root, source)
+			if err != nil {
+				t.Fatal(err)
+			}
+			page := filepath.Join(doc, name)
+			pages++
+			for _, m := range regexp.MustCompile(`\]\(([^)#:]+)(?:#[^)]*)?\)`).FindAllStringSubmatch(read(t, page), -1) {
+				if _, err := os.Stat(filepath.Join(filepath.Dir(page), m[1])); err != nil {
+					t.Errorf("%s: %v", name, err)
+				}
+			}
+		}
+	}
+	if pages < 30 {
+		t.Errorf("the test found %d pages", pages)
+	}
+	for _, name := range []string{"grafana/pulsegate.json", "prometheus/alerts.yaml"} {
+		if read(t, filepath.Join(dir, "usr/share/pulsegate", name)) != read(t, filepath.Join(root, "deploy", name)) {
+			t.Errorf("%s differs", name)
+		}
+	}
 }
 
 // testPackageLife installs, upgrades, removes and purges a package in a separate root.
@@ -378,7 +419,9 @@ func testPackageLife(t *testing.T, deb string) {
 		return fmt.Sprintf("%d:%d %#o", stat.Uid, stat.Gid, info.Mode().Perm())
 	}
 
-	dpkg("--install", deb)
+	if out := dpkg("--install", deb); !strings.Contains(out, "systemctl enable --now pulsegate") {
+		t.Errorf("the installation does not print the next step:\n%s", out)
+	}
 	user := regexp.MustCompile(`(?m)^pulsegate:[^:]*:(\d+):(\d+):[^:]*:/var/lib/pulsegate:(.*)$`).FindStringSubmatch(read(t, path("etc/passwd")))
 	if user == nil || user[3] != "/usr/sbin/nologin" {
 		t.Fatalf("users:\n%s", read(t, path("etc/passwd")))
@@ -405,7 +448,9 @@ func testPackageLife(t *testing.T, deb string) {
 	if err := os.WriteFile(path("var/lib/pulsegate/record"), []byte("97"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	dpkg("--install", deb)
+	if out := dpkg("--install", deb); strings.Contains(out, "systemctl enable") {
+		t.Errorf("an upgrade prints the first step:\n%s", out)
+	}
 	if got := read(t, path("etc/pulsegate/pulsegate.toml")); !strings.Contains(got, "loops = 2") {
 		t.Errorf("an upgrade changed the settings to\n%s", got)
 	}
