@@ -16,7 +16,7 @@ GOTEST = go test -vet=off -timeout 30m -p 3 -parallel 6
 .NOTPARALLEL:
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 test: setup lint plain race-short deploy-check bench-smoke ## check everything: set-up, lint, all tests
 
@@ -38,7 +38,7 @@ race-short: ## short tests with the race detector, except those of commands, whi
 race: ## all tests, in full, with the race detector: some minutes more than make test
 	$(GOTEST) -race ./...
 
-deploy-check: ## check the image, the manifests, the dashboard and the alert rules
+deploy-check: ## check the image, the manifests, the packages, the release, the dashboard and the alert rules
 	cd deploy/test && $(GOTEST) ./...
 
 build: ## build bin/pulsegate, statically linked
@@ -49,6 +49,12 @@ install: build ## install under PREFIX, /usr/local by default, below DESTDIR
 
 deb: ## build the Debian package into bin, of GOARCH if that is set
 	@deploy/package/build
+
+release: ## build the files of release VERSION=1.2.3 into bin/release, reproducibly
+	@VERSION="$(VERSION)" deploy/release
+
+release-check: ## build a release of HEAD twice, in two clones, and compare
+	@.ci/release
 
 docs: ## write the settings of all commands into docs/configuration.md
 	go test -count=1 -timeout 10m -run 'TestReference$$' ./cmd/pulsegate -update

@@ -19,6 +19,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pulsegate/pulsegate/deploy/test/dockerfile"
 	"golang.org/x/sys/unix"
 )
 
@@ -30,7 +31,7 @@ import (
 // The test binary is also the container runtime: it starts itself with a containerPlan
 // in the environment, sets up the container and executes the command.
 type container struct {
-	img  *image
+	img  *dockerfile.Image
 	plan containerPlan
 	net  *network
 }
@@ -158,8 +159,8 @@ func newContainer(t *testing.T) *container {
 	c := &container{img: img, plan: containerPlan{
 		Root: t.TempDir(),
 		UID:  100_000 + rand.IntN(1_000_000_000),
-		Dir:  img.workdir,
-		Env:  img.env,
+		Dir:  img.Dir,
+		Env:  img.Env,
 	}}
 	// Other users may not enter the test's directories by default.
 	for dir := c.plan.Root; dir != filepath.Dir(os.TempDir()) && dir != "/"; dir = filepath.Dir(dir) {
@@ -167,7 +168,7 @@ func newContainer(t *testing.T) *container {
 			t.Fatal(err)
 		}
 	}
-	for _, copied := range img.copied {
+	for _, copied := range img.Copied {
 		c.copy(t, copied.SourcePaths[0], copied.DestPath)
 	}
 	if err := os.Mkdir(filepath.Join(c.plan.Root, "proc"), 0o555); err != nil {
@@ -280,7 +281,7 @@ func (c *container) run(t *testing.T, args []string, env ...string) (output stri
 // start starts the image's command with additional environment variables.
 func (c *container) start(t *testing.T, env ...string) *server {
 	t.Helper()
-	cmd := c.command(t, append(slices.Clone(c.img.entry), c.img.cmd...), env...)
+	cmd := c.command(t, append(slices.Clone(c.img.Entry), c.img.Cmd...), env...)
 	return start(t, cmd, func() error { return c.net.do(cmd.Start) })
 }
 

@@ -1,7 +1,6 @@
 package deploy_test
 
 import (
-	"bytes"
 	"fmt"
 	"io/fs"
 	"os"
@@ -12,98 +11,14 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/moby/buildkit/frontend/dockerfile/instructions"
-	"github.com/moby/buildkit/frontend/dockerfile/parser"
 	"github.com/moby/patternmatcher"
 	"github.com/moby/patternmatcher/ignorefile"
+	"github.com/pulsegate/pulsegate/deploy/test/dockerfile"
 )
 
-// An image is the content of the Dockerfile.
-type image struct {
-	build   []string // command lines of the build stage
-	from    []string // base images, in order
-	copied  []instructions.CopyCommand
-	env     []string // NAME=VALUE
-	labels  map[string]string
-	workdir string
-	user    string
-	volumes []string
-	exposed []string
-	stop    string
-	health  []string // command line of the health check
-	entry   []string
-	cmd     []string
-}
-
-// readImage reads the Dockerfile with BuildKit's parser.
-func readImage() (*image, error) {
-	text, err := os.ReadFile(filepath.Join(root, "Dockerfile"))
-	if err != nil {
-		return nil, err
-	}
-	tree, err := parser.Parse(bytes.NewReader(text))
-	if err != nil {
-		return nil, err
-	}
-	stages, _, err := instructions.Parse(tree.AST, nil)
-	if err != nil {
-		return nil, err
-	}
-	img := &image{labels: map[string]string{}}
-	for i, stage := range stages {
-		img.from = append(img.from, stage.BaseName)
-		for _, c := range stage.Commands {
-			if i < len(stages)-1 {
-				if run, ok := c.(*instructions.RunCommand); ok {
-					img.build = append(img.build, strings.Join(run.CmdLine, " "))
-				}
-				continue
-			}
-			if err := img.add(c); err != nil {
-				return nil, err
-			}
-		}
-	}
-	return img, nil
-}
-
-// add adds an instruction of the last stage.
-func (img *image) add(c instructions.Command) error {
-	switch c := c.(type) {
-	case *instructions.ArgCommand:
-	case *instructions.LabelCommand:
-		for _, kv := range c.Labels {
-			img.labels[kv.Key] = strings.Trim(kv.Value, `"`)
-		}
-	case *instructions.CopyCommand:
-		img.copied = append(img.copied, *c)
-	case *instructions.EnvCommand:
-		for _, kv := range c.Env {
-			img.env = append(img.env, kv.Key+"="+strings.Trim(kv.Value, `"`))
-		}
-	case *instructions.WorkdirCommand:
-		img.workdir = c.Path
-	case *instructions.UserCommand:
-		img.user = c.User
-	case *instructions.VolumeCommand:
-		img.volumes = append(img.volumes, c.Volumes...)
-	case *instructions.ExposeCommand:
-		img.exposed = append(img.exposed, c.Ports...)
-	case *instructions.StopSignalCommand:
-		img.stop = c.Signal
-	case *instructions.HealthCheckCommand:
-		if len(c.Health.Test) < 2 || c.Health.Test[0] != "CMD" {
-			return fmt.Errorf("Dockerfile: the health check %q needs a shell, but the image has none", c.Health.Test)
-		}
-		img.health = c.Health.Test[1:]
-	case *instructions.EntrypointCommand:
-		img.entry = c.CmdLine
-	case *instructions.CmdCommand:
-		img.cmd = c.CmdLine
-	default:
-		return fmt.Errorf("Dockerfile: the tests do not support %T", c)
-	}
-	return nil
+// readImage reads the Dockerfile.
+func readImage() (*dockerfile.Image, error) {
+	return dockerfile.Read(filepath.Join(root, "Dockerfile"))
 }
 
 // buildImage executes the build stage in dir: it copies the sources, except those
@@ -117,7 +32,7 @@ func buildImage(dir string) error {
 	if err := copyContext(src); err != nil {
 		return err
 	}
-	for _, line := range img.build {
+	for _, line := range img.Build {
 		if strings.HasPrefix(line, "go mod download") {
 			continue // go build downloads missing modules
 		}
@@ -196,7 +111,7 @@ func TestDockerfile(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Run("bases", func(t *testing.T) {
-		if last := img.from[len(img.from)-1]; last != "scratch" {
+		if last := img.From[len(img.From)-1]; last != "scratch" {
 			t.Errorf("the image is based on %s, want scratch, which has no package manager and no shell", last)
 		}
 		gomod, err := os.ReadFile(filepath.Join(root, "go.mod"))
@@ -205,38 +120,38 @@ func TestDockerfile(t *testing.T) {
 		}
 		minor := regexp.MustCompile(`(?m)^go (\d+\.\d+)`).FindSubmatch(gomod)[1]
 		want := regexp.MustCompile(`^golang:` + regexp.QuoteMeta(string(minor)) + `\.\d+-[a-z]+@sha256:[0-9a-f]{64}$`)
-		for _, base := range img.from[:len(img.from)-1] {
+		for _, base := range img.From[:len(img.From)-1] {
 			if !want.MatchString(base) {
 				t.Errorf("the base image %s is not pinned to a version of Go %s, a system and a digest", base, minor)
 			}
 		}
 	})
 	t.Run("user", func(t *testing.T) {
-		if !regexp.MustCompile(`^[1-9][0-9]*:0$`).MatchString(img.user) {
-			t.Errorf("USER is %q, want a number other than 0, as runAsNonRoot requires, and group 0", img.user)
+		if !regexp.MustCompile(`^[1-9][0-9]*:0$`).MatchString(img.User) {
+			t.Errorf("USER is %q, want a number other than 0, as runAsNonRoot requires, and group 0", img.User)
 		}
 	})
 	t.Run("volume", func(t *testing.T) {
-		if !slices.Equal(img.volumes, []string{img.workdir}) {
-			t.Errorf("the volumes are %q, want only the working directory %q, so that relative paths are in the volume", img.volumes, img.workdir)
+		if !slices.Equal(img.Volumes, []string{img.Dir}) {
+			t.Errorf("the volumes are %q, want only the working directory %q, so that relative paths are in the volume", img.Volumes, img.Dir)
 		}
-		for _, c := range img.copied {
-			if c.DestPath == img.workdir && (c.Chown != img.user || c.Chmod != "0770") {
-				t.Errorf("%s has the owner %s and the mode %s, want %s and 0770: group 0 must be able to write", c.DestPath, c.Chown, c.Chmod, img.user)
+		for _, c := range img.Copied {
+			if c.DestPath == img.Dir && (c.Chown != img.User || c.Chmod != "0770") {
+				t.Errorf("%s has the owner %s and the mode %s, want %s and 0770: group 0 must be able to write", c.DestPath, c.Chown, c.Chmod, img.User)
 			}
 		}
 	})
 	t.Run("signals", func(t *testing.T) {
-		if img.stop != "SIGTERM" {
-			t.Errorf("STOPSIGNAL is %q, want SIGTERM, at which the server drains", img.stop)
+		if img.Stop != "SIGTERM" {
+			t.Errorf("STOPSIGNAL is %q, want SIGTERM, at which the server drains", img.Stop)
 		}
-		if len(img.entry) != 1 || !slices.Equal(img.cmd, []string{"serve"}) {
-			t.Errorf("ENTRYPOINT is %q and CMD is %q: the server must be process 1, which receives the signal", img.entry, img.cmd)
+		if len(img.Entry) != 1 || !slices.Equal(img.Cmd, []string{"serve"}) {
+			t.Errorf("ENTRYPOINT is %q and CMD is %q: the server must be process 1, which receives the signal", img.Entry, img.Cmd)
 		}
 	})
 	t.Run("labels", func(t *testing.T) {
 		for _, label := range []string{"title", "description", "source", "documentation", "licenses", "version", "revision"} {
-			if img.labels["org.opencontainers.image."+label] == "" {
+			if img.Labels["org.opencontainers.image."+label] == "" {
 				t.Errorf("the label org.opencontainers.image.%s is missing", label)
 			}
 		}

@@ -1,6 +1,7 @@
 // Checks of what operators run Pulsegate with: the image, the manifests, the
 // dashboard and the alert rules. A module of its own, so that no user of Pulsegate
-// inherits the libraries that read those:
+// inherits the libraries that read those. deploy/test/release writes the image and the
+// SBOM of a release:
 //
 //	cd deploy/test && go test ./...
 module github.com/pulsegate/pulsegate/deploy/test
@@ -9,9 +10,13 @@ go 1.26.0
 
 require (
 	github.com/moby/buildkit v0.31.2
+	github.com/moby/docker-image-spec v1.3.1
 	github.com/moby/patternmatcher v0.6.1
+	github.com/opencontainers/go-digest v1.0.0
+	github.com/opencontainers/image-spec v1.1.1
 	github.com/openshift/api v0.0.0-20260511191110-9b69e5fa27e9
 	github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring v0.94.1
+	golang.org/x/crypto/x509roots/fallback v0.0.0-20261030153154-30a33513ff6d
 	golang.org/x/sys v0.49.0
 	k8s.io/api v0.37.1
 	k8s.io/pod-security-admission v0.37.1
@@ -44,12 +49,9 @@ require (
 	github.com/go-openapi/swag/yamlutils v0.27.1 // indirect
 	github.com/google/gnostic-models v0.7.1 // indirect
 	github.com/json-iterator/go v1.1.12 // indirect
-	github.com/moby/docker-image-spec v1.3.1 // indirect
 	github.com/modern-go/concurrent v0.0.0-20180306012644-bacd9c7ef1dd // indirect
 	github.com/modern-go/reflect2 v1.0.3-0.20250322232337-35a7c28c31ee // indirect
 	github.com/monochromegane/go-gitignore v0.0.0-20200626010858-205db1a8cc00 // indirect
-	github.com/opencontainers/go-digest v1.0.0 // indirect
-	github.com/opencontainers/image-spec v1.1.1 // indirect
 	github.com/pkg/errors v0.9.1 // indirect
 	github.com/planetscale/vtprotobuf v0.6.1-0.20240319094008-0393e58bdf10 // indirect
 	github.com/tonistiigi/go-csvvalue v0.0.0-20240814133006-030d3b2625d0 // indirect

@@ -42,7 +42,7 @@ func post(t *testing.T, client *http.Client, url, token string) (int, string) {
 func TestImage(t *testing.T) {
 	c := newContainer(t)
 	// Clusters make storage writable for group 0.
-	c.mount(t, c.img.volumes[0], 0o770, false)
+	c.mount(t, c.img.Volumes[0], 0o770, false)
 	const public = "http://127.0.0.1:8080"
 	inside := c.client("127.0.0.1")
 
@@ -76,14 +76,14 @@ func TestImage(t *testing.T) {
 	if code, answer := post(t, inside, public, token); code != 200 || answer != `{"status":"stored"}` {
 		t.Errorf("a reading is answered %d %s", code, answer)
 	}
-	if out, code := c.run(t, c.img.health); code != 0 {
+	if out, code := c.run(t, c.img.Health.Test[1:]); code != 0 {
 		t.Errorf("the health check's exit code is %d:\n%s", code, out)
 	}
 	if out, code := c.run(t, []string{"/pulsegate", "health"}); code != 0 {
 		t.Errorf("without an address, health exits with %d:\n%s", code, out)
 	}
 	s.kill()
-	if out, code := c.run(t, c.img.health); code != 1 {
+	if out, code := c.run(t, c.img.Health.Test[1:]); code != 1 {
 		t.Errorf("for a killed server, the health check's exit code is %d, want 1:\n%s", code, out)
 	}
 
