@@ -229,3 +229,23 @@ func TestReadmeFigures(t *testing.T) {
 		t.Errorf("the README has %d lines, want at most 150", lines)
 	}
 }
+
+// TestDocsIndex checks that docs/README.md links all pages of docs.
+func TestDocsIndex(t *testing.T) {
+	index, err := os.ReadFile(root + "/docs/README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	docs := os.DirFS(root + "/docs")
+	for _, pattern := range []string{"*.md", "*/*.md"} {
+		pages, err := fs.Glob(docs, pattern)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, page := range pages {
+			if page != "README.md" && !strings.Contains(string(index), "]("+page+")") {
+				t.Errorf("docs/README.md has no link to %s", page)
+			}
+		}
+	}
+}
