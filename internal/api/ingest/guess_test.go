@@ -241,7 +241,7 @@ func testGuessBudgetAtOnce(t *testing.T, serve serveFunc) {
 		write(t, srv, k.ppg, spo2(fmt.Sprintf("ppg-%d", i), 1000, 970))
 	}
 	var mu sync.Mutex
-	told := map[string]int{}
+	answers := map[string]int{}
 	var wg sync.WaitGroup
 	for n := range 4 {
 		conn := dial(t, srv)
@@ -256,14 +256,14 @@ func testGuessBudgetAtOnce(t *testing.T, serve serveFunc) {
 				}
 				resp.Body.Close()
 				mu.Lock()
-				told[resp.Status[:3]]++
+				answers[resp.Status[:3]]++
 				mu.Unlock()
 			}
 		})
 	}
 	wg.Wait()
-	if told["409"] != guesses || told["429"] != 4*devices-guesses {
-		t.Errorf("answers %v, want %d of 409 and the others 429", told, guesses)
+	if answers["409"] != guesses || answers["429"] != 4*devices-guesses {
+		t.Errorf("answers %v, want %d of 409 and the others 429", answers, guesses)
 	}
 }
 

@@ -87,7 +87,7 @@ func TestOverloadJitter(t *testing.T) {
 		core, srv := serve(t, ingest.Config{MaxGroup: 1, MaxQueued: 1}, g.before)
 		wait := g.fill(t, core, srv, 1)
 		var mu sync.Mutex
-		told := map[int]int{}
+		waits := map[int]int{}
 		var wg sync.WaitGroup
 		for range 100 { // each with its own connection: pauses do not add up
 			wg.Go(func() {
@@ -98,14 +98,14 @@ func TestOverloadJitter(t *testing.T) {
 				}
 				mu.Lock()
 				defer mu.Unlock()
-				told[seconds]++
+				waits[seconds]++
 			})
 		}
 		wg.Wait()
 		// With 100 clients, fewer than four of five different values have a probability of less
 		// than one in a thousand million.
-		if len(told) < 4 {
-			t.Errorf("got %v, want values spread over 1 to 5", told)
+		if len(waits) < 4 {
+			t.Errorf("got %v, want values spread over 1 to 5", waits)
 		}
 		close(g.release)
 		wait()

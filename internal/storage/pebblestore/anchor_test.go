@@ -14,19 +14,19 @@ import (
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore"
 )
 
-// A told collects the texts passed to Options.OnFatal.
-type told struct {
+// A fatalRecorder collects the texts passed to Options.OnFatal.
+type fatalRecorder struct {
 	mu    sync.Mutex
 	texts []string
 }
 
-func (f *told) fatal(text string) {
+func (f *fatalRecorder) fatal(text string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.texts = append(f.texts, text)
 }
 
-func (f *told) all() string {
+func (f *fatalRecorder) all() string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return strings.Join(f.texts, "\n")
@@ -83,7 +83,7 @@ func TestTampering(t *testing.T) {
 				mustClose(t, other)
 				before := diskFiles(t, dir+".other")
 
-				var f told
+				var f fatalRecorder
 				// A memtable so small that a group may need a new log and a new table.
 				s, err := pebblestore.Open(dir, pebblestore.Options{MinFreeBytes: -1, MemTableBytes: 64 << 10, OnFatal: f.fatal})
 				try(t, err)

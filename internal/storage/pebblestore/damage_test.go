@@ -325,7 +325,7 @@ func TestOlderMarker(t *testing.T) {
 		wantDamage(t, name+": Open", current, err)
 	}
 	if tried == 0 {
-		t.Error("no store has two manifests: the test tests nothing")
+		t.Error("no store has two manifests")
 	}
 }
 

@@ -203,27 +203,27 @@ func (f *nthFault) MaybeError(op errorfs.Op) error {
 	return err
 }
 
-// A faultBed is a store on a disk of which one operation fails, with a ledger of its
+// A faultStore is a store on a disk of which one operation fails, with a ledger of its
 // readings. After that operation, the disk works and everything acknowledged must be
 // stored.
-type faultBed struct {
+type faultStore struct {
 	disk   *vfs.MemFS
 	ledger *valueLedger
 	fault  *nthFault
 }
 
 // fs returns the disk, with the fault.
-func (b *faultBed) fs() vfs.FS { return inject(b.disk, b.fault) }
+func (b *faultStore) fs() vfs.FS { return inject(b.disk, b.fault) }
 
-func (b *faultBed) options() pebblestore.Options {
+func (b *faultStore) options() pebblestore.Options {
 	return pebblestore.Options{FS: b.fs(), MinFreeBytes: -1, MemTableBytes: 64 << 10, OnFatal: func(text string) {
-		b.told(text)
+		b.reportFatal(text)
 		os.Exit(3)
 	}}
 }
 
-// told is called when the process is about to end.
-func (b *faultBed) told(text string) {
+// reportFatal is called when the process is about to end.
+func (b *faultStore) reportFatal(text string) {
 	err := b.verify(b.disk.CrashClone(vfs.CrashCloneCfg{}))
 	if err == nil && (strings.Contains(text, "corrupt") || !strings.Contains(text, "acknowledged")) {
 		err = fmt.Errorf("OnFatal was called with %q", text)
@@ -235,7 +235,7 @@ func (b *faultBed) told(text string) {
 }
 
 // verify verifies the store without faults.
-func (b *faultBed) verify(disk *vfs.MemFS) error {
+func (b *faultStore) verify(disk *vfs.MemFS) error {
 	if _, err := pebblestore.Check(context.Background(), dataDir, pebblestore.CheckOptions{FS: disk}); err != nil {
 		return fmt.Errorf("afterwards: %w", err)
 	}
@@ -246,7 +246,7 @@ func (b *faultBed) verify(disk *vfs.MemFS) error {
 }
 
 // write appends groups until one fails.
-func (b *faultBed) write(s storage.Store, groups int) (err error) {
+func (b *faultStore) write(s storage.Store, groups int) (err error) {
 	for k := int64(0); k < int64(groups) && err == nil; k++ {
 		group := shifted(manyEntries(150), 1000*k)
 		for _, e := range group {
@@ -262,7 +262,7 @@ func (b *faultBed) write(s storage.Store, groups int) (err error) {
 
 // prepare returns the disk of a store that was closed or killed.
 func prepare(closed bool) (*vfs.MemFS, *valueLedger) {
-	b := &faultBed{disk: vfs.NewCrashableMem(), ledger: newValueLedger()}
+	b := &faultStore{disk: vfs.NewCrashableMem(), ledger: newValueLedger()}
 	for range 2 {
 		s, err := pebblestore.Open(dataDir, pebblestore.Options{FS: b.disk, MinFreeBytes: -1, MemTableBytes: 64 << 10})
 		if err == nil {
@@ -286,11 +286,11 @@ func prepare(closed bool) (*vfs.MemFS, *valueLedger) {
 // error, and leaves the store closed.
 var faultScenes = map[string]struct {
 	closed bool
-	call   func(b *faultBed) error
+	call   func(b *faultStore) error
 }{
 	"open after a clean stop": {true, openClose},
 	"open after a crash":      {false, openClose},
-	"append": {true, func(b *faultBed) error {
+	"append": {true, func(b *faultStore) error {
 		late := b.fault
 		b.fault = &nthFault{n: -1}
 		s, err := pebblestore.Open(dataDir, withFaultLater(b, late))
@@ -301,7 +301,7 @@ var faultScenes = map[string]struct {
 		err = b.write(s, 14)
 		return errors.Join(err, pebblestore.Flush(s), s.Close())
 	}},
-	"erase": {true, func(b *faultBed) error {
+	"erase": {true, func(b *faultStore) error {
 		late := b.fault
 		b.fault = &nthFault{n: -1}
 		s, err := pebblestore.Open(dataDir, withFaultLater(b, late))
@@ -334,7 +334,7 @@ var faultScenes = map[string]struct {
 		}
 		return errors.Join(err, b.ledger.append(s, []*storage.Entry{newEntry(1), newEntry(2)}), s.Close())
 	}},
-	"expire": {true, func(b *faultBed) error {
+	"expire": {true, func(b *faultStore) error {
 		const before = 1_900_000_000_000
 		late := b.fault
 		b.fault = &nthFault{n: -1}
@@ -351,11 +351,11 @@ var faultScenes = map[string]struct {
 		b.ledger.gone = err == nil
 		return errors.Join(err, b.ledger.append(s, shifted(manyEntries(50), before+1000)), s.Close())
 	}},
-	"check": {false, func(b *faultBed) error {
+	"check": {false, func(b *faultStore) error {
 		_, err := pebblestore.Check(context.Background(), dataDir, pebblestore.CheckOptions{FS: b.fs()})
 		return err
 	}},
-	"backup of a stopped store, and restoration": {true, func(b *faultBed) error {
+	"backup of a stopped store, and restoration": {true, func(b *faultStore) error {
 		fs := b.fs()
 		backup, err := pebblestore.BackupStopped(context.Background(), dataDir, fs)
 		if err != nil {
@@ -374,7 +374,7 @@ var faultScenes = map[string]struct {
 		}
 		return b.ledger.holdsIn(b.disk, "restored")
 	}},
-	"backup of a running store": {true, func(b *faultBed) error {
+	"backup of a running store": {true, func(b *faultStore) error {
 		late := b.fault
 		b.fault = &nthFault{n: -1}
 		s, err := pebblestore.Open(dataDir, withFaultLater(b, late))
@@ -398,7 +398,7 @@ var faultScenes = map[string]struct {
 
 // withFaultLater returns options of a store whose operations count only while b.fault is
 // late.
-func withFaultLater(b *faultBed, late *nthFault) pebblestore.Options {
+func withFaultLater(b *faultStore, late *nthFault) pebblestore.Options {
 	o := b.options()
 	o.FS = inject(b.disk, errorfs.InjectorFunc(func(op errorfs.Op) error {
 		if b.fault != late {
@@ -409,7 +409,7 @@ func withFaultLater(b *faultBed, late *nthFault) pebblestore.Options {
 	return o
 }
 
-func openClose(b *faultBed) error {
+func openClose(b *faultStore) error {
 	s, err := pebblestore.Open(dataDir, b.options())
 	if err != nil {
 		return err
@@ -438,7 +438,7 @@ func failEach(arg string) {
 			fmt.Printf("paused %d\n", n-stride)
 			return
 		}
-		b := &faultBed{disk: disk.CrashClone(vfs.CrashCloneCfg{}), ledger: ledger.clone(), fault: &nthFault{n: n}}
+		b := &faultStore{disk: disk.CrashClone(vfs.CrashCloneCfg{}), ledger: ledger.clone(), fault: &nthFault{n: n}}
 		err := scene.call(b)
 		at := b.fault.at.Load()
 		if at == nil {

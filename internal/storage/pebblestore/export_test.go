@@ -100,9 +100,9 @@ func Resting(s *Store) bool {
 	return m.Flush.NumInProgress == 0 && m.Compact.NumInProgress == 0
 }
 
-// RoomForTables returns how many bytes s may still write to tables without a further
+// TableReserve returns how many bytes s may still write to tables without a further
 // group.
-func RoomForTables(s *Store) (int64, error) {
+func TableReserve(s *Store) (int64, error) {
 	n, err := s.neededBytes()
 	memTable := uint64(s.options.MemTableBytes)
 	return int64(n - smallFilesBytes - 2*(memTable+memTable/10)), err

@@ -69,10 +69,10 @@ func TestFailedLog(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			f := &fault{match: tt.match, failing: errDisk}
 			disk := vfs.NewCrashableMem()
-			var told []string
+			var messages []string
 			s := mustOpen(t, pebblestore.Options{
 				FS:      inject(disk, f),
-				OnFatal: func(message string) { told = append(told, message) },
+				OnFatal: func(message string) { messages = append(messages, message) },
 			})
 			mustAppend(t, s, entry("d", 1, 1))
 			before := mustDump(t, s)
@@ -81,12 +81,12 @@ func TestFailedLog(t *testing.T) {
 			if !errors.Is(err, storage.ErrFailed) || errors.Is(err, storage.ErrNotWritten) {
 				t.Errorf("Append returns %v, want ErrFailed and not ErrNotWritten", err)
 			}
-			if len(told) != 1 {
-				t.Fatalf("OnFatal was called %d times, want once", len(told))
+			if len(messages) != 1 {
+				t.Fatalf("OnFatal was called %d times, want once", len(messages))
 			}
 			for _, want := range []string{dataDir, errDisk.Error(), "acknowledged", "then restart", "pulsegate check"} {
-				if !strings.Contains(told[0], want) {
-					t.Errorf("the message %q does not contain %q", told[0], want)
+				if !strings.Contains(messages[0], want) {
+					t.Errorf("the message %q does not contain %q", messages[0], want)
 				}
 			}
 			f.on.Store(false) // the store must not trust a disk that works again
@@ -102,8 +102,8 @@ func TestFailedLog(t *testing.T) {
 			}
 			crashed := disk.CrashClone(vfs.CrashCloneCfg{})
 			_ = s.Close() // may fail
-			if len(told) != 1 {
-				t.Errorf("Close has called OnFatal again: %q", told[1:])
+			if len(messages) != 1 {
+				t.Errorf("Close has called OnFatal again: %q", messages[1:])
 			}
 
 			s = mustOpen(t, pebblestore.Options{FS: crashed})
@@ -217,10 +217,10 @@ func failCreation(string) {
 	fs, f := vfs.NewMem(), manifestFault()
 	f.on.Store(true)
 	time.AfterFunc(time.Minute, func() { fmt.Println("Open has not returned"); os.Exit(1) })
-	told := 0
-	_, err := pebblestore.Open(dataDir, pebblestore.Options{FS: inject(fs, f), OnFatal: func(string) { told++ }})
-	if !errors.Is(err, storage.ErrFailed) || !strings.Contains(err.Error(), errDisk.Error()) || told != 1 {
-		fmt.Printf("Open returns %v, and OnFatal was called %d times; want ErrFailed and one call\n", err, told)
+	calls := 0
+	_, err := pebblestore.Open(dataDir, pebblestore.Options{FS: inject(fs, f), OnFatal: func(string) { calls++ }})
+	if !errors.Is(err, storage.ErrFailed) || !strings.Contains(err.Error(), errDisk.Error()) || calls != 1 {
+		fmt.Printf("Open returns %v, and OnFatal was called %d times; want ErrFailed and one call\n", err, calls)
 		os.Exit(1)
 	}
 	s, err := pebblestore.Open(dataDir, pebblestore.Options{FS: fs})
@@ -246,7 +246,7 @@ func TestFatalComesFirst(t *testing.T) {
 
 func askFailing(string) {
 	var s *pebblestore.Store
-	var told atomic.Bool
+	var returned atomic.Bool
 	appended := make(chan error, 1)
 	f := manifestFault()
 	s, err := pebblestore.Open(dataDir, pebblestore.Options{
@@ -258,14 +258,14 @@ func askFailing(string) {
 			}
 			go func() {
 				err := s.Append([]*storage.Entry{entry("d", 2, 2)})
-				if !told.Load() {
+				if !returned.Load() {
 					fmt.Println("Append returned before OnFatal:", err)
 					os.Exit(1)
 				}
 				appended <- err
 			}()
 			time.Sleep(200 * time.Millisecond) // Append must not return meanwhile
-			told.Store(true)
+			returned.Store(true)
 		},
 	})
 	if err != nil {

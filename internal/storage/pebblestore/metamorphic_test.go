@@ -104,10 +104,10 @@ type metamorphosis struct {
 
 	// held is an erasure that Close has interrupted. The next Open finishes it.
 	held bool
-	// unrecorded is an erasure that could not be recorded. told has those that were finished by
+	// unrecorded is an erasure that could not be recorded. reported has those that were finished by
 	// another call.
 	unrecorded *storage.Erasure
-	told       []storage.Erasure
+	reported   []storage.Erasure
 
 	clock    int64
 	recent   []*vitals.Reading
@@ -286,9 +286,9 @@ func (m *metamorphosis) group(rng *rand.Rand) (group []*storage.Entry) {
 		case n < 17 || len(m.recent) == 0:
 			r.TimeUnixMs = m.clock - rng.Int64N(400)
 		default:
-			met := m.recent[rng.IntN(len(m.recent))]
-			r.Device, r.TimeUnixMs = met.Device, met.TimeUnixMs
-			i = slices.Index(metamorphicDevices[:], met.Device.String())
+			other := m.recent[rng.IntN(len(m.recent))]
+			r.Device, r.TimeUnixMs = other.Device, other.TimeUnixMs
+			i = slices.Index(metamorphicDevices[:], other.Device.String())
 		}
 		r.TimeUnixMs = max(r.TimeUnixMs, notBefore)
 		if rng.IntN(4) > 0 {
@@ -359,9 +359,9 @@ func (m *metamorphosis) erase(rng *rand.Rand) {
 			}
 			m.gateways[device] = randomGateway(rng)
 			if x := m.calls[expirerLane]; x != nil {
-				x.beside = true
+				x.duringErasure = true
 			}
-			before, m.told = m.unrecorded, nil
+			before, m.reported = m.unrecorded, nil
 			c.first = before == nil
 			return c
 		})
@@ -381,7 +381,7 @@ func (m *metamorphosis) erase(rng *rand.Rand) {
 			}
 		}
 		purged := func() {
-			if before != nil && before.Device != c.device && !slices.Contains(m.told, *before) {
+			if before != nil && before.Device != c.device && !slices.Contains(m.reported, *before) {
 				m.fail(fmt.Errorf("%s: %+v was finished but not reported", c.name, *before))
 			}
 			if m.unrecorded = nil; errors.Is(err, errRecord) {
@@ -455,8 +455,8 @@ func (m *metamorphosis) expire(rng *rand.Rand) {
 			if w := m.calls[writerLane]; w != nil {
 				before = min(before, w.oldest)
 			}
-			c := &call{oldest: before, beside: m.calls[eraserLane] != nil}
-			if rng.IntN(3) == 0 && !c.beside {
+			c := &call{oldest: before, duringErasure: m.calls[eraserLane] != nil}
+			if rng.IntN(3) == 0 && !c.duringErasure {
 				atMost, c.bounded = rng.Int64N(100), true
 			}
 			c.name = fmt.Sprintf("Expire before %d, at most %d", before, atMost)
@@ -474,12 +474,12 @@ func (m *metamorphosis) expire(rng *rand.Rand) {
 		}
 		x, err := s.Expire(context.Background(), c.oldest, atMost)
 		m.Lock()
-		beside := c.beside
+		duringErasure := c.duringErasure
 		m.Unlock()
-		switch done := func(answer string) bool { return answer == expiredText(x) || beside && answer != "" }; {
+		switch done := func(answer string) bool { return answer == expiredText(x) || duringErasure && answer != "" }; {
 		case err == nil || errors.Is(err, storage.ErrClosed) && x.Readings > 0:
 			m.end(expirerLane, "removal", done, nil)
-		case beside:
+		case duringErasure:
 			m.ended(expirerLane, c.name, err, anyAnswer, storage.ErrClosed)
 		default:
 			m.ended(expirerLane, c.name, err, func(answer string) bool { return answer == "" || done(answer) }, storage.ErrClosed)
@@ -711,7 +711,7 @@ func (m *metamorphosis) turn(powerLost bool) {
 		m.fail(fmt.Errorf("after Close or a loss of power: %w", err))
 		return
 	}
-	m.told = nil
+	m.reported = nil
 	m.Unlock()
 	m.open()
 	m.Lock()
@@ -725,22 +725,22 @@ func (m *metamorphosis) turn(powerLost bool) {
 // opened compares the store with the model after an Open.
 func (m *metamorphosis) opened() error {
 	if c := m.calls[eraserLane]; c != nil {
-		isTold := slices.ContainsFunc(m.told, func(e storage.Erasure) bool { return e.Device == c.device })
-		if m.held && (len(m.told) == 0 || c.first && !isTold) {
-			return fmt.Errorf("%s was unfinished, but Open reported %+v", c.name, m.told)
+		isReported := slices.ContainsFunc(m.reported, func(e storage.Erasure) bool { return e.Device == c.device })
+		if m.held && (len(m.reported) == 0 || c.first && !isReported) {
+			return fmt.Errorf("%s was unfinished, but Open reported %+v", c.name, m.reported)
 		}
 		// The content of the store shows whether it has taken effect.
 		if err := m.worlds.end(eraserLane, anyAnswer); err != nil {
 			return err
 		}
-		if isTold && c.first {
+		if isReported && c.first {
 			m.counts["erasure finished by Open"]++
 			m.purged(slices.Index(metamorphicDevices[:], c.device.String()), c)
 		}
 	}
 	if m.unrecorded != nil {
-		if !slices.Contains(m.told, *m.unrecorded) {
-			return fmt.Errorf("Open reported %+v, want %+v", m.told, *m.unrecorded)
+		if !slices.Contains(m.reported, *m.unrecorded) {
+			return fmt.Errorf("Open reported %+v, want %+v", m.reported, *m.unrecorded)
 		}
 		m.counts["recorded by Open"]++
 		m.unrecorded = nil
@@ -774,7 +774,7 @@ func (m *metamorphosis) open() {
 		OnErased: func(e storage.Erasure) error {
 			m.Lock()
 			defer m.Unlock()
-			m.told = append(m.told, e)
+			m.reported = append(m.reported, e)
 			return nil
 		},
 	})

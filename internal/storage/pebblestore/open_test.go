@@ -165,7 +165,7 @@ func TestNewDirectory(t *testing.T) {
 		"missing":        func(string) error { return nil },
 		"empty":          func(dir string) error { return os.MkdirAll(dir, 0o755) },
 		"a mounted ext4": func(dir string) error { return os.MkdirAll(filepath.Join(dir, "lost+found"), 0o755) },
-		"interrupted at once": func(dir string) error {
+		"interrupted immediately": func(dir string) error {
 			return errors.Join(os.MkdirAll(dir, 0o755), os.WriteFile(filepath.Join(dir, "PULSEGATE.new"), nil, 0o644))
 		},
 	} {

@@ -92,17 +92,17 @@ func TestRoom(t *testing.T) {
 			}
 			mustAppend(t, s, group...)
 		}
-		room, err := pebblestore.RoomForTables(s)
+		reserve, err := pebblestore.TableReserve(s)
 		if err != nil {
 			t.Fatal(err)
 		}
 		before := fs.rest()
 		polltest.Until(t, "the store rests", func() bool { return pebblestore.Resting(s) })
 		more := fs.peak() - before
-		if more > room {
-			t.Errorf("the store reserved %d bytes, and used %d", room, more)
+		if more > reserve {
+			t.Errorf("the store reserved %d bytes, and used %d", reserve, more)
 		}
-		closest = max(closest, float64(more)/float64(room))
+		closest = max(closest, float64(more)/float64(reserve))
 	}
 	t.Logf("%d bytes were written; at most %.0f %% of the reserve was used", fs.total(), 100*closest)
 }

@@ -54,13 +54,13 @@ type call struct {
 	reads bool                                // it changes nothing
 	ask   func(storage.Store) (string, error) // of a call that reads
 
-	device   vitals.Name         // of an erasure
-	first    bool                // an erasure without an earlier one to finish first
-	oldest   int64               // time of the oldest reading of a group; or the bound of Expire
-	beside   bool                // an erasure ran during this Expire
-	bounded  bool                // Expire has a bound
-	gateways map[string]bool     // of a group; those that an erasure must remove
-	effects  map[*state]callMade // results of run, by state
+	device        vitals.Name         // of an erasure
+	first         bool                // an erasure without an earlier one to finish first
+	oldest        int64               // time of the oldest reading of a group; or the bound of Expire
+	duringErasure bool                // an erasure ran during this Expire
+	bounded       bool                // Expire has a bound
+	gateways      map[string]bool     // of a group; those that an erasure must remove
+	effects       map[*state]callMade // results of run, by state
 }
 
 type callMade struct {

@@ -58,7 +58,7 @@ func checkCrashDuplicate(t testing.TB, open func(testing.TB) Harness) {
 		wait := l.start(s, crashLoad)
 		l.waitFor(int64(3 * round))
 		h.Crash(100, round)
-		_ = wait() // fails if the crash came first
+		_ = wait() // fails if the crash was first
 
 		s = mustOpen(t, h)
 		l.acked.Store(0)
@@ -88,7 +88,7 @@ func checkCrashDuringWrites(t testing.TB, h Harness) {
 		l.waitFor(goal)
 		acked := l.acked.Load()
 		h.Crash([]int{0, 30, 70, 100}[round%4], round)
-		_ = wait() // fails if the crash came first
+		_ = wait() // fails if the crash was first
 
 		s = mustOpen(t, h)
 		if err := l.verifyAll(s, acked); err != nil {
