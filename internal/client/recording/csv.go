@@ -17,7 +17,16 @@ type Options struct {
 	Mapping Mapping     // columns of a CSV file; zero: DefaultMapping
 	Device  vitals.Name // device of rows that name none; zero: each row must name one
 	ShiftMs int64       // added to every time
+
+	// shifted says that the server cannot tell seconds, because the file's times are shifted.
+	shifted bool
 }
+
+// Integers below this are in seconds, or so long ago that servers reject them; package vitals
+// documents the rule.
+const minPlausibleUnixMs = 100_000_000_000
+
+var errSeconds = errors.New("looks like seconds; send milliseconds")
 
 // Counts describe the rows read so far.
 type Counts struct {
@@ -68,6 +77,7 @@ type csvReader struct {
 	csv     *csv.Reader
 	device  vitals.Name
 	shiftMs int64
+	shifted bool
 	counts  Counts
 
 	unused []string // columns that are not read
@@ -109,7 +119,7 @@ func NewCSV(r io.Reader, opt Options) (Reader, error) {
 		}
 		return -1
 	}
-	c := &csvReader{csv: cr, device: opt.Device, shiftMs: opt.ShiftMs}
+	c := &csvReader{csv: cr, device: opt.Device, shiftMs: opt.ShiftMs, shifted: opt.shifted}
 	missing := func(format string, args ...any) error {
 		return fmt.Errorf("%w: %s; %s", ErrNoColumn, fmt.Sprintf(format, args...), describeHeader(header))
 	}
@@ -249,7 +259,11 @@ func (c *csvReader) row(row []string) (vitals.Reading, *RowError) {
 	if r.Values.IsZero() {
 		return r, nil
 	}
-	timeMs, err := vitals.ParseTime(strings.TrimSpace(row[c.time]))
+	timeText := strings.TrimSpace(row[c.time])
+	timeMs, err := vitals.ParseTime(timeText)
+	if _, notInteger := vitals.ParseUnixMs(timeText); err == nil && notInteger == nil && c.shifted && timeMs < minPlausibleUnixMs {
+		err = errSeconds
+	}
 	if err != nil {
 		return r, &RowError{Field: "time", Err: err}
 	}

@@ -48,8 +48,9 @@ func New(file io.Reader, format string, opt Options) (Reader, error) {
 }
 
 // NewShifted is like [New], but shifts all times so that the newest one becomes
-// newestUnixMs. It first reads the whole file.
+// newestUnixMs, and rejects integers that look like seconds. It first reads the whole file.
 func NewShifted(file io.ReadSeeker, format string, opt Options, newestUnixMs int64) (Reader, error) {
+	opt.shifted = true
 	reader, err := New(file, format, opt)
 	if err != nil {
 		return nil, err

@@ -3,6 +3,7 @@ package recording
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -34,7 +35,7 @@ type ndjsonReader struct {
 // server accepts and exports them. The members "received" and "flags" of an export are
 // ignored; other unknown members are errors.
 func NewNDJSON(r io.Reader, opt Options) Reader {
-	return &ndjsonReader{lines: bufio.NewReaderSize(r, maxLineBytes), opt: opt, decoder: newDecoder()}
+	return &ndjsonReader{lines: bufio.NewReaderSize(r, maxLineBytes), opt: opt, decoder: newDecoder(opt.shifted)}
 }
 
 func (n *ndjsonReader) Counts() Counts { return n.counts }
@@ -127,15 +128,19 @@ func isZero(value []byte) bool {
 // Unix ms.
 func Newest(r Reader) (int64, error) {
 	newest := int64(math.MinInt64)
+	var rejected *RowError // the first
 	for {
 		reading, _, err := r.Next()
 		var row *RowError
 		switch {
+		case err == io.EOF && newest == math.MinInt64 && rejected != nil:
+			return 0, rejected
 		case err == io.EOF && newest == math.MinInt64:
 			return 0, errors.New("recording: the file has no readings")
 		case err == io.EOF:
 			return newest, nil
 		case errors.As(err, &row):
+			rejected = cmp.Or(rejected, row)
 		case err != nil:
 			return 0, err
 		default:
@@ -145,9 +150,13 @@ func Newest(r Reader) (int64, error) {
 }
 
 // newDecoder returns a decoder that accepts every representable value and time; the
-// server decides about plausibility.
-func newDecoder() *vitals.Decoder {
+// server decides about plausibility. If the times are to be shifted, it rejects integers that
+// look like seconds.
+func newDecoder(shifted bool) *vitals.Decoder {
 	limits := vitals.Limits{MaxAhead: 0}
+	if shifted {
+		limits.OldestUnixMs = 1
+	}
 	for s := range limits.Accepted {
 		limits.Accepted[s] = vitals.Range{Min: 1, Max: math.MaxUint16 - 1}
 	}

@@ -229,8 +229,8 @@ func TestNewShifted(t *testing.T) {
 		t.Fatal(err)
 	}
 	for format, text := range map[string]string{
-		recording.CSV:    "time,spo2_pct\n5000,97\n9000,98\n",
-		recording.NDJSON: `{"device":"d","time":9000,"spo2_pct":98}` + "\n" + `{"device":"d","time":5000,"spo2_pct":97}` + "\n",
+		recording.CSV:    "time,spo2_pct\n1970-01-01T00:00:05Z,97\n1970-01-01T00:00:09Z,98\n",
+		recording.NDJSON: `{"device":"d","time":100000009000,"spo2_pct":98}` + "\n" + `{"device":"d","time":100000005000,"spo2_pct":97}` + "\n",
 	} {
 		r, err := recording.NewShifted(strings.NewReader(text), format, recording.Options{Mapping: recording.DefaultMapping(), Device: device}, 1_000_000)
 		if err != nil {
@@ -252,6 +252,38 @@ func TestNewShifted(t *testing.T) {
 	}
 	if _, err := recording.NewShifted(strings.NewReader("time,spo2_pct\n"), recording.CSV, recording.Options{Mapping: recording.DefaultMapping(), Device: device}, 1); err == nil {
 		t.Error("a file without readings: got no error")
+	}
+}
+
+// Seconds would be shifted as milliseconds, and a minute would become 60 ms: no server could
+// tell. Integers below 10^11 are rejected as a server rejects them.
+//
+// Seen to fail with the mutant shift-seconds.
+func TestNewShiftedSeconds(t *testing.T) {
+	device, err := vitals.ParseName("d")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for format, text := range map[string]string{
+		recording.CSV: "time,spo2_pct\n1763719200,97\n0,97\n60,97\n99999999999,97\n100000000000,98\n",
+		recording.NDJSON: `{"device":"d","time":1763719200,"spo2_pct":97}` + "\n" + `{"device":"d","time":0,"spo2_pct":97}` + "\n" +
+			`{"device":"d","time":60,"spo2_pct":97}` + "\n" + `{"device":"d","time":99999999999,"spo2_pct":97}` + "\n" +
+			`{"device":"d","time":100000000000,"spo2_pct":98}` + "\n",
+	} {
+		r, err := recording.NewShifted(strings.NewReader(text), format, recording.Options{Mapping: recording.DefaultMapping(), Device: device}, 1_763_719_200_000)
+		if err != nil {
+			t.Errorf("%s: %v", format, err)
+			continue
+		}
+		for range 4 {
+			_, _, err := r.Next()
+			if row, ok := errors.AsType[*recording.RowError](err); !ok || row.Field != "time" || !strings.Contains(err.Error(), "looks like seconds; send milliseconds") {
+				t.Errorf("%s: got %v, want a time that looks like seconds", format, err)
+			}
+		}
+		if reading, _, err := r.Next(); err != nil || reading.TimeUnixMs != 1_763_719_200_000 {
+			t.Errorf("%s: the newest time became %d, %v", format, reading.TimeUnixMs, err)
+		}
 	}
 }
 
