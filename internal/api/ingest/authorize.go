@@ -2,6 +2,7 @@ package ingest
 
 import (
 	"cmp"
+	"crypto/tls"
 	"errors"
 	"slices"
 	"time"
@@ -38,6 +39,12 @@ func (c *Core) enter(v gate.Credentials, now time.Time) (authorization, refusal)
 		return authorization{}, refusal{kind: refusedCredentials}
 	}
 	return authorization{}, refusal{kind: refusedUnauthorized}
+}
+
+// outlived reports whether a connection has outlived its client's certificate. The answer
+// to its request must be the last one: the client shows its new certificate on the next.
+func (c *Core) outlived(cs *tls.ConnectionState, now time.Time) bool {
+	return cs != nil && c.cfg.Gate != nil && c.cfg.Gate.Outlived(cs, now)
 }
 
 // Reasons for refusing a reading because of its sender. Their texts are sent to the client.

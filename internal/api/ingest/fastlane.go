@@ -2,6 +2,7 @@ package ingest
 
 import (
 	"cmp"
+	"crypto/tls"
 	"net"
 	"time"
 
@@ -40,11 +41,15 @@ type FastLaneConfig struct {
 	IdleTimeout   time.Duration // between two requests; default 120 s
 
 	// Observe is told of every request that the lane answers: its status, the
-	// answer as it is sent, and the time from the arrival of its last byte to its
-	// answer. The message is valid during the call, and empty when the client has
-	// gone. Observe is called by several goroutines and must not block. Nil: nobody
-	// is told.
-	Observe func(status int, message []byte, d time.Duration)
+	// answer as it is sent, the time from the arrival of its last byte to its
+	// answer, and the version of TLS, or 0. The message is valid during the call, and
+	// empty when the client has gone. Observe is called by several goroutines and must
+	// not block. Nil: nobody is told.
+	Observe func(status int, message []byte, d time.Duration, tlsVersion uint16)
+
+	// TLS says that the listener is one of listen.TLS. Connections that have not chosen
+	// HTTP/1.1 go to the full lane at once.
+	TLS bool
 }
 
 // A FastLane is the front of a [Core] for the usual request: the one that package
@@ -73,7 +78,12 @@ type FastLane struct{ *eventloop.Server }
 func (c *Core) FastLane(l net.Listener, cfg FastLaneConfig) (*FastLane, error) {
 	cfg.HeaderTimeout = cmp.Or(cfg.HeaderTimeout, 10*time.Second)
 	cfg.ReadTimeout = cmp.Or(cfg.ReadTimeout, 60*time.Second)
+	var takes func(tls.ConnectionState) bool
+	if cfg.TLS {
+		takes = speaksHTTP1
+	}
 	server, err := eventloop.Serve(l, eventloop.Config{
+		TLS:          takes,
 		Handler:      func(loop *eventloop.Loop) eventloop.Handler { return newLane(c, loop, &cfg) },
 		Memory:       bodyMemory{c},
 		MaxMessage:   fastparse.MaxBytes,
@@ -89,6 +99,11 @@ func (c *Core) FastLane(l net.Listener, cfg FastLaneConfig) (*FastLane, error) {
 		return nil, err
 	}
 	return &FastLane{server}, nil
+}
+
+// speaksHTTP1 reports whether a client speaks HTTP/1.1. One that has chosen nothing does.
+func speaksHTTP1(cs tls.ConnectionState) bool {
+	return cs.NegotiatedProtocol == "" || cs.NegotiatedProtocol == "http/1.1"
 }
 
 // bodyMemory lets what connections hold count against the bound on all bodies.

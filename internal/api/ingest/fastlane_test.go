@@ -519,7 +519,7 @@ func TestMaxConns(t *testing.T) {
 func TestObserve(t *testing.T) {
 	var mu sync.Mutex
 	seen := map[int]int{}
-	srv := fast(t, ingest.Config{}, ingest.FastLaneConfig{Observe: func(status int, message []byte, d time.Duration) {
+	srv := fast(t, ingest.Config{}, ingest.FastLaneConfig{Observe: func(status int, message []byte, d time.Duration, _ uint16) {
 		mu.Lock()
 		defer mu.Unlock()
 		seen[status]++

@@ -153,7 +153,7 @@ func (l *lane) rejectEarly(c *eventloop.Conn, b []byte, r fastparse.Request) boo
 
 // visitor returns who sent the request r, which begins at b.
 func visitor(c *eventloop.Conn, b []byte, r fastparse.Request) gate.Credentials {
-	return gate.Credentials{Bytes: r.Authorization.Of(b), Peer: c}
+	return gate.Credentials{Bytes: r.Authorization.Of(b), TLS: c.TLS(), Peer: c}
 }
 
 // rejectGuest rejects the readings of a guest, for whose connection there is no room.
@@ -229,7 +229,7 @@ func (l *lane) answerNow(c *eventloop.Conn, job *Job) {
 	l.out = answer.appendHTTP1(l.out[:0], http1(l.date, c.Ending()))
 	c.Send(l.out, 1)
 	if l.cfg.Observe != nil {
-		l.cfg.Observe(answer.Status(), l.out, 0)
+		l.cfg.Observe(answer.Status(), l.out, 0, c.TLSVersion())
 	}
 	l.trace(nil, job, answer.Status())
 	l.release(job)
@@ -272,7 +272,7 @@ func (l *lane) take(c *eventloop.Conn, b []byte, r fastparse.Request) bool {
 // settle puts a job into the open turn, or answers it at once if it has nothing to
 // commit and nothing to wait for. closes says that the client wants no further one.
 func (l *lane) settle(c *eventloop.Conn, job *Job, closes bool) {
-	if closes {
+	if closes || l.core.outlived(c.TLS(), l.open.arrived) {
 		c.End()
 	}
 	if job.refusal.kind == refusedOverloaded {
@@ -395,7 +395,7 @@ func (l *lane) answer(t *turn) (took time.Duration) {
 			out = answer.appendHTTP1(out, http1(l.date, c.Ending() && c.Owed() == answers))
 		}
 		if l.cfg.Observe != nil {
-			l.cfg.Observe(answer.Status(), out[before:], took)
+			l.cfg.Observe(answer.Status(), out[before:], took, c.TLSVersion())
 		}
 		l.trace(t, job, answer.Status())
 		l.release(job)

@@ -27,7 +27,7 @@ func (l *Loop) accept() (more bool) {
 				_ = unix.Close(fd) // its address has more than its share
 				continue
 			}
-			s.leastLoaded().place(arrival{fd, place}, l)
+			s.leastLoaded().place(arrival{fd, place, nil}, l)
 		case unix.EAGAIN:
 			return false
 		case unix.EINTR, unix.ECONNABORTED:
@@ -59,11 +59,13 @@ func (s *Server) leastLoaded() *Loop {
 
 // An arrival is a connection that no loop has yet.
 type arrival struct {
-	fd    int
-	place share.Place
+	fd      int
+	place   share.Place
+	session *session // nil: no TLS
 }
 
-// place gives a new connection to l, on the goroutine of from.
+// place gives a new connection to l, on the goroutine of from, which is nil for that of
+// none.
 func (l *Loop) place(a arrival, from *Loop) {
 	l.load.Add(1)
 	if l == from {

@@ -1,6 +1,7 @@
 package eventloop
 
 import (
+	"crypto/tls"
 	"time"
 
 	"github.com/pulsegate/pulsegate/internal/wire/share"
@@ -36,6 +37,9 @@ type Conn struct {
 	owed int    // answers that Owe has promised and Send has not given
 
 	place share.Place // see Config.Conns
+
+	session    *session // nil: no TLS, or closed
+	tlsVersion uint16   // 0: no TLS
 
 	goal      goal
 	fresh     bool // nothing has come yet
@@ -78,6 +82,18 @@ func (c *Conn) Full() bool { return c.owed >= maxOwed || c.goal != serve || c.pa
 // Guest reports whether the connection was taken beyond its bound. The
 // handler should End or Move it at its first message.
 func (c *Conn) Guest() bool { return c.place.Guest }
+
+// TLS returns the state of the connection's TLS if the client has shown a certificate,
+// otherwise nil. It must not be modified.
+func (c *Conn) TLS() *tls.ConnectionState {
+	if c.session == nil {
+		return nil
+	}
+	return c.session.state
+}
+
+// TLSVersion returns the version of the connection's TLS, such as tls.VersionTLS13, or 0.
+func (c *Conn) TLSVersion() uint16 { return c.tlsVersion }
 
 // Need says that Receive is not to be called before n bytes are there, those that it
 // leaves included, or the peer has ended its stream. Without it Receive is called when

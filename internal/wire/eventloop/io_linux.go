@@ -23,7 +23,7 @@ func (l *Loop) add(a arrival) {
 		l.conns = append(l.conns, nil)
 		l.generations = append(l.generations, 0)
 	}
-	c := &Conn{loop: l, fd: fd, slot: slot, place: a.place, fresh: true, armed: never}
+	c := &Conn{loop: l, fd: fd, slot: slot, place: a.place, session: a.session, fresh: true, armed: never}
 	l.conns[slot] = c
 	l.live++
 	const events = unix.EPOLLIN | unix.EPOLLOUT | unix.EPOLLRDHUP | unix.EPOLLET
@@ -36,8 +36,11 @@ func (l *Loop) add(a arrival) {
 		within = min(within, l.server.crowdedTicks)
 	}
 	l.setDeadline(c, l.now+within)
-	if l.draining {
-		c.readable = true // it may have brought a request
+	if a.session != nil {
+		a.session.conn, c.tlsVersion = c, a.session.version
+	}
+	if l.draining || a.session != nil {
+		c.readable = true // it may have brought a request, with TLS in its handshake
 		l.enlist(c)
 	}
 }
@@ -79,6 +82,9 @@ func (l *Loop) readMore(c *Conn) {
 
 // receive reads into b and returns what it has read.
 func (l *Loop) receive(c *Conn, b []byte) []byte {
+	if c.session != nil && !c.lingering {
+		return l.decrypt(c, b)
+	}
 	for {
 		n, err := recv(c.fd, b)
 		switch {
@@ -154,7 +160,11 @@ func (c *Conn) Send(b []byte, answers int) {
 		panic("eventloop: more answers than were owed")
 	}
 	l := c.loop
-	if c.fd >= 0 {
+	switch {
+	case c.fd < 0:
+	case c.session != nil:
+		l.sendEncrypted(c, b)
+	default:
 		l.send(c, b)
 	}
 	if l.draining && c.owed == 0 {
@@ -226,6 +236,11 @@ func (l *Loop) write(c *Conn, b []byte) (n int, ok bool) {
 // closed with bytes unread, the kernel would reset it, and the peer might lose
 // the last answer (RFC 9112, section 9.6).
 func (l *Loop) linger(c *Conn) {
+	if c.session != nil {
+		if l.endSession(c); c.fd < 0 || c.out != nil {
+			return // to come again
+		}
+	}
 	if c.idle || c.fresh || c.ended {
 		l.shut(c)
 		return
@@ -252,6 +267,9 @@ func (l *Loop) shut(c *Conn) {
 	if c.fd < 0 {
 		return
 	}
+	if c.session != nil {
+		l.lastWords(c)
+	}
 	// An error is of the connection's past. The descriptor is closed (close(2)).
 	_ = unix.Close(c.fd)
 	l.detach(c)
@@ -263,6 +281,7 @@ func (l *Loop) shut(c *Conn) {
 func (l *Loop) detach(c *Conn) {
 	l.buffers.put(c.place.Holder, c.in)
 	l.buffers.put(c.place.Holder, c.out)
+	l.releaseSession(c)
 	c.in, c.out, c.fd = nil, nil, -1
 	c.endPause()
 	l.wheel.stop(c.slot)
@@ -286,22 +305,32 @@ func (l *Loop) give(c *Conn) {
 		return
 	}
 	conn, err := l.adopt(c.fd)
-	moved := &movedConn{Conn: conn, place: c.place, left: l.server.left, memory: l.server.cfg.Memory}
-	if err == nil && c.in != nil {
-		// The buffer goes along, and so does what it has taken of the memory.
-		moved.unread = c.in
-		moved.held.Store(int64(cap(c.in)))
-		c.in = nil
-	}
-	l.detach(c)
 	if err != nil {
+		l.detach(c)
 		l.server.left(c.place)
 		return
 	}
-	l.server.movedCount.Add(1) // before anybody can have an answer of the other lane
-	if !l.server.moved.push(moved) {
-		l.server.movedCount.Add(^uint64(0))
-		_ = moved.Close() // nobody takes connections any more
+	rest := unread{Conn: conn, holder: c.place.Holder, memory: l.server.cfg.Memory}
+	// The buffer goes along, and so does what it has taken of the memory.
+	rest.bytes, c.in = c.in, nil
+	rest.held.Store(int64(cap(rest.bytes)))
+	session := c.session
+	l.detach(c)
+	if session == nil {
+		l.server.giveAway(&movedConn{unread: &rest, place: c.place, left: l.server.left})
+		return
+	}
+	session.below.Exchange(conn)
+	rest.Conn = session.tls
+	l.server.giveAway(&movedTLS{unread: &rest, tls: session.tls})
+}
+
+// giveAway hands a connection to the other server.
+func (s *Server) giveAway(c net.Conn) {
+	s.movedCount.Add(1) // before anybody can have an answer of the other lane
+	if !s.moved.push(c) {
+		s.movedCount.Add(^uint64(0))
+		closeNow(c) // nobody takes connections any more
 	}
 }
 

@@ -30,6 +30,7 @@ type Loop struct {
 	started time.Time
 	events  []unix.EpollEvent
 	scratch []byte
+	staged  []byte // records that are to be sent at once; see session
 
 	// conns holds the connection of each slot, nil for a free one; generations
 	// counts how often a slot was used. An event carries both numbers, so that one

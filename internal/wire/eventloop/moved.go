@@ -1,6 +1,7 @@
 package eventloop
 
 import (
+	"crypto/tls"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -8,30 +9,89 @@ import (
 	"github.com/pulsegate/pulsegate/internal/wire/share"
 )
 
-// A movedConn is a connection that was given away. Its first reads return what
-// the loop had read.
+// An unread connection returns from its first reads what the loop had read.
 //
 // It embeds the interface, not the *net.TCPConn: that one's WriteTo would read
-// past unread.
-type movedConn struct {
+// past bytes.
+type unread struct {
 	net.Conn
-	unread []byte // owned; of Read only
-	place  share.Place
-	left   func(share.Place) // counts the connection out
-	closed atomic.Bool
+	bytes []byte // owned; of Read only
 
-	// held is what unread's buffer has taken of memory. It is given back when all is
+	// held is what the buffer of bytes has taken of memory. It is given back when all is
 	// read, or when the connection is closed, whichever comes first: a client of the
 	// other server may be slow, too.
-	memory Memory
 	held   atomic.Int64 // bytes
+	memory Memory
+	holder *share.Holder
 }
 
 // release gives back what is held.
-func (c *movedConn) release() {
+func (c *unread) release() {
 	if n := c.held.Swap(0); n > 0 {
-		c.memory.Release(c.place.Holder, int(n))
+		c.memory.Release(c.holder, int(n))
 	}
+}
+
+// Read is for one goroutine at a time, as net/http uses it.
+func (c *unread) Read(p []byte) (int, error) {
+	if len(c.bytes) == 0 {
+		return c.Conn.Read(p)
+	}
+	n := copy(p, c.bytes)
+	if c.bytes = c.bytes[n:]; len(c.bytes) == 0 {
+		c.bytes = nil
+		c.release()
+	}
+	return n, nil
+}
+
+// Close closes the connection.
+func (c *unread) Close() error {
+	c.release()
+	return c.Conn.Close()
+}
+
+// CloseWrite ends the own stream. net/http asks for it before it closes a
+// connection that may hold unread bytes.
+func (c *unread) CloseWrite() error {
+	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
+		return half.CloseWrite()
+	}
+	return net.ErrClosed
+}
+
+// A movedTLS is a connection with TLS that was given away. The connection below its TLS
+// has its place, and counts it out.
+type movedTLS struct {
+	*unread
+	tls *tls.Conn
+}
+
+// ConnectionState returns the state of TLS, from which net/http sets Request.TLS.
+func (c *movedTLS) ConnectionState() tls.ConnectionState { return c.tls.ConnectionState() }
+
+// NetConn returns the connection below TLS.
+func (c *movedTLS) NetConn() net.Conn { return c.tls.NetConn() }
+
+// closeNow closes a connection without a goodbye, for which TLS would wait.
+func closeNow(c net.Conn) {
+	switch c := c.(type) {
+	case *movedTLS:
+		c.release()
+		_ = c.NetConn().Close()
+	case *tls.Conn:
+		_ = c.NetConn().Close()
+	default:
+		_ = c.Close()
+	}
+}
+
+// A movedConn is a connection that was given away.
+type movedConn struct {
+	*unread
+	place  share.Place
+	left   func(share.Place) // counts the connection out
+	closed atomic.Bool
 }
 
 // Guest reports whether the connection was taken beyond its bound: it should
@@ -41,35 +101,12 @@ func (c *movedConn) Guest() bool { return c.place.Guest }
 // Place returns the connection's place.
 func (c *movedConn) Place() share.Place { return c.place }
 
-// Read is for one goroutine at a time, as net/http uses it.
-func (c *movedConn) Read(p []byte) (int, error) {
-	if len(c.unread) == 0 {
-		return c.Conn.Read(p)
-	}
-	n := copy(p, c.unread)
-	if c.unread = c.unread[n:]; len(c.unread) == 0 {
-		c.unread = nil
-		c.release()
-	}
-	return n, nil
-}
-
 // Close closes the connection and counts it out.
 func (c *movedConn) Close() error {
 	if !c.closed.Swap(true) {
-		c.release()
 		defer c.left(c.place) // which is free when the descriptor is
 	}
-	return c.Conn.Close()
-}
-
-// CloseWrite ends the own stream. net/http asks for it before it closes a
-// connection that may hold unread bytes.
-func (c *movedConn) CloseWrite() error {
-	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
-		return half.CloseWrite()
-	}
-	return net.ErrClosed
+	return c.unread.Close()
 }
 
 // moved is a queue of connections for another server. It is bounded by the number
@@ -117,6 +154,6 @@ func (q *moved) close() {
 	q.change.Broadcast()
 	q.mu.Unlock()
 	for _, c := range left {
-		_ = c.Close() // nobody has promised them anything
+		closeNow(c) // nobody has promised them anything
 	}
 }

@@ -4,6 +4,7 @@ package eventloop
 
 import (
 	"context"
+	"crypto/tls"
 	"net"
 	"net/netip"
 	"time"
@@ -14,6 +15,8 @@ type Server struct{}
 
 // A Loop is a part of a Server.
 type Loop struct{ draining bool }
+
+type session struct{ state *tls.ConnectionState }
 
 // Serve returns ErrUnsupported and leaves origin as it is.
 func Serve(net.Listener, Config) (*Server, error) { return nil, ErrUnsupported }

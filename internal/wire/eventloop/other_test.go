@@ -47,7 +47,11 @@ func exported(t *testing.T, pattern string) map[string]string {
 			t.Fatal(err)
 		}
 		for _, decl := range file.Decls {
-			if f, ok := decl.(*ast.FuncDecl); ok && f.Name.IsExported() {
+			f, ok := decl.(*ast.FuncDecl)
+			if !ok || !f.Name.IsExported() {
+				continue
+			}
+			if of := strings.TrimPrefix(strings.Join(typesOf(f.Recv), ""), "*"); of == "" || ast.IsExported(of) {
 				found[strings.Join(append(typesOf(f.Recv), f.Name.Name), ".")] = strings.Join(typesOf(f.Type.Params), ", ") + " -> " + strings.Join(typesOf(f.Type.Results), ", ")
 			}
 		}

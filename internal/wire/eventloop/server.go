@@ -1,6 +1,7 @@
 package eventloop
 
 import (
+	"crypto/tls"
 	"errors"
 	"time"
 
@@ -70,6 +71,11 @@ type Config struct {
 	// Conns bounds the connections in place of MaxConns and MaxGuests, and may divide
 	// them by address. It must not be used by another listener.
 	Conns *share.Conns
+
+	// TLS says that the listener's connections are *tls.Conn whose handshake is over, as
+	// those of listen.TLS, which have taken a place of Conns. It reports whether the loops
+	// speak the protocol of one; others are given away at once. Nil: no TLS.
+	TLS func(tls.ConnectionState) bool
 
 	StartTimeout  time.Duration // for the first byte of a new connection; default 10 s
 	IdleTimeout   time.Duration // between two messages; default 120 s

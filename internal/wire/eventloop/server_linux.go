@@ -21,9 +21,11 @@ type Server struct {
 	loops  []*Loop
 	moved  moved
 
-	// listener is the loops' own descriptor of origin's socket. The first loop
-	// closes it.
+	// listener is the loops' own descriptor of origin's socket, or -1 with TLS. The first
+	// loop closes it.
 	listener int
+
+	acceptEnded chan struct{} // closed when acceptSessions has ended; nil: no TLS
 
 	orders atomic.Int32 // a stage; only ever rises
 
@@ -58,8 +60,10 @@ func Serve(origin net.Listener, cfg Config) (_ *Server, err error) {
 			}
 		}
 	}()
-	if s.listener, err = duplicate(origin); err != nil {
-		return nil, err
+	if cfg.TLS == nil {
+		if s.listener, err = duplicate(origin); err != nil {
+			return nil, err
+		}
 	}
 	for range cfg.Loops {
 		l, err := newLoop(s)
@@ -72,24 +76,31 @@ func Serve(origin net.Listener, cfg Config) (_ *Server, err error) {
 	s.startTicks, s.idleTicks = l.ticks(cfg.StartTimeout), l.ticks(cfg.IdleTimeout)
 	s.writeTicks, s.lingerTicks = l.ticks(cfg.WriteTimeout), l.ticks(cfg.LingerTimeout)
 	s.crowdedTicks = l.ticks(cfg.CrowdedTimeout)
-	if err := l.listen(); err != nil {
-		return nil, err
+	if cfg.TLS == nil {
+		if err := l.listen(); err != nil {
+			return nil, err
+		}
 	}
 	for _, l := range s.loops {
 		go l.run()
 	}
+	if cfg.TLS != nil {
+		s.acceptEnded = make(chan struct{})
+		go s.acceptSessions()
+	}
 	return s, nil
 }
 
-// duplicate returns a non-blocking descriptor of l's socket.
-func duplicate(l net.Listener) (fd int, err error) {
-	socket, ok := l.(syscall.Conn)
+// duplicate returns a non-blocking descriptor of the socket of v, which is a listener or
+// a connection.
+func duplicate(v any) (fd int, err error) {
+	socket, ok := v.(syscall.Conn)
 	if !ok {
-		return -1, fmt.Errorf("%w: a listener of type %T", ErrUnsupported, l)
+		return -1, fmt.Errorf("%w: a socket of type %T", ErrUnsupported, v)
 	}
 	raw, err := socket.SyscallConn()
 	if err != nil {
-		return -1, fmt.Errorf("take listener: %w", err)
+		return -1, fmt.Errorf("take socket: %w", err)
 	}
 	var dupErr error
 	// A duplicate is non-blocking as the original is.
@@ -97,7 +108,7 @@ func duplicate(l net.Listener) (fd int, err error) {
 		fd, dupErr = unix.FcntlInt(original, unix.F_DUPFD_CLOEXEC, 0)
 	})
 	if err = errors.Join(err, dupErr); err != nil {
-		return -1, fmt.Errorf("take listener: %w", err)
+		return -1, fmt.Errorf("take socket: %w", err)
 	}
 	return fd, nil
 }
@@ -160,6 +171,9 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	err := s.origin.Close()
 	if errors.Is(err, net.ErrClosed) {
 		err = nil // the second call
+	}
+	if s.acceptEnded != nil {
+		<-s.acceptEnded
 	}
 	s.order(drained)
 	cut := false

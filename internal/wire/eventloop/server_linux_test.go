@@ -142,7 +142,12 @@ func startAt(t testing.TB, addr string, cfg eventloop.Config) (*eventloop.Server
 	cfg.MaxMessage = 100 << 10
 	cfg.Tick = 10 * time.Millisecond
 	var wg sync.WaitGroup
-	cfg.Handler = func(loop *eventloop.Loop) eventloop.Handler { return &echo{loop: loop, wg: &wg} }
+	if cfg.Handler == nil {
+		cfg.Handler = func(loop *eventloop.Loop) eventloop.Handler { return &echo{loop: loop, wg: &wg} }
+	}
+	if cfg.TLS != nil {
+		l = tlsListener(l, cfg.Conns)
+	}
 	s, err := eventloop.Serve(l, cfg)
 	if err != nil {
 		t.Fatal(err)

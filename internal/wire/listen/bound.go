@@ -106,6 +106,13 @@ func (c *bounded) Guest() bool { return c.place.Guest }
 // Place returns the connection's place.
 func (c *bounded) Place() share.Place { return c.place }
 
+// Exchange replaces the connection that c reads from and writes to, and returns the old
+// one. No other method may be running.
+func (c *bounded) Exchange(next net.Conn) (old net.Conn) {
+	old, c.Conn = c.Conn, next
+	return old
+}
+
 func (c *bounded) Close() error {
 	err := c.Conn.Close()
 	if !c.closed.Swap(true) && c.leave != nil {

@@ -21,8 +21,11 @@ type markKey struct{}
 func Mark(ctx context.Context, c net.Conn) context.Context {
 	var m mark
 	for c != nil {
-		if w, ok := c.(*watched); ok {
-			m.watched = w
+		switch c := c.(type) {
+		case *watched:
+			m.watched = c
+		case *watchedTLS:
+			m.watched = c.watched
 		}
 		if g, ok := c.(interface{ Guest() bool }); ok {
 			m.guest = g.Guest()
@@ -45,7 +48,7 @@ func IsGuest(ctx context.Context) bool {
 // Last reports whether the answer to r must be the last one on its connection:
 // because it is a guest's, or because its length may have been spoken of in two ways.
 //
-// Where nobody has seen the bytes, as with TLS, it is not known whether a chunked body
+// Where nobody has seen the bytes, it is not known whether a chunked body
 // had a Content-Length beside it, or a request of HTTP/1.0 a Transfer-Encoding, which
 // net/http passes over. There each of the two counts as if. HTTP/2 has a framing of
 // its own.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"runtime"
 	"sync"
 	"time"
 
@@ -20,6 +21,10 @@ type Handshakes struct {
 	Timeout time.Duration  // of each
 	Holders *share.Holders // divide the slots by address; nil: they are not divided
 
+	// Done is told of each handshake that has succeeded. It is called by several
+	// goroutines. Nil: nobody is told.
+	Done func(tls.ConnectionState)
+
 	// Failed is told of each handshake that has failed. It is called by several
 	// goroutines. Nil: nobody is told.
 	Failed func(c net.Conn, err error)
@@ -32,6 +37,7 @@ type secured struct {
 	conns *share.Conns
 	slots share.Conns
 	free  chan struct{} // holds one for each handshake
+	turns chan struct{} // holds one for each handshake that computes
 	ready chan accepted
 	ctx   context.Context // ends at Close
 	stop  context.CancelFunc
@@ -46,12 +52,15 @@ type accepted struct {
 // TLS returns a listener of the connections of l that speak TLS, which takes a place of
 // conns for each whose handshake has succeeded. So a peer that does not go on with its
 // handshake takes nothing but a slot, for a short time. l and conns belong to it from now
-// on. What Accept returns is a *tls.Conn, as an http.Server needs it for HTTP/2.
+// on. What Accept returns is a *tls.Conn, as an http.Server needs it for HTTP/2. The
+// connection below it has the methods Place and Exchange, with which an event loop can take
+// it.
 func TLS(l net.Listener, conns *share.Conns, cfg Handshakes) net.Listener {
 	s := &secured{
 		Listener: l, cfg: cfg, conns: conns,
 		slots: share.Conns{Of: share.Handshakes, Max: cfg.Slots, Holders: cfg.Holders},
 		free:  make(chan struct{}, cfg.Slots),
+		turns: make(chan struct{}, max(runtime.GOMAXPROCS(0)-1, 1)),
 		ready: make(chan accepted),
 	}
 	s.ctx, s.stop = context.WithCancel(context.Background())
@@ -121,14 +130,20 @@ func (s *secured) deliver(a accepted) bool {
 
 // handshake returns a connection with a place, or nil.
 func (s *secured) handshake(c net.Conn) net.Conn {
-	inner := &bounded{Conn: c}
+	inner := &bounded{Conn: &computing{c, s.turns}}
 	conn := tls.Server(inner, s.cfg.Config)
 	ctx, cancel := context.WithTimeout(s.ctx, s.cfg.Timeout)
 	defer cancel()
+	s.turns <- struct{}{}
+	defer func() { <-s.turns }()
 	if err := conn.HandshakeContext(ctx); err != nil {
 		s.fail(conn, err)
 		_ = inner.Close()
 		return nil
+	}
+	inner.Exchange(c)
+	if s.cfg.Done != nil {
+		s.cfg.Done(conn.ConnectionState())
 	}
 	place, ok := s.conns.Enter(addrOf(c))
 	if !ok {
@@ -137,6 +152,31 @@ func (s *secured) handshake(c net.Conn) net.Conn {
 	}
 	inner.place, inner.leave = place, func() { s.conns.Leave(place) }
 	return conn
+}
+
+// A computing connection is one whose handshake holds a turn, except while it waits for
+// the peer.
+//
+// A handshake costs as much CPU time as many requests. If all of those under way computed
+// at once, the goroutines that serve the established connections would wait behind them
+// for a processor: one processor is left to them, where there are several.
+type computing struct {
+	net.Conn
+	turns chan struct{}
+}
+
+func (c *computing) Read(p []byte) (int, error) {
+	<-c.turns
+	n, err := c.Conn.Read(p)
+	c.turns <- struct{}{}
+	return n, err
+}
+
+func (c *computing) Write(p []byte) (int, error) {
+	<-c.turns
+	n, err := c.Conn.Write(p)
+	c.turns <- struct{}{}
+	return n, err
 }
 
 // fail answers one who does not speak TLS but HTTP as net/http does.

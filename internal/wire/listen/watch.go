@@ -2,6 +2,7 @@ package listen
 
 import (
 	"bytes"
+	"crypto/tls"
 	"net"
 	"sync/atomic"
 )
@@ -20,9 +21,9 @@ import (
 // client that uses both ways by turns, lose their connection after a chunked request;
 // nothing else happens to them.
 //
-// What goes below package crypto/tls has nothing to see, and what wraps its
-// connections takes HTTP/2 from net/http, which asks for their type. So a listener
-// with TLS is not watched, and [Last] judges by less.
+// A connection with TLS is watched above TLS. One that has chosen HTTP/2 is returned as it
+// is: net/http needs its type, and HTTP/2 has a framing of its own. l must have completed
+// the handshakes, as [TLS] does.
 func Watch(l net.Listener) net.Listener { return watching{l} }
 
 type watching struct{ net.Listener }
@@ -32,7 +33,23 @@ func (l watching) Accept() (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &watched{Conn: c, line: lineStart}, nil
+	w := &watched{Conn: c, line: lineStart}
+	secured, ok := c.(connectionStater)
+	switch {
+	case !ok:
+		return w, nil
+	case secured.ConnectionState().NegotiatedProtocol == "h2":
+		return c, nil
+	}
+	return &watchedTLS{w, secured}, nil
+}
+
+type connectionStater interface{ ConnectionState() tls.ConnectionState }
+
+// A watchedTLS connection has the method by which net/http fills in Request.TLS.
+type watchedTLS struct {
+	*watched
+	connectionStater
 }
 
 // A watched connection remembers which of the two names have begun a line.

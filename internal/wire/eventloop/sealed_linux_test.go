@@ -1,0 +1,196 @@
+package eventloop_test
+
+import (
+	"bytes"
+	"crypto/aes"
+	"crypto/cipher"
+	"crypto/hkdf"
+	"crypto/sha256"
+	"crypto/sha512"
+	"crypto/tls"
+	"encoding/binary"
+	"encoding/hex"
+	"fmt"
+	"hash"
+	"io"
+	"net"
+	"strings"
+	"testing"
+
+	"github.com/pulsegate/pulsegate/internal/wire/eventloop"
+)
+
+// Types of records (RFC 8446, section 5.1).
+const (
+	handshake = 22
+	appData   = 23
+)
+
+// A sealer is a client of TLS 1.3 that makes its records itself, right ones and wrong
+// ones. What the server sends is read by crypto/tls, whose writes go nowhere once the
+// handshake is over.
+type sealer struct {
+	t      *testing.T
+	tcp    *net.TCPConn
+	client *tls.Conn
+	err    error // of rawMayFail
+
+	newHash func() hash.Hash
+	keyLen  int
+	secret  []byte // of the client's traffic
+	seq     uint64
+	aead    cipher.AEAD
+	iv      []byte
+}
+
+// sealed connects until the end of the test.
+func sealed(t *testing.T, s *eventloop.Server) *sealer {
+	t.Helper()
+	c := &sealer{t: t, tcp: dial(t, s.Addr().String())}
+	var keys bytes.Buffer
+	quiet := &mute{Conn: c.tcp}
+	c.client = tls.Client(quiet, &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS13, KeyLogWriter: &keys})
+	if err := c.client.HandshakeContext(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	quiet.on = true
+	c.newHash, c.keyLen = sha256.New, 16
+	switch suite := c.client.ConnectionState().CipherSuite; suite {
+	case tls.TLS_AES_128_GCM_SHA256:
+	case tls.TLS_AES_256_GCM_SHA384:
+		c.newHash, c.keyLen = sha512.New384, 32
+	default:
+		t.Fatalf("this test knows no records of %s", tls.CipherSuiteName(suite))
+	}
+	for line := range strings.Lines(keys.String()) {
+		if fields := strings.Fields(line); fields[0] == "CLIENT_TRAFFIC_SECRET_0" {
+			secret, err := hex.DecodeString(fields[2])
+			if err != nil {
+				t.Fatal(err)
+			}
+			c.use(secret)
+		}
+	}
+	return c
+}
+
+// A mute connection drops what is written.
+type mute struct {
+	net.Conn
+	on bool
+}
+
+func (m *mute) Write(p []byte) (int, error) {
+	if m.on {
+		return len(p), nil
+	}
+	return m.Conn.Write(p)
+}
+
+// use begins to protect records with a secret (RFC 8446, section 7.3).
+func (c *sealer) use(secret []byte) {
+	c.secret, c.seq = secret, 0
+	block, err := aes.NewCipher(c.expand("key", c.keyLen))
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	if c.aead, err = cipher.NewGCM(block); err != nil {
+		c.t.Fatal(err)
+	}
+	c.iv = c.expand("iv", 12)
+}
+
+// expand is HKDF-Expand-Label (RFC 8446, section 7.1).
+func (c *sealer) expand(label string, length int) []byte {
+	label = "tls13 " + label
+	info := binary.BigEndian.AppendUint16(nil, uint16(length))
+	info = append(append(info, byte(len(label))), label...)
+	out, err := hkdf.Expand(c.newHash, c.secret, string(append(info, 0)), length)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return out
+}
+
+// record returns the next record.
+func (c *sealer) record(kind byte, data []byte) []byte {
+	inner := append(append([]byte(nil), data...), kind)
+	n := len(inner) + c.aead.Overhead()
+	header := []byte{appData, 3, 3, byte(n >> 8), byte(n)}
+	nonce := bytes.Clone(c.iv)
+	for i := range 8 {
+		nonce[4+i] ^= byte(c.seq >> (56 - 8*i))
+	}
+	c.seq++
+	return c.aead.Seal(header, nonce, inner, header)
+}
+
+// keyUpdate returns a record that changes the client's keys, and may ask the server to
+// change its own.
+func (c *sealer) keyUpdate(request bool) []byte {
+	message := []byte{24, 0, 0, 1, 0}
+	if request {
+		message[4] = 1
+	}
+	r := c.record(handshake, message)
+	c.use(c.expand("traffic upd", c.newHash().Size()))
+	return r
+}
+
+// raw sends bytes as they are.
+func (c *sealer) raw(b []byte) {
+	c.t.Helper()
+	if _, err := c.tcp.Write(b); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// rawMayFail is raw where the server may have closed the connection.
+func (c *sealer) rawMayFail(b []byte) { _, c.err = c.tcp.Write(b) }
+
+func (c *sealer) closeWrite() {
+	if err := c.tcp.CloseWrite(); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+func (c *sealer) reset() {
+	if err := c.tcp.SetLinger(0); err != nil {
+		c.t.Fatal(err)
+	}
+	c.tcp.Close()
+}
+
+// want reads what the server must send.
+func (c *sealer) want(text string) {
+	c.t.Helper()
+	got := make([]byte, len(text))
+	if n, err := io.ReadFull(c.client, got); err != nil || string(got) != text {
+		c.t.Fatalf("got %q, %v; want %q", got[:n], err, text)
+	}
+}
+
+// wantEnd reads the end of the connection: close_notify, or an alert, of which one of
+// several texts is wanted.
+func (c *sealer) wantEnd(texts string) {
+	c.t.Helper()
+	rest, err := io.ReadAll(c.client)
+	got := "close_notify"
+	if err != nil {
+		got = err.Error()
+	}
+	for text := range strings.SplitSeq(texts, "|") {
+		if len(rest) == 0 && strings.Contains(got, text) {
+			return
+		}
+	}
+	c.t.Errorf("the connection ends with %q, %s; want %s", rest, got, texts)
+}
+
+// wantClosed reads until the connection ends in any way.
+func (c *sealer) wantClosed() {
+	c.t.Helper()
+	if _, err := io.ReadAll(c.client); err != nil && strings.Contains(fmt.Sprint(err), "timeout") {
+		c.t.Errorf("the connection stays open")
+	}
+}

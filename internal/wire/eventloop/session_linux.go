@@ -1,0 +1,275 @@
+package eventloop
+
+import (
+	"crypto/tls"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"time"
+
+	"github.com/pulsegate/pulsegate/internal/wire/share"
+	"golang.org/x/sys/unix"
+)
+
+// A session is the TLS of a connection: the net.Conn below its tls.Conn while a loop has
+// it. The handshake is over when it begins.
+//
+// Goal: the loop drives crypto/tls, which was written for connections that block, without
+// ever blocking.
+//
+// Invariants:
+//
+//   - Read returns os.ErrDeadlineExceeded when the kernel has no more. crypto/tls keeps
+//     what it has of a record then, and goes on with the next Read.
+//   - Write never fails and never waits: it appends to the loop's staged bytes, which
+//     the loop sends like the answers of any connection, counted against the same bound.
+//     crypto/tls would never write again after an error. It also writes while it reads,
+//     alerts and answers to key updates, so that the loop sends what is staged after
+//     reading too.
+//   - While bytes are unsent nothing is read (Conn.next), so that a peer that asks for
+//     answers and does not read them cannot make the loop hold more than those of one
+//     turn.
+//   - One turn decrypts at most maxRecordsPerTurn records with data, and stops at the
+//     first record that has made crypto/tls write.
+//   - What crypto/tls keeps for input beyond freeInputBytes is reserved in Memory. It is
+//     bounded: a peer that sends maxSilentBytes without any data in them loses its
+//     connection.
+//
+// TestCryptoTLS checks what is assumed of crypto/tls, for the Go version in use.
+//
+// Rejected: a goroutine for each connection that runs tls.Conn over a pipe to the loop. It
+// costs the wake-ups that the loop is there to save, and a stack for each idle connection.
+type session struct {
+	net.Conn // nil; crypto/tls calls none of its methods but those below
+	tls      *tls.Conn
+	below    exchanger
+	state    *tls.ConnectionState // nil: the client has shown no certificate
+	version  uint16
+
+	conn    *Conn // set by the loop
+	drained bool  // the kernel had no more
+	failed  bool  // the socket has failed
+	err     error // of the last read, for the next turn; nil: none
+	silent  int   // bytes that were read since there was data
+	input   int   // bytes that crypto/tls may keep for input, at most
+	held    int   // bytes of Memory that are reserved for them
+}
+
+// An exchanger is the connection below a tls.Conn. What it reads from and writes to can be
+// exchanged.
+type exchanger interface {
+	net.Conn
+	Place() share.Place
+	Exchange(net.Conn) (old net.Conn)
+}
+
+const (
+	// maxRecordsPerTurn bounds how long tiny records keep other connections waiting.
+	maxRecordsPerTurn = 32
+
+	// maxSilentBytes is more than the largest record. Between two of them with data there is
+	// no need for more than a few key updates.
+	maxSilentBytes = 32 << 10
+
+	// freeInputBytes is what a buffer of crypto/tls may hold without being reserved. It is
+	// part of what any connection costs, which the bound on connections covers.
+	freeInputBytes = 8 << 10
+)
+
+// newSession takes the socket from below conn. It returns the socket's descriptor. After
+// an error conn is as it was.
+func newSession(conn *tls.Conn, below exchanger) (s *session, fd int, err error) {
+	s = &session{tls: conn, below: below}
+	state := conn.ConnectionState()
+	s.version = state.Version
+	if len(state.PeerCertificates) > 0 {
+		s.state = &state
+	}
+	old := below.Exchange(s)
+	if fd, err = duplicate(old); err != nil {
+		below.Exchange(old)
+		return nil, -1, err
+	}
+	_ = old.Close() // the duplicate keeps the socket open
+	return s, fd, nil
+}
+
+// Read reads what the kernel has.
+func (s *session) Read(p []byte) (int, error) {
+	if s.drained {
+		return 0, os.ErrDeadlineExceeded
+	}
+	s.input = max(s.input, len(p), s.silent)
+	for {
+		n, err := recv(s.conn.fd, p)
+		switch {
+		case err == unix.EINTR:
+			continue
+		case err == unix.EAGAIN:
+			s.drained = true
+			return 0, os.ErrDeadlineExceeded
+		case err != 0:
+			s.failed = true
+			return 0, err
+		case n == 0:
+			return 0, io.EOF
+		}
+		// As in receive: what comes after a short read is another event.
+		s.drained = n < len(p) && !s.conn.hangsUp
+		if s.silent += n; s.silent > maxSilentBytes {
+			return 0, errSilent
+		}
+		return n, nil
+	}
+}
+
+var errSilent = errors.New("eventloop: records without data")
+
+// Write stages records to be sent.
+func (s *session) Write(p []byte) (int, error) {
+	l := s.conn.loop
+	l.staged = append(l.staged, p...)
+	return len(p), nil
+}
+
+// SetWriteDeadline does nothing: writes do not wait.
+func (s *session) SetWriteDeadline(time.Time) error { return nil }
+
+// decrypt reads what the peer has sent into b, and returns it.
+func (l *Loop) decrypt(c *Conn, b []byte) []byte {
+	s := c.session
+	s.drained = false
+	n, err := 0, s.err
+	for i := 0; i < maxRecordsPerTurn && err == nil && n < len(b) && len(l.staged) == 0; i++ {
+		var m int
+		if m, err = s.tls.Read(b[n:]); m > 0 {
+			n += m
+			s.silent = 0
+		}
+	}
+	switch {
+	case err == nil:
+	case err == os.ErrDeadlineExceeded:
+		c.readable = false
+	case n > 0:
+		s.err = err // after the data
+	case s.failed:
+		l.broken(c)
+		return nil
+	case err == io.EOF, err == io.ErrUnexpectedEOF:
+		c.ended, c.readable = true, false
+	default:
+		// The peer has broken the protocol, and an alert is staged. Nothing that it has
+		// begun is answered.
+		c.readable = false
+		l.buffers.put(c.place.Holder, c.in)
+		c.in = nil
+		c.goal = end
+	}
+	l.sendStaged(c)
+	l.reserveInput(c)
+	if c.fd < 0 {
+		return nil
+	}
+	return b[:n]
+}
+
+// reserveInput counts what crypto/tls keeps for input. It does not give that back before the
+// connection ends: where there is no memory for it, the connection ends after its answers.
+func (l *Loop) reserveInput(c *Conn) {
+	s := c.session
+	if s == nil || s.input <= max(freeInputBytes, s.held) {
+		return
+	}
+	if !l.server.cfg.Memory.Reserve(c.place.Holder, s.input-s.held) {
+		c.End()
+		return
+	}
+	s.held = s.input
+}
+
+// sendEncrypted sends b as records.
+func (l *Loop) sendEncrypted(c *Conn, b []byte) {
+	if _, err := c.session.tls.Write(b); err != nil {
+		c.goal = end // after an alert nothing more can be said
+		return
+	}
+	l.sendStaged(c)
+}
+
+// maxStagedBytes bounds the staging buffer that a loop keeps.
+const maxStagedBytes = 256 << 10
+
+// sendStaged sends what was staged for c.
+func (l *Loop) sendStaged(c *Conn) {
+	staged := l.staged
+	if l.staged = staged[:0]; cap(staged) > maxStagedBytes {
+		l.staged = nil
+	}
+	if len(staged) > 0 && c.fd >= 0 {
+		l.send(c, staged)
+	}
+}
+
+// endSession sends close_notify, unless that was sent. The connection may have bytes unsent
+// then.
+func (l *Loop) endSession(c *Conn) {
+	_ = c.session.tls.CloseWrite() // after an alert there is no more to be said
+	l.sendStaged(c)
+}
+
+// lastWords sends close_notify on a connection that is closed now, if the kernel takes it.
+func (l *Loop) lastWords(c *Conn) {
+	if c.out != nil {
+		return // within a record
+	}
+	_ = c.session.tls.CloseWrite()
+	if len(l.staged) > 0 {
+		_, _ = send(c.fd, l.staged)
+		l.staged = l.staged[:0]
+	}
+}
+
+// releaseSession gives back what c's session has taken.
+func (l *Loop) releaseSession(c *Conn) {
+	if s := c.session; s != nil && s.held > 0 {
+		l.server.cfg.Memory.Release(c.place.Holder, s.held)
+	}
+	c.session = nil
+}
+
+// acceptSessions takes the connections of origin until it is closed.
+func (s *Server) acceptSessions() {
+	defer close(s.acceptEnded)
+	for {
+		c, err := s.origin.Accept()
+		switch {
+		case errors.Is(err, net.ErrClosed):
+			return
+		case err != nil:
+			s.acceptErrors.Add(1)
+			time.Sleep(s.cfg.Tick) // descriptors may become free
+		default:
+			s.accepted.Add(1)
+			s.takeSession(c.(*tls.Conn))
+		}
+	}
+}
+
+// takeSession places a connection with a loop, or gives it away if the loops do not speak
+// its protocol.
+func (s *Server) takeSession(c *tls.Conn) {
+	below, ok := c.NetConn().(exchanger)
+	if !ok || !s.cfg.TLS(c.ConnectionState()) {
+		s.giveAway(c)
+		return
+	}
+	session, fd, err := newSession(c, below)
+	if err != nil {
+		s.acceptErrors.Add(1)
+		_ = below.Close()
+		return
+	}
+	s.leastLoaded().place(arrival{fd, below.Place(), session}, nil)
+}
