@@ -8,9 +8,6 @@ func Send(fd int, b []byte) (int, error) { return asError(send(fd, b)) }
 // Recv is recv.
 func Recv(fd int, b []byte) (int, error) { return asError(recv(fd, b)) }
 
-// MaxRecordsPerTurn is how many records a turn decrypts at most.
-const MaxRecordsPerTurn = maxRecordsPerTurn
-
 func asError(n int, err unix.Errno) (int, error) {
 	if err != 0 {
 		return n, err
