@@ -392,8 +392,12 @@ func testBodyOfStrangers(t *testing.T, serve serveFunc) {
 		if got := answers(t, in, 1)[0]; !strings.HasPrefix(got, "40") {
 			t.Errorf("before the body: got %s, want a refusal", got)
 		}
-		if n := core.Counters().BodyBytes; n != 0 {
-			t.Errorf("%d bytes of bodies are held, want none", n)
+		atMost := int64(0)
+		if srv.tls {
+			atMost = 32 << 10 // crypto/tls holds one record
+		}
+		if n := core.Counters().BodyBytes; int64(n) > atMost {
+			t.Errorf("%d bytes of bodies are held, want at most %d", n, atMost)
 		}
 		for rest := length; rest > 0; rest -= 10_000 {
 			send(t, conn, strings.Repeat("x", 10_000))

@@ -135,7 +135,7 @@ func testPromisesCrossed(t *testing.T, serve serveFunc) {
 	odd := srv.odd
 	var lane *ingest.FastLaneConfig
 	if srv.lane != nil {
-		lane = &ingest.FastLaneConfig{}
+		lane = &ingest.FastLaneConfig{TLS: srv.tls}
 	}
 	srv = serveOn(t, store, ingest.Config{Gate: k.gate}, lane)
 	srv.odd = odd

@@ -2,6 +2,7 @@ package ingest_test
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -9,6 +10,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -18,6 +20,8 @@ import (
 	"github.com/pulsegate/pulsegate/internal/polltest"
 	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/internal/storage/storetest"
+	"github.com/pulsegate/pulsegate/internal/wire/listen"
+	"github.com/pulsegate/pulsegate/internal/wire/share"
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
@@ -39,10 +43,16 @@ type server struct {
 	client *http.Client
 	posts  atomic.Int64 // counts posts if every third is to be unusual
 	odd    bool
+	tls    bool
 }
 
 func (s *server) addr() string { return s.http.Listener.Addr().String() }
-func (s *server) url() string  { return "http://" + s.addr() + "/v1/readings" }
+func (s *server) url() string {
+	if s.tls {
+		return "https://" + s.addr() + "/v1/readings"
+	}
+	return "http://" + s.addr() + "/v1/readings"
+}
 
 // A serveFunc starts a server on an in-memory store. before, if not nil, is called before each
 // Append and may return its error.
@@ -54,7 +64,8 @@ type serveFunc func(t *testing.T, cfg ingest.Config, before func([]*storage.Entr
 //   - full: net/http only;
 //   - fast: both lanes on one port;
 //   - mixed: both lanes, with clients that sometimes send what only the full lane accepts,
-//     so that connections change lanes between two requests.
+//     so that connections change lanes between two requests;
+//   - fast and mixed, over TLS.
 func fronts() map[string]serveFunc {
 	return map[string]serveFunc{
 		"full": func(t *testing.T, cfg ingest.Config, before func([]*storage.Entry) error) (*ingest.Core, *server) {
@@ -67,6 +78,15 @@ func fronts() map[string]serveFunc {
 		},
 		"mixed": func(t *testing.T, cfg ingest.Config, before func([]*storage.Entry) error) (*ingest.Core, *server) {
 			s := serveMemory(t, cfg, before, &ingest.FastLaneConfig{ReadTimeout: polltest.Patience, Loops: 2})
+			s.odd = true
+			return s.core, s
+		},
+		"fast over TLS": func(t *testing.T, cfg ingest.Config, before func([]*storage.Entry) error) (*ingest.Core, *server) {
+			s := serveMemory(t, cfg, before, &ingest.FastLaneConfig{ReadTimeout: polltest.Patience, TLS: true})
+			return s.core, s
+		},
+		"mixed over TLS": func(t *testing.T, cfg ingest.Config, before func([]*storage.Entry) error) (*ingest.Core, *server) {
+			s := serveMemory(t, cfg, before, &ingest.FastLaneConfig{ReadTimeout: polltest.Patience, Loops: 2, TLS: true})
 			s.odd = true
 			return s.core, s
 		},
@@ -90,6 +110,12 @@ func serveMemory(t testing.TB, cfg ingest.Config, before func([]*storage.Entry) 
 // test. tune may change the full lane's server.
 func serveOn(t testing.TB, a ingest.Appender, cfg ingest.Config, lane *ingest.FastLaneConfig, tune ...func(*http.Server)) *server {
 	t.Helper()
+	return serveWith(t, a, cfg, lane, lane != nil && lane.TLS, tune...)
+}
+
+// serveWith is serveOn with TLS or without, for the full lane alone too.
+func serveWith(t testing.TB, a ingest.Appender, cfg ingest.Config, lane *ingest.FastLaneConfig, secure bool, tune ...func(*http.Server)) *server {
+	t.Helper()
 	if cfg.Now == nil {
 		cfg.Now = func() time.Time { return now }
 	}
@@ -97,11 +123,20 @@ func serveOn(t testing.TB, a ingest.Appender, cfg ingest.Config, lane *ingest.Fa
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &server{core: core, http: httptest.NewUnstartedServer(core.Handler())}
+	s := &server{core: core, http: httptest.NewUnstartedServer(core.Handler()), tls: secure}
 	s.http.Config.ReadTimeout = polltest.Patience
 	s.http.Config.IdleTimeout = polltest.Patience
 	for _, f := range tune {
 		f(s.http.Config)
+	}
+	if secure {
+		conns := &share.Conns{Max: 10_000, MaxGuests: 1}
+		s.http.Listener = listen.TLS(s.http.Listener, conns, listen.Handshakes{Config: serverTLS(), Slots: 64, Timeout: polltest.Patience})
+		if lane != nil {
+			withConns := *lane
+			withConns.Conns = conns
+			lane = &withConns
+		}
 	}
 	if lane != nil {
 		s.lane, err = core.FastLane(s.http.Listener, *lane)
@@ -116,6 +151,9 @@ func serveOn(t testing.TB, a ingest.Appender, cfg ingest.Config, lane *ingest.Fa
 	}
 	s.http.Start()
 	s.client = s.http.Client()
+	if secure {
+		s.client = &http.Client{Transport: &http.Transport{TLSClientConfig: clientTLS()}}
+	}
 	t.Cleanup(func() { s.stop(t) })
 	return s
 }
@@ -179,8 +217,42 @@ func request(body string) string {
 	return fmt.Sprintf("POST /v1/readings HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
 }
 
+// serverTLS returns the configuration of a server's TLS.
+var serverTLS = sync.OnceValue(func() *tls.Config {
+	s := httptest.NewUnstartedServer(nil)
+	s.StartTLS()
+	defer s.Close()
+	return &tls.Config{Certificates: s.TLS.Certificates, NextProtos: []string{"h2", "http/1.1"}}
+})
+
+// clientTLS returns the configuration of a client's TLS, which trusts every server.
+func clientTLS() *tls.Config { return &tls.Config{InsecureSkipVerify: true} }
+
+// A peer is a client's connection, over TLS or not.
+type peer struct {
+	net.Conn
+	*net.TCPConn // below
+}
+
+func (p *peer) Read(b []byte) (int, error)  { return p.Conn.Read(b) }
+func (p *peer) Write(b []byte) (int, error) { return p.Conn.Write(b) }
+func (p *peer) Close() error                { return p.Conn.Close() }
+func (p *peer) CloseWrite() error           { return p.Conn.(interface{ CloseWrite() error }).CloseWrite() }
+
+func (p *peer) LocalAddr() net.Addr                { return p.TCPConn.LocalAddr() }
+func (p *peer) RemoteAddr() net.Addr               { return p.TCPConn.RemoteAddr() }
+func (p *peer) SetDeadline(t time.Time) error      { return p.TCPConn.SetDeadline(t) }
+func (p *peer) SetReadDeadline(t time.Time) error  { return p.TCPConn.SetReadDeadline(t) }
+func (p *peer) SetWriteDeadline(t time.Time) error { return p.TCPConn.SetWriteDeadline(t) }
+
 // dial connects to a server. The connection is closed at the end of the test.
-func dial(t testing.TB, srv *server) *net.TCPConn {
+func dial(t testing.TB, srv *server) *peer {
+	t.Helper()
+	return dialThrough(t, srv, func(c net.Conn) net.Conn { return c })
+}
+
+// dialThrough is dial with a wrapper of the connection, below TLS.
+func dialThrough(t testing.TB, srv *server, wrap func(net.Conn) net.Conn) *peer {
 	t.Helper()
 	conn, err := net.Dial("tcp", srv.addr())
 	if err != nil {
@@ -190,7 +262,15 @@ func dial(t testing.TB, srv *server) *net.TCPConn {
 	if err := conn.SetDeadline(time.Now().Add(polltest.Patience)); err != nil {
 		t.Fatal(err)
 	}
-	return conn.(*net.TCPConn)
+	p := &peer{wrap(conn), conn.(*net.TCPConn)}
+	if srv.tls {
+		secured := tls.Client(p.Conn, clientTLS())
+		if err := secured.Handshake(); err != nil {
+			t.Fatal(err)
+		}
+		p.Conn = secured
+	}
+	return p
 }
 
 // newCore is ingest.New with limits that accept small numbers as times.

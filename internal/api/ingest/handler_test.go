@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"strings"
 	"testing"
@@ -15,7 +14,6 @@ import (
 	"github.com/klauspost/compress/gzip"
 	"github.com/klauspost/compress/zstd"
 	"github.com/pulsegate/pulsegate/internal/api/ingest"
-	"github.com/pulsegate/pulsegate/internal/polltest"
 	"github.com/pulsegate/pulsegate/internal/storage"
 )
 
@@ -153,14 +151,8 @@ func testRefused(t *testing.T, serve serveFunc) {
 // raw sends a raw request, for requests that a client library does not send.
 func raw(t *testing.T, srv *server, request string) (*http.Response, string) {
 	t.Helper()
-	conn, err := net.Dial("tcp", srv.addr())
-	if err != nil {
-		t.Fatal(err)
-	}
+	conn := dial(t, srv)
 	defer conn.Close()
-	if err := conn.SetDeadline(time.Now().Add(polltest.Patience)); err != nil {
-		t.Fatal(err)
-	}
 	if _, err := io.WriteString(conn, request); err != nil {
 		t.Fatal(err)
 	}

@@ -315,7 +315,7 @@ func TestOverloadLanesShare(t *testing.T) {
 func TestOverloadBodies(t *testing.T) {
 	core, srv := fronts()["full"](t, ingest.Config{MaxBodyBytes: 1 << 20}, nil)
 	head := "POST /v1/readings HTTP/1.1\r\nHost: x\r\nContent-Length: 500000\r\n\r\n"
-	var conns []*net.TCPConn
+	var conns []net.Conn
 	for range 30 { // together nearly twice the memory
 		conn := dial(t, srv)
 		conns = append(conns, conn)
