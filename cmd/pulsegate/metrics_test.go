@@ -51,6 +51,9 @@ func TestMetricsPage(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, p := range problems {
+		if p.Metric == "pulsegate_certificate_expiry_days" {
+			continue // for people; the timestamp beside it is for rules
+		}
 		if strings.HasPrefix(p.Metric, "pulsegate_") {
 			t.Errorf("%s: %s", p.Metric, p.Text)
 		}

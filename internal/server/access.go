@@ -26,7 +26,7 @@ type AccessOptions struct {
 	AuditKey    string `type:"path" placeholder:"FILE" help:"Key of 'pulsegate audit key' that signs the audit log, in a different directory from the log. FILE.head beside it records the last signature. Default: not signed."`
 	AuditSyslog string `placeholder:"ADDR" help:"Syslog server that gets a copy of the audit log: unix:/dev/log, udp:host:514 or tcp:host:601. Default: none."`
 
-	TLSCert          string `name:"tls-cert" type:"path" placeholder:"FILE" help:"Certificate chain of the public listener in PEM, the server's own first. It is reloaded when it changes. TLS disables the fast lane. Default: no TLS."`
+	TLSCert          string `name:"tls-cert" type:"path" placeholder:"FILE" help:"Certificate chain of the public listener in PEM, the server's own first. It is reloaded when it changes. Default: no TLS."`
 	TLSKey           string `name:"tls-key" type:"path" placeholder:"FILE" help:"Private key of the certificate in PEM."`
 	TLSClientCA      string `name:"tls-client-ca" type:"path" placeholder:"FILE" help:"CA certificates in PEM. A client certificate that they verify lets a gateway write under the name in it. Default: none are requested."`
 	TLSRequireClient bool   `name:"tls-require-client" help:"Reject connections without a client certificate."`

@@ -1,12 +1,16 @@
 package server
 
 import (
+	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"time"
 
+	"github.com/pulsegate/pulsegate/internal/access/tlsfiles"
 	"github.com/pulsegate/pulsegate/internal/api/ingest"
 	"github.com/pulsegate/pulsegate/internal/observe/metrics"
 	"github.com/pulsegate/pulsegate/internal/wire/listen"
@@ -71,8 +75,8 @@ func closeAfterLast(next http.Handler) http.Handler {
 	})
 }
 
-// listenPublic opens the public listener. With a fast lane, connections begin there, and
-// public serves those that leave it. There is no fast lane with TLS.
+// listenPublic opens the public listener. With a fast lane, connections begin there, with
+// TLS after their handshake, and public serves those that leave it.
 //
 // posts counts the requests of the fast lane as well as those of public.
 func (s *server) listenPublic(posts *metrics.Route) error {
@@ -88,13 +92,16 @@ func (s *server) listenPublic(posts *metrics.Route) error {
 		s.access.protect(s.public)
 		l = listen.TLS(l, conns, listen.Handshakes{
 			Config: s.public.TLSConfig, Slots: maxHandshakes, Timeout: s.opt.HandshakeTimeout, Holders: &s.holders,
+			Done: func(cs tls.ConnectionState) { s.handshakes.Done(cs.Version, cs.DidResume) },
 			Failed: func(c net.Conn, err error) {
+				s.handshakes.Failed(failureOf(err))
+				if errors.Is(err, listen.ErrRefused) {
+					return // no error of the client's
+				}
 				s.access.handshakeFailed(c, err)
 				s.public.ErrorLog.Printf("http: TLS handshake error from %s: %v", c.RemoteAddr(), err)
 			},
 		})
-		s.publicAddr = s.serve(s.public, l, publicSocket)
-		return nil
 	}
 	if s.opt.FastLane == "on" {
 		var usualHost func([]byte) bool
@@ -103,14 +110,16 @@ func (s *server) listenPublic(posts *metrics.Route) error {
 		}
 		s.lane, err = s.core.FastLane(l, ingest.FastLaneConfig{
 			Host:          usualHost,
+			TLS:           s.access.tls != nil,
 			Loops:         s.opt.Loops,
 			Conns:         conns,
 			HeaderTimeout: s.public.ReadHeaderTimeout,
 			ReadTimeout:   s.public.ReadTimeout,
 			WriteTimeout:  s.public.WriteTimeout,
 			IdleTimeout:   s.public.IdleTimeout,
-			Observe: func(status int, message []byte, took time.Duration) {
+			Observe: func(status int, message []byte, took time.Duration, tlsVersion uint16) {
 				posts.Observe(status, took)
+				s.requests.InFastLane(tlsVersion)
 				s.log.access.fastLane(status, message, took)
 			},
 		})
@@ -121,11 +130,31 @@ func (s *server) listenPublic(posts *metrics.Route) error {
 			return errors.Join(fmt.Errorf("start fast lane: %w", err), l.Close())
 		}
 	}
-	if s.lane == nil {
+	if s.lane == nil && s.access.tls == nil {
 		l = listen.Bound(l, conns)
 	}
 	s.publicAddr = s.serve(s.public, listen.Watch(l), publicSocket)
 	return nil
+}
+
+// failureOf returns why a handshake has failed.
+func failureOf(err error) metrics.HandshakeFailure {
+	op, _ := errors.AsType[*net.OpError](err)
+	ended := op != nil && op.Op != "local error" // an alert of the client's, or its socket
+	_, notTLS := errors.AsType[tls.RecordHeaderError](err)
+	switch {
+	case errors.Is(err, listen.ErrRefused):
+		return metrics.HandshakeRefused
+	case errors.Is(err, context.DeadlineExceeded):
+		return metrics.HandshakeTimeout
+	case tlsfiles.IsClientRefused(err):
+		return metrics.HandshakeCertificate
+	case notTLS, errors.Is(err, listen.ErrHTTP):
+		return metrics.HandshakeNotTLS
+	case ended, errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, context.Canceled):
+		return metrics.HandshakeEnded
+	}
+	return metrics.HandshakeProtocol
 }
 
 func (s *server) listenAdmin() error {

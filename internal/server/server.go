@@ -52,6 +52,7 @@ type server struct {
 	tracer        *tracing.Tracer // nil: no tracing
 	traceEndpoint string          // host and port of its collector
 	requests      *metrics.Requests
+	handshakes    metrics.Handshakes // of the public listener
 	core          *ingest.Core
 	health        *health.Health
 	public        *http.Server

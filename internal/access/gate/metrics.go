@@ -2,6 +2,7 @@ package gate
 
 import (
 	"strings"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/pulsegate/pulsegate/internal/access/audit"
@@ -30,12 +31,14 @@ func (c Collector) Collect(ch chan<- prometheus.Metric) {
 	gauge := func(name, help string, value float64) {
 		ch <- prometheus.MustNewConstMetric(prometheus.NewDesc(name, help, nil, nil), prometheus.GaugeValue, value)
 	}
+	days := 0.0
 	tokens, end, tokensStale, certificatesStale := 0, int64(0), false, false
 	if set := c.Gate.Tokens; set != nil {
 		tokens, tokensStale = set.Len(), set.Stale()
 	}
 	if c.Files != nil {
 		end, certificatesStale = c.Files.NotAfter().Unix(), c.Files.Stale()
+		days = time.Until(c.Files.NotAfter()).Hours() / 24
 	}
 	oneIf := map[bool]float64{true: 1}
 	gauge("pulsegate_audit_failed", "Whether the audit log cannot be written or was changed from outside: 0 or 1.",
@@ -49,5 +52,6 @@ func (c Collector) Collect(ch chan<- prometheus.Metric) {
 	gauge("pulsegate_tokens", "Tokens in use, expired ones included.", float64(tokens))
 	gauge("pulsegate_tokens_stale", "Whether the token file is unusable, so that the previous tokens stay in use: 0 or 1.", oneIf[tokensStale])
 	gauge("pulsegate_certificate_expiry_timestamp_seconds", "Unix time at which the first certificate of the server's chain expires. 0 without TLS.", float64(end))
+	gauge("pulsegate_certificate_expiry_days", "Days until the first certificate of the server's chain expires, negative after that. 0 without TLS.", days)
 	gauge("pulsegate_certificates_stale", "Whether the certificate files are unusable, so that the previous certificates stay in use: 0 or 1.", oneIf[certificatesStale])
 }

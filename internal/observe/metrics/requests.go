@@ -15,6 +15,7 @@ import (
 type Requests struct {
 	mu     sync.Mutex
 	routes []*Route // guarded by mu; only ever appended to
+	lanes  [numLanes][numTLSVersions]atomic.Uint64
 
 	// OnAnswered, if not nil, is called for every request that [Requests.Handler] has
 	// counted. Set it before calling Handler. It is called concurrently and must not
@@ -111,7 +112,7 @@ const Unmatched = "unmatched"
 // flushing net/http's buffer after it. next must not use its ResponseWriter after it
 // has returned.
 func (r *Requests) Handler(next http.Handler) http.Handler {
-	h := &counting{next: next, unmatched: r.Route(Unmatched), byPattern: map[string]*Route{}, onAnswered: r.OnAnswered}
+	h := &counting{next: next, lane: &r.lanes[fullLane], unmatched: r.Route(Unmatched), byPattern: map[string]*Route{}, onAnswered: r.OnAnswered}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, rt := range r.routes {
@@ -123,6 +124,7 @@ func (r *Requests) Handler(next http.Handler) http.Handler {
 // A counting handler counts requests by pattern. Its map is never modified.
 type counting struct {
 	next       http.Handler
+	lane       *[numTLSVersions]atomic.Uint64
 	byPattern  map[string]*Route
 	unmatched  *Route
 	onAnswered func(Answered)
@@ -150,6 +152,7 @@ func (h *counting) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		if rt == nil {
 			rt = h.unmatched
 		}
+		h.lane[tlsVersionOf(r)].Add(1)
 		took := time.Since(start)
 		rt.Observe(status, took)
 		if h.onAnswered != nil {
@@ -204,6 +207,7 @@ var (
 func (r *Requests) Describe(ch chan<- *prometheus.Desc) {
 	ch <- requestsDesc
 	ch <- requestDurationDesc
+	ch <- laneDesc
 }
 
 // Collect implements prometheus.Collector. It exports 0 for classes that have not
@@ -223,4 +227,5 @@ func (r *Requests) Collect(ch chan<- prometheus.Metric) {
 		}
 		ch <- rt.duration.Metric(requestDurationDesc, rt.pattern)
 	}
+	r.collectLanes(ch)
 }

@@ -25,10 +25,15 @@ type Handshakes struct {
 	// goroutines. Nil: nobody is told.
 	Done func(tls.ConnectionState)
 
-	// Failed is told of each handshake that has failed. It is called by several
+	// Failed is told of each handshake that has failed, and with [ErrRefused] of each
+	// connection that is closed for want of a slot or a place. It is called by several
 	// goroutines. Nil: nobody is told.
 	Failed func(c net.Conn, err error)
 }
+
+// ErrRefused means that there is no slot for a handshake, or no place for its connection,
+// or that its address has its share of them.
+var ErrRefused = errors.New("listen: too many handshakes or connections")
 
 // A secured listener returns connections whose handshake is over.
 type secured struct {
@@ -104,7 +109,8 @@ func (s *secured) run() {
 		}
 		slot, ok := s.slots.Enter(addrOf(c))
 		if !ok {
-			_ = c.Close() // its address has more than its share
+			s.failed(c, ErrRefused)
+			_ = c.Close()
 			<-s.free
 			continue
 		}
@@ -147,6 +153,7 @@ func (s *secured) handshake(c net.Conn) net.Conn {
 	}
 	place, ok := s.conns.Enter(addrOf(c))
 	if !ok {
+		s.failed(c, ErrRefused)
 		_ = inner.Close()
 		return nil
 	}
@@ -184,12 +191,19 @@ func (s *secured) fail(conn *tls.Conn, err error) {
 	if re, ok := errors.AsType[tls.RecordHeaderError](err); ok && re.Conn != nil && looksLikeHTTP(re.RecordHeader) {
 		_ = re.Conn.SetWriteDeadline(time.Now().Add(s.cfg.Timeout))
 		_, _ = io.WriteString(re.Conn, "HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an HTTPS server.\n")
-		err = errors.New("client sent an HTTP request to an HTTPS server")
+		err = ErrHTTP
 	}
+	s.failed(conn, err)
+}
+
+func (s *secured) failed(c net.Conn, err error) {
 	if s.cfg.Failed != nil {
-		s.cfg.Failed(conn, err)
+		s.cfg.Failed(c, err)
 	}
 }
+
+// ErrHTTP means that a client of a TLS listener spoke HTTP without TLS.
+var ErrHTTP = errors.New("client sent an HTTP request to an HTTPS server")
 
 // looksLikeHTTP reports whether what should be the header of a record is a method.
 func looksLikeHTTP(b [5]byte) bool {
