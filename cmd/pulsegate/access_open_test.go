@@ -9,12 +9,18 @@ import (
 )
 
 // When a CA is removed, the connections that its certificates opened write nothing more and are
-// closed, so that a client can reconnect with a new certificate.
+// closed, so that a client can reconnect with a new certificate, in both lanes.
 //
-// Seen to fail without Gate.Trusted, when readings were still stored, and without closeExpired,
-// when the connection stayed open.
+// Seen to fail without Gate.Trusted, when readings were still stored, without endOutlived and
+// without Core.outlived, when the connection stayed open.
 func TestRemovedCAOnOpenConnections(t *testing.T) {
-	skipIfShort(t)
+	long(t)
+	for _, lane := range []string{"on", "off"} {
+		t.Run("fast lane "+lane, func(t *testing.T) { testRemovedCA(t, lane) })
+	}
+}
+
+func testRemovedCA(t *testing.T, lane string) {
 	dir := t.TempDir()
 	server, err := newSigner(dir, "ca")
 	if err != nil {
@@ -38,7 +44,7 @@ func TestRemovedCAOnOpenConnections(t *testing.T) {
 		t.Fatal(err)
 	}
 	p := start(t, program(t), filepath.Join(dir, "data"), "--tls-cert="+filepath.Join(dir, "server.pem"),
-		"--tls-key="+filepath.Join(dir, "server.key"), "--tls-client-ca="+filepath.Join(dir, "clients.pem"))
+		"--tls-key="+filepath.Join(dir, "server.key"), "--tls-client-ca="+filepath.Join(dir, "clients.pem"), "--fast-lane="+lane)
 	cfg := &tls.Config{RootCAs: x509.NewCertPool(), ServerName: "localhost", Certificates: []tls.Certificate{pair}}
 	cfg.RootCAs.AddCert(server.cert)
 	poster := newPoster(t, tls.Client(connect(t, p.addr), cfg), "")
