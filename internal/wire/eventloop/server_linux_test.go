@@ -30,7 +30,7 @@ func TestMain(m *testing.M) {
 }
 
 // childVar makes the test binary a server; its value is a limit of descriptors
-// above those that are open, or 0 for none.
+// above those that are open, none, or tls for a server with TLS and without a limit.
 const childVar = "EVENTLOOP_TEST_CHILD"
 
 // bounded is a Memory.
