@@ -8,7 +8,8 @@
 //     away exactly once.
 //   - What a handler sends on a connection goes out in the order of its calls,
 //     whole or followed by the end of the connection.
-//   - A connection that waits holds less than 1 KiB. Only unfinished messages and
+//   - A connection that waits holds less than 1 KiB, and what crypto/tls holds if it has TLS.
+//     Only unfinished messages and
 //     unsent answers hold buffers, no larger than twice what they hold, and all
 //     of them count against one bound ([Memory]). What was read of a connection
 //     that is moved counts until the other server has read it.
@@ -41,8 +42,14 @@
 // everything read from it so far, it becomes a net.Conn that [Server.Accept]
 // returns, for a server of another kind.
 //
+// # TLS
+//
+// A listener whose connections have TLS hands them over when their handshake is over. From
+// then on the loop drives crypto/tls, as session_linux.go explains: the handler sees
+// plaintext. Such a connection is moved with its TLS.
+//
 // # Not here
 //
-// No protocol. No TLS. No goroutine for a connection, and nothing in a handler
+// No protocol. No TLS handshakes: package listen has them. No goroutine for a connection, and nothing in a handler
 // may block.
 package eventloop
