@@ -11,10 +11,10 @@ import (
 // When a CA is removed, the connections that its certificates opened write nothing more and are
 // closed, so that a client can reconnect with a new certificate, in both lanes.
 //
-// Seen to fail without Gate.Trusted, when readings were still stored, without endOutlived and
+// Seen to fail without Gate.Trusted, when readings were still stored, without closeExpired and
 // without Core.outlived, when the connection stayed open.
 func TestRemovedCAOnOpenConnections(t *testing.T) {
-	long(t)
+	skipIfShort(t)
 	for _, lane := range []string{"on", "off"} {
 		t.Run("fast lane "+lane, func(t *testing.T) { testRemovedCA(t, lane) })
 	}
