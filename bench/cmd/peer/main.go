@@ -12,6 +12,11 @@
 //	before    gorilla/mux, a logrus line, json.Unmarshal, json.MarshalIndent
 //	ginpg     like gin, with one INSERT into PostgreSQL before the answer
 //
+// and over TLS, with the certificate of -cert and -key:
+//
+//	tlsfloor    floor with crypto/tls
+//	tlsnethttp  nethttp with crypto/tls
+//
 // It prints "listening addr=HOST:PORT" to standard error and serves until SIGTERM or
 // SIGINT. It is not suitable for any other use: there are no timeouts, and the mode
 // floor does not parse requests.
@@ -41,6 +46,7 @@ type config struct {
 	log       string // file for the log lines of mode before
 	dsn       string // PostgreSQL for mode ginpg
 	poolConns int    // connections to PostgreSQL
+	cert, key string // PEM files for TLS
 }
 
 // A server serves l until ctx is done.
@@ -55,6 +61,9 @@ func servers() map[string]server {
 		"gin":      serveGin,
 		"before":   serveBefore,
 		"ginpg":    serveGinPG,
+
+		"tlsfloor":   serveTLSFloor,
+		"tlsnethttp": serveTLSNetHTTP,
 	}
 }
 
@@ -70,7 +79,7 @@ func main() {
 
 func run(ctx context.Context, args []string) error {
 	if len(args) == 0 {
-		return fmt.Errorf("name a mode: floor, fasthttp, nethttp, gin, before or ginpg")
+		return fmt.Errorf("name a mode: floor, fasthttp, nethttp, gin, before, ginpg, tlsfloor or tlsnethttp")
 	}
 	serve, ok := servers()[args[0]]
 	if !ok {
@@ -82,6 +91,8 @@ func run(ctx context.Context, args []string) error {
 	flags.StringVar(&cfg.log, "log", os.DevNull, "before: file for the log lines")
 	flags.StringVar(&cfg.dsn, "dsn", "", "ginpg: PostgreSQL to insert into")
 	flags.IntVar(&cfg.poolConns, "pool-conns", 32, "ginpg: connections to PostgreSQL")
+	flags.StringVar(&cfg.cert, "cert", "", "tlsfloor, tlsnethttp: certificate in PEM")
+	flags.StringVar(&cfg.key, "key", "", "tlsfloor, tlsnethttp: its key in PEM")
 	if err := flags.Parse(args[1:]); err != nil {
 		return err
 	}

@@ -207,18 +207,6 @@ func TestTenThousandConnections(t *testing.T) {
 	testIdleConnections(t, startChild(t, 0), func(c net.Conn) net.Conn { return c }, 1<<10, 60<<20)
 }
 
-// With TLS, nearly all of it is what crypto/tls keeps: its buffers have grown to the length of
-// the ClientHello, and the keys of AES-GCM take 1.7 KiB.
-func TestTenThousandTLSConnections(t *testing.T) {
-	testIdleConnections(t, startChildAs(t, "tls"), func(c net.Conn) net.Conn {
-		conn := tls.Client(c, &tls.Config{InsecureSkipVerify: true})
-		if err := conn.Handshake(); err != nil {
-			t.Fatal(err)
-		}
-		return conn
-	}, 10<<10, 100<<20)
-}
-
 // testIdleConnections opens connections that send one line each, and measures what they
 // take: bytes of heap for each, and of resident memory for all of them.
 func testIdleConnections(t *testing.T, addr string, secure func(net.Conn) net.Conn, maxHeap, maxResident int) {

@@ -1,0 +1,162 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"runtime"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// certificate reads the server's certificate and key.
+func (cfg *config) certificate() (*tls.Config, error) {
+	pair, err := tls.LoadX509KeyPair(cfg.cert, cfg.key)
+	if err != nil {
+		return nil, fmt.Errorf("read certificate: %w", err)
+	}
+	return &tls.Config{Certificates: []tls.Certificate{pair}, NextProtos: []string{"http/1.1"}}, nil
+}
+
+// serveTLSNetHTTP is serveNetHTTP over TLS.
+func serveTLSNetHTTP(ctx context.Context, l net.Listener, cfg config) error {
+	secure, err := cfg.certificate()
+	if err != nil {
+		return err
+	}
+	answer := []byte(fixedAnswer)
+	mux := http.NewServeMux()
+	mux.HandleFunc("POST "+path, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		w.Write(answer)
+	})
+	return serveHTTP(ctx, tls.NewListener(l, secure), mux)
+}
+
+// serveTLSFloor is serveFloor over TLS: the handshake in a goroutine, and then one read
+// and one write of crypto/tls for a request, on an epoll loop. Its cost is the kernel's
+// share and that of crypto/tls.
+func serveTLSFloor(ctx context.Context, l net.Listener, cfg config) error {
+	secure, err := cfg.certificate()
+	if err != nil {
+		return err
+	}
+	poll, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
+	if err != nil {
+		return fmt.Errorf("create epoll: %w", err)
+	}
+	defer unix.Close(poll)
+	stop := context.AfterFunc(ctx, func() { l.Close() })
+	defer stop()
+	var conns sync.Map // by descriptor: *tlsFloorConn
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				if err := shakeHands(c, secure, poll, &conns); err != nil {
+					c.Close()
+				}
+			}()
+		}
+	}()
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	answer := fmt.Appendf(nil, "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(fixedAnswer), fixedAnswer)
+	events := make([]unix.EpollEvent, maxEvents)
+	buf := make([]byte, readBytes)
+	for ctx.Err() == nil {
+		n, err := unix.EpollWait(poll, events, stopPollMilli)
+		if err != nil && !errors.Is(err, unix.EINTR) {
+			return fmt.Errorf("wait: %w", err)
+		}
+		for i := range max(n, 0) {
+			v, ok := conns.Load(events[i].Fd)
+			if !ok {
+				continue
+			}
+			c := v.(*tlsFloorConn)
+			_, err := c.tls.Read(buf)
+			if err == nil {
+				_, err = c.tls.Write(answer)
+			}
+			if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
+				conns.Delete(events[i].Fd)
+				unix.Close(c.fd)
+			}
+		}
+	}
+	return nil
+}
+
+// shakeHands completes a handshake and has poll watch the connection.
+func shakeHands(c net.Conn, secure *tls.Config, poll int, conns *sync.Map) error {
+	below := &tlsFloorConn{Conn: c, fd: -1}
+	below.tls = tls.Server(below, secure)
+	if err := below.tls.Handshake(); err != nil {
+		return err
+	}
+	file, err := c.(*net.TCPConn).File()
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	fd, err := unix.FcntlInt(file.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	if err := unix.SetNonblock(fd, true); err != nil {
+		return err
+	}
+	c.Close()
+	below.fd = fd
+	conns.Store(int32(fd), below)
+	return watch(poll, fd)
+}
+
+// A tlsFloorConn is below a tls.Conn: a socket that blocks during the handshake, and a
+// descriptor that does not after it.
+type tlsFloorConn struct {
+	net.Conn
+	tls *tls.Conn
+	fd  int
+}
+
+func (c *tlsFloorConn) Read(p []byte) (int, error) {
+	if c.fd < 0 {
+		return c.Conn.Read(p)
+	}
+	n, err := unix.Read(c.fd, p)
+	switch {
+	case errors.Is(err, unix.EAGAIN):
+		return 0, os.ErrDeadlineExceeded
+	case err != nil:
+		return 0, err
+	case n == 0:
+		return 0, io.EOF
+	}
+	return n, nil
+}
+
+func (c *tlsFloorConn) Write(p []byte) (int, error) {
+	if c.fd < 0 {
+		return c.Conn.Write(p)
+	}
+	return unix.Write(c.fd, p)
+}
+
+func (c *tlsFloorConn) SetWriteDeadline(t time.Time) error {
+	if c.fd < 0 {
+		return c.Conn.SetWriteDeadline(t)
+	}
+	return nil
+}
