@@ -4,9 +4,13 @@ import (
 	"crypto/tls"
 	"net"
 	"net/http/httptest"
+	"runtime"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/pulsegate/pulsegate/internal/polltest"
 	"github.com/pulsegate/pulsegate/internal/wire/listen"
 	"github.com/pulsegate/pulsegate/internal/wire/share"
 )
@@ -49,5 +53,67 @@ func TestHandshakesOfOneAddress(t *testing.T) {
 	}
 	if got := conns.Open(); got != open {
 		t.Errorf("%d connections are open, want %d", got, open)
+	}
+}
+
+// Handshakes compute on all processors but one, and those that wait for their clients keep
+// no processor from the others.
+//
+// Seen to fail without turns, and when a turn is held while a client is waited for.
+func TestHandshakesTakeTurns(t *testing.T) {
+	const clients = 16
+	server := httptest.NewUnstartedServer(nil)
+	server.StartTLS()
+	defer server.Close()
+	cfg := server.TLS.Clone()
+	var computing, most atomic.Int32
+	cfg.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) {
+		n := computing.Add(1)
+		defer computing.Add(-1)
+		for v := most.Load(); n > v && !most.CompareAndSwap(v, n); v = most.Load() {
+		}
+		time.Sleep(time.Millisecond) // so that the others come meanwhile
+		return nil, nil
+	}
+	inner, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	conns := &share.Conns{Max: 4 * clients, MaxGuests: 1}
+	l := listen.TLS(inner, conns, listen.Handshakes{Config: cfg, Slots: 4 * clients, Timeout: polltest.Patience})
+	defer l.Close()
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			defer c.Close()
+		}
+	}()
+	for range clients { // stalled ones
+		c, err := net.Dial("tcp", inner.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		if _, err := c.Write([]byte{22, 3, 1}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var wg sync.WaitGroup
+	for range clients {
+		wg.Go(func() {
+			c, err := tls.Dial("tcp", inner.Addr().String(), &tls.Config{InsecureSkipVerify: true})
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			c.Close()
+		})
+	}
+	wg.Wait()
+	if got, want := int(most.Load()), max(runtime.GOMAXPROCS(0)-1, 1); got > want {
+		t.Errorf("%d handshakes computed at one time, want at most %d", got, want)
 	}
 }
