@@ -28,6 +28,12 @@ func fast(t testing.TB, cfg ingest.Config, lane ingest.FastLaneConfig, before fu
 	return serveMemory(t, cfg, before, &lane)
 }
 
+// eachFast runs a test over the fast lane, without TLS and with it.
+func eachFast(t *testing.T, test func(t *testing.T, secure bool)) {
+	t.Run("plain", func(t *testing.T) { test(t, false) })
+	t.Run("TLS", func(t *testing.T) { test(t, true) })
+}
+
 // reading returns a reading of a device and second that no other call returns.
 func reading(device string, second int) string {
 	return fmt.Sprintf(`{"device":%q,"time":%d,"spo2_pct":97}`, device, second*1000)
@@ -59,8 +65,10 @@ func send(t testing.TB, conn net.Conn, text string) {
 }
 
 // A usual request does not leave the fast lane, and an unusual one does.
-func TestLanes(t *testing.T) {
-	srv := fast(t, ingest.Config{}, ingest.FastLaneConfig{}, nil)
+func TestLanes(t *testing.T) { eachFast(t, testLanes) }
+
+func testLanes(t *testing.T, secure bool) {
+	srv := fast(t, ingest.Config{}, ingest.FastLaneConfig{TLS: secure}, nil)
 	conn := dial(t, srv)
 	in := bufio.NewReader(conn)
 	for i := range 3 {
@@ -186,9 +194,11 @@ func TestConnectionClose(t *testing.T) {
 
 // A client that ends its stream behind a request still gets the answer. (net/http
 // takes the end for the end of the client.)
-func TestHalfClosed(t *testing.T) {
+func TestHalfClosed(t *testing.T) { eachFast(t, testHalfClosed) }
+
+func testHalfClosed(t *testing.T, secure bool) {
 	release := make(chan struct{})
-	srv := fast(t, ingest.Config{}, ingest.FastLaneConfig{Loops: 1}, func([]*storage.Entry) error {
+	srv := fast(t, ingest.Config{}, ingest.FastLaneConfig{TLS: secure, Loops: 1}, func([]*storage.Entry) error {
 		<-release
 		return nil
 	})
@@ -210,9 +220,11 @@ func TestHalfClosed(t *testing.T) {
 
 // Clients that go away, at every point of a request and of its answer, cost
 // nothing that lasts. What they sent whole is stored, and counted.
-func TestPeersThatGo(t *testing.T) {
+func TestPeersThatGo(t *testing.T) { eachFast(t, testPeersThatGo) }
+
+func testPeersThatGo(t *testing.T, secure bool) {
 	entered, release := make(chan struct{}, 100), make(chan struct{})
-	srv := fast(t, ingest.Config{}, ingest.FastLaneConfig{}, func([]*storage.Entry) error {
+	srv := fast(t, ingest.Config{}, ingest.FastLaneConfig{TLS: secure}, func([]*storage.Entry) error {
 		entered <- struct{}{}
 		<-release
 		return nil
@@ -249,8 +261,10 @@ func TestPeersThatGo(t *testing.T) {
 // A client that sends and never reads is answered until the kernel takes no more
 // (EAGAIN), is not read any more then, and is closed in time. Others are served
 // meanwhile.
-func TestPeerThatDoesNotRead(t *testing.T) {
-	srv := fast(t, ingest.Config{}, ingest.FastLaneConfig{WriteTimeout: 300 * time.Millisecond}, nil)
+func TestPeerThatDoesNotRead(t *testing.T) { eachFast(t, testPeerThatDoesNotRead) }
+
+func testPeerThatDoesNotRead(t *testing.T, secure bool) {
+	srv := fast(t, ingest.Config{}, ingest.FastLaneConfig{TLS: secure, WriteTimeout: 300 * time.Millisecond}, nil)
 	conn := dial(t, srv)
 	if err := conn.SetReadBuffer(4 << 10); err != nil {
 		t.Fatal(err)
@@ -277,8 +291,10 @@ func TestPeerThatDoesNotRead(t *testing.T) {
 }
 
 // A client that reads its answers late gets all of them, whole and in order.
-func TestPeerThatReadsLate(t *testing.T) {
-	srv := fast(t, ingest.Config{}, ingest.FastLaneConfig{}, nil)
+func TestPeerThatReadsLate(t *testing.T) { eachFast(t, testPeerThatReadsLate) }
+
+func testPeerThatReadsLate(t *testing.T, secure bool) {
+	srv := fast(t, ingest.Config{}, ingest.FastLaneConfig{TLS: secure}, nil)
 	conn := dial(t, srv)
 	if err := conn.SetReadBuffer(256 << 10); err != nil {
 		t.Fatal(err)
@@ -354,12 +370,17 @@ func TestSlow(t *testing.T) {
 	}
 	t.Run("full", func(t *testing.T) { t.Parallel(); test(t, nil) })
 	t.Run("fast", func(t *testing.T) { t.Parallel(); test(t, lane) })
+	overTLS := *lane
+	overTLS.TLS = true
+	t.Run("fast over TLS", func(t *testing.T) { t.Parallel(); test(t, &overTLS) })
 }
 
 // While the queue is full, a body is not read to be refused.
-func TestFullQueueReadsNoBody(t *testing.T) {
+func TestFullQueueReadsNoBody(t *testing.T) { eachFast(t, testFullQueueReadsNoBody) }
+
+func testFullQueueReadsNoBody(t *testing.T, secure bool) {
 	entered, release := make(chan struct{}, 10), make(chan struct{})
-	srv := fast(t, ingest.Config{MaxGroup: 1, MaxQueued: 1}, ingest.FastLaneConfig{}, func([]*storage.Entry) error {
+	srv := fast(t, ingest.Config{MaxGroup: 1, MaxQueued: 1}, ingest.FastLaneConfig{TLS: secure}, func([]*storage.Entry) error {
 		entered <- struct{}{}
 		<-release
 		return nil
@@ -384,9 +405,11 @@ func TestFullQueueReadsNoBody(t *testing.T) {
 
 // A drained server answers what has arrived, also what the kernel still holds,
 // leaves nobody without an answer, and closes what is idle.
-func TestShutdown(t *testing.T) {
+func TestShutdown(t *testing.T) { eachFast(t, testShutdown) }
+
+func testShutdown(t *testing.T, secure bool) {
 	entered, release := make(chan struct{}, 10), make(chan struct{})
-	srv := fast(t, ingest.Config{}, ingest.FastLaneConfig{Loops: 2, HeaderTimeout: time.Hour, ReadTimeout: time.Hour}, func([]*storage.Entry) error {
+	srv := fast(t, ingest.Config{}, ingest.FastLaneConfig{TLS: secure, Loops: 2, HeaderTimeout: time.Hour, ReadTimeout: time.Hour}, func([]*storage.Entry) error {
 		entered <- struct{}{}
 		<-release
 		return nil

@@ -97,8 +97,11 @@ func newSession(conn *tls.Conn, below exchanger) (s *session, fd int, err error)
 
 // Read reads what the kernel has.
 func (s *session) Read(p []byte) (int, error) {
-	if s.drained {
+	switch {
+	case s.drained:
 		return 0, os.ErrDeadlineExceeded
+	case s.silent > maxSilentBytes: // what was read last may be several records with data
+		return 0, errSilent
 	}
 	s.input = max(s.input, len(p), s.silent)
 	for {
@@ -117,9 +120,7 @@ func (s *session) Read(p []byte) (int, error) {
 		}
 		// As in receive: what comes after a short read is another event.
 		s.drained = n < len(p) && !s.conn.hangsUp
-		if s.silent += n; s.silent > maxSilentBytes {
-			return 0, errSilent
-		}
+		s.silent += n
 		return n, nil
 	}
 }
