@@ -98,7 +98,7 @@ profile: ## load a server and print the cost of a request
 bench: ## all microbenchmarks with benchstat, into docs/benchmarks.md
 	cd bench && go run ./cmd/bench micro --rounds $(ROUNDS) --time $(BENCHTIME)
 
-bench-ingest: ## load every server in turn: single readings, batches, idle connections; into docs/benchmarks.md
+bench-ingest: ## load every server in turn: single readings, batches, idle connections, TLS; into docs/benchmarks.md
 	cd bench && go run ./cmd/bench ingest --rounds $(ROUNDS) --seconds $(SECONDS)
 
 bench-mux: ## compare the routers, into docs/benchmarks.md

@@ -93,24 +93,50 @@ func resultFigure(runs []Result, of func(*Result) float64) Spread {
 	return SpreadOf(values)
 }
 
+// A bar is a goal for a figure of Pulsegate in relation to that of a peer.
+type bar struct {
+	connections int
+	what        string
+	of          func(*Run) float64
+	peer        string
+	atLeast     bool
+	limit       float64
+}
+
 // goals returns the goals for one reading per request.
 func (in *Ingest) goals() []goal {
-	var goals []goal
-	for _, bar := range []struct {
-		connections int
-		what        string
-		of          func(*Run) float64
-		peer        string
-		atLeast     bool
-		limit       float64
-	}{
+	if in.TLS != nil {
+		goals := in.ratioGoals([]bar{
+			{1000, "CPU per request", (*Run).CPUPerRequest, Floor, false, 1.5},
+			{1000, "CPU per request", (*Run).CPUPerRequest, "nethttp", false, 0.8},
+			{1000, "requests/s", (*Run).PerSecond, FullLane, true, 2.5},
+			{1000, "CPU per request", (*Run).CPUPerRequest, Proxy, false, 0.6},
+		})
+		for _, g := range []goal{
+			{what: "full handshakes per CPU time / those of crypto/tls alone", atLeast: true, limit: 0.85},
+			{what: "64 connections: p99 with a flood of handshakes / without", limit: 3},
+		} {
+			figures := in.TLS.Handshakes
+			if !g.atLeast {
+				figures = in.TLS.Flooded
+			}
+			g.format, g.figure, g.known = "%.2f", SpreadOf(figures), len(figures) > 0
+			goals = append(goals, g)
+		}
+		return goals
+	}
+	return in.ratioGoals([]bar{
 		{1000, "CPU per request", (*Run).CPUPerRequest, Floor, false, 1.6},
 		{1000, "CPU per request", (*Run).CPUPerRequest, "fasthttp", false, 1},
 		{1000, "requests/s", (*Run).PerSecond, "before", true, 1.5},
 		{1000, "requests/s", (*Run).PerSecond, "ginpg", true, 7},
 		{64, "CPU per request", (*Run).CPUPerRequest, Floor, false, 2.2},
 		{1000, "p99", func(r *Run) float64 { return milliseconds(r.P99) }, "fasthttp", false, 1.5},
-	} {
+	})
+}
+
+func (in *Ingest) ratioGoals(bars []bar) (goals []goal) {
+	for _, bar := range bars {
 		g := goal{
 			what:    fmt.Sprintf("%d connections: %s / that of %s", bar.connections, bar.what, bar.peer),
 			atLeast: bar.atLeast,

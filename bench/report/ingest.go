@@ -20,6 +20,13 @@ type Ingest struct {
 	Servers     []Server
 	Left        []string // omitted servers, with the reason
 	Profile     string   // profile of Pulsegate with the most connections; empty: none
+	TLS         *TLS     // nil: without TLS
+}
+
+// A TLS has the figures that only servers with TLS have, by round.
+type TLS struct {
+	Handshakes []float64 // full handshakes per CPU time, divided by those of crypto/tls alone
+	Flooded    []float64 // p99 with a flood of handshakes, divided by that without
 }
 
 // A Server is one of the servers compared.
@@ -61,6 +68,9 @@ func (r *Run) PerSecond() float64 { return float64(r.Requests) / r.Duration.Seco
 const (
 	Floor = "floor"
 	Own   = "pulsegate"
+
+	FullLane = "full lane"
+	Proxy    = "nginx"
 )
 
 // at returns the runs with n connections, by round.
@@ -125,7 +135,11 @@ func (in *Ingest) Markdown(plot string) string {
 	b.WriteString("CPU is user and system time of the server's processes, divided by the requests that they answered. " +
 		"Ratios are computed within a round. Figures are medians, with the range over the rounds in brackets. " +
 		"The load is a closed loop: latency is measured from the actual, not from an intended, time of sending.\n\n")
-	fmt.Fprintf(&b, "![CPU time per request of each server](%s)\n", plot)
+	if in.TLS != nil {
+		b.WriteString("TLS 1.3, a certificate with a key on P-256, and a token in every request. The first seconds of each load, with the handshakes, count for the latencies alone.\n")
+	} else {
+		fmt.Fprintf(&b, "![CPU time per request of each server](%s)\n", plot)
+	}
 	for _, n := range in.Connections {
 		fmt.Fprintf(&b, "\n%d connections:\n\n", n)
 		in.table(&b, n)
@@ -179,9 +193,12 @@ func (in *Ingest) allocations(b *strings.Builder, n int) {
 	per := func(of func(Allocated) float64) Spread {
 		return figure(runs, func(r *Run) float64 { return of(r.Allocated) / float64(r.Requests) })
 	}
-	fmt.Fprintf(b, "\nThe whole process of %s allocates %s objects of %s bytes for each request, compactions and measuring included. "+
-		"A request in the fast lane allocates none, which TestLaneAllocations asserts.\n", Own,
-		per(func(a Allocated) float64 { return a.Objects }).text("%.2f"), per(func(a Allocated) float64 { return a.Bytes }).text("%.0f"))
+	lane := "A request in the fast lane allocates none, which TestLaneAllocations asserts."
+	if in.TLS != nil {
+		lane = "Those of a request are crypto/tls's."
+	}
+	fmt.Fprintf(b, "\nThe whole process of %s allocates %s objects of %s bytes for each request, compactions and measuring included. %s\n", Own,
+		per(func(a Allocated) float64 { return a.Objects }).text("%.2f"), per(func(a Allocated) float64 { return a.Bytes }).text("%.0f"), lane)
 }
 
 func milliseconds(d time.Duration) float64 { return float64(d.Nanoseconds()) / 1e6 }

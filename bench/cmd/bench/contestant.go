@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -17,6 +18,10 @@ type contestant struct {
 	// own is set for Pulsegate's binary, postgres for a peer that inserts into
 	// PostgreSQL. The others are peers without dependencies.
 	own, postgres bool
+
+	mode  string   // of the peer, if it is not the name
+	flags []string // of Pulsegate
+	nginx bool     // with nginx in front
 }
 
 // contestants returns all contestants, in the order of the tables.
@@ -54,6 +59,7 @@ func chooseServers(names []string) (chosen []contestant, left []string, err erro
 // A running is a running contestant with its dependencies.
 type running struct {
 	server   *process
+	behind   *process  // server passes requests to it; nil: no other one
 	database *database // nil: no database
 }
 
@@ -61,10 +67,12 @@ type running struct {
 func (b *ingestRun) start(ctx context.Context, c *contestant, dir string) (_ *running, err error) {
 	r := new(running)
 	if c.own {
-		r.server, err = b.startOwn(ctx, dir, nil)
-		return r, err
+		return r, b.startPulsegate(ctx, r, c, dir)
 	}
-	args := []string{c.name, "-addr", "127.0.0.1:0"}
+	args := []string{cmp.Or(c.mode, c.name), "-addr", "127.0.0.1:0"}
+	if b.secure != nil {
+		args = append(args, "-cert", b.secure.cert, "-key", b.secure.key)
+	}
 	if c.postgres {
 		if r.database, err = startPostgres(ctx, dir); err != nil {
 			return nil, err
@@ -77,10 +85,29 @@ func (b *ingestRun) start(ctx context.Context, c *contestant, dir string) (_ *ru
 	return r, nil
 }
 
+// startPulsegate starts Pulsegate, with TLS and nginx as c says.
+func (b *ingestRun) startPulsegate(ctx context.Context, r *running, c *contestant, dir string) (err error) {
+	flags := c.flags
+	if b.secure != nil {
+		flags = append(b.secure.flags(!c.nginx), flags...)
+	}
+	if r.server, err = b.startOwn(ctx, filepath.Join(dir, "data"), nil, flags...); err != nil || !c.nginx {
+		return err
+	}
+	r.behind = r.server
+	if r.server, err = b.startNginx(ctx, dir, r.behind.public); err != nil {
+		return errors.Join(err, r.behind.stop())
+	}
+	return nil
+}
+
 // pids returns the processes whose CPU time counts for the contestant, without their
 // children.
 func (r *running) pids() []int {
 	pids := []int{r.server.pid()}
+	if r.behind != nil {
+		pids = append(pids, r.behind.pid())
+	}
 	if r.database != nil {
 		pids = append(pids, r.database.process.pid())
 	}
@@ -92,6 +119,9 @@ func (r *running) stop() error {
 	var err error
 	if r.server != nil {
 		err = r.server.stop()
+	}
+	if r.behind != nil {
+		err = errors.Join(err, r.behind.stop())
 	}
 	if r.database != nil {
 		if e := r.database.stop(); err == nil {

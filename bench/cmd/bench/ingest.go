@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	_ "embed"
 	"errors"
@@ -22,6 +23,7 @@ const (
 	partSingle = "single"
 	partBulk   = "bulk"
 	partIdle   = "idle"
+	partTLS    = "tls"
 )
 
 // ingestCommand measures the cost of posting readings to servers: CPU time per request,
@@ -30,7 +32,7 @@ const (
 // started for it, with a temporary directory and no network.
 type ingestCommand struct {
 	loads
-	Parts       []string `default:"single,bulk,idle" enum:"single,bulk,idle" help:"What to measure: single readings, batches, idle connections."`
+	Parts       []string `default:"single,bulk,idle,tls" enum:"single,bulk,idle,tls" help:"What to measure: single readings, batches, idle connections, single readings over TLS."`
 	Connections []int    `default:"64,1000" help:"Numbers of connections with single readings."`
 	Servers     []string `help:"Servers to measure, such as floor,pulsegate. Default: all that can be started."`
 	Forms       []string `help:"Forms of batches to measure, such as array,ndjson+gzip. Default: all."`
@@ -52,8 +54,9 @@ type ingestRun struct {
 	contestants []contestant
 	left        []string // why other servers are omitted
 
-	wrk    *wrk           // of runSingle
-	result *report.Ingest // of runSingle
+	wrk    *wrk           // of runSingle and runTLS
+	result *report.Ingest // of runSingle and runTLS
+	secure *secure        // of runTLS; nil: no TLS
 }
 
 func (c *ingestCommand) Run(ctx context.Context, out io.Writer) (err error) {
@@ -67,7 +70,7 @@ func (c *ingestCommand) Run(ctx context.Context, out io.Writer) (err error) {
 	}
 	defer func() { err = errors.Join(err, remove()) }()
 	b.work = work
-	parts := map[string]func(context.Context) error{partSingle: b.runSingle, partBulk: b.runBulk, partIdle: b.runIdle}
+	parts := map[string]func(context.Context) error{partSingle: b.runSingle, partBulk: b.runBulk, partIdle: b.runIdle, partTLS: b.runTLS}
 	for _, part := range c.Parts {
 		if err := parts[part](ctx); err != nil {
 			return err
@@ -79,6 +82,10 @@ func (c *ingestCommand) Run(ctx context.Context, out io.Writer) (err error) {
 const (
 	perStart = 2 * time.Minute // maximum time per start of a server, in addition to its loads
 	warmUp   = time.Second     // load before the measurements of a server
+
+	// handshakeLead is the part of a load over TLS that does not count, because of the
+	// handshakes in it.
+	handshakeLead = 5 * time.Second
 )
 
 // baseAge is how long ago the readings start. baseStep exceeds the time range of one
@@ -99,17 +106,8 @@ func (b *ingestRun) runSingle(ctx context.Context) (err error) {
 	if err := raiseFileLimit(slices.Max(b.Connections)); err != nil {
 		return err
 	}
-	b.result = &report.Ingest{
-		Setting:     b.setting("bench-ingest"),
-		Loader:      b.wrk.version,
-		Duration:    b.duration(),
-		WarmUp:      warmUp,
-		Rounds:      b.Rounds,
-		Body:        len(firstReading()),
-		FileSystem:  fileSystem(b.work),
-		Connections: b.Connections,
-		Left:        b.left,
-	}
+	b.result = b.newResult("bench-ingest")
+	b.result.Left = b.left
 	if err := b.measure(ctx, b.contestants); err != nil {
 		return err
 	}
@@ -123,6 +121,20 @@ func (b *ingestRun) runSingle(ctx context.Context) (err error) {
 		}
 	}
 	return b.write(b.out, "bench-ingest", b.result.Markdown(plot))
+}
+
+// newResult returns a result without figures.
+func (b *ingestRun) newResult(target string) *report.Ingest {
+	return &report.Ingest{
+		Setting:     b.setting(target),
+		Loader:      b.wrk.version,
+		Duration:    b.duration(),
+		WarmUp:      warmUp,
+		Rounds:      b.Rounds,
+		Body:        len(firstReading()),
+		FileSystem:  fileSystem(b.work),
+		Connections: b.Connections,
+	}
 }
 
 // measure runs the rounds. A server that fails in a round is omitted from that round,
@@ -169,6 +181,9 @@ func (b *ingestRun) measureOne(ctx context.Context, c *contestant, round int) (_
 	answered, inFlight := uint64(1), uint64(0)
 	base := time.Now().Add(-baseAge)
 	admin := server.server.admin
+	if server.behind != nil {
+		admin = server.behind.admin
+	}
 	loadOnce := func(connections int, d time.Duration) (_ load, cpu time.Duration, made report.Allocated, err error) {
 		base = base.Add(baseStep)
 		madeBefore, err := allocated(ctx, admin)
@@ -179,7 +194,20 @@ func (b *ingestRun) measureOne(ctx context.Context, c *contestant, round int) (_
 		if err != nil {
 			return load{}, 0, made, err
 		}
+		atStart := make(chan error, 1)
+		if b.secure != nil {
+			b.wrk.lead = &lead{handshakeLead, func() {
+				var err error
+				if before, err = cpuTime(server.pids()...); err == nil {
+					madeBefore, err = allocated(ctx, admin)
+				}
+				atStart <- err
+			}}
+		}
 		l, err := b.wrk.run(ctx, server.server.public, connections, d, base.UnixMilli())
+		if err == nil && b.secure != nil {
+			err = <-atStart
+		}
 		if err != nil {
 			return load{}, 0, made, err
 		}
@@ -190,7 +218,7 @@ func (b *ingestRun) measureOne(ctx context.Context, c *contestant, round int) (_
 		if made, err = allocated(ctx, admin); err != nil {
 			return load{}, 0, made, err
 		}
-		answered += l.requests
+		answered += l.before + l.requests
 		inFlight += uint64(connections) // wrk does not wait for the last answers
 		return l, after - before, made.Since(madeBefore), l.check()
 	}
@@ -225,7 +253,7 @@ func (b *ingestRun) startFresh(ctx context.Context, c *contestant, label string)
 	if err != nil {
 		return nil, nil, errors.Join(err, remove())
 	}
-	if err := verify(ctx, server.server.public); err != nil {
+	if err := verify(ctx, server.server.public, b.secure); err != nil {
 		server.stop() // after an error, which is the one to report
 		return nil, nil, errors.Join(err, remove())
 	}
@@ -249,8 +277,9 @@ func checkStored(ctx context.Context, c *contestant, r *running, answered, inFli
 		return err
 	}
 	if c.own {
-		if stored, known = r.server.stored(); !known {
-			return fmt.Errorf("%s did not log how many readings it has stored: %s", c.name, r.server.text())
+		own := cmp.Or(r.behind, r.server)
+		if stored, known = own.stored(); !known {
+			return fmt.Errorf("%s did not log how many readings it has stored: %s", c.name, own.text())
 		}
 	}
 	if known && (stored < answered || stored > answered+inFlight) {

@@ -69,7 +69,7 @@ func TestProcess(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := verify(t.Context(), p.public); err != nil {
+	if err := verify(t.Context(), p.public, nil); err != nil {
 		t.Error(err)
 	}
 	if err := p.stop(); err != nil {
@@ -91,7 +91,7 @@ func TestVerifyFinds(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := verify(t.Context(), p.public); err == nil {
+	if err := verify(t.Context(), p.public, nil); err == nil {
 		t.Error("verify accepted a wrong answer")
 	}
 	if err := p.stop(); err != nil {
@@ -150,7 +150,7 @@ func tryServer(t *testing.T, b *ingestRun, c *contestant) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := verify(t.Context(), r.server.public); err != nil {
+	if err := verify(t.Context(), r.server.public, nil); err != nil {
 		t.Error(err)
 	}
 	if _, err := cpuTime(r.pids()...); err != nil {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -19,16 +20,23 @@ func firstReading() string {
 		`","systolic_mmhg":121,"diastolic_mmhg":79,"spo2_pct":97.5,"heart_rate_bpm":72.5,"resting_heart_rate_bpm":58.5}`
 }
 
-// verify sends one reading and checks the answer.
-func verify(ctx context.Context, addr string) error {
+// verify sends one reading and checks the answer. With s it uses TLS and the token.
+func verify(ctx context.Context, addr string, s *secure) error {
 	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
-	r, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+addr+path, strings.NewReader(firstReading()))
+	transport, scheme := &http.Transport{DisableKeepAlives: true}, "http://"
+	if s != nil {
+		transport.TLSClientConfig, scheme = &tls.Config{InsecureSkipVerify: true}, "https://"
+	}
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, scheme+addr+path, strings.NewReader(firstReading()))
 	if err != nil {
 		return fmt.Errorf("verify answer: %w", err)
 	}
 	r.Header.Set("Content-Type", "application/json")
-	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	if s != nil {
+		r.Header.Set("Authorization", "Bearer "+s.token)
+	}
+	client := &http.Client{Transport: transport}
 	resp, err := client.Do(r)
 	if err != nil {
 		return fmt.Errorf("verify answer: %w", err)

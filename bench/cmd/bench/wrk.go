@@ -22,7 +22,19 @@ const (
 )
 
 // A wrk is the load generator wrk with a script.
-type wrk struct{ path, version, script string }
+type wrk struct {
+	path, version, script string
+
+	secure *secure // nil: no TLS and no token
+	lead   *lead   // nil: the whole load counts
+}
+
+// A lead is the first part of a load, in which its connections complete their handshakes.
+// It does not count.
+type lead struct {
+	length time.Duration
+	ended  func() // called at its end
+}
 
 //go:embed done.lua
 var doneScript string
@@ -69,30 +81,54 @@ func raiseFileLimit(n int) error {
 // A load is the result of wrk.
 type load struct {
 	requests uint64 // answered
+	before   uint64 // answered in the lead
 	failed   uint64 // of these, with a status other than 2xx or 3xx
 	sockets  uint64 // connection errors and late answers
 	duration time.Duration
-	p50, p99 time.Duration
+	p50, p99 time.Duration // with those of the lead
 	cpu      time.Duration // CPU time of wrk
 }
 
 // run loads the server at addr. The times of readings start at baseUnixMs.
 func (w *wrk) run(ctx context.Context, addr string, connections int, d time.Duration, baseUnixMs int64) (load, error) {
-	ctx, cancel := context.WithTimeout(ctx, d+loadGrace)
+	ctx, cancel := context.WithTimeout(ctx, d+w.leadTime()+loadGrace)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, w.path, "-t1", "-c"+strconv.Itoa(connections), fmt.Sprintf("-d%ds", int(d.Seconds())),
+	scheme, token := "http://", ""
+	if w.secure != nil {
+		scheme, token = "https://", w.secure.token
+	}
+	cmd := exec.CommandContext(ctx, w.path, "-t1", "-c"+strconv.Itoa(connections), fmt.Sprintf("-d%ds", int((d+w.leadTime()).Seconds())),
 		"--timeout", fmt.Sprintf("%ds", int(answerTimeout.Seconds())), "-s", w.script,
-		"http://"+addr+path, "--", strconv.FormatInt(baseUnixMs, 10))
+		scheme+addr+path, "--", strconv.FormatInt(baseUnixMs, 10), token)
+	began := time.Now()
+	if w.lead != nil {
+		// The script knows full seconds alone.
+		began = began.Add(w.lead.length).Truncate(time.Second).Add(time.Second)
+		cmd.Args = append(cmd.Args, strconv.FormatInt(began.Unix(), 10))
+		timer := time.AfterFunc(time.Until(began), w.lead.ended)
+		defer timer.Stop()
+	}
 	text, err := cmd.CombinedOutput()
 	if err != nil {
 		return load{}, fmt.Errorf("run wrk: %w\n%s", err, text)
 	}
 	l, err := parseLoad(string(text))
+	if w.lead != nil {
+		l.duration = time.Since(began)
+	}
 	l.cpu = cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
 	return l, err
 }
 
-var resultLine = regexp.MustCompile(`(?m)^result requests=(\d+) duration_us=(\d+) p50_us=(\d+) p99_us=(\d+) failed=(\d+) sockets=(\d+)$`)
+// leadTime is the time by which a load is longer because of its lead.
+func (w *wrk) leadTime() time.Duration {
+	if w.lead == nil {
+		return 0
+	}
+	return w.lead.length + time.Second
+}
+
+var resultLine = regexp.MustCompile(`(?m)^result requests=(\d+) duration_us=(\d+) p50_us=(\d+) p99_us=(\d+) failed=(\d+) sockets=(\d+)(?: before=(\d+))?$`)
 
 // parseLoad parses the line written by done.lua.
 func parseLoad(text string) (load, error) {
@@ -100,15 +136,18 @@ func parseLoad(text string) (load, error) {
 	if m == nil {
 		return load{}, fmt.Errorf("read wrk's result: it is missing in:\n%s", text)
 	}
-	var n [6]uint64
+	var n [7]uint64
 	for i := range n {
+		if m[i+1] == "" {
+			continue
+		}
 		var err error
 		if n[i], err = strconv.ParseUint(m[i+1], 10, 63); err != nil {
 			return load{}, fmt.Errorf("read wrk's result: %w", err)
 		}
 	}
 	micro := func(v uint64) time.Duration { return time.Duration(v) * time.Microsecond }
-	return load{requests: n[0], duration: micro(n[1]), p50: micro(n[2]), p99: micro(n[3]), failed: n[4], sockets: n[5]}, nil
+	return load{requests: n[0] - n[6], before: n[6], duration: micro(n[1]), p50: micro(n[2]), p99: micro(n[3]), failed: n[4], sockets: n[5]}, nil
 }
 
 // check returns an error if there were failures, which would falsify the figures.

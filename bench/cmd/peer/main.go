@@ -14,8 +14,9 @@
 //
 // and over TLS, with the certificate of -cert and -key:
 //
-//	tlsfloor    floor with crypto/tls
-//	tlsnethttp  nethttp with crypto/tls
+//	tlsfloor      floor with crypto/tls
+//	tlsnethttp    nethttp with crypto/tls
+//	tlshandshake  handshakes only
 //
 // It prints "listening addr=HOST:PORT" to standard error and serves until SIGTERM or
 // SIGINT. It is not suitable for any other use: there are no timeouts, and the mode
@@ -64,6 +65,8 @@ func servers() map[string]server {
 
 		"tlsfloor":   serveTLSFloor,
 		"tlsnethttp": serveTLSNetHTTP,
+
+		"tlshandshake": serveTLSHandshake,
 	}
 }
 
@@ -79,7 +82,7 @@ func main() {
 
 func run(ctx context.Context, args []string) error {
 	if len(args) == 0 {
-		return fmt.Errorf("name a mode: floor, fasthttp, nethttp, gin, before, ginpg, tlsfloor or tlsnethttp")
+		return fmt.Errorf("name a mode: floor, fasthttp, nethttp, gin, before, ginpg, tlsfloor, tlsnethttp or tlshandshake")
 	}
 	serve, ok := servers()[args[0]]
 	if !ok {
@@ -91,8 +94,8 @@ func run(ctx context.Context, args []string) error {
 	flags.StringVar(&cfg.log, "log", os.DevNull, "before: file for the log lines")
 	flags.StringVar(&cfg.dsn, "dsn", "", "ginpg: PostgreSQL to insert into")
 	flags.IntVar(&cfg.poolConns, "pool-conns", 32, "ginpg: connections to PostgreSQL")
-	flags.StringVar(&cfg.cert, "cert", "", "tlsfloor, tlsnethttp: certificate in PEM")
-	flags.StringVar(&cfg.key, "key", "", "tlsfloor, tlsnethttp: its key in PEM")
+	flags.StringVar(&cfg.cert, "cert", "", "TLS: certificate in PEM")
+	flags.StringVar(&cfg.key, "key", "", "TLS: its key in PEM")
 	if err := flags.Parse(args[1:]); err != nil {
 		return err
 	}

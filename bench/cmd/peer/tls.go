@@ -71,9 +71,7 @@ func serveTLSFloor(ctx context.Context, l net.Listener, cfg config) error {
 	}()
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	answer := fmt.Appendf(nil, "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(fixedAnswer), fixedAnswer)
 	events := make([]unix.EpollEvent, maxEvents)
-	buf := make([]byte, readBytes)
 	for ctx.Err() == nil {
 		n, err := unix.EpollWait(poll, events, stopPollMilli)
 		if err != nil && !errors.Is(err, unix.EINTR) {
@@ -85,11 +83,7 @@ func serveTLSFloor(ctx context.Context, l net.Listener, cfg config) error {
 				continue
 			}
 			c := v.(*tlsFloorConn)
-			_, err := c.tls.Read(buf)
-			if err == nil {
-				_, err = c.tls.Write(answer)
-			}
-			if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
+			if err := c.step(); err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
 				conns.Delete(events[i].Fd)
 				unix.Close(c.fd)
 			}
@@ -119,9 +113,21 @@ func shakeHands(c net.Conn, secure *tls.Config, poll int, conns *sync.Map) error
 	}
 	c.Close()
 	below.fd = fd
+	below.step() // crypto/tls may have read a request with the end of the handshake
 	conns.Store(int32(fd), below)
 	return watch(poll, fd)
 }
+
+// step answers one read.
+func (c *tlsFloorConn) step() error {
+	_, err := c.tls.Read(c.buf[:])
+	if err == nil {
+		_, err = c.tls.Write(tlsFloorAnswer)
+	}
+	return err
+}
+
+var tlsFloorAnswer = fmt.Appendf(nil, "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(fixedAnswer), fixedAnswer)
 
 // A tlsFloorConn is below a tls.Conn: a socket that blocks during the handshake, and a
 // descriptor that does not after it.
@@ -129,6 +135,7 @@ type tlsFloorConn struct {
 	net.Conn
 	tls *tls.Conn
 	fd  int
+	buf [1 << 10]byte
 }
 
 func (c *tlsFloorConn) Read(p []byte) (int, error) {
@@ -159,4 +166,30 @@ func (c *tlsFloorConn) SetWriteDeadline(t time.Time) error {
 		return c.Conn.SetWriteDeadline(t)
 	}
 	return nil
+}
+
+// serveTLSHandshake completes handshakes and does nothing else: the cost of crypto/tls.
+func serveTLSHandshake(ctx context.Context, l net.Listener, cfg config) error {
+	secure, err := cfg.certificate()
+	if err != nil {
+		return err
+	}
+	stop := context.AfterFunc(ctx, func() { l.Close() })
+	defer stop()
+	for {
+		c, err := l.Accept()
+		if err != nil {
+			if ctx.Err() != nil {
+				return nil
+			}
+			return err
+		}
+		go func() {
+			defer c.Close()
+			conn := tls.Server(c, secure)
+			if conn.Handshake() == nil {
+				conn.Read(make([]byte, 1)) // until the client closes
+			}
+		}()
+	}
 }

@@ -32,9 +32,8 @@ import (
 //     turn.
 //   - One turn decrypts at most maxRecordsPerTurn records with data, and stops at the
 //     first record that has made crypto/tls write.
-//   - What crypto/tls keeps for input beyond freeInputBytes is reserved in Memory. It is
-//     bounded: a peer that sends maxSilentBytes without any data in them loses its
-//     connection.
+//   - What crypto/tls keeps for input beyond freeInputBytes is reserved in Memory: its
+//     largest record, and what has come of a handshake message, which it bounds.
 //
 // TestCryptoTLS checks what is assumed of crypto/tls, for the Go version in use.
 //
@@ -68,9 +67,9 @@ const (
 	// maxRecordsPerTurn bounds how long tiny records keep other connections waiting.
 	maxRecordsPerTurn = 32
 
-	// maxSilentBytes is more than the largest record. Between two of them with data there is
-	// no need for more than a few key updates.
-	maxSilentBytes = 32 << 10
+	// maxHandBytes is what crypto/tls holds of a handshake message at most: 64 KiB, in a
+	// buffer that has grown by doubling.
+	maxHandBytes = 128 << 10
 
 	// freeInputBytes is what a buffer of crypto/tls may hold without being reserved. It is
 	// part of what any connection costs, which the bound on connections covers.
@@ -97,13 +96,10 @@ func newSession(conn *tls.Conn, below exchanger) (s *session, fd int, err error)
 
 // Read reads what the kernel has.
 func (s *session) Read(p []byte) (int, error) {
-	switch {
-	case s.drained:
+	if s.drained {
 		return 0, os.ErrDeadlineExceeded
-	case s.silent > maxSilentBytes: // what was read last may be several records with data
-		return 0, errSilent
 	}
-	s.input = max(s.input, len(p), s.silent)
+	s.input = max(s.input, len(p), min(s.silent, maxHandBytes))
 	for {
 		n, err := recv(s.conn.fd, p)
 		switch {
@@ -124,8 +120,6 @@ func (s *session) Read(p []byte) (int, error) {
 		return n, nil
 	}
 }
-
-var errSilent = errors.New("eventloop: records without data")
 
 // Write stages records to be sent.
 func (s *session) Write(p []byte) (int, error) {

@@ -343,13 +343,18 @@ func TestTLSFaults(t *testing.T) {
 			c.raw(c.record(handshake, append([]byte{1, 0, 0, 50}, make([]byte, 50)...)))
 			c.wantEnd("error decoding message|unexpected message")
 		}},
-		{"handshake message without end", func(t *testing.T, s *eventloop.Server) {
+		{"long handshake message", func(t *testing.T, s *eventloop.Server) {
 			c := sealed(t, s)
 			part := append([]byte{4, 0, 0xff, 0xff}, make([]byte, 10_000)...)
-			for range 6 {
+			for range 7 {
 				c.rawMayFail(c.record(handshake, part))
 				part = make([]byte, 10_000)
 			}
+			c.wantClosed()
+		}},
+		{"handshake message that is too long", func(t *testing.T, s *eventloop.Server) {
+			c := sealed(t, s)
+			c.raw(c.record(handshake, []byte{4, 1, 0, 1}))
 			c.wantClosed()
 		}},
 		{"empty records", func(t *testing.T, s *eventloop.Server) {
@@ -468,6 +473,14 @@ func TestTLSInputMemory(t *testing.T) {
 			t.Fatalf("got %d bytes", len(got))
 		}
 	}
+	begun := sealed(t, s) // a handshake message
+	begun.raw(begun.record(handshake, append([]byte{4, 0, 0xff, 0xff}, make([]byte, 15_000)...)))
+	for range 3 {
+		begun.raw(begun.record(handshake, make([]byte, 15_000)))
+	}
+	polltest.Until(t, "what has come of the message is reserved", func() bool { return 1<<20-memory.left.Load() > 16_000+45_000 })
+	begun.reset()
+	polltest.Until(t, "it is given back", func() bool { return 1<<20-memory.left.Load() < 45_000 })
 	held := 1<<20 - memory.left.Load()
 	if held < 16_000 || held > 64<<10 {
 		t.Errorf("%d bytes are held for input", held)

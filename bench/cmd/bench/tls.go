@@ -1,0 +1,286 @@
+package main
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"math/big"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/pulsegate/pulsegate/bench/report"
+)
+
+// tlsContestants returns the servers that are measured over TLS, with a token in every
+// request.
+func tlsContestants() []contestant {
+	return []contestant{
+		{name: report.Floor, mode: "tlsfloor", what: "epoll loop and crypto/tls, one read and one fixed write, nothing parsed", stores: "no"},
+		{name: "nethttp", mode: "tlsnethttp", what: "net/http with crypto/tls, fixed answer, nothing decoded", stores: "no"},
+		{name: report.FullLane, what: "`pulsegate serve --fast-lane=off`", stores: "durable", own: true, flags: []string{"--fast-lane=off"}},
+		{name: report.Proxy, what: "nginx, `proxy_pass` to `pulsegate serve` without TLS; with the CPU of both", stores: "durable", own: true, nginx: true},
+		{name: report.Own, what: "`pulsegate serve`", stores: "durable", own: true},
+	}
+}
+
+// runTLS measures the servers over TLS.
+func (b *ingestRun) runTLS(ctx context.Context) (err error) {
+	if b.wrk, err = findWrk(ctx, b.work, ingestScript); err != nil {
+		return err
+	}
+	if b.secure, err = newSecure(ctx, b.work, b.own()); err != nil {
+		return err
+	}
+	b.wrk.secure = b.secure
+	defer func() { b.secure = nil }()
+	b.result = b.newResult("bench-ingest")
+	b.result.TLS = new(report.TLS)
+	var chosen []contestant
+	for _, c := range tlsContestants() {
+		if c.nginx {
+			if _, err := exec.LookPath("nginx"); err != nil {
+				b.result.Left = append(b.result.Left, "nginx, because it is not installed")
+				continue
+			}
+		}
+		chosen = append(chosen, c)
+	}
+	if err := b.measure(ctx, chosen); err != nil {
+		return err
+	}
+	for round := range b.Rounds {
+		if err := b.measureHandshakes(ctx, chosen, round); err != nil {
+			return err
+		}
+	}
+	return b.write(b.out, "bench-tls", b.result.Markdown(""))
+}
+
+// A secure is what TLS and tokens need: files for servers, and a token for clients.
+type secure struct{ cert, key, tokens, token string }
+
+// newSecure creates the files in dir. The certificate has a key on the curve P-256.
+func newSecure(ctx context.Context, dir, own string) (*secure, error) {
+	s := &secure{cert: filepath.Join(dir, "cert.pem"), key: filepath.Join(dir, "key.pem"), tokens: filepath.Join(dir, "tokens")}
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, fmt.Errorf("create certificate: %w", err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "localhost"}, DNSNames: []string{"localhost"},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	if err != nil {
+		return nil, fmt.Errorf("create certificate: %w", err)
+	}
+	keyDER, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		return nil, fmt.Errorf("create certificate: %w", err)
+	}
+	err = errors.Join(
+		os.WriteFile(s.cert, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o600),
+		os.WriteFile(s.key, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: keyDER}), 0o600))
+	if err != nil {
+		return nil, fmt.Errorf("write certificate: %w", err)
+	}
+	text, err := exec.CommandContext(ctx, own, "token", "create", "--file", s.tokens, "--gateway", "bench").Output()
+	if err != nil {
+		return nil, fmt.Errorf("create token: %w", err)
+	}
+	s.token = strings.TrimSpace(string(text))
+	return s, nil
+}
+
+// flags returns the flags of a Pulsegate. All clients have one address here, whose share
+// must not matter.
+func (s *secure) flags(withTLS bool) []string {
+	flags := []string{"--tokens=" + s.tokens, "--trusted-proxies=127.0.0.0/8"}
+	if withTLS {
+		flags = append(flags, "--tls-cert="+s.cert, "--tls-key="+s.key)
+	}
+	return flags
+}
+
+// startNginx starts nginx with TLS in front of a server.
+func (b *ingestRun) startNginx(ctx context.Context, dir, behind string) (*process, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, fmt.Errorf("find a free port: %w", err)
+	}
+	addr := l.Addr().String()
+	l.Close()
+	const connections = 4096
+	config := fmt.Sprintf(`daemon off; pid %[1]s/nginx.pid; error_log stderr warn; worker_processes auto; worker_rlimit_nofile %[2]d;
+events { worker_connections %[3]d; }
+http {
+  access_log off; keepalive_requests 1000000000; proxy_buffering on; client_body_temp_path %[1]s/body; proxy_temp_path %[1]s/proxy;
+  fastcgi_temp_path %[1]s/fastcgi; uwsgi_temp_path %[1]s/uwsgi; scgi_temp_path %[1]s/scgi;
+  upstream pulsegate { server %[4]s; keepalive 1024; keepalive_requests 1000000000; }
+  server {
+    listen %[5]s ssl backlog=4096; ssl_certificate %[6]s; ssl_certificate_key %[7]s; ssl_protocols TLSv1.3;
+    location / { proxy_pass http://pulsegate; proxy_http_version 1.1; proxy_set_header Connection ""; proxy_set_header Host $http_host; }
+  }
+}`, dir, 2*connections, connections, behind, addr, b.secure.cert, b.secure.key)
+	file := filepath.Join(dir, "nginx.conf")
+	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
+		return nil, fmt.Errorf("write configuration of nginx: %w", err)
+	}
+	p, err := start(ctx, exec.Command("nginx", "-p", dir, "-c", file))
+	if err != nil {
+		return nil, err
+	}
+	p.public = addr
+	for deadline := time.Now().Add(startTimeout); ; {
+		c, err := net.Dial("tcp", addr)
+		if err == nil {
+			c.Close()
+			return p, nil
+		}
+		if time.Now().After(deadline) {
+			return nil, errors.Join(fmt.Errorf("start nginx: %w: %s", err, p.text()), p.stop())
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+const (
+	floodClients = 8  // handshakes under way at one time
+	floodLoad    = 64 // established connections
+)
+
+// measureHandshakes measures what a full handshake costs Pulsegate and crypto/tls alone,
+// and the latency of established connections of Pulsegate with and without a flood of
+// handshakes.
+func (b *ingestRun) measureHandshakes(ctx context.Context, chosen []contestant, round int) error {
+	own := &chosen[len(chosen)-1]
+	alone := &contestant{name: "handshakes", mode: "tlshandshake"}
+	cost := map[*contestant]float64{}
+	for _, c := range []*contestant{alone, own} {
+		dir := filepath.Join(b.work, fmt.Sprint("handshakes-", c.name, round))
+		if err := os.Mkdir(dir, 0o700); err != nil {
+			return fmt.Errorf("create data directory: %w", err)
+		}
+		server, err := b.start(ctx, c, dir)
+		if err != nil {
+			return err
+		}
+		err = func() error {
+			before, err := cpuTime(server.pids()...)
+			if err != nil {
+				return err
+			}
+			n, err := flood(ctx, server.server.public, b.duration())
+			if err != nil {
+				return err
+			}
+			after, err := cpuTime(server.pids()...)
+			cost[c] = (after - before).Seconds() / float64(n)
+			if err != nil || c == alone {
+				return err
+			}
+			return b.measureFlood(ctx, server, round)
+		}()
+		if err = errors.Join(err, server.stop()); err != nil {
+			return err
+		}
+	}
+	ratio := cost[alone] / cost[own]
+	b.result.TLS.Handshakes = append(b.result.TLS.Handshakes, ratio)
+	fmt.Fprintf(b.out, "round %d  a full handshake: %.0f µs CPU of crypto/tls alone, %.0f µs of %s\n", round+1, cost[alone]*1e6, cost[own]*1e6, own.name)
+	return nil
+}
+
+// measureFlood measures the latency of established connections with and without a flood.
+// Other processes run the flood, at the lowest priority: what is measured is what the
+// server does to its own connections, not the load on the machine.
+func (b *ingestRun) measureFlood(ctx context.Context, server *running, round int) error {
+	base := time.Now().Add(-baseAge)
+	b.wrk.lead = nil
+	load := func() (time.Duration, error) {
+		base = base.Add(baseStep)
+		l, err := b.wrk.run(ctx, server.server.public, floodLoad, b.duration(), base.UnixMilli())
+		if err != nil {
+			return 0, err
+		}
+		return l.p99, l.check()
+	}
+	usual, err := load()
+	if err != nil {
+		return err
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	flooder := exec.CommandContext(ctx, "nice", "-n", "19", self, "flood", server.server.public)
+	if err := flooder.Start(); err != nil {
+		return fmt.Errorf("start flood: %w", err)
+	}
+	flooded, err := load()
+	_ = flooder.Process.Kill() // it runs until then
+	_ = flooder.Wait()
+	if err != nil {
+		return err
+	}
+	b.result.TLS.Flooded = append(b.result.TLS.Flooded, flooded.Seconds()/usual.Seconds())
+	fmt.Fprintf(b.out, "round %d  p99 of %d connections: %v, with a flood of handshakes %v\n", round+1, floodLoad, usual, flooded)
+	return nil
+}
+
+// floodCommand makes handshakes until it is killed. The part tls of ingest runs it.
+type floodCommand struct {
+	Addr string `arg:"" help:"Address of the server."`
+}
+
+func (c *floodCommand) Run(ctx context.Context) error {
+	_, err := flood(ctx, c.Addr, 24*time.Hour)
+	return err
+}
+
+// flood makes full handshakes for a time, each on a new connection, and returns how many
+// have succeeded.
+func flood(ctx context.Context, addr string, d time.Duration) (uint64, error) {
+	end := time.Now().Add(d)
+	var n atomic.Uint64
+	var failed atomic.Pointer[error]
+	var wg sync.WaitGroup
+	for range floodClients {
+		wg.Go(func() {
+			dialer := &net.Dialer{Timeout: answerTimeout}
+			for time.Now().Before(end) && ctx.Err() == nil {
+				c, err := tls.DialWithDialer(dialer, "tcp", addr, &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"http/1.1"}})
+				if err != nil {
+					failed.Store(&err)
+					return
+				}
+				n.Add(1)
+				tcp := c.NetConn().(*net.TCPConn)
+				_ = tcp.SetLinger(0) // no port stays in TIME_WAIT
+				tcp.Close()
+			}
+		})
+	}
+	wg.Wait()
+	if err := failed.Load(); err != nil {
+		return 0, fmt.Errorf("make a handshake: %w", *err)
+	}
+	if n.Load() == 0 {
+		return 0, errors.New("make handshakes: none within " + strconv.FormatFloat(d.Seconds(), 'f', 0, 64) + " s")
+	}
+	return n.Load(), nil
+}
