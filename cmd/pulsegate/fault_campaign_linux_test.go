@@ -59,6 +59,7 @@ type campaign struct {
 	refused int // of those, servers that refused a damaged file
 	found   sim.Verification
 	lives   int
+	secured int // of lives, with TLS
 }
 
 // TestCrashCampaign plays random rounds of a load, a fault at a random moment, a restart, and a
@@ -113,10 +114,10 @@ func (c *campaign) table() string {
 		fmt.Fprintf(&b, "| %s | %d |\n", f, c.faults[f])
 	}
 	fmt.Fprintf(&b, "| **all** | **%d** |\n\n", c.rounds)
-	fmt.Fprintf(&b, "| | |\n|---|--:|\n| date | %s, %s |\n| data directories | %d |\n| servers started | %d |\n| of those, killed while they started | %d |\n| of those, which refused a damaged file | %d |\n"+
+	fmt.Fprintf(&b, "| | |\n|---|--:|\n| date | %s, %s |\n| data directories | %d |\n| of those, with TLS | %d |\n| servers started | %d |\n| of those, killed while they started | %d |\n| of those, which refused a damaged file | %d |\n"+
 		"| readings acknowledged | %d |\n| readings checked | %d |\n| readings without an answer, of which some are stored | %d |\n"+
 		"| acknowledged and lost | %d |\n| altered | %d |\n| doubled | %d |\n| never sent | %d |\n",
-		time.Now().Format(time.DateOnly), runtime.Version(), c.lives, c.starts, c.killed, c.refused, c.found.Acknowledged, c.found.Stored, c.found.Unsettled,
+		time.Now().Format(time.DateOnly), runtime.Version(), c.lives, c.secured, c.starts, c.killed, c.refused, c.found.Acknowledged, c.found.Stored, c.found.Unsettled,
 		c.found.Missing, c.found.Altered, c.found.Doubled, c.found.Unknown)
 	return b.String()
 }
@@ -148,6 +149,12 @@ func (l *life) play(t *testing.T, rounds int) {
 		dir = filepath.Join(l.disk.dir, "data")
 	}
 	l.b = newHarnessIn(t, dir, l.anyLane())
+	if l.rnd.IntN(2) == 0 {
+		l.b.secure()
+		l.c.mu.Lock()
+		l.c.secured++
+		l.c.mu.Unlock()
+	}
 	t.Cleanup(func() {
 		if t.Failed() {
 			t.Logf("to repeat: make crash SEED=%d N=%d\nthe state is in %s", l.seed, rounds, l.keep())

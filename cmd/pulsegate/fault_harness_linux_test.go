@@ -57,6 +57,7 @@ type harness struct {
 	scratch string   // on a file system that the fault does not affect
 	addr    string   // of every server of this harness, so that a load finds the next one
 	args    []string // of every server of this harness
+	certs   string   // directory of the servers' certificate and its CA; empty: no TLS
 
 	server *process
 	loads  []*load
@@ -77,7 +78,27 @@ func newHarnessIn(t testing.TB, dir string, lane lane, args ...string) *harness 
 // serveCommand returns the command line of a server on b.
 func (b *harness) serveCommand(args ...string) []string {
 	line := []string{b.bin, "serve", "--addr=" + b.addr, "--admin-addr=", "--data=" + b.dir, "--min-free-bytes=-1", anyTime, "--fast-lane=" + string(b.lane)}
+	if b.certs != "" {
+		line = append(line, "--tls-cert="+filepath.Join(b.certs, "server.pem"), "--tls-key="+filepath.Join(b.certs, "server.key"))
+	}
 	return append(append(line, b.args...), args...)
+}
+
+// secure makes all servers of this harness use TLS, and all loads.
+func (b *harness) secure() {
+	b.Helper()
+	b.certs = b.TempDir()
+	if err := writeCertificates(b.certs); err != nil {
+		b.Fatal(err)
+	}
+}
+
+// target returns the flags of a client of this harness.
+func (b *harness) target() []string {
+	if b.certs == "" {
+		return []string{"--target=http://" + b.addr}
+	}
+	return []string{"--target=https://" + b.addr, "--ca=" + filepath.Join(b.certs, "ca.pem")}
 }
 
 // start starts the next server and waits until it listens.
@@ -151,8 +172,7 @@ type load struct {
 func (b *harness) load(args ...string) *load {
 	b.Helper()
 	l := &load{b: b, ledger: filepath.Join(b.scratch, fmt.Sprintf("%d.ledger", len(b.loads))), ended: make(chan struct{})}
-	l.cmd = exec.Command(b.bin, append([]string{"sim", "run", "--target=http://" + b.addr, "--ledger=" + l.ledger,
-		"--json", "--threads=1", "--tries=1000", "--patience=60s"}, args...)...)
+	l.cmd = exec.Command(b.bin, slices.Concat([]string{"sim", "run", "--ledger=" + l.ledger, "--json", "--threads=1", "--tries=1000", "--patience=60s"}, b.target(), args)...)
 	l.cmd.Stdout, l.cmd.Stderr = &l.out, &l.stderr
 	if err := l.cmd.Start(); err != nil {
 		b.Fatal(err)
@@ -276,7 +296,7 @@ func (b *harness) verify() (acknowledged uint64) {
 // verify compares the store with the ledger of one load.
 func (l *load) verify() *sim.Verification {
 	l.b.Helper()
-	args := []string{"sim", "verify", l.ledger, "--target=http://" + l.b.addr, "--json"}
+	args := append([]string{"sim", "verify", l.ledger, "--json"}, l.b.target()...)
 	if l.cut {
 		args = append(args, "--allow-cut")
 	}
