@@ -109,7 +109,7 @@ func newSecure(ctx context.Context, dir, own string) (*secure, error) {
 // flags returns the flags of a Pulsegate. All clients have one address here, whose share
 // must not matter.
 func (s *secure) flags(withTLS bool) []string {
-	flags := []string{"--tokens=" + s.tokens, "--trusted-proxies=127.0.0.0/8"}
+	flags := []string{"--tokens=" + s.tokens, "--audit=", "--trusted-proxies=127.0.0.0/8"}
 	if withTLS {
 		flags = append(flags, "--tls-cert="+s.cert, "--tls-key="+s.key)
 	}
