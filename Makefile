@@ -80,6 +80,9 @@ gorilla-suite: ## run gorilla/mux's own tests against mux
 crash: ## N random faults at random times under random loads, each verified; SEED=… repeats one
 	go test -vet=off -count=1 -run 'TestCrashCampaign$$' -v ./cmd/pulsegate -timeout 0 -crash.rounds $(N) -crash.seed $(SEED) $(if $(PAGE),-crash.page $(abspath $(PAGE)))
 
+tlsfuzzer: ## compare the answers of both lanes to the scripts of tlsfuzzer, of which TLSFUZZER names a checkout
+	@.ci/tlsfuzzer "$(TLSFUZZER)"
+
 metamorphic: ## N rounds of concurrent calls on the store, compared with a model, with the race detector; SEED=… repeats one
 	go test -race -vet=off -count=1 -run 'TestMetamorphic$$' -v ./internal/storage/pebblestore -timeout 0 -metamorphic.rounds $(N) -metamorphic.seed $(SEED)
 

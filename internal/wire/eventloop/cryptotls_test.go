@@ -6,7 +6,9 @@ import (
 	"errors"
 	"io"
 	"net"
+	"net/http/httptest"
 	"os"
+	"sync"
 	"testing"
 	"time"
 )
@@ -138,3 +140,20 @@ func pair(t *testing.T, version uint16) (server, client *tls.Conn, w *wire) {
 	w.over = true
 	return server, client, w
 }
+
+// eachVersion runs a test for every version of TLS.
+func eachVersion(t *testing.T, test func(t *testing.T, version uint16)) {
+	for _, version := range []uint16{tls.VersionTLS12, tls.VersionTLS13} {
+		t.Run(tls.VersionName(version), func(t *testing.T) { test(t, version) })
+	}
+}
+
+// certificate returns the configuration of a TLS server for tests.
+var certificate = sync.OnceValue(func() *tls.Config {
+	s := httptest.NewUnstartedServer(nil)
+	s.StartTLS()
+	defer s.Close()
+	cfg := s.TLS.Clone()
+	cfg.NextProtos = []string{"h2", "http/1.1"}
+	return cfg
+})

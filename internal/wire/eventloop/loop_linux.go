@@ -314,6 +314,9 @@ func (l *Loop) event(e *unix.EpollEvent) {
 		return
 	}
 	if e.Events&unix.EPOLLERR != 0 {
+		if c.session != nil {
+			c.session.failed = true
+		}
 		l.broken(c)
 		return
 	}

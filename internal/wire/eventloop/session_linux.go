@@ -216,8 +216,8 @@ func (l *Loop) endSession(c *Conn) {
 
 // lastWords sends close_notify on a connection that is closed now, if the kernel takes it.
 func (l *Loop) lastWords(c *Conn) {
-	if c.out != nil {
-		return // within a record
+	if c.out != nil || c.session.failed {
+		return // within a record, or to nobody
 	}
 	_ = c.session.tls.CloseWrite()
 	if len(l.staged) > 0 {

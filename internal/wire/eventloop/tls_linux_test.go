@@ -5,11 +5,9 @@ import (
 	"errors"
 	"io"
 	"net"
-	"net/http/httptest"
 	"os"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -19,16 +17,6 @@ import (
 	"github.com/pulsegate/pulsegate/internal/wire/listen"
 	"github.com/pulsegate/pulsegate/internal/wire/share"
 )
-
-// certificate returns the configuration of a TLS server for tests.
-var certificate = sync.OnceValue(func() *tls.Config {
-	s := httptest.NewUnstartedServer(nil)
-	s.StartTLS()
-	defer s.Close()
-	cfg := s.TLS.Clone()
-	cfg.NextProtos = []string{"h2", "http/1.1"}
-	return cfg
-})
 
 // startTLS starts a server of echoes over TLS, which gives HTTP/2 away.
 func startTLS(t testing.TB, cfg eventloop.Config) (*eventloop.Server, *bounded) {
@@ -88,13 +76,6 @@ func (c *tap) isAlert() bool {
 		rest = rest[min(5+length, len(rest)):]
 	}
 	return len(rest) == 0 && (kind == alert || kind == appData && length == hiddenBytes)
-}
-
-// eachVersion runs a test for every version of TLS.
-func eachVersion(t *testing.T, test func(t *testing.T, version uint16)) {
-	for _, version := range []uint16{tls.VersionTLS12, tls.VersionTLS13} {
-		t.Run(tls.VersionName(version), func(t *testing.T) { test(t, version) })
-	}
 }
 
 // Lines are answered over TLS, at once or later, in pieces of any size, also when the
