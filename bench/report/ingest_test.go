@@ -60,6 +60,25 @@ func TestSpread(t *testing.T) {
 	}
 }
 
+// Over TLS there are other goals, and no plot.
+func TestIngestMarkdownTLS(t *testing.T) {
+	in := example()
+	in.TLS = &report.TLS{Handshakes: []float64{0.9}, Flooded: []float64{1, 4, 4}}
+	text := in.Markdown("")
+	for _, want := range []string{
+		"| full handshakes per CPU time / those of crypto/tls alone | 0.90 [0.90–0.90] | at least 0.85 | reached |\n",
+		"| 64 connections: p99 with a flood of handshakes / without | 4.00 [1.00–4.00] | at most 3 | not reached |\n",
+		"| 1000 connections: requests/s / that of full lane |  | at least 2.5 | not measured |\n",
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("%q is missing in:\n%s", want, text)
+		}
+	}
+	if strings.Contains(text, "![") {
+		t.Errorf("there is a plot:\n%s", text)
+	}
+}
+
 // Ratios are computed within rounds: 20/10, 60/20 and 25/10, with the median 2.5. The
 // ratio of the medians would also be 2.5, but not that of the ranges.
 func TestIngestMarkdown(t *testing.T) {

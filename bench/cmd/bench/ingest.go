@@ -37,6 +37,8 @@ type ingestCommand struct {
 	Servers     []string `help:"Servers to measure, such as floor,pulsegate. Default: all that can be started."`
 	Forms       []string `help:"Forms of batches to measure, such as array,ndjson+gzip. Default: all."`
 	Idle        int      `default:"10000" help:"Idle connections to measure."`
+
+	Lead time.Duration `default:"5s" help:"Time at the start of a load over TLS that does not count, because of the handshakes in it."`
 }
 
 func (c *ingestCommand) Validate() error {
@@ -82,10 +84,6 @@ func (c *ingestCommand) Run(ctx context.Context, out io.Writer) (err error) {
 const (
 	perStart = 2 * time.Minute // maximum time per start of a server, in addition to its loads
 	warmUp   = time.Second     // load before the measurements of a server
-
-	// handshakeLead is the part of a load over TLS that does not count, because of the
-	// handshakes in it.
-	handshakeLead = 5 * time.Second
 )
 
 // baseAge is how long ago the readings start. baseStep exceeds the time range of one
@@ -196,7 +194,7 @@ func (b *ingestRun) measureOne(ctx context.Context, c *contestant, round int) (_
 		}
 		atStart := make(chan error, 1)
 		if b.secure != nil {
-			b.wrk.lead = &lead{handshakeLead, func() {
+			b.wrk.lead = &lead{b.Lead, func() {
 				var err error
 				if before, err = cpuTime(server.pids()...); err == nil {
 					madeBefore, err = allocated(ctx, admin)

@@ -165,11 +165,14 @@ func tryServer(t *testing.T, b *ingestRun, c *contestant) {
 // accepts the script's readings and that all are different.
 func tryMeasure(t *testing.T, programs string) {
 	needWrk(t)
-	page, text := runPage(t, []string{"bench-ingest", "bench-bulk", "bench-idle"}, "ingest", "--rounds=1", "--seconds=1", "--connections=8",
+	page, text := runPage(t, []string{"bench-ingest", "bench-bulk", "bench-idle", "bench-tls"}, "ingest", "--rounds=1", "--lead=1s", "--seconds=1", "--connections=8",
 		"--servers=floor,pulsegate", "--forms=array,ndjson+gzip,ndjson+zstd", "--idle=50", "--programs="+programs, "--dir="+t.TempDir())
-	// Two servers with single readings, and one with idle connections.
-	if n := strings.Count(text, "| **"); n != 3 || strings.Contains(text, "Left out") {
-		t.Errorf("%d servers in the tables, want 3:\n%s", n, text)
+	// Two servers with single readings, two over TLS, and one with idle connections.
+	if n := strings.Count(text, "| **"); n != 5 || strings.Contains(text, "Left out") {
+		t.Errorf("%d servers in the tables, want 5:\n%s", n, text)
+	}
+	if !strings.Contains(text, "full handshakes per CPU time") || strings.Contains(text, "flood of handshakes / without | |") {
+		t.Errorf("no figures of handshakes:\n%s", text)
 	}
 	if !strings.Contains(text, "Cost per request, by part") {
 		t.Errorf("no profile:\n%s", text)

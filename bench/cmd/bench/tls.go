@@ -16,6 +16,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -51,6 +52,9 @@ func (b *ingestRun) runTLS(ctx context.Context) (err error) {
 	b.result.TLS = new(report.TLS)
 	var chosen []contestant
 	for _, c := range tlsContestants() {
+		if len(b.Servers) > 0 && !slices.Contains(b.Servers, c.name) {
+			continue
+		}
 		if c.nginx {
 			if _, err := exec.LookPath("nginx"); err != nil {
 				b.result.Left = append(b.result.Left, "nginx, because it is not installed")
@@ -62,8 +66,9 @@ func (b *ingestRun) runTLS(ctx context.Context) (err error) {
 	if err := b.measure(ctx, chosen); err != nil {
 		return err
 	}
-	for round := range b.Rounds {
-		if err := b.measureHandshakes(ctx, chosen, round); err != nil {
+	i := slices.IndexFunc(chosen, func(c contestant) bool { return c.name == report.Own })
+	for round := 0; i >= 0 && round < b.Rounds; round++ {
+		if err := b.measureHandshakes(ctx, &chosen[i], round); err != nil {
 			return err
 		}
 	}
@@ -98,7 +103,7 @@ func newSecure(ctx context.Context, dir, own string) (*secure, error) {
 	if err != nil {
 		return nil, fmt.Errorf("write certificate: %w", err)
 	}
-	text, err := exec.CommandContext(ctx, own, "token", "create", "--file", s.tokens, "--gateway", "bench").Output()
+	text, err := exec.CommandContext(ctx, own, "token", "create", "--file", s.tokens, "--audit=", "--gateway", "bench").Output()
 	if err != nil {
 		return nil, fmt.Errorf("create token: %w", err)
 	}
@@ -166,8 +171,7 @@ const (
 // measureHandshakes measures what a full handshake costs Pulsegate and crypto/tls alone,
 // and the latency of established connections of Pulsegate with and without a flood of
 // handshakes.
-func (b *ingestRun) measureHandshakes(ctx context.Context, chosen []contestant, round int) error {
-	own := &chosen[len(chosen)-1]
+func (b *ingestRun) measureHandshakes(ctx context.Context, own *contestant, round int) error {
 	alone := &contestant{name: "handshakes", mode: "tlshandshake"}
 	cost := map[*contestant]float64{}
 	for _, c := range []*contestant{alone, own} {
