@@ -60,7 +60,7 @@ type Options struct {
 	DrainDelay       time.Duration `group:"limits" default:"0s" help:"Time after SIGTERM during which readyz fails and requests are still accepted, so that a load balancer can stop sending. A second signal ends it."`
 	DrainTimeout     time.Duration `group:"limits" default:"30s" help:"Time after SIGTERM for pending requests to be answered."`
 
-	FastLane string `group:"limits" enum:"on,off" default:"on" help:"Serve common POSTs of readings from an event loop (Linux only). net/http serves all other requests."`
+	FastLane string `group:"limits" enum:"on,off" default:"on" help:"Serve common POSTs of readings from an event loop, with TLS or without (Linux only). net/http serves all other requests."`
 	Loops    int    `group:"limits" default:"1" help:"Event loops of the fast lane."`
 
 	LogOptions   `embed:"" group:"observe"`
