@@ -7,13 +7,13 @@ import (
 )
 
 type auditCommand struct {
-	Verify auditVerifyCommand `cmd:"" help:"Find records that were changed, removed or inserted. Nothing is changed."`
+	Verify auditVerifyCommand `cmd:"" help:"Find records that were changed, removed or inserted, without changing the log."`
 	Key    auditKeyCommand    `cmd:"" help:"Create a key that signs the audit log, and print its public half, which verifies the log."`
 }
 
 type auditVerifyCommand struct {
 	File     string `arg:"" optional:"" default:"${default_audit}" env:"PULSEGATE_AUDIT" help:"Audit log. Its older files FILE.1, FILE.2 and so on are verified too."`
-	AuditKey string `type:"path" placeholder:"FILE" help:"Key that signs the log, or its public half. It reveals signed records that are missing, with FILE.head also at the end of the log."`
+	AuditKey string `type:"path" placeholder:"FILE" help:"Key that signs the log, or its public half. It detects missing signed records; with FILE.head, also those at the end of the log."`
 }
 
 func (c *auditVerifyCommand) Run(std stdio) error {

@@ -100,8 +100,15 @@ func printCopy(out io.Writer, asJSON bool, dir string, report pebblestore.Report
 
 type restoreCommand struct {
 	Backup string `arg:"" type:"path" help:"Directory of a backup, or of a store that was closed cleanly."`
-	Data   string `env:"-" required:"" placeholder:"DIR" type:"path" help:"Data directory to make. It must not exist, or be empty."`
+	Data   string `env:"-" required:"" placeholder:"DIR" type:"path" help:"Data directory to create. It must not exist, or be empty."`
 	JSON   bool   `help:"Print the result as one JSON object."`
+}
+
+// Help is the text below the description in the help.
+func (restoreCommand) Help() string {
+	return `Example:
+
+    pulsegate restore /backups/2026-11-21 --data pulsegate-data`
 }
 
 func (c *restoreCommand) Run(ctx context.Context, std stdio) error {

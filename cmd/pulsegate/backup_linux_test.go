@@ -13,7 +13,7 @@ import (
 // acknowledged before the backup began, may hold readings that were sent before it ended, and
 // holds nothing else.
 //
-// Seen to fail with the mutants backup-of-before and backup-without-log.
+// Seen to fail with the mutants send-previous-backup and backup-without-log.
 func TestBackupUnderLoad(t *testing.T) {
 	onBothLanes(t, func(t *testing.T, lane lane) {
 		t.Parallel()

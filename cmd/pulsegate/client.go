@@ -1,10 +1,15 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
+	"net"
+	"net/http"
 	"os"
+	"syscall"
 
+	"github.com/alecthomas/kong"
 	"github.com/pulsegate/pulsegate/internal/access/token"
 	"github.com/pulsegate/pulsegate/internal/client/transfer"
 	"github.com/pulsegate/pulsegate/internal/sys/settings"
@@ -15,6 +20,29 @@ const tokenVariable = "PULSEGATE_TOKEN"
 
 // tokenHint follows the error of a command whose request was answered with 401.
 const tokenHint = "Name a file that holds a valid token with --token-file, or set PULSEGATE_TOKEN. 'pulsegate token create' creates tokens."
+
+// hint returns a sentence that says what to do about an error of a command that talks to a
+// server, or "".
+func hint(node *kong.Node, err error) string {
+	address := "check the address"
+	for _, flag := range node.Flags {
+		if flag.Name == "target" {
+			address = "set the server's address with --target"
+		}
+	}
+	problem, answered := errors.AsType[*transfer.Problem](err)
+	switch {
+	case answered && problem.Status == http.StatusUnauthorized:
+		return tokenHint
+	case answered && problem.Type == "":
+		return "The answer is not from a Pulsegate server: " + address + "."
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return "Start a server with 'pulsegate serve', or " + address + "."
+	case errors.As(err, new(*net.DNSError)):
+		return "The host name was not found: " + address + "."
+	}
+	return ""
+}
 
 // clientFlags are the flags of commands that talk to a server.
 type clientFlags struct {

@@ -25,7 +25,7 @@ type eraseCommand struct {
 
 // Help is the text below the description in the help.
 func (eraseCommand) Help() string {
-	return `The readings are gone from the store. Backups keep theirs.
+	return `The bytes of the readings are removed from all files of the store, but not from backups.
 
 Examples:
 

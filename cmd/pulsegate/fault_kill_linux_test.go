@@ -39,7 +39,7 @@ func TestKillAnyMoment(t *testing.T) {
 // kill -9 instead of a sync: of the first ones, which create a store, and of later ones, which
 // readings wait for.
 //
-// Seen to fail with the mutants answer-before-commit and refuse-interrupted-creation.
+// Seen to fail with the mutants answer-before-commit and reject-interrupted-creation.
 func TestKillAtSync(t *testing.T) {
 	onBothLanes(t, func(t *testing.T, lane lane) {
 		t.Parallel()

@@ -215,7 +215,7 @@ func flipBit(text string, at int) string {
 // server exits by itself with the reason, no other process can open the directory before, and the
 // readings that it acknowledged are in its directory.
 //
-// Seen to fail with the mutants trust-the-path and skip-directory-lock.
+// Seen to fail with the mutants skip-directory-check and skip-directory-lock.
 func TestTakenDirectory(t *testing.T) {
 	onBothLanes(t, func(t *testing.T, lane lane) {
 		for name, take := range map[string]func(dir string) (string, error){

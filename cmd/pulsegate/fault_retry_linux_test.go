@@ -14,7 +14,7 @@ import (
 // of order. Everything is stored once, and a later repetition is answered as duplicate
 // throughout.
 //
-// Seen to fail with the mutants forget-what-is-stored and drop-a-reading.
+// Seen to fail with the mutants skip-lookup and drop-a-reading.
 func TestRetries(t *testing.T) {
 	onBothLanes(t, func(t *testing.T, lane lane) {
 		t.Parallel()
@@ -44,7 +44,7 @@ func TestRetries(t *testing.T) {
 // Gateways send contradictory readings of one device and time at the same moment, in both lanes.
 // One is stored, the others are conflicts, and a restart does not change that.
 //
-// Seen to fail with the mutants let-conflicts-overwrite and swap-outcomes.
+// Seen to fail with the mutants overwrite-conflicts and swap-outcomes.
 func TestConflicts(t *testing.T) {
 	onBothLanes(t, func(t *testing.T, lane lane) {
 		t.Parallel()

@@ -20,7 +20,7 @@ import (
 // chunked, which net/http serves on any server.
 //
 // Seen to fail with the mutants close-instead-of-shutdown, skip-lane-shutdown and
-// skip-core-close.
+// close-store-first.
 func TestTermAnswers(t *testing.T) {
 	onBothLanes(t, func(t *testing.T, lane lane) {
 		for name, chunkedOneOf := range map[string]int{"plain": 1000, "some chunked": 2} {

@@ -18,18 +18,24 @@ func (c *helpCommand) Run(std stdio) error {
 	if err != nil {
 		return err
 	}
-	_, err = parser.Parse(append(c.Command, "--help")) // exits if there is such a command
-	return settings.Usage(err)
+	if _, err = parser.Parse(append(c.Command, "--help")); err != nil { // exits if there is such a command
+		return settings.Usagef("%s", settings.ErrorText(err))
+	}
+	return nil
 }
 
 // printHelp prints the help of a command. The help of a command with a default subcommand, such
 // as sim with sim run, includes the flags of the subcommand, because the command accepts them.
 // The model is used for this help only.
 func printHelp(options kong.HelpOptions, ctx *kong.Context) error {
+	options.FlagsLast = true
 	node := ctx.Selected()
 	if node == nil {
-		options.FlagsLast, options.NoExpandSubcommands = true, true
+		options.NoExpandSubcommands = true
 		return kong.DefaultHelpPrinter(options, ctx)
+	}
+	for _, child := range node.Children {
+		child.Group = &kong.Group{Key: "commands", Title: "Commands:"}
 	}
 	if also := node.DefaultCmd; also != nil {
 		group := &kong.Group{Key: also.Path(), Title: fmt.Sprintf("Flags of '%s', the default:", also.Path())}
@@ -55,7 +61,7 @@ func printHelp(options kong.HelpOptions, ctx *kong.Context) error {
 		return err
 	}
 	_, err := io.WriteString(ctx.Stdout, `
-The environment sets flags too, such as --token-file as PULSEGATE_TOKEN_FILE.
+Most flags can also be set in the environment: --token-file as PULSEGATE_TOKEN_FILE.
 docs/configuration.md lists all settings.
 `)
 	return err

@@ -23,7 +23,7 @@ type importCommand struct {
 	Map     recording.Mapping `placeholder:"FIELD=COLUMN,..." help:"Columns of a CSV file, such as heart_rate_bpm=HR,spo2_pct=SpO2. Signs without a column are left out. Default: columns with the names of the JSON fields."`
 	ShiftTo *moment           `placeholder:"TIME" help:"Move all times so that the newest is this one: 'now', or RFC 3339 with a zone. For recordings with the shifted dates of de-identification."`
 	Batch   int               `default:"500" help:"Readings per request."`
-	Format  string            `enum:"auto,csv,ndjson" default:"auto" help:"Format of the file. auto goes by the ending .csv, .ndjson or .jsonl, and by the first byte of standard input."`
+	Format  string            `enum:"auto,csv,ndjson" default:"auto" help:"Format of the file. auto uses the ending .csv, .ndjson or .jsonl, or the first byte of standard input."`
 	JSON    bool              `help:"Print the summary as one JSON object."`
 	Quiet   bool              `short:"q" help:"Do not list rejected rows."`
 

@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
 	"os"
 	"os/signal"
 	"syscall"
@@ -17,7 +16,6 @@ import (
 	"github.com/alecthomas/kong"
 	"github.com/pulsegate/pulsegate/internal/access/token"
 	"github.com/pulsegate/pulsegate/internal/client/recording"
-	"github.com/pulsegate/pulsegate/internal/client/transfer"
 	"github.com/pulsegate/pulsegate/internal/observe/logbudget"
 	"github.com/pulsegate/pulsegate/internal/server"
 	"github.com/pulsegate/pulsegate/internal/sys/settings"
@@ -63,8 +61,8 @@ type commands struct {
 
 	Token   tokenCommand   `cmd:"" group:"admin" help:"Create, list and revoke the tokens of gateways and readers."`
 	Backup  backupCommand  `cmd:"" group:"admin" help:"Write a consistent, verified copy of a store to a directory."`
-	Restore restoreCommand `cmd:"" group:"admin" help:"Make a data directory from a backup. Nothing is overwritten."`
-	Check   checkCommand   `cmd:"" group:"admin" help:"Verify the data directory of a stopped server, read-only, and count its contents."`
+	Restore restoreCommand `cmd:"" group:"admin" help:"Create a data directory from a backup, without overwriting anything."`
+	Check   checkCommand   `cmd:"" group:"admin" help:"Verify the data directory of a stopped server, without changing it, and count its contents."`
 	Erase   eraseCommand   `cmd:"" group:"admin" help:"Remove all readings of a device for good."`
 	Audit   auditCommand   `cmd:"" group:"admin" help:"Verify the audit log, or create the key that signs it."`
 
@@ -121,7 +119,7 @@ func run(ctx context.Context, args []string, std stdio) (code int) {
 				_ = parseErr.Context.PrintUsage(false) // the error follows in any case
 			}
 		}
-		return report(std, exitUsage, err.Error()+"\n"+seeHelp(node))
+		return report(std, exitUsage, settings.ErrorText(err)+"\n"+seeHelp(node))
 	}
 	kctx.BindTo(ctx, (*context.Context)(nil))
 	serve, serves := kctx.Selected().Target.Addr().Interface().(*serveCommand)
@@ -141,12 +139,12 @@ func run(ctx context.Context, args []string, std stdio) (code int) {
 		}
 		code, text = exitUsage, text+"\n"+seeHelp(node)
 	}
-	if problem, ok := errors.AsType[*transfer.Problem](err); ok && problem.Status == http.StatusUnauthorized {
-		text += "\n" + tokenHint
-	}
 	if serves && !serve.PrintConfig {
 		server.LastLine(std.err, &serve.LogOptions, text)
 		return code
+	}
+	if todo := hint(kctx.Selected(), err); todo != "" && code == exitFailed {
+		text += "\n" + todo
 	}
 	return report(std, code, text)
 }
@@ -161,6 +159,9 @@ func report(std stdio, code int, text string) int {
 func seeHelp(node *kong.Node) string {
 	if node == nil {
 		return "Run 'pulsegate --help' for the commands."
+	}
+	if len(node.Children) > 0 && node.DefaultCmd == nil {
+		return fmt.Sprintf("Run '%s --help' for its commands.", node.FullPath())
 	}
 	return fmt.Sprintf("Run '%s --help' for its flags.", node.FullPath())
 }

@@ -17,6 +17,14 @@ type profileCommand struct {
 	Diff profileDiffCommand `cmd:"" help:"Compare two saved profiles: the changes in cost per request beyond the sampling error."`
 }
 
+// Help is the text below the description in the help.
+func (profileCommand) Help() string {
+	return `Examples:
+
+    pulsegate profile --for 30s --save before
+    pulsegate profile diff before after`
+}
+
 type profileTakeCommand struct {
 	Target string        `arg:"" optional:"" default:"http://127.0.0.1:6060" help:"URL of the server's admin listener."`
 	For    time.Duration `default:"10s" help:"Duration of the profile, in whole seconds up to 10m."`
@@ -113,8 +121,8 @@ func (c *profileShowCommand) Run(std stdio) error {
 }
 
 type profileDiffCommand struct {
-	A    string `arg:"" type:"path" help:"Directory of 'profile --save' before the change."`
-	B    string `arg:"" type:"path" help:"Directory of 'profile --save' after the change."`
+	A    string `arg:"" name:"before" type:"path" help:"Directory of 'profile --save' before the change."`
+	B    string `arg:"" name:"after" type:"path" help:"Directory of 'profile --save' after the change."`
 	Top  int    `default:"20" help:"Number of rows in each table."`
 	JSON bool   `help:"Print the comparison as one JSON object."`
 }

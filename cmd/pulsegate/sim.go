@@ -21,6 +21,15 @@ type simCommand struct {
 	Verify simVerifyCommand `cmd:"" help:"Compare the readings that a server has stored with the ledger of a run."`
 }
 
+// Help is the text below the description in the help.
+func (simCommand) Help() string {
+	return `Examples:
+
+    pulsegate sim --users 100 --posts 100 --verify
+    pulsegate sim --rate 200 --for 1m --ledger run.ledger
+    pulsegate sim verify run.ledger`
+}
+
 // simTarget are the flags that name the server of a run.
 type simTarget struct {
 	Target      string `placeholder:"URL" default:"http://127.0.0.1:8080" help:"URL of the server."`
@@ -55,7 +64,7 @@ type simLoadCommand struct {
 
 	Recording string            `placeholder:"FILE" help:"CSV or NDJSON recording to replay on all devices, with jitter. 'mimic2' is built in."`
 	Map       recording.Mapping `placeholder:"FIELD=COLUMN,..." help:"Columns of a CSV recording, such as heart_rate_bpm=HR."`
-	Start     *moment           `placeholder:"TIME" help:"Time of the first readings. Default: chosen so that the last ones are of now."`
+	Start     *moment           `placeholder:"TIME" help:"Time of the first readings. Default: chosen so that the run ends with the current time."`
 
 	Ledger string `placeholder:"FILE" help:"New file for a record of what was sent and acknowledged."`
 	Verify bool   `help:"Read everything back at the end and compare. Any difference is a failure."`

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"slices"
 	"text/tabwriter"
 	"time"
@@ -18,7 +19,7 @@ import (
 type tokenCommand struct {
 	Create tokenCreateCommand `cmd:"" help:"Create a token and print it once, or write it to a file. Running servers accept it at once."`
 	List   tokenListCommand   `cmd:"" help:"List the tokens by ID. The tokens themselves are not stored."`
-	Revoke tokenRevokeCommand `cmd:"" help:"Revoke tokens. Running servers refuse them within a second."`
+	Revoke tokenRevokeCommand `cmd:"" help:"Revoke tokens. Running servers reject them within a second."`
 }
 
 // tokenChange are the flags of commands that change the token file.
@@ -57,14 +58,14 @@ type tokenCreateCommand struct {
 	Rights  token.Rights `env:"-" default:"write" placeholder:"LIST" help:"Rights, separated by commas: write, read, admin."`
 	Expires string       `env:"-" placeholder:"90d" help:"When the token expires: after a duration such as 90d or 12h, or at a time in RFC 3339. Default: never."`
 	Devices vitals.Name  `env:"-" placeholder:"PREFIX" help:"Only devices whose names have this prefix, for writing and reading. Default: all devices."`
-	Rate    int          `env:"-" placeholder:"N" help:"Readings per second in the long run. Default: serve --token-rate."`
-	Burst   int          `env:"-" placeholder:"N" help:"Readings accepted at once after a pause. Default: those of a minute."`
+	Rate    int          `env:"-" placeholder:"N" help:"Readings per second in the long run. Default: that of serve --token-rate."`
+	Burst   int          `env:"-" placeholder:"N" help:"Readings accepted at once after a pause. Default: 60 times --rate."`
 	Out     string       `action:"" type:"path" placeholder:"FILE" help:"New file for the token, which only you can read. Default: standard output."`
 }
 
 // Help is the text below the description in the help.
 func (tokenCreateCommand) Help() string {
-	return `When the command returns, the token is in force: a server that uses the token file looks there before it refuses a token that it does not know.
+	return `The token is in force when the command returns: a server reads the token file again before it rejects an unknown token.
 
 Examples:
 
@@ -166,6 +167,9 @@ func (c *tokenListCommand) Run(std stdio) error {
 		return err
 	}
 	tokens, err := token.ReadFile(c.File)
+	if errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("%w; 'pulsegate token create' creates it", err)
+	}
 	if err != nil {
 		return err
 	}
@@ -212,7 +216,7 @@ func listLine(t *token.Token) string {
 type tokenRevokeCommand struct {
 	tokenChange `embed:""`
 
-	IDs     []token.ID  `arg:"" optional:"" name:"id" help:"IDs of tokens; see token list."`
+	IDs     []token.ID  `arg:"" optional:"" name:"id" help:"IDs of tokens, as 'pulsegate token list' prints them."`
 	Gateway vitals.Name `action:"" placeholder:"NAME" help:"Revoke all tokens of a gateway."`
 	Expired bool        `action:"" help:"Revoke all expired tokens."`
 	All     bool        `action:"" help:"Revoke all tokens."`

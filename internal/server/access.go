@@ -21,7 +21,7 @@ import (
 // AccessOptions are the options that docs/tokens.md and SECURITY.md explain.
 type AccessOptions struct {
 	Tokens string  `type:"path" placeholder:"FILE" help:"Token file of 'pulsegate token'. Writers and readers then need a token. A new token is in force at once, other changes within a second. Default: no tokens."`
-	Audit  *string `placeholder:"FILE" help:"Audit log of changes of tokens, exports, erasures, backups and refused credentials; empty for none. Default: ${default_audit} with tokens or client certificates, otherwise none."`
+	Audit  *string `placeholder:"FILE" help:"Audit log of changes of tokens, exports, erasures, backups and rejected credentials; empty for none. Default: ${default_audit} with tokens or client certificates, otherwise none."`
 
 	AuditKey    string `type:"path" placeholder:"FILE" help:"Key of 'pulsegate audit key' that signs the audit log, in a different directory from the log. FILE.head beside it records the last signature. Default: not signed."`
 	AuditSyslog string `placeholder:"ADDR" help:"Syslog server that gets a copy of the audit log: unix:/dev/log, udp:host:514 or tcp:host:601. Default: none."`
@@ -32,9 +32,9 @@ type AccessOptions struct {
 	TLSRequireClient bool   `name:"tls-require-client" help:"Reject connections without a client certificate."`
 
 	TokenRate  int `help:"Readings per second in the long run, for tokens without a rate of their own. Default: unlimited."`
-	TokenBurst int `help:"Readings accepted at once after a pause, for tokens without a rate of their own. Default: those of a minute."`
+	TokenBurst int `help:"Readings accepted at once after a pause, for tokens without a rate of their own. Default: 60 times the rate."`
 
-	MaxContradictions int `default:"${max_contradictions}" help:"Readings per hour that may contradict those of another gateway, for each token or certificate without the read right. More are refused without a comparison."`
+	MaxContradictions int `default:"${max_contradictions}" help:"Readings per hour that may contradict those of another gateway, for each token or certificate without the read right. More are rejected without a comparison."`
 	AuditReads        int `default:"${audit_reads}" help:"Readings per hour that a token may read in small pages before each page is recorded in the audit log as an export."`
 }
 

@@ -27,15 +27,15 @@ type Options struct {
 	Addr      string        `group:"essential" default:"127.0.0.1:8080" placeholder:"HOST:PORT" help:"Address of the public listener. Port 0 chooses a free port."`
 	AdminAddr string        `group:"essential" default:"127.0.0.1:6060" placeholder:"HOST:PORT" help:"Address of the admin listener, with metrics and profiles; empty for none."`
 	Data      string        `group:"essential" default:"pulsegate-data" type:"path" placeholder:"DIR" help:"Data directory. It is created if it does not exist."`
-	Retain    time.Duration `group:"essential" unit:"d" help:"How long to keep readings, by their time, such as 400d; at least 1h. Older readings are removed and refused. Default: keep for ever."`
+	Retain    time.Duration `group:"essential" unit:"d" help:"How long to keep readings, by their time, such as 400d; at least 1h. Older readings are removed and rejected. Default: keep for ever."`
 
 	AccessOptions `embed:"" group:"security"`
 	Insecure      bool `group:"security" help:"Without tokens, listen on addresses other than loopback and answer under every host name: anybody who can reach the address can write and read."`
 
-	TrustedProxies []string `group:"security" placeholder:"CIDR" help:"Networks of reverse proxies. Requests from them share places and memory by the address in X-Forwarded-For or Forwarded. Default: none."`
+	TrustedProxies []string `group:"security" placeholder:"CIDR" help:"Networks of reverse proxies. Requests from them count for the client address in X-Forwarded-For or Forwarded when memory and queries are shared out. Default: none."`
 
-	UnknownFields string            `group:"readings-limits" enum:"refuse,ignore" default:"refuse" help:"What to do with a reading that has an unknown field: refuse it, or ignore the field."`
-	Oldest        time.Time         `group:"readings-limits" default:"2001-01-01T00:00:00Z" placeholder:"TIME" help:"Oldest accepted time of a reading, in RFC 3339. Devices whose clock was never set send times of 1970 or 2000. Integers below 10^11 are refused too, because they look like seconds; 1970-01-01T00:00:00Z disables both checks."`
+	UnknownFields string            `group:"readings-limits" enum:"refuse,ignore" default:"refuse" help:"What to do with a reading that has an unknown field: reject it (refuse), or ignore the field."`
+	Oldest        time.Time         `group:"readings-limits" default:"2001-01-01T00:00:00Z" placeholder:"TIME" help:"Oldest accepted time of a reading, in RFC 3339. Devices whose clock was never set send times of 1970 or 2000. Integers below 10^11 are rejected too, because they look like seconds; 1970-01-01T00:00:00Z disables both checks."`
 	MaxAhead      time.Duration     `group:"readings-limits" default:"5m" help:"How far the time of a reading may be ahead of the server's clock."`
 	Accept        map[string]string `group:"readings-limits" mapsep:"," placeholder:"SIGN=MIN..MAX,..." help:"Accepted ranges; a sign that is not named keeps its default. Default: ${accept}."`
 	Usual         map[string]string `group:"readings-limits" mapsep:"," placeholder:"SIGN=MIN..MAX,..." help:"Ranges outside of which a stored value is flagged when it is read. Default: ${usual}."`
@@ -44,15 +44,15 @@ type Options struct {
 	MaxBatchBytes  int           `group:"limits" help:"Size of a batch, decompressed. Default: ${max_batch_bytes}, or less to fit the memory limit."`
 	MaxReadings    int           `group:"limits" default:"${max_readings}" help:"Readings in a batch."`
 	MaxGroup       int           `group:"limits" default:"${max_group}" help:"Readings in one commit."`
-	MaxQueued      int           `group:"limits" help:"Readings that wait for a commit; more are refused with 503. Default: ${max_queued}, or less to fit the memory limit."`
-	MaxWait        time.Duration `group:"limits" default:"${max_wait}" help:"How long a reading may wait for its commit before more are refused with 503."`
+	MaxQueued      int           `group:"limits" help:"Readings that wait for a commit; more are rejected with 503. Default: ${max_queued}, or less to fit the memory limit."`
+	MaxWait        time.Duration `group:"limits" default:"${max_wait}" help:"How long a reading may wait for its commit before more are rejected with 503."`
 	MaxBodyBytes   int           `group:"limits" help:"Memory for all request bodies. Default: ${max_body_bytes}, or less to fit the memory limit."`
-	MaxDevices     int           `group:"limits" help:"Devices in the store; readings of more are refused. Default: ${max_devices}, or less to fit the memory limit."`
+	MaxDevices     int           `group:"limits" help:"Devices in the store; readings of further devices are rejected. Default: ${max_devices}, or less to fit the memory limit."`
 	MaxConns       int           `group:"limits" help:"Open connections. The next 64 get one answer each, 503 for readings; more wait. Default: ${max_conns}, or less to fit the memory limit and the limit of open files."`
-	MaxReads       int           `group:"limits" default:"${max_reads}" help:"Queries at one time. More wait for a second, and then are refused with 503."`
+	MaxReads       int           `group:"limits" default:"${max_reads}" help:"Concurrent queries. More wait for a second and are then rejected with 503."`
 	CacheBytes     int64         `group:"limits" help:"Memory for the cache of the store. Default: ${cache_bytes}, or less to fit the memory limit."`
 	Scrub          time.Duration `group:"limits" unit:"d" default:"7d" help:"Time in which the checksums of all stored tables are verified once, slowly, while the server runs; at least 1m, or 0s for never."`
-	MinFreeBytes   int64         `group:"limits" default:"${min_free_bytes}" help:"Free disk space below which readings are refused with 503."`
+	MinFreeBytes   int64         `group:"limits" default:"${min_free_bytes}" help:"Free disk space below which readings are rejected with 503."`
 
 	HandshakeTimeout time.Duration `group:"limits" default:"5s" help:"Time for a TLS handshake."`
 	ReadTimeout      time.Duration `group:"limits" default:"60s" help:"Time for a request to arrive."`

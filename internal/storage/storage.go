@@ -97,7 +97,7 @@ var (
 
 	// ErrFormat means that a directory holds something other than a store, or a
 	// store written by another version. The directory was left unchanged.
-	ErrFormat = errors.New("storage: not a store of this version")
+	ErrFormat = errors.New("storage: no usable store")
 
 	// ErrNotFound means that the store holds no readings of the device.
 	ErrNotFound = errors.New("storage: no such device")

@@ -152,7 +152,7 @@ func TestDistinctExports(t *testing.T) {
 // address with an enclosing range, within the hour, or a less specific one within the
 // day. Every export is recorded or counted.
 //
-// Seen to fail with the mutant export-beside-the-record.
+// Seen to fail with the mutant ignore-export-range.
 func TestExportsAreCovered(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		dir, err := os.MkdirTemp(t.TempDir(), "")

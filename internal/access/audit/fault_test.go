@@ -137,7 +137,7 @@ func (b fixture) counts(t *testing.T) (counts []int64) {
 // returned nil is in the log exactly once, the log verifies, and the next process
 // continues it.
 //
-// Seen to fail with the mutant record-without-sync.
+// Seen to fail with the mutant ignore-audit-sync-error.
 func TestFaults(t *testing.T) {
 	whole := newFixture(t)
 	none := audit.Fault{Volatile: true}

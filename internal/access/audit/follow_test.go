@@ -56,7 +56,7 @@ func fillUntil(tb testing.TB, l *audit.Log, path string) {
 // each append, and nothing is written to the changed file. When the file is restored, the
 // log works again.
 //
-// Seen to fail with the mutant follow-anything.
+// Seen to fail with the mutant follow-any-file.
 func TestChangedWhileOpen(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
@@ -250,7 +250,7 @@ func TestRotationFails(t *testing.T) {
 
 // VerifyLog tells the removal of older files by someone else from rotation.
 //
-// Seen to fail with the mutant forget-the-beginning.
+// Seen to fail with the mutant ignore-removed-files.
 func TestOlderFilesRemoved(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "audit")
 	l := open(t, path, volatile(audit.Options{MaxBytes: 64 << 10}))

@@ -87,7 +87,7 @@ func recompute(t *testing.T, path, text string, n int) {
 // Signed records cannot be cut off, omitted or recomputed: VerifyLog detects it, and a
 // process that has the key does not continue such a log.
 //
-// Seen to fail with the mutant ignore-the-head.
+// Seen to fail with the mutant ignore-head.
 func TestSignedLog(t *testing.T) {
 	path, key := newSigned(t)
 	text := read(t, path)
@@ -160,7 +160,7 @@ func TestSignedLog(t *testing.T) {
 
 // A forged signature is detected, and a signature of another key is ignored.
 //
-// Seen to fail with the mutant verify-no-signature.
+// Seen to fail with the mutant skip-signatures.
 func TestForgedSignatures(t *testing.T) {
 	path, key := newSigned(t)
 	other := createKey(t, filepath.Join(t.TempDir(), "other"))

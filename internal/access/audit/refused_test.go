@@ -57,7 +57,7 @@ func TestRefusedFlood(t *testing.T) {
 // Whoever rejects requests without a valid token, a client with one cannot hide which token it
 // guesses stored values with.
 //
-// Seen to fail with the mutant one-quota-for-all.
+// Seen to fail with the mutant shared-audit-quota.
 func TestRefusedBesideFlood(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		path := filepath.Join(t.TempDir(), "audit")

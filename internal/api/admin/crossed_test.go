@@ -64,7 +64,7 @@ func (s fleetStore) times(device vitals.Name) (ms []int64) {
 // period is removed, whatever the server's clock. When the clock is correct again, all older
 // readings are removed.
 //
-// Seen to fail with the mutants believe-the-clock and believe-the-newest.
+// Seen to fail with the mutants ignore-device-times and trust-one-device.
 func TestClockAndRetention(t *testing.T) {
 	const (
 		keep    = 10 * day

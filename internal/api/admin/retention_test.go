@@ -92,7 +92,7 @@ func TestRetention(t *testing.T) {
 // TestRetentionClock has a clock that is years ahead, and one device with such a clock.
 // At most a fortieth of the retention period may be lost.
 //
-// Seen to fail with the mutants believe-the-clock and believe-the-newest.
+// Seen to fail with the mutants ignore-device-times and trust-one-device.
 func TestRetentionClock(t *testing.T) {
 	for _, keep := range []time.Duration{time.Hour, 6 * day, 400 * day} {
 		for _, devices := range []int{1, 3, 1000} {
@@ -136,7 +136,7 @@ func TestRetentionClock(t *testing.T) {
 // TestRetentionClockSet sets the clock before the first run and between runs: nothing is
 // removed until it has run steadily.
 //
-// Seen to fail with the mutant believe-a-jump.
+// Seen to fail with the mutant ignore-clock-change.
 func TestRetentionClockSet(t *testing.T) {
 	const keep = 400 * day
 	for _, by := range []time.Duration{-50 * 365 * day, -2 * day, 2 * day, 10 * 365 * day} {

@@ -234,7 +234,7 @@ func testRevoked(t *testing.T, serve serveFunc) {
 // TestRevokedUnderWay revokes a token while a body arrives, in a usual request and in one that
 // the fast lane does not accept. The request must be refused.
 //
-// Seen to fail with the mutant ask-once.
+// Seen to fail with the mutant check-token-once.
 func TestRevokedUnderWay(t *testing.T) { eachFront(t, testRevokedUnderWay) }
 
 func testRevokedUnderWay(t *testing.T, serve serveFunc) {

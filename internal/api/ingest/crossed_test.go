@@ -121,7 +121,7 @@ func wordOf(text string) string {
 // contradictions than its budget; nothing may be exported without a record; and events that
 // could not be recorded must be counted in the log when it works again.
 //
-// Seen to fail with the mutant guess-on.
+// Seen to fail with the mutant ignore-contradictions.
 func TestPromisesCrossed(t *testing.T) { eachFront(t, testPromisesCrossed) }
 
 func testPromisesCrossed(t *testing.T, serve serveFunc) {

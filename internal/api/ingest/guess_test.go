@@ -57,7 +57,7 @@ func writeBatch(t *testing.T, srv *server, auth string, readings ...string) (a a
 // TestGuessInOneRequest sends every possible value of 25 stored ones in one request, with a
 // token without the read right. Only the first value of each may be compared.
 //
-// Seen to fail with the mutant guess-away.
+// Seen to fail with the mutant allow-repeated-values.
 func TestGuessInOneRequest(t *testing.T) { eachFront(t, testGuessInOneRequest) }
 
 func testGuessInOneRequest(t *testing.T, serve serveFunc) {
@@ -165,7 +165,7 @@ func newGuessKeyring(t *testing.T) *keyring {
 // Once its budget is exhausted, right and wrong guesses must get the same answer until budget
 // is available again; the audit log must have it; and other readings are accepted as usual.
 //
-// Seen to fail with the mutant guess-on.
+// Seen to fail with the mutant ignore-contradictions.
 func TestGuessBudget(t *testing.T) { eachFront(t, testGuessBudget) }
 
 func testGuessBudget(t *testing.T, serve serveFunc) {

@@ -266,7 +266,7 @@ func TestExportsAreRecorded(t *testing.T) {
 // is recorded, or not sent if it cannot be. Only readings that a page actually has
 // count, and clients do not share a budget.
 //
-// Seen to fail with the mutant count-no-pages.
+// Seen to fail with the mutant skip-page-count.
 func TestPagesAreExports(t *testing.T) {
 	k := newKeyring(t)
 	set, err := token.Open(k.path, token.Options{Every: -1, Hourly: token.Hourly{Reads: 2500}})

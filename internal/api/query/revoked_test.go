@@ -17,7 +17,7 @@ import (
 // An export ends soon after its token is revoked, whether the client reads or blocks
 // the server.
 //
-// Seen to fail with the mutant ask-once.
+// Seen to fail with the mutant check-token-once.
 func TestRevokedExport(t *testing.T) {
 	for _, tt := range []struct {
 		name  string

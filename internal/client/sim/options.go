@@ -41,7 +41,7 @@ type Options struct {
 	Users    int           `default:"100" help:"Gateways, each with a connection of its own."`
 	Posts    int64         `help:"Closed loop: requests of each gateway. Default without --rate and --for: 100."`
 	Rate     float64       `help:"Open loop: requests per second, sent when they are due whether or not others were answered."`
-	MaxRate  float64       `default:"1000" help:"Readings per second at most to a target that is not this machine: --rate times --batch. 0: no cap."`
+	MaxRate  float64       `default:"1000" help:"Highest --rate times --batch, in readings per second, for a target that is not this machine; 0 for no limit."`
 	For      time.Duration `help:"How long to send, such as 30s."`
 	Devices  int           `help:"Devices of the fleet. Default: as many as users."`
 	Batch    int           `help:"Readings in a batch. Default: 1, and 20 with --mix real."`
@@ -49,7 +49,7 @@ type Options struct {
 	Seed     uint64        `help:"Seed of wearers and gateways. Default: a random one, which is reported."`
 	Run      string        `placeholder:"NAME" help:"Name of the run; devices are called sim-NAME-000000. 1 to 20 letters and digits. Default: a random one."`
 	Timeout  time.Duration `default:"30s" help:"Time for one answer."`
-	Patience time.Duration `default:"10s" help:"End the run after so long without any answer."`
+	Patience time.Duration `default:"10s" help:"End the run if no answer arrives for this long."`
 	MaxTries int           `name:"tries" default:"20" help:"Tries of one request."`
 
 	// dial replaces the network in tests.

@@ -67,12 +67,13 @@ const (
 // A *LedgerError means that the ledger is cut off or corrupt; the Verification covers
 // the part before that line. After any other error it covers what was read until then.
 //
-// If the target cannot be reached or is not Pulsegate, the Verification is nil.
+// If the ledger cannot be opened, or the target cannot be reached or is not Pulsegate, the
+// Verification is nil.
 func Verify(ctx context.Context, ledger string, opt VerifyOptions) (*Verification, error) {
 	v := &verifier{opt: opt, result: &Verification{}}
 	file, err := os.Open(ledger)
 	if err != nil {
-		return v.result, err
+		return nil, err
 	}
 	defer file.Close()
 	info, err := file.Stat()

@@ -57,7 +57,7 @@ func TestCheckCounts(t *testing.T) {
 	}
 }
 
-// TestCheckEmpty checks a store without readings, and a missing one.
+// TestCheckEmpty checks a store without readings, a missing directory and an empty one.
 func TestCheckEmpty(t *testing.T) {
 	fs := vfs.NewMem()
 	mustClose(t, mustOpen(t, pebblestore.Options{FS: fs}))
@@ -65,9 +65,14 @@ func TestCheckEmpty(t *testing.T) {
 	if err != nil || r.Devices != 0 || r.Readings != 0 || r.NewestUnixMs != 0 {
 		t.Errorf("Check returns %+v, %v", r, err)
 	}
-	_, err = pebblestore.Check(context.Background(), "elsewhere", pebblestore.CheckOptions{FS: fs})
-	if !errors.Is(err, storage.ErrFormat) {
-		t.Errorf("Check of a missing directory returns %v, want ErrFormat", err)
+	if err := fs.MkdirAll("empty", 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for dir, want := range map[string]string{"missing": "the directory does not exist", "empty": "the directory is empty"} {
+		_, err = pebblestore.Check(context.Background(), dir, pebblestore.CheckOptions{FS: fs})
+		if !errors.Is(err, storage.ErrFormat) || !strings.Contains(err.Error(), want) {
+			t.Errorf("Check of a directory that is %s returns %v, want ErrFormat and %q", dir, err, want)
+		}
 	}
 }
 

@@ -56,6 +56,11 @@ const (
 	stateStore                   // a store of this version
 )
 
+// String returns the state as the predicate of a sentence, for errors.
+func (s directoryState) String() string {
+	return [...]string{"does not exist", "is empty", "has only an unfinished store", "has a store"}[s]
+}
+
 // A directory is the locked directory of a store.
 type directory struct {
 	fs    vfs.FS
@@ -83,7 +88,7 @@ func openDirectory(fsys vfs.FS, path string, readOnly, existing bool) (_ *direct
 		return nil, err
 	}
 	if existing && d.state != stateStore {
-		return nil, fmt.Errorf("%w: there is no store", storage.ErrFormat)
+		return nil, fmt.Errorf("%w: the directory %s", storage.ErrFormat, d.state)
 	}
 	if d.state == stateMissing {
 		if err := d.checkUnfinished(); err != nil {

@@ -30,7 +30,7 @@ func eraseUnrecorded(t *testing.T, s *pebblestore.Store) {
 // recorded when it is finished: by another call for the same device, by the next start, or
 // by the erasure of another device. If that fails too, it must be recorded later.
 //
-// Seen to fail with the mutants record-behind-intent and lose-the-record.
+// Seen to fail with the mutants remove-intent-first and ignore-failed-record.
 func TestEraseRecord(t *testing.T) {
 	for _, tt := range []struct {
 		name   string

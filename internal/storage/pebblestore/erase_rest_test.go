@@ -16,7 +16,7 @@ import (
 // TestEraseEmptied erases a device whose readings have all expired: the store no longer
 // knows it, but its bytes are still in files.
 //
-// Seen to fail with the mutant erase-only-known.
+// Seen to fail with the mutant skip-empty-devices.
 func TestEraseEmptied(t *testing.T) {
 	for _, tt := range []struct {
 		name  string

@@ -414,7 +414,7 @@ func (r *briefReader) end() {
 // TestEraseBesideBriefReaders erases while readers hold snapshots from just before each
 // compaction. None may keep bytes of the device in files.
 //
-// Seen to fail with the mutant keep-for-readers.
+// Seen to fail with the mutant ignore-readers.
 func TestEraseBesideBriefReaders(t *testing.T) {
 	fs, r := vfs.NewMem(), &briefReader{}
 	s := mustOpen(t, pebblestore.Options{FS: inject(fs, r), MemTableBytes: 64 << 10})

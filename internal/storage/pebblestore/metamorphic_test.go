@@ -59,7 +59,7 @@ var (
 // -metamorphic.rounds runs more rounds, with consecutive seeds; -metamorphic.seed repeats the
 // operations of a round, except those that depend on the concurrent ones.
 //
-// Seen to fail with the mutants show-a-part and expire-what-came.
+// Seen to fail with the mutants show-partial-group and expire-new-readings.
 func TestMetamorphic(t *testing.T) {
 	t.Parallel()
 	seed := cmp.Or(*metamorphicSeed, uint64(rand.Uint32())+1)

@@ -19,7 +19,7 @@ import (
 // Afterwards there must be the complete store, or a directory in which no store is opened or
 // created; once Restore has returned, there must be the store.
 //
-// Seen to fail with the mutant restore-in-place.
+// Seen to fail with the mutant restore-format-file-first.
 func TestRestoreCrash(t *testing.T) {
 	s := mustOpen(t, pebblestore.Options{FS: vfs.NewMem(), MemTableBytes: 64 << 10})
 	for k := range int64(20) {

@@ -270,7 +270,7 @@ func TestScrubLetsGo(t *testing.T) {
 // TestScrubYields erases a device and makes a backup while a table is being read. Neither may
 // begin before the scrub has closed the file, and the scrub must wait for its end.
 //
-// Seen to fail with the mutant scrub-on.
+// Seen to fail with the mutant scrub-during-erasure.
 func TestScrubYields(t *testing.T) {
 	for name, upkeep := range map[string]func(*testing.T, *pebblestore.Store, func()){
 		"erasure": func(t *testing.T, s *pebblestore.Store, _ func()) {
@@ -341,7 +341,7 @@ func TestScrubYields(t *testing.T) {
 // TestScrubRestart restarts a store before the end of a pass, cleanly or by a loss of power.
 // The scrub must continue where it was.
 //
-// Seen to fail with the mutant scrub-anew.
+// Seen to fail with the mutant restart-scrub.
 func TestScrubRestart(t *testing.T) {
 	for _, crash := range []bool{false, true} {
 		t.Run(map[bool]string{false: "close", true: "crash"}[crash], func(t *testing.T) {
@@ -382,7 +382,7 @@ func TestScrubRestart(t *testing.T) {
 // TestScrubRemembers restarts a store in which a table was found damaged. The table must be
 // verified first, before the next pass is due.
 //
-// Seen to fail with the mutant scrub-forgets.
+// Seen to fail with the mutant forget-damaged-tables.
 func TestScrubRemembers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fs := vfs.NewMem()

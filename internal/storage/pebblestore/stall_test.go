@@ -91,7 +91,7 @@ func TestStalls(t *testing.T) {
 // TestFlushBesideReopen makes Expire wait for a flush that never begins, because the tree is
 // closed and reopened. Reopening flushes the memtable.
 //
-// Seen to fail with the mutant await-dropped-flush.
+// Seen to fail with the mutant wait-for-dropped-flush.
 func TestFlushBesideReopen(t *testing.T) {
 	t.Parallel()
 	gate := newTableGate(vfs.NewMem(), "pebble-memtable-flush")
