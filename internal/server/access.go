@@ -274,8 +274,9 @@ func (a *access) protect(srv *http.Server) {
 	srv.Handler = a.closeExpired(srv.Handler)
 }
 
-// handshakeFailed records a client certificate that was rejected.
+// handshakeFailed logs a failed handshake, and records a client certificate that was rejected.
 func (a *access) handshakeFailed(c net.Conn, err error) {
+	a.log.Debug("TLS handshake failed", "peer", c.RemoteAddr().String(), "error", err)
 	if tlsfiles.IsClientRefused(err) {
 		a.gate.BadCertificate(gate.PeerOf(&http.Request{RemoteAddr: c.RemoteAddr().String()}))
 	}

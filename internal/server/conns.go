@@ -99,7 +99,6 @@ func (s *server) listenPublic(posts *metrics.Route) error {
 					return // no error of the client's
 				}
 				s.access.handshakeFailed(c, err)
-				s.public.ErrorLog.Printf("http: TLS handshake error from %s: %v", c.RemoteAddr(), err)
 			},
 		})
 	}

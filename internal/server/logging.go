@@ -119,7 +119,6 @@ func (l *Log) httpErrors() *log.Logger {
 		class("http: response.", slog.LevelWarn, misused),
 		class("http: WriteHeader ", slog.LevelWarn, misused),
 		class("http: invalid Content-Length", slog.LevelWarn, misused),
-		class("http: TLS handshake error", slog.LevelDebug, "TLS handshake failed"),
 		class("", slog.LevelDebug, "http server"),
 	)
 }

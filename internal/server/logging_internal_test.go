@@ -18,7 +18,10 @@ import (
 	"github.com/pulsegate/pulsegate/internal/api/problem"
 	"github.com/pulsegate/pulsegate/internal/api/query"
 	"github.com/pulsegate/pulsegate/internal/observe/logbudget"
+	"github.com/pulsegate/pulsegate/internal/polltest"
 	"github.com/pulsegate/pulsegate/internal/storage"
+	"github.com/pulsegate/pulsegate/internal/wire/listen"
+	"github.com/pulsegate/pulsegate/internal/wire/share"
 	"github.com/pulsegate/pulsegate/mux"
 	"github.com/pulsegate/pulsegate/vitals"
 )
@@ -109,8 +112,10 @@ func brokenTLS(t *testing.T, logs *Log, faults int) {
 	cert.StartTLS()
 	defer cert.Close()
 	serveConns(t, logs, faults, func(srv *http.Server, l net.Listener) error {
-		srv.TLSConfig = cert.TLS.Clone()
-		return srv.ServeTLS(l, "", "")
+		a := &access{log: logs.Logger}
+		return srv.Serve(listen.TLS(l, &share.Conns{Max: 1, MaxGuests: 1}, listen.Handshakes{
+			Config: cert.TLS, Slots: 1, Timeout: polltest.Patience, Failed: a.handshakeFailed,
+		}))
 	}, "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
 }
 
