@@ -5,12 +5,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// acceptsPerTurn bounds how long new connections keep the others waiting.
+// acceptsPerTurn bounds how long accepting delays the other connections.
 const acceptsPerTurn = 128
 
-// accept takes new connections and places each with the loop that has least to
-// do. When there can be no more, accepting pauses: the listener is not watched until the
-// next tick. more reports whether others may wait.
+// accept accepts connections and places each with the least loaded loop. When there can
+// be no more, accepting pauses: the listener is not watched until the next tick. more
+// reports whether the backlog may hold further ones.
 func (l *Loop) accept() (more bool) {
 	s := l.server
 	for range acceptsPerTurn {
@@ -33,7 +33,7 @@ func (l *Loop) accept() (more bool) {
 		case unix.EINTR, unix.ECONNABORTED:
 		default:
 			// EMFILE, ENFILE, ENOBUFS and ENOMEM pass when others close. So may
-			// errors of the network, which accept(2) tells as its own.
+			// network errors, which accept(2) returns as its own.
 			s.acceptErrors.Add(1)
 			l.pauseAccepting()
 			return false
@@ -42,8 +42,8 @@ func (l *Loop) accept() (more bool) {
 	return true
 }
 
-// leastLoaded returns the loop with the fewest connections. When the Server stops
-// it is the one that accepts: others may have ended.
+// leastLoaded returns the loop with the fewest connections. While the Server stops it
+// returns the one that accepts: others may have ended.
 func (s *Server) leastLoaded() *Loop {
 	least := s.loops[0]
 	if s.orders.Load() != running {
@@ -64,8 +64,8 @@ type arrival struct {
 	session *session // nil: no TLS
 }
 
-// place gives a new connection to l, on the goroutine of from, which is nil for that of
-// none.
+// place passes a new connection to l. It runs on the goroutine of the loop from, or on
+// another one if from is nil.
 func (l *Loop) place(a arrival, from *Loop) {
 	l.load.Add(1)
 	if l == from {
@@ -105,14 +105,14 @@ func (l *Loop) closeInbox() bool {
 	return true
 }
 
-// listen begins to watch the listener. Only one loop does.
+// listen starts to watch the listener. Only one loop does.
 func (l *Loop) listen() error {
 	l.listens = listening
 	// Level-triggered: what is not accepted in this turn is told again.
 	return l.watch(l.server.listener, unix.EPOLLIN, listenSlot, 0)
 }
 
-// A listenState is what a loop has to do with the listener.
+// A listenState is the relation of a loop to the listener.
 type listenState uint8
 
 const (
@@ -143,8 +143,8 @@ func (l *Loop) resumeAccepting() {
 // full reports whether no connection can be taken.
 func (s *Server) full() bool { return s.conns.Full() }
 
-// left counts a connection out. Where one waits for its place, it need not wait
-// for the next tick.
+// left releases the place of a connection. If accepting has paused for lack of places, it
+// resumes before the next tick.
 func (s *Server) left(place share.Place) {
 	s.conns.Leave(place)
 	if s.crowded.Load() {
@@ -152,9 +152,9 @@ func (s *Server) left(place share.Place) {
 	}
 }
 
-// deafen closes the listener, behind the connections that wait in its queue, as far as
-// there is room for them: they may have brought requests.
-func (l *Loop) deafen() {
+// stopListening accepts the backlog, as far as there are places, and closes the listener:
+// connections in the backlog may have sent requests.
+func (l *Loop) stopListening() {
 	if l.listens != foreign {
 		for l.accept() {
 		}
@@ -163,27 +163,27 @@ func (l *Loop) deafen() {
 	}
 }
 
-// thinPerTick bounds how long the search for idle connections keeps others waiting.
-const thinPerTick = 4096
+// evictPerTick bounds how long the search for idle connections delays the others.
+const evictPerTick = 4096
 
-// thin closes connections that have been idle for CrowdedTimeout, where guests came that
-// want their places since the last tick ([share.Conns.GiveWay]). It looks at every
-// connection once in a while.
-func (l *Loop) thin() {
+// evictIdle closes connections that have been idle for CrowdedTimeout, if guests have
+// come for their places since the last tick ([share.Conns.GiveWay]). It goes through the
+// connections in turn, like the hand of a clock.
+func (l *Loop) evictIdle() {
 	s := l.server
-	if l.now == l.thinned {
+	if l.now == l.evicted {
 		return
 	}
 	guests, crowded := s.conns.Guests(), s.crowded.Load()
 	came := guests != l.turned
-	l.thinned, l.turned = l.now, guests
+	l.evicted, l.turned = l.now, guests
 	if crowded {
 		s.conns.Want() // others may wait that cannot even be guests
 	}
 	if !came && !crowded {
 		return
 	}
-	for range min(thinPerTick, len(l.conns)) {
+	for range min(evictPerTick, len(l.conns)) {
 		l.hand = (l.hand + 1) % len(l.conns)
 		c := l.conns[l.hand]
 		if c == nil || !c.isIdle() {
@@ -203,8 +203,8 @@ func (l *Loop) thin() {
 	}
 }
 
-// isIdle reports whether c waits for nothing but the beginning of a message.
-// Guests wait for so short a time that they are let alone.
+// isIdle reports whether c only waits for the start of a message. Guests do not count:
+// their timeout is short anyway.
 func (c *Conn) isIdle() bool {
 	return c.in == nil && c.out == nil && c.owed == 0 && c.goal == serve && !c.paused && !c.listed && !c.place.Guest && c.expect == 0 && c.deadline != never
 }

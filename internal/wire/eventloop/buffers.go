@@ -6,18 +6,17 @@ import (
 	"github.com/pulsegate/pulsegate/internal/wire/share"
 )
 
-// A Memory bounds what the connections of a [Server] hold. It may be shared with
-// others. Its methods are called by several goroutines.
+// A Memory bounds the memory of a [Server]'s connections. It may be shared with others.
+// Its methods must be safe for concurrent use.
 type Memory interface {
-	// Reserve takes n bytes for a holder and reports whether they were there, and his
-	// to take.
+	// Reserve takes n bytes for a holder, and reports whether they were available to it.
 	Reserve(h *share.Holder, n int) bool
 
-	// Release gives n bytes back.
+	// Release returns n bytes.
 	Release(h *share.Holder, n int)
 }
 
-// Sizes of buffers: powers of two. A larger one is made for the occasion.
+// Buffers have sizes of powers of two. Larger ones are allocated when needed and not kept.
 const (
 	minBufferBits = 9  // 512 B
 	maxBufferBits = 17 // 128 KiB
@@ -26,18 +25,17 @@ const (
 	maxKeptBytes = 256 << 10
 )
 
-// buffers is a loop's stock of buffers.
+// buffers is the buffer pool of a loop.
 //
-// Invariant: what is lent out is reserved in memory, by capacity, and a buffer is
-// lent to one connection at a time. What lies unused is not reserved: it is
-// bounded by itself.
+// Invariant: the capacity of each buffer in use is reserved in memory, and a buffer is
+// used by one connection at a time. Unused buffers are not reserved; they have a bound of
+// their own.
 type buffers struct {
 	memory Memory
 	unused [maxBufferBits - minBufferBits + 1][][]byte
 }
 
-// get lends an empty buffer with room for n bytes. It returns nil when there is
-// no memory.
+// get returns an empty buffer with capacity for n bytes, or nil if there is no memory.
 func (p *buffers) get(h *share.Holder, n int) []byte {
 	class := max(bits.Len(uint(max(n, 1)-1)), minBufferBits)
 	size := 1 << class
@@ -57,7 +55,7 @@ func (p *buffers) get(h *share.Holder, n int) []byte {
 	return make([]byte, 0, size)
 }
 
-// put takes a buffer back. Nobody may use it any more.
+// put returns a buffer to the pool. It must not be used afterwards.
 func (p *buffers) put(h *share.Holder, b []byte) {
 	if b == nil {
 		return
@@ -73,8 +71,8 @@ func (p *buffers) put(h *share.Holder, b []byte) {
 	}
 }
 
-// grown returns b with room for n bytes in all. It returns nil when there is no
-// memory; b is then still lent.
+// grown returns b with capacity for n bytes in all, or nil if there is no memory; b is
+// then still in use.
 func (p *buffers) grown(h *share.Holder, b []byte, n int) []byte {
 	if n <= cap(b) {
 		return b

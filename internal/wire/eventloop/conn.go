@@ -7,27 +7,26 @@ import (
 	"github.com/pulsegate/pulsegate/internal/wire/share"
 )
 
-// A goal is what becomes of a connection when all that is owed is sent.
+// A goal is what happens to a connection when all owed answers are sent.
 type goal uint8
 
 const (
-	serve goal = iota // it goes on
+	serve goal = iota // it continues
 	end               // it is closed
-	move              // it is given away
+	move              // it is moved
 )
 
-// A Conn is a connection of a [Loop]. Its methods are called on the loop's
-// goroutine only, that is, by the methods of its [Handler].
+// A Conn is a connection of a [Loop]. Its methods must be called on the loop's goroutine,
+// that is, by the methods of its [Handler].
 //
-// A Conn may be used until everything that is owed on it was sent, also when the
-// peer has gone; Send then does nothing but count. After that it belongs to the
-// loop again, which may use it for another connection.
+// A Conn may be used until all answers owed on it are sent, even if the connection is
+// closed; Send then only counts. After that it belongs to the loop.
 type Conn struct {
-	// User is the handler's. It is 0 for a new connection.
+	// User is for the handler. It is 0 for a new connection.
 	User uint32
 
 	loop *Loop
-	fd   int   // -1: closed, or given away
+	fd   int   // -1: closed or moved
 	slot int32 // in the loop's table
 
 	in   []byte // unfinished input; nil: none
@@ -42,30 +41,30 @@ type Conn struct {
 	tlsVersion uint16   // 0: no TLS
 
 	goal      goal
-	fresh     bool // nothing has come yet
+	fresh     bool // no input yet
 	idle      bool // nothing is owed or unread, and goal is end: no need to linger
-	readable  bool // the kernel may hold bytes that were not read
-	hangsUp   bool // the kernel has told of the end of the peer's stream
+	readable  bool // the kernel, or crypto/tls, may hold unread input
+	hangsUp   bool // the kernel has reported the end of the peer's stream
 	ended     bool // the end of the peer's stream was read
-	offerable bool // in holds what the handler could not take yet, or is to look at again
-	lingering bool // nothing more is sent; waiting for the peer to go
-	paused    bool // takes no input before pauseEnd
+	offerable bool // in holds what the handler could not consume yet, or must see again
+	lingering bool // half-closed; waiting for the peer to close
+	paused    bool // no input is read before pauseEnd
 	listed    bool // in the loop's list of connections to step
 	turn      uint // of the loop when the connection was last read
 
 	within   int64 // ticks for the unfinished message, from began on
-	expect   int64 // tick when what the handler expects must have come; 0: nothing
+	expect   int64 // tick by which the handler expects input; 0: none
 	began    int64 // tick when the unfinished message began
 	deadline int64 // tick when the connection is closed, or never
 	armed    int64 // tick of its timer, or never; at most deadline
 	pauseEnd int64 // tick when a pause ends by itself
 }
 
-// never is the tick of what does not come.
+// never is the tick of events that do not occur.
 const never int64 = 1<<63 - 1
 
-// maxOwed bounds the answers owed on one connection. A peer that sends more
-// requests without waiting is read again when all of them are answered.
+// maxOwed bounds the answers owed on one connection. A peer that pipelines more requests
+// is read again when all of these are answered.
 const maxOwed = 64
 
 // Owe promises an answer. While one is owed the connection is not closed because
@@ -75,12 +74,12 @@ func (c *Conn) Owe() { c.owed++ }
 // Owed returns how many answers are promised.
 func (c *Conn) Owed() int { return c.owed }
 
-// Full reports whether the handler must take no more messages: so many answers are
-// owed, or the connection pauses or goes on no more.
+// Full reports whether the handler must consume no more messages: too many answers are
+// owed, or the connection has paused or is ending.
 func (c *Conn) Full() bool { return c.owed >= maxOwed || c.goal != serve || c.paused }
 
-// Guest reports whether the connection was taken beyond its bound. The
-// handler should End or Move it at its first message.
+// Guest reports whether the connection was accepted beyond the bound. The handler should
+// End or Move it at its first message.
 func (c *Conn) Guest() bool { return c.place.Guest }
 
 // TLS returns the state of the connection's TLS if the client has shown a certificate,
@@ -95,17 +94,16 @@ func (c *Conn) TLS() *tls.ConnectionState {
 // TLSVersion returns the version of the connection's TLS, such as tls.VersionTLS13, or 0.
 func (c *Conn) TLSVersion() uint16 { return c.tlsVersion }
 
-// Need says that Receive is not to be called before n bytes are there, those that it
-// leaves included, or the peer has ended its stream. Without it Receive is called when
-// there is one more than it leaves.
+// Need postpones the next call of Receive until there are n bytes, including those that it
+// leaves, or the peer has ended its stream. By default Receive is called when there is one
+// byte more than it has left.
 func (c *Conn) Need(n int) { c.need = n }
 
 // Within bounds the time from the first byte of the message that Receive has
 // left unfinished to its last.
 func (c *Conn) Within(d time.Duration) { c.within = c.loop.ticks(d) }
 
-// End takes no more input. When everything owed is sent, the connection is
-// closed.
+// End stops reading. When all owed answers are sent, the connection is closed.
 func (c *Conn) End() {
 	if c.goal == serve {
 		c.goal = end
@@ -115,15 +113,15 @@ func (c *Conn) End() {
 // Ending reports whether the last answer owed is the last one of the connection.
 func (c *Conn) Ending() bool { return c.goal == end || c.goal == serve && c.loop.draining }
 
-// Move takes no more input. When everything owed is sent, the connection is given
-// away with what Receive has left, to be served by another server for good.
+// Move stops reading. When all owed answers are sent, the connection is moved for good to
+// the other server, with what Receive has left.
 func (c *Conn) Move() {
 	if c.goal == serve {
 		c.goal = move
 	}
 }
 
-// Gone reports whether there is nobody to send to any more.
+// Gone reports whether the connection is closed.
 func (c *Conn) Gone() bool { return c.fd < 0 }
 
 // An action is what a loop does next with a connection.
@@ -131,27 +129,26 @@ type action uint8
 
 const (
 	wait    action = iota // for an event, an answer, or the deadline
-	read                  // what the kernel holds, and offer it
-	offer                 // what is kept
-	give                  // the connection away
-	linger                // end the own stream, and wait for the peer's end
-	discard               // read, and forget what was read
+	read                  // read input and pass it to the handler
+	offer                 // pass kept input to the handler
+	give                  // move the connection
+	linger                // half-close, and wait for the peer to close
+	discard               // read and drop input
 	shut                  // close the descriptor
-	forget                // the connection's place is free
+	forget                // remove the connection
 )
 
-// next is the state machine of a connection: what to do next, from what is known.
+// next is the state machine of a connection: it returns the next action.
 //
 // Invariants, all checked by TestNext over every state:
 //
 //   - A closed connection is forgotten when nothing is owed, and not before.
-//   - Nothing is read while output is unsent, while as many answers are owed as
-//     may be, during a pause, or, but to be discarded, when the connection goes on
-//     no more.
-//   - A connection is given away only when nothing is owed and nothing unsent,
-//     so that its answers are in order.
-//   - It is closed only when nothing is owed and nothing unsent, errors and
-//     deadlines aside.
+//   - Nothing is read while output is unsent, while maxOwed answers are owed, during
+//     a pause, or, except to be dropped, while the connection ends.
+//   - A connection is moved only when nothing is owed or unsent, so that its answers
+//     stay in order.
+//   - It is closed only when nothing is owed or unsent, except after errors and
+//     timeouts.
 //   - Every action but wait brings the connection nearer to wait or forget.
 func (c *Conn) next() action {
 	switch {

@@ -191,7 +191,7 @@ func TestGuests(t *testing.T) {
 // In a crowd, connections that are idle give way: as many as there are guests. Those
 // of which an answer is owed, or that have begun a message, do not.
 //
-// Seen to fail when thin closes nothing, and when it closes all that are idle.
+// Seen to fail when evictIdle closes nothing, and when it closes all that are idle.
 func TestCrowd(t *testing.T) {
 	const crowded = time.Second // by far longer than a client takes to send its first byte
 	s := keep(t, eventloop.Config{MaxConns: 10, MaxGuests: 1, StartTimeout: time.Hour, IdleTimeout: time.Hour, CrowdedTimeout: crowded}, 0)

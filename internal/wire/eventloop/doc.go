@@ -1,23 +1,23 @@
 // Package eventloop serves many TCP connections from few goroutines: each loop
-// waits for all of its connections at once, and hands what they send to a
-// [Handler]. It runs on Linux, on epoll.
+// waits for events on all of its connections and passes their input to a
+// [Handler]. It requires Linux, for epoll.
 //
 // # Promise
 //
-//   - A descriptor is closed exactly once, by the loop that owns it, or given
-//     away exactly once.
-//   - What a handler sends on a connection goes out in the order of its calls,
-//     whole or followed by the end of the connection.
-//   - A connection that waits holds less than 1 KiB, and what crypto/tls holds if it has TLS.
-//     Only unfinished messages and
-//     unsent answers hold buffers, no larger than twice what they hold, and all
-//     of them count against one bound ([Memory]). What was read of a connection
-//     that is moved counts until the other server has read it.
-//   - The number of connections is bounded. When it is reached, or descriptors
-//     run out, new connections wait in the kernel's queue, and the others are
-//     served.
-//   - Connections that are idle, slow, or do not read what is sent are closed
-//     in time.
+//   - A descriptor is closed exactly once, by the loop that owns it, or moved
+//     exactly once.
+//   - The output of a handler on a connection is sent in the order of its calls,
+//     complete or followed by the end of the connection.
+//   - An idle connection holds less than 1 KiB, plus what crypto/tls holds if it
+//     has TLS. Only unfinished messages and unsent answers hold buffers, at most
+//     twice as large as their contents, and all of these count against one bound
+//     ([Memory]). The input of a moved connection counts until the other server
+//     has read it.
+//   - The number of connections is bounded. When the bound is reached, or
+//     descriptors run out, new connections wait in the backlog while the others
+//     are served.
+//   - Connections that are idle, slow, or do not read their answers are closed
+//     after a timeout.
 //
 // # How a loop turns
 //
@@ -25,22 +25,22 @@
 //	     ^                                                    │
 //	     └── expire what is due <── Handler.Round, once <─────┘
 //
-// All that is read in one turn stands before [Handler.Round], which is where a
-// handler starts work that is cheaper for many messages than for one. When that
-// work has ended elsewhere, [Loop.Wake] brings the loop to [Handler.Woken], which
-// sends the answers. In between the loop goes on turning, or rests for a moment
-// ([Loop.Rest]), so that the next turn finds more to read.
+// [Handler.Round] is called after all reads of a turn. A handler starts there
+// what costs less for many messages together than for each alone. When that work
+// has completed elsewhere, [Loop.Wake] makes the loop call [Handler.Woken], which
+// sends the answers. Meanwhile the loop continues to turn, or rests for a moment
+// ([Loop.Rest]) so that the next turn reads more.
 //
-// Sockets are registered once, edge-triggered, for both directions: a connection
-// whose answers are owed is not read, and level-triggering would cost two system
-// calls to say so each time. The price is that a loop must remember what it has
-// not read yet; [Conn] states how.
+// Sockets are registered once, edge-triggered, for both directions. A connection
+// with owed answers is not read, and with level-triggering each change of that
+// would cost a system call. In return, a loop must remember which connections may
+// have unread input; see [Conn].
 //
 // # Moving
 //
-// A handler that does not understand a connection moves it ([Conn.Move]): with
-// everything read from it so far, it becomes a net.Conn that [Server.Accept]
-// returns, for a server of another kind.
+// A handler moves a connection whose input it does not understand ([Conn.Move]).
+// The connection becomes a net.Conn, returned by [Server.Accept] for a server of
+// another kind, which first reads the input that the loop has read.
 //
 // # TLS
 //
@@ -50,6 +50,6 @@
 //
 // # Not here
 //
-// No protocol. No TLS handshakes: package listen has them. No goroutine for a connection, and nothing in a handler
-// may block.
+// No protocol. No TLS handshakes; see package listen. No goroutine per connection:
+// a handler must not block.
 package eventloop

@@ -9,11 +9,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// add takes a new connection.
+// add adds a new connection to the loop.
 func (l *Loop) add(a arrival) {
 	fd := a.fd
-	// Without it an answer may wait for the peer's acknowledgement of the last
-	// one. It fails for sockets that have no such delay.
+	// Otherwise an answer may wait for the acknowledgement of the previous one. It
+	// fails for sockets without such a delay.
 	_ = unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1)
 	slot := int32(len(l.conns))
 	if n := len(l.free); n > 0 {
@@ -45,7 +45,7 @@ func (l *Loop) add(a arrival) {
 	}
 }
 
-// read reads once, and offers what there is.
+// read reads once and passes the input to the handler.
 func (l *Loop) read(c *Conn) {
 	switch {
 	case c.lingering:
@@ -60,7 +60,7 @@ func (l *Loop) read(c *Conn) {
 	}
 }
 
-// readMore reads what follows on an unfinished message.
+// readMore continues an unfinished message.
 func (l *Loop) readMore(c *Conn) {
 	if len(c.in) == cap(c.in) {
 		grown := l.buffers.grown(c.place.Holder, c.in, len(c.in)+1)
@@ -99,8 +99,8 @@ func (l *Loop) receive(c *Conn, b []byte) []byte {
 		case n == 0:
 			c.ended, c.readable = true, false
 		case n < len(b) && !c.hangsUp:
-			// The kernel holds no more; what comes is another event (epoll(7)). The
-			// end of the stream may have been told already.
+			// The kernel holds no more; further input is another event (epoll(7)). The
+			// end of the stream may have been reported already.
 			c.readable = false
 		}
 		return b[:n]
@@ -122,8 +122,8 @@ func (l *Loop) offerBytes(c *Conn, b []byte) (taken int) {
 
 // offer offers what is kept.
 func (l *Loop) offer(c *Conn) {
-	// The handler may send, and sending may fail: until Receive returns, the bytes
-	// are not the connection's.
+	// The handler may send, and a failure to send frees c.in: until Receive returns,
+	// the bytes do not belong to the connection.
 	whole := c.in
 	c.in = nil
 	taken := l.offerBytes(c, whole)
@@ -138,7 +138,7 @@ func (l *Loop) offer(c *Conn) {
 	}
 }
 
-// keep stores the beginning of a message.
+// keep stores the start of a message.
 func (l *Loop) keep(c *Conn, rest []byte) {
 	if len(rest) == 0 || c.fd < 0 || c.goal == end {
 		return
@@ -152,8 +152,8 @@ func (l *Loop) keep(c *Conn, rest []byte) {
 	c.in = append(c.in, rest...)
 }
 
-// Send sends b, which is whole answers, as many as the second argument says of
-// those owed. It retains nothing of b.
+// Send sends b, which contains the given number of complete answers of those owed. It
+// does not retain b.
 func (c *Conn) Send(b []byte, answers int) {
 	c.owed -= answers
 	if c.owed < 0 {
@@ -177,7 +177,7 @@ func (c *Conn) Send(b []byte, answers int) {
 	}
 }
 
-// send writes b, and keeps what the kernel does not take.
+// send writes b and keeps what the kernel does not accept.
 func (l *Loop) send(c *Conn, b []byte) {
 	held := len(c.out)
 	if held == 0 {
@@ -213,8 +213,8 @@ func (l *Loop) flush(c *Conn) {
 	}
 }
 
-// write writes what the kernel takes of b. After an error the connection is
-// closed, and ok is false.
+// write writes as much of b as the kernel accepts. After an error the connection is
+// closed and ok is false.
 func (l *Loop) write(c *Conn, b []byte) (n int, ok bool) {
 	for n < len(b) {
 		m, err := send(c.fd, b[n:])
@@ -232,9 +232,9 @@ func (l *Loop) write(c *Conn, b []byte) (n int, ok bool) {
 	return n, true
 }
 
-// linger ends the own stream of a connection that goes on no more. If it were
-// closed with bytes unread, the kernel would reset it, and the peer might lose
-// the last answer (RFC 9112, section 9.6).
+// linger half-closes a connection that is ending. If it were closed with input unread,
+// the kernel would reset it and the peer might lose the last answer (RFC 9112, section
+// 9.6).
 func (l *Loop) linger(c *Conn) {
 	if c.session != nil {
 		if l.endSession(c); c.fd < 0 || c.out != nil {
@@ -262,7 +262,7 @@ func (l *Loop) broken(c *Conn) {
 	l.enlist(c)
 }
 
-// shut closes the descriptor. Whatever is owed is counted, but sent nowhere.
+// shut closes the descriptor. Answers still owed are counted but not sent.
 func (l *Loop) shut(c *Conn) {
 	if c.fd < 0 {
 		return
@@ -270,14 +270,13 @@ func (l *Loop) shut(c *Conn) {
 	if c.session != nil {
 		l.lastWords(c)
 	}
-	// An error is of the connection's past. The descriptor is closed (close(2)).
+	// An error reports an earlier failure; the descriptor is closed (close(2)).
 	_ = unix.Close(c.fd)
 	l.detach(c)
 	l.server.left(c.place)
 }
 
-// detach takes c out of the table. Its descriptor is closed, or not the loop's
-// any more.
+// detach removes c from the table. Its descriptor is closed, or has another owner.
 func (l *Loop) detach(c *Conn) {
 	l.buffers.put(c.place.Holder, c.in)
 	l.buffers.put(c.place.Holder, c.out)
@@ -298,7 +297,7 @@ func (l *Loop) forget(c *Conn) {
 	}
 }
 
-// give gives c away.
+// give moves c to the other server.
 func (l *Loop) give(c *Conn) {
 	if err := unix.EpollCtl(l.epoll, unix.EPOLL_CTL_DEL, c.fd, nil); err != nil {
 		l.broken(c)
@@ -325,9 +324,9 @@ func (l *Loop) give(c *Conn) {
 	l.server.giveAway(&movedTLS{unread: &rest, tls: session.tls})
 }
 
-// giveAway hands a connection to the other server.
+// giveAway passes a connection to the other server.
 func (s *Server) giveAway(c net.Conn) {
-	s.movedCount.Add(1) // before anybody can have an answer of the other lane
+	s.movedCount.Add(1) // before the other server can answer
 	if !s.moved.push(c) {
 		s.movedCount.Add(^uint64(0))
 		closeNow(c) // nobody takes connections any more
@@ -339,7 +338,7 @@ func (l *Loop) adopt(fd int) (net.Conn, error) {
 	file := os.NewFile(uintptr(fd), "connection")
 	conn, err := net.FileConn(file) // with a descriptor of its own
 	if l.spare >= 0 && (errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE)) {
-		_ = unix.Close(l.spare) // there is nothing to lose in it
+		_ = unix.Close(l.spare) // it holds nothing
 		l.spare = -1
 		conn, err = net.FileConn(file)
 	}
@@ -350,7 +349,7 @@ func (l *Loop) adopt(fd int) (net.Conn, error) {
 	return conn, err
 }
 
-// newSpare returns a descriptor to be used for nothing, or -1.
+// newSpare returns an unused descriptor, or -1.
 func newSpare() (int, error) {
 	fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC)
 	if err != nil {
@@ -359,12 +358,12 @@ func newSpare() (int, error) {
 	return fd, nil
 }
 
-// drain makes a connection end as soon as it can in good order.
+// drain makes a connection end once what has begun is answered.
 func (c *Conn) drain() {
 	switch {
 	case c.fd < 0 || c.goal != serve:
 	case c.in != nil:
-		// The rest is waited for, in its time.
+		// The rest may still arrive in time.
 	case c.owed > 0 || c.out != nil:
 		c.goal = end
 	case c.readable && !c.ended:

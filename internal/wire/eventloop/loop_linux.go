@@ -16,13 +16,13 @@ const (
 	wheelSlots    = 512
 )
 
-// Events with a slot below zero are not of a connection.
+// Events with a negative slot do not belong to a connection.
 const (
 	wakeSlot   int32 = -1
 	listenSlot int32 = -2
 )
 
-// A Loop is one goroutine that serves connections. A [Server] makes it.
+// A Loop is one goroutine that serves connections. A [Server] creates it.
 type Loop struct {
 	server  *Server
 	handler Handler
@@ -32,10 +32,10 @@ type Loop struct {
 	scratch []byte
 	staged  []byte // records that are to be sent at once; see session
 
-	// conns holds the connection of each slot, nil for a free one; generations
-	// counts how often a slot was used. An event carries both numbers, so that one
-	// that was fetched before its connection was closed is not taken for one of
-	// the next connection in the slot.
+	// conns holds the connection in each slot, or nil if the slot is free; generations
+	// counts the uses of each slot. An event carries both numbers, so that an event
+	// fetched before its connection was closed is not attributed to the next connection
+	// in the slot.
 	conns       []*Conn
 	generations []int32
 	free        []int32 // slots
@@ -50,9 +50,9 @@ type Loop struct {
 	listens  listenState
 	pausedAt int64  // tick
 	paused   int    // connections that pause
-	hand     int    // where thin goes on
-	thinned  int64  // tick
-	turned   uint64 // guests of the server when thin was last called
+	hand     int    // where evictIdle continues
+	evicted  int64  // tick of the last evictIdle
+	turned   uint64 // guests of the server at the last evictIdle
 	buffers  buffers
 	wheel    *wheel
 	due      []int32 // scratch of expire
@@ -61,7 +61,7 @@ type Loop struct {
 	// load is live for the loop that places new connections.
 	load atomic.Int64
 
-	// asked tells that Beat has asked the loop to come round.
+	// asked is set by Beat until the loop has completed a turn.
 	asked atomic.Bool
 
 	inboxMu sync.Mutex
@@ -70,16 +70,16 @@ type Loop struct {
 	inboxClosed bool // guarded by inboxMu
 
 	// A loop that waits for events is woken by an event of wake, and one that rests
-	// by roused. sleep says which of them, if any: nothing is sent to a loop that
-	// is awake, since it looks at called before it sleeps.
+	// by roused; sleep says which. Nothing is sent to a loop that is awake, because it
+	// checks called before it sleeps.
 	sleep  atomic.Int32 // a sleepKind
 	called atomic.Bool
 	roused chan struct{}
 	wakeMu sync.Mutex
 	wake   int // eventfd; -1 when the loop has ended; guarded by wakeMu
 
-	// spare is a descriptor that nobody uses, or -1. A connection is given away with
-	// a second descriptor of its own: where there is none left, this one makes room.
+	// spare is an unused descriptor, or -1. Moving a connection needs a second descriptor
+	// for a moment: if none is left, spare is closed to make room.
 	spare int
 
 	rest      time.Duration // see Rest; 0: none
@@ -89,7 +89,7 @@ type Loop struct {
 	ended chan struct{} // closed when run has ended
 }
 
-// newLoop makes a loop without starting it.
+// newLoop creates a loop without starting it.
 func newLoop(s *Server) (_ *Loop, err error) {
 	l := &Loop{
 		server:  s,
@@ -148,9 +148,8 @@ func (l *Loop) watch(fd int, events uint32, slot, generation int32) error {
 	return nil
 }
 
-// Wake makes the loop call Woken soon. It may be called by any goroutine, also
-// when the loop has ended, and does not block. Calls that come before Woken
-// count as one.
+// Wake makes the loop call Woken soon. It may be called by any goroutine, even after
+// the loop has ended, and does not block. Calls before Woken count as one.
 func (l *Loop) Wake() {
 	if l.called.Swap(true) {
 		return
@@ -180,18 +179,17 @@ const (
 	resting       // for Wake
 )
 
-// Rest makes the loop look at its connections only after the next Wake, or after
-// d, whichever comes first. It holds for this turn.
+// Rest makes the loop check its connections only after the next Wake or after d,
+// whichever comes first. It applies to this turn.
 //
-// While work is under way whose end will bring a Wake, a loop that rests finds
-// more connections ready at once, at the price of one wait for all of them; one
-// that does not is woken for each. d bounds what that costs if the work takes
-// long.
+// While work is in progress whose completion calls Wake, a loop that rests finds
+// more connections ready at once and waits once for all of them; otherwise it is
+// woken for each. d bounds the delay if the work takes long.
 func (l *Loop) Rest(d time.Duration) { l.rest = d }
 
-// Gather makes the loop wait for d before it looks at its connections. It is for
-// Woken, which has sent answers: they bring the next messages, and what arrives
-// within d is read in one turn. Nothing ends the wait, which should be short.
+// Gather makes the loop wait for d before it checks its connections. It is for Woken:
+// the answers just sent bring the next messages, and what arrives within d is read in
+// one turn. Nothing ends the wait early, so d should be short.
 func (l *Loop) Gather(d time.Duration) { l.gather = d }
 
 // run turns until the loop is drained or killed.
@@ -200,11 +198,11 @@ func (l *Loop) run() {
 	defer l.closeOwn()
 	for l.takeOrders() {
 		l.sleepIn()
-		// Answers first: who gets one may have sent the next message by the time at
-		// which the loop looks, and then that message is of this turn.
-		l.heed()
+		// Answers first: a peer that gets one may have sent its next message before
+		// the loop looks, and that message then belongs to this turn.
+		l.takeWake()
 		l.look(true)
-		if l.heed() {
+		if l.takeWake() {
 			l.look(false)
 		}
 		l.expire()
@@ -219,9 +217,9 @@ func (l *Loop) run() {
 	}
 }
 
-// heed does what a Wake has asked for, and reports whether to look at the
-// connections once more, behind what it has waited.
-func (l *Loop) heed() (again bool) {
+// takeWake handles a Wake, and reports whether to check the connections again because
+// it has waited.
+func (l *Loop) takeWake() (again bool) {
 	if !l.called.Swap(false) {
 		return false
 	}
@@ -241,7 +239,7 @@ func (l *Loop) heed() (again bool) {
 	return true
 }
 
-// sleepIn rests, if that was asked for and there is nothing to do.
+// sleepIn rests, if Rest was called and there is nothing else to do.
 func (l *Loop) sleepIn() {
 	d := l.rest
 	if l.rest = 0; d <= 0 || len(l.later) > 0 {
@@ -259,12 +257,12 @@ func (l *Loop) sleepIn() {
 	l.sleep.Store(awake)
 }
 
-// look notes what the kernel tells of the connections. It may wait for that if mayWait
-// is set, unless there is something else to do, or to rest for.
+// look fetches the events of the connections. It may wait for some if mayWait is set,
+// unless there is other work, or a reason to rest.
 func (l *Loop) look(mayWait bool) {
 	timeoutMs := 0
-	// The Wake of an order that came behind takeOrders may be what heed has just heeded:
-	// no other one will come. TestOrderWhileResting checks it.
+	// takeWake may just have handled the Wake of an order given after takeOrders: no other
+	// one will come. TestOrderWhileResting checks it.
 	ordered := l.server.orders.Load() != l.stage
 	if mayWait && !ordered && len(l.later) == 0 && len(l.list) == 0 && l.rest == 0 {
 		l.sleep.Store(waiting)
@@ -286,8 +284,8 @@ func (l *Loop) look(mayWait bool) {
 	}
 }
 
-// timeoutMs is how long the loop may sleep: to the next tick if a timer is set or
-// accepting pauses, else for ever.
+// timeoutMs returns how long the loop may sleep: until the next tick if a timer is set
+// or accepting has paused, otherwise forever.
 func (l *Loop) timeoutMs() int {
 	if l.wheel.count == 0 && !l.acceptsNone() {
 		return -1
@@ -300,7 +298,7 @@ func (l *Loop) ticks(d time.Duration) int64 {
 	return int64((d + l.server.cfg.Tick - 1) / l.server.cfg.Tick)
 }
 
-// event notes what the kernel tells.
+// event handles one event.
 func (l *Loop) event(e *unix.EpollEvent) {
 	switch e.Fd {
 	case wakeSlot:
@@ -342,8 +340,7 @@ func (l *Loop) enlist(c *Conn) {
 	}
 }
 
-// stepAll steps every connection of the list, those that join it meanwhile
-// included.
+// stepAll steps every connection in the list, including those added meanwhile.
 func (l *Loop) stepAll() {
 	for i := 0; i < len(l.list); i++ {
 		c := l.list[i]
@@ -354,7 +351,7 @@ func (l *Loop) stepAll() {
 	l.list = l.list[:0]
 }
 
-// step does what is to be done with c, and reads at most once in a turn.
+// step performs the next actions of c. It reads at most once in a turn.
 func (l *Loop) step(c *Conn) {
 	for {
 		switch c.next() {
@@ -406,8 +403,8 @@ func (l *Loop) schedule(c *Conn) {
 	}
 }
 
-// setDeadline sets the deadline of c. Its timer is moved only if the deadline is
-// earlier: most deadlines are put off, again and again, before they come.
+// setDeadline sets the deadline of c. It moves the timer only if the deadline is
+// earlier: most deadlines are extended many times before they expire.
 func (l *Loop) setDeadline(c *Conn, at int64) {
 	if c.deadline = at; at < c.armed {
 		c.armed = at
@@ -415,7 +412,7 @@ func (l *Loop) setDeadline(c *Conn, at int64) {
 	}
 }
 
-// expire ends the connections whose deadline has come.
+// expire ends the connections whose deadline has passed.
 func (l *Loop) expire() {
 	l.due = l.wheel.advance(l.now, l.due[:0])
 	for _, slot := range l.due {
@@ -435,10 +432,10 @@ func (l *Loop) expire() {
 	if l.now > l.pausedAt {
 		l.resumeAccepting()
 	}
-	l.thin()
+	l.evictIdle()
 }
 
-// giveUp ends a connection that is not waited for any longer.
+// giveUp ends a connection whose message will not be completed.
 func (l *Loop) giveUp(c *Conn, why Reason) {
 	if c.in == nil || c.out != nil || c.lingering {
 		l.shut(c)

@@ -9,23 +9,22 @@ import (
 	"github.com/pulsegate/pulsegate/internal/wire/share"
 )
 
-// An unread connection returns from its first reads what the loop had read.
+// An unread connection first returns the input that the loop had read.
 //
-// It embeds the interface, not the *net.TCPConn: that one's WriteTo would read
-// past bytes.
+// It embeds the interface, not the *net.TCPConn, whose WriteTo would skip bytes.
 type unread struct {
 	net.Conn
 	bytes []byte // owned; of Read only
 
-	// held is what the buffer of bytes has taken of memory. It is given back when all is
-	// read, or when the connection is closed, whichever comes first: a client of the
-	// other server may be slow, too.
+	// held is the reservation of the buffer of bytes. It is released when all is read or
+	// the connection is closed, whichever comes first: clients of the other server may be
+	// slow, too.
 	held   atomic.Int64 // bytes
 	memory Memory
 	holder *share.Holder
 }
 
-// release gives back what is held.
+// release releases the reservation.
 func (c *unread) release() {
 	if n := c.held.Swap(0); n > 0 {
 		c.memory.Release(c.holder, int(n))
@@ -51,8 +50,8 @@ func (c *unread) Close() error {
 	return c.Conn.Close()
 }
 
-// CloseWrite ends the own stream. net/http asks for it before it closes a
-// connection that may hold unread bytes.
+// CloseWrite half-closes the connection. net/http calls it before it closes a connection
+// that may have unread input.
 func (c *unread) CloseWrite() error {
 	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
 		return half.CloseWrite()
@@ -60,8 +59,8 @@ func (c *unread) CloseWrite() error {
 	return net.ErrClosed
 }
 
-// A movedTLS is a connection with TLS that was given away. The connection below its TLS
-// has its place, and counts it out.
+// A movedTLS is a moved connection with TLS. The connection below its TLS has its place
+// and releases it.
 type movedTLS struct {
 	*unread
 	tls *tls.Conn
@@ -86,31 +85,31 @@ func closeNow(c net.Conn) {
 	}
 }
 
-// A movedConn is a connection that was given away.
+// A movedConn is a moved connection without TLS.
 type movedConn struct {
 	*unread
 	place  share.Place
-	left   func(share.Place) // counts the connection out
+	left   func(share.Place) // releases the place
 	closed atomic.Bool
 }
 
-// Guest reports whether the connection was taken beyond its bound: it should
-// be ended at its first answer.
+// Guest reports whether the connection was accepted beyond the bound: it should end with
+// its first answer.
 func (c *movedConn) Guest() bool { return c.place.Guest }
 
 // Place returns the connection's place.
 func (c *movedConn) Place() share.Place { return c.place }
 
-// Close closes the connection and counts it out.
+// Close closes the connection and releases its place.
 func (c *movedConn) Close() error {
 	if !c.closed.Swap(true) {
-		defer c.left(c.place) // which is free when the descriptor is
+		defer c.left(c.place) // after the descriptor is closed
 	}
 	return c.unread.Close()
 }
 
-// moved is a queue of connections for another server. It is bounded by the number
-// of connections that may be open.
+// moved is a queue of connections for the other server. It is bounded by the number of
+// open connections.
 type moved struct {
 	mu     sync.Mutex
 	change sync.Cond  // signalled when conns or closed changes
@@ -118,7 +117,7 @@ type moved struct {
 	closed bool       // guarded by mu
 }
 
-// push adds a connection, and reports false when nobody will take it.
+// push adds a connection, and reports false if the queue is closed.
 func (q *moved) push(c net.Conn) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -130,7 +129,7 @@ func (q *moved) push(c net.Conn) bool {
 	return true
 }
 
-// pop waits for a connection. It returns nil when the queue is closed.
+// pop waits for a connection. It returns nil if the queue is closed.
 func (q *moved) pop() net.Conn {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -146,7 +145,7 @@ func (q *moved) pop() net.Conn {
 	return c
 }
 
-// close closes what is left in the queue and ends every pop.
+// close closes the queued connections and ends every pop.
 func (q *moved) close() {
 	q.mu.Lock()
 	left := q.conns
@@ -154,6 +153,6 @@ func (q *moved) close() {
 	q.change.Broadcast()
 	q.mu.Unlock()
 	for _, c := range left {
-		closeNow(c) // nobody has promised them anything
+		closeNow(c) // none of them is owed an answer
 	}
 }

@@ -67,7 +67,7 @@ func TestOrderWhileResting(t *testing.T) {
 // Connections that wait in the kernel's queue when the Server begins to drain are
 // served, however many they are.
 //
-// Seen to fail when deafen accepts once: 128 of them are served, and the kernel resets
+// Seen to fail when stopListening accepts once: 128 of them are served, and the kernel resets
 // the others.
 func TestShutdownAcceptsWaiting(t *testing.T) {
 	const clients = 300

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// A Server is what there is no way to make on this system.
+// Server is not supported on this platform.
 type Server struct{}
 
 // A Loop is a part of a Server.
@@ -36,7 +36,7 @@ func (s *Server) Shutdown(context.Context) error { return nil }
 // Beat returns true.
 func (s *Server) Beat() bool { return true }
 
-// Stats returns nothing.
+// Stats returns zero.
 func (s *Server) Stats() Stats { return Stats{} }
 
 // Wake does nothing.
@@ -47,7 +47,7 @@ func (l *Loop) ticks(time.Duration) int64 { return 0 }
 // Send does nothing.
 func (c *Conn) Send([]byte, int) {}
 
-// PeerAddr returns nothing.
+// PeerAddr returns the zero Addr.
 func (c *Conn) PeerAddr() netip.Addr { return netip.Addr{} }
 
 // Pause does nothing.

@@ -2,13 +2,13 @@ package eventloop
 
 import "time"
 
-// Pause takes no more input for d. What the peer sends meanwhile waits in the
-// kernel, where it costs nothing; the time for an unfinished message begins anew. A
-// connection that pauses already, or goes on no more, is left as it is.
+// Pause stops reading for d. Input stays in the kernel meanwhile; the time for an
+// unfinished message starts again after the pause. Pause has no effect on a connection
+// that has paused already or is ending.
 //
-// A handler that refuses a message for want of something pauses the connection: a
-// peer that sends the next message at once is then not refused again and again, at
-// the cost of those that are served.
+// A handler that rejects a message for lack of a resource pauses the connection, so that
+// a peer that retries at once is not rejected again and again at the expense of the
+// others.
 func (c *Conn) Pause(d time.Duration) {
 	l := c.loop
 	if c.paused || c.goal != serve || c.fd < 0 || l.draining {
@@ -19,18 +19,18 @@ func (c *Conn) Pause(d time.Duration) {
 	l.paused++
 }
 
-// Expect bounds the time for bytes of which Receive leaves none, such as those of a body
-// that is passed over. 0 ends it.
+// Expect bounds the time for input of which Receive leaves nothing, such as a skipped body.
+// 0 ends it.
 func (c *Conn) Expect(d time.Duration) {
 	if c.expect = 0; d > 0 {
 		c.expect = c.loop.now + c.loop.ticks(d)
 	}
 }
 
-// Paused returns how many connections pause.
+// Paused returns the number of paused connections.
 func (l *Loop) Paused() int { return l.paused }
 
-// endPause forgets a pause.
+// endPause clears a pause.
 func (c *Conn) endPause() {
 	if c.paused {
 		c.paused = false
@@ -38,7 +38,7 @@ func (c *Conn) endPause() {
 	}
 }
 
-// unpause goes on with a connection that pauses.
+// unpause resumes a paused connection.
 func (l *Loop) unpause(c *Conn) {
 	c.endPause()
 	if c.in != nil {

@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// PeerAddr returns the address of the peer, or the zero Addr when it has gone.
+// PeerAddr returns the address of the peer, or the zero Addr if the connection is closed.
 func (c *Conn) PeerAddr() netip.Addr {
 	if c.Gone() {
 		return netip.Addr{}

@@ -8,22 +8,21 @@ import (
 	"github.com/pulsegate/pulsegate/internal/wire/share"
 )
 
-// ErrUnsupported means that there is no event loop for this system or for this
-// kind of listener.
+// ErrUnsupported means that this system or this kind of listener is not supported.
 var ErrUnsupported = errors.New("eventloop: not supported here")
 
-// A Handler decides over what arrives on the connections of one loop. Its
-// methods are called on the loop's goroutine, and must not block.
+// A Handler processes the input of one loop's connections. Its methods are called on
+// the loop's goroutine and must not block.
 type Handler interface {
-	// Receive takes messages from the front of b, all that c has sent and that was
-	// not taken yet, and returns how many bytes it took. What is left is offered
-	// again when c.Need says so, once when the Server begins to drain, and when the
-	// peer has ended its stream: ended is then true, nothing more will come, and a
-	// message that is left unfinished then is dropped with the connection, unless c
-	// was moved.
+	// Receive consumes messages from the front of b, the input of c that has not been
+	// consumed yet, and returns the number of bytes consumed. The rest is passed again
+	// when there is as much as c.Need asked for, once when the Server starts to drain,
+	// and when the peer has ended its stream. In the last case ended is true and no
+	// more input follows: an unfinished message is dropped with the connection, unless
+	// c was moved.
 	//
-	// b is not empty. It is valid until Receive returns, and may be modified.
-	// Receive must stop when c.Full returns true.
+	// b is not empty. It is valid until Receive returns and may be modified. Receive
+	// must stop when c.Full returns true.
 	Receive(c *Conn, b []byte, ended bool) (taken int)
 
 	// Round is called after each turn in which Receive was called.
@@ -32,22 +31,22 @@ type Handler interface {
 	// Woken is called after Wake.
 	Woken()
 
-	// GiveUp is called for a connection whose unfinished message b will not be
-	// waited for. The connection is closed when it returns, after what it sends.
+	// GiveUp is called when the unfinished message b of a connection will not be
+	// completed. The connection is closed after GiveUp has returned and its output is
+	// sent.
 	GiveUp(c *Conn, b []byte, why Reason)
 }
 
-// A Reason tells why a message is not waited for.
+// A Reason is why a message is given up.
 type Reason uint8
 
 // The reasons.
 const (
-	TooSlow  Reason = iota // its time is over
+	TooSlow  Reason = iota // it was not complete in time
 	NoMemory               // Memory has no room for it
 )
 
-// A Config says how a [Server] serves. Zero fields take the default, where there
-// is one.
+// A Config configures a [Server]. Zero fields select the default, where there is one.
 type Config struct {
 	// Handler returns the handler of a loop. Required.
 	Handler func(*Loop) Handler
@@ -56,37 +55,37 @@ type Config struct {
 	// Required.
 	Memory Memory
 
-	// MaxMessage is the number of bytes of an unfinished message at most. One
-	// that is longer than that is moved. Required.
+	// MaxMessage is the maximum size of an unfinished message, in bytes. The connection
+	// of a longer one is moved. Required.
 	MaxMessage int
 
 	Loops    int // goroutines; default 1
-	MaxConns int // connections open, those given away included; default 65,536
+	MaxConns int // open connections, including moved ones; default 65,536
 
-	// MaxGuests is the number of connections that are taken beyond MaxConns, for
-	// one message each, so that new peers can be told that there are too many. The
-	// Handler looks at Conn.Guest. Default 0.
+	// MaxGuests is the number of connections accepted beyond MaxConns, for one message
+	// each, so that new peers learn that there are too many connections. The Handler
+	// checks Conn.Guest. Default 0.
 	MaxGuests int
 
-	// Conns bounds the connections in place of MaxConns and MaxGuests, and may divide
-	// them by address. It must not be used by another listener.
+	// Conns replaces MaxConns and MaxGuests, and may divide the connections by address.
+	// It must not be used by another listener.
 	Conns *share.Conns
 
-	// TLS says that the listener's connections are *tls.Conn whose handshake is over, as
-	// those of listen.TLS, which have taken a place of Conns. It reports whether the loops
-	// speak the protocol of one; others are given away at once. Nil: no TLS.
+	// TLS is set if the listener returns *tls.Conn after their handshakes, as listen.TLS
+	// does, each with a place of Conns. It reports whether the loops serve a connection;
+	// others are moved at once. Nil: no TLS.
 	TLS func(tls.ConnectionState) bool
 
 	StartTimeout  time.Duration // for the first byte of a new connection; default 10 s
 	IdleTimeout   time.Duration // between two messages; default 120 s
-	WriteTimeout  time.Duration // for a peer to take what is sent; default 60 s
-	LingerTimeout time.Duration // for a peer to go after the last answer; default 500 ms
+	WriteTimeout  time.Duration // for a peer to read its answers; default 60 s
+	LingerTimeout time.Duration // for a peer to close after the last answer; default 500 ms
 
-	// CrowdedTimeout takes the place of StartTimeout and of IdleTimeout, if it is
-	// shorter, while there are too many connections. Default 1 s.
+	// CrowdedTimeout replaces StartTimeout and IdleTimeout, if it is shorter, while there
+	// are too many connections. Default 1 s.
 	CrowdedTimeout time.Duration
 
-	Tick time.Duration // to which timeouts are rounded up; default 100 ms
+	Tick time.Duration // timeouts are rounded up to it; default 100 ms
 }
 
 func (cfg *Config) setDefaults() {
@@ -109,12 +108,12 @@ func setDefault[T int | time.Duration](v *T, value T) {
 	}
 }
 
-// Stats count what a [Server] has done since its start.
+// Stats are the counters of a [Server] since its start.
 type Stats struct {
 	Accepted     uint64 // connections
-	Guests       uint64 // those of them beyond MaxConns
-	Moved        uint64 // connections given away
-	Expired      uint64 // connections closed because their time was over
-	AcceptErrors uint64 // times that no connection could be accepted, for want of descriptors or memory
-	Open         int64  // connections open now, those given away included
+	Guests       uint64 // of these, beyond MaxConns
+	Moved        uint64 // connections moved
+	Expired      uint64 // connections closed after a timeout
+	AcceptErrors uint64 // failures to accept a connection, for lack of descriptors or memory
+	Open         int64  // open connections, including moved ones
 }

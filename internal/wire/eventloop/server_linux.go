@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A Server accepts connections and serves them by its loops. It is a
-// net.Listener for the connections that handlers have moved.
+// A Server accepts connections and serves them in its loops. It is a net.Listener for
+// moved connections.
 type Server struct {
 	cfg    Config
 	origin net.Listener
@@ -40,12 +40,12 @@ type Server struct {
 // The stages of a Server's life.
 const (
 	running int32 = iota
-	drained       // end in good order
-	killed        // end
+	drained       // complete what has begun, then end
+	killed        // end now
 )
 
-// Serve takes the connections of origin, which is the Server's from now on; the
-// caller must call [Server.Shutdown]. After an error origin is as it was.
+// Serve serves the connections of origin, which it takes ownership of; the caller must
+// call [Server.Shutdown]. After an error origin is unchanged.
 func Serve(origin net.Listener, cfg Config) (_ *Server, err error) {
 	cfg.setDefaults()
 	s := &Server{cfg: cfg, conns: cfg.Conns, origin: origin, addr: origin.Addr(), listener: -1}
@@ -113,7 +113,7 @@ func duplicate(v any) (fd int, err error) {
 	return fd, nil
 }
 
-// Accept returns the next connection that a handler has moved.
+// Accept returns the next moved connection.
 func (s *Server) Accept() (net.Conn, error) {
 	if c := s.moved.pop(); c != nil {
 		return c, nil
@@ -124,8 +124,8 @@ func (s *Server) Accept() (net.Conn, error) {
 // Addr returns the address of the listener.
 func (s *Server) Addr() net.Addr { return s.addr }
 
-// Close makes Accept return an error. Connections that are moved from now on are
-// closed. It does not end the loops: that is Shutdown's.
+// Close makes Accept return an error. Connections moved later are closed. It does not
+// end the loops; see Shutdown.
 func (s *Server) Close() error {
 	s.moved.close()
 	return nil
@@ -143,10 +143,9 @@ func (s *Server) Stats() Stats {
 	}
 }
 
-// Beat reports whether every loop has come round since the last Beat, and asks
-// each to come round before the next. The first Beat returns true. It does not
-// wait, and is for one caller: a watchdog, which calls it now and then. A loop that
-// has ended in good order counts as one that comes round.
+// Beat reports whether every loop has completed a turn since the last Beat, and asks
+// each to complete one before the next. The first Beat returns true. It does not wait.
+// It is for one caller, a watchdog. A loop that has ended counts as alive.
 func (s *Server) Beat() bool {
 	alive := true
 	for _, l := range s.loops {
@@ -163,10 +162,9 @@ func (s *Server) Beat() bool {
 	return alive
 }
 
-// Shutdown stops accepting, closes idle connections, closes the others when the
-// messages that have begun are answered, and waits for all of that. When ctx ends
-// first, the rest is closed and an error that wraps ctx's is returned. Shutdown may
-// be called again.
+// Shutdown stops accepting, closes idle connections, closes the others once the messages
+// that have begun are answered, and waits until all are closed. If ctx ends first, it
+// closes the rest and returns an error that wraps ctx's. Shutdown may be called again.
 func (s *Server) Shutdown(ctx context.Context) error {
 	err := s.origin.Close()
 	if errors.Is(err, net.ErrClosed) {
@@ -192,7 +190,7 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	return err
 }
 
-// order tells every loop of a stage.
+// order moves every loop to a stage.
 func (s *Server) order(stage int32) {
 	if s.orders.Load() < stage {
 		s.orders.Store(stage)
@@ -202,14 +200,14 @@ func (s *Server) order(stage int32) {
 	}
 }
 
-// takeOrders does what the stage asks for, and reports whether the loop goes on.
+// takeOrders enters the ordered stage, and reports whether the loop continues.
 func (l *Loop) takeOrders() bool {
 	stage := l.server.orders.Load()
 	l.stage = stage
 	if stage == running {
 		return true
 	}
-	l.deafen()
+	l.stopListening()
 	if !l.draining {
 		l.draining = true
 		l.startDrain()
@@ -226,7 +224,7 @@ func (l *Loop) takeOrders() bool {
 	return l.live > 0 || !l.closeInbox()
 }
 
-// startDrain makes every connection end as soon as it can in good order.
+// startDrain makes every connection end once what has begun is answered.
 func (l *Loop) startDrain() {
 	for _, c := range l.conns {
 		if c == nil {
@@ -235,8 +233,8 @@ func (l *Loop) startDrain() {
 		if c.paused {
 			l.unpause(c)
 		}
-		// What the kernel holds, perhaps without having told yet, is read before
-		// the connection is called idle.
+		// The kernel may hold input without having reported it yet: it is read before
+		// the connection counts as idle.
 		c.readable = true
 		c.drain()
 		c.offerable = c.offerable || c.in != nil

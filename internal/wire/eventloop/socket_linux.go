@@ -10,10 +10,9 @@ import (
 // differ from unix.Read and unix.Write in two ways, which together save a seventh
 // of their CPU time (docs/adr/0013-cheaper-fast-lane.md):
 //
-//   - The runtime is not told of the call. It would give the goroutine's processor
-//     away if the call took long; these return at once, as all calls on
-//     non-blocking sockets do, with EAGAIN if there is nothing to be done.
-//   - They go to the socket directly, not through the layer for all files.
+//   - The runtime does not see the call. It would release the goroutine's processor if
+//     the call took long, but these return at once, with EAGAIN if nothing can be done.
+//   - They go to the socket directly, not through the VFS.
 //
 // Proof that the use of unsafe is sound. The pointer is that of b's first byte, b
 // is not empty, and the kernel touches no more than len(b) bytes behind it (recv(2),
@@ -34,8 +33,8 @@ func recv(fd int, b []byte) (n int, err unix.Errno) {
 	return int(r), 0
 }
 
-// send writes of b, which is not empty, as much as the kernel takes. A peer
-// that has gone is an error, and no signal.
+// send writes as much of b, which is not empty, as the kernel accepts. A closed peer is an
+// error, not a signal.
 func send(fd int, b []byte) (n int, err unix.Errno) {
 	_ = b[0]
 	r, _, err := unix.RawSyscall6(unix.SYS_SENDTO, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(b))), uintptr(len(b)), unix.MSG_NOSIGNAL, 0, 0)

@@ -1,14 +1,14 @@
 package eventloop
 
-// A wheel tells which of many numbered timers are due. It knows no clock: times
-// are ticks, counted by the caller. Setting and stopping take constant time, and
-// so does a tick, plus the timers in its slot.
+// A wheel determines which of many numbered timers are due. It has no clock: times are
+// ticks, counted by the caller. Setting and stopping take constant time; advancing by
+// a tick takes time proportional to the timers in its slot.
 //
-// A timer stands in the slot of its tick modulo the number of slots, so that one
-// that is more than a round away is passed over once in each round.
+// A timer is in the slot of its tick modulo the number of slots. One that is more than
+// a round away is skipped once in each round.
 //
-// Invariant: advance reports a timer exactly once, at the first call with a tick
-// that is not before the timer's, unless it was set anew or stopped in between.
+// Invariant: advance returns a timer exactly once, in the first call with a tick not
+// before the timer's, unless it was set again or stopped in between.
 // TestWheelModel checks it.
 type wheel struct {
 	slots  []int32 // first timer of each slot, or none
@@ -24,7 +24,7 @@ type timer struct {
 
 const none int32 = -1
 
-// newWheel returns a wheel that stands at tick now, which is at least 0.
+// newWheel returns a wheel at tick now, which is at least 0.
 func newWheel(slots int, now int64) *wheel {
 	w := &wheel{slots: make([]int32, slots), now: now}
 	for i := range w.slots {
@@ -33,7 +33,7 @@ func newWheel(slots int, now int64) *wheel {
 	return w
 }
 
-// set makes timer id due at tick at, or in the next tick if that is past.
+// set makes timer id due at tick at, or at the next tick if at has passed.
 func (w *wheel) set(id int32, at int64) {
 	for int(id) >= len(w.timers) {
 		w.timers = append(w.timers, timer{})
@@ -49,7 +49,7 @@ func (w *wheel) set(id int32, at int64) {
 	w.count++
 }
 
-// stop makes timer id never due.
+// stop stops timer id.
 func (w *wheel) stop(id int32) {
 	if int(id) >= len(w.timers) || w.timers[id].at == 0 {
 		return
@@ -67,8 +67,8 @@ func (w *wheel) stop(id int32) {
 	w.count--
 }
 
-// advance moves the wheel to tick now and appends the timers that are due to
-// due. They are not set any more.
+// advance moves the wheel to tick now and appends the timers that are due to due. They
+// are then stopped.
 func (w *wheel) advance(now int64, due []int32) []int32 {
 	steps := min(now-w.now, int64(len(w.slots)))
 	for i := range max(steps, 0) {

@@ -9,9 +9,9 @@
 // general HTTP implementation, and may give every other connection to one.
 // TestAgainstNetHTTP and FuzzRecognise hold Recognise to it.
 //
-// The opposite is not promised: many valid requests are not accepted. In doubt
-// the verdict is [Other], because a request that two parsers may read
-// differently is how requests are smuggled (RFC 9112, section 11.2).
+// The converse does not hold: many valid requests are not accepted. In doubt the verdict
+// is [Other], because requests are smuggled in what two parsers read differently (RFC
+// 9112, section 11.2).
 //
 // # The shape
 //
@@ -22,13 +22,12 @@
 //	Content-Type, User-Agent, Accept, Accept-Encoding, Authorization,
 //	Traceparent, Tracestate              at most once each, any text
 //
-// Names are read in upper and lower case alike. Behind the colon stands at most
-// one space; a value is not empty, begins and ends with a visible character, and
-// holds visible ASCII and single bytes of space only. Lines end with CR LF. No
-// other field is accepted: not Transfer-Encoding, Expect, Upgrade, Trailer or
-// Content-Encoding, in whatever spelling.
+// Names are case-insensitive. At most one space follows the colon. A value is not empty,
+// begins and ends with a visible character, and contains visible ASCII and spaces only.
+// Lines end with CR LF. No other field is accepted, in particular not Transfer-Encoding,
+// Expect, Upgrade, Trailer or Content-Encoding in any spelling.
 //
 // # Not here
 //
-// No I/O, no state between calls, no judgement of the body.
+// No I/O, no state between calls, no check of the body.
 package fastparse

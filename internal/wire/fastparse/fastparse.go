@@ -7,7 +7,7 @@ const (
 	MaxBytes       = MaxHeaderBytes + MaxBodyBytes
 )
 
-// A Verdict is what Recognise says about the beginning of a byte stream.
+// A Verdict is the result of Recognise for the start of a byte stream.
 type Verdict uint8
 
 // The verdicts.
@@ -18,8 +18,8 @@ const (
 	// Accept: the request is complete.
 	Accept
 
-	// Other: the bytes do not begin with the shape, whatever follows. This
-	// verdict does not change when more bytes come.
+	// Other: the bytes do not begin with the shape, whatever follows. This verdict
+	// does not change when more bytes arrive.
 	Other
 )
 
@@ -36,26 +36,26 @@ func (v Verdict) String() string {
 	return "unknown"
 }
 
-// A Span is a range of the recognised bytes, from Start up to but not including
-// End. The zero Span stands for something that is not there.
+// A Span is a range of the recognised bytes, from Start up to but not including End. The
+// zero Span means that something is absent.
 type Span struct{ Start, End int }
 
 // Of returns the bytes of the span in b, which Recognise was given.
 func (s Span) Of(b []byte) []byte { return b[s.Start:s.End] }
 
-// A Request says where the parts of a request lie.
+// A Request holds the positions of the parts of a request.
 type Request struct {
-	// Body is known as soon as the header is complete, also with More.
+	// Body is set once the header is complete, even with More.
 	Body Span
 
-	// Host is the value of that field. Whether it is the caller's is for him to say.
+	// Host is the value of that field. The caller decides whether it is its own.
 	Host Span
 
-	// Authorization is the value of that field. It is the caller's to judge.
+	// Authorization is the value of that field. The caller checks it.
 	Authorization Span
 
-	// Traceparent is the value of that field, of W3C Trace Context. Whether it
-	// matters is for the caller to say.
+	// Traceparent is the value of that field, of W3C Trace Context. The caller decides
+	// whether it matters.
 	Traceparent Span
 
 	// Close says that the client asks for the connection to be closed.

@@ -19,8 +19,7 @@ type Bounded struct {
 	once   sync.Once
 }
 
-// Bound bounds the connections of l, which belongs to the Bounded from now on, and so
-// does conns.
+// Bound bounds the connections of l. It takes ownership of l and conns.
 func Bound(l net.Listener, conns *share.Conns) *Bounded {
 	return &Bounded{
 		Listener: l,
@@ -43,7 +42,7 @@ func (l *Bounded) Accept() (net.Conn, error) {
 		}
 		place, ok := l.conns.Enter(addrOf(c))
 		if !ok {
-			_ = c.Close() // its address has more than its share
+			_ = c.Close() // its address exceeds its share
 			<-l.places
 			continue
 		}
@@ -51,7 +50,8 @@ func (l *Bounded) Accept() (net.Conn, error) {
 	}
 }
 
-// await waits for a place, for which others give way, and reports false at Close.
+// await waits for a place, for which idle connections are evicted. It reports false after
+// Close.
 func (l *Bounded) await() bool {
 	select {
 	case l.places <- struct{}{}:
@@ -88,18 +88,18 @@ func (l *Bounded) Close() error {
 	return l.Listener.Close()
 }
 
-// Open returns how many connections are open.
+// Open returns the number of open connections.
 func (l *Bounded) Open() int { return int(l.conns.Open()) }
 
-// A bounded connection gives its place back when it is closed.
+// A bounded connection releases its place when it is closed.
 type bounded struct {
 	net.Conn
 	place  share.Place
-	leave  func() // gives the place back; nil: it has none
+	leave  func() // releases the place; nil: it has none
 	closed atomic.Bool
 }
 
-// Guest reports whether the connection is beyond the bound: it should be ended at
+// Guest reports whether the connection was accepted beyond the bound: it should end with
 // its first answer.
 func (c *bounded) Guest() bool { return c.place.Guest }
 
@@ -121,8 +121,8 @@ func (c *bounded) Close() error {
 	return err
 }
 
-// CloseWrite ends the own stream. net/http asks for it before it closes a
-// connection that may hold unread bytes.
+// CloseWrite half-closes the connection. net/http calls it before it closes a connection
+// that may have unread input.
 func (c *bounded) CloseWrite() error { return closeWrite(c.Conn) }
 
 func closeWrite(c net.Conn) error {

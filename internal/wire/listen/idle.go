@@ -10,11 +10,11 @@ import (
 	"github.com/pulsegate/pulsegate/internal/wire/share"
 )
 
-// idleBefore is how long a connection has been idle at least before it gives way.
+// idleBefore is how long a connection must have been idle to be evicted.
 const idleBefore = time.Second
 
-// Idle remembers which connections of an http.Server wait for a request, so that they
-// can give way to others. The zero Idle is ready to use.
+// Idle tracks the idle connections of an http.Server, so that they can be evicted. The
+// zero Idle is ready to use.
 type Idle struct {
 	mu    sync.Mutex
 	conns map[net.Conn]*list.Element // of order; guarded by mu
@@ -27,7 +27,7 @@ type idleConn struct {
 	since time.Time
 }
 
-// ConnState is that of an http.Server.
+// ConnState is for http.Server.ConnState.
 func (i *Idle) ConnState(c net.Conn, state http.ConnState) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -48,8 +48,8 @@ func (i *Idle) ConnState(c net.Conn, state http.ConnState) {
 	i.conns[c] = i.order.PushBack(&idleConn{inner, place, time.Now()})
 }
 
-// placeOf returns the connection below c that has a place. To close that one does not
-// block, as it would to say goodbye over TLS.
+// placeOf returns the connection below c that has a place. Closing that one does not block,
+// unlike closing a tls.Conn, which sends an alert.
 func placeOf(c net.Conn) (net.Conn, share.Place, bool) {
 	for c != nil {
 		if p, ok := c.(interface{ Place() share.Place }); ok {
@@ -64,11 +64,11 @@ func placeOf(c net.Conn) (net.Conn, share.Place, bool) {
 	return nil, share.Place{}, false
 }
 
-// evictAtMost bounds how many connections one call of Evict looks at.
+// evictAtMost bounds the number of connections that one call of Evict examines.
 const evictAtMost = 4096
 
-// Evict closes those connections that have been idle for a second and are to give way,
-// and guests that have sent nothing for as long. Their server notices.
+// Evict closes connections that have been idle for a second and whose places are wanted,
+// and guests that have sent nothing for as long.
 func (i *Idle) Evict(conns *share.Conns) {
 	i.mu.Lock()
 	defer i.mu.Unlock()

@@ -6,16 +6,16 @@ import (
 	"net/http"
 )
 
-// A mark is what the context of a connection's requests remembers of it.
+// A mark is what the context of a request holds about its connection.
 type mark struct {
 	guest   bool
-	watched *watched // nil: nobody has seen its bytes
+	watched *watched // nil: its input is not watched
 }
 
 type markKey struct{}
 
-// Mark is the ConnContext of an http.Server. It looks through connections that wrap
-// others and have a method NetConn, as those of package crypto/tls do.
+// Mark is for http.Server.ConnContext. It looks through connections that wrap others and
+// have a method NetConn, as those of crypto/tls do.
 //
 // A connection is a guest if it has a method Guest that returns true.
 func Mark(ctx context.Context, c net.Conn) context.Context {
@@ -39,19 +39,18 @@ func Mark(ctx context.Context, c net.Conn) context.Context {
 	return context.WithValue(ctx, markKey{}, &m)
 }
 
-// IsGuest reports whether a request came on a guest's connection.
+// IsGuest reports whether the connection of a request is a guest's.
 func IsGuest(ctx context.Context) bool {
 	m, ok := ctx.Value(markKey{}).(*mark)
 	return ok && m.guest
 }
 
-// Last reports whether the answer to r must be the last one on its connection:
-// because it is a guest's, or because its length may have been spoken of in two ways.
+// Last reports whether the answer to r must be the last one on its connection: because it
+// is a guest's, or because r may have both a Content-Length and a Transfer-Encoding.
 //
-// Where nobody has seen the bytes, it is not known whether a chunked body
-// had a Content-Length beside it, or a request of HTTP/1.0 a Transfer-Encoding, which
-// net/http passes over. There each of the two counts as if. HTTP/2 has a framing of
-// its own.
+// If the connection is not watched, it is unknown whether a chunked request also had a
+// Content-Length, or an HTTP/1.0 request a Transfer-Encoding, which net/http ignores. Either
+// one closes the connection. HTTP/2 has a framing of its own.
 func Last(r *http.Request) bool {
 	m, ok := r.Context().Value(markKey{}).(*mark)
 	switch {
@@ -60,7 +59,7 @@ func Last(r *http.Request) bool {
 	case ok && m.watched != nil && !m.watched.isMixed():
 		return false
 	}
-	// Of a request that has a Content-Length alone, the other name is another's: net/http
-	// reads ahead.
+	// If r has only a Content-Length, the Transfer-Encoding belongs to another request:
+	// net/http reads ahead.
 	return r.ProtoMajor == 1 && (r.ProtoMinor == 0 || len(r.TransferEncoding) > 0)
 }

@@ -13,21 +13,21 @@ import (
 	"github.com/pulsegate/pulsegate/internal/wire/share"
 )
 
-// Handshakes bound what has no place among the connections yet: those with which a
-// handshake is under way.
+// Handshakes configure and bound the handshakes in progress, whose connections have no
+// place yet.
 type Handshakes struct {
 	Config  *tls.Config
-	Slots   int            // handshakes at one time
+	Slots   int            // concurrent handshakes
 	Timeout time.Duration  // of each
-	Holders *share.Holders // divide the slots by address; nil: they are not divided
+	Holders *share.Holders // divide the slots by address; nil: not divided
 
-	// Done is told of each handshake that has succeeded. It is called by several
-	// goroutines. Nil: nobody is told.
+	// Done, if not nil, is called for each handshake that has succeeded. It must be safe
+	// for concurrent use.
 	Done func(tls.ConnectionState)
 
-	// Failed is told of each handshake that has failed, and with [ErrRefused] of each
-	// connection that is closed for want of a slot or a place. It is called by several
-	// goroutines. Nil: nobody is told.
+	// Failed, if not nil, is called for each handshake that has failed, and with
+	// [ErrRefused] for each connection that is closed for lack of a slot or a place. It
+	// must be safe for concurrent use.
 	Failed func(c net.Conn, err error)
 }
 
@@ -35,7 +35,7 @@ type Handshakes struct {
 // or that its address has its share of them.
 var ErrRefused = errors.New("listen: too many handshakes or connections")
 
-// A secured listener returns connections whose handshake is over.
+// A secured listener returns connections after their handshakes.
 type secured struct {
 	net.Listener
 	cfg   Handshakes
@@ -54,12 +54,11 @@ type accepted struct {
 	err  error
 }
 
-// TLS returns a listener of the connections of l that speak TLS, which takes a place of
-// conns for each whose handshake has succeeded. So a peer that does not go on with its
-// handshake takes nothing but a slot, for a short time. l and conns belong to it from now
-// on. What Accept returns is a *tls.Conn, as an http.Server needs it for HTTP/2. The
-// connection below it has the methods Place and Exchange, with which an event loop can take
-// it.
+// TLS returns a listener that completes the TLS handshakes of l's connections and takes a
+// place of conns for each that has succeeded. So a peer that stalls its handshake takes
+// only a slot, for a short time. TLS takes ownership of l and conns. Accept returns a
+// *tls.Conn, which an http.Server needs for HTTP/2. The connection below it has the methods
+// Place and Exchange, with which an event loop takes over the socket.
 func TLS(l net.Listener, conns *share.Conns, cfg Handshakes) net.Listener {
 	s := &secured{
 		Listener: l, cfg: cfg, conns: conns,
@@ -83,7 +82,7 @@ func (s *secured) Accept() (net.Conn, error) {
 	}
 }
 
-// Close closes the listener, and ends handshakes that are under way.
+// Close closes the listener and ends the handshakes in progress.
 func (s *secured) Close() error {
 	s.stop()
 	err := s.Listener.Close()
@@ -102,7 +101,7 @@ func (s *secured) run() {
 		c, err := s.Listener.Accept()
 		if err != nil {
 			<-s.free
-			if !s.deliver(accepted{err: err}) { // the server waits a while, or ends
+			if !s.deliver(accepted{err: err}) { // the server retries after a delay, or ends
 				return
 			}
 			continue
@@ -186,7 +185,7 @@ func (c *computing) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// fail answers one who does not speak TLS but HTTP as net/http does.
+// fail answers a client that speaks HTTP without TLS, as net/http does.
 func (s *secured) fail(conn *tls.Conn, err error) {
 	if re, ok := errors.AsType[tls.RecordHeaderError](err); ok && re.Conn != nil && looksLikeHTTP(re.RecordHeader) {
 		_ = re.Conn.SetWriteDeadline(time.Now().Add(s.cfg.Timeout))
@@ -205,7 +204,7 @@ func (s *secured) failed(c net.Conn, err error) {
 // ErrHTTP means that a client of a TLS listener spoke HTTP without TLS.
 var ErrHTTP = errors.New("client sent an HTTP request to an HTTPS server")
 
-// looksLikeHTTP reports whether what should be the header of a record is a method.
+// looksLikeHTTP reports whether a record header is the start of an HTTP request.
 func looksLikeHTTP(b [5]byte) bool {
 	switch string(b[:]) {
 	case "GET /", "HEAD ", "POST ", "PUT /", "OPTIO":

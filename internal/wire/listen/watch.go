@@ -7,23 +7,21 @@ import (
 	"sync/atomic"
 )
 
-// Watch returns l with connections that notice when their requests have spoken of
-// their length in two ways, Content-Length and Transfer-Encoding. [Last] then says
-// that they must not go on.
+// Watch returns l with connections that detect requests with both a Content-Length and a
+// Transfer-Encoding. [Last] then reports that they must not be reused.
 //
-// RFC 9112, section 6.3, calls a request that has both a likely attempt at request
-// smuggling, and section 6.1 wants its connection closed behind the answer: somebody
-// in front of this server may have read another end of the body than net/http does,
-// which goes by the Transfer-Encoding and takes what follows for the next request.
-// net/http removes the Content-Length before a handler could see it, and does not
-// close the connection (Go 1.26). So the bytes are looked at while they are read, for
-// lines that begin with one of the two names. A body that holds such a line, and a
-// client that uses both ways by turns, lose their connection after a chunked request;
-// nothing else happens to them.
+// RFC 9112, section 6.3, calls such a request a likely attempt at request smuggling, and
+// section 6.1 requires closing its connection after the answer: a proxy in front of this
+// server may have seen another end of the body than net/http, which uses the
+// Transfer-Encoding and reads what follows as the next request. net/http removes the
+// Content-Length before a handler can see it and does not close the connection (Go 1.26).
+// So the input is scanned while it is read, for lines that begin with one of the two
+// names. A body that contains such a line, and a client that alternates between the two,
+// lose their connection after a chunked request; nothing else happens to them.
 //
-// A connection with TLS is watched above TLS. One that has chosen HTTP/2 is returned as it
-// is: net/http needs its type, and HTTP/2 has a framing of its own. l must have completed
-// the handshakes, as [TLS] does.
+// The plaintext of a connection with TLS is watched. One that has negotiated HTTP/2 is
+// returned unchanged: net/http needs its type, and HTTP/2 has a framing of its own. l must
+// have completed the handshakes, as [TLS] does.
 func Watch(l net.Listener) net.Listener { return watching{l} }
 
 type watching struct{ net.Listener }
@@ -52,12 +50,12 @@ type watchedTLS struct {
 	connectionStater
 }
 
-// A watched connection remembers which of the two names have begun a line.
+// A watched connection records which of the two names have started a line.
 type watched struct {
 	net.Conn
 	seen atomic.Uint32 // sum of lengthSeen and encodingSeen
 
-	// Of the line that is being read, used by Read only.
+	// State of the current line, used by Read only.
 	line    lineState
 	matched int // bytes of the name
 }
@@ -67,7 +65,7 @@ const (
 	encodingSeen = 2
 )
 
-// A lineState tells what a line may still become.
+// A lineState is what the current line may still become.
 type lineState uint8
 
 const (
@@ -82,7 +80,7 @@ const (
 	encodingName = "transfer-encoding"
 )
 
-// Read reads, and looks at what was read.
+// Read reads and scans the input.
 func (c *watched) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
 	if n > 0 && !c.isMixed() {
@@ -93,7 +91,7 @@ func (c *watched) Read(p []byte) (int, error) {
 
 func (c *watched) isMixed() bool { return c.seen.Load() == lengthSeen|encodingSeen }
 
-// look goes on with the line that the last call has left.
+// look continues to scan the line at which the last call stopped.
 func (c *watched) look(p []byte) {
 	for i := 0; i < len(p); {
 		switch b := lower(p[i]); {
@@ -125,7 +123,7 @@ func (c *watched) look(p []byte) {
 	}
 }
 
-// note remembers a name, whose line matters no more.
+// note records a name; the rest of its line does not matter.
 func (c *watched) note(name uint32) {
 	c.seen.Or(name)
 	c.line = inOther
@@ -141,6 +139,6 @@ func lower(b byte) byte {
 // NetConn returns the connection that is watched.
 func (c *watched) NetConn() net.Conn { return c.Conn }
 
-// CloseWrite ends the own stream. net/http asks for it before it closes a
-// connection that may hold unread bytes.
+// CloseWrite half-closes the connection. net/http calls it before it closes a connection
+// that may have unread input.
 func (c *watched) CloseWrite() error { return closeWrite(c.Conn) }

@@ -5,25 +5,25 @@ import (
 	"sync/atomic"
 )
 
-// Conns counts the connections of a listener, and divides them by address. Its fields
-// must not change once it is in use; its methods may be called from many goroutines.
+// Conns counts the connections of a listener and divides them by address. Its fields must
+// not change once it is in use. It is safe for concurrent use.
 //
-// A connection that finds no place, or whose address holds its share, is a guest: it gets
-// one answer and is closed. Guests are divided by address too, and one beyond that is
-// closed at once. For each guest, one connection that is idle gives way: of the guest's
-// address if that holds its share, otherwise of any.
+// A connection for which there is no place, or whose address holds its share, is a guest:
+// it gets one answer and is closed. Guests are divided by address too; one beyond that is
+// closed at once. For each guest, one idle connection is evicted: of the guest's address
+// if that holds its share, otherwise of any address.
 type Conns struct {
-	Of        Resource // Connections, unless it counts something that these begin with
+	Of        Resource // Connections, or what they begin with, such as Handshakes
 	Max       int
 	MaxGuests int
 	Holders   *Holders // nil: not divided
 
-	// OnGuest is called when a guest has come, so that connections may give way. It must
-	// not block. Nil: nobody is told.
+	// OnGuest, if not nil, is called when a guest has come, so that idle connections can be
+	// evicted. It must not block.
 	OnGuest func()
 
 	places, guests atomic.Int64  // taken
-	wanted         atomic.Int64  // connections of any address that are to give way
+	wanted         atomic.Int64  // connections of any address to evict
 	came, refused  atomic.Uint64 // guests; connections that were closed at once
 }
 
@@ -33,8 +33,8 @@ type Place struct {
 	Guest  bool
 }
 
-// Enter takes a place for a connection from an address. ok is false for one that is to be
-// closed at once. The caller must Leave when a connection that has entered is closed.
+// Enter takes a place for a connection from an address. If ok is false, the connection must
+// be closed at once. Otherwise the caller must call Leave when it is closed.
 func (c *Conns) Enter(addr netip.Addr) (p Place, ok bool) {
 	p.Holder = c.Holders.Addr(addr)
 	left := int64(c.Max) - c.places.Add(1)
@@ -66,7 +66,7 @@ func (c *Conns) Enter(addr netip.Addr) (p Place, ok bool) {
 	return Place{}, false
 }
 
-// Leave gives a place back.
+// Leave releases a place.
 func (c *Conns) Leave(p Place) {
 	if p.Guest {
 		p.Holder.Give(Refusals, 1)
@@ -78,11 +78,10 @@ func (c *Conns) Leave(p Place) {
 	c.Holders.Put(p.Holder)
 }
 
-// Want asks one connection of any address to give way.
+// Want asks for the eviction of one connection of any address.
 func (c *Conns) Want() { more(&c.wanted, max(c.MaxGuests, 1)) }
 
-// GiveWay reports whether a connection that is idle is to be closed for the sake of
-// another.
+// GiveWay reports whether an idle connection must be evicted for another.
 func (c *Conns) GiveWay(p Place) bool {
 	left := int64(c.Max) - c.places.Load()
 	switch {
@@ -94,21 +93,21 @@ func (c *Conns) GiveWay(p Place) bool {
 	return p.Holder != nil && p.Holder.held[c.Of].Load() >= left && less(&p.Holder.wanted)
 }
 
-// Guests returns how many guests have come, those that were closed at once included.
+// Guests returns the number of guests so far, including those closed at once.
 func (c *Conns) Guests() uint64 { return c.came.Load() }
 
-// Refused returns how many connections were closed at once.
+// Refused returns the number of connections closed at once.
 func (c *Conns) Refused() uint64 { return c.refused.Load() }
 
-// Full reports whether there is no place of any kind.
+// Full reports whether there is no place left, not even for guests.
 func (c *Conns) Full() bool {
 	return c.places.Load() >= int64(c.Max) && c.guests.Load() >= int64(c.MaxGuests)
 }
 
-// Open returns how many connections have entered and not left.
+// Open returns the number of connections that have entered and not left.
 func (c *Conns) Open() int64 { return c.places.Load() + c.guests.Load() }
 
-// more adds 1 to n, unless that is most already.
+// more adds 1 to n, up to most.
 func more(n *atomic.Int64, most int) {
 	for v := n.Load(); v < int64(most); v = n.Load() {
 		if n.CompareAndSwap(v, v+1) {
@@ -117,7 +116,7 @@ func more(n *atomic.Int64, most int) {
 	}
 }
 
-// less takes 1 from n, and reports whether there was one.
+// less subtracts 1 from n if n is positive, and reports whether it was.
 func less(n *atomic.Int64) bool {
 	for v := n.Load(); v > 0; v = n.Load() {
 		if n.CompareAndSwap(v, v-1) {
