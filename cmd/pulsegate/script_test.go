@@ -223,7 +223,7 @@ func TestExitCodes(t *testing.T) {
 		{[]string{"export", "--data", "nowhere", "--device", "d"}, 1, "nowhere"},
 		{[]string{"check", "nowhere"}, 1, "nowhere: storage: no usable store: the directory does not exist"},
 		{[]string{"devices", "--target", "http://127.0.0.1:1"}, 1, "set the server's address with --target"},
-		{[]string{"devices", "--target", "http://nowhere.invalid"}, 1, "set the server's address with --target"},
+		{[]string{"devices", "--target", "http://nowhere..invalid"}, 1, "set the server's address with --target"},
 		{[]string{"sim", "--target", "http://192.0.2.1:8080"}, 2, "--allow-remote"},
 		{[]string{"sim", "--target", "http://192.0.2.1:8080", "--allow-remote"}, 2, "set the requests per second with --rate"},
 		{[]string{"sim", "--target", "http://192.0.2.1:8080", "--allow-remote", "--for", "1s", "--rate", "51", "--batch", "20"}, 2, "1020 readings per second exceed the limit of 1000"},

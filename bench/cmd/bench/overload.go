@@ -146,8 +146,8 @@ func (b *overloadRun) run(ctx context.Context, s scenario, rate string) (_ repor
 	}
 	// Other clients are not synchronized with the load: they send a request every 50
 	// ms.
-	asked := ask(ctx, "http://"+p.public+"/readyz", true)
-	read := ask(ctx, "http://"+p.public+"/v1/devices/sim-"+name+"-000000/readings?limit=100", false)
+	asked := poll(ctx, "http://"+p.public+"/readyz", true)
+	read := poll(ctx, "http://"+p.public+"/v1/devices/sim-"+name+"-000000/readings?limit=100", false)
 	before, err := cpuTime(p.pid())
 	if err != nil {
 		return report.OverloadRun{}, err

@@ -39,7 +39,7 @@ func reading(device string, second int) string {
 	return fmt.Sprintf(`{"device":%q,"time":%d,"spo2_pct":97}`, device, second*1000)
 }
 
-// answers reads n responses and returns status and body of each.
+// answers reads n responses and returns the status and body of each.
 func answers(t testing.TB, in *bufio.Reader, n int) (all []string) {
 	t.Helper()
 	for i := range n {
@@ -56,7 +56,7 @@ func answers(t testing.TB, in *bufio.Reader, n int) (all []string) {
 	return all
 }
 
-// send writes a text, whole.
+// send writes all of a text.
 func send(t testing.TB, conn net.Conn, text string) {
 	t.Helper()
 	if _, err := io.WriteString(conn, text); err != nil {
@@ -64,7 +64,7 @@ func send(t testing.TB, conn net.Conn, text string) {
 	}
 }
 
-// A usual request does not leave the fast lane, and an unusual one does.
+// A usual request stays in the fast lane; an unusual one leaves it.
 func TestLanes(t *testing.T) { eachFast(t, testLanes) }
 
 func testLanes(t *testing.T, secure bool) {
@@ -92,9 +92,9 @@ func testLanes(t *testing.T, secure bool) {
 	}
 }
 
-// The answers to pipelined requests come in the order of the requests, whatever
-// lane each needs, however the bytes are cut, and however many there are. Seen to
-// fail when refusals were answered at once.
+// Pipelined requests are answered in order, regardless of their lane, their number
+// and how the bytes are split. Seen to fail when rejections were answered
+// immediately.
 func TestPipelined(t *testing.T) {
 	eachFront(t, func(t *testing.T, serve serveFunc) {
 		_, srv := serve(t, ingest.Config{MaxGroup: 7, MaxQueued: 1000}, nil)
@@ -113,7 +113,7 @@ func TestPipelined(t *testing.T) {
 			case i%10 == 7:
 				add("\r\n"+request(body), `200 {"status":"stored"}`)
 			case i%50 == 48:
-				// More readings than one group takes.
+				// More readings than fit into one group.
 				add(request(batch(fmt.Sprint("b", i), 20)), `200 {"stored":20,"duplicate":0}`)
 			case i == 110:
 				add(fmt.Sprintf("POST /v1/readings HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n%x\r\n%s\r\n0\r\n\r\n", len(body), body), `200 {"status":"stored"}`)
@@ -146,9 +146,9 @@ func TestPipelined(t *testing.T) {
 	})
 }
 
-// An empty line behind a body that comes in two pieces is passed over, and what follows
-// is answered, however short it is. Seen to fail when the event loop waited for as many
-// bytes as had come with the first piece.
+// An empty line after a body is skipped when it arrives in two pieces, and the request
+// after it is answered, however short it is. Seen to fail when the event loop waited for
+// as many bytes as had arrived with the first piece.
 func TestEmptyLineInPieces(t *testing.T) {
 	eachFront(t, func(t *testing.T, serve serveFunc) {
 		_, srv := serve(t, ingest.Config{}, nil)
@@ -166,8 +166,8 @@ func TestEmptyLineInPieces(t *testing.T) {
 	})
 }
 
-// With Connection: close the answer is the last thing that a client gets, and what
-// it sent behind is not taken.
+// After a request with Connection: close, the answer is the last one, and further
+// requests are ignored.
 func TestConnectionClose(t *testing.T) {
 	eachFront(t, func(t *testing.T, serve serveFunc) {
 		core, srv := serve(t, ingest.Config{}, nil)
@@ -181,7 +181,7 @@ func TestConnectionClose(t *testing.T) {
 			t.Fatal(err)
 		}
 		if !resp.Close {
-			t.Error("the last answer does not say that it is the last")
+			t.Error("the last answer has no Connection: close")
 		}
 		if text, err := io.ReadAll(in); err != nil || string(text) != `{"status":"stored"}` {
 			t.Errorf("the last answer is %q, %v", text, err)
@@ -192,8 +192,8 @@ func TestConnectionClose(t *testing.T) {
 	})
 }
 
-// A client that ends its stream behind a request still gets the answer. (net/http
-// takes the end for the end of the client.)
+// A client that half-closes the connection after a request still gets the answer.
+// (net/http considers it disconnected.)
 func TestHalfClosed(t *testing.T) { eachFast(t, testHalfClosed) }
 
 func testHalfClosed(t *testing.T, secure bool) {
@@ -207,7 +207,7 @@ func testHalfClosed(t *testing.T, secure bool) {
 	if err := conn.CloseWrite(); err != nil {
 		t.Fatal(err)
 	}
-	// The loop has seen the end when it has answered what came after it.
+	// Once the loop has answered a later request, it has seen the half-close.
 	other := dial(t, srv)
 	send(t, other, request("no reading"))
 	answers(t, bufio.NewReader(other), 1)
@@ -218,8 +218,8 @@ func testHalfClosed(t *testing.T, secure bool) {
 	}
 }
 
-// Clients that go away, at every point of a request and of its answer, cost
-// nothing that lasts. What they sent whole is stored, and counted.
+// Clients that disconnect at any point of a request or its answer leak nothing.
+// Requests that they sent completely are stored and counted.
 func TestPeersThatGo(t *testing.T) { eachFast(t, testPeersThatGo) }
 
 func testPeersThatGo(t *testing.T, secure bool) {
@@ -258,9 +258,9 @@ func testPeersThatGo(t *testing.T, secure bool) {
 	}
 }
 
-// A client that sends and never reads is answered until the kernel takes no more
-// (EAGAIN), is not read any more then, and is closed in time. Others are served
-// meanwhile.
+// A client that sends and never reads is answered until the kernel's buffer is full
+// (EAGAIN). Then the server stops reading from it, and closes it after the timeout.
+// Other clients are served meanwhile.
 func TestPeerThatDoesNotRead(t *testing.T) { eachFast(t, testPeerThatDoesNotRead) }
 
 func testPeerThatDoesNotRead(t *testing.T, secure bool) {
@@ -280,7 +280,7 @@ func testPeerThatDoesNotRead(t *testing.T, secure bool) {
 		}
 	}
 	if sent == 10_000 {
-		t.Fatal("the server took everything from a client that reads nothing")
+		t.Fatal("the server kept reading from a client that reads nothing")
 	}
 	if _, text := post(t, srv, good, ""); text != `{"status":"stored"}` {
 		t.Errorf("another client: %s", text)
@@ -290,7 +290,7 @@ func testPeerThatDoesNotRead(t *testing.T, secure bool) {
 	}
 }
 
-// A client that reads its answers late gets all of them, whole and in order.
+// A client that reads its answers late gets all of them, complete and in order.
 func TestPeerThatReadsLate(t *testing.T) { eachFast(t, testPeerThatReadsLate) }
 
 func testPeerThatReadsLate(t *testing.T, secure bool) {
@@ -322,10 +322,10 @@ func testPeerThatReadsLate(t *testing.T, secure bool) {
 	wg.Wait()
 }
 
-// Clients that are slow, and connections on which nothing happens, are ended in
-// time, with words where net/http has some.
+// Slow clients and idle connections are closed after the timeout, with an answer
+// where net/http sends one.
 func TestSlow(t *testing.T) {
-	// What comes in time comes at once, so that a busy machine has seconds for it.
+	// Bytes that must arrive in time are sent immediately, which leaves a busy machine seconds.
 	const headerTimeout, readTimeout, idleTimeout = 3 * time.Second, 5 * time.Second, 3 * time.Second
 	lane := &ingest.FastLaneConfig{HeaderTimeout: headerTimeout, ReadTimeout: readTimeout, IdleTimeout: idleTimeout}
 	test := func(t *testing.T, lane *ingest.FastLaneConfig) {
@@ -358,7 +358,7 @@ func TestSlow(t *testing.T) {
 				if errors.Is(err, os.ErrDeadlineExceeded) {
 					t.Fatal("the connection is still open")
 				}
-				// net/http has a bare 400 for a header that is cut off.
+				// net/http answers a truncated header with a 400 without a body.
 				if tt.want == "" && len(text) > 0 && !strings.HasPrefix(string(text), "HTTP/1.1 400") || tt.want != "" && !strings.HasPrefix(string(text), "HTTP/1.1 "+tt.want) {
 					t.Errorf("answer %q, want %q", text, tt.want)
 				}
@@ -375,7 +375,7 @@ func TestSlow(t *testing.T) {
 	t.Run("fast over TLS", func(t *testing.T) { t.Parallel(); test(t, &overTLS) })
 }
 
-// While the queue is full, a body is not read to be refused.
+// While the queue is full, a request is rejected before its body is read.
 func TestFullQueueReadsNoBody(t *testing.T) { eachFast(t, testFullQueueReadsNoBody) }
 
 func testFullQueueReadsNoBody(t *testing.T, secure bool) {
@@ -403,8 +403,8 @@ func testFullQueueReadsNoBody(t *testing.T, secure bool) {
 	}
 }
 
-// A drained server answers what has arrived, also what the kernel still holds,
-// leaves nobody without an answer, and closes what is idle.
+// A draining server answers every request that has arrived, including those in the
+// kernel's buffers, and closes idle connections.
 func TestShutdown(t *testing.T) { eachFast(t, testShutdown) }
 
 func testShutdown(t *testing.T, secure bool) {
@@ -438,10 +438,10 @@ func testShutdown(t *testing.T, secure bool) {
 	}
 	select {
 	case err := <-ended:
-		t.Fatalf("Shutdown returned %v with a request under way", err)
+		t.Fatalf("Shutdown returned %v with a request in progress", err)
 	default:
 	}
-	// Neither is waited for: not for the end of the body, nor for that of the header.
+	// The server waits neither for the rest of the body nor for the rest of the header.
 	if got := answers(t, bufio.NewReader(partial), 1)[0]; !strings.HasPrefix(got, "503") || !strings.Contains(got, "#draining") {
 		t.Errorf("a request without the end of its body: %s, want 503 draining", got)
 	}
@@ -457,7 +457,7 @@ func testShutdown(t *testing.T, secure bool) {
 		t.Fatal(err)
 	}
 	if rest, err := io.ReadAll(in); err != nil || string(rest) != `{"status":"stored"}` || !resp.Close {
-		t.Errorf("the request under way: %q, %v, closes: %v", rest, err, resp.Close)
+		t.Errorf("the request in progress: %q, %v, closes: %v", rest, err, resp.Close)
 	}
 	waiting.Close()
 	if err := <-ended; err != nil {
@@ -468,8 +468,8 @@ func testShutdown(t *testing.T, secure bool) {
 	}
 }
 
-// Shutdown gives up when its context ends, and closes what is left. The group that
-// is under way then ends without a lane.
+// Shutdown gives up when its context ends, and closes the remaining connections. The
+// group in progress then completes without a lane.
 func TestShutdownCutOff(t *testing.T) {
 	entered, release := make(chan struct{}, 10), make(chan struct{})
 	core, err := newCore(&appender{storetest.NewMemory(), func([]*storage.Entry) error {
@@ -516,7 +516,7 @@ func TestShutdownCutOff(t *testing.T) {
 	}
 }
 
-// Further connections wait until others are closed, those of the full lane too.
+// Connections beyond the limit wait until others are closed, in either lane.
 func TestMaxConns(t *testing.T) {
 	srv := fast(t, ingest.Config{}, ingest.FastLaneConfig{MaxConns: 2}, nil)
 	first, second, third := dial(t, srv), dial(t, srv), dial(t, srv)
@@ -538,7 +538,7 @@ func TestMaxConns(t *testing.T) {
 	answers(t, bufio.NewReader(third), 1)
 }
 
-// Observe is told of every answer.
+// Observe is called for every answer.
 func TestObserve(t *testing.T) {
 	var mu sync.Mutex
 	seen := map[int]int{}
@@ -560,10 +560,10 @@ func TestObserve(t *testing.T) {
 	}
 }
 
-// Batches of which there are more in flight than the lane keeps jobs for give back the
-// memory that was reserved for them, as all others do.
+// When more batches are in flight than the lane keeps jobs for, the memory reserved for
+// all of them is released.
 //
-// Seen to fail when release left what was reserved to a job that it did not keep.
+// Seen to fail when release kept the reservation of a job that it discarded.
 func TestLaneReleasesMemory(t *testing.T) {
 	g := newBarrier()
 	core, srv := fronts()["fast"](t, ingest.Config{}, g.before)
@@ -575,6 +575,6 @@ func TestLaneReleasesMemory(t *testing.T) {
 	close(g.release)
 	wait()
 	if n := core.Counters().BodyBytes; n != 0 {
-		t.Errorf("%d bytes are reserved when all is answered, want 0", n)
+		t.Errorf("%d bytes are reserved after the last answer, want 0", n)
 	}
 }

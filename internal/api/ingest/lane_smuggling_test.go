@@ -9,14 +9,12 @@ import (
 	"testing"
 )
 
-// smuggled is a request that an attacker hides in what another server took for a
-// body.
+// smuggled is a request that an attacker hides in the body that another server sees.
 var smuggled = request(reading("smuggled", 9))
 
-// shapesOfSmuggling are requests of which two servers in a row may see two
-// different ends, as CWE-444 and RFC 9112, section 11.2, describe them. Each is
-// followed by bytes that hold another request. status is what net/http answers, by
-// which the rest of the connection is lost where it is not 200.
+// shapesOfSmuggling are requests on whose length two servers in a row may disagree
+// (CWE-444; RFC 9112, section 11.2). The test sends each with another request after
+// it. status is the answer of net/http, which closes the connection if it is not 200.
 func shapesOfSmuggling() []struct {
 	name, fields, body string
 	status             int
@@ -36,31 +34,31 @@ func shapesOfSmuggling() []struct {
 		{"a negative length", "Content-Length: -" + n, short, 400},
 		{"a length with a space", "Content-Length: " + n[:1] + " " + n[1:], short, 400},
 		{"a length with a tab", "Content-Length: " + n + "\t", short, 200},
-		{"a length of zero and more", "Content-Length: 0" + n, short, 200},
+		{"a length with a leading zero", "Content-Length: 0" + n, short, 200},
 		{"a hexadecimal length", "Content-Length: 0x" + n, short, 400},
 		{"a length with a NUL", "Content-Length: " + n + "\x00", short, 400},
 		{"a length beyond 64 bits", "Content-Length: 18446744073709551" + fmt.Sprintf("%03d", 616+len(short)), short, 400},
-		{"a length behind a space", " Content-Length: " + n, short, 400},
+		{"a length after a space", " Content-Length: " + n, short, 400},
 		{"a length before a space", "Content-Length : " + n, short, 400},
 
 		{"length and chunks", "Content-Length: " + n + "\r\nTransfer-Encoding: chunked", chunk, 200},
 		{"chunks and length", "Transfer-Encoding: chunked\r\nContent-Length: " + n, chunk, 200},
 		{"chunks before a space", "Content-Length: " + n + "\r\nTransfer-Encoding : chunked", chunk, 400},
-		{"chunks behind a space", "Content-Length: " + n + "\r\n Transfer-Encoding: chunked", chunk, 400},
-		{"chunks behind a vertical tab", "Content-Length: " + n + "\r\nTransfer-Encoding: \vchunked", chunk, 400},
-		{"chunks behind a NUL", "Content-Length: " + n + "\r\nTransfer-Encoding: \x00chunked", chunk, 400},
+		{"chunks after a space", "Content-Length: " + n + "\r\n Transfer-Encoding: chunked", chunk, 400},
+		{"chunks after a vertical tab", "Content-Length: " + n + "\r\nTransfer-Encoding: \vchunked", chunk, 400},
+		{"chunks after a NUL", "Content-Length: " + n + "\r\nTransfer-Encoding: \x00chunked", chunk, 400},
 		{"chunks with another name", "Content-Length: " + n + "\r\nTransfer_Encoding: chunked", short, 200},
-		{"chunks, by case", "Content-Length: " + n + "\r\ntRANSFER-eNCODING: ChUnKeD", chunk, 200},
+		{"chunks in mixed case", "Content-Length: " + n + "\r\ntRANSFER-eNCODING: ChUnKeD", chunk, 200},
 		{"chunks twice", "Content-Length: " + n + "\r\nTransfer-Encoding: chunked\r\nTransfer-Encoding: chunked", chunk, 501},
-		{"chunks and nothing", "Content-Length: " + n + "\r\nTransfer-Encoding: chunked\r\nTransfer-Encoding: identity", chunk, 501},
+		{"chunks and identity", "Content-Length: " + n + "\r\nTransfer-Encoding: chunked\r\nTransfer-Encoding: identity", chunk, 501},
 		{"a list of chunks", "Content-Length: " + n + "\r\nTransfer-Encoding: chunked, chunked", chunk, 501},
 		{"chunks in quotes", "Content-Length: " + n + "\r\nTransfer-Encoding: \"chunked\"", chunk, 501},
-		{"chunks that are not", "Content-Length: " + n + "\r\nTransfer-Encoding: xchunked", chunk, 501},
+		{"chunks, misspelt", "Content-Length: " + n + "\r\nTransfer-Encoding: xchunked", chunk, 501},
 		{"an empty encoding", "Content-Length: " + n + "\r\nTransfer-Encoding: ", short, 501},
-		{"an encoding that changes nothing", "Content-Length: " + n + "\r\nTransfer-Encoding: identity", short, 501},
-		{"chunks behind a bare LF", "Content-Length: " + n + "\nTransfer-Encoding: chunked", chunk, 200},
-		{"chunks in a value, behind a bare LF", "Content-Length: " + n + "\r\nAccept: a\nTransfer-Encoding: chunked", chunk, 200},
-		{"chunks in a value, behind a bare CR", "Content-Length: " + n + "\r\nAccept: a\rTransfer-Encoding: chunked", short, 400},
+		{"the encoding identity", "Content-Length: " + n + "\r\nTransfer-Encoding: identity", short, 501},
+		{"chunks after a bare LF", "Content-Length: " + n + "\nTransfer-Encoding: chunked", chunk, 200},
+		{"chunks in a value, after a bare LF", "Content-Length: " + n + "\r\nAccept: a\nTransfer-Encoding: chunked", chunk, 200},
+		{"chunks in a value, after a bare CR", "Content-Length: " + n + "\r\nAccept: a\rTransfer-Encoding: chunked", short, 400},
 		{"chunks in a folded line", "Content-Length: " + n + "\r\nTransfer-Encoding:\r\n chunked", chunk, 200},
 		{"a folded length", "Content-Length:\r\n " + n, short, 200},
 
@@ -71,8 +69,8 @@ func shapesOfSmuggling() []struct {
 	}
 }
 
-// Whatever two servers may read in two ways leaves the fast lane and is read by
-// net/http alone, which refuses it, or sees one end of it.
+// Requests whose length is ambiguous leave the fast lane. net/http reads them alone, and
+// either rejects them or determines one length.
 func TestSmuggling(t *testing.T) {
 	tw := newTwin(t, false, shortTimeout)
 	for _, tt := range shapesOfSmuggling() {
@@ -104,12 +102,12 @@ func TestSmuggling(t *testing.T) {
 					tw.compare(t, stream+last, cuts)
 				}
 			}
-			// What stands behind a refused request is not taken for one.
+			// Bytes after a rejected request are not parsed as a request.
 			if tt.status != 200 && tt.status != 411 {
 				outcome(t, tw.fast, shape+smuggled+last, nil)
 				for _, stored := range tw.storedFast.take(t, tw.fast) {
 					if strings.Contains(stored, "smuggled") {
-						t.Errorf("the request behind it was taken: %s", stored)
+						t.Errorf("the request after it was processed: %s", stored)
 					}
 				}
 			}

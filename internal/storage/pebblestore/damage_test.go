@@ -368,7 +368,7 @@ func (c *damageCase) try(file string, h harm) {
 			c.Errorf("%s: Open has changed the directory, and returned %v", what, err)
 		}
 		c.counts["rejected"]++
-		c.mend(what, file, fs)
+		c.repair(what, file, fs)
 		return
 	}
 	defer s.Close()
@@ -390,8 +390,8 @@ func (c *damageCase) try(file string, h harm) {
 // tables it has only the lengths.
 func isListed(file string) bool { return !strings.HasSuffix(file, ".sst") }
 
-// mend restores the file, after which the store must be complete.
-func (c *damageCase) mend(what, file string, fs vfs.FS) {
+// repair restores the file, after which the store must be complete.
+func (c *damageCase) repair(what, file string, fs vfs.FS) {
 	c.Helper()
 	full := path.Join(dataDir, file)
 	if text, err := readFile(c.fs, full); err == nil {

@@ -10,31 +10,31 @@ import (
 )
 
 const (
-	askEvery   = 50 * time.Millisecond
-	askTimeout = 5 * time.Second
+	pollEvery   = 50 * time.Millisecond
+	pollTimeout = 5 * time.Second
 )
 
-// An asker repeatedly sends the same GET request to a server.
-type asker struct {
+// A poller repeatedly sends the same GET request to a server.
+type poller struct {
 	cancel context.CancelFunc
 	result chan report.Answers
 }
 
-// ask starts an asker, which uses a new connection for each request if reconnect is
+// poll starts a poller, which uses a new connection for each request if reconnect is
 // set.
-func ask(ctx context.Context, url string, reconnect bool) *asker {
+func poll(ctx context.Context, url string, reconnect bool) *poller {
 	ctx, cancel := context.WithCancel(ctx)
-	a := &asker{cancel, make(chan report.Answers, 1)}
-	client := &http.Client{Timeout: askTimeout, Transport: &http.Transport{DisableKeepAlives: reconnect}}
+	p := &poller{cancel, make(chan report.Answers, 1)}
+	client := &http.Client{Timeout: pollTimeout, Transport: &http.Transport{DisableKeepAlives: reconnect}}
 	go func() {
 		defer client.CloseIdleConnections()
 		var all report.Answers
-		ticker := time.NewTicker(askEvery)
+		ticker := time.NewTicker(pollEvery)
 		defer ticker.Stop()
 		for {
 			select {
 			case <-ctx.Done():
-				a.result <- all
+				p.result <- all
 				return
 			case <-ticker.C:
 			}
@@ -50,7 +50,7 @@ func ask(ctx context.Context, url string, reconnect bool) *asker {
 			all.Took = append(all.Took, time.Since(start))
 		}
 	}()
-	return a
+	return p
 }
 
 // answered sends one request and reports whether it was answered. 404, for a device
@@ -71,8 +71,8 @@ func answered(ctx context.Context, client *http.Client, url string) bool {
 	return resp.StatusCode == http.StatusOK || resp.StatusCode == http.StatusNotFound
 }
 
-// stop stops the asker and returns its counts.
-func (a *asker) stop() report.Answers {
-	a.cancel()
-	return <-a.result
+// stop stops the poller and returns its counts.
+func (p *poller) stop() report.Answers {
+	p.cancel()
+	return <-p.result
 }
