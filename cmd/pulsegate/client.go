@@ -82,7 +82,7 @@ func (f *clientFlags) connect(target string, stderr io.Writer) (*transfer.Client
 // logs contain the names of files.
 func notToken(flag, path string) error {
 	if token.IsText(path) {
-		return settings.Usagef("%s names a file, and was given the text of a token", flag)
+		return settings.Usagef("%s requires the name of a file, not a token", flag)
 	}
 	return nil
 }

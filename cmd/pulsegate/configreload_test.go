@@ -40,8 +40,8 @@ func TestHangup(t *testing.T) {
 		p.awaitLine(want, times)
 	}
 	get()
-	hangup("[serve]\naccess-log = 'all'\naccess-log-budget = 1\nmax-readings = 1000\n", `msg="log settings read again" level=INFO access_log=all`, 1)
-	p.awaitLine(`msg="settings have changed that need a restart" settings=max-readings`, 1)
+	hangup("[serve]\naccess-log = 'all'\naccess-log-budget = 1\nmax-readings = 1000\n", `msg="log settings reloaded" level=INFO access_log=all`, 1)
+	p.awaitLine(`msg="changed settings require a restart" settings=max-readings`, 1)
 	get()
 	get()
 	p.awaitLine("msg=request ", 2) // the budget of the flag, not of the file
@@ -51,7 +51,7 @@ func TestHangup(t *testing.T) {
 	}
 	get()
 	p.awaitLine("msg=request ", 3)
-	hangup("[serve]\naccess-log = 'errors'\nlog-level = 'debug'\nmax-readings = 1000\n", `msg="log settings read again" level=DEBUG access_log=errors`, 1)
+	hangup("[serve]\naccess-log = 'errors'\nlog-level = 'debug'\nmax-readings = 1000\n", `msg="log settings reloaded" level=DEBUG access_log=errors`, 1)
 	get()
 	if err := os.Remove(path); err != nil {
 		t.Fatal(err)

@@ -127,7 +127,7 @@ func TestOverloadAdminConnections(t *testing.T) {
 func TestOverloadDevices(t *testing.T) {
 	p := start(t, program(t), filepath.Join(t.TempDir(), "data"), "--max-devices=2")
 	for _, tt := range []struct{ device, want string }{
-		{"a", "stored"}, {"b", "stored"}, {"c", "as many devices as it may"}, {"a", "duplicate"}, {"d", "as many devices as it may"},
+		{"a", "stored"}, {"b", "stored"}, {"c", "maximum number of devices"}, {"a", "duplicate"}, {"d", "maximum number of devices"},
 	} {
 		got, err := askOnce(http.DefaultClient, http.MethodPost, p.url("/v1/readings"), fmt.Sprintf(`{"device":%q,"time":1000,"spo2_pct":97}`, tt.device))
 		if err != nil || !strings.Contains(got, tt.want) {

@@ -92,7 +92,7 @@ func (c *importCommand) check() error {
 // checkMap rejects --map for a format without columns.
 func (c *importCommand) checkMap() error {
 	if c.Format == recording.NDJSON && c.Map != (recording.Mapping{}) {
-		return settings.Usagef("--map names the columns of a CSV file, and this is NDJSON")
+		return settings.Usagef("--map requires a CSV file; this one is NDJSON")
 	}
 	return nil
 }
@@ -142,9 +142,9 @@ func (c *importCommand) reader(file io.Reader) (reader recording.Reader, err err
 		reader, err = recording.NewShifted(file.(io.ReadSeeker), c.Format, opt, int64(*c.ShiftTo))
 	}
 	if errors.Is(err, recording.ErrColumn) || errors.Is(err, recording.ErrNoColumn) {
-		err = fmt.Errorf("%w. Say with --map which column holds which field, such as --map time=Time,heart_rate_bpm=HR", err)
+		err = fmt.Errorf("%w. Name the columns of the fields with --map, such as --map time=Time,heart_rate_bpm=HR", err)
 		if c.Device.IsZero() {
-			err = fmt.Errorf("%w, and with --device whose readings these are if no column does", err)
+			err = fmt.Errorf("%w; without a column for the device, name it with --device", err)
 		}
 	}
 	return reader, err

@@ -21,7 +21,7 @@ type serveCommand struct {
 
 // Help is the text below the description in the help.
 func (serveCommand) Help() string {
-	return `The server listens on this machine only, until tokens or client certificates say who may write and read.
+	return `The server listens on this machine only, until tokens or client certificates control who may write and read.
 
 Examples:
 

@@ -58,7 +58,7 @@ func (f *AccessOptions) check() error {
 		rule{f.AuditReads > 0 && f.AuditReads <= token.MaxHourly, fmt.Sprintf("--audit-reads is not from 1 to %d", token.MaxHourly)},
 		rule{f.AuditKey == "" && f.AuditSyslog == "" || f.auditPath() != "", "--audit-key and --audit-syslog require an audit log; name it with --audit"},
 		rule{f.AuditKey == "" || !sameDir(f.AuditKey, f.auditPath()), "--audit-key is in the directory of the audit log, where anybody who can change the log can use it"},
-		rule{!token.IsText(f.Tokens), "--tokens names a file, and was given the text of a token"},
+		rule{!token.IsText(f.Tokens), "--tokens requires the name of a file, not a token"},
 	)
 }
 
@@ -178,7 +178,7 @@ func (a *access) auditTrouble(err error) {
 		a.log.Info("the audit log works again")
 		return
 	}
-	a.log.Error("the audit log cannot be written, or another process changed it; requests that must be recorded are refused", "error", err)
+	a.log.Error("the audit log cannot be written, or another process changed it; requests that must be recorded are rejected", "error", err)
 }
 
 // syslogTrouble is called with an error when the syslog server becomes unreachable, and
@@ -222,7 +222,7 @@ func (a *access) started() error {
 func (a *access) announce() {
 	c := a.opt
 	if c.anybody() {
-		a.log.Warn("INSECURE: anybody who reaches this address can write and read health data", "addr", c.Addr)
+		a.log.Warn("INSECURE: any client that can connect to this address can write and read health data", "addr", c.Addr)
 	}
 	if a.gate.Tokens != nil {
 		a.log.Info("tokens loaded", "tokens", a.gate.Tokens.Len())
@@ -248,7 +248,7 @@ func (a *access) tokensChanged(c token.Change) {
 	r := audit.Record{Event: audit.TokensLoaded, Count: int64(c.Tokens)}
 	if c.Err != nil {
 		r.Event = audit.TokensRefused
-		a.log.Error("the token file cannot be used; the tokens that it held before stay in force", "tokens", c.Tokens, "error", c.Err)
+		a.log.Error("the token file cannot be used; the previous tokens stay in force", "tokens", c.Tokens, "error", c.Err)
 	} else {
 		a.log.Info("tokens loaded", "tokens", c.Tokens, "added", len(c.Added), "removed", len(c.Removed))
 	}
@@ -259,7 +259,7 @@ func (a *access) tokensChanged(c token.Change) {
 
 func (a *access) certificatesChanged(err error) {
 	if err != nil {
-		a.log.Error("the certificates cannot be used; those that were read before stay in use", "error", err)
+		a.log.Error("the certificates cannot be used; the previous ones stay in use", "error", err)
 		return
 	}
 	a.log.Info("certificates loaded")

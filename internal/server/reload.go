@@ -29,9 +29,9 @@ func (s *server) reloadLog() error {
 	if err != nil {
 		return fmt.Errorf("settings are unchanged: %w", err)
 	}
-	s.log.Info("log settings read again", "level", opt.LogLevel, "access_log", opt.AccessLog)
+	s.log.Info("log settings reloaded", "level", opt.LogLevel, "access_log", opt.AccessLog)
 	if len(needRestart) > 0 {
-		s.log.Warn("settings have changed that need a restart", "settings", strings.Join(needRestart, ","))
+		s.log.Warn("changed settings require a restart", "settings", strings.Join(needRestart, ","))
 	}
 	return nil
 }

@@ -268,7 +268,7 @@ func (s *server) startBackground() {
 func (s *server) healthChanged(name string, err error) {
 	if name == checkDamage {
 		if err != nil {
-			s.log.Error("stored files are damaged: readings that must be compared with unreadable ones are refused, others are accepted; "+
+			s.log.Error("stored files are damaged: readings that must be compared with unreadable ones are rejected, others are accepted; "+
 				"stop the server and run pulsegate check", "error", err)
 		}
 		return

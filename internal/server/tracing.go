@@ -13,8 +13,8 @@ import (
 // TraceOptions select the requests to trace, and the collector.
 type TraceOptions struct {
 	OTLPEndpoint string        `name:"otlp-endpoint" env:"PULSEGATE_OTLP_ENDPOINT,OTEL_EXPORTER_OTLP_ENDPOINT" placeholder:"URL" help:"OpenTelemetry collector for OTLP over HTTP, such as http://127.0.0.1:4318. Default: no tracing."`
-	TraceSample  float64       `default:"0.001" placeholder:"SHARE" help:"Share of requests to trace, from 0 to 1, unless its traceparent decides."`
-	TraceForced  int           `default:"${trace_forced}" help:"Requests per second that are traced because their traceparent says so; --trace-sample decides on more."`
+	TraceSample  float64       `default:"0.001" placeholder:"SHARE" help:"Share of requests to trace, from 0 to 1, unless its traceparent decides this."`
+	TraceForced  int           `default:"${trace_forced}" help:"Requests per second that are traced because their traceparent requests it; --trace-sample applies to the others."`
 	TraceSlow    time.Duration `default:"250ms" help:"Trace every request that takes this long; 0s for none."`
 }
 

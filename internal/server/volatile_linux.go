@@ -15,6 +15,6 @@ func warnVolatile(log *slog.Logger, dir string) {
 	}
 	switch fs.Type {
 	case unix.TMPFS_MAGIC, unix.RAMFS_MAGIC:
-		log.Warn("the data directory is in memory: what is stored is lost when the machine stops", "dir", dir)
+		log.Warn("the data directory is in memory: all readings are lost when the machine stops", "dir", dir)
 	}
 }

@@ -212,7 +212,7 @@ func parseCertificates(text []byte) ([]*x509.Certificate, error) {
 	}
 	switch {
 	case bytes.Contains(text, []byte("-----BEGIN")):
-		return nil, errors.New("the last certificate is cut off")
+		return nil, errors.New("the last certificate is truncated")
 	case len(all) == 0:
 		return nil, errors.New("there is no certificate in PEM")
 	}

@@ -209,11 +209,11 @@ func entryRefusal(e *storage.Entry) (k kind, field, reason string) {
 	case storage.AwkwardName:
 		return refusedInvalid, "device", "a new device may be named neither . nor .., nor begin with -"
 	case storage.TooManyDevices:
-		return refusedInvalid, "device", "the store holds as many devices as it may"
+		return refusedInvalid, "device", "the store has its maximum number of devices"
 	case storage.Withheld:
-		return refusedWithheld, "gateway", "not compared with another gateway's reading, since too many have contradicted such; send it later"
+		return refusedWithheld, "gateway", "not compared, because too many readings contradicted those of other gateways; send it again later"
 	case storage.Unreadable:
-		return refusedUnreadable, "time", "what is stored at this time cannot be read; to be sent again when the store is repaired"
+		return refusedUnreadable, "time", "the stored reading of this time cannot be read; send this one again after the store is repaired"
 	}
 	// Promise: every answer is made from an outcome that the store has set.
 	panic("ingest: the store left an entry without an outcome")

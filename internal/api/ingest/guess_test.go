@@ -192,7 +192,7 @@ func testGuessBudget(t *testing.T, serve serveFunc) {
 			t.Errorf("Retry-After %s, want about %d", header.Get("Retry-After"), 3600/guesses)
 		}
 	}
-	const refused = `"field":"gateway","reason":"not compared with another gateway's reading, since too many have contradicted such; send it later"}`
+	const refused = `"field":"gateway","reason":"not compared, because too many readings contradicted those of other gateways; send it again later"}`
 	expect(k.write, "["+spo2("ppg-1", 1000, 970)+","+spo2("ppg-1", 1001, 970)+"]", `207 {"stored":1,"duplicate":0,"rejected":[{"index":0,`+refused)
 	expect(k.write, "["+spo2("ppg-1", 1000, 971)+","+spo2("ppg-1", 1001, 970)+"]", `207 {"stored":0,"duplicate":1,"rejected":[{"index":0,`+refused)
 	expect(k.write, spo2("ppg-1", 1001, 971), "409 ") // the gateway's own record

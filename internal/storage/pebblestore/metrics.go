@@ -71,7 +71,7 @@ func (s *Store) Collect(ch chan<- prometheus.Metric) {
 	show(counter, "pulsegate_store_cache_misses_total", "Blocks that the store read from its files.", float64(m.BlockCache.Misses))
 
 	active := prometheus.NewDesc("pulsegate_store_active_devices",
-		"Devices whose newest reading was measured within the time that the label tells, to the minute.", []string{"within"}, nil)
+		"Devices whose newest reading was measured within the time in the label, to the minute.", []string{"within"}, nil)
 	// The alert rules compare the longest period with a shorter one, so that a device
 	// that is no longer used raises the alert for a day and not forever.
 	now := time.Now()

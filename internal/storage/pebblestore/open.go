@@ -100,7 +100,7 @@ func open(dir string, o Options) (_ *Store, err error) {
 		s.disk.need.Store(&need)
 		if intentErr != nil {
 			s.troubles.damage(intentErr)
-			o.Log.Error("an erasure is unfinished, and of which device cannot be read", "dir", dir, "error", intentErr)
+			o.Log.Error("an erasure is unfinished, but the name of its device cannot be read", "dir", dir, "error", intentErr)
 		}
 		if in != nil {
 			s.resumeErasure(in)

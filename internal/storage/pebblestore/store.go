@@ -193,7 +193,7 @@ func (s *Store) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.stuck {
-		return fmt.Errorf("close store %s: %w: the process must end first", s.dir, storage.ErrFailed)
+		return fmt.Errorf("close store %s: %w: the process must exit first", s.dir, storage.ErrFailed)
 	}
 	s.views.close()
 	var err error

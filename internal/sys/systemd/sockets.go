@@ -46,7 +46,7 @@ func Sockets(getenv func(string) string, pid, first int) (_ []Socket, err error)
 		file := os.NewFile(uintptr(first+i), name)
 		l, err := net.FileListener(file)
 		if err == nil && !listens(file.Fd()) {
-			err = errors.Join(errors.New("it does not listen"), l.Close())
+			err = errors.Join(errors.New("it is not listening"), l.Close())
 		}
 		if err != nil {
 			errs = append(errs, fmt.Errorf("use socket %d %q of the service manager: %w", i, name, err))
