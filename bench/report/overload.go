@@ -37,7 +37,7 @@ type OverloadRun struct {
 	Duration     time.Duration
 	Stored       uint64            // acknowledged readings
 	Tries        uint64            // requests sent
-	Refused      uint64            // of these, refused with 503
+	Refused      uint64            // of these, rejected with 503
 	RetryAfter   map[string]uint64 // refusals by Retry-After in seconds
 	P50, P99     time.Duration     // of accepted tries, from sending
 	ServerCPU    time.Duration

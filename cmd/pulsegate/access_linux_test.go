@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A token that is revoked while the server has no file descriptor to read the file is refused as
+// A token that is revoked while the server has no file descriptor to read the file is rejected as
 // soon as there is one, although the file then looks unchanged.
 //
 // Seen to fail when a file is read only once for each change.

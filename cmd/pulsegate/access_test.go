@@ -33,7 +33,7 @@ func createToken(t testing.TB, bin, file string, args ...string) string {
 	return strings.TrimSpace(out)
 }
 
-// A token that is created or revoked while the server runs is accepted or refused from the next
+// A token that is created or revoked while the server runs is accepted or rejected from the next
 // request of an open connection on, in both lanes, without a restart.
 func TestRevokeOnRunningServer(t *testing.T) {
 	skipIfShort(t)
@@ -291,7 +291,7 @@ func TestNoSecretsInOutput(t *testing.T) {
 	}
 }
 
-// A client without a token cannot make a server hold a body. It is refused before its body is
+// A client without a token cannot make a server hold a body. It is rejected before its body is
 // read, also over TLS.
 func TestBodyWithoutTokenOverTLS(t *testing.T) {
 	bin, dir := program(t), t.TempDir()

@@ -56,7 +56,7 @@ type campaign struct {
 	rounds  int
 	starts  int // servers started
 	killed  int // of those, servers killed during startup
-	refused int // of those, servers that refused a damaged file
+	refused int // of those, servers that rejected a damaged file
 	found   sim.Verification
 	lives   int
 	secured int // of lives, with TLS
@@ -114,7 +114,7 @@ func (c *campaign) table() string {
 		fmt.Fprintf(&b, "| %s | %d |\n", f, c.faults[f])
 	}
 	fmt.Fprintf(&b, "| **all** | **%d** |\n\n", c.rounds)
-	fmt.Fprintf(&b, "| | |\n|---|--:|\n| date | %s, %s |\n| data directories | %d |\n| of those, with TLS | %d |\n| servers started | %d |\n| of those, killed while they started | %d |\n| of those, which refused a damaged file | %d |\n"+
+	fmt.Fprintf(&b, "| | |\n|---|--:|\n| date | %s, %s |\n| data directories | %d |\n| of those, with TLS | %d |\n| servers started | %d |\n| of those, killed while they started | %d |\n| of those, which rejected a damaged file | %d |\n"+
 		"| readings acknowledged | %d |\n| readings checked | %d |\n| readings without an answer, of which some are stored | %d |\n"+
 		"| acknowledged and lost | %d |\n| altered | %d |\n| doubled | %d |\n| never sent | %d |\n",
 		time.Now().Format(time.DateOnly), runtime.Version(), c.lives, c.secured, c.starts, c.killed, c.refused, c.found.Acknowledged, c.found.Stored, c.found.Unsettled,

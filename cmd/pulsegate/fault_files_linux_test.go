@@ -80,7 +80,7 @@ func TestTornLog(t *testing.T) {
 	})
 }
 
-// Bytes of the log and of tables change while the server is down. The next start names and refuses
+// Bytes of the log and of tables change while the server is down. The next start names and rejects
 // a damaged log; pulsegate check finds damage that a start does not read. Once the bytes are
 // restored, everything is there.
 //

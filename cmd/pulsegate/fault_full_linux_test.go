@@ -22,7 +22,7 @@ func onSmallFileSystems(t *testing.T, bytes int64, test func(t *testing.T, dir s
 // smallMemTables makes a server allocate space often: a log has the size of a memtable.
 const smallMemTables = "--cache-bytes=8MiB"
 
-// The disk fills up under load. Readings are refused with 503 and Retry-After before the file
+// The disk fills up under load. Readings are rejected with 503 and Retry-After before the file
 // system is full, reading continues, and readings are accepted again once there is space. The
 // store has space for its pending writes.
 //
@@ -82,7 +82,7 @@ func TestDiskFull(t *testing.T) {
 }
 
 // Another program takes all space at once, below the threshold, under load. The server may survive
-// and refuse readings, or exit with 1 and one line that says why. Nothing is lost or damaged, and
+// and reject readings, or exit with 1 and one line that says why. Nothing is lost or damaged, and
 // once there is space the server continues or starts again.
 //
 // Seen to fail with the mutant ignore-write-error.

@@ -62,7 +62,7 @@ func (b *harness) files() map[string]string {
 	return all
 }
 
-// harm damages a file of the closed store. The next start loses nothing, or names and refuses the
+// harm damages a file of the closed store. The next start loses nothing, or names and rejects the
 // file, which is then restored.
 //
 // Seen to fail with the mutant ignore-list.

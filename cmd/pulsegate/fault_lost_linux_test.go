@@ -50,7 +50,7 @@ func (b *harness) refused(what, file string) {
 }
 
 // Files of a store are lost or truncated while the server is down, after SIGTERM and after
-// kill -9, as an interrupted copy leaves them. The next start names and refuses each and changes
+// kill -9, as an interrupted copy leaves them. The next start names and rejects each and changes
 // nothing, and so does pulsegate check. Once the file is restored, everything is there.
 //
 // Seen to fail with the mutants ignore-list and ignore-lost-logs.
@@ -129,7 +129,7 @@ func TestLostFiles(t *testing.T) {
 
 // After SIGTERM, every file of a store is damaged in every way, one at a time: it is removed,
 // emptied, truncated or replaced by an older copy, a sector is zeroed, or a bit is flipped. The
-// next start and pulsegate check name and refuse it. A start does not read tables: only check
+// next start and pulsegate check name and reject it. A start does not read tables: only check
 // finds damage to them that keeps their length.
 //
 // Seen to fail with the mutant ignore-list.

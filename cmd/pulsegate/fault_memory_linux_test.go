@@ -13,7 +13,7 @@ import (
 )
 
 // A server in a control group of 160 MiB is sent twice as much at once, in the first parts of
-// batches of the largest size that it accepts. It refuses with 503 and Retry-After what exceeds
+// batches of the largest size that it accepts. It rejects with 503 and Retry-After what exceeds
 // the bounds that it chose, survives, and stores readings meanwhile. Then it is loaded with
 // batches.
 //

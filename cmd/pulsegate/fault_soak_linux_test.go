@@ -289,7 +289,7 @@ func (s *soakRun) report(reports [2]*sim.Report, found sim.Verification) string 
 	fmt.Fprintf(&b, "| | |\n|---|---|\n")
 	row("time", "%.0f min, %s, %s, %d processors", time.Since(s.start).Minutes(), time.Now().Format(time.DateOnly), runtime.Version(), runtime.NumCPU())
 	row("load", "%d readings/s: single ones, and batches of 20 with lost answers, forwarding, late readings, gzip and hours at once; 2 readers", *soakRate)
-	row("requests answered", "%d; %d tries; %d refused with 503", reports[0].Requests+reports[1].Requests, reports[0].Tries+reports[1].Tries, reports[0].Refused503+reports[1].Refused503)
+	row("requests answered", "%d; %d tries; %d rejected with 503", reports[0].Requests+reports[1].Requests, reports[0].Tries+reports[1].Tries, reports[0].Refused503+reports[1].Refused503)
 	row("queries answered", "%d; %d while the server was down", s.queries.Load(), s.down.Load())
 	for _, what := range []string{"kill -9", "SIGTERM", "SIGSTOP and SIGCONT", "disk stalls"} {
 		row(what, "%d times", s.faults[what])

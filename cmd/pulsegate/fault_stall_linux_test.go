@@ -13,7 +13,7 @@ import (
 const stallMemory = 160 << 20
 
 // For a while each sync takes a second, under a load that needs far more. Readings that exceed the
-// queue are refused with 503 and Retry-After, which the simulator checks; memory stays bounded;
+// queue are rejected with 503 and Retry-After, which the simulator checks; memory stays bounded;
 // once the disk is fast again everything is stored.
 //
 // Seen to fail with the mutant unbounded-queue.
@@ -40,7 +40,7 @@ func TestSlowDisk(t *testing.T) {
 	})
 }
 
-// The file system freezes. The queue fills, further readings are refused, queries and livez are
+// The file system freezes. The queue fills, further readings are rejected, queries and livez are
 // answered, and when the file system thaws the server continues.
 //
 // Seen to fail with the mutant unbounded-queue.
@@ -55,7 +55,7 @@ func TestStalledDisk(t *testing.T) {
 		l.awaitAcknowledged(200)
 		d.freeze()
 		defer d.thaw() // also when the test fails
-		// The load fills the queue, so that a new reading is refused. A reading that finds a place
+		// The load fills the queue, so that a new reading is rejected. A reading that finds a place
 		// in the queue waits, and is answered in the end.
 		var refused *http.Response
 		b.server.await("a reading is refused", func() bool {

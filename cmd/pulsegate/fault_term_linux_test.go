@@ -14,7 +14,7 @@ import (
 	"github.com/pulsegate/pulsegate/internal/polltest"
 )
 
-// SIGTERM while requests wait for a sync: readyz answers 503, new requests are refused, every
+// SIGTERM while requests wait for a sync: readyz answers 503, new requests are rejected, every
 // request in progress is answered, complete ones with stored, and the exit code is 0. In one round
 // all requests are plain, which the fast lane serves if there is one; in another half of them are
 // chunked, which net/http serves on any server.

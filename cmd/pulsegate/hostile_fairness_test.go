@@ -48,7 +48,7 @@ func store(client *http.Client, url string, n int) int {
 // as idle ones have been evicted, long before their idle timeout.
 //
 // Seen to fail without shares, when the other address is refused, and when idle connections of the
-// full lane are not evicted: the same address is refused for the idle timeout.
+// full lane are not evicted: the same address is rejected for the idle timeout.
 func TestFairConnections(t *testing.T) {
 	for lane, p := range lanes(t, "--max-conns=20", "--idle-timeout=1h") {
 		t.Run(lane, func(t *testing.T) {
@@ -117,7 +117,7 @@ func TestFairHandshakes(t *testing.T) {
 // Compressed bodies that expand to whole batches and then stall lose their memory within seconds,
 // and until then use none of the share of others.
 //
-// Seen to fail without shares, when the other address is refused, and without the minimum pace,
+// Seen to fail without shares, when the other address is rejected, and without the minimum pace,
 // when they last for the read timeout, which is longer than the test waits.
 func TestFairBodies(t *testing.T) {
 	for lane, p := range lanes(t, "--read-timeout=10m") {
@@ -130,7 +130,7 @@ func TestFairBodies(t *testing.T) {
 			var stalled []net.Conn
 			for range 24 {
 				conn := connect(t, p.addr)
-				go io.WriteString(conn, head+packed[:len(packed)-8]) // some are refused before
+				go io.WriteString(conn, head+packed[:len(packed)-8]) // some are rejected before
 				stalled = append(stalled, conn)
 			}
 			batch := "[" + strings.Repeat(`{"device":"fair","time":1700000000000,"spo2_pct":97},`, 2000) + `{"device":"fair","time":1700000000001,"spo2_pct":97}]`

@@ -222,7 +222,7 @@ func TestBadInputBodies(t *testing.T) {
 func TestBadInputEndless(t *testing.T) {
 	const post = "POST /v1/readings HTTP/1.1\r\nHost: localhost\r\n"
 	const chunked = post + "Transfer-Encoding: chunked\r\n\r\n"
-	const most = 64 << 20 // sent at most, if the server never refuses
+	const most = 64 << 20 // sent at most, if the server never rejects
 	eachLane(t, func(t *testing.T, p *process) {
 		for _, tt := range []struct {
 			name, first, again string

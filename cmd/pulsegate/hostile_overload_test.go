@@ -139,11 +139,11 @@ func TestOverloadDevices(t *testing.T) {
 	}
 }
 
-// Many clients send far more than the server can store and ignore Retry-After. The server refuses
+// Many clients send far more than the server can store and ignore Retry-After. The server rejects
 // what it must, stores what it acknowledges, answers health checks and queries, and uses no more
 // memory than its bounds allow.
 //
-// Seen to fail without the bound on the queue: nothing is refused.
+// Seen to fail without the bound on the queue: nothing is rejected.
 func TestOverloadUnderFlood(t *testing.T) {
 	skipIfShort(t)
 	for lane, p := range lanes(t, "--max-queued=100", "--max-group=50", "--admin-addr=127.0.0.1:0") {
@@ -153,7 +153,7 @@ func TestOverloadUnderFlood(t *testing.T) {
 			p.awaitStatus("/readyz", http.StatusOK)
 			flood := make(chan string, 1)
 			go func() {
-				// Readings that were refused to the end are expected. Requests without an answer at the
+				// Readings that were rejected to the end are expected. Requests without an answer at the
 				// end of the run are a fault for sim, and do not matter here.
 				out, errs, _ := output(t, program(t), "sim", "run", "--target=http://"+p.addr, "--users=400", "--rate=1000000", "--tries=1",
 					"--for=1s", "--patience=1s", "--run=flood", "--verify", "--json")

@@ -13,7 +13,7 @@ import (
 )
 
 // A server with a limit of 128 MiB survives full load of single readings and batches at once. It
-// refuses with 503 what it cannot store, and has stored what it acknowledged.
+// rejects with 503 what it cannot store, and has stored what it acknowledged.
 //
 // Seen to fail when Fit neither lowers the bounds nor sets Go's limit: the server is
 // killed. With Go's limit alone it reaches 118 MiB in some runs, and is killed in others.
@@ -49,7 +49,7 @@ func TestUnderLimit(t *testing.T) {
 			mu.Lock()
 			defer mu.Unlock()
 			reports[name] = out
-			// Batches that were refused to the end are expected.
+			// Batches that were rejected to the end are expected.
 			if code != 0 && !strings.Contains(errs, "got no final answer") {
 				t.Errorf("%s: exit code %d\n%s%s", name, code, out, errs)
 			}

@@ -13,7 +13,7 @@ import (
 
 // The kernel assigns a reserved address to no other listener and no connection, even if
 // it has no other port left; the test may listen on it repeatedly, and connections are
-// refused in between.
+// rejected in between.
 //
 // Seen to fail when Addr closes its socket.
 func TestAddr(t *testing.T) {

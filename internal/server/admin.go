@@ -116,7 +116,7 @@ func (b *timedBody) Read(p []byte) (int, error) {
 // comes. Otherwise the request must come from this machine.
 //
 // A page in a browser on this machine also sends its requests from this machine.
-// Requests that a browser makes for another site are therefore refused. Without tokens,
+// Requests that a browser makes for another site are therefore rejected. Without tokens,
 // so are those whose Host is a name, because the owner of a name can point it at this
 // machine at any time (DNS rebinding).
 func (s *server) adminOnly(h http.HandlerFunc) http.Handler {

@@ -52,7 +52,7 @@ func noGuests(h, guests http.Handler) http.Handler {
 	})
 }
 
-// sameSiteOnly refuses requests that a browser makes for a page of another site: they
+// sameSiteOnly rejects requests that a browser makes for a page of another site: they
 // come from inside the network, but the author of the page does not. Browsers mark
 // them with header fields that the fast lane does not accept.
 func sameSiteOnly(h http.Handler, problems *problem.Set) http.Handler {

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// drain refuses new requests, answers those in progress, and closes the store.
+// drain rejects new requests, answers those in progress, and closes the store.
 func (s *server) drain() error {
 	s.log.Info("draining", "delay", s.opt.DrainDelay.String(), "timeout", s.opt.DrainTimeout.String())
 	s.life.stopping(s.opt.DrainDelay+s.opt.DrainTimeout, "draining")

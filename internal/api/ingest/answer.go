@@ -12,10 +12,10 @@ import (
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
-// A kind is the reason for which a request is refused as a whole.
+// A kind is the reason for which a request is rejected as a whole.
 type kind uint8
 
-// The kinds. The zero kind means that the request is not refused.
+// The kinds. The zero kind means that the request is not rejected.
 const (
 	refusedMalformed kind = 1 + iota
 	refusedTimeout
@@ -60,7 +60,7 @@ type kindInfo struct {
 
 	// least and most bound the Retry-After, in seconds, of refusals after which a client may
 	// send the same request again. Each client gets a random number between the two, so that
-	// clients that were refused together do not retry together.
+	// clients that were rejected together do not retry together.
 	least, most int
 
 	plain []byte // the problem without detail, field and reason
@@ -141,7 +141,7 @@ func (a *Answer) appendHTTP1(dst []byte, m reply.HTTP1) []byte {
 	return a.head.AppendHTTP1(dst, m, a.body)
 }
 
-// answerTo returns the answer to a request that is refused as a whole. Details are written
+// answerTo returns the answer to a request that is rejected as a whole. Details are written
 // to text; the answer is valid until text is modified.
 func (c *Core) answerTo(r *refusal, text *[]byte) Answer {
 	in := &c.answers.kinds[r.kind]
@@ -220,7 +220,7 @@ func entryRefusal(e *storage.Entry) (k kind, field, reason string) {
 }
 
 // batchAnswer returns the answer to an array or to NDJSON: 200 with the counts, or 207 with
-// the refused readings too.
+// the rejected readings too.
 //
 // The refusals of the decoder and those of the store are both in the order of the body; they
 // are merged.

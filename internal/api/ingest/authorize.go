@@ -47,13 +47,13 @@ func (c *Core) outlived(cs *tls.ConnectionState, now time.Time) bool {
 	return cs != nil && c.cfg.Gate != nil && c.cfg.Gate.Outlived(cs, now)
 }
 
-// Reasons for refusing a reading because of its sender. Their texts are sent to the client.
+// Reasons for rejecting a reading because of its sender. Their texts are sent to the client.
 var (
 	errDevice  = errors.New("the token is not for this device")
 	errGateway = errors.New("not the gateway that the credentials name")
 )
 
-// keepAuthorized refuses the decoded readings that the credentials do not allow, and sets the
+// keepAuthorized rejects the decoded readings that the credentials do not allow, and sets the
 // gateway of the others.
 func (j *Job) keepAuthorized() {
 	if j.core.cfg.Gate == nil {
@@ -95,7 +95,7 @@ func (j *Job) sortRefused() {
 	slices.SortFunc(j.batch.Refused, func(a, b vitals.FieldError) int { return cmp.Compare(a.Index, b.Index) })
 }
 
-// charge charges all readings of the request, refused ones too, to the rate of its token, and
+// charge charges all readings of the request, rejected ones too, to the rate of its token, and
 // reports whether the rate allows them. A request without readings counts as one.
 //
 // Only requests that are admitted or invalid are charged: a client whose request was rejected
@@ -117,7 +117,7 @@ func (j *Job) reportWithheld() (retryAfter time.Duration) {
 	return j.core.cfg.Gate.Withheld(&j.permitted.access, j.permitted.peer, j.began)
 }
 
-// reportUncovered reports a request to the gate of which readings were refused because of their
+// reportUncovered reports a request to the gate of which readings were rejected because of their
 // devices.
 func (j *Job) reportUncovered() {
 	if j.uncovered > 0 {

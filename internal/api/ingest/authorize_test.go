@@ -232,7 +232,7 @@ func testRevoked(t *testing.T, serve serveFunc) {
 }
 
 // TestRevokedUnderWay revokes a token while a body arrives, in a usual request and in one that
-// the fast lane does not accept. The request must be refused.
+// the fast lane does not accept. The request must be rejected.
 //
 // Seen to fail with the mutant check-token-once.
 func TestRevokedUnderWay(t *testing.T) { eachFront(t, testRevokedUnderWay) }
@@ -463,7 +463,7 @@ func testPipelinedCredentials(t *testing.T, serve serveFunc) {
 	}
 }
 
-// TestRefusalsAreNoted checks that the audit log has who was refused and from where, and nothing
+// TestRefusalsAreNoted checks that the audit log has who was rejected and from where, and nothing
 // of the token.
 func TestRefusalsAreNoted(t *testing.T) { eachFront(t, testRefusalsAreNoted) }
 
@@ -492,7 +492,7 @@ func testRefusalsAreNoted(t *testing.T, serve serveFunc) {
 	}
 }
 
-// TestRefusedBodyEnds checks that a refused body must arrive within the time for a request,
+// TestRefusedBodyEnds checks that a rejected body must arrive within the time for a request,
 // although it is discarded: byte by byte it would keep its connection open forever.
 //
 // Seen to fail without Expect: the connection stayed open.

@@ -249,8 +249,8 @@ func (c *Core) maxLargeBytes() int64 { return int64(c.cfg.MaxBodyBytes) / 8 * 7 
 // one byte.
 func (c *Core) smallBody() int { return c.cfg.MaxSingleBytes + 1 }
 
-// bodyMemoryFull reports whether a body of the announced length, which may be unknown, is refused
-// before it is read. Once a large body found no memory, further large ones are refused until
+// bodyMemoryFull reports whether a body of the announced length, which may be unknown, is rejected
+// before it is read. Once a large body found no memory, further large ones are rejected until
 // a quarter of the memory for large bodies is free: otherwise many would be read in part, and
 // none completely.
 func (c *Core) bodyMemoryFull(length int64) bool {

@@ -25,7 +25,7 @@ type Appender interface {
 // A Config sets the bounds of a [Core]. Zero fields take the default.
 type Config struct {
 	Limits        vitals.Limits // accepted ranges; the zero Limits means vitals.DefaultLimits
-	IgnoreUnknown bool          // leave out unknown fields instead of refusing the reading
+	IgnoreUnknown bool          // leave out unknown fields instead of rejecting the reading
 
 	MaxSingleBytes int // limit for a reading, alone or in a batch, decompressed; default 16 KiB
 	MaxBatchBytes  int // limit for a batch, decompressed; default 32 MiB
@@ -37,7 +37,7 @@ type Config struct {
 	Gate *gate.Gate // decides who may write; nil: every client
 
 	// MaxWait bounds how long the oldest admitted reading may wait for its commit before
-	// further readings are refused. So it bounds the duration of an admitted request,
+	// further readings are rejected. So it bounds the duration of an admitted request,
 	// whatever the throughput of the store. Default 2 s.
 	MaxWait time.Duration
 
@@ -141,7 +141,7 @@ func New(appender Appender, problems *problem.Set, cfg Config) (*Core, error) {
 	return c, nil
 }
 
-// Drain makes the Core refuse new requests. Admitted requests are answered.
+// Drain makes the Core reject new requests. Admitted requests are answered.
 func (c *Core) Drain() { c.draining.Store(true) }
 
 // Close drains the Core, waits until everything admitted is committed and answered, and stops
@@ -152,7 +152,7 @@ func (c *Core) Close(ctx context.Context) error {
 	return c.committer.Close(ctx)
 }
 
-// full reports whether all readings are refused now: the queue is full, or its oldest reading
+// full reports whether all readings are rejected now: the queue is full, or its oldest reading
 // has waited too long.
 func (c *Core) full() bool { return c.queue.full() || c.stalled() }
 

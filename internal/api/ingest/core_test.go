@@ -146,7 +146,7 @@ func testBatchLargerThanQueue(t *testing.T, serve serveFunc) {
 	}
 }
 
-// TestBodyMemory checks that bodies that need more memory than available are refused.
+// TestBodyMemory checks that bodies that need more memory than available are rejected.
 func TestBodyMemory(t *testing.T) { eachFront(t, testBodyMemory) }
 
 func testBodyMemory(t *testing.T, serve serveFunc) {
@@ -162,7 +162,7 @@ func testBodyMemory(t *testing.T, serve serveFunc) {
 	}
 }
 
-// TestDrain checks that Drain refuses new requests, and that Close answers admitted ones.
+// TestDrain checks that Drain rejects new requests, and that Close answers admitted ones.
 func TestDrain(t *testing.T) { eachFront(t, testDrain) }
 
 func testDrain(t *testing.T, serve serveFunc) {
@@ -316,7 +316,7 @@ func TestAnnouncedBodies(t *testing.T) {
 	}
 }
 
-// TestRefusedBatchMemory sends a batch of refused elements, which is small in the request and
+// TestRefusedBatchMemory sends a batch of rejected elements, which is small in the request and
 // large in memory. Its memory must be counted until its answer was read.
 func TestRefusedBatchMemory(t *testing.T) {
 	serve := fronts()["full"]

@@ -22,7 +22,7 @@
 //
 // If there is a [gate.Gate], a front authorizes a request before it reads the body, and passes
 // the result to the Job: readings are attributed to the token's gateway, readings of devices
-// that the token does not cover are refused, and all are charged to the token's rate. A Job
+// that the token does not cover are rejected, and all are charged to the token's rate. A Job
 // without authorization accepts no readings.
 //
 // [Core.Handler] is the front for net/http. [Core.FastLane] is a front on an event loop for

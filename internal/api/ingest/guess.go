@@ -17,14 +17,14 @@ import (
 // slow:
 //
 //   - A request may state only one value for each device, time and sign. Readings with
-//     another value are refused without being compared. See refuseContradictions.
+//     another value are rejected without being compared. See refuseContradictions.
 //   - Readings that contradict another gateway's record are counted. Once the budget for
 //     these is exhausted, readings that would have to be compared with such records are
-//     refused instead. See guard.
+//     rejected instead. See guard.
 //
 // A gateway may compare readings with its own records without limit.
 
-// errStated is the reason for refusing a reading that states a second value. Its text is sent
+// errStated is the reason for rejecting a reading that states a second value. Its text is sent
 // to the client.
 var errStated = errors.New("a reading before it in the request states another value")
 
@@ -43,7 +43,7 @@ type guard Job
 func (g *guard) Take() bool { return g.core.cfg.Gate.TakeContradiction(&g.permitted.access, g.began) }
 func (g *guard) Return()    { g.core.cfg.Gate.ReturnContradiction(&g.permitted.access, g.began) }
 
-// refuseContradictions refuses the decoded readings that state another value for a device, time and sign
+// refuseContradictions rejects the decoded readings that state another value for a device, time and sign
 // than an earlier reading of the request.
 func (j *Job) refuseContradictions() {
 	readings := j.batch.Readings

@@ -138,7 +138,7 @@ func (h *handler) pause(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// Overloaded returns a handler that refuses every request as overloaded, and closes its
+// Overloaded returns a handler that rejects every request as overloaded, and closes its
 // connection.
 func (c *Core) Overloaded() http.Handler {
 	h := &handler{core: c}

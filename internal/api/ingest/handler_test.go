@@ -66,7 +66,7 @@ func testAccepted(t *testing.T, serve serveFunc) {
 	}
 }
 
-// TestRefused checks every row of the contract that refuses a request, with its type, field and
+// TestRefused checks every row of the contract that rejects a request, with its type, field and
 // reason.
 func TestRefused(t *testing.T) { eachFront(t, testRefused) }
 

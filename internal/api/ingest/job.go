@@ -35,7 +35,7 @@ type Job struct {
 	uncovered int       // readings of devices that the token does not cover
 	trace     *trace    // nil: not recorded
 
-	refusal refusal // set if the request is refused as a whole
+	refusal refusal // set if the request is rejected as a whole
 	lost    bool    // the committer may still hold entries
 
 	// reserved is the memory, out of Config.MaxBodyBytes, that this Job has reserved for a

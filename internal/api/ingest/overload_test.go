@@ -308,7 +308,7 @@ func TestOverloadLanesShare(t *testing.T) {
 
 // TestOverloadBodies checks that a few clients that send or announce large bodies do not block
 // clients that send single readings, for which an eighth of the memory is reserved. Once a large
-// body found no memory, further ones are refused before they are read, until some is free.
+// body found no memory, further ones are rejected before they are read, until some is free.
 //
 // Seen to fail when reserveFor did not distinguish the two, and when ServeHTTP did not call
 // bodyMemoryFull.

@@ -107,7 +107,7 @@ func TestRetryAfterIsRespected(t *testing.T) {
 	}
 }
 
-// Requests that are refused until the end count as failed, but are not a fault of the
+// Requests that are rejected until the end count as failed, but are not a fault of the
 // server.
 func TestRefusedToTheEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

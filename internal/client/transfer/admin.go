@@ -32,7 +32,7 @@ func (c *Client) Backup(ctx context.Context, receive func(archive io.Reader, fil
 }
 
 // Erase asks the admin listener to erase a device, and returns how many readings it
-// had. It has no timeout. If the server refuses, the error wraps a *Problem.
+// had. It has no timeout. If the server rejects, the error wraps a *Problem.
 func (c *Client) Erase(ctx context.Context, device string) (readings int64, err error) {
 	body, err := json.Marshal(map[string]string{"device": device})
 	if err != nil {
