@@ -30,7 +30,7 @@ func newCgroup(t *testing.T, limitBytes int) *cgroup {
 	if err == nil {
 		return g
 	}
-	const reason = "this test needs to make a cgroup with a limit on memory, usually as root: %v"
+	const reason = "this test must create a cgroup with a memory limit, which usually requires root: %v"
 	if os.Getenv("CI") == "true" {
 		t.Fatalf(reason, err)
 	}

@@ -7,11 +7,13 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"strings"
 	"syscall"
 
 	"github.com/alecthomas/kong"
 	"github.com/pulsegate/pulsegate/internal/access/token"
 	"github.com/pulsegate/pulsegate/internal/client/transfer"
+	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/internal/sys/settings"
 )
 
@@ -21,8 +23,7 @@ const tokenVariable = "PULSEGATE_TOKEN"
 // tokenHint follows the error of a command whose request was answered with 401.
 const tokenHint = "Name a file that holds a valid token with --token-file, or set PULSEGATE_TOKEN. 'pulsegate token create' creates tokens."
 
-// hint returns a sentence that says what to do about an error of a command that talks to a
-// server, or "".
+// hint returns what to do about the error of a command, or "".
 func hint(node *kong.Node, err error) string {
 	address := "check the address"
 	for _, flag := range node.Flags {
@@ -34,12 +35,22 @@ func hint(node *kong.Node, err error) string {
 	switch {
 	case answered && problem.Status == http.StatusUnauthorized:
 		return tokenHint
+	case answered && strings.HasSuffix(problem.Type, "#not-found") && (node.Name == "backup" || node.Name == "erase"):
+		return "--target must be the address of the admin listener."
+	case answered && strings.HasSuffix(problem.Type, "#unknown-device"):
+		return "'pulsegate devices' lists the devices."
 	case answered && problem.Type == "":
 		return "The answer is not from a Pulsegate server: " + address + "."
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return "Start a server with 'pulsegate serve', or " + address + "."
 	case errors.As(err, new(*net.DNSError)):
 		return "The host name was not found: " + address + "."
+	case errors.Is(err, http.ErrSchemeMismatch):
+		return "The server does not use TLS: use http instead of https."
+	case errors.Is(err, storage.ErrLocked):
+		return "Stop the server that uses the directory, or copy its data with 'pulsegate backup'."
+	case errors.Is(err, token.ErrNoMatch):
+		return "'pulsegate token list' lists the tokens."
 	}
 	return ""
 }

@@ -64,8 +64,8 @@ func TestHangup(t *testing.T) {
 	if got := strings.Count(p.stderr(), "msg=request "); got != 3 {
 		t.Errorf("%d lines of the access log, want 3", got)
 	}
-	if got := strings.Count(p.stderr(), "need a restart"); got != 1 {
-		t.Errorf("%d warnings of settings that need a restart, want 1", got)
+	if got := strings.Count(p.stderr(), "require a restart"); got != 1 {
+		t.Errorf("%d warnings of settings that require a restart, want 1", got)
 	}
 }
 

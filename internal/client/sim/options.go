@@ -91,7 +91,7 @@ func (opt *Options) Prepare() (err error) {
 	case opt.Users*largest > maxInFlight:
 		return bad("so many users with batches of that size need too much memory: at most %d readings in total", maxInFlight)
 	case opt.Rate != 0 && opt.Posts != 0:
-		return bad("a number of posts (closed loop) and a rate (open loop) exclude each other")
+		return bad("--posts (closed loop) and --rate (open loop) exclude each other")
 	case opt.Rate != 0 && opt.For <= 0, opt.Rate == 0 && opt.Posts == 0 && opt.For <= 0:
 		return bad("the duration or the number of requests is missing")
 	case opt.Posts < 0 || opt.For < 0 || opt.Timeout < 0 || opt.Patience < 0 || opt.MaxTries < 1 || opt.Interval < 0:
