@@ -18,17 +18,17 @@ type harm string
 const (
 	harmRemoved harm = "a file is removed"
 	harmEmptied harm = "a file is emptied"
-	harmCut     harm = "a file is cut"
-	harmOlder   harm = "an older copy of a file"
+	harmCut     harm = "a file is truncated"
+	harmOlder   harm = "a file is replaced by an older copy"
 	harmZeroed  harm = "a sector of a file is zeroed"
 	harmFlipped harm = "a bit of a file is flipped"
 )
 
 // harmFaults are a stop followed by a harm.
 var harmFaults = []crashFault{
-	"kill -9, then a file is removed", "kill -9, then a file is emptied", "kill -9, then a file is cut", "kill -9, then an older copy of a file",
+	"kill -9, then a file is removed", "kill -9, then a file is emptied", "kill -9, then a file is truncated", "kill -9, then a file is replaced by an older copy",
 	"kill -9, then a sector of a file is zeroed", "kill -9, then a bit of a file is flipped",
-	"SIGTERM, then a file is removed", "SIGTERM, then a file is emptied", "SIGTERM, then a file is cut", "SIGTERM, then an older copy of a file",
+	"SIGTERM, then a file is removed", "SIGTERM, then a file is emptied", "SIGTERM, then a file is truncated", "SIGTERM, then a file is replaced by an older copy",
 	"SIGTERM, then a sector of a file is zeroed", "SIGTERM, then a bit of a file is flipped",
 }
 

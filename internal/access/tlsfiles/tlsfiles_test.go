@@ -343,7 +343,7 @@ func TestBadFiles(t *testing.T) {
 		{"an empty key", p.key, nil, p.key},
 		{"no CA", p.cas, nil, "no certificate in PEM"},
 		{"a key for a CA", p.cas, good.key, "block 1 is not a certificate"},
-		{"a CA cut off", p.cas, append(bytes.Clone(ca.pem), ca.pem[:100]...), "cut off"},
+		{"a truncated CA", p.cas, append(bytes.Clone(ca.pem), ca.pem[:100]...), "truncated"},
 		{"a damaged CA", p.cas, bytes.Replace(ca.pem, ca.pem[30:60], bytes.Repeat([]byte("A"), 30), 1), "certificate 1"},
 		{"a huge file", p.cas, make([]byte, 5<<20), "is larger than"},
 	} {

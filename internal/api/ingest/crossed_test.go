@@ -102,14 +102,14 @@ func (m *crossedModel) settle(gateway string, r crossedReading, stated map[strin
 	return "duplicate"
 }
 
-// wordOf returns the outcome of the only reading of a request, or of one in a batch.
-func wordOf(text string) string {
-	for mark, word := range map[string]string{
+// outcomeName returns the outcome of the only reading of a request, or of one in a batch.
+func outcomeName(text string) string {
+	for mark, name := range map[string]string{
 		`"status":"stored"`: "stored", `"status":"duplicate"`: "duplicate", "states another value": "stated",
-		"contradicts the stored value": "conflict", "#too-many-contradictions": "withheld", "since too many have contradicted such": "withheld",
+		"contradicts the stored value": "conflict", "#too-many-contradictions": "withheld", "not compared, because too many": "withheld",
 	} {
 		if strings.Contains(text, mark) {
-			return word
+			return name
 		}
 	}
 	return text
@@ -192,7 +192,7 @@ func testPromisesCrossed(t *testing.T, serve serveFunc) {
 			if want == "withheld" {
 				withheld++
 			}
-			if _, text := write(t, srv, auth, readings[0].String()); wordOf(text) != want {
+			if _, text := write(t, srv, auth, readings[0].String()); outcomeName(text) != want {
 				t.Fatalf("request %d, %s: %s is answered %s, want %s", n, gateways[auth], readings[0], text, want)
 			}
 			continue
@@ -214,7 +214,7 @@ func testPromisesCrossed(t *testing.T, serve serveFunc) {
 			t.Fatalf("request %d, %s: %s is answered %+v, want %v", n, gateways[auth], texts, a, counts)
 		}
 		for _, r := range a.Rejected {
-			if got := wordOf(r.Reason); got != rejected[r.Index] {
+			if got := outcomeName(r.Reason); got != rejected[r.Index] {
 				t.Fatalf("request %d, %s: of %s, %d is answered %s, want %s", n, gateways[auth], texts, r.Index, r.Reason, rejected[r.Index])
 			}
 		}

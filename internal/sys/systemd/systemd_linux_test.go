@@ -235,7 +235,7 @@ func TestSocketsFails(t *testing.T) {
 		{"not a number", l, env("LISTEN_PID=7", "LISTEN_FDS=two"), "LISTEN_FDS"},
 		{"too many", l, env("LISTEN_PID=7", "LISTEN_FDS=100000"), "LISTEN_FDS"},
 		{"a datagram socket", datagram.(*net.UDPConn), env("LISTEN_PID=7", "LISTEN_FDS=2", "LISTEN_FDNAMES=public:odd"), `socket 1 "odd"`},
-		{"a connection", connection.(*net.TCPConn), env("LISTEN_PID=7", "LISTEN_FDS=2"), "does not listen"},
+		{"a connection", connection.(*net.TCPConn), env("LISTEN_PID=7", "LISTEN_FDS=2"), "is not listening"},
 	} {
 		hand(t, firstSocket, l, tt.second)
 		got, err := systemd.Sockets(tt.env, 7, firstSocket)
