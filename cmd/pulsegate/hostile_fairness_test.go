@@ -43,8 +43,8 @@ func store(client *http.Client, url string, n int) int {
 	return resp.StatusCode
 }
 
-// One address opens ten times as many connections as there may be, sends one request on each and
-// keeps them. Another address is served at once, and new connections of the same address as soon
+// One address opens ten times as many connections as allowed, sends one request on each and keeps
+// them open. Another address is served at once, and new connections of the same address as soon
 // as idle ones have been evicted, long before their idle timeout.
 //
 // Seen to fail without shares, when the other address is refused, and when idle connections of the
@@ -72,8 +72,8 @@ func TestFairConnections(t *testing.T) {
 	}
 }
 
-// Peers that stall in their handshakes take no connections from others, and are closed when their
-// time is over.
+// Peers that stall in their handshakes take no connections from others, and are closed after the
+// timeout.
 //
 // Seen to fail when a connection is counted before its handshake.
 func TestFairHandshakes(t *testing.T) {

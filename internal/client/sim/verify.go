@@ -99,7 +99,7 @@ func Verify(ctx context.Context, ledger string, opt VerifyOptions) (*Verificatio
 			return v.result, err
 		}
 		if share == 0 {
-			// Another program has lost nothing: check that the target is Pulsegate.
+			// Without this check, another program as the target would look like lost readings.
 			if err := probe(ctx, opt.Target, opt.Token); err != nil {
 				return nil, err
 			}

@@ -286,9 +286,8 @@ func damageAll(t *testing.T, one int) {
 	}
 }
 
-// TestOlderMarker has the marker of stores that crashed name the manifest before the current
-// one, which is still there. The tables that were flushed since are not in it, and the logs are
-// gone.
+// TestOlderMarker makes the marker of crashed stores name the previous manifest, which still
+// exists. It lacks the tables that were flushed since, and their logs were removed.
 //
 // Seen to fail with the mutant follow-older-marker.
 func TestOlderMarker(t *testing.T) {
