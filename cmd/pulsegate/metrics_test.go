@@ -52,7 +52,7 @@ func TestMetricsPage(t *testing.T) {
 	}
 	for _, p := range problems {
 		if p.Metric == "pulsegate_certificate_expiry_days" {
-			continue // for people; the timestamp beside it is for rules
+			continue // for display; rules use the timestamp
 		}
 		if strings.HasPrefix(p.Metric, "pulsegate_") {
 			t.Errorf("%s: %s", p.Metric, p.Text)

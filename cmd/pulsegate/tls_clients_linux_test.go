@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// tlsClients are clients of other makers, each a shell script that posts two readings of the
+// tlsClients are clients with other TLS implementations, each a shell script that posts two readings of the
 // device $1 on one connection, with TLS of the version $2, to the address in $ADDR. They print
 // the bodies of both answers.
 var tlsClients = []struct{ program, script string }{
@@ -50,7 +50,7 @@ post(1000, () => post(2000, () => agent.destroy()));
 ' $1 $2`},
 }
 
-// Clients of other makers post readings over TLS 1.2 and 1.3, in the fast lane.
+// Other TLS clients post readings over TLS 1.2 and 1.3, in the fast lane.
 func TestTLSClients(t *testing.T) {
 	dir := t.TempDir()
 	if err := writeCertificates(dir); err != nil {

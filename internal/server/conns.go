@@ -96,7 +96,7 @@ func (s *server) listenPublic(posts *metrics.Route) error {
 			Failed: func(c net.Conn, err error) {
 				s.handshakes.Failed(failureOf(err))
 				if errors.Is(err, listen.ErrRefused) {
-					return // no error of the client's
+					return // not an error of the client
 				}
 				s.access.handshakeFailed(c, err)
 			},
@@ -139,7 +139,7 @@ func (s *server) listenPublic(posts *metrics.Route) error {
 // failureOf returns why a handshake has failed.
 func failureOf(err error) metrics.HandshakeFailure {
 	op, _ := errors.AsType[*net.OpError](err)
-	ended := op != nil && op.Op != "local error" // an alert of the client's, or its socket
+	ended := op != nil && op.Op != "local error" // an alert from the client, or an error of the socket
 	_, notTLS := errors.AsType[tls.RecordHeaderError](err)
 	switch {
 	case errors.Is(err, listen.ErrRefused):

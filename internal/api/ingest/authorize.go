@@ -41,8 +41,9 @@ func (c *Core) enter(v gate.Credentials, now time.Time) (authorization, refusal)
 	return authorization{}, refusal{kind: refusedUnauthorized}
 }
 
-// outlived reports whether a connection has outlived its client's certificate. The answer
-// to its request must be the last one: the client shows its new certificate on the next.
+// outlived reports whether the client certificate of a connection is no longer valid. The
+// answer must then be the last one, so that the client presents its new certificate on the next
+// connection.
 func (c *Core) outlived(cs *tls.ConnectionState, now time.Time) bool {
 	return cs != nil && c.cfg.Gate != nil && c.cfg.Gate.Outlived(cs, now)
 }

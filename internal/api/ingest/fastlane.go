@@ -12,8 +12,8 @@ import (
 	"github.com/pulsegate/pulsegate/reply"
 )
 
-// ErrNoFastLane means that there is no fast lane on this system, or for this kind
-// of listener. The full lane serves everything.
+// ErrNoFastLane means that the fast lane is not supported on this platform, or for this
+// kind of listener. The full lane serves everything.
 var ErrNoFastLane = eventloop.ErrUnsupported
 
 // A FastLaneConfig sets the bounds of a [FastLane]. Zero fields take the default.
@@ -22,59 +22,56 @@ type FastLaneConfig struct {
 	MaxConns int // connections open at one time, in both lanes; default 65,536
 
 	// MaxGuests is the number of connections beyond MaxConns that get one answer
-	// each: readings are refused, anything else goes to the full lane. Their net.Conn
+	// each: readings are rejected, other requests go to the full lane. Their net.Conn
 	// has a method Guest that returns true. Default 0.
 	MaxGuests int
 
-	// Conns bounds the connections in place of MaxConns and MaxGuests, and divides them
-	// by address. Nil: they are not divided.
+	// Conns, if not nil, bounds the connections instead of MaxConns and MaxGuests, and
+	// divides them by address.
 	Conns *share.Conns
 
-	// Host reports whether requests with this Host field are for the lane; others go to
-	// the full lane, which may refuse them. It must not retain the field, nor allocate.
-	// Nil: all are.
+	// Host, if not nil, reports whether the lane handles requests with this Host field; others go to
+	// the full lane, which may reject them. It must not retain the field, nor allocate.
 	Host func(field []byte) bool
 
 	HeaderTimeout time.Duration // for the header of a request; default 10 s
 	ReadTimeout   time.Duration // for a whole request; default 60 s
-	WriteTimeout  time.Duration // for a client to take an answer; default 60 s
+	WriteTimeout  time.Duration // for a client to read an answer; default 60 s
 	IdleTimeout   time.Duration // between two requests; default 120 s
 
-	// Observe is told of every request that the lane answers: its status, the
-	// answer as it is sent, the time from the arrival of its last byte to its
-	// answer, and the version of TLS, or 0. The message is valid during the call, and
-	// empty when the client has gone. Observe is called by several goroutines and must
-	// not block. Nil: nobody is told.
+	// Observe, if not nil, is called for every request that the lane answers, with the
+	// status, the answer as it is sent, the time from the arrival of the request's last byte to
+	// its answer, and the TLS version, or 0. The message is valid during the call, and
+	// empty if the client has disconnected. Observe is called by several goroutines and must
+	// not block.
 	Observe func(status int, message []byte, d time.Duration, tlsVersion uint16)
 
-	// TLS says that the listener is one of listen.TLS. Connections that have not chosen
-	// HTTP/1.1 go to the full lane at once.
+	// TLS means that the listener is one of listen.TLS. Connections that negotiated another
+	// protocol than HTTP/1.1 go to the full lane immediately.
 	TLS bool
 }
 
-// A FastLane is the front of a [Core] for the usual request: the one that package
-// fastparse recognises. Every connection begins in it. One that brings anything else
-// goes to the full lane for good, with what was read of it: it is then returned
-// by Accept, for an http.Server with [Core.Handler] behind it. So a FastLane is a
-// net.Listener; Close, which that http.Server calls when it stops, ends Accept alone.
+// A FastLane is the front of a [Core] for the usual request, which package fastparse
+// recognises. Every connection begins in it. After any other request, a connection moves
+// to the full lane and stays there: Accept returns it, with the bytes that were already
+// read, to an http.Server with [Core.Handler]. So a FastLane is a
+// net.Listener; Close, which that http.Server calls when it stops, ends only Accept.
 //
-// Shutdown ends the lane, as [eventloop.Server.Shutdown] says, at the same time as the
-// http.Server is shut down. The answers say what the Core decides: call [Core.Drain]
-// before.
+// Call [Core.Drain], then Shutdown, at the same time as the Shutdown of the http.Server;
+// see [eventloop.Server.Shutdown].
 //
 // # Promise
 //
-// A client cannot tell the lanes apart: answers, limits and counters are the
-// Core's, and differ in nothing but the order of header fields. The same tests
-// run over both. Answers leave in the order of the requests, also on a
-// connection that changes lanes.
+// A client cannot distinguish the lanes, except by the order of header fields: answers,
+// limits and counters are the Core's. The same tests run on both. Answers are sent in the
+// order of the requests, also on a connection that changes lanes.
 //
-// In steady state a request allocates nothing.
+// In steady state a request does not allocate.
 type FastLane struct{ *eventloop.Server }
 
-// FastLane returns a lane that takes the connections of l, which are its own from
-// now on. The caller must call Shutdown before it closes the Core. After an error,
-// of which ErrNoFastLane is the usual one, l is as it was.
+// FastLane returns a lane that accepts the connections of l, and takes ownership of l.
+// The caller must call Shutdown before it closes the Core. After an error, such as
+// ErrNoFastLane, l is unchanged and still belongs to the caller.
 func (c *Core) FastLane(l net.Listener, cfg FastLaneConfig) (*FastLane, error) {
 	cfg.HeaderTimeout = cmp.Or(cfg.HeaderTimeout, 10*time.Second)
 	cfg.ReadTimeout = cmp.Or(cfg.ReadTimeout, 60*time.Second)
@@ -101,18 +98,18 @@ func (c *Core) FastLane(l net.Listener, cfg FastLaneConfig) (*FastLane, error) {
 	return &FastLane{server}, nil
 }
 
-// speaksHTTP1 reports whether a client speaks HTTP/1.1. One that has chosen nothing does.
+// speaksHTTP1 reports whether a client uses HTTP/1.1, which is the default without ALPN.
 func speaksHTTP1(cs tls.ConnectionState) bool {
 	return cs.NegotiatedProtocol == "" || cs.NegotiatedProtocol == "http/1.1"
 }
 
-// bodyMemory lets what connections hold count against the bound on all bodies.
+// bodyMemory counts the memory of connections against the bound on all bodies.
 type bodyMemory struct{ core *Core }
 
 func (m bodyMemory) Reserve(h *share.Holder, n int) bool { return m.core.reserve(h, n) }
 func (m bodyMemory) Release(h *share.Holder, n int)      { m.core.free(h, n) }
 
-// http1 returns what belongs to one response and not to its answer.
+// http1 returns the fields of a response that are not part of its answer.
 func http1(date []byte, closes bool) reply.HTTP1 {
 	m := reply.HTTP1{Date: date}
 	if closes {

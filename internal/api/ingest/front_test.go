@@ -113,7 +113,7 @@ func serveOn(t testing.TB, a ingest.Appender, cfg ingest.Config, lane *ingest.Fa
 	return serveWith(t, a, cfg, lane, lane != nil && lane.TLS, tune...)
 }
 
-// serveWith is serveOn with TLS or without, for the full lane alone too.
+// serveWith is serveOn with or without TLS, also for the full lane alone.
 func serveWith(t testing.TB, a ingest.Appender, cfg ingest.Config, lane *ingest.FastLaneConfig, secure bool, tune ...func(*http.Server)) *server {
 	t.Helper()
 	if cfg.Now == nil {
@@ -217,7 +217,7 @@ func request(body string) string {
 	return fmt.Sprintf("POST /v1/readings HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
 }
 
-// serverTLS returns the configuration of a server's TLS.
+// serverTLS returns the TLS configuration of a server.
 var serverTLS = sync.OnceValue(func() *tls.Config {
 	s := httptest.NewUnstartedServer(nil)
 	s.StartTLS()
@@ -225,13 +225,13 @@ var serverTLS = sync.OnceValue(func() *tls.Config {
 	return &tls.Config{Certificates: s.TLS.Certificates, NextProtos: []string{"h2", "http/1.1"}}
 })
 
-// clientTLS returns the configuration of a client's TLS, which trusts every server.
+// clientTLS returns the TLS configuration of a client, which trusts every server.
 func clientTLS() *tls.Config { return &tls.Config{InsecureSkipVerify: true} }
 
-// A peer is a client's connection, over TLS or not.
+// A peer is a connection of a client, with or without TLS.
 type peer struct {
 	net.Conn
-	*net.TCPConn // below
+	*net.TCPConn // below TLS
 }
 
 func (p *peer) Read(b []byte) (int, error)  { return p.Conn.Read(b) }

@@ -13,58 +13,58 @@ import (
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
-// A lane is the part of a FastLane that one event loop runs. What the loop reads
-// in one turn goes to the committer in one call (or several, where one would be too
-// large); while it is committed, the loop reads the next.
+// A lane is the part of a FastLane that one event loop runs. The requests that the
+// loop reads in one turn are submitted to the committer in one call, or in several if
+// they exceed a group. While they are committed, the loop reads the next ones.
 //
-// Everything but turn.Done runs on the loop's goroutine.
+// Everything except turn.Done runs on the loop's goroutine.
 type lane struct {
 	core    *Core
 	loop    *eventloop.Loop
 	cfg     *FastLaneConfig
-	decoder *vitals.Decoder // for all jobs: decoding ends before another begins
+	decoder *vitals.Decoder // for all jobs, which are decoded one after another
 	clock   *reply.Clock
 
-	open *turn // is being filled; nil: none
+	open *turn // the turn being filled; nil: none
 
-	// oldest to newest are the turns whose requests are not answered. A request
-	// that has nothing to commit waits with them only if it stands behind others
-	// on its connection: a refusal must not wait for a disk.
+	// oldest to newest are the turns with unanswered requests. A request with
+	// nothing to commit, such as a rejected one, waits in them only if earlier requests on its
+	// connection do, so that rejections do not wait for the disk.
 	//
-	// Invariant: they are answered in this order, the order in which their
-	// requests came. So answers are in order on every connection; TestPipelined
+	// Invariant: turns are answered in this order, the order in which their
+	// requests arrived. So answers are in order on every connection; TestPipelined
 	// checks it.
 	oldest, newest *turn
 
 	turns *turn   // unused ones, linked by next
 	jobs  jobList // unused ones
-	out   []byte  // answers under way to a connection
+	out   []byte  // answers being sent to a connection
 	date  []byte
 }
 
-// A turn is the requests that one turn of the loop has read, or as many of them as
-// one call of the committer takes.
+// A turn holds the requests that the loop has read in one turn, or as many of them as
+// fit into one call of the committer.
 type turn struct {
 	lane     *lane
 	refs     []*storage.Entry // of all jobs that have something to commit
 	requests []request
 	arrived  time.Time
-	stalled  bool // the store was, when the turn began: all its readings are refused
+	stalled  bool // the store was stalled when the turn began: all its readings are rejected
 	next     *turn
 
 	submitted time.Time // only with Config.Trace
 
-	// flush is how the commit ended. It is written before done is set, and read
-	// after.
+	// flush is the result of the commit. It is written before done is set, and read
+	// afterwards.
 	flush groupcommit.Flush
 	done  atomic.Bool
 }
 
-// A request waits for its answer.
+// A request is waiting for its answer.
 //
 // Ownership: the job's entries belong to the committer from submit until the turn
-// is done. The Conn may have lost its peer meanwhile; it is kept as long as an
-// answer is owed.
+// is done. The peer may disconnect meanwhile; the Conn is kept until all of its
+// answers were passed to it.
 type request struct {
 	conn *eventloop.Conn
 	job  *Job
@@ -74,18 +74,18 @@ func newLane(c *Core, loop *eventloop.Loop, cfg *FastLaneConfig) *lane {
 	return &lane{core: c, loop: loop, cfg: cfg, decoder: c.newDecoder(), clock: reply.NewClock(time.Now)}
 }
 
-// In Conn.User stands what is to be passed over before the next request.
+// Conn.User counts the bytes to skip before the next request.
 const (
-	// answeredPost is set when a request was taken, until the bytes after it are
-	// dropped that net/http would drop.
+	// answeredPost is set after a request, until the bytes that net/http would skip
+	// after it are skipped.
 	answeredPost uint32 = 1
 
-	// The bits above count the bytes that are missing of the body of a request that
-	// was answered without it. They hold fastparse.MaxBodyBytes.
+	// The bits above count the missing body bytes of a request that was answered
+	// before its body arrived. They can hold fastparse.MaxBodyBytes.
 	passOverShift = 1
 )
 
-// Receive takes the requests at the front of b.
+// Receive handles the requests at the beginning of b.
 func (l *lane) Receive(c *eventloop.Conn, b []byte, ended bool) (taken int) {
 	if c.Guest() {
 		return l.rejectGuest(c, b, ended)
@@ -113,7 +113,7 @@ func (l *lane) Receive(c *eventloop.Conn, b []byte, ended bool) (taken int) {
 			}
 		}
 		r, verdict := fastparse.Recognise(rest)
-		// The full lane refuses such a body without waiting for it.
+		// The full lane rejects such a body without waiting for it.
 		tooLarge := r.Body.End-r.Body.Start > l.core.cfg.MaxBatchBytes
 		switch {
 		case verdict == fastparse.More && !ended && !tooLarge:
@@ -135,8 +135,8 @@ func (l *lane) Receive(c *eventloop.Conn, b []byte, ended bool) (taken int) {
 	return taken
 }
 
-// rejectEarly answers a request of which the header is there and the body is not, if
-// its client may not send it. The body is then passed over.
+// rejectEarly answers a request whose header has arrived and whose body has not, if
+// its client may not send it. The body is then skipped.
 func (l *lane) rejectEarly(c *eventloop.Conn, b []byte, r fastparse.Request) bool {
 	if r.Body.End == 0 || l.core.cfg.Gate == nil {
 		return false
@@ -151,13 +151,13 @@ func (l *lane) rejectEarly(c *eventloop.Conn, b []byte, r fastparse.Request) boo
 	return true
 }
 
-// visitor returns who sent the request r, which begins at b.
+// visitor returns the client that sent the request r, which begins at b.
 func visitor(c *eventloop.Conn, b []byte, r fastparse.Request) gate.Credentials {
 	return gate.Credentials{Bytes: r.Authorization.Of(b), TLS: c.TLS(), Peer: c}
 }
 
-// rejectGuest rejects the readings of a guest, for whose connection there is no room.
-// The full lane answers what else a guest may want.
+// rejectGuest rejects the readings of a guest, whose connection exceeds the bound.
+// The full lane answers all other requests of guests.
 func (l *lane) rejectGuest(c *eventloop.Conn, b []byte, ended bool) (taken int) {
 	r, verdict := fastparse.Recognise(b)
 	switch {
@@ -176,8 +176,8 @@ func (l *lane) rejectGuest(c *eventloop.Conn, b []byte, ended bool) (taken int) 
 // guestTimeout is the time that a guest has for the header of its only request.
 const guestTimeout = 2 * time.Second
 
-// drainHeaderTimeout is the time for a header, from its first byte on, when the
-// server drains: the request will be refused.
+// drainHeaderTimeout is the time for a header, from its first byte on, while the
+// server drains: the request will be rejected.
 const drainHeaderTimeout = time.Second
 
 // unfinished decides how long to wait for the rest of a request.
@@ -190,7 +190,7 @@ func (l *lane) unfinished(c *eventloop.Conn, r fastparse.Request) {
 	case r.Body.End == 0:
 		c.Within(l.cfg.HeaderTimeout)
 	case c.Owed() == 0 && draining:
-		l.refuse(c, refusal{kind: refusedDraining}) // a body is not read to be refused
+		l.refuse(c, refusal{kind: refusedDraining}) // without reading the body
 	case c.Owed() == 0 && l.core.full():
 		l.refuse(c, refusal{kind: refusedOverloaded})
 	default:
@@ -198,12 +198,12 @@ func (l *lane) unfinished(c *eventloop.Conn, r fastparse.Request) {
 	}
 }
 
-// GiveUp ends a connection whose request will not become whole. A client that has
-// not sent a whole header is told nothing, as net/http does.
+// GiveUp closes a connection whose request will not be completed. A client that has
+// not sent a complete header gets no answer, as with net/http.
 func (l *lane) GiveUp(c *eventloop.Conn, b []byte, why eventloop.Reason) {
 	r, _ := fastparse.Recognise(b)
 	switch {
-	case c.Owed() > 0: // what the client is told would be taken for another answer
+	case c.Owed() > 0: // the client would take the answer for one to an earlier request
 	case why == eventloop.NoMemory:
 		l.refuse(c, refusal{kind: refusedOverloaded})
 	case r.Body.End > 0:
@@ -211,8 +211,8 @@ func (l *lane) GiveUp(c *eventloop.Conn, b []byte, why eventloop.Reason) {
 	}
 }
 
-// refuse answers a request that was not read whole, and ends its connection. No
-// other answer may be owed.
+// refuse answers a request that was not read completely, and closes its connection. No
+// other answer may be pending.
 func (l *lane) refuse(c *eventloop.Conn, why refusal) {
 	job := l.job()
 	job.refusal = why
@@ -220,8 +220,8 @@ func (l *lane) refuse(c *eventloop.Conn, why refusal) {
 	l.answerNow(c, job)
 }
 
-// answerNow answers a request that has nothing to commit, on a connection on
-// which no other answer is owed.
+// answerNow answers a request that has nothing to commit, on a connection without
+// pending answers.
 func (l *lane) answerNow(c *eventloop.Conn, job *Job) {
 	answer := job.Answer()
 	c.Owe()
@@ -243,8 +243,8 @@ func (l *lane) begin() *turn {
 	return l.open
 }
 
-// take decodes the request r, which begins at b, into the open turn. It reports
-// false for one that the full lane must take.
+// take decodes the request r, which begins at b, into the open turn. It returns
+// false if the full lane must handle the request.
 func (l *lane) take(c *eventloop.Conn, b []byte, r fastparse.Request) bool {
 	t := l.begin()
 	job := l.job()
@@ -255,7 +255,7 @@ func (l *lane) take(c *eventloop.Conn, b []byte, r fastparse.Request) bool {
 		job.refusal.kind = refusedOverloaded
 	case !job.decodeAt(r.Body.Of(b), t.arrived):
 	case len(job.entries) > l.core.cfg.MaxGroup:
-		l.release(job) // it takes several groups, one after another
+		l.release(job) // it needs several groups, one after another
 		return false
 	case job.admit(len(job.entries)):
 		if len(t.refs)+len(job.entries) > l.core.cfg.MaxGroup {
@@ -269,8 +269,9 @@ func (l *lane) take(c *eventloop.Conn, b []byte, r fastparse.Request) bool {
 	return true
 }
 
-// settle puts a job into the open turn, or answers it at once if it has nothing to
-// commit and nothing to wait for. closes says that the client wants no further one.
+// settle puts a job into the open turn, or answers it immediately if it has nothing to
+// commit and no earlier answer to wait for. closes reports whether the client asked to close
+// the connection.
 func (l *lane) settle(c *eventloop.Conn, job *Job, closes bool) {
 	if closes || l.core.outlived(c.TLS(), l.open.arrived) {
 		c.End()
@@ -286,11 +287,11 @@ func (l *lane) settle(c *eventloop.Conn, job *Job, closes bool) {
 	l.open.requests = append(l.open.requests, request{c, job})
 }
 
-// Round gives the committer what was read in this turn.
+// Round submits the requests read in this turn to the committer.
 func (l *lane) Round() {
 	switch t := l.open; {
 	case t == nil:
-	case len(t.requests) == 0: // all were answered at once
+	case len(t.requests) == 0: // all were answered immediately
 		l.open = nil
 		l.reuse(t)
 	default:
@@ -330,7 +331,7 @@ func (t *turn) Done(f groupcommit.Flush) {
 	t.lane.loop.Wake()
 }
 
-// Woken answers what is done.
+// Woken answers the requests whose commits are done.
 func (l *lane) Woken() {
 	answered, took := l.answerDone()
 	l.rest()
@@ -339,28 +340,29 @@ func (l *lane) Woken() {
 	}
 }
 
-// maxGather bounds how long the lane waits for those whom it has just answered.
+// maxGather bounds how long the lane waits for the next requests of the clients that it
+// has just answered.
 //
-// Clients that wait for their answers fall into two halves that take turns: while
-// the requests of one are committed, those of the other are read, and groups are
-// half as large as they could be. So the lane waits a moment: a quarter of the time
-// that the last turn took, so that it scales with the disk, and not after a turn of
-// one request, whose client may be alone.
+// Without this wait, clients that wait for their answers form two alternating halves: while
+// the requests of one half are committed, those of the other are read, and groups are
+// half as large as they could be. The lane waits for a quarter of the time that the last
+// turn took, which adapts to the disk. It does not wait after a turn of one request, whose
+// client may be alone.
 const maxGather = 500 * time.Microsecond
 
-// maxRest bounds how long the loop leaves its connections alone while a turn is
+// maxRest bounds how long the loop does not read its connections while a turn is
 // committed.
 const maxRest = 2 * time.Millisecond
 
-// rest lets the next turn gather while one is committed.
+// rest gathers requests for the next turn while one is committed.
 func (l *lane) rest() {
 	if l.oldest != nil {
 		l.loop.Rest(maxRest)
 	}
 }
 
-// answerDone answers the turns that are done, oldest first. It returns how many
-// requests these had, and how long the last one took.
+// answerDone answers the turns that are done, oldest first. It returns their number of
+// requests, and how long the last one took.
 func (l *lane) answerDone() (answered int, took time.Duration) {
 	for l.oldest != nil && l.oldest.done.Load() {
 		t := l.oldest
@@ -375,7 +377,7 @@ func (l *lane) answerDone() (answered int, took time.Duration) {
 }
 
 // answer sends the answers of a turn, and returns how long it took from the
-// arrival of the first request. The answers of one connection stand side by side
+// arrival of the first request. The answers of one connection are adjacent
 // and are sent together.
 func (l *lane) answer(t *turn) (took time.Duration) {
 	l.date = l.clock.AppendDate(l.date[:0])
@@ -386,7 +388,7 @@ func (l *lane) answer(t *turn) (took time.Duration) {
 		c, job := t.requests[i].conn, t.requests[i].job
 		if t.flush.Err != nil && job.admitted() {
 			job.refuse(t.flush.Err, false)
-			job.lost = false // the committer holds nothing any more
+			job.lost = false // the committer has released the entries
 		}
 		answer := job.Answer()
 		answers++
@@ -418,7 +420,7 @@ func (l *lane) job() *Job {
 	return &Job{core: l.core, decoder: l.decoder}
 }
 
-// release takes a job back. What its answer returned must not be used any more.
+// release takes a job back. Its answer is no longer valid.
 func (l *lane) release(job *Job) {
 	if job.reset() {
 		l.jobs.put(job)

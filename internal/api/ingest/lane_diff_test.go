@@ -21,7 +21,7 @@ import (
 	"github.com/pulsegate/pulsegate/internal/storage"
 )
 
-// A twin is the same server twice: with net/http alone, and with both lanes.
+// A twin is a pair of equal servers: one with net/http alone, one with both lanes.
 type twin struct {
 	full, fast             *server
 	storedFull, storedFast *recorder
@@ -31,7 +31,7 @@ type twin struct {
 // A recorder is a store that settles every reading alike and remembers them.
 type recorder struct {
 	mu       sync.Mutex
-	readings []string // in the order in which they came
+	readings []string // in the order of their arrival
 }
 
 func (r *recorder) Append(group []*storage.Entry) error {
@@ -44,7 +44,7 @@ func (r *recorder) Append(group []*storage.Entry) error {
 	return nil
 }
 
-// take returns what was stored since the last call, when nothing waits any more.
+// take waits until no reading waits for a commit, and returns those stored since the last call.
 func (r *recorder) take(t testing.TB, srv *server) []string {
 	t.Helper()
 	polltest.Until(t, "the queue is empty", func() bool { return srv.core.Counters().Queued == 0 })
@@ -55,13 +55,13 @@ func (r *recorder) take(t testing.TB, srv *server) []string {
 	return readings
 }
 
-// newTwin starts servers whose stores settle every reading alike, so that what
-// was sent before changes no answer. Servers with a gate want tokens.
+// newTwin starts servers whose stores settle every reading alike, so that answers do
+// not depend on earlier requests. Servers with a gate require tokens.
 func newTwin(t testing.TB, gated bool, timeout time.Duration) *twin {
 	return newTwinOver(t, false, gated, timeout)
 }
 
-// newTwinOver is newTwin with TLS or without.
+// newTwinOver is newTwin with or without TLS.
 func newTwinOver(t testing.TB, secure, gated bool, timeout time.Duration) *twin {
 	short := func(s *http.Server) {
 		s.ReadHeaderTimeout, s.ReadTimeout, s.IdleTimeout = timeout, timeout, timeout
@@ -71,7 +71,7 @@ func newTwinOver(t testing.TB, secure, gated bool, timeout time.Duration) *twin 
 	tw := &twin{storedFull: new(recorder), storedFast: new(recorder), tokens: strings.NewReplacer()}
 	if gated {
 		k := newKeyring(t)
-		k.gate.Audit = nil // it is not what is compared
+		k.gate.Audit = nil // it is not compared
 		cfg.Gate = k.gate
 		tw.tokens = strings.NewReplacer("$WRITE", k.write, "$READ", k.read, "$PPG", k.ppg, "$REVOKED", k.revoked)
 	}
@@ -80,15 +80,15 @@ func newTwinOver(t testing.TB, secure, gated bool, timeout time.Duration) *twin 
 	return tw
 }
 
-// shortTimeout ends what is cut off. The lanes are compared in that too.
+// shortTimeout closes connections with truncated requests, which is compared too.
 const shortTimeout = 500 * time.Millisecond
 
-// last ends a stream of requests in a way that every server understands, so that
-// its end shows what was made of the rest.
+// last is a final request that every server understands. Its answer shows how the
+// bytes before it were parsed.
 const last = "GET /last HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
 
-// outcome returns what a server makes of a stream, sent in pieces that end at
-// cuts: status, fields and body of each answer, and how the connection ends.
+// outcome sends a stream to a server, in pieces that end at cuts. It returns the status,
+// the fields and the body of each answer, and how the connection ends.
 func outcome(t testing.TB, srv *server, stream string, cuts []int) []string {
 	t.Helper()
 	return outcomeOn(t, dial(t, srv), stream, cuts)
@@ -98,7 +98,7 @@ func outcome(t testing.TB, srv *server, stream string, cuts []int) []string {
 func outcomeOn(t testing.TB, conn net.Conn, stream string, cuts []int) []string {
 	t.Helper()
 	defer conn.Close()
-	// The longer the pause, the surer each piece is a read of its own.
+	// A longer pause makes it more likely that each piece is read separately.
 	pause := 200 * time.Microsecond
 	if len(cuts) == 1 {
 		pause = 2 * time.Millisecond
@@ -110,7 +110,7 @@ func outcomeOn(t testing.TB, conn net.Conn, stream string, cuts []int) []string 
 				continue
 			}
 			if _, err := io.WriteString(conn, stream[from:cut]); err != nil {
-				return // it was refused and closed: the answers tell
+				return // rejected and closed, as the answers show
 			}
 			from = cut
 			time.Sleep(pause)
@@ -138,12 +138,12 @@ func outcomeOn(t testing.TB, conn net.Conn, stream string, cuts []int) []string 
 	}
 }
 
-// compare reports where the lanes make different things of a stream: in what they
-// answer, in how the connection ends, and in what is stored.
+// compare reports differences between the servers for a stream: in the answers, in how the
+// connection ends, and in what is stored.
 //
-// What net/http has not read when it refuses a request and closes the connection
-// makes the kernel reset it, and the client may lose the end of the answer: that
-// depends on when the pieces arrive. So a difference must show several times.
+// If net/http rejects a request and closes the connection with unread bytes, the kernel
+// resets it, and the client may lose the end of the answer, depending on when the pieces
+// arrive. So a difference must occur several times.
 func (tw *twin) compare(t testing.TB, stream string, cuts []int) {
 	t.Helper()
 	stream = tw.tokens.Replace(stream)
@@ -198,13 +198,13 @@ func gatedParts() []string {
 	}
 }
 
-// Over TLS the pieces are records.
+// With TLS, the pieces are records.
 //
-// The lanes together make of every stream what net/http alone makes of it: every
-// pair of parts, whole; and random streams, cut at random. (What was seen to fail:
-// the empty line behind a body, when Receive did not skip it.)
+// Both lanes together handle every stream like net/http alone: every pair of parts,
+// unsplit, and random streams, split at random. (Seen to fail for the empty line after a
+// body, when Receive did not skip it.)
 func TestAgainstNetHTTP(t *testing.T) {
-	for seed := range uint64(4) { // streams that are cut off wait for their ends together
+	for seed := range uint64(4) { // truncated streams wait for their timeouts in parallel
 		t.Run(fmt.Sprint("open ", seed), func(t *testing.T) {
 			t.Parallel()
 			testAgainstNetHTTP(t, newTwin(t, false, shortTimeout), parts(), seed)
@@ -260,7 +260,7 @@ func TestEverySplit(t *testing.T) {
 // Every split of two requests into two records, each byte in a record of its own, and all
 // of them sent byte by byte.
 //
-// Seen to fail when decrypt ends a connection on a part of a record.
+// Seen to fail when decrypt closes a connection after a partial record.
 func TestEverySplitOverTLS(t *testing.T) {
 	for name, credentials := range map[string]string{"let in": "$WRITE", "turned away": "$READ"} {
 		t.Run(name, func(t *testing.T) {
@@ -306,9 +306,9 @@ func testEverySplit(t *testing.T, tw *twin, usual string) {
 	tw.compare(t, usual+usual+last, every)
 }
 
-// FuzzLanes changes streams of requests in every way. Those with the name of a
-// token go to servers that want one. (What was seen to fail: the fast lane, when it
-// stored another time than was sent.)
+// FuzzLanes fuzzes streams of requests. Streams with the name of a token are sent to
+// servers that require one. (Seen to fail when the fast lane stored a time other than the
+// one sent.)
 func FuzzLanes(f *testing.F) {
 	for _, part := range parts() {
 		f.Add(part+parts()[0], 30, 60)

@@ -18,7 +18,7 @@ type Options struct {
 	Device  vitals.Name // device of rows that name none; zero: each row must name one
 	ShiftMs int64       // added to every time
 
-	// shifted says that the server cannot tell seconds, because the file's times are shifted.
+	// shifted means that the file's times are shifted, so that the server cannot detect seconds.
 	shifted bool
 }
 

@@ -18,7 +18,7 @@ const (
 
 var laneNames = [numLanes]string{"fast", "full"}
 
-// The versions of TLS that the server speaks.
+// The TLS versions that the server supports.
 const (
 	tlsNone = iota
 	tls12
@@ -67,9 +67,9 @@ type HandshakeFailure uint8
 
 // The failures.
 const (
-	HandshakeRefused     HandshakeFailure = iota // there was no room, or its address had its share
+	HandshakeRefused     HandshakeFailure = iota // no slot was free, or the address had used its share
 	HandshakeTimeout                             // it took too long
-	HandshakeNotTLS                              // the client did not speak TLS
+	HandshakeNotTLS                              // the client did not use TLS
 	HandshakeCertificate                         // the client's certificate is missing or invalid
 	HandshakeEnded                               // the client has ended it, with an alert or without
 	HandshakeProtocol                            // no common version or cipher, or a broken message
