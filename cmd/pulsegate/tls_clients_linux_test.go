@@ -11,9 +11,9 @@ import (
 	"testing"
 )
 
-// tlsClients are clients with other TLS implementations, each a shell script that posts two readings of the
-// device $1 on one connection, with TLS of the version $2, to the address in $ADDR. They print
-// the bodies of both answers.
+// tlsClients are clients with other TLS implementations, each a shell script that posts two
+// readings of the device $1 on one connection, with TLS of the version $2, to the address in
+// $ADDR. They print the bodies of both answers.
 var tlsClients = []struct{ program, script string }{
 	{"openssl", `
 		post() { body="{\"device\":\"$1\",\"time\":$2,\"spo2_pct\":97}"; printf 'POST /v1/readings HTTP/1.1\r\nHost: localhost\r\n%sContent-Length: %d\r\n\r\n%s' "$3" ${#body} "$body"; }

@@ -43,8 +43,8 @@ type guard Job
 func (g *guard) Take() bool { return g.core.cfg.Gate.TakeContradiction(&g.permitted.access, g.began) }
 func (g *guard) Return()    { g.core.cfg.Gate.ReturnContradiction(&g.permitted.access, g.began) }
 
-// refuseContradictions rejects the decoded readings that state another value for a device, time and sign
-// than an earlier reading of the request.
+// refuseContradictions rejects the decoded readings that state another value for a device,
+// time and sign than an earlier reading of the request.
 func (j *Job) refuseContradictions() {
 	readings := j.batch.Readings
 	if !j.orderReadings() {
