@@ -37,6 +37,14 @@ func (g *barrier) before([]*storage.Entry) error {
 func (g *barrier) fill(t *testing.T, core *ingest.Core, srv *server, readings ...int) (wait func()) {
 	t.Helper()
 	var wg sync.WaitGroup
+	t.Cleanup(func() { // also after a failure, before the server closes the connections
+		select {
+		case <-g.release:
+		default:
+			close(g.release)
+		}
+		wg.Wait()
+	})
 	queued := core.Counters().Queued
 	for i, n := range readings {
 		device := fmt.Sprint("fill", queued)
