@@ -136,12 +136,16 @@ func (l *lane) Receive(c *eventloop.Conn, b []byte, ended bool) (taken int) {
 }
 
 // rejectEarly answers a request whose header has arrived and whose body has not, if
-// its client may not send it. The body is then skipped.
+// its client may not send it, or if the queue is full and the body small. The body is then
+// skipped. (unfinished closes the connection if a larger body meets a full queue.)
 func (l *lane) rejectEarly(c *eventloop.Conn, b []byte, r fastparse.Request) bool {
-	if r.Body.End == 0 || l.core.cfg.Gate == nil {
+	if r.Body.End == 0 {
 		return false
 	}
 	_, why := l.core.enter(visitor(c, b, r), l.begin().arrived)
+	if why.kind == 0 && c.Owed() == 0 && r.Body.End-len(b) < l.core.smallBody() && l.core.full() {
+		why.kind = refusedOverloaded
+	}
 	if why.kind == 0 || why.kind == refusedDraining {
 		return false
 	}
