@@ -3,6 +3,7 @@
 package gate_test
 
 import (
+	"math"
 	"net/http"
 	"testing"
 
@@ -21,7 +22,7 @@ func TestAuthorizeAllocates(t *testing.T) {
 		}
 		text := []byte(tt.auth)
 		at := tt.at(f)
-		got := testing.AllocsPerRun(100, func() {
+		visit := func() {
 			access, _, _ := tt.gate.Authorize(gate.CredentialsOf(r), tt.right, at)
 			access.Covers(&device)
 			access.Charge(1, at)
@@ -30,9 +31,14 @@ func TestAuthorizeAllocates(t *testing.T) {
 				tt.gate.ReturnContradiction(&access, at)
 			}
 			tt.gate.Authorize(gate.Credentials{Bytes: text, TLS: tt.tls, Peer: peer{}}, tt.right, at)
-		})
-		if got != 0 {
-			t.Errorf("%s: %v allocations, want 0", tt.name, got)
+		}
+		// The goroutine of the audit log, which has records to write, allocates too.
+		least := math.Inf(1)
+		for range 5 {
+			least = min(least, testing.AllocsPerRun(100, visit))
+		}
+		if least != 0 {
+			t.Errorf("%s: %v allocations, want 0", tt.name, least)
 		}
 	}
 }
