@@ -137,6 +137,16 @@ func (c *sealer) keyUpdate(request bool) []byte {
 	return r
 }
 
+// longKeyUpdate is keyUpdate that requests one, in a record of n bytes.
+func (c *sealer) longKeyUpdate(n int) []byte {
+	const header, tag = 5, 16
+	inner := make([]byte, n-header-tag-1) // the last zero of the padding is record's
+	copy(inner, []byte{24, 0, 0, 1, 1, handshake})
+	r := c.record(0, inner)
+	c.use(c.expand("traffic upd", c.newHash().Size()))
+	return r
+}
+
 // raw sends bytes as they are.
 func (c *sealer) raw(b []byte) {
 	c.t.Helper()

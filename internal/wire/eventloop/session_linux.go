@@ -150,8 +150,7 @@ func (l *Loop) decrypt(c *Conn, b []byte) []byte {
 	case n > 0:
 		s.err = err // after the data
 	case s.failed:
-		l.broken(c)
-		return nil
+		l.broken(c) // sendStaged drops what is staged
 	case err == io.EOF, err == io.ErrUnexpectedEOF:
 		c.ended, c.readable = true, false
 	default:
@@ -196,7 +195,9 @@ func (l *Loop) sendEncrypted(c *Conn, b []byte) {
 // maxStagedBytes bounds the staging buffer that a loop keeps.
 const maxStagedBytes = 256 << 10
 
-// sendStaged sends what was staged for c.
+// sendStaged sends what was staged for c, or drops it if c is closed.
+//
+// Invariant: nothing is staged between two connections. TestTLSResetAfterKeyUpdate checks it.
 func (l *Loop) sendStaged(c *Conn) {
 	staged := l.staged
 	if l.staged = staged[:0]; cap(staged) > maxStagedBytes {

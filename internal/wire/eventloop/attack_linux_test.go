@@ -1,0 +1,89 @@
+package eventloop_test
+
+import (
+	"io"
+	"net"
+	"strings"
+	"testing"
+
+	"github.com/pulsegate/pulsegate/internal/polltest"
+	"github.com/pulsegate/pulsegate/internal/wire/eventloop"
+)
+
+// A gated is an echo that stops its loop at each line "stop", until it may continue.
+type gated struct {
+	*echo
+	stopped, proceed chan struct{}
+}
+
+func newGated() *gated {
+	return &gated{echo: new(echo), stopped: make(chan struct{}), proceed: make(chan struct{})}
+}
+
+func (g *gated) start(loop *eventloop.Loop) eventloop.Handler {
+	g.loop = loop
+	return g
+}
+
+func (g *gated) Receive(c *eventloop.Conn, b []byte, ended bool) int {
+	if strings.HasPrefix(string(b), "stop\n") {
+		g.stopped <- struct{}{}
+		<-g.proceed
+	}
+	return g.echo.Receive(c, b, ended)
+}
+
+// stop returns when the loop has stopped.
+func (g *gated) stop(t *testing.T, conn net.Conn) {
+	t.Helper()
+	if _, err := io.WriteString(conn, "stop\n"); err != nil {
+		t.Fatal(err)
+	}
+	<-g.stopped
+}
+
+// The answer to a key update is dropped if reading fails after it: it must not be sent on the
+// connection that the loop serves next.
+//
+// Seen to fail when a read that fails leaves what is staged.
+func TestTLSResetAfterKeyUpdate(t *testing.T) {
+	g := newGated()
+	s, memory := startTLS(t, eventloop.Config{Handler: g.start})
+	first, second := dialTLS(t, s, nil), dialTLS(t, s, nil)
+	c := sealed(t, s)
+	large := strings.Repeat("x", 16_000) + "\n"
+	for range 3 {
+		c.raw(c.record(appData, []byte(large)))
+		c.want(large)
+	}
+	polltest.Until(t, "only the buffer of large records is reserved", func() bool { return 1<<20-memory.left.Load() < 64<<10 })
+	// crypto/tls reads again, and meets the reset, if its buffer was filled.
+	var updates []byte
+	for size := int(1<<20 - memory.left.Load()); size > 0; {
+		n := size
+		if n > 16_000 {
+			n = min(16_000, size-100)
+		}
+		updates = append(updates, c.longKeyUpdate(n)...)
+		size -= n
+	}
+	g.stop(t, first)
+	// Both of these are ready in the next turn, in this order.
+	if _, err := io.WriteString(second, "stop\n"); err != nil {
+		t.Fatal(err)
+	}
+	c.raw(updates[:1])
+	g.proceed <- struct{}{}
+	<-g.stopped
+	c.raw(updates[1:])
+	c.reset()
+	g.proceed <- struct{}{}
+	for _, conn := range []net.Conn{first, second} {
+		if got := readLine(t, conn); got != "stop" {
+			t.Errorf("got %q, want stop", got)
+		}
+		if got := ask(t, conn, "hello"); got != "hello" {
+			t.Errorf("got %q, want hello", got)
+		}
+	}
+}
