@@ -1,6 +1,7 @@
 package eventloop_test
 
 import (
+	"crypto/tls"
 	"io"
 	"net"
 	"strings"
@@ -14,6 +15,7 @@ import (
 type gated struct {
 	*echo
 	stopped, proceed chan struct{}
+	resumed          func(*eventloop.Conn) // nil: the line is answered
 }
 
 func newGated() *gated {
@@ -29,6 +31,10 @@ func (g *gated) Receive(c *eventloop.Conn, b []byte, ended bool) int {
 	if strings.HasPrefix(string(b), "stop\n") {
 		g.stopped <- struct{}{}
 		<-g.proceed
+		if g.resumed != nil {
+			g.resumed(c)
+			return len(b)
+		}
 	}
 	return g.echo.Receive(c, b, ended)
 }
@@ -85,5 +91,33 @@ func TestTLSResetAfterKeyUpdate(t *testing.T) {
 		if got := ask(t, conn, "hello"); got != "hello" {
 			t.Errorf("got %q, want hello", got)
 		}
+	}
+}
+
+// A connection keeps the certificate of its client when it breaks: messages that were read
+// before are authorized by it.
+//
+// Seen to fail when the state of TLS ends with the descriptor.
+func TestTLSCertificateOutlivesDescriptor(t *testing.T) {
+	g := newGated()
+	named := make(chan [2]bool, 1)
+	g.resumed = func(c *eventloop.Conn) {
+		before := c.TLS() != nil
+		for !c.Gone() {
+			c.Owe()
+			c.Send([]byte("answer\n"), 1)
+		}
+		named <- [2]bool{before, c.TLS() != nil}
+	}
+	s, _ := startTLS(t, eventloop.Config{Handler: g.start})
+	conn := dialTLS(t, s, &tls.Config{Certificates: certificate().Certificates})
+	g.stop(t, conn)
+	if err := conn.NetConn().(*tap).Conn.(*net.TCPConn).SetLinger(0); err != nil {
+		t.Fatal(err)
+	}
+	conn.NetConn().Close()
+	g.proceed <- struct{}{}
+	if got, want := <-named, [2]bool{true, true}; got != want {
+		t.Errorf("the client has a certificate before and after its connection breaks: %v, want %v", got, want)
 	}
 }

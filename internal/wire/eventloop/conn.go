@@ -37,8 +37,12 @@ type Conn struct {
 
 	place share.Place // see Config.Conns
 
-	session    *session // nil: no TLS, or closed
-	tlsVersion uint16   // 0: no TLS
+	session *session // nil: no TLS, or closed
+
+	// Of the session. They outlive it: messages that were read before the connection is
+	// closed are authorized by them.
+	tlsState   *tls.ConnectionState // nil: the client has shown no certificate
+	tlsVersion uint16               // 0: no TLS
 
 	goal      goal
 	fresh     bool // no input yet
@@ -84,12 +88,7 @@ func (c *Conn) Guest() bool { return c.place.Guest }
 
 // TLS returns the state of the connection's TLS if the client has shown a certificate,
 // otherwise nil. It must not be modified.
-func (c *Conn) TLS() *tls.ConnectionState {
-	if c.session == nil {
-		return nil
-	}
-	return c.session.state
-}
+func (c *Conn) TLS() *tls.ConnectionState { return c.tlsState }
 
 // TLSVersion returns the version of the connection's TLS, such as tls.VersionTLS13, or 0.
 func (c *Conn) TLSVersion() uint16 { return c.tlsVersion }

@@ -155,5 +155,6 @@ var certificate = sync.OnceValue(func() *tls.Config {
 	defer s.Close()
 	cfg := s.TLS.Clone()
 	cfg.NextProtos = []string{"h2", "http/1.1"}
+	cfg.ClientAuth = tls.RequestClientCert
 	return cfg
 })

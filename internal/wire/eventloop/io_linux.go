@@ -37,7 +37,7 @@ func (l *Loop) add(a arrival) {
 	}
 	l.setDeadline(c, l.now+within)
 	if a.session != nil {
-		a.session.conn, c.tlsVersion = c, a.session.version
+		a.session.conn, c.tlsState, c.tlsVersion = c, a.session.state, a.session.version
 	}
 	if l.draining || a.session != nil {
 		c.readable = true // it may have brought a request, with TLS in its handshake
