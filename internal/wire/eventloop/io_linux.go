@@ -24,6 +24,9 @@ func (l *Loop) add(a arrival) {
 		l.generations = append(l.generations, 0)
 	}
 	c := &Conn{loop: l, fd: fd, slot: slot, place: a.place, session: a.session, fresh: true, armed: never}
+	if a.session != nil {
+		a.session.conn, c.tlsState, c.tlsVersion = c, a.session.state, a.session.version
+	}
 	l.conns[slot] = c
 	l.live++
 	const events = unix.EPOLLIN | unix.EPOLLOUT | unix.EPOLLRDHUP | unix.EPOLLET
@@ -36,9 +39,6 @@ func (l *Loop) add(a arrival) {
 		within = min(within, l.server.crowdedTicks)
 	}
 	l.setDeadline(c, l.now+within)
-	if a.session != nil {
-		a.session.conn, c.tlsState, c.tlsVersion = c, a.session.state, a.session.version
-	}
 	if l.draining || a.session != nil {
 		c.readable = true // it may have brought a request, with TLS in its handshake
 		l.enlist(c)
