@@ -58,6 +58,7 @@ type Conn struct {
 
 	within   int64 // ticks for the unfinished message, from began on
 	expect   int64 // tick by which the handler expects input; 0: none
+	idleEnd  int64 // tick by which the next message must begin; 0: not determined
 	began    int64 // tick when the unfinished message began
 	deadline int64 // tick when the connection is closed, or never
 	armed    int64 // tick of its timer, or never; at most deadline

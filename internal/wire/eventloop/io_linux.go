@@ -110,7 +110,7 @@ func (l *Loop) receive(c *Conn, b []byte) []byte {
 // offerBytes offers b and returns how many bytes were taken.
 func (l *Loop) offerBytes(c *Conn, b []byte) (taken int) {
 	c.fresh = false
-	c.need = 0
+	c.need, c.idleEnd = 0, 0
 	l.received = true
 	taken = l.handler.Receive(c, b, c.ended)
 	if c.need == 0 {
@@ -156,6 +156,7 @@ func (l *Loop) keep(c *Conn, rest []byte) {
 // does not retain b.
 func (c *Conn) Send(b []byte, answers int) {
 	c.owed -= answers
+	c.idleEnd = 0
 	if c.owed < 0 {
 		panic("eventloop: more answers than were owed")
 	}

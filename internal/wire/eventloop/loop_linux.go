@@ -399,7 +399,10 @@ func (l *Loop) schedule(c *Conn) {
 	case c.expect > 0:
 		l.setDeadline(c, c.expect)
 	default:
-		l.setDeadline(c, l.now+l.server.idleTicks)
+		if c.idleEnd == 0 { // since the last message or answer; parts of a TLS record are neither
+			c.idleEnd = l.now + l.server.idleTicks
+		}
+		l.setDeadline(c, c.idleEnd)
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/pulsegate/pulsegate/internal/polltest"
 	"github.com/pulsegate/pulsegate/internal/wire/eventloop"
@@ -186,3 +187,30 @@ type fileConn struct {
 func (c fileConn) SyscallConn() (syscall.RawConn, error) { return c.file.SyscallConn() }
 
 func (c fileConn) Close() error { return errors.Join(c.Conn.Close(), c.file.Close()) }
+
+// Bytes that do not become a message do not keep a connection: the time between two messages
+// ends however many parts of a record come.
+//
+// Seen to fail when every read begins that time again.
+func TestTLSIdleWithoutData(t *testing.T) {
+	s, _ := startTLS(t, eventloop.Config{IdleTimeout: 200 * time.Millisecond, LingerTimeout: 50 * time.Millisecond})
+	c := sealed(t, s)
+	c.raw(c.record(appData, []byte("hello\n")))
+	c.want("hello\n")
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		c.wantClosed()
+	}()
+	drip := time.NewTicker(20 * time.Millisecond)
+	defer drip.Stop()
+	for _, b := range c.record(appData, make([]byte, 500)) {
+		c.rawMayFail([]byte{b})
+		select {
+		case <-ended:
+			return
+		case <-drip.C:
+		}
+	}
+	t.Error("the connection stays open")
+}
