@@ -156,7 +156,7 @@ func (l *Loop) decrypt(c *Conn, b []byte) []byte {
 	default:
 		// The peer has broken the protocol, and an alert is staged. Nothing that it has
 		// begun is answered.
-		c.readable = false
+		c.readable, c.fresh = false, false // it may have sent more: see linger
 		l.buffers.put(c.place.Holder, c.in)
 		c.in = nil
 		c.goal = end

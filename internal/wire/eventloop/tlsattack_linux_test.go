@@ -214,3 +214,19 @@ func TestTLSIdleWithoutData(t *testing.T) {
 	}
 	t.Error("the connection stays open")
 }
+
+// An alert about the first record is not overtaken by a reset, although there is more input
+// than was read.
+//
+// Seen to fail when a connection without data is closed at once.
+func TestTLSAlertBeforeData(t *testing.T) {
+	s, _ := startTLS(t, eventloop.Config{LingerTimeout: 100 * time.Millisecond})
+	c := sealed(t, s)
+	forged := c.record(appData, make([]byte, 1000))
+	forged[len(forged)-1] ^= 1
+	c.raw(append(forged, make([]byte, 200_000)...))
+	c.wantEnd("bad record MAC")
+	if n, err := io.Copy(io.Discard, c.tcp); err != nil {
+		t.Errorf("after the alert, %d bytes and %v", n, err)
+	}
+}
