@@ -25,9 +25,9 @@ type Conn struct {
 	// User is for the handler. It is 0 for a new connection.
 	User uint32
 
-	loop *Loop
-	fd   int   // -1: closed or moved
 	slot int32 // in the loop's table
+	loop *Loop
+	fd   int // -1: closed or moved
 
 	in   []byte // unfinished input; nil: none
 	out  []byte // unsent output; nil: none
