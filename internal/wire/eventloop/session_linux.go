@@ -33,7 +33,7 @@ import (
 //   - One turn decrypts at most maxRecordsPerTurn records with data, and stops at the
 //     first record that has made crypto/tls write.
 //   - What crypto/tls keeps for input beyond freeInputBytes is reserved in Memory: its
-//     largest record, and what has come of a handshake message, which it bounds.
+//     largest record, and what has come of handshake messages, which it bounds.
 //
 // TestCryptoTLS checks what is assumed of crypto/tls, for the Go version in use.
 //
@@ -50,7 +50,7 @@ type session struct {
 	drained bool  // the kernel had no more
 	failed  bool  // the socket has failed
 	err     error // of the last read, for the next turn; nil: none
-	silent  int   // bytes that were read since there was data
+	silent  int   // bytes that were read since there was data, from the handshake on
 	input   int   // bytes that crypto/tls may keep for input, at most
 	held    int   // bytes of Memory that are reserved for them
 }
@@ -60,6 +60,7 @@ type session struct {
 type exchanger interface {
 	net.Conn
 	Place() share.Place
+	HandshakeBytes() int
 	Exchange(net.Conn) (old net.Conn)
 }
 
@@ -79,7 +80,7 @@ const (
 // newSession takes the socket from below conn. It returns the socket's descriptor. After
 // an error conn is as it was.
 func newSession(conn *tls.Conn, below exchanger) (s *session, fd int, err error) {
-	s = &session{tls: conn, below: below}
+	s = &session{tls: conn, below: below, silent: below.HandshakeBytes()}
 	state := conn.ConnectionState()
 	s.version = state.Version
 	if len(state.PeerCertificates) > 0 {

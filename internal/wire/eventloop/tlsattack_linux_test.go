@@ -230,3 +230,29 @@ func TestTLSAlertBeforeData(t *testing.T) {
 		t.Errorf("after the alert, %d bytes and %v", n, err)
 	}
 }
+
+// What crypto/tls keeps of a large handshake is reserved too.
+//
+// Seen to fail when only what comes after the handshake is counted.
+func TestTLSHandshakeMemory(t *testing.T) {
+	s, memory := startTLS(t, eventloop.Config{})
+	protocols := []string{"http/1.1"}
+	for range 200 {
+		protocols = append(protocols, strings.Repeat("x", 250))
+	}
+	conn := dialTLS(t, s, &tls.Config{NextProtos: protocols})
+	if got := ask(t, conn, "hello"); got != "hello" {
+		t.Fatalf("got %q, want hello", got)
+	}
+	if held := 1<<20 - memory.left.Load(); held < 50_000 {
+		t.Errorf("%d bytes are reserved, want at least 50,000", held)
+	}
+	small := dialTLS(t, s, nil)
+	before := memory.left.Load()
+	if got := ask(t, small, "hello"); got != "hello" {
+		t.Fatalf("got %q, want hello", got)
+	}
+	if now := memory.left.Load(); now != before {
+		t.Errorf("%d bytes are reserved for a connection with a small handshake", before-now)
+	}
+}

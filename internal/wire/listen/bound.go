@@ -97,6 +97,8 @@ type bounded struct {
 	place  share.Place
 	leave  func() // releases the place; nil: it has none
 	closed atomic.Bool
+
+	handshakeBytes int // that the peer has sent in its handshake
 }
 
 // Guest reports whether the connection was accepted beyond the bound: it should end with
@@ -105,6 +107,10 @@ func (c *bounded) Guest() bool { return c.place.Guest }
 
 // Place returns the connection's place.
 func (c *bounded) Place() share.Place { return c.place }
+
+// HandshakeBytes returns how much the peer has sent in its TLS handshake. crypto/tls keeps
+// buffers of about that size.
+func (c *bounded) HandshakeBytes() int { return c.handshakeBytes }
 
 // Exchange replaces the connection that c reads from and writes to, and returns the old
 // one. No other method may be running.

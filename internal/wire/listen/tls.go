@@ -58,7 +58,7 @@ type accepted struct {
 // place of conns for each that has succeeded. So a peer that stalls its handshake takes
 // only a slot, for a short time. TLS takes ownership of l and conns. Accept returns a
 // *tls.Conn, which an http.Server needs for HTTP/2. The connection below it has the methods
-// Place and Exchange, with which an event loop takes over the socket.
+// Place, HandshakeBytes and Exchange, with which an event loop takes over the socket.
 func TLS(l net.Listener, conns *share.Conns, cfg Handshakes) net.Listener {
 	s := &secured{
 		Listener: l, cfg: cfg, conns: conns,
@@ -135,7 +135,8 @@ func (s *secured) deliver(a accepted) bool {
 
 // handshake returns a connection with a place, or nil.
 func (s *secured) handshake(c net.Conn) net.Conn {
-	inner := &bounded{Conn: &computing{c, s.turns}}
+	computing := &computing{Conn: c, turns: s.turns}
+	inner := &bounded{Conn: computing}
 	conn := tls.Server(inner, s.cfg.Config)
 	ctx, cancel := context.WithTimeout(s.ctx, s.cfg.Timeout)
 	defer cancel()
@@ -147,6 +148,7 @@ func (s *secured) handshake(c net.Conn) net.Conn {
 		return nil
 	}
 	inner.Exchange(c)
+	inner.handshakeBytes = computing.received
 	if s.cfg.Done != nil {
 		s.cfg.Done(conn.ConnectionState())
 	}
@@ -168,13 +170,15 @@ func (s *secured) handshake(c net.Conn) net.Conn {
 // for a processor: one processor is left to them, where there are several.
 type computing struct {
 	net.Conn
-	turns chan struct{}
+	turns    chan struct{}
+	received int // bytes
 }
 
 func (c *computing) Read(p []byte) (int, error) {
 	<-c.turns
 	n, err := c.Conn.Read(p)
 	c.turns <- struct{}{}
+	c.received += n
 	return n, err
 }
 
