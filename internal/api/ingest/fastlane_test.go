@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -594,5 +595,32 @@ func TestLaneReleasesMemory(t *testing.T) {
 	wait()
 	if n := core.Counters().BodyBytes; n != 0 {
 		t.Errorf("%d bytes are reserved after the last answer, want 0", n)
+	}
+}
+
+// A request that an attacker cuts short, by ending the stream below TLS, is not stored,
+// wherever it is cut.
+func TestCutShort(t *testing.T) { eachFast(t, testCutShort) }
+
+func testCutShort(t *testing.T, secure bool) {
+	var stored atomic.Int64
+	srv := fast(t, ingest.Config{}, ingest.FastLaneConfig{TLS: secure}, func(e []*storage.Entry) error {
+		stored.Add(int64(len(e)))
+		return nil
+	})
+	whole := request(reading("d", 1))
+	for cut := 1; cut < len(whole); cut += 7 {
+		conn := dial(t, srv)
+		send(t, conn, whole[:cut])
+		if err := conn.TCPConn.CloseWrite(); err != nil { // without close_notify
+			t.Fatal(err)
+		}
+		if text, _ := io.ReadAll(conn); strings.Contains(string(text), "stored") {
+			t.Fatalf("after %d bytes: %q", cut, text)
+		}
+		conn.Close()
+	}
+	if n := stored.Load(); n != 0 {
+		t.Errorf("%d readings are stored of requests that were cut short", n)
 	}
 }
