@@ -81,6 +81,8 @@ const (
 // an error conn is as it was.
 func newSession(conn *tls.Conn, below exchanger) (s *session, fd int, err error) {
 	s = &session{tls: conn, below: below, silent: below.HandshakeBytes()}
+	// Read may not be called before the first data, which may have come with the handshake.
+	s.input = min(s.silent, maxHandBytes)
 	state := conn.ConnectionState()
 	s.version = state.Version
 	if len(state.PeerCertificates) > 0 {
