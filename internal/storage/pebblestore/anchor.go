@@ -52,7 +52,10 @@ func openAnchor(path string) (*anchor, error) {
 	return &anchor{path: path, dir: dir, self: self}, nil
 }
 
-func (a *anchor) Close() error { return a.dir.Close() }
+func (a *anchor) Close() error {
+	a.unlockDirectory()
+	return a.dir.Close()
+}
 
 // acquireLock locks the directory. LOCK must be locked already.
 func (a *anchor) acquireLock() (err error) {

@@ -17,5 +17,11 @@ func (a *anchor) lockDirectory() error {
 	return nil
 }
 
+// unlockDirectory releases the lock of the directory. Closing the descriptor would release it
+// only when no child process has a copy, and a child has one between fork and exec.
+func (a *anchor) unlockDirectory() {
+	_ = unix.Flock(int(a.dir.Fd()), unix.LOCK_UN) // the descriptor is closed next
+}
+
 // descriptorPath returns a path to the directory that does not depend on its name.
 func (a *anchor) descriptorPath() string { return fmt.Sprintf("/proc/self/fd/%d", a.dir.Fd()) }

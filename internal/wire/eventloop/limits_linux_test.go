@@ -223,6 +223,9 @@ func testIdleConnections(t *testing.T, addr string, secure func(net.Conn) net.Co
 	}
 	figure := func(conn net.Conn, command string) int {
 		t.Helper()
+		if err := conn.SetDeadline(time.Now().Add(polltest.Patience)); err != nil { // opening the others takes long
+			t.Fatal(err)
+		}
 		v, err := strconv.Atoi(ask(t, conn, command))
 		if err != nil {
 			t.Fatal(err)
