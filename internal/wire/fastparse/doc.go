@@ -3,21 +3,21 @@
 //
 // # Promise
 //
-// What [Recognise] accepts, net/http parses to the same method, target, framing
-// and body, and serves on a connection that stays open or closes as
-// [Request.Close] says. So a server may answer accepted requests without a
-// general HTTP implementation, and may give every other connection to one.
-// TestAgainstNetHTTP and FuzzRecognise hold Recognise to it.
+// When [Recognise] accepts a request, net/http parses it to the same method, target,
+// framing and body, and closes the connection after it exactly if [Request.Close] is
+// set. A server may therefore answer accepted requests without a general HTTP
+// implementation, and hand every other connection to one. TestAgainstNetHTTP and
+// FuzzRecognise compare Recognise with net/http.
 //
 // The converse does not hold: many valid requests are not accepted. In doubt the verdict
-// is [Other], because requests are smuggled in what two parsers read differently (RFC
+// is [Other], because request smuggling exploits what two parsers read differently (RFC
 // 9112, section 11.2).
 //
 // # The shape
 //
 //	POST /v1/readings HTTP/1.1 CRLF
 //	Host: a name, an address, a port     once
-//	Content-Length: digits               once, 1 to 65536, no zero in front
+//	Content-Length: digits               once, 1 to 65536, no leading zero
 //	Connection: keep-alive | close       at most once
 //	Content-Type, User-Agent, Accept, Accept-Encoding, Authorization,
 //	Traceparent, Tracestate              at most once each, any text
@@ -29,5 +29,5 @@
 //
 // # Not here
 //
-// No I/O, no state between calls, no check of the body.
+// Recognise does no I/O, keeps no state between calls, and does not check the body.
 package fastparse

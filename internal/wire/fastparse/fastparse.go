@@ -12,14 +12,13 @@ type Verdict uint8
 
 // The verdicts.
 const (
-	// More: every byte fits so far, and the request is not complete.
+	// More: every byte so far has the shape, but the request is not complete.
 	More Verdict = iota
 
 	// Accept: the request is complete.
 	Accept
 
-	// Other: the bytes do not begin with the shape, whatever follows. This verdict
-	// does not change when more bytes arrive.
+	// Other: the bytes do not have the shape. More bytes do not change this verdict.
 	Other
 )
 
@@ -40,41 +39,41 @@ func (v Verdict) String() string {
 // zero Span means that something is absent.
 type Span struct{ Start, End int }
 
-// Of returns the bytes of the span in b, which Recognise was given.
+// Of returns the bytes of the span in b, the argument of Recognise.
 func (s Span) Of(b []byte) []byte { return b[s.Start:s.End] }
 
-// A Request holds the positions of the parts of a request.
+// A Request holds the positions of a request's parts.
 type Request struct {
 	// Body is set once the header is complete, even with More.
 	Body Span
 
-	// Host is the value of that field. The caller decides whether it is its own.
+	// Host is the value of that field. The caller decides whether it serves that host.
 	Host Span
 
 	// Authorization is the value of that field. The caller checks it.
 	Authorization Span
 
-	// Traceparent is the value of that field, of W3C Trace Context. The caller decides
-	// whether it matters.
+	// Traceparent is the value of that field (W3C Trace Context). Recognise does not
+	// validate it.
 	Traceparent Span
 
-	// Close says that the client asks for the connection to be closed.
+	// Close reports whether the client wants the connection closed after the answer.
 	Close bool
 
-	// Need is, with More, a number of bytes of which Recognise needs at least
-	// as many: to call it with fewer is a waste.
+	// Need is, with More, the least number of bytes that can change the verdict.
+	// Do not call Recognise again with fewer.
 	Need int
 }
 
-// Target is the only one that is accepted.
+// Target is the only request target that is accepted.
 const Target = "/v1/readings"
 
-// requestLine is the only one that is accepted.
+// requestLine is the only request line that is accepted.
 const requestLine = "POST " + Target + " HTTP/1.1\r\n"
 
-// Recognise tells whether b begins with a request of the shape. It looks at no
-// byte behind the request, so that b may hold others that were sent after it. It
-// does not allocate and retains nothing.
+// Recognise reports whether b begins with a request of the shape. It reads no byte
+// after that request, so b may hold pipelined requests. It does not allocate and
+// retains nothing.
 //
 // Invariant: the verdict over a prefix of a stream is More until it becomes
 // Accept or Other, and then stays, with the same Request. TestPrefixes checks it.
@@ -132,10 +131,11 @@ func Recognise(b []byte) (Request, Verdict) {
 	}
 }
 
-// unfinished drops what is told of complete headers only.
+// unfinished drops the fields that are valid only once the header is complete.
 func (r Request) unfinished() Request { return Request{Need: r.Need} }
 
-// withBody ends a header of start bytes. have is the number of bytes there are.
+// withBody completes a request whose header has start bytes. have is the number of
+// bytes received.
 func (r Request) withBody(start, length, have int) (Request, Verdict) {
 	r.Body = Span{start, start + length}
 	if have < r.Body.End {
@@ -145,16 +145,16 @@ func (r Request) withBody(start, length, have int) (Request, Verdict) {
 	return r, Accept
 }
 
-// SkipBlank returns how many bytes to drop in front of a request that follows
-// another one. net/http forgives clients that send an empty line or two behind
-// the body of a POST: of the next four bytes it drops the leading CRs and LFs
-// (RFC 9112, section 2.2, allows it). ok is false when b is too short to tell;
-// eof says that nothing more will come.
+// SkipBlank returns how many bytes to drop before a request that follows another
+// one. net/http tolerates an empty line or two after the body of a POST: it drops
+// the leading CRs and LFs among the next four bytes (RFC 9112, section 2.2, allows
+// it). ok is false when b is too short to decide; eof means that the stream ends
+// after b.
 func SkipBlank(b []byte, eof bool) (n int, ok bool) {
 	for n < min(len(b), 4) && (b[n] == '\r' || b[n] == '\n') {
 		n++
 	}
-	// net/http waits for four bytes whatever they are. It makes no difference
-	// unless all there are so far are to be dropped.
+	// net/http always waits for four bytes. That matters only if every byte
+	// received so far is to be dropped.
 	return n, eof || n < len(b) || n == 4 || len(b) == 0
 }

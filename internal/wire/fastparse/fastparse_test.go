@@ -14,13 +14,13 @@ import (
 
 const line = "POST /v1/readings HTTP/1.1\r\n"
 
-// usual is the request of a usual client, with a body of n bytes.
+// usual returns a typical client's request with a body of n bytes.
 func usual(n int) string {
 	return line + "Host: example.org:8080\r\nUser-Agent: gateway/1.0 (x; y)\r\nContent-Length: " + fmt.Sprint(n) +
 		"\r\nContent-Type: application/json\r\nAccept-Encoding: gzip\r\n\r\n" + strings.Repeat("b", n)
 }
 
-// check holds what Recognise says of b to net/http, and to its own promises.
+// check compares the result of Recognise for b with net/http and with its documentation.
 func check(t *testing.T, b []byte) fastparse.Verdict {
 	t.Helper()
 	r, verdict := fastparse.Recognise(b)
@@ -31,7 +31,7 @@ func check(t *testing.T, b []byte) fastparse.Verdict {
 		}
 	case fastparse.Other:
 		if r != (fastparse.Request{}) {
-			t.Errorf("%q: other, with %+v", b, r)
+			t.Errorf("%q: verdict other with request %+v", b, r)
 		}
 	case fastparse.Accept:
 		agree(t, b, r)
@@ -47,12 +47,12 @@ func agree(t *testing.T, b []byte, r fastparse.Request) {
 	in := bufio.NewReaderSize(bytes.NewReader(b), len(b)+16)
 	req, err := http.ReadRequest(in)
 	if err != nil {
-		t.Errorf("%q: accepted, and net/http says %v", b, err)
+		t.Errorf("%q: accepted, but net/http returns %v", b, err)
 		return
 	}
 	body, err := io.ReadAll(req.Body)
 	if err != nil {
-		t.Errorf("%q: accepted, and net/http reads the body with %v", b, err)
+		t.Errorf("%q: accepted, but net/http returns %v for the body", b, err)
 	}
 	rest, _ := io.ReadAll(in)
 	switch {
@@ -97,7 +97,7 @@ func TestAccepted(t *testing.T) {
 		{"curl", line + "Host: localhost:8080\r\nUser-Agent: curl/7.88.1\r\nAccept: */*\r\nContent-Type: application/x-www-form-urlencoded\r\nContent-Length: 2\r\n\r\n{}"},
 		{"largest body", usual(fastparse.MaxBodyBytes)},
 		{"binary body", line + "Host: x\r\nContent-Length: 4\r\n\r\n\x00\r\n\xff"},
-		{"another behind", usual(3) + usual(4)},
+		{"another after it", usual(3) + usual(4)},
 		{"largest header", line + "Host: x\r\nContent-Length: 1\r\nAccept: " +
 			strings.Repeat("a", fastparse.MaxHeaderBytes-len(line)-len("Host: x\r\nContent-Length: 1\r\nAccept: \r\n\r\n")) + "\r\n\r\nb"},
 	} {
@@ -107,8 +107,8 @@ func TestAccepted(t *testing.T) {
 	}
 }
 
-// Everything that two parsers might read in two ways, and everything that this
-// package has no opinion about.
+// Recognise leaves to net/http all that two parsers might read differently, and all
+// that this package does not support.
 func TestOther(t *testing.T) {
 	with := func(fields string) string { return line + "Host: x\r\n" + fields + "\r\n\r\nbbbbbbbb" }
 	long := func(n int) string { return "Content-Length: 1\r\nAccept: " + strings.Repeat("a", n) }
@@ -120,19 +120,19 @@ func TestOther(t *testing.T) {
 		{"plus", with("Content-Length: +1")},
 		{"minus", with("Content-Length: -1")},
 		{"hexadecimal", with("Content-Length: 0x1")},
-		{"zero in front", with("Content-Length: 01")},
+		{"leading zero", with("Content-Length: 01")},
 		{"zero", with("Content-Length: 0")},
 		{"fraction", with("Content-Length: 1.0")},
 		{"underscore", with("Content-Length: 1_0")},
 		{"empty length", with("Content-Length: ")},
 		{"length without value", with("Content-Length:")},
 		{"spaces before the length", with("Content-Length:  1")},
-		{"space behind the length", with("Content-Length: 1 ")},
+		{"space after the length", with("Content-Length: 1 ")},
 		{"tab before the length", with("Content-Length:\t1")},
-		{"tab behind the length", with("Content-Length: 1\t")},
+		{"tab after the length", with("Content-Length: 1\t")},
 		{"space in the length", with("Content-Length: 1 1")},
 		{"vertical tab", with("Content-Length: \v1")},
-		{"NUL behind the length", with("Content-Length: 1\x00")},
+		{"NUL after the length", with("Content-Length: 1\x00")},
 		{"no length", with("Accept: */*")},
 		{"length beyond the limit", with("Content-Length: 65537")},
 		{"length beyond 64 bits", with("Content-Length: 18446744073709551617")},
@@ -144,19 +144,19 @@ func TestOther(t *testing.T) {
 		{"identity", with("Content-Length: 1\r\nTransfer-Encoding: identity")},
 		{"chunked, space before the colon", with("Content-Length: 1\r\nTransfer-Encoding : chunked")},
 		{"chunked, tab before the colon", with("Content-Length: 1\r\nTransfer-Encoding\t: chunked")},
-		{"chunked, space in front", with("Content-Length: 1\r\n Transfer-Encoding: chunked")},
-		{"chunked, tab in front", with("Content-Length: 1\r\n\tTransfer-Encoding: chunked")},
+		{"chunked, leading space", with("Content-Length: 1\r\n Transfer-Encoding: chunked")},
+		{"chunked, leading tab", with("Content-Length: 1\r\n\tTransfer-Encoding: chunked")},
 		{"chunked, underscore", with("Content-Length: 1\r\nTransfer_Encoding: chunked")},
 		{"chunked, NUL", with("Content-Length: 1\r\nTransfer-Encoding\x00: chunked")},
-		{"chunked behind a bare LF", with("Content-Length: 1\nTransfer-Encoding: chunked")},
-		{"chunked behind a bare CR", with("Content-Length: 1\rTransfer-Encoding: chunked")},
-		{"chunked in a value behind a bare LF", with("Content-Length: 1\r\nAccept: a\nTransfer-Encoding: chunked")},
-		{"chunked in a value behind a bare CR", with("Content-Length: 1\r\nAccept: a\rTransfer-Encoding: chunked")},
+		{"chunked after a bare LF", with("Content-Length: 1\nTransfer-Encoding: chunked")},
+		{"chunked after a bare CR", with("Content-Length: 1\rTransfer-Encoding: chunked")},
+		{"chunked in a value after a bare LF", with("Content-Length: 1\r\nAccept: a\nTransfer-Encoding: chunked")},
+		{"chunked in a value after a bare CR", with("Content-Length: 1\r\nAccept: a\rTransfer-Encoding: chunked")},
 		{"vertical tab before chunked", with("Content-Length: 1\r\nTransfer-Encoding:\vchunked")},
 
 		{"obs-fold", with("Content-Length: 1\r\nAccept: a\r\n b")},
 		{"obs-fold with a tab", with("Content-Length: 1\r\nAccept: a\r\n\tb")},
-		{"obs-fold in front", line + " Host: x\r\nContent-Length: 1\r\n\r\nb"},
+		{"obs-fold before the first field", line + " Host: x\r\nContent-Length: 1\r\n\r\nb"},
 		{"space before the colon", with("Content-Length : 1")},
 		{"no colon", with("Content-Length 1")},
 		{"no name", with("Content-Length: 1\r\n: x")},
@@ -192,14 +192,14 @@ func TestOther(t *testing.T) {
 		{"escaped", "POST /v1/re%61dings HTTP/1.1\r\n"},
 		{"absolute target", "POST http://x/v1/readings HTTP/1.1\r\n"},
 		{"two spaces", "POST  /v1/readings HTTP/1.1\r\n"},
-		{"space behind", "POST /v1/readings HTTP/1.1 \r\n"},
+		{"trailing space", "POST /v1/readings HTTP/1.1 \r\n"},
 		{"HTTP/1.0", "POST /v1/readings HTTP/1.0\r\n"},
 		{"HTTP/1.2", "POST /v1/readings HTTP/1.2\r\n"},
 		{"HTTP/2", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"},
 		{"TLS", "\x16\x03\x01\x02\x00"},
 		{"bare LF", "POST /v1/readings HTTP/1.1\n"},
 		{"bare CR", "POST /v1/readings HTTP/1.1\rH"},
-		{"empty line in front", "\r\n" + usual(1)},
+		{"leading empty line", "\r\n" + usual(1)},
 		{"bare LF at the end", line + "Host: x\r\nContent-Length: 1\r\n\nb"},
 		{"bare CR at the end", line + "Host: x\r\nContent-Length: 1\r\n\rb"},
 		{"header beyond the limit", with(long(fastparse.MaxHeaderBytes))},
@@ -212,7 +212,7 @@ func TestOther(t *testing.T) {
 	}
 }
 
-// Over the prefixes of a stream the verdict changes once.
+// The verdict changes once over the prefixes of a stream.
 func TestPrefixes(t *testing.T) {
 	for _, in := range []string{
 		usual(17) + usual(3),
@@ -227,10 +227,10 @@ func TestPrefixes(t *testing.T) {
 			r, v := fastparse.Recognise([]byte(in[:n]))
 			switch {
 			case v == fastparse.More && decided:
-				t.Fatalf("%q: more, after a verdict", in[:n])
+				t.Fatalf("%q: verdict more after a final verdict", in[:n])
 			case v == fastparse.More:
 				if n > 0 && r.Need < need {
-					t.Errorf("%q: needs %d bytes, and %d before", in[:n], r.Need, need)
+					t.Errorf("%q: needs %d bytes, but a shorter prefix needed %d", in[:n], r.Need, need)
 				}
 				need = r.Need
 			default:
@@ -238,18 +238,18 @@ func TestPrefixes(t *testing.T) {
 					t.Errorf("%q: accepted with %d bytes, although it needed %d", in[:n], n, need)
 				}
 				if decided = true; v != final || r != whole {
-					t.Fatalf("%q: %v %+v, but in the end %v %+v", in[:n], v, r, final, whole)
+					t.Fatalf("%q: %v %+v, but the whole stream has %v %+v", in[:n], v, r, final, whole)
 				}
 			}
 		}
 	}
 }
 
-// alphabet holds the bytes that decide where something ends or begins.
+// alphabet holds the bytes that delimit the parts of a header.
 const alphabet = "\r\n \t:1aA-,\x00\x80"
 
-// words calls f with every text of up to n bytes of letters. The text is valid
-// until f returns.
+// words calls f with every string of at most n of the letters. The slice is valid until
+// f returns.
 func words(letters string, n int, f func([]byte)) {
 	var word []byte
 	var extend func()
@@ -267,8 +267,8 @@ func words(letters string, n int, f func([]byte)) {
 	extend()
 }
 
-// Every short text, in every place where one part of the header ends and another
-// begins, and as every value that matters.
+// Recognise agrees with net/http for every short string at each boundary between two
+// parts of the header, and as each value that is parsed.
 func TestAgainstNetHTTP(t *testing.T) {
 	const end = "\r\n\r\nbb"
 	for _, tt := range []struct {
@@ -299,12 +299,12 @@ func TestAgainstNetHTTP(t *testing.T) {
 			}
 		})
 		if accepted == 0 && !strings.HasSuffix(tt.before, "Connection: ") {
-			t.Errorf("behind %q nothing is accepted: the test does not test much", tt.before)
+			t.Errorf("nothing is accepted after %q: the test proves little", tt.before)
 		}
 	}
 }
 
-// Every byte of a request changed to every other, left out, and doubled.
+// Recognise agrees with net/http when any byte of a request is changed, removed or doubled.
 func TestChangedBytes(t *testing.T) {
 	in := []byte(line + "Host: x\r\nConnection: close\r\nContent-Length: 12\r\n\r\nbbbbbbbbbbbbbbbb")
 	for i := range in {
@@ -318,8 +318,8 @@ func TestChangedBytes(t *testing.T) {
 	}
 }
 
-// SkipBlank drops what net/http drops in front of a request that follows a POST.
-// The server is asked in package ingest.
+// SkipBlank drops what net/http drops before a request that follows a POST. A test in
+// package ingest compares it with a server.
 func TestSkipBlank(t *testing.T) {
 	for _, tt := range []struct {
 		in  string
@@ -351,7 +351,7 @@ func TestAllocations(t *testing.T) {
 	}
 }
 
-// Whatever is accepted, net/http reads alike, also when it comes in two pieces.
+// net/http agrees with every accepted request, also when it arrives in two pieces.
 func FuzzRecognise(f *testing.F) {
 	for _, in := range []string{usual(3), usual(0), usual(2) + usual(2), line + "Host: x\r\nContent-Length: 1\r\nAccept: a\n\r\n\r\nb",
 		line + "Host: x\r\nTransfer-Encoding: chunked\r\nContent-Length: 5\r\n\r\n0\r\n\r\n"} {
@@ -364,7 +364,7 @@ func FuzzRecognise(f *testing.F) {
 		verdict := check(t, in)
 		first := check(t, in[:min(max(split, 0), len(in))])
 		if first != fastparse.More && first != verdict {
-			t.Errorf("%q: %v, and %v of its first %d bytes", in, verdict, first, split)
+			t.Errorf("%q: verdict %v, but %v for its first %d bytes", in, verdict, first, split)
 		}
 	})
 }

@@ -18,8 +18,8 @@ const (
 	required = host | contentLength
 )
 
-// fieldOf returns the field of a name, or 0. A name is added here, and where
-// Recognise looks at values if its value matters.
+// fieldOf returns the field of a name, or 0. To add a name, add it here, and in
+// Recognise if its value matters.
 func fieldOf(name []byte) field {
 	switch len(name) {
 	case 4:
@@ -48,8 +48,8 @@ func fieldOf(name []byte) field {
 	return 0
 }
 
-// named returns f if name is want in whatever case. want has the length of name
-// and holds lower-case letters and hyphens.
+// named returns f if name equals want, ignoring case, and 0 otherwise. want has the
+// length of name and consists of lower-case letters and hyphens.
 func named(name []byte, want string, f field) field {
 	for i, c := range name {
 		if 'A' <= c && c <= 'Z' {
@@ -65,8 +65,8 @@ func named(name []byte, want string, f field) field {
 // maxNameBytes is the length of the longest name.
 const maxNameBytes = len("accept-encoding")
 
-// line reads the field line that begins at b[i]. With Accept, next is the index
-// behind its CR LF.
+// line parses the field line that begins at b[i]. With Accept, next is the index
+// after its CR LF.
 func line(b []byte, i int) (f field, value Span, next int, verdict Verdict) {
 	start := i
 	for i < len(b) && b[i] != ':' {
@@ -93,7 +93,7 @@ func line(b []byte, i int) (f field, value Span, next int, verdict Verdict) {
 	value.End = i
 	switch {
 	case value.Start < len(b) && (i == value.Start || b[value.Start] == ' '):
-		return 0, Span{}, 0, Other // empty, or more than one space in front
+		return 0, Span{}, 0, Other // empty, or more than one leading space
 	case i == len(b):
 		return 0, Span{}, 0, More
 	case b[i] != '\r' || b[i-1] == ' ':
@@ -110,9 +110,9 @@ func isNameByte(c byte) bool {
 	return 'a' <= c|0x20 && c|0x20 <= 'z' || c == '-'
 }
 
-// parseLength reads a Content-Length of 1 to MaxBodyBytes. It refuses a zero in
-// front: to some, that is an octal number. A body of 0 bytes is refused for the
-// sake of the full server, which has words for it.
+// parseLength parses a Content-Length of 1 to MaxBodyBytes. It rejects a leading
+// zero, because some parsers read an octal number. An empty body is left to
+// net/http, which answers it properly.
 func parseLength(b []byte) (n int, ok bool) {
 	if b[0] == '0' || len(b) > len("65536") {
 		return 0, false
@@ -126,8 +126,8 @@ func parseLength(b []byte) (n int, ok bool) {
 	return n, n <= MaxBodyBytes
 }
 
-// isHost accepts what a name, an address and a port are made of. net/http takes
-// more.
+// isHost reports whether b has only the characters of a name, an address and a port.
+// net/http accepts more.
 func isHost(b []byte) bool {
 	for _, c := range b {
 		switch {
@@ -140,8 +140,8 @@ func isHost(b []byte) bool {
 	return true
 }
 
-// parseConnection accepts one option that says what HTTP/1.1 does anyway, or
-// close. Whatever else a Connection field may name is not for this package.
+// parseConnection accepts keep-alive, which is the default of HTTP/1.1, and close. It
+// rejects every other option.
 func parseConnection(b []byte) (closes, ok bool) {
 	switch string(b) {
 	case "keep-alive", "Keep-Alive":

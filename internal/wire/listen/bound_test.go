@@ -19,7 +19,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// serve starts an http.Server that answers whether the client is a guest.
+// serve starts an http.Server that reports to each client whether it is a guest.
 func serve(t *testing.T, conns *share.Conns) *listen.Bounded {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -46,13 +46,13 @@ func serve(t *testing.T, conns *share.Conns) *listen.Bounded {
 		srv.Close()
 		wg.Wait()
 		if n := bounded.Open(); n != 0 {
-			t.Errorf("%d connections open at the end", n)
+			t.Errorf("%d connections are open at the end", n)
 		}
 	})
 	return bounded
 }
 
-// A client has a connection of its own.
+// A client uses a single connection.
 type client struct {
 	http.Client
 	url string
@@ -81,10 +81,10 @@ func (c *client) ask(t *testing.T) string {
 	return string(text)
 }
 
-// No more connections are open than may be. Those beyond MaxConns are guests, those
-// beyond MaxGuests wait, and a place that was left is taken again.
+// Connections beyond Max are guests, those beyond MaxGuests wait, and a place that was
+// left is taken again.
 //
-// Seen to fail when Close does not give the place back, when it does so twice, and
+// Seen to fail when Close does not release the place, when it releases it twice, and
 // when Accept does not wait.
 func TestBound(t *testing.T) {
 	l := serve(t, &share.Conns{Max: 2, MaxGuests: 1})
@@ -92,11 +92,11 @@ func TestBound(t *testing.T) {
 	for range 2 {
 		for _, c := range []*client{first, second} {
 			if got := c.ask(t); got != "false" {
-				t.Errorf("one of the first two is a guest: %s", got)
+				t.Errorf("one of the first two clients is a guest: %s", got)
 			}
 		}
 	}
-	holder, err := net.Dial("tcp", l.Addr().String()) // the guest's place, without a request
+	holder, err := net.Dial("tcp", l.Addr().String()) // takes the guest's place and sends no request
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -107,21 +107,21 @@ func TestBound(t *testing.T) {
 		c := newClient(t, l)
 		wg.Go(func() {
 			if got := c.ask(t); got != "true" {
-				t.Errorf("beyond the bound one is no guest: %s", got)
+				t.Errorf("a client beyond the bound is not a guest: %s", got)
 			}
 			if !free.Load() {
-				t.Error("one was served for whom there was no place")
+				t.Error("a client was served without a free place")
 			}
 		})
 	}
-	time.Sleep(20 * time.Millisecond) // for those who would not wait
+	time.Sleep(20 * time.Millisecond) // for clients that wrongly do not wait
 	free.Store(true)
 	holder.Close()
 	wg.Wait()
 	first.CloseIdleConnections()
 	polltest.Until(t, "a place is free", func() bool { return l.Open() <= 1 })
 	if got := newClient(t, l).ask(t); got != "false" {
-		t.Errorf("where there is a place one is a guest: %s", got)
+		t.Errorf("a client is a guest although a place is free: %s", got)
 	}
 }
 
@@ -153,7 +153,7 @@ func TestClose(t *testing.T) {
 		t.Errorf("Accept: %v, want net.ErrClosed", err)
 	}
 	if half, ok := accepted.(interface{ CloseWrite() error }); !ok || half.CloseWrite() != nil {
-		t.Error("the accepted connection cannot end its own stream")
+		t.Error("the accepted connection cannot be half-closed")
 	}
 	accepted.Close()
 	accepted.Close()

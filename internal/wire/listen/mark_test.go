@@ -11,7 +11,7 @@ import (
 	"github.com/pulsegate/pulsegate/internal/wire/listen"
 )
 
-// Mark sees through connections that wrap others.
+// Mark finds the guest inside connections that wrap others.
 func TestMark(t *testing.T) {
 	near, far := net.Pipe()
 	defer far.Close()
@@ -24,8 +24,8 @@ func TestMark(t *testing.T) {
 		{"another connection", near, false},
 		{"guest", guest{near, true}, true},
 		{"no guest", guest{near, false}, false},
-		{"guest behind TLS", tls.Server(guest{near, true}, &tls.Config{}), true},
-		{"no guest behind TLS", tls.Server(guest{near, false}, &tls.Config{}), false},
+		{"guest over TLS", tls.Server(guest{near, true}, &tls.Config{}), true},
+		{"no guest over TLS", tls.Server(guest{near, false}, &tls.Config{}), false},
 		{"none", nil, false},
 	} {
 		ctx := listen.Mark(context.Background(), tt.conn)
@@ -34,17 +34,17 @@ func TestMark(t *testing.T) {
 		}
 	}
 	if ctx := context.Background(); listen.IsGuest(ctx) || listen.Last(request(ctx)) {
-		t.Error("a request of no connection is marked")
+		t.Error("a request without a connection is marked")
 	}
 }
 
-// request returns a request of HTTP/1.1 whose length leaves no doubt.
+// request returns an HTTP/1.1 request whose length is unambiguous.
 func request(ctx context.Context) *http.Request {
 	r := &http.Request{ProtoMajor: 1, ProtoMinor: 1}
 	return r.WithContext(ctx)
 }
 
-// Where nobody has seen a connection's bytes, what may have had two lengths is the
+// On a connection that is not watched, a request that may have had two lengths is the
 // last.
 func TestLastUnseen(t *testing.T) {
 	near, far := net.Pipe()
@@ -78,11 +78,11 @@ type guest struct {
 
 func (g guest) Guest() bool { return g.is }
 
-// A connection is the last when lines of both names were read, wherever the reads cut
-// them.
+// A request is the last on its connection when fields of both names were read, however
+// the reads split them.
 //
-// Seen to fail when only one of the names is looked for, when a name is found within a
-// line, and when a name that two reads share is not found.
+// Seen to fail when only one of the names is searched for, when a name is found within a
+// line, and when a name that is split between two reads is not found.
 func TestWatch(t *testing.T) {
 	const length, encoding = "Content-Length: 3\r\n", "Transfer-Encoding: chunked\r\n"
 	for _, tt := range []struct {
@@ -93,8 +93,8 @@ func TestWatch(t *testing.T) {
 		{"a length", "POST / HTTP/1.1\r\n" + length + "\r\nabc", false},
 		{"an encoding", "POST / HTTP/1.1\r\n" + encoding + "\r\n0\r\n\r\n", false},
 		{"both", "POST / HTTP/1.1\r\n" + length + encoding + "\r\n", true},
-		{"both, the other way round", "POST / HTTP/1.1\r\n" + encoding + "X: y\r\n" + length + "\r\n", true},
-		{"in other letters", "POST / HTTP/1.1\ntRANSFER-eNCODING:x\nCONTENT-LENGTH:3\n\n", true},
+		{"both, in reverse order", "POST / HTTP/1.1\r\n" + encoding + "X: y\r\n" + length + "\r\n", true},
+		{"in other case", "POST / HTTP/1.1\ntRANSFER-eNCODING:x\nCONTENT-LENGTH:3\n\n", true},
 		{"a space before the colon", "POST / HTTP/1.1\r\nContent-Length : 3\r\n" + encoding + "\r\n", true},
 		{"in two requests", "POST / HTTP/1.1\r\n" + length + "\r\nabcPOST / HTTP/1.1\r\n" + encoding + "\r\n", true},
 		{"within lines", "POST / HTTP/1.1\r\nX: Content-Length: 3\r\n Transfer-Encoding: chunked\r\n\r\n", false},
@@ -109,11 +109,12 @@ func TestWatch(t *testing.T) {
 	}
 }
 
-// last reads a text from a watched connection, in pieces.
+// last reads a text in pieces from a watched connection and reports whether a chunked
+// request is then the last.
 func last(t *testing.T, text string, piece int) bool {
 	t.Helper()
 	near, far := net.Pipe()
-	conn, err := listen.Watch(&one{conn: near}).Accept()
+	conn, err := listen.Watch(&singleListener{conn: near}).Accept()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -140,10 +141,10 @@ func last(t *testing.T, text string, piece int) bool {
 	return listen.Last(chunked)
 }
 
-// one is a listener of one connection.
-type one struct {
+// A singleListener returns one connection.
+type singleListener struct {
 	net.Listener
 	conn net.Conn
 }
 
-func (l *one) Accept() (net.Conn, error) { return l.conn, nil }
+func (l *singleListener) Accept() (net.Conn, error) { return l.conn, nil }

@@ -16,9 +16,9 @@ import (
 )
 
 // TestHandshakesOfOneAddress opens more connections from one address than there are slots,
-// one after another, and keeps them: a slot is for the time of the handshake alone.
+// one after another, and keeps them open: a slot is held only during the handshake.
 //
-// Seen to fail when an address' open connections count against its share of the slots.
+// Seen to fail when an address's open connections count against its share of the slots.
 func TestHandshakesOfOneAddress(t *testing.T) {
 	const slots, open = 2, 6
 	cert := httptest.NewUnstartedServer(nil)
@@ -41,9 +41,9 @@ func TestHandshakesOfOneAddress(t *testing.T) {
 		if err := c.SetDeadline(time.Now().Add(10 * time.Second)); err != nil {
 			t.Fatal(err)
 		}
-		client := tls.Client(c, &tls.Config{InsecureSkipVerify: true}) // it is about the listener
+		client := tls.Client(c, &tls.Config{InsecureSkipVerify: true}) // the test is about the listener
 		if err := client.Handshake(); err != nil {
-			t.Fatalf("with %d connections of this address open, a handshake fails: %v", i, err)
+			t.Fatalf("handshake with %d connections of this address open: %v", i, err)
 		}
 		accepted, err := l.Accept()
 		if err != nil {
@@ -56,10 +56,10 @@ func TestHandshakesOfOneAddress(t *testing.T) {
 	}
 }
 
-// Handshakes compute on all processors but one, and those that wait for their clients keep
-// no processor from the others.
+// Handshakes compute on all processors but one, and a handshake that waits for its client
+// occupies no processor.
 //
-// Seen to fail without turns, and when a turn is held while a client is waited for.
+// Seen to fail without turns, and when a turn is held while waiting for a client.
 func TestHandshakesTakeTurns(t *testing.T) {
 	const clients = 16
 	server := httptest.NewUnstartedServer(nil)
@@ -72,7 +72,7 @@ func TestHandshakesTakeTurns(t *testing.T) {
 		defer computing.Add(-1)
 		for v := most.Load(); n > v && !most.CompareAndSwap(v, n); v = most.Load() {
 		}
-		time.Sleep(time.Millisecond) // so that the others come meanwhile
+		time.Sleep(time.Millisecond) // so that other handshakes begin meanwhile
 		return nil, nil
 	}
 	inner, err := net.Listen("tcp", "127.0.0.1:0")
@@ -91,7 +91,7 @@ func TestHandshakesTakeTurns(t *testing.T) {
 			defer c.Close()
 		}
 	}()
-	for range clients { // stalled ones
+	for range clients { // stalled handshakes
 		c, err := net.Dial("tcp", inner.Addr().String())
 		if err != nil {
 			t.Fatal(err)
@@ -114,6 +114,6 @@ func TestHandshakesTakeTurns(t *testing.T) {
 	}
 	wg.Wait()
 	if got, want := int(most.Load()), max(runtime.GOMAXPROCS(0)-1, 1); got > want {
-		t.Errorf("%d handshakes computed at one time, want at most %d", got, want)
+		t.Errorf("%d handshakes computed at once, want at most %d", got, want)
 	}
 }

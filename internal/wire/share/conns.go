@@ -8,26 +8,27 @@ import (
 // Conns counts the connections of a listener and divides them by address. Its fields must
 // not change once it is in use. It is safe for concurrent use.
 //
-// A connection for which there is no place, or whose address holds its share, is a guest:
-// it gets one answer and is closed. Guests are divided by address too; one beyond that is
-// closed at once. For each guest, one idle connection is evicted: of the guest's address
-// if that holds its share, otherwise of any address.
+// A connection is a guest if no place is left, or if its address holds its share. A guest
+// gets one answer and is closed. Guests are divided by address too; a connection beyond
+// its address's share of guests is closed at once. For each guest, one idle connection is
+// evicted: one of the guest's address if that holds its share, otherwise one of any
+// address.
 type Conns struct {
-	Of        Resource // Connections, or what they begin with, such as Handshakes
+	Of        Resource // what a connection takes: Connections, or Handshakes until it is served
 	Max       int
 	MaxGuests int
 	Holders   *Holders // nil: not divided
 
-	// OnGuest, if not nil, is called when a guest has come, so that idle connections can be
+	// OnGuest, if not nil, is called for each new guest, so that idle connections can be
 	// evicted. It must not block.
 	OnGuest func()
 
-	places, guests atomic.Int64  // taken
-	wanted         atomic.Int64  // connections of any address to evict
-	came, refused  atomic.Uint64 // guests; connections that were closed at once
+	places, guests       atomic.Int64  // taken
+	wanted               atomic.Int64  // connections of any address to evict
+	totalGuests, refused atomic.Uint64 // so far; refused connections were closed at once
 }
 
-// A Place is what an open connection holds.
+// A Place is held by an open connection.
 type Place struct {
 	Holder *Holder // of its address; nil: exempt
 	Guest  bool
@@ -51,7 +52,7 @@ func (c *Conns) Enter(addr netip.Addr) (p Place, ok bool) {
 	} else {
 		more(&p.Holder.wanted, c.MaxGuests)
 	}
-	c.came.Add(1)
+	c.totalGuests.Add(1)
 	if c.OnGuest != nil {
 		c.OnGuest()
 	}
@@ -78,15 +79,15 @@ func (c *Conns) Leave(p Place) {
 	c.Holders.Put(p.Holder)
 }
 
-// Want asks for the eviction of one connection of any address.
+// Want requests the eviction of one idle connection of any address.
 func (c *Conns) Want() { more(&c.wanted, max(c.MaxGuests, 1)) }
 
-// GiveWay reports whether an idle connection must be evicted for another.
+// GiveWay reports whether an idle connection must be evicted to make room for another.
 func (c *Conns) GiveWay(p Place) bool {
 	left := int64(c.Max) - c.places.Load()
 	switch {
 	case p.Guest:
-		return false // its time is short
+		return false // guests are closed soon anyway
 	case left <= 0 && less(&c.wanted):
 		return true
 	}
@@ -94,7 +95,7 @@ func (c *Conns) GiveWay(p Place) bool {
 }
 
 // Guests returns the number of guests so far, including those closed at once.
-func (c *Conns) Guests() uint64 { return c.came.Load() }
+func (c *Conns) Guests() uint64 { return c.totalGuests.Load() }
 
 // Refused returns the number of connections closed at once.
 func (c *Conns) Refused() uint64 { return c.refused.Load() }

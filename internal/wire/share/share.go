@@ -6,21 +6,21 @@ import (
 	"sync/atomic"
 )
 
-// A Resource is what is divided.
+// A Resource is a kind of bounded resource.
 type Resource uint8
 
 // The resources.
 const (
 	Connections Resource = iota
-	Refusals             // connections that get one answer, because there are too many
-	Handshakes           // of TLS, under way
+	Refusals             // connections that get one answer and are closed
+	Handshakes           // of TLS, in progress
 	Memory               // bytes
 	Places               // of requests that read
 	numResources
 )
 
-// A Holder is a client: an address, or a token. The nil Holder is exempt: it may take
-// what there is. Its methods may be called from many goroutines.
+// A Holder is a client: an address or a token. The nil Holder is exempt: it may take all
+// that is left. A Holder is safe for concurrent use.
 type Holder struct {
 	key    any
 	refs   int // guarded by Holders.mu
@@ -28,8 +28,8 @@ type Holder struct {
 	wanted atomic.Int64 // see Conns
 }
 
-// Take takes n of a resource of which left is left without them, and reports whether h
-// may. The rest of the promise is the caller's, which has taken n from the total.
+// Take takes n of a resource and reports whether h may. left is what remains of the total
+// without these n. The caller must have subtracted n from the total already.
 func (h *Holder) Take(r Resource, n, left int64) bool {
 	if h == nil {
 		return true
@@ -41,26 +41,26 @@ func (h *Holder) Take(r Resource, n, left int64) bool {
 	return true
 }
 
-// Give gives n back.
+// Give returns n of a resource.
 func (h *Holder) Give(r Resource, n int64) {
 	if h != nil {
 		h.held[r].Add(-n)
 	}
 }
 
-// Holders are those that hold something. The zero Holders is ready to use, and the nil
-// Holders exempts everybody.
+// Holders are the holders in use, by key. The zero Holders is ready to use. The nil Holders
+// exempts every client.
 type Holders struct {
-	// Exempt are networks whose addresses are nobody's own, such as those of proxies.
-	// It must not change.
+	// Exempt are networks whose addresses many clients share, such as those of
+	// proxies. It must not change.
 	Exempt []netip.Prefix
 
 	mu    sync.Mutex
 	byKey map[any]*Holder // guarded by mu
 }
 
-// Get returns the holder of a key, which is comparable and not a netip.Addr. The caller
-// must Put it.
+// Get returns the holder of a key, which must be comparable and not a netip.Addr. The
+// caller must call Put with it.
 func (hs *Holders) Get(key any) *Holder {
 	if hs == nil {
 		return nil
@@ -79,9 +79,9 @@ func (hs *Holders) Get(key any) *Holder {
 	return h
 }
 
-// Addr is Get for a peer's address. Of IPv6, a network of 64 bits counts as one address:
-// it is what one site is given. An exempt address, and one that is not known, has no
-// holder.
+// Addr is like Get for a peer's address. An IPv6 network of 64 bits counts as one address,
+// because one site has at least as many. The holder of an exempt or invalid address is
+// nil.
 func (hs *Holders) Addr(addr netip.Addr) *Holder {
 	if hs == nil || !addr.IsValid() || hs.IsExempt(addr) {
 		return nil
@@ -93,7 +93,7 @@ func (hs *Holders) Addr(addr netip.Addr) *Holder {
 	}
 	network, err := addr.Prefix(bits)
 	if err != nil {
-		return nil // not for these numbers of bits
+		return nil // impossible for these numbers of bits
 	}
 	return hs.Get(network)
 }
@@ -109,7 +109,7 @@ func (hs *Holders) IsExempt(addr netip.Addr) bool {
 	return false
 }
 
-// Put gives a holder back. What it holds must have been given back before.
+// Put releases a holder. Return all that it holds first.
 func (hs *Holders) Put(h *Holder) {
 	if hs == nil || h == nil {
 		return
@@ -121,7 +121,7 @@ func (hs *Holders) Put(h *Holder) {
 	}
 }
 
-// Len returns how many holders there are.
+// Len returns the number of holders in use.
 func (hs *Holders) Len() int {
 	hs.mu.Lock()
 	defer hs.mu.Unlock()

@@ -11,7 +11,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// One holder alone takes half, two take a third each, and the next still finds something.
+// A single holder takes half, two take a third each, and some is left for the next.
 //
 // Seen to fail when Take compares with the total in place of what is left.
 func TestShares(t *testing.T) {
@@ -49,19 +49,19 @@ func TestShares(t *testing.T) {
 		}
 		for i := range got {
 			if got[i] != tt.want[i] {
-				t.Errorf("%d of %d: they hold %v, want %v", tt.holders, tt.total, got, tt.want)
+				t.Errorf("%d holders of %d: they hold %v, want %v", tt.holders, tt.total, got, tt.want)
 			}
 		}
 		if next := all.Get("next"); tt.total > 2 && !take(next) {
-			t.Errorf("%d of %d: the next finds nothing", tt.holders, tt.total)
+			t.Errorf("%d holders of %d: nothing is left for the next", tt.holders, tt.total)
 		}
 		if !(*share.Holder)(nil).Take(share.Places, 1000, 0) {
-			t.Error("an exempt holder is refused")
+			t.Error("an exempt holder is rejected")
 		}
 	}
 }
 
-// Addresses are told apart as sites are, and what nobody refers to is forgotten.
+// Addresses of one site have one holder, and a holder that is not in use is removed.
 func TestHolders(t *testing.T) {
 	all := &share.Holders{Exempt: []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16")}}
 	get := func(text string) *share.Holder { return all.Addr(netip.MustParseAddr(text)) }
@@ -87,25 +87,25 @@ func TestHolders(t *testing.T) {
 		t.Error("an exempt or unknown address has a holder")
 	}
 	if n := all.Len(); n != 0 {
-		t.Errorf("%d holders are kept, want none", n)
+		t.Errorf("%d holders remain, want none", n)
 	}
 	var none *share.Holders
 	if none.Get(1) != nil || none.Addr(netip.MustParseAddr("192.0.2.1")) != nil {
-		t.Error("there is a holder of nothing")
+		t.Error("the nil Holders returns a holder")
 	}
 	none.Put(nil)
 }
 
-// An address that holds its share gets guests' places, then nothing, and never the places
-// of others. Its own idle connection gives way for it; another's only when all places
-// are taken.
+// An address that holds its share gets guest places, then none, and never the places of
+// other addresses. Its own idle connections are evicted for it; those of other addresses
+// are evicted only when all places are taken.
 //
-// Seen to fail when guests are not divided, when the wish of one address is everybody's,
-// and when GiveWay does not look at what is left.
+// Seen to fail when guests are not divided, when evictions wanted by one address apply to
+// every address, and when GiveWay ignores what is left.
 func TestConns(t *testing.T) {
 	all := new(share.Holders)
-	told := 0
-	c := &share.Conns{Max: 10, MaxGuests: 4, Holders: all, OnGuest: func() { told++ }}
+	reported := 0
+	c := &share.Conns{Max: 10, MaxGuests: 4, Holders: all, OnGuest: func() { reported++ }}
 	greedy, other := netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("192.0.2.2")
 	var places []share.Place
 	enter := func(addr netip.Addr, ok, guest bool) share.Place {
@@ -124,47 +124,47 @@ func TestConns(t *testing.T) {
 		enter(greedy, true, false)
 	}
 	if c.GiveWay(places[1]) {
-		t.Error("a connection gives way though nobody wants its place")
+		t.Error("a connection is evicted although no other needs its place")
 	}
 	for range 2 {
 		enter(greedy, true, true)
 	}
 	enter(greedy, false, false)
-	if told != 3 || c.Guests() != 3 || c.Refused() != 1 {
-		t.Errorf("told of %d guests, %d came, %d refused; want 3, 3 and 1", told, c.Guests(), c.Refused())
+	if reported != 3 || c.Guests() != 3 || c.Refused() != 1 {
+		t.Errorf("%d guests reported, %d counted, %d refused; want 3, 3 and 1", reported, c.Guests(), c.Refused())
 	}
 	if c.GiveWay(others) || c.GiveWay(places[6]) {
-		t.Error("another address or a guest gives way")
+		t.Error("a guest, or a connection of another address, is evicted")
 	}
 	for range 3 {
 		if !c.GiveWay(places[1]) {
-			t.Error("an idle connection of the address does not give way")
+			t.Error("an idle connection of the address is not evicted")
 		}
 	}
 	if c.GiveWay(places[1]) {
-		t.Error("more connections give way than came too many")
+		t.Error("more connections are evicted than there were guests")
 	}
 	enter(greedy, false, false)
 	c.Leave(places[1])
 	c.Leave(places[2])
 	if c.GiveWay(places[3]) {
-		t.Error("a connection gives way though its address may take more again")
+		t.Error("a connection is evicted although its address may take more again")
 	}
 	places = slices.Delete(places, 1, 3)
-	for c.Open() < 12 { // of addresses of their own
+	for c.Open() < 12 { // each from its own address
 		enter(netip.AddrFrom4([4]byte{10, 0, 0, byte(len(places))}), true, false)
 	}
 	enter(netip.MustParseAddr("10.9.9.9"), true, true)
 	if !c.GiveWay(others) || c.GiveWay(others) {
-		t.Error("not one connection gives way when all places are taken")
+		t.Error("evicted connections when all places are taken: want exactly one")
 	}
 	enter(netip.MustParseAddr("10.9.9.8"), true, true)
 	if !c.Full() {
-		t.Error("it is not full")
+		t.Error("Full is false with all places taken")
 	}
 	c.Leave(places[1])
 	if c.GiveWay(others) {
-		t.Error("a connection gives way though there is a place")
+		t.Error("a connection is evicted although a place is free")
 	}
 	places = slices.Delete(places, 1, 2)
 	for _, p := range places {
