@@ -54,8 +54,8 @@ func TestRefusedFlood(t *testing.T) {
 	})
 }
 
-// Whoever rejects requests without a valid token, a client with one cannot hide which token it
-// guesses stored values with.
+// Rejected requests without a valid token do not use up the audit records for those with one:
+// a client cannot hide behind a flood which token it uses to guess stored values.
 //
 // Seen to fail with the mutant shared-audit-quota.
 func TestRefusedBesideFlood(t *testing.T) {

@@ -108,7 +108,7 @@ func (l *Loop) closeInbox() bool {
 // listen starts to watch the listener. Only one loop does.
 func (l *Loop) listen() error {
 	l.listens = listening
-	// Level-triggered: what is not accepted in this turn is told again.
+	// Level-triggered: epoll reports connections not accepted in this turn again.
 	return l.watch(l.server.listener, unix.EPOLLIN, listenSlot, 0)
 }
 
@@ -175,12 +175,12 @@ func (l *Loop) evictIdle() {
 		return
 	}
 	guests, crowded := s.conns.Guests(), s.crowded.Load()
-	came := guests != l.turned
+	newGuests := guests != l.turned
 	l.evicted, l.turned = l.now, guests
 	if crowded {
 		s.conns.Want() // others may wait that cannot even be guests
 	}
-	if !came && !crowded {
+	if !newGuests && !crowded {
 		return
 	}
 	for range min(evictPerTick, len(l.conns)) {

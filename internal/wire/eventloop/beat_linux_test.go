@@ -12,11 +12,10 @@ import (
 	"github.com/pulsegate/pulsegate/internal/wire/eventloop"
 )
 
-// A loop that hangs is told from one that has nothing to do, and from one that has
-// ended.
+// Beat reports a loop that hangs, but not one that is idle or has ended.
 //
-// Seen to fail when a loop does not clear what Beat has asked, and when Beat does
-// not ask.
+// Seen to fail when a loop does not clear the flag that Beat sets, and when Beat does
+// not set it.
 func TestBeat(t *testing.T) {
 	hangs, hang := make(chan struct{}), make(chan struct{})
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -33,9 +32,9 @@ func TestBeat(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !s.Beat() {
-		t.Fatal("the first Beat says that a loop hangs")
+		t.Fatal("the first Beat reports that a loop hangs")
 	}
-	awaitBeat(t, s) // idle loops come round as well
+	awaitBeat(t, s) // idle loops complete turns too
 	conn := dial(t, s.Addr().String())
 	if got := ask(t, conn, "hello"); got != "hello" {
 		t.Fatalf("got %q, want hello", got)
@@ -45,9 +44,9 @@ func TestBeat(t *testing.T) {
 		t.Fatal(err)
 	}
 	<-hangs
-	s.Beat() // asks
+	s.Beat() // sets the flag
 	if s.Beat() {
-		t.Error("a loop that hangs comes round")
+		t.Error("Beat does not report a loop that hangs")
 	}
 	close(hang)
 	awaitBeat(t, s)
@@ -57,19 +56,19 @@ func TestBeat(t *testing.T) {
 	if err := errors.Join(s.Close(), s.Shutdown(ctx)); err != nil {
 		t.Fatal(err)
 	}
-	for range 2 { // the first asks, the second looks
+	for range 2 { // the first sets the flag, the second checks it
 		if !s.Beat() {
-			t.Error("loops that have ended count as hanging")
+			t.Error("Beat reports loops that have ended")
 		}
 	}
 }
 
-// awaitBeat waits until all loops come round.
+// awaitBeat waits until all loops have completed a turn.
 func awaitBeat(t *testing.T, s *eventloop.Server) {
 	t.Helper()
-	polltest.Until(t, "all loops come round", func() bool {
+	polltest.Until(t, "all loops complete a turn", func() bool {
 		s.Beat()
-		time.Sleep(time.Millisecond) // for the loops
+		time.Sleep(time.Millisecond) // lets the loops run
 		return s.Beat()
 	})
 }

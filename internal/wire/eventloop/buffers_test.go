@@ -8,25 +8,25 @@ import (
 	"pgregory.net/rapid"
 )
 
-// A purse is a Memory for one goroutine.
-type purse struct{ left int }
+// A localMemory is a Memory for one goroutine.
+type localMemory struct{ left int }
 
-func (p *purse) Reserve(_ *share.Holder, n int) bool {
-	if n > p.left {
+func (m *localMemory) Reserve(_ *share.Holder, n int) bool {
+	if n > m.left {
 		return false
 	}
-	p.left -= n
+	m.left -= n
 	return true
 }
 
-func (p *purse) Release(_ *share.Holder, n int) { p.left += n }
+func (m *localMemory) Release(_ *share.Holder, n int) { m.left += n }
 
-// What is lent is reserved, by its capacity, of at most twice what was asked for,
-// and lent to one at a time.
+// The capacity of each buffer in use is reserved. It is at most twice the requested size,
+// and no buffer is in use twice.
 func TestBuffers(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		const all = 1 << 20
-		memory := &purse{all}
+		memory := &localMemory{all}
 		stock := eventloop.NewStock(memory)
 		var lent [][]byte
 		size := rapid.OneOf(rapid.IntRange(1, 600), rapid.IntRange(1, 300<<10))
@@ -36,7 +36,7 @@ func TestBuffers(t *testing.T) {
 				b := stock.Get(n)
 				if b == nil {
 					if memory.left >= max(2*n, 512) {
-						t.Fatalf("%d bytes refused with %d left", n, memory.left)
+						t.Fatalf("%d bytes rejected with %d left", n, memory.left)
 					}
 					return
 				}

@@ -20,8 +20,8 @@ func states(f func(eventloop.State)) {
 	}
 }
 
-// The invariants of the state machine, over every state, also over those that
-// never come about.
+// Next keeps the invariants of the state machine in every state, including those that
+// cannot occur.
 func TestNext(t *testing.T) {
 	seen := map[string]int{}
 	states(func(s eventloop.State) {
@@ -31,27 +31,27 @@ func TestNext(t *testing.T) {
 		switch got {
 		case "forget":
 			if s.Open || s.Owed > 0 {
-				wrong = "it is open, or an answer is owed"
+				wrong = "the connection is open, or an answer is owed"
 			}
 		case "read":
 			if s.Unsent || s.Owed >= eventloop.MaxOwed || s.Goal != "serve" || s.Lingering || s.Offerable || s.Ended || !s.Readable || s.Paused {
-				wrong = "there is nothing to read, or no room for it"
+				wrong = "there is nothing to read, or no room for input"
 			}
 		case "discard":
 			if !s.Lingering || !s.Readable || s.Unsent {
-				wrong = "what comes may matter, or does not come"
+				wrong = "the input may matter, or there is none"
 			}
 		case "offer":
 			if s.Owed > 0 || !s.Offerable || s.Goal != "serve" || s.Paused {
-				wrong = "the handler could not take it"
+				wrong = "the handler cannot take input"
 			}
 		case "give":
 			if s.Owed > 0 || s.Unsent || s.Goal != "move" || s.Lingering {
-				wrong = "its answers are not sent, or nobody wants it moved"
+				wrong = "its answers are not sent, or it is not to be moved"
 			}
 		case "linger":
 			if s.Owed > 0 || s.Unsent || s.Goal != "end" || s.Lingering {
-				wrong = "its answers are not sent, or it goes on"
+				wrong = "its answers are not sent, or it is not to end"
 			}
 		case "shut":
 			if !s.Lingering && s.Owed > 0 || s.Unsent || !s.Ended {
@@ -59,14 +59,14 @@ func TestNext(t *testing.T) {
 			}
 		}
 		if got != "wait" && got != "forget" && !s.Open {
-			wrong = "it is closed"
+			wrong = "the connection is closed"
 		}
 		if wrong != "" {
 			t.Errorf("%+v: %s, but %s", s, got, wrong)
 		}
-		// A connection on which nothing can happen any more must not wait for ever.
+		// A connection that no event can wake must not wait.
 		if got == "wait" && s.Open && !s.Unsent && !s.Lingering && s.Owed == 0 && (s.Goal != "serve" || !s.Paused && (s.Offerable || s.Ended || s.Readable)) {
-			t.Errorf("%+v: waits, and there is something to do", s)
+			t.Errorf("%+v: waits although there is something to do", s)
 		}
 	})
 	for _, action := range []string{"wait", "read", "offer", "give", "linger", "discard", "shut", "forget"} {

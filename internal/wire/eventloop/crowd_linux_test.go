@@ -11,11 +11,11 @@ import (
 	"github.com/pulsegate/pulsegate/internal/wire/eventloop"
 )
 
-// A gatekeeper answers each byte with itself. It pauses the connection behind a
-// 'p', and tells guests so, once.
-type gatekeeper struct{ pause time.Duration }
+// A byteEcho answers each byte with itself. It pauses the connection after a 'p'. It
+// moves a guest that sends 'm', and answers "full" to other guests.
+type byteEcho struct{ pause time.Duration }
 
-func (g *gatekeeper) Receive(c *eventloop.Conn, b []byte, ended bool) (taken int) {
+func (e *byteEcho) Receive(c *eventloop.Conn, b []byte, ended bool) (taken int) {
 	for ; taken < len(b) && !c.Full(); taken++ {
 		c.Owe()
 		switch {
@@ -27,7 +27,7 @@ func (g *gatekeeper) Receive(c *eventloop.Conn, b []byte, ended bool) (taken int
 			c.End()
 			c.Send([]byte("full"), 1)
 		case b[taken] == 'p':
-			c.Pause(g.pause)
+			c.Pause(e.pause)
 			fallthrough
 		default:
 			c.Send(b[taken:taken+1], 1)
@@ -36,12 +36,12 @@ func (g *gatekeeper) Receive(c *eventloop.Conn, b []byte, ended bool) (taken int
 	return taken
 }
 
-func (g *gatekeeper) Round()                                                 {}
-func (g *gatekeeper) Woken()                                                 {}
-func (g *gatekeeper) GiveUp(c *eventloop.Conn, b []byte, _ eventloop.Reason) {}
+func (e *byteEcho) Round()                                                 {}
+func (e *byteEcho) Woken()                                                 {}
+func (e *byteEcho) GiveUp(c *eventloop.Conn, b []byte, _ eventloop.Reason) {}
 
-// keep starts a server of gatekeepers.
-func keep(t *testing.T, cfg eventloop.Config, pause time.Duration) *eventloop.Server {
+// startBytes starts a server with byteEcho handlers.
+func startBytes(t *testing.T, cfg eventloop.Config, pause time.Duration) *eventloop.Server {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -52,7 +52,7 @@ func keep(t *testing.T, cfg eventloop.Config, pause time.Duration) *eventloop.Se
 	if cfg.Tick == 0 {
 		cfg.Tick = 10 * time.Millisecond
 	}
-	cfg.Handler = func(*eventloop.Loop) eventloop.Handler { return &gatekeeper{pause} }
+	cfg.Handler = func(*eventloop.Loop) eventloop.Handler { return &byteEcho{pause} }
 	s, err := eventloop.Serve(l, cfg)
 	if err != nil {
 		t.Fatal(err)
@@ -63,7 +63,7 @@ func keep(t *testing.T, cfg eventloop.Config, pause time.Duration) *eventloop.Se
 		}
 		s.Close()
 		if left := memory.left.Load(); left != 1<<20 {
-			t.Errorf("%d bytes held at the end", 1<<20-left)
+			t.Errorf("%d bytes are held at the end", 1<<20-left)
 		}
 	})
 	return s
@@ -74,19 +74,19 @@ func read(t *testing.T, conn io.Reader, n int) string {
 	t.Helper()
 	b := make([]byte, n)
 	if _, err := io.ReadFull(conn, b); err != nil {
-		t.Fatalf("read: %v behind %q", err, b)
+		t.Fatalf("read: %v after %q", err, b)
 	}
 	return string(b)
 }
 
-// What comes during a pause is answered behind it, in order: bytes that were read
-// with those before the pause, and bytes that came later. A peer that goes while its
-// connection pauses is forgotten.
+// Input received during a pause is answered after it, in order: bytes that were read
+// with those before the pause, and bytes that arrived later. A connection that its peer
+// closes during a pause is removed.
 //
-// Seen to fail when next offers what is kept during a pause, and when offerBytes does
-// not remember that there is something to offer behind it.
+// Seen to fail when next offers kept input during a pause, and when offerBytes does not
+// record that there is input to offer after it.
 func TestPause(t *testing.T) {
-	s := keep(t, eventloop.Config{}, 50*time.Millisecond)
+	s := startBytes(t, eventloop.Config{}, 50*time.Millisecond)
 	conn := dial(t, s.Addr().String())
 	var sent time.Time
 	for _, piece := range []string{"apbpc", "d", "ppe"} {
@@ -98,9 +98,9 @@ func TestPause(t *testing.T) {
 	if got := read(t, conn, 9); got != "apbpcdppe" {
 		t.Errorf("answers %q, want apbpcdppe", got)
 	}
-	// Of four pauses the last two at least began after the last piece was sent.
+	// At least the last two of four pauses began after the last piece was sent.
 	if took := time.Since(sent); took < 2*50*time.Millisecond {
-		t.Errorf("answered within %v, in spite of pauses", took)
+		t.Errorf("answered within %v despite pauses", took)
 	}
 	gone := dial(t, s.Addr().String())
 	if _, err := io.WriteString(gone, "p"); err != nil {
@@ -108,13 +108,13 @@ func TestPause(t *testing.T) {
 	}
 	read(t, gone, 1)
 	gone.Close()
-	polltest.Until(t, "the connection is forgotten", func() bool { return s.Stats().Open <= 1 })
+	polltest.Until(t, "the connection is removed", func() bool { return s.Stats().Open <= 1 })
 }
 
-// A drained server does not wait for the end of a pause: what came meanwhile is
-// answered.
+// A server that drains does not wait for the end of a pause: it answers the input received
+// during the pause at once.
 func TestPauseEndsWithDrain(t *testing.T) {
-	s := keep(t, eventloop.Config{}, time.Hour)
+	s := startBytes(t, eventloop.Config{}, time.Hour)
 	conn := dial(t, s.Addr().String())
 	if _, err := io.WriteString(conn, "p"); err != nil {
 		t.Fatal(err)
@@ -131,13 +131,13 @@ func TestPauseEndsWithDrain(t *testing.T) {
 	}
 }
 
-// Beyond MaxConns connections are guests: they are told so, and may be moved. Those
+// Connections beyond MaxConns are guests: they are rejected, and may be moved. Those
 // beyond MaxGuests wait until a place is free.
 //
-// Seen to fail when guests are counted as others are, when a moved connection does
-// not say that it is one, and when nobody is told that a place is free.
+// Seen to fail when guests are counted like other connections, when Guest of a moved guest
+// returns false, and when no loop is notified that a place is free.
 func TestGuests(t *testing.T) {
-	s := keep(t, eventloop.Config{
+	s := startBytes(t, eventloop.Config{
 		Loops: 2, MaxConns: 2, MaxGuests: 1, StartTimeout: time.Hour, IdleTimeout: time.Hour, CrowdedTimeout: time.Hour, LingerTimeout: time.Hour, Tick: time.Minute,
 	}, 0)
 	addr := s.Addr().String()
@@ -149,21 +149,21 @@ func TestGuests(t *testing.T) {
 		read(t, conn, 1)
 	}
 	var waiting sync.WaitGroup
-	for range 20 { // of which 19 wait in turn
+	for range 20 { // one is a guest, and 19 wait
 		guest := dial(t, addr)
 		waiting.Go(func() {
 			if _, err := io.WriteString(guest, "x"); err != nil {
 				t.Error(err)
 			}
 			if text, err := io.ReadAll(guest); err != nil || string(text) != "full" {
-				t.Errorf("a guest is told %q, %v; want full", text, err)
+				t.Errorf("a guest receives %q, %v; want full", text, err)
 			}
 			guest.Close()
 		})
 	}
 	waiting.Wait()
-	asks := dial(t, addr)
-	if _, err := io.WriteString(asks, "m"); err != nil {
+	moving := dial(t, addr)
+	if _, err := io.WriteString(moving, "m"); err != nil {
 		t.Fatal(err)
 	}
 	moved, err := s.Accept()
@@ -171,36 +171,36 @@ func TestGuests(t *testing.T) {
 		t.Fatal(err)
 	}
 	if g, ok := moved.(interface{ Guest() bool }); !ok || !g.Guest() {
-		t.Error("a moved guest does not say that it is one")
+		t.Error("Guest of a moved guest is false")
 	}
 	moved.Close()
 	first.Close()
-	polltest.Until(t, "the connection is forgotten", func() bool { return s.Stats().Open <= 1 })
+	polltest.Until(t, "the connection is removed", func() bool { return s.Stats().Open <= 1 })
 	third := dial(t, addr)
 	if _, err := io.WriteString(third, "x"); err != nil {
 		t.Fatal(err)
 	}
 	if got := read(t, third, 1); got != "x" {
-		t.Errorf("with a free place a connection is told %q", got)
+		t.Errorf("a connection with a free place receives %q, want x", got)
 	}
 	if got := s.Stats().Guests; got != 21 {
 		t.Errorf("%d guests, want 21", got)
 	}
 }
 
-// In a crowd, connections that are idle give way: as many as there are guests. Those
-// of which an answer is owed, or that have begun a message, do not.
+// When all places are taken, one idle connection is evicted for each guest. Connections
+// that are owed an answer, or have begun a message, are not evicted.
 //
-// Seen to fail when evictIdle closes nothing, and when it closes all that are idle.
+// Seen to fail when evictIdle closes nothing, and when it closes all idle connections.
 func TestCrowd(t *testing.T) {
-	const crowded = time.Second // by far longer than a client takes to send its first byte
-	s := keep(t, eventloop.Config{MaxConns: 10, MaxGuests: 1, StartTimeout: time.Hour, IdleTimeout: time.Hour, CrowdedTimeout: crowded}, 0)
+	const crowded = time.Second // much longer than a client takes to send its first byte
+	s := startBytes(t, eventloop.Config{MaxConns: 10, MaxGuests: 1, StartTimeout: time.Hour, IdleTimeout: time.Hour, CrowdedTimeout: crowded}, 0)
 	addr := s.Addr().String()
 	conns := make([]*net.TCPConn, 10)
 	for i := range conns {
 		conns[i] = dial(t, addr)
 		if i%2 == 0 {
-			continue // not a byte has come of it
+			continue // it sends no byte
 		}
 		if _, err := io.WriteString(conns[i], "x"); err != nil {
 			t.Fatal(err)
@@ -208,10 +208,10 @@ func TestCrowd(t *testing.T) {
 		read(t, conns[i], 1)
 	}
 	polltest.Until(t, "all connections are open", func() bool { return s.Stats().Open == 10 })
-	time.Sleep(crowded + 100*time.Millisecond) // so that they are idle for long enough; longer is as good
-	// Whoever comes is a guest, until a place was made. Each guest makes one more.
+	time.Sleep(crowded + 100*time.Millisecond) // so that they are idle for at least this time
+	// A new connection is a guest until a place is free. Each guest causes one eviction.
 	guests := 0
-	polltest.Until(t, "a place is made", func() bool {
+	polltest.Until(t, "a place is free", func() bool {
 		conn := dial(t, addr)
 		if _, err := io.WriteString(conn, "x"); err != nil {
 			t.Fatal(err)
@@ -225,6 +225,6 @@ func TestCrowd(t *testing.T) {
 	})
 	closed := int(s.Stats().Expired)
 	if guests < 1 || closed < 1 || closed > guests {
-		t.Errorf("%d idle connections closed for %d guests, want as many at most, and one at least", closed, guests)
+		t.Errorf("%d idle connections closed for %d guests, want at least one and at most one for each", closed, guests)
 	}
 }

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// TestCryptoTLS holds crypto/tls to what session_linux.go assumes of it. The documentation
+// TestCryptoTLS checks what session_linux.go assumes about crypto/tls. The documentation
 // of crypto/tls does not promise it; net/http depends on the first part too
 // (abortPendingRead).
 func TestCryptoTLS(t *testing.T) {
@@ -38,7 +38,7 @@ func TestCryptoTLS(t *testing.T) {
 				t.Errorf("read %q, %v; want hello", got, err)
 			}
 		})
-		t.Run("a write that fails once fails for ever", func(t *testing.T) {
+		t.Run("writes after an error fail", func(t *testing.T) {
 			server, _, wire := pair(t, version)
 			wire.writeErr = os.ErrDeadlineExceeded
 			if _, err := server.Write([]byte("x")); !errors.Is(err, os.ErrDeadlineExceeded) {
@@ -63,10 +63,10 @@ func TestCryptoTLS(t *testing.T) {
 	})
 }
 
-// A wire carries what a client sends to a server, as far as it may be read. What the
-// server sends after the handshake is counted alone.
+// A wire carries what a client sends to a server, up to mayRead bytes. It counts the
+// server's writes after the handshake and drops them.
 type wire struct {
-	net.Conn // of the handshake; then nil is used of it
+	net.Conn // used during the handshake only
 	over     bool
 
 	toServer bytes.Buffer

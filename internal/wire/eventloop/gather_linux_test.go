@@ -12,9 +12,8 @@ import (
 	"github.com/pulsegate/pulsegate/internal/wire/eventloop"
 )
 
-// A gatherer answers its clients, all at once, when each has sent a message, and
-// gathers then. It counts the turns that bring messages after the first wave of
-// them.
+// A gatherer waits for a message from each client, answers all of them at once, and then
+// calls Gather. It counts the turns with messages after the first such wave.
 type gatherer struct {
 	loop    *eventloop.Loop
 	clients int
@@ -40,7 +39,7 @@ func (g *gatherer) Round() {
 
 func (g *gatherer) Woken() {
 	if len(g.waiting) < g.clients {
-		return // for an order of the server
+		return // woken by the server
 	}
 	for _, c := range g.waiting {
 		c.Send([]byte{'.'}, 1)
@@ -52,8 +51,8 @@ func (g *gatherer) Woken() {
 
 func (g *gatherer) GiveUp(*eventloop.Conn, []byte, eventloop.Reason) {}
 
-// Clients that send their next message when they are answered are read in one turn,
-// if the loop gathers. (Seen to fail without.)
+// With Gather, the messages of clients that send the next one when they receive an answer
+// are read in one turn. (Seen to fail without Gather.)
 func TestGather(t *testing.T) {
 	const clients, messages = 5, 4
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -91,6 +90,6 @@ func TestGather(t *testing.T) {
 		t.Error(err)
 	}
 	if n := g.turns.Load(); n != messages-1 {
-		t.Errorf("%d turns for %d messages of each client, want as many", n, messages-1)
+		t.Errorf("%d turns for %d messages of each client, want one for each", n, messages-1)
 	}
 }

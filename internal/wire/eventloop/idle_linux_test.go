@@ -1,6 +1,6 @@
 //go:build !race
 
-// With the race detector, 10,000 handshakes take minutes and memory is not what it is.
+// With the race detector, 10,000 handshakes take minutes and use more memory.
 
 package eventloop_test
 

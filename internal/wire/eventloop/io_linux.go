@@ -330,7 +330,7 @@ func (s *Server) giveAway(c net.Conn) {
 	s.movedCount.Add(1) // before the other server can answer
 	if !s.moved.push(c) {
 		s.movedCount.Add(^uint64(0))
-		closeNow(c) // nobody takes connections any more
+		closeNow(c) // the other server no longer accepts connections
 	}
 }
 

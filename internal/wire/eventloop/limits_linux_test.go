@@ -25,7 +25,7 @@ import (
 	"github.com/pulsegate/pulsegate/internal/wire/share"
 )
 
-// child is a server in a process of its own, until standard input ends.
+// child runs a server in its own process until standard input ends.
 func child() {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -45,7 +45,7 @@ func child() {
 			runtime.ReadMemStats(&m)
 			return fmt.Sprint(m.HeapAlloc)
 		case "rss":
-			debug.FreeOSMemory() // what handshakes have left behind is no part of a connection
+			debug.FreeOSMemory() // garbage of the handshakes does not count
 			text, _ := os.ReadFile("/proc/self/statm")
 			pages, _ := strconv.Atoi(strings.Fields(string(text))[1])
 			return fmt.Sprint(pages * os.Getpagesize())
@@ -96,7 +96,7 @@ func child() {
 	}
 }
 
-// startChild starts a server in a process of its own and returns its address.
+// startChild starts a server in another process and returns its address.
 func startChild(t *testing.T, more int) string {
 	t.Helper()
 	return startChildAs(t, map[bool]string{true: strconv.Itoa(more), false: "none"}[more > 0])
@@ -144,7 +144,7 @@ func TestNoDescriptors(t *testing.T) {
 	for range clients {
 		conns = append(conns, dial(t, addr))
 	}
-	n, wait := 0, 2*time.Second // for the first that is not served; the others then have had their time too
+	n, wait := 0, 2*time.Second // for the first that is not served; the others have waited as long by then
 	served := func(conn net.Conn) bool {
 		t.Helper()
 		if err := conn.SetReadDeadline(time.Now().Add(wait)); err != nil {
@@ -165,7 +165,7 @@ func TestNoDescriptors(t *testing.T) {
 		if served(conn) {
 			n++
 			if i != n-1 {
-				t.Errorf("connection %d is served, and one before it is not", i)
+				t.Errorf("connection %d is served, but an earlier one is not", i)
 			}
 		}
 	}
@@ -178,14 +178,13 @@ func TestNoDescriptors(t *testing.T) {
 	if got := ask(t, conns[0], "?errors"); got == "0" {
 		t.Error("no error counted")
 	}
-	// A connection that needs the other server gets there. The place that it leaves is
-	// taken at once.
+	// A connection can move to the other server. Another takes its place at once.
 	for i, conn := range conns[1:3] {
 		if err := conn.SetReadDeadline(time.Now().Add(polltest.Patience)); err != nil {
 			t.Fatal(err)
 		}
 		if got := ask(t, conn, "move"); got != "moved" {
-			t.Errorf("connection %d says %q, want moved", i+1, got)
+			t.Errorf("connection %d receives %q, want moved", i+1, got)
 		}
 	}
 	for _, conn := range conns[:n] {
@@ -201,14 +200,14 @@ func TestNoDescriptors(t *testing.T) {
 	}
 }
 
-// Ten thousand connections that were used and wait cost less than 1 KiB each, and
-// all of them less than 60 MiB.
+// Ten thousand idle connections that were used before take less than 1 KiB of heap each,
+// and less than 60 MiB in total.
 func TestTenThousandConnections(t *testing.T) {
 	testIdleConnections(t, startChild(t, 0), func(c net.Conn) net.Conn { return c }, 1<<10, 60<<20)
 }
 
-// testIdleConnections opens connections that send one line each, and measures what they
-// take: bytes of heap for each, and of resident memory for all of them.
+// testIdleConnections opens connections that send one line each, and measures their
+// memory: bytes of heap for each, and of resident memory for all.
 func testIdleConnections(t *testing.T, addr string, secure func(net.Conn) net.Conn, maxHeap, maxResident int) {
 	const n = 10_000
 	var limit syscall.Rlimit

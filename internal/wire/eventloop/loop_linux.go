@@ -117,7 +117,7 @@ func newLoop(s *Server) (_ *Loop, err error) {
 	if l.wake, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err != nil {
 		return nil, fmt.Errorf("create eventfd: %w", err)
 	}
-	// Edge-triggered: every write is an event, and nobody needs to read it.
+	// Edge-triggered: every write is an event, so the counter need not be read.
 	if err := l.watch(l.wake, unix.EPOLLIN|unix.EPOLLET, wakeSlot, 0); err != nil {
 		return nil, err
 	}

@@ -15,29 +15,28 @@ import (
 	"github.com/pulsegate/pulsegate/internal/wire/eventloop"
 )
 
-// A rester rests behind the first message, for longer than the test takes, and has
-// nothing to say when it is woken.
-type rester struct {
+// A restingHandler rests after the first message for longer than the test takes, and does
+// nothing when it is woken.
+type restingHandler struct {
 	loop  *eventloop.Loop
 	rests chan struct{} // closed when the loop is about to rest
 }
 
-func (r *rester) Receive(_ *eventloop.Conn, b []byte, _ bool) int { return len(b) }
+func (h *restingHandler) Receive(_ *eventloop.Conn, b []byte, _ bool) int { return len(b) }
 
-func (r *rester) Round() {
-	r.loop.Rest(time.Hour)
-	close(r.rests)
+func (h *restingHandler) Round() {
+	h.loop.Rest(time.Hour)
+	close(h.rests)
 }
 
-func (r *rester) Woken() {}
+func (h *restingHandler) Woken() {}
 
-func (r *rester) GiveUp(*eventloop.Conn, []byte, eventloop.Reason) {}
+func (h *restingHandler) GiveUp(*eventloop.Conn, []byte, eventloop.Reason) {}
 
-// A loop that is told to drain behind the point at which it looks for orders drains all
-// the same, and does not wait for its next event first.
+// A loop that is ordered to drain after it has checked for orders drains without waiting
+// for its next event.
 //
-// Seen to fail when look waits whatever the order: Shutdown then gives up at its
-// deadline.
+// Seen to fail when look waits despite an order: Shutdown then returns at its deadline.
 func TestOrderWhileResting(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -45,8 +44,8 @@ func TestOrderWhileResting(t *testing.T) {
 	}
 	rests := make(chan struct{})
 	s, err := eventloop.Serve(l, eventloop.Config{
-		Memory: newBounded(1 << 20), MaxMessage: 100, Tick: time.Hour, // no tick comes to the rescue
-		Handler: func(loop *eventloop.Loop) eventloop.Handler { return &rester{loop, rests} },
+		Memory: newBounded(1 << 20), MaxMessage: 100, Tick: time.Hour, // no tick wakes the loop during the test
+		Handler: func(loop *eventloop.Loop) eventloop.Handler { return &restingHandler{loop, rests} },
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -64,8 +63,7 @@ func TestOrderWhileResting(t *testing.T) {
 	}
 }
 
-// Connections that wait in the kernel's queue when the Server begins to drain are
-// served, however many they are.
+// All connections in the kernel's backlog when the Server begins to drain are served.
 //
 // Seen to fail when stopListening accepts once: 128 of them are served, and the kernel resets
 // the others.
@@ -73,9 +71,9 @@ func TestShutdownAcceptsWaiting(t *testing.T) {
 	const clients = 300
 	if n := maxBacklog(t); n < clients {
 		if os.Getenv("CI") == "true" {
-			t.Fatalf("the kernel lets %d connections wait, and %d are needed", n, clients)
+			t.Fatalf("the kernel's backlog is %d connections, and %d are needed", n, clients)
 		}
-		t.Skipf("the kernel lets %d connections wait, and %d are needed", n, clients)
+		t.Skipf("the kernel's backlog is %d connections, and %d are needed", n, clients)
 	}
 	hangs, hang := make(chan struct{}), make(chan struct{})
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -107,7 +105,7 @@ func TestShutdownAcceptsWaiting(t *testing.T) {
 	defer cancel()
 	ended := make(chan error, 1)
 	go func() { ended <- errors.Join(s.Close(), s.Shutdown(ctx)) }()
-	time.Sleep(20 * time.Millisecond) // so that the order is there when the loop goes on
+	time.Sleep(20 * time.Millisecond) // so that the order is pending when the loop continues
 	close(hang)
 	served := 0
 	for _, conn := range conns {

@@ -12,17 +12,17 @@ import (
 	"testing"
 )
 
-// What the package offers where there is no event loop is what it offers on Linux: a
-// package that uses it compiles everywhere. (Seen to fail without Loop.Gather.)
+// The package has the same API on every system, so that its users compile everywhere.
+// (Seen to fail without Loop.Gather.)
 func TestOtherSystems(t *testing.T) {
 	linux := exported(t, "*_linux.go")
 	other := exported(t, "other.go")
 	if len(linux) == 0 {
-		t.Fatal("nothing is found on Linux")
+		t.Fatal("found no functions for Linux")
 	}
 	for name, signature := range linux {
 		if other[name] != signature {
-			t.Errorf("%s: elsewhere %q, want %q as on Linux", name, other[name], signature)
+			t.Errorf("%s: %q on other systems, want %q as on Linux", name, other[name], signature)
 		}
 	}
 	for name := range maps.Keys(other) {

@@ -26,9 +26,8 @@ const (
 	appData   = 23
 )
 
-// A sealer is a client of TLS 1.3 that makes its records itself, right ones and wrong
-// ones. What the server sends is read by crypto/tls, whose writes go nowhere once the
-// handshake is over.
+// A sealer is a TLS 1.3 client that encrypts its own records, valid and invalid ones.
+// crypto/tls reads what the server sends; its writes are dropped after the handshake.
 type sealer struct {
 	t      *testing.T
 	tcp    *net.TCPConn
@@ -60,7 +59,7 @@ func sealed(t *testing.T, s *eventloop.Server) *sealer {
 	case tls.TLS_AES_256_GCM_SHA384:
 		c.newHash, c.keyLen = sha512.New384, 32
 	default:
-		t.Fatalf("this test knows no records of %s", tls.CipherSuiteName(suite))
+		t.Fatalf("no records of %s in this test", tls.CipherSuiteName(suite))
 	}
 	for line := range strings.Lines(keys.String()) {
 		if fields := strings.Fields(line); fields[0] == "CLIENT_TRAFFIC_SECRET_0" {
@@ -74,7 +73,7 @@ func sealed(t *testing.T, s *eventloop.Server) *sealer {
 	return c
 }
 
-// A mute connection drops what is written.
+// A mute drops what is written to it once on is set.
 type mute struct {
 	net.Conn
 	on bool
@@ -87,7 +86,7 @@ func (m *mute) Write(p []byte) (int, error) {
 	return m.Conn.Write(p)
 }
 
-// use begins to protect records with a secret (RFC 8446, section 7.3).
+// use protects further records with a secret (RFC 8446, section 7.3).
 func (c *sealer) use(secret []byte) {
 	c.secret, c.seq = secret, 0
 	block, err := aes.NewCipher(c.expand("key", c.keyLen))
@@ -137,7 +136,7 @@ func (c *sealer) keyUpdate(request bool) []byte {
 	return r
 }
 
-// longKeyUpdate is keyUpdate that requests one, in a record of n bytes.
+// longKeyUpdate is like keyUpdate(true), in a record of n bytes.
 func (c *sealer) longKeyUpdate(n int) []byte {
 	const header, tag = 5, 16
 	inner := make([]byte, n-header-tag-1) // the last zero of the padding is record's
@@ -155,7 +154,7 @@ func (c *sealer) raw(b []byte) {
 	}
 }
 
-// rawMayFail is raw where the server may have closed the connection.
+// rawMayFail is like raw, for a connection that the server may have closed.
 func (c *sealer) rawMayFail(b []byte) { _, c.err = c.tcp.Write(b) }
 
 func (c *sealer) closeWrite() {
@@ -180,8 +179,8 @@ func (c *sealer) want(text string) {
 	}
 }
 
-// wantEnd reads the end of the connection: close_notify, or an alert, of which one of
-// several texts is wanted.
+// wantEnd checks that the connection ends with close_notify or an alert whose text contains
+// one of texts, which are separated by "|".
 func (c *sealer) wantEnd(texts string) {
 	c.t.Helper()
 	rest, err := io.ReadAll(c.client)

@@ -29,11 +29,11 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// childVar makes the test binary a server; its value is a limit of descriptors
-// above those that are open, none, or tls for a server with TLS and without a limit.
+// childVar is set to run the test binary as a server. Its value is the number of
+// descriptors it may open, "none" for no limit, or "tls" for TLS and no limit.
 const childVar = "EVENTLOOP_TEST_CHILD"
 
-// bounded is a Memory.
+// A bounded is a Memory of a fixed size.
 type bounded struct{ left atomic.Int64 }
 
 func newBounded(n int64) *bounded {
@@ -160,10 +160,10 @@ func startAt(t testing.TB, addr string, cfg eventloop.Config) (*eventloop.Server
 		}
 		wg.Wait()
 		if n := s.Stats().Open; n != 0 {
-			t.Errorf("%d connections open at the end", n)
+			t.Errorf("%d connections are open at the end", n)
 		}
 		if left := memory.left.Load(); left != 1<<20 {
-			t.Errorf("%d bytes held at the end", 1<<20-left)
+			t.Errorf("%d bytes are held at the end", 1<<20-left)
 		}
 	})
 	return s, memory
@@ -182,7 +182,7 @@ func dial(t testing.TB, addr string) *net.TCPConn {
 	return conn.(*net.TCPConn)
 }
 
-// ask sends a line and returns the next line that comes.
+// ask sends a line and returns the next line it receives.
 func ask(t testing.TB, conn net.Conn, line string) string {
 	t.Helper()
 	if _, err := io.WriteString(conn, line+"\n"); err != nil {
@@ -196,7 +196,7 @@ func readLine(t testing.TB, conn net.Conn) string {
 	var line []byte
 	for one := make([]byte, 1); ; {
 		if _, err := io.ReadFull(conn, one); err != nil {
-			t.Fatalf("read line: %v behind %q", err, line)
+			t.Fatalf("read line: %v after %q", err, line)
 		}
 		if one[0] == '\n' {
 			return string(line)
@@ -215,8 +215,7 @@ func openFiles(t testing.TB) int {
 	return len(files)
 }
 
-// Connections come and go in every way, on several loops, and leave no descriptor
-// behind.
+// No descriptor leaks, whichever way connections on several loops end.
 func TestNoDescriptorsLeft(t *testing.T) {
 	before := openFiles(t)
 	t.Run("serve", func(t *testing.T) {
@@ -248,15 +247,15 @@ func TestNoDescriptorsLeft(t *testing.T) {
 				}
 				defer conn.Close()
 				switch i % 6 {
-				case 0: // goes at once
+				case 0: // closes at once
 				case 1:
-					io.WriteString(conn, "later\nlater\n") // goes before the answers
+					io.WriteString(conn, "later\nlater\n") // closes before the answers
 				case 2:
 					if got := ask(t, conn, "end"); got != "bye" {
 						t.Errorf("answer %q", got)
 					}
 					if rest, err := io.ReadAll(conn); err != nil || len(rest) > 0 {
-						t.Errorf("behind the end: %q, %v", rest, err)
+						t.Errorf("after the end: %q, %v", rest, err)
 					}
 				case 3:
 					if got := ask(t, conn, "move"); got != "moved" {
@@ -283,11 +282,11 @@ func TestNoDescriptorsLeft(t *testing.T) {
 		movedConns.Wait()
 	})
 	if after := openFiles(t); after != before {
-		t.Errorf("%d descriptors open, and %d before", after, before)
+		t.Errorf("%d descriptors are open, and %d were before", after, before)
 	}
 }
 
-// A connection knows its peer, over IPv4, over IPv6, and over both mixed.
+// PeerAddr returns the peer over IPv4, over IPv6, and over IPv4 on an IPv6 socket.
 func TestPeerAddr(t *testing.T) {
 	for _, tt := range []struct{ listen, host string }{
 		{"127.0.0.1:0", "127.0.0.1"}, {"[::1]:0", "::1"}, {"[::]:0", "127.0.0.1"},
@@ -313,8 +312,8 @@ func TestPeerAddr(t *testing.T) {
 	}
 }
 
-// A moved connection has the answers that were owed before it moves, what was
-// read, and deadlines.
+// A connection is moved after its answers are sent. It returns the bytes that were already
+// read, and supports deadlines.
 func TestMove(t *testing.T) {
 	s, _ := start(t, eventloop.Config{})
 	conn := dial(t, s.Addr().String())
@@ -339,7 +338,7 @@ func TestMove(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := moved.Read(got); !errors.Is(err, os.ErrDeadlineExceeded) {
-		t.Errorf("a read beyond its deadline: %v", err)
+		t.Errorf("a read after its deadline: %v", err)
 	}
 	if moved.RemoteAddr().String() != conn.LocalAddr().String() {
 		t.Errorf("the moved connection is from %v, want %v", moved.RemoteAddr(), conn.LocalAddr())
@@ -354,8 +353,8 @@ func TestMove(t *testing.T) {
 	}
 }
 
-// What was read of a moved connection counts as memory until the other server has read
-// it, or has closed the connection. (Seen to fail when it was a copy that nobody
+// The input read before a connection moved counts as memory until the other server has
+// read it or closed the connection. (Seen to fail when it was a copy that was not
 // counted.)
 func TestMovedMemory(t *testing.T) {
 	s, memory := start(t, eventloop.Config{})
@@ -395,9 +394,9 @@ func TestMovedMemory(t *testing.T) {
 	}
 }
 
-// A message without end is moved, and one that stops is given up; a long one in
-// small pieces arrives whole. A connection holds no buffer longer than it needs
-// one. (Seen to fail when a buffer was kept for the next message.)
+// A connection with a message that is too long is moved, and a message that stops is given
+// up. A long message in small pieces arrives whole. A connection holds a buffer only while
+// it needs one. (Seen to fail when a buffer was kept for the next message.)
 func TestUnfinished(t *testing.T) {
 	s, memory := start(t, eventloop.Config{})
 	long := strings.Repeat("x", 90<<10)
@@ -410,9 +409,9 @@ func TestUnfinished(t *testing.T) {
 		io.WriteString(conn, "\n")
 	}()
 	if got := readLine(t, conn); got != long {
-		t.Errorf("%d bytes come back, want %d", len(got), len(long))
+		t.Errorf("%d bytes returned, want %d", len(got), len(long))
 	}
-	// The answer to it is whole, so that nothing is kept: the connection is idle.
+	// The message is answered, so the connection is idle and holds no buffer.
 	polltest.Until(t, "no buffer is held", func() bool { return memory.left.Load() == 1<<20 })
 	if _, err := io.WriteString(conn, "and then nothing"); err != nil {
 		t.Fatal(err)
@@ -420,16 +419,16 @@ func TestUnfinished(t *testing.T) {
 	if got := readLine(t, conn); got != "given up 0" {
 		t.Errorf("answer %q", got)
 	}
-	// What follows on the beginning of a message is offered, however long the message
-	// before it was. (Seen to fail when it had to be as long.)
-	behind := dial(t, s.Addr().String())
-	if _, err := io.WriteString(behind, "a message, and the beginning of another\nb"); err != nil {
+	// More bytes of a message are offered, however long the previous message was. (Seen
+	// to fail when they had to be as many.)
+	next := dial(t, s.Addr().String())
+	if _, err := io.WriteString(next, "a message, and the beginning of another\nb"); err != nil {
 		t.Fatal(err)
 	}
-	if got := readLine(t, behind); got != "a message, and the beginning of another" {
+	if got := readLine(t, next); got != "a message, and the beginning of another" {
 		t.Errorf("answer %q", got)
 	}
-	if got := ask(t, behind, ""); got != "b" {
+	if got := ask(t, next, ""); got != "b" {
 		t.Errorf("answer %q, want b", got)
 	}
 	endless := dial(t, s.Addr().String())
@@ -440,7 +439,7 @@ func TestUnfinished(t *testing.T) {
 	}
 	moved.Close()
 
-	// Without memory, what cannot be kept is given up.
+	// Without memory, an incomplete message is given up.
 	memory.Reserve(nil, int(memory.left.Load()))
 	poor := dial(t, s.Addr().String())
 	if got := ask(t, poor, "whole"); got != "whole" {

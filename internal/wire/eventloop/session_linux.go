@@ -20,8 +20,8 @@ import (
 //
 // Invariants:
 //
-//   - Read returns os.ErrDeadlineExceeded when the kernel has no more. crypto/tls keeps
-//     what it has of a record then, and goes on with the next Read.
+//   - Read returns os.ErrDeadlineExceeded when the kernel has no more. crypto/tls then
+//     keeps the incomplete record and continues with the next Read.
 //   - Write never fails and never waits: it appends to the loop's staged bytes, which
 //     the loop sends like the answers of any connection, counted against the same bound.
 //     crypto/tls would never write again after an error. It also writes while it reads,
@@ -189,7 +189,7 @@ func (l *Loop) reserveInput(c *Conn) {
 // sendEncrypted sends b as records.
 func (l *Loop) sendEncrypted(c *Conn, b []byte) {
 	if _, err := c.session.tls.Write(b); err != nil {
-		c.goal = end // after an alert nothing more can be said
+		c.goal = end // crypto/tls sends nothing after an alert
 		return
 	}
 	l.sendStaged(c)
@@ -214,7 +214,7 @@ func (l *Loop) sendStaged(c *Conn) {
 // endSession sends close_notify, unless that was sent. The connection may have bytes unsent
 // then.
 func (l *Loop) endSession(c *Conn) {
-	_ = c.session.tls.CloseWrite() // after an alert there is no more to be said
+	_ = c.session.tls.CloseWrite() // fails after an alert, which already ends the stream
 	l.sendStaged(c)
 }
 

@@ -15,12 +15,11 @@ import (
 //   - They go to the socket directly, not through the VFS.
 //
 // Proof that the use of unsafe is sound. The pointer is that of b's first byte, b
-// is not empty, and the kernel touches no more than len(b) bytes behind it (recv(2),
-// send(2)), all of which belong to b. The conversion to uintptr stands in the
-// argument list of the call, so that the compiler keeps b alive and in its place
-// until the call returns (rule 4 of package unsafe), and the kernel keeps no
-// pointer to it longer than that. TestSocketBounds would see bytes beyond b read
-// or written.
+// is not empty, and the kernel accesses at most len(b) bytes from there (recv(2),
+// send(2)), all of which belong to b. The conversion to uintptr is in the argument
+// list of the call, so the compiler keeps b alive and in place until the call
+// returns (rule 4 of package unsafe). The kernel does not retain the pointer.
+// TestSocketBounds detects accesses outside b.
 
 // recv reads into b, which is not empty. 0 without an error is the end of
 // the stream.

@@ -25,9 +25,9 @@ func socketPair(t *testing.T) (a, b int) {
 	return fds[0], fds[1]
 }
 
-// The system calls touch the bytes of their slice and no other: not those before
-// it, and not those between its length and its capacity. (Seen to fail with cap(b)
-// in the place of len(b), and with a pointer one byte behind the first, in either.)
+// The system calls access only the bytes of their slice: none before it, and none between
+// its length and its capacity. (Seen to fail in both calls with cap(b) instead of len(b),
+// and with a pointer to the second byte.)
 func TestSocketBounds(t *testing.T) {
 	a, b := socketPair(t)
 	out := []byte("..abcdefgh..")
@@ -54,7 +54,7 @@ func TestSocketBounds(t *testing.T) {
 	}
 }
 
-// A buffer on a stack that grows meanwhile stays where the kernel writes.
+// A buffer on a growing stack does not move while the kernel writes to it.
 func TestSocketStack(t *testing.T) {
 	a, b := socketPair(t)
 	var deep func(depth int) byte
@@ -73,14 +73,14 @@ func TestSocketStack(t *testing.T) {
 		return buf[1]
 	}
 	done := make(chan struct{})
-	go func() { // on a small stack of its own
+	go func() { // on a new, small stack
 		defer close(done)
 		deep(5000)
 	}()
 	<-done
 }
 
-// An empty buffer has no first byte to point to.
+// An empty buffer panics, because it has no first byte to point to.
 func TestSocketEmpty(t *testing.T) {
 	a, _ := socketPair(t)
 	for name, call := range map[string]func(int, []byte) (int, error){"send": eventloop.Send, "receive": eventloop.Recv} {
@@ -95,21 +95,21 @@ func TestSocketEmpty(t *testing.T) {
 	}
 }
 
-// A peer that has gone is an error of the call.
+// After the peer has closed, Send returns EPIPE and Recv reports the end.
 func TestSocketPeerGone(t *testing.T) {
 	a, b := socketPair(t)
 	if err := unix.Close(b); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := eventloop.Send(a, []byte("x")); !errors.Is(err, unix.EPIPE) {
-		t.Errorf("sent to nobody: %v, want EPIPE", err)
+		t.Errorf("send to a closed peer: %v, want EPIPE", err)
 	}
 	if n, err := eventloop.Recv(a, make([]byte, 1)); n != 0 || err != nil {
 		t.Errorf("received %d, %v, want the end", n, err)
 	}
 }
 
-// A socket that takes no more says so, and does not wait.
+// Send to a full socket returns EAGAIN at once.
 func TestSocketFull(t *testing.T) {
 	a, _ := socketPair(t)
 	piece, sent := make([]byte, 64<<10), 0
@@ -122,7 +122,7 @@ func TestSocketFull(t *testing.T) {
 			t.Fatal(err)
 		}
 		if sent += n; sent > 1<<30 {
-			t.Fatal("the socket takes everything")
+			t.Fatal("the socket is never full")
 		}
 	}
 }

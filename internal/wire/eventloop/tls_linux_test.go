@@ -18,7 +18,7 @@ import (
 	"github.com/pulsegate/pulsegate/internal/wire/share"
 )
 
-// startTLS starts a server of echoes over TLS, which gives HTTP/2 away.
+// startTLS starts a server of echoes over TLS, which moves HTTP/2 connections.
 func startTLS(t testing.TB, cfg eventloop.Config) (*eventloop.Server, *bounded) {
 	t.Helper()
 	cfg.TLS = func(cs tls.ConnectionState) bool { return cs.NegotiatedProtocol != "h2" }
@@ -41,8 +41,8 @@ func dialTLS(t testing.TB, s *eventloop.Server, cfg *tls.Config) *tls.Conn {
 	return conn
 }
 
-// A tap is a client's connection that remembers what the server has sent, and can hold back
-// what the client sends.
+// A tap is a client's connection that records what the server sends, and can hold back what
+// the client sends.
 type tap struct {
 	net.Conn
 	seen  []byte
@@ -66,8 +66,8 @@ func (c *tap) Write(p []byte) (int, error) {
 	return c.Conn.Write(p)
 }
 
-// isAlert reports whether the last record that was seen is whole, and an alert, of two
-// bytes. TLS 1.3 hides its type but not its length.
+// isAlert reports whether the last record is a complete alert, which has two bytes.
+// TLS 1.3 hides its type but not its length.
 func (c *tap) isAlert() bool {
 	const alert, hiddenBytes = 21, 2 + 1 + 16
 	kind, length, rest := byte(0), 0, c.seen
@@ -79,9 +79,9 @@ func (c *tap) isAlert() bool {
 }
 
 // Lines are answered over TLS, at once or later, in pieces of any size, also when the
-// client ends its side first.
+// client half-closes the connection first.
 //
-// Seen to fail when decrypt marks a connection as read that has further records.
+// Seen to fail when decrypt marks a connection with further records as read.
 func TestTLSEcho(t *testing.T) {
 	eachVersion(t, func(t *testing.T, version uint16) {
 		s, _ := startTLS(t, eventloop.Config{})
@@ -125,7 +125,7 @@ func TestTLSEcho(t *testing.T) {
 	})
 }
 
-// What comes together with the end of the handshake is answered.
+// Input that arrives together with the end of the handshake is answered.
 //
 // Seen to fail when a new connection is not read before the kernel reports something.
 func TestTLSEarlyLine(t *testing.T) {
@@ -185,15 +185,16 @@ func TestTLSGoodbye(t *testing.T) {
 	})
 }
 
-// sorted returns lines in order: those answered later may come after others.
+// sorted returns the lines sorted, because answers to "later" may be out of order.
 func sorted(lines string) string {
 	all := strings.Split(lines, "\n")
 	slices.Sort(all)
 	return strings.Join(all, "\n")
 }
 
-// A connection that is moved keeps its TLS: what was decrypted is read first, further
-// records after it, and net/http finds its state. HTTP/2 is moved at once, as a *tls.Conn.
+// A moved connection keeps its TLS session: Read returns the decrypted bytes first, then
+// further records, and net/http finds its connection state. HTTP/2 is moved at once, as a
+// *tls.Conn.
 //
 // Seen to fail when the socket is not exchanged again.
 func TestTLSMove(t *testing.T) {
@@ -212,7 +213,7 @@ func TestTLSMove(t *testing.T) {
 		}
 		state, ok := moved.(interface{ ConnectionState() tls.ConnectionState })
 		if !ok || state.ConnectionState().Version != version {
-			t.Errorf("a connection of type %T has no state of TLS", moved)
+			t.Errorf("a connection of type %T has no TLS state", moved)
 		}
 		got := make([]byte, len("move\nabcdef"))
 		if _, err := io.WriteString(conn, "def"); err != nil {
@@ -231,13 +232,13 @@ func TestTLSMove(t *testing.T) {
 			t.Errorf("got %q, want answer", got)
 		}
 		if n := s.Stats().Open; n != 1 {
-			t.Errorf("%d connections are open, want the one that was moved", n)
+			t.Errorf("%d connections are open, want only the moved one", n)
 		}
 		go moved.Close()
 		if rest, err := io.ReadAll(conn); err != nil || len(rest) > 0 {
 			t.Errorf("at the end %q, %v", rest, err)
 		}
-		polltest.Until(t, "the connection is counted out", func() bool { return s.Stats().Open == 0 })
+		polltest.Until(t, "the connection is no longer counted", func() bool { return s.Stats().Open == 0 })
 
 		dialTLS(t, s, &tls.Config{NextProtos: []string{"h2"}})
 		if moved, err = s.Accept(); err != nil {
@@ -250,7 +251,7 @@ func TestTLSMove(t *testing.T) {
 	})
 }
 
-// A server that drains answers what has begun and says goodbye.
+// A server that drains answers messages that have begun and ends with close_notify.
 func TestTLSDrain(t *testing.T) {
 	s, _ := startTLS(t, eventloop.Config{})
 	idle, busy := dialTLS(t, s, nil), dialTLS(t, s, nil)
@@ -278,8 +279,7 @@ func TestTLSDrain(t *testing.T) {
 	}
 }
 
-// What the peer does to its connection ends that connection, and takes no memory that
-// stays.
+// A peer's fault ends its connection and leaks no memory.
 func TestTLSFaults(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
@@ -364,8 +364,8 @@ func TestTLSFaults(t *testing.T) {
 	}
 }
 
-// A peer that asks for key updates between its lines is answered, and one that does not
-// read the answers is not read either: what the loop holds for it stays small.
+// A peer that requests key updates between its lines is answered. If it does not read the
+// answers, the loop stops reading from it, so that it holds few bytes for it.
 //
 // Seen to fail when decrypt does not send what is staged, and, for the second part, when a
 // connection is read while bytes are unsent.
@@ -405,8 +405,8 @@ func TestTLSKeyUpdates(t *testing.T) {
 	storm.reset()
 }
 
-// Tiny records of one connection do not keep others waiting: with each turn, the loop
-// takes no more than a few of them.
+// Tiny records of one connection do not delay others: the loop decrypts only a few of them
+// in each turn.
 //
 // Seen to fail when decrypt reads on until its buffer is full.
 func TestTLSTinyRecords(t *testing.T) {
@@ -428,8 +428,8 @@ func TestTLSTinyRecords(t *testing.T) {
 	}
 }
 
-// A pieces is an echo for one connection that remembers the longest piece in which an
-// unfinished line has grown.
+// A pieces is an echo for one connection that records the most bytes by which an unfinished
+// line has grown in one call.
 type pieces struct {
 	*echo
 	left int
@@ -443,8 +443,8 @@ func (p *pieces) Receive(c *eventloop.Conn, b []byte, ended bool) int {
 	return taken
 }
 
-// Large records are reserved in Memory as long as their connection is open, and end it if
-// there is no memory for them.
+// Memory for large records is reserved until their connection closes. Without memory, the
+// connection ends.
 func TestTLSInputMemory(t *testing.T) {
 	s, memory := startTLS(t, eventloop.Config{})
 	conn := dialTLS(t, s, &tls.Config{DynamicRecordSizingDisabled: true})
@@ -459,9 +459,9 @@ func TestTLSInputMemory(t *testing.T) {
 	for range 3 {
 		begun.raw(begun.record(handshake, make([]byte, 15_000)))
 	}
-	polltest.Until(t, "what has come of the message is reserved", func() bool { return 1<<20-memory.left.Load() > 16_000+45_000 })
+	polltest.Until(t, "the part of the message received is reserved", func() bool { return 1<<20-memory.left.Load() > 16_000+45_000 })
 	begun.reset()
-	polltest.Until(t, "it is given back", func() bool { return 1<<20-memory.left.Load() < 45_000 })
+	polltest.Until(t, "it is released", func() bool { return 1<<20-memory.left.Load() < 45_000 })
 	held := 1<<20 - memory.left.Load()
 	if held < 16_000 || held > 64<<10 {
 		t.Errorf("%d bytes are held for input", held)
@@ -470,7 +470,7 @@ func TestTLSInputMemory(t *testing.T) {
 		t.Fatalf("got %q", got)
 	}
 	conn.Close()
-	polltest.Until(t, "all is given back", func() bool { return memory.left.Load() == 1<<20 })
+	polltest.Until(t, "all is released", func() bool { return memory.left.Load() == 1<<20 })
 
 	s, _ = startTLS(t, eventloop.Config{Memory: newBounded(20 << 10)})
 	conn = dialTLS(t, s, &tls.Config{DynamicRecordSizingDisabled: true})
@@ -480,7 +480,7 @@ func TestTLSInputMemory(t *testing.T) {
 	}
 }
 
-// tlsListener is what the server takes its connections from.
+// tlsListener returns the listener of a server with TLS.
 func tlsListener(inner net.Listener, conns *share.Conns) net.Listener {
 	return listen.TLS(inner, conns, listen.Handshakes{Config: certificate(), Slots: 16, Timeout: 10 * time.Second})
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/pulsegate/pulsegate/internal/wire/share"
 )
 
-// A gated is an echo that stops its loop at each line "stop", until it may continue.
+// A gated is an echo that blocks its loop at each line "stop" until proceed is received.
 type gated struct {
 	*echo
 	stopped, proceed chan struct{}
@@ -45,7 +45,7 @@ func (g *gated) Receive(c *eventloop.Conn, b []byte, ended bool) int {
 	return g.echo.Receive(c, b, ended)
 }
 
-// stop returns when the loop has stopped.
+// stop sends "stop" and waits until the loop has stopped.
 func (g *gated) stop(t *testing.T, conn net.Conn) {
 	t.Helper()
 	if _, err := io.WriteString(conn, "stop\n"); err != nil {
@@ -57,7 +57,7 @@ func (g *gated) stop(t *testing.T, conn net.Conn) {
 // The answer to a key update is dropped if reading fails after it: it must not be sent on the
 // connection that the loop serves next.
 //
-// Seen to fail when a read that fails leaves what is staged.
+// Seen to fail when a failed read leaves staged bytes.
 func TestTLSResetAfterKeyUpdate(t *testing.T) {
 	g := newGated()
 	s, memory := startTLS(t, eventloop.Config{Handler: g.start})
@@ -69,7 +69,7 @@ func TestTLSResetAfterKeyUpdate(t *testing.T) {
 		c.want(large)
 	}
 	polltest.Until(t, "only the buffer of large records is reserved", func() bool { return 1<<20-memory.left.Load() < 64<<10 })
-	// crypto/tls reads again, and meets the reset, if its buffer was filled.
+	// crypto/tls reads again, and gets the reset, if its buffer was filled.
 	var updates []byte
 	for size := int(1<<20 - memory.left.Load()); size > 0; {
 		n := size
@@ -100,10 +100,10 @@ func TestTLSResetAfterKeyUpdate(t *testing.T) {
 	}
 }
 
-// A connection keeps the certificate of its client when it breaks: messages that were read
-// before are authorized by it.
+// A broken connection keeps its client certificate, which authorizes messages that were read
+// before.
 //
-// Seen to fail when the state of TLS ends with the descriptor.
+// Seen to fail when the TLS state is dropped with the descriptor.
 func TestTLSCertificateOutlivesDescriptor(t *testing.T) {
 	g := newGated()
 	named := make(chan [2]bool, 1)
@@ -130,7 +130,7 @@ func TestTLSCertificateOutlivesDescriptor(t *testing.T) {
 
 // A connection that epoll does not accept is closed.
 //
-// Seen to fail, with a panic, when its session does not know it before.
+// Seen to fail, with a panic, when the session does not have the connection by then.
 func TestTLSNotWatched(t *testing.T) {
 	conns := &share.Conns{Max: 10}
 	inner, err := net.Listen("tcp", "127.0.0.1:0")
@@ -157,8 +157,8 @@ func TestTLSNotWatched(t *testing.T) {
 	}
 }
 
-// An unwatchable listener puts a regular file in the place of the socket, with which epoll
-// fails as it does when there is no memory for one more descriptor.
+// An unwatchable listener replaces the socket with a regular file. epoll rejects it, as it
+// rejects a socket when there is no memory for one more descriptor.
 type unwatchable struct {
 	net.Listener
 	t *testing.T
@@ -188,10 +188,10 @@ func (c fileConn) SyscallConn() (syscall.RawConn, error) { return c.file.Syscall
 
 func (c fileConn) Close() error { return errors.Join(c.Conn.Close(), c.file.Close()) }
 
-// Bytes that do not become a message do not keep a connection: the time between two messages
-// ends however many parts of a record come.
+// Bytes that complete no record do not keep a connection open: the idle timeout applies
+// however many parts of a record arrive.
 //
-// Seen to fail when every read begins that time again.
+// Seen to fail when every read restarts the timeout.
 func TestTLSIdleWithoutData(t *testing.T) {
 	s, _ := startTLS(t, eventloop.Config{IdleTimeout: 200 * time.Millisecond, LingerTimeout: 50 * time.Millisecond})
 	c := sealed(t, s)
@@ -215,8 +215,8 @@ func TestTLSIdleWithoutData(t *testing.T) {
 	t.Error("the connection stays open")
 }
 
-// An alert about the first record is not overtaken by a reset, although there is more input
-// than was read.
+// A client receives the alert about its first record and no reset, although the server did
+// not read all input.
 //
 // Seen to fail when a connection without data is closed at once.
 func TestTLSAlertBeforeData(t *testing.T) {
@@ -233,7 +233,7 @@ func TestTLSAlertBeforeData(t *testing.T) {
 
 // What crypto/tls keeps of a large handshake is reserved too.
 //
-// Seen to fail when only what comes after the handshake is counted.
+// Seen to fail when only memory used after the handshake is counted.
 func TestTLSHandshakeMemory(t *testing.T) {
 	s, memory := startTLS(t, eventloop.Config{})
 	protocols := []string{"http/1.1"}

@@ -60,8 +60,8 @@ type Request struct {
 	// Close reports whether the client wants the connection closed after the answer.
 	Close bool
 
-	// Need is, with More, the least number of bytes that can change the verdict.
-	// Do not call Recognise again with fewer.
+	// Need is, with More, a lower bound on the length of the request. Wait for
+	// that many bytes before the next call.
 	Need int
 }
 

@@ -14,7 +14,7 @@ import (
 // evicted: one of the guest's address if that holds its share, otherwise one of any
 // address.
 type Conns struct {
-	Of        Resource // what a connection takes: Connections, or Handshakes until it is served
+	Of        Resource // the resource to divide: Connections, Handshakes
 	Max       int
 	MaxGuests int
 	Holders   *Holders // nil: not divided

@@ -80,8 +80,7 @@ func (hs *Holders) Get(key any) *Holder {
 }
 
 // Addr is like Get for a peer's address. An IPv6 network of 64 bits counts as one address,
-// because one site has at least as many. The holder of an exempt or invalid address is
-// nil.
+// because it is assigned to one site. The holder of an exempt or invalid address is nil.
 func (hs *Holders) Addr(addr netip.Addr) *Holder {
 	if hs == nil || !addr.IsValid() || hs.IsExempt(addr) {
 		return nil

@@ -156,7 +156,7 @@ func TestConns(t *testing.T) {
 	}
 	enter(netip.MustParseAddr("10.9.9.9"), true, true)
 	if !c.GiveWay(others) || c.GiveWay(others) {
-		t.Error("evicted connections when all places are taken: want exactly one")
+		t.Error("not exactly one connection is evicted when all places are taken")
 	}
 	enter(netip.MustParseAddr("10.9.9.8"), true, true)
 	if !c.Full() {
