@@ -1,9 +1,8 @@
 package eventloop
 
-// What the tests look at. States of a connection are numbered, so that a test can
-// go through all of them.
+// This file exports internals for the tests.
 
-// A State is what Conn.next looks at.
+// A State is the state on which Conn.next decides.
 type State struct {
 	Open, Unsent, Ended, Readable, Lingering, Offerable, Paused bool
 	Owed                                                        int
@@ -23,7 +22,7 @@ func Next(s State) string {
 	return [...]string{wait: "wait", read: "read", offer: "offer", give: "give", linger: "linger", discard: "discard", shut: "shut", forget: "forget"}[c.next()]
 }
 
-// MaxOwed is how many answers may be owed on a connection.
+// MaxOwed is the most answers that may be owed on a connection.
 const MaxOwed = maxOwed
 
 // A Wheel is a wheel.
@@ -53,8 +52,8 @@ func NewStock(m Memory) *Stock { return &Stock{buffers{memory: m}} }
 // Get lends a buffer.
 func (s *Stock) Get(n int) []byte { return s.p.get(nil, n) }
 
-// Put takes one back.
+// Put takes back a buffer.
 func (s *Stock) Put(b []byte) { s.p.put(nil, b) }
 
-// Grown returns a larger one.
+// Grown replaces a buffer by a larger one.
 func (s *Stock) Grown(b []byte, n int) []byte { return s.p.grown(nil, b, n) }

@@ -269,7 +269,7 @@ func (l *Loop) shut(c *Conn) {
 		return
 	}
 	if c.session != nil {
-		l.lastWords(c)
+		l.finalCloseNotify(c)
 	}
 	// An error reports an earlier failure; the descriptor is closed (close(2)).
 	_ = unix.Close(c.fd)

@@ -134,9 +134,9 @@ func startChildAs(t *testing.T, value string) string {
 	return strings.TrimSpace(addr)
 }
 
-// A server that runs out of descriptors serves those who have one, in both lanes, and
-// the others when descriptors are free again. (Seen to fail without a spare descriptor:
-// connections that move are closed.)
+// A server that runs out of descriptors serves its open connections in both lanes, and
+// accepts the others when descriptors are free again. (Seen to fail without a spare
+// descriptor: connections that move are closed.)
 func TestNoDescriptors(t *testing.T) {
 	const room, clients = 10, 30
 	addr := startChild(t, room)

@@ -91,7 +91,7 @@ func (e *echo) Receive(c *eventloop.Conn, b []byte, ended bool) (taken int) {
 			c.Send([]byte("bye\n"), 1)
 		case strings.HasPrefix(text, "later"):
 			e.wg.Go(func() {
-				time.Sleep(time.Millisecond) // so that the loop waits meanwhile
+				time.Sleep(time.Millisecond) // so that the loop waits by then
 				e.mu.Lock()
 				e.done = append(e.done, answer{c, text})
 				e.mu.Unlock()

@@ -117,7 +117,7 @@ func (s *session) Read(p []byte) (int, error) {
 		case n == 0:
 			return 0, io.EOF
 		}
-		// As in receive: what comes after a short read is another event.
+		// As in receive: input after a short read is another event.
 		s.drained = n < len(p) && !s.conn.hangsUp
 		s.silent += n
 		return n, nil
@@ -189,7 +189,7 @@ func (l *Loop) reserveInput(c *Conn) {
 // sendEncrypted sends b as records.
 func (l *Loop) sendEncrypted(c *Conn, b []byte) {
 	if _, err := c.session.tls.Write(b); err != nil {
-		c.goal = end // crypto/tls sends nothing after an alert
+		c.goal = end // Write fails only after an alert
 		return
 	}
 	l.sendStaged(c)
@@ -214,14 +214,14 @@ func (l *Loop) sendStaged(c *Conn) {
 // endSession sends close_notify, unless that was sent. The connection may have bytes unsent
 // then.
 func (l *Loop) endSession(c *Conn) {
-	_ = c.session.tls.CloseWrite() // fails after an alert, which already ends the stream
+	_ = c.session.tls.CloseWrite() // an error leaves nothing more to send
 	l.sendStaged(c)
 }
 
-// lastWords sends close_notify on a connection that is closed now, if the kernel takes it.
-func (l *Loop) lastWords(c *Conn) {
+// finalCloseNotify sends close_notify on a connection that is closed now, if the kernel takes it.
+func (l *Loop) finalCloseNotify(c *Conn) {
 	if c.out != nil || c.session.failed {
-		return // within a record, or to nobody
+		return // a record is incomplete, or TLS has failed
 	}
 	_ = c.session.tls.CloseWrite()
 	if len(l.staged) > 0 {

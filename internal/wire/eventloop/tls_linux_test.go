@@ -147,9 +147,9 @@ func TestTLSEarlyLine(t *testing.T) {
 	}
 }
 
-// Whichever side ends a connection, and why, the server's last record is close_notify.
+// The server's last record is close_notify, whichever side ends a connection and why.
 //
-// Seen to fail without endSession, and without lastWords.
+// Seen to fail without endSession, and without finalCloseNotify.
 func TestTLSGoodbye(t *testing.T) {
 	eachVersion(t, func(t *testing.T, version uint16) {
 		for _, tt := range []struct {
@@ -304,7 +304,7 @@ func TestTLSFaults(t *testing.T) {
 			c.raw(r)
 			c.wantEnd("bad record MAC")
 		}},
-		{"record that is too long", func(t *testing.T, s *eventloop.Server) {
+		{"record too long", func(t *testing.T, s *eventloop.Server) {
 			c := sealed(t, s)
 			c.raw([]byte{appData, 3, 3, 0xff, 0xff})
 			c.wantEnd("record overflow")
@@ -319,7 +319,7 @@ func TestTLSFaults(t *testing.T) {
 			c.raw(c.record(appData, []byte("hello\n"))[:20])
 			c.reset()
 		}},
-		{"handshake again", func(t *testing.T, s *eventloop.Server) {
+		{"second handshake", func(t *testing.T, s *eventloop.Server) {
 			c := sealed(t, s)
 			c.raw(c.record(handshake, append([]byte{1, 0, 0, 50}, make([]byte, 50)...)))
 			c.wantEnd("error decoding message|unexpected message")
@@ -333,7 +333,7 @@ func TestTLSFaults(t *testing.T) {
 			}
 			c.wantClosed()
 		}},
-		{"handshake message that is too long", func(t *testing.T, s *eventloop.Server) {
+		{"handshake message too long", func(t *testing.T, s *eventloop.Server) {
 			c := sealed(t, s)
 			c.raw(c.record(handshake, []byte{4, 1, 0, 1}))
 			c.wantClosed()

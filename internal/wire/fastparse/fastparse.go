@@ -76,7 +76,7 @@ const requestLine = "POST " + Target + " HTTP/1.1\r\n"
 // retains nothing.
 //
 // Invariant: the verdict over a prefix of a stream is More until it becomes
-// Accept or Other, and then stays, with the same Request. TestPrefixes checks it.
+// Accept or Other. It then remains, with the same Request. TestPrefixes checks it.
 func Recognise(b []byte) (Request, Verdict) {
 	var r Request
 	if len(b) < len(requestLine) {

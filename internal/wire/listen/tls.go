@@ -166,8 +166,8 @@ func (s *secured) handshake(c net.Conn) net.Conn {
 // the peer.
 //
 // A handshake costs as much CPU time as many requests. If all of those under way computed
-// at once, the goroutines that serve the established connections would wait behind them
-// for a processor: one processor is left to them, where there are several.
+// at once, the goroutines that serve the established connections would wait for a
+// processor. If there are several, one is left to those goroutines.
 type computing struct {
 	net.Conn
 	turns    chan struct{}
