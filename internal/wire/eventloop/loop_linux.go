@@ -234,7 +234,8 @@ func (l *Loop) takeWake() (again bool) {
 	// It is a system call because the runtime's timers are not fine enough: a process
 	// with nothing else to do rounds them up to a millisecond.
 	t := unix.NsecToTimespec(l.gather.Nanoseconds())
-	_ = unix.Nanosleep(&t, nil) // a signal ends it early, which does no harm
+	for unix.Nanosleep(&t, &t) == unix.EINTR { // a signal of the runtime's; t is what is left
+	}
 	l.gather = 0
 	return true
 }
