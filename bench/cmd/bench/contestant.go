@@ -59,7 +59,7 @@ func chooseServers(names []string) (chosen []contestant, left []string, err erro
 // A running is a running contestant with its dependencies.
 type running struct {
 	server   *process
-	behind   *process  // server passes requests to it; nil: no other one
+	upstream *process  // server passes requests to it; nil: no other one
 	database *database // nil: no database
 }
 
@@ -94,9 +94,9 @@ func (b *ingestRun) startPulsegate(ctx context.Context, r *running, c *contestan
 	if r.server, err = b.startOwn(ctx, filepath.Join(dir, "data"), nil, flags...); err != nil || !c.nginx {
 		return err
 	}
-	r.behind = r.server
-	if r.server, err = b.startNginx(ctx, dir, r.behind.public); err != nil {
-		return errors.Join(err, r.behind.stop())
+	r.upstream = r.server
+	if r.server, err = b.startNginx(ctx, dir, r.upstream.public); err != nil {
+		return errors.Join(err, r.upstream.stop())
 	}
 	return nil
 }
@@ -105,8 +105,8 @@ func (b *ingestRun) startPulsegate(ctx context.Context, r *running, c *contestan
 // children.
 func (r *running) pids() []int {
 	pids := []int{r.server.pid()}
-	if r.behind != nil {
-		pids = append(pids, r.behind.pid())
+	if r.upstream != nil {
+		pids = append(pids, r.upstream.pid())
 	}
 	if r.database != nil {
 		pids = append(pids, r.database.process.pid())
@@ -120,8 +120,8 @@ func (r *running) stop() error {
 	if r.server != nil {
 		err = r.server.stop()
 	}
-	if r.behind != nil {
-		err = errors.Join(err, r.behind.stop())
+	if r.upstream != nil {
+		err = errors.Join(err, r.upstream.stop())
 	}
 	if r.database != nil {
 		if e := r.database.stop(); err == nil {

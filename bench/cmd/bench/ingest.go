@@ -179,8 +179,8 @@ func (b *ingestRun) measureOne(ctx context.Context, c *contestant, round int) (_
 	answered, inFlight := uint64(1), uint64(0)
 	base := time.Now().Add(-baseAge)
 	admin := server.server.admin
-	if server.behind != nil {
-		admin = server.behind.admin
+	if server.upstream != nil {
+		admin = server.upstream.admin
 	}
 	loadOnce := func(connections int, d time.Duration) (_ load, cpu time.Duration, made report.Allocated, err error) {
 		base = base.Add(baseStep)
@@ -275,7 +275,7 @@ func checkStored(ctx context.Context, c *contestant, r *running, answered, inFli
 		return err
 	}
 	if c.own {
-		own := cmp.Or(r.behind, r.server)
+		own := cmp.Or(r.upstream, r.server)
 		if stored, known = own.stored(); !known {
 			return fmt.Errorf("%s did not log how many readings it has stored: %s", c.name, own.text())
 		}

@@ -122,7 +122,7 @@ func (s *secure) flags(withTLS bool) []string {
 }
 
 // startNginx starts nginx with TLS in front of a server.
-func (b *ingestRun) startNginx(ctx context.Context, dir, behind string) (*process, error) {
+func (b *ingestRun) startNginx(ctx context.Context, dir, upstream string) (*process, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, fmt.Errorf("find a free port: %w", err)
@@ -140,7 +140,7 @@ http {
     listen %[5]s ssl backlog=4096; ssl_certificate %[6]s; ssl_certificate_key %[7]s; ssl_protocols TLSv1.3;
     location / { proxy_pass http://pulsegate; proxy_http_version 1.1; proxy_set_header Connection ""; proxy_set_header Host $http_host; }
   }
-}`, dir, 2*connections, connections, behind, addr, b.secure.cert, b.secure.key)
+}`, dir, 2*connections, connections, upstream, addr, b.secure.cert, b.secure.key)
 	file := filepath.Join(dir, "nginx.conf")
 	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
 		return nil, fmt.Errorf("write configuration of nginx: %w", err)
