@@ -11,6 +11,11 @@ INPUTS ?= 16
 # Many tests wait for processes, timeouts and disks, so more of them run in parallel
 # than there are processors.
 GOTEST = go test -vet=off -timeout 30m -p 3 -parallel 6
+# Without -trimpath, the build cache of one checkout does not serve another.
+export GOFLAGS := $(shell go env GOFLAGS) -trimpath
+# The race detector waits a second at each exit by default, also in each process that a
+# test starts.
+race race-short: export GORACE = atexit_sleep_ms=20
 
 .PHONY: $(shell sed -n 's/^\([a-z-]*\):.*\#\#.*/\1/p' $(firstword $(MAKEFILE_LIST)))
 .NOTPARALLEL:
@@ -29,8 +34,11 @@ setup: ## check for programs that the tests need; as root on Debian install miss
 lint: ## gofmt, go vet and staticcheck, of bench too
 	@.ci/lint
 
-plain: ## all tests, in full, without the race detector
-	$(GOTEST) ./...
+plain: ## all tests without the race detector, except those that try every case
+	$(GOTEST) -skip Exhaustive ./...
+
+exhaustive: ## the tests that try every case; make test does with some of the cases
+	$(GOTEST) -count=1 -run Exhaustive ./...
 
 race-short: ## short tests with the race detector, except those of commands, which test other processes
 	$(GOTEST) -race -short $$(go list ./... | grep -v /cmd/)

@@ -94,7 +94,8 @@ func (a seen) equal(b seen) bool {
 // and without the index.
 func TestIndexAgreesWithScan(t *testing.T) { compareWithScan(t, false) }
 
-// TestIndexAgreesWithScanExhaustive does the same with tables of three routes.
+// TestIndexAgreesWithScanExhaustive does the same with tables of three routes, in make
+// exhaustive.
 func TestIndexAgreesWithScanExhaustive(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")

@@ -180,9 +180,9 @@ func wantJSONString(t *testing.T, s string) {
 	}
 }
 
-// TestJSONStringExhaustive tests all strings of up to two bytes, alone and between
+// TestJSONStringOfTwoBytes tests all strings of up to two bytes, alone and between
 // other characters.
-func TestJSONStringExhaustive(t *testing.T) {
+func TestJSONStringOfTwoBytes(t *testing.T) {
 	for a := range 256 {
 		wantJSONString(t, string([]byte{byte(a)}))
 		for b := range 256 {

@@ -65,7 +65,7 @@ func TestAccessLogAllocations(t *testing.T) {
 }
 
 // The share of requests that is logged is the configured one.
-func TestAccessLogSampleExhaustive(t *testing.T) {
+func TestAccessLogShare(t *testing.T) {
 	const requests = 1_000_000
 	for _, tt := range []struct {
 		share       float64

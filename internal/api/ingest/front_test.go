@@ -93,10 +93,17 @@ func fronts() map[string]serveFunc {
 	}
 }
 
-// eachFront runs a test with every front.
+// eachFront runs a test with every front in parallel; with -short, only with those that
+// contain the others.
 func eachFront(t *testing.T, test func(t *testing.T, serve serveFunc)) {
 	for name, serve := range fronts() {
-		t.Run(name, func(t *testing.T) { test(t, serve) })
+		if testing.Short() && (name == "mixed" || name == "fast over TLS") {
+			continue
+		}
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			test(t, serve)
+		})
 	}
 }
 

@@ -41,7 +41,7 @@ func TestNoAllocations(t *testing.T) {
 	}
 }
 
-// TestMillionErrorsExhaustive is too slow with the race detector.
+// TestMillionErrorsExhaustive is for make exhaustive, and too slow with the race detector.
 func TestMillionErrorsExhaustive(t *testing.T) { logErrors(t, 1_000_000) }
 
 // BenchmarkLog measures lines that are disabled, suppressed or written.

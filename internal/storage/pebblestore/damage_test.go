@@ -249,8 +249,9 @@ func harms(file, text string, older []map[string]string, rng *rand.Rand) []harm 
 // file's name; then, after the file is restored, the store must be complete. Readings may be
 // lost without an error only if undetectable returns true.
 //
-// TestDamage tests a part of the cases, TestDamageExhaustive all of them.
+// TestDamage tests a part of the cases, TestDamageExhaustive (make exhaustive) all of them.
 func TestDamage(t *testing.T) {
+	long(t)
 	t.Parallel()
 	damageAll(t, 6)
 }

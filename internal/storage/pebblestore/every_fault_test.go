@@ -467,8 +467,9 @@ func failEach(arg string) {
 // removed ones. The next start must finish an erasure that has begun, and no file may then
 // contain what it removed.
 //
-// TestEveryFaultExhaustive tests every n.
+// TestEveryFaultExhaustive (make exhaustive) tests every n.
 func TestEveryFault(t *testing.T) {
+	long(t)
 	t.Parallel()
 	failAll(t, 7)
 }

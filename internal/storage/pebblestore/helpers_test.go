@@ -32,7 +32,8 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// long skips a long test with -short.
+// long skips a long test with -short. Those of crashes and damage call one store from one
+// goroutine, so that the race detector would find nothing new in them.
 func long(t testing.TB) {
 	t.Helper()
 	if testing.Short() {

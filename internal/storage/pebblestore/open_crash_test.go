@@ -45,6 +45,7 @@ func crashesOf(disk *vfs.MemFS, percents []int, call func(vfs.FS)) (found []cras
 // and again during some of the next starts. No start may report damage, and everything
 // acknowledged must be stored.
 func TestCrashWhileOpening(t *testing.T) {
+	long(t)
 	t.Parallel()
 	for name, s := range damageScenes(t) {
 		if s.readers {
