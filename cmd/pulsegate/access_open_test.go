@@ -15,6 +15,7 @@ import (
 // without Core.outlived, when the connection stayed open.
 func TestRemovedCAOnOpenConnections(t *testing.T) {
 	skipIfShort(t)
+	t.Parallel()
 	for _, lane := range []string{"on", "off"} {
 		t.Run("fast lane "+lane, func(t *testing.T) { testRemovedCA(t, lane) })
 	}

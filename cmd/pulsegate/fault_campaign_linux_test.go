@@ -70,6 +70,7 @@ type campaign struct {
 // Seen to fail with the mutants answer-before-commit, answer-before-sync and drop-a-reading.
 func TestCrashCampaign(t *testing.T) {
 	skipIfShort(t)
+	t.Parallel()
 	seed := *crashSeed
 	if seed == 0 {
 		seed = uint64(rand.Uint32()) + 1

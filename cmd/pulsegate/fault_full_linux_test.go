@@ -28,7 +28,6 @@ const smallMemTables = "--cache-bytes=8MiB"
 //
 // Seen to fail with the mutant ignore-low-disk.
 func TestDiskFull(t *testing.T) {
-	t.Parallel()
 	const mark = 48 << 20
 	onBothLanes(t, func(t *testing.T, lane lane) {
 		onSmallFileSystems(t, 160<<20, func(t *testing.T, mounted string) {
@@ -87,7 +86,6 @@ func TestDiskFull(t *testing.T) {
 //
 // Seen to fail with the mutant ignore-write-error.
 func TestDiskFullAtOnce(t *testing.T) {
-	t.Parallel()
 	onBothLanes(t, func(t *testing.T, lane lane) {
 		onSmallFileSystems(t, 96<<20, func(t *testing.T, mounted string) {
 			b := newHarnessIn(t, filepath.Join(mounted, "data"), lane, "--min-free-bytes=1MiB", smallMemTables)

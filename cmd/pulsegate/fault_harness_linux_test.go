@@ -42,6 +42,7 @@ const (
 func onBothLanes(t *testing.T, test func(t *testing.T, lane lane)) {
 	t.Helper()
 	skipIfShort(t)
+	t.Parallel()
 	for name, lane := range map[string]lane{"fast lane": fastLane, "full lane": fullLane} {
 		t.Run(name, func(t *testing.T) { test(t, lane) })
 	}

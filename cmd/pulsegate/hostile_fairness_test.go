@@ -120,6 +120,7 @@ func TestFairHandshakes(t *testing.T) {
 // Seen to fail without shares, when the other address is rejected, and without the minimum pace,
 // when they last for the read timeout, which is longer than the test waits.
 func TestFairBodies(t *testing.T) {
+	t.Parallel()
 	for lane, p := range lanes(t, "--read-timeout=10m") {
 		t.Run(lane, func(t *testing.T) {
 			t.Parallel()

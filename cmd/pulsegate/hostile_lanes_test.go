@@ -12,6 +12,7 @@ import (
 // connection ends one answer earlier or later, or with a 400. Which outcome occurs depends on how
 // the bytes arrive.
 func TestLaneDifferences(t *testing.T) {
+	t.Parallel()
 	const post = "POST /v1/readings HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\n{}"
 	const chunked = "POST /v1/readings HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n"
 	long := func(n int) string {

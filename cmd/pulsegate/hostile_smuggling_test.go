@@ -163,6 +163,7 @@ func TestBadInputSmuggling(t *testing.T) {
 // Seen to fail when Watch does not look into connections with TLS: the smuggled readings of CL.TE
 // and of its variants were stored.
 func TestBadInputSmugglingOverTLS(t *testing.T) {
+	t.Parallel()
 	for _, lane := range []string{"on", "off"} {
 		t.Run("fast lane "+lane, func(t *testing.T) { testSmugglingOverTLS(t, lane) })
 	}

@@ -151,6 +151,7 @@ func TestNotifyFails(t *testing.T) {
 // that hangs.
 func TestWatchdog(t *testing.T) {
 	skipIfShort(t)
+	t.Parallel()
 	bin := buildHanging(t)
 	for _, tt := range []struct {
 		hang string

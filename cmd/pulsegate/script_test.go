@@ -188,6 +188,7 @@ func ask(ts *testscript.TestScript, method, url, body string) {
 
 // An invalid command line exits with 2, a command that fails with 1.
 func TestExitCodes(t *testing.T) {
+	t.Parallel()
 	bin := program(t)
 	for _, tt := range []struct {
 		args []string

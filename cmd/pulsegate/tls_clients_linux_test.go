@@ -52,6 +52,7 @@ post(1000, () => post(2000, () => agent.destroy()));
 
 // Other TLS clients post readings over TLS 1.2 and 1.3, in the fast lane.
 func TestTLSClients(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	if err := writeCertificates(dir); err != nil {
 		t.Fatal(err)

@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -44,6 +45,25 @@ func open(tb testing.TB, path string, opt audit.Options) *audit.Log {
 	}
 	tb.Cleanup(func() { _ = l.Close() }) // some tests have closed it already
 	return l
+}
+
+// reports collects the calls of OnTrouble, which come from a goroutine of the log.
+type reports struct {
+	mu   sync.Mutex
+	errs []error
+}
+
+func (r *reports) add(err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.errs = append(r.errs, err)
+}
+
+// all returns the reports so far.
+func (r *reports) all() []error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.errs)
 }
 
 func appendAll(tb testing.TB, l *audit.Log, records ...audit.Record) {

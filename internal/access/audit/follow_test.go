@@ -118,13 +118,14 @@ func TestChangedWhileOpen(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				path := filepath.Join(t.TempDir(), "audit")
-				var troubles []error
-				l := open(t, path, audit.Options{Now: time.Now, OnTrouble: func(err error) { troubles = append(troubles, err) }})
+				var reported reports
+				l := open(t, path, audit.Options{Now: time.Now, OnTrouble: reported.add})
 				for i := range 5 {
 					appendAll(t, l, audit.Record{Event: audit.Erased, Count: int64(i + 1)})
 				}
 				time.Sleep(5*time.Minute + time.Second)
 				synctest.Wait()
+				troubles := reported.all()
 				if len(troubles) != 0 || l.Failing() {
 					t.Fatalf("reported %v before the change", troubles)
 				}
@@ -133,6 +134,7 @@ func TestChangedWhileOpen(t *testing.T) {
 				left, missing := os.ReadFile(path)
 				time.Sleep(audit.DefaultCheckEvery)
 				synctest.Wait()
+				troubles = reported.all()
 				if len(troubles) != 1 || !errors.Is(troubles[0], audit.ErrCorrupt) || !l.Failing() {
 					t.Errorf("reported %v after a check, want ErrCorrupt", troubles)
 				}
@@ -150,6 +152,7 @@ func TestChangedWhileOpen(t *testing.T) {
 				replaceFile(t, path, good)
 				time.Sleep(audit.DefaultCheckEvery)
 				synctest.Wait()
+				troubles = reported.all()
 				if len(troubles) != 2 || troubles[1] != nil || l.Failing() {
 					t.Errorf("reported %v, failing %t; want a final nil", troubles, l.Failing())
 				}

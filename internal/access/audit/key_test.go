@@ -292,14 +292,15 @@ func TestHead(t *testing.T) {
 	}
 
 	synctest.Test(t, func(t *testing.T) { // the head file cannot be written, but the log can
-		var troubles []error
-		l := open(t, path, audit.Options{Key: key, Now: time.Now, OnTrouble: func(err error) { troubles = append(troubles, err) }})
+		var reported reports
+		l := open(t, path, audit.Options{Key: key, Now: time.Now, OnTrouble: reported.add})
 		mkdir(t, head+".tmp")
 		put(t, filepath.Join(head+".tmp", "x"), "")
 		before := len(strings.Fields(events(t, path)))
 		appendAll(t, l, audit.Record{Event: audit.Erased, Count: 1})
 		time.Sleep(5*time.Minute + time.Second)
 		synctest.Wait()
+		troubles := reported.all()
 		if len(troubles) == 0 || troubles[0] == nil || !strings.Contains(troubles[0].Error(), "key.head") {
 			t.Errorf("reported %v, want one error about the head file", troubles)
 		}
@@ -310,6 +311,7 @@ func TestHead(t *testing.T) {
 		remove(t, head+".tmp")
 		time.Sleep(time.Minute)
 		synctest.Wait()
+		troubles = reported.all()
 		if troubles[len(troubles)-1] != nil {
 			t.Errorf("reported %v, want a final nil", troubles)
 		}

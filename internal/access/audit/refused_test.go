@@ -92,14 +92,15 @@ func TestRefusedBesideFlood(t *testing.T) {
 func TestRefusedFailure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		path := filepath.Join(t.TempDir(), "audit")
-		var troubles []error
-		l := open(t, path, audit.Options{Now: time.Now, OnTrouble: func(err error) { troubles = append(troubles, err) }})
+		var reported reports
+		l := open(t, path, audit.Options{Now: time.Now, OnTrouble: reported.add})
 		aside := path + ".aside"
 		move(t, path, aside)
 		mkdir(t, path) // a directory cannot be written to
 		l.Refused(audit.Refusal{Reason: audit.Expired})
 		l.Refused(audit.Refusal{Reason: 99}) // unknown reasons are malformed
 		synctest.Wait()
+		troubles := reported.all()
 		if len(troubles) != 1 || troubles[0] == nil || !l.Failing() {
 			t.Errorf("reported %v, failing %t; want one error", troubles, l.Failing())
 		}
@@ -110,6 +111,7 @@ func TestRefusedFailure(t *testing.T) {
 		if got, want := events(t, path), "log.started auth.refused-more:2"; got != want {
 			t.Errorf("got %s, want %s", got, want)
 		}
+		troubles = reported.all()
 		if len(troubles) != 2 || troubles[1] != nil || l.Failing() {
 			t.Errorf("reported %v, failing %t; want an error and a final nil", troubles, l.Failing())
 		}
