@@ -34,6 +34,7 @@ func alerts(t *testing.T) monitoringv1.PrometheusRuleSpec {
 
 // TestAlertRules checks the rules with promtool and runs their unit tests.
 func TestAlertRules(t *testing.T) {
+	t.Parallel()
 	promtool := tool(t, "promtool")
 	if out, code := run(t, exec.Command(promtool, "check", "rules", alertsFile)); code != 0 {
 		t.Errorf("promtool check rules:\n%s", out)
@@ -46,6 +47,7 @@ func TestAlertRules(t *testing.T) {
 // TestAlerts checks that every alert uses series of a running server, is tested, and is
 // explained in docs/operations.md, which explains no other alerts.
 func TestAlerts(t *testing.T) {
+	t.Parallel()
 	tests, err := os.ReadFile("../prometheus/alerts_test.yaml")
 	if err != nil {
 		t.Fatal(err)
