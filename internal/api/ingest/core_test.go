@@ -268,7 +268,7 @@ func testGroupsAreShared(t *testing.T, serve serveFunc) {
 	const clients, rounds = 64, 5
 	groups, release := make(chan int, 2*clients), make(chan struct{})
 	defer close(release)
-	core, srv := serve(t, ingest.Config{}, func(group []*storage.Entry) error {
+	core, srv := serve(t, ingest.Config{MaxWait: polltest.Patience}, func(group []*storage.Entry) error { // new connections take long under load
 		groups <- len(group)
 		<-release
 		return nil
