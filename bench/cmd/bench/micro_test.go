@@ -8,6 +8,7 @@ import (
 // TestMicro runs one round of one package and writes the page, including benchstat's
 // comparison.
 func TestMicro(t *testing.T) {
+	t.Parallel()
 	_, text := runPage(t, []string{"bench-micro"}, "micro", "--rounds=1", "--time=1ms", "--match=^BenchmarkHea", "--own=")
 	for _, want := range []string{"\n| Healthz | ", "\n| Headers/set=fixed | ", "\n| Headers/set=dynamic | ", "before", "sec/op"} {
 		if !strings.Contains(text, want) {
@@ -18,6 +19,7 @@ func TestMicro(t *testing.T) {
 
 // TestMux runs one round of the routers with one set.
 func TestMux(t *testing.T) {
+	t.Parallel()
 	_, text := runPage(t, []string{"bench-mux"}, "mux", "--rounds=1", "--time=1ms", "--match=Route/impl/set=one-static$")
 	for _, want := range []string{"make bench-mux ROUNDS=1 BENCHTIME=1ms", "\n| set | pulsegate | ", "\n| one-static | ", "| one-static: pulsegate / httprouter | "} {
 		if !strings.Contains(text, want) {
@@ -27,6 +29,7 @@ func TestMux(t *testing.T) {
 }
 
 func TestNothingToRun(t *testing.T) {
+	t.Parallel()
 	for _, args := range [][]string{
 		{"--own=", "--peers="}, {"--match=^BenchmarkNone$", "--own="}, {"--own=./no/such/package", "--peers="},
 	} {

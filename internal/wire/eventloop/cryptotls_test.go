@@ -2,11 +2,15 @@ package eventloop_test
 
 import (
 	"bytes"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"io"
+	"math/big"
 	"net"
-	"net/http/httptest"
 	"os"
 	"sync"
 	"testing"
@@ -150,11 +154,17 @@ func eachVersion(t *testing.T, test func(t *testing.T, version uint16)) {
 
 // certificate returns the configuration of a TLS server for tests.
 var certificate = sync.OnceValue(func() *tls.Config {
-	s := httptest.NewUnstartedServer(nil)
-	s.StartTLS()
-	defer s.Close()
-	cfg := s.TLS.Clone()
-	cfg.NextProtos = []string{"h2", "http/1.1"}
-	cfg.ClientAuth = tls.RequestClientCert
-	return cfg
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader) // signs much faster than an RSA key
+	if err != nil {
+		panic(err)
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour)}
+	cert, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		panic(err)
+	}
+	return &tls.Config{
+		Certificates: []tls.Certificate{{Certificate: [][]byte{cert}, PrivateKey: key}},
+		NextProtos:   []string{"h2", "http/1.1"}, ClientAuth: tls.RequestClientCert,
+	}
 })
