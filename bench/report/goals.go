@@ -112,16 +112,24 @@ func (in *Ingest) goals() []goal {
 			{1000, "requests/s", (*Run).PerSecond, FullLane, true, 2.5},
 			{1000, "CPU per request", (*Run).CPUPerRequest, Proxy, false, 0.6},
 		})
-		for _, g := range []goal{
-			{what: "full handshakes per CPU time / those of crypto/tls alone", atLeast: true, limit: 0.85},
-			{what: "64 connections: p99 with a flood of handshakes / without", limit: 3},
+		g := goal{what: fmt.Sprintf("%d connections, apart: requests/s / that of %s", in.TLS.ApartConnections, FullLane), atLeast: true, limit: 2.5, format: "%.2f"}
+		apart := Ingest{Servers: in.TLS.Apart}
+		if own, peer := apart.server(Own), apart.server(FullLane); own != nil && peer != nil {
+			g.figure, g.known = ratios(own.Runs, peer.Runs, (*Run).PerSecond)
+		}
+		goals = append(goals, g)
+		for _, f := range []struct {
+			goal
+			figures []float64
+		}{
+			{goal{what: "full handshakes per CPU time / those of crypto/tls alone", atLeast: true, limit: 0.85}, in.TLS.Handshakes},
+			{goal{what: "64 connections: p99 with a flood of handshakes / without", limit: 3}, in.TLS.Flooded},
+			{goal{what: "64 connections, apart: p99 with a flood of handshakes / without", limit: 3}, in.TLS.FloodedApart},
 		} {
-			figures := in.TLS.Handshakes
-			if !g.atLeast {
-				figures = in.TLS.Flooded
+			if f.format, f.known = "%.2f", len(f.figures) > 0; f.known {
+				f.figure = SpreadOf(f.figures)
 			}
-			g.format, g.figure, g.known = "%.2f", SpreadOf(figures), len(figures) > 0
-			goals = append(goals, g)
+			goals = append(goals, f.goal)
 		}
 		return goals
 	}

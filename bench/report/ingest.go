@@ -27,6 +27,11 @@ type Ingest struct {
 type TLS struct {
 	Handshakes []float64 // full handshakes per CPU time, divided by those of crypto/tls alone
 	Flooded    []float64 // p99 with a flood of handshakes, divided by that without
+
+	// With one processor for the server and another one for its clients.
+	ApartConnections int
+	Apart            []Server
+	FloodedApart     []float64
 }
 
 // A Server is one of the servers compared.
@@ -44,6 +49,7 @@ type Run struct {
 	Requests    uint64 // answered with 2xx
 	Duration    time.Duration
 	CPU         time.Duration // user and system time of the server's processes
+	LoaderCPU   time.Duration // that of the load generator
 	P50, P99    time.Duration
 	Allocated   Allocated // total; zero if unknown
 }
@@ -145,6 +151,9 @@ func (in *Ingest) Markdown(plot string) string {
 		in.table(&b, n)
 		in.allocations(&b, n)
 	}
+	if in.TLS != nil {
+		in.apart(&b)
+	}
 	goalsTable(&b, in.goals())
 	if in.Profile != "" {
 		fmt.Fprintf(&b, "\nWhere the CPU time of %s goes with %d connections, as reported by `pulsegate profile` for a load after the rounds. "+
@@ -177,6 +186,29 @@ func (in *Ingest) table(b *strings.Builder, n int) {
 			cost(runs).text("%.1f"), ratio, figure(runs, (*Run).PerSecond).text("%.0f"),
 			figure(runs, func(r *Run) float64 { return milliseconds(r.P50) }).Median,
 			figure(runs, func(r *Run) float64 { return milliseconds(r.P99) }).Median)
+	}
+}
+
+// apart writes what was measured with one processor for the server and another one for its
+// clients.
+func (in *Ingest) apart(b *strings.Builder) {
+	if len(in.TLS.Apart) > 0 {
+		fmt.Fprintf(b, "\n%d connections, the server on one processor (GOMAXPROCS 1) and the loader on another one:\n\n", in.TLS.ApartConnections)
+		b.WriteString("| server | CPU per request, µs | requests/s | p50, ms | p99, ms | the server's processor is busy, % | the loader's, % |\n|---|--:|--:|--:|--:|--:|--:|\n")
+	}
+	for i := range in.TLS.Apart {
+		s := &in.TLS.Apart[i]
+		busy := func(of func(*Run) time.Duration) string {
+			return figure(s.Runs, func(r *Run) float64 { return 100 * of(r).Seconds() / r.Duration.Seconds() }).text("%.0f")
+		}
+		fmt.Fprintf(b, "| **%s**: %s | %s | %s | %.2f | %.2f | %s | %s |\n", s.Name, s.What,
+			cost(s.Runs).text("%.1f"), figure(s.Runs, (*Run).PerSecond).text("%.0f"),
+			figure(s.Runs, func(r *Run) float64 { return milliseconds(r.P50) }).Median,
+			figure(s.Runs, func(r *Run) float64 { return milliseconds(r.P99) }).Median,
+			busy(func(r *Run) time.Duration { return r.CPU }), busy(func(r *Run) time.Duration { return r.LoaderCPU }))
+	}
+	if len(in.TLS.Flooded) > 0 {
+		b.WriteString("\nThe client that floods with handshakes runs at the lowest priority (nice 19), as it would be on another machine.\n")
 	}
 }
 

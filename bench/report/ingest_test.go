@@ -63,12 +63,23 @@ func TestSpread(t *testing.T) {
 // Over TLS there are other goals, and no plot.
 func TestIngestMarkdownTLS(t *testing.T) {
 	in := example()
-	in.TLS = &report.TLS{Handshakes: []float64{0.9}, Flooded: []float64{1, 4, 4}}
+	apart := func(name string, requests uint64) report.Server {
+		return report.Server{Name: name, What: "what", Runs: []report.Run{{
+			Requests: requests, Duration: 10 * time.Second, CPU: 9 * time.Second, LoaderCPU: 3 * time.Second, P50: time.Millisecond, P99: 2 * time.Millisecond,
+		}}}
+	}
+	in.TLS = &report.TLS{
+		Handshakes: []float64{0.9}, Flooded: []float64{1, 4, 4},
+		ApartConnections: 1000, Apart: []report.Server{apart("full lane", 100_000), apart("pulsegate", 300_000)},
+	}
 	text := in.Markdown("")
 	for _, want := range []string{
 		"| full handshakes per CPU time / those of crypto/tls alone | 0.90 [0.90–0.90] | at least 0.85 | reached |\n",
 		"| 64 connections: p99 with a flood of handshakes / without | 4.00 [1.00–4.00] | at most 3 | not reached |\n",
 		"| 1000 connections: requests/s / that of full lane |  | at least 2.5 | not measured |\n",
+		"| **pulsegate**: what | 30.0 [30.0–30.0] | 30000 [30000–30000] | 1.00 | 2.00 | 90 [90–90] | 30 [30–30] |\n",
+		"| 1000 connections, apart: requests/s / that of full lane | 3.00 [3.00–3.00] | at least 2.5 | reached |\n",
+		"| 64 connections, apart: p99 with a flood of handshakes / without |  | at most 3 | not measured |\n",
 	} {
 		if !strings.Contains(text, want) {
 			t.Errorf("%q is missing in:\n%s", want, text)

@@ -64,7 +64,19 @@ type running struct {
 }
 
 // start starts c with its data in dir.
-func (b *ingestRun) start(ctx context.Context, c *contestant, dir string) (_ *running, err error) {
+func (b *ingestRun) start(ctx context.Context, c *contestant, dir string) (r *running, err error) {
+	if !b.apart {
+		return b.startHere(ctx, c, dir)
+	}
+	err = onProcessor(serverProcessor, func() (err error) {
+		r, err = b.startHere(ctx, c, dir)
+		return err
+	})
+	return r, err
+}
+
+// startHere starts c on the processors of the calling thread.
+func (b *ingestRun) startHere(ctx context.Context, c *contestant, dir string) (_ *running, err error) {
 	r := new(running)
 	if c.own {
 		return r, b.startPulsegate(ctx, r, c, dir)

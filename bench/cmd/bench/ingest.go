@@ -59,6 +59,7 @@ type ingestRun struct {
 	wrk    *wrk           // of runSingle and runTLS
 	result *report.Ingest // of runSingle and runTLS
 	secure *secure        // of runTLS; nil: no TLS
+	apart  bool           // servers get one processor, and clients another one
 }
 
 func (c *ingestCommand) Run(ctx context.Context, out io.Writer) (err error) {
@@ -148,7 +149,7 @@ func (b *ingestRun) measure(ctx context.Context, chosen []contestant) error {
 		for i := range chosen {
 			// The order rotates, so that no server always runs after the same one.
 			n := (i + round) % len(chosen)
-			runs, err := b.measureOne(ctx, &chosen[n], round)
+			runs, err := b.measureOne(ctx, &chosen[n], round, b.Connections)
 			if ctx.Err() != nil {
 				return fmt.Errorf("measure %s: %w", chosen[n].name, ctx.Err())
 			}
@@ -164,8 +165,8 @@ func (b *ingestRun) measure(ctx context.Context, chosen []contestant) error {
 	return nil
 }
 
-// measureOne measures a fresh server with each number of connections.
-func (b *ingestRun) measureOne(ctx context.Context, c *contestant, round int) (_ []report.Run, err error) {
+// measureOne measures a fresh server with each of the numbers of connections.
+func (b *ingestRun) measureOne(ctx context.Context, c *contestant, round int, connections []int) (_ []report.Run, err error) {
 	server, remove, err := b.startFresh(ctx, c, fmt.Sprint(round))
 	if err != nil {
 		return nil, err
@@ -220,16 +221,16 @@ func (b *ingestRun) measureOne(ctx context.Context, c *contestant, round int) (_
 		inFlight += uint64(connections) // wrk does not wait for the last answers
 		return l, after - before, made.Since(madeBefore), l.check()
 	}
-	if _, _, _, err := loadOnce(b.Connections[0], warmUp); err != nil {
+	if _, _, _, err := loadOnce(connections[0], warmUp); err != nil {
 		return nil, err
 	}
 	var runs []report.Run
-	for _, n := range b.Connections {
+	for _, n := range connections {
 		l, cpu, made, err := loadOnce(n, b.duration())
 		if err != nil {
 			return nil, fmt.Errorf("%d connections: %w", n, err)
 		}
-		run := report.Run{Round: round, Connections: n, Requests: l.requests, Duration: l.duration, CPU: cpu, P50: l.p50, P99: l.p99, Allocated: made}
+		run := report.Run{Round: round, Connections: n, Requests: l.requests, Duration: l.duration, CPU: cpu, LoaderCPU: l.cpu, P50: l.p50, P99: l.p99, Allocated: made}
 		fmt.Fprintf(b.out, "round %d  %-10s %5d connections  %8.2f µs CPU per request  %8.0f requests/s  p50 %v  p99 %v\n",
 			round+1, c.name, n, run.CPUPerRequest(), run.PerSecond(), run.P50, run.P99)
 		runs = append(runs, run)

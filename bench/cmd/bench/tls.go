@@ -16,6 +16,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -57,7 +58,7 @@ func (b *ingestRun) runTLS(ctx context.Context) (err error) {
 		}
 		if c.nginx {
 			if _, err := exec.LookPath("nginx"); err != nil {
-				b.result.Left = append(b.result.Left, "nginx, because it is not installed")
+				b.result.Left = append(b.result.Left, "nginx, because it is not installed (Debian: `apt-get install nginx-light`)")
 				continue
 			}
 		}
@@ -71,6 +72,9 @@ func (b *ingestRun) runTLS(ctx context.Context) (err error) {
 		if err := b.measureHandshakes(ctx, &chosen[i], round); err != nil {
 			return err
 		}
+	}
+	if err := b.measureApart(ctx, chosen); err != nil {
+		return err
 	}
 	return b.write(b.out, "bench-tls", b.result.Markdown(""))
 }
@@ -197,7 +201,9 @@ func (b *ingestRun) measureHandshakes(ctx context.Context, own *contestant, roun
 			if err != nil || c == alone {
 				return err
 			}
-			return b.measureFlood(ctx, server, round)
+			flooded, err := b.measureFlood(ctx, server, round)
+			b.result.TLS.Flooded = append(b.result.TLS.Flooded, flooded)
+			return err
 		}()
 		if err = errors.Join(err, server.stop()); err != nil {
 			return err
@@ -209,10 +215,61 @@ func (b *ingestRun) measureHandshakes(ctx context.Context, own *contestant, roun
 	return nil
 }
 
-// measureFlood measures the latency of established connections with and without a flood.
-// Other processes run the flood, at the lowest priority: what is measured is what the
-// server does to its own connections, not the load on the machine.
-func (b *ingestRun) measureFlood(ctx context.Context, server *running, round int) error {
+// measureApart measures what the processors that servers and clients share would hide: the
+// requests per second of a server with one processor, whose clients have another one, and
+// the latency of its established connections during a flood.
+func (b *ingestRun) measureApart(ctx context.Context, chosen []contestant) error {
+	if runtime.NumCPU() < 2 {
+		b.result.Left = append(b.result.Left, "servers and clients apart, because there is only one processor")
+		return nil
+	}
+	b.apart, b.wrk.apart = true, true
+	defer func() { b.apart, b.wrk.apart = false, false }()
+	var servers []contestant
+	connections := slices.Max(b.Connections)
+	b.result.TLS.ApartConnections = connections
+	for _, c := range chosen {
+		if c.name == report.FullLane || c.name == report.Own {
+			servers = append(servers, c)
+			b.result.TLS.Apart = append(b.result.TLS.Apart, report.Server{Name: c.name, What: c.what})
+		}
+	}
+	for round := range b.Rounds {
+		for i := range servers {
+			c := &servers[i]
+			runs, err := b.measureOne(ctx, c, round, []int{connections})
+			if err != nil {
+				return fmt.Errorf("measure %s apart: %w", c.name, err)
+			}
+			b.result.TLS.Apart[i].Runs = append(b.result.TLS.Apart[i].Runs, runs...)
+			if c.name == report.Own {
+				err = b.floodApart(ctx, c, round)
+			}
+			if err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// floodApart is measureFlood on a fresh server with a processor to itself.
+func (b *ingestRun) floodApart(ctx context.Context, c *contestant, round int) error {
+	server, remove, err := b.startFresh(ctx, c, fmt.Sprint("flood", round))
+	if err != nil {
+		return err
+	}
+	ratio, err := b.measureFlood(ctx, server, round)
+	if err = errors.Join(err, server.stop(), remove()); err == nil {
+		b.result.TLS.FloodedApart = append(b.result.TLS.FloodedApart, ratio)
+	}
+	return err
+}
+
+// measureFlood returns the p99 of established connections with a flood, divided by that
+// without. Another process runs the flood, at the lowest priority: what is measured is
+// what the server does to its own connections, not the load on the machine.
+func (b *ingestRun) measureFlood(ctx context.Context, server *running, round int) (float64, error) {
 	base := time.Now().Add(-baseAge)
 	b.wrk.lead = nil
 	load := func() (time.Duration, error) {
@@ -225,25 +282,28 @@ func (b *ingestRun) measureFlood(ctx context.Context, server *running, round int
 	}
 	usual, err := load()
 	if err != nil {
-		return err
+		return 0, err
 	}
 	self, err := os.Executable()
 	if err != nil {
-		return err
+		return 0, err
 	}
 	flooder := exec.CommandContext(ctx, "nice", "-n", "19", self, "flood", server.server.public)
-	if err := flooder.Start(); err != nil {
-		return fmt.Errorf("start flood: %w", err)
+	start := flooder.Start
+	if b.apart {
+		start = func() error { return onProcessor(clientProcessor, flooder.Start) }
+	}
+	if err := start(); err != nil {
+		return 0, fmt.Errorf("start flood: %w", err)
 	}
 	flooded, err := load()
 	_ = flooder.Process.Kill() // it runs until then
 	_ = flooder.Wait()
 	if err != nil {
-		return err
+		return 0, err
 	}
-	b.result.TLS.Flooded = append(b.result.TLS.Flooded, flooded.Seconds()/usual.Seconds())
 	fmt.Fprintf(b.out, "round %d  p99 of %d connections: %v, with a flood of handshakes %v\n", round+1, floodLoad, usual, flooded)
-	return nil
+	return flooded.Seconds() / usual.Seconds(), nil
 }
 
 // floodCommand makes handshakes until it is killed. The part tls of ingest runs it.

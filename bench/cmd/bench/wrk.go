@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	_ "embed"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 )
@@ -27,6 +29,7 @@ type wrk struct {
 
 	secure *secure // nil: no TLS and no token
 	lead   *lead   // nil: the whole load counts
+	apart  bool    // it gets a processor to itself
 }
 
 // A lead is the first part of a load, in which its connections complete their handshakes.
@@ -86,7 +89,7 @@ type load struct {
 	sockets  uint64 // connection errors and late answers
 	duration time.Duration
 	p50, p99 time.Duration // with those of the lead
-	cpu      time.Duration // CPU time of wrk
+	cpu      time.Duration // CPU time of wrk, without the lead
 }
 
 // run loads the server at addr. The times of readings start at baseUnixMs.
@@ -105,18 +108,33 @@ func (w *wrk) run(ctx context.Context, addr string, connections int, d time.Dura
 		// The script knows full seconds alone.
 		began = began.Add(w.lead.length).Truncate(time.Second).Add(time.Second)
 		cmd.Args = append(cmd.Args, strconv.FormatInt(began.Unix(), 10))
-		timer := time.AfterFunc(time.Until(began), w.lead.ended)
+	}
+	var text bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &text, &text
+	start := cmd.Start
+	if w.apart {
+		start = func() error { return onProcessor(clientProcessor, cmd.Start) }
+	}
+	if err := start(); err != nil {
+		return load{}, fmt.Errorf("start wrk: %w", err)
+	}
+	var before atomic.Int64 // CPU time of the lead
+	if w.lead != nil {
+		timer := time.AfterFunc(time.Until(began), func() {
+			cpu, _ := cpuTime(cmd.Process.Pid) // if wrk has failed, Wait returns the error
+			before.Store(int64(cpu))
+			w.lead.ended()
+		})
 		defer timer.Stop()
 	}
-	text, err := cmd.CombinedOutput()
-	if err != nil {
-		return load{}, fmt.Errorf("run wrk: %w\n%s", err, text)
+	if err := cmd.Wait(); err != nil {
+		return load{}, fmt.Errorf("run wrk: %w\n%s", err, text.Bytes())
 	}
-	l, err := parseLoad(string(text))
+	l, err := parseLoad(text.String())
 	if w.lead != nil {
 		l.duration = time.Since(began)
 	}
-	l.cpu = cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
+	l.cpu = cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime() - time.Duration(before.Load())
 	return l, err
 }
 
