@@ -369,6 +369,11 @@ func (c *Conn) drain() {
 		c.goal = end
 	case c.readable && !c.ended:
 		// It may hold a request.
+	case c.session != nil && c.session.begun && !c.ended:
+		// The rest of the record may still arrive, within the time for a first message.
+		if at := c.loop.now + c.loop.server.startTicks; c.idleEnd == 0 || at < c.idleEnd {
+			c.idleEnd = at
+		}
 	default:
 		c.goal, c.idle = end, true
 	}

@@ -51,6 +51,7 @@ type session struct {
 	failed  bool  // the socket has failed
 	err     error // of the last read, for the next turn; nil: none
 	silent  int   // bytes that were read since there was data, from the handshake on
+	begun   bool  // a record was read since there was data, or a part of one
 	input   int   // bytes that crypto/tls may keep for input, at most
 	held    int   // bytes of Memory that are reserved for them
 }
@@ -120,6 +121,7 @@ func (s *session) Read(p []byte) (int, error) {
 		// As in receive: input after a short read is another event.
 		s.drained = n < len(p) && !s.conn.hangsUp
 		s.silent += n
+		s.begun = true
 		return n, nil
 	}
 }
@@ -143,7 +145,7 @@ func (l *Loop) decrypt(c *Conn, b []byte) []byte {
 		var m int
 		if m, err = s.tls.Read(b[n:]); m > 0 {
 			n += m
-			s.silent = 0
+			s.silent, s.begun = 0, false
 		}
 	}
 	switch {
