@@ -92,7 +92,10 @@ func (s *server) listenPublic(posts *metrics.Route) error {
 		s.access.protect(s.public)
 		l = listen.TLS(l, conns, listen.Handshakes{
 			Config: s.public.TLSConfig, Slots: maxHandshakes, Timeout: s.opt.HandshakeTimeout, Holders: &s.holders,
-			Done: func(cs tls.ConnectionState) { s.handshakes.Done(cs.Version, cs.DidResume) },
+			Done: func(cs tls.ConnectionState) {
+				s.handshakes.Done(cs.Version, cs.DidResume)
+				s.trim.handshake()
+			},
 			Failed: func(c net.Conn, err error) {
 				s.handshakes.Failed(failureOf(err))
 				if errors.Is(err, listen.ErrRefused) {

@@ -53,6 +53,7 @@ type server struct {
 	traceEndpoint string          // host and port of its collector
 	requests      *metrics.Requests
 	handshakes    metrics.Handshakes // of the public listener
+	trim          trimmer            // after handshakes
 	core          *ingest.Core
 	health        *health.Health
 	public        *http.Server

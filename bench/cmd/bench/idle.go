@@ -3,10 +3,12 @@ package main
 import (
 	"bufio"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/pulsegate/pulsegate/bench/report"
@@ -27,12 +29,15 @@ const (
 // idleServers returns the servers whose idle connections are measured.
 func idleServers() []string { return []string{"fasthttp", "nethttp", report.Own} }
 
+// overTLS is the name of Pulsegate with TLS and a token.
+const overTLS = report.Own + " over TLS"
+
 // runIdle measures the memory of idle connections.
 func (b *ingestRun) runIdle(ctx context.Context) error {
 	if err := raiseFileLimit(b.Idle); err != nil {
 		return err
 	}
-	result := &report.Idle{Setting: b.setting("bench-ingest"), Rounds: b.Rounds, Connections: b.Idle}
+	result := &report.Idle{Setting: b.setting("bench-ingest"), Rounds: b.Rounds, Connections: b.Idle, Wait: b.IdleWait}
 	var chosen []contestant
 	for _, name := range idleServers() {
 		for _, c := range b.contestants {
@@ -42,16 +47,31 @@ func (b *ingestRun) runIdle(ctx context.Context) error {
 			}
 		}
 	}
-	ctx, cancel := context.WithTimeout(ctx, 2*perStart*time.Duration(len(chosen)*b.Rounds))
+	secure, err := newSecure(ctx, b.work, b.own())
+	if err != nil {
+		return err
+	}
+	if i := slices.IndexFunc(chosen, func(c contestant) bool { return c.own }); i >= 0 {
+		c := chosen[i]
+		c.name = overTLS
+		chosen = append(chosen, c)
+		result.Servers = append(result.Servers, report.IdleServer{Name: c.name, What: c.what})
+	}
+	ctx, cancel := context.WithTimeout(ctx, (2*perStart+b.IdleWait)*time.Duration(len(chosen)*b.Rounds))
 	defer cancel()
+	defer func() { b.secure = nil }()
 	for round := range b.Rounds {
 		for i := range chosen {
+			b.secure = nil
+			if chosen[i].name == overTLS {
+				b.secure = secure
+			}
 			run, err := b.measureIdle(ctx, &chosen[i])
 			if err != nil {
 				return fmt.Errorf("measure idle connections of %s: %w", chosen[i].name, err)
 			}
-			fmt.Fprintf(b.out, "round %d  %-10s %5.1f MiB resident with no connection, %5.1f MiB with %d\n",
-				round+1, chosen[i].name, report.MiB(run.None), report.MiB(run.All), b.Idle)
+			fmt.Fprintf(b.out, "round %d  %-10s %5.1f MiB resident with no connection, %5.1f MiB with %d, %5.1f MiB after %v\n",
+				round+1, chosen[i].name, report.MiB(run.None), report.MiB(run.All), b.Idle, report.MiB(run.Later), b.IdleWait)
 			result.Servers[i].Runs = append(result.Servers[i].Runs, run)
 		}
 	}
@@ -67,11 +87,11 @@ func (b *ingestRun) measureIdle(ctx context.Context, c *contestant) (_ report.Id
 	}
 	defer func() { err = errors.Join(err, server.stop(), remove()) }()
 	addr, pid := server.server.public, server.server.pid()
-	readings := newSingles(addr)
+	readings := newSingles(addr, b.secure)
 	// Open and close as many connections first, so that memory kept for requests does
 	// not count for idle connections.
 	for came := 0; came < b.Idle; came += idleStep {
-		conns, err := use(ctx, came, addr, min(idleStep, b.Idle-came), readings)
+		conns, err := use(ctx, came, addr, min(idleStep, b.Idle-came), readings, b.secure)
 		hangUp(conns)
 		if err != nil {
 			return report.IdleRun{}, err
@@ -87,7 +107,7 @@ func (b *ingestRun) measureIdle(ctx context.Context, c *contestant) (_ report.Id
 	var all []net.Conn
 	defer func() { hangUp(all) }()
 	for len(all) < b.Idle {
-		conns, err := use(ctx, len(all), addr, min(idleStep, b.Idle-len(all)), readings)
+		conns, err := use(ctx, len(all), addr, min(idleStep, b.Idle-len(all)), readings, b.secure)
 		all = append(all, conns...)
 		if err != nil {
 			return report.IdleRun{}, fmt.Errorf("with %d connections: %w", len(all), err)
@@ -99,27 +119,41 @@ func (b *ingestRun) measureIdle(ctx context.Context, c *contestant) (_ report.Id
 	if run.All, err = memory(pid, "VmRSS"); err != nil {
 		return report.IdleRun{}, err
 	}
+	if err := sleep(ctx, b.IdleWait); err != nil {
+		return report.IdleRun{}, err
+	}
+	if run.Later, err = memory(pid, "VmRSS"); err != nil {
+		return report.IdleRun{}, err
+	}
 	return run, nil
 }
 
-// newSingles returns a source of requests with one reading each.
-func newSingles(addr string) source {
+// newSingles returns a source of requests with one reading each, and with the token of s.
+func newSingles(addr string, s *secure) source {
+	authorization := ""
+	if s != nil {
+		authorization = "Authorization: Bearer " + s.token + "\r\n"
+	}
 	at := time.Now().Add(-baseAge)
 	return func() []byte {
 		at = at.Add(time.Millisecond)
 		body := fmt.Sprintf(`{"device":"wearable-idle","time":%d,"spo2_pct":97.5}`, at.UnixMilli())
-		return append(form{}.head(addr, len(body)), body...)
+		return fmt.Appendf(nil, "POST %s HTTP/1.1\r\nHost: %s\r\n%sContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", path, addr, authorization, len(body), body)
 	}
 }
 
 // use opens n connections, of which the first has the number first, and posts one request
-// over each. The number determines the local address.
-func use(ctx context.Context, first int, addr string, n int, next source) (conns []net.Conn, err error) {
+// over each, with TLS if s is not nil. The number determines the local address.
+func use(ctx context.Context, first int, addr string, n int, next source, s *secure) (conns []net.Conn, err error) {
 	for i := range n {
 		dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, byte(1+(first+i)%idleAddresses))}}
 		conn, err := dialer.DialContext(ctx, "tcp", addr)
 		if err != nil {
 			return conns, fmt.Errorf("connect: %w", err)
+		}
+		if s != nil {
+			// The server's address is known, and what is measured is its memory.
+			conn = tls.Client(conn, &tls.Config{InsecureSkipVerify: true})
 		}
 		conns = append(conns, conn)
 		if err := conn.SetDeadline(time.Now().Add(answerTimeout)); err != nil {
@@ -144,6 +178,9 @@ func use(ctx context.Context, first int, addr string, n int, next source) (conns
 // hangUp resets connections, so that none stays in TIME_WAIT.
 func hangUp(conns []net.Conn) {
 	for _, conn := range conns {
+		if secured, ok := conn.(*tls.Conn); ok {
+			conn = secured.NetConn()
+		}
 		_ = conn.(*net.TCPConn).SetLinger(0) // Close ends it in any case
 		conn.Close()
 	}

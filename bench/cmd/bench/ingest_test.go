@@ -166,10 +166,11 @@ func tryServer(t *testing.T, b *ingestRun, c *contestant) {
 func tryMeasure(t *testing.T, programs string) {
 	needWrk(t)
 	page, text := runPage(t, []string{"bench-ingest", "bench-bulk", "bench-idle", "bench-tls"}, "ingest", "--rounds=1", "--lead=1s", "--seconds=1", "--connections=8",
-		"--servers=floor,pulsegate", "--forms=array,ndjson+gzip,ndjson+zstd", "--idle=50", "--programs="+programs, "--dir="+t.TempDir())
-	// Two servers with single readings, two over TLS, and one with idle connections.
-	if n := strings.Count(text, "| **"); n != 5 || strings.Contains(text, "Left out") {
-		t.Errorf("%d servers in the tables, want 5:\n%s", n, text)
+		"--servers=floor,pulsegate", "--forms=array,ndjson+gzip,ndjson+zstd", "--idle=50", "--idle-wait=1s", "--programs="+programs, "--dir="+t.TempDir())
+	// Two servers with single readings, two over TLS and one of them apart, and one with
+	// idle connections, without TLS and with it.
+	if n := strings.Count(text, "| **"); n != 7 || strings.Contains(text, "Left out") {
+		t.Errorf("%d servers in the tables, want 7:\n%s", n, text)
 	}
 	if !strings.Contains(text, "full handshakes per CPU time") || strings.Contains(text, "flood of handshakes / without | |") {
 		t.Errorf("no figures of handshakes:\n%s", text)

@@ -178,9 +178,11 @@ func (c *computing) Read(p []byte) (int, error) {
 	<-c.turns
 	n, err := c.Conn.Read(p)
 	c.turns <- struct{}{}
-	// Otherwise handshakes that hand a turn to each other would keep a processor from the
-	// goroutines that wait for one longer.
-	runtime.Gosched()
+	if runtime.GOMAXPROCS(0) == 1 {
+		// Handshakes that pass a turn to each other would run one after another, before the
+		// goroutines of the established connections.
+		runtime.Gosched()
+	}
 	c.received += n
 	return n, err
 }
