@@ -26,7 +26,7 @@ type IdleRun struct {
 	None uint64 // with no connection
 	All  uint64 // with all of them
 
-	Later uint64 // with all of them, after a time in which nothing was sent
+	Later uint64 // with all of them, after a time in which nothing was sent; 0: not measured
 }
 
 // MiB returns bytes in MiB.
@@ -59,12 +59,15 @@ func (d *Idle) Markdown() string {
 			continue
 		}
 		more := s.figure((*IdleRun).more)
-		later := s.figure(func(r *IdleRun) float64 { return MiB(r.Later) })
+		laterText := ""
+		if s.Runs[0].Later > 0 {
+			laterText = s.figure(func(r *IdleRun) float64 { return MiB(r.Later) }).text("%.1f")
+		}
 		fmt.Fprintf(&b, "| **%s**: %s | %s | %s | %s | %.0f | %s |\n", s.Name, s.What,
 			s.figure(func(r *IdleRun) float64 { return MiB(r.None) }).text("%.1f"),
 			s.figure(func(r *IdleRun) float64 { return MiB(r.All) }).text("%.1f"),
 			more.text("%.1f"), more.Median*(1<<20)/float64(d.Connections),
-			later.text("%.1f"))
+			laterText)
 		switch s.Name {
 		case Own:
 			bar.figure, bar.known = more, true

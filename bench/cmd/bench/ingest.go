@@ -38,7 +38,7 @@ type ingestCommand struct {
 	Forms       []string `help:"Forms of batches to measure, such as array,ndjson+gzip. Default: all."`
 	Idle        int      `default:"10000" help:"Idle connections to measure."`
 
-	IdleWait time.Duration `default:"1m" help:"Time after which idle connections are measured again."`
+	IdleWait time.Duration `default:"1m" help:"Time after which idle connections over TLS are measured again."`
 
 	Lead time.Duration `default:"5s" help:"Time at the start of a load over TLS that does not count, because of the handshakes in it."`
 }
