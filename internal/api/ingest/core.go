@@ -49,6 +49,11 @@ type Config struct {
 
 	Trace *tracing.Tracer // records the phases of requests; nil: disabled
 
+	// OnCommitted, if not nil, is called with every group that is durable and when its commit
+	// began, before its requests are answered. Every commit waits for it: it must not block.
+	// It must not retain the group or its entries.
+	OnCommitted func(began time.Time, group []*storage.Entry)
+
 	Now func() time.Time // the server's clock; default time.Now
 }
 
@@ -136,9 +141,17 @@ func New(appender Appender, problems *problem.Set, cfg Config) (*Core, error) {
 		},
 		decoding: make(chan struct{}, maxDecoding),
 	}
-	c.committer = groupcommit.New(groupcommit.Options{MaxGroup: cfg.MaxGroup, OnFlush: c.counters.committed}, appender.Append)
+	c.committer = groupcommit.New(groupcommit.Options[*storage.Entry]{MaxGroup: cfg.MaxGroup, OnFlush: c.committed}, appender.Append)
 	c.waiting, c.stopWaiting = context.WithCancel(context.Background())
 	return c, nil
+}
+
+// committed is called with each group after its commit, on the committer's goroutine.
+func (c *Core) committed(f groupcommit.Flush, group []*storage.Entry) {
+	c.counters.committed(f)
+	if c.cfg.OnCommitted != nil && f.Err == nil {
+		c.cfg.OnCommitted(f.Start, group)
+	}
 }
 
 // Drain makes the Core reject new requests. Admitted requests are answered.

@@ -13,7 +13,7 @@ import (
 // only without it.
 
 func TestCommitAllocs(t *testing.T) {
-	c := newCommitter(t, groupcommit.Options{MaxGroup: 8}, flushNothing)
+	c := newCommitter(t, groupcommit.Options[int]{MaxGroup: 8}, flushNothing)
 	ctx, cancel := context.WithCancel(background)
 	defer cancel()
 	items := []int{1, 2, 3}
@@ -40,7 +40,7 @@ func TestCommitAllocs(t *testing.T) {
 // TestSubmitAllocs keeps several groups in the queue.
 func TestSubmitAllocs(t *testing.T) {
 	const calls = 20
-	c := newCommitter(t, groupcommit.Options{MaxGroup: 8}, flushNothing)
+	c := newCommitter(t, groupcommit.Options[int]{MaxGroup: 8}, flushNothing)
 	items := []int{1, 2, 3}
 	w := &countingWaiter{want: calls, all: make(chan struct{}, 1)}
 	got := testing.AllocsPerRun(1000, func() {
@@ -57,7 +57,7 @@ func TestSubmitAllocs(t *testing.T) {
 }
 
 func TestRejectionAllocs(t *testing.T) {
-	c := groupcommit.New(groupcommit.Options{MaxGroup: 1}, flushNothing)
+	c := groupcommit.New(groupcommit.Options[int]{MaxGroup: 1}, flushNothing)
 	if err := c.Close(background); err != nil {
 		t.Fatal(err)
 	}

@@ -50,7 +50,7 @@ func benchmarkCommit(b *testing.B, impl string, callers int, takes time.Duration
 	if impl == "channel" {
 		c = newChannelCommitter(maxGroup, 1<<16, flush)
 	} else {
-		c = groupcommit.New(groupcommit.Options{MaxGroup: maxGroup}, flush)
+		c = groupcommit.New(groupcommit.Options[int]{MaxGroup: maxGroup}, flush)
 	}
 	b.ReportAllocs()
 	b.ResetTimer()
@@ -83,7 +83,7 @@ func BenchmarkSubmit(b *testing.B) {
 	for _, calls := range []int{1, 64, 1000} {
 		b.Run(fmt.Sprintf("flush=nothing/calls=%d", calls), func(b *testing.B) {
 			items := 0
-			c := groupcommit.New(groupcommit.Options{MaxGroup: 1024}, func(group []int) error {
+			c := groupcommit.New(groupcommit.Options[int]{MaxGroup: 1024}, func(group []int) error {
 				items += len(group)
 				return nil
 			})

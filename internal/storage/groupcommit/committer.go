@@ -10,14 +10,16 @@ import (
 )
 
 // Options configures a [Committer].
-type Options struct {
+type Options[T any] struct {
 	// MaxGroup is the largest number of items of one flush, and so of one call.
 	// At least 1.
 	MaxGroup int
 
-	// OnFlush is called after each flush, before its calls are answered, under
-	// the rules for [Waiter.Done]. May be nil.
-	OnFlush func(Flush)
+	// OnFlush is called after each flush with the items of the group, in the order in
+	// which the flush function has left them, before its calls are answered, under the
+	// rules for [Waiter.Done]. It must not retain the slice, nor use what the items point
+	// to after it has returned. May be nil.
+	OnFlush func(f Flush, group []T)
 }
 
 // A Committer merges the calls of many goroutines into groups and passes one
@@ -25,7 +27,7 @@ type Options struct {
 //
 // All methods may be called concurrently.
 type Committer[T any] struct {
-	opt   Options
+	opt   Options[T]
 	flush func(group []T) error
 
 	start  time.Time    // when New was called
@@ -102,7 +104,7 @@ type Waiter interface {
 // Committer.
 //
 // New panics if flush is nil or opt.MaxGroup is below 1.
-func New[T any](opt Options, flush func(group []T) error) *Committer[T] {
+func New[T any](opt Options[T], flush func(group []T) error) *Committer[T] {
 	switch {
 	case flush == nil:
 		panic("groupcommit: flush is nil")

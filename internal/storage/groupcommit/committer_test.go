@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"runtime"
+	"reflect"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -18,7 +19,7 @@ import (
 // background is the context of calls that are not canceled.
 var background = context.Background()
 
-func newCommitter(t *testing.T, cfg groupcommit.Options, flush func([]int) error) *groupcommit.Committer[int] {
+func newCommitter(t *testing.T, cfg groupcommit.Options[int], flush func([]int) error) *groupcommit.Committer[int] {
 	t.Helper()
 	c := groupcommit.New(cfg, flush)
 	t.Cleanup(func() { c.Close(background) })
@@ -30,12 +31,12 @@ func flushNothing([]int) error { return nil }
 func TestNewPanics(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
-		cfg   groupcommit.Options
+		cfg   groupcommit.Options[int]
 		flush func([]int) error
 		want  string
 	}{
-		{"no flush", groupcommit.Options{MaxGroup: 1}, nil, "flush is nil"},
-		{"no group", groupcommit.Options{MaxGroup: 0}, flushNothing, "MaxGroup is 0"},
+		{"no flush", groupcommit.Options[int]{MaxGroup: 1}, nil, "flush is nil"},
+		{"no group", groupcommit.Options[int]{MaxGroup: 0}, flushNothing, "MaxGroup is 0"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			defer func() {
@@ -58,7 +59,7 @@ func TestCloseAnswersAdmitted(t *testing.T) {
 		const calls = 10
 		release := make(chan struct{})
 		var flushed []int
-		c := groupcommit.New(groupcommit.Options{MaxGroup: 2}, func(group []int) error {
+		c := groupcommit.New(groupcommit.Options[int]{MaxGroup: 2}, func(group []int) error {
 			<-release
 			flushed = append(flushed, group...)
 			return nil
@@ -113,7 +114,7 @@ func TestCloseAnswersAdmitted(t *testing.T) {
 func TestCloseReturnsWhenContextEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
-		c := groupcommit.New(groupcommit.Options{MaxGroup: 1}, func([]int) error {
+		c := groupcommit.New(groupcommit.Options[int]{MaxGroup: 1}, func([]int) error {
 			<-release
 			return nil
 		})
@@ -147,8 +148,8 @@ func TestCloseReturnsWhenContextEnds(t *testing.T) {
 func TestRejections(t *testing.T) {
 	ended, cancel := context.WithCancel(background)
 	cancel()
-	open := newCommitter(t, groupcommit.Options{MaxGroup: 2}, flushNothing)
-	closed := newCommitter(t, groupcommit.Options{MaxGroup: 2}, flushNothing)
+	open := newCommitter(t, groupcommit.Options[int]{MaxGroup: 2}, flushNothing)
+	closed := newCommitter(t, groupcommit.Options[int]{MaxGroup: 2}, flushNothing)
 	if err := closed.Close(background); err != nil {
 		t.Fatal(err)
 	}
@@ -184,7 +185,7 @@ func TestRejections(t *testing.T) {
 }
 
 func TestSubmitWithoutItemsAnswersImmediately(t *testing.T) {
-	c := newCommitter(t, groupcommit.Options{MaxGroup: 1}, flushNothing)
+	c := newCommitter(t, groupcommit.Options[int]{MaxGroup: 1}, flushNothing)
 	answers := 0
 	if err := c.Submit(nil, waiterFunc(func(f groupcommit.Flush) {
 		if f != (groupcommit.Flush{}) {
@@ -203,7 +204,7 @@ func TestSubmitWithoutItemsAnswersImmediately(t *testing.T) {
 // group must have left the queue. It was seen to fail when the group left the queue
 // after its answers.
 func TestAnswerLeavesQueue(t *testing.T) {
-	c := newCommitter(t, groupcommit.Options{MaxGroup: 3}, flushNothing)
+	c := newCommitter(t, groupcommit.Options[int]{MaxGroup: 3}, flushNothing)
 	const rounds = 100
 	last := make(chan error)
 	var again func(round int) waiterFunc
@@ -246,7 +247,7 @@ func TestAnswerWinsOverContext(t *testing.T) {
 			t.Fatalf("%d of %d calls returned their answer", answered, most)
 		}
 		ctx, cancel := context.WithCancel(background)
-		c := groupcommit.New(groupcommit.Options{MaxGroup: 1}, func([]int) error {
+		c := groupcommit.New(groupcommit.Options[int]{MaxGroup: 1}, func([]int) error {
 			cancel()
 			return nil
 		})
@@ -277,7 +278,7 @@ func TestPanicErrorNamesNoValue(t *testing.T) {
 		{"Goexit", func([]int) error { runtime.Goexit(); return nil }, "groupcommit: flush ended its goroutine"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			c := newCommitter(t, groupcommit.Options{MaxGroup: 1}, tt.flush)
+			c := newCommitter(t, groupcommit.Options[int]{MaxGroup: 1}, tt.flush)
 			_, err := c.Commit(background, []int{1})
 			p, ok := errors.AsType[*groupcommit.PanicError](err)
 			if !ok || errors.Is(err, groupcommit.ErrNotWritten) {
@@ -306,7 +307,7 @@ func TestPanicErrorNamesNoValue(t *testing.T) {
 // TestNothingIsRetained checks that a committer keeps no item alive after its answer.
 // It was seen to fail when the group was not cleared.
 func TestNothingIsRetained(t *testing.T) {
-	c := groupcommit.New(groupcommit.Options{MaxGroup: 4}, func([]*[64]byte) error { return nil })
+	c := groupcommit.New(groupcommit.Options[*[64]byte]{MaxGroup: 4}, func([]*[64]byte) error { return nil })
 	defer c.Close(background)
 	item := new([64]byte)
 	kept := weak.Make(item)
@@ -328,7 +329,7 @@ func TestNothingIsRetained(t *testing.T) {
 func TestGroupsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const maxGroup, queued = 10, 100
-		c := groupcommit.New(groupcommit.Options{MaxGroup: maxGroup}, func([]int) error {
+		c := groupcommit.New(groupcommit.Options[int]{MaxGroup: maxGroup}, func([]int) error {
 			time.Sleep(time.Millisecond)
 			return nil
 		})
@@ -373,9 +374,11 @@ func TestFlushes(t *testing.T) {
 		start := time.Now()
 		failure := errors.New("disk")
 		var observed []groupcommit.Flush
-		c := groupcommit.New(groupcommit.Options{
+		var groups [][]int
+		c := groupcommit.New(groupcommit.Options[int]{
 			MaxGroup: 5,
-			OnFlush: func(f groupcommit.Flush) {
+			OnFlush: func(f groupcommit.Flush, group []int) {
+				groups = append(groups, slices.Clone(group))
 				observed = append(observed, f)
 				time.Sleep(time.Second)
 			},
@@ -409,6 +412,9 @@ func TestFlushes(t *testing.T) {
 		}
 		if !slices.Equal(observed, want) {
 			t.Errorf("OnFlush: got %+v, want %+v", observed, want)
+		}
+		if want := [][]int{{3, 3}, {2, 2, 2}}; !reflect.DeepEqual(groups, want) {
+			t.Errorf("OnFlush: got the groups %v, want %v", groups, want)
 		}
 		if err := c.Close(background); err != nil {
 			t.Error(err)

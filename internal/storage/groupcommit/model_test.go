@@ -366,7 +366,7 @@ type system struct {
 func newSystem(method method) *system {
 	r := &system{method: method, release: make(chan outcome)}
 	r.closeCtx, r.giveUp = context.WithCancel(context.Background())
-	r.committer = groupcommit.New(groupcommit.Options{MaxGroup: modelMaxGroup}, r.flush)
+	r.committer = groupcommit.New(groupcommit.Options[int]{MaxGroup: modelMaxGroup}, r.flush)
 	return r
 }
 

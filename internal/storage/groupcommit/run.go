@@ -85,7 +85,7 @@ func (c *Committer[T]) finish(g *group[T], f Flush) {
 	c.noteOldestLocked(c.queue.oldest)
 	c.mu.Unlock()
 	if c.opt.OnFlush != nil {
-		c.opt.OnFlush(f)
+		c.opt.OnFlush(f, g.items)
 	}
 	g.answer(f)
 }

@@ -25,7 +25,7 @@ func TestStress(t *testing.T) {
 	)
 	var flushed [callers * rounds]bool // written by flush only
 	var inFlush atomic.Int32
-	c := groupcommit.New(groupcommit.Options{MaxGroup: maxGroup}, func(group []int) error {
+	c := groupcommit.New(groupcommit.Options[int]{MaxGroup: maxGroup}, func(group []int) error {
 		if inFlush.Add(1) != 1 {
 			t.Error("flush was called concurrently")
 		}

@@ -16,7 +16,7 @@ import (
 func TestWaited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
-		c := groupcommit.New(groupcommit.Options{MaxGroup: 1}, func([]int) error {
+		c := groupcommit.New(groupcommit.Options[int]{MaxGroup: 1}, func([]int) error {
 			<-release
 			return nil
 		})
