@@ -14,6 +14,7 @@ import (
 	"github.com/pulsegate/pulsegate/internal/observe/profile"
 	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/reply"
+	"github.com/pulsegate/pulsegate/vitals"
 )
 
 // adminRoutes returns the handler of the admin listener. Health checks and metrics are
@@ -53,7 +54,7 @@ func (s *server) adminRoutes(metricsHandler http.Handler) http.Handler {
 
 	h := admin.NewHandler(admin.Options{
 		Backup:   func() (admin.Copy, error) { return s.store.Backup() },
-		Erase:    s.store.EraseRecorded,
+		Erase:    s.erase,
 		Record:   s.access.record,
 		Actor:    adminActor,
 		Problems: s.problems,
@@ -156,7 +157,18 @@ func adminActor(ctx context.Context) string {
 	return "this machine"
 }
 
+// erase erases a device in the store and in live streams.
+func (s *server) erase(device vitals.Name, record func(storage.Erasure) error) (storage.Erasure, error) {
+	return s.store.EraseRecorded(device, func(e storage.Erasure) error {
+		s.live.Erased(e.Device)
+		return record(e)
+	})
+}
+
 // erased records an erasure that was unfinished when the store was last closed.
 func (s *server) erased(e storage.Erasure) error {
+	if s.live != nil { // the store is open
+		s.live.Erased(e.Device)
+	}
 	return s.access.record(audit.Record{Event: audit.Erased, Device: e.Device, Count: e.Readings, Actor: audit.ActorResumed})
 }

@@ -107,8 +107,8 @@ func (s *server) listenPublic(posts *metrics.Route) error {
 	}
 	if s.opt.FastLane == "on" {
 		var usualHost func([]byte) bool
-		if own := s.opt.ownHosts(); own != nil {
-			usualHost = own.usual
+		if s.hosts != nil && !s.hosts.anyName {
+			usualHost = s.hosts.usual
 		}
 		s.lane, err = s.core.FastLane(l, ingest.FastLaneConfig{
 			Host:          usualHost,

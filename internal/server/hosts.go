@@ -3,50 +3,93 @@ package server
 import (
 	"net"
 	"net/http"
+	"net/netip"
 	"net/url"
+	"slices"
 	"strings"
+	"sync/atomic"
 
 	"github.com/pulsegate/pulsegate/internal/api/problem"
+	"github.com/pulsegate/pulsegate/internal/sys/settings"
 )
 
-// hosts decides for which hosts a listener on a loopback address answers: loopback names
-// and addresses, and the address that it listens on.
+// hosts decides for which hosts a listener answers if it has no other access control.
 //
-// A page in a browser on this machine reaches loopback like any program. The owner of a
-// name can point it at loopback at any time (DNS rebinding), and the browser then takes
-// the listener for the page's own site. But the browser sends that name in Host.
-type hosts struct{ own string }
+// A page in a browser on this machine reaches loopback like any program, and one in a browser
+// on this network reaches whatever listens there. The owner of a name can point it at such an
+// address at any time (DNS rebinding), and the browser then takes the listener for the page's
+// own site. But the browser sends that name in Host. No name can be pointed anywhere whose
+// spelling is that of an address.
+type hosts struct {
+	names   []string // allowed besides loopback
+	anyName bool     // every host is allowed
+	anyAddr bool     // every IP address is allowed
+	ownOnly bool     // an Origin must be the host of the request, or one of origins
+	origins *origins
 
-// newHosts returns the hosts for a listener's address.
+	last atomic.Pointer[string] // the allowed Host that usual has seen last
+}
+
+// newHosts returns the hosts for the address of a listener on loopback: loopback names and
+// addresses, and that address.
 func newHosts(addr string) *hosts {
-	host, _, err := net.SplitHostPort(addr)
-	if err != nil {
-		host = addr
+	return &hosts{names: []string{hostOf(addr)}}
+}
+
+// publicHosts returns the hosts for the public listener; nil for all, with access control.
+// With TLS the browser verifies the name.
+func (c *Options) publicHosts(allowed *origins) *hosts {
+	if !c.AccessOptions.open() {
+		return nil
 	}
-	return &hosts{host}
+	return &hosts{
+		names: append([]string{hostOf(c.Addr)}, c.PublicHosts...), anyName: c.TLSCert != "", anyAddr: true, ownOnly: true, origins: allowed,
+	}
+}
+
+// checkHosts rejects public hosts that no Host field can match.
+func (c *Options) checkHosts() error {
+	for _, name := range c.PublicHosts {
+		if name == "" || strings.ContainsAny(name, ":/*[] ,") {
+			return settings.Usagef("--public-host: %q is not the name of a host, without a port; IP addresses need not be named", name)
+		}
+	}
+	return nil
+}
+
+// hostOf returns the host of an address with or without a port, without brackets.
+func hostOf(addr string) string {
+	if host, _, err := net.SplitHostPort(addr); err == nil {
+		return host
+	}
+	return strings.Trim(addr, "[]")
 }
 
 // has reports whether a host, with or without a port, is allowed. An empty one is,
 // because browsers never send it.
 func (h *hosts) has(host string) bool {
-	if host == "" || isLoopback(host) {
+	if host == "" || h.anyName || isLoopback(host) {
 		return true
 	}
-	if name, _, err := net.SplitHostPort(host); err == nil {
-		host = name
+	host = hostOf(host)
+	if _, err := netip.ParseAddr(host); err == nil && h.anyAddr {
+		return true
 	}
-	return h.own != "" && strings.EqualFold(strings.Trim(host, "[]"), h.own)
+	return slices.ContainsFunc(h.names, func(name string) bool { return name != "" && strings.EqualFold(name, host) })
 }
 
-// usual reports whether a Host field is certainly allowed, for the fast lane. It
-// returns false for unusual spellings. It does not allocate.
+// usual reports whether a Host field is allowed, for the fast lane. It allocates only if the
+// field differs from the last one.
 func (h *hosts) usual(field []byte) bool {
-	for _, host := range [...]string{"127.0.0.1", "localhost", "[::1]"} {
-		if n := len(host); len(field) >= n && string(field[:n]) == host && (len(field) == n || field[n] == ':') {
-			return true
-		}
+	if last := h.last.Load(); last != nil && string(field) == *last {
+		return true
 	}
-	return false
+	host := string(field)
+	if !h.has(host) {
+		return false
+	}
+	h.last.Store(&host)
+	return true
 }
 
 // allow reports whether the request's Host is allowed and, if a browser sent an Origin,
@@ -56,7 +99,12 @@ func (h *hosts) allow(r *http.Request) bool {
 		return false
 	}
 	for _, origin := range r.Header["Origin"] {
-		if u, err := url.Parse(origin); err != nil || u.Host == "" || !h.has(u.Host) {
+		u, err := url.Parse(origin)
+		switch {
+		case h.ownOnly && h.origins.has(origin):
+		case err != nil || u.Host == "":
+			return false
+		case h.ownOnly && !strings.EqualFold(u.Host, r.Host), !h.ownOnly && !h.has(u.Host):
 			return false
 		}
 	}
@@ -68,9 +116,13 @@ func (h *hosts) only(next http.Handler, problems *problem.Set) http.Handler {
 	if h == nil {
 		return next
 	}
+	detail := "Host and Origin must name loopback or the address that this server listens on."
+	if h.ownOnly {
+		detail = "A server without tokens answers under localhost, IP addresses and the names of --public-host, and for pages of the same host or of --cors-origin."
+	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !h.allow(r) {
-			problems.UntrustedOrigin.Write(w, r, "Host and Origin must name loopback or the address that this server listens on.")
+			problems.UntrustedOrigin.Write(w, r, detail)
 			return
 		}
 		next.ServeHTTP(w, r)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/pulsegate/pulsegate/internal/access/token"
 	"github.com/pulsegate/pulsegate/internal/api/ingest"
+	"github.com/pulsegate/pulsegate/internal/api/live"
 	"github.com/pulsegate/pulsegate/internal/api/problem"
 	"github.com/pulsegate/pulsegate/internal/api/query"
 	"github.com/pulsegate/pulsegate/internal/observe/logbudget"
@@ -30,7 +31,10 @@ type Options struct {
 	Retain    time.Duration `group:"essential" unit:"d" help:"How long to keep readings, by their time, such as 400d; at least 1h. Older readings are removed and rejected. Default: keep for ever."`
 
 	AccessOptions `embed:"" group:"security"`
-	Insecure      bool `group:"security" help:"Without tokens, listen on addresses other than loopback and answer under every host name: anybody who can reach the address can write and read."`
+	Insecure      bool `group:"security" help:"Without tokens, listen on addresses other than loopback: anybody who can reach the address can write and read."`
+
+	PublicHosts []string `name:"public-host" group:"security" placeholder:"NAME" help:"Names under which a server without tokens and TLS answers, besides localhost and every IP address. Requests for other names are rejected, so that a web page cannot reach the server by a name of its own. Default: the host of --addr."`
+	CORSOrigins []string `name:"cors-origin" group:"security" placeholder:"ORIGIN" help:"Origins of web pages that may read from this server, such as https://ward.example, or * for all. Default: none."`
 
 	TrustedProxies []string `group:"security" placeholder:"CIDR" help:"Networks of reverse proxies. Requests from them count for the client address in X-Forwarded-For or Forwarded when memory and queries are shared out. Default: none."`
 
@@ -50,6 +54,7 @@ type Options struct {
 	MaxDevices     int           `group:"limits" help:"Devices in the store; readings of further devices are rejected. Default: ${max_devices}, or less to fit the memory limit."`
 	MaxConns       int           `group:"limits" help:"Open connections. The next 64 get one answer each, 503 for readings; more wait. Default: ${max_conns}, or less to fit the memory limit and the limit of open files."`
 	MaxReads       int           `group:"limits" default:"${max_reads}" help:"Concurrent queries. More wait for a second and are then rejected with 503."`
+	MaxLive        int           `group:"limits" default:"${max_live}" help:"Open streams of live readings. One token or address may open half of them; more are rejected with 503."`
 	CacheBytes     int64         `group:"limits" help:"Memory for the cache of the store. Default: ${cache_bytes}, or less to fit the memory limit."`
 	Scrub          time.Duration `group:"limits" unit:"d" default:"7d" help:"Time in which the checksums of all stored tables are verified once, slowly, while the server runs; at least 1m, or 0s for never."`
 	MinFreeBytes   int64         `group:"limits" default:"${min_free_bytes}" help:"Free disk space below which readings are rejected with 503."`
@@ -97,6 +102,7 @@ func Defaults() map[string]string {
 		"cache_bytes":      size(pebblestore.DefaultCacheBytes),
 		"max_wait":         settings.FormatDuration(ingest.DefaultMaxWait),
 		"max_reads":        n(query.DefaultMaxReads),
+		"max_live":         n(live.DefaultMaxSubscribers),
 		"max_devices":      n(pebblestore.DefaultMaxDevices),
 		"min_free_bytes":   size(pebblestore.DefaultMinFreeBytes),
 		"trace_forced":     n(tracing.DefaultForced),
@@ -144,7 +150,8 @@ func (c *Options) Check() error {
 	_, usualErr := c.flagLimits()
 	_, tracingErr := c.tracing()
 	_, proxiesErr := c.trustedProxies()
-	return cmp.Or(c.LogOptions.check(), c.AccessOptions.check(), c.checkAddr(), c.checkBounds(), limitsErr, usualErr, tracingErr, proxiesErr)
+	_, corsErr := newOrigins(c.CORSOrigins)
+	return cmp.Or(c.LogOptions.check(), c.AccessOptions.check(), c.checkAddr(), c.checkBounds(), c.checkHosts(), limitsErr, usualErr, tracingErr, proxiesErr, corsErr)
 }
 
 // checkBounds rejects bounds that no request could meet, and times that mean "no limit"
@@ -167,6 +174,7 @@ func (c *Options) checkBounds() error {
 		rule{c.MaxConns > 0, "--max-conns must be at least 1"},
 		rule{c.CacheBytes > 0, "--cache-bytes must be at least 1"},
 		rule{c.MaxReads > 0, "--max-reads must be at least 1"},
+		rule{c.MaxLive > 0, "--max-live must be at least 1"},
 		rule{c.MaxWait > 0, "--max-wait must be above 0"},
 		rule{c.Scrub == 0 || c.Scrub >= time.Minute, "--scrub must be at least 1m, or 0s"},
 		rule{c.Retain == 0 || c.Retain >= time.Hour, "--retain must be at least 1h"},
@@ -216,16 +224,6 @@ func (c *Options) problems() *problem.Set {
 		return problem.New().WithoutTokens()
 	}
 	return problem.New()
-}
-
-// ownHosts returns the hosts that the public listener answers for; nil for all. A server without
-// access control must not answer pages in the browsers of its machine. With --insecure, a proxy
-// decides which names are valid. With TLS, a name requires a certificate.
-func (c *Options) ownHosts() *hosts {
-	if !c.AccessOptions.open() || c.Insecure || c.TLSCert != "" {
-		return nil
-	}
-	return newHosts(c.Addr)
 }
 
 // isLoopback reports whether an address, with or without a port, is a loopback address. An

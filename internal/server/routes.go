@@ -3,11 +3,8 @@ package server
 import (
 	"net/http"
 
-	"github.com/pulsegate/pulsegate/health"
-	"github.com/pulsegate/pulsegate/internal/api/ingest"
 	"github.com/pulsegate/pulsegate/internal/api/problem"
 	"github.com/pulsegate/pulsegate/internal/api/query"
-	"github.com/pulsegate/pulsegate/internal/observe/metrics"
 	"github.com/pulsegate/pulsegate/internal/wire/listen"
 	"github.com/pulsegate/pulsegate/mux"
 )
@@ -15,9 +12,10 @@ import (
 // readingsTemplate is the route of POSTs in both lanes.
 const readingsTemplate = "/v1/readings"
 
-// routes returns the handler of the public listener, for own hosts only. Requests are
+// routes returns the handler of the public listener, for its own hosts only. Requests are
 // counted by the template of their route; those for other hosts count as unmatched.
-func routes(own *hosts, requests *metrics.Requests, core *ingest.Core, reads *query.Handler, state *health.Health, problems *problem.Set) http.Handler {
+func (s *server) routes(reads *query.Handler) http.Handler {
+	requests, core, state, problems := s.requests, s.core, s.health, s.problems
 	// The middleware around it reads the template from the request.
 	router := mux.NewRouter().AllowHeader(true).AnswerOptions(true).ShareRequest(true)
 	// A path that is not clean matches no route: redirecting a POST would turn it
@@ -30,15 +28,23 @@ func routes(own *hosts, requests *metrics.Requests, core *ingest.Core, reads *qu
 		requests.Route(template)
 		router.Handle(template, h).Methods(methods...)
 	}
+	read := func(template string, h http.Handler) {
+		if s.origins == nil {
+			handle(template, h, http.MethodGet, http.MethodHead)
+			return
+		}
+		handle(template, s.origins.readable(h), http.MethodGet, http.MethodHead, http.MethodOptions)
+	}
 	// Its Route belongs to the caller: the fast lane counts there as well.
 	router.Handle(readingsTemplate, sameSiteOnly(noGuests(core.Handler(), core.Overloaded()), problems)).Methods(http.MethodPost)
-	handle("/v1/devices", http.HandlerFunc(reads.Devices), http.MethodGet, http.MethodHead)
-	handle("/v1/devices/{device}", http.HandlerFunc(reads.Device), http.MethodGet, http.MethodHead)
-	handle("/v1/devices/{device}/readings", http.HandlerFunc(reads.Readings), http.MethodGet, http.MethodHead)
+	read("/v1/devices", http.HandlerFunc(reads.Devices))
+	read("/v1/devices/{device}", http.HandlerFunc(reads.Device))
+	read("/v1/devices/{device}/readings", http.HandlerFunc(reads.Readings))
+	read("/v1/live", noGuests(s.live, http.HandlerFunc(s.live.Full)))
 	handle("/livez", state.Livez(), http.MethodGet, http.MethodHead)
 	handle("/readyz", state.Readyz(), http.MethodGet, http.MethodHead)
 	handle("/healthz", state.Healthz(), http.MethodGet, http.MethodHead)
-	return requests.Handler(own.only(router, problems))
+	return requests.Handler(s.hosts.only(router, problems))
 }
 
 // noGuests serves requests of guest connections with another handler.

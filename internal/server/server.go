@@ -28,6 +28,7 @@ import (
 	"github.com/pulsegate/pulsegate/internal/access/gate"
 	"github.com/pulsegate/pulsegate/internal/api/admin"
 	"github.com/pulsegate/pulsegate/internal/api/ingest"
+	"github.com/pulsegate/pulsegate/internal/api/live"
 	"github.com/pulsegate/pulsegate/internal/api/problem"
 	"github.com/pulsegate/pulsegate/internal/api/query"
 	"github.com/pulsegate/pulsegate/internal/observe/metrics"
@@ -51,9 +52,12 @@ type server struct {
 	store         *pebblestore.Store
 	tracer        *tracing.Tracer // nil: no tracing
 	traceEndpoint string          // host and port of its collector
+	origins       *origins        // nil: none
+	hosts         *hosts          // for which the public listener answers; nil: all
 	requests      *metrics.Requests
 	handshakes    metrics.Handshakes // of the public listener
 	trim          trimmer            // after handshakes
+	live          *live.Hub
 	core          *ingest.Core
 	health        *health.Health
 	public        *http.Server
@@ -198,7 +202,8 @@ func (s *server) openStore() (err error) {
 	return nil
 }
 
-// openCore makes the core, which writes to the store, with the counters of its requests.
+// openCore makes the core, which writes to the store, with the counters of its requests, and
+// the hub to which it reports what it has stored.
 func (s *server) openCore() (err error) {
 	limits, err := s.opt.limits()
 	if err != nil {
@@ -213,6 +218,20 @@ func (s *server) openCore() (err error) {
 		return err
 	}
 	cfg.Holders = &s.holders
+	flags, err := s.opt.flagLimits()
+	if err != nil {
+		return err
+	}
+	s.live = live.New(s.store, live.Options{
+		Problems:       s.problems,
+		Flags:          flags,
+		Gate:           s.access.gate,
+		MaxSubscribers: s.opt.MaxLive,
+		Holders:        &s.holders,
+		WriteTimeout:   s.pieceTimeout(),
+		OnError:        func(err error) { s.log.Error("reading live readings failed", "error", err) },
+	})
+	cfg.OnCommitted = s.live.Publish
 	s.requests = metrics.NewRequests()
 	s.requests.OnAnswered = s.log.access.answered
 	s.core, err = ingest.New(s.store, s.problems, cfg)
@@ -234,13 +253,20 @@ func (s *server) servePublic() error {
 		Holders:  &s.holders,
 		OnError:  func(err error) { s.log.Error("reading stored readings failed", "error", err) },
 
-		PieceTimeout: min(2*s.opt.ReadTimeout, 30*time.Second),
+		PieceTimeout: s.pieceTimeout(),
 	})
+	if s.origins, err = newOrigins(s.opt.CORSOrigins); err != nil {
+		return err
+	}
+	s.hosts = s.opt.publicHosts(s.origins)
 	posts := s.requests.Route(readingsTemplate)
-	handler := routes(s.opt.ownHosts(), s.requests, s.core, reads, s.health, s.problems)
+	handler := s.routes(reads)
 	s.public = s.httpServer(s.forwarded(s.tracer.Handler(handler)))
 	return s.listenPublic(posts)
 }
+
+// pieceTimeout is how long a client may take to read a piece of an answer.
+func (s *server) pieceTimeout() time.Duration { return min(2*s.opt.ReadTimeout, 30*time.Second) }
 
 // serveAdmin opens the admin listener, if configured, and serves it.
 func (s *server) serveAdmin() error {

@@ -61,6 +61,9 @@ func (s *server) close(ctx context.Context) error {
 
 // stopPublic answers the requests that have arrived at the public listener, and closes it.
 func (s *server) stopPublic(ctx context.Context) error {
+	if s.live != nil {
+		s.live.Close() // its streams would not end otherwise
+	}
 	if s.public == nil {
 		return nil
 	}

@@ -31,7 +31,7 @@ type FastLaneConfig struct {
 	Conns *share.Conns
 
 	// Host, if not nil, reports whether the lane handles requests with this Host field; others go to
-	// the full lane, which may reject them. It must not retain the field, nor allocate.
+	// the full lane, which may reject them. It must not retain the field, and is called for each request.
 	Host func(field []byte) bool
 
 	HeaderTimeout time.Duration // for the header of a request; default 10 s

@@ -3,8 +3,8 @@ package groupcommit_test
 import (
 	"context"
 	"errors"
-	"runtime"
 	"reflect"
+	"runtime"
 	"slices"
 	"strings"
 	"sync/atomic"

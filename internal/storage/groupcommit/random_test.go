@@ -35,7 +35,7 @@ func TestRandom(t *testing.T) {
 
 // A script is what happens in one run.
 type script struct {
-	cfg       groupcommit.Options[int]
+	cfg       groupcommit.Options[itemID]
 	producers [][]step
 	flushes   []flushStep // used in turn, repeatedly
 	closeAt   time.Duration
@@ -60,7 +60,7 @@ func drawScript(rt *rapid.T) *script {
 	})
 	maxGroup := rapid.IntRange(1, 5).Draw(rt, "MaxGroup")
 	s := &script{
-		cfg:     groupcommit.Options[int]{MaxGroup: maxGroup},
+		cfg:     groupcommit.Options[itemID]{MaxGroup: maxGroup},
 		closeAt: time.Duration(rapid.IntRange(0, 40).Draw(rt, "close at ms")) * time.Millisecond,
 	}
 	steps := rapid.SliceOfN(rapid.Custom(func(rt *rapid.T) step {

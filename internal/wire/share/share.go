@@ -16,6 +16,7 @@ const (
 	Handshakes           // of TLS, in progress
 	Memory               // bytes
 	Places               // of requests that read
+	Streams              // of live readings
 	numResources
 )
 

@@ -1,0 +1,52 @@
+// Package live serves the newest readings of devices while they arrive, as a stream of
+// Server-Sent Events.
+//
+// # Promise
+//
+//   - A reading is sent after it is durable, and only if it is the newest of its device by
+//     the time of its measurement: late readings are stored, but not sent.
+//   - A device has at most one event per commit and four per second. What a subscriber has
+//     received last of a device, once commits pause, is the device's newest reading;
+//     TestModel checks it.
+//   - A slow subscriber delays neither commits nor other subscribers. It gets the number of
+//     events that it missed, and the latest readings.
+//   - Every subscriber may read every device that it gets, or may have until half a second
+//     ago. Nothing is written after the right to read was found to be lost.
+//   - After [Hub.Erased], no value of that device is kept here or written. If one is being
+//     written, its stream is cut.
+//
+// # Goroutines
+//
+// The committer's goroutine calls [Hub.Publish]. Without subscribers, that is one atomic
+// load. Otherwise it copies what was stored into the inbox, once for all subscribers, and
+// never waits: if the inbox is full, readings are counted as lost instead.
+//
+// One dispatcher, which New starts and Close ends, takes the inbox. It keeps a state per
+// watched device, asks the store where a reading alone does not tell which one is the
+// newest, or what it is together with an earlier part of it, formats one text per event and
+// notes the device with each subscriber that watches it. It also checks the access of all
+// subscribers again, twice a second. It never writes to a connection.
+//
+// The handler of each subscriber, on net/http's goroutine, takes the noted devices and
+// writes their latest texts. So a slow subscriber holds names of devices, not a queue of
+// events: what it missed is superseded in place. If it has too many of them, or resumes, it
+// reads the latest readings of its devices from the store, a page at a time.
+//
+// # Locks
+//
+// inbox.mu guards the inbox and is held for a copy only. Hub.mu guards all else that is
+// shared. Neither is held while the store is called, which may call Erased, nor while
+// something is written. Because the store is asked without a lock, an erasure may come
+// between: each one changes a number, by which the dispatcher and the handlers detect it
+// and ask again. subscriber.writeMu guards the write deadline; it is taken last.
+//
+// # Bounds
+//
+// Options.MaxSubscribers, divided among clients; maxInbox readings, twice; maxStates
+// devices; maxPending devices per subscriber; maxDevices in a request; [eventsPerWrite]
+// events per write, each write with a deadline.
+//
+// # Not here
+//
+// No history: a client reads older readings with package query.
+package live

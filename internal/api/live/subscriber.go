@@ -1,0 +1,432 @@
+package live
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/pulsegate/pulsegate/internal/access/gate"
+	"github.com/pulsegate/pulsegate/internal/access/token"
+	"github.com/pulsegate/pulsegate/internal/storage"
+	"github.com/pulsegate/pulsegate/internal/wire/share"
+	"github.com/pulsegate/pulsegate/vitals"
+)
+
+const (
+	// maxPending is the number of devices whose events wait for one subscriber. If there
+	// are more, it reads the latest readings from the store instead.
+	maxPending = 512
+
+	// eventsPerWrite is the largest number of events that are written with one deadline.
+	eventsPerWrite = 64
+
+	// maxWalking is the number of handlers that read a page of latest readings at the same
+	// time. After a restart, all clients resume.
+	maxWalking = 2
+
+	// commentEvery is the interval of the comments, by which clients and proxies see that
+	// the stream is alive, and by which the server notices that a client is not.
+	commentEvery = 15 * time.Second
+)
+
+// A subscriber is one stream. Its methods are called by its handler, unless stated
+// otherwise.
+type subscriber struct {
+	hub    *Hub
+	want   selection
+	req    *http.Request
+	holder *share.Holder
+	w      http.ResponseWriter
+	rc     *http.ResponseController
+	since  uint64        // identifier of the last event before the stream
+	wake   chan struct{} // holds one if there is something to take, or the stream has ended
+
+	recorded bool    // the audit log has a record of this stream
+	texts    []event // of the current write
+
+	// Guarded by Hub.mu:
+	access  gate.Access
+	pending []*state            // oldest first
+	has     map[*state]struct{} // of pending
+	dropped uint64              // events that were not sent, and of which the client was not told
+	resume  bool                // the latest readings are to be read from the store
+	writing []vitals.Name       // devices in the current write
+
+	writeMu sync.Mutex
+	ended   error // guarded by writeMu; why nothing more is written; nil: not ended
+	inWrite bool  // guarded by writeMu; a write is in progress
+}
+
+// An event is the text of one, with its device.
+type event struct {
+	device vitals.Name
+	text   []byte
+}
+
+// noteLocked notes an event. It is called by the dispatcher.
+func (s *subscriber) noteLocked(st *state) {
+	if s.resume {
+		return // it will be read
+	}
+	if _, ok := s.has[st]; ok {
+		s.missLocked(1) // the previous one
+		return
+	}
+	if len(s.pending) == maxPending {
+		s.loseLocked(maxPending + 1)
+		return
+	}
+	if s.has == nil {
+		s.has = map[*state]struct{}{}
+	}
+	s.has[st] = struct{}{}
+	s.pending = append(s.pending, st)
+	st.waiting++
+	signal(s.wake)
+}
+
+// missLocked counts events that the client does not get.
+func (s *subscriber) missLocked(n uint64) {
+	s.dropped += n
+	s.hub.dropped.Add(n)
+}
+
+// loseLocked replaces what is pending, and n events that are missed with it, by the latest
+// readings.
+func (s *subscriber) loseLocked(n uint64) {
+	s.clearLocked()
+	s.missLocked(n)
+	s.resume = true
+	signal(s.wake)
+}
+
+// clearLocked removes what is pending.
+func (s *subscriber) clearLocked() {
+	for _, st := range s.pending {
+		s.releaseLocked(st)
+	}
+	s.pending, s.has = nil, nil
+}
+
+// releaseLocked removes a state from those that are pending.
+func (s *subscriber) releaseLocked(st *state) {
+	delete(s.has, st)
+	if st.waiting--; st.waiting == 0 {
+		st.text = nil
+	}
+}
+
+// take moves the oldest pending events into s.texts. resume reports that the latest readings
+// must be read instead.
+func (s *subscriber) take() (dropped uint64, resume bool) {
+	s.hub.mu.Lock()
+	defer s.hub.mu.Unlock()
+	clear(s.texts)
+	s.texts, s.writing = s.texts[:0], s.writing[:0]
+	if dropped, s.dropped = s.dropped, 0; s.resume {
+		s.resume = false
+		return dropped, true
+	}
+	n := min(len(s.pending), eventsPerWrite)
+	for _, st := range s.pending[:n] {
+		if st.text != nil { // not erased
+			s.texts = append(s.texts, event{st.device, st.text})
+			s.writing = append(s.writing, st.device)
+		}
+		s.releaseLocked(st)
+	}
+	if n < len(s.pending) {
+		signal(s.wake)
+	}
+	rest := copy(s.pending, s.pending[n:])
+	clear(s.pending[rest:])
+	s.pending = s.pending[:rest]
+	return dropped, false
+}
+
+// writes reports whether an event of a device is being written. Hub.mu must be held.
+func (s *subscriber) writes(device *vitals.Name) bool {
+	for i := range s.writing {
+		if s.writing[i] == *device {
+			return true
+		}
+	}
+	return false
+}
+
+// end ends the stream; a write in progress fails. It is called by other goroutines.
+func (s *subscriber) end(why error) {
+	s.writeMu.Lock()
+	defer s.writeMu.Unlock()
+	if s.ended == nil {
+		s.ended = why
+		if s.inWrite {
+			_ = s.rc.SetWriteDeadline(time.Now()) // a writer without deadlines does not block
+		}
+	}
+	signal(s.wake)
+}
+
+// checkAccess ends the stream if the client may no longer read. It is called by the
+// dispatcher, and before each write.
+func (s *subscriber) checkAccess() bool {
+	access, verdict, _ := s.hub.opt.Gate.Authorize(gate.CredentialsOf(s.req), token.Read, time.Now())
+	allowed := verdict == gate.Allowed
+	for i := 0; allowed && i < len(s.want.devices); i++ {
+		allowed = access.Covers(&s.want.devices[i])
+	}
+	if !allowed {
+		s.end(errRevoked)
+		return false
+	}
+	s.hub.mu.Lock()
+	s.access = access
+	s.hub.mu.Unlock()
+	return true
+}
+
+// granted returns what the client may read.
+func (s *subscriber) granted() gate.Access {
+	s.hub.mu.Lock()
+	defer s.hub.mu.Unlock()
+	return s.access
+}
+
+// run writes the stream until the client disconnects or the stream is ended.
+func (s *subscriber) run(ctx context.Context) error {
+	comments := time.NewTicker(commentEvery)
+	defer comments.Stop()
+	for {
+		dropped, resume := s.take()
+		if dropped > 0 {
+			if err := s.write(appendDropped(nil, dropped)); err != nil {
+				return err
+			}
+		}
+		switch {
+		case resume:
+			if err := s.walk(ctx); err != nil {
+				return err
+			}
+			continue
+		case len(s.texts) > 0:
+			if err := s.writeEvents(); err != nil {
+				return err
+			}
+			continue
+		}
+		select {
+		case <-s.wake:
+			if err := s.endedWith(); err != nil {
+				return err
+			}
+		case <-comments.C:
+			if err := s.write([]byte(":\n\n")); err != nil {
+				return err
+			}
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// appendDropped appends the event that reports how many were not sent.
+func appendDropped(dst []byte, n uint64) []byte {
+	dst = strconv.AppendUint(append(dst, "event: dropped\ndata: {\"count\":"...), n, 10)
+	return append(dst, "}\n\n"...)
+}
+
+func (s *subscriber) endedWith() error {
+	s.writeMu.Lock()
+	defer s.writeMu.Unlock()
+	return s.ended
+}
+
+// writeEvents writes s.texts, which are in s.writing.
+func (s *subscriber) writeEvents() error {
+	if err := s.record(len(s.texts)); err != nil {
+		return err
+	}
+	err := s.writeWith(func(w io.Writer) error {
+		for _, e := range s.texts {
+			if _, err := w.Write(e.text); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err == nil {
+		s.hub.events.Add(uint64(len(s.texts)))
+	}
+	return err
+}
+
+// record counts n readings as read. If the client has read many, the stream is an export,
+// and must be recorded in the audit log before it goes on.
+func (s *subscriber) record(n int) error {
+	access := s.granted()
+	if s.recorded || s.hub.opt.Gate.TakeReads(&access, n, time.Now()) {
+		return nil
+	}
+	e := gate.Export{From: time.Now()}
+	if len(s.want.devices) == 1 {
+		e.Device = s.want.devices[0]
+	}
+	if err := s.hub.opt.Gate.Exporting(s.req.Context(), &access, gate.PeerOf(s.req), e); err != nil {
+		s.hub.report(err)
+		return err
+	}
+	s.recorded = true
+	return nil
+}
+
+func (s *subscriber) write(text []byte) error {
+	return s.writeWith(func(w io.Writer) error { _, err := w.Write(text); return err })
+}
+
+// writeWith calls f, with a deadline, and sends what it has written.
+func (s *subscriber) writeWith(f func(io.Writer) error) error {
+	if !s.hub.opt.Gate.Open() {
+		s.checkAccess()
+	}
+	if err := s.begin(); err != nil {
+		return err
+	}
+	err := f(s.w)
+	if err == nil {
+		err = s.rc.Flush()
+	}
+	if e := s.done(); err == nil {
+		err = e
+	}
+	return err
+}
+
+// begin sets the deadline of a write.
+func (s *subscriber) begin() error {
+	s.writeMu.Lock()
+	defer s.writeMu.Unlock()
+	if s.ended == nil {
+		s.inWrite = true
+		_ = s.rc.SetWriteDeadline(time.Now().Add(s.hub.opt.WriteTimeout))
+	}
+	return s.ended
+}
+
+// done removes the deadline: with HTTP/2 it would end an idle stream.
+func (s *subscriber) done() error {
+	s.writeMu.Lock()
+	defer s.writeMu.Unlock()
+	s.inWrite = false
+	if s.ended == nil {
+		_ = s.rc.SetWriteDeadline(time.Time{})
+	}
+	return s.ended
+}
+
+// close lets the server send the end of the stream.
+func (s *subscriber) close() {
+	_ = s.rc.SetWriteDeadline(time.Now().Add(s.hub.opt.WriteTimeout))
+}
+
+// walk writes the latest reading of every selected device. Events of what is stored
+// meanwhile follow.
+func (s *subscriber) walk(ctx context.Context) error {
+	names := s.want.devices
+	next := s.want.prefix
+	access := s.granted()
+	before := access.Before()
+	byPrefix := len(names) == 0
+	if byPrefix && !next.IsZero() {
+		names = []vitals.Name{next} // the device whose name is the prefix; those after it follow
+	}
+	if byPrefix && next.Compare(&before) < 0 {
+		next = before
+	}
+	for {
+		for len(names) > 0 {
+			n := min(len(names), eventsPerWrite)
+			if err := s.readLatest(ctx, names[:n]); err != nil {
+				return err
+			}
+			if len(s.texts) > 0 {
+				if err := s.writeEvents(); err != nil {
+					return err
+				}
+			}
+			names = names[n:]
+		}
+		if !byPrefix {
+			return nil
+		}
+		page := make([]storage.Device, eventsPerWrite)
+		n, err := s.page(ctx, next, page)
+		if err != nil {
+			return err
+		}
+		for i := range page[:n] {
+			d := &page[i].Name
+			if !hasPrefix(d, &s.want.prefix) || !access.Covers(d) {
+				n = i // the names are in order: no further one is selected
+				break
+			}
+			names = append(names, *d)
+		}
+		if n == 0 {
+			return nil
+		}
+		next = page[n-1].Name
+	}
+}
+
+// page reads a page of devices.
+func (s *subscriber) page(ctx context.Context, after vitals.Name, dst []storage.Device) (int, error) {
+	s.hub.walking <- struct{}{}
+	defer func() { <-s.hub.walking }()
+	n, err := s.hub.reader.Devices(ctx, after, dst)
+	if err != nil {
+		s.hub.report(err)
+	}
+	return n, err
+}
+
+// readLatest reads the newest readings of devices into s.texts. It reads them again if a
+// device was erased meanwhile.
+func (s *subscriber) readLatest(ctx context.Context, devices []vitals.Name) error {
+	h := s.hub
+	h.walking <- struct{}{}
+	defer func() { <-h.walking }()
+	for {
+		h.mu.Lock()
+		erasures, id, access := h.erasures, h.lastID, s.access
+		s.writing = s.writing[:0]
+		h.mu.Unlock()
+		clear(s.texts)
+		s.texts = s.texts[:0]
+		for i := range devices {
+			if !access.Covers(&devices[i]) {
+				continue
+			}
+			r, found, err := h.newest(ctx, devices[i])
+			if err != nil {
+				h.report(err)
+				return err
+			}
+			if found {
+				s.texts = append(s.texts, event{devices[i], h.appendEvent(nil, id, &r)})
+			}
+		}
+		h.mu.Lock()
+		same := h.erasures == erasures
+		if same {
+			s.writing = append(s.writing, devices...)
+		}
+		h.mu.Unlock()
+		if same {
+			return nil
+		}
+	}
+}
