@@ -1,0 +1,705 @@
+package live_test
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/pulsegate/pulsegate/internal/api/live"
+	"github.com/pulsegate/pulsegate/internal/api/problem"
+	"github.com/pulsegate/pulsegate/internal/api/query"
+	"github.com/pulsegate/pulsegate/internal/storage"
+	"github.com/pulsegate/pulsegate/internal/storage/storetest"
+	"github.com/pulsegate/pulsegate/vitals"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// pipes is a listener without a network, for synctest bubbles.
+type pipes struct {
+	conns  chan net.Conn
+	closed chan struct{}
+	once   sync.Once
+}
+
+func (p *pipes) Accept() (net.Conn, error) {
+	select {
+	case c := <-p.conns:
+		return c, nil
+	case <-p.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+func (p *pipes) Close() error   { p.once.Do(func() { close(p.closed) }); return nil }
+func (p *pipes) Addr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 1} }
+
+// dial returns the client's side of a connection.
+func (p *pipes) dial(context.Context, string, string) (net.Conn, error) {
+	client, server := net.Pipe()
+	p.conns <- server
+	return client, nil
+}
+
+// A fixture is a hub on a store in memory, with a server.
+type fixture struct {
+	t     testing.TB
+	store *storetest.Memory
+	hub   *live.Hub
+	pipes *pipes
+	http  *http.Server
+	trips *http.Transport
+}
+
+// start starts a server with short timeouts, in a bubble.
+func start(t testing.TB, opt live.Options) *fixture {
+	opt.OnError = func(err error) { t.Error(err) }
+	return startReporting(t, opt)
+}
+
+// startReporting is start for a test in which errors are reported.
+func startReporting(t testing.TB, opt live.Options) *fixture {
+	opt.Problems = problem.New()
+	f := &fixture{t: t, store: storetest.NewMemory(), pipes: &pipes{conns: make(chan net.Conn), closed: make(chan struct{})}}
+	f.hub = live.New(f.store, opt)
+	f.http = &http.Server{Handler: f.hub, ReadTimeout: 10 * time.Second, WriteTimeout: 20 * time.Second, IdleTimeout: 30 * time.Second, Protocols: new(http.Protocols)}
+	f.http.Protocols.SetHTTP1(true)
+	f.http.Protocols.SetUnencryptedHTTP2(true)
+	f.trips = &http.Transport{DialContext: f.pipes.dial, Protocols: new(http.Protocols)}
+	f.trips.Protocols.SetHTTP1(true)
+	go f.http.Serve(f.pipes)
+	return f
+}
+
+// stop ends the server as a drain does.
+func (f *fixture) stop() {
+	f.t.Helper()
+	f.hub.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	if err := f.http.Shutdown(ctx); err != nil {
+		f.t.Errorf("after Close streams are open: %v", err)
+		f.http.Close()
+	}
+	f.trips.CloseIdleConnections()
+}
+
+func name(text string) vitals.Name {
+	n, err := vitals.ParseName(text)
+	if err != nil {
+		panic(err)
+	}
+	return n
+}
+
+// entry returns a reading of a device, with a time and one sign.
+func entry(device string, ms int64, s vitals.Sign, v vitals.Hundredths) *storage.Entry {
+	r := &vitals.Reading{Device: name(device), TimeUnixMs: ms}
+	r.Values.Set(s, v)
+	return &storage.Entry{Reading: r, ReceivedUnixMs: time.Now().UnixMilli()}
+}
+
+// commit stores a group and publishes it, as the committer does.
+func (f *fixture) commit(group ...*storage.Entry) {
+	f.t.Helper()
+	began := time.Now()
+	if err := f.store.Append(group); err != nil {
+		f.t.Fatal(err)
+	}
+	f.hub.Publish(began, group)
+}
+
+// heart commits a heart rate.
+func (f *fixture) heart(device string, ms int64, v vitals.Hundredths) {
+	f.t.Helper()
+	f.commit(entry(device, ms, vitals.HeartRate, v))
+}
+
+// newest returns the data of the event for the newest stored reading of a device, or "".
+func (f *fixture) newest(device string) string {
+	f.t.Helper()
+	var one [1]storage.Record
+	n, err := f.store.Scan(context.Background(), storage.Range{Device: name(device), ToUnixMs: 1 << 60, Descending: true}, one[:])
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	if n == 0 {
+		return ""
+	}
+	return string(query.AppendReading(nil, &one[0], &vitals.FlagLimits{}))
+}
+
+// A message is an event as a client sees it, or a comment.
+type message struct {
+	id, event, data string
+	comment         bool
+	at              time.Time
+}
+
+// A stream is a client of a server.
+type stream struct {
+	resp   *http.Response
+	cancel context.CancelFunc
+	mu     sync.Mutex
+	seen   []message // guarded by mu
+	err    error     // guarded by mu; why it has ended
+	ended  chan struct{}
+}
+
+// open opens a stream, and reads it in the background. pause, if not nil, is called before
+// each message after the first is read.
+func (f *fixture) open(target string, pause func(), header ...string) *stream {
+	f.t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://localhost/v1/live"+target, nil)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	for i := 0; i < len(header); i += 2 {
+		req.Header.Set(header[i], header[i+1])
+	}
+	resp, err := f.trips.RoundTrip(req)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	s := &stream{resp: resp, cancel: cancel, ended: make(chan struct{})}
+	go func() {
+		defer close(s.ended)
+		defer resp.Body.Close()
+		in := bufio.NewReaderSize(resp.Body, 16)
+		for first := true; ; first = false {
+			if pause != nil && !first {
+				pause()
+			}
+			m, err := readMessage(in)
+			s.mu.Lock()
+			if err != nil {
+				s.err = err
+				s.mu.Unlock()
+				return
+			}
+			s.seen = append(s.seen, m)
+			s.mu.Unlock()
+		}
+	}()
+	return s
+}
+
+// readMessage reads a message up to its empty line.
+func readMessage(in *bufio.Reader) (m message, err error) {
+	for {
+		line, err := in.ReadString('\n')
+		if err != nil {
+			return m, err
+		}
+		field, value, _ := strings.Cut(strings.TrimSuffix(line, "\n"), ": ")
+		switch field {
+		case "":
+			m.at = time.Now()
+			return m, nil
+		case "id":
+			m.id = value
+		case "event":
+			m.event = value
+		case "data":
+			m.data = value
+		case ":":
+			m.comment = true
+		}
+	}
+}
+
+// messages returns what was read so far.
+func (s *stream) messages() []message {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return append([]message(nil), s.seen...)
+}
+
+// readings returns the data of the readings read so far.
+func (s *stream) readings() (data []string) {
+	for _, m := range s.messages() {
+		if m.event == "reading" {
+			data = append(data, m.data)
+		}
+	}
+	return data
+}
+
+// missed returns the sum of the dropped events.
+func (s *stream) missed() (n int) {
+	for _, m := range s.messages() {
+		var one int
+		if _, err := fmt.Sscanf(m.data, `{"count":%d}`, &one); m.event == "dropped" && err == nil {
+			n += one
+		}
+	}
+	return n
+}
+
+// close ends a stream, as a client does.
+func (s *stream) close() {
+	s.cancel()
+	<-s.ended
+}
+
+// settle lets all that waits for time or other goroutines happen.
+func settle() { time.Sleep(3 * time.Second); synctest.Wait() }
+
+// The first reading, and a reading that completes it, are sent as they are stored. A late one
+// is not. Other devices are not seen.
+func TestReadings(t *testing.T) {
+	for _, target := range []string{"?device=ppg-1", "?device=x&device=ppg-1", "?prefix=ppg-", "?prefix=ppg-1", "?prefix=", ""} {
+		synctest.Test(t, func(t *testing.T) {
+			f := start(t, live.Options{})
+			defer f.stop()
+			f.heart("ppg-1", 1000, 6000)
+			s := f.open(target, nil)
+			defer s.close()
+			if got := s.resp.Header.Get("Content-Type"); got != "text/event-stream" {
+				t.Errorf("Content-Type %q", got)
+			}
+			settle()
+			if got := s.readings(); len(got) != 0 {
+				t.Errorf("%s: before a commit: %q", target, got)
+			}
+			var want []string
+			f.heart("ppg-1", 2000, 6100)
+			want = append(want, f.newest("ppg-1"))
+			settle()
+			f.commit(entry("ppg-1", 2000, vitals.SpO2, 9700))
+			want = append(want, f.newest("ppg-1"))
+			settle()
+			f.heart("ppg-1", 1500, 6200) // late
+			f.heart("ppg-1", 2000, 6100) // a duplicate
+			f.heart("ppg-1", 2000, 6300) // a conflict
+			settle()
+			f.heart("ppg-1", 3000, 6400)
+			want = append(want, f.newest("ppg-1"))
+			if strings.HasPrefix(target, "?") && target != "?prefix=" {
+				f.heart("other", 3000, 6400)
+			}
+			settle()
+			if got := s.readings(); fmt.Sprint(got) != fmt.Sprint(want) {
+				t.Errorf("%s: got\n%q, want\n%q", target, got, want)
+			}
+			if !strings.Contains(want[1], `"spo2_pct":97,"heart_rate_bpm":61`) {
+				t.Errorf("the completed reading is %s", want[1])
+			}
+		})
+	}
+}
+
+// Events of a device are at most four a second, and the last one is the newest reading.
+// Identifiers increase.
+func TestCoalesced(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := start(t, live.Options{})
+		defer f.stop()
+		s := f.open("?device=d", nil)
+		defer s.close()
+		begin := time.Now()
+		for i := range 1000 {
+			f.heart("d", int64(i), 6000+vitals.Hundredths(i))
+			time.Sleep(10 * time.Millisecond)
+		}
+		lasted := time.Since(begin)
+		settle()
+		got := s.readings()
+		if most := int(4*lasted/time.Second) + 1; len(got) > most || len(got) < most*3/4 {
+			t.Errorf("%d events in %v, want nearly %d", len(got), lasted, most)
+		}
+		if got[len(got)-1] != f.newest("d") {
+			t.Errorf("the last event is %s, want %s", got[len(got)-1], f.newest("d"))
+		}
+		last := 0
+		for _, m := range s.messages() {
+			id, err := strconv.Atoi(m.id)
+			if err != nil || id <= last {
+				t.Errorf("the identifier %q after %d", m.id, last)
+			}
+			last = id
+		}
+		if s.missed() != 0 {
+			t.Errorf("%d events dropped, want none", s.missed())
+		}
+	})
+}
+
+// A day of a stream: the timeouts of the server do not end it, every minute's reading
+// arrives within half a second, and comments arrive every 15 s.
+func TestDay(t *testing.T) {
+	for _, http2 := range []bool{false, true} {
+		t.Run(fmt.Sprint("http2=", http2), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := start(t, live.Options{WriteTimeout: 5 * time.Second})
+				f.trips.Protocols.SetHTTP1(!http2)
+				f.trips.Protocols.SetUnencryptedHTTP2(http2)
+				defer f.stop()
+				s := f.open("?device=d", nil)
+				defer s.close()
+				if want := map[bool]int{false: 1, true: 2}[http2]; s.resp.ProtoMajor != want {
+					t.Fatalf("HTTP/%d, want %d", s.resp.ProtoMajor, want)
+				}
+				const minutes = 24 * 60
+				committed := time.Now()
+				var want []string
+				for i := range minutes {
+					f.heart("d", int64(i), 6000+vitals.Hundredths(i))
+					want = append(want, f.newest("d"))
+					time.Sleep(time.Minute)
+				}
+				synctest.Wait()
+				if got := s.readings(); fmt.Sprint(got) != fmt.Sprint(want) {
+					t.Errorf("%d readings, want %d", len(got), len(want))
+				}
+				comments, i := 0, 0
+				for _, m := range s.messages() {
+					switch {
+					case m.comment:
+						comments++
+					case m.event == "reading":
+						if late := m.at.Sub(committed.Add(time.Duration(i) * time.Minute)); late > 500*time.Millisecond {
+							t.Errorf("reading %d arrived after %v", i, late)
+						}
+						i++
+					}
+				}
+				if want := 4 * minutes; comments < want-1 || comments > want {
+					t.Errorf("%d comments, want %d", comments, want)
+				}
+			})
+		})
+	}
+}
+
+// A client that does not read delays neither commits nor other clients. It gets the number of
+// events that it has missed, and the newest reading.
+func TestSlowClient(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := start(t, live.Options{WriteTimeout: time.Hour})
+		defer f.stop()
+		resume := make(chan struct{})
+		slow := f.open("?device=d", func() { <-resume })
+		defer slow.close()
+		other := f.open("?device=d", nil)
+		defer other.close()
+		const n = 200
+		for i := range n {
+			before := time.Now()
+			f.heart("d", int64(i), 6000+vitals.Hundredths(i))
+			if took := time.Since(before); took != 0 {
+				t.Errorf("a commit took %v", took)
+			}
+			time.Sleep(time.Second)
+		}
+		synctest.Wait()
+		if got := other.readings(); len(got) != n {
+			t.Errorf("the other client has %d readings, want %d", len(got), n)
+		}
+		close(resume)
+		settle()
+		got := slow.readings()
+		if got[len(got)-1] != f.newest("d") {
+			t.Errorf("the last event is %s, want %s", got[len(got)-1], f.newest("d"))
+		}
+		if slow.missed() == 0 || len(got)+slow.missed() != n {
+			t.Errorf("%d events and %d dropped, want %d in total", len(got), slow.missed(), n)
+		}
+	})
+}
+
+// A client that is dead gives its place back.
+func TestDeadClient(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := start(t, live.Options{WriteTimeout: 10 * time.Second, MaxSubscribers: 1})
+		defer f.stop()
+		conn, _ := f.pipes.dial(t.Context(), "", "")
+		defer conn.Close()
+		if _, err := io.WriteString(conn, "GET /v1/live HTTP/1.1\r\nHost: x\r\n\r\n"); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait() // it reads nothing: the first write blocks
+		full := f.open("", nil)
+		<-full.ended
+		if full.resp.StatusCode != http.StatusServiceUnavailable || full.resp.Header.Get("Retry-After") == "" {
+			t.Errorf("beyond the bound: %s, Retry-After %q", full.resp.Status, full.resp.Header.Get("Retry-After"))
+		}
+		time.Sleep(11 * time.Second)
+		synctest.Wait()
+		next := f.open("", nil)
+		defer next.close()
+		if next.resp.StatusCode != http.StatusOK {
+			t.Errorf("after the timeout: %s", next.resp.Status)
+		}
+	})
+}
+
+// A client that has disconnected gives its place back at once.
+func TestDisconnected(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := start(t, live.Options{MaxSubscribers: 1})
+		defer f.stop()
+		for range 3 {
+			s := f.open("", nil)
+			if s.resp.StatusCode != http.StatusOK {
+				t.Errorf("got %s", s.resp.Status)
+			}
+			s.close()
+			synctest.Wait()
+		}
+	})
+}
+
+// With a Last-Event-ID, a stream begins with the newest readings of what it selects. Without,
+// it does not.
+func TestResume(t *testing.T) {
+	for _, tt := range []struct {
+		target string
+		want   func(i int) bool
+	}{
+		{"", func(int) bool { return true }},
+		{"?prefix=d-1", func(i int) bool { return i == 1 || i >= 10 && i < 20 || i >= 100 }},
+		{"?device=d-7&device=d-150&device=none", func(i int) bool { return i == 7 || i == 150 }},
+		{"?prefix=e", func(int) bool { return false }},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			f := start(t, live.Options{})
+			defer f.stop()
+			want := 0
+			for i := range 200 {
+				f.heart(fmt.Sprint("d-", i), 1000, 6000)
+				f.heart(fmt.Sprint("d-", i), 2000, 6100)
+				if tt.want(i) {
+					want++
+				}
+			}
+			s := f.open(tt.target, nil, "Last-Event-ID", "1")
+			defer s.close()
+			settle()
+			seen := map[string]bool{}
+			for _, data := range s.readings() {
+				seen[data] = true
+			}
+			if len(seen) != want || len(s.readings()) != want {
+				t.Errorf("%q: %d readings, %d different, want %d", tt.target, len(s.readings()), len(seen), want)
+			}
+			for i := range 200 {
+				if d := fmt.Sprint("d-", i); seen[f.newest(d)] != tt.want(i) {
+					t.Errorf("%q: newest reading of %s: %v, want %v", tt.target, d, seen[f.newest(d)], tt.want(i))
+				}
+			}
+			if fresh := f.open(tt.target, nil); true {
+				settle()
+				if n := len(fresh.readings()); n != 0 {
+					t.Errorf("without a Last-Event-ID: %d readings", n)
+				}
+				fresh.close()
+			}
+		})
+	}
+}
+
+// More devices than may wait for a slow client: it reads the newest readings from the store.
+func TestManyDevices(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := start(t, live.Options{WriteTimeout: time.Hour})
+		defer f.stop()
+		resume := make(chan struct{})
+		s := f.open("", func() { <-resume })
+		defer s.close()
+		const devices = 2000
+		for round := range 3 {
+			for i := range devices {
+				f.heart(fmt.Sprint("d-", i), int64(round), 6000)
+			}
+			settle()
+		}
+		close(resume)
+		settle()
+		last := map[string]bool{}
+		for _, data := range s.readings() {
+			last[data] = true
+		}
+		for i := range devices {
+			if d := fmt.Sprint("d-", i); !last[f.newest(d)] {
+				t.Errorf("no newest reading of %s", d)
+			}
+		}
+		if s.missed() == 0 {
+			t.Error("no dropped event")
+		}
+	})
+}
+
+// More readings than the dispatcher can take: nobody waits, and subscribers read the newest
+// readings from the store.
+func TestInboxOverflow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := start(t, live.Options{})
+		defer f.stop()
+		s := f.open("?device=d&device=e", nil)
+		defer s.close()
+		synctest.Wait()
+		var group []*storage.Entry
+		for i := range 20_000 {
+			group = append(group, entry("other", int64(i), vitals.HeartRate, 6000))
+		}
+		f.commit(append(group, entry("d", 1, vitals.HeartRate, 6000))...)
+		settle()
+		if got := s.readings(); len(got) != 1 || got[0] != f.newest("d") {
+			t.Errorf("got %q, want %s", got, f.newest("d"))
+		}
+		if s.missed() != 20_001-4*4096 {
+			t.Errorf("%d dropped, want %d", s.missed(), 20_001-4*4096)
+		}
+	})
+}
+
+// Close ends the streams, which clients see as an end, and rejects new ones.
+func TestDrain(t *testing.T) {
+	for _, http2 := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			f := start(t, live.Options{})
+			f.trips.Protocols.SetHTTP1(!http2)
+			f.trips.Protocols.SetUnencryptedHTTP2(http2)
+			s := f.open("", nil)
+			f.heart("d", 1, 6000)
+			settle()
+			f.hub.Close()
+			synctest.Wait()
+			select {
+			case <-s.ended:
+			default:
+				t.Error("the stream goes on")
+			}
+			if s.err != io.EOF || len(s.readings()) != 1 {
+				t.Errorf("http2=%v: the stream ends with %v after %d readings, want %v after 1", http2, s.err, len(s.readings()), io.EOF)
+			}
+			late := f.open("", nil)
+			late.close()
+			if late.resp.StatusCode != http.StatusServiceUnavailable {
+				t.Errorf("afterwards: %s", late.resp.Status)
+			}
+			f.heart("d", 2, 6000) // commits go on
+			f.stop()
+		})
+	}
+}
+
+// A device is erased while it is watched, before its event is formatted, while the event
+// waits, and while it is being written. Afterwards nothing of it is written. What is stored
+// after the erasure is.
+func TestErased(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := start(t, live.Options{WriteTimeout: time.Hour})
+		defer f.stop()
+		gates := map[string]chan struct{}{"blocked": make(chan struct{}), "waiting": make(chan struct{})}
+		blocked := f.open("?prefix=d", func() { <-gates["blocked"] })
+		waiting := f.open("?prefix=", func() { <-gates["waiting"] })
+		prompt := f.open("?device=d", nil)
+		defer func() { blocked.close(); waiting.close(); prompt.close() }()
+		synctest.Wait()
+		f.heart("other", 1, 6000) // waiting does not read it
+		settle()
+		for i := range 10 {
+			f.heart("d", int64(1001+i), 6666) // blocked does not read the first
+			settle()
+		}
+		before := len(prompt.readings())
+		f.heart("d", 2000, 6666) // in the inbox
+		if _, err := f.store.Erase(name("d")); err != nil {
+			t.Fatal(err)
+		}
+		f.hub.Erased(name("d"))
+		had := len(prompt.readings())
+		settle()
+		if got := len(prompt.readings()); got != had || before != had {
+			t.Errorf("%d readings after the erasure, want %d", got, had)
+		}
+		f.heart("d", 500, 7000)
+		close(gates["waiting"])
+		settle()
+		for _, data := range waiting.readings() {
+			if strings.Contains(data, "66.66") {
+				t.Errorf("written after the erasure: %s", data)
+			}
+		}
+		for _, s := range []*stream{waiting, prompt} {
+			got := s.readings()
+			if got[len(got)-1] != f.newest("d") {
+				t.Errorf("the last reading is %s, want %s", got[len(got)-1], f.newest("d"))
+			}
+		}
+		close(gates["blocked"])
+		<-blocked.ended
+		if blocked.err == nil || blocked.err == io.EOF {
+			t.Error("the stream in which the reading was being written was not cut")
+		}
+	})
+}
+
+// A commit that began before an erasure may publish what the erasure has removed.
+func TestPublishedAfterErasure(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := start(t, live.Options{})
+		defer f.stop()
+		s := f.open("", nil)
+		defer s.close()
+		f.heart("d", 1, 6000)
+		settle()
+		began := time.Now()
+		group := []*storage.Entry{entry("d", 2, vitals.HeartRate, 6666), entry("e", 2, vitals.HeartRate, 6000)}
+		if err := f.store.Append(group); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := f.store.Erase(name("d")); err != nil {
+			t.Fatal(err)
+		}
+		f.hub.Erased(name("d"))
+		f.hub.Publish(began, group)
+		settle()
+		if got := s.readings(); len(got) != 2 || got[1] != f.newest("e") {
+			t.Errorf("got %q", got)
+		}
+	})
+}
+
+// Requests that are not valid are rejected before the stream begins.
+func TestBadRequests(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := start(t, live.Options{})
+		defer f.stop()
+		many := strings.Repeat("&device=d", 101)
+		for _, target := range []string{"?device=", "?device=a%20b", "?prefix=a/b", "?prefix=a&prefix=b", "?device=a&prefix=b", "?devices=a", "?a=%zz", "?" + many[1:]} {
+			s := f.open(target, nil)
+			s.close()
+			if s.resp.StatusCode != http.StatusBadRequest {
+				t.Errorf("%s: %s, want 400", target, s.resp.Status)
+			}
+		}
+	})
+}
+
+// allocations of publishing: none, with subscribers or without.
+func TestPublishAllocates(t *testing.T) {
+	hub := live.New(storetest.NewMemory(), live.Options{Problems: problem.New()})
+	defer hub.Close()
+	group := []*storage.Entry{entry("d", 1, vitals.HeartRate, 6000)}
+	group[0].Outcome = storage.Stored
+	now := time.Now()
+	if n := testing.AllocsPerRun(1000, func() { hub.Publish(now, group) }); n != 0 {
+		t.Errorf("%v allocations without subscribers, want 0", n)
+	}
+}
