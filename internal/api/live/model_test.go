@@ -107,9 +107,20 @@ func model(t *testing.T, seed uint64) {
 	time.Sleep(5 * time.Minute)
 	synctest.Wait()
 	for _, w := range watchers {
+		messages := w.messages()
+		select {
+		case <-w.ended: // cut by an erasure while it was blocked
+			if w.prompt {
+				t.Errorf("seed %d: the stream of a prompt client has ended: %v", seed, w.err)
+			}
+			w.stream = f.open(w.target, nil, "Last-Event-ID", lastID(messages))
+			settle()
+			messages = append(messages, w.messages()...)
+		default:
+		}
 		defer w.close()
 		seen := map[string][]message{}
-		for _, m := range w.messages() {
+		for _, m := range messages {
 			if m.event == "reading" {
 				d := m.data[len(`{"device":"`):]
 				d = d[:strings.IndexByte(d, '"')]
@@ -145,4 +156,14 @@ func model(t *testing.T, seed uint64) {
 			}
 		}
 	}
+}
+
+// lastID returns the identifier with which a client resumes.
+func lastID(messages []message) string {
+	for _, m := range slices.Backward(messages) {
+		if m.id != "" {
+			return m.id
+		}
+	}
+	return ""
 }
