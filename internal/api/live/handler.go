@@ -69,9 +69,6 @@ func (h *Hub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	// Deferred in this order, so that nothing uses w after the handler has returned.
 	defer s.close()
 	defer h.unsubscribe(s)
-	// With the server's ReadTimeout, net/http would cancel the context. A writer without
-	// deadlines, as in tests, does not block.
-	_ = s.rc.SetReadDeadline(time.Time{})
 	h.begin(w, r)
 	// The clients of a server that stops do not all return at the same moment.
 	hello := fmt.Appendf(nil, "id: %d\nretry: %d\n\n", s.since, 1000+rand.IntN(4000))

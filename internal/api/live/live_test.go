@@ -301,6 +301,39 @@ func TestReadings(t *testing.T) {
 	}
 }
 
+// While nobody watches a device, the hub does not see its readings. A reading that is older than
+// one of them is late for the next client.
+//
+// Seen to fail when a new subscriber leaves the known times as they are.
+func TestUnwatched(t *testing.T) {
+	for _, target := range []string{"?device=d", "?prefix=d"} {
+		synctest.Test(t, func(t *testing.T) {
+			f := start(t, live.Options{})
+			defer f.stop()
+			keeps := f.open("?device=e", nil)
+			defer keeps.close()
+			first := f.open(target, nil)
+			f.heart("d", 3000, 6000)
+			settle()
+			first.close()
+			synctest.Wait()
+			f.heart("d", 5000, 6000)
+			next := f.open(target, nil)
+			defer next.close()
+			f.heart("d", 4000, 6000)
+			settle()
+			if got := next.readings(); len(got) != 0 {
+				t.Errorf("%s: a late reading was sent: %q", target, got)
+			}
+			f.heart("d", 6000, 6000)
+			settle()
+			if got := next.readings(); len(got) != 1 {
+				t.Errorf("%s: got %q", target, got)
+			}
+		})
+	}
+}
+
 // Events of a device are at most four a second, and the last one is the newest reading.
 // Identifiers increase.
 func TestCoalesced(t *testing.T) {
