@@ -28,7 +28,7 @@ type watcher struct {
 // reading that a client has got of a device is the newest one that is stored. Prompt clients
 // get at most four a second, one per commit, and none that is late.
 //
-// Seen to fail without each of: the state that a new subscriber makes unknown, the question
+// Seen to fail when a completed reading was sent as it had arrived.
 // for a completed reading, the event that supersedes a pending one.
 func TestModel(t *testing.T) {
 	for seed := range uint64(40) {
