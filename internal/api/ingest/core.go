@@ -49,10 +49,10 @@ type Config struct {
 
 	Trace *tracing.Tracer // records the phases of requests; nil: disabled
 
-	// OnCommitted, if not nil, is called with every group that is durable and when its commit
-	// began, before its requests are answered. Every commit waits for it: it must not block.
-	// It must not retain the group or its entries.
-	OnCommitted func(began time.Time, group []*storage.Entry)
+	// OnCommitted, if not nil, is called with every group that is durable, before its requests
+	// are answered and before the next commit begins: it must not block. It must not retain
+	// the group or its entries.
+	OnCommitted func(group []*storage.Entry)
 
 	Now func() time.Time // the server's clock; default time.Now
 }
@@ -150,7 +150,7 @@ func New(appender Appender, problems *problem.Set, cfg Config) (*Core, error) {
 func (c *Core) committed(f groupcommit.Flush, group []*storage.Entry) {
 	c.counters.committed(f)
 	if c.cfg.OnCommitted != nil && f.Err == nil {
-		c.cfg.OnCommitted(f.Start, group)
+		c.cfg.OnCommitted(group)
 	}
 }
 

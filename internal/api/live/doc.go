@@ -12,8 +12,8 @@
 //     events that it missed, and the latest readings.
 //   - Every subscriber may read every device that it gets, or may have until half a second
 //     ago. Nothing is written after the right to read was found to be lost.
-//   - After [Hub.Erased], no value of that device is kept here or written. If one is being
-//     written, its stream is cut.
+//   - After [Hub.Erased], no erased value of that device is written. If one is being written,
+//     its stream is cut. The inbox may hold one until its next round, some milliseconds.
 //
 // # Goroutines
 //
@@ -37,7 +37,7 @@
 // inbox.mu guards the inbox and is held for a copy only. Hub.mu guards all else that is
 // shared. Neither is held while the store is called, which may call Erased, nor while
 // something is written. Because the store is asked without a lock, an erasure may come
-// between: each one changes a number, by which the dispatcher and the handlers detect it
+// between: each one changes a number, by which the dispatcher and the handlers notice it
 // and ask again. subscriber.writeMu guards the write deadline; it is taken last.
 //
 // # Bounds

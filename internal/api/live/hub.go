@@ -133,24 +133,27 @@ func New(reader Reader, opt Options) *Hub {
 	return h
 }
 
-// Publish passes on what a durable group has stored. began is the time at which its commit
-// began. It never waits, and retains neither the group nor its entries.
-func (h *Hub) Publish(began time.Time, group []*storage.Entry) {
+// Publish passes on what a durable group has stored. It never waits, and retains neither the
+// group nor its entries. Groups must be published in the order of their commits, each before
+// the commit of the next one begins.
+func (h *Hub) Publish(group []*storage.Entry) {
 	if h.listeners.Load() > 0 {
-		h.inbox.put(began, group)
+		h.inbox.put(group)
 	}
 }
 
 // Erased removes what is kept of a device, after its readings have been erased. It must be
 // called before the erasure counts as finished. It does not call the store.
+//
+// What the inbox holds of the device, or a commit that is in progress will publish, cannot be
+// distinguished from what was stored after the erasure. But the device's newest reading is
+// unknown from now on, so the store is asked before anything is sent.
 func (h *Hub) Erased(device vitals.Name) {
-	h.inbox.erase(&device)
 	h.mu.Lock()
 	h.erasures++
 	if st := h.states[device]; st != nil {
 		st.text = nil
-		// What was stored after the erasure is found by asking.
-		h.askLocked(st, math.MaxInt64)
+		h.askLocked(st, math.MaxInt64) // readings may have been stored after the erasure
 	}
 	var cut []*subscriber
 	for s := range h.subs {

@@ -113,11 +113,10 @@ func entry(device string, ms int64, s vitals.Sign, v vitals.Hundredths) *storage
 // commit stores a group and publishes it, as the committer does.
 func (f *fixture) commit(group ...*storage.Entry) {
 	f.t.Helper()
-	began := time.Now()
 	if err := f.store.Append(group); err != nil {
 		f.t.Fatal(err)
 	}
-	f.hub.Publish(began, group)
+	f.hub.Publish(group)
 }
 
 // heart commits a heart rate.
@@ -318,6 +317,7 @@ func TestUnwatched(t *testing.T) {
 			first.close()
 			synctest.Wait()
 			f.heart("d", 5000, 6000)
+			settle()
 			next := f.open(target, nil)
 			defer next.close()
 			f.heart("d", 4000, 6000)
@@ -684,6 +684,8 @@ func TestErased(t *testing.T) {
 }
 
 // A commit that began before an erasure may publish what the erasure has removed.
+//
+// Seen to fail when Erased left the newest reading known.
 func TestPublishedAfterErasure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := start(t, live.Options{})
@@ -692,7 +694,6 @@ func TestPublishedAfterErasure(t *testing.T) {
 		defer s.close()
 		f.heart("d", 1, 6000)
 		settle()
-		began := time.Now()
 		group := []*storage.Entry{entry("d", 2, vitals.HeartRate, 6666), entry("e", 2, vitals.HeartRate, 6000)}
 		if err := f.store.Append(group); err != nil {
 			t.Fatal(err)
@@ -701,7 +702,7 @@ func TestPublishedAfterErasure(t *testing.T) {
 			t.Fatal(err)
 		}
 		f.hub.Erased(name("d"))
-		f.hub.Publish(began, group)
+		f.hub.Publish(group)
 		settle()
 		if got := s.readings(); len(got) != 2 || got[1] != f.newest("e") {
 			t.Errorf("got %q", got)
@@ -731,8 +732,7 @@ func TestPublishAllocates(t *testing.T) {
 	defer hub.Close()
 	group := []*storage.Entry{entry("d", 1, vitals.HeartRate, 6000)}
 	group[0].Outcome = storage.Stored
-	now := time.Now()
-	if n := testing.AllocsPerRun(1000, func() { hub.Publish(now, group) }); n != 0 {
+	if n := testing.AllocsPerRun(1000, func() { hub.Publish(group) }); n != 0 {
 		t.Errorf("%v allocations without subscribers, want 0", n)
 	}
 }
