@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strings"
 
 	"github.com/pulsegate/pulsegate/internal/sys/settings"
 )
@@ -30,7 +31,7 @@ func newOrigins(texts []string) (*origins, error) {
 	}
 	for _, text := range texts {
 		u, err := url.Parse(text)
-		if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || text != u.Scheme+"://"+u.Host {
+		if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || text != strings.ToLower(u.Scheme+"://"+u.Host) || strings.Contains(text, "*") {
 			return nil, settings.Usagef("--cors-origin: %q is not an origin such as https://ward.example, in lower case and without a path", text)
 		}
 	}
