@@ -79,7 +79,7 @@ var libraries = []library{
 	{path: "github.com/klauspost/compress"},
 	{path: "github.com/pelletier/go-toml/v2", users: []string{"internal/sys/settings"}},
 	{path: "github.com/prometheus/client_golang", users: []string{ // collectors are next to their counters
-		"internal/observe/metrics", "internal/observe/tracing", "internal/access/gate", "internal/storage/pebblestore", "internal/api/ingest", "internal/api/admin",
+		"internal/observe/metrics", "internal/observe/tracing", "internal/access/gate", "internal/storage/pebblestore", "internal/api/ingest", "internal/api/admin", "internal/api/live",
 	}},
 	{path: "github.com/prometheus/client_model", users: []string{"internal/observe/profile"}}, // comes with client_golang
 	{path: "github.com/prometheus/common", users: []string{"internal/observe/profile"}},       // comes with client_golang
