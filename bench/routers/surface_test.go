@@ -1,9 +1,11 @@
 package routers_test
 
 import (
+	"go/build"
 	"go/importer"
 	"go/token"
 	"go/types"
+	"os/exec"
 	"slices"
 	"strings"
 	"testing"
@@ -17,6 +19,13 @@ const (
 // TestSurface checks that package mux exports everything that gorilla's main branch
 // exports, with the same signatures.
 func TestSurface(t *testing.T) {
+	// A program built with -trimpath does not know GOROOT, without which packages of
+	// modules are not found.
+	root, err := exec.Command("go", "env", "GOROOT").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	build.Default.GOROOT = strings.TrimSpace(string(root))
 	imp := importer.ForCompiler(token.NewFileSet(), "source", nil)
 	theirs, err := imp.Import(gorillaPath)
 	if err != nil {
