@@ -40,8 +40,8 @@ plain: ## all tests without the race detector, except those that try every case
 exhaustive: ## the tests that try every case; make test does with some of the cases
 	$(GOTEST) -count=1 -run Exhaustive ./...
 
-race-short: ## short tests with the race detector, except those of commands, which test other processes
-	$(GOTEST) -race -short $$(go list ./... | grep -v /cmd/)
+race-short: ## short tests with the race detector, except those of commands, which test other processes, and of archtest, which reads source
+	$(GOTEST) -race -short $$(go list ./... | grep -v -e /cmd/ -e /archtest)
 
 race: ## all tests, in full, with the race detector: some minutes more than make test
 	$(GOTEST) -race ./...

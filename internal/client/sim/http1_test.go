@@ -75,7 +75,8 @@ func TestResponseRejects(t *testing.T) {
 			if got, err := sim.ParseResponse([]byte(in), 1<<20); !errors.Is(err, sim.ErrNotHTTP) {
 				t.Errorf("got %+v, %v, want ErrNotHTTP", got, err)
 			}
-			if got, err := sim.ParseResponse([]byte(in), 1); !errors.Is(err, sim.ErrNotHTTP) {
+			// The two answers of 9 MiB come in larger pieces, which is faster.
+			if got, err := sim.ParseResponse([]byte(in), 1+len(in)>>16); !errors.Is(err, sim.ErrNotHTTP) {
 				t.Errorf("byte by byte: got %+v, %v, want ErrNotHTTP", got, err)
 			}
 		})
