@@ -1,0 +1,365 @@
+package columns
+
+import (
+	"encoding/binary"
+
+	"github.com/pulsegate/pulsegate/vitals"
+)
+
+const (
+	// maxUTCOffset is the largest valid vitals.UTCOffset as an integer.
+	maxUTCOffset = 2*vitals.MaxUTCOffsetMinutes + 1
+
+	// allSigns is the presence of every sign.
+	allSigns = 1<<vitals.NumSigns - 1
+)
+
+// appendBody appends the columns of rows. The time of the first row is known to the
+// decoder.
+func appendBody(dst []byte, rows []Row) []byte {
+	union := uint8(0)
+	for i := range rows {
+		r := &rows[i]
+		present := r.Values.Present()
+		if present == 0 || r.UTCOffset < 0 || r.UTCOffset > maxUTCOffset || r.TimeUnixMs < 0 {
+			panic("columns: invalid row")
+		}
+		union |= present
+	}
+	forms := len(dst)
+	dst = append(dst, 0)
+	for c := range numSymbols {
+		var form byte
+		dst, form = appendSymbols(dst, c, rows)
+		dst[forms] |= form << (2 * c)
+	}
+	dst = appendTimes(dst, rows)
+	dst = appendReceipts(dst, rows)
+	for s := range vitals.Sign(vitals.NumSigns) {
+		if union&(1<<s) != 0 {
+			dst = appendValues(dst, s, rows)
+		}
+	}
+	return dst
+}
+
+// appendTimes appends the times of all rows but the first.
+func appendTimes(dst []byte, rows []Row) []byte {
+	var deltas, line block
+	before := rows[0].TimeUnixMs
+	for rows = rows[1:]; len(rows) > 0; {
+		n := min(len(rows), blockLen)
+		mean := (rows[n-1].TimeUnixMs - before) / int64(n)
+		step := round(mean, 1000)
+		if fine := round(mean, 50); spread(rows[:n], fine) < spread(rows[:n], step) {
+			step = fine
+		}
+		t, onLine := before, before
+		for i := range rows[:n] {
+			onLine += step
+			deltas[i], line[i] = rows[i].TimeUnixMs-t, rows[i].TimeUnixMs-onLine
+			t = rows[i].TimeUnixMs
+		}
+		p, q := makePlan(deltas[:n]), makePlan(line[:n])
+		if q.bytes+varintLen(step) < p.bytes {
+			dst = append(dst, q.first(line[:n])|blockSecond)
+			dst = binary.AppendVarint(dst, step)
+			dst = appendBlock(dst, line[:n], q)
+		} else {
+			dst = appendBlock(append(dst, p.first(deltas[:n])), deltas[:n], p)
+		}
+		before = t
+		rows = rows[n:]
+	}
+	return dst
+}
+
+// round returns x rounded to a multiple of unit.
+func round(x, unit int64) int64 {
+	if x < 0 {
+		return (x - unit/2) / unit * unit
+	}
+	return (x + unit/2) / unit * unit
+}
+
+// spread returns the difference between the greatest and the least distance of the times
+// from a line with the step.
+func spread(rows []Row, step int64) uint64 {
+	least := rows[0].TimeUnixMs
+	most := least
+	onLine := int64(0)
+	for i := range rows {
+		x := rows[i].TimeUnixMs - onLine
+		least, most = min(least, x), max(most, x)
+		onLine += step
+	}
+	return uint64(most - least)
+}
+
+// appendReceipts appends the times of receipt.
+func appendReceipts(dst []byte, rows []Row) []byte {
+	var lags, deltas block
+	before := rows[0].TimeUnixMs
+	for len(rows) > 0 {
+		n := min(len(rows), blockLen)
+		for i := range rows[:n] {
+			r := &rows[i]
+			lags[i], deltas[i] = r.ReceivedUnixMs-r.TimeUnixMs, r.ReceivedUnixMs-before
+			before = r.ReceivedUnixMs
+		}
+		dst = appendCheaper(dst, lags[:n], deltas[:n])
+		rows = rows[n:]
+	}
+	return dst
+}
+
+// appendValues appends the values of s, of which there is at least one.
+func appendValues(dst []byte, s vitals.Sign, rows []Row) []byte {
+	d := divisor(s, rows)
+	dst = binary.AppendUvarint(dst, uint64(d))
+	inverse := 1<<32/uint64(d) + 1 // x*inverse>>32 is x/d, because both have 16 bits
+	var direct, deltas block
+	before := int64(0)
+	n := 0
+	for i := range rows {
+		v, ok := rows[i].Values.Get(s)
+		if !ok {
+			continue
+		}
+		x := int64(uint64(v) * inverse >> 32)
+		direct[n], deltas[n] = x, x-before
+		before = x
+		if n++; n == blockLen {
+			dst = appendCheaper(dst, direct[:], deltas[:])
+			n = 0
+		}
+	}
+	if n > 0 {
+		dst = appendCheaper(dst, direct[:n], deltas[:n])
+	}
+	return dst
+}
+
+// divisor returns the greatest common divisor of the values of s, or 1 if all are 0.
+func divisor(s vitals.Sign, rows []Row) uint32 {
+	d := uint32(0)
+	for i := range rows {
+		v, _ := rows[i].Values.Get(s)
+		if x := uint32(v); d == 0 {
+			d = x
+		} else if d > 1 {
+			for x %= d; x != 0; {
+				d, x = x, d%x
+			}
+		}
+	}
+	return max(d, 1)
+}
+
+// decodeBody decodes the columns that appendBody wrote into rows, which are zero but for the
+// time of the first.
+func decodeBody(b []byte, rows []Row) ([]byte, error) {
+	if len(b) == 0 {
+		return nil, errShort
+	}
+	forms := b[0]
+	b = b[1:]
+	var err error
+	var counts [allSigns + 1]int
+	for c := range numSymbols {
+		if b, err = decodeSymbols(b, c, forms>>(2*c)&3, rows, &counts); err != nil {
+			return nil, err
+		}
+	}
+	if b, err = decodeTimes(b, rows); err != nil {
+		return nil, err
+	}
+	if b, err = decodeReceipts(b, rows); err != nil {
+		return nil, err
+	}
+	for s := range vitals.Sign(vitals.NumSigns) {
+		n := 0
+		for present, count := range counts {
+			if present&(1<<s) != 0 {
+				n += count
+			}
+		}
+		if n > 0 {
+			if b, err = decodeValues(b, s, n, rows); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return b, nil
+}
+
+// decodeSymbols decodes a column of symbols into rows. It counts the rows by presence.
+func decodeSymbols(b []byte, c symbols, form byte, rows []Row, counts *[allSigns + 1]int) ([]byte, error) {
+	var column symbolColumn
+	b, err := column.open(b, c, form)
+	if err != nil {
+		return nil, err
+	}
+	if form == symbolsZero {
+		if c == presence {
+			return nil, errSymbols
+		}
+		return b, nil
+	}
+	var v block
+	if column.isOne() {
+		for i := range v {
+			v[i] = column.only
+		}
+	}
+	for len(rows) > 0 {
+		n := min(len(rows), blockLen)
+		if !column.isOne() {
+			if b, err = column.next(b, v[:n]); err != nil {
+				return nil, err
+			}
+		}
+		for i := range rows[:n] {
+			r, x := &rows[i], v[i]
+			switch c {
+			case gateways:
+				r.Gateway = uint32(x)
+			case offsets:
+				r.UTCOffset = vitals.UTCOffset(x)
+			case sharing:
+				r.Shared = x != 0
+			case presence:
+				if x == 0 {
+					return nil, errSymbols
+				}
+				counts[x]++
+				r.Values = zeros[x]
+			}
+		}
+		rows = rows[n:]
+	}
+	return b, nil
+}
+
+// zeros has, by presence, the values 0 of these signs. It is never modified.
+var zeros = func() (vs [allSigns + 1]vitals.Values) {
+	for present := range vs {
+		for s := range vitals.Sign(vitals.NumSigns) {
+			if present&(1<<s) != 0 {
+				vs[present].Set(s, 0)
+			}
+		}
+	}
+	return vs
+}()
+
+// decodeTimes decodes the times of all rows but the first.
+func decodeTimes(b []byte, rows []Row) ([]byte, error) {
+	var v block
+	before := rows[0].TimeUnixMs
+	for rows = rows[1:]; len(rows) > 0; {
+		if len(b) == 0 {
+			return nil, errShort
+		}
+		n := min(len(rows), blockLen)
+		first := b[0]
+		b = b[1:]
+		var err error
+		step := int64(0)
+		if first&blockSecond != 0 {
+			if step, b, err = varint(b); err != nil {
+				return nil, err
+			}
+		}
+		if b, err = decodeBlock(b, first, v[:n]); err != nil {
+			return nil, err
+		}
+		if first&blockSecond != 0 {
+			for i, x := range v[:n] {
+				before += step
+				rows[i].TimeUnixMs = before + x
+			}
+			before = rows[n-1].TimeUnixMs
+		} else {
+			for i, x := range v[:n] {
+				before += x
+				rows[i].TimeUnixMs = before
+			}
+		}
+		rows = rows[n:]
+	}
+	return b, nil
+}
+
+// decodeReceipts decodes the times of receipt.
+func decodeReceipts(b []byte, rows []Row) ([]byte, error) {
+	var v block
+	before := rows[0].TimeUnixMs
+	for len(rows) > 0 {
+		if len(b) == 0 {
+			return nil, errShort
+		}
+		n := min(len(rows), blockLen)
+		first := b[0]
+		var err error
+		if b, err = decodeBlock(b[1:], first, v[:n]); err != nil {
+			return nil, err
+		}
+		if first&blockSecond != 0 {
+			for i, x := range v[:n] {
+				before += x
+				rows[i].ReceivedUnixMs = before
+			}
+		} else {
+			for i, x := range v[:n] {
+				rows[i].ReceivedUnixMs = rows[i].TimeUnixMs + x
+			}
+			before = rows[n-1].ReceivedUnixMs
+		}
+		rows = rows[n:]
+	}
+	return b, nil
+}
+
+// decodeValues decodes the n values of s into the rows that have it.
+func decodeValues(b []byte, s vitals.Sign, n int, rows []Row) ([]byte, error) {
+	u, b, err := uvarint(b)
+	if err != nil {
+		return nil, err
+	}
+	if u == 0 || u > 1<<16-1 {
+		return nil, errValue
+	}
+	d := int64(u)
+	var v block
+	before, next := int64(0), 0
+	for ; n > 0; n -= min(n, blockLen) {
+		if len(b) == 0 {
+			return nil, errShort
+		}
+		k := min(n, blockLen)
+		first := b[0]
+		if b, err = decodeBlock(b[1:], first, v[:k]); err != nil {
+			return nil, err
+		}
+		outside := uint64(0)
+		for j := 0; j < k; next++ {
+			r := &rows[next]
+			if !r.Values.Has(s) {
+				continue
+			}
+			x := v[j]
+			j++
+			if first&blockSecond != 0 {
+				x += before
+			}
+			before = x
+			outside |= uint64(x)>>16 | uint64(x*d)>>16
+			r.Values.Set(s, vitals.Hundredths(x*d))
+		}
+		if outside != 0 {
+			return nil, errValue
+		}
+	}
+	return b, nil
+}

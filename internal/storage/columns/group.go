@@ -1,0 +1,228 @@
+package columns
+
+import (
+	"bytes"
+	"encoding/binary"
+
+	"github.com/pulsegate/pulsegate/vitals"
+)
+
+// A Run is the rows of one device within a group.
+type Run struct {
+	Device vitals.Name
+	Rows   int // number of rows; at least 1
+}
+
+// nameEscape is the greatest length that a half byte may have: the length minus nameEscape
+// follows.
+const nameEscape = 15
+
+// AppendGroup appends a group to dst: the rows of the first run, then those of the second
+// and so on. It panics if there is no row or more than MaxGroupRows, if the names are not
+// strictly increasing, if the runs' times are not, if the runs do not have all rows, or if a
+// row is invalid; see [Row].
+func AppendGroup(dst []byte, runs []Run, rows []Row) []byte {
+	if len(rows) == 0 || len(rows) > MaxGroupRows || len(runs) > len(rows) {
+		panic("columns: invalid number of rows")
+	}
+	if !runsInOrder(runs, rows) {
+		panic("columns: runs are not in order or do not have all rows")
+	}
+	start := len(dst)
+	dst = append(dst, groupTag)
+	dst = binary.AppendUvarint(dst, uint64(len(rows)-1))
+	dst = binary.AppendUvarint(dst, uint64(len(rows)-len(runs)))
+	if len(runs) < len(rows) {
+		dst = appendLengths(dst, runs)
+	}
+	dst = appendNames(dst, runs)
+	dst = binary.AppendUvarint(dst, uint64(rows[0].TimeUnixMs))
+	dst = appendBody(dst, rows)
+	return appendChecksum(dst, start)
+}
+
+// DecodeGroup appends the group b to runs and rows. It allocates only if these lack the
+// capacity. It does not retain b. Its guarantees are those of [DecodeSegment]; [VerifyGroup]
+// checks the remaining ones.
+func DecodeGroup(b []byte, runs []Run, rows []Row) ([]Run, []Row, error) {
+	b, err := checked(b, groupTag)
+	if err != nil {
+		return runs, rows, err
+	}
+	n, b, err := uvarint(b)
+	if err != nil {
+		return runs, rows, err
+	}
+	fewer, b, err := uvarint(b)
+	if err != nil {
+		return runs, rows, err
+	}
+	// A block of rows has at least two bytes in each of three columns, a device has two.
+	if n >= MaxGroupRows || fewer > n || n/blockLen > uint64(len(b))/6 || n+1-fewer > uint64(len(b))/2 {
+		return runs, rows, errCount
+	}
+	allRuns, newRuns := grow(runs, int(n+1-fewer))
+	allRows, newRows := grow(rows, int(n+1))
+	if fewer == 0 {
+		for i := range newRuns {
+			newRuns[i].Rows = 1
+		}
+	} else if b, err = decodeLengths(b, newRuns, len(newRows)); err != nil {
+		return runs, rows, err
+	}
+	if b, err = decodeNames(b, newRuns); err != nil {
+		return runs, rows, err
+	}
+	first, b, err := uvarint(b)
+	if err != nil {
+		return runs, rows, err
+	}
+	newRows[0].TimeUnixMs = int64(first)
+	if b, err = decodeBody(b, newRows); err != nil {
+		return runs, rows, err
+	}
+	if len(b) > 0 {
+		return runs, rows, errLong
+	}
+	for rest, i := newRows, 0; i < len(newRuns); i++ {
+		k := newRuns[i].Rows
+		if !inOrder(rest[:k]) {
+			return runs, rows, errTime
+		}
+		rest = rest[k:]
+	}
+	return allRuns, allRows, nil
+}
+
+// VerifyGroup is to DecodeGroup what [VerifySegment] is to DecodeSegment.
+func VerifyGroup(b []byte) error {
+	runs, rows, err := DecodeGroup(b, nil, nil)
+	if err != nil {
+		return err
+	}
+	if !bytes.Equal(AppendGroup(make([]byte, 0, len(b)+64), runs, rows), b) {
+		return errSpelling
+	}
+	return nil
+}
+
+// runsInOrder reports whether runs and rows form a group.
+func runsInOrder(runs []Run, rows []Row) bool {
+	for i := range runs {
+		r := &runs[i]
+		if r.Rows < 1 || r.Rows > len(rows) || r.Device.IsZero() || i > 0 && runs[i-1].Device.Compare(&r.Device) >= 0 {
+			return false
+		}
+		if !inOrder(rows[:r.Rows]) {
+			return false
+		}
+		rows = rows[r.Rows:]
+	}
+	return len(rows) == 0
+}
+
+// appendLengths appends the numbers of rows minus 1.
+func appendLengths(dst []byte, runs []Run) []byte {
+	var v block
+	for len(runs) > 0 {
+		n := min(len(runs), blockLen)
+		for i := range runs[:n] {
+			v[i] = int64(runs[i].Rows - 1)
+		}
+		dst = appendOnly(dst, v[:n])
+		runs = runs[n:]
+	}
+	return dst
+}
+
+// decodeLengths decodes the numbers of rows, whose sum is total.
+func decodeLengths(b []byte, runs []Run, total int) ([]byte, error) {
+	var v block
+	for len(runs) > 0 {
+		if len(b) == 0 {
+			return nil, errShort
+		}
+		n := min(len(runs), blockLen)
+		if b[0]&blockSecond != 0 {
+			return nil, errBlock
+		}
+		var err error
+		if b, err = decodeBlock(b[1:], b[0], v[:n]); err != nil {
+			return nil, err
+		}
+		for i, x := range v[:n] {
+			if x < 0 || x >= int64(total) {
+				return nil, errCount
+			}
+			runs[i].Rows = int(x) + 1
+			total -= int(x) + 1
+		}
+		runs = runs[n:]
+	}
+	if total != 0 {
+		return nil, errCount
+	}
+	return b, nil
+}
+
+// appendNames appends the names. Each is written as the number of bytes to cut off the end
+// of the name before it and the bytes to append.
+func appendNames(dst []byte, runs []Run) []byte {
+	var names [2][vitals.MaxNameBytes]byte
+	before := names[0][:0]
+	for i := range runs {
+		name := runs[i].Device.AppendTo(names[1-i&1][:0])
+		same := 0
+		for same < len(before) && same < len(name) && before[same] == name[same] {
+			same++
+		}
+		cut, added := len(before)-same, len(name)-same-1
+		dst = append(dst, byte(min(cut, nameEscape)<<4|min(added, nameEscape)))
+		if cut >= nameEscape {
+			dst = append(dst, byte(cut-nameEscape))
+		}
+		if added >= nameEscape {
+			dst = append(dst, byte(added-nameEscape))
+		}
+		dst = append(dst, name[same:]...)
+		before = name
+	}
+	return dst
+}
+
+// decodeNames decodes the names.
+func decodeNames(b []byte, runs []Run) ([]byte, error) {
+	var buf [vitals.MaxNameBytes]byte
+	name := buf[:0]
+	for i := range runs {
+		if len(b) == 0 {
+			return nil, errShort
+		}
+		cut, added := int(b[0]>>4), int(b[0]&15)
+		b = b[1:]
+		for _, n := range []*int{&cut, &added} {
+			if *n == nameEscape {
+				if len(b) == 0 {
+					return nil, errShort
+				}
+				*n += int(b[0])
+				b = b[1:]
+			}
+		}
+		added++
+		same := len(name) - cut
+		switch {
+		case len(b) < added:
+			return nil, errShort
+		case same < 0, same+added > vitals.MaxNameBytes, cut > 0 && b[0] <= name[same]:
+			return nil, errName
+		}
+		name = append(name[:same], b[:added]...)
+		b = b[added:]
+		var err error
+		if runs[i].Device, err = vitals.ParseName(name); err != nil {
+			return nil, errName
+		}
+	}
+	return b, nil
+}

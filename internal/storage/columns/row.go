@@ -1,0 +1,46 @@
+package columns
+
+import (
+	"errors"
+	"hash/crc32"
+
+	"github.com/pulsegate/pulsegate/vitals"
+)
+
+// MaxRows is the maximum number of rows of a segment.
+const MaxRows = 1024
+
+// MaxGroupRows is the maximum number of rows of a group.
+const MaxGroupRows = 1 << 20
+
+// A Row is a stored reading without its device.
+type Row struct {
+	TimeUnixMs     int64            // of the measurement; not negative
+	ReceivedUnixMs int64            // when the server received it
+	Values         vitals.Values    // at least one sign
+	Gateway        uint32           // number in the store's dictionary; 0 means none
+	UTCOffset      vitals.UTCOffset // as the sender gave it
+	Shared         bool             // gateways other than Gateway have added signs
+}
+
+// Errors of the decoders. Their texts contain no values, because they reach logs.
+var (
+	errShort    = errors.New("columns: too short")
+	errLong     = errors.New("columns: bytes after the end")
+	errVersion  = errors.New("columns: unknown kind or version")
+	errChecksum = errors.New("columns: wrong checksum")
+	errVarint   = errors.New("columns: not a shortest varint")
+	errCount    = errors.New("columns: invalid number of rows or devices")
+	errBlock    = errors.New("columns: invalid block")
+	errSymbols  = errors.New("columns: invalid symbols")
+	errTime     = errors.New("columns: times are not in order")
+	errValue    = errors.New("columns: invalid value of a sign")
+	errName     = errors.New("columns: device is not a name, or not in order")
+	errSpelling = errors.New("columns: not as the encoder would write it")
+)
+
+// checksumBytes is the length of the CRC-32C at the end.
+const checksumBytes = 4
+
+// castagnoli is the table of CRC-32C. It is never modified.
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)

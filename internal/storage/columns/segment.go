@@ -1,0 +1,185 @@
+package columns
+
+import (
+	"bytes"
+	"encoding/binary"
+	"hash/crc32"
+	"slices"
+)
+
+// The first bytes.
+const (
+	segmentTag = 0x11
+	groupTag   = 0x21
+)
+
+// AppendSegment appends a segment of rows of one device to dst. It panics if there is no
+// row or more than MaxRows, if the times are not strictly increasing, or if a row is
+// invalid; see [Row].
+func AppendSegment(dst []byte, rows []Row) []byte {
+	if len(rows) == 0 || len(rows) > MaxRows {
+		panic("columns: invalid number of rows")
+	}
+	if !inOrder(rows) {
+		panic("columns: times are not in order")
+	}
+	start := len(dst)
+	first := uint64(rows[0].TimeUnixMs)
+	dst = append(dst, segmentTag)
+	dst = binary.AppendUvarint(dst, uint64(len(rows)-1))
+	dst = binary.AppendUvarint(dst, first)
+	dst = binary.AppendUvarint(dst, uint64(rows[len(rows)-1].TimeUnixMs)-first)
+	dst = appendBody(dst, rows)
+	return appendChecksum(dst, start)
+}
+
+// DecodeSegment appends the rows of the segment b to dst. It allocates only if dst lacks
+// the capacity for them. It does not retain b.
+//
+// It returns an error if the checksum is wrong, if b is not the encoding of valid rows with
+// strictly increasing times, or if bytes follow. [VerifySegment] also rejects encodings of
+// the same rows that AppendSegment would not write. With an error, it returns dst unchanged.
+func DecodeSegment(b []byte, dst []Row) ([]Row, error) {
+	h, b, err := decodeHeader(b)
+	if err != nil {
+		return dst, err
+	}
+	all, rows := grow(dst, h.Count)
+	rows[0].TimeUnixMs = h.FirstUnixMs
+	if b, err = decodeBody(b, rows); err != nil {
+		return dst, err
+	}
+	if len(b) > 0 {
+		return dst, errLong
+	}
+	if !inOrder(rows) || rows[len(rows)-1].TimeUnixMs != h.LastUnixMs {
+		return dst, errTime
+	}
+	return all, nil
+}
+
+// VerifySegment is like DecodeSegment, but it also returns an error if AppendSegment would
+// encode the rows differently, and it does not return the rows.
+func VerifySegment(b []byte) error {
+	var buf [MaxRows]Row
+	rows, err := DecodeSegment(b, buf[:0])
+	if err != nil {
+		return err
+	}
+	if !bytes.Equal(AppendSegment(make([]byte, 0, len(b)+64), rows), b) {
+		return errSpelling
+	}
+	return nil
+}
+
+// A Header has the properties of a segment as a whole.
+type Header struct {
+	Count       int
+	FirstUnixMs int64 // time of the first row
+	LastUnixMs  int64 // time of the last row
+
+	// Gateways has the numbers of all gateways of the rows, in no order and perhaps
+	// repeatedly, but never 0.
+	Gateways []uint32
+}
+
+// SegmentHeader returns the header of the segment b, with the gateways appended to dst. It
+// checks the checksum, but does not decode the columns.
+func SegmentHeader(b []byte, dst []uint32) (Header, error) {
+	h, b, err := decodeHeader(b)
+	if err != nil {
+		return Header{}, err
+	}
+	if len(b) == 0 {
+		return Header{}, errShort
+	}
+	h.Gateways = dst
+	var column symbolColumn
+	if b, err = column.open(b[1:], gateways, b[0]>>(2*gateways)&3); err != nil {
+		return Header{}, err
+	}
+	add := func(symbols []int64) {
+		for _, x := range symbols {
+			if n := len(h.Gateways); x != 0 && (n == len(dst) || h.Gateways[n-1] != uint32(x)) {
+				h.Gateways = append(h.Gateways, uint32(x))
+			}
+		}
+	}
+	if column.form != symbolsPlain {
+		add(column.table.symbols[:column.table.n])
+		return h, nil
+	}
+	var v block
+	for n := h.Count; n > 0; n -= min(n, blockLen) {
+		k := min(n, blockLen)
+		if b, err = column.next(b, v[:k]); err != nil {
+			return Header{}, err
+		}
+		add(v[:k])
+	}
+	return h, nil
+}
+
+// decodeHeader decodes a header without gateways. It returns the body.
+func decodeHeader(b []byte) (Header, []byte, error) {
+	b, err := checked(b, segmentTag)
+	if err != nil {
+		return Header{}, nil, err
+	}
+	n, b, err := uvarint(b)
+	if err != nil {
+		return Header{}, nil, err
+	}
+	first, b, err := uvarint(b)
+	if err != nil {
+		return Header{}, nil, err
+	}
+	length, b, err := uvarint(b)
+	if err != nil {
+		return Header{}, nil, err
+	}
+	switch {
+	case n >= MaxRows:
+		return Header{}, nil, errCount
+	case first > 1<<63-1, length > 1<<63-1-first:
+		return Header{}, nil, errTime
+	}
+	return Header{Count: int(n) + 1, FirstUnixMs: int64(first), LastUnixMs: int64(first + length)}, b, nil
+}
+
+// inOrder reports whether the times are strictly increasing and not negative.
+func inOrder(rows []Row) bool {
+	before, ok := int64(-1), true
+	for i := range rows {
+		ok = ok && rows[i].TimeUnixMs > before
+		before = rows[i].TimeUnixMs
+	}
+	return ok
+}
+
+// grow appends n zero elements to dst, which it also returns alone.
+func grow[T any](dst []T, n int) (all, added []T) {
+	all = slices.Grow(dst, n)[:len(dst)+n]
+	added = all[len(dst):]
+	clear(added)
+	return all, added
+}
+
+// appendChecksum appends the checksum of dst from start on.
+func appendChecksum(dst []byte, start int) []byte {
+	return binary.LittleEndian.AppendUint32(dst, crc32.Checksum(dst[start:], castagnoli))
+}
+
+// checked returns what is between the tag and the checksum of b.
+func checked(b []byte, tag byte) ([]byte, error) {
+	n := len(b) - checksumBytes
+	switch {
+	case n < 1:
+		return nil, errShort
+	case b[0] != tag:
+		return nil, errVersion
+	case binary.LittleEndian.Uint32(b[n:]) != crc32.Checksum(b[:n], castagnoli):
+		return nil, errChecksum
+	}
+	return b[1:n], nil
+}

@@ -1,0 +1,201 @@
+package columns
+
+import "encoding/binary"
+
+// How a column of symbols is written.
+const (
+	symbolsZero  = 0 // all are 0
+	symbolsOne   = 1 // all are equal: the symbol
+	symbolsTable = 2 // a table of the symbols, and for each row its position in it
+	symbolsPlain = 3 // the symbols as integers
+)
+
+// maxTable is the maximum length of a table of symbols.
+const maxTable = 32
+
+// A symbols is a column with few distinct values: in most segments there is one.
+type symbols uint8
+
+// The columns of symbols, in their order.
+const (
+	gateways symbols = iota
+	offsets
+	sharing
+	presence
+
+	numSymbols
+)
+
+// limit returns the largest symbol.
+func (c symbols) limit() uint64 {
+	return [numSymbols]uint64{1<<32 - 1, maxUTCOffset, 1, allSigns}[c]
+}
+
+// of returns r's symbol.
+func (c symbols) of(r *Row) int64 {
+	switch c {
+	case gateways:
+		return int64(r.Gateway)
+	case offsets:
+		return int64(r.UTCOffset)
+	case sharing:
+		if r.Shared {
+			return 1
+		}
+		return 0
+	default:
+		return int64(r.Values.Present())
+	}
+}
+
+// A table has the distinct symbols of a column, in the order of their first rows.
+type table struct {
+	symbols [maxTable]int64
+	n       int
+}
+
+// find returns the position of symbol, which it adds if it is new. It returns false if the
+// table is full.
+func (t *table) find(symbol int64) (int64, bool) {
+	for i, x := range t.symbols[:t.n] {
+		if x == symbol {
+			return int64(i), true
+		}
+	}
+	if t.n == maxTable {
+		return 0, false
+	}
+	t.symbols[t.n] = symbol
+	t.n++
+	return int64(t.n - 1), true
+}
+
+// fill makes t the table of the column. It returns false if there are too many symbols.
+func (t *table) fill(c symbols, rows []Row) bool {
+	last := int64(-1)
+	for i := range rows {
+		if symbol := c.of(&rows[i]); symbol != last {
+			if _, ok := t.find(symbol); !ok {
+				return false
+			}
+			last = symbol
+		}
+	}
+	return true
+}
+
+// appendSymbols appends a column and returns how it was written.
+func appendSymbols(dst []byte, c symbols, rows []Row) ([]byte, byte) {
+	var t table
+	form := byte(symbolsPlain)
+	if t.fill(c, rows) {
+		switch {
+		case t.n > 1:
+			form = symbolsTable
+			dst = append(dst, byte(t.n))
+			for _, x := range t.symbols[:t.n] {
+				dst = binary.AppendUvarint(dst, uint64(x))
+			}
+		case t.symbols[0] != 0:
+			return binary.AppendUvarint(dst, uint64(t.symbols[0])), symbolsOne
+		default:
+			return dst, symbolsZero
+		}
+	}
+	var direct, delta block
+	before := int64(0)
+	for len(rows) > 0 {
+		n := min(len(rows), blockLen)
+		for i := range rows[:n] {
+			x := c.of(&rows[i])
+			if form == symbolsTable {
+				x, _ = t.find(x)
+			}
+			direct[i], delta[i] = x, x-before
+			before = x
+		}
+		dst = appendCheaper(dst, direct[:n], delta[:n])
+		rows = rows[n:]
+	}
+	return dst, form
+}
+
+// A symbolColumn reads a column of symbols.
+type symbolColumn struct {
+	form   byte
+	only   int64 // the symbol of every row, if there is one
+	table  table
+	limit  uint64
+	before int64
+}
+
+// open reads what comes before the rows' symbols.
+func (s *symbolColumn) open(b []byte, c symbols, form byte) ([]byte, error) {
+	s.form, s.limit = form, c.limit()
+	s.table.n, s.only, s.before = 0, 0, 0
+	n := uint64(0)
+	switch form {
+	case symbolsOne:
+		n = 1
+	case symbolsTable:
+		if len(b) == 0 {
+			return nil, errShort
+		}
+		n = uint64(b[0])
+		b = b[1:]
+		if n < 2 || n > maxTable {
+			return nil, errSymbols
+		}
+	}
+	for range n {
+		u, rest, err := uvarint(b)
+		if err != nil {
+			return nil, err
+		}
+		if u > s.limit {
+			return nil, errSymbols
+		}
+		s.table.symbols[s.table.n] = int64(u)
+		s.table.n++
+		b = rest
+	}
+	if form == symbolsOne {
+		if s.only = s.table.symbols[0]; s.only == 0 {
+			return nil, errSymbols
+		}
+	}
+	return b, nil
+}
+
+// isOne reports whether all rows have the same symbol. If so, no blocks follow.
+func (s *symbolColumn) isOne() bool { return s.form <= symbolsOne }
+
+// next decodes the next block into v, which becomes the symbols.
+func (s *symbolColumn) next(b []byte, v []int64) ([]byte, error) {
+	if len(b) == 0 {
+		return nil, errShort
+	}
+	first := b[0]
+	b, err := decodeBlock(b[1:], first, v)
+	if err != nil {
+		return nil, err
+	}
+	limit := s.limit
+	if s.form == symbolsTable {
+		limit = uint64(s.table.n - 1)
+	}
+	for i, x := range v {
+		if first&blockSecond != 0 {
+			x += s.before
+		}
+		s.before = x
+		if uint64(x) > limit {
+			return nil, errSymbols
+		}
+		if s.form == symbolsTable {
+			x = s.table.symbols[x]
+		}
+		v[i] = x
+	}
+	return b, nil
+}
