@@ -36,18 +36,18 @@ func makePlan(v []int64) plan {
 		return plan{base: least, bytes: 1 + varintLen(least)}
 	}
 
-	var up, around [65]uint8
+	mid := typical(v)
+	var up, around lengths
 	for _, x := range v {
 		up[bits.Len64(uint64(x-least))]++
-	}
-	width, n := cheapest(&up, bits.Len64(uint64(most-least)), len(v))
-	best := plan{least, width, n + 1 + varintLen(least)}
-
-	mid := typical(v)
-	for _, x := range v {
 		around[bits.Len64(zigzag(x-mid))]++
 	}
-	width, n = cheapest(&around, max(bits.Len64(zigzag(least-mid)), bits.Len64(zigzag(most-mid))), len(v))
+	longest := bits.Len64(uint64(most - least))
+	width, n := cheapest(&up, longest, len(v))
+	best := plan{least, width, n + 1 + varintLen(least)}
+
+	// Distances from mid are below twice those from least, unless they overflow.
+	width, n = cheapest(&around, min(longest+1, 64), len(v))
 	base := mid
 	if width > 0 {
 		base -= 1 << (width - 1)
@@ -58,116 +58,86 @@ func makePlan(v []int64) plan {
 	return best
 }
 
+// A lengths has the numbers of integers by their length in bits.
+type lengths [65]uint8
+
 // cheapest returns the width at which n integers take the fewest bytes, and these bytes
-// without header and base. count has the number of integers by their length in bits, of
-// which longest is the greatest.
-func cheapest(count *[65]uint8, longest, n int) (width uint, bytes int) {
+// without header and base. longest is an upper bound of their lengths.
+func cheapest(count *lengths, longest, n int) (width uint, bytes int) {
+	// atLeast has the number of integers by their least length. A varint of an integer whose
+	// high bits are h has one byte, and one more for each full 7 bits of h and the sign; more
+	// has the sum of the latter, for widths instead of integers.
+	var atLeast, more [65 + 7]uint16
 	bytes = 1 << 30
-	exceptions := 0
-	for l := longest + 1; l <= 64; l++ { // lengths that wrapped around
-		exceptions += int(count[l])
-	}
 	for w := longest; w >= 0; w-- {
-		if w < longest {
-			exceptions += int(count[w+1])
-		}
-		if w > maxWidth {
-			continue
+		atLeast[w] = atLeast[w+1] + uint16(count[w])
+		more[w] = atLeast[w+7] + more[w+7]
+		exceptions := int(atLeast[w+1])
+		if 2*exceptions >= bytes {
+			break
 		}
 		cost := (n*w + 7) / 8
-		if 2*exceptions+cost >= bytes {
-			if 2*exceptions >= bytes {
-				break
-			}
-			continue
-		}
 		if exceptions > 0 {
-			cost++
-			for l := w + 1; l <= longest; l++ {
-				cost += int(count[l]) * (1 + (l-w+7)/7)
-			}
+			cost += 1 + 2*exceptions + int(more[w])
 		}
-		if cost < bytes {
+		if cost < bytes && w <= maxWidth {
 			width, bytes = uint(w), cost
 		}
 	}
 	return width, bytes
 }
 
-// typical returns the median of a sample of v.
+// typical returns a value near the median of v: the median of the medians of three times
+// three values.
 func typical(v []int64) int64 {
-	const samples = 15
-	var s [samples]int64
-	n := min(len(v), samples)
-	for i := range n {
-		x := v[i*len(v)/n]
-		j := i
-		for ; j > 0 && s[j-1] > x; j-- {
-			s[j] = s[j-1]
-		}
-		s[j] = x
-	}
-	return s[n/2]
+	at := func(i int) int64 { return v[i*(len(v)-1)/8] }
+	return median(median(at(0), at(3), at(6)), median(at(1), at(4), at(7)), median(at(2), at(5), at(8)))
 }
+
+func median(a, b, c int64) int64 { return max(min(a, b), min(max(a, b), c)) }
 
 // appendCheaper appends one of two predictions of the same values, whichever takes fewer
 // bytes.
 func appendCheaper(dst []byte, first, second []int64) []byte {
 	p, q := makePlan(first), makePlan(second)
 	if q.bytes < p.bytes {
-		return appendBlock(append(dst, q.first(second)|blockSecond), second, q)
+		return appendBlock(append(dst, blockSecond), len(dst), second, q)
 	}
-	return appendBlock(append(dst, p.first(first)), first, p)
+	return appendBlock(append(dst, 0), len(dst), first, p)
 }
 
-// appendOnly appends the values of a column with a single predictor.
-func appendOnly(dst []byte, v []int64) []byte {
-	p := makePlan(v)
-	return appendBlock(append(dst, p.first(v)), v, p)
-}
-
-// first returns the first byte of a block of v.
-func (p plan) first(v []int64) byte {
-	var any int64
-	for _, x := range v {
-		any |= (x - p.base) >> p.width
-	}
-	if any != 0 {
-		return byte(p.width) | blockExceptions
-	}
-	return byte(p.width)
-}
-
-// appendBlock appends a block except for its first byte.
-func appendBlock(dst []byte, v []int64, p plan) []byte {
+// appendBlock appends a block except for its first byte, which is dst[at] and to which it
+// adds the width.
+func appendBlock(dst []byte, at int, v []int64, p plan) []byte {
+	w, mask := p.width&63, uint64(1)<<p.width-1
+	dst[at] |= byte(w)
 	dst = binary.AppendVarint(dst, p.base)
-	w, mask := p.width, uint64(1)<<p.width-1
-	exceptions := 0
 	var word uint64
-	var at uint
+	var used uint
+	var high int64
 	for _, x := range v {
 		d := x - p.base
-		if d>>w != 0 {
-			exceptions++
-		}
+		high |= d >> w
 		low := uint64(d) & mask
-		word |= low << at
-		if at += w; at >= 64 {
+		word |= low << (used & 63)
+		if used += w; used >= 64 {
 			dst = binary.LittleEndian.AppendUint64(dst, word)
-			at -= 64
-			word = low >> (w - at)
+			used -= 64
+			word = low >> ((w - used) & 63)
 		}
 	}
-	for ; at > 0; at -= min(at, 8) {
-		dst = append(dst, byte(word))
-		word >>= 8
+	for i := uint(0); i < used; i += 8 {
+		dst = append(dst, byte(word>>(i&63)))
 	}
-	if exceptions == 0 {
+	if high == 0 {
 		return dst
 	}
-	dst = append(dst, byte(exceptions))
+	dst[at] |= blockExceptions
+	count := len(dst)
+	dst = append(dst, 0)
 	for i, x := range v {
 		if high := (x - p.base) >> w; high != 0 {
+			dst[count]++
 			dst = append(dst, byte(i))
 			dst = binary.AppendVarint(dst, high)
 		}

@@ -17,20 +17,30 @@ const (
 // appendBody appends the columns of rows. The time of the first row is known to the
 // decoder.
 func appendBody(dst []byte, rows []Row) []byte {
+	first := &rows[0]
 	union := uint8(0)
+	var differ [numSymbols]bool
 	for i := range rows {
 		r := &rows[i]
 		present := r.Values.Present()
-		if present == 0 || r.UTCOffset < 0 || r.UTCOffset > maxUTCOffset || r.TimeUnixMs < 0 {
+		if present == 0 || r.UTCOffset < 0 || r.UTCOffset > maxUTCOffset {
 			panic("columns: invalid row")
 		}
 		union |= present
+		differ[gateways] = differ[gateways] || r.Gateway != first.Gateway
+		differ[offsets] = differ[offsets] || r.UTCOffset != first.UTCOffset
+		differ[sharing] = differ[sharing] || r.Shared != first.Shared
+		differ[presence] = differ[presence] || present != first.Values.Present()
 	}
 	forms := len(dst)
 	dst = append(dst, 0)
 	for c := range numSymbols {
+		symbolic := rows
+		if !differ[c] {
+			symbolic = rows[:1]
+		}
 		var form byte
-		dst, form = appendSymbols(dst, c, rows)
+		dst, form = appendSymbols(dst, c, symbolic)
 		dst[forms] |= form << (2 * c)
 	}
 	dst = appendTimes(dst, rows)
@@ -51,7 +61,7 @@ func appendTimes(dst []byte, rows []Row) []byte {
 		n := min(len(rows), blockLen)
 		mean := (rows[n-1].TimeUnixMs - before) / int64(n)
 		step := round(mean, 1000)
-		if fine := round(mean, 50); spread(rows[:n], fine) < spread(rows[:n], step) {
+		if fine := round(mean, 50); fine != step && spread(rows[:n], fine) < spread(rows[:n], step) {
 			step = fine
 		}
 		t, onLine := before, before
@@ -62,11 +72,11 @@ func appendTimes(dst []byte, rows []Row) []byte {
 		}
 		p, q := makePlan(deltas[:n]), makePlan(line[:n])
 		if q.bytes+varintLen(step) < p.bytes {
-			dst = append(dst, q.first(line[:n])|blockSecond)
-			dst = binary.AppendVarint(dst, step)
-			dst = appendBlock(dst, line[:n], q)
+			at := len(dst)
+			dst = binary.AppendVarint(append(dst, blockSecond), step)
+			dst = appendBlock(dst, at, line[:n], q)
 		} else {
-			dst = appendBlock(append(dst, p.first(deltas[:n])), deltas[:n], p)
+			dst = appendBlock(append(dst, 0), len(dst), deltas[:n], p)
 		}
 		before = t
 		rows = rows[n:]
@@ -116,8 +126,8 @@ func appendReceipts(dst []byte, rows []Row) []byte {
 // appendValues appends the values of s, of which there is at least one.
 func appendValues(dst []byte, s vitals.Sign, rows []Row) []byte {
 	d := divisor(s, rows)
-	dst = binary.AppendUvarint(dst, uint64(d))
-	inverse := 1<<32/uint64(d) + 1 // x*inverse>>32 is x/d, because both have 16 bits
+	dst = binary.AppendUvarint(dst, d)
+	inverse := 1<<32/d + 1 // x*inverse>>32 is x/d, because both have 16 bits
 	var direct, deltas block
 	before := int64(0)
 	n := 0
@@ -141,17 +151,21 @@ func appendValues(dst []byte, s vitals.Sign, rows []Row) []byte {
 }
 
 // divisor returns the greatest common divisor of the values of s, or 1 if all are 0.
-func divisor(s vitals.Sign, rows []Row) uint32 {
-	d := uint32(0)
+func divisor(s vitals.Sign, rows []Row) uint64 {
+	d, inverse := uint64(0), uint64(0)
 	for i := range rows {
 		v, _ := rows[i].Values.Get(s)
-		if x := uint32(v); d == 0 {
-			d = x
-		} else if d > 1 {
-			for x %= d; x != 0; {
-				d, x = x, d%x
-			}
+		x := uint64(v)
+		if x*inverse>>32*d == x { // as in appendValues
+			continue
 		}
+		for x != 0 {
+			d, x = x, d%x
+		}
+		if d == 1 {
+			break
+		}
+		inverse = 1<<32/d + 1
 	}
 	return max(d, 1)
 }

@@ -1,13 +1,21 @@
 package columns_test
 
 import (
+	"bytes"
+	"encoding/binary"
+	"flag"
 	"fmt"
+	"hash/crc32"
+	"os"
+	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"pgregory.net/rapid"
 
 	"github.com/pulsegate/pulsegate/internal/storage/columns"
+	"github.com/pulsegate/pulsegate/vitals"
 )
 
 func TestSegmentRoundTrip(t *testing.T) {
@@ -72,4 +80,246 @@ func anyGroup(t *rapid.T) (runs []columns.Run, rows []columns.Row) {
 		rows = append(rows, of...)
 	}
 	return runs, rows
+}
+
+// Every encoding that differs from a segment in one bit is rejected.
+func TestSegmentDetectsEveryBit(t *testing.T) {
+	for _, s := range shapes {
+		eachDamage(columns.AppendSegment(nil, s.rows(newRand(), 40)), func(what string, b []byte) {
+			if _, err := columns.DecodeSegment(b, nil); err == nil {
+				t.Errorf("%s: %s: no error", s.name, what)
+			}
+			if _, err := columns.SegmentHeader(b, nil); err == nil {
+				t.Errorf("%s: %s: no error of the header", s.name, what)
+			}
+		})
+	}
+}
+
+func TestGroupDetectsEveryBit(t *testing.T) {
+	for _, s := range shapes {
+		runs, rows := s.group(newRand(), 40)
+		eachDamage(columns.AppendGroup(nil, runs, rows), func(what string, b []byte) {
+			if _, _, err := columns.DecodeGroup(b, nil, nil); err == nil {
+				t.Errorf("%s: %s: no error", s.name, what)
+			}
+		})
+	}
+}
+
+// eachDamage calls f with b truncated to every length, extended, and with each bit changed.
+func eachDamage(b []byte, f func(what string, b []byte)) {
+	for n := range b {
+		f(fmt.Sprintf("%d of %d bytes", n, len(b)), b[:n:n])
+	}
+	f("one byte more", append(slices.Clip(b), 0))
+	for i := range 8 * len(b) {
+		b[i/8] ^= 1 << (i % 8)
+		f(fmt.Sprintf("bit %d", i), b)
+		b[i/8] ^= 1 << (i % 8)
+	}
+}
+
+// Damage that the checksum does not show is an error, or the rows are valid nevertheless and
+// VerifySegment reports the rest.
+func TestSegmentStructure(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		b := columns.AppendSegment(nil, anyRows(200).Draw(t, "rows"))
+		damage(t, b)
+		checkSegment(t, b)
+	})
+}
+
+func TestGroupStructure(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		runs, rows := anyGroup(t)
+		b := columns.AppendGroup(nil, runs, rows)
+		damage(t, b)
+		checkGroup(t, b)
+	})
+}
+
+// damage changes some bytes of b, but keeps its checksum right.
+func damage(t *rapid.T, b []byte) {
+	for range rapid.IntRange(1, 3).Draw(t, "changes") {
+		i := rapid.OneOf(rapid.IntRange(0, len(b)-1), rapid.IntRange(0, min(40, len(b)-1))).Draw(t, "at")
+		b[i] = rapid.OneOf(rapid.Byte(), rapid.SampledFrom([]byte{0, 1, 0x7f, 0x80, 0xff})).Draw(t, "byte")
+	}
+	seal(b)
+}
+
+// seal gives b a valid checksum.
+func seal(b []byte) {
+	if n := len(b) - 4; n >= 0 {
+		binary.LittleEndian.PutUint32(b[n:], crc32.Checksum(b[:n], crc32.MakeTable(crc32.Castagnoli)))
+	}
+}
+
+// checkSegment checks what holds for any bytes.
+func checkSegment(t rapid.TB, b []byte) {
+	before := make([]columns.Row, 1, 3)
+	rows, err := columns.DecodeSegment(b, before)
+	h, headerErr := columns.SegmentHeader(b, nil)
+	if err != nil {
+		if len(rows) != 1 {
+			t.Fatalf("%d rows with error %v", len(rows)-1, err)
+		}
+		if columns.VerifySegment(b) == nil {
+			t.Fatalf("verified in spite of error %v", err)
+		}
+		return
+	}
+	rows = rows[1:]
+	checkRows(t, rows)
+	if headerErr != nil || h.Count != len(rows) || h.FirstUnixMs != rows[0].TimeUnixMs || h.LastUnixMs != rows[len(rows)-1].TimeUnixMs {
+		t.Fatalf("header %+v of %d rows: %v", h, len(rows), headerErr)
+	}
+	again := columns.AppendSegment(nil, rows)
+	if err := columns.VerifySegment(b); (err == nil) != bytes.Equal(again, b) {
+		t.Fatalf("verify: %v, of bytes %x written as %x", err, b, again)
+	}
+}
+
+// checkGroup checks what holds for any bytes.
+func checkGroup(t rapid.TB, b []byte) {
+	runs, rows, err := columns.DecodeGroup(b, make([]columns.Run, 1), make([]columns.Row, 1))
+	if err != nil {
+		if len(runs) != 1 || len(rows) != 1 {
+			t.Fatalf("%d runs and %d rows with error %v", len(runs)-1, len(rows)-1, err)
+		}
+		if columns.VerifyGroup(b) == nil {
+			t.Fatalf("verified in spite of error %v", err)
+		}
+		return
+	}
+	runs, rows = runs[1:], rows[1:]
+	rest := rows
+	for i := range runs {
+		checkRows(t, rest[:runs[i].Rows])
+		rest = rest[runs[i].Rows:]
+	}
+	again := columns.AppendGroup(nil, runs, rows)
+	if err := columns.VerifyGroup(b); (err == nil) != bytes.Equal(again, b) {
+		t.Fatalf("verify: %v, of bytes %x written as %x", err, b, again)
+	}
+}
+
+// checkRows checks the rows of one device.
+func checkRows(t rapid.TB, rows []columns.Row) {
+	for i, r := range rows {
+		minutes, known := r.UTCOffset.Minutes()
+		switch {
+		case r.Values.IsZero():
+			t.Fatalf("row %d without values", i)
+		case known && (minutes < vitals.MinUTCOffsetMinutes || minutes > vitals.MaxUTCOffsetMinutes):
+			t.Fatalf("row %d has offset %d", i, minutes)
+		case r.TimeUnixMs < 0, i > 0 && r.TimeUnixMs <= rows[i-1].TimeUnixMs:
+			t.Fatalf("row %d has time %d", i, r.TimeUnixMs)
+		}
+	}
+}
+
+// The files pin the format: stored bytes must remain readable.
+func TestGolden(t *testing.T) {
+	for _, s := range shapes {
+		rows := s.rows(newRand(), 150)
+		rows[3].Shared, rows[7].UTCOffset = true, vitals.MakeUTCOffset(120)
+		got := columns.AppendSegment(nil, rows)
+		want := golden(t, strings.ReplaceAll(s.name, "/", "-")+".segment", got)
+		decoded, err := columns.DecodeSegment(want, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		equal(t, "rows", decoded, rows)
+
+		runs, rows := s.group(newRand(), 150)
+		got = columns.AppendGroup(nil, runs, rows)
+		want = golden(t, strings.ReplaceAll(s.name, "/", "-")+".group", got)
+		decodedRuns, decoded, err := columns.DecodeGroup(want, nil, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		equal(t, "runs", decodedRuns, runs)
+		equal(t, "rows", decoded, rows)
+	}
+}
+
+var update = flag.Bool("update", false, "write the golden files of a new format")
+
+// golden returns the file's content, which got must equal.
+func golden(t *testing.T, name string, got []byte) []byte {
+	path := filepath.Join("testdata", "golden", name)
+	if *update {
+		if err := os.WriteFile(path, got, 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(got, want) {
+		t.Errorf("%s: the encoder wrote other bytes", name)
+	}
+	return want
+}
+
+// Rows that cannot be decoded are not encoded.
+func TestInvalidRowsPanic(t *testing.T) {
+	valid := func() []columns.Row { return shapes[0].rows(newRand(), 3) }
+	with := func(f func(rows []columns.Row)) []columns.Row {
+		rows := valid()
+		f(rows)
+		return rows
+	}
+	one, two := columns.Run{Device: mustName("one"), Rows: 1}, columns.Run{Device: mustName("two"), Rows: 2}
+	for _, tt := range []struct {
+		name string
+		runs []columns.Run // nil: a segment
+		rows []columns.Row
+	}{
+		{"no rows", nil, nil},
+		{"too many rows", nil, shapes[0].rows(newRand(), columns.MaxRows+1)},
+		{"equal times", nil, with(func(rows []columns.Row) { rows[1].TimeUnixMs = rows[0].TimeUnixMs })},
+		{"negative time", nil, with(func(rows []columns.Row) { rows[0].TimeUnixMs = -1 })},
+		{"no values", nil, with(func(rows []columns.Row) { rows[2].Values = vitals.Values{} })},
+		{"offset", nil, with(func(rows []columns.Row) { rows[2].UTCOffset = vitals.MakeUTCOffset(vitals.MaxUTCOffsetMinutes) + 1 })},
+		{"negative offset", nil, with(func(rows []columns.Row) { rows[2].UTCOffset = -1 })},
+		{"no runs", []columns.Run{}, valid()},
+		{"no runs and rows", []columns.Run{}, nil},
+		{"runs with fewer rows", []columns.Run{one}, valid()},
+		{"runs with more rows", []columns.Run{one, two, {Device: mustName("x"), Rows: 1}}, valid()},
+		{"a run without rows", []columns.Run{one, two, {Device: mustName("x")}}, valid()},
+		{"names not in order", []columns.Run{two, one}, valid()},
+		{"equal names", []columns.Run{one, {Device: one.Device, Rows: 2}}, valid()},
+		{"no name", []columns.Run{{Rows: 1}, two}, valid()},
+		{"times of a run", []columns.Run{one, two}, with(func(rows []columns.Row) { rows[2].TimeUnixMs = rows[1].TimeUnixMs })},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			defer func() {
+				if recover() == nil {
+					t.Error("no panic")
+				}
+			}()
+			if tt.runs == nil {
+				columns.AppendSegment(nil, tt.rows)
+			} else {
+				columns.AppendGroup(nil, tt.runs, tt.rows)
+			}
+		})
+	}
+}
+
+// A group of many claimed rows does not allocate memory for them.
+func TestGroupClaims(t *testing.T) {
+	b := []byte{0x21, 0xff, 0xff, 0x3f, 0xfe, 0xff, 0x3f, 0, 0, 0, 0}
+	b = append(b, make([]byte, 100)...)
+	seal(b)
+	if allocs := testing.AllocsPerRun(10, func() {
+		if _, _, err := columns.DecodeGroup(b, nil, nil); err == nil {
+			t.Error("no error")
+		}
+	}); allocs != 0 {
+		t.Errorf("%v allocations", allocs)
+	}
 }

@@ -106,11 +106,11 @@ func VerifyGroup(b []byte) error {
 	return nil
 }
 
-// runsInOrder reports whether runs and rows form a group.
+// runsInOrder reports whether runs and rows form a group, except for the names.
 func runsInOrder(runs []Run, rows []Row) bool {
 	for i := range runs {
 		r := &runs[i]
-		if r.Rows < 1 || r.Rows > len(rows) || r.Device.IsZero() || i > 0 && runs[i-1].Device.Compare(&r.Device) >= 0 {
+		if r.Rows < 1 || r.Rows > len(rows) {
 			return false
 		}
 		if !inOrder(rows[:r.Rows]) {
@@ -129,7 +129,7 @@ func appendLengths(dst []byte, runs []Run) []byte {
 		for i := range runs[:n] {
 			v[i] = int64(runs[i].Rows - 1)
 		}
-		dst = appendOnly(dst, v[:n])
+		dst = appendBlock(append(dst, 0), len(dst), v[:n], makePlan(v[:n]))
 		runs = runs[n:]
 	}
 	return dst
@@ -175,6 +175,9 @@ func appendNames(dst []byte, runs []Run) []byte {
 		same := 0
 		for same < len(before) && same < len(name) && before[same] == name[same] {
 			same++
+		}
+		if same == len(name) || same < len(before) && name[same] < before[same] {
+			panic("columns: names are not in order")
 		}
 		cut, added := len(before)-same, len(name)-same-1
 		dst = append(dst, byte(min(cut, nameEscape)<<4|min(added, nameEscape)))

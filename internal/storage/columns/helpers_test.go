@@ -43,6 +43,9 @@ var shapes = []shape{
 	{name: "five-signs", intervalMs: minuteMs, jitterMs: 500, allSigns: true, gateways: 1},
 }
 
+// newRand returns a source of the same numbers each time.
+func newRand() *rand.Rand { return rand.New(rand.NewPCG(1, 2)) }
+
 // rows returns n rows of a device.
 func (s shape) rows(rng *rand.Rand, n int) []columns.Row {
 	normal := func(sd float64) int64 { return int64(math.Round(rng.NormFloat64() * sd)) }
