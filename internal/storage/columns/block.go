@@ -200,17 +200,29 @@ func unpack(v []int64, b []byte, w uint, base int64) {
 		}
 		return
 	}
+	w &= 63 // spares the shifts a comparison
 	mask := uint64(1)<<w - 1
-	n := 0 // values that a load within b has
+	n := 0 // values at which a load of 64 bits is within b
 	if len(b) >= 8 {
 		n = min(len(v), int((uint(len(b)-8)*8+7)/w)+1)
 	}
-	bit := uint(0)
-	for i := range v[:n] {
+	i, bit := 0, uint(0)
+	if w <= 14 { // a load has four values
+		for ; i < n && i+4 <= len(v); i += 4 {
+			x := binary.LittleEndian.Uint64(b[bit>>3:]) >> (bit & 7)
+			four := v[i : i+4 : i+4]
+			four[0] = base + int64(x&mask)
+			four[1] = base + int64(x>>w&mask)
+			four[2] = base + int64(x>>(2*w&63)&mask)
+			four[3] = base + int64(x>>(3*w&63)&mask)
+			bit += 4 * w
+		}
+	}
+	for ; i < n; i++ {
 		v[i] = base + int64(binary.LittleEndian.Uint64(b[bit>>3:])>>(bit&7)&mask)
 		bit += w
 	}
-	for i := n; i < len(v); i++ {
+	for ; i < len(v); i++ {
 		var last [8]byte
 		copy(last[:], b[bit>>3:])
 		v[i] = base + int64(binary.LittleEndian.Uint64(last[:])>>(bit&7)&mask)

@@ -346,7 +346,7 @@ func decodeValues(b []byte, s vitals.Sign, n int, rows []Row) ([]byte, error) {
 	}
 	d := int64(u)
 	var v block
-	before, next := int64(0), 0
+	before, all := int64(0), n == len(rows)
 	for ; n > 0; n -= min(n, blockLen) {
 		if len(b) == 0 {
 			return nil, errShort
@@ -357,22 +357,30 @@ func decodeValues(b []byte, s vitals.Sign, n int, rows []Row) ([]byte, error) {
 			return nil, err
 		}
 		outside := uint64(0)
-		for j := 0; j < k; next++ {
-			r := &rows[next]
-			if !r.Values.Has(s) {
-				continue
-			}
-			x := v[j]
-			j++
+		for j, x := range v[:k] {
 			if first&blockSecond != 0 {
 				x += before
 			}
 			before = x
+			v[j] = x * d
 			outside |= uint64(x)>>16 | uint64(x*d)>>16
-			r.Values.Set(s, vitals.Hundredths(x*d))
 		}
 		if outside != 0 {
 			return nil, errValue
+		}
+		if all {
+			for j, x := range v[:k] {
+				rows[j].Values.Set(s, vitals.Hundredths(x))
+			}
+			rows = rows[k:]
+			continue
+		}
+		for j := 0; j < k; {
+			if r := &rows[0]; r.Values.Has(s) {
+				r.Values.Set(s, vitals.Hundredths(v[j]))
+				j++
+			}
+			rows = rows[1:]
 		}
 	}
 	return b, nil
