@@ -207,7 +207,7 @@ func unpack(v []int64, b []byte, w uint, base int64) {
 		n = min(len(v), int((uint(len(b)-8)*8+7)/w)+1)
 	}
 	i, bit := 0, uint(0)
-	if w <= 14 { // a load has four values
+	if w <= 16 { // a load has four values: with 15 bits, they begin at bit 0 or 4 of a byte
 		for ; i < n && i+4 <= len(v); i += 4 {
 			x := binary.LittleEndian.Uint64(b[bit>>3:]) >> (bit & 7)
 			four := v[i : i+4 : i+4]

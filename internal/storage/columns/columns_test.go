@@ -22,7 +22,7 @@ func TestSegmentRoundTrip(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		rows := anyRows(columns.MaxRows).Draw(t, "rows")
 		b := columns.AppendSegment([]byte("before"), rows)[len("before"):]
-		got, err := columns.DecodeSegment(b, make([]columns.Row, 1))
+		got, err := columns.DecodeSegment(b, used(1, columns.MaxRows+1))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -53,7 +53,7 @@ func TestGroupRoundTrip(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		runs, rows := anyGroup(t)
 		b := columns.AppendGroup([]byte("before"), runs, rows)[len("before"):]
-		gotRuns, gotRows, err := columns.DecodeGroup(b, make([]columns.Run, 1), make([]columns.Row, 2))
+		gotRuns, gotRows, err := columns.DecodeGroup(b, make([]columns.Run, 1, 5), used(2, 500))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -63,6 +63,16 @@ func TestGroupRoundTrip(t *testing.T) {
 			t.Fatal(err)
 		}
 	})
+}
+
+// used returns n zero rows, with other rows in the memory after them.
+func used(n, capacity int) []columns.Row {
+	rows := shapes[len(shapes)-1].rows(newRand(), capacity)
+	for i := range rows {
+		rows[i].UTCOffset, rows[i].Shared = vitals.MakeUTCOffset(60), true
+	}
+	clear(rows[:n])
+	return rows[:n]
 }
 
 // anyGroup draws a group.
@@ -310,16 +320,30 @@ func TestInvalidRowsPanic(t *testing.T) {
 	}
 }
 
-// A group of many claimed rows does not allocate memory for them.
+// A group that claims to have many rows or devices does not allocate memory for them.
 func TestGroupClaims(t *testing.T) {
-	b := []byte{0x21, 0xff, 0xff, 0x3f, 0xfe, 0xff, 0x3f, 0, 0, 0, 0}
-	b = append(b, make([]byte, 100)...)
-	seal(b)
-	if allocs := testing.AllocsPerRun(10, func() {
-		if _, _, err := columns.DecodeGroup(b, nil, nil); err == nil {
-			t.Error("no error")
+	for _, b := range [][]byte{
+		append([]byte{0x21, 0xff, 0xff, 0x3f, 0xff, 0xff, 0x3f}, make([]byte, 100)...),  // rows of one device
+		append([]byte{0x21, 0x80, 0x80, 0x04, 0x00}, make([]byte, 6000)...), // as many devices
+	} {
+		seal(b)
+		if allocs := testing.AllocsPerRun(10, func() {
+			if _, _, err := columns.DecodeGroup(b, nil, nil); err == nil {
+				t.Error("no error")
+			}
+		}); allocs != 0 {
+			t.Errorf("%v allocations", allocs)
 		}
-	}); allocs != 0 {
-		t.Errorf("%v allocations", allocs)
+	}
+}
+
+func TestShapesRoundTrip(t *testing.T) {
+	for _, s := range shapes {
+		rows := s.rows(newRand(), columns.MaxRows)
+		got, err := columns.DecodeSegment(columns.AppendSegment(nil, rows), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		equal(t, "rows", got, rows)
 	}
 }

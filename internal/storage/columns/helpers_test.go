@@ -24,6 +24,7 @@ type shape struct {
 	jitterMs   int64 // of the time, uniform
 	walk       bool  // the jitter adds up
 	batch      int   // rows that are received together; 0: each alone
+	offline    bool  // for 150 of 300 rows, which are received together afterwards
 	allSigns   bool  // in every row; otherwise heart rate and SpO2
 	cuff       bool  // blood pressure every 15 rows, resting heart rate every 60
 	dropouts   bool  // of SpO2
@@ -39,6 +40,7 @@ var shapes = []shape{
 	{name: "two-signs/batches-of-20", intervalMs: minuteMs, jitterMs: 500, batch: 20, gateways: 1},
 	{name: "two-signs/roaming", intervalMs: minuteMs, jitterMs: 500, gateways: 3},
 	{name: "two-signs/1Hz", intervalMs: 1000, whole: true, batch: 10, gateways: 1},
+	{name: "two-signs/offline", intervalMs: minuteMs, jitterMs: 500, offline: true, gateways: 1},
 	{name: "cuff", intervalMs: minuteMs, jitterMs: 500, cuff: true, dropouts: true, gaps: true, gateways: 1},
 	{name: "five-signs", intervalMs: minuteMs, jitterMs: 500, allSigns: true, gateways: 1},
 }
@@ -72,7 +74,9 @@ func (s shape) rows(rng *rand.Rand, n int) []columns.Row {
 				grid = r.TimeUnixMs
 			}
 		}
-		if s.batch == 0 {
+		if s.offline && i%300 < 150 {
+			received = max(received, grid+(150-int64(i%300))*s.intervalMs)
+		} else if s.batch == 0 {
 			received = r.TimeUnixMs + 200 + rng.Int64N(1000)
 		} else if i%s.batch == 0 {
 			received = r.TimeUnixMs + int64(s.batch)*s.intervalMs + rng.Int64N(1000)
