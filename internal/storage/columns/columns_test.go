@@ -323,8 +323,8 @@ func TestInvalidRowsPanic(t *testing.T) {
 // A group that claims to have many rows or devices does not allocate memory for them.
 func TestGroupClaims(t *testing.T) {
 	for _, b := range [][]byte{
-		append([]byte{0x21, 0xff, 0xff, 0x3f, 0xff, 0xff, 0x3f}, make([]byte, 100)...),  // rows of one device
-		append([]byte{0x21, 0x80, 0x80, 0x04, 0x00}, make([]byte, 6000)...), // as many devices
+		append([]byte{0x21, 0xff, 0xff, 0x3f, 0xff, 0xff, 0x3f}, make([]byte, 100)...), // rows of one device
+		append([]byte{0x21, 0x80, 0x80, 0x04, 0x00}, make([]byte, 6000)...),            // as many devices
 	} {
 		seal(b)
 		if allocs := testing.AllocsPerRun(10, func() {
