@@ -9,4 +9,8 @@ type Reading struct {
 	Gateway    Name   // the gateway that sent it; optional, not part of the identity
 	TimeUnixMs int64  // time of the measurement, in ms since 1970-01-01T00:00:00Z; truncated
 	Values     Values // at least one sign
+
+	// UTCOffset is the offset from UTC with which the time was given. It is optional and
+	// not part of the identity.
+	UTCOffset UTCOffset
 }

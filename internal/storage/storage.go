@@ -22,7 +22,8 @@
 // A record's time of receipt is that of the first reading stored in it. Its gateway is
 // the one named by the first reading that named any and was stored or completed the
 // record; duplicates and conflicts do not change it. The gateways of later readings
-// are not kept.
+// are not kept. The same holds for the offset from UTC of a record's time, by itself: the
+// gateway and the offset of a record may be those of different readings.
 //
 // Withholding. The outcome of a reading shows its writer whether a guessed value is the
 // stored one. An entry with a [Guard] bounds such guessing: if its reading shares a sign
@@ -145,10 +146,14 @@ type Entry struct {
 	Sign           vitals.Sign     // set by Append with Conflict: the first sign that contradicts
 }
 
-// A Record is the stored form of the readings of one device and time.
+// A Record is the stored form of the readings of one device and time. It does not name
+// the device, which the caller of Scan knows.
 type Record struct {
-	vitals.Reading
+	TimeUnixMs     int64
 	ReceivedUnixMs int64 // when the first of its readings arrived
+	Values         vitals.Values
+	Gateway        *vitals.Name // nil: none; may be shared by records and must not be modified
+	UTCOffset      vitals.UTCOffset
 }
 
 // A Latest is the newest value of one sign of a device.

@@ -34,6 +34,7 @@ func (f Format) ContentType() string { return contentTypes[f] }
 // otherwise.
 type encoder struct {
 	format Format
+	device vitals.Name        // of all records
 	flags  *vitals.FlagLimits // nil: no flags
 }
 
@@ -93,7 +94,11 @@ func appendNotice(dst []byte) []byte {
 // appendObject appends a record as a JSON object: the reading as it was sent, when it
 // was received, and its flags.
 func (e *encoder) appendObject(dst []byte, r *storage.Record) []byte {
-	dst = vitals.AppendMembers(append(dst, '{'), &r.Reading)
+	reading := vitals.Reading{Device: e.device, TimeUnixMs: r.TimeUnixMs, Values: r.Values, UTCOffset: r.UTCOffset}
+	if r.Gateway != nil {
+		reading.Gateway = *r.Gateway
+	}
+	dst = vitals.AppendMembers(append(dst, '{'), &reading)
 	dst = append(dst, `,"received":"`...)
 	dst = vitals.AppendTime(dst, r.ReceivedUnixMs)
 	dst = append(dst, '"')
@@ -125,7 +130,7 @@ func appendFlags(dst []byte, set vitals.FlagSet) []byte {
 // appendRow appends a record as a CSV row. No cell needs quotes: names contain no
 // commas, and flags are separated by semicolons.
 func (e *encoder) appendRow(dst []byte, r *storage.Record) []byte {
-	dst = r.Device.AppendTo(dst)
+	dst = e.device.AppendTo(dst)
 	dst = vitals.AppendTime(append(dst, ','), r.TimeUnixMs)
 	for s := range vitals.Sign(vitals.NumSigns) {
 		dst = append(dst, ',')
@@ -133,7 +138,9 @@ func (e *encoder) appendRow(dst []byte, r *storage.Record) []byte {
 			dst = vitals.AppendHundredths(dst, v)
 		}
 	}
-	dst = r.Gateway.AppendTo(append(dst, ','))
+	if dst = append(dst, ','); r.Gateway != nil {
+		dst = r.Gateway.AppendTo(dst)
+	}
 	dst = vitals.AppendTime(append(dst, ','), r.ReceivedUnixMs)
 	if e.flags != nil {
 		dst = append(dst, ',')

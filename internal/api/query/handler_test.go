@@ -371,8 +371,7 @@ func (e *endless) Latest(context.Context, vitals.Name) (storage.Device, error) {
 func (e *endless) Scan(_ context.Context, r storage.Range, dst []storage.Record) (int, error) {
 	n := 0
 	for ms := r.FromUnixMs; n < len(dst) && ms < int64(e.readings); ms++ {
-		dst[n].Reading.TimeUnixMs = ms
-		dst[n].Reading.Device = r.Device
+		dst[n] = storage.Record{TimeUnixMs: ms}
 		n++
 	}
 	if n < len(dst) && e.err != nil {

@@ -48,7 +48,7 @@ func WriteReadings(ctx context.Context, w io.Writer, reader Reader, q Selection,
 	}
 	records := make([]storage.Record, chunkRecords)
 	text := make([]byte, 0, flushBytes+flushBytes)
-	enc := encoder{format: q.Format, flags: limits}
+	enc := encoder{format: q.Format, device: q.Range.Device, flags: limits}
 
 	text = enc.appendHead(text)
 	rng := q.Range

@@ -22,7 +22,7 @@ import (
 type backend struct {
 	*storetest.Memory
 	append func(next func([]*storage.Entry) error, group []*storage.Entry) error
-	scan   func(records []storage.Record) []storage.Record // replaces the result of Scan
+	scan   func(device vitals.Name, records []storage.Record) []storage.Record // replaces the result of Scan
 }
 
 func (b *backend) Append(group []*storage.Entry) error {
@@ -35,7 +35,7 @@ func (b *backend) Append(group []*storage.Entry) error {
 func (b *backend) Scan(ctx context.Context, r storage.Range, dst []storage.Record) (int, error) {
 	n, err := b.Memory.Scan(ctx, r, dst)
 	if err == nil && b.scan != nil {
-		n = copy(dst, b.scan(append([]storage.Record(nil), dst[:n]...)))
+		n = copy(dst, b.scan(r.Device, append([]storage.Record(nil), dst[:n]...)))
 	}
 	return n, err
 }
@@ -177,9 +177,9 @@ func TestVerifyFinds(t *testing.T) {
 			}
 		}, counts{altered: 1}},
 		{"a sign that is dropped", func(b *backend) {
-			b.scan = func(records []storage.Record) []storage.Record {
+			b.scan = func(device vitals.Name, records []storage.Record) []storage.Record {
 				for i := range records {
-					if records[i].Values.Has(vitals.SpO2) && records[i].Device.String() == "sim-t-000001" {
+					if records[i].Values.Has(vitals.SpO2) && device.String() == "sim-t-000001" {
 						v, _ := records[i].Values.Get(vitals.HeartRate)
 						records[i].Values = vitals.Values{}
 						records[i].Values.Set(vitals.HeartRate, v)
@@ -201,8 +201,8 @@ func TestVerifyFinds(t *testing.T) {
 			}
 		}, counts{altered: 1}},
 		{"a reading that is returned twice", func(b *backend) {
-			b.scan = func(records []storage.Record) []storage.Record {
-				if len(records) > 3 && records[0].Device.String() == "sim-t-000001" {
+			b.scan = func(device vitals.Name, records []storage.Record) []storage.Record {
+				if len(records) > 3 && device.String() == "sim-t-000001" {
 					records = append(records[:3], records[2:]...)
 				}
 				return records
@@ -315,7 +315,7 @@ func TestVerifyRetries(t *testing.T) {
 		t.Fatal(err)
 	}
 	var n atomic.Int64
-	b.scan = func(records []storage.Record) []storage.Record {
+	b.scan = func(_ vitals.Name, records []storage.Record) []storage.Record {
 		if n.Add(1) == 4 {
 			panic(http.ErrAbortHandler)
 		}

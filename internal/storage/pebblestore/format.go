@@ -215,14 +215,10 @@ func header(b []byte, version byte, skip int) (present uint8, rest []byte, err e
 }
 
 // record returns r as a storage.Record.
-func (r *reading) record(device vitals.Name, timeUnixMs int64) storage.Record {
-	return storage.Record{
-		Reading: vitals.Reading{
-			Device:     device,
-			Gateway:    r.gateway,
-			TimeUnixMs: timeUnixMs,
-			Values:     r.values,
-		},
-		ReceivedUnixMs: r.receivedUnixMs,
+func (r *reading) record(timeUnixMs int64) storage.Record {
+	record := storage.Record{TimeUnixMs: timeUnixMs, ReceivedUnixMs: r.receivedUnixMs, Values: r.values}
+	if gateway := r.gateway; !gateway.IsZero() {
+		record.Gateway = &gateway
 	}
+	return record
 }

@@ -162,7 +162,9 @@ func appendRecord(b []byte, r *storage.Record) []byte {
 			b = strconv.AppendInt(append(b, '='), int64(v), 10)
 		}
 	}
-	b = r.Gateway.AppendTo(append(b, ' '))
+	if b = append(b, ' '); r.Gateway != nil {
+		b = r.Gateway.AppendTo(b)
+	}
 	return strconv.AppendInt(append(b, ' '), r.ReceivedUnixMs, 10)
 }
 

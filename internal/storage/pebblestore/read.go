@@ -121,7 +121,7 @@ func take(it *pebble.Iterator, device *vitals.Name, dst *storage.Record) error {
 	if err := decodeReading(value, &r); err != nil {
 		return readingError(device, ms, err)
 	}
-	*dst = r.record(*device, ms)
+	*dst = r.record(ms)
 	return nil
 }
 

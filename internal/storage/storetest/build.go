@@ -76,9 +76,23 @@ func at(receivedUnixMs int64, e *storage.Entry) *storage.Entry {
 	return e
 }
 
+// offset sets the offset from UTC of e.
+func offset(minutes int, e *storage.Entry) *storage.Entry {
+	e.Reading.UTCOffset = vitals.MakeUTCOffset(minutes)
+	return e
+}
+
 // recordOf returns the record that e creates if its device and time have none.
 func recordOf(e *storage.Entry) storage.Record {
-	return storage.Record{Reading: *e.Reading, ReceivedUnixMs: e.ReceivedUnixMs}
+	return (&record{Reading: *e.Reading, ReceivedUnixMs: e.ReceivedUnixMs}).public()
+}
+
+// equal reports whether a and b are equal. Their gateways are compared by name.
+func equal(a, b storage.Record) bool {
+	if a.Gateway != nil && b.Gateway != nil && *a.Gateway == *b.Gateway {
+		a.Gateway = b.Gateway
+	}
+	return a == b
 }
 
 func mustOpen(t testing.TB, h Harness) storage.Store {
@@ -122,7 +136,7 @@ func mustSettle(t testing.TB, s storage.Store, e *storage.Entry, want storage.Ou
 	t.Helper()
 	mustAppend(t, s, e)
 	if e.Outcome != want {
-		t.Errorf("%s settled as %s, want %s", describe(recordOf(e)), OutcomeName(e.Outcome), OutcomeName(want))
+		t.Errorf("%s at %s settled as %s, want %s", e.Reading.Device, describe(recordOf(e)), OutcomeName(e.Outcome), OutcomeName(want))
 	}
 }
 
@@ -207,7 +221,7 @@ func wantRecords(t tb, what string, got, want []storage.Record) {
 			t.Fatalf("%s: record %d is missing, want %s", what, i, describe(want[i]))
 		case i >= len(want):
 			t.Fatalf("%s: record %d is %s, want none", what, i, describe(got[i]))
-		case got[i] != want[i]:
+		case !equal(got[i], want[i]):
 			t.Fatalf("%s: record %d is %s, want %s", what, i, describe(got[i]), describe(want[i]))
 		}
 	}
@@ -255,13 +269,19 @@ func OutcomeName(o storage.Outcome) string {
 // describe formats a record of a test. The values of tests are no health data.
 func describe(r storage.Record) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s@%d{", r.Device, r.TimeUnixMs)
+	fmt.Fprintf(&b, "%d{", r.TimeUnixMs)
 	for s := range vitals.Sign(vitals.NumSigns) {
 		if v, ok := r.Values.Get(s); ok {
 			fmt.Fprintf(&b, "%s:%d ", s, v)
 		}
 	}
-	fmt.Fprintf(&b, "by %q at %d}", r.Gateway, r.ReceivedUnixMs)
+	if r.Gateway != nil {
+		fmt.Fprintf(&b, "by %q ", *r.Gateway)
+	}
+	if minutes, ok := r.UTCOffset.Minutes(); ok {
+		fmt.Fprintf(&b, "offset %d min ", minutes)
+	}
+	fmt.Fprintf(&b, "at %d}", r.ReceivedUnixMs)
 	return b.String()
 }
 

@@ -16,14 +16,19 @@ import (
 // checkRandom runs random sequences of groups, reads, reopens and crashes on the
 // store and on the model, and compares them. Devices, times and values come from
 // small sets, so that most readings share their device and time with another one.
-func checkRandom(t testing.TB, open func(testing.TB) Harness) {
+func checkRandom(t testing.TB, open func(testing.TB) Harness) { random(t, open, false) }
+
+// checkRandomOffsets is checkRandom with offsets from UTC.
+func checkRandomOffsets(t testing.TB, open func(testing.TB) Harness) { random(t, open, true) }
+
+func random(t testing.TB, open func(testing.TB) Harness, offsets bool) {
 	rapid.Check(t, func(rt *rapid.T) {
 		h := open(t)
 		s, err := h.Open()
 		if err != nil {
 			rt.Fatalf("Open: %v", err)
 		}
-		m := &machine{h: h, s: s, model: records{}}
+		m := &machine{h: h, s: s, model: records{}, offsets: offsets}
 		defer func() { _ = m.s.Close() }()
 		actions := map[string]func(*rapid.T){
 			"append":  m.append,
@@ -49,11 +54,14 @@ type machine struct {
 	h     Harness
 	s     storage.Store
 	model records
+
+	offsets bool // readings have offsets from UTC
 }
 
 var (
 	randomDevices  = []string{"a", "a-", "a-1", "b", "b0"}
 	randomGateways = []string{"", "", "g1", "g2"}
+	randomOffsets  = []vitals.UTCOffset{0, 0, vitals.MakeUTCOffset(0), vitals.MakeUTCOffset(-210)}
 )
 
 // drawTime mostly draws from few times, so that readings share them, and sometimes
@@ -65,10 +73,13 @@ func drawTime(t *rapid.T) int64 {
 	return rapid.Int64Range(100, 106).Draw(t, "time")
 }
 
-func drawEntry(t *rapid.T) *storage.Entry {
+func (m *machine) drawEntry(t *rapid.T) *storage.Entry {
 	e := entry(rapid.SampledFrom(randomDevices).Draw(t, "device"), drawTime(t))
 	e.Reading.Gateway = mustName(rapid.SampledFrom(randomGateways).Draw(t, "gateway"))
 	e.ReceivedUnixMs = rapid.Int64Range(1, 3).Draw(t, "received")
+	if m.offsets {
+		e.Reading.UTCOffset = rapid.SampledFrom(randomOffsets).Draw(t, "offset")
+	}
 	present := rapid.Uint8Range(1, 1<<vitals.NumSigns-1).Draw(t, "signs")
 	odd := rapid.IntRange(0, 7).Draw(t, "value") == 0 // rarely, so that most values agree
 	for sg := range vitals.Sign(vitals.NumSigns) {
@@ -85,7 +96,7 @@ func drawEntry(t *rapid.T) *storage.Entry {
 }
 
 func (m *machine) append(t *rapid.T) {
-	group := rapid.SliceOfN(rapid.Custom(drawEntry), 0, 12).Draw(t, "group")
+	group := rapid.SliceOfN(rapid.Custom(m.drawEntry), 0, 12).Draw(t, "group")
 	if rapid.IntRange(0, 9).Draw(t, "run") == 0 {
 		from := rapid.Int64Range(100, 200).Draw(t, "from")
 		device := rapid.SampledFrom(randomDevices).Draw(t, "device")
@@ -99,7 +110,7 @@ func (m *machine) append(t *rapid.T) {
 	for i, e := range group {
 		outcome, sg := m.model.settle(e, 0)
 		if e.Outcome != outcome || outcome == storage.Conflict && e.Sign != sg {
-			t.Fatalf("reading %d, %s, settled as %s (%s), want %s (%s)", i, describe(recordOf(e)),
+			t.Fatalf("reading %d, of %s at %s, settled as %s (%s), want %s (%s)", i, e.Reading.Device, describe(recordOf(e)),
 				OutcomeName(e.Outcome), e.Sign, OutcomeName(outcome), sg)
 		}
 	}

@@ -44,7 +44,7 @@ func settleAll(t testing.TB, s storage.Store, model records, group []*storage.En
 	}
 	for i, e := range group {
 		if want, _ := model.settle(e, 0); e.Outcome != want {
-			t.Errorf("reading %d, %s, settled as %s, want %s", i, describe(recordOf(e)), OutcomeName(e.Outcome), OutcomeName(want))
+			t.Errorf("reading %d, of %s at %s, settled as %s, want %s", i, e.Reading.Device, describe(recordOf(e)), OutcomeName(e.Outcome), OutcomeName(want))
 		}
 	}
 }

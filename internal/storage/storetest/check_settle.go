@@ -107,44 +107,42 @@ func sequences() []sequence {
 }
 
 // checkSequences settles each reading in a group of its own.
-func checkSequences(t testing.TB, h Harness) {
-	checkEachSequence(t, h, func(s storage.Store, q sequence) {
-		for i, st := range q.steps {
-			mustAppend(t, s, st.e)
-			wantOutcome(t, q, i)
-		}
-	})
-}
+func checkSequences(t testing.TB, h Harness) { checkEachSequence(t, h, sequences(), settleEach) }
 
 // checkSequencesInOneGroup settles each sequence as one group: the outcomes must
 // be the same.
 func checkSequencesInOneGroup(t testing.TB, h Harness) {
-	checkEachSequence(t, h, func(s storage.Store, q sequence) {
-		var group []*storage.Entry
-		for _, st := range q.steps {
-			group = append(group, st.e)
-		}
-		mustAppend(t, s, group...)
-		for i := range q.steps {
-			wantOutcome(t, q, i)
-		}
-	})
+	checkEachSequence(t, h, sequences(), settleTogether)
+}
+
+func settleEach(t testing.TB, s storage.Store, q sequence) {
+	for i, st := range q.steps {
+		mustAppend(t, s, st.e)
+		wantOutcome(t, q, i)
+	}
+}
+
+func settleTogether(t testing.TB, s storage.Store, q sequence) {
+	var group []*storage.Entry
+	for _, st := range q.steps {
+		group = append(group, st.e)
+	}
+	mustAppend(t, s, group...)
+	for i := range q.steps {
+		wantOutcome(t, q, i)
+	}
 }
 
 // checkEachSequence runs each sequence on a device of its own, and compares the stored
 // records afterwards and after a reopen.
-func checkEachSequence(t testing.TB, h Harness, run func(storage.Store, sequence)) {
+func checkEachSequence(t testing.TB, h Harness, all []sequence, run func(testing.TB, storage.Store, sequence)) {
 	s := mustOpen(t, h)
-	all := sequences()
 	device := func(i int) string { return fmt.Sprintf("d%d", i) }
 	for i, q := range all {
 		for j := range q.steps {
 			q.steps[j].e.Reading.Device = mustName(device(i))
 		}
-		for j := range q.want {
-			q.want[j].Device = mustName(device(i))
-		}
-		run(s, q)
+		run(t, s, q)
 		wantRecords(t, q.name, scanPages(t, s, allOf(device(i)), 100), q.want)
 	}
 	mustClose(t, s)

@@ -243,6 +243,20 @@ func (b *broken) settle(e *storage.Entry) storage.Outcome {
 			have.Gateway = r.Gateway
 			put(have)
 		}
+	case "offset is compared":
+		if ok && have.UTCOffset != r.UTCOffset {
+			return storage.Conflict
+		}
+	case "last offset is kept":
+		if completes && r.UTCOffset != 0 {
+			have.UTCOffset = r.UTCOffset
+			put(have)
+		}
+	case "duplicate sets the offset":
+		if ok && !conflict && !completes && have.UTCOffset == 0 {
+			have.UTCOffset = r.UTCOffset
+			put(have)
+		}
 	case "last receipt is kept":
 		if completes {
 			have.ReceivedUnixMs = e.ReceivedUnixMs
@@ -372,7 +386,17 @@ func (b *broken) Scan(ctx context.Context, r storage.Range, dst []storage.Record
 		}
 	case "gateways are not stored":
 		for i := range all {
-			all[i].Gateway = vitals.Name{}
+			all[i].Gateway = nil
+		}
+	case "offsets are not stored":
+		for i := range all {
+			all[i].UTCOffset = 0
+		}
+	case "offset of zero is not stored":
+		for i := range all {
+			if all[i].UTCOffset == vitals.MakeUTCOffset(0) {
+				all[i].UTCOffset = 0
+			}
 		}
 	case "entry is retained":
 		for i := range all {

@@ -169,8 +169,8 @@ func (l *load) verifyRecord(device int, rec storage.Record) error {
 	if rec.Values != newer && rec.Values != whole {
 		return fmt.Errorf("record %s does not consist of complete readings of the load", describe(rec))
 	}
-	if rec.Device != loadDevice(device) || rec.ReceivedUnixMs != receivedUnixMs {
-		return fmt.Errorf("record %s was returned for device %d, received at %d", describe(rec), device, receivedUnixMs)
+	if rec.Gateway != nil || rec.UTCOffset != 0 || rec.ReceivedUnixMs != receivedUnixMs {
+		return fmt.Errorf("record %s has another gateway, offset or time of receipt than what was sent", describe(rec))
 	}
 	return nil
 }

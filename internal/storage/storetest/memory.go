@@ -30,8 +30,23 @@ type records map[vitals.Name]map[int64]record
 
 // A record is a stored record.
 type record struct {
-	storage.Record
-	shared bool // another gateway than the record's has completed it
+	vitals.Reading
+	ReceivedUnixMs int64
+	shared         bool // another gateway than the record's has completed it
+}
+
+// public returns rec as a storage.Record.
+func (rec *record) public() storage.Record {
+	r := storage.Record{
+		TimeUnixMs:     rec.TimeUnixMs,
+		ReceivedUnixMs: rec.ReceivedUnixMs,
+		Values:         rec.Values,
+		UTCOffset:      rec.UTCOffset,
+	}
+	if gateway := rec.Gateway; !gateway.IsZero() {
+		r.Gateway = &gateway
+	}
+	return r
 }
 
 // NewMemory returns an empty store without a limit on devices.
@@ -91,7 +106,7 @@ func (rs records) settle(e *storage.Entry, maxDevices int) (storage.Outcome, vit
 	}
 	have, ok := rs[r.Device][r.TimeUnixMs]
 	if !ok {
-		rs[r.Device][r.TimeUnixMs] = record{Record: storage.Record{Reading: *r, ReceivedUnixMs: e.ReceivedUnixMs}}
+		rs[r.Device][r.TimeUnixMs] = record{Reading: *r, ReceivedUnixMs: e.ReceivedUnixMs}
 		return storage.Stored, 0
 	}
 	others := have.Gateway != r.Gateway || have.shared
@@ -112,6 +127,9 @@ func (rs records) settle(e *storage.Entry, maxDevices int) (storage.Outcome, vit
 	have.Values, have.shared = merged, others
 	if have.Gateway.IsZero() {
 		have.Gateway = r.Gateway
+	}
+	if have.UTCOffset == 0 {
+		have.UTCOffset = r.UTCOffset
 	}
 	rs[r.Device][r.TimeUnixMs] = have
 	return storage.Completed, 0
@@ -192,7 +210,7 @@ func (rs records) scan(r storage.Range) []storage.Record {
 	var found []storage.Record
 	for t, rec := range rs[r.Device] {
 		if r.FromUnixMs <= t && t < r.ToUnixMs {
-			found = append(found, rec.Record)
+			found = append(found, rec.public())
 		}
 	}
 	slices.SortFunc(found, func(a, b storage.Record) int { return cmp.Compare(a.TimeUnixMs, b.TimeUnixMs) })

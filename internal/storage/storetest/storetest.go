@@ -102,5 +102,9 @@ func Checks() []Check {
 		{"crash/duplicate", checkCrashDuplicate},
 		one("crash/during writes", checkCrashDuringWrites),
 		{"random", checkRandom},
+		one("offset/stored", checkOffsets),
+		one("offset/sequences", checkOffsetSequences),
+		one("offset/one group", checkOffsetSequencesInOneGroup),
+		{"offset/random", checkRandomOffsets},
 	}
 }
