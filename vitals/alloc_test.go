@@ -23,6 +23,7 @@ func TestDecodeAllocates(t *testing.T) {
 		{"array", string(repeated(vitals.Array, 100)), false, 100, nil},
 		{"ndjson", string(repeated(vitals.NDJSON, 100)), false, 100, nil},
 		{"unix ms", with(`"spo2_pct":97.55,"gateway":"g"`), false, 1, nil},
+		{"offset", `{"device":"a","time":"2026-11-21T11:00:00+01:00","spo2_pct":97}`, false, 1, nil},
 		{"escapes and exponents", `{"devi\u0063e":"\u0061","time":"2026\u002D11-21T10:00:00Z","spo2_pct":9.755e1}`, false, 1, nil},
 		{"ignored field", with(`"spo2_pct":97.55,"x":{"y":[1,"\n"]}`), true, 1, nil},
 		{"no signal", with(`"spo2_pct":0`), false, 0, vitals.ErrNoSignal},
@@ -74,7 +75,7 @@ func TestDecodeAllocates(t *testing.T) {
 }
 
 func TestEncodeAllocates(t *testing.T) {
-	r := vitals.Reading{Device: name(t, "ppg-1"), Gateway: name(t, "g"), TimeUnixMs: nowUnixMs,
+	r := vitals.Reading{Device: name(t, "ppg-1"), Gateway: name(t, "g"), TimeUnixMs: nowUnixMs, UTCOffset: vitals.MakeUTCOffset(-210),
 		Values: values(systolic, 121_00, diastolic, 79_05, spo2, 97_50, heartRate, 72_00, resting, 58_00)}
 	text := make([]byte, 0, 512)
 	if got := testing.AllocsPerRun(100, func() { text = vitals.AppendJSON(text[:0], &r) }); got != 0 {
@@ -103,7 +104,7 @@ func TestParseAllocates(t *testing.T) {
 		var numberErr, timeErr, nameErr error
 		if got := testing.AllocsPerRun(100, func() {
 			_, numberErr = vitals.ParseHundredths(text)
-			_, timeErr = vitals.ParseTime(text)
+			_, _, timeErr = vitals.ParseTime(text)
 			_, nameErr = vitals.ParseName(text)
 		}); got != 0 {
 			t.Errorf("parsing %q allocates %v times, want 0; %v, %v, %v", text, got, numberErr, timeErr, nameErr)

@@ -188,7 +188,7 @@ func (e *modelElement) time(member jsontext.Value, latestUnixMs int64) {
 		if err := json.Unmarshal(member, &text); err != nil {
 			panic(err)
 		}
-		unixMs, err = modelRFC3339(text)
+		unixMs, e.reading.UTCOffset, err = modelRFC3339(text)
 	case '0':
 		switch {
 		case !integer.Match(member):

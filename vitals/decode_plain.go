@@ -46,7 +46,7 @@ func (d *Decoder) decodePlain(body []byte, i int, times timeSpan, r *Reading) (e
 				return 0, false
 			}
 			hasTime = true
-			if r.TimeUnixMs, i, ok = plainTime(body, i, times.leastInteger); !ok || d.rules.checkTime(r.TimeUnixMs, times) != nil {
+			if i, ok = plainTime(body, i, times.leastInteger, r); !ok || d.rules.checkTime(r.TimeUnixMs, times) != nil {
 				return 0, false
 			}
 		default:
@@ -99,25 +99,27 @@ func plainName(body []byte, i int, n *Name) (end int, ok bool) {
 	return i + length + 1, err == nil
 }
 
-// plainTime parses the string or integer at body[i] as a time and returns the index after it. An
-// integer must be at least leastInteger. A remainder of the number, such as an exponent, makes the
-// caller give up.
-func plainTime(body []byte, i int, leastInteger int64) (unixMs int64, end int, ok bool) {
+// plainTime parses the string or integer at body[i] as the time of r and returns the index after
+// it. An integer must be at least leastInteger. A remainder of the number, such as an exponent,
+// makes the caller give up.
+func plainTime(body []byte, i int, leastInteger int64, r *Reading) (end int, ok bool) {
 	if byteAt(body, i) != '"' {
 		end = i
 		for end < len(body) && isDigit(body[end]) {
 			end++
 		}
 		unixMs, err := ParseUnixMs(body[i:end])
-		return unixMs, end, err == nil && unixMs >= leastInteger
+		r.TimeUnixMs = unixMs
+		return end, err == nil && unixMs >= leastInteger
 	}
 	i++
 	length := bytes.IndexByte(body[i:min(i+MaxTimeBytes+1, len(body))], '"')
 	if length < 0 {
-		return 0, 0, false
+		return 0, false
 	}
-	unixMs, err := ParseRFC3339(body[i : i+length])
-	return unixMs, i + length + 1, err == nil
+	var err error
+	r.TimeUnixMs, r.UTCOffset, err = ParseRFC3339(body[i : i+length])
+	return i + length + 1, err == nil
 }
 
 // plainHundredths parses the number at body[i], with at most three digits before the

@@ -129,7 +129,7 @@ func (d *Decoder) strictObject(times timeSpan, r *Reading) (field string, broken
 			field, broken = fieldGateway, d.strictName(value, &r.Gateway)
 		case memberTime:
 			hasTime = true
-			field, broken = fieldTime, d.strictTime(value, times, &r.TimeUnixMs)
+			field, broken = fieldTime, d.strictTime(value, times, r)
 		default:
 			field, broken = signs[m].field, d.strictSign(value, Sign(m), &r.Values)
 		}
@@ -156,13 +156,13 @@ func (d *Decoder) strictName(value jsontext.Value, n *Name) error {
 	return n.parse(d.unquote(value))
 }
 
-func (d *Decoder) strictTime(value jsontext.Value, times timeSpan, unixMs *int64) (err error) {
+func (d *Decoder) strictTime(value jsontext.Value, times timeSpan, r *Reading) (err error) {
 	switch value.Kind() {
 	case jsontext.KindString:
-		*unixMs, err = ParseRFC3339(d.unquote(value))
+		r.TimeUnixMs, r.UTCOffset, err = ParseRFC3339(d.unquote(value))
 	case jsontext.KindNumber:
-		*unixMs, err = ParseUnixMs(value)
-		if err == nil && *unixMs >= 0 && *unixMs < times.leastInteger {
+		r.TimeUnixMs, err = ParseUnixMs(value)
+		if err == nil && r.TimeUnixMs >= 0 && r.TimeUnixMs < times.leastInteger {
 			err = errSeconds
 		}
 	default:
@@ -170,7 +170,7 @@ func (d *Decoder) strictTime(value jsontext.Value, times timeSpan, unixMs *int64
 	}
 	switch err {
 	case nil:
-		return d.rules.checkTime(*unixMs, times)
+		return d.rules.checkTime(r.TimeUnixMs, times)
 	case ErrFuture:
 		return d.rules.ahead
 	default:

@@ -59,6 +59,11 @@ func TestDecodeReading(t *testing.T) {
 	noGateway := everything
 	noGateway.Gateway = vitals.Name{}
 	justSpO2 := vitals.Reading{Device: name(t, "a"), TimeUnixMs: nowUnixMs - 5000, Values: values(spo2, 97_55)}
+	withOffset := func(minutes int) vitals.Reading {
+		r := justSpO2
+		r.UTCOffset = vitals.MakeUTCOffset(minutes)
+		return r
+	}
 
 	for _, tt := range []struct {
 		name, body string
@@ -72,7 +77,11 @@ func TestDecodeReading(t *testing.T) {
 		{"trailing zeros", `{"device":"a","time":1795255200123,"spo2_pct":97.550}`, justSpO2},
 		{"exponent", `{"device":"a","time":1795255200123,"spo2_pct":9.755e1}`, justSpO2},
 		{"digits finer than a millisecond", `{"device":"a","time":"2026-11-21T10:00:00.123999Z","spo2_pct":97.55}`, justSpO2},
-		{"offset", `{"device":"a","time":"2026-11-21T11:00:00.123+01:00","spo2_pct":97.55}`, justSpO2},
+		{"offset", `{"device":"a","time":"2026-11-21T11:00:00.123+01:00","spo2_pct":97.55}`, withOffset(60)},
+		{"offset of zero", `{"device":"a","time":"2026-11-21T10:00:00.123+00:00","spo2_pct":97.55}`, withOffset(0)},
+		{"unknown offset", `{"device":"a","time":"2026-11-21T10:00:00.123-00:00","spo2_pct":97.55}`, justSpO2},
+		{"offset, with escapes", `{"device":"a","time":"2026-11-21T06:30:00.123\u002d03:30","spo2_pct":97.55}`, withOffset(-210)},
+		{"offset, with an exponent", `{"device":"a","time":"2026-11-21T15:45:00.123+05:45","spo2_pct":9.755e1}`, withOffset(345)},
 		{"escapes", `{"devi\u0063e":"\u0061","time":"2026\u002D11-21T10:00:00.123\u005a","\u0073po2_pct":97.55}`, justSpO2},
 		{"64 bytes of escapes", `{"device":"` + strings.Repeat(`\u0061`, 64) + `","time":1795255200123,"spo2_pct":97.55}`,
 			vitals.Reading{Device: name(t, strings.Repeat("a", 64)), TimeUnixMs: nowUnixMs - 5000, Values: values(spo2, 97_55)}},

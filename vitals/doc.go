@@ -46,7 +46,8 @@
 //     integer of Unix milliseconds ([ErrType], [ErrTimeFormat]). A string has a zone
 //     ([ErrTimeZone]). Lower-case t and z are allowed. Leap seconds, :60, are rejected,
 //     because Unix time cannot distinguish them from the next second. An integer has
-//     neither a point nor an exponent.
+//     neither a point nor an exponent. The offset from UTC that a string gives is kept as
+//     [Reading.UTCOffset].
 //   - time is not before 1970 nor before [Limits.OldestUnixMs] ([ErrPast]), not more than
 //     [Limits.MaxAge] before the clock ([ErrOld]), if that is set, not after 9999 and not
 //     more than [Limits.MaxAhead] ahead of the clock ([ErrFuture]). An integer below 10^11

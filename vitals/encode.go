@@ -4,8 +4,9 @@ import "strconv"
 
 // AppendJSON appends r to dst as one JSON object without spaces, its fields in the
 // order device, time, systolic_mmhg, diastolic_mmhg, spo2_pct, heart_rate_bpm,
-// resting_heart_rate_bpm, gateway. Missing signs and a missing gateway are omitted.
-// [Decoder.Decode] decodes the object to an equal Reading.
+// resting_heart_rate_bpm, gateway. Missing signs and a missing gateway are omitted. The time
+// has its offset from UTC, as [AppendLocalTime] writes it. [Decoder.Decode] decodes the object
+// to an equal Reading.
 func AppendJSON(dst []byte, r *Reading) []byte {
 	dst = append(dst, '{')
 	dst = AppendMembers(dst, r)
@@ -18,7 +19,7 @@ func AppendMembers(dst []byte, r *Reading) []byte {
 	dst = append(dst, `"device":"`...)
 	dst = r.Device.AppendTo(dst) // a name needs no escapes in JSON
 	dst = append(dst, `","time":"`...)
-	dst = AppendTime(dst, r.TimeUnixMs)
+	dst = AppendLocalTime(dst, r.TimeUnixMs, r.UTCOffset)
 	dst = append(dst, '"')
 	for s := range Sign(NumSigns) {
 		if v, ok := r.Values.Get(s); ok {
@@ -82,6 +83,24 @@ func AppendTime(dst []byte, unixMs int64) []byte {
 	dst = append(dst, '.', '0'+byte(ms/100%10))
 	dst = appendTwo(dst, ms%100)
 	return append(dst, 'Z')
+}
+
+// AppendLocalTime appends a time to dst like [AppendTime], but in local time with its offset,
+// such as 2026-11-21T12:00:00.123+02:00, if the offset is known. It appends it in UTC if the
+// year of the local time is not within 0 to 9999, to which RFC 3339 is limited.
+func AppendLocalTime(dst []byte, unixMs int64, offset UTCOffset) []byte {
+	minutes, ok := offset.Minutes()
+	localMs := unixMs + int64(minutes)*msPerMinute
+	if !ok || localMs < MinTimeUnixMs || localMs > MaxTimeUnixMs {
+		return AppendTime(dst, unixMs)
+	}
+	dst = AppendTime(dst, localMs)
+	sign := byte('+')
+	if minutes < 0 {
+		sign, minutes = '-', -minutes
+	}
+	dst = appendTwo(append(dst[:len(dst)-len("Z")], sign), minutes/60)
+	return appendTwo(append(dst, ':'), minutes%60)
 }
 
 // appendTwo appends n, 0 to 99, as two digits.

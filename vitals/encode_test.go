@@ -17,6 +17,9 @@ func readings() *rapid.Generator[vitals.Reading] {
 			Device:     names().Draw(t, "device"),
 			TimeUnixMs: rapid.Int64Range(0, nowUnixMs+limits.MaxAhead.Milliseconds()).Draw(t, "time"),
 		}
+		if rapid.Bool().Draw(t, "has offset") {
+			r.UTCOffset = vitals.MakeUTCOffset(rapid.IntRange(vitals.MinUTCOffsetMinutes, vitals.MaxUTCOffsetMinutes).Draw(t, "offset"))
+		}
 		if rapid.Bool().Draw(t, "has gateway") {
 			r.Gateway = names().Draw(t, "gateway")
 		}

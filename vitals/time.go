@@ -15,18 +15,20 @@ const (
 
 const (
 	msPerSecond = 1000
+	msPerMinute = 60 * msPerSecond
 	msPerDay    = 86_400 * msPerSecond
 )
 
-// ParseTime parses a time and returns it in ms since 1970-01-01T00:00:00Z. The text is
-// either an RFC 3339 time with zone, see [ParseRFC3339], or integer Unix milliseconds,
-// see [ParseUnixMs].
-func ParseTime[T ~string | ~[]byte](text T) (unixMs int64, err error) {
+// ParseTime parses a time and returns it in ms since 1970-01-01T00:00:00Z, with its offset
+// from UTC. The text is either an RFC 3339 time with zone, see [ParseRFC3339], or integer
+// Unix milliseconds, see [ParseUnixMs], which have no offset.
+func ParseTime[T ~string | ~[]byte](text T) (unixMs int64, offset UTCOffset, err error) {
 	// An RFC 3339 time has a - after its year; an integer has a - only in front.
 	if len(text) > 4 && text[4] == '-' {
 		return ParseRFC3339(text)
 	}
-	return ParseUnixMs(text)
+	unixMs, err = ParseUnixMs(text)
+	return unixMs, 0, err
 }
 
 // ParseUnixMs parses an integer in the JSON spelling: no leading zeros, no plus sign,
@@ -62,33 +64,33 @@ func ParseUnixMs[T ~string | ~[]byte](text T) (unixMs int64, err error) {
 }
 
 // ParseRFC3339 parses a time in the date-time format of RFC 3339 and returns it in ms
-// since 1970-01-01T00:00:00Z. Digits finer than a millisecond are truncated towards the
-// past.
+// since 1970-01-01T00:00:00Z, with its offset from UTC. Digits finer than a millisecond are
+// truncated towards the past.
 //
 // T and Z may be in lower case (RFC 3339, section 5.6); no other separator replaces T.
-// Offsets are from -23:59 to +23:59; -00:00 counts as UTC. A leap second, :60, is
-// rejected: Unix time has no number for it, and any substitute belongs to another
+// Offsets are from -23:59 to +23:59. Z and -00:00 mean UTC and an unknown offset, which is
+// returned as 0; +00:00 is a known one. A leap second, :60, is rejected: Unix time has no number for it, and any substitute belongs to another
 // second.
 //
 // It returns [ErrTimeZone] for a date and time without a zone, and
 // [ErrTimeFormat] for any other text and for texts of more than [MaxTimeBytes].
-func ParseRFC3339[T ~string | ~[]byte](text T) (unixMs int64, err error) {
+func ParseRFC3339[T ~string | ~[]byte](text T) (unixMs int64, offset UTCOffset, err error) {
 	const secondEnd = len("2006-01-02T15:04:05")
 	if len(text) < secondEnd || len(text) > MaxTimeBytes {
-		return 0, ErrTimeFormat
+		return 0, 0, ErrTimeFormat
 	}
 	if text[4] != '-' || text[7] != '-' || text[10]|0x20 != 't' || text[13] != ':' || text[16] != ':' {
-		return 0, ErrTimeFormat
+		return 0, 0, ErrTimeFormat
 	}
 	century, year := twoDigits(text, 0), twoDigits(text, 2)
 	month, day := twoDigits(text, 5), twoDigits(text, 8)
 	hour, minute, second := twoDigits(text, 11), twoDigits(text, 14), twoDigits(text, 17)
 	if century|year|month|day|hour|minute|second < 0 {
-		return 0, ErrTimeFormat
+		return 0, 0, ErrTimeFormat
 	}
 	year += century * 100
 	if month < 1 || month > 12 || day < 1 || day > daysIn(year, month) || hour > 23 || minute > 59 || second > 59 {
-		return 0, ErrTimeFormat
+		return 0, 0, ErrTimeFormat
 	}
 
 	i := secondEnd
@@ -101,30 +103,32 @@ func ParseRFC3339[T ~string | ~[]byte](text T) (unixMs int64, err error) {
 			place /= 10
 		}
 		if i == start {
-			return 0, ErrTimeFormat
+			return 0, 0, ErrTimeFormat
 		}
 	}
 
 	offsetMinutes := 0
 	switch rest := len(text) - i; {
 	case rest == 0:
-		return 0, ErrTimeZone
+		return 0, 0, ErrTimeZone
 	case rest == 1 && text[i]|0x20 == 'z':
 	case rest == len("+00:00") && (text[i] == '+' || text[i] == '-') && text[i+3] == ':':
 		h, m := twoDigits(text, i+1), twoDigits(text, i+4)
 		if h|m < 0 || h > 23 || m > 59 {
-			return 0, ErrTimeFormat
+			return 0, 0, ErrTimeFormat
 		}
-		offsetMinutes = h*60 + m
-		if text[i] == '-' {
+		if offsetMinutes = h*60 + m; text[i] == '-' {
 			offsetMinutes = -offsetMinutes
 		}
+		if offsetMinutes != 0 || text[i] == '+' {
+			offset = UTCOffset(offsetMinutes + utcOffsetBias)
+		}
 	default:
-		return 0, ErrTimeFormat
+		return 0, 0, ErrTimeFormat
 	}
 
 	seconds := (hour*60+minute-offsetMinutes)*60 + second
-	return daysFromCivil(year, month, day)*msPerDay + int64(seconds)*msPerSecond + int64(ms), nil
+	return daysFromCivil(year, month, day)*msPerDay + int64(seconds)*msPerSecond + int64(ms), offset, nil
 }
 
 // twoDigits returns the two-digit number at text[i:i+2], or -1.

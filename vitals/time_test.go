@@ -14,68 +14,73 @@ import (
 )
 
 func TestParseRFC3339(t *testing.T) {
+	offset := vitals.MakeUTCOffset
 	for _, tt := range []struct {
-		text string
-		want int64
-		err  error
+		text   string
+		want   int64
+		offset vitals.UTCOffset
+		err    error
 	}{
-		{"2026-11-21T10:00:00.123Z", nowUnixMs - 5000, nil},
-		{"2026-11-21T10:00:00.123999999Z", nowUnixMs - 5000, nil}, // truncated, not rounded
-		{"2026-11-21T10:00:00.1239999999999999999Z", nowUnixMs - 5000, nil},
-		{"2026-11-21T11:30:00.123+01:30", nowUnixMs - 5000, nil},
-		{"2026-11-21T00:00:00.123-10:00", nowUnixMs - 5000, nil},
-		{"2026-11-21t10:00:00.123z", nowUnixMs - 5000, nil},
-		{"2026-11-21T10:00:00.1Z", nowUnixMs - 5023, nil},
-		{"2026-11-21T10:00:00Z", nowUnixMs - 5123, nil},
-		{"2026-11-21T10:00:00-00:00", nowUnixMs - 5123, nil},
-		{"1970-01-01T00:00:00Z", 0, nil},
-		{"1969-12-31T23:59:59.9999Z", -1, nil}, // truncated towards the past
-		{"1970-01-01T23:59:00+23:59", 0, nil},
-		{"1969-12-31T00:01:00-23:59", 0, nil},
-		{"2024-02-29T00:00:00Z", 1_709_164_800_000, nil},
-		{"2000-02-29T00:00:00Z", 951_782_400_000, nil},
-		{"0000-01-01T00:00:00Z", vitals.MinTimeUnixMs, nil},
-		{"0000-01-01T00:00:00+23:59", vitals.MinTimeUnixMs - 86_340_000, nil},
-		{"9999-12-31T23:59:59.999Z", vitals.MaxTimeUnixMs, nil},
-		{"2026-11-21T10:00:00." + strings.Repeat("0", 43) + "Z", nowUnixMs - 5123, nil},
+		{"2026-11-21T10:00:00.123Z", nowUnixMs - 5000, 0, nil},
+		{"2026-11-21T10:00:00.123999999Z", nowUnixMs - 5000, 0, nil}, // truncated, not rounded
+		{"2026-11-21T10:00:00.1239999999999999999Z", nowUnixMs - 5000, 0, nil},
+		{"2026-11-21T11:30:00.123+01:30", nowUnixMs - 5000, offset(90), nil},
+		{"2026-11-21T00:00:00.123-10:00", nowUnixMs - 5000, offset(-600), nil},
+		{"2026-11-21t10:00:00.123z", nowUnixMs - 5000, 0, nil},
+		{"2026-11-21T10:00:00.1Z", nowUnixMs - 5023, 0, nil},
+		{"2026-11-21T10:00:00Z", nowUnixMs - 5123, 0, nil},
+		{"2026-11-21T10:00:00-00:00", nowUnixMs - 5123, 0, nil},
+		{"2026-11-21T10:00:00+00:00", nowUnixMs - 5123, offset(0), nil},
+		{"2026-11-21T09:59:00-00:01", nowUnixMs - 5123, offset(-1), nil},
+		{"2026-11-21t15:45:00+05:45", nowUnixMs - 5123, offset(345), nil},
+		{"1970-01-01T00:00:00Z", 0, 0, nil},
+		{"1969-12-31T23:59:59.9999Z", -1, 0, nil}, // truncated towards the past
+		{"1970-01-01T23:59:00+23:59", 0, offset(1439), nil},
+		{"1969-12-31T00:01:00-23:59", 0, offset(-1439), nil},
+		{"2024-02-29T00:00:00Z", 1_709_164_800_000, 0, nil},
+		{"2000-02-29T00:00:00Z", 951_782_400_000, 0, nil},
+		{"0000-01-01T00:00:00Z", vitals.MinTimeUnixMs, 0, nil},
+		{"0000-01-01T00:00:00+23:59", vitals.MinTimeUnixMs - 86_340_000, offset(1439), nil},
+		{"9999-12-31T23:59:59.999Z", vitals.MaxTimeUnixMs, 0, nil},
+		{"2026-11-21T10:00:00." + strings.Repeat("0", 43) + "Z", nowUnixMs - 5123, 0, nil},
 
-		{"2026-11-21T10:00:00", 0, vitals.ErrTimeZone},
-		{"2026-11-21T10:00:00.123", 0, vitals.ErrTimeZone},
+		{"2026-11-21T10:00:00", 0, 0, vitals.ErrTimeZone},
+		{"2026-11-21T10:00:00.123", 0, 0, vitals.ErrTimeZone},
 
-		{"2026-11-21T10:00:00." + strings.Repeat("0", 44) + "Z", 0, vitals.ErrTimeFormat}, // too long
-		{"", 0, vitals.ErrTimeFormat},
-		{"2026-11-21", 0, vitals.ErrTimeFormat},
-		{"2026-11-21T10:00Z", 0, vitals.ErrTimeFormat},
-		{"2026-11-21 10:00:00Z", 0, vitals.ErrTimeFormat},
-		{"2026-11-21T10:00:00.Z", 0, vitals.ErrTimeFormat},
-		{"2026-11-21T10:00:00.", 0, vitals.ErrTimeFormat},
-		{"2026-11-21T10:00:00,5Z", 0, vitals.ErrTimeFormat},
-		{"2026-11-21T10:00:00+0100", 0, vitals.ErrTimeFormat},
-		{"2026-11-21T10:00:00+01", 0, vitals.ErrTimeFormat},
-		{"2026-11-21T10:00:00+24:00", 0, vitals.ErrTimeFormat},
-		{"2026-11-21T10:00:00+01:60", 0, vitals.ErrTimeFormat},
-		{"2026-11-21T10:00:00+1a:00", 0, vitals.ErrTimeFormat},
-		{"2026-11-21T10:00:00ZZ", 0, vitals.ErrTimeFormat},
-		{"2026-11-21T10:00:00Z ", 0, vitals.ErrTimeFormat},
-		{"2026-11-21T24:00:00Z", 0, vitals.ErrTimeFormat},
-		{"2026-11-21T10:60:00Z", 0, vitals.ErrTimeFormat},
-		{"2016-12-31T23:59:60Z", 0, vitals.ErrTimeFormat}, // a true leap second
-		{"2026-11-31T10:00:00Z", 0, vitals.ErrTimeFormat},
-		{"2026-02-29T10:00:00Z", 0, vitals.ErrTimeFormat},
-		{"1900-02-29T10:00:00Z", 0, vitals.ErrTimeFormat},
-		{"2026-00-21T10:00:00Z", 0, vitals.ErrTimeFormat},
-		{"2026-13-21T10:00:00Z", 0, vitals.ErrTimeFormat},
-		{"2026-11-00T10:00:00Z", 0, vitals.ErrTimeFormat},
-		{"20a6-11-21T10:00:00Z", 0, vitals.ErrTimeFormat},
-		{"+026-11-21T10:00:00Z", 0, vitals.ErrTimeFormat},
-		{"12026-11-21T10:00:00Z", 0, vitals.ErrTimeFormat},
-		{"1795255205123", 0, vitals.ErrTimeFormat},
+		{"2026-11-21T10:00:00." + strings.Repeat("0", 44) + "Z", 0, 0, vitals.ErrTimeFormat}, // too long
+		{"", 0, 0, vitals.ErrTimeFormat},
+		{"2026-11-21", 0, 0, vitals.ErrTimeFormat},
+		{"2026-11-21T10:00Z", 0, 0, vitals.ErrTimeFormat},
+		{"2026-11-21 10:00:00Z", 0, 0, vitals.ErrTimeFormat},
+		{"2026-11-21T10:00:00.Z", 0, 0, vitals.ErrTimeFormat},
+		{"2026-11-21T10:00:00.", 0, 0, vitals.ErrTimeFormat},
+		{"2026-11-21T10:00:00,5Z", 0, 0, vitals.ErrTimeFormat},
+		{"2026-11-21T10:00:00+0100", 0, 0, vitals.ErrTimeFormat},
+		{"2026-11-21T10:00:00+01", 0, 0, vitals.ErrTimeFormat},
+		{"2026-11-21T10:00:00+24:00", 0, 0, vitals.ErrTimeFormat},
+		{"2026-11-21T10:00:00+01:60", 0, 0, vitals.ErrTimeFormat},
+		{"2026-11-21T10:00:00+1a:00", 0, 0, vitals.ErrTimeFormat},
+		{"2026-11-21T10:00:00ZZ", 0, 0, vitals.ErrTimeFormat},
+		{"2026-11-21T10:00:00Z ", 0, 0, vitals.ErrTimeFormat},
+		{"2026-11-21T24:00:00Z", 0, 0, vitals.ErrTimeFormat},
+		{"2026-11-21T10:60:00Z", 0, 0, vitals.ErrTimeFormat},
+		{"2016-12-31T23:59:60Z", 0, 0, vitals.ErrTimeFormat}, // a true leap second
+		{"2026-11-31T10:00:00Z", 0, 0, vitals.ErrTimeFormat},
+		{"2026-02-29T10:00:00Z", 0, 0, vitals.ErrTimeFormat},
+		{"1900-02-29T10:00:00Z", 0, 0, vitals.ErrTimeFormat},
+		{"2026-00-21T10:00:00Z", 0, 0, vitals.ErrTimeFormat},
+		{"2026-13-21T10:00:00Z", 0, 0, vitals.ErrTimeFormat},
+		{"2026-11-00T10:00:00Z", 0, 0, vitals.ErrTimeFormat},
+		{"20a6-11-21T10:00:00Z", 0, 0, vitals.ErrTimeFormat},
+		{"+026-11-21T10:00:00Z", 0, 0, vitals.ErrTimeFormat},
+		{"12026-11-21T10:00:00Z", 0, 0, vitals.ErrTimeFormat},
+		{"1795255205123", 0, 0, vitals.ErrTimeFormat},
 	} {
-		if got, err := vitals.ParseRFC3339(tt.text); got != tt.want || err != tt.err {
-			t.Errorf("ParseRFC3339(%q) = %d, %v; want %d, %v", tt.text, got, err, tt.want, tt.err)
+		if got, offset, err := vitals.ParseRFC3339(tt.text); got != tt.want || offset != tt.offset || err != tt.err {
+			t.Errorf("ParseRFC3339(%q) = %d, %d, %v; want %d, %d, %v", tt.text, got, offset, err, tt.want, tt.offset, tt.err)
 		}
-		if got, err := vitals.ParseRFC3339([]byte(tt.text)); got != tt.want || err != tt.err {
-			t.Errorf("ParseRFC3339 of bytes %q = %d, %v; want %d, %v", tt.text, got, err, tt.want, tt.err)
+		if got, offset, err := vitals.ParseRFC3339([]byte(tt.text)); got != tt.want || offset != tt.offset || err != tt.err {
+			t.Errorf("ParseRFC3339 of bytes %q = %d, %d, %v; want %d, %d, %v", tt.text, got, offset, err, tt.want, tt.offset, tt.err)
 		}
 	}
 }
@@ -116,22 +121,24 @@ func TestParseUnixMs(t *testing.T) {
 
 func TestParseTime(t *testing.T) {
 	for _, tt := range []struct {
-		text string
-		want int64
-		err  error
+		text   string
+		want   int64
+		offset vitals.UTCOffset
+		err    error
 	}{
-		{"2026-11-21T10:00:05.123Z", nowUnixMs, nil},
-		{"1795255205123", nowUnixMs, nil},
-		{"-5", -5, nil},
-		{"-1795255205123", -nowUnixMs, nil},
-		{"2026-11-21T10:00:05.123", 0, vitals.ErrTimeZone},
-		{"2026-11-21", 0, vitals.ErrTimeFormat},
-		{"2026", 2026, nil},
-		{"yesterday", 0, vitals.ErrTimeFormat},
-		{"", 0, vitals.ErrTimeFormat},
+		{"2026-11-21T10:00:05.123Z", nowUnixMs, 0, nil},
+		{"2026-11-21T06:30:05.123-03:30", nowUnixMs, vitals.MakeUTCOffset(-210), nil},
+		{"1795255205123", nowUnixMs, 0, nil},
+		{"-5", -5, 0, nil},
+		{"-1795255205123", -nowUnixMs, 0, nil},
+		{"2026-11-21T10:00:05.123", 0, 0, vitals.ErrTimeZone},
+		{"2026-11-21", 0, 0, vitals.ErrTimeFormat},
+		{"2026", 2026, 0, nil},
+		{"yesterday", 0, 0, vitals.ErrTimeFormat},
+		{"", 0, 0, vitals.ErrTimeFormat},
 	} {
-		if got, err := vitals.ParseTime(tt.text); got != tt.want || err != tt.err {
-			t.Errorf("ParseTime(%q) = %d, %v; want %d, %v", tt.text, got, err, tt.want, tt.err)
+		if got, offset, err := vitals.ParseTime(tt.text); got != tt.want || offset != tt.offset || err != tt.err {
+			t.Errorf("ParseTime(%q) = %d, %d, %v; want %d, %d, %v", tt.text, got, offset, err, tt.want, tt.offset, tt.err)
 		}
 	}
 }
@@ -153,7 +160,7 @@ func TestEveryDay(t *testing.T) {
 		if string(text) != string(want) {
 			t.Fatalf("AppendTime(%d) = %q, want %q", ms, text, want)
 		}
-		if got, err := vitals.ParseRFC3339(text); got != ms || err != nil {
+		if got, _, err := vitals.ParseRFC3339(text); got != ms || err != nil {
 			t.Fatalf("ParseRFC3339(%q) = %d, %v; want %d", text, got, err, ms)
 		}
 	}
@@ -167,10 +174,47 @@ func TestAppendTime(t *testing.T) {
 		if got != want {
 			t.Errorf("AppendTime(%d) = %q, want %q", ms, got, want)
 		}
-		if back, err := vitals.ParseRFC3339(got[1:]); back != ms || err != nil {
+		if back, offset, err := vitals.ParseRFC3339(got[1:]); back != ms || offset != 0 || err != nil {
 			t.Errorf("ParseRFC3339(%q) = %d, %v; want %d", got[1:], back, err, ms)
 		}
 	})
+}
+
+// An AppendLocalTime is parsed to the same time and offset, except for years that RFC 3339
+// cannot represent.
+func TestAppendLocalTime(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		ms := rapid.Int64Range(vitals.MinTimeUnixMs, vitals.MaxTimeUnixMs).Draw(t, "ms")
+		minutes := rapid.IntRange(vitals.MinUTCOffsetMinutes, vitals.MaxUTCOffsetMinutes).Draw(t, "minutes")
+		got := string(vitals.AppendLocalTime([]byte("x"), ms, vitals.MakeUTCOffset(minutes)))
+		local := time.UnixMilli(ms).In(time.FixedZone("", minutes*60))
+		want := "x" + local.Format("2006-01-02T15:04:05.000-07:00")
+		if year := local.Year(); year < 0 || year > 9999 {
+			want = "x" + string(vitals.AppendTime(nil, ms))
+		} else if back, offset, err := vitals.ParseRFC3339(got[1:]); back != ms || offset != vitals.MakeUTCOffset(minutes) || err != nil {
+			t.Errorf("ParseRFC3339(%q) = %d, %d, %v; want %d, %d min", got[1:], back, offset, err, ms, minutes)
+		}
+		if got != want {
+			t.Errorf("AppendLocalTime(%d, %d min) = %q, want %q", ms, minutes, got, want)
+		}
+	})
+	for _, tt := range []struct {
+		ms      int64
+		minutes int
+		want    string
+	}{
+		{vitals.MaxTimeUnixMs, 0, "9999-12-31T23:59:59.999+00:00"},
+		{vitals.MaxTimeUnixMs, -1, "9999-12-31T23:58:59.999-00:01"},
+		{vitals.MaxTimeUnixMs, 1, "9999-12-31T23:59:59.999Z"},
+		{vitals.MinTimeUnixMs, -1, "0000-01-01T00:00:00.000Z"},
+	} {
+		if got := string(vitals.AppendLocalTime(nil, tt.ms, vitals.MakeUTCOffset(tt.minutes))); got != tt.want {
+			t.Errorf("AppendLocalTime(%d, %d min) = %q, want %q", tt.ms, tt.minutes, got, tt.want)
+		}
+	}
+	if got := string(vitals.AppendLocalTime(nil, 0, 0)); got != "1970-01-01T00:00:00.000Z" {
+		t.Errorf("without an offset: %q", got)
+	}
 }
 
 // TestAppendTimeBeyond checks years that are not representable in RFC 3339.
@@ -205,17 +249,17 @@ var (
 //   - it does not accept lower-case t and z.
 //
 // The limit of 64 bytes is specific to Pulsegate.
-func modelRFC3339(text string) (int64, error) {
+func modelRFC3339(text string) (int64, vitals.UTCOffset, error) {
 	m := rfc3339Shape.FindStringSubmatch(text)
 	if m == nil || len(text) > 64 {
-		return 0, vitals.ErrTimeFormat
+		return 0, 0, vitals.ErrTimeFormat
 	}
 	zone := m[1]
 	if hours, _ := strconv.Atoi(m[2]); hours > 23 {
-		return 0, vitals.ErrTimeFormat
+		return 0, 0, vitals.ErrTimeFormat
 	}
 	if minutes, _ := strconv.Atoi(m[3]); minutes > 59 {
-		return 0, vitals.ErrTimeFormat
+		return 0, 0, vitals.ErrTimeFormat
 	}
 	text = strings.ToUpper(text)
 	if zone == "" {
@@ -224,25 +268,30 @@ func modelRFC3339(text string) (int64, error) {
 	parsed, err := time.Parse(time.RFC3339Nano, text)
 	switch {
 	case err != nil:
-		return 0, vitals.ErrTimeFormat
+		return 0, 0, vitals.ErrTimeFormat
 	case zone == "":
-		return 0, vitals.ErrTimeZone
+		return 0, 0, vitals.ErrTimeZone
+	case zone == "Z" || zone == "z" || zone == "-00:00":
+		return parsed.UnixMilli(), 0, nil
 	default:
-		return parsed.UnixMilli(), nil
+		_, seconds := parsed.Zone()
+		return parsed.UnixMilli(), vitals.MakeUTCOffset(seconds / 60), nil
 	}
 }
 
 func FuzzTime(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string) {
-		got, err := vitals.ParseRFC3339(text)
-		want, wantErr := modelRFC3339(text)
-		if got != want || err != wantErr {
-			t.Fatalf("ParseRFC3339(%q) = %d, %v; want %d, %v", text, got, err, want, wantErr)
+		got, offset, err := vitals.ParseRFC3339(text)
+		want, wantOffset, wantErr := modelRFC3339(text)
+		if got != want || offset != wantOffset || err != wantErr {
+			t.Fatalf("ParseRFC3339(%q) = %d, %d, %v; want %d, %d, %v", text, got, offset, err, want, wantOffset, wantErr)
 		}
 		if err == nil {
-			again, err := vitals.ParseTime(vitals.AppendTime(nil, got))
-			if inYears := vitals.MinTimeUnixMs <= got && got <= vitals.MaxTimeUnixMs; inYears && (again != got || err != nil) {
-				t.Fatalf("%d does not survive a round trip: %d, %v", got, again, err)
+			// Every text has a local time within the years of RFC 3339.
+			again, offsetAgain, err := vitals.ParseTime(vitals.AppendLocalTime(nil, got, offset))
+			inYears := offset != 0 || vitals.MinTimeUnixMs <= got && got <= vitals.MaxTimeUnixMs
+			if inYears && (again != got || offsetAgain != offset || err != nil) {
+				t.Fatalf("%d, %d does not survive a round trip: %d, %d, %v", got, offset, again, offsetAgain, err)
 			}
 		}
 

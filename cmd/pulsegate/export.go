@@ -47,7 +47,7 @@ func parseMoment(text string) (moment, error) {
 	if text == "now" {
 		return moment(time.Now().UnixMilli()), nil
 	}
-	ms, err := vitals.ParseTime(text)
+	ms, _, err := vitals.ParseTime(text)
 	if err != nil {
 		return 0, fmt.Errorf("%q is not 'now', RFC 3339 with a zone such as 2026-11-21T10:00:00Z, or Unix time in milliseconds", text)
 	}

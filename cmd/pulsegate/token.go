@@ -121,7 +121,7 @@ func (c *tokenCreateCommand) spec(now time.Time) (spec token.Spec, err error) {
 	}
 	if d, err := settings.ParseDuration(c.Expires); err == nil && d >= time.Second {
 		spec.Expires = now.Add(d)
-	} else if ms, err := vitals.ParseRFC3339(c.Expires); err == nil {
+	} else if ms, _, err := vitals.ParseRFC3339(c.Expires); err == nil {
 		spec.Expires = time.UnixMilli(ms)
 	} else {
 		return spec, settings.Usagef("--expires %q is neither a duration such as 90d or 12h nor a time in RFC 3339 with a zone", c.Expires)

@@ -39,7 +39,7 @@ func (r *recorder) Append(group []*storage.Entry) error {
 	defer r.mu.Unlock()
 	for _, e := range group {
 		e.Outcome = storage.Stored
-		r.readings = append(r.readings, fmt.Sprintf("stored %s by %q at %d: %v", e.Reading.Device, e.Reading.Gateway, e.Reading.TimeUnixMs, e.Reading.Values))
+		r.readings = append(r.readings, fmt.Sprintf("stored %s by %q at %d, offset %d: %v", e.Reading.Device, e.Reading.Gateway, e.Reading.TimeUnixMs, e.Reading.UTCOffset, e.Reading.Values))
 	}
 	return nil
 }
@@ -171,6 +171,8 @@ func parts() []string {
 	return []string{
 		usual, usual, usual, usual,
 		request(batch("d", 3)), request(batch("d", 8)), request(batch("d", 60)),
+		request(`{"device":"d","time":"1970-01-01T02:00:07+02:00","spo2_pct":97}`), request(`{"device":"d","time":"1970-01-01T00:00:07-00:00","spo2_pct":97}`),
+		request(`{"device":"d","time":"1970-01-01T00:00:07\u002b00:00","spo2_pct":97}`), // as the strict decoder reads it
 		request(`{"device":"d","time":1,"spo2_pct":0}`), request("nonsense"), request("[]"), request("[1]"),
 		with("Connection: keep-alive"), with("Connection: close"), with("Authorization: Bearer x"),
 		with("User-Agent: a b\r\nAccept: */*\r\nContent-Type: application/json\r\nAccept-Encoding: gzip"),

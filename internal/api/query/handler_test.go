@@ -243,7 +243,7 @@ func times(t *testing.T, srv *httptest.Server, params string, between func()) (a
 			t.Fatalf("%v: %s", err, text)
 		}
 		for _, r := range page.Readings {
-			ms, err := vitals.ParseTime(r.Time)
+			ms, _, err := vitals.ParseTime(r.Time)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -53,7 +53,7 @@ func timeParam(values url.Values, name string, fallback int64) (int64, error) {
 	}
 	// A + in a query is a space, and zones are often sent as +02:00 unescaped.
 	text := strings.ReplaceAll(values.Get(name), " ", "+")
-	ms, err := vitals.ParseTime(text)
+	ms, _, err := vitals.ParseTime(text)
 	if err != nil {
 		return 0, &paramError{name, "neither RFC 3339 with zone nor integer Unix milliseconds"}
 	}

@@ -83,8 +83,8 @@ type csvReader struct {
 	unused []string // columns that are not read
 
 	// Positions of columns; -1: no such column.
-	time, deviceColumn, gateway int
-	signs                       [vitals.NumSigns]int
+	time, deviceColumn, gateway, offset int
+	signs                               [vitals.NumSigns]int
 }
 
 // NewCSV returns a Reader for a CSV file (RFC 4180) whose first row names the columns.
@@ -133,6 +133,9 @@ func NewCSV(r io.Reader, opt Options) (Reader, error) {
 	if c.gateway = find(m.Gateway); c.gateway < 0 && m.Gateway != byDefault.Gateway {
 		return nil, missing("%q, for gateway", m.Gateway)
 	}
+	if c.offset = find(m.UTCOffset); c.offset < 0 && m.UTCOffset != byDefault.UTCOffset {
+		return nil, missing("%q, for %s", m.UTCOffset, fieldOffset)
+	}
 	if c.deviceColumn = find(m.Device); c.deviceColumn < 0 {
 		if m.Device != byDefault.Device {
 			return nil, missing("%q, for device", m.Device)
@@ -152,7 +155,7 @@ func NewCSV(r io.Reader, opt Options) (Reader, error) {
 	if !any {
 		return nil, missing("the header has no vital sign")
 	}
-	used := append([]int{c.time, c.deviceColumn, c.gateway}, c.signs[:]...)
+	used := append([]int{c.time, c.deviceColumn, c.gateway, c.offset}, c.signs[:]...)
 	for i, name := range header {
 		if !slices.Contains(used, i) && !slices.Contains(added, name) {
 			c.unused = append(c.unused, name)
@@ -177,7 +180,7 @@ func describeHeader(header []string) string {
 	for _, name := range header {
 		name = strings.TrimSpace(name)
 		_, notNumber := strconv.ParseFloat(name, 64)
-		_, notTime := vitals.ParseTime(name)
+		_, _, notTime := vitals.ParseTime(name)
 		if notNumber == nil || notTime == nil {
 			return "the first row of the file holds values, not the names of the columns"
 		}
@@ -260,14 +263,19 @@ func (c *csvReader) row(row []string) (vitals.Reading, *RowError) {
 		return r, nil
 	}
 	timeText := strings.TrimSpace(row[c.time])
-	timeMs, err := vitals.ParseTime(timeText)
+	timeMs, offset, err := vitals.ParseTime(timeText)
 	if _, notInteger := vitals.ParseUnixMs(timeText); err == nil && notInteger == nil && c.shifted && timeMs < minPlausibleUnixMs {
 		err = errSeconds
 	}
 	if err != nil {
 		return r, &RowError{Field: "time", Err: err}
 	}
-	r.TimeUnixMs = timeMs + c.shiftMs
+	if cell := c.cell(row, c.offset); cell != "" {
+		if offset, err = parseOffset(cell, offset); err != nil {
+			return r, &RowError{Field: fieldOffset, Err: err}
+		}
+	}
+	r.TimeUnixMs, r.UTCOffset = timeMs+c.shiftMs, offset
 	r.Device = c.device
 	if cell := c.cell(row, c.deviceColumn); cell != "" {
 		if r.Device, err = vitals.ParseName(cell); err != nil {

@@ -30,6 +30,7 @@ const maxFuzzBytes = 8 << 10
 func FuzzCSV(f *testing.F) {
 	f.Add([]byte("time,device,gateway,heart_rate_bpm\n1767323045000,d,g,61.55\n"), "", "", int64(0))
 	f.Add([]byte("\ufefftime, HR ,O2\r\n2026-01-02T03:04:05.6789+01:00,\" 6.15e1\",0\r\n,1,1\n1,x,1\n1,61.555,\n1\n2,,97\n"), "heart_rate_bpm=HR,spo2_pct=O2", "bed-7", int64(1000))
+	f.Add([]byte("time,device,utc_offset_minutes,spo2_pct\n1,d,-210,97\n1,d,1440,97\n2026-01-02T03:04:05+01:00,d,60,97\n2026-01-02T03:04:05+01:00,d,61,97\n"), "", "", int64(0))
 	f.Add([]byte("time,heart_rate_bpm\n1,\"6\n1\",\n1,\"6\"1\n"), "", "d", int64(-1))
 	f.Fuzz(func(t *testing.T, file []byte, mapping, device string, shiftMs int64) {
 		if len(file) > maxFuzzBytes || len(mapping) > maxFuzzBytes {
@@ -54,7 +55,7 @@ func FuzzCSV(f *testing.F) {
 			for s := range vitals.Sign(vitals.NumSigns) {
 				checkValue(t, line, s, model.cell(row, m.Signs[s]), got)
 			}
-			checkTime(t, line, model.cell(row, m.Time), shiftMs, got)
+			checkTime(t, line, model.cell(row, m.Time), model.cell(row, m.UTCOffset), shiftMs, got)
 			wantDevice := model.cell(row, m.Device)
 			if wantDevice == "" {
 				wantDevice = opt.Device.String()
@@ -73,8 +74,10 @@ func FuzzCSV(f *testing.F) {
 //
 // Seen to fail when the shift is missing, and when an unknown member is ignored.
 func FuzzNDJSON(f *testing.F) {
+	f.Add([]byte(`{"device":"d","time":1,"utc_offset_minutes":-210,"spo2_pct":97}`+"\n"+`{"device":"d","time":"2026-01-02T03:04:05+01:00","utc_offset_minutes":60,"spo2_pct":97}`), "", int64(0))
 	f.Add([]byte(`{"device":"d","time":1767323045000,"heart_rate_bpm":61.55,"received":1,"flags":["x"]}`+"\n\n{\n"), "", int64(0))
 	f.Add([]byte(`{"time":"2026-01-02T03:04:05.6789Z","spo2_pct":9.75e1,"heart_rate_bpm":0.0,"gateway":"g"}`+"\r\n"+`{"time":1,"sp02_pct":9,"spo2_pct":97}`), "bed-7", int64(1000))
+	f.Add([]byte(`{"device":"d","time":1,"utc_offset_minutes":-210,"spo2_pct":97}`+"\n"+`{"device":"d","time":"2026-01-02T03:04:05+01:00","utc_offset_minutes":60,"spo2_pct":97}`), "", int64(0))
 	f.Add([]byte(`{"devic\u0065":"d","time":1,"spo2_pct":97}`+"\n"+`[]`+"\n"+`{"device":"d","device":"e"}{}`), "d", int64(-1))
 	f.Fuzz(func(t *testing.T, file []byte, device string, shiftMs int64) {
 		if len(file) > maxFuzzBytes {
@@ -103,7 +106,7 @@ func FuzzNDJSON(f *testing.F) {
 			for s := range vitals.Sign(vitals.NumSigns) {
 				checkValue(t, line, s, text(s.Field()), got)
 			}
-			checkTime(t, line, text("time"), shiftMs, got)
+			checkTime(t, line, text("time"), text("utc_offset_minutes"), shiftMs, got)
 			wantDevice := text("device")
 			if wantDevice == "" {
 				wantDevice = opt.Device.String()
@@ -111,7 +114,7 @@ func FuzzNDJSON(f *testing.F) {
 			if got.Device.String() != wantDevice || got.Gateway.String() != text("gateway") {
 				t.Errorf("line %d: device %q by %q, want %q by %q", line, got.Device, got.Gateway, wantDevice, text("gateway"))
 			}
-			known := []string{"device", "gateway", "time", "received", "flags"}
+			known := []string{"device", "gateway", "time", "utc_offset_minutes", "received", "flags"}
 			for s := range vitals.Sign(vitals.NumSigns) {
 				known = append(known, s.Field())
 			}
@@ -185,7 +188,8 @@ func isFixed(err error) bool {
 			return true
 		}
 	}
-	return slices.Contains([]string{"not valid JSON", "more than one JSON value on the line", "not one JSON object"}, err.Error())
+	return slices.Contains([]string{"not valid JSON", "more than one JSON value on the line", "not one JSON object",
+		"not a whole number of minutes from -1439 to 1439", "not the offset from UTC of the time"}, err.Error())
 }
 
 // checkValue compares a value with its text, which may be empty.
@@ -218,11 +222,12 @@ func checkValue(t *testing.T, line int, s vitals.Sign, text string, got *vitals.
 	}
 }
 
-// checkTime compares the time with its text. It wraps around like the sum of time and
-// shift.
-func checkTime(t *testing.T, line int, text string, shiftMs int64, got *vitals.Reading) {
+// checkTime compares the time and its offset from UTC with their texts. The time wraps around
+// like the sum of time and shift.
+func checkTime(t *testing.T, line int, text, offset string, shiftMs int64, got *vitals.Reading) {
 	t.Helper()
 	want, err := strconv.ParseInt(text, 10, 64)
+	wantOffset := ""
 	if err != nil {
 		// time.Parse requires capital T and Z.
 		at, err := time.Parse(time.RFC3339Nano, strings.ToUpper(text))
@@ -231,6 +236,20 @@ func checkTime(t *testing.T, line int, text string, shiftMs int64, got *vitals.R
 			return
 		}
 		want = at.UnixMilli()
+		if zone := at.Format("-07:00"); strings.HasSuffix(text, zone) && zone != "-00:00" {
+			_, seconds := at.Zone()
+			wantOffset = strconv.Itoa(seconds / 60)
+		}
+	}
+	if offset != "" && wantOffset == "" {
+		wantOffset = offset
+	}
+	gotOffset := ""
+	if minutes, ok := got.UTCOffset.Minutes(); ok {
+		gotOffset = strconv.Itoa(minutes)
+	}
+	if gotOffset != wantOffset && !(gotOffset == "0" && wantOffset == "-0") || offset != "" && offset != "-0" && offset != gotOffset {
+		t.Errorf("line %d: offset %q, want %q", line, gotOffset, wantOffset)
 	}
 	if got.TimeUnixMs != want+shiftMs {
 		t.Errorf("line %d: time %d, want %d", line, got.TimeUnixMs, want+shiftMs)

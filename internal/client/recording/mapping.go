@@ -10,15 +10,16 @@ import (
 // A Mapping has the name of the CSV column for each field of a reading. An empty name
 // means that there is no such column.
 type Mapping struct {
-	Time    string // RFC 3339 with zone, or integer Unix ms
-	Device  string
-	Gateway string
-	Signs   [vitals.NumSigns]string
+	Time      string // RFC 3339 with zone, or integer Unix ms
+	UTCOffset string // in minutes
+	Device    string
+	Gateway   string
+	Signs     [vitals.NumSigns]string
 }
 
 // DefaultMapping returns the mapping for columns named like the JSON fields.
 func DefaultMapping() Mapping {
-	m := Mapping{Time: "time", Device: "device", Gateway: "gateway"}
+	m := Mapping{Time: "time", UTCOffset: fieldOffset, Device: "device", Gateway: "gateway"}
 	for s := range vitals.Sign(vitals.NumSigns) {
 		m.Signs[s] = s.Field()
 	}
@@ -26,8 +27,8 @@ func DefaultMapping() Mapping {
 }
 
 // ParseMapping parses a list such as "heart_rate_bpm=HR,spo2_pct=SpO2". Signs that it
-// does not name are not read; time, device and gateway have their default columns
-// unless it names others. An empty text means [DefaultMapping].
+// does not name are not read; the other fields have their default columns unless it names
+// others. An empty text means [DefaultMapping].
 func ParseMapping(text string) (Mapping, error) {
 	m := DefaultMapping()
 	if text == "" {
@@ -55,7 +56,7 @@ func ParseMapping(text string) (Mapping, error) {
 
 // fields returns the fields that a Mapping has columns for.
 func fields() []string {
-	all := []string{"time", "device", "gateway"}
+	all := []string{"time", fieldOffset, "device", "gateway"}
 	for s := range vitals.Sign(vitals.NumSigns) {
 		all = append(all, s.Field())
 	}
@@ -67,6 +68,8 @@ func (m *Mapping) column(field string) *string {
 	switch field {
 	case "time":
 		return &m.Time
+	case fieldOffset:
+		return &m.UTCOffset
 	case "device":
 		return &m.Device
 	case "gateway":

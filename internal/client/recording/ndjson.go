@@ -32,8 +32,8 @@ type ndjsonReader struct {
 }
 
 // NewNDJSON returns a Reader for NDJSON: one reading as a JSON object per line, as the
-// server accepts and exports them. The members "received" and "flags" of an export are
-// ignored; other unknown members are errors.
+// server accepts and exports them. The member "utc_offset_minutes" of an export becomes the
+// offset of the time; "received" and "flags" are ignored; other unknown members are errors.
 func NewNDJSON(r io.Reader, opt Options) Reader {
 	return &ndjsonReader{lines: bufio.NewReaderSize(r, maxLineBytes), opt: opt, decoder: newDecoder(opt.shifted)}
 }
@@ -78,7 +78,8 @@ func (n *ndjsonReader) Next() (vitals.Reading, int, error) {
 // decode converts one line to a reading.
 func (n *ndjsonReader) decode(line []byte) (vitals.Reading, error) {
 	n.batch.Reset()
-	if err := n.decoder.Decode(n.strip(line), vitals.MaxTimeUnixMs, &n.batch); err != nil {
+	object, offset := n.strip(line)
+	if err := n.decoder.Decode(object, vitals.MaxTimeUnixMs, &n.batch); err != nil {
 		return vitals.Reading{}, err
 	}
 	if len(n.batch.Refused) > 0 {
@@ -87,17 +88,28 @@ func (n *ndjsonReader) decode(line []byte) (vitals.Reading, error) {
 	if len(n.batch.Readings) != 1 {
 		return vitals.Reading{}, errors.New("not one JSON object")
 	}
-	return n.batch.Readings[0], nil
+	r := n.batch.Readings[0]
+	if offset == nil {
+		return r, nil
+	}
+	var err error
+	if r.UTCOffset, err = parseOffset(offset, r.UTCOffset); err != nil {
+		return r, &vitals.FieldError{Field: fieldOffset, Err: err}
+	}
+	return r, nil
 }
 
 // strip returns the object of a line in the form to send: without the members that the
-// server adds, without zeros, and with a device. It returns any other line unchanged;
-// the decoder then reports what is wrong with it.
-func (n *ndjsonReader) strip(line []byte) []byte {
+// server adds, without zeros, and with a device. offset is the member with the offset from
+// UTC, if there is one. strip returns any other line unchanged; the decoder then reports what
+// is wrong with it.
+func (n *ndjsonReader) strip(line []byte) (object, offset []byte) {
 	var members map[string]jsontext.Value
 	if json.Unmarshal(line, &members) != nil || members == nil {
-		return line
+		return line, nil
 	}
+	offset = members[fieldOffset]
+	delete(members, fieldOffset)
 	for _, name := range added {
 		delete(members, name)
 	}
@@ -113,9 +125,9 @@ func (n *ndjsonReader) strip(line []byte) []byte {
 	// The order of the members decides which error is found first.
 	object, err := json.Marshal(members, json.Deterministic(true))
 	if err != nil {
-		return line
+		return line, nil
 	}
-	return object
+	return object, offset
 }
 
 // isZero reports whether a value is the number zero, in any spelling.

@@ -81,22 +81,22 @@ func TestMIMIC2(t *testing.T) {
 }
 
 func TestCSVRows(t *testing.T) {
-	const head = "time,device,gateway,HR,O2\n"
+	const head = "time,device,gateway,HR,O2,utc_offset_minutes\n"
 	for _, tt := range []struct {
 		name, row string
 		wantField string
 		wantErr   error
 	}{
-		{"good", "2026-01-02T03:04:05Z,d1,g1,61.5,98", "", nil},
-		{"Unix ms", "1767323045000,d1,,61,", "", nil},
-		{"spaces", " 1767323045000 , d1 ,, 61 ,", "", nil},
-		{"default device", "1767323045000,,,61,", "", nil},
-		{"no zone", "2026-01-02T03:04:05,d1,,61,", "time", vitals.ErrTimeZone},
-		{"no time", ",d1,,61,", "time", vitals.ErrTimeFormat},
-		{"bad device", "1767323045000,a b,,61,", "device", vitals.ErrName},
-		{"bad gateway", "1767323045000,d,a b,61,", "gateway", vitals.ErrName},
-		{"not a number", "1767323045000,d,,x,", "heart_rate_bpm", vitals.ErrNumber},
-		{"too fine", "1767323045000,d,,61.555,", "heart_rate_bpm", vitals.ErrPrecision},
+		{"good", "2026-01-02T03:04:05Z,d1,g1,61.5,98,", "", nil},
+		{"Unix ms", "1767323045000,d1,,61,,", "", nil},
+		{"spaces", " 1767323045000 , d1 ,, 61 ,,", "", nil},
+		{"default device", "1767323045000,,,61,,", "", nil},
+		{"no zone", "2026-01-02T03:04:05,d1,,61,,", "time", vitals.ErrTimeZone},
+		{"no time", ",d1,,61,,", "time", vitals.ErrTimeFormat},
+		{"bad device", "1767323045000,a b,,61,,", "device", vitals.ErrName},
+		{"bad gateway", "1767323045000,d,a b,61,,", "gateway", vitals.ErrName},
+		{"not a number", "1767323045000,d,,x,,", "heart_rate_bpm", vitals.ErrNumber},
+		{"too fine", "1767323045000,d,,61.555,,", "heart_rate_bpm", vitals.ErrPrecision},
 		{"too few cells", "1767323045000,d", "", nil},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -104,7 +104,7 @@ func TestCSVRows(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			r, err := recording.NewCSV(strings.NewReader(head+tt.row+"\n1767323046000,next,,62,\n"),
+			r, err := recording.NewCSV(strings.NewReader(head+tt.row+"\n1767323046000,next,,62,,\n"),
 				recording.Options{Mapping: m, Device: name(t, "default")})
 			if err != nil {
 				t.Fatal(err)
@@ -198,6 +198,89 @@ null
 	}
 	if rows[0].Field != "sp02_pct" || !errors.Is(rows[0], vitals.ErrUnknownField) {
 		t.Errorf("misspelt field: %v", rows[0])
+	}
+}
+
+// The offset from UTC is that of the time or of utc_offset_minutes, which must not
+// contradict each other; in either format. A reading is sent with the offset in its time.
+//
+// Seen to fail when a contradiction is ignored.
+func TestOffsets(t *testing.T) {
+	const notOffset, notThatOfTime = "not a whole number of minutes from -1439 to 1439", "not the offset from UTC of the time"
+	for _, tt := range []struct{ time, offset, want, reason string }{
+		{`"2026-11-21T10:00:00Z"`, ``, "2026-11-21T10:00:00.000Z", ""},
+		{`"2026-11-21T10:00:00Z"`, `120`, "2026-11-21T12:00:00.000+02:00", ""},
+		{`"2026-11-21T10:00:00Z"`, `-210`, "2026-11-21T06:30:00.000-03:30", ""},
+		{`"2026-11-21T10:00:00Z"`, `0`, "2026-11-21T10:00:00.000+00:00", ""},
+		{`"2026-11-21T10:00:00-00:00"`, `1439`, "2026-11-22T09:59:00.000+23:59", ""},
+		{`1795255200000`, `-1439`, "2026-11-20T10:01:00.000-23:59", ""},
+		{`"2026-11-21T12:00:00+02:00"`, ``, "2026-11-21T12:00:00.000+02:00", ""},
+		{`"2026-11-21T12:00:00+02:00"`, `120`, "2026-11-21T12:00:00.000+02:00", ""},
+		{`"2026-11-21T12:00:00+02:00"`, `60`, "", notThatOfTime},
+		{`"2026-11-21T12:00:00+02:00"`, `0`, "", notThatOfTime},
+		{`1795255200000`, `1440`, "", notOffset},
+		{`1795255200000`, `-1440`, "", notOffset},
+		{`1795255200000`, `120.0`, "", notOffset},
+		{`1795255200000`, `+120`, "", notOffset},
+		{`1795255200000`, `02:00`, "", notOffset},
+		{`1795255200000`, `99999999999999999999`, "", notOffset},
+		{`1795255200000`, `null`, "", notOffset},
+		{`1795255200000`, `"120"`, "", notOffset},
+	} {
+		ndjson := `{"device":"d","time":` + tt.time + `,"utc_offset_minutes":` + tt.offset + `,"spo2_pct":97}`
+		if tt.offset == "" {
+			ndjson = `{"device":"d","time":` + tt.time + `,"spo2_pct":97}`
+		}
+		for format, file := range map[string]string{
+			recording.CSV:    "device,time,utc_offset_minutes,spo2_pct\nd," + strings.Trim(tt.time, `"`) + "," + tt.offset + ",97\n",
+			recording.NDJSON: ndjson,
+		} {
+			invalid := format == recording.NDJSON && (tt.offset == "+120" || tt.offset == "02:00") // not JSON
+			if invalid || format == recording.CSV && strings.HasPrefix(tt.offset, `"`) {
+				continue
+			}
+			r, err := recording.New(strings.NewReader(file), format, recording.Options{Mapping: recording.DefaultMapping()})
+			if err != nil {
+				t.Fatal(err)
+			}
+			readings, rows := readAll(t, r)
+			switch {
+			case tt.reason != "":
+				if len(rows) != 1 || rows[0].Field != "utc_offset_minutes" || rows[0].Err.Error() != tt.reason {
+					t.Errorf("%s %s, %s: %v, %v; want a row rejected as %q", format, tt.time, tt.offset, readings, rows, tt.reason)
+				}
+			case len(rows) != 0 || len(readings) != 1:
+				t.Errorf("%s %s, %s: %v, %v", format, tt.time, tt.offset, readings, rows)
+			default:
+				want := `{"device":"d","time":"` + tt.want + `","spo2_pct":97}`
+				if got := string(vitals.AppendJSON(nil, &readings[0])); got != want {
+					t.Errorf("%s %s, %s: to be sent as %s, want %s", format, tt.time, tt.offset, got, want)
+				}
+			}
+		}
+	}
+}
+
+// A mapping may name the column with the offset.
+func TestMappedOffset(t *testing.T) {
+	m, err := recording.ParseMapping("heart_rate_bpm=HR,utc_offset_minutes=tz")
+	if err != nil {
+		t.Fatal(err)
+	}
+	read := func(file string) ([]vitals.Reading, error) {
+		r, err := recording.NewCSV(strings.NewReader(file), recording.Options{Mapping: m})
+		if err != nil {
+			return nil, err
+		}
+		readings, _ := readAll(t, r)
+		return readings, nil
+	}
+	readings, err := read("device,time,tz,HR\nd,1795255200000,-300,61\n")
+	if err != nil || len(readings) != 1 || readings[0].UTCOffset != vitals.MakeUTCOffset(-300) {
+		t.Errorf("got %+v, %v", readings, err)
+	}
+	if _, err := read("device,time,HR\nd,1795255200000,61\n"); !errors.Is(err, recording.ErrNoColumn) {
+		t.Errorf("without the column: %v, want ErrNoColumn", err)
 	}
 }
 
