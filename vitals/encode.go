@@ -8,15 +8,7 @@ import "strconv"
 // has its offset from UTC, as [AppendLocalTime] writes it. [Decoder.Decode] decodes the object
 // to an equal Reading.
 func AppendJSON(dst []byte, r *Reading) []byte {
-	dst = append(dst, '{')
-	dst = AppendMembers(dst, r)
-	return append(dst, '}')
-}
-
-// AppendMembers appends the members of r's JSON object to dst without the braces, for
-// callers that add further members.
-func AppendMembers(dst []byte, r *Reading) []byte {
-	dst = append(dst, `"device":"`...)
+	dst = append(dst, `{"device":"`...)
 	dst = r.Device.AppendTo(dst) // a name needs no escapes in JSON
 	dst = append(dst, `","time":"`...)
 	dst = AppendLocalTime(dst, r.TimeUnixMs, r.UTCOffset)
@@ -32,14 +24,21 @@ func AppendMembers(dst []byte, r *Reading) []byte {
 		dst = r.Gateway.AppendTo(dst)
 		dst = append(dst, '"')
 	}
-	return dst
+	return append(dst, '}')
 }
 
 // AppendHundredths appends v to dst as the shortest exact decimal, such as 97.5, in the
 // unit of its sign.
 func AppendHundredths(dst []byte, v Hundredths) []byte {
-	dst = strconv.AppendUint(dst, uint64(v/100), 10)
-	cents := v % 100
+	whole, cents := v/100, v%100
+	switch {
+	case whole >= 100:
+		dst = append(dst, '0'+byte(whole/100), '0'+byte(whole/10%10), '0'+byte(whole%10))
+	case whole >= 10:
+		dst = append(dst, '0'+byte(whole/10), '0'+byte(whole%10))
+	default:
+		dst = append(dst, '0'+byte(whole))
+	}
 	if cents == 0 {
 		return dst
 	}

@@ -83,12 +83,13 @@ func TestAppendJSON(t *testing.T) {
 			vitals.Reading{Device: name(t, "a"), TimeUnixMs: 1, Values: values(spo2, 97_05)},
 			`{"device":"a","time":"1970-01-01T00:00:00.001Z","spo2_pct":97.05}`,
 		},
+		{
+			vitals.Reading{Device: name(t, "a"), TimeUnixMs: 1, UTCOffset: vitals.MakeUTCOffset(345), Values: values(spo2, 7_00)},
+			`{"device":"a","time":"1970-01-01T05:45:00.001+05:45","spo2_pct":7}`,
+		},
 	} {
 		if got := string(vitals.AppendJSON([]byte("\n"), &tt.in)); got != "\n"+tt.want {
 			t.Errorf("AppendJSON = %s, want %s", got[1:], tt.want)
-		}
-		if got := string(vitals.AppendMembers(nil, &tt.in)); "{"+got+"}" != tt.want {
-			t.Errorf("AppendMembers = %s, want %s without braces", got, tt.want)
 		}
 	}
 }

@@ -36,7 +36,7 @@ func (s Sign) String() string { return s.Field() }
 // requires 2708-6 in addition to 59408-5.
 var signs = [NumSigns]struct {
 	field  string
-	member string // field as AppendMembers writes it
+	member string // field as AppendJSON writes it
 	ucum   string
 	loinc  []string
 }{

@@ -152,8 +152,8 @@ type Record struct {
 	TimeUnixMs     int64
 	ReceivedUnixMs int64 // when the first of its readings arrived
 	Values         vitals.Values
-	Gateway        *vitals.Name // nil: none; may be shared by records and must not be modified
 	UTCOffset      vitals.UTCOffset
+	Gateway        *vitals.Name // nil: none; records may share it, and it is never modified
 }
 
 // A Latest is the newest value of one sign of a device.

@@ -1,6 +1,7 @@
 package query
 
 import (
+	"strconv"
 	"strings"
 
 	"github.com/pulsegate/pulsegate/internal/storage"
@@ -30,12 +31,78 @@ var (
 // ContentType returns the media type of a response in this format.
 func (f Format) ContentType() string { return contentTypes[f] }
 
-// An encoder formats records. Its methods append to a buffer and do not allocate
-// otherwise.
+// An encoder formats the records of one device. Its methods append to a buffer and do not
+// allocate otherwise.
+//
+// A record begins with the texts start, time, offset, values, gateway and time of receipt,
+// in every format. The encoder keeps those that consecutive records usually share.
 type encoder struct {
 	format Format
-	device vitals.Name        // of all records
 	flags  *vitals.FlagLimits // nil: no flags
+
+	start              []byte // up to the time of a record
+	measured, received clock
+
+	offset     vitals.UTCOffset // of the last record
+	offsetText []byte           // from its time to its values
+
+	gateway     *vitals.Name // of the last record
+	gatewayText []byte       // from its values to its time of receipt
+}
+
+// newEncoder returns an encoder of a device's records.
+func newEncoder(format Format, device vitals.Name, flags *vitals.FlagLimits) *encoder {
+	e := &encoder{
+		format:      format,
+		flags:       flags,
+		start:       make([]byte, 0, 32+vitals.MaxNameBytes),
+		offsetText:  make([]byte, 0, 32),
+		gatewayText: make([]byte, 0, 32+vitals.MaxNameBytes),
+	}
+	if format == CSV {
+		e.start = append(device.AppendTo(e.start), ',')
+	} else {
+		e.start = append(device.AppendTo(append(e.start, `{"device":"`...)), `","time":"`...)
+	}
+	e.setOffset(0)
+	e.setGateway(nil)
+	return e
+}
+
+// setOffset sets the offset from UTC that the encoder appends.
+func (e *encoder) setOffset(offset vitals.UTCOffset) {
+	e.offset = offset
+	text := e.offsetText[:0]
+	minutes, ok := offset.Minutes()
+	switch {
+	case e.format == CSV:
+		text = append(text, ',')
+	case ok:
+		text = append(text, `","utc_offset_minutes":`...)
+	default:
+		text = append(text, '"')
+	}
+	if ok {
+		text = strconv.AppendInt(text, int64(minutes), 10)
+	}
+	e.offsetText = text
+}
+
+// setGateway sets the gateway that the encoder appends; nil: none.
+func (e *encoder) setGateway(gateway *vitals.Name) {
+	e.gateway = gateway
+	text := e.gatewayText[:0]
+	switch {
+	case e.format == CSV && gateway == nil:
+		text = append(text, ",,"...)
+	case e.format == CSV:
+		text = append(gateway.AppendTo(append(text, ',')), ',')
+	case gateway == nil:
+		text = append(text, `,"received":"`...)
+	default:
+		text = append(gateway.AppendTo(append(text, `,"gateway":"`...)), `","received":"`...)
+	}
+	e.gatewayText = text
 }
 
 // appendHead appends the text before the first record.
@@ -44,7 +111,7 @@ func (e *encoder) appendHead(dst []byte) []byte {
 	case JSON:
 		return append(dst, `{"readings":[`...)
 	case CSV:
-		dst = append(dst, "device,time"...)
+		dst = append(dst, "device,time,utc_offset_minutes"...)
 		for s := range vitals.Sign(vitals.NumSigns) {
 			dst = append(append(dst, ','), s.Field()...)
 		}
@@ -57,18 +124,76 @@ func (e *encoder) appendHead(dst []byte) []byte {
 	return dst
 }
 
-// appendRecord appends one record.
+// appendRecord appends one record: the reading as it was sent, when it was received, and
+// its flags. No cell of a CSV row needs quotes: names contain no commas, and flags are
+// separated by semicolons.
 func (e *encoder) appendRecord(dst []byte, r *storage.Record, first bool) []byte {
+	if r.UTCOffset != e.offset {
+		e.setOffset(r.UTCOffset)
+	}
+	if r.Gateway != e.gateway {
+		e.setGateway(r.Gateway)
+	}
+	if e.format == JSON {
+		if !first {
+			dst = append(dst, ',')
+		}
+		dst = append(dst, '\n')
+	}
+	dst = append(dst, e.start...)
+	dst = e.measured.append(dst, r.TimeUnixMs)
+	dst = append(dst, e.offsetText...)
+	if e.format == CSV {
+		dst = appendCells(dst, &r.Values)
+	} else {
+		dst = appendMembers(dst, &r.Values)
+	}
+	dst = append(dst, e.gatewayText...)
+	dst = e.received.append(dst, r.ReceivedUnixMs)
+	var flags vitals.FlagSet
+	if e.flags != nil {
+		flags = e.flags.Flags(&r.Values)
+	}
 	switch e.format {
 	case CSV:
-		return e.appendRow(dst, r)
+		if e.flags != nil {
+			dst = appendFlagCell(dst, flags)
+		}
+		return append(dst, "\r\n"...)
 	case NDJSON:
-		return append(e.appendObject(dst, r), '\n')
+		return append(appendFlags(append(dst, '"'), flags), "}\n"...)
+	default:
+		return append(appendFlags(append(dst, '"'), flags), '}')
 	}
-	if !first {
+}
+
+// memberStarts has the text before the value of each sign. It is never modified.
+var memberStarts = func() (starts [vitals.NumSigns]string) {
+	for s := range vitals.Sign(vitals.NumSigns) {
+		starts[s] = `,"` + s.Field() + `":`
+	}
+	return starts
+}()
+
+// appendMembers appends the values as members of a JSON object, each after a comma.
+func appendMembers(dst []byte, values *vitals.Values) []byte {
+	for s := range vitals.Sign(vitals.NumSigns) {
+		if v, ok := values.Get(s); ok {
+			dst = vitals.AppendHundredths(append(dst, memberStarts[s]...), v)
+		}
+	}
+	return dst
+}
+
+// appendCells appends the values as cells of a CSV row, each after a comma.
+func appendCells(dst []byte, values *vitals.Values) []byte {
+	for s := range vitals.Sign(vitals.NumSigns) {
 		dst = append(dst, ',')
+		if v, ok := values.Get(s); ok {
+			dst = vitals.AppendHundredths(dst, v)
+		}
 	}
-	return e.appendObject(append(dst, '\n'), r)
+	return dst
 }
 
 // appendTail appends the text after the last record.
@@ -91,23 +216,6 @@ func appendNotice(dst []byte) []byte {
 	return append(append(append(dst, `,"flags_notice":"`...), vitals.FlagNotice...), '"')
 }
 
-// appendObject appends a record as a JSON object: the reading as it was sent, when it
-// was received, and its flags.
-func (e *encoder) appendObject(dst []byte, r *storage.Record) []byte {
-	reading := vitals.Reading{Device: e.device, TimeUnixMs: r.TimeUnixMs, Values: r.Values, UTCOffset: r.UTCOffset}
-	if r.Gateway != nil {
-		reading.Gateway = *r.Gateway
-	}
-	dst = vitals.AppendMembers(append(dst, '{'), &reading)
-	dst = append(dst, `,"received":"`...)
-	dst = vitals.AppendTime(dst, r.ReceivedUnixMs)
-	dst = append(dst, '"')
-	if e.flags != nil {
-		dst = appendFlags(dst, e.flags.Flags(&r.Values))
-	}
-	return append(dst, '}')
-}
-
 // appendFlags appends the member with the flags, if there are any. Names and texts of
 // flags need no escapes in JSON.
 func appendFlags(dst []byte, set vitals.FlagSet) []byte {
@@ -127,33 +235,18 @@ func appendFlags(dst []byte, set vitals.FlagSet) []byte {
 	return append(dst, ']')
 }
 
-// appendRow appends a record as a CSV row. No cell needs quotes: names contain no
-// commas, and flags are separated by semicolons.
-func (e *encoder) appendRow(dst []byte, r *storage.Record) []byte {
-	dst = e.device.AppendTo(dst)
-	dst = vitals.AppendTime(append(dst, ','), r.TimeUnixMs)
-	for s := range vitals.Sign(vitals.NumSigns) {
-		dst = append(dst, ',')
-		if v, ok := r.Values.Get(s); ok {
-			dst = vitals.AppendHundredths(dst, v)
+// appendFlagCell appends the CSV cell with the flags after a comma.
+func appendFlagCell(dst []byte, set vitals.FlagSet) []byte {
+	dst = append(dst, ',')
+	first := true
+	for f := range set.All() {
+		if !first {
+			dst = append(dst, ';')
 		}
+		first = false
+		dst = append(append(append(dst, f.Subject()...), ' '), f.Text()...)
 	}
-	if dst = append(dst, ','); r.Gateway != nil {
-		dst = r.Gateway.AppendTo(dst)
-	}
-	dst = vitals.AppendTime(append(dst, ','), r.ReceivedUnixMs)
-	if e.flags != nil {
-		dst = append(dst, ',')
-		first := true
-		for f := range e.flags.Flags(&r.Values).All() {
-			if !first {
-				dst = append(dst, ';')
-			}
-			first = false
-			dst = append(append(append(dst, f.Subject()...), ' '), f.Text()...)
-		}
-	}
-	return append(dst, "\r\n"...)
+	return dst
 }
 
 // negotiate returns the format preferred by an Accept header. ok is false if none is

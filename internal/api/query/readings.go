@@ -23,7 +23,7 @@ type Selection struct {
 	NoFlags bool // omit flags
 }
 
-// chunkRecords is the number of records per read. A chunk is about 80 KiB.
+// chunkRecords is the number of records per read. A chunk has 20 KiB.
 const chunkRecords = 512
 
 // flushBytes is the amount of text that is buffered before a write.
@@ -48,7 +48,7 @@ func WriteReadings(ctx context.Context, w io.Writer, reader Reader, q Selection,
 	}
 	records := make([]storage.Record, chunkRecords)
 	text := make([]byte, 0, flushBytes+flushBytes)
-	enc := encoder{format: q.Format, device: q.Range.Device, flags: limits}
+	enc := newEncoder(q.Format, q.Range.Device, limits)
 
 	text = enc.appendHead(text)
 	rng := q.Range
