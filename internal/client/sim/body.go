@@ -37,7 +37,7 @@ func (f *Fleet) appendDevice(dst []byte, device int32) []byte {
 // appendSample appends a reading as one JSON object.
 func (f *Fleet) appendSample(dst []byte, s *sample, gateway int32) []byte {
 	dst = f.appendDevice(append(dst, `{"device":"`...), s.device)
-	dst = vitals.AppendTime(append(dst, `","time":"`...), s.timeMs)
+	dst = vitals.AppendLocalTime(append(dst, `","time":"`...), s.timeMs, s.offset)
 	dst = append(dst, '"')
 	for sign := range vitals.Sign(vitals.NumSigns) {
 		if v, ok := s.values.Get(sign); ok {

@@ -52,7 +52,7 @@ func TestBodies(t *testing.T) {
 			}
 			for i := range batch.Readings {
 				r, at := &batch.Readings[i], batch.Index[i]
-				if r.Device.String() != c.Devices[at] || r.TimeUnixMs != c.TimesMs[at] || r.Values != c.Values[at] {
+				if r.Device.String() != c.Devices[at] || r.TimeUnixMs != c.TimesMs[at] || r.Values != c.Values[at] || r.UTCOffset != c.Offsets[at] {
 					t.Errorf("reading %d is decoded as %+v", at, r)
 				}
 			}

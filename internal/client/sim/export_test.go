@@ -139,6 +139,7 @@ type Composed struct {
 	Status  int // expected status for the flaw
 	Devices []string
 	TimesMs []int64
+	Offsets []vitals.UTCOffset
 	Values  []vitals.Values
 	Gateway int32
 	Drop    bool
@@ -161,6 +162,7 @@ func Compose(opt Options, n int) (all []Composed) {
 		for _, s := range r.samples {
 			c.Devices = append(c.Devices, string(f.appendDevice(nil, s.device)))
 			c.TimesMs = append(c.TimesMs, s.timeMs)
+			c.Offsets = append(c.Offsets, s.offset)
 			c.Values = append(c.Values, s.values)
 		}
 		all = append(all, c)
@@ -174,7 +176,7 @@ func Flaws() map[string]int {
 	f := newFleet(&opt, model{startMs: dayMs, intervalMs: minuteMs})
 	all := map[string]int{}
 	for kind := range numFlaws {
-		s := sample{0, 1_795_000_000_123, vitals.Values{}}
+		s := sample{timeMs: 1_795_000_000_123}
 		all[string(f.appendFlawed(nil, &s, kind))] = flawedBodies[kind].status
 	}
 	return all
@@ -211,6 +213,7 @@ type LedgerLine struct {
 	TimeMs int64
 	Values vitals.Values
 	Fate   string
+	Offset vitals.UTCOffset
 }
 
 // ReadLedger reads a ledger to its end.
@@ -221,7 +224,7 @@ func ReadLedger(in io.Reader) (run string, lines []LedgerLine, err error) {
 	}
 	names := map[outcome]string{acknowledged: "acknowledged", unsettled: "unsettled", refused: "refused"}
 	err = l.each(func(e *ledgerEntry) {
-		lines = append(lines, LedgerLine{l.devices[e.device], e.timeMs, e.values, names[e.outcome]})
+		lines = append(lines, LedgerLine{l.devices[e.device], e.timeMs, e.values, names[e.outcome], e.offset})
 	})
 	return l.run, lines, err
 }
@@ -237,7 +240,12 @@ func ScriptLedger(to *Ledger, run string) *LedgerScript {
 }
 
 func (s *LedgerScript) Sent(request uint64, device int32, timeMs int64, values vitals.Values) error {
-	return s.to.append(s.fleet.appendSent(nil, request, []sample{{device, timeMs, values}}))
+	return s.SentAt(request, device, timeMs, 0, values)
+}
+
+// SentAt is Sent with an offset from UTC.
+func (s *LedgerScript) SentAt(request uint64, device int32, timeMs int64, offset vitals.UTCOffset, values vitals.Values) error {
+	return s.to.append(s.fleet.appendSent(nil, request, []sample{{device, timeMs, values, offset}}))
 }
 
 func (s *LedgerScript) Answered(request uint64, rejected ...int) error {

@@ -98,7 +98,7 @@ func (f *Fleet) next(g *gateway) sample {
 		g.device = g.number % int32(f.groups)
 	}
 	timeMs, values := f.wearers[device].next(&f.model)
-	return sample{device, timeMs, values}
+	return sample{device, timeMs, values, offsetOf(device)}
 }
 
 // compose composes the gateway's next request in r. It reuses r's slice.

@@ -24,7 +24,8 @@ import (
 //	E CRC                                        the run has ended in good order
 //
 // REQUEST is a number assigned by the ledger; a batch has one S line per reading, in
-// the order of the batch. TIME is in Unix ms. VALUES are systolic, diastolic, SpO2,
+// the order of the batch. TIME is in Unix ms, followed by the offset from UTC with which it was
+// sent, if any, in minutes with a sign, such as +120. VALUES are systolic, diastolic, SpO2,
 // heart rate and resting heart rate in hundredths of their units, separated by commas,
 // empty if not sent. REJECTED is - if the server acknowledged all readings of the
 // request, * if it rejected all of them for good, and otherwise the rejected positions,
@@ -165,6 +166,12 @@ func (f *Fleet) appendSent(dst []byte, request uint64, samples []sample) []byte 
 		dst = strconv.AppendUint(append(dst, "S "...), request, 10)
 		dst = f.appendDevice(append(dst, ' '), s.device)
 		dst = strconv.AppendInt(append(dst, ' '), s.timeMs, 10)
+		if minutes, ok := s.offset.Minutes(); ok {
+			if minutes >= 0 {
+				dst = append(dst, '+')
+			}
+			dst = strconv.AppendInt(dst, int64(minutes), 10)
+		}
 		separator := byte(' ')
 		for sign := range vitals.Sign(vitals.NumSigns) {
 			dst = append(dst, separator)

@@ -49,6 +49,8 @@ func sampleLedger(t testing.TB) func(s *sim.LedgerScript) error {
 			s.Sent(4, 3, 5000, all), s.Sent(5, 3, 6000, all),
 			s.Refused(3),
 			s.GivenUp(4),
+			s.SentAt(6, 1, 7000, vitals.MakeUTCOffset(120), all), s.SentAt(6, 9, 7000, vitals.MakeUTCOffset(-210), all), s.SentAt(6, 25, 7000, vitals.MakeUTCOffset(0), all),
+			s.Answered(6),
 		)
 	}
 }
@@ -74,6 +76,9 @@ func TestLedgerRoundTrip(t *testing.T) {
 		{Device: "sim-abc-000005", TimeMs: 3000, Values: valuesOf(t, 2, 9700), Fate: "refused"},
 		{Device: "sim-abc-000003", TimeMs: 4000, Values: all, Fate: "refused"},
 		{Device: "sim-abc-000003", TimeMs: 5000, Values: all, Fate: "unsettled"},
+		{Device: "sim-abc-000001", TimeMs: 7000, Values: all, Fate: "acknowledged", Offset: vitals.MakeUTCOffset(120)},
+		{Device: "sim-abc-000009", TimeMs: 7000, Values: all, Fate: "acknowledged", Offset: vitals.MakeUTCOffset(-210)},
+		{Device: "sim-abc-000025", TimeMs: 7000, Values: all, Fate: "acknowledged", Offset: vitals.MakeUTCOffset(0)},
 		{Device: "sim-abc-000003", TimeMs: 6000, Values: all, Fate: "unsettled"}, // never answered
 	}
 	if !slices.Equal(got, want) {
@@ -84,6 +89,11 @@ func TestLedgerRoundTrip(t *testing.T) {
 	for i, want := range []string{"pulsegate-ledger 1 run=abc seed=7 ", "S 1 sim-abc-000003 1000 12100,7900,9750,7280,5800 ", "S 2 sim-abc-000004 2000 ,,,6000, "} {
 		if !strings.HasPrefix(lines[i], want) {
 			t.Errorf("line %d is %q, want %q", i+1, lines[i], want)
+		}
+	}
+	for _, want := range []string{"\nS 6 sim-abc-000001 7000+120 12100,", "\nS 6 sim-abc-000009 7000-210 12100,", "\nS 6 sim-abc-000025 7000+0 12100,"} {
+		if !strings.Contains(string(text), want) {
+			t.Errorf("%q is missing in %s", want, text)
 		}
 	}
 }

@@ -46,6 +46,7 @@ type ledgerEntry struct {
 	timeMs  int64
 	device  int32 // position in ledgerReader.devices
 	outcome outcome
+	offset  vitals.UTCOffset
 	values  vitals.Values
 }
 
@@ -209,11 +210,19 @@ func (l *ledgerReader) takeSent(request uint64, rest []byte) bool {
 	if _, err := vitals.ParseName(name); err != nil {
 		return false
 	}
-	timeMs, err := strconv.ParseInt(string(stamp), 10, 64)
-	if err != nil {
+	e := ledgerEntry{}
+	if i := bytes.LastIndexAny(stamp, "+-"); i > 0 {
+		minutes, err := strconv.Atoi(string(stamp[i:]))
+		if err != nil || minutes < vitals.MinUTCOffsetMinutes || minutes > vitals.MaxUTCOffsetMinutes {
+			return false
+		}
+		e.offset = vitals.MakeUTCOffset(minutes)
+		stamp = stamp[:i]
+	}
+	var err error
+	if e.timeMs, err = strconv.ParseInt(string(stamp), 10, 64); err != nil {
 		return false
 	}
-	e := ledgerEntry{timeMs: timeMs}
 	for sign := range vitals.Sign(vitals.NumSigns) {
 		text, more, found := bytes.Cut(rest, []byte(","))
 		if found == (sign == vitals.NumSigns-1) {

@@ -2,6 +2,7 @@ package sim
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -91,6 +92,9 @@ func (c readClient) readings(ctx context.Context, device string, f func(*vitals.
 				return notPulsegate("a line is not a reading")
 			}
 			r := &batch.Readings[0]
+			if r.UTCOffset, err = offsetIn(line); err != nil {
+				return notPulsegate("an offset from UTC is malformed")
+			}
 			if r.Device != name {
 				return notPulsegate("the readings of a device include one of another device")
 			}
@@ -104,6 +108,20 @@ func (c readClient) readings(ctx context.Context, device string, f func(*vitals.
 		return fmt.Errorf("read back device %s: %w", device, err)
 	}
 	return nil
+}
+
+// offsetIn returns the offset from UTC in a line, which is a reading as the server writes it.
+func offsetIn(line []byte) (vitals.UTCOffset, error) {
+	_, text, found := bytes.Cut(line, []byte(`,"utc_offset_minutes":`))
+	if !found {
+		return 0, nil
+	}
+	text, _, _ = bytes.Cut(text, []byte(","))
+	minutes, err := vitals.ParseUnixMs(text) // has the grammar of an integer
+	if err != nil || minutes < vitals.MinUTCOffsetMinutes || minutes > vitals.MaxUTCOffsetMinutes {
+		return 0, ErrNotPulsegate
+	}
+	return vitals.MakeUTCOffset(int(minutes)), nil
 }
 
 // A devicePage is a page of GET /v1/devices.

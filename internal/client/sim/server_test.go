@@ -189,6 +189,22 @@ func TestVerifyFinds(t *testing.T) {
 				return records
 			}
 		}, counts{altered: 1}},
+		{"an offset from UTC that is dropped", func(b *backend) {
+			b.scan = func(device vitals.Name, records []storage.Record) []storage.Record {
+				if device.String() == "sim-t-000001" && len(records) > 3 {
+					records[3].UTCOffset = 0
+				}
+				return records
+			}
+		}, counts{altered: 1}},
+		{"an offset from UTC that was not sent", func(b *backend) {
+			b.scan = func(device vitals.Name, records []storage.Record) []storage.Record {
+				if device.String() == "sim-t-000000" && len(records) > 3 {
+					records[3].UTCOffset = vitals.MakeUTCOffset(0)
+				}
+				return records
+			}
+		}, counts{altered: 1}},
 		{"a sign that was not sent", func(b *backend) {
 			var n atomic.Int64
 			b.append = func(next func([]*storage.Entry) error, group []*storage.Entry) error {

@@ -21,7 +21,7 @@ type Verification struct {
 	Stored       uint64 `json:"stored"`       // read back for the run's devices
 
 	Missing uint64 `json:"missing"` // acknowledged but not stored
-	Altered uint64 `json:"altered"` // stored with other signs or values than were sent
+	Altered uint64 `json:"altered"` // stored with other signs, values or an offset from UTC than were sent
 	Doubled uint64 `json:"doubled"` // returned more than once
 	Unknown uint64 `json:"unknown"` // stored, but never sent or rejected
 
@@ -211,7 +211,7 @@ func (v *verifier) compareDevice(ctx context.Context, entries []ledgerEntry) err
 		if len(rest) > 0 && rest[0].timeMs == last {
 			group := sameTime(rest)
 			rest = rest[len(group):]
-			found.compare(group, &r.Values, note)
+			found.compare(group, r, note)
 			return nil
 		}
 		found.Unknown++
@@ -239,7 +239,7 @@ func sameTime(entries []ledgerEntry) []ledgerEntry {
 
 // compare compares what was sent for one device and time with what is stored, which may
 // be nil.
-func (v *Verification) compare(sent []ledgerEntry, stored *vitals.Values, note func(what string, timeMs int64)) {
+func (v *Verification) compare(sent []ledgerEntry, stored *vitals.Reading, note func(what string, timeMs int64)) {
 	acked, open := false, false
 	for i := range sent {
 		acked = acked || sent[i].outcome == acknowledged
@@ -257,11 +257,11 @@ func (v *Verification) compare(sent []ledgerEntry, stored *vitals.Values, note f
 			v.Missing++
 			note("missing", timeMs)
 		}
-	case acked && !preserved(sent, stored):
+	case acked && !preserved(sent, &stored.Values):
 		v.Altered++
 		note("altered", timeMs)
 	case !wasSent(sent, stored):
-		// The stored reading has signs that the server never accepted.
+		// The stored reading has signs or an offset that the server never accepted.
 		if acked {
 			v.Altered++
 			note("altered", timeMs)
@@ -290,11 +290,14 @@ func preserved(sent []ledgerEntry, stored *vitals.Values) bool {
 	return true
 }
 
-// wasSent reports whether every stored sign was sent with that value in a request that
-// was not rejected.
-func wasSent(sent []ledgerEntry, stored *vitals.Values) bool {
+// wasSent reports whether every stored sign was sent with that value, and some reading with
+// the stored offset from UTC, in a request that was not rejected.
+func wasSent(sent []ledgerEntry, stored *vitals.Reading) bool {
+	if !slices.ContainsFunc(sent, func(e ledgerEntry) bool { return e.outcome != refused && e.offset == stored.UTCOffset }) {
+		return false
+	}
 	for sign := range vitals.Sign(vitals.NumSigns) {
-		got, there := stored.Get(sign)
+		got, there := stored.Values.Get(sign)
 		if !there {
 			continue
 		}

@@ -24,6 +24,19 @@ type sample struct {
 	device int32 // number of the device
 	timeMs int64
 	values vitals.Values
+	offset vitals.UTCOffset // with which the time is sent
+}
+
+// zones are the offsets from UTC, in minutes, of every eighth device, in turn. The others
+// send their times with Z.
+var zones = [...]int{120, -210, 345, 0}
+
+// offsetOf returns the offset from UTC with which a device sends its times.
+func offsetOf(device int32) vitals.UTCOffset {
+	if device%8 != 1 {
+		return 0
+	}
+	return vitals.MakeUTCOffset(zones[int(device/8)%len(zones)])
 }
 
 // A wearer is one device and the person who wears it. All numbers are integers: signs
