@@ -69,7 +69,7 @@ func TestDemo(t *testing.T) {
 		t.Errorf("%s: %v\n%s", commands[1], err, out)
 	}
 	rows := strings.Count(string(out), "\n")
-	if rows < 30 || rows > 62 || !strings.HasPrefix(string(out), "device,time,systolic_mmhg,") {
+	if rows < 30 || rows > 62 || !strings.HasPrefix(string(out), "device,time,utc_offset_minutes,systolic_mmhg,") {
 		t.Errorf("an hour as CSV has %d rows:\n%s", rows, out)
 	}
 
