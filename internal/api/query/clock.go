@@ -2,44 +2,58 @@ package query
 
 import "github.com/pulsegate/pulsegate/vitals"
 
-const msPerDay = 24 * 60 * 60 * 1000
+const (
+	msPerMinute = 60 * 1000
+	msPerDay    = 24 * 60 * msPerMinute
+)
 
-// A clock appends times like [vitals.AppendTime]. It keeps the text of the last date, since
-// consecutive records usually have the same.
+// A clock appends a text and then a time like [vitals.AppendTime]. It keeps what consecutive
+// records usually have in common: the text, and the time up to its minute or its date.
 type clock struct {
-	dayUnixMs int64    // start of that date
-	date      [20]byte // such as 2026-11-21T
-	dateBytes int      // 0: none yet
+	text         []byte // the text before a time, and the time up to its seconds
+	before       int    // length of the text before a time
+	dayUnixMs    int64  // start of the day in text
+	minuteUnixMs int64  // start of the minute in text
 }
 
-// append appends a time, in Unix ms, to dst.
+// isSet reports whether text has a time.
+func (c *clock) isSet() bool { return len(c.text) > c.before }
+
+// setText sets the text before a time. The clock keeps it.
+func (c *clock) setText(text []byte) { c.text, c.before = text, len(text) }
+
+// append appends the text and a time, in Unix ms, to dst.
 func (c *clock) append(dst []byte, unixMs int64) []byte {
-	if uint64(unixMs-c.dayUnixMs) >= msPerDay || c.dateBytes == 0 {
+	if uint64(unixMs-c.minuteUnixMs) >= msPerMinute || !c.isSet() {
 		c.set(unixMs)
 	}
-	dst = append(dst, c.date[:c.dateBytes]...)
-	ms := uint32(unixMs - c.dayUnixMs)
+	ms := uint32(unixMs - c.minuteUnixMs)
 	seconds := ms / 1000
 	ms -= seconds * 1000
-	minutes := seconds / 60
-	seconds -= minutes * 60
-	hours := minutes / 60
-	minutes -= hours * 60
-	return append(dst,
-		'0'+byte(hours/10), '0'+byte(hours%10), ':',
-		'0'+byte(minutes/10), '0'+byte(minutes%10), ':',
-		'0'+byte(seconds/10), '0'+byte(seconds%10), '.',
-		'0'+byte(ms/100), '0'+byte(ms/10%10), '0'+byte(ms%10), 'Z')
+	tens, tenths := seconds/10, ms/10
+	return append(append(dst, c.text...),
+		'0'+byte(tens), '0'+byte(seconds-tens*10), '.',
+		'0'+byte(tenths/10), '0'+byte(tenths%10), '0'+byte(ms-tenths*10), 'Z')
 }
 
-// set sets the date to that of a time.
+// set sets the minute, and the day if it has changed.
 func (c *clock) set(unixMs int64) {
+	if ofDay := uint64(unixMs - c.dayUnixMs); ofDay < msPerDay && c.isSet() {
+		minutes := int64(ofDay / msPerMinute)
+		c.minuteUnixMs = c.dayUnixMs + minutes*msPerMinute
+		hours := minutes / 60
+		minutes -= hours * 60
+		at := c.text[len(c.text)-len("10:00:"):]
+		at[0], at[1] = '0'+byte(hours/10), '0'+byte(hours%10)
+		at[3], at[4] = '0'+byte(minutes/10), '0'+byte(minutes%10)
+		return
+	}
 	ofDay := unixMs % msPerDay
 	if ofDay < 0 {
 		ofDay += msPerDay
 	}
 	c.dayUnixMs = unixMs - ofDay
-	var text [40]byte
-	whole := vitals.AppendTime(text[:0], unixMs)
-	c.dateBytes = copy(c.date[:], whole[:len(whole)-len("10:00:00.123Z")])
+	c.minuteUnixMs = unixMs - ofDay%msPerMinute
+	c.text = vitals.AppendTime(c.text[:c.before], unixMs)
+	c.text = c.text[:len(c.text)-len("00.123Z")]
 }

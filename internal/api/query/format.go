@@ -34,36 +34,36 @@ func (f Format) ContentType() string { return contentTypes[f] }
 // An encoder formats the records of one device. Its methods append to a buffer and do not
 // allocate otherwise.
 //
-// A record begins with the texts start, time, offset, values, gateway and time of receipt,
-// in every format. The encoder keeps those that consecutive records usually share.
+// In every format, a record consists of the device, the time, the offset, the values, the
+// gateway, the time of receipt, and the flags. The encoder keeps the texts that consecutive
+// records usually share.
 type encoder struct {
 	format Format
 	flags  *vitals.FlagLimits // nil: no flags
 
-	start              []byte // up to the time of a record
-	measured, received clock
+	measured clock // appends the device and the time of a record
+	received clock // appends the gateway and the time of receipt
 
 	offset     vitals.UTCOffset // of the last record
 	offsetText []byte           // from its time to its values
-
-	gateway     *vitals.Name // of the last record
-	gatewayText []byte       // from its values to its time of receipt
+	gateway    *vitals.Name     // of the last record
 }
 
 // newEncoder returns an encoder of a device's records.
 func newEncoder(format Format, device vitals.Name, flags *vitals.FlagLimits) *encoder {
 	e := &encoder{
-		format:      format,
-		flags:       flags,
-		start:       make([]byte, 0, 32+vitals.MaxNameBytes),
-		offsetText:  make([]byte, 0, 32),
-		gatewayText: make([]byte, 0, 32+vitals.MaxNameBytes),
+		format:     format,
+		flags:      flags,
+		offsetText: make([]byte, 0, 32),
+		received:   clock{text: make([]byte, 0, 64+vitals.MaxNameBytes)},
 	}
+	text := make([]byte, 0, 64+vitals.MaxNameBytes)
 	if format == CSV {
-		e.start = append(device.AppendTo(e.start), ',')
+		text = append(device.AppendTo(text), ',')
 	} else {
-		e.start = append(device.AppendTo(append(e.start, `{"device":"`...)), `","time":"`...)
+		text = append(device.AppendTo(append(text, `{"device":"`...)), `","time":"`...)
 	}
+	e.measured.setText(text)
 	e.setOffset(0)
 	e.setGateway(nil)
 	return e
@@ -91,7 +91,7 @@ func (e *encoder) setOffset(offset vitals.UTCOffset) {
 // setGateway sets the gateway that the encoder appends; nil: none.
 func (e *encoder) setGateway(gateway *vitals.Name) {
 	e.gateway = gateway
-	text := e.gatewayText[:0]
+	text := e.received.text[:0]
 	switch {
 	case e.format == CSV && gateway == nil:
 		text = append(text, ",,"...)
@@ -102,7 +102,7 @@ func (e *encoder) setGateway(gateway *vitals.Name) {
 	default:
 		text = append(gateway.AppendTo(append(text, `,"gateway":"`...)), `","received":"`...)
 	}
-	e.gatewayText = text
+	e.received.setText(text)
 }
 
 // appendHead appends the text before the first record.
@@ -131,7 +131,7 @@ func (e *encoder) appendRecord(dst []byte, r *storage.Record, first bool) []byte
 	if r.UTCOffset != e.offset {
 		e.setOffset(r.UTCOffset)
 	}
-	if r.Gateway != e.gateway {
+	if g := e.gateway; r.Gateway != g && (r.Gateway == nil || g == nil || *r.Gateway != *g) {
 		e.setGateway(r.Gateway)
 	}
 	if e.format == JSON {
@@ -140,7 +140,6 @@ func (e *encoder) appendRecord(dst []byte, r *storage.Record, first bool) []byte
 		}
 		dst = append(dst, '\n')
 	}
-	dst = append(dst, e.start...)
 	dst = e.measured.append(dst, r.TimeUnixMs)
 	dst = append(dst, e.offsetText...)
 	if e.format == CSV {
@@ -148,7 +147,6 @@ func (e *encoder) appendRecord(dst []byte, r *storage.Record, first bool) []byte
 	} else {
 		dst = appendMembers(dst, &r.Values)
 	}
-	dst = append(dst, e.gatewayText...)
 	dst = e.received.append(dst, r.ReceivedUnixMs)
 	var flags vitals.FlagSet
 	if e.flags != nil {
