@@ -10,7 +10,7 @@ import (
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
-// A table is a Reader of the same records at every place.
+// A table is a Reader that repeats its records.
 type table struct {
 	records []storage.Record
 	left    int // number of records that further calls of Scan return
@@ -21,7 +21,10 @@ func (t *table) Latest(context.Context, vitals.Name) (storage.Device, error) {
 }
 
 func (t *table) Scan(_ context.Context, _ storage.Range, dst []storage.Record) (int, error) {
-	n := copy(dst[:min(len(dst), t.left)], t.records)
+	n := min(len(dst), t.left)
+	for rest := dst[:n]; len(rest) > 0; {
+		rest = rest[copy(rest, t.records):]
+	}
 	t.left -= n
 	return n, nil
 }
@@ -33,7 +36,7 @@ func newTable(t testing.TB) *table {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := &table{records: make([]storage.Record, 512)}
+	b := &table{records: make([]storage.Record, 2048)}
 	for i := range b.records {
 		ms := 1_795_255_200_000 + int64(i)*1000 + int64(i*i%40)
 		r := storage.Record{TimeUnixMs: ms, ReceivedUnixMs: ms + 20_000 - int64(i%20)*1000, Gateway: &gateway}

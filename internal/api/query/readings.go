@@ -23,8 +23,9 @@ type Selection struct {
 	NoFlags bool // omit flags
 }
 
-// chunkRecords is the number of records per read. A chunk has 20 KiB.
-const chunkRecords = 512
+// chunkRecords is the number of records per read. A chunk has 80 KiB. Reads are long because a
+// store decodes records in blocks, and those at the ends of a read in vain.
+const chunkRecords = 2048
 
 // flushBytes is the amount of text that is buffered before a write.
 const flushBytes = 32 << 10
@@ -46,7 +47,11 @@ func WriteReadings(ctx context.Context, w io.Writer, reader Reader, q Selection,
 	if q.NoFlags {
 		limits = nil
 	}
-	records := make([]storage.Record, chunkRecords)
+	chunk := chunkRecords
+	if q.Limit > 0 {
+		chunk = min(chunk, q.Limit)
+	}
+	records := make([]storage.Record, chunk)
 	text := make([]byte, 0, flushBytes+flushBytes)
 	enc := newEncoder(q.Format, q.Range.Device, limits)
 
@@ -54,7 +59,7 @@ func WriteReadings(ctx context.Context, w io.Writer, reader Reader, q Selection,
 	rng := q.Range
 	more := true
 	for more && (q.Limit == 0 || page.Readings < q.Limit) {
-		want := chunkRecords
+		want := chunk
 		if q.Limit > 0 {
 			want = min(want, q.Limit-page.Readings)
 		}
