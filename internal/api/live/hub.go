@@ -453,7 +453,7 @@ func (h *Hub) loseLocked(n uint64) {
 // sendLocked passes a reading on to the subscribers of its device.
 func (h *Hub) sendLocked(st *state, r *storage.Record, now time.Time) {
 	h.lastID++
-	st.text = h.appendEvent(make([]byte, 0, 384), h.lastID, r)
+	st.text = h.appendEvent(make([]byte, 0, 384), h.lastID, st.device, r)
 	st.dirty, st.ask, st.record = false, false, storage.Record{}
 	st.sent, st.hot = now, true
 	h.cooling = append(h.cooling, st)
@@ -470,11 +470,11 @@ func (h *Hub) sendLocked(st *state, r *storage.Record, now time.Time) {
 	}
 }
 
-// appendEvent appends a reading as an event.
-func (h *Hub) appendEvent(dst []byte, id uint64, r *storage.Record) []byte {
+// appendEvent appends a reading of a device as an event.
+func (h *Hub) appendEvent(dst []byte, id uint64, device vitals.Name, r *storage.Record) []byte {
 	dst = strconv.AppendUint(append(dst, "id: "...), id, 10)
 	dst = append(dst, "\nevent: reading\ndata: "...)
-	return append(query.AppendReading(dst, r, &h.opt.Flags), "\n\n"...)
+	return append(query.AppendReading(dst, device, r, &h.opt.Flags), "\n\n"...)
 }
 
 // checkAccess ends the streams of clients that may no longer read. A blocked write fails.

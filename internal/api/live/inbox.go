@@ -4,6 +4,7 @@ import (
 	"sync"
 
 	"github.com/pulsegate/pulsegate/internal/storage"
+	"github.com/pulsegate/pulsegate/vitals"
 )
 
 // maxInbox is the number of readings that wait for the dispatcher: four of the largest
@@ -12,6 +13,7 @@ const maxInbox = 4 * 4096
 
 // An update is a reading that was stored, or has completed a stored one.
 type update struct {
+	Device vitals.Name
 	storage.Record
 
 	// partial means that the stored reading has signs that this one has not.
@@ -41,7 +43,17 @@ func (in *inbox) put(group []*storage.Entry) {
 			in.lost++
 			continue
 		}
-		in.updates = append(in.updates, update{storage.Record{Reading: *e.Reading, ReceivedUnixMs: e.ReceivedUnixMs}, e.Outcome == storage.Completed})
+		r := e.Reading
+		u := update{
+			Device:  r.Device,
+			Record:  storage.Record{TimeUnixMs: r.TimeUnixMs, ReceivedUnixMs: e.ReceivedUnixMs, Values: r.Values, UTCOffset: r.UTCOffset},
+			partial: e.Outcome == storage.Completed,
+		}
+		if !r.Gateway.IsZero() {
+			gateway := r.Gateway
+			u.Gateway = &gateway
+		}
+		in.updates = append(in.updates, u)
 	}
 	if before == 0 && len(in.updates) > 0 {
 		signal(in.wake)

@@ -136,7 +136,7 @@ func (f *fixture) newest(device string) string {
 	if n == 0 {
 		return ""
 	}
-	return string(query.AppendReading(nil, &one[0], &vitals.FlagLimits{}))
+	return string(query.AppendReading(nil, name(device), &one[0], &vitals.FlagLimits{}))
 }
 
 // A message is an event as a client sees it, or a comment.

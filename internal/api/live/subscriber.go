@@ -416,7 +416,7 @@ func (s *subscriber) readLatest(ctx context.Context, devices []vitals.Name) erro
 				return err
 			}
 			if found {
-				s.texts = append(s.texts, event{devices[i], h.appendEvent(nil, id, &r)})
+				s.texts = append(s.texts, event{devices[i], h.appendEvent(nil, id, devices[i], &r)})
 			}
 		}
 		h.mu.Lock()
