@@ -17,7 +17,7 @@ import (
 
 // # How a backup is made
 //
-// Between two groups, Pebble makes a checkpoint in the directory checkpointDir: hard
+// Between two groups, and between two windows that are sealed, Pebble makes a checkpoint in the directory checkpointDir: hard
 // links to its tables, which never change, and copies of its log and manifest.
 // Nothing is written meanwhile, so the checkpoint ends after a complete group: it holds
 // every reading acknowledged until then. The checkpoint is sent while the store
@@ -95,7 +95,7 @@ func (s *Store) backup() (_ *Backup, err error) {
 	return newBackup(s.maintenance.ctx, s.files.fs, dir, listBackup, release)
 }
 
-// checkpoint makes a checkpoint between two groups.
+// checkpoint makes a checkpoint between two groups, and while nothing is being sealed.
 func (s *Store) checkpoint(dir string) error {
 	if err := s.files.fs.RemoveAll(dir); err != nil { // left by a backup that could not remove it
 		return err
@@ -106,6 +106,8 @@ func (s *Store) checkpoint(dir string) error {
 			return err
 		}
 	}
+	s.sealing.Lock()
+	defer s.sealing.Unlock()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err := s.alarm.reportedErr(); err != nil {
@@ -117,20 +119,7 @@ func (s *Store) checkpoint(dir string) error {
 // flush writes the memtable to a table, concurrently with Append. If the disk is full,
 // Pebble retries: flush then waits until ctx ends or the store is closed.
 func (s *Store) flush(ctx context.Context) error {
-	s.mu.Lock()
-	if s.renewed == nil {
-		s.renewed = make(chan struct{})
-	}
-	renewed := s.renewed
-	var flushed <-chan struct{}
-	err := s.alarm.reportedErr()
-	if s.closed.Load() { // a closed DB panics
-		err = storage.ErrClosed
-	}
-	if err == nil {
-		err = s.guard(func() (err error) { flushed, err = s.db.AsyncFlush(); return err })
-	}
-	s.mu.Unlock()
+	flushed, renewed, err := s.startFlush()
 	if err != nil {
 		return err
 	}
@@ -148,6 +137,27 @@ func (s *Store) flush(ctx context.Context) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
+}
+
+// startFlush starts a flush. It returns a channel that is closed when it has ended, and one that
+// is closed when the tree is closed for a reopen.
+func (s *Store) startFlush() (flushed, renewed <-chan struct{}, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.renewed == nil {
+		s.renewed = make(chan struct{})
+	}
+	if s.closed.Load() { // a closed DB panics
+		return nil, nil, storage.ErrClosed
+	}
+	if err := s.alarm.reportedErr(); err != nil {
+		return nil, nil, err
+	}
+	// The flush ends the log: what is being committed must be synced before.
+	s.committing.Lock()
+	defer s.committing.Unlock()
+	err = s.guard(func() (err error) { flushed, err = s.db.AsyncFlush(); return err })
+	return flushed, s.renewed, err
 }
 
 // BackupStopped makes a Backup of a store that is not open. It locks the store until

@@ -1,15 +1,19 @@
 package pebblestore
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
+	"slices"
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/pulsegate/pulsegate/internal/storage"
+	"github.com/pulsegate/pulsegate/internal/storage/columns"
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
@@ -59,7 +63,7 @@ const maxProblems = 100
 // the Report holds what was found so far.
 func Check(ctx context.Context, dir string, o CheckOptions) (Report, error) {
 	c := &checker{ctx: ctx, progress: o.Progress}
-	opts := Options{FS: o.FS, Log: o.Log, ReadOnly: true, MinFreeBytes: -1, inspect: c.files}.withDefaults()
+	opts := Options{FS: o.FS, Log: o.Log, ReadOnly: true, MinFreeBytes: -1, inspect: c.files, problem: c.problemOrFault}.withDefaults()
 	err := c.run(dir, opts)
 	// A damaged file found so far may be the reason why the store cannot be opened.
 	if err = errors.Join(errors.Join(c.report.Problems...), err); err != nil {
@@ -92,7 +96,7 @@ func (c *checker) run(dir string, o Options) (err error) {
 	if err := c.tables(s, o); err != nil {
 		return err
 	}
-	if err := c.content(s.db); err != nil {
+	if err := c.content(s); err != nil {
 		return err
 	}
 	err = s.db.CheckLevels(nil)
@@ -164,25 +168,43 @@ func (c *checker) tables(s *Store, o Options) error {
 	return c.step()
 }
 
+// problemOrFault adds damage to the report, and returns any other error.
+func (c *checker) problemOrFault(err error) error {
+	if !errors.Is(err, storage.ErrCorrupt) {
+		return err
+	}
+	c.problem(err)
+	return nil
+}
+
 // content verifies all keys and values, and compares each device's record with all of
-// its readings.
-func (c *checker) content(db *pebble.DB) error {
-	readings, err := db.NewIter(&pebble.IterOptions{LowerBound: []byte{readingsStart}})
+// its readings. Groups and the dictionary were verified when the store was opened.
+func (c *checker) content(s *Store) error {
+	v, err := s.views.acquire()
+	if err != nil {
+		return err
+	}
+	defer s.views.release(v)
+	segments, err := v.NewIter(&pebble.IterOptions{LowerBound: []byte{segmentPrefix}, UpperBound: []byte{segmentPrefix + 1}})
 	if err != nil {
 		return fmt.Errorf("read: %w", corrupt(err))
 	}
-	others, err := db.NewIter(&pebble.IterOptions{UpperBound: []byte{readingsStart}})
+	records, err := v.NewIter(&pebble.IterOptions{LowerBound: []byte{recordPrefix}, UpperBound: []byte{recordPrefix + 1}})
 	if err != nil {
-		return joinClose(fmt.Errorf("read: %w", corrupt(err)), readings)
+		return joinClose(fmt.Errorf("read: %w", corrupt(err)), segments)
+	}
+	others, err := v.NewIter(nil)
+	if err != nil {
+		return errors.Join(fmt.Errorf("read: %w", corrupt(err)), segments.Close(), records.Close())
 	}
 	before, more := len(c.report.Problems), c.report.More
-	m := &recordMatcher{c: c, it: others}
-	m.next(others.First())
-	err = c.readings(readings, m)
+	k := &contentChecker{checker: c, s: s, v: v, segments: segments, records: records, names: s.gateways.names()}
+	err = k.devices()
 	if err == nil {
-		m.finish()
+		k.others(others)
+		k.finish()
 	}
-	for _, it := range []*pebble.Iterator{readings, others} {
+	for _, it := range []*pebble.Iterator{segments, records, others} {
 		if itErr := it.Error(); isFault(itErr) {
 			// The problems found so far may be caused by this fault.
 			c.report.Problems, c.report.More = c.report.Problems[:before], more
@@ -195,47 +217,205 @@ func (c *checker) content(db *pebble.DB) error {
 	return err
 }
 
-// readings verifies all readings, and passes those of each device to m.
-func (c *checker) readings(it *pebble.Iterator, m *recordMatcher) error {
-	var (
-		current vitals.Name
-		a       account
-	)
-	for ok := it.First(); ok; ok = it.Next() {
-		if c.report.Readings%ctxEvery == 0 {
-			if err := c.step(); err != nil {
-				return err
+// A contentChecker checks the content of a tree.
+type contentChecker struct {
+	*checker
+	s        *Store
+	v        *view
+	segments *pebble.Iterator
+	records  *pebble.Iterator
+	names    gatewayNames
+
+	sealed  int64 // readings in segments
+	damaged bool  // a segment's readings could not be counted
+	rows    []columns.Row
+	window  [2][]columns.Row
+	value   []byte
+}
+
+// devices checks the records, segments and rows of all devices, in the order of their names.
+func (k *contentChecker) devices() error {
+	pending := k.windowDevices()
+	hasRecord, hasSegment := k.nextRecord(k.records.First()), k.nextSegment(k.segments.First())
+	for hasRecord || hasSegment || len(pending) > 0 {
+		var name vitals.Name
+		for _, x := range []struct {
+			ok  bool
+			key func() vitals.Name
+		}{
+			{hasRecord, func() vitals.Name { return mustDecode(decodeRecordKey(k.records.Key())) }},
+			{hasSegment, func() vitals.Name { n, _, _ := decodeSegmentKey(k.segments.Key()); return n }},
+			{len(pending) > 0, func() vitals.Name { return pending[0] }},
+		} {
+			if x.ok {
+				if n := x.key(); name.IsZero() || n.Compare(&name) < 0 {
+					name = n
+				}
 			}
 		}
-		name, ms, err := decodeReadingKey(it.Key())
-		if err != nil {
-			c.problem(fmt.Errorf("key of %d bytes: %w", len(it.Key()), err))
-			continue
+		if len(pending) > 0 && pending[0] == name {
+			pending = pending[1:]
 		}
-		value, err := it.ValueAndErr()
-		if err != nil {
-			c.problem(corrupt(err))
-			return nil
+		var a account
+		if hasRecord && mustDecode(decodeRecordKey(k.records.Key())) == name {
+			k.record(&name, &a)
+			hasRecord = k.nextRecord(k.records.Next())
 		}
-		var r reading
-		if err := decodeReading(value, &r); err != nil {
-			c.problem(readingError(&name, ms, err))
-			continue
+		var err error
+		if hasSegment, err = k.device(&name, &a, hasSegment); err != nil {
+			return err
 		}
-		if name != current {
-			if !current.IsZero() {
-				m.match(&current, &a)
+		a.match(k.checker, &name)
+	}
+	return k.step()
+}
+
+func mustDecode(n vitals.Name, _ error) vitals.Name { return n }
+
+// windowDevices returns the devices with rows in the window, sorted.
+func (k *contentChecker) windowDevices() (names []vitals.Name) {
+	for _, w := range k.v.windows {
+		for i := range w.devices {
+			names = append(names, w.devices[i].name)
+		}
+	}
+	slices.SortFunc(names, func(a, b vitals.Name) int { return a.Compare(&b) })
+	return slices.Compact(names)
+}
+
+// nextRecord moves to the next valid key of a record.
+func (k *contentChecker) nextRecord(ok bool) bool {
+	for ; ok; ok = k.records.Next() {
+		if _, err := decodeRecordKey(k.records.Key()); err == nil {
+			k.report.Devices++
+			return true
+		}
+		k.problem(fmt.Errorf("key of %d bytes is not a record's", len(k.records.Key())))
+	}
+	return false
+}
+
+// nextSegment moves to the next valid key of a segment.
+func (k *contentChecker) nextSegment(ok bool) bool {
+	for ; ok; ok = k.segments.Next() {
+		_, _, err := decodeSegmentKey(k.segments.Key())
+		if err == nil {
+			return true
+		}
+		k.problem(fmt.Errorf("key of %d bytes is not a segment's: %w", len(k.segments.Key()), err))
+	}
+	return false
+}
+
+// record decodes the record of a device.
+func (k *contentChecker) record(name *vitals.Name, a *account) {
+	value, err := k.records.ValueAndErr()
+	if err != nil {
+		k.problem(corrupt(err))
+		return
+	}
+	a.found = true
+	if err := decodeRecord(value, &a.recorded); err != nil {
+		a.damaged = true
+		k.problem(recordError(name, err))
+	}
+}
+
+// device verifies the segments of a device, and merges its rows in windows with them.
+func (k *contentChecker) device(name *vitals.Name, a *account, has bool) (bool, error) {
+	a.all = device{newestUnixMs: -1}
+	a.lastSealedMs = noSegment
+	var windows []rowSource
+	for i, w := range k.v.windows {
+		k.window[i] = w.appendRange(k.window[i][:0], name, 0, math.MaxInt64, false, math.MaxInt)
+		windows = append(windows, rowSource{rows: k.window[i]})
+		for j := range k.window[i] {
+			r := &k.window[i][j]
+			a.recorded.update(r.TimeUnixMs, &r.Values)
+			k.gateway(name, r)
+		}
+	}
+	merge := rowScanner{ctx: k.ctx, device: name, sources: append(windows, rowSource{more: func() ([]columns.Row, error) {
+		for ; has && mustSegment(k.segments.Key()) == *name; has = k.nextSegment(k.segments.Next()) {
+			if rows := k.segment(name, a); rows != nil {
+				has = k.nextSegment(k.segments.Next())
+				return rows, k.step()
 			}
-			current, a = name, account{}
-			m.begin(&name, &a)
 		}
-		a.add(ms, &r.values)
-		c.count(ms, &r.values)
+		return nil, k.step()
+	}})}
+	for {
+		rows, err := merge.next(math.MaxInt)
+		if err != nil {
+			return has, err
+		}
+		if len(rows) == 0 {
+			return has, nil
+		}
+		for i := range rows {
+			a.add(&rows[i])
+			k.count(rows[i].TimeUnixMs, &rows[i].Values)
+		}
 	}
-	if !current.IsZero() {
-		m.match(&current, &a)
+}
+
+func mustSegment(key []byte) vitals.Name { n, _, _ := decodeSegmentKey(key); return n }
+
+// gateway checks that the gateway of a row is in the dictionary.
+func (k *contentChecker) gateway(name *vitals.Name, r *columns.Row) {
+	if r.Gateway != 0 && k.names.at(r.Gateway) == nil {
+		k.problem(fmt.Errorf("reading of device %s at %d: %w", name, r.TimeUnixMs, errUnknownGateway))
 	}
-	return c.step()
+}
+
+// segment verifies the segment at the iterator's position, and returns its rows, or nil if it
+// is damaged.
+func (k *contentChecker) segment(name *vitals.Name, a *account) []columns.Row {
+	last := segmentKeyTime(k.segments.Key())
+	rows, err := decodeSegment(k.segments, name, k.rows[:0])
+	if err != nil {
+		k.problem(err)
+		a.damaged, k.damaged = true, true
+		return nil
+	}
+	k.rows = rows
+	if rows[0].TimeUnixMs <= a.lastSealedMs {
+		k.problem(segmentError(name, last, errors.New("it overlaps the one before")))
+		a.damaged, k.damaged = true, true
+		return nil
+	}
+	value, _ := k.segments.ValueAndErr()
+	if k.value = columns.AppendSegment(k.value[:0], rows); !bytes.Equal(k.value, value) {
+		k.problem(segmentError(name, last, errors.New("it is not encoded as it would be")))
+	}
+	for i := range rows {
+		k.gateway(name, &rows[i])
+	}
+	a.lastSealedMs = last
+	a.sizes = append(a.sizes, len(rows))
+	k.sealed += int64(len(rows))
+	return rows
+}
+
+// others verifies that no other keys are stored than those that were checked.
+func (k *contentChecker) others(it *pebble.Iterator) {
+	for _, r := range [][2][]byte{{{statePrefix}, {recordPrefix}}, {{gatewayPrefix + 1}, {0xff}}} {
+		it.SetBounds(r[0], r[1])
+		for ok := it.First(); ok; ok = it.Next() {
+			switch string(it.Key()) {
+			case groupsKey, gatewaysKey, readingsKey, sweepKey:
+			default:
+				k.problem(fmt.Errorf("key of %d bytes is of no known kind", len(it.Key())))
+			}
+		}
+	}
+}
+
+// finish checks the number of readings.
+func (k *contentChecker) finish() {
+	if n := k.s.readings.Load(); n != k.sealed && !k.damaged {
+		k.problem(errors.New("wrong number of readings in segments"))
+	}
 }
 
 func (c *checker) count(ms int64, values *vitals.Values) {
@@ -255,106 +435,42 @@ func (c *checker) count(ms int64, values *vitals.Values) {
 // An account is the state of one device, computed in two ways that must agree.
 type account struct {
 	all      device // from all readings
-	recorded device // from the record and its tail
+	recorded device // from the record and the windows
 	found    bool   // there is a record
-	anchored bool   // there is a reading at the record's newest time
+	damaged  bool   // the record or a segment could not be decoded
+
+	lastSealedMs int64 // of the last segment, or noSegment
+	sizes        []int // of the segments
 }
 
-func (a *account) add(ms int64, values *vitals.Values) {
-	a.all.update(ms, values)
-	if ms > a.recorded.recordedUnixMs {
-		a.recorded.update(ms, values)
-		a.recorded.tail++
-	}
-	a.anchored = a.anchored || ms == a.recorded.recordedUnixMs
-}
-
-// A recordMatcher iterates over the device records in step with the readings.
-type recordMatcher struct {
-	c      *checker
-	it     *pebble.Iterator // over all keys that are not readings
-	valid  bool
-	closed bool        // the closed key was found; it sorts before all records
-	name   vitals.Name // device of the current record
-}
-
-// next moves to the next record. It reports keys that are not valid.
-func (m *recordMatcher) next(ok bool) {
-	for ; ok; ok = m.it.Next() {
-		if string(m.it.Key()) == closedKey {
-			m.closed = true
-			continue
-		}
-		var err error
-		if m.name, err = decodeRecordKey(m.it.Key()); err == nil {
-			m.valid = true
-			m.c.report.Devices++
-			return
-		}
-		m.c.problem(fmt.Errorf("key of %d bytes is neither a reading's nor a record's", len(m.it.Key())))
-	}
-	m.valid = false
-}
-
-// begin decodes the record of a device with readings into a, and moves on.
-func (m *recordMatcher) begin(name *vitals.Name, a *account) {
-	for m.valid && m.name.Compare(name) < 0 {
-		m.orphan()
-	}
-	if !m.valid || m.name != *name {
-		return
-	}
-	value, err := m.it.ValueAndErr()
-	if err != nil {
-		m.c.problem(corrupt(err))
-		m.valid = false
-		return
-	}
-	a.found = true
-	if err := decodeRecord(value, &a.recorded); err != nil {
-		m.c.problem(recordError(name, err))
-	}
-	m.next(m.it.Next())
-}
+func (a *account) add(r *columns.Row) { a.all.update(r.TimeUnixMs, &r.Values) }
 
 // match compares a device's record with its readings.
-func (m *recordMatcher) match(name *vitals.Name, a *account) {
-	if !a.found {
-		m.c.problem(fmt.Errorf("device %s has readings but no record", name))
+func (a *account) match(c *checker, name *vitals.Name) {
+	switch {
+	case a.damaged:
+		return // reported when it was decoded
+	case !a.found:
+		c.problem(fmt.Errorf("device %s has readings but no record", name))
+		return
+	case a.all.newestUnixMs < 0:
+		c.problem(recordError(name, errors.New("the device has no reading")))
 		return
 	}
-	if a.recorded.known == 0 {
-		return // reported when it was decoded
+	if a.recorded.sealedUnixMs != a.lastSealedMs {
+		c.problem(recordError(name, errors.New("wrong time of the last segment")))
 	}
-	if !a.anchored {
-		m.c.problem(recordError(name, errors.New("no reading has its newest time")))
-	}
-	if m.closed && a.recorded.tail > 0 {
-		m.c.problem(recordError(name, errors.New("readings are newer, although the store was closed")))
-	}
-	if a.recorded.tail >= maxTail {
-		m.c.problem(recordError(name, fmt.Errorf("%d readings are newer, want fewer than %d", a.recorded.tail, maxTail)))
+	small := a.recorded.small[:a.recorded.smalls]
+	if len(small) > len(a.sizes) || slices.CompareFunc(a.sizes[len(a.sizes)-len(small):], small, func(n int, m uint16) int { return n - int(m) }) != 0 {
+		c.problem(recordError(name, errSmall))
 	}
 	got, want := a.recorded.public(*name), a.all.public(*name)
 	if got.NewestUnixMs != want.NewestUnixMs {
-		m.c.problem(recordError(name, errors.New("wrong newest time")))
+		c.problem(recordError(name, errors.New("wrong newest time")))
 	}
 	for s := range got.Latest {
 		if got.Latest[s] != want.Latest[s] {
-			m.c.problem(recordError(name, fmt.Errorf("wrong latest %s", vitals.Sign(s))))
+			c.problem(recordError(name, fmt.Errorf("wrong latest %s", vitals.Sign(s))))
 		}
-	}
-}
-
-// orphan reports the current record, which has no readings, and moves on.
-func (m *recordMatcher) orphan() {
-	m.c.problem(recordError(&m.name, errors.New("the device has no reading")))
-	m.next(m.it.Next())
-}
-
-// finish reports the records after that of the last device with readings.
-func (m *recordMatcher) finish() {
-	for m.valid {
-		m.orphan()
 	}
 }

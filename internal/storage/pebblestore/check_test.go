@@ -2,6 +2,7 @@ package pebblestore_test
 
 import (
 	"context"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"maps"
@@ -12,6 +13,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/pulsegate/pulsegate/internal/storage"
+	"github.com/pulsegate/pulsegate/internal/storage/columns"
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore"
 	"github.com/pulsegate/pulsegate/vitals"
 )
@@ -19,8 +21,8 @@ import (
 // TestCheckCounts checks the report of undamaged stores with tables, closed and crashed.
 func TestCheckCounts(t *testing.T) {
 	disk := vfs.NewCrashableMem()
-	s := mustOpen(t, pebblestore.Options{FS: disk, MemTableBytes: 64 << 10})
-	for k := range int64(30) {
+	s := mustOpen(t, pebblestore.Options{FS: disk, MemTableBytes: 64 << 10, WindowRows: 1000})
+	for k := range int64(100) {
 		mustAppend(t, s, shifted(manyEntries(100), 1000*k)...)
 	}
 	mustAppend(t, s, with(entry("dev-1", 7_000_000, 1), vitals.SpO2, 2), entry("a", 0, 0))
@@ -36,10 +38,10 @@ func TestCheckCounts(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 		want := pebblestore.Report{
-			Format: 1, PebbleFormat: 24, Devices: 51, Readings: 3002, OldestUnixMs: 0, NewestUnixMs: 7_000_000,
+			Format: 2, PebbleFormat: 24, Devices: 51, Readings: 10_002, OldestUnixMs: 0, NewestUnixMs: 7_000_000,
 			Tables: r.Tables, TableBytes: r.TableBytes, LogBytes: r.LogBytes,
 		}
-		want.Values[vitals.HeartRate], want.Values[vitals.SpO2] = 3002, 1
+		want.Values[vitals.HeartRate], want.Values[vitals.SpO2] = 10_002, 1
 		if fmt.Sprintf("%+v", r) != fmt.Sprintf("%+v", want) {
 			t.Errorf("%s: the report is\n%+v\nwant\n%+v", name, r, want)
 		}
@@ -77,81 +79,120 @@ func TestCheckEmpty(t *testing.T) {
 }
 
 // TestCheckInvariants checks that Check finds violations of each invariant of the package
-// comment.
+// comment, in a store with segments and with groups.
 func TestCheckInvariants(t *testing.T) {
 	const (
 		a, b, c = "61", "62", "63" // devices; b has two readings, at 5 and 9
 		record  = "01"
+		segment = "02"
+		group   = "03"
+		gateway = "04"
 		at5     = "00" + "0000000000000005"
 		at9     = "00" + "0000000000000009"
-		reading = "01" + "08" + "0001" + "0000000000000007"
 	)
-	recordOf := func(newest, latest int, value string) string {
-		return fmt.Sprintf("01%016x08%016x%s", newest, latest, value)
+	recordOf := func(newest, latest int, value string, rest string) string {
+		return fmt.Sprintf("02%016x08%016x%s%s", newest, latest, value, rest)
 	}
-	manySets := func(n int) map[string]string {
-		sets := map[string]string{}
-		for i := range n {
-			sets[fmt.Sprintf("%s00%016x", b, 10+i)] = reading
+	none := "ffffffffffffffff" // no segment
+	segmentOf := func(times ...int64) string {
+		var rows []columns.Row
+		for _, ms := range times {
+			r := columns.Row{TimeUnixMs: ms, ReceivedUnixMs: 7}
+			r.Values.Set(vitals.HeartRate, 1)
+			rows = append(rows, r)
 		}
-		return sets
+		return hex.EncodeToString(columns.AppendSegment(nil, rows))
 	}
+	ofGateway := func(number uint32) string {
+		r := columns.Row{TimeUnixMs: 9, Gateway: number}
+		r.Values.Set(vitals.HeartRate, 1)
+		return hex.EncodeToString(columns.AppendSegment(nil, []columns.Row{r}))
+	}
+	const (
+		inGroups   = 1
+		inSegments = 2
+	)
 	for _, tt := range []struct {
 		name    string
+		where   int // the readings are
 		sets    map[string]string
 		deletes []string
 		want    string
 	}{
-		{"sound", nil, nil, ""},
-		{"shortest tail that is too long", manySets(64), nil, "64 readings are newer"},
-		{"longest tail", manySets(63), nil, ""},
-		{"no record", nil, []string{record + b}, "device b has readings but no record"},
-		{"no record of the first device", nil, []string{record + a}, "device a has readings but no record"},
-		{"no reading", nil, []string{b + at5, b + at9}, "record of device b: the device has no reading"},
-		{"no reading of the last device", nil, []string{c + at5}, "record of device c: the device has no reading"},
-		{"record of an unknown device", map[string]string{record + "7a": recordOf(5, 5, "0001")}, nil, "record of device z: the device has no reading"},
-		{"no anchor", map[string]string{record + b: recordOf(8, 5, "0001")}, nil, "record of device b: no reading has its newest time"},
-		{"newest too late", map[string]string{record + b: recordOf(10, 9, "0001")}, nil, "record of device b: wrong newest time"},
-		{"latest too early", map[string]string{record + b: recordOf(9, 5, "0001")}, nil, "record of device b: wrong latest heart_rate_bpm"},
-		{"latest with another value", map[string]string{record + b: recordOf(9, 9, "0002")}, nil, "record of device b: wrong latest heart_rate_bpm"},
-		{"sign that was never sent", map[string]string{record + b: "01" + "0000000000000009" + "0c" + "0000000000000009" + "0001" + "0000000000000009" + "0001"}, nil, "record of device b: wrong latest spo2_pct"},
-		{"tail of a closed store", map[string]string{"00" + "636c6f736564": "01", record + b: recordOf(5, 5, "0001")}, nil, "although the store was closed"},
-		{"tail of an open store", map[string]string{record + b: recordOf(5, 5, "0001")}, nil, ""},
-		{"foreign key", map[string]string{"1f": "00"}, nil, "neither a reading's nor a record's"},
-		{"foreign key among the readings", map[string]string{"62ff": "00"}, nil, "key of 2 bytes"},
-		{"negative time", map[string]string{"6200" + "8000000000000000": reading}, nil, "time is negative"},
+		{"sound", inGroups + inSegments, nil, nil, ""},
+		{"no record", inSegments, nil, []string{record + b}, "device b has readings but no record"},
+		{"no record of the first device", inSegments, nil, []string{record + a}, "device a has readings but no record"},
+		{"no record of a device in a group", inGroups, nil, []string{record + b}, "device b has readings but no record"},
+		{"no reading", inSegments, nil, []string{segment + b + at9}, "record of device b: the device has no reading"},
+		{"no reading of the last device", inSegments, nil, []string{segment + c + at5}, "record of device c: the device has no reading"},
+		{"no group", inGroups, nil, []string{group + "0000000000000001"}, "record of device c: the device has no reading"},
+		{"record of an unknown device", inGroups, map[string]string{record + "7a": recordOf(5, 5, "0001", none)}, nil, "record of device z: the device has no reading"},
+		{"newest too late", inGroups, map[string]string{record + b: recordOf(10, 9, "0001", none)}, nil, "record of device b: wrong newest time"},
+		{"newest too early", inSegments, map[string]string{record + b: recordOf(5, 5, "0001", "0000000000000005"+"0002")}, nil, "record of device b: wrong newest time"},
+		{"latest too early", inSegments, map[string]string{record + b: recordOf(9, 5, "0001", "0000000000000009"+"0002")}, nil, "record of device b: wrong latest heart_rate_bpm"},
+		{"latest with another value", inGroups, map[string]string{record + b: recordOf(9, 9, "0002", none)}, nil, "record of device b: wrong latest heart_rate_bpm"},
+		{"sign that was never sent", inGroups, map[string]string{record + b: "02" + "0000000000000009" + "0c" + "0000000000000009" + "0001" + "0000000000000009" + "0001" + none}, nil, "record of device b: wrong latest spo2_pct"},
+		{"wrong time of the last segment", inSegments, map[string]string{record + b: recordOf(9, 9, "0001", "0000000000000008"+"0002")}, nil, "record of device b: wrong time of the last segment"},
+		{"no segment", inSegments, map[string]string{record + b: recordOf(9, 9, "0001", none)}, nil, "record of device b: wrong time of the last segment"},
+		{"wrong size of a segment", inSegments, map[string]string{record + b: recordOf(9, 9, "0001", "0000000000000009"+"0001")}, nil, "record of device b: invalid sizes"},
+		{"one size too many", inSegments, map[string]string{record + b: recordOf(9, 9, "0001", "0000000000000009"+"0001"+"0002")}, nil, "record of device b: invalid sizes"},
+		{"overlapping segments", inSegments, map[string]string{segment + b + "00" + "0000000000000008": segmentOf(5, 8)}, nil, "segment of device b up to 9: it overlaps"},
+		{"segment with another time in its key", inSegments, map[string]string{segment + b + "00" + "0000000000000008": segmentOf(2, 3)}, nil, "segment of device b up to 8: the last reading"},
+		{"damaged segment", inSegments, map[string]string{segment + b + at9: "00"}, nil, "segment of device b up to 9: columns"},
+		{"unknown gateway", inSegments, map[string]string{segment + b + at9: ofGateway(3)}, nil, "reading of device b at 9: its gateway is not in the dictionary"},
+		{"gateway with a number that was not given", inGroups, map[string]string{gateway + "00000003": "6161"}, nil, "gateway 3: number was not given"},
+		{"gateway that is not a name", inGroups, map[string]string{gateway + "00000001": "20", "00" + hex.EncodeToString([]byte("gateways")): "00000009"}, nil, "gateway 1: gateway is not a name"},
+		{"gateway stored twice", inGroups, map[string]string{gateway + "00000001": "61", gateway + "00000002": "61", "00" + hex.EncodeToString([]byte("gateways")): "00000009"}, nil, "gateway 2: name is stored twice"},
+		{"wrong number of readings", inSegments, map[string]string{"00" + hex.EncodeToString([]byte("readings")): "0000000000000009"}, nil, "wrong number of readings"},
+		{"damaged group", inGroups, map[string]string{group + "0000000000000002": "01" + b + "00" + "08" + "0001" + "0a"}, nil, "group 2: "},
+		{"group of a later version", inGroups, map[string]string{group + "0000000000000002": "02"}, nil, "group 2: unknown version"},
+		{"foreign key", inGroups, map[string]string{"1f": "00"}, nil, "key of 1 bytes is of no known kind"},
+		{"foreign state", inGroups, map[string]string{"0061": "00"}, nil, "key of 2 bytes is of no known kind"},
+		{"foreign key among the segments", inGroups, map[string]string{"0262ff": "00"}, nil, "key of 3 bytes"},
+		{"negative time", inGroups, map[string]string{"026200" + "8000000000000000": segmentOf(5)}, nil, "time is negative"},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			disk := vfs.NewCrashableMem()
-			s := mustOpen(t, pebblestore.Options{FS: disk})
-			mustAppend(t, s, entry("a", 5, 1), entry("b", 5, 1), entry("b", 9, 1), entry("c", 5, 1))
-			fs := disk.CrashClone(vfs.CrashCloneCfg{}) // without the closed key
-			mustClose(t, s)
-			db := openRaw(t, fs)
-			for key, value := range tt.sets {
-				if err := db.Set(unhex(key), unhex(value), pebble.Sync); err != nil {
+		for _, where := range []int{inGroups, inSegments} {
+			if tt.where&where == 0 {
+				continue
+			}
+			t.Run(tt.name, func(t *testing.T) {
+				disk := vfs.NewCrashableMem()
+				s := mustOpen(t, pebblestore.Options{FS: disk})
+				group := []*storage.Entry{entry("a", 5, 1), entry("b", 5, 1), entry("b", 9, 1), entry("c", 5, 1)}
+				mustAppend(t, s, group...)
+				if where == inSegments {
+					if err := pebblestore.Seal(s); err != nil {
+						t.Fatal(err)
+					}
+				}
+				fs := disk.CrashClone(vfs.CrashCloneCfg{})
+				mustClose(t, s)
+				db := openRaw(t, fs)
+				for key, value := range tt.sets {
+					if err := db.Set(unhex(key), unhex(value), pebble.Sync); err != nil {
+						t.Fatal(err)
+					}
+				}
+				for _, key := range tt.deletes {
+					if err := db.Delete(unhex(key), pebble.Sync); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if err := db.Close(); err != nil {
 					t.Fatal(err)
 				}
-			}
-			for _, key := range tt.deletes {
-				if err := db.Delete(unhex(key), pebble.Sync); err != nil {
-					t.Fatal(err)
+				r, err := pebblestore.Check(context.Background(), dataDir, pebblestore.CheckOptions{FS: fs})
+				if tt.want == "" {
+					if err != nil {
+						t.Errorf("Check returns %v", err)
+					}
+					return
 				}
-			}
-			if err := db.Close(); err != nil {
-				t.Fatal(err)
-			}
-			r, err := pebblestore.Check(context.Background(), dataDir, pebblestore.CheckOptions{FS: fs})
-			if tt.want == "" {
-				if err != nil {
-					t.Errorf("Check returns %v", err)
+				if !errors.Is(err, storage.ErrCorrupt) || !strings.Contains(err.Error(), tt.want) || len(r.Problems) == 0 {
+					t.Errorf("Check returns %v, want ErrCorrupt with %q", err, tt.want)
 				}
-				return
-			}
-			if !errors.Is(err, storage.ErrCorrupt) || !strings.Contains(err.Error(), tt.want) || len(r.Problems) == 0 {
-				t.Errorf("Check returns %v, want ErrCorrupt with %q", err, tt.want)
-			}
-		})
+			})
+		}
 	}
 }
 

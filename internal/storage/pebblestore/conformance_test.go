@@ -1,6 +1,7 @@
 package pebblestore_test
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"testing"
 
@@ -26,6 +27,20 @@ func TestConformanceSmallMemTable(t *testing.T) {
 	storetest.Run(t, func(t testing.TB) storetest.Harness {
 		return newCrashable(t, pebblestore.Options{MemTableBytes: 64 << 10}).harness()
 	})
+}
+
+// TestConformanceSmallWindow runs the suite with windows and segments so small that every few
+// readings are sealed, and segments are merged and split.
+func TestConformanceSmallWindow(t *testing.T) {
+	t.Parallel()
+	for _, o := range []pebblestore.Options{
+		pebblestore.WithSegmentRows(pebblestore.Options{WindowRows: 1, MemTableBytes: 64 << 10}, 6),
+		pebblestore.WithSegmentRows(pebblestore.Options{WindowRows: 7, MemTableBytes: 64 << 10}, 64),
+	} {
+		t.Run(fmt.Sprintf("%d readings", o.WindowRows), func(t *testing.T) {
+			storetest.Run(t, func(t testing.TB) storetest.Harness { return newCrashable(t, o).harness() })
+		})
+	}
 }
 
 // TestConformanceOnDisk runs the suite on the real file system, without crashes, and without

@@ -22,9 +22,13 @@ func damaged(t *testing.T, closed bool) (fs *vfs.MemFS, texts []string) {
 	t.Helper()
 	disk := vfs.NewCrashableMem()
 	s := mustOpen(t, pebblestore.Options{FS: disk, MemTableBytes: 256 << 10})
-	for k := range int64(40) {
+	for k := range int64(200) {
 		mustAppend(t, s, shifted(manyEntries(100), 1000*k)...)
 	}
+	if err := pebblestore.Seal(s); err != nil {
+		t.Fatal(err)
+	}
+	pebblestore.CompactAll(s)
 	mustClose(t, s)
 	s = mustOpen(t, pebblestore.Options{FS: disk, MemTableBytes: 4 << 20})
 	// Groups smaller and larger than a block of the log.
@@ -259,7 +263,7 @@ func TestDamagedLookup(t *testing.T) {
 	disk, texts := damaged(t, true)
 	whole := copyFS(t, disk)
 	for _, name := range namesWith(t, disk, ".sst") {
-		flip(t, disk, name, size(t, disk, name)/3)
+		flip(t, disk, name, size(t, disk, name)*2/3)
 	}
 	s := mustOpen(t, pebblestore.Options{FS: disk, OnFatal: func(m string) { t.Errorf("Fatal was called: %s", m) }})
 	if err := s.Degraded(); err != nil {

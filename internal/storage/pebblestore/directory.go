@@ -25,12 +25,12 @@ const (
 
 	// storeFormat is the version of keys, values and Pebble's files together. It is
 	// incremented if an older Pulsegate cannot read what a newer one writes.
-	storeFormat = 1
+	storeFormat = 2
 
 	maxFormatBytes = 1024
 
 	formatLine = "pulsegate store, format "
-	formatText = formatLine + "1\nThe files beside this one belong together. Please change none of them by hand.\n"
+	formatText = formatLine + "2\nThe files beside this one belong together. Please change none of them by hand.\n"
 
 	lockFile    = "LOCK"
 	logSuffix   = ".log"
@@ -69,6 +69,9 @@ type directory struct {
 	lock  *pebble.Lock // nil on a read-only file system
 
 	anchor *anchor // nil if fs is not the operating system's
+
+	// wasClosed is true if the store was closed cleanly before it was opened.
+	wasClosed bool
 
 	// clean is set by Store.Close if nothing has failed, and cleared if closing the
 	// tree fails. The list of a closed store is written only if it is set.

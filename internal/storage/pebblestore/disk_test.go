@@ -66,7 +66,7 @@ func TestDiskNearMark(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fs := vfs.NewMem()
 		fs.TestingSetDiskUsage(free(20 << 20))
-		s := mustOpen(t, pebblestore.Options{FS: fs, MinFreeBytes: 1, MemTableBytes: 64 << 10})
+		s := mustOpen(t, pebblestore.Options{FS: fs, MinFreeBytes: 1, MemTableBytes: 64 << 10, WindowRows: 1000})
 		defer mustClose(t, s)
 		time.Sleep(time.Second)
 		before := shown(t, s, "store_min_free_bytes")

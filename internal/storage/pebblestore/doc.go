@@ -6,43 +6,56 @@
 //
 //  1. [Store.Append] settles the group's readings in order, using a table of all
 //     devices in memory. A reading with a time after its device's newest time is new
-//     and needs no look-up. Any other is looked up, first in the group, then in the
-//     tree.
+//     and needs no look-up. Any other is looked up: in the group, in the windows, and in
+//     the segment that would have it.
 //  2. What the group adds is written to one Pebble batch, which is one record of the
-//     write-ahead log: after a crash it exists as a whole or not at all.
+//     write-ahead log: after a crash it exists as a whole or not at all. All readings are in
+//     one value, the group.
 //  3. The batch is committed with one sync. Then the outcomes are final.
-//  4. Readers get a snapshot taken after the sync.
+//  4. The readings are added to the active window, which is in memory. Readers get a
+//     snapshot taken after the sync, together with the windows.
+//
+// A full window is sealed in the background: its readings are written to segments of up to
+// 1,024 readings of one device, and its groups are deleted. See seal.go. So a reading is not
+// inserted into a tree or compacted by itself, and takes a few bytes.
 //
 // # Invariants
 //
-// The first four concern stored data, hold after every batch, and are verified by
-// [Check]. TestRecordInvariants and the suite's random checks test them.
+// Those of stored data hold after every batch, and are verified by [Check].
+// TestRecordInvariants and the suite's random checks test them.
 //
-//   - Record. Each device with readings has one device record, and no other device
-//     has one.
-//   - Anchor. A record's newest time N is the time of a reading of its device.
-//   - Latest. The latest value of each sign is in the record or in its tail, the
-//     readings with a time above N; the later one counts. Latest, Devices and Open
-//     read nothing else.
-//   - Tail. Fewer than 64 readings have a time above N, and none while the closed key
-//     exists. Close writes that key, and Open deletes it, with a sync, before the
-//     store accepts readings.
-//   - Durable. Readers see synced data only: they use the last snapshot that Append
-//     published, and Append publishes after the sync. TestReadersWaitForSync checks
-//     it during a sync.
+//   - Record. Each device with readings, in segments or in groups, has one device record,
+//     and no other device has one.
+//   - Latest. The newest time and the latest value of each sign are in the record or in the
+//     windows; the later one counts. Latest, Devices and Open read no segments.
+//   - Segments. The segments of a device do not overlap. The key of each has the time of its
+//     last reading. The record has the time of the last segment, and the sizes of the last
+//     ones, as far as they are small.
+//   - Place. Of rows of the same device and time in several places, that of the first place
+//     counts: the active window, the frozen one, the segments. A row of a window has everything
+//     that the row of a segment has.
+//   - Groups. Each reading in a window is in a group with a number from the window's first to
+//     its last. A group is deleted only after the segments with its readings were synced and
+//     read back.
+//   - Dictionary. The gateway of each row is in the dictionary. A number is given once.
+//   - Count. The number of readings in segments is stored.
+//   - Durable. Readers see synced data only: they use the last view that was published, and it
+//     is published after the sync. TestReadersWaitForSync checks it during a sync.
 //   - Replayed. What Open finds in the log is on stable storage when Open returns,
 //     even if the process that wrote it did not sync it: Pebble's replay writes it
 //     to tables and syncs them. So a duplicate may be acknowledged without a write.
 //     TestDuplicateOfUnsynced checks it with two crashes.
-//   - One writer. Only Append uses the table of devices and the state for settling.
-//     Readers never access it.
+//   - One record. At most one record of the log is not synced. What follows a damaged record
+//     is a sign of damage, and not of a crash: see journal.go.
+//   - One writer. Only Append adds to the table of devices, and only with mu held. Segments
+//     are changed only with sealing held: by the sealer, by Erase and by Expire. Readers access
+//     neither.
 //
-// # Why there are device records
+// # Memory
 //
-// The last key of each device would give its newest time, but not the latest value of
-// a sign that is sent once an hour: thousands of readings may follow that value.
-// Rewriting a record with every reading would double the writes. Writing a record
-// every 64 readings costs little, and the tail supplies what the record lacks.
+// The active and the frozen window have Options.WindowRows readings each, 48 bytes a reading
+// and 300 bytes a device, at most 96 bytes times WindowRows, exceeded by one group. While the
+// frozen one is sealed, the active one fills only as fast; then Append waits.
 //
 // # Damage
 //
@@ -95,34 +108,58 @@
 // Device names contain no byte below 0x2D, so the kinds of keys are distinct, and a
 // name's end, 0x00, sorts before every byte of a longer name.
 //
-//	reading   device name | 0x00 | time, 8 bytes
 //	record    0x01 | device name
-//	closed    0x00 | "closed", with the value 0x01
+//	segment   0x02 | device name | 0x00 | time of its last reading, 8 bytes
+//	group     0x03 | number, 8 bytes
+//	gateway   0x04 | number, 4 bytes
+//	state     0x00 | name of the state
 //
 // Times are Unix milliseconds as big-endian unsigned integers. They are never
-// negative, so keys are ordered by time.
-//
-// # Reading
-//
-//	byte         meaning
-//	0            version: 1; 2 if other gateways have added signs
-//	1            presence: bit s is set if sign s is present; bits 5 to 7 are 0
-//	2 to 2n+1    the n present values, in the order of signs, 2 bytes each, in
-//	             hundredths of the sign's unit
-//	then 8       time of receipt, Unix ms, two's complement
-//	the rest     gateway's name, 0 to 64 bytes
+// negative, so keys are ordered by time. Keys of format 1 are in legacy.go.
 //
 // # Device record
 //
 //	byte         meaning
-//	0            version, 1
-//	1 to 8       newest time N
+//	0            version, 2
+//	1 to 8       newest time
 //	9            presence: bit s is set if the device has a latest value of sign s
 //	then 10 n    for each of the n signs, in their order: time of its latest value,
-//	             8 bytes, and the value, 2 bytes
+//	             8 bytes, and the value, 2 bytes, in hundredths of the sign's unit
+//	then 8       time of the last reading in segments, or -1 if there are none
+//	then 2 k     the numbers of readings of the last k segments, which are small, in the
+//	             order of time; k is at most 16
 //
 // All integers are big-endian. The encoding is canonical: bytes that the encoder would
-// not produce are corrupt. TestGolden checks both formats.
+// not produce are corrupt. TestGolden checks all formats.
+//
+// # Segment
+//
+// See package columns.
+//
+// # Group
+//
+//	byte         meaning
+//	0            version, 1
+//	the rest     rows, in the order in which they were settled:
+//
+//	device name, or nothing if it is that of the row before, and 0x00
+//	flags: bit s is set if sign s is present; 0x20 if other gateways have added signs; 0x40
+//	       if a gateway follows; 0x80 if an offset from UTC follows
+//	the present values, in the order of signs, 2 bytes each
+//	time, and time of receipt, as differences from the row before, or from 0
+//	gateway, if it is another one than that of the row before, or than 0
+//	offset from UTC, likewise
+//
+// Differences are signed varints of encoding/binary, gateway and offset unsigned ones.
+//
+// # Gateway and states
+//
+// The value of a gateway is its name. The states are
+//
+//	groups       8 bytes: the number of the next group, if no later one is stored
+//	gateways     4 bytes: the number of the next gateway
+//	readings     8 bytes: the number of readings in segments
+//	sweep        empty: readings were removed, and names of gateways may be, too
 //
 // # Not here
 //

@@ -173,7 +173,7 @@ func crashEverywhere(t *testing.T, wrap func(vfs.FS) vfs.FS, maxProblems int) (p
 		return nil
 	})
 	// Small memtables cause flushes, compactions and new logs.
-	s := mustOpen(t, pebblestore.Options{FS: inject(wrap(disk), spy), MemTableBytes: 64 << 10})
+	s := mustOpen(t, pebblestore.Options{FS: inject(wrap(disk), spy), MemTableBytes: 64 << 10, WindowRows: 300})
 	model := storetest.NewMemory()
 	states := []string{mustDump(t, model)}
 	active.Store(true)

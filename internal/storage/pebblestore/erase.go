@@ -2,9 +2,11 @@ package pebblestore
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io/fs"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -12,6 +14,7 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 
 	"github.com/pulsegate/pulsegate/internal/storage"
+	"github.com/pulsegate/pulsegate/internal/storage/columns"
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
@@ -91,6 +94,9 @@ func (s *Store) erase(device vitals.Name, record func(storage.Erasure) error) (s
 	}
 	if !s.knows(device) {
 		// Expire may have removed its readings, but not their bytes.
+		if err := s.sweepIfDue(s.maintenance.ctx); err != nil {
+			return storage.Erasure{}, err
+		}
 		held, err := s.mayHold(device)
 		if err != nil {
 			return storage.Erasure{}, err
@@ -104,15 +110,23 @@ func (s *Store) erase(device vitals.Name, record func(storage.Erasure) error) (s
 	}
 	in = &intent{step: stepRemove, Erasure: storage.Erasure{Device: device}}
 	if err := s.files.writeIntent(in); err != nil {
-		if undone := s.files.removeIntent(); undone != nil && !errors.Is(undone, fs.ErrNotExist) {
-			// The intent may exist. Then the next start would remove readings that are
-			// acknowledged from now on.
-			return storage.Erasure{}, fmt.Errorf("%w: %w", storage.ErrUnfinished, s.failErasure(err))
-		}
-		return storage.Erasure{}, err
+		return storage.Erasure{}, s.undo(err)
 	}
-	err = s.finish(in, record)
+	if err = s.finish(in, record); errors.Is(err, errNotRemoved) && s.alarm.err() == nil {
+		return storage.Erasure{}, s.undo(err)
+	}
 	return in.Erasure, err
+}
+
+// undo removes the intent of an erasure that has removed nothing because of an error, which it
+// returns.
+func (s *Store) undo(err error) error {
+	if undone := s.files.removeIntent(); undone != nil && !errors.Is(undone, fs.ErrNotExist) {
+		// The intent may exist. Then the next start would remove readings that are
+		// acknowledged from now on.
+		return fmt.Errorf("%w: %w", storage.ErrUnfinished, s.failErasure(err))
+	}
+	return err
 }
 
 // knows reports whether a device has readings.
@@ -146,12 +160,23 @@ func (s *Store) checkSpace(device vitals.Name) error {
 	return nil
 }
 
+// errNotRemoved means that an erasure has not removed anything, and that its intent still says
+// that it will.
+var errNotRemoved = errors.New("nothing was removed")
+
 // finish does the remaining steps of an erasure.
 func (s *Store) finish(in *intent, record func(storage.Erasure) error) error {
+	var gateways map[uint32]bool // nil: unknown
 	if in.step == stepRemove {
-		if err := s.remove(in); err != nil {
+		var err error
+		if gateways, err = s.remove(in); errors.Is(err, errNotRemoved) && s.alarm.err() == nil {
+			return err
+		} else if err != nil {
 			return fmt.Errorf("%w: remove readings: %w", storage.ErrUnfinished, err)
 		}
+	}
+	if err := s.sweepGateways(s.maintenance.ctx, gateways); err != nil {
+		return fmt.Errorf("%w: the readings are removed; remove names of gateways: %w", storage.ErrUnfinished, err)
 	}
 	if err := s.purge(in.Device); err != nil {
 		return fmt.Errorf("%w: the readings are removed; purge their bytes: %w", storage.ErrUnfinished, err)
@@ -165,18 +190,27 @@ func (s *Store) finish(in *intent, record func(storage.Erasure) error) error {
 	return nil
 }
 
-// remove deletes the device's keys, and updates the intent.
-func (s *Store) remove(in *intent) error {
-	var before *pebble.Snapshot
-	err := func() error {
-		s.mu.Lock()
+// remove deletes the device's keys, and updates the intent. It returns the gateways that the
+// device's readings have named.
+func (s *Store) remove(in *intent) (gateways map[uint32]bool, err error) {
+	s.sealing.Lock()
+	defer s.sealing.Unlock()
+	var before *view
+	err = func() error {
+		// Seal most readings while Append continues, so that it waits shortly.
+		if err := s.sealAllAndLock(); err != nil {
+			return fmt.Errorf("%w: %w", errNotRemoved, err)
+		}
 		defer s.mu.Unlock()
 		if err := s.alarm.reportedErr(); err != nil {
 			return err
 		}
-		before = s.db.NewSnapshot()
-		if err := s.removeLocked(&in.Device); err != nil {
+		var err error
+		if before, err = s.views.acquire(); err != nil {
 			return err
+		}
+		if err := s.removeLocked(&in.Device); err != nil {
+			return fmt.Errorf("%w: %w", errNotRemoved, err)
 		}
 		in.step = stepPurge
 		if err := s.files.writeIntent(in); err != nil {
@@ -186,58 +220,107 @@ func (s *Store) remove(in *intent) error {
 		return nil
 	}()
 	if before == nil {
-		return err
+		return nil, err
 	}
 	if err == nil {
-		in.Readings, err = s.count(before, &in.Device)
+		in.Readings, gateways, err = s.count(before, &in.Device)
 	}
-	if err = errors.Join(err, before.Close()); err != nil {
-		return err
+	s.views.release(before)
+	if err != nil {
+		return nil, err
 	}
-	return s.files.writeIntent(in)
+	if in.Readings == 0 {
+		gateways = nil // a crash may have come between the removal and the sweep
+	}
+	return gateways, s.files.writeIntent(in)
 }
 
-// removeLocked deletes a device's keys and removes it from the table.
+// removeLocked deletes a device's keys and removes it from the table. Its readings in groups
+// are between those of other devices, which are sealed first.
 func (s *Store) removeLocked(device *vitals.Name) error {
-	b := s.db.NewBatch()
-	for _, r := range deviceRanges(device) {
-		if err := b.DeleteRange(r.start, r.end, nil); err != nil {
-			return joinClose(err, b)
+	s.freeze()
+	c := &sealer{s: s, w: s.settler.frozen, locked: true, erased: device}
+	left := int64(0)
+	c.finish = func(b *pebble.Batch) error {
+		n, err := s.sealedReadings(device)
+		if err != nil {
+			return err
+		}
+		left = s.readings.Load() - n
+		if err := b.Set([]byte(readingsKey), binary.BigEndian.AppendUint64(nil, uint64(left)), nil); err != nil {
+			return err
+		}
+		for _, r := range deviceRanges(device) {
+			if err := b.DeleteRange(r.start, r.end, nil); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	c.ended = func() {
+		s.readings.Store(left)
+		if _, ok := s.settler.table.byName[*device]; ok {
+			s.settler.table.remove(device)
 		}
 	}
-	if err := s.commitLocked(b); err != nil {
+	if err := c.run(); err != nil {
+		s.startSealing() // try again
 		return err
-	}
-	if _, ok := s.settler.table.byName[*device]; ok {
-		s.settler.table.remove(device)
 	}
 	s.publishDeviceCount()
 	return nil
 }
 
-// commitLocked commits a batch that is not Append's, publishes a snapshot, and closes the
-// batch.
-func (s *Store) commitLocked(b *pebble.Batch) error {
-	if err := s.commit(b); err != nil {
-		return err
-	}
-	s.views.publish(s.db.NewSnapshot())
-	return b.Close()
-}
-
-// count returns the number of a device's readings in a snapshot.
-func (s *Store) count(snap *pebble.Snapshot, device *vitals.Name) (n int64, err error) {
+// sealedReadings returns the number of a device's readings in segments that are not damaged.
+func (s *Store) sealedReadings(device *vitals.Name) (n int64, err error) {
 	r := deviceRanges(device)[0]
-	it, err := snap.NewIter(&pebble.IterOptions{LowerBound: r.start, UpperBound: r.end})
+	it, err := s.db.NewIter(&pebble.IterOptions{LowerBound: r.start, UpperBound: r.end})
 	if err != nil {
 		return 0, corrupt(err)
 	}
 	for ok := it.First(); ok; ok = it.Next() {
-		if n++; n%ctxEvery == 0 && s.maintenance.ctx.Err() != nil {
-			return 0, joinClose(storage.ErrClosed, it)
+		value, err := it.ValueAndErr()
+		if err != nil {
+			break
+		}
+		if h, err := columns.SegmentHeader(value, nil); err == nil {
+			n += int64(h.Count)
 		}
 	}
 	return n, corrupt(it.Close())
+}
+
+// commitLocked commits a batch that is not Append's, publishes a view, and closes the batch.
+func (s *Store) commitLocked(b *pebble.Batch) error {
+	if err := s.commit(b); err != nil {
+		return err
+	}
+	s.publish()
+	return b.Close()
+}
+
+// count returns the number of a device's readings in a view, and the gateways that they name.
+// It does not count the readings of damaged segments.
+func (s *Store) count(v *view, device *vitals.Name) (n int64, gateways map[uint32]bool, err error) {
+	gateways = map[uint32]bool{}
+	sc := s.newRowScanner(s.maintenance.ctx, v, device, 0, math.MaxInt64, false, math.MaxInt)
+	for {
+		rows, err := sc.next(math.MaxInt)
+		if err != nil && errors.Is(err, storage.ErrCorrupt) && sc.readable() {
+			s.options.Log.Error("damaged readings are erased, and are not counted", "dir", s.dir, "error", err)
+			continue
+		}
+		if s.maintenance.ctx.Err() != nil {
+			err = storage.ErrClosed
+		}
+		if err != nil || len(rows) == 0 {
+			return n, gateways, errors.Join(err, sc.close())
+		}
+		n += int64(len(rows))
+		for i := range rows {
+			gateways[rows[i].Gateway] = true
+		}
+	}
 }
 
 // maxPurges bounds how often the ranges are compacted. Once is enough unless a table
@@ -249,11 +332,14 @@ func (s *Store) purge(device vitals.Name) error {
 	if err := s.awaitReaders(); err != nil {
 		return err
 	}
+	s.mu.Lock()
+	ranges := s.purgedRanges(&device)
+	s.mu.Unlock()
 	for n := 1; ; n++ {
-		if err := s.compactDevice(&device); err != nil {
+		if err := s.compactRanges(ranges); err != nil {
 			return err
 		}
-		err := s.awaitErased(&device)
+		err := s.awaitErased(&device, ranges)
 		if err == nil {
 			break
 		}
@@ -272,11 +358,11 @@ const elisionFor = 500 * time.Millisecond
 // If a level has nothing but a table of deletions, the table stays until Pebble drops it
 // in the background. Another compaction at the same time would only replace it by
 // another such table.
-func (s *Store) awaitErased(device *vitals.Name) (err error) {
+func (s *Store) awaitErased(device *vitals.Name, ranges []keyRange) (err error) {
 	ctx, cancel := context.WithTimeout(s.maintenance.ctx, elisionFor)
 	defer cancel()
 	polled := poll(ctx, func() (bool, error) {
-		err = s.verifyErased(device)
+		err = s.verifyErased(device, ranges)
 		return !errors.Is(err, errNotErased), nil
 	})
 	if polled != nil && s.maintenance.ctx.Err() != nil {
@@ -293,14 +379,14 @@ func (s *Store) awaitReaders() error {
 		return err
 	}
 	older := s.views.turn()
-	s.views.publish(s.db.NewSnapshot())
+	s.publish()
 	s.mu.Unlock()
 	older.Wait()
 	return nil
 }
 
-// compactDevice compacts the ranges of a device down to the last level.
-func (s *Store) compactDevice(device *vitals.Name) error {
+// compactRanges compacts ranges down to the last level.
+func (s *Store) compactRanges(ranges []keyRange) error {
 	err := func() error {
 		s.mu.Lock()
 		defer s.mu.Unlock()
@@ -308,7 +394,7 @@ func (s *Store) compactDevice(device *vitals.Name) error {
 			return err
 		}
 		b := s.db.NewBatch()
-		for _, r := range deviceRanges(device) {
+		for _, r := range ranges {
 			for _, key := range [][]byte{r.before, r.after} {
 				if err := b.Delete(key, nil); err != nil {
 					return joinClose(err, b)
@@ -326,7 +412,7 @@ func (s *Store) compactDevice(device *vitals.Name) error {
 	if err := s.flush(s.maintenance.ctx); err != nil {
 		return err
 	}
-	for _, r := range deviceRanges(device) {
+	for _, r := range ranges {
 		if err := s.db.Compact(s.maintenance.ctx, r.before, r.after, false); err != nil {
 			return corrupt(err)
 		}
@@ -336,25 +422,51 @@ func (s *Store) compactDevice(device *vitals.Name) error {
 
 // A keyRange is the range of keys from start, inclusive, to end, exclusive. before and
 // after are keys that enclose the range and at which nothing is ever stored.
-type keyRange struct{ before, start, end, after []byte }
+type keyRange struct {
+	before, start, end, after []byte
 
-// deviceRanges returns the ranges of a device's readings and of its record.
-func deviceRanges(device *vitals.Name) [2]keyRange {
-	readings := append(device.AppendTo(nil), 0)
+	// live is true if the range may have keys that are not deleted. Then only range
+	// deletions show that it has keys that are.
+	live bool
+
+	groups bool // it is that of groups
+}
+
+// deviceRanges returns the ranges of a device's segments, of its record, and of its readings of
+// format 1.
+func deviceRanges(device *vitals.Name) []keyRange {
+	segments := appendSegmentPrefix(nil, device)
 	record := appendRecordKey(nil, device)
+	readings := append(device.AppendTo(nil), 0)
 	// A key that sorts after all possible previous names and is not a name itself.
 	previous := append(slices.Clone(record), 0xff)
 	previous[len(record)-1]--
 	after := append(slices.Clone(record), 0)
-	return [2]keyRange{
-		{
-			before: readings, // without a time
-			start:  readings,
-			end:    append(device.AppendTo(nil), 1),
-			after:  append(slices.Clone(readings), "\xff\xff\xff\xff\xff\xff\xff\xff"...), // a negative time
-		},
+	const negative = "\xff\xff\xff\xff\xff\xff\xff\xff" // as a time
+	return []keyRange{
+		{before: segments, start: segments, end: appendSegmentsEnd(nil, device), after: append(slices.Clone(segments), negative...)},
 		{before: previous, start: record, end: after, after: after},
+		{before: readings, start: readings, end: append(device.AppendTo(nil), 1), after: append(slices.Clone(readings), negative...)},
 	}
+}
+
+// purgedRanges returns all ranges that may have keys of a device that has been removed: those
+// of deviceRanges, the deleted groups, and the dictionary of gateways. s.mu must be held.
+func (s *Store) purgedRanges(device *vitals.Name) []keyRange {
+	ranges := deviceRanges(device)
+	_, back := s.settler.table.byName[*device]
+	for i := range ranges {
+		ranges[i].live = back
+	}
+	first := s.settler.active.firstGroup
+	if s.settler.frozen != nil {
+		first = s.settler.frozen.firstGroup
+	}
+	groups, gateways := []byte{groupPrefix}, []byte{gatewayPrefix}
+	return append(ranges,
+		keyRange{before: groups, start: groups, end: appendGroupKey(nil, first), after: append(appendGroupKey(nil, first-1), 0), groups: true},
+		keyRange{before: gateways, start: gateways, end: []byte{gatewayPrefix + 1}, after: append(appendGatewayKey(nil, math.MaxUint32), 0), live: true},
+	)
 }
 
 // renewTree closes and reopens the tree, which makes a new log and a new manifest, and
@@ -385,6 +497,8 @@ func (s *Store) awaitIdle() {
 // reopen closes and reopens the tree. It returns the tables that are no longer referred
 // to, which Pebble removes.
 func (s *Store) reopen() (obsolete []string, err error) {
+	s.sealing.Lock()
+	defer s.sealing.Unlock()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err := s.ready(); err != nil {
@@ -419,7 +533,7 @@ func (s *Store) reopen() (obsolete []string, err error) {
 		return nil, err
 	}
 	s.settler.db, s.settler.batch = s.db, newBatch(s.db)
-	s.views.publish(s.db.NewSnapshot())
+	s.publish()
 	obsolete, err = s.removeOld(before)
 	s.options.Log.Info("store reopened after an erasure", "dir", s.dir, "writes_waited", time.Since(begun))
 	return obsolete, err

@@ -19,21 +19,29 @@ import (
 var errNotErased = errors.New("tables still hold it")
 
 // verifyErased returns an error that wraps errNotErased if a table has a key of a device
-// or a deletion of one. If the device has readings again, only range deletions count:
-// Pebble drops these exactly when nothing is left that they delete.
-func (s *Store) verifyErased(device *vitals.Name) error {
-	s.mu.Lock()
-	_, back := s.settler.table.byName[*device]
-	s.mu.Unlock()
+// or a deletion of one, or a deleted group, or a deletion of a gateway's name. If the device
+// has readings again, only range deletions count: Pebble drops these exactly when nothing is
+// left that they delete. ranges are those of purgedRanges, when the device had been removed.
+func (s *Store) verifyErased(device *vitals.Name, ranges []keyRange) error {
+	back := s.knows(*device)
+	for i := range deviceRanges(device) {
+		ranges[i].live = back
+	}
+	return s.verifyRanges(ranges, nil)
+}
+
+// verifyRanges returns an error that wraps errNotErased if a table has a key or a deletion in a
+// range. Of groups, only those count that have the name of device, unless that is nil.
+func (s *Store) verifyRanges(ranges []keyRange, device *vitals.Name) error {
 	reader := tableOptions(s.options)
-	for _, r := range deviceRanges(device) {
+	for _, r := range ranges {
 		files, err := tableFiles(s.db, pebble.WithKeyRangeFilter(r.before, r.after))
 		if err != nil {
 			return err
 		}
 		for _, f := range files {
 			path := s.files.fs.PathJoin(s.path, f.name)
-			err := tableLacks(s.files.fs, path, reader, r, back)
+			err := tableLacks(s.files.fs, path, reader, r, device)
 			if errors.Is(err, fs.ErrNotExist) {
 				continue // compacted away meanwhile
 			}
@@ -51,7 +59,10 @@ func (s *Store) verifyErased(device *vitals.Name) error {
 // Live tables are listed before the files are read: files written meanwhile are made from
 // these tables and from logs.
 func (s *Store) mayHold(device vitals.Name) (bool, error) {
-	err := s.verifyErased(&device)
+	s.mu.Lock()
+	ranges := s.purgedRanges(&device)
+	s.mu.Unlock()
+	err := s.verifyRanges(ranges, &device)
 	if errors.Is(err, errNotErased) {
 		return true, nil
 	}
@@ -72,7 +83,7 @@ func (s *Store) mayHold(device vitals.Name) (bool, error) {
 		case !strings.HasSuffix(name, tableSuffix):
 			held, err = journalMayHold(s.files.fs, path, &device)
 		case !live[name]:
-			held, err = s.deadTableMayHold(path, &device)
+			held, err = s.deadTableMayHold(path, ranges, &device)
 		}
 		if errors.Is(err, fs.ErrNotExist) {
 			continue // removed meanwhile
@@ -86,10 +97,10 @@ func (s *Store) mayHold(device vitals.Name) (bool, error) {
 
 // deadTableMayHold is mayHold for a table that the tree does not refer to. Such a table is
 // about to be removed, or is being written.
-func (s *Store) deadTableMayHold(path string, device *vitals.Name) (bool, error) {
+func (s *Store) deadTableMayHold(path string, ranges []keyRange, device *vitals.Name) (bool, error) {
 	reader := tableOptions(s.options)
-	for _, r := range deviceRanges(device) {
-		err := tableLacks(s.files.fs, path, reader, r, false)
+	for _, r := range ranges {
+		err := tableLacks(s.files.fs, path, reader, r, device)
 		if errors.Is(err, fs.ErrNotExist) {
 			return false, err
 		}
@@ -163,9 +174,9 @@ func holdsName(b []byte, device *vitals.Name, end bool) bool {
 }
 
 // tableLacks returns an error that wraps errNotErased if a table has a key or a range
-// deletion in a range. If newer is true, the range may have new keys, and only range
-// deletions count.
-func tableLacks(fsys vfs.FS, path string, o sstable.ReaderOptions, in keyRange, newer bool) (err error) {
+// deletion in a range, or only the latter if the range is live. Of groups, only those count
+// that have the name of device, unless that is nil.
+func tableLacks(fsys vfs.FS, path string, o sstable.ReaderOptions, in keyRange, device *vitals.Name) (err error) {
 	r, err := openTable(context.Background(), fsys, path, o)
 	if err != nil {
 		return err
@@ -179,6 +190,9 @@ func tableLacks(fsys vfs.FS, path string, o sstable.ReaderOptions, in keyRange, 
 		defer deletions.Close()
 		span, err := deletions.First()
 		for ; span != nil && err == nil; span, err = deletions.Next() {
+			if device != nil && in.groups {
+				continue // it names no device
+			}
 			if bytes.Compare(span.Start, in.after) <= 0 && bytes.Compare(span.End, in.before) > 0 {
 				return fmt.Errorf("%w: a deletion", errNotErased)
 			}
@@ -187,15 +201,22 @@ func tableLacks(fsys vfs.FS, path string, o sstable.ReaderOptions, in keyRange, 
 			return err
 		}
 	}
-	if newer {
+	if in.live {
 		return nil
 	}
 	keys, err := r.NewIter(sstable.NoTransforms, in.before, append(bytes.Clone(in.after), 0), sstable.AssertNoBlobHandles)
 	if err != nil {
 		return err
 	}
-	if key := keys.First(); key != nil {
-		err = fmt.Errorf("%w: a key", errNotErased)
+	for kv := keys.First(); kv != nil && err == nil; kv = keys.Next() {
+		if device != nil && in.groups {
+			value, _, valueErr := kv.Value(nil)
+			if valueErr == nil && !holdsName(value, device, true) {
+				continue
+			}
+			err = valueErr
+		}
+		err = errors.Join(fmt.Errorf("%w: a key", errNotErased), err)
 	}
 	return errors.Join(err, keys.Close())
 }

@@ -3,21 +3,27 @@ package pebblestore
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
 
 	"github.com/pulsegate/pulsegate/internal/storage"
+	"github.com/pulsegate/pulsegate/internal/storage/columns"
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
 // # The cost of expiring readings
 //
-// Expire visits all devices in the order of their names, a few per batch, and finds the
-// oldest reading of each with one seek. If that has expired, it counts the device's
-// expired readings and deletes them with one range deletion. It works for a tenth of the
+// If a window has expired readings, Expire seals it first. Then it visits all devices in the
+// order of their names, a few per batch, and finds the oldest segment of each with one seek. If
+// that has expired readings, it counts them from the headers of the segments. One batch deletes
+// the segments that have nothing else, with one range deletion for each device, and writes
+// those that have other readings, too, without the expired ones. It works for a tenth of the
 // time and pauses for the rest. Append waits for one sync per batch.
 //
 // Range deletions stay in the memtable until it is full, and every reader has to sort
@@ -33,8 +39,8 @@ const (
 // Expire implements [storage.Remover]. It is slow on purpose: see above. It also works
 // below the low-water mark, because it frees space.
 func (s *Store) Expire(ctx context.Context, beforeUnixMs, atMost int64) (storage.Expiry, error) {
-	e := &expirer{s: s, beforeUnixMs: beforeUnixMs, atMost: atMost}
-	err := e.run(ctx)
+	e := &expirer{s: s, beforeUnixMs: beforeUnixMs, atMost: atMost, gateways: map[uint32]bool{}}
+	err := e.runAndSweep(ctx)
 	if err != nil {
 		err = fmt.Errorf("remove readings before %d: %w", beforeUnixMs, err)
 	}
@@ -47,6 +53,9 @@ type expirer struct {
 	atMost       int64
 	done         storage.Expiry
 	deletions    int // since the last flush
+
+	gateways map[uint32]bool // that removed readings have named
+	rows     []columns.Row   // buffer
 }
 
 // An expiredDevice is a device with expired readings.
@@ -56,9 +65,24 @@ type expiredDevice struct {
 	readings int64 // their number
 }
 
-func (e *expirer) run(ctx context.Context) error {
+func (e *expirer) runAndSweep(ctx context.Context) error {
 	if e.s.readOnly {
 		return ErrReadOnly
+	}
+	leave, ok := e.s.maintenance.join() // Close waits
+	if !ok {
+		return storage.ErrClosed
+	}
+	defer leave()
+	if err := e.run(ctx); err != nil {
+		return err
+	}
+	return e.s.sweepIfDue(ctx)
+}
+
+func (e *expirer) run(ctx context.Context) error {
+	if err := e.seal(); err != nil {
+		return err
 	}
 	var after []byte // the key from which to continue
 	for more := true; more; {
@@ -86,6 +110,25 @@ func (e *expirer) run(ctx context.Context) error {
 	return nil
 }
 
+// seal seals the windows if they have expired readings.
+func (e *expirer) seal() error {
+	s := e.s
+	s.sealing.Lock()
+	defer s.sealing.Unlock()
+	s.mu.Lock()
+	err := s.alarm.reportedErr()
+	if s.closed.Load() {
+		err = storage.ErrClosed
+	}
+	st := s.settler
+	has := st.active.oldestUnixMs < e.beforeUnixMs || st.frozen != nil && st.frozen.oldestUnixMs < e.beforeUnixMs
+	s.mu.Unlock()
+	if err != nil || !has {
+		return err
+	}
+	return s.sealAll()
+}
+
 // pause waits for d, or until ctx ends or the store is closed.
 func (e *expirer) pause(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
@@ -108,11 +151,11 @@ func (e *expirer) find(ctx context.Context, from []byte) (found []expiredDevice,
 		return nil, nil, false, err
 	}
 	defer e.s.views.release(v)
-	sc, err := newDeviceScanner(v, false)
+	sc, err := newDeviceScanner(v)
 	if err != nil {
 		return nil, nil, false, corrupt(err)
 	}
-	it, err := v.NewIterWithContext(ctx, &pebble.IterOptions{LowerBound: []byte{readingsStart}})
+	it, err := v.NewIterWithContext(ctx, &pebble.IterOptions{LowerBound: []byte{segmentPrefix}, UpperBound: []byte{segmentPrefix + 1}})
 	if err != nil {
 		return nil, nil, false, errors.Join(corrupt(err), sc.close())
 	}
@@ -146,32 +189,57 @@ func (e *expirer) find(ctx context.Context, from []byte) (found []expiredDevice,
 
 // count counts the expired readings of x, up to most.
 func (e *expirer) count(it *pebble.Iterator, x *expiredDevice, most int64) error {
-	key := appendReadingKey(nil, &x.name, 0)
-	prefix := key[:len(key)-8]
+	prefix := appendSegmentPrefix(nil, &x.name)
 	x.upToMs = e.beforeUnixMs
-	for ok := it.SeekGE(key); ok && bytes.HasPrefix(it.Key(), prefix); ok = it.Next() {
-		_, ms, err := decodeReadingKey(it.Key())
+	for ok := it.SeekGE(prefix); ok && isSegmentOf(it, prefix); ok = it.Next() {
+		value, err := it.ValueAndErr()
 		if err != nil {
-			return fmt.Errorf("%w: key of a reading of device %s: %w", storage.ErrCorrupt, x.name, err)
+			return corrupt(err)
 		}
-		if ms >= e.beforeUnixMs {
+		h, err := columns.SegmentHeader(value, nil)
+		n, first, last := h.Count, h.FirstUnixMs, h.LastUnixMs
+		if err != nil {
+			// Nobody can read its readings. Delete it when all of them have expired.
+			last = segmentKeyTime(it.Key())
+			e.s.troubles.degrade(segmentError(&x.name, last, err))
+			if last >= e.beforeUnixMs {
+				break
+			}
+			continue
+		}
+		if first >= e.beforeUnixMs {
 			break
 		}
-		if x.readings == most {
-			x.upToMs = ms
-			break
+		for _, number := range h.Gateways {
+			e.gateways[number] = true
 		}
-		x.readings++
+		if last < e.beforeUnixMs && x.readings+int64(n) <= most {
+			x.readings += int64(n)
+			continue
+		}
+		if e.rows, err = decodeSegment(it, &x.name, e.rows[:0]); err != nil {
+			return err
+		}
+		expired, _ := findRow(e.rows, e.beforeUnixMs)
+		if left := most - x.readings; int64(expired) > left {
+			expired = int(left)
+			x.upToMs = e.rows[expired].TimeUnixMs
+		}
+		x.readings += int64(expired)
+		break
 	}
 	return corrupt(it.Error())
 }
 
-// remove deletes the readings of the devices found, in one batch.
+// remove deletes the readings of the devices found, in one batch. Meanwhile, no window is
+// sealed.
 func (e *expirer) remove(found []expiredDevice) error {
 	if len(found) == 0 {
 		return nil
 	}
 	s := e.s
+	s.sealing.Lock()
+	defer s.sealing.Unlock()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed.Load() {
@@ -181,42 +249,116 @@ func (e *expirer) remove(found []expiredDevice) error {
 		return err
 	}
 	b := s.db.NewBatch()
-	var gone []*vitals.Name
-	readings := int64(0)
-	for i := range found {
-		x := &found[i]
-		number, ok := s.settler.table.byName[x.name]
-		if !ok {
-			continue // erased meanwhile
-		}
-		d := s.settler.table.at(number)
-		if d.newestUnixMs < x.upToMs {
-			gone = append(gone, &x.name)
-		}
-		if err := expireDevice(b, d, x); err != nil {
-			return joinClose(err, b)
-		}
-		readings += x.readings
-		e.deletions++
+	r, err := s.removeExpired(b, found)
+	if err != nil {
+		return joinClose(err, b)
+	}
+	total := s.readings.Load() - r.readings
+	if err := b.Set([]byte(readingsKey), binary.BigEndian.AppendUint64(nil, uint64(total)), nil); err != nil {
+		return joinClose(err, b)
+	}
+	if err := b.Set([]byte(sweepKey), nil, nil); err != nil {
+		return joinClose(err, b)
 	}
 	if err := s.commitLocked(b); err != nil {
 		return err
 	}
-	for _, name := range gone {
-		s.settler.table.remove(name)
+	if !s.sweepDue {
+		s.sweepDue, s.sweepOf = true, map[uint32]bool{}
+	}
+	if s.sweepOf != nil {
+		maps.Copy(s.sweepOf, e.gateways)
+	}
+	clear(e.gateways)
+	s.readings.Store(total)
+	for i := range r.devices {
+		x := &r.devices[i]
+		if x.gone {
+			s.settler.table.remove(x.name)
+			e.done.Devices++
+		} else {
+			*s.settler.table.at(x.number) = x.after
+		}
 	}
 	s.publishDeviceCount()
-	e.done.Readings += readings
-	e.done.Devices += int64(len(gone))
-	s.counters.expiredReadings.Add(readings)
-	s.counters.expiredDevices.Add(int64(len(gone)))
+	e.deletions += len(r.devices)
+	e.done.Readings += r.readings
+	s.counters.expiredReadings.Add(r.readings)
+	s.counters.expiredDevices.Add(r.gone)
 	return nil
 }
 
-// expireDevice adds the deletion of a device's expired readings to b, and updates d and
-// its record. After an error, d is invalid.
-func expireDevice(b *pebble.Batch, d *device, x *expiredDevice) error {
-	if d.newestUnixMs < x.upToMs {
+// A removal is what a batch of Expire removes.
+type removal struct {
+	devices  []removedDevice
+	readings int64
+	gone     int64 // devices
+}
+
+// A removedDevice is a device with readings that a batch removes.
+type removedDevice struct {
+	name   *vitals.Name
+	number uint32
+	after  device // its state without them
+	gone   bool   // it has no others
+
+	readings int64 // their number, which may have changed since they were found
+}
+
+// removeExpired adds the removal of the readings of the devices found to b. s.sealing and s.mu
+// must be held.
+func (s *Store) removeExpired(b *pebble.Batch, found []expiredDevice) (r removal, err error) {
+	it, err := s.db.NewIter(&pebble.IterOptions{LowerBound: []byte{segmentPrefix}, UpperBound: []byte{segmentPrefix + 1}})
+	if err != nil {
+		return r, corrupt(err)
+	}
+	for i := range found {
+		x := &found[i]
+		number, ok := s.settler.table.byName[x.name]
+		if !ok || s.windowsHaveBefore(&x.name, x.upToMs) {
+			continue // it was erased meanwhile, or expired readings have arrived
+		}
+		d := removedDevice{name: &x.name, number: number, after: *s.settler.table.at(number)}
+		if err = s.removeExpiredOf(b, it, x, &d); err != nil {
+			break
+		}
+		r.devices = append(r.devices, d)
+		r.readings += d.readings
+		if d.gone {
+			r.gone++
+		}
+	}
+	return r, errors.Join(err, corrupt(it.Close()))
+}
+
+// windowsHaveBefore reports whether a window has a row of a device before a time. s.mu must be
+// held.
+func (s *Store) windowsHaveBefore(name *vitals.Name, beforeUnixMs int64) bool {
+	for _, w := range []*window{s.settler.active, s.settler.frozen} {
+		if w == nil || w.oldestUnixMs >= beforeUnixMs {
+			continue
+		}
+		if i, ok := w.byName[*name]; ok && w.row(w.devices[i].index[0]).TimeUnixMs < beforeUnixMs {
+			return true
+		}
+	}
+	return false
+}
+
+// removeExpiredOf adds the removal of a device's expired readings to b, and updates d.
+func (s *Store) removeExpiredOf(b *pebble.Batch, it *pebble.Iterator, x *expiredDevice, d *removedDevice) error {
+	start, end := appendSegmentKey(nil, &x.name, 0), appendSegmentKey(nil, &x.name, uint64(x.upToMs))
+	for ok := it.SeekGE(start); ok && bytes.Compare(it.Key(), end) < 0; ok = it.Next() {
+		value, err := it.ValueAndErr()
+		if err != nil {
+			return corrupt(err)
+		}
+		if h, err := columns.SegmentHeader(value, nil); err == nil {
+			d.readings += int64(h.Count)
+		}
+	}
+	if d.after.newestUnixMs < x.upToMs {
+		d.gone = true
 		for _, r := range deviceRanges(&x.name) {
 			if err := b.DeleteRange(r.start, r.end, nil); err != nil {
 				return err
@@ -224,23 +366,67 @@ func expireDevice(b *pebble.Batch, d *device, x *expiredDevice) error {
 		}
 		return nil
 	}
-	start, end := appendReadingKey(nil, &x.name, 0), appendReadingKey(nil, &x.name, uint64(x.upToMs))
 	if err := b.DeleteRange(start, end, nil); err != nil {
 		return err
 	}
-	changed := d.recordedUnixMs < x.upToMs // the reading at the record's newest time is deleted
+	prefix := end[:len(end)-8]
+	if it.SeekGE(end) && isSegmentOf(it, prefix) {
+		rows, err := decodeSegment(it, &x.name, nil)
+		if err == nil && rows[0].TimeUnixMs < x.upToMs {
+			i, _ := findRow(rows, x.upToMs)
+			d.readings += int64(i)
+			if err := b.Set(bytes.Clone(it.Key()), columns.AppendSegment(nil, rows[i:]), nil); err != nil {
+				return err
+			}
+		}
+		if err := s.resize(it, x, &d.after); err != nil {
+			return err
+		}
+	} else {
+		d.after.sealedUnixMs, d.after.smalls = noSegment, 0
+	}
+	if err := it.Error(); err != nil {
+		return corrupt(err)
+	}
 	for s := range vitals.NumSigns {
-		if d.known&(1<<s) != 0 && d.latestUnixMs[s] < x.upToMs {
-			d.known &^= 1 << s
-			d.latest[s], d.latestUnixMs[s] = 0, 0
-			changed = true
+		if d.after.known&(1<<s) != 0 && d.after.latestUnixMs[s] < x.upToMs {
+			d.after.known &^= 1 << s
+			d.after.latest[s], d.after.latestUnixMs[s] = 0, 0
 		}
 	}
-	if !changed {
-		return nil
+	return setRecord(b, &x.name, &d.after)
+}
+
+// resize sets the sizes of a device's last segments from their headers, as far as they are
+// small, as they will be after the removal of its expired readings.
+func (s *Store) resize(it *pebble.Iterator, x *expiredDevice, d *device) error {
+	var sizes []uint16 // of the last segments, the last one first
+	prefix := appendSegmentPrefix(nil, &x.name)
+	for ok := it.SeekLT(appendSegmentsEnd(nil, &x.name)); ok && isSegmentOf(it, prefix) && len(sizes) < maxSmall; ok = it.Prev() {
+		if segmentKeyTime(it.Key()) < x.upToMs {
+			break
+		}
+		value, err := it.ValueAndErr()
+		if err != nil {
+			return corrupt(err)
+		}
+		h, err := columns.SegmentHeader(value, nil)
+		n := h.Count
+		if err == nil && h.FirstUnixMs < x.upToMs {
+			var rows []columns.Row
+			if rows, err = decodeSegment(it, &x.name, nil); err == nil {
+				i, _ := findRow(rows, x.upToMs)
+				n = len(rows) - i
+			}
+		}
+		if err != nil || n >= s.options.segmentRows/2 {
+			break
+		}
+		sizes = append(sizes, uint16(n))
 	}
-	d.recordedUnixMs, d.tail = d.newestUnixMs, 0
-	return b.Set(appendRecordKey(nil, &x.name), appendRecord(nil, d), nil)
+	slices.Reverse(sizes)
+	d.smalls = uint8(copy(d.small[:], sizes))
+	return corrupt(it.Error())
 }
 
 // NewestUnixMs returns the newest times of all devices, in no particular order.
@@ -276,25 +462,17 @@ func (s *Store) newestOfChunk(all []int64, i int) (_ []int64, more bool, err err
 	return all, more, nil
 }
 
-// EstimateReadings returns the approximate number of readings in tables. It does not
-// count the memtable, and it counts removed readings until they are compacted.
+// EstimateReadings returns the approximate number of readings: readings that complete others
+// in memory are counted twice until they are sealed.
 func (s *Store) EstimateReadings(ctx context.Context) (int64, error) {
 	v, err := s.enter(ctx)
 	if err != nil {
 		return 0, fmt.Errorf("count readings: %w", err)
 	}
 	defer s.views.release(v)
-	levels, err := s.db.SSTables(pebble.WithProperties())
-	if err != nil {
-		return 0, fmt.Errorf("count readings: %w", corrupt(err))
+	n := s.readings.Load()
+	for _, w := range v.windows {
+		n += int64(w.limit)
 	}
-	n := uint64(0)
-	for _, level := range levels {
-		for i := range level {
-			if p := level[i].Properties; p.NumEntries > p.NumDeletions {
-				n += p.NumEntries - p.NumDeletions
-			}
-		}
-	}
-	return int64(n), nil
+	return n, nil
 }

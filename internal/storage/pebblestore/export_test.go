@@ -12,6 +12,7 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"github.com/pulsegate/pulsegate/internal/storage/columns"
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
@@ -31,6 +32,17 @@ func ReencodeRecord(b []byte) ([]byte, error) {
 		return nil, err
 	}
 	return appendRecord(make([]byte, 0, recordBytes(&d)), &d), nil
+}
+
+// ReencodeGroup decodes the value of a group and encodes it again.
+func ReencodeGroup(b []byte) ([]byte, error) {
+	var g groupEncoder
+	g.begin()
+	err := decodeGroup(b, func(device *vitals.Name, r *columns.Row) error {
+		g.add(device, r)
+		return nil
+	})
+	return g.value, err
 }
 
 // VerifyLog verifies b as the log with a number.
@@ -209,4 +221,17 @@ func TableFiles(s *Store) (names []string) {
 		names = append(names, f.name)
 	}
 	return names
+}
+
+// WithSegmentRows returns o with segments of at most a number of readings.
+func WithSegmentRows(o Options, rows int) Options {
+	o.segmentRows = rows
+	return o
+}
+
+// Seal seals all readings in windows.
+func Seal(s *Store) error {
+	s.sealing.Lock()
+	defer s.sealing.Unlock()
+	return s.sealAll()
 }

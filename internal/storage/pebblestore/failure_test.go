@@ -146,7 +146,7 @@ func TestFailedFlush(t *testing.T) {
 		OnFatal: func(message string) { t.Errorf("OnFatal was called: %s", message) },
 	})
 	f.on.Store(true)
-	for k := range int64(20) {
+	for k := range int64(400) {
 		mustAppend(t, s, shifted(manyEntries(50), 1000*k)...)
 		if f.failed.Load() > 0 {
 			break

@@ -5,28 +5,30 @@ import (
 	"errors"
 	"math/bits"
 
-	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
 // The package comment describes these formats byte by byte.
 const (
-	readingVersion       = 1
-	sharedReadingVersion = 2
-	recordVersion        = 1
+	recordVersion = 2
 
-	// recordPrefix begins the keys of device records. recordsEnd is the first key
-	// after them.
-	recordPrefix = 0x01
-	recordsEnd   = 0x02
+	// The first bytes of the kinds of keys.
+	statePrefix   = 0x00
+	recordPrefix  = 0x01
+	segmentPrefix = 0x02
+	groupPrefix   = 0x03
+	gatewayPrefix = 0x04
 
-	// readingsStart is a key before those of all readings and after all others.
-	readingsStart = 0x20
+	// Keys of states.
+	groupsKey   = "\x00groups"   // the number of the next group, if no later one is stored
+	gatewaysKey = "\x00gateways" // the number of the next gateway
+	readingsKey = "\x00readings" // the number of readings in segments
+	sweepKey    = "\x00sweep"    // exists, with an empty value, while the dictionary must be swept
 
 	// allSigns is the presence of every sign.
 	allSigns = 1<<vitals.NumSigns - 1
 
-	maxReadingKeyBytes = vitals.MaxNameBytes + 1 + 8
+	maxSegmentKeyBytes = 1 + vitals.MaxNameBytes + 1 + 8
 )
 
 // Errors of the decoders. Their texts contain no values, because they reach logs.
@@ -38,32 +40,9 @@ var (
 	errDevice  = errors.New("device is not a name")
 	errTime    = errors.New("time is negative")
 	errOrder   = errors.New("latest value is newer than the record")
+	errSmall   = errors.New("invalid sizes of segments")
+	errKey     = errors.New("invalid key")
 )
-
-// appendReadingKey appends the key of a reading. timeUnixMs may be one more than the
-// last millisecond, which gives an exclusive bound.
-func appendReadingKey(dst []byte, device *vitals.Name, timeUnixMs uint64) []byte {
-	dst = device.AppendTo(dst)
-	dst = append(dst, 0)
-	return binary.BigEndian.AppendUint64(dst, timeUnixMs)
-}
-
-// decodeReadingKey returns the device and the time of a reading's key.
-func decodeReadingKey(key []byte) (vitals.Name, int64, error) {
-	end := len(key) - 9
-	if end < 1 || key[end] != 0 {
-		return vitals.Name{}, 0, errLength
-	}
-	device, err := vitals.ParseName(key[:end])
-	if err != nil {
-		return vitals.Name{}, 0, errDevice
-	}
-	ms := int64(binary.BigEndian.Uint64(key[end+1:]))
-	if ms < 0 {
-		return vitals.Name{}, 0, errTime
-	}
-	return device, ms, nil
-}
 
 // appendRecordKey appends the key of a device's record.
 func appendRecordKey(dst []byte, device *vitals.Name) []byte {
@@ -82,66 +61,66 @@ func decodeRecordKey(key []byte) (vitals.Name, error) {
 	return device, nil
 }
 
-// A reading is the decoded value of a stored reading. Device and time are in its key.
-type reading struct {
-	values         vitals.Values
-	receivedUnixMs int64
-	gateway        vitals.Name
-	shared         bool // other gateways have added signs
+// appendSegmentPrefix appends what the keys of a device's segments begin with.
+func appendSegmentPrefix(dst []byte, device *vitals.Name) []byte {
+	return append(device.AppendTo(append(dst, segmentPrefix)), 0)
 }
 
-// appendReading appends the value of a reading.
-func appendReading(dst []byte, r *reading) []byte {
-	present, version := r.values.Present(), byte(readingVersion)
-	if r.shared {
-		version = sharedReadingVersion
-	}
-	dst = append(dst, version, present)
-	for s := range vitals.Sign(vitals.NumSigns) {
-		if v, ok := r.values.Get(s); ok {
-			dst = binary.BigEndian.AppendUint16(dst, uint16(v))
-		}
-	}
-	dst = binary.BigEndian.AppendUint64(dst, uint64(r.receivedUnixMs))
-	return r.gateway.AppendTo(dst)
+// appendSegmentKey appends the key of the segment whose last reading is at lastUnixMs. That
+// may be one more than the last millisecond, which gives an exclusive bound.
+func appendSegmentKey(dst []byte, device *vitals.Name, lastUnixMs uint64) []byte {
+	return binary.BigEndian.AppendUint64(appendSegmentPrefix(dst, device), lastUnixMs)
 }
 
-// readingBytes returns the number of bytes that appendReading appends.
-func readingBytes(r *reading) int {
-	return 2 + 2*bits.OnesCount8(r.values.Present()) + 8 + r.gateway.Len()
+// appendSegmentsEnd appends the first key after those of a device's segments.
+func appendSegmentsEnd(dst []byte, device *vitals.Name) []byte {
+	return append(device.AppendTo(append(dst, segmentPrefix)), 1)
 }
 
-// decodeReading decodes b into r. It does not retain b.
-func decodeReading(b []byte, r *reading) error {
-	version := byte(readingVersion)
-	if len(b) > 0 && b[0] == sharedReadingVersion {
-		version = sharedReadingVersion
+// decodeSegmentKey returns the device and the time of a segment's key.
+func decodeSegmentKey(key []byte) (vitals.Name, int64, error) {
+	end := len(key) - 9
+	if end < 2 || key[0] != segmentPrefix || key[end] != 0 {
+		return vitals.Name{}, 0, errLength
 	}
-	present, b, err := header(b, version, 0)
+	device, err := vitals.ParseName(key[1:end])
 	if err != nil {
-		return err
+		return vitals.Name{}, 0, errDevice
 	}
-	if present == 0 {
-		return errSigns
+	ms := int64(binary.BigEndian.Uint64(key[end+1:]))
+	if ms < 0 {
+		return vitals.Name{}, 0, errTime
 	}
-	if len(b) < 2*bits.OnesCount8(present)+8 {
-		return errLength
+	return device, ms, nil
+}
+
+// segmentKeyTime returns the time in the key of a segment that is known to be valid.
+func segmentKeyTime(key []byte) int64 { return int64(binary.BigEndian.Uint64(key[len(key)-8:])) }
+
+// appendGroupKey appends the key of a group.
+func appendGroupKey(dst []byte, number uint64) []byte {
+	return binary.BigEndian.AppendUint64(append(dst, groupPrefix), number)
+}
+
+// decodeGroupKey returns the number of a group's key.
+func decodeGroupKey(key []byte) (uint64, error) {
+	if len(key) != 9 || key[0] != groupPrefix {
+		return 0, errKey
 	}
-	*r = reading{shared: version == sharedReadingVersion}
-	for s := range vitals.Sign(vitals.NumSigns) {
-		if present&(1<<s) != 0 {
-			r.values.Set(s, vitals.Hundredths(binary.BigEndian.Uint16(b)))
-			b = b[2:]
-		}
+	return binary.BigEndian.Uint64(key[1:]), nil
+}
+
+// appendGatewayKey appends the key of a gateway's name.
+func appendGatewayKey(dst []byte, number uint32) []byte {
+	return binary.BigEndian.AppendUint32(append(dst, gatewayPrefix), number)
+}
+
+// decodeGatewayKey returns the number of the key of a gateway's name.
+func decodeGatewayKey(key []byte) (uint32, error) {
+	if len(key) != 5 || key[0] != gatewayPrefix {
+		return 0, errKey
 	}
-	r.receivedUnixMs = int64(binary.BigEndian.Uint64(b))
-	if b = b[8:]; len(b) == 0 {
-		return nil
-	}
-	if r.gateway, err = vitals.ParseName(b); err != nil {
-		return errGateway
-	}
-	return nil
+	return binary.BigEndian.Uint32(key[1:]), nil
 }
 
 // appendRecord appends the value of d's record.
@@ -155,13 +134,19 @@ func appendRecord(dst []byte, d *device) []byte {
 			dst = binary.BigEndian.AppendUint16(dst, uint16(d.latest[s]))
 		}
 	}
+	dst = binary.BigEndian.AppendUint64(dst, uint64(d.sealedUnixMs))
+	for _, n := range d.small[:d.smalls] {
+		dst = binary.BigEndian.AppendUint16(dst, n)
+	}
 	return dst
 }
 
 // recordBytes returns the number of bytes that appendRecord appends.
-func recordBytes(d *device) int { return 1 + 8 + 1 + 10*bits.OnesCount8(d.known) }
+func recordBytes(d *device) int {
+	return 1 + 8 + 1 + 10*bits.OnesCount8(d.known) + 8 + 2*int(d.smalls)
+}
 
-// decodeRecord decodes the record b into d, with an empty tail.
+// decodeRecord decodes the record b into d.
 func decodeRecord(b []byte, d *device) error {
 	known, rest, err := header(b, recordVersion, 8)
 	if err != nil {
@@ -170,14 +155,14 @@ func decodeRecord(b []byte, d *device) error {
 	if known == 0 {
 		return errSigns
 	}
-	if len(rest) != 10*bits.OnesCount8(known) {
+	signs := 10 * bits.OnesCount8(known)
+	if len(rest) < signs+8 || len(rest)%2 != 0 || len(rest) > signs+8+2*maxSmall {
 		return errLength
 	}
 	*d = device{newestUnixMs: int64(binary.BigEndian.Uint64(b[1:])), known: known}
 	if d.newestUnixMs < 0 {
 		return errTime
 	}
-	d.recordedUnixMs = d.newestUnixMs
 	for s := range vitals.NumSigns {
 		if known&(1<<s) == 0 {
 			continue
@@ -191,6 +176,18 @@ func decodeRecord(b []byte, d *device) error {
 			return errOrder
 		}
 		rest = rest[10:]
+	}
+	d.sealedUnixMs = int64(binary.BigEndian.Uint64(rest))
+	if d.sealedUnixMs < noSegment || d.sealedUnixMs > d.newestUnixMs {
+		return errTime
+	}
+	for rest = rest[8:]; len(rest) > 0; rest = rest[2:] {
+		n := binary.BigEndian.Uint16(rest)
+		if n == 0 || d.sealedUnixMs == noSegment {
+			return errSmall
+		}
+		d.small[d.smalls] = n
+		d.smalls++
 	}
 	return nil
 }
@@ -212,13 +209,4 @@ func header(b []byte, version byte, skip int) (present uint8, rest []byte, err e
 		return 0, nil, errSigns
 	}
 	return present, b[skip+2:], nil
-}
-
-// record returns r as a storage.Record.
-func (r *reading) record(timeUnixMs int64) storage.Record {
-	record := storage.Record{TimeUnixMs: timeUnixMs, ReceivedUnixMs: r.receivedUnixMs, Values: r.values}
-	if gateway := r.gateway; !gateway.IsZero() {
-		record.Gateway = &gateway
-	}
-	return record
 }

@@ -3,6 +3,7 @@ package pebblestore_test
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -13,6 +14,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/pulsegate/pulsegate/internal/storage"
+	"github.com/pulsegate/pulsegate/internal/storage/columns"
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore"
 	"github.com/pulsegate/pulsegate/vitals"
 )
@@ -27,6 +29,7 @@ func TestGolden(t *testing.T) {
 			Device:     mustName("ppg-000123"),
 			Gateway:    mustName("gw:7"),
 			TimeUnixMs: 1_795_255_200_123,
+			UTCOffset:  vitals.MakeUTCOffset(4*60 + 4),
 		},
 		ReceivedUnixMs: 1_795_255_201_000,
 	}
@@ -43,31 +46,55 @@ func TestGolden(t *testing.T) {
 	completing := with(entry("b", 7, 1), vitals.SpO2, 2)
 	completing.Reading.Gateway = mustName("gw:8")
 	mustAppend(t, s, entry("b", 7, 1), completing)
-	crashed := rawContent(t, fs)
-	mustClose(t, s)
-
 	hexOf := func(s string) string { return hex.EncodeToString([]byte(s)) }
 	z64 := hexOf(strings.Repeat("z", 64))
-	readings := "" +
-		hexOf("a") + "00" + "0000000000000000" + " = 01 08 0001 fffffffffffffffe\n" +
-		hexOf("a") + "00" + "00000000000000ff" + " = 01 0c 0003 0002 000001a3185c5000\n" +
-		hexOf("a") + "00" + "0000000000000100" + " = 01 08 0004 000001a3185c5000\n" +
-		hexOf("b") + "00" + "0000000000000007" + " = 02 0c 0002 0001 000001a3185c5000 " + hexOf("gw:8") + "\n" +
-		hexOf("ppg-000123") + "00" + "000001a1fd8c697b" + " = 01 1f 2f44 1edc 2616 1c20 16a8 000001a1fd8c6ce8 " + hexOf("gw:7") + "\n" +
-		z64 + "00" + "0000000000000100" + " = 01 08 ffff 000001a3185c5000\n"
-	others := "" +
-		"01" + hexOf("b") + " = 01 0000000000000007 0c 0000000000000007 0002 0000000000000007 0001\n" +
-		"01" + hexOf("ppg-000123") + " = 01 000001a1fd8c697b 1f " +
-		"000001a1fd8c697b 2f44 000001a1fd8c697b 1edc 000001a1fd8c697b 2616 000001a1fd8c697b 1c20 000001a1fd8c697b 16a8\n" +
-		"01" + z64 + " = 01 0000000000000100 08 0000000000000100 ffff\n"
-	wantText(t, "while open", crashed,
-		"01"+hexOf("a")+" = 01 00000000000000ff 0c 00000000000000ff 0003 00000000000000ff 0002\n"+others+readings)
-	wantText(t, "when closed", rawContent(t, fs),
-		"00"+hexOf("closed")+" = 01\n"+
-			"01"+hexOf("a")+" = 01 0000000000000100 0c 00000000000000ff 0003 0000000000000100 0004\n"+others+readings)
+	a, b, ppg := hexOf("a"), hexOf("b"), hexOf("ppg-000123")
+	const none = "ffffffffffffffff"
+	gateways := "" +
+		"04" + "00000001" + " = " + hexOf("gw:7") + "\n" +
+		"04" + "00000002" + " = " + hexOf("gw:8") + "\n"
+	recordsOf := func(newestOfA, latestOfA, sealedOfA, sealedOfB, sealedOfPPG, sealedOfZ string) string {
+		return "" +
+			"01" + a + " = 02 " + newestOfA + " 0c 00000000000000ff 0003 " + latestOfA + sealedOfA + "\n" +
+			"01" + b + " = 02 0000000000000007 0c 0000000000000007 0002 0000000000000007 0001 " + sealedOfB + "\n" +
+			"01" + ppg + " = 02 000001a1fd8c697b 1f " +
+			"000001a1fd8c697b 2f44 000001a1fd8c697b 1edc 000001a1fd8c697b 2616 000001a1fd8c697b 1c20 000001a1fd8c697b 16a8 " + sealedOfPPG + "\n" +
+			"01" + z64 + " = 02 0000000000000100 08 0000000000000100 ffff " + sealedOfZ + "\n"
+	}
+	varint := func(n int64) string { return hex.EncodeToString(binary.AppendVarint(nil, n)) }
+	// In the order in which they were settled. Times are differences from the row before.
+	group1 := "01" +
+		ppg + "00" + "df" + "2f44 1edc 2616 1c20 16a8" + varint(1_795_255_200_123) + varint(1_795_255_201_000) + "01" + "940d" +
+		a + "00" + "c8" + "0001" + varint(-1_795_255_200_123) + varint(-2-1_795_255_201_000) + "00" + "00" +
+		z64 + "00" + "08" + "ffff" + varint(256) + varint(1_800_000_000_002) +
+		a + "00" + "0c" + "0003 0002" + varint(-1) + varint(0)
+	groups := "" +
+		"03" + "0000000000000001" + " = " + group1 + "\n" +
+		"03" + "0000000000000002" + " = 01" + a + "00" + "08" + "0004" + varint(256) + varint(1_800_000_000_000) + "\n" +
+		"03" + "0000000000000003" + " = 01" + b + "00" + "6c" + "0002 0001" + varint(7) + varint(1_800_000_000_000) + "02" + "\n"
+	states := "00" + hexOf("gateways") + " = 00000003\n"
+	wantText(t, "in groups", rawContent(t, fs), states+
+		recordsOf("00000000000000ff", "00000000000000ff 0002", none, none, none, none)+groups+gateways)
+
+	if err := pebblestore.Seal(s); err != nil {
+		t.Fatal(err)
+	}
+	sealed := rawContent(t, fs)
+	mustClose(t, s)
+	segmentOf := func(rows ...columns.Row) string { return hex.EncodeToString(columns.AppendSegment(nil, rows)) }
+	row := func(e *storage.Entry, gateway uint32, shared bool) columns.Row {
+		return columns.Row{TimeUnixMs: e.Reading.TimeUnixMs, ReceivedUnixMs: e.ReceivedUnixMs, Values: e.Reading.Values, Gateway: gateway, UTCOffset: e.Reading.UTCOffset, Shared: shared}
+	}
+	segments := "" +
+		"02" + a + "00" + "0000000000000100" + " = " + segmentOf(row(least, 0, false), row(with(entry("a", 255, 2), vitals.SpO2, 3), 0, false), row(entry("a", 256, 4), 0, false)) + "\n" +
+		"02" + b + "00" + "0000000000000007" + " = " + segmentOf(row(completing, 2, true)) + "\n" +
+		"02" + ppg + "00" + "000001a1fd8c697b" + " = " + segmentOf(row(full, 1, false)) + "\n" +
+		"02" + z64 + "00" + "0000000000000100" + " = " + segmentOf(row(longest, 0, false)) + "\n"
+	wantText(t, "in segments", sealed, states+"00"+hexOf("groups")+" = 0000000000000004\n00"+hexOf("readings")+" = 0000000000000006\n"+
+		recordsOf("0000000000000100", "0000000000000100 0004", "0000000000000100 0003", "0000000000000007 0001", "000001a1fd8c697b 0001", "0000000000000100 0001")+segments+gateways)
 
 	text, err := readFile(fs, dataDir+"/PULSEGATE")
-	if want := "pulsegate store, format 1\n"; err != nil || !strings.HasPrefix(text, want) {
+	if want := "pulsegate store, format 2\n"; err != nil || !strings.HasPrefix(text, want) {
 		t.Errorf("PULSEGATE begins %q, %v, want %q", text, err, want)
 	}
 }
@@ -137,36 +164,53 @@ func TestPebbleFormat(t *testing.T) {
 // error that names the place and contains no value.
 func TestRefusedValues(t *testing.T) {
 	const (
-		readingKey = "64" + "00" + "0000000000000005" // device "d" at 5
+		segmentKey = "02" + "64" + "00" + "0000000000000005" // device "d" up to 5
 		recordKey  = "01" + "64"
-		okReading  = "01" + "08" + "1c20" + "0000000000000007"
-		okRecord   = "01" + "0000000000000005" + "08" + "0000000000000005" + "1c20"
+		groupKey   = "03" + "0000000000000009"
+		okRecord   = "02" + "0000000000000005" + "08" + "0000000000000005" + "1c20" + "0000000000000005" + "0001"
 	)
+	row := columns.Row{TimeUnixMs: 5, ReceivedUnixMs: 7}
+	row.Values.Set(vitals.HeartRate, 7200)
+	okSegment := hex.EncodeToString(columns.AppendSegment(nil, []columns.Row{row}))
+	row.Gateway = 7
+	foreign := hex.EncodeToString(columns.AppendSegment(nil, []columns.Row{row}))
+	row.Gateway, row.TimeUnixMs = 0, 4
+	elsewhere := hex.EncodeToString(columns.AppendSegment(nil, []columns.Row{row}))
 	for _, tt := range []struct {
 		name, key, value, want string
 	}{
-		{"reading of a later version", readingKey, "03" + okReading[2:], "reading of device d at 5: unknown version"},
-		{"empty reading", readingKey, "", "wrong length"},
-		{"version alone", readingKey, "01", "wrong length"},
-		{"no sign", readingKey, "0100" + "0000000000000007", "presence bits"},
-		{"unknown sign", readingKey, "0128" + "1c20" + "0000000000000007", "presence bits"},
-		{"cut value", readingKey, "01081c", "wrong length"},
-		{"cut time of receipt", readingKey, okReading[:len(okReading)-2], "wrong length"},
-		{"trailing bytes that are not a name", readingKey, okReading + "20", "gateway is not a name"},
-		{"gateway too long", readingKey, okReading + strings.Repeat("61", 65), "gateway is not a name"},
-		{"record of a later version", recordKey, "02" + okRecord[2:], "record of device d: unknown version"},
+		{"empty segment", segmentKey, "", "segment of device d up to 5: columns: "},
+		{"segment of a later version", segmentKey, "1f" + okSegment[2:], "segment of device d up to 5: columns: "},
+		{"cut segment", segmentKey, okSegment[:len(okSegment)-2], "segment of device d up to 5: columns: "},
+		{"segment with trailing bytes", segmentKey, okSegment + "00", "segment of device d up to 5: columns: "},
+		{"segment of another time", segmentKey, elsewhere, "segment of device d up to 5: the last reading"},
+		{"segment with a gateway that is not known", segmentKey, foreign, "its gateway is not in the dictionary"},
+		{"record of a later version", recordKey, "03" + okRecord[2:], "record of device d: unknown version"},
 		{"empty record", recordKey, "", "wrong length"},
-		{"record without signs", recordKey, "01" + "0000000000000005" + "00", "presence bits"},
+		{"record without signs", recordKey, "02" + "0000000000000005" + "00" + "0000000000000005", "presence bits"},
 		{"cut record", recordKey, okRecord[:len(okRecord)-2], "wrong length"},
-		{"record with trailing bytes", recordKey, okRecord + "00", "wrong length"},
-		{"record with a negative time", recordKey, "01" + "8000000000000005" + okRecord[18:], "time is negative"},
-		{"record with a later latest", recordKey, okRecord[:20] + "0000000000000006" + "1c20", "newer than the record"},
+		{"record with too many sizes", recordKey, okRecord + strings.Repeat("0001", 16), "wrong length"},
+		{"record with an empty segment", recordKey, okRecord + "0000", "invalid sizes"},
+		{"record with a negative time", recordKey, "02" + "8000000000000005" + okRecord[18:], "time is negative"},
+		{"record with a later latest", recordKey, okRecord[:20] + "0000000000000006" + okRecord[36:], "newer than the record"},
+		{"empty group", groupKey, "", "group 9: wrong length"},
+		{"group without rows", groupKey, "01", "group 9: wrong length"},
+		{"group of a later version", groupKey, "02", "group 9: unknown version"},
+		{"group without a device", groupKey, "01" + "00" + "08" + "1c20" + "0a" + "00", "group 9: the first row has no device"},
+		{"group with an unknown sign", groupKey, "01" + "64" + "00" + "00", "group 9: invalid presence bits"},
+		{"group with a cut value", groupKey, "01" + "64" + "00" + "08" + "1c", "group 9: wrong length"},
+		{"group with a cut time", groupKey, "01" + "64" + "00" + "08" + "1c20" + "8a", "group 9: invalid row"},
+		{"group with a long number", groupKey, "01" + "64" + "00" + "08" + "1c20" + "8a00" + "00", "group 9: invalid row"},
+		{"group with a negative time", groupKey, "01" + "64" + "00" + "08" + "1c20" + "09" + "00", "group 9: time is negative"},
+		{"group with a device without a record", groupKey, "01" + "65" + "00" + "08" + "1c20" + "0a" + "00", "record"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			fs := vfs.NewMem()
 			mustClose(t, mustOpen(t, pebblestore.Options{FS: fs}))
 			db := openRaw(t, fs)
-			for key, value := range map[string]string{readingKey: okReading, recordKey: okRecord, tt.key: tt.value} {
+			for key, value := range map[string]string{
+				segmentKey: okSegment, recordKey: okRecord, "00" + hex.EncodeToString([]byte("readings")): "0000000000000001", tt.key: tt.value,
+			} {
 				if err := db.Set(unhex(key), unhex(value), pebble.Sync); err != nil {
 					t.Fatal(err)
 				}
@@ -189,7 +233,11 @@ func TestRefusedValues(t *testing.T) {
 			wantCorrupt("Check", err)
 
 			s, err := pebblestore.Open(dataDir, pebblestore.Options{FS: fs})
-			if tt.key == recordKey {
+			switch tt.key {
+			case groupKey:
+				wantCorrupt("Open", err)
+				return
+			case recordKey:
 				wantCorrupt("Open", err)
 				s = mustOpen(t, pebblestore.Options{FS: fs, ReadOnly: true})
 				defer mustClose(t, s)
@@ -205,6 +253,9 @@ func TestRefusedValues(t *testing.T) {
 			defer s.Close()
 			_, err = s.Scan(context.Background(), storage.Range{Device: mustName("d"), ToUnixMs: 10}, make([]storage.Record, 1))
 			wantCorrupt("Scan", err)
+			if tt.value == foreign {
+				return // the reading can be compared
+			}
 			late := entry("d", 5, 7200)
 			mustAppend(t, s, entry("e", 1, 1), late)
 			wantOutcome(t, late, storage.Unreadable)
@@ -245,10 +296,24 @@ func FuzzDecodeReading(f *testing.F) {
 
 // FuzzDecodeRecord does the same for device records.
 func FuzzDecodeRecord(f *testing.F) {
-	f.Add(unhex("0100000000000000050800000000000000051c20"))
-	f.Add(unhex("010000000000000005"))
+	f.Add(unhex("0200000000000000050800000000000000051c20ffffffffffffffff"))
+	f.Add(unhex("0200000000000000050800000000000000051c2000000000000000050001"))
+	f.Add(unhex("020000000000000005"))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		again, err := pebblestore.ReencodeRecord(b)
+		if err == nil && !bytes.Equal(again, b) {
+			t.Errorf("%x was accepted but is encoded as %x", b, again)
+		}
+	})
+}
+
+// FuzzDecodeGroup does the same for groups.
+func FuzzDecodeGroup(f *testing.F) {
+	f.Add(unhex("016100081c200a00"))
+	f.Add(unhex("016100c81c200a000105" + "00081c200200" + "620008ffff0100"))
+	f.Add(unhex("01"))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		again, err := pebblestore.ReencodeGroup(b)
 		if err == nil && !bytes.Equal(again, b) {
 			t.Errorf("%x was accepted but is encoded as %x", b, again)
 		}

@@ -3,160 +3,134 @@ package pebblestore
 import (
 	"errors"
 	"fmt"
-	"runtime"
-	"sync"
 
 	"github.com/cockroachdb/pebble/v2"
 
+	"github.com/pulsegate/pulsegate/internal/storage"
+	"github.com/pulsegate/pulsegate/internal/storage/columns"
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
-// closedKey exists while the store is closed, if it was closed cleanly: then no device
-// has a tail. Its value is closedVersion.
-const (
-	closedKey     = "\x00closed"
-	closedVersion = 1
-)
+// A loaded store is what Open reads: everything that the store has in memory.
+type loaded struct {
+	table     *table // nil if the store is opened for reading
+	gateways  *dictionary
+	window    *window
+	nextGroup uint64
+	readings  int64 // in segments
+	sweepDue  bool  // sweepKey is stored
+}
 
-// load returns the table of the devices in db, and reports whether db was closed cleanly.
-// It reads all records sequentially, and then each device's tail with a seek, but never
-// all readings. After a clean Close there are no tails to read.
-func load(db *pebble.DB) (_ *table, closed bool, err error) {
-	closed, err = isClosed(db)
-	if err != nil {
-		return nil, false, fmt.Errorf("read devices: %w", err)
+// load reads the records, the dictionary and all groups, sequentially. It reads no segments.
+// The number of readings in groups is bounded: those of at most two windows.
+//
+// It calls problem for each damaged value, and goes on unless that returns an error.
+func load(db *pebble.DB, readOnly bool, problem func(error) error) (_ *loaded, err error) {
+	l := &loaded{}
+	if !readOnly {
+		if l.table, err = loadTable(db); err != nil {
+			return nil, fmt.Errorf("read devices: %w", err)
+		}
 	}
+	if l.gateways, err = loadDictionary(db, problem); err != nil {
+		return nil, fmt.Errorf("read gateways: %w", err)
+	}
+	if err := l.loadGroups(db, problem); err != nil {
+		return nil, fmt.Errorf("read groups: %w", err)
+	}
+	readings, err := readState(db, readingsKey, 8)
+	if err != nil {
+		if err := problem(err); err != nil {
+			return nil, err
+		}
+	}
+	l.readings = int64(readings)
+	if l.sweepDue, err = hasState(db, sweepKey); err != nil {
+		return nil, err
+	}
+	if l.table != nil {
+		for i := range uint32(l.table.len()) {
+			l.table.active.moved(-1, l.table.at(i).newestUnixMs)
+		}
+	}
+	return l, nil
+}
+
+// loadTable reads the records of all devices.
+func loadTable(db *pebble.DB) (*table, error) {
 	t := newTable()
-	sc, err := newDeviceScanner(db, false)
+	sc, err := newDeviceScanner(db)
 	if err != nil {
-		return nil, false, fmt.Errorf("read devices: %w", corrupt(err))
+		return nil, corrupt(err)
 	}
-	// Device number i has the i-th name. firsts has the first name of each chunk.
-	var firsts []vitals.Name
 	for ok := sc.first(nil); ok; ok = sc.next() {
-		if i := t.add(&sc.name, sc.device); i%chunkDevices == 0 {
-			firsts = append(firsts, sc.name)
-		}
+		t.add(&sc.name, sc.device)
 	}
-	if err := sc.close(); err != nil {
-		return nil, false, fmt.Errorf("read devices: %w", err)
-	}
-	if !closed {
-		if err := t.loadTails(db, firsts); err != nil {
-			return nil, false, fmt.Errorf("read newest readings: %w", err)
-		}
-	}
-	for i := range uint32(t.len()) {
-		t.active.moved(-1, t.at(i).newestUnixMs)
-	}
-	return t, closed, nil
+	return t, sc.close()
 }
 
-// loadTails adds the tails to the devices of t. It uses all processors, since nothing
-// else runs while a store is opened.
-func (t *table) loadTails(db *pebble.DB, firsts []vitals.Name) error {
-	var (
-		workers sync.WaitGroup
-		chunks  = make(chan int)
-		errs    = make(chan error, len(firsts))
-	)
-	for range runtime.GOMAXPROCS(0) {
-		workers.Go(func() {
-			for i := range chunks {
-				if err := loadChunk(db, &firsts[i], t.chunks[i][:min(chunkDevices, t.len()-i*chunkDevices)]); err != nil {
-					errs <- err
-				}
-			}
-		})
+// loadGroups reads all groups into a window, and updates the devices in the table.
+func (l *loaded) loadGroups(db *pebble.DB, problem func(error) error) error {
+	next, err := readState(db, groupsKey, 8)
+	if err != nil {
+		if err := problem(err); err != nil {
+			return err
+		}
 	}
-	for i := range firsts {
-		chunks <- i
-	}
-	close(chunks)
-	workers.Wait()
-	close(errs)
-	var all []error
-	for err := range errs {
-		all = append(all, err)
-	}
-	return errors.Join(all...)
-}
-
-// loadChunk fills devices with the devices from first on, and their tails.
-func loadChunk(db *pebble.DB, first *vitals.Name, devices []device) error {
-	sc, err := newDeviceScanner(db, true)
+	l.nextGroup = max(next, 1)
+	l.window = newWindow(1, l.nextGroup)
+	it, err := db.NewIter(&pebble.IterOptions{LowerBound: []byte{groupPrefix}, UpperBound: []byte{groupPrefix + 1}})
 	if err != nil {
 		return corrupt(err)
 	}
-	ok := sc.first(appendRecordKey(nil, first))
-	for i := 0; ok && i < len(devices); i++ {
-		devices[i] = sc.device
-		if i+1 < len(devices) {
-			ok = sc.next()
+	for ok := it.First(); ok; ok = it.Next() {
+		if err := l.loadGroup(it); err != nil {
+			if err := problem(err); err != nil {
+				return joinClose(err, it)
+			}
 		}
 	}
-	return sc.close()
+	return corrupt(it.Close())
 }
 
-// isClosed reports whether the store was closed cleanly.
-func isClosed(db *pebble.DB) (bool, error) {
-	value, closer, err := db.Get([]byte(closedKey))
-	if errors.Is(err, pebble.ErrNotFound) {
-		return false, nil
-	}
+func (l *loaded) loadGroup(it *pebble.Iterator) error {
+	number, err := decodeGroupKey(it.Key())
 	if err != nil {
-		return false, corrupt(err)
+		return fmt.Errorf("%w: key of a group: %w", storage.ErrCorrupt, err)
 	}
-	// Another version may have another meaning: then read the tails.
-	closed := len(value) == 1 && value[0] == closedVersion
-	return closed, closer.Close()
+	value, err := it.ValueAndErr()
+	if err != nil {
+		return corrupt(err)
+	}
+	l.window.firstGroup = min(l.window.firstGroup, number)
+	l.nextGroup = max(l.nextGroup, number+1)
+	if err := decodeGroup(value, l.add); err != nil {
+		return fmt.Errorf("%w: group %d: %w", storage.ErrCorrupt, number, err)
+	}
+	return nil
 }
 
-// unclose deletes closedKey, durably: from now on there may be tails.
-func (s *Store) unclose() error {
-	b := s.db.NewBatch()
-	if err := b.Delete([]byte(closedKey), nil); err != nil {
-		return joinClose(err, b)
-	}
-	if err := s.commit(b); err != nil {
-		return joinClose(err, b)
-	}
-	return b.Close()
-}
+var errNoRecord = errors.New("a device has no record")
 
-// recordsPerBatch bounds the memory of Close.
-const recordsPerBatch = 4096
-
-// writeRecords writes the records of all devices with a tail, and then closedKey.
-func (s *Store) writeRecords() error {
-	t, b := s.settler.table, newBatch(s.db)
-	for name, number := range t.byName {
-		d := t.at(number)
-		if d.tail == 0 {
-			continue
+// add adds a row of a group.
+func (l *loaded) add(name *vitals.Name, r *columns.Row) error {
+	number := uint32(0)
+	if l.table != nil {
+		var ok bool
+		if number, ok = l.table.byName[*name]; !ok {
+			return errNoRecord
 		}
-		d.recordedUnixMs, d.tail = d.newestUnixMs, 0
-		op := b.SetDeferred(1+name.Len(), recordBytes(d))
-		appendRecordKey(op.Key[:0], &name)
-		appendRecord(op.Value[:0], d)
-		if err := op.Finish(); err != nil {
-			return joinClose(err, b)
-		}
-		if b.Count() < recordsPerBatch {
-			continue
-		}
-		// Sync each batch: Pebble does not survive an error of the log that is found
-		// after the sync of its batch.
-		if err := s.commit(b); err != nil {
-			return joinClose(err, b)
-		}
-		b.Reset()
+		l.table.at(number).update(r.TimeUnixMs, &r.Values)
 	}
-	if err := b.Set([]byte(closedKey), []byte{closedVersion}, nil); err != nil {
-		return joinClose(err, b)
+	w := l.window
+	i, ok := w.byName[*name]
+	if !ok {
+		i = w.addDevice(name, number)
+		if l.table != nil {
+			d := l.table.at(number)
+			d.window, d.inWindow = w.number, i
+		}
 	}
-	if err := s.commit(b); err != nil {
-		return joinClose(err, b)
-	}
-	return b.Close()
+	w.add(i, r)
+	return nil
 }

@@ -569,6 +569,11 @@ func (m *metamorphosis) reader(lane int) func(*rand.Rand) {
 				continue
 			}
 			m.end(lane, strings.Fields(c.name)[0], is(answer), nil)
+			m.Lock()
+			if m.failed != nil && strings.Contains(m.failed.Error(), c.name) {
+				m.t.Logf("%s returned %s", c.name, answer)
+			}
+			m.Unlock()
 			m.scrape(s)
 		}
 	}
@@ -762,8 +767,9 @@ func (m *metamorphosis) opened() error {
 // open opens the store with random options.
 func (m *metamorphosis) open() {
 	maxDevices := []int{0, 0, len(metamorphicDevices) - 1}[m.life.IntN(3)]
-	s, err := pebblestore.Open(dataDir, pebblestore.Options{
+	s, err := pebblestore.Open(dataDir, pebblestore.WithSegmentRows(pebblestore.Options{
 		FS:            inject(m.disk, errorfs.InjectorFunc(slowSync)),
+		WindowRows:    []int{1, 20, 90, pebblestore.DefaultWindowRows}[m.life.IntN(4)],
 		MinFreeBytes:  -1,
 		MaxDevices:    maxDevices,
 		MemTableBytes: []int{64 << 10, 96 << 10, 1 << 20}[m.life.IntN(3)],
@@ -777,7 +783,7 @@ func (m *metamorphosis) open() {
 			m.reported = append(m.reported, e)
 			return nil
 		},
-	})
+	}, []int{6, 40, 1024}[m.life.IntN(3)]))
 	m.Lock()
 	defer m.Unlock()
 	if err != nil {

@@ -13,6 +13,10 @@ type counters struct {
 	lookups, syncs, syncNanos, batchBytes atomic.Int64
 
 	expiredReadings, expiredDevices atomic.Int64
+
+	// Of sealing. pacedNanos is the time for which Append has waited for it, sealStalls the
+	// number of times that it had to wait because the window was full.
+	sealedRows, sealNanos, sealBytes, sealStalls, pacedNanos atomic.Int64
 }
 
 // DeviceCount returns the number of devices in the store, or 0 if it is read-only.
@@ -45,8 +49,8 @@ func (s *Store) Collect(ch chan<- prometheus.Metric) {
 	ch <- prometheus.MustNewConstMetric(bad, gauge, float64(s.scrubbed.unreadable.Load()), "unreadable")
 	count("pulsegate_store_slow_operations_total", "Operations on the store's files that took longer than 5 s.", &s.troubles.slow)
 	stalls, stalled := s.troubles.stall.read()
-	show(counter, "pulsegate_store_stalls_total", "Times that groups had to wait for flushes or compactions.", float64(stalls))
-	seconds("pulsegate_store_stall_seconds_total", "Time for which groups have waited for flushes or compactions.", stalled)
+	show(counter, "pulsegate_store_stalls_total", "Times that groups had to wait for flushes, compactions or sealing.", float64(stalls+s.counters.sealStalls.Load()))
+	seconds("pulsegate_store_stall_seconds_total", "Time for which groups have waited for flushes, compactions or sealing.", stalled+time.Duration(s.counters.pacedNanos.Load()))
 	show(gauge, "pulsegate_store_min_free_bytes", "Free space below which readings are refused. 0: no limit.", float64(s.disk.markBytes.Load()))
 	show(gauge, "pulsegate_store_free_bytes", "Free space of the store's file system, for this process.", float64(s.disk.freeBytes.Load()))
 
@@ -55,6 +59,9 @@ func (s *Store) Collect(ch chan<- prometheus.Metric) {
 	seconds("pulsegate_store_sync_seconds_total", "Time spent in writing groups, syncs included.", time.Duration(c.syncNanos.Load()))
 	count("pulsegate_store_written_bytes_total", "Bytes written to the write-ahead log.", &c.batchBytes)
 	count("pulsegate_store_lookups_total", "Readings for which stored ones were looked up: those that are not newer than all of their device.", &c.lookups)
+	count("pulsegate_store_sealed_readings_total", "Readings that were written to segments.", &c.sealedRows)
+	seconds("pulsegate_store_seal_seconds_total", "Time spent in writing readings to segments.", time.Duration(c.sealNanos.Load()))
+	count("pulsegate_store_segment_bytes_total", "Bytes of segments and records written to the write-ahead log.", &c.sealBytes)
 	count("pulsegate_retention_removed_readings_total", "Readings that were removed because they were older than the server keeps.", &c.expiredReadings)
 	count("pulsegate_retention_removed_devices_total", "Devices of which old readings were removed and no other was left.", &c.expiredDevices)
 

@@ -80,20 +80,26 @@ func open(dir string, o Options) (_ *Store, err error) {
 	if err := d.created(); err != nil {
 		return nil, err
 	}
-	if !o.ReadOnly {
-		t, closed, err := load(s.db)
-		if err != nil {
-			return nil, err
-		}
-		s.recovered = known && !closed
-		if err := s.unclose(); err != nil {
-			return nil, err
-		}
-		s.maintenance = newMaintenance()
-		s.settler = newSettler(s.db, t, o.MaxDevices)
-		s.publishDeviceCount()
+	problem := o.problem
+	if problem == nil {
+		problem = func(err error) error { return err }
 	}
-	s.views.publish(s.db.NewSnapshot())
+	l, err := load(s.db, o.ReadOnly, problem)
+	if err != nil {
+		return nil, err
+	}
+	s.gateways, s.nextGroup, s.sweepDue = l.gateways, l.nextGroup, l.sweepDue
+	s.readings.Store(l.readings)
+	s.progress.L = &s.mu
+	if o.ReadOnly {
+		s.views.publish(s.db.NewSnapshot(), l.window)
+	} else {
+		s.recovered = known && !d.wasClosed
+		s.maintenance = newMaintenance()
+		s.settler = newSettler(s.db, l.table, l.gateways, l.window, &o)
+		s.publishDeviceCount()
+		s.publish()
+	}
 	s.opened = opened
 	if !o.ReadOnly {
 		need := s.neededBytes
@@ -105,6 +111,9 @@ func open(dir string, o Options) (_ *Store, err error) {
 		if in != nil {
 			s.resumeErasure(in)
 		}
+		s.mu.Lock()
+		s.sealIfFull()
+		s.mu.Unlock()
 	}
 	return s, nil
 }
@@ -113,7 +122,11 @@ func open(dir string, o Options) (_ *Store, err error) {
 // nevertheless: the readings are removed, or the store has failed. The next start tries
 // again.
 func (s *Store) resumeErasure(in *intent) {
-	if err := s.finish(in, s.options.OnErased); err != nil {
+	err := s.finish(in, s.options.OnErased)
+	if errors.Is(err, errNotRemoved) && s.alarm.err() == nil {
+		err = s.failErasure(err) // the next start would remove readings that are acknowledged from now on
+	}
+	if err != nil {
 		s.options.Log.Error("an erasure is still unfinished; the next start tries again", "dir", s.dir, "error", err)
 		return
 	}
@@ -192,6 +205,7 @@ func (d *directory) prepare(o Options) error {
 	if err != nil || o.ReadOnly {
 		return err
 	}
+	d.wasClosed = l != nil && l.state.complete()
 	if l != nil && l.state == listBackup {
 		return fmt.Errorf("%w; \"pulsegate restore\" makes a store from it", ErrBackup)
 	}

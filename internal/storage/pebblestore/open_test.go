@@ -80,14 +80,14 @@ func mustWd(t *testing.T) string {
 
 // TestForeignDirectory opens directories with other files, which must not be changed.
 func TestForeignDirectory(t *testing.T) {
-	const ours = "pulsegate store, format 1\nThe files beside this one belong together. Please change none of them by hand.\n"
+	const ours = "pulsegate store, format 2\nThe files beside this one belong together. Please change none of them by hand.\n"
 	for _, tt := range []struct {
 		name  string
 		files map[string]string
 		want  string
 	}{
 		{"other files", map[string]string{"thesis.txt": "..."}, "thesis.txt"},
-		{"a store of a later version", map[string]string{"PULSEGATE": "pulsegate store, format 2\n", "x.sst": ""}, "format 2"},
+		{"a store of a later version", map[string]string{"PULSEGATE": "pulsegate store, format 3\n", "x.sst": ""}, "format 3"},
 		{"a store without a version", map[string]string{"PULSEGATE": "hello\n"}, "has no version"},
 		{"a store with a newer Pebble format", map[string]string{"PULSEGATE": ours, "marker.format-version.000013.025": ""}, "later version"},
 		{"an interrupted creation and a file", map[string]string{"PULSEGATE.new": "", "thesis.txt": ""}, "thesis.txt"},

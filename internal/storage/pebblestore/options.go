@@ -10,6 +10,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/pulsegate/pulsegate/internal/storage"
+	"github.com/pulsegate/pulsegate/internal/storage/columns"
 )
 
 // Defaults of [Options].
@@ -18,6 +19,8 @@ const (
 	DefaultMinFreeBytes  = 256 << 20
 	DefaultCacheBytes    = 64 << 20
 	DefaultMemTableBytes = 16 << 20
+	DefaultMaxGateways   = 1_000_000
+	DefaultWindowRows    = 256 << 10
 )
 
 // Options configures a store. The zero value is suitable for a container with 128 MiB of
@@ -25,9 +28,19 @@ const (
 // CacheBytes.
 type Options struct {
 	// MaxDevices bounds the number of devices, and so the memory of their table, about
-	// 180 bytes each. A reading of a further device gets the outcome
+	// 230 bytes each. A reading of a further device gets the outcome
 	// storage.TooManyDevices. 0 means DefaultMaxDevices.
 	MaxDevices int
+
+	// MaxGateways bounds the number of gateways that readings name, and so the memory of
+	// their table, about 160 bytes each. A reading that names a further gateway gets the
+	// outcome storage.TooManyDevices. 0 means DefaultMaxGateways.
+	MaxGateways int
+
+	// WindowRows is the number of readings that are gathered in memory before they are
+	// written to segments. There may be twice as many in memory, 48 bytes each, and after a
+	// crash they are read from the log. 0 means DefaultWindowRows.
+	WindowRows int
 
 	// MinFreeBytes is the free space of the file system below which Append rejects
 	// groups with storage.ErrDiskLow. It must cover what is written between two polls
@@ -81,6 +94,13 @@ type Options struct {
 
 	// inspect replaces directory.verifyAll.
 	inspect func(*directory) (*fileList, error)
+
+	// problem is called for damage in what Open reads. If it returns nil, Open goes on
+	// without the damaged value. nil means that it returns its argument.
+	problem func(error) error
+
+	// segmentRows is the largest number of readings of a segment. It is smaller in tests.
+	segmentRows int
 }
 
 func (o Options) withDefaults() Options {
@@ -88,6 +108,9 @@ func (o Options) withDefaults() Options {
 	o.MinFreeBytes = cmp.Or(o.MinFreeBytes, DefaultMinFreeBytes)
 	o.CacheBytes = cmp.Or(o.CacheBytes, DefaultCacheBytes)
 	o.MemTableBytes = cmp.Or(o.MemTableBytes, DefaultMemTableBytes)
+	o.MaxGateways = cmp.Or(o.MaxGateways, DefaultMaxGateways)
+	o.WindowRows = cmp.Or(o.WindowRows, DefaultWindowRows)
+	o.segmentRows = cmp.Or(o.segmentRows, columns.MaxRows)
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
@@ -111,6 +134,10 @@ func (o *Options) validate() error {
 	switch {
 	case o.MaxDevices < 0:
 		return fmt.Errorf("MaxDevices is %d, want at least 1", o.MaxDevices)
+	case o.MaxGateways < 0:
+		return fmt.Errorf("MaxGateways is %d, want at least 1", o.MaxGateways)
+	case o.WindowRows < 0:
+		return fmt.Errorf("WindowRows is %d, want at least 1", o.WindowRows)
 	case o.MemTableBytes < minMemTableBytes:
 		return fmt.Errorf("MemTableBytes is %d, want at least %d", o.MemTableBytes, minMemTableBytes)
 	case o.CacheBytes < 0:

@@ -8,14 +8,15 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 
 	"github.com/pulsegate/pulsegate/internal/storage"
+	"github.com/pulsegate/pulsegate/internal/storage/columns"
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
 // ctxEvery is the number of records after which a read checks its context.
 const ctxEvery = 1024
 
-// Latest implements [storage.Store]. It reads the device's record and its tail of
-// fewer than 64 readings.
+// Latest implements [storage.Store]. It reads the device's record and its rows in
+// the windows.
 func (s *Store) Latest(ctx context.Context, name vitals.Name) (storage.Device, error) {
 	d, err := s.latest(ctx, &name)
 	if err != nil {
@@ -46,15 +47,17 @@ func (s *Store) latest(ctx context.Context, name *vitals.Name) (d device, err er
 	if err != nil {
 		return d, recordError(name, err)
 	}
-	tail, err := newTailReader(v)
-	if err != nil {
-		return d, corrupt(err)
+	v.update(name, &d)
+	return d, nil
+}
+
+// update updates a device as its record has it with the rows of the windows.
+func (v *view) update(name *vitals.Name, d *device) {
+	for _, w := range v.windows {
+		w.mu.RLock()
+		w.updateLocked(name, d)
+		w.mu.RUnlock()
 	}
-	err = tail.read(name, &d)
-	if closeErr := tail.it.Close(); err == nil {
-		err = closeErr
-	}
-	return d, corrupt(err)
 }
 
 // Scan implements [storage.Store].
@@ -77,51 +80,40 @@ func (s *Store) scan(ctx context.Context, r *storage.Range, dst []storage.Record
 	if from >= to || len(dst) == 0 || r.Device.IsZero() {
 		return 0, nil
 	}
-	it, err := v.NewIterWithContext(ctx, &pebble.IterOptions{
-		LowerBound: appendReadingKey(nil, &r.Device, uint64(from)),
-		UpperBound: appendReadingKey(nil, &r.Device, uint64(to)),
-	})
-	if err != nil {
-		return 0, corrupt(err)
-	}
+	sc := s.newRowScanner(ctx, v, &r.Device, from, to, r.Descending, len(dst))
 	defer func() {
-		if closeErr := it.Close(); err == nil {
-			err = corrupt(closeErr)
+		if closeErr := sc.close(); err == nil {
+			err = closeErr
 		}
 	}()
-	start, step := it.First, it.Next
-	if r.Descending {
-		start, step = it.Last, it.Prev
-	}
-	for ok := start(); ok; ok = step() {
-		if err := take(it, &r.Device, &dst[n]); err != nil {
+	names := s.gateways.names()
+	for n < len(dst) {
+		rows, err := sc.next(len(dst) - n)
+		if err != nil {
 			return 0, err
 		}
-		if n++; n == len(dst) {
+		if len(rows) == 0 {
 			break
 		}
-		if n%ctxEvery == 0 && ctx.Err() != nil {
-			return 0, ctx.Err()
+		for i := range rows {
+			if err := names.record(&rows[i], &dst[n]); err != nil {
+				return 0, segmentError(&r.Device, rows[i].TimeUnixMs, err)
+			}
+			n++
 		}
 	}
-	return n, corrupt(it.Error())
+	return n, nil
 }
 
-// take decodes the reading at the iterator's position.
-func take(it *pebble.Iterator, device *vitals.Name, dst *storage.Record) error {
-	_, ms, err := decodeReadingKey(it.Key())
-	if err != nil {
-		return fmt.Errorf("%w: key of a reading: %w", storage.ErrCorrupt, err)
+// record returns a row as a storage.Record.
+func (g gatewayNames) record(r *columns.Row, dst *storage.Record) error {
+	*dst = storage.Record{TimeUnixMs: r.TimeUnixMs, ReceivedUnixMs: r.ReceivedUnixMs, Values: r.Values, UTCOffset: r.UTCOffset}
+	if r.Gateway == 0 {
+		return nil
 	}
-	value, err := it.ValueAndErr()
-	if err != nil {
-		return corrupt(err)
+	if dst.Gateway = g.at(r.Gateway); dst.Gateway == nil {
+		return errUnknownGateway
 	}
-	var r reading
-	if err := decodeReading(value, &r); err != nil {
-		return readingError(device, ms, err)
-	}
-	*dst = r.record(ms)
 	return nil
 }
 
@@ -144,13 +136,14 @@ func (s *Store) devices(ctx context.Context, after *vitals.Name, dst []storage.D
 	if len(dst) == 0 {
 		return 0, nil
 	}
-	sc, err := newDeviceScanner(v, true)
+	sc, err := newDeviceScanner(v)
 	if err != nil {
 		return 0, corrupt(err)
 	}
 	// A name followed by a NUL sorts after the name and before every other name after it.
 	from := append(appendRecordKey(nil, after), 0)
 	for ok := sc.first(from); ok; ok = sc.next() {
+		v.update(&sc.name, &sc.device)
 		dst[n] = sc.device.public(sc.name)
 		if n++; n == len(dst) {
 			break

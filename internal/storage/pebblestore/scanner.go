@@ -1,7 +1,6 @@
 package pebblestore
 
 import (
-	"bytes"
 	"fmt"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -10,31 +9,21 @@ import (
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
-// A deviceScanner reads devices in the order of their names, each from its record and
-// its tail.
+// A deviceScanner reads the records of devices in the order of their names.
 type deviceScanner struct {
 	records *pebble.Iterator
-	tails   *tailReader // nil: only records
 	err     error
 
 	name   vitals.Name // of the current device
 	device device
 }
 
-func newDeviceScanner(r pebble.Reader, withTails bool) (*deviceScanner, error) {
-	sc := &deviceScanner{}
-	var err error
-	sc.records, err = r.NewIter(&pebble.IterOptions{LowerBound: []byte{recordPrefix}, UpperBound: []byte{recordsEnd}})
+func newDeviceScanner(r pebble.Reader) (*deviceScanner, error) {
+	records, err := r.NewIter(&pebble.IterOptions{LowerBound: []byte{recordPrefix}, UpperBound: []byte{recordPrefix + 1}})
 	if err != nil {
 		return nil, err
 	}
-	if !withTails {
-		return sc, nil
-	}
-	if sc.tails, err = newTailReader(r); err != nil {
-		return nil, joinClose(err, sc.records)
-	}
-	return sc, nil
+	return &deviceScanner{records: records}, nil
 }
 
 // first moves to the first device whose record's key is not before from.
@@ -59,60 +48,14 @@ func (sc *deviceScanner) take(ok bool) bool {
 		sc.err = recordError(&sc.name, err)
 		return false
 	}
-	if sc.tails != nil {
-		sc.err = sc.tails.read(&sc.name, &sc.device)
-	}
-	return sc.err == nil
+	return true
 }
 
-// close closes the iterators and returns the first error of the scan.
+// close closes the iterator and returns the first error of the scan.
 func (sc *deviceScanner) close() error {
 	err := sc.err
 	if closeErr := sc.records.Close(); err == nil {
 		err = closeErr
 	}
-	if sc.tails != nil {
-		if closeErr := sc.tails.it.Close(); err == nil {
-			err = closeErr
-		}
-	}
 	return corrupt(err)
-}
-
-// A tailReader reads the tails of devices. It is fastest if these are read in the order of
-// their names.
-type tailReader struct {
-	it  *pebble.Iterator
-	key []byte
-}
-
-func newTailReader(r pebble.Reader) (*tailReader, error) {
-	it, err := r.NewIter(&pebble.IterOptions{LowerBound: []byte{readingsStart}})
-	if err != nil {
-		return nil, err
-	}
-	return &tailReader{it: it, key: make([]byte, 0, maxReadingKeyBytes)}, nil
-}
-
-// read adds the tail of the device to d.
-func (t *tailReader) read(name *vitals.Name, d *device) error {
-	t.key = appendReadingKey(t.key[:0], name, uint64(d.recordedUnixMs)+1)
-	prefix := t.key[:len(t.key)-8]
-	for ok := t.it.SeekGE(t.key); ok && bytes.HasPrefix(t.it.Key(), prefix); ok = t.it.Next() {
-		_, ms, err := decodeReadingKey(t.it.Key())
-		if err != nil {
-			return fmt.Errorf("%w: key of a reading of device %s: %w", storage.ErrCorrupt, name, err)
-		}
-		value, err := t.it.ValueAndErr()
-		if err != nil {
-			return err
-		}
-		var r reading
-		if err := decodeReading(value, &r); err != nil {
-			return readingError(name, ms, err)
-		}
-		d.update(ms, &r.values)
-		d.tail++
-	}
-	return t.it.Error()
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"math/rand/v2"
 	"path"
 	"slices"
 	"strings"
@@ -33,14 +34,19 @@ const (
 func scrubStore(t *testing.T, fs vfs.FS, log *slog.Logger, tables int) *pebblestore.Store {
 	t.Helper()
 	s := mustOpen(t, pebblestore.Options{FS: fs, MinFreeBytes: -1, Log: log})
+	rng := rand.New(rand.NewPCG(1, 1))
 	for k := range tables {
 		var group []*storage.Entry
-		for i := range 40_000 {
-			ms := int64(40_000*k + i)
-			group = append(group, entry(strings.Repeat("d", 1+i%50), 1+ms, vitals.Hundredths(1+ms*ms*7919%20_000)))
+		for i := range 60_000 {
+			ms := int64(60_000*k + i)
+			e := entry(strings.Repeat("d", 1+i%50), 1+ms, 1)
+			for sign := range vitals.Sign(vitals.NumSigns) {
+				e = with(e, sign, vitals.Hundredths(rng.IntN(60_000)))
+			}
+			group = append(group, e)
 		}
 		mustAppend(t, s, group...)
-		if err := pebblestore.Flush(s); err != nil {
+		if err := errors.Join(pebblestore.Seal(s), pebblestore.Flush(s)); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -1,23 +1,30 @@
 package pebblestore
 
 import (
+	"bytes"
 	"fmt"
 
 	"github.com/cockroachdb/pebble/v2"
 
 	"github.com/pulsegate/pulsegate/internal/storage"
+	"github.com/pulsegate/pulsegate/internal/storage/columns"
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
-// A settler settles the readings of a group, using the table of devices and the tree, and
-// writes what the group adds into a batch. Only Append uses it.
+// A settler settles the readings of a group, using the table of devices, the windows and the
+// tree, and writes what the group adds into a batch. Only Append uses it.
 //
 // It reuses its buffers, so that settling does not allocate per reading once they have
 // grown.
 type settler struct {
-	db         *pebble.DB
-	table      *table
-	maxDevices int
+	db          *pebble.DB
+	table       *table
+	gateways    *dictionary
+	maxDevices  int
+	maxGateways int
+
+	active *window // takes what the groups add
+	frozen *window // is being sealed; nil: none
 
 	// records holds the records of the group's readings so far, both new and looked up,
 	// with what the group adds to them. index has the positions of the first indexed
@@ -30,12 +37,19 @@ type settler struct {
 	// marked holds the devices whose records must be written.
 	marked []marked
 
-	batch *pebble.Batch
-	key   []byte
+	batch   *pebble.Batch
+	key     []byte
+	encoder groupEncoder
 
 	// stored looks up late readings. It is opened for the first one of a group and
 	// closed at the end of the group, so that it does not keep obsolete files for long.
 	stored *pebble.Iterator
+
+	// segment is the last segment that was read for the group, of the device
+	// segmentDevice: the first one that does not end before segmentFromMs.
+	segment       []columns.Row
+	segmentDevice uint32
+	segmentFromMs int64
 
 	lookups    int64 // number of look-ups for the group
 	unreadable error // error of the group's first failed look-up
@@ -49,10 +63,10 @@ type recordID struct {
 
 // A groupRecord is a record after the readings of the group settled so far.
 type groupRecord struct {
-	reading
-	id    recordID
-	entry int32 // index of an entry with this device
-	adds  bool  // the group creates or completes it
+	columns.Row
+	device uint32
+	entry  int32 // index of an entry with this device
+	adds   bool  // the group creates or completes it
 }
 
 type marked struct {
@@ -63,14 +77,17 @@ type marked struct {
 // maxKept is the largest number of records for which a settler keeps its buffers.
 const maxKept = 1 << 16
 
-func newSettler(db *pebble.DB, t *table, maxDevices int) *settler {
+func newSettler(db *pebble.DB, t *table, g *dictionary, active *window, o *Options) *settler {
 	return &settler{
-		db:         db,
-		table:      t,
-		maxDevices: maxDevices,
-		index:      map[recordID]int32{},
-		batch:      newBatch(db),
-		key:        make([]byte, 0, maxReadingKeyBytes),
+		db:          db,
+		table:       t,
+		gateways:    g,
+		active:      active,
+		maxDevices:  o.MaxDevices,
+		maxGateways: o.MaxGateways,
+		index:       map[recordID]int32{},
+		batch:       newBatch(db),
+		key:         make([]byte, 0, maxSegmentKeyBytes),
 	}
 }
 
@@ -93,6 +110,7 @@ func newBatch(db *pebble.DB) *pebble.Batch {
 func (s *settler) reset() {
 	s.batch.Reset()
 	s.lookups, s.unreadable = 0, nil
+	s.segment = s.segment[:0]
 	if cap(s.records) > maxKept {
 		s.records, s.marked, s.index, s.indexed = nil, nil, map[recordID]int32{}, 0
 		return
@@ -104,14 +122,12 @@ func (s *settler) reset() {
 	}
 }
 
-// settle sets the outcome of each entry and fills the batch. After an error the table has
-// changes that are not stored, and s must not be used again.
-func (s *settler) settle(group []*storage.Entry) error {
+// settle sets the outcome of each entry.
+func (s *settler) settle(group []*storage.Entry) {
 	for i, e := range group {
 		s.settleOne(e, int32(i))
 	}
 	s.closeStored()
-	return s.write(group)
 }
 
 // closeStored closes the iterator for look-ups. It ignores the error of Close, which the
@@ -126,6 +142,14 @@ func (s *settler) closeStored() {
 func (s *settler) settleOne(e *storage.Entry, entry int32) {
 	r := e.Reading
 	e.Sign = 0
+	gateway, ok := s.gateways.number(&r.Gateway)
+	if !ok {
+		if s.gateways.full(s.maxGateways) {
+			e.Outcome = storage.TooManyDevices
+			return
+		}
+		gateway = noGateway
+	}
 	number, known := s.table.byName[r.Device]
 	if !known {
 		if r.Device.IsAwkward() {
@@ -138,8 +162,8 @@ func (s *settler) settleOne(e *storage.Entry, entry int32) {
 		}
 		// The first device record is written with this group and includes all of its
 		// readings.
-		number = s.table.add(&r.Device, device{newestUnixMs: -1, recordedUnixMs: -1})
-		s.mark(number, entry)
+		number = s.table.add(&r.Device, device{newestUnixMs: -1, sealedUnixMs: noSegment})
+		s.marked = append(s.marked, marked{number, entry})
 	}
 	d := s.table.at(number)
 	id := recordID{number, r.TimeUnixMs}
@@ -161,13 +185,13 @@ func (s *settler) settleOne(e *storage.Entry, entry int32) {
 		s.store(e, id, entry)
 		return
 	}
-	others := m.shared || m.gateway != r.Gateway
-	guarded := e.Guard != nil && others && m.values.Present()&r.Values.Present() != 0
+	others := m.Shared || m.Gateway != gateway
+	guarded := e.Guard != nil && others && m.Values.Present()&r.Values.Present() != 0
 	if guarded && !e.Guard.Take() {
 		e.Outcome = storage.Withheld
 		return
 	}
-	merged, sign, outcome := merge(&m.values, &r.Values)
+	merged, sign, outcome := merge(&m.Values, &r.Values)
 	if guarded && outcome != storage.Conflict {
 		e.Guard.Return()
 	}
@@ -175,121 +199,168 @@ func (s *settler) settleOne(e *storage.Entry, entry int32) {
 	if outcome != storage.Completed {
 		return
 	}
-	m.values, m.shared, m.adds = merged, others, true
-	if m.gateway.IsZero() {
-		m.gateway = r.Gateway
+	m.Values, m.Shared, m.adds = merged, others, true
+	if m.Gateway == 0 {
+		m.Gateway = s.gateways.use(&r.Gateway)
 	}
-	if d.update(r.TimeUnixMs, &r.Values) && r.TimeUnixMs <= d.recordedUnixMs {
-		s.mark(number, entry)
+	if m.UTCOffset == 0 {
+		m.UTCOffset = r.UTCOffset
 	}
+	d.update(r.TimeUnixMs, &r.Values)
 }
+
+// noGateway is not the number of a gateway.
+const noGateway = 1<<32 - 1
 
 // store settles a reading that is the first of its device and time.
 func (s *settler) store(e *storage.Entry, id recordID, entry int32) {
 	r := e.Reading
 	e.Outcome = storage.Stored
-	s.addRecord(groupRecord{
-		reading: reading{values: r.Values, receivedUnixMs: e.ReceivedUnixMs, gateway: r.Gateway},
-		id:      id,
-		entry:   entry,
-		adds:    true,
+	s.records = append(s.records, groupRecord{
+		Row: columns.Row{
+			TimeUnixMs:     r.TimeUnixMs,
+			ReceivedUnixMs: e.ReceivedUnixMs,
+			Values:         r.Values,
+			Gateway:        s.gateways.use(&r.Gateway),
+			UTCOffset:      r.UTCOffset,
+		},
+		device: id.device,
+		entry:  entry,
+		adds:   true,
 	})
 	d := s.table.at(id.device)
 	if id.timeUnixMs > d.newestUnixMs {
 		s.table.active.moved(d.newestUnixMs, id.timeUnixMs)
 	}
-	changed := d.update(id.timeUnixMs, &r.Values)
-	if id.timeUnixMs <= d.recordedUnixMs {
-		// It is not in the tail.
-		if changed {
-			s.mark(id.device, entry)
-		}
-		return
-	}
-	if d.tail++; d.tail >= maxTail {
-		s.mark(id.device, entry)
-	}
+	d.update(id.timeUnixMs, &r.Values)
 }
 
-// find returns the record of id, from the group or from the tree, or nil if there is none.
-// The pointer is valid until the next call of store or find.
+// find returns the record of id, or nil if there is none. The pointer is valid until the next
+// call of store or find.
 func (s *settler) find(id recordID, r *vitals.Reading, entry int32) (*groupRecord, error) {
 	for ; s.indexed < len(s.records); s.indexed++ {
-		s.index[s.records[s.indexed].id] = int32(s.indexed)
+		m := &s.records[s.indexed]
+		s.index[recordID{m.device, m.TimeUnixMs}] = int32(s.indexed)
 	}
 	if i, ok := s.index[id]; ok {
 		return &s.records[i], nil
 	}
-	if s.stored == nil {
-		// By default, Pebble does not use the filters of the lowest level. Here they
-		// help: most late readings are not stored yet.
-		it, err := s.db.NewIter(&pebble.IterOptions{LowerBound: []byte{readingsStart}, UseL6Filters: true})
-		if err != nil {
-			return nil, fmt.Errorf("look up reading: %w", corrupt(err))
-		}
-		s.stored = it
-	}
 	s.lookups++
-	s.key = appendReadingKey(s.key[:0], &r.Device, uint64(r.TimeUnixMs))
-	if !s.stored.SeekPrefixGE(s.key) {
-		if err := s.stored.Error(); err != nil {
-			return nil, fmt.Errorf("look up reading: %w", corrupt(err))
+	row, err := s.lookUp(id, &r.Device)
+	if row == nil || err != nil {
+		return nil, err
+	}
+	s.records = append(s.records, groupRecord{Row: *row, device: id.device, entry: entry})
+	return &s.records[len(s.records)-1], nil
+}
+
+// lookUp returns the stored row of id, or nil if there is none. Places are searched in order
+// of precedence. The pointer is valid until the next call.
+func (s *settler) lookUp(id recordID, name *vitals.Name) (*columns.Row, error) {
+	d := s.table.at(id.device)
+	if d.window == s.active.number {
+		if row := s.active.find(d.inWindow, id.timeUnixMs); row != nil {
+			return row, nil
 		}
+	}
+	if s.frozen != nil {
+		if i, ok := s.frozen.byName[*name]; ok {
+			if row := s.frozen.find(i, id.timeUnixMs); row != nil {
+				return row, nil
+			}
+		}
+	}
+	if id.timeUnixMs > d.sealedUnixMs {
 		return nil, nil
 	}
-	value, err := s.stored.ValueAndErr()
-	if err != nil {
-		return nil, fmt.Errorf("look up reading: %w", corrupt(err))
-	}
-	m := groupRecord{id: id, entry: entry}
-	if err := decodeReading(value, &m.reading); err != nil {
-		return nil, fmt.Errorf("look up reading: %w", readingError(&r.Device, r.TimeUnixMs, err))
-	}
-	return s.addRecord(m), nil
+	return s.findStored(id, name)
 }
 
-func (s *settler) addRecord(m groupRecord) *groupRecord {
-	s.records = append(s.records, m)
-	return &s.records[len(s.records)-1]
-}
-
-// mark makes write write the device's record.
-func (s *settler) mark(number uint32, entry int32) {
-	d := s.table.at(number)
-	if d.marked {
-		return
+// findStored looks up a row in the segments.
+func (s *settler) findStored(id recordID, name *vitals.Name) (*columns.Row, error) {
+	if n := len(s.segment); n == 0 || s.segmentDevice != id.device || id.timeUnixMs < s.segmentFromMs || id.timeUnixMs > s.segment[n-1].TimeUnixMs {
+		if err := s.readSegment(id, name); err != nil {
+			s.segment = s.segment[:0]
+			return nil, fmt.Errorf("look up reading: %w", err)
+		}
 	}
-	d.marked = true
-	s.marked = append(s.marked, marked{number, entry})
+	i, ok := findRow(s.segment, id.timeUnixMs)
+	if !ok {
+		return nil, nil
+	}
+	return &s.segment[i], nil
 }
 
-// write adds the records that the group creates or completes, and the marked device
-// records, to the batch. The encoders write into space that the batch has reserved.
-func (s *settler) write(group []*storage.Entry) error {
+// readSegment reads the first segment that does not end before id's time.
+func (s *settler) readSegment(id recordID, name *vitals.Name) (err error) {
+	s.segment = s.segment[:0]
+	if s.stored == nil {
+		s.stored, err = s.db.NewIter(&pebble.IterOptions{LowerBound: []byte{segmentPrefix}, UpperBound: []byte{segmentPrefix + 1}})
+		if err != nil {
+			return corrupt(err)
+		}
+	}
+	s.key = appendSegmentKey(s.key[:0], name, uint64(id.timeUnixMs))
+	if !s.stored.SeekGE(s.key) || !bytes.HasPrefix(s.stored.Key(), s.key[:len(s.key)-8]) {
+		return corrupt(s.stored.Error())
+	}
+	s.segment, err = decodeSegment(s.stored, name, s.segment)
+	s.segmentDevice, s.segmentFromMs = id.device, id.timeUnixMs
+	return err
+}
+
+// write adds what the group adds to the batch. It reports whether that is anything.
+func (s *settler) write(group []*storage.Entry, number uint64) (bool, error) {
+	adds := false
+	s.encoder.begin()
+	for i := range s.records {
+		if m := &s.records[i]; m.adds {
+			s.encoder.add(&group[m.entry].Reading.Device, &m.Row)
+			adds = true
+		}
+	}
+	if !adds {
+		return false, nil
+	}
+	if err := s.batch.Set(appendGroupKey(s.key[:0], number), s.encoder.value, nil); err != nil {
+		return false, fmt.Errorf("fill batch: %w", err)
+	}
+	if err := s.gateways.write(s.batch); err != nil {
+		return false, fmt.Errorf("fill batch: %w", err)
+	}
+	for _, k := range s.marked {
+		if err := setRecord(s.batch, &group[k.entry].Reading.Device, s.table.at(k.device)); err != nil {
+			return false, fmt.Errorf("fill batch: %w", err)
+		}
+	}
+	return true, nil
+}
+
+// setRecord adds the record of a device to a batch. The encoders write into space that the
+// batch has reserved.
+func setRecord(b *pebble.Batch, name *vitals.Name, d *device) error {
+	op := b.SetDeferred(1+name.Len(), recordBytes(d))
+	appendRecordKey(op.Key[:0], name)
+	appendRecord(op.Value[:0], d)
+	return op.Finish()
+}
+
+// fill adds the rows of the written group to the active window.
+func (s *settler) fill(group []*storage.Entry) {
+	w := s.active
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	for i := range s.records {
 		m := &s.records[i]
 		if !m.adds {
 			continue
 		}
-		name := &group[m.entry].Reading.Device
-		op := s.batch.SetDeferred(name.Len()+1+8, readingBytes(&m.reading))
-		appendReadingKey(op.Key[:0], name, uint64(m.id.timeUnixMs))
-		appendReading(op.Value[:0], &m.reading)
-		if err := op.Finish(); err != nil {
-			return fmt.Errorf("fill batch: %w", err)
+		d := s.table.at(m.device)
+		if d.window != w.number {
+			d.window, d.inWindow = w.number, w.addDevice(&group[m.entry].Reading.Device, m.device)
 		}
+		w.add(d.inWindow, &m.Row)
 	}
-	for _, k := range s.marked {
-		d, name := s.table.at(k.device), &group[k.entry].Reading.Device
-		d.marked, d.recordedUnixMs, d.tail = false, d.newestUnixMs, 0
-		op := s.batch.SetDeferred(1+name.Len(), recordBytes(d))
-		appendRecordKey(op.Key[:0], name)
-		appendRecord(op.Value[:0], d)
-		if err := op.Finish(); err != nil {
-			return fmt.Errorf("fill batch: %w", err)
-		}
-	}
-	return nil
 }
 
 // merge settles the values of a reading, part, given those of the stored record, have.

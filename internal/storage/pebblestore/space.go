@@ -15,6 +15,7 @@ import (
 //   - the memtables as tables; there may be two,
 //   - their logs, which are a tenth larger than a memtable,
 //   - the largest possible compaction,
+//   - the segments of both windows, with the small segments that are merged with them,
 //   - and some space for manifests and small files.
 //
 // A compaction of level 0 reads at most all of that level and the next. One of another
@@ -26,6 +27,9 @@ import (
 // Invariant: the mark is at least this sum. TestRoom compares it with actual compactions;
 // TestDiskFull fills real disks.
 const smallFilesBytes = 16 << 20
+
+// sealedRowBytes is how many bytes the sealing of a row may write to tables.
+const sealedRowBytes = 16
 
 // neededBytes returns how many bytes the store may still write without a further group.
 func (s *Store) neededBytes() (uint64, error) {
@@ -39,7 +43,9 @@ func (s *Store) neededBytes() (uint64, error) {
 		return 0, err
 	}
 	memTable := uint64(s.options.MemTableBytes)
-	return 2*memTable + 2*(memTable+memTable/10) + largestCompaction(levels) + smallFilesBytes, nil
+	// Both windows may be sealed without a further group.
+	sealing := 2 * uint64(s.options.WindowRows) * sealedRowBytes
+	return sealing + 2*memTable + 2*(memTable+memTable/10) + largestCompaction(levels) + smallFilesBytes, nil
 }
 
 // largestCompaction returns how many bytes the largest possible compaction of a tree
@@ -84,7 +90,7 @@ func largestCompaction(levels [][]pebble.SSTableInfo) uint64 {
 
 // eraseBytes returns the size of the tables that hold keys of the ranges of a device,
 // which is the space that their compaction takes.
-func (s *Store) eraseBytes(ranges [2]keyRange) (n uint64, err error) {
+func (s *Store) eraseBytes(ranges []keyRange) (n uint64, err error) {
 	for _, r := range ranges {
 		levels, err := s.db.SSTables(pebble.WithKeyRangeFilter(r.before, r.after))
 		if err != nil {

@@ -38,10 +38,30 @@ type Store struct {
 
 	// mu serializes Append, Close, and the writes of Erase and Expire. It guards the
 	// following fields.
-	mu      sync.Mutex
-	settler *settler      // nil if read-only
-	stuck   bool          // do not call Pebble again
-	renewed chan struct{} // closed when the tree has been closed for a reopen; nil: nothing waits for it
+	mu        sync.Mutex
+	settler   *settler // nil if read-only
+	nextGroup uint64
+	sweepDue  bool            // sweepKey is stored
+	sweepOf   map[uint32]bool // the gateways for which a sweep is due; nil: all
+	renewed   chan struct{}   // closed when the tree has been closed for a reopen; nil: nothing waits for it
+
+	// sealing is held while segments are changed: by the sealer, by Erase and by Expire, and
+	// while the tree must not change. It is locked before mu. See seal.go.
+	sealing  sync.Mutex
+	readings atomic.Int64 // in segments; changed with sealing held
+	progress sync.Cond    // of mu: signaled when a window is sealed, in part or as a whole
+
+	gateways *dictionary
+
+	rowBuffers sync.Pool  // of *rowBuffers
+	sweeping   sync.Mutex // held while the dictionary is swept
+
+	// committing is held during each commit. A crash may leave any part of what was not
+	// synced, and the start takes a record before a later one for damaged: so at most one
+	// is being written.
+	committing sync.Mutex
+
+	stuck atomic.Bool // do not call Pebble again
 
 	closed atomic.Bool
 
@@ -64,13 +84,14 @@ func (s *Store) Append(group []*storage.Entry) error {
 		return fmt.Errorf("append group: %w: %w", storage.ErrNotWritten, err)
 	}
 	s.settler.reset()
-	if err := s.settler.settle(group); err != nil {
+	s.settler.settle(group)
+	adds, err := s.settler.write(group, s.nextGroup)
+	if err != nil {
 		s.alarm.rejectGroups(err)
 		return fmt.Errorf("append group: %w: %w: %w", storage.ErrNotWritten, storage.ErrFailed, err)
 	}
-	size := 0
-	if !s.settler.batch.Empty() {
-		size = s.settler.batch.Len()
+	if adds {
+		size := s.settler.batch.Len()
 		start := time.Now()
 		if err := s.commit(s.settler.batch); err != nil {
 			return fmt.Errorf("append group: %w", err)
@@ -78,7 +99,10 @@ func (s *Store) Append(group []*storage.Entry) error {
 		s.counters.syncs.Add(1)
 		s.counters.batchBytes.Add(int64(size))
 		s.counters.syncNanos.Add(int64(time.Since(start)))
-		s.views.publish(s.db.NewSnapshot())
+		s.nextGroup++
+		s.settler.fill(group)
+		s.publish()
+		s.sealIfFull()
 	}
 	s.counters.lookups.Add(s.settler.lookups)
 	if err := s.settler.unreadable; err != nil {
@@ -89,12 +113,18 @@ func (s *Store) Append(group []*storage.Entry) error {
 	return nil
 }
 
+// publish makes what is stored now visible to readers. s.mu must be held.
+func (s *Store) publish() {
+	s.views.publish(s.db.NewSnapshot(), s.settler.active, s.settler.frozen)
+}
+
 // publishDeviceCount publishes the number of devices in the table. s.mu must be held.
 func (s *Store) publishDeviceCount() { s.deviceCount.Store(int64(s.settler.table.len())) }
 
-// admit returns an error if a group cannot be accepted.
+// admit returns an error if a group cannot be accepted. It waits while the window has no
+// room for it.
 func (s *Store) admit(group []*storage.Entry) error {
-	if err := s.ready(); err != nil {
+	if err := s.awaitRoom(); err != nil {
 		return err
 	}
 	for i, e := range group {
@@ -113,6 +143,8 @@ func (s *Store) admit(group []*storage.Entry) error {
 // commit makes b durable. After an error, Pebble's state in memory may differ from the
 // disk's, so the store fails too.
 func (s *Store) commit(b *pebble.Batch) error {
+	s.committing.Lock()
+	defer s.committing.Unlock()
 	if err := s.guard(func() error { return commit(s.db, b) }); err != nil {
 		s.alarm.raise(fmt.Sprintf("the log cannot be written: %v", err))
 		return s.alarm.reportedErr()
@@ -137,7 +169,7 @@ func commit(db *pebble.DB, b *pebble.Batch) error {
 func (s *Store) guard(call func() error) error {
 	defer func() {
 		if p := recover(); p != nil {
-			s.stuck = true
+			s.stuck.Store(true)
 			s.alarm.raise(fmt.Sprintf("panic: %v", p))
 			panic(p)
 		}
@@ -179,8 +211,8 @@ func (s *Store) ready() error {
 	return err
 }
 
-// Close implements [storage.Store]. It writes the records of all devices with a tail, so
-// that the next Open is fast. After a failure it may return an error, but it always
+// Close implements [storage.Store]. It seals nothing: the next Open reads
+// the windows from their groups. After a failure it may return an error, but it always
 // releases the directory, unless Pebble has panicked.
 func (s *Store) Close() error {
 	if s.closed.Swap(true) {
@@ -192,19 +224,14 @@ func (s *Store) Close() error {
 	s.alarm.closing.Store(true)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.stuck {
+	if s.stuck.Load() {
 		return fmt.Errorf("close store %s: %w: the process must exit first", s.dir, storage.ErrFailed)
 	}
 	s.views.close()
 	var err error
 	if s.settler != nil {
 		err = s.settler.closeBatch()
-		// With these records, the next Open need not read every device's tail. They
-		// are not needed for durability.
-		if s.alarm.reportedErr() == nil && s.disk.ready() == nil {
-			err = errors.Join(err, s.writeRecords())
-			s.files.clean = err == nil
-		}
+		s.files.clean = err == nil && s.alarm.reportedErr() == nil && s.disk.ready() == nil
 	}
 	if err = errors.Join(err, s.opened.Close()); err != nil {
 		return fmt.Errorf("close store %s: %w", s.dir, err)

@@ -5,20 +5,33 @@ import (
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
-// maxTail is the length of the tail at which a device's record is written again. A record
-// takes about as much space in the log as two readings, so 64 adds 3 %.
-const maxTail = 64
+const (
+	// maxSmall is the largest number of sizes in a record. When a device has more trailing
+	// small segments, they are merged.
+	maxSmall = 16
 
-// A device is the state of a device that settling needs. It contains no pointers, so the
-// garbage collector does not scan a table of a million devices.
+	// noSegment is the time of the last segment of a device that has none.
+	noSegment = -1
+)
+
+// A device is the state of a device that settling and sealing need. It contains no pointers,
+// so the garbage collector does not scan a table of a million devices.
 type device struct {
-	newestUnixMs   int64
-	recordedUnixMs int64  // newest time of the record that is, or will be, stored
-	tail           uint32 // readings with a time above recordedUnixMs
-	marked         bool   // the record must be written with the current group
-	known          uint8  // bit s is set when sign s has a latest value
-	latest         [vitals.NumSigns]vitals.Hundredths
-	latestUnixMs   [vitals.NumSigns]int64
+	newestUnixMs int64
+	sealedUnixMs int64 // time of the last reading in the device's segments, or noSegment
+	latestUnixMs [vitals.NumSigns]int64
+	latest       [vitals.NumSigns]vitals.Hundredths
+	known        uint8 // bit s is set when sign s has a latest value
+
+	// small has the numbers of readings of the last segments, if these are small, in the
+	// order of time. See sealer.
+	smalls uint8
+	small  [maxSmall]uint16
+
+	// inWindow is the number of the device in the active window, if window is that window's
+	// number.
+	window   uint32
+	inWindow uint32
 }
 
 // update updates d with the values of a reading and reports whether a latest value has
@@ -48,7 +61,7 @@ func (d *device) public(name vitals.Name) storage.Device {
 	return p
 }
 
-// A table holds every device of the store. It takes about 180 bytes per device.
+// A table holds every device of the store. It takes about 230 bytes per device.
 type table struct {
 	byName map[vitals.Name]uint32
 	chunks [][]device // of chunkDevices each, so that growing copies nothing

@@ -14,10 +14,14 @@ import (
 // one group and before the next group shows synced data only. It costs two small objects
 // and 2 µs per group on the reference machine, and keeps no obsolete files; only its
 // iterators do, and each of these lives for one call.
+//
+// A view also has the windows of that moment. Their rows may be in segments of the snapshot,
+// too: then those of a window count, and of the active window before those of a frozen one.
 type view struct {
 	*pebble.Snapshot
-	users int // readers, plus 1 while it is current; guarded by views.mu
-	open  *sync.WaitGroup
+	windows []windowView // in the order of precedence
+	users   int          // readers, plus 1 while it is current; guarded by views.mu
+	open    *sync.WaitGroup
 }
 
 // views provides readers with the current view.
@@ -31,13 +35,19 @@ type views struct {
 	open *sync.WaitGroup
 }
 
-// publish makes snap the current view.
-func (vs *views) publish(snap *pebble.Snapshot) {
+// publish makes snap and the given windows the current view.
+func (vs *views) publish(snap *pebble.Snapshot, windows ...*window) {
 	if vs.open == nil {
 		vs.turn()
 	}
 	vs.open.Add(1)
-	vs.replace(&view{Snapshot: snap, users: 1, open: vs.open})
+	v := &view{Snapshot: snap, users: 1, open: vs.open}
+	for _, w := range windows {
+		if w != nil && w.rows > 0 {
+			v.windows = append(v.windows, windowView{w, uint32(w.rows)})
+		}
+	}
+	vs.replace(v)
 }
 
 // acquire returns the current view. It waits for the end of a pause. The caller must

@@ -1,0 +1,201 @@
+package pebblestore
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/pulsegate/pulsegate/internal/storage"
+	"github.com/pulsegate/pulsegate/vitals"
+)
+
+// A dictionary holds the names of the gateways that readings name by number. Numbers begin
+// at 1 and are never used again.
+//
+// Store.mu guards everything but names.
+type dictionary struct {
+	byName map[vitals.Name]uint32
+	next   uint32
+	added  []uint32 // by the current group
+
+	// used holds the numbers that readings have named since a sweep began; nil: there is no
+	// sweep.
+	used map[uint32]bool
+
+	mu     sync.RWMutex
+	chunks gatewayNames // guarded by mu; its elements are written once
+}
+
+// gatewayNames is the part of a dictionary that readers use: the names by number.
+type gatewayNames []*[gatewayChunk]vitals.Name
+
+const gatewayChunk = 256
+
+func newDictionary() *dictionary { return &dictionary{byName: map[vitals.Name]uint32{}, next: 1} }
+
+// names returns the names of all gateways of views published until now.
+func (g *dictionary) names() gatewayNames {
+	g.mu.RLock()
+	defer g.mu.RUnlock()
+	return g.chunks
+}
+
+// at returns the name of a gateway, or nil if there is none. It must not be modified.
+func (g gatewayNames) at(number uint32) *vitals.Name {
+	i := number / gatewayChunk
+	if uint64(i) >= uint64(len(g)) || g[i] == nil {
+		return nil
+	}
+	if name := &g[i][number%gatewayChunk]; !name.IsZero() {
+		return name
+	}
+	return nil
+}
+
+// put records the name of a gateway.
+func (g *dictionary) put(name *vitals.Name, number uint32) {
+	g.byName[*name] = number
+	i := int(number / gatewayChunk)
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for len(g.chunks) <= i {
+		g.chunks = append(g.chunks, nil)
+	}
+	if g.chunks[i] == nil {
+		// Readers may have the slice: do not modify its elements.
+		g.chunks = append(gatewayNames(nil), g.chunks...)
+		g.chunks[i] = new([gatewayChunk]vitals.Name)
+	}
+	g.chunks[i][number%gatewayChunk] = *name
+}
+
+// number returns the number of a gateway, 0 for the zero Name. It reports false if the
+// gateway is not known.
+func (g *dictionary) number(name *vitals.Name) (uint32, bool) {
+	if name.IsZero() {
+		return 0, true
+	}
+	number, ok := g.byName[*name]
+	return number, ok
+}
+
+// use returns the number of a gateway that a stored reading names. It adds the gateway if
+// it is not known.
+func (g *dictionary) use(name *vitals.Name) uint32 {
+	number, ok := g.number(name)
+	if !ok {
+		number = g.next
+		g.next++
+		g.put(name, number)
+		g.added = append(g.added, number)
+	}
+	if g.used != nil {
+		g.used[number] = true
+	}
+	return number
+}
+
+// full reports whether no further gateway can be added.
+func (g *dictionary) full(most int) bool { return len(g.byName) >= most || g.next == 1<<32-1 }
+
+// write adds the gateways that the current group has added to a batch.
+func (g *dictionary) write(b *pebble.Batch) error {
+	if len(g.added) == 0 {
+		return nil
+	}
+	for _, number := range g.added {
+		if err := b.Set(appendGatewayKey(nil, number), g.chunks.at(number).AppendTo(nil), nil); err != nil {
+			return err
+		}
+	}
+	g.added = g.added[:0]
+	return b.Set([]byte(gatewaysKey), binary.BigEndian.AppendUint32(nil, g.next), nil)
+}
+
+// loadDictionary reads the dictionary of a store. It calls problem for each entry that is
+// not valid.
+func loadDictionary(r pebble.Reader, problem func(error) error) (*dictionary, error) {
+	g := newDictionary()
+	next, err := readState(r, gatewaysKey, 4)
+	if err == nil && next > 0 {
+		g.next = uint32(next)
+	}
+	if err != nil {
+		if err := problem(err); err != nil {
+			return nil, err
+		}
+	}
+	it, err := r.NewIter(&pebble.IterOptions{LowerBound: []byte{gatewayPrefix}, UpperBound: []byte{gatewayPrefix + 1}})
+	if err != nil {
+		return nil, corrupt(err)
+	}
+	for ok := it.First(); ok; ok = it.Next() {
+		if err := g.load(it); err != nil {
+			if err := problem(err); err != nil {
+				return nil, joinClose(err, it)
+			}
+		}
+	}
+	return g, corrupt(it.Close())
+}
+
+// load adds the entry at an iterator's position.
+func (g *dictionary) load(it *pebble.Iterator) error {
+	number, err := decodeGatewayKey(it.Key())
+	if err != nil {
+		return fmt.Errorf("%w: key of a gateway: %w", storage.ErrCorrupt, err)
+	}
+	value, err := it.ValueAndErr()
+	if err != nil {
+		return corrupt(err)
+	}
+	name, err := vitals.ParseName(value)
+	switch _, twice := g.byName[name]; {
+	case err != nil:
+		err = errGateway
+	case number == 0 || number >= g.next:
+		err = errors.New("number was not given")
+	case twice:
+		err = errors.New("name is stored twice")
+	}
+	if err != nil {
+		return fmt.Errorf("%w: gateway %d: %w", storage.ErrCorrupt, number, err)
+	}
+	g.put(&name, number)
+	return nil
+}
+
+// hasState reports whether a state is stored.
+func hasState(r pebble.Reader, key string) (bool, error) {
+	_, closer, err := r.Get([]byte(key))
+	if errors.Is(err, pebble.ErrNotFound) {
+		return false, nil
+	}
+	if err != nil {
+		return false, corrupt(err)
+	}
+	return true, closer.Close()
+}
+
+// readState returns an integer of some bytes, or 0 if it is not stored.
+func readState(r pebble.Reader, key string, bytes int) (uint64, error) {
+	value, closer, err := r.Get([]byte(key))
+	if errors.Is(err, pebble.ErrNotFound) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, corrupt(err)
+	}
+	defer closer.Close()
+	if len(value) != bytes {
+		return 0, fmt.Errorf("%w: state %s: %w", storage.ErrCorrupt, key[1:], errLength)
+	}
+	n := uint64(0)
+	for _, b := range value {
+		n = n<<8 | uint64(b)
+	}
+	return n, nil
+}

@@ -1,0 +1,730 @@
+package pebblestore
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/pulsegate/pulsegate/internal/storage"
+	"github.com/pulsegate/pulsegate/internal/storage/columns"
+	"github.com/pulsegate/pulsegate/vitals"
+)
+
+// # How a window is sealed
+//
+// When the active window is full, it is frozen: Append continues with a new one, and a
+// goroutine writes the rows of the frozen one to segments:
+//
+//  1. Device by device, in the order of names, its rows are encoded, and added to a batch
+//     with its record. Batches are committed when they have grown to sealBatchBytes.
+//  2. All segments are read back through the tree and compared.
+//  3. One batch deletes the window's groups. Readers get a view without the window.
+//
+// After a crash before step 3, the groups are still there, and the next start reads them into
+// a window. Their rows are sealed again, which changes nothing where they are in segments
+// already.
+//
+// Rows after the last segment of their device make new segments. Any other row is late: it is
+// merged into the segment that has its time, or into the next later one if none has. A
+// segment that would have more than segmentRows readings is split.
+//
+// A device that sends seldom has few rows in a window, and so small segments, which have fewer
+// than half of segmentRows readings. They are merged like the runs of a log-structured merge
+// tree: from the newest one back, a segment takes part if it has at most twice as many readings
+// as those after it, and mergeAt that take part are merged. So a reading is rewritten about
+// three times. The device's record has the sizes of its last segments, as far as they are
+// small, so that no segment is read to find out.
+//
+// If a segment cannot be read, it is not merged. Late rows that belong into it are carried:
+// the batch of step 3 writes them as a new group, and they go to the active window.
+const (
+	sealBatchBytes   = 256 << 10
+	sealChunkDevices = 1024 // whose states are copied at once
+	sealSignalRows   = 2048 // after which a waiting Append is woken
+	mergeAt          = 8    // segments
+	sealRetryAfter   = time.Second
+
+	// paceSlack is the part of the active window that may fill before Append waits for the
+	// sealer. From then on the window fills only as fast as the frozen one is sealed.
+	paceSlack = 1.0 / 8
+)
+
+// filled returns the part of a window that is filled: 1 or more if it is full.
+func (s *Store) filled(w *window) float64 {
+	rows := float64(s.options.WindowRows)
+	return max(float64(w.rows)/rows, float64(w.bytes())/(2*windowRowBytes*rows), float64(w.longest)/maxDeviceRows)
+}
+
+// sealedPart returns the part of a frozen window that is sealed.
+func (w *window) sealedPart() float64 { return float64(w.sealed.Load()) / float64(max(w.rows, 1)) }
+
+// awaitRoom waits until the active window has room for a group. It returns the error of ready.
+// s.mu must be held.
+func (s *Store) awaitRoom() error {
+	var since time.Time
+	stalled := false
+	for {
+		if err := s.ready(); err != nil {
+			return err
+		}
+		if s.settler.frozen == nil {
+			break
+		}
+		filled := s.filled(s.settler.active)
+		if filled < 1 && filled <= paceSlack+s.settler.frozen.sealedPart() {
+			break
+		}
+		if since.IsZero() {
+			since = time.Now()
+		}
+		if filled >= 1 && !stalled {
+			stalled = true
+			s.counters.sealStalls.Add(1)
+		}
+		s.progress.Wait()
+	}
+	if !since.IsZero() {
+		s.counters.pacedNanos.Add(int64(time.Since(since)))
+	}
+	return nil
+}
+
+// sealIfFull freezes the active window if it is full and no other one is frozen, and starts to
+// seal it. s.mu must be held.
+func (s *Store) sealIfFull() {
+	if s.settler.frozen == nil && s.filled(s.settler.active) >= 1 {
+		s.freeze()
+		s.startSealing()
+	}
+}
+
+// freeze freezes the active window. s.mu must be held, and no window may be frozen.
+func (s *Store) freeze() {
+	w := s.settler.active
+	w.endGroup = s.nextGroup
+	s.settler.frozen, s.settler.active = w, newWindow(w.number+1, s.nextGroup)
+}
+
+// startSealing starts to seal the frozen window in the background.
+func (s *Store) startSealing() {
+	leave, ok := s.maintenance.join()
+	if !ok {
+		return // the store is being closed; the next start reads the groups
+	}
+	go func() {
+		defer leave()
+		s.sealInBackground()
+	}()
+}
+
+func (s *Store) sealInBackground() {
+	// Wake Append also if the store is being closed or has failed.
+	defer func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.progress.Broadcast()
+	}()
+	for {
+		err := s.sealFrozen()
+		if err == nil || s.maintenance.ctx.Err() != nil || s.alarm.err() != nil {
+			return
+		}
+		s.troubles.background.Add(1)
+		s.options.Log.Error("readings cannot be written to segments: this is tried again", "dir", s.dir, "error", err)
+		if sleep(s.maintenance.ctx, sealRetryAfter) != nil {
+			return
+		}
+	}
+}
+
+// sealFrozen seals the frozen window, if there is one.
+func (s *Store) sealFrozen() error {
+	s.sealing.Lock()
+	defer s.sealing.Unlock()
+	return s.sealFrozenLocked()
+}
+
+func (s *Store) sealFrozenLocked() error {
+	s.mu.Lock()
+	w := s.settler.frozen
+	s.mu.Unlock()
+	if w == nil {
+		return nil
+	}
+	return (&sealer{s: s, w: w}).run()
+}
+
+// sealAll seals everything that is in windows when it is called. s.sealing must be held.
+func (s *Store) sealAll() error {
+	if err := s.sealFrozenLocked(); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	if s.settler.active.rows > 0 {
+		s.freeze()
+	}
+	s.mu.Unlock()
+	err := s.sealFrozenLocked()
+	if err != nil {
+		s.startSealing() // try again
+	}
+	return err
+}
+
+// sealAllAndLock seals everything that is in windows when it is called, and locks s.mu. Then no
+// window is frozen, and the active one has at most the rows that were added meanwhile. After an
+// error s.mu is not locked. s.sealing must be held.
+func (s *Store) sealAllAndLock() error {
+	for {
+		if err := s.sealAll(); err != nil {
+			return err
+		}
+		s.mu.Lock()
+		if s.settler.frozen == nil {
+			return nil
+		}
+		s.mu.Unlock()
+	}
+}
+
+// A sealer seals one window. s.sealing must be held.
+type sealer struct {
+	s      *Store
+	w      *window
+	locked bool                      // s.mu is held
+	erased *vitals.Name              // the rows of this device are dropped; nil: of none
+	finish func(*pebble.Batch) error // adds to the last batch; nil: nothing
+	ended  func()                    // is called after the last batch was committed; nil: nothing
+
+	batch    *pebble.Batch
+	it       *pebble.Iterator // over the segments as they were
+	sealed   []sealedDevice   // in batch
+	added    int64            // readings that batch adds
+	signaled int64            // rows for which Append was woken
+	written  []writtenSegment
+	carried  []carriedRow
+
+	unread error // the first error of a segment that was not merged
+
+	// Buffers.
+	states []device
+	rows   []columns.Row
+	merged []columns.Row
+	again  []columns.Row
+	old    []columns.Row
+	edits  []segmentEdit
+	lasts  []int64
+	key    []byte
+	value  []byte
+}
+
+// A sealedDevice is what a batch changes in the state of a device.
+type sealedDevice struct {
+	table        uint32
+	sealedUnixMs int64
+	smalls       uint8
+	small        [maxSmall]uint16
+}
+
+// A writtenSegment is a segment that must be read back.
+type writtenSegment struct {
+	device     uint32 // in the window
+	sum        uint32 // CRC-32C of the value
+	lastUnixMs int64
+}
+
+type carriedRow struct {
+	device uint32 // in the window
+	row    columns.Row
+}
+
+// A segmentEdit is a segment with late rows merged into it.
+type segmentEdit struct {
+	lastUnixMs int64
+	rows       []columns.Row
+	taken      bool // it was merged with others
+}
+
+func (c *sealer) run() (err error) {
+	begun := time.Now()
+	c.batch = newBatch(c.s.db)
+	defer func() { err = errors.Join(err, c.batch.Close()) }()
+	if c.w.rows > 0 {
+		if err := c.segments(); err != nil {
+			return err
+		}
+		if err := c.readBack(); err != nil {
+			return err
+		}
+	}
+	if !c.locked {
+		c.s.mu.Lock()
+		defer c.s.mu.Unlock()
+	}
+	if err := c.end(); err != nil {
+		return err
+	}
+	c.s.counters.sealedRows.Add(int64(c.w.rows))
+	c.s.counters.sealNanos.Add(int64(time.Since(begun)))
+	if c.unread != nil {
+		c.s.options.Log.Error("segments cannot be read, and are not merged", "dir", c.s.dir, "error", c.unread)
+		c.s.troubles.degrade(c.unread)
+	}
+	return nil
+}
+
+// segments writes the rows of all devices to segments.
+func (c *sealer) segments() (err error) {
+	order := make([]uint32, len(c.w.devices))
+	for i := range order {
+		order[i] = uint32(i)
+	}
+	slices.SortFunc(order, func(a, b uint32) int { return c.w.devices[a].name.Compare(&c.w.devices[b].name) })
+	if err := c.openIterator(); err != nil {
+		return err
+	}
+	defer func() {
+		// The error of Close is that of the last read, which was handled.
+		_ = c.it.Close()
+	}()
+	for chunk := range slices.Chunk(order, sealChunkDevices) {
+		if c.s.maintenance.ctx.Err() != nil {
+			return storage.ErrClosed
+		}
+		if err := c.copyStates(chunk); err != nil {
+			return err
+		}
+		for i, device := range chunk {
+			if c.erased != nil && c.w.devices[device].name == *c.erased {
+				continue
+			}
+			if err := c.device(device, &c.states[i]); err != nil {
+				return err
+			}
+			c.signal(len(c.w.devices[device].index))
+			if c.batch.Len() >= sealBatchBytes {
+				if err := c.commit(); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return c.commit()
+}
+
+func (c *sealer) openIterator() (err error) {
+	c.it, err = c.s.db.NewIter(&pebble.IterOptions{LowerBound: []byte{segmentPrefix}, UpperBound: []byte{segmentPrefix + 1}})
+	return corrupt(err)
+}
+
+// copyStates copies the states of devices from the table. They may include readings of the
+// active window, which are durable.
+func (c *sealer) copyStates(devices []uint32) error {
+	if !c.locked {
+		c.s.mu.Lock()
+		defer c.s.mu.Unlock()
+	}
+	if err := c.s.alarm.reportedErr(); err != nil {
+		return err
+	}
+	c.states = c.states[:0]
+	for _, i := range devices {
+		c.states = append(c.states, *c.s.settler.table.at(c.w.devices[i].table))
+	}
+	return nil
+}
+
+// signal counts rows that are sealed, and wakes a waiting Append from time to time.
+func (c *sealer) signal(rows int) {
+	if n := c.w.sealed.Add(int64(rows)); n >= c.signaled+sealSignalRows {
+		c.signaled = n
+		c.s.progress.Broadcast()
+	}
+}
+
+// commit commits the batch, and then updates the states of its devices.
+func (c *sealer) commit() error {
+	if c.batch.Empty() {
+		return nil
+	}
+	total := c.s.readings.Load() + c.added
+	if err := c.batch.Set([]byte(readingsKey), binary.BigEndian.AppendUint64(nil, uint64(total)), nil); err != nil {
+		return err
+	}
+	if err := c.s.commit(c.batch); err != nil {
+		return err
+	}
+	c.s.counters.sealBytes.Add(int64(c.batch.Len()))
+	c.s.readings.Store(total)
+	c.added = 0
+	c.batch.Reset()
+	if !c.locked {
+		c.s.mu.Lock()
+		defer c.s.mu.Unlock()
+	}
+	for i := range c.sealed {
+		x := &c.sealed[i]
+		d := c.s.settler.table.at(x.table)
+		d.sealedUnixMs, d.smalls, d.small = x.sealedUnixMs, x.smalls, x.small
+	}
+	c.sealed = c.sealed[:0]
+	return nil
+}
+
+// device adds the segments and the record of a device to the batch.
+func (c *sealer) device(device uint32, d *device) error {
+	name := &c.w.devices[device].name
+	c.rows = c.w.appendAll(c.rows[:0], device)
+	c.edits = c.edits[:0]
+	late, _ := findRow(c.rows, d.sealedUnixMs+1)
+	if late > 0 {
+		c.mergeLate(device, d, c.rows[:late])
+	}
+	if late < len(c.rows) {
+		if err := c.appendNew(device, d, c.rows[late:]); err != nil {
+			return err
+		}
+	}
+	for i := range c.edits {
+		if e := &c.edits[i]; !e.taken {
+			if err := c.write(device, e.rows, nil); err != nil {
+				return err
+			}
+		}
+	}
+	c.sealed = append(c.sealed, sealedDevice{c.w.devices[device].table, d.sealedUnixMs, d.smalls, d.small})
+	return setRecord(c.batch, name, d)
+}
+
+// mergeLate merges late rows into the segments to which they belong.
+func (c *sealer) mergeLate(device uint32, d *device, rows []columns.Row) {
+	name := &c.w.devices[device].name
+	for len(rows) > 0 {
+		c.key = appendSegmentKey(c.key[:0], name, uint64(rows[0].TimeUnixMs))
+		n := len(rows)
+		err := errNoSegment
+		if c.it.SeekGE(c.key) && isSegmentOf(c.it, c.key[:len(c.key)-8]) {
+			last := segmentKeyTime(c.it.Key())
+			n, _ = findRow(rows, last+1)
+			if c.old, err = decodeSegment(c.it, name, c.old[:0]); err == nil {
+				c.edit(last, rows[:n])
+			}
+		}
+		if err != nil {
+			c.notRead(errors.Join(segmentError(name, rows[0].TimeUnixMs, err), c.it.Error()))
+			for i := range rows[:n] {
+				c.carried = append(c.carried, carriedRow{device, rows[i]})
+			}
+		}
+		rows = rows[n:]
+	}
+	if len(c.edits) > 0 && d.smalls > 0 {
+		c.resize(name, d)
+	}
+}
+
+var errNoSegment = errors.New("it is missing")
+
+// notRead records that a segment could not be read. The rows that belong to it stay in groups,
+// or the segment is not merged.
+func (c *sealer) notRead(err error) {
+	if c.unread == nil {
+		c.unread = err
+	}
+	if c.it.Error() != nil { // the iterator cannot be used any more
+		it := c.it
+		if c.openIterator() == nil {
+			_ = it.Close()
+		} else {
+			c.it = it
+		}
+	}
+}
+
+// edit adds an edit of the segment in c.old, unless it holds all rows already.
+func (c *sealer) edit(lastUnixMs int64, rows []columns.Row) {
+	c.merged = c.merged[:0]
+	old, changed := c.old, false
+	for i := range rows {
+		n, same := findRow(old, rows[i].TimeUnixMs)
+		c.merged = append(append(c.merged, old[:n]...), rows[i])
+		changed = changed || !same || old[n] != rows[i]
+		if old = old[n:]; same {
+			old = old[1:]
+		}
+	}
+	if !changed {
+		return
+	}
+	c.merged = append(c.merged, old...)
+	c.added += int64(len(c.merged) - len(c.old))
+	if n := len(c.edits); n < cap(c.edits) {
+		c.edits = c.edits[:n+1]
+	} else {
+		c.edits = append(c.edits, segmentEdit{})
+	}
+	e := &c.edits[len(c.edits)-1]
+	e.lastUnixMs, e.taken = lastUnixMs, false
+	e.rows = append(e.rows[:0], c.merged...)
+}
+
+// resize updates the sizes of a device's small segments after edits.
+func (c *sealer) resize(name *vitals.Name, d *device) {
+	c.key = appendSegmentsEnd(c.key[:0], name)
+	ok := c.it.SeekLT(c.key)
+	c.key = appendSegmentPrefix(c.key[:0], name)
+	for i := int(d.smalls) - 1; i >= 0; i-- {
+		if !ok || !isSegmentOf(c.it, c.key) {
+			c.notRead(errors.Join(segmentError(name, d.sealedUnixMs, errNoSegment), c.it.Error()))
+			d.smalls = 0
+			return
+		}
+		if e := c.editOf(segmentKeyTime(c.it.Key())); e != nil {
+			d.small[i] = uint16(min(len(e.rows), 1<<16-1))
+		}
+		ok = c.it.Prev()
+	}
+	d.trim(c.threshold())
+}
+
+// editOf returns the edit of the segment with a key's time, or nil.
+func (c *sealer) editOf(lastUnixMs int64) *segmentEdit {
+	for i := range c.edits {
+		if c.edits[i].lastUnixMs == lastUnixMs {
+			return &c.edits[i]
+		}
+	}
+	return nil
+}
+
+// threshold returns the number of readings below which a segment is small.
+func (c *sealer) threshold() int { return c.s.options.segmentRows / 2 }
+
+// trim removes the sizes up to the last one that is not small.
+func (d *device) trim(threshold int) {
+	for i := int(d.smalls) - 1; i >= 0; i-- {
+		if int(d.small[i]) >= threshold {
+			d.smalls = uint8(copy(d.small[:], d.small[i+1:d.smalls]))
+			return
+		}
+	}
+}
+
+// push records the size of a new last segment.
+func (d *device) push(rows, threshold int) {
+	if rows >= threshold || d.smalls == maxSmall {
+		d.smalls = 0
+		return
+	}
+	d.small[d.smalls] = uint16(rows)
+	d.smalls++
+}
+
+// appendNew writes rows that are newer than all segments of their device, and merges small
+// segments with them.
+func (c *sealer) appendNew(device uint32, d *device, rows []columns.Row) error {
+	name := &c.w.devices[device].name
+	c.added += int64(len(rows))
+	total, n := len(rows), 0
+	for n < int(d.smalls) && int(d.small[int(d.smalls)-1-n]) <= 2*total {
+		total += int(d.small[int(d.smalls)-1-n])
+		n++
+	}
+	switch {
+	case n+1 >= mergeAt, len(rows) >= c.threshold():
+	case d.smalls == maxSmall:
+		n = maxSmall
+	default:
+		n = 0
+	}
+	if n > 0 {
+		if err := c.readSmall(name, d, n); err != nil {
+			c.notRead(err)
+			d.smalls = 0 // they stay as they are
+		} else {
+			for _, last := range c.lasts {
+				if e := c.editOf(last); e != nil {
+					e.taken = true
+				}
+				c.key = appendSegmentKey(c.key[:0], name, uint64(last))
+				if err := c.batch.Delete(c.key, nil); err != nil {
+					return err
+				}
+			}
+			d.smalls -= uint8(n)
+			rows = append(c.merged, rows...)
+			c.merged = rows
+		}
+	}
+	d.sealedUnixMs = rows[len(rows)-1].TimeUnixMs
+	return c.write(device, rows, d)
+}
+
+// readSmall reads the last n segments of a device, which are small, into c.merged, and their
+// times into c.lasts.
+func (c *sealer) readSmall(name *vitals.Name, d *device, n int) error {
+	total := 0
+	for _, rows := range d.small[int(d.smalls)-n : d.smalls] {
+		total += int(rows)
+	}
+	c.merged, c.lasts = slices.Grow(c.merged[:0], total)[:total], c.lasts[:0]
+	c.key = appendSegmentsEnd(c.key[:0], name)
+	ok := c.it.SeekLT(c.key)
+	c.key = appendSegmentPrefix(c.key[:0], name)
+	for i := int(d.smalls) - 1; n > 0; i, n = i-1, n-1 {
+		if !ok || !isSegmentOf(c.it, c.key) {
+			return errors.Join(segmentError(name, d.sealedUnixMs, errNoSegment), c.it.Error())
+		}
+		last := segmentKeyTime(c.it.Key())
+		c.lasts = append(c.lasts, last)
+		from := total - int(d.small[i])
+		if e := c.editOf(last); e != nil {
+			copy(c.merged[from:total], e.rows)
+		} else {
+			rows, err := decodeSegment(c.it, name, c.merged[from:from:total])
+			if err != nil {
+				return err
+			}
+			if len(rows) != total-from {
+				return recordError(name, errSmall)
+			}
+		}
+		total = from
+		ok = c.it.Prev()
+	}
+	return nil
+}
+
+// write adds segments with rows to the batch. They are the last ones of d, unless d is nil.
+func (c *sealer) write(device uint32, rows []columns.Row, d *device) error {
+	most := c.s.options.segmentRows
+	pieces := (len(rows) + most - 1) / most
+	for i := range pieces {
+		piece := rows[i*len(rows)/pieces : (i+1)*len(rows)/pieces]
+		if err := c.writeSegment(device, piece); err != nil {
+			return err
+		}
+		if d != nil {
+			d.push(len(piece), c.threshold())
+		}
+	}
+	return nil
+}
+
+// writeSegment adds a segment to the batch, and verifies that it decodes to the same rows.
+func (c *sealer) writeSegment(device uint32, rows []columns.Row) (err error) {
+	c.value = columns.AppendSegment(c.value[:0], rows)
+	last := rows[len(rows)-1].TimeUnixMs
+	if c.again, err = columns.DecodeSegment(c.value, c.again[:0]); err != nil || !slices.Equal(c.again, rows) {
+		return c.fail(device, last, errors.Join(errReadBack, err))
+	}
+	c.key = appendSegmentKey(c.key[:0], &c.w.devices[device].name, uint64(last))
+	c.written = append(c.written, writtenSegment{device, checksum(c.value), last})
+	return c.batch.Set(c.key, c.value, nil)
+}
+
+var errReadBack = errors.New("it differs from what was written")
+
+// fail fails the store: a segment is not what it should be. The groups still have its rows.
+func (c *sealer) fail(device uint32, lastUnixMs int64, err error) error {
+	err = segmentError(&c.w.devices[device].name, lastUnixMs, err)
+	c.s.alarm.raise(fmt.Sprintf("a segment cannot be written: %v", err))
+	return fmt.Errorf("%w: %w", storage.ErrFailed, err)
+}
+
+// readBack compares all segments that were written with what is stored.
+func (c *sealer) readBack() error {
+	it, err := c.s.db.NewIter(&pebble.IterOptions{LowerBound: []byte{segmentPrefix}, UpperBound: []byte{segmentPrefix + 1}})
+	if err != nil {
+		return corrupt(err)
+	}
+	for i := range c.written {
+		x := &c.written[i]
+		c.key = appendSegmentKey(c.key[:0], &c.w.devices[x.device].name, uint64(x.lastUnixMs))
+		if !it.SeekGE(c.key) && it.Error() != nil {
+			return joinClose(fmt.Errorf("read segment back: %w", corrupt(it.Error())), it)
+		}
+		if !it.Valid() || !bytes.Equal(it.Key(), c.key) {
+			return joinClose(c.fail(x.device, x.lastUnixMs, errNoSegment), it)
+		}
+		value, err := it.ValueAndErr()
+		if err != nil {
+			return joinClose(fmt.Errorf("read segment back: %w", corrupt(err)), it)
+		}
+		if checksum(value) != x.sum {
+			return joinClose(c.fail(x.device, x.lastUnixMs, errReadBack), it)
+		}
+	}
+	return corrupt(it.Close())
+}
+
+// end deletes the window's groups, and publishes a view without the window. s.mu must be held.
+func (c *sealer) end() error {
+	s := c.s
+	if err := s.alarm.reportedErr(); err != nil {
+		return err
+	}
+	next := s.nextGroup
+	if c.w.firstGroup < c.w.endGroup {
+		first, end := appendGroupKey(nil, c.w.firstGroup), appendGroupKey(nil, c.w.endGroup)
+		if err := c.batch.DeleteRange(first, end, nil); err != nil {
+			return err
+		}
+	}
+	c.carried = slices.DeleteFunc(c.carried, func(x carriedRow) bool {
+		from := &c.w.devices[x.device]
+		d := s.settler.table.at(from.table)
+		// A row of the active window completes this one.
+		return d.window == s.settler.active.number && s.settler.active.find(d.inWindow, x.row.TimeUnixMs) != nil
+	})
+	if len(c.carried) > 0 {
+		var g groupEncoder
+		g.begin()
+		for i := range c.carried {
+			g.add(&c.w.devices[c.carried[i].device].name, &c.carried[i].row)
+		}
+		if err := c.batch.Set(appendGroupKey(nil, next), g.value, nil); err != nil {
+			return err
+		}
+		next++
+	}
+	if err := c.batch.Set([]byte(groupsKey), binary.BigEndian.AppendUint64(nil, next), nil); err != nil {
+		return err
+	}
+	if c.finish != nil {
+		if err := c.finish(c.batch); err != nil {
+			return err
+		}
+	}
+	if err := s.commit(c.batch); err != nil {
+		return err
+	}
+	s.nextGroup, s.settler.frozen = next, nil
+	c.carry()
+	if c.ended != nil {
+		c.ended()
+	}
+	s.publish()
+	s.progress.Broadcast()
+	return nil
+}
+
+// carry adds the carried rows to the active window.
+func (c *sealer) carry() {
+	w := c.s.settler.active
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for i := range c.carried {
+		from := &c.w.devices[c.carried[i].device]
+		d := c.s.settler.table.at(from.table)
+		if d.window != w.number {
+			d.window, d.inWindow = w.number, w.addDevice(&from.name, from.table)
+		}
+		w.add(d.inWindow, &c.carried[i].row)
+	}
+}

@@ -1,0 +1,233 @@
+package pebblestore
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sort"
+	"sync"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/pulsegate/pulsegate/internal/storage"
+	"github.com/pulsegate/pulsegate/internal/storage/columns"
+	"github.com/pulsegate/pulsegate/vitals"
+)
+
+var (
+	errUnknownGateway = errors.New("its gateway is not in the dictionary")
+	errLastTime       = errors.New("the last reading is not at the time of its key")
+)
+
+// segmentError returns an error for a segment that is damaged.
+func segmentError(device *vitals.Name, lastUnixMs int64, err error) error {
+	return fmt.Errorf("%w: segment of device %s up to %d: %w", storage.ErrCorrupt, device, lastUnixMs, err)
+}
+
+// decodeSegment appends the rows of the segment at an iterator's position to dst.
+func decodeSegment(it *pebble.Iterator, device *vitals.Name, dst []columns.Row) ([]columns.Row, error) {
+	value, err := it.ValueAndErr()
+	if err != nil {
+		return dst, corrupt(err)
+	}
+	last := segmentKeyTime(it.Key())
+	rows, err := columns.DecodeSegment(value, dst)
+	if err == nil && rows[len(rows)-1].TimeUnixMs != last {
+		err = errLastTime
+	}
+	if err != nil {
+		return dst, segmentError(device, last, err)
+	}
+	return rows, nil
+}
+
+// findRow returns the position of the first row that is not before timeUnixMs, and reports
+// whether it is at that time.
+func findRow(rows []columns.Row, timeUnixMs int64) (int, bool) {
+	i := sort.Search(len(rows), func(i int) bool { return rows[i].TimeUnixMs >= timeUnixMs })
+	return i, i < len(rows) && rows[i].TimeUnixMs == timeUnixMs
+}
+
+// A rowScanner merges the rows of a device from all places in which a view may have them. Of
+// rows of the same time, that of the first place counts.
+type rowScanner struct {
+	ctx          context.Context
+	device       *vitals.Name
+	fromMs, toMs int64
+	descending   bool
+
+	sources []rowSource // in the order of precedence: windows, segments
+	it      *pebble.Iterator
+	started bool
+	pool    *sync.Pool // of buffers
+	buffers *rowBuffers
+	err     error // of the constructor
+}
+
+// A rowSource is a place that has rows.
+type rowSource struct {
+	rows []columns.Row                 // the next ones, in the order of the scan
+	more func() ([]columns.Row, error) // returns further rows, or none; nil: there are none
+}
+
+// rowBuffers are the buffers of a rowScanner.
+type rowBuffers struct {
+	segment []columns.Row
+	windows [2][]columns.Row
+}
+
+// maxKeptRows bounds the buffers in Store.rowBuffers.
+const maxKeptRows = 4 * columns.MaxRows
+
+// newRowScanner returns a scanner of the rows of a device with times from fromMs to before
+// toMs, of which at most most are needed.
+func (s *Store) newRowScanner(ctx context.Context, v *view, device *vitals.Name, fromMs, toMs int64, descending bool, most int) *rowScanner {
+	sc := &rowScanner{pool: &s.rowBuffers, ctx: ctx, device: device, fromMs: fromMs, toMs: toMs, descending: descending}
+	if sc.buffers, _ = sc.pool.Get().(*rowBuffers); sc.buffers == nil {
+		sc.buffers = new(rowBuffers)
+	}
+	for i, w := range v.windows {
+		rows := w.appendRange(sc.buffers.windows[i][:0], device, fromMs, toMs, descending, most)
+		if sc.buffers.windows[i] = rows; len(rows) > 0 {
+			sc.sources = append(sc.sources, rowSource{rows: rows})
+		}
+	}
+	// The segment that has the end of the range may have a later time in its key.
+	sc.it, sc.err = v.NewIterWithContext(ctx, &pebble.IterOptions{
+		LowerBound: appendSegmentKey(nil, device, uint64(fromMs)),
+		UpperBound: appendSegmentsEnd(nil, device),
+	})
+	sc.sources = append(sc.sources, rowSource{more: sc.nextSegment})
+	return sc
+}
+
+// nextSegment returns the rows of the next segment.
+func (sc *rowScanner) nextSegment() ([]columns.Row, error) {
+	if sc.err != nil {
+		return nil, corrupt(sc.err)
+	}
+	for {
+		if err := sc.ctx.Err(); err != nil {
+			return nil, err
+		}
+		if !sc.move() {
+			return nil, corrupt(sc.it.Error())
+		}
+		rows, err := decodeSegment(sc.it, sc.device, sc.buffers.segment[:0])
+		if err != nil {
+			return nil, err
+		}
+		sc.buffers.segment = rows
+		if rows[0].TimeUnixMs >= sc.toMs && !sc.descending {
+			return nil, nil
+		}
+		if rows[0].TimeUnixMs < sc.fromMs {
+			i, _ := findRow(rows, sc.fromMs)
+			rows = rows[i:]
+		}
+		if rows[len(rows)-1].TimeUnixMs >= sc.toMs {
+			i, _ := findRow(rows, sc.toMs)
+			rows = rows[:i]
+		}
+		if len(rows) == 0 {
+			continue
+		}
+		if sc.descending {
+			slices.Reverse(rows)
+		}
+		return rows, nil
+	}
+}
+
+// move moves the iterator to the next segment that may have rows.
+func (sc *rowScanner) move() bool {
+	switch {
+	case sc.started && sc.descending:
+		return sc.it.Prev()
+	case sc.started:
+		return segmentKeyTime(sc.it.Key()) < sc.toMs && sc.it.Next()
+	}
+	sc.started = true
+	if !sc.descending {
+		return sc.it.First()
+	}
+	return sc.it.SeekGE(appendSegmentKey(nil, sc.device, uint64(sc.toMs-1))) || sc.it.Error() == nil && sc.it.Last()
+}
+
+// next returns up to most of the next rows, or none at the end. They are valid until the next
+// call.
+func (sc *rowScanner) next(most int) ([]columns.Row, error) {
+	best, bound := -1, int64(0) // rows of best up to bound come next
+	for i := range sc.sources {
+		src := &sc.sources[i]
+		if len(src.rows) == 0 && src.more != nil {
+			var err error
+			if src.rows, err = src.more(); err != nil {
+				return nil, err
+			}
+			if len(src.rows) == 0 {
+				src.more = nil
+			}
+		}
+		if len(src.rows) == 0 {
+			continue
+		}
+		if best < 0 || sc.before(src.rows[0].TimeUnixMs, sc.sources[best].rows[0].TimeUnixMs) {
+			best = i
+		}
+	}
+	if best < 0 {
+		return nil, nil
+	}
+	rows := sc.sources[best].rows
+	rows = rows[:min(len(rows), most)]
+	first := rows[0].TimeUnixMs
+	alone := true
+	for i := range sc.sources {
+		src := &sc.sources[i]
+		if i == best || len(src.rows) == 0 {
+			continue
+		}
+		if src.rows[0].TimeUnixMs == first {
+			src.rows = src.rows[1:]
+			rows = rows[:1] // the next row of src is not known here
+		} else if t := src.rows[0].TimeUnixMs; alone || sc.before(t, bound) {
+			alone, bound = false, t
+		}
+	}
+	if !alone && len(rows) > 1 {
+		rows = rows[:sort.Search(len(rows), func(i int) bool { return !sc.before(rows[i].TimeUnixMs, bound) })]
+	}
+	sc.sources[best].rows = sc.sources[best].rows[len(rows):]
+	return rows, nil
+}
+
+// before reports whether a time comes before another one in the order of the scan.
+func (sc *rowScanner) before(a, b int64) bool {
+	if sc.descending {
+		return a > b
+	}
+	return a < b
+}
+
+// readable reports whether the scan can continue after an error: one segment was damaged.
+func (sc *rowScanner) readable() bool { return sc.err == nil && sc.it.Error() == nil }
+
+func (sc *rowScanner) close() error {
+	for _, rows := range [][]columns.Row{sc.buffers.segment, sc.buffers.windows[0], sc.buffers.windows[1]} {
+		if cap(rows) > maxKeptRows {
+			sc.buffers = new(rowBuffers)
+			break
+		}
+	}
+	sc.pool.Put(sc.buffers)
+	if sc.err != nil {
+		return corrupt(sc.err)
+	}
+	return corrupt(sc.it.Close())
+}
+
+// isSegmentOf reports whether an iterator is at a segment of the device with this prefix.
+func isSegmentOf(it *pebble.Iterator, prefix []byte) bool { return bytes.HasPrefix(it.Key(), prefix) }

@@ -1,0 +1,207 @@
+package pebblestore
+
+import (
+	"math"
+	"sort"
+	"sync"
+	"sync/atomic"
+
+	"github.com/pulsegate/pulsegate/internal/storage/columns"
+	"github.com/pulsegate/pulsegate/vitals"
+)
+
+// A window holds readings that are in groups and not in segments yet.
+//
+// Rows are only appended: a reading that completes a record is another row of the same
+// device and time, and the later row counts. So the first rows of a window, up to the number
+// that a view has, are what the window held when the view was published.
+//
+// Rows and indexes contain no pointers, so the garbage collector does not scan them.
+type window struct {
+	number     uint32 // among the windows of this store; not 0
+	firstGroup uint64 // number of the first group whose readings may be here
+	endGroup   uint64 // of the first group after the window; set when it is frozen
+
+	sealed atomic.Int64 // rows of devices that are in segments now
+
+	// mu is locked to add rows, and read-locked to read them. Append, which alone adds, and
+	// the sealer of a frozen window, to which nothing is added, need no lock to read.
+	mu           sync.RWMutex
+	rows         int
+	chunks       [][]columns.Row // of windowChunkRows each
+	devices      []windowDevice
+	byName       map[vitals.Name]uint32
+	arena        []uint32 // for indexes
+	longest      int      // number of rows of the device with the most
+	oldestUnixMs int64
+}
+
+// A windowDevice is a device with rows in a window.
+type windowDevice struct {
+	name  vitals.Name
+	table uint32   // number in the table of devices
+	index []uint32 // numbers of the rows, sorted by time and then by number
+}
+
+const (
+	windowChunkRows  = 4096
+	windowArenaRows  = 64 << 10
+	windowFirstIndex = 4
+
+	// maxDeviceRows is the number of rows of one device at which a window is sealed: adding
+	// a late row moves as many numbers.
+	maxDeviceRows = 16 << 10
+
+	// Approximate sizes, for the bound on a window's memory: a row with its number in an
+	// index, and a device with its name in a slice and in a map.
+	windowRowBytes    = 48
+	windowDeviceBytes = 300
+)
+
+func newWindow(number uint32, firstGroup uint64) *window {
+	return &window{number: number, firstGroup: firstGroup, byName: map[vitals.Name]uint32{}, oldestUnixMs: math.MaxInt64}
+}
+
+// row returns a row by its number.
+func (w *window) row(i uint32) *columns.Row {
+	return &w.chunks[i/windowChunkRows][i%windowChunkRows]
+}
+
+// bytes returns the approximate memory that w takes.
+func (w *window) bytes() int { return w.rows*windowRowBytes + len(w.devices)*windowDeviceBytes }
+
+// addDevice adds a device that w does not hold, and returns its number in w.
+func (w *window) addDevice(name *vitals.Name, table uint32) uint32 {
+	i := uint32(len(w.devices))
+	w.devices = append(w.devices, windowDevice{name: *name, table: table})
+	w.byName[*name] = i
+	return i
+}
+
+// add adds a row of a device.
+func (w *window) add(device uint32, r *columns.Row) {
+	n := uint32(w.rows)
+	if n%windowChunkRows == 0 {
+		w.chunks = append(w.chunks, make([]columns.Row, windowChunkRows))
+	}
+	*w.row(n) = *r
+	w.rows++
+	d := &w.devices[device]
+	if len(d.index) == cap(d.index) {
+		d.index = w.grow(d.index)
+	}
+	d.index = append(d.index, n)
+	if last := len(d.index) - 1; last > 0 && r.TimeUnixMs < w.row(d.index[last-1]).TimeUnixMs {
+		at := w.after(d.index[:last], r.TimeUnixMs)
+		copy(d.index[at+1:], d.index[at:last])
+		d.index[at] = n
+	}
+	w.longest = max(w.longest, len(d.index))
+	w.oldestUnixMs = min(w.oldestUnixMs, r.TimeUnixMs)
+}
+
+// grow returns a copy of an index with twice the capacity.
+func (w *window) grow(index []uint32) []uint32 {
+	n := max(2*cap(index), windowFirstIndex)
+	if n > windowArenaRows/16 {
+		return append(make([]uint32, 0, n), index...)
+	}
+	if len(w.arena) < n {
+		w.arena = make([]uint32, windowArenaRows)
+	}
+	grown := append(w.arena[:0:n], index...)
+	w.arena = w.arena[n:]
+	return grown
+}
+
+// from returns the position of the first number whose row is not before timeUnixMs.
+func (w *window) from(index []uint32, timeUnixMs int64) int {
+	return sort.Search(len(index), func(i int) bool { return w.row(index[i]).TimeUnixMs >= timeUnixMs })
+}
+
+// after returns the position of the first number whose row is after timeUnixMs.
+func (w *window) after(index []uint32, timeUnixMs int64) int {
+	return sort.Search(len(index), func(i int) bool { return w.row(index[i]).TimeUnixMs > timeUnixMs })
+}
+
+// find returns the row of a device and a time, or nil if there is none.
+func (w *window) find(device uint32, timeUnixMs int64) *columns.Row {
+	index := w.devices[device].index
+	if i := w.after(index, timeUnixMs); i > 0 {
+		if r := w.row(index[i-1]); r.TimeUnixMs == timeUnixMs {
+			return r
+		}
+	}
+	return nil
+}
+
+// appendAll appends all rows of a device to dst, in the order of time.
+func (w *window) appendAll(dst []columns.Row, device uint32) []columns.Row {
+	index := w.devices[device].index
+	for i, n := range index {
+		if r := w.row(n); i+1 == len(index) || w.row(index[i+1]).TimeUnixMs != r.TimeUnixMs {
+			dst = append(dst, *r)
+		}
+	}
+	return dst
+}
+
+// A windowView is what a window held when a view was published.
+type windowView struct {
+	*window
+	limit uint32 // the number of rows
+}
+
+// appendRange appends the rows of a device in a range to dst, in the order of time or in the
+// opposite one, at most most of them.
+func (w windowView) appendRange(dst []columns.Row, name *vitals.Name, fromUnixMs, toUnixMs int64, descending bool, most int) []columns.Row {
+	w.mu.RLock()
+	defer w.mu.RUnlock()
+	device, ok := w.byName[*name]
+	if !ok {
+		return dst
+	}
+	index := w.devices[device].index
+	index = index[w.from(index, fromUnixMs):]
+	index = index[:w.from(index, toUnixMs)]
+	for len(index) > 0 && most > 0 {
+		// All rows of the next time: the last one before the limit counts.
+		var same []uint32
+		if descending {
+			i := w.from(index, w.row(index[len(index)-1]).TimeUnixMs)
+			index, same = index[:i], index[i:]
+		} else {
+			i := 1
+			for t := w.row(index[0]).TimeUnixMs; i < len(index) && w.row(index[i]).TimeUnixMs == t; {
+				i++
+			}
+			index, same = index[i:], index[:i]
+		}
+		for i := len(same) - 1; i >= 0; i-- {
+			if same[i] < w.limit {
+				dst = append(dst, *w.row(same[i]))
+				most--
+				break
+			}
+		}
+	}
+	return dst
+}
+
+// update updates the latest values of a device, d, with its rows.
+func (w windowView) updateLocked(name *vitals.Name, d *device) {
+	device, ok := w.byName[*name]
+	if !ok {
+		return
+	}
+	index := w.devices[device].index
+	seen := uint8(0)
+	for i := len(index) - 1; i >= 0 && seen != allSigns; i-- {
+		if index[i] >= w.limit {
+			continue
+		}
+		r := w.row(index[i])
+		d.update(r.TimeUnixMs, &r.Values)
+		seen |= r.Values.Present()
+	}
+}
