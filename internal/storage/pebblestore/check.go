@@ -87,7 +87,7 @@ func (c *checker) run(dir string, o Options) (err error) {
 	}
 	defer func() { err = errors.Join(err, s.Close()) }()
 
-	c.report.Format, c.report.PebbleFormat = storeFormat, int(s.db.FormatMajorVersion())
+	c.report.Format, c.report.PebbleFormat = s.files.format(), int(s.db.FormatMajorVersion())
 	logs, err := logBytes(s.files.fs, s.path)
 	if err != nil {
 		return err
@@ -199,12 +199,22 @@ func (c *checker) content(s *Store) error {
 	}
 	before, more := len(c.report.Problems), c.report.More
 	k := &contentChecker{checker: c, s: s, v: v, segments: segments, records: records, names: s.gateways.names()}
+	if v.legacy != noLegacy {
+		if k.legacy, err = newLegacyScanner(c.ctx, v, new(vitals.Name), 0, 0, false); err != nil {
+			return errors.Join(err, segments.Close(), records.Close(), others.Close())
+		}
+		k.legacy.it.SetBounds([]byte{readingsStart}, nil)
+	}
 	err = k.devices()
 	if err == nil {
 		k.others(others)
 		k.finish()
 	}
-	for _, it := range []*pebble.Iterator{segments, records, others} {
+	all := []*pebble.Iterator{segments, records, others}
+	if k.legacy != nil {
+		all = append(all, k.legacy.it)
+	}
+	for _, it := range all {
 		if itErr := it.Error(); isFault(itErr) {
 			// The problems found so far may be caused by this fault.
 			c.report.Problems, c.report.More = c.report.Problems[:before], more
@@ -225,6 +235,7 @@ type contentChecker struct {
 	segments *pebble.Iterator
 	records  *pebble.Iterator
 	names    gatewayNames
+	legacy   *legacyScanner // nil: there are no rows of format 1
 
 	sealed  int64 // readings in segments
 	damaged bool  // a segment's readings could not be counted
@@ -237,7 +248,8 @@ type contentChecker struct {
 func (k *contentChecker) devices() error {
 	pending := k.windowDevices()
 	hasRecord, hasSegment := k.nextRecord(k.records.First()), k.nextSegment(k.segments.First())
-	for hasRecord || hasSegment || len(pending) > 0 {
+	hasRow := k.legacy != nil && k.nextRow(k.legacy.it.First())
+	for hasRecord || hasSegment || hasRow || len(pending) > 0 {
 		var name vitals.Name
 		for _, x := range []struct {
 			ok  bool
@@ -245,6 +257,7 @@ func (k *contentChecker) devices() error {
 		}{
 			{hasRecord, func() vitals.Name { return mustDecode(decodeRecordKey(k.records.Key())) }},
 			{hasSegment, func() vitals.Name { n, _, _ := decodeSegmentKey(k.segments.Key()); return n }},
+			{hasRow, func() vitals.Name { return mustRow(k.legacy.it.Key()) }},
 			{len(pending) > 0, func() vitals.Name { return pending[0] }},
 		} {
 			if x.ok {
@@ -262,7 +275,7 @@ func (k *contentChecker) devices() error {
 			hasRecord = k.nextRecord(k.records.Next())
 		}
 		var err error
-		if hasSegment, err = k.device(&name, &a, hasSegment); err != nil {
+		if hasSegment, hasRow, err = k.device(&name, &a, hasSegment, hasRow); err != nil {
 			return err
 		}
 		a.match(k.checker, &name)
@@ -315,14 +328,19 @@ func (k *contentChecker) record(name *vitals.Name, a *account) {
 		return
 	}
 	a.found = true
-	if err := decodeRecord(value, &a.recorded); err != nil {
+	decode := decodeRecord
+	if k.v.legacy == legacyTails {
+		decode = decodeEitherRecord
+	}
+	if err := decode(value, &a.recorded); err != nil {
 		a.damaged = true
 		k.problem(recordError(name, err))
 	}
 }
 
 // device verifies the segments of a device, and merges its rows in windows with them.
-func (k *contentChecker) device(name *vitals.Name, a *account, has bool) (bool, error) {
+func (k *contentChecker) device(name *vitals.Name, a *account, has, hasRow bool) (bool, bool, error) {
+	tailFromMs := a.recorded.newestUnixMs + 1
 	a.all = device{newestUnixMs: -1}
 	a.lastSealedMs = noSegment
 	var windows []rowSource
@@ -335,6 +353,26 @@ func (k *contentChecker) device(name *vitals.Name, a *account, has bool) (bool, 
 			k.gateway(name, r)
 		}
 	}
+	if k.legacy != nil {
+		k.legacy.device = name
+	}
+	legacy := rowSource{more: func() ([]columns.Row, error) {
+		rows := k.legacy.rows[:0]
+		for ; hasRow && len(rows) < legacyPage && mustRow(k.legacy.it.Key()) == *name; hasRow = k.nextRow(k.legacy.it.Next()) {
+			ms, r, err := k.legacy.decode()
+			if err != nil {
+				k.problem(err)
+				a.damaged = true
+				continue
+			}
+			if k.v.legacy == legacyTails && ms >= tailFromMs {
+				a.recorded.update(ms, &r.values)
+			}
+			rows = append(rows, k.legacy.row(ms, &r))
+		}
+		k.legacy.rows = rows
+		return rows, k.step()
+	}}
 	merge := rowScanner{ctx: k.ctx, device: name, sources: append(windows, rowSource{more: func() ([]columns.Row, error) {
 		for ; has && mustSegment(k.segments.Key()) == *name; has = k.nextSegment(k.segments.Next()) {
 			if rows := k.segment(name, a); rows != nil {
@@ -344,19 +382,36 @@ func (k *contentChecker) device(name *vitals.Name, a *account, has bool) (bool, 
 		}
 		return nil, k.step()
 	}})}
+	if hasRow {
+		merge.sources = append(merge.sources, legacy)
+	}
 	for {
 		rows, err := merge.next(math.MaxInt)
 		if err != nil {
-			return has, err
+			return has, hasRow, err
 		}
 		if len(rows) == 0 {
-			return has, nil
+			return has, hasRow, nil
 		}
 		for i := range rows {
 			a.add(&rows[i])
 			k.count(rows[i].TimeUnixMs, &rows[i].Values)
 		}
 	}
+}
+
+func mustRow(key []byte) vitals.Name { n, _, _ := decodeReadingKey(key); return n }
+
+// nextRow moves to the next valid key of a row of format 1.
+func (k *contentChecker) nextRow(ok bool) bool {
+	for ; ok; ok = k.legacy.it.Next() {
+		_, _, err := decodeReadingKey(k.legacy.it.Key())
+		if err == nil {
+			return true
+		}
+		k.problem(fmt.Errorf("key of %d bytes is not a reading's: %w", len(k.legacy.it.Key()), err))
+	}
+	return false
 }
 
 func mustSegment(key []byte) vitals.Name { n, _, _ := decodeSegmentKey(key); return n }
@@ -399,11 +454,23 @@ func (k *contentChecker) segment(name *vitals.Name, a *account) []columns.Row {
 
 // others verifies that no other keys are stored than those that were checked.
 func (k *contentChecker) others(it *pebble.Iterator) {
-	for _, r := range [][2][]byte{{{statePrefix}, {recordPrefix}}, {{gatewayPrefix + 1}, {0xff}}} {
+	end := []byte{0xff}
+	if k.legacy != nil {
+		end = []byte{readingsStart}
+	}
+	for _, r := range [][2][]byte{{{statePrefix}, {recordPrefix}}, {{gatewayPrefix + 1}, end}} {
 		it.SetBounds(r[0], r[1])
 		for ok := it.First(); ok; ok = it.Next() {
 			switch string(it.Key()) {
 			case groupsKey, gatewaysKey, readingsKey, sweepKey:
+			case convertKey:
+				if k.legacy == nil {
+					k.problem(errors.New("there are no readings of an earlier format, but the state of their conversion"))
+				}
+			case closedKey:
+				if k.v.legacy != legacyTails {
+					k.problem(errors.New("there is a state of an earlier format"))
+				}
 			default:
 				k.problem(fmt.Errorf("key of %d bytes is of no known kind", len(it.Key())))
 			}

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -29,8 +30,13 @@ const (
 
 	maxFormatBytes = 1024
 
-	formatLine = "pulsegate store, format "
-	formatText = formatLine + "2\nThe files beside this one belong together. Please change none of them by hand.\n"
+	formatLine       = "pulsegate store, format "
+	formatLines      = "\nThe files beside this one belong together. Please change none of them by hand.\n"
+	formatText       = formatLine + "2" + formatLines
+	legacyFormatText = formatLine + "1" + formatLines
+
+	// legacyFormat is the earlier version that is read, and converted. See convert.go.
+	legacyFormat = 1
 
 	lockFile    = "LOCK"
 	logSuffix   = ".log"
@@ -53,7 +59,7 @@ const (
 	stateMissing  directoryState = iota
 	stateEmpty                   // without files that matter
 	stateCreating                // the creation of a store was interrupted
-	stateStore                   // a store of this version
+	stateStore                   // a store of this version, or of legacyFormat
 )
 
 // String returns the state as the predicate of a sentence, for errors.
@@ -67,6 +73,9 @@ type directory struct {
 	path  string
 	state directoryState
 	lock  *pebble.Lock // nil on a read-only file system
+
+	// legacy is true if the store is of legacyFormat.
+	legacy atomic.Bool
 
 	anchor *anchor // nil if fs is not the operating system's
 
@@ -191,7 +200,7 @@ type unlockedFS struct{ vfs.FS }
 func (unlockedFS) Lock(string) (io.Closer, error) { return io.NopCloser(nil), nil }
 
 // inspect returns the state of the directory, or an error if it holds other files or a
-// store of another version.
+// store of another version. It sets d.legacy.
 func (d *directory) inspect() (directoryState, error) {
 	names, err := d.fs.List(d.path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -226,11 +235,12 @@ func (d *directory) checkFormat(names []string) error {
 	if !ok || err != nil {
 		return fmt.Errorf("%w: %s has no version", storage.ErrFormat, formatFile)
 	}
-	if version != storeFormat {
-		return fmt.Errorf("%w: %s has format %d, this version of Pulsegate reads format %d",
-			storage.ErrFormat, formatFile, version, storeFormat)
+	if version != storeFormat && version != legacyFormat {
+		return fmt.Errorf("%w: %s has format %d, this version of Pulsegate reads formats %d and %d",
+			storage.ErrFormat, formatFile, version, legacyFormat, storeFormat)
 	}
-	if string(text) != formatText {
+	d.legacy.Store(version == legacyFormat)
+	if string(text) != d.formatText() {
 		return fmt.Errorf("%w: the text of file %s was changed", storage.ErrCorrupt, formatFile)
 	}
 	// Pebble keeps its version in the name of a file. It rejects a later version too,
@@ -245,6 +255,32 @@ func (d *directory) checkFormat(names []string) error {
 				storage.ErrFormat, v, pebbleFormat)
 		}
 	}
+	return nil
+}
+
+// format returns the version of the store.
+func (d *directory) format() int {
+	if d.legacy.Load() {
+		return legacyFormat
+	}
+	return storeFormat
+}
+
+// formatText returns the content of formatFile.
+func (d *directory) formatText() string {
+	if d.legacy.Load() {
+		return legacyFormatText
+	}
+	return formatText
+}
+
+// upgrade makes a store of legacyFormat one of storeFormat, durably. The list may have the
+// earlier formatFile until it is written again: see compare.
+func (d *directory) upgrade() error {
+	if err := replaceFile(d.fs, d.path, formatFile, []byte(formatText)); err != nil {
+		return fmt.Errorf("write %s: %w", formatFile, err)
+	}
+	d.legacy.Store(false)
 	return nil
 }
 
@@ -383,7 +419,7 @@ func logBytes(fsys vfs.FS, path string) (uint64, error) {
 // removeUnfinished removes unfinished files of the previous process: small files that were not
 // yet renamed, and the checkpoint of a backup.
 func (d *directory) removeUnfinished() error {
-	for _, name := range []string{checksumsFile, listedFile, erasureFile, scrubFile} {
+	for _, name := range []string{formatFile, checksumsFile, listedFile, erasureFile, scrubFile} {
 		err := d.fs.Remove(d.fs.PathJoin(d.path, name+newSuffix))
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err

@@ -317,9 +317,27 @@ func (s *Store) count(v *view, device *vitals.Name) (n int64, gateways map[uint3
 			return n, gateways, errors.Join(err, sc.close())
 		}
 		n += int64(len(rows))
-		for i := range rows {
-			gateways[rows[i].Gateway] = true
+		s.gather(gateways, sc, rows)
+	}
+}
+
+// gather adds the gateways that rows of a scan name to gateways.
+func (s *Store) gather(gateways map[uint32]bool, sc *rowScanner, rows []columns.Row) {
+	for i := range rows {
+		number := rows[i].Gateway
+		if number >= legacyGateway {
+			if gateways[number] {
+				continue
+			}
+			// The conversion may have put the name into the dictionary, and then have been interrupted.
+			s.mu.Lock()
+			known, ok := s.gateways.number(sc.legacy.at(number))
+			s.mu.Unlock()
+			if ok {
+				gateways[known] = true
+			}
 		}
+		gateways[number] = true
 	}
 }
 

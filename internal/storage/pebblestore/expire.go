@@ -63,6 +63,7 @@ type expiredDevice struct {
 	name     vitals.Name
 	upToMs   int64 // readings before this time are deleted
 	readings int64 // their number
+	legacy   bool  // some are rows of format 1
 }
 
 func (e *expirer) runAndSweep(ctx context.Context) error {
@@ -151,7 +152,7 @@ func (e *expirer) find(ctx context.Context, from []byte) (found []expiredDevice,
 		return nil, nil, false, err
 	}
 	defer e.s.views.release(v)
-	sc, err := newDeviceScanner(v)
+	sc, err := newDeviceScanner(v, false)
 	if err != nil {
 		return nil, nil, false, corrupt(err)
 	}
@@ -169,7 +170,13 @@ func (e *expirer) find(ctx context.Context, from []byte) (found []expiredDevice,
 		}
 		devices++
 		x := expiredDevice{name: sc.name}
-		if err = e.count(it, &x, most-readings); err != nil {
+		if v.legacy != noLegacy {
+			err = e.countLegacy(ctx, v, &x, most-readings)
+		}
+		if err == nil && !x.legacy {
+			err = e.count(it, &x, most-readings)
+		}
+		if err != nil {
 			break
 		}
 		if readings += x.readings; x.readings == 0 {
@@ -253,7 +260,7 @@ func (e *expirer) remove(found []expiredDevice) error {
 	if err != nil {
 		return joinClose(err, b)
 	}
-	total := s.readings.Load() - r.readings
+	total := s.readings.Load() - r.sealed
 	if err := b.Set([]byte(readingsKey), binary.BigEndian.AppendUint64(nil, uint64(total)), nil); err != nil {
 		return joinClose(err, b)
 	}
@@ -292,6 +299,7 @@ func (e *expirer) remove(found []expiredDevice) error {
 type removal struct {
 	devices  []removedDevice
 	readings int64
+	sealed   int64 // of readings, those in segments
 	gone     int64 // devices
 }
 
@@ -323,6 +331,12 @@ func (s *Store) removeExpired(b *pebble.Batch, found []expiredDevice) (r removal
 			break
 		}
 		r.devices = append(r.devices, d)
+		r.sealed += d.readings
+		if x.legacy {
+			if d.readings, err = s.readingsBefore(&x.name, x.upToMs); err != nil {
+				break
+			}
+		}
 		r.readings += d.readings
 		if d.gone {
 			r.gone++
@@ -368,6 +382,11 @@ func (s *Store) removeExpiredOf(b *pebble.Batch, it *pebble.Iterator, x *expired
 	}
 	if err := b.DeleteRange(start, end, nil); err != nil {
 		return err
+	}
+	if s.settler.legacy {
+		if err := b.DeleteRange(appendReadingKey(nil, &x.name, 0), appendReadingKey(nil, &x.name, uint64(x.upToMs)), nil); err != nil {
+			return err
+		}
 	}
 	prefix := end[:len(end)-8]
 	if it.SeekGE(end) && isSegmentOf(it, prefix) {
@@ -474,5 +493,12 @@ func (s *Store) EstimateReadings(ctx context.Context) (int64, error) {
 	for _, w := range v.windows {
 		n += int64(w.limit)
 	}
-	return n, nil
+	if v.legacy == noLegacy {
+		return n, nil
+	}
+	legacy, err := s.estimateLegacy()
+	if err != nil {
+		return 0, fmt.Errorf("count readings: %w", err)
+	}
+	return n + legacy, nil
 }

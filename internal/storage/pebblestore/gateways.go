@@ -99,7 +99,7 @@ func (g *dictionary) use(name *vitals.Name) uint32 {
 }
 
 // full reports whether no further gateway can be added.
-func (g *dictionary) full(most int) bool { return len(g.byName) >= most || g.next == 1<<32-1 }
+func (g *dictionary) full(most int) bool { return len(g.byName) >= most || g.next == legacyGateway }
 
 // write adds the gateways that the current group has added to a batch.
 func (g *dictionary) write(b *pebble.Batch) error {

@@ -2,6 +2,7 @@ package pebblestore
 
 import (
 	"bytes"
+	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 
 	"github.com/pulsegate/pulsegate/internal/storage"
+	"github.com/pulsegate/pulsegate/internal/storage/columns"
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
@@ -166,6 +168,15 @@ func decodeLegacyRecord(b []byte, d *device) error {
 	return nil
 }
 
+// decodeEitherRecord decodes a record of a store of format 1. It is of format 2 if a start of this
+// version was interrupted before the store became one of format 2.
+func decodeEitherRecord(b []byte, d *device) error {
+	if len(b) > 0 && b[0] == recordVersion {
+		return decodeRecord(b, d)
+	}
+	return decodeLegacyRecord(b, d)
+}
+
 // isClosed reports whether the store was closed cleanly.
 func isClosed(db *pebble.DB) (bool, error) {
 	value, closer, err := db.Get([]byte(closedKey))
@@ -215,4 +226,177 @@ func (t *tailReader) read(name *vitals.Name, d *device) error {
 		d.update(ms, &r.values)
 	}
 	return t.it.Error()
+}
+
+// A legacyState tells what a store or a view has of format 1.
+type legacyState uint8
+
+const (
+	noLegacy    legacyState = iota
+	legacyRows              // there may be rows; all records are of format 2
+	legacyTails             // records may be of format 1, and lack the readings of their tails
+)
+
+// legacyGateway is the first number that stands for a gateway of a row of format 1, which names
+// its gateway in full. Such a number is an index into the names that the reader of the row has
+// gathered. It is never stored.
+const legacyGateway = 1 << 31
+
+// legacyNames are the names of gateways that rows of format 1 have named.
+type legacyNames struct {
+	names    []*vitals.Name
+	byName   map[vitals.Name]uint32
+	previous uint32
+}
+
+// number returns the number that stands for a name, 0 for the zero Name.
+func (l *legacyNames) number(name *vitals.Name) uint32 {
+	if name.IsZero() {
+		return 0
+	}
+	if l.previous != 0 && *l.at(l.previous) == *name {
+		return l.previous
+	}
+	number, ok := l.byName[*name]
+	if !ok {
+		if l.byName == nil {
+			l.byName = map[vitals.Name]uint32{}
+		}
+		kept := *name
+		number = legacyGateway + uint32(len(l.names))
+		l.names = append(l.names, &kept)
+		l.byName[kept] = number
+	}
+	l.previous = number
+	return number
+}
+
+// at returns the name for which a number stands. It must not be modified.
+func (l *legacyNames) at(number uint32) *vitals.Name { return l.names[number-legacyGateway] }
+
+// row returns a reading of format 1 as a row.
+func (l *legacyNames) row(timeUnixMs int64, r *reading) columns.Row {
+	return columns.Row{
+		TimeUnixMs:     timeUnixMs,
+		ReceivedUnixMs: r.receivedUnixMs,
+		Values:         r.values,
+		Gateway:        l.number(&r.gateway),
+		Shared:         r.shared,
+	}
+}
+
+// A legacyScanner reads the rows of format 1 that a device has.
+type legacyScanner struct {
+	it         *pebble.Iterator
+	device     *vitals.Name
+	descending bool
+	started    bool
+	legacyNames
+	rows []columns.Row // buffer
+}
+
+const legacyPage = 256 // rows
+
+// reset continues with all rows of another device.
+func (l *legacyScanner) reset(device *vitals.Name) {
+	prefix := append(device.AppendTo(nil), 0)
+	end := append(device.AppendTo(nil), 1)
+	l.it.SetBounds(prefix, end)
+	l.device, l.started = device, false
+}
+
+// newLegacyScanner returns a scanner of the rows with times from fromMs to before toMs.
+func newLegacyScanner(ctx context.Context, r pebble.Reader, device *vitals.Name, fromMs, toMs int64, descending bool) (*legacyScanner, error) {
+	it, err := r.NewIterWithContext(ctx, &pebble.IterOptions{
+		LowerBound: appendReadingKey(nil, device, uint64(fromMs)),
+		UpperBound: appendReadingKey(nil, device, uint64(toMs)),
+	})
+	if err != nil {
+		return nil, corrupt(err)
+	}
+	return &legacyScanner{it: it, device: device, descending: descending}, nil
+}
+
+// next returns up to most of the next rows, or none at the end. They are valid until the next
+// call. After the error of a damaged value, it continues with the next row.
+func (l *legacyScanner) next(most int) ([]columns.Row, error) {
+	l.rows = l.rows[:0]
+	for len(l.rows) < most && l.move() {
+		ms, r, err := l.decode()
+		if err != nil && len(l.rows) > 0 {
+			l.started = false // decode it again
+			return l.rows, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		l.rows = append(l.rows, l.row(ms, &r))
+	}
+	if len(l.rows) > 0 {
+		return l.rows, nil
+	}
+	return nil, corrupt(l.it.Error())
+}
+
+func (l *legacyScanner) move() bool {
+	if !l.started && l.it.Valid() {
+		l.started = true
+		return true
+	}
+	switch {
+	case l.started && l.descending:
+		return l.it.Prev()
+	case l.started:
+		return l.it.Next()
+	}
+	l.started = true
+	if l.descending {
+		return l.it.Last()
+	}
+	return l.it.First()
+}
+
+// decode decodes the row at the iterator's position.
+func (l *legacyScanner) decode() (ms int64, r reading, err error) {
+	_, ms, err = decodeReadingKey(l.it.Key())
+	if err != nil {
+		return 0, r, fmt.Errorf("%w: key of a reading of device %s: %w", storage.ErrCorrupt, l.device, err)
+	}
+	value, err := l.it.ValueAndErr()
+	if err != nil {
+		return 0, r, corrupt(err)
+	}
+	if err := decodeReading(value, &r); err != nil {
+		return 0, r, readingError(l.device, ms, err)
+	}
+	return ms, r, nil
+}
+
+// findLegacy looks up a row of format 1.
+func (s *settler) findLegacy(id recordID, name *vitals.Name) (*columns.Row, error) {
+	s.key = appendReadingKey(s.key[:0], name, uint64(id.timeUnixMs))
+	value, closer, err := s.db.Get(s.key)
+	if errors.Is(err, pebble.ErrNotFound) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("look up reading: %w", corrupt(err))
+	}
+	var r reading
+	if err = decodeReading(value, &r); err != nil {
+		err = fmt.Errorf("look up reading: %w", readingError(name, id.timeUnixMs, err))
+	}
+	if err = errors.Join(err, corrupt(closer.Close())); err != nil {
+		return nil, err
+	}
+	row := s.legacyNames.row(id.timeUnixMs, &r)
+	return &row, nil
+}
+
+// isGateway reports whether the gateway of a stored row is the one with a number and a name.
+func (s *settler) isGateway(stored, number uint32, name *vitals.Name) bool {
+	if stored >= legacyGateway {
+		return *s.legacyNames.at(stored) == *name
+	}
+	return stored == number
 }

@@ -162,7 +162,7 @@ func (k *lister) drop(path string) error {
 // writeLocked replaces the list by that of an open store.
 func (k *lister) writeLocked() error {
 	l := &fileList{version: listVersion, state: listOpen}
-	l.files = append(l.files, textFile(formatFile, formatText), textFile(listedFile, listedText))
+	l.files = append(l.files, textFile(formatFile, k.dir.formatText()), textFile(listedFile, listedText))
 	for _, j := range k.logs {
 		if j.listed.Load() {
 			l.files = append(l.files, listLine{kind: kindLeast, name: j.name, bytes: j.synced.Load()})

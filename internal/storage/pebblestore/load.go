@@ -19,16 +19,20 @@ type loaded struct {
 	nextGroup uint64
 	readings  int64 // in segments
 	sweepDue  bool  // sweepKey is stored
+	legacy    legacyState
 }
 
 // load reads the records, the dictionary and all groups, sequentially. It reads no segments.
 // The number of readings in groups is bounded: those of at most two windows.
 //
 // It calls problem for each damaged value, and goes on unless that returns an error.
-func load(db *pebble.DB, readOnly bool, problem func(error) error) (_ *loaded, err error) {
+func load(db *pebble.DB, format int, readOnly bool, problem func(error) error) (_ *loaded, err error) {
 	l := &loaded{}
+	if l.legacy, err = loadLegacy(db, format); err != nil {
+		return nil, fmt.Errorf("read state of the conversion: %w", err)
+	}
 	if !readOnly {
-		if l.table, err = loadTable(db); err != nil {
+		if l.table, err = loadTable(db, l.legacy == legacyTails); err != nil {
 			return nil, fmt.Errorf("read devices: %w", err)
 		}
 	}
@@ -56,10 +60,11 @@ func load(db *pebble.DB, readOnly bool, problem func(error) error) (_ *loaded, e
 	return l, nil
 }
 
-// loadTable reads the records of all devices.
-func loadTable(db *pebble.DB) (*table, error) {
+// loadTable reads the records of all devices, and their tails if these have readings that the
+// records lack.
+func loadTable(db *pebble.DB, withTails bool) (*table, error) {
 	t := newTable()
-	sc, err := newDeviceScanner(db)
+	sc, err := newDeviceScanner(db, withTails)
 	if err != nil {
 		return nil, corrupt(err)
 	}

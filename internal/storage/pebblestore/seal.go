@@ -198,6 +198,7 @@ type sealer struct {
 	w      *window
 	locked bool                      // s.mu is held
 	erased *vitals.Name              // the rows of this device are dropped; nil: of none
+	legacy bool                      // the rows are of format 1: rows of segments count before them
 	finish func(*pebble.Batch) error // adds to the last batch; nil: nothing
 	ended  func()                    // is called after the last batch was committed; nil: nothing
 
@@ -209,7 +210,8 @@ type sealer struct {
 	written  []writtenSegment
 	carried  []carriedRow
 
-	unread error // the first error of a segment that was not merged
+	unread   error    // the first error of a segment that was not merged
+	unmerged []uint32 // devices in the window with rows of format 1 that were not merged
 
 	// Buffers.
 	states []device
@@ -417,6 +419,10 @@ func (c *sealer) mergeLate(device uint32, d *device, rows []columns.Row) {
 		}
 		if err != nil {
 			c.notRead(errors.Join(segmentError(name, rows[0].TimeUnixMs, err), c.it.Error()))
+			if c.legacy { // they stay where they are
+				c.unmerged = append(c.unmerged, device)
+				break
+			}
 			for i := range rows[:n] {
 				c.carried = append(c.carried, carriedRow{device, rows[i]})
 			}
@@ -452,6 +458,9 @@ func (c *sealer) edit(lastUnixMs int64, rows []columns.Row) {
 	old, changed := c.old, false
 	for i := range rows {
 		n, same := findRow(old, rows[i].TimeUnixMs)
+		if same && c.legacy {
+			rows[i] = old[n]
+		}
 		c.merged = append(append(c.merged, old[:n]...), rows[i])
 		changed = changed || !same || old[n] != rows[i]
 		if old = old[n:]; same {

@@ -58,10 +58,11 @@ type rowScanner struct {
 	fromMs, toMs int64
 	descending   bool
 
-	sources []rowSource // in the order of precedence: windows, segments
+	sources []rowSource // in the order of precedence: windows, segments, rows of format 1
 	it      *pebble.Iterator
 	started bool
-	pool    *sync.Pool // of buffers
+	pool    *sync.Pool     // of buffers
+	legacy  *legacyScanner // nil: there are no rows of format 1
 	buffers *rowBuffers
 	err     error // of the constructor
 }
@@ -100,7 +101,22 @@ func (s *Store) newRowScanner(ctx context.Context, v *view, device *vitals.Name,
 		UpperBound: appendSegmentsEnd(nil, device),
 	})
 	sc.sources = append(sc.sources, rowSource{more: sc.nextSegment})
+	if sc.err == nil && v.legacy != noLegacy {
+		if sc.legacy, sc.err = newLegacyScanner(ctx, v, device, fromMs, toMs, descending); sc.err != nil {
+			sc.err = joinClose(sc.err, sc.it)
+			return sc
+		}
+		sc.sources = append(sc.sources, rowSource{more: sc.nextLegacy})
+	}
 	return sc
+}
+
+// nextLegacy returns the next rows of format 1.
+func (sc *rowScanner) nextLegacy() ([]columns.Row, error) {
+	if err := sc.ctx.Err(); err != nil {
+		return nil, err
+	}
+	return sc.legacy.next(legacyPage)
 }
 
 // nextSegment returns the rows of the next segment.
@@ -212,8 +228,10 @@ func (sc *rowScanner) before(a, b int64) bool {
 	return a < b
 }
 
-// readable reports whether the scan can continue after an error: one segment was damaged.
-func (sc *rowScanner) readable() bool { return sc.err == nil && sc.it.Error() == nil }
+// readable reports whether the scan can continue after an error: one segment or row was damaged.
+func (sc *rowScanner) readable() bool {
+	return sc.err == nil && sc.it.Error() == nil && (sc.legacy == nil || sc.legacy.it.Error() == nil)
+}
 
 func (sc *rowScanner) close() error {
 	for _, rows := range [][]columns.Row{sc.buffers.segment, sc.buffers.windows[0], sc.buffers.windows[1]} {
@@ -226,7 +244,11 @@ func (sc *rowScanner) close() error {
 	if sc.err != nil {
 		return corrupt(sc.err)
 	}
-	return corrupt(sc.it.Close())
+	err := sc.it.Close()
+	if sc.legacy != nil {
+		err = errors.Join(err, sc.legacy.it.Close())
+	}
+	return corrupt(err)
 }
 
 // isSegmentOf reports whether an iterator is at a segment of the device with this prefix.

@@ -51,6 +51,9 @@ type settler struct {
 	segmentDevice uint32
 	segmentFromMs int64
 
+	legacy      bool // there may be rows of format 1
+	legacyNames      // of rows of format 1 that were looked up for the group
+
 	lookups    int64 // number of look-ups for the group
 	unreadable error // error of the group's first failed look-up
 }
@@ -111,6 +114,7 @@ func (s *settler) reset() {
 	s.batch.Reset()
 	s.lookups, s.unreadable = 0, nil
 	s.segment = s.segment[:0]
+	s.legacyNames = legacyNames{}
 	if cap(s.records) > maxKept {
 		s.records, s.marked, s.index, s.indexed = nil, nil, map[recordID]int32{}, 0
 		return
@@ -185,7 +189,7 @@ func (s *settler) settleOne(e *storage.Entry, entry int32) {
 		s.store(e, id, entry)
 		return
 	}
-	others := m.Shared || m.Gateway != gateway
+	others := m.Shared || !s.isGateway(m.Gateway, gateway, &r.Gateway)
 	guarded := e.Guard != nil && others && m.Values.Present()&r.Values.Present() != 0
 	if guarded && !e.Guard.Take() {
 		e.Outcome = storage.Withheld
@@ -200,8 +204,11 @@ func (s *settler) settleOne(e *storage.Entry, entry int32) {
 		return
 	}
 	m.Values, m.Shared, m.adds = merged, others, true
-	if m.Gateway == 0 {
+	switch {
+	case m.Gateway == 0:
 		m.Gateway = s.gateways.use(&r.Gateway)
+	case m.Gateway >= legacyGateway:
+		m.Gateway = s.gateways.use(s.legacyNames.at(m.Gateway))
 	}
 	if m.UTCOffset == 0 {
 		m.UTCOffset = r.UTCOffset
@@ -270,10 +277,15 @@ func (s *settler) lookUp(id recordID, name *vitals.Name) (*columns.Row, error) {
 			}
 		}
 	}
-	if id.timeUnixMs > d.sealedUnixMs {
-		return nil, nil
+	if id.timeUnixMs <= d.sealedUnixMs {
+		if row, err := s.findStored(id, name); row != nil || err != nil {
+			return row, err
+		}
 	}
-	return s.findStored(id, name)
+	if s.legacy {
+		return s.findLegacy(id, name)
+	}
+	return nil, nil
 }
 
 // findStored looks up a row in the segments.

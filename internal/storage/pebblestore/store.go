@@ -51,6 +51,8 @@ type Store struct {
 	readings atomic.Int64 // in segments; changed with sealing held
 	progress sync.Cond    // of mu: signaled when a window is sealed, in part or as a whole
 
+	conversion conversion
+
 	gateways *dictionary
 
 	rowBuffers sync.Pool  // of *rowBuffers

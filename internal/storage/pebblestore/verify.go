@@ -121,7 +121,7 @@ func (d *directory) compare(l *fileList, names []string, problem func(error)) er
 			problem(fmt.Errorf("%w: file %s* names %s, %s lists %s", storage.ErrCorrupt, d.fs.PathJoin(d.path, manifestMarkerPrefix), current, checksumsFile, want.name))
 			continue
 		}
-		if !l.state.complete() && d.replaced(want, current, there[want.name]) {
+		if !l.state.complete() && (d.replaced(want, current, there[want.name]) || d.upgraded(want)) {
 			continue
 		}
 		if err := d.compareFile(want, there[want.name], problem); err != nil {
@@ -155,6 +155,12 @@ func (d *directory) replaced(f *listLine, current string, there bool) bool {
 		return newest > number || f.kind == kindSum && newest != number
 	}
 	return !there && mayBeRemoved(f.name)
+}
+
+// upgraded reports whether a line is that of formatFile before an upgrade. checkFormat has compared
+// the content of the file with what it must be.
+func (d *directory) upgraded(f *listLine) bool {
+	return !d.legacy.Load() && *f == textFile(formatFile, legacyFormatText)
 }
 
 // compareFile calls problem if a file differs from its line in the list.
@@ -294,7 +300,7 @@ func (d *directory) compareOpen(problem func(error)) error {
 		switch {
 		case f.kind == kindLeast && f.name == current && extent.endBytes < f.bytes:
 			problem(d.short(f, extent))
-		case f.kind == kindSum && !isManifest:
+		case f.kind == kindSum && !isManifest && !d.upgraded(f):
 			if err := d.compareFile(f, true, problem); err != nil {
 				return err
 			}
