@@ -148,6 +148,9 @@ func (c *converter) run(ctx context.Context) error {
 	s.options.Log.Info("readings of an earlier format are being converted in the background", "dir", s.dir, "devices", s.conversion.left.Load())
 	c.said, c.syncs = time.Now(), s.counters.syncs.Load()
 	for more := true; more; {
+		if s.options.beforeConvert != nil {
+			s.options.beforeConvert(ctx)
+		}
 		begun := time.Now()
 		var err error
 		if more, err = c.step(ctx); err != nil {
@@ -263,7 +266,7 @@ func (c *converter) find() (found []legacyDevice, names *legacyNames, next []byt
 	if err != nil {
 		return nil, nil, nil, 0, errors.Join(err, sc.close())
 	}
-	left := convertRows
+	left := s.options.convertRows
 	devices := 0
 	for ok := sc.first(c.from); ok; ok = sc.next() {
 		if left == 0 || devices == convertDevices {
@@ -413,6 +416,10 @@ func (e *expirer) countLegacy(ctx context.Context, v *view, x *expiredDevice, mo
 	x.upToMs = e.beforeUnixMs
 	for {
 		page, err := sc.next(legacyPage)
+		if errors.Is(err, storage.ErrCorrupt) && sc.readable() {
+			e.s.troubles.degrade(err)
+			continue // it is removed, and not counted
+		}
 		if err != nil || len(page) == 0 {
 			return errors.Join(err, sc.close())
 		}
@@ -435,6 +442,9 @@ func (s *Store) readingsBefore(name *vitals.Name, beforeUnixMs int64) (n int64, 
 	sc := newRowScanner(context.Background(), v, name, 0, beforeUnixMs, false, math.MaxInt)
 	for {
 		rows, err := sc.next(math.MaxInt)
+		if errors.Is(err, storage.ErrCorrupt) && sc.readable() {
+			continue
+		}
 		if err != nil || len(rows) == 0 {
 			return n, errors.Join(err, sc.close(), v.Snapshot.Close())
 		}

@@ -235,3 +235,17 @@ func Seal(s *Store) error {
 	defer s.sealing.Unlock()
 	return s.sealAll()
 }
+
+// WithConversion returns o with a conversion of a number of readings in each step. before is
+// called before each step, unless it is nil.
+func WithConversion(o Options, rows int, before func(ctx context.Context)) Options {
+	o.convertRows, o.beforeConvert = rows, before
+	return o
+}
+
+// Converting reports whether a store may have readings of format 1.
+func Converting(s *Store) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.settler.legacy
+}

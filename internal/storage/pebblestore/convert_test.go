@@ -1,0 +1,300 @@
+package pebblestore_test
+
+import (
+	"archive/tar"
+	"bufio"
+	"bytes"
+	"compress/gzip"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"math"
+	"os"
+	"path"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/pulsegate/pulsegate/internal/polltest"
+	"github.com/pulsegate/pulsegate/internal/storage"
+	"github.com/pulsegate/pulsegate/internal/storage/pebblestore"
+	"github.com/pulsegate/pulsegate/vitals"
+)
+
+// format1Stores are the stores of format 1 in testdata/format1, with their numbers of readings.
+var format1Stores = map[string]int{"closed": 379, "killed": 527}
+
+// unpack returns a disk with a store of testdata/format1.
+func unpack(t testing.TB, name string) *vfs.MemFS {
+	t.Helper()
+	disk := vfs.NewCrashableMem()
+	r := tar.NewReader(unzip(t, name+".tar.gz"))
+	for {
+		h, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if h.Typeflag == tar.TypeDir {
+			if err := disk.MkdirAll(dataDir, 0o700); err != nil {
+				t.Fatal(err)
+			}
+			continue
+		}
+		f, err := disk.Create(dataDir+"/"+path.Base(h.Name), vfs.WriteCategoryUnspecified)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = io.Copy(f, r)
+		if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, dir := range []string{dataDir, path.Dir(dataDir)} {
+		d, err := disk.OpenDir(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(d.Sync(), d.Close()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return disk
+}
+
+func unzip(t testing.TB, name string) io.Reader {
+	t.Helper()
+	b, err := os.ReadFile("testdata/format1/" + name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	z, err := gzip.NewReader(bytes.NewReader(b))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return z
+}
+
+// An exported reading is a line of an export. Values are in hundredths.
+type exported struct {
+	Device    string      `json:"device"`
+	Time      time.Time   `json:"time"`
+	Systolic  json.Number `json:"systolic_mmhg"`
+	Diastolic json.Number `json:"diastolic_mmhg"`
+	SpO2      json.Number `json:"spo2_pct"`
+	Heart     json.Number `json:"heart_rate_bpm"`
+	Resting   json.Number `json:"resting_heart_rate_bpm"`
+	Gateway   string      `json:"gateway"`
+	Received  time.Time   `json:"received"`
+}
+
+// exports returns the readings of the export of a store in testdata/format1, as dump has them.
+func exports(t testing.TB, name string) map[string][]string {
+	t.Helper()
+	byDevice := map[string][]string{}
+	lines := bufio.NewScanner(unzip(t, name+".ndjson.gz"))
+	for lines.Scan() {
+		var x exported
+		d := json.NewDecoder(bytes.NewReader(lines.Bytes()))
+		d.DisallowUnknownFields()
+		if err := d.Decode(&x); err != nil {
+			t.Fatal(err)
+		}
+		r := storage.Record{TimeUnixMs: x.Time.UnixMilli(), ReceivedUnixMs: x.Received.UnixMilli()}
+		for sign, value := range map[vitals.Sign]json.Number{
+			vitals.Systolic: x.Systolic, vitals.Diastolic: x.Diastolic, vitals.SpO2: x.SpO2, vitals.HeartRate: x.Heart, vitals.RestingHeartRate: x.Resting,
+		} {
+			if value == "" {
+				continue
+			}
+			v, err := value.Float64()
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.Values.Set(sign, vitals.Hundredths(math.Round(v*100)))
+		}
+		if x.Gateway != "" {
+			gateway := mustName(x.Gateway)
+			r.Gateway = &gateway
+		}
+		byDevice[x.Device] = append(byDevice[x.Device], string(appendRecord(nil, &r)))
+	}
+	if err := lines.Err(); err != nil {
+		t.Fatal(err)
+	}
+	return byDevice
+}
+
+// records returns all readings of a store, by device, as dump has them.
+func records(t testing.TB, s storage.Store) map[string][]string {
+	t.Helper()
+	byDevice := map[string][]string{}
+	device := ""
+	for line := range strings.Lines(mustDump(t, s)) {
+		line = strings.TrimSuffix(line, "\n")
+		if record, ok := strings.CutPrefix(line, "\t"); ok {
+			byDevice[device] = append(byDevice[device], record)
+		} else {
+			device, _, _ = strings.Cut(line, " ")
+		}
+	}
+	return byDevice
+}
+
+func wantRecords(t testing.TB, when string, got, want map[string][]string) {
+	t.Helper()
+	if len(got) != len(want) {
+		t.Errorf("%s: there are %d devices, want %d", when, len(got), len(want))
+	}
+	for device := range want {
+		if !slices.Equal(got[device], want[device]) {
+			t.Errorf("%s: device %s has\n%s\nwant\n%s", when, device, strings.Join(got[device], "\n"), strings.Join(want[device], "\n"))
+		}
+	}
+}
+
+func wantChecked(t testing.TB, when string, fs vfs.FS, format, readings int) {
+	t.Helper()
+	r, err := pebblestore.Check(context.Background(), dataDir, pebblestore.CheckOptions{FS: fs})
+	if err != nil || r.Format != format || r.Readings != int64(readings) {
+		t.Errorf("%s: Check finds %d readings of format %d, %v, want %d of format %d", when, r.Readings, r.Format, err, readings, format)
+	}
+}
+
+// hold blocks a conversion until the store is closed.
+func hold(ctx context.Context) { <-ctx.Done() }
+
+// awaitConverted waits until a store has no readings of format 1.
+func awaitConverted(t testing.TB, s *pebblestore.Store) {
+	t.Helper()
+	polltest.Until(t, "the end of the conversion", func() bool { return !pebblestore.Converting(s) })
+}
+
+// TestConvert opens and converts stores that the last program of format 1 has written.
+func TestConvert(t *testing.T) {
+	t.Parallel()
+	for name, readings := range format1Stores {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			disk, want := unpack(t, name), exports(t, name)
+			wantChecked(t, "before the first start", disk, 1, readings)
+
+			s := mustOpen(t, pebblestore.Options{FS: disk, ReadOnly: true})
+			wantRecords(t, "read-only", records(t, s), want)
+			text := mustDump(t, s)
+			mustClose(t, s)
+			wantChecked(t, "after a read-only start", disk, 1, readings)
+
+			s = mustOpen(t, pebblestore.WithConversion(pebblestore.Options{FS: disk}, 0, hold))
+			wantRecords(t, "before the conversion", records(t, s), want)
+			if got := mustDump(t, s); got != text {
+				t.Errorf("the latest values are\n%s\nwant\n%s", got, text)
+			}
+			if n, err := s.EstimateReadings(context.Background()); err != nil || n == 0 {
+				t.Errorf("EstimateReadings returns %d, %v", n, err)
+			}
+			mustClose(t, s)
+			wantChecked(t, "before the conversion", disk, 2, readings)
+
+			steps := make(chan struct{}, 5)
+			some := func(ctx context.Context) {
+				select {
+				case steps <- struct{}{}:
+				case <-ctx.Done():
+				}
+			}
+			s = mustOpen(t, pebblestore.WithConversion(pebblestore.Options{FS: disk}, 20, some))
+			polltest.Until(t, "some steps", func() bool { return shown(t, s, "store_converted_readings_total") >= 80 })
+			if got := mustDump(t, s); got != text {
+				t.Errorf("in mid-conversion there is\n%s\nwant\n%s", got, text)
+			}
+			if left := shown(t, s, "store_conversion_devices_left"); left == 0 {
+				t.Error("no devices are left in mid-conversion")
+			}
+			mustClose(t, s)
+			wantChecked(t, "in mid-conversion", disk, 2, readings)
+			s = mustOpen(t, pebblestore.Options{FS: disk, ReadOnly: true})
+			if got := mustDump(t, s); got != text {
+				t.Errorf("in mid-conversion and read-only there is\n%s\nwant\n%s", got, text)
+			}
+			mustClose(t, s)
+
+			s = mustOpen(t, pebblestore.WithConversion(pebblestore.Options{FS: disk}, 20, nil))
+			awaitConverted(t, s)
+			if got := mustDump(t, s); got != text {
+				t.Errorf("after the conversion there is\n%s\nwant\n%s", got, text)
+			}
+			if left := shown(t, s, "store_conversion_devices_left"); left != 0 {
+				t.Errorf("%v devices are left after the conversion", left)
+			}
+			mustClose(t, s)
+			wantChecked(t, "after the conversion", disk, 2, readings)
+
+			s = mustOpen(t, pebblestore.Options{FS: disk})
+			if pebblestore.Converting(s) {
+				t.Error("a converted store is converted again")
+			}
+			wantRecords(t, "after the next start", records(t, s), want)
+			mustClose(t, s)
+		})
+	}
+}
+
+// TestConvertCrash loses power before every operation of a start that converts a store.
+func TestConvertCrash(t *testing.T) {
+	t.Parallel()
+	for name, readings := range format1Stores {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			disk := unpack(t, name)
+			s := mustOpen(t, pebblestore.Options{FS: disk, ReadOnly: true})
+			want := mustDump(t, s)
+			mustClose(t, s)
+			o := pebblestore.WithConversion(pebblestore.WithSegmentRows(pebblestore.Options{MemTableBytes: 64 << 10}, 16), 40, nil)
+			convert := func(fs vfs.FS) {
+				o.FS = fs
+				s := mustOpen(t, o)
+				awaitConverted(t, s)
+				mustClose(t, s)
+			}
+			found := crashesOf(disk, []int{0, 50, 100}, convert)
+			formats := map[int]int{}
+			for i, p := range found {
+				r, err := pebblestore.Check(context.Background(), dataDir, pebblestore.CheckOptions{FS: p.fs})
+				if err != nil || r.Readings != int64(readings) {
+					t.Errorf("%s: Check finds %d readings, %v, want %d", p.at, r.Readings, err, readings)
+					continue
+				}
+				formats[r.Format]++
+				s, err := pebblestore.Open(dataDir, pebblestore.WithConversion(pebblestore.Options{FS: p.fs}, 0, hold))
+				if err != nil {
+					t.Errorf("%s: %v", p.at, err)
+					continue
+				}
+				if got := mustDump(t, s); got != want {
+					t.Errorf("%s: after the next start there is\n%s\nwant\n%s", p.at, got, want)
+				}
+				mustClose(t, s)
+				if i%7 == 0 {
+					convert(p.fs)
+					s := mustOpen(t, pebblestore.Options{FS: p.fs})
+					if got := mustDump(t, s); got != want {
+						t.Errorf("%s: after the conversion there is\n%s\nwant\n%s", p.at, got, want)
+					}
+					mustClose(t, s)
+					wantChecked(t, p.at+", then a conversion", p.fs, 2, readings)
+				}
+			}
+			t.Logf("%d crashes, by format %v", len(found), formats)
+			if len(found) < 100 || formats[1] == 0 || formats[2] == 0 {
+				t.Errorf("%d crashes, by format %v, want more", len(found), formats)
+			}
+		})
+	}
+}
