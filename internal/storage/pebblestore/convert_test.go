@@ -56,7 +56,7 @@ func unpack(t testing.TB, name string) *vfs.MemFS {
 			t.Fatal(err)
 		}
 	}
-	for _, dir := range []string{dataDir, path.Dir(dataDir)} {
+	for _, dir := range []string{dataDir, "var/lib", "var", "/"} {
 		d, err := disk.OpenDir(dir)
 		if err != nil {
 			t.Fatal(err)
