@@ -10,6 +10,7 @@ import (
 	"errors"
 	"io"
 	"math"
+	"math/rand/v2"
 	"os"
 	"path"
 	"slices"
@@ -17,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/pulsegate/pulsegate/internal/polltest"
@@ -296,5 +298,60 @@ func TestConvertCrash(t *testing.T) {
 				t.Errorf("%d crashes, by format %v, want more", len(found), formats)
 			}
 		})
+	}
+}
+
+// writeFormat1 makes a store of format 1 with the content of s, as after a crash: the records of
+// devices lack some of their newest readings.
+func writeFormat1(t testing.TB, disk vfs.FS, s storage.Store, rng *rand.Rand) {
+	t.Helper()
+	mustClose(t, mustOpen(t, pebblestore.Options{FS: disk, MinFreeBytes: -1}))
+	db := openRaw(t, disk)
+	if err := db.DeleteRange([]byte{0}, []byte{0xff}, nil); err != nil {
+		t.Fatal(err)
+	}
+	devices, records := make([]storage.Device, 100), make([]storage.Record, 10_000)
+	n, err := s.Devices(context.Background(), vitals.Name{}, devices)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, d := range devices[:n] {
+		n, err := s.Scan(context.Background(), storage.Range{Device: d.Name, ToUnixMs: math.MaxInt64}, records)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for key, value := range pebblestore.LegacyPairs(d.Name, records[:n], max(1, n-rng.IntN(64))) {
+			if err := db.Set([]byte(key), value, pebble.Sync); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if rng.IntN(2) == 0 {
+			if err := db.Flush(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+	writeFile(t, disk, dataDir+"/PULSEGATE", pebblestore.LegacyFormatText)
+	syncAll(t, disk)
+}
+
+// syncAll syncs all files of a store.
+func syncAll(t testing.TB, disk vfs.FS) {
+	t.Helper()
+	names, err := disk.List(dataDir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range append([]string{""}, names...) {
+		f, err := disk.OpenDir(disk.PathJoin(dataDir, path))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(f.Sync(), f.Close()); err != nil {
+			t.Fatal(err)
+		}
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/internal/storage/columns"
 	"github.com/pulsegate/pulsegate/vitals"
 )
@@ -249,3 +250,28 @@ func Converting(s *Store) bool {
 	defer s.mu.Unlock()
 	return s.settler.legacy
 }
+
+// LegacyPairs returns the keys and values that a store of format 1 has for a device: a row for
+// each record, and the device's record with the first inRecord of them.
+func LegacyPairs(name vitals.Name, records []storage.Record, inRecord int) map[string][]byte {
+	pairs := map[string][]byte{}
+	d := device{newestUnixMs: -1}
+	for i := range records {
+		r := &records[i]
+		row := reading{values: r.Values, receivedUnixMs: r.ReceivedUnixMs}
+		if r.Gateway != nil {
+			row.gateway = *r.Gateway
+		}
+		pairs[string(appendReadingKey(nil, &name, uint64(r.TimeUnixMs)))] = appendReading(nil, &row)
+		if i < inRecord {
+			d.update(r.TimeUnixMs, &r.Values)
+		}
+	}
+	b := appendRecord(nil, &d)
+	b[0] = legacyRecordVersion
+	pairs[string(appendRecordKey(nil, &name))] = b[:len(b)-8] // without the time of the last segment
+	return pairs
+}
+
+// LegacyFormatText is the content of the file PULSEGATE of a store of format 1.
+const LegacyFormatText = legacyFormatText
