@@ -428,7 +428,7 @@ func (e *expirer) countLegacy(ctx context.Context, v *view, x *expiredDevice, mo
 			page = page[:left]
 		}
 		x.readings += int64(len(page))
-		e.s.gather(e.gateways, sc, page)
+		sc.gather(page, e.gateways, e.names)
 		if x.upToMs < e.beforeUnixMs {
 			return sc.close()
 		}

@@ -303,6 +303,7 @@ func (s *Store) commitLocked(b *pebble.Batch) error {
 // It does not count the readings of damaged segments.
 func (s *Store) count(v *view, device *vitals.Name) (n int64, gateways map[uint32]bool, err error) {
 	gateways = map[uint32]bool{}
+	names := map[vitals.Name]bool{}
 	sc := s.newRowScanner(s.maintenance.ctx, v, device, 0, math.MaxInt64, false, math.MaxInt)
 	for {
 		rows, err := sc.next(math.MaxInt)
@@ -314,30 +315,13 @@ func (s *Store) count(v *view, device *vitals.Name) (n int64, gateways map[uint3
 			err = storage.ErrClosed
 		}
 		if err != nil || len(rows) == 0 {
+			s.mu.Lock()
+			s.gateways.resolve(gateways, names)
+			s.mu.Unlock()
 			return n, gateways, errors.Join(err, sc.close())
 		}
 		n += int64(len(rows))
-		s.gather(gateways, sc, rows)
-	}
-}
-
-// gather adds the gateways that rows of a scan name to gateways.
-func (s *Store) gather(gateways map[uint32]bool, sc *rowScanner, rows []columns.Row) {
-	for i := range rows {
-		number := rows[i].Gateway
-		if number >= legacyGateway {
-			if gateways[number] {
-				continue
-			}
-			// The conversion may have put the name into the dictionary, and then have been interrupted.
-			s.mu.Lock()
-			known, ok := s.gateways.number(sc.legacy.at(number))
-			s.mu.Unlock()
-			if ok {
-				gateways[known] = true
-			}
-		}
-		gateways[number] = true
+		sc.gather(rows, gateways, names)
 	}
 }
 

@@ -39,7 +39,7 @@ const (
 // Expire implements [storage.Remover]. It is slow on purpose: see above. It also works
 // below the low-water mark, because it frees space.
 func (s *Store) Expire(ctx context.Context, beforeUnixMs, atMost int64) (storage.Expiry, error) {
-	e := &expirer{s: s, beforeUnixMs: beforeUnixMs, atMost: atMost, gateways: map[uint32]bool{}}
+	e := &expirer{s: s, beforeUnixMs: beforeUnixMs, atMost: atMost, gateways: map[uint32]bool{}, names: map[vitals.Name]bool{}}
 	err := e.runAndSweep(ctx)
 	if err != nil {
 		err = fmt.Errorf("remove readings before %d: %w", beforeUnixMs, err)
@@ -54,8 +54,9 @@ type expirer struct {
 	done         storage.Expiry
 	deletions    int // since the last flush
 
-	gateways map[uint32]bool // that removed readings have named
-	rows     []columns.Row   // buffer
+	names    map[vitals.Name]bool // of gateways that removed rows of format 1 have named
+	gateways map[uint32]bool      // that removed readings have named
+	rows     []columns.Row        // buffer
 }
 
 // An expiredDevice is a device with expired readings.
@@ -273,6 +274,7 @@ func (e *expirer) remove(found []expiredDevice) error {
 	if !s.sweepDue {
 		s.sweepDue, s.sweepOf = true, map[uint32]bool{}
 	}
+	s.gateways.resolve(e.gateways, e.names)
 	if s.sweepOf != nil {
 		maps.Copy(s.sweepOf, e.gateways)
 	}

@@ -274,6 +274,28 @@ func (l *legacyNames) number(name *vitals.Name) uint32 {
 // at returns the name for which a number stands. It must not be modified.
 func (l *legacyNames) at(number uint32) *vitals.Name { return l.names[number-legacyGateway] }
 
+// gather adds the gateways that rows name to numbers, or to names if they are of format 1.
+func (sc *rowScanner) gather(rows []columns.Row, numbers map[uint32]bool, names map[vitals.Name]bool) {
+	for i := range rows {
+		if number := rows[i].Gateway; number >= legacyGateway {
+			names[*sc.legacy.at(number)] = true
+		} else {
+			numbers[number] = true
+		}
+	}
+}
+
+// resolve adds the numbers of names that are in the dictionary, and clears names. Rows of format
+// 1 do not need the dictionary, but their conversion may have begun.
+func (g *dictionary) resolve(numbers map[uint32]bool, names map[vitals.Name]bool) {
+	for name := range names {
+		if number, ok := g.byName[name]; ok {
+			numbers[number] = true
+		}
+	}
+	clear(names)
+}
+
 // row returns a reading of format 1 as a row.
 func (l *legacyNames) row(timeUnixMs int64, r *reading) columns.Row {
 	return columns.Row{
