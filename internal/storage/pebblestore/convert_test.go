@@ -24,6 +24,7 @@ import (
 	"github.com/pulsegate/pulsegate/internal/polltest"
 	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore"
+	"github.com/pulsegate/pulsegate/internal/storage/storetest"
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
@@ -353,5 +354,62 @@ func syncAll(t testing.TB, disk vfs.FS) {
 		if err := errors.Join(f.Sync(), f.Close()); err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+// TestConvertDamaged damages a block with readings of format 1. The readings of its device stay,
+// and those of the other devices are converted.
+func TestConvertDamaged(t *testing.T) {
+	t.Parallel()
+	disk, rng, model := vfs.NewCrashableMem(), rand.New(rand.NewPCG(3, 3)), storetest.NewMemory()
+	const each = 3000
+	for _, device := range []string{"a", "b", "c"} {
+		for i := range int64(each) {
+			e := entry(device, 1000*i, vitals.Hundredths(2000+rng.IntN(20_000)))
+			e.ReceivedUnixMs = 1 + rng.Int64N(1_000_000)
+			mustAppend(t, model, e)
+		}
+	}
+	writeFormat1(t, disk, model, rng)
+	s := mustOpen(t, pebblestore.WithConversion(pebblestore.Options{FS: disk}, 0, hold))
+	pebblestore.CompactAll(s)
+	mustClose(t, s)
+	table := namesWith(t, disk, ".sst")
+	if len(table) != 1 {
+		t.Fatalf("there are tables %v, want one", table)
+	}
+	flip(t, disk, table[0], size(t, disk, table[0])*45/100)
+	_, err := pebblestore.Check(context.Background(), dataDir, pebblestore.CheckOptions{FS: disk})
+	wantDamage(t, "Check", table[0], err)
+
+	for _, start := range []struct {
+		name      string
+		converted float64
+	}{{"first start", 2 * each}, {"second start", 0}} {
+		s := mustOpen(t, pebblestore.Options{FS: disk})
+		polltest.Until(t, "the end of what can be converted", func() bool {
+			return s.Degraded() != nil && shown(t, s, "store_converted_readings_total") == start.converted && shown(t, s, "store_conversion_devices_left") == 1
+		})
+		if !pebblestore.Converting(s) {
+			t.Errorf("%s: the conversion is said to be complete", start.name)
+		}
+		if err := s.Degraded(); !errors.Is(err, storage.ErrCorrupt) || !strings.Contains(err.Error(), path.Base(table[0])) {
+			t.Errorf("%s: Degraded returns %v, want ErrCorrupt with the table", start.name, err)
+		}
+		late := entry("b", 1000*each*45/100+500, 1)
+		mustAppend(t, s, entry("c", 1000*each, 1), entry("a", 500, 2), late)
+		for device, want := range map[string]int{"a": each + 1, "c": each + 1} {
+			if got := count(t, s, device); got != want {
+				t.Errorf("%s: device %s has %d readings, want %d", start.name, device, got, want)
+			}
+		}
+		n, err := s.Scan(context.Background(), storage.Range{Device: mustName("b"), ToUnixMs: 1 << 62}, make([]storage.Record, 2*each))
+		if !errors.Is(err, storage.ErrCorrupt) {
+			t.Errorf("%s: a scan of the damaged device returns %d, %v, want ErrCorrupt", start.name, n, err)
+		}
+		if n, err := s.Scan(context.Background(), storage.Range{Device: mustName("b"), ToUnixMs: 100_000}, make([]storage.Record, 2*each)); n != 100 || err != nil {
+			t.Errorf("%s: a scan before the damage returns %d, %v, want 100", start.name, n, err)
+		}
+		mustClose(t, s)
 	}
 }
