@@ -410,9 +410,8 @@ func (e *expirer) countLegacy(ctx context.Context, v *view, x *expiredDevice, mo
 		return err
 	}
 	x.legacy = true
-	sealed := *v
-	sealed.windows = nil // see windowsHaveBefore
-	sc := newRowScanner(ctx, &sealed, &x.name, 0, e.beforeUnixMs, false, math.MaxInt)
+	stored := &view{Snapshot: v.Snapshot, legacy: v.legacy} // for the windows see windowsHaveBefore
+	sc := newRowScanner(ctx, stored, &x.name, 0, e.beforeUnixMs, false, math.MaxInt)
 	x.upToMs = e.beforeUnixMs
 	for {
 		page, err := sc.next(legacyPage)
