@@ -40,7 +40,7 @@ import (
 //  4. deletes the rows, with one range deletion for each device.
 //
 // After a crash, the first row that is left shows where to continue. After the last step,
-// convertKey is deleted, and once more the range of all rows. The rows of a device that cannot be read stay as they are, and so does
+// convertKey is deleted. Later compactions free the space of the rows. The rows of a device that cannot be read stay as they are, and so does
 // convertKey; the next start tries again.
 //
 // A step holds Store.sealing. If groups have arrived during a step, the conversion pauses, and
@@ -164,7 +164,7 @@ func (c *converter) run(ctx context.Context) error {
 			return err
 		}
 	}
-	return s.flush(ctx) // the last deletion takes effect in a table
+	return nil
 }
 
 // giveWay pauses after a step if groups have arrived, and while there is too little space.
@@ -487,10 +487,7 @@ func (c *converter) finish() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	b := s.db.NewBatch()
-	// Tables with nothing but rows are inside this deletion, and Pebble removes them without
-	// reading them. It would not do so for the deletions of devices, which are smaller.
-	err = errors.Join(b.Delete([]byte(convertKey), nil), b.DeleteRange([]byte{readingsStart}, []byte{0xff}, nil))
-	if err != nil {
+	if err := b.Delete([]byte(convertKey), nil); err != nil {
 		return joinClose(err, b)
 	}
 	s.settler.legacy, s.views.legacy = false, noLegacy
