@@ -40,8 +40,8 @@ import (
 //  4. deletes the rows, with one range deletion for each device.
 //
 // After a crash, the first row that is left shows where to continue. After the last step,
-// convertKey is deleted. Later compactions free the space of the rows. The rows of a device that cannot be read stay as they are, and so does
-// convertKey; the next start tries again.
+// convertKey is deleted. Later compactions free the space of the rows. The rows of a device that
+// cannot be read stay as they are, and so does convertKey; the next start tries again.
 //
 // A step holds Store.sealing. If groups have arrived during a step, the conversion pauses, and
 // so works for one part in convertShare of the time.
@@ -411,7 +411,7 @@ func (e *expirer) countLegacy(ctx context.Context, v *view, x *expiredDevice, mo
 	}
 	x.legacy = true
 	stored := &view{Snapshot: v.Snapshot, legacy: v.legacy} // for the windows see windowsHaveBefore
-	sc := newRowScanner(ctx, stored, &x.name, 0, e.beforeUnixMs, false, math.MaxInt)
+	sc := e.s.newRowScanner(ctx, stored, &x.name, 0, e.beforeUnixMs, false, math.MaxInt)
 	x.upToMs = e.beforeUnixMs
 	for {
 		page, err := sc.next(legacyPage)
@@ -438,7 +438,7 @@ func (e *expirer) countLegacy(ctx context.Context, v *view, x *expiredDevice, mo
 // with times before a time.
 func (s *Store) readingsBefore(name *vitals.Name, beforeUnixMs int64) (n int64, err error) {
 	v := &view{Snapshot: s.db.NewSnapshot(), legacy: legacyRows}
-	sc := newRowScanner(context.Background(), v, name, 0, beforeUnixMs, false, math.MaxInt)
+	sc := s.newRowScanner(context.Background(), v, name, 0, beforeUnixMs, false, math.MaxInt)
 	for {
 		rows, err := sc.next(math.MaxInt)
 		if errors.Is(err, storage.ErrCorrupt) && sc.readable() {
