@@ -39,8 +39,11 @@ func FuzzParams(f *testing.F) {
 	f.Add("from=1&to=2026-01-01T00:00:00Z&limit=10&order=desc&format=csv&flags=false")
 	f.Add("cursor=AQAAAZzzzzz")
 	f.Add("from=%zz;")
+	f.Add("from=2026-11-21&to=now&tz=Europe/Berlin&flag=spo2_pct%20low")
+	f.Add("from=-7d&to=-1h&tz=UTC&flag=any")
+	h := New(nil, nil, Options{})
 	f.Fuzz(func(t *testing.T, raw string) {
-		q, err := parseReadings(vitals.Name{}, raw, JSON)
+		q, err := h.parseReadings(vitals.Name{}, raw, JSON)
 		if err != nil {
 			return
 		}

@@ -39,6 +39,9 @@ type Options struct {
 	Bound   *Bound
 	Holders *share.Holders
 
+	// Now returns the time; default time.Now.
+	Now func() time.Time
+
 	// OnError, if not nil, is called with errors of the store and of the audit log.
 	OnError func(error)
 }
@@ -50,12 +53,16 @@ type Handler struct {
 	opt     Options
 	object  *reply.Head                   // 200 with a complete JSON body
 	streams [len(formatNames)]*reply.Head // 200 with a streamed body
+	zones   zones
 }
 
 // New returns a Handler that reads from reader and lister.
 func New(reader Reader, lister Lister, opt Options) *Handler {
 	if opt.PieceTimeout <= 0 {
 		opt.PieceTimeout = defaultPieceTimeout
+	}
+	if opt.Now == nil {
+		opt.Now = time.Now
 	}
 	h := &Handler{reader: reader, lister: lister, opt: opt}
 	if opt.Gate == nil {
@@ -144,8 +151,9 @@ func (h *Handler) Device(w http.ResponseWriter, r *http.Request) {
 }
 
 // Readings serves GET /v1/devices/{device}/readings. Parameters: from (inclusive) and
-// to (exclusive), limit, cursor, order (asc or desc), format (json, ndjson or csv;
-// default: the Accept header decides), flags (true or false).
+// to (exclusive), tz (zone of dates), limit, cursor, order (asc or desc), format (json,
+// ndjson or csv; default: the Accept header decides), flags (true or false: show them),
+// flag (only readings with this flag, or with any).
 //
 // If a limit ends the page, a JSON response includes the cursor of the next page, and
 // an NDJSON or CSV response has it in the trailer Pulsegate-Next-Cursor.
@@ -162,7 +170,7 @@ func (h *Handler) Readings(w http.ResponseWriter, r *http.Request) {
 	defer leave()
 	w.Header().Add("Vary", "Accept") // the media type depends on Accept
 	format, acceptable := negotiate(r.Header["Accept"])
-	q, err := parseReadings(device, r.URL.RawQuery, format)
+	q, err := h.parseReadings(device, r.URL.RawQuery, format)
 	if err != nil {
 		h.refuse(w, r, err)
 		return

@@ -2,7 +2,6 @@ package query
 
 import (
 	"fmt"
-	"math"
 	"net/url"
 	"slices"
 	"strconv"
@@ -46,20 +45,6 @@ func parseParams(raw string, known ...string) (url.Values, error) {
 	return values, nil
 }
 
-// timeParam returns the time in a parameter, in Unix ms, or fallback if it is missing.
-func timeParam(values url.Values, name string, fallback int64) (int64, error) {
-	if !values.Has(name) {
-		return fallback, nil
-	}
-	// A + in a query is a space, and zones are often sent as +02:00 unescaped.
-	text := strings.ReplaceAll(values.Get(name), " ", "+")
-	ms, _, err := vitals.ParseTime(text)
-	if err != nil {
-		return 0, &paramError{name, "neither RFC 3339 with zone nor integer Unix milliseconds"}
-	}
-	return ms, nil
-}
-
 // limitParam returns the parameter limit, from 1 to most, or fallback if it is missing.
 func limitParam(values url.Values, fallback, most int) (int, error) {
 	if !values.Has("limit") {
@@ -86,25 +71,20 @@ func choiceParam(values url.Values, name string, choices ...string) (int, error)
 
 // parseReadings parses the parameters of a request for the readings of a device. format
 // is the one negotiated with the Accept header.
-func parseReadings(device vitals.Name, raw string, format Format) (Selection, error) {
+func (h *Handler) parseReadings(device vitals.Name, raw string, format Format) (Selection, error) {
 	q := Selection{Format: format}
-	values, err := parseParams(raw, "from", "to", "limit", "cursor", "order", "format", "flags")
+	values, err := parseParams(raw, "from", "to", "tz", "limit", "cursor", "order", "format", "flags", "flag")
+	if err != nil {
+		return q, err
+	}
+	now, err := h.times(values)
 	if err != nil {
 		return q, err
 	}
 	q.Range.Device = device
-	if q.Range.FromUnixMs, err = timeParam(values, "from", 0); err != nil {
+	if q.Range.FromUnixMs, q.Range.ToUnixMs, err = now.span(values); err != nil {
 		return q, err
 	}
-	if q.Range.ToUnixMs, err = timeParam(values, "to", math.MaxInt64); err != nil {
-		return q, err
-	}
-	if q.Range.FromUnixMs > q.Range.ToUnixMs {
-		return q, &paramError{"to", "is before from"}
-	}
-	// Readings before 1970 are rejected on write, so there are none.
-	q.Range.FromUnixMs = max(q.Range.FromUnixMs, 0)
-
 	order, err := choiceParam(values, "order", "asc", "desc")
 	if err != nil {
 		return q, err
@@ -122,6 +102,9 @@ func parseReadings(device vitals.Name, raw string, format Format) (Selection, er
 		return q, err
 	}
 	q.NoFlags = flags == 1
+	if q.Only, err = flagParam(values); err != nil {
+		return q, err
+	}
 
 	fallback := 0 // no limit
 	if q.Format == JSON {

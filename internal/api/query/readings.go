@@ -21,6 +21,8 @@ type Selection struct {
 	Limit   int // maximum number of readings; 0: no limit
 	Format  Format
 	NoFlags bool // omit flags
+
+	Only vitals.FlagSet // only readings with at least one of these flags; 0: all
 }
 
 // chunkRecords is the number of records per read. A chunk has 80 KiB. Reads are long because a
@@ -44,6 +46,9 @@ type Page struct {
 // have been written; the caller must ensure that it is not mistaken for the whole.
 func WriteReadings(ctx context.Context, w io.Writer, reader Reader, q Selection, limits *vitals.FlagLimits) (Page, error) {
 	var page Page
+	if q.Only != 0 {
+		reader = &flaggedReader{Reader: reader, only: q.Only, limits: limits}
+	}
 	if q.NoFlags {
 		limits = nil
 	}

@@ -1,0 +1,69 @@
+package query_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"net/http"
+	"net/url"
+
+	"github.com/pulsegate/pulsegate/internal/api/query"
+	"github.com/pulsegate/pulsegate/vitals"
+)
+
+func unchanged(h http.Handler) http.Handler { return h }
+
+func TestTimes(t *testing.T) {
+	now := time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
+	var lines []string
+	for hour := range 72 { // 2026-11-20T00:00Z to 2026-11-22T23:00Z
+		at := now.Add(time.Duration(hour-60) * time.Hour)
+		lines = append(lines, fmt.Sprintf(`{"device":"a","time":%d,"heart_rate_bpm":60}`, at.UnixMilli()))
+	}
+	srv := serveOptions(t, fill(t, lines...), query.Options{Now: func() time.Time { return now }}, unchanged)
+	for _, tt := range []struct{ query, first, last string }{
+		{"from=2026-11-21&to=2026-11-22", "2026-11-21T00:00:00.000Z", "2026-11-21T23:00:00.000Z"},
+		{"from=2026-11-21&to=2026-11-22&tz=UTC", "2026-11-21T00:00:00.000Z", "2026-11-21T23:00:00.000Z"},
+		{"from=2026-11-21&to=2026-11-22&tz=Europe/Berlin", "2026-11-20T23:00:00.000Z", "2026-11-21T22:00:00.000Z"},
+		{"from=2026-11-21&to=2026-11-22&tz=Asia/Kathmandu", "2026-11-20T19:00:00.000Z", "2026-11-21T18:00:00.000Z"},
+		{"from=-24h&to=now", "2026-11-21T12:00:00.000Z", "2026-11-22T11:00:00.000Z"},
+		{"from=-1d&to=-90m", "2026-11-21T12:00:00.000Z", "2026-11-22T10:00:00.000Z"},
+		{"from=-1w&to=-86400s", "2026-11-20T00:00:00.000Z", "2026-11-21T11:00:00.000Z"},
+		{"from=-4000000000w&to=2026-11-20T01:30:00%2B01:00", "2026-11-20T00:00:00.000Z", "2026-11-20T00:00:00.000Z"},
+	} {
+		_, text := get(t, srv, "/v1/devices/a/readings?flags=false&format=csv&"+tt.query)
+		rows := strings.Split(strings.TrimSpace(text), "\r\n")[1:]
+		if first, last := strings.Split(rows[0], ",")[1], strings.Split(rows[len(rows)-1], ",")[1]; first != tt.first || last != tt.last {
+			t.Errorf("%s: %s to %s, want %s to %s", tt.query, first, last, tt.first, tt.last)
+		}
+	}
+}
+
+func TestFlagFilter(t *testing.T) {
+	var lines []string
+	for i := range 3000 { // several chunks
+		bpm := 60
+		if i%700 == 0 {
+			bpm = 140
+		}
+		lines = append(lines, fmt.Sprintf(`{"device":"a","time":%d,"heart_rate_bpm":%d}`, 1000+i, bpm))
+	}
+	lines = append(lines, `{"device":"a","time":9000,"spo2_pct":80}`)
+	srv := serve(t, fill(t, lines...))
+	for _, tt := range []struct{ query, want string }{
+		{"flag=any", "[1000 1700 2400 3100 3800 9000]"},
+		{"flag=any&limit=2", "[1000 1700 2400 3100 3800 9000]"},
+		{"flag=any&limit=6", "[1000 1700 2400 3100 3800 9000]"},
+		{"flag=any&order=desc&limit=1", "[9000 3800 3100 2400 1700 1000]"},
+		{"flag=heart_rate_bpm+high&flags=false", "[1000 1700 2400 3100 3800]"},
+		{"flag=" + url.QueryEscape(vitals.SpO2Low.String()), "[9000]"},
+		{"flag=heart_rate_bpm%20low", "[]"},
+		{"flag=any&from=2000&to=3101", "[2400 3100]"},
+	} {
+		if got := fmt.Sprint(times(t, srv, tt.query, nil)); got != tt.want {
+			t.Errorf("%s: %s, want %s", tt.query, got, tt.want)
+		}
+	}
+}
