@@ -21,10 +21,12 @@ var errCursor = errors.New("not a cursor of this list")
 //	0x01  8 bytes: time of the last reading shown, Unix ms, big-endian; ascending
 //	0x02  the same, descending
 //	0x03  1 to 64 bytes: name of the last device shown
+//	0x04  8 bytes: end of the last bucket shown, Unix ms, big-endian
 const (
 	cursorAscending  = 0x01
 	cursorDescending = 0x02
 	cursorDevice     = 0x03
+	cursorBucket     = 0x04
 )
 
 // maxCursorBytes is the maximum length of a cursor as text.
@@ -32,30 +34,46 @@ var maxCursorBytes = base64.RawURLEncoding.EncodedLen(1 + vitals.MaxNameBytes)
 
 // appendTimeCursor appends the cursor that continues after a reading.
 func appendTimeCursor(dst []byte, lastUnixMs int64, descending bool) []byte {
-	key := [9]byte{cursorAscending}
 	if descending {
-		key[0] = cursorDescending
+		return appendMsCursor(dst, cursorDescending, lastUnixMs)
 	}
-	binary.BigEndian.PutUint64(key[1:], uint64(lastUnixMs))
+	return appendMsCursor(dst, cursorAscending, lastUnixMs)
+}
+
+// appendBucketCursor appends the cursor that continues after a bucket.
+func appendBucketCursor(dst []byte, toUnixMs int64) []byte {
+	return appendMsCursor(dst, cursorBucket, toUnixMs)
+}
+
+func appendMsCursor(dst []byte, kind byte, unixMs int64) []byte {
+	key := [9]byte{kind}
+	binary.BigEndian.PutUint64(key[1:], uint64(unixMs))
 	return base64.RawURLEncoding.AppendEncode(dst, key[:])
 }
 
 // parseTimeCursor parses a cursor and returns the time of the last reading shown, in
 // Unix ms.
 func parseTimeCursor(text string, descending bool) (int64, error) {
-	key, err := decodeCursor(text)
-	want := byte(cursorAscending)
 	if descending {
-		want = cursorDescending
+		return parseMsCursor(text, cursorDescending)
 	}
-	if err != nil || len(key) != 9 || key[0] != want {
+	return parseMsCursor(text, cursorAscending)
+}
+
+// parseBucketCursor parses a cursor and returns the end of the last bucket shown, in Unix
+// ms.
+func parseBucketCursor(text string) (int64, error) { return parseMsCursor(text, cursorBucket) }
+
+func parseMsCursor(text string, kind byte) (int64, error) {
+	key, err := decodeCursor(text)
+	if err != nil || len(key) != 9 || key[0] != kind {
 		return 0, errCursor
 	}
-	lastUnixMs := binary.BigEndian.Uint64(key[1:])
-	if lastUnixMs > math.MaxInt64-1 {
+	unixMs := binary.BigEndian.Uint64(key[1:])
+	if unixMs > math.MaxInt64-1 {
 		return 0, errCursor
 	}
-	return int64(lastUnixMs), nil
+	return int64(unixMs), nil
 }
 
 // appendDeviceCursor appends the cursor that continues after a device.

@@ -3,6 +3,7 @@ package query
 import (
 	"context"
 	"errors"
+	"io"
 	"math/rand/v2"
 	"net/http"
 	"time"
@@ -162,6 +163,32 @@ func (h *Handler) Device(w http.ResponseWriter, r *http.Request) {
 // an export if it is NDJSON or CSV, if its limit is more than 1000 readings, or if the
 // client has recently read many readings in smaller pages.
 func (h *Handler) Readings(w http.ResponseWriter, r *http.Request) {
+	h.stream(w, r, func(device vitals.Name, format Format) (Selection, writePage, error) {
+		q, err := h.parseReadings(device, r.URL.RawQuery, format)
+		return q, func(ctx context.Context, w io.Writer) (Page, error) {
+			return WriteReadings(ctx, w, h.reader, q, &h.opt.Flags)
+		}, err
+	})
+}
+
+// Aggregates serves GET /v1/devices/{device}/aggregates. Parameters: step (required), tz
+// (default UTC), from (inclusive) and to (exclusive), limit, cursor, format. Cursors,
+// exports and formats are as with Readings; NDJSON and CSV have a line per bucket and sign.
+func (h *Handler) Aggregates(w http.ResponseWriter, r *http.Request) {
+	h.stream(w, r, func(device vitals.Name, format Format) (Selection, writePage, error) {
+		a, err := h.parseAggregates(device, r.URL.RawQuery, format)
+		return a.Selection, func(ctx context.Context, w io.Writer) (Page, error) {
+			return WriteAggregates(ctx, w, h.reader, a)
+		}, err
+	})
+}
+
+// A writePage writes the body of a page.
+type writePage func(ctx context.Context, w io.Writer) (Page, error)
+
+// stream answers a request for a page of readings, or of what was computed from them. parse
+// parses its parameters; format is the one negotiated with the Accept header.
+func (h *Handler) stream(w http.ResponseWriter, r *http.Request, parse func(device vitals.Name, format Format) (Selection, writePage, error)) {
 	r = withoutCancel(r)
 	device, access, leave, ok := h.authorizeDevice(w, r)
 	if !ok {
@@ -170,7 +197,7 @@ func (h *Handler) Readings(w http.ResponseWriter, r *http.Request) {
 	defer leave()
 	w.Header().Add("Vary", "Accept") // the media type depends on Accept
 	format, acceptable := negotiate(r.Header["Accept"])
-	q, err := h.parseReadings(device, r.URL.RawQuery, format)
+	q, write, err := parse(device, format)
 	if err != nil {
 		h.refuse(w, r, err)
 		return
@@ -206,7 +233,7 @@ func (h *Handler) Readings(w http.ResponseWriter, r *http.Request) {
 	if r.Method == http.MethodHead {
 		_, err = h.reader.Latest(r.Context(), device)
 	} else {
-		page, err = WriteReadings(r.Context(), out, h.reader, q, &h.opt.Flags)
+		page, err = write(r.Context(), out)
 		counted(page.Readings)
 	}
 	if err == nil && !out.begun { // a response without readings may have no text

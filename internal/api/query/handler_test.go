@@ -88,6 +88,7 @@ func serveOptions(t *testing.T, src source, cfg query.Options, wrap func(http.Ha
 	mux.HandleFunc("GET /v1/devices", h.Devices)
 	mux.HandleFunc("GET /v1/devices/{device}", h.Device)
 	mux.HandleFunc("GET /v1/devices/{device}/readings", h.Readings)
+	mux.HandleFunc("GET /v1/devices/{device}/aggregates", h.Aggregates)
 	srv := httptest.NewServer(wrap(mux))
 	t.Cleanup(srv.Close)
 	return srv

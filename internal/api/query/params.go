@@ -69,6 +69,15 @@ func choiceParam(values url.Values, name string, choices ...string) (int, error)
 	return 0, &paramError{name, "not one of " + strings.Join(choices, ", ")}
 }
 
+// formatParam returns the parameter format, or fallback if it is missing.
+func formatParam(values url.Values, fallback Format, names []string) (Format, error) {
+	if !values.Has("format") {
+		return fallback, nil
+	}
+	f, err := choiceParam(values, "format", names...)
+	return Format(f), err
+}
+
 // parseReadings parses the parameters of a request for the readings of a device. format
 // is the one negotiated with the Accept header.
 func (h *Handler) parseReadings(device vitals.Name, raw string, format Format) (Selection, error) {
@@ -90,12 +99,8 @@ func (h *Handler) parseReadings(device vitals.Name, raw string, format Format) (
 		return q, err
 	}
 	q.Range.Descending = order == 1
-	if values.Has("format") {
-		f, err := choiceParam(values, "format", formatNames[:]...)
-		if err != nil {
-			return q, err
-		}
-		q.Format = Format(f)
+	if q.Format, err = formatParam(values, format, formatNames[:]); err != nil {
+		return q, err
 	}
 	flags, err := choiceParam(values, "flags", "true", "false")
 	if err != nil {
@@ -121,4 +126,42 @@ func (h *Handler) parseReadings(device vitals.Name, raw string, format Format) (
 		q.Range = after(q.Range, lastUnixMs)
 	}
 	return q, nil
+}
+
+// parseAggregates is like parseReadings for the aggregates of a device.
+func (h *Handler) parseAggregates(device vitals.Name, raw string, format Format) (a Aggregation, err error) {
+	a.Format, a.NoFlags = format, true
+	values, err := parseParams(raw, "from", "to", "step", "tz", "limit", "cursor", "format")
+	if err != nil {
+		return a, err
+	}
+	now, err := h.times(values)
+	if err != nil {
+		return a, err
+	}
+	a.Zone, a.Step, a.Range.Device = now.zone, values.Get("step"), device
+	if a.StepMs, err = parseStep(a.Step); err != nil {
+		return a, err
+	}
+	if a.Range.FromUnixMs, a.Range.ToUnixMs, err = now.span(values); err != nil {
+		return a, err
+	}
+	if a.Format, err = formatParam(values, format, formatNames[:]); err != nil {
+		return a, err
+	}
+	fallback := maxBuckets
+	if a.Format == JSON {
+		fallback = defaultBuckets
+	}
+	if a.Limit, err = limitParam(values, fallback, maxBuckets); err != nil {
+		return a, err
+	}
+	if values.Has("cursor") {
+		from, err := parseBucketCursor(values.Get("cursor"))
+		if err != nil {
+			return a, &paramError{"cursor", err.Error()}
+		}
+		a.Range.FromUnixMs = max(a.Range.FromUnixMs, from)
+	}
+	return a, nil
 }

@@ -32,10 +32,10 @@ const chunkRecords = 2048
 // flushBytes is the amount of text that is buffered before a write.
 const flushBytes = 32 << 10
 
-// A Page describes what WriteReadings wrote.
+// A Page describes what WriteReadings or WriteAggregates wrote.
 type Page struct {
-	Readings int
-	Cursor   string // continues after the last reading; "" at the end of the range
+	Readings int    // or buckets
+	Cursor   string // continues after the last one; "" at the end of the range
 }
 
 // WriteReadings writes the selected readings to w in q's format, chunk by chunk. It

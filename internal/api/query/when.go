@@ -20,7 +20,8 @@ type timeReader struct {
 // UTC.
 func (h *Handler) times(values url.Values) (timeReader, error) {
 	c := timeReader{h.opt.Now().UnixMilli(), time.UTC}
-	if name := values.Get("tz"); values.Has("tz") && name != "UTC" {
+	// A + in a query is a space, and some zones have one, such as Etc/GMT+5.
+	if name := strings.ReplaceAll(values.Get("tz"), " ", "+"); values.Has("tz") && name != "UTC" {
 		zone, ok := h.zones.load(name)
 		if !ok {
 			return c, &paramError{"tz", "not a zone of the IANA database, such as Europe/Berlin"}

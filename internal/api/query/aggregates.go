@@ -1,0 +1,287 @@
+package query
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"math/bits"
+	"strconv"
+	"time"
+
+	"github.com/pulsegate/pulsegate/internal/storage"
+	"github.com/pulsegate/pulsegate/vitals"
+)
+
+// Limits of a page of aggregates.
+const (
+	defaultBuckets = 1000   // default number of buckets in a JSON page
+	maxBuckets     = 10_000 // maximum number of buckets in a page
+)
+
+// An Aggregation selects readings of one device and divides them into buckets.
+type Aggregation struct {
+	Selection // Limit is the maximum number of buckets; NoFlags and Only are not used
+	StepMs    int64
+	Step      string         // as the client wrote it
+	Zone      *time.Location // with which the buckets are aligned
+}
+
+// A summary describes the values of one sign in a bucket.
+type summary struct {
+	count       int64 // 0: the other fields are invalid
+	sum         int64 // in hundredths; exact for 10^14 values
+	min, max    vitals.Hundredths
+	first, last storage.Latest
+}
+
+// mean returns the mean, rounded to the nearest hundredth, and halves upwards.
+func (s *summary) mean() vitals.Hundredths {
+	return vitals.Hundredths((2*s.sum + s.count) / (2 * s.count))
+}
+
+// A bucket has the summaries of all signs.
+type bucket [vitals.NumSigns]summary
+
+// add adds the records before toUnixMs, which are sorted by time, and returns their number.
+func (b *bucket) add(records []storage.Record, toUnixMs int64) int {
+	for i := range records {
+		r := &records[i]
+		if r.TimeUnixMs >= toUnixMs {
+			return i
+		}
+		for rest := r.Values.Present(); rest != 0; rest &= rest - 1 {
+			sign := vitals.Sign(bits.TrailingZeros8(rest))
+			v, _ := r.Values.Get(sign)
+			s := &b[sign]
+			s.last = storage.Latest{TimeUnixMs: r.TimeUnixMs, Value: v, Known: true}
+			if s.count == 0 {
+				s.first, s.min, s.max = s.last, v, v
+			}
+			s.count++
+			s.sum += int64(v)
+			s.min, s.max = min(s.min, v), max(s.max, v)
+		}
+	}
+	return len(records)
+}
+
+// WriteAggregates computes the buckets of a from the stored readings, and writes those that
+// have any to w, like [WriteReadings]. The page counts buckets.
+//
+// A bucket at the edge of the range has the readings inside of the range only.
+func WriteAggregates(ctx context.Context, w io.Writer, reader Reader, a Aggregation) (Page, error) {
+	p := &aggregator{a: a, enc: bucketEncoder{format: a.Format, device: a.Range.Device, clock: localClock{zone: a.Zone}}}
+	p.text = p.enc.appendHead(make([]byte, 0, 2*flushBytes), &a)
+	records := make([]storage.Record, 4*chunkRecords)
+	rng, more := a.Range, true
+	for more && p.page.Cursor == "" {
+		n, err := reader.Scan(ctx, rng, records)
+		if err != nil {
+			return p.page, fmt.Errorf("scan readings: %w", err)
+		}
+		if n == 0 && p.buckets == nil {
+			if _, err := reader.Latest(ctx, a.Range.Device); err != nil {
+				return p.page, err
+			}
+		}
+		if err := p.add(w, records[:n]); err != nil {
+			return p.page, err
+		}
+		if more = n == len(records); more {
+			rng = after(rng, records[n-1].TimeUnixMs)
+		}
+	}
+	if p.page.Cursor == "" && p.buckets != nil {
+		p.end()
+	}
+	p.text = p.enc.appendTail(p.text, p.page.Cursor)
+	return p.page, p.flush(w, 1)
+}
+
+// An aggregator writes one page of aggregates.
+type aggregator struct {
+	a       Aggregation
+	enc     bucketEncoder
+	page    Page
+	text    []byte
+	buckets *calendar // nil before the first record
+	current bucket    // has at least one record
+}
+
+// add adds records, and writes the buckets that they complete. If the page is full, it sets
+// the cursor.
+func (p *aggregator) add(w io.Writer, records []storage.Record) error {
+	for len(records) > 0 {
+		switch t := records[0].TimeUnixMs; {
+		case p.buckets == nil:
+			p.buckets = newCalendar(t, p.a.StepMs, p.a.Zone)
+		case t >= p.buckets.toMs:
+			p.end()
+			if p.page.Readings == p.a.Limit {
+				p.page.Cursor = string(appendBucketCursor(nil, p.buckets.toMs))
+				return nil
+			}
+			if err := p.flush(w, flushBytes); err != nil {
+				return err
+			}
+			p.buckets.seek(t)
+		}
+		n := p.current.add(records, p.buckets.toMs)
+		records = records[n:]
+	}
+	return nil
+}
+
+// end ends the current bucket.
+func (p *aggregator) end() {
+	p.text = p.enc.appendBucket(p.text, &p.current, p.buckets, p.page.Readings == 0)
+	p.page.Readings++
+	p.current = bucket{}
+}
+
+// flush writes the text if it has at least some length.
+func (p *aggregator) flush(w io.Writer, least int) error {
+	if len(p.text) < least {
+		return nil
+	}
+	if _, err := w.Write(p.text); err != nil {
+		return fmt.Errorf("write aggregates: %w", err)
+	}
+	p.text = p.text[:0]
+	return nil
+}
+
+// A bucketEncoder formats buckets.
+type bucketEncoder struct {
+	format Format
+	device vitals.Name
+	clock  localClock
+}
+
+// appendHead appends the text before the first bucket.
+func (e *bucketEncoder) appendHead(dst []byte, a *Aggregation) []byte {
+	switch e.format {
+	case JSON:
+		dst = e.device.AppendTo(append(dst, `{"device":"`...))
+		dst = append(append(dst, `","step":"`...), a.Step...)
+		dst = append(append(dst, `","tz":"`...), e.clock.zone.String()...) // neither needs escapes
+		return append(dst, `","buckets":[`...)
+	case CSV:
+		return append(dst, "device,from,to,sign,count,min,max,mean,first_time,first,last_time,last\r\n"...)
+	}
+	return dst
+}
+
+// appendTail appends the text after the last bucket.
+func (e *bucketEncoder) appendTail(dst []byte, cursor string) []byte {
+	if e.format != JSON {
+		return dst
+	}
+	dst = append(dst, "\n]"...)
+	if cursor != "" {
+		dst = append(append(append(dst, `,"next_cursor":"`...), cursor...), '"')
+	}
+	return append(dst, "}\n"...)
+}
+
+// appendBucket appends the current bucket of a calendar.
+func (e *bucketEncoder) appendBucket(dst []byte, b *bucket, c *calendar, first bool) []byte {
+	if e.format == JSON {
+		if !first {
+			dst = append(dst, ',')
+		}
+		dst = append(e.appendBounds(append(dst, "\n{"...), c), `,"signs":{`...)
+	}
+	some := false
+	for s := range vitals.Sign(vitals.NumSigns) {
+		sum := &b[s]
+		if sum.count == 0 {
+			continue
+		}
+		switch e.format {
+		case CSV:
+			dst = e.appendRow(dst, s, sum, c)
+		case NDJSON:
+			dst = e.device.AppendTo(append(dst, `{"device":"`...))
+			dst = e.appendBounds(append(dst, `",`...), c)
+			dst = append(append(dst, `,"sign":"`...), s.Field()...)
+			dst = append(e.appendSummary(append(dst, `",`...), sum), "}\n"...)
+		default:
+			if some {
+				dst = append(dst, ',')
+			}
+			dst = append(append(append(dst, '"'), s.Field()...), `":{`...)
+			dst = append(e.appendSummary(dst, sum), '}')
+		}
+		some = true
+	}
+	if e.format == JSON {
+		dst = append(dst, "}}"...)
+	}
+	return dst
+}
+
+// appendBounds appends the bounds of the current bucket as members of JSON.
+func (e *bucketEncoder) appendBounds(dst []byte, c *calendar) []byte {
+	dst = e.appendBound(append(dst, `"from":"`...), c.fromMs)
+	return append(e.appendBound(append(dst, `","to":"`...), c.toMs), '"')
+}
+
+// appendBound appends a bound, which is a whole second, in e's zone.
+func (e *bucketEncoder) appendBound(dst []byte, unixMs int64) []byte {
+	dst = e.clock.appendWall(dst, unixMs)
+	return append(dst[:len(dst)-len(".000")], e.clock.suffix...)
+}
+
+// appendTime appends the time of a reading in e's zone.
+func (e *bucketEncoder) appendTime(dst []byte, unixMs int64) []byte {
+	return append(e.clock.appendWall(dst, unixMs), e.clock.suffix...)
+}
+
+// A localClock formats times in a zone. It is fast for times that are near each other.
+type localClock struct {
+	zone   *time.Location
+	fromMs int64 // span is valid from here on
+	span
+	suffix string // of the span: Z, or the offset such as +02:00
+}
+
+// appendWall appends what the clock shows at a time, and sets c.suffix.
+func (c *localClock) appendWall(dst []byte, unixMs int64) []byte {
+	if unixMs < c.fromMs || unixMs >= c.endMs {
+		c.fromMs, c.span = unixMs, spanAt(unixMs, c.zone)
+		c.suffix = time.UnixMilli(unixMs).In(c.zone).Format("Z07:00")
+	}
+	dst = vitals.AppendTime(dst, unixMs+c.offsetMs)
+	return dst[:len(dst)-len("Z")]
+}
+
+// appendSummary appends a summary as members of JSON.
+func (e *bucketEncoder) appendSummary(dst []byte, s *summary) []byte {
+	dst = strconv.AppendInt(append(dst, `"count":`...), s.count, 10)
+	dst = vitals.AppendHundredths(append(dst, `,"min":`...), s.min)
+	dst = vitals.AppendHundredths(append(dst, `,"max":`...), s.max)
+	dst = vitals.AppendHundredths(append(dst, `,"mean":`...), s.mean())
+	dst = e.appendTime(append(dst, `,"first":{"time":"`...), s.first.TimeUnixMs)
+	dst = vitals.AppendHundredths(append(dst, `","value":`...), s.first.Value)
+	dst = e.appendTime(append(dst, `},"last":{"time":"`...), s.last.TimeUnixMs)
+	dst = vitals.AppendHundredths(append(dst, `","value":`...), s.last.Value)
+	return append(dst, '}')
+}
+
+// appendRow appends a summary as a CSV row. No cell needs quotes.
+func (e *bucketEncoder) appendRow(dst []byte, sign vitals.Sign, s *summary, c *calendar) []byte {
+	dst = e.device.AppendTo(dst)
+	dst = e.appendBound(append(dst, ','), c.fromMs)
+	dst = e.appendBound(append(dst, ','), c.toMs)
+	dst = append(append(dst, ','), sign.Field()...)
+	dst = strconv.AppendInt(append(dst, ','), s.count, 10)
+	for _, v := range [...]vitals.Hundredths{s.min, s.max, s.mean()} {
+		dst = vitals.AppendHundredths(append(dst, ','), v)
+	}
+	for _, at := range [...]*storage.Latest{&s.first, &s.last} {
+		dst = e.appendTime(append(dst, ','), at.TimeUnixMs)
+		dst = vitals.AppendHundredths(append(dst, ','), at.Value)
+	}
+	return append(dst, "\r\n"...)
+}
