@@ -85,6 +85,11 @@ func (n Name) String() string { return string(n.b[:n.Len()]) }
 // or sorts after m.
 func (n *Name) Compare(m *Name) int { return bytes.Compare(n.b[:], m.b[:]) }
 
+// HasPrefix reports whether n begins with prefix. Every name begins with the zero Name.
+func (n *Name) HasPrefix(prefix *Name) bool {
+	return bytes.HasPrefix(n.b[:], prefix.b[:prefix.Len()])
+}
+
 // nameByte is true for the bytes allowed in names. It is never modified.
 var nameByte = func() (ok [256]bool) {
 	for _, c := range []byte("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._:-") {

@@ -11,6 +11,20 @@ import (
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
+func TestNameHasPrefix(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		text := nameTexts().Draw(rt, "name")
+		prefix := nameTexts().Draw(rt, "prefix")
+		if rapid.Bool().Draw(rt, "cut") {
+			prefix = text[:rapid.IntRange(1, len(text)).Draw(rt, "bytes")]
+		}
+		n, p := name(rt, text), name(rt, prefix)
+		if got := n.HasPrefix(&p); got != strings.HasPrefix(text, prefix) || !n.HasPrefix(&vitals.Name{}) {
+			rt.Fatalf("HasPrefix(%q, %q) = %v", text, prefix, got)
+		}
+	})
+}
+
 const nameBytes = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._:-"
 
 // nameTexts generates the texts of names.

@@ -42,6 +42,7 @@ type Options struct {
 	Oldest        time.Time         `group:"readings-limits" default:"2001-01-01T00:00:00Z" placeholder:"TIME" help:"Oldest accepted time of a reading, in RFC 3339. Devices whose clock was never set send times of 1970 or 2000. Integers below 10^11 are rejected too, because they look like seconds; 1970-01-01T00:00:00Z disables both checks."`
 	MaxAhead      time.Duration     `group:"readings-limits" default:"5m" help:"How far the time of a reading may be ahead of the server's clock."`
 	Accept        map[string]string `group:"readings-limits" mapsep:"," placeholder:"SIGN=MIN..MAX,..." help:"Accepted ranges; a sign that is not named keeps its default. Default: ${accept}."`
+	StaleAfter    time.Duration     `group:"readings-limits" default:"15m" help:"How long after its newest reading, by measured time, a device is listed as stale."`
 	Usual         map[string]string `group:"readings-limits" mapsep:"," placeholder:"SIGN=MIN..MAX,..." help:"Ranges outside of which a stored value is flagged when it is read. Default: ${usual}."`
 
 	MaxSingleBytes int           `group:"limits" default:"${max_single_bytes}" help:"Size of a single reading, decompressed."`
@@ -176,6 +177,7 @@ func (c *Options) checkBounds() error {
 		rule{c.MaxReads > 0, "--max-reads must be at least 1"},
 		rule{c.MaxLive > 0, "--max-live must be at least 1"},
 		rule{c.MaxWait > 0, "--max-wait must be above 0"},
+		rule{c.StaleAfter > 0, "--stale-after must be above 0"},
 		rule{c.Scrub == 0 || c.Scrub >= time.Minute, "--scrub must be at least 1m, or 0s"},
 		rule{c.Retain == 0 || c.Retain >= time.Hour, "--retain must be at least 1h"},
 	)

@@ -251,7 +251,10 @@ func (s *server) servePublic() error {
 		Gate:     s.access.gate,
 		Bound:    query.NewBound(s.opt.MaxReads),
 		Holders:  &s.holders,
-		OnError:  func(err error) { s.log.Error("reading stored readings failed", "error", err) },
+
+		StaleAfter: s.opt.StaleAfter,
+
+		OnError: func(err error) { s.log.Error("reading stored readings failed", "error", err) },
 
 		PieceTimeout: s.pieceTimeout(),
 	})

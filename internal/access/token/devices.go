@@ -18,16 +18,12 @@ func newDevicePrefix(name vitals.Name) devicePrefix {
 }
 
 func (p *devicePrefix) covers(device *vitals.Name) bool {
-	if p.bytes == 0 {
-		return true
-	}
-	var a, b [vitals.MaxNameBytes]byte
-	return bytes.HasPrefix(device.AppendTo(a[:0]), p.name.AppendTo(b[:0]))
+	return p.bytes == 0 || device.HasPrefix(&p.name)
 }
 
-// before returns the greatest name that sorts before every name that begins with
+// Before returns the greatest name that sorts before every name that begins with
 // prefix, or the zero Name if there is none.
-func before(prefix vitals.Name) vitals.Name {
+func Before(prefix vitals.Name) vitals.Name {
 	const order = "-.0123456789:ABCDEFGHIJKLMNOPQRSTUVWXYZ_abcdefghijklmnopqrstuvwxyz"
 	var b [vitals.MaxNameBytes]byte
 	text := prefix.AppendTo(b[:0])

@@ -10,7 +10,7 @@ import (
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
-// before returns a name that sorts before all names with the prefix, and no other name
+// Before returns a name that sorts before all names with the prefix, and no other name
 // sorts between.
 func TestBefore(t *testing.T) {
 	// These are the least, the second, some middle and the greatest of the bytes
@@ -23,7 +23,7 @@ func TestBefore(t *testing.T) {
 		prefix := texts(1).Draw(rt, "prefix")
 		after := token.Before(name(t, prefix))
 		if first := name(t, prefix); after.Compare(&first) >= 0 {
-			rt.Fatalf("before(%q) = %q does not sort before it", prefix, after)
+			rt.Fatalf("Before(%q) = %q does not sort before it", prefix, after)
 		}
 		other := texts(1).Draw(rt, "other")
 		if rapid.Bool().Draw(rt, "near") {
@@ -36,7 +36,7 @@ func TestBefore(t *testing.T) {
 		}
 		first, between := name(t, prefix), name(t, other)
 		if after.Compare(&between) < 0 && between.Compare(&first) < 0 {
-			rt.Fatalf("%q sorts between before(%q) = %q and the prefix", other, prefix, after)
+			rt.Fatalf("%q sorts between Before(%q) = %q and the prefix", other, prefix, after)
 		}
 	})
 	if got := token.Before(vitals.Name{}); !got.IsZero() {

@@ -1,13 +1,6 @@
 package token
 
-import (
-	"time"
-
-	"github.com/pulsegate/pulsegate/vitals"
-)
-
-// Before is before.
-func Before(prefix vitals.Name) vitals.Name { return before(prefix) }
+import "time"
 
 // NewLimiter returns the Take method of a new limiter's bucket.
 func NewLimiter(l Limit, start time.Time) func(n int, now time.Time) (bool, time.Duration) {

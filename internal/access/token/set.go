@@ -130,7 +130,7 @@ func (s *Set) publish(tokens []Token) Change {
 }
 
 func (s *Set) newEntry(t *Token, was *entry) *entry {
-	e := &entry{token: *t, prefix: newDevicePrefix(t.Devices), before: before(t.Devices)}
+	e := &entry{token: *t, prefix: newDevicePrefix(t.Devices), before: Before(t.Devices)}
 	if !t.Expires.IsZero() {
 		e.expiresUnixMs = t.Expires.UnixMilli()
 	}

@@ -9,7 +9,6 @@ import (
 
 	"github.com/pulsegate/pulsegate/internal/access/gate"
 	"github.com/pulsegate/pulsegate/internal/access/token"
-	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
@@ -97,16 +96,6 @@ func firstOf(access *gate.Access, after vitals.Name) vitals.Name {
 		return before
 	}
 	return after
-}
-
-// covered returns how many devices at the beginning of a list that starts after firstOf
-// are covered. No other device in the list is.
-func covered(access *gate.Access, devices []storage.Device) int {
-	n := 0
-	for n < len(devices) && access.Covers(&devices[n].Name) {
-		n++
-	}
-	return n
 }
 
 // isExport reports whether q requests readings in bulk: in a file format, or more than

@@ -72,7 +72,7 @@ func (b *bucket) add(records []storage.Record, toUnixMs int64) int {
 func WriteAggregates(ctx context.Context, w io.Writer, reader Reader, a Aggregation) (Page, error) {
 	p := &aggregator{a: a, enc: bucketEncoder{format: a.Format, device: a.Range.Device, clock: localClock{zone: a.Zone}}}
 	p.text = p.enc.appendHead(make([]byte, 0, 2*flushBytes), &a)
-	records := make([]storage.Record, 4*chunkRecords)
+	records := make([]storage.Record, chunkRecords)
 	rng, more := a.Range, true
 	for more && p.page.Cursor == "" {
 		n, err := reader.Scan(ctx, rng, records)

@@ -11,18 +11,17 @@ import (
 
 const (
 	secondMs = 1000
-	dayMs    = 24 * 60 * 60 * secondMs
 
 	// anyTransitionMs is longer than the clock of any zone has been changed by at once,
 	// which is 24 h, at the date line.
-	anyTransitionMs = 2 * dayMs
+	anyTransitionMs = 2 * msPerDay
 
 	// maxStepDays is the longest step.
 	maxStepDays = 366
 
 	// mondayMs is a Monday at midnight, from which steps of several days are counted, so
 	// that weeks begin on Mondays.
-	mondayMs = -3 * dayMs // 1969-12-29
+	mondayMs = -3 * msPerDay // 1969-12-29
 )
 
 // errStep explains which steps there are.
@@ -40,14 +39,14 @@ func parseStep(text string) (stepMs int64, err error) {
 		return 0, fail
 	}
 	stepMs = int64(n) * unit // below 2^32 weeks in ms
-	if days := stepMs % dayMs; days == 0 && stepMs <= maxStepDays*dayMs || stepMs < dayMs && dayMs%stepMs == 0 {
+	if days := stepMs % msPerDay; days == 0 && stepMs <= maxStepDays*msPerDay || stepMs < msPerDay && msPerDay%stepMs == 0 {
 		return stepMs, nil
 	}
 	return 0, fail
 }
 
 // unitMs has the units of steps and of relative times. It is never modified.
-var unitMs = map[byte]int64{'s': secondMs, 'm': 60 * secondMs, 'h': 60 * 60 * secondMs, 'd': dayMs, 'w': 7 * dayMs}
+var unitMs = map[byte]int64{'s': secondMs, 'm': 60 * secondMs, 'h': 60 * 60 * secondMs, 'd': msPerDay, 'w': 7 * msPerDay}
 
 // A span is a time during which the offset of a zone from UTC does not change.
 type span struct {
@@ -65,7 +64,7 @@ func spanAt(unixMs int64, zone *time.Location) span {
 	if s.endMs <= unixMs {
 		// After the years that a zone's file lists, ZoneBounds lets each year end after 365
 		// days (go1.26). No zone changes its clock on the 366th.
-		s.endMs = unixMs + dayMs
+		s.endMs = unixMs + msPerDay
 	}
 	return s
 }

@@ -139,10 +139,10 @@ func TestCalendarModel(t *testing.T) {
 
 func compare(t *testing.T, rnd *rand.Rand, aroundMs, stepMs int64, zone *time.Location) {
 	t.Helper()
-	begin := aroundMs - stepMs - 2*dayMs
-	m := newModel(begin-stepMs-3*dayMs, stepMs, zone)
+	begin := aroundMs - stepMs - 2*msPerDay
+	m := newModel(begin-stepMs-3*msPerDay, stepMs, zone)
 	var c *calendar
-	for at := begin + rnd.Int64N(stepMs); at < aroundMs+stepMs+2*dayMs; at += 1 + rnd.Int64N(stepMs/2+rnd.Int64N(stepMs*4)) {
+	for at := begin + rnd.Int64N(stepMs); at < aroundMs+stepMs+2*msPerDay; at += 1 + rnd.Int64N(stepMs/2+rnd.Int64N(stepMs*4)) {
 		for m.atMs+60_000 <= at {
 			m.next()
 		}
@@ -172,7 +172,7 @@ func TestDays(t *testing.T) {
 			t.Fatal(err)
 		}
 		at := time.Date(date.Year(), date.Month(), date.Day()-2, 0, 0, 0, 0, zone)
-		c := newCalendar(at.UnixMilli(), dayMs, zone)
+		c := newCalendar(at.UnixMilli(), msPerDay, zone)
 		for ; date.Format(time.DateOnly) <= tt.to; date = date.AddDate(0, 0, 1) {
 			for at.Format(time.DateOnly) < date.Format(time.DateOnly) {
 				at = at.Add(time.Minute)
@@ -198,7 +198,7 @@ func TestCalendarGap(t *testing.T) {
 
 func TestParseStep(t *testing.T) {
 	for text, want := range map[string]int64{
-		"1s": 1000, "15m": 900_000, "90m": 5_400_000, "24h": dayMs, "48h": 2 * dayMs, "1d": dayMs, "366d": 366 * dayMs, "52w": 364 * dayMs,
+		"1s": 1000, "15m": 900_000, "90m": 5_400_000, "24h": msPerDay, "48h": 2 * msPerDay, "1d": msPerDay, "366d": 366 * msPerDay, "52w": 364 * msPerDay,
 	} {
 		if got, err := parseStep(text); got != want || err != nil {
 			t.Errorf("%q: %d, %v; want %d", text, got, err, want)

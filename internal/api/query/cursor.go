@@ -22,15 +22,22 @@ var errCursor = errors.New("not a cursor of this list")
 //	0x02  the same, descending
 //	0x03  1 to 64 bytes: name of the last device shown
 //	0x04  8 bytes: end of the last bucket shown, Unix ms, big-endian
+//	0x05  8 bytes: time of the newest reading of the last device shown, Unix ms; its name
+//	0x06  8 bytes: rank of the last device shown when the worst come first; its name
 const (
 	cursorAscending  = 0x01
 	cursorDescending = 0x02
 	cursorDevice     = 0x03
 	cursorBucket     = 0x04
+	cursorAge        = 0x05
+	cursorWorst      = 0x06
 )
 
+// cursorDevices has the kind of each order. It is never modified.
+var cursorDevices = [...]byte{byName: cursorDevice, byAge: cursorAge, byWorst: cursorWorst}
+
 // maxCursorBytes is the maximum length of a cursor as text.
-var maxCursorBytes = base64.RawURLEncoding.EncodedLen(1 + vitals.MaxNameBytes)
+var maxCursorBytes = base64.RawURLEncoding.EncodedLen(1 + 8 + vitals.MaxNameBytes)
 
 // appendTimeCursor appends the cursor that continues after a reading.
 func appendTimeCursor(dst []byte, lastUnixMs int64, descending bool) []byte {
@@ -76,24 +83,33 @@ func parseMsCursor(text string, kind byte) (int64, error) {
 	return int64(unixMs), nil
 }
 
-// appendDeviceCursor appends the cursor that continues after a device.
-func appendDeviceCursor(dst []byte, last vitals.Name) []byte {
-	var key [1 + vitals.MaxNameBytes]byte
-	key[0] = cursorDevice
-	return base64.RawURLEncoding.AppendEncode(dst, last.AppendTo(key[:1]))
+// appendDeviceCursor appends the cursor that continues after a device in an order.
+func appendDeviceCursor(dst []byte, sort deviceSort, last *deviceKey) []byte {
+	var key [1 + 8 + vitals.MaxNameBytes]byte
+	b := append(key[:0], cursorDevices[sort])
+	if sort != byName {
+		b = binary.BigEndian.AppendUint64(b, uint64(last.rank))
+	}
+	return base64.RawURLEncoding.AppendEncode(dst, last.name.AppendTo(b))
 }
 
-// parseDeviceCursor parses a cursor and returns the name of the last device shown.
-func parseDeviceCursor(text string) (vitals.Name, error) {
+// parseDeviceCursor parses a cursor and returns the place of the last device shown.
+func parseDeviceCursor(text string, sort deviceSort) (last deviceKey, err error) {
 	key, err := decodeCursor(text)
-	if err != nil || len(key) < 2 || key[0] != cursorDevice {
-		return vitals.Name{}, errCursor
+	if err != nil || len(key) == 0 || key[0] != cursorDevices[sort] {
+		return last, errCursor
 	}
-	name, err := vitals.ParseName(key[1:])
-	if err != nil {
-		return vitals.Name{}, errCursor
+	name := key[1:]
+	if sort != byName {
+		if len(name) < 8 {
+			return last, errCursor
+		}
+		last.rank, name = int64(binary.BigEndian.Uint64(name)), name[8:]
 	}
-	return name, nil
+	if last.name, err = vitals.ParseName(name); err != nil || last.rank < 0 {
+		return last, errCursor
+	}
+	return last, nil
 }
 
 func decodeCursor(text string) ([]byte, error) {

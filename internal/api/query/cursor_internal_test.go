@@ -15,7 +15,10 @@ func FuzzCursor(f *testing.F) {
 	}
 	f.Add(string(appendTimeCursor(nil, 1_800_000_000_000, false)))
 	f.Add(string(appendTimeCursor(nil, 0, true)))
-	f.Add(string(appendDeviceCursor(nil, name)))
+	for sort := range deviceSort(len(cursorDevices)) {
+		f.Add(string(appendDeviceCursor(nil, sort, &deviceKey{1, name})))
+	}
+	f.Add(string(appendBucketCursor(nil, 1_800_000_000_000)))
 	f.Add("")
 	f.Add("AQ==")
 	f.Fuzz(func(t *testing.T, text string) {
@@ -26,9 +29,16 @@ func FuzzCursor(f *testing.F) {
 				}
 			}
 		}
-		if device, err := parseDeviceCursor(text); err == nil {
-			if again := string(appendDeviceCursor(nil, device)); again != text {
-				t.Errorf("device cursor %q is encoded as %q", text, again)
+		for sort := range deviceSort(len(cursorDevices)) {
+			if last, err := parseDeviceCursor(text, sort); err == nil {
+				if again := string(appendDeviceCursor(nil, sort, &last)); again != text {
+					t.Errorf("device cursor %q is encoded as %q", text, again)
+				}
+			}
+		}
+		if ms, err := parseBucketCursor(text); err == nil {
+			if again := string(appendBucketCursor(nil, ms)); again != text {
+				t.Errorf("bucket cursor %q is encoded as %q", text, again)
 			}
 		}
 	})

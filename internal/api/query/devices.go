@@ -7,10 +7,14 @@ import (
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
-// A Lister lists devices in the order of their names. Package storage documents its
-// contract.
+// A Lister lists devices: those that follow a name, in the order of their names, or all
+// devices in no particular order. Package storage documents the contract of the former.
 type Lister interface {
 	Devices(ctx context.Context, after vitals.Name, dst []storage.Device) (int, error)
+
+	// WalkDevices calls visit with all devices, some at a time. visit must not retain the
+	// slice.
+	WalkDevices(ctx context.Context, visit func(some []storage.Device)) error
 }
 
 // appendDevice appends a device as a JSON object: the time of its newest reading, and

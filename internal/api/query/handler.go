@@ -40,6 +40,10 @@ type Options struct {
 	Bound   *Bound
 	Holders *share.Holders
 
+	// StaleAfter is how long after its newest reading, by measured time, a device is stale;
+	// 0: DefaultStaleAfter.
+	StaleAfter time.Duration
+
 	// Now returns the time; default time.Now.
 	Now func() time.Time
 
@@ -62,6 +66,9 @@ func New(reader Reader, lister Lister, opt Options) *Handler {
 	if opt.PieceTimeout <= 0 {
 		opt.PieceTimeout = defaultPieceTimeout
 	}
+	if opt.StaleAfter <= 0 {
+		opt.StaleAfter = DefaultStaleAfter
+	}
 	if opt.Now == nil {
 		opt.Now = time.Now
 	}
@@ -76,8 +83,9 @@ func New(reader Reader, lister Lister, opt Options) *Handler {
 	return h
 }
 
-// Devices serves GET /v1/devices: a page of the devices that the token covers, in the
-// order of their names. Parameters: limit (1 to 1000, default 100), cursor.
+// Devices serves GET /v1/devices: a page of the devices that the token covers. Parameters:
+// prefix of their names, state (fresh, stale or flagged), sort (name, age or worst), counts
+// (true: with the number of devices by state), limit (1 to 1000, default 100), cursor.
 func (h *Handler) Devices(w http.ResponseWriter, r *http.Request) {
 	r = withoutCancel(r)
 	access, leave, ok := h.authorize(w, r)
@@ -85,47 +93,17 @@ func (h *Handler) Devices(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer leave()
-	values, err := parseParams(r.URL.RawQuery, "limit", "cursor")
+	q, err := parseDevices(&access, r.URL.RawQuery)
 	if err != nil {
 		h.refuse(w, r, err)
 		return
 	}
-	limit, err := limitParam(values, defaultDevices, maxDevices)
-	if err != nil {
-		h.refuse(w, r, err)
-		return
-	}
-	var after vitals.Name
-	if values.Has("cursor") {
-		if after, err = parseDeviceCursor(values.Get("cursor")); err != nil {
-			h.refuse(w, r, &paramError{"cursor", err.Error()})
-			return
-		}
-	}
-	// Read one more to find out whether there is a next page.
-	devices := make([]storage.Device, limit+1)
-	n, err := h.lister.Devices(r.Context(), firstOf(&access, after), devices)
+	f, err := h.newFleet(r.Context(), q, h.opt.Now().UnixMilli())
 	if err != nil {
 		h.fail(w, r, err)
 		return
 	}
-	n = covered(&access, devices[:n])
-	more := n > limit
-	n = min(n, limit)
-	text := append(make([]byte, 0, 512*n+256), `{"devices":[`...)
-	for i := range devices[:n] {
-		if i > 0 {
-			text = append(text, ',')
-		}
-		text = appendDevice(append(text, '\n'), &devices[i], &h.opt.Flags)
-	}
-	text = append(text, "\n]"...)
-	if more {
-		text = append(text, `,"next_cursor":"`...)
-		text = append(appendDeviceCursor(text, devices[n-1].Name), '"')
-	}
-	text = append(appendNotice(text), "}\n"...)
-	h.writeObject(w, r, text)
+	h.writeObject(w, r, f.appendTo(make([]byte, 0, 512*len(f.found)+256)))
 }
 
 // Device serves GET /v1/devices/{device}: the latest value of each sign with its time.

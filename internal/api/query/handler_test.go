@@ -402,7 +402,7 @@ func TestDevicesPages(t *testing.T) {
 
 // An endless is a store with any number of readings that can fail at some point.
 type endless struct {
-	storage.Store
+	source
 	gateways [3]*vitals.Name
 	readings int
 	err      error

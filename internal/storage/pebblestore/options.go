@@ -29,7 +29,7 @@ const (
 // CacheBytes.
 type Options struct {
 	// MaxDevices bounds the number of devices, and so the memory of their table, about
-	// 230 bytes each. A reading of a further device gets the outcome
+	// 300 bytes each. A reading of a further device gets the outcome
 	// storage.TooManyDevices. 0 means DefaultMaxDevices.
 	MaxDevices int
 

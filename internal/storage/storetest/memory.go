@@ -244,6 +244,19 @@ func (rs records) devices(after vitals.Name) []storage.Device {
 	return found
 }
 
+// WalkDevices calls visit with all devices, one at a time, in no particular order.
+func (m *Memory) WalkDevices(ctx context.Context, visit func([]storage.Device)) error {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	if err := m.readable(ctx); err != nil {
+		return fmt.Errorf("visit devices: %w", err)
+	}
+	for name := range m.records {
+		visit([]storage.Device{m.records.latest(name)})
+	}
+	return nil
+}
+
 func (m *Memory) readable(ctx context.Context) error {
 	if m.closed {
 		return storage.ErrClosed

@@ -1,0 +1,238 @@
+package query
+
+import (
+	"cmp"
+	"context"
+	"math"
+	"net/url"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/pulsegate/pulsegate/internal/access/gate"
+	"github.com/pulsegate/pulsegate/internal/access/token"
+	"github.com/pulsegate/pulsegate/internal/storage"
+	"github.com/pulsegate/pulsegate/vitals"
+)
+
+// DefaultStaleAfter is the default of Options.StaleAfter.
+const DefaultStaleAfter = 15 * time.Minute
+
+// A state is a set of properties of a device. A device is either fresh or stale, and in
+// addition may be flagged.
+type state uint8
+
+const (
+	fresh   state = 1 << iota // has a reading within Options.StaleAfter, by measured time
+	stale                     // has none
+	flagged                   // a latest value has a flag
+)
+
+// A deviceSort is an order of devices.
+type deviceSort int
+
+// The orders, as choices of the parameter sort. Ties are in the order of names.
+const (
+	byName  deviceSort = iota
+	byAge              // the one silent for the longest time first
+	byWorst            // flagged ones first, then stale ones
+)
+
+// A deviceSelection selects devices.
+type deviceSelection struct {
+	access *gate.Access // that covers them
+	prefix vitals.Name  // of their names
+	state  state        // one of these properties; 0: any
+	sort   deviceSort
+	after  deviceKey // only those after it, in this order
+	limit  int
+	counts bool // count all devices by state
+}
+
+// A deviceKey is the place of a device in an order: by rank, and then by name.
+type deviceKey struct {
+	rank int64
+	name vitals.Name
+}
+
+func (k *deviceKey) compare(other *deviceKey) int {
+	return cmp.Or(cmp.Compare(k.rank, other.rank), k.name.Compare(&other.name))
+}
+
+// key returns the place of a device.
+func (o deviceSort) key(d *storage.Device, s state) deviceKey {
+	k := deviceKey{name: d.Name}
+	switch {
+	case o == byAge:
+		k.rank = d.NewestUnixMs
+	case o == byWorst && s&flagged != 0:
+		k.rank = 0
+	case o == byWorst && s&stale != 0:
+		k.rank = 1
+	case o == byWorst:
+		k.rank = 2
+	}
+	return k
+}
+
+// needsAll reports whether all devices must be visited.
+func (q *deviceSelection) needsAll() bool { return q.state != 0 || q.sort != byName || q.counts }
+
+// A fleet is a page of devices. It holds at most twice as many as it needs.
+type fleet struct {
+	q           *deviceSelection
+	h           *Handler
+	staleUnixMs int64 // devices with an older newest reading are stale
+	found       []keyedDevice
+	counts      stateCounts
+}
+
+type keyedDevice struct {
+	deviceKey
+	state  state
+	device storage.Device
+}
+
+// stateCounts has the number of devices that the prefix and the token select, by state.
+type stateCounts struct{ all, fresh, stale, flagged int }
+
+// newFleet returns the selected devices, one more than the limit if there are so many.
+func (h *Handler) newFleet(ctx context.Context, q *deviceSelection, nowUnixMs int64) (*fleet, error) {
+	f := &fleet{q: q, h: h, staleUnixMs: nowUnixMs - h.opt.StaleAfter.Milliseconds()}
+	if q.needsAll() {
+		err := h.lister.WalkDevices(ctx, f.add)
+		f.trim()
+		return f, err
+	}
+	after := firstOf(q.access, q.after.name)
+	if before := token.Before(q.prefix); after.Compare(&before) < 0 {
+		after = before
+	}
+	devices := make([]storage.Device, q.limit+1)
+	n, err := h.lister.Devices(ctx, after, devices)
+	if err == nil {
+		f.add(devices[:n])
+		f.trim()
+	}
+	return f, err
+}
+
+// add adds those of some devices that are selected.
+func (f *fleet) add(some []storage.Device) {
+	for i := range some {
+		d := &some[i]
+		if !d.Name.HasPrefix(&f.q.prefix) || !f.q.access.Covers(&d.Name) {
+			continue
+		}
+		s := f.stateOf(d)
+		f.counts.add(s)
+		if f.q.state != 0 && s&f.q.state == 0 {
+			continue
+		}
+		k := f.q.sort.key(d, s)
+		if k.compare(&f.q.after) <= 0 {
+			continue
+		}
+		if f.found = append(f.found, keyedDevice{k, s, *d}); len(f.found) >= 2*(f.q.limit+1) {
+			f.trim()
+		}
+	}
+}
+
+// trim sorts what was found and keeps what may be on the page, and one more device, which
+// shows that there is a next page.
+func (f *fleet) trim() {
+	slices.SortFunc(f.found, func(a, b keyedDevice) int { return a.compare(&b.deviceKey) })
+	f.found = f.found[:min(len(f.found), f.q.limit+1)]
+}
+
+func (f *fleet) stateOf(d *storage.Device) state {
+	s := fresh
+	if d.NewestUnixMs < f.staleUnixMs {
+		s = stale
+	}
+	for _, flags := range deviceFlags(d, &f.h.opt.Flags) {
+		if flags != 0 {
+			return s | flagged
+		}
+	}
+	return s
+}
+
+func (c *stateCounts) add(s state) {
+	c.all++
+	c.fresh += int(s & fresh / fresh)
+	c.stale += int(s & stale / stale)
+	c.flagged += int(s & flagged / flagged)
+}
+
+// appendTo appends the page as JSON.
+func (f *fleet) appendTo(dst []byte) []byte {
+	page := f.found[:min(len(f.found), f.q.limit)]
+	dst = append(dst, `{"devices":[`...)
+	for i := range page {
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		dst = appendDevice(append(dst, '\n'), &page[i].device, &f.h.opt.Flags)
+		if f.q.needsAll() && page[i].state&stale != 0 {
+			dst = append(dst[:len(dst)-1], `,"stale":true}`...)
+		}
+	}
+	dst = append(dst, "\n]"...)
+	if f.q.counts {
+		dst = strconv.AppendInt(append(dst, `,"counts":{"devices":`...), int64(f.counts.all), 10)
+		dst = strconv.AppendInt(append(dst, `,"fresh":`...), int64(f.counts.fresh), 10)
+		dst = strconv.AppendInt(append(dst, `,"stale":`...), int64(f.counts.stale), 10)
+		dst = append(strconv.AppendInt(append(dst, `,"flagged":`...), int64(f.counts.flagged), 10), '}')
+	}
+	if len(f.found) > len(page) {
+		dst = append(dst, `,"next_cursor":"`...)
+		dst = append(appendDeviceCursor(dst, f.q.sort, &page[len(page)-1].deviceKey), '"')
+	}
+	return append(appendNotice(dst), "}\n"...)
+}
+
+// parseDevices parses the parameters of a request for devices.
+func parseDevices(access *gate.Access, raw string) (*deviceSelection, error) {
+	q := &deviceSelection{access: access, after: deviceKey{rank: math.MinInt64}}
+	values, err := parseParams(raw, "prefix", "state", "sort", "counts", "limit", "cursor")
+	if err != nil {
+		return nil, err
+	}
+	if q.limit, err = limitParam(values, defaultDevices, maxDevices); err != nil {
+		return nil, err
+	}
+	if values.Has("prefix") {
+		if q.prefix, err = vitals.ParseName(values.Get("prefix")); err != nil {
+			return nil, &paramError{"prefix", (&vitals.FieldError{Err: vitals.ErrName}).Reason()}
+		}
+	}
+	return q, q.parseOrder(values)
+}
+
+func (q *deviceSelection) parseOrder(values url.Values) error {
+	if values.Has("state") {
+		i, err := choiceParam(values, "state", "fresh", "stale", "flagged")
+		if err != nil {
+			return err
+		}
+		q.state = 1 << i
+	}
+	sort, err := choiceParam(values, "sort", "name", "age", "worst")
+	if err != nil {
+		return err
+	}
+	q.sort = deviceSort(sort)
+	counts, err := choiceParam(values, "counts", "false", "true")
+	if err != nil {
+		return err
+	}
+	q.counts = counts == 1
+	if values.Has("cursor") {
+		if q.after, err = parseDeviceCursor(values.Get("cursor"), q.sort); err != nil {
+			return &paramError{"cursor", err.Error() + " in this order"}
+		}
+	}
+	return nil
+}

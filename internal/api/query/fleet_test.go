@@ -1,0 +1,229 @@
+package query_test
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pulsegate/pulsegate/internal/access/gate"
+	"github.com/pulsegate/pulsegate/internal/api/problem"
+	"github.com/pulsegate/pulsegate/internal/api/query"
+	"github.com/pulsegate/pulsegate/internal/storage"
+	"github.com/pulsegate/pulsegate/internal/storage/storetest"
+	"github.com/pulsegate/pulsegate/vitals"
+)
+
+var fleetNow = time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
+
+func serveFleet(t *testing.T, m *storetest.Memory, g *gate.Gate) *httptest.Server {
+	t.Helper()
+	return serveOptions(t, m, query.Options{Gate: g, Now: func() time.Time { return fleetNow }}, unchanged)
+}
+
+type devicesPage struct {
+	Devices []struct {
+		Device string
+		Stale  bool
+	}
+	Counts *struct{ Devices, Fresh, Stale, Flagged int }
+	Next   string `json:"next_cursor"`
+}
+
+// listed returns the names on all pages of a list.
+func listed(t *testing.T, srv *httptest.Server, params string, header ...string) (names []string) {
+	t.Helper()
+	cursor := ""
+	for {
+		_, text := get(t, srv, "/v1/devices?"+params+cursor, header...)
+		var page devicesPage
+		if err := json.Unmarshal([]byte(text), &page); err != nil {
+			t.Fatalf("%v: %s", err, text)
+		}
+		for _, d := range page.Devices {
+			names = append(names, d.Device)
+		}
+		if page.Next == "" {
+			return names
+		}
+		cursor = "&cursor=" + page.Next
+	}
+}
+
+func TestDeviceStates(t *testing.T) {
+	at := func(ago time.Duration) int64 { return fleetNow.Add(-ago).UnixMilli() }
+	srv := serveFleet(t, fill(t,
+		fmt.Sprintf(`{"device":"a-fresh","time":%d,"heart_rate_bpm":60}`, at(15*time.Minute)),
+		fmt.Sprintf(`{"device":"b-stale","time":%d,"heart_rate_bpm":60}`, at(15*time.Minute+time.Millisecond)),
+		fmt.Sprintf(`{"device":"c-flagged","time":%d,"heart_rate_bpm":160}`, at(0)),
+		fmt.Sprintf(`{"device":"d-both","time":%d,"spo2_pct":80}`, at(48*time.Hour)),
+		fmt.Sprintf(`{"device":"e-older-flag","time":%d,"spo2_pct":80}`, at(time.Hour)),
+		fmt.Sprintf(`{"device":"e-older-flag","time":%d,"heart_rate_bpm":60}`, at(time.Minute)),
+		fmt.Sprintf(`{"device":"f-ahead","time":%d,"heart_rate_bpm":60}`, at(-time.Minute)),
+	), nil)
+	for _, tt := range []struct{ query, want string }{
+		{"", "a-fresh b-stale c-flagged d-both e-older-flag f-ahead"},
+		{"sort=name", "a-fresh b-stale c-flagged d-both e-older-flag f-ahead"},
+		{"sort=worst", "c-flagged d-both e-older-flag b-stale a-fresh f-ahead"},
+		{"sort=age", "d-both b-stale a-fresh e-older-flag c-flagged f-ahead"},
+		{"state=fresh", "a-fresh c-flagged e-older-flag f-ahead"},
+		{"state=stale", "b-stale d-both"},
+		{"state=stale&sort=age", "d-both b-stale"},
+		{"state=flagged", "c-flagged d-both e-older-flag"},
+		{"prefix=e-", "e-older-flag"},
+		{"prefix=e-older-flag&sort=worst", "e-older-flag"},
+		{"prefix=e-older-flags", ""},
+		{"prefix=b&state=fresh", ""},
+	} {
+		for _, limit := range []int{1, 2, 3, 100} {
+			if got := strings.Join(listed(t, srv, fmt.Sprintf("%s&limit=%d", tt.query, limit)), " "); got != tt.want {
+				t.Errorf("%s, limit %d: %s, want %s", tt.query, limit, got, tt.want)
+			}
+		}
+	}
+	_, text := get(t, srv, "/v1/devices?counts=true&state=stale&limit=1")
+	var page devicesPage
+	if err := json.Unmarshal([]byte(text), &page); err != nil {
+		t.Fatal(err)
+	}
+	if got := fmt.Sprintf("%+v", page); !strings.Contains(text, `"counts":{"devices":6,"fresh":4,"stale":2,"flagged":3}`) || len(page.Devices) != 1 || !page.Devices[0].Stale {
+		t.Errorf("got %s: %s", got, text)
+	}
+	if _, text := get(t, srv, "/v1/devices?counts=true&prefix=b"); !strings.Contains(text, `"counts":{"devices":1,"fresh":0,"stale":1,"flagged":0}`) {
+		t.Errorf("counts of a prefix: %s", text)
+	}
+}
+
+// Each order is that of a plain sort of all devices, whatever the length of pages.
+func TestDeviceOrders(t *testing.T) {
+	rnd := rand.New(rand.NewPCG(3, 4))
+	type model struct {
+		name           string
+		unixMs         int64
+		stale, flagged bool
+	}
+	var lines []string
+	var all []model
+	for i := range 500 {
+		d := model{name: fmt.Sprintf("d-%03d", i), unixMs: fleetNow.Add(-time.Duration(rnd.IntN(30)) * time.Minute).UnixMilli(), flagged: rnd.IntN(3) == 0}
+		d.stale = d.unixMs < fleetNow.Add(-15*time.Minute).UnixMilli()
+		bpm := 60
+		if d.flagged {
+			bpm = 150
+		}
+		lines = append(lines, fmt.Sprintf(`{"device":"%s","time":%d,"heart_rate_bpm":%d}`, d.name, d.unixMs, bpm))
+		all = append(all, d)
+	}
+	srv := serveFleet(t, fill(t, lines...), nil)
+	rank := func(d model) int {
+		switch {
+		case d.flagged:
+			return 0
+		case d.stale:
+			return 1
+		}
+		return 2
+	}
+	for _, tt := range []struct {
+		query   string
+		compare func(a, b model) int
+	}{
+		{"sort=worst", func(a, b model) int { return cmp.Or(cmp.Compare(rank(a), rank(b)), cmp.Compare(a.name, b.name)) }},
+		{"sort=age", func(a, b model) int { return cmp.Or(cmp.Compare(a.unixMs, b.unixMs), cmp.Compare(a.name, b.name)) }},
+		{"counts=true", func(a, b model) int { return cmp.Compare(a.name, b.name) }},
+	} {
+		slices.SortFunc(all, tt.compare)
+		for _, limit := range []int{7, 100, 499, 500, 501} {
+			got := listed(t, srv, fmt.Sprintf("%s&limit=%d", tt.query, limit))
+			if !slices.EqualFunc(got, all, func(name string, d model) bool { return name == d.name }) {
+				t.Errorf("%s, limit %d: wrong order, or %d devices instead of %d", tt.query, limit, len(got), len(all))
+			}
+		}
+	}
+}
+
+// A token sees and counts only the devices that it covers, in every order.
+func TestDeviceStatesByToken(t *testing.T) {
+	k := newKeyring(t)
+	var lines []string
+	for _, name := range []string{"icu-1", "icu-2", "ppg-1", "ppg-2", "zzz"} {
+		lines = append(lines, fmt.Sprintf(`{"device":"%s","time":%d,"heart_rate_bpm":160}`, name, fleetNow.UnixMilli()))
+	}
+	srv := serveFleet(t, fill(t, lines...), k.gate)
+	auth := []string{"Authorization", k.ppg}
+	for _, params := range []string{"", "sort=worst", "sort=age", "state=flagged", "prefix=ppg", "prefix=p&sort=worst", "limit=1&sort=worst"} {
+		if got := fmt.Sprint(listed(t, srv, params, auth...)); got != "[ppg-1 ppg-2]" {
+			t.Errorf("%s: %s", params, got)
+		}
+	}
+	for _, params := range []string{"prefix=icu", "prefix=icu&sort=worst"} {
+		if got := listed(t, srv, params, auth...); len(got) > 0 {
+			t.Errorf("%s: %s", params, got)
+		}
+	}
+	if _, text := get(t, srv, "/v1/devices?counts=true", auth...); !strings.Contains(text, `"counts":{"devices":2,`) {
+		t.Errorf("counts: %s", text)
+	}
+}
+
+func mustName(t testing.TB, text string) vitals.Name {
+	t.Helper()
+	name, err := vitals.ParseName(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return name
+}
+
+// crowd is a store of many devices.
+type crowd struct {
+	query.Reader
+	query.Lister
+	chunks [][]storage.Device
+}
+
+func (c *crowd) WalkDevices(_ context.Context, visit func([]storage.Device)) error {
+	for _, chunk := range c.chunks {
+		visit(chunk)
+	}
+	return nil
+}
+
+// The worst 100 of 100,000 devices, and their counts.
+func BenchmarkDevicesWorst(b *testing.B) {
+	const devices, chunk = 100_000, 1024
+	c := &crowd{}
+	for i := range devices {
+		if i%chunk == 0 {
+			c.chunks = append(c.chunks, nil)
+		}
+		d := storage.Device{Name: mustName(b, fmt.Sprintf("ppg-%06d", i*7919%devices)), NewestUnixMs: fleetNow.UnixMilli() - int64(i%1000)*1000}
+		for s := range vitals.Sign(vitals.NumSigns) {
+			d.Latest[s] = storage.Latest{TimeUnixMs: d.NewestUnixMs, Value: 9500 - 100*vitals.Hundredths(s), Known: true}
+		}
+		if i%100 == 0 {
+			d.Latest[vitals.HeartRate].Value = 15000
+		}
+		last := len(c.chunks) - 1
+		c.chunks[last] = append(c.chunks[last], d)
+	}
+	h := query.New(c, c, query.Options{Problems: problem.New(), Flags: vitals.DefaultFlagLimits(), Now: func() time.Time { return fleetNow }})
+	r := httptest.NewRequest(http.MethodGet, "/v1/devices?sort=worst&counts=true", nil)
+	b.ReportAllocs()
+	for b.Loop() {
+		w := httptest.NewRecorder()
+		if h.Devices(w, r); w.Code != http.StatusOK {
+			b.Fatal(w.Code)
+		}
+		_, _ = io.Copy(io.Discard, w.Body)
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/devices, "ns/device")
+}
