@@ -56,7 +56,10 @@ type deviceKey struct {
 }
 
 func (k *deviceKey) compare(other *deviceKey) int {
-	return cmp.Or(cmp.Compare(k.rank, other.rank), k.name.Compare(&other.name))
+	if k.rank != other.rank {
+		return cmp.Compare(k.rank, other.rank)
+	}
+	return k.name.Compare(&other.name)
 }
 
 // key returns the place of a device.
@@ -84,6 +87,7 @@ type fleet struct {
 	h           *Handler
 	staleUnixMs int64 // devices with an older newest reading are stale
 	found       []keyedDevice
+	last        *deviceKey // devices after it are not on the page; nil: not known yet
 	counts      stateCounts
 }
 
@@ -130,7 +134,7 @@ func (f *fleet) add(some []storage.Device) {
 			continue
 		}
 		k := f.q.sort.key(d, s)
-		if k.compare(&f.q.after) <= 0 {
+		if k.compare(&f.q.after) <= 0 || f.last != nil && k.compare(f.last) > 0 {
 			continue
 		}
 		if f.found = append(f.found, keyedDevice{k, s, *d}); len(f.found) >= 2*(f.q.limit+1) {
@@ -143,7 +147,11 @@ func (f *fleet) add(some []storage.Device) {
 // shows that there is a next page.
 func (f *fleet) trim() {
 	slices.SortFunc(f.found, func(a, b keyedDevice) int { return a.compare(&b.deviceKey) })
-	f.found = f.found[:min(len(f.found), f.q.limit+1)]
+	if len(f.found) > f.q.limit {
+		f.found = f.found[:f.q.limit+1]
+		last := f.found[f.q.limit].deviceKey
+		f.last = &last
+	}
 }
 
 func (f *fleet) stateOf(d *storage.Device) state {
