@@ -77,6 +77,7 @@ var libraries = []library{
 	{path: "github.com/go-json-experiment/json"},
 	{path: "github.com/google/pprof", users: []string{"internal/observe/profile"}},
 	{path: "github.com/klauspost/compress"},
+	{path: "github.com/parquet-go/parquet-go", users: []string{"internal/api/query"}},
 	{path: "github.com/pelletier/go-toml/v2", users: []string{"internal/sys/settings"}},
 	{path: "github.com/prometheus/client_golang", users: []string{ // collectors are next to their counters
 		"internal/observe/metrics", "internal/observe/tracing", "internal/access/gate", "internal/storage/pebblestore", "internal/api/ingest", "internal/api/admin", "internal/api/live",

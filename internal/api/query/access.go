@@ -20,7 +20,7 @@ func (h *Handler) authorize(w http.ResponseWriter, r *http.Request) (access gate
 	access, verdict, _ := h.opt.Gate.Authorize(gate.CredentialsOf(r), token.Read, time.Now())
 	switch verdict {
 	case gate.Allowed:
-		leave, ok = h.admit(w, r, &access)
+		leave, ok = h.admit(w, r, &access, h.opt.Bound)
 		return access, leave, ok
 	case gate.NoCredentials:
 		h.opt.Problems.Unauthorized.Write(w, r, "")
@@ -52,9 +52,9 @@ func (h *Handler) authorizeDevice(w http.ResponseWriter, r *http.Request) (devic
 // maxBusySeconds is the longest Retry-After; the shortest is 1.
 const maxBusySeconds = 5
 
-// admit takes a place of the Bound, or answers the request.
-func (h *Handler) admit(w http.ResponseWriter, r *http.Request, access *gate.Access) (leave func(), ok bool) {
-	bound, holders := h.opt.Bound, h.opt.Holders
+// admit takes a place of a Bound, or answers the request.
+func (h *Handler) admit(w http.ResponseWriter, r *http.Request, access *gate.Access, bound *Bound) (leave func(), ok bool) {
+	holders := h.opt.Holders
 	if bound == nil {
 		return func() {}, true
 	}

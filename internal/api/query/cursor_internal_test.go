@@ -78,14 +78,15 @@ func TestNegotiate(t *testing.T) {
 		{"TEXT/CSV", CSV, true},
 		{"text/csv;q=2", JSON, false},
 		{"text/csv;q=0.1234", JSON, false},
+		{"application/vnd.apache.parquet", Parquet, true},
 		{"image/png", JSON, false},
 		{"", JSON, false},
 	} {
-		if got, ok := negotiate([]string{tt.accept}); got != tt.want || ok != tt.ok {
+		if got, ok := negotiate([]string{tt.accept}, Format(len(formatNames))); got != tt.want || ok != tt.ok {
 			t.Errorf("Accept %q: %v, %v; want %v, %v", tt.accept, got, ok, tt.want, tt.ok)
 		}
 	}
-	if got, ok := negotiate(nil); got != JSON || !ok {
+	if got, ok := negotiate(nil, textFormats); got != JSON || !ok {
 		t.Errorf("no Accept: %v, %v", got, ok)
 	}
 }

@@ -8,23 +8,28 @@ import (
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
-// A Format is a text format of readings.
+// A Format is a format of readings.
 type Format uint8
 
 // The formats.
 const (
-	JSON   Format = iota // one object with the readings and the cursor of the next page
-	NDJSON               // one object per line
-	CSV                  // RFC 4180, with a header
+	JSON    Format = iota // one object with the readings and the cursor of the next page
+	NDJSON                // one object per line
+	CSV                   // RFC 4180, with a header
+	Parquet               // Apache Parquet; not for aggregates
+
+	textFormats = Parquet // number of text formats
 )
 
 // formatNames and contentTypes are indexed by Format and never modified.
 var (
-	formatNames  = [...]string{JSON: "json", NDJSON: "ndjson", CSV: "csv"}
+	formatNames  = [...]string{JSON: "json", NDJSON: "ndjson", CSV: "csv", Parquet: "parquet"}
 	contentTypes = [...]string{
 		JSON:   "application/json",
 		NDJSON: "application/x-ndjson",
 		CSV:    "text/csv; charset=utf-8; header=present",
+
+		Parquet: "application/vnd.apache.parquet",
 	}
 )
 
@@ -247,17 +252,17 @@ func appendFlagCell(dst []byte, set vitals.FlagSet) []byte {
 	return dst
 }
 
-// negotiate returns the format preferred by an Accept header. ok is false if none is
+// negotiate returns the format below the given one that an Accept header prefers. ok is false if none is
 // acceptable. A missing header accepts all. Among formats with the same weight, JSON is
 // preferred.
 //
 // Parameters other than q are ignored (RFC 9110, section 12.5.1).
-func negotiate(accept []string) (f Format, ok bool) {
+func negotiate(accept []string, below Format) (f Format, ok bool) {
 	if len(accept) == 0 {
 		return JSON, true
 	}
 	best, bestQ := JSON, 0
-	for f := range Format(len(formatNames)) {
+	for f := range below {
 		if q := quality(accept, f); q > bestQ {
 			best, bestQ = f, q
 		}
@@ -291,6 +296,7 @@ func specificity(name string, f Format) int {
 		return 1
 	case f == CSV && name == "text/csv",
 		f == JSON && name == "application/json",
+		f == Parquet && name == contentTypes[Parquet],
 		f == NDJSON && (name == "application/x-ndjson" || name == "application/ndjson" || name == "application/jsonl"):
 		return 2
 	}

@@ -58,6 +58,7 @@ type Handler struct {
 	opt     Options
 	object  *reply.Head                   // 200 with a complete JSON body
 	streams [len(formatNames)]*reply.Head // 200 with a streamed body
+	parquet *Bound                        // of pages in Parquet, which take much memory
 	zones   zones
 }
 
@@ -72,7 +73,7 @@ func New(reader Reader, lister Lister, opt Options) *Handler {
 	if opt.Now == nil {
 		opt.Now = time.Now
 	}
-	h := &Handler{reader: reader, lister: lister, opt: opt}
+	h := &Handler{reader: reader, lister: lister, opt: opt, parquet: NewBound(maxParquet)}
 	if opt.Gate == nil {
 		h.opt.Gate = &gate.Gate{}
 	}
@@ -131,7 +132,7 @@ func (h *Handler) Device(w http.ResponseWriter, r *http.Request) {
 
 // Readings serves GET /v1/devices/{device}/readings. Parameters: from (inclusive) and
 // to (exclusive), tz (zone of dates), limit, cursor, order (asc or desc), format (json,
-// ndjson or csv; default: the Accept header decides), flags (true or false: show them),
+// ndjson, csv or parquet; default: the Accept header decides), flags (true or false: show them),
 // flag (only readings with this flag, or with any).
 //
 // If a limit ends the page, a JSON response includes the cursor of the next page, and
@@ -141,7 +142,7 @@ func (h *Handler) Device(w http.ResponseWriter, r *http.Request) {
 // an export if it is NDJSON or CSV, if its limit is more than 1000 readings, or if the
 // client has recently read many readings in smaller pages.
 func (h *Handler) Readings(w http.ResponseWriter, r *http.Request) {
-	h.stream(w, r, func(device vitals.Name, format Format) (Selection, writePage, error) {
+	h.stream(w, r, Format(len(formatNames)), func(device vitals.Name, format Format) (Selection, writePage, error) {
 		q, err := h.parseReadings(device, r.URL.RawQuery, format)
 		return q, func(ctx context.Context, w io.Writer) (Page, error) {
 			return WriteReadings(ctx, w, h.reader, q, &h.opt.Flags)
@@ -153,7 +154,7 @@ func (h *Handler) Readings(w http.ResponseWriter, r *http.Request) {
 // (default UTC), from (inclusive) and to (exclusive), limit, cursor, format. Cursors,
 // exports and formats are as with Readings; NDJSON and CSV have a line per bucket and sign.
 func (h *Handler) Aggregates(w http.ResponseWriter, r *http.Request) {
-	h.stream(w, r, func(device vitals.Name, format Format) (Selection, writePage, error) {
+	h.stream(w, r, textFormats, func(device vitals.Name, format Format) (Selection, writePage, error) {
 		a, err := h.parseAggregates(device, r.URL.RawQuery, format)
 		return a.Selection, func(ctx context.Context, w io.Writer) (Page, error) {
 			return WriteAggregates(ctx, w, h.reader, a)
@@ -165,8 +166,8 @@ func (h *Handler) Aggregates(w http.ResponseWriter, r *http.Request) {
 type writePage func(ctx context.Context, w io.Writer) (Page, error)
 
 // stream answers a request for a page of readings, or of what was computed from them. parse
-// parses its parameters; format is the one negotiated with the Accept header.
-func (h *Handler) stream(w http.ResponseWriter, r *http.Request, parse func(device vitals.Name, format Format) (Selection, writePage, error)) {
+// parses its parameters; format is the one negotiated with the Accept header, below formats.
+func (h *Handler) stream(w http.ResponseWriter, r *http.Request, formats Format, parse func(device vitals.Name, format Format) (Selection, writePage, error)) {
 	r = withoutCancel(r)
 	device, access, leave, ok := h.authorizeDevice(w, r)
 	if !ok {
@@ -174,7 +175,7 @@ func (h *Handler) stream(w http.ResponseWriter, r *http.Request, parse func(devi
 	}
 	defer leave()
 	w.Header().Add("Vary", "Accept") // the media type depends on Accept
-	format, acceptable := negotiate(r.Header["Accept"])
+	format, acceptable := negotiate(r.Header["Accept"], formats)
 	q, write, err := parse(device, format)
 	if err != nil {
 		h.refuse(w, r, err)
@@ -183,6 +184,13 @@ func (h *Handler) stream(w http.ResponseWriter, r *http.Request, parse func(devi
 	if !acceptable && !hasFormat(r) {
 		h.opt.Problems.NotAcceptable.Write(w, r, "Accept application/json, application/x-ndjson or text/csv, or set the parameter format.")
 		return
+	}
+	if q.Format == Parquet {
+		leaveParquet, ok := h.admit(w, r, &access, h.parquet)
+		if !ok {
+			return
+		}
+		defer leaveParquet()
 	}
 	trailer := q.Format != JSON && q.Limit > 0
 	counted := func(readings int) {}

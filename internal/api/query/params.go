@@ -146,7 +146,7 @@ func (h *Handler) parseAggregates(device vitals.Name, raw string, format Format)
 	if a.Range.FromUnixMs, a.Range.ToUnixMs, err = now.span(values); err != nil {
 		return a, err
 	}
-	if a.Format, err = formatParam(values, format, formatNames[:]); err != nil {
+	if a.Format, err = formatParam(values, format, formatNames[:textFormats]); err != nil {
 		return a, err
 	}
 	fallback := maxBuckets

@@ -57,10 +57,12 @@ func WriteReadings(ctx context.Context, w io.Writer, reader Reader, q Selection,
 		chunk = min(chunk, q.Limit)
 	}
 	records := make([]storage.Record, chunk)
-	text := make([]byte, 0, flushBytes+flushBytes)
-	enc := newEncoder(q.Format, q.Range.Device, limits)
-
-	text = enc.appendHead(text)
+	var out sink
+	if q.Format == Parquet {
+		out = newParquetSink(w, q.Range.Device, limits)
+	} else {
+		out = newTextSink(w, newEncoder(q.Format, q.Range.Device, limits))
+	}
 	rng := q.Range
 	more := true
 	for more && (q.Limit == 0 || page.Readings < q.Limit) {
@@ -77,16 +79,10 @@ func WriteReadings(ctx context.Context, w io.Writer, reader Reader, q Selection,
 				return page, err
 			}
 		}
-		for i := range records[:n] {
-			text = enc.appendRecord(text, &records[i], page.Readings == 0)
-			page.Readings++
-			if len(text) >= flushBytes {
-				if _, err := w.Write(text); err != nil {
-					return page, fmt.Errorf("write readings: %w", err)
-				}
-				text = text[:0]
-			}
+		if err := out.add(records[:n]); err != nil {
+			return page, fmt.Errorf("write readings: %w", err)
 		}
+		page.Readings += n
 		more = n == want
 		if n > 0 {
 			rng = after(rng, records[n-1].TimeUnixMs)
@@ -107,13 +103,51 @@ func WriteReadings(ctx context.Context, w io.Writer, reader Reader, q Selection,
 			page.Cursor = string(appendTimeCursor(nil, last, rng.Descending))
 		}
 	}
-	text = enc.appendTail(text, page.Cursor)
-	if len(text) > 0 {
-		if _, err := w.Write(text); err != nil {
-			return page, fmt.Errorf("write readings: %w", err)
-		}
+	if err := out.close(page.Cursor); err != nil {
+		return page, fmt.Errorf("write readings: %w", err)
 	}
 	return page, nil
+}
+
+// A sink writes the records of a page in some format.
+type sink interface {
+	add(records []storage.Record) error
+	close(cursor string) error // writes the end of the page
+}
+
+// A textSink is a sink for text formats. It buffers about flushBytes.
+type textSink struct {
+	w       io.Writer
+	enc     *encoder
+	text    []byte
+	records bool // there were any
+}
+
+func newTextSink(w io.Writer, enc *encoder) *textSink {
+	return &textSink{w: w, enc: enc, text: enc.appendHead(make([]byte, 0, flushBytes+flushBytes))}
+}
+
+func (t *textSink) add(records []storage.Record) error {
+	for i := range records {
+		t.text = t.enc.appendRecord(t.text, &records[i], !t.records)
+		t.records = true
+		if len(t.text) >= flushBytes {
+			if _, err := t.w.Write(t.text); err != nil {
+				return err
+			}
+			t.text = t.text[:0]
+		}
+	}
+	return nil
+}
+
+func (t *textSink) close(cursor string) error {
+	t.text = t.enc.appendTail(t.text, cursor)
+	if len(t.text) == 0 {
+		return nil
+	}
+	_, err := t.w.Write(t.text)
+	return err
 }
 
 // after returns the part of r after a reading at lastUnixMs.

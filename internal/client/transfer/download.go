@@ -12,7 +12,7 @@ type Selection struct {
 	Device string
 	From   string // inclusive, in the server's format; "" is open
 	To     string // exclusive; "" is open
-	Format string // "ndjson" or "csv"
+	Format string // "ndjson", "csv" or "parquet"
 }
 
 // Download writes the selected readings to w as the server sends them. After an error,

@@ -1,0 +1,232 @@
+package query_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/parquet-go/parquet-go"
+
+	"github.com/pulsegate/pulsegate/internal/api/query"
+	"github.com/pulsegate/pulsegate/internal/polltest"
+	"github.com/pulsegate/pulsegate/internal/storage"
+	"github.com/pulsegate/pulsegate/vitals"
+)
+
+// varied returns records with every combination of signs, with and without a gateway and an
+// offset, and with values of all numbers of decimals.
+func varied(n int) *decoded {
+	rnd := rand.New(rand.NewPCG(5, 6))
+	gateways := []*vitals.Name{nil}
+	for i := range 3 {
+		name, _ := vitals.ParseName(fmt.Sprintf("bed-%d", i))
+		gateways = append(gateways, &name)
+	}
+	src, limits := &decoded{}, vitals.DefaultLimits()
+	for i := range n {
+		r := storage.Record{TimeUnixMs: 1_700_000_000_000 + int64(i)*997, ReceivedUnixMs: 1_800_000_000_000 + rnd.Int64N(1e9), Gateway: gateways[rnd.IntN(4)]}
+		if rnd.IntN(2) == 0 {
+			r.UTCOffset = vitals.MakeUTCOffset(rnd.IntN(2*vitals.MaxUTCOffsetMinutes) - vitals.MaxUTCOffsetMinutes)
+		}
+		for s := range vitals.Sign(vitals.NumSigns) {
+			if (i%31+1)&(1<<s) != 0 {
+				accepted := limits.Accepted[s]
+				r.Values.Set(s, accepted.Min+vitals.Hundredths(rnd.IntN(int(accepted.Max-accepted.Min+1))))
+			}
+		}
+		src.records = append(src.records, r)
+	}
+	return src
+}
+
+func (d *decoded) all() query.Selection {
+	name, _ := vitals.ParseName("ppg-1")
+	return query.Selection{Range: storage.Range{Device: name, ToUnixMs: 1 << 62}}
+}
+
+// TestParquetTools compares a file with the CSV of the same readings, as pyarrow and DuckDB
+// read it.
+func TestParquetTools(t *testing.T) {
+	python, err := exec.LookPath("python3")
+	tools, absErr := filepath.Abs("../../../bin/tools/python")
+	if err == nil && absErr == nil {
+		probe := exec.Command(python, "-c", "import duckdb, pyarrow")
+		probe.Env = append(os.Environ(), "PYTHONPATH="+tools)
+		err = probe.Run()
+	}
+	if err = errors.Join(err, absErr); err != nil {
+		if os.Getenv("CI") == "true" {
+			t.Fatalf("python3 with duckdb and pyarrow: %v: run .ci/setup", err)
+		}
+		t.Skipf("python3 with duckdb and pyarrow: %v: run .ci/setup", err)
+	}
+	for _, tt := range []struct {
+		flags bool
+		rows  int
+		want  string
+	}{{false, 1000, "1000 rows in 1 groups\n"}, {true, 140_000, "140000 rows in 2 groups\n"}} {
+		t.Run(fmt.Sprintf("flags=%v", tt.flags), func(t *testing.T) {
+			t.Parallel()
+			src := varied(tt.rows)
+			dir, q, limits := t.TempDir(), src.all(), vitals.DefaultFlagLimits()
+			q.NoFlags = !tt.flags
+			for _, format := range []query.Format{query.CSV, query.Parquet} {
+				var file bytes.Buffer
+				q.Format = format
+				if _, err := query.WriteReadings(context.Background(), &file, src, q, &limits); err != nil {
+					t.Fatal(err)
+				}
+				if err := os.WriteFile(filepath.Join(dir, format.ContentType()[:4]), file.Bytes(), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			cmd := exec.CommandContext(t.Context(), python, "testdata/parquet.py", filepath.Join(dir, "appl"), filepath.Join(dir, "text"))
+			cmd.Env = append(os.Environ(), "PYTHONPATH="+tools, "PYTHONDONTWRITEBYTECODE=1")
+			out, err := cmd.CombinedOutput()
+			if err != nil || string(out) != tt.want {
+				t.Errorf("%v: %s", err, out)
+			}
+		})
+	}
+}
+
+// A limitedWriter counts what is written, and the largest piece.
+type limitedWriter struct{ bytes, largest int }
+
+func (w *limitedWriter) Write(b []byte) (int, error) {
+	w.bytes, w.largest = w.bytes+len(b), max(w.largest, len(b))
+	return len(b), nil
+}
+
+// Row groups are written when they are complete, in pieces that a client can read in time.
+func TestParquetIsStreamed(t *testing.T) {
+	src, limits := varied(300_000), vitals.DefaultFlagLimits()
+	q := src.all()
+	q.Format = query.Parquet
+	var w limitedWriter
+	written := map[int]int{} // bytes by readings
+	counting := &countedScans{src, func(readings int) { written[readings] = w.bytes }, 0}
+	if _, err := query.WriteReadings(context.Background(), &w, counting, q, &limits); err != nil {
+		t.Fatal(err)
+	}
+	if w.largest > 64<<10 {
+		t.Errorf("a piece has %d bytes", w.largest)
+	}
+	if before, after := written[130_000/2048*2048], written[134_000/2048*2048]; before > 1000 || after < 100_000 {
+		t.Errorf("%d bytes were written before the end of the first row group, %d after it", before, after)
+	}
+}
+
+// countedScans is a Reader that calls before with the number of readings read so far.
+type countedScans struct {
+	query.Reader
+	before   func(readings int)
+	readings int
+}
+
+func (c *countedScans) Scan(ctx context.Context, r storage.Range, dst []storage.Record) (int, error) {
+	c.before(c.readings)
+	n, err := c.Reader.Scan(ctx, r, dst)
+	c.readings += n
+	return n, err
+}
+
+// A page in Parquet has the cursor in the trailer, like NDJSON and CSV.
+func TestParquetPages(t *testing.T) {
+	srv := serve(t, fill(t,
+		`{"device":"a","time":1000,"heart_rate_bpm":54.9}`,
+		`{"device":"a","time":2000,"heart_rate_bpm":140}`,
+		`{"device":"a","time":3000,"heart_rate_bpm":70.07}`,
+	))
+	type row struct {
+		Time      int64    `parquet:"time"`
+		HeartRate *float64 `parquet:"heart_rate_bpm"`
+		Flags     *string  `parquet:"flags"`
+	}
+	var got []string
+	cursor := ""
+	for {
+		resp, text := get(t, srv, "/v1/devices/a/readings?limit=2"+cursor, "Accept", "application/vnd.apache.parquet")
+		if ct := resp.Header.Get("Content-Type"); ct != "application/vnd.apache.parquet" || resp.Header.Get("Pulsegate-Notice") == "" {
+			t.Fatalf("content type %q, notice %q: %s", ct, resp.Header.Get("Pulsegate-Notice"), text)
+		}
+		rows, err := parquet.Read[row](strings.NewReader(text), int64(len(text)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range rows {
+			got = append(got, fmt.Sprint(r.Time, " ", *r.HeartRate))
+			if r.Flags != nil {
+				got = append(got, *r.Flags)
+			}
+		}
+		next := resp.Trailer.Get("Pulsegate-Next-Cursor")
+		if next == "" {
+			break
+		}
+		cursor = "&cursor=" + next
+	}
+	if want := "[1000 54.9 2000 140 heart_rate_bpm high 3000 70.07]"; fmt.Sprint(got) != want {
+		t.Errorf("got %v, want %s", got, want)
+	}
+	if _, text := get(t, srv, "/v1/devices/a/readings?format=parquet&from=5000"); !strings.HasPrefix(text, "PAR1") || !strings.HasSuffix(text, "PAR1") {
+		t.Errorf("an empty range is %q", text)
+	}
+	if resp, _ := get(t, srv, "/v1/devices/none/readings?format=parquet"); resp.StatusCode != 404 {
+		t.Errorf("an unknown device: %d", resp.StatusCode)
+	}
+	if resp, _ := get(t, srv, "/v1/devices/a/aggregates?step=1h&format=parquet"); resp.StatusCode != 400 {
+		t.Errorf("aggregates: %d", resp.StatusCode)
+	}
+}
+
+func BenchmarkParquet(b *testing.B) {
+	const readings = 140_000
+	src, limits := varied(readings), vitals.DefaultFlagLimits()
+	q := src.all()
+	q.Format = query.Parquet
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := query.WriteReadings(context.Background(), io.Discard, src, q, &limits); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/readings, "ns/reading")
+}
+
+// At most four pages in Parquet are written at a time. Others are not affected.
+func TestParquetBound(t *testing.T) {
+	src := &held{source: fill(t, one("a"), one("held")), release: make(chan struct{})}
+	srv := serve(t, src)
+	var wg sync.WaitGroup
+	release := sync.OnceFunc(func() { close(src.release); wg.Wait() })
+	defer release() // first, or srv would wait for the held requests
+	const path = "/readings?from=now&format="
+	for range 4 {
+		wg.Go(func() {
+			if resp, text := get(t, srv, "/v1/devices/held"+path+"parquet"); resp.StatusCode != 200 {
+				t.Errorf("answered %d %s", resp.StatusCode, text)
+			}
+		})
+	}
+	polltest.Until(t, "four pages are being written", func() bool { return src.asked.Load() == 4 })
+	if resp, _ := get(t, srv, "/v1/devices/a"+path+"parquet"); resp.StatusCode != 503 || resp.Header.Get("Retry-After") == "" {
+		t.Errorf("the fifth is answered %d", resp.StatusCode)
+	}
+	if resp, _ := get(t, srv, "/v1/devices/a"+path+"csv"); resp.StatusCode != 200 {
+		t.Errorf("CSV is answered %d", resp.StatusCode)
+	}
+	release()
+	if resp, _ := get(t, srv, "/v1/devices/a"+path+"parquet"); resp.StatusCode != 200 {
+		t.Errorf("after the others: %d", resp.StatusCode)
+	}
+}

@@ -1,0 +1,67 @@
+# Compares a Parquet file with the CSV file of the same readings, value by value, as
+# pyarrow and DuckDB read it.
+import csv
+import datetime
+import decimal
+import sys
+
+import duckdb
+import pyarrow
+import pyarrow.parquet
+
+signs = ["systolic_mmhg", "diastolic_mmhg", "spo2_pct", "heart_rate_bpm", "resting_heart_rate_bpm"]
+
+
+def cell(name, value):
+    """Formats a value like a cell of the CSV file."""
+    if value is None:
+        return ""
+    if isinstance(value, datetime.datetime):
+        assert value.utcoffset() == datetime.timedelta(0), value
+        return value.strftime("%Y-%m-%dT%H:%M:%S.") + "%03dZ" % (value.microsecond // 1000)
+    if isinstance(value, float):
+        return str(decimal.Decimal(repr(value)).normalize() + 0) if value % 1 else str(int(value))
+    return str(value)
+
+
+def compare(tool, names, rows, want):
+    assert names == list(want[0]), (tool, names, list(want[0]))
+    assert len(rows) == len(want), (tool, len(rows), len(want))
+    for i, (row, expected) in enumerate(zip(rows, want)):
+        got = {name: cell(name, value) for name, value in zip(names, row)}
+        assert got == expected, (tool, i, got, expected)
+
+
+def main(parquet_file, csv_file):
+    with open(csv_file, newline="") as f:
+        want = list(csv.DictReader(f))
+
+    file = pyarrow.parquet.ParquetFile(parquet_file)
+    table = file.read()
+    compare("pyarrow", table.column_names, list(zip(*(c.to_pylist() for c in table.columns))), want)
+    for name in ["time", "received"]:
+        assert table.schema.field(name).type == pyarrow.timestamp("ms", "UTC"), table.schema
+    for name in signs:
+        assert table.schema.field(name).type == pyarrow.float64(), table.schema
+        assert (name + ".unit").encode() in file.metadata.metadata, file.metadata.metadata
+    assert file.metadata.metadata[b"spo2_pct.loinc"] == b"59408-5 2708-6", file.metadata.metadata
+    for i in range(file.metadata.num_row_groups):
+        group = file.metadata.row_group(i)
+        assert group.num_rows <= 128 << 10, group
+        for j in [table.column_names.index("device"), table.column_names.index("gateway")]:
+            assert "RLE_DICTIONARY" in group.column(j).encodings, group.column(j)
+
+    # Its conversion of TIMESTAMPTZ for Python needs a further package.
+    times = ["time", "received"]
+    columns = ", ".join("epoch_ms(%s)" % name if name in times else name for name in table.column_names)
+    rows = duckdb.execute("SELECT " + columns + " FROM read_parquet(?)", [parquet_file]).fetchall()
+    kinds = dict(duckdb.execute("SELECT column_name, column_type FROM (DESCRIBE SELECT * FROM read_parquet(?))", [parquet_file]).fetchall())
+    assert [kinds[name] for name in times] == ["TIMESTAMP WITH TIME ZONE"] * 2, kinds
+    epoch = datetime.datetime.fromtimestamp(0, datetime.timezone.utc)
+    at = [table.column_names.index(name) for name in times]
+    rows = [[epoch + datetime.timedelta(milliseconds=v) if i in at else v for i, v in enumerate(row)] for row in rows]
+    compare("DuckDB", table.column_names, rows, want)
+    print(len(rows), "rows in", file.metadata.num_row_groups, "groups")
+
+
+main(*sys.argv[1:])
