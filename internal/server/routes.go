@@ -41,6 +41,7 @@ func (s *server) routes(reads *query.Handler) http.Handler {
 	read("/v1/devices/{device}", http.HandlerFunc(reads.Device))
 	read("/v1/devices/{device}/readings", http.HandlerFunc(reads.Readings))
 	read("/v1/devices/{device}/aggregates", http.HandlerFunc(reads.Aggregates))
+	read("/v1/limits", http.HandlerFunc(reads.Limits))
 	read("/v1/live", noGuests(s.live, http.HandlerFunc(s.live.Full)))
 	handle("/livez", state.Livez(), http.MethodGet, http.MethodHead)
 	handle("/readyz", state.Readyz(), http.MethodGet, http.MethodHead)

@@ -244,9 +244,14 @@ func (s *server) servePublic() error {
 	if err != nil {
 		return err
 	}
+	limits, err := s.opt.limits()
+	if err != nil {
+		return err
+	}
 	reads := query.New(s.store, s.store, query.Options{
 		Problems: s.problems,
 		Flags:    flags,
+		Limits:   limits,
 		Param:    mux.Var,
 		Gate:     s.access.gate,
 		Bound:    query.NewBound(s.opt.MaxReads),

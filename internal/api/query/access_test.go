@@ -101,7 +101,7 @@ func one(device string) string { return fmt.Sprintf(`{"device":%q,"time":1000,"s
 func TestReadRightRequired(t *testing.T) {
 	k := newKeyring(t)
 	srv := serveGated(t, fill(t, one("ppg-1")), k.gate, nil)
-	for _, path := range []string{"/v1/devices", "/v1/devices/ppg-1", "/v1/devices/ppg-1/readings", "/v1/devices/ppg-1/aggregates?step=1h", "/v1/devices?sort=worst", "/v1/devices/a b", "/v1/devices?limit=x", "/v1/devices/none"} {
+	for _, path := range []string{"/v1/devices", "/v1/devices/ppg-1", "/v1/devices/ppg-1/readings", "/v1/devices/ppg-1/aggregates?step=1h", "/v1/devices?sort=worst", "/v1/limits", "/v1/devices/a b", "/v1/devices?limit=x", "/v1/devices/none"} {
 		path = strings.ReplaceAll(path, " ", "%20")
 		for _, tt := range []struct {
 			name   string

@@ -16,7 +16,8 @@ const (
 	// which is 24 h, at the date line.
 	anyTransitionMs = 2 * msPerDay
 
-	// maxStepDays is the longest step.
+	// maxStep is the longest step.
+	maxStep     = "366d"
 	maxStepDays = 366
 
 	// mondayMs is a Monday at midnight, from which steps of several days are counted, so

@@ -23,6 +23,7 @@ const defaultPieceTimeout = 30 * time.Second
 type Options struct {
 	Problems *problem.Set
 	Flags    vitals.FlagLimits // which values are flagged as unusual
+	Limits   vitals.Limits     // which readings are accepted, for clients that ask
 
 	// Param returns a variable in the request's path, such as "device".
 	Param func(r *http.Request, name string) string
@@ -59,6 +60,7 @@ type Handler struct {
 	object  *reply.Head                   // 200 with a complete JSON body
 	streams [len(formatNames)]*reply.Head // 200 with a streamed body
 	parquet *Bound                        // of pages in Parquet, which take much memory
+	limits  []byte                        // answer of Limits
 	zones   zones
 }
 
@@ -74,6 +76,7 @@ func New(reader Reader, lister Lister, opt Options) *Handler {
 		opt.Now = time.Now
 	}
 	h := &Handler{reader: reader, lister: lister, opt: opt, parquet: NewBound(maxParquet)}
+	h.limits = limitsText(&opt)
 	if opt.Gate == nil {
 		h.opt.Gate = &gate.Gate{}
 	}

@@ -82,12 +82,13 @@ func serveGated(t *testing.T, src source, g *gate.Gate, failed func(error)) *htt
 // serveOptions starts a server with the given options. wrap wraps its handler.
 func serveOptions(t *testing.T, src source, cfg query.Options, wrap func(http.Handler) http.Handler) *httptest.Server {
 	t.Helper()
-	cfg.Problems, cfg.Flags, cfg.Param = problem.New(), vitals.DefaultFlagLimits(), (*http.Request).PathValue
+	cfg.Problems, cfg.Flags, cfg.Limits, cfg.Param = problem.New(), vitals.DefaultFlagLimits(), vitals.DefaultLimits(), (*http.Request).PathValue
 	h := query.New(src, src, cfg)
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /v1/devices", h.Devices)
 	mux.HandleFunc("GET /v1/devices/{device}", h.Device)
 	mux.HandleFunc("GET /v1/devices/{device}/readings", h.Readings)
+	mux.HandleFunc("GET /v1/limits", h.Limits)
 	mux.HandleFunc("GET /v1/devices/{device}/aggregates", h.Aggregates)
 	srv := httptest.NewServer(wrap(mux))
 	t.Cleanup(srv.Close)
