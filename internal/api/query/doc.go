@@ -1,10 +1,11 @@
 // Package query implements the read API: devices, the latest value of each sign of a
-// device, and the readings of a time range as JSON, NDJSON or CSV.
+// device, and the readings of a time range, one by one or in buckets, as JSON, NDJSON, CSV
+// or Parquet.
 //
 // # Promise
 //
 // Responses are streamed: a range of any length needs memory for only one chunk of
-// records, and a slow client pins nothing in the store. Pages are stable: a cursor
+// records, or for one row group of Parquet, and a slow client pins nothing in the store. Pages are stable: a cursor
 // names the last key shown, so that concurrent writes neither repeat nor hide existing
 // readings. If a response cannot be completed, the connection is closed, so that the
 // client detects it.
