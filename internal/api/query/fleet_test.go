@@ -227,3 +227,44 @@ func BenchmarkDevicesWorst(b *testing.B) {
 	}
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/devices, "ns/device")
 }
+
+// One device, without the cost of a store and of net/http.
+func BenchmarkDevice(b *testing.B) {
+	src := fill(b, `{"device":"ppg-000123","time":"2026-11-21T10:00:00.123Z","systolic_mmhg":121,"diastolic_mmhg":79,"spo2_pct":97.5,"heart_rate_bpm":72,"resting_heart_rate_bpm":58}`)
+	d, err := src.Latest(context.Background(), mustName(b, "ppg-000123"))
+	if err != nil {
+		b.Fatal(err)
+	}
+	h := query.New(latestOf{device: d}, nil, query.Options{
+		Problems: problem.New(), Flags: vitals.DefaultFlagLimits(), Bound: query.NewBound(64),
+		Param: func(*http.Request, string) string { return "ppg-000123" },
+	})
+	r := httptest.NewRequest(http.MethodGet, "/v1/devices/ppg-000123", nil)
+	w := &nullWriter{header: http.Header{}}
+	b.ReportAllocs()
+	for b.Loop() {
+		clear(w.header)
+		h.Device(w, r)
+	}
+	if w.bytes == 0 {
+		b.Fatal("nothing was written")
+	}
+}
+
+// latestOf is a Reader of one device.
+type latestOf struct {
+	query.Reader
+	device storage.Device
+}
+
+func (l latestOf) Latest(context.Context, vitals.Name) (storage.Device, error) { return l.device, nil }
+
+// A nullWriter counts bytes.
+type nullWriter struct {
+	header http.Header
+	bytes  int
+}
+
+func (w *nullWriter) Header() http.Header         { return w.header }
+func (w *nullWriter) WriteHeader(int)             {}
+func (w *nullWriter) Write(b []byte) (int, error) { w.bytes += len(b); return len(b), nil }

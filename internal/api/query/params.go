@@ -30,6 +30,9 @@ func (e *paramError) Error() string { return e.name + ": " + e.reason }
 // parseParams parses a query. It rejects unknown parameters, so that a misspelt bound
 // does not silently widen the result, and duplicate ones.
 func parseParams(raw string, known ...string) (url.Values, error) {
+	if raw == "" {
+		return nil, nil
+	}
 	values, err := url.ParseQuery(raw)
 	if err != nil {
 		return nil, &paramError{"", "the query is not well formed"}
