@@ -56,7 +56,7 @@ var parquetSchemas = map[bool]*parquet.Schema{
 
 // A parquetSink is a sink for Parquet. It keeps one row group in memory.
 type parquetSink struct {
-	w      *parquet.Writer
+	w      *parquet.GenericWriter[any]
 	device parquet.Value
 	limits *vitals.FlagLimits // nil: no flags
 	rows   []parquet.Row
@@ -81,7 +81,7 @@ func newParquetSink(w io.Writer, device vitals.Name, limits *vitals.FlagLimits) 
 		options = append(options, parquet.KeyValueMetadata("flags_notice", vitals.FlagNotice))
 	}
 	return &parquetSink{
-		w:      parquet.NewWriter(&pieces{w}, options...),
+		w:      parquet.NewGenericWriter[any](&pieces{w}, options...),
 		device: parquet.ByteArrayValue(device.AppendTo(nil)),
 		limits: limits,
 		names:  map[vitals.Name][]byte{},
