@@ -29,7 +29,7 @@ type Bounds struct {
 // Memory per item.
 const (
 	queuedBytes = 1 << 10 // a reading, its job and its entries in two groups
-	deviceBytes = 250     // an entry of package pebblestore's table
+	deviceBytes = 300     // an entry of package pebblestore's table
 	connBytes   = 8 << 10 // 1 KiB in the fast lane, 20 KiB in the full lane
 )
 
