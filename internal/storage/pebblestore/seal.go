@@ -165,7 +165,9 @@ func (s *Store) sealAll() error {
 		return err
 	}
 	s.mu.Lock()
-	if s.settler.active.rows > 0 {
+	// Append may have frozen the active window meanwhile. Then that one is sealed: a further one
+	// has only later rows.
+	if s.settler.frozen == nil && s.settler.active.rows > 0 {
 		s.freeze()
 	}
 	s.mu.Unlock()
