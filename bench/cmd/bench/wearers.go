@@ -1,0 +1,267 @@
+package main
+
+import (
+	"strconv"
+	"time"
+)
+
+// Signs of a sample, in the order of the API's documentation.
+const (
+	systolic = iota
+	diastolic
+	oxygen
+	heartRate
+	restingRate
+	numSigns
+)
+
+const (
+	wardMoves   = 512 // readings after which a wearer moves to the other one of two gateways
+	restPhase   = 64  // readings between changes of a wearer's exertion
+	perGateway  = 40  // wearers
+	minuteMs    = 60_000
+	jitterMs    = 1000 // range of the jitter of a wearer's times
+	spareRounds = 20_000
+)
+
+// A sample is a reading of a wearer. Its values are in tenths of their unit.
+type sample struct {
+	device, gateway int32
+	timeMs          int64
+	values          [numSigns]int32
+}
+
+// A wearer is the state of one device of the load.
+//
+// The signs follow the model of pulsegate sim, at a fraction of its cost: a heart rate
+// that follows phases of exertion, with autocorrelated noise of 1.1 /min, and a
+// saturation with noise of 0.6 %. All values have one decimal and two digits before it,
+// pressures of the systole three.
+type wearer struct {
+	device           int32
+	phaseMs          int32 // when in each minute it measures, before jitter
+	rest, aim, rate  int32
+	noise            int32
+	saturation, high int32
+	n                int32 // readings made
+}
+
+// wearers generates the readings of some devices: one per minute of each device, in
+// turn, with a jitter of a second to the millisecond.
+type wearers struct {
+	all      []wearer
+	next     int
+	minuteMs int64
+	random   uint64
+	signs    int
+}
+
+// newWearers returns the wearers of group of groups: the devices below devices that are
+// group modulo groups, in no order. Equal arguments give equal readings.
+func newWearers(devices, groups, group, signs int, start time.Time) *wearers {
+	w := &wearers{minuteMs: start.Truncate(time.Minute).UnixMilli(), random: uint64(group + 1), signs: signs}
+	for d := group; d < devices; d += groups {
+		one := wearer{device: int32(d), phaseMs: int32(w.below(minuteMs - jitterMs)), n: int32(w.below(wardMoves))}
+		one.rest = 550 + w.below(200)
+		one.aim, one.rate = one.rest, one.rest
+		one.saturation = 960 + w.below(20)
+		one.high = 1100 + w.below(300)
+		w.all = append(w.all, one)
+	}
+	for i := range w.all { // a gateway sends its devices' readings in no order
+		j := i + int(w.below(int32(len(w.all)-i)))
+		w.all[i], w.all[j] = w.all[j], w.all[i]
+	}
+	return w
+}
+
+// below returns a random number from 0 to n-1.
+func (w *wearers) below(n int32) int32 {
+	w.random += 0x9e3779b97f4a7c15 // SplitMix64
+	x := w.random
+	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
+	x = (x ^ x>>27) * 0x94d049bb133111eb
+	return int32((x ^ x>>31) >> 32 * uint64(n) >> 32)
+}
+
+// around returns a random number from -n to n, with a triangular distribution.
+func (w *wearers) around(n int32) int32 { return w.below(n+1) - w.below(n+1) }
+
+// fill sets samples to the next readings.
+func (w *wearers) fill(samples []sample) {
+	for i := range samples {
+		w.measure(&w.all[w.next], &samples[i])
+		if w.next++; w.next == len(w.all) {
+			w.next = 0
+			w.minuteMs += minuteMs
+		}
+	}
+}
+
+func (w *wearers) measure(one *wearer, s *sample) {
+	one.n++
+	if one.n%restPhase == 0 {
+		one.aim = one.rest
+		if w.below(3) == 0 {
+			one.aim += w.below(200)
+		}
+	}
+	one.rate += (one.aim - one.rate) / 4
+	one.noise = one.noise/2 + w.around(24)
+	ward := one.device / perGateway
+	if one.n/wardMoves%2 == 1 {
+		ward ^= 1
+	}
+	*s = sample{device: one.device, gateway: ward, timeMs: w.minuteMs + int64(one.phaseMs+w.below(jitterMs))}
+	s.values[heartRate] = min(one.rate+one.noise, 999)
+	s.values[oxygen] = min(one.saturation+w.around(14), 999)
+	if w.signs > 2 {
+		s.values[systolic] = one.high + one.noise/2 + w.around(50)
+		s.values[diastolic] = one.high*5/8 - 50 + w.around(35)
+		s.values[restingRate] = one.rest + w.around(8)
+	}
+}
+
+// An encoder writes a batch in the language of a server. It is used by one sender.
+type encoder interface {
+	// encode appends a batch to dst.
+	encode(dst []byte, samples []sample) []byte
+}
+
+// appendTenths appends a number of tenths as a decimal number.
+func appendTenths(dst []byte, v int32) []byte {
+	if v >= 1000 {
+		dst = append(dst, byte('0'+v/1000))
+	}
+	dst = append(dst, byte('0'+v/100%10), byte('0'+v/10%10))
+	if v%10 != 0 {
+		dst = append(dst, '.', byte('0'+v%10))
+	}
+	return dst
+}
+
+// appendName appends a prefix and the last digits of n.
+func appendName(dst []byte, prefix string, n int32, digits int) []byte {
+	dst = append(dst, prefix...)
+	for range digits {
+		dst = append(dst, '0')
+	}
+	for i := len(dst) - 1; n > 0; i-- {
+		dst[i] = byte('0' + n%10)
+		n /= 10
+	}
+	return dst
+}
+
+func appendDevice(dst []byte, n int32) []byte  { return appendName(dst, "wearable-", n, 6) }
+func appendGateway(dst []byte, n int32) []byte { return appendName(dst, "ward-", n, 5) }
+
+// jsonNames are the names of the signs in the API.
+var jsonNames = [numSigns]string{"systolic_mmhg", "diastolic_mmhg", "spo2_pct", "heart_rate_bpm", "resting_heart_rate_bpm"}
+
+// jsonArray writes Pulsegate's batches.
+type jsonArray struct {
+	minuteMs int64 // the minute of text
+	text     []byte
+}
+
+func (e *jsonArray) encode(dst []byte, samples []sample) []byte {
+	for i := range samples {
+		s := &samples[i]
+		between := `,{"device":"`
+		if i == 0 {
+			between = `[{"device":"`
+		}
+		dst = appendDevice(append(dst, between...), s.device)
+		dst = e.appendTime(append(dst, `","time":"`...), s.timeMs)
+		dst = append(dst, '"')
+		for sign, v := range s.values {
+			if v > 0 {
+				dst = append(append(append(dst, `,"`...), jsonNames[sign]...), `":`...)
+				dst = appendTenths(dst, v)
+			}
+		}
+		dst = appendGateway(append(dst, `,"gateway":"`...), s.gateway)
+		dst = append(dst, `"}`...)
+	}
+	return append(dst, ']')
+}
+
+// appendTime appends a time. It keeps the text of the last minute, because formatting a
+// time costs more than the rest of a reading.
+func (e *jsonArray) appendTime(dst []byte, unixMs int64) []byte {
+	if unixMs < e.minuteMs || unixMs-e.minuteMs >= minuteMs || e.text == nil {
+		e.minuteMs = unixMs - unixMs%minuteMs
+		e.text = time.UnixMilli(e.minuteMs).UTC().AppendFormat(e.text[:0], "2006-01-02T15:04:")
+	}
+	ms := unixMs - e.minuteMs
+	return append(append(dst, e.text...), byte('0'+ms/10_000), byte('0'+ms/1000%10), '.', byte('0'+ms/100%10), byte('0'+ms/10%10), byte('0'+ms%10), 'Z')
+}
+
+// influxLines writes InfluxDB's line protocol, a line for each reading.
+type influxLines struct{}
+
+func (influxLines) encode(dst []byte, samples []sample) []byte {
+	for i := range samples {
+		s := &samples[i]
+		dst = appendDevice(append(dst, "vitals,device="...), s.device)
+		dst = appendGateway(append(dst, ",gateway="...), s.gateway)
+		between := byte(' ')
+		for sign, v := range s.values {
+			if v > 0 {
+				dst = append(append(append(dst, between), jsonNames[sign]...), '=')
+				dst = appendTenths(dst, v)
+				between = ','
+			}
+		}
+		dst = strconv.AppendInt(append(dst, ' '), s.timeMs, 10)
+		dst = append(dst, '\n')
+	}
+	return dst
+}
+
+// tableRows writes rows of the databases' table: device, time, received, the signs in
+// tenths, gateway.
+type tableRows struct {
+	begin, row, quote, null, between, endRow, end string
+}
+
+// createReadings creates the databases' table.
+const createReadings = `CREATE TABLE readings (
+	device text NOT NULL, time bigint NOT NULL, received bigint NOT NULL,
+	systolic smallint, diastolic smallint, spo2 smallint, heart_rate smallint, resting_heart_rate smallint,
+	gateway text, PRIMARY KEY (device, time))`
+
+// csvRows writes the input of COPY.
+func csvRows() tableRows { return tableRows{endRow: "\n", between: "", end: ""} }
+
+// insertRows writes an SQL statement on one line.
+func insertRows() tableRows {
+	return tableRows{begin: "INSERT INTO readings VALUES", row: "(", quote: "'", null: "NULL", endRow: ")", between: ",", end: ";\n"}
+}
+
+func (e tableRows) encode(dst []byte, samples []sample) []byte {
+	received := time.Now().UnixMilli()
+	dst = append(dst, e.begin...)
+	for i := range samples {
+		s := &samples[i]
+		if i > 0 {
+			dst = append(dst, e.between...)
+		}
+		dst = append(append(dst, e.row...), e.quote...)
+		dst = append(append(appendDevice(dst, s.device), e.quote...), ',')
+		dst = append(strconv.AppendInt(dst, s.timeMs, 10), ',')
+		dst = append(strconv.AppendInt(dst, received, 10), ',')
+		for _, v := range s.values {
+			if v > 0 {
+				dst = strconv.AppendInt(dst, int64(v), 10)
+			} else {
+				dst = append(dst, e.null...)
+			}
+			dst = append(dst, ',')
+		}
+		dst = append(appendGateway(append(dst, e.quote...), s.gateway), e.quote...)
+		dst = append(dst, e.endRow...)
+	}
+	return append(dst, e.end...)
+}
