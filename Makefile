@@ -3,6 +3,8 @@
 FUZZTIME ?= 2m
 ROUNDS ?= 10
 SECONDS ?= 10
+READINGS ?= 30000000
+DEVICES ?= 20000
 BENCHTIME ?= 200ms
 N ?= 100
 SEED ?= 0
@@ -111,6 +113,9 @@ bench: ## all microbenchmarks with benchstat, into docs/benchmarks.md
 
 bench-ingest: ## load every server in turn: single readings, batches, idle connections, TLS; into docs/benchmarks.md
 	cd bench && go run ./cmd/bench ingest --rounds $(ROUNDS) --seconds $(SECONDS)
+
+bench-store: ## store READINGS readings of DEVICES devices in each server: CPU, disk, restart, scans; into docs/benchmarks.md
+	cd bench && go run ./cmd/bench store --rounds 1 --seconds $(SECONDS) --readings $(READINGS) --devices $(DEVICES)
 
 bench-mux: ## compare the routers, into docs/benchmarks.md
 	cd bench && go run ./cmd/bench mux --rounds $(ROUNDS) --time $(BENCHTIME)

@@ -6,6 +6,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 )
 
@@ -104,4 +105,51 @@ func memory(pid int, field string) (uint64, error) {
 		return 0, fmt.Errorf("read memory: %s: %w", field, err)
 	}
 	return kilobytes << 10, nil
+}
+
+// writtenBytes returns the bytes that process pid and its descendants, ended ones
+// included, have caused to be written to disks.
+func writtenBytes(pid int) (uint64, error) {
+	stats, err := readStats()
+	if err != nil {
+		return 0, err
+	}
+	return treeWritten(stats, pid)
+}
+
+func treeWritten(stats map[int]stat, pid int) (uint64, error) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/io", pid))
+	if err != nil {
+		return 0, fmt.Errorf("read written bytes: %w", err)
+	}
+	total, err := parseWritten(string(text))
+	for child, s := range stats {
+		if s.parent == pid && err == nil {
+			var n uint64
+			if n, err = treeWritten(stats, child); errors.Is(err, os.ErrNotExist) {
+				err = nil // it has ended, and the parent has counted it or will
+			}
+			total += n
+		}
+	}
+	return total, err
+}
+
+// parseWritten parses the text of /proc/PID/io.
+func parseWritten(text string) (uint64, error) {
+	for line := range strings.Lines(text) {
+		if number, ok := strings.CutPrefix(line, "write_bytes: "); ok {
+			return strconv.ParseUint(strings.TrimSpace(number), 10, 64)
+		}
+	}
+	return 0, errors.New("read written bytes: unknown format of /proc/PID/io")
+}
+
+// allocatedBytes returns the disk space of a file.
+func allocatedBytes(path string) (uint64, error) {
+	var s syscall.Stat_t
+	if err := syscall.Lstat(path, &s); err != nil {
+		return 0, &os.PathError{Op: "lstat", Path: path, Err: err}
+	}
+	return uint64(s.Blocks) * 512, nil // the unit of stat(2)
 }

@@ -7,6 +7,8 @@
 //
 //   - ingest loads every server in turn, freshly started for each measurement, with
 //     single readings (with wrk), batches and idle connections.
+//   - store loads Pulsegate and databases with many millions of readings, and measures
+//     what they cost on the disk.
 //   - overload loads a server with more than its capacity.
 //   - sim compares the cost of a request for the load generators pulsegate sim and wrk.
 //   - profile-cost measures the cost of pulsegate profile for the server.
@@ -50,6 +52,7 @@ func main() {
 func run(ctx context.Context, args []string, out io.Writer) error {
 	var commands struct {
 		Ingest      ingestCommand      `cmd:"" help:"Load every server in turn: single readings, batches, idle connections."`
+		Store       storeCommand       `cmd:"" help:"Load servers with many readings: CPU time until all is compacted, disk space, restart, scans."`
 		Overload    overloadCommand    `cmd:"" help:"Load a server with more than its capacity."`
 		Sim         simCommand         `cmd:"" help:"Compare the cost of a request for pulsegate sim and wrk."`
 		ProfileCost profileCostCommand `cmd:"" help:"Measure the cost of pulsegate profile for the server, as ratios."`

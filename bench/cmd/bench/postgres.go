@@ -118,9 +118,12 @@ func (db *database) awaitReady(ctx context.Context) error {
 	}
 }
 
+// countTimeout bounds the time to count the rows, of which there may be many millions.
+const countTimeout = 5 * time.Minute
+
 // stored returns the number of rows.
 func (db *database) stored(ctx context.Context) (n uint64, err error) {
-	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
+	ctx, cancel := context.WithTimeout(ctx, countTimeout)
 	defer cancel()
 	conn, err := pgx.Connect(ctx, db.dsn)
 	if err != nil {

@@ -16,12 +16,12 @@ const (
 )
 
 const (
-	wardMoves   = 512 // readings after which a wearer moves to the other one of two gateways
-	restPhase   = 64  // readings between changes of a wearer's exertion
-	perGateway  = 40  // wearers
-	minuteMs    = 60_000
-	jitterMs    = 1000 // range of the jitter of a wearer's times
-	spareRounds = 20_000
+	wardMoves  = 512 // readings after which a wearer moves to the other one of two gateways
+	restPhase  = 64  // readings between changes of a wearer's exertion
+	perGateway = 40  // wearers
+	minuteMs   = 60_000
+	jitterMs   = 1000 // range of the jitter of a wearer's times
+
 )
 
 // A sample is a reading of a wearer. Its values are in tenths of their unit.

@@ -341,3 +341,92 @@ func BenchmarkLate(b *testing.B) {
 	}
 	b.ReportMetric(shown(b, s, "store_lookups_total")/float64(n), "lookups/op")
 }
+
+// BenchmarkAggregate scans all readings of a device that has measured once a minute for
+// a year, and computes count, minimum, maximum and sum of a sign for each hour. An
+// operation is the whole scan. With cache=store the blocks are in the store's cache, with
+// cache=system in the system's.
+func BenchmarkAggregate(b *testing.B) {
+	readings := 365 * 24 * 60
+	if testing.Short() {
+		readings = shortReadings
+	}
+	dir := b.TempDir()
+	s, err := pebblestore.Open(dir, pebblestore.Options{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	f := newFleet(1)
+	for n := 0; n < readings; {
+		size := min(1000, readings-n)
+		mustAppend(b, s, newBatcher(f, size).fill()...)
+		n += size
+	}
+	idle(b, s)
+	mustClose(b, s)
+	for _, cache := range []struct {
+		name  string
+		bytes int64
+	}{{"store", 256 << 20}, {"system", 1}} {
+		b.Run("cache="+cache.name, func(b *testing.B) {
+			s, err := pebblestore.Open(dir, pebblestore.Options{CacheBytes: cache.bytes})
+			if err != nil {
+				b.Fatal(err)
+			}
+			defer mustClose(b, s)
+			idle(b, s) // Open has flushed the log
+			page := make([]storage.Record, 1024)
+			aggregate(b, s, f.names[0], page, readings) // fills the cache
+			for b.Loop() {
+				aggregate(b, s, f.names[0], page, readings)
+			}
+			b.ReportMetric(float64(readings)*float64(b.N)/b.Elapsed().Seconds(), "readings/s")
+		})
+	}
+}
+
+// A bucket is the aggregate of a sign in a span of time.
+type bucket struct {
+	count, sum int64
+	min, max   vitals.Hundredths
+}
+
+// aggregate computes the buckets of a device, with pages of the length of page, and
+// checks the number of its readings.
+func aggregate(b *testing.B, s *pebblestore.Store, device vitals.Name, page []storage.Record, want int) {
+	const bucketMs = 3_600_000
+	buckets := make([]bucket, 0, want/60+2)
+	r := storage.Range{Device: device, ToUnixMs: 1 << 60}
+	got, startMs := 0, int64(-1)
+	for n := len(page); n == len(page); {
+		var err error
+		if n, err = s.Scan(context.Background(), r, page); err != nil {
+			b.Fatal(err)
+		}
+		for i := range page[:n] {
+			one := &page[i]
+			if one.TimeUnixMs-startMs >= bucketMs || startMs < 0 {
+				startMs = one.TimeUnixMs - one.TimeUnixMs%bucketMs
+				buckets = append(buckets, bucket{})
+			}
+			v, ok := one.Values.Get(vitals.HeartRate)
+			if !ok {
+				continue
+			}
+			last := &buckets[len(buckets)-1]
+			if last.count == 0 {
+				last.min, last.max = v, v
+			}
+			last.count++
+			last.sum += int64(v)
+			last.min, last.max = min(last.min, v), max(last.max, v)
+		}
+		if n > 0 {
+			r.FromUnixMs = page[n-1].TimeUnixMs + 1
+		}
+		got += n
+	}
+	if got != want {
+		b.Fatalf("%d readings, want %d", got, want)
+	}
+}

@@ -1,0 +1,97 @@
+package main
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pulsegate/pulsegate/bench/report"
+)
+
+// TestStore runs one small round and writes the page. Peers that are not installed are
+// left out.
+func TestStore(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.Chmod(filepath.Dir(dir), 0o711); err != nil { // PostgreSQL's user needs search permission
+		t.Fatal(err)
+	}
+	_, text := runPage(t, []string{"bench-store"}, "store", "--rounds=1", "--seconds=1", "--readings=20000", "--devices=2500", "--year=3000",
+		"--parts=load,year,peers", "--settled=200ms", "--dir="+dir)
+	for _, want := range []string{
+		"make bench-store READINGS=20000 DEVICES=2500", "\n| " + report.Own + " | ", "\n| " + report.OwnTenth + " | ", "\n| " + report.OwnAllSigns + " | ",
+		"Start after kill -9", "\n| NDJSON | ", "\n| CSV | ",
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("%q is missing in:\n%s", want, text)
+		}
+	}
+	for _, peer := range []struct{ name, program string }{{report.VictoriaMetrics, "victoria-metrics"}, {"sqlite", "sqlite3"}, {"postgres", "initdb"}} {
+		_, err := exec.LookPath(peer.program)
+		if measured := strings.Contains(text, "\n| "+peer.name+" | "); err == nil && !measured {
+			t.Errorf("no figures of %s:\n%s", peer.name, text)
+		} else if !measured && !strings.Contains(text, "Left out: "+peer.name+" in round 1, because ") {
+			t.Errorf("%s is neither measured nor left out:\n%s", peer.name, text)
+		}
+	}
+}
+
+func TestParseWritten(t *testing.T) {
+	const text = "rchar: 1\nwchar: 2\nsyscr: 3\nsyscw: 4\nread_bytes: 5\nwrite_bytes: 4096\ncancelled_write_bytes: 7\n"
+	if got, err := parseWritten(text); err != nil || got != 4096 {
+		t.Errorf("got %d, %v", got, err)
+	}
+	for _, text := range []string{"", "cancelled_write_bytes: 7\n", "write_bytes: x\n"} {
+		if got, err := parseWritten(text); err == nil {
+			t.Errorf("parseWritten(%q) = %d, want an error", text, got)
+		}
+	}
+	if _, err := writtenBytes(os.Getpid()); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestDiskBytes(t *testing.T) {
+	dir := t.TempDir()
+	for _, name := range []string{"a", "log/b"} {
+		path := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, make([]byte, 64<<10), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	all, err := diskBytes(dir, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	some, err := diskBytes(dir, "log")
+	if err != nil || some >= all {
+		t.Errorf("%d bytes without the log, %v; with it %d", some, err, all)
+	}
+}
+
+func TestBusySince(t *testing.T) {
+	at := time.Now()
+	idle := keeperState{at: at, cpu: time.Second, size: 10, debt: 5}
+	for name, tt := range map[string]struct {
+		change func(*keeperState)
+		busy   bool
+	}{
+		"nothing":    {func(*keeperState) {}, false},
+		"some ticks": {func(s *keeperState) { s.cpu += 2 * tick }, false},
+		"CPU":        {func(s *keeperState) { s.cpu += 10 * tick }, true},
+		"size":       {func(s *keeperState) { s.size-- }, true},
+		"debt":       {func(s *keeperState) { s.debt = 0 }, true},
+	} {
+		now := idle
+		now.at = at.Add(500 * time.Millisecond)
+		tt.change(&now)
+		if busy := now.busySince(idle); busy != tt.busy {
+			t.Errorf("%s: busy %v, want %v", name, busy, tt.busy)
+		}
+	}
+}

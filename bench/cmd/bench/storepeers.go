@@ -1,0 +1,261 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/pulsegate/pulsegate/bench/report"
+)
+
+// A keeper is a running server that stores readings.
+type keeper struct {
+	process  *process
+	dir      string // of its data
+	leaveOut string // name of a folder in dir that is not counted
+	open     func(ctx context.Context) (sink, error)
+	finish   func(ctx context.Context) error           // writes what the server has yet to write; nil: it does by itself
+	stored   func(ctx context.Context) (uint64, error) // number of readings
+	stop     func() error
+}
+
+// A peer is a server to compare with.
+type peer struct {
+	name, what string
+	conns      int
+	start      func(ctx context.Context, c *storeCommand, dir string) (*keeper, error)
+}
+
+func peers() []peer {
+	return []peer{
+		{report.VictoriaMetrics, "InfluxDB lines, one for each reading, with the device and the gateway as labels; no times of receipt; not durable when answered", senders, startVictoriaMetrics},
+		{"sqlite", "the program sqlite3 with a table with the primary key (device, time), without row IDs; an INSERT for each batch; WAL, synchronous=FULL", 1, startSQLite},
+		{"postgres", "a table with the primary key (device, time); a COPY for each batch; default settings; its log is not counted in the bytes on disk", senders, startPostgresTable},
+	}
+}
+
+// startVictoriaMetrics starts a single node on a free loopback port.
+func startVictoriaMetrics(ctx context.Context, c *storeCommand, dir string) (*keeper, error) {
+	program, err := exec.LookPath(c.VictoriaMetrics)
+	if err != nil {
+		return nil, errors.New("there is no program victoria-metrics in PATH; install it, or name its path with --victoria-metrics")
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, fmt.Errorf("find free port: %w", err)
+	}
+	addr := l.Addr().String()
+	if err := l.Close(); err != nil {
+		return nil, fmt.Errorf("find free port: %w", err)
+	}
+	data := filepath.Join(dir, "data")
+	p, err := start(ctx, exec.Command(program, "-storageDataPath="+data, "-httpListenAddr="+addr, "-retentionPeriod=100y"))
+	if err != nil {
+		return nil, err
+	}
+	if err := p.awaitOK(ctx, "http://"+addr+"/health"); err != nil {
+		return nil, errors.Join(err, p.stop())
+	}
+	return &keeper{
+		process: p, dir: data,
+		open: func(ctx context.Context) (sink, error) {
+			return openHTTP(ctx, addr, "/write?precision=ms", influxLines{}, http.StatusNoContent, nil)
+		},
+		stored: func(ctx context.Context) (uint64, error) {
+			metrics, err := scrape(ctx, addr)
+			// A row of its metrics is a value; a reading has two.
+			return uint64(metrics[`vm_rows_inserted_total{type="influx"}`]) / 2, err
+		},
+		stop: p.stop,
+	}, nil
+}
+
+// awaitOK waits until a GET of url is answered with 200.
+func (p *process) awaitOK(ctx context.Context, url string) error {
+	ctx, cancel := context.WithTimeout(ctx, 3*startTimeout)
+	defer cancel()
+	client := &http.Client{Timeout: answerTimeout}
+	defer client.CloseIdleConnections()
+	for {
+		if r, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil); err != nil {
+			return fmt.Errorf("wait for server: %w", err)
+		} else if resp, err := client.Do(r); err == nil {
+			resp.Body.Close()
+			if resp.StatusCode == http.StatusOK {
+				return nil
+			}
+		}
+		select {
+		case <-time.After(5 * time.Millisecond):
+		case <-p.ended:
+			return fmt.Errorf("wait for server: it ended: %s", p.text())
+		case <-ctx.Done():
+			return fmt.Errorf("wait for server: %w: %s", ctx.Err(), p.text())
+		}
+	}
+}
+
+// sqliteSink is the program sqlite3, which reads statements and commands from a pipe.
+type sqliteSink struct {
+	tableRows
+	in  io.Writer
+	out *bufio.Reader
+}
+
+const sqliteSettings = "PRAGMA journal_mode=WAL;\nPRAGMA synchronous=FULL;\nPRAGMA cache_size=-262144;\n"
+
+// startSQLite starts the program sqlite3 with a new database.
+func startSQLite(ctx context.Context, c *storeCommand, dir string) (_ *keeper, err error) {
+	program, err := exec.LookPath("sqlite3")
+	if err != nil {
+		return nil, errors.New("there is no program sqlite3 in PATH")
+	}
+	cmd := exec.Command(program, "-bail", "-batch", filepath.Join(dir, "readings.db"))
+	in, errIn := cmd.StdinPipe()
+	out, errOut := cmd.StdoutPipe()
+	if err := errors.Join(errIn, errOut); err != nil {
+		return nil, fmt.Errorf("start sqlite3: %w", err)
+	}
+	p, err := start(ctx, cmd)
+	if err != nil {
+		return nil, err
+	}
+	s := &sqliteSink{tableRows: insertRows(), in: in, out: bufio.NewReader(out)}
+	k := &keeper{
+		process: p, dir: dir,
+		open: func(context.Context) (sink, error) { return s, nil },
+		finish: func(context.Context) error {
+			_, err := s.run([]byte("PRAGMA wal_checkpoint(TRUNCATE);\n"))
+			return err
+		},
+		stored: func(context.Context) (uint64, error) {
+			text, err := s.run([]byte("SELECT count(*) FROM readings;\n"))
+			if err != nil {
+				return 0, err
+			}
+			return strconv.ParseUint(text, 10, 64)
+		},
+		stop: func() error {
+			in.Close()         // sqlite3 exits at the end of its input
+			return p.stopBy(0) // sends nothing
+		},
+	}
+	if _, err := s.run([]byte(sqliteSettings + strings.ReplaceAll(createReadings, "\n", "") + " WITHOUT ROWID;\n")); err != nil {
+		return nil, errors.Join(fmt.Errorf("create table: %w: %s", err, p.text()), k.stop())
+	}
+	return k, nil
+}
+
+const sqliteDone = "bench: done"
+
+// run executes statements and returns the last line of their output.
+func (s *sqliteSink) run(statements []byte) (last string, err error) {
+	if _, err := s.in.Write(append(statements, ".print "+sqliteDone+"\n"...)); err != nil {
+		return "", fmt.Errorf("write to sqlite3: %w", err)
+	}
+	for {
+		line, err := s.out.ReadString('\n')
+		if err != nil {
+			return "", fmt.Errorf("read from sqlite3: %w", err)
+		}
+		if line = strings.TrimSpace(line); line == sqliteDone {
+			return last, nil
+		}
+		last = line
+	}
+}
+
+func (s *sqliteSink) send(_ context.Context, batch []byte) (time.Duration, error) {
+	_, err := s.run(batch)
+	return 0, err
+}
+
+func (s *sqliteSink) close() {}
+
+// postgresSink is a connection to PostgreSQL.
+type postgresSink struct {
+	tableRows
+	conn *pgx.Conn
+}
+
+// startPostgresTable starts PostgreSQL with an empty table.
+func startPostgresTable(ctx context.Context, c *storeCommand, dir string) (*keeper, error) {
+	db, err := startPostgres(ctx, dir)
+	if err != nil {
+		return nil, err
+	}
+	execute := func(ctx context.Context, statement string) error {
+		conn, err := pgx.Connect(ctx, db.dsn)
+		if err != nil {
+			return fmt.Errorf("connect: %w", err)
+		}
+		defer conn.Close(ctx)
+		if _, err := conn.Exec(ctx, statement); err != nil {
+			return fmt.Errorf("execute %s: %w", statement, err)
+		}
+		return nil
+	}
+	if err := execute(ctx, createReadings); err != nil {
+		return nil, errors.Join(err, db.stop())
+	}
+	return &keeper{
+		process: db.process, dir: filepath.Join(dir, "data"), leaveOut: "pg_wal",
+		open: func(ctx context.Context) (sink, error) {
+			conn, err := pgx.Connect(ctx, db.dsn)
+			if err != nil {
+				return nil, fmt.Errorf("connect: %w", err)
+			}
+			return &postgresSink{csvRows(), conn}, nil
+		},
+		finish: func(ctx context.Context) error {
+			return errors.Join(execute(ctx, "VACUUM readings"), execute(ctx, "CHECKPOINT"))
+		},
+		stored: db.stored,
+		stop:   db.stop,
+	}, nil
+}
+
+func (s *postgresSink) send(ctx context.Context, batch []byte) (time.Duration, error) {
+	tag, err := s.conn.PgConn().CopyFrom(ctx, bytes.NewReader(batch), "COPY readings FROM STDIN (FORMAT csv)")
+	if err == nil && tag.RowsAffected() != batchReadings {
+		err = fmt.Errorf("%d rows copied", tag.RowsAffected())
+	}
+	return 0, err
+}
+
+func (s *postgresSink) close() { s.conn.Close(context.Background()) }
+
+// diskBytes returns the disk space of the files below dir, without the folder leaveOut.
+func diskBytes(dir, leaveOut string) (total uint64, err error) {
+	err = filepath.WalkDir(dir, func(path string, d os.DirEntry, err error) error {
+		if err == nil && d.IsDir() && d.Name() == leaveOut {
+			return filepath.SkipDir
+		}
+		if err == nil && d.Type().IsRegular() {
+			var n uint64
+			n, err = allocatedBytes(path)
+			total += n
+		}
+		if errors.Is(err, os.ErrNotExist) {
+			return nil // a server removes files meanwhile
+		}
+		return err
+	})
+	if err != nil {
+		return 0, fmt.Errorf("measure disk space: %w", err)
+	}
+	return total, nil
+}
