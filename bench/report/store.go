@@ -120,6 +120,15 @@ func (s *Store) ratio(name, base string, of func(*StoreRun) float64) (Spread, bo
 	return SpreadOf(values), true
 }
 
+// Block returns the name of the block of the page. The figures of a large store have one
+// of their own.
+func (s *Store) Block() string {
+	if s.Readings >= largeStore {
+		return "bench-store-large"
+	}
+	return "bench-store"
+}
+
 // Markdown formats the figures as the block of the page.
 func (s *Store) Markdown() string {
 	var b strings.Builder

@@ -52,7 +52,13 @@ func TestStoreMarkdown(t *testing.T) {
 	if strings.Contains(text, "absent") {
 		t.Errorf("a server without figures is listed in:\n%s", text)
 	}
+	if block := s.Block(); block != "bench-store" {
+		t.Errorf("block %s", block)
+	}
 	s.Readings = 100_000_000
+	if block := s.Block(); block != "bench-store-large" {
+		t.Errorf("block %s of a large store", block)
+	}
 	text = s.Markdown()
 	for _, want := range []string{
 		"| CPU per reading of 100 M / that of 10 M | 1.00 [1.00–1.00] | at most 1.15 | reached |\n",

@@ -86,7 +86,7 @@ func (c *storeCommand) Run(ctx context.Context, out io.Writer) (err error) {
 			}
 		}
 	}
-	return b.write(out, "bench-store", b.result.Markdown())
+	return b.write(out, b.result.Block(), b.result.Markdown())
 }
 
 // add adds a run to a row of the table.

@@ -85,7 +85,10 @@ func (w *wearers) below(n int32) int32 {
 }
 
 // around returns a random number from -n to n, with a triangular distribution.
-func (w *wearers) around(n int32) int32 { return w.below(n+1) - w.below(n+1) }
+func (w *wearers) around(n int32) int32 {
+	up, down := w.below(n+1), w.below(n+1)
+	return up - down
+}
 
 // fill sets samples to the next readings.
 func (w *wearers) fill(samples []sample) {
