@@ -316,7 +316,10 @@ func (b *storeRun) kill(ctx context.Context, k *keeper, f *flow, dir string, run
 		return err
 	}
 	start.Took = time.Since(began)
-	fmt.Fprintf(b.out, "round %d  start after kill -9 with %d readings: %v\n", run.Round+1, start.Readings, start.Took)
+	if start.CPU, err = cpuTime(k.process.pid()); err != nil {
+		return errors.Join(err, k.stop())
+	}
+	fmt.Fprintf(b.out, "round %d  start after kill -9 with %d readings: %v, %v of CPU\n", run.Round+1, start.Readings, start.Took, start.CPU)
 	b.result.Starts = append(b.result.Starts, start)
 	return errors.Join(verify(ctx, k.process.public, nil), k.stop())
 }

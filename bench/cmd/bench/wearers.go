@@ -38,7 +38,7 @@ type sample struct {
 // saturation with noise of 0.6 %. All values have one decimal and two digits before it,
 // pressures of the systole three.
 type wearer struct {
-	device           int32
+	device, ward     int32 // ward: one of the two gateways
 	phaseMs          int32 // when in each minute it measures, before jitter
 	rest, aim, rate  int32
 	noise            int32
@@ -61,7 +61,7 @@ type wearers struct {
 func newWearers(devices, groups, group, signs int, start time.Time) *wearers {
 	w := &wearers{minuteMs: start.Truncate(time.Minute).UnixMilli(), random: uint64(group + 1), signs: signs}
 	for d := group; d < devices; d += groups {
-		one := wearer{device: int32(d), phaseMs: int32(w.below(minuteMs - jitterMs)), n: int32(w.below(wardMoves))}
+		one := wearer{device: int32(d), ward: int32(d/groups/perGateway*groups + group), phaseMs: int32(w.below(minuteMs - jitterMs)), n: int32(w.below(wardMoves))}
 		one.rest = 550 + w.below(200)
 		one.aim, one.rate = one.rest, one.rest
 		one.saturation = 960 + w.below(20)
@@ -111,7 +111,7 @@ func (w *wearers) measure(one *wearer, s *sample) {
 	}
 	one.rate += (one.aim - one.rate) / 4
 	one.noise = one.noise/2 + w.around(24)
-	ward := one.device / perGateway
+	ward := one.ward
 	if one.n/wardMoves%2 == 1 {
 		ward ^= 1
 	}
