@@ -259,21 +259,25 @@ func (b *storeRun) settle(ctx context.Context, k *keeper) (size uint64, debt flo
 		}
 		last = now
 	}
-	return last.size, last.debt, nil
+	return last.size, last.work[0], nil
 }
+
+// workMetrics are metrics of Pulsegate that change while it works in the background. The
+// first is what it has to compact. A version without one of them is known by its CPU.
+var workMetrics = [...]string{"pulsegate_store_compaction_debt_bytes", "pulsegate_store_tables", "pulsegate_store_sealed_readings_total"}
 
 // A keeperState is what shows whether a server is at work.
 type keeperState struct {
 	at   time.Time
 	cpu  time.Duration
 	size uint64
-	debt float64
+	work [len(workMetrics)]float64
 }
 
 // busySince reports whether a server has worked since an earlier state.
 func (s keeperState) busySince(earlier keeperState) bool {
 	idle := s.at.Sub(earlier.at)*idlePermille/1000 + tick
-	return s.cpu-earlier.cpu > idle || s.size != earlier.size || s.debt != earlier.debt
+	return s.cpu-earlier.cpu > idle || s.size != earlier.size || s.work != earlier.work
 }
 
 func (b *storeRun) state(ctx context.Context, k *keeper) (s keeperState, err error) {
@@ -285,7 +289,9 @@ func (b *storeRun) state(ctx context.Context, k *keeper) (s keeperState, err err
 		return s, err
 	}
 	metrics, err := scrape(ctx, k.process.admin)
-	s.debt = metrics["pulsegate_store_compaction_debt_bytes"]
+	for i, name := range workMetrics {
+		s.work[i] = metrics[name]
+	}
 	return s, err
 }
 

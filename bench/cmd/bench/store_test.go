@@ -76,7 +76,7 @@ func TestDiskBytes(t *testing.T) {
 
 func TestBusySince(t *testing.T) {
 	at := time.Now()
-	idle := keeperState{at: at, cpu: time.Second, size: 10, debt: 5}
+	idle := keeperState{at: at, cpu: time.Second, size: 10, work: [len(workMetrics)]float64{5, 7}}
 	for name, tt := range map[string]struct {
 		change func(*keeperState)
 		busy   bool
@@ -85,7 +85,7 @@ func TestBusySince(t *testing.T) {
 		"some ticks": {func(s *keeperState) { s.cpu += 2 * tick }, false},
 		"CPU":        {func(s *keeperState) { s.cpu += 10 * tick }, true},
 		"size":       {func(s *keeperState) { s.size-- }, true},
-		"debt":       {func(s *keeperState) { s.debt = 0 }, true},
+		"debt":       {func(s *keeperState) { s.work[0] = 0 }, true},
 	} {
 		now := idle
 		now.at = at.Add(500 * time.Millisecond)
