@@ -142,14 +142,14 @@ func (s *Store) Markdown() string {
 		"Written is what the kernel attributes to the server's processes, divided by the bytes of the bodies. "+
 		"Latency is that of a whole batch, from the actual time of sending. Slowest is the rate in the slowest 10 s of the load. The load generator shares the CPUs. "+
 		"Figures are medians, with the range over the rounds in brackets.\n\n", s.Settled)
-	b.WriteString("| server | CPU, µs a reading | readings/s | slowest | on disk, bytes a reading | written / received | p50, ms | p99, ms | p99.9, ms | 503 | generator, µs |\n|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|\n")
+	b.WriteString("| server | readings, M | CPU, µs a reading | readings/s | slowest | on disk, bytes a reading | written / received | p50, ms | p99, ms | p99.9, ms | 503 | generator, µs |\n|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|\n")
 	for i := range s.Servers {
 		v := &s.Servers[i]
 		if len(v.Runs) == 0 {
 			continue
 		}
 		median := func(of func(*StoreRun) float64) float64 { return v.figure(of).Median }
-		fmt.Fprintf(&b, "| %s | %s | %s | %.0f | %s | %s | %.1f | %.1f | %.1f | %.0f | %.2f |\n", v.Name,
+		fmt.Fprintf(&b, "| %s | %.4g | %s | %s | %.0f | %s | %s | %.1f | %.1f | %.1f | %.0f | %.2f |\n", v.Name, median(func(r *StoreRun) float64 { return float64(r.Readings) / 1e6 }),
 			v.figure((*StoreRun).cpu).text("%.2f"), v.figure((*StoreRun).rate).text("%.0f"), median(func(r *StoreRun) float64 { return r.SlowestRate }),
 			v.figure((*StoreRun).disk).text("%.2f"), v.figure((*StoreRun).written).text("%.2f"),
 			median(func(r *StoreRun) float64 { return milliseconds(r.P50) }), median(func(r *StoreRun) float64 { return milliseconds(r.P99) }),

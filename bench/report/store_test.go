@@ -31,7 +31,7 @@ func TestStoreMarkdown(t *testing.T) {
 	text := s.Markdown()
 	for _, want := range []string{
 		"30 M readings of 20000 wearers",
-		"| pulsegate | 2.50 [2.00–3.00] | 250000 [250000–250000] | 200000 | 5.50 [5.00–6.00] | 0.50 [0.50–0.50] | 10.0 | 20.0 | 150.0 | 2 | 0.25 |\n",
+		"| pulsegate | 1 | 2.50 [2.00–3.00] | 250000 [250000–250000] | 200000 | 5.50 [5.00–6.00] | 0.50 [0.50–0.50] | 10.0 | 20.0 | 150.0 | 2 | 0.25 |\n",
 		"- victoria-metrics: a peer\n",
 		"with 31.23 M readings stored: 1500 [1500–1500] ms until ready, with 900 [900–900] ms of CPU;",
 		"| scan from the store's cache | 45.0 [40.0–50.0] | 11.25 [10.00–12.50] |\n",

@@ -30,14 +30,15 @@ type storeCommand struct {
 	Devices         int           `default:"20000" help:"Devices."`
 	Parts           []string      `default:"load,year,scan,peers" enum:"load,year,scan,peers" help:"What to measure: Pulsegate's loads, a device-year through the API, the same within the store, other stores."`
 	Peers           []string      `help:"Other stores, such as victoria-metrics,sqlite. Default: all that are installed."`
+	TableReadings   int           `default:"3000000" help:"Readings of one load of SQLite and PostgreSQL, at most. More take hours."`
 	VictoriaMetrics string        `default:"victoria-metrics" help:"Program of a single node of VictoriaMetrics."`
 	Year            int           `default:"525600" help:"Readings of the device whose readings are read."`
 	Settled         time.Duration `default:"8s" help:"How long a server must be idle until it counts as settled."`
 }
 
 func (c *storeCommand) Validate() error {
-	if c.Readings < 10*batchReadings || c.Year < batchReadings {
-		return fmt.Errorf("--readings must be at least %d, --year %d", 10*batchReadings, batchReadings)
+	if c.Readings < 10*batchReadings || min(c.Year, c.TableReadings) < batchReadings {
+		return fmt.Errorf("--readings must be at least %d, --year and --table-readings %d", 10*batchReadings, batchReadings)
 	}
 	if c.Devices < 1 || c.Devices > 1_000_000 || c.Settled <= 0 {
 		return errors.New("--devices must be from 1 to 1000000, --settled positive")
@@ -341,7 +342,11 @@ func (b *storeRun) loadPeers(ctx context.Context, round int, chosen []peer) erro
 			if _, _, err := b.settle(ctx, k); err != nil { // what creates the database
 				return errors.Join(err, k.stop())
 			}
-			run, err := b.measure(ctx, k, flowOf(b.Readings, b.Devices, 2, p.conns, k.open), b.Readings, round)
+			readings := b.Readings
+			if p.table {
+				readings = min(readings, b.TableReadings)
+			}
+			run, err := b.measure(ctx, k, flowOf(readings, b.Devices, 2, p.conns, k.open), readings, round)
 			if err = errors.Join(err, k.stop()); err == nil {
 				b.add(p.name, p.what, run)
 			}

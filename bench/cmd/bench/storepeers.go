@@ -36,14 +36,15 @@ type keeper struct {
 type peer struct {
 	name, what string
 	conns      int
+	table      bool // a database, whose cost grows with every reading
 	start      func(ctx context.Context, c *storeCommand, dir string) (*keeper, error)
 }
 
 func peers() []peer {
 	return []peer{
-		{report.VictoriaMetrics, "InfluxDB lines, one for each reading, with the device and the gateway as labels; no times of receipt; not durable when answered", senders, startVictoriaMetrics},
-		{"sqlite", "the program sqlite3 with a table with the primary key (device, time), without row IDs; an INSERT for each batch; WAL, synchronous=FULL", 1, startSQLite},
-		{"postgres", "a table with the primary key (device, time); a COPY for each batch; default settings; its log is not counted in the bytes on disk", senders, startPostgresTable},
+		{report.VictoriaMetrics, "InfluxDB lines, one for each reading, with the device and the gateway as labels; no times of receipt; not durable when answered", senders, false, startVictoriaMetrics},
+		{"sqlite", "the program sqlite3 with a table with the primary key (device, time), without row IDs; an INSERT for each batch; WAL, synchronous=FULL, 256 MiB of cache and of log", 1, true, startSQLite},
+		{"postgres", "a table with the primary key (device, time); a COPY for each batch; default settings; its log is not counted in the bytes on disk", senders, true, startPostgresTable},
 	}
 }
 
@@ -115,7 +116,7 @@ type sqliteSink struct {
 	out *bufio.Reader
 }
 
-const sqliteSettings = "PRAGMA journal_mode=WAL;\nPRAGMA synchronous=FULL;\nPRAGMA cache_size=-262144;\n"
+const sqliteSettings = "PRAGMA journal_mode=WAL;\nPRAGMA synchronous=FULL;\nPRAGMA cache_size=-262144;\nPRAGMA wal_autocheckpoint=65536;\n"
 
 // startSQLite starts the program sqlite3 with a new database.
 func startSQLite(ctx context.Context, c *storeCommand, dir string) (_ *keeper, err error) {
