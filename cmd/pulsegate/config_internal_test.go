@@ -348,7 +348,7 @@ func TestErrorsNameHelp(t *testing.T) {
 		{[]string{"serve", "--oldest=2001"}, "RFC 3339 with a zone"},
 		{[]string{"token", "create"}, "Run 'pulsegate token create --help' for its flags."},
 		{[]string{"token", "revoke"}, "Run 'pulsegate token revoke --help' for its flags."},
-		{[]string{"import", "x.csv", "--map=pulse=HR"}, "the fields are time, device, gateway, systolic_mmhg"},
+		{[]string{"import", "x.csv", "--map=pulse=HR"}, "the fields are time, utc_offset_minutes, device, gateway, systolic_mmhg"},
 		{[]string{"import", "x.csv", "--batch=0"}, "Run 'pulsegate import --help' for its flags."},
 		{[]string{"devices", "--target=127.0.0.1:8080"}, "did you mean http://127.0.0.1:8080?"},
 		{[]string{"devices", "--target=localhost:8080"}, "did you mean http://localhost:8080?"},

@@ -3,6 +3,7 @@ package main_test
 import (
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -104,8 +105,10 @@ func TestScrubStopsAtDrain(t *testing.T) {
 	bin, dir := program(t), filepath.Join(t.TempDir(), "data")
 	p := start(t, bin, dir)
 	var many strings.Builder
-	for i := range 100_000 { // their table takes the scrub several seconds
-		fmt.Fprintf(&many, `{"device":"cold","time":%d,"spo2_pct":%d.%02d,"heart_rate_bpm":%d}`+"\n", 1000*(i+1), 80+i*i%19, i*7919%100, 60+i*i%89)
+	rng := rand.New(rand.NewPCG(1, 2))
+	for i := range 200_000 { // their tables take the scrub several seconds
+		fmt.Fprintf(&many, `{"device":"cold","time":%d,"systolic_mmhg":%d.%02d,"diastolic_mmhg":%d.%02d,"spo2_pct":%d.%02d,"heart_rate_bpm":%d.%02d}`+"\n",
+			1000*(i+1)+rng.IntN(1000), 130+rng.IntN(99), rng.IntN(100), 30+rng.IntN(99), rng.IntN(100), 80+rng.IntN(19), rng.IntN(100), 60+rng.IntN(99), rng.IntN(100))
 	}
 	resp, err := http.Post(p.url("/v1/readings"), "application/x-ndjson", strings.NewReader(many.String()))
 	if err != nil {
