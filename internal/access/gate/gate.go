@@ -52,8 +52,9 @@ type Gate struct {
 	// the gate is open. Tokens have the Hourly of their Set.
 	Hourly token.Hourly
 
-	refused [numReasons]atomic.Uint64 // by audit.Reason
-	named   namedBudgets
+	refused  [numReasons]atomic.Uint64 // by audit.Reason
+	named    namedBudgets
+	sessions sessions
 }
 
 // Open reports whether g allows every request.
@@ -77,6 +78,7 @@ type Credentials struct {
 	Authorization string               // value of the header; "" if there is none
 	Bytes         []byte               // the same, for a caller that has bytes; not retained
 	Several       bool                 // there is more than one Authorization header
+	Cookies       []string             // that may name a session; nil: none
 	TLS           *tls.ConnectionState // nil: none
 	Peer          Peer                 // nil: unknown
 }
@@ -90,6 +92,7 @@ func (g *Gate) Authorize(v Credentials, right token.Rights, now time.Time) (acce
 	if g.Open() {
 		return Access{all: true, reads: true}, Allowed, 0
 	}
+	_, inSession, signedIn := g.inSession(&v, right, now)
 	named, certErr := vitals.Name{}, tlsfiles.ErrNoCertificate
 	if g.Certificates {
 		named, certErr = g.certified(v.TLS, now)
@@ -98,6 +101,7 @@ func (g *Gate) Authorize(v Credentials, right token.Rights, now time.Time) (acce
 	case certErr != nil && !errors.Is(certErr, tlsfiles.ErrNoCertificate):
 		g.note(audit.Refusal{Reason: audit.BadCertificate}, v.Peer)
 		return Access{}, BadCredentials, 0
+	case signedIn:
 	case certErr == nil && v.bare():
 		if right != token.Write {
 			g.note(audit.Refusal{Reason: audit.NoRight}, v.Peer)
@@ -108,7 +112,10 @@ func (g *Gate) Authorize(v Credentials, right token.Rights, now time.Time) (acce
 		g.note(audit.Refusal{Reason: audit.NoCredentials}, v.Peer)
 		return Access{}, NoCredentials, 0
 	}
-	verified, reason := g.look(&v, now)
+	verified, reason := inSession, audit.Reason(0)
+	if !signedIn {
+		verified, reason = g.look(&v, now)
+	}
 	switch {
 	case reason != 0:
 		g.note(audit.Refusal{Reason: reason, Token: verified.ID()}, v.Peer)

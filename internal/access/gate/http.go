@@ -5,7 +5,7 @@ import (
 	"net/netip"
 )
 
-// CredentialsOf returns the credentials in r. It does not allocate.
+// CredentialsOf returns the credentials in r. It does not allocate, unless r has a cookie.
 func CredentialsOf(r *http.Request) Credentials {
 	v := Credentials{TLS: r.TLS, Peer: PeerOf(r)}
 	switch values := r.Header["Authorization"]; len(values) {
@@ -14,6 +14,9 @@ func CredentialsOf(r *http.Request) Credentials {
 		v.Authorization = values[0]
 	default:
 		v.Several = true
+	}
+	if len(r.Header["Authorization"]) == 0 {
+		v.Cookies = cookies(r)
 	}
 	return v
 }

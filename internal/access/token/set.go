@@ -187,6 +187,11 @@ func (s *Set) LookupString(authorization string, nowUnixMs int64) (Access, error
 	return s.lookup(&digest, nowUnixMs)
 }
 
+// LookupDigest is [Set.Lookup] for the digest of a token.
+func (s *Set) LookupDigest(digest *Digest, nowUnixMs int64) (Access, error) {
+	return s.lookup(digest, nowUnixMs)
+}
+
 func (s *Set) lookup(digest *Digest, nowUnixMs int64) (Access, error) {
 	id := digest.ID()
 	e := s.current.Load().byID[id]

@@ -1,0 +1,197 @@
+package gate
+
+import (
+	"crypto/rand"
+	"crypto/sha256"
+	"net/http"
+	"net/url"
+	"sync"
+	"time"
+
+	"github.com/pulsegate/pulsegate/internal/access/token"
+)
+
+const (
+	// sessionTime is how long a session lasts: a working day.
+	sessionTime = 12 * time.Hour
+
+	// maxSessions bounds the sessions; maxTokenSessions those of one token. Beyond, the
+	// oldest one ends.
+	maxSessions      = 1024
+	maxTokenSessions = 32
+
+	// The name of the cookie. Browsers let only the host itself, over TLS, set a cookie
+	// with the prefix __Host- (RFC 6265bis, section 4.1.3.2).
+	secureCookie = "__Host-pulsegate"
+	plainCookie  = "pulsegate"
+)
+
+// sessions are the sessions of people who have signed in with a token in a browser. A
+// session is a random value in a cookie, and allows reads only, as long as its token does:
+// it ends when the token expires or is revoked. Sessions are in memory only and end with the
+// process. The zero value is ready for use, and safe for concurrent use.
+type sessions struct {
+	mu   sync.Mutex
+	byID map[sessionID]session // guarded by mu; at most maxSessions
+	last uint64                // guarded by mu; number of sessions so far
+}
+
+// A sessionID is the SHA-256 of the cookie's value, so that the duration of a look-up reveals
+// nothing about the value.
+type sessionID [sha256.Size]byte
+
+type session struct {
+	token         token.Digest
+	expiresUnixMs int64
+	number        uint64 // in the order of their beginnings
+}
+
+// begin begins a session and returns the cookie's value.
+func (s *sessions) begin(digest token.Digest, now time.Time) (value string) {
+	value = rand.Text()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.byID == nil {
+		s.byID = map[sessionID]session{}
+	}
+	for id, old := range s.byID {
+		if now.UnixMilli() >= old.expiresUnixMs {
+			delete(s.byID, id)
+		}
+	}
+	s.evictLocked(maxTokenSessions, func(old *session) bool { return old.token == digest })
+	s.evictLocked(maxSessions, func(*session) bool { return true })
+	s.last++
+	s.byID[sha256.Sum256([]byte(value))] = session{token: digest, expiresUnixMs: now.Add(sessionTime).UnixMilli(), number: s.last}
+	return value
+}
+
+// evictLocked ends the oldest of some sessions if there are most of them.
+func (s *sessions) evictLocked(most int, some func(*session) bool) {
+	n, oldest, oldestNumber := 0, sessionID{}, s.last+1
+	for id, old := range s.byID {
+		if !some(&old) {
+			continue
+		}
+		n++
+		if old.number < oldestNumber {
+			oldest, oldestNumber = id, old.number
+		}
+	}
+	if n >= most {
+		delete(s.byID, oldest)
+	}
+}
+
+// find returns the session in one of some cookies.
+func (s *sessions) find(values []string, now time.Time) (found session, ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, value := range values {
+		if found, ok = s.byID[sha256.Sum256([]byte(value))]; ok && now.UnixMilli() < found.expiresUnixMs {
+			return found, true
+		}
+	}
+	return session{}, false
+}
+
+func (s *sessions) end(values []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, value := range values {
+		delete(s.byID, sha256.Sum256([]byte(value)))
+	}
+}
+
+// cookies returns the sessions that a request names. A request that a browser makes for a
+// page of another origin has none: SameSite keeps cookies from pages of other sites, but a
+// site includes all ports and subdomains.
+func cookies(r *http.Request) []string {
+	if len(r.Header["Cookie"]) == 0 {
+		return nil
+	}
+	if site := r.Header.Get("Sec-Fetch-Site"); site != "" && site != "same-origin" && site != "none" {
+		return nil
+	}
+	var values []string
+	for _, name := range []string{secureCookie, plainCookie} {
+		if name == plainCookie && r.TLS != nil {
+			continue // anybody on the network may have set it
+		}
+		for _, c := range r.CookiesNamed(name) {
+			if len(values) < 2 { // more than a browser sends
+				values = append(values, c.Value)
+			}
+		}
+	}
+	return values
+}
+
+// SignIn begins a session for the sender of r, who has sent the text of a token, if that
+// allows reads. A rejection is counted and recorded like that of any other request with
+// that token.
+func (g *Gate) SignIn(w http.ResponseWriter, r *http.Request, text string, now time.Time) Verdict {
+	if g.Tokens == nil {
+		return Forbidden
+	}
+	v := CredentialsOf(r)
+	v.Authorization, v.Several = "Bearer "+text, false
+	_, verdict, _ := g.Authorize(v, token.Read, now)
+	if verdict != Allowed {
+		return verdict
+	}
+	digest, err := token.DigestOf(text)
+	if err != nil {
+		return BadCredentials // Authorize accepts spaces before the text
+	}
+	g.sessions.end(v.Cookies)
+	value := g.sessions.begin(digest, now)
+	http.SetCookie(w, sessionCookie(r, value, int(sessionTime/time.Second)))
+	return Allowed
+}
+
+// SignOut ends the session of the sender of r.
+func (g *Gate) SignOut(w http.ResponseWriter, r *http.Request) {
+	g.sessions.end(cookies(r))
+	http.SetCookie(w, sessionCookie(r, "", -1))
+}
+
+// Session returns what the session of the sender of r allows, if there is one.
+func (g *Gate) Session(r *http.Request, now time.Time) (access Access, expires time.Time, ok bool) {
+	v := CredentialsOf(r)
+	found, verified, ok := g.inSession(&v, token.Read, now)
+	if !ok || !verified.Has(token.Read) {
+		return Access{}, time.Time{}, false
+	}
+	return Access{gateway: verified.Gateway(), verified: verified, reads: true}, time.UnixMilli(found.expiresUnixMs), true
+}
+
+// inSession returns the token of the session that a request names, and which ends when the
+// token does. Only a read without an Authorization header may use a session.
+func (g *Gate) inSession(v *Credentials, right token.Rights, now time.Time) (session, token.Access, bool) {
+	if len(v.Cookies) == 0 || !v.bare() || right != token.Read || g.Tokens == nil {
+		return session{}, token.Access{}, false
+	}
+	found, ok := g.sessions.find(v.Cookies, now)
+	if !ok {
+		return session{}, token.Access{}, false
+	}
+	verified, err := g.Tokens.LookupDigest(&found.token, now.UnixMilli())
+	return found, verified, err == nil
+}
+
+// sessionCookie returns the cookie of a session; maxAge is in seconds.
+func sessionCookie(r *http.Request, value string, maxAge int) *http.Cookie {
+	c := &http.Cookie{Name: plainCookie, Value: value, Path: "/", MaxAge: maxAge, HttpOnly: true, SameSite: http.SameSiteStrictMode}
+	if isSecure(r) {
+		c.Name, c.Secure = secureCookie, true
+	}
+	return c
+}
+
+// isSecure reports whether the browser that sent r uses TLS, if only up to a proxy: browsers
+// send the origin of the page with each request that is not a GET or HEAD.
+func isSecure(r *http.Request) bool {
+	origin, err := url.Parse(r.Header.Get("Origin"))
+	return r.TLS != nil || err == nil && origin.Scheme == "https"
+}

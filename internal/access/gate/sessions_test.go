@@ -1,0 +1,157 @@
+package gate_test
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pulsegate/pulsegate/internal/access/audit"
+	"github.com/pulsegate/pulsegate/internal/access/gate"
+	"github.com/pulsegate/pulsegate/internal/access/token"
+)
+
+// signIn signs in with the value of an Authorization header and returns the cookie, if any.
+func signIn(g *gate.Gate, authorization, origin string) (*http.Cookie, gate.Verdict) {
+	w, r := httptest.NewRecorder(), httptest.NewRequest("POST", "/v1/session", nil)
+	r.Header.Set("Origin", origin)
+	verdict := g.SignIn(w, r, strings.TrimPrefix(authorization, "Bearer "), now)
+	for _, c := range w.Result().Cookies() {
+		return c, verdict
+	}
+	return nil, verdict
+}
+
+// use returns the verdict about a request with a cookie.
+func use(g *gate.Gate, c *http.Cookie, right token.Rights, at time.Time, header ...string) gate.Verdict {
+	r := httptest.NewRequest("GET", "/", nil)
+	r.AddCookie(c)
+	for i := 0; i < len(header); i += 2 {
+		r.Header.Add(header[i], header[i+1])
+	}
+	_, verdict, _ := g.Authorize(gate.CredentialsOf(r), right, at)
+	return verdict
+}
+
+// A session allows reads only, from pages of the same origin only, for 12 hours, as long as
+// its token is valid.
+//
+// Seen to fail without each of the conditions.
+func TestSession(t *testing.T) {
+	f := newFixture(t)
+	g := &gate.Gate{Tokens: f.set, Audit: f.log}
+	c, verdict := signIn(g, f.read, "http://ward.example")
+	if verdict != gate.Allowed || !c.HttpOnly || c.Secure || c.SameSite != http.SameSiteStrictMode || c.MaxAge != 12*3600 || c.Path != "/" {
+		t.Fatalf("sign-in: %v, %+v", verdict, c)
+	}
+	if strings.Contains(f.read, c.Value) {
+		t.Error("the cookie has the token")
+	}
+	for _, tt := range []struct {
+		name   string
+		right  token.Rights
+		at     time.Time
+		header []string
+		want   gate.Verdict
+	}{
+		{"read", token.Read, now, nil, gate.Allowed},
+		{"write", token.Write, now, nil, gate.NoCredentials},
+		{"admin", token.Admin, now, nil, gate.NoCredentials},
+		{"both rights", token.Read | token.Write, now, nil, gate.NoCredentials},
+		{"same origin", token.Read, now, []string{"Sec-Fetch-Site", "same-origin"}, gate.Allowed},
+		{"typed address", token.Read, now, []string{"Sec-Fetch-Site", "none"}, gate.Allowed},
+		{"another port", token.Read, now, []string{"Sec-Fetch-Site", "same-site"}, gate.NoCredentials},
+		{"another site", token.Read, now, []string{"Sec-Fetch-Site", "cross-site"}, gate.NoCredentials},
+		{"with a bad token", token.Read, now, []string{"Authorization", "Bearer x"}, gate.BadCredentials},
+		{"at its end", token.Read, now.Add(12*time.Hour - time.Millisecond), nil, gate.Allowed},
+		{"after its end", token.Read, now.Add(12 * time.Hour), nil, gate.NoCredentials},
+	} {
+		if got := use(g, c, tt.right, tt.at, tt.header...); got != tt.want {
+			t.Errorf("%s: %v, want %v", tt.name, got, tt.want)
+		}
+	}
+	if got := use(g, &http.Cookie{Name: c.Name, Value: c.Value + "x"}, token.Read, now); got != gate.NoCredentials {
+		t.Errorf("made-up session: %v", got)
+	}
+
+	r := httptest.NewRequest("DELETE", "/v1/session", nil)
+	r.AddCookie(c)
+	g.SignOut(httptest.NewRecorder(), r)
+	if got := use(g, c, token.Read, now); got != gate.NoCredentials {
+		t.Errorf("after sign-out: %v", got)
+	}
+}
+
+// A session ends when its token is revoked.
+func TestSessionRevoked(t *testing.T) {
+	f := newFixture(t)
+	g := &gate.Gate{Tokens: f.set, Audit: f.log}
+	c, _ := signIn(g, f.read, "")
+	if err := os.WriteFile(f.tokens, token.AppendFile(nil, nil), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.set.Reload(); err != nil {
+		t.Fatal(err)
+	}
+	if got := use(g, c, token.Read, now); got != gate.NoCredentials {
+		t.Errorf("after its token was revoked: %v", got)
+	}
+}
+
+// A rejected sign-in sets no cookie, and is counted as every other use of that token.
+func TestSignInRejected(t *testing.T) {
+	f := newFixture(t)
+	g := &gate.Gate{Tokens: f.set, Audit: f.log}
+	for _, tt := range []struct {
+		text   string
+		want   gate.Verdict
+		reason audit.Reason
+	}{
+		{f.write, gate.Forbidden, audit.NoRight},
+		{"", gate.BadCredentials, audit.Malformed},
+		{"Bearer  " + strings.TrimPrefix(f.read, "Bearer "), gate.BadCredentials, 0},
+		{strings.ToUpper(f.read), gate.BadCredentials, audit.Malformed},
+	} {
+		before := g.Refused(tt.reason)
+		c, got := signIn(g, tt.text, "")
+		if got != tt.want || c != nil {
+			t.Errorf("%q: %v and cookie %v, want %v", tt.text, got, c, tt.want)
+		}
+		if tt.reason != 0 && g.Refused(tt.reason) != before+1 {
+			t.Errorf("%q: not counted as %v", tt.text, tt.reason)
+		}
+	}
+}
+
+// Over TLS, or a proxy that has TLS, the cookie is for TLS only, and its name shows that no
+// page without TLS has set it.
+func TestSecureCookie(t *testing.T) {
+	f := newFixture(t)
+	g := &gate.Gate{Tokens: f.set, Audit: f.log}
+	c, _ := signIn(g, f.read, "https://ward.example")
+	if c == nil || !c.Secure || c.Name != "__Host-pulsegate" || c.Domain != "" || c.Path != "/" {
+		t.Errorf("cookie over TLS: %+v", c)
+	}
+	if got := use(g, c, token.Read, now); got != gate.Allowed {
+		t.Errorf("with the secure cookie: %v", got)
+	}
+}
+
+// The number of sessions is bounded, for each token as well: its oldest session ends.
+func TestSessionBound(t *testing.T) {
+	f := newFixture(t)
+	g := &gate.Gate{Tokens: f.set, Audit: f.log}
+	other, _ := signIn(g, f.slow, "")
+	first, _ := signIn(g, f.read, "")
+	for range 32 {
+		signIn(g, f.read, "")
+	}
+	if got := use(g, first, token.Read, now); got != gate.NoCredentials {
+		t.Errorf("the oldest session of 33: %v", got)
+	}
+	if got := use(g, other, token.Read, now); got != gate.Allowed {
+		t.Errorf("the session of another token: %v", got)
+	}
+}
