@@ -84,7 +84,7 @@ func (s *server) listenPublic(posts *metrics.Route) error {
 	if err != nil {
 		return err
 	}
-	conns := &share.Conns{Max: s.opt.MaxConns, MaxGuests: maxGuests, Holders: &s.holders}
+	conns := s.conns
 	idle := new(listen.Idle)
 	conns.OnGuest = func() { idle.Evict(conns) }
 	s.public.ConnState = idle.ConnState

@@ -27,6 +27,7 @@ import (
 	"github.com/pulsegate/pulsegate/health"
 	"github.com/pulsegate/pulsegate/internal/access/gate"
 	"github.com/pulsegate/pulsegate/internal/api/admin"
+	"github.com/pulsegate/pulsegate/internal/api/dashboard"
 	"github.com/pulsegate/pulsegate/internal/api/ingest"
 	"github.com/pulsegate/pulsegate/internal/api/live"
 	"github.com/pulsegate/pulsegate/internal/api/problem"
@@ -60,6 +61,7 @@ type server struct {
 	live          *live.Hub
 	core          *ingest.Core
 	health        *health.Health
+	conns         *share.Conns // of the public listener
 	public        *http.Server
 	lane          *ingest.FastLane // nil: public serves all requests
 	admin         *http.Server     // nil: none
@@ -268,7 +270,18 @@ func (s *server) servePublic() error {
 	}
 	s.hosts = s.opt.publicHosts(s.origins)
 	posts := s.requests.Route(readingsTemplate)
-	handler := s.routes(reads)
+	s.conns = &share.Conns{Max: s.opt.MaxConns, MaxGuests: maxGuests, Holders: &s.holders}
+	page, err := dashboard.New(dashboard.Options{
+		Problems: s.problems,
+		Gate:     s.access.gate,
+		Param:    mux.Var,
+		Metrics:  metrics.NewValues(dashboard.SystemMetrics, s.collectors()...),
+		OnError:  func(err error) { s.log.Error("gathering metrics failed", "error", err) },
+	})
+	if err != nil {
+		return err
+	}
+	handler := s.routes(reads, page)
 	s.public = s.httpServer(s.forwarded(s.tracer.Handler(handler)))
 	return s.listenPublic(posts)
 }

@@ -1,0 +1,22 @@
+// Package dashboard serves the page for people: static files that read the API, the sessions
+// of people who sign in there, and the numbers that the page draws.
+//
+// # Promise
+//
+//   - The page makes no request to another host. Its policy (Content-Security-Policy) forbids
+//     that, and scripts and styles other than its files.
+//   - It works below any path: all its addresses are relative.
+//   - A file's address changes with its contents, so that browsers keep it for ever.
+//   - The text of a token appears in the body of one request, and nowhere else.
+//
+// # Files
+//
+// The folder page has plain ES modules and style sheets, which are served as they are, and
+// uPlot, which draws the charts. There is no build step. They are compressed once, when the
+// server starts.
+//
+// # Not here
+//
+// No readings: the page gets them from packages query and live. No decisions about access:
+// package gate has the sessions.
+package dashboard

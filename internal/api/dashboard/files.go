@@ -1,0 +1,151 @@
+package dashboard
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"embed"
+	"encoding/hex"
+	"fmt"
+	"io/fs"
+	"net/http"
+	"path"
+	"strconv"
+	"strings"
+
+	"github.com/klauspost/compress/gzip"
+)
+
+// pageFiles are the files of the page.
+//
+//go:embed page
+var pageFiles embed.FS
+
+// versionMark stands in index.html for the version of the files.
+const versionMark = "{{version}}"
+
+// policy allows what the page uses, from its own origin.
+const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
+	"form-action 'none'; base-uri 'none'; frame-ancestors 'none'"
+
+// A file is a file of the page, ready to be sent.
+type file struct {
+	contentType  string
+	etag         string
+	cacheControl string
+	plain        []byte
+	gzipped      []byte // nil: not smaller
+}
+
+// files are the files of the page by name. They share a version, the hash of all of them,
+// which is part of their addresses; so the modules may import each other by name.
+type files struct {
+	version string
+	byName  map[string]*file
+}
+
+func loadFiles(fsys fs.FS) (*files, error) {
+	names, err := fs.Glob(fsys, "*")
+	if err != nil {
+		return nil, err
+	}
+	all, hash := map[string][]byte{}, sha256.New()
+	for _, name := range names {
+		if all[name], err = fs.ReadFile(fsys, name); err != nil {
+			return nil, err
+		}
+		fmt.Fprintf(hash, "%s %d\n%s", name, len(all[name]), all[name])
+	}
+	f := &files{version: hex.EncodeToString(hash.Sum(nil)[:8]), byName: map[string]*file{}}
+	for name, text := range all {
+		cache := "public, max-age=31536000, immutable"
+		if name == "index.html" {
+			text, cache = bytes.ReplaceAll(text, []byte(versionMark), []byte(f.version)), "no-cache"
+		}
+		if f.byName[name], err = newFile(name, text, cache); err != nil {
+			return nil, err
+		}
+	}
+	return f, nil
+}
+
+// contentTypes are those of the files by their extensions. It is never modified.
+var contentTypes = map[string]string{
+	".html": "text/html; charset=utf-8",
+	".css":  "text/css; charset=utf-8",
+	".js":   "text/javascript; charset=utf-8",
+	".svg":  "image/svg+xml",
+	".txt":  "text/plain; charset=utf-8",
+}
+
+func newFile(name string, text []byte, cacheControl string) (*file, error) {
+	hash := sha256.Sum256(text)
+	f := &file{contentType: contentTypes[path.Ext(name)], etag: `"` + hex.EncodeToString(hash[:8]) + `"`, cacheControl: cacheControl, plain: text}
+	if f.contentType == "" {
+		return nil, fmt.Errorf("dashboard: %s has no media type", name)
+	}
+	var small bytes.Buffer
+	w, err := gzip.NewWriterLevel(&small, gzip.BestCompression)
+	if err != nil {
+		return nil, err
+	}
+	_, _ = w.Write(text) // a bytes.Buffer takes all
+	if err := w.Close(); err != nil {
+		return nil, err
+	}
+	if small.Len() < len(text) {
+		f.gzipped = small.Bytes()
+	}
+	return f, nil
+}
+
+// serve serves GET and HEAD.
+func (f *file) serve(w http.ResponseWriter, r *http.Request) {
+	header := w.Header()
+	header.Set("Content-Type", f.contentType)
+	header.Set("Cache-Control", f.cacheControl)
+	header.Set("Content-Security-Policy", policy)
+	header.Set("X-Content-Type-Options", "nosniff")
+	header.Set("Referrer-Policy", "no-referrer")
+	header.Set("Cross-Origin-Opener-Policy", "same-origin")
+	header.Set("Cross-Origin-Resource-Policy", "same-origin")
+	header.Set("Vary", "Accept-Encoding")
+	body, etag := f.plain, f.etag
+	if f.gzipped != nil && acceptsGzip(r.Header["Accept-Encoding"]) {
+		body, etag = f.gzipped, strings.TrimSuffix(f.etag, `"`)+`-gzip"`
+		header.Set("Content-Encoding", "gzip")
+	}
+	header.Set("ETag", etag)
+	if known(r.Header.Get("If-None-Match"), etag) {
+		header.Del("Content-Encoding")
+		w.WriteHeader(http.StatusNotModified)
+		return
+	}
+	header.Set("Content-Length", strconv.Itoa(len(body)))
+	if r.Method != http.MethodHead {
+		_, _ = w.Write(body) // an error means that the client has disconnected
+	}
+}
+
+// acceptsGzip reports whether an Accept-Encoding lists gzip with a weight other than 0.
+func acceptsGzip(fields []string) bool {
+	for item := range strings.SplitSeq(strings.Join(fields, ","), ",") {
+		coding, weight, _ := strings.Cut(item, ";")
+		if !strings.EqualFold(strings.TrimSpace(coding), "gzip") {
+			continue
+		}
+		_, q, found := strings.Cut(weight, "=")
+		n, err := strconv.ParseFloat(strings.TrimSpace(q), 64)
+		return !found || err == nil && n > 0
+	}
+	return false
+}
+
+// known reports whether an If-None-Match lists an ETag.
+func known(field, etag string) bool {
+	for item := range strings.SplitSeq(field, ",") {
+		if item = strings.TrimPrefix(strings.TrimSpace(item), "W/"); item == etag || item == "*" {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,194 @@
+package dashboard
+
+import (
+	"bytes"
+	"encoding/json"
+	"io/fs"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/pulsegate/pulsegate/internal/access/gate"
+	"github.com/pulsegate/pulsegate/internal/access/token"
+	"github.com/pulsegate/pulsegate/internal/api/problem"
+	"github.com/pulsegate/pulsegate/internal/observe/metrics"
+	"github.com/pulsegate/pulsegate/reply"
+)
+
+// Options configure a [Handler].
+type Options struct {
+	Problems *problem.Set
+
+	// Gate authorizes requests and has the sessions.
+	Gate *gate.Gate
+
+	// Param returns a variable in the request's path: "version" or "file".
+	Param func(r *http.Request, name string) string
+
+	// Metrics are those of the server; [SystemMetrics] has the names of those that the page
+	// uses.
+	Metrics *metrics.Values
+
+	// OnError, if not nil, is called with errors of Metrics.
+	OnError func(error)
+}
+
+// A Handler serves the page and what only the page needs. Its methods are
+// http.HandlerFuncs.
+type Handler struct {
+	opt    Options
+	files  *files
+	object *reply.Head // 200 with a JSON body
+
+	mu       sync.Mutex
+	system   []byte    // guarded by mu
+	systemAt time.Time // guarded by mu
+}
+
+// New returns a Handler.
+func New(opt Options) (*Handler, error) {
+	page, err := fs.Sub(pageFiles, "page")
+	if err != nil {
+		return nil, err
+	}
+	h := &Handler{opt: opt, object: reply.NewHead(http.StatusOK, "application/json", reply.NoStore())}
+	h.files, err = loadFiles(page)
+	return h, err
+}
+
+// Index serves GET and HEAD of /.
+func (h *Handler) Index(w http.ResponseWriter, r *http.Request) {
+	h.files.byName["index.html"].serve(w, r)
+}
+
+// Asset serves GET and HEAD of /assets/{version}/{file}.
+func (h *Handler) Asset(w http.ResponseWriter, r *http.Request) {
+	f := h.files.byName[h.opt.Param(r, "file")]
+	if f == nil || h.opt.Param(r, "version") != h.files.version {
+		h.opt.Problems.NotFound.Write(w, r, "The page has changed: load it again.")
+		return
+	}
+	f.serve(w, r)
+}
+
+// A sessionState is the body of GET /v1/session.
+type sessionState struct {
+	Tokens     bool       `json:"tokens"`            // the server has tokens
+	SignedIn   bool       `json:"signed_in"`         // always true without tokens
+	AllDevices bool       `json:"all_devices"`       // the session may read all devices
+	Expires    *time.Time `json:"expires,omitempty"` // of the session
+}
+
+// Session serves GET and HEAD of /v1/session: whether the sender is signed in.
+func (h *Handler) Session(w http.ResponseWriter, r *http.Request) {
+	state := sessionState{Tokens: h.opt.Gate.Tokens != nil, SignedIn: h.opt.Gate.Open(), AllDevices: h.opt.Gate.Open()}
+	if access, expires, ok := h.opt.Gate.Session(r, time.Now()); ok {
+		expires = expires.UTC()
+		state.SignedIn, state.AllDevices, state.Expires = true, access.CoversAll(), &expires
+	}
+	text, err := json.Marshal(state)
+	if err != nil {
+		panic(err) // no value of the type has this error
+	}
+	_ = h.object.Write(w, r, append(text, '\n')) // an error means that the client has disconnected
+}
+
+// maxSignInBytes bounds the body of a sign-in, which has one token.
+const maxSignInBytes = 1024
+
+// SignIn serves POST /v1/session with {"token":"…"}. The caller rejects requests from other
+// origins.
+func (h *Handler) SignIn(w http.ResponseWriter, r *http.Request) {
+	var body struct {
+		Token string `json:"token"`
+	}
+	decoder := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxSignInBytes))
+	decoder.DisallowUnknownFields()
+	if decoder.Decode(&body) != nil || decoder.More() {
+		h.opt.Problems.Malformed.Write(w, r, `The body must be {"token":"…"}.`)
+		return
+	}
+	if h.opt.Gate.Tokens == nil {
+		h.opt.Problems.NotFound.Write(w, r, "This server has no tokens.")
+		return
+	}
+	if h.verdict(w, r, h.opt.Gate.SignIn(w, r, body.Token, time.Now())) {
+		w.Header().Set("Cache-Control", "no-store")
+		w.WriteHeader(http.StatusNoContent)
+	}
+}
+
+// SignOut serves DELETE /v1/session. The caller rejects requests from other origins.
+func (h *Handler) SignOut(w http.ResponseWriter, r *http.Request) {
+	h.opt.Gate.SignOut(w, r)
+	w.Header().Set("Cache-Control", "no-store")
+	w.WriteHeader(http.StatusNoContent)
+}
+
+// verdict reports whether a request is allowed. If not, it answers the request.
+func (h *Handler) verdict(w http.ResponseWriter, r *http.Request, v gate.Verdict) bool {
+	switch v {
+	case gate.Allowed:
+		return true
+	case gate.NoCredentials:
+		h.opt.Problems.Unauthorized.Write(w, r, "")
+	case gate.BadCredentials:
+		h.opt.Problems.InvalidCredentials.Write(w, r, "")
+	default:
+		h.opt.Problems.Forbidden.Write(w, r, "A token with the read right is needed.")
+	}
+	return false
+}
+
+// SystemMetrics are the names of the metrics in the answer of [Handler.System]. None of their
+// labels names a device, a client or a token. It is never modified.
+var SystemMetrics = []string{
+	"pulsegate_readings_total", "pulsegate_refused_requests_total", "pulsegate_auth_refused_total", "pulsegate_connections",
+	"pulsegate_commit_duration_seconds", "pulsegate_commit_group_readings", "pulsegate_commit_failures_total", "pulsegate_queue_readings",
+	"pulsegate_live_subscribers", "pulsegate_store_devices", "pulsegate_store_size_bytes", "pulsegate_store_log_bytes",
+	"pulsegate_store_free_bytes", "pulsegate_store_min_free_bytes", "pulsegate_store_failed",
+	"process_resident_memory_bytes", "process_cpu_seconds_total", "process_start_time_seconds",
+}
+
+// systemEvery bounds how often the metrics are gathered, however many clients ask.
+const systemEvery = time.Second
+
+// System serves GET and HEAD of /v1/system: some of the metrics, at most a second old. They
+// are about all devices, so that a token for some devices is not enough.
+func (h *Handler) System(w http.ResponseWriter, r *http.Request) {
+	access, verdict, _ := h.opt.Gate.Authorize(gate.CredentialsOf(r), token.Read, time.Now())
+	if !h.verdict(w, r, verdict) {
+		return
+	}
+	if !access.CoversAll() {
+		h.opt.Problems.Forbidden.Write(w, r, "The token is for some devices only.")
+		return
+	}
+	text, err := h.systemText(time.Now())
+	if err != nil {
+		if h.opt.OnError != nil {
+			h.opt.OnError(err)
+		}
+		h.opt.Problems.ReadFailed.Write(w, r, "")
+		return
+	}
+	_ = h.object.Write(w, r, text)
+}
+
+func (h *Handler) systemText(now time.Time) ([]byte, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.system != nil && now.Sub(h.systemAt) < systemEvery {
+		return h.system, nil
+	}
+	values, err := h.opt.Metrics.JSON()
+	if err != nil {
+		return nil, err
+	}
+	var text bytes.Buffer
+	text.WriteString(`{"time":"` + now.UTC().Format("2006-01-02T15:04:05.000Z") + `","metrics":`)
+	text.Write(values)
+	text.WriteString("}\n")
+	h.system, h.systemAt = text.Bytes(), now
+	return h.system, nil
+}

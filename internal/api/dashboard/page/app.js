@@ -1,0 +1,111 @@
+// The page: which view is shown, and whether the reader is signed in. The view and its
+// parameters are in the address after #, which browsers do not send.
+
+import { el, request } from "./common.js";
+import { fleet } from "./fleet.js";
+
+const main = document.getElementById("main");
+const who = document.getElementById("who");
+const views = {
+  fleet: async () => fleet,
+  device: async () => (await import("./device.js")).device,
+  system: async () => (await import("./system.js")).system,
+};
+
+let current = null; // the view that is shown: { name, close(), change(params)? }
+let session = null;
+let turn = 0; // counts calls of show, of which the last one wins
+
+function place() {
+  const [name, rest] = location.hash.slice(1).split("?");
+  return { name: name in views ? name : "fleet", params: new URLSearchParams(rest ?? "") };
+}
+
+async function show() {
+  const { name, params } = place();
+  const mine = ++turn;
+  if (session.tokens && !session.signed_in) return signIn();
+  if (current?.name === name && current.change?.(params)) return;
+  const view = await views[name]();
+  if (mine !== turn) return;
+  current?.close();
+  for (const a of document.querySelectorAll("nav a")) {
+    if (a.dataset.view === name) a.setAttribute("aria-current", "page");
+    else a.removeAttribute("aria-current");
+    if (a.dataset.view === "system") a.hidden = !session.all_devices;
+  }
+  const moved = current !== null;
+  main.replaceChildren();
+  current = { name, ...view(main, params) };
+  if (moved) {
+    main.focus({ preventScroll: true });
+    scrollTo(0, 0);
+  }
+}
+
+function signIn(message) {
+  current?.close();
+  current = null;
+  document.title = "Sign in – Pulsegate";
+  const error = el("p", { role: "alert", class: "error" }, message ?? "");
+  const input = el("input", { id: "token", type: "password", autocomplete: "current-password", spellcheck: "false", required: true, "aria-describedby": "token-help" });
+  const submit = async (e) => {
+    e.preventDefault();
+    error.textContent = "";
+    try {
+      await request("v1/session", { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify({ token: input.value.trim() }) });
+      input.value = "";
+      await start();
+    } catch (err) {
+      error.textContent = err.status === 401 ? "This is not a valid token." : err.message;
+      input.focus();
+    }
+  };
+  main.replaceChildren(
+    el("h1", {}, "Sign in"),
+    el("form", { class: "signin", method: "post", onsubmit: submit },
+      el("label", { for: "token" }, "Token with the right to read"), input,
+      el("p", { id: "token-help", class: "quiet" }, "It is sent to this server once, and not kept in the browser. You stay signed in for 12 hours, or until you sign out or the token is revoked."),
+      el("button", {}, "Sign in"), error));
+  input.focus();
+  header();
+}
+
+function header() {
+  who.replaceChildren();
+  if (!session.tokens || !session.signed_in) return;
+  who.append(el("button", {
+    type: "button", onclick: async () => {
+      await request("v1/session", { method: "DELETE" });
+      await start();
+    },
+  }, "Sign out"));
+}
+
+async function start() {
+  try {
+    session = await request("v1/session");
+  } catch (err) {
+    main.replaceChildren(el("h1", {}, "Pulsegate"), el("p", { role: "alert", class: "error" }, err.message),
+      el("button", { type: "button", onclick: start }, "Try again"));
+    return;
+  }
+  document.querySelector("nav").hidden = !session.signed_in && session.tokens;
+  header();
+  await show();
+}
+
+addEventListener("hashchange", () => {
+  if (location.hash !== "#main" && session !== null) show();
+});
+addEventListener("signedout", async () => {
+  session = await request("v1/session");
+  if (session.signed_in) return;
+  document.querySelector("nav").hidden = true;
+  signIn("Your session has ended.");
+});
+document.querySelector(".skip").addEventListener("click", (e) => {
+  e.preventDefault();
+  main.focus();
+});
+start();

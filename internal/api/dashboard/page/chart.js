@@ -1,0 +1,297 @@
+// A chart of one sign, or of the two pressures: a figure with a name, a summary in words, a
+// canvas drawn by uPlot whose cursor moves with the arrow keys, and a table of its data.
+
+import { clockText, dayText, el, number, parts, timeText } from "./common.js";
+
+const dark = matchMedia("(prefers-color-scheme: dark)");
+const maxRows = 1500; // of a table of data
+const markPx = 3; // least distance of paired marks with caps
+
+// onTheme calls back when the colours change, and returns how to stop that.
+export function onTheme(call) {
+  dark.addEventListener("change", call);
+  return () => dark.removeEventListener("change", call);
+}
+
+const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+const ready = new Promise((done) => {
+  if (document.readyState === "complete" || globalThis.uPlot) done();
+  else addEventListener("DOMContentLoaded", done); // deferred scripts have run
+});
+
+// withGaps returns columns with an empty point in each gap: where the distance of two points
+// is more than three times the usual one, and more than leastS.
+export function withGaps(xs, columns, leastS) {
+  const steps = [];
+  for (let i = 1; i < xs.length; i++) steps.push(xs[i] - xs[i - 1]);
+  const sorted = Float64Array.from(steps).sort();
+  const limit = Math.max(3 * (sorted[sorted.length >> 1] ?? 0), leastS);
+  const outX = [], out = columns.map(() => []);
+  let gaps = 0;
+  for (let i = 0; i < xs.length; i++) {
+    if (i > 0 && xs[i] - xs[i - 1] > limit) {
+      outX.push((xs[i] + xs[i - 1]) / 2);
+      for (const c of out) c.push(null);
+      gaps++;
+    }
+    outX.push(xs[i]);
+    columns.forEach((c, k) => out[k].push(c[i]));
+  }
+  return { xs: outX, columns: out, gaps };
+}
+
+// A Chart is made of what is shown:
+//   title, unit, from, to (Unix s), zone,
+//   xs (Unix s), lines: [{ label, values, min?, max? }] with arrays as long as xs,
+//   paired: whether the two lines are marks of one measurement,
+//   flags: [{ from, to, text }] in Unix s, leastGapS, bucket (text) if lines are means,
+//   onZoom(from, to).
+export class Chart {
+  #plot = null;
+  #observer = null;
+  #index = -1;
+
+  constructor(parent, shown) {
+    this.shown = shown;
+    const id = "chart-" + shown.title.toLowerCase().replaceAll(/[^a-z]+/g, "-");
+    this.summary = el("p", { class: "summary", id: id + "-summary" });
+    this.box = el("div", {
+      class: "plot", tabindex: "0", role: "slider", "aria-label": shown.title + ": point in time", "aria-describedby": id + "-summary",
+      "aria-valuemin": "0", "aria-valuemax": "0", "aria-valuenow": "0", "aria-valuetext": "no point chosen", onkeydown: (e) => this.#key(e), onblur: () => this.#point(-1),
+    });
+    this.readout = el("p", { class: "readout", "aria-hidden": "true" });
+    this.rows = el("div", { class: "rows", tabindex: "0", role: "region", "aria-label": shown.title + ": data" });
+    this.details = el("details", { ontoggle: () => this.#table() }, el("summary", {}, "Table of data", el("span", { class: "hidden" }, ": " + shown.title)), this.rows);
+    this.figure = el("figure", { "aria-labelledby": id, "data-chart": shown.title },
+      el("figcaption", { id }, shown.title, " ", el("span", { class: "unit" }, shown.unit)), this.summary, this.box, this.readout, this.details);
+    parent.append(this.figure);
+    this.draw(shown);
+  }
+
+  // draw shows other data under the same title.
+  async draw(shown) {
+    this.shown = shown;
+    this.data = withGaps(shown.xs, shown.lines.flatMap((l) => (l.min ? [l.max, l.min, l.values] : [l.values])), shown.leastGapS);
+    this.summary.textContent = this.#words();
+    if (this.details.open) this.#table();
+    await ready;
+    this.redraw();
+  }
+
+  redraw() {
+    if (!this.figure.isConnected) return;
+    const width = this.box.clientWidth;
+    this.#plot?.destroy();
+    this.#plot = new uPlot(this.#options(width), [this.data.xs, ...this.data.columns], this.box);
+    this.box.setAttribute("aria-valuemax", String(Math.max(0, this.data.xs.length - 1)));
+    if (this.#observer === null) {
+      this.#observer = new ResizeObserver(() => {
+        if (this.#plot && this.box.clientWidth !== this.#plot.width) this.#plot.setSize({ width: this.box.clientWidth, height: this.#plot.height });
+      });
+      this.#observer.observe(this.box);
+    }
+  }
+
+  close() {
+    this.#observer?.disconnect();
+    this.#plot?.destroy();
+    this.#plot = null;
+  }
+
+  #words() {
+    const s = this.shown;
+    if (s.xs.length === 0) return "No values in this range.";
+    const texts = s.lines.map((l) => {
+      const known = l.values.filter((v) => v !== null);
+      const low = (l.min ?? l.values).reduce((a, v) => (v !== null && v < a ? v : a), Infinity);
+      const high = (l.max ?? l.values).reduce((a, v) => (v !== null && v > a ? v : a), -Infinity);
+      const n = l.counts ? l.counts.reduce((a, v) => a + v, 0) : known.length;
+      const mean = (l.counts ? l.values.reduce((a, v, i) => a + v * l.counts[i], 0) : known.reduce((a, v) => a + v, 0)) / n;
+      return `${l.label}: ${n.toLocaleString("en")} values from ${number(low)} to ${number(high)} ${s.unit}, mean ${number(Math.round(mean * 10) / 10)}`;
+    });
+    const gaps = this.data.gaps === 0 ? "no gaps" : this.data.gaps === 1 ? "1 gap" : `${this.data.gaps} gaps`;
+    const flags = s.flags.length === 0 ? "no flags" : s.flags.length === 1 ? "1 flagged range" : `${s.flags.length} flagged ranges`;
+    return `${texts.join(". ")}. ${gaps[0].toUpperCase()}${gaps.slice(1)}, ${flags}.` + (s.bucket ? ` Each point is the mean of ${s.bucket}; the band is from the lowest to the highest value.` : "");
+  }
+
+  #table() {
+    const s = this.shown;
+    if (!this.details.open) return this.rows.replaceChildren();
+    const heads = ["Time", ...s.lines.flatMap((l) => (l.min ? [`${l.label}: mean`, "lowest", "highest", "values"] : [l.label])), "Flags"];
+    const from = Math.max(0, s.xs.length - maxRows);
+    let f = 0;
+    const trs = [];
+    for (let i = from; i < s.xs.length; i++) {
+      while (f < s.flags.length && s.flags[f].to < s.xs[i]) f++;
+      const flagged = s.flags.filter((r) => r.from <= s.xs[i] && r.to >= s.xs[i]).map((r) => r.text);
+      trs.push(el("tr", {}, el("th", { scope: "row" }, timeText(s.xs[i] * 1000, s.zone)),
+        s.lines.flatMap((l) => (l.min ? [l.values[i], l.min[i], l.max[i], l.counts[i]] : [l.values[i]])).map((v) => el("td", { class: "num" }, number(v))),
+        el("td", {}, [...new Set(flagged)].join(", "))));
+    }
+    this.rows.replaceChildren(...(from > 0 ? [el("p", { class: "quiet" }, `The newest ${maxRows} rows.`)] : []),
+      el("table", {}, el("caption", {}, `${s.title} in ${s.unit}`), el("thead", {}, el("tr", {}, heads.map((h) => el("th", { scope: "col" }, h)))), el("tbody", {}, trs)));
+  }
+
+  #key(e) {
+    const n = this.data.xs.length, page = Math.max(1, Math.round(n / 20));
+    const steps = { ArrowRight: 1, ArrowUp: 1, ArrowLeft: -1, ArrowDown: -1, PageUp: page, PageDown: -page };
+    let i = this.#index;
+    if (e.key === "Home") i = 0;
+    else if (e.key === "End") i = n - 1;
+    else if (e.key === "Escape") i = -1;
+    else if (e.key in steps) {
+      const step = steps[e.key];
+      i = i < 0 ? (step > 0 ? 0 : n - 1) : Math.min(n - 1, Math.max(0, i + step));
+      while (i > 0 && i < n - 1 && this.data.columns.every((c) => c[i] === null)) i += Math.sign(step); // a gap
+    } else return;
+    e.preventDefault();
+    this.#point(i);
+  }
+
+  // #point moves the cursor to a point; -1: nowhere.
+  #point(i) {
+    this.#index = i;
+    if (this.#plot === null) return;
+    if (i < 0) this.#plot.setCursor({ left: -10, top: -10 });
+    else this.#plot.setCursor({ left: this.#plot.valToPos(this.data.xs[i], "x"), top: this.#plot.over.clientHeight / 2 });
+  }
+
+  #moved(u) {
+    const i = u.cursor.idx;
+    let text = "";
+    if (i !== null && i !== undefined && u.cursor.left >= 0) {
+      let k = 0;
+      const values = this.shown.lines.map((l) => {
+        const c = this.data.columns;
+        if (!l.min) return `${l.label} ${number(c[k++][i])}`;
+        k += 3;
+        return `${l.label} ${number(c[k - 1][i])} (${number(c[k - 2][i])} to ${number(c[k - 3][i])})`;
+      });
+      const x = this.data.xs[i];
+      const flags = this.shown.flags.filter((r) => r.from <= x && r.to >= x).map((r) => r.text);
+      text = `${timeText(x * 1000, this.shown.zone)}: ${values.join(", ")} ${this.shown.unit}` + (flags.length ? `, flagged: ${[...new Set(flags)].join(", ")}` : "");
+      this.#index = i;
+      this.box.setAttribute("aria-valuenow", String(i));
+    }
+    this.readout.textContent = text;
+    this.box.setAttribute("aria-valuetext", text || "no point chosen");
+  }
+
+  #options(width) {
+    const s = this.shown, zone = s.zone, columns = this.data.columns;
+    const ink = colour("--ink"), grid = colour("--grid"), lines = [colour("--line-1"), colour("--line-2")], fills = [colour("--fill-1"), colour("--fill-2")];
+    const isolated = [];
+    for (let i = 0; i < this.data.xs.length; i++) {
+      if (columns.some((c) => c[i] !== null && (c[i - 1] ?? null) === null && (c[i + 1] ?? null) === null)) isolated.push(i);
+    }
+    const filter = (u, si, show) => (show ? null : isolated);
+    const series = [{}], bands = [];
+    s.lines.forEach((l, k) => {
+      const dash = k === 1 ? [6, 3] : undefined;
+      if (l.min) {
+        const edge = { stroke: lines[k], width: 0.5, points: { show: false, filter } };
+        bands.push({ series: [series.length, series.length + 1], fill: fills[k] });
+        series.push(edge, { ...edge });
+      }
+      if (s.paired && !l.min) series.push({ stroke: lines[k], paths: () => null, points: { show: false } });
+      else series.push({ stroke: lines[k], width: 1.5, dash, points: { size: 4, fill: lines[k], filter } });
+    });
+    return {
+      width, height: Math.max(150, Math.min(260, Math.round(width / 4.5))),
+      tzDate: (ts) => (zone === "local" ? new Date(ts * 1000) : uPlot.tzDate(new Date(ts * 1000 + zone * 60000), "Etc/UTC")),
+      legend: { show: false },
+      series, bands,
+      scales: { x: { min: s.from, max: s.to, range: () => [s.from, s.to] }, y: { range: (u, min, max) => (min === null ? [0, 1] : uPlot.rangeNum(min, max, 0.1, false)) } },
+      axes: [
+        { stroke: ink, grid: { stroke: grid, width: 1 }, ticks: { stroke: grid }, font: "12px system-ui, sans-serif", space: 70, values: (u, splits, ai, space, incr) => splits.map((t) => {
+          const p = parts(t * 1000, zone);
+          if (incr >= 86400) return incr >= 28 * 86400 ? `${dayText(p).split(" ")[1]} ${p.year}` : dayText(p);
+          return p.hour === 0 && p.minute === 0 && p.second === 0 ? dayText(p) : clockText(p, incr < 60);
+        }) },
+        { stroke: ink, grid: { stroke: grid, width: 1 }, ticks: { stroke: grid }, font: "12px system-ui, sans-serif", size: 46, space: 36 },
+      ],
+      cursor: { y: false, drag: { x: true, y: false, setScale: false }, points: { size: 7 } },
+      hooks: {
+        setCursor: [(u) => this.#moved(u)],
+        setSelect: [(u) => {
+          if (u.select.width < 4) return;
+          const a = u.posToVal(u.select.left, "x"), b = u.posToVal(u.select.left + u.select.width, "x");
+          u.setSelect({ left: 0, width: 0, top: 0, height: 0 }, false);
+          s.onZoom(a, b);
+        }],
+        drawClear: [(u) => this.#shade(u)],
+        draw: [(u) => {
+          if (s.paired && s.lines.every((l) => !l.min)) this.#marks(u, lines);
+          this.#labels(u);
+        }],
+      },
+    };
+  }
+
+  // #spans returns the flagged ranges in pixels of the canvas; those that touch are one.
+  #spans(u) {
+    const { left, width } = u.bbox, spans = [];
+    for (const f of this.shown.flags) {
+      const a = Math.max(left, u.valToPos(f.from, "x", true) - 2), b = Math.min(left + width, u.valToPos(f.to, "x", true) + 2);
+      if (b < left || a > left + width) continue;
+      const last = spans.at(-1);
+      if (last && last.text === f.text && a <= last.b + 1) last.b = Math.max(last.b, b);
+      else spans.push({ a, b, text: f.text });
+    }
+    return spans;
+  }
+
+  #shade(u) {
+    const { ctx } = u, { top, height } = u.bbox;
+    ctx.save();
+    for (const { a, b } of this.#spans(u)) {
+      ctx.fillStyle = colour("--shade");
+      ctx.fillRect(a, top, b - a, height);
+      ctx.fillStyle = colour("--flag"); // a line on top, so that colour is not the only sign
+      ctx.fillRect(a, top, b - a, 3 * devicePixelRatio);
+    }
+    ctx.restore();
+  }
+
+  #labels(u) {
+    const { ctx } = u, px = devicePixelRatio;
+    ctx.save();
+    ctx.font = `${11 * px}px system-ui, sans-serif`;
+    ctx.fillStyle = colour("--flag");
+    ctx.textBaseline = "top";
+    let end = 0;
+    for (const { a, text } of this.#spans(u)) {
+      const label = "⚑ " + text, w = ctx.measureText(label).width;
+      const x = Math.min(a + 2 * px, u.bbox.left + u.bbox.width - w);
+      if (x < end) continue; // its line is drawn, and its text is in the table
+      ctx.fillText(label, x, u.bbox.top + 5 * px);
+      end = x + w + 8 * px;
+    }
+    ctx.restore();
+  }
+
+  // #marks draws each pressure measurement as a line from diastolic to systolic with caps.
+  #marks(u, [stroke]) {
+    const { ctx } = u, px = devicePixelRatio, [xs, high, low] = u.data;
+    const cap = u.bbox.width / px / Math.max(1, xs.length) >= markPx ? 3 * px : 1 * px;
+    ctx.save();
+    ctx.beginPath();
+    ctx.rect(u.bbox.left, u.bbox.top, u.bbox.width, u.bbox.height);
+    ctx.clip();
+    ctx.beginPath();
+    ctx.strokeStyle = stroke;
+    ctx.lineWidth = 1.5 * px;
+    for (let i = 0; i < xs.length; i++) {
+      if (high[i] === null || low[i] === null) continue;
+      const x = Math.round(u.valToPos(xs[i], "x", true)), a = u.valToPos(high[i], "y", true), b = u.valToPos(low[i], "y", true);
+      ctx.moveTo(x - cap, a);
+      ctx.lineTo(x + cap, a);
+      ctx.moveTo(x, a);
+      ctx.lineTo(x, b);
+      ctx.moveTo(x - cap, b);
+      ctx.lineTo(x + cap, b);
+    }
+    ctx.stroke();
+    ctx.restore();
+  }
+}

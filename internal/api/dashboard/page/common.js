@@ -1,0 +1,128 @@
+// What the views share: elements, requests, names of signs, and texts of values and times.
+
+// el makes an element. Properties that begin with "on" are listeners, others are attributes;
+// those that are false, null or undefined are left out.
+export function el(tag, props, ...children) {
+  const e = document.createElement(tag);
+  for (const [name, value] of Object.entries(props ?? {})) {
+    if (name.startsWith("on")) e.addEventListener(name.slice(2), value);
+    else if (value !== false && value !== null && value !== undefined) e.setAttribute(name, value === true ? "" : value);
+  }
+  e.append(...children.flat().filter((c) => c !== null && c !== undefined));
+  return e;
+}
+
+// SIGNS are the vital signs by their names in the API, in the order of the table.
+export const SIGNS = {
+  systolic_mmhg: { label: "Systolic pressure", unit: "mmHg" },
+  diastolic_mmhg: { label: "Diastolic pressure", unit: "mmHg" },
+  spo2_pct: { label: "SpO₂", unit: "%" },
+  heart_rate_bpm: { label: "Heart rate", unit: "/min" },
+  resting_heart_rate_bpm: { label: "Resting heart rate", unit: "/min" },
+};
+
+// flagSign returns the sign at which a flag such as "heart_rate_bpm high" is shown, and its text.
+export function flagSign(flag) {
+  const [name, text] = [flag.slice(0, flag.indexOf(" ")), flag.slice(flag.indexOf(" ") + 1)];
+  return name === "pulse_pressure_mmhg" ? ["systolic_mmhg", "pulse pressure " + text] : [name, text];
+}
+
+export const flagMark = (text) => (text.endsWith("high") ? "▲ " : text.endsWith("low") ? "▼ " : "◆ ") + text;
+
+export const notice = () => el("p", { class: "notice" }, "Flags mark unusual values. Pulsegate is not an alarm system: nothing acts on flags, and readings may arrive late.");
+
+// A Failure is an answer other than success.
+export class Failure extends Error {
+  constructor(status, problem) {
+    super(problem?.detail || problem?.title || `The server answered ${status}.`);
+    this.status = status;
+  }
+}
+
+// request returns the JSON of an address relative to the page, or throws a Failure.
+export async function request(path, options) {
+  let answer;
+  try {
+    answer = await fetch(path, { credentials: "same-origin", cache: "no-store", ...options });
+  } catch (err) {
+    if (err.name === "AbortError") throw err;
+    throw new Failure(0, { title: "The server cannot be reached." });
+  }
+  const text = await answer.text();
+  let body = null;
+  try {
+    body = text === "" ? null : JSON.parse(text);
+  } catch {
+    if (answer.ok) throw new Failure(0, { title: "The answer is incomplete." });
+  }
+  if (!answer.ok) {
+    if (answer.status === 401 && !options?.method) dispatchEvent(new Event("signedout"));
+    throw new Failure(answer.status, body);
+  }
+  return body;
+}
+
+// query returns a query string without the parameters that are empty.
+export const query = (params) => new URLSearchParams(Object.entries(params).filter(([, v]) => v !== "" && v !== null && v !== undefined)).toString();
+
+// ageText returns how long ago something was.
+export function ageText(ms) {
+  const s = Math.round(ms / 1000);
+  if (s < -5) return "in the future";
+  if (s < 60) return Math.max(s, 0) + " s";
+  if (s < 3600) return Math.floor(s / 60) + " min";
+  if (s < 86400) return Math.floor(s / 3600) + " h " + Math.floor((s % 3600) / 60) + " min";
+  if (s < 40 * 86400) return Math.floor(s / 86400) + " d " + Math.floor((s % 86400) / 3600) + " h";
+  return Math.floor(s / 86400) + " d";
+}
+
+const two = (n) => String(n).padStart(2, "0");
+const months = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
+
+// parts returns what a clock shows at a time. zone is "local", or an offset from UTC in minutes.
+export function parts(ms, zone) {
+  if (zone === "local") {
+    const d = new Date(ms);
+    return { year: d.getFullYear(), month: d.getMonth(), day: d.getDate(), hour: d.getHours(), minute: d.getMinutes(), second: d.getSeconds() };
+  }
+  const d = new Date(ms + zone * 60000);
+  return { year: d.getUTCFullYear(), month: d.getUTCMonth(), day: d.getUTCDate(), hour: d.getUTCHours(), minute: d.getUTCMinutes(), second: d.getUTCSeconds() };
+}
+
+export const dayText = (p) => `${p.day} ${months[p.month]}`;
+export const clockText = (p, seconds) => `${two(p.hour)}:${two(p.minute)}` + (seconds ? ":" + two(p.second) : "");
+export function timeText(ms, zone) {
+  const p = parts(ms, zone);
+  return `${p.year}-${two(p.month + 1)}-${two(p.day)} ${clockText(p, true)}`;
+}
+
+// number returns a number with at most two decimals, as readings have.
+export const number = (v) => (v === null || v === undefined || Number.isNaN(v) ? "–" : String(Math.round(v * 100) / 100));
+export const grouped = (n) => n.toLocaleString("en");
+
+// A Stream follows v1/live for some devices while the page is visible.
+export class Stream {
+  #source = null;
+  #devices = "";
+
+  constructor(onReading) {
+    this.onReading = onReading;
+  }
+
+  // follow selects the devices; at most 100.
+  follow(devices) {
+    const key = devices.join(" ");
+    if (key === this.#devices && this.#source !== null && this.#source.readyState !== EventSource.CLOSED) return;
+    this.close();
+    this.#devices = key;
+    if (devices.length === 0) return;
+    this.#source = new EventSource("v1/live?" + new URLSearchParams(devices.map((d) => ["device", d])));
+    this.#source.addEventListener("reading", (e) => this.onReading(JSON.parse(e.data)));
+  }
+
+  close() {
+    this.#source?.close();
+    this.#source = null;
+    this.#devices = "";
+  }
+}

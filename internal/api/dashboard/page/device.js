@@ -1,0 +1,285 @@
+// One device: its latest values, and a chart of each sign over a range of time. Few readings
+// are drawn as they are, many as aggregates: the mean, and a band from the lowest to the
+// highest value.
+
+import { SIGNS, Stream, ageText, el, flagMark, flagSign, number, notice, query, request, timeText } from "./common.js";
+import { Chart, onTheme } from "./chart.js";
+
+const hour = 3600000, day = 24 * hour;
+const ranges = { "1h": ["1 h", hour], "6h": ["6 h", 6 * hour], "24h": ["24 h", day], "7d": ["7 d", 7 * day], "30d": ["30 d", 30 * day], all: ["All", 0] };
+const maxRaw = 1000; // readings on a page; more would be an export
+const maxBuckets = 420;
+const steps = [
+  ...["1s", "2s", "5s", "10s", "15s", "30s", "1m", "2m", "5m", "10m", "15m", "30m", "1h", "2h", "3h", "6h", "12h"], ...["1d", "2d", "7d", "14d", "28d", "56d", "112d", "364d"],
+];
+const unitMs = { s: 1000, m: 60000, h: hour, d: day };
+const stepMs = (s) => parseInt(s, 10) * unitMs[s.at(-1)];
+const stepWords = (s) => `${parseInt(s, 10)} ${{ s: "s", m: "min", h: "h", d: "d" }[s.at(-1)]}`;
+const charts = [
+  { title: "Blood pressure", unit: "mmHg", signs: ["systolic_mmhg", "diastolic_mmhg"], paired: true },
+  ...["spo2_pct", "heart_rate_bpm", "resting_heart_rate_bpm"].map((s) => ({ title: SIGNS[s].label, unit: SIGNS[s].unit, signs: [s] })),
+];
+const tailMs = 1000; // how often live readings are drawn
+const refreshMs = 15000; // how often everything is read again while the range ends now
+
+export function device(main, params) {
+  const name = params.get("device") ?? "";
+  const path = "v1/devices/" + encodeURIComponent(name);
+  document.title = name + " – Pulsegate";
+  let range = null, from = 0, to = 0; // Unix ms; range is a key of ranges, or null
+  let zone = localStorage.getItem("zone") ?? "local"; // local, device or utc
+  let offset = null; // minutes, of the newest reading that has one
+  let drawn = new Map(), data = null, gone = false, closed = false;
+
+  const status = el("p", { role: "status", class: "quiet" });
+  const latest = el("dl", { class: "latest" });
+  const rangeButtons = Object.entries(ranges).map(([key, [label]]) => el("button", { type: "button", "data-range": key, onclick: () => go({ range: key }) }, label));
+  const zones = el("select", { id: "zone", onchange: () => { zone = zones.value; localStorage.setItem("zone", zone); if (data) show(); } },
+    el("option", { value: "local" }, `Yours (${Intl.DateTimeFormat().resolvedOptions().timeZone})`), el("option", { value: "device" }, "The device’s"), el("option", { value: "utc" }, "UTC"));
+  zones.value = zone;
+  const shown = el("span", { class: "shown" });
+  const exports = el("p", { class: "exports" });
+  const figures = el("div", { class: "figures" });
+  const zoom = (factor) => {
+    const mid = (from + to) / 2, half = ((to - from) / 2) * factor;
+    go({ from: mid - half, to: Math.min(Date.now(), mid + half) });
+  };
+  const move = (share) => {
+    const by = (to - from) * share;
+    go({ from: from + by, to: to + by });
+  };
+  const button = (text, title, call) => el("button", { type: "button", "aria-label": title, title, onclick: call }, text);
+  main.append(
+    el("p", { class: "crumbs" }, el("a", { href: "#fleet" }, "Fleet")), el("h1", {}, name), latest,
+    el("div", { class: "bar" },
+      el("div", { class: "counts", role: "group", "aria-label": "Range" }, rangeButtons),
+      el("div", { class: "counts", role: "group", "aria-label": "Move and zoom" },
+        button("←", "Earlier", () => move(-0.5)), button("→", "Later", () => move(0.5)), button("+", "Zoom in", () => zoom(0.5)), button("−", "Zoom out", () => zoom(2))),
+      el("span", { class: "field" }, el("label", { for: "zone" }, "Times"), zones), shown),
+    status, figures, exports, notice());
+
+  const zoneOf = () => (zone === "local" ? "local" : zone === "device" ? (offset ?? 0) : 0);
+
+  // go puts another range into the address.
+  function go(p) {
+    const next = p.range ? { device: name, range: p.range } : { device: name, from: new Date(Math.round(p.from)).toISOString(), to: new Date(Math.round(p.to)).toISOString() };
+    history.replaceState(null, "", "#device?" + query(next));
+    take(new URLSearchParams(next));
+  }
+
+  function take(p) {
+    const a = Date.parse(p.get("from") ?? ""), b = Date.parse(p.get("to") ?? "");
+    range = a < b ? null : p.get("range") in ranges ? p.get("range") : "24h";
+    if (range === null) [from, to] = [a, b];
+    for (const b of rangeButtons) b.setAttribute("aria-pressed", String(b.dataset.range === range));
+    return load();
+  }
+
+  let loading = 0;
+  async function load() {
+    const mine = ++loading;
+    try {
+      // A list, because a device that does not exist is not an error here.
+      const page = await request("v1/devices?" + query({ prefix: name, limit: 1 }));
+      if (mine !== loading || closed) return;
+      const d = page.devices[0];
+      gone = d?.device !== name;
+      if (gone) {
+        clear();
+        return;
+      }
+      showLatest(d);
+      if (range !== null) {
+        to = Date.now();
+        from = ranges[range][1] === 0 ? await firstTime() : to - ranges[range][1];
+      }
+      const next = await read(from, to);
+      if (mine !== loading || closed) return;
+      data = next;
+      status.replaceChildren();
+      if (data.total === 0) {
+        const t = Date.parse(d.time);
+        status.append("No readings in this range. ", el("button", { type: "button", onclick: () => go({ from: t - 12 * hour, to: t + hour }) }, `Show the newest, of ${timeText(t, zoneOf())}`));
+      }
+      show();
+    } catch (err) {
+      if (mine === loading && !closed) status.textContent = err.message;
+    }
+  }
+
+  function clear() {
+    data = null;
+    stream.close();
+    for (const c of drawn.values()) c.close();
+    drawn = new Map();
+    figures.replaceChildren();
+    latest.replaceChildren();
+    exports.replaceChildren();
+    shown.textContent = "";
+    status.textContent = "No readings are stored for this device.";
+  }
+
+  async function firstTime() {
+    const page = await request(path + "/readings?limit=1");
+    return page.readings.length ? Date.parse(page.readings[0].time) - 1000 : Date.now() - day;
+  }
+
+  const iso = (ms) => new Date(Math.round(ms)).toISOString();
+
+  // read returns { raw: readings } or { buckets, step, flagged }, with the total of values.
+  async function read(a, b) {
+    const span = { from: iso(a), to: iso(b) };
+    const readings = () => request(path + "/readings?" + query({ ...span, limit: maxRaw }));
+    if (b - a <= 6 * hour) {
+      const page = await readings();
+      if (page.next_cursor === undefined) return { raw: page.readings, total: page.readings.length };
+    }
+    const step = steps.find((s) => (b - a) / stepMs(s) <= maxBuckets) ?? steps.at(-1);
+    const tz = zone === "local" ? Intl.DateTimeFormat().resolvedOptions().timeZone : "UTC";
+    const [page, flagged] = await Promise.all([
+      request(path + "/aggregates?" + query({ ...span, step, tz, limit: 10000 })),
+      request(path + "/readings?" + query({ ...span, flag: "any", order: "desc", limit: maxRaw })),
+    ]);
+    const counts = {};
+    for (const k of page.buckets) for (const [s, v] of Object.entries(k.signs)) counts[s] = (counts[s] ?? 0) + v.count;
+    const total = Math.max(0, ...Object.values(counts));
+    if (total > 0 && total <= maxRaw / 2) {
+      const few = await readings();
+      if (few.next_cursor === undefined) return { raw: few.readings, total: few.readings.length };
+    }
+    return { buckets: page.buckets, step, flagged: flagged.readings.reverse(), moreFlagged: flagged.next_cursor !== undefined, total };
+  }
+
+  function showLatest(d) {
+    const now = Date.now();
+    const items = [];
+    for (const c of charts) {
+      const values = c.signs.map((s) => d.latest[s]).filter(Boolean);
+      if (values.length === 0) continue;
+      const flags = values.flatMap((v) => v.flags ?? []).map((f) => flagSign(f)[1]);
+      items.push(el("div", { class: flags.length ? "flagged" : "" }, el("dt", {}, c.title),
+        el("dd", {}, el("b", {}, c.signs.map((s) => number(d.latest[s]?.value)).join("/")), " ", el("span", { class: "unit" }, c.unit)),
+        flags.map((f) => el("dd", { class: "why" }, flagMark(f))), el("dd", { class: "quiet" }, ageText(now - Math.max(...values.map((v) => Date.parse(v.time)))) + " ago")));
+    }
+    latest.replaceChildren(...items);
+  }
+
+  // show draws the data.
+  function show() {
+    if (data.raw) {
+      const last = data.raw.findLast((r) => r.utc_offset_minutes !== undefined);
+      if (last) offset = last.utc_offset_minutes;
+    }
+    const z = zoneOf();
+    shown.textContent = `${timeText(from, z)} to ${timeText(to, z)}${zone === "utc" ? " UTC" : zone === "device" ? (offset === null ? " UTC: the device sent no local time" : ` UTC${offset < 0 ? "−" : "+"}${Math.abs(offset) / 60}`) : ""}`
+      + (data.raw ? `, ${data.total.toLocaleString("en")} readings` : `, means of ${stepWords(data.step)}`)
+      + (data.moreFlagged ? `. Only the newest ${maxRaw} flagged readings are marked` : "");
+    for (const c of charts) {
+      const spec = data.raw ? rawOf(c) : meansOf(c);
+      if (spec.xs.length === 0) {
+        drawn.get(c.title)?.close();
+        drawn.get(c.title)?.figure.remove();
+        drawn.delete(c.title);
+        continue;
+      }
+      Object.assign(spec, { title: c.title, unit: c.unit, from: from / 1000, to: to / 1000, zone: z, paired: c.paired, onZoom: (a, b) => go({ from: a * 1000, to: b * 1000 }) });
+      const chart = drawn.get(c.title);
+      if (chart) chart.draw(spec);
+      else drawn.set(c.title, new Chart(figures, spec));
+    }
+    const span = { from: iso(from), to: iso(to) };
+    exports.replaceChildren("This range as ", ...["csv", "ndjson", "parquet"].flatMap((f, i) => [i ? ", " : "", el("a", { href: path + "/readings?" + query({ ...span, format: f }), download: `${name}.${f}` }, { csv: "CSV", ndjson: "NDJSON", parquet: "Parquet" }[f])]));
+    follow();
+  }
+
+  const flagsOf = (r, c) => (r.flags ?? []).map(flagSign).filter(([s]) => c.signs.includes(s)).map(([, t]) => t);
+
+  function rawOf(c) {
+    const readings = data.raw.filter((r) => c.signs.some((s) => s in r));
+    const xs = readings.map((r) => Date.parse(r.time) / 1000), flags = [];
+    readings.forEach((r, i) => {
+      for (const text of flagsOf(r, c)) {
+        const open = flags.find((f) => f.text === text && f.index === i - 1);
+        if (open) Object.assign(open, { to: xs[i], index: i });
+        else flags.push({ from: xs[i], to: xs[i], text, index: i });
+      }
+    });
+    return { xs, lines: c.signs.map((s) => ({ label: SIGNS[s].label, values: readings.map((r) => r[s] ?? null) })), flags, leastGapS: 0 };
+  }
+
+  function meansOf(c) {
+    const buckets = data.buckets.filter((b) => c.signs.some((s) => s in b.signs));
+    const bounds = buckets.map((b) => [Date.parse(b.from) / 1000, Date.parse(b.to) / 1000]);
+    const xs = bounds.map(([a, b]) => (a + b) / 2), flags = [];
+    let k = 0;
+    for (const r of data.flagged) {
+      const t = Date.parse(r.time) / 1000;
+      while (k < bounds.length - 1 && bounds[k][1] <= t) k++;
+      for (const text of flagsOf(r, c)) {
+        const open = flags.findLast((f) => f.text === text);
+        if (open && open.to >= bounds[k][0]) open.to = Math.max(open.to, bounds[k][1]);
+        else flags.push({ from: bounds[k][0], to: bounds[k][1], text });
+      }
+    }
+    const pick = (s, member) => buckets.map((b) => b.signs[s]?.[member] ?? null);
+    const lines = c.signs.map((s) => ({ label: SIGNS[s].label, values: pick(s, "mean"), min: pick(s, "min"), max: pick(s, "max"), counts: pick(s, "count") }));
+    return { xs, lines, flags, leastGapS: (stepMs(data.step) / 1000) * 1.5, bucket: stepWords(data.step) };
+  }
+
+  // The live tail: readings are added to what is drawn, or everything is read again.
+  let tail = [], drawing = 0;
+  const stream = new Stream((r) => {
+    tail.push(r);
+    if (drawing === 0) drawing = setTimeout(drawTail, tailMs);
+  });
+  function drawTail() {
+    drawing = 0;
+    if (closed || gone || data === null) return;
+    if (!data.raw || data.raw.length + tail.length > maxRaw) {
+      tail = [];
+      load();
+      return;
+    }
+    const newest = data.raw.length ? Date.parse(data.raw.at(-1).time) : 0;
+    for (const r of tail) {
+      const t = Date.parse(r.time);
+      if (t > newest) data.raw.push(r);
+      else if (t === newest) data.raw[data.raw.length - 1] = r;
+    }
+    data.raw.sort((a, b) => Date.parse(a.time) - Date.parse(b.time));
+    tail = [];
+    to = Date.now();
+    if (range !== "all") from = to - ranges[range][1];
+    data.raw = data.raw.filter((r) => Date.parse(r.time) >= from);
+    data.total = data.raw.length;
+    show();
+    request("v1/devices?" + query({ prefix: name, limit: 1 })).then((page) => {
+      if (!closed && page.devices[0]?.device === name) showLatest(page.devices[0]);
+    }, () => {});
+  }
+  const follow = () => {
+    if (!closed && !document.hidden && range !== null && !gone) stream.follow([name]);
+    else stream.close();
+  };
+  const visible = () => (document.hidden ? stream.close() : range !== null ? load() : undefined);
+  document.addEventListener("visibilitychange", visible);
+  const timer = setInterval(() => { if (!document.hidden && (range !== null || gone)) load(); }, refreshMs);
+  const theme = onTheme(() => { for (const c of drawn.values()) c.redraw(); });
+  take(params);
+  return {
+    change(p) {
+      if (p.get("device") !== name) return false;
+      take(p);
+      return true;
+    },
+    close() {
+      closed = true;
+      stream.close();
+      clearInterval(timer);
+      clearTimeout(drawing);
+      theme();
+      document.removeEventListener("visibilitychange", visible);
+      for (const c of drawn.values()) c.close();
+    },
+  };
+}

@@ -1,0 +1,211 @@
+// The fleet: counts by state, and a table of devices, worst first. The server sorts, filters
+// and pages. The rows on the screen follow the live readings; the order of the rows is
+// refreshed from time to time.
+
+import { SIGNS, Stream, ageText, el, flagMark, flagSign, grouped, notice, number, query, request } from "./common.js";
+
+const pageSize = 50;
+const refreshMs = 20000;
+const freshMs = 15 * 60000; // a live reading this new makes its device fresh until the next refresh
+const states = { "": ["All", "devices"], flagged: ["Flagged", "flagged"], stale: ["Silent", "stale"], fresh: ["Fresh", "fresh"] };
+const columns = [
+  { title: "Pressure", unit: "mmHg", signs: ["systolic_mmhg", "diastolic_mmhg"] },
+  ...["spo2_pct", "heart_rate_bpm", "resting_heart_rate_bpm"].map((s) => ({ title: SIGNS[s].label, unit: SIGNS[s].unit, signs: [s] })),
+];
+
+export function fleet(main, params) {
+  document.title = "Fleet – Pulsegate";
+  let state = params.get("state") in states ? params.get("state") : "";
+  let prefix = params.get("prefix") ?? "";
+  let cursors = [""]; // of the pages up to the shown one
+  let next = null; // cursor of the next page
+  let rows = new Map(); // by device: { device, time, latest, stale, tr, … }
+  const onScreen = new Set();
+  let closed = false, pending = null, timers = [];
+
+  const status = el("p", { role: "status", class: "quiet" });
+  const worst = el("p", { class: "worst" });
+  const counts = el("div", { class: "counts", role: "group", "aria-label": "Filter by state" });
+  const buttons = Object.fromEntries(Object.entries(states).map(([key, [label]]) => {
+    const n = el("b", {}, "–");
+    const b = el("button", { type: "button", "data-state": key, onclick: () => { state = key; first(); } }, n, " ", label);
+    counts.append(b);
+    return [key, { b, n }];
+  }));
+  const search = el("input", { id: "prefix", type: "search", value: prefix, autocomplete: "off", spellcheck: "false", maxlength: 64, placeholder: "for example ppg-0001" });
+  let typing = 0;
+  search.addEventListener("input", () => {
+    clearTimeout(typing);
+    typing = setTimeout(() => { prefix = search.value.trim(); first(); }, 250);
+  });
+  const body = el("tbody", { role: "rowgroup" });
+  const table = el("table", { class: "fleet", role: "table" },
+    el("caption", {}, "Devices, worst first: flagged, then silent, then by name"),
+    el("thead", { role: "rowgroup" }, el("tr", { role: "row" },
+      ["Device", "State", "Last reading"].map((t) => el("th", { scope: "col", role: "columnheader" }, t)),
+      columns.map((c) => el("th", { scope: "col", role: "columnheader", class: "num" }, c.title + " ", el("span", { class: "unit" }, c.unit))))),
+    body);
+  const back = el("button", { type: "button", onclick: () => { cursors.pop(); load(true); } }, "Previous page");
+  const forth = el("button", { type: "button", onclick: () => { cursors.push(next); load(true); } }, "Next page");
+  const where = el("span", { class: "quiet" });
+  main.append(el("h1", {}, "Fleet"), worst,
+    el("div", { class: "bar" }, counts, el("span", { class: "field" }, el("label", { for: "prefix" }, "Name begins with"), search)),
+    status, table, el("div", { class: "pages", role: "group", "aria-label": "Pages" }, back, forth, where), notice());
+
+  const stream = new Stream((r) => {
+    const row = rows.get(r.device);
+    if (row === undefined) return;
+    update(row, r);
+    draw(row);
+    showWorst();
+  });
+  const observer = new IntersectionObserver((entries) => {
+    for (const e of entries) {
+      if (e.isIntersecting) onScreen.add(e.target.dataset.device);
+      else onScreen.delete(e.target.dataset.device);
+    }
+    clearTimeout(pending);
+    pending = setTimeout(follow, 200);
+  });
+  const follow = () => {
+    if (closed || document.hidden) return;
+    stream.follow([...onScreen].sort().slice(0, 100));
+  };
+
+  // first shows the first page of another selection.
+  function first() {
+    cursors = [""];
+    history.replaceState(null, "", "#fleet" + (state || prefix ? "?" + query({ state, prefix }) : ""));
+    load(true);
+  }
+
+  let loading = 0;
+  async function load(moves) {
+    const mine = ++loading;
+    for (const [key, { b }] of Object.entries(buttons)) b.setAttribute("aria-pressed", String(key === state));
+    let page;
+    try {
+      page = await request("v1/devices?" + query({ sort: "worst", counts: true, limit: pageSize, state, prefix, cursor: cursors.at(-1) }));
+    } catch (err) {
+      if (mine === loading && !closed) status.textContent = err.message;
+      return;
+    }
+    if (mine !== loading || closed) return;
+    next = page.next_cursor ?? null;
+    for (const [key, [, member]] of Object.entries(states)) buttons[key].n.textContent = grouped(page.counts[member]);
+    const old = rows;
+    rows = new Map();
+    const trs = [];
+    for (const d of page.devices) {
+      const row = old.get(d.device) ?? newRow(d.device);
+      Object.assign(row, { time: Date.parse(d.time), stale: d.stale === true, latest: {} });
+      for (const [sign, v] of Object.entries(d.latest)) row.latest[sign] = { value: v.value, time: Date.parse(v.time), flags: (v.flags ?? []).map((f) => flagSign(f)[1]) };
+      rows.set(d.device, row);
+      draw(row);
+      trs.push(row.tr);
+    }
+    const focused = document.activeElement;
+    if (trs.length !== body.children.length || trs.some((tr, i) => body.children[i] !== tr)) {
+      body.replaceChildren(...trs);
+      if (focused && body.contains(focused)) focused.focus({ preventScroll: true });
+      observer.disconnect();
+      onScreen.clear();
+      for (const tr of trs) observer.observe(tr);
+    }
+    const total = state === "" ? page.counts.devices : page.counts[states[state][1]];
+    const before = (cursors.length - 1) * pageSize;
+    where.textContent = trs.length === 0 ? "" : `${grouped(before + 1)} to ${grouped(before + trs.length)} of ${grouped(total)}`;
+    back.disabled = cursors.length === 1;
+    forth.disabled = next === null;
+    status.textContent = trs.length > 0 ? "" : page.counts.devices > 0 ? "No device is in this state." : prefix ? "No device has such a name." : "No device has sent readings yet.";
+    showWorst();
+    if (moves === true && cursors.length > 1) table.scrollIntoView({ block: "start" });
+  }
+
+  function newRow(device) {
+    const cell = (props, label) => el("td", { role: "cell", "data-label": label, ...props });
+    const row = { device, state: cell({}, "State"), age: cell({ class: "num" }, "Last reading"), cells: columns.map((c) => cell({ class: "num" }, `${c.title} ${c.unit}`)) };
+    row.tr = el("tr", { role: "row", "data-device": device },
+      el("th", { scope: "row", role: "rowheader" }, el("a", { href: "#device?" + query({ device }) }, device)), row.state, row.age, row.cells);
+    return row;
+  }
+
+  const isFlagged = (row) => Object.values(row.latest).some((v) => v.flags.length > 0);
+
+  function draw(row) {
+    const flagged = isFlagged(row), now = Date.now();
+    row.tr.className = flagged ? "flagged" : row.stale ? "stale" : "";
+    const words = [flagged ? el("span", { class: "tag flag" }, "◆ flagged") : null, row.stale ? el("span", { class: "tag silent" }, "○ silent") : null];
+    row.state.replaceChildren(...(flagged || row.stale ? words.filter(Boolean) : [el("span", { class: "tag" }, "● fresh")]));
+    drawAge(row, now);
+    columns.forEach((c, i) => {
+      const values = c.signs.map((s) => row.latest[s]);
+      const known = values.filter(Boolean);
+      const cell = row.cells[i];
+      if (known.length === 0) {
+        cell.replaceChildren(el("span", { class: "quiet" }, "–"));
+        return;
+      }
+      const flags = known.flatMap((v) => v.flags);
+      const oldest = Math.min(...known.map((v) => v.time));
+      cell.replaceChildren(
+        el("span", { class: flags.length ? "value flag" : "value" }, values.map((v) => number(v?.value)).join("/")),
+        ...flags.map((f) => el("span", { class: "why" }, flagMark(f))),
+        ...(row.time - oldest > 60000 ? [el("span", { class: "when" }, ageText(now - oldest) + " ago")] : []));
+    });
+  }
+
+  const drawAge = (row, now) => row.age.replaceChildren(el("span", { class: "value" }, ageText(now - row.time)), " ago");
+
+  // update puts a live reading into a row.
+  function update(row, r) {
+    const time = Date.parse(r.time);
+    row.time = Math.max(row.time, time);
+    if (Date.now() - row.time < freshMs) row.stale = false;
+    for (const sign of Object.keys(SIGNS)) {
+      if (!(sign in r) || row.latest[sign]?.time > time) continue;
+      row.latest[sign] = { value: r[sign], time, flags: (r.flags ?? []).map(flagSign).filter(([s]) => s === sign).map(([, t]) => t) };
+    }
+  }
+
+  // showWorst says in a sentence what the first row means.
+  function showWorst() {
+    const row = rows.values().next().value;
+    if (row === undefined || cursors.length > 1) {
+      worst.replaceChildren();
+      return;
+    }
+    const link = el("a", { href: "#device?" + query({ device: row.device }) }, row.device);
+    const age = ageText(Date.now() - row.time);
+    if (isFlagged(row)) {
+      const [sign, v] = Object.entries(row.latest).find(([, l]) => l.flags.length > 0);
+      worst.replaceChildren("Worst: ", link, " – ", el("b", {}, `${SIGNS[sign].label} ${number(v.value)} ${SIGNS[sign].unit}`), ` ${flagMark(v.flags[0])}, measured ${ageText(Date.now() - v.time)} ago`);
+    } else if (row.stale) worst.replaceChildren("Worst: ", link, " – silent for ", el("b", {}, age));
+    else worst.replaceChildren("No device is flagged or silent.");
+  }
+
+  const visible = () => {
+    if (document.hidden) stream.close();
+    else load().then(follow);
+  };
+  document.addEventListener("visibilitychange", visible);
+  timers = [
+    setInterval(() => { if (!document.hidden) load(); }, refreshMs),
+    setInterval(() => {
+      if (document.hidden) return;
+      for (const row of rows.values()) drawAge(row, Date.now());
+      showWorst();
+    }, 1000),
+  ];
+  load();
+  return {
+    close() {
+      closed = true;
+      stream.close();
+      observer.disconnect();
+      timers.forEach(clearInterval);
+      clearTimeout(typing);
+      document.removeEventListener("visibilitychange", visible);
+    },
+  };
+}
