@@ -150,8 +150,8 @@ export function fleet(main, params) {
       const oldest = Math.min(...known.map((v) => v.time));
       cell.replaceChildren(
         el("span", { class: flags.length ? "value flag" : "value" }, values.map((v) => number(v?.value)).join("/")),
-        ...flags.map((f) => el("span", { class: "why" }, flagMark(f))),
-        ...(row.time - oldest > 60000 ? [el("span", { class: "when" }, ageText(now - oldest) + " ago")] : []));
+        ...flags.flatMap((f) => [" ", el("span", { class: "why" }, flagMark(f))]),
+        ...(row.time - oldest > 60000 ? [" ", el("span", { class: "when" }, ageText(now - oldest) + " ago")] : []));
     });
   }
 

@@ -1,0 +1,445 @@
+package browser_test
+
+import (
+	"encoding/csv"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"os"
+	"os/exec"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
+)
+
+// fewReadings is a small fleet: flagged, silent and fresh.
+func fewReadings(s *server) {
+	s.post(
+		reading("ppg-fresh", 20*time.Second, `"heart_rate_bpm":72,"spo2_pct":97.5`),
+		reading("ppg-flagged", 2*time.Minute, `"heart_rate_bpm":140.25,"systolic_mmhg":121,"diastolic_mmhg":79`),
+		reading("ppg-silent", 3*time.Hour, `"resting_heart_rate_bpm":58`),
+	)
+}
+
+// cells returns the texts of the fleet's rows.
+const cells = `[...document.querySelectorAll("table.fleet tbody tr")].map((tr) => [...tr.children].map((c) => c.innerText.replaceAll(/\s+/g, " ").trim()))`
+
+// The fleet shows the worst device first, and the values, flags and counts that are stored.
+func TestFleet(t *testing.T) {
+	s := serve(t)
+	fewReadings(s)
+	p := open(t, s.url+"/")
+	p.until(`document.querySelectorAll("table.fleet tbody tr").length === 3`)
+	rows := eval[[][]string](p, cells)
+	var got []string
+	for _, row := range rows {
+		got = append(got, row[0]+"|"+row[1]+"|"+strings.Join(row[3:], "|"))
+	}
+	want := []string{
+		"ppg-flagged|◆ flagged|121/79|–|140.25 ▲ high|–",
+		"ppg-silent|○ silent|–|–|–|58",
+		"ppg-fresh|● fresh|–|97.5|72|–",
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("the rows are\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+	if rows[0][2] != "2 min ago" || rows[1][2] != "3 h 0 min ago" {
+		t.Errorf("the ages are %q and %q", rows[0][2], rows[1][2])
+	}
+	p.shows("Worst: ppg-flagged – Heart rate 140.25 /min ▲ high")
+	p.shows("not an alarm system")
+	if got := eval[string](p, `document.querySelector(".counts").innerText.replaceAll(/\s+/g, " ").trim()`); got != "3 All 1 Flagged 1 Silent 2 Fresh" {
+		t.Errorf("the counts are %q", got)
+	}
+	p.click(`button[data-state=stale]`)
+	p.until(`document.querySelectorAll("table.fleet tbody tr").length === 1`)
+	p.shows("ppg-silent")
+	p.click(`button[data-state=""]`)
+	p.enter("#prefix", "ppg-fr")
+	p.until(`[...document.querySelectorAll("table.fleet tbody th")].map((e) => e.innerText).join() === "ppg-fresh"`)
+}
+
+// The server pages the fleet, and the page shows each device once.
+func TestFleetPages(t *testing.T) {
+	s := serve(t)
+	var readings []string
+	for i := range 120 {
+		readings = append(readings, reading(fmt.Sprintf("d-%03d", i), time.Second, `"heart_rate_bpm":70`))
+	}
+	s.post(readings...)
+	p := open(t, s.url+"/")
+	seen := map[string]bool{}
+	for _, want := range []string{"1 to 50 of 120", "51 to 100 of 120", "101 to 120 of 120"} {
+		p.shows(want)
+		for _, row := range eval[[][]string](p, cells) {
+			seen[row[0]] = true
+		}
+		if want != "101 to 120 of 120" {
+			p.press("Next page")
+		}
+	}
+	if len(seen) != 120 {
+		t.Errorf("%d devices were shown, want 120", len(seen))
+	}
+	p.press("Previous page")
+	p.shows("51 to 100 of 120")
+}
+
+// A row on the screen shows what is stored after the page was opened, without a new request
+// for the list.
+func TestFleetLive(t *testing.T) {
+	s := serve(t)
+	fewReadings(s)
+	p := open(t, s.url+"/")
+	p.shows("ppg-fresh")
+	following(p, s)
+	s.post(reading("ppg-fresh", 0, `"heart_rate_bpm":133.5`))
+	p.shows("133.5")
+	p.until(`document.querySelector("tr[data-device=ppg-fresh]").innerText.includes("▲ high")`)
+}
+
+// following waits until the page's stream of live readings is open.
+func following(p *tab, s *server) {
+	p.t.Helper()
+	for deadline := time.Now().Add(patience); !strings.Contains(s.do("GET", s.admin+"/metrics", nil), "\npulsegate_live_subscribers 1\n"); {
+		if time.Now().After(deadline) {
+			p.t.Fatal("no stream of live readings was opened")
+		}
+		eval[int](p, `new Promise((done) => requestAnimationFrame(() => done(0)))`)
+	}
+}
+
+// dataOf returns the rows of a chart's table of data.
+func dataOf(p *tab, chart string) [][]string {
+	p.t.Helper()
+	figure := fmt.Sprintf("figure[data-chart=%q]", chart)
+	p.until(fmt.Sprintf("document.querySelector(%q) !== null", figure))
+	return eval[[][]string](p, fmt.Sprintf(`(async () => {
+		const f = document.querySelector(%q), d = f.querySelector("details");
+		if (!d.open) await new Promise((done) => { d.addEventListener("toggle", done, { once: true }); d.open = true; });
+		return [...f.querySelectorAll("tbody tr")].map((tr) => [...tr.children].map((c) => c.innerText.trim()));
+	})()`, figure))
+}
+
+// The charts' data are the stored readings, value by value and in UTC.
+func TestDeviceShowsWhatIsStored(t *testing.T) {
+	s := serve(t)
+	var readings []string
+	for i := range 40 {
+		readings = append(readings, reading("ppg-1", time.Duration(50-i)*time.Minute, fmt.Sprintf(`"heart_rate_bpm":%d.25,"spo2_pct":%d,"systolic_mmhg":%d,"diastolic_mmhg":70.5`, 100+i, 60+i, 110+i)))
+	}
+	s.post(readings...)
+	p := open(t, s.url+"/#device?device=ppg-1&range=1h")
+	p.drawn()
+	p.js(`document.querySelector("#zone").value = "utc"; document.querySelector("#zone").dispatchEvent(new Event("change"))`)
+	p.shows(" UTC, 40 readings")
+
+	rows, err := csv.NewReader(strings.NewReader(s.do("GET", s.url+"/v1/devices/ppg-1/readings?format=csv", nil))).ReadAll()
+	if err != nil {
+		t.Fatal(err)
+	}
+	column := func(name string) int { return slices.Index(rows[0], name) }
+	for _, tt := range []struct {
+		chart  string
+		fields []string
+	}{
+		{"Heart rate", []string{"heart_rate_bpm"}},
+		{"SpO₂", []string{"spo2_pct"}},
+		{"Blood pressure", []string{"systolic_mmhg", "diastolic_mmhg"}},
+	} {
+		shown := dataOf(p, tt.chart)
+		if len(shown) != len(rows)-1 {
+			t.Errorf("%s: %d rows are shown, %d are stored", tt.chart, len(shown), len(rows)-1)
+			continue
+		}
+		for i, row := range rows[1:] {
+			want := []string{strings.Replace(row[column("time")][:19], "T", " ", 1)}
+			for _, f := range tt.fields {
+				want = append(want, row[column(f)])
+			}
+			if !slices.Equal(shown[i][:len(want)], want) {
+				t.Errorf("%s: shown %q, stored %q", tt.chart, shown[i], want)
+			}
+			flagged := strings.Contains(row[column("flags")], tt.fields[0])
+			if got := shown[i][len(want)] != ""; got != flagged {
+				t.Errorf("%s at %s: flagged is %v, want %v", tt.chart, want[0], got, flagged)
+			}
+		}
+	}
+	if p.shows("Heart rate: 40 values from 100.25 to 139.25 /min"); !strings.Contains(p.text(), "1 flagged range") {
+		t.Errorf("no flagged range in %s", p.text())
+	}
+}
+
+// Many readings are shown as aggregates: the same as those of the API.
+func TestDeviceShowsAggregates(t *testing.T) {
+	s := serve(t)
+	var readings []string
+	for i := range 3000 {
+		v := 60 + i%40
+		if i == 1500 {
+			v = 190 // a spike that no mean shows
+		}
+		readings = append(readings, reading("ppg-1", time.Duration(3000-i)*time.Minute, fmt.Sprintf(`"heart_rate_bpm":%d`, v)))
+	}
+	s.post(readings...)
+	p := open(t, s.url+"/#device?device=ppg-1&range=7d")
+	p.drawn()
+	count, low, high, flagged := 0, 1000.0, 0.0, 0
+	for _, row := range dataOf(p, "Heart rate") {
+		n, err := strconv.Atoi(row[4])
+		if err != nil {
+			t.Fatal(err)
+		}
+		count += n
+		a, _ := strconv.ParseFloat(row[2], 64)
+		b, _ := strconv.ParseFloat(row[3], 64)
+		low, high = min(low, a), max(high, b)
+		if row[5] != "" {
+			flagged++
+		}
+	}
+	if count != 3000 || low != 60 || high != 190 || flagged != 1 {
+		t.Errorf("%d values from %v to %v, %d rows flagged; want 3000 from 60 to 190, 1 row", count, low, high, flagged)
+	}
+}
+
+// The device view follows the device, and says when it was erased.
+func TestDeviceLiveAndErased(t *testing.T) {
+	s := serve(t)
+	s.post(reading("ppg-1", time.Minute, `"heart_rate_bpm":70`), reading("ppg-10", time.Minute, `"heart_rate_bpm":80`))
+	p := open(t, s.url+"/#device?device=ppg-1&range=1h")
+	p.drawn()
+	following(p, s)
+	s.post(reading("ppg-1", 0, `"heart_rate_bpm":71.5`))
+	p.shows("2 readings")
+	p.shows("71.5")
+	s.do("POST", s.admin+"/admin/erase", strings.NewReader(`{"device":"ppg-1"}`))
+	p.shows("No readings are stored for this device.")
+	if text := p.text(); strings.Contains(text, "71.5") || strings.Contains(text, "80") {
+		t.Errorf("after the erasure the page shows\n%s", text)
+	}
+}
+
+// With tokens the page asks for one, keeps it nowhere, and reads until the reader signs out
+// or the token is revoked.
+func TestSignIn(t *testing.T) {
+	s, file, reader := withTokens(t)
+	fewReadings(s)
+	p := open(t, s.url+"/")
+	p.enter("#token", "pgt_wrong"+kb.Enter)
+	p.shows("This is not a valid token.")
+	p.expectProblem("401")
+	p.enter("#token", reader+kb.Enter)
+	p.shows("ppg-flagged")
+	kept := eval[string](p, `JSON.stringify([location.href, document.cookie, {...localStorage}, {...sessionStorage}, document.documentElement.outerHTML])`)
+	if strings.Contains(kept, reader) || eval[string](p, "document.cookie") != "" {
+		t.Error("the page keeps the token or can read the cookie")
+	}
+	p.run(chromedp.Reload())
+	p.shows("ppg-flagged")
+	p.goTo("#device?device=ppg-flagged")
+	p.drawn()
+	p.goTo("#system")
+	p.shows("Disk free")
+	p.press("Sign out")
+	p.until(`document.querySelector("#token") !== null`)
+	if got := eval[int](p, `fetch("v1/devices").then((r) => r.status)`); got != http.StatusUnauthorized {
+		t.Errorf("after sign-out: status %d", got)
+	}
+	p.expectProblem("401")
+
+	p.goTo("#fleet")
+	p.enter("#token", reader+kb.Enter)
+	p.shows("ppg-flagged")
+	if got := eval[int](p, `fetch("v1/readings", { method: "POST", body: "{}" }).then((r) => r.status)`); got != http.StatusUnauthorized {
+		t.Errorf("a write with the session: status %d", got)
+	}
+	p.expectProblem("401")
+	list, err := exec.Command(built.program, "token", "list", "--tokens="+file).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(list)) {
+		if fields := strings.Fields(line); slices.Contains(fields, "screen") {
+			if out, err := exec.Command(built.program, "token", "revoke", fields[0], "--tokens="+file).CombinedOutput(); err != nil {
+				t.Fatalf("%v\n%s", err, out)
+			}
+		}
+	}
+	p.shows("Your session has ended.")
+	p.expectProblem("401")
+}
+
+// A token for some devices shows those alone, and no system.
+func TestPrefixToken(t *testing.T) {
+	s, _, reader := withTokens(t, "--devices=ppg-f")
+	fewReadings(s)
+	p := open(t, s.url+"/")
+	p.enter("#token", reader+kb.Enter)
+	p.shows("ppg-flagged")
+	if text := p.text(); strings.Contains(text, "ppg-silent") || strings.Contains(text, "System") {
+		t.Errorf("the page shows\n%s", text)
+	}
+}
+
+// Everything works with the keyboard alone.
+func TestKeyboard(t *testing.T) {
+	s := serve(t)
+	fewReadings(s)
+	s.post(reading("ppg-flagged", 10*time.Minute, `"heart_rate_bpm":90`), reading("ppg-flagged", 5*time.Minute, `"heart_rate_bpm":91`))
+	p := open(t, s.url+"/")
+	p.shows("ppg-flagged")
+	tabTo(p, `document.activeElement.innerText === "ppg-flagged" && document.activeElement.closest("table") !== null`)
+	p.key(kb.Enter)
+	p.drawn()
+	tabTo(p, `document.activeElement.matches("figure[data-chart='Heart rate'] [role=slider]")`)
+	point := func() string {
+		return eval[string](p, `document.activeElement.getAttribute("aria-valuetext")`)
+	}
+	for _, tt := range []struct{ key, want string }{
+		{kb.Home, "Heart rate 90 /min"}, {kb.ArrowRight, "Heart rate 91 /min"}, {kb.ArrowRight, "Heart rate 140.25 /min, flagged: high"},
+		{kb.ArrowRight, "Heart rate 140.25"}, {kb.ArrowLeft, "Heart rate 91"}, {kb.End, "140.25"}, {kb.Escape, "no point chosen"},
+	} {
+		p.key(tt.key)
+		if got := point(); !strings.Contains(got, tt.want) {
+			t.Errorf("the cursor is at %q, want %q", got, tt.want)
+		}
+	}
+	p.js(`document.activeElement.blur()`)
+	tabTo(p, `document.activeElement.innerText === "1 h"`)
+	p.key(" ")
+	p.until(`location.hash.includes("range=1h") && document.querySelector("button[data-range='1h']").getAttribute("aria-pressed") === "true"`)
+	tabTo(p, `document.activeElement.getAttribute("aria-label") === "Zoom in"`)
+	p.key(kb.Enter)
+	p.until(`location.hash.includes("from=")`)
+}
+
+// tabTo presses the tab key until a condition on the focused element is true.
+func tabTo(p *tab, condition string) {
+	p.t.Helper()
+	for range 80 {
+		p.key(kb.Tab)
+		if eval[bool](p, condition) {
+			return
+		}
+	}
+	p.t.Fatalf("the tab key does not reach %s", condition)
+}
+
+// Dragging over a chart zooms to that range.
+func TestDragZooms(t *testing.T) {
+	s := serve(t)
+	fewReadings(s)
+	p := open(t, s.url+"/#device?device=ppg-flagged&range=1h")
+	p.drawn()
+	box := eval[[]float64](p, `(() => { const r = document.querySelector(".u-over"); r.scrollIntoView(); const b = r.getBoundingClientRect(); return [b.left, b.top, b.width, b.height]; })()`)
+	x, y := box[0]+box[2]*0.5, box[1]+box[3]/2
+	p.run(chromedp.MouseEvent(chromedp.MousePressed, x, y, chromedp.ButtonLeft), chromedp.MouseEvent(chromedp.MouseMoved, x+box[2]/4, y, chromedp.ButtonLeft),
+		chromedp.MouseEvent(chromedp.MouseReleased, x+box[2]/4, y, chromedp.ButtonLeft))
+	p.until(`location.hash.includes("from=")`)
+	span := eval[float64](p, `(() => { const q = new URLSearchParams(location.hash.split("?")[1]); return (Date.parse(q.get("to")) - Date.parse(q.get("from"))) / 60000; })()`)
+	if span < 14 || span > 16 {
+		t.Errorf("zoomed to %.1f min, want 15", span)
+	}
+}
+
+// No page has a violation that axe-core finds, in light and in dark, and none is wider than
+// the screen of a phone.
+func TestAccessible(t *testing.T) {
+	axe, err := os.ReadFile("testdata/axe.min.js")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, _, reader := withTokens(t)
+	fewReadings(s)
+	var readings []string
+	for i := range 1500 {
+		readings = append(readings, reading("ppg-many", time.Duration(1500-i)*time.Minute, fmt.Sprintf(`"heart_rate_bpm":%d,"spo2_pct":%d,"systolic_mmhg":%d,"diastolic_mmhg":70`, 60+i%80, 88+i%12, 110+i%20)))
+	}
+	s.post(readings...)
+	p := open(t, s.url+"/")
+	p.until(`document.querySelector("#token") !== null`)
+	check := func(page string) {
+		t.Helper()
+		for _, scheme := range []string{"light", "dark"} {
+			p.scheme(scheme)
+			for _, width := range []int64{1280, 360} {
+				p.screen(width, 800)
+				if got := eval[int64](p, `document.documentElement.scrollWidth`); got > width {
+					t.Errorf("%s: %d px wide on a screen of %d", page, got, width)
+				}
+				found := eval[string](p, `(async () => { const r = await axe.run({ runOnly: ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"] });
+					return r.violations.map((v) => v.id + ": " + v.nodes.map((n) => n.html + " " + n.failureSummary).join("\n  ")).join("\n"); })()`)
+				if found != "" {
+					t.Errorf("%s, %s, %d px: %s", page, scheme, width, found)
+				}
+			}
+		}
+		p.screen(1280, 900)
+	}
+	p.js(string(axe))
+	check("sign-in")
+	p.enter("#token", reader+kb.Enter)
+	p.shows("ppg-flagged")
+	check("fleet")
+	for _, view := range []string{"device=ppg-flagged&range=1h", "device=ppg-many&range=7d", "device=ppg-silent&range=1h", "device=no-such"} {
+		p.goTo("#device?" + view)
+		if strings.Contains(view, "1h") || strings.Contains(view, "7d") {
+			p.until(fmt.Sprintf(`location.hash.includes(%q) && document.querySelector(".shown").innerText !== ""`, view))
+		} else {
+			p.shows("No readings are stored for this device.")
+		}
+		p.js(`document.querySelectorAll("details").forEach((d) => { d.open = true; })`)
+		check("device " + view)
+	}
+	p.goTo("#system")
+	p.drawn()
+	check("system")
+}
+
+// The page works below a path of a proxy.
+func TestBelowPath(t *testing.T) {
+	s := serve(t)
+	fewReadings(s)
+	target, err := url.Parse(s.url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	proxy := httptest.NewServer(http.StripPrefix("/wards/7", &httputil.ReverseProxy{
+		FlushInterval: -1,
+		Rewrite:       func(r *httputil.ProxyRequest) { r.SetURL(target); r.Out.Header.Del("Origin") },
+	}))
+	t.Cleanup(proxy.CloseClientConnections) // of a live stream
+	p := open(t, proxy.URL+"/wards/7/")
+	p.shows("ppg-flagged")
+	following(p, s)
+	p.goTo("#device?device=ppg-flagged")
+	p.drawn()
+}
+
+// The system view draws the numbers of /metrics.
+func TestSystem(t *testing.T) {
+	s := serve(t)
+	fewReadings(s)
+	p := open(t, s.url+"/#system")
+	p.drawn()
+	p.until(`[...document.querySelectorAll("tbody tr")].some((tr) => tr.innerText.replaceAll(/\s+/g, " ").trim() === "stored 3")`)
+	var body struct {
+		Metrics map[string][]struct{ Value float64 }
+	}
+	if err := json.Unmarshal([]byte(s.do("GET", s.url+"/v1/system", nil)), &body); err != nil {
+		t.Fatal(err)
+	}
+	if got := body.Metrics["pulsegate_store_devices"][0].Value; got != 3 {
+		t.Errorf("%v devices, want 3", got)
+	}
+}
