@@ -151,14 +151,14 @@ func withTokens(t testing.TB, args ...string) (s *server, file, reader string) {
 	file = filepath.Join(t.TempDir(), "tokens")
 	admin := newToken(t, file, "ward", "write,read,admin")
 	reader = newToken(t, file, "screen", "read", args...)
-	s = serve(t, "--tokens="+file)
+	s = serve(t, "--tokens="+file, "--audit="+file+".log")
 	s.token = admin
 	return s, file, reader
 }
 
 func newToken(t testing.TB, file, gateway, rights string, args ...string) string {
 	t.Helper()
-	out, err := exec.Command(built.program, append([]string{"token", "create", gateway, "--tokens=" + file, "--rights=" + rights}, args...)...).Output()
+	out, err := exec.Command(built.program, append([]string{"token", "create", "--file=" + file, "--audit=" + file + ".log", "--gateway=" + gateway, "--rights=" + rights}, args...)...).Output()
 	if err != nil {
 		var exit *exec.ExitError
 		if errors.As(err, &exit) {

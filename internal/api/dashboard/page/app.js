@@ -64,8 +64,9 @@ function signIn(message) {
   main.replaceChildren(
     el("h1", {}, "Sign in"),
     el("form", { class: "signin", method: "post", onsubmit: submit },
+      el("input", { type: "text", autocomplete: "username", value: "pulsegate", hidden: true, "aria-hidden": "true", tabindex: "-1" }), // for password managers
       el("label", { for: "token" }, "Token with the right to read"), input,
-      el("p", { id: "token-help", class: "quiet" }, "It is sent to this server once, and not kept in the browser. You stay signed in for 12 hours, or until you sign out or the token is revoked."),
+      el("p", { id: "token-help", class: "quiet" }, "It is sent to this server once, and the page does not keep it. You stay signed in for 12 hours, or until you sign out or the token is revoked."),
       el("button", {}, "Sign in"), error));
   input.focus();
   header();

@@ -104,9 +104,14 @@ export const grouped = (n) => n.toLocaleString("en");
 export class Stream {
   #source = null;
   #devices = "";
+  #waitMs = 1000;
+  #timer = 0;
 
-  constructor(onReading) {
+  // onLost is called some time after a stream has ended, longer each time: the session may
+  // have ended too, or the browser may open it again.
+  constructor(onReading, onLost) {
     this.onReading = onReading;
+    this.onLost = onLost;
   }
 
   // follow selects the devices; at most 100.
@@ -118,9 +123,16 @@ export class Stream {
     if (devices.length === 0) return;
     this.#source = new EventSource("v1/live?" + new URLSearchParams(devices.map((d) => ["device", d])));
     this.#source.addEventListener("reading", (e) => this.onReading(JSON.parse(e.data)));
+    this.#source.addEventListener("open", () => { this.#waitMs = 1000; });
+    this.#source.addEventListener("error", () => {
+      clearTimeout(this.#timer);
+      this.#timer = setTimeout(this.onLost, this.#waitMs);
+      this.#waitMs = Math.min(2 * this.#waitMs, 60000);
+    });
   }
 
   close() {
+    clearTimeout(this.#timer);
     this.#source?.close();
     this.#source = null;
     this.#devices = "";

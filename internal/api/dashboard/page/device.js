@@ -231,7 +231,7 @@ export function device(main, params) {
   const stream = new Stream((r) => {
     tail.push(r);
     if (drawing === 0) drawing = setTimeout(drawTail, tailMs);
-  });
+  }, () => load());
   function drawTail() {
     drawing = 0;
     if (closed || gone || data === null) return;

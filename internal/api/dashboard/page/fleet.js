@@ -58,7 +58,7 @@ export function fleet(main, params) {
     update(row, r);
     draw(row);
     showWorst();
-  });
+  }, () => load().then(follow));
   const observer = new IntersectionObserver((entries) => {
     for (const e of entries) {
       if (e.isIntersecting) onScreen.add(e.target.dataset.device);
@@ -119,6 +119,7 @@ export function fleet(main, params) {
     forth.disabled = next === null;
     status.textContent = trs.length > 0 ? "" : page.counts.devices > 0 ? "No device is in this state." : prefix ? "No device has such a name." : "No device has sent readings yet.";
     showWorst();
+    if (performance.getEntriesByName("first-table").length === 0) performance.mark("first-table"); // make bench-page reads it
     if (moves === true && cursors.length > 1) table.scrollIntoView({ block: "start" });
   }
 
