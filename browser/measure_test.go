@@ -106,16 +106,11 @@ func TestScreenshots(t *testing.T) {
 	shoot("device")
 	p.goTo("#system")
 	p.drawn()
-	for i := range 60 { // a load to draw
-		var readings []string
-		for k := range 40 + 30*(i%7) {
-			readings = append(readings, reading(fmt.Sprintf("ppg-%06d", 1+(i*270+k)%9000), 0, `"heart_rate_bpm":71`))
+	for i := range 400 { // a load to draw, for 40 s
+		for k := range 5 + i/20%4 + i%3 {
+			s.post(reading(fmt.Sprintf("ppg-%06d", 1+(i*9+k)%9000), 0, `"heart_rate_bpm":71`))
 		}
-		s.post(readings...)
-		if i%2 == 1 {
-			n := eval[int](p, `new Promise((done) => setTimeout(() => done(0), 400))`)
-			_ = n
-		}
+		time.Sleep(100 * time.Millisecond)
 	}
 	shoot("system")
 	if os.Getenv("MORE") != "" { // further ones, to look at
@@ -142,7 +137,7 @@ func TestMeasure(t *testing.T) {
 		t.Skip("make bench-page measures")
 	}
 	const rounds = 7
-	s := serve(t, "--oldest=2001-01-01")
+	s := serve(t)
 	ward(s, 10_000)
 	days(s, "ppg-year", 365*24*time.Hour, time.Minute)
 

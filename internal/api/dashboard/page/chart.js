@@ -20,12 +20,12 @@ const ready = new Promise((done) => {
 });
 
 // withGaps returns columns with an empty point in each gap: where the distance of two points
-// is more than three times the usual one, and more than leastS.
-export function withGaps(xs, columns, leastS) {
+// is more than some times the usual one, and more than leastS.
+export function withGaps(xs, columns, times, leastS) {
   const steps = [];
   for (let i = 1; i < xs.length; i++) steps.push(xs[i] - xs[i - 1]);
   const sorted = Float64Array.from(steps).sort();
-  const limit = Math.max(3 * (sorted[sorted.length >> 1] ?? 0), leastS);
+  const limit = Math.max(times * (sorted[sorted.length >> 1] ?? 0), leastS);
   const outX = [], out = columns.map(() => []);
   let gaps = 0;
   for (let i = 0; i < xs.length; i++) {
@@ -45,6 +45,7 @@ export function withGaps(xs, columns, leastS) {
 //   xs (Unix s), lines: [{ label, values, min?, max? }] with arrays as long as xs,
 //   paired: whether the two lines are marks of one measurement,
 //   flags: [{ from, to, text }] in Unix s, leastGapS, bucket (text) if lines are means,
+//   zero: whether the axis begins at 0,
 //   onZoom(from, to).
 export class Chart {
   #plot = null;
@@ -71,7 +72,7 @@ export class Chart {
   // draw shows other data under the same title.
   async draw(shown) {
     this.shown = shown;
-    this.data = withGaps(shown.xs, shown.lines.flatMap((l) => (l.min ? [l.max, l.min, l.values] : [l.values])), shown.leastGapS);
+    this.data = withGaps(shown.xs, shown.lines.flatMap((l) => (l.min ? [l.max, l.min, l.values] : [l.values])), shown.bucket ? 1.5 : 3, shown.leastGapS);
     this.summary.textContent = this.#words();
     if (this.details.open) this.#table();
     await ready;
@@ -110,8 +111,8 @@ export class Chart {
       return `${l.label}: ${n.toLocaleString("en")} values from ${number(low)} to ${number(high)} ${s.unit}, mean ${number(Math.round(mean * 10) / 10)}`;
     });
     const gaps = this.data.gaps === 0 ? "no gaps" : this.data.gaps === 1 ? "1 gap" : `${this.data.gaps} gaps`;
-    const flags = s.flags.length === 0 ? "no flags" : s.flags.length === 1 ? "1 flagged range" : `${s.flags.length} flagged ranges`;
-    return `${texts.join(". ")}. ${gaps[0].toUpperCase()}${gaps.slice(1)}, ${flags}.` + (s.bucket ? ` Each point is the mean of ${s.bucket}; the band is from the lowest to the highest value.` : "");
+    const flags = s.zero ? "" : s.flags.length === 0 ? ", no flags" : s.flags.length === 1 ? ", 1 flagged range" : `, ${s.flags.length} flagged ranges`;
+    return `${texts.join(". ")}. ${gaps[0].toUpperCase()}${gaps.slice(1)}${flags}.` + (s.bucket ? ` Each point is the mean of ${s.bucket}; the band is from the lowest to the highest value.` : "");
   }
 
   #table() {
@@ -197,13 +198,13 @@ export class Chart {
       else series.push({ stroke: lines[k], width: 1.5, dash, points: { size: 4, fill: lines[k], filter } });
     });
     return {
-      width, height: Math.max(150, Math.min(260, Math.round(width / 4.5))),
+      width, height: Math.max(140, Math.min(260, Math.round(width / 3.6))), padding: [8, 12, 0, 0],
       tzDate: (ts) => (zone === "local" ? new Date(ts * 1000) : uPlot.tzDate(new Date(ts * 1000 + zone * 60000), "Etc/UTC")),
       legend: { show: false },
       series, bands,
-      scales: { x: { min: s.from, max: s.to, range: () => [s.from, s.to] }, y: { range: (u, min, max) => (min === null ? [0, 1] : uPlot.rangeNum(min, max, 0.1, false)) } },
+      scales: { x: { min: s.from, max: s.to, range: () => [s.from, s.to] }, y: { range: (u, min, max) => (min === null ? [0, 1] : s.zero ? [0, max > 0 ? max * 1.1 : 1] : uPlot.rangeNum(min, max, 0.1, false)) } },
       axes: [
-        { stroke: ink, grid: { stroke: grid, width: 1 }, ticks: { stroke: grid }, font: "12px system-ui, sans-serif", space: 70, values: (u, splits, ai, space, incr) => splits.map((t) => {
+        { stroke: ink, grid: { stroke: grid, width: 1 }, ticks: { stroke: grid }, font: "12px system-ui, sans-serif", size: 28, space: 70, values: (u, splits, ai, space, incr) => splits.map((t) => {
           const p = parts(t * 1000, zone);
           if (incr >= 86400) return incr >= 28 * 86400 ? `${dayText(p).split(" ")[1]} ${p.year}` : dayText(p);
           return p.hour === 0 && p.minute === 0 && p.second === 0 ? dayText(p) : clockText(p, incr < 60);

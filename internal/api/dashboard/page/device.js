@@ -50,7 +50,7 @@ export function device(main, params) {
   };
   const button = (text, title, call) => el("button", { type: "button", "aria-label": title, title, onclick: call }, text);
   main.append(
-    el("p", { class: "crumbs" }, el("a", { href: "#fleet" }, "Fleet")), el("h1", {}, name), latest,
+    el("h1", {}, name), latest,
     el("div", { class: "bar" },
       el("div", { class: "counts", role: "group", "aria-label": "Range" }, rangeButtons),
       el("div", { class: "counts", role: "group", "aria-label": "Move and zoom" },
@@ -172,7 +172,7 @@ export function device(main, params) {
     }
     const z = zoneOf();
     shown.textContent = `${timeText(from, z)} to ${timeText(to, z)}${zone === "utc" ? " UTC" : zone === "device" ? (offset === null ? " UTC: the device sent no local time" : ` UTC${offset < 0 ? "−" : "+"}${Math.abs(offset) / 60}`) : ""}`
-      + (data.raw ? `, ${data.total.toLocaleString("en")} readings` : `, means of ${stepWords(data.step)}`)
+      + (data.raw ? `, ${data.total.toLocaleString("en")} readings` : `, buckets of ${stepWords(data.step)}`)
       + (data.moreFlagged ? `. Only the newest ${maxRaw} flagged readings are marked` : "");
     for (const c of charts) {
       const spec = data.raw ? rawOf(c) : meansOf(c);
@@ -209,6 +209,8 @@ export function device(main, params) {
 
   function meansOf(c) {
     const buckets = data.buckets.filter((b) => c.signs.some((s) => s in b.signs));
+    // First and last are all values if no bucket has more: few readings are shown as they are.
+    if (buckets.every((b) => c.signs.every((s) => (b.signs[s]?.count ?? 0) <= 2))) return pointsOf(c, buckets);
     const bounds = buckets.map((b) => [Date.parse(b.from) / 1000, Date.parse(b.to) / 1000]);
     const xs = bounds.map(([a, b]) => (a + b) / 2), flags = [];
     let k = 0;
@@ -224,6 +226,22 @@ export function device(main, params) {
     const pick = (s, member) => buckets.map((b) => b.signs[s]?.[member] ?? null);
     const lines = c.signs.map((s) => ({ label: SIGNS[s].label, values: pick(s, "mean"), min: pick(s, "min"), max: pick(s, "max"), counts: pick(s, "count") }));
     return { xs, lines, flags, leastGapS: (stepMs(data.step) / 1000) * 1.5, bucket: stepWords(data.step) };
+  }
+
+  // pointsOf returns what rawOf does, from buckets of at most two values for each sign.
+  function pointsOf(c, buckets) {
+    const byTime = new Map();
+    for (const b of buckets) {
+      for (const s of c.signs) {
+        for (const v of b.signs[s] ? [b.signs[s].first, b.signs[s].last] : []) {
+          const t = Date.parse(v.time);
+          byTime.set(t, { ...byTime.get(t), [s]: v.value });
+        }
+      }
+    }
+    const points = [...byTime].sort((a, b) => a[0] - b[0]);
+    const flags = data.flagged.flatMap((r) => flagsOf(r, c).map((text) => ({ from: Date.parse(r.time) / 1000, to: Date.parse(r.time) / 1000, text })));
+    return { xs: points.map(([t]) => t / 1000), lines: c.signs.map((s) => ({ label: SIGNS[s].label, values: points.map(([, v]) => v[s] ?? null) })), flags, leastGapS: 0 };
   }
 
   // The live tail: readings are added to what is drawn, or everything is read again.

@@ -42,7 +42,7 @@ export function fleet(main, params) {
   const table = el("table", { class: "fleet", role: "table" },
     el("caption", {}, "Devices, worst first: flagged, then silent, then by name"),
     el("thead", { role: "rowgroup" }, el("tr", { role: "row" },
-      ["Device", "State", "Last reading"].map((t) => el("th", { scope: "col", role: "columnheader" }, t)),
+      ["Device", "State", "Last reading"].map((t, i) => el("th", { scope: "col", role: "columnheader", class: i === 2 ? "num" : "" }, t)),
       columns.map((c) => el("th", { scope: "col", role: "columnheader", class: "num" }, c.title + " ", el("span", { class: "unit" }, c.unit))))),
     body);
   const back = el("button", { type: "button", onclick: () => { cursors.pop(); load(true); } }, "Previous page");

@@ -82,13 +82,13 @@ export function system(main) {
     const failed = total(m, "pulsegate_store_failed") > 0, low = least > 0 && free < least;
     const rows = [
       ["Readings stored", rate(stored(m), stored(before.m)) + " /s"], ["Commits", rate(commits(m), commits(before.m)) + " /s"],
-      ["Time of a commit", ms(0.5), "half below"], ["", ms(0.99), "99 % below"],
+      ["Time of a commit", ms(0.5), `half; 99 % below ${ms(0.99)}`],
       ["Connections", grouped(total(m, "pulsegate_connections")), `${grouped(total(m, "pulsegate_live_subscribers"))} of them live`],
       ["Devices", grouped(total(m, "pulsegate_store_devices"))],
       ["Disk used", bytes(total(m, "pulsegate_store_size_bytes"))], ["Disk free", bytes(free), low ? "▼ too little: readings are rejected" : `at least ${bytes(least)} needed`],
       ["Memory", bytes(total(m, "process_resident_memory_bytes"))], ["Running for", ageText(t - total(m, "process_start_time_seconds") * 1000), failed ? "◆ the store has failed" : ""],
     ];
-    facts.replaceChildren(...rows.map(([name, value, more]) => el("div", { class: (low && name === "Disk free") || (failed && name === "Running for") ? "flagged" : "" }, el("dt", {}, name || "Time of a commit"), el("dd", {}, el("b", {}, value)), more ? el("dd", { class: "quiet" }, more) : null)));
+    facts.replaceChildren(...rows.map(([name, value, more]) => el("div", { class: (low && name === "Disk free") || (failed && name === "Running for") ? "flagged" : "" }, el("dt", {}, name), el("dd", {}, el("b", {}, value)), more ? el("dd", { class: "quiet" }, more) : null)));
     const fill = (body, list) => body.replaceChildren(...list.map(([k, v]) => el("tr", {}, el("th", { scope: "row" }, k.replaceAll("_", " ")), el("td", { class: "num" }, grouped(v)))));
     fill(outcomes, Object.entries(labelled(m, "pulsegate_readings_total", "outcome")).sort((a, b) => b[1] - a[1]));
     const reasons = { ...labelled(m, "pulsegate_auth_refused_total", "reason"), ...labelled(m, "pulsegate_refused_requests_total", "reason") };
@@ -102,7 +102,7 @@ export function system(main) {
         xs.push(samples[k].t / 1000);
         ys.push(v);
       }
-      const spec = { title: g.title, unit: g.unit, from: t / 1000 - (keep * everyMs) / 1000, to: t / 1000, zone: "local", xs, lines: [{ label: g.title, values: ys }], flags: [], leastGapS: (everyMs / 1000) * 3, onZoom() {} };
+      const spec = { title: g.title, unit: g.unit, from: samples[0].t / 1000, to: t / 1000, zero: true, zone: "local", xs, lines: [{ label: g.title, values: ys }], flags: [], leastGapS: (everyMs / 1000) * 3, onZoom() {} };
       if (charts[i]) charts[i].draw(spec);
       else charts[i] = new Chart(figures, spec);
     });
