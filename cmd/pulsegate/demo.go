@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"strings"
+	"sync"
 	"syscall"
 	"text/tabwriter"
 	"time"
@@ -21,6 +22,12 @@ import (
 
 // demoDevice is the device of the demo's recording.
 const demoDevice = "mimic2-s00001"
+
+// The recording is also replayed, for its device and for others that begin at other places of
+// it. It has a row a minute; replayed faster, one can watch it.
+var demoReplayed = []string{demoDevice, "replay-2", "replay-3", "replay-4", "replay-5"}
+
+const demoEvery = 5 * time.Second
 
 type demoCommand struct {
 	Addr string `default:"127.0.0.1:8080" placeholder:"HOST:PORT" help:"Address to listen on. If it is in use, a free port is chosen."`
@@ -44,13 +51,31 @@ func (c *demoCommand) Run(ctx context.Context, std stdio) (err error) {
 		return err
 	}
 	defer logs.Close()
-	replay := func(ctx context.Context, addr net.Addr) error { return c.replay(ctx, std, "http://"+addr.String()) }
+	replaying, stop := context.WithCancel(ctx)
+	var replays sync.WaitGroup
+	replay := func(ctx context.Context, addr net.Addr) error {
+		target := "http://" + addr.String()
+		if _, err := fmt.Fprintf(std.out, "Open %s/ in a browser.\n", target); err != nil {
+			return err
+		}
+		if err := c.replay(ctx, std, target); err != nil {
+			return err
+		}
+		replays.Go(func() {
+			if err := replayOn(replaying, target); err != nil && replaying.Err() == nil {
+				logs.Warn("the replay of the recording has ended", "error", err)
+			}
+		})
+		return nil
+	}
 	err = server.Run(ctx, opt, logs, replay)
 	if errors.Is(err, syscall.EADDRINUSE) {
 		logs.Info("address in use, choosing a free port", "addr", c.Addr)
 		opt.Addr = "127.0.0.1:0"
 		err = server.Run(ctx, opt, logs, replay)
 	}
+	stop()
+	replays.Wait()
 	return err
 }
 
@@ -90,6 +115,33 @@ func (c *demoCommand) replay(ctx context.Context, std stdio, target string) erro
 	return c.show(std, target, sum, refused, end)
 }
 
+// replayOn replays the recording until ctx ends.
+func replayOn(ctx context.Context, target string) error {
+	var devices []vitals.Name
+	for _, text := range demoReplayed {
+		name, err := vitals.ParseName(text)
+		if err != nil {
+			return err
+		}
+		devices = append(devices, name)
+	}
+	file, err := recording.New(strings.NewReader(recording.MIMIC2), recording.CSV, recording.Options{Mapping: recording.MIMIC2Mapping(), Device: devices[0]})
+	if err != nil {
+		return err
+	}
+	replay, err := recording.NewReplay(ctx, file, devices, demoEvery)
+	if err != nil {
+		return err
+	}
+	client, err := transfer.NewClient(target, transfer.Credentials{})
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	_, err = transfer.Upload(ctx, client, replay, transfer.UploadOptions{Batch: len(devices)})
+	return err
+}
+
 // show prints the result and commands to try next.
 func (c *demoCommand) show(std stdio, target string, sum transfer.Summary, refused []transfer.Refusal, end time.Time) error {
 	fmt.Fprintf(std.out, "\nA recording of a bedside monitor (MIMIC II, record s00001) was sent over HTTP to %s\n\n", target)
@@ -125,7 +177,10 @@ The latest value of each vital sign:
 The last hour as CSV:
   curl '%[1]s/v1/devices/%[2]s/readings?from=%[3]s&to=%[4]s&format=csv'
 
+The page, which shows the recording and its replay, a reading every %[5]s:
+  %[1]s/
+
 Serving until Ctrl-C.
-`, target, demoDevice, from, to)
+`, target, demoDevice, from, to, demoEvery)
 	return err
 }

@@ -124,6 +124,7 @@ export function device(main, params) {
     return page.readings.length ? Date.parse(page.readings[0].time) - 1000 : Date.now() - day;
   }
 
+  const offsetText = (o) => `${o < 0 ? "−" : "+"}${Math.floor(Math.abs(o) / 60)}${o % 60 ? ":" + String(Math.abs(o) % 60).padStart(2, "0") : ""}`;
   const iso = (ms) => new Date(Math.round(ms)).toISOString();
 
   // read returns { raw: readings } or { buckets, step, flagged }, with the total of values.
@@ -136,10 +137,13 @@ export function device(main, params) {
     }
     const step = steps.find((s) => (b - a) / stepMs(s) <= maxBuckets) ?? steps.at(-1);
     const tz = zone === "local" ? Intl.DateTimeFormat().resolvedOptions().timeZone : "UTC";
-    const [page, flagged] = await Promise.all([
+    const [page, flagged, limits, newest] = await Promise.all([
       request(path + "/aggregates?" + query({ ...span, step, tz, limit: 10000 })),
       request(path + "/readings?" + query({ ...span, flag: "any", order: "desc", limit: maxRaw })),
+      request("v1/limits"),
+      request(path + "/readings?" + query({ to: iso(b), order: "desc", limit: 1 })),
     ]);
+    offset = newest.readings[0]?.utc_offset_minutes ?? offset;
     const counts = {};
     for (const k of page.buckets) for (const [s, v] of Object.entries(k.signs)) counts[s] = (counts[s] ?? 0) + v.count;
     const total = Math.max(0, ...Object.values(counts));
@@ -147,7 +151,7 @@ export function device(main, params) {
       const few = await readings();
       if (few.next_cursor === undefined) return { raw: few.readings, total: few.readings.length };
     }
-    return { buckets: page.buckets, step, flagged: flagged.readings.reverse(), moreFlagged: flagged.next_cursor !== undefined, total };
+    return { buckets: page.buckets, step, flagged: flagged.readings.reverse(), moreFlagged: flagged.next_cursor !== undefined, limits, total };
   }
 
   function showLatest(d) {
@@ -171,9 +175,8 @@ export function device(main, params) {
       if (last) offset = last.utc_offset_minutes;
     }
     const z = zoneOf();
-    shown.textContent = `${timeText(from, z)} to ${timeText(to, z)}${zone === "utc" ? " UTC" : zone === "device" ? (offset === null ? " UTC: the device sent no local time" : ` UTC${offset < 0 ? "−" : "+"}${Math.abs(offset) / 60}`) : ""}`
-      + (data.raw ? `, ${data.total.toLocaleString("en")} readings` : `, buckets of ${stepWords(data.step)}`)
-      + (data.moreFlagged ? `. Only the newest ${maxRaw} flagged readings are marked` : "");
+    shown.textContent = `${timeText(from, z)} to ${timeText(to, z)}${zone === "utc" ? " UTC" : zone === "device" ? (offset === null ? " UTC: the device sent no local time" : ` UTC${offsetText(offset)}`) : ""}`
+      + (data.raw ? `, ${data.total.toLocaleString("en")} readings` : `, buckets of ${stepWords(data.step)}`);
     for (const c of charts) {
       const spec = data.raw ? rawOf(c) : meansOf(c);
       if (spec.xs.length === 0) {
@@ -213,15 +216,29 @@ export function device(main, params) {
     if (buckets.every((b) => c.signs.every((s) => (b.signs[s]?.count ?? 0) <= 2))) return pointsOf(c, buckets);
     const bounds = buckets.map((b) => [Date.parse(b.from) / 1000, Date.parse(b.to) / 1000]);
     const xs = bounds.map(([a, b]) => (a + b) / 2), flags = [];
+    const mark = (k, text) => {
+      const open = flags.findLast((f) => f.text === text);
+      if (open && open.to >= bounds[k][0]) open.to = Math.max(open.to, bounds[k][1]);
+      else flags.push({ from: bounds[k][0], to: bounds[k][1], text });
+    };
     let k = 0;
     for (const r of data.flagged) {
       const t = Date.parse(r.time) / 1000;
       while (k < bounds.length - 1 && bounds[k][1] <= t) k++;
       for (const text of flagsOf(r, c)) {
-        const open = flags.findLast((f) => f.text === text);
-        if (open && open.to >= bounds[k][0]) open.to = Math.max(open.to, bounds[k][1]);
-        else flags.push({ from: bounds[k][0], to: bounds[k][1], text });
+        if (!data.moreFlagged || text.startsWith("pulse pressure")) mark(k, text);
       }
+    }
+    if (data.moreFlagged) { // too many to list; the ends of the buckets tell as much, except for the pulse pressure
+      buckets.forEach((b, i) => {
+        for (const s of c.signs) {
+          const v = b.signs[s], l = data.limits.signs[s];
+          if (v === undefined) continue;
+          if (v.min < (l.validated_min ?? -Infinity)) mark(i, "outside validated range");
+          if (v.min < (l.usual.min ?? -Infinity)) mark(i, "low");
+          if (v.max > (l.usual.max ?? Infinity)) mark(i, "high");
+        }
+      });
     }
     const pick = (s, member) => buckets.map((b) => b.signs[s]?.[member] ?? null);
     const lines = c.signs.map((s) => ({ label: SIGNS[s].label, values: pick(s, "mean"), min: pick(s, "min"), max: pick(s, "max"), counts: pick(s, "count") }));

@@ -6,7 +6,6 @@ import { SIGNS, Stream, ageText, el, flagMark, flagSign, grouped, notice, number
 
 const pageSize = 50;
 const refreshMs = 20000;
-const freshMs = 15 * 60000; // a live reading this new makes its device fresh until the next refresh
 const states = { "": ["All", "devices"], flagged: ["Flagged", "flagged"], stale: ["Silent", "stale"], fresh: ["Fresh", "fresh"] };
 const columns = [
   { title: "Pressure", unit: "mmHg", signs: ["systolic_mmhg", "diastolic_mmhg"] },
@@ -21,7 +20,8 @@ export function fleet(main, params) {
   let next = null; // cursor of the next page
   let rows = new Map(); // by device: { device, time, latest, stale, tr, … }
   const onScreen = new Set();
-  let closed = false, pending = null, timers = [];
+  let closed = false, pending = null, timers = [], staleMs = 0;
+  request("v1/limits").then((l) => { staleMs = l.stale_after_seconds * 1000; }, () => {}); // the next refresh does without
 
   const status = el("p", { role: "status", class: "quiet" });
   const worst = el("p", { class: "worst" });
@@ -162,7 +162,7 @@ export function fleet(main, params) {
   function update(row, r) {
     const time = Date.parse(r.time);
     row.time = Math.max(row.time, time);
-    if (Date.now() - row.time < freshMs) row.stale = false;
+    if (Date.now() - row.time < staleMs) row.stale = false;
     for (const sign of Object.keys(SIGNS)) {
       if (!(sign in r) || row.latest[sign]?.time > time) continue;
       row.latest[sign] = { value: r[sign], time, flags: (r.flags ?? []).map(flagSign).filter(([s]) => s === sign).map(([, t]) => t) };
