@@ -25,7 +25,7 @@ race race-short: export GORACE = atexit_sleep_ms=20
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-test: setup lint plain race-short deploy-check bench-smoke ## check everything: set-up, lint, all tests
+test: setup lint plain race-short deploy-check browser-check bench-smoke ## check everything: set-up, lint, all tests
 
 test-short: ## go vet and quick tests: a minute, without root and devices
 	go vet ./... && $(GOTEST) -short ./...
@@ -50,6 +50,15 @@ race: ## all tests, in full, with the race detector: some minutes more than make
 
 deploy-check: ## check the image, the manifests, the packages, the release, the dashboard and the alert rules
 	cd deploy/test && $(GOTEST) ./...
+
+browser-check: ## test the page in Chromium
+	cd browser && $(GOTEST) ./...
+
+screenshots: ## write the images of the page into docs/images
+	mkdir -p docs/images && cd browser && go test -count=1 -timeout 10m -run 'TestScreenshots$$' . -images $(abspath docs/images)
+
+bench-page: ## measure the page in Chromium, into docs/page.md
+	cd browser && go test -count=1 -timeout 10m -run 'TestMeasure$$' -v . -measure $(abspath docs/page.md)
 
 build: ## build bin/pulsegate, statically linked
 	CGO_ENABLED=0 go build -trimpath -buildvcs=auto -o bin/ ./cmd/...
