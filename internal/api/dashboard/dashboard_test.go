@@ -73,7 +73,7 @@ func TestFiles(t *testing.T) {
 	index := do(h, "GET", "/", "")
 	page := text(t, index.Body)
 	names := address.FindAllStringSubmatch(page, -1)
-	if len(names) < 5 || strings.Contains(page, "{{") || index.Header.Get("Cache-Control") != "no-cache" {
+	if len(names) < 5 || strings.Contains(page, "{{") || index.Header.Get("Cache-Control") != "private, no-cache" {
 		t.Fatalf("the page is cached as %q and names %q:\n%s", index.Header.Get("Cache-Control"), names, page)
 	}
 	if regexp.MustCompile(`<script>|<style|style="|="/|https?:`).MatchString(page) {
@@ -84,7 +84,7 @@ func TestFiles(t *testing.T) {
 		plain, small := do(h, "GET", path, ""), do(h, "GET", path, "", "Accept-Encoding", "br;q=1, gzip;q=0.5")
 		for _, answer := range []*http.Response{plain, small} {
 			policy := answer.Header.Get("Content-Security-Policy")
-			if answer.StatusCode != 200 || !strings.HasPrefix(policy, "default-src 'none'; ") || strings.Contains(policy, "unsafe") || answer.Header.Get("Vary") != "Accept-Encoding" {
+			if answer.StatusCode != 200 || !strings.HasPrefix(policy, "default-src 'none'; ") || strings.Contains(policy, "unsafe") || answer.Header.Get("Vary") != "Accept-Encoding, Cookie" {
 				t.Errorf("%s: status %d, policy %q", path, answer.StatusCode, policy)
 			}
 			if m[1] != "" && !strings.Contains(answer.Header.Get("Cache-Control"), "immutable") {
@@ -188,6 +188,11 @@ func TestSession(t *testing.T) {
 		cookie := c.Name + "=" + c.Value
 		if s := state(cookie); !s.SignedIn || s.AllDevices != tt.all || s.Expires == nil || time.Until(*s.Expires) > 12*time.Hour {
 			t.Errorf("signed in: %+v", s)
+		}
+		want := map[bool]string{true: "all", false: "some"}[tt.all]
+		if in, out := do(h, "GET", "/", "", "Cookie", cookie), do(h, "GET", "/", ""); !strings.Contains(text(t, in.Body), `data-session="`+want+`"`) ||
+			!strings.Contains(text(t, out.Body), `data-session="out"`) || in.Header.Get("ETag") == out.Header.Get("ETag") {
+			t.Errorf("the page does not say %s, or out, or has one ETag for both", want)
 		}
 		system := do(h, "GET", "/v1/system", "", "Cookie", cookie)
 		body := text(t, system.Body)

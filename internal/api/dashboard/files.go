@@ -20,8 +20,19 @@ import (
 //go:embed page
 var pageFiles embed.FS
 
-// versionMark stands in index.html for the version of the files.
-const versionMark = "{{version}}"
+// Marks in index.html.
+const (
+	versionMark = "{{version}}" // the version of the files
+	sessionMark = "{{session}}" // the state of the reader's session
+)
+
+// States of a session, in index.html: they save the page a request.
+const (
+	sessionOpen = "open" // the server has no tokens
+	sessionOut  = "out"  // not signed in
+	sessionAll  = "all"  // may read all devices
+	sessionSome = "some" // may read some devices
+)
 
 // policy allows what the page uses, from its own origin.
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
@@ -40,7 +51,8 @@ type file struct {
 // which is part of their addresses; so the modules may import each other by name.
 type files struct {
 	version string
-	byName  map[string]*file
+	byName  map[string]*file // but index.html
+	index   map[string]*file // index.html by the state of the session
 }
 
 func loadFiles(fsys fs.FS) (*files, error) {
@@ -55,14 +67,19 @@ func loadFiles(fsys fs.FS) (*files, error) {
 		}
 		fmt.Fprintf(hash, "%s %d\n%s", name, len(all[name]), all[name])
 	}
-	f := &files{version: hex.EncodeToString(hash.Sum(nil)[:8]), byName: map[string]*file{}}
+	f := &files{version: hex.EncodeToString(hash.Sum(nil)[:8]), byName: map[string]*file{}, index: map[string]*file{}}
 	for name, text := range all {
-		cache := "public, max-age=31536000, immutable"
-		if name == "index.html" {
-			text, cache = bytes.ReplaceAll(text, []byte(versionMark), []byte(f.version)), "no-cache"
+		if name != "index.html" {
+			if f.byName[name], err = newFile(name, text, "public, max-age=31536000, immutable"); err != nil {
+				return nil, err
+			}
+			continue
 		}
-		if f.byName[name], err = newFile(name, text, cache); err != nil {
-			return nil, err
+		text = bytes.ReplaceAll(text, []byte(versionMark), []byte(f.version))
+		for _, state := range []string{sessionOpen, sessionOut, sessionAll, sessionSome} {
+			if f.index[state], err = newFile(name, bytes.ReplaceAll(text, []byte(sessionMark), []byte(state)), "private, no-cache"); err != nil {
+				return nil, err
+			}
 		}
 	}
 	return f, nil
@@ -108,7 +125,7 @@ func (f *file) serve(w http.ResponseWriter, r *http.Request) {
 	header.Set("Referrer-Policy", "no-referrer")
 	header.Set("Cross-Origin-Opener-Policy", "same-origin")
 	header.Set("Cross-Origin-Resource-Policy", "same-origin")
-	header.Set("Vary", "Accept-Encoding")
+	header.Set("Vary", "Accept-Encoding, Cookie")
 	body, etag := f.plain, f.etag
 	if f.gzipped != nil && acceptsGzip(r.Header["Accept-Encoding"]) {
 		body, etag = f.gzipped, strings.TrimSuffix(f.etag, `"`)+`-gzip"`

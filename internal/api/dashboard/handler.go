@@ -58,7 +58,16 @@ func New(opt Options) (*Handler, error) {
 
 // Index serves GET and HEAD of /.
 func (h *Handler) Index(w http.ResponseWriter, r *http.Request) {
-	h.files.byName["index.html"].serve(w, r)
+	state := sessionOut
+	switch s := h.sessionState(r); {
+	case !s.Tokens:
+		state = sessionOpen
+	case s.SignedIn && s.AllDevices:
+		state = sessionAll
+	case s.SignedIn:
+		state = sessionSome
+	}
+	h.files.index[state].serve(w, r)
 }
 
 // Asset serves GET and HEAD of /assets/{version}/{file}.
@@ -81,16 +90,20 @@ type sessionState struct {
 
 // Session serves GET and HEAD of /v1/session: whether the sender is signed in.
 func (h *Handler) Session(w http.ResponseWriter, r *http.Request) {
+	text, err := json.Marshal(h.sessionState(r))
+	if err != nil {
+		panic(err) // no value of the type has this error
+	}
+	_ = h.object.Write(w, r, append(text, '\n')) // an error means that the client has disconnected
+}
+
+func (h *Handler) sessionState(r *http.Request) sessionState {
 	state := sessionState{Tokens: h.opt.Gate.Tokens != nil, SignedIn: h.opt.Gate.Open(), AllDevices: h.opt.Gate.Open()}
 	if access, expires, ok := h.opt.Gate.Session(r, time.Now()); ok {
 		expires = expires.UTC()
 		state.SignedIn, state.AllDevices, state.Expires = true, access.CoversAll(), &expires
 	}
-	text, err := json.Marshal(state)
-	if err != nil {
-		panic(err) // no value of the type has this error
-	}
-	_ = h.object.Write(w, r, append(text, '\n')) // an error means that the client has disconnected
+	return state
 }
 
 // maxSignInBytes bounds the body of a sign-in, which has one token.

@@ -85,7 +85,10 @@ function header() {
 
 async function start() {
   try {
-    session = await request("v1/session");
+    const state = document.documentElement.dataset.session; // of the page as it was loaded
+    delete document.documentElement.dataset.session;
+    if (state === undefined) session = await request("v1/session");
+    else session = { tokens: state !== "open", signed_in: state !== "out", all_devices: state === "open" || state === "all" };
   } catch (err) {
     main.replaceChildren(el("h1", {}, "Pulsegate"), el("p", { role: "alert", class: "error" }, err.message),
       el("button", { type: "button", onclick: start }, "Try again"));

@@ -21,7 +21,6 @@ export function fleet(main, params) {
   let rows = new Map(); // by device: { device, time, latest, stale, tr, … }
   const onScreen = new Set();
   let closed = false, pending = null, timers = [], staleMs = 0;
-  request("v1/limits").then((l) => { staleMs = l.stale_after_seconds * 1000; }, () => {}); // the next refresh does without
 
   const status = el("p", { role: "status", class: "quiet" });
   const worst = el("p", { class: "worst" });
@@ -93,6 +92,10 @@ export function fleet(main, params) {
     if (mine !== loading || closed) return;
     next = page.next_cursor ?? null;
     for (const [key, [, member]] of Object.entries(states)) buttons[key].n.textContent = grouped(page.counts[member]);
+    if (staleMs === 0) { // the refreshes do without
+      staleMs = 1;
+      request("v1/limits").then((l) => { staleMs = l.stale_after_seconds * 1000; }, () => {});
+    }
     const old = rows;
     rows = new Map();
     const trs = [];
