@@ -4,6 +4,7 @@ import (
 	"net/http"
 
 	"github.com/pulsegate/pulsegate/internal/api/dashboard"
+	"github.com/pulsegate/pulsegate/internal/api/openapi"
 	"github.com/pulsegate/pulsegate/internal/api/problem"
 	"github.com/pulsegate/pulsegate/internal/api/query"
 	"github.com/pulsegate/pulsegate/internal/wire/listen"
@@ -15,7 +16,7 @@ const readingsTemplate = "/v1/readings"
 
 // routes returns the handler of the public listener, for its own hosts only. Requests are
 // counted by the template of their route; those for other hosts count as unmatched.
-func (s *server) routes(reads *query.Handler, page *dashboard.Handler) http.Handler {
+func (s *server) routes(reads *query.Handler, page *dashboard.Handler, description http.Handler) http.Handler {
 	requests, core, state, problems := s.requests, s.core, s.health, s.problems
 	// The middleware around it reads the template from the request.
 	router := mux.NewRouter().AllowHeader(true).AnswerOptions(true).ShareRequest(true)
@@ -43,6 +44,7 @@ func (s *server) routes(reads *query.Handler, page *dashboard.Handler) http.Hand
 	read("/v1/devices/{device}/readings", http.HandlerFunc(reads.Readings))
 	read("/v1/devices/{device}/aggregates", http.HandlerFunc(reads.Aggregates))
 	read("/v1/limits", http.HandlerFunc(reads.Limits))
+	read(openapi.Path, description)
 	read("/v1/live", noGuests(s.live, http.HandlerFunc(s.live.Full)))
 	handle("/", http.HandlerFunc(page.Index), http.MethodGet, http.MethodHead)
 	handle("/assets/{version}/{file}", http.HandlerFunc(page.Asset), http.MethodGet, http.MethodHead)

@@ -30,6 +30,7 @@ import (
 	"github.com/pulsegate/pulsegate/internal/api/dashboard"
 	"github.com/pulsegate/pulsegate/internal/api/ingest"
 	"github.com/pulsegate/pulsegate/internal/api/live"
+	"github.com/pulsegate/pulsegate/internal/api/openapi"
 	"github.com/pulsegate/pulsegate/internal/api/problem"
 	"github.com/pulsegate/pulsegate/internal/api/query"
 	"github.com/pulsegate/pulsegate/internal/observe/metrics"
@@ -281,7 +282,13 @@ func (s *server) servePublic() error {
 	if err != nil {
 		return err
 	}
-	handler := s.routes(reads, page)
+	handler := s.routes(reads, page, openapi.Handler(openapi.Describe(openapi.Options{
+		Version:    s.opt.Version,
+		Problems:   s.problems,
+		Ingest:     s.opt.ingest(limits),
+		StaleAfter: s.opt.StaleAfter,
+		Tokens:     !s.access.gate.Open(),
+	})))
 	s.public = s.httpServer(s.forwarded(s.tracer.Handler(handler)))
 	return s.listenPublic(posts)
 }

@@ -115,6 +115,18 @@ func newAnswers(set *problem.Set) *answers {
 	return a
 }
 
+// RetryAfterSeconds returns the least and the greatest Retry-After of a problem; 0 and 0 if
+// it depends on the client, or if there is none.
+func RetryAfterSeconds(set *problem.Set, p *reply.Problem) (least, most int) {
+	kinds := &newAnswers(set).kinds
+	for k := range kinds {
+		if kinds[k].problem == p {
+			return kinds[k].least, kinds[k].most
+		}
+	}
+	return 0, 0
+}
+
 // An Answer is the response to a request. It is valid until its Job is released.
 type Answer struct {
 	head       *reply.Head

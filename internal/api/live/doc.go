@@ -43,7 +43,7 @@
 // # Bounds
 //
 // Options.MaxSubscribers, divided among clients; maxInbox readings, twice; maxStates
-// devices; maxPending devices per subscriber; maxDevices in a request; [eventsPerWrite]
+// devices; maxPending devices per subscriber; MaxDevices in a request; [eventsPerWrite]
 // events per write, each write with a deadline.
 //
 // # Not here

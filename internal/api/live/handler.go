@@ -16,8 +16,8 @@ import (
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
-// maxDevices is the number of devices that a request may list.
-const maxDevices = 100
+// MaxDevices is the number of devices that a request may list.
+const MaxDevices = 100
 
 // ServeHTTP serves GET and HEAD of /v1/live. Parameters: device, which may be repeated, or
 // prefix; without either, all devices that the token covers are selected. With a
@@ -122,8 +122,8 @@ func parse(raw string) (want selection, field, reason string) {
 		return want, "prefix", "not allowed together with device"
 	case len(prefixes) > 1:
 		return want, "prefix", "given more than once"
-	case len(devices) > maxDevices:
-		return want, "device", fmt.Sprintf("given more than %d times", maxDevices)
+	case len(devices) > MaxDevices:
+		return want, "device", fmt.Sprintf("given more than %d times", MaxDevices)
 	}
 	badName := (&vitals.FieldError{Err: vitals.ErrName}).Reason()
 	seen := map[vitals.Name]bool{}

@@ -100,7 +100,7 @@ func firstOf(access *gate.Access, after vitals.Name) vitals.Name {
 
 // isExport reports whether q requests readings in bulk: in a file format, or more than
 // one default page.
-func (q *Selection) isExport() bool { return q.Format != JSON || q.Limit > defaultReadings }
+func (q *Selection) isExport() bool { return q.Format != JSON || q.Limit > DefaultReadings }
 
 // count takes the readings that a page may have out of the client's budget. If the
 // budget is exhausted, it reports that the page is an export. The caller must call done

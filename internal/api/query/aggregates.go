@@ -14,8 +14,8 @@ import (
 
 // Limits of a page of aggregates.
 const (
-	defaultBuckets = 1000   // default number of buckets in a JSON page
-	maxBuckets     = 10_000 // maximum number of buckets in a page
+	DefaultBuckets = 1000   // default number of buckets in a JSON page
+	MaxBuckets     = 10_000 // maximum number of buckets in a page
 )
 
 // An Aggregation selects readings of one device and divides them into buckets.

@@ -57,7 +57,7 @@ func FuzzParams(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if q.Limit < 0 || q.Limit > maxReadings || q.Range.FromUnixMs < 0 || int(q.Format) >= len(formatNames) {
+		if q.Limit < 0 || q.Limit > MaxReadings || q.Range.FromUnixMs < 0 || int(q.Format) >= len(formatNames) {
 			t.Errorf("query %q gives %+v", raw, q)
 		}
 	})
@@ -86,7 +86,7 @@ func TestNegotiate(t *testing.T) {
 			t.Errorf("Accept %q: %v, %v; want %v, %v", tt.accept, got, ok, tt.want, tt.ok)
 		}
 	}
-	if got, ok := negotiate(nil, textFormats); got != JSON || !ok {
+	if got, ok := negotiate(nil, TextFormats); got != JSON || !ok {
 		t.Errorf("no Accept: %v, %v", got, ok)
 	}
 }

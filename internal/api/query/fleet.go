@@ -208,7 +208,7 @@ func parseDevices(access *gate.Access, raw string) (*deviceSelection, error) {
 	if err != nil {
 		return nil, err
 	}
-	if q.limit, err = limitParam(values, defaultDevices, maxDevices); err != nil {
+	if q.limit, err = limitParam(values, DefaultDevices, MaxDevices); err != nil {
 		return nil, err
 	}
 	if values.Has("prefix") {

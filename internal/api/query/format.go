@@ -18,7 +18,7 @@ const (
 	CSV                   // RFC 4180, with a header
 	Parquet               // Apache Parquet; not for aggregates
 
-	textFormats = Parquet // number of text formats
+	TextFormats = Parquet // number of text formats
 )
 
 // formatNames and contentTypes are indexed by Format and never modified.
@@ -32,6 +32,12 @@ var (
 		Parquet: "application/vnd.apache.parquet",
 	}
 )
+
+// Formats returns all formats; of aggregates, there are the first TextFormats.
+func Formats() []Format { return []Format{JSON, NDJSON, CSV, Parquet} }
+
+// String returns the name of the format, as in the parameter format.
+func (f Format) String() string { return formatNames[f] }
 
 // ContentType returns the media type of a response in this format.
 func (f Format) ContentType() string { return contentTypes[f] }

@@ -157,7 +157,7 @@ func (h *Handler) Readings(w http.ResponseWriter, r *http.Request) {
 // (default UTC), from (inclusive) and to (exclusive), limit, cursor, format. Cursors,
 // exports and formats are as with Readings; NDJSON and CSV have a line per bucket and sign.
 func (h *Handler) Aggregates(w http.ResponseWriter, r *http.Request) {
-	h.stream(w, r, textFormats, func(device vitals.Name, format Format) (Selection, writePage, error) {
+	h.stream(w, r, TextFormats, func(device vitals.Name, format Format) (Selection, writePage, error) {
 		a, err := h.parseAggregates(device, r.URL.RawQuery, format)
 		return a.Selection, func(ctx context.Context, w io.Writer) (Page, error) {
 			return WriteAggregates(ctx, w, h.reader, a)

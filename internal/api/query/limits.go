@@ -78,7 +78,7 @@ func limitsText(opt *Options) []byte {
 	}{
 		signs, map[string]shownRange{"usual": showRange(opt.Flags.PulsePressure)},
 		time.UnixMilli(opt.Limits.OldestUnixMs).UTC(), opt.Limits.MaxAhead.Seconds(), opt.Limits.MaxAge.Seconds(), opt.StaleAfter.Seconds(),
-		shownPage{defaultDevices, maxDevices}, shownPage{defaultReadings, maxReadings}, shownPage{defaultBuckets, maxBuckets},
+		shownPage{DefaultDevices, MaxDevices}, shownPage{DefaultReadings, MaxReadings}, shownPage{DefaultBuckets, MaxBuckets},
 		maxStep, vitals.FlagNotice,
 	}, json.Deterministic(true))
 	if err != nil {

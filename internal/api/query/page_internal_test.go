@@ -22,8 +22,8 @@ func TestAPIPage(t *testing.T) {
 	}
 	page := strings.ReplaceAll(string(text), ",000", "000")
 	for _, row := range []string{
-		fmt.Sprintf("| `limit` | 1 to %d | %d |", maxDevices, defaultDevices),
-		fmt.Sprintf("| `limit` | 1 to %d readings | %d as JSON;", maxReadings, defaultReadings),
+		fmt.Sprintf("| `limit` | 1 to %d | %d |", MaxDevices, DefaultDevices),
+		fmt.Sprintf("| `limit` | 1 to %d readings | %d as JSON;", MaxReadings, DefaultReadings),
 	} {
 		if !strings.Contains(page, row) {
 			t.Errorf("docs/api.md lacks %q", row)

@@ -12,10 +12,10 @@ import (
 
 // Limits of a page.
 const (
-	defaultDevices  = 100       // default number of devices in a page
-	maxDevices      = 1000      // maximum number of devices in a page
-	defaultReadings = 1000      // default number of readings in a JSON page
-	maxReadings     = 1_000_000 // maximum value of limit for readings
+	DefaultDevices  = 100       // default number of devices in a page
+	MaxDevices      = 1000      // maximum number of devices in a page
+	DefaultReadings = 1000      // default number of readings in a JSON page
+	MaxReadings     = 1_000_000 // maximum value of limit for readings
 )
 
 // A paramError reports which parameter is invalid and why. Its text does not contain
@@ -116,9 +116,9 @@ func (h *Handler) parseReadings(device vitals.Name, raw string, format Format) (
 
 	fallback := 0 // no limit
 	if q.Format == JSON {
-		fallback = defaultReadings
+		fallback = DefaultReadings
 	}
-	if q.Limit, err = limitParam(values, fallback, maxReadings); err != nil {
+	if q.Limit, err = limitParam(values, fallback, MaxReadings); err != nil {
 		return q, err
 	}
 	if values.Has("cursor") {
@@ -149,14 +149,14 @@ func (h *Handler) parseAggregates(device vitals.Name, raw string, format Format)
 	if a.Range.FromUnixMs, a.Range.ToUnixMs, err = now.span(values); err != nil {
 		return a, err
 	}
-	if a.Format, err = formatParam(values, format, formatNames[:textFormats]); err != nil {
+	if a.Format, err = formatParam(values, format, formatNames[:TextFormats]); err != nil {
 		return a, err
 	}
-	fallback := maxBuckets
+	fallback := MaxBuckets
 	if a.Format == JSON {
-		fallback = defaultBuckets
+		fallback = DefaultBuckets
 	}
-	if a.Limit, err = limitParam(values, fallback, maxBuckets); err != nil {
+	if a.Limit, err = limitParam(values, fallback, MaxBuckets); err != nil {
 		return a, err
 	}
 	if values.Has("cursor") {

@@ -1,0 +1,271 @@
+package openapi
+
+import (
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/go-json-experiment/json"
+
+	"github.com/pulsegate/pulsegate/internal/api/ingest"
+	"github.com/pulsegate/pulsegate/internal/api/problem"
+	"github.com/pulsegate/pulsegate/reply"
+	"github.com/pulsegate/pulsegate/vitals"
+)
+
+// Options are the properties of one server that the document states.
+type Options struct {
+	Version  string
+	Problems *problem.Set
+	Ingest   ingest.Config
+
+	StaleAfter time.Duration
+	Tokens     bool // requests need credentials
+}
+
+// An object is a JSON object of the document.
+type object = map[string]any
+
+// A describer collects what operations share.
+type describer struct {
+	Options
+	shared object // responses, in components
+	params object // likewise
+}
+
+// docs is the address of the documentation.
+const docs = "https://github.com/pulsegate/pulsegate/blob/main/docs/"
+
+const about = "Limits, defaults and ranges in this document are those of this server. " +
+	"Errors are problem documents (RFC 9457) with a stable type, whose status states what to do: " +
+	"send the request again after 429 and 503, when Retry-After has passed, but not after other 4xx. " +
+	"Other addresses are answered with 404 not-found, other methods with 405 method-not-allowed and Allow. " +
+	"Paths are exact. Unknown and repeated parameters are rejected. " +
+	"A request that is not HTTP (400), has too large a header (431), or has an unknown Expect (417), Transfer-Encoding (501) " +
+	"or version (505) is answered in plain text."
+
+// Describe returns the document.
+func Describe(opt Options) []byte {
+	d := &describer{opt, object{}, object{}}
+	doc := object{
+		"openapi": "3.1.0",
+		"info": object{
+			"title": "Pulsegate", "version": opt.Version, "description": about,
+			"license": object{"name": "Apache License 2.0", "identifier": "Apache-2.0"},
+		},
+		"externalDocs": object{"url": docs + "api.md"},
+		"paths":        d.paths(),
+		"components": object{
+			"schemas":    d.schemas(),
+			"headers":    headers,
+			"responses":  d.shared,
+			"parameters": d.params,
+			"securitySchemes": object{
+				"token":       object{"type": "http", "scheme": "bearer", "description": "A token with the right that the operation names."},
+				"certificate": object{"type": "mutualTLS", "description": "A client certificate, if the server accepts them."},
+			},
+		},
+	}
+	text, err := json.Marshal(doc, json.Deterministic(true))
+	if err != nil {
+		panic(err) // maps, strings and numbers
+	}
+	return text
+}
+
+// An operation describes one method of an address.
+type operation struct {
+	id, summary, description string
+	share                    string // begins the names of its components
+	right                    string // "": no credentials are needed
+	params                   []object
+	body                     object
+	answers                  object // by status
+	problems                 []*reply.Problem
+}
+
+// describe returns the Operation Object.
+func (d *describer) describe(op operation) object {
+	answers := object{}
+	for status, answer := range op.answers {
+		d.shared[op.share+status] = answer
+		answers[status] = ref("responses", op.share+status)
+	}
+	byStatus := map[int][]*reply.Problem{}
+	for _, p := range append(op.problems, d.Problems.UntrustedOrigin) {
+		byStatus[p.Status()] = append(byStatus[p.Status()], p)
+	}
+	for status, problems := range byStatus {
+		answers[strconv.Itoa(status)] = d.rejection(problems)
+	}
+	o := object{"operationId": op.id, "summary": op.summary, "responses": answers}
+	if op.description != "" {
+		o["description"] = op.description
+	}
+	if len(op.params) > 0 {
+		var params []object
+		for _, param := range op.params {
+			key := op.share + "." + param["name"].(string)
+			d.params[key] = param
+			params = append(params, ref("parameters", key))
+		}
+		o["parameters"] = params
+	}
+	if op.body != nil {
+		o["requestBody"] = op.body
+	}
+	if d.Tokens && op.right != "" {
+		o["security"] = []object{{"token": []string{op.right}}, {"certificate": []string{}}}
+	}
+	return o
+}
+
+// read returns the Path Item Object of an operation that GET and HEAD call.
+func (d *describer) read(op operation) object {
+	op.share = op.id
+	item := object{"get": d.describe(op), "options": d.options(op)}
+	op.id, op.summary, op.description = op.id+"Head", "The header of the answer to GET", ""
+	item["head"] = d.describe(op)
+	return item
+}
+
+// options describes the answer to OPTIONS.
+func (d *describer) options(of operation) object {
+	params := slices.DeleteFunc(slices.Clone(of.params), func(param object) bool { return param["in"] != "path" })
+	return d.describe(operation{
+		id: of.id + "Options", share: "options", summary: "The methods, and what pages of other origins may send", params: params,
+		answers: object{"204": object{"description": "The header Allow has the methods.", "headers": refs("headers",
+			"Allow", "Vary", "Access-Control-Allow-Origin", "Access-Control-Allow-Methods", "Access-Control-Allow-Headers", "Access-Control-Max-Age")}},
+	})
+}
+
+// rejection returns a reference to the response of problems with the same status. Its
+// header fields are those that the problems set.
+func (d *describer) rejection(problems []*reply.Problem) object {
+	var names, types, titles []string
+	fields := []string{}
+	least, most := 0, 0
+	for _, p := range problems {
+		_, name, _ := strings.Cut(p.Type(), "#")
+		names, types, titles = append(names, name), append(types, p.Type()), append(titles, p.Title())
+		for field := range headerOf(p) {
+			if headers[field] != nil {
+				fields = append(fields, field)
+			}
+		}
+		if l, m := ingest.RetryAfterSeconds(d.Problems, p); m > 0 {
+			if least == 0 || l < least {
+				least = l
+			}
+			most = max(most, m)
+		}
+	}
+	key := strings.Join(names, ".")
+	if d.shared[key] != nil {
+		return ref("responses", key)
+	}
+	fields = append(fields, "Vary", "Access-Control-Allow-Origin", "Access-Control-Expose-Headers")
+	own := refs("headers", fields...)
+	if status := problems[0].Status(); status == http.StatusServiceUnavailable || status == http.StatusTooManyRequests {
+		after := object{"type": "integer", "minimum": max(least, 1)}
+		if most > 0 {
+			after["maximum"] = most
+		}
+		own["Retry-After"] = object{"description": "Seconds after which to send the request again.", "required": true, "schema": after}
+	}
+	d.shared[key] = object{
+		"description": strings.Join(titles, "; ") + ".",
+		"headers":     own,
+		"content": object{reply.ProblemType: object{"schema": object{
+			"$ref":       "#/components/schemas/Problem",
+			"properties": object{"type": object{"enum": types}, "status": object{"const": problems[0].Status()}},
+		}}},
+	}
+	return ref("responses", key)
+}
+
+// headerOf returns the header fields of a problem's answers.
+func headerOf(p *reply.Problem) http.Header {
+	w := discarder{}
+	p.Answer("", nil).ServeHTTP(w, &http.Request{Method: http.MethodHead})
+	return http.Header(w)
+}
+
+// A discarder is an http.ResponseWriter that keeps the header only.
+type discarder http.Header
+
+func (d discarder) Header() http.Header         { return http.Header(d) }
+func (d discarder) Write(p []byte) (int, error) { return len(p), nil }
+func (d discarder) WriteHeader(int)             {}
+
+// ok describes a 200, or another answer that is not a problem, with the schema of each media
+// type.
+func ok(description string, content object, fields ...string) object {
+	media := object{}
+	for name, schema := range content {
+		media[name] = object{"schema": schema}
+	}
+	fields = append(fields, "Cache-Control", "X-Content-Type-Options", "Vary", "Access-Control-Allow-Origin", "Access-Control-Expose-Headers")
+	return object{"description": description, "content": media, "headers": refs("headers", fields...)}
+}
+
+// ref returns a reference to a component.
+func ref(kind, name string) object { return object{"$ref": "#/components/" + kind + "/" + name} }
+
+// refs returns references to components by their names.
+func refs(kind string, names ...string) object {
+	o := object{}
+	for _, name := range names {
+		o[name] = ref(kind, name)
+	}
+	return o
+}
+
+// inQuery, inPath and inHeader describe parameters.
+func inQuery(name, description string, schema object) object {
+	return object{"name": name, "in": "query", "description": description, "schema": schema}
+}
+
+func inPath(name, description string, schema object) object {
+	return object{"name": name, "in": "path", "required": true, "description": description, "schema": schema}
+}
+
+func inHeader(name, description string, schema object) object {
+	return object{"name": name, "in": "header", "description": description, "schema": schema}
+}
+
+// headers are the header fields of responses. Fields that HTTP itself defines for the
+// framing of messages are left out.
+var headers = object{
+	"Accept-Encoding":               text("Encodings that are accepted."),
+	"Access-Control-Allow-Headers":  text("With --cors-origin: fields that pages of other origins may send."),
+	"Access-Control-Allow-Methods":  text("With --cors-origin: methods that pages of other origins may use."),
+	"Access-Control-Allow-Origin":   text("With --cors-origin: the origin that may read the answer."),
+	"Access-Control-Expose-Headers": text("With --cors-origin: fields that pages of other origins may read."),
+	"Access-Control-Max-Age":        text("With --cors-origin: seconds for which a browser may keep this answer."),
+	"Allow":                         text("Methods of this address."),
+	"Cache-Control":                 text("no-store, except for this document and health checks."),
+	"Content-Encoding":              text("gzip, if the client accepts that."),
+	"ETag":                          text("Changes with the document."),
+	"Pulsegate-Next-Cursor":         text("A trailer: the cursor of the next page, if the request had a limit and there is one."),
+	"Pulsegate-Notice":              text(vitals.FlagNotice),
+	"Vary":                          text("Fields of the request on which the answer depends."),
+	"WWW-Authenticate":              text("The scheme of authentication."),
+	"X-Accel-Buffering":             text("no: proxies must not hold events back."),
+	"X-Content-Type-Options":        text("nosniff."),
+}
+
+func text(description string) object {
+	return object{"description": description, "schema": object{"type": "string"}}
+}
+
+// number formats an integer with commas.
+func number(n int) string {
+	s := strconv.Itoa(n)
+	for i := len(s) - 3; i > 0; i -= 3 {
+		s = s[:i] + "," + s[i:]
+	}
+	return s
+}

@@ -1,0 +1,203 @@
+package openapi
+
+import (
+	"fmt"
+
+	"github.com/pulsegate/pulsegate/internal/api/live"
+	"github.com/pulsegate/pulsegate/internal/api/query"
+	"github.com/pulsegate/pulsegate/internal/sys/settings"
+	"github.com/pulsegate/pulsegate/reply"
+)
+
+const (
+	jsonType  = "application/json"
+	linesType = "application/x-ndjson"
+)
+
+// paths describes the addresses.
+func (d *describer) paths() object {
+	p := d.Problems
+	rejections := []*reply.Problem{p.Unauthorized, p.InvalidCredentials, p.Forbidden, p.BadParameter, p.Overloaded, p.Draining}
+	reading := append(rejections[:len(rejections):len(rejections)], p.ReadFailed)
+	ofDevice := append(reading[:len(reading):len(reading)], p.UnknownDevice)
+	page := append(ofDevice[:len(ofDevice):len(ofDevice)], p.NotAcceptable)
+
+	device := inPath("device", "Name of the device.", name)
+	prefix := inQuery("prefix", "Only devices whose names begin with it.", name)
+	cursor := inQuery("cursor", "next_cursor of the previous page, with the same other parameters. Default: the first page.", object{"type": "string"})
+	format := inQuery("format", "Format of the answer. Default: what Accept prefers, or json.", choices("", query.Formats()...))
+	from := inQuery("from", "Time of the first reading, inclusive: "+times+" Default: the first reading.", timeParam)
+	to := inQuery("to", "Time of the last reading, exclusive: as from. Default: the last reading.", timeParam)
+	zone := inQuery("tz", "Zone of the IANA database", object{"type": "string", "default": "UTC", "examples": []string{"Europe/Berlin"}})
+
+	post := d.describe(operation{
+		id: "sendReadings", share: "sendReadings", summary: "Store readings", right: "write",
+		description: "Stores one reading, an array of readings, or NDJSON, a reading on each line. The body decides which it is, and the Content-Type is " +
+			"ignored. An answer of 200 or 207 is sent after the readings are on stable storage. Sending a reading again is always safe: it is " +
+			"answered as a duplicate. A query is ignored.",
+		params: []object{inHeader("Content-Encoding", "Compression of the body. Limits hold for the decompressed size.",
+			object{"type": "string", "enum": []string{"identity", "gzip", "x-gzip", "zstd"}})},
+		body: object{
+			"required": true,
+			"description": fmt.Sprintf("A single reading has at most %s bytes, a batch at most %s bytes and %s readings.",
+				number(d.Ingest.MaxSingleBytes), number(d.Ingest.MaxBatchBytes), number(d.Ingest.MaxReadings)),
+			"content": object{
+				jsonType: object{"schema": object{"oneOf": []object{
+					ref("schemas", "NewReading"), {"type": "array", "maxItems": d.Ingest.MaxReadings, "items": ref("schemas", "NewReading")},
+				}}},
+				linesType: object{"schema": lines(linesType, "NewReading")},
+			},
+		},
+		answers: object{
+			"200": ok("All readings are stored.", object{jsonType: object{"oneOf": []object{ref("schemas", "Outcome"), ref("schemas", "BatchOutcome")}}}),
+			"207": ok("Some readings of a batch were rejected; the others are stored.", object{jsonType: ref("schemas", "PartialOutcome")}),
+		},
+		problems: []*reply.Problem{
+			p.Malformed, p.Unauthorized, p.InvalidCredentials, p.Forbidden, p.Timeout, p.Conflict, p.LengthRequired, p.TooLarge, p.UnknownEncoding, p.Invalid,
+			p.TooManyReadings, p.TooManyContradictions, p.OutcomeUnknown, p.Overloaded, p.Draining, p.DiskLow, p.StoreDamaged, p.StoreFailed,
+		},
+	})
+	alive := d.read(operation{
+		id: "livez", summary: "Whether the process runs",
+		answers: object{"200": ok("It runs.", object{jsonType: ref("schemas", "Alive")})},
+	})
+	healthz := d.read(operation{
+		id: "healthz", summary: "The same as /livez",
+		answers: object{"200": ok("It runs.", object{jsonType: ref("schemas", "Alive")})},
+	})
+	return object{
+		"/v1/readings": object{"post": post, "options": d.options(operation{id: "sendReadings"})},
+		"/v1/devices": d.read(operation{
+			id: "listDevices", summary: "Devices, with the latest value of each sign", right: "read",
+			description: "Lists the devices that the token covers.",
+			params: []object{
+				prefix,
+				inQuery("state", "Only devices in this state: fresh, with a reading in the last "+settings.FormatDuration(d.StaleAfter)+
+					" by measured time; stale, without one; or flagged, with a flag at a latest value.", choices("", "fresh", "stale", "flagged")),
+				inQuery("sort", "By name; by age, the one that is silent for the longest time first; or the worst first: flagged ones, then stale ones.", choices("name", "name", "age", "worst")),
+				inQuery("counts", "Whether to count devices by state.", choices("false", "false", "true")),
+				limit("devices", query.DefaultDevices, query.MaxDevices), cursor,
+			},
+			answers:  object{"200": ok("A page of devices.", object{jsonType: ref("schemas", "Devices")})},
+			problems: reading,
+		}),
+		"/v1/devices/{device}": d.read(operation{
+			id: "getDevice", summary: "A device, with the latest value of each sign", right: "read",
+			params:   []object{device},
+			answers:  object{"200": ok("The device.", object{jsonType: object{"$ref": "#/components/schemas/Device", "required": []string{"flags_notice"}}})},
+			problems: ofDevice,
+		}),
+		"/v1/devices/{device}/readings": d.read(operation{
+			id: "listReadings", summary: "Readings of a device", right: "read",
+			description: "Pages are stable while readings arrive. An answer without its end is incomplete. NDJSON, CSV and pages of more than " +
+				number(query.DefaultReadings) + " readings are recorded in the audit log.",
+			params: []object{
+				device, from, to,
+				inQuery("tz", zone["description"].(string)+" in which dates in from and to begin.", zone["schema"].(object)),
+				inQuery("order", "By time, ascending or descending.", choices("asc", "asc", "desc")),
+				limit("readings; without a limit, NDJSON and CSV have all", query.DefaultReadings, query.MaxReadings),
+				cursor, format,
+				inQuery("flags", "Whether to show flags.", choices("true", "true", "false")),
+				inQuery("flag", "Only readings with this flag, or with any.", choices("", append([]string{"any"}, flagNames()...)...)),
+			},
+			answers:  object{"200": ok("A page of readings.", formats("Readings", "Reading"), "Pulsegate-Notice", "Pulsegate-Next-Cursor")},
+			problems: page,
+		}),
+		"/v1/devices/{device}/aggregates": d.read(operation{
+			id: "listAggregates", summary: "Count, least, greatest, mean, first and last value of each sign, by time", right: "read",
+			description: "Computed from the stored readings when it is requested. Buckets without readings are left out.",
+			params: []object{
+				device, from, to,
+				required(inQuery("step", "Length of the buckets: a divisor of a day in s, m or h, such as 15m; 1d to 366d; or whole weeks, such as 1w.",
+					object{"type": "string", "pattern": "^[0-9]+[smhdw]$", "examples": []string{"15m", "1h", "1d"}})),
+				inQuery("tz", zone["description"].(string)+" with whose clock buckets are aligned, and in which dates in from and to begin.", zone["schema"].(object)),
+				limit("buckets; the default is the maximum in NDJSON and CSV", query.DefaultBuckets, query.MaxBuckets),
+				cursor, format,
+			},
+			answers:  object{"200": ok("A page of buckets. NDJSON and CSV have one line for each bucket and sign.", formats("Aggregates", "Aggregate"), "Pulsegate-Next-Cursor")},
+			problems: page,
+		}),
+		"/v1/live": d.read(operation{
+			id: "streamReadings", summary: "The newest readings of devices, while they arrive", right: "read",
+			description: "Server-Sent Events. The event reading has the newest reading of a device, after it is on stable storage, at most four a second. " +
+				"The event dropped has the number of events that were left out because the client did not read. A comment every 15 s shows that the stream is alive.",
+			params: []object{
+				inQuery("device", "Only this device; may be repeated. Not together with prefix.", object{"type": "array", "maxItems": live.MaxDevices, "items": name}),
+				prefix,
+				inHeader("Last-Event-ID", "id of the last event: the stream begins with the newest reading of every selected device.", object{"type": "string"}),
+			},
+			answers: object{"200": ok("A stream of events.", object{"text/event-stream": object{
+				"type": "string", "contentMediaType": "text/event-stream",
+				"description": "The data of the events reading and dropped.", "contentSchema": object{"oneOf": []object{ref("schemas", "Reading"), ref("schemas", "Dropped")}},
+			}}, "Pulsegate-Notice", "X-Accel-Buffering")},
+			problems: rejections,
+		}),
+		Path: d.read(operation{
+			id: "getDescription", summary: "This document",
+			params: []object{inHeader("If-None-Match", "ETag of a copy of this document.", object{"type": "string"})},
+			answers: object{
+				"200": ok("This document.", object{jsonType: object{"type": "object", "required": []string{"openapi"}}}, "ETag", "Content-Encoding"),
+				"304": ok("The copy is up to date.", nil, "ETag", "Content-Encoding"),
+			},
+		}),
+		"/livez":   alive,
+		"/healthz": healthz,
+		"/readyz": d.read(operation{
+			id: "readyz", summary: "Whether the server can store readings",
+			answers: object{
+				"200": ok("It can.", object{jsonType: ref("schemas", "Ready")}),
+				"503": ok("It cannot, or it is about to stop.", object{jsonType: ref("schemas", "Unready")}),
+			},
+		}),
+	}
+}
+
+// times explains times in parameters.
+const times = "RFC 3339 with a zone, integer Unix milliseconds, a date (its midnight in tz), now, or a time before now such as -24h or -7d (units s, m, h, d, w)."
+
+var timeParam = object{"type": "string", "examples": []string{"2026-11-21T10:00:00Z", "1795255200000", "2026-11-21", "-24h"}}
+
+// limit describes the parameter limit.
+func limit(what string, byDefault, most int) object {
+	return inQuery("limit", "Maximum number of "+what+".", object{"type": "integer", "minimum": 1, "maximum": most, "default": byDefault})
+}
+
+// choices returns the schema of a parameter with some values.
+func choices[T any](byDefault string, values ...T) object {
+	var texts []string
+	for _, v := range values {
+		texts = append(texts, fmt.Sprint(v))
+	}
+	o := object{"type": "string", "enum": texts}
+	if byDefault != "" {
+		o["default"] = byDefault
+	}
+	return o
+}
+
+func required(parameter object) object {
+	parameter["required"] = true
+	return parameter
+}
+
+// formats returns the content of an answer: whole is the schema of JSON, line that of a line
+// of NDJSON.
+func formats(whole, line string) object {
+	content := object{}
+	for _, f := range query.Formats() {
+		switch f {
+		case query.JSON:
+			content[f.ContentType()] = ref("schemas", whole)
+		case query.NDJSON:
+			content[f.ContentType()] = lines(f.ContentType(), line)
+		default:
+			content[f.ContentType()] = object{"type": "string"}
+		}
+	}
+	return content
+}
+
+// lines returns the schema of a text with a value on each line.
+func lines(mediaType, schema string) object {
+	return object{"type": "string", "contentMediaType": mediaType, "description": "Each line matches contentSchema.", "contentSchema": ref("schemas", schema)}
+}

@@ -1,0 +1,153 @@
+package openapi
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/pulsegate/pulsegate/vitals"
+)
+
+// name is the schema of names of devices and gateways.
+var name = object{"type": "string", "pattern": fmt.Sprintf("^[A-Za-z0-9._:-]{1,%d}$", vitals.MaxNameBytes)}
+
+// Schemas of members.
+var (
+	instant   = object{"type": "string", "format": "date-time", "pattern": `^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:]{8}\.[0-9]{3}(Z|[+-][0-9]{2}:[0-9]{2})$`, "examples": []string{"2026-11-21T10:00:00.123Z"}}
+	wholeTime = object{"type": "string", "format": "date-time"}
+	value     = object{"type": "number", "minimum": 0, "maximum": 655.35}
+	count     = object{"type": "integer", "minimum": 0}
+	some      = object{"type": "integer", "minimum": 1}
+	str       = object{"type": "string"}
+	next      = object{"type": "string", "description": "The cursor of the next page; absent on the last one."}
+	names     = object{"type": "array", "minItems": 1, "items": str}
+	notice    = object{"const": vitals.FlagNotice}
+	step      = object{"type": "string"}
+)
+
+// schemas describes the documents.
+func (d *describer) schemas() object {
+	flags := object{"type": "array", "minItems": 1, "uniqueItems": true, "items": object{"enum": flagNames()}}
+	at := closed(object{"time": instant, "value": value}, "time", "value")
+	reading := object{
+		"device": name, "time": instant, "gateway": name, "received": described(instant, "When the server stored the reading."), "flags": flags,
+		"utc_offset_minutes": object{"type": "integer", "description": "The offset from UTC with which time was sent; absent if it is unknown.",
+			"minimum": vitals.MinUTCOffsetMinutes, "maximum": vitals.MaxUTCOffsetMinutes},
+	}
+	latest, signs := object{}, object{}
+	for s := range vitals.Sign(vitals.NumSigns) {
+		reading[s.Field()] = signSchema(s, value)
+		latest[s.Field()] = closed(object{"time": instant, "value": signSchema(s, value), "flags": flags}, "time", "value")
+		signs[s.Field()] = ref("schemas", "Summary")
+	}
+	summary := object{"count": some, "min": value, "max": value, "mean": described(value, "Rounded to 0.01."), "first": at, "last": at}
+	aggregate := object{"device": name, "from": wholeTime, "to": wholeTime, "sign": object{"enum": signNames()}}
+	for member, schema := range summary {
+		aggregate[member] = schema
+	}
+	stored := object{"stored": count, "duplicate": count}
+	rejected := closed(object{"index": described(count, "0-based position in the batch."), "field": str, "reason": str}, "index", "field", "reason")
+	oneSign := closed(latest)
+	oneSign["minProperties"] = 1
+	return object{
+		"NewReading":     d.newReading(),
+		"Outcome":        closed(object{"status": object{"enum": []string{"stored", "duplicate"}}}, "status"),
+		"BatchOutcome":   closed(stored, "stored", "duplicate"),
+		"PartialOutcome": closed(object{"stored": count, "duplicate": count, "rejected": object{"type": "array", "minItems": 1, "items": rejected}}, "stored", "duplicate", "rejected"),
+		"Reading":        closed(reading, "device", "time", "received"),
+		"Readings":       closed(object{"readings": list("Reading"), "next_cursor": next, "flags_notice": notice}, "readings"),
+		"Device": closed(object{
+			"device": name, "time": described(instant, "Time of the newest reading."), "latest": oneSign, "flags_notice": notice,
+			"stale": object{"const": true, "description": "In lists by state, sorted by age or worst first, or with counts."},
+		}, "device", "time", "latest"),
+		"Devices": closed(object{
+			"devices": list("Device"), "next_cursor": next, "flags_notice": notice,
+			"counts": closed(object{"devices": count, "fresh": count, "stale": count, "flagged": count}, "devices", "fresh", "stale", "flagged"),
+		}, "devices", "flags_notice"),
+		"Summary":   closed(summary, "count", "min", "max", "mean", "first", "last"),
+		"Aggregate": closed(aggregate, "device", "from", "to", "sign", "count", "min", "max", "mean", "first", "last"),
+		"Bucket":    closed(object{"from": wholeTime, "to": wholeTime, "signs": closed(signs)}, "from", "to", "signs"),
+		"Aggregates": closed(object{"device": name, "step": step, "tz": str, "buckets": list("Bucket"), "next_cursor": next},
+			"device", "step", "tz", "buckets"),
+		"Dropped": closed(object{"count": some}, "count"),
+		"Alive":   closed(object{"status": object{"const": "ok"}}, "status"),
+		"Ready":   closed(object{"status": object{"const": "ready"}, "degraded": described(names, "What needs attention.")}, "status"),
+		"Unready": closed(object{"status": object{"enum": []string{"unavailable", "draining"}}, "failing": names, "pending": names, "degraded": names}, "status"),
+		"Problem": closed(object{
+			"type": described(str, "What kind of problem it is; stable."), "title": str, "status": object{"type": "integer"}, "detail": str,
+			"field": described(str, "The field or parameter that is the cause."), "reason": str,
+		}, "type", "title", "status"),
+	}
+}
+
+// newReading describes a reading that is sent. Which values it accepts follows from the
+// limits of the server; only that the systolic pressure is above the diastolic one, and that
+// values have at most two decimals, cannot be said in a schema or is left to the text.
+func (d *describer) newReading() object {
+	limits := &d.Ingest.Limits
+	members := object{
+		"device": described(name, "A new device may be named neither . nor .., nor begin with -."),
+		"time": object{
+			"description": fmt.Sprintf("RFC 3339 with a zone, whose offset is kept, or integer Unix milliseconds. At most %v ahead of the server's clock. Finer digits than milliseconds are cut.", limits.MaxAhead),
+			"oneOf":       []object{{"type": "string", "format": "date-time"}, {"type": "integer", "minimum": limits.OldestUnixMs}},
+		},
+		"gateway": described(name, "With a token or a client certificate, the server fills it in."),
+	}
+	any := []object{}
+	for s := range vitals.Sign(vitals.NumSigns) {
+		accepted := limits.Accepted[s]
+		members[s.Field()] = signSchema(s, object{"type": "number", "minimum": float64(accepted.Min) / 100, "maximum": float64(accepted.Max) / 100})
+		any = append(any, object{"required": []string{s.Field()}})
+	}
+	o := closed(members, "device", "time")
+	o["description"] = "Values have at most two decimals. The systolic pressure is above the diastolic one."
+	o["anyOf"] = any
+	o["dependentRequired"] = object{vitals.Systolic.Field(): []string{vitals.Diastolic.Field()}, vitals.Diastolic.Field(): []string{vitals.Systolic.Field()}}
+	if d.Ingest.IgnoreUnknown {
+		o["additionalProperties"] = true
+	}
+	return o
+}
+
+// signSchema returns a schema of a sign's value with its unit (UCUM) and its LOINC codes.
+func signSchema(s vitals.Sign, schema object) object {
+	o := described(schema, fmt.Sprintf("In %s; LOINC %s.", s.Unit(), strings.Join(s.LOINC(), ", ")))
+	o["x-unit"], o["x-loinc"] = s.Unit(), s.LOINC()
+	return o
+}
+
+// flagNames returns the names of all flags.
+func flagNames() (all []string) {
+	for f := range vitals.Flag(vitals.NumFlags) {
+		all = append(all, f.String())
+	}
+	return all
+}
+
+// signNames returns the names of all signs.
+func signNames() (all []string) {
+	for s := range vitals.Sign(vitals.NumSigns) {
+		all = append(all, s.Field())
+	}
+	return all
+}
+
+// closed returns the schema of an object that has no other members.
+func closed(members object, required ...string) object {
+	o := object{"type": "object", "properties": members, "additionalProperties": false}
+	if len(required) > 0 {
+		o["required"] = required
+	}
+	return o
+}
+
+// list returns the schema of an array.
+func list(schema string) object { return object{"type": "array", "items": ref("schemas", schema)} }
+
+// described returns a copy of a schema with a description.
+func described(schema object, description string) object {
+	o := object{"description": description}
+	for k, v := range schema {
+		o[k] = v
+	}
+	return o
+}
