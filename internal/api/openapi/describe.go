@@ -150,8 +150,9 @@ func (d *describer) rejection(problems []*reply.Problem) object {
 	for _, p := range problems {
 		_, name, _ := strings.Cut(p.Type(), "#")
 		names, types, titles = append(names, name), append(types, p.Type()), append(titles, p.Title())
-		for field := range headerOf(p) {
-			if headers[field] != nil {
+		own := headerOf(p)
+		for field := range headers {
+			if own.Get(field) != "" {
 				fields = append(fields, field)
 			}
 		}

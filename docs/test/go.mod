@@ -1,0 +1,21 @@
+// Checks of what authors of clients rely on: the description of the API and the clients in
+// docs/clients, against running servers. A module of its own, so that no user of Pulsegate
+// inherits the library that reads OpenAPI:
+//
+//	cd docs/test && go test ./...
+module github.com/pulsegate/pulsegate/docs/test
+
+go 1.26.0
+
+require github.com/getkin/kin-openapi v0.152.0
+
+require (
+	github.com/go-openapi/jsonpointer v0.22.5 // indirect
+	github.com/go-openapi/swag/jsonname v0.25.5 // indirect
+	github.com/gorilla/mux v1.8.0 // indirect
+	github.com/kr/pretty v0.3.1 // indirect
+	github.com/oasdiff/yaml v0.1.1 // indirect
+	github.com/oasdiff/yaml3 v0.0.14 // indirect
+	github.com/santhosh-tekuri/jsonschema/v6 v6.0.3 // indirect
+	golang.org/x/text v0.14.0 // indirect
+)

@@ -1,0 +1,530 @@
+package docs_test
+
+import (
+	"bufio"
+	"bytes"
+	"compress/gzip"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/getkin/kin-openapi/openapi3"
+)
+
+// unseen lists the described statuses and problems that this test does not provoke, with
+// the reason.
+var unseen = map[string]string{
+	"500":             "needs a disk that fails",
+	"outcome-unknown": "needs a disk that fails",
+	"read-failed":     "needs a disk that fails",
+	"store-failed":    "needs a disk that fails",
+	"store-damaged":   "needs a damaged file",
+	"draining":        "the time between the signal and the end of a connection is short",
+}
+
+// Every answer of servers with different options is described, and everything that is
+// described is answered.
+//
+// Seen to fail without the status 406 in the document, with a further one, without the
+// parameter counts, without the header field Pulsegate-Notice, and with a member more in
+// Summary.
+func TestDescription(t *testing.T) {
+	all := &seen{statuses: map[string]bool{}, problems: map[string]bool{}}
+	t.Run("servers", func(t *testing.T) {
+		for name, drive := range map[string]func(*testing.T, *seen){
+			"open": driveOpen, "tokens": driveTokens, "limits": driveLimits, "pages": drivePages,
+		} {
+			t.Run(name, func(t *testing.T) { t.Parallel(); drive(t, all) })
+		}
+	})
+	if t.Failed() {
+		return
+	}
+	d := describe(t, serve(t).url, all)
+	used := map[string]bool{}
+	check := func(path, what string, ok bool) {
+		switch {
+		case ok && unseen[what] != "" && !strings.HasPrefix(what, "5"):
+			t.Errorf("%s: %s was seen: remove it from unseen", path, what)
+		case ok:
+		case unseen[what] == "":
+			t.Errorf("%s: %s is described, but was never answered", path, what)
+		default:
+			used[what] = true
+		}
+	}
+	for path, item := range d.doc.Paths.Map() {
+		for _, op := range item.Operations() {
+			for status, resp := range op.Responses.Map() {
+				check(path, status, all.statuses[path+" "+status])
+				if media := resp.Value.Content["application/problem+json"]; media != nil {
+					for _, typ := range media.Schema.Value.Properties["type"].Value.Enum {
+						_, name, _ := strings.Cut(typ.(string), "#")
+						check(path, name, all.problems[path+" "+name])
+					}
+				}
+			}
+		}
+	}
+	for what, reason := range unseen {
+		if !used[what] {
+			t.Errorf("unseen has %q (%s), which is not described", what, reason)
+		}
+	}
+}
+
+// A client sends requests to a server.
+type client struct {
+	*description
+	token string
+}
+
+// send sends a request and returns its answer. Fields are names and values of the header.
+func (c client) send(method, target, body string, fields ...string) (int, string) {
+	c.t.Helper()
+	return c.sendContext(c.t.Context(), method, target, body, fields...)
+}
+
+// sendLax is send for a request that the server may reject although the document allows it.
+func (c client) sendLax(method, target, body string, fields ...string) (int, string) {
+	c.t.Helper()
+	return c.sendContext(context.WithValue(c.t.Context(), lax{}, true), method, target, body, fields...)
+}
+
+func (c client) sendContext(ctx context.Context, method, target, body string, fields ...string) (int, string) {
+	c.t.Helper()
+	r, err := http.NewRequestWithContext(ctx, method, c.url+target, strings.NewReader(body))
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	if method == http.MethodPost {
+		r.Header.Set("Content-Type", "application/json")
+	}
+	if c.token != "" {
+		r.Header.Set("Authorization", "Bearer "+c.token)
+	}
+	for i := 0; i < len(fields); i += 2 {
+		r.Header.Set(fields[i], fields[i+1])
+		if fields[i] == "Host" {
+			r.Host = fields[i+1]
+		}
+	}
+	resp, err := c.RoundTrip(r)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if resp.Header.Get("Content-Type") == "text/event-stream" {
+		return resp.StatusCode, ""
+	}
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		c.t.Errorf("%s %s: %v", method, target, err)
+	}
+	return resp.StatusCode, string(text)
+}
+
+// want is send, and fails unless the status is the wanted one.
+func (c client) want(status int, method, target, body string, fields ...string) string {
+	c.t.Helper()
+	got, text := c.send(method, target, body, fields...)
+	if got != status {
+		c.t.Errorf("%s %s: %d %.300s, want %d", method, target, got, text, status)
+	}
+	return text
+}
+
+// raw sends a request that http.Transport would not send, and returns the status.
+func (c client) raw(text string) int {
+	c.t.Helper()
+	conn, err := net.Dial("tcp", strings.TrimPrefix(c.url, "http://"))
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	defer conn.Close()
+	if _, err := io.WriteString(conn, text); err != nil {
+		c.t.Fatal(err)
+	}
+	r, err := http.NewRequestWithContext(context.WithValue(c.t.Context(), lax{}, true), "POST", c.url+"/v1/readings", nil)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	resp, err := http.ReadResponse(bufio.NewReader(conn), r)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	for _, err := range c.compare(r, resp, body) {
+		c.t.Errorf("%s\nanswered %s %s: %v", text, resp.Status, body, err)
+	}
+	return resp.StatusCode
+}
+
+// operations calls visit with all operations, and a path without variables.
+func (d *description) operations(visit func(method, path string, op *openapi3.Operation)) {
+	for path, item := range d.doc.Paths.Map() {
+		for method, op := range item.Operations() {
+			visit(method, strings.ReplaceAll(path, "{device}", "ppg-1"), op)
+		}
+	}
+}
+
+const reading = `{"device":"ppg-1","time":"2026-01-21T10:00:00.123+02:00","spo2_pct":97.5,"systolic_mmhg":121,"diastolic_mmhg":79,"heart_rate_bpm":%d}`
+
+// driveOpen drives a server without tokens.
+func driveOpen(t *testing.T, seen *seen) {
+	c := client{description: describe(t, serve(t, "--max-reads=1", "--max-live=2").url, seen)}
+	first, second := fmt.Sprintf(reading, 140), fmt.Sprintf(reading, 141)
+	c.want(200, "POST", "/v1/readings", first)
+	c.want(200, "POST", "/v1/readings", first)
+	c.want(409, "POST", "/v1/readings", second)
+	c.want(200, "POST", "/v1/readings", "["+first+"]")
+	c.want(207, "POST", "/v1/readings", "["+first+","+second+`,{"device":"x"}]`)
+	c.want(200, "POST", "/v1/readings", first+"\n"+first+"\n", "Content-Type", "application/x-ndjson")
+	c.want(400, "POST", "/v1/readings", `{"device":`)
+	c.want(422, "POST", "/v1/readings", `{"device":"ppg-1","time":1}`)
+	c.want(413, "POST", "/v1/readings", strings.Repeat(" ", 1<<20)+`{"device":"ppg-1"}`)
+	c.want(415, "POST", "/v1/readings", first, "Content-Encoding", "br")
+	var zipped bytes.Buffer
+	z := gzip.NewWriter(&zipped)
+	fmt.Fprint(z, first)
+	z.Close()
+	if status, _ := c.sendLax("POST", "/v1/readings", zipped.String(), "Content-Encoding", "gzip"); status != 200 {
+		t.Errorf("gzip: %d", status)
+	}
+	if status := c.raw("POST /v1/readings HTTP/1.1\r\nHost: localhost\r\n\r\n"); status != 411 {
+		t.Errorf("without a length: %d", status)
+	}
+	for _, target := range []string{"/", "/v1", "/v1/", "/v1/devices/", "/v1/devices/ppg-1/", "//livez", "/openapi.yaml", "/metrics", "/v1/devices/a/b"} {
+		c.want(404, "GET", target, "")
+		c.want(404, "HEAD", target, "")
+	}
+	c.operations(func(method, path string, op *openapi3.Operation) {
+		c.want(403, method, path, "", "Host", "evil.example")
+		if method == "GET" && op.Responses.Value("400") != nil {
+			c.compareParameters(path, op)
+		}
+	})
+	for path := range c.doc.Paths.Map() {
+		for _, method := range []string{"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "TRACE", "QUERY"} {
+			if c.doc.Paths.Value(path).GetOperation(method) == nil {
+				c.want(405, method, strings.ReplaceAll(path, "{device}", "ppg-1"), "")
+			}
+		}
+	}
+	for _, rest := range []string{"", "/readings", "/aggregates?step=1h"} {
+		c.want(404, "GET", "/v1/devices/unknown"+rest, "")
+		c.want(404, "HEAD", "/v1/devices/unknown"+rest, "")
+		c.want(200, "GET", "/v1/devices/ppg-1"+rest, "")
+		if rest != "" {
+			c.want(406, "GET", "/v1/devices/ppg-1"+rest, "", "Accept", "image/png")
+		}
+	}
+	c.want(200, "GET", "/openapi.json", "", "Accept-Encoding", "gzip")
+	resp, err := http.Head(c.url + "/openapi.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp.Body.Close()
+	c.want(304, "GET", "/openapi.json", "", "If-None-Match", resp.Header.Get("ETag"))
+	for _, path := range []string{"/livez", "/healthz", "/readyz"} {
+		c.want(200, "GET", path, "")
+	}
+	c.randomReadings()
+	c.randomQueries()
+	c.follow()
+	c.fillReads()
+}
+
+// compareParameters compares the parameters and their choices with what the server says of
+// them when it rejects others.
+func (c client) compareParameters(path string, op *openapi3.Operation) {
+	reason := func(query string) string {
+		var p problem
+		if err := json.Unmarshal([]byte(c.want(400, "GET", path+"?"+query, "")), &p); err != nil {
+			c.t.Error(err)
+		}
+		return p.Reason
+	}
+	var names []string
+	for _, p := range op.Parameters {
+		if p.Value.In != "query" {
+			continue
+		}
+		names = append(names, p.Value.Name)
+		if p.Value.Schema.Value.Enum == nil {
+			continue
+		}
+		var choices []string
+		for _, v := range p.Value.Schema.Value.Enum {
+			choices = append(choices, v.(string))
+		}
+		if got, want := reason("step=1h&"+p.Value.Name+"=none"), "not one of "+strings.Join(choices, ", "); op.Parameters.GetByInAndName("query", "step") != nil && got != want {
+			c.t.Errorf("%s, parameter %s: %q, want %q", path, p.Value.Name, got, want)
+		} else if got := reason(p.Value.Name + "=none"); op.Parameters.GetByInAndName("query", "step") == nil && got != want {
+			c.t.Errorf("%s, parameter %s: %q, want %q", path, p.Value.Name, got, want)
+		}
+	}
+	got := strings.Split(strings.TrimPrefix(reason("nonsense=1"), "unknown parameter; known here: "), ", ")
+	if got[0] == "" {
+		got = nil
+	}
+	slices.Sort(got)
+	slices.Sort(names)
+	if !slices.Equal(got, names) {
+		c.t.Errorf("%s has the parameters %q, described are %q", path, got, names)
+	}
+}
+
+// A random source of the values of a parameter or a member.
+type values struct{ good, bad []string }
+
+func (v values) draw(rng *rand.Rand) (text string, ok bool) {
+	if len(v.bad) > 0 && rng.IntN(4) == 0 {
+		return v.bad[rng.IntN(len(v.bad))], false
+	}
+	return v.good[rng.IntN(len(v.good))], true
+}
+
+// randomReadings sends random readings: the server rejects those that are not described.
+func (c client) randomReadings() {
+	rng := rand.New(rand.NewPCG(1, 2))
+	properties := c.doc.Components.Schemas["NewReading"].Value.Properties
+	members := map[string]values{
+		"device":  {[]string{`"ppg-1"`, `"A.b:c_1"`, `"` + strings.Repeat("x", 64) + `"`}, []string{`""`, `"a b"`, `5`, `null`, `"` + strings.Repeat("x", 65) + `"`}},
+		"gateway": {[]string{`"g"`}, []string{`""`, `"é"`, `[]`}},
+		"unknown": {[]string{}, []string{`1`}},
+	}
+	for name, p := range properties {
+		if p.Value.Min != nil && name != "time" {
+			low, high := *p.Value.Min, *p.Value.Max
+			members[name] = values{[]string{fmt.Sprint(low), fmt.Sprint(high), fmt.Sprint(low + 0.25)}, []string{"0", `"60"`, "null", fmt.Sprint(low - 0.01), fmt.Sprint(high + 0.01), "-60", "1e9"}}
+		}
+	}
+	members["systolic_mmhg"] = values{[]string{"300", "251.5"}, members["systolic_mmhg"].bad}
+	for i := range 600 {
+		at := time.Date(2026, 1, 1, 0, 0, i, 0, time.UTC)
+		members["time"] = values{
+			[]string{`"` + at.Format(time.RFC3339) + `"`, `"` + at.In(time.FixedZone("", 19800)).Format("2006-01-02T15:04:05.000Z07:00") + `"`, fmt.Sprint(at.UnixMilli())},
+			[]string{`"` + at.Format("2006-01-02T15:04:05") + `"`, `"2026-01-01"`, `""`, `true`, fmt.Sprint(at.Unix()), "-1", "1e30"},
+		}
+		var text []string
+		for _, name := range slices.Sorted(maps.Keys(members)) {
+			often := map[string]int{"device": 20, "time": 20, "unknown": 0}
+			if n, ok := often[name]; ok && rng.IntN(n+1) == 0 && rng.IntN(4) > 0 || !ok && rng.IntN(2) == 0 {
+				continue
+			}
+			if v := members[name]; len(v.good) > 0 {
+				value, _ := v.draw(rng)
+				text = append(text, fmt.Sprintf("%q:%s", name, value))
+			} else if rng.IntN(10) == 0 {
+				text = append(text, fmt.Sprintf("%q:%s", name, v.bad[0]))
+			}
+		}
+		c.send("POST", "/v1/readings", "{"+strings.Join(text, ",")+"}")
+	}
+}
+
+// randomQueries sends random queries: the server accepts what is described, and nothing
+// else.
+func (c client) randomQueries() {
+	rng := rand.New(rand.NewPCG(3, 4))
+	free := map[string]values{
+		"from":   {[]string{"-24h", "2026-01-01", "0", "2026-01-21T08:00:00Z", "2026-01-21T08:00:00+01:00"}, []string{"", "yesterday", "2026-13-01", "-5y"}},
+		"to":     {[]string{"now", "4102444800000", "2099-01-01"}, []string{"", "then", "1970-01-01T00:00:00"}},
+		"tz":     {[]string{"UTC", "Europe/Berlin", "Asia/Kathmandu"}, []string{"", "Mars", "Local"}},
+		"step":   {[]string{"15m", "1h", "1d", "1w", "1s"}, []string{"", "7m", "0h", "1", "400d"}},
+		"cursor": {nil, []string{"", "x", "AAAA"}},
+		"prefix": {[]string{"p", "ppg-"}, []string{"é", "a b", strings.Repeat("x", 65)}},
+	}
+	for path, item := range c.doc.Paths.Map() {
+		op := item.Get
+		if op == nil || op.Responses.Value("400") == nil {
+			continue
+		}
+		for range 250 {
+			query, method := url.Values{}, []string{"GET", "GET", "GET", "HEAD"}[rng.IntN(4)]
+			send := c.send
+			for _, p := range op.Parameters {
+				s := p.Value.Schema.Value
+				if p.Value.In != "query" || rng.IntN(3) > 0 && p.Value.Name != "step" {
+					continue
+				}
+				v, ok := free[p.Value.Name]
+				switch {
+				case ok:
+				case s.Enum != nil:
+					v.bad = []string{"", "none", "TRUE"}
+					for _, choice := range s.Enum {
+						v.good = append(v.good, choice.(string))
+					}
+				case s.Type.Is("integer"):
+					v = values{[]string{fmt.Sprint(*s.Min), fmt.Sprint(int(*s.Max)), "7"}, []string{"", "0", "-1", fmt.Sprint(int(*s.Max) + 1), "1.5", "x"}}
+				default:
+					v = values{[]string{"ppg-1"}, []string{"a b", ""}}
+				}
+				if len(v.good) == 0 && rng.IntN(8) > 0 {
+					continue
+				}
+				text, good := "", false
+				if len(v.good) == 0 {
+					text = v.bad[rng.IntN(len(v.bad))]
+				} else {
+					text, good = v.draw(rng)
+				}
+				if !good && ok || query.Has("device") && p.Value.Name == "prefix" {
+					send = c.sendLax
+				}
+				query.Add(p.Value.Name, text)
+			}
+			send(method, strings.ReplaceAll(path, "{device}", "ppg-1")+"?"+query.Encode(), "")
+		}
+	}
+}
+
+// follow follows the stream of live readings until it has two events.
+func (c client) follow() {
+	r, err := http.NewRequestWithContext(c.t.Context(), "GET", c.url+"/v1/live?prefix=live-", nil)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	resp, err := c.RoundTrip(r)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	c.want(503, "GET", "/v1/live", "") // an address may have half of --max-live
+	lines := bufio.NewScanner(resp.Body)
+	for i := range 2 {
+		c.want(200, "POST", "/v1/readings", fmt.Sprintf(`{"device":"live-%d","time":"2026-01-01T00:00:00Z","spo2_pct":80}`, i))
+		for lines.Scan() && !strings.HasPrefix(lines.Text(), "data: ") {
+		}
+	}
+	if lines.Err() != nil || !strings.Contains(lines.Text(), `"device":"live-1"`) {
+		c.t.Errorf("the stream has %q, %v", lines.Text(), lines.Err())
+	}
+}
+
+// fillReads provokes 503 of the queries: a client that does not read keeps the only place.
+func (c client) fillReads() {
+	var batch strings.Builder
+	for i := range 100_000 {
+		fmt.Fprintf(&batch, `{"device":"long","time":%d,"spo2_pct":97,"heart_rate_bpm":60}`+"\n", 1_760_000_000_000+i)
+	}
+	c.want(200, "POST", "/v1/readings", batch.String(), "Content-Type", "application/x-ndjson")
+	dialer := net.Dialer{Control: func(_, _ string, raw syscall.RawConn) error {
+		return raw.Control(func(fd uintptr) { _ = syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_RCVBUF, 4<<10) })
+	}}
+	conn, err := dialer.Dial("tcp", strings.TrimPrefix(c.url, "http://"))
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	defer conn.Close()
+	fmt.Fprint(conn, "GET /v1/devices/long/readings?format=ndjson HTTP/1.1\r\nHost: localhost\r\n\r\n")
+	if _, err := conn.Read(make([]byte, 1)); err != nil {
+		c.t.Fatal(err)
+	}
+	done := make(chan bool)
+	for _, target := range []string{"/v1/devices", "/v1/devices/long", "/v1/devices/long/readings", "/v1/devices/long/aggregates?step=1h"} {
+		go func() {
+			defer func() { done <- true }()
+			if status, text := c.send("GET", target, ""); status != 503 {
+				c.t.Errorf("%s: %d %.100s, want 503", target, status, text)
+			}
+		}()
+	}
+	for range 4 {
+		<-done
+	}
+}
+
+// driveTokens drives a server with tokens.
+func driveTokens(t *testing.T, seen *seen) {
+	k := tokens{t.TempDir()}
+	writer, other := k.create(t, "bed-7"), k.create(t, "bed-8")
+	reader := k.create(t, "ward", "--rights=read", "--devices=ppg-")
+	slow := k.create(t, "slow", "--rate=1", "--burst=1")
+	c := client{description: describe(t, serve(t, append(k.flags(), "--max-contradictions=1")...).url, seen)}
+	as := func(token string) client { return client{c.description, token} }
+	as(writer).want(200, "POST", "/v1/readings", fmt.Sprintf(reading, 60))
+	as(reader).want(403, "POST", "/v1/readings", fmt.Sprintf(reading, 60))
+	as("x").want(401, "POST", "/v1/readings", fmt.Sprintf(reading, 60))
+	as(writer).want(403, "POST", "/v1/readings", fmt.Sprintf(reading, 60), "Sec-Fetch-Site", "cross-site")
+	as(slow).want(200, "POST", "/v1/readings", `{"device":"a","time":1790000000000,"spo2_pct":90}`)
+	as(slow).want(429, "POST", "/v1/readings", `{"device":"a","time":1790000000001,"spo2_pct":90}`)
+	as(other).want(409, "POST", "/v1/readings", fmt.Sprintf(reading, 61))
+	as(other).want(429, "POST", "/v1/readings", fmt.Sprintf(reading, 61))
+	c.operations(func(method, path string, op *openapi3.Operation) {
+		if op.Responses.Value("401") == nil || method == "OPTIONS" {
+			return
+		}
+		c.want(401, method, path, "")
+		as("x").want(401, method, path, "")
+		if method == "POST" {
+			return
+		}
+		as(writer).want(403, method, path, "")
+		if strings.Contains(path, "ppg-1") {
+			as(reader).want(403, method, strings.ReplaceAll(path, "ppg-1", "other"), "")
+			as(reader).want(200, method, path+map[bool]string{true: "?step=1h"}[strings.HasSuffix(path, "aggregates")], "")
+		}
+	})
+	as(reader).want(403, "GET", "/v1/live?device=other", "")
+	as(reader).want(200, "GET", "/v1/live?prefix=ppg-", "", "Last-Event-ID", "1")
+}
+
+// driveLimits drives servers that have reached a limit.
+func driveLimits(t *testing.T, seen *seen) {
+	full := client{description: describe(t, serve(t, "--min-free-bytes=1000000000000000", "--read-timeout=300ms").url, seen)}
+	full.want(503, "POST", "/v1/readings", fmt.Sprintf(reading, 60))
+	full.want(503, "GET", "/readyz", "")
+	if status := full.raw("POST /v1/readings HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{"); status != 408 {
+		t.Errorf("a body that does not arrive: %d", status)
+	}
+	s := serve(t, "--max-conns=1")
+	crowded := client{description: describe(t, s.url, seen)}
+	http.DefaultTransport.(*http.Transport).CloseIdleConnections()
+	conn, err := net.Dial("tcp", strings.TrimPrefix(s.url, "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	fmt.Fprint(conn, "GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n")
+	if _, err := conn.Read(make([]byte, 1)); err != nil {
+		t.Fatal(err)
+	}
+	crowded.want(503, "POST", "/v1/readings", fmt.Sprintf(reading, 60))
+	crowded.want(503, "GET", "/v1/live", "")
+}
+
+// drivePages drives a server from pages of other origins.
+func drivePages(t *testing.T, seen *seen) {
+	const origin = "https://ward.example"
+	c := client{description: describe(t, serve(t, "--cors-origin="+origin).url, seen)}
+	c.want(200, "POST", "/v1/readings", fmt.Sprintf(reading, 60))
+	c.want(403, "POST", "/v1/readings", fmt.Sprintf(reading, 60), "Origin", origin, "Sec-Fetch-Site", "cross-site")
+	c.operations(func(method, path string, _ *openapi3.Operation) {
+		if method == "POST" {
+			return
+		}
+		c.want(403, method, path, "", "Origin", "https://evil.example")
+		if status, _ := c.sendLax(method, path, "", "Origin", origin); status >= 500 {
+			t.Errorf("%s %s: %d", method, path, status)
+		}
+		c.send(method, path+"?step=1h", "", "Origin", origin)
+	})
+}

@@ -1,0 +1,120 @@
+package docs_test
+
+import (
+	"bufio"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// root is the root of the repository.
+const root = "../.."
+
+// program is the path of pulsegate, which TestMain builds.
+var program string
+
+func TestMain(m *testing.M) {
+	os.Exit(func() int {
+		dir, err := os.MkdirTemp("", "pulsegate-docs-")
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+		defer os.RemoveAll(dir)
+		program = filepath.Join(dir, "pulsegate")
+		build := exec.Command("go", "build", "-o", program, "./cmd/pulsegate")
+		build.Dir = root
+		if out, err := build.CombinedOutput(); err != nil {
+			fmt.Fprintf(os.Stderr, "%v\n%s", err, out)
+			return 1
+		}
+		return m.Run()
+	}())
+}
+
+// A server is a running pulsegate serve.
+type server struct {
+	url, admin string
+	cmd        *exec.Cmd
+	exited     chan struct{} // closed when the process has ended
+}
+
+var listening = regexp.MustCompile(`listening addr=(\S+) listener=(public|admin)`)
+
+// serve starts a server with an empty data directory. It is killed at the end of the test.
+func serve(t testing.TB, args ...string) *server {
+	t.Helper()
+	args = append([]string{"serve", "--addr=127.0.0.1:0", "--admin-addr=127.0.0.1:0", "--data=" + t.TempDir(), "--min-free-bytes=1"}, args...)
+	s := &server{cmd: exec.Command(program, args...), exited: make(chan struct{})}
+	stderr, err := s.cmd.StderrPipe()
+	if err == nil {
+		err = s.cmd.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = s.cmd.Process.Kill() // the process may have ended
+		<-s.exited
+	})
+	listeners := make(chan []string, 2)
+	var mu sync.Mutex
+	var log strings.Builder
+	go func() {
+		defer close(s.exited)
+		for lines := bufio.NewScanner(stderr); lines.Scan(); {
+			mu.Lock()
+			log.WriteString(lines.Text() + "\n")
+			mu.Unlock()
+			if m := listening.FindStringSubmatch(lines.Text()); m != nil {
+				listeners <- m
+			}
+		}
+		_ = s.cmd.Wait() // nobody reads the exit code
+	}()
+	deadline := time.After(time.Minute)
+	for range 2 {
+		select {
+		case m := <-listeners:
+			if m[2] == "public" {
+				s.url = "http://" + m[1]
+			} else {
+				s.admin = "http://" + m[1]
+			}
+		case <-s.exited:
+			t.Fatalf("the server has ended:\n%s", log.String())
+		case <-deadline:
+			mu.Lock()
+			defer mu.Unlock()
+			t.Fatalf("the server does not listen:\n%s", log.String())
+		}
+	}
+	return s
+}
+
+// tokens makes token files, and creates tokens.
+type tokens struct {
+	dir string
+}
+
+// flags returns the flags of a server that uses the tokens.
+func (k tokens) flags() []string {
+	return []string{"--tokens=" + filepath.Join(k.dir, "tokens"), "--audit=" + filepath.Join(k.dir, "audit")}
+}
+
+// create creates a token.
+func (k tokens) create(t testing.TB, gateway string, flags ...string) string {
+	t.Helper()
+	args := append([]string{"token", "create", "--file=" + filepath.Join(k.dir, "tokens"), "--audit=" + filepath.Join(k.dir, "audit"), "--gateway=" + gateway}, flags...)
+	out, err := exec.Command(program, args...).Output()
+	if err != nil {
+		t.Fatalf("token create: %v", err)
+	}
+	return regexp.MustCompile(`pgt_\S+`).FindString(string(out))
+}
