@@ -25,7 +25,7 @@ race race-short: export GORACE = atexit_sleep_ms=20
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-test: setup lint plain race-short deploy-check browser-check bench-smoke ## check everything: set-up, lint, all tests
+test: setup lint plain race-short deploy-check docs-check browser-check bench-smoke ## check everything: set-up, lint, all tests
 
 test-short: ## go vet and quick tests: a minute, without root and devices
 	go vet ./... && $(GOTEST) -short ./...
@@ -59,6 +59,8 @@ screenshots: ## write the images of the page into docs/images
 
 bench-page: ## measure the page in Chromium, into docs/page.md
 	cd browser && go test -count=1 -timeout 10m -run 'TestMeasure$$' -v . -measure $(abspath docs/page.md)
+docs-check: ## check the description of the API and the clients in docs/clients against servers
+	cd docs && $(GOTEST) ./...
 
 build: ## build bin/pulsegate, statically linked
 	CGO_ENABLED=0 go build -trimpath -buildvcs=auto -o bin/ ./cmd/...

@@ -69,7 +69,7 @@ func TestDescription(t *testing.T) {
 			for status, resp := range op.Responses.Map() {
 				check(path, status, all.statuses[path+" "+status])
 				if media := resp.Value.Content["application/problem+json"]; media != nil {
-					for _, typ := range media.Schema.Value.Properties["type"].Value.Enum {
+					for _, typ := range media.Schema.Value.AllOf[1].Value.Properties["type"].Value.Enum {
 						_, name, _ := strings.Cut(typ.(string), "#")
 						check(path, name, all.problems[path+" "+name])
 					}
@@ -497,7 +497,7 @@ func driveLimits(t *testing.T, seen *seen) {
 	}
 	s := serve(t, "--max-conns=1")
 	crowded := client{description: describe(t, s.url, seen)}
-	http.DefaultTransport.(*http.Transport).CloseIdleConnections()
+	http.DefaultTransport.(*http.Transport).CloseIdleConnections() // with which describe has fetched the document
 	conn, err := net.Dial("tcp", strings.TrimPrefix(s.url, "http://"))
 	if err != nil {
 		t.Fatal(err)

@@ -42,7 +42,7 @@ const about = "Limits, defaults and ranges in this document are those of this se
 	"Errors are problem documents (RFC 9457) with a stable type, whose status states what to do: " +
 	"send the request again after 429 and 503, when Retry-After has passed, but not after other 4xx. " +
 	"Other addresses are answered with 404 not-found, other methods with 405 method-not-allowed and Allow. " +
-	"Paths are exact. Unknown and repeated parameters are rejected. " +
+	"Paths are exact. Unknown and repeated parameters are rejected where there are any. " +
 	"A request that is not HTTP (400), has too large a header (431), or has an unknown Expect (417), Transfer-Encoding (501) " +
 	"or version (505) is answered in plain text."
 
@@ -179,10 +179,10 @@ func (d *describer) rejection(problems []*reply.Problem) object {
 	d.shared[key] = object{
 		"description": strings.Join(titles, "; ") + ".",
 		"headers":     own,
-		"content": object{reply.ProblemType: object{"schema": object{
-			"$ref":       "#/components/schemas/Problem",
-			"properties": object{"type": object{"enum": types}, "status": object{"const": problems[0].Status()}},
-		}}},
+		"content": object{reply.ProblemType: object{"schema": object{"allOf": []object{
+			ref("schemas", "Problem"),
+			{"properties": object{"type": object{"enum": types}, "status": object{"const": problems[0].Status()}}},
+		}}}},
 	}
 	return ref("responses", key)
 }

@@ -84,7 +84,7 @@ func (d *describer) paths() object {
 		"/v1/devices/{device}": d.read(operation{
 			id: "getDevice", summary: "A device, with the latest value of each sign", right: "read",
 			params:   []object{device},
-			answers:  object{"200": ok("The device.", object{jsonType: object{"$ref": "#/components/schemas/Device", "required": []string{"flags_notice"}}})},
+			answers:  object{"200": ok("The device.", object{jsonType: object{"allOf": []object{ref("schemas", "Device"), {"required": []string{"flags_notice"}}}}})},
 			problems: ofDevice,
 		}),
 		"/v1/devices/{device}/readings": d.read(operation{

@@ -88,7 +88,7 @@ func (d *describer) newReading() object {
 		"device": described(name, "A new device may be named neither . nor .., nor begin with -."),
 		"time": object{
 			"description": fmt.Sprintf("RFC 3339 with a zone, whose offset is kept, or integer Unix milliseconds. At most %v ahead of the server's clock. Finer digits than milliseconds are cut.", limits.MaxAhead),
-			"oneOf":       []object{{"type": "string", "format": "date-time"}, {"type": "integer", "minimum": limits.OldestUnixMs}},
+			"oneOf":       []object{{"type": "string", "format": "date-time"}, {"type": "integer", "minimum": limits.OldestUnixMs, "maximum": int64(vitals.MaxTimeUnixMs)}},
 		},
 		"gateway": described(name, "With a token or a client certificate, the server fills it in."),
 	}

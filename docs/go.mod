@@ -1,9 +1,9 @@
 // Checks of what authors of clients rely on: the description of the API and the clients in
-// docs/clients, against running servers. A module of its own, so that no user of Pulsegate
+// docs/clients, which docs/test holds against servers. A module of its own, so that no user of Pulsegate
 // inherits the library that reads OpenAPI:
 //
-//	cd docs/test && go test ./...
-module github.com/pulsegate/pulsegate/docs/test
+//	cd docs && go test ./...
+module github.com/pulsegate/pulsegate/docs
 
 go 1.26.0
 
