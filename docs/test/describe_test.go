@@ -21,8 +21,10 @@ import (
 )
 
 func init() {
-	// Texts whose lines are described by contentSchema, see checkLines.
-	for _, mediaType := range []string{"application/x-ndjson", "text/event-stream", "text/csv"} {
+	// Files, and texts whose lines are described by contentSchema, see checkLines.
+	for _, mediaType := range []string{
+		"application/x-ndjson", "text/event-stream", "text/csv", "text/html", "text/css", "text/javascript", "image/svg+xml", "application/vnd.apache.parquet",
+	} {
 		openapi3filter.RegisterBodyDecoder(mediaType, func(body io.Reader, _ http.Header, _ *openapi3.SchemaRef, _ openapi3filter.EncodingFn) (any, error) {
 			text, err := io.ReadAll(body)
 			return string(text), err
@@ -206,7 +208,7 @@ func (d *description) compare(r *http.Request, resp *http.Response, body []byte)
 			}
 		}
 	}
-	if media := described.Value.Content.Get(resp.Header.Get("Content-Type")); media != nil && media.Schema.Value.ContentSchema != nil {
+	if media := described.Value.Content.Get(resp.Header.Get("Content-Type")); media != nil && media.Schema != nil && media.Schema.Value.ContentSchema != nil {
 		if err := checkLines(media.Schema.Value, body); err != nil {
 			differ("%w", err)
 		}

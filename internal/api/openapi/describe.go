@@ -64,6 +64,7 @@ func Describe(opt Options) []byte {
 			"parameters": d.params,
 			"securitySchemes": object{
 				"token":       object{"type": "http", "scheme": "bearer", "description": "A token with the right that the operation names."},
+				"session":     object{"type": "apiKey", "in": "cookie", "name": "pulsegate", "description": "A session begun with POST /v1/session. Over https the name is __Host-pulsegate."},
 				"certificate": object{"type": "mutualTLS", "description": "A client certificate, if the server accepts them."},
 			},
 		},
@@ -117,7 +118,11 @@ func (d *describer) describe(op operation) object {
 		o["requestBody"] = op.body
 	}
 	if d.Tokens && op.right != "" {
-		o["security"] = []object{{"token": []string{op.right}}, {"certificate": []string{}}}
+		ways := []object{{"token": []string{op.right}}, {"certificate": []string{}}}
+		if op.right == "read" {
+			ways = append(ways, object{"session": []string{}})
+		}
+		o["security"] = ways
 	}
 	return o
 }
@@ -206,7 +211,10 @@ func (d discarder) WriteHeader(int)             {}
 func ok(description string, content object, fields ...string) object {
 	media := object{}
 	for name, schema := range content {
-		media[name] = object{"schema": schema}
+		media[name] = object{}
+		if schema != nil {
+			media[name] = object{"schema": schema}
+		}
 	}
 	fields = append(fields, "Cache-Control", "X-Content-Type-Options", "Vary", "Access-Control-Allow-Origin", "Access-Control-Expose-Headers")
 	return object{"description": description, "content": media, "headers": refs("headers", fields...)}
@@ -247,11 +255,16 @@ var headers = object{
 	"Access-Control-Expose-Headers": text("With --cors-origin: fields that pages of other origins may read."),
 	"Access-Control-Max-Age":        text("With --cors-origin: seconds for which a browser may keep this answer."),
 	"Allow":                         text("Methods of this address."),
-	"Cache-Control":                 text("no-store, except for this document and health checks."),
+	"Cache-Control":                 text("no-store, except for the page, this document and health checks."),
 	"Content-Encoding":              text("gzip, if the client accepts that."),
-	"ETag":                          text("Changes with the document."),
+	"Content-Security-Policy":       text("What the page may load: its own files."),
+	"Cross-Origin-Opener-Policy":    text("same-origin."),
+	"Cross-Origin-Resource-Policy":  text("same-origin."),
+	"ETag":                          text("Changes with the content."),
 	"Pulsegate-Next-Cursor":         text("A trailer: the cursor of the next page, if the request had a limit and there is one."),
 	"Pulsegate-Notice":              text(vitals.FlagNotice),
+	"Referrer-Policy":               text("no-referrer."),
+	"Set-Cookie":                    text("The cookie of the session, HttpOnly and SameSite=Strict."),
 	"Vary":                          text("Fields of the request on which the answer depends."),
 	"WWW-Authenticate":              text("The scheme of authentication."),
 	"X-Accel-Buffering":             text("no: proxies must not hold events back."),

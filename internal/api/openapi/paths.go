@@ -25,7 +25,10 @@ func (d *describer) paths() object {
 	device := inPath("device", "Name of the device.", name)
 	prefix := inQuery("prefix", "Only devices whose names begin with it.", name)
 	cursor := inQuery("cursor", "next_cursor of the previous page, with the same other parameters. Default: the first page.", object{"type": "string"})
-	format := inQuery("format", "Format of the answer. Default: what Accept prefers, or json.", choices("", query.Formats()...))
+	format := func(formats []query.Format) object {
+		return inQuery("format", "Format of the answer. Default: what Accept prefers, or json.", choices("", formats...))
+	}
+	all, texts := query.Formats(), query.Formats()[:query.TextFormats]
 	from := inQuery("from", "Time of the first reading, inclusive: "+times+" Default: the first reading.", timeParam)
 	to := inQuery("to", "Time of the last reading, exclusive: as from. Default: the last reading.", timeParam)
 	zone := inQuery("tz", "Zone of the IANA database", object{"type": "string", "default": "UTC", "examples": []string{"Europe/Berlin"}})
@@ -65,6 +68,20 @@ func (d *describer) paths() object {
 		id: "healthz", summary: "The same as /livez",
 		answers: object{"200": ok("It runs.", object{jsonType: ref("schemas", "Alive")})},
 	})
+	session := d.read(operation{
+		id: "getSession", summary: "Whether a browser is signed in",
+		answers: object{"200": ok("The session.", object{jsonType: ref("schemas", "Session")})},
+	})
+	session["post"] = d.describe(operation{
+		id: "signIn", share: "signIn", summary: "Begin a session with a token that may read",
+		body:     object{"required": true, "content": object{jsonType: object{"schema": closed(object{"token": str}, "token")}}},
+		answers:  object{"204": ok("The session has begun; its cookie allows to read.", nil, "Set-Cookie")},
+		problems: []*reply.Problem{p.Malformed, p.InvalidCredentials, p.Forbidden, p.NotFound},
+	})
+	session["delete"] = d.describe(operation{
+		id: "signOut", share: "signOut", summary: "End the session",
+		answers: object{"204": ok("There is no session.", nil, "Set-Cookie")},
+	})
 	return object{
 		"/v1/readings": object{"post": post, "options": d.options(operation{id: "sendReadings"})},
 		"/v1/devices": d.read(operation{
@@ -89,18 +106,18 @@ func (d *describer) paths() object {
 		}),
 		"/v1/devices/{device}/readings": d.read(operation{
 			id: "listReadings", summary: "Readings of a device", right: "read",
-			description: "Pages are stable while readings arrive. An answer without its end is incomplete. NDJSON, CSV and pages of more than " +
-				number(query.DefaultReadings) + " readings are recorded in the audit log.",
+			description: "Pages are stable while readings arrive. An answer without its end is incomplete. Formats other than JSON, and pages of more than " +
+				number(query.DefaultReadings) + " readings, are recorded in the audit log.",
 			params: []object{
 				device, from, to,
 				inQuery("tz", zone["description"].(string)+" in which dates in from and to begin.", zone["schema"].(object)),
 				inQuery("order", "By time, ascending or descending.", choices("asc", "asc", "desc")),
-				limit("readings; without a limit, NDJSON and CSV have all", query.DefaultReadings, query.MaxReadings),
-				cursor, format,
+				limit("readings; without a limit, formats other than JSON have all", query.DefaultReadings, query.MaxReadings),
+				cursor, format(all),
 				inQuery("flags", "Whether to show flags.", choices("true", "true", "false")),
 				inQuery("flag", "Only readings with this flag, or with any.", choices("", append([]string{"any"}, flagNames()...)...)),
 			},
-			answers:  object{"200": ok("A page of readings.", formats("Readings", "Reading"), "Pulsegate-Notice", "Pulsegate-Next-Cursor")},
+			answers:  object{"200": ok("A page of readings.", content(all, "Readings", "Reading"), "Pulsegate-Notice", "Pulsegate-Next-Cursor")},
 			problems: page,
 		}),
 		"/v1/devices/{device}/aggregates": d.read(operation{
@@ -111,11 +128,42 @@ func (d *describer) paths() object {
 				required(inQuery("step", "Length of the buckets: a divisor of a day in s, m or h, such as 15m; 1d to 366d; or whole weeks, such as 1w.",
 					object{"type": "string", "pattern": "^[0-9]+[smhdw]$", "examples": []string{"15m", "1h", "1d"}})),
 				inQuery("tz", zone["description"].(string)+" with whose clock buckets are aligned, and in which dates in from and to begin.", zone["schema"].(object)),
-				limit("buckets; the default is the maximum in NDJSON and CSV", query.DefaultBuckets, query.MaxBuckets),
-				cursor, format,
+				limit("buckets; the default is the maximum in formats other than JSON", query.DefaultBuckets, query.MaxBuckets),
+				cursor, format(texts),
 			},
-			answers:  object{"200": ok("A page of buckets. NDJSON and CSV have one line for each bucket and sign.", formats("Aggregates", "Aggregate"), "Pulsegate-Next-Cursor")},
+			answers:  object{"200": ok("A page of buckets. NDJSON and CSV have one line for each bucket and sign.", content(texts, "Aggregates", "Aggregate"), "Pulsegate-Next-Cursor")},
 			problems: page,
+		}),
+		"/v1/limits": d.read(operation{
+			id: "getLimits", summary: "Which values are accepted and flagged, and the bounds of queries", right: "read",
+			answers:  object{"200": ok("The limits of this server.", object{jsonType: ref("schemas", "Limits")})},
+			problems: rejections[:len(rejections)-1],
+		}),
+		"/v1/system": d.read(operation{
+			id: "getSystem", summary: "Metrics that the page shows, at most a second old", right: "read",
+			description: "Needs a token for all devices.",
+			answers:     object{"200": ok("The metrics, by name.", object{jsonType: ref("schemas", "System")})},
+			problems:    []*reply.Problem{p.Unauthorized, p.InvalidCredentials, p.Forbidden, p.ReadFailed},
+		}),
+		"/v1/session": session,
+		"/": d.read(operation{
+			id: "getPage", summary: "The page for people",
+			answers: object{
+				"200": ok("The page.", object{"text/html; charset=utf-8": object{"type": "string"}}, fileFields...),
+				"304": ok("The copy is up to date.", nil, fileFields...),
+			},
+		}),
+		"/assets/{version}/{file}": d.read(operation{
+			id: "getAsset", summary: "A file of the page",
+			params: []object{inPath("version", "Version of the page.", object{"type": "string"}), inPath("file", "Name of the file.", object{"type": "string"})},
+			answers: object{
+				"200": ok("The file.", object{
+					"text/css; charset=utf-8": object{"type": "string"}, "text/javascript; charset=utf-8": object{"type": "string"},
+					"text/plain; charset=utf-8": object{"type": "string"}, "image/svg+xml": object{"type": "string"},
+				}, fileFields...),
+				"304": ok("The copy is up to date.", nil, fileFields...),
+			},
+			problems: []*reply.Problem{p.NotFound},
 		}),
 		"/v1/live": d.read(operation{
 			id: "streamReadings", summary: "The newest readings of devices, while they arrive", right: "read",
@@ -152,6 +200,9 @@ func (d *describer) paths() object {
 	}
 }
 
+// fileFields are the header fields of the files of the page.
+var fileFields = []string{"ETag", "Content-Encoding", "Content-Security-Policy", "Referrer-Policy", "Cross-Origin-Opener-Policy", "Cross-Origin-Resource-Policy"}
+
 // times explains times in parameters.
 const times = "RFC 3339 with a zone, integer Unix milliseconds, a date (its midnight in tz), now, or a time before now such as -24h or -7d (units s, m, h, d, w)."
 
@@ -180,18 +231,20 @@ func required(parameter object) object {
 	return parameter
 }
 
-// formats returns the content of an answer: whole is the schema of JSON, line that of a line
+// content returns the content of an answer: whole is the schema of JSON, line that of a line
 // of NDJSON.
-func formats(whole, line string) object {
+func content(formats []query.Format, whole, line string) object {
 	content := object{}
-	for _, f := range query.Formats() {
+	for _, f := range formats {
 		switch f {
 		case query.JSON:
 			content[f.ContentType()] = ref("schemas", whole)
 		case query.NDJSON:
 			content[f.ContentType()] = lines(f.ContentType(), line)
-		default:
+		case query.CSV:
 			content[f.ContentType()] = object{"type": "string"}
+		default:
+			content[f.ContentType()] = nil // binary
 		}
 	}
 	return content

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/pulsegate/pulsegate/internal/api/dashboard"
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
@@ -22,6 +23,7 @@ var (
 	names     = object{"type": "array", "minItems": 1, "items": str}
 	notice    = object{"const": vitals.FlagNotice}
 	step      = object{"type": "string"}
+	flag      = object{"type": "boolean"}
 )
 
 // schemas describes the documents.
@@ -68,6 +70,12 @@ func (d *describer) schemas() object {
 		"Bucket":    closed(object{"from": wholeTime, "to": wholeTime, "signs": closed(signs)}, "from", "to", "signs"),
 		"Aggregates": closed(object{"device": name, "step": step, "tz": str, "buckets": list("Bucket"), "next_cursor": next},
 			"device", "step", "tz", "buckets"),
+		"Limits": d.limitsSchema(),
+		"System": closed(object{"time": instant, "metrics": object{"type": "object", "propertyNames": object{"enum": dashboard.SystemMetrics},
+			"additionalProperties": object{"type": "array", "items": object{"type": "object"}}}}, "time", "metrics"),
+		"Session": closed(object{
+			"tokens": described(flag, "Whether the server has tokens."), "signed_in": flag, "all_devices": flag, "expires": wholeTime,
+		}, "tokens", "signed_in", "all_devices"),
 		"Dropped": closed(object{"count": some}, "count"),
 		"Alive":   closed(object{"status": object{"const": "ok"}}, "status"),
 		"Ready":   closed(object{"status": object{"const": "ready"}, "degraded": described(names, "What needs attention.")}, "status"),
@@ -106,6 +114,25 @@ func (d *describer) newReading() object {
 		o["additionalProperties"] = true
 	}
 	return o
+}
+
+// limitsSchema describes the limits of a server.
+func (d *describer) limitsSchema() object {
+	seconds := object{"type": "number", "minimum": 0}
+	bounds := closed(object{"min": value, "max": value}, "min")
+	page := closed(object{"default_limit": some, "max_limit": some}, "default_limit", "max_limit")
+	signs := object{}
+	for s := range vitals.Sign(vitals.NumSigns) {
+		signs[s.Field()] = closed(object{
+			"unit": object{"const": s.Unit()}, "loinc": object{"const": s.LOINC()}, "accepted": bounds, "validated_min": value,
+			"usual": described(bounds, "Values outside are flagged."),
+		}, "unit", "loinc", "accepted", "usual")
+	}
+	return closed(object{
+		"signs": closed(signs, signNames()...), "pulse_pressure_mmhg": closed(object{"usual": bounds}, "usual"), "oldest": wholeTime,
+		"max_ahead_seconds": seconds, "max_age_seconds": seconds, "stale_after_seconds": seconds, "devices": page, "readings": page, "aggregates": page,
+		"max_step": str, "flags_notice": notice,
+	}, "signs", "pulse_pressure_mmhg", "oldest", "max_ahead_seconds", "stale_after_seconds", "devices", "readings", "aggregates", "max_step", "flags_notice")
 }
 
 // signSchema returns a schema of a sign's value with its unit (UCUM) and its LOINC codes.
