@@ -37,9 +37,9 @@ var unseen = map[string]string{
 // Every answer of servers with different options is described, and everything that is
 // described is answered.
 //
-// Seen to fail without the status 406 in the document, with a further one, without the
-// parameter counts, without the header field Pulsegate-Notice, and with a member more in
-// Summary.
+// Seen to fail with 503 busy described instead of 406, with a choice of order by another name,
+// without the parameter counts, without the header field Pulsegate-Notice, with another name
+// for the member count of Summary, and with maxima of the signs that are 1 too low.
 func TestDescription(t *testing.T) {
 	all := &seen{statuses: map[string]bool{}, problems: map[string]bool{}}
 	t.Run("servers", func(t *testing.T) {
