@@ -16,6 +16,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 )
 
 // A faultyProxy forwards requests to a server, except that it answers the first ones of
@@ -23,11 +24,13 @@ import (
 type faultyProxy struct {
 	*httputil.ReverseProxy
 
+	t       testing.TB
 	mu      sync.Mutex
-	faults  map[string][]int   // statuses, by method and path; guarded by mu
-	opened  chan bool          // receives once a stream has begun
-	streams chan bool          // a stream that was cut begins again after it has received
-	cut     context.CancelFunc // guarded by mu; cuts the last stream
+	faults  map[string][]int     // statuses, by method and path; guarded by mu
+	again   map[string]time.Time // when the next request may come, by method and path; guarded by mu
+	opened  chan bool            // receives once a stream has begun
+	streams chan bool            // a stream that was cut begins again after it has received
+	cut     context.CancelFunc   // guarded by mu; cuts the last stream
 }
 
 func newFaultyProxy(t *testing.T, server string, faults map[string][]int) (p *faultyProxy, address string) {
@@ -42,7 +45,7 @@ func newFaultyProxy(t *testing.T, server string, faults map[string][]int) (p *fa
 			FlushInterval: -1,
 			ErrorHandler:  func(http.ResponseWriter, *http.Request, error) { panic(http.ErrAbortHandler) },
 		},
-		faults: faults, opened: make(chan bool, 1), streams: make(chan bool, 1),
+		t: t, faults: faults, again: map[string]time.Time{}, opened: make(chan bool, 1), streams: make(chan bool, 1),
 	}
 	p.ModifyResponse = func(resp *http.Response) error {
 		if resp.Request.URL.Path == "/v1/live" {
@@ -59,13 +62,17 @@ func newFaultyProxy(t *testing.T, server string, faults map[string][]int) (p *fa
 func (p *faultyProxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	key := r.Method + " " + r.URL.Path
 	p.mu.Lock()
+	if time.Now().Before(p.again[key]) {
+		p.t.Errorf("%s was repeated before the time in Retry-After", key)
+	}
 	if faults := p.faults[key]; len(faults) > 0 {
 		p.faults[key] = faults[1:]
-		p.mu.Unlock()
 		w.Header().Set("Content-Type", "application/problem+json")
 		if faults[0] == http.StatusTooManyRequests || faults[0] == http.StatusServiceUnavailable {
 			w.Header().Set("Retry-After", "1")
+			p.again[key] = time.Now().Add(time.Second)
 		}
+		p.mu.Unlock()
 		w.WriteHeader(faults[0])
 		fmt.Fprintf(w, `{"type":"about:blank","title":"A fault","status":%d}`, faults[0])
 		return
@@ -86,8 +93,8 @@ func (p *faultyProxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // The clients of docs/clients send readings, read them page by page, and follow the live
 // stream, through a proxy that provokes 429, 503 and 500, and cuts the stream.
 //
-// Seen to fail for clients that did not wait for Retry-After, did not follow next_cursor, or
-// did not resume the stream.
+// Seen to fail for a client that did not wait for Retry-After, did not follow next_cursor, and
+// did not send Last-Event-ID.
 func TestClients(t *testing.T) {
 	folder, err := filepath.Abs(root + "/docs/clients")
 	if err != nil {
@@ -123,6 +130,9 @@ func missing(t testing.TB, format string, args ...any) {
 	}
 	t.Skipf(format, args...)
 }
+
+// patience is how long a test waits for what must happen.
+const patience = 2 * time.Minute
 
 func testClient(t *testing.T, command []string) {
 	k := tokens{t.TempDir()}
@@ -202,17 +212,27 @@ func testLive(t *testing.T, proxy *faultyProxy, cmd *exec.Cmd, export func(query
 	if err != nil {
 		t.Fatal(err)
 	}
+	kill := func() { _ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	defer func() {
-		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
+		kill()
 		_ = cmd.Wait() // killed
 	}()
+	defer time.AfterFunc(patience, kill).Stop()
 	lines := bufio.NewScanner(out)
-	<-proxy.opened
+	opened := func() {
+		t.Helper()
+		select {
+		case <-proxy.opened:
+		case <-time.After(patience):
+			t.Fatal("the client has not opened the stream")
+		}
+	}
+	opened()
 	for ms := int64(1_795_310_000_000); ms < 1_795_310_000_003; ms++ {
 		send(ms)
 		if ms > 1_795_310_000_000 {
 			proxy.streams <- true // the client gets the reading when it resumes the stream
-			<-proxy.opened
+			opened()
 		}
 		if !lines.Scan() || lines.Text()+"\n" != export(fmt.Sprint("&from=", ms)) {
 			t.Fatalf("the client printed %q, %v", lines.Text(), lines.Err())

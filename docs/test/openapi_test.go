@@ -510,10 +510,26 @@ func driveTokens(t *testing.T, seen *seen) {
 	})
 	as(reader).want(403, "GET", "/v1/live?device=other", "")
 	c.want(204, "POST", "/v1/session", fmt.Sprintf(`{"token":%q}`, reader))
+	c.session(reader)
 	c.want(400, "POST", "/v1/session", `{`)
 	c.want(401, "POST", "/v1/session", `{"token":"x"}`)
 	c.want(403, "POST", "/v1/session", fmt.Sprintf(`{"token":%q}`, writer))
 	as(reader).want(200, "GET", "/v1/live?prefix=ppg-", "", "Last-Event-ID", "1")
+}
+
+// session reads with the cookie of a session, whose name the document has.
+func (c client) session(token string) {
+	resp, err := http.Post(c.url+"/v1/session", "application/json", strings.NewReader(fmt.Sprintf(`{"token":%q}`, token)))
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	resp.Body.Close()
+	scheme := c.doc.Components.SecuritySchemes["session"].Value
+	cookies := resp.Cookies()
+	if len(cookies) != 1 || cookies[0].Name != scheme.Name {
+		c.t.Fatalf("the cookies are %v, described is %s", cookies, scheme.Name)
+	}
+	c.want(200, "GET", "/v1/devices", "", "Cookie", cookies[0].Name+"="+cookies[0].Value)
 }
 
 // driveLimits drives servers that have reached a limit.
