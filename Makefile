@@ -59,6 +59,7 @@ screenshots: ## write the images of the page into docs/images
 
 bench-page: ## measure the page in Chromium, into docs/page.md
 	cd browser && go test -count=1 -timeout 10m -run 'TestMeasure$$' -v . -measure $(abspath docs/page.md)
+
 docs-check: ## check the description of the API and the clients in docs/clients against servers
 	cd docs && $(GOTEST) ./...
 
