@@ -108,7 +108,7 @@ func serve(t testing.TB, args ...string) *server {
 	t.Helper()
 	s := &server{t: t, dir: t.TempDir()}
 	cmd := exec.Command(built.program, append([]string{"serve", "--addr=127.0.0.1:0", "--admin-addr=127.0.0.1:0", "--data=" + filepath.Join(s.dir, "data"), "--log-format=text"}, args...)...)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	endWithTest(cmd)
 	stderr, err := cmd.StderrPipe()
 	if err != nil {
 		t.Fatal(err)
