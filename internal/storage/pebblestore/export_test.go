@@ -158,6 +158,9 @@ func Reopen(s *Store) error {
 	return err
 }
 
+// Closing reports whether Close waits for what runs in the background, or has done so.
+func Closing(s *Store) bool { return s.maintenance.ctx.Err() != nil }
+
 // Locked reports whether Append would wait.
 func Locked(s *Store) bool {
 	if s.mu.TryLock() {

@@ -2,12 +2,16 @@ package pebblestore_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
+	"github.com/pulsegate/pulsegate/internal/polltest"
 	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore"
 )
@@ -64,4 +68,95 @@ func TestSealBesideAppend(t *testing.T) {
 		}
 	}
 	mustClose(t, s)
+}
+
+// A readGate blocks reads of tables while it is shut.
+type readGate struct {
+	mu   sync.Mutex
+	shut chan struct{} // nil: open
+	held int
+}
+
+func (g *readGate) String() string { return "read gate" }
+
+func (g *readGate) MaybeError(op errorfs.Op) error {
+	if op.Kind != errorfs.OpFileReadAt || !strings.HasSuffix(op.Path, ".sst") {
+		return nil
+	}
+	g.mu.Lock()
+	shut := g.shut
+	if shut != nil {
+		g.held++
+	}
+	g.mu.Unlock()
+	if shut != nil {
+		<-shut
+	}
+	return nil
+}
+
+func (g *readGate) close() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.shut = make(chan struct{})
+}
+
+func (g *readGate) open() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	close(g.shut)
+	g.shut = nil
+}
+
+func (g *readGate) holds() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.held > 0
+}
+
+// manyDevices returns a reading of each of n devices.
+func manyDevices(n int, timeUnixMs int64) (group []*storage.Entry) {
+	for i := range n {
+		group = append(group, entry(fmt.Sprintf("d%04d", i), timeUnixMs, 7000))
+	}
+	return group
+}
+
+// TestCloseBesidePacedAppend closes the store while Expire seals a window, and Append waits
+// for that. Append must return ErrClosed.
+//
+// Seen to fail when Close did not wake it.
+func TestCloseBesidePacedAppend(t *testing.T) {
+	t.Parallel()
+	gate := &readGate{}
+	s := mustOpen(t, pebblestore.Options{FS: inject(vfs.NewMem(), gate), MinFreeBytes: -1, CacheBytes: 1, WindowRows: 5000})
+	mustAppend(t, s, manyDevices(1100, 1000)...)
+	if err := errors.Join(pebblestore.Seal(s), pebblestore.Flush(s)); err != nil {
+		t.Fatal(err)
+	}
+	mustAppend(t, s, manyDevices(1100, 500)...) // they are merged into segments, which are read
+	gate.close()
+	expired := make(chan error)
+	go func() {
+		_, err := s.Expire(context.Background(), 600, 1)
+		expired <- err
+	}()
+	polltest.Until(t, "the window is being sealed", gate.holds)
+	mustAppend(t, s, manyDevices(1600, 2000)...) // fills the next window
+	appended := make(chan error)
+	go func() { appended <- s.Append(manyDevices(1, 3000)) }()
+	polltest.Until(t, "Append waits", func() bool { return shown(t, s, "store_stalls_total") > 0 })
+	closed := make(chan error)
+	go func() { closed <- s.Close() }()
+	polltest.Until(t, "Close waits for Expire", func() bool { return pebblestore.Closing(s) })
+	gate.open()
+	if err := <-closed; err != nil {
+		t.Errorf("Close returns %v", err)
+	}
+	if err := <-expired; !errors.Is(err, storage.ErrClosed) {
+		t.Errorf("Expire returns %v, want ErrClosed", err)
+	}
+	if err := <-appended; !errors.Is(err, storage.ErrClosed) {
+		t.Errorf("Append returns %v, want ErrClosed", err)
+	}
 }

@@ -226,6 +226,7 @@ func (s *Store) Close() error {
 	s.alarm.closing.Store(true)
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.progress.Broadcast() // what Append waits for may not be sealed any more
 	if s.stuck.Load() {
 		return fmt.Errorf("close store %s: %w: the process must exit first", s.dir, storage.ErrFailed)
 	}
