@@ -173,7 +173,8 @@ func crashEverywhere(t *testing.T, wrap func(vfs.FS) vfs.FS, maxProblems int) (p
 		return nil
 	})
 	// Small memtables cause flushes, compactions and new logs.
-	s := mustOpen(t, pebblestore.Options{FS: inject(wrap(disk), spy), MemTableBytes: 64 << 10, WindowRows: 300})
+	// Small windows and segments are sealed, merged and split all the time.
+	s := mustOpen(t, pebblestore.WithSegmentRows(pebblestore.Options{FS: inject(wrap(disk), spy), MemTableBytes: 64 << 10, WindowRows: 60}, 20))
 	model := storetest.NewMemory()
 	states := []string{mustDump(t, model)}
 	active.Store(true)
@@ -187,12 +188,21 @@ func crashEverywhere(t *testing.T, wrap func(vfs.FS) vfs.FS, maxProblems int) (p
 		if k > 0 {
 			group = append(group, entry("dev-1", 1000*k-500, 1), with(entry("dev-2", 1000*(k-1)+2, 2), vitals.SpO2, 5), entry("dev-3", 1000*k+3, 99))
 		}
+		if k > 10 { // into older segments
+			group = append(group, entry("dev-4", 1000*(k/2)+500+k%2, 1), with(entry("dev-5", 1000*(k-9)+5, 5), vitals.SpO2, 5))
+		}
 		mustAppend(t, s, group...)
 		mustAppend(t, model, group...)
 		states = append(states, mustDump(t, model))
 		acked.Add(1)
 	}
+	if err := pebblestore.Seal(s); err != nil {
+		t.Fatal(err)
+	}
 	active.Store(false)
+	if merged, split := pebblestore.SegmentRows(s, mustName("dev-6")), pebblestore.SegmentRows(s, mustName("dev-4")); len(merged) >= 60 || len(split) <= len(merged) {
+		t.Errorf("there are segments of %v and %v rows: few were merged or split", merged, split)
+	}
 	mustClose(t, s)
 	tables := 0 // also those that were compacted into others
 	for _, p := range found {

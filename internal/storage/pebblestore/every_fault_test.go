@@ -216,10 +216,16 @@ type faultStore struct {
 func (b *faultStore) fs() vfs.FS { return inject(b.disk, b.fault) }
 
 func (b *faultStore) options() pebblestore.Options {
-	return pebblestore.Options{FS: b.fs(), MinFreeBytes: -1, MemTableBytes: 64 << 10, OnFatal: func(text string) {
+	return withSmallWindows(pebblestore.Options{FS: b.fs(), OnFatal: func(text string) {
 		b.reportFatal(text)
 		os.Exit(3)
-	}}
+	}})
+}
+
+// withSmallWindows returns o with small memtables, windows and segments.
+func withSmallWindows(o pebblestore.Options) pebblestore.Options {
+	o.MinFreeBytes, o.MemTableBytes, o.WindowRows = -1, 64<<10, 400
+	return pebblestore.WithSegmentRows(o, 20)
 }
 
 // reportFatal is called when the process is about to end.
@@ -264,7 +270,7 @@ func (b *faultStore) write(s storage.Store, groups int) (err error) {
 func prepare(closed bool) (*vfs.MemFS, *valueLedger) {
 	b := &faultStore{disk: vfs.NewCrashableMem(), ledger: newValueLedger()}
 	for range 2 {
-		s, err := pebblestore.Open(dataDir, pebblestore.Options{FS: b.disk, MinFreeBytes: -1, MemTableBytes: 64 << 10})
+		s, err := pebblestore.Open(dataDir, withSmallWindows(pebblestore.Options{FS: b.disk}))
 		if err == nil {
 			err = b.write(s, 12)
 		}

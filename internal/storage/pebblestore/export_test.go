@@ -240,6 +240,29 @@ func Seal(s *Store) error {
 	return s.sealAll()
 }
 
+// SegmentRows returns the numbers of rows in the segments of a device.
+func SegmentRows(s *Store, device vitals.Name) (rows []int) {
+	v, err := s.views.acquire()
+	if err != nil {
+		panic(err)
+	}
+	defer s.views.release(v)
+	r := deviceRanges(&device)[0]
+	it, err := v.NewIter(&pebble.IterOptions{LowerBound: r.start, UpperBound: r.end})
+	if err != nil {
+		panic(err)
+	}
+	defer it.Close()
+	for ok := it.First(); ok; ok = it.Next() {
+		h, err := columns.SegmentHeader(it.Value(), nil)
+		if err != nil {
+			panic(err)
+		}
+		rows = append(rows, h.Count)
+	}
+	return rows
+}
+
 // WithConversion returns o with a conversion of a number of readings in each step. before is
 // called before each step, unless it is nil.
 func WithConversion(o Options, rows int, before func(ctx context.Context)) Options {
