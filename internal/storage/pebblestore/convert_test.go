@@ -34,54 +34,71 @@ var format1Stores = map[string]int{"closed": 379, "killed": 527}
 // unpack returns a disk with a store of testdata/format1.
 func unpack(t testing.TB, name string) *vfs.MemFS {
 	t.Helper()
+	disk, err := unpacked(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return disk
+}
+
+// unpacked is unpack for a process that is not a test.
+func unpacked(name string) (*vfs.MemFS, error) {
 	disk := vfs.NewCrashableMem()
-	r := tar.NewReader(unzip(t, name+".tar.gz"))
+	archive, err := unzipped(name + ".tar.gz")
+	if err != nil {
+		return nil, err
+	}
+	r := tar.NewReader(archive)
 	for {
 		h, err := r.Next()
 		if errors.Is(err, io.EOF) {
 			break
 		}
 		if err != nil {
-			t.Fatal(err)
+			return nil, err
 		}
 		if h.Typeflag == tar.TypeDir {
 			if err := disk.MkdirAll(dataDir, 0o700); err != nil {
-				t.Fatal(err)
+				return nil, err
 			}
 			continue
 		}
 		f, err := disk.Create(dataDir+"/"+path.Base(h.Name), vfs.WriteCategoryUnspecified)
 		if err != nil {
-			t.Fatal(err)
+			return nil, err
 		}
 		_, err = io.Copy(f, r)
 		if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
-			t.Fatal(err)
+			return nil, err
 		}
 	}
 	for _, dir := range []string{dataDir, "var/lib", "var", "/"} {
 		d, err := disk.OpenDir(dir)
 		if err != nil {
-			t.Fatal(err)
+			return nil, err
 		}
 		if err := errors.Join(d.Sync(), d.Close()); err != nil {
-			t.Fatal(err)
+			return nil, err
 		}
 	}
-	return disk
+	return disk, nil
 }
 
 func unzip(t testing.TB, name string) io.Reader {
 	t.Helper()
+	r, err := unzipped(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func unzipped(name string) (io.Reader, error) {
 	b, err := os.ReadFile("testdata/format1/" + name)
 	if err != nil {
-		t.Fatal(err)
+		return nil, err
 	}
-	z, err := gzip.NewReader(bytes.NewReader(b))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return z
+	return gzip.NewReader(bytes.NewReader(b))
 }
 
 // An exported reading is a line of an export. Values are in hundredths.

@@ -14,10 +14,12 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
+	"github.com/pulsegate/pulsegate/internal/polltest"
 	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore"
 	"github.com/pulsegate/pulsegate/vitals"
@@ -266,7 +268,10 @@ func (b *faultStore) write(s storage.Store, groups int) (err error) {
 	return err
 }
 
-// prepare returns the disk of a store that was closed or killed.
+// wasClosed returns the disk of a store that was closed, and wasKilled that of one that was killed.
+func wasClosed() (*vfs.MemFS, *valueLedger) { return prepare(true) }
+func wasKilled() (*vfs.MemFS, *valueLedger) { return prepare(false) }
+
 func prepare(closed bool) (*vfs.MemFS, *valueLedger) {
 	b := &faultStore{disk: vfs.NewCrashableMem(), ledger: newValueLedger()}
 	for range 2 {
@@ -288,15 +293,36 @@ func prepare(closed bool) (*vfs.MemFS, *valueLedger) {
 	return b.disk, b.ledger
 }
 
+// prepareFormat1 returns the disk of a store of format 1.
+func prepareFormat1() (*vfs.MemFS, *valueLedger) {
+	disk, err := unpacked("killed")
+	if err != nil {
+		panic(err)
+	}
+	s, err := pebblestore.Open(dataDir, pebblestore.Options{FS: disk, ReadOnly: true})
+	if err != nil {
+		panic(err)
+	}
+	l := newValueLedger()
+	_ = l.holds(s) // nothing was sent yet
+	for id, v := range l.shown {
+		l.sent[id], l.acked[id] = map[vitals.Hundredths]bool{v: true}, v
+	}
+	if err := s.Close(); err != nil {
+		panic(err)
+	}
+	return disk, l
+}
+
 // faultScenes are calls on a disk of which one operation fails. Each returns the resulting
 // error, and leaves the store closed.
 var faultScenes = map[string]struct {
-	closed bool
-	call   func(b *faultStore) error
+	disk func() (*vfs.MemFS, *valueLedger)
+	call func(b *faultStore) error
 }{
-	"open after a clean stop": {true, openClose},
-	"open after a crash":      {false, openClose},
-	"append": {true, func(b *faultStore) error {
+	"open after a clean stop": {wasClosed, openClose},
+	"open after a crash":      {wasKilled, openClose},
+	"append": {wasClosed, func(b *faultStore) error {
 		late := b.fault
 		b.fault = &nthFault{n: -1}
 		s, err := pebblestore.Open(dataDir, withFaultLater(b, late))
@@ -307,7 +333,7 @@ var faultScenes = map[string]struct {
 		err = b.write(s, 14)
 		return errors.Join(err, pebblestore.Flush(s), s.Close())
 	}},
-	"erase": {true, func(b *faultStore) error {
+	"erase": {wasClosed, func(b *faultStore) error {
 		late := b.fault
 		b.fault = &nthFault{n: -1}
 		s, err := pebblestore.Open(dataDir, withFaultLater(b, late))
@@ -340,7 +366,7 @@ var faultScenes = map[string]struct {
 		}
 		return errors.Join(err, b.ledger.append(s, []*storage.Entry{newEntry(1), newEntry(2)}), s.Close())
 	}},
-	"expire": {true, func(b *faultStore) error {
+	"expire": {wasClosed, func(b *faultStore) error {
 		const before = 1_900_000_000_000
 		late := b.fault
 		b.fault = &nthFault{n: -1}
@@ -357,11 +383,21 @@ var faultScenes = map[string]struct {
 		b.ledger.gone = err == nil
 		return errors.Join(err, b.ledger.append(s, shifted(manyEntries(50), before+1000)), s.Close())
 	}},
-	"check": {false, func(b *faultStore) error {
+	"conversion": {prepareFormat1, func(b *faultStore) error {
+		s, err := pebblestore.Open(dataDir, pebblestore.WithConversion(b.options(), 40, nil))
+		if err != nil {
+			return err
+		}
+		if !polltest.Within(30*time.Second, func() bool { return !pebblestore.Converting(s) || s.Degraded() != nil || s.Ready() != nil }) {
+			err = errors.New("the conversion does not end")
+		}
+		return errors.Join(err, b.ledger.holds(s), s.Close())
+	}},
+	"check": {wasKilled, func(b *faultStore) error {
 		_, err := pebblestore.Check(context.Background(), dataDir, pebblestore.CheckOptions{FS: b.fs()})
 		return err
 	}},
-	"backup of a stopped store, and restoration": {true, func(b *faultStore) error {
+	"backup of a stopped store, and restoration": {wasClosed, func(b *faultStore) error {
 		fs := b.fs()
 		backup, err := pebblestore.BackupStopped(context.Background(), dataDir, fs)
 		if err != nil {
@@ -380,7 +416,7 @@ var faultScenes = map[string]struct {
 		}
 		return b.ledger.holdsIn(b.disk, "restored")
 	}},
-	"backup of a running store": {true, func(b *faultStore) error {
+	"backup of a running store": {wasClosed, func(b *faultStore) error {
 		late := b.fault
 		b.fault = &nthFault{n: -1}
 		s, err := pebblestore.Open(dataDir, withFaultLater(b, late))
@@ -438,7 +474,7 @@ func failEach(arg string) {
 		fmt.Printf("problem: no scene %q\n", name)
 		return
 	}
-	disk, ledger := prepare(scene.closed)
+	disk, ledger := scene.disk()
 	for tried := 0; ; n += stride {
 		if tried++; tried > maxTried {
 			fmt.Printf("paused %d\n", n-stride)

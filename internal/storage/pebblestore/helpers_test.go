@@ -162,6 +162,9 @@ func appendRecord(b []byte, r *storage.Record) []byte {
 			b = strconv.AppendInt(append(b, '='), int64(v), 10)
 		}
 	}
+	if minutes, ok := r.UTCOffset.Minutes(); ok {
+		b = strconv.AppendInt(append(b, " offset="...), int64(minutes), 10)
+	}
 	if b = append(b, ' '); r.Gateway != nil {
 		b = r.Gateway.AppendTo(b)
 	}

@@ -182,6 +182,9 @@ func (m *metamorphosis) begin1() {
 			m.clock += 100_000
 		}
 		group := m.group(m.life)
+		for _, e := range group {
+			e.Reading.UTCOffset = 0 // format 1 has none
+		}
 		if err := memory.Append(group); err != nil {
 			m.t.Fatal(err)
 		}
@@ -351,6 +354,9 @@ func (m *metamorphosis) group(rng *rand.Rand) (group []*storage.Entry) {
 		r.TimeUnixMs = max(r.TimeUnixMs, notBefore)
 		if rng.IntN(4) > 0 {
 			r.Gateway = m.gateways[i]
+		}
+		if rng.IntN(2) == 0 {
+			r.UTCOffset = vitals.MakeUTCOffset(60 * rng.IntN(3))
 		}
 		present := 1 + rng.IntN(1<<vitals.NumSigns-1)
 		for sign := range vitals.Sign(vitals.NumSigns) {
