@@ -1,7 +1,6 @@
 package pebblestore
 
 import (
-	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -648,30 +647,28 @@ func (c *sealer) fail(device uint32, lastUnixMs int64, err error) error {
 	return fmt.Errorf("%w: %w", storage.ErrFailed, err)
 }
 
-// readBack compares all segments that were written with what is stored.
+// readBack compares all segments that were written with what is stored. It does not use an
+// iterator, which would read damaged blocks next to them, too.
 func (c *sealer) readBack() error {
-	it, err := c.s.db.NewIter(&pebble.IterOptions{LowerBound: []byte{segmentPrefix}, UpperBound: []byte{segmentPrefix + 1}})
-	if err != nil {
-		return corrupt(err)
-	}
 	for i := range c.written {
 		x := &c.written[i]
 		c.key = appendSegmentKey(c.key[:0], &c.w.devices[x.device].name, uint64(x.lastUnixMs))
-		if !it.SeekGE(c.key) && it.Error() != nil {
-			return joinClose(fmt.Errorf("read segment back: %w", corrupt(it.Error())), it)
+		value, closer, err := c.s.db.Get(c.key)
+		if errors.Is(err, pebble.ErrNotFound) {
+			return c.fail(x.device, x.lastUnixMs, errNoSegment)
 		}
-		if !it.Valid() || !bytes.Equal(it.Key(), c.key) {
-			return joinClose(c.fail(x.device, x.lastUnixMs, errNoSegment), it)
-		}
-		value, err := it.ValueAndErr()
 		if err != nil {
-			return joinClose(fmt.Errorf("read segment back: %w", corrupt(err)), it)
+			return fmt.Errorf("read segment back: %w", corrupt(err))
 		}
-		if checksum(value) != x.sum {
-			return joinClose(c.fail(x.device, x.lastUnixMs, errReadBack), it)
+		same := checksum(value) == x.sum
+		if err := closer.Close(); err != nil {
+			return fmt.Errorf("read segment back: %w", corrupt(err))
+		}
+		if !same {
+			return c.fail(x.device, x.lastUnixMs, errReadBack)
 		}
 	}
-	return corrupt(it.Close())
+	return nil
 }
 
 // end deletes the window's groups, and publishes a view without the window. s.mu must be held.
