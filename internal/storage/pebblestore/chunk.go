@@ -188,3 +188,49 @@ func isZero(b []byte) bool {
 	}
 	return true
 }
+
+// A batchReader reads the batches of a log, with those that were in its file before the file was
+// reused, as far as they are not overwritten.
+type batchReader struct {
+	batch  []byte // its parts so far
+	number uint32 // of the log; 0: no batch has begun
+}
+
+// block reads the next block. It calls found for each batch that ends there, and returns true
+// when found does.
+func (r *batchReader) block(b []byte, found func(batch []byte) bool) bool {
+	for pos := 0; len(b)-pos >= endMarkBytes; {
+		chunk := b[pos:]
+		c := logChunks(binary.LittleEndian.Uint32(chunk[7:]))
+		size := c.chunk(chunk)
+		if size == 0 {
+			pos++ // it may be the middle of an overwritten chunk
+			continue
+		}
+		pos += size
+		if c.startsRecord(chunk) {
+			r.batch, r.number = r.batch[:0], c.number
+		}
+		if r.number != c.number {
+			continue
+		}
+		r.batch = append(r.batch, chunk[c.headerBytes(chunk):size]...)
+		if c.endsRecord(chunk) {
+			r.number = 0
+			if found(r.batch) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// headerBytes returns the length of the header of a valid chunk.
+func (c chunkFormat) headerBytes(b []byte) int {
+	for _, f := range c.families {
+		if b[6]-f.whole < 4 {
+			return f.headerBytes
+		}
+	}
+	return 0
+}

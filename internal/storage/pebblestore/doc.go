@@ -132,25 +132,9 @@
 // All integers are big-endian. The encoding is canonical: bytes that the encoder would
 // not produce are corrupt. TestGolden checks all formats.
 //
-// # Segment
+// # Segment and group
 //
-// See package columns.
-//
-// # Group
-//
-//	byte         meaning
-//	0            version, 1
-//	the rest     rows, in the order in which they were settled:
-//
-//	device name, or nothing if it is that of the row before, and 0x00
-//	flags: bit s is set if sign s is present; 0x20 if other gateways have added signs; 0x40
-//	       if a gateway follows; 0x80 if an offset from UTC follows
-//	the present values, in the order of signs, 2 bytes each
-//	time, and time of receipt, as differences from the row before, or from 0
-//	gateway, if it is another one than that of the row before, or than 0
-//	offset from UTC, likewise
-//
-// Differences are signed varints of encoding/binary, gateway and offset unsigned ones.
+// See package columns. A group's rows are in the order of names and times.
 //
 // # Gateway and states
 //

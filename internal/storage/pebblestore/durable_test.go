@@ -195,6 +195,11 @@ func crashEverywhere(t *testing.T, wrap func(vfs.FS) vfs.FS, maxProblems int) (p
 		mustAppend(t, model, group...)
 		states = append(states, mustDump(t, model))
 		acked.Add(1)
+		if k%20 == 19 {
+			if err := pebblestore.Flush(s); err != nil {
+				t.Fatal(err)
+			}
+		}
 	}
 	if err := pebblestore.Seal(s); err != nil {
 		t.Fatal(err)

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"math"
+	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 
@@ -92,6 +94,37 @@ func TestEraseInJournals(t *testing.T) {
 		}
 		if err := fs.Remove(dataDir + "/" + file); err != nil {
 			t.Fatal(err)
+		}
+	}
+}
+
+// TestEraseInGroups checks that the name of a device is found in the groups of a log, where it
+// is not in full, also if the beginning of the log was overwritten.
+func TestEraseInGroups(t *testing.T) {
+	t.Parallel()
+	disk := vfs.NewMem()
+	s := mustOpen(t, pebblestore.Options{FS: disk})
+	mustAppend(t, s, manyEntries(100)...)
+	mustClose(t, s)
+	s = mustOpen(t, pebblestore.Options{FS: disk}) // begins a log without records
+	for k := range int64(20) {
+		mustAppend(t, s, noisy(rand.New(rand.NewPCG(1, 1)), shifted(manyEntries(300), 1000*(k+1)))...)
+	}
+	log, err := readFile(disk, slices.MaxFunc(namesWith(t, disk, ".log"), strings.Compare))
+	mustClose(t, s)
+	if err != nil || strings.Contains(log, "dev-17") || len(log) < 64<<10 {
+		t.Fatalf("the log has %d bytes, %v, and the name of the device in full: %t", len(log), err, strings.Contains(log, "dev-17"))
+	}
+
+	fs := vfs.NewMem()
+	s = mustOpen(t, pebblestore.Options{FS: fs})
+	defer mustClose(t, s)
+	for _, overwritten := range []int{0, 1, 500, 40_000} {
+		writeFile(t, fs, dataDir+"/000000.log", strings.Repeat("\x07", overwritten)+log[overwritten:])
+		for name, want := range map[string]bool{"dev-17": true, "dev-": false, "dev-170": false} {
+			if held, err := pebblestore.MayHold(s, mustName(name)); err != nil || held != want {
+				t.Errorf("%d bytes overwritten: MayHold(%s) returns %t, %v, want %t", overwritten, name, held, err, want)
+			}
 		}
 	}
 }

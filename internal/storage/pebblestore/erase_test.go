@@ -65,6 +65,9 @@ func tracesOf(fs vfs.FS, dir string, parts []string) []string {
 		if err != nil {
 			continue // a directory
 		}
+		if isLog(name) { // in groups, names are not in full
+			text += strings.Join(pebblestore.GroupNames([]byte(text)), "\n")
+		}
 		if slices.ContainsFunc(parts, func(part string) bool { return strings.Contains(text, part) }) {
 			found = append(found, name)
 		}

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/batchrepr"
 	"github.com/cockroachdb/pebble/v2/sstable"
 	"github.com/cockroachdb/pebble/v2/vfs"
 
@@ -114,6 +115,9 @@ func (s *Store) deadTableMayHold(path string, ranges []keyRange, device *vitals.
 // journalMayHold reports whether a file other than a table may hold the name of a device,
 // and not as a part of a longer name. In logs and manifests a name may cross the end of a
 // block; the header of a chunk is between the parts.
+//
+// Groups do not have names in full, so those in logs are decoded. Of a group whose beginning was
+// overwritten, when the file of its log was reused, only names in full are found.
 func journalMayHold(fsys vfs.FS, path string, device *vitals.Name) (bool, error) {
 	if info, err := fsys.Stat(path); err != nil || info.IsDir() {
 		return false, err
@@ -125,13 +129,15 @@ func journalMayHold(fsys vfs.FS, path string, device *vitals.Name) (bool, error)
 	defer f.Close()
 	around := device.Len() + 2
 	var before []byte // the end of the previous block
+	var batches batchReader
+	log := strings.HasSuffix(path, logSuffix)
 	for block := make([]byte, journalBlockBytes); ; {
 		n, err := io.ReadFull(f, block)
 		over := errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
 		if err != nil && !over {
 			return false, err
 		}
-		if holdsName(block[:n], device, over) {
+		if holdsName(block[:n], device, over) || log && batches.block(block[:n], func(b []byte) bool { return batchNames(b, device) }) {
 			return true, nil
 		}
 		for _, header := range []int{0, 7, 11, 19} { // none, and those of a manifest and of logs
@@ -173,6 +179,20 @@ func holdsName(b []byte, device *vitals.Name, end bool) bool {
 	}
 }
 
+// batchNames reports whether a group in a batch names a device, or cannot be decoded.
+func batchNames(batch []byte, device *vitals.Name) bool {
+	var group groupBuffer
+	for r := batchrepr.Read(batch); ; {
+		kind, key, value, ok, err := r.Next()
+		if !ok {
+			return err != nil
+		}
+		if kind == pebble.InternalKeyKindSet && key[0] == groupPrefix && group.names(value, device) {
+			return true
+		}
+	}
+}
+
 // tableLacks returns an error that wraps errNotErased if a table has a key or a range
 // deletion in a range, or only the latter if the range is live. Of groups, only those count
 // that have the name of device, unless that is nil.
@@ -204,6 +224,7 @@ func tableLacks(fsys vfs.FS, path string, o sstable.ReaderOptions, in keyRange, 
 	if in.live {
 		return nil
 	}
+	var group groupBuffer
 	keys, err := r.NewIter(sstable.NoTransforms, in.before, append(bytes.Clone(in.after), 0), sstable.AssertNoBlobHandles)
 	if err != nil {
 		return err
@@ -211,7 +232,7 @@ func tableLacks(fsys vfs.FS, path string, o sstable.ReaderOptions, in keyRange, 
 	for kv := keys.First(); kv != nil && err == nil; kv = keys.Next() {
 		if device != nil && in.groups {
 			value, _, valueErr := kv.Value(nil)
-			if valueErr == nil && !holdsName(value, device, true) {
+			if valueErr == nil && !group.names(value, device) {
 				continue
 			}
 			err = valueErr

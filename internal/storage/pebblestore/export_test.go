@@ -10,10 +10,10 @@ import (
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/batchrepr"
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/pulsegate/pulsegate/internal/storage"
-	"github.com/pulsegate/pulsegate/internal/storage/columns"
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
@@ -33,17 +33,6 @@ func ReencodeRecord(b []byte) ([]byte, error) {
 		return nil, err
 	}
 	return appendRecord(make([]byte, 0, recordBytes(&d)), &d), nil
-}
-
-// ReencodeGroup decodes the value of a group and encodes it again.
-func ReencodeGroup(b []byte) ([]byte, error) {
-	var g groupEncoder
-	g.begin()
-	err := decodeGroup(b, func(device *vitals.Name, r *columns.Row) error {
-		g.add(device, r)
-		return nil
-	})
-	return g.value, err
 }
 
 // VerifyLog verifies b as the log with a number.
@@ -93,6 +82,28 @@ func HoldView(s *Store) (release func()) {
 
 // MayHold reports whether a file of s may hold bytes of a device.
 func MayHold(s *Store, device vitals.Name) (bool, error) { return s.mayHold(device) }
+
+// GroupNames returns the names of the devices in the groups of a log.
+func GroupNames(log []byte) (names []string) {
+	var batches batchReader
+	for ; len(log) > 0; log = log[min(len(log), journalBlockBytes):] {
+		batches.block(log[:min(len(log), journalBlockBytes)], func(batch []byte) bool {
+			var group groupBuffer
+			for r := batchrepr.Read(batch); ; {
+				kind, key, value, ok, _ := r.Next()
+				if !ok {
+					return false
+				}
+				if kind == pebble.InternalKeyKindSet && key[0] == groupPrefix && group.decode(value) == nil {
+					for i := range group.runs {
+						names = append(names, group.runs[i].Device.String())
+					}
+				}
+			}
+		})
+	}
+	return names
+}
 
 // Flush writes the memtable of s to a table.
 func Flush(s *Store) error { return s.flush(context.Background()) }

@@ -20,14 +20,19 @@ type loaded struct {
 	readings  int64 // in segments
 	sweepDue  bool  // sweepKey is stored
 	legacy    legacyState
+	verify    bool // verify the encoding of groups
 }
 
 // load reads the records, the dictionary and all groups, sequentially. It reads no segments.
 // The number of readings in groups is bounded: those of at most two windows.
 //
-// It calls problem for each damaged value, and goes on unless that returns an error.
+// It calls problem for each damaged value, and goes on unless that returns an error. If problem
+// is not nil, it also verifies that groups are encoded as they would be.
 func load(db *pebble.DB, format int, readOnly bool, problem func(error) error) (_ *loaded, err error) {
-	l := &loaded{}
+	l := &loaded{verify: problem != nil}
+	if problem == nil {
+		problem = func(err error) error { return err }
+	}
 	if l.legacy, err = loadLegacy(db, format); err != nil {
 		return nil, fmt.Errorf("read state of the conversion: %w", err)
 	}
@@ -88,8 +93,9 @@ func (l *loaded) loadGroups(db *pebble.DB, problem func(error) error) error {
 	if err != nil {
 		return corrupt(err)
 	}
+	var g groupBuffer
 	for ok := it.First(); ok; ok = it.Next() {
-		if err := l.loadGroup(it); err != nil {
+		if err := l.loadGroup(it, &g); err != nil {
 			if err := problem(err); err != nil {
 				return joinClose(err, it)
 			}
@@ -98,7 +104,7 @@ func (l *loaded) loadGroups(db *pebble.DB, problem func(error) error) error {
 	return corrupt(it.Close())
 }
 
-func (l *loaded) loadGroup(it *pebble.Iterator) error {
+func (l *loaded) loadGroup(it *pebble.Iterator, g *groupBuffer) error {
 	number, err := decodeGroupKey(it.Key())
 	if err != nil {
 		return fmt.Errorf("%w: key of a group: %w", storage.ErrCorrupt, err)
@@ -109,7 +115,17 @@ func (l *loaded) loadGroup(it *pebble.Iterator) error {
 	}
 	l.window.firstGroup = min(l.window.firstGroup, number)
 	l.nextGroup = max(l.nextGroup, number+1)
-	if err := decodeGroup(value, l.add); err != nil {
+	err = g.decode(value)
+	if err == nil && l.verify {
+		err = columns.VerifyGroup(value)
+	}
+	rows := g.rows
+	for i := 0; err == nil && i < len(g.runs); i++ {
+		n := g.runs[i].Rows
+		err = l.add(&g.runs[i].Device, rows[:n])
+		rows = rows[n:]
+	}
+	if err != nil {
 		return fmt.Errorf("%w: group %d: %w", storage.ErrCorrupt, number, err)
 	}
 	return nil
@@ -117,15 +133,17 @@ func (l *loaded) loadGroup(it *pebble.Iterator) error {
 
 var errNoRecord = errors.New("a device has no record")
 
-// add adds a row of a group.
-func (l *loaded) add(name *vitals.Name, r *columns.Row) error {
+// add adds the rows of a device in a group.
+func (l *loaded) add(name *vitals.Name, rows []columns.Row) error {
 	number := uint32(0)
 	if l.table != nil {
 		var ok bool
 		if number, ok = l.table.byName[*name]; !ok {
 			return errNoRecord
 		}
-		l.table.at(number).update(r.TimeUnixMs, &r.Values)
+		for i := range rows {
+			l.table.at(number).update(rows[i].TimeUnixMs, &rows[i].Values)
+		}
 	}
 	w := l.window
 	i, ok := w.byName[*name]
@@ -136,6 +154,8 @@ func (l *loaded) add(name *vitals.Name, r *columns.Row) error {
 			d.window, d.inWindow = w.number, i
 		}
 	}
-	w.add(i, r)
+	for j := range rows {
+		w.add(i, &rows[j])
+	}
 	return nil
 }

@@ -80,11 +80,7 @@ func open(dir string, o Options) (_ *Store, err error) {
 	if err := d.created(); err != nil {
 		return nil, err
 	}
-	problem := o.problem
-	if problem == nil {
-		problem = func(err error) error { return err }
-	}
-	l, err := load(s.db, d.format(), o.ReadOnly, problem)
+	l, err := load(s.db, d.format(), o.ReadOnly, o.problem)
 	if err != nil {
 		return nil, err
 	}

@@ -691,12 +691,11 @@ func (c *sealer) end() error {
 		return d.window == s.settler.active.number && s.settler.active.find(d.inWindow, x.row.TimeUnixMs) != nil
 	})
 	if len(c.carried) > 0 {
-		var g groupEncoder
-		g.begin()
+		var g groupBuffer
 		for i := range c.carried {
 			g.add(&c.w.devices[c.carried[i].device].name, &c.carried[i].row)
 		}
-		if err := c.batch.Set(appendGroupKey(nil, next), g.value, nil); err != nil {
+		if err := c.batch.Set(appendGroupKey(nil, next), g.encode(), nil); err != nil {
 			return err
 		}
 		next++

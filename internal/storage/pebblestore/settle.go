@@ -2,7 +2,9 @@ package pebblestore
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
+	"slices"
 
 	"github.com/cockroachdb/pebble/v2"
 
@@ -37,9 +39,10 @@ type settler struct {
 	// marked holds the devices whose records must be written.
 	marked []marked
 
-	batch   *pebble.Batch
-	key     []byte
-	encoder groupEncoder
+	batch *pebble.Batch
+	key   []byte
+	group groupBuffer
+	order []int32 // the records that the group adds, by name and time
 
 	// stored looks up late readings. It is opened for the first one of a group and
 	// closed at the end of the group, so that it does not keep obsolete files for long.
@@ -117,6 +120,7 @@ func (s *settler) reset() {
 	s.legacyNames = legacyNames{}
 	if cap(s.records) > maxKept {
 		s.records, s.marked, s.index, s.indexed = nil, nil, map[recordID]int32{}, 0
+		s.order, s.group = nil, groupBuffer{}
 		return
 	}
 	s.records, s.marked = s.records[:0], s.marked[:0]
@@ -323,18 +327,28 @@ func (s *settler) readSegment(id recordID, name *vitals.Name) (err error) {
 
 // write adds what the group adds to the batch. It reports whether that is anything.
 func (s *settler) write(group []*storage.Entry, number uint64) (bool, error) {
-	adds := false
-	s.encoder.begin()
+	s.order = s.order[:0]
 	for i := range s.records {
-		if m := &s.records[i]; m.adds {
-			s.encoder.add(&group[m.entry].Reading.Device, &m.Row)
-			adds = true
+		if s.records[i].adds {
+			s.order = append(s.order, int32(i))
 		}
 	}
-	if !adds {
+	if len(s.order) == 0 {
 		return false, nil
 	}
-	if err := s.batch.Set(appendGroupKey(s.key[:0], number), s.encoder.value, nil); err != nil {
+	name := func(i int32) *vitals.Name { return &group[s.records[i].entry].Reading.Device }
+	slices.SortFunc(s.order, func(i, j int32) int {
+		a, b := &s.records[i], &s.records[j]
+		if a.device != b.device {
+			return name(i).Compare(name(j))
+		}
+		return cmp.Compare(a.TimeUnixMs, b.TimeUnixMs)
+	})
+	s.group.reset()
+	for _, i := range s.order {
+		s.group.add(name(i), &s.records[i].Row)
+	}
+	if err := s.batch.Set(appendGroupKey(s.key[:0], number), s.group.encode(), nil); err != nil {
 		return false, fmt.Errorf("fill batch: %w", err)
 	}
 	if err := s.gateways.write(s.batch); err != nil {
@@ -362,11 +376,8 @@ func (s *settler) fill(group []*storage.Entry) {
 	w := s.active
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for i := range s.records {
+	for _, i := range s.order {
 		m := &s.records[i]
-		if !m.adds {
-			continue
-		}
 		d := s.table.at(m.device)
 		if d.window != w.number {
 			d.window, d.inWindow = w.number, w.addDevice(&group[m.entry].Reading.Device, m.device)
