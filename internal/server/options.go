@@ -83,6 +83,7 @@ type Options struct {
 	Reload func() (log *LogOptions, needRestart []string, err error) `kong:"-"`
 
 	memTableBytes int64 // 0: the store's default
+	windowRows    int   // likewise
 }
 
 const defaultMaxConns = 1 << 16

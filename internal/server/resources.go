@@ -15,11 +15,17 @@ import (
 	"github.com/pulsegate/pulsegate/internal/sys/memlimit"
 )
 
+// maxWindowRows is the number of readings in a window of a server with ample memory. With 20,000
+// devices at full bulk load, the store takes 1.0 µs of CPU and writes 29 bytes a reading; with a
+// quarter of it, 1.5 µs and 49 bytes. A start reads two windows, at 0.1 µs a reading.
+const maxWindowRows = 1 << 20
+
 // maxBounds returns the bounds of a server with ample memory.
 func maxBounds() memlimit.Bounds {
 	return memlimit.Bounds{
 		CacheBytes:    pebblestore.DefaultCacheBytes,
 		MemTableBytes: pebblestore.DefaultMemTableBytes,
+		WindowRows:    maxWindowRows,
 		MaxBodyBytes:  ingest.DefaultMaxBodyBytes,
 		MaxBatchBytes: ingest.DefaultMaxBatchBytes,
 		MaxQueued:     ingest.DefaultMaxQueued,
@@ -78,7 +84,7 @@ func (c *Options) Fit(log *slog.Logger) {
 	c.MaxBatchBytes = cmp.Or(c.MaxBatchBytes, max(min(b.MaxBatchBytes, c.MaxBodyBytes/4), 1)) // a client may use only its share
 	c.MaxQueued = cmp.Or(c.MaxQueued, b.MaxQueued)
 	c.MaxDevices = cmp.Or(c.MaxDevices, b.MaxDevices)
-	c.memTableBytes = b.MemTableBytes
+	c.memTableBytes, c.windowRows = b.MemTableBytes, b.WindowRows
 	if c.CacheBytes != 0 {
 		c.memTableBytes = memlimit.MemTable(c.CacheBytes, maxBounds().MemTableBytes)
 	}

@@ -182,6 +182,7 @@ func (s *server) openStore() (err error) {
 		MinFreeBytes:  s.opt.MinFreeBytes,
 		CacheBytes:    s.opt.CacheBytes,
 		MemTableBytes: int(s.opt.memTableBytes),
+		WindowRows:    s.opt.windowRows,
 		Log:           s.log.Logger,
 		OnFatal:       s.fail,
 		OnErased:      s.erased,

@@ -39,8 +39,9 @@ type Options struct {
 	MaxGateways int
 
 	// WindowRows is the number of readings that are gathered in memory before they are
-	// written to segments. There may be twice as many in memory, 48 bytes each, and after a
-	// crash they are read from the log. 0 means DefaultWindowRows.
+	// written to segments. There may be twice as many in memory, 48 bytes each, and the next
+	// start reads them from their groups. Larger windows make larger segments, which are
+	// rewritten less often. 0 means DefaultWindowRows.
 	WindowRows int
 
 	// MinFreeBytes is the free space of the file system below which Append rejects
@@ -173,22 +174,14 @@ func pebbleOptions(o Options) *pebble.Options {
 		// With Pebble's default of 4 MiB, a table would hold the readings of half a
 		// second.
 		MemTableSize: uint64(o.MemTableBytes),
-		// Merge flushed tables into the next level when four overlap, instead of two:
-		// each merge rewrites the overlapping tables of that level. For 10 million
-		// readings, compactions write 62 bytes per reading instead of 97, and readers
-		// search at most two more tables (docs/adr/0013-cheaper-fast-lane.md).
-		L0CompactionThreshold: 8,
-		// By default Pebble stops writes at 12 overlapping tables. A bulk load reaches
-		// these before the compactions that begin at 8 end. The cost is slower reads
-		// while tables overlap: in BenchmarkReadDeep, with two readings of each of 10,000
-		// devices in every table, a page of readings takes 0.1 ms with 12 tables and
-		// 0.9 ms with 60, and the latest values of a device take 0.1 and 3.4 ms.
+		// By default Pebble stops writes at 12 overlapping tables. On a slow disk a bulk
+		// load reaches these during a long compaction. The cost is slower reads while
+		// tables overlap.
 		L0StopWritesThreshold: 64,
 	}
 	for i := range p.Levels {
-		// A filter with 10 bits per key answers most look-ups of late readings that
-		// are not stored without reading a data block. It adds 1.25 bytes per
-		// reading.
+		// With a filter, Get reads no data block of tables without the key: of a device's
+		// record, or of a segment that has just been written.
 		p.Levels[i].FilterPolicy = bloom.FilterPolicy(10)
 	}
 	return p

@@ -647,8 +647,8 @@ func (c *sealer) fail(device uint32, lastUnixMs int64, err error) error {
 	return fmt.Errorf("%w: %w", storage.ErrFailed, err)
 }
 
-// readBack compares all segments that were written with what is stored. It does not use an
-// iterator, which would read damaged blocks next to them, too.
+// readBack compares all segments that were written with what is stored. Get finds them in the
+// newest tables. An iterator would also read blocks next to them, which may be damaged.
 func (c *sealer) readBack() error {
 	for i := range c.written {
 		x := &c.written[i]

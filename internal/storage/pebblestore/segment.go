@@ -74,8 +74,12 @@ type rowSource struct {
 }
 
 // rowBuffers are the buffers of a rowScanner.
+//
+// A client reads page by page, and a page mostly ends in the middle of a segment. So the last
+// decoded segment is kept for the next page.
 type rowBuffers struct {
 	segment []columns.Row
+	value   []byte // of segment; empty: segment is not as it was decoded
 	windows [2][]columns.Row
 }
 
@@ -90,10 +94,7 @@ func (s *Store) newRowScanner(ctx context.Context, v *view, device *vitals.Name,
 		sc.buffers = new(rowBuffers)
 	}
 	for i, w := range v.windows {
-		rows := w.appendRange(sc.buffers.windows[i][:0], device, fromMs, toMs, descending, most)
-		if sc.buffers.windows[i] = rows; len(rows) > 0 {
-			sc.sources = append(sc.sources, rowSource{rows: rows})
-		}
+		sc.sources = append(sc.sources, rowSource{more: sc.window(w, &sc.buffers.windows[i], most)})
 	}
 	// The segment that has the end of the range may have a later time in its key.
 	sc.it, sc.err = v.NewIterWithContext(ctx, &pebble.IterOptions{
@@ -109,6 +110,27 @@ func (s *Store) newRowScanner(ctx context.Context, v *view, device *vitals.Name,
 		sc.sources = append(sc.sources, rowSource{more: sc.nextLegacy})
 	}
 	return sc
+}
+
+// windowFirstRows is the number of rows that are first copied from a window: mostly all rows that
+// are needed are in segments.
+const windowFirstRows = 16
+
+// window returns a function that returns the next rows of a window, in buf.
+func (sc *rowScanner) window(w windowView, buf *[]columns.Row, most int) func() ([]columns.Row, error) {
+	fromMs, toMs, n := sc.fromMs, sc.toMs, min(windowFirstRows, most)
+	return func() ([]columns.Row, error) {
+		rows := w.appendRange((*buf)[:0], sc.device, fromMs, toMs, sc.descending, n)
+		*buf, n = rows, min(columns.MaxRows, most)
+		if len(rows) > 0 {
+			if last := rows[len(rows)-1].TimeUnixMs; sc.descending {
+				toMs = last
+			} else {
+				fromMs = last + 1
+			}
+		}
+		return rows, nil
+	}
 }
 
 // nextLegacy returns the next rows of format 1.
@@ -131,11 +153,10 @@ func (sc *rowScanner) nextSegment() ([]columns.Row, error) {
 		if !sc.move() {
 			return nil, corrupt(sc.it.Error())
 		}
-		rows, err := decodeSegment(sc.it, sc.device, sc.buffers.segment[:0])
+		rows, err := sc.buffers.decode(sc.it, sc.device)
 		if err != nil {
 			return nil, err
 		}
-		sc.buffers.segment = rows
 		if rows[0].TimeUnixMs >= sc.toMs && !sc.descending {
 			return nil, nil
 		}
@@ -152,9 +173,26 @@ func (sc *rowScanner) nextSegment() ([]columns.Row, error) {
 		}
 		if sc.descending {
 			slices.Reverse(rows)
+			sc.buffers.value = sc.buffers.value[:0]
 		}
 		return rows, nil
 	}
+}
+
+// decode returns the rows of the segment at an iterator's position.
+func (b *rowBuffers) decode(it *pebble.Iterator, device *vitals.Name) (rows []columns.Row, err error) {
+	value, err := it.ValueAndErr()
+	if err != nil {
+		return nil, corrupt(err)
+	}
+	if n := len(b.segment); len(b.value) > 0 && bytes.Equal(b.value, value) && b.segment[n-1].TimeUnixMs == segmentKeyTime(it.Key()) {
+		return b.segment, nil
+	}
+	b.value = b.value[:0]
+	if rows, err = decodeSegment(it, device, b.segment[:0]); err == nil {
+		b.segment, b.value = rows, append(b.value, value...)
+	}
+	return rows, err
 }
 
 // move moves the iterator to the next segment that may have rows.

@@ -3,6 +3,7 @@ package pebblestore
 import (
 	"bytes"
 	"cmp"
+	"encoding/binary"
 	"fmt"
 	"slices"
 
@@ -42,7 +43,7 @@ type settler struct {
 	batch *pebble.Batch
 	key   []byte
 	group groupBuffer
-	order []int32 // the records that the group adds, by name and time
+	order []ordered // the records that the group adds, by name and time
 
 	// stored looks up late readings. It is opened for the first one of a group and
 	// closed at the end of the group, so that it does not keep obsolete files for long.
@@ -327,26 +328,13 @@ func (s *settler) readSegment(id recordID, name *vitals.Name) (err error) {
 
 // write adds what the group adds to the batch. It reports whether that is anything.
 func (s *settler) write(group []*storage.Entry, number uint64) (bool, error) {
-	s.order = s.order[:0]
-	for i := range s.records {
-		if s.records[i].adds {
-			s.order = append(s.order, int32(i))
-		}
-	}
-	if len(s.order) == 0 {
+	name := func(i int32) *vitals.Name { return &group[s.records[i].entry].Reading.Device }
+	if s.sort(name); len(s.order) == 0 {
 		return false, nil
 	}
-	name := func(i int32) *vitals.Name { return &group[s.records[i].entry].Reading.Device }
-	slices.SortFunc(s.order, func(i, j int32) int {
-		a, b := &s.records[i], &s.records[j]
-		if a.device != b.device {
-			return name(i).Compare(name(j))
-		}
-		return cmp.Compare(a.TimeUnixMs, b.TimeUnixMs)
-	})
 	s.group.reset()
-	for _, i := range s.order {
-		s.group.add(name(i), &s.records[i].Row)
+	for _, x := range s.order {
+		s.group.add(name(x.record), &s.records[x.record].Row)
 	}
 	if err := s.batch.Set(appendGroupKey(s.key[:0], number), s.group.encode(), nil); err != nil {
 		return false, fmt.Errorf("fill batch: %w", err)
@@ -360,6 +348,47 @@ func (s *settler) write(group []*storage.Entry, number uint64) (bool, error) {
 		}
 	}
 	return true, nil
+}
+
+// An ordered record has a part of its device's name as a number, so that few names are compared
+// in full: names often differ only in digits at their end.
+type ordered struct {
+	part   uint64
+	record int32
+}
+
+// sort puts the records that the group adds in order.
+func (s *settler) sort(name func(record int32) *vitals.Name) {
+	s.order = s.order[:0]
+	same := vitals.MaxNameBytes // bytes that all names have in common
+	var text, first [vitals.MaxNameBytes + 8]byte
+	for i := range s.records {
+		if !s.records[i].adds {
+			continue
+		}
+		if len(s.order) == 0 {
+			name(int32(i)).AppendTo(first[:0])
+		}
+		s.order = append(s.order, ordered{record: int32(i)})
+		for n := name(int32(i)).AppendTo(text[:0]); same > 0 && !bytes.Equal(n[:min(same, len(n))], first[:same]); {
+			same--
+		}
+	}
+	for i := range s.order {
+		text = [len(text)]byte{}
+		name(s.order[i].record).AppendTo(text[:0])
+		s.order[i].part = binary.BigEndian.Uint64(text[same:])
+	}
+	slices.SortFunc(s.order, func(x, y ordered) int {
+		if x.part != y.part {
+			return cmp.Compare(x.part, y.part)
+		}
+		a, b := &s.records[x.record], &s.records[y.record]
+		if a.device != b.device {
+			return name(x.record).Compare(name(y.record))
+		}
+		return cmp.Compare(a.TimeUnixMs, b.TimeUnixMs)
+	})
 }
 
 // setRecord adds the record of a device to a batch. The encoders write into space that the
@@ -376,8 +405,8 @@ func (s *settler) fill(group []*storage.Entry) {
 	w := s.active
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for _, i := range s.order {
-		m := &s.records[i]
+	for _, x := range s.order {
+		m := &s.records[x.record]
 		d := s.table.at(m.device)
 		if d.window != w.number {
 			d.window, d.inWindow = w.number, w.addDevice(&group[m.entry].Reading.Device, m.device)

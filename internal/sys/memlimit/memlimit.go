@@ -19,6 +19,7 @@ import "math"
 type Bounds struct {
 	CacheBytes    int64 // cached blocks and memtables
 	MemTableBytes int64 // one memtable; two are within CacheBytes
+	WindowRows    int   // readings that are not in segments yet
 	MaxBodyBytes  int   // request bodies and the readings decoded from them
 	MaxBatchBytes int   // one body
 	MaxQueued     int   // readings waiting for a commit
@@ -29,15 +30,17 @@ type Bounds struct {
 // Memory per item.
 const (
 	queuedBytes = 1 << 10 // a reading, its job and its entries in two groups
+	windowBytes = 2 * 48  // a reading, in two windows of package pebblestore
 	deviceBytes = 300     // an entry of package pebblestore's table
 	connBytes   = 8 << 10 // 1 KiB in the fast lane, 20 KiB in the full lane
 )
 
-// Shares of the memory, as divisors. The remaining fifth is for the runtime, for
+// Shares of the memory, as divisors. The remaining sixth is for the runtime, for
 // decoding two batches, where short readings take six times their length, and for
 // garbage.
 const (
-	cacheShare  = 5
+	cacheShare  = 6
+	windowShare = 12
 	bodyShare   = 6
 	batchShare  = 128
 	queueShare  = 8
@@ -51,6 +54,7 @@ const (
 const (
 	minCacheBytes    = 4 << 20
 	minMemTableBytes = 1 << 20
+	minWindowRows    = 16 << 10
 	minBodyBytes     = 1 << 20
 	minBatchBytes    = 64 << 10
 	minQueued        = 1 << 10
@@ -63,6 +67,7 @@ const (
 func Fit(bytes int64, most Bounds) Bounds {
 	b := Bounds{
 		CacheBytes:    fit(bytes/cacheShare, minCacheBytes, most.CacheBytes),
+		WindowRows:    fit(int(bytes/windowShare/windowBytes), minWindowRows, most.WindowRows),
 		MaxBodyBytes:  fit(int(bytes/bodyShare), minBodyBytes, most.MaxBodyBytes),
 		MaxBatchBytes: fit(int(bytes/batchShare), minBatchBytes, most.MaxBatchBytes),
 		MaxQueued:     fit(int(bytes/queueShare/queuedBytes), minQueued, most.MaxQueued),

@@ -8,7 +8,7 @@ import (
 )
 
 var most = memlimit.Bounds{
-	CacheBytes: 64 << 20, MemTableBytes: 16 << 20, MaxBodyBytes: 256 << 20, MaxBatchBytes: 32 << 20,
+	CacheBytes: 64 << 20, MemTableBytes: 16 << 20, WindowRows: 1 << 20, MaxBodyBytes: 256 << 20, MaxBatchBytes: 32 << 20,
 	MaxQueued: 1 << 18, MaxDevices: 1_000_000, MaxConns: 1 << 16,
 }
 
@@ -20,11 +20,11 @@ func TestFit(t *testing.T) {
 	}{
 		{"plenty", 8 << 30, most},
 		{"100 MB", 100_000_000, memlimit.Bounds{
-			CacheBytes: 20_000_000, MemTableBytes: 5_000_000, MaxBodyBytes: 16_666_666, MaxBatchBytes: 781_250,
+			CacheBytes: 16_666_666, MemTableBytes: 4_166_666, WindowRows: 86_805, MaxBodyBytes: 16_666_666, MaxBatchBytes: 781_250,
 			MaxQueued: 12_207, MaxDevices: 41_666, MaxConns: 2_034,
 		}},
 		{"nothing", 0, memlimit.Bounds{
-			CacheBytes: 4 << 20, MemTableBytes: 1 << 20, MaxBodyBytes: 1 << 20, MaxBatchBytes: 64 << 10,
+			CacheBytes: 4 << 20, MemTableBytes: 1 << 20, WindowRows: 16 << 10, MaxBodyBytes: 1 << 20, MaxBatchBytes: 64 << 10,
 			MaxQueued: 1024, MaxDevices: 1024, MaxConns: 64,
 		}},
 	} {
@@ -44,6 +44,7 @@ func TestFitGrows(t *testing.T) {
 		for _, pair := range [][3]int64{
 			{less.CacheBytes, more.CacheBytes, most.CacheBytes},
 			{less.MemTableBytes, more.MemTableBytes, most.MemTableBytes},
+			{int64(less.WindowRows), int64(more.WindowRows), int64(most.WindowRows)},
 			{int64(less.MaxBodyBytes), int64(more.MaxBodyBytes), int64(most.MaxBodyBytes)},
 			{int64(less.MaxBatchBytes), int64(more.MaxBatchBytes), int64(most.MaxBatchBytes)},
 			{int64(less.MaxQueued), int64(more.MaxQueued), int64(most.MaxQueued)},
