@@ -396,7 +396,11 @@ func (s *Store) removeExpiredOf(b *pebble.Batch, it *pebble.Iterator, x *expired
 		if err == nil && rows[0].TimeUnixMs < x.upToMs {
 			i, _ := findRow(rows, x.upToMs)
 			d.readings += int64(i)
-			if err := b.Set(bytes.Clone(it.Key()), columns.AppendSegment(nil, rows[i:]), nil); err != nil {
+			value := columns.AppendSegment(nil, rows[i:])
+			if again, err := columns.DecodeSegment(value, nil); err != nil || !slices.Equal(again, rows[i:]) {
+				return segmentError(&x.name, segmentKeyTime(it.Key()), errors.Join(errReadBack, err))
+			}
+			if err := b.Set(bytes.Clone(it.Key()), value, nil); err != nil {
 				return err
 			}
 		}
