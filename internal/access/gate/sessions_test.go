@@ -38,7 +38,7 @@ func use(g *gate.Gate, c *http.Cookie, right token.Rights, at time.Time, header 
 // A session allows reads only, from pages of the same origin only, for 12 hours, as long as
 // its token is valid.
 //
-// Seen to fail without each of the conditions.
+// Seen to fail without the conditions on rights, the origin and the end.
 func TestSession(t *testing.T) {
 	f := newFixture(t)
 	g := &gate.Gate{Tokens: f.set, Audit: f.log}

@@ -20,7 +20,8 @@ const charts = [
   ...["spo2_pct", "heart_rate_bpm", "resting_heart_rate_bpm"].map((s) => ({ title: SIGNS[s].label, unit: SIGNS[s].unit, signs: [s] })),
 ];
 const tailMs = 1000; // how often live readings are drawn
-const refreshMs = 15000; // how often everything is read again while the range ends now
+const checkMs = 15000; // how often the page looks whether the device still exists
+const rereadMs = 300000; // how often readings are read again, for late ones, while the range ends now
 
 export function device(main, params) {
   const name = params.get("device") ?? "";
@@ -30,6 +31,7 @@ export function device(main, params) {
   let zone = localStorage.getItem("zone") ?? "local"; // local, device or utc
   let offset = null; // minutes, of the newest reading that has one
   let drawn = new Map(), data = null, gone = false, closed = false;
+  let readAt = 0, news = false; // when the data was read, and whether readings have arrived since
 
   const status = el("p", { role: "status", class: "quiet" });
   const latest = el("dl", { class: "latest" });
@@ -96,6 +98,8 @@ export function device(main, params) {
       const next = await read(from, to);
       if (mine !== loading || closed) return;
       data = next;
+      readAt = Date.now();
+      news = false;
       status.replaceChildren();
       if (data.total === 0) {
         const t = Date.parse(d.time);
@@ -271,8 +275,10 @@ export function device(main, params) {
     drawing = 0;
     if (closed || gone || data === null) return;
     if (!data.raw || data.raw.length + tail.length > maxRaw) {
+      news = true;
+      if (data.raw) load(); // too many to draw each
+      else check();
       tail = [];
-      load();
       return;
     }
     const newest = data.raw.length ? Date.parse(data.raw.at(-1).time) : 0;
@@ -288,9 +294,24 @@ export function device(main, params) {
     data.raw = data.raw.filter((r) => Date.parse(r.time) >= from);
     data.total = data.raw.length;
     show();
-    request("v1/devices?" + query({ prefix: name, limit: 1 })).then((page) => {
-      if (!closed && page.devices[0]?.device === name) showLatest(page.devices[0]);
-    }, () => {});
+    check();
+  }
+
+  // check refreshes the latest values, and reads the data again if that would show: means
+  // after half an interval, readings rarely. Each read counts towards the limit of exports.
+  async function check() {
+    let found;
+    try {
+      found = (await request("v1/devices?" + query({ prefix: name, limit: 1 }))).devices[0];
+    } catch {
+      return; // the next one may succeed
+    }
+    if (closed) return;
+    if ((found?.device === name) === gone) return load();
+    if (gone || range === null || data === null) return;
+    showLatest(found);
+    const pause = data.raw ? rereadMs : Math.max(checkMs, stepMs(data.step) / 2);
+    if (Date.now() - readAt >= pause && (news || data.raw)) load();
   }
   const follow = () => {
     if (!closed && !document.hidden && range !== null && !gone) stream.follow([name]);
@@ -298,7 +319,7 @@ export function device(main, params) {
   };
   const visible = () => (document.hidden ? stream.close() : range !== null ? load() : undefined);
   document.addEventListener("visibilitychange", visible);
-  const timer = setInterval(() => { if (!document.hidden && (range !== null || gone)) load(); }, refreshMs);
+  const timer = setInterval(() => { if (!document.hidden) check(); }, checkMs);
   const theme = onTheme(() => { for (const c of drawn.values()) c.redraw(); });
   take(params);
   return {
