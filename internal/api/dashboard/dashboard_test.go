@@ -79,7 +79,7 @@ func TestFiles(t *testing.T) {
 	if regexp.MustCompile(`<script>|<style|style="|="/|https?:`).MatchString(page) {
 		t.Errorf("the page has inline scripts or styles, or addresses that are not relative:\n%s", page)
 	}
-	for _, m := range append(names, []string{"", ""}) {
+	for _, m := range append(names, []string{"", ""}, []string{"", strings.Replace(names[0][1], "icon.svg", "uPlot.iife.min.js", 1)}) {
 		path := "/" + m[1]
 		plain, small := do(h, "GET", path, ""), do(h, "GET", path, "", "Accept-Encoding", "br;q=1, gzip;q=0.5")
 		for _, answer := range []*http.Response{plain, small} {

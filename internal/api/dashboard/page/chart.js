@@ -14,9 +14,10 @@ export function onTheme(call) {
 }
 
 const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
-const ready = new Promise((done) => {
-  if (document.readyState === "complete" || globalThis.uPlot) done();
-  else addEventListener("DOMContentLoaded", done); // deferred scripts have run
+// uPlot is a classic script, which the first view does without.
+const ready = new Promise((done, failed) => {
+  const at = (name) => new URL(name, import.meta.url).href;
+  document.head.append(el("link", { rel: "stylesheet", href: at("uPlot.min.css") }), el("script", { src: at("uPlot.iife.min.js"), onload: done, onerror: failed }));
 });
 
 // withGaps returns columns with an empty point in each gap: where the distance of two points
