@@ -260,6 +260,7 @@ export class Chart {
     ctx.save();
     ctx.font = `${11 * px}px system-ui, sans-serif`;
     ctx.fillStyle = colour("--flag");
+    ctx.textAlign = "left";
     ctx.textBaseline = "top";
     let end = 0;
     for (const { a, text } of this.#spans(u)) {
