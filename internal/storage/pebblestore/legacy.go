@@ -126,15 +126,6 @@ func decodeReading(b []byte, r *reading) error {
 	return nil
 }
 
-// record returns r as a storage.Record.
-func (r *reading) record(timeUnixMs int64) storage.Record {
-	record := storage.Record{TimeUnixMs: timeUnixMs, ReceivedUnixMs: r.receivedUnixMs, Values: r.values}
-	if gateway := r.gateway; !gateway.IsZero() {
-		record.Gateway = &gateway
-	}
-	return record
-}
-
 // decodeLegacyRecord decodes the record b of format 1 into d.
 func decodeLegacyRecord(b []byte, d *device) error {
 	known, rest, err := header(b, legacyRecordVersion, 8)
@@ -175,20 +166,6 @@ func decodeEitherRecord(b []byte, d *device) error {
 		return decodeRecord(b, d)
 	}
 	return decodeLegacyRecord(b, d)
-}
-
-// isClosed reports whether the store was closed cleanly.
-func isClosed(db *pebble.DB) (bool, error) {
-	value, closer, err := db.Get([]byte(closedKey))
-	if errors.Is(err, pebble.ErrNotFound) {
-		return false, nil
-	}
-	if err != nil {
-		return false, corrupt(err)
-	}
-	// Another version may have another meaning: then read the tails.
-	closed := len(value) == 1 && value[0] == closedVersion
-	return closed, closer.Close()
 }
 
 // A tailReader reads the tails of devices. It is fastest if these are read in the order of
