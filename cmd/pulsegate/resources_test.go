@@ -27,7 +27,7 @@ func TestUnderLimit(t *testing.T) {
 	line := resources(t, p)
 	// The example of docs/lifecycle.md.
 	for name, want := range map[string]string{
-		"limit_from": "cgroup", "limit_bytes": strconv.Itoa(limitBytes), "cache_bytes": "20803748",
+		"limit_from": "cgroup", "limit_bytes": strconv.Itoa(limitBytes), "cache_bytes": "17336456",
 		"max_body_bytes": "17336456", "max_batch_bytes": "812646", "max_queued": "12697", "max_devices": "43341", "max_conns": "2116",
 	} {
 		if line[name] != want {
@@ -132,7 +132,7 @@ func TestResourcesOverridden(t *testing.T) {
 		want        map[string]string
 	}{
 		{"limit", "256MiB", nil, map[string]string{
-			"limit_from": "GOMEMLIMIT", "limit_bytes": "268435456", "go_limit_bytes": "268435456", "cache_bytes": "53687091", "max_queued": "32768"}},
+			"limit_from": "GOMEMLIMIT", "limit_bytes": "268435456", "go_limit_bytes": "268435456", "cache_bytes": "44739242", "max_queued": "32768"}},
 		{"bounds", "256MiB", []string{"--max-queued=5000", "--max-body-bytes=1000000", "--cache-bytes=1048576", "--max-conns=10"}, map[string]string{
 			"max_queued": "5000", "max_body_bytes": "1000000", "max_batch_bytes": "250000", "cache_bytes": "1048576", "max_conns": "10"}},
 		// max_conns depends on the limit of open files.
