@@ -103,7 +103,7 @@ func (s *session) Read(p []byte) (int, error) {
 	if s.drained {
 		return 0, os.ErrDeadlineExceeded
 	}
-	s.input = max(s.input, len(p), min(s.silent, maxHandBytes))
+	s.input = max(s.input, len(p))
 	for {
 		n, err := recv(s.conn.fd, p)
 		switch {
@@ -121,6 +121,7 @@ func (s *session) Read(p []byte) (int, error) {
 		// As in receive: input after a short read is another event.
 		s.drained = n < len(p) && !s.conn.hangsUp
 		s.silent += n
+		s.input = max(s.input, min(s.silent, maxHandBytes))
 		s.begun = true
 		return n, nil
 	}
