@@ -34,11 +34,22 @@
 // Durability. When Append returns nil, every outcome is set, and everything that
 // the outcomes report is on stable storage. When it returns an error that wraps
 // [ErrNotWritten], nothing of the group was written or ever will be. After any
-// other error the outcome of the group is unknown, and the store has failed: it
-// accepts no further group until it is opened again.
+// other error the outcome of the group is unknown. If that error wraps [ErrFailed], the
+// store has failed: it accepts no further group until it is opened again. Otherwise it
+// accepts further groups, and the same readings may be appended again: those that were
+// stored are then duplicates of themselves.
 //
-// Atomicity. After a crash, each reading of an unacknowledged group is either
-// stored as a whole or not at all.
+// A store that is reached over a network may try a group again whose outcome is unknown. A
+// reading that an earlier attempt has stored, or that cannot be told from such a one, is then
+// [Stored], and one that an earlier attempt may have completed is [Completed].
+//
+// Atomicity. After a crash, and after an unknown outcome, each reading of an unacknowledged
+// group is either stored as a whole or not at all.
+//
+// Nodes. Some stores may be opened several times, each time by another process. What one of
+// them stores is seen by all, and each reading is settled as if all their groups had been
+// appended one after the other: the first of two contradicting readings is kept, whichever
+// node it reaches.
 //
 // Reading. Latest, Scan and Devices return durable data only: what they return
 // will be returned again after any crash. They may run concurrently with Append and
@@ -183,10 +194,12 @@ type Range struct {
 // Consumers declare the methods that they need; this interface is what storetest
 // requires of a store.
 type Store interface {
-	// Append settles group and makes it durable with one sync, or with none if the
-	// group changes nothing. Append must not be called concurrently with itself. It
-	// ignores the previous Outcome and Sign of each entry, and retains neither group
-	// nor its entries. After an error, Outcome and Sign are undefined.
+	// Append settles group and makes it durable with as few syncs as possible, at best
+	// one. Unless the store permits it, Append must not be called concurrently with itself;
+	// groups that are appended concurrently are settled in any order, but each device's
+	// readings in their order in the group. It ignores the previous Outcome and Sign of
+	// each entry, and retains neither group nor its entries. After an error, Outcome and
+	// Sign are undefined.
 	//
 	// A group with a reading that has no device, no value or a negative time is
 	// rejected as a whole, with ErrNotWritten.

@@ -90,6 +90,12 @@ func TestBrokenStores(t *testing.T) {
 		{"expire is inclusive", "random"},
 		{"erase removes similar names", "random"},
 		{"crash loses the last group", "random"},
+		{"concurrent groups do not see each other", "nodes/concurrent groups"},
+		{"concurrent groups do not see each other", "nodes/two nodes"},
+		{"last write wins", "nodes/two nodes"},
+		{"nodes have their own records", "nodes/each sees the other"},
+		{"a broken connection loses the last group", "nodes/disturbed"},
+		{"a broken connection ends the store", "nodes/disturbed"},
 	} {
 		t.Run(fmt.Sprintf("%s/%s", tt.fault, tt.check), func(t *testing.T) {
 			// A check with random input, or one that depends on the scheduler, may need

@@ -4,7 +4,9 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"runtime"
 	"slices"
+	"sync/atomic"
 
 	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/vitals"
@@ -39,8 +41,28 @@ func BrokenHarness(f Fault) Harness {
 			}
 		},
 		OpenLimited: reopen,
+		Concurrent:  true,
+		OpenNode: func() (storage.Store, error) {
+			if f == "nodes have their own records" {
+				return &broken{Memory: disk.Memory.Clone(0), fault: f}, nil
+			}
+			return node{disk}, nil
+		},
+		Disturb: func() {
+			switch f {
+			case "a broken connection loses the last group":
+				disk.loseLastGroup()
+			case "a broken connection ends the store":
+				disk.failed.Store(true)
+			}
+		},
 	}
 }
+
+// A node is an open store, once more.
+type node struct{ *broken }
+
+func (node) Close() error { return nil }
 
 // broken is a Memory with one fault. It leaves everything else to Memory.
 type broken struct {
@@ -49,6 +71,7 @@ type broken struct {
 	arrival []arrived // in order of arrival
 	before  records   // the records before the last group or removal
 	expired records   // the records before the last removal
+	failed  atomic.Bool
 }
 
 type arrived struct {
@@ -110,6 +133,22 @@ func clone(rs records) records {
 }
 
 func (b *broken) Append(group []*storage.Entry) error {
+	if b.failed.Load() {
+		return fmt.Errorf("append: %w", storage.ErrFailed)
+	}
+	if b.fault == "concurrent groups do not see each other" {
+		stale := b.Memory.Clone(b.maxDevices)
+		runtime.Gosched()
+		if err := stale.Append(group); err != nil {
+			return err
+		}
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		for _, e := range group {
+			b.records.settle(&storage.Entry{Reading: e.Reading, ReceivedUnixMs: e.ReceivedUnixMs}, 0)
+		}
+		return nil
+	}
 	if b.fault == "writes after close" {
 		b.mu.Lock()
 		defer b.mu.Unlock()
@@ -142,7 +181,7 @@ func (b *broken) Append(group []*storage.Entry) error {
 	closed := b.closed
 	var prior records
 	switch b.fault {
-	case "crash loses the last group", "duplicates are not synced":
+	case "crash loses the last group", "duplicates are not synced", "a broken connection loses the last group":
 		prior = clone(b.records)
 	}
 	b.mu.RUnlock()
@@ -192,7 +231,7 @@ func (b *broken) Append(group []*storage.Entry) error {
 			e.Reading.Gateway = mustName("changed")
 		}
 	}
-	if b.fault == "crash loses the last group" ||
+	if b.fault == "crash loses the last group" || b.fault == "a broken connection loses the last group" ||
 		b.fault == "duplicates are not synced" && !slices.ContainsFunc(group, func(e *storage.Entry) bool { return e.Outcome == storage.Duplicate }) {
 		b.before = prior
 	}

@@ -13,7 +13,9 @@
 // package's own tests run them on deliberately faulty stores, and each fault must be
 // found.
 //
-// The checks of removal run on stores that implement [storage.Remover].
+// The checks of removal run on stores that implement [storage.Remover]. A [Harness] declares
+// what else a store can do: the checks of concurrent groups, of several nodes and of broken
+// connections run on those that can, and the others are held to one group at a time.
 //
 // # Not here
 //
@@ -46,6 +48,18 @@ type Harness struct {
 	// OpenLimited is Open with a limit on the number of devices. It is nil for a
 	// store without such a limit.
 	OpenLimited func(maxDevices int) (storage.Store, error)
+
+	// Concurrent means that Append may be called concurrently with itself.
+	Concurrent bool
+
+	// OpenNode opens the store once more while it is open, as another node does. It is
+	// nil for a store that only one process may open.
+	OpenNode func() (storage.Store, error)
+
+	// Disturb breaks, once, whatever connects the open stores to their data. It may be
+	// called while calls run: Append then returns nil or an error after which the store
+	// accepts further groups. It is nil for a store without such a connection.
+	Disturb func()
 }
 
 // A Check tests one part of the contract. Its Run calls open for every Harness
@@ -106,5 +120,9 @@ func Checks() []Check {
 		one("offset/sequences", checkOffsetSequences),
 		one("offset/one group", checkOffsetSequencesInOneGroup),
 		{"offset/random", checkRandomOffsets},
+		one("nodes/concurrent groups", checkConcurrent),
+		one("nodes/two nodes", checkNodes),
+		one("nodes/each sees the other", checkNodesSee),
+		one("nodes/disturbed", checkDisturbed),
 	}
 }

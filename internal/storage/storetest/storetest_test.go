@@ -19,6 +19,7 @@ func TestMemory(t *testing.T) {
 			Open:        func() (storage.Store, error) { disk = disk.Reopen(0); return disk, nil },
 			Crash:       func(int, uint64) { disk = disk.Reopen(0) }, // closes the old one
 			OpenLimited: func(maxDevices int) (storage.Store, error) { disk = disk.Reopen(maxDevices); return disk, nil },
+			Concurrent:  true,
 		}
 	})
 }

@@ -1,0 +1,223 @@
+package storetest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+
+	"github.com/pulsegate/pulsegate/internal/storage"
+	"github.com/pulsegate/pulsegate/vitals"
+)
+
+// checkConcurrent appends groups from several goroutines to one store.
+func checkConcurrent(t testing.TB, h Harness) {
+	if !h.Concurrent {
+		t.Skip("the store settles one group at a time")
+	}
+	s := open(t, h)
+	rush(t, s, s, s, s)
+}
+
+// checkNodes appends groups to two nodes at the same time.
+func checkNodes(t testing.TB, h Harness) {
+	if h.OpenNode == nil {
+		t.Skip("only one process may open the store")
+	}
+	rush(t, open(t, h), openNode(t, h))
+}
+
+func openNode(t testing.TB, h Harness) storage.Store {
+	t.Helper()
+	s, err := h.OpenNode()
+	if err != nil {
+		t.Fatalf("OpenNode: %v", err)
+	}
+	t.Cleanup(func() { s.Close() })
+	return s
+}
+
+// rush appends a group to each of the stores, which share their data, at the same time. The
+// groups consist of the same readings: equal ones, contradicting ones, and parts of one
+// record, each group in another order. They must be settled as if they had been appended one
+// after the other.
+func rush(t testing.TB, stores ...storage.Store) {
+	t.Helper()
+	const rounds, devices = 12, 6
+	for round := range int64(rounds) {
+		groups := make([][]*storage.Entry, len(stores))
+		for i := range groups {
+			rng := rand.New(rand.NewPCG(uint64(round), uint64(i)))
+			var group []*storage.Entry
+			for d := range devices {
+				device := fmt.Sprintf("rush-%d", d)
+				group = append(group,
+					entry(device, round, hr(vitals.Hundredths(1+d))),                              // equal
+					entry(device, 1000+round, spo2(vitals.Hundredths(1+i))),                       // contradicting
+					entry(device, 2000+round, []sign{sys(9), dia(8), rhr(7), hr(6)}[i%4]),         // parts
+					entry(device, 3000+round, hr(5), []sign{sys(1), sys(2), sys(1), rhr(3)}[i%4])) // some of each
+			}
+			rng.Shuffle(len(group), func(a, b int) { group[a], group[b] = group[b], group[a] })
+			groups[i] = group
+		}
+		begin := make(chan struct{})
+		var calls sync.WaitGroup
+		errs := make([]error, len(stores))
+		for i := range stores {
+			calls.Go(func() {
+				<-begin
+				errs[i] = stores[i].Append(groups[i])
+			})
+		}
+		close(begin)
+		calls.Wait()
+		if err := errors.Join(errs...); err != nil {
+			t.Fatalf("concurrent Appends: %v", err)
+		}
+		if err := serial(stores[0], groups); err != nil {
+			t.Fatalf("round %d: %v", round, err)
+		}
+	}
+}
+
+// serial returns an error if the outcomes of groups, which hold each device and time at most
+// once, and what is stored afterwards, cannot be those of settling them one after the other.
+func serial(s storage.Store, groups [][]*storage.Entry) error {
+	type key struct {
+		device vitals.Name
+		ms     int64
+	}
+	byKey := map[key][]*storage.Entry{}
+	for _, group := range groups {
+		for _, e := range group {
+			k := key{e.Reading.Device, e.Reading.TimeUnixMs}
+			byKey[k] = append(byKey[k], e)
+		}
+	}
+	for k, entries := range byKey {
+		var page [1]storage.Record
+		n, err := s.Scan(context.Background(), storage.Range{Device: k.device, FromUnixMs: k.ms, ToUnixMs: k.ms + 1}, page[:])
+		if err != nil {
+			return fmt.Errorf("Scan: %w", err)
+		}
+		if n != 1 {
+			return fmt.Errorf("%s has %d records at %d, want 1", k.device, n, k.ms)
+		}
+		if !possible(entries, page[0].Values) {
+			return fmt.Errorf("%s at %d: no order of the readings gives their outcomes (%s) and the record %s", k.device, k.ms, outcomes(entries), describe(page[0]))
+		}
+	}
+	return nil
+}
+
+// possible reports whether settling entries in some order gives their outcomes, and then the
+// values of their record.
+func possible(entries []*storage.Entry, want vitals.Values) bool {
+	done := make([]bool, len(entries))
+	var try func(have vitals.Values, left int) bool
+	try = func(have vitals.Values, left int) bool {
+		if left == 0 {
+			return have == want
+		}
+		for i, e := range entries {
+			if done[i] {
+				continue
+			}
+			outcome, merged := storage.Stored, e.Reading.Values
+			if !have.IsZero() {
+				if sg, conflict := firstConflict(have, e.Reading.Values); conflict {
+					if e.Outcome == storage.Conflict && e.Sign != sg {
+						continue
+					}
+					outcome, merged = storage.Conflict, have
+				} else if merged = union(have, e.Reading.Values); merged == have {
+					outcome = storage.Duplicate
+				} else {
+					outcome = storage.Completed
+				}
+			}
+			if e.Outcome != outcome {
+				continue
+			}
+			done[i] = true
+			if try(merged, left-1) {
+				return true
+			}
+			done[i] = false
+		}
+		return false
+	}
+	return try(vitals.Values{}, len(entries))
+}
+
+func outcomes(entries []*storage.Entry) (text string) {
+	for i, e := range entries {
+		if i > 0 {
+			text += ", "
+		}
+		text += OutcomeName(e.Outcome)
+	}
+	return text
+}
+
+// checkNodesSee settles readings at two nodes in turn: each must know what the other has
+// stored, completed, erased and expired.
+func checkNodesSee(t testing.TB, h Harness) {
+	if h.OpenNode == nil {
+		t.Skip("only one process may open the store")
+	}
+	nodes := []storage.Store{open(t, h), openNode(t, h)}
+	model := records{}
+	for i := range int64(40) {
+		s := nodes[i%2]
+		settleAll(t, s, model, []*storage.Entry{
+			entry("d", i, hr(vitals.Hundredths(i))),
+			entry("d", i-i%3, spo2(vitals.Hundredths(i))),
+			entry("d", max(i-1, 0), hr(vitals.Hundredths(i/2*2))),
+			entry(fmt.Sprintf("d-%d", i%7), i/7, rhr(vitals.Hundredths(i%2))),
+		})
+		if r, ok := s.(storage.Remover); ok && i%5 == 4 {
+			gone := mustName(fmt.Sprintf("d-%d", i%7))
+			delete(model, gone)
+			if _, err := r.Erase(gone); err != nil && !errors.Is(err, storage.ErrNotFound) {
+				t.Fatalf("Erase: %v", err)
+			}
+			model.expire(i/2, 1<<40)
+			if _, err := r.Expire(context.Background(), i/2, 1<<40); err != nil {
+				t.Fatalf("Expire: %v", err)
+			}
+		}
+		for _, reader := range nodes {
+			wantAll(t, reader, model, 5)
+		}
+	}
+}
+
+// checkDisturbed breaks connections while a load is written. A group may then have an unknown
+// outcome, but the store goes on, what was acknowledged is stored, and nothing is altered.
+func checkDisturbed(t testing.TB, h Harness) {
+	if h.Disturb == nil {
+		t.Skip("the store has no connection")
+	}
+	s := open(t, h)
+	l := &load{}
+	for round := range int64(15) {
+		goal := l.acked.Load() + 1
+		wait := l.start(s, goal+5)
+		l.waitFor(goal)
+		h.Disturb()
+		if err := wait(); err != nil {
+			if errors.Is(err, storage.ErrFailed) {
+				t.Fatalf("round %d: a broken connection ended the store: %v", round, err)
+			}
+			if !errors.Is(err, storage.ErrNotWritten) {
+				t.Logf("round %d: unknown outcome: %v", round, err)
+			}
+		}
+		if err := l.verifyAll(s, l.acked.Load()); err != nil {
+			t.Fatalf("round %d: %v", round, err)
+		}
+	}
+}
