@@ -20,6 +20,7 @@ const (
 	archRole    role = "internal/archtest"
 	pollRole    role = "internal/polltest"
 	portRole    role = "internal/porttest"
+	pgRole      role = "internal/pgtest"
 )
 
 // public lists the public packages.
@@ -41,6 +42,7 @@ var ranks = map[role]int{
 	archRole:    0, // imports nothing and is never imported
 	pollRole:    0, // imported by tests only
 	portRole:    0, // likewise
+	pgRole:      1, // likewise; it uses polltest
 }
 
 // clientImports lists what a client may import from this module in addition to its own
@@ -76,11 +78,12 @@ var libraries = []library{
 	{path: "github.com/cockroachdb/pebble/v2", users: []string{"internal/storage/pebblestore"}},
 	{path: "github.com/go-json-experiment/json"},
 	{path: "github.com/google/pprof", users: []string{"internal/observe/profile"}},
+	{path: "github.com/jackc/pgx/v5", users: []string{"internal/storage/pgstore"}},
 	{path: "github.com/klauspost/compress"},
 	{path: "github.com/parquet-go/parquet-go", users: []string{"internal/api/query"}},
 	{path: "github.com/pelletier/go-toml/v2", users: []string{"internal/sys/settings"}},
 	{path: "github.com/prometheus/client_golang", users: []string{ // collectors are next to their counters
-		"internal/observe/metrics", "internal/observe/tracing", "internal/access/gate", "internal/storage/pebblestore", "internal/api/ingest", "internal/api/admin", "internal/api/live",
+		"internal/observe/metrics", "internal/observe/tracing", "internal/access/gate", "internal/storage/pebblestore", "internal/storage/pgstore", "internal/api/ingest", "internal/api/admin", "internal/api/live",
 	}},
 	{path: "github.com/prometheus/client_model", users: []string{"internal/observe/profile"}}, // comes with client_golang
 	{path: "github.com/prometheus/common", users: []string{"internal/observe/profile"}},       // comes with client_golang
@@ -104,6 +107,8 @@ type exception struct {
 // exceptions has the reason for each exception. An exception that is no longer needed
 // fails the test.
 var exceptions = map[exception]string{
+	{roleRule, "internal/pgtest", false, module + "/internal/polltest"}:          "both are for tests only",
+	{environmentRule, "internal/pgtest", false, "os.Getenv"}:                     "in CI a missing PostgreSQL fails the test, elsewhere it skips it",
 	{roleRule, "internal/api/admin", true, module + "/internal/client/transfer"}: "the test receives a backup like a client",
 
 	{unsafeRule, "internal/wire/eventloop", false, "unsafe"}: "recv(2) and send(2) take a pointer and must bypass the scheduler; socket_linux.go explains why that is sound",

@@ -1,0 +1,11 @@
+// Package pgtest starts PostgreSQL servers for tests.
+//
+// # Promise
+//
+// Each [Server] has a temporary directory of its own, listens on a loopback port and on a
+// Unix socket in that directory, and ends with its test, even if that is killed.
+//
+// # Not here
+//
+// No schema and no client: tests bring their own.
+package pgtest

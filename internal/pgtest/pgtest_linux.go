@@ -1,0 +1,254 @@
+//go:build linux
+
+package pgtest
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"os/user"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/pulsegate/pulsegate/internal/polltest"
+)
+
+// User is the superuser of every server. It has no password.
+const User = "pulsegate"
+
+// A Server is a PostgreSQL server.
+type Server struct {
+	dir      string // holds the data directory and the socket
+	port     int
+	programs string
+	attr     *syscall.SysProcAttr
+	settings []string
+
+	postmaster *exec.Cmd     // nil while it is down
+	ended      chan struct{} // closed when the postmaster has ended
+	mu         sync.Mutex
+	stderr     bytes.Buffer // guarded by mu
+}
+
+// Start creates a server with an empty database and starts it. Each of settings, such as
+// "fsync=off", is a line of its configuration. If PostgreSQL is not installed, the test is
+// skipped, except in CI, where it fails.
+func Start(t testing.TB, settings ...string) *Server {
+	t.Helper()
+	s := create(t, settings)
+	s.must(t, s.run("initdb", "-D", s.data(), "-U", User, "--auth=trust", "--encoding=UTF8", "--locale=C", "--no-sync"))
+	s.Restart(t)
+	return s
+}
+
+// create returns a server without data.
+func create(t testing.TB, settings []string) *Server {
+	t.Helper()
+	programs, err := find()
+	if err == nil {
+		s := &Server{programs: programs, settings: settings}
+		// A socket's path is limited to 107 bytes, so t.TempDir may be too long.
+		if s.dir, err = os.MkdirTemp("", "pgtest"); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = os.RemoveAll(s.dir) })
+		if s.attr, err = unprivileged(s.dir); err == nil {
+			s.port = freePort(t)
+			return s
+		}
+	}
+	if os.Getenv("CI") == "true" {
+		t.Fatal(err)
+	}
+	t.Skip(err)
+	return nil
+}
+
+// find returns the directory with the programs of the newest PostgreSQL.
+func find() (string, error) {
+	if initdb, err := exec.LookPath("initdb"); err == nil {
+		if initdb, err = filepath.EvalSymlinks(initdb); err == nil { // the others may not be linked
+			return filepath.Dir(initdb), nil
+		}
+	}
+	found, _ := filepath.Glob("/usr/lib/postgresql/*/bin/initdb") // Debian has them there
+	if len(found) == 0 {
+		return "", errors.New("PostgreSQL is not installed")
+	}
+	version := func(path string) int {
+		n, _ := strconv.Atoi(filepath.Base(filepath.Dir(filepath.Dir(path))))
+		return n
+	}
+	return filepath.Dir(slices.MaxFunc(found, func(a, b string) int { return version(a) - version(b) })), nil
+}
+
+// unprivileged returns the attributes of PostgreSQL's processes, which must not run as root, and
+// makes their user the owner of dir.
+func unprivileged(dir string) (*syscall.SysProcAttr, error) {
+	attr := &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGQUIT}
+	if os.Geteuid() != 0 {
+		return attr, nil
+	}
+	u, err := user.Lookup("postgres")
+	if err != nil {
+		if u, err = user.Lookup("nobody"); err != nil {
+			return nil, errors.New("PostgreSQL does not run as root, and there is no user postgres or nobody")
+		}
+	}
+	uid, errUID := strconv.ParseUint(u.Uid, 10, 32)
+	gid, errGID := strconv.ParseUint(u.Gid, 10, 32)
+	if err := errors.Join(errUID, errGID, os.Chown(dir, int(uid), int(gid))); err != nil {
+		return nil, fmt.Errorf("run PostgreSQL as %s: %w", u.Username, err)
+	}
+	attr.Credential = &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}
+	return attr, nil
+}
+
+func freePort(t testing.TB) int {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().(*net.TCPAddr).Port
+}
+
+func (s *Server) data() string { return filepath.Join(s.dir, "data") }
+
+// run runs one of PostgreSQL's programs.
+func (s *Server) run(program string, args ...string) error {
+	cmd := exec.Command(filepath.Join(s.programs, program), args...)
+	cmd.Dir, cmd.SysProcAttr = s.dir, s.attr
+	if text, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("%s: %w\n%s", program, err, text)
+	}
+	return nil
+}
+
+func (s *Server) must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Addr returns the loopback address of the server.
+func (s *Server) Addr() string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(s.port)) }
+
+// DSN returns the address of the database, over TCP.
+func (s *Server) DSN() string {
+	return fmt.Sprintf("postgres://%s@%s/postgres?sslmode=disable", User, s.Addr())
+}
+
+// Restart starts the server, after [Server.Kill] or [Server.Stop] or for the first time, and waits
+// until it accepts connections.
+func (s *Server) Restart(t testing.TB) {
+	t.Helper()
+	args := []string{"-D", s.data(), "-k", s.dir, "-p", strconv.Itoa(s.port), "-c", "listen_addresses=127.0.0.1"}
+	for _, setting := range s.settings {
+		args = append(args, "-c", setting)
+	}
+	cmd := exec.Command(filepath.Join(s.programs, "postgres"), args...)
+	cmd.Dir, cmd.SysProcAttr, cmd.Stderr = s.dir, s.attr, (*log)(s)
+	s.must(t, cmd.Start())
+	ended := make(chan struct{})
+	s.postmaster, s.ended = cmd, ended
+	go func() { _ = cmd.Wait(); close(ended) }()
+	t.Cleanup(func() {
+		if s.postmaster == cmd {
+			s.end(syscall.SIGQUIT)
+		}
+	})
+	ready := polltest.Within(polltest.Patience, func() bool {
+		select {
+		case <-ended:
+			return true
+		default:
+			return s.run("pg_isready", "-h", "127.0.0.1", "-p", strconv.Itoa(s.port)) == nil
+		}
+	})
+	select {
+	case <-ended:
+		t.Fatalf("PostgreSQL ended: %s", s.Log())
+	default:
+	}
+	if !ready {
+		t.Fatalf("PostgreSQL does not accept connections: %s", s.Log())
+	}
+}
+
+// A log is a server that receives what its processes log.
+type log Server
+
+func (l *log) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.stderr.Write(p)
+}
+
+// Log returns what the server has logged.
+func (s *Server) Log() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.stderr.String()
+}
+
+// end sends a signal to the postmaster and waits for it to end.
+func (s *Server) end(sig syscall.Signal) {
+	if s.postmaster == nil {
+		return
+	}
+	_ = s.postmaster.Process.Signal(sig)
+	select {
+	case <-s.ended:
+	case <-time.After(polltest.Patience):
+		_ = s.postmaster.Process.Kill()
+		<-s.ended
+	}
+	s.postmaster = nil
+}
+
+// Stop stops the server in good order.
+func (s *Server) Stop() { s.end(syscall.SIGINT) }
+
+// Kill kills all processes of the server at once, as when the machine fails, except that what was
+// written but not synced stays.
+func (s *Server) Kill() {
+	if s.postmaster == nil {
+		return
+	}
+	// Backends have process groups of their own: stop the postmaster first, so that it
+	// starts no others, and find its children.
+	pid := s.postmaster.Process.Pid
+	_ = syscall.Kill(pid, syscall.SIGSTOP)
+	children, _ := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", pid, pid))
+	for _, child := range strings.Fields(string(children)) {
+		if n, err := strconv.Atoi(child); err == nil {
+			_ = syscall.Kill(n, syscall.SIGKILL)
+		}
+	}
+	_ = syscall.Kill(pid, syscall.SIGKILL)
+	<-s.ended
+	s.postmaster = nil
+}
+
+// Standby creates a standby of the server with a name for synchronous_standby_names, and starts
+// it.
+func (s *Server) Standby(t testing.TB, name string, settings ...string) *Server {
+	t.Helper()
+	standby := create(t, settings)
+	source := fmt.Sprintf("host=127.0.0.1 port=%d user=%s application_name=%s", s.port, User, name)
+	s.must(t, standby.run("pg_basebackup", "-D", standby.data(), "-d", source, "-R", "--no-sync", "--checkpoint=fast"))
+	standby.settings = append(standby.settings, "primary_conninfo="+source)
+	standby.Restart(t)
+	return standby
+}

@@ -1,0 +1,97 @@
+package pgstore_test
+
+import (
+	"context"
+	"flag"
+	"strings"
+	"testing"
+
+	"github.com/pulsegate/pulsegate/internal/pgtest"
+	"github.com/pulsegate/pulsegate/internal/storage"
+	"github.com/pulsegate/pulsegate/internal/storage/pgstore"
+	"github.com/pulsegate/pulsegate/internal/storage/storetest"
+)
+
+// TestConformance runs the suite. A crash is one of the node: its connections break.
+func TestConformance(t *testing.T) {
+	server := pgtest.Start(t, fast...)
+	// A reopened store takes tens of milliseconds: PostgreSQL starts a process per connection.
+	checks := flag.Lookup("rapid.checks")
+	was := checks.Value.String()
+	if err := checks.Value.Set("20"); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = checks.Value.Set(was) }()
+	for _, c := range storetest.Checks() {
+		if testing.Short() && strings.HasSuffix(c.Name, "random") {
+			continue
+		}
+		t.Run(c.Name, func(t *testing.T) {
+			c.Run(t, func(t testing.TB) storetest.Harness { return newHarness(t, server, false) })
+		})
+	}
+}
+
+// TestConformanceServerCrash runs the checks of crashes with a server that is killed and started
+// again. What was written and not synced survives that, so it shows that nothing is acknowledged
+// before it is written; that commits are synced is PostgreSQL's promise.
+func TestConformanceServerCrash(t *testing.T) {
+	if testing.Short() {
+		t.Skip("restarts a server many times")
+	}
+	t.Parallel()
+	server := pgtest.Start(t, safe...)
+	for _, c := range storetest.Checks() {
+		if strings.HasPrefix(c.Name, "crash/") || c.Name == "remove/crash" {
+			t.Run(c.Name, func(t *testing.T) {
+				c.Run(t, func(t testing.TB) storetest.Harness { return newHarness(t, server, true) })
+			})
+		}
+	}
+}
+
+// newHarness returns a harness for a new schema on server. If killing, a crash is one of the
+// server.
+func newHarness(t testing.TB, server *pgtest.Server, killing bool) storetest.Harness {
+	o := options(server)
+	var net sockets
+	net.cut.Store(-1)
+	o.Dial = net.dial
+	var open []*pgstore.Store
+	node := func(maxDevices int) (storage.Store, error) {
+		o := o
+		o.MaxDevices = maxDevices
+		s, err := pgstore.Open(context.Background(), o)
+		if err != nil {
+			return nil, err
+		}
+		open = append(open, s)
+		return s, nil
+	}
+	closeAll := func() {
+		for _, s := range open {
+			_ = s.Close() // ErrClosed if the check has closed it
+		}
+		open = nil
+	}
+	t.Cleanup(func() {
+		closeAll()
+		execute(t, server, "DROP SCHEMA IF EXISTS "+o.Schema+" CASCADE")
+	})
+	return storetest.Harness{
+		Open:        func() (storage.Store, error) { return node(0) },
+		OpenLimited: node,
+		OpenNode:    func() (storage.Store, error) { return node(0) },
+		Concurrent:  true,
+		Disturb:     net.breakAll,
+		Crash: func(int, uint64) {
+			if killing {
+				server.Kill()
+				server.Restart(t)
+			} else {
+				net.breakAll()
+			}
+			closeAll()
+		},
+	}
+}

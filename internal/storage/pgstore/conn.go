@@ -1,0 +1,95 @@
+package pgstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// ErrNotReplicated means that the server has no synchronous standbys.
+var ErrNotReplicated = errors.New("pgstore: synchronous_standby_names is empty: one server's disk would hold the only copy of what is acknowledged; " +
+	"configure standbys, or use --postgres-single if one machine or replicated storage is meant")
+
+// settings are set on each connection, whatever the server, database or role say.
+const settings = `SET synchronous_commit = on;
+SET client_min_messages = notice;
+SET statement_timeout = 0;
+SET lock_timeout = 0;
+SET idle_in_transaction_session_timeout = 0;
+SET default_transaction_isolation = 'read committed';
+SET default_transaction_read_only = off;
+SET default_transaction_deferrable = off;
+SET bytea_output = hex;
+SET jit = off`
+
+// connected prepares and checks a new connection.
+func (s *Store) connected(ctx context.Context, conn *pgx.Conn) error {
+	if err := conn.PgConn().Exec(ctx, settings).Close(); err != nil {
+		return fmt.Errorf("configure connection: %w", hide(err))
+	}
+	var standbys, fsync string
+	err := conn.QueryRow(ctx, "SELECT current_setting('synchronous_standby_names'), current_setting('fsync')").Scan(&standbys, &fsync)
+	switch {
+	case err != nil:
+		return fmt.Errorf("check connection: %w", hide(err))
+	case standbys == "" && !s.opt.Single:
+		return ErrNotReplicated
+	case fsync != "on":
+		s.unsafe.Do(func() {
+			s.opt.Log.Error("PostgreSQL runs with fsync off: a loss of power loses acknowledged readings")
+		})
+	}
+	if !s.migrated.Load() {
+		return nil
+	}
+	for name, sql := range s.sql.prepared {
+		if _, err := conn.Prepare(ctx, name, sql); err != nil {
+			return fmt.Errorf("prepare connection: %w", hide(err))
+		}
+	}
+	return nil
+}
+
+// A warning is the key of a connection's custom data under which noteWarning notes warnings.
+const warning = "pulsegate warning"
+
+// noteWarning notes that PostgreSQL has sent a warning: a commit may not have waited for the
+// standbys.
+func noteWarning(conn *pgconn.PgConn, n *pgconn.Notice) {
+	if n.SeverityUnlocalized == "WARNING" {
+		conn.CustomData()[warning] = n.Code
+	}
+}
+
+// noCancel returns dial changed so that pgx cannot cancel what a broken connection was doing.
+//
+// When a connection breaks, pgx dials its peer again and asks it to cancel the statement. If that
+// is a commit that waits for the standbys, PostgreSQL makes it visible without them.
+func noCancel(dial pgconn.DialFunc) pgconn.DialFunc {
+	return func(ctx context.Context, network, addr string) (net.Conn, error) {
+		if network == uncancelable {
+			return nil, errors.New("pgstore: a commit is never canceled")
+		}
+		conn, err := dial(ctx, network, addr)
+		if err != nil {
+			return nil, err
+		}
+		return noCancelConn{conn}, nil
+	}
+}
+
+const uncancelable = "uncancelable"
+
+// A noCancelConn hides the address that pgx would dial for a cancel request.
+type noCancelConn struct{ net.Conn }
+
+func (noCancelConn) RemoteAddr() net.Addr { return noAddr{} }
+
+type noAddr struct{}
+
+func (noAddr) Network() string { return uncancelable }
+func (noAddr) String() string  { return uncancelable }

@@ -1,0 +1,53 @@
+// Package pgstore is the store for more than one machine: it implements the contract of package
+// storage in a PostgreSQL database that any number of nodes share.
+//
+// # How a group is stored
+//
+//  1. [Store.Append] looks up the group's devices in a table in memory. New ones are first
+//     registered in the database, in a transaction of their own.
+//  2. The group is divided into lanes by a hash of the device, so that each device's readings
+//     stay in their order. Each lane has its own connection.
+//  3. A lane's readings are sorted by device and time, so that nodes do not deadlock, and sent
+//     in one statement, which inserts what is new and completes what is stored. Further
+//     readings of the same device and time follow in further statements of the same
+//     transaction. All of it is one round trip.
+//  4. The statement returns the readings that it has stored or completed. For others the lane
+//     reads the records after the commit, and compares: duplicate or conflict. Values never
+//     change, so the later snapshot gives the same verdict. A record that is gone by then was
+//     erased, and its readings are settled again.
+//
+// # Invariants
+//
+//   - Duplicates wait too. A reading that changes nothing locks its record's row, which writes
+//     to the write-ahead log, so that the commit waits until the standbys have the record. ON
+//     CONFLICT DO NOTHING would not wait: after a canceled commit, or a restart of the primary, a
+//     duplicate would be acknowledged that only the primary has. TestDuplicatesWait checks it.
+//   - No cancel. PostgreSQL answers a canceled wait for its standbys with success and a
+//     warning. No context reaches a commit, only the socket is closed, which pgx must be kept
+//     from following with a cancel request, and any warning makes the outcome unknown.
+//     TestTraps checks it.
+//   - Identical retry. A transaction with an unknown outcome is sent again, with the same
+//     readings, until the deadline of Append. An error of PostgreSQL below FATAL means that the
+//     transaction was rolled back. After the deadline, the error of Append wraps
+//     storage.ErrNotWritten only if no attempt had an unknown outcome.
+//   - Registered. Each device with readings has a row in the table of devices, whose signs
+//     include those of its readings. Whoever removes such rows blocks all groups meanwhile, and
+//     increments the generation. Each group reads the generation, and registers its devices
+//     again if it has changed. TestErasedElsewhere checks it.
+//   - Primary only. Every connection is to a server that accepts writes; replicas may show
+//     commits in another order.
+//
+// # Schema
+//
+// The tables are in a schema of their own, "pulsegate" unless told otherwise; schema.go has
+// their definitions. readings is partitioned by time. An absent value is NULL. Values are in
+// hundredths; those above 327.67 are stored as negative numbers: add 65,536.
+//
+// The table meta holds the version of the schema. Open migrates an older one under an advisory
+// lock, and refuses a newer one.
+//
+// # Not here
+//
+// No replication, no failover, no backup: these are PostgreSQL's. No sharding: the schema has a
+// function, bucket, that divides the devices for it.
+package pgstore

@@ -1,0 +1,105 @@
+package pgstore
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/pulsegate/pulsegate/internal/storage"
+)
+
+// SQLSTATE codes that are handled.
+const (
+	noPartition      = "23514"
+	readOnly         = "25006"
+	serialization    = "40001"
+	deadlock         = "40P01"
+	diskFull         = "53100"
+	tooManyConns     = "53300"
+	lockNotAvailable = "55P03"
+	canceled         = "57014"
+	startingUp       = "57P03"
+)
+
+// errWarning means that PostgreSQL has sent a warning during a commit.
+var errWarning = errors.New("PostgreSQL warned during the commit, which may not be replicated")
+
+// A fate is what an error says about a transaction.
+type fate uint8
+
+const (
+	rolledBack  fate = 1 + iota // try again
+	rejected                    // nothing was written, and trying again does not help
+	unreachable                 // nothing was sent
+	unknown                     // it may be committed
+)
+
+// fateOf returns the fate of a transaction that ended with err.
+func fateOf(err error) fate {
+	if _, ok := errors.AsType[*acquireError](err); ok {
+		return unreachable
+	}
+	pg, ok := errors.AsType[*pgconn.PgError](err)
+	if !ok || pg.SeverityUnlocalized != "ERROR" {
+		return unknown
+	}
+	switch pg.Code {
+	case noPartition, readOnly, serialization, deadlock, tooManyConns, lockNotAvailable, canceled, startingUp:
+		return rolledBack
+	}
+	return rejected
+}
+
+// An acquireError is the error of a connection that could not be made.
+type acquireError struct{ err error }
+
+func (e *acquireError) Error() string { return "connect to PostgreSQL: " + e.err.Error() }
+func (e *acquireError) Unwrap() error { return e.err }
+
+// A hidden error has a text without data. Messages of PostgreSQL may quote values.
+type hidden struct {
+	text string
+	err  error
+}
+
+func (e *hidden) Error() string { return e.text }
+func (e *hidden) Unwrap() error { return e.err }
+
+// hide returns err with a text that contains no values.
+func hide(err error) error {
+	pg, ok := errors.AsType[*pgconn.PgError](err)
+	if !ok {
+		return err
+	}
+	text := fmt.Sprintf("PostgreSQL: %s, SQLSTATE %s", pg.SeverityUnlocalized, pg.Code)
+	// Messages about data exceptions and constraints quote data. Those of other classes are
+	// about the server.
+	if !strings.HasPrefix(pg.Code, "22") && !strings.HasPrefix(pg.Code, "23") {
+		text += ": " + pg.Message
+	}
+	return &hidden{text, err}
+}
+
+// diskLow adds storage.ErrDiskLow to an error that says that the server's disk is full.
+func diskLow(err error) error {
+	if pg, ok := errors.AsType[*pgconn.PgError](err); ok && pg.Code == diskFull {
+		return fmt.Errorf("%w: %w", storage.ErrDiskLow, err)
+	}
+	return err
+}
+
+// sqlState returns the SQLSTATE of err for a metric's label, or why there is none.
+func sqlState(err error) string {
+	if pg, ok := errors.AsType[*pgconn.PgError](err); ok {
+		return pg.Code
+	}
+	switch {
+	case errors.Is(err, errWarning):
+		return "warning"
+	case fateOf(err) == unreachable:
+		return "unreachable"
+	}
+	return "connection"
+}

@@ -1,0 +1,79 @@
+package pgstore
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// counters holds the counters of a store.
+type counters struct {
+	devices, quorum                 atomic.Int64 // as of the last probe
+	groups, readings, nanos         atomic.Int64
+	unknown, unresolved             atomic.Int64
+	forgotten                       atomic.Int64
+	expiredReadings, expiredDevices atomic.Int64
+
+	mu      sync.Mutex
+	retries map[string]int64 // guarded by mu; by SQLSTATE
+}
+
+// group counts a group.
+func (c *counters) group(took time.Duration, readings int) {
+	c.groups.Add(1)
+	c.readings.Add(int64(readings))
+	c.nanos.Add(int64(took))
+}
+
+// maxStates bounds the number of SQLSTATE codes that are counted apart.
+const maxStates = 32
+
+// retry counts an attempt that ended with a SQLSTATE.
+func (c *counters) retry(state string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.retries == nil {
+		c.retries = map[string]int64{}
+	}
+	if _, known := c.retries[state]; !known && len(c.retries) >= maxStates {
+		state = "other"
+	}
+	c.retries[state]++
+}
+
+// Describe implements prometheus.Collector.
+func (s *Store) Describe(ch chan<- *prometheus.Desc) { prometheus.DescribeByCollect(s, ch) }
+
+// Collect implements prometheus.Collector. docs/metrics.md lists the metrics; counters start at
+// Open. Collect does not ask the database.
+func (s *Store) Collect(ch chan<- prometheus.Metric) {
+	const counter, gauge = prometheus.CounterValue, prometheus.GaugeValue
+	show := func(kind prometheus.ValueType, name, help string, value float64) {
+		ch <- prometheus.MustNewConstMetric(prometheus.NewDesc(name, help, nil, nil), kind, value)
+	}
+	c := &s.counters
+	show(gauge, "pulsegate_store_devices", "Devices that the store holds.", float64(c.devices.Load()))
+	show(counter, "pulsegate_postgres_groups_total", "Groups that were sent to PostgreSQL.", float64(c.groups.Load()))
+	show(counter, "pulsegate_postgres_group_seconds_total", "Time that groups took, retries included.", time.Duration(c.nanos.Load()).Seconds())
+	show(counter, "pulsegate_postgres_unknown_outcomes_total", "Calls of which a transaction had an unknown outcome: the connection was lost, or PostgreSQL warned.", float64(c.unknown.Load()))
+	show(counter, "pulsegate_postgres_unresolved_outcomes_total", "Of the unknown outcomes, those that were still unknown at the deadline.", float64(c.unresolved.Load()))
+	show(gauge, "pulsegate_postgres_standbys_in_quorum", "Synchronous standbys that are connected to the primary. 0 without the role pg_monitor.", float64(c.quorum.Load()))
+	show(counter, "pulsegate_retention_removed_readings_total", "Readings that were removed because they were older than the server keeps.", float64(c.expiredReadings.Load()))
+	show(counter, "pulsegate_retention_removed_devices_total", "Devices of which old readings were removed and no other was left.", float64(c.expiredDevices.Load()))
+
+	retries := prometheus.NewDesc("pulsegate_postgres_retries_total", "Transactions that failed, by SQLSTATE, or why there is none.", []string{"state"}, nil)
+	c.mu.Lock()
+	for state, n := range c.retries {
+		ch <- prometheus.MustNewConstMetric(retries, counter, float64(n), state)
+	}
+	c.mu.Unlock()
+
+	pool := prometheus.NewDesc("pulsegate_postgres_connections", "Connections to PostgreSQL, by pool and state.", []string{"pool", "state"}, nil)
+	write, read := s.write.Stat(), s.read.Stat()
+	ch <- prometheus.MustNewConstMetric(pool, gauge, float64(write.AcquiredConns()), "write", "busy")
+	ch <- prometheus.MustNewConstMetric(pool, gauge, float64(write.IdleConns()), "write", "idle")
+	ch <- prometheus.MustNewConstMetric(pool, gauge, float64(read.AcquiredConns()), "read", "busy")
+	ch <- prometheus.MustNewConstMetric(pool, gauge, float64(read.IdleConns()), "read", "idle")
+}

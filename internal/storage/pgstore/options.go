@@ -1,0 +1,135 @@
+package pgstore
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"regexp"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// Defaults of [Options].
+const (
+	DefaultMaxDevices = 1_000_000
+	DefaultLanes      = 4
+	DefaultReaders    = 8
+	DefaultTimeout    = 10 * time.Second
+	DefaultSchema     = "pulsegate"
+)
+
+// Options configures a store.
+type Options struct {
+	// DSN is the address of the database, as a URL or as keywords and values, as libpq takes
+	// it, perhaps with several hosts. The password may come from PGPASSFILE.
+	DSN string
+
+	// Single permits a server without synchronous standbys. Otherwise Open, and each later
+	// connection, refuses a server whose synchronous_standby_names is empty.
+	Single bool
+
+	// MaxDevices bounds the number of devices of all nodes. A reading of a further device
+	// gets the outcome storage.TooManyDevices. 0 means DefaultMaxDevices.
+	MaxDevices int
+
+	// Lanes is the number of connections that a group is divided among, and Readers the
+	// largest number of connections for reading. 0 means the defaults.
+	Lanes, Readers int
+
+	// Timeout bounds the time for which Append and a removal try to settle an unknown outcome
+	// or to reach the database. 0 means DefaultTimeout.
+	Timeout time.Duration
+
+	// Schema is the name of the schema. "" means DefaultSchema.
+	Schema string
+
+	// Log receives log records; nil disables logging.
+	Log *slog.Logger
+
+	// Dial replaces net.Dialer, for tests. May be nil.
+	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
+}
+
+func (o Options) withDefaults() Options {
+	o.MaxDevices = cmp.Or(o.MaxDevices, DefaultMaxDevices)
+	o.Lanes = cmp.Or(o.Lanes, DefaultLanes)
+	o.Readers = cmp.Or(o.Readers, DefaultReaders)
+	o.Timeout = cmp.Or(o.Timeout, DefaultTimeout)
+	o.Schema = cmp.Or(o.Schema, DefaultSchema)
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if o.Dial == nil {
+		o.Dial = (&net.Dialer{Timeout: connectTimeout, KeepAlive: 15 * time.Second}).DialContext
+	}
+	return o
+}
+
+// schemaName matches the names that need no quotes.
+var schemaName = regexp.MustCompile(`^[a-z_][a-z0-9_]{0,39}$`)
+
+// errPasswordInDSN keeps passwords out of command lines, which every user of the machine can read.
+var errPasswordInDSN = errors.New("the address of the database contains a password; put it into a file that PGPASSFILE names")
+
+// CheckDSN returns an error if dsn is not the address of a database, or contains a password.
+// The error does not quote dsn.
+func CheckDSN(dsn string) error {
+	_, err := parse(dsn)
+	return err
+}
+
+// parse parses dsn. Its errors do not quote it, because it may contain a password.
+func parse(dsn string) (*pgxpool.Config, error) {
+	cfg, err := pgxpool.ParseConfig(dsn)
+	if err != nil {
+		return nil, errors.New("the address of the database is not valid; it should be like postgres://user@host1,host2/database")
+	}
+	// pgx has read the password from PGPASSFILE by now; ask it about the address alone.
+	if hasPassword(dsn) {
+		return nil, errPasswordInDSN
+	}
+	return cfg, nil
+}
+
+// passwordIn matches a password in either form of an address.
+var passwordIn = regexp.MustCompile(`(?i)(^[a-z]+://[^/@]*:[^/@]*@)|((^|[\s?&])password\s*=)`)
+
+func hasPassword(dsn string) bool { return passwordIn.MatchString(dsn) }
+
+// Times of connections.
+const (
+	connectTimeout  = 3 * time.Second
+	maxConnLifetime = 5 * time.Minute // and the checks of connect are made again
+)
+
+// pools returns the configurations of the pools for writing and for reading.
+func (o *Options) pools(s *Store) (write, read *pgxpool.Config, err error) {
+	if !schemaName.MatchString(o.Schema) {
+		return nil, nil, fmt.Errorf("schema %q is not a name of lower-case letters, digits and _", o.Schema)
+	}
+	write, err = parse(o.DSN)
+	if err != nil {
+		return nil, nil, err
+	}
+	if write.ConnConfig.ConnectTimeout == 0 {
+		write.ConnConfig.ConnectTimeout = connectTimeout
+	}
+	write.ConnConfig.ValidateConnect = pgconn.ValidateConnectTargetSessionAttrsReadWrite
+	write.ConnConfig.RuntimeParams["application_name"] = "pulsegate"
+	write.MaxConnLifetime, write.MaxConnLifetimeJitter = maxConnLifetime, maxConnLifetime/5
+	write.MinConns = 0
+	write.AfterConnect = s.connected
+	read = write.Copy()
+	read.MaxConns = int32(o.Readers)
+	read.ConnConfig.DialFunc = o.Dial
+	// One more, for registering devices and removing readings.
+	write.MaxConns = int32(o.Lanes) + 2
+	write.ConnConfig.DialFunc = noCancel(o.Dial)
+	write.ConnConfig.OnNotice = noteWarning
+	return write, read, nil
+}

@@ -1,0 +1,211 @@
+package pgstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/pulsegate/pulsegate/internal/storage"
+	"github.com/pulsegate/pulsegate/vitals"
+)
+
+// Latest implements [storage.Store].
+func (s *Store) Latest(ctx context.Context, device vitals.Name) (storage.Device, error) {
+	var found []storage.Device
+	err := s.reading(ctx, func() (err error) {
+		found, err = s.summaries(ctx, s.sql.latest, device.String())
+		return err
+	})
+	if err == nil && (len(found) == 0 || found[0].NewestUnixMs < 0) {
+		err = storage.ErrNotFound
+	}
+	if err != nil {
+		return storage.Device{}, fmt.Errorf("read latest of %s: %w", device, err)
+	}
+	return found[0], nil
+}
+
+// reading runs a query, unless the store is closed or ctx has ended. It runs it again if the
+// connection breaks.
+func (s *Store) reading(ctx context.Context, query func() error) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if err := s.enter(); err != nil {
+		return err
+	}
+	defer s.calls.RUnlock()
+	pause := firstPause
+	for deadline := time.Now().Add(s.opt.Timeout); ; pause = min(2*pause, maxPause) {
+		err := query()
+		switch {
+		case err == nil:
+			return nil
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case errors.Is(err, storage.ErrCorrupt), fateOf(err) == rejected, time.Now().After(deadline):
+			return hide(err)
+		}
+		select { // the connection was broken, or the primary is another server now
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// summaries returns the devices that a query finds. Those without readings have a NewestUnixMs
+// of -1.
+func (s *Store) summaries(ctx context.Context, sql string, args ...any) ([]storage.Device, error) {
+	rows, err := s.read.Query(ctx, sql, args...)
+	if err != nil {
+		return nil, err
+	}
+	var all []storage.Device
+	var name string
+	var newest *int64
+	var times [vitals.NumSigns]*int64
+	var values [vitals.NumSigns]*int16
+	into := []any{&name, &newest}
+	for i := range times {
+		into = append(into, &times[i], &values[i])
+	}
+	_, err = pgx.ForEachRow(rows, into, func() error {
+		d := storage.Device{NewestUnixMs: -1}
+		var err error
+		if d.Name, err = vitals.ParseName(name); err != nil {
+			return fmt.Errorf("%w: name of a device", storage.ErrCorrupt)
+		}
+		if newest != nil {
+			d.NewestUnixMs = *newest
+		}
+		for i := range times {
+			if times[i] != nil {
+				d.Latest[i] = storage.Latest{TimeUnixMs: *times[i], Value: vitals.Hundredths(*values[i]), Known: true}
+			}
+		}
+		all = append(all, d)
+		return nil
+	})
+	return all, err
+}
+
+// Devices implements [storage.Store].
+func (s *Store) Devices(ctx context.Context, after vitals.Name, dst []storage.Device) (n int, err error) {
+	first := after
+	err = s.reading(ctx, func() error {
+		n, after = 0, first
+		for n < len(dst) {
+			want := len(dst) - n
+			page, err := s.summaries(ctx, s.sql.devices, after.String(), want)
+			if err != nil {
+				return err
+			}
+			for _, d := range page {
+				if after = d.Name; d.NewestUnixMs >= 0 {
+					dst[n] = d
+					n++
+				}
+			}
+			if len(page) < want {
+				return nil
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return 0, fmt.Errorf("list devices: %w", err)
+	}
+	return n, nil
+}
+
+// Scan implements [storage.Store].
+func (s *Store) Scan(ctx context.Context, r storage.Range, dst []storage.Record) (n int, err error) {
+	err = s.reading(ctx, func() error {
+		if len(dst) == 0 || r.FromUnixMs >= r.ToUnixMs {
+			return nil
+		}
+		sql := s.sql.scan
+		if r.Descending {
+			sql = s.sql.scanDown
+		}
+		n, err = s.scan(ctx, dst, sql, r.Device.String(), r.FromUnixMs, r.ToUnixMs, len(dst))
+		return err
+	})
+	if err != nil {
+		return 0, fmt.Errorf("scan %s: %w", r.Device, err)
+	}
+	return n, nil
+}
+
+// scan fills dst with the records that a query returns, in the binary format.
+func (s *Store) scan(ctx context.Context, dst []storage.Record, sql string, args ...any) (n int, err error) {
+	rows, err := s.read.Query(ctx, sql, append([]any{pgx.QueryResultFormats{pgx.BinaryFormatCode}}, args...)...)
+	if err != nil {
+		return 0, err
+	}
+	defer rows.Close()
+	var gateway *vitals.Name // of the last record
+	for n < len(dst) && rows.Next() {
+		v := rows.RawValues()
+		rec := storage.Record{TimeUnixMs: decodeInt64(v[0]), ReceivedUnixMs: decodeInt64(v[1])}
+		for sg := range vitals.Sign(vitals.NumSigns) {
+			if b := v[2+sg]; b != nil {
+				rec.Values.Set(sg, vitals.Hundredths(decodeInt16(b)))
+			}
+		}
+		if v[7] != nil {
+			minutes := int(decodeInt16(v[7]))
+			if minutes < vitals.MinUTCOffsetMinutes || minutes > vitals.MaxUTCOffsetMinutes {
+				return 0, fmt.Errorf("%w: offset from UTC", storage.ErrCorrupt)
+			}
+			rec.UTCOffset = vitals.MakeUTCOffset(minutes)
+		}
+		if v[8] != nil {
+			if gateway == nil || gateway.String() != string(v[8]) {
+				name, err := vitals.ParseName(v[8])
+				if err != nil {
+					return 0, fmt.Errorf("%w: name of a gateway", storage.ErrCorrupt)
+				}
+				gateway = &name
+			}
+			rec.Gateway = gateway
+		}
+		dst[n] = rec
+		n++
+	}
+	rows.Close()
+	return n, rows.Err()
+}
+
+// NewestUnixMs returns the time of the newest reading of each device, in any order.
+func (s *Store) NewestUnixMs(ctx context.Context) (all []int64, err error) {
+	err = s.reading(ctx, func() error {
+		rows, err := s.read.Query(ctx, s.sql.of(`SELECT n.time_ms FROM SCHEMA.devices AS d CROSS JOIN LATERAL
+			(SELECT r.time_ms FROM SCHEMA.readings AS r WHERE r.device = d.device ORDER BY r.time_ms DESC LIMIT 1) AS n`))
+		if err != nil {
+			return err
+		}
+		all, err = pgx.CollectRows(rows, pgx.RowTo[int64])
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read newest times: %w", err)
+	}
+	return all, nil
+}
+
+// EstimateReadings returns PostgreSQL's estimate of the number of stored readings.
+func (s *Store) EstimateReadings(ctx context.Context) (n int64, err error) {
+	err = s.reading(ctx, func() error {
+		return s.read.QueryRow(ctx, `SELECT coalesce(sum(greatest(c.reltuples, 0)), 0)::bigint FROM pg_inherits AS i
+			JOIN pg_class AS c ON c.oid = i.inhrelid WHERE i.inhparent = $1::regclass`, s.opt.Schema+".readings").Scan(&n)
+	})
+	if err != nil {
+		return 0, fmt.Errorf("estimate readings: %w", err)
+	}
+	return n, nil
+}

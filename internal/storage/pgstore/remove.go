@@ -1,0 +1,294 @@
+package pgstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/pulsegate/pulsegate/internal/storage"
+	"github.com/pulsegate/pulsegate/vitals"
+)
+
+// chunkReadings is the number of readings that one transaction of a removal deletes, so that it
+// does not block others for long.
+const chunkReadings = 5000
+
+// Erase implements [storage.Remover]. Bytes of the readings stay in PostgreSQL's files until they
+// are vacuumed, in its log, and in backups.
+func (s *Store) Erase(device vitals.Name) (storage.Erasure, error) {
+	return s.EraseRecorded(device, func(storage.Erasure) error { return nil })
+}
+
+// EraseRecorded is [Store.Erase] for a caller that keeps a record. It calls record after the
+// readings are removed. If record returns an error, the erasure is unfinished, and repeating it
+// calls record again.
+func (s *Store) EraseRecorded(device vitals.Name, record func(storage.Erasure) error) (storage.Erasure, error) {
+	e := storage.Erasure{Device: device}
+	err := s.enter()
+	if err == nil {
+		defer s.calls.RUnlock()
+		e.Readings, err = s.erase(device, record)
+	}
+	if err != nil {
+		return e, fmt.Errorf("erase device %s: %w", device, err)
+	}
+	return e, nil
+}
+
+// erase removes the readings of a device: all but the last chunk while groups are stored, and the
+// rest, with the row of the device, while none is. The row stays until record has returned, so
+// that repeating an erasure that was not recorded finds the device.
+func (s *Store) erase(device vitals.Name, record func(storage.Erasure) error) (n int64, err error) {
+	name, begun := device.String(), false
+	unfinished := func(err error) error {
+		if begun && err != nil {
+			return fmt.Errorf("%w: %w", storage.ErrUnfinished, err)
+		}
+		return err
+	}
+	for {
+		var deleted int64
+		var known bool
+		t := s.try()
+		err := t.run(func(conn *pgx.Conn) error {
+			if err := conn.QueryRow(context.Background(), s.sql.of("SELECT EXISTS (SELECT FROM SCHEMA.devices WHERE device = $1)"), name).Scan(&known); err != nil {
+				return err
+			}
+			tag, err := conn.Exec(context.Background(), s.sql.of(`DELETE FROM SCHEMA.readings WHERE device = $1 AND time_ms = ANY(ARRAY(
+				SELECT time_ms FROM SCHEMA.readings WHERE device = $1 ORDER BY time_ms LIMIT $2))`), name, chunkReadings)
+			deleted = tag.RowsAffected()
+			return err
+		}, nil)
+		begun = begun || deleted > 0 || t.unknown
+		if n += deleted; err != nil {
+			return n, unfinished(err)
+		}
+		if !known && n == 0 {
+			return 0, storage.ErrNotFound
+		}
+		if deleted < chunkReadings {
+			break
+		}
+	}
+	begun = true
+	if err := record(storage.Erasure{Device: device, Readings: n}); err != nil {
+		return n, unfinished(err)
+	}
+	var rest int64
+	if err := s.try().run(func(conn *pgx.Conn) (err error) {
+		rest, err = s.forgetDevices(conn, []string{name}, true)
+		return err
+	}, nil); err != nil {
+		return n, unfinished(err)
+	}
+	return n + rest, nil
+}
+
+// forgetDevices deletes the rows of devices that have no readings, while no group is being stored.
+// If removing, it deletes their readings before, and returns the number.
+func (s *Store) forgetDevices(conn *pgx.Conn, names []string, removing bool) (readings int64, err error) {
+	ctx := context.Background()
+	tx, err := conn.Begin(ctx)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = tx.Rollback(ctx) }()
+	// Waits for the groups that are being stored, and keeps others out until the commit: those
+	// will see the new generation. ONLY, so as not to wait for a vacuum of a partition.
+	if _, err := tx.Exec(ctx, s.sql.of("LOCK TABLE ONLY SCHEMA.readings IN SHARE ROW EXCLUSIVE MODE")); err != nil {
+		return 0, err
+	}
+	if removing {
+		tag, err := tx.Exec(ctx, s.sql.of("DELETE FROM SCHEMA.readings WHERE device = ANY($1)"), names)
+		if err != nil {
+			return 0, err
+		}
+		readings = tag.RowsAffected()
+	}
+	if _, err := tx.Exec(ctx, s.sql.of("SELECT FROM SCHEMA.meta FOR UPDATE")); err != nil {
+		return 0, err
+	}
+	tag, err := tx.Exec(ctx, s.sql.of(`DELETE FROM SCHEMA.devices AS d WHERE device = ANY($1)
+		AND NOT EXISTS (SELECT FROM SCHEMA.readings AS r WHERE r.device = d.device)`), names)
+	if err != nil {
+		return 0, err
+	}
+	if _, err := tx.Exec(ctx, s.sql.of("UPDATE SCHEMA.meta SET devices = devices - $1, generation = generation + 1"), tag.RowsAffected()); err != nil {
+		return 0, err
+	}
+	if err := tx.Commit(ctx); err != nil {
+		return 0, err
+	}
+	s.counters.forgotten.Add(tag.RowsAffected())
+	return readings, nil
+}
+
+// Expire implements [storage.Remover]. A partition of which all readings are due, and are not
+// more than it may remove, is dropped.
+func (s *Store) Expire(ctx context.Context, beforeUnixMs, atMost int64) (x storage.Expiry, err error) {
+	if err = ctx.Err(); err == nil {
+		if err = s.enter(); err == nil {
+			defer s.calls.RUnlock()
+			err = s.expire(ctx, beforeUnixMs, atMost, &x)
+			s.counters.expiredReadings.Add(x.Readings)
+			s.counters.expiredDevices.Add(x.Devices)
+		}
+	}
+	if err != nil {
+		return x, fmt.Errorf("remove readings before %d: %w", beforeUnixMs, err)
+	}
+	return x, nil
+}
+
+func (s *Store) expire(ctx context.Context, beforeUnixMs, atMost int64, x *storage.Expiry) error {
+	var touched []string
+	err := s.dropPartitions(ctx, beforeUnixMs, atMost, x, &touched)
+	for more := true; err == nil && more; {
+		if err = ctx.Err(); err != nil {
+			break
+		}
+		chunk := min(chunkReadings, atMost-x.Readings)
+		if chunk <= 0 {
+			x.More = true
+			break
+		}
+		var deleted []string
+		err = s.try().run(func(conn *pgx.Conn) (err error) {
+			deleted, err = s.expireChunk(conn, beforeUnixMs, chunk)
+			return err
+		}, nil)
+		x.Readings += int64(len(deleted))
+		more = int64(len(deleted)) == chunk
+		touched = append(touched, slices.Compact(slices.Sorted(slices.Values(deleted)))...)
+	}
+	slices.Sort(touched)
+	if touched = slices.Compact(touched); len(touched) == 0 {
+		return err
+	}
+	return errors.Join(err, s.forgetEmpty(touched, x))
+}
+
+// expireChunk deletes the first readings that are due, device by device, and returns the devices
+// of each.
+func (s *Store) expireChunk(conn *pgx.Conn, beforeUnixMs, chunk int64) ([]string, error) {
+	rows, err := conn.Query(context.Background(), s.sql.of(`WITH due AS MATERIALIZED (
+	SELECT d.device, r.time_ms FROM SCHEMA.devices AS d CROSS JOIN LATERAL
+		(SELECT r.time_ms FROM SCHEMA.readings AS r WHERE r.device = d.device AND r.time_ms < $1 ORDER BY r.time_ms LIMIT $2) AS r
+	ORDER BY d.device, r.time_ms LIMIT $2)
+DELETE FROM SCHEMA.readings AS r USING due WHERE r.device = due.device AND r.time_ms = due.time_ms RETURNING r.device`), beforeUnixMs, chunk)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, pgx.RowTo[string])
+}
+
+// forgetEmpty forgets those of the devices that have no readings left.
+func (s *Store) forgetEmpty(devices []string, x *storage.Expiry) error {
+	return s.try().run(func(conn *pgx.Conn) error {
+		rows, err := conn.Query(context.Background(), s.sql.of(`SELECT d.device FROM SCHEMA.devices AS d WHERE d.device = ANY($1)
+			AND NOT EXISTS (SELECT FROM SCHEMA.readings AS r WHERE r.device = d.device)`), devices)
+		if err != nil {
+			return err
+		}
+		empty, err := pgx.CollectRows(rows, pgx.RowTo[string])
+		if err != nil || len(empty) == 0 {
+			return err
+		}
+		before := s.counters.forgotten.Load()
+		_, err = s.forgetDevices(conn, empty, false)
+		x.Devices += s.counters.forgotten.Load() - before
+		return err
+	}, nil)
+}
+
+// dropPartitions drops the oldest partitions whose readings are all due.
+func (s *Store) dropPartitions(ctx context.Context, beforeUnixMs, atMost int64, x *storage.Expiry, touched *[]string) error {
+	var numbers []int64
+	if err := s.try().run(func(conn *pgx.Conn) (err error) {
+		numbers, err = s.listPartitions(conn)
+		return err
+	}, nil); err != nil {
+		return err
+	}
+	for _, n := range numbers {
+		if endOf(n) > beforeUnixMs {
+			break
+		}
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		var readings int64
+		var devices []string
+		if err := s.try().run(func(conn *pgx.Conn) (err error) {
+			readings, devices, err = s.dropPartition(conn, n, atMost-x.Readings)
+			return err
+		}, nil); err != nil {
+			return err
+		}
+		x.Readings += readings
+		*touched = append(*touched, devices...)
+	}
+	return nil
+}
+
+// listPartitions returns the numbers of the partitions, in order.
+func (s *Store) listPartitions(conn *pgx.Conn) (numbers []int64, err error) {
+	rows, err := conn.Query(context.Background(), `SELECT c.relname FROM pg_inherits AS i JOIN pg_class AS c ON c.oid = i.inhrelid
+		WHERE i.inhparent = $1::regclass`, s.opt.Schema+".readings")
+	if err != nil {
+		return nil, err
+	}
+	names, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	for _, name := range names {
+		if n, err := strconv.ParseInt(strings.TrimPrefix(name, partitionPrefix), 10, 64); err == nil {
+			numbers = append(numbers, n)
+		}
+	}
+	slices.Sort(numbers)
+	return numbers, err
+}
+
+// dropPartition drops a partition with at most atMost readings, and returns their number and
+// devices. It leaves a partition alone that is in use for long.
+func (s *Store) dropPartition(conn *pgx.Conn, n, atMost int64) (readings int64, devices []string, err error) {
+	ctx := context.Background()
+	tx, err := conn.Begin(ctx)
+	if err != nil {
+		return 0, nil, err
+	}
+	defer func() { _ = tx.Rollback(ctx) }()
+	table := fmt.Sprintf("%s.%s%d", s.opt.Schema, partitionPrefix, n)
+	// A reader that takes longer would make all others wait for this transaction.
+	if _, err := tx.Exec(ctx, "SET LOCAL lock_timeout = '1s'"); err != nil {
+		return 0, nil, err
+	}
+	if _, err := tx.Exec(ctx, s.sql.of("LOCK TABLE ONLY SCHEMA.readings, "+table+" IN ACCESS EXCLUSIVE MODE")); err != nil {
+		if sqlState(err) == lockNotAvailable {
+			return 0, nil, nil
+		}
+		return 0, nil, err
+	}
+	if err := tx.QueryRow(ctx, fmt.Sprintf("SELECT count(*) FROM (SELECT FROM %s LIMIT $1) AS r", table), max(atMost, 0)+1).Scan(&readings); err != nil || readings > atMost {
+		return 0, nil, err
+	}
+	rows, err := tx.Query(ctx, "SELECT DISTINCT device FROM "+table)
+	if err != nil {
+		return 0, nil, err
+	}
+	if devices, err = pgx.CollectRows(rows, pgx.RowTo[string]); err != nil {
+		return 0, nil, err
+	}
+	if _, err := tx.Exec(ctx, "DROP TABLE "+table); err != nil {
+		return 0, nil, err
+	}
+	if err := tx.Commit(ctx); err != nil {
+		return 0, nil, err
+	}
+	s.partitions.forget()
+	return readings, devices, nil
+}

@@ -1,0 +1,104 @@
+package pgstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/pulsegate/pulsegate/internal/storage"
+)
+
+// A try is a transaction that is sent until its outcome is known.
+type try struct {
+	s        *Store
+	deadline time.Time
+
+	// unknown means that an attempt may have been committed. It stays set over several
+	// transactions of one call, which then have been written in part.
+	unknown bool
+
+	// written means that an earlier transaction of the call was committed.
+	written bool
+}
+
+func (s *Store) try() *try { return &try{s: s, deadline: time.Now().Add(s.opt.Timeout)} }
+
+// Pauses between attempts.
+const (
+	firstPause = 5 * time.Millisecond
+	maxPause   = 500 * time.Millisecond
+)
+
+// run calls do with a connection, again and again, until the outcome of its transaction is known
+// or the deadline has passed. do must do the same each time. mend is called before an attempt
+// that follows a transaction that was rolled back; it may be nil.
+func (t *try) run(do func(*pgx.Conn) error, mend func()) error {
+	pause := firstPause
+	for {
+		err := t.once(do)
+		if err == nil {
+			t.s.setState(nil)
+			return nil
+		}
+		f := fateOf(err)
+		t.s.counters.retry(sqlState(err))
+		if f == unknown && !t.unknown {
+			t.unknown = true
+			t.s.counters.unknown.Add(1)
+		}
+		err = hide(err)
+		left := time.Until(t.deadline)
+		if f == rejected || left <= 0 {
+			return t.fail(err)
+		}
+		if f == rolledBack && mend != nil {
+			mend()
+		}
+		// A part of the pause is random, so that nodes do not meet again.
+		time.Sleep(min(pause/2+rand.N(pause), left))
+		pause = min(2*pause, maxPause)
+	}
+}
+
+// fail returns the error of a call that gives up because of err.
+func (t *try) fail(err error) error {
+	t.s.setState(err)
+	if t.unknown {
+		t.s.counters.unresolved.Add(1)
+	}
+	if t.unknown || t.written {
+		return fmt.Errorf("outcome unknown: %w", err)
+	}
+	return fmt.Errorf("%w: %w", storage.ErrNotWritten, diskLow(err))
+}
+
+// once calls do with a connection. Nothing but do's own timer ends the call: when the deadline
+// has passed, the socket is closed.
+func (t *try) once(do func(*pgx.Conn) error) error {
+	ctx, cancel := context.WithDeadline(context.Background(), t.deadline)
+	conn, err := t.s.write.Acquire(ctx)
+	cancel()
+	if err != nil {
+		return &acquireError{err}
+	}
+	defer conn.Release()
+	c := conn.Conn().PgConn()
+	socket := c.Conn()
+	overdue := time.AfterFunc(time.Until(t.deadline), func() { _ = socket.Close() })
+	defer overdue.Stop()
+	delete(c.CustomData(), warning)
+	err = do(conn.Conn())
+	if _, warned := c.CustomData()[warning]; warned && (err == nil || fateOf(err) == unknown) {
+		err = errors.Join(errWarning, err)
+	}
+	if err != nil && (fateOf(err) == unknown || sqlState(err) == readOnly) {
+		// The socket first: Close would wait for a server that does not answer.
+		_ = socket.Close()
+		_ = conn.Conn().Close(context.Background())
+	}
+	return err
+}

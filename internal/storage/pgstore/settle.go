@@ -1,0 +1,578 @@
+package pgstore
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/pulsegate/pulsegate/internal/storage"
+	"github.com/pulsegate/pulsegate/vitals"
+)
+
+// A work settles the readings of a lane. It reuses its buffers.
+type work struct {
+	s *Store
+
+	items  []item
+	chains []chain
+	order  []int32               // positions of items, in the order of the group
+	passes [maxStatements]params // parameters of one transaction
+	rows   [maxStatements][]int32
+	finder params
+	hints  params
+
+	generation int64 // that the last transaction has read
+}
+
+// An item is a reading of a lane.
+type item struct {
+	e       *storage.Entry
+	at      int32 // its position in the lane's part of the group
+	chain   int32 // its chain during conclude
+	done    bool  // it is settled
+	cleared bool  // its Guard has permitted the comparison, which found no conflict
+	wrote   bool  // its statement has stored or completed the record
+	had     uint8 // signs of the record before; 0: it was stored
+	then    uint8 // signs that later items of the same transaction have added
+}
+
+// A chain is the items of one device and time that are not settled, in their order.
+type chain struct {
+	from, to int32
+	sent     int32 // number of items, from the first, that the transaction has
+
+	// have is the record that was read after the transaction, if there is one, and later that
+	// record as it will be after the items before the next one. They are for conclude.
+	have    *record
+	later   record
+	blocked bool // the items that follow depend on others that are not stored yet
+}
+
+// maxStatements is the number of statements of one transaction, and so of readings of one device
+// and time. Further ones follow in further transactions.
+const maxStatements = 8
+
+// maxKept is the number of readings for which a work keeps its buffers.
+const maxKept = 1 << 14
+
+func newWork() *work { return &work{} }
+
+// errUnsettled means that records were removed again and again while readings of them were
+// settled.
+var errUnsettled = errors.New("the deadline passed before all readings were settled")
+
+// lane settles the readings of one lane, which are in the order of the group.
+func (s *Store) lane(t *try, part []*storage.Entry, generation int64) error {
+	if len(part) == 0 {
+		return nil
+	}
+	w := s.works.Get().(*work)
+	w.s = s
+	defer func() {
+		if cap(w.items) <= maxKept {
+			clear(w.items)
+			s.works.Put(w)
+		}
+	}()
+	w.start(part)
+	for w.pending() {
+		if err := w.pass(t); err != nil {
+			return err
+		}
+		t.written = true
+		if time.Now().After(t.deadline) && w.pending() {
+			return t.fail(errUnsettled)
+		}
+	}
+	if w.generation != generation {
+		return s.registerAgain(t, part, w.generation)
+	}
+	return nil
+}
+
+// start sorts the readings into chains.
+func (w *work) start(part []*storage.Entry) {
+	w.items = w.items[:0]
+	for i, e := range part {
+		w.items = append(w.items, item{e: e, at: int32(i)})
+	}
+	slices.SortStableFunc(w.items, func(a, b item) int { return compareKeys(a.e.Reading, &b.e.Reading.Device, b.e.Reading.TimeUnixMs) })
+	w.chains = w.chains[:0]
+	for i := range w.items {
+		r := w.items[i].e.Reading
+		if n := len(w.chains); n > 0 && compareKeys(w.items[i-1].e.Reading, &r.Device, r.TimeUnixMs) == 0 {
+			w.chains[n-1].to++
+			continue
+		}
+		w.chains = append(w.chains, chain{from: int32(i), to: int32(i + 1)})
+	}
+}
+
+// compareKeys compares a reading with a key.
+func compareKeys(r *vitals.Reading, device *vitals.Name, timeUnixMs int64) int {
+	if c := r.Device.Compare(device); c != 0 {
+		return c
+	}
+	switch {
+	case r.TimeUnixMs < timeUnixMs:
+		return -1
+	case r.TimeUnixMs > timeUnixMs:
+		return 1
+	}
+	return 0
+}
+
+// pending removes the items that are settled, and reports whether any is left.
+func (w *work) pending() bool {
+	left := w.chains[:0]
+	for _, c := range w.chains {
+		to := c.from
+		for i := c.from; i < c.to; i++ {
+			if !w.items[i].done {
+				w.items[to] = w.items[i]
+				to++
+			}
+		}
+		if to > c.from {
+			left = append(left, chain{from: c.from, to: to})
+		}
+	}
+	w.chains = left
+	return len(left) > 0
+}
+
+// pass runs one transaction, and then settles what its results and the records show.
+func (w *work) pass(t *try) error {
+	statements := w.fill()
+	hinted := w.fillHints()
+	err := t.run(func(conn *pgx.Conn) error {
+		if err := w.s.ensurePartitions(conn, w); err != nil {
+			return err
+		}
+		return w.send(conn.PgConn(), statements, hinted)
+	}, w.s.partitions.forget)
+	if err != nil {
+		return err
+	}
+	if !w.mustFind() {
+		w.conclude(t)
+		return nil
+	}
+	var found []record
+	// The transaction is committed: from now on, something of the group is written.
+	t.written = true
+	if err := t.run(func(conn *pgx.Conn) (err error) {
+		found, err = w.find(conn.PgConn())
+		return err
+	}, nil); err != nil {
+		return err
+	}
+	next := 0
+	for i := range w.chains {
+		c := &w.chains[i]
+		r := w.items[c.from].e.Reading
+		for next < len(found) && compareKeys(r, &found[next].device, found[next].timeUnixMs) > 0 {
+			next++
+		}
+		if next < len(found) && compareKeys(r, &found[next].device, found[next].timeUnixMs) == 0 {
+			c.have, c.later = &found[next], found[next]
+			w.trace(c)
+		}
+	}
+	w.conclude(t)
+	return nil
+}
+
+// fill puts the readings that can be sent now into the statements of a transaction, and returns
+// their number. A chain is cut after a reading whose comparison its Guard has not permitted.
+func (w *work) fill() (statements int) {
+	for i := range w.chains {
+		c := &w.chains[i]
+		c.sent = 0
+		for c.sent < maxStatements && c.from+c.sent < c.to {
+			k := int(c.sent)
+			if k == statements {
+				w.passes[k].reset()
+				w.rows[k] = w.rows[k][:0]
+				statements++
+			}
+			it := &w.items[c.from+c.sent]
+			blind := it.e.Guard != nil && !it.cleared
+			it.wrote = false
+			w.passes[k].add(it.e, blind)
+			w.rows[k] = append(w.rows[k], c.from+c.sent)
+			c.sent++
+			if blind {
+				break
+			}
+		}
+	}
+	return statements
+}
+
+// add adds a reading to the parameters of settle.
+func (p *params) add(e *storage.Entry, blind bool) {
+	r, a := e.Reading, &p.arrays
+	a[0].name(&r.Device)
+	a[1].int64(r.TimeUnixMs)
+	a[2].int64(e.ReceivedUnixMs)
+	for sg := range vitals.Sign(vitals.NumSigns) {
+		if v, ok := r.Values.Get(sg); ok {
+			a[3+sg].int16(int16(v))
+		} else {
+			a[3+sg].null()
+		}
+	}
+	if minutes, ok := r.UTCOffset.Minutes(); ok {
+		a[8].int16(int16(minutes))
+	} else {
+		a[8].null()
+	}
+	if blind {
+		a[9].int16(-1)
+	} else {
+		a[9].int16(0)
+	}
+	if r.Gateway.IsZero() {
+		a[10].null()
+	} else {
+		a[10].name(&r.Gateway)
+	}
+}
+
+// send runs one transaction in one round trip, and notes what its statements return.
+func (w *work) send(conn *pgconn.PgConn, statements int, hinted bool) error {
+	for i := range w.items {
+		w.items[i].wrote = false // of an earlier attempt
+	}
+	var b pgconn.Batch
+	for k := range statements {
+		b.ExecPrepared(w.s.sql.settle, w.passes[k].encode(settleTypes[:]), binaryFormat, binaryFormat)
+	}
+	if hinted {
+		b.ExecPrepared(w.s.sql.hint, w.hints.encode(hintTypes[:]), binaryFormat, binaryFormat)
+	}
+	b.ExecPrepared(w.s.sql.generation, nil, nil, binaryFormat)
+	// No context: see the package comment.
+	results := conn.ExecBatch(context.Background(), &b)
+	err := w.receive(results, statements, hinted)
+	if closeErr := results.Close(); err == nil || closeErr != nil {
+		err = closeErr
+	}
+	return err
+}
+
+// receive reads the results of send.
+func (w *work) receive(results *pgconn.MultiResultReader, statements int, hinted bool) error {
+	for k := range statements {
+		if !results.NextResult() {
+			return results.Close()
+		}
+		rows := results.ResultReader()
+		next := 0
+		for rows.NextRow() {
+			v := rows.Values()
+			if next = w.match(k, next, v[0], decodeInt64(v[1])); next < 0 {
+				return errors.New("PostgreSQL returned a reading that was not sent")
+			}
+			it := &w.items[w.rows[k][next]]
+			it.wrote, it.had = true, uint8(max(decodeInt16(v[2]), 0))
+			next++
+		}
+		if _, err := rows.Close(); err != nil {
+			return err
+		}
+	}
+	if hinted {
+		if !results.NextResult() {
+			return results.Close()
+		}
+		if _, err := results.ResultReader().Close(); err != nil {
+			return err
+		}
+	}
+	if !results.NextResult() {
+		return results.Close()
+	}
+	rows := results.ResultReader()
+	if rows.NextRow() {
+		w.generation = decodeInt64(rows.Values()[0])
+	}
+	_, err := rows.Close()
+	return err
+}
+
+// match returns the position in statement k of the reading with this key, or -1. Rows are
+// returned in the order in which they were sent, so the search usually ends at once.
+func (w *work) match(k, from int, device []byte, timeUnixMs int64) int {
+	var text [vitals.MaxNameBytes]byte
+	for i := range len(w.rows[k]) {
+		i = (from + i) % len(w.rows[k])
+		r := w.items[w.rows[k][i]].e.Reading
+		if r.TimeUnixMs == timeUnixMs && bytes.Equal(r.Device.AppendTo(text[:0]), device) {
+			return i
+		}
+	}
+	return -1
+}
+
+// mustFind reports whether the records must be read: some statement changed nothing, or further
+// readings of its record follow.
+func (w *work) mustFind() bool {
+	for i := range w.chains {
+		if w.mustFindOne(&w.chains[i]) {
+			return true
+		}
+	}
+	return false
+}
+
+func (w *work) mustFindOne(c *chain) bool {
+	return c.from+c.sent < c.to || slices.ContainsFunc(w.items[c.from:c.from+c.sent], func(it item) bool { return !it.wrote })
+}
+
+// A record is a stored record.
+type record struct {
+	device     vitals.Name
+	timeUnixMs int64
+	receivedMs int64
+	values     vitals.Values
+	had        int16
+	shared     bool
+	gateway    vitals.Name
+}
+
+// find reads the records of the chains that need them, in the order of the chains.
+func (w *work) find(conn *pgconn.PgConn) (found []record, err error) {
+	w.finder.reset()
+	for i := range w.chains {
+		if c := &w.chains[i]; w.mustFindOne(c) {
+			r := w.items[c.from].e.Reading
+			w.finder.arrays[0].name(&r.Device)
+			w.finder.arrays[1].int64(r.TimeUnixMs)
+		}
+	}
+	rows := conn.ExecPrepared(context.Background(), w.s.sql.find, w.finder.encode(findTypes[:]), binaryFormat, binaryFormat)
+	for rows.NextRow() {
+		var r record
+		if err = r.decode(rows.Values()); err != nil {
+			break
+		}
+		found = append(found, r)
+	}
+	if _, closeErr := rows.Close(); closeErr != nil {
+		err = closeErr
+	}
+	slices.SortFunc(found, func(a, b record) int {
+		return compareKeys(&vitals.Reading{Device: a.device, TimeUnixMs: a.timeUnixMs}, &b.device, b.timeUnixMs)
+	})
+	return found, err
+}
+
+func (r *record) decode(v [][]byte) (err error) {
+	if r.device, err = vitals.ParseName(v[0]); err != nil {
+		return fmt.Errorf("%w: name of a device", storage.ErrCorrupt)
+	}
+	r.timeUnixMs, r.receivedMs = decodeInt64(v[1]), decodeInt64(v[2])
+	for sg := range vitals.Sign(vitals.NumSigns) {
+		if b := v[3+sg]; b != nil {
+			r.values.Set(sg, vitals.Hundredths(decodeInt16(b)))
+		}
+	}
+	r.had, r.shared = decodeInt16(v[8]), v[9][0] != 0
+	if v[10] != nil {
+		if r.gateway, err = vitals.ParseName(v[10]); err != nil {
+			return fmt.Errorf("%w: name of a gateway", storage.ErrCorrupt)
+		}
+	}
+	return nil
+}
+
+// conclude settles the items as far as the results of the transaction, and the records that were
+// read after it, show their outcomes. It does so in the order of the group, because a Guard that
+// permits one comparison may not permit the next.
+func (w *work) conclude(t *try) {
+	w.order = w.order[:0]
+	for n := range w.chains {
+		for i := w.chains[n].from; i < w.chains[n].to; i++ {
+			w.items[i].chain = int32(n)
+			w.order = append(w.order, i)
+		}
+	}
+	slices.SortFunc(w.order, func(a, b int32) int { return int(w.items[a].at - w.items[b].at) })
+	for _, i := range w.order {
+		it := &w.items[i]
+		c := &w.chains[it.chain]
+		switch {
+		case i < c.from+c.sent && it.wrote:
+			it.e.Outcome, it.done = storage.Completed, true
+			if it.had == 0 {
+				it.e.Outcome = storage.Stored
+			}
+		case c.have == nil: // erased meanwhile
+		case i < c.from+c.sent:
+			then := *c.have
+			then.values = without(&c.have.values, it.then)
+			it.done = it.compare(&then, t.unknown)
+		default:
+			it.done = it.reject(c)
+		}
+		if !it.done {
+			c.later.merge(it.e.Reading)
+		}
+	}
+}
+
+// trace notes for each item that was sent what later ones have added to the record: the sign of a
+// conflict is the first one that contradicted then.
+func (w *work) trace(c *chain) {
+	added := uint8(0)
+	for i := c.from + c.sent - 1; i >= c.from; i-- {
+		it := &w.items[i]
+		it.then = added
+		if it.wrote {
+			added |= it.e.Reading.Values.Present() &^ it.had
+		}
+	}
+}
+
+// without returns values without some signs.
+func without(values *vitals.Values, signs uint8) (kept vitals.Values) {
+	for sg := range vitals.Sign(vitals.NumSigns) {
+		if v, ok := values.Get(sg); ok && signs&(1<<sg) == 0 {
+			kept.Set(sg, v)
+		}
+	}
+	return kept
+}
+
+// reject settles an item that was not sent if it is to be rejected, and reports whether it is. So
+// many readings of one record need few transactions.
+func (it *item) reject(c *chain) bool {
+	_, contradicts := firstConflict(&c.have.values, &it.e.Reading.Values)
+	if _, will := firstConflict(&c.later.values, &it.e.Reading.Values); will && !contradicts {
+		c.blocked = true
+	}
+	switch {
+	case c.blocked:
+		return false
+	case it.guarded(&c.later):
+		return it.compare(&c.later, false)
+	}
+	return contradicts && it.compare(c.have, false)
+}
+
+// guarded reports whether the comparison of it with a record needs its Guard's permission.
+func (it *item) guarded(have *record) bool {
+	r := it.e.Reading
+	return it.e.Guard != nil && !it.cleared && (have.shared || have.gateway != r.Gateway) && have.values.Present()&r.Values.Present() != 0
+}
+
+// compare settles an item whose statement has changed nothing, and reports whether it could. It
+// could not if the item's Guard has permitted the comparison only now, or if the record is
+// another one than the statement found.
+//
+// retried means that the record may come from an earlier attempt of the same transaction.
+func (it *item) compare(have *record, retried bool) bool {
+	e := it.e
+	guarded := it.guarded(have)
+	if guarded && !e.Guard.Take() {
+		e.Outcome = storage.Withheld
+		return true
+	}
+	if sg, ok := firstConflict(&have.values, &e.Reading.Values); ok {
+		e.Outcome, e.Sign = storage.Conflict, sg
+		return true
+	}
+	if guarded {
+		e.Guard.Return()
+		it.cleared = true
+		return false
+	}
+	if e.Reading.Values.Present()&^have.values.Present() != 0 {
+		return false
+	}
+	e.Outcome = storage.Duplicate
+	switch {
+	case !retried:
+	case have.receivedMs == e.ReceivedUnixMs && have.gateway == e.Reading.Gateway:
+		e.Outcome = storage.Stored
+	case have.had > 0:
+		e.Outcome = storage.Completed
+	}
+	return true
+}
+
+// merge changes r as settling a reading would.
+func (r *record) merge(reading *vitals.Reading) {
+	if _, ok := firstConflict(&r.values, &reading.Values); ok || reading.Values.Present()&^r.values.Present() == 0 {
+		return
+	}
+	for sg := range vitals.Sign(vitals.NumSigns) {
+		if v, ok := reading.Values.Get(sg); ok {
+			r.values.Set(sg, v)
+		}
+	}
+	r.shared = r.shared || r.gateway != reading.Gateway
+	if r.gateway.IsZero() {
+		r.gateway = reading.Gateway
+	}
+}
+
+// firstConflict returns the first sign of which a and b hold different values.
+func firstConflict(a, b *vitals.Values) (vitals.Sign, bool) {
+	for sg := range vitals.Sign(vitals.NumSigns) {
+		va, inA := a.Get(sg)
+		vb, inB := b.Get(sg)
+		if inA && inB && va != vb {
+			return sg, true
+		}
+	}
+	return 0, false
+}
+
+// fillHints notes the readings to be sent, and puts the devices that are due into the parameters
+// of hint. It reports whether there are any.
+func (w *work) fillHints() bool {
+	w.hints.reset()
+	r := &w.s.registry
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for i := range w.chains {
+		e := w.items[w.chains[i].from].e
+		if !r.storedLocked(e.Reading) {
+			continue
+		}
+		k := r.known[e.Reading.Device]
+		k.stored = 0
+		w.hints.arrays[0].name(&e.Reading.Device)
+		for sg, ms := range k.latestMs {
+			if ms == 0 {
+				w.hints.arrays[1+sg].null()
+			} else {
+				w.hints.arrays[1+sg].int64(ms)
+			}
+		}
+	}
+	return w.hints.rows() > 0
+}
+
+// registerAgain registers the devices of a lane after rows of devices were deleted.
+func (s *Store) registerAgain(t *try, part []*storage.Entry, generation int64) error {
+	s.registry.renew(generation)
+	wanted := s.registry.missing(part)
+	if len(wanted) == 0 {
+		return nil
+	}
+	if err := t.run(func(conn *pgx.Conn) error { return s.register(conn, wanted, false) }, nil); err != nil {
+		return err
+	}
+	s.registry.add(wanted)
+	return nil
+}

@@ -1,0 +1,371 @@
+package pgstore_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/pulsegate/pulsegate/internal/pgtest"
+	"github.com/pulsegate/pulsegate/internal/polltest"
+	"github.com/pulsegate/pulsegate/internal/storage"
+	"github.com/pulsegate/pulsegate/internal/storage/pgstore"
+	"github.com/pulsegate/pulsegate/vitals"
+)
+
+// replicated starts a primary with one synchronous standby.
+func replicated(t *testing.T) (primary, standby *pgtest.Server) {
+	primary = pgtest.Start(t, append(fast, "synchronous_standby_names=s1", "wal_sender_timeout=5s")...)
+	standby = primary.Standby(t, "s1", fast...)
+	polltest.Until(t, "the standby is synchronous", func() bool {
+		return queryValue[int](t, primary, "SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'sync'") == 1
+	})
+	return primary, standby
+}
+
+// waiting returns the number of backends of stores that wait for the standby.
+func waiting(t *testing.T, server *pgtest.Server) int {
+	return queryValue[int](t, server, "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'pulsegate' AND wait_event = 'SyncRep'")
+}
+
+// appendLater calls Append in a goroutine.
+func appendLater(s *pgstore.Store, e *storage.Entry) <-chan error {
+	done := make(chan error, 1)
+	go func() { done <- s.Append([]*storage.Entry{e}) }()
+	return done
+}
+
+// mustNotEnd fails the test if Append has returned.
+func mustNotEnd(t *testing.T, done <-chan error) {
+	t.Helper()
+	select {
+	case err := <-done:
+		t.Fatalf("Append returned %v although the standby is cut off", err)
+	default:
+	}
+}
+
+// TestTraps cuts the standby off while a reading is stored, and ends the wait for it in every way
+// that PostgreSQL and pgx know. The reading must not be acknowledged before the standby has it.
+func TestTraps(t *testing.T) {
+	primary, standby := replicated(t)
+	var net sockets
+	net.cut.Store(-1)
+	o := options(primary)
+	o.Single, o.Dial, o.Timeout = false, net.dial, polltest.Patience
+	s := open(t, o)
+	ms := int64(0)
+	first := reading("d", ms, 1)
+	if err := s.Append([]*storage.Entry{first}); err != nil || first.Outcome != storage.Stored {
+		t.Fatalf("Append: %v, outcome %d", err, first.Outcome)
+	}
+	visible := func() int {
+		return queryValue[int](t, primary, "SELECT count(*) FROM "+o.Schema+".readings WHERE time_ms = $1", ms)
+	}
+	disturb := func(name string, wait func(e *storage.Entry, done <-chan error)) {
+		t.Run(name, func(t *testing.T) {
+			ms++
+			standby.Kill()
+			e := reading("d", ms, vitals.Hundredths(ms))
+			done := appendLater(s, e)
+			polltest.Until(t, "the commit waits", func() bool { return waiting(t, primary) > 0 })
+			wait(e, done)
+			standby.Restart(t)
+			if err := <-done; err != nil || e.Outcome != storage.Stored {
+				t.Errorf("with the standby back, Append returned %v, outcome %d, want stored", err, e.Outcome)
+			}
+			polltest.Until(t, "the standby has the reading", func() bool {
+				return queryValue[int](t, standby, "SELECT count(*) FROM "+o.Schema+".readings WHERE time_ms = $1", ms) == 1
+			})
+		})
+	}
+	const backends = " FROM pg_stat_activity WHERE application_name = 'pulsegate' AND wait_event = 'SyncRep'"
+	disturb("TestWarning", func(_ *storage.Entry, done <-chan error) {
+		before := metric(t, s, "pulsegate_postgres_retries_total", `"warning"`)
+		for i := range 3 {
+			execute(t, primary, "SELECT pg_cancel_backend(pid)"+backends)
+			polltest.Until(t, "the warning is noticed", func() bool {
+				return metric(t, s, "pulsegate_postgres_retries_total", `"warning"`) > before+float64(i)
+			})
+			polltest.Until(t, "the retry waits", func() bool { return waiting(t, primary) > 0 })
+			mustNotEnd(t, done)
+		}
+	})
+	disturb("terminate", func(_ *storage.Entry, done <-chan error) {
+		before := metric(t, s, "pulsegate_postgres_retries_total", "")
+		execute(t, primary, "SELECT pg_terminate_backend(pid)"+backends)
+		polltest.Until(t, "the retry is noticed", func() bool { return metric(t, s, "pulsegate_postgres_retries_total", "") > before })
+		polltest.Until(t, "the retry waits", func() bool { return waiting(t, primary) > 0 })
+		mustNotEnd(t, done)
+	})
+	disturb("TestNoCancel", func(_ *storage.Entry, done <-chan error) {
+		net.breakAll()
+		polltest.Until(t, "the retry waits for the first attempt", func() bool {
+			return queryValue[int](t, primary, "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'pulsegate' AND wait_event IN ('SyncRep', 'transactionid')") >= 2
+		})
+		if n := visible(); n != 0 {
+			t.Errorf("a broken connection made %d readings visible that the standby has not: pgx has canceled the commit", n)
+		}
+		mustNotEnd(t, done)
+	})
+}
+
+// TestDuplicatesWait sends a reading again that only the primary has, as after a canceled commit.
+// It must not be acknowledged as a duplicate. The plain form, DO NOTHING, would be.
+func TestDuplicatesWait(t *testing.T) {
+	primary, standby := replicated(t)
+	o := options(primary)
+	o.Single, o.Timeout = false, polltest.Patience
+	s := open(t, o)
+	if err := s.Append([]*storage.Entry{reading("d", 1, 1)}); err != nil {
+		t.Fatal(err)
+	}
+	standby.Kill()
+	insert := "INSERT INTO " + o.Schema + ".readings (device, time_ms, received_ms, hr, had) VALUES ('d', 2, 1, 2, 0)"
+	execute(t, primary, "SET synchronous_commit = local; "+insert)
+	execute(t, primary, insert+" ON CONFLICT DO NOTHING") // the trap: it returns
+
+	e := reading("d", 2, 2)
+	done := appendLater(s, e)
+	polltest.Until(t, "the duplicate waits", func() bool { return waiting(t, primary) > 0 })
+	mustNotEnd(t, done)
+	standby.Restart(t)
+	if err := <-done; err != nil || e.Outcome != storage.Duplicate {
+		t.Errorf("Append returned %v, outcome %d, want duplicate", err, e.Outcome)
+	}
+	polltest.Until(t, "the standby has the duplicate", func() bool {
+		return queryValue[int](t, standby, "SELECT count(*) FROM "+o.Schema+".readings") == 2
+	})
+}
+
+// TestEveryByte cuts the connection off at every byte of the answer to a group. The group must be
+// stored once, and reported as stored.
+func TestEveryByte(t *testing.T) {
+	server := pgtest.Start(t, fast...)
+	var net sockets
+	net.cut.Store(-1)
+	o := options(server)
+	o.Dial = net.dial
+	s := open(t, o)
+	group := func(ms int64) []*storage.Entry {
+		completing := reading("a", ms, 1)
+		completing.Reading.Values.Set(vitals.SpO2, 9700)
+		return []*storage.Entry{reading("a", ms, 1), completing, reading("a", ms, 2), reading("b", ms, 3)}
+	}
+	check := func(g []*storage.Entry, cut int64) {
+		t.Helper()
+		want := []storage.Outcome{storage.Stored, storage.Completed, storage.Conflict, storage.Stored}
+		for i, e := range g {
+			// A retry cannot tell a reading that it has completed from one that it has stored.
+			if e.Outcome != want[i] && !(i == 1 && e.Outcome == storage.Stored) {
+				t.Errorf("cut after %d bytes: reading %d has outcome %s, want %s", cut, i, outcomeName(e.Outcome), outcomeName(want[i]))
+			}
+		}
+	}
+	g := group(0)
+	if err := s.Append(g); err != nil {
+		t.Fatal(err)
+	}
+	check(g, -1)
+	length, step := net.got.Load(), int64(1)
+	if testing.Short() {
+		step = 17
+	}
+	for cut := int64(0); cut <= length; cut += step {
+		net.cut.Store(cut)
+		g := group(1 + cut)
+		if err := s.Append(g); err != nil {
+			t.Fatalf("cut after %d bytes: %v", cut, err)
+		}
+		net.cut.Store(-1)
+		check(g, cut)
+		page := make([]storage.Record, 2)
+		n, err := s.Scan(context.Background(), storage.Range{Device: g[0].Reading.Device, FromUnixMs: 1 + cut, ToUnixMs: 2 + cut}, page)
+		if err != nil || n != 1 || page[0].Values != g[1].Reading.Values {
+			t.Fatalf("cut after %d bytes: %d records, %v", cut, n, err)
+		}
+	}
+	t.Logf("cut at each of %d bytes", length)
+}
+
+func outcomeName(o storage.Outcome) string {
+	return [...]string{"none", "stored", "completed", "duplicate", "conflict", "too many devices", "awkward name", "withheld", "unreadable"}[o]
+}
+
+// TestStorm cancels and terminates all backends again and again while two nodes store the same
+// readings. Each must be stored once, and none altered.
+func TestStorm(t *testing.T) {
+	server := pgtest.Start(t, fast...)
+	o := options(server)
+	o.Timeout = polltest.Patience
+	nodes := []*pgstore.Store{open(t, o), open(t, o)}
+	stop := make(chan struct{})
+	var storm sync.WaitGroup
+	storm.Go(func() {
+		conn := connect(t, server)
+		defer conn.Close(context.Background())
+		for i := 0; ; i++ {
+			select {
+			case <-stop:
+				return
+			case <-time.After(time.Duration(i%7) * time.Millisecond):
+			}
+			how := []string{"pg_cancel_backend", "pg_terminate_backend"}[i/8%2]
+			if _, err := conn.Exec(context.Background(), "SELECT "+how+"(pid) FROM pg_stat_activity WHERE application_name = 'pulsegate'"); err != nil {
+				t.Errorf("storm: %v", err)
+				return
+			}
+		}
+	})
+	const groups, devices = 60, 20
+	group := func(k, by int) (g []*storage.Entry) {
+		for d := range devices {
+			g = append(g, reading(fmt.Sprintf("d-%02d", (d+by*7)%devices), int64(k), vitals.Hundredths((d+by*7)%devices+1)))
+		}
+		return g
+	}
+	stored := make([]int, len(nodes))
+	var writers sync.WaitGroup
+	for n, s := range nodes {
+		writers.Go(func() {
+			for k := range groups {
+				g := group(k, n)
+				if err := s.Append(g); err != nil {
+					t.Errorf("node %d, group %d: %v", n, k, err)
+					return
+				}
+				for _, e := range g {
+					switch e.Outcome {
+					case storage.Stored:
+						stored[n]++
+					case storage.Duplicate:
+					default:
+						t.Errorf("node %d, group %d: outcome %s", n, k, outcomeName(e.Outcome))
+					}
+				}
+			}
+		})
+	}
+	writers.Wait()
+	close(stop)
+	storm.Wait()
+	for d := range devices {
+		page := make([]storage.Record, groups+1)
+		e := reading(fmt.Sprintf("d-%02d", d), 0, vitals.Hundredths(d+1))
+		n, err := nodes[0].Scan(context.Background(), storage.Range{Device: e.Reading.Device, ToUnixMs: 1 << 40}, page)
+		if err != nil || n != groups {
+			t.Fatalf("device %d has %d records, %v, want %d", d, n, err, groups)
+		}
+		for _, rec := range page[:n] {
+			if rec.Values != e.Reading.Values {
+				t.Errorf("device %d: the record at %d was altered", d, rec.TimeUnixMs)
+			}
+		}
+	}
+	t.Logf("stored %v of %d; retries %v", stored, groups*devices, metric(t, nodes[0], "pulsegate_postgres_retries_total", ""))
+}
+
+// TestErasedElsewhere stores readings of a device that another node has erased meanwhile: all
+// nodes must know the device again.
+func TestErasedElsewhere(t *testing.T) {
+	server := pgtest.Start(t, fast...)
+	o := options(server)
+	a, b := open(t, o), open(t, o)
+	for ms := range int64(5) {
+		e := reading("d", ms, 1)
+		if err := a.Append([]*storage.Entry{e}); err != nil {
+			t.Fatal(err)
+		}
+		for _, s := range []*pgstore.Store{a, b} {
+			if _, err := s.Latest(context.Background(), e.Reading.Device); err != nil {
+				t.Errorf("after reading %d: %v", ms, err)
+			}
+		}
+		if got, err := b.Erase(e.Reading.Device); err != nil || got.Readings != 1 {
+			t.Errorf("Erase returned %+v, %v", got, err)
+		}
+	}
+	if n := queryValue[int](t, server, "SELECT devices FROM "+o.Schema+".meta"); n != 0 {
+		t.Errorf("%d devices are counted, want 0", n)
+	}
+}
+
+// TestPartitions expires a partition as a whole, and then stores in it again from a node that
+// knew it.
+func TestPartitions(t *testing.T) {
+	server := pgtest.Start(t, fast...)
+	o := options(server)
+	a, b := open(t, o), open(t, o)
+	const month = 30 * 24 * 60 * 60 * 1000
+	for i := range int64(3) {
+		if err := a.Append([]*storage.Entry{reading("d", i*month, 1), reading(fmt.Sprintf("only-%d", i), i*month+1, 1)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	partitions := func() int {
+		return queryValue[int](t, server, "SELECT count(*) FROM pg_inherits WHERE inhparent = ($1||'.readings')::regclass", o.Schema)
+	}
+	if n := partitions(); n != 3 {
+		t.Errorf("%d partitions, want 3", n)
+	}
+	got, err := b.Expire(context.Background(), 2*month, 1000)
+	if want := (storage.Expiry{Readings: 4, Devices: 2}); err != nil || got != want {
+		t.Errorf("Expire returned %+v, %v, want %+v", got, err, want)
+	}
+	if n := partitions(); n != 1 {
+		t.Errorf("after Expire there are %d partitions, want 1", n)
+	}
+	e := reading("d", 1, 5)
+	if err := a.Append([]*storage.Entry{e}); err != nil || e.Outcome != storage.Stored {
+		t.Errorf("Append into a dropped partition: %v, %s", err, outcomeName(e.Outcome))
+	}
+}
+
+// TestOpenRefuses opens databases that must be refused.
+func TestOpenRefuses(t *testing.T) {
+	server := pgtest.Start(t, fast...)
+	o := options(server)
+	o.Single = false
+	if _, err := pgstore.Open(context.Background(), o); !errors.Is(err, pgstore.ErrNotReplicated) {
+		t.Errorf("without standbys Open returned %v, want ErrNotReplicated", err)
+	}
+	o.Single = true
+	if err := open(t, o).Close(); err != nil {
+		t.Fatal(err)
+	}
+	execute(t, server, "UPDATE "+o.Schema+".meta SET version = 99")
+	if _, err := pgstore.Open(context.Background(), o); !errors.Is(err, storage.ErrFormat) || !strings.Contains(err.Error(), "version 99") {
+		t.Errorf("with a newer schema Open returned %v, want ErrFormat with the version", err)
+	}
+	for _, dsn := range []string{"postgres://u:hidden-word@127.0.0.1/db", "host=127.0.0.1 password=hidden-word", "postgres://u@h/db?password=hidden-word", "postgres://u:hidden-word@h:x/"} {
+		if err := pgstore.CheckDSN(dsn); err == nil || strings.Contains(err.Error(), "hidden-word") {
+			t.Errorf("an address with a password: %v, want an error without it", err)
+		}
+	}
+	if err := pgstore.CheckDSN("postgres://u@h1:5432,h2,[::1]:5433/db?sslmode=verify-full"); err != nil {
+		t.Errorf("an address with several hosts: %v", err)
+	}
+}
+
+// TestOpenTogether opens many nodes at once on a database without a schema.
+func TestOpenTogether(t *testing.T) {
+	server := pgtest.Start(t, fast...)
+	o := options(server)
+	var opening sync.WaitGroup
+	for range 6 {
+		opening.Go(func() {
+			s, err := pgstore.Open(context.Background(), o)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			if err := s.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	opening.Wait()
+}
