@@ -53,7 +53,7 @@ func (s *server) adminRoutes(metricsHandler http.Handler) http.Handler {
 	local(profile.ContentionPath, new(profile.Contention).ServeHTTP)
 
 	h := admin.NewHandler(admin.Options{
-		Backup:   func() (admin.Copy, error) { return s.store.Backup() },
+		Backup:   func() (admin.Copy, error) { return s.embedded.Backup() },
 		Erase:    s.erase,
 		Record:   s.access.record,
 		Actor:    adminActor,
@@ -70,7 +70,13 @@ func (s *server) adminRoutes(metricsHandler http.Handler) http.Handler {
 			h(w, r)
 		}))
 	}
-	post(admin.BackupPath, h.Backup)
+	backup := h.Backup
+	if s.embedded == nil {
+		backup = func(w http.ResponseWriter, r *http.Request) {
+			s.problems.NotFound.Write(w, r, "The store is a PostgreSQL database: back it up with PostgreSQL's tools, such as pg_basebackup.")
+		}
+	}
+	post(admin.BackupPath, backup)
 	post(admin.ErasePath, h.Erase)
 	routes.Handle("/loglevel", s.adminOnly(s.log.serveLevel))
 	return routes

@@ -25,10 +25,12 @@ import (
 // Options are the options of a server. The tags describe them as flags for the command that
 // embeds them. [Defaults] has the defaults that other packages define.
 type Options struct {
-	Addr      string        `group:"essential" default:"127.0.0.1:8080" placeholder:"HOST:PORT" help:"Address of the public listener. Port 0 chooses a free port."`
-	AdminAddr string        `group:"essential" default:"127.0.0.1:6060" placeholder:"HOST:PORT" help:"Address of the admin listener, with metrics and profiles; empty for none."`
-	Data      string        `group:"essential" default:"pulsegate-data" type:"path" placeholder:"DIR" help:"Data directory. It is created if it does not exist."`
-	Retain    time.Duration `group:"essential" unit:"d" help:"How long to keep readings, by their time, such as 400d; at least 1h. Older readings are removed and rejected. Default: keep for ever."`
+	Addr           string        `group:"essential" default:"127.0.0.1:8080" placeholder:"HOST:PORT" help:"Address of the public listener. Port 0 chooses a free port."`
+	AdminAddr      string        `group:"essential" default:"127.0.0.1:6060" placeholder:"HOST:PORT" help:"Address of the admin listener, with metrics and profiles; empty for none."`
+	Data           string        `group:"essential" default:"pulsegate-data" type:"path" placeholder:"DIR" help:"Data directory. It is created if it does not exist."`
+	Store          string        `group:"essential" placeholder:"URL" help:"Address of a PostgreSQL database to use in place of --data, such as postgres://user@host1,host2,host3/db; several servers may share it. The password comes from the file that PGPASSFILE names."`
+	PostgresSingle bool          `group:"essential" help:"Accept a database without synchronous standbys: what is acknowledged is on one machine, or on storage that is replicated itself."`
+	Retain         time.Duration `group:"essential" unit:"d" help:"How long to keep readings, by their time, such as 400d; at least 1h. Older readings are removed and rejected. Default: keep for ever."`
 
 	AccessOptions `embed:"" group:"security"`
 	Insecure      bool `group:"security" help:"Without tokens, listen on addresses other than loopback: anybody who can reach the address can write and read."`
@@ -84,6 +86,7 @@ type Options struct {
 
 	memTableBytes int64 // 0: the store's default
 	windowRows    int   // likewise
+	cacheSet      bool  // CacheBytes was set before Fit
 }
 
 const defaultMaxConns = 1 << 16
@@ -153,7 +156,7 @@ func (c *Options) Check() error {
 	_, tracingErr := c.tracing()
 	_, proxiesErr := c.trustedProxies()
 	_, corsErr := newOrigins(c.CORSOrigins)
-	return cmp.Or(c.LogOptions.check(), c.AccessOptions.check(), c.checkAddr(), c.checkBounds(), c.checkHosts(), limitsErr, usualErr, tracingErr, proxiesErr, corsErr)
+	return cmp.Or(c.LogOptions.check(), c.AccessOptions.check(), c.checkAddr(), c.checkBounds(), c.checkStore(), c.checkHosts(), limitsErr, usualErr, tracingErr, proxiesErr, corsErr)
 }
 
 // checkBounds rejects bounds that no request could meet, and times that mean "no limit"

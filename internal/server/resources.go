@@ -85,7 +85,7 @@ func (c *Options) Fit(log *slog.Logger) {
 	c.MaxQueued = cmp.Or(c.MaxQueued, b.MaxQueued)
 	c.MaxDevices = cmp.Or(c.MaxDevices, b.MaxDevices)
 	c.memTableBytes, c.windowRows = b.MemTableBytes, b.WindowRows
-	if c.CacheBytes != 0 {
+	if c.cacheSet = c.CacheBytes != 0; c.cacheSet {
 		c.memTableBytes = memlimit.MemTable(c.CacheBytes, maxBounds().MemTableBytes)
 	}
 	c.CacheBytes = cmp.Or(c.CacheBytes, b.CacheBytes)

@@ -16,7 +16,6 @@ package server
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
@@ -51,11 +50,12 @@ type server struct {
 
 	access        *access
 	holders       share.Holders // of connections, memory of bodies and places of readers
-	store         *pebblestore.Store
-	tracer        *tracing.Tracer // nil: no tracing
-	traceEndpoint string          // host and port of its collector
-	origins       *origins        // nil: none
-	hosts         *hosts          // for which the public listener answers; nil: all
+	store         store
+	embedded      *pebblestore.Store // store, if it is the embedded one; otherwise nil
+	tracer        *tracing.Tracer    // nil: no tracing
+	traceEndpoint string             // host and port of its collector
+	origins       *origins           // nil: none
+	hosts         *hosts             // for which the public listener answers; nil: all
 	requests      *metrics.Requests
 	handshakes    metrics.Handshakes // of the public listener
 	trim          trimmer            // after handshakes
@@ -150,13 +150,17 @@ func (s *server) start() error {
 // announce logs that the server is ready, and how it runs. The first line is for people. The
 // last ones, one per listener, are for scripts: all others are written before them.
 func (s *server) announce() {
-	s.log.print("ready", slog.String("url", s.url()), slog.String("data", s.opt.Data), slog.String("version", s.opt.Version))
+	s.log.print("ready", slog.String("url", s.url()), slog.String("data", s.opt.storeName()), slog.String("version", s.opt.Version))
 	s.access.announce()
 	if s.tracer != nil {
 		s.log.Info("tracing", "endpoint", s.traceEndpoint, "sample", s.opt.TraceSample, "slow", settings.FormatDuration(s.opt.TraceSlow))
 	}
-	s.log.Info("data", "dir", s.opt.Data, "durability", "every answer of stored or duplicate follows an fdatasync", "devices", s.store.DeviceCount())
-	warnVolatile(s.log.Logger, s.opt.Data)
+	if s.embedded != nil {
+		s.log.Info("data", "dir", s.opt.Data, "durability", "every answer of stored or duplicate follows an fdatasync", "devices", s.store.DeviceCount())
+		warnVolatile(s.log.Logger, s.opt.Data)
+	} else {
+		s.log.Info("data", "store", s.opt.Store, "durability", "every answer of stored or duplicate follows a synchronous commit", "standbys", !s.opt.PostgresSingle)
+	}
 	for _, l := range s.listening {
 		s.log.print("listening", slog.String("addr", l.addr.String()), slog.String("listener", l.listener))
 	}
@@ -173,37 +177,6 @@ func (s *server) url() string {
 		addr = net.JoinHostPort("localhost", port)
 	}
 	return scheme + "://" + addr
-}
-
-func (s *server) openStore() (err error) {
-	defer s.life.opening(s.opt.Data)()
-	s.store, err = pebblestore.Open(s.opt.Data, pebblestore.Options{
-		MaxDevices:    s.opt.MaxDevices,
-		MinFreeBytes:  s.opt.MinFreeBytes,
-		CacheBytes:    s.opt.CacheBytes,
-		MemTableBytes: int(s.opt.memTableBytes),
-		WindowRows:    s.opt.windowRows,
-		Log:           s.log.Logger,
-		OnFatal:       s.fail,
-		OnErased:      s.erased,
-	})
-	if err != nil {
-		return fmt.Errorf("open data directory: %w", err)
-	}
-	s.health = health.New(health.Options{OnChange: s.healthChanged}, health.Check{
-		Name:     checkDamage,
-		Every:    time.Second,
-		Degrades: true,
-		Run:      func(context.Context) error { return s.store.Degraded() },
-	}, health.Check{
-		Name:  "store",
-		Every: time.Second,
-		Run:   func(context.Context) error { return s.store.Ready() },
-	})
-	if keep := s.opt.Retain; keep != 0 {
-		s.retention = &admin.Retention{Store: s.store, Keep: keep, Log: s.log.Logger}
-	}
-	return nil
 }
 
 // openCore makes the core, which writes to the store, with the counters of its requests, and
@@ -316,8 +289,8 @@ func (s *server) startBackground() {
 		s.log.Info("old readings are removed", "keep", settings.FormatDuration(s.opt.Retain), "every", settings.FormatDuration(s.retention.Every()))
 		s.background.Go(func() { s.retention.Run(ctx) })
 	}
-	if s.opt.Scrub != 0 {
-		s.background.Go(func() { s.store.Scrub(ctx, s.opt.Scrub) })
+	if s.opt.Scrub != 0 && s.embedded != nil {
+		s.background.Go(func() { s.embedded.Scrub(ctx, s.opt.Scrub) })
 	}
 }
 

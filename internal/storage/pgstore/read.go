@@ -122,6 +122,24 @@ func (s *Store) Devices(ctx context.Context, after vitals.Name, dst []storage.De
 	return n, nil
 }
 
+// WalkDevices calls visit with the summaries of all devices, some at a time, in the order of
+// their names. visit must not retain the slice. A device that is added or removed meanwhile may be
+// missing.
+func (s *Store) WalkDevices(ctx context.Context, visit func(some []storage.Device)) error {
+	page := make([]storage.Device, 500)
+	for after := (vitals.Name{}); ; {
+		n, err := s.Devices(ctx, after, page)
+		if err != nil {
+			return err
+		}
+		visit(page[:n])
+		if n < len(page) {
+			return nil
+		}
+		after = page[n-1].Name
+	}
+}
+
 // Scan implements [storage.Store].
 func (s *Store) Scan(ctx context.Context, r storage.Range, dst []storage.Record) (n int, err error) {
 	err = s.reading(ctx, func() error {

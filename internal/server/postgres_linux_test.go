@@ -1,0 +1,87 @@
+package server_test
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/pulsegate/pulsegate/internal/pgtest"
+	"github.com/pulsegate/pulsegate/internal/storage/pebblestore"
+)
+
+// Two servers share a database: each serves, settles and erases what the other has stored.
+func TestTwoServersOnPostgres(t *testing.T) {
+	db := pgtest.Start(t, "fsync=off")
+	opt := options(t)
+	opt.Store, opt.PostgresSingle, opt.MinFreeBytes = db.DSN(), true, pebblestore.DefaultMinFreeBytes
+	opt.AdminAddr = "127.0.0.1:0"
+	second := *opt
+	request := func(method, url, body, want string) {
+		t.Helper()
+		req, err := http.NewRequest(method, url, strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		text, err := io.ReadAll(resp.Body)
+		if got := fmt.Sprintf("%d %s", resp.StatusCode, text); err != nil || !strings.Contains(got, want) {
+			t.Errorf("%s %s: answered %s, want %s", method, url, got, want)
+		}
+	}
+	reading := func(ms int64, spo2 string) string {
+		return fmt.Sprintf(`{"device":"d","time":%d,"spo2_pct":%s}`, ms, spo2)
+	}
+	const ms = 1763700000000
+	log, err := run(t, opt, func(first string) error {
+		_, err := run(t, &second, func(other string) error {
+			defer http.DefaultClient.CloseIdleConnections()
+			request("GET", first+"/readyz", "", `200`)
+			request("POST", first+"/v1/readings", reading(ms, "97"), `200 {"status":"stored"}`)
+			request("POST", other+"/v1/readings", reading(ms, "97"), `200 {"status":"duplicate"}`)
+			request("POST", other+"/v1/readings", reading(ms, "96"), `409 `)
+			request("POST", other+"/v1/readings", "["+reading(ms, "97")+","+reading(ms+1, "98")+"]", `200 {"stored":1,"duplicate":1}`)
+			request("GET", first+"/v1/devices/d", "", `98`)
+			request("GET", first+"/v1/devices", "", `"d"`)
+			request("GET", first+"/v1/devices/d/readings?format=ndjson", "", `97`)
+			return nil
+		})
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	admin := regexp.MustCompile(`listening addr=(\S+) listener=admin`)
+	if !admin.MatchString(log) || !strings.Contains(log, "synchronous commit") {
+		t.Errorf("the log does not describe the store:\n%s", log)
+	}
+}
+
+// A server whose database has no standbys does not start, unless the options allow it.
+func TestPostgresRefused(t *testing.T) {
+	db := pgtest.Start(t, "fsync=off")
+	opt := options(t)
+	opt.Store, opt.MinFreeBytes = db.DSN(), pebblestore.DefaultMinFreeBytes
+	never := func(string) error { t.Error("the server started"); return nil }
+	if _, err := run(t, opt, never); err == nil || !strings.Contains(err.Error(), "synchronous_standby_names") {
+		t.Errorf("without standbys: %v", err)
+	}
+	for flag, edit := range map[string]func(){
+		"--cache-bytes":    func() { opt.CacheBytes = 1 << 20 },
+		"--min-free-bytes": func() { opt.CacheBytes, opt.MinFreeBytes = 0, -1 },
+		"--store":          func() { opt.Store = "postgres://u:word@h/d" },
+	} {
+		kept := *opt
+		edit()
+		if _, err := run(t, opt, never); err == nil || !strings.Contains(err.Error(), flag) || strings.Contains(err.Error(), "word@") {
+			t.Errorf("%s: %v", flag, err)
+		}
+		*opt = kept
+	}
+}

@@ -1,0 +1,107 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/pulsegate/pulsegate/health"
+	"github.com/pulsegate/pulsegate/internal/api/admin"
+	"github.com/pulsegate/pulsegate/internal/api/query"
+	"github.com/pulsegate/pulsegate/internal/observe/metrics"
+	"github.com/pulsegate/pulsegate/internal/storage"
+	"github.com/pulsegate/pulsegate/internal/storage/pebblestore"
+	"github.com/pulsegate/pulsegate/internal/storage/pgstore"
+	"github.com/pulsegate/pulsegate/internal/sys/settings"
+	"github.com/pulsegate/pulsegate/vitals"
+)
+
+// A store is what a server needs of its store, the embedded one or PostgreSQL.
+type store interface {
+	storage.Store
+	query.Lister
+	admin.Expirer
+	metrics.Collector
+
+	EraseRecorded(device vitals.Name, record func(storage.Erasure) error) (storage.Erasure, error)
+	Ready() error
+	DeviceCount() int64
+}
+
+// openStore opens the store that the options name.
+func (s *server) openStore() error {
+	defer s.life.opening(s.opt.storeName())()
+	checks := []health.Check{{
+		Name:  "store",
+		Every: time.Second,
+		Run:   func(context.Context) error { return s.store.Ready() },
+	}}
+	if s.opt.Store != "" {
+		db, err := pgstore.Open(context.Background(), pgstore.Options{
+			DSN:        s.opt.Store,
+			Single:     s.opt.PostgresSingle,
+			MaxDevices: s.opt.MaxDevices,
+			Log:        s.log.Logger,
+		})
+		if err != nil {
+			return err
+		}
+		s.store = db
+	} else {
+		db, err := pebblestore.Open(s.opt.Data, pebblestore.Options{
+			MaxDevices:    s.opt.MaxDevices,
+			MinFreeBytes:  s.opt.MinFreeBytes,
+			CacheBytes:    s.opt.CacheBytes,
+			MemTableBytes: int(s.opt.memTableBytes),
+			WindowRows:    s.opt.windowRows,
+			Log:           s.log.Logger,
+			OnFatal:       s.fail,
+			OnErased:      s.erased,
+		})
+		if err != nil {
+			return fmt.Errorf("open data directory: %w", err)
+		}
+		s.store, s.embedded = db, db
+		checks = append([]health.Check{{
+			Name:     checkDamage,
+			Every:    time.Second,
+			Degrades: true,
+			Run:      func(context.Context) error { return db.Degraded() },
+		}}, checks...)
+	}
+	s.health = health.New(health.Options{OnChange: s.healthChanged}, checks...)
+	if keep := s.opt.Retain; keep != 0 {
+		s.retention = &admin.Retention{Store: s.store, Keep: keep, Log: s.log.Logger}
+	}
+	return nil
+}
+
+// storeName returns the directory or the address of the store.
+func (c *Options) storeName() string {
+	if c.Store != "" {
+		return c.Store
+	}
+	return c.Data
+}
+
+// checkStore rejects options that the store does not have.
+func (c *Options) checkStore() error {
+	if c.Store == "" {
+		if c.PostgresSingle {
+			return settings.Usagef("--postgres-single is for --store")
+		}
+		return nil
+	}
+	if err := pgstore.CheckDSN(c.Store); err != nil {
+		return settings.Usagef("--store: %v", err)
+	}
+	const instead = " has no meaning for a store in PostgreSQL: "
+	return firstBroken(
+		rule{!c.cacheSet, "--cache-bytes" + instead + "set shared_buffers of the database"},
+		rule{c.MinFreeBytes == pebblestore.DefaultMinFreeBytes, "--min-free-bytes" + instead + "watch the database's disk"},
+		rule{c.Scrub == defaultScrub || c.Scrub == 0, "--scrub" + instead + "use the database's data checksums and pg_amcheck"},
+	)
+}
+
+// defaultScrub is the default of Options.Scrub.
+const defaultScrub = 7 * 24 * time.Hour
