@@ -9,14 +9,13 @@ import (
 	"testing"
 
 	"github.com/pulsegate/pulsegate/internal/pgtest"
-	"github.com/pulsegate/pulsegate/internal/storage/pebblestore"
 )
 
 // Two servers share a database: each serves, settles and erases what the other has stored.
 func TestTwoServersOnPostgres(t *testing.T) {
 	db := pgtest.Start(t, "fsync=off")
 	opt := options(t)
-	opt.Store, opt.PostgresSingle, opt.MinFreeBytes = db.DSN(), true, pebblestore.DefaultMinFreeBytes
+	opt.Store, opt.PostgresSingle = db.DSN(), true
 	opt.AdminAddr = "127.0.0.1:0"
 	second := *opt
 	request := func(method, url, body, want string) {
@@ -67,14 +66,14 @@ func TestTwoServersOnPostgres(t *testing.T) {
 func TestPostgresRefused(t *testing.T) {
 	db := pgtest.Start(t, "fsync=off")
 	opt := options(t)
-	opt.Store, opt.MinFreeBytes = db.DSN(), pebblestore.DefaultMinFreeBytes
+	opt.Store = db.DSN()
 	never := func(string) error { t.Error("the server started"); return nil }
 	if _, err := run(t, opt, never); err == nil || !strings.Contains(err.Error(), "synchronous_standby_names") {
 		t.Errorf("without standbys: %v", err)
 	}
 	for flag, edit := range map[string]func(){
 		"--cache-bytes":    func() { opt.CacheBytes = 1 << 20 },
-		"--min-free-bytes": func() { opt.CacheBytes, opt.MinFreeBytes = 0, -1 },
+		"--min-free-bytes": func() { opt.MinFreeBytes = 1 << 30 },
 		"--store":          func() { opt.Store = "postgres://u:word@h/d" },
 	} {
 		kept := *opt

@@ -98,7 +98,7 @@ func (c *Options) checkStore() error {
 	const instead = " has no meaning for a store in PostgreSQL: "
 	return firstBroken(
 		rule{!c.cacheSet, "--cache-bytes" + instead + "set shared_buffers of the database"},
-		rule{c.MinFreeBytes == pebblestore.DefaultMinFreeBytes, "--min-free-bytes" + instead + "watch the database's disk"},
+		rule{c.MinFreeBytes == pebblestore.DefaultMinFreeBytes || c.MinFreeBytes < 0, "--min-free-bytes" + instead + "watch the database's disk"},
 		rule{c.Scrub == defaultScrub || c.Scrub == 0, "--scrub" + instead + "use the database's data checksums and pg_amcheck"},
 	)
 }

@@ -1,6 +1,7 @@
 package pgstore
 
 import (
+	"maps"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -65,10 +66,12 @@ func (s *Store) Collect(ch chan<- prometheus.Metric) {
 
 	retries := prometheus.NewDesc("pulsegate_postgres_retries_total", "Transactions that failed, by SQLSTATE, or why there is none.", []string{"state"}, nil)
 	c.mu.Lock()
-	for state, n := range c.retries {
+	counts := map[string]int64{"connection": 0, "unreachable": 0, "warning": 0, serialization: 0, deadlock: 0}
+	maps.Copy(counts, c.retries)
+	c.mu.Unlock()
+	for state, n := range counts {
 		ch <- prometheus.MustNewConstMetric(retries, counter, float64(n), state)
 	}
-	c.mu.Unlock()
 
 	pool := prometheus.NewDesc("pulsegate_postgres_connections", "Connections to PostgreSQL, by pool and state.", []string{"pool", "state"}, nil)
 	write, read := s.write.Stat(), s.read.Stat()
