@@ -60,7 +60,10 @@ func create(t testing.TB, settings []string) *Server {
 		if s.dir, err = os.MkdirTemp("", "pgtest"); err != nil {
 			t.Fatal(err)
 		}
-		t.Cleanup(func() { _ = os.RemoveAll(s.dir) })
+		t.Cleanup(func() {
+			s.end(syscall.SIGQUIT)
+			_ = os.RemoveAll(s.dir)
+		})
 		if s.attr, err = unprivileged(s.dir); err == nil {
 			s.port = freePort(t)
 			return s
@@ -163,11 +166,6 @@ func (s *Server) Restart(t testing.TB) {
 	ended := make(chan struct{})
 	s.postmaster, s.ended = cmd, ended
 	go func() { _ = cmd.Wait(); close(ended) }()
-	t.Cleanup(func() {
-		if s.postmaster == cmd {
-			s.end(syscall.SIGQUIT)
-		}
-	})
 	ready := polltest.Within(polltest.Patience, func() bool {
 		select {
 		case <-ended:
