@@ -228,15 +228,46 @@ func (s *Server) Kill() {
 	// starts no others, and find its children.
 	pid := s.postmaster.Process.Pid
 	_ = syscall.Kill(pid, syscall.SIGSTOP)
-	children, _ := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", pid, pid))
-	for _, child := range strings.Fields(string(children)) {
-		if n, err := strconv.Atoi(child); err == nil {
-			_ = syscall.Kill(n, syscall.SIGKILL)
-		}
+	for _, child := range s.children() {
+		_ = syscall.Kill(child, syscall.SIGKILL)
 	}
 	_ = syscall.Kill(pid, syscall.SIGKILL)
 	<-s.ended
 	s.postmaster = nil
+}
+
+// children returns the processes of the server, without the postmaster.
+func (s *Server) children() (pids []int) {
+	pid := s.postmaster.Process.Pid
+	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", pid, pid))
+	for _, child := range strings.Fields(string(text)) {
+		if n, err := strconv.Atoi(child); err == nil {
+			pids = append(pids, n)
+		}
+	}
+	return pids
+}
+
+// CPU returns the CPU time of the server's processes so far, of those that have ended too.
+func (s *Server) CPU(t testing.TB) (sum time.Duration) {
+	t.Helper()
+	for i, pid := range append([]int{s.postmaster.Process.Pid}, s.children()...) {
+		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+		if err != nil {
+			continue // it has just ended
+		}
+		_, fields, _ := strings.Cut(string(text), ") ") // after the name
+		values := strings.Fields(fields)
+		used := values[11:13] // user and system time
+		if i == 0 {
+			used = values[11:15] // and those of children that have ended
+		}
+		for _, v := range used {
+			ticks, _ := strconv.ParseInt(v, 10, 64)
+			sum += time.Duration(ticks) * (time.Second / 100)
+		}
+	}
+	return sum
 }
 
 // Standby creates a standby of the server with a name for synchronous_standby_names, and starts
