@@ -96,8 +96,9 @@ func TestCollect(t *testing.T) {
 	if !found {
 		t.Errorf("the load's function is not among the most expensive ones: %v", r.Own)
 	}
-	if r.HeapTotal.Bytes < 32e6 || len(r.Heap) == 0 || len(r.Goroutines) == 0 {
-		t.Errorf("got %v bytes in %d rows of heap, and %d rows of goroutines", r.HeapTotal.Bytes, len(r.Heap), len(r.Goroutines))
+	// What this test holds is in a package that measures, and so in no row of the heap.
+	if r.HeapTotal.Bytes < 32e6 || len(r.Goroutines) == 0 {
+		t.Errorf("got %v bytes of heap, and %d rows of goroutines", r.HeapTotal.Bytes, len(r.Goroutines))
 	}
 
 	// A saved capture is loaded unchanged.
