@@ -410,7 +410,7 @@ func (e *expirer) countLegacy(ctx context.Context, v *view, x *expiredDevice, mo
 		return err
 	}
 	x.legacy = true
-	stored := &view{Snapshot: v.Snapshot, legacy: v.legacy} // for the windows see windowsHaveBefore
+	stored := &view{Snapshot: v.Snapshot, legacy: v.legacy} // rows of windows stay
 	sc := e.s.newRowScanner(ctx, stored, &x.name, 0, e.beforeUnixMs, false, math.MaxInt)
 	x.upToMs = e.beforeUnixMs
 	for {

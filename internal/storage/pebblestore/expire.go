@@ -325,8 +325,8 @@ func (s *Store) removeExpired(b *pebble.Batch, found []expiredDevice) (r removal
 	for i := range found {
 		x := &found[i]
 		number, ok := s.settler.table.byName[x.name]
-		if !ok || s.windowsHaveBefore(&x.name, x.upToMs) {
-			continue // it was erased meanwhile, or expired readings have arrived
+		if !ok {
+			continue // it was erased meanwhile
 		}
 		d := removedDevice{name: &x.name, number: number, after: *s.settler.table.at(number)}
 		if err = s.removeExpiredOf(b, it, x, &d); err != nil {
@@ -347,21 +347,19 @@ func (s *Store) removeExpired(b *pebble.Batch, found []expiredDevice) (r removal
 	return r, errors.Join(err, corrupt(it.Close()))
 }
 
-// windowsHaveBefore reports whether a window has a row of a device before a time. s.mu must be
-// held.
-func (s *Store) windowsHaveBefore(name *vitals.Name, beforeUnixMs int64) bool {
+// updateFromWindows updates the latest values of a device with its rows in windows, and reports
+// whether it has any. s.mu must be held.
+func (s *Store) updateFromWindows(name *vitals.Name, d *device) (has bool) {
 	for _, w := range []*window{s.settler.active, s.settler.frozen} {
-		if w == nil || w.oldestUnixMs >= beforeUnixMs {
-			continue
-		}
-		if i, ok := w.byName[*name]; ok && w.row(w.devices[i].index[0]).TimeUnixMs < beforeUnixMs {
-			return true
+		if w != nil {
+			has = windowView{w, uint32(w.rows)}.updateLocked(name, d) || has
 		}
 	}
-	return false
+	return has
 }
 
-// removeExpiredOf adds the removal of a device's expired readings to b, and updates d.
+// removeExpiredOf adds the removal of a device's expired readings to b, and updates d. Expired
+// readings that have arrived since the windows were sealed stay until the next Expire.
 func (s *Store) removeExpiredOf(b *pebble.Batch, it *pebble.Iterator, x *expiredDevice, d *removedDevice) error {
 	start, end := appendSegmentKey(nil, &x.name, 0), appendSegmentKey(nil, &x.name, uint64(x.upToMs))
 	for ok := it.SeekGE(start); ok && bytes.Compare(it.Key(), end) < 0; ok = it.Next() {
@@ -373,7 +371,17 @@ func (s *Store) removeExpiredOf(b *pebble.Batch, it *pebble.Iterator, x *expired
 			d.readings += int64(h.Count)
 		}
 	}
-	if d.after.newestUnixMs < x.upToMs {
+	for s := range vitals.NumSigns {
+		if d.after.known&(1<<s) != 0 && d.after.latestUnixMs[s] < x.upToMs {
+			d.after.known &^= 1 << s
+			d.after.latest[s], d.after.latestUnixMs[s] = 0, 0
+		}
+	}
+	expired := d.after.newestUnixMs < x.upToMs
+	if expired {
+		d.after.newestUnixMs = 0
+	}
+	if has := s.updateFromWindows(&x.name, &d.after); expired && !has {
 		d.gone = true
 		for _, r := range deviceRanges(&x.name) {
 			if err := b.DeleteRange(r.start, r.end, nil); err != nil {
@@ -412,12 +420,6 @@ func (s *Store) removeExpiredOf(b *pebble.Batch, it *pebble.Iterator, x *expired
 	}
 	if err := it.Error(); err != nil {
 		return corrupt(err)
-	}
-	for s := range vitals.NumSigns {
-		if d.after.known&(1<<s) != 0 && d.after.latestUnixMs[s] < x.upToMs {
-			d.after.known &^= 1 << s
-			d.after.latest[s], d.after.latestUnixMs[s] = 0, 0
-		}
 	}
 	return setRecord(b, &x.name, &d.after)
 }

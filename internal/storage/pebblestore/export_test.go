@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 	"time"
@@ -313,3 +314,18 @@ func LegacyPairs(name vitals.Name, records []storage.Record, inRecord int) map[s
 
 // LegacyFormatText is the content of the file PULSEGATE of a store of format 1.
 const LegacyFormatText = legacyFormatText
+
+// ExpireAfterSeal is Expire for a store with few devices. It calls between after the windows
+// were sealed.
+func ExpireAfterSeal(s *Store, beforeUnixMs int64, between func()) (storage.Expiry, error) {
+	e := &expirer{s: s, beforeUnixMs: beforeUnixMs, atMost: math.MaxInt64, gateways: map[uint32]bool{}, names: map[vitals.Name]bool{}}
+	if err := e.seal(); err != nil {
+		return e.done, err
+	}
+	between()
+	found, _, _, err := e.find(context.Background(), nil)
+	if err != nil {
+		return e.done, err
+	}
+	return e.done, errors.Join(e.remove(found), s.sweepIfDue(context.Background()))
+}

@@ -188,11 +188,12 @@ func (w windowView) appendRange(dst []columns.Row, name *vitals.Name, fromUnixMs
 	return dst
 }
 
-// update updates the latest values of a device, d, with its rows.
-func (w windowView) updateLocked(name *vitals.Name, d *device) {
+// updateLocked updates the latest values of a device, d, with its rows, and reports whether it
+// has any.
+func (w windowView) updateLocked(name *vitals.Name, d *device) (has bool) {
 	device, ok := w.byName[*name]
 	if !ok {
-		return
+		return false
 	}
 	index := w.devices[device].index
 	seen := uint8(0)
@@ -202,6 +203,7 @@ func (w windowView) updateLocked(name *vitals.Name, d *device) {
 		}
 		r := w.row(index[i])
 		d.update(r.TimeUnixMs, &r.Values)
-		seen |= r.Values.Present()
+		seen, has = seen|r.Values.Present(), true
 	}
+	return has
 }
