@@ -26,7 +26,7 @@ import (
 // It was seen to fail with the time of the build in the archive, and with files that have
 // the mode of the umask.
 func TestRelease(t *testing.T) {
-	t.Parallel() // after TestDebianPackage, which uses the same directory bin/package
+	t.Parallel() // after TestDebianPackage, which uses the same directory bin/_package
 	if runtime.GOOS != "linux" {
 		missing(t, "releases are built on Linux")
 	}
