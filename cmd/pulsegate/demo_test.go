@@ -92,7 +92,7 @@ func TestDemo(t *testing.T) {
 		t.Errorf("the last heart rate is %q, want 68.5", last)
 	}
 
-	// The replay goes on: the five devices get readings.
+	// The replay continues: the five devices get readings.
 	polltest.Until(t, "readings of the replay", func() bool {
 		answer, err := http.Get(address + "v1/devices?prefix=replay-")
 		if err != nil {

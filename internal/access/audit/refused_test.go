@@ -55,7 +55,7 @@ func TestRefusedFlood(t *testing.T) {
 }
 
 // Rejected requests without a valid token do not use up the audit records for those with one:
-// a client cannot hide behind a flood which token it uses to guess stored values.
+// a client cannot use a flood to conceal which token guesses stored values.
 //
 // Seen to fail with the mutant shared-audit-quota.
 func TestRefusedBesideFlood(t *testing.T) {

@@ -155,7 +155,7 @@ func withTokens(t *testing.T) (g *gate.Gate, all, some, writer string) {
 	return &gate.Gate{Tokens: set}, all, some, writer
 }
 
-// The session's state is told without credentials; sign-in and sign-out change it. System
+// The session's state needs no credentials to be read; sign-in and sign-out change it. System
 // needs a token for all devices.
 func TestSession(t *testing.T) {
 	g, all, some, writer := withTokens(t)

@@ -189,7 +189,7 @@ func TestRemovedCA(t *testing.T) {
 		select {
 		case <-s.ended:
 		default:
-			t.Error("the stream goes on")
+			t.Error("the stream has not ended")
 			s.close()
 		}
 		if s.resp.StatusCode != http.StatusOK {

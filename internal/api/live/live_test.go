@@ -615,7 +615,7 @@ func TestDrain(t *testing.T) {
 			select {
 			case <-s.ended:
 			default:
-				t.Error("the stream goes on")
+				t.Error("the stream has not ended")
 			}
 			if s.err != io.EOF || len(s.readings()) != 1 {
 				t.Errorf("http2=%v: the stream ends with %v after %d readings, want %v after 1", http2, s.err, len(s.readings()), io.EOF)

@@ -51,7 +51,7 @@ type subscriber struct {
 	access  gate.Access
 	pending []*state            // oldest first
 	has     map[*state]struct{} // of pending
-	dropped uint64              // events that were not sent, and of which the client was not told
+	dropped uint64              // events that were not sent, and not yet reported to the client
 	resume  bool                // the latest readings are to be read from the store
 	writing []vitals.Name       // devices in the current write
 
@@ -265,7 +265,7 @@ func (s *subscriber) writeEvents() error {
 }
 
 // record counts n readings as read. If the client has read many, the stream is an export,
-// and must be recorded in the audit log before it goes on.
+// and must be recorded in the audit log before it continues.
 func (s *subscriber) record(n int) error {
 	access := s.granted()
 	if s.recorded || s.hub.opt.Gate.TakeReads(&access, n, time.Now()) {

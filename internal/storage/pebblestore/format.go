@@ -163,20 +163,10 @@ func decodeRecord(b []byte, d *device) error {
 	if d.newestUnixMs < 0 {
 		return errTime
 	}
-	for s := range vitals.NumSigns {
-		if known&(1<<s) == 0 {
-			continue
-		}
-		d.latestUnixMs[s] = int64(binary.BigEndian.Uint64(rest))
-		d.latest[s] = vitals.Hundredths(binary.BigEndian.Uint16(rest[8:]))
-		if d.latestUnixMs[s] < 0 {
-			return errTime
-		}
-		if d.latestUnixMs[s] > d.newestUnixMs {
-			return errOrder
-		}
-		rest = rest[10:]
+	if err := d.decodeLatest(rest); err != nil {
+		return err
 	}
+	rest = rest[signs:]
 	d.sealedUnixMs = int64(binary.BigEndian.Uint64(rest))
 	if d.sealedUnixMs < noSegment || d.sealedUnixMs > d.newestUnixMs {
 		return errTime
@@ -188,6 +178,26 @@ func decodeRecord(b []byte, d *device) error {
 		}
 		d.small[d.smalls] = n
 		d.smalls++
+	}
+	return nil
+}
+
+// decodeLatest decodes the latest value of each sign that d knows, with its time, from the
+// start of b, which must be long enough.
+func (d *device) decodeLatest(b []byte) error {
+	for s := range vitals.NumSigns {
+		if d.known&(1<<s) == 0 {
+			continue
+		}
+		d.latestUnixMs[s] = int64(binary.BigEndian.Uint64(b))
+		d.latest[s] = vitals.Hundredths(binary.BigEndian.Uint16(b[8:]))
+		if d.latestUnixMs[s] < 0 {
+			return errTime
+		}
+		if d.latestUnixMs[s] > d.newestUnixMs {
+			return errOrder
+		}
+		b = b[10:]
 	}
 	return nil
 }

@@ -142,21 +142,7 @@ func decodeLegacyRecord(b []byte, d *device) error {
 	if d.newestUnixMs < 0 {
 		return errTime
 	}
-	for s := range vitals.NumSigns {
-		if known&(1<<s) == 0 {
-			continue
-		}
-		d.latestUnixMs[s] = int64(binary.BigEndian.Uint64(rest))
-		d.latest[s] = vitals.Hundredths(binary.BigEndian.Uint16(rest[8:]))
-		if d.latestUnixMs[s] < 0 {
-			return errTime
-		}
-		if d.latestUnixMs[s] > d.newestUnixMs {
-			return errOrder
-		}
-		rest = rest[10:]
-	}
-	return nil
+	return d.decodeLatest(rest)
 }
 
 // decodeEitherRecord decodes a record of a store of format 1. It is of format 2 if a start of this
