@@ -1,0 +1,261 @@
+package main_test
+
+import (
+	"bufio"
+	"bytes"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/pulsegate/pulsegate/internal/client/sim"
+	"github.com/pulsegate/pulsegate/internal/pgtest"
+	"github.com/pulsegate/pulsegate/internal/polltest"
+)
+
+var (
+	clusterTime = flag.Duration("cluster.time", 0, "how long TestCluster injects faults; at least the first ones, which take about two minutes")
+	clusterPage = flag.String("cluster.page", "", "page into which TestCluster writes its figures")
+)
+
+// A clusterFault is what happens to a machine in TestCluster.
+type clusterFault struct {
+	name string
+	do   func(r *clusterRun, primary, standby int)
+}
+
+// clusterFaults are the faults of TestCluster. A short run has the first three only. Each ends
+// when readings are stored again and nothing is broken any more; a fault that takes the primary
+// away ends after another one has stored readings, so that the old one comes back to a
+// newer history.
+var clusterFaults = []clusterFault{
+	{"the primary's machine is killed", func(r *clusterRun, primary, _ int) {
+		r.Kill(primary)
+		r.awaitStored(primary)
+		r.Boot(primary)
+	}},
+	{"the primary's machine is frozen, and thaws", func(r *clusterRun, primary, _ int) {
+		r.Freeze(primary)
+		r.awaitStored(primary)
+		r.Thaw(primary)
+	}},
+	{"the primary is cut off from the other machines, but not from the servers", func(r *clusterRun, primary, _ int) {
+		r.Cut(primary, pgtest.Control, pgtest.Data)
+		r.awaitStored(primary)
+		r.Mend(primary, pgtest.Control, pgtest.Data)
+	}},
+	{"the primary is cut off from everything", func(r *clusterRun, primary, _ int) {
+		r.Unplug(primary)
+		r.awaitStored(primary)
+		r.Plug(primary)
+	}},
+	{"the primary is cut off from its standbys, but not from etcd", func(r *clusterRun, primary, _ int) {
+		r.Cut(primary, pgtest.Data)
+		time.Sleep(15 * time.Second) // longer than a server waits for a commit
+		r.Mend(primary, pgtest.Data)
+	}},
+	{"a standby's machine is killed", func(r *clusterRun, _, standby int) {
+		r.Kill(standby)
+		r.awaitStored(-1)
+		r.Boot(standby)
+	}},
+	{"both standbys' machines are killed", func(r *clusterRun, primary, _ int) {
+		for i := range pgtest.Nodes {
+			if i != primary {
+				r.Kill(i)
+			}
+		}
+		time.Sleep(15 * time.Second)
+		for i := range pgtest.Nodes {
+			if i != primary {
+				r.Boot(i)
+			}
+		}
+	}},
+	{"a server is killed", func(r *clusterRun, _, _ int) {
+		s := r.servers[r.rnd.IntN(len(r.servers))]
+		s.server.kill()
+		s.start()
+	}},
+}
+
+// A clusterRun is a run of TestCluster.
+type clusterRun struct {
+	*testing.T
+	*pgtest.Cluster
+	servers []*harness
+	rnd     *rand.Rand
+	start   time.Time
+	stalls  map[string][]time.Duration
+
+	mu      sync.Mutex    // guards the following fields
+	answers int           // requests answered, as of the last look
+	changed time.Time     // when answers has grown
+	stall   time.Duration // the longest time without an answer since the fault
+}
+
+// TestCluster injects faults into a cluster of PostgreSQL with a primary and two standbys, run by
+// Patroni, while three servers store the readings of one load each. At the end the store is
+// compared with the ledgers.
+//
+// It takes minutes, most of which it waits.
+func TestCluster(t *testing.T) {
+	skipIfShort(t)
+	t.Parallel()
+	seed := rand.Uint64()
+	r := &clusterRun{T: t, Cluster: pgtest.StartCluster(t, root+"/bin/tools"), rnd: rand.New(rand.NewPCG(seed, 0)), stalls: map[string][]time.Duration{}}
+	for range 3 {
+		s := newHarness(t, fastLane, "--store="+r.DSN(), "--admin-addr=127.0.0.1:0")
+		s.start()
+		s.load("--users=20", "--rate=20", "--batch=10", "--devices=200", "--mix=real", "--share=batch=0.9,drop=0.05,forward=0.1,reorder=0.1",
+			"--for=24h", "--patience=10m")
+		r.servers = append(r.servers, s)
+	}
+	r.start, r.changed = time.Now(), time.Now()
+	stop := make(chan struct{})
+	var looking sync.WaitGroup
+	looking.Go(func() { r.look(stop) })
+	defer looking.Wait()
+	defer close(stop)
+
+	r.awaitStored(-1)
+	for n := 0; n < 3 || time.Since(r.start) < *clusterTime; n++ {
+		if n < len(clusterFaults) {
+			r.inject(clusterFaults[n])
+		} else {
+			r.inject(clusterFaults[r.rnd.IntN(len(clusterFaults))])
+		}
+	}
+
+	var found sim.Verification
+	for _, s := range r.servers {
+		for _, l := range s.loads {
+			l.settle()
+			v := l.verify()
+			found.Acknowledged += v.Acknowledged
+			found.Stored += v.Stored
+			found.Unsettled += v.Unsettled
+		}
+	}
+	for _, s := range r.servers {
+		s.term()
+	}
+	if found.Acknowledged == 0 {
+		t.Error("nothing was acknowledged")
+	}
+	text := r.table(found)
+	t.Log("\n" + text)
+	if *clusterPage != "" && !t.Failed() {
+		if err := updatePage(*clusterPage, "cluster", text); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// inject injects a fault into the whole cluster, and waits until it is whole again.
+func (r *clusterRun) inject(f clusterFault) {
+	r.Helper()
+	primary := r.Primary()
+	if primary < 0 {
+		r.Fatal("the cluster has no primary")
+	}
+	r.mu.Lock()
+	r.stall, r.changed = 0, time.Now()
+	r.mu.Unlock()
+	began := time.Now()
+	f.do(r, primary, (primary+1+r.rnd.IntN(pgtest.Nodes-1))%pgtest.Nodes)
+	r.AwaitWhole()
+	r.awaitStored(-1)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.stalls[f.name] = append(r.stalls[f.name], r.stall)
+	r.Logf("%s: no request was acknowledged for up to %v; whole after %v", f.name, r.stall.Round(time.Second/10), time.Since(began).Round(time.Second/10))
+}
+
+// awaitStored waits until further readings are stored, by another primary than lost.
+func (r *clusterRun) awaitStored(lost int) {
+	r.Helper()
+	const enough = 100 // more than what may have been answered already
+	if lost >= 0 {
+		r.await("another machine is the primary", func() bool { p := r.Primary(); return p >= 0 && p != lost })
+	}
+	before := r.acknowledged()
+	r.await("readings are stored", func() bool { return r.acknowledged() >= before+enough })
+}
+
+// await waits for what takes longer than polltest.Patience on a busy machine.
+func (r *clusterRun) await(what string, holds func() bool) {
+	r.Helper()
+	for deadline := time.Now().Add(3 * polltest.Patience); !holds(); time.Sleep(100 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			r.Fatalf("not within %v: %s; the log of a server:\n%s", 3*polltest.Patience, what, r.servers[0].server.stderr())
+		}
+	}
+}
+
+func (r *clusterRun) acknowledged() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.answers
+}
+
+// look counts the answers in the ledgers until stop is closed.
+func (r *clusterRun) look(stop <-chan struct{}) {
+	var ledgers []*bufio.Reader
+	for _, s := range r.servers {
+		file, err := os.Open(s.loads[0].ledger)
+		if err != nil {
+			r.Error(err)
+			return
+		}
+		defer file.Close()
+		ledgers = append(ledgers, bufio.NewReader(file))
+	}
+	for {
+		answers := 0
+		for _, ledger := range ledgers {
+			for line, err := ledger.ReadSlice('\n'); ; line, err = ledger.ReadSlice('\n') {
+				// At the end of the file, a line may be cut: its rest does not begin with A.
+				if bytes.HasPrefix(line, []byte("A ")) {
+					answers++
+				}
+				if err != nil {
+					break
+				}
+			}
+		}
+		r.mu.Lock()
+		r.answers += answers
+		if r.stall = max(r.stall, time.Since(r.changed)); answers > 0 {
+			r.changed = time.Now()
+		}
+		r.mu.Unlock()
+		select {
+		case <-stop:
+			return
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+}
+
+// table returns the figures for docs/reliability.md.
+func (r *clusterRun) table(found sim.Verification) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "| fault | times | longest time without an answer, s: median | greatest |\n|---|--:|--:|--:|\n")
+	for _, f := range clusterFaults {
+		if all := slices.Sorted(slices.Values(r.stalls[f.name])); len(all) > 0 {
+			fmt.Fprintf(&b, "| %s | %d | %.0f | %.0f |\n", f.name, len(all), all[len(all)/2].Seconds(), all[len(all)-1].Seconds())
+		}
+	}
+	fmt.Fprintf(&b, "\n| | |\n|---|--:|\n| time | %.0f min, %s, %s, %d processors |\n| readings acknowledged | %d |\n| readings checked | %d |\n| readings without an answer, of which some are stored | %d |\n"+
+		"| acknowledged and lost | %d |\n| altered | %d |\n| doubled | %d |\n| never sent | %d |\n",
+		time.Since(r.start).Minutes(), time.Now().Format(time.DateOnly), runtime.Version(), runtime.NumCPU(), found.Acknowledged, found.Stored, found.Unsettled,
+		found.Missing, found.Altered, found.Doubled, found.Unknown)
+	return b.String()
+}
