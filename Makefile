@@ -112,6 +112,9 @@ metamorphic: ## N rounds of concurrent calls on the store, compared with a model
 soak: ## MINUTES of mixed load with faults in between, into docs/reliability.md
 	go test -vet=off -count=1 -run 'TestSoak$$' -v ./cmd/pulsegate -timeout 0 -soak.time $(MINUTES)m -soak.page $(abspath docs/reliability.md)
 
+cluster: ## MINUTES of faults in a cluster of PostgreSQL, into docs/reliability.md; needs root
+	go test -vet=off -count=1 -run 'TestCluster$$' -v ./cmd/pulsegate -timeout 0 -cluster.time $(MINUTES)m -cluster.page $(abspath docs/reliability.md)
+
 vuln: ## check for known vulnerabilities in called code, in vuln.go.dev or a copy: VULNDB=file:///path
 	go tool -modfile=tools/go.mod govulncheck $(if $(VULNDB),-db $(VULNDB)) ./...
 

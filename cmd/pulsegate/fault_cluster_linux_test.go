@@ -105,6 +105,8 @@ type clusterRun struct {
 // compared with the ledgers.
 //
 // It takes minutes, most of which it waits.
+//
+// Seen to fail with synchronous_mode off in the cluster and --postgres-single: XXX readings lost.
 func TestCluster(t *testing.T) {
 	skipIfShort(t)
 	t.Parallel()
