@@ -106,7 +106,8 @@ type clusterRun struct {
 //
 // It takes minutes, most of which it waits.
 //
-// Seen to fail with synchronous_mode off in the cluster and --postgres-single: XXX readings lost.
+// Seen to fail with synchronous_mode off in the cluster and --postgres-single: of 25,686
+// acknowledged readings of one load, 2,054 were lost.
 func TestCluster(t *testing.T) {
 	skipIfShort(t)
 	t.Parallel()
