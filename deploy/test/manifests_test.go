@@ -12,6 +12,7 @@ import (
 	routev1 "github.com/openshift/api/route/v1"
 	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
 	appsv1 "k8s.io/api/apps/v1"
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	policyv1 "k8s.io/api/policy/v1"
@@ -24,10 +25,14 @@ import (
 type manifests struct {
 	overlay   string
 	stateful  appsv1.StatefulSet
+	deployed  appsv1.Deployment // in place of stateful in overlays/postgres
+	scaler    autoscalingv2.HorizontalPodAutoscaler
+	database  database
 	account   corev1.ServiceAccount
 	settings  corev1.ConfigMap
 	services  map[string]corev1.Service
-	network   networkingv1.NetworkPolicy
+	network   networkingv1.NetworkPolicy // of the server
+	guard     networkingv1.NetworkPolicy // of the database
 	budget    policyv1.PodDisruptionBudget
 	route     routev1.Route
 	monitor   monitoringv1.ServiceMonitor
@@ -64,15 +69,27 @@ func buildManifests(t testing.TB, overlay string) *manifests {
 
 // read decodes an object of the given kind.
 func (m *manifests) read(kind string, text []byte) error {
+	if kind == "NetworkPolicy" {
+		var n networkingv1.NetworkPolicy
+		err := yaml.UnmarshalStrict(text, &n)
+		if n.Name == "pulsegate" {
+			m.network = n
+		} else {
+			m.guard = n
+		}
+		return err
+	}
 	targets := map[string]any{
-		"StatefulSet":         &m.stateful,
-		"ServiceAccount":      &m.account,
-		"ConfigMap":           &m.settings,
-		"NetworkPolicy":       &m.network,
-		"PodDisruptionBudget": &m.budget,
-		"Route":               &m.route,
-		"ServiceMonitor":      &m.monitor,
-		"PrometheusRule":      &m.rules,
+		"StatefulSet":             &m.stateful,
+		"Deployment":              &m.deployed,
+		"HorizontalPodAutoscaler": &m.scaler,
+		"Cluster":                 &m.database,
+		"ServiceAccount":          &m.account,
+		"ConfigMap":               &m.settings,
+		"PodDisruptionBudget":     &m.budget,
+		"Route":                   &m.route,
+		"ServiceMonitor":          &m.monitor,
+		"PrometheusRule":          &m.rules,
 	}
 	if kind == "Service" {
 		var s corev1.Service
@@ -87,17 +104,23 @@ func (m *manifests) read(kind string, text []byte) error {
 }
 
 // pod returns the template of the pod.
-func (m *manifests) pod() *corev1.PodTemplateSpec { return &m.stateful.Spec.Template }
+func (m *manifests) pod() *corev1.PodTemplateSpec {
+	if m.deployed.Name != "" {
+		return &m.deployed.Spec.Template
+	}
+	return &m.stateful.Spec.Template
+}
 
 // container returns the server's container.
 func (m *manifests) container() *corev1.Container { return &m.pod().Spec.Containers[0] }
 
-// overlays returns the kinds that each directory adds to the base.
+// overlays returns the kinds that each directory adds to what all have.
 func overlays() map[string][]string {
 	return map[string][]string{
-		"base":                nil,
-		"overlays/monitoring": {"PrometheusRule", "ServiceMonitor"},
-		"overlays/openshift":  {"PrometheusRule", "Route", "ServiceMonitor"},
+		"base":                {"StatefulSet"},
+		"overlays/monitoring": {"StatefulSet", "PrometheusRule", "ServiceMonitor"},
+		"overlays/openshift":  {"StatefulSet", "PrometheusRule", "Route", "ServiceMonitor"},
+		"overlays/postgres":   {"Cluster", "Deployment", "HorizontalPodAutoscaler", "NetworkPolicy", "PrometheusRule", "ServiceMonitor"},
 	}
 }
 
@@ -110,7 +133,7 @@ func eachOverlay(t *testing.T, test func(t *testing.T, m *manifests)) {
 
 // TestOverlays checks the kinds of objects built from each directory.
 func TestOverlays(t *testing.T) {
-	base := []string{"ConfigMap", "NetworkPolicy", "PodDisruptionBudget", "Service", "Service", "ServiceAccount", "StatefulSet"}
+	base := []string{"ConfigMap", "NetworkPolicy", "PodDisruptionBudget", "Service", "Service", "ServiceAccount"}
 	eachOverlay(t, func(t *testing.T, m *manifests) {
 		want := append(slices.Clone(base), overlays()[m.overlay]...)
 		slices.Sort(want)
@@ -129,8 +152,15 @@ func TestOverlays(t *testing.T) {
 // TestSelectors checks that all selectors match the pod.
 func TestSelectors(t *testing.T) {
 	eachOverlay(t, func(t *testing.T, m *manifests) {
+		const pods = "pulsegate-pods" // the Service
+		controller := m.stateful.Spec.Selector
+		if m.deployed.Name != "" {
+			controller = m.deployed.Spec.Selector
+		} else if m.stateful.Spec.ServiceName != pods {
+			t.Errorf("the StatefulSet's Service is %s, want %s, which provides the pod's DNS name", m.stateful.Spec.ServiceName, pods)
+		}
 		selectors := map[string]map[string]string{
-			"the StatefulSet":         m.stateful.Spec.Selector.MatchLabels,
+			"the controller":          controller.MatchLabels,
 			"the NetworkPolicy":       m.network.Spec.PodSelector.MatchLabels,
 			"the PodDisruptionBudget": m.budget.Spec.Selector.MatchLabels,
 		}
@@ -141,9 +171,6 @@ func TestSelectors(t *testing.T) {
 			if len(selector) == 0 || !includes(m.pod().Labels, selector) {
 				t.Errorf("%s selects %v, but the pod's labels are %v", name, selector, m.pod().Labels)
 			}
-		}
-		if _, ok := m.services[m.stateful.Spec.ServiceName]; !ok {
-			t.Errorf("there is no Service %s, which provides the pod's DNS name", m.stateful.Spec.ServiceName)
 		}
 		if m.pod().Spec.ServiceAccountName != m.account.Name {
 			t.Errorf("the pod's account is %s, want %s", m.pod().Spec.ServiceAccountName, m.account.Name)
@@ -157,7 +184,7 @@ func TestSelectors(t *testing.T) {
 				found = append(found, name)
 			}
 		}
-		if !slices.Equal(found, []string{m.stateful.Spec.ServiceName}) {
+		if !slices.Equal(found, []string{pods}) {
 			t.Errorf("the ServiceMonitor selects the Services %q, want only the one that includes pods that are not ready", found)
 			return
 		}
@@ -224,6 +251,7 @@ func TestNetworkPolicy(t *testing.T) {
 	want := map[string]map[string][]string{
 		"base":                {"public": {"pulsegate-client=true"}, "admin": {"kubernetes.io/metadata.name=monitoring"}},
 		"overlays/monitoring": {"public": {"pulsegate-client=true"}, "admin": {"kubernetes.io/metadata.name=monitoring"}},
+		"overlays/postgres":   {"public": {"pulsegate-client=true"}, "admin": {"kubernetes.io/metadata.name=monitoring"}},
 		"overlays/openshift": {
 			"public": {"policy-group.network.openshift.io/ingress=", "pulsegate-client=true"},
 			"admin":  {"kubernetes.io/metadata.name=openshift-user-workload-monitoring"},
@@ -231,6 +259,10 @@ func TestNetworkPolicy(t *testing.T) {
 	}
 	eachOverlay(t, func(t *testing.T, m *manifests) {
 		spec := m.network.Spec
+		if m.deployed.Name != "" {
+			checkDatabaseEgress(t, m)
+			spec.Egress = nil
+		}
 		if len(spec.Egress) != 0 || !slices.Equal(spec.PolicyTypes, []networkingv1.PolicyType{"Ingress", "Egress"}) {
 			t.Errorf("policy types %v with egress %v: want both types and no egress", spec.PolicyTypes, spec.Egress)
 		}
@@ -263,7 +295,7 @@ func TestNetworkPolicy(t *testing.T) {
 // which no overlay may change.
 func TestPodDisruptionBudget(t *testing.T) {
 	eachOverlay(t, func(t *testing.T, m *manifests) {
-		if r := m.stateful.Spec.Replicas; r == nil || *r != 1 {
+		if r := m.stateful.Spec.Replicas; m.deployed.Name == "" && (r == nil || *r != 1) {
 			t.Error("there is not exactly one replica, but a store has one writer")
 		}
 		b := m.budget.Spec

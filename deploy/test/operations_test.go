@@ -78,7 +78,7 @@ func TestSiteOverlay(t *testing.T) {
 // TestOperationsNamesFiles checks that docs/operations.md names files that exist.
 func TestOperationsNamesFiles(t *testing.T) {
 	for _, name := range []string{
-		"deploy/kubernetes/base", "deploy/kubernetes/overlays/monitoring", "deploy/kubernetes/overlays/openshift",
+		"deploy/kubernetes/base", "deploy/kubernetes/overlays/monitoring", "deploy/kubernetes/overlays/openshift", "deploy/kubernetes/overlays/postgres",
 		"deploy/grafana/pulsegate.json", "deploy/prometheus/alerts.yaml", "Dockerfile",
 	} {
 		if _, err := os.Stat(filepath.Join(root, name)); err != nil {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"net"
 	"regexp"
@@ -86,6 +87,9 @@ func CheckDSN(dsn string) error {
 // parse parses dsn. Its errors do not quote it, because it may contain a password.
 func parse(dsn string) (*pgxpool.Config, error) {
 	cfg, err := pgxpool.ParseConfig(dsn)
+	if file, ok := errors.AsType[*fs.PathError](err); ok {
+		return nil, fmt.Errorf("the address of the database names a file that cannot be read: %w", file)
+	}
 	if err != nil {
 		return nil, errors.New("the address of the database is not valid; it should be like postgres://user@host1,host2/database")
 	}

@@ -349,6 +349,9 @@ func TestOpenRefuses(t *testing.T) {
 			t.Errorf("an address with a password: %v, want an error without it", err)
 		}
 	}
+	if err := pgstore.CheckDSN("postgres://u@h/db?sslmode=verify-full&sslrootcert=/missing/ca.crt"); err == nil || !strings.Contains(err.Error(), "/missing/ca.crt") {
+		t.Errorf("an address with a missing file: %v, want its name", err)
+	}
 	if err := pgstore.CheckDSN("postgres://u@h1:5432,h2,[::1]:5433/db?sslmode=verify-full"); err != nil {
 		t.Errorf("an address with several hosts: %v", err)
 	}
