@@ -207,7 +207,9 @@ postgresql:
 `))
 
 // boot is what the first process of a machine runs once its network is connected, which is when it
-// reads a line. The programs are mounted where their user can reach them.
+// reads a line. The programs are mounted where their user can reach them. Process IDs begin at 1
+// again, so those in the lock files of a machine that was killed may exist: PostgreSQL would not
+// start.
 var boot = template.Must(template.New("").Parse(`
 read -r _
 set -e
@@ -219,6 +221,7 @@ ip addr add {{.Data}}/24 dev eth0
 mount --bind {{.Tools}}/etcd {{.Dir}}/etcd
 mount --bind {{.Tools}}/patroni_python {{.Dir}}/python
 cd {{.Dir}}
+rm -f .s.PGSQL.* data/postmaster.pid
 as="setpriv --reuid=postgres --regid=postgres --clear-groups"
 nice -n -10 $as ./etcd --name node{{.N}} --data-dir etcd.data --listen-peer-urls http://{{.Control}}:2380 --initial-advertise-peer-urls http://{{.Control}}:2380 \
 	--listen-client-urls http://{{.Control}}:2379 --advertise-client-urls http://{{.Control}}:2379 \
