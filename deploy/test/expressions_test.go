@@ -2,6 +2,7 @@ package deploy_test
 
 import (
 	"fmt"
+	"maps"
 	"net/http"
 	"os"
 	"os/exec"
@@ -105,8 +106,8 @@ type series struct {
 	labels map[string]string
 }
 
-// seriesOf returns the series of a server after some requests, with the labels job and
-// instance and the metric up, which Prometheus adds.
+// seriesOf returns the series of a server after some requests and those of docs/metrics.md
+// for PostgreSQL, with the labels job and instance and the metric up, which Prometheus adds.
 func seriesOf(t *testing.T) []series {
 	t.Helper()
 	s := serve(t, "--retain=400d")
@@ -127,8 +128,40 @@ func seriesOf(t *testing.T) []series {
 		}
 		all = append(all, x)
 	}
+	all = append(all, postgresSeries(t)...)
 	for _, x := range all {
 		x.labels["job"], x.labels["instance"] = "pulsegate", "host:6060"
+	}
+	return all
+}
+
+// postgresSeries returns the series that docs/metrics.md lists for a store in PostgreSQL. A test
+// of cmd/pulsegate compares the page with such a server. As values of labels it returns all words
+// in code of the description.
+func postgresSeries(t *testing.T) (all []series) {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(root, "docs/metrics.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	code := regexp.MustCompile("`([a-z_]+)`")
+	for _, row := range regexp.MustCompile("(?m)^\\| `(pulsegate_postgres_[a-z_]+)` \\| [a-z]+ \\|(.*?)\\|(.*)\\|$").FindAllStringSubmatch(string(text), -1) {
+		some := []series{{row[1], map[string]string{}}}
+		for _, label := range code.FindAllStringSubmatch(row[2], -1) {
+			var more []series
+			for _, x := range some {
+				for _, value := range code.FindAllStringSubmatch(row[3], -1) {
+					labels := maps.Clone(x.labels)
+					labels[label[1]] = value[1]
+					more = append(more, series{x.metric, labels})
+				}
+			}
+			some = more
+		}
+		all = append(all, some...)
+	}
+	if len(all) == 0 {
+		t.Fatal("docs/metrics.md has no metrics of PostgreSQL")
 	}
 	return all
 }
