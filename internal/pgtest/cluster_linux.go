@@ -31,7 +31,8 @@ const Nodes = 3
 // with quorum synchronous commit. Each machine is a process namespace with a network of its own,
 // connected to the test's network by a bridge. All of it ends with the test's process.
 //
-// A machine has two addresses, so that its parts can be cut off apart: one for etcd and Patroni, and one for PostgreSQL. They are of networks that are reserved for documentation.
+// A machine has two addresses, so that its parts can be cut off apart: one for etcd and Patroni, and
+// one for PostgreSQL. They are of networks that are reserved for documentation.
 //
 // Its methods must be called from the test's goroutine.
 type Cluster struct {
@@ -110,8 +111,8 @@ func (c *Cluster) prepare(tools string) (err error) {
 	}
 	return errors.Join(
 		ip("link", "add", bridge, "type", "bridge"),
-		ip("addr", "add", Client+"/24", "dev", bridge),
-		ip("addr", "add", dataNet+"254/24", "dev", bridge),
+		ip("addr", "add", controlNet+ofTest, "dev", bridge),
+		ip("addr", "add", dataNet+ofTest, "dev", bridge),
 		ip("link", "set", bridge, "up"))
 }
 
@@ -137,7 +138,7 @@ func (c *Cluster) tail(i int, name string) string {
 const (
 	controlNet = "192.0.2."    // etcd and Patroni
 	dataNet    = "198.51.100." // PostgreSQL
-	Client     = controlNet + "254"
+	ofTest     = "254/24"      // the test's own address in both
 )
 
 func control(i int) string { return controlNet + strconv.Itoa(i+1) }
@@ -155,11 +156,13 @@ func (c *Cluster) DSN() string {
 }
 
 // ip runs ip(8).
-func ip(args ...string) error {
-	cmd := exec.Command("ip", args...)
-	cmd.Env = append(os.Environ(), "PATH="+os.Getenv("PATH")+":/usr/sbin:/sbin")
-	if text, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("ip %s: %w\n%s", strings.Join(args, " "), err, text)
+func ip(args ...string) error { return execute(append([]string{"ip"}, args...)) }
+
+// execute runs a command that may be in a directory for administrators, which need not be in PATH.
+func execute(line []string) error {
+	line = append([]string{"-c", `PATH=$PATH:/usr/sbin:/sbin exec "$@"`, "sh"}, line...)
+	if text, err := exec.Command("/bin/sh", line...).CombinedOutput(); err != nil {
+		return fmt.Errorf("%s: %w\n%s", strings.Join(line[3:], " "), err, text)
 	}
 	return nil
 }
@@ -213,6 +216,7 @@ postgresql:
 var boot = template.Must(template.New("").Parse(`
 read -r _
 set -e
+PATH=$PATH:/usr/sbin:/sbin
 mount -t proc proc /proc
 ip link set lo up
 ip link set eth0 up
@@ -277,7 +281,6 @@ func (c *Cluster) Boot(i int) {
 	c.t.Helper()
 	n := &c.nodes[i]
 	cmd := exec.Command("/bin/sh", "-c", c.render(boot, i))
-	cmd.Env = append(os.Environ(), "PATH="+os.Getenv("PATH")+":/usr/sbin:/sbin")
 	cmd.SysProcAttr = &syscall.SysProcAttr{
 		Cloneflags: syscall.CLONE_NEWPID | syscall.CLONE_NEWNS | syscall.CLONE_NEWNET,
 		Pdeathsig:  syscall.SIGKILL,
@@ -394,13 +397,8 @@ func (c *Cluster) neighbour(i int, args ...string) error {
 	if c.nodes[i].init == nil {
 		return nil
 	}
-	args = append([]string{"--net=" + fmt.Sprintf("/proc/%d/ns/net", c.nodes[i].init.Process.Pid), "ip", "neigh"}, args...)
-	cmd := exec.Command("nsenter", args...)
-	cmd.Env = append(os.Environ(), "PATH="+os.Getenv("PATH")+":/usr/sbin:/sbin")
-	if text, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("nsenter %s: %w\n%s", strings.Join(args, " "), err, text)
-	}
-	return nil
+	space := fmt.Sprintf("--net=/proc/%d/ns/net", c.nodes[i].init.Process.Pid)
+	return execute(append([]string{"nsenter", space, "ip", "neigh"}, args...))
 }
 
 // impatient asks Patroni, which may be frozen.
