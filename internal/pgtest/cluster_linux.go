@@ -424,10 +424,18 @@ func (c *Cluster) Primary() int {
 	return primary
 }
 
-// Whole reports whether both standbys follow a primary, and either may acknowledge.
+// Whole reports whether both standbys follow a primary and are in its quorum, according to
+// PostgreSQL and to Patroni. What Patroni reports alone may be older than a machine's return: it
+// then takes the standbys out of the quorum once more, and if the primary is lost at that moment, it
+// promotes none of them.
 func (c *Cluster) Whole() bool {
 	p := c.Primary()
 	if p < 0 {
+		return false
+	}
+	const standbys = "SELECT count(*) FROM pg_stat_replication WHERE state = 'streaming' AND sync_state = 'quorum'"
+	count, err := exec.Command(filepath.Join(c.programs, "psql"), "-h", data(p), "-U", "postgres", "-Atc", standbys, "postgres").Output()
+	if err != nil || strings.TrimSpace(string(count)) != strconv.Itoa(Nodes-1) {
 		return false
 	}
 	resp, err := impatient.Get("http://" + control(p) + ":8008/cluster")
@@ -441,26 +449,32 @@ func (c *Cluster) Whole() bool {
 	if json.NewDecoder(resp.Body).Decode(&state) != nil {
 		return false
 	}
-	standbys := 0
+	members := 0
 	for _, m := range state.Members {
 		if m.Role == "quorum_standby" && m.State == "streaming" {
-			standbys++
+			members++
 		}
 	}
-	return standbys == Nodes-1
+	return members == Nodes-1
 }
 
 // AwaitWhole waits until the cluster is whole.
 func (c *Cluster) AwaitWhole() {
 	c.t.Helper()
-	c.await("both standbys follow a primary", c.Whole)
+	c.await("both standbys follow a primary", func() bool {
+		if !c.Whole() {
+			return false
+		}
+		time.Sleep(time.Second)
+		return c.Whole()
+	})
 }
 
 // await waits for a state that Patroni brings about, which takes longer than polltest.Patience on
 // a busy machine.
 func (c *Cluster) await(what string, holds func() bool) {
 	c.t.Helper()
-	for deadline := time.Now().Add(3 * polltest.Patience); !holds(); time.Sleep(100 * time.Millisecond) {
+	for deadline := time.Now().Add(3 * polltest.Patience); !holds(); time.Sleep(300 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			c.t.Fatalf("the cluster has not recovered: %s", what)
 		}
