@@ -38,7 +38,8 @@ const Nodes = 3
 type Cluster struct {
 	t        testing.TB
 	dir      string
-	tools    string // directory of etcd and patroni_python
+	etcd     string // the program
+	patroni  string // directory of the package
 	programs string // directory of PostgreSQL's programs
 	nodes    [Nodes]node
 	links    int // created so far; they name the next one
@@ -89,15 +90,23 @@ func (c *Cluster) prepare(tools string) (err error) {
 	if c.programs, err = find(); err != nil {
 		return err
 	}
-	for _, tool := range []string{"etcd", "patroni_python"} {
-		path, err := filepath.Abs(filepath.Join(tools, tool))
-		if err == nil {
-			_, err = os.Stat(path)
+	if c.etcd, err = exec.LookPath(filepath.Join(tools, "etcd")); err != nil {
+		if c.etcd, err = exec.LookPath("etcd"); err != nil {
+			return fmt.Errorf("a cluster needs etcd, which .ci/setup fetches: %w", err)
 		}
-		if err != nil {
-			return fmt.Errorf("a cluster needs %s, which .ci/setup fetches: %w", tool, err)
-		}
-		c.tools = filepath.Dir(path)
+	}
+	var err1, err2 error
+	c.etcd, err1 = filepath.Abs(c.etcd)
+	c.patroni, err2 = filepath.Abs(filepath.Join(tools, "patroni_python"))
+	if err := errors.Join(err1, err2); err != nil {
+		return err
+	}
+	const modules = "import patroni, psycopg2, etcd, psutil, yaml, dateutil"
+	err = errors.Join(
+		execute([]string{"sh", "-c", "command -v ip && command -v nsenter && command -v setpriv"}),
+		execute([]string{"env", "PYTHONPATH=" + c.patroni, "/usr/bin/python3", "-c", modules}))
+	if err != nil {
+		return fmt.Errorf("a cluster needs programs and modules that .ci/setup installs: %w", err)
 	}
 	if c.dir, err = os.MkdirTemp("", "pgcluster"); err != nil {
 		return err
@@ -222,8 +231,8 @@ ip link set lo up
 ip link set eth0 up
 ip addr add {{.Control}}/24 dev eth0
 ip addr add {{.Data}}/24 dev eth0
-mount --bind {{.Tools}}/etcd {{.Dir}}/etcd
-mount --bind {{.Tools}}/patroni_python {{.Dir}}/python
+mount --bind {{.EtcdProgram}} {{.Dir}}/etcd
+mount --bind {{.Patroni}} {{.Dir}}/python
 cd {{.Dir}}
 rm -f .s.PGSQL.* data/postmaster.pid
 as="setpriv --reuid=postgres --regid=postgres --clear-groups"
@@ -250,7 +259,7 @@ func (c *Cluster) render(text *template.Template, i int) string {
 	}
 	var b strings.Builder
 	err := text.Execute(&b, map[string]any{
-		"N": i + 1, "Control": control(i), "Data": data(i), "Dir": c.path(i), "Tools": c.tools, "Programs": c.programs,
+		"N": i + 1, "Control": control(i), "Data": data(i), "Dir": c.path(i), "EtcdProgram": c.etcd, "Patroni": c.patroni, "Programs": c.programs,
 		"Etcd": strings.Join(etcd, ","), "Peers": strings.Join(peers, ","),
 	})
 	if err != nil {
