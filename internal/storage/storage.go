@@ -165,6 +165,7 @@ type Record struct {
 	Values         vitals.Values
 	UTCOffset      vitals.UTCOffset
 	Gateway        *vitals.Name // nil: none; records may share it, and it is never modified
+	Shared         bool         // a gateway other than the one named has completed it
 }
 
 // A Latest is the newest value of one sign of a device.

@@ -41,6 +41,8 @@ type Report struct {
 	// reading; both are 0 if there are no readings.
 	OldestUnixMs, NewestUnixMs int64
 
+	Erasing vitals.Name // device of an unfinished erasure; zero: there is none
+
 	Tables     int   // table files
 	TableBytes int64 // size of the table files
 	LogBytes   int64 // size of the write-ahead log's files
@@ -116,7 +118,10 @@ func (c *checker) files(d *directory) (*fileList, error) {
 	if err := d.report(d.verifyOldManifests(), c.problem); err != nil {
 		return nil, err
 	}
-	_, err = d.readIntent()
+	in, err := d.readIntent()
+	if in != nil {
+		c.report.Erasing = in.Device
+	}
 	return l, d.report(err, c.problem)
 }
 

@@ -94,6 +94,9 @@ type Options struct {
 	// FS is the file system; nil means the operating system's. It is meant for tests.
 	FS vfs.FS
 
+	// moving permits devices with awkward names: another store has them.
+	moving bool
+
 	// inspect replaces directory.verifyAll.
 	inspect func(*directory) (*fileList, error)
 

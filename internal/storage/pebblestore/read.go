@@ -114,7 +114,7 @@ func (s *Store) scan(ctx context.Context, r *storage.Range, dst []storage.Record
 		}
 		for i := range rows {
 			if row := &rows[i]; row.Gateway >= legacyGateway {
-				dst[n] = storage.Record{TimeUnixMs: row.TimeUnixMs, ReceivedUnixMs: row.ReceivedUnixMs, Values: row.Values, Gateway: sc.legacy.at(row.Gateway)}
+				dst[n] = storage.Record{TimeUnixMs: row.TimeUnixMs, ReceivedUnixMs: row.ReceivedUnixMs, Values: row.Values, Gateway: sc.legacy.at(row.Gateway), Shared: row.Shared}
 			} else if err := names.record(row, &dst[n]); err != nil {
 				return 0, segmentError(&r.Device, rows[i].TimeUnixMs, err)
 			}
@@ -126,7 +126,7 @@ func (s *Store) scan(ctx context.Context, r *storage.Range, dst []storage.Record
 
 // record returns a row as a storage.Record.
 func (g gatewayNames) record(r *columns.Row, dst *storage.Record) error {
-	*dst = storage.Record{TimeUnixMs: r.TimeUnixMs, ReceivedUnixMs: r.ReceivedUnixMs, Values: r.Values, UTCOffset: r.UTCOffset}
+	*dst = storage.Record{TimeUnixMs: r.TimeUnixMs, ReceivedUnixMs: r.ReceivedUnixMs, Values: r.Values, UTCOffset: r.UTCOffset, Shared: r.Shared}
 	if r.Gateway == 0 {
 		return nil
 	}

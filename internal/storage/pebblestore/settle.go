@@ -25,6 +25,7 @@ type settler struct {
 	gateways    *dictionary
 	maxDevices  int
 	maxGateways int
+	moving      bool // as in Options
 
 	active *window // takes what the groups add
 	frozen *window // is being sealed; nil: none
@@ -92,6 +93,7 @@ func newSettler(db *pebble.DB, t *table, g *dictionary, active *window, o *Optio
 		active:      active,
 		maxDevices:  o.MaxDevices,
 		maxGateways: o.MaxGateways,
+		moving:      o.moving,
 		index:       map[recordID]int32{},
 		batch:       newBatch(db),
 		key:         make([]byte, 0, maxSegmentKeyBytes),
@@ -161,7 +163,7 @@ func (s *settler) settleOne(e *storage.Entry, entry int32) {
 	}
 	number, known := s.table.byName[r.Device]
 	if !known {
-		if r.Device.IsAwkward() {
+		if r.Device.IsAwkward() && !s.moving {
 			e.Outcome = storage.AwkwardName
 			return
 		}

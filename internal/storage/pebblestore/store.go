@@ -15,6 +15,7 @@ import (
 // A Store is an open directory. It implements [storage.Store].
 type Store struct {
 	dir      string // as given to Open, for messages
+	becomes  string // the name that Publish gives it; "": none
 	path     string // absolute, if the file system has absolute paths
 	files    *directory
 	db       *pebble.DB

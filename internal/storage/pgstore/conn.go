@@ -8,6 +8,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/pulsegate/pulsegate/internal/storage"
 )
 
 // ErrNotReplicated means that the server has no synchronous standbys.
@@ -32,10 +34,17 @@ func (s *Store) connected(ctx context.Context, conn *pgx.Conn) error {
 		return fmt.Errorf("configure connection: %w", hide(err))
 	}
 	var standbys, fsync string
-	err := conn.QueryRow(ctx, "SELECT current_setting('synchronous_standby_names'), current_setting('fsync')").Scan(&standbys, &fsync)
+	var free, unfinished bool
+	err := conn.QueryRow(ctx, `SELECT current_setting('synchronous_standby_names'), current_setting('fsync'),
+		CASE WHEN $1 THEN true ELSE pg_try_advisory_lock_shared($2) END, to_regclass($3) IS NOT NULL`,
+		s.opt.Move != 0, lockKey("nodes", s.opt.Schema), s.opt.Schema+"."+unfinishedTable).Scan(&standbys, &fsync, &free, &unfinished)
 	switch {
 	case err != nil:
 		return fmt.Errorf("check connection: %w", hide(err))
+	case !free:
+		return errMoving
+	case unfinished && s.opt.Move != MoveTo:
+		return fmt.Errorf("%w: a move to schema %s is unfinished; repeat 'pulsegate migrate', or drop the schema", storage.ErrFormat, s.opt.Schema)
 	case standbys == "" && !s.opt.Single:
 		return ErrNotReplicated
 	case fsync != "on":

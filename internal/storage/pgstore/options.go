@@ -42,6 +42,9 @@ type Options struct {
 	// largest number of connections for reading. 0 means the defaults.
 	Lanes, Readers int
 
+	// Move is set by a process that moves the store from or to the database.
+	Move Move
+
 	// Timeout bounds the time for which Append and a removal try to settle an unknown outcome
 	// or to reach the database. 0 means DefaultTimeout.
 	Timeout time.Duration

@@ -182,9 +182,10 @@ func (s *Store) scan(ctx context.Context, dst []storage.Record, sql string, args
 			}
 			rec.UTCOffset = vitals.MakeUTCOffset(minutes)
 		}
-		if v[8] != nil {
-			if gateway == nil || gateway.String() != string(v[8]) {
-				name, err := vitals.ParseName(v[8])
+		rec.Shared = v[8][0] != 0
+		if v[9] != nil {
+			if gateway == nil || gateway.String() != string(v[9]) {
+				name, err := vitals.ParseName(v[9])
 				if err != nil {
 					return 0, fmt.Errorf("%w: name of a gateway", storage.ErrCorrupt)
 				}

@@ -51,7 +51,7 @@ func (s *Store) resolve(t *try, group []*storage.Entry) (denied map[vitals.Name]
 		for i := range wanted {
 			wanted[i].denied = 0
 		}
-		return s.register(conn, wanted, true)
+		return s.register(conn, wanted, s.opt.Move == 0)
 	}, nil)
 	if err != nil {
 		return nil, 0, fmt.Errorf("%w: register devices: %w", storage.ErrNotWritten, err)

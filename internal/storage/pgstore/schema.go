@@ -57,10 +57,11 @@ CREATE FUNCTION SCHEMA.bucket(device text) RETURNS integer LANGUAGE sql IMMUTABL
 // columns are the columns of the signs, by sign.
 var columns = [...]string{"sys", "dia", "spo2", "hr", "rhr"}
 
-// lockKey returns the key of the advisory lock for changing a schema.
-func lockKey(schema string) int64 {
+// lockKey returns the key of an advisory lock: that for changing a schema, "schema", or that of
+// its nodes, "nodes".
+func lockKey(what, schema string) int64 {
 	h := fnv.New64a()
-	h.Write([]byte("pulsegate schema " + schema))
+	h.Write([]byte("pulsegate " + what + " " + schema))
 	return int64(h.Sum64())
 }
 
@@ -78,6 +79,9 @@ func (s *Store) migrate(ctx context.Context, conn *pgx.Conn) error {
 	if version > len(migrations) {
 		return fmt.Errorf("%w: schema %s has version %d, and this program knows versions up to %d: use a newer pulsegate",
 			storage.ErrFormat, s.opt.Schema, version, len(migrations))
+	}
+	if version == 0 && s.opt.Move == MoveFrom {
+		return fmt.Errorf("%w: the database has no schema %s", storage.ErrFormat, s.opt.Schema)
 	}
 	for ; version < len(migrations); version++ {
 		if err := s.step(ctx, conn, version); err != nil {
@@ -240,7 +244,7 @@ LEFT JOIN LATERAL (SELECT r.time_ms FROM SCHEMA.readings AS r WHERE r.device = d
 	q.latest = q.of(fmt.Sprintf(latest, "device = $1"))
 	q.devices = q.of(fmt.Sprintf(latest, "device > $1 ORDER BY device LIMIT $2"))
 
-	const scan = `SELECT time_ms, received_ms, sys, dia, spo2, hr, rhr, utc_offset, gateway FROM SCHEMA.readings
+	const scan = `SELECT time_ms, received_ms, sys, dia, spo2, hr, rhr, utc_offset, shared, gateway FROM SCHEMA.readings
 WHERE device = $1 AND time_ms >= $2 AND time_ms < $3 ORDER BY time_ms %s LIMIT $4`
 	q.scan, q.scanDown = q.of(fmt.Sprintf(scan, "")), q.of(fmt.Sprintf(scan, "DESC"))
 	return q

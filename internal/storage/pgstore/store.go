@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pulsegate/pulsegate/internal/storage"
@@ -22,6 +23,7 @@ type Store struct {
 	lockKey int64
 
 	write, read *pgxpool.Pool
+	alone       *pgx.Conn // holds the lock of a store that is moved; nil: there is none
 	registry    registry
 	partitions  partitions
 	counters    counters
@@ -49,7 +51,7 @@ var (
 // has no synchronous standbys and opt does not permit that.
 func Open(ctx context.Context, opt Options) (*Store, error) {
 	opt = opt.withDefaults()
-	s := &Store{opt: opt, sql: newStatements(opt.Schema), lockKey: lockKey(opt.Schema)}
+	s := &Store{opt: opt, sql: newStatements(opt.Schema), lockKey: lockKey("schema", opt.Schema)}
 	s.registry.known = map[vitals.Name]*known{}
 	s.works.New = func() any { return newWork() }
 	write, read, err := opt.pools(s)
@@ -64,8 +66,7 @@ func Open(ctx context.Context, opt Options) (*Store, error) {
 		return nil, fmt.Errorf("open database: %w", err)
 	}
 	if err := s.open(ctx); err != nil {
-		s.write.Close()
-		s.read.Close()
+		s.closeConns()
 		return nil, fmt.Errorf("open database: %w", err)
 	}
 	ctx, s.stop = context.WithCancel(context.Background())
@@ -75,6 +76,11 @@ func Open(ctx context.Context, opt Options) (*Store, error) {
 
 // open migrates the schema and reads what the registry needs.
 func (s *Store) open(ctx context.Context) error {
+	if s.opt.Move != 0 {
+		if err := s.lockAlone(ctx); err != nil {
+			return err
+		}
+	}
 	conn, err := s.write.Acquire(ctx)
 	if err != nil {
 		return err
@@ -168,7 +174,14 @@ func (s *Store) Close() error {
 	s.calls.Lock() // waits for calls
 	defer s.calls.Unlock()
 	s.watched.Wait()
+	s.closeConns()
+	return nil
+}
+
+func (s *Store) closeConns() {
 	s.write.Close()
 	s.read.Close()
-	return nil
+	if s.alone != nil {
+		_ = s.alone.Close(context.Background())
+	}
 }

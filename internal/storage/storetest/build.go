@@ -281,6 +281,9 @@ func describe(r storage.Record) string {
 	if minutes, ok := r.UTCOffset.Minutes(); ok {
 		fmt.Fprintf(&b, "offset %d min ", minutes)
 	}
+	if r.Shared {
+		b.WriteString("shared ")
+	}
 	fmt.Fprintf(&b, "at %d}", r.ReceivedUnixMs)
 	return b.String()
 }

@@ -42,6 +42,7 @@ func (rec *record) public() storage.Record {
 		ReceivedUnixMs: rec.ReceivedUnixMs,
 		Values:         rec.Values,
 		UTCOffset:      rec.UTCOffset,
+		Shared:         rec.shared,
 	}
 	if gateway := rec.Gateway; !gateway.IsZero() {
 		r.Gateway = &gateway

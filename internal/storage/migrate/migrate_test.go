@@ -1,0 +1,277 @@
+package migrate_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+
+	"go.uber.org/goleak"
+	"pgregory.net/rapid"
+
+	"github.com/pulsegate/pulsegate/internal/storage"
+	"github.com/pulsegate/pulsegate/internal/storage/migrate"
+	"github.com/pulsegate/pulsegate/internal/storage/storetest"
+	"github.com/pulsegate/pulsegate/vitals"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// A target is a store in memory that can be killed.
+type target struct {
+	*storetest.Memory
+	begun, published bool
+
+	// left is the number of readings after which the process is killed, in the middle of a
+	// group. Negative: never.
+	left int
+	lost error // of Alone
+}
+
+var errKilled = errors.New("killed")
+
+func newTarget(records *storetest.Memory) *target { return &target{Memory: records, left: -1} }
+
+func (s *target) Begin() error                { s.begun = true; return nil }
+func (s *target) Publish() error              { s.published = true; return nil }
+func (s *target) Alone(context.Context) error { return s.lost }
+
+func (s *target) Append(group []*storage.Entry) error {
+	if s.left < 0 {
+		return s.Memory.Append(group)
+	}
+	n := min(s.left, len(group))
+	if err := s.Memory.Append(group[:n]); err != nil {
+		return err
+	}
+	if s.left -= n; n < len(group) {
+		return errKilled
+	}
+	return nil
+}
+
+func name(text string) vitals.Name {
+	n, err := vitals.ParseName(text)
+	if err != nil {
+		panic(err)
+	}
+	return n
+}
+
+// all returns the contents of a store as text, and their number.
+func all(t interface{ Fatal(...any) }, s storage.Store) (lines []string) {
+	devices := make([]storage.Device, 1000)
+	n, err := s.Devices(context.Background(), vitals.Name{}, devices)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, d := range devices[:n] {
+		lines = append(lines, fmt.Sprint(d))
+		records := make([]storage.Record, 20_000)
+		n, err := s.Scan(context.Background(), storage.Range{Device: d.Name, ToUnixMs: math.MaxInt64}, records)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range records[:n] {
+			gateway := r.Gateway
+			r.Gateway = nil
+			lines = append(lines, fmt.Sprintf("%s %+v %s", d.Name, r, gateway))
+		}
+	}
+	return lines
+}
+
+// count returns the number of readings of a store.
+func count(t interface{ Fatal(...any) }, s storage.Store) int64 {
+	devices := make([]storage.Device, 1000)
+	n, err := s.Devices(context.Background(), vitals.Name{}, devices)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return int64(len(all(t, s)) - n)
+}
+
+// draw returns a group of readings, many of which complete each other.
+func draw(t *rapid.T) (group []*storage.Entry) {
+	for range rapid.IntRange(0, 60).Draw(t, "readings") {
+		r := &vitals.Reading{
+			Device:     name(rapid.SampledFrom([]string{"a", "a-1", "b", "c.d"}).Draw(t, "device")),
+			TimeUnixMs: rapid.Int64Range(0, 6).Draw(t, "time"),
+			UTCOffset:  rapid.SampledFrom([]vitals.UTCOffset{0, vitals.MakeUTCOffset(0), vitals.MakeUTCOffset(-210)}).Draw(t, "offset"),
+		}
+		if gateway := rapid.SampledFrom([]string{"", "g1", "g2"}).Draw(t, "gateway"); gateway != "" {
+			r.Gateway = name(gateway)
+		}
+		present := rapid.Uint8Range(1, 1<<vitals.NumSigns-1).Draw(t, "signs")
+		for sg := range vitals.Sign(vitals.NumSigns) {
+			if present&(1<<sg) != 0 {
+				r.Values.Set(sg, vitals.Hundredths(40_000+int(sg)))
+			}
+		}
+		group = append(group, &storage.Entry{Reading: r, ReceivedUnixMs: rapid.Int64Range(1, 1<<40).Draw(t, "received")})
+	}
+	return group
+}
+
+func equal(t interface {
+	Helper()
+	Fatal(...any)
+	Fatalf(string, ...any)
+}, from, to storage.Store) {
+	t.Helper()
+	if got, want := all(t, to), all(t, from); !slices.Equal(got, want) {
+		t.Fatalf("the target has\n%q\nand the source\n%q", got, want)
+	}
+}
+
+// A run that is killed again and again, also between the two readings of a record, and then
+// repeated, ends with an equal store.
+func TestKilled(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		from := storetest.NewMemory()
+		if err := from.Append(draw(t)); err != nil {
+			t.Fatal(err)
+		}
+		o := migrate.Options{From: from, Readings: count(t, from)}
+		to := newTarget(storetest.NewMemory())
+		for {
+			to = newTarget(to.Memory)
+			to.left = rapid.IntRange(-1, 20).Draw(t, "killed after")
+			o.To = to
+			report, err := migrate.Run(t.Context(), o)
+			if err == nil {
+				if !to.published {
+					t.Fatal("the target was not published")
+				}
+				if report.Readings != o.Readings {
+					t.Fatalf("the report has %d readings, want %d", report.Readings, o.Readings)
+				}
+				break
+			}
+			if !errors.Is(err, errKilled) || !errors.Is(err, migrate.ErrIncomplete) || to.published {
+				t.Fatalf("published %v, %v", to.published, err)
+			}
+		}
+		equal(t, from, to)
+	})
+}
+
+// Stores with the same records have the same checksums, whatever the order in which they were
+// stored, and each difference changes them.
+func TestSums(t *testing.T) {
+	one := entry("a", 1, 60)
+	sums := map[[32]byte]string{}
+	for what, change := range map[string]func(*storage.Entry){
+		"nothing":  func(*storage.Entry) {},
+		"device":   func(e *storage.Entry) { e.Reading.Device = name("b") },
+		"time":     func(e *storage.Entry) { e.Reading.TimeUnixMs++ },
+		"received": func(e *storage.Entry) { e.ReceivedUnixMs++ },
+		"value":    func(e *storage.Entry) { e.Reading.Values.Set(vitals.HeartRate, 61) },
+		"sign":     func(e *storage.Entry) { e.Reading.Values.Set(vitals.SpO2, 61) },
+		"offset":   func(e *storage.Entry) { e.Reading.UTCOffset = vitals.MakeUTCOffset(0) },
+		"gateway":  func(e *storage.Entry) { e.Reading.Gateway = name("g") },
+	} {
+		e, r := *one, *one.Reading
+		e.Reading = &r
+		change(&e)
+		from := stored(t, &e)
+		report, err := migrate.Run(t.Context(), migrate.Options{From: from, To: newTarget(storetest.NewMemory()), Readings: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if other, ok := sums[report.SHA256]; ok {
+			t.Errorf("the checksums are equal after changing %s and %s", what, other)
+		}
+		sums[report.SHA256] = what
+	}
+}
+
+// entry returns a reading with a heart rate.
+func entry(device string, timeUnixMs int64, v vitals.Hundredths) *storage.Entry {
+	r := &vitals.Reading{Device: name(device), TimeUnixMs: timeUnixMs}
+	r.Values.Set(vitals.HeartRate, v)
+	return &storage.Entry{Reading: r, ReceivedUnixMs: 1_800_000_000_000}
+}
+
+func stored(t *testing.T, group ...*storage.Entry) *storetest.Memory {
+	t.Helper()
+	m := storetest.NewMemory()
+	if err := m.Append(group); err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+// A target with anything that the source does not have is refused before anything is written.
+func TestRefused(t *testing.T) {
+	by := func(gateway string, e *storage.Entry) *storage.Entry {
+		e.Reading.Gateway = name(gateway)
+		return e
+	}
+	spo2 := func(e *storage.Entry) *storage.Entry {
+		e.Reading.Values = vitals.Values{}
+		e.Reading.Values.Set(vitals.SpO2, 9800)
+		return e
+	}
+	received := func(e *storage.Entry) *storage.Entry { e.ReceivedUnixMs++; return e }
+	offset := func(e *storage.Entry) *storage.Entry { e.Reading.UTCOffset = vitals.MakeUTCOffset(60); return e }
+	source := []*storage.Entry{entry("a", 1, 6000), entry("b", 1, 6000), entry("b", 3, 6000),
+		by("g1", entry("c", 1, 6000)), by("g2", spo2(entry("c", 1, 6000)))}
+	for _, tt := range []struct {
+		what   string
+		target []*storage.Entry
+		want   string
+	}{
+		{"another device", []*storage.Entry{entry("aa", 1, 6000)}, "device aa,"},
+		{"a device after all", []*storage.Entry{entry("d", 1, 6000)}, "device d,"},
+		{"another value", []*storage.Entry{entry("b", 1, 6100)}, "device b"},
+		{"another sign", []*storage.Entry{spo2(entry("b", 1, 6100))}, "device b"},
+		{"another time", []*storage.Entry{entry("b", 2, 6000)}, "device b"},
+		{"a time after all", []*storage.Entry{entry("b", 4, 6000)}, "device b"},
+		{"another time of receipt", []*storage.Entry{received(entry("b", 3, 6000))}, "device b"},
+		{"another offset", []*storage.Entry{offset(entry("b", 3, 6000))}, "device b"},
+		{"a gateway", []*storage.Entry{by("g", entry("b", 3, 6000))}, "device b"},
+		{"a record of one gateway", []*storage.Entry{by("g1", entry("c", 1, 6000)), by("g1", spo2(entry("c", 1, 6000)))}, "device c"},
+		{"a part of a record", []*storage.Entry{by("g1", entry("c", 1, 6000))}, "device c"},
+	} {
+		to := newTarget(stored(t, tt.target...))
+		before := all(t, to)
+		_, err := migrate.Run(t.Context(), migrate.Options{From: stored(t, source...), To: to, Readings: 4})
+		if !errors.Is(err, migrate.ErrDiffers) || !contains(err, tt.want) || contains(err, "6") {
+			t.Errorf("a target with %s: %v", tt.what, err)
+		}
+		if to.begun || to.published || !slices.Equal(all(t, to), before) {
+			t.Errorf("a target with %s was changed", tt.what)
+		}
+	}
+}
+
+func contains(err error, text string) bool {
+	return err != nil && strings.Contains(err.Error(), text)
+}
+
+// A run ends without writing when its context has ended, and when a store is not its own.
+func TestEnds(t *testing.T) {
+	from := stored(t, entry("a", 1, 6000))
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	to := newTarget(storetest.NewMemory())
+	if _, err := migrate.Run(ended, migrate.Options{From: from, To: to, Readings: 1}); !errors.Is(err, context.Canceled) {
+		t.Errorf("an ended context: %v", err)
+	}
+	to.lost = errors.New("lost")
+	if _, err := migrate.Run(t.Context(), migrate.Options{From: from, To: to, Readings: 1}); !errors.Is(err, to.lost) {
+		t.Errorf("a lost lock: %v", err)
+	}
+	if n := count(t, to); n != 0 || to.published {
+		t.Errorf("%d readings were written, published: %v", n, to.published)
+	}
+	// The source's count includes a reading that its list of devices does not lead to.
+	to = newTarget(storetest.NewMemory())
+	if _, err := migrate.Run(t.Context(), migrate.Options{From: from, To: to, Readings: 2}); !errors.Is(err, storage.ErrCorrupt) || to.published {
+		t.Errorf("a source with a lost device: %v", err)
+	}
+}

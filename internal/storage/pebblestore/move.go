@@ -1,0 +1,73 @@
+package pebblestore
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"math"
+	"path/filepath"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+)
+
+// OpenPartial opens a store to which another one is moved, and that is not in dir until
+// [Store.Publish] gives it its name. Meanwhile it is in DIR.partial, which is created if it is
+// missing, and Open refuses dir. It accepts any number of devices and gateways, and devices with
+// any name.
+//
+// If dir has a store, OpenPartial opens that one for reading, and [Store.Begin] returns an error. The error
+// wraps storage.ErrFormat if dir exists and has none.
+func OpenPartial(dir string, o Options) (*Store, error) {
+	o = o.withDefaults()
+	o.MaxDevices, o.MaxGateways, o.moving = math.MaxInt, math.MaxInt, true
+	s, err := openPartial(dir, o)
+	if err != nil {
+		return nil, fmt.Errorf("open store %s: %w", dir, err)
+	}
+	return s, nil
+}
+
+func openPartial(dir string, o Options) (_ *Store, err error) {
+	if o.FS == vfs.Default {
+		if dir, err = filepath.Abs(dir); err != nil {
+			return nil, err
+		}
+	}
+	switch _, err := o.FS.Stat(dir); {
+	case errors.Is(err, fs.ErrNotExist):
+	case err != nil:
+		return nil, err
+	default:
+		o.ReadOnly = true
+		return open(dir, o)
+	}
+	s, err := open(dir+partialSuffix, o)
+	if err != nil {
+		return nil, err
+	}
+	s.becomes = dir
+	return s, nil
+}
+
+// Begin returns nil if the store may be written to by a move.
+func (s *Store) Begin() error {
+	if s.becomes == "" {
+		return fmt.Errorf("%w: %s exists already, and lacks readings of the source; name a directory that does not exist", ErrNotEmpty, s.dir)
+	}
+	return nil
+}
+
+// Publish closes the store, and gives it the name that was passed to OpenPartial.
+func (s *Store) Publish() error {
+	if err := s.Close(); err != nil || s.becomes == "" {
+		return err
+	}
+	fsys := s.options.FS
+	if err := fsys.Rename(s.path, s.becomes); err != nil {
+		return fmt.Errorf("publish store: %w", err)
+	}
+	if err := syncDir(fsys, fsys.PathDir(s.becomes)); err != nil {
+		return fmt.Errorf("publish store: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,107 @@
+package pgstore
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/pulsegate/pulsegate/internal/storage"
+)
+
+// A Move is the part that a database has in moving a store.
+//
+// Nodes and a move exclude each other. Each connection of a node holds a shared advisory lock,
+// and a move holds the same lock exclusively. So no statement of a node runs during a move, even
+// if connections break.
+type Move uint8
+
+// The moves. The zero Move is that of a node.
+const (
+	// MoveFrom reads the store, which must exist.
+	MoveFrom Move = 1 + iota
+
+	// MoveTo writes to the store. It accepts any number of devices, and devices with any
+	// name. Between [Store.Begin] and [Store.Publish], nodes are refused even if no process has
+	// the store open.
+	MoveTo
+)
+
+// errMoving is the error of a node during a move.
+var errMoving = fmt.Errorf("%w: 'pulsegate migrate' moves this store", storage.ErrLocked)
+
+// unfinishedTable exists while a move to the schema is unfinished.
+const unfinishedTable = "unfinished_move"
+
+// lockAlone locks out nodes and other moves, on a connection of its own. If that breaks, the lock
+// is gone: see Alone.
+func (s *Store) lockAlone(ctx context.Context) error {
+	conn, err := pgx.ConnectConfig(ctx, s.write.Config().ConnConfig)
+	if err != nil {
+		return err
+	}
+	s.alone = conn
+	if _, err := conn.Exec(ctx, "SET idle_session_timeout = 0"); err != nil {
+		return hide(err)
+	}
+	var locked bool
+	if err := conn.QueryRow(ctx, "SELECT pg_try_advisory_lock($1)", lockKey("nodes", s.opt.Schema)).Scan(&locked); err != nil {
+		return hide(err)
+	}
+	if !locked {
+		return fmt.Errorf("%w: stop all servers that use the database", storage.ErrLocked)
+	}
+	return nil
+}
+
+// Alone returns nil if, since Open, no node and no other move has had access to the store. It is
+// for stores that are moved, and must not be called concurrently.
+func (s *Store) Alone(ctx context.Context) error {
+	if err := s.alone.Ping(ctx); err != nil {
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		return fmt.Errorf("the lock on the database was lost: %w", hide(err))
+	}
+	return nil
+}
+
+// Begin marks the store as incomplete, until [Store.Publish]. Nodes refuse it.
+func (s *Store) Begin() error {
+	return s.define("begin", "CREATE TABLE IF NOT EXISTS SCHEMA."+unfinishedTable+" ()")
+}
+
+// Publish marks the store as complete, and closes it.
+func (s *Store) Publish() error {
+	if err := s.define("publish", "DROP TABLE IF EXISTS SCHEMA."+unfinishedTable); err != nil {
+		return err
+	}
+	return s.Close()
+}
+
+// define runs a statement that defines something.
+func (s *Store) define(what, sql string) error {
+	err := s.enter()
+	if err == nil {
+		defer s.calls.RUnlock()
+		err = s.try().run(func(conn *pgx.Conn) error {
+			_, err := conn.Exec(context.Background(), s.sql.of(sql))
+			return err
+		}, nil)
+	}
+	if err != nil {
+		return fmt.Errorf("%s move: %w", what, err)
+	}
+	return nil
+}
+
+// CountReadings counts the stored readings. It reads all of the table.
+func (s *Store) CountReadings(ctx context.Context) (n int64, err error) {
+	err = s.reading(ctx, func() error {
+		return s.read.QueryRow(ctx, s.sql.of("SELECT count(*) FROM SCHEMA.readings")).Scan(&n)
+	})
+	if err != nil {
+		return 0, fmt.Errorf("count readings: %w", err)
+	}
+	return n, nil
+}
