@@ -87,6 +87,13 @@ func recordOf(e *storage.Entry) storage.Record {
 	return (&record{Reading: *e.Reading, ReceivedUnixMs: e.ReceivedUnixMs}).public()
 }
 
+// shared returns the record that e creates if another gateway completes it.
+func shared(e *storage.Entry) storage.Record {
+	r := recordOf(e)
+	r.Shared = true
+	return r
+}
+
 // equal reports whether a and b are equal. Their gateways are compared by name.
 func equal(a, b storage.Record) bool {
 	if a.Gateway != nil && b.Gateway != nil && *a.Gateway == *b.Gateway {

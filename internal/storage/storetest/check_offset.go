@@ -65,7 +65,7 @@ func offsetSequences() []sequence {
 			rec(offset(120, d(hr(1), spo2(2))))},
 		{"gateway and offset of different readings",
 			[]step{{by("g1", d(hr(1))), stored}, {by("g2", offset(60, d(spo2(2)))), completed}},
-			rec(by("g1", offset(60, d(hr(1), spo2(2)))))},
+			[]storage.Record{shared(by("g1", offset(60, d(hr(1), spo2(2)))))}},
 	}
 }
 
