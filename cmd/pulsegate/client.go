@@ -33,6 +33,10 @@ func hint(node *kong.Node, err error) string {
 	}
 	problem, answered := errors.AsType[*transfer.Problem](err)
 	switch {
+	case node.Name == "migrate" && errors.Is(err, storage.ErrLocked):
+		return "Stop the servers that use the store."
+	case node.Name == "migrate" && errors.Is(err, syscall.ECONNREFUSED):
+		return "Start PostgreSQL, or check the address."
 	case answered && problem.Status == http.StatusUnauthorized:
 		return tokenHint
 	case answered && strings.HasSuffix(problem.Type, "#not-found") && (node.Name == "backup" || node.Name == "erase"):

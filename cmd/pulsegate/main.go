@@ -63,6 +63,7 @@ type commands struct {
 	Backup  backupCommand  `cmd:"" group:"admin" help:"Write a consistent, verified copy of a store to a directory."`
 	Restore restoreCommand `cmd:"" group:"admin" help:"Create a data directory from a backup, without overwriting anything."`
 	Check   checkCommand   `cmd:"" group:"admin" help:"Verify the data directory of a stopped server, without changing it, and count its contents."`
+	Migrate migrateCommand `cmd:"" group:"admin" help:"Move a store from a directory to PostgreSQL, or back, and prove that both are equal."`
 	Erase   eraseCommand   `cmd:"" group:"admin" help:"Remove all readings of a device for good."`
 	Audit   auditCommand   `cmd:"" group:"admin" help:"Verify the audit log, or create the key that signs it."`
 

@@ -1,6 +1,7 @@
 package pebblestore
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -8,6 +9,8 @@ import (
 	"path/filepath"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/pulsegate/pulsegate/internal/storage"
 )
 
 // OpenPartial opens a store to which another one is moved, and that is not in dir until
@@ -70,4 +73,19 @@ func (s *Store) Publish() error {
 		return fmt.Errorf("publish store: %w", err)
 	}
 	return nil
+}
+
+// OpenVerified verifies the store in dir with [Check], and opens it for reading. The error wraps
+// storage.ErrUnfinished if an erasure is unfinished.
+func OpenVerified(ctx context.Context, dir string, o CheckOptions) (*Store, Report, error) {
+	report, err := Check(ctx, dir, o)
+	if err != nil {
+		return nil, report, err
+	}
+	if !report.Erasing.IsZero() {
+		return nil, report, fmt.Errorf("open store %s: %w: that of the device %s; a server that starts with the directory finishes it",
+			dir, storage.ErrUnfinished, report.Erasing)
+	}
+	s, err := Open(dir, Options{ReadOnly: true, FS: o.FS, Log: o.Log})
+	return s, report, err
 }

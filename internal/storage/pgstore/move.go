@@ -49,7 +49,7 @@ func (s *Store) lockAlone(ctx context.Context) error {
 		return hide(err)
 	}
 	if !locked {
-		return fmt.Errorf("%w: stop all servers that use the database", storage.ErrLocked)
+		return fmt.Errorf("%w: a server or another move uses schema %s", storage.ErrLocked, s.opt.Schema)
 	}
 	return nil
 }
