@@ -3,6 +3,7 @@ package pgstore
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -13,7 +14,8 @@ import (
 //
 // Nodes and a move exclude each other. Each connection of a node holds a shared advisory lock,
 // and a move holds the same lock exclusively. So no statement of a node runs during a move, even
-// if connections break.
+// if connections break. A node that has just lost all of its connections does not prevent a move,
+// but is refused until it ends.
 type Move uint8
 
 // The moves. The zero Move is that of a node.
@@ -44,14 +46,33 @@ func (s *Store) lockAlone(ctx context.Context) error {
 	if _, err := conn.Exec(ctx, "SET idle_session_timeout = 0"); err != nil {
 		return hide(err)
 	}
-	var locked bool
-	if err := conn.QueryRow(ctx, "SELECT pg_try_advisory_lock($1)", lockKey("nodes", s.opt.Schema)).Scan(&locked); err != nil {
-		return hide(err)
+	// PostgreSQL notices a moment later that a process has closed its connections. Waiting for the
+	// lock would keep nodes from connecting.
+	for deadline := time.Now().Add(time.Second); ; {
+		var locked bool
+		err := conn.QueryRow(ctx, "SELECT pg_try_advisory_lock($1)", lockKey("nodes", s.opt.Schema)).Scan(&locked)
+		switch {
+		case err != nil:
+			return hide(err)
+		case locked:
+			return nil
+		case time.Now().After(deadline):
+			return fmt.Errorf("%w: a server or another move uses schema %s", storage.ErrLocked, s.opt.Schema)
+		}
+		select {
+		case <-time.After(10 * firstPause):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
 	}
-	if !locked {
-		return fmt.Errorf("%w: a server or another move uses schema %s", storage.ErrLocked, s.opt.Schema)
-	}
-	return nil
+}
+
+// unlock releases the lock, so that a node that starts next is not refused.
+func (s *Store) unlock() {
+	ctx, cancel := context.WithTimeout(context.Background(), connectTimeout)
+	defer cancel()
+	_, _ = s.alone.Exec(ctx, "SELECT pg_advisory_unlock($1)", lockKey("nodes", s.opt.Schema))
+	_ = s.alone.Close(ctx)
 }
 
 // Alone returns nil if, since Open, no node and no other move has had access to the store. It is

@@ -69,6 +69,7 @@ func Open(ctx context.Context, opt Options) (*Store, error) {
 		s.closeConns()
 		return nil, fmt.Errorf("open database: %w", err)
 	}
+	s.probe(ctx) // from now on the store has a connection, and so the lock of its nodes
 	ctx, s.stop = context.WithCancel(context.Background())
 	s.watched.Go(func() { s.watch(ctx) })
 	return s, nil
@@ -136,9 +137,9 @@ func (s *Store) watch(ctx context.Context) {
 	tick := time.NewTicker(watchEvery)
 	defer tick.Stop()
 	for {
-		s.probe(ctx)
 		select {
 		case <-tick.C:
+			s.probe(ctx)
 		case <-ctx.Done():
 			return
 		}
@@ -182,6 +183,6 @@ func (s *Store) closeConns() {
 	s.write.Close()
 	s.read.Close()
 	if s.alone != nil {
-		_ = s.alone.Close(context.Background())
+		s.unlock()
 	}
 }

@@ -1,0 +1,153 @@
+package pgstore_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pulsegate/pulsegate/internal/pgtest"
+	"github.com/pulsegate/pulsegate/internal/storage"
+	"github.com/pulsegate/pulsegate/internal/storage/pgstore"
+)
+
+// A move and nodes exclude each other, also while a node has no connection.
+func TestMoveExcludesNodes(t *testing.T) {
+	server := pgtest.Start(t, fast...)
+	o := options(server)
+	node := open(t, o)
+	moving := o
+	for _, moving.Move = range []pgstore.Move{pgstore.MoveFrom, pgstore.MoveTo} {
+		if _, err := pgstore.Open(t.Context(), moving); !errors.Is(err, storage.ErrLocked) {
+			t.Fatalf("a move beside a node: %v", err)
+		}
+	}
+	if err := node.Close(); err != nil {
+		t.Fatal(err)
+	}
+
+	move := open(t, moving)
+	if _, err := pgstore.Open(t.Context(), o); !errors.Is(err, storage.ErrLocked) || !strings.Contains(err.Error(), "pulsegate migrate") {
+		t.Fatalf("a node beside a move: %v", err)
+	}
+	if _, err := pgstore.Open(t.Context(), moving); !errors.Is(err, storage.ErrLocked) {
+		t.Fatalf("two moves: %v", err)
+	}
+	if err := move.Alone(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	// The lock is lost with its connection.
+	execute(t, server, "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND mode = 'ExclusiveLock'")
+	if err := move.Alone(t.Context()); err == nil {
+		t.Fatal("the lost lock is not noticed")
+	}
+	if err := move.Close(); err != nil {
+		t.Fatal(err)
+	}
+	open(t, o)
+}
+
+// A node whose connections broke cannot return during a move.
+func TestMoveExcludesReconnects(t *testing.T) {
+	server := pgtest.Start(t, fast...)
+	o := options(server)
+	o.Timeout = 2 * time.Second
+	node := open(t, o)
+	if err := node.Append([]*storage.Entry{reading("a", 1, 1)}); err != nil {
+		t.Fatal(err)
+	}
+	moving := o
+	moving.Move = pgstore.MoveFrom
+	var move *pgstore.Store
+	for move == nil { // the node opens connections all the time, to watch the server
+		execute(t, server, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'pulsegate'")
+		var err error
+		if move, err = pgstore.Open(t.Context(), moving); err != nil && !errors.Is(err, storage.ErrLocked) {
+			t.Fatal(err)
+		}
+	}
+	defer move.Close()
+	if err := node.Append([]*storage.Entry{reading("a", 2, 1)}); err == nil {
+		t.Fatal("a node stores a reading during a move")
+	}
+	if n, err := move.CountReadings(t.Context()); err != nil || n != 1 {
+		t.Fatalf("%d readings, %v", n, err)
+	}
+}
+
+// An unfinished move is refused by nodes, and as a source; a further move continues it.
+func TestUnfinishedMove(t *testing.T) {
+	server := pgtest.Start(t, fast...)
+	o := options(server)
+	from, to := o, o
+	from.Move, to.Move = pgstore.MoveFrom, pgstore.MoveTo
+	if _, err := pgstore.Open(t.Context(), from); !errors.Is(err, storage.ErrFormat) {
+		t.Fatalf("a source that does not exist: %v", err)
+	}
+	if n := queryValue[int](t, server, "SELECT count(*) FROM pg_namespace WHERE nspname = $1", o.Schema); n != 0 {
+		t.Fatal("a source was created")
+	}
+	to.MaxDevices = 1
+	move := open(t, to)
+	if err := move.Begin(); err != nil {
+		t.Fatal(err)
+	}
+	group := []*storage.Entry{reading("a", 1, 1), reading("b", 1, 1), reading("-c", 1, 1)}
+	if err := move.Append(group); err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range group { // more devices than a node would accept, and an awkward name
+		if e.Outcome != storage.Stored {
+			t.Errorf("a reading of the device %s has the outcome %d", e.Reading.Device, e.Outcome)
+		}
+	}
+	if err := move.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for _, o := range []pgstore.Options{o, from} {
+		if _, err := pgstore.Open(t.Context(), o); !errors.Is(err, storage.ErrFormat) || !strings.Contains(err.Error(), "unfinished") {
+			t.Fatalf("an unfinished move: %v", err)
+		}
+	}
+	move = open(t, to)
+	if err := errors.Join(move.Begin(), move.Publish()); err != nil {
+		t.Fatal(err)
+	}
+	open(t, o)
+}
+
+// The password comes from the file that PGPASSFILE names, and is in no error.
+func TestPassfile(t *testing.T) {
+	server := pgtest.Start(t, fast...)
+	const password = "hard-to-guess"
+	execute(t, server, "CREATE ROLE mover LOGIN PASSWORD '"+password+"'; CREATE SCHEMA AUTHORIZATION mover; GRANT CREATE ON DATABASE postgres TO mover")
+	rules := queryValue[string](t, server, "SHOW hba_file")
+	if err := os.WriteFile(rules, []byte("host all mover all scram-sha-256\nhost all all all trust\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	server.Stop()
+	server.Restart(t)
+	o := options(server)
+	o.DSN = strings.Replace(o.DSN, pgtest.User+"@", "mover@", 1)
+	file := filepath.Join(t.TempDir(), "pgpass")
+	t.Setenv("PGPASSFILE", file)
+	for _, tt := range []struct {
+		password string
+		want     bool
+	}{{"", false}, {"wrong-" + password, false}, {password, true}} {
+		if err := os.WriteFile(file, fmt.Appendf(nil, "*:*:*:mover:%s\n", tt.password), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		s, err := pgstore.Open(context.Background(), o)
+		if (err == nil) != tt.want || err != nil && strings.Contains(err.Error(), password) {
+			t.Fatalf("with the password %q: %v", tt.password, err)
+		}
+		if s != nil {
+			_ = s.Close()
+		}
+	}
+}
