@@ -152,6 +152,12 @@ func (s *Server) DSN() string {
 	return fmt.Sprintf("postgres://%s@%s/postgres?sslmode=disable", User, s.Addr())
 }
 
+// Execute runs SQL statements.
+func (s *Server) Execute(t testing.TB, sql string) {
+	t.Helper()
+	s.must(t, s.run("psql", "-h", "127.0.0.1", "-p", strconv.Itoa(s.port), "-U", User, "-d", "postgres", "-qX", "-v", "ON_ERROR_STOP=1", "-c", sql))
+}
+
 // Restart starts the server, after [Server.Kill] or [Server.Stop] or for the first time, and waits
 // until it accepts connections.
 func (s *Server) Restart(t testing.TB) {

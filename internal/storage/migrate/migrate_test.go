@@ -9,7 +9,6 @@ import (
 	"strings"
 	"testing"
 
-	"go.uber.org/goleak"
 	"pgregory.net/rapid"
 
 	"github.com/pulsegate/pulsegate/internal/storage"
@@ -17,8 +16,6 @@ import (
 	"github.com/pulsegate/pulsegate/internal/storage/storetest"
 	"github.com/pulsegate/pulsegate/vitals"
 )
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // A target is a store in memory that can be killed.
 type target struct {
