@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -14,6 +15,7 @@ import (
 	"github.com/pulsegate/pulsegate/internal/access/token"
 	"github.com/pulsegate/pulsegate/internal/client/transfer"
 	"github.com/pulsegate/pulsegate/internal/storage"
+	"github.com/pulsegate/pulsegate/internal/storage/migrate"
 	"github.com/pulsegate/pulsegate/internal/sys/settings"
 )
 
@@ -35,6 +37,8 @@ func hint(node *kong.Node, err error) string {
 	switch {
 	case node.Name == "migrate" && errors.Is(err, storage.ErrLocked):
 		return "Stop the servers that use the store."
+	case node.Name == "migrate" && (errors.Is(err, migrate.ErrIncomplete) || errors.Is(err, context.Canceled)):
+		return "Repeat the command to continue: what was copied stays in the target."
 	case node.Name == "migrate" && errors.Is(err, syscall.ECONNREFUSED):
 		return "Start PostgreSQL, or check the address."
 	case answered && problem.Status == http.StatusUnauthorized:

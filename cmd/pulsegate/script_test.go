@@ -39,11 +39,17 @@ import (
 //	                     contains TEXT; print it, and save it in DIR
 //
 // $RECORDING is the path of the project's recording.
-func TestScripts(t *testing.T) {
+func TestScripts(t *testing.T) { runScripts(t, "testdata/script", nil) }
+
+// runScripts runs the scripts in dir, with further environment variables.
+func runScripts(t *testing.T, dir string, variables map[string]string) {
 	bin := program(t)
 	testscript.Run(t, testscript.Params{
-		Dir: "testdata/script",
+		Dir: dir,
 		Setup: func(env *testscript.Env) error {
+			for key, value := range variables {
+				env.Setenv(key, value)
+			}
 			env.Setenv("PATH", filepath.Dir(bin)+string(os.PathListSeparator)+env.Getenv("PATH"))
 			recording, err := filepath.Abs("../../internal/client/recording/mimic2/s00001.csv")
 			if err != nil {

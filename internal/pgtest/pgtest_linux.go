@@ -158,6 +158,14 @@ func (s *Server) Execute(t testing.TB, sql string) {
 	s.must(t, s.run("psql", "-h", "127.0.0.1", "-p", strconv.Itoa(s.port), "-U", User, "-d", "postgres", "-qX", "-v", "ON_ERROR_STOP=1", "-c", sql))
 }
 
+// SetRules replaces the rules of authentication, the lines of pg_hba.conf, and restarts the server.
+func (s *Server) SetRules(t testing.TB, rules string) {
+	t.Helper()
+	s.must(t, os.WriteFile(filepath.Join(s.data(), "pg_hba.conf"), []byte(rules), 0o600)) // the file keeps its owner
+	s.Stop()
+	s.Restart(t)
+}
+
 // Restart starts the server, after [Server.Kill] or [Server.Stop] or for the first time, and waits
 // until it accepts connections.
 func (s *Server) Restart(t testing.TB) {

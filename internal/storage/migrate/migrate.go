@@ -17,7 +17,7 @@ var (
 
 	// ErrIncomplete means that the run began to write and did not finish. A further run
 	// continues it.
-	ErrIncomplete = errors.New("migrate: the target is incomplete; repeat the command to continue")
+	ErrIncomplete = errors.New("migrate: the target is incomplete")
 )
 
 // A Target is a store to which another one is moved.

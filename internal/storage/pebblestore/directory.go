@@ -162,7 +162,7 @@ func (d *directory) checkUnfinished() error {
 		return err
 	}
 	return fmt.Errorf("%w: %s is an interrupted copy, or one in progress; "+
-		"remove it and repeat the copy, or start without it", storage.ErrFormat, d.path+partialSuffix)
+		"repeat the move, or remove it and repeat the copy, or start without it", storage.ErrFormat, d.path+partialSuffix)
 }
 
 // lockError distinguishes a lock held by another process from a failed attempt to lock,

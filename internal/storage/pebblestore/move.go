@@ -42,7 +42,11 @@ func openPartial(dir string, o Options) (_ *Store, err error) {
 		return nil, err
 	default:
 		o.ReadOnly = true
-		return open(dir, o)
+		s, err := open(dir, o)
+		if errors.Is(err, storage.ErrFormat) {
+			err = fmt.Errorf("%w; name a directory that does not exist", err)
+		}
+		return s, err
 	}
 	s, err := open(dir+partialSuffix, o)
 	if err != nil {

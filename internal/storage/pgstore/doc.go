@@ -44,7 +44,8 @@
 // hundredths; those above 327.67 are stored as negative numbers: add 65,536.
 //
 // The table meta holds the version of the schema. Open migrates an older one under an advisory
-// lock, and refuses a newer one.
+// lock, and refuses a newer one. The table unfinished_move exists while a store that is moved to the
+// schema is incomplete: see [Move].
 //
 // # Not here
 //

@@ -125,12 +125,7 @@ func TestPassfile(t *testing.T) {
 	server := pgtest.Start(t, fast...)
 	const password = "hard-to-guess"
 	execute(t, server, "CREATE ROLE mover LOGIN PASSWORD '"+password+"'; CREATE SCHEMA AUTHORIZATION mover; GRANT CREATE ON DATABASE postgres TO mover")
-	rules := queryValue[string](t, server, "SHOW hba_file")
-	if err := os.WriteFile(rules, []byte("host all mover all scram-sha-256\nhost all all all trust\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	server.Stop()
-	server.Restart(t)
+	server.SetRules(t, "host all mover all scram-sha-256\nhost all all all trust\n")
 	o := options(server)
 	o.DSN = strings.Replace(o.DSN, pgtest.User+"@", "mover@", 1)
 	file := filepath.Join(t.TempDir(), "pgpass")
