@@ -250,6 +250,18 @@ func contains(err error, text string) bool {
 	return err != nil && strings.Contains(err.Error(), text)
 }
 
+// A store that keeps assignments of devices to subjects is refused: they would be lost.
+func TestRefusedSubjects(t *testing.T) {
+	from := struct {
+		storage.Store
+		storage.Subjects
+	}{Store: stored(t, entry("a", 1, 6000))}
+	to := newTarget(storetest.NewMemory())
+	if _, err := migrate.Run(t.Context(), migrate.Options{From: from, To: to, Readings: 1}); !contains(err, "assignments") || to.begun {
+		t.Errorf("a source with assignments: %v", err)
+	}
+}
+
 // A run ends without writing when its context has ended, and when a store is not its own.
 func TestEnds(t *testing.T) {
 	from := stored(t, entry("a", 1, 6000))
