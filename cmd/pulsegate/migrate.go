@@ -79,7 +79,7 @@ func (c *migrateCommand) Run(ctx context.Context, std stdio) error {
 	return c.print(std.out, report)
 }
 
-// check rejects flags that contradict each other.
+// check rejects addresses that are not valid or contain a password.
 func (c *migrateCommand) check() error {
 	for _, f := range []struct{ flag, store string }{{"--from", c.From}, {"--to", c.To}} {
 		if !isAddress(f.store) {
@@ -89,11 +89,8 @@ func (c *migrateCommand) check() error {
 			return settings.Usagef("%s: %v", f.flag, err)
 		}
 	}
-	switch {
-	case c.From == c.To:
+	if c.From == c.To {
 		return settings.Usagef("--from and --to name the same store")
-	case c.PostgresSingle && !isAddress(c.To):
-		return settings.Usagef("--postgres-single is for a database as --to")
 	}
 	return nil
 }
