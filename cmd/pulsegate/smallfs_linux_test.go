@@ -21,6 +21,13 @@ var smallFileSystems = map[string]func(t testing.TB, bytes int64) (dir string){
 func newTmpfs(t testing.TB, bytes int64) string {
 	t.Helper()
 	dir := t.TempDir()
+	mountTmpfs(t, dir, bytes)
+	return dir
+}
+
+// mountTmpfs mounts a tmpfs on a directory until the test ends.
+func mountTmpfs(t testing.TB, dir string, bytes int64) {
+	t.Helper()
 	if out, err := exec.Command("mount", "-t", "tmpfs", "-o", fmt.Sprintf("size=%d,mode=700", bytes), "tmpfs", dir).CombinedOutput(); err != nil {
 		unable(t, "mount a tmpfs: %v\n%s", err, out)
 	}
@@ -29,7 +36,6 @@ func newTmpfs(t testing.TB, bytes int64) string {
 			t.Error(err)
 		}
 	})
-	return dir
 }
 
 // freeBytes returns how much an unprivileged process may still write.

@@ -44,14 +44,25 @@ type Server struct {
 // skipped, except in CI, where it fails.
 func Start(t testing.TB, settings ...string) *Server {
 	t.Helper()
-	s := create(t, settings)
-	s.must(t, s.run("initdb", "-D", s.data(), "-U", User, "--auth=trust", "--encoding=UTF8", "--locale=C", "--no-sync"))
+	return StartOn(t, nil, settings...)
+}
+
+// StartOn is Start for a server whose data directory, and log, are on a file system that mount
+// mounts on a directory, if mount is not nil. Files of the log have 1 MiB.
+func StartOn(t testing.TB, mount func(dir string), settings ...string) *Server {
+	t.Helper()
+	s := create(t, mount, settings)
+	args := []string{"-D", s.data(), "-U", User, "--auth=trust", "--encoding=UTF8", "--locale=C", "--no-sync"}
+	if mount != nil {
+		args = append(args, "--wal-segsize=1")
+	}
+	s.must(t, s.run("initdb", args...))
 	s.Restart(t)
 	return s
 }
 
 // create returns a server without data.
-func create(t testing.TB, settings []string) *Server {
+func create(t testing.TB, mount func(dir string), settings []string) *Server {
 	t.Helper()
 	programs, err := find()
 	if err == nil {
@@ -60,10 +71,10 @@ func create(t testing.TB, settings []string) *Server {
 		if s.dir, err = os.MkdirTemp("", "pgtest"); err != nil {
 			t.Fatal(err)
 		}
-		t.Cleanup(func() {
-			s.end(syscall.SIGQUIT)
-			_ = os.RemoveAll(s.dir)
-		})
+		if mount != nil {
+			mount(s.dir)
+		}
+		t.Cleanup(s.Remove)
 		if s.attr, err = unprivileged(s.dir); err == nil {
 			s.port = freePort(t)
 			return s
@@ -74,6 +85,16 @@ func create(t testing.TB, settings []string) *Server {
 	}
 	t.Skip(err)
 	return nil
+}
+
+// Version returns the name and version of PostgreSQL.
+func Version() string {
+	programs, err := find()
+	if err != nil {
+		return err.Error()
+	}
+	text, _ := exec.Command(filepath.Join(programs, "postgres"), "--version").Output()
+	return strings.TrimSpace(string(text))
 }
 
 // find returns the directory with the programs of the newest PostgreSQL.
@@ -232,10 +253,29 @@ func (s *Server) end(sig syscall.Signal) {
 // Stop stops the server in good order.
 func (s *Server) Stop() { s.end(syscall.SIGINT) }
 
+// Remove stops the server at once and removes its data.
+func (s *Server) Remove() {
+	s.end(syscall.SIGQUIT)
+	_ = os.RemoveAll(s.dir)
+}
+
+// Ended reports whether the server is down, also by itself.
+func (s *Server) Ended() bool {
+	if s.postmaster == nil {
+		return true
+	}
+	select {
+	case <-s.ended:
+		return true
+	default:
+		return false
+	}
+}
+
 // Kill kills all processes of the server at once, as when the machine fails, except that what was
 // written but not synced stays.
 func (s *Server) Kill() {
-	if s.postmaster == nil {
+	if s.Ended() {
 		return
 	}
 	// Backends have process groups of their own: stop the postmaster first, so that it
@@ -288,10 +328,16 @@ func (s *Server) CPU(t testing.TB) (sum time.Duration) {
 // it.
 func (s *Server) Standby(t testing.TB, name string, settings ...string) *Server {
 	t.Helper()
-	standby := create(t, settings)
+	standby := create(t, nil, settings)
 	source := fmt.Sprintf("host=127.0.0.1 port=%d user=%s application_name=%s", s.port, User, name)
 	s.must(t, standby.run("pg_basebackup", "-D", standby.data(), "-d", source, "-R", "--no-sync", "--checkpoint=fast"))
 	standby.settings = append(standby.settings, "primary_conninfo="+source)
 	standby.Restart(t)
 	return standby
+}
+
+// Promote makes a standby a primary.
+func (s *Server) Promote(t testing.TB) {
+	t.Helper()
+	s.must(t, s.run("pg_ctl", "promote", "-s", "-D", s.data()))
 }

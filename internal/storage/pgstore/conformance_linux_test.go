@@ -54,9 +54,8 @@ func TestConformanceServerCrash(t *testing.T) {
 // server.
 func newHarness(t testing.TB, server *pgtest.Server, killing bool) storetest.Harness {
 	o := options(server)
-	var net sockets
-	net.cut.Store(-1)
-	o.Dial = net.dial
+	var net pgtest.Sockets
+	o.Dial = net.Dial
 	var open []*pgstore.Store
 	node := func(maxDevices int) (storage.Store, error) {
 		o := o
@@ -83,13 +82,13 @@ func newHarness(t testing.TB, server *pgtest.Server, killing bool) storetest.Har
 		OpenLimited: node,
 		OpenNode:    func() (storage.Store, error) { return node(0) },
 		Concurrent:  true,
-		Disturb:     net.breakAll,
+		Disturb:     net.BreakAll,
 		Crash: func(int, uint64) {
 			if killing {
 				server.Kill()
 				server.Restart(t)
 			} else {
-				net.breakAll()
+				net.BreakAll()
 			}
 			closeAll()
 		},

@@ -1,14 +1,10 @@
 package pgstore_test
 
 import (
-	"bytes"
 	"context"
 	"fmt"
-	"io"
-	"net"
 	"os"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -36,74 +32,8 @@ var safe = []string{"fsync=on", "max_connections=200", "restart_after_crash=off"
 // schemas counts the schemas of this process, so that each store under test has its own.
 var schemas atomic.Int64
 
-// sockets dials, and can break what it has dialed.
-type sockets struct {
-	mu   sync.Mutex
-	open map[net.Conn]struct{} // guarded by mu
-
-	// cut is the number of bytes after which the answer to the next group is cut off.
-	// Negative: never.
-	cut atomic.Int64
-	got atomic.Int64 // bytes of the answer to the last group
-}
-
-func (d *sockets) dial(ctx context.Context, network, addr string) (net.Conn, error) {
-	conn, err := new(net.Dialer).DialContext(ctx, network, addr)
-	if err != nil {
-		return nil, err
-	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.open == nil {
-		d.open = map[net.Conn]struct{}{}
-	}
-	d.open[conn] = struct{}{}
-	return &socket{Conn: conn, d: d}, nil
-}
-
-// breakAll closes all sockets.
-func (d *sockets) breakAll() {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	for conn := range d.open {
-		_ = conn.Close()
-	}
-	clear(d.open)
-}
-
-// A socket is a connection whose peer disappears in the middle of an answer.
-type socket struct {
-	net.Conn
-	d     *sockets
-	group atomic.Bool // the last message was a group
-}
-
-func (c *socket) Write(p []byte) (int, error) {
-	if c.group.Store(bytes.Contains(p, []byte("\x00settle\x00"))); c.group.Load() {
-		c.d.got.Store(0)
-	}
-	return c.Conn.Write(p)
-}
-
-func (c *socket) Read(p []byte) (int, error) {
-	cut := c.d.cut.Load()
-	if !c.group.Load() || cut < 0 {
-		n, err := c.Conn.Read(p)
-		if c.group.Load() {
-			c.d.got.Add(int64(n))
-		}
-		return n, err
-	}
-	left := cut - c.d.got.Load()
-	if left <= 0 {
-		c.d.cut.Store(-1)
-		_ = c.Conn.Close()
-		return 0, io.EOF
-	}
-	n, err := c.Conn.Read(p[:min(int64(len(p)), left)])
-	c.d.got.Add(int64(n))
-	return n, err
-}
+// settleMark is in each message that sends a group.
+var settleMark = []byte("\x00settle\x00")
 
 // options returns the options for a new schema on server.
 func options(server *pgtest.Server) pgstore.Options {

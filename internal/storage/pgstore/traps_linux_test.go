@@ -54,10 +54,9 @@ func mustNotEnd(t *testing.T, done <-chan error) {
 // Seen to fail with the mutant plain-postgres.
 func TestTraps(t *testing.T) {
 	primary, standby := replicated(t)
-	var net sockets
-	net.cut.Store(-1)
+	var net pgtest.Sockets
 	o := options(primary)
-	o.Single, o.Dial, o.Timeout = false, net.dial, polltest.Patience
+	o.Single, o.Dial, o.Timeout = false, net.Dial, polltest.Patience
 	s := open(t, o)
 	ms := int64(0)
 	first := reading("d", ms, 1)
@@ -104,7 +103,7 @@ func TestTraps(t *testing.T) {
 		mustNotEnd(t, done)
 	})
 	disturb("broken", func(t *testing.T, done <-chan error) {
-		net.breakAll()
+		net.BreakAll()
 		polltest.Until(t, "the retry waits for the first attempt", func() bool {
 			return visible() > 0 || queryValue[int](t, primary, "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'pulsegate' AND wait_event IN ('SyncRep', 'transactionid')") >= 2
 		})
@@ -149,10 +148,9 @@ func TestDuplicatesWait(t *testing.T) {
 // stored once, and reported as stored.
 func TestEveryByte(t *testing.T) {
 	server := pgtest.Start(t, fast...)
-	var net sockets
-	net.cut.Store(-1)
+	net := pgtest.Sockets{Mark: settleMark}
 	o := options(server)
-	o.Dial = net.dial
+	o.Dial = net.Dial
 	s := open(t, o)
 	group := func(ms int64) []*storage.Entry {
 		completing := reading("a", ms, 1)
@@ -174,17 +172,17 @@ func TestEveryByte(t *testing.T) {
 		t.Fatal(err)
 	}
 	check(g, -1)
-	length, step := net.got.Load(), int64(1)
+	length, step := net.LastAnswer(), int64(1)
 	if testing.Short() {
 		step = 17
 	}
 	for cut := int64(0); cut <= length; cut += step {
-		net.cut.Store(cut)
+		net.CutAfter(cut)
 		g := group(1 + cut)
 		if err := s.Append(g); err != nil {
 			t.Fatalf("cut after %d bytes: %v", cut, err)
 		}
-		net.cut.Store(-1)
+		net.CutNone()
 		check(g, cut)
 		page := make([]storage.Record, 2)
 		n, err := s.Scan(context.Background(), storage.Range{Device: g[0].Reading.Device, FromUnixMs: 1 + cut, ToUnixMs: 2 + cut}, page)
