@@ -36,6 +36,7 @@ const (
 	faultCancel    crashFault = "storm of pg_cancel_backend"
 	faultTerminate crashFault = "storm of pg_terminate_backend"
 	faultFull      crashFault = "PostgreSQL's disk is full"
+	faultLogFull   crashFault = "PostgreSQL's disk is full, and it cannot write its log and ends"
 	faultPromote   crashFault = "kill -9 of PostgreSQL, a standby is promoted"
 	faultAlone     crashFault = "all standbys killed, storms, the server killed, then PostgreSQL; a standby is promoted"
 )
@@ -52,7 +53,7 @@ var anyFaults = []crashFault{faultNode, faultPrimary, faultBoth, faultCut, fault
 
 var topologies = []topology{
 	{"two standbys, ANY 1", 2, false, append(slices.Clone(anyFaults), faultPromote, faultAlone)},
-	{"one server", 0, true, append(slices.Clone(anyFaults), faultFull)},
+	{"one server", 0, true, append(slices.Clone(anyFaults), faultFull, faultLogFull)},
 	{"one standby", 1, false, append(slices.Clone(anyFaults), faultPromote, faultAlone)},
 }
 
@@ -67,7 +68,6 @@ type postgresCampaign struct {
 	starts   int // servers started
 	jumping  int // of rounds, with a clock that jumps
 	cuts     int
-	ended    int // servers of PostgreSQL that ended by themselves
 	found    sim.Verification
 }
 
@@ -93,7 +93,7 @@ func TestPostgresCampaign(t *testing.T) {
 			l := &pgLife{c: c, topology: topologies[n%len(topologies)], rnd: rand.New(rand.NewPCG(seed, 1))}
 			faults := slices.Clone(l.topology.faults)
 			if os.Geteuid() != 0 { // only root can mount a file system to fill
-				faults = slices.DeleteFunc(faults, func(f crashFault) bool { return f == faultFull })
+				faults = slices.DeleteFunc(faults, func(f crashFault) bool { return f == faultFull || f == faultLogFull })
 			}
 			l.rnd.Shuffle(len(faults), func(i, j int) { faults[i], faults[j] = faults[j], faults[i] })
 			if i := slices.Index(faults, faultFull); i > 0 { // a short run comes to the first one alone
@@ -131,7 +131,7 @@ func (c *postgresCampaign) table() string {
 	defer c.mu.Unlock()
 	var b strings.Builder
 	fmt.Fprintf(&b, "| fault | rounds |\n|---|--:|\n")
-	for _, f := range append(slices.Clone(anyFaults), faultFull, faultPromote, faultAlone) {
+	for _, f := range append(slices.Clone(anyFaults), faultFull, faultLogFull, faultPromote, faultAlone) {
 		fmt.Fprintf(&b, "| %s | %d |\n", f, c.faults[f])
 	}
 	fmt.Fprintf(&b, "| **all** | **%d** |\n| of those, with a server whose clock jumps | %d |\n\n", c.rounds, c.jumping)
@@ -139,10 +139,10 @@ func (c *postgresCampaign) table() string {
 	for _, one := range topologies {
 		fmt.Fprintf(&b, "| clusters: %s | %d |\n", one.name, c.clusters[one.name])
 	}
-	fmt.Fprintf(&b, "| servers started | %d |\n| connections cut in an answer; each time a byte later | %d |\n| PostgreSQL ended by itself, on a full disk | %d |\n"+
+	fmt.Fprintf(&b, "| servers started | %d |\n| connections cut in an answer; each time a byte later | %d |\n"+
 		"| readings acknowledged | %d |\n| readings checked | %d |\n| readings without an answer, of which some are stored | %d |\n"+
 		"| acknowledged and lost | %d |\n| altered | %d |\n| doubled | %d |\n| never sent | %d |\n",
-		c.starts, c.cuts, c.ended, c.found.Acknowledged, c.found.Stored, c.found.Unsettled,
+		c.starts, c.cuts, c.found.Acknowledged, c.found.Stored, c.found.Unsettled,
 		c.found.Missing, c.found.Altered, c.found.Doubled, c.found.Unknown)
 	return b.String()
 }
@@ -259,7 +259,7 @@ func (l *pgLife) route() {
 // round plays one round. The server and PostgreSQL are running when it returns.
 func (l *pgLife) round(n int, fault crashFault) {
 	jumping := l.rnd.IntN(2) == 0
-	survives := l.rnd.IntN(2) == 0 && fault != faultFull // on a full disk, gateways wait for half a minute
+	survives := l.rnd.IntN(2) == 0 && fault != faultFull && fault != faultLogFull // on a full disk, gateways wait for half a minute
 	args := []string{fmt.Sprintf("--seed=%d", 1+l.rnd.IntN(1_000_000)), fmt.Sprintf("--users=%d", 1+l.rnd.IntN(40))}
 	switch l.rnd.IntN(4) {
 	case 0:
@@ -343,7 +343,18 @@ func (l *pgLife) strike(fault crashFault, jumping bool) {
 	case faultTerminate:
 		l.storm("pg_terminate_backend", 300*time.Millisecond+pause)
 	case faultFull:
-		l.fill(pause)
+		f := leave(l.t, l.disk, -1)
+		l.awaitRejected()
+		time.Sleep(pause)
+		f.remove()
+		if primary.Ended() {
+			primary.Restart(l.t)
+		}
+	case faultLogFull:
+		f := leave(l.t, l.disk, -1)
+		l.writeLog()
+		f.remove()
+		primary.Restart(l.t)
 	case faultPromote:
 		primary.Kill()
 		time.Sleep(pause)
@@ -418,24 +429,28 @@ func (l *pgLife) storm(function string, d time.Duration) {
 	}
 }
 
-// fill fills PostgreSQL's disk until readings are rejected or PostgreSQL ends, and for a while.
-func (l *pgLife) fill(d time.Duration) {
-	primary := l.members[l.primary]
-	f := leave(l.t, l.disk, -1)
+// awaitRejected waits until readings are rejected because the disk is full, or PostgreSQL ends.
+func (l *pgLife) awaitRejected() {
 	ms := 1_700_000_000_000 + int64(len(l.b.loads))
 	l.b.server.await("the full disk is noticed", func() bool {
 		ms += 1000
 		status, _, err := l.b.post(fmt.Sprintf(`{"device":"filler","time":%d,"spo2_pct":97}`, ms), false)
-		return err == nil && status == 503 || primary.Ended()
+		return err == nil && status == 503 || l.members[l.primary].Ended()
 	})
-	time.Sleep(d)
-	f.remove()
-	if primary.Ended() {
-		primary.Restart(l.t)
-		l.c.mu.Lock()
-		l.c.ended++
-		l.c.mu.Unlock()
+}
+
+// writeLog adds to PostgreSQL's log until it ends because it cannot.
+func (l *pgLife) writeLog() {
+	ctx := context.Background()
+	conn, err := pgx.Connect(ctx, l.members[l.primary].DSN())
+	if err != nil {
+		l.t.Fatal(err)
 	}
+	defer conn.Close(ctx)
+	polltest.Until(l.t, "PostgreSQL ends", func() bool {
+		_, _ = conn.Exec(ctx, "SELECT pg_logical_emit_message(false, '', repeat('x', 300000))") // the last one fails
+		return l.members[l.primary].Ended()
+	})
 }
 
 // promote makes that standby the primary that has most of the log of the last one, and replaces
