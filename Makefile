@@ -136,6 +136,9 @@ bench-ingest: ## load every server in turn: single readings, batches, idle conne
 bench-store: ## store READINGS readings of DEVICES devices in each server: CPU, disk, restart, scans; into docs/benchmarks.md
 	cd bench && go run ./cmd/bench store --rounds 1 --seconds $(SECONDS) --readings $(READINGS) --devices $(DEVICES) $(if $(PARTS),--parts $(PARTS))
 
+bench-postgres: ## load servers whose store is PostgreSQL: single readings, batches, standbys, two servers, 50 million rows; into docs/benchmarks.md
+	cd bench && go run ./cmd/bench postgres --rounds $(ROUNDS) --seconds $(SECONDS) $(if $(ROWS),--rows $(ROWS)) $(if $(PARTS),--parts $(PARTS))
+
 bench-mux: ## compare the routers, into docs/benchmarks.md
 	cd bench && go run ./cmd/bench mux --rounds $(ROUNDS) --time $(BENCHTIME)
 

@@ -81,7 +81,7 @@ func (b *ingestRun) startHere(ctx context.Context, c *contestant, dir string) (_
 	if c.own {
 		return r, b.startPulsegate(ctx, r, c, dir)
 	}
-	args := []string{cmp.Or(c.mode, c.name), "-addr", "127.0.0.1:0"}
+	var args []string
 	if b.secure != nil {
 		args = append(args, "-cert", b.secure.cert, "-key", b.secure.key)
 	}
@@ -91,10 +91,16 @@ func (b *ingestRun) startHere(ctx context.Context, c *contestant, dir string) (_
 		}
 		args = append(args, "-dsn", r.database.dsn)
 	}
-	if r.server, err = start(ctx, exec.Command(filepath.Join(b.Programs, "peer"), args...), "public"); err != nil {
+	if r.server, err = b.startPeer(ctx, cmp.Or(c.mode, c.name), args...); err != nil {
 		return nil, errors.Join(err, r.stop())
 	}
 	return r, nil
+}
+
+// startPeer starts a mode of the program peer.
+func (l *loads) startPeer(ctx context.Context, mode string, flags ...string) (*process, error) {
+	args := append([]string{mode, "-addr", "127.0.0.1:0"}, flags...)
+	return start(ctx, exec.Command(filepath.Join(l.Programs, "peer"), args...), "public")
 }
 
 // startPulsegate starts Pulsegate, with TLS and nginx as c says.

@@ -16,17 +16,22 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// A database is a temporary PostgreSQL: a new cluster with default settings, in a
-// directory that only its user may access, with a Unix socket in that directory.
+// A database is a temporary PostgreSQL: a new cluster, with default settings unless told
+// otherwise, in a directory that only its user may access, with a Unix socket in that
+// directory.
 type database struct {
 	process *process
 	dsn     string
 }
 
+const databaseUser = "bench"
+
 // findPostgres returns the directory with the programs of the newest PostgreSQL.
 func findPostgres() (string, error) {
 	if initdb, err := exec.LookPath("initdb"); err == nil {
-		return filepath.Dir(initdb), nil
+		if initdb, err = filepath.EvalSymlinks(initdb); err == nil { // the others may not be linked
+			return filepath.Dir(initdb), nil
+		}
 	}
 	// On Debian they are not in PATH.
 	found, _ := filepath.Glob("/usr/lib/postgresql/*/bin/initdb")
@@ -42,7 +47,20 @@ func findPostgres() (string, error) {
 
 // startPostgres creates a cluster in dir and starts it. PostgreSQL refuses to run as
 // root; root runs it as the user postgres or nobody.
-func startPostgres(ctx context.Context, dir string) (_ *database, err error) {
+func startPostgres(ctx context.Context, dir string, settings ...string) (_ *database, err error) {
+	return createPostgres(ctx, dir, settings, "initdb", "-U", databaseUser, "--auth=trust", "--encoding=UTF8", "--locale=C", "--no-sync")
+}
+
+// startStandby creates a standby of the cluster whose directory is primary, in dir, and
+// starts it. name is its name in synchronous_standby_names.
+func startStandby(ctx context.Context, primary, dir, name string, settings ...string) (*database, error) {
+	source := "host=" + primary + " user=" + databaseUser + " application_name=" + name
+	return createPostgres(ctx, dir, append(settings, "primary_conninfo="+source), "pg_basebackup", "-d", source, "-R", "--checkpoint=fast", "--no-sync")
+}
+
+// createPostgres creates a data directory in dir with a program of PostgreSQL, and starts
+// a server on it.
+func createPostgres(ctx context.Context, dir string, settings []string, program string, args ...string) (_ *database, err error) {
 	programs, err := findPostgres()
 	if err != nil {
 		return nil, err
@@ -54,18 +72,21 @@ func startPostgres(ctx context.Context, dir string) (_ *database, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 3*startTimeout)
 	defer cancel()
 	data := filepath.Join(dir, "data")
-	initdb := exec.CommandContext(ctx, filepath.Join(programs, "initdb"), "-D", data, "-U", "bench", "--auth=trust", "--encoding=UTF8", "--locale=C")
-	initdb.Dir, initdb.SysProcAttr = dir, attr
-	if text, err := initdb.CombinedOutput(); err != nil {
+	create := exec.CommandContext(ctx, filepath.Join(programs, program), append(args, "-D", data)...)
+	create.Dir, create.SysProcAttr = dir, attr
+	if text, err := create.CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("create database: %w\n%s", err, text)
 	}
 	server := exec.Command(filepath.Join(programs, "postgres"), "-D", data, "-k", dir, "-c", "listen_addresses=")
+	for _, setting := range settings {
+		server.Args = append(server.Args, "-c", setting)
+	}
 	server.Dir, server.SysProcAttr = dir, attr
 	p, err := start(ctx, server)
 	if err != nil {
 		return nil, err
 	}
-	db := &database{process: p, dsn: "host=" + dir + " user=bench dbname=postgres"}
+	db := &database{process: p, dsn: "host=" + dir + " user=" + databaseUser + " dbname=postgres"}
 	if err := db.awaitReady(ctx); err != nil {
 		return nil, errors.Join(fmt.Errorf("start database: %w: %s", err, p.text()), db.stop())
 	}
@@ -121,19 +142,45 @@ func (db *database) awaitReady(ctx context.Context) error {
 // countTimeout bounds the time to count the rows, of which there may be many millions.
 const countTimeout = 5 * time.Minute
 
-// stored returns the number of rows.
+// stored returns the number of rows of a peer's table.
 func (db *database) stored(ctx context.Context) (n uint64, err error) {
+	return db.count(ctx, "readings")
+}
+
+// count returns the number of rows of a table.
+func (db *database) count(ctx context.Context, table string) (n uint64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, countTimeout)
 	defer cancel()
+	err = db.query(ctx, "SELECT count(*) FROM "+table, &n)
+	return n, err
+}
+
+// query executes a query that returns one value.
+func (db *database) query(ctx context.Context, sql string, value any) error {
 	conn, err := pgx.Connect(ctx, db.dsn)
 	if err != nil {
-		return 0, fmt.Errorf("count rows: %w", err)
+		return fmt.Errorf("connect: %w", err)
 	}
 	defer conn.Close(ctx)
-	if err := conn.QueryRow(ctx, "SELECT count(*) FROM readings").Scan(&n); err != nil {
-		return 0, fmt.Errorf("count rows: %w", err)
+	if err := conn.QueryRow(ctx, sql).Scan(value); err != nil {
+		return fmt.Errorf("%s: %w", sql, err)
 	}
-	return n, nil
+	return nil
+}
+
+// execute executes statements, each in a transaction of its own.
+func (db *database) execute(ctx context.Context, statements ...string) error {
+	conn, err := pgx.Connect(ctx, db.dsn)
+	if err != nil {
+		return fmt.Errorf("connect: %w", err)
+	}
+	defer conn.Close(ctx)
+	for _, statement := range statements {
+		if _, err := conn.Exec(ctx, statement); err != nil {
+			return fmt.Errorf("execute %s: %w", statement, err)
+		}
+	}
+	return nil
 }
 
 // stop stops the database with a fast shutdown, which does not wait for clients.

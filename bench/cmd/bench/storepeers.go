@@ -186,10 +186,22 @@ func (s *sqliteSink) send(_ context.Context, batch []byte) (time.Duration, error
 
 func (s *sqliteSink) close() {}
 
-// postgresSink is a connection to PostgreSQL.
+// postgresSink copies batches into a table.
 type postgresSink struct {
 	tableRows
 	conn *pgx.Conn
+	copy string
+}
+
+// openCopy returns how to connect to a database to copy rows into a table.
+func openCopy(db *database, table string, rows tableRows) func(context.Context) (sink, error) {
+	return func(ctx context.Context) (sink, error) {
+		conn, err := pgx.Connect(ctx, db.dsn)
+		if err != nil {
+			return nil, fmt.Errorf("connect: %w", err)
+		}
+		return &postgresSink{rows, conn, "COPY " + table + " FROM STDIN (FORMAT csv)"}, nil
+	}
 }
 
 // startPostgresTable starts PostgreSQL with an empty table.
@@ -198,31 +210,14 @@ func startPostgresTable(ctx context.Context, c *storeCommand, dir string) (*keep
 	if err != nil {
 		return nil, err
 	}
-	execute := func(ctx context.Context, statement string) error {
-		conn, err := pgx.Connect(ctx, db.dsn)
-		if err != nil {
-			return fmt.Errorf("connect: %w", err)
-		}
-		defer conn.Close(ctx)
-		if _, err := conn.Exec(ctx, statement); err != nil {
-			return fmt.Errorf("execute %s: %w", statement, err)
-		}
-		return nil
-	}
-	if err := execute(ctx, createReadings); err != nil {
+	if err := db.execute(ctx, createReadings); err != nil {
 		return nil, errors.Join(err, db.stop())
 	}
 	return &keeper{
 		process: db.process, dir: filepath.Join(dir, "data"), leaveOut: "pg_wal",
-		open: func(ctx context.Context) (sink, error) {
-			conn, err := pgx.Connect(ctx, db.dsn)
-			if err != nil {
-				return nil, fmt.Errorf("connect: %w", err)
-			}
-			return &postgresSink{csvRows(), conn}, nil
-		},
+		open: openCopy(db, "readings", csvRows()),
 		finish: func(ctx context.Context) error {
-			return errors.Join(execute(ctx, "VACUUM readings"), execute(ctx, "CHECKPOINT"))
+			return db.execute(ctx, "VACUUM readings", "CHECKPOINT")
 		},
 		stored: db.stored,
 		stop:   db.stop,
@@ -230,7 +225,7 @@ func startPostgresTable(ctx context.Context, c *storeCommand, dir string) (*keep
 }
 
 func (s *postgresSink) send(ctx context.Context, batch []byte) (time.Duration, error) {
-	tag, err := s.conn.PgConn().CopyFrom(ctx, bytes.NewReader(batch), "COPY readings FROM STDIN (FORMAT csv)")
+	tag, err := s.conn.PgConn().CopyFrom(ctx, bytes.NewReader(batch), s.copy)
 	if err == nil && tag.RowsAffected() != batchReadings {
 		err = fmt.Errorf("%d rows copied", tag.RowsAffected())
 	}

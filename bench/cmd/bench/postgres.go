@@ -1,0 +1,444 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/pulsegate/pulsegate/bench/report"
+)
+
+// Parts of a run of postgresCommand, besides partSingle.
+const (
+	partBatches = "batches"
+	partRows    = "rows"
+)
+
+// postgresCommand measures Pulsegate with PostgreSQL as its store: single readings, in
+// comparison with a service that inserts each and with Pulsegate's own store; batches, also
+// with standbys and with two servers; and batches into a table that grows.
+type postgresCommand struct {
+	loads
+	Parts       []string `default:"single,batches,rows" enum:"single,batches,rows" help:"What to measure: single readings, batches, batches into a table that grows."`
+	Connections int      `default:"1000" help:"Connections with single readings."`
+	Rows        []int    `default:"1000000,50000000" help:"Numbers of rows at which a table that grows is measured, in increasing order."`
+	Readings    int      `default:"200000" help:"Readings of one measurement of it."`
+}
+
+func (c *postgresCommand) Validate() error {
+	if c.Connections < 1 || c.Readings < batchReadings {
+		return fmt.Errorf("--connections must be at least 1, --readings %d", batchReadings)
+	}
+	if len(c.Rows) == 0 || !slices.IsSorted(c.Rows) || c.Rows[0] < batchReadings {
+		return fmt.Errorf("--rows must be increasing and at least %d", batchReadings)
+	}
+	return c.loads.Validate()
+}
+
+// databaseSettings are those of every database of the run, all servers' included.
+var databaseSettings = []string{"fsync=on", "full_page_writes=on", "synchronous_commit=on", "shared_buffers=512MB", "max_wal_size=4GB", "max_connections=200"}
+
+// grownDevices is the number of devices of the table that grows, and of the other loads.
+const grownDevices = senders * batchReadings
+
+// A postgresRun is one run of the command.
+type postgresRun struct {
+	*postgresCommand
+	work   string
+	out    io.Writer
+	wrk    *wrk // nil: no single readings
+	result *report.Postgres
+}
+
+func (c *postgresCommand) Run(ctx context.Context, out io.Writer) (err error) {
+	if _, err := findPostgres(); err != nil {
+		return err
+	}
+	setting := c.setting("bench-postgres")
+	work, remove, err := c.prepare(ctx, "peer", report.Own)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, remove()) }()
+	b := &postgresRun{c, work, out, nil, &report.Postgres{
+		Setting: setting, Duration: c.duration(), WarmUp: warmUp, Rounds: c.Rounds, Connections: c.Connections,
+		Batch: batchReadings, Senders: senders, Devices: grownDevices, Grown: c.Readings, FileSystem: fileSystem(work),
+	}}
+	if slices.Contains(c.Parts, partSingle) {
+		if b.wrk, err = findWrk(ctx, work, ingestScript); err != nil {
+			return err
+		}
+		if err := raiseFileLimit(c.Connections); err != nil {
+			return err
+		}
+		b.result.Loader = b.wrk.version
+	}
+	for round := range c.Rounds {
+		for _, part := range c.Parts {
+			switch {
+			case part == partSingle:
+				err = b.singles(ctx, round)
+			case part == partBatches:
+				err = b.batches(ctx, round)
+			case round == 0:
+				err = b.grow(ctx)
+			}
+			if err != nil {
+				return fmt.Errorf("measure %s: %w", part, err)
+			}
+		}
+	}
+	return b.write(out, "bench-postgres", b.result.Markdown())
+}
+
+func (b *postgresRun) add(name string, run report.PostgresRun) {
+	fmt.Fprintf(b.out, "round %d  %s: %s\n", run.Round+1, name, &run)
+	b.result.Add(name, run)
+}
+
+// A cluster is what is measured: servers, and the databases that they use.
+type cluster struct {
+	nodes     []*process
+	databases []*database // the primary first; empty: none
+	remove    func() error
+}
+
+// startCluster starts a primary with standbys in a new directory, and servers on it.
+func (b *postgresRun) startCluster(ctx context.Context, nodes, standbys int) (_ *cluster, err error) {
+	c, err := b.startDatabases(ctx, standbys)
+	if err != nil {
+		return nil, err
+	}
+	for n := range nodes {
+		flags := []string{"--store=" + c.databases[0].dsn}
+		if standbys == 0 {
+			flags = append(flags, "--postgres-single")
+		}
+		p, err := b.startOwn(ctx, filepath.Join(b.work, fmt.Sprintf("none-%d", n)), nil, flags...)
+		if err != nil {
+			return nil, errors.Join(err, c.stop())
+		}
+		c.nodes = append(c.nodes, p)
+	}
+	return c, nil
+}
+
+func (b *postgresRun) startDatabases(ctx context.Context, standbys int) (_ *cluster, err error) {
+	c := &cluster{remove: func() error { return nil }}
+	settings := slices.Clone(databaseSettings)
+	if standbys > 0 {
+		settings = append(settings, "synchronous_standby_names=ANY 1 (s1, s2)")
+	}
+	primary := ""
+	for n := range 1 + standbys {
+		dir, remove, err := temporary(b.work)
+		if err != nil {
+			return nil, errors.Join(err, c.stop())
+		}
+		removeOthers := c.remove
+		c.remove = func() error { return errors.Join(remove(), removeOthers()) }
+		var db *database
+		if n == 0 {
+			primary = dir
+			db, err = startPostgres(ctx, dir, settings...)
+		} else {
+			db, err = startStandby(ctx, primary, dir, fmt.Sprintf("s%d", n), settings...)
+		}
+		if err != nil {
+			return nil, errors.Join(err, c.stop())
+		}
+		c.databases = append(c.databases, db)
+	}
+	if b.result.Database == "" {
+		b.result.Database, err = describePostgres(ctx, c.databases[0])
+		if err != nil {
+			return nil, errors.Join(err, c.stop())
+		}
+	}
+	return c, nil
+}
+
+// describePostgres returns the version of a database, and the settings.
+func describePostgres(ctx context.Context, db *database) (text string, err error) {
+	err = db.query(ctx, "SELECT 'version ' || current_setting('server_version')", &text)
+	return text + ", " + strings.Join(databaseSettings, ", "), err
+}
+
+// stop stops everything, the servers first.
+func (c *cluster) stop() (err error) {
+	for _, p := range c.nodes {
+		err = errors.Join(err, p.stop())
+	}
+	for _, db := range slices.Backward(c.databases) {
+		err = errors.Join(err, db.stop())
+	}
+	return errors.Join(err, c.remove())
+}
+
+func (c *cluster) pids() (nodes, databases []int) {
+	for _, p := range c.nodes {
+		nodes = append(nodes, p.pid())
+	}
+	for _, db := range c.databases {
+		databases = append(databases, db.process.pid())
+	}
+	return nodes, databases
+}
+
+// measure returns what load costs, which returns the readings, the duration and the
+// latencies alone.
+func (c *cluster) measure(load func() (report.PostgresRun, error)) (report.PostgresRun, error) {
+	nodes, databases := c.pids()
+	nodesBefore, err := cpuTime(nodes...)
+	if err != nil {
+		return report.PostgresRun{}, err
+	}
+	databasesBefore, err := cpuTime(databases...)
+	if err != nil {
+		return report.PostgresRun{}, err
+	}
+	run, err := load()
+	if err != nil {
+		return report.PostgresRun{}, err
+	}
+	nodesAfter, err := cpuTime(nodes...)
+	if err != nil {
+		return report.PostgresRun{}, err
+	}
+	databasesAfter, err := cpuTime(databases...)
+	run.NodeCPU, run.DatabaseCPU = nodesAfter-nodesBefore, databasesAfter-databasesBefore
+	return run, err
+}
+
+// ownTable is Pulsegate's table.
+const ownTable = "pulsegate.readings"
+
+// checkRows checks that a table has the acknowledged rows, and at most those in flight more.
+func (c *cluster) checkRows(ctx context.Context, table string, acknowledged, inFlight uint64) error {
+	rows, err := c.databases[0].count(ctx, table)
+	if err == nil && (rows < acknowledged || rows > acknowledged+inFlight) {
+		err = fmt.Errorf("%d readings were answered as stored, and there are %d, with at most %d unanswered", acknowledged, rows, inFlight)
+	}
+	return err
+}
+
+// singles measures one reading per request. The order rotates by one in each round.
+func (b *postgresRun) singles(ctx context.Context, round int) error {
+	all := []struct {
+		name, table string
+		start       func() (*cluster, error)
+	}{
+		{report.PostgresInsert, "readings", func() (*cluster, error) {
+			c, err := b.startDatabases(ctx, 0)
+			if err != nil {
+				return nil, err
+			}
+			p, err := b.startPeer(ctx, "ginpg", "-dsn", c.databases[0].dsn)
+			if err != nil {
+				return nil, errors.Join(err, c.stop())
+			}
+			c.nodes = []*process{p}
+			return c, nil
+		}},
+		{report.PostgresOwnDir, "", func() (*cluster, error) {
+			dir, remove, err := temporary(b.work)
+			if err != nil {
+				return nil, err
+			}
+			p, err := b.startOwn(ctx, filepath.Join(dir, "data"), nil)
+			if err != nil {
+				return nil, errors.Join(err, remove())
+			}
+			return &cluster{nodes: []*process{p}, remove: remove}, nil
+		}},
+		{report.PostgresSingle, ownTable, func() (*cluster, error) { return b.startCluster(ctx, 1, 0) }},
+	}
+	for i := range all {
+		one := all[(i+round)%len(all)]
+		c, err := one.start()
+		if err != nil {
+			return fmt.Errorf("%s: %w", one.name, err)
+		}
+		run, err := b.single(ctx, c, one.table)
+		if err = errors.Join(err, c.stop()); err != nil {
+			return fmt.Errorf("%s: %w", one.name, err)
+		}
+		run.Round = round
+		b.add(one.name, run)
+	}
+	return nil
+}
+
+// single measures one reading per request on a new server.
+func (b *postgresRun) single(ctx context.Context, c *cluster, table string) (report.PostgresRun, error) {
+	addr := c.nodes[0].public
+	if err := verify(ctx, addr, nil); err != nil {
+		return report.PostgresRun{}, err
+	}
+	base := time.Now().Add(-baseAge)
+	warm, err := b.wrk.run(ctx, addr, b.Connections, warmUp, base.UnixMilli())
+	if err = errors.Join(err, warm.check()); err != nil {
+		return report.PostgresRun{}, fmt.Errorf("warm up: %w", err)
+	}
+	var l load
+	run, err := c.measure(func() (_ report.PostgresRun, err error) {
+		l, err = b.wrk.run(ctx, addr, b.Connections, b.duration(), base.Add(baseStep).UnixMilli())
+		return report.PostgresRun{Readings: l.requests, Duration: l.duration, LoaderCPU: l.cpu, P50: l.p50, P99: l.p99}, errors.Join(err, l.check())
+	})
+	if err == nil && table != "" {
+		err = c.checkRows(ctx, table, 1+warm.requests+l.requests, 2*uint64(b.Connections)) // wrk does not wait for the last answers
+	}
+	return run, err
+}
+
+// batches measures batches. The order rotates by one in each round.
+func (b *postgresRun) batches(ctx context.Context, round int) error {
+	all := []struct {
+		name            string
+		nodes, standbys int
+	}{
+		{report.PostgresBatches, 1, 0},
+		{report.PostgresStandbys, 1, 2},
+		{report.PostgresNodes, 2, 0},
+	}
+	for i := range all {
+		one := all[(i+round)%len(all)]
+		c, err := b.startCluster(ctx, one.nodes, one.standbys)
+		if err != nil {
+			return fmt.Errorf("%s: %w", one.name, err)
+		}
+		run, err := b.bulk(ctx, c)
+		if err = errors.Join(err, c.stop()); err != nil {
+			return fmt.Errorf("%s: %w", one.name, err)
+		}
+		run.Round = round
+		b.add(one.name, run)
+	}
+	return nil
+}
+
+// bulk measures batches on new servers, among which the senders are divided.
+func (b *postgresRun) bulk(ctx context.Context, c *cluster) (report.PostgresRun, error) {
+	base := time.Now().Add(-baseAge)
+	warm, err := postAll(ctx, c.nodes, base, warmUp)
+	if err != nil {
+		return report.PostgresRun{}, fmt.Errorf("warm up: %w", err)
+	}
+	var p posted
+	run, err := c.measure(func() (_ report.PostgresRun, err error) {
+		if p, err = postAll(ctx, c.nodes, base.Add(baseStep), b.duration()); err != nil {
+			return report.PostgresRun{}, err
+		}
+		slices.Sort(p.latencies)
+		at := func(q float64) time.Duration { return p.latencies[int(q*float64(len(p.latencies)-1))] }
+		return report.PostgresRun{Readings: p.batches * batchReadings, Duration: p.duration, LoaderCPU: p.cpu, P50: at(0.5), P99: at(0.99)}, nil
+	})
+	if err == nil {
+		err = c.checkRows(ctx, ownTable, (warm.batches+p.batches)*batchReadings, 0)
+	}
+	return run, err
+}
+
+// postAll sends batches to servers for d. Each sender sends to one of them.
+func postAll(ctx context.Context, nodes []*process, base time.Time, d time.Duration) (sum posted, err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	parts, errs := make([]posted, len(nodes)), make([]error, len(nodes))
+	before, start := ownCPU(), time.Now()
+	var wg sync.WaitGroup
+	for n, node := range nodes {
+		var mine []source
+		for i := n; i < senders; i += len(nodes) {
+			mine = append(mine, plain(node.public, form{array: true}, i, base))
+		}
+		wg.Go(func() {
+			if parts[n], errs[n] = post(ctx, node.public, mine, d); errs[n] != nil {
+				cancel()
+			}
+		})
+	}
+	wg.Wait()
+	for _, p := range parts {
+		sum.batches += p.batches
+		sum.latencies = append(sum.latencies, p.latencies...)
+	}
+	sum.duration, sum.cpu = time.Since(start), ownCPU()-before
+	return sum, errors.Join(errs...)
+}
+
+// grow measures batches into a table that grows, at each number of rows. COPY adds the
+// rows between, from the same wearers.
+func (b *postgresRun) grow(ctx context.Context) (err error) {
+	c, err := b.startCluster(ctx, 1, 0)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, c.stop()) }()
+	db := c.databases[0]
+	viaServer := openOwn(c.nodes[0].public)
+	last := b.Rows[len(b.Rows)-1] + len(b.Rows)*b.Rounds*b.Readings
+	f := newFlow(grownDevices, 2, senders, startWithin(last), viaServer)
+	// The server creates the partition and registers the devices.
+	load, err := f.run(ctx, grownDevices/batchReadings)
+	if err != nil {
+		return err
+	}
+	stored := load.batches
+	for _, want := range b.Rows {
+		f.open = openCopy(db, ownTable+" (device, time_ms, received_ms, sys, dia, spo2, hr, rhr, gateway, had)", copiedRows())
+		began := time.Now()
+		load, err := f.run(ctx, max(0, want/batchReadings-int(stored)))
+		if err != nil {
+			return fmt.Errorf("copy rows: %w", err)
+		}
+		stored += load.batches
+		if err := db.execute(ctx, "VACUUM ANALYZE "+ownTable, "CHECKPOINT"); err != nil {
+			return err
+		}
+		fmt.Fprintf(b.out, "copied %d rows in %v\n", load.batches*batchReadings, time.Since(began).Round(time.Second))
+		f.open = viaServer
+		for round := range b.Rounds {
+			run, err := c.measure(func() (report.PostgresRun, error) {
+				load, err := f.run(ctx, b.Readings/batchReadings)
+				if err != nil {
+					return report.PostgresRun{}, err
+				}
+				stored += load.batches
+				q := load.quantiles(0.5, 0.99)
+				return report.PostgresRun{Round: round, Readings: load.batches * batchReadings, Duration: load.duration, LoaderCPU: load.cpu, P50: q[0], P99: q[1]}, nil
+			})
+			if err != nil {
+				return err
+			}
+			b.add(report.PostgresRows(want), run)
+		}
+	}
+	return c.checkRows(ctx, ownTable, stored*batchReadings, 0)
+}
+
+// partition is the time that a partition of Pulsegate's table has.
+const partition = 30 * 24 * time.Hour
+
+// startWithin returns a start for this many readings of grownDevices devices, one a minute
+// of each, such that they end before now and are in one partition.
+func startWithin(readings int) time.Time {
+	span := time.Duration(readings/grownDevices+2) * time.Minute
+	end := time.Now().Add(-time.Minute)
+	if begin := end.Add(-(time.Duration(end.UnixMilli()) * time.Millisecond) % partition); end.Add(-span).Before(begin) {
+		end = begin
+	}
+	return end.Add(-span)
+}
+
+// copiedRows writes rows of Pulsegate's table, whose last column is had.
+func copiedRows() tableRows {
+	rows := csvRows()
+	rows.endRow = ",0\n"
+	return rows
+}

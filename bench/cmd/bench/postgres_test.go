@@ -1,0 +1,46 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pulsegate/pulsegate/bench/report"
+)
+
+// TestPostgres runs one small round and writes the page.
+func TestPostgres(t *testing.T) {
+	if _, err := findPostgres(); err != nil {
+		if os.Getenv("CI") == "true" {
+			t.Fatal(err)
+		}
+		t.Skip(err)
+	}
+	needWrk(t)
+	dir := t.TempDir()
+	if err := os.Chmod(filepath.Dir(dir), 0o711); err != nil { // PostgreSQL's user needs search permission
+		t.Fatal(err)
+	}
+	_, text := runPage(t, []string{"bench-postgres"}, "postgres", "--rounds=1", "--seconds=1", "--connections=8", "--rows=12000,15000", "--readings=2000", "--dir="+dir)
+	for _, want := range []string{
+		report.PostgresInsert, report.PostgresOwnDir, report.PostgresSingle, report.PostgresBatches, report.PostgresStandbys, report.PostgresNodes,
+		report.PostgresRows(12_000), report.PostgresRows(15_000),
+	} {
+		if !strings.Contains(text, "\n| "+want+" | ") {
+			t.Errorf("no figures of %s:\n%s", want, text)
+		}
+	}
+}
+
+func TestStartWithin(t *testing.T) {
+	for _, readings := range []int{1, 1_000_000, 200_000_000} {
+		start := startWithin(readings)
+		end := start.Add(time.Duration(readings/grownDevices+1) * time.Minute)
+		number := func(at time.Time) int64 { return at.UnixMilli() / partition.Milliseconds() }
+		if number(start) != number(end) || !end.Before(time.Now()) {
+			t.Errorf("%d readings are from %v to %v, in partitions %d and %d", readings, start, end, number(start), number(end))
+		}
+	}
+}
