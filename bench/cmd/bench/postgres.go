@@ -29,11 +29,13 @@ type postgresCommand struct {
 	Connections int      `default:"1000" help:"Connections with single readings."`
 	Rows        []int    `default:"1000000,50000000" help:"Numbers of rows at which a table that grows is measured, in increasing order."`
 	Readings    int      `default:"200000" help:"Readings of one measurement of it."`
+
+	WarmUp time.Duration `default:"1s" help:"Load before each measurement, in whole seconds; 0 for none."`
 }
 
 func (c *postgresCommand) Validate() error {
-	if c.Connections < 1 || c.Readings < batchReadings {
-		return fmt.Errorf("--connections must be at least 1, --readings %d", batchReadings)
+	if c.Connections < 1 || c.Readings < batchReadings || c.WarmUp < 0 || c.WarmUp%time.Second != 0 {
+		return fmt.Errorf("--connections must be at least 1, --readings %d, and --warm-up whole seconds", batchReadings)
 	}
 	if len(c.Rows) == 0 || !slices.IsSorted(c.Rows) || c.Rows[0] < batchReadings {
 		return fmt.Errorf("--rows must be increasing and at least %d", batchReadings)
@@ -67,7 +69,7 @@ func (c *postgresCommand) Run(ctx context.Context, out io.Writer) (err error) {
 	}
 	defer func() { err = errors.Join(err, remove()) }()
 	b := &postgresRun{c, work, out, nil, &report.Postgres{
-		Setting: setting, Duration: c.duration(), WarmUp: warmUp, Rounds: c.Rounds, Connections: c.Connections,
+		Setting: setting, Duration: c.duration(), WarmUp: c.WarmUp, Rounds: c.Rounds, Connections: c.Connections,
 		Batch: batchReadings, Senders: senders, Devices: grownDevices, Grown: c.Readings, FileSystem: fileSystem(work),
 	}}
 	if slices.Contains(c.Parts, partSingle) {
@@ -282,11 +284,14 @@ func (b *postgresRun) single(ctx context.Context, c *cluster, table string) (rep
 		return report.PostgresRun{}, err
 	}
 	base := time.Now().Add(-baseAge)
-	warm, err := b.wrk.run(ctx, addr, b.Connections, warmUp, base.UnixMilli())
-	if err = errors.Join(err, warm.check()); err != nil {
-		return report.PostgresRun{}, fmt.Errorf("warm up: %w", err)
+	var warm, l load
+	if b.WarmUp > 0 {
+		var err error
+		warm, err = b.wrk.run(ctx, addr, b.Connections, b.WarmUp, base.UnixMilli())
+		if err = errors.Join(err, warm.check()); err != nil {
+			return report.PostgresRun{}, fmt.Errorf("warm up: %w", err)
+		}
 	}
-	var l load
 	run, err := c.measure(func() (_ report.PostgresRun, err error) {
 		l, err = b.wrk.run(ctx, addr, b.Connections, b.duration(), base.Add(baseStep).UnixMilli())
 		return report.PostgresRun{Readings: l.requests, Duration: l.duration, LoaderCPU: l.cpu, P50: l.p50, P99: l.p99}, errors.Join(err, l.check())
@@ -326,11 +331,13 @@ func (b *postgresRun) batches(ctx context.Context, round int) error {
 // bulk measures batches on new servers, among which the senders are divided.
 func (b *postgresRun) bulk(ctx context.Context, c *cluster) (report.PostgresRun, error) {
 	base := time.Now().Add(-baseAge)
-	warm, err := postAll(ctx, c.nodes, base, warmUp)
-	if err != nil {
-		return report.PostgresRun{}, fmt.Errorf("warm up: %w", err)
+	var warm, p posted
+	if b.WarmUp > 0 {
+		var err error
+		if warm, err = postAll(ctx, c.nodes, base, b.WarmUp); err != nil {
+			return report.PostgresRun{}, fmt.Errorf("warm up: %w", err)
+		}
 	}
-	var p posted
 	run, err := c.measure(func() (_ report.PostgresRun, err error) {
 		if p, err = postAll(ctx, c.nodes, base.Add(baseStep), b.duration()); err != nil {
 			return report.PostgresRun{}, err
