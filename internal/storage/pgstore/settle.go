@@ -2,6 +2,7 @@ package pgstore
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -102,7 +103,9 @@ func (w *work) start(part []*storage.Entry) {
 	for i, e := range part {
 		w.items = append(w.items, item{e: e, at: int32(i)})
 	}
-	slices.SortStableFunc(w.items, func(a, b item) int { return compareKeys(a.e.Reading, &b.e.Reading.Device, b.e.Reading.TimeUnixMs) })
+	slices.SortFunc(w.items, func(a, b item) int {
+		return cmp.Or(compareKeys(a.e.Reading, &b.e.Reading.Device, b.e.Reading.TimeUnixMs), int(a.at-b.at))
+	})
 	w.chains = w.chains[:0]
 	for i := range w.items {
 		r := w.items[i].e.Reading
@@ -398,15 +401,21 @@ func (r *record) decode(v [][]byte) (err error) {
 // read after it, show their outcomes. It does so in the order of the group, because a Guard that
 // permits one comparison may not permit the next.
 func (w *work) conclude(t *try) {
-	w.order = w.order[:0]
+	const settled = -1
+	w.order = slices.Grow(w.order[:0], len(w.items))[:len(w.items)]
+	for at := range w.order {
+		w.order[at] = settled
+	}
 	for n := range w.chains {
 		for i := w.chains[n].from; i < w.chains[n].to; i++ {
 			w.items[i].chain = int32(n)
-			w.order = append(w.order, i)
+			w.order[w.items[i].at] = i
 		}
 	}
-	slices.SortFunc(w.order, func(a, b int32) int { return int(w.items[a].at - w.items[b].at) })
 	for _, i := range w.order {
+		if i == settled {
+			continue
+		}
 		it := &w.items[i]
 		c := &w.chains[it.chain]
 		switch {
