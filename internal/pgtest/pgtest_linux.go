@@ -80,11 +80,24 @@ func create(t testing.TB, mount func(dir string), settings []string) *Server {
 			return s
 		}
 	}
+	missing(t, err)
+	return nil
+}
+
+// Need skips the test if PostgreSQL is not installed, as Start does.
+func Need(t testing.TB) {
+	t.Helper()
+	if _, err := find(); err != nil {
+		missing(t, err)
+	}
+}
+
+func missing(t testing.TB, err error) {
+	t.Helper()
 	if os.Getenv("CI") == "true" {
 		t.Fatal(err)
 	}
 	t.Skip(err)
-	return nil
 }
 
 // Version returns the name and version of PostgreSQL.
