@@ -19,7 +19,7 @@ type Postgres struct {
 	Batch       int // readings in a batch
 	Senders     int // connections with batches
 	Devices     int
-	Grown       int // readings of one measurement of a table that grows
+	Table       int // readings of one measurement of a table with rows
 	FileSystem  string
 	Servers     []PostgresServer
 }
@@ -123,8 +123,8 @@ func (p *Postgres) Markdown() string {
 		fmt.Fprintf(&b, "- Single readings: %s, one thread, %d connections\n", p.Loader, p.Connections)
 	}
 	fmt.Fprintf(&b, "- Batches: %d readings, each of another device, over %d connections, each of which sends the next batch after the answer\n", p.Batch, p.Senders)
-	fmt.Fprintf(&b, "- Rounds: %d, in each of which servers and databases are new, warmed up for %v and loaded for %v; only the table that grows is loaded once, and %s readings are stored in each measurement of it\n",
-		p.Rounds, p.WarmUp, p.Duration, count(uint64(p.Grown)))
+	fmt.Fprintf(&b, "- Rounds: %d, in each of which servers and databases are new, warmed up for %v and loaded for %v; only tables with rows are made once, and get %s readings in each round, one after the other\n",
+		p.Rounds, p.WarmUp, p.Duration, count(uint64(p.Table)))
 	fmt.Fprintf(&b, "- Load: %d devices; every reading is new; the number of rows is checked afterwards\n- Data: on %s\n\n", p.Devices, p.FileSystem)
 	b.WriteString("CPU is user and system time, divided by the readings that were answered as stored; that of PostgreSQL includes its standbys, and its work in the background during the load. " +
 		"Load generator, servers and databases share the processors. Ratios are computed within a round. Figures are medians, with the range over the rounds in brackets. " +
@@ -142,7 +142,7 @@ func (p *Postgres) Markdown() string {
 	return b.String()
 }
 
-// Numbers of rows that the goal of growth compares.
+// Numbers of rows that a goal compares.
 const (
 	SmallTable = 1_000_000
 	LargeTable = 50_000_000

@@ -14,7 +14,7 @@ func TestPostgresMarkdown(t *testing.T) {
 			LoaderCPU: time.Second / 4, P50: 3 * time.Millisecond, P99: 9 * time.Millisecond}
 	}
 	p := &report.Postgres{Setting: report.Here("make bench-postgres"), Loader: "wrk 4", Database: "version 15", Rounds: 2, Connections: 1000,
-		Batch: 1000, Senders: 10, Devices: 10_000, Grown: 200_000, Duration: 10 * time.Second, WarmUp: time.Second}
+		Batch: 1000, Senders: 10, Devices: 10_000, Table: 200_000, Duration: 10 * time.Second, WarmUp: time.Second}
 	p.Add(report.PostgresInsert, run(0, 80*time.Microsecond, 120*time.Microsecond))
 	p.Add(report.PostgresOwnDir, run(0, 10*time.Microsecond, 0))
 	p.Add(report.PostgresSingle, run(0, 12*time.Microsecond, 8*time.Microsecond))
@@ -25,7 +25,7 @@ func TestPostgresMarkdown(t *testing.T) {
 	text := p.Markdown()
 	for _, want := range []string{
 		"Single readings: wrk 4, one thread, 1000 connections\n",
-		"200000 readings are stored in each measurement",
+		"get 200000 readings in each round",
 		"| pulsegate, PostgreSQL | 13.00 [12.00–14.00] | 8.00 [8.00–8.00] | 21.00 [20.00–22.00] | 50000 [50000–50000] | 0.25 | 3.0 | 9.0 |\n",
 		"| batches: into a table of 50 M rows | 2.00 [2.00–2.00] | 12.00",
 		"that of gin, one INSERT per request | 0.100 [0.100–0.100] | at most 0.15 | reached |\n",

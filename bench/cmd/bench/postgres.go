@@ -22,13 +22,13 @@ const (
 
 // postgresCommand measures Pulsegate with PostgreSQL as its store: single readings, in
 // comparison with a service that inserts each and with Pulsegate's own store; batches, also
-// with standbys and with two servers; and batches into a table that grows.
+// with standbys and with two servers; and batches into tables with few and many rows.
 type postgresCommand struct {
 	loads
-	Parts       []string `default:"single,batches,rows" enum:"single,batches,rows" help:"What to measure: single readings, batches, batches into a table that grows."`
+	Parts       []string `default:"single,batches,rows" enum:"single,batches,rows" help:"What to measure: single readings, batches, batches into tables with rows."`
 	Connections int      `default:"1000" help:"Connections with single readings."`
-	Rows        []int    `default:"1000000,50000000" help:"Numbers of rows at which a table that grows is measured, in increasing order."`
-	Readings    int      `default:"200000" help:"Readings of one measurement of it."`
+	Rows        []int    `default:"1000000,50000000" help:"Numbers of rows of the tables."`
+	Readings    int      `default:"200000" help:"Readings of one measurement of a table."`
 
 	WarmUp time.Duration `default:"1s" help:"Load before each measurement, in whole seconds; 0 for none."`
 }
@@ -37,8 +37,8 @@ func (c *postgresCommand) Validate() error {
 	if c.Connections < 1 || c.Readings < batchReadings || c.WarmUp < 0 || c.WarmUp%time.Second != 0 {
 		return fmt.Errorf("--connections must be at least 1, --readings %d, and --warm-up whole seconds", batchReadings)
 	}
-	if len(c.Rows) == 0 || !slices.IsSorted(c.Rows) || c.Rows[0] < batchReadings {
-		return fmt.Errorf("--rows must be increasing and at least %d", batchReadings)
+	if len(c.Rows) == 0 || slices.Min(c.Rows) < batchReadings {
+		return fmt.Errorf("--rows must be at least %d", batchReadings)
 	}
 	return c.loads.Validate()
 }
@@ -46,8 +46,8 @@ func (c *postgresCommand) Validate() error {
 // databaseSettings are those of every database of the run, all servers' included.
 var databaseSettings = []string{"fsync=on", "full_page_writes=on", "synchronous_commit=on", "shared_buffers=512MB", "max_wal_size=4GB", "max_connections=200"}
 
-// grownDevices is the number of devices of the table that grows, and of the other loads.
-const grownDevices = senders * batchReadings
+// loadDevices is the number of devices of each load.
+const loadDevices = senders * batchReadings
 
 // A postgresRun is one run of the command.
 type postgresRun struct {
@@ -70,7 +70,7 @@ func (c *postgresCommand) Run(ctx context.Context, out io.Writer) (err error) {
 	defer func() { err = errors.Join(err, remove()) }()
 	b := &postgresRun{c, work, out, nil, &report.Postgres{
 		Setting: setting, Duration: c.duration(), WarmUp: c.WarmUp, Rounds: c.Rounds, Connections: c.Connections,
-		Batch: batchReadings, Senders: senders, Devices: grownDevices, Grown: c.Readings, FileSystem: fileSystem(work),
+		Batch: batchReadings, Senders: senders, Devices: loadDevices, Table: c.Readings, FileSystem: fileSystem(work),
 	}}
 	if slices.Contains(c.Parts, partSingle) {
 		if b.wrk, err = findWrk(ctx, work, ingestScript); err != nil {
@@ -89,7 +89,7 @@ func (c *postgresCommand) Run(ctx context.Context, out io.Writer) (err error) {
 			case part == partBatches:
 				err = b.batches(ctx, round)
 			case round == 0:
-				err = b.grow(ctx)
+				err = b.tables(ctx)
 			}
 			if err != nil {
 				return fmt.Errorf("measure %s: %w", part, err)
@@ -379,63 +379,91 @@ func postAll(ctx context.Context, nodes []*process, base time.Time, d time.Durat
 	return sum, errors.Join(errs...)
 }
 
-// grow measures batches into a table that grows, at each number of rows. COPY adds the
-// rows between, from the same wearers.
-func (b *postgresRun) grow(ctx context.Context) (err error) {
-	c, err := b.startCluster(ctx, 1, 0)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, c.stop()) }()
-	db := c.databases[0]
-	viaServer := openOwn(c.nodes[0].public)
-	last := b.Rows[len(b.Rows)-1] + len(b.Rows)*b.Rounds*b.Readings
-	f := newFlow(grownDevices, 2, senders, startWithin(last), viaServer)
-	// The server creates the partition and registers the devices.
-	load, err := f.run(ctx, grownDevices/batchReadings)
-	if err != nil {
-		return err
-	}
-	stored := load.batches
-	for _, want := range b.Rows {
-		f.open = openCopy(db, ownTable+" (device, time_ms, received_ms, sys, dia, spo2, hr, rhr, gateway, had)", copiedRows())
-		began := time.Now()
-		load, err := f.run(ctx, max(0, want/batchReadings-int(stored)))
-		if err != nil {
-			return fmt.Errorf("copy rows: %w", err)
+// A table is one with rows, and the load that adds to it.
+type table struct {
+	*cluster
+	name   string
+	load   *flow
+	stored uint64 // batches
+}
+
+// tables measures batches into tables of each number of rows, in turn.
+func (b *postgresRun) tables(ctx context.Context) (err error) {
+	var all []*table
+	defer func() {
+		for _, t := range all {
+			err = errors.Join(err, t.stop())
 		}
-		stored += load.batches
-		if err := db.execute(ctx, "VACUUM ANALYZE "+ownTable, "CHECKPOINT"); err != nil {
+	}()
+	for _, rows := range b.Rows {
+		t, err := b.fill(ctx, rows)
+		if t != nil {
+			all = append(all, t)
+		}
+		if err != nil {
 			return err
 		}
-		fmt.Fprintf(b.out, "copied %d rows in %v\n", load.batches*batchReadings, time.Since(began).Round(time.Second))
-		f.open = viaServer
-		for round := range b.Rounds {
-			run, err := c.measure(func() (report.PostgresRun, error) {
-				load, err := f.run(ctx, b.Readings/batchReadings)
+	}
+	for round := range b.Rounds {
+		for i := range all {
+			t := all[(i+round)%len(all)]
+			run, err := t.measure(func() (report.PostgresRun, error) {
+				load, err := t.load.run(ctx, b.Readings/batchReadings)
 				if err != nil {
 					return report.PostgresRun{}, err
 				}
-				stored += load.batches
+				t.stored += load.batches
 				q := load.quantiles(0.5, 0.99)
 				return report.PostgresRun{Round: round, Readings: load.batches * batchReadings, Duration: load.duration, LoaderCPU: load.cpu, P50: q[0], P99: q[1]}, nil
 			})
 			if err != nil {
 				return err
 			}
-			b.add(report.PostgresRows(want), run)
+			b.add(t.name, run)
 		}
 	}
-	return c.checkRows(ctx, ownTable, stored*batchReadings, 0)
+	for _, t := range all {
+		if err := t.checkRows(ctx, ownTable, t.stored*batchReadings, 0); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// fill starts a server and a database with this many rows, which COPY adds: readings of the
+// wearers whose next ones are measured. It returns what it has started also with an error.
+func (b *postgresRun) fill(ctx context.Context, rows int) (*table, error) {
+	c, err := b.startCluster(ctx, 1, 0)
+	if err != nil {
+		return nil, err
+	}
+	viaServer := openOwn(c.nodes[0].public)
+	t := &table{c, report.PostgresRows(rows), newFlow(loadDevices, 2, senders, startWithin(rows+(b.Rounds+1)*b.Readings), viaServer), 0}
+	// The server creates the partition and registers the devices.
+	load, err := t.load.run(ctx, loadDevices/batchReadings)
+	if err != nil {
+		return t, err
+	}
+	t.stored = load.batches
+	began := time.Now()
+	t.load.open = openCopy(c.databases[0], ownTable+" (device, time_ms, received_ms, sys, dia, spo2, hr, rhr, gateway, had)", copiedRows())
+	load, err = t.load.run(ctx, max(0, rows/batchReadings-int(t.stored)))
+	if err != nil {
+		return t, fmt.Errorf("copy rows: %w", err)
+	}
+	t.stored += load.batches
+	t.load.open = viaServer
+	fmt.Fprintf(b.out, "copied %d rows in %v\n", load.batches*batchReadings, time.Since(began).Round(time.Second))
+	return t, c.databases[0].execute(ctx, "VACUUM ANALYZE "+ownTable, "CHECKPOINT")
 }
 
 // partition is the time that a partition of Pulsegate's table has.
 const partition = 30 * 24 * time.Hour
 
-// startWithin returns a start for this many readings of grownDevices devices, one a minute
+// startWithin returns a start for this many readings of loadDevices devices, one a minute
 // of each, such that they end before now and are in one partition.
 func startWithin(readings int) time.Time {
-	span := time.Duration(readings/grownDevices+2) * time.Minute
+	span := time.Duration(readings/loadDevices+2) * time.Minute
 	end := time.Now().Add(-time.Minute)
 	if begin := end.Add(-(time.Duration(end.UnixMilli()) * time.Millisecond) % partition); end.Add(-span).Before(begin) {
 		end = begin

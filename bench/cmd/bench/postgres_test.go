@@ -37,7 +37,7 @@ func TestPostgres(t *testing.T) {
 func TestStartWithin(t *testing.T) {
 	for _, readings := range []int{1, 1_000_000, 200_000_000} {
 		start := startWithin(readings)
-		end := start.Add(time.Duration(readings/grownDevices+1) * time.Minute)
+		end := start.Add(time.Duration(readings/loadDevices+1) * time.Minute)
 		number := func(at time.Time) int64 { return at.UnixMilli() / partition.Milliseconds() }
 		if number(start) != number(end) || !end.Before(time.Now()) {
 			t.Errorf("%d readings are from %v to %v, in partitions %d and %d", readings, start, end, number(start), number(end))
