@@ -225,10 +225,14 @@ type Store interface {
 	Close() error
 }
 
-// An Erasure is what [Remover.Erase] has removed.
+// An Erasure is what [Remover.Erase] or [Remover.EraseAssignment] has removed.
 type Erasure struct {
 	Device   vitals.Name
 	Readings int64 // number of the device's readings
+
+	// The assignment of EraseAssignment. Subject is empty if the device was erased.
+	Subject              Subject
+	FromUnixMs, ToUnixMs int64
 }
 
 // An Expiry is what [Remover.Expire] has removed.
@@ -241,12 +245,12 @@ type Expiry struct {
 // A Remover is a store from which readings can be removed. Its methods may run
 // concurrently with all others.
 type Remover interface {
-	// Erase removes all readings of a device. Readings of the device that Append
+	// Erase removes all readings of a device, and its assignments. Readings of the device that Append
 	// stores meanwhile may be removed as well, or stay. After an error that wraps
 	// ErrUnfinished, the removal has begun and readings may be gone. After any other
 	// error nothing was removed; the error is ErrNotFound if the store holds nothing
 	// of the device. If the device has no readings but the store may still hold bytes
-	// of removed ones, Erase removes those bytes and returns 0 readings.
+	// of removed ones, or has assignments, Erase removes those and returns 0 readings.
 	Erase(device vitals.Name) (Erasure, error)
 
 	// Expire removes at most atMost readings with a time before beforeUnixMs, device

@@ -1,9 +1,11 @@
 package storage
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"math"
+	"slices"
 
 	"github.com/pulsegate/pulsegate/vitals"
 )
@@ -22,6 +24,9 @@ var (
 
 	// ErrTooManyAssignments means that a device has [MaxAssignments].
 	ErrTooManyAssignments = errors.New("storage: too many assignments of the device")
+
+	// ErrPeriod means that an assignment does not end after it begins, or begins before 1970.
+	ErrPeriod = errors.New("storage: an assignment must begin after 1970 and end after it begins")
 )
 
 // MaxAssignments bounds the assignments of one device.
@@ -63,17 +68,122 @@ type Assignment struct {
 // Covers reports whether a includes a time.
 func (a *Assignment) Covers(unixMs int64) bool { return a.FromUnixMs <= unixMs && unixMs < a.ToUnixMs }
 
+// Key returns the key of a.
+func (a *Assignment) Key() AssignmentKey { return AssignmentKey{a.Device, a.FromUnixMs} }
+
+// overlaps reports whether a and b include a common time.
+func (a *Assignment) overlaps(b *Assignment) bool {
+	return a.FromUnixMs < b.ToUnixMs && b.FromUnixMs < a.ToUnixMs
+}
+
+// Validate returns ErrSubject, ErrPeriod, or an error that wraps ErrNotFound if a names no
+// device.
+func (a *Assignment) Validate() error {
+	if a.Device.IsZero() {
+		return ErrNotFound
+	}
+	if _, err := ParseSubject(string(a.Subject)); err != nil {
+		return err
+	}
+	if a.FromUnixMs < 0 || a.FromUnixMs >= a.ToUnixMs {
+		return ErrPeriod
+	}
+	return nil
+}
+
+// Admit returns nil if a may be added to the assignments of its device, and otherwise the error
+// of [Subjects.Assign]. exists reports that all has a already.
+func (a *Assignment) Admit(all []Assignment) (exists bool, err error) {
+	for i := range all {
+		if all[i] == *a {
+			return true, nil
+		}
+		if a.overlaps(&all[i]) {
+			return false, ErrAssigned
+		}
+	}
+	if len(all) >= MaxAssignments {
+		return false, ErrTooManyAssignments
+	}
+	return false, nil
+}
+
+// EndIn returns the assignment that begins at fromUnixMs with another end, or the error of
+// [Subjects.EndAssignment]. all are the assignments of its device.
+func EndIn(all []Assignment, fromUnixMs, toUnixMs int64) (Assignment, error) {
+	i := slices.IndexFunc(all, func(a Assignment) bool { return a.FromUnixMs == fromUnixMs })
+	if i < 0 {
+		return Assignment{}, ErrNotAssigned
+	}
+	ended := all[i]
+	ended.ToUnixMs = toUnixMs
+	if ended.FromUnixMs >= ended.ToUnixMs {
+		return Assignment{}, ErrPeriod
+	}
+	for j := range all {
+		if j != i && ended.overlaps(&all[j]) {
+			return Assignment{}, ErrAssigned
+		}
+	}
+	return ended, nil
+}
+
+// SubjectAt returns the subject to which a device was assigned at a time, or "" if to none. all
+// are the assignments of the device.
+func SubjectAt(all []Assignment, unixMs int64) Subject {
+	for i := range all {
+		if all[i].Covers(unixMs) {
+			return all[i].Subject
+		}
+	}
+	return ""
+}
+
+// Clip returns the assignments that include a time from fromUnixMs to before toUnixMs, each
+// shortened to these times, in their order. A reader that scans each of them separately cannot
+// return a reading of a time at which the device was not assigned, or to somebody else.
+func Clip(all []Assignment, fromUnixMs, toUnixMs int64) []Assignment {
+	var parts []Assignment
+	for _, a := range all {
+		a.FromUnixMs, a.ToUnixMs = max(a.FromUnixMs, fromUnixMs), min(a.ToUnixMs, toUnixMs)
+		if a.FromUnixMs < a.ToUnixMs {
+			parts = append(parts, a)
+		}
+	}
+	return parts
+}
+
+// An AssignmentKey identifies an assignment. Keys are ordered by device, then by beginning.
+type AssignmentKey struct {
+	Device     vitals.Name
+	FromUnixMs int64
+}
+
+// Compare returns the order of a and b.
+func (a *AssignmentKey) Compare(b *AssignmentKey) int {
+	if c := a.Device.Compare(&b.Device); c != 0 {
+		return c
+	}
+	return cmp.Compare(a.FromUnixMs, b.FromUnixMs)
+}
+
 // Subjects is a store that keeps assignments of devices to subjects. Changes are on stable
-// storage when a method returns nil. Its methods may run concurrently with all others.
+// storage when a method returns nil. After an error that is none of those named here, the
+// change may have been made or not, and may be repeated. The methods may run concurrently with
+// all others.
+//
+// Assignments outlive the readings that they cover: [Remover.Expire] removes none.
+// [Remover.Erase] removes those of its device.
 type Subjects interface {
 	// Assign adds an assignment; the device need not have readings. It returns ErrAssigned
-	// if another assignment of the device overlaps it, and nil if the same assignment exists.
+	// if another assignment of the device overlaps it, ErrTooManyAssignments, the error of
+	// [Assignment.Validate], and nil if the same assignment exists.
 	Assign(ctx context.Context, a Assignment) error
 
 	// EndAssignment sets the end of the assignment of device that begins at fromUnixMs, and
 	// returns it as it is now. An end may be set again; it must be after the beginning. It
-	// returns ErrNotAssigned if there is none, and ErrAssigned if the new end overlaps
-	// another.
+	// returns ErrNotAssigned if there is none, ErrPeriod, and ErrAssigned if the assignment
+	// would overlap another.
 	EndAssignment(ctx context.Context, device vitals.Name, fromUnixMs, toUnixMs int64) (Assignment, error)
 
 	// DeviceAssignments returns all assignments of a device, by their beginnings.
@@ -82,4 +192,9 @@ type Subjects interface {
 	// SubjectAssignments returns all assignments of a subject, by device, then by their
 	// beginnings.
 	SubjectAssignments(ctx context.Context, subject Subject) ([]Assignment, error)
+
+	// Assignments fills dst with the first assignments whose keys sort after the key after,
+	// and returns their number. The zero key sorts before all others. A number below
+	// len(dst) means that there are no more.
+	Assignments(ctx context.Context, after AssignmentKey, dst []Assignment) (int, error)
 }

@@ -77,7 +77,8 @@ func (s *Store) backup() (_ *Backup, err error) {
 	if err := s.checkpoint(dir); err != nil {
 		return nil, err
 	}
-	for name, text := range map[string]string{listedFile: listedText, formatFile: formatText} {
+	// Read the format after the checkpoint: the first assignment raises it before it is stored.
+	for name, text := range map[string]string{listedFile: listedText, formatFile: s.files.formatText()} {
 		if err := writeSynced(s.files.fs, s.files.fs.PathJoin(dir, name), []byte(text)); err != nil {
 			return nil, err
 		}

@@ -37,6 +37,8 @@ type Report struct {
 	Readings int64
 	Values   [vitals.NumSigns]int64 // by sign
 
+	Assignments int64 // of devices to subjects
+
 	// OldestUnixMs and NewestUnixMs are the times of the oldest and the newest
 	// reading; both are 0 if there are no readings.
 	OldestUnixMs, NewestUnixMs int64
@@ -214,6 +216,7 @@ func (c *checker) content(s *Store) error {
 	if err == nil {
 		k.others(others)
 		k.finish()
+		err = k.assignments()
 	}
 	all := []*pebble.Iterator{segments, records, others}
 	if k.legacy != nil {
@@ -463,7 +466,7 @@ func (k *contentChecker) others(it *pebble.Iterator) {
 	if k.legacy != nil {
 		end = []byte{readingsStart}
 	}
-	for _, r := range [][2][]byte{{{statePrefix}, {recordPrefix}}, {{gatewayPrefix + 1}, end}} {
+	for _, r := range [][2][]byte{{{statePrefix}, {recordPrefix}}, {{lastPrefix + 1}, end}} {
 		it.SetBounds(r[0], r[1])
 		for ok := it.First(); ok; ok = it.Next() {
 			switch string(it.Key()) {

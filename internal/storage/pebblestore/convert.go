@@ -96,7 +96,7 @@ func (s *Store) adopt(t *table) error {
 	if err = errors.Join(err, b.Close()); err != nil {
 		return err
 	}
-	return s.files.upgrade()
+	return s.files.upgrade(storeFormat)
 }
 
 // startConversion starts to convert rows of format 1 in the background.

@@ -28,11 +28,16 @@ const (
 	// incremented if an older Pulsegate cannot read what a newer one writes.
 	storeFormat = 2
 
+	// assignedFormat is that of a store that has had assignments. An older Pulsegate would
+	// ignore them, and leave those of a device that it erases, so it must not open the store.
+	// A store without them stays at storeFormat, which an older one reads.
+	assignedFormat = 3
+
 	maxFormatBytes = 1024
 
 	formatLine       = "pulsegate store, format "
 	formatLines      = "\nThe files beside this one belong together. Please change none of them by hand.\n"
-	formatText       = formatLine + "2" + formatLines
+	formatText       = formatLine + "2" + formatLines // of storeFormat
 	legacyFormatText = formatLine + "1" + formatLines
 
 	// legacyFormat is the earlier version that is read, and converted. See convert.go.
@@ -74,8 +79,8 @@ type directory struct {
 	state directoryState
 	lock  *pebble.Lock // nil on a read-only file system
 
-	// legacy is true if the store is of legacyFormat.
-	legacy atomic.Bool
+	// version is the format of the store; 0: that of a new one.
+	version atomic.Int32
 
 	anchor *anchor // nil if fs is not the operating system's
 
@@ -200,7 +205,7 @@ type unlockedFS struct{ vfs.FS }
 func (unlockedFS) Lock(string) (io.Closer, error) { return io.NopCloser(nil), nil }
 
 // inspect returns the state of the directory, or an error if it holds other files or a
-// store of another version. It sets d.legacy.
+// store of another version. It sets d.version.
 func (d *directory) inspect() (directoryState, error) {
 	names, err := d.fs.List(d.path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -235,11 +240,11 @@ func (d *directory) checkFormat(names []string) error {
 	if !ok || err != nil {
 		return fmt.Errorf("%w: %s has no version", storage.ErrFormat, formatFile)
 	}
-	if version != storeFormat && version != legacyFormat {
-		return fmt.Errorf("%w: %s has format %d, this version of Pulsegate reads formats %d and %d",
-			storage.ErrFormat, formatFile, version, legacyFormat, storeFormat)
+	if version < legacyFormat || version > assignedFormat {
+		return fmt.Errorf("%w: %s has format %d, this version of Pulsegate reads formats %d to %d",
+			storage.ErrFormat, formatFile, version, legacyFormat, assignedFormat)
 	}
-	d.legacy.Store(version == legacyFormat)
+	d.version.Store(int32(version))
 	if string(text) != d.formatText() {
 		return fmt.Errorf("%w: the text of file %s was changed", storage.ErrCorrupt, formatFile)
 	}
@@ -260,27 +265,24 @@ func (d *directory) checkFormat(names []string) error {
 
 // format returns the version of the store.
 func (d *directory) format() int {
-	if d.legacy.Load() {
-		return legacyFormat
+	if v := d.version.Load(); v != 0 {
+		return int(v)
 	}
 	return storeFormat
 }
 
 // formatText returns the content of formatFile.
-func (d *directory) formatText() string {
-	if d.legacy.Load() {
-		return legacyFormatText
-	}
-	return formatText
-}
+func (d *directory) formatText() string { return formatTextOf(d.format()) }
 
-// upgrade makes a store of legacyFormat one of storeFormat, durably. The list may have the
-// earlier formatFile until it is written again: see compare.
-func (d *directory) upgrade() error {
-	if err := replaceFile(d.fs, d.path, formatFile, []byte(formatText)); err != nil {
+func formatTextOf(version int) string { return formatLine + strconv.Itoa(version) + formatLines }
+
+// upgrade makes a store of an earlier format one of the given format, durably. The list may have
+// the earlier formatFile until it is written again: see compare.
+func (d *directory) upgrade(version int) error {
+	if err := replaceFile(d.fs, d.path, formatFile, []byte(formatTextOf(version))); err != nil {
 		return fmt.Errorf("write %s: %w", formatFile, err)
 	}
-	d.legacy.Store(false)
+	d.version.Store(int32(version))
 	return nil
 }
 

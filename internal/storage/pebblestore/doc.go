@@ -105,13 +105,15 @@
 //
 // # Keys
 //
-// Device names contain no byte below 0x2D, so the kinds of keys are distinct, and a
+// Device names and subjects contain no byte below 0x2D, so the kinds of keys are distinct, and a
 // name's end, 0x00, sorts before every byte of a longer name.
 //
 //	record    0x01 | device name
 //	segment   0x02 | device name | 0x00 | time of its last reading, 8 bytes
 //	group     0x03 | number, 8 bytes
 //	gateway   0x04 | number, 4 bytes
+//	assigned  0x05 | device name | 0x00 | beginning, 8 bytes
+//	subject   0x06 | subject | 0x00 | device name | 0x00 | beginning, 8 bytes
 //	state     0x00 | name of the state
 //
 // Times are Unix milliseconds as big-endian unsigned integers. They are never
@@ -135,6 +137,19 @@
 // # Segment and group
 //
 // See package columns. A group's rows are in the order of names and times.
+//
+// # Assignment
+//
+// An assignment of a device to a subject is a key with the device, with the value
+//
+//	byte      meaning
+//	0         version, 1
+//	1 to 8    its end
+//	then      the subject
+//
+// and a key with the subject and an empty value, the index. The assignments of a device do not
+// overlap. A store that has had any is of format 3, so that a program that does not know them
+// does not open it: it would not erase them with their device. Others are of format 2.
 //
 // # Gateway and states
 //

@@ -1,6 +1,7 @@
 package pebblestore
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -44,10 +45,10 @@ import (
 // Blocks freed by the file system, and earlier backups, may still hold the bytes.
 // TestErase searches the files for the bytes; TestEraseCrash crashes at every step.
 
-// Erase implements [storage.Remover]. It removes all readings of a device permanently:
-// when it returns nil, none of the store's files contains their bytes. Readings of the
-// device that arrive after the removal has begun are new, and stay. A device without
-// readings is erased if a file may hold bytes of it: Expire leaves bytes in files.
+// Erase implements [storage.Remover]. It removes all readings and assignments of a device
+// permanently: when it returns nil, none of the store's files contains their bytes. Those
+// that arrive after the removal has begun are new, and stay. A device without readings is
+// erased if a file may hold bytes of it: Expire leaves bytes in files, and assignments.
 //
 // After an error that wraps storage.ErrUnfinished the erasure has begun. Erasing the
 // device again finishes it; otherwise the next start does. After any other error nothing
@@ -84,7 +85,11 @@ func (s *Store) erase(device vitals.Name, record func(storage.Erasure) error) (s
 		return storage.Erasure{}, err
 	}
 	if in != nil {
-		if in.Device == device && !s.knows(device) {
+		held, err := s.holds(device)
+		if err != nil {
+			return storage.Erasure{}, err
+		}
+		if in.Device == device && !held {
 			err := s.finish(in, record)
 			return in.Erasure, err
 		}
@@ -135,6 +140,29 @@ func (s *Store) knows(device vitals.Name) bool {
 	defer s.mu.Unlock()
 	_, ok := s.settler.table.byName[device]
 	return ok
+}
+
+// holds reports whether a device has readings or assignments.
+func (s *Store) holds(device vitals.Name) (bool, error) {
+	if s.knows(device) {
+		return true, nil
+	}
+	return s.isAssigned(&device)
+}
+
+// isAssigned reports whether a device has assignments.
+func (s *Store) isAssigned(device *vitals.Name) (bool, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.alarm.reportedErr(); err != nil {
+		return false, err
+	}
+	r := assignRange(device)
+	it, err := s.db.NewIter(&pebble.IterOptions{LowerBound: r.start, UpperBound: r.end})
+	if err != nil {
+		return false, corrupt(err)
+	}
+	return it.First(), corrupt(it.Close())
 }
 
 // failErasure fails the store because the stored intent may be wrong.
@@ -255,7 +283,7 @@ func (s *Store) removeLocked(device *vitals.Name) error {
 				return err
 			}
 		}
-		return nil
+		return s.removeAssignments(b, device)
 	}
 	c.ended = func() {
 		s.readings.Store(left)
@@ -452,22 +480,27 @@ func deviceRanges(device *vitals.Name) []keyRange {
 	}
 }
 
+// assignRange returns the range of a device's assignments.
+func assignRange(device *vitals.Name) keyRange {
+	start := appendAssignPrefix(nil, device)
+	end := append(bytes.Clone(start[:len(start)-1]), 1)
+	return keyRange{before: start, start: start, end: end, after: binary.BigEndian.AppendUint64(bytes.Clone(start), math.MaxUint64)}
+}
+
 // purgedRanges returns all ranges that may have keys of a device that has been removed: those
-// of deviceRanges, the deleted groups, and the dictionary of gateways. s.mu must be held.
+// of deviceRanges and assignRange, the deleted groups, the dictionary of gateways, and the index
+// of subjects. s.mu must be held. verifyErased sets which of the device's ranges are live.
 func (s *Store) purgedRanges(device *vitals.Name) []keyRange {
-	ranges := deviceRanges(device)
-	_, back := s.settler.table.byName[*device]
-	for i := range ranges {
-		ranges[i].live = back
-	}
+	ranges := append(deviceRanges(device), assignRange(device))
 	first := s.settler.active.firstGroup
 	if s.settler.frozen != nil {
 		first = s.settler.frozen.firstGroup
 	}
-	groups, gateways := []byte{groupPrefix}, []byte{gatewayPrefix}
+	groups, gateways, subjects := []byte{groupPrefix}, []byte{gatewayPrefix}, []byte{subjectPrefix}
 	return append(ranges,
 		keyRange{before: groups, start: groups, end: appendGroupKey(nil, first), after: append(appendGroupKey(nil, first-1), 0), groups: true},
 		keyRange{before: gateways, start: gateways, end: []byte{gatewayPrefix + 1}, after: append(appendGatewayKey(nil, math.MaxUint32), 0), live: true},
+		keyRange{before: subjects, start: subjects, end: []byte{subjectPrefix + 1}, after: []byte{subjectPrefix, 0xff}, live: true},
 	)
 }
 

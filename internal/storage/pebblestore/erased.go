@@ -22,13 +22,25 @@ var errNotErased = errors.New("tables still hold it")
 // verifyErased returns an error that wraps errNotErased if a table has a key of a device
 // or a deletion of one, or a deleted group, or a deletion of a gateway's name. If the device
 // has readings again, only range deletions count: Pebble drops these exactly when nothing is
-// left that they delete. ranges are those of purgedRanges, when the device had been removed.
+// left that they delete. The same holds for its assignments. ranges are those of purgedRanges,
+// when the device had been removed.
 func (s *Store) verifyErased(device *vitals.Name, ranges []keyRange) error {
-	back := s.knows(*device)
-	for i := range deviceRanges(device) {
-		ranges[i].live = back
+	if err := s.setLive(device, ranges); err != nil {
+		return err
 	}
 	return s.verifyRanges(ranges, nil)
+}
+
+// setLive sets which of the ranges of purgedRanges have keys that are not deleted.
+func (s *Store) setLive(device *vitals.Name, ranges []keyRange) error {
+	back := s.knows(*device)
+	n := len(deviceRanges(device))
+	for i := range n {
+		ranges[i].live = back
+	}
+	assigned, err := s.isAssigned(device)
+	ranges[n].live = assigned
+	return err
 }
 
 // verifyRanges returns an error that wraps errNotErased if a table has a key or a deletion in a

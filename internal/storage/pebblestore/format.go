@@ -11,6 +11,7 @@ import (
 // The package comment describes these formats byte by byte.
 const (
 	recordVersion = 2
+	assignVersion = 1
 
 	// The first bytes of the kinds of keys.
 	statePrefix   = 0x00
@@ -18,6 +19,9 @@ const (
 	segmentPrefix = 0x02
 	groupPrefix   = 0x03
 	gatewayPrefix = 0x04
+	assignPrefix  = 0x05
+	subjectPrefix = 0x06
+	lastPrefix    = subjectPrefix
 
 	// Keys of states.
 	groupsKey   = "\x00groups"   // the number of the next group, if no later one is stored

@@ -160,7 +160,12 @@ func (d *directory) replaced(f *listLine, current string, there bool) bool {
 // upgraded reports whether a line is that of formatFile before an upgrade. checkFormat has compared
 // the content of the file with what it must be.
 func (d *directory) upgraded(f *listLine) bool {
-	return !d.legacy.Load() && *f == textFile(formatFile, legacyFormatText)
+	for v := legacyFormat; v < d.format(); v++ {
+		if *f == textFile(formatFile, formatTextOf(v)) {
+			return true
+		}
+	}
+	return false
 }
 
 // compareFile calls problem if a file differs from its line in the list.

@@ -40,7 +40,7 @@ func (s *Store) EraseRecorded(device vitals.Name, record func(storage.Erasure) e
 	return e, nil
 }
 
-// erase removes the readings of a device: all but the last chunk while groups are stored, and the
+// erase removes the readings and assignments of a device: all but the last chunk while groups are stored, and the
 // rest, with the row of the device, while none is. The row stays until record has returned, so
 // that repeating an erasure that was not recorded finds the device.
 func (s *Store) erase(device vitals.Name, record func(storage.Erasure) error) (n int64, err error) {
@@ -56,7 +56,7 @@ func (s *Store) erase(device vitals.Name, record func(storage.Erasure) error) (n
 		var known bool
 		t := s.try()
 		err := t.run(func(conn *pgx.Conn) error {
-			if err := conn.QueryRow(context.Background(), s.sql.of("SELECT EXISTS (SELECT FROM SCHEMA.devices WHERE device = $1)"), name).Scan(&known); err != nil {
+			if err := conn.QueryRow(context.Background(), s.sql.of("SELECT EXISTS (SELECT FROM SCHEMA.devices WHERE device = $1) OR EXISTS (SELECT FROM SCHEMA.assignments WHERE device = $1)"), name).Scan(&known); err != nil {
 				return err
 			}
 			tag, err := conn.Exec(context.Background(), s.sql.of(`DELETE FROM SCHEMA.readings WHERE device = $1 AND time_ms = ANY(ARRAY(
@@ -90,7 +90,7 @@ func (s *Store) erase(device vitals.Name, record func(storage.Erasure) error) (n
 }
 
 // forgetDevices deletes the rows of devices that have no readings, while no group is being stored.
-// If removing, it deletes their readings before, and returns the number.
+// If removing, it deletes their readings and assignments before, and returns the number of readings.
 func (s *Store) forgetDevices(conn *pgx.Conn, names []string, removing bool) (readings int64, err error) {
 	ctx := context.Background()
 	tx, err := conn.Begin(ctx)
@@ -109,6 +109,9 @@ func (s *Store) forgetDevices(conn *pgx.Conn, names []string, removing bool) (re
 			return 0, err
 		}
 		readings = tag.RowsAffected()
+		if _, err := tx.Exec(ctx, s.sql.of("DELETE FROM SCHEMA.assignments WHERE device = ANY($1)"), names); err != nil {
+			return 0, err
+		}
 	}
 	if _, err := tx.Exec(ctx, s.sql.of("SELECT FROM SCHEMA.meta FOR UPDATE")); err != nil {
 		return 0, err

@@ -52,6 +52,16 @@ INSERT INTO SCHEMA.meta VALUES (0, 0, 1);
 -- bucket divides the devices into 1024 parts, for more than one primary.
 CREATE FUNCTION SCHEMA.bucket(device text) RETURNS integer LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
 	RETURN (get_byte(sha256(convert_to(device, 'UTF8')), 0) << 2) | (get_byte(sha256(convert_to(device, 'UTF8')), 1) >> 6);
+`, `
+CREATE TABLE SCHEMA.assignments (
+	device  text COLLATE "C" NOT NULL,
+	from_ms bigint NOT NULL, -- Unix ms, inclusive
+	to_ms   bigint NOT NULL, -- exclusive; 9223372036854775807: it has not ended
+	subject text COLLATE "C" NOT NULL,
+	PRIMARY KEY (device, from_ms),
+	CHECK (from_ms >= 0 AND from_ms < to_ms)
+);
+CREATE INDEX ON SCHEMA.assignments (subject, device, from_ms);
 `}
 
 // columns are the columns of the signs, by sign.

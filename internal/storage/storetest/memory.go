@@ -17,12 +17,13 @@ import (
 // and a store for the tests of other packages. It uses brute force, so that its code
 // can be checked against the contract. It is not meant for large amounts of readings.
 //
-// Its records outlive Close: see Reopen.
+// Its records and assignments outlive Close: see Reopen.
 type Memory struct {
 	mu         sync.RWMutex
-	records    records // guarded by mu
-	closed     bool    // guarded by mu
-	maxDevices int     // 0: no limit
+	records    records      // guarded by mu
+	assigned   *assignments // guarded by mu
+	closed     bool         // guarded by mu
+	maxDevices int          // 0: no limit
 }
 
 // records holds the stored records by device and time.
@@ -51,7 +52,7 @@ func (rec *record) public() storage.Record {
 }
 
 // NewMemory returns an empty store without a limit on devices.
-func NewMemory() *Memory { return &Memory{records: records{}} }
+func NewMemory() *Memory { return &Memory{records: records{}, assigned: &assignments{}} }
 
 // Reopen closes m if it is open, and returns a store with its records. A maxDevices
 // of 0 means no limit.
@@ -59,7 +60,7 @@ func (m *Memory) Reopen(maxDevices int) *Memory {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.closed = true
-	return &Memory{records: m.records, maxDevices: maxDevices}
+	return &Memory{records: m.records, assigned: m.assigned, maxDevices: maxDevices}
 }
 
 // Clone returns an open store with a copy of the records of m. A maxDevices of 0 means
@@ -67,7 +68,7 @@ func (m *Memory) Reopen(maxDevices int) *Memory {
 func (m *Memory) Clone(maxDevices int) *Memory {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
-	c := &Memory{records: make(records, len(m.records)), maxDevices: maxDevices}
+	c := &Memory{records: make(records, len(m.records)), assigned: &assignments{slices.Clone(m.assigned.all)}, maxDevices: maxDevices}
 	for device, byTime := range m.records {
 		c.records[device] = maps.Clone(byTime)
 	}
@@ -273,7 +274,7 @@ func (m *Memory) Erase(device vitals.Name) (storage.Erasure, error) {
 		return storage.Erasure{}, fmt.Errorf("erase device %s: %w", device, storage.ErrClosed)
 	}
 	n := len(m.records[device])
-	if n == 0 {
+	if assigned := m.assigned.remove(func(a *storage.Assignment) bool { return a.Device == device }); n+assigned == 0 {
 		return storage.Erasure{}, fmt.Errorf("erase device %s: %w", device, storage.ErrNotFound)
 	}
 	delete(m.records, device)

@@ -13,7 +13,8 @@
 // package's own tests run them on deliberately faulty stores, and each fault must be
 // found.
 //
-// The checks of removal run on stores that implement [storage.Remover]. A [Harness] declares
+// The checks of removal run on stores that implement [storage.Remover], those of assignments on
+// stores that implement [storage.Subjects], too. A [Harness] declares
 // what else a store can do: the checks of concurrent groups, of several nodes and of broken
 // connections run on those that can, and the others are held to one group at a time.
 //
@@ -109,6 +110,10 @@ func Checks() []Check {
 		one("remove/expire", checkExpire),
 		one("remove/device limit", checkRemovedDevice),
 		one("remove/crash", checkCrashAfterRemoval),
+		one("subjects/assign", checkAssign),
+		one("subjects/too many", checkManyAssignments),
+		one("subjects/race", checkAssignRace),
+		{"subjects/random", checkRandomSubjects},
 		one("life/reopen", checkReopen),
 		one("life/closed", checkClosed),
 		one("life/close during calls", checkCloseDuringCalls),

@@ -1,0 +1,162 @@
+package pgstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/fnv"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/pulsegate/pulsegate/internal/storage"
+	"github.com/pulsegate/pulsegate/vitals"
+)
+
+var _ storage.Subjects = (*Store)(nil)
+
+// deviceLock returns the key of the advisory lock under which the assignments of a device are
+// changed. Each node looks at all of them before it adds one, so that no two overlap.
+func (s *Store) deviceLock(device *vitals.Name) int64 {
+	h := fnv.New64a()
+	h.Write([]byte("pulsegate assignments " + s.opt.Schema + " " + device.String()))
+	return int64(h.Sum64())
+}
+
+// Assign implements [storage.Subjects].
+func (s *Store) Assign(ctx context.Context, a storage.Assignment) error {
+	err := a.Validate()
+	if err == nil {
+		err = s.changeAssignments(ctx, &a.Device, func(tx pgx.Tx, all []storage.Assignment) error {
+			if exists, err := a.Admit(all); exists || err != nil {
+				return err
+			}
+			_, err := tx.Exec(context.Background(), s.sql.of("INSERT INTO SCHEMA.assignments (device, from_ms, to_ms, subject) VALUES ($1, $2, $3, $4)"),
+				a.Device.String(), a.FromUnixMs, a.ToUnixMs, string(a.Subject))
+			return err
+		})
+	}
+	if err != nil {
+		return fmt.Errorf("assign device %s: %w", a.Device, err)
+	}
+	return nil
+}
+
+// EndAssignment implements [storage.Subjects].
+func (s *Store) EndAssignment(ctx context.Context, device vitals.Name, fromUnixMs, toUnixMs int64) (ended storage.Assignment, err error) {
+	err = s.changeAssignments(ctx, &device, func(tx pgx.Tx, all []storage.Assignment) (err error) {
+		if ended, err = storage.EndIn(all, fromUnixMs, toUnixMs); err != nil {
+			return err
+		}
+		_, err = tx.Exec(context.Background(), s.sql.of("UPDATE SCHEMA.assignments SET to_ms = $3 WHERE device = $1 AND from_ms = $2"), device.String(), fromUnixMs, toUnixMs)
+		return err
+	})
+	if err != nil {
+		return storage.Assignment{}, fmt.Errorf("end assignment of device %s: %w", device, err)
+	}
+	return ended, nil
+}
+
+// changeAssignments calls change with the assignments of a device, in a transaction that no other
+// change of them overlaps. It may call it again; then the previous attempt was undone, or is
+// among the assignments.
+func (s *Store) changeAssignments(ctx context.Context, device *vitals.Name, change func(pgx.Tx, []storage.Assignment) error) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if err := s.enter(); err != nil {
+		return err
+	}
+	defer s.calls.RUnlock()
+	var refused error
+	err := s.try().run(func(conn *pgx.Conn) error {
+		refused = nil
+		tx, err := conn.Begin(context.Background())
+		if err != nil {
+			return err
+		}
+		defer func() { _ = tx.Rollback(context.Background()) }()
+		all, err := s.lockAssignments(tx, device)
+		if err == nil {
+			err = change(tx, all)
+		}
+		for _, known := range []error{storage.ErrAssigned, storage.ErrNotAssigned, storage.ErrTooManyAssignments, storage.ErrPeriod, storage.ErrCorrupt} {
+			if errors.Is(err, known) {
+				refused = err
+				return tx.Rollback(context.Background())
+			}
+		}
+		if err != nil {
+			return err
+		}
+		return tx.Commit(context.Background())
+	}, nil)
+	if err != nil {
+		return err
+	}
+	return refused
+}
+
+// lockAssignments returns the assignments of a device, which nobody else changes until tx ends.
+func (s *Store) lockAssignments(tx pgx.Tx, device *vitals.Name) ([]storage.Assignment, error) {
+	if _, err := tx.Exec(context.Background(), "SELECT pg_advisory_xact_lock($1)", s.deviceLock(device)); err != nil {
+		return nil, err
+	}
+	return s.queryAssignments(context.Background(), tx, assignmentsOfDevice, device.String())
+}
+
+// Conditions and orders of queryAssignments.
+const (
+	assignmentsOfDevice  = "WHERE device = $1 ORDER BY from_ms"
+	assignmentsOfSubject = "WHERE subject = $1 ORDER BY device, from_ms"
+	assignmentsAfter     = "WHERE (device, from_ms) > ($1, $2) ORDER BY device, from_ms LIMIT $3"
+)
+
+// queryAssignments returns the assignments that a query finds.
+func (s *Store) queryAssignments(ctx context.Context, q interface {
+	Query(context.Context, string, ...any) (pgx.Rows, error)
+}, which string, args ...any) (all []storage.Assignment, err error) {
+	rows, err := q.Query(ctx, s.sql.of("SELECT device, subject, from_ms, to_ms FROM SCHEMA.assignments "+which), args...)
+	if err != nil {
+		return nil, err
+	}
+	var device string
+	var a storage.Assignment
+	_, err = pgx.ForEachRow(rows, []any{&device, &a.Subject, &a.FromUnixMs, &a.ToUnixMs}, func() error {
+		if a.Device, err = vitals.ParseName(device); err != nil || a.Validate() != nil {
+			return fmt.Errorf("%w: an assignment is not valid", storage.ErrCorrupt)
+		}
+		all = append(all, a)
+		return nil
+	})
+	return all, err
+}
+
+// DeviceAssignments implements [storage.Subjects].
+func (s *Store) DeviceAssignments(ctx context.Context, device vitals.Name) ([]storage.Assignment, error) {
+	return s.readAssignments(ctx, assignmentsOfDevice, device.String())
+}
+
+// SubjectAssignments implements [storage.Subjects].
+func (s *Store) SubjectAssignments(ctx context.Context, subject storage.Subject) ([]storage.Assignment, error) {
+	if _, err := storage.ParseSubject(string(subject)); err != nil {
+		return nil, fmt.Errorf("read assignments: %w", err)
+	}
+	return s.readAssignments(ctx, assignmentsOfSubject, string(subject))
+}
+
+// Assignments implements [storage.Subjects].
+func (s *Store) Assignments(ctx context.Context, after storage.AssignmentKey, dst []storage.Assignment) (int, error) {
+	all, err := s.readAssignments(ctx, assignmentsAfter, after.Device.String(), after.FromUnixMs, len(dst))
+	return copy(dst, all), err
+}
+
+func (s *Store) readAssignments(ctx context.Context, which string, args ...any) (all []storage.Assignment, err error) {
+	err = s.reading(ctx, func() (err error) {
+		all, err = s.queryAssignments(ctx, s.read, which, args...)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read assignments: %w", err)
+	}
+	return all, nil
+}

@@ -1,0 +1,129 @@
+package storetest
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/pulsegate/pulsegate/internal/storage"
+	"github.com/pulsegate/pulsegate/vitals"
+)
+
+// assignments are all assignments of a store, in any order. It is a pointer, because what
+// [Memory.Reopen] returns shares them.
+type assignments struct{ all []storage.Assignment }
+
+// of returns those assignments for which keep is true, by device and beginning.
+func (as *assignments) of(keep func(*storage.Assignment) bool) []storage.Assignment {
+	var found []storage.Assignment
+	for i := range as.all {
+		if keep(&as.all[i]) {
+			found = append(found, as.all[i])
+		}
+	}
+	slices.SortFunc(found, func(a, b storage.Assignment) int { ka, kb := a.Key(), b.Key(); return ka.Compare(&kb) })
+	return found
+}
+
+func (as *assignments) ofDevice(device vitals.Name) []storage.Assignment {
+	return as.of(func(a *storage.Assignment) bool { return a.Device == device })
+}
+
+// remove removes those assignments for which gone is true, and returns their number.
+func (as *assignments) remove(gone func(*storage.Assignment) bool) int {
+	before := len(as.all)
+	as.all = slices.DeleteFunc(as.all, func(a storage.Assignment) bool { return gone(&a) })
+	return before - len(as.all)
+}
+
+func (as *assignments) assign(a storage.Assignment) error {
+	if err := a.Validate(); err != nil {
+		return err
+	}
+	exists, err := a.Admit(as.ofDevice(a.Device))
+	if err == nil && !exists {
+		as.all = append(as.all, a)
+	}
+	return err
+}
+
+func (as *assignments) end(device vitals.Name, fromUnixMs, toUnixMs int64) (storage.Assignment, error) {
+	ended, err := storage.EndIn(as.ofDevice(device), fromUnixMs, toUnixMs)
+	if err == nil {
+		as.remove(func(a *storage.Assignment) bool { return a.Key() == ended.Key() })
+		as.all = append(as.all, ended)
+	}
+	return ended, err
+}
+
+// Assign implements [storage.Subjects].
+func (m *Memory) Assign(ctx context.Context, a storage.Assignment) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if err := m.readable(ctx); err != nil {
+		return fmt.Errorf("assign device: %w", err)
+	}
+	return m.assigned.assign(a)
+}
+
+// EndAssignment implements [storage.Subjects].
+func (m *Memory) EndAssignment(ctx context.Context, device vitals.Name, fromUnixMs, toUnixMs int64) (storage.Assignment, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if err := m.readable(ctx); err != nil {
+		return storage.Assignment{}, fmt.Errorf("end assignment: %w", err)
+	}
+	return m.assigned.end(device, fromUnixMs, toUnixMs)
+}
+
+// DeviceAssignments implements [storage.Subjects].
+func (m *Memory) DeviceAssignments(ctx context.Context, device vitals.Name) ([]storage.Assignment, error) {
+	return m.assignments(ctx, func(a *storage.Assignment) bool { return a.Device == device })
+}
+
+// SubjectAssignments implements [storage.Subjects].
+func (m *Memory) SubjectAssignments(ctx context.Context, subject storage.Subject) ([]storage.Assignment, error) {
+	return m.assignments(ctx, func(a *storage.Assignment) bool { return a.Subject == subject })
+}
+
+// Assignments implements [storage.Subjects].
+func (m *Memory) Assignments(ctx context.Context, after storage.AssignmentKey, dst []storage.Assignment) (int, error) {
+	found, err := m.assignments(ctx, func(a *storage.Assignment) bool { k := a.Key(); return k.Compare(&after) > 0 })
+	return copy(dst, found), err
+}
+
+func (m *Memory) assignments(ctx context.Context, keep func(*storage.Assignment) bool) ([]storage.Assignment, error) {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	if err := m.readable(ctx); err != nil {
+		return nil, fmt.Errorf("read assignments: %w", err)
+	}
+	return m.assigned.of(keep), nil
+}
+
+// EraseAssignment implements [storage.Remover].
+func (m *Memory) EraseAssignment(device vitals.Name, fromUnixMs int64) (storage.Erasure, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.closed {
+		return storage.Erasure{}, fmt.Errorf("erase assignment: %w", storage.ErrClosed)
+	}
+	i := slices.IndexFunc(m.assigned.all, func(a storage.Assignment) bool { return a.Device == device && a.FromUnixMs == fromUnixMs })
+	if i < 0 {
+		return storage.Erasure{}, fmt.Errorf("erase assignment: %w", storage.ErrNotAssigned)
+	}
+	return eraseAssignment(m.records, m.assigned, m.assigned.all[i]), nil
+}
+
+// eraseAssignment removes an assignment and the readings that it covers.
+func eraseAssignment(rs records, as *assignments, a storage.Assignment) storage.Erasure {
+	e := storage.Erasure{Device: a.Device, Subject: a.Subject, FromUnixMs: a.FromUnixMs, ToUnixMs: a.ToUnixMs}
+	before := len(rs[a.Device])
+	maps.DeleteFunc(rs[a.Device], func(ms int64, _ record) bool { return a.Covers(ms) })
+	if e.Readings = int64(before - len(rs[a.Device])); len(rs[a.Device]) == 0 {
+		delete(rs, a.Device)
+	}
+	as.remove(func(b *storage.Assignment) bool { return b.Key() == a.Key() })
+	return e
+}
