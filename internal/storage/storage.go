@@ -253,6 +253,11 @@ type Remover interface {
 	// of removed ones, or has assignments, Erase removes those and returns 0 readings.
 	Erase(device vitals.Name) (Erasure, error)
 
+	// EraseAssignment removes the assignment of a device that begins at fromUnixMs, and the
+	// readings that the device measured during it. It is like Erase in all other respects;
+	// the error is ErrNotAssigned if there is no such assignment.
+	EraseAssignment(device vitals.Name, fromUnixMs int64) (Erasure, error)
+
 	// Expire removes at most atMost readings with a time before beforeUnixMs, device
 	// by device in their order, the oldest readings of a device first. Readings that
 	// Append stores meanwhile may stay. If Expire returns an error, such as that of a

@@ -64,14 +64,37 @@ func (s *Store) Erase(device vitals.Name) (storage.Erasure, error) {
 // error, the erasure is unfinished, and is recorded again when it is finished. Close waits
 // for record, which must not call the store.
 func (s *Store) EraseRecorded(device vitals.Name, record func(storage.Erasure) error) (storage.Erasure, error) {
-	e, err := s.erase(device, record)
+	e, err := s.erase(record, func(in *intent) (bool, error) {
+		held, err := s.holds(device)
+		return !in.ofAssignment() && in.Device == device && !held, err
+	}, func() (storage.Erasure, error) {
+		return storage.Erasure{Device: device}, s.findDevice(device)
+	})
 	if err != nil {
 		return e, fmt.Errorf("erase device %s: %w", device, err)
 	}
 	return e, nil
 }
 
-func (s *Store) erase(device vitals.Name, record func(storage.Erasure) error) (storage.Erasure, error) {
+// findDevice returns storage.ErrNotFound if no file holds bytes of a device.
+func (s *Store) findDevice(device vitals.Name) error {
+	if held, err := s.holds(device); held || err != nil {
+		return err
+	}
+	// Expire may have removed its readings, but not their bytes.
+	if err := s.sweepIfDue(s.maintenance.ctx); err != nil {
+		return err
+	}
+	held, err := s.mayHold(device)
+	if err == nil && !held {
+		err = storage.ErrNotFound
+	}
+	return err
+}
+
+// erase erases what find returns. It first finishes an unfinished erasure; if that is the
+// requested one, as requested reports, there is nothing else to do.
+func (s *Store) erase(record func(storage.Erasure) error, requested func(*intent) (bool, error), find func() (storage.Erasure, error)) (storage.Erasure, error) {
 	if err := s.ready(); err != nil {
 		return storage.Erasure{}, err
 	}
@@ -85,11 +108,11 @@ func (s *Store) erase(device vitals.Name, record func(storage.Erasure) error) (s
 		return storage.Erasure{}, err
 	}
 	if in != nil {
-		held, err := s.holds(device)
+		same, err := requested(in)
 		if err != nil {
 			return storage.Erasure{}, err
 		}
-		if in.Device == device && !held {
+		if same {
 			err := s.finish(in, record)
 			return in.Erasure, err
 		}
@@ -97,23 +120,14 @@ func (s *Store) erase(device vitals.Name, record func(storage.Erasure) error) (s
 			return storage.Erasure{}, err
 		}
 	}
-	if !s.knows(device) {
-		// Expire may have removed its readings, but not their bytes.
-		if err := s.sweepIfDue(s.maintenance.ctx); err != nil {
-			return storage.Erasure{}, err
-		}
-		held, err := s.mayHold(device)
-		if err != nil {
-			return storage.Erasure{}, err
-		}
-		if !held {
-			return storage.Erasure{}, storage.ErrNotFound
-		}
-	}
-	if err := s.checkSpace(device); err != nil {
+	e, err := find()
+	if err != nil {
 		return storage.Erasure{}, err
 	}
-	in = &intent{step: stepRemove, Erasure: storage.Erasure{Device: device}}
+	if err := s.checkSpace(e.Device); err != nil {
+		return storage.Erasure{}, err
+	}
+	in = &intent{step: stepRemove, Erasure: e}
 	if err := s.files.writeIntent(in); err != nil {
 		return storage.Erasure{}, s.undo(err)
 	}
@@ -218,8 +232,8 @@ func (s *Store) finish(in *intent, record func(storage.Erasure) error) error {
 	return nil
 }
 
-// remove deletes the device's keys, and updates the intent. It returns the gateways that the
-// device's readings have named.
+// remove deletes the keys of what is erased, and updates the intent. It returns the gateways that
+// the erased readings have named.
 func (s *Store) remove(in *intent) (gateways map[uint32]bool, err error) {
 	s.sealing.Lock()
 	defer s.sealing.Unlock()
@@ -237,7 +251,12 @@ func (s *Store) remove(in *intent) (gateways map[uint32]bool, err error) {
 		if before, err = s.views.acquire(); err != nil {
 			return err
 		}
-		if err := s.removeLocked(&in.Device); err != nil {
+		if in.ofAssignment() {
+			err = s.removeAssignedLocked(before, in)
+		} else {
+			err = s.removeLocked(&in.Device)
+		}
+		if err != nil {
 			return fmt.Errorf("%w: %w", errNotRemoved, err)
 		}
 		in.step = stepPurge
@@ -251,7 +270,7 @@ func (s *Store) remove(in *intent) (gateways map[uint32]bool, err error) {
 		return nil, err
 	}
 	if err == nil {
-		in.Readings, gateways, err = s.count(before, &in.Device)
+		in.Readings, gateways, err = s.count(before, in)
 	}
 	s.views.release(before)
 	if err != nil {
@@ -327,12 +346,16 @@ func (s *Store) commitLocked(b *pebble.Batch) error {
 	return b.Close()
 }
 
-// count returns the number of a device's readings in a view, and the gateways that they name.
-// It does not count the readings of damaged segments.
-func (s *Store) count(v *view, device *vitals.Name) (n int64, gateways map[uint32]bool, err error) {
+// count returns the number of readings in a view that in erases, and the gateways that they
+// name. It does not count the readings of damaged segments.
+func (s *Store) count(v *view, in *intent) (n int64, gateways map[uint32]bool, err error) {
+	fromMs, toMs := int64(0), int64(math.MaxInt64)
+	if in.ofAssignment() {
+		fromMs, toMs = in.FromUnixMs, in.ToUnixMs
+	}
 	gateways = map[uint32]bool{}
 	names := map[vitals.Name]bool{}
-	sc := s.newRowScanner(s.maintenance.ctx, v, device, 0, math.MaxInt64, false, math.MaxInt)
+	sc := s.newRowScanner(s.maintenance.ctx, v, &in.Device, fromMs, toMs, false, math.MaxInt)
 	for {
 		rows, err := sc.next(math.MaxInt)
 		if err != nil && errors.Is(err, storage.ErrCorrupt) && sc.readable() {

@@ -17,16 +17,24 @@ import (
 //	readings 86400
 //	end 4a17b9ff
 //
-// The last line has the CRC-32C of everything before it. The steps are
+// The last line has the CRC-32C of everything before it. If only an assignment is erased, with
+// what the device measured during it, the version is 2, and there are further lines after that
+// of the device:
 //
-//	remove   the readings of the device must be removed, including all acknowledged
-//	         so far
+//	subject P-17
+//	from 1800000000000
+//	to 1800086400000
+//
+// The steps are
+//
+//	remove   the readings must be removed, including all acknowledged so far
 //	purge    the readings were removed; their bytes may still be in files
 const erasureFile = "ERASING"
 
 const (
-	erasureHeader   = "pulsegate erasure 1 "
-	maxErasureBytes = 1024
+	erasureHeader    = "pulsegate erasure 1 "
+	assignmentHeader = "pulsegate erasure 2 "
+	maxErasureBytes  = 1024
 )
 
 type erasureStep string
@@ -43,19 +51,38 @@ type intent struct {
 }
 
 func (in *intent) text() []byte {
-	b := fmt.Appendf(nil, "%s%s\ndevice %s\nreadings %d\n", erasureHeader, in.step, in.Device, in.Readings)
+	header, assigned := erasureHeader, ""
+	if in.ofAssignment() {
+		header = assignmentHeader
+		assigned = fmt.Sprintf("subject %s\nfrom %d\nto %d\n", in.Subject, in.FromUnixMs, in.ToUnixMs)
+	}
+	b := fmt.Appendf(nil, "%s%s\ndevice %s\n%sreadings %d\n", header, in.step, in.Device, assigned, in.Readings)
 	return fmt.Appendf(b, "end %08x\n", checksum(b))
 }
+
+// ofAssignment reports whether not the whole device is erased.
+func (in *intent) ofAssignment() bool { return in.Subject != "" }
 
 // parseIntent parses a text that intent.text has returned. Any other text is damaged.
 func parseIntent(text []byte) (*intent, error) {
 	in := &intent{}
-	var step, name string
+	var step, name, subject string
 	var sum uint32
-	_, err := fmt.Sscanf(string(text), erasureHeader+"%s\ndevice %s\nreadings %d\nend %x\n", &step, &name, &in.Readings, &sum)
+	var err error
+	if bytes.HasPrefix(text, []byte(assignmentHeader)) {
+		_, err = fmt.Sscanf(string(text), assignmentHeader+"%s\ndevice %s\nsubject %s\nfrom %d\nto %d\nreadings %d\nend %x\n",
+			&step, &name, &subject, &in.FromUnixMs, &in.ToUnixMs, &in.Readings, &sum)
+		in.Subject = storage.Subject(subject)
+	} else {
+		_, err = fmt.Sscanf(string(text), erasureHeader+"%s\ndevice %s\nreadings %d\nend %x\n", &step, &name, &in.Readings, &sum)
+	}
 	if err == nil {
 		in.step = erasureStep(step)
 		in.Device, err = vitals.ParseName(name)
+	}
+	if err == nil && in.ofAssignment() {
+		a := storage.Assignment{Device: in.Device, Subject: in.Subject, FromUnixMs: in.FromUnixMs, ToUnixMs: in.ToUnixMs}
+		err = a.Validate()
 	}
 	if err != nil || in.step != stepRemove && in.step != stepPurge || !bytes.Equal(in.text(), text) {
 		return nil, fmt.Errorf("%w: file %s is damaged", storage.ErrCorrupt, erasureFile)

@@ -198,7 +198,8 @@ type sealer struct {
 	s      *Store
 	w      *window
 	locked bool                      // s.mu is held
-	erased *vitals.Name              // the rows of this device are dropped; nil: of none
+	erased *vitals.Name              // rows of this device are dropped; nil: of none
+	only   *storage.Range            // of erased, only the rows in this range are; nil: all
 	legacy bool                      // the rows are of format 1: rows of segments count before them
 	finish func(*pebble.Batch) error // adds to the last batch; nil: nothing
 	ended  func()                    // is called after the last batch was committed; nil: nothing
@@ -303,7 +304,7 @@ func (c *sealer) segments() (err error) {
 			return err
 		}
 		for i, device := range chunk {
-			if c.erased != nil && c.w.devices[device].name == *c.erased {
+			if c.erased != nil && c.only == nil && c.w.devices[device].name == *c.erased {
 				continue
 			}
 			if err := c.device(device, &c.states[i]); err != nil {
@@ -383,6 +384,11 @@ func (c *sealer) commit() error {
 func (c *sealer) device(device uint32, d *device) error {
 	name := &c.w.devices[device].name
 	c.rows = c.w.appendAll(c.rows[:0], device)
+	if c.only != nil && *name == *c.erased {
+		from, _ := findRow(c.rows, c.only.FromUnixMs)
+		to, _ := findRow(c.rows, c.only.ToUnixMs)
+		c.rows = slices.Delete(c.rows, from, to)
+	}
 	c.edits = c.edits[:0]
 	late, _ := findRow(c.rows, d.sealedUnixMs+1)
 	if late > 0 {

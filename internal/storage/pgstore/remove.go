@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -29,22 +30,54 @@ func (s *Store) Erase(device vitals.Name) (storage.Erasure, error) {
 // calls record again.
 func (s *Store) EraseRecorded(device vitals.Name, record func(storage.Erasure) error) (storage.Erasure, error) {
 	e := storage.Erasure{Device: device}
-	err := s.enter()
-	if err == nil {
-		defer s.calls.RUnlock()
-		e.Readings, err = s.erase(device, record)
-	}
+	err := s.erase(&e, record, func(conn *pgx.Conn) error {
+		var known bool
+		err := conn.QueryRow(context.Background(), s.sql.of(`SELECT EXISTS (SELECT FROM SCHEMA.devices WHERE device = $1)
+			OR EXISTS (SELECT FROM SCHEMA.assignments WHERE device = $1)`), device.String()).Scan(&known)
+		if err == nil && !known {
+			err = storage.ErrNotFound
+		}
+		return err
+	})
 	if err != nil {
 		return e, fmt.Errorf("erase device %s: %w", device, err)
 	}
 	return e, nil
 }
 
-// erase removes the readings and assignments of a device: all but the last chunk while groups are stored, and the
-// rest, with the row of the device, while none is. The row stays until record has returned, so
-// that repeating an erasure that was not recorded finds the device.
-func (s *Store) erase(device vitals.Name, record func(storage.Erasure) error) (n int64, err error) {
-	name, begun := device.String(), false
+// EraseAssignment implements [storage.Remover]. Bytes stay as after [Store.Erase].
+func (s *Store) EraseAssignment(device vitals.Name, fromUnixMs int64) (storage.Erasure, error) {
+	return s.EraseAssignmentRecorded(device, fromUnixMs, func(storage.Erasure) error { return nil })
+}
+
+// EraseAssignmentRecorded is [Store.EraseAssignment] for a caller that keeps a record, as
+// [Store.EraseRecorded] is for one of devices.
+func (s *Store) EraseAssignmentRecorded(device vitals.Name, fromUnixMs int64, record func(storage.Erasure) error) (storage.Erasure, error) {
+	e := storage.Erasure{Device: device}
+	err := s.erase(&e, record, func(conn *pgx.Conn) error {
+		err := conn.QueryRow(context.Background(), s.sql.of("SELECT subject, from_ms, to_ms FROM SCHEMA.assignments WHERE device = $1 AND from_ms = $2"),
+			device.String(), fromUnixMs).Scan(&e.Subject, &e.FromUnixMs, &e.ToUnixMs)
+		if errors.Is(err, pgx.ErrNoRows) {
+			err = storage.ErrNotAssigned
+		}
+		return err
+	})
+	if err != nil {
+		return e, fmt.Errorf("erase assignment of device %s: %w", device, err)
+	}
+	return e, nil
+}
+
+// erase removes what e says, which find completes: all but the last chunk of readings while groups
+// are stored, and the rest, with the rows of the device and of assignments, while none is. These
+// rows stay until record has returned, so that repeating an erasure that was not recorded finds
+// them.
+func (s *Store) erase(e *storage.Erasure, record func(storage.Erasure) error, find func(*pgx.Conn) error) error {
+	if err := s.enter(); err != nil {
+		return err
+	}
+	defer s.calls.RUnlock()
+	name, begun := e.Device.String(), false
 	unfinished := func(err error) error {
 		if begun && err != nil {
 			return fmt.Errorf("%w: %w", storage.ErrUnfinished, err)
@@ -53,45 +86,57 @@ func (s *Store) erase(device vitals.Name, record func(storage.Erasure) error) (n
 	}
 	for {
 		var deleted int64
-		var known bool
+		var missing error
 		t := s.try()
 		err := t.run(func(conn *pgx.Conn) error {
-			if err := conn.QueryRow(context.Background(), s.sql.of("SELECT EXISTS (SELECT FROM SCHEMA.devices WHERE device = $1) OR EXISTS (SELECT FROM SCHEMA.assignments WHERE device = $1)"), name).Scan(&known); err != nil {
-				return err
+			if missing = find(conn); errors.Is(missing, storage.ErrNotFound) || errors.Is(missing, storage.ErrNotAssigned) {
+				return nil
+			} else if missing != nil {
+				return missing
 			}
+			fromMs, toMs := rangeOf(e)
 			tag, err := conn.Exec(context.Background(), s.sql.of(`DELETE FROM SCHEMA.readings WHERE device = $1 AND time_ms = ANY(ARRAY(
-				SELECT time_ms FROM SCHEMA.readings WHERE device = $1 ORDER BY time_ms LIMIT $2))`), name, chunkReadings)
+				SELECT time_ms FROM SCHEMA.readings WHERE device = $1 AND time_ms >= $3 AND time_ms <= $4 ORDER BY time_ms LIMIT $2))`), name, chunkReadings, fromMs, toMs)
 			deleted = tag.RowsAffected()
 			return err
 		}, nil)
 		begun = begun || deleted > 0 || t.unknown
-		if n += deleted; err != nil {
-			return n, unfinished(err)
+		if e.Readings += deleted; err != nil {
+			return unfinished(err)
 		}
-		if !known && n == 0 {
-			return 0, storage.ErrNotFound
+		if missing != nil && e.Readings == 0 {
+			return missing
 		}
 		if deleted < chunkReadings {
 			break
 		}
 	}
 	begun = true
-	if err := record(storage.Erasure{Device: device, Readings: n}); err != nil {
-		return n, unfinished(err)
+	if err := record(*e); err != nil {
+		return unfinished(err)
 	}
 	var rest int64
 	if err := s.try().run(func(conn *pgx.Conn) (err error) {
-		rest, err = s.forgetDevices(conn, []string{name}, true)
+		rest, err = s.forgetDevices(conn, []string{name}, e)
 		return err
 	}, nil); err != nil {
-		return n, unfinished(err)
+		return unfinished(err)
 	}
-	return n + rest, nil
+	e.Readings += rest
+	return nil
+}
+
+// rangeOf returns the first and the last time of the readings that e removes.
+func rangeOf(e *storage.Erasure) (firstMs, lastMs int64) {
+	if e.Subject == "" {
+		return 0, math.MaxInt64
+	}
+	return e.FromUnixMs, e.ToUnixMs - 1
 }
 
 // forgetDevices deletes the rows of devices that have no readings, while no group is being stored.
-// If removing, it deletes their readings and assignments before, and returns the number of readings.
-func (s *Store) forgetDevices(conn *pgx.Conn, names []string, removing bool) (readings int64, err error) {
+// If erased is not nil, it deletes what that says before, and returns the number of readings.
+func (s *Store) forgetDevices(conn *pgx.Conn, names []string, erased *storage.Erasure) (readings int64, err error) {
 	ctx := context.Background()
 	tx, err := conn.Begin(ctx)
 	if err != nil {
@@ -103,13 +148,8 @@ func (s *Store) forgetDevices(conn *pgx.Conn, names []string, removing bool) (re
 	if _, err := tx.Exec(ctx, s.sql.of("LOCK TABLE ONLY SCHEMA.readings IN SHARE ROW EXCLUSIVE MODE")); err != nil {
 		return 0, err
 	}
-	if removing {
-		tag, err := tx.Exec(ctx, s.sql.of("DELETE FROM SCHEMA.readings WHERE device = ANY($1)"), names)
-		if err != nil {
-			return 0, err
-		}
-		readings = tag.RowsAffected()
-		if _, err := tx.Exec(ctx, s.sql.of("DELETE FROM SCHEMA.assignments WHERE device = ANY($1)"), names); err != nil {
+	if erased != nil {
+		if readings, err = s.removeErased(tx, erased); err != nil {
 			return 0, err
 		}
 	}
@@ -129,6 +169,32 @@ func (s *Store) forgetDevices(conn *pgx.Conn, names []string, removing bool) (re
 	}
 	s.counters.forgotten.Add(tag.RowsAffected())
 	return readings, nil
+}
+
+// removeErased deletes the readings and the assignments of an erasure, and returns the number of
+// readings.
+func (s *Store) removeErased(tx pgx.Tx, e *storage.Erasure) (int64, error) {
+	ctx, name := context.Background(), e.Device.String()
+	sql, args := "DELETE FROM SCHEMA.assignments WHERE device = $1", []any{name}
+	if e.Subject != "" {
+		// The end may have been set again.
+		all, err := s.lockAssignments(tx, &e.Device)
+		if err != nil {
+			return 0, err
+		}
+		for _, a := range all {
+			if a.FromUnixMs == e.FromUnixMs {
+				e.Subject, e.ToUnixMs = a.Subject, a.ToUnixMs
+			}
+		}
+		sql, args = sql+" AND from_ms = $2", append(args, e.FromUnixMs)
+	}
+	if _, err := tx.Exec(ctx, s.sql.of(sql), args...); err != nil {
+		return 0, err
+	}
+	fromMs, toMs := rangeOf(e)
+	tag, err := tx.Exec(ctx, s.sql.of("DELETE FROM SCHEMA.readings WHERE device = $1 AND time_ms >= $2 AND time_ms <= $3"), name, fromMs, toMs)
+	return tag.RowsAffected(), err
 }
 
 // Expire implements [storage.Remover]. A partition of which all readings are due, and are not
@@ -203,7 +269,7 @@ func (s *Store) forgetEmpty(devices []string, x *storage.Expiry) error {
 			return err
 		}
 		before := s.counters.forgotten.Load()
-		_, err = s.forgetDevices(conn, empty, false)
+		_, err = s.forgetDevices(conn, empty, nil)
 		x.Devices += s.counters.forgotten.Load() - before
 		return err
 	}, nil)

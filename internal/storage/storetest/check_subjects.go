@@ -91,6 +91,28 @@ func (m *assignmentModel) end(device vitals.Name, from, to int64) (storage.Assig
 	return a, nil
 }
 
+// erase removes an assignment, and from readings those during it. It returns what EraseAssignment
+// must return.
+func (m *assignmentModel) erase(readings records, device vitals.Name, from int64) (e storage.Erasure, err error) {
+	i := slices.IndexFunc(*m, func(a storage.Assignment) bool { return a.Device == device && a.FromUnixMs == from })
+	if i < 0 {
+		return e, storage.ErrNotAssigned
+	}
+	a := (*m)[i]
+	*m = slices.Delete(*m, i, i+1)
+	e = storage.Erasure{Device: device, Subject: a.Subject, FromUnixMs: a.FromUnixMs, ToUnixMs: a.ToUnixMs}
+	for ms := range readings[device] {
+		if a.FromUnixMs <= ms && ms < a.ToUnixMs {
+			delete(readings[device], ms)
+			e.Readings++
+		}
+	}
+	if len(readings[device]) == 0 {
+		delete(readings, device)
+	}
+	return e, nil
+}
+
 // sorted returns those assignments for which keep is true, by device and beginning.
 func (m assignmentModel) sorted(keep func(storage.Assignment) bool) []storage.Assignment {
 	found := slices.DeleteFunc(slices.Clone(m), func(a storage.Assignment) bool { return !keep(a) })
@@ -227,6 +249,77 @@ func checkAssign(t testing.TB, h Harness) {
 	mustClose(t, again)
 }
 
+// checkEraseAssignment erases assignments that touch others: what was measured one millisecond
+// before and after must stay, and be settled and summarized as before.
+func checkEraseAssignment(t testing.TB, h Harness) {
+	s, ok := openSubjects(t, h.Open)
+	if !ok {
+		return
+	}
+	ctx := context.Background()
+	model, assigned := records{}, assignmentModel{}
+	var group []*storage.Entry
+	for ms := range int64(200) { // more than a store keeps in memory per device
+		group = append(group, by(fmt.Sprintf("g%d", ms/50), entry("a", ms, hr(vitals.Hundredths(1+ms)), []sign{spo2(1), sys(2), dia(3)}[ms%3])))
+	}
+	group = append(group, entry("a", 15, rhr(1)), entry("a-", 15, hr(1)), entry("a-1", 15, hr(1)))
+	settleAll(t, s, model, group)
+	for _, a := range []storage.Assignment{
+		assignment("a", "P", 10, 20), assignment("a", "P-", 20, 30), assignment("a", "P", 30, 31), assignment("a", "P-1", 100, storage.OpenEnd),
+		assignment("a-", "P", 10, 20), assignment("a-1", "P", 15, 16), assignment("b", "P", 0, storage.OpenEnd),
+	} {
+		if err := s.Assign(ctx, a); err != nil {
+			t.Fatalf("Assign(%v): %v", a, err)
+		}
+		assigned = append(assigned, a)
+	}
+	for i, tt := range []struct {
+		device string
+		from   int64
+	}{
+		{"a", 20}, {"a", 21}, {"a", 30}, {"a", 10}, {"a", 100}, {"a", 100}, {"a-1", 15}, {"b", 0}, {"b", 0}, {"c", 0},
+	} {
+		got, err := s.EraseAssignment(mustName(tt.device), tt.from)
+		want, wantErr := assigned.erase(model, mustName(tt.device), tt.from)
+		if got != want || !errors.Is(err, wantErr) {
+			t.Errorf("EraseAssignment(%s, %d) returned %+v, %v, want %+v, %v", tt.device, tt.from, got, err, want, wantErr)
+		}
+		wantAll(t, s, model, 50)
+		wantAssignments(t, s, assigned, 2)
+		if i%4 == 1 && h.Crash != nil {
+			h.Crash(0, uint64(i))
+			s, _ = openSubjects(t, h.Open)
+			wantAll(t, s, model, 50)
+			wantAssignments(t, s, assigned, 2)
+		}
+		// A reading that was erased is new.
+		settleAll(t, s, model, []*storage.Entry{entry("a", 25, hr(1)), entry("a", 150, hr(1)), entry("a", 9, hr(10)), entry("a-1", 16, hr(2))})
+		wantAll(t, s, model, 50)
+	}
+	// Erasing the device removes its other assignments.
+	if err := s.Assign(ctx, assignment("a", "P", 10, 20)); err != nil {
+		t.Errorf("Assign: %v", err)
+	}
+	for _, device := range []string{"a", "a-"} {
+		if _, err := s.Erase(mustName(device)); err != nil {
+			t.Errorf("Erase(%s): %v", device, err)
+		}
+	}
+	wantAssignments(t, s, nil, 2)
+	// So does erasing a device that has nothing else.
+	if err := s.Assign(ctx, assignment("b", "P", 10, 20)); err != nil {
+		t.Errorf("Assign: %v", err)
+	}
+	if got, err := s.Erase(mustName("b")); err != nil || got != (storage.Erasure{Device: mustName("b")}) {
+		t.Errorf("Erase(b) returned %+v, %v", got, err)
+	}
+	wantAssignments(t, s, nil, 2)
+	mustClose(t, s)
+	if _, err := s.EraseAssignment(mustName("a"), 10); !errors.Is(err, storage.ErrClosed) {
+		t.Errorf("after Close, EraseAssignment returned %v, want ErrClosed", err)
+	}
+}
+
 // checkManyAssignments assigns a device as often as is permitted.
 func checkManyAssignments(t testing.TB, h Harness) {
 	s, ok := openSubjects(t, h.Open)
@@ -312,6 +405,7 @@ func checkRandomSubjects(t testing.TB, open func(testing.TB) Harness) {
 			"assign+": m.assign, // twice as often as the others
 			"end":     m.end,
 			"erase":   m.erase,
+			"erase a": m.eraseAssignment,
 			"expire":  m.expire,
 			"reopen":  m.reopen,
 			"":        func(t *rapid.T) { wantAssignments(t, m.subjects(), m.assigned, 3) },
@@ -408,6 +502,20 @@ func (m *subjectMachine) erase(t *rapid.T) {
 	if !unknown && (err != nil || got != storage.Erasure{Device: device, Readings: want}) {
 		t.Fatalf("Erase(%s) returned %+v, %v, want %d readings", device, got, err, want)
 	}
+}
+
+// eraseAssignment erases an assignment in one of four calls, with the readings during it.
+func (m *subjectMachine) eraseAssignment(t *rapid.T) {
+	device, from := m.drawAssignment(t)
+	if rapid.IntRange(0, 3).Draw(t, "erase") > 0 {
+		return
+	}
+	got, err := m.subjects().EraseAssignment(device, from)
+	want, wantErr := m.assigned.erase(m.model, device, from)
+	if !errors.Is(err, wantErr) || got != want {
+		t.Fatalf("EraseAssignment(%s, %d) returned %+v, %v, want %+v, %v", device, from, got, err, want, wantErr)
+	}
+	wantAll(t, m.s, m.model, 4)
 }
 
 func (m *subjectMachine) expire(t *rapid.T) {

@@ -113,6 +113,7 @@ func Checks() []Check {
 		one("subjects/assign", checkAssign),
 		one("subjects/too many", checkManyAssignments),
 		one("subjects/race", checkAssignRace),
+		one("subjects/erase", checkEraseAssignment),
 		{"subjects/random", checkRandomSubjects},
 		one("life/reopen", checkReopen),
 		one("life/closed", checkClosed),

@@ -1,0 +1,279 @@
+package pebblestore
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/pulsegate/pulsegate/internal/storage"
+	"github.com/pulsegate/pulsegate/internal/storage/columns"
+	"github.com/pulsegate/pulsegate/vitals"
+)
+
+// # How an assignment is erased
+//
+// The steps are those of an erased device. In step 2, the windows are sealed without the
+// readings in question, and one batch deletes the segments that have any, and the device's
+// record, and writes them again without. Range deletions come before the new values: they are
+// dropped exactly when the earlier values are, see keyRange.
+//
+// A segment that cannot be read, and may have such readings, cannot be divided. Then nothing is
+// removed; only the whole device can be erased.
+
+// EraseAssignment implements [storage.Remover]. It is permanent as [Store.Erase] is.
+func (s *Store) EraseAssignment(device vitals.Name, fromUnixMs int64) (storage.Erasure, error) {
+	return s.EraseAssignmentRecorded(device, fromUnixMs, func(storage.Erasure) error { return nil })
+}
+
+// EraseAssignmentRecorded is [Store.EraseAssignment] for a caller that keeps a record, as
+// [Store.EraseRecorded] is for one of devices.
+func (s *Store) EraseAssignmentRecorded(device vitals.Name, fromUnixMs int64, record func(storage.Erasure) error) (storage.Erasure, error) {
+	find := func() (e storage.Erasure, err error) {
+		a, err := s.assignment(&device, fromUnixMs)
+		if err == nil && a == nil {
+			err = storage.ErrNotAssigned
+		}
+		if err != nil {
+			return e, err
+		}
+		e.Device = device
+		e.Subject, e.FromUnixMs, e.ToUnixMs = a.Subject, a.FromUnixMs, a.ToUnixMs
+		return e, nil
+	}
+	e, err := s.erase(record, func(in *intent) (bool, error) {
+		a, err := s.assignment(&device, fromUnixMs)
+		return in.ofAssignment() && in.Device == device && in.FromUnixMs == fromUnixMs && a == nil, err
+	}, find)
+	if err != nil {
+		return e, fmt.Errorf("erase assignment of device %s: %w", device, err)
+	}
+	return e, nil
+}
+
+// assignment returns the assignment of a device that begins at a time, or nil.
+func (s *Store) assignment(device *vitals.Name, fromUnixMs int64) (*storage.Assignment, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.alarm.reportedErr(); err != nil {
+		return nil, err
+	}
+	return s.assignmentLocked(device, fromUnixMs)
+}
+
+func (s *Store) assignmentLocked(device *vitals.Name, fromUnixMs int64) (*storage.Assignment, error) {
+	all, err := assignmentsOf(s.db, device)
+	if i := slices.IndexFunc(all, func(a storage.Assignment) bool { return a.FromUnixMs == fromUnixMs }); i >= 0 {
+		return &all[i], err
+	}
+	return nil, err
+}
+
+// A remainder is what a device has without the readings of an erased assignment.
+type remainder struct {
+	device    device
+	gone      bool  // it has no readings
+	erased    int64 // readings that are removed from segments
+	threshold int   // below which a segment is small
+}
+
+// removeAssignedLocked deletes the keys of an assignment, and of what its device measured during
+// it. before is the current view. s.sealing and s.mu must be held.
+func (s *Store) removeAssignedLocked(before *view, in *intent) error {
+	// The end may have been set again since the intent was written.
+	a, err := s.assignmentLocked(&in.Device, in.FromUnixMs)
+	if err != nil {
+		return err
+	}
+	if a != nil {
+		in.Subject, in.ToUnixMs = a.Subject, a.ToUnixMs
+	} else { // a crash came between the removal and the update of the intent
+		a = &storage.Assignment{Device: in.Device, Subject: in.Subject, FromUnixMs: in.FromUnixMs, ToUnixMs: in.ToUnixMs}
+	}
+	s.freeze()
+	only := &storage.Range{Device: in.Device, FromUnixMs: a.FromUnixMs, ToUnixMs: a.ToUnixMs}
+	c := &sealer{s: s, w: s.settler.frozen, locked: true, erased: &in.Device, only: only}
+	number, known := s.settler.table.byName[in.Device]
+	r := remainder{threshold: c.threshold()}
+	left := int64(0)
+	c.finish = func(b *pebble.Batch) error {
+		if known {
+			r.device = *s.settler.table.at(number)
+			if err := s.removeRows(b, before, only, &r); err != nil {
+				return err
+			}
+		}
+		left = s.readings.Load() - r.erased
+		if err := b.Set([]byte(readingsKey), binary.BigEndian.AppendUint64(nil, uint64(left)), nil); err != nil {
+			return err
+		}
+		return removeAssignment(b, a)
+	}
+	c.ended = func() {
+		s.readings.Store(left)
+		switch d := s.settler.table; {
+		case !known:
+		case r.gone:
+			d.remove(&in.Device)
+		default:
+			d.active.moved(d.at(number).newestUnixMs, r.device.newestUnixMs)
+			r.device.window, r.device.inWindow = d.at(number).window, d.at(number).inWindow
+			*d.at(number) = r.device
+		}
+	}
+	if err := c.run(); err != nil {
+		s.startSealing() // try again
+		return err
+	}
+	s.publishDeviceCount()
+	return nil
+}
+
+// removeRows adds the removal of a device's readings in a range to b.
+func (s *Store) removeRows(b *pebble.Batch, before *view, in *storage.Range, r *remainder) error {
+	if err := s.cutSegments(b, in, r); err != nil {
+		return err
+	}
+	if err := s.updateLatest(before, in, r); err != nil {
+		return err
+	}
+	ranges := deviceRanges(&in.Device)
+	if r.gone = r.device.newestUnixMs < 0; !r.gone {
+		ranges = ranges[1:2] // the record
+		if err := b.DeleteRange(appendReadingKey(nil, &in.Device, uint64(in.FromUnixMs)), appendReadingKey(nil, &in.Device, uint64(in.ToUnixMs)), nil); err != nil {
+			return err
+		}
+	}
+	for _, k := range ranges {
+		if err := b.DeleteRange(k.start, k.end, nil); err != nil {
+			return err
+		}
+	}
+	if r.gone {
+		return nil
+	}
+	return setRecord(b, &in.Device, &r.device)
+}
+
+// cutSegments adds to b the removal of the rows of a range from a device's segments, and sets what
+// r.device has of the segments that are left.
+func (s *Store) cutSegments(b *pebble.Batch, in *storage.Range, r *remainder) error {
+	k := deviceRanges(&in.Device)[0]
+	it, err := s.db.NewIter(&pebble.IterOptions{LowerBound: k.start, UpperBound: k.end})
+	if err != nil {
+		return corrupt(err)
+	}
+	var first, last []byte // keys of the segments that have such rows
+	var parts [][]columns.Row
+	var sizes []int // of the segments that are left; 0: not known
+	sealedMs := int64(noSegment)
+	keep := func(endMs int64, rows int) { sealedMs, sizes = endMs, append(sizes, rows) }
+	for ok := it.First(); ok; ok = it.Next() {
+		value, err := it.ValueAndErr()
+		if err != nil {
+			break // Close returns it
+		}
+		endMs := segmentKeyTime(it.Key())
+		h, err := columns.SegmentHeader(value, nil)
+		if endMs < in.FromUnixMs || sealedMs >= in.ToUnixMs-1 || err == nil && h.FirstUnixMs >= in.ToUnixMs {
+			keep(endMs, h.Count)
+			continue
+		}
+		rows, err := decodeSegment(it, &in.Device, nil)
+		if err != nil {
+			return joinClose(err, it)
+		}
+		from, _ := findRow(rows, in.FromUnixMs)
+		to, _ := findRow(rows, in.ToUnixMs)
+		if from == to {
+			keep(endMs, len(rows))
+			continue
+		}
+		r.erased += int64(to - from)
+		if first == nil {
+			first = bytes.Clone(it.Key())
+		}
+		last = append(last[:0], it.Key()...)
+		for _, part := range [][]columns.Row{rows[:from], rows[to:]} {
+			if len(part) > 0 {
+				keep(part[len(part)-1].TimeUnixMs, len(part))
+				parts = append(parts, part)
+			}
+		}
+	}
+	if err := it.Close(); err != nil {
+		return corrupt(err)
+	}
+	r.device.sealedUnixMs, r.device.smalls = sealedMs, 0
+	n := len(sizes)
+	for n > 0 && len(sizes)-n < maxSmall && sizes[n-1] > 0 && sizes[n-1] < r.threshold {
+		n--
+	}
+	for _, rows := range sizes[n:] {
+		r.device.small[r.device.smalls] = uint16(rows)
+		r.device.smalls++
+	}
+	if first == nil {
+		return nil
+	}
+	if err := b.DeleteRange(first, append(last, 0), nil); err != nil {
+		return err
+	}
+	for _, rows := range parts {
+		endMs := rows[len(rows)-1].TimeUnixMs
+		value := columns.AppendSegment(nil, rows)
+		if again, err := columns.DecodeSegment(value, nil); err != nil || !slices.Equal(again, rows) {
+			return segmentError(&in.Device, endMs, errors.Join(errReadBack, err))
+		}
+		if err := b.Set(appendSegmentKey(nil, &in.Device, uint64(endMs)), value, nil); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// updateLatest sets the newest time and the latest values of r.device to those without the rows of
+// a range. The newest time is negative if there are no others.
+func (s *Store) updateLatest(v *view, in *storage.Range, r *remainder) error {
+	d := &r.device
+	within := func(ms int64) bool { return in.FromUnixMs <= ms && ms < in.ToUnixMs }
+	lost := uint8(0)
+	for sg := range vitals.NumSigns {
+		if d.known&(1<<sg) != 0 && within(d.latestUnixMs[sg]) {
+			lost |= 1 << sg
+			d.latest[sg], d.latestUnixMs[sg] = 0, 0
+		}
+	}
+	d.known &^= lost
+	if lost == 0 && !within(d.newestUnixMs) {
+		return nil
+	}
+	// What was lost was the latest, so what replaces it is before the range.
+	earlier := device{newestUnixMs: -1}
+	sc := s.newRowScanner(s.maintenance.ctx, v, &in.Device, 0, in.FromUnixMs, true, columns.MaxRows)
+	for lost&^earlier.known != 0 || earlier.newestUnixMs < 0 {
+		rows, err := sc.next(columns.MaxRows)
+		if err != nil {
+			return errors.Join(err, sc.close())
+		}
+		if len(rows) == 0 {
+			break
+		}
+		for i := range rows {
+			earlier.update(rows[i].TimeUnixMs, &rows[i].Values)
+		}
+	}
+	for sg := range vitals.NumSigns {
+		if lost&earlier.known&(1<<sg) != 0 {
+			d.known |= 1 << sg
+			d.latest[sg], d.latestUnixMs[sg] = earlier.latest[sg], earlier.latestUnixMs[sg]
+		}
+	}
+	if within(d.newestUnixMs) {
+		d.newestUnixMs = earlier.newestUnixMs
+	}
+	return sc.close()
+}
