@@ -329,3 +329,12 @@ func ExpireAfterSeal(s *Store, beforeUnixMs int64, between func()) (storage.Expi
 	}
 	return e.done, errors.Join(e.remove(found), s.sweepIfDue(context.Background()))
 }
+
+// AssignKey returns the key of an assignment.
+func AssignKey(a storage.Assignment) []byte { return appendAssignKey(nil, a.Key()) }
+
+// AssignValue returns the value of an assignment.
+func AssignValue(a storage.Assignment) []byte { return appendAssignment(nil, &a) }
+
+// SubjectKey returns the key of an assignment in the index of subjects.
+func SubjectKey(a storage.Assignment) []byte { return appendSubjectKey(nil, &a) }

@@ -1,0 +1,330 @@
+package pebblestore_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+
+	"github.com/pulsegate/pulsegate/internal/storage"
+	"github.com/pulsegate/pulsegate/internal/storage/pebblestore"
+)
+
+// The subject to be erased is unlike any other data, as the erased device is.
+const erasedSubject = "Hn6Yt3Bs8Qw1Ec5Mz9Lk2Vg7Xj4"
+
+// erasedAssignment returns the assignment that includes the readings of fill from from to before
+// to.
+func erasedAssignment(from, to int64) storage.Assignment {
+	return storage.Assignment{
+		Device: mustName(erasedDevice), Subject: erasedSubject,
+		FromUnixMs: erasedEntry(20 * from).Reading.TimeUnixMs, ToUnixMs: erasedEntry(20*to-1).Reading.TimeUnixMs + 1,
+	}
+}
+
+// beside returns readings of the device, without traces, immediately before and after a.
+func beside(a storage.Assignment) []*storage.Entry {
+	return []*storage.Entry{entry(erasedDevice, a.FromUnixMs-1, 71), entry(erasedDevice, a.ToUnixMs, 72)}
+}
+
+func mustAssign(t testing.TB, s *pebblestore.Store, all ...storage.Assignment) {
+	t.Helper()
+	for _, a := range all {
+		if err := s.Assign(context.Background(), a); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func subjectTraces() []string { return append(oldTraces(), erasedSubject[:12], erasedSubject[12:24]) }
+
+// TestEraseAssignment erases an assignment whose readings are in old and new tables, in the log,
+// in reused logs. Not a byte of these, and of the subject, may be left; everything else of the
+// device must be.
+func TestEraseAssignment(t *testing.T) {
+	fs := vfs.NewMem()
+	o := pebblestore.Options{FS: fs, MemTableBytes: 64 << 10, WindowRows: 300}
+	s := mustOpen(t, o)
+	a := erasedAssignment(0, 200)
+	mustAssign(t, s, a)
+	mustAppend(t, s, beside(a)...)
+	fill(t, s, 0, 100)
+	mustClose(t, s)
+	s = mustOpen(t, o)
+	fill(t, s, 100, 200)
+	other := storage.Assignment{Device: a.Device, Subject: "other", FromUnixMs: a.ToUnixMs, ToUnixMs: storage.OpenEnd}
+	mustAssign(t, s, other)
+	if suffixes(tracesOf(fs, dataDir, subjectTraces()))["sst"] == 0 {
+		t.Error("before the erasure, no table holds traces")
+	}
+
+	e, err := s.EraseAssignment(a.Device, a.FromUnixMs)
+	if want := (storage.Erasure{Device: a.Device, Readings: 4000, Subject: a.Subject, FromUnixMs: a.FromUnixMs, ToUnixMs: a.ToUnixMs}); err != nil || e != want {
+		t.Fatalf("EraseAssignment returns %+v, %v, want %+v", e, err, want)
+	}
+	if found := tracesOf(fs, dataDir, subjectTraces()); len(found) > 0 {
+		t.Errorf("after it, %v hold traces", found)
+	}
+	if n := count(t, s, erasedDevice); n != 2 {
+		t.Errorf("the device has %d records, want those beside the assignment", n)
+	}
+	d, err := s.Latest(context.Background(), a.Device)
+	if err != nil || d.NewestUnixMs != a.ToUnixMs {
+		t.Errorf("Latest returns %+v, %v", d, err)
+	}
+	if all, err := s.DeviceAssignments(context.Background(), a.Device); err != nil || len(all) != 1 || all[0] != other {
+		t.Errorf("DeviceAssignments returns %v, %v", all, err)
+	}
+	if _, err := s.EraseAssignment(a.Device, a.FromUnixMs); !errors.Is(err, storage.ErrNotAssigned) {
+		t.Errorf("a second one returns %v, want ErrNotAssigned", err)
+	}
+	mustClose(t, s)
+	report, err := pebblestore.Check(context.Background(), dataDir, pebblestore.CheckOptions{FS: fs})
+	if err != nil || report.Readings != 10_002 || report.Assignments != 1 || report.Format != 3 {
+		t.Errorf("Check returns %+v, %v", report, err)
+	}
+}
+
+// TestEraseRemovesAssignments erases a device with assignments: not a byte of its subjects may be
+// left.
+func TestEraseRemovesAssignments(t *testing.T) {
+	fs := vfs.NewMem()
+	s := mustOpen(t, pebblestore.Options{FS: fs, MemTableBytes: 64 << 10})
+	a := erasedAssignment(0, 10)
+	mustAssign(t, s, a)
+	if err := pebblestore.Flush(s); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.EndAssignment(context.Background(), a.Device, a.FromUnixMs, a.ToUnixMs+1); err != nil {
+		t.Fatal(err)
+	}
+	fill(t, s, 0, 10)
+	if _, err := s.Erase(a.Device); err != nil {
+		t.Fatal(err)
+	}
+	if found := tracesOf(fs, dataDir, append(subjectTraces(), erasedDevice[:12], erasedDevice[12:24])); len(found) > 0 {
+		t.Errorf("%v hold traces", found)
+	}
+	mustClose(t, s)
+	if report, err := pebblestore.Check(context.Background(), dataDir, pebblestore.CheckOptions{FS: fs}); err != nil || report.Assignments != 0 {
+		t.Errorf("Check returns %+v, %v", report, err)
+	}
+}
+
+// TestEraseAssignmentCrash loses power before every operation of the erasure of an assignment that
+// changes files. After the next start, the assignment and all its readings must be stored, or
+// neither and not a byte of them; everything else must be.
+func TestEraseAssignmentCrash(t *testing.T) {
+	t.Parallel()
+	var mu sync.Mutex // guards what follows
+	var found []*vfs.MemFS
+	active := false
+	disk := vfs.NewCrashableMem()
+	rng := rand.New(rand.NewPCG(9, 9))
+	snap := func() {
+		found = append(found, disk.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: []int{0, 50, 100, 50}[len(found)%4], RNG: rng}))
+	}
+	s := mustOpen(t, pebblestore.Options{MemTableBytes: 64 << 10, FS: inject(disk, errorfs.InjectorFunc(func(op errorfs.Op) error {
+		mu.Lock()
+		defer mu.Unlock()
+		if active && op.Kind.ReadOrWrite() == errorfs.OpIsWrite {
+			snap()
+		}
+		return nil
+	}))})
+	fill(t, s, 1, 21)
+	a := erasedAssignment(1, 21)
+	mustAppend(t, s, beside(a)...)
+	mustAssign(t, s, a)
+	before := mustDump(t, s)
+	mu.Lock()
+	active = true
+	mu.Unlock()
+	if _, err := s.EraseAssignment(a.Device, a.FromUnixMs); err != nil {
+		t.Fatal(err)
+	}
+	mu.Lock()
+	active = false
+	whileErasing := len(found)
+	for range 4 {
+		snap()
+	}
+	mu.Unlock()
+	after := mustDump(t, s)
+	mustClose(t, s)
+
+	every := 1
+	if testing.Short() {
+		every = 7
+	}
+	verify := func(fs *vfs.MemFS) (gone bool, err error) {
+		if _, err := pebblestore.Check(context.Background(), dataDir, pebblestore.CheckOptions{FS: fs}); err != nil {
+			return false, err
+		}
+		recorded := 0
+		s, err := pebblestore.Open(dataDir, pebblestore.Options{FS: fs, OnErased: func(e storage.Erasure) error {
+			if recorded++; e.Device != a.Device || e.Subject != a.Subject || e.FromUnixMs != a.FromUnixMs || e.ToUnixMs != a.ToUnixMs {
+				return fmt.Errorf("recorded %+v", e)
+			}
+			return nil
+		}})
+		if err != nil {
+			return false, err
+		}
+		defer s.Close()
+		text, err := dump(s)
+		if err != nil {
+			return false, err
+		}
+		all, err := s.SubjectAssignments(context.Background(), erasedSubject)
+		switch {
+		case err != nil:
+			return false, err
+		case text == before && len(all) == 1 && recorded == 0:
+			return false, nil
+		case text != after || len(all) != 0:
+			return false, fmt.Errorf("neither the state before nor that after: %d assignments", len(all))
+		}
+		if left := tracesOf(fs, dataDir, subjectTraces()); len(left) > 0 {
+			return true, fmt.Errorf("%v hold traces", left)
+		}
+		return true, nil
+	}
+	removed := 0
+	for i, fs := range found {
+		if i%every != 0 && i < whileErasing {
+			continue
+		}
+		gone, err := verify(fs)
+		if err != nil || !gone && i >= whileErasing {
+			t.Errorf("crash %d of %d: %v, removed: %t", i, len(found), err, gone)
+		}
+		if gone {
+			removed++
+		}
+	}
+	t.Logf("%d crashes, %d after the removal", len(found), removed)
+}
+
+// TestAssignmentsRaiseFormat checks that an earlier program does not open a store that has
+// assignments, and opens one that has none: by the version in PULSEGATE. Power is lost before
+// every operation of the first assignment that changes files.
+func TestAssignmentsRaiseFormat(t *testing.T) {
+	var found []*vfs.MemFS
+	active := false
+	disk := vfs.NewCrashableMem()
+	s := mustOpen(t, pebblestore.Options{FS: inject(disk, errorfs.InjectorFunc(func(op errorfs.Op) error {
+		if active && op.Kind.ReadOrWrite() == errorfs.OpIsWrite {
+			for _, percent := range []int{0, 100} {
+				found = append(found, disk.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: percent, RNG: rand.New(rand.NewPCG(1, 1))}))
+			}
+		}
+		return nil
+	}))})
+	mustAppend(t, s, entry("a", 1, 1))
+	first := func(fs vfs.FS) string {
+		text, err := readFile(fs, dataDir+"/PULSEGATE")
+		if err != nil {
+			t.Fatal(err)
+		}
+		line, _, _ := strings.Cut(text, "\n")
+		return line
+	}
+	if got := first(disk); got != "pulsegate store, format 2" {
+		t.Errorf("without assignments, the file is %q", got)
+	}
+	a := erasedAssignment(1, 2)
+	active = true
+	mustAssign(t, s, a)
+	active = false
+	for range 2 {
+		found = append(found, disk.CrashClone(vfs.CrashCloneCfg{}))
+	}
+	mustClose(t, s)
+	for i, fs := range found {
+		report, err := pebblestore.Check(context.Background(), dataDir, pebblestore.CheckOptions{FS: fs})
+		if err != nil {
+			t.Errorf("crash %d: %v", i, err)
+		}
+		if got := first(fs); report.Assignments > 0 && got != "pulsegate store, format 3" {
+			t.Errorf("crash %d: with an assignment, the file is %q", i, got)
+		}
+		s := mustOpen(t, pebblestore.Options{FS: fs})
+		all, err := s.DeviceAssignments(context.Background(), a.Device)
+		if err != nil || i >= len(found)-2 && len(all) != 1 {
+			t.Errorf("crash %d: %v, %v", i, all, err)
+		}
+		mustClose(t, s)
+	}
+}
+
+// TestAssignmentsInBackup restores a backup, which must have the assignments.
+func TestAssignmentsInBackup(t *testing.T) {
+	s := mustOpen(t, pebblestore.Options{FS: vfs.NewMem(), MinFreeBytes: -1})
+	a := erasedAssignment(1, 2)
+	mustAssign(t, s, a)
+	to := vfs.NewMem()
+	mustReceive(t, to, mustBackup(t, s))
+	if _, err := pebblestore.Restore(context.Background(), backupPath, dataDir, pebblestore.CopyOptions{FS: to}); err != nil {
+		t.Fatal(err)
+	}
+	mustClose(t, s)
+	s = mustOpen(t, pebblestore.Options{FS: to})
+	if all, err := s.SubjectAssignments(context.Background(), a.Subject); err != nil || len(all) != 1 || all[0] != a {
+		t.Errorf("after the restore: %v, %v", all, err)
+	}
+	mustClose(t, s)
+}
+
+// TestCheckAssignments damages assignments and their index. Check must find each.
+func TestCheckAssignments(t *testing.T) {
+	a := storage.Assignment{Device: mustName("a"), Subject: "P", FromUnixMs: 10, ToUnixMs: 20}
+	b := storage.Assignment{Device: mustName("a"), Subject: "Q", FromUnixMs: 20, ToUnixMs: 30}
+	overlapping := b
+	overlapping.FromUnixMs--
+	for name, change := range map[string]func(set func(key, value []byte), remove func(key []byte)){
+		"":                       func(func(key, value []byte), func([]byte)) {},
+		"index of subjects does not agree":   func(_ func(key, value []byte), remove func([]byte)) { remove(pebblestore.SubjectKey(a)) },
+		"index of subjects does not agree ":  func(set func(key, value []byte), _ func([]byte)) { set(pebblestore.SubjectKey(overlapping), nil) },
+		"index of subjects does not agree  ": func(_ func(key, value []byte), remove func([]byte)) { remove(pebblestore.AssignKey(a)) },
+		"assignments overlap": func(set func(key, value []byte), _ func([]byte)) {
+			set(pebblestore.AssignKey(overlapping), pebblestore.AssignValue(overlapping))
+			set(pebblestore.SubjectKey(overlapping), nil)
+		},
+		"wrong length": func(set func(key, value []byte), _ func([]byte)) {
+			set(pebblestore.AssignKey(a), pebblestore.AssignValue(a)[:8])
+		},
+		"unknown version": func(set func(key, value []byte), _ func([]byte)) {
+			set(pebblestore.AssignKey(a), append([]byte{2}, pebblestore.AssignValue(a)[1:]...))
+		},
+		"not encoded as it would be": func(set func(key, value []byte), _ func([]byte)) {
+			set(pebblestore.AssignKey(a), append(pebblestore.AssignValue(a), '_'))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			disk := vfs.NewCrashableMem()
+			s := mustOpen(t, pebblestore.Options{FS: disk})
+			mustAssign(t, s, a, b)
+			fs := disk.CrashClone(vfs.CrashCloneCfg{})
+			mustClose(t, s)
+			db := openRaw(t, fs)
+			var err error
+			change(func(key, value []byte) { err = errors.Join(err, db.Set(key, value, pebble.Sync)) },
+				func(key []byte) { err = errors.Join(err, db.Delete(key, pebble.Sync)) })
+			if err := errors.Join(err, db.Close()); err != nil {
+				t.Fatal(err)
+			}
+			_, err = pebblestore.Check(context.Background(), dataDir, pebblestore.CheckOptions{FS: fs})
+			if name = strings.TrimSpace(name); name == "" && err != nil || name != "" && (!errors.Is(err, storage.ErrCorrupt) || !strings.Contains(err.Error(), name)) {
+				t.Errorf("Check returns %v, want %q", err, name)
+			}
+		})
+	}
+}
