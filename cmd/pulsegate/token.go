@@ -7,6 +7,7 @@ import (
 	"io"
 	"io/fs"
 	"slices"
+	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -58,6 +59,7 @@ type tokenCreateCommand struct {
 	Rights  token.Rights `env:"-" default:"write" placeholder:"LIST" help:"Rights, separated by commas: write, read, admin."`
 	Expires string       `env:"-" placeholder:"90d" help:"When the token expires: after a duration such as 90d or 12h, or at a time in RFC 3339. Default: never."`
 	Devices vitals.Name  `env:"-" placeholder:"PREFIX" help:"Only devices whose names have this prefix, for writing and reading. Default: all devices."`
+	Subject []string     `env:"-" sep:"none" placeholder:"ID" help:"Only what was measured of this subject, under /fhir; may be repeated, up to 16 times. Needs --rights read. Default: not bound to subjects."`
 	Rate    int          `env:"-" placeholder:"N" help:"Readings per second in the long run. Default: that of serve --token-rate."`
 	Burst   int          `env:"-" placeholder:"N" help:"Readings accepted at once after a pause. Default: 60 times --rate."`
 	Out     string       `action:"" type:"path" placeholder:"FILE" help:"New file for the token, which only you can read. Default: standard output."`
@@ -116,6 +118,9 @@ func (c *tokenCreateCommand) spec(now time.Time) (spec token.Spec, err error) {
 		return spec, err
 	}
 	spec = token.Spec{Gateway: c.Gateway, Rights: c.Rights, Devices: c.Devices, Limit: token.LimitOf(c.Rate, c.Burst)}
+	if spec.Subjects, err = token.MakeSubjects(c.Subject); err != nil {
+		return spec, settings.Usage(err)
+	}
 	if c.Expires == "" {
 		return spec, nil
 	}
@@ -134,6 +139,9 @@ func describe(t *token.Token) string {
 	text := fmt.Sprintf("%s for %s", t.Rights, t.Gateway)
 	if !t.Devices.IsZero() {
 		text += fmt.Sprintf(", devices %s*", t.Devices)
+	}
+	if t.Subjects != "" {
+		text += ", subjects " + strings.Join(t.Subjects.List(), " ")
 	}
 	if t.Limit != (token.Limit{}) {
 		text += fmt.Sprintf(", %d readings per second, %d at once", t.Limit.PerSecond, t.Limit.Burst)
@@ -155,6 +163,7 @@ type listedToken struct {
 	Gateway   string    `json:"gateway"`
 	Rights    string    `json:"rights"`
 	Devices   string    `json:"devices,omitzero"`
+	Subjects  []string  `json:"subjects,omitzero"`
 	PerSecond int       `json:"rate,omitzero"`
 	Burst     int       `json:"burst,omitzero"`
 	Created   time.Time `json:"created"`
@@ -185,7 +194,7 @@ func (c *tokenListCommand) Run(std stdio) error {
 		}
 		err := printJSON(std.out, listedToken{
 			ID: t.ID().String(), Gateway: t.Gateway.String(), Rights: t.Rights.String(), Devices: t.Devices.String(),
-			PerSecond: t.Limit.PerSecond, Burst: t.Limit.Burst,
+			Subjects: t.Subjects.List(), PerSecond: t.Limit.PerSecond, Burst: t.Limit.Burst,
 			Created: t.Created, Expires: t.Expires, Expired: t.Expired(time.Now()),
 		})
 		if err != nil {
@@ -200,6 +209,9 @@ func listLine(t *token.Token) string {
 	devices, rate, expires := "all", "default", "never"
 	if !t.Devices.IsZero() {
 		devices = t.Devices.String() + "*"
+	}
+	if t.Subjects != "" {
+		devices = "of subjects " + strings.Join(t.Subjects.List(), " ")
 	}
 	if t.Limit.PerSecond > 0 {
 		rate = fmt.Sprintf("%d/s, %d", t.Limit.PerSecond, t.Limit.Burst)

@@ -18,6 +18,7 @@ type Access struct {
 	verified token.Access
 	all      bool // not limited by a token
 	reads    bool // includes the read right
+	bound    bool // the token is bound to subjects
 }
 
 // Gateway returns the name of the authenticated gateway. It is zero if the gate is
@@ -51,6 +52,26 @@ func (a *Access) CoversAll() bool { return a.all || a.verified.CoversAll() }
 // Before returns the name that sorts right before the devices that may be read or
 // written; see [token.Access.Before].
 func (a *Access) Before() vitals.Name { return a.verified.Before() }
+
+// BoundToSubjects reports whether the token is bound to subjects. Such a token has only
+// [token.ReadSubjects], and covers no device: what was measured on a device belongs to whoever wore
+// it at the time. [Gate.Authorize] also sets it for a request that it forbids.
+func (a *Access) BoundToSubjects() bool { return a.bound }
+
+// CoversSubject reports whether what was measured of a subject may be read, as far as that depends
+// on the token's subjects: it is bound to this one, or to none. In the latter case, each of the
+// subject's devices must be covered, too.
+func (a *Access) CoversSubject(subject string) bool {
+	return a.all || a.verified.CoversSubject(subject)
+}
+
+// WhyNotRead returns why a request for reading was forbidden, for its answer.
+func (a *Access) WhyNotRead() string {
+	if a.bound {
+		return "The token is bound to subjects. It reads only under /fhir."
+	}
+	return "A token with the read right is needed."
+}
 
 // MayRead reports whether the request has the read right. The responses to a client
 // without it must not reveal what others wrote.

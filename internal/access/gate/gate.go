@@ -87,7 +87,8 @@ type Credentials struct {
 func (v *Credentials) bare() bool { return v.Authorization == "" && len(v.Bytes) == 0 && !v.Several }
 
 // Authorize decides whether a request that needs right is allowed. It sets retryAfter
-// only with Limited; only writes are rate limited.
+// only with Limited; only writes are rate limited. A token that is bound to subjects is allowed
+// nothing but [token.ReadSubjects].
 func (g *Gate) Authorize(v Credentials, right token.Rights, now time.Time) (access Access, verdict Verdict, retryAfter time.Duration) {
 	if g.Open() {
 		return Access{all: true, reads: true}, Allowed, 0
@@ -125,12 +126,12 @@ func (g *Gate) Authorize(v Credentials, right token.Rights, now time.Time) (acce
 		return Access{}, Forbidden, 0
 	case !verified.Has(right):
 		g.note(audit.Refusal{Reason: audit.NoRight, Token: verified.ID()}, v.Peer)
-		return Access{}, Forbidden, 0
+		return Access{bound: verified.Bound()}, Forbidden, 0
 	}
 	if ok, wait := verified.Allow(0, now); right == token.Write && !ok {
 		return Access{}, Limited, wait
 	}
-	return Access{gateway: verified.Gateway(), verified: verified, reads: verified.Has(token.Read)}, Allowed, 0
+	return Access{gateway: verified.Gateway(), verified: verified, reads: verified.Has(token.Read), bound: verified.Bound()}, Allowed, 0
 }
 
 // certified returns the gateway named in the client's certificate.

@@ -450,3 +450,47 @@ func TestNewToken(t *testing.T) {
 		t.Errorf("a known token after the file was damaged: verdict %v, want %v", verdict, gate.Allowed)
 	}
 }
+
+// TestBoundToSubjects checks that a token which is bound to subjects is allowed nothing but to read
+// by subject, and begins no session.
+func TestBoundToSubjects(t *testing.T) {
+	f := newFixture(t)
+	text, _, err := token.Create(t.Context(), f.tokens, token.Spec{Gateway: name(t, "ehr"), Rights: token.Read, Subjects: "P-1"}, now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	set, err := token.Open(f.tokens, token.Options{Every: -1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer set.Close()
+	g := &gate.Gate{Tokens: set, Audit: f.log}
+	device := name(t, "ppg-1")
+	for _, right := range []token.Rights{token.Read, token.Write, token.Admin, token.Read | token.ReadSubjects} {
+		a, verdict, _ := g.Authorize(gate.Credentials{Authorization: "Bearer " + text}, right, now)
+		if verdict != gate.Forbidden || a.CoversAll() || a.Covers(&device) || a.CoversSubject("P-1") || a.MayRead() {
+			t.Errorf("right %v: verdict %v, access %+v", right, verdict, a)
+		}
+		if !a.BoundToSubjects() || !strings.Contains(a.WhyNotRead(), "bound to subjects") {
+			t.Errorf("right %v: not bound, %q", right, a.WhyNotRead())
+		}
+	}
+	a, verdict, _ := g.Authorize(gate.Credentials{Authorization: "Bearer " + text}, token.ReadSubjects, now)
+	if verdict != gate.Allowed || !a.BoundToSubjects() || !a.CoversSubject("P-1") || a.CoversSubject("P-2") || a.Covers(&device) || a.CoversAll() || a.MayRead() {
+		t.Errorf("verdict %v, access %+v", verdict, a)
+	}
+	if v := g.SignIn(httptest.NewRecorder(), httptest.NewRequest(http.MethodPost, "/", nil), text, now); v != gate.Forbidden {
+		t.Errorf("SignIn returns %v", v)
+	}
+	a, verdict, _ = g.Authorize(gate.Credentials{Authorization: f.read}, token.ReadSubjects, now)
+	if verdict != gate.Allowed || a.BoundToSubjects() || !a.CoversSubject("P-2") || !a.Covers(&device) {
+		t.Errorf("not bound: verdict %v, access %+v", verdict, a)
+	}
+	if _, verdict, _ = g.Authorize(gate.Credentials{Authorization: f.write}, token.ReadSubjects, now); verdict != gate.Forbidden {
+		t.Errorf("without the read right: verdict %v", verdict)
+	}
+	var open gate.Gate
+	if a, _, _ := open.Authorize(gate.Credentials{}, token.ReadSubjects, now); a.BoundToSubjects() || !a.CoversSubject("P-1") {
+		t.Errorf("open: %+v", a)
+	}
+}

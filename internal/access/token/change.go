@@ -34,6 +34,8 @@ type Spec struct {
 	Expires time.Time   // truncated to whole seconds; zero: never
 	Limit   Limit
 
+	Subjects Subjects // zero: not bound to subjects
+
 	// Before, if not nil, is called with the new token after all checks, right before
 	// the file is changed, so that an audit log can record the change first. If it
 	// returns an error, Create changes nothing and returns that error.
@@ -50,6 +52,8 @@ func Create(ctx context.Context, path string, spec Spec, now time.Time) (text st
 		Devices: spec.Devices,
 		Created: now.UTC().Truncate(time.Second),
 		Limit:   spec.Limit,
+
+		Subjects: spec.Subjects,
 	}
 	if !spec.Expires.IsZero() {
 		t.Expires = spec.Expires.UTC().Truncate(time.Second)

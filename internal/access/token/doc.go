@@ -30,6 +30,8 @@
 //   - rights: [Write], [Read] and [Admin]. None of them includes another;
 //   - optionally a prefix: the token then covers only devices whose names begin with
 //     it, for writing and for reading;
+//   - optionally subjects: the token then reads only what was measured of these patients, and
+//     has no other right;
 //   - optionally an expiry time and a rate.
 //
 // # The file

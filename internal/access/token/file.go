@@ -18,7 +18,7 @@ import (
 // Bounds of a token file.
 const (
 	MaxTokens    = 65_536
-	maxFileBytes = 32 << 20 // a line has at most 400 bytes
+	maxFileBytes = 96 << 20 // a line has at most 1,460 bytes
 )
 
 // Errors for token files. Each may be wrapped; compare with errors.Is.
@@ -41,6 +41,10 @@ type Token struct {
 	Created time.Time   // in UTC, whole seconds
 	Expires time.Time   // in UTC, whole seconds; the first instant at which it is not valid; zero: never
 	Limit   Limit       // zero: the server's default
+
+	// Subjects are those that the token is bound to. It then has only the read right, and
+	// reads only their data, and only where that is asked for by subject.
+	Subjects Subjects
 }
 
 // ID returns the token's ID.
@@ -81,6 +85,9 @@ func (t *Token) appendLine(dst []byte) []byte {
 		dst = strconv.AppendInt(append(dst, " rate="...), int64(t.Limit.PerSecond), 10)
 		dst = strconv.AppendInt(append(dst, " burst="...), int64(t.Limit.Burst), 10)
 	}
+	if t.Subjects != "" {
+		dst = append(append(dst, " subjects="...), t.Subjects...)
+	}
 	return append(dst, '\n')
 }
 
@@ -88,13 +95,14 @@ func (t *Token) appendLine(dst []byte) []byte {
 // line feed.
 //
 //	pulsegate-tokens 1
-//	token sha256:DIGEST gateway=NAME rights=LIST created=TIME [expires=TIME] [devices=PREFIX] [rate=N burst=N]
+//	token sha256:DIGEST gateway=NAME rights=LIST created=TIME [expires=TIME] [devices=PREFIX] [rate=N burst=N] [subjects=LIST]
 //	end COUNT crc32c:CRC
 //
 // There is one line per token, in order of creation. The words of a line are in the
 // order shown, separated by one space. DIGEST is 64 and CRC 8 lower-case hexadecimal
 // digits, TIME is of the form 2006-01-02T15:04:05Z, LIST holds write, read and admin in
-// this order. CRC covers all bytes before the last line; it detects a file that was
+// this order. A program that does not know subjects rejects a file that has them: it would let
+// such a token read everything. CRC covers all bytes before the last line; it detects a file that was
 // truncated, partly copied or edited by hand. No two tokens have the same ID.
 //
 // Parse accepts a file if and only if [AppendFile] would write the same bytes for the
@@ -201,6 +209,10 @@ func (t *Token) set(key, value string) (err error) {
 		t.Limit.PerSecond, err = strconv.Atoi(value)
 	case "burst":
 		t.Limit.Burst, err = strconv.Atoi(value)
+	case "subjects":
+		if t.Subjects = Subjects(value); value == "" {
+			err = errSubjects
+		}
 	default:
 		return errors.New("it has an unknown key")
 	}
@@ -223,6 +235,12 @@ func (t *Token) check() error {
 		return errors.New("a time is outside the years 1970 to 9999")
 	case !t.Expires.IsZero() && !t.Expires.After(t.Created):
 		return errors.New("it expires before it is created")
+	case t.Subjects.check() != nil:
+		return t.Subjects.check()
+	case t.Subjects != "" && t.Rights != Read:
+		return errors.New("a token that is bound to subjects has the read right only")
+	case t.Subjects != "" && !t.Devices.IsZero():
+		return errors.New("a token is bound to subjects or limited to devices, not both")
 	case !t.Limit.valid():
 		return fmt.Errorf("rate and burst must both be set, rate from 1 to %d and burst from 1 to %d", MaxPerSecond, MaxBurst)
 	}

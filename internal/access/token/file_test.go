@@ -42,6 +42,13 @@ func tokens() *rapid.Generator[[]token.Token] {
 		if !tok.Rights.Has(token.Admin) && rapid.Bool().Draw(t, "limited") {
 			tok.Devices = names.Draw(t, "devices")
 		}
+		if rapid.Bool().Draw(t, "bound") {
+			tok.Rights, tok.Devices = token.Read, vitals.Name{}
+			var err error
+			if tok.Subjects, err = token.MakeSubjects(rapid.SliceOfNDistinct(rapid.StringMatching(`[A-Za-z0-9.-]{1,64}`), 1, token.MaxSubjects, rapid.ID).Draw(t, "subjects")); err != nil {
+				t.Fatal(err)
+			}
+		}
 		if rapid.Bool().Draw(t, "rate") {
 			tok.Limit.PerSecond = rapid.IntRange(1, token.MaxPerSecond).Draw(t, "rate")
 			tok.Limit.Burst = rapid.IntRange(1, token.MaxBurst).Draw(t, "burst")

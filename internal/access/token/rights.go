@@ -12,8 +12,13 @@ type Rights uint8
 const (
 	Write Rights = 1 << iota // send readings
 	Read                     // read readings and the list of devices
-	Admin                    // erase, back up
+	Admin                    // erase, back up, assign devices to subjects
 )
+
+// ReadSubjects is the right to read what was measured of the subjects that a token is bound to,
+// or of all subjects if it is bound to none. It comes with Read and is never named. A token that
+// is bound to subjects has it in place of Read: so whatever asks for Read rejects that token.
+const ReadSubjects Rights = 1 << 7
 
 // rightNames is in the order in which the file lists rights.
 var rightNames = [...]struct {

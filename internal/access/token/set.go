@@ -3,6 +3,7 @@ package token
 import (
 	"crypto/subtle"
 	"errors"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -61,6 +62,8 @@ type entry struct {
 	limit         Limit   // of limiter
 	before        vitals.Name
 	budgets       *Budgets
+	rights        Rights   // with ReadSubjects
+	subjects      []string // nil: not bound
 }
 
 // Open reads the token file at path and follows its changes until Close. It
@@ -130,7 +133,13 @@ func (s *Set) publish(tokens []Token) Change {
 }
 
 func (s *Set) newEntry(t *Token, was *entry) *entry {
-	e := &entry{token: *t, prefix: newDevicePrefix(t.Devices), before: Before(t.Devices)}
+	e := &entry{token: *t, prefix: newDevicePrefix(t.Devices), before: Before(t.Devices), rights: t.Rights, subjects: t.Subjects.List()}
+	if e.rights.Has(Read) {
+		e.rights |= ReadSubjects
+	}
+	if e.subjects != nil {
+		e.rights &^= Read
+	}
 	if !t.Expires.IsZero() {
 		e.expiresUnixMs = t.Expires.UnixMilli()
 	}
@@ -223,16 +232,29 @@ func (a Access) Gateway() vitals.Name {
 	return a.entry.token.Gateway
 }
 
-// Has reports whether the token has all of the rights wanted.
-func (a Access) Has(want Rights) bool { return a.entry != nil && a.entry.token.Rights.Has(want) }
+// Has reports whether the token has all of the rights wanted. A token that is bound to subjects
+// has [ReadSubjects] and no other right.
+func (a Access) Has(want Rights) bool { return a.entry != nil && a.entry.rights.Has(want) }
 
-// Covers reports whether the token may be used for device.
+// Bound reports whether the token is bound to subjects.
+func (a Access) Bound() bool { return a.entry != nil && a.entry.subjects != nil }
+
+// CoversSubject reports whether the token may be used for a subject, as far as that depends on
+// the subject: it is bound to it, or not bound.
+func (a Access) CoversSubject(subject string) bool {
+	return a.entry != nil && (a.entry.subjects == nil || slices.Contains(a.entry.subjects, subject))
+}
+
+// Covers reports whether the token may be used for device, whoever wore it. A token that is bound
+// to subjects may not.
 func (a Access) Covers(device *vitals.Name) bool {
-	return a.entry != nil && a.entry.prefix.covers(device)
+	return a.entry != nil && a.entry.subjects == nil && a.entry.prefix.covers(device)
 }
 
 // CoversAll reports whether the token may be used for every device.
-func (a Access) CoversAll() bool { return a.entry != nil && a.entry.prefix.bytes == 0 }
+func (a Access) CoversAll() bool {
+	return a.entry != nil && a.entry.subjects == nil && a.entry.prefix.bytes == 0
+}
 
 // Before returns the name that sorts right before the devices that the token covers. In
 // the order of names, the covered devices are those after it, up to the first one that

@@ -148,7 +148,7 @@ func (h *Handler) verdict(w http.ResponseWriter, r *http.Request, v gate.Verdict
 	case gate.BadCredentials:
 		h.opt.Problems.InvalidCredentials.Write(w, r, "")
 	default:
-		h.opt.Problems.Forbidden.Write(w, r, "A token with the read right is needed.")
+		h.opt.Problems.Forbidden.Write(w, r, "A token with the read right is needed, and one that is not bound to subjects.")
 	}
 	return false
 }

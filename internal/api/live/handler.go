@@ -33,7 +33,7 @@ func (h *Hub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		h.opt.Problems.InvalidCredentials.Write(w, r, "")
 		return
 	default:
-		h.opt.Problems.Forbidden.Write(w, r, "A token with the read right is needed.")
+		h.opt.Problems.Forbidden.Write(w, r, access.WhyNotRead())
 		return
 	}
 	want, field, reason := parse(r.URL.RawQuery)

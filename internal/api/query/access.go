@@ -27,7 +27,7 @@ func (h *Handler) authorize(w http.ResponseWriter, r *http.Request) (access gate
 	case gate.BadCredentials:
 		h.opt.Problems.InvalidCredentials.Write(w, r, "")
 	default:
-		h.opt.Problems.Forbidden.Write(w, r, "A token with the read right is needed.")
+		h.opt.Problems.Forbidden.Write(w, r, access.WhyNotRead())
 	}
 	return access, nil, false
 }

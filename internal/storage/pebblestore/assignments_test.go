@@ -290,7 +290,7 @@ func TestCheckAssignments(t *testing.T) {
 	overlapping := b
 	overlapping.FromUnixMs--
 	for name, change := range map[string]func(set func(key, value []byte), remove func(key []byte)){
-		"":                       func(func(key, value []byte), func([]byte)) {},
+		"":                                   func(func(key, value []byte), func([]byte)) {},
 		"index of subjects does not agree":   func(_ func(key, value []byte), remove func([]byte)) { remove(pebblestore.SubjectKey(a)) },
 		"index of subjects does not agree ":  func(set func(key, value []byte), _ func([]byte)) { set(pebblestore.SubjectKey(overlapping), nil) },
 		"index of subjects does not agree  ": func(_ func(key, value []byte), remove func([]byte)) { remove(pebblestore.AssignKey(a)) },

@@ -1,0 +1,110 @@
+package token_test
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pulsegate/pulsegate/internal/access/token"
+	"github.com/pulsegate/pulsegate/vitals"
+)
+
+func TestMakeSubjects(t *testing.T) {
+	many := make([]string, token.MaxSubjects+1)
+	for i := range many {
+		many[i] = fmt.Sprintf("P-%02d", i)
+	}
+	for _, tt := range []struct {
+		subjects []string
+		want     string
+		ok       bool
+	}{
+		{nil, "", true},
+		{[]string{"b", "a"}, "a,b", true},
+		{[]string{strings.Repeat("a", 64)}, strings.Repeat("a", 64), true},
+		{many[:token.MaxSubjects], strings.Join(many[:token.MaxSubjects], ","), true},
+		{many, "", false},
+		{[]string{strings.Repeat("a", 65)}, "", false},
+		{[]string{""}, "", false},
+		{[]string{"a", ""}, "", false},
+		{[]string{"a", "a"}, "", false},
+		{[]string{"a,b"}, "", false},
+		{[]string{"a_b"}, "", false},
+		{[]string{"a b"}, "", false},
+	} {
+		got, err := token.MakeSubjects(tt.subjects)
+		if string(got) != tt.want || (err == nil) != tt.ok {
+			t.Errorf("MakeSubjects(%q) = %q, %v", tt.subjects, got, err)
+		}
+		if tt.ok && len(tt.subjects) > 0 && !slices.Equal(got.List(), slices.Sorted(slices.Values(tt.subjects))) {
+			t.Errorf("List() of %q = %q", got, got.List())
+		}
+	}
+}
+
+// TestBound checks what a token that is bound to subjects allows, and how it is written.
+func TestBound(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "tokens")
+	now := time.Now()
+	device, _ := vitals.ParseName("ppg-1")
+	gateway, _ := vitals.ParseName("ehr")
+	bound := token.Spec{Gateway: gateway, Rights: token.Read, Subjects: "P-1,P-2"}
+	text, _, err := token.Create(t.Context(), path, bound, now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	plain, _, err := token.Create(t.Context(), path, token.Spec{Gateway: gateway, Rights: token.Read}, now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	writes, _, err := token.Create(t.Context(), path, token.Spec{Gateway: gateway, Rights: token.Write}, now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, change := range []func(*token.Spec){
+		func(s *token.Spec) { s.Rights = token.Write },
+		func(s *token.Spec) { s.Rights = token.Read | token.Write },
+		func(s *token.Spec) { s.Rights = token.Read | token.Admin },
+		func(s *token.Spec) { s.Devices = device },
+		func(s *token.Spec) { s.Subjects = "P-2,P-1" },
+		func(s *token.Spec) { s.Subjects = "P-1,P-1" },
+		func(s *token.Spec) { s.Subjects = "P 1" },
+	} {
+		spec := bound
+		change(&spec)
+		if _, _, err := token.Create(t.Context(), path, spec, now); !errors.Is(err, token.ErrSpec) {
+			t.Errorf("Create(%+v) returns %v, want ErrSpec", spec, err)
+		}
+	}
+	set, err := token.Open(path, token.Options{Every: -1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer set.Close()
+	for _, tt := range []struct {
+		what, text               string
+		read, subjects, of1, of3 bool
+	}{
+		{"bound", text, false, true, true, false},
+		{"not bound", plain, true, true, true, true},
+		{"without the read right", writes, false, false, true, true},
+	} {
+		a, err := set.LookupString("Bearer "+tt.text, now.UnixMilli())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if a.Has(token.Read) != tt.read || a.Has(token.ReadSubjects) != tt.subjects || a.CoversSubject("P-1") != tt.of1 || a.CoversSubject("P-3") != tt.of3 {
+			t.Errorf("%s: reads %t, reads subjects %t, covers P-1 %t, P-3 %t", tt.what, a.Has(token.Read), a.Has(token.ReadSubjects), a.CoversSubject("P-1"), a.CoversSubject("P-3"))
+		}
+		if bound := tt.what == "bound"; a.Bound() != bound || a.Covers(&device) == bound || a.CoversAll() == bound {
+			t.Errorf("%s: bound %t, covers a device %t, all %t", tt.what, a.Bound(), a.Covers(&device), a.CoversAll())
+		}
+	}
+	if (token.Access{}).CoversSubject("P-1") {
+		t.Error("the zero Access covers a subject")
+	}
+}
