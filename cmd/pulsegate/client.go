@@ -43,7 +43,7 @@ func hint(node *kong.Node, err error) string {
 		return "Start PostgreSQL, or check the address."
 	case answered && problem.Status == http.StatusUnauthorized:
 		return tokenHint
-	case answered && strings.HasSuffix(problem.Type, "#not-found") && (node.Name == "backup" || node.Name == "erase"):
+	case answered && strings.HasSuffix(problem.Type, "#not-found") && (node.Name == "backup" || node.Name == "erase" || node.Parent != nil && node.Parent.Name == "subject"):
 		return "--target must be the address of the admin listener."
 	case answered && strings.HasSuffix(problem.Type, "#unknown-device"):
 		return "'pulsegate devices' lists the devices."

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/pulsegate/pulsegate/internal/access/audit"
+	"github.com/pulsegate/pulsegate/internal/api/admin"
 	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore"
 	"github.com/pulsegate/pulsegate/internal/sys/settings"
@@ -16,9 +17,10 @@ import (
 )
 
 type eraseCommand struct {
-	Device vitals.Name `env:"-" required:"" placeholder:"NAME" help:"Device whose readings to remove."`
-	Yes    bool        `env:"-" help:"Do not ask for confirmation."`
-	Audit  string      `default:"${default_audit}" placeholder:"FILE" env:"PULSEGATE_AUDIT" help:"Audit log in which to record an erasure in a data directory; empty for none. A server records erasures in its own."`
+	Device  vitals.Name `env:"-" placeholder:"NAME" help:"Device whose readings and assignments to remove."`
+	Subject subjectFlag `env:"-" placeholder:"ID" help:"Subject, in place of a device: removes what was measured while devices were assigned to it, and its assignments."`
+	Yes     bool        `env:"-" help:"Do not ask for confirmation."`
+	Audit   string      `default:"${default_audit}" placeholder:"FILE" env:"PULSEGATE_AUDIT" help:"Audit log in which to record an erasure in a data directory; empty for none. A server records erasures in its own."`
 
 	storeSource `embed:""`
 }
@@ -30,21 +32,33 @@ func (eraseCommand) Help() string {
 Examples:
 
     pulsegate erase --device ppg-000123
-    pulsegate erase --device ppg-000123 --data pulsegate-data --yes`
+    pulsegate erase --device ppg-000123 --data pulsegate-data --yes
+    pulsegate erase --subject P-17`
 }
 
 func (c *eraseCommand) Run(ctx context.Context, std stdio) error {
+	if c.Device.IsZero() == (c.Subject == "") {
+		return settings.Usagef("name what to erase: one of --device and --subject")
+	}
 	where, erase := c.Target, c.running
 	if c.Data != "" {
 		where, erase = c.Data, c.stopped
 	}
 	if !c.Yes {
-		if err := confirm(std, fmt.Sprintf("Remove all readings of %s from %s for good?", c.Device, where)); err != nil {
+		what := c.Device.String()
+		if c.Subject != "" {
+			what = "subject " + string(c.Subject)
+		}
+		if err := confirm(std, fmt.Sprintf("Remove all readings of %s from %s for good?", what, where)); err != nil {
 			return err
 		}
 	}
-	readings, err := erase(ctx, std)
+	readings, assignments, err := erase(ctx, std)
 	if err != nil {
+		return err
+	}
+	if c.Subject != "" {
+		_, err = fmt.Fprintf(std.out, "erased subject=%s assignments=%d readings=%d\n", c.Subject, assignments, readings)
 		return err
 	}
 	_, err = fmt.Fprintf(std.out, "erased device=%s readings=%d\n", c.Device, readings)
@@ -52,29 +66,46 @@ func (c *eraseCommand) Run(ctx context.Context, std stdio) error {
 }
 
 // running asks the server to erase.
-func (c *eraseCommand) running(ctx context.Context, std stdio) (readings int64, err error) {
+func (c *eraseCommand) running(ctx context.Context, std stdio) (readings, assignments int64, err error) {
 	client, err := c.connect(c.Target, std.err)
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	defer client.Close()
-	return client.Erase(ctx, c.Device.String())
+	if c.Subject != "" {
+		return client.EraseSubject(ctx, string(c.Subject))
+	}
+	readings, err = client.Erase(ctx, c.Device.String())
+	return readings, 0, err
 }
 
 // stopped erases in a data directory.
-func (c *eraseCommand) stopped(ctx context.Context, _ stdio) (readings int64, err error) {
+func (c *eraseCommand) stopped(ctx context.Context, _ stdio) (readings, assignments int64, err error) {
 	recordAs := func(actor string, e storage.Erasure) error {
-		return record(ctx, c.Audit, audit.Record{Event: audit.Erased, Device: e.Device, Count: e.Readings, Actor: actor})
+		return record(ctx, c.Audit, admin.ErasedRecord(e, audit.Record{Actor: actor}))
 	}
 	db, err := pebblestore.Open(c.Data, pebblestore.Options{
 		Existing: true,
 		OnErased: func(e storage.Erasure) error { return recordAs(audit.ActorResumed, e) },
 	})
 	if err != nil {
-		return 0, fmt.Errorf("open data directory: %w", err)
+		return 0, 0, fmt.Errorf("open data directory: %w", err)
 	}
-	e, err := db.EraseRecorded(c.Device, func(e storage.Erasure) error { return recordAs(audit.Actor(), e) })
-	return e.Readings, errors.Join(err, db.Close())
+	recordErasure := func(e storage.Erasure) error { return recordAs(audit.Actor(), e) }
+	if c.Subject == "" {
+		e, err := db.EraseRecorded(c.Device, recordErasure)
+		return e.Readings, 0, errors.Join(err, db.Close())
+	}
+	all, err := db.SubjectAssignments(ctx, storage.Subject(c.Subject))
+	if err == nil && len(all) == 0 {
+		err = fmt.Errorf("erase subject: %w", storage.ErrNotAssigned)
+	}
+	for i := 0; i < len(all) && err == nil; i++ {
+		var e storage.Erasure
+		e, err = db.EraseAssignmentRecorded(all[i].Device, all[i].FromUnixMs, recordErasure)
+		readings, assignments = readings+e.Readings, assignments+1
+	}
+	return readings, assignments, errors.Join(err, db.Close())
 }
 
 // confirm asks for confirmation on a terminal. A script must pass --yes.

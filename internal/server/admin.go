@@ -53,8 +53,12 @@ func (s *server) adminRoutes(metricsHandler http.Handler) http.Handler {
 	local(profile.ContentionPath, new(profile.Contention).ServeHTTP)
 
 	h := admin.NewHandler(admin.Options{
-		Backup:   func() (admin.Copy, error) { return s.embedded.Backup() },
-		Erase:    s.erase,
+		Backup: func() (admin.Copy, error) { return s.embedded.Backup() },
+		Erase:  s.erase,
+
+		EraseAssignment: s.eraseAssignment,
+		Subjects:        s.store,
+
 		Record:   s.access.record,
 		Actor:    adminActor,
 		Problems: s.problems,
@@ -78,6 +82,9 @@ func (s *server) adminRoutes(metricsHandler http.Handler) http.Handler {
 	}
 	post(admin.BackupPath, backup)
 	post(admin.ErasePath, h.Erase)
+	post(admin.AssignPath, h.Assign)
+	post(admin.EndPath, h.End)
+	post(admin.AssignmentsPath, h.List)
 	routes.Handle("/loglevel", s.adminOnly(s.log.serveLevel))
 	return routes
 }
@@ -171,10 +178,18 @@ func (s *server) erase(device vitals.Name, record func(storage.Erasure) error) (
 	})
 }
 
+// eraseAssignment erases an assignment in the store, and what live streams have of the device.
+func (s *server) eraseAssignment(device vitals.Name, fromUnixMs int64, record func(storage.Erasure) error) (storage.Erasure, error) {
+	return s.store.EraseAssignmentRecorded(device, fromUnixMs, func(e storage.Erasure) error {
+		s.live.Erased(e.Device)
+		return record(e)
+	})
+}
+
 // erased records an erasure that was unfinished when the store was last closed.
 func (s *server) erased(e storage.Erasure) error {
 	if s.live != nil { // the store is open
 		s.live.Erased(e.Device)
 	}
-	return s.access.record(audit.Record{Event: audit.Erased, Device: e.Device, Count: e.Readings, Actor: audit.ActorResumed})
+	return s.access.record(admin.ErasedRecord(e, audit.Record{Actor: audit.ActorResumed}))
 }

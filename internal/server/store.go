@@ -23,7 +23,10 @@ type store interface {
 	admin.Expirer
 	metrics.Collector
 
+	storage.Subjects
+
 	EraseRecorded(device vitals.Name, record func(storage.Erasure) error) (storage.Erasure, error)
+	EraseAssignmentRecorded(device vitals.Name, fromUnixMs int64, record func(storage.Erasure) error) (storage.Erasure, error)
 	Ready() error
 	DeviceCount() int64
 }

@@ -33,6 +33,9 @@ const (
 	AuthRefusedMore                  // further rejected requests since the last such record; Count: number of requests
 	ExportedMore                     // exports covered by earlier records; Count: number of exports; 0: the record covers later exports
 	LogSigned                        // a key has signed all records before this one
+	SubjectAssigned                  // a device is about to be assigned to a subject, from From to To
+	SubjectEnded                     // the end of an assignment that begins at From is about to be set to To
+	SubjectFailed                    // a recorded change of an assignment has failed
 	numEvents
 )
 
@@ -52,6 +55,9 @@ var eventNames = [numEvents]string{
 	AuthRefusedMore: "auth.refused-more",
 	ExportedMore:    "exported-more",
 	LogSigned:       "log.signed",
+	SubjectAssigned: "subject.assigned",
+	SubjectEnded:    "subject.ended",
+	SubjectFailed:   "subject.change-failed",
 }
 
 // String returns the name in the log, such as "token.created".
@@ -113,6 +119,7 @@ type Record struct {
 	Gateway vitals.Name // the token's holder
 	Rights  string      // the token's, such as "write,read"
 	Device  vitals.Name // device, or prefix of devices
+	Subject string      // patient, or the subjects of a token, separated by commas; at most 16
 	Expires time.Time   // of the token
 	From    time.Time   // start of the readings' time range, inclusive
 	To      time.Time   // end of the time range, exclusive
@@ -135,6 +142,13 @@ func (r *Record) check() error {
 		return errRecord
 	case !plain(r.Token) || !plain(r.Rights) || !plain(r.Actor):
 		return errRecord
+	case strings.Count(r.Subject, ",") >= 16:
+		return errRecord
+	}
+	for subject := range strings.SplitSeq(r.Subject, ",") {
+		if !plain(subject) {
+			return errRecord
+		}
 	}
 	return nil
 }
@@ -186,6 +200,7 @@ func (r *Record) appendLine(dst []byte, seq uint64, now time.Time, prev chain) (
 	text("gateway", r.Gateway.String())
 	text("rights", r.Rights)
 	text("device", r.Device.String())
+	text("subject", r.Subject)
 	timestamp("expires", r.Expires)
 	timestamp("from", r.From)
 	timestamp("to", r.To)

@@ -69,7 +69,7 @@ func (k *Keeper) record(ctx context.Context, made *[]audit.Record, event audit.E
 		t := &tokens[i]
 		r := audit.Record{
 			Event: event, Token: t.ID().String(), Gateway: t.Gateway, Rights: t.Rights.String(),
-			Device: t.Devices, Expires: t.Expires, Actor: k.Actor,
+			Device: t.Devices, Subject: string(t.Subjects), Expires: t.Expires, Actor: k.Actor,
 		}
 		if err := k.Audit.Append(ctx, r); err != nil {
 			return err

@@ -21,6 +21,10 @@ import (
 const (
 	BackupPath = "/admin/backup"
 	ErasePath  = "/admin/erase"
+
+	AssignPath      = "/admin/subject/assign"
+	EndPath         = "/admin/subject/end"
+	AssignmentsPath = "/admin/subject/list"
 )
 
 // BytesHeader is the header with the total size of the files in a backup. The archive
@@ -41,6 +45,11 @@ type Options struct {
 	// Erase erases a device and calls record when none of its readings is left. The
 	// erasure is finished only when record has returned nil.
 	Erase func(device vitals.Name, record func(storage.Erasure) error) (storage.Erasure, error)
+
+	// EraseAssignment is like Erase for an assignment, with what was measured during it.
+	EraseAssignment func(device vitals.Name, fromUnixMs int64, record func(storage.Erasure) error) (storage.Erasure, error)
+
+	Subjects storage.Subjects
 
 	Record   func(audit.Record) error
 	Actor    func(context.Context) string // the requester, for the audit log
@@ -108,17 +117,22 @@ func (s *deadlineWriter) Write(p []byte) (int, error) {
 	return s.w.Write(p)
 }
 
-// maxEraseBytes bounds the body of a request to erase.
-const maxEraseBytes = 1 << 10
+// maxBodyBytes bounds the body of a request.
+const maxBodyBytes = 1 << 10
 
-// An eraseRequest is the body of a request to erase a device.
+// An eraseRequest is the body of a request to erase a device or a subject.
 type eraseRequest struct {
-	Device string `json:"device"`
+	Device  string `json:"device"`
+	Subject string `json:"subject"`
 }
 
 // An eraseAnswer is the body of the response.
 type eraseAnswer struct {
-	Device string `json:"device"`
+	Device string `json:"device,omitzero"`
+
+	Subject     string `json:"subject,omitzero"`
+	Assignments int64  `json:"assignments,omitzero"` // erased ones of the subject
+
 	Erased int64  `json:"erased"` // number of readings
 	Detail string `json:"detail,omitzero"`
 }
@@ -126,20 +140,21 @@ type eraseAnswer struct {
 // erasedRest is the detail of an erasure that found no readings.
 const erasedRest = "No readings were stored. Remains of earlier readings in its files are removed."
 
-// Erase erases the device named in the body: {"device":"ppg-000123"}.
+// Erase erases the device named in the body, {"device":"ppg-000123"}, or what was measured of a
+// subject, {"subject":"P-17"}.
 func (h *Handler) Erase(w http.ResponseWriter, r *http.Request) {
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxEraseBytes))
-	if err != nil {
-		if _, tooLarge := errors.AsType[*http.MaxBytesError](err); tooLarge {
-			h.opt.Problems.TooLarge.Write(w, r, "")
-		} else {
-			h.opt.Problems.Malformed.Write(w, r, "The body is cut off.")
+	var asked eraseRequest
+	if !h.read(w, r, &asked, `{"device":"..."} or {"subject":"..."}`) {
+		return
+	}
+	if asked.Subject != "" && asked.Device == "" {
+		if subject, ok := h.subject(w, r, asked.Subject); ok {
+			h.eraseSubject(w, r, subject)
 		}
 		return
 	}
-	var asked eraseRequest
-	if err := json.Unmarshal(body, &asked, json.RejectUnknownMembers(true)); err != nil {
-		h.opt.Problems.Malformed.Write(w, r, `The body is not of the form {"device":"..."}.`)
+	if asked.Subject != "" {
+		h.opt.Problems.BadParameter.Write(w, r, "Name a device or a subject, not both.")
 		return
 	}
 	device, err := vitals.ParseName(asked.Device)
@@ -169,9 +184,33 @@ func (h *Handler) Erase(w http.ResponseWriter, r *http.Request) {
 	if e.Readings == 0 {
 		answer.Detail = erasedRest
 	}
+	h.answer(w, answer)
+}
+
+// read reads the body of a request as JSON into asked, or answers the request. form describes the
+// body.
+func (h *Handler) read(w http.ResponseWriter, r *http.Request, asked any, form string) bool {
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBodyBytes))
+	if err != nil {
+		if _, tooLarge := errors.AsType[*http.MaxBytesError](err); tooLarge {
+			h.opt.Problems.TooLarge.Write(w, r, "")
+		} else {
+			h.opt.Problems.Malformed.Write(w, r, "The body is cut off.")
+		}
+		return false
+	}
+	if err := json.Unmarshal(body, asked, json.RejectUnknownMembers(true)); err != nil {
+		h.opt.Problems.Malformed.Write(w, r, "The body is not of the form "+form+".")
+		return false
+	}
+	return true
+}
+
+// answer writes a struct of strings and numbers as JSON.
+func (h *Handler) answer(w http.ResponseWriter, answer any) {
 	text, err := json.Marshal(answer)
 	if err != nil {
-		panic(err) // a struct of strings and numbers
+		panic(err)
 	}
 	w.Header().Set("Content-Type", "application/json")
 	_, _ = w.Write(append(text, '\n')) // a client that has disconnected can repeat the request
@@ -189,6 +228,14 @@ func (h *Handler) refuse(w http.ResponseWriter, r *http.Request, what string, er
 		p.ErasureUnfinished.Write(w, r, "Repeat the request; the next start of the server finishes the erasure in any case.")
 	case errors.Is(err, storage.ErrNotFound):
 		p.UnknownDevice.Write(w, r, "")
+	case errors.Is(err, storage.ErrNotAssigned):
+		p.NotAssigned.Write(w, r, "")
+	case errors.Is(err, storage.ErrAssigned):
+		p.Assigned.Write(w, r, "Assignments of a device must not overlap. End the other one first.")
+	case errors.Is(err, storage.ErrTooManyAssignments):
+		h.badField(w, r, "device", "it has "+strconv.Itoa(storage.MaxAssignments)+" assignments, which is the most")
+	case errors.Is(err, storage.ErrPeriod):
+		h.badField(w, r, "to", "it is not after the beginning")
 	case errors.Is(err, storage.ErrBusy):
 		p.Busy.WriteRetryAfter(w, r, retryAfter, "")
 	case errors.Is(err, storage.ErrClosed):

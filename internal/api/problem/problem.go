@@ -33,6 +33,8 @@ type Set struct {
 	BadParameter     *reply.Problem // 400 a query or path parameter
 	NotFound         *reply.Problem // 404 no such resource
 	UnknownDevice    *reply.Problem // 404 no readings are stored for this device
+	NotAssigned      *reply.Problem // 404 there is no such assignment of a device to a subject
+	Assigned         *reply.Problem // 409 the device is assigned to a subject at that time
 	MethodNotAllowed *reply.Problem // 405
 	NotAcceptable    *reply.Problem // 406
 	Timeout          *reply.Problem // 408 the request took too long to arrive
@@ -95,6 +97,8 @@ func New() *Set {
 		TooManyReadings:       define(http.StatusTooManyRequests, "too-many-readings", "The token's rate is exceeded"),
 		TooManyContradictions: define(http.StatusTooManyRequests, "too-many-contradictions", "The reading is not compared with those of other gateways"),
 
+		Assigned:          define(http.StatusConflict, "assigned", "The device is already assigned at that time"),
+		NotAssigned:       define(http.StatusNotFound, "not-assigned", "There is no such assignment"),
 		Conflict:          define(http.StatusConflict, "conflict", "The reading contradicts a stored one"),
 		Invalid:           define(http.StatusUnprocessableEntity, "invalid-reading", "The reading is not acceptable"),
 		ErasureUnfinished: define(http.StatusInternalServerError, "erasure-unfinished", "The erasure is not finished"),
@@ -121,8 +125,8 @@ func (s *Set) WithoutTokens() *Set {
 // All returns the problems in the order of their statuses.
 func (s *Set) All() []*reply.Problem {
 	return []*reply.Problem{
-		s.Malformed, s.BadParameter, s.Unauthorized, s.InvalidCredentials, s.Forbidden, s.UntrustedOrigin, s.NotFound, s.UnknownDevice, s.MethodNotAllowed, s.NotAcceptable,
-		s.Timeout, s.Conflict, s.LengthRequired, s.TooLarge, s.UnknownEncoding, s.Invalid, s.TooManyReadings, s.TooManyContradictions,
+		s.Malformed, s.BadParameter, s.Unauthorized, s.InvalidCredentials, s.Forbidden, s.UntrustedOrigin, s.NotFound, s.UnknownDevice, s.NotAssigned, s.MethodNotAllowed, s.NotAcceptable,
+		s.Timeout, s.Conflict, s.Assigned, s.LengthRequired, s.TooLarge, s.UnknownEncoding, s.Invalid, s.TooManyReadings, s.TooManyContradictions,
 		s.ReadFailed, s.OutcomeUnknown, s.ErasureUnfinished, s.Busy, s.Overloaded, s.Draining, s.DiskLow, s.StoreDamaged, s.StoreFailed,
 	}
 }

@@ -14,6 +14,10 @@ import (
 const (
 	BackupPath = "/admin/backup"
 	ErasePath  = "/admin/erase"
+
+	AssignPath      = "/admin/subject/assign"
+	EndPath         = "/admin/subject/end"
+	AssignmentsPath = "/admin/subject/list"
 )
 
 // backupBytesHeader equals admin.BytesHeader; a test checks that.
@@ -34,20 +38,95 @@ func (c *Client) Backup(ctx context.Context, receive func(archive io.Reader, fil
 // Erase asks the admin listener to erase a device, and returns how many readings it
 // had. It has no timeout. If the server rejects, the error wraps a *Problem.
 func (c *Client) Erase(ctx context.Context, device string) (readings int64, err error) {
-	body, err := json.Marshal(map[string]string{"device": device})
-	if err != nil {
-		return 0, fmt.Errorf("erase device %s: %w", device, err)
-	}
-	resp, err := c.ask(ctx, http.MethodPost, ErasePath, string(body))
-	if err != nil {
-		return 0, fmt.Errorf("erase device %s: %w", device, err)
-	}
-	defer resp.Body.Close()
 	var answer struct {
 		Erased int64 `json:"erased"`
 	}
-	if err := json.UnmarshalRead(io.LimitReader(resp.Body, maxAnswerBytes), &answer); err != nil {
-		return 0, fmt.Errorf("erase device %s: read answer: %w", device, err)
+	if err := c.administer(ctx, ErasePath, map[string]string{"device": device}, &answer); err != nil {
+		return 0, fmt.Errorf("erase device %s: %w", device, err)
 	}
 	return answer.Erased, nil
+}
+
+// EraseSubject is like Erase for what was measured of a subject. It also returns the number of the
+// subject's assignments, which are erased, too.
+func (c *Client) EraseSubject(ctx context.Context, subject string) (readings, assignments int64, err error) {
+	var answer struct {
+		Erased      int64 `json:"erased"`
+		Assignments int64 `json:"assignments"`
+	}
+	if err := c.administer(ctx, ErasePath, map[string]string{"subject": subject}, &answer); err != nil {
+		return 0, 0, fmt.Errorf("erase subject: %w", err)
+	}
+	return answer.Erased, answer.Assignments, nil
+}
+
+// An Assignment of a device to a subject. Times are in RFC 3339; an empty To means that it has not
+// ended.
+type Assignment struct {
+	Device  string `json:"device"`
+	Subject string `json:"subject,omitzero"`
+	From    string `json:"from"`
+	To      string `json:"to,omitzero"`
+}
+
+// Assign makes an assignment, and returns it as the server has it.
+func (c *Client) Assign(ctx context.Context, a Assignment) (made Assignment, err error) {
+	if err := c.administer(ctx, AssignPath, a, &made); err != nil {
+		return made, fmt.Errorf("assign device %s: %w", a.Device, err)
+	}
+	return made, nil
+}
+
+// EndAssignment sets the end of an assignment, which its device and From name.
+func (c *Client) EndAssignment(ctx context.Context, a Assignment) (ended Assignment, err error) {
+	if err := c.administer(ctx, EndPath, a, &ended); err != nil {
+		return ended, fmt.Errorf("end assignment of device %s: %w", a.Device, err)
+	}
+	return ended, nil
+}
+
+// Assignments calls visit with the assignments of a device or of a subject, or with all if both
+// are empty, by device and beginning. It returns the error of visit.
+func (c *Client) Assignments(ctx context.Context, device, subject string, visit func(Assignment) error) error {
+	type request struct {
+		Device  string      `json:"device,omitzero"`
+		Subject string      `json:"subject,omitzero"`
+		After   *Assignment `json:"after,omitzero"`
+	}
+	for asked := (request{Device: device, Subject: subject}); ; {
+		var page struct {
+			Assignments []Assignment `json:"assignments"`
+			More        bool         `json:"more"`
+		}
+		if err := c.administer(ctx, AssignmentsPath, asked, &page); err != nil {
+			return fmt.Errorf("list assignments: %w", err)
+		}
+		for _, a := range page.Assignments {
+			if err := visit(a); err != nil {
+				return err
+			}
+		}
+		if !page.More || len(page.Assignments) == 0 {
+			return nil
+		}
+		last := page.Assignments[len(page.Assignments)-1]
+		asked.After = &Assignment{Device: last.Device, From: last.From}
+	}
+}
+
+// administer sends a request to the admin listener, and reads its answer.
+func (c *Client) administer(ctx context.Context, path string, request, answer any) error {
+	body, err := json.Marshal(request)
+	if err != nil {
+		return err
+	}
+	resp, err := c.ask(ctx, http.MethodPost, path, string(body))
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if err := json.UnmarshalRead(io.LimitReader(resp.Body, maxAnswerBytes), answer); err != nil {
+		return fmt.Errorf("read answer: %w", err)
+	}
+	return nil
 }

@@ -1,0 +1,284 @@
+package admin
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"time"
+
+	"github.com/pulsegate/pulsegate/internal/access/audit"
+	"github.com/pulsegate/pulsegate/internal/storage"
+	"github.com/pulsegate/pulsegate/reply"
+	"github.com/pulsegate/pulsegate/vitals"
+)
+
+// An assignment is an assignment in a body. Subjects are in bodies and never in a query, because
+// addresses are logged, here and by proxies.
+type assignment struct {
+	Device  string `json:"device"`
+	Subject string `json:"subject,omitzero"`
+	From    string `json:"from"`        // RFC 3339
+	To      string `json:"to,omitzero"` // RFC 3339; empty: not ended
+}
+
+func assignmentOf(a *storage.Assignment) assignment {
+	text := assignment{Device: a.Device.String(), Subject: string(a.Subject), From: formatTime(a.FromUnixMs)}
+	if a.ToUnixMs != storage.OpenEnd {
+		text.To = formatTime(a.ToUnixMs)
+	}
+	return text
+}
+
+func formatTime(unixMs int64) string {
+	return time.UnixMilli(unixMs).UTC().Format("2006-01-02T15:04:05.000Z")
+}
+
+// badField answers a request with a field that is not valid.
+func (h *Handler) badField(w http.ResponseWriter, r *http.Request, field, reason string) {
+	h.opt.Problems.BadParameter.Write(w, r, "", reply.String("field", field), reply.String("reason", reason))
+}
+
+// subject parses a subject, or answers the request.
+func (h *Handler) subject(w http.ResponseWriter, r *http.Request, text string) (storage.Subject, bool) {
+	subject, err := storage.ParseSubject(text)
+	if err != nil {
+		h.badField(w, r, "subject", "it is not 1 to 64 of A-Z, a-z, 0-9, hyphen and dot")
+	}
+	return subject, err == nil
+}
+
+// parse parses the fields of an assignment but the subject, or answers the request.
+func (h *Handler) parse(w http.ResponseWriter, r *http.Request, asked *assignment) (a storage.Assignment, ok bool) {
+	var err error
+	if a.Device, err = vitals.ParseName(asked.Device); err != nil {
+		h.badField(w, r, "device", "it is not a valid name")
+		return a, false
+	}
+	if a.FromUnixMs, _, err = vitals.ParseRFC3339(asked.From); err != nil || a.FromUnixMs < 0 {
+		h.badField(w, r, "from", "it is not a time after 1970 in RFC 3339 with a zone")
+		return a, false
+	}
+	if a.ToUnixMs = storage.OpenEnd; asked.To == "" {
+		return a, true
+	}
+	if a.ToUnixMs, _, err = vitals.ParseRFC3339(asked.To); err != nil {
+		h.badField(w, r, "to", "it is not a time in RFC 3339 with a zone")
+		return a, false
+	}
+	if a.ToUnixMs <= a.FromUnixMs {
+		h.badField(w, r, "to", "it is not after the beginning")
+		return a, false
+	}
+	return a, true
+}
+
+// Assign assigns a device to a subject, as the body says:
+//
+//	{"device":"ppg-000123","subject":"P-17","from":"2026-11-21T08:00:00Z","to":"2026-11-28T08:00:00Z"}
+//
+// Without "to" the assignment has not ended. The answer is the assignment. A request may be
+// repeated.
+func (h *Handler) Assign(w http.ResponseWriter, r *http.Request) {
+	var asked assignment
+	if !h.read(w, r, &asked, `{"device":"...","subject":"...","from":"...","to":"..."}`) {
+		return
+	}
+	a, ok := h.parse(w, r, &asked)
+	if !ok {
+		return
+	}
+	if a.Subject, ok = h.subject(w, r, asked.Subject); !ok {
+		return
+	}
+	h.change(w, r, audit.SubjectAssigned, a, func(ctx context.Context) error { return h.opt.Subjects.Assign(ctx, a) })
+}
+
+// End sets the end of the assignment of a device that begins at a time, as the body says:
+//
+//	{"device":"ppg-000123","from":"2026-11-21T08:00:00Z","to":"2026-11-28T08:00:00Z"}
+//
+// The answer is the assignment. An end may be set again.
+func (h *Handler) End(w http.ResponseWriter, r *http.Request) {
+	var asked assignment
+	if !h.read(w, r, &asked, `{"device":"...","from":"...","to":"..."}`) {
+		return
+	}
+	a, ok := h.parse(w, r, &asked)
+	switch {
+	case !ok:
+		return
+	case asked.To == "":
+		h.badField(w, r, "to", "it is missing")
+		return
+	case asked.Subject != "":
+		h.badField(w, r, "subject", "an end has none")
+		return
+	}
+	// The record names the subject.
+	all, err := h.opt.Subjects.DeviceAssignments(r.Context(), a.Device)
+	if err == nil {
+		var known storage.Assignment
+		known, err = storage.EndIn(all, a.FromUnixMs, a.ToUnixMs)
+		a.Subject = known.Subject
+	}
+	if err != nil {
+		h.refuse(w, r, "end of an assignment", err)
+		return
+	}
+	h.change(w, r, audit.SubjectEnded, a, func(ctx context.Context) error {
+		_, err := h.opt.Subjects.EndAssignment(ctx, a.Device, a.FromUnixMs, a.ToUnixMs)
+		return err
+	})
+}
+
+// change records a change of an assignment, makes it, and answers with the assignment. The record
+// comes first, so that no change is without one; a change that then fails is recorded as failed.
+func (h *Handler) change(w http.ResponseWriter, r *http.Request, event audit.Event, a storage.Assignment, do func(context.Context) error) {
+	record := audit.Record{
+		Event: event, Device: a.Device, Subject: string(a.Subject), From: time.UnixMilli(a.FromUnixMs), Actor: h.opt.Actor(r.Context()), Peer: peer(r),
+	}
+	if a.ToUnixMs != storage.OpenEnd {
+		record.To = time.UnixMilli(a.ToUnixMs)
+	}
+	if err := h.opt.Record(record); err != nil {
+		h.opt.Log.Error("a change of an assignment cannot be recorded in the audit log", "device", a.Device, "error", err)
+		h.opt.Problems.ReadFailed.Write(w, r, "The change could not be recorded in the audit log. Nothing was changed.")
+		return
+	}
+	// A client that disconnects does not undo it.
+	if err := do(context.WithoutCancel(r.Context())); err != nil {
+		record.Event = audit.SubjectFailed
+		if err := h.opt.Record(record); err != nil {
+			h.opt.Log.Error("the failure of a change of an assignment cannot be recorded in the audit log", "device", a.Device, "error", err)
+		}
+		h.refuse(w, r, "change of an assignment", err)
+		return
+	}
+	h.answer(w, assignmentOf(&a))
+}
+
+// pageAssignments is the number of assignments in an answer.
+const pageAssignments = 1000
+
+// A listRequest is the body of a request for assignments: those of a device, of a subject, or all.
+type listRequest struct {
+	Device  string `json:"device"`
+	Subject string `json:"subject"`
+
+	// After is the last assignment of the previous page, of which device and from count.
+	After assignment `json:"after"`
+}
+
+// A listAnswer is a page of assignments. If More is true, there are further ones, after the last.
+type listAnswer struct {
+	Assignments []assignment `json:"assignments"`
+	More        bool         `json:"more"`
+}
+
+// List answers with assignments, by device and beginning.
+func (h *Handler) List(w http.ResponseWriter, r *http.Request) {
+	var asked listRequest
+	if !h.read(w, r, &asked, `{"device":"..."}, {"subject":"..."} or {}, with "after":{"device":"...","from":"..."} for a further page`) {
+		return
+	}
+	var after storage.AssignmentKey
+	if asked.After.Device != "" {
+		a, ok := h.parse(w, r, &asked.After)
+		if !ok {
+			return
+		}
+		after = a.Key()
+	}
+	var all []storage.Assignment
+	var err error
+	switch {
+	case asked.Device != "" && asked.Subject != "":
+		h.opt.Problems.BadParameter.Write(w, r, "Name a device or a subject, not both.")
+		return
+	case asked.Device != "":
+		device, nameErr := vitals.ParseName(asked.Device)
+		if nameErr != nil {
+			h.badField(w, r, "device", "it is not a valid name")
+			return
+		}
+		all, err = h.opt.Subjects.DeviceAssignments(r.Context(), device)
+	case asked.Subject != "":
+		subject, ok := h.subject(w, r, asked.Subject)
+		if !ok {
+			return
+		}
+		all, err = h.opt.Subjects.SubjectAssignments(r.Context(), subject)
+	default:
+		all = make([]storage.Assignment, pageAssignments+1)
+		var n int
+		n, err = h.opt.Subjects.Assignments(r.Context(), after, all)
+		all = all[:n]
+	}
+	if err != nil {
+		h.refuse(w, r, "list of assignments", err)
+		return
+	}
+	page := listAnswer{Assignments: []assignment{}}
+	for i := range all {
+		if k := all[i].Key(); k.Compare(&after) <= 0 {
+			continue
+		}
+		if page.More = len(page.Assignments) == pageAssignments; page.More {
+			break
+		}
+		page.Assignments = append(page.Assignments, assignmentOf(&all[i]))
+	}
+	h.answer(w, page)
+}
+
+// eraseSubject erases the assignments of a subject, one after the other, with what was measured
+// during them.
+func (h *Handler) eraseSubject(w http.ResponseWriter, r *http.Request, subject storage.Subject) {
+	ctx := context.WithoutCancel(r.Context()) // it continues if the client disconnects
+	record := audit.Record{Event: audit.Erased, Subject: string(subject), Actor: h.opt.Actor(ctx), Peer: peer(r)}
+	answer := eraseAnswer{Subject: string(subject)}
+	begun := time.Now()
+	for {
+		all, err := h.opt.Subjects.SubjectAssignments(ctx, subject)
+		if err == nil && len(all) == 0 && answer.Assignments == 0 {
+			err = storage.ErrNotAssigned
+		}
+		if err != nil {
+			h.refuse(w, r, "erasure of a subject", err)
+			return
+		}
+		if len(all) == 0 {
+			break
+		}
+		for i := range all {
+			e, err := h.opt.EraseAssignment(all[i].Device, all[i].FromUnixMs, func(e storage.Erasure) error { return h.opt.Record(ErasedRecord(e, record)) })
+			switch {
+			case errors.Is(err, storage.ErrNotAssigned): // another request has erased it
+			case errors.Is(err, storage.ErrUnfinished):
+				h.opt.Log.Error("an erasure is not finished", "error", err)
+				h.opt.Problems.ErasureUnfinished.Write(w, r, "Repeat the request for the assignments that are left. The next erasure, or the next start of the server, finishes the one that was begun.")
+				return
+			case err != nil:
+				h.refuse(w, r, "erasure of a subject", err)
+				return
+			default:
+				answer.Assignments++
+				answer.Erased += e.Readings
+			}
+		}
+	}
+	h.opt.Log.Info("subject erased", "assignments", answer.Assignments, "readings", answer.Erased, "took", time.Since(begun))
+	h.answer(w, answer)
+}
+
+// ErasedRecord returns record as that of an erasure.
+func ErasedRecord(e storage.Erasure, record audit.Record) audit.Record {
+	record.Event, record.Device, record.Subject, record.Count = audit.Erased, e.Device, string(e.Subject), e.Readings
+	if e.Subject != "" {
+		record.From = time.UnixMilli(e.FromUnixMs)
+		if e.ToUnixMs != storage.OpenEnd {
+			record.To = time.UnixMilli(e.ToUnixMs)
+		}
+	}
+	return record
+}
