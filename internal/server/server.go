@@ -229,6 +229,7 @@ func (s *server) servePublic() error {
 		Problems: s.problems,
 		Flags:    flags,
 		Limits:   limits,
+		Subjects: s.store,
 		Param:    mux.Var,
 		Gate:     s.access.gate,
 		Bound:    query.NewBound(s.opt.MaxReads),

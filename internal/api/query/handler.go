@@ -31,6 +31,9 @@ type Options struct {
 	// Gate authorizes requests. If nil, every request may read everything.
 	Gate *gate.Gate
 
+	// Subjects, if not nil, knows to which subjects devices are assigned.
+	Subjects Assigner
+
 	// PieceTimeout is how long a client may take to read one piece of a response, about
 	// 64 KiB. It replaces the server's WriteTimeout, so that a long response as a whole
 	// has no limit. Default 30 s.
@@ -50,6 +53,11 @@ type Options struct {
 
 	// OnError, if not nil, is called with errors of the store and of the audit log.
 	OnError func(error)
+}
+
+// An Assigner returns the assignments of a device to subjects.
+type Assigner interface {
+	DeviceAssignments(ctx context.Context, device vitals.Name) ([]storage.Assignment, error)
 }
 
 // A Handler serves the read API. Its methods are http.HandlerFuncs for GET and HEAD.
@@ -110,7 +118,8 @@ func (h *Handler) Devices(w http.ResponseWriter, r *http.Request) {
 	h.writeObject(w, r, f.appendTo(make([]byte, 0, 512*len(f.found)+256)))
 }
 
-// Device serves GET /v1/devices/{device}: the latest value of each sign with its time.
+// Device serves GET /v1/devices/{device}: the latest value of each sign with its time, and the
+// subject to which the device is assigned now. Who may read what the device measures may see it.
 func (h *Handler) Device(w http.ResponseWriter, r *http.Request) {
 	r = withoutCancel(r)
 	device, _, leave, ok := h.authorizeDevice(w, r)
@@ -128,7 +137,17 @@ func (h *Handler) Device(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	text := appendDevice(make([]byte, 0, 1024), &d, &h.opt.Flags)
-	text = text[:len(text)-1] // the notice goes inside
+	text = text[:len(text)-1] // the rest goes inside
+	if h.opt.Subjects != nil {
+		all, err := h.opt.Subjects.DeviceAssignments(r.Context(), device)
+		if err != nil {
+			h.fail(w, r, err)
+			return
+		}
+		if subject := storage.SubjectAt(all, h.opt.Now().UnixMilli()); subject != "" {
+			text = append(append(append(text, `,"subject":"`...), subject...), '"')
+		}
+	}
 	text = append(appendNotice(text), "}\n"...)
 	h.writeObject(w, r, text)
 }

@@ -35,6 +35,7 @@ export function device(main, params) {
 
   const status = el("p", { role: "status", class: "quiet" });
   const latest = el("dl", { class: "latest" });
+  const subject = el("p", { class: "quiet" });
   const rangeButtons = Object.entries(ranges).map(([key, [label]]) => el("button", { type: "button", "data-range": key, onclick: () => go({ range: key }) }, label));
   const zones = el("select", { id: "zone", onchange: () => { zone = zones.value; localStorage.setItem("zone", zone); if (data) show(); } },
     el("option", { value: "local" }, `Yours (${Intl.DateTimeFormat().resolvedOptions().timeZone})`), el("option", { value: "device" }, "The device’s"), el("option", { value: "utc" }, "UTC"));
@@ -52,7 +53,7 @@ export function device(main, params) {
   };
   const button = (text, title, call) => el("button", { type: "button", "aria-label": title, title, onclick: call }, text);
   main.append(
-    el("h1", {}, name), latest,
+    el("h1", {}, name), subject, latest,
     el("div", { class: "bar" },
       el("div", { class: "counts", role: "group", "aria-label": "Range" }, rangeButtons),
       el("div", { class: "counts", role: "group", "aria-label": "Move and zoom" },
@@ -91,6 +92,9 @@ export function device(main, params) {
         return;
       }
       showLatest(d);
+      const id = (await request(path)).subject;
+      if (mine !== loading || closed) return;
+      subject.textContent = id ? `Subject ${id}` : "";
       if (range !== null) {
         to = Date.now();
         from = ranges[range][1] === 0 ? await firstTime() : to - ranges[range][1];
@@ -118,6 +122,7 @@ export function device(main, params) {
     drawn = new Map();
     figures.replaceChildren();
     latest.replaceChildren();
+    subject.textContent = "";
     exports.replaceChildren();
     shown.textContent = "";
     status.textContent = "No readings are stored for this device.";
