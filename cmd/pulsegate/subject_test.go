@@ -1,0 +1,92 @@
+package main_test
+
+import (
+	"encoding/json"
+	"io"
+	"net/http"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// A token that is bound to subjects is refused at every address below /v1 that needs a right, in
+// both lanes. The addresses are those of the server's own description, so that a new one is tested,
+// too.
+//
+// Seen to fail when Authorize compared the rights of the token file.
+func TestBoundTokenEverywhere(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "tokens")
+	bound := createToken(t, program(t), file, "--gateway=ehr", "--rights=read", "--subject=P-1")
+	writer := createToken(t, program(t), file, "--gateway=bed-7")
+	// They show nothing that was stored, and need no token.
+	public := []string{"GET /v1/session", "HEAD /v1/session", "DELETE /v1/session"}
+	for lane, p := range lanes(t, "--tokens="+file, "--audit=") {
+		t.Run(lane, func(t *testing.T) {
+			t.Parallel()
+			p.in(t)
+			p.awaitStatus("/readyz", http.StatusOK)
+			ask := func(method, path, token, body string) (int, string) {
+				t.Helper()
+				req, err := http.NewRequest(method, p.url(path), strings.NewReader(body))
+				if err != nil {
+					t.Fatal(err)
+				}
+				if token != "" {
+					req.Header.Set("Authorization", "Bearer "+token)
+				}
+				req.Header.Set("Content-Type", "application/json")
+				resp, err := http.DefaultClient.Do(req)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer resp.Body.Close()
+				text, err := io.ReadAll(resp.Body)
+				if err != nil {
+					t.Fatal(err)
+				}
+				return resp.StatusCode, string(text)
+			}
+			const reading = `{"device":"ppg-1","time":"2026-11-21T10:00:00Z","heart_rate_bpm":72}`
+			if status, text := ask("POST", "/v1/readings", writer, reading); status != 200 {
+				t.Fatalf("%d %s", status, text)
+			}
+			_, text := ask("GET", "/openapi.json", "", "")
+			var description struct {
+				Paths map[string]map[string]json.RawMessage `json:"paths"`
+			}
+			if err := json.Unmarshal([]byte(text), &description); err != nil {
+				t.Fatal(err)
+			}
+			tested := 0
+			for path, methods := range description.Paths {
+				for method := range methods {
+					method = strings.ToUpper(method)
+					if !strings.HasPrefix(path, "/v1/") || !slices.Contains([]string{"GET", "HEAD", "POST", "PUT", "DELETE"}, method) || slices.Contains(public, method+" "+path) {
+						continue
+					}
+					body := ""
+					if method == "POST" {
+						body = reading
+					}
+					if path == "/v1/session" {
+						body = `{"token":"` + bound + `"}`
+					}
+					tested++
+					status, text := ask(method, strings.ReplaceAll(path, "{device}", "ppg-1"), bound, body)
+					if status != http.StatusForbidden || strings.Contains(text, "ppg-1") || strings.Contains(text, "72") {
+						t.Errorf("%s %s: %d %s", method, path, status, text)
+					}
+				}
+			}
+			if tested < 7 {
+				t.Errorf("only %d addresses were tested", tested)
+			}
+			for _, path := range []string{"/v1/devices/ppg-1/readings?format=parquet", "/v1/devices/ppg-1/readings?format=csv", "/v1/live?device=ppg-1"} {
+				if status, text := ask("GET", path, bound, ""); status != http.StatusForbidden || !strings.Contains(text, "bound to subjects") {
+					t.Errorf("GET %s: %d %s", path, status, text)
+				}
+			}
+		})
+	}
+}
