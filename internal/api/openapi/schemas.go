@@ -60,7 +60,7 @@ func (d *describer) schemas() object {
 		"Device": closed(object{
 			"device": name, "time": described(instant, "Time of the newest reading."), "latest": oneSign, "flags_notice": notice,
 			"subject": described(str, "The subject to which the device is assigned now; not in lists."),
-			"stale": object{"const": true, "description": "In lists by state, sorted by age or worst first, or with counts."},
+			"stale":   object{"const": true, "description": "In lists by state, sorted by age or worst first, or with counts."},
 		}, "device", "time", "latest"),
 		"Devices": closed(object{
 			"devices": list("Device"), "next_cursor": next, "flags_notice": notice,
