@@ -5,7 +5,8 @@
 // When [Run] returns nil, the target has every record of the source and no other, each with the
 // same time, time of receipt, values, offset from UTC and gateway, and the same answer to whether
 // another gateway has completed it (see Withholding in package storage). Run has read both stores
-// to the end for that.
+// to the end for that. The target has the source's assignments of devices to subjects, too, if
+// the stores keep them.
 //
 // A run that ended early, however it ended, is continued by running it again: there is no state
 // but the target itself.

@@ -50,6 +50,16 @@ func (s *target) Append(group []*storage.Entry) error {
 	return nil
 }
 
+func (s *target) Assign(ctx context.Context, a storage.Assignment) error {
+	if s.left == 0 {
+		return errKilled
+	}
+	if s.left > 0 {
+		s.left--
+	}
+	return s.Memory.Assign(ctx, a)
+}
+
 func name(text string) vitals.Name {
 	n, err := vitals.ParseName(text)
 	if err != nil {
@@ -78,7 +88,40 @@ func all(t interface{ Fatal(...any) }, s storage.Store) (lines []string) {
 			lines = append(lines, fmt.Sprintf("%s %+v %s", d.Name, r, gateway))
 		}
 	}
+	for _, a := range assignments(t, s) {
+		lines = append(lines, fmt.Sprint(a))
+	}
 	return lines
+}
+
+// assignments returns the assignments of a store.
+func assignments(t interface{ Fatal(...any) }, s storage.Store) []storage.Assignment {
+	found := make([]storage.Assignment, 1000)
+	n, err := s.(storage.Subjects).Assignments(context.Background(), storage.AssignmentKey{}, found)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return found[:n]
+}
+
+// assign adds assignments of devices, one of which has no readings.
+func assign(t *rapid.T, s storage.Store) {
+	for _, device := range []string{"a", "b", "no-readings"} {
+		at := int64(0)
+		for range rapid.IntRange(0, 3).Draw(t, "assignments") {
+			a := storage.Assignment{Device: name(device), FromUnixMs: at, ToUnixMs: at + rapid.Int64Range(1, 9).Draw(t, "length")}
+			a.Subject = rapid.SampledFrom([]storage.Subject{"P-1", "P-2"}).Draw(t, "subject")
+			if at = a.ToUnixMs; rapid.IntRange(0, 3).Draw(t, "open") == 0 {
+				at, a.ToUnixMs = -1, storage.OpenEnd
+			}
+			if err := s.(storage.Subjects).Assign(context.Background(), a); err != nil {
+				t.Fatal(err)
+			}
+			if at < 0 {
+				break
+			}
+		}
+	}
 }
 
 // count returns the number of readings of a store.
@@ -88,7 +131,7 @@ func count(t interface{ Fatal(...any) }, s storage.Store) int64 {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return int64(len(all(t, s)) - n)
+	return int64(len(all(t, s)) - n - len(assignments(t, s)))
 }
 
 // draw returns a group of readings, many of which complete each other.
@@ -132,6 +175,7 @@ func TestKilled(t *testing.T) {
 		if err := from.Append(draw(t)); err != nil {
 			t.Fatal(err)
 		}
+		assign(t, from)
 		o := migrate.Options{From: from, Readings: count(t, from)}
 		to := newTarget(storetest.NewMemory())
 		for {
@@ -143,8 +187,8 @@ func TestKilled(t *testing.T) {
 				if !to.published {
 					t.Fatal("the target was not published")
 				}
-				if report.Readings != o.Readings {
-					t.Fatalf("the report has %d readings, want %d", report.Readings, o.Readings)
+				if n := int64(len(assignments(t, from))); report.Readings != o.Readings || report.Assignments != n {
+					t.Fatalf("the report has %d readings and %d assignments, want %d and %d", report.Readings, report.Assignments, o.Readings, n)
 				}
 				break
 			}
@@ -250,15 +294,24 @@ func contains(err error, text string) bool {
 	return err != nil && strings.Contains(err.Error(), text)
 }
 
-// A store that keeps assignments of devices to subjects is refused: they would be lost.
-func TestRefusedSubjects(t *testing.T) {
-	from := struct {
-		storage.Store
-		storage.Subjects
-	}{Store: stored(t, entry("a", 1, 6000))}
-	to := newTarget(storetest.NewMemory())
-	if _, err := migrate.Run(t.Context(), migrate.Options{From: from, To: to, Readings: 1}); !contains(err, "assignments") || to.begun {
-		t.Errorf("a source with assignments: %v", err)
+// A target with other assignments is refused, and one store that keeps none.
+func TestRefusedAssignments(t *testing.T) {
+	of := func(device string, subject storage.Subject, from, to int64) storage.Assignment {
+		return storage.Assignment{Device: name(device), Subject: subject, FromUnixMs: from, ToUnixMs: to}
+	}
+	for _, a := range []storage.Assignment{of("aa", "P-1", 0, 1), of("b", "P-1", 0, 1), of("b", "P-2", 5, 9), of("b", "P-1", 5, 8), of("c", "P-1", 0, 1)} {
+		from, to := stored(t, entry("b", 1, 6000)), newTarget(storetest.NewMemory())
+		if err := errors.Join(from.Assign(t.Context(), of("b", "P-1", 5, 9)), to.Assign(t.Context(), a)); err != nil {
+			t.Fatal(err)
+		}
+		_, err := migrate.Run(t.Context(), migrate.Options{From: from, To: to, Readings: 1})
+		if !errors.Is(err, migrate.ErrDiffers) || !contains(err, "device "+a.Device.String()) || contains(err, string(a.Subject)) || to.begun {
+			t.Errorf("a target with %v: %v", a, err)
+		}
+	}
+	without := struct{ storage.Store }{stored(t, entry("b", 1, 6000))}
+	if _, err := migrate.Run(t.Context(), migrate.Options{From: without, To: newTarget(storetest.NewMemory()), Readings: 1}); !contains(err, "assignments") {
+		t.Errorf("a source without assignments: %v", err)
 	}
 }
 

@@ -98,6 +98,7 @@ func move(from, to string, progress func(migrate.Step, int64)) error {
 // cut is a target that stores only some readings, and then fails.
 type cut struct {
 	migrate.Target
+	storage.Subjects
 	left int
 }
 
@@ -153,13 +154,14 @@ func TestRoundTrip(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
+		assign(t, s)
 		want := all(t, s)
 		if err := s.Close(); err != nil {
 			t.Fatal(err)
 		}
 		for _, places := range [][2]string{{first, middle}, {middle, last}} {
 			err := moveWrapped(places[0], places[1], nil, func(to migrate.Target) migrate.Target {
-				return &cut{to, rapid.IntRange(0, 100).Draw(t, "left")}
+				return &cut{to, to.(storage.Subjects), rapid.IntRange(0, 100).Draw(t, "left")}
 			})
 			if err != nil && !errors.Is(err, errKilled) {
 				t.Fatal(err)
