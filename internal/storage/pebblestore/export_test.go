@@ -110,6 +110,22 @@ func GroupNames(log []byte) (names []string) {
 // Flush writes the memtable of s to a table.
 func Flush(s *Store) error { return s.flush(context.Background()) }
 
+// CommitAlong commits a batch as the sealer does. It sets a state.
+func CommitAlong(s *Store, state string) (err error) {
+	b := s.db.NewBatch()
+	defer func() { err = errors.Join(err, b.Close()) }()
+	return errors.Join(b.Set([]byte(state), nil, nil), s.commitAlong(b))
+}
+
+// HandedBatch reports whether a batch waits for a group.
+func HandedBatch(s *Store) bool { return s.handed.Load() != nil }
+
+// HasState reports whether a state is stored.
+func HasState(s *Store, state string) bool {
+	ok, err := hasState(s.db, state)
+	return ok && err == nil
+}
+
 // CompactAll compacts everything down to the last level, as background compactions may.
 func CompactAll(s *Store) {
 	s.mu.Lock()

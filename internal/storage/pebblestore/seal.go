@@ -20,7 +20,8 @@ import (
 // goroutine writes the rows of the frozen one to segments:
 //
 //  1. Device by device, in the order of names, its rows are encoded, and added to a batch
-//     with its record. Batches are committed when they have grown to sealBatchBytes.
+//     with its record. A batch that has grown to sealBatchBytes is committed with the next
+//     group, or alone if no group is being appended.
 //  2. All segments are read back through the tree and compared.
 //  3. One batch deletes the window's groups. Readers get a view without the window.
 //
@@ -360,7 +361,11 @@ func (c *sealer) commit() error {
 	if err := c.batch.Set([]byte(readingsKey), binary.BigEndian.AppendUint64(nil, uint64(total)), nil); err != nil {
 		return err
 	}
-	if err := c.s.commit(c.batch); err != nil {
+	commit := c.s.commitAlong
+	if c.locked {
+		commit = c.s.commit
+	}
+	if err := commit(c.batch); err != nil {
 		return err
 	}
 	c.s.counters.sealBytes.Add(int64(c.batch.Len()))

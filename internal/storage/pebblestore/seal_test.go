@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 
@@ -206,6 +207,58 @@ func TestPacedAppend(t *testing.T) {
 		}
 		mustClose(t, s)
 	})
+}
+
+// TestHandedBatch commits a batch of the sealer while a group is being appended. They must share
+// a sync, whose error both must return.
+//
+// Seen to fail with the mutant drop-handed-batch.
+func TestHandedBatch(t *testing.T) {
+	t.Parallel()
+	for _, fault := range []error{nil, errors.New("sync failed")} {
+		t.Run(fmt.Sprint(fault), func(t *testing.T) {
+			t.Parallel()
+			const state = "\x00handed"
+			gate, disk := &readGate{}, vfs.NewCrashableMem()
+			var counting atomic.Bool
+			var syncs atomic.Int64
+			syncer := errorfs.InjectorFunc(func(op errorfs.Op) error {
+				if op.Kind != errorfs.OpFileSyncData || !isLog(op.Path) || !counting.Load() {
+					return nil
+				}
+				syncs.Add(1)
+				return fault
+			})
+			s := mustOpen(t, pebblestore.Options{FS: inject(inject(disk, gate), syncer), MinFreeBytes: -1, CacheBytes: 1})
+			mustAppend(t, s, entry("a", 1000, 1))
+			if err := errors.Join(pebblestore.Seal(s), pebblestore.Flush(s)); err != nil {
+				t.Fatal(err)
+			}
+			gate.close()
+			counting.Store(true)
+			appended, handed := make(chan error, 1), make(chan error, 1)
+			go func() { appended <- s.Append([]*storage.Entry{entry("a", 500, 1)}) }()
+			polltest.Until(t, "a stored reading is looked up", func() bool { return pebblestore.Locked(s) })
+			go func() { handed <- pebblestore.CommitAlong(s, state) }()
+			polltest.Until(t, "a batch is handed over", func() bool { return pebblestore.HandedBatch(s) })
+			gate.open()
+			for _, ch := range []chan error{appended, handed} {
+				if err := receive(t, ch); (err != nil) != (fault != nil) || err != nil && !errors.Is(err, storage.ErrFailed) {
+					t.Errorf("the error of the commit is %v", err)
+				}
+			}
+			if n := syncs.Load(); n != 1 {
+				t.Errorf("there are %d syncs, want 1", n)
+			}
+			crashed := disk.CrashClone(vfs.CrashCloneCfg{})
+			_ = s.Close() // it fails after a failed sync
+			s = mustOpen(t, pebblestore.Options{FS: crashed})
+			if got, want := pebblestore.HasState(s, state), fault == nil; got != want || count(t, s, "a") != map[bool]int{true: 2, false: 1}[want] {
+				t.Errorf("after a crash, the batch is stored: %v; there are %d readings", got, count(t, s, "a"))
+			}
+			mustClose(t, s)
+		})
+	}
 }
 
 // TestCarriedRows damages a segment to which readings in groups belong. Sealing must leave these

@@ -64,6 +64,10 @@ type Store struct {
 	// is being written.
 	committing sync.Mutex
 
+	// handed is a batch of the sealer for the next group to take along; nil: none. See
+	// commitAlong.
+	handed atomic.Pointer[handedBatch]
+
 	stuck atomic.Bool // do not call Pebble again
 
 	closed atomic.Bool
@@ -96,7 +100,7 @@ func (s *Store) Append(group []*storage.Entry) error {
 	if adds {
 		size := s.settler.batch.Len()
 		start := time.Now()
-		if err := s.commit(s.settler.batch); err != nil {
+		if err := s.commitGroup(s.settler.batch); err != nil {
 			return fmt.Errorf("append group: %w", err)
 		}
 		s.counters.syncs.Add(1)
@@ -148,11 +152,64 @@ func (s *Store) admit(group []*storage.Entry) error {
 func (s *Store) commit(b *pebble.Batch) error {
 	s.committing.Lock()
 	defer s.committing.Unlock()
-	if err := s.guard(func() error { return commit(s.db, b) }); err != nil {
+	return s.commitWith(b, nil)
+}
+
+// commitWith adds what is in along, if it is not nil, to b, and makes b durable. s.committing
+// must be held.
+func (s *Store) commitWith(b, along *pebble.Batch) error {
+	err := s.guard(func() error {
+		if along != nil {
+			if err := b.Apply(along, nil); err != nil {
+				return err
+			}
+		}
+		return commit(s.db, b)
+	})
+	if err != nil {
 		s.alarm.raise(fmt.Sprintf("the log cannot be written: %v", err))
 		return s.alarm.reportedErr()
 	}
 	return nil
+}
+
+// A handedBatch is a batch that the sealer has handed to Append.
+type handedBatch struct {
+	batch *pebble.Batch
+	err   error // of the commit; set before Append unlocks Store.committing
+}
+
+// commitAlong makes b durable with the next group, so that groups do not wait for syncs of the
+// sealer. If no group is being appended, it commits b alone. s.mu must not be held.
+func (s *Store) commitAlong(b *pebble.Batch) error {
+	h := &handedBatch{batch: b}
+	s.handed.Store(h)
+	s.mu.Lock() // a running Append takes b along, or is already past its commit
+	taken := s.handed.Load() != h
+	s.mu.Unlock()
+	if taken {
+		return h.err
+	}
+	s.committing.Lock()
+	defer s.committing.Unlock()
+	if s.handed.CompareAndSwap(h, nil) {
+		return s.commitWith(b, nil)
+	}
+	return h.err
+}
+
+// commitGroup makes the batch of a group durable, and a batch that was handed over with it.
+// s.mu must be held.
+func (s *Store) commitGroup(b *pebble.Batch) error {
+	s.committing.Lock()
+	defer s.committing.Unlock()
+	h := s.handed.Swap(nil)
+	if h == nil {
+		return s.commitWith(b, nil)
+	}
+	h.err = storage.ErrFailed // if Pebble panics
+	h.err = s.commitWith(b, h.batch)
+	return h.err
 }
 
 // commit makes b durable, or returns the error of the log. Batch.Commit would pass that
