@@ -13,12 +13,12 @@ import (
 //
 // An export is recorded before it begins. A client that exports again and again must not
 // be able to fill the log until its oldest file is dropped. So records are not repeated:
-// further exports of the same device by the same token from the same address, within a
+// further exports of the same device or patient by the same token from the same address, within a
 // time range that was recorded within the hour, are only counted, and one record at the
 // end of the hour has their number.
 //
 // If the ranges keep changing, one record without a range covers all further ones
-// within the hour. If the devices or the addresses keep changing, one record without
+// within the hour. If the devices, patients or addresses keep changing, one record without
 // these covers the day. No export begins before a record covers it.
 
 // Bounds of the records of exports.
@@ -27,20 +27,25 @@ const (
 	maxRanges     = 4 // per device, token and address in an hour
 	allowanceFor  = 24 * time.Hour
 	maxAllowance  = 10_000  // records per token in a day: 3 MB
-	maxExporting  = 1 << 16 // combinations of device, token and address that are remembered
+	maxExporting  = 1 << 16 // combinations of device, patient, token and address that are remembered
 	maxAllowances = 1 << 16 // tokens that are remembered
 )
 
-// An exporter identifies who exports which device from where.
+// An exporter identifies who exports which device or patient from where.
 type exporter struct {
 	token   string
 	gateway vitals.Name
 	device  vitals.Name
+	subject string
 	peer    netip.Addr
 	actor   string
 }
 
-// who returns e without the device and the address.
+func (r *Record) exporter() exporter {
+	return exporter{r.Token, r.Gateway, r.Device, r.Subject, r.Peer, r.Actor}
+}
+
+// who returns e without the device, the patient and the address.
 func (e exporter) who() exporter { return exporter{token: e.token, gateway: e.gateway, actor: e.actor} }
 
 // An exporting describes which exports of an exporter are covered by records.
@@ -98,7 +103,7 @@ func (l *Log) Export(ctx context.Context, r Record) error {
 	if err := r.check(); err != nil {
 		return err
 	}
-	key := exporter{r.Token, r.Gateway, r.Device, r.Peer, r.Actor}
+	key := r.exporter()
 	covered, records := l.cover(&key, timeRange{r.From, r.To})
 	if covered {
 		// Write nothing, but check that writing is possible.
@@ -120,7 +125,7 @@ func (l *Log) Export(ctx context.Context, r Record) error {
 
 // cover reports whether records already cover an export. If not, records reports whether
 // the export gets a record of its own. Otherwise it needs a record that covers all
-// further exports of key, from which cover may have removed device and address.
+// further exports of key, from which cover may have removed device, patient and address.
 func (l *Log) cover(key *exporter, r timeRange) (covered, records bool) {
 	l.exportsMu.Lock()
 	defer l.exportsMu.Unlock()
@@ -212,11 +217,11 @@ func (l *Log) exported(all bool) (records []Record) {
 
 // countAgain restores the count of a record that could not be written.
 func (l *Log) countAgain(r *Record) {
-	l.countMore(exporter{r.Token, r.Gateway, r.Device, r.Peer, r.Actor}, r.Count)
+	l.countMore(r.exporter(), r.Count)
 }
 
 // record returns the record of n exports that earlier records cover or, if n is 0, the
 // record that covers later exports.
 func (e exporter) record(n int64) Record {
-	return Record{Event: ExportedMore, Token: e.token, Gateway: e.gateway, Device: e.device, Peer: e.peer, Actor: e.actor, Count: n}
+	return Record{Event: ExportedMore, Token: e.token, Gateway: e.gateway, Device: e.device, Subject: e.subject, Peer: e.peer, Actor: e.actor, Count: n}
 }

@@ -97,10 +97,12 @@ func (g *Gate) BadCertificate(peer Peer) {
 	g.note(audit.Refusal{Reason: audit.BadCertificate}, peer)
 }
 
-// An Export describes the readings of an export.
+// An Export describes the readings of an export: those of a device, of a patient, or of a
+// patient from a device.
 type Export struct {
-	Device   vitals.Name
-	From, To time.Time // zero: open
+	Device   vitals.Name // zero: all of the patient
+	Subject  string      // patient; empty: not of one
+	From, To time.Time   // zero: open
 }
 
 // Exporting durably records that readings are about to be exported. If it fails, they
@@ -109,7 +111,7 @@ func (g *Gate) Exporting(ctx context.Context, a *Access, peer Peer, e Export) er
 	if g.Audit == nil {
 		return nil
 	}
-	r := audit.Record{Gateway: a.gateway, Device: e.Device, From: e.From, To: e.To, Peer: addrOf(peer)}
+	r := audit.Record{Gateway: a.gateway, Device: e.Device, Subject: e.Subject, From: e.From, To: e.To, Peer: addrOf(peer)}
 	if id := a.Token(); id != (token.ID{}) {
 		r.Token = id.String()
 	}

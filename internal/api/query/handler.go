@@ -217,7 +217,7 @@ func (h *Handler) stream(w http.ResponseWriter, r *http.Request, formats Format,
 	trailer := q.Format != JSON && q.Limit > 0
 	counted := func(readings int) {}
 	allowed := func() bool { return h.mayRead(r, device) }
-	out := &pieceWriter{w: w, rc: http.NewResponseController(w), timeout: h.opt.PieceTimeout, allowed: allowed, begin: func() error {
+	out := NewPieceWriter(w, h.opt.PieceTimeout, allowed, func() error {
 		export := q.isExport()
 		if !export && r.Method != http.MethodHead {
 			export, counted = h.count(&access, &q)
@@ -235,8 +235,8 @@ func (h *Handler) stream(w http.ResponseWriter, r *http.Request, formats Format,
 		}
 		h.streams[q.Format].Begin(w)
 		return nil
-	}}
-	defer out.watch()()
+	})
+	defer out.Watch()()
 	var page Page
 	if r.Method == http.MethodHead {
 		_, err = h.reader.Latest(r.Context(), device)
@@ -244,16 +244,16 @@ func (h *Handler) stream(w http.ResponseWriter, r *http.Request, formats Format,
 		page, err = write(r.Context(), out)
 		counted(page.Readings)
 	}
-	if err == nil && !out.begun { // a response without readings may have no text
-		err = out.begin()
+	if err == nil { // a response without readings may have no text
+		err = out.Begin()
 	}
 	switch {
-	case errors.Is(err, errRevoked) && !out.begun:
+	case errors.Is(err, ErrRevoked) && !out.Begun():
 		h.opt.Problems.InvalidCredentials.Write(w, r, "")
 	case errors.Is(err, errNotRecorded):
 		h.report(err)
 		h.opt.Problems.ReadFailed.Write(w, r, "The export could not be recorded in the audit log.")
-	case err != nil && !out.begun:
+	case err != nil && !out.Begun():
 		h.fail(w, r, err)
 	case err != nil:
 		h.report(err)
@@ -322,16 +322,10 @@ func (h *Handler) fail(w http.ResponseWriter, r *http.Request, err error) {
 // report passes an error to OnError, unless it means that the client has disconnected
 // or may no longer read.
 func (h *Handler) report(err error) {
-	if h.opt.OnError != nil && !errors.Is(err, context.Canceled) && !errors.Is(err, errClientGone) && !errors.Is(err, errRevoked) {
+	if h.opt.OnError != nil && !errors.Is(err, context.Canceled) && !errors.Is(err, ErrClientGone) && !errors.Is(err, ErrRevoked) {
 		h.opt.OnError(err)
 	}
 }
 
-var (
-	// errClientGone means that a response could not be written.
-	errClientGone = errors.New("query: the client has disconnected or does not read")
-
-	// errNotRecorded means that an export was not started, because it could not be
-	// recorded.
-	errNotRecorded = errors.New("query: the export could not be recorded")
-)
+// errNotRecorded means that an export was not started, because it could not be recorded.
+var errNotRecorded = errors.New("query: the export could not be recorded")

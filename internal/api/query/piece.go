@@ -8,19 +8,24 @@ import (
 	"time"
 )
 
-// errRevoked means that the client may no longer read.
-var errRevoked = errors.New("query: the token was revoked during the request")
+var (
+	// ErrRevoked means that the client may no longer read.
+	ErrRevoked = errors.New("query: the token was revoked during the request")
+
+	// ErrClientGone means that a response could not be written.
+	ErrClientGone = errors.New("query: the client has disconnected or does not read")
+)
 
 // allowedEvery is the interval at which the access of a client that blocks a Write is
 // checked again.
 const allowedEvery = 500 * time.Millisecond
 
-// A pieceWriter writes the pieces of a response body. It sends the header before the
+// A PieceWriter writes the pieces of a response body. It sends the header before the
 // first one, has a timeout for each one, and stops when the client may no longer read.
-type pieceWriter struct {
+type PieceWriter struct {
 	w     http.ResponseWriter
 	rc    *http.ResponseController
-	begin func() error // sends the header; if it returns an error, nothing was sent
+	begin func() error
 	begun bool
 
 	timeout time.Duration // per piece
@@ -31,9 +36,16 @@ type pieceWriter struct {
 	ended error       // why no further piece is written; nil: not ended
 }
 
-// watch makes a blocked Write fail soon after the client loses the right to read, until
+// NewPieceWriter returns a PieceWriter to w. timeout is per piece. allowed reports whether the
+// client may still read. begin sends the header; if it returns an error, it must have sent
+// nothing.
+func NewPieceWriter(w http.ResponseWriter, timeout time.Duration, allowed func() bool, begin func() error) *PieceWriter {
+	return &PieceWriter{w: w, rc: http.NewResponseController(w), timeout: timeout, allowed: allowed, begin: begin}
+}
+
+// Watch makes a blocked Write fail soon after the client loses the right to read, until
 // stop is called.
-func (p *pieceWriter) watch() (stop func()) {
+func (p *PieceWriter) Watch() (stop func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.timer = time.AfterFunc(allowedEvery, p.look)
@@ -45,7 +57,7 @@ func (p *pieceWriter) watch() (stop func()) {
 	}
 }
 
-func (p *pieceWriter) look() {
+func (p *PieceWriter) look() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.ended != nil {
@@ -55,40 +67,53 @@ func (p *pieceWriter) look() {
 		p.timer.Reset(allowedEvery)
 		return
 	}
-	p.ended = errRevoked
+	p.ended = ErrRevoked
 	_ = p.rc.SetWriteDeadline(time.Now()) // a writer without deadlines does not block
 }
 
 // next prepares the writer for the next piece.
-func (p *pieceWriter) next() error {
+func (p *PieceWriter) next() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.ended == nil && !p.allowed() {
-		p.ended = errRevoked
+		p.ended = ErrRevoked
 	}
 	if p.ended != nil {
 		return p.ended
 	}
 	// A writer without deadlines, as in tests, does not block.
 	if err := p.rc.SetWriteDeadline(time.Now().Add(p.timeout)); err != nil && !errors.Is(err, http.ErrNotSupported) {
-		return errors.Join(errClientGone, err)
+		return errors.Join(ErrClientGone, err)
 	}
 	return nil
 }
 
-func (p *pieceWriter) Write(b []byte) (int, error) {
+// Begin sends the header, unless it was sent.
+func (p *PieceWriter) Begin() error {
+	if p.begun {
+		return nil
+	}
+	if err := p.begin(); err != nil {
+		return err
+	}
+	p.begun = true
+	return nil
+}
+
+// Begun reports whether the header was sent.
+func (p *PieceWriter) Begun() bool { return p.begun }
+
+// Write implements [io.Writer]. Its errors wrap [ErrRevoked], [ErrClientGone] or that of begin.
+func (p *PieceWriter) Write(b []byte) (int, error) {
 	if err := p.next(); err != nil {
 		return 0, err
 	}
-	if !p.begun {
-		if err := p.begin(); err != nil {
-			return 0, err
-		}
-		p.begun = true
+	if err := p.Begin(); err != nil {
+		return 0, err
 	}
 	n, err := p.w.Write(b)
 	if err != nil {
-		err = errors.Join(errClientGone, err)
+		err = errors.Join(ErrClientGone, err)
 	}
 	return n, err
 }

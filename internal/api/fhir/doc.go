@@ -1,0 +1,25 @@
+// Package fhir serves stored readings as resources of HL7 FHIR R4 (4.0.1) in JSON:
+// Observations, the Devices that measured them, and the Patients who wore the devices.
+//
+// # Promise
+//
+// One Observation is made from each sign group of a reading: blood pressure, oxygen
+// saturation, heart rate and resting heart rate. Its values are the stored decimals, its
+// effectiveDateTime has the offset from UTC that was sent, and its id depends on device, time
+// and sign group only, so that it never changes.
+//
+// An Observation belongs to the subject to which its device was assigned at the measured time.
+// A reading of a device that was assigned to nobody at that time is not served.
+//
+// Searches are streamed: a page of any length needs memory for a few chunks of records. Pages
+// are stable like those of package query, and access is checked again for each page. A link to
+// the next page does not show whose observations it continues.
+//
+// Every search of a patient's observations is in the audit log before its first byte is sent.
+// Errors are OperationOutcomes with the types of package problem.
+//
+// # Not here
+//
+// No storage: a [Reader] and storage.Subjects provide records and assignments. No terminology
+// service, no XML, no subscriptions.
+package fhir

@@ -1,0 +1,113 @@
+package fhir
+
+import (
+	"strings"
+
+	"github.com/pulsegate/pulsegate/internal/storage"
+	"github.com/pulsegate/pulsegate/reply"
+	"github.com/pulsegate/pulsegate/vitals"
+)
+
+// maxOffsetMinutes is the largest offset of a dateTime in FHIR; RFC 3339 has larger ones.
+const maxOffsetMinutes = 14 * 60
+
+// A form has the texts that the Observations of one device, subject and sign group share. Its
+// methods append to a buffer and do not allocate otherwise.
+type form struct {
+	group    group
+	url      string // from the beginning of an entry to the time in fullUrl
+	resource string // from there to the beginning of the resource
+	id       string // from the beginning of the resource to the time in its id
+	received string // from there to lastUpdated
+	measured string // from there to effectiveDateTime
+	values   [2]string
+	end      string // from the last value to the end of the resource
+}
+
+const entryEnd = `,"search":{"mode":"match"}}`
+
+// newForm returns the form of a group. base is the URL of the FHIR server.
+func newForm(base string, device *vitals.Name, subject storage.Subject, g group) *form {
+	m := &mappings[g]
+	deviceID := string(appendDeviceID(nil, device))
+	f := &form{group: g}
+	f.url = `{"fullUrl":` + quoted(base+"/Observation/"+m.key+"-")
+	f.url = f.url[:len(f.url)-1] // the id goes on
+	f.resource = "-" + deviceID + `","resource":`
+	f.id = `{"resourceType":"Observation","id":"` + m.key + "-"
+	f.received = "-" + deviceID + `","meta":{"lastUpdated":"`
+	f.measured = `","profile":["` + profiles + m.profile + `"]},"status":"` + status +
+		`","category":[{"coding":[{"system":"` + categorySystem + `","code":"` + category + `","display":"Vital Signs"}]}],` +
+		`"code":` + concept(m.codes...) + `,"subject":{"reference":"Patient/` + string(subject) + `"},"effectiveDateTime":"`
+	f.values[0] = `","device":` + deviceReference(device, deviceID) + `,`
+	quantity := func(c component) (before, after string) {
+		return `"valueQuantity":{"value":`, `,"unit":"` + m.unit + `","system":"` + ucum + `","code":"` + c.sign.Unit() + `"}`
+	}
+	if len(m.components) == 1 {
+		before, after := quantity(m.components[0])
+		f.values[0] += before
+		f.end = after + "}"
+		return f
+	}
+	f.values[0] += `"component":[`
+	for i, c := range m.components {
+		before, after := quantity(c)
+		f.values[i] += `{"code":` + concept(c.code) + "," + before
+		if i+1 < len(m.components) {
+			f.values[i+1] = after + "},"
+		} else {
+			f.end = after + "}]}"
+		}
+	}
+	return f
+}
+
+// concept returns a CodeableConcept.
+func concept(codes ...coding) string {
+	var b strings.Builder
+	b.WriteString(`{"coding":[`)
+	for i, c := range codes {
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		b.WriteString(`{"system":"` + loinc + `","code":"` + c.code + `","display":"` + c.display + `"}`)
+	}
+	b.WriteString(`],"text":"` + codes[0].display + `"}`)
+	return b.String()
+}
+
+// deviceReference returns a Reference to a Device. It has the name if the id does not.
+func deviceReference(device *vitals.Name, id string) string {
+	text := `{"reference":"Device/` + id + `"`
+	if strings.HasPrefix(id, hashMark) {
+		text += `,"identifier":{"value":"` + device.String() + `"}`
+	}
+	return text + "}"
+}
+
+// quoted returns text as a string in JSON.
+func quoted(text string) string { return string(reply.AppendJSONString(nil, text)) }
+
+// appendEntry appends an entry of a searchset.
+func (f *form) appendEntry(dst []byte, r *storage.Record) []byte {
+	dst = appendTimeID(append(dst, f.url...), r.TimeUnixMs)
+	dst = append(dst, f.resource...)
+	dst = f.appendResource(dst, r)
+	return append(dst, entryEnd...)
+}
+
+// appendResource appends an Observation. The record must have the signs of the group.
+func (f *form) appendResource(dst []byte, r *storage.Record) []byte {
+	dst = appendTimeID(append(dst, f.id...), r.TimeUnixMs)
+	dst = vitals.AppendTime(append(dst, f.received...), r.ReceivedUnixMs)
+	offset := r.UTCOffset
+	if minutes, _ := offset.Minutes(); minutes > maxOffsetMinutes || minutes < -maxOffsetMinutes {
+		offset = 0
+	}
+	dst = vitals.AppendLocalTime(append(dst, f.measured...), r.TimeUnixMs, offset)
+	for i, c := range mappings[f.group].components {
+		v, _ := r.Values.Get(c.sign)
+		dst = vitals.AppendHundredths(append(dst, f.values[i]...), v)
+	}
+	return append(dst, f.end...)
+}

@@ -1,0 +1,203 @@
+package fhir
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"net/http"
+	"time"
+
+	"github.com/pulsegate/pulsegate/internal/access/gate"
+	"github.com/pulsegate/pulsegate/internal/access/token"
+	"github.com/pulsegate/pulsegate/internal/api/problem"
+	"github.com/pulsegate/pulsegate/internal/api/query"
+	"github.com/pulsegate/pulsegate/internal/storage"
+	"github.com/pulsegate/pulsegate/internal/wire/share"
+	"github.com/pulsegate/pulsegate/reply"
+	"github.com/pulsegate/pulsegate/vitals"
+)
+
+// Path is the path of the FHIR server.
+const Path = "/fhir"
+
+// Options configure a [Handler].
+type Options struct {
+	Problems *problem.Set
+	Version  string // of the program
+
+	// Base is the URL of the FHIR server in links and in fullUrl, without a slash at its end.
+	// If empty, it is made from the host to which a request was sent.
+	Base string
+
+	// Writes is whether Observations and Bundles can be sent too. The CapabilityStatement
+	// then says so.
+	Writes bool
+
+	// Param returns a variable in the request's path, such as "id".
+	Param func(r *http.Request, name string) string
+
+	// Gate authorizes requests. If nil, every request may read everything.
+	Gate *gate.Gate
+
+	// PieceTimeout is how long a client may take to read one piece of a response, about
+	// 64 KiB. Default 30 s.
+	PieceTimeout time.Duration
+
+	// Bound bounds the number of concurrent authorized requests; nil: no bound. Holders
+	// divide it among clients; nil: it is not divided.
+	Bound   *query.Bound
+	Holders *share.Holders
+
+	// OnError, if not nil, is called with errors of the store and of the audit log.
+	OnError func(error)
+}
+
+// A Handler serves FHIR. Its methods are http.HandlerFuncs.
+type Handler struct {
+	reader   Reader
+	subjects storage.Subjects
+	opt      Options
+	outcomes map[*reply.Problem]*outcome
+	heads    map[string]*reply.Head // of 200, by media type
+	started  time.Time
+}
+
+// New returns a Handler that reads from reader and subjects.
+func New(reader Reader, subjects storage.Subjects, opt Options) *Handler {
+	if opt.PieceTimeout <= 0 {
+		opt.PieceTimeout = 30 * time.Second
+	}
+	if opt.Gate == nil {
+		opt.Gate = &gate.Gate{}
+	}
+	h := &Handler{reader: reader, subjects: subjects, opt: opt, outcomes: newOutcomes(opt.Problems), heads: map[string]*reply.Head{}, started: time.Now()}
+	for _, typ := range mediaTypes {
+		h.heads[typ] = reply.NewHead(http.StatusOK, typ, reply.NoStore())
+	}
+	return h
+}
+
+// base returns the URL of the FHIR server.
+func (h *Handler) base(r *http.Request) string {
+	switch {
+	case h.opt.Base != "":
+		return h.opt.Base
+	case r.TLS != nil:
+		return "https://" + r.Host + Path
+	}
+	return "http://" + r.Host + Path
+}
+
+// begin negotiates the form of the answer to a request, authorizes it and admits it, or answers
+// it. If ok is true, the caller must call leave at the end of the request.
+func (h *Handler) begin(w http.ResponseWriter, r *http.Request) (head *reply.Head, access gate.Access, leave func(), ok bool) {
+	access, verdict, _ := h.opt.Gate.Authorize(gate.CredentialsOf(r), token.Read, time.Now())
+	switch verdict {
+	case gate.Allowed:
+	case gate.NoCredentials:
+		h.reject(w, r, h.opt.Problems.Unauthorized, "")
+		return nil, access, nil, false
+	case gate.BadCredentials:
+		h.reject(w, r, h.opt.Problems.InvalidCredentials, "")
+		return nil, access, nil, false
+	default:
+		h.reject(w, r, h.opt.Problems.Forbidden, "A token with the read right is needed.")
+		return nil, access, nil, false
+	}
+	if head, ok = h.negotiate(w, r); !ok {
+		return nil, access, nil, false
+	}
+	leave, ok = h.admit(w, r, &access)
+	return head, access, leave, ok
+}
+
+// negotiate returns the head of a 200 in a form that the client accepts, or answers the
+// request.
+func (h *Handler) negotiate(w http.ResponseWriter, r *http.Request) (*reply.Head, bool) {
+	w.Header().Add("Vary", "Accept")
+	typ, ok := negotiate(r.URL.RawQuery, r.Header["Accept"])
+	if !ok {
+		h.reject(w, r, h.opt.Problems.NotAcceptable, "Resources are served as application/fhir+json, FHIR version 4.0. XML is not supported.")
+		return nil, false
+	}
+	return h.heads[typ], true
+}
+
+// admit takes a place of the Bound, or answers the request.
+func (h *Handler) admit(w http.ResponseWriter, r *http.Request, access *gate.Access) (leave func(), ok bool) {
+	bound, holders := h.opt.Bound, h.opt.Holders
+	if bound == nil {
+		return func() {}, true
+	}
+	holder := access.Holder(holders, gate.PeerOf(r))
+	if !bound.Enter(r.Context(), holder) {
+		holders.Put(holder)
+		// Jitter, so that clients that were rejected together do not retry together.
+		wait := time.Duration(1+rand.IntN(5)) * time.Second
+		h.rejectRetry(w, r, h.opt.Problems.Overloaded, wait, "Too many read requests are in progress.")
+		return nil, false
+	}
+	return func() {
+		bound.Leave(holder)
+		holders.Put(holder)
+	}, true
+}
+
+// fail answers a request after an error.
+func (h *Handler) fail(w http.ResponseWriter, r *http.Request, access *gate.Access, err error) {
+	problems := h.opt.Problems
+	var param *paramError
+	switch {
+	case errors.As(err, &param):
+		h.reject(w, r, problems.BadParameter, param.Error())
+	case errors.Is(err, errForbidden):
+		h.opt.Gate.NotCovered(access, gate.PeerOf(r))
+		h.reject(w, r, problems.Forbidden, "The credentials are not for these patients or devices.")
+	case errors.Is(err, storage.ErrNotFound):
+		h.reject(w, r, problems.NotFound, "")
+	case errors.Is(err, query.ErrRevoked):
+		h.reject(w, r, problems.InvalidCredentials, "")
+	case errors.Is(err, errNotRecorded):
+		h.report(err)
+		h.reject(w, r, problems.ReadFailed, "The access could not be recorded in the audit log.")
+	case errors.Is(err, storage.ErrClosed):
+		h.rejectRetry(w, r, problems.Draining, time.Duration(2+rand.IntN(5))*time.Second, "")
+	default:
+		h.report(err)
+		h.reject(w, r, problems.ReadFailed, "")
+	}
+}
+
+// report passes an error to OnError, unless it means that the client has disconnected or may no
+// longer read.
+func (h *Handler) report(err error) {
+	if h.opt.OnError != nil && !errors.Is(err, query.ErrClientGone) && !errors.Is(err, query.ErrRevoked) {
+		h.opt.OnError(err)
+	}
+}
+
+// errNotRecorded means that nothing was read, because it could not be recorded.
+var errNotRecorded = errors.New("fhir: the access could not be recorded")
+
+// record records in the audit log that observations of subjects are about to be read.
+func (h *Handler) record(r *http.Request, access *gate.Access, subjects []storage.Subject, device vitals.Name, measured span) error {
+	for _, subject := range subjects {
+		e := gate.Export{Subject: string(subject), Device: device}
+		if measured.fromUnixMs > always.fromUnixMs {
+			e.From = time.UnixMilli(measured.fromUnixMs)
+		}
+		if measured.toUnixMs < always.toUnixMs {
+			e.To = time.UnixMilli(measured.toUnixMs)
+		}
+		if err := h.opt.Gate.Exporting(r.Context(), access, gate.PeerOf(r), e); err != nil {
+			return errors.Join(errNotRecorded, err)
+		}
+	}
+	return nil
+}
+
+// withoutCancel returns r with a context that is not canceled. net/http cancels the context
+// if a client closes its sending side, although the client may still read the response.
+func withoutCancel(r *http.Request) *http.Request {
+	return r.WithContext(context.WithoutCancel(r.Context()))
+}

@@ -1,0 +1,51 @@
+package fhir
+
+import (
+	"mime"
+	"net/url"
+	"strings"
+)
+
+// formatParam is the parameter that overrides the Accept header.
+const formatParam = "_format"
+
+// mediaTypes are the media types of resources in JSON, the preferred one first. They are never
+// modified.
+var mediaTypes = [...]string{contentType, "application/json"}
+
+// negotiate returns the media type of the answer to a request with a query and an Accept header.
+// It reports false if the client accepts none of mediaTypes.
+func negotiate(query string, accept []string) (string, bool) {
+	values, _ := url.ParseQuery(query) // an invalid query is reported later
+	if format := values.Get(formatParam); format != "" {
+		// A + in a query is a space.
+		switch typ, _, _ := strings.Cut(strings.ReplaceAll(format, " ", "+"), ";"); typ {
+		case "json", "text/json", "application/json", contentType, "application/json+fhir":
+			return contentType, true
+		}
+		return "", false
+	}
+	if len(accept) == 0 {
+		return contentType, true
+	}
+	for _, typ := range mediaTypes {
+		for item := range strings.SplitSeq(strings.Join(accept, ","), ",") {
+			if accepts(strings.TrimSpace(item), typ) {
+				return typ, true
+			}
+		}
+	}
+	return "", false
+}
+
+// accepts reports whether a media range of an Accept header includes a media type of FHIR R4.
+func accepts(item, typ string) bool {
+	name, params, err := mime.ParseMediaType(item)
+	if err != nil || strings.Trim(params["q"], "0.") == "" && params["q"] != "" {
+		return false
+	}
+	if version := params["fhirversion"]; version != "" && version != "4.0" {
+		return false
+	}
+	return name == typ || name == "*/*" || name == "application/*" || name == "application/json+fhir" && typ == contentType
+}

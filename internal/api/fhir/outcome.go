@@ -1,0 +1,131 @@
+package fhir
+
+import (
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/pulsegate/pulsegate/internal/api/problem"
+	"github.com/pulsegate/pulsegate/reply"
+)
+
+// contentType is the media type of all answers.
+const contentType = "application/fhir+json"
+
+// An outcome is a problem as an OperationOutcome, with the header of the problem.
+type outcome struct {
+	head *reply.Head
+	text string // from the beginning to the diagnostics
+}
+
+// newOutcomes returns the outcome of each problem.
+func newOutcomes(problems *problem.Set) map[*reply.Problem]*outcome {
+	outcomes := map[*reply.Problem]*outcome{}
+	for _, p := range problems.All() {
+		header := headerOnly{}
+		p.Answer("", nil).ServeHTTP(header, &http.Request{Method: http.MethodHead})
+		var opts []reply.Option
+		for name, values := range header {
+			switch name {
+			case "Content-Type", "Content-Length", "X-Content-Type-Options":
+			default:
+				opts = append(opts, reply.Header(name, values[0]))
+			}
+		}
+		system, code, _ := strings.Cut(p.Type(), "#")
+		outcomes[p] = &outcome{
+			head: reply.NewHead(p.Status(), contentType, opts...),
+			text: issueStart("error", issueType(problems, p)) + `,"details":{"coding":[{"system":` + quoted(system) + `,"code":` + quoted(code) + `}],"text":` + quoted(p.Title()) + `}`,
+		}
+	}
+	return outcomes
+}
+
+// headerOnly is an http.ResponseWriter that keeps the header only.
+type headerOnly http.Header
+
+func (h headerOnly) Header() http.Header         { return http.Header(h) }
+func (h headerOnly) Write(p []byte) (int, error) { return len(p), nil }
+func (h headerOnly) WriteHeader(int)             {}
+
+// issueStart returns the beginning of an OperationOutcome with one issue.
+func issueStart(severity, code string) string {
+	return `{"resourceType":"OperationOutcome","issue":[{"severity":"` + severity + `","code":"` + code + `"`
+}
+
+const issueEnd = `}]}`
+
+// issueType returns the type of a problem's issue (https://hl7.org/fhir/R4/valueset-issue-type.html).
+func issueType(problems *problem.Set, p *reply.Problem) string {
+	switch p {
+	case problems.Malformed:
+		return "structure"
+	case problems.BadParameter:
+		return "invalid"
+	case problems.NotFound, problems.UnknownDevice:
+		return "not-found"
+	case problems.MethodNotAllowed, problems.NotAcceptable, problems.UnknownEncoding:
+		return "not-supported"
+	case problems.Timeout:
+		return "timeout"
+	case problems.LengthRequired:
+		return "required"
+	case problems.TooLarge:
+		return "too-long"
+	case problems.Unauthorized, problems.InvalidCredentials:
+		return "login"
+	case problems.Forbidden, problems.UntrustedOrigin:
+		return "forbidden"
+	case problems.TooManyReadings, problems.TooManyContradictions, problems.Overloaded:
+		return "throttled"
+	case problems.Conflict:
+		return "conflict"
+	case problems.Invalid:
+		return "value"
+	case problems.Busy, problems.Draining:
+		return "transient"
+	case problems.DiskLow, problems.StoreDamaged, problems.StoreFailed:
+		return "no-store"
+	}
+	return "exception" // ReadFailed, OutcomeUnknown, ErasureUnfinished
+}
+
+// reject answers a request with a problem as an OperationOutcome. diagnostics explains this
+// occurrence to a person; it must not contain anything that must not appear in logs.
+func (h *Handler) reject(w http.ResponseWriter, r *http.Request, p *reply.Problem, diagnostics string) {
+	o := h.outcomes[p]
+	_ = o.head.Write(w, r, o.body(diagnostics)) // an error means that the client has disconnected
+}
+
+// rejectRetry is like reject, with a Retry-After.
+func (h *Handler) rejectRetry(w http.ResponseWriter, r *http.Request, p *reply.Problem, after time.Duration, diagnostics string) {
+	o := h.outcomes[p]
+	_ = o.head.WriteRetryAfter(w, r, after, o.body(diagnostics))
+}
+
+// body returns the OperationOutcome.
+func (o *outcome) body(diagnostics string) []byte {
+	text := o.text
+	if diagnostics != "" {
+		text += `,"diagnostics":` + quoted(diagnostics)
+	}
+	return []byte(text + issueEnd)
+}
+
+// Reject returns a handler that answers every request with a problem as an OperationOutcome.
+func (h *Handler) Reject(p *reply.Problem, diagnostics string) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { h.reject(w, r, p, diagnostics) })
+}
+
+// appendNotes appends an entry of a searchset with notes about the search.
+func appendNotes(dst []byte, notes []string) []byte {
+	dst = append(dst, `{"resource":{"resourceType":"OperationOutcome","issue":[`...)
+	for i, note := range notes {
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		dst = append(dst, `{"severity":"information","code":"informational","diagnostics":`...)
+		dst = append(reply.AppendJSONString(dst, note), '}')
+	}
+	return append(dst, `]},"search":{"mode":"outcome"}}`...)
+}

@@ -1,0 +1,252 @@
+package fhir
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/pulsegate/pulsegate/internal/access/gate"
+	"github.com/pulsegate/pulsegate/internal/storage"
+	"github.com/pulsegate/pulsegate/vitals"
+)
+
+// rights are what a request may read.
+type rights interface {
+	// Covers reports whether the readings of a device may be read.
+	Covers(device *vitals.Name) bool
+
+	// CoversSubject reports whether the observations of a subject may be read, if the
+	// request is bound to subjects.
+	CoversSubject(subject string) bool
+
+	// BoundToSubjects reports whether the request is bound to subjects. It then reads what
+	// was measured while a device was assigned to one of them, whatever the device.
+	BoundToSubjects() bool
+}
+
+// errForbidden means that a request may not read what it asks for.
+var errForbidden = errors.New("fhir: not covered")
+
+// A plan is what a search reads.
+type plan struct {
+	sources  []source
+	subjects []storage.Subject // of the sources, and those searched, each once
+	devices  []vitals.Name     // of the sources, each once
+
+	// alone is the searched device if there is one only.
+	alone vitals.Name
+
+	// notes are the texts of the outcome in the Bundle, about what a search does not find.
+	notes []string
+}
+
+// Notes of a plan.
+const (
+	noteUnassigned = "The device has readings from times at which it was assigned to no patient. They are not served as Observations."
+	noteBound      = "Only Observations of the patients for whom the credentials are valid are served."
+	noteIgnored    = "Some parameters of the search are not known and were ignored; the link self has the others."
+)
+
+// plan returns what a search reads, or errForbidden.
+func (h *Handler) plan(ctx context.Context, may rights, s *search) (*plan, error) {
+	devices, err := h.searchedDevices(ctx, may, s)
+	if err != nil {
+		return nil, err
+	}
+	var assignments []storage.Assignment
+	if s.patients != nil {
+		assignments, err = h.ofPatients(ctx, may, s.patients)
+	} else {
+		assignments, err = h.ofDevices(ctx, may, devices)
+	}
+	if err != nil {
+		return nil, err
+	}
+	p := &plan{subjects: slices.Clone(s.patients)}
+	if len(devices) == 1 {
+		p.alone = devices[0]
+	}
+	for _, a := range assignments {
+		src := source{a.Device, a.Subject, span{a.FromUnixMs, a.ToUnixMs}.and(s.measured)}
+		if src.empty() || s.devices != nil && !slices.Contains(devices, a.Device) {
+			continue
+		}
+		p.sources = append(p.sources, src)
+		if !slices.Contains(p.subjects, a.Subject) {
+			p.subjects = append(p.subjects, a.Subject)
+		}
+		if !slices.Contains(p.devices, a.Device) {
+			p.devices = append(p.devices, a.Device)
+		}
+	}
+	return p, h.note(ctx, may, s, p, devices, assignments)
+}
+
+// searchedDevices returns the devices that a search names. Those that do not exist are left
+// out, unless the request would not cover them.
+func (h *Handler) searchedDevices(ctx context.Context, may rights, s *search) (devices []vitals.Name, err error) {
+	for i := range s.devices {
+		name, err := h.resolve(ctx, &s.devices[i])
+		switch {
+		case errors.Is(err, storage.ErrNotFound):
+			// The part of the name that is known decides, so that the answer does not show
+			// whether the device exists.
+			name = s.devices[i].name
+		case err != nil:
+			return nil, err
+		default:
+			devices = append(devices, name)
+		}
+		if s.patients == nil && !may.BoundToSubjects() && !may.Covers(&name) {
+			return nil, errForbidden
+		}
+	}
+	return devices, nil
+}
+
+// ofPatients returns the assignments of patients. A request that is not bound to subjects must
+// cover all devices that were ever assigned to them.
+func (h *Handler) ofPatients(ctx context.Context, may rights, patients []storage.Subject) (all []storage.Assignment, err error) {
+	for _, subject := range patients {
+		if !may.CoversSubject(string(subject)) {
+			return nil, errForbidden
+		}
+		assignments, err := h.subjects.SubjectAssignments(ctx, subject)
+		if err != nil {
+			return nil, fmt.Errorf("read assignments: %w", err)
+		}
+		for i := range assignments {
+			if !may.BoundToSubjects() && !may.Covers(&assignments[i].Device) {
+				return nil, errForbidden
+			}
+		}
+		all = append(all, assignments...)
+	}
+	return all, nil
+}
+
+// ofDevices returns the assignments of devices to the subjects that the request covers.
+func (h *Handler) ofDevices(ctx context.Context, may rights, devices []vitals.Name) (all []storage.Assignment, err error) {
+	for _, device := range devices {
+		assignments, err := h.subjects.DeviceAssignments(ctx, device)
+		if err != nil {
+			return nil, fmt.Errorf("read assignments: %w", err)
+		}
+		for _, a := range assignments {
+			if may.CoversSubject(string(a.Subject)) {
+				all = append(all, a)
+			}
+		}
+	}
+	return all, nil
+}
+
+// note sets the notes of p.
+func (h *Handler) note(ctx context.Context, may rights, s *search, p *plan, devices []vitals.Name, assignments []storage.Assignment) error {
+	if len(s.ignored) > 0 {
+		p.notes = append(p.notes, noteIgnored)
+	}
+	switch {
+	case s.patients != nil:
+		return nil
+	case may.BoundToSubjects():
+		// The same for all devices, so that it does not show whether there are others.
+		p.notes = append(p.notes, noteBound)
+		return nil
+	}
+	for _, device := range devices {
+		found, err := h.hasUnassigned(ctx, device, s.measured, assignments)
+		if err != nil {
+			return err
+		}
+		if found {
+			p.notes = append(p.notes, noteUnassigned)
+			return nil
+		}
+	}
+	return nil
+}
+
+// hasUnassigned reports whether a device has readings in a span outside of its assignments,
+// which are sorted by their beginnings.
+func (h *Handler) hasUnassigned(ctx context.Context, device vitals.Name, within span, assignments []storage.Assignment) (bool, error) {
+	var found [1]storage.Record
+	look := func(gap span) (bool, error) {
+		if gap.empty() {
+			return false, nil
+		}
+		n, err := h.reader.Scan(ctx, storage.Range{Device: device, FromUnixMs: gap.fromUnixMs, ToUnixMs: gap.toUnixMs}, found[:])
+		if err != nil {
+			return false, fmt.Errorf("scan readings: %w", err)
+		}
+		return n > 0, nil
+	}
+	from := within.fromUnixMs
+	for _, a := range assignments {
+		if a.Device != device {
+			continue
+		}
+		if found, err := look(span{from, min(a.FromUnixMs, within.toUnixMs)}); found || err != nil {
+			return found, err
+		}
+		from = max(from, a.ToUnixMs)
+	}
+	return look(span{from, within.toUnixMs})
+}
+
+// readable reports whether may allows to read all that p reads.
+func (p *plan) readable(may rights) bool {
+	for _, subject := range p.subjects {
+		if !may.CoversSubject(string(subject)) {
+			return false
+		}
+	}
+	for i := range p.devices {
+		if !may.BoundToSubjects() && !may.Covers(&p.devices[i]) {
+			return false
+		}
+	}
+	return true
+}
+
+// resolve returns the name of a device. It returns storage.ErrNotFound for an id with a hash
+// of which no device is known.
+func (h *Handler) resolve(ctx context.Context, id *deviceID) (vitals.Name, error) {
+	if id.exact {
+		return id.name, nil
+	}
+	page := make([]storage.Device, 256)
+	for after := id.name; ; {
+		n, err := h.reader.Devices(ctx, after, page)
+		if err != nil {
+			return vitals.Name{}, fmt.Errorf("list devices: %w", err)
+		}
+		for i := range page[:n] {
+			after = page[i].Name
+			if !after.HasPrefix(&id.name) {
+				return vitals.Name{}, storage.ErrNotFound
+			}
+			if id.is(&after) {
+				return after, nil
+			}
+		}
+		if n < len(page) {
+			return vitals.Name{}, storage.ErrNotFound
+		}
+	}
+}
+
+// rightsOf returns the rights of an authorized request.
+func rightsOf(access *gate.Access) rights {
+	if may, ok := any(access).(rights); ok {
+		return may
+	}
+	return unbound{access}
+}
+
+// unbound are the rights of a request that is not bound to subjects.
+type unbound struct{ *gate.Access }
+
+func (unbound) CoversSubject(string) bool { return true }
+func (unbound) BoundToSubjects() bool     { return false }

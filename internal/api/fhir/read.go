@@ -1,0 +1,143 @@
+package fhir
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+
+	"github.com/pulsegate/pulsegate/internal/access/gate"
+	"github.com/pulsegate/pulsegate/internal/storage"
+	"github.com/pulsegate/pulsegate/vitals"
+)
+
+// Observation serves GET /fhir/Observation/{id}. It is recorded in the audit log like a search.
+//
+// A resource that the client may not read is answered like one that does not exist, here and
+// with the other types.
+func (h *Handler) Observation(w http.ResponseWriter, r *http.Request) {
+	h.read(w, r, func(r *http.Request, access *gate.Access) ([]byte, error) {
+		id, ok := parseObservationID(h.opt.Param(r, "id"))
+		if !ok {
+			return nil, storage.ErrNotFound
+		}
+		device, err := h.readableDevice(r.Context(), access, &id.device)
+		if err != nil {
+			return nil, err
+		}
+		record, err := h.recordAt(r.Context(), device, id.unixMs)
+		if err != nil || groupsOf(&record.Values)&(1<<id.group) == 0 {
+			return nil, notFoundOr(err)
+		}
+		assignments, err := h.ofDevices(r.Context(), rightsOf(access), []vitals.Name{device})
+		if err != nil {
+			return nil, err
+		}
+		i := slices.IndexFunc(assignments, func(a storage.Assignment) bool { return a.Covers(id.unixMs) })
+		if i < 0 {
+			return nil, storage.ErrNotFound
+		}
+		subject := assignments[i].Subject
+		if r.Method != http.MethodHead {
+			if err := h.record(r, access, []storage.Subject{subject}, device, span{id.unixMs, id.unixMs + 1}); err != nil {
+				return nil, err
+			}
+		}
+		return newForm(h.base(r), &device, subject, id.group).appendResource(nil, &record), nil
+	})
+}
+
+// Device serves GET /fhir/Device/{id}: the name of a device that has readings.
+func (h *Handler) Device(w http.ResponseWriter, r *http.Request) {
+	h.read(w, r, func(r *http.Request, access *gate.Access) ([]byte, error) {
+		id, ok := parseDeviceID(h.opt.Param(r, "id"))
+		if !ok {
+			return nil, storage.ErrNotFound
+		}
+		device, err := h.readableDevice(r.Context(), access, &id)
+		if err != nil {
+			return nil, err
+		}
+		if rightsOf(access).BoundToSubjects() {
+			assignments, err := h.ofDevices(r.Context(), rightsOf(access), []vitals.Name{device})
+			if err != nil || len(assignments) == 0 {
+				return nil, notFoundOr(err)
+			}
+		} else if _, err := h.reader.Latest(r.Context(), device); err != nil {
+			return nil, err
+		}
+		name := device.String()
+		return []byte(`{"resourceType":"Device","id":"` + id.text + `","identifier":[{"value":"` + name +
+			`"}],"deviceName":[{"name":"` + name + `","type":"user-friendly-name"}]}`), nil
+	})
+}
+
+// Patient serves GET /fhir/Patient/{id}: the id of a subject to whom a device was assigned, and
+// nothing else, because Pulsegate knows no more.
+func (h *Handler) Patient(w http.ResponseWriter, r *http.Request) {
+	h.read(w, r, func(r *http.Request, access *gate.Access) ([]byte, error) {
+		subject, err := storage.ParseSubject(h.opt.Param(r, "id"))
+		if err != nil {
+			return nil, storage.ErrNotFound
+		}
+		assignments, err := h.ofPatients(r.Context(), rightsOf(access), []storage.Subject{subject})
+		if err != nil || len(assignments) == 0 {
+			return nil, notFoundOr(err)
+		}
+		return []byte(`{"resourceType":"Patient","id":"` + string(subject) + `"}`), nil
+	})
+}
+
+// read answers a request for one resource.
+func (h *Handler) read(w http.ResponseWriter, r *http.Request, resource func(*http.Request, *gate.Access) ([]byte, error)) {
+	r = withoutCancel(r)
+	head, access, leave, ok := h.begin(w, r)
+	if !ok {
+		return
+	}
+	defer leave()
+	text, err := resource(r, &access)
+	if err != nil {
+		if err == errForbidden {
+			h.opt.Gate.NotCovered(&access, gate.PeerOf(r))
+			err = storage.ErrNotFound
+		}
+		h.fail(w, r, &access, err)
+		return
+	}
+	_ = head.Write(w, r, append(text, '\n')) // an error means that the client has disconnected
+}
+
+// notFoundOr returns err or, if it is nil, storage.ErrNotFound.
+func notFoundOr(err error) error {
+	if err == nil {
+		return storage.ErrNotFound
+	}
+	return err
+}
+
+// readableDevice returns the device with an id, or errForbidden if access is not bound to
+// subjects and does not cover it.
+func (h *Handler) readableDevice(ctx context.Context, access *gate.Access, id *deviceID) (vitals.Name, error) {
+	device, err := h.resolve(ctx, id)
+	if err != nil {
+		return device, err
+	}
+	if may := rightsOf(access); !may.BoundToSubjects() && !may.Covers(&device) {
+		return device, errForbidden
+	}
+	return device, nil
+}
+
+// recordAt returns the record of a device and time, or storage.ErrNotFound.
+func (h *Handler) recordAt(ctx context.Context, device vitals.Name, unixMs int64) (storage.Record, error) {
+	var found [1]storage.Record
+	n, err := h.reader.Scan(ctx, storage.Range{Device: device, FromUnixMs: unixMs, ToUnixMs: unixMs + 1}, found[:])
+	switch {
+	case err != nil:
+		return found[0], fmt.Errorf("scan readings: %w", err)
+	case n == 0:
+		return found[0], storage.ErrNotFound
+	}
+	return found[0], nil
+}
