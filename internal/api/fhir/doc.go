@@ -20,6 +20,6 @@
 //
 // # Not here
 //
-// No storage: a [Reader] and storage.Subjects provide records and assignments. No terminology
+// No storage: a [Reader] and [Subjects] provide records and assignments. No terminology
 // service, no XML, no subscriptions.
 package fhir

@@ -55,7 +55,7 @@ type Options struct {
 // A Handler serves FHIR. Its methods are http.HandlerFuncs.
 type Handler struct {
 	reader   Reader
-	subjects storage.Subjects
+	subjects Subjects
 	opt      Options
 	outcomes map[*reply.Problem]*outcome
 	heads    map[string]*reply.Head // of 200, by media type
@@ -63,7 +63,7 @@ type Handler struct {
 }
 
 // New returns a Handler that reads from reader and subjects.
-func New(reader Reader, subjects storage.Subjects, opt Options) *Handler {
+func New(reader Reader, subjects Subjects, opt Options) *Handler {
 	if opt.PieceTimeout <= 0 {
 		opt.PieceTimeout = 30 * time.Second
 	}

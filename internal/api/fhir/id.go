@@ -19,7 +19,7 @@ import (
 // bytes too. The name is found among the devices that begin with these bytes.
 //
 // The id of an Observation is the key of its sign group, the time in Unix ms in base 36, and
-// the id of the Device, with hyphens between them, such as bp-mi8r4x3c-ppg-1.
+// the id of the Device, with hyphens between them, such as bp-mwq8ldvf-ppg-1.
 
 const (
 	maxDeviceID  = 48 // so that the id of an Observation has at most 64 bytes

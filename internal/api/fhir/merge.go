@@ -17,6 +17,12 @@ type Reader interface {
 	Devices(ctx context.Context, after vitals.Name, dst []storage.Device) (int, error)
 }
 
+// Subjects reads assignments of devices to subjects. storage.Subjects documents its contract.
+type Subjects interface {
+	DeviceAssignments(ctx context.Context, device vitals.Name) ([]storage.Assignment, error)
+	SubjectAssignments(ctx context.Context, subject storage.Subject) ([]storage.Assignment, error)
+}
+
 // A source is the part of an assignment that a search covers.
 type source struct {
 	device  vitals.Name

@@ -1,0 +1,262 @@
+package fhir_test
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"slices"
+	"strings"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/pulsegate/pulsegate/internal/api/fhir"
+	"github.com/pulsegate/pulsegate/internal/api/problem"
+	"github.com/pulsegate/pulsegate/internal/storage"
+	"github.com/pulsegate/pulsegate/internal/storage/storetest"
+	"github.com/pulsegate/pulsegate/vitals"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// receivedUnixMs is when the readings of fill were received: 2027-01-15T08:00:00Z.
+const receivedUnixMs = 1_800_000_000_000
+
+// A store has readings and assignments.
+type store struct {
+	*storetest.Memory
+	assigned []storage.Assignment
+}
+
+func (s *store) find(keep func(storage.Assignment) bool) (found []storage.Assignment) {
+	for _, a := range s.assigned {
+		if keep(a) {
+			found = append(found, a)
+		}
+	}
+	slices.SortFunc(found, func(a, b storage.Assignment) int {
+		return cmp.Or(a.Device.Compare(&b.Device), cmp.Compare(a.FromUnixMs, b.FromUnixMs))
+	})
+	return found
+}
+
+func (s *store) DeviceAssignments(_ context.Context, device vitals.Name) ([]storage.Assignment, error) {
+	return s.find(func(a storage.Assignment) bool { return a.Device == device }), nil
+}
+
+func (s *store) SubjectAssignments(_ context.Context, subject storage.Subject) ([]storage.Assignment, error) {
+	return s.find(func(a storage.Assignment) bool { return a.Subject == subject }), nil
+}
+
+func (s *store) assign(t testing.TB, device string, subject storage.Subject, fromUnixMs, toUnixMs int64) {
+	s.assigned = append(s.assigned, storage.Assignment{Device: name(t, device), Subject: subject, FromUnixMs: fromUnixMs, ToUnixMs: toUnixMs})
+}
+
+func name(t testing.TB, text string) vitals.Name {
+	t.Helper()
+	n, err := vitals.ParseName(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// fill returns a store with readings given as JSON.
+func fill(t testing.TB, lines ...string) *store {
+	t.Helper()
+	s := &store{Memory: storetest.NewMemory()}
+	s.add(t, receivedUnixMs, lines...)
+	return s
+}
+
+func (s *store) add(t testing.TB, receivedUnixMs int64, lines ...string) {
+	t.Helper()
+	if len(lines) == 0 {
+		return
+	}
+	limits := vitals.DefaultLimits()
+	limits.OldestUnixMs = 0 // times in the tests are small numbers
+	rules, err := vitals.NewValidator(limits)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var batch vitals.Batch
+	if err := vitals.NewDecoder(rules, vitals.DecoderOptions{}).Decode([]byte(strings.Join(lines, "\n")), vitals.MaxTimeUnixMs, &batch); err != nil {
+		t.Fatal(err)
+	}
+	if len(batch.Refused) > 0 {
+		t.Fatal(&batch.Refused[0])
+	}
+	var group []*storage.Entry
+	for i := range batch.Readings {
+		group = append(group, &storage.Entry{Reading: &batch.Readings[i], ReceivedUnixMs: receivedUnixMs})
+	}
+	if err := s.Append(group); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A server serves FHIR from a store.
+type server struct {
+	*httptest.Server
+	t testing.TB
+}
+
+func serve(t testing.TB, s *store, opt fhir.Options) *server {
+	t.Helper()
+	opt.Problems, opt.Param, opt.Version = problem.New(), (*http.Request).PathValue, "test"
+	h := fhir.New(s, s, opt)
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /fhir/metadata", h.Metadata)
+	mux.HandleFunc("GET /fhir/Observation", h.Search)
+	mux.HandleFunc("POST /fhir/Observation/_search", h.Search)
+	mux.HandleFunc("GET /fhir/Observation/{id}", h.Observation)
+	mux.HandleFunc("GET /fhir/Device/{id}", h.Device)
+	mux.HandleFunc("GET /fhir/Patient/{id}", h.Patient)
+	srv := httptest.NewServer(mux)
+	t.Cleanup(srv.Close)
+	return &server{srv, t}
+}
+
+// send sends a request and returns the response with its text. Fields are names and values of
+// the header.
+func (s *server) send(method, target, body string, fields ...string) (*http.Response, string) {
+	s.t.Helper()
+	if !strings.HasPrefix(target, "http") {
+		target = s.URL + "/fhir/" + target
+	}
+	req, err := http.NewRequest(method, target, strings.NewReader(body))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	for i := 0; i < len(fields); i += 2 {
+		req.Header.Add(fields[i], fields[i+1])
+	}
+	resp, err := s.Client().Do(req)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return resp, string(text)
+}
+
+// get returns the text of a 200.
+func (s *server) get(target string, fields ...string) string {
+	s.t.Helper()
+	resp, text := s.send("GET", target, "", fields...)
+	if resp.StatusCode != 200 {
+		s.t.Errorf("GET %s: %s %s", target, resp.Status, text)
+	}
+	return text
+}
+
+// form searches by POST.
+func (s *server) form(body string, fields ...string) (*http.Response, string) {
+	s.t.Helper()
+	return s.send("POST", "Observation/_search", body, append(fields, "Content-Type", "application/x-www-form-urlencoded")...)
+}
+
+// A bundle is what the tests read of a searchset.
+type bundle struct {
+	ResourceType, Type string
+	Total              *int
+	Link               []struct{ Relation, URL string }
+	Entry              []struct {
+		FullURL  string
+		Resource struct {
+			ResourceType, ID  string
+			EffectiveDateTime string
+			Subject           struct{ Reference string }
+			Issue             []struct{ Severity, Code, Diagnostics string }
+		}
+		Search struct{ Mode string }
+	}
+}
+
+func (s *server) parse(text string) (b bundle) {
+	s.t.Helper()
+	if err := json.Unmarshal([]byte(text), &b); err != nil {
+		s.t.Fatalf("%v: %s", err, text)
+	}
+	if b.ResourceType != "Bundle" || b.Type != "searchset" {
+		s.t.Fatalf("not a searchset: %s", text)
+	}
+	return b
+}
+
+// link returns the URL of a link, or "".
+func (b *bundle) link(relation string) string {
+	for _, l := range b.Link {
+		if l.Relation == relation {
+			return l.URL
+		}
+	}
+	return ""
+}
+
+// ids returns the ids of the Observations.
+func (b *bundle) ids() (ids []string) {
+	for _, e := range b.Entry {
+		if e.Search.Mode == "match" {
+			ids = append(ids, e.Resource.ID)
+		}
+	}
+	return ids
+}
+
+// notes returns the texts of the outcome.
+func (b *bundle) notes() (notes []string) {
+	for _, e := range b.Entry {
+		for _, issue := range e.Resource.Issue {
+			notes = append(notes, issue.Diagnostics)
+		}
+	}
+	return notes
+}
+
+// search returns the ids that all pages of a search have, and the number of pages.
+func (s *server) search(query string, fields ...string) (ids []string, pages int) {
+	s.t.Helper()
+	for next := "Observation?" + query; next != ""; pages++ {
+		b := s.parse(s.get(next, fields...))
+		ids = append(ids, b.ids()...)
+		next = b.link("next")
+	}
+	return ids, pages
+}
+
+// diagnostics returns the diagnostics of an OperationOutcome with one issue, and the name of
+// its problem.
+func (s *server) diagnostics(text string) (diagnostics, problem string) {
+	s.t.Helper()
+	var o struct {
+		ResourceType string
+		Issue        []struct {
+			Severity, Code, Diagnostics string
+			Details                     struct {
+				Text   string
+				Coding []struct{ System, Code string }
+			}
+		}
+	}
+	if err := json.Unmarshal([]byte(text), &o); err != nil || o.ResourceType != "OperationOutcome" || len(o.Issue) != 1 || len(o.Issue[0].Details.Coding) != 1 {
+		s.t.Fatalf("not an OperationOutcome: %v %s", err, text)
+	}
+	return o.Issue[0].Diagnostics, o.Issue[0].Details.Coding[0].Code
+}
+
+func query(pairs ...string) string {
+	values := url.Values{}
+	for i := 0; i < len(pairs); i += 2 {
+		values.Add(pairs[i], pairs[i+1])
+	}
+	return values.Encode()
+}
