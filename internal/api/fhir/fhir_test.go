@@ -193,7 +193,7 @@ func (s *server) parse(text string) (b bundle) {
 }
 
 // link returns the URL of a link, or "".
-func (b *bundle) link(relation string) string {
+func (b bundle) link(relation string) string {
 	for _, l := range b.Link {
 		if l.Relation == relation {
 			return l.URL
@@ -203,7 +203,7 @@ func (b *bundle) link(relation string) string {
 }
 
 // ids returns the ids of the Observations.
-func (b *bundle) ids() (ids []string) {
+func (b bundle) ids() (ids []string) {
 	for _, e := range b.Entry {
 		if e.Search.Mode == "match" {
 			ids = append(ids, e.Resource.ID)
@@ -213,7 +213,7 @@ func (b *bundle) ids() (ids []string) {
 }
 
 // notes returns the texts of the outcome.
-func (b *bundle) notes() (notes []string) {
+func (b bundle) notes() (notes []string) {
 	for _, e := range b.Entry {
 		for _, issue := range e.Resource.Issue {
 			notes = append(notes, issue.Diagnostics)
