@@ -253,7 +253,7 @@ func (s *server) diagnostics(text string) (diagnostics, problem string) {
 	return o.Issue[0].Diagnostics, o.Issue[0].Details.Coding[0].Code
 }
 
-func query(pairs ...string) string {
+func params(pairs ...string) string {
 	values := url.Values{}
 	for i := 0; i < len(pairs); i += 2 {
 		values.Add(pairs[i], pairs[i+1])

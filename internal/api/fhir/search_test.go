@@ -70,35 +70,35 @@ func TestUSCore(t *testing.T) {
 	const loinc, categories = "http://loinc.org|", "http://terminology.hl7.org/CodeSystem/observation-category|"
 	for _, tt := range []struct{ expectation, query, want string }{
 		// SHALL: patient and category
-		{"SHALL", query("patient", "p", "category", categories+"vital-signs"), allOfP},
-		{"SHALL", query("patient", "Patient/p", "category", "vital-signs"), allOfP},
-		{"SHALL", query("patient", "p", "category", "laboratory"), ""},
-		{"SHALL", query("patient", "p", "category", "http://example.com|vital-signs"), ""},
+		{"SHALL", params("patient", "p", "category", categories+"vital-signs"), allOfP},
+		{"SHALL", params("patient", "Patient/p", "category", "vital-signs"), allOfP},
+		{"SHALL", params("patient", "p", "category", "laboratory"), ""},
+		{"SHALL", params("patient", "p", "category", "http://example.com|vital-signs"), ""},
 		// SHALL: patient and code; OR of codes is optional
-		{"SHALL", query("patient", "p", "code", loinc+"85354-9"), "bp"},
-		{"SHALL", query("patient", "p", "code", "2708-6"), "spo2 spo2-last"},
-		{"SHALL", query("patient", "p", "code", "59408-5"), "spo2 spo2-last"},
-		{"SHALL", query("patient", "p", "code", loinc+"8867-4"), "hr-cuff hr rhr-last"},
-		{"MAY", query("patient", "p", "code", loinc+"40443-4,"+loinc+"85354-9,8480-6,1-1"), "bp rhr-last"},
-		{"SHALL", query("patient", "p", "code", "|8867-4"), ""},
-		{"SHALL", query("patient", "p", "code", loinc), allOfP},
-		{"SHALL", query("patient", "p", "code", "http://snomed.info/sct|8867-4"), ""},
+		{"SHALL", params("patient", "p", "code", loinc+"85354-9"), "bp"},
+		{"SHALL", params("patient", "p", "code", "2708-6"), "spo2 spo2-last"},
+		{"SHALL", params("patient", "p", "code", "59408-5"), "spo2 spo2-last"},
+		{"SHALL", params("patient", "p", "code", loinc+"8867-4"), "hr-cuff hr rhr-last"},
+		{"MAY", params("patient", "p", "code", loinc+"40443-4,"+loinc+"85354-9,8480-6,1-1"), "bp rhr-last"},
+		{"SHALL", params("patient", "p", "code", "|8867-4"), ""},
+		{"SHALL", params("patient", "p", "code", loinc), allOfP},
+		{"SHALL", params("patient", "p", "code", "http://snomed.info/sct|8867-4"), ""},
 		// SHALL: patient, category and date, with gt, lt, ge and le; several dates are optional
-		{"SHALL", query("patient", "p", "category", "vital-signs", "date", "2026-11-21"), allOfP},
-		{"SHALL", query("patient", "p", "category", "vital-signs", "date", "gt2026-11-21"), ""},
-		{"SHALL", query("patient", "p", "category", "vital-signs", "date", "ge2026-11-21T23:59Z"), "spo2-last rhr-last"},
-		{"SHALL", query("patient", "p", "category", "vital-signs", "date", "lt2026-11-21T00:00:01Z"), "bp hr-cuff spo2 hr"},
-		{"SHALL", query("patient", "p", "category", "vital-signs", "date", "lt2026-11-21"), ""},
-		{"SHALL", query("patient", "p", "category", "vital-signs", "date", "le2026-11-21T00:00:00.000Z"), "bp hr-cuff spo2 hr"},
-		{"SHALL", query("patient", "p", "category", "vital-signs", "date", "gt2026-11-21T00:00:00.000Z"), "spo2-last rhr-last"},
-		{"SHOULD", query("patient", "p", "category", "vital-signs", "date", "gt2026-11-20", "date", "lt2026-11-21T12:00:00+02:00"), "bp hr-cuff spo2 hr"},
-		{"SHOULD", query("patient", "p", "category", "vital-signs", "date", "ge2026-11-21", "date", "lt2026-11-21"), ""},
+		{"SHALL", params("patient", "p", "category", "vital-signs", "date", "2026-11-21"), allOfP},
+		{"SHALL", params("patient", "p", "category", "vital-signs", "date", "gt2026-11-21"), ""},
+		{"SHALL", params("patient", "p", "category", "vital-signs", "date", "ge2026-11-21T23:59Z"), "spo2-last rhr-last"},
+		{"SHALL", params("patient", "p", "category", "vital-signs", "date", "lt2026-11-21T00:00:01Z"), "bp hr-cuff spo2 hr"},
+		{"SHALL", params("patient", "p", "category", "vital-signs", "date", "lt2026-11-21"), ""},
+		{"SHALL", params("patient", "p", "category", "vital-signs", "date", "le2026-11-21T00:00:00.000Z"), "bp hr-cuff spo2 hr"},
+		{"SHALL", params("patient", "p", "category", "vital-signs", "date", "gt2026-11-21T00:00:00.000Z"), "spo2-last rhr-last"},
+		{"SHOULD", params("patient", "p", "category", "vital-signs", "date", "gt2026-11-20", "date", "lt2026-11-21T12:00:00+02:00"), "bp hr-cuff spo2 hr"},
+		{"SHOULD", params("patient", "p", "category", "vital-signs", "date", "ge2026-11-21", "date", "lt2026-11-21"), ""},
 		// SHOULD: patient, category and status
-		{"SHOULD", query("patient", "p", "category", "vital-signs", "status", "final"), allOfP},
-		{"SHOULD", query("patient", "p", "category", "vital-signs", "status", "amended,http://hl7.org/fhir/observation-status|final"), allOfP},
-		{"SHOULD", query("patient", "p", "category", "vital-signs", "status", "preliminary"), ""},
+		{"SHOULD", params("patient", "p", "category", "vital-signs", "status", "final"), allOfP},
+		{"SHOULD", params("patient", "p", "category", "vital-signs", "status", "amended,http://hl7.org/fhir/observation-status|final"), allOfP},
+		{"SHOULD", params("patient", "p", "category", "vital-signs", "status", "preliminary"), ""},
 		// SHOULD: patient, code and date
-		{"SHOULD", query("patient", "p", "code", "8867-4", "date", "ge2026-11-21T01:00:00Z"), "rhr-last"},
+		{"SHOULD", params("patient", "p", "code", "8867-4", "date", "ge2026-11-21T01:00:00Z"), "rhr-last"},
 	} {
 		if ids, _ := srv.search(tt.query, "Prefer", "handling=strict"); short(ids) != tt.want {
 			t.Errorf("%s %s: got %s, want %s", tt.expectation, tt.query, short(ids), tt.want)
@@ -117,29 +117,29 @@ func TestSearch(t *testing.T) {
 	s.assign(t, "late", "r", dayUnixMs, dayUnixMs+1)
 	srv := serve(t, s, fhir.Options{})
 	for _, tt := range []struct{ query, want string }{
-		{query("subject", "Patient/p"), allOfP},
-		{query("subject:Patient", "p"), allOfP},
-		{query("subject", "http://example.com/fhir/Patient/p"), allOfP},
-		{query("patient", "q"), "spo2-q"},
-		{query("patient", "nobody"), ""},
-		{query("patient", "q,p"), allOfP + " spo2-q"},
-		{query("patient", "p,p", "patient", "p,q"), allOfP},
-		{query("patient", "p", "subject", "q"), ""},
-		{query("device", "ppg-1"), "spo2 hr spo2-last rhr-last spo2-q"},
-		{query("device", "Device/cuff-1"), "bp hr-cuff"},
-		{query("device", "cuff-1,none"), "bp hr-cuff"},
-		{query("device", "cuff-1", "patient", "p"), "bp hr-cuff"},
-		{query("device", "cuff-1", "patient", "q"), ""},
-		{query("device", "none"), ""},
-		{query("patient", "p", "_sort", "-date"), "spo2-last rhr-last bp hr-cuff spo2 hr"},
-		{query("patient", "p,q", "_sort", "-date", "_count", "1"), "spo2-q spo2-last rhr-last bp hr-cuff spo2 hr"},
-		{query("patient", "p", "_sort", "date", "_count", "2"), allOfP},
-		{query("patient", "p", "_count", "6"), allOfP},
-		{query("patient", "p", "_count", "99999999999999999999"), allOfP},
-		{query("patient", "p", "_summary", "false"), allOfP},
-		{query("patient", "p,r", "_lastUpdated", "gt2027-01-15T08:00:00Z"), id("spo2", dayUnixMs, "late")},
-		{query("patient", "p,r", "_lastUpdated", "le2027-01-15T08:00:00Z"), allOfP},
-		{query("patient", "p,r", "_lastUpdated", "2027-01-16"), ""},
+		{params("subject", "Patient/p"), allOfP},
+		{params("subject:Patient", "p"), allOfP},
+		{params("subject", "http://example.com/fhir/Patient/p"), allOfP},
+		{params("patient", "q"), "spo2-q"},
+		{params("patient", "nobody"), ""},
+		{params("patient", "q,p"), allOfP + " spo2-q"},
+		{params("patient", "p,p", "patient", "p,q"), allOfP},
+		{params("patient", "p", "subject", "q"), ""},
+		{params("device", "ppg-1"), "spo2 hr spo2-last rhr-last spo2-q"},
+		{params("device", "Device/cuff-1"), "bp hr-cuff"},
+		{params("device", "cuff-1,none"), "bp hr-cuff"},
+		{params("device", "cuff-1", "patient", "p"), "bp hr-cuff"},
+		{params("device", "cuff-1", "patient", "q"), ""},
+		{params("device", "none"), ""},
+		{params("patient", "p", "_sort", "-date"), "spo2-last rhr-last bp hr-cuff spo2 hr"},
+		{params("patient", "p,q", "_sort", "-date", "_count", "1"), "spo2-q spo2-last rhr-last bp hr-cuff spo2 hr"},
+		{params("patient", "p", "_sort", "date", "_count", "2"), allOfP},
+		{params("patient", "p", "_count", "6"), allOfP},
+		{params("patient", "p", "_count", "99999999999999999999"), allOfP},
+		{params("patient", "p", "_summary", "false"), allOfP},
+		{params("patient", "p,r", "_lastUpdated", "gt2027-01-15T08:00:00Z"), id("spo2", dayUnixMs, "late")},
+		{params("patient", "p,r", "_lastUpdated", "le2027-01-15T08:00:00Z"), allOfP},
+		{params("patient", "p,r", "_lastUpdated", "2027-01-16"), ""},
 		{"patient=p&date=lt2026-11-21T01:00:00+01:00", ""},                                // an unescaped plus
 		{"patient=p&date=le2026-11-21T01:00:00+01:00&_format=json", "bp hr-cuff spo2 hr"}, // likewise
 	} {
@@ -385,7 +385,7 @@ func TestPages(t *testing.T) {
 			groups, codes = []string{"bp", "rhr"}, "85354-9,40443-4"
 		}
 		stamp := func(ms int64) string { return fmt.Sprintf("1970-01-01T00:00:00.%03dZ", ms) }
-		q := query("patient", "p", "code", codes, "_count", fmt.Sprint(rapid.IntRange(1, 7).Draw(rt, "count")),
+		q := params("patient", "p", "code", codes, "_count", fmt.Sprint(rapid.IntRange(1, 7).Draw(rt, "count")),
 			"_sort", map[bool]string{true: "-date", false: "date"}[newest], "date", "ge"+stamp(from), "date", "lt"+stamp(to))
 		srv := serve(t, s, fhir.Options{})
 		defer srv.Close()
@@ -409,7 +409,7 @@ func TestReassigned(t *testing.T) {
 				if sort == "-date" {
 					slices.Reverse(want)
 				}
-				if ids, _ := srv.search(query("patient", patient, "_sort", sort, "_count", count)); !slices.Equal(ids, want) {
+				if ids, _ := srv.search(params("patient", patient, "_sort", sort, "_count", count)); !slices.Equal(ids, want) {
 					t.Errorf("%s, _sort=%s, _count=%s: %q, want %q", patient, sort, count, ids, want)
 				}
 			}

@@ -1,0 +1,289 @@
+package fhir_test
+
+import (
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pulsegate/pulsegate/internal/access/audit"
+	"github.com/pulsegate/pulsegate/internal/access/gate"
+	"github.com/pulsegate/pulsegate/internal/access/token"
+	"github.com/pulsegate/pulsegate/internal/api/fhir"
+	"github.com/pulsegate/pulsegate/internal/api/query"
+)
+
+// A keyring is a gate with a token for each purpose. The tokens are in the form of
+// Authorization headers.
+type keyring struct {
+	gate *gate.Gate
+	path string // of the token file
+	log  string // path of the audit log
+
+	all, ppg, writer string
+}
+
+func newKeyring(t testing.TB) *keyring {
+	t.Helper()
+	dir := t.TempDir()
+	k := &keyring{path: filepath.Join(dir, "tokens"), log: filepath.Join(dir, "audit")}
+	create := func(spec token.Spec) string {
+		text, _, err := token.Create(t.Context(), k.path, spec, time.Now())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return "Bearer " + text
+	}
+	k.all = create(token.Spec{Gateway: name(t, "archive"), Rights: token.Read})
+	k.ppg = create(token.Spec{Gateway: name(t, "ward-7"), Rights: token.Read, Devices: name(t, "ppg-")})
+	k.writer = create(token.Spec{Gateway: name(t, "bed-7"), Rights: token.Write | token.Admin})
+	set, err := token.Open(k.path, token.Options{Every: -1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	log, err := audit.Open(t.Context(), k.log, audit.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		set.Close()
+		_ = log.Close() // a test may have closed it already
+	})
+	k.gate = &gate.Gate{Tokens: set, Audit: log}
+	return k
+}
+
+// records returns the records of exports in the audit log, from the event on.
+func (k *keyring) records(t *testing.T) (records []string) {
+	t.Helper()
+	text, err := os.ReadFile(k.log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(text)) {
+		if _, rest, ok := strings.Cut(line, `"event":"exported"`); ok {
+			rest, _, _ = strings.Cut(rest, `,"peer"`)
+			_, rest, _ = strings.Cut(rest, `"gateway":`)
+			records = append(records, rest)
+		}
+	}
+	return records
+}
+
+// Every request for health data needs the read right, even if it is malformed.
+func TestReadRight(t *testing.T) {
+	k := newKeyring(t)
+	srv := serve(t, ward(t), fhir.Options{Gate: k.gate})
+	for _, path := range []string{"Observation?patient=p", "Observation?patient=nobody", "Observation", "Observation?_format=xml", "Observation/" + wardIDs["spo2"], "Observation/x", "Device/ppg-1", "Device/x", "Patient/p", "Patient/x"} {
+		for _, tt := range []struct {
+			name   string
+			header []string
+			status int
+			want   string
+		}{
+			{"no token", nil, 401, "unauthorized"},
+			{"an invalid token", []string{"Authorization", "Bearer x"}, 401, "invalid-credentials"},
+			{"a writer's token", []string{"Authorization", k.writer}, 403, "forbidden"},
+		} {
+			resp, text := srv.send("GET", path, "", tt.header...)
+			if _, name := srv.diagnostics(text); resp.StatusCode != tt.status || name != tt.want || !strings.HasPrefix(resp.Header.Get("WWW-Authenticate"), "Bearer realm=") {
+				t.Errorf("%s, %s: %s %s %s, want %d %s", path, tt.name, resp.Status, resp.Header, text, tt.status, tt.want)
+			}
+		}
+	}
+	if resp, text := srv.form("patient=p"); resp.StatusCode != 401 {
+		t.Errorf("POST: %s %s", resp.Status, text)
+	}
+	srv.get("metadata")
+	if records := k.records(t); len(records) > 0 {
+		t.Errorf("recorded %q", records)
+	}
+}
+
+// A token for some devices reads patients who wore no others.
+func TestCovered(t *testing.T) {
+	k := newKeyring(t)
+	srv := serve(t, ward(t), fhir.Options{Gate: k.gate})
+	for _, tt := range []struct {
+		path   string
+		status int
+	}{
+		{"Observation?patient=q", 200},
+		{"Observation?patient=nobody", 200},
+		{"Observation?device=ppg-1", 200},
+		{"Observation?device=ppg-none", 200},
+		{"Observation?patient=p", 403}, // cuff-1
+		{"Observation?patient=q,p", 403},
+		{"Observation?patient=p&device=ppg-1", 403},
+		{"Observation?patient=p&date=2020", 403},
+		{"Observation?device=cuff-1", 403},
+		{"Observation?device=cuff-none", 403},
+		{"Observation?device=ppg-1,cuff-1", 403},
+		{"Observation?device=.habcdefghijklmnopcuff", 403},
+		{"Observation/" + wardIDs["spo2"], 200},
+		{"Observation/" + wardIDs["bp"], 404},
+		{"Device/ppg-1", 200}, {"Device/cuff-1", 404}, {"Device/none", 404},
+		{"Patient/q", 200}, {"Patient/p", 404}, {"Patient/nobody", 404},
+	} {
+		resp, text := srv.send("GET", tt.path, "", "Authorization", k.ppg)
+		if resp.StatusCode != tt.status {
+			t.Errorf("%s: %s %s, want %d", tt.path, resp.Status, text, tt.status)
+		}
+		if tt.status == 403 {
+			if got, name := srv.diagnostics(text); name != "forbidden" || got != "The credentials are not for these patients or devices." {
+				t.Errorf("%s: %s", tt.path, text)
+			}
+		}
+	}
+}
+
+// What is read of a patient is in the audit log, and nothing is read that is not. The link to
+// the next page is authorized again.
+func TestRecorded(t *testing.T) {
+	k := newKeyring(t)
+	s := ward(t)
+	var failed []error
+	srv := serve(t, s, fhir.Options{Gate: k.gate, OnError: func(err error) { failed = append(failed, err) }})
+	const day = `"from":"2026-11-21T00:00:00.000Z","to":"2026-11-22T00:00:00.000Z"`
+	for _, tt := range []struct{ path, want string }{
+		{"Observation?patient=p&_count=1", `"archive","subject":"p"`},
+		{"Observation?patient=p&date=2026-11-21", ""}, // the first record has all times
+		{"Observation?patient=nobody&date=2026-11-21", `"archive","subject":"nobody",` + day},
+		{"Observation?device=ppg-1&date=2026-11-21", `"archive","device":"ppg-1","subject":"p",` + day},
+		{"Observation?patient=q&_summary=count", `"archive","subject":"q"`},
+		{"Observation?device=none", ""},
+		{"Observation/" + wardIDs["bp"], `"archive","device":"cuff-1","subject":"p","from":"2026-11-21T00:00:00.000Z","to":"2026-11-21T00:00:00.001Z"`},
+		{"Device/ppg-1", ""}, {"Patient/p", ""}, {"metadata", ""},
+	} {
+		before := len(k.records(t))
+		srv.get(tt.path, "Authorization", k.all)
+		if got := strings.Join(k.records(t)[before:], " "); got != tt.want {
+			t.Errorf("%s: recorded %s, want %s", tt.path, got, tt.want)
+		}
+	}
+	next := srv.parse(srv.get("Observation?patient=q&device=ppg-1", "Authorization", k.all))
+	if len(next.ids()) != 1 {
+		t.Fatalf("%+v", next)
+	}
+	b := srv.parse(srv.get("Observation?device=ppg-1&_count=1", "Authorization", k.ppg))
+	srv.get(b.link("next"), "Authorization", strings.Replace(k.ppg, "Bearer", "bearer ", 1))
+	if resp, text := srv.send("GET", b.link("next"), "", "Authorization", k.all); resp.StatusCode != 400 {
+		t.Errorf("the next page with another token: %s %s", resp.Status, text)
+	}
+	b = srv.parse(srv.get("Observation?patient=q,nobody&_count=1", "Authorization", k.ppg))
+	s.add(t, receivedUnixMs, fmt.Sprintf(`{"device":"ppg-1","time":%d,"spo2_pct":99}`, dayUnixMs+2*dayMs))
+	b = srv.parse(srv.get("Observation?patient=q&_count=1", "Authorization", k.ppg))
+	s.assign(t, "cuff-2", "q", 0, 1)
+	if resp, text := srv.send("GET", b.link("next"), "", "Authorization", k.ppg); resp.StatusCode != 403 {
+		t.Errorf("the next page after the patient wore another device: %s %s", resp.Status, text)
+	}
+
+	if err := k.gate.Audit.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{"Observation?patient=p", "Observation?patient=p&_summary=count", "Observation/" + wardIDs["bp"]} {
+		resp, text := srv.send("GET", path, "", "Authorization", k.all)
+		if _, name := srv.diagnostics(text); resp.StatusCode != 500 || name != "read-failed" || len(failed) == 0 {
+			t.Errorf("%s without an audit log: %s %s %v", path, resp.Status, text, failed)
+		}
+		failed = nil
+	}
+}
+
+// Requests beyond the bound are rejected, and errors of the store are reported.
+func TestErrors(t *testing.T) {
+	var failed []error
+	bound := query.NewBound(1)
+	s := ward(t)
+	srv := serve(t, s, fhir.Options{Bound: bound, OnError: func(err error) { failed = append(failed, err) }})
+	if !bound.Enter(t.Context(), nil) {
+		t.Fatal("the bound is exhausted")
+	}
+	for _, path := range []string{"Observation?patient=p", "Device/ppg-1"} {
+		resp, text := srv.send("GET", path, "")
+		if _, name := srv.diagnostics(text); resp.StatusCode != 503 || name != "overloaded" || resp.Header.Get("Retry-After") == "" {
+			t.Errorf("%s: %s %s", path, resp.Status, text)
+		}
+	}
+	bound.Leave(nil)
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{"Observation?patient=p", "Observation?device=ppg-1", "Observation?patient=p&_summary=count", "Observation/" + wardIDs["bp"], "Device/ppg-1"} {
+		resp, text := srv.send("GET", path, "")
+		if _, name := srv.diagnostics(text); resp.StatusCode != 503 || name != "draining" {
+			t.Errorf("%s: %s %s", path, resp.Status, text)
+		}
+	}
+	if len(failed) > 0 {
+		t.Errorf("reported %v", failed)
+	}
+}
+
+// Resources are served in JSON only.
+func TestNegotiation(t *testing.T) {
+	srv := serve(t, ward(t), fhir.Options{})
+	for _, tt := range []struct{ format, accept, want string }{
+		{"", "", "application/fhir+json"},
+		{"", "*/*", "application/fhir+json"},
+		{"", "application/fhir+json;fhirVersion=4.0", "application/fhir+json"},
+		{"", "application/fhir+json; fhirVersion=4.0; q=0.5, text/html", "application/fhir+json"},
+		{"", "application/fhir+json;fhirVersion=3.0", ""},
+		{"", "application/json", "application/json"},
+		{"", "application/json, application/fhir+json;q=0.9", "application/fhir+json"},
+		{"", "application/fhir+xml, application/xml;q=0.9", ""},
+		{"", "application/fhir+xml, */*;q=0.1", "application/fhir+json"},
+		{"", "application/fhir+json;q=0, application/fhir+xml", ""},
+		{"", "application/fhir+json;q=0.000", ""},
+		{"", "text/turtle", ""},
+		{"", ";", ""},
+		{"json", "application/fhir+xml", "application/fhir+json"},
+		{"application/fhir+json", "", "application/fhir+json"},
+		{"application/fhir%2bjson%3BfhirVersion=4.0", "", "application/fhir+json"},
+		{"application/json", "", "application/fhir+json"},
+		{"xml", "application/fhir+json", ""},
+		{"application/fhir+xml", "", ""},
+		{"html", "", ""},
+	} {
+		for _, path := range []string{"metadata?", "Patient/p?", "Observation?patient=p&", "Patient/nobody?"} {
+			if tt.format != "" {
+				path += "_format=" + tt.format
+			}
+			var fields []string
+			if tt.accept != "" {
+				fields = []string{"Accept", tt.accept}
+			}
+			resp, text := srv.send("GET", path, "", fields...)
+			typ := resp.Header.Get("Content-Type")
+			switch {
+			case tt.want == "" || strings.HasPrefix(path, "Patient/nobody"):
+				status := 406
+				if tt.want != "" {
+					status = 404
+				}
+				if srv.diagnostics(text); resp.StatusCode != status || typ != "application/fhir+json" {
+					t.Errorf("%s %q: %s %s, want %d", path, tt.accept, resp.Status, typ, status)
+				}
+			case resp.StatusCode != 200 || typ != tt.want || !strings.Contains(strings.Join(resp.Header["Vary"], ","), "Accept"):
+				t.Errorf("%s %q: %s %s %s, want %s", path, tt.accept, resp.Status, typ, text, tt.want)
+			}
+		}
+	}
+}
+
+// HEAD has the header of GET, and is not recorded.
+func TestHead(t *testing.T) {
+	k := newKeyring(t)
+	srv := serve(t, ward(t), fhir.Options{Gate: k.gate})
+	for _, path := range []string{"Observation?patient=p", "Observation/" + wardIDs["bp"], "Patient/p"} {
+		if resp, text := srv.send(http.MethodHead, path, "", "Authorization", k.all); resp.StatusCode != 200 || text != "" || resp.Header.Get("Content-Type") != "application/fhir+json" {
+			t.Errorf("%s: %s %s %s", path, resp.Status, resp.Header, text)
+		}
+	}
+	if records := k.records(t); len(records) > 0 {
+		t.Errorf("recorded %q", records)
+	}
+}

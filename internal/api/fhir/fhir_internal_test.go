@@ -1,0 +1,201 @@
+package fhir
+
+import (
+	"context"
+	"errors"
+	"math"
+	"net/url"
+	"slices"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/pulsegate/pulsegate/internal/storage"
+	"github.com/pulsegate/pulsegate/vitals"
+)
+
+// Ids have the form of FHIR, differ for different names, and lead back to them.
+func TestIDs(t *testing.T) {
+	const alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-."
+	seen := map[string]vitals.Name{}
+	rapid.Check(t, func(rt *rapid.T) {
+		name, err := vitals.ParseName(rapid.StringMatching(`[a-b._:-]{1,8}|[A-Za-z0-9._:-]{1,64}|[a.]{30,60}|a{30}[._:a-b]{0,34}`).Draw(rt, "name"))
+		if err != nil {
+			rt.Fatal(err)
+		}
+		text := string(appendDeviceID(nil, &name))
+		if other, ok := seen[text]; ok && other != name {
+			rt.Fatalf("%s and %s have the id %s", name, other, text)
+		}
+		seen[text] = name
+		d, ok := parseDeviceID(text)
+		if !ok || len(text) > maxDeviceID || strings.Trim(text, alphabet) != "" || d.exact && d.name != name || !d.is(&name) || !name.HasPrefix(&d.name) {
+			rt.Fatalf("%s has the id %s, which is %+v, %v", name, text, d, ok)
+		}
+		want := observationID{rapid.SampledFrom([]group{bloodPressure, oxygenSaturation, heartRate, restingHeartRate}).Draw(rt, "group"), rapid.Int64Range(0, vitals.MaxTimeUnixMs).Draw(rt, "time"), d}
+		observation := mappings[want.group].key + "-" + string(appendTimeID(nil, want.unixMs)) + "-" + text
+		if got, ok := parseObservationID(observation); !ok || got != want || len(observation) > 64 {
+			rt.Fatalf("%s is %+v, %v, want %+v", observation, got, ok, want)
+		}
+	})
+	// Any text is the id of one device at most.
+	rapid.Check(t, func(rt *rapid.T) {
+		text := rapid.StringMatching(`(\.h[a-z]{16})?[a-b.uc:_-]{0,52}`).Draw(rt, "text")
+		d, ok := parseDeviceID(text)
+		if ok && d.exact && string(appendDeviceID(nil, &d.name)) != text {
+			rt.Fatalf("%q is taken for %s", text, d.name)
+		}
+	})
+}
+
+// The codes of a group are those of its signs, and so are the units.
+func TestMappings(t *testing.T) {
+	for g, m := range mappings {
+		if len(m.components) > 1 {
+			for _, c := range m.components {
+				if !slices.Equal(c.sign.LOINC(), []string{c.code.code}) {
+					t.Errorf("%s has the code %v, want %v", c.sign, c.code, c.sign.LOINC())
+				}
+			}
+			continue
+		}
+		var codes []string
+		for _, c := range m.codes {
+			codes = append(codes, c.code)
+			if withCode(c.code)&(1<<g) == 0 {
+				t.Errorf("%s is not found by %s", m.key, c.code)
+			}
+		}
+		want := m.components[0].sign.LOINC()
+		slices.Sort(codes)
+		slices.Sort(want)
+		if !slices.Equal(codes, want) {
+			t.Errorf("%s has the codes %v, want %v", m.key, codes, want)
+		}
+	}
+}
+
+func TestDates(t *testing.T) {
+	const day = 1_795_219_200_000 // 2026-11-21
+	for _, tt := range []struct {
+		text string
+		want span
+	}{
+		{"2026-11-21", span{day, day + 86_400_000}},
+		{"eq2026-11-21", span{day, day + 86_400_000}},
+		{"gt2026-11-21", span{day + 86_400_000, math.MaxInt64}},
+		{"sa2026-11-21", span{day + 86_400_000, math.MaxInt64}},
+		{"ge2026-11-21", span{day, math.MaxInt64}},
+		{"lt2026-11-21", span{0, day}},
+		{"eb2026-11-21", span{0, day}},
+		{"le2026-11-21", span{0, day + 86_400_000}},
+		{"2026", span{1_767_225_600_000, 1_798_761_600_000}},
+		{"2026-11", span{1_793_491_200_000, 1_796_083_200_000}},
+		{"2024-02", span{1_706_745_600_000, 1_709_251_200_000}},
+		{"2026-11-21T01:00", span{day + 3_600_000, day + 3_660_000}},
+		{"2026-11-21T01:00Z", span{day + 3_600_000, day + 3_660_000}},
+		{"2026-11-21T01:00+01:00", span{day, day + 60_000}},
+		{"2026-11-21T01:00 01:00", span{day, day + 60_000}},
+		{"2026-11-20T22:30:00-01:30", span{day, day + 1000}},
+		{"2026-11-21T00:00:07", span{day + 7000, day + 8000}},
+		{"2026-11-21T00:00:07.1Z", span{day + 7100, day + 7200}},
+		{"2026-11-21T00:00:07.12Z", span{day + 7120, day + 7130}},
+		{"2026-11-21T00:00:07.123Z", span{day + 7123, day + 7124}},
+		{"2026-11-21T00:00:07.123456+00:00", span{day + 7123, day + 7124}},
+		{"ge1969-12-31", span{-86_400_000, math.MaxInt64}},
+	} {
+		if got, ok := parseDates(tt.text); !ok || got != tt.want {
+			t.Errorf("%s is %v, %v, want %v", tt.text, got, ok, tt.want)
+		}
+	}
+	for _, text := range []string{
+		"", "eq", "xx2026", "GT2026", "ne2026", "ap2026", "26", "0000", "2026-13", "2026-02-29", "2026-1-1", "2026-11-21T", "2026-11-21T10", "2026-11-21T25:00Z",
+		"2026-11-21T10:00:60Z", "2026-11-21T10:00:00.Z", "2026-11-21 10:00:00Z", "2026-11-21T10:00:00.5.5Z", "2026-11-21T10:00ZZ", "2026-11-21t10:00Z", "2026-11-21T10:00.5Z", "gtgt2026", "2026-11-21T10:00Zx",
+	} {
+		if got, ok := parseDates(text); ok {
+			t.Errorf("%s is %v", text, got)
+		}
+	}
+}
+
+// fakeRights are the rights of a token that is bound to some subjects.
+type fakeRights []storage.Subject
+
+func (fakeRights) BoundToSubjects() bool    { return true }
+func (fakeRights) Covers(*vitals.Name) bool { return false }
+func (f fakeRights) CoversSubject(subject string) bool {
+	return slices.Contains(f, storage.Subject(subject))
+}
+
+// twoWorn is a store in which the device d belonged to a until 1000, then to b.
+type twoWorn struct{ Reader }
+
+func (twoWorn) both() []storage.Assignment {
+	d, err := vitals.ParseName("d")
+	if err != nil {
+		panic(err)
+	}
+	return []storage.Assignment{{Device: d, Subject: "a", FromUnixMs: 0, ToUnixMs: 1000}, {Device: d, Subject: "b", FromUnixMs: 1000, ToUnixMs: storage.OpenEnd}}
+}
+
+func (w twoWorn) DeviceAssignments(context.Context, vitals.Name) ([]storage.Assignment, error) {
+	return w.both(), nil
+}
+
+func (w twoWorn) SubjectAssignments(_ context.Context, subject storage.Subject) ([]storage.Assignment, error) {
+	return slices.DeleteFunc(w.both(), func(a storage.Assignment) bool { return a.Subject != subject }), nil
+}
+
+// A request that is bound to subjects reads what was measured while a device was assigned to
+// one of them, and does not learn what else there is.
+func TestBound(t *testing.T) {
+	h := &Handler{subjects: twoWorn{}}
+	for _, tt := range []struct {
+		query string
+		bound fakeRights
+		want  []span
+		err   error
+	}{
+		{"patient=a", fakeRights{"a"}, []span{{0, 1000}}, nil},
+		{"patient=b", fakeRights{"a"}, nil, errForbidden},
+		{"patient=a,b", fakeRights{"a"}, nil, errForbidden},
+		{"patient=a,b", fakeRights{"b", "a"}, []span{{0, 1000}, {1000, storage.OpenEnd}}, nil},
+		{"device=d", fakeRights{"a"}, []span{{0, 1000}}, nil},
+		{"device=d", fakeRights{"b"}, []span{{1000, storage.OpenEnd}}, nil},
+		{"device=d", fakeRights{"c"}, nil, nil},
+		{"device=d&patient=b", fakeRights{"a"}, nil, errForbidden},
+		{"device=d&date=lt1970-01-01T00:00:01.001Z", fakeRights{"b"}, []span{{1000, 1001}}, nil},
+	} {
+		s, err := parseSearch(parsed(t, tt.query), true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, err := h.plan(t.Context(), tt.bound, s)
+		if !errors.Is(err, tt.err) {
+			t.Errorf("%s for %q: %v, want %v", tt.query, tt.bound, err, tt.err)
+		}
+		if err != nil {
+			continue
+		}
+		var got []span
+		for _, src := range p.sources {
+			got = append(got, src.span)
+		}
+		if !slices.Equal(got, tt.want) || !p.readable(tt.bound) || p.readable(fakeRights{}) && len(got) > 0 {
+			t.Errorf("%s for %q reads %v, want %v", tt.query, tt.bound, got, tt.want)
+		}
+		if want := tt.query[0] == 'd' && !strings.Contains(tt.query, "patient"); slices.Contains(p.notes, noteBound) != want || slices.Contains(p.notes, noteUnassigned) {
+			t.Errorf("%s for %q has the notes %q", tt.query, tt.bound, p.notes)
+		}
+	}
+}
+
+func parsed(t *testing.T, query string) url.Values {
+	t.Helper()
+	values, err := url.ParseQuery(query)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return values
+}
