@@ -41,9 +41,11 @@ func (h *Handler) Search(w http.ResponseWriter, r *http.Request) {
 		h.fail(w, r, &access, err)
 		return
 	}
+	var current gate.Access // here, so that a piece does not allocate
 	allowed := func() bool {
-		access, verdict, _ := h.opt.Gate.Authorize(gate.CredentialsOf(r), token.Read, time.Now())
-		return verdict == gate.Allowed && p.plan.readable(rightsOf(&access))
+		var verdict gate.Verdict
+		current, verdict, _ = h.opt.Gate.Authorize(gate.CredentialsOf(r), token.Read, time.Now())
+		return verdict == gate.Allowed && p.plan.readable(rightsOf(&current))
 	}
 	out := query.NewPieceWriter(w, h.opt.PieceTimeout, allowed, func() error {
 		if r.Method != http.MethodHead {

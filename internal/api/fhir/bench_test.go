@@ -1,0 +1,168 @@
+package fhir_test
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"net/http"
+	"net/url"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/pulsegate/pulsegate/internal/api/fhir"
+	"github.com/pulsegate/pulsegate/internal/api/problem"
+	"github.com/pulsegate/pulsegate/internal/storage"
+	"github.com/pulsegate/pulsegate/internal/storage/pebblestore"
+	"github.com/pulsegate/pulsegate/vitals"
+)
+
+// monthReadings is a reading a minute for 30 days.
+const monthReadings = 30 * 24 * 60
+
+// A month is a store in which a patient wore a device for a month.
+type month struct {
+	*pebblestore.Store
+	assigned []storage.Assignment
+}
+
+func (m *month) DeviceAssignments(context.Context, vitals.Name) ([]storage.Assignment, error) {
+	return m.assigned, nil
+}
+
+func (m *month) SubjectAssignments(context.Context, storage.Subject) ([]storage.Assignment, error) {
+	return m.assigned, nil
+}
+
+// newMonth returns a month of heart rate and oxygen saturation, and of blood pressure once an
+// hour.
+func newMonth(t testing.TB) *month {
+	t.Helper()
+	db, err := pebblestore.Open(t.TempDir(), pebblestore.Options{MinFreeBytes: -1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := db.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	m := &month{Store: db, assigned: []storage.Assignment{{Device: name(t, "ppg-000123"), Subject: "p-17", FromUnixMs: 0, ToUnixMs: storage.OpenEnd}}}
+	gateway := name(t, "gw-000017")
+	for at := 0; at < monthReadings; {
+		var group []*storage.Entry
+		for end := min(at+1000, monthReadings); at < end; at++ {
+			r := vitals.Reading{Device: m.assigned[0].Device, Gateway: gateway, TimeUnixMs: dayUnixMs + int64(at)*60_000 + int64(at*at%40), UTCOffset: vitals.MakeUTCOffset(120)}
+			r.Values.Set(vitals.HeartRate, vitals.Hundredths(62_00+at%130*10))
+			r.Values.Set(vitals.SpO2, vitals.Hundredths(97_00+at%3*10))
+			if at%60 == 0 {
+				r.Values.Set(vitals.Systolic, 121_00)
+				r.Values.Set(vitals.Diastolic, 79_50)
+			}
+			group = append(group, &storage.Entry{Reading: &r, ReceivedUnixMs: r.TimeUnixMs + 20_000})
+		}
+		if err := db.Append(group); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return m
+}
+
+// A discarder is an http.ResponseWriter that keeps the length of the text and its end.
+type discarder struct {
+	header http.Header
+	bytes  int
+	end    []byte
+}
+
+func (d *discarder) Header() http.Header { return d.header }
+func (d *discarder) WriteHeader(int)     {}
+
+func (d *discarder) SetWriteDeadline(time.Time) error { return nil }
+
+func (d *discarder) Write(p []byte) (int, error) {
+	d.bytes += len(p)
+	d.end = append(d.end[:0], p[max(0, len(p)-1024):]...)
+	return len(p), nil
+}
+
+// next returns the query of the next page, or "".
+func (d *discarder) next() string {
+	_, rest, found := bytes.Cut(d.end, []byte(`"next","url":"`))
+	if !found {
+		return ""
+	}
+	url, _, _ := bytes.Cut(rest, []byte(`"`))
+	return string(url[bytes.IndexByte(url, '?')+1:])
+}
+
+// searchAll requests all pages of a search, and returns their number and length.
+func searchAll(h *fhir.Handler, query string) (pages, length int) {
+	d := &discarder{header: http.Header{}}
+	for ; query != ""; pages++ {
+		clear(d.header)
+		h.Search(d, &http.Request{Method: "GET", Host: "localhost:8080", URL: &url.URL{RawQuery: query}, Header: http.Header{}})
+		query = d.next()
+	}
+	return pages, d.bytes
+}
+
+// BenchmarkSearch has the cost of all pages of a patient's month, from the store on disk to the
+// text, without HTTP.
+func BenchmarkSearch(b *testing.B) {
+	m := newMonth(b)
+	h := fhir.New(m, m, fhir.Options{Problems: problem.New(), Param: (*http.Request).PathValue})
+	for _, tt := range []struct {
+		name, query  string
+		observations int
+	}{
+		{"count=100", "patient=p-17", 2*monthReadings + monthReadings/60},
+		{"count=1000", "patient=p-17&_count=1000", 2*monthReadings + monthReadings/60},
+		{"count=10000", "patient=p-17&_count=10000", 2*monthReadings + monthReadings/60},
+		{"count=1000/newest", "patient=p-17&_count=1000&_sort=-date", 2*monthReadings + monthReadings/60},
+		{"count=1000/one", "patient=p-17&_count=1000&code=8867-4", monthReadings},
+		{"summary", "patient=p-17&_summary=count", 2*monthReadings + monthReadings/60},
+	} {
+		b.Run(tt.name, func(b *testing.B) {
+			b.ReportAllocs()
+			length := 0
+			for b.Loop() {
+				_, length = searchAll(h, tt.query)
+			}
+			b.ReportMetric(float64(tt.observations)*float64(b.N)/b.Elapsed().Seconds(), "Observations/s")
+			b.ReportMetric(float64(length)/float64(tt.observations), "bytes/Observation")
+		})
+	}
+}
+
+// A table is a Reader of records in memory.
+type table struct {
+	*month
+	records []storage.Record
+}
+
+func (t *table) Scan(_ context.Context, r storage.Range, dst []storage.Record) (int, error) {
+	i, _ := slices.BinarySearchFunc(t.records, r.FromUnixMs, func(r storage.Record, from int64) int { return cmp.Compare(r.TimeUnixMs, from) })
+	return copy(dst, t.records[i:]), nil
+}
+
+// The number of allocations of a page does not depend on the number of its Observations.
+func TestAllocations(t *testing.T) {
+	m := newMonth(t)
+	records := &table{m, make([]storage.Record, monthReadings)}
+	if n, err := m.Scan(t.Context(), storage.Range{Device: m.assigned[0].Device, ToUnixMs: storage.OpenEnd}, records.records); n != monthReadings {
+		t.Fatal(n, err)
+	}
+	h := fhir.New(records, m, fhir.Options{Problems: problem.New(), Param: (*http.Request).PathValue})
+	allocations := func(query string) float64 {
+		return testing.AllocsPerRun(10, func() {
+			d := &discarder{header: http.Header{}}
+			h.Search(d, &http.Request{Method: "GET", Host: "localhost:8080", URL: &url.URL{RawQuery: query}, Header: http.Header{}})
+		})
+	}
+	few, many, total := allocations("patient=p-17&_count=10"), allocations("patient=p-17&_count=10000"), allocations("patient=p-17&_summary=count")
+	const atMost = 250
+	if few > atMost || many > few+10 || total > few {
+		t.Errorf("%v allocations for 10 Observations, %v for 10,000, %v for their number; want at most %d", few, many, total, atMost)
+	}
+}
