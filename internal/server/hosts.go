@@ -57,6 +57,18 @@ func (c *Options) checkHosts() error {
 	return nil
 }
 
+// checkFHIRURL rejects a URL to which no path can be appended.
+func (c *Options) checkFHIRURL() error {
+	if c.FHIRURL == "" {
+		return nil
+	}
+	u, err := url.Parse(c.FHIRURL)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" || c.FHIRURL != u.String() || strings.HasSuffix(u.Path, "/") {
+		return settings.Usagef("--fhir-url: %q is not a URL such as https://vitals.example/fhir, without a slash at its end", c.FHIRURL)
+	}
+	return nil
+}
+
 // hostOf returns the host of an address with or without a port, without brackets.
 func hostOf(addr string) string {
 	if host, _, err := net.SplitHostPort(addr); err == nil {

@@ -2,8 +2,10 @@ package server
 
 import (
 	"net/http"
+	"strings"
 
 	"github.com/pulsegate/pulsegate/internal/api/dashboard"
+	"github.com/pulsegate/pulsegate/internal/api/fhir"
 	"github.com/pulsegate/pulsegate/internal/api/openapi"
 	"github.com/pulsegate/pulsegate/internal/api/problem"
 	"github.com/pulsegate/pulsegate/internal/api/query"
@@ -16,15 +18,16 @@ const readingsTemplate = "/v1/readings"
 
 // routes returns the handler of the public listener, for its own hosts only. Requests are
 // counted by the template of their route; those for other hosts count as unmatched.
-func (s *server) routes(reads *query.Handler, page *dashboard.Handler, description http.Handler) http.Handler {
+func (s *server) routes(reads *query.Handler, page *dashboard.Handler, records *fhir.Handler, description http.Handler) http.Handler {
 	requests, core, state, problems := s.requests, s.core, s.health, s.problems
 	// The middleware around it reads the template from the request.
 	router := mux.NewRouter().AllowHeader(true).AnswerOptions(true).ShareRequest(true)
 	// A path that is not clean matches no route: redirecting a POST would turn it
 	// into a GET.
 	router.SkipClean(true)
-	router.NotFoundHandler = problems.NotFound.Answer("", nil)
-	router.MethodNotAllowedHandler = problems.MethodNotAllowed.Answer("The Allow header lists the methods of this address.", nil)
+	const allow = "The Allow header lists the methods of this address."
+	router.NotFoundHandler = fhirOr(records.Reject(problems.NotFound, ""), problems.NotFound.Answer("", nil))
+	router.MethodNotAllowedHandler = fhirOr(records.Reject(problems.MethodNotAllowed, allow), problems.MethodNotAllowed.Answer(allow, nil))
 
 	handle := func(template string, h http.Handler, methods ...string) {
 		requests.Route(template)
@@ -46,6 +49,12 @@ func (s *server) routes(reads *query.Handler, page *dashboard.Handler, descripti
 	read("/v1/limits", http.HandlerFunc(reads.Limits))
 	read(openapi.Path, description)
 	read("/v1/live", noGuests(s.live, http.HandlerFunc(s.live.Full)))
+	read(fhir.Path+"/metadata", http.HandlerFunc(records.Metadata))
+	read(fhir.Path+"/Observation", http.HandlerFunc(records.Search))
+	handle(fhir.Path+"/Observation/_search", http.HandlerFunc(records.Search), http.MethodPost)
+	read(fhir.Path+"/Observation/{id}", http.HandlerFunc(records.Observation))
+	read(fhir.Path+"/Device/{id}", http.HandlerFunc(records.Device))
+	read(fhir.Path+"/Patient/{id}", http.HandlerFunc(records.Patient))
 	handle("/", http.HandlerFunc(page.Index), http.MethodGet, http.MethodHead)
 	handle("/assets/{version}/{file}", http.HandlerFunc(page.Asset), http.MethodGet, http.MethodHead)
 	handle("/v1/system", http.HandlerFunc(page.System), http.MethodGet, http.MethodHead)
@@ -56,6 +65,17 @@ func (s *server) routes(reads *query.Handler, page *dashboard.Handler, descripti
 	handle("/readyz", state.Readyz(), http.MethodGet, http.MethodHead)
 	handle("/healthz", state.Healthz(), http.MethodGet, http.MethodHead)
 	return requests.Handler(s.hosts.only(router, problems))
+}
+
+// fhirOr serves requests for FHIR with one handler and all others with another.
+func fhirOr(records, others http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == fhir.Path || strings.HasPrefix(r.URL.Path, fhir.Path+"/") {
+			records.ServeHTTP(w, r)
+			return
+		}
+		others.ServeHTTP(w, r)
+	})
 }
 
 // noGuests serves requests of guest connections with another handler.

@@ -27,6 +27,7 @@ import (
 	"github.com/pulsegate/pulsegate/internal/access/gate"
 	"github.com/pulsegate/pulsegate/internal/api/admin"
 	"github.com/pulsegate/pulsegate/internal/api/dashboard"
+	"github.com/pulsegate/pulsegate/internal/api/fhir"
 	"github.com/pulsegate/pulsegate/internal/api/ingest"
 	"github.com/pulsegate/pulsegate/internal/api/live"
 	"github.com/pulsegate/pulsegate/internal/api/openapi"
@@ -225,6 +226,8 @@ func (s *server) servePublic() error {
 	if err != nil {
 		return err
 	}
+	bound := query.NewBound(s.opt.MaxReads)
+	readFailed := func(err error) { s.log.Error("reading stored readings failed", "error", err) }
 	reads := query.New(s.store, s.store, query.Options{
 		Problems: s.problems,
 		Flags:    flags,
@@ -232,12 +235,24 @@ func (s *server) servePublic() error {
 		Subjects: s.store,
 		Param:    mux.Var,
 		Gate:     s.access.gate,
-		Bound:    query.NewBound(s.opt.MaxReads),
+		Bound:    bound,
 		Holders:  &s.holders,
 
 		StaleAfter: s.opt.StaleAfter,
 
-		OnError: func(err error) { s.log.Error("reading stored readings failed", "error", err) },
+		OnError: readFailed,
+
+		PieceTimeout: s.pieceTimeout(),
+	})
+	records := fhir.New(s.store, s.store, fhir.Options{
+		Problems: s.problems,
+		Version:  s.opt.Version,
+		Base:     s.opt.FHIRURL,
+		Param:    mux.Var,
+		Gate:     s.access.gate,
+		Bound:    bound,
+		Holders:  &s.holders,
+		OnError:  readFailed,
 
 		PieceTimeout: s.pieceTimeout(),
 	})
@@ -257,7 +272,7 @@ func (s *server) servePublic() error {
 	if err != nil {
 		return err
 	}
-	handler := s.routes(reads, page, openapi.Handler(openapi.Describe(openapi.Options{
+	handler := s.routes(reads, page, records, openapi.Handler(openapi.Describe(openapi.Options{
 		Version:    s.opt.Version,
 		Problems:   s.problems,
 		Ingest:     s.opt.ingest(limits),

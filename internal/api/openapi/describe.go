@@ -41,6 +41,7 @@ const docs = "https://github.com/pulsegate/pulsegate/blob/main/docs/"
 const about = "Limits, defaults and ranges in this document are those of this server. " +
 	"Errors are problem documents (RFC 9457) with a stable type, whose status states what to do: " +
 	"send the request again after 429 and 503, when Retry-After has passed, but not after other 4xx. " +
+	"Addresses under /fhir are described by GET /fhir/metadata instead (HL7 FHIR R4). " +
 	"Other addresses are answered with 404 not-found, other methods with 405 method-not-allowed and Allow. " +
 	"Paths are exact. Unknown and repeated parameters are rejected where there are any. " +
 	"A request that is not HTTP (400), has too large a header (431), or has an unknown Expect (417), Transfer-Encoding (501) " +
