@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -135,6 +136,79 @@ func TestCovered(t *testing.T) {
 		if tt.status == 403 {
 			if got, name := srv.diagnostics(text); name != "forbidden" || got != "The credentials are not for these patients or devices." {
 				t.Errorf("%s: %s", tt.path, text)
+			}
+		}
+	}
+}
+
+// A token that is bound to patients reads what was measured while a device was assigned to one
+// of them, and does not learn what else there is.
+func TestBound(t *testing.T) {
+	k := newKeyring(t)
+	srv := serve(t, ward(t), fhir.Options{Gate: k.gate})
+	bound := func(patients ...string) string {
+		subjects, err := token.MakeSubjects(patients)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, _, err := token.Create(t.Context(), k.path, token.Spec{Gateway: name(t, "app"), Rights: token.Read, Subjects: subjects}, time.Now())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return "Bearer " + text
+	}
+	p, q, both, other := bound("p"), bound("q"), bound("q", "p"), bound("r")
+	k.gate.Tokens.Refresh()
+	const note = "Only Observations of the patients for whom the credentials are valid are served."
+	for _, tt := range []struct {
+		token, query, want string // want: "403", or Observations
+		note               bool
+	}{
+		{p, "patient=p", allOfP, false},
+		{p, "patient=q", "403", false},
+		{p, "patient=p,q", "403", false},
+		{p, "patient=nobody", "403", false},
+		{p, "patient=q&device=ppg-1", "403", false},
+		{both, "patient=p,q", allOfP + " spo2-q", false},
+		{p, "device=ppg-1", "spo2 hr spo2-last rhr-last", true},
+		{q, "device=ppg-1", "spo2-q", true},
+		{q, "device=ppg-1&_sort=-date&_count=1", "spo2-q", true},
+		{q, "device=ppg-1&date=lt2026-11-22", "", true},
+		{both, "device=ppg-1", "spo2 hr spo2-last rhr-last spo2-q", true},
+		{other, "device=ppg-1", "", true},
+		{other, "device=none", "", true},
+	} {
+		resp, text := srv.send("GET", "Observation?"+tt.query, "", "Authorization", tt.token)
+		if tt.want == "403" {
+			if resp.StatusCode != 403 {
+				t.Errorf("%s: %s %s", tt.query, resp.Status, text)
+			}
+			continue
+		}
+		if b := srv.parse(text); short(b.ids()) != tt.want || b.link("next") != "" || (strings.Join(b.notes(), " ") == note) != tt.note || len(b.notes()) > 1 {
+			t.Errorf("%s: %s, want %s", tt.query, text, tt.want)
+		}
+	}
+	for _, tt := range []struct {
+		path string
+		may  []string
+	}{
+		{"Observation/" + wardIDs["spo2-last"], []string{p, both}},
+		{"Observation/" + wardIDs["spo2-q"], []string{q, both}},
+		{"Observation/" + id("spo2", dayUnixMs-1, "ppg-1"), nil}, // before the first assignment
+		{"Device/ppg-1", []string{p, q, both}},
+		{"Device/cuff-1", []string{p, both}},
+		{"Device/none", nil},
+		{"Patient/p", []string{p, both}},
+		{"Patient/q", []string{q, both}},
+	} {
+		for _, token := range []string{p, q, both, other} {
+			want := 404
+			if slices.Contains(tt.may, token) {
+				want = 200
+			}
+			if resp, text := srv.send("GET", tt.path, "", "Authorization", token); resp.StatusCode != want {
+				t.Errorf("%s: %s %s, want %d", tt.path, resp.Status, text, want)
 			}
 		}
 	}

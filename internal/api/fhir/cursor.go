@@ -10,7 +10,6 @@ import (
 	"net/url"
 	"strings"
 
-	"github.com/pulsegate/pulsegate/internal/access/gate"
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
@@ -39,13 +38,8 @@ const (
 
 // pageCipher returns the cipher of the cursors of a client.
 func pageCipher(r *http.Request) cipher.AEAD {
-	v := gate.CredentialsOf(r)
-	secret := strings.Join(v.Cookies, "\x00")
-	if v.Authorization != "" {
-		_, text, _ := strings.Cut(v.Authorization, " ") // the scheme may be in any case
-		secret = strings.TrimSpace(text)
-	}
-	key := sha256.Sum256([]byte(cursorPage + secret))
+	_, secret, _ := strings.Cut(r.Header.Get("Authorization"), " ") // the scheme may be in any case
+	key := sha256.Sum256([]byte(cursorPage + strings.TrimSpace(secret)))
 	block, err := aes.NewCipher(key[:])
 	if err != nil {
 		panic(err) // only for other lengths of keys

@@ -1,17 +1,13 @@
 package fhir
 
 import (
-	"context"
-	"errors"
 	"math"
-	"net/url"
 	"slices"
 	"strings"
 	"testing"
 
 	"pgregory.net/rapid"
 
-	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
@@ -117,85 +113,4 @@ func TestDates(t *testing.T) {
 			t.Errorf("%s is %v", text, got)
 		}
 	}
-}
-
-// fakeRights are the rights of a token that is bound to some subjects.
-type fakeRights []storage.Subject
-
-func (fakeRights) BoundToSubjects() bool    { return true }
-func (fakeRights) Covers(*vitals.Name) bool { return false }
-func (f fakeRights) CoversSubject(subject string) bool {
-	return slices.Contains(f, storage.Subject(subject))
-}
-
-// twoWorn is a store in which the device d belonged to a until 1000, then to b.
-type twoWorn struct{ Reader }
-
-func (twoWorn) both() []storage.Assignment {
-	d, err := vitals.ParseName("d")
-	if err != nil {
-		panic(err)
-	}
-	return []storage.Assignment{{Device: d, Subject: "a", FromUnixMs: 0, ToUnixMs: 1000}, {Device: d, Subject: "b", FromUnixMs: 1000, ToUnixMs: storage.OpenEnd}}
-}
-
-func (w twoWorn) DeviceAssignments(context.Context, vitals.Name) ([]storage.Assignment, error) {
-	return w.both(), nil
-}
-
-func (w twoWorn) SubjectAssignments(_ context.Context, subject storage.Subject) ([]storage.Assignment, error) {
-	return slices.DeleteFunc(w.both(), func(a storage.Assignment) bool { return a.Subject != subject }), nil
-}
-
-// A request that is bound to subjects reads what was measured while a device was assigned to
-// one of them, and does not learn what else there is.
-func TestBound(t *testing.T) {
-	h := &Handler{subjects: twoWorn{}}
-	for _, tt := range []struct {
-		query string
-		bound fakeRights
-		want  []span
-		err   error
-	}{
-		{"patient=a", fakeRights{"a"}, []span{{0, 1000}}, nil},
-		{"patient=b", fakeRights{"a"}, nil, errForbidden},
-		{"patient=a,b", fakeRights{"a"}, nil, errForbidden},
-		{"patient=a,b", fakeRights{"b", "a"}, []span{{0, 1000}, {1000, storage.OpenEnd}}, nil},
-		{"device=d", fakeRights{"a"}, []span{{0, 1000}}, nil},
-		{"device=d", fakeRights{"b"}, []span{{1000, storage.OpenEnd}}, nil},
-		{"device=d", fakeRights{"c"}, nil, nil},
-		{"device=d&patient=b", fakeRights{"a"}, nil, errForbidden},
-		{"device=d&date=lt1970-01-01T00:00:01.001Z", fakeRights{"b"}, []span{{1000, 1001}}, nil},
-	} {
-		s, err := parseSearch(parsed(t, tt.query), true)
-		if err != nil {
-			t.Fatal(err)
-		}
-		p, err := h.plan(t.Context(), tt.bound, s)
-		if !errors.Is(err, tt.err) {
-			t.Errorf("%s for %q: %v, want %v", tt.query, tt.bound, err, tt.err)
-		}
-		if err != nil {
-			continue
-		}
-		var got []span
-		for _, src := range p.sources {
-			got = append(got, src.span)
-		}
-		if !slices.Equal(got, tt.want) || !p.readable(tt.bound) || p.readable(fakeRights{}) && len(got) > 0 {
-			t.Errorf("%s for %q reads %v, want %v", tt.query, tt.bound, got, tt.want)
-		}
-		if want := tt.query[0] == 'd' && !strings.Contains(tt.query, "patient"); slices.Contains(p.notes, noteBound) != want || slices.Contains(p.notes, noteUnassigned) {
-			t.Errorf("%s for %q has the notes %q", tt.query, tt.bound, p.notes)
-		}
-	}
-}
-
-func parsed(t *testing.T, query string) url.Values {
-	t.Helper()
-	values, err := url.ParseQuery(query)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return values
 }

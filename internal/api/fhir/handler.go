@@ -91,7 +91,7 @@ func (h *Handler) base(r *http.Request) string {
 // begin negotiates the form of the answer to a request, authorizes it and admits it, or answers
 // it. If ok is true, the caller must call leave at the end of the request.
 func (h *Handler) begin(w http.ResponseWriter, r *http.Request) (head *reply.Head, access gate.Access, leave func(), ok bool) {
-	access, verdict, _ := h.opt.Gate.Authorize(gate.CredentialsOf(r), token.Read, time.Now())
+	access, verdict, _ := h.opt.Gate.Authorize(gate.CredentialsOf(r), token.ReadSubjects, time.Now())
 	switch verdict {
 	case gate.Allowed:
 	case gate.NoCredentials:

@@ -11,20 +11,6 @@ import (
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
-// rights are what a request may read.
-type rights interface {
-	// Covers reports whether the readings of a device may be read.
-	Covers(device *vitals.Name) bool
-
-	// CoversSubject reports whether the observations of a subject may be read, if the
-	// request is bound to subjects.
-	CoversSubject(subject string) bool
-
-	// BoundToSubjects reports whether the request is bound to subjects. It then reads what
-	// was measured while a device was assigned to one of them, whatever the device.
-	BoundToSubjects() bool
-}
-
 // errForbidden means that a request may not read what it asks for.
 var errForbidden = errors.New("fhir: not covered")
 
@@ -48,8 +34,9 @@ const (
 	noteIgnored    = "Some parameters of the search are not known and were ignored; the link self has the others."
 )
 
-// plan returns what a search reads, or errForbidden.
-func (h *Handler) plan(ctx context.Context, may rights, s *search) (*plan, error) {
+// plan returns what a search reads, or errForbidden. A request that is bound to subjects reads
+// what was measured while a device was assigned to one of them, whatever the device.
+func (h *Handler) plan(ctx context.Context, may *gate.Access, s *search) (*plan, error) {
 	devices, err := h.searchedDevices(ctx, may, s)
 	if err != nil {
 		return nil, err
@@ -85,7 +72,7 @@ func (h *Handler) plan(ctx context.Context, may rights, s *search) (*plan, error
 
 // searchedDevices returns the devices that a search names. Those that do not exist are left
 // out, unless the request would not cover them.
-func (h *Handler) searchedDevices(ctx context.Context, may rights, s *search) (devices []vitals.Name, err error) {
+func (h *Handler) searchedDevices(ctx context.Context, may *gate.Access, s *search) (devices []vitals.Name, err error) {
 	for i := range s.devices {
 		name, err := h.resolve(ctx, &s.devices[i])
 		switch {
@@ -107,7 +94,7 @@ func (h *Handler) searchedDevices(ctx context.Context, may rights, s *search) (d
 
 // ofPatients returns the assignments of patients. A request that is not bound to subjects must
 // cover all devices that were ever assigned to them.
-func (h *Handler) ofPatients(ctx context.Context, may rights, patients []storage.Subject) (all []storage.Assignment, err error) {
+func (h *Handler) ofPatients(ctx context.Context, may *gate.Access, patients []storage.Subject) (all []storage.Assignment, err error) {
 	for _, subject := range patients {
 		if !may.CoversSubject(string(subject)) {
 			return nil, errForbidden
@@ -127,7 +114,7 @@ func (h *Handler) ofPatients(ctx context.Context, may rights, patients []storage
 }
 
 // ofDevices returns the assignments of devices to the subjects that the request covers.
-func (h *Handler) ofDevices(ctx context.Context, may rights, devices []vitals.Name) (all []storage.Assignment, err error) {
+func (h *Handler) ofDevices(ctx context.Context, may *gate.Access, devices []vitals.Name) (all []storage.Assignment, err error) {
 	for _, device := range devices {
 		assignments, err := h.subjects.DeviceAssignments(ctx, device)
 		if err != nil {
@@ -143,7 +130,7 @@ func (h *Handler) ofDevices(ctx context.Context, may rights, devices []vitals.Na
 }
 
 // note sets the notes of p.
-func (h *Handler) note(ctx context.Context, may rights, s *search, p *plan, devices []vitals.Name, assignments []storage.Assignment) error {
+func (h *Handler) note(ctx context.Context, may *gate.Access, s *search, p *plan, devices []vitals.Name, assignments []storage.Assignment) error {
 	if len(s.ignored) > 0 {
 		p.notes = append(p.notes, noteIgnored)
 	}
@@ -196,7 +183,7 @@ func (h *Handler) hasUnassigned(ctx context.Context, device vitals.Name, within 
 }
 
 // readable reports whether may allows to read all that p reads.
-func (p *plan) readable(may rights) bool {
+func (p *plan) readable(may *gate.Access) bool {
 	for _, subject := range p.subjects {
 		if !may.CoversSubject(string(subject)) {
 			return false
@@ -236,17 +223,3 @@ func (h *Handler) resolve(ctx context.Context, id *deviceID) (vitals.Name, error
 		}
 	}
 }
-
-// rightsOf returns the rights of an authorized request.
-func rightsOf(access *gate.Access) rights {
-	if may, ok := any(access).(rights); ok {
-		return may
-	}
-	return unbound{access}
-}
-
-// unbound are the rights of a request that is not bound to subjects.
-type unbound struct{ *gate.Access }
-
-func (unbound) CoversSubject(string) bool { return true }
-func (unbound) BoundToSubjects() bool     { return false }

@@ -29,7 +29,7 @@ func (h *Handler) Observation(w http.ResponseWriter, r *http.Request) {
 		if err != nil || groupsOf(&record.Values)&(1<<id.group) == 0 {
 			return nil, notFoundOr(err)
 		}
-		assignments, err := h.ofDevices(r.Context(), rightsOf(access), []vitals.Name{device})
+		assignments, err := h.ofDevices(r.Context(), access, []vitals.Name{device})
 		if err != nil {
 			return nil, err
 		}
@@ -58,8 +58,8 @@ func (h *Handler) Device(w http.ResponseWriter, r *http.Request) {
 		if err != nil {
 			return nil, err
 		}
-		if rightsOf(access).BoundToSubjects() {
-			assignments, err := h.ofDevices(r.Context(), rightsOf(access), []vitals.Name{device})
+		if access.BoundToSubjects() {
+			assignments, err := h.ofDevices(r.Context(), access, []vitals.Name{device})
 			if err != nil || len(assignments) == 0 {
 				return nil, notFoundOr(err)
 			}
@@ -80,7 +80,7 @@ func (h *Handler) Patient(w http.ResponseWriter, r *http.Request) {
 		if err != nil {
 			return nil, storage.ErrNotFound
 		}
-		assignments, err := h.ofPatients(r.Context(), rightsOf(access), []storage.Subject{subject})
+		assignments, err := h.ofPatients(r.Context(), access, []storage.Subject{subject})
 		if err != nil || len(assignments) == 0 {
 			return nil, notFoundOr(err)
 		}
@@ -123,7 +123,7 @@ func (h *Handler) readableDevice(ctx context.Context, access *gate.Access, id *d
 	if err != nil {
 		return device, err
 	}
-	if may := rightsOf(access); !may.BoundToSubjects() && !may.Covers(&device) {
+	if !access.BoundToSubjects() && !access.Covers(&device) {
 		return device, errForbidden
 	}
 	return device, nil

@@ -41,11 +41,9 @@ func (h *Handler) Search(w http.ResponseWriter, r *http.Request) {
 		h.fail(w, r, &access, err)
 		return
 	}
-	var current gate.Access // here, so that a piece does not allocate
 	allowed := func() bool {
-		var verdict gate.Verdict
-		current, verdict, _ = h.opt.Gate.Authorize(gate.CredentialsOf(r), token.Read, time.Now())
-		return verdict == gate.Allowed && p.plan.readable(rightsOf(&current))
+		access, verdict, _ := h.opt.Gate.Authorize(gate.CredentialsOf(r), token.ReadSubjects, time.Now())
+		return verdict == gate.Allowed && p.plan.readable(&access)
 	}
 	out := query.NewPieceWriter(w, h.opt.PieceTimeout, allowed, func() error {
 		if r.Method != http.MethodHead {
@@ -109,7 +107,7 @@ func (h *Handler) newPage(r *http.Request, access *gate.Access) (*page, error) {
 	if p.search, err = parseSearch(values, isStrict(r)); err != nil {
 		return nil, err
 	}
-	if p.plan, err = h.plan(r.Context(), rightsOf(access), p.search); err != nil {
+	if p.plan, err = h.plan(r.Context(), access, p.search); err != nil {
 		return nil, err
 	}
 	if after != nil {
