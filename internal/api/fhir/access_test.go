@@ -1,8 +1,11 @@
 package fhir_test
 
 import (
+	"context"
 	"fmt"
+	"io"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"slices"
@@ -14,7 +17,9 @@ import (
 	"github.com/pulsegate/pulsegate/internal/access/gate"
 	"github.com/pulsegate/pulsegate/internal/access/token"
 	"github.com/pulsegate/pulsegate/internal/api/fhir"
+	"github.com/pulsegate/pulsegate/internal/api/problem"
 	"github.com/pulsegate/pulsegate/internal/api/query"
+	"github.com/pulsegate/pulsegate/internal/storage"
 )
 
 // A keyring is a gate with a token for each purpose. The tokens are in the form of
@@ -55,6 +60,17 @@ func newKeyring(t testing.TB) *keyring {
 	})
 	k.gate = &gate.Gate{Tokens: set, Audit: log}
 	return k
+}
+
+// revoke revokes all tokens.
+func (k *keyring) revoke(t *testing.T) {
+	t.Helper()
+	if _, err := token.Revoke(t.Context(), k.path, func(*token.Token) bool { return true }, nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := k.gate.Tokens.Reload(); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // records returns the records of exports in the audit log, from the event on.
@@ -264,6 +280,53 @@ func TestRecorded(t *testing.T) {
 			t.Errorf("%s without an audit log: %s %s %v", path, resp.Status, text, failed)
 		}
 		failed = nil
+	}
+}
+
+// A hooked store calls a function before it is scanned.
+type hooked struct {
+	*store
+	before func()
+}
+
+func (h *hooked) Scan(ctx context.Context, r storage.Range, dst []storage.Record) (int, error) {
+	h.before()
+	return h.store.Scan(ctx, r, dst)
+}
+
+// A search whose right ends before the answer begins is rejected, and not recorded; one that
+// ends later is cut off.
+func TestRevoked(t *testing.T) {
+	for _, at := range []int{1, 2} { // the scan before which the right ends
+		k := newKeyring(t)
+		s := ward(t)
+		var lines []string
+		for i := range 4000 {
+			lines = append(lines, fmt.Sprintf(`{"device":"ppg-1","time":%d,"spo2_pct":97}`, dayUnixMs+dayMs+1+i))
+		}
+		s.add(t, receivedUnixMs, lines...)
+		scans := 0
+		h := fhir.New(&hooked{s, func() {
+			if scans++; scans == at {
+				k.revoke(t)
+			}
+		}}, s, fhir.Options{Problems: problem.New(), Param: (*http.Request).PathValue, Gate: k.gate})
+		srv := httptest.NewServer(http.HandlerFunc(h.Search))
+		req, err := http.NewRequest("GET", srv.URL+"/?patient=q&_count=4000", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Authorization", k.ppg)
+		resp, err := srv.Client().Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := io.ReadAll(resp.Body)
+		resp.Body.Close()
+		srv.Close()
+		if early := at == 1; early && (resp.StatusCode != 401 || err != nil || len(k.records(t)) > 0) || !early && (resp.StatusCode != 200 || err == nil || len(k.records(t)) != 1) {
+			t.Errorf("before scan %d: %s, %d bytes, %v, recorded %q", at, resp.Status, len(text), err, k.records(t))
+		}
 	}
 }
 
