@@ -305,7 +305,7 @@ func drawModel(rt *rapid.T) *model {
 	m := &model{readings: map[string]map[int64]vitals.Values{}}
 	for _, device := range []string{"a", "b", "c_1"} {
 		m.readings[device] = map[int64]vitals.Values{}
-		for range rapid.IntRange(0, 12).Draw(rt, "readings") {
+		for range rapid.IntRange(5, 20).Draw(rt, "readings") {
 			var v vitals.Values
 			for i, signs := range [][]vitals.Sign{{vitals.Systolic, vitals.Diastolic}, {vitals.SpO2}, {vitals.HeartRate}, {vitals.RestingHeartRate}} {
 				if rapid.Bool().Draw(rt, "has") || i == 3 && v.IsZero() {
@@ -321,11 +321,11 @@ func drawModel(rt *rapid.T) *model {
 			rt.Fatal(err)
 		}
 		from := int64(0)
-		for from < 15 && rapid.Bool().Draw(rt, "assigned") {
+		for range rapid.IntRange(0, 5).Draw(rt, "assignments") {
 			from += rapid.Int64Range(0, 4).Draw(rt, "gap")
 			to := from + rapid.Int64Range(1, 5).Draw(rt, "length")
 			m.assigned = append(m.assigned, storage.Assignment{
-				Device: n, Subject: rapid.SampledFrom([]storage.Subject{"p", "q"}).Draw(rt, "subject"), FromUnixMs: from, ToUnixMs: to,
+				Device: n, Subject: rapid.SampledFrom([]storage.Subject{"p", "p", "q"}).Draw(rt, "subject"), FromUnixMs: from, ToUnixMs: to,
 			})
 			from = to
 		}
