@@ -421,3 +421,30 @@ func TestReassigned(t *testing.T) {
 		}
 	}
 }
+
+// A page may be longer than what is read from the store at once, from one device or several.
+func TestLongPage(t *testing.T) {
+	s := fill(t)
+	var lines, want []string
+	for i := range 5000 {
+		device := []string{"a", "a", "b", "c"}[i%4]
+		lines = append(lines, fmt.Sprintf(`{"device":%q,"time":%d,"spo2_pct":97}`, device, dayUnixMs+i))
+		want = append(want, id("spo2", int64(dayUnixMs+i), device))
+	}
+	s.add(t, receivedUnixMs, lines...)
+	for _, device := range []string{"a", "b", "c"} {
+		s.assign(t, device, "p", 0, storage.OpenEnd)
+	}
+	srv := serve(t, s, fhir.Options{})
+	for _, query := range []string{"", "&code=2708-6"} {
+		if got, pages := srv.search("patient=p&_count=10000" + query); pages != 1 || !slices.Equal(got, want) {
+			t.Errorf("%s: %d Observations on %d pages, in another order or others than those stored", query, len(got), pages)
+		}
+	}
+	slices.Reverse(want)
+	for _, query := range []string{"&_count=10000", "&_count=10000&code=2708-6", "&_count=3000"} {
+		if got, _ := srv.search("patient=p&_sort=-date" + query); !slices.Equal(got, want) {
+			t.Errorf("newest first, %s: %d Observations, in another order or others than those stored", query, len(got))
+		}
+	}
+}
