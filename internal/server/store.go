@@ -7,7 +7,6 @@ import (
 
 	"github.com/pulsegate/pulsegate/health"
 	"github.com/pulsegate/pulsegate/internal/api/admin"
-	"github.com/pulsegate/pulsegate/internal/api/fhir"
 	"github.com/pulsegate/pulsegate/internal/api/query"
 	"github.com/pulsegate/pulsegate/internal/observe/metrics"
 	"github.com/pulsegate/pulsegate/internal/storage"
@@ -21,7 +20,6 @@ import (
 type store interface {
 	storage.Store
 	query.Lister
-	fhir.Subjects
 	admin.Expirer
 	metrics.Collector
 

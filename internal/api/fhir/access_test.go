@@ -263,7 +263,6 @@ func TestRecorded(t *testing.T) {
 	if resp, text := srv.send("GET", b.link("next"), "", "Authorization", k.all); resp.StatusCode != 400 {
 		t.Errorf("the next page with another token: %s %s", resp.Status, text)
 	}
-	b = srv.parse(srv.get("Observation?patient=q,nobody&_count=1", "Authorization", k.ppg))
 	s.add(t, receivedUnixMs, fmt.Sprintf(`{"device":"ppg-1","time":%d,"spo2_pct":99}`, dayUnixMs+2*dayMs))
 	b = srv.parse(srv.get("Observation?patient=q&_count=1", "Authorization", k.ppg))
 	s.assign(t, "cuff-2", "q", 0, 1)

@@ -1,0 +1,26 @@
+package main_test
+
+import "testing"
+
+// The commands of docs/fhir.md have the effects that it describes.
+func TestFHIRPage(t *testing.T) {
+	skipIfShort(t)
+	requireFreeAddr(t, "127.0.0.1:8080")
+	requireFreeAddr(t, "127.0.0.1:6060")
+	blocks := pageBlocks(t, "fhir.md", 3)
+	assign, search, form := blocks[0], blocks[1], blocks[2]
+	r := newReader(t)
+	r.follow("pulsegate serve --audit pulsegate-audit.log\n")
+	r.follow(assign)
+	r.want(`{"status":"stored"}`)
+	r.follow(search)
+	r.want(`"fullUrl":"http://127.0.0.1:8080/fhir/Observation/hr-mwq8lds0-ppg-000123"`, `"subject":{"reference":"Patient/p-17"},"effectiveDateTime":"2026-11-21T12:00:00.000+02:00",`+
+		`"device":{"reference":"Device/ppg-000123"},"valueQuantity":{"value":72,"unit":"beats/minute","system":"http://unitsofmeasure.org","code":"/min"}},"search":{"mode":"match"}}`)
+	r.follow(form)
+	r.want(`"id":"spo2-mwq8lds0-ppg-000123"`, `"value":97.5`, `"relation":"self"`)
+	r.run("cat pulsegate-audit.log")
+	r.want(`"event":"exported","subject":"p-17"`)
+	if code := r.server.stop(); code != 0 {
+		t.Errorf("the server's exit code is %d:\n%s", code, r.server.stderr())
+	}
+}
