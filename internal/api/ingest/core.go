@@ -43,6 +43,8 @@ type Config struct {
 
 	Holders *share.Holders // divide MaxBodyBytes; nil: no shares
 
+	Records Records // for forms with units of several readings
+
 	// BodyTimeout bounds the time for receiving a compressed body. Default 60 s, like the
 	// ReadTimeout of the server.
 	BodyTimeout time.Duration
@@ -91,6 +93,7 @@ type Core struct {
 	rules     *vitals.Validator
 	answers   *answers
 	committer *groupcommit.Committer[*storage.Entry]
+	units     *units
 	queue     *admission // bounds the committer's queue
 	jobsMu    sync.Mutex
 	jobs      jobList // guarded by jobsMu
@@ -132,6 +135,7 @@ func New(appender Appender, problems *problem.Set, cfg Config) (*Core, error) {
 		rules:          rules,
 		answers:        newAnswers(problems),
 		queue:          newAdmission(cfg.MaxQueued),
+		units:          newUnits(appender, cfg.Records),
 		counters:       newCounters(),
 		tooLargeSingle: fmt.Sprintf("A reading may have %d bytes.", cfg.MaxSingleBytes),
 		tooMany:        fmt.Sprintf("A batch may have %d readings.", cfg.MaxReadings),
@@ -141,7 +145,7 @@ func New(appender Appender, problems *problem.Set, cfg Config) (*Core, error) {
 		},
 		decoding: make(chan struct{}, maxDecoding),
 	}
-	c.committer = groupcommit.New(groupcommit.Options[*storage.Entry]{MaxGroup: cfg.MaxGroup, OnFlush: c.committed}, appender.Append)
+	c.committer = groupcommit.New(groupcommit.Options[*storage.Entry]{MaxGroup: cfg.MaxGroup, OnFlush: c.committed}, c.units.append)
 	c.waiting, c.stopWaiting = context.WithCancel(context.Background())
 	return c, nil
 }

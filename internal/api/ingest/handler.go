@@ -19,13 +19,14 @@ import (
 //   - ReadTimeout, to bound how long a body may take to arrive;
 //   - WriteTimeout, to bound how long a client may take to read its answer.
 func (c *Core) Handler() http.Handler {
-	return &handler{core: c, bodies: bodyReader{core: c}}
+	return c.HandlerOf(Form{})
 }
 
 type handler struct {
 	core   *Core
 	bodies bodyReader
 	paused atomic.Int64 // number of paused connections
+	form   Form         // zero: that of POST /v1/readings
 }
 
 func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -57,7 +58,7 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if more {
 		job.Commit(c.waiting)
 	}
-	answer := job.Answer()
+	answer := h.answer(job)
 	job.releaseBuffers()
 	if answer.Write(w, r) != nil {
 		job.out = nil
@@ -82,6 +83,9 @@ func (h *handler) receive(w http.ResponseWriter, r *http.Request, holder *share.
 	}
 	job = h.core.Job()
 	job.trace, job.holder = t, holder
+	if h.form.Begin != nil {
+		job.session = h.form.Begin(r)
+	}
 	t.begins(tracing.Decode, now)
 	defer t.ends(tracing.Decode, now)
 	if len(buf.bytes) > largeBodyBytes {
@@ -140,12 +144,11 @@ func (h *handler) pause(w http.ResponseWriter, r *http.Request) {
 
 // Overloaded returns a handler that rejects every request as overloaded, and closes its
 // connection.
-func (c *Core) Overloaded() http.Handler {
-	h := &handler{core: c}
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("Connection", "close")
-		h.refuse(w, r, errOverloaded)
-	})
+func (c *Core) Overloaded() http.Handler { return c.OverloadedOf(Form{}) }
+
+func (h *handler) overloaded(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Connection", "close")
+	h.refuse(w, r, errOverloaded)
 }
 
 // maxPassedOver is the length in bytes of the longest body that is read and discarded to keep
@@ -177,7 +180,7 @@ func (h *handler) rejectEarly(w http.ResponseWriter, r *http.Request, why *refus
 // refuse answers a request whose body was not decoded.
 func (h *handler) refuse(w http.ResponseWriter, r *http.Request, why *refusal) {
 	h.core.counters.refused[why.kind].Add(1)
-	answer := h.core.answerTo(why, new([]byte))
+	answer := h.restyle(h.core.answerTo(why, new([]byte)), why)
 	_ = answer.Write(w, r) // the client has disconnected
 }
 

@@ -19,7 +19,9 @@ import (
 type Job struct {
 	core        *Core
 	decoder     *vitals.Decoder
-	ownsDecoder bool // decoder is not shared
+	ownsDecoder bool    // decoder is not shared
+	session     Session // nil: the form of POST /v1/readings
+	whole       bool    // all readings are one unit; see Intake
 
 	// batch holds the decoded readings; entries refer to them.
 	//
@@ -94,6 +96,7 @@ func (j *Job) reset() bool {
 	j.entries, j.refs, j.out = j.entries[:0], j.refs[:0], j.out[:0]
 	j.refusal = refusal{}
 	j.permitted, j.uncovered, j.trace = authorization{}, 0, nil
+	j.session, j.whole = nil, false
 	return true
 }
 
@@ -119,7 +122,7 @@ func (j *Job) decode(body []byte) bool {
 		j.refusal = refusal{kind: refusedDraining}
 		return false
 	}
-	if err := j.decoder.Decode(body, nowUnixMs, &j.batch); err != nil {
+	if err := j.decodeBody(body, nowUnixMs); err != nil {
 		j.refusal = c.refusalOf(err)
 		return false
 	}
@@ -127,6 +130,9 @@ func (j *Job) decode(body []byte) bool {
 	guard := j.guard()
 	if guard != nil && j.batch.Shape != vitals.Single {
 		j.refuseContradictions()
+	}
+	if j.session != nil && !j.keepUnits() {
+		return false
 	}
 	switch {
 	case j.batch.Shape == vitals.Single && len(body) > c.cfg.MaxSingleBytes:
@@ -189,6 +195,9 @@ func (j *Job) releaseBuffers() {
 
 // refusalOf returns the refusal for an error of the decoder.
 func (c *Core) refusalOf(err error) refusal {
+	if own, ok := errors.AsType[*refusal](err); ok {
+		return *own
+	}
 	if syntax, ok := errors.AsType[*vitals.SyntaxError](err); ok {
 		return refusal{kind: refusedMalformed, detail: fmt.Sprintf("byte %d: %s", syntax.Offset, syntax.Reason)}
 	}
@@ -231,12 +240,16 @@ func (j *Job) Commit(ctx context.Context) {
 	}
 	defer c.queue.leave(n)
 	j.trace.begins(tracing.Queue, c.cfg.Now)
-	for rest := j.entries; len(rest) > 0; rest = rest[len(j.refs):] {
-		j.refs = appendRefs(j.refs[:0], rest[:min(len(rest), c.cfg.MaxGroup)])
+	for done := 0; done < len(j.entries); done += len(j.refs) {
+		n := j.groupAt(done)
+		j.refs = appendRefs(j.refs[:0], j.entries[done:done+n])
+		c.units.add(j, done, n)
 		flush, err := c.committer.Commit(ctx, j.refs)
 		j.trace.flushed(flush, len(j.refs))
 		if err != nil {
-			j.refuse(err, len(rest) < len(j.entries))
+			if j.refuse(err, done > 0); !j.lost {
+				c.units.drop(j.refs)
+			}
 			return
 		}
 	}
