@@ -131,6 +131,7 @@ func RetryAfterSeconds(set *problem.Set, p *reply.Problem) (least, most int) {
 type Answer struct {
 	head       *reply.Head
 	body       []byte
+	location   string        // "": none
 	retryAfter time.Duration // 0: none
 }
 
@@ -140,6 +141,9 @@ func (a *Answer) Status() int { return a.head.Status() }
 // Write sends the answer through net/http. After an error, which means that the client has
 // disconnected, net/http may still be reading the answer's text.
 func (a *Answer) Write(w http.ResponseWriter, r *http.Request) error {
+	if a.location != "" {
+		w.Header().Set("Location", a.location)
+	}
 	if a.retryAfter > 0 {
 		return a.head.WriteRetryAfter(w, r, a.retryAfter, a.body)
 	}
@@ -169,13 +173,21 @@ func (c *Core) answerTo(r *refusal, text *[]byte) Answer {
 		}
 		a.body = *text
 	}
+	a.retryAfter = c.retryAfter(r.kind, r.retryAfter)
+	return a
+}
+
+// retryAfter returns the Retry-After of a refusal, or 0. wait is how long to wait at least, if
+// that depends on the client.
+func (c *Core) retryAfter(k kind, wait time.Duration) time.Duration {
+	in := &c.answers.kinds[k]
 	switch {
 	case in.least > 0:
-		a.retryAfter = time.Duration(in.least+rand.IntN(in.most-in.least+1)) * time.Second
-	case r.kind == refusedLimited, r.kind == refusedWithheld:
-		a.retryAfter = r.retryAfter + rand.N(min(r.retryAfter/4, maxJitter)+time.Second)
+		return time.Duration(in.least+rand.IntN(in.most-in.least+1)) * time.Second
+	case k == refusedLimited, k == refusedWithheld:
+		return wait + rand.N(min(wait/4, maxJitter)+time.Second)
 	}
-	return a
+	return 0
 }
 
 // Answer returns the response. It must be called once, after Decode returned false or after

@@ -5,6 +5,7 @@ import (
 	"iter"
 	"net/http"
 	"slices"
+	"time"
 
 	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/reply"
@@ -33,9 +34,16 @@ type Session interface {
 
 // A Settler is a Session with answers of its own.
 type Settler interface {
-	// Settled returns the header and the body of the answer to a request that was not
-	// rejected as a whole.
-	Settled(results iter.Seq[Result]) (*reply.Head, []byte)
+	// Settled returns the answer to a request that was not rejected as a whole.
+	Settled(results iter.Seq[Result]) Reply
+}
+
+// A Reply is an answer of a [Settler].
+type Reply struct {
+	Head       *reply.Head
+	Body       []byte
+	Location   string        // header field; "": none
+	RetryAfter time.Duration // 0: none
 }
 
 // An Intake is what a [Session] decodes to.
@@ -71,6 +79,9 @@ func Invalid(field, reason string) error {
 // TooLarge returns an error of [Session.Decode] for a body that exceeds a bound.
 func TooLarge(detail string) error { return &refusal{kind: refusedTooLarge, detail: detail} }
 
+// Unavailable returns an error of [Session.Decode] for a store that cannot be read.
+func Unavailable() error { return &refusal{kind: refusedStoreFailed} }
+
 // A Result is what became of one reading of a request, or of a position without readings.
 type Result struct {
 	Index   int // position in the body
@@ -80,6 +91,7 @@ type Result struct {
 	// was not settled because another one of its unit was rejected: Outcome is 0 then.
 	Problem       *reply.Problem
 	Field, Reason string
+	RetryAfter    time.Duration // with some problems
 }
 
 // HandlerOf returns a handler like [Core.Handler] for another form.
@@ -175,8 +187,8 @@ func (j *Job) groupAt(i int) int {
 // settle returns the answer of a session that was not rejected as a whole.
 func (j *Job) settle(s Settler) Answer {
 	j.reportUncovered()
-	head, body := s.Settled(j.results())
-	return Answer{head: head, body: body}
+	answer := s.Settled(j.results())
+	return Answer{head: answer.Head, body: answer.Body, location: answer.Location, retryAfter: answer.RetryAfter}
 }
 
 // results returns what became of the readings, by position, and counts them. It may be
@@ -201,12 +213,18 @@ func (j *Job) results() iter.Seq[Result] {
 				k, r.Field, r.Reason = entryRefusal(e)
 				c.counters.refused[k].Add(1)
 				r.Problem = c.answers.kinds[k].problem
+				r.RetryAfter = c.retryAfter(k, 0)
 				withheld = withheld || k == refusedWithheld
 			}
 			all = append(all, r)
 		}
 		if withheld {
-			j.reportWithheld()
+			wait := j.reportWithheld()
+			for i := range all {
+				if all[i].Outcome == storage.Withheld {
+					all[i].RetryAfter = c.retryAfter(refusedWithheld, wait)
+				}
+			}
 		}
 		for i := range refused {
 			k := refusedInvalid

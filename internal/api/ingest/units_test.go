@@ -49,12 +49,12 @@ func (unitSession) Decode(body []byte, in *ingest.Intake) error {
 
 var unitHead = reply.NewHead(http.StatusOK, "text/plain")
 
-func (unitSession) Settled(results iter.Seq[ingest.Result]) (*reply.Head, []byte) {
+func (unitSession) Settled(results iter.Seq[ingest.Result]) ingest.Reply {
 	var out []byte
 	for r := range results {
 		out = fmt.Appendf(out, "%d %d %s\n", r.Index, r.Outcome, r.Reason)
 	}
-	return unitHead, out
+	return ingest.Reply{Head: unitHead, Body: out}
 }
 
 var unitForm = ingest.Form{

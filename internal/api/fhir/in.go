@@ -1,0 +1,189 @@
+package fhir
+
+import (
+	"context"
+	"iter"
+	"net/http"
+	"strings"
+
+	"github.com/pulsegate/pulsegate/internal/api/ingest"
+	"github.com/pulsegate/pulsegate/internal/api/problem"
+	"github.com/pulsegate/pulsegate/internal/storage"
+	"github.com/pulsegate/pulsegate/reply"
+	"github.com/pulsegate/pulsegate/vitals"
+)
+
+// # Sending
+//
+// An Observation that is sent becomes a reading of its device; SampledData becomes several. It
+// is admitted, committed and counted as a reading of POST /v1/readings is, and so is stored
+// before it is answered with 200 or 201. Nothing else of a resource is stored: elements that
+// change the meaning of a value, and values that are not stored, are refused; elements that
+// only describe it are ignored.
+//
+// Devices and Patients are never created. A conditional create of one that is assigned finds it.
+
+// A Receiver receives Observations and Bundles.
+type Receiver struct {
+	subjects Assignments
+	problems *problem.Set
+	outcomes map[*reply.Problem]*outcome
+	done     *reply.Head // 200
+	created  *reply.Head // 201
+}
+
+// Assignments are the methods of [storage.Subjects] that a Receiver needs.
+type Assignments interface {
+	DeviceAssignments(ctx context.Context, device vitals.Name) ([]storage.Assignment, error)
+	SubjectAssignments(ctx context.Context, subject storage.Subject) ([]storage.Assignment, error)
+}
+
+// NewReceiver returns a Receiver.
+func NewReceiver(subjects Assignments, problems *problem.Set) *Receiver {
+	return &Receiver{
+		subjects: subjects, problems: problems, outcomes: newOutcomes(problems),
+		done:    reply.NewHead(http.StatusOK, contentType, reply.NoStore()),
+		created: reply.NewHead(http.StatusCreated, contentType, reply.NoStore()),
+	}
+}
+
+// Observation is the form of POST /fhir/Observation.
+func (rc *Receiver) Observation() ingest.Form { return rc.form(false) }
+
+// Bundle is the form of POST /fhir.
+func (rc *Receiver) Bundle() ingest.Form { return rc.form(true) }
+
+func (rc *Receiver) form(bundle bool) ingest.Form {
+	return ingest.Form{
+		Begin: func(r *http.Request) ingest.Session {
+			return &intake{
+				rc: rc, ctx: r.Context(), bundle: bundle, ifNoneExist: []byte(r.Header.Get("If-None-Exist")),
+				devices: map[string]*resolved{}, assignments: map[vitals.Name][]storage.Assignment{}, urls: map[string]*sentEntry{},
+			}
+		},
+		Refused: func(r ingest.Refusal) (*reply.Head, []byte) {
+			o := rc.outcomes[r.Problem]
+			return o.head, append(o.appendIssue([]byte(outcomeStart), join(r.Detail, r.Reason), r.Field), issueListEnd...)
+		},
+	}
+}
+
+func join(a, b string) string {
+	if a == "" || b == "" {
+		return a + b
+	}
+	return a + " " + b
+}
+
+// An intake is one request to a Receiver.
+type intake struct {
+	rc          *Receiver
+	ctx         context.Context
+	bundle      bool
+	transaction bool
+	ifNoneExist []byte
+
+	places []place // by position
+
+	// The following are used by Decode only.
+	parser      *parser
+	in          *ingest.Intake
+	devices     map[string]*resolved // by reference
+	assignments map[vitals.Name][]storage.Assignment
+	urls        map[string]*sentEntry // of Devices and Patients, by fullUrl
+	err         error                 // of the store
+}
+
+// A place is one position: an entry of a Bundle, or a single Observation.
+type place struct {
+	device vitals.Name // of an Observation, or an existing Device
+	unixMs int64       // of an Observation
+	group  group       // of an Observation
+	what   what
+
+	patient storage.Subject // an existing Patient
+	paths   [vitals.NumSigns]string
+
+	added   bool // something was new
+	unsaved bool // not settled, because another entry was rejected
+	result  ingest.Result
+	problem *reply.Problem // instead of that of result; nil: that of result
+}
+
+// What a place holds.
+type what uint8
+
+const (
+	refusedEntry what = iota
+	observationEntry
+	deviceEntry
+	patientEntry
+)
+
+// rejected returns why the place was rejected, or nil.
+func (p *place) rejected() *reply.Problem {
+	if p.problem != nil {
+		return p.problem
+	}
+	return p.result.Problem
+}
+
+// Settled implements [ingest.Settler].
+func (s *intake) Settled(results iter.Seq[ingest.Result]) ingest.Reply {
+	for r := range results {
+		p := &s.places[r.Index]
+		switch {
+		case r.Problem != nil:
+			if p.result.Problem == nil {
+				p.result = r
+				p.result.Field = p.path(r.Field)
+			}
+		case r.Outcome == 0:
+			p.unsaved = true
+		case r.Outcome != storage.Duplicate:
+			p.added = true
+		}
+	}
+	switch {
+	case !s.bundle:
+		return s.singleReply(&s.places[0])
+	case s.transaction:
+		return s.transactionReply()
+	}
+	return s.bundleReply("batch-response")
+}
+
+// path returns the path of a field of a reading in the place's resource.
+func (p *place) path(field string) string {
+	switch field {
+	case "time":
+		return "effective[x]"
+	case "device":
+		return "device"
+	case "gateway", "":
+		return ""
+	}
+	for s := range vitals.Sign(vitals.NumSigns) {
+		if s.Field() == field {
+			return p.paths[s]
+		}
+	}
+	return field
+}
+
+// outcomeStart begins an OperationOutcome, issueListEnd ends it.
+var outcomeStart = strings.TrimSuffix(issueStart("", ""), `{"severity":"","code":""`)
+
+const issueListEnd = `]}`
+
+// appendIssue appends an issue. expression may be empty.
+func (o *outcome) appendIssue(dst []byte, diagnostics, expression string) []byte {
+	dst = append(dst, o.text[len(outcomeStart):]...)
+	if diagnostics != "" {
+		dst = reply.AppendJSONString(append(dst, `,"diagnostics":`...), diagnostics)
+	}
+	if expression != "" {
+		dst = append(reply.AppendJSONString(append(dst, `,"expression":[`...), expression), ']')
+	}
+	return append(dst, '}')
+}

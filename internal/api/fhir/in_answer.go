@@ -1,0 +1,123 @@
+package fhir
+
+import (
+	"fmt"
+	"strconv"
+
+	"github.com/pulsegate/pulsegate/internal/api/ingest"
+	"github.com/pulsegate/pulsegate/reply"
+)
+
+// appendObservationID appends the id of the Observation at a place; of SampledData, that of its
+// first sample with a value.
+func (p *place) appendObservationID(dst []byte) []byte {
+	dst = append(append(dst, mappings[p.group].key...), '-')
+	dst = append(appendTimeID(dst, p.unixMs), '-')
+	return appendDeviceID(dst, &p.device)
+}
+
+// singleReply answers POST /fhir/Observation.
+func (s *intake) singleReply(p *place) ingest.Reply {
+	if problem := p.rejected(); problem != nil {
+		o := s.rc.outcomes[problem]
+		body := o.appendIssue([]byte(outcomeStart), p.result.Reason, expression("Observation", p.result.Field))
+		return ingest.Reply{Head: o.head, Body: append(body, issueListEnd...), RetryAfter: p.result.RetryAfter}
+	}
+	answer := ingest.Reply{
+		Head: s.rc.done, Body: []byte(issueStart("information", "informational") + `,"diagnostics":"This Observation was stored before."` + issueEnd),
+		Location: string(p.appendObservationID([]byte(Path + "/Observation/"))),
+	}
+	if p.added {
+		answer.Head = s.rc.created
+		answer.Body = []byte(issueStart("information", "informational") + `,"diagnostics":"The Observation is stored."` + issueEnd)
+	}
+	return answer
+}
+
+// expression returns the FHIRPath of a field of a resource.
+func expression(resource, field string) string {
+	if field == "" {
+		return resource
+	}
+	return resource + "." + field
+}
+
+// maxIssues bounds the issues of a rejected transaction.
+const maxIssues = 100
+
+// transactionReply answers a transaction. If an entry was rejected, so is the transaction.
+func (s *intake) transactionReply() ingest.Reply {
+	body, issues, added := []byte(outcomeStart), 0, false
+	var answer ingest.Reply
+	for i := range s.places {
+		p := &s.places[i]
+		added = added || p.added
+		problem := p.rejected()
+		if problem == nil {
+			continue
+		}
+		o := s.rc.outcomes[problem]
+		if issues++; issues == 1 {
+			answer.Head, answer.RetryAfter = o.head, p.result.RetryAfter
+		} else {
+			body = append(body, ',')
+		}
+		if issues > maxIssues {
+			body = append(body, `{"severity":"error","code":"processing","diagnostics":"Further entries are not acceptable either."}`...)
+			break
+		}
+		body = o.appendIssue(body, p.result.Reason, expression(fmt.Sprintf("Bundle.entry[%d].resource", i), p.result.Field))
+	}
+	if issues == 0 {
+		return s.bundleReply("transaction-response")
+	}
+	note := "Nothing of the transaction was stored. A batch stores each entry that is acceptable."
+	if added {
+		note = "A part of the transaction was stored, because the store changed meanwhile."
+	}
+	body = append(body, `,{"severity":"information","code":"informational","diagnostics":`...)
+	answer.Body = append(append(reply.AppendJSONString(body, note), '}'), issueListEnd...)
+	return answer
+}
+
+// bundleReply answers a Bundle entry by entry.
+func (s *intake) bundleReply(typ string) ingest.Reply {
+	dst := make([]byte, 0, 64+128*len(s.places))
+	dst = append(append(append(dst, `{"resourceType":"Bundle","type":"`...), typ...), `","entry":[`...)
+	for i := range s.places {
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		dst = s.appendResponse(dst, i)
+	}
+	if len(s.places) == 0 { // FHIR has no empty arrays
+		dst = dst[:len(dst)-len(`,"entry":[`)]
+		return ingest.Reply{Head: s.rc.done, Body: append(dst, '}')}
+	}
+	return ingest.Reply{Head: s.rc.done, Body: append(dst, `]}`...)}
+}
+
+// appendResponse appends the response to an entry.
+func (s *intake) appendResponse(dst []byte, i int) []byte {
+	p := &s.places[i]
+	dst = append(dst, `{"response":{"status":"`...)
+	if problem := p.rejected(); problem != nil {
+		dst = strconv.AppendInt(dst, int64(problem.Status()), 10)
+		dst = append(append(dst, `","outcome":`...), outcomeStart...)
+		dst = s.rc.outcomes[problem].appendIssue(dst, p.result.Reason, expression("Bundle.entry["+strconv.Itoa(i)+"].resource", p.result.Field))
+		return append(append(dst, issueListEnd...), `}}`...)
+	}
+	switch p.what {
+	case deviceEntry:
+		dst = appendDeviceID(append(dst, `200","location":"Device/`...), &p.device)
+	case patientEntry:
+		dst = append(append(dst, `200","location":"Patient/`...), p.patient...)
+	default:
+		text := `200","location":"Observation/`
+		if p.added {
+			text = `201","location":"Observation/`
+		}
+		dst = p.appendObservationID(append(dst, text...))
+	}
+	return append(dst, `"}}`...)
+}

@@ -1,0 +1,172 @@
+package fhir
+
+import (
+	"errors"
+	"strconv"
+
+	"github.com/pulsegate/pulsegate/vitals"
+)
+
+// A fieldFault is why an Observation is rejected: a path within it, which may be empty, and the
+// reason. Neither has a measured value or a patient.
+type fieldFault struct{ field, reason string }
+
+func (f *fieldFault) Error() string { return f.reason }
+
+// An observed is what a sent Observation says, except whose device it was.
+type observed struct {
+	group   group
+	at      when
+	samples []sample // of SampledData; nil: values
+	values  vitals.Values
+
+	// paths has the path of the value of each sign.
+	paths [vitals.NumSigns]string
+}
+
+// A when is a time and its offset from UTC.
+type when struct {
+	unixMs int64
+	offset vitals.UTCOffset
+}
+
+// observe converts an Observation. maxSamples bounds the readings of SampledData.
+func (p *parser) observe(r *sentResource, maxSamples int) (o observed, fault *fieldFault) {
+	if r.fault != "" || r.reason != "" {
+		return o, &fieldFault{r.fault, r.reason}
+	}
+	if !r.final {
+		return o, &fieldFault{"status", "not final: Pulsegate stores final values only, and never changes them"}
+	}
+	var ok bool
+	if o.group, ok = groupFor(r.code); !ok {
+		if r.code&meansMean != 0 {
+			return o, &fieldFault{"code", "mean pressure, which Pulsegate does not store"}
+		}
+		return o, &fieldFault{"code", "not a vital sign that Pulsegate stores, or it has several codes of which one is not"}
+	}
+	if fault := o.setTime(&r.effective); fault != nil {
+		return o, fault
+	}
+	components := p.components[r.components.from:r.components.to]
+	if o.group == bloodPressure {
+		return o, o.setPressures(r, components)
+	}
+	for i := range components {
+		return o, &fieldFault{componentPath(i, ""), notStored}
+	}
+	sign := mappings[o.group].components[0].sign
+	switch {
+	case r.hasValue && r.hasSampled:
+		return o, &fieldFault{"value[x]", "given twice"}
+	case r.hasSampled:
+		o.paths[sign] = "valueSampledData.data"
+		return o, o.setSamples(&r.sampled, &r.effective, sign, maxSamples)
+	case !r.hasValue:
+		return o, &fieldFault{"valueQuantity", "missing"}
+	}
+	o.paths[sign] = "valueQuantity.value"
+	return o, o.set(sign, &r.value, "valueQuantity")
+}
+
+// setTime sets the time, or that of the first sample.
+func (o *observed) setTime(e *effective) *fieldFault {
+	if e.field == "" {
+		return &fieldFault{"effectiveDateTime", "missing"}
+	}
+	if len(e.start) == 0 {
+		return &fieldFault{e.field, "missing"}
+	}
+	var err error
+	o.at.unixMs, o.at.offset, err = vitals.ParseRFC3339(e.start)
+	switch {
+	case errors.Is(err, vitals.ErrTimeZone):
+		return &fieldFault{e.field, "no zone"}
+	case err != nil:
+		return &fieldFault{e.field, "not a date and time with seconds and a zone, such as 2026-11-21T10:00:00.123+01:00"}
+	}
+	return nil
+}
+
+// setPressures sets the values of the components of a blood pressure.
+func (o *observed) setPressures(r *sentResource, components []sentComponent) *fieldFault {
+	if r.hasValue || r.hasSampled {
+		return &fieldFault{"value[x]", "a blood pressure has components only"}
+	}
+	for i := range components {
+		c := &components[i]
+		sign, ok := signFor(c.code)
+		switch {
+		case c.code&meansMean != 0:
+			return &fieldFault{componentPath(i, ""), "mean pressure, which is " + notStored}
+		case !ok:
+			return &fieldFault{componentPath(i, ""), notStored}
+		case c.fault != "":
+			return &fieldFault{componentPath(i, "."+c.fault), c.reason}
+		case !c.hasValue:
+			return &fieldFault{componentPath(i, ".valueQuantity"), "missing"}
+		case o.values.Has(sign):
+			return &fieldFault{componentPath(i, ""), "given twice"}
+		}
+		o.paths[sign] = componentPath(i, ".valueQuantity.value")
+		if fault := o.set(sign, &c.value, componentPath(i, ".valueQuantity")); fault != nil {
+			return fault
+		}
+	}
+	if !o.values.Has(vitals.Systolic) || !o.values.Has(vitals.Diastolic) {
+		return &fieldFault{"component", "needs a systolic and a diastolic pressure"}
+	}
+	return nil
+}
+
+// componentPath returns the path of a part of a component. Paths of the first ones are prepared:
+// they are needed for each blood pressure.
+func componentPath(i int, part string) string {
+	if i < len(componentPaths) && part == ".valueQuantity.value" {
+		return componentPaths[i]
+	}
+	if i < len(componentQuantities) && part == ".valueQuantity" {
+		return componentQuantities[i]
+	}
+	return "component[" + strconv.Itoa(i) + "]" + part
+}
+
+// These are never modified.
+var (
+	componentPaths      = [...]string{"component[0].valueQuantity.value", "component[1].valueQuantity.value"}
+	componentQuantities = [...]string{"component[0].valueQuantity", "component[1].valueQuantity"}
+)
+
+// set sets the value of a sign exactly, or not at all.
+func (o *observed) set(sign vitals.Sign, q *quantity, path string) *fieldFault {
+	if fault := q.check(sign, path); fault != nil {
+		return fault
+	}
+	v, err := vitals.ParseHundredths(q.value)
+	if err != nil {
+		return &fieldFault{path + ".value", reasonOf(err)}
+	}
+	o.values.Set(sign, v)
+	return nil
+}
+
+// check checks everything about a quantity but its value.
+func (q *quantity) check(sign vitals.Sign, path string) *fieldFault {
+	switch {
+	case q.comparator:
+		return &fieldFault{path + ".comparator", "a bound is not a value"}
+	case q.value == nil:
+		return &fieldFault{path + ".value", "missing"}
+	case string(q.system) != ucum:
+		return &fieldFault{path + ".system", "not " + ucum}
+	case string(q.code) != sign.Unit():
+		return &fieldFault{path + ".code", "not " + sign.Unit() + "; Pulsegate does not convert units"}
+	}
+	return nil
+}
+
+// reasonOf returns the reason of a rule of package vitals.
+func reasonOf(err error) string {
+	broken := vitals.FieldError{Err: err}
+	return broken.Reason()
+}

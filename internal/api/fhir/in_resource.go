@@ -1,0 +1,384 @@
+package fhir
+
+import (
+	"bytes"
+
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// A sentResource is a resource as it was sent, as far as Pulsegate reads it.
+type sentResource struct {
+	kind []byte // resourceType
+	id   []byte
+
+	// The first element that Pulsegate must not ignore and does not store, or that is not
+	// what FHIR says, and why. Of Observations only.
+	fault, reason string
+
+	final       bool
+	code        meaning
+	hasCode     bool
+	device      sentReference
+	subject     sentReference
+	effective   effective
+	value       quantity
+	hasValue    bool
+	sampled     sampledData
+	hasSampled  bool
+	identifiers within // of parser.identifiers
+	components  within // of parser.components
+	contained   within // of parser.contained
+}
+
+// A within is a range of one of the parser's slices.
+type within struct{ from, to int32 }
+
+type identifier struct{ value []byte }
+
+type sentReference struct {
+	sent      bool
+	reference []byte
+	value     []byte // of identifier
+}
+
+// An effective is the time of an Observation.
+type effective struct {
+	field string // "": none
+	start []byte
+	end   []byte // of a period; nil: none
+}
+
+type quantity struct {
+	value, system, code []byte
+	comparator          bool
+}
+
+type sampledData struct {
+	origin                                         quantity
+	period, factor, lower, upper, dimensions, data []byte
+}
+
+type sentComponent struct {
+	code          meaning
+	value         quantity
+	hasValue      bool
+	fault, reason string
+}
+
+// refuse notes the first element that cannot be accepted.
+func (r *sentResource) refuse(field, reason string) {
+	if r.fault == "" {
+		r.fault, r.reason = field, reason
+	}
+}
+
+const (
+	notStored    = "not stored by Pulsegate; send the resource without it"
+	changesSense = "changes the meaning of the Observation, and is not stored"
+	notObserved  = "no value was measured"
+)
+
+// resource reads a resource of any type.
+func (p *parser) resource(depth int) (r sentResource) {
+	r.identifiers = within{int32(len(p.identifiers)), int32(len(p.identifiers))}
+	outerWrong, outerWhy := p.wrong, p.why
+	p.wrong = nil
+	p.object(func(name []byte) {
+		switch string(name) {
+		case "resourceType":
+			r.kind = p.text()
+		case "id":
+			r.id = p.text()
+		case "identifier":
+			p.array(func() {
+				if v := p.identifier(); v != nil {
+					p.identifiers = append(p.identifiers, identifier{v})
+				}
+			})
+			r.identifiers.to = int32(len(p.identifiers))
+		case "contained":
+			p.containedResources(&r, depth)
+		default:
+			p.element(&r, name)
+		}
+	})
+	if p.wrong != nil {
+		r.refuse("", string(p.wrong)+" is "+p.why)
+	}
+	p.wrong, p.why = outerWrong, outerWhy
+	return r
+}
+
+// containedResources reads contained resources. They contain no further ones.
+func (p *parser) containedResources(r *sentResource, depth int) {
+	if depth > 0 {
+		p.mismatch("allowed in a contained resource")
+		return
+	}
+	own := r.identifiers
+	r.contained.from = int32(len(p.contained))
+	p.array(func() {
+		c := p.resource(depth + 1)
+		p.contained = append(p.contained, c)
+	})
+	r.contained.to = int32(len(p.contained))
+	if own.from == own.to { // its own identifiers, if any follow, come after those
+		r.identifiers = within{int32(len(p.identifiers)), int32(len(p.identifiers))}
+	}
+}
+
+// element reads an element of an Observation. Elements of other resources that have the same
+// names are read too, and ignored later.
+func (p *parser) element(r *sentResource, name []byte) {
+	switch string(name) {
+	case "status":
+		r.final = string(p.text()) == status
+	case "code":
+		if p.kind() != jsontext.KindBeginObject { // of resources other than Observations
+			p.skip()
+			return
+		}
+		r.code, r.hasCode = p.concept(), true
+	case "device":
+		r.device = p.reference()
+	case "subject":
+		r.subject = p.reference()
+	case "effectiveDateTime":
+		r.setEffective(effective{field: "effectiveDateTime", start: p.text()})
+	case "effectiveInstant":
+		r.setEffective(effective{field: "effectiveInstant", start: p.text()})
+	case "effectivePeriod":
+		r.setEffective(p.period())
+	case "valueQuantity":
+		r.value, r.hasValue = p.quantity(), true
+	case "valueSampledData":
+		r.sampled, r.hasSampled = p.sampledData(), true
+	case "component":
+		r.components.from = int32(len(p.components))
+		p.array(p.component)
+		r.components.to = int32(len(p.components))
+	case "meta":
+		p.meta(r)
+	case "interpretation":
+		p.interpretation(r)
+	case "modifierExtension", "implicitRules", "focus":
+		p.skip()
+		r.refuse(string(name), changesSense)
+	case "dataAbsentReason":
+		p.skip()
+		r.refuse("dataAbsentReason", notObserved)
+	case "effectiveTiming":
+		p.skip()
+		r.refuse("effectiveTiming", "not supported; send effectiveDateTime, effectiveInstant or effectivePeriod")
+	case "language", "text", "extension", "basedOn", "partOf", "category", "encounter", "issued", "performer", "note",
+		"bodySite", "method", "specimen", "referenceRange", "hasMember", "derivedFrom":
+		p.skip() // neither stored nor needed to understand the value
+	default:
+		p.skip()
+		switch {
+		case bytes.HasPrefix(name, []byte("_")): // extensions of a primitive element
+		case bytes.HasPrefix(name, []byte("value")):
+			r.refuse("value[x]", "of a type that Pulsegate does not store")
+		case plain(name):
+			r.refuse("", string(name)+" is not an element of an Observation in FHIR R4")
+		default:
+			r.refuse("", "has an element that an Observation in FHIR R4 does not have")
+		}
+	}
+}
+
+func (r *sentResource) setEffective(e effective) {
+	if r.effective.field != "" {
+		r.refuse("effective[x]", "given twice")
+	}
+	r.effective = e
+}
+
+// plain reports whether the name of a member may be repeated to the client and in a log.
+func plain(name []byte) bool {
+	for _, c := range name {
+		if c|0x20 < 'a' || c|0x20 > 'z' {
+			return false
+		}
+	}
+	return len(name) > 0 && len(name) <= 40
+}
+
+// identifier reads an Identifier and returns its value.
+func (p *parser) identifier() (value []byte) {
+	p.object(func(name []byte) {
+		if string(name) == "value" {
+			value = p.text()
+			return
+		}
+		p.skip()
+	})
+	return value
+}
+
+func (p *parser) reference() sentReference {
+	ref := sentReference{sent: true}
+	p.object(func(name []byte) {
+		switch string(name) {
+		case "reference":
+			ref.reference = p.text()
+		case "identifier":
+			ref.value = p.identifier()
+		default:
+			p.skip()
+		}
+	})
+	return ref
+}
+
+// concept reads a CodeableConcept and returns the meaning of its codes.
+func (p *parser) concept() (m meaning) {
+	p.object(func(name []byte) {
+		if string(name) != "coding" {
+			p.skip()
+			return
+		}
+		p.array(func() {
+			system, code := p.coding()
+			m |= meaningOf(system, code)
+		})
+	})
+	return m
+}
+
+func (p *parser) coding() (system, code []byte) {
+	p.object(func(name []byte) {
+		switch string(name) {
+		case "system":
+			system = p.text()
+		case "code":
+			code = p.text()
+		default:
+			p.skip()
+		}
+	})
+	return system, code
+}
+
+func (p *parser) quantity() (q quantity) {
+	p.object(func(name []byte) {
+		switch string(name) {
+		case "value":
+			q.value = p.number()
+		case "system":
+			q.system = p.text()
+		case "code":
+			q.code = p.text()
+		case "comparator":
+			p.skip()
+			q.comparator = true
+		default:
+			p.skip()
+		}
+	})
+	return q
+}
+
+func (p *parser) period() effective {
+	e := effective{field: "effectivePeriod.start"}
+	p.object(func(name []byte) {
+		switch string(name) {
+		case "start":
+			e.start = p.text()
+		case "end":
+			e.end = p.text()
+		default:
+			p.skip()
+		}
+	})
+	return e
+}
+
+func (p *parser) sampledData() (s sampledData) {
+	p.object(func(name []byte) {
+		switch string(name) {
+		case "origin":
+			s.origin = p.quantity()
+		case "period":
+			s.period = p.number()
+		case "factor":
+			s.factor = p.number()
+		case "lowerLimit":
+			s.lower = p.number()
+		case "upperLimit":
+			s.upper = p.number()
+		case "dimensions":
+			s.dimensions = p.number()
+		case "data":
+			s.data = p.text()
+		default:
+			p.skip()
+		}
+	})
+	return s
+}
+
+// component reads a component. Descriptions of the measurement are left out.
+func (p *parser) component() {
+	var c sentComponent
+	refuse := func(field, reason string) {
+		if c.fault == "" {
+			c.fault, c.reason = field, reason
+		}
+	}
+	p.object(func(name []byte) {
+		switch string(name) {
+		case "code":
+			c.code = p.concept()
+		case "valueQuantity":
+			c.value, c.hasValue = p.quantity(), true
+		case "dataAbsentReason":
+			p.skip()
+			refuse("dataAbsentReason", notObserved)
+		case "modifierExtension":
+			p.skip()
+			refuse("modifierExtension", changesSense)
+		default:
+			p.skip()
+		}
+	})
+	if c.code != meansSupplement {
+		p.components = append(p.components, c)
+	}
+}
+
+// meta reads meta, whose security labels may mark test data.
+func (p *parser) meta(r *sentResource) {
+	p.object(func(name []byte) {
+		if string(name) != "security" {
+			p.skip()
+			return
+		}
+		p.array(func() {
+			if _, code := p.coding(); string(code) == "HTEST" {
+				r.refuse("meta.security", "marked as test data, which Pulsegate would store like any other")
+			}
+		})
+	})
+}
+
+// measurementStatus is the system of codes with which a device qualifies a measurement.
+const measurementStatus = "http://hl7.org/fhir/uv/pocd/CodeSystem/measurement-status"
+
+// interpretation reads interpretations: high, low and the like are ignored, because they follow
+// from the value; what a device says about its measurement does not.
+func (p *parser) interpretation(r *sentResource) {
+	p.array(func() {
+		p.object(func(name []byte) {
+			if string(name) != "coding" {
+				p.skip()
+				return
+			}
+			p.array(func() {
+				if system, _ := p.coding(); string(system) == measurementStatus {
+					r.refuse("interpretation", "a status of the measurement, such as questionable, is not stored")
+				}
+			})
+		})
+	})
+}

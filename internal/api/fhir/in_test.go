@@ -1,0 +1,370 @@
+package fhir_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/pulsegate/pulsegate/internal/api/fhir"
+	"github.com/pulsegate/pulsegate/internal/api/ingest"
+	"github.com/pulsegate/pulsegate/internal/api/problem"
+	"github.com/pulsegate/pulsegate/internal/storage"
+	"github.com/pulsegate/pulsegate/internal/storage/storetest"
+	"github.com/pulsegate/pulsegate/vitals"
+)
+
+var receivedAt = time.Date(2026, 11, 22, 10, 0, 0, 0, time.UTC)
+
+// A sentAssignments is a list of assignments as a [fhir.Assignments].
+type sentAssignments struct {
+	all []storage.Assignment
+	err error
+}
+
+func (a *sentAssignments) DeviceAssignments(_ context.Context, device vitals.Name) (of []storage.Assignment, err error) {
+	for _, x := range a.all {
+		if x.Device == device {
+			of = append(of, x)
+		}
+	}
+	return of, a.err
+}
+
+func (a *sentAssignments) SubjectAssignments(_ context.Context, subject storage.Subject) (of []storage.Assignment, err error) {
+	for _, x := range a.all {
+		if x.Subject == subject {
+			of = append(of, x)
+		}
+	}
+	return of, a.err
+}
+
+func sentName(t testing.TB, text string) vitals.Name {
+	t.Helper()
+	name, err := vitals.ParseName(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return name
+}
+
+func unixMs(t testing.TB, text string) int64 {
+	t.Helper()
+	at, err := time.Parse(time.RFC3339Nano, text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return at.UnixMilli()
+}
+
+// A receiving is a server of the two forms, on a store in memory.
+type receiving struct {
+	t           testing.TB
+	store       *storetest.Memory
+	assignments *sentAssignments
+	observation http.Handler
+	bundle      http.Handler
+}
+
+// receive starts a receiving. d-1 is assigned to p-1 until noon of 2026-11-21, then to p-2; d_2
+// to p-1 from 2018 on.
+func receive(t testing.TB) *receiving {
+	t.Helper()
+	noon := unixMs(t, "2026-11-21T12:00:00Z")
+	s := &receiving{t: t, store: storetest.NewMemory(), assignments: &sentAssignments{all: []storage.Assignment{
+		{Device: sentName(t, "d-1"), Subject: "p-1", FromUnixMs: unixMs(t, "2026-11-01T00:00:00Z"), ToUnixMs: noon},
+		{Device: sentName(t, "d-1"), Subject: "p-2", FromUnixMs: noon, ToUnixMs: storage.OpenEnd},
+		{Device: sentName(t, "d_2"), Subject: "p-1", FromUnixMs: unixMs(t, "2018-01-01T00:00:00Z"), ToUnixMs: storage.OpenEnd},
+	}}}
+	problems := problem.New()
+	core, err := ingest.New(s.store, problems, ingest.Config{Records: s.store, Now: func() time.Time { return receivedAt }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { core.Close(context.Background()) })
+	rc := fhir.NewReceiver(s.assignments, problems)
+	s.observation, s.bundle = core.HandlerOf(rc.Observation()), core.HandlerOf(rc.Bundle())
+	return s
+}
+
+func send(h http.Handler, body string, header ...string) *httptest.ResponseRecorder {
+	r := httptest.NewRequest(http.MethodPost, "/fhir", strings.NewReader(body))
+	for i := 0; i+1 < len(header); i += 2 {
+		r.Header.Set(header[i], header[i+1])
+	}
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	return w
+}
+
+// stored returns all stored readings as text.
+func (s *receiving) stored() string {
+	var out []byte
+	devices := make([]storage.Device, 100)
+	n, err := s.store.Devices(context.Background(), vitals.Name{}, devices)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	for _, d := range devices[:n] {
+		records := make([]storage.Record, 1000)
+		m, err := s.store.Scan(context.Background(), storage.Range{Device: d.Name, ToUnixMs: storage.OpenEnd}, records)
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		for _, r := range records[:m] {
+			out = append(vitals.AppendJSON(out, &vitals.Reading{Device: d.Name, TimeUnixMs: r.TimeUnixMs, Values: r.Values, UTCOffset: r.UTCOffset}), '\n')
+		}
+	}
+	return string(out)
+}
+
+const (
+	sentSpO2 = `"code":{"coding":[{"system":"http://loinc.org","code":"2708-6"},{"system":"http://loinc.org","code":"59408-5"}]}`
+	sentRate = `"code":{"coding":[{"system":"http://loinc.org","code":"8867-4"}]}`
+	sentRest = `"code":{"coding":[{"system":"http://loinc.org","code":"40443-4"},{"system":"http://loinc.org","code":"8867-4"}]}`
+	sentBP   = `"code":{"coding":[{"system":"urn:iso:std:iso:11073:10101","code":"150020"},{"system":"http://loinc.org","code":"85354-9"}]}`
+	sentTime = `"effectiveDateTime":"2026-11-21T10:00:00.123+01:00"`
+	sentD1   = `"device":{"reference":"Device/d-1"}`
+	sentP1   = `"subject":{"reference":"Patient/p-1"}`
+)
+
+func sentQuantity(value, unit string) string {
+	return fmt.Sprintf(`"valueQuantity":{"value":%s,"system":"http://unitsofmeasure.org","code":%q,"unit":"x"}`, value, unit)
+}
+
+func sentPart(code, value string) string {
+	return `{"code":{"coding":[{"system":"http://loinc.org","code":"` + code + `"}]},` + sentQuantity(value, "mm[Hg]") + `}`
+}
+
+// sentObservation returns a final Observation.
+func sentObservation(members ...string) string {
+	return `{"resourceType":"Observation","status":"final",` + strings.Join(members, ",") + `}`
+}
+
+// TestSendObservation checks which Observations are stored, and as what.
+func TestSendObservation(t *testing.T) {
+	const at = `{"device":"d-1","time":"2026-11-21T10:00:00.123+01:00",`
+	for _, tt := range []struct{ name, body, location, want string }{
+		{"SpO2", sentObservation(sentSpO2, sentTime, sentD1, sentP1, sentQuantity("97.50", "%")), "spo2-mwq6g83f-d-1", at + `"spo2_pct":97.5}`},
+		{"heart rate", sentObservation(sentRate, sentTime, sentD1, sentQuantity("7.2e1", "/min")), "hr-mwq6g83f-d-1", at + `"heart_rate_bpm":72}`},
+		{"resting heart rate", sentObservation(sentRest, sentTime, sentD1, sentQuantity("58", "/min")), "rhr-mwq6g83f-d-1", at + `"resting_heart_rate_bpm":58}`},
+		{"blood pressure", sentObservation(sentBP, sentTime, sentD1, `"component":[`+sentPart("8462-4", "80")+`,`+sentPart("8480-6", "120.25")+`]`), "bp-mwq6g83f-d-1", at + `"systolic_mmhg":120.25,"diastolic_mmhg":80}`},
+		{"codes of devices", sentObservation(`"code":{"coding":[{"system":"urn:iso:std:iso:11073:10101","code":"149530"},{"system":"http://example.org","code":"x"}]}`, sentTime, sentD1, sentQuantity("72", "/min")), "hr-mwq6g83f-d-1", at + `"heart_rate_bpm":72}`},
+		{"an ECG's heart rate", sentObservation(`"code":{"coding":[{"system":"urn:iso:std:iso:11073:10101","code":"147842"}]}`, sentTime, sentD1, sentQuantity("72", "/min")), "hr-mwq6g83f-d-1", at + `"heart_rate_bpm":72}`},
+		{"description and escapes", sentObservation(sentSpO2, sentTime, `"dev\u0069ce":{"reference":"Dev\u0069ce/d-1"}`, sentQuantity("97", "%"), `"note":[{"text":"x"}],"category":[{"text":"x"}],"component":[{"code":{"coding":[{"system":"urn:iso:std:iso:11073:10101","code":"68193"}]},"valueCodeableConcept":{"text":"spot"}}]`), "spo2-mwq6g83f-d-1", at + `"spo2_pct":97}`},
+		{"UTC", sentObservation(sentSpO2, `"effectiveInstant":"2026-11-21T09:00:00.123Z"`, sentD1, sentQuantity("97", "%")), "spo2-mwq6g83f-d-1", `{"device":"d-1","time":"2026-11-21T09:00:00.123Z","spo2_pct":97}`},
+		{"an id of Pulsegate", sentObservation(sentSpO2, sentTime, `"device":{"reference":"Device/d.u2"}`, sentQuantity("97", "%")), "spo2-mwq6g83f-d.u2", `{"device":"d_2","time":"2026-11-21T10:00:00.123+01:00","spo2_pct":97}`},
+		{"a contained device", sentObservation(`"contained":[{"resourceType":"Device","id":"x","identifier":[{"value":"other"},{"system":"urn:x","value":"d_2"}]}]`, sentSpO2, sentTime, `"device":{"reference":"#x"},"identifier":[{"value":"mine"}]`, sentQuantity("97", "%")), "spo2-mwq6g83f-d.u2", `{"device":"d_2","time":"2026-11-21T10:00:00.123+01:00","spo2_pct":97}`},
+		{"an identifier", sentObservation(sentSpO2, sentTime, `"device":{"identifier":{"value":"d_2"}},"subject":{"identifier":{"value":"p-1"}}`, sentQuantity("97", "%")), "spo2-mwq6g83f-d.u2", `{"device":"d_2","time":"2026-11-21T10:00:00.123+01:00","spo2_pct":97}`},
+		{"a contained patient", sentObservation(`"contained":[{"resourceType":"Patient","id":"x","identifier":[{"value":"p-1"}]}],"subject":{"reference":"#x"}`, sentSpO2, sentTime, sentD1, sentQuantity("97", "%")), "spo2-mwq6g83f-d-1", at + `"spo2_pct":97}`},
+		{"samples", sentObservation(sentRate, `"effectivePeriod":{"start":"2026-11-21T10:00:00.123+01:00","end":"2026-11-21T10:00:04.123+01:00"}`, sentD1,
+			`"valueSampledData":{"origin":{"value":50.5,"system":"http://unitsofmeasure.org","code":"/min"},"period":1000,"factor":0.25,"dimensions":1,"data":"0 E 2 U 4"}`), "hr-mwq6g83f-d-1",
+			at + "\"heart_rate_bpm\":50.5}\n" + strings.Replace(at, "00.123", "02.123", 1) + "\"heart_rate_bpm\":51}\n" + strings.Replace(at, "00.123", "04.123", 1) + `"heart_rate_bpm":51.5}`},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			s := receive(t)
+			for i, status := range []int{201, 200} { // the second time it exists
+				w := send(s.observation, tt.body)
+				if w.Code != status || w.Header().Get("Location") != "/fhir/Observation/"+tt.location || w.Header().Get("Content-Type") != "application/fhir+json" {
+					t.Errorf("send %d: %d %v %s, want %d and %s", i, w.Code, w.Header(), w.Body, status, tt.location)
+				}
+				if got := s.stored(); got != tt.want+"\n" {
+					t.Errorf("stored %s, want %s", got, tt.want)
+				}
+			}
+		})
+	}
+}
+
+// TestRefuseObservation checks every reason for which an Observation is refused, and that nothing
+// of it is stored.
+func TestRefuseObservation(t *testing.T) {
+	ok := sentQuantity("97", "%")
+	sampled := func(members string) string {
+		return sentObservation(sentRate, sentTime, sentD1, `"valueSampledData":{"origin":{"value":50,"system":"http://unitsofmeasure.org","code":"/min"},"dimensions":1,`+members+`}`)
+	}
+	for _, tt := range []struct {
+		name, body        string
+		status            int
+		expression, cause string
+	}{
+		{"not JSON", `{"a"`, 400, "", "cut off"},
+		{"empty", ` `, 400, "", "empty body"},
+		{"more after it", sentObservation(sentSpO2, sentTime, sentD1, ok) + "{}", 400, "", "data after"},
+		{"a name twice", `{"resourceType":"Observation","status":"final","status":"final"}`, 400, "", "field name given twice"},
+		{"a name twice in what is ignored", `{"resourceType":"Observation","note":[{"a":1,"a":1}]}`, 400, "", "field name given twice"},
+		{"invalid UTF-8", "{\"resourceType\":\"\xff\"}", 400, "", "not JSON"},
+		{"deep", strings.Repeat("[", 65), 400, "", "64 levels"},
+		{"an array", `[]`, 422, "resourceType", "not an Observation"},
+		{"another resource", `{"resourceType":"Patient"}`, 422, "resourceType", "not an Observation"},
+		{"a wrong type", sentObservation(sentSpO2, sentTime, sentD1, `"valueQuantity":{"value":"97"}`), 422, "Observation", "value is not a number"},
+		{"null", sentObservation(sentSpO2, sentTime, sentD1, `"subject":null`), 422, "Observation", "subject is null"},
+		{"an unknown element", sentObservation(sentSpO2, sentTime, sentD1, ok, `"heartRate":1`), 422, "Observation", "heartRate is not an element"},
+		{"a status", strings.Replace(sentObservation(sentSpO2, sentTime, sentD1, ok), "final", "amended", 1), 422, "Observation.status", "not final"},
+		{"no status", strings.Replace(sentObservation(sentSpO2, sentTime, sentD1, ok), `"status":"final",`, "", 1), 422, "Observation.status", "not final"},
+		{"no code", sentObservation(sentTime, sentD1, ok), 422, "Observation.code", "not a vital sign"},
+		{"another code", sentObservation(`"code":{"coding":[{"system":"http://loinc.org","code":"8310-5"}]}`, sentTime, sentD1, ok), 422, "Observation.code", "not a vital sign"},
+		{"a battery level", sentObservation(`"code":{"coding":[{"system":"urn:iso:std:iso:11073:10101","code":"67996"}]}`, sentTime, sentD1, ok), 422, "Observation.code", "not a vital sign"},
+		{"two codes", sentObservation(strings.Replace(sentRate, "}]", `},{"system":"http://loinc.org","code":"2708-6"}]`, 1), sentTime, sentD1, ok), 422, "Observation.code", "not a vital sign"},
+		{"a more specific code", sentObservation(strings.Replace(sentRate, "}]", `},{"system":"http://loinc.org","code":"8873-2"}]`, 1), sentTime, sentD1, ok), 422, "Observation.code", "not a vital sign"},
+		{"mean pressure", sentObservation(`"code":{"coding":[{"system":"urn:iso:std:iso:11073:10101","code":"150023"}]}`, sentTime, sentD1, ok), 422, "Observation.code", "mean pressure"},
+		{"a component with the mean", sentObservation(sentBP, sentTime, sentD1, `"component":[`+sentPart("8462-4", "80")+`,`+sentPart("8480-6", "120")+`,`+sentPart("8478-0", "93")+`]`), 422, "Observation.component[2]", "mean pressure"},
+		{"another component", sentObservation(sentSpO2, sentTime, sentD1, ok, `"component":[`+sentPart("3150-6", "1")+`]`), 422, "Observation.component[0]", "not stored"},
+		{"one pressure", sentObservation(sentBP, sentTime, sentD1, `"component":[`+sentPart("8480-6", "80")+`]`), 422, "Observation.component", "needs a systolic"},
+		{"one pressure twice", sentObservation(sentBP, sentTime, sentD1, `"component":[`+sentPart("8480-6", "80")+`,`+sentPart("8480-6", "80")+`]`), 422, "Observation.component[1]", "given twice"},
+		{"pressures in the wrong order", sentObservation(sentBP, sentTime, sentD1, `"component":[`+sentPart("8480-6", "80")+`,`+sentPart("8462-4", "120")+`]`), 422, "Observation.component[0].valueQuantity.value", "not above"},
+		{"an absent pressure", sentObservation(sentBP, sentTime, sentD1, `"component":[`+sentPart("8480-6", "80")+`,{"code":{"coding":[{"system":"http://loinc.org","code":"8462-4"}]},"dataAbsentReason":{}}]`), 422, "Observation.component[1].dataAbsentReason", "no value"},
+		{"no value", sentObservation(sentSpO2, sentTime, sentD1), 422, "Observation.valueQuantity", "missing"},
+		{"no value, and why", sentObservation(sentSpO2, sentTime, sentD1, `"dataAbsentReason":{}`), 422, "Observation.dataAbsentReason", "no value"},
+		{"another type of value", sentObservation(sentSpO2, sentTime, sentD1, `"valueString":"97"`), 422, "Observation.value[x]", "of a type"},
+		{"two values", sentObservation(sentSpO2, sentTime, sentD1, ok, `"valueSampledData":{}`), 422, "Observation.value[x]", "given twice"},
+		{"a bound", sentObservation(sentSpO2, sentTime, sentD1, strings.Replace(ok, "{", `{"comparator":"<",`, 1)), 422, "Observation.valueQuantity.comparator", "a bound"},
+		{"another unit", sentObservation(sentRate, sentTime, sentD1, sentQuantity("1.2", "Hz")), 422, "Observation.valueQuantity.code", "not /min"},
+		{"a unit's other spelling", sentObservation(sentRate, sentTime, sentD1, sentQuantity("72", "{beat}/min")), 422, "Observation.valueQuantity.code", "not /min"},
+		{"another system of units", sentObservation(sentSpO2, sentTime, sentD1, `"valueQuantity":{"value":97,"unit":"%"}`), 422, "Observation.valueQuantity.system", "not http"},
+		{"too precise", sentObservation(sentSpO2, sentTime, sentD1, sentQuantity("97.555", "%")), 422, "Observation.valueQuantity.value", "two decimals"},
+		{"out of range", sentObservation(sentSpO2, sentTime, sentD1, sentQuantity("101", "%")), 422, "Observation.valueQuantity.value", "outside"},
+		{"zero", sentObservation(sentSpO2, sentTime, sentD1, sentQuantity("0", "%")), 422, "Observation.valueQuantity.value", "no signal"},
+		{"no time", sentObservation(sentSpO2, sentD1, ok), 422, "Observation.effectiveDateTime", "missing"},
+		{"a date", sentObservation(sentSpO2, `"effectiveDateTime":"2026-11-21"`, sentD1, ok), 422, "Observation.effectiveDateTime", "not a date and time"},
+		{"no zone", sentObservation(sentSpO2, `"effectiveDateTime":"2026-11-21T10:00:00"`, sentD1, ok), 422, "Observation.effectiveDateTime", "no zone"},
+		{"two times", sentObservation(sentSpO2, sentTime, `"effectiveInstant":"2026-11-21T10:00:00Z"`, sentD1, ok), 422, "Observation.effective[x]", "given twice"},
+		{"the future", sentObservation(sentSpO2, `"effectiveDateTime":"2027-11-21T10:00:00Z"`, sentD1, ok), 422, "Observation.effective[x]", "ahead"},
+		{"an event", sentObservation(sentSpO2, `"effectiveTiming":{}`, sentD1, ok), 422, "Observation.effectiveTiming", "not supported"},
+		{"no device", sentObservation(sentSpO2, sentTime, sentP1, ok), 422, "Observation.device", "missing"},
+		{"a device that is not assigned", sentObservation(sentSpO2, sentTime, `"device":{"reference":"Device/d-3"}`, ok), 422, "Observation.device", "assigned to no patient;"},
+		{"a device before it was assigned", sentObservation(sentSpO2, `"effectiveDateTime":"2026-10-31T23:59:59.999Z"`, sentD1, ok), 422, "Observation.device", "assigned to no patient at that time"},
+		{"a device elsewhere", sentObservation(sentSpO2, sentTime, `"device":{"reference":"https://example.org/fhir/Device/d-1"}`, ok), 422, "Observation.device", "does not name a device"},
+		{"a device that is not contained", sentObservation(sentSpO2, sentTime, `"device":{"reference":"#x"}`, ok), 422, "Observation.device", "not a contained Device"},
+		{"two assigned devices", sentObservation(`"contained":[{"resourceType":"Device","id":"x","identifier":[{"value":"d-1"},{"value":"d_2"}]}]`, sentSpO2, sentTime, `"device":{"reference":"#x"}`, ok), 422, "Observation.device", "several devices"},
+		{"another patient", sentObservation(sentSpO2, sentTime, sentD1, `"subject":{"reference":"Patient/p-2"}`, ok), 422, "Observation.subject", "not the patient"},
+		{"the next patient", sentObservation(sentSpO2, `"effectiveDateTime":"2026-11-21T11:59:59.999Z"`, sentD1, `"subject":{"reference":"Patient/p-2"}`, ok), 422, "Observation.subject", "not the patient"},
+		{"the previous patient", sentObservation(sentSpO2, `"effectiveDateTime":"2026-11-21T12:00:00Z"`, sentD1, sentP1, ok), 422, "Observation.subject", "not the patient"},
+		{"a subject that is no patient", sentObservation(sentSpO2, sentTime, sentD1, `"subject":{"reference":"Device/d-1"}`, ok), 422, "Observation.subject", "not the patient"},
+		{"a modifier", sentObservation(sentSpO2, sentTime, sentD1, ok, `"modifierExtension":[{"url":"x"}]`), 422, "Observation.modifierExtension", "changes the meaning"},
+		{"of another person", sentObservation(sentSpO2, sentTime, sentD1, ok, `"focus":[{"reference":"Patient/p-2"}]`), 422, "Observation.focus", "changes the meaning"},
+		{"test data", sentObservation(sentSpO2, sentTime, sentD1, ok, `"meta":{"security":[{"code":"HTEST"}]}`), 422, "Observation.meta.security", "test data"},
+		{"questionable", sentObservation(sentSpO2, sentTime, sentD1, ok, `"interpretation":[{"coding":[{"system":"http://hl7.org/fhir/uv/pocd/CodeSystem/measurement-status","code":"questionable"}]}]`), 422, "Observation.interpretation", "not stored"},
+		{"samples without period", sampled(`"data":"1"`), 422, "Observation.valueSampledData.period", "whole number"},
+		{"a fraction of a millisecond", sampled(`"period":0.5,"data":"1 2"`), 422, "Observation.valueSampledData.period", "whole number"},
+		{"two dimensions", strings.Replace(sampled(`"period":1,"data":"1"`), `"dimensions":1`, `"dimensions":2`, 1), 422, "Observation.valueSampledData.dimensions", "not 1"},
+		{"a double space", sampled(`"period":1,"data":"1  2"`), 422, "Observation.valueSampledData.data", "not decimals"},
+		{"errors only", sampled(`"period":1,"data":"E U L"`), 422, "Observation.valueSampledData.data", "no value"},
+		{"no samples", sampled(`"period":1,"data":""`), 422, "Observation.valueSampledData.data", "not decimals"},
+		{"too precise samples", sampled(`"period":1,"factor":0.001,"data":"1"`), 422, "Observation.valueSampledData.data", "two decimals"},
+		{"one sample out of range", sampled(`"period":1000,"data":"1 500"`), 422, "Observation.valueSampledData.data", "outside"},
+		{"samples until the next patient", strings.Replace(sampled(`"period":3600000,"data":"1 2 3 4"`), `"device"`, sentP1+`,"device"`, 1), 422, "Observation.subject", "not the patient"},
+		{"too many samples", sampled(`"period":1,"data":"` + strings.Repeat("1 ", 4096) + `1"`), 422, "Observation.valueSampledData.data", "more samples"},
+		{"a number like a bomb", sampled(`"period":1,"data":"1e999999999"`), 422, "Observation.valueSampledData.data", "not decimals"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			s := receive(t)
+			w := send(s.observation, tt.body)
+			checkIssue(t, w.Body.Bytes(), tt.expression, tt.cause)
+			if w.Code != tt.status || w.Header().Get("Content-Type") != "application/fhir+json" {
+				t.Errorf("%d %v, want %d", w.Code, w.Header(), tt.status)
+			}
+			if got := s.stored(); got != "" {
+				t.Errorf("stored %s", got)
+			}
+		})
+	}
+}
+
+// An issueList is an OperationOutcome.
+type issueList struct {
+	ResourceType string
+	Issue        []struct {
+		Severity, Code, Diagnostics string
+		Details                     struct{ Coding []struct{ System, Code string } }
+		Expression                  []string
+	}
+}
+
+// checkIssue checks the first issue of an OperationOutcome.
+func checkIssue(t *testing.T, body []byte, expression, cause string) {
+	t.Helper()
+	var o issueList
+	if err := json.Unmarshal(body, &o); err != nil || o.ResourceType != "OperationOutcome" || len(o.Issue) == 0 {
+		t.Fatalf("%s is not an OperationOutcome: %v", body, err)
+	}
+	i := o.Issue[0]
+	if got := strings.Join(i.Expression, ""); got != expression || !strings.Contains(i.Diagnostics, cause) || i.Severity != "error" || len(i.Details.Coding) != 1 {
+		t.Errorf("issue %+v, want %q at %s", i, cause, expression)
+	}
+}
+
+// TestConflict checks that a contradicting Observation is refused with the same problem as a
+// reading.
+func TestConflict(t *testing.T) {
+	s := receive(t)
+	send(s.observation, sentObservation(sentSpO2, sentTime, sentD1, sentQuantity("97", "%")))
+	w := send(s.observation, sentObservation(sentSpO2, sentTime, sentD1, sentQuantity("98", "%")))
+	checkIssue(t, w.Body.Bytes(), "Observation.valueQuantity.value", "contradicts")
+	if w.Code != http.StatusConflict || !strings.Contains(w.Body.String(), `"code":"conflict"`) {
+		t.Errorf("%d %s, want 409", w.Code, w.Body)
+	}
+}
+
+// TestSubjectsFail checks the answer when assignments cannot be read.
+func TestSubjectsFail(t *testing.T) {
+	s := receive(t)
+	s.assignments.err = errors.New("disk")
+	w := send(s.observation, sentObservation(sentSpO2, sentTime, sentD1, sentQuantity("97", "%")))
+	checkIssue(t, w.Body.Bytes(), "", "")
+	if w.Code != http.StatusServiceUnavailable || w.Header().Get("Retry-After") == "" {
+		t.Errorf("%d %v, want 503 with Retry-After", w.Code, w.Header())
+	}
+}
+
+// TestIfNoneExist checks which conditions are supported.
+func TestIfNoneExist(t *testing.T) {
+	s := receive(t)
+	body := sentObservation(sentSpO2, sentTime, sentD1, sentQuantity("97", "%"), `"identifier":[{"system":"urn:x","value":"a|b"}]`)
+	for _, tt := range []struct {
+		condition string
+		status    int
+	}{
+		{"identifier=urn:y|c", 422},
+		{"code=2708-6", 422},
+		{"identifier=urn:x%7Ca%7Cb", 422}, // the value would be b
+	} {
+		if w := send(s.observation, body, "If-None-Exist", tt.condition); w.Code != tt.status {
+			t.Errorf("%s: %d %s, want %d", tt.condition, w.Code, w.Body, tt.status)
+		}
+	}
+	body = strings.Replace(body, "a|b", "ab", 1)
+	for _, status := range []int{201, 200} {
+		if w := send(s.observation, body, "If-None-Exist", "identifier=urn:x|ab"); w.Code != status {
+			t.Errorf("%d %s, want %d", w.Code, w.Body, status)
+		}
+	}
+}
+
+// TestSendAtOnce checks that an Observation that is sent several times at once is stored once,
+// and that one of the answers says so.
+func TestSendAtOnce(t *testing.T) {
+	s := receive(t)
+	var mu sync.Mutex
+	statuses := map[int]int{}
+	var sends sync.WaitGroup
+	for range 16 {
+		sends.Go(func() {
+			w := send(s.observation, sentObservation(sentSpO2, sentTime, sentD1, sentQuantity("97", "%")), "If-None-Exist", "")
+			mu.Lock()
+			defer mu.Unlock()
+			statuses[w.Code]++
+		})
+	}
+	sends.Wait()
+	if statuses[201] != 1 || statuses[200] != 15 {
+		t.Errorf("statuses %v, want one 201 and fifteen 200", statuses)
+	}
+}
