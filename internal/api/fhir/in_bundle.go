@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/pulsegate/pulsegate/internal/api/ingest"
+	"github.com/pulsegate/pulsegate/internal/api/strictjson"
 	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/vitals"
 )
@@ -24,14 +25,14 @@ type sentEntry struct {
 
 // Decode implements [ingest.Session].
 func (s *intake) Decode(body []byte, in *ingest.Intake) error {
-	if err := checkDepth(body); err != nil {
+	if err := strictjson.CheckDepth(body); err != nil {
 		return err
 	}
 	s.parser, s.in = newParser(body), in
 	defer func() { s.parser, s.in, s.devices, s.assignments, s.urls = nil, nil, nil, nil, nil }()
 	if !s.bundle {
 		e := sentEntry{resource: s.parser.resource(0), method: []byte("POST"), url: []byte("Observation"), ifNoneExist: s.ifNoneExist}
-		if err := s.parser.end(); err != nil {
+		if err := s.parser.End(); err != nil {
 			return err
 		}
 		if string(e.resource.kind) != "Observation" {
@@ -64,33 +65,34 @@ func (s *intake) entries() ([]sentEntry, error) {
 	var kind, typ []byte
 	var entries []sentEntry
 	tooMany := false
-	p.object(func(name []byte) {
+	p.Object(func(name []byte) {
 		switch string(name) {
 		case "resourceType":
-			kind = p.text()
+			kind = p.Text()
 		case "type":
-			typ = p.text()
+			typ = p.Text()
 		case "entry":
-			p.array(func() {
+			p.Array(func() {
 				if len(entries) == maxEntries {
 					tooMany = true
-					p.skip()
+					p.Skip()
 					return
 				}
 				entries = append(entries, p.entry())
 			})
 		default:
-			p.skip()
+			p.Skip()
 		}
 	})
-	if err := p.end(); err != nil {
+	if err := p.End(); err != nil {
 		return nil, err
 	}
 	s.transaction = string(typ) == "transaction"
 	s.in.Whole = s.transaction
+	member, why := p.Wrong()
 	switch {
-	case p.wrong != nil:
-		return nil, ingest.Malformed(string(p.wrong) + " is " + p.why + ".")
+	case member != "":
+		return nil, ingest.Malformed(member + " is " + why + ".")
 	case string(kind) != "Bundle":
 		return nil, ingest.Invalid("resourceType", "not a Bundle; send an Observation to /fhir/Observation")
 	case !s.transaction && string(typ) != "batch":
@@ -102,27 +104,27 @@ func (s *intake) entries() ([]sentEntry, error) {
 }
 
 func (p *parser) entry() (e sentEntry) {
-	p.object(func(name []byte) {
+	p.Object(func(name []byte) {
 		switch string(name) {
 		case "fullUrl":
-			e.fullURL = p.text()
+			e.fullURL = p.Text()
 		case "resource":
 			e.resource = p.resource(0)
 		case "request":
-			p.object(func(name []byte) {
+			p.Object(func(name []byte) {
 				switch string(name) {
 				case "method":
-					e.method = p.text()
+					e.method = p.Text()
 				case "url":
-					e.url = p.text()
+					e.url = p.Text()
 				case "ifNoneExist":
-					e.ifNoneExist = p.text()
+					e.ifNoneExist = p.Text()
 				default:
-					p.skip()
+					p.Skip()
 				}
 			})
 		default:
-			p.skip()
+			p.Skip()
 		}
 	})
 	return e

@@ -32,18 +32,18 @@ type when struct {
 
 // observe converts an Observation. maxSamples bounds the readings of SampledData.
 func (p *parser) observe(r *sentResource, maxSamples int) (o observed, fault *fieldFault) {
-	if r.fault != "" || r.reason != "" {
-		return o, &fieldFault{r.fault, r.reason}
-	}
-	if !r.final {
-		return o, &fieldFault{"status", "not final: Pulsegate stores final values only, and never changes them"}
-	}
 	var ok bool
 	if o.group, ok = groupFor(r.code); !ok {
 		if r.code&meansMean != 0 {
 			return o, &fieldFault{"code", "mean pressure, which Pulsegate does not store"}
 		}
 		return o, &fieldFault{"code", "not a vital sign that Pulsegate stores, or it has several codes of which one is not"}
+	}
+	if r.fault != "" || r.reason != "" {
+		return o, &fieldFault{r.fault, r.reason}
+	}
+	if !r.final {
+		return o, &fieldFault{"status", "not final: Pulsegate stores final values only, and never changes them"}
 	}
 	if fault := o.setTime(&r.effective); fault != nil {
 		return o, fault

@@ -81,16 +81,14 @@ const (
 // resource reads a resource of any type.
 func (p *parser) resource(depth int) (r sentResource) {
 	r.identifiers = within{int32(len(p.identifiers)), int32(len(p.identifiers))}
-	outerWrong, outerWhy := p.wrong, p.why
-	p.wrong = nil
-	p.object(func(name []byte) {
+	p.Object(func(name []byte) {
 		switch string(name) {
 		case "resourceType":
-			r.kind = p.text()
+			r.kind = p.Text()
 		case "id":
-			r.id = p.text()
+			r.id = p.Text()
 		case "identifier":
-			p.array(func() {
+			p.Array(func() {
 				if v := p.identifier(); v != nil {
 					p.identifiers = append(p.identifiers, identifier{v})
 				}
@@ -102,22 +100,21 @@ func (p *parser) resource(depth int) (r sentResource) {
 			p.element(&r, name)
 		}
 	})
-	if p.wrong != nil {
-		r.refuse("", string(p.wrong)+" is "+p.why)
+	if member, why := p.Wrong(); member != "" {
+		r.refuse("", member+" is "+why)
 	}
-	p.wrong, p.why = outerWrong, outerWhy
 	return r
 }
 
 // containedResources reads contained resources. They contain no further ones.
 func (p *parser) containedResources(r *sentResource, depth int) {
 	if depth > 0 {
-		p.mismatch("allowed in a contained resource")
+		p.Mismatch("allowed in a contained resource")
 		return
 	}
 	own := r.identifiers
 	r.contained.from = int32(len(p.contained))
-	p.array(func() {
+	p.Array(func() {
 		c := p.resource(depth + 1)
 		p.contained = append(p.contained, c)
 	})
@@ -132,10 +129,10 @@ func (p *parser) containedResources(r *sentResource, depth int) {
 func (p *parser) element(r *sentResource, name []byte) {
 	switch string(name) {
 	case "status":
-		r.final = string(p.text()) == status
+		r.final = string(p.Text()) == status
 	case "code":
-		if p.kind() != jsontext.KindBeginObject { // of resources other than Observations
-			p.skip()
+		if p.Kind() != jsontext.KindBeginObject { // of resources other than Observations
+			p.Skip()
 			return
 		}
 		r.code, r.hasCode = p.concept(), true
@@ -144,9 +141,9 @@ func (p *parser) element(r *sentResource, name []byte) {
 	case "subject":
 		r.subject = p.reference()
 	case "effectiveDateTime":
-		r.setEffective(effective{field: "effectiveDateTime", start: p.text()})
+		r.setEffective(effective{field: "effectiveDateTime", start: p.Text()})
 	case "effectiveInstant":
-		r.setEffective(effective{field: "effectiveInstant", start: p.text()})
+		r.setEffective(effective{field: "effectiveInstant", start: p.Text()})
 	case "effectivePeriod":
 		r.setEffective(p.period())
 	case "valueQuantity":
@@ -155,26 +152,26 @@ func (p *parser) element(r *sentResource, name []byte) {
 		r.sampled, r.hasSampled = p.sampledData(), true
 	case "component":
 		r.components.from = int32(len(p.components))
-		p.array(p.component)
+		p.Array(p.component)
 		r.components.to = int32(len(p.components))
 	case "meta":
 		p.meta(r)
 	case "interpretation":
 		p.interpretation(r)
 	case "modifierExtension", "implicitRules", "focus":
-		p.skip()
+		p.Skip()
 		r.refuse(string(name), changesSense)
 	case "dataAbsentReason":
-		p.skip()
+		p.Skip()
 		r.refuse("dataAbsentReason", notObserved)
 	case "effectiveTiming":
-		p.skip()
+		p.Skip()
 		r.refuse("effectiveTiming", "not supported; send effectiveDateTime, effectiveInstant or effectivePeriod")
 	case "language", "text", "extension", "basedOn", "partOf", "category", "encounter", "issued", "performer", "note",
 		"bodySite", "method", "specimen", "referenceRange", "hasMember", "derivedFrom":
-		p.skip() // neither stored nor needed to understand the value
+		p.Skip() // neither stored nor needed to understand the value
 	default:
-		p.skip()
+		p.Skip()
 		switch {
 		case bytes.HasPrefix(name, []byte("_")): // extensions of a primitive element
 		case bytes.HasPrefix(name, []byte("value")):
@@ -206,26 +203,26 @@ func plain(name []byte) bool {
 
 // identifier reads an Identifier and returns its value.
 func (p *parser) identifier() (value []byte) {
-	p.object(func(name []byte) {
+	p.Object(func(name []byte) {
 		if string(name) == "value" {
-			value = p.text()
+			value = p.Text()
 			return
 		}
-		p.skip()
+		p.Skip()
 	})
 	return value
 }
 
 func (p *parser) reference() sentReference {
 	ref := sentReference{sent: true}
-	p.object(func(name []byte) {
+	p.Object(func(name []byte) {
 		switch string(name) {
 		case "reference":
-			ref.reference = p.text()
+			ref.reference = p.Text()
 		case "identifier":
 			ref.value = p.identifier()
 		default:
-			p.skip()
+			p.Skip()
 		}
 	})
 	return ref
@@ -233,12 +230,12 @@ func (p *parser) reference() sentReference {
 
 // concept reads a CodeableConcept and returns the meaning of its codes.
 func (p *parser) concept() (m meaning) {
-	p.object(func(name []byte) {
+	p.Object(func(name []byte) {
 		if string(name) != "coding" {
-			p.skip()
+			p.Skip()
 			return
 		}
-		p.array(func() {
+		p.Array(func() {
 			system, code := p.coding()
 			m |= meaningOf(system, code)
 		})
@@ -247,33 +244,33 @@ func (p *parser) concept() (m meaning) {
 }
 
 func (p *parser) coding() (system, code []byte) {
-	p.object(func(name []byte) {
+	p.Object(func(name []byte) {
 		switch string(name) {
 		case "system":
-			system = p.text()
+			system = p.Text()
 		case "code":
-			code = p.text()
+			code = p.Text()
 		default:
-			p.skip()
+			p.Skip()
 		}
 	})
 	return system, code
 }
 
 func (p *parser) quantity() (q quantity) {
-	p.object(func(name []byte) {
+	p.Object(func(name []byte) {
 		switch string(name) {
 		case "value":
-			q.value = p.number()
+			q.value = p.Number()
 		case "system":
-			q.system = p.text()
+			q.system = p.Text()
 		case "code":
-			q.code = p.text()
+			q.code = p.Text()
 		case "comparator":
-			p.skip()
+			p.Skip()
 			q.comparator = true
 		default:
-			p.skip()
+			p.Skip()
 		}
 	})
 	return q
@@ -281,38 +278,38 @@ func (p *parser) quantity() (q quantity) {
 
 func (p *parser) period() effective {
 	e := effective{field: "effectivePeriod.start"}
-	p.object(func(name []byte) {
+	p.Object(func(name []byte) {
 		switch string(name) {
 		case "start":
-			e.start = p.text()
+			e.start = p.Text()
 		case "end":
-			e.end = p.text()
+			e.end = p.Text()
 		default:
-			p.skip()
+			p.Skip()
 		}
 	})
 	return e
 }
 
 func (p *parser) sampledData() (s sampledData) {
-	p.object(func(name []byte) {
+	p.Object(func(name []byte) {
 		switch string(name) {
 		case "origin":
 			s.origin = p.quantity()
 		case "period":
-			s.period = p.number()
+			s.period = p.Number()
 		case "factor":
-			s.factor = p.number()
+			s.factor = p.Number()
 		case "lowerLimit":
-			s.lower = p.number()
+			s.lower = p.Number()
 		case "upperLimit":
-			s.upper = p.number()
+			s.upper = p.Number()
 		case "dimensions":
-			s.dimensions = p.number()
+			s.dimensions = p.Number()
 		case "data":
-			s.data = p.text()
+			s.data = p.Text()
 		default:
-			p.skip()
+			p.Skip()
 		}
 	})
 	return s
@@ -326,20 +323,20 @@ func (p *parser) component() {
 			c.fault, c.reason = field, reason
 		}
 	}
-	p.object(func(name []byte) {
+	p.Object(func(name []byte) {
 		switch string(name) {
 		case "code":
 			c.code = p.concept()
 		case "valueQuantity":
 			c.value, c.hasValue = p.quantity(), true
 		case "dataAbsentReason":
-			p.skip()
+			p.Skip()
 			refuse("dataAbsentReason", notObserved)
 		case "modifierExtension":
-			p.skip()
+			p.Skip()
 			refuse("modifierExtension", changesSense)
 		default:
-			p.skip()
+			p.Skip()
 		}
 	})
 	if c.code != meansSupplement {
@@ -349,12 +346,12 @@ func (p *parser) component() {
 
 // meta reads meta, whose security labels may mark test data.
 func (p *parser) meta(r *sentResource) {
-	p.object(func(name []byte) {
+	p.Object(func(name []byte) {
 		if string(name) != "security" {
-			p.skip()
+			p.Skip()
 			return
 		}
-		p.array(func() {
+		p.Array(func() {
 			if _, code := p.coding(); string(code) == "HTEST" {
 				r.refuse("meta.security", "marked as test data, which Pulsegate would store like any other")
 			}
@@ -368,13 +365,13 @@ const measurementStatus = "http://hl7.org/fhir/uv/pocd/CodeSystem/measurement-st
 // interpretation reads interpretations: high, low and the like are ignored, because they follow
 // from the value; what a device says about its measurement does not.
 func (p *parser) interpretation(r *sentResource) {
-	p.array(func() {
-		p.object(func(name []byte) {
+	p.Array(func() {
+		p.Object(func(name []byte) {
 			if string(name) != "coding" {
-				p.skip()
+				p.Skip()
 				return
 			}
-			p.array(func() {
+			p.Array(func() {
 				if system, _ := p.coding(); string(system) == measurementStatus {
 					r.refuse("interpretation", "a status of the measurement, such as questionable, is not stored")
 				}

@@ -283,8 +283,10 @@ type issueList struct {
 	ResourceType string
 	Issue        []struct {
 		Severity, Code, Diagnostics string
-		Details                     struct{ Coding []struct{ System, Code string } }
-		Expression                  []string
+		Details                     struct {
+			Coding []struct{ System, Code string }
+		}
+		Expression []string
 	}
 }
 

@@ -1,0 +1,212 @@
+// Package strictjson reads JSON bodies whose members may come in any order and of which only
+// some matter, such as FHIR resources and data points of Open mHealth.
+//
+// # Promise
+//
+// All of a body is checked, also what is skipped: it is JSON as defined by RFC 8259, in UTF-8,
+// and no object has two members of the same name. No text is copied, unless it has escapes.
+//
+// # Not here
+//
+// No names and no rules of any form of readings.
+package strictjson
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/pulsegate/pulsegate/vitals"
+)
+
+// A Reader reads a body from its beginning to its end. Texts that it returns are parts of the
+// body, except those that have escapes.
+//
+// An error of the syntax ends it: [Reader.End] returns it, and all other methods then do
+// nothing. A value that is JSON but not of the expected kind is skipped, and noted: see
+// [Reader.Wrong].
+type Reader struct {
+	body []byte
+	json *jsontext.Decoder
+	err  error // of the syntax
+
+	wrong []byte // name of the first member whose value has the wrong kind; nil: none
+	why   string
+	at    []byte // name of the member that is being read
+}
+
+// NewReader returns a Reader of a body.
+func NewReader(body []byte) *Reader {
+	return &Reader{body: body, json: jsontext.NewDecoder(bytes.NewBuffer(body))}
+}
+
+// Wrong returns the name of the first member since the last call whose value is not what it must
+// be, and what is wrong with it. The name is "" if there is none.
+func (r *Reader) Wrong() (member, why string) {
+	member, why = string(r.wrong), r.why
+	r.wrong, r.why = nil, ""
+	return member, why
+}
+
+// value reads the next value and returns its text.
+func (r *Reader) value() jsontext.Value {
+	if r.err != nil {
+		return nil
+	}
+	v, err := r.json.ReadValue()
+	if err != nil {
+		r.err = err
+		return nil
+	}
+	end := r.json.InputOffset()
+	return r.body[end-int64(len(v)) : end]
+}
+
+// Skip reads a value of any kind.
+func (r *Reader) Skip() { r.value() }
+
+// Kind returns the kind of the next value, or 0 after an error.
+func (r *Reader) Kind() jsontext.Kind {
+	if r.err != nil {
+		return 0
+	}
+	return r.json.PeekKind()
+}
+
+func (r *Reader) token() {
+	if r.err == nil {
+		_, r.err = r.json.ReadToken()
+	}
+}
+
+// Mismatch skips a value that is not what it must be.
+func (r *Reader) Mismatch(want string) {
+	v := r.value()
+	if r.err != nil || r.wrong != nil {
+		return
+	}
+	r.wrong, r.why = r.at, "not "+want
+	if v.Kind() == jsontext.KindNull {
+		r.why = "null: leave out what has no value"
+	}
+}
+
+// Object calls visit with the name of each member of an object. visit must read its value.
+func (r *Reader) Object(visit func(name []byte)) {
+	if r.Kind() != jsontext.KindBeginObject {
+		r.Mismatch("an object")
+		return
+	}
+	r.token()
+	outer := r.at
+	for r.err == nil && r.Kind() != jsontext.KindEndObject {
+		r.at = unquoted(r.value())
+		if r.err == nil {
+			visit(r.at)
+		}
+	}
+	r.at = outer
+	r.token()
+}
+
+// Array calls visit for each element of an array. visit must read it.
+func (r *Reader) Array(visit func()) {
+	if r.Kind() != jsontext.KindBeginArray {
+		r.Mismatch("an array")
+		return
+	}
+	r.token()
+	for r.err == nil && r.Kind() != jsontext.KindEndArray {
+		visit()
+	}
+	r.token()
+}
+
+// Text reads a string.
+func (r *Reader) Text() []byte {
+	if r.Kind() != jsontext.KindString {
+		r.Mismatch("a string")
+		return nil
+	}
+	return unquoted(r.value())
+}
+
+// Number reads a number and returns its text.
+func (r *Reader) Number() []byte {
+	if r.Kind() != jsontext.KindNumber {
+		r.Mismatch("a number")
+		return nil
+	}
+	return r.value()
+}
+
+// unquoted returns the content of a string. It allocates only if the string has escapes.
+func unquoted(v jsontext.Value) []byte {
+	if len(v) < 2 {
+		return nil
+	}
+	if bytes.IndexByte(v, '\\') < 0 {
+		return v[1 : len(v)-1]
+	}
+	text, _ := jsontext.AppendUnquote(nil, v) // v is valid
+	return text
+}
+
+// syntax returns the error of the syntax as vitals reports it. Its text does not quote the body.
+func (r *Reader) syntax() error {
+	offset, reason := int64(len(r.body)), "not JSON"
+	if s, ok := errors.AsType[*jsontext.SyntacticError](r.err); ok {
+		offset = min(s.ByteOffset, offset)
+	}
+	switch {
+	case len(bytes.TrimSpace(r.body)) == 0:
+		offset, reason = 0, "empty body"
+	case errors.Is(r.err, jsontext.ErrDuplicateName):
+		reason = "field name given twice"
+	case errors.Is(r.err, io.EOF), errors.Is(r.err, io.ErrUnexpectedEOF):
+		reason = "cut off"
+	}
+	return &vitals.SyntaxError{Offset: offset, Reason: reason}
+}
+
+// End returns the error of the syntax, or that of data after the value.
+func (r *Reader) End() error {
+	if r.err != nil {
+		return r.syntax()
+	}
+	if _, err := r.json.ReadToken(); err != io.EOF {
+		return &vitals.SyntaxError{Offset: r.json.InputOffset(), Reason: "data after the end of the value"}
+	}
+	return nil
+}
+
+// MaxDepth bounds how deeply arrays and objects are nested in a body. The deepest elements that
+// the forms of readings have are at 12.
+const MaxDepth = 64
+
+// CheckDepth returns an error if arrays and objects are nested more than MaxDepth deep.
+func CheckDepth(body []byte) error {
+	open, inString := 0, false
+	for i := 0; i < len(body); i++ {
+		switch c := body[i]; {
+		case inString:
+			if c == '\\' {
+				i++
+			} else if c == '"' {
+				inString = false
+			}
+		case c == '"':
+			inString = true
+		case c == '{' || c == '[':
+			if open++; open > MaxDepth {
+				return &vitals.SyntaxError{Offset: int64(i), Reason: fmt.Sprintf("nested more than %d levels deep", MaxDepth)}
+			}
+		case c == '}' || c == ']':
+			open--
+		}
+	}
+	return nil
+}
