@@ -17,24 +17,26 @@ const (
 	NDJSON                // one object per line
 	CSV                   // RFC 4180, with a header
 	Parquet               // Apache Parquet; not for aggregates
+	OMH                   // data points of Open mHealth; not for aggregates, nor by the Accept header
 
 	TextFormats = Parquet // number of text formats
 )
 
 // formatNames and contentTypes are indexed by Format and never modified.
 var (
-	formatNames  = [...]string{JSON: "json", NDJSON: "ndjson", CSV: "csv", Parquet: "parquet"}
+	formatNames  = [...]string{JSON: "json", NDJSON: "ndjson", CSV: "csv", Parquet: "parquet", OMH: "omh"}
 	contentTypes = [...]string{
 		JSON:   "application/json",
 		NDJSON: "application/x-ndjson",
 		CSV:    "text/csv; charset=utf-8; header=present",
 
 		Parquet: "application/vnd.apache.parquet",
+		OMH:     "application/json",
 	}
 )
 
 // Formats returns all formats; of aggregates, there are the first TextFormats.
-func Formats() []Format { return []Format{JSON, NDJSON, CSV, Parquet} }
+func Formats() []Format { return []Format{JSON, NDJSON, CSV, Parquet, OMH} }
 
 // String returns the name of the format, as in the parameter format.
 func (f Format) String() string { return formatNames[f] }
@@ -296,6 +298,8 @@ func quality(accept []string, f Format) int {
 // by */*, -1 not at all.
 func specificity(name string, f Format) int {
 	switch {
+	case f == OMH: // its media type is that of JSON
+		return -1
 	case name == "*/*":
 		return 0
 	case f == CSV && name == "text/*", f != CSV && name == "application/*":

@@ -109,7 +109,7 @@ func (h *Handler) parseReadings(device vitals.Name, raw string, format Format) (
 	if err != nil {
 		return q, err
 	}
-	q.NoFlags = flags == 1
+	q.NoFlags = flags == 1 || q.Format == OMH
 	if q.Only, err = flagParam(values); err != nil {
 		return q, err
 	}

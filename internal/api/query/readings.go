@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 
+	"github.com/pulsegate/pulsegate/internal/api/omh"
 	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/vitals"
 )
@@ -58,9 +59,12 @@ func WriteReadings(ctx context.Context, w io.Writer, reader Reader, q Selection,
 	}
 	records := make([]storage.Record, chunk)
 	var out sink
-	if q.Format == Parquet {
+	switch q.Format {
+	case Parquet:
 		out = newParquetSink(w, q.Range.Device, limits)
-	} else {
+	case OMH:
+		out = newTextSink(w, &omhText{points: omh.NewEncoder(q.Range.Device)})
+	default:
 		out = newTextSink(w, newEncoder(q.Format, q.Range.Device, limits))
 	}
 	rng := q.Range
@@ -118,12 +122,19 @@ type sink interface {
 // A textSink is a sink for text formats. It buffers about flushBytes.
 type textSink struct {
 	w       io.Writer
-	enc     *encoder
+	enc     recordText
 	text    []byte
 	records bool // there were any
 }
 
-func newTextSink(w io.Writer, enc *encoder) *textSink {
+// A recordText appends the text of a page.
+type recordText interface {
+	appendHead(dst []byte) []byte
+	appendRecord(dst []byte, r *storage.Record, first bool) []byte
+	appendTail(dst []byte, cursor string) []byte
+}
+
+func newTextSink(w io.Writer, enc recordText) *textSink {
 	return &textSink{w: w, enc: enc, text: enc.appendHead(make([]byte, 0, flushBytes+flushBytes))}
 }
 

@@ -1,0 +1,50 @@
+// Package omh converts between readings and data points of Open mHealth.
+//
+// A data point has the header of IEEE 1752.1 and a body of one of the Open mHealth schemas
+// blood-pressure 4.0, oxygen-saturation 2.0 and heart-rate 2.0. Resting heart rate is a heart
+// rate whose temporal relationship to physical activity is "at rest".
+//
+// # Promise
+//
+// What [Encoder] writes is valid by these schemas, and [Form] decodes it to the same values, time,
+// offset, device and gateway. A data point that is accepted is stored exactly: members that would
+// not be stored are refused, except the header's uuid and creation time. The uuid that is written
+// depends on device, time and schema only.
+//
+// # Not here
+//
+// No other schemas, no data series, no averages.
+package omh
+
+import "github.com/pulsegate/pulsegate/vitals"
+
+// A schema is a kind of data points.
+type schema struct {
+	name, version string
+	signs         []vitals.Sign
+	members       []string // of body, by sign
+	unit          string
+	more          string // further members of body, which say what the sign is
+}
+
+const namespace = "omh"
+
+// schemas has the schema of each group of signs. It is never modified.
+var schemas = [...]schema{
+	{"blood-pressure", "4.0", []vitals.Sign{vitals.Systolic, vitals.Diastolic}, []string{"systolic_blood_pressure", "diastolic_blood_pressure"}, "mmHg", ""},
+	{"oxygen-saturation", "2.0", []vitals.Sign{vitals.SpO2}, []string{"oxygen_saturation"}, "%", `,"system":"` + peripheral + `","measurement_method":"` + oximetry + `"`},
+	{"heart-rate", "2.0", []vitals.Sign{vitals.HeartRate}, []string{"heart_rate"}, "beats/min", ""},
+	{"heart-rate", "2.0", []vitals.Sign{vitals.RestingHeartRate}, []string{"heart_rate"}, "beats/min", `,"temporal_relationship_to_physical_activity":"` + atRest + `"`},
+}
+
+const (
+	sensed     = "sensed"
+	peripheral = "peripheral capillary"
+	oximetry   = "pulse oximetry"
+	atRest     = "at rest"
+
+	// deviceURN and gatewayURN begin the references of the datasheets that name the device
+	// and the gateway of a data point.
+	deviceURN  = "urn:pulsegate:device:"
+	gatewayURN = "urn:pulsegate:gateway:"
+)

@@ -1,0 +1,83 @@
+package omh
+
+import (
+	"crypto/sha1"
+	"encoding/hex"
+	"strconv"
+
+	"github.com/pulsegate/pulsegate/internal/storage"
+	"github.com/pulsegate/pulsegate/vitals"
+)
+
+// An Encoder appends the data points of one device's records.
+type Encoder struct {
+	device string
+	name   []byte // of which uuids are made, up to the time
+	starts [len(schemas)]string
+}
+
+// NewEncoder returns an Encoder for a device.
+func NewEncoder(device vitals.Name) *Encoder {
+	e := &Encoder{device: device.String()}
+	e.name = append(e.name, uuidNamespace[:]...)
+	e.name = append(append(e.name, e.device...), ' ')
+	for i := range schemas {
+		s := &schemas[i]
+		e.starts[i] = `","schema_id":{"namespace":"` + namespace + `","name":"` + s.name + `","version":"` + s.version + `"},"source_creation_date_time":"`
+	}
+	return e
+}
+
+// AppendRecord appends the data points of a record, each after a comma and a new line; the first
+// one only if more is true. It returns whether anything was appended before or now.
+func (e *Encoder) AppendRecord(dst []byte, r *storage.Record, more bool) ([]byte, bool) {
+	var text [40]byte
+	when := vitals.AppendLocalTime(text[:0], r.TimeUnixMs, r.UTCOffset)
+	for i := range schemas {
+		s := &schemas[i]
+		if !r.Values.Has(s.signs[0]) {
+			continue
+		}
+		if more {
+			dst = append(dst, ',')
+		}
+		more = true
+		dst = e.appendUUID(append(dst, "\n{\"header\":{\"uuid\":\""...), r.TimeUnixMs, i)
+		dst = append(append(dst, e.starts[i]...), when...)
+		dst = append(dst, `","modality":"`+sensed+`","external_datasheets":[{"datasheet_type":"hardware","datasheet_reference":"`+deviceURN...)
+		dst = append(dst, e.device...)
+		if r.Gateway != nil {
+			dst = append(dst, `"},{"datasheet_type":"gateway","datasheet_reference":"`+gatewayURN...)
+			dst = r.Gateway.AppendTo(dst)
+		}
+		dst = append(dst, `"}]},"body":{`...)
+		for j, sign := range s.signs {
+			v, _ := r.Values.Get(sign)
+			dst = append(append(append(dst, '"'), s.members[j]...), `":{"value":`...)
+			dst = vitals.AppendHundredths(dst, v)
+			dst = append(append(append(dst, `,"unit":"`...), s.unit...), `"},`...)
+		}
+		dst = append(append(dst, `"effective_time_frame":{"date_time":"`...), when...)
+		dst = append(append(append(dst, `"}`...), s.more...), "}}"...)
+	}
+	return dst, more
+}
+
+// uuidNamespace is the namespace of the uuids, a random UUID.
+var uuidNamespace = [16]byte{0x5b, 0x0e, 0x8d, 0x3c, 0x1f, 0x52, 0x4e, 0x0b, 0x9a, 0x77, 0x2c, 0x61, 0xd4, 0x90, 0xe8, 0x35}
+
+// appendUUID appends the name-based UUID of a data point (RFC 9562, section 5.5).
+func (e *Encoder) appendUUID(dst []byte, unixMs int64, schema int) []byte {
+	e.name = strconv.AppendInt(e.name, unixMs, 10)
+	e.name = append(e.name, ' ', '0'+byte(schema))
+	sum := sha1.Sum(e.name)
+	e.name = e.name[:len(uuidNamespace)+len(e.device)+1]
+	id := sum[:16]
+	id[6] = id[6]&0x0f | 5<<4
+	id[8] = id[8]&0x3f | 2<<6
+	dst = append(hex.AppendEncode(dst, id[:4]), '-')
+	dst = append(hex.AppendEncode(dst, id[4:6]), '-')
+	dst = append(hex.AppendEncode(dst, id[6:8]), '-')
+	dst = append(hex.AppendEncode(dst, id[8:10]), '-')
+	return hex.AppendEncode(dst, id[10:])
+}

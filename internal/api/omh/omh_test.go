@@ -1,0 +1,253 @@
+package omh_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pulsegate/pulsegate/internal/api/ingest"
+	"github.com/pulsegate/pulsegate/internal/api/omh"
+	"github.com/pulsegate/pulsegate/internal/api/problem"
+	"github.com/pulsegate/pulsegate/internal/api/query"
+	"github.com/pulsegate/pulsegate/internal/storage"
+	"github.com/pulsegate/pulsegate/internal/storage/storetest"
+	"github.com/pulsegate/pulsegate/vitals"
+	"pgregory.net/rapid"
+)
+
+var receivedAt = time.Date(2026, 11, 22, 10, 0, 0, 0, time.UTC)
+
+func name(t testing.TB, text string) vitals.Name {
+	t.Helper()
+	n, err := vitals.ParseName(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// receive returns the handler of POST /v1/omh on a store in memory.
+func receive(t testing.TB) (*storetest.Memory, http.Handler) {
+	t.Helper()
+	store := storetest.NewMemory()
+	core, err := ingest.New(store, problem.New(), ingest.Config{Now: func() time.Time { return receivedAt }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { core.Close(context.Background()) })
+	return store, core.HandlerOf(omh.Form())
+}
+
+func send(h http.Handler, body string) *httptest.ResponseRecorder {
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/v1/omh", strings.NewReader(body)))
+	return w
+}
+
+// records returns the stored records of a device.
+func records(t testing.TB, store *storetest.Memory, device vitals.Name) []storage.Record {
+	t.Helper()
+	found := make([]storage.Record, 1000)
+	n, err := store.Scan(context.Background(), storage.Range{Device: device, ToUnixMs: storage.OpenEnd}, found)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return found[:n]
+}
+
+const header = `"header":{"uuid":"2a5b0b21-1c4f-4f4f-9b6f-0f6f6d9d1b11","schema_id":{"namespace":"omh","name":"heart-rate","version":"2.0"},"source_creation_date_time":"2026-11-21T10:00:00Z","modality":"sensed","external_datasheets":[{"datasheet_type":"hardware","datasheet_reference":"urn:pulsegate:device:d:1"}]}`
+
+const body = `"body":{"heart_rate":{"value":72.5,"unit":"beats/min"},"effective_time_frame":{"date_time":"2026-11-21T10:00:00.123+01:00"}}`
+
+const point = "{" + header + "," + body + "}"
+
+// TestEncode checks the texts of data points. Their schemas are checked in docs/test.
+func TestEncode(t *testing.T) {
+	var values vitals.Values
+	values.Set(vitals.Systolic, 120_50)
+	values.Set(vitals.Diastolic, 80_00)
+	values.Set(vitals.RestingHeartRate, 58_00)
+	gateway := name(t, "g_1")
+	dst, more := omh.NewEncoder(name(t, "d:1")).AppendRecord(nil, &storage.Record{TimeUnixMs: 1_795_251_600_123, UTCOffset: vitals.MakeUTCOffset(60), Values: values, Gateway: &gateway}, false)
+	const want = `
+{"header":{"uuid":"UUID","schema_id":{"namespace":"omh","name":"blood-pressure","version":"4.0"},"source_creation_date_time":"2026-11-21T10:00:00.123+01:00","modality":"sensed","external_datasheets":[{"datasheet_type":"hardware","datasheet_reference":"urn:pulsegate:device:d:1"},{"datasheet_type":"gateway","datasheet_reference":"urn:pulsegate:gateway:g_1"}]},"body":{"systolic_blood_pressure":{"value":120.5,"unit":"mmHg"},"diastolic_blood_pressure":{"value":80,"unit":"mmHg"},"effective_time_frame":{"date_time":"2026-11-21T10:00:00.123+01:00"}}},
+{"header":{"uuid":"UUID","schema_id":{"namespace":"omh","name":"heart-rate","version":"2.0"},"source_creation_date_time":"2026-11-21T10:00:00.123+01:00","modality":"sensed","external_datasheets":[{"datasheet_type":"hardware","datasheet_reference":"urn:pulsegate:device:d:1"},{"datasheet_type":"gateway","datasheet_reference":"urn:pulsegate:gateway:g_1"}]},"body":{"heart_rate":{"value":58,"unit":"beats/min"},"effective_time_frame":{"date_time":"2026-11-21T10:00:00.123+01:00"},"temporal_relationship_to_physical_activity":"at rest"}}`
+	got := string(dst)
+	seen := map[string]bool{}
+	for rest := got; ; {
+		_, after, ok := strings.Cut(rest, `"uuid":"`)
+		if !ok {
+			break
+		}
+		seen[after[:36]] = true
+		got = strings.Replace(got, after[:36], "UUID", 1)
+		rest = after
+	}
+	if got != want || !more || len(seen) != 2 {
+		t.Errorf("%v %s, want %s", seen, got, want)
+	}
+}
+
+// TestRefuse checks every reason for which a data point is refused.
+func TestRefuse(t *testing.T) {
+	for _, tt := range []struct {
+		name, old, new string // a change of point
+		status         int
+		field, reason  string
+	}{
+		{"not JSON", "}}}", "", 400, "", "cut off"},
+		{"a member twice", `"value":72.5`, `"value":72.5,"value":72.5`, 400, "", "twice"},
+		{"a text", point, `"x"`, 422, "", "not a JSON object"},
+		{"no header", header + ",", "", 422, "header.schema_id", "not blood-pressure"},
+		{"another schema", "heart-rate", "step-count", 422, "header.schema_id", "not blood-pressure"},
+		{"another version", "2.0", "1.0", 422, "header.schema_id", "not blood-pressure"},
+		{"another namespace", `"omh"`, `"ieee"`, 422, "header.schema_id", "not blood-pressure"},
+		{"no uuid", `"uuid":"2a5b0b21-1c4f-4f4f-9b6f-0f6f6d9d1b11",`, "", 422, "header.uuid", "missing"},
+		{"no creation time", `"source_creation_date_time":"2026-11-21T10:00:00Z",`, "", 422, "header.source_creation_date_time", "missing"},
+		{"self-reported", "sensed", "self-reported", 422, "header.modality", "not sensed"},
+		{"a rate", `"modality"`, `"acquisition_rate":{},"modality"`, 422, "header", "not stored"},
+		{"no device", "urn:pulsegate:device:d:1", "urn:pulsegate:gateway:g", 422, "header.external_datasheets", "no datasheet_reference"},
+		{"another datasheet", "urn:pulsegate:device:d:1", "https://example.org/x", 422, "header.external_datasheets", "not stored"},
+		{"a bad name", "urn:pulsegate:device:d:1", "urn:pulsegate:device:d 1", 422, "header.external_datasheets", "1 to 64"},
+		{"two devices", `[{"datasheet_type":"hardware"`, `[{"datasheet_reference":"urn:pulsegate:device:x"},{"datasheet_type":"hardware"`, 422, "header.external_datasheets", "given twice"},
+		{"no value", `"value":72.5,`, "", 422, "body.heart_rate.value", "missing"},
+		{"no heart rate", `"heart_rate":{"value":72.5,"unit":"beats/min"},`, "", 422, "body.heart_rate", "missing"},
+		{"a text as a value", "72.5", `"72.5"`, 422, "", "wrong type"},
+		{"too precise", "72.5", "72.555", 422, "body.heart_rate.value", "two decimals"},
+		{"out of range", "72.5", "301", 422, "heart_rate_bpm", "outside"},
+		{"no signal", "72.5", "0", 422, "heart_rate_bpm", "no signal"},
+		{"another unit", "beats/min", "Hz", 422, "body.heart_rate.unit", "not the unit"},
+		{"an average", `"body":{`, `"body":{"descriptive_statistic":"average",`, 422, "body", "not stored"},
+		{"another sign", `"body":{`, `"body":{"oxygen_saturation":{"value":97,"unit":"%"},`, 422, "body.oxygen_saturation", "not a member"},
+		{"of another sign", `"body":{`, `"body":{"system":"peripheral capillary",`, 422, "body", "not a member"},
+		{"active", `"body":{`, `"body":{"temporal_relationship_to_physical_activity":"active",`, 422, "body.temporal_relationship_to_physical_activity", "not at rest"},
+		{"an interval", `"date_time":"2026-11-21T10:00:00.123+01:00"`, `"time_interval":{}`, 422, "body.effective_time_frame", "intervals"},
+		{"no time", `"date_time":"2026-11-21T10:00:00.123+01:00"`, ``, 422, "body.effective_time_frame.date_time", "missing"},
+		{"no zone", "+01:00", "", 422, "body.effective_time_frame.date_time", "zone"},
+		{"the future", "2026-11-21T10:00:00.123", "2027-11-21T10:00:00.123", 422, "time", "ahead"},
+		{"something else", `"body":{`, `"x":1,"body":{`, 422, "", "not stored"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			store, h := receive(t)
+			text := strings.Replace(point, tt.old, tt.new, 1)
+			if text == point {
+				t.Fatal("the data point is not changed")
+			}
+			w := send(h, text)
+			field := ""
+			if tt.field != "" {
+				field = `"field":"` + tt.field + `"`
+			}
+			if got := w.Body.String(); w.Code != tt.status || !strings.Contains(got, field) || !strings.Contains(got, tt.reason) {
+				t.Errorf("%d %s, want %d %s %s", w.Code, got, tt.status, tt.field, tt.reason)
+			}
+			if n := len(records(t, store, name(t, "d:1"))); n != 0 {
+				t.Errorf("%d records are stored", n)
+			}
+			if tt.status != 422 {
+				return
+			}
+			w = send(h, "["+text+","+point+"]") // the other one of an array is stored
+			if got := w.Body.String(); w.Code != 207 || !strings.Contains(got, `{"stored":1,"duplicate":0,"rejected":[{"index":0,"field":"`+tt.field+`"`) {
+				t.Errorf("array: %d %s", w.Code, got)
+			}
+		})
+	}
+}
+
+// TestAnswers checks that the answers are those of POST /v1/readings.
+func TestAnswers(t *testing.T) {
+	_, h := receive(t)
+	for _, tt := range []struct {
+		body   string
+		status int
+		want   string
+	}{
+		{point, 200, `{"status":"stored"}`},
+		{point, 200, `{"status":"duplicate"}`},
+		{"[" + point + "]", 200, `{"stored":0,"duplicate":1}`},
+		{"[]", 200, `{"stored":0,"duplicate":0}`},
+		{strings.Replace(point, "72.5", "73", 1), 409, `"field":"heart_rate_bpm"`},
+	} {
+		if w := send(h, tt.body); w.Code != tt.status || !strings.Contains(w.Body.String(), tt.want) {
+			t.Errorf("%d %s, want %d %s", w.Code, w.Body, tt.status, tt.want)
+		}
+	}
+}
+
+// TestRoundTrip checks that stored readings, exported as Open mHealth and sent to another server,
+// are stored there with equal values, times, offsets and gateways.
+func TestRoundTrip(t *testing.T) {
+	device := name(t, "d_2:x")
+	rapid.Check(t, func(rt *rapid.T) {
+		first := storetest.NewMemory()
+		var group []*storage.Entry
+		for range rapid.IntRange(1, 20).Draw(rt, "readings") {
+			r := vitals.Reading{Device: device, TimeUnixMs: rapid.Int64Range(vitals.DefaultOldestUnixMs, receivedAt.UnixMilli()).Draw(rt, "time")}
+			if rapid.Bool().Draw(rt, "known offset") {
+				r.UTCOffset = vitals.MakeUTCOffset(rapid.IntRange(vitals.MinUTCOffsetMinutes, vitals.MaxUTCOffsetMinutes).Draw(rt, "offset"))
+			}
+			if rapid.Bool().Draw(rt, "has a gateway") {
+				r.Gateway = name(t, fmt.Sprint("g", rapid.IntRange(1, 3).Draw(rt, "gateway")))
+			}
+			set := func(s vitals.Sign, low, high int) {
+				r.Values.Set(s, vitals.Hundredths(rapid.IntRange(low*100, high*100).Draw(rt, s.Field())))
+			}
+			signs := rapid.IntRange(1, 15).Draw(rt, "signs")
+			if signs&1 > 0 {
+				set(vitals.Systolic, 151, 300)
+				set(vitals.Diastolic, 20, 150)
+			}
+			if signs&2 > 0 {
+				set(vitals.SpO2, 1, 100)
+			}
+			if signs&4 > 0 {
+				set(vitals.HeartRate, 20, 300)
+			}
+			if signs&8 > 0 {
+				set(vitals.RestingHeartRate, 20, 300)
+			}
+			group = append(group, &storage.Entry{Reading: &r, ReceivedUnixMs: 1})
+		}
+		if err := first.Append(group); err != nil {
+			rt.Fatal(err)
+		}
+		var exported bytes.Buffer
+		if _, err := query.WriteReadings(context.Background(), &exported, first, query.Selection{Range: storage.Range{Device: device, ToUnixMs: storage.OpenEnd}, Format: query.OMH}, nil); err != nil {
+			rt.Fatal(err)
+		}
+		second, h := receive(t)
+		if w := send(h, exported.String()); w.Code != http.StatusOK {
+			rt.Fatalf("%d %s", w.Code, w.Body)
+		}
+		want, got := records(t, first, device), records(t, second, device)
+		if len(got) != len(want) {
+			rt.Fatalf("%d records, want %d", len(got), len(want))
+		}
+		for i := range got {
+			g, w := got[i], want[i]
+			if g.TimeUnixMs != w.TimeUnixMs || g.Values != w.Values || g.UTCOffset != w.UTCOffset || (g.Gateway == nil) != (w.Gateway == nil) || g.Gateway != nil && *g.Gateway != *w.Gateway {
+				rt.Fatalf("record %+v, want %+v", g, w)
+			}
+		}
+	})
+}
+
+// FuzzDecode checks that any body has an answer, and stores nothing more when it is sent again.
+func FuzzDecode(f *testing.F) {
+	f.Add(point)
+	f.Add("[" + point + "," + strings.Replace(point, "72.5", "1e1", 1) + "]")
+	f.Add(`{"header":{"uuid":"x\u0061","external_datasheets":[]},"body":null}`)
+	f.Fuzz(func(t *testing.T, text string) {
+		_, h := receive(t)
+		first, second := send(h, text), send(h, text)
+		if second.Code != first.Code || strings.Contains(second.Body.String(), `"stored"}`) {
+			t.Errorf("%d %s, then %d %s", first.Code, first.Body, second.Code, second.Body)
+		}
+	})
+}
