@@ -6,6 +6,8 @@ import (
 
 	"github.com/pulsegate/pulsegate/internal/api/dashboard"
 	"github.com/pulsegate/pulsegate/internal/api/fhir"
+	"github.com/pulsegate/pulsegate/internal/api/ingest"
+	"github.com/pulsegate/pulsegate/internal/api/omh"
 	"github.com/pulsegate/pulsegate/internal/api/openapi"
 	"github.com/pulsegate/pulsegate/internal/api/problem"
 	"github.com/pulsegate/pulsegate/internal/api/query"
@@ -42,6 +44,7 @@ func (s *server) routes(reads *query.Handler, page *dashboard.Handler, records *
 	}
 	// Its Route belongs to the caller: the fast lane counts there as well.
 	router.Handle(readingsTemplate, sameSiteOnly(noGuests(core.Handler(), core.Overloaded()), problems)).Methods(http.MethodPost)
+	handle("/v1/omh", s.receives(omh.Form(), problems.UntrustedOrigin.Answer(crossSiteDetail, nil)), http.MethodPost)
 	read("/v1/devices", http.HandlerFunc(reads.Devices))
 	read("/v1/devices/{device}", http.HandlerFunc(reads.Device))
 	read("/v1/devices/{device}/readings", http.HandlerFunc(reads.Readings))
@@ -53,6 +56,11 @@ func (s *server) routes(reads *query.Handler, page *dashboard.Handler, records *
 	read(fhir.Path+"/Observation", http.HandlerFunc(records.Search))
 	handle(fhir.Path+"/Observation/_search", http.HandlerFunc(records.Search), http.MethodPost)
 	read(fhir.Path+"/Observation/{id}", http.HandlerFunc(records.Observation))
+	writes := fhir.NewReceiver(s.store, problems)
+	crossSite := records.Reject(problems.UntrustedOrigin, crossSiteDetail)
+	handle(fhir.Path, s.receives(writes.Bundle(), crossSite), http.MethodPost)
+	handle(fhir.Path+"/", s.receives(writes.Bundle(), crossSite), http.MethodPost) // to which some clients send Bundles
+	router.Handle(fhir.Path+"/Observation", s.receives(writes.Observation(), crossSite)).Methods(http.MethodPost)
 	read(fhir.Path+"/Device/{id}", http.HandlerFunc(records.Device))
 	read(fhir.Path+"/Patient/{id}", http.HandlerFunc(records.Patient))
 	handle("/", http.HandlerFunc(page.Index), http.MethodGet, http.MethodHead)
@@ -93,10 +101,23 @@ func noGuests(h, guests http.Handler) http.Handler {
 // come from inside the network, but the author of the page does not. Browsers mark
 // them with header fields that the fast lane does not accept.
 func sameSiteOnly(h http.Handler, problems *problem.Set) http.Handler {
+	return sameSiteOr(h, problems.UntrustedOrigin.Answer(crossSiteDetail, nil))
+}
+
+const crossSiteDetail = "The request was made by a page of another site."
+
+// receives serves readings in another form than that of /v1/readings. crossSite answers the
+// requests that sameSiteOnly rejects.
+func (s *server) receives(form ingest.Form, crossSite http.Handler) http.Handler {
+	return sameSiteOr(noGuests(s.core.HandlerOf(form), s.core.OverloadedOf(form)), crossSite)
+}
+
+// sameSiteOr is sameSiteOnly with another answer.
+func sameSiteOr(h, crossSite http.Handler) http.Handler {
 	protection := http.NewCrossOriginProtection()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if protection.Check(r) != nil {
-			problems.UntrustedOrigin.Write(w, r, "The request was made by a page of another site.")
+			crossSite.ServeHTTP(w, r)
 			return
 		}
 		h.ServeHTTP(w, r)

@@ -196,6 +196,7 @@ func (s *server) openCore() (err error) {
 		return err
 	}
 	cfg.Holders = &s.holders
+	cfg.Records = s.store
 	flags, err := s.opt.flagLimits()
 	if err != nil {
 		return err
@@ -248,6 +249,7 @@ func (s *server) servePublic() error {
 		Problems: s.problems,
 		Version:  s.opt.Version,
 		Base:     s.opt.FHIRURL,
+		Writes:   true,
 		Param:    mux.Var,
 		Gate:     s.access.gate,
 		Bound:    bound,

@@ -1,4 +1,4 @@
-// Package fhir serves stored readings as resources of HL7 FHIR R4 (4.0.1) in JSON:
+// Package fhir serves and receives readings as resources of HL7 FHIR R4 (4.0.1) in JSON:
 // Observations, the Devices that measured them, and the Patients who wore the devices.
 //
 // # Promise
@@ -16,6 +16,9 @@
 // the next page does not show whose observations it continues.
 //
 // Every search of a patient's observations is in the audit log before its first byte is sent.
+// An Observation that is sent becomes a reading of its device through the admission and the group
+// commit of package ingest, exactly or not at all.
+//
 // Errors are OperationOutcomes with the types of package problem.
 //
 // # Not here

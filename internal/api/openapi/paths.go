@@ -33,13 +33,22 @@ func (d *describer) paths() object {
 	to := inQuery("to", "Time of the last reading, exclusive: as from. Default: the last reading.", timeParam)
 	zone := inQuery("tz", "Zone of the IANA database", object{"type": "string", "default": "UTC", "examples": []string{"Europe/Berlin"}})
 
+	encoding := inHeader("Content-Encoding", "Compression of the body. Limits hold for the decompressed size.",
+		object{"type": "string", "enum": []string{"identity", "gzip", "x-gzip", "zstd"}})
+	answers := object{
+		"200": ok("All readings are stored.", object{jsonType: object{"oneOf": []object{ref("schemas", "Outcome"), ref("schemas", "BatchOutcome")}}}),
+		"207": ok("Some readings of a batch were rejected; the others are stored.", object{jsonType: ref("schemas", "PartialOutcome")}),
+	}
+	writing := []*reply.Problem{
+		p.Malformed, p.Unauthorized, p.InvalidCredentials, p.Forbidden, p.Timeout, p.Conflict, p.LengthRequired, p.TooLarge, p.UnknownEncoding, p.Invalid,
+		p.TooManyReadings, p.TooManyContradictions, p.OutcomeUnknown, p.Overloaded, p.Draining, p.DiskLow, p.StoreDamaged, p.StoreFailed,
+	}
 	post := d.describe(operation{
 		id: "sendReadings", share: "sendReadings", summary: "Store readings", right: "write",
 		description: "Stores one reading, an array of readings, or NDJSON, a reading on each line. The body decides which it is, and the Content-Type is " +
 			"ignored. An answer of 200 or 207 is sent after the readings are on stable storage. Sending a reading again is always safe: it is " +
 			"answered as a duplicate. A query is ignored.",
-		params: []object{inHeader("Content-Encoding", "Compression of the body. Limits hold for the decompressed size.",
-			object{"type": "string", "enum": []string{"identity", "gzip", "x-gzip", "zstd"}})},
+		params: []object{encoding},
 		body: object{
 			"required": true,
 			"description": fmt.Sprintf("A single reading has at most %s bytes, a batch at most %s bytes and %s readings.",
@@ -51,14 +60,18 @@ func (d *describer) paths() object {
 				linesType: object{"schema": lines(linesType, "NewReading")},
 			},
 		},
-		answers: object{
-			"200": ok("All readings are stored.", object{jsonType: object{"oneOf": []object{ref("schemas", "Outcome"), ref("schemas", "BatchOutcome")}}}),
-			"207": ok("Some readings of a batch were rejected; the others are stored.", object{jsonType: ref("schemas", "PartialOutcome")}),
-		},
-		problems: []*reply.Problem{
-			p.Malformed, p.Unauthorized, p.InvalidCredentials, p.Forbidden, p.Timeout, p.Conflict, p.LengthRequired, p.TooLarge, p.UnknownEncoding, p.Invalid,
-			p.TooManyReadings, p.TooManyContradictions, p.OutcomeUnknown, p.Overloaded, p.Draining, p.DiskLow, p.StoreDamaged, p.StoreFailed,
-		},
+		answers:  answers,
+		problems: writing,
+	})
+	points := d.describe(operation{
+		id: "sendDataPoints", share: "sendDataPoints", summary: "Store data points of Open mHealth", right: "write",
+		description: "Stores one data point, or an array of them, with the schemas blood-pressure 4.0, oxygen-saturation 2.0 and heart-rate 2.0 of omh. " +
+			"In all other respects it is as POST /v1/readings.",
+		params: []object{encoding},
+		body: object{"required": true, "content": object{jsonType: object{"schema": object{"oneOf": []object{
+			ref("schemas", "DataPoint"), {"type": "array", "maxItems": d.Ingest.MaxReadings, "items": ref("schemas", "DataPoint")},
+		}}}}},
+		answers: answers, problems: writing,
 	})
 	alive := d.read(operation{
 		id: "livez", summary: "Whether the process runs",
@@ -84,6 +97,7 @@ func (d *describer) paths() object {
 	})
 	return object{
 		"/v1/readings": object{"post": post, "options": d.options(operation{id: "sendReadings"})},
+		"/v1/omh":      object{"post": points, "options": d.options(operation{id: "sendDataPoints"})},
 		"/v1/devices": d.read(operation{
 			id: "listDevices", summary: "Devices, with the latest value of each sign", right: "read",
 			description: "Lists the devices that the token covers.",
@@ -239,6 +253,8 @@ func content(formats []query.Format, whole, line string) object {
 		switch f {
 		case query.JSON:
 			content[f.ContentType()] = ref("schemas", whole)
+		case query.OMH: // its media type is that of JSON
+			content[f.ContentType()] = object{"oneOf": []object{ref("schemas", whole), {"type": "array", "items": ref("schemas", "DataPoint")}}}
 		case query.NDJSON:
 			content[f.ContentType()] = lines(f.ContentType(), line)
 		case query.CSV:

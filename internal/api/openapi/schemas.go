@@ -52,6 +52,7 @@ func (d *describer) schemas() object {
 	oneSign["minProperties"] = 1
 	return object{
 		"NewReading":     d.newReading(),
+		"DataPoint":      dataPoint(),
 		"Outcome":        closed(object{"status": object{"enum": []string{"stored", "duplicate"}}}, "status"),
 		"BatchOutcome":   closed(stored, "stored", "duplicate"),
 		"PartialOutcome": closed(object{"stored": count, "duplicate": count, "rejected": object{"type": "array", "minItems": 1, "items": rejected}}, "stored", "duplicate", "rejected"),
@@ -178,4 +179,25 @@ func described(schema object, description string) object {
 		o[k] = v
 	}
 	return o
+}
+
+// dataPoint describes the data points of Open mHealth, without what their own schemas say.
+func dataPoint() object {
+	number := closed(object{"value": object{"type": "number"}, "unit": object{"enum": []string{"mmHg", "%", "beats/min"}}}, "value", "unit")
+	sheet := closed(object{"datasheet_type": str, "datasheet_reference": object{"type": "string", "pattern": "^urn:pulsegate:(device|gateway):[A-Za-z0-9._:-]+$"}}, "datasheet_reference")
+	header := closed(object{
+		"uuid": object{"type": "string", "format": "uuid"}, "source_creation_date_time": wholeTime, "modality": object{"const": "sensed"},
+		"schema_id": closed(object{
+			"namespace": object{"const": "omh"}, "name": object{"enum": []string{"blood-pressure", "oxygen-saturation", "heart-rate"}}, "version": object{"enum": []string{"4.0", "2.0"}},
+		}, "namespace", "name", "version"),
+		"external_datasheets": object{"type": "array", "minItems": 1, "items": sheet},
+	}, "uuid", "schema_id", "source_creation_date_time", "external_datasheets")
+	body := closed(object{
+		"systolic_blood_pressure": number, "diastolic_blood_pressure": number, "oxygen_saturation": number, "heart_rate": number,
+		"effective_time_frame":                       closed(object{"date_time": wholeTime}, "date_time"),
+		"temporal_relationship_to_physical_activity": object{"const": "at rest"},
+		"system":             object{"const": "peripheral capillary"},
+		"measurement_method": object{"const": "pulse oximetry"},
+	}, "effective_time_frame")
+	return closed(object{"header": header, "body": body}, "header", "body")
 }
