@@ -157,7 +157,7 @@ func (c client) raw(text string) int {
 	if _, err := io.WriteString(conn, text); err != nil {
 		c.t.Fatal(err)
 	}
-	r, err := http.NewRequestWithContext(context.WithValue(c.t.Context(), lax{}, true), "POST", c.url+"/v1/readings", nil)
+	r, err := http.NewRequestWithContext(context.WithValue(c.t.Context(), lax{}, true), "POST", c.url+strings.Fields(text)[1], nil)
 	if err != nil {
 		c.t.Fatal(err)
 	}
@@ -191,6 +191,13 @@ func fill(path string) string {
 
 const reading = `{"device":"ppg-1","time":"2026-01-21T10:00:00.123+02:00","spo2_pct":97.5,"systolic_mmhg":121,"diastolic_mmhg":79,"heart_rate_bpm":%d}`
 
+// point returns an SpO2 as a data point of Open mHealth, measured some ms after 2026-01-22.
+func point(device string, ms, value int) string {
+	at := time.UnixMilli(1_769_040_000_000 + int64(ms)).UTC().Format("2006-01-02T15:04:05.000Z")
+	return fmt.Sprintf(`{"header":{"uuid":"2a5b0b21-1c4f-4f4f-9b6f-0f6f6d9d1b11","schema_id":{"namespace":"omh","name":"oxygen-saturation","version":"2.0"},"source_creation_date_time":%q,`+
+		`"external_datasheets":[{"datasheet_reference":"urn:pulsegate:device:%s"}]},"body":{"oxygen_saturation":{"value":%d,"unit":"%%"},"effective_time_frame":{"date_time":%q}}}`, at, device, value, at)
+}
+
 // driveOpen drives a server without tokens.
 func driveOpen(t *testing.T, seen *seen) {
 	c := client{description: describe(t, serve(t, "--max-reads=1", "--max-live=2").url, seen)}
@@ -213,6 +220,17 @@ func driveOpen(t *testing.T, seen *seen) {
 		t.Errorf("gzip: %d", status)
 	}
 	if status := c.raw("POST /v1/readings HTTP/1.1\r\nHost: localhost\r\n\r\n"); status != 411 {
+		t.Errorf("without a length: %d", status)
+	}
+	c.want(200, "POST", "/v1/omh", point("ppg-1", 1, 90))
+	c.want(409, "POST", "/v1/omh", point("ppg-1", 1, 91))
+	c.want(207, "POST", "/v1/omh", "["+point("ppg-1", 1, 90)+","+point("ppg-1", 2, 0)+"]")
+	c.want(400, "POST", "/v1/omh", `{"header":`)
+	c.want(422, "POST", "/v1/omh", `{"header":{}}`)
+	c.want(413, "POST", "/v1/omh", strings.Repeat(" ", 1<<20)+point("ppg-1", 1, 90))
+	c.want(415, "POST", "/v1/omh", point("ppg-1", 1, 90), "Content-Encoding", "br")
+	c.want(200, "GET", "/v1/devices/ppg-1/readings?format=omh", "")
+	if status := c.raw("POST /v1/omh HTTP/1.1\r\nHost: localhost\r\n\r\n"); status != 411 {
 		t.Errorf("without a length: %d", status)
 	}
 	for _, target := range []string{"/index.html", "/v1", "/v1/", "/v1/devices/", "/v1/devices/ppg-1/", "//livez", "/openapi.yaml", "/metrics", "/v1/devices/a/b"} {
@@ -493,6 +511,11 @@ func driveTokens(t *testing.T, seen *seen) {
 	as(slow).want(429, "POST", "/v1/readings", `{"device":"a","time":1790000000001,"spo2_pct":90}`)
 	as(other).want(409, "POST", "/v1/readings", fmt.Sprintf(reading, 61))
 	as(other).want(429, "POST", "/v1/readings", fmt.Sprintf(reading, 61))
+	as(writer).want(200, "POST", "/v1/omh", point("ppg-1", 1, 90))
+	as(reader).want(403, "POST", "/v1/omh", point("ppg-1", 1, 90))
+	as(writer).want(403, "POST", "/v1/omh", point("ppg-1", 1, 90), "Sec-Fetch-Site", "cross-site")
+	as(slow).want(429, "POST", "/v1/omh", point("a", 1, 90))
+	as(other).want(429, "POST", "/v1/omh", point("ppg-1", 1, 91))
 	c.operations(func(method, path string, op *openapi3.Operation) {
 		if op.Responses.Value("401") == nil || path == "/v1/session" {
 			return
@@ -536,7 +559,11 @@ func (c client) session(token string) {
 func driveLimits(t *testing.T, seen *seen) {
 	full := client{description: describe(t, serve(t, "--min-free-bytes=1000000000000000", "--read-timeout=300ms").url, seen)}
 	full.want(503, "POST", "/v1/readings", fmt.Sprintf(reading, 60))
+	full.want(503, "POST", "/v1/omh", point("ppg-1", 1, 90))
 	full.want(503, "GET", "/readyz", "")
+	if status := full.raw("POST /v1/omh HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{"); status != 408 {
+		t.Errorf("data points that do not arrive: %d", status)
+	}
 	if status := full.raw("POST /v1/readings HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{"); status != 408 {
 		t.Errorf("a body that does not arrive: %d", status)
 	}
@@ -557,6 +584,7 @@ func driveLimits(t *testing.T, seen *seen) {
 		status = string(text)
 	}
 	crowded.want(503, "POST", "/v1/readings", fmt.Sprintf(reading, 60))
+	crowded.want(503, "POST", "/v1/omh", point("ppg-1", 1, 90))
 	crowded.want(503, "GET", "/v1/live", "")
 }
 
