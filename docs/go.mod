@@ -7,7 +7,10 @@ module github.com/pulsegate/pulsegate/docs
 
 go 1.26.0
 
-require github.com/getkin/kin-openapi v0.152.0
+require (
+	github.com/getkin/kin-openapi v0.152.0
+	github.com/santhosh-tekuri/jsonschema/v6 v6.0.3
+)
 
 require (
 	github.com/go-openapi/jsonpointer v0.22.5 // indirect
@@ -16,6 +19,5 @@ require (
 	github.com/kr/pretty v0.3.1 // indirect
 	github.com/oasdiff/yaml v0.1.1 // indirect
 	github.com/oasdiff/yaml3 v0.0.14 // indirect
-	github.com/santhosh-tekuri/jsonschema/v6 v6.0.3 // indirect
 	golang.org/x/text v0.14.0 // indirect
 )
