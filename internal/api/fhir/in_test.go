@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pulsegate/pulsegate/internal/access/gate"
+	"github.com/pulsegate/pulsegate/internal/access/token"
 	"github.com/pulsegate/pulsegate/internal/api/fhir"
 	"github.com/pulsegate/pulsegate/internal/api/ingest"
 	"github.com/pulsegate/pulsegate/internal/api/problem"
@@ -75,7 +77,10 @@ type receiving struct {
 
 // receive starts a receiving. d-1 is assigned to p-1 until noon of 2026-11-21, then to p-2; d_2
 // to p-1 from 2018 on.
-func receive(t testing.TB) *receiving {
+func receive(t testing.TB) *receiving { return receiveBy(t, nil) }
+
+// receiveBy is receive with access control.
+func receiveBy(t testing.TB, g *gate.Gate) *receiving {
 	t.Helper()
 	noon := unixMs(t, "2026-11-21T12:00:00Z")
 	s := &receiving{t: t, store: storetest.NewMemory(), assignments: &sentAssignments{all: []storage.Assignment{
@@ -84,7 +89,7 @@ func receive(t testing.TB) *receiving {
 		{Device: sentName(t, "d_2"), Subject: "p-1", FromUnixMs: unixMs(t, "2018-01-01T00:00:00Z"), ToUnixMs: storage.OpenEnd},
 	}}}
 	problems := problem.New()
-	core, err := ingest.New(s.store, problems, ingest.Config{Records: s.store, Now: func() time.Time { return receivedAt }})
+	core, err := ingest.New(s.store, problems, ingest.Config{Records: s.store, Gate: g, Now: func() time.Time { return receivedAt }})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -369,4 +374,51 @@ func TestSendAtOnce(t *testing.T) {
 	if statuses[201] != 1 || statuses[200] != 15 {
 		t.Errorf("statuses %v, want one 201 and fifteen 200", statuses)
 	}
+}
+
+// TestWriteRight checks that the gateway of what is sent is the token's, and that devices and
+// requests that a token does not allow are refused, a transaction as a whole.
+func TestWriteRight(t *testing.T) {
+	k := newKeyring(t)
+	narrow, _, err := token.Create(t.Context(), k.path, token.Spec{Gateway: name(t, "bed-8"), Rights: token.Write, Devices: name(t, "d-")}, time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := k.gate.Tokens.Reload(); err != nil {
+		t.Fatal(err)
+	}
+	s := receiveBy(t, k.gate)
+	covered := sentObservation(sentSpO2, sentTime, sentD1, sentQuantity("97", "%"))
+	other := sentObservation(sentSpO2, sentTime, `"device":{"identifier":{"value":"d_2"}}`, sentQuantity("97", "%"))
+	for _, tt := range []struct {
+		name, token, body string
+		status            int
+	}{
+		{"no token", "", covered, 401},
+		{"a wrong one", "Bearer x", covered, 401},
+		{"a reader", k.all, covered, 403},
+		{"a device that is not covered", "Bearer " + narrow, other, 403},
+	} {
+		w := send(s.observation, tt.body, "Authorization", tt.token)
+		if w.Code != tt.status || !strings.HasPrefix(w.Body.String(), `{"resourceType":"OperationOutcome"`) || tt.status == 401 && w.Header().Get("WWW-Authenticate") == "" {
+			t.Errorf("%s: %d %v %s, want %d", tt.name, w.Code, w.Header(), w.Body, tt.status)
+		}
+	}
+	b := sentBundle{}
+	b.add("", covered, "POST", "Observation", "")
+	b.add("", other, "POST", "Observation", "")
+	if w := send(s.bundle, b.as("transaction"), "Authorization", "Bearer "+narrow); w.Code != 403 || s.stored() != "" {
+		t.Errorf("transaction: %d %s, stored %s", w.Code, w.Body, s.stored())
+	}
+	checkResponses(t, send(s.bundle, b.as("batch"), "Authorization", "Bearer "+narrow).Body.Bytes(), "batch-response", "201 Observation/spo2-", "403 the token is not for this device")
+	records := make([]storage.Record, 1)
+	if n, err := s.store.Scan(t.Context(), storage.Range{Device: name(t, "d-1"), ToUnixMs: storage.OpenEnd}, records); err != nil || n != 1 || records[0].Gateway == nil || records[0].Gateway.String() != "bed-8" {
+		t.Errorf("%d records, %v: %+v; want one by bed-8", n, err, records[0])
+	}
+	// A client that may only write states one value for a device, time and sign.
+	b = sentBundle{}
+	for _, v := range []string{"90", "91"} {
+		b.post(sentSpO2, sentAt(5), sentD1, sentQuantity(v, "%"))
+	}
+	checkResponses(t, send(s.bundle, b.as("batch"), "Authorization", "Bearer "+narrow).Body.Bytes(), "batch-response", "201 Observation/", "422 a reading before it")
 }

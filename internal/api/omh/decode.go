@@ -188,8 +188,9 @@ func (p *point) datasheet() {
 		}
 	})
 	const field = "header.external_datasheets"
-	into, text, ok := &p.reading.Device, reference, false
-	if text, ok = bytes.CutPrefix(reference, []byte(deviceURN)); !ok {
+	into := &p.reading.Device
+	text, ok := bytes.CutPrefix(reference, []byte(deviceURN))
+	if !ok {
 		into = &p.reading.Gateway
 		if text, ok = bytes.CutPrefix(reference, []byte(gatewayURN)); !ok {
 			p.refuse(field, errNotStored)
