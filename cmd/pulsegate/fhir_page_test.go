@@ -7,8 +7,8 @@ func TestFHIRPage(t *testing.T) {
 	skipIfShort(t)
 	requireFreeAddr(t, "127.0.0.1:8080")
 	requireFreeAddr(t, "127.0.0.1:6060")
-	blocks := pageBlocks(t, "fhir.md", 3)
-	assign, search, form := blocks[0], blocks[1], blocks[2]
+	blocks := pageBlocks(t, "fhir.md", 4)
+	assign, search, form, send := blocks[0], blocks[1], blocks[2], blocks[3]
 	r := newReader(t)
 	r.follow("pulsegate serve --audit pulsegate-audit.log\n")
 	r.follow(assign)
@@ -18,6 +18,8 @@ func TestFHIRPage(t *testing.T) {
 		`"device":{"reference":"Device/ppg-000123"},"valueQuantity":{"value":72,"unit":"beats/minute","system":"http://unitsofmeasure.org","code":"/min"}},"search":{"mode":"match"}}`)
 	r.follow(form)
 	r.want(`"id":"spo2-mwq8lds0-ppg-000123"`, `"value":97.5`, `"relation":"self"`)
+	r.follow(send)
+	r.want("The Observation is stored.")
 	r.run("cat pulsegate-audit.log")
 	r.want(`"event":"exported","subject":"p-17"`)
 	if code := r.server.stop(); code != 0 {
