@@ -471,6 +471,8 @@ func (k *contentChecker) others(it *pebble.Iterator) {
 		for ok := it.First(); ok; ok = it.Next() {
 			switch string(it.Key()) {
 			case groupsKey, gatewaysKey, readingsKey, sweepKey:
+			case uncountedKey:
+				k.damaged = true
 			case convertKey:
 				if k.legacy == nil {
 					k.problem(errors.New("there are no readings of an earlier format, but the state of their conversion"))

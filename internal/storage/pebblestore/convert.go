@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -399,56 +398,62 @@ func (c *converter) fill(w *window, found []legacyDevice, names *legacyNames) er
 }
 
 // countLegacy counts the expired readings of a device that has expired rows of format 1, up to
-// most. A row may be in a segment, too.
+// most. A row may be in a segment, too. Damaged ones are removed, and not counted.
 func (e *expirer) countLegacy(ctx context.Context, v *view, x *expiredDevice, most int64) error {
 	rows, err := newLegacyScanner(ctx, v, &x.name, 0, e.beforeUnixMs, false)
 	if err != nil {
 		return err
 	}
 	has := rows.it.First()
-	if err := corrupt(rows.it.Close()); !has || err != nil {
+	if err := corrupt(rows.it.Close()); !has && !errors.Is(err, storage.ErrCorrupt) {
 		return err
 	}
-	x.legacy = true
-	stored := &view{Snapshot: v.Snapshot, legacy: v.legacy} // rows of windows stay
-	sc := e.s.newRowScanner(ctx, stored, &x.name, 0, e.beforeUnixMs, false, math.MaxInt)
-	x.upToMs = e.beforeUnixMs
-	for {
-		page, err := sc.next(legacyPage)
-		if errors.Is(err, storage.ErrCorrupt) && sc.readable() {
-			e.s.troubles.degrade(err)
-			continue // it is removed, and not counted
-		}
-		if err != nil || len(page) == 0 {
-			return errors.Join(err, sc.close())
-		}
-		if left := most - x.readings; int64(len(page)) > left {
-			x.upToMs = page[left].TimeUnixMs
+	x.legacy, x.upToMs, x.endMs = true, e.beforeUnixMs, e.beforeUnixMs
+	after, firstAfter, last := int64(0), int64(0), int64(-1) // the number of rows after damage, and their first time
+	stored := &view{Snapshot: v.Snapshot, legacy: v.legacy}  // rows of windows stay
+	unread, err := e.s.walkRows(ctx, stored, &x.name, e.beforeUnixMs, func(sc *rowScanner, page []columns.Row) bool {
+		last = max(last, page[0].TimeUnixMs, page[len(page)-1].TimeUnixMs)
+		if sc.descending {
+			after, firstAfter = after+int64(len(page)), page[len(page)-1].TimeUnixMs
+		} else if left := most - x.readings; int64(len(page)) > left {
+			x.upToMs, x.endMs = page[left].TimeUnixMs, page[left].TimeUnixMs
 			page = page[:left]
 		}
-		x.readings += int64(len(page))
 		sc.gather(page, e.gateways, e.names)
-		if x.upToMs < e.beforeUnixMs {
-			return sc.close()
+		if !sc.descending {
+			x.readings += int64(len(page))
 		}
+		return x.upToMs == e.beforeUnixMs
+	})
+	if err != nil {
+		return err
 	}
+	if unread != nil {
+		x.damaged = true
+		e.s.foundDamage("expired readings of a device are damaged: they are removed, and not counted", fmt.Errorf("device %s: %w", x.name, unread))
+	}
+	// Remove what comes before first. If that has been done, the search for firstAfter leads to the
+	// damaged block, and all are removed.
+	if again := (expiredDevice{name: x.name, upToMs: firstAfter}); x.readings+after > most && again != e.again {
+		e.again, x.upToMs, x.endMs = again, firstAfter, firstAfter
+		return nil
+	}
+	if unread != nil {
+		x.endMs = last + 1
+	}
+	x.readings += after
+	return nil
 }
 
 // readingsBefore returns the number of a device's readings in segments and in rows of format 1
-// with times before a time.
+// with times before a time. It does not count damaged ones.
 func (s *Store) readingsBefore(name *vitals.Name, beforeUnixMs int64) (n int64, err error) {
 	v := &view{Snapshot: s.db.NewSnapshot(), legacy: legacyRows}
-	sc := s.newRowScanner(context.Background(), v, name, 0, beforeUnixMs, false, math.MaxInt)
-	for {
-		rows, err := sc.next(math.MaxInt)
-		if errors.Is(err, storage.ErrCorrupt) && sc.readable() {
-			continue
-		}
-		if err != nil || len(rows) == 0 {
-			return n, errors.Join(err, sc.close(), v.Snapshot.Close())
-		}
+	_, err = s.walkRows(context.Background(), v, name, beforeUnixMs, func(_ *rowScanner, rows []columns.Row) bool {
 		n += int64(len(rows))
-	}
+		return true
+	})
+	return n, errors.Join(err, v.Snapshot.Close())
 }
 
 // estimateLegacy returns about how many rows of format 1 there are: the entries of the tables

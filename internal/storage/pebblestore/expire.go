@@ -2,6 +2,7 @@ package pebblestore
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -57,6 +58,8 @@ type expirer struct {
 	names    map[vitals.Name]bool // of gateways that removed rows of format 1 have named
 	gateways map[uint32]bool      // that removed readings have named
 	rows     []columns.Row        // buffer
+
+	again expiredDevice // whose readings before damaged rows of format 1 were removed first
 }
 
 // An expiredDevice is a device with expired readings.
@@ -65,6 +68,12 @@ type expiredDevice struct {
 	upToMs   int64 // readings before this time are deleted
 	readings int64 // their number
 	legacy   bool  // some are rows of format 1
+
+	damaged bool // some cannot be read, and are not counted
+
+	// endMs is the time in the key at which the deleted range ends. It is upToMs, unless the block
+	// there may be damaged: if a range ends in a damaged block, readers come across that block.
+	endMs int64
 }
 
 func (e *expirer) runAndSweep(ctx context.Context) error {
@@ -153,24 +162,26 @@ func (e *expirer) find(ctx context.Context, from []byte) (found []expiredDevice,
 		return nil, nil, false, err
 	}
 	defer e.s.views.release(v)
-	sc, err := newDeviceScanner(v, false)
+	names, err := e.devices(v, from)
 	if err != nil {
-		return nil, nil, false, corrupt(err)
+		return nil, nil, false, err
 	}
 	it, err := v.NewIterWithContext(ctx, &pebble.IterOptions{LowerBound: []byte{segmentPrefix}, UpperBound: []byte{segmentPrefix + 1}})
 	if err != nil {
-		return nil, nil, false, errors.Join(corrupt(err), sc.close())
+		return nil, nil, false, corrupt(err)
 	}
-	devices, readings := 0, int64(0)
+	defer func() {
+		// The error of Close is that of the last read, which was handled.
+		_ = it.Close()
+	}()
+	readings := int64(0)
 	most := min(expireReadings, e.atMost-e.done.Readings)
-	for more = sc.first(from); more; more = sc.next() {
-		if devices == expireDevices || readings >= most {
+	for i := range names {
+		if readings >= most {
 			// The last device may have more readings than were counted.
-			next = appendRecordKey(nil, &sc.name)
-			break
+			return found, appendRecordKey(nil, &names[i]), true, nil
 		}
-		devices++
-		x := expiredDevice{name: sc.name}
+		x := expiredDevice{name: names[i]}
 		if v.legacy != noLegacy {
 			err = e.countLegacy(ctx, v, &x, most-readings)
 		}
@@ -178,65 +189,154 @@ func (e *expirer) find(ctx context.Context, from []byte) (found []expiredDevice,
 			err = e.count(it, &x, most-readings)
 		}
 		if err != nil {
-			break
+			return nil, nil, false, err
 		}
-		if readings += x.readings; x.readings == 0 {
-			continue
+		if readings += x.readings; x.readings > 0 || x.damaged {
+			found = append(found, x)
 		}
-		found = append(found, x)
 		if x.upToMs < e.beforeUnixMs {
-			next = appendRecordKey(nil, &sc.name) // the same device again
-			break
+			return found, appendRecordKey(nil, &x.name), true, nil // the same device again
 		}
 	}
-	if closeErr := it.Close(); err == nil {
-		err = corrupt(closeErr)
+	if len(names) < expireDevices {
+		return found, nil, false, nil
 	}
-	return found, next, more, errors.Join(err, sc.close())
+	return found, append(appendRecordKey(nil, &names[len(names)-1]), 0), true, nil
 }
 
-// count counts the expired readings of x, up to most.
-func (e *expirer) count(it *pebble.Iterator, x *expiredDevice, most int64) error {
-	prefix := appendSegmentPrefix(nil, &x.name)
-	x.upToMs = e.beforeUnixMs
-	for ok := it.SeekGE(prefix); ok && isSegmentOf(it, prefix); ok = it.Next() {
-		value, err := it.ValueAndErr()
-		if err != nil {
-			return corrupt(err)
+// devices returns the names of the next devices, starting with the record key from, at most
+// expireDevices of them. If a record is damaged, it finds them in the table in memory.
+func (e *expirer) devices(v *view, from []byte) (names []vitals.Name, err error) {
+	sc, err := newDeviceScanner(v, false)
+	if err != nil {
+		return nil, corrupt(err)
+	}
+	for ok := sc.first(from); ok; ok = sc.next() {
+		if names = append(names, sc.name); len(names) == expireDevices {
+			break
 		}
-		h, err := columns.SegmentHeader(value, nil)
-		n, first, last := h.Count, h.FirstUnixMs, h.LastUnixMs
-		if err != nil {
-			// Nobody can read its readings. Delete it when all of them have expired.
-			last = segmentKeyTime(it.Key())
-			e.s.troubles.degrade(segmentError(&x.name, last, err))
-			if last >= e.beforeUnixMs {
-				break
-			}
+	}
+	if err = sc.close(); !errors.Is(err, storage.ErrCorrupt) {
+		return names, err
+	}
+	e.s.foundDamage("records of devices are damaged", err)
+	names = names[:0]
+	e.s.mu.Lock()
+	defer e.s.mu.Unlock()
+	var key []byte
+	for name := range e.s.settler.table.byName {
+		if key = appendRecordKey(key[:0], &name); bytes.Compare(key, from) < 0 {
 			continue
 		}
-		if first >= e.beforeUnixMs {
-			break
+		i, _ := slices.BinarySearchFunc(names, name, func(a, b vitals.Name) int { return a.Compare(&b) })
+		if i < expireDevices {
+			names = slices.Insert(names, i, name)
+			names = names[:min(len(names), expireDevices)]
+		}
+	}
+	return names, nil
+}
+
+// count counts the expired readings of x, up to most. It does not count those of segments that
+// cannot be read, but they are removed if all of them have expired.
+func (e *expirer) count(it *pebble.Iterator, x *expiredDevice, most int64) error {
+	x.upToMs, x.endMs = e.beforeUnixMs, e.beforeUnixMs
+	start, end := appendSegmentKey(nil, &x.name, 0), appendSegmentKey(nil, &x.name, uint64(e.beforeUnixMs))
+	var (
+		after       int64       // readings after damage
+		firstAfter  int64       // their first time
+		endAfter    int64       // the time in the key of their first segment
+		last        = int64(-1) // the time in the key of the last segment
+		damaged     error
+		part, found bool // the iterator is at a segment of which some readings stay
+	)
+	gap, err := walkSegments(it, start, end, func(back bool) bool {
+		if found = bytes.Compare(it.Key(), end) >= 0; found {
+			return false
+		}
+		last = max(last, segmentKeyTime(it.Key()))
+		h, err := columns.SegmentHeader(it.Value(), nil)
+		if err != nil {
+			damaged = segmentError(&x.name, segmentKeyTime(it.Key()), err)
+			return true
 		}
 		for _, number := range h.Gateways {
 			e.gateways[number] = true
 		}
-		if last < e.beforeUnixMs && x.readings+int64(n) <= most {
-			x.readings += int64(n)
-			continue
+		if back {
+			after, firstAfter, endAfter = after+int64(h.Count), h.FirstUnixMs, segmentKeyTime(it.Key())
+			return true
 		}
-		if e.rows, err = decodeSegment(it, &x.name, e.rows[:0]); err != nil {
+		if part = x.readings+int64(h.Count) > most; !part {
+			x.readings += int64(h.Count)
+		}
+		return !part
+	})
+	if err != nil {
+		return err
+	}
+	if damaged = cmp.Or(gap, damaged); damaged != nil {
+		x.damaged = true
+		e.s.foundDamage("expired readings of a device are damaged: they are not counted, and removed when those after them have expired, too", fmt.Errorf("device %s: %w", x.name, damaged))
+	}
+	if x.readings+after > most { // remove what comes before first
+		x.upToMs, x.endMs = firstAfter, endAfter
+		return nil
+	}
+	x.readings += after
+	if !part && !found {
+		found = it.SeekGE(end)
+		if err := corrupt(it.Error()); errors.Is(err, storage.ErrCorrupt) {
+			x.endMs = last + 1
+			return e.skip(x, err)
+		} else if err != nil {
 			return err
 		}
-		expired, _ := findRow(e.rows, e.beforeUnixMs)
-		if left := most - x.readings; int64(expired) > left {
-			expired = int(left)
-			x.upToMs = e.rows[expired].TimeUnixMs
+		if found && gap != nil {
+			x.endMs = max(x.endMs, segmentKeyTime(it.Key()))
 		}
-		x.readings += int64(expired)
-		break
 	}
-	return corrupt(it.Error())
+	if !part && !found {
+		return nil
+	}
+	return e.countPart(it, x, most)
+}
+
+// countPart counts the expired readings in the segment at an iterator's position.
+func (e *expirer) countPart(it *pebble.Iterator, x *expiredDevice, most int64) error {
+	if !isSegmentOf(it, appendSegmentPrefix(nil, &x.name)) {
+		return nil
+	}
+	h, err := columns.SegmentHeader(it.Value(), nil)
+	switch {
+	case err != nil:
+		return e.skip(x, segmentError(&x.name, segmentKeyTime(it.Key()), err))
+	case h.FirstUnixMs >= e.beforeUnixMs:
+		return nil
+	}
+	if e.rows, err = decodeSegment(it, &x.name, e.rows[:0]); err != nil {
+		return e.skip(x, err)
+	}
+	expired, _ := findRow(e.rows, e.beforeUnixMs)
+	if left := most - x.readings; int64(expired) > left {
+		expired = int(left)
+		x.upToMs, x.endMs = e.rows[expired].TimeUnixMs, h.LastUnixMs
+	}
+	for _, number := range h.Gateways {
+		e.gateways[number] = true
+	}
+	x.readings += int64(expired)
+	return nil
+}
+
+// skip reports that expired readings of x stay because their segment is damaged. It returns
+// other errors.
+func (e *expirer) skip(x *expiredDevice, err error) error {
+	if !errors.Is(err, storage.ErrCorrupt) {
+		return err
+	}
+	e.s.foundDamage("readings of a device are damaged: they stay until all readings beside them have expired", fmt.Errorf("device %s: %w", x.name, err))
+	return nil
 }
 
 // remove deletes the readings of the devices found, in one batch. Meanwhile, no window is
@@ -262,6 +362,11 @@ func (e *expirer) remove(found []expiredDevice) error {
 		return joinClose(err, b)
 	}
 	total := s.readings.Load() - r.sealed
+	if r.uncounted {
+		if err := b.Set([]byte(uncountedKey), nil, nil); err != nil {
+			return joinClose(err, b)
+		}
+	}
 	if err := b.Set([]byte(readingsKey), binary.BigEndian.AppendUint64(nil, uint64(total)), nil); err != nil {
 		return joinClose(err, b)
 	}
@@ -277,6 +382,9 @@ func (e *expirer) remove(found []expiredDevice) error {
 	s.gateways.resolve(e.gateways, e.names)
 	if s.sweepOf != nil {
 		maps.Copy(s.sweepOf, e.gateways)
+	}
+	if r.uncounted {
+		s.sweepOf = nil // any gateway
 	}
 	clear(e.gateways)
 	s.readings.Store(total)
@@ -303,6 +411,8 @@ type removal struct {
 	readings int64
 	sealed   int64 // of readings, those in segments
 	gone     int64 // devices
+
+	uncounted bool // there are further readings, which cannot be read
 }
 
 // A removedDevice is a device with readings that a batch removes.
@@ -313,6 +423,8 @@ type removedDevice struct {
 	gone   bool   // it has no others
 
 	readings int64 // their number, which may have changed since they were found
+
+	uncounted bool // there are further readings, which cannot be read
 }
 
 // removeExpired adds the removal of the readings of the devices found to b. s.sealing and s.mu
@@ -334,8 +446,9 @@ func (s *Store) removeExpired(b *pebble.Batch, found []expiredDevice) (r removal
 		}
 		r.devices = append(r.devices, d)
 		r.sealed += d.readings
+		r.uncounted = r.uncounted || d.uncounted
 		if x.legacy {
-			if d.readings, err = s.readingsBefore(&x.name, x.upToMs); err != nil {
+			if d.readings, err = s.readingsBefore(&x.name, min(x.upToMs, x.endMs)); err != nil {
 				break
 			}
 		}
@@ -344,7 +457,8 @@ func (s *Store) removeExpired(b *pebble.Batch, found []expiredDevice) (r removal
 			r.gone++
 		}
 	}
-	return r, errors.Join(err, corrupt(it.Close()))
+	_ = it.Close() // its error is that of the last read, which was handled
+	return r, err
 }
 
 // updateFromWindows updates the latest values of a device with its rows in windows, and reports
@@ -361,16 +475,15 @@ func (s *Store) updateFromWindows(name *vitals.Name, d *device) (has bool) {
 // removeExpiredOf adds the removal of a device's expired readings to b, and updates d. Expired
 // readings that have arrived since the windows were sealed stay until the next Expire.
 func (s *Store) removeExpiredOf(b *pebble.Batch, it *pebble.Iterator, x *expiredDevice, d *removedDevice) error {
-	start, end := appendSegmentKey(nil, &x.name, 0), appendSegmentKey(nil, &x.name, uint64(x.upToMs))
-	for ok := it.SeekGE(start); ok && bytes.Compare(it.Key(), end) < 0; ok = it.Next() {
-		value, err := it.ValueAndErr()
-		if err != nil {
-			return corrupt(err)
-		}
-		if h, err := columns.SegmentHeader(value, nil); err == nil {
-			d.readings += int64(h.Count)
-		}
+	start, end := appendSegmentKey(nil, &x.name, 0), appendSegmentKey(nil, &x.name, uint64(x.endMs))
+	if d.after.sealedUnixMs < x.upToMs {
+		end = appendSegmentsEnd(nil, &x.name)
 	}
+	n, unread, err := countSegments(it, start, end)
+	if err != nil {
+		return err
+	}
+	d.readings, d.uncounted = n, unread != nil
 	for s := range vitals.NumSigns {
 		if d.after.known&(1<<s) != 0 && d.after.latestUnixMs[s] < x.upToMs {
 			d.after.known &^= 1 << s
@@ -394,12 +507,15 @@ func (s *Store) removeExpiredOf(b *pebble.Batch, it *pebble.Iterator, x *expired
 		return err
 	}
 	if s.settler.legacy {
-		if err := b.DeleteRange(appendReadingKey(nil, &x.name, 0), appendReadingKey(nil, &x.name, uint64(x.upToMs)), nil); err != nil {
+		if err := b.DeleteRange(appendReadingKey(nil, &x.name, 0), appendReadingKey(nil, &x.name, uint64(min(x.upToMs, x.endMs))), nil); err != nil {
 			return err
 		}
 	}
-	prefix := end[:len(end)-8]
-	if it.SeekGE(end) && isSegmentOf(it, prefix) {
+	if d.after.sealedUnixMs < x.upToMs {
+		d.after.sealedUnixMs, d.after.smalls = noSegment, 0
+		return setRecord(b, &x.name, &d.after)
+	}
+	if it.SeekGE(end) && isSegmentOf(it, end[:len(end)-8]) {
 		rows, err := decodeSegment(it, &x.name, nil)
 		if err == nil && rows[0].TimeUnixMs < x.upToMs {
 			i, _ := findRow(rows, x.upToMs)
@@ -412,14 +528,11 @@ func (s *Store) removeExpiredOf(b *pebble.Batch, it *pebble.Iterator, x *expired
 				return err
 			}
 		}
-		if err := s.resize(it, x, &d.after); err != nil {
-			return err
-		}
-	} else {
-		d.after.sealedUnixMs, d.after.smalls = noSegment, 0
+	} else if err := ignoreDamage(corrupt(it.Error())); err != nil {
+		return err
 	}
-	if err := it.Error(); err != nil {
-		return corrupt(err)
+	if err := s.resize(it, x, &d.after); err != nil {
+		return err
 	}
 	return setRecord(b, &x.name, &d.after)
 }
@@ -453,7 +566,7 @@ func (s *Store) resize(it *pebble.Iterator, x *expiredDevice, d *device) error {
 	}
 	slices.Reverse(sizes)
 	d.smalls = uint8(copy(d.small[:], sizes))
-	return corrupt(it.Error())
+	return ignoreDamage(corrupt(it.Error()))
 }
 
 // NewestUnixMs returns the newest times of all devices, in no particular order.

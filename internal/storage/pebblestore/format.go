@@ -29,6 +29,10 @@ const (
 	readingsKey = "\x00readings" // the number of readings in segments
 	sweepKey    = "\x00sweep"    // exists, with an empty value, while the dictionary must be swept
 
+	// uncountedKey exists, with an empty value, if damaged readings were removed that could not be
+	// counted: then readingsKey is too large.
+	uncountedKey = "\x00uncounted"
+
 	// allSigns is the presence of every sign.
 	allSigns = 1<<vitals.NumSigns - 1
 

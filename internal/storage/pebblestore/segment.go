@@ -61,6 +61,13 @@ type rowScanner struct {
 	sources []rowSource // in the order of precedence: windows, segments, rows of format 1
 	it      *pebble.Iterator
 	started bool
+	view    *view
+
+	// In ascending order, all segments with a last row up to the time read were read. All of the
+	// device were if complete is set; then the iterator's error does not count.
+	read     int64
+	complete bool
+
 	pool    *sync.Pool     // of buffers
 	legacy  *legacyScanner // nil: there are no rows of format 1
 	buffers *rowBuffers
@@ -89,7 +96,7 @@ const maxKeptRows = 4 * columns.MaxRows
 // newRowScanner returns a scanner of the rows of a device with times from fromMs to before
 // toMs, of which at most most are needed.
 func (s *Store) newRowScanner(ctx context.Context, v *view, device *vitals.Name, fromMs, toMs int64, descending bool, most int) *rowScanner {
-	sc := &rowScanner{pool: &s.rowBuffers, ctx: ctx, device: device, fromMs: fromMs, toMs: toMs, descending: descending}
+	sc := &rowScanner{pool: &s.rowBuffers, ctx: ctx, device: device, fromMs: fromMs, toMs: toMs, descending: descending, view: v, read: fromMs - 1}
 	if sc.buffers, _ = sc.pool.Get().(*rowBuffers); sc.buffers == nil {
 		sc.buffers = new(rowBuffers)
 	}
@@ -151,8 +158,9 @@ func (sc *rowScanner) nextSegment() ([]columns.Row, error) {
 			return nil, err
 		}
 		if !sc.move() {
-			return nil, corrupt(sc.it.Error())
+			return nil, sc.ended()
 		}
+		sc.read = segmentKeyTime(sc.it.Key())
 		rows, err := sc.buffers.decode(sc.it, sc.device)
 		if err != nil {
 			return nil, err
@@ -177,6 +185,25 @@ func (sc *rowScanner) nextSegment() ([]columns.Row, error) {
 		}
 		return rows, nil
 	}
+}
+
+// ended returns the error that has ended the segments. To find the end of the device's segments,
+// Pebble may read a block with those of the next device only. If that one is damaged, the device's
+// record shows that all was read.
+func (sc *rowScanner) ended() error {
+	err := corrupt(sc.it.Error())
+	if !errors.Is(err, storage.ErrCorrupt) || sc.descending {
+		return err
+	}
+	value, closer, getErr := sc.view.Get(appendRecordKey(nil, sc.device))
+	if getErr != nil {
+		return err
+	}
+	var d device
+	if decodeRecord(value, &d) == nil && d.sealedUnixMs <= sc.read {
+		sc.complete, err = true, nil
+	}
+	return errors.Join(err, closer.Close())
 }
 
 // decode returns the rows of the segment at an iterator's position.
@@ -268,7 +295,7 @@ func (sc *rowScanner) before(a, b int64) bool {
 
 // readable reports whether the scan can continue after an error: one segment or row was damaged.
 func (sc *rowScanner) readable() bool {
-	return sc.err == nil && sc.it.Error() == nil && (sc.legacy == nil || sc.legacy.it.Error() == nil)
+	return sc.err == nil && (sc.complete || sc.it.Error() == nil) && (sc.legacy == nil || sc.legacy.it.Error() == nil)
 }
 
 func (sc *rowScanner) close() error {
@@ -283,6 +310,9 @@ func (sc *rowScanner) close() error {
 		return corrupt(sc.err)
 	}
 	err := sc.it.Close()
+	if sc.complete {
+		err = nil
+	}
 	if sc.legacy != nil {
 		err = errors.Join(err, sc.legacy.it.Close())
 	}

@@ -2,6 +2,7 @@ package pebblestore
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 
@@ -55,6 +56,11 @@ func (s *Store) sweepGateways(ctx context.Context, candidates map[uint32]bool) e
 
 	err = v.dropUsed(ctx, s.maintenance.ctx, candidates)
 	s.views.release(v)
+	if errors.Is(err, storage.ErrCorrupt) {
+		s.foundDamage("no names of gateways are removed: readings that may name them are damaged", err)
+		clear(candidates)
+		err = nil
+	}
 
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -125,9 +131,7 @@ func (v *view) dropUsed(ctx, closing context.Context, candidates map[uint32]bool
 		}
 		h, err := columns.SegmentHeader(value, gateways[:0])
 		if err != nil {
-			// It may name any gateway.
-			clear(candidates)
-			break
+			return joinClose(fmt.Errorf("%w: a segment: %w", storage.ErrCorrupt, err), it)
 		}
 		gateways = h.Gateways
 		for _, number := range gateways {
