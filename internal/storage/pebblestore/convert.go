@@ -411,7 +411,7 @@ func (e *expirer) countLegacy(ctx context.Context, v *view, x *expiredDevice, mo
 	x.legacy, x.upToMs, x.endMs = true, e.beforeUnixMs, e.beforeUnixMs
 	after, firstAfter, last := int64(0), int64(0), int64(-1) // the number of rows after damage, and their first time
 	stored := &view{Snapshot: v.Snapshot, legacy: v.legacy}  // rows of windows stay
-	unread, err := e.s.walkRows(ctx, stored, &x.name, e.beforeUnixMs, func(sc *rowScanner, page []columns.Row) bool {
+	unread, err := e.s.walkRows(ctx, stored, &x.name, 0, e.beforeUnixMs, func(sc *rowScanner, page []columns.Row) bool {
 		last = max(last, page[0].TimeUnixMs, page[len(page)-1].TimeUnixMs)
 		if sc.descending {
 			after, firstAfter = after+int64(len(page)), page[len(page)-1].TimeUnixMs
@@ -449,7 +449,7 @@ func (e *expirer) countLegacy(ctx context.Context, v *view, x *expiredDevice, mo
 // with times before a time. It does not count damaged ones.
 func (s *Store) readingsBefore(name *vitals.Name, beforeUnixMs int64) (n int64, err error) {
 	v := &view{Snapshot: s.db.NewSnapshot(), legacy: legacyRows}
-	_, err = s.walkRows(context.Background(), v, name, beforeUnixMs, func(_ *rowScanner, rows []columns.Row) bool {
+	_, err = s.walkRows(context.Background(), v, name, 0, beforeUnixMs, func(_ *rowScanner, rows []columns.Row) bool {
 		n += int64(len(rows))
 		return true
 	})

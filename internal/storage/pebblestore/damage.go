@@ -72,11 +72,10 @@ func countSegments(it *pebble.Iterator, start, end []byte) (n int64, unread, err
 	return n, cmp.Or(gap, unread), err
 }
 
-// walkRows calls visit for the rows of a device in a view, in order, until it returns false. If
+// walkRows calls visit for the rows of a device in a view with times from fromMs to before toMs, in order, until it returns false. If
 // rows are damaged, unread has the error, and walkRows continues after them; if a whole block is,
 // with the last rows, in descending order.
-func (s *Store) walkRows(ctx context.Context, v *view, device *vitals.Name, toMs int64, visit func(sc *rowScanner, rows []columns.Row) bool) (unread, err error) {
-	fromMs := int64(0)
+func (s *Store) walkRows(ctx context.Context, v *view, device *vitals.Name, fromMs, toMs int64, visit func(sc *rowScanner, rows []columns.Row) bool) (unread, err error) {
 	for _, descending := range []bool{false, true} {
 		sc := s.newRowScanner(ctx, v, device, fromMs, toMs, descending, math.MaxInt)
 		for {

@@ -116,8 +116,13 @@ func (s *Store) erase(record func(storage.Erasure) error, requested func(*intent
 			err := s.finish(in, record)
 			return in.Erasure, err
 		}
-		if err := s.finish(in, s.options.OnErased); err != nil {
+		err = s.finish(in, s.options.OnErased)
+		if err != nil && (in.step != stepPurge || !errors.Is(err, storage.ErrCorrupt) || s.alarm.err() != nil) {
 			return storage.Erasure{}, err
+		}
+		if err != nil {
+			// Its readings are removed. Damage must not keep those of other devices.
+			s.options.Log.Error("an erasure is given up for another one, because a damaged file may hold bytes of the device", "dir", s.dir, "device", in.Device, "error", err)
 		}
 	}
 	e, err := find()
@@ -220,7 +225,7 @@ func (s *Store) finish(in *intent, record func(storage.Erasure) error) error {
 	if err := s.sweepGateways(s.maintenance.ctx, gateways); err != nil {
 		return fmt.Errorf("%w: the readings are removed; remove names of gateways: %w", storage.ErrUnfinished, err)
 	}
-	if err := s.purge(in.Device); err != nil {
+	if err := s.purge(in); err != nil {
 		return fmt.Errorf("%w: the readings are removed; purge their bytes: %w", storage.ErrUnfinished, err)
 	}
 	if err := record(in.Erasure); err != nil {
@@ -289,9 +294,14 @@ func (s *Store) removeLocked(device *vitals.Name) error {
 	c := &sealer{s: s, w: s.settler.frozen, locked: true, erased: device}
 	left := int64(0)
 	c.finish = func(b *pebble.Batch) error {
-		n, err := s.sealedReadings(device)
+		n, unread, err := s.sealedReadings(device)
 		if err != nil {
 			return err
+		}
+		if unread != nil {
+			if err := b.Set([]byte(uncountedKey), nil, nil); err != nil {
+				return err
+			}
 		}
 		left = s.readings.Load() - n
 		if err := b.Set([]byte(readingsKey), binary.BigEndian.AppendUint64(nil, uint64(left)), nil); err != nil {
@@ -318,23 +328,17 @@ func (s *Store) removeLocked(device *vitals.Name) error {
 	return nil
 }
 
-// sealedReadings returns the number of a device's readings in segments that are not damaged.
-func (s *Store) sealedReadings(device *vitals.Name) (n int64, err error) {
-	r := deviceRanges(device)[0]
-	it, err := s.db.NewIter(&pebble.IterOptions{LowerBound: r.start, UpperBound: r.end})
+// sealedReadings returns the number of a device's readings in segments, as countSegments does.
+func (s *Store) sealedReadings(device *vitals.Name) (n int64, unread, err error) {
+	it, err := s.db.NewIter(&pebble.IterOptions{LowerBound: []byte{segmentPrefix}, UpperBound: []byte{segmentPrefix + 1}})
 	if err != nil {
-		return 0, corrupt(err)
+		return 0, nil, corrupt(err)
 	}
-	for ok := it.First(); ok; ok = it.Next() {
-		value, err := it.ValueAndErr()
-		if err != nil {
-			break
-		}
-		if h, err := columns.SegmentHeader(value, nil); err == nil {
-			n += int64(h.Count)
-		}
-	}
-	return n, corrupt(it.Close())
+	defer func() {
+		// The error of Close is that of the last read, which was handled.
+		_ = it.Close()
+	}()
+	return countSegments(it, appendSegmentKey(nil, device, 0), appendSegmentsEnd(nil, device))
 }
 
 // commitLocked commits a batch that is not Append's, publishes a view, and closes the batch.
@@ -347,7 +351,8 @@ func (s *Store) commitLocked(b *pebble.Batch) error {
 }
 
 // count returns the number of readings in a view that in erases, and the gateways that they
-// name. It does not count the readings of damaged segments.
+// name. It does not count damaged readings; if there are any, gateways is nil, because they may name
+// others.
 func (s *Store) count(v *view, in *intent) (n int64, gateways map[uint32]bool, err error) {
 	fromMs, toMs := int64(0), int64(math.MaxInt64)
 	if in.ofAssignment() {
@@ -355,25 +360,22 @@ func (s *Store) count(v *view, in *intent) (n int64, gateways map[uint32]bool, e
 	}
 	gateways = map[uint32]bool{}
 	names := map[vitals.Name]bool{}
-	sc := s.newRowScanner(s.maintenance.ctx, v, &in.Device, fromMs, toMs, false, math.MaxInt)
-	for {
-		rows, err := sc.next(math.MaxInt)
-		if err != nil && errors.Is(err, storage.ErrCorrupt) && sc.readable() {
-			s.options.Log.Error("damaged readings are erased, and are not counted", "dir", s.dir, "error", err)
-			continue
-		}
-		if s.maintenance.ctx.Err() != nil {
-			err = storage.ErrClosed
-		}
-		if err != nil || len(rows) == 0 {
-			s.mu.Lock()
-			s.gateways.resolve(gateways, names)
-			s.mu.Unlock()
-			return n, gateways, errors.Join(err, sc.close())
-		}
+	unread, err := s.walkRows(s.maintenance.ctx, v, &in.Device, fromMs, toMs, func(sc *rowScanner, rows []columns.Row) bool {
 		n += int64(len(rows))
 		sc.gather(rows, gateways, names)
+		return true
+	})
+	if s.maintenance.ctx.Err() != nil {
+		err = storage.ErrClosed
 	}
+	if unread != nil {
+		s.foundDamage("damaged readings are erased, and are not counted", fmt.Errorf("device %s: %w", &in.Device, unread))
+		return n, nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.gateways.resolve(gateways, names)
+	return n, gateways, err
 }
 
 // maxPurges bounds how often the ranges are compacted. Once is enough unless a table
@@ -381,7 +383,8 @@ func (s *Store) count(v *view, in *intent) (n int64, gateways map[uint32]bool, e
 const maxPurges = 4
 
 // purge removes the bytes of deleted keys from the store's files.
-func (s *Store) purge(device vitals.Name) error {
+func (s *Store) purge(in *intent) error {
+	device := in.Device
 	if err := s.awaitReaders(); err != nil {
 		return err
 	}
@@ -389,10 +392,14 @@ func (s *Store) purge(device vitals.Name) error {
 	ranges := s.purgedRanges(&device)
 	s.mu.Unlock()
 	for n := 1; ; n++ {
-		if err := s.compactRanges(ranges); err != nil {
+		err := s.compactRanges(ranges)
+		if errors.Is(err, storage.ErrCorrupt) && !in.ofAssignment() {
+			err = s.excise(&device, err)
+		}
+		if err != nil {
 			return err
 		}
-		err := s.awaitErased(&device, ranges)
+		err = s.awaitErased(&device, ranges)
 		if err == nil {
 			break
 		}

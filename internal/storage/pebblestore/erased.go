@@ -2,6 +2,7 @@ package pebblestore
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,6 +15,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/sstable"
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
@@ -44,26 +46,38 @@ func (s *Store) setLive(device *vitals.Name, ranges []keyRange) error {
 }
 
 // verifyRanges returns an error that wraps errNotErased if a table has a key or a deletion in a
-// range. Of groups, only those count that have the name of device, unless that is nil.
+// range, or another one if a table cannot be read. Of groups, only those count that have the name
+// of device, unless that is nil.
 func (s *Store) verifyRanges(ranges []keyRange, device *vitals.Name) error {
 	reader := tableOptions(s.options)
+	// The file of a part may hold keys that are not in the part.
+	parts, err := s.parts()
+	if err != nil {
+		return err
+	}
+	var unread error
 	for _, r := range ranges {
 		files, err := tableFiles(s.db, pebble.WithKeyRangeFilter(r.before, r.after))
 		if err != nil {
 			return err
 		}
+		for _, part := range parts {
+			files = append(files, part.file)
+		}
 		for _, f := range files {
 			path := s.files.fs.PathJoin(s.path, f.name)
 			err := tableLacks(s.files.fs, path, reader, r, device)
-			if errors.Is(err, fs.ErrNotExist) {
-				continue // compacted away meanwhile
+			if err == nil || errors.Is(err, fs.ErrNotExist) {
+				continue // not in it, or compacted away meanwhile
 			}
-			if err != nil {
-				return fmt.Errorf("table %s: %w", path, err)
+			err = fmt.Errorf("table %s: %w", path, corrupt(err))
+			if !errors.Is(err, storage.ErrCorrupt) || errors.Is(err, errNotErased) {
+				return err
 			}
+			unread = cmp.Or(unread, err)
 		}
 	}
-	return nil
+	return unread
 }
 
 // mayHold reports whether a file may hold bytes of a device without readings. If it

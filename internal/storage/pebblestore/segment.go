@@ -196,6 +196,10 @@ func (sc *rowScanner) ended() error {
 		return err
 	}
 	value, closer, getErr := sc.view.Get(appendRecordKey(nil, sc.device))
+	if errors.Is(getErr, pebble.ErrNotFound) { // the device has no readings
+		sc.complete = true
+		return nil
+	}
 	if getErr != nil {
 		return err
 	}

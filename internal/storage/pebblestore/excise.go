@@ -1,0 +1,150 @@
+package pebblestore
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/sstable"
+
+	"github.com/pulsegate/pulsegate/vitals"
+)
+
+// # How bytes are removed from a damaged table
+//
+// A compaction cannot read a damaged block, even if all of its keys are deleted. So the keys of
+// an erased device are excised from its tables: Pebble then refers to one or two parts of the file
+// of a table, without the keys between. The parts are compacted, and the file is removed. That
+// fails if a block with readings of other devices is damaged: they are not given up, so that the
+// damage is reported as long as the file is there. Then the erasure is unfinished.
+
+// A tablePart is a table that is a part of a file.
+type tablePart struct {
+	file     tableFile
+	keyRange // its bounds
+}
+
+// parts returns the tables that are parts of files.
+func (s *Store) parts() (parts []tablePart, err error) {
+	levels, err := s.db.SSTables()
+	if err != nil {
+		return nil, corrupt(err)
+	}
+	for _, level := range levels {
+		for i := range level {
+			if t := &level[i]; t.Virtual {
+				parts = append(parts, tablePart{
+					tableFile{uint64(t.BackingSSTNum), t.BackingSSTNum.String() + tableSuffix, int64(t.Size)},
+					keyRange{before: keyBefore(t.Smallest.UserKey), after: append(bytes.Clone(t.Largest.UserKey), 0)},
+				})
+			}
+		}
+	}
+	return parts, nil
+}
+
+// keyBefore returns a key before another one that is not the key of anything.
+func keyBefore(key []byte) []byte {
+	n := len(key) - 1
+	if key[n] == 0 {
+		return key[:n:n]
+	}
+	return append(append(bytes.Clone(key[:n]), key[n]-1), 0xff)
+}
+
+// excise removes the keys of a device that was removed from tables that could not be compacted
+// because of the damage err. It returns err if it cannot.
+func (s *Store) excise(device *vitals.Name, err error) error {
+	if exciseErr := s.exciseKeys(device); exciseErr != nil {
+		return errors.Join(err, exciseErr)
+	}
+	parts, err := s.parts()
+	if err != nil {
+		return err
+	}
+	ranges := deviceRanges(device)
+	for i := range parts {
+		ranges = append(ranges, parts[i].keyRange)
+	}
+	return s.compactRanges(ranges)
+}
+
+// exciseKeys excises the keys of segments and of rows of format 1 from the previous device to the
+// next one. The index of a table may lead to a damaged block also for keys beside those that it has.
+func (s *Store) exciseKeys(device *vitals.Name) error {
+	s.sealing.Lock() // no segments are written meanwhile
+	defer s.sealing.Unlock()
+	previous, next, sealed := s.neighbours(device)
+	if sealed {
+		return fmt.Errorf("device %s has sent readings since", device)
+	}
+	segments, rows := pebble.KeyRange{Start: []byte{segmentPrefix}, End: []byte{segmentPrefix + 1}}, pebble.KeyRange{Start: []byte{readingsStart}, End: []byte{0xff}}
+	if !previous.IsZero() {
+		segments.Start, rows.Start = appendSegmentsEnd(nil, &previous), append(previous.AppendTo(nil), 1)
+	}
+	if !next.IsZero() {
+		segments.End, rows.End = appendSegmentPrefix(nil, &next), append(next.AppendTo(nil), 0)
+	}
+	for _, span := range []pebble.KeyRange{segments, rows} {
+		files, err := tableFiles(s.db, pebble.WithKeyRangeFilter(span.Start, span.End))
+		if err != nil {
+			return err
+		}
+		if len(files) == 0 {
+			continue
+		}
+		for _, f := range files {
+			if err := s.readableBeside(f, span); err != nil {
+				return err
+			}
+		}
+		if err := s.db.Excise(s.maintenance.ctx, span); err != nil {
+			return corrupt(err)
+		}
+	}
+	return nil
+}
+
+// neighbours returns the devices before and after one in the order of names, or zero Names, and
+// reports whether that one has segments.
+func (s *Store) neighbours(device *vitals.Name) (previous, next vitals.Name, sealed bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for name, number := range s.settler.table.byName {
+		switch c := name.Compare(device); {
+		case c == 0:
+			sealed = s.settler.table.at(number).sealedUnixMs != noSegment
+		case c < 0 && (previous.IsZero() || previous.Compare(&name) < 0):
+			previous = name
+		case c > 0 && (next.IsZero() || name.Compare(&next) < 0):
+			next = name
+		}
+	}
+	return previous, next, sealed
+}
+
+// readableBeside returns an error if the last key before a span, or the first one after it, cannot
+// be read from a table. Pebble's Excise would take it for the end of the table, and drop the rest.
+func (s *Store) readableBeside(f tableFile, span pebble.KeyRange) (err error) {
+	path := s.files.fs.PathJoin(s.path, f.name)
+	t, err := openTable(context.Background(), s.files.fs, path, tableOptions(s.options))
+	if err != nil {
+		return fmt.Errorf("table %s: %w", path, corrupt(err))
+	}
+	defer func() { err = errors.Join(err, t.Close()) }()
+	keys, err := t.NewIter(sstable.NoTransforms, nil, nil, sstable.AssertNoBlobHandles)
+	if err != nil {
+		return fmt.Errorf("table %s: %w", path, corrupt(err))
+	}
+	keys.SeekLT(span.Start, 0)
+	err = keys.Error()
+	if err == nil {
+		keys.SeekGE(span.End, 0)
+	}
+	if err = errors.Join(err, keys.Close()); err != nil {
+		return fmt.Errorf("table %s: %w", path, corrupt(err))
+	}
+	return nil
+}
