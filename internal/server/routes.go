@@ -11,6 +11,7 @@ import (
 	"github.com/pulsegate/pulsegate/internal/api/openapi"
 	"github.com/pulsegate/pulsegate/internal/api/problem"
 	"github.com/pulsegate/pulsegate/internal/api/query"
+	"github.com/pulsegate/pulsegate/internal/observe/tracing"
 	"github.com/pulsegate/pulsegate/internal/wire/listen"
 	"github.com/pulsegate/pulsegate/mux"
 )
@@ -51,7 +52,7 @@ func (s *server) routes(reads *query.Handler, page *dashboard.Handler, records *
 	read("/v1/devices/{device}/aggregates", http.HandlerFunc(reads.Aggregates))
 	read("/v1/limits", http.HandlerFunc(reads.Limits))
 	read(openapi.Path, description)
-	read("/v1/live", noGuests(s.live, http.HandlerFunc(s.live.Full)))
+	read("/v1/live", noGuests(s.streams(), http.HandlerFunc(s.live.Full)))
 	read(fhir.Path+"/metadata", http.HandlerFunc(records.Metadata))
 	read(fhir.Path+"/Observation", http.HandlerFunc(records.Search))
 	handle(fhir.Path+"/Observation/_search", http.HandlerFunc(records.Search), http.MethodPost)
@@ -121,5 +122,17 @@ func sameSiteOr(h, crossSite http.Handler) http.Handler {
 			return
 		}
 		h.ServeHTTP(w, r)
+	})
+}
+
+// streams serves live readings. If its client vanishes, a stream must not keep its place for longer
+// than if the client stops reading.
+func (s *server) streams() http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if traced := tracing.Of(r); traced != nil {
+			traced.Stream = true
+		}
+		_ = listen.EndDead(r.Context(), s.pieceTimeout()) // elsewhere than on Linux, the kernel decides
+		s.live.ServeHTTP(w, r)
 	})
 }

@@ -127,6 +127,7 @@ type Period struct{ Start, End time.Time }
 type Request struct {
 	Parent  Parent
 	Sampled bool // recorded even if it is not slow
+	Stream  bool // lasts for as long as the client wants, and so is never slow
 
 	Method string // HTTP method
 	Route  string // pattern of the route; "": no route matched
@@ -178,7 +179,7 @@ func (t *Tracer) Wants(sampled bool, d time.Duration) bool {
 // Record records a completed request if it is sampled or was slow. It copies r. It
 // neither blocks nor allocates.
 func (t *Tracer) Record(r *Request) {
-	if !t.Wants(r.Sampled, r.End.Sub(r.Start)) {
+	if !r.Sampled && (r.Stream || !t.Wants(false, r.End.Sub(r.Start))) {
 		return
 	}
 	select {

@@ -64,7 +64,8 @@
 // it changes anything, if the list of files or the journals show it; by Open and by readers
 // if they read damaged bytes; by Check completely. [Store.Scrub] reports damage in the
 // tables of an open store. A reading that must be compared with damaged data is
-// Unreadable; other readings are stored. An error of the operating system, such as a read
+// Unreadable; other readings are stored. Expire and Erase remove readings beside damage, as
+// damage.go and excise.go describe. An error of the operating system, such as a read
 // from a failing disk or too many open files, is not damage, and is returned unchanged.
 //
 // The list, CHECKSUMS, names the files that must exist; see checksums.go and verify.go.
@@ -159,6 +160,7 @@
 //	gateways     4 bytes: the number of the next gateway
 //	readings     8 bytes: the number of readings in segments
 //	sweep        empty: readings were removed, and names of gateways may be, too
+//	uncounted    empty: damaged readings were removed uncounted, and readings is too large
 //
 // # Not here
 //

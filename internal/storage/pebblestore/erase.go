@@ -54,7 +54,12 @@ import (
 // device again finishes it; otherwise the next start does. After any other error nothing
 // was removed: the error wraps storage.ErrNotFound, storage.ErrBusy, storage.ErrDiskLow,
 // storage.ErrFailed, storage.ErrClosed or ErrReadOnly. Erase first finishes an earlier
-// unfinished erasure, and passes it to Options.OnErased.
+// unfinished erasure, and passes it to Options.OnErased; it gives that one up if only damage keeps
+// it from being finished.
+//
+// Damaged readings of the device are removed, too, and not counted. If the tables that hold its
+// bytes have damaged readings of other devices, the error wraps storage.ErrUnfinished and
+// storage.ErrCorrupt.
 func (s *Store) Erase(device vitals.Name) (storage.Erasure, error) {
 	return s.EraseRecorded(device, func(storage.Erasure) error { return nil })
 }

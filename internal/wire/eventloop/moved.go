@@ -2,9 +2,11 @@ package eventloop
 
 import (
 	"crypto/tls"
+	"errors"
 	"net"
 	"sync"
 	"sync/atomic"
+	"syscall"
 
 	"github.com/pulsegate/pulsegate/internal/wire/share"
 )
@@ -48,6 +50,14 @@ func (c *unread) Read(p []byte) (int, error) {
 func (c *unread) Close() error {
 	c.release()
 	return c.Conn.Close()
+}
+
+// SyscallConn returns the socket of the connection.
+func (c *unread) SyscallConn() (syscall.RawConn, error) {
+	if socket, ok := c.Conn.(syscall.Conn); ok {
+		return socket.SyscallConn()
+	}
+	return nil, errors.ErrUnsupported // over TLS
 }
 
 // CloseWrite half-closes the connection. net/http calls it before it closes a connection

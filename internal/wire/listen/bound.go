@@ -1,10 +1,12 @@
 package listen
 
 import (
+	"errors"
 	"net"
 	"net/netip"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/pulsegate/pulsegate/internal/wire/share"
@@ -125,6 +127,14 @@ func (c *bounded) Close() error {
 		c.leave()
 	}
 	return err
+}
+
+// SyscallConn returns the socket of the connection.
+func (c *bounded) SyscallConn() (syscall.RawConn, error) {
+	if socket, ok := c.Conn.(syscall.Conn); ok {
+		return socket.SyscallConn()
+	}
+	return nil, errors.ErrUnsupported
 }
 
 // CloseWrite half-closes the connection. net/http calls it before it closes a connection

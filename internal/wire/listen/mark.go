@@ -2,14 +2,18 @@ package listen
 
 import (
 	"context"
+	"errors"
 	"net"
 	"net/http"
+	"syscall"
+	"time"
 )
 
 // A mark is what the context of a request holds about its connection.
 type mark struct {
 	guest   bool
-	watched *watched // nil: its input is not watched
+	watched *watched     // nil: its input is not watched
+	socket  syscall.Conn // nil: unknown
 }
 
 type markKey struct{}
@@ -30,6 +34,9 @@ func Mark(ctx context.Context, c net.Conn) context.Context {
 		if g, ok := c.(interface{ Guest() bool }); ok {
 			m.guest = g.Guest()
 		}
+		if socket, ok := c.(syscall.Conn); ok {
+			m.socket = socket
+		}
 		outer, ok := c.(interface{ NetConn() net.Conn })
 		if !ok {
 			break
@@ -43,6 +50,22 @@ func Mark(ctx context.Context, c net.Conn) context.Context {
 func IsGuest(ctx context.Context) bool {
 	m, ok := ctx.Value(markKey{}).(*mark)
 	return ok && m.guest
+}
+
+// EndDead makes the kernel end the connection of a request if its peer has acknowledged no data,
+// or taken none, for this long. Otherwise a connection to a peer that has vanished remains for a
+// quarter of an hour while little is written to it: the kernel buffers it, so that no deadline
+// passes. It returns an error that wraps errors.ErrUnsupported if that is not possible.
+func EndDead(ctx context.Context, after time.Duration) error {
+	m, ok := ctx.Value(markKey{}).(*mark)
+	if !ok || m.socket == nil {
+		return errors.ErrUnsupported
+	}
+	socket, err := m.socket.SyscallConn()
+	if err != nil {
+		return err
+	}
+	return endDead(socket, after)
 }
 
 // Last reports whether the answer to r must be the last one on its connection: because it
