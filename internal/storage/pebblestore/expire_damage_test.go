@@ -100,7 +100,7 @@ func eachDamage(t *testing.T, disk *vfs.MemFS, table string, step int, test func
 func TestExpireDamaged(t *testing.T) {
 	t.Parallel()
 	disk, table := oneTable(t)
-	step := 1499
+	step := 2999
 	if testing.Short() {
 		step = 9973
 	}
