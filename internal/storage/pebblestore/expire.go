@@ -71,9 +71,11 @@ type expiredDevice struct {
 
 	damaged bool // some cannot be read, and are not counted
 
-	// endMs is the time in the key at which the deleted range ends. It is upToMs, unless the block
-	// there may be damaged: if a range ends in a damaged block, readers come across that block.
-	endMs int64
+	// endMs is the time in the key at which the deleted range ends, or, if toNext is set, upToMs is,
+	// and the range is extended to the next segment. If a range ends in a damaged block, readers
+	// come across that block.
+	endMs  int64
+	toNext bool
 }
 
 func (e *expirer) runAndSweep(ctx context.Context) error {
@@ -286,15 +288,13 @@ func (e *expirer) count(it *pebble.Iterator, x *expiredDevice, most int64) error
 	x.readings += after
 	if !part && !found {
 		found = it.SeekGE(end)
-		if err := corrupt(it.Error()); errors.Is(err, storage.ErrCorrupt) {
-			x.endMs = last + 1
+		if err := corrupt(it.Error()); err != nil {
+			if x.endMs = last + 1; e.allExpired(&x.name) {
+				return ignoreDamage(err) // it is that of another device, or was reported
+			}
 			return e.skip(x, err)
-		} else if err != nil {
-			return err
 		}
-		if found && gap != nil {
-			x.endMs = max(x.endMs, segmentKeyTime(it.Key()))
-		}
+		x.toNext = found && gap != nil
 	}
 	if !part && !found {
 		return nil
@@ -320,13 +320,21 @@ func (e *expirer) countPart(it *pebble.Iterator, x *expiredDevice, most int64) e
 	expired, _ := findRow(e.rows, e.beforeUnixMs)
 	if left := most - x.readings; int64(expired) > left {
 		expired = int(left)
-		x.upToMs, x.endMs = e.rows[expired].TimeUnixMs, h.LastUnixMs
+		x.upToMs, x.endMs = e.rows[expired].TimeUnixMs, e.rows[expired].TimeUnixMs
 	}
 	for _, number := range h.Gateways {
 		e.gateways[number] = true
 	}
 	x.readings += int64(expired)
 	return nil
+}
+
+// allExpired reports whether all readings of a device that are in segments have expired.
+func (e *expirer) allExpired(name *vitals.Name) bool {
+	e.s.mu.Lock()
+	defer e.s.mu.Unlock()
+	number, ok := e.s.settler.table.byName[*name]
+	return !ok || e.s.settler.table.at(number).sealedUnixMs < e.beforeUnixMs
 }
 
 // skip reports that expired readings of x stay because their segment is damaged. It returns
@@ -476,8 +484,14 @@ func (s *Store) updateFromWindows(name *vitals.Name, d *device) (has bool) {
 // readings that have arrived since the windows were sealed stay until the next Expire.
 func (s *Store) removeExpiredOf(b *pebble.Batch, it *pebble.Iterator, x *expiredDevice, d *removedDevice) error {
 	start, end := appendSegmentKey(nil, &x.name, 0), appendSegmentKey(nil, &x.name, uint64(x.endMs))
-	if d.after.sealedUnixMs < x.upToMs {
+	switch {
+	case d.after.sealedUnixMs < x.upToMs:
 		end = appendSegmentsEnd(nil, &x.name)
+	case x.toNext:
+		end = appendSegmentKey(nil, &x.name, uint64(x.upToMs))
+		if it.SeekGE(end) && isSegmentOf(it, end[:len(end)-8]) {
+			end = bytes.Clone(it.Key())
+		}
 	}
 	n, unread, err := countSegments(it, start, end)
 	if err != nil {
