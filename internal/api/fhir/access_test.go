@@ -174,7 +174,9 @@ func TestBound(t *testing.T) {
 		return "Bearer " + text
 	}
 	p, q, both, other := bound("p"), bound("q"), bound("q", "p"), bound("r")
-	k.gate.Tokens.Refresh()
+	if err := k.gate.Tokens.Reload(); err != nil {
+		t.Fatal(err)
+	}
 	const note = "Only Observations of the patients for whom the credentials are valid are served."
 	for _, tt := range []struct {
 		token, query, want string // want: "403", or Observations
