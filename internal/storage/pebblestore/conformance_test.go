@@ -23,6 +23,7 @@ func TestConformance(t *testing.T) {
 // TestConformanceSmallMemTable runs the suite with memtables so small that the checks cause
 // flushes and compactions.
 func TestConformanceSmallMemTable(t *testing.T) {
+	long(t) // the next one flushes and compacts as often
 	t.Parallel()
 	storetest.Run(t, func(t testing.TB) storetest.Harness {
 		return newCrashable(t, pebblestore.Options{MemTableBytes: 64 << 10}).harness()
@@ -38,6 +39,9 @@ func TestConformanceSmallWindow(t *testing.T) {
 		pebblestore.WithSegmentRows(pebblestore.Options{WindowRows: 7, MemTableBytes: 64 << 10}, 64),
 	} {
 		t.Run(fmt.Sprintf("%d readings", o.WindowRows), func(t *testing.T) {
+			if o.WindowRows == 1 {
+				long(t)
+			}
 			storetest.Run(t, func(t testing.TB) storetest.Harness { return newCrashable(t, o).harness() })
 		})
 	}

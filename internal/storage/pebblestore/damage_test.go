@@ -292,6 +292,7 @@ func damageAll(t *testing.T, one int) {
 //
 // Seen to fail with the mutant follow-older-marker.
 func TestOlderMarker(t *testing.T) {
+	long(t)
 	t.Parallel()
 	scenes, tried := damageScenes(t), 0
 	for name, s := range scenes {
