@@ -97,8 +97,8 @@ func TestBackupPage(t *testing.T) {
 // The commands of docs/retention.md have the effects that it describes.
 func TestRetentionPage(t *testing.T) {
 	skipIfShort(t)
-	blocks := pageBlocks(t, "retention.md", 4)
-	erase, overHTTP, stopped, retain := blocks[0], blocks[1], blocks[2], strings.TrimSpace(blocks[3])
+	blocks := pageBlocks(t, "retention.md", 5)
+	erase, overHTTP, stopped, subject, retain := blocks[0], blocks[1], blocks[2], blocks[3], strings.TrimSpace(blocks[4])
 	r := upkeepReader(t)
 	r.follow(erase)
 	r.want("erased device=ppg-000123 readings=2\n")
@@ -108,11 +108,15 @@ func TestRetentionPage(t *testing.T) {
 	r.follow(overHTTP)
 	r.want(`{"device":"ppg-000123","erased":1}`)
 	r.run(comes)
+	r.run("pulsegate subject assign --device ppg-000123 --subject P-17 --from 2026-11-21T00:00:00Z")
+	r.follow(subject)
+	r.want("erased subject=P-17 assignments=1 readings=1\n")
+	r.run(comes)
 	r.restart(func() {
 		r.follow(stopped)
 		r.want("erased device=ppg-000123 readings=1\n")
 		r.run("grep -c '\"event\":\"erased\"' pulsegate-audit.log")
-		r.want("3\n")
+		r.want("4\n")
 	}, retain)
 	if code := r.server.stop(); code != 0 || !strings.Contains(r.server.stderr(), `msg="old readings are removed" keep=400d every=1d`) {
 		t.Errorf("the server's exit code is %d:\n%s", code, r.server.stderr())
