@@ -342,7 +342,7 @@ func TestDamagedIntent(t *testing.T) {
 		return err
 	}})
 	mustClose(t, s)
-	if recorded.String() != "{Device:d Readings:7}" {
+	if recorded.String() != "{Device:d Readings:7 Subject: FromUnixMs:0 ToUnixMs:0}" {
 		t.Errorf("Open recorded %q", recorded.String())
 	}
 	if _, ok := files(t, disk)["ERASING"]; ok {

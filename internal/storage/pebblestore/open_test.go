@@ -87,7 +87,7 @@ func TestForeignDirectory(t *testing.T) {
 		want  string
 	}{
 		{"other files", map[string]string{"thesis.txt": "..."}, "thesis.txt"},
-		{"a store of a later version", map[string]string{"PULSEGATE": "pulsegate store, format 3\n", "x.sst": ""}, "format 3"},
+		{"a store of a later version", map[string]string{"PULSEGATE": "pulsegate store, format 4\n", "x.sst": ""}, "format 4"},
 		{"a store without a version", map[string]string{"PULSEGATE": "hello\n"}, "has no version"},
 		{"a store with a newer Pebble format", map[string]string{"PULSEGATE": ours, "marker.format-version.000013.025": ""}, "later version"},
 		{"an interrupted creation and a file", map[string]string{"PULSEGATE.new": "", "thesis.txt": ""}, "thesis.txt"},
