@@ -2,6 +2,7 @@ package fhir
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 
 	"github.com/pulsegate/pulsegate/internal/api/ingest"
@@ -47,11 +48,10 @@ const maxIssues = 100
 
 // transactionReply answers a transaction. If an entry was rejected, so is the transaction.
 func (s *intake) transactionReply() ingest.Reply {
-	body, issues, added := []byte(outcomeStart), 0, false
+	body, issues := []byte(outcomeStart), 0
 	var answer ingest.Reply
 	for i := range s.places {
 		p := &s.places[i]
-		added = added || p.added
 		problem := p.rejected()
 		if problem == nil {
 			continue
@@ -72,7 +72,7 @@ func (s *intake) transactionReply() ingest.Reply {
 		return s.bundleReply("transaction-response")
 	}
 	note := "Nothing of the transaction was stored. A batch stores each entry that is acceptable."
-	if added {
+	if slices.ContainsFunc(s.places, func(p place) bool { return p.added }) {
 		note = "A part of the transaction was stored, because the store changed meanwhile."
 	}
 	body = append(body, `,{"severity":"information","code":"informational","diagnostics":`...)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"net/url"
+	"slices"
 	"strings"
 
 	"github.com/pulsegate/pulsegate/internal/api/ingest"
@@ -25,7 +26,7 @@ type sentEntry struct {
 
 // Decode implements [ingest.Session].
 func (s *intake) Decode(body []byte, in *ingest.Intake) error {
-	if err := strictjson.CheckDepth(body); err != nil {
+	if err := strictjson.CheckSize(body); err != nil {
 		return err
 	}
 	s.parser, s.in = newParser(body), in
@@ -49,12 +50,17 @@ func (s *intake) Decode(body []byte, in *ingest.Intake) error {
 	for i := range entries {
 		e := &entries[i]
 		if kind := string(e.resource.kind); len(e.fullURL) > 0 && (kind == "Device" || kind == "Patient") {
+			if s.urls[string(e.fullURL)] != nil {
+				return ingest.Invalid(fmt.Sprintf("entry[%d].fullUrl", i), "another entry has the same")
+			}
 			s.urls[string(e.fullURL)] = e
 		}
 	}
 	s.places = make([]place, len(entries))
 	for i := range entries {
-		s.place(i, &entries[i])
+		if s.place(i, &entries[i]); s.err != nil {
+			break
+		}
 	}
 	return s.err
 }
@@ -149,7 +155,10 @@ func (s *intake) place(i int, e *sentEntry) {
 	default:
 		fault = &fieldFault{"", "Pulsegate stores Observations of vital signs only"}
 	}
-	if fault != nil {
+	switch {
+	case fault == notCovered:
+		s.in.Batch.Refused = append(s.in.Batch.Refused, vitals.FieldError{Index: i, Field: fault.field, Err: ingest.ErrNotCovered})
+	case fault != nil:
 		s.in.Batch.Refused = append(s.in.Batch.Refused, vitals.FieldError{Index: i, Field: fault.field, Err: fault})
 	}
 }
@@ -177,7 +186,7 @@ func (s *intake) observation(i int, e *sentEntry) *fieldFault {
 	}
 	sign := mappings[o.group].components[0].sign
 	for j := range o.samples {
-		if fault != nil {
+		if fault != nil || s.err != nil {
 			break
 		}
 		r.TimeUnixMs, r.Values = o.samples[j].unixMs, vitals.Values{}
@@ -266,7 +275,9 @@ func (s *intake) existingPatient(p *place, e *sentEntry) *fieldFault {
 			s.err = ingest.Unavailable()
 			return nil
 		}
-		if len(assignments) > 0 && (len(found) == 0 || found[0] != subject) {
+		// A patient whose devices the client may not write to is not revealed.
+		known := slices.ContainsFunc(assignments, func(a storage.Assignment) bool { return s.covers(&a.Device) })
+		if known && (len(found) == 0 || found[0] != subject) {
 			found = append(found, subject)
 		}
 	}
@@ -283,19 +294,19 @@ func (s *intake) namesOf(e *sentEntry) (names []string) {
 	if value := conditionValue(string(e.ifNoneExist)); value != "" {
 		names = append(names, value)
 	}
-	return append(names, s.values(&e.resource)...)
+	return append(names, s.values(e.resource.identifiers)...)
 }
 
-// values returns the values of the identifiers of a resource.
-func (s *intake) values(r *sentResource) (values []string) {
-	for _, id := range s.parser.identifiers[r.identifiers.from:r.identifiers.to] {
+// values returns the values of identifiers.
+func (s *intake) values(of within) (values []string) {
+	for _, id := range s.parser.identifiers[of.from:of.to] {
 		values = append(values, string(id.value))
 	}
 	return values
 }
 
 // containedIn returns a contained resource by its reference, without the #.
-func (s *intake) containedIn(r *sentResource, id []byte) *sentResource {
+func (s *intake) containedIn(r *sentResource, id []byte) *containedResource {
 	for i := r.contained.from; i < r.contained.to; i++ {
 		if c := &s.parser.contained[i]; bytes.Equal(c.id, id) {
 			return c

@@ -9,7 +9,7 @@ type parser struct {
 
 	identifiers []identifier
 	components  []sentComponent
-	contained   []sentResource
+	contained   []containedResource
 }
 
 func newParser(body []byte) *parser { return &parser{Reader: strictjson.NewReader(body)} }

@@ -58,13 +58,15 @@ func (s *intake) deviceOf(r *sentResource) (*resolved, *fieldFault) {
 		if c == nil || string(c.kind) != "Device" {
 			return nil, &fieldFault{"device", "not a contained Device"}
 		}
-		d := s.choose(s.values(c))
+		d := s.choose(s.values(c.identifiers))
 		return d, d.fault
 	}
 	d := s.devices[string(ref.reference)]
 	if d == nil {
 		d = s.resolve(string(ref.reference), string(ref.value))
-		s.devices[string(ref.reference)] = d
+		if d.fault == nil { // a fault may be due to the identifier
+			s.devices[string(ref.reference)] = d
+		}
 	}
 	return d, d.fault
 }
@@ -94,13 +96,26 @@ func (s *intake) resolve(reference, value string) *resolved {
 	return &resolved{fault: &fieldFault{"device", "the id of a device with a long name needs the name as identifier of the reference"}}
 }
 
-// choose returns the one device of some names that is assigned.
+// notCovered is the fault of a device that the client may not write to.
+var notCovered = &fieldFault{"device", ingest.ErrNotCovered.Error()}
+
+// covers reports whether the client may write readings of a device.
+func (s *intake) covers(device *vitals.Name) bool {
+	return s.in.Covers == nil || s.in.Covers(device)
+}
+
+// choose returns the one device of some names that is assigned. Assignments of a device that the
+// client may not write to are not read, so that no answer depends on them.
 func (s *intake) choose(names []string) *resolved {
 	var found *resolved
-	valid := false
+	valid, uncovered := false, false
 	for _, text := range names {
 		name, err := vitals.ParseName(text)
 		if err != nil || found != nil && found.name == name {
+			continue
+		}
+		if !s.covers(&name) {
+			uncovered = true
 			continue
 		}
 		valid = true
@@ -123,6 +138,8 @@ func (s *intake) choose(names []string) *resolved {
 	switch {
 	case found != nil:
 		return found
+	case uncovered:
+		return &resolved{fault: notCovered}
 	case valid:
 		return &resolved{fault: &fieldFault{"device", "assigned to no patient; an Observation is stored only of a device that is"}}
 	}
@@ -143,7 +160,7 @@ func (s *intake) isSubject(r *sentResource, subject storage.Subject) bool {
 	var names []string
 	if ref.reference[0] == '#' {
 		if c := s.containedIn(r, ref.reference[1:]); c != nil && string(c.kind) == "Patient" {
-			names = s.values(c)
+			names = s.values(c.identifiers)
 		}
 	} else if e := s.urls[string(ref.reference)]; e != nil && string(e.resource.kind) == "Patient" {
 		names = s.namesOf(e)

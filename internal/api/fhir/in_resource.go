@@ -30,6 +30,17 @@ type sentResource struct {
 	contained   within // of parser.contained
 }
 
+// A containedResource is a contained Device or Patient, or another resource.
+type containedResource struct {
+	kind, id    []byte
+	identifiers within
+}
+
+// maxParts bounds the identifiers, the components and the contained resources of a resource, so
+// that a small body neither takes much memory nor many look-ups. One with more identifiers is
+// read as one without any.
+const maxParts = 16
+
 // A within is a range of one of the parser's slices.
 type within struct{ from, to int32 }
 
@@ -80,7 +91,6 @@ const (
 
 // resource reads a resource of any type.
 func (p *parser) resource(depth int) (r sentResource) {
-	r.identifiers = within{int32(len(p.identifiers)), int32(len(p.identifiers))}
 	p.Object(func(name []byte) {
 		switch string(name) {
 		case "resourceType":
@@ -88,22 +98,31 @@ func (p *parser) resource(depth int) (r sentResource) {
 		case "id":
 			r.id = p.Text()
 		case "identifier":
+			from := len(p.identifiers)
 			p.Array(func() {
-				if v := p.identifier(); v != nil {
+				if v := p.identifier(); v != nil && len(p.identifiers)-from <= maxParts {
 					p.identifiers = append(p.identifiers, identifier{v})
 				}
 			})
-			r.identifiers.to = int32(len(p.identifiers))
+			if len(p.identifiers)-from > maxParts {
+				p.identifiers = p.identifiers[:from]
+			}
+			r.identifiers = within{int32(from), int32(len(p.identifiers))}
 		case "contained":
 			p.containedResources(&r, depth)
 		default:
 			p.element(&r, name)
 		}
 	})
+	p.refuseWrong(&r)
+	return r
+}
+
+// refuseWrong refuses a resource if a value in it has the wrong kind.
+func (p *parser) refuseWrong(r *sentResource) {
 	if member, why := p.Wrong(); member != "" {
 		r.refuse("", member+" is "+why)
 	}
-	return r
 }
 
 // containedResources reads contained resources. They contain no further ones.
@@ -112,16 +131,20 @@ func (p *parser) containedResources(r *sentResource, depth int) {
 		p.Mismatch("allowed in a contained resource")
 		return
 	}
-	own := r.identifiers
-	r.contained.from = int32(len(p.contained))
+	p.refuseWrong(r) // what is wrong in a contained resource is not wrong in r
+	from := len(p.contained)
 	p.Array(func() {
+		if len(p.contained)-from == maxParts {
+			p.Skip()
+			r.refuse("contained", "more than 16 resources")
+			return
+		}
+		components := len(p.components)
 		c := p.resource(depth + 1)
-		p.contained = append(p.contained, c)
+		p.components = p.components[:components]
+		p.contained = append(p.contained, containedResource{c.kind, c.id, c.identifiers})
 	})
-	r.contained.to = int32(len(p.contained))
-	if own.from == own.to { // its own identifiers, if any follow, come after those
-		r.identifiers = within{int32(len(p.identifiers)), int32(len(p.identifiers))}
-	}
+	r.contained = within{int32(from), int32(len(p.contained))}
 }
 
 // element reads an element of an Observation. Elements of other resources that have the same
@@ -151,9 +174,16 @@ func (p *parser) element(r *sentResource, name []byte) {
 	case "valueSampledData":
 		r.sampled, r.hasSampled = p.sampledData(), true
 	case "component":
-		r.components.from = int32(len(p.components))
-		p.Array(p.component)
-		r.components.to = int32(len(p.components))
+		from := len(p.components)
+		p.Array(func() {
+			if len(p.components)-from == maxParts {
+				p.Skip()
+				r.refuse("component", "more than 16, of which some are "+notStored)
+				return
+			}
+			p.component()
+		})
+		r.components = within{int32(from), int32(len(p.components))}
 	case "meta":
 		p.meta(r)
 	case "interpretation":

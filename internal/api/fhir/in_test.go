@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -26,11 +27,13 @@ var receivedAt = time.Date(2026, 11, 22, 10, 0, 0, 0, time.UTC)
 
 // A sentAssignments is a list of assignments as a [fhir.Assignments].
 type sentAssignments struct {
-	all []storage.Assignment
-	err error
+	all   []storage.Assignment
+	err   error
+	reads atomic.Int64 // calls of DeviceAssignments
 }
 
 func (a *sentAssignments) DeviceAssignments(_ context.Context, device vitals.Name) (of []storage.Assignment, err error) {
+	a.reads.Add(1)
 	for _, x := range a.all {
 		if x.Device == device {
 			of = append(of, x)

@@ -50,8 +50,8 @@ func (c *Core) outlived(cs *tls.ConnectionState, now time.Time) bool {
 
 // Reasons for rejecting a reading because of its sender. Their texts are sent to the client.
 var (
-	errDevice  = errors.New("the token is not for this device")
-	errGateway = errors.New("not the gateway that the credentials name")
+	ErrNotCovered = errors.New("the token is not for this device")
+	errGateway    = errors.New("not the gateway that the credentials name")
 )
 
 // keepAuthorized rejects the decoded readings that the credentials do not allow, and sets the
@@ -65,13 +65,18 @@ func (j *Job) keepAuthorized() {
 	if gateway.IsZero() && coversAll {
 		return
 	}
+	for i := range j.batch.Refused {
+		if j.batch.Refused[i].Err == ErrNotCovered {
+			j.uncovered++
+		}
+	}
 	readings, kept := j.batch.Readings, 0
 	for i := range readings {
 		r, index := &readings[i], j.batch.Index[i]
 		switch {
 		case !coversAll && !access.Covers(&r.Device):
 			j.uncovered++
-			j.batch.Refused = append(j.batch.Refused, vitals.FieldError{Index: int(index), Field: "device", Err: errDevice})
+			j.batch.Refused = append(j.batch.Refused, vitals.FieldError{Index: int(index), Field: "device", Err: ErrNotCovered})
 		case !gateway.IsZero() && !r.Gateway.IsZero() && r.Gateway != *gateway:
 			j.batch.Refused = append(j.batch.Refused, vitals.FieldError{Index: int(index), Field: "gateway", Err: errGateway})
 		default:

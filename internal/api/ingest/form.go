@@ -58,6 +58,11 @@ type Intake struct {
 	// descend. A position may have several readings or be in Refused, but not both.
 	Batch *vitals.Batch
 
+	// Covers reports whether the client may write readings of a device; nil: of all devices.
+	// Readings that it may not write are refused after Decode. A Session that reads more about
+	// devices than their readings must ask first, and may refuse with [ErrNotCovered].
+	Covers func(device *vitals.Name) bool
+
 	// Whole makes all readings of the body one unit, which a rejected position prevents.
 	Whole bool
 }
@@ -112,6 +117,9 @@ func (j *Job) decodeBody(body []byte, nowUnixMs int64) error {
 	}
 	c := j.core
 	in := Intake{NowUnixMs: nowUnixMs, Rules: c.rules, MaxReadings: c.cfg.MaxReadings, MaxUnit: c.cfg.MaxGroup, Batch: &j.batch}
+	if c.cfg.Gate != nil {
+		in.Covers = j.permitted.access.Covers
+	}
 	j.batch.Reset()
 	j.batch.Shape = vitals.Array
 	err := j.session.Decode(body, &in)
@@ -228,7 +236,7 @@ func (j *Job) results() iter.Seq[Result] {
 		}
 		for i := range refused {
 			k := refusedInvalid
-			if refused[i].Err == errDevice {
+			if refused[i].Err == ErrNotCovered {
 				k = refusedDevice
 			}
 			all = append(all, Result{Index: refused[i].Index, Problem: c.answers.kinds[k].problem, Field: refused[i].Field, Reason: refused[i].Reason()})

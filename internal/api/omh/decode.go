@@ -23,7 +23,7 @@ type session struct{}
 
 // Decode implements [ingest.Session].
 func (session) Decode(body []byte, in *ingest.Intake) error {
-	if err := strictjson.CheckDepth(body); err != nil {
+	if err := strictjson.CheckSize(body); err != nil {
 		return err
 	}
 	r := strictjson.NewReader(body)

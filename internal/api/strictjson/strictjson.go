@@ -187,9 +187,15 @@ func (r *Reader) End() error {
 // the forms of readings have are at 12.
 const MaxDepth = 64
 
-// CheckDepth returns an error if arrays and objects are nested more than MaxDepth deep.
-func CheckDepth(body []byte) error {
+// MaxMembers bounds the members of an object. To find a name that is given twice, the names of
+// an object are kept while it is read, which takes several times the memory of short ones.
+const MaxMembers = 1000
+
+// CheckSize returns an error if arrays and objects are nested more than MaxDepth deep, or if an
+// object has more than MaxMembers.
+func CheckSize(body []byte) error {
 	open, inString := 0, false
+	var members [MaxDepth + 1]int // of the open arrays and objects, by depth
 	for i := 0; i < len(body); i++ {
 		switch c := body[i]; {
 		case inString:
@@ -204,7 +210,12 @@ func CheckDepth(body []byte) error {
 			if open++; open > MaxDepth {
 				return &vitals.SyntaxError{Offset: int64(i), Reason: fmt.Sprintf("nested more than %d levels deep", MaxDepth)}
 			}
-		case c == '}' || c == ']':
+			members[open] = 0
+		case c == ':' && open > 0:
+			if members[open]++; members[open] > MaxMembers {
+				return &vitals.SyntaxError{Offset: int64(i), Reason: fmt.Sprintf("an object of more than %d members", MaxMembers)}
+			}
+		case (c == '}' || c == ']') && open > 0:
 			open--
 		}
 	}

@@ -1,0 +1,175 @@
+package fhir_test
+
+import (
+	"fmt"
+	"net/http"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pulsegate/pulsegate/internal/access/gate"
+	"github.com/pulsegate/pulsegate/internal/access/token"
+)
+
+// narrowWriter returns the Authorization of a token that may only write, for devices whose names
+// begin with d-.
+func narrowWriter(t *testing.T) (*gate.Gate, string) {
+	t.Helper()
+	k := newKeyring(t)
+	narrow, _, err := token.Create(t.Context(), k.path, token.Spec{Gateway: name(t, "bed-8"), Rights: token.Write, Devices: name(t, "d-")}, time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := k.gate.Tokens.Reload(); err != nil {
+		t.Fatal(err)
+	}
+	return k.gate, "Bearer " + narrow
+}
+
+// TestNotCoveredRevealsNothing checks that a client learns nothing about the assignments of devices
+// that it may not write to, nor about their patients: its answers do not depend on them.
+func TestNotCoveredRevealsNothing(t *testing.T) {
+	g, narrow := narrowWriter(t)
+	assigned := receiveBy(t, g)
+	none := receiveBy(t, g)
+	none.assignments.all = none.assignments.all[:2] // not those of d_2
+	other := receiveBy(t, g)
+	other.assignments.all[2].Subject = "p-9"
+	value, device := sentQuantity("97", "%"), `"device":{"reference":"Device/d_2"}`
+	var b sentBundle
+	b.post(sentSpO2, sentTime, device, value)
+	b.post(sentSpO2, sentTime, device, value, sentP1)
+	b.post(sentSpO2, sentTime, device, value, `"subject":{"reference":"Patient/p-9"}`)
+	b.post(sentSpO2, `"effectiveDateTime":"2017-11-21T10:00:00Z"`, device, value)
+	b.post(sentSpO2, sentTime, `"device":{"identifier":{"value":"d_2"}}`, value)
+	b.post(`"contained":[{"resourceType":"Device","id":"x","identifier":[{"value":"d_2"},{"value":"d-1"}]}]`, sentSpO2, sentTime, `"device":{"reference":"#x"}`, value)
+	b.add("", `{"resourceType":"Device","identifier":[{"value":"d_2"}]}`, "POST", "Device", "identifier=d_2")
+	b.add("", `{"resourceType":"Patient","identifier":[{"value":"p-9"}]}`, "POST", "Patient", "identifier=p-9")
+	want := []string{"403", "403", "403", "403", "403", "201", "403", "422"}
+	for _, s := range []*receiving{assigned, none, other} {
+		checkResponses(t, send(s.bundle, b.as("batch"), "Authorization", narrow).Body.Bytes(), "batch-response", want...)
+	}
+	if w := send(assigned.bundle, b.as("transaction"), "Authorization", narrow); w.Code != 403 {
+		t.Errorf("transaction: %d %s, want 403", w.Code, w.Body)
+	}
+	if w := send(assigned.observation, sentObservation(sentSpO2, sentTime, device, value, sentP1), "Authorization", narrow); w.Code != 403 {
+		t.Errorf("%d %s, want 403", w.Code, w.Body)
+	}
+}
+
+// TestSmallResourcesMemory checks that elements of few bytes do not take much memory.
+func TestSmallResourcesMemory(t *testing.T) {
+	many := func(element string) string {
+		return strings.TrimSuffix(strings.Repeat(element+",", 1<<20/len(element)), ",")
+	}
+	names := func() string {
+		var b strings.Builder
+		for i := range 100_000 {
+			fmt.Fprintf(&b, `"%x":1,`, i)
+		}
+		return b.String()
+	}
+	s := receive(t)
+	for _, tt := range []struct{ name, members string }{
+		{"contained", `"contained":[` + many("{}") + `]`},
+		{"components", `"component":[` + many("{}") + `]`},
+		{"identifiers", `"identifier":[` + many(`{"value":""}`) + `]`},
+		{"members", names() + `"x":1`},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			body := sentObservation(sentRate, sentTime, sentD1, sentQuantity("72", "/min"), tt.members)
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			send(s.observation, body)
+			runtime.ReadMemStats(&after)
+			if got, most := after.TotalAlloc-before.TotalAlloc, uint64(10*len(body)); got > most {
+				t.Errorf("a body of %d bytes allocates %d, want at most %d", len(body), got, most)
+			}
+		})
+	}
+}
+
+// TestManyIdentifiers checks that neither assignments are read nor names compared for each of very
+// many identifiers.
+func TestManyIdentifiers(t *testing.T) {
+	s := receive(t)
+	var ids []string
+	for i := range 17 {
+		ids = append(ids, fmt.Sprintf(`{"value":"x-%d"}`, i))
+	}
+	ids[3] = `{"value":"d-1"}`
+	contained := func(n int) string {
+		return `"contained":[{"resourceType":"Device","id":"x","identifier":[` + strings.Join(ids[:n], ",") + `]}]`
+	}
+	sent := []string{sentRate, sentTime, `"device":{"reference":"#x"}`, sentQuantity("72", "/min")}
+	if w := send(s.observation, sentObservation(append(sent, contained(16))...)); w.Code != http.StatusCreated {
+		t.Errorf("16 identifiers: %d %s", w.Code, w.Body)
+	}
+	w := send(s.observation, sentObservation(append(sent, contained(17))...))
+	checkIssue(t, w.Body.Bytes(), "Observation.device", "does not name a device")
+	w = send(s.observation, sentObservation(sentRate, sentTime, sentD1, sentQuantity("72", "/min"), `"contained":[`+strings.Repeat("{},", 16)+`{}]`))
+	checkIssue(t, w.Body.Bytes(), "Observation.contained", "more than 16")
+}
+
+// TestWrongBeforeContained checks that a value of a wrong kind is refused, also if contained
+// resources come after it.
+func TestWrongBeforeContained(t *testing.T) {
+	s := receive(t)
+	status := `{"coding":[{"system":"http://hl7.org/fhir/uv/pocd/CodeSystem/measurement-status","code":"questionable"}]}`
+	w := send(s.observation, sentObservation(sentRate, sentTime, sentD1, sentQuantity("72", "/min"), `"interpretation":`+status, `"contained":[{"resourceType":"Device"}]`))
+	checkIssue(t, w.Body.Bytes(), "Observation", "interpretation is not an array")
+	if got := s.stored(); got != "" {
+		t.Errorf("stored %s", got)
+	}
+}
+
+// TestSameFullURL checks that an Observation is not stored for one of two Devices with the same
+// fullUrl.
+func TestSameFullURL(t *testing.T) {
+	s := receive(t)
+	var b sentBundle
+	b.add("urn:uuid:1", `{"resourceType":"Device","identifier":[{"value":"d-1"}]}`, "POST", "Device", "identifier=d-1")
+	b.add("urn:uuid:1", `{"resourceType":"Device","identifier":[{"value":"d_2"}]}`, "POST", "Device", "identifier=d_2")
+	b.post(sentRate, sentTime, `"device":{"reference":"urn:uuid:1"}`, sentQuantity("72", "/min"))
+	w := send(s.bundle, b.as("batch"))
+	checkIssue(t, w.Body.Bytes(), "entry[1].fullUrl", "another entry")
+	if got := s.stored(); got != "" {
+		t.Errorf("stored %s", got)
+	}
+}
+
+// TestSubjectsFailOnce checks that no further assignments are read after a failure.
+func TestSubjectsFailOnce(t *testing.T) {
+	s := receive(t)
+	s.assignments.err = http.ErrAbortHandler
+	var b sentBundle
+	for i := range 100 {
+		b.post(sentRate, sentTime, fmt.Sprintf(`"device":{"reference":"Device/d-%d"}`, i), sentQuantity("72", "/min"))
+	}
+	if w := send(s.bundle, b.as("batch")); w.Code != http.StatusServiceUnavailable || s.assignments.reads.Load() != 1 {
+		t.Errorf("%d after %d reads, want 503 after 1", w.Code, s.assignments.reads.Load())
+	}
+}
+
+// TestLongNameAfterWrongOne checks that a reference that is refused for its identifier does not
+// refuse a later one with the same id.
+func TestLongNameAfterWrongOne(t *testing.T) {
+	s := receive(t)
+	long := strings.Repeat("d:", 32)
+	a := s.assignments.all[0]
+	a.Device = sentName(t, long)
+	s.assignments.all = append(s.assignments.all, a)
+	w := send(s.observation, sentObservation(sentRate, sentAt(1), `"device":{"identifier":{"value":"`+long+`"}}`, sentQuantity("72", "/min")))
+	id := strings.SplitN(w.Header().Get("Location"), "-", 3)
+	if len(id) != 3 {
+		t.Fatalf("%d %v", w.Code, w.Header())
+	}
+	reference := func(value string) string {
+		return `"device":{"reference":"Device/` + id[2] + `","identifier":{"value":"` + value + `"}}`
+	}
+	var b sentBundle
+	b.post(sentRate, sentTime, reference("d-1"), sentQuantity("72", "/min"))
+	b.post(sentRate, sentTime, reference(long), sentQuantity("72", "/min"))
+	checkResponses(t, send(s.bundle, b.as("batch")).Body.Bytes(), "batch-response", "422 ", "201 ")
+}
