@@ -24,16 +24,17 @@ func (checkCommand) Help() string {
 
 // A checkReport is what check prints as JSON.
 type checkReport struct {
-	OK         bool             `json:"ok"`
-	Devices    int64            `json:"devices"`
-	Readings   int64            `json:"readings"`
-	Values     map[string]int64 `json:"values"` // by sign
-	Oldest     string           `json:"oldest,omitzero"`
-	Newest     string           `json:"newest,omitzero"`
-	Tables     int              `json:"tables"`
-	TableBytes int64            `json:"table_bytes"`
-	LogBytes   int64            `json:"log_bytes"`
-	Format     int              `json:"format"`
+	OK          bool             `json:"ok"`
+	Devices     int64            `json:"devices"`
+	Readings    int64            `json:"readings"`
+	Assignments int64            `json:"assignments"` // of devices to subjects
+	Values      map[string]int64 `json:"values"`      // by sign
+	Oldest      string           `json:"oldest,omitzero"`
+	Newest      string           `json:"newest,omitzero"`
+	Tables      int              `json:"tables"`
+	TableBytes  int64            `json:"table_bytes"`
+	LogBytes    int64            `json:"log_bytes"`
+	Format      int              `json:"format"`
 }
 
 func (c *checkCommand) Run(ctx context.Context, std stdio) error {
@@ -46,7 +47,7 @@ func (c *checkCommand) Run(ctx context.Context, std stdio) error {
 		return err
 	}
 	r := checkReport{
-		OK: true, Devices: report.Devices, Readings: report.Readings, Values: map[string]int64{},
+		OK: true, Devices: report.Devices, Readings: report.Readings, Assignments: report.Assignments, Values: map[string]int64{},
 		Tables: report.Tables, TableBytes: report.TableBytes, LogBytes: report.LogBytes, Format: report.Format,
 	}
 	values := int64(0)
@@ -60,8 +61,8 @@ func (c *checkCommand) Run(ctx context.Context, std stdio) error {
 	if c.JSON {
 		return printJSON(std.out, r)
 	}
-	fmt.Fprintf(std.out, "devices=%d readings=%d values=%d tables=%d table_bytes=%d log_bytes=%d format=%d\n",
-		r.Devices, r.Readings, values, r.Tables, r.TableBytes, r.LogBytes, r.Format)
+	fmt.Fprintf(std.out, "devices=%d readings=%d values=%d assignments=%d tables=%d table_bytes=%d log_bytes=%d format=%d\n",
+		r.Devices, r.Readings, values, r.Assignments, r.Tables, r.TableBytes, r.LogBytes, r.Format)
 	for s := range vitals.Sign(vitals.NumSigns) {
 		fmt.Fprintf(std.out, "%s=%d\n", s, report.Values[s])
 	}

@@ -71,7 +71,7 @@ func TestBackupPage(t *testing.T) {
 	r.follow(archive)
 	r.want("devices=2 readings=3 ", "\nok\n")
 	r.follow(check)
-	r.want("devices=2 readings=3 values=3 tables=1 table_bytes=1", " log_bytes=0 format=2\nsystolic_mmhg=0\n",
+	r.want("devices=2 readings=3 values=3 assignments=0 tables=1 table_bytes=1", " log_bytes=0 format=2\nsystolic_mmhg=0\n",
 		"\noldest=2026-11-21T10:00:00Z newest=2026-11-21T10:01:00Z\nok\n")
 	r.restart(func() {
 		r.follow(stopped)

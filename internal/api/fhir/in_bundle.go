@@ -166,6 +166,10 @@ func (s *intake) place(i int, e *sentEntry) {
 // observation adds the readings of an Observation.
 func (s *intake) observation(i int, e *sentEntry) *fieldFault {
 	o, fault := s.parser.observe(&e.resource, s.in.MaxUnit)
+	if s.parser.samples > s.in.MaxReadings { // those of refused Observations take time too
+		s.err = vitals.ErrTooManyReadings
+		return nil
+	}
 	if fault != nil {
 		return fault
 	}

@@ -173,3 +173,18 @@ func TestLongNameAfterWrongOne(t *testing.T) {
 	b.post(sentRate, sentTime, reference(long), sentQuantity("72", "/min"))
 	checkResponses(t, send(s.bundle, b.as("batch")).Body.Bytes(), "batch-response", "422 ", "201 ")
 }
+
+// TestRefusedSamples checks that samples of refused Observations count too, because to convert
+// them takes time.
+func TestRefusedSamples(t *testing.T) {
+	s := receive(t)
+	for entries, status := range map[int]int{64: http.StatusOK, 65: http.StatusRequestEntityTooLarge} {
+		var b sentBundle
+		for range entries {
+			b.post(sentRate, sentTime, sentD1, `"valueSampledData":{"origin":{"value":0,"system":"http://unitsofmeasure.org","code":"/min"},"period":1,"dimensions":1,"data":"`+strings.Repeat("60 ", 4095)+`x"}`)
+		}
+		if w := send(s.bundle, b.as("batch")); w.Code != status {
+			t.Errorf("%d entries: %d %.300s, want %d", entries, w.Code, w.Body, status)
+		}
+	}
+}

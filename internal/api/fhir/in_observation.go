@@ -1,6 +1,7 @@
 package fhir
 
 import (
+	"bytes"
 	"errors"
 	"strconv"
 
@@ -61,6 +62,9 @@ func (p *parser) observe(r *sentResource, maxSamples int) (o observed, fault *fi
 		return o, &fieldFault{"value[x]", "given twice"}
 	case r.hasSampled:
 		o.paths[sign] = "valueSampledData.data"
+		if n := bytes.Count(r.sampled.data, []byte(" ")) + 1; n <= maxSamples {
+			p.samples += n
+		}
 		return o, o.setSamples(&r.sampled, &r.effective, sign, maxSamples)
 	case !r.hasValue:
 		return o, &fieldFault{"valueQuantity", "missing"}

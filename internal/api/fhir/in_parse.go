@@ -10,6 +10,8 @@ type parser struct {
 	identifiers []identifier
 	components  []sentComponent
 	contained   []containedResource
+
+	samples int // of SampledData that were converted, stored or not
 }
 
 func newParser(body []byte) *parser { return &parser{Reader: strictjson.NewReader(body)} }
