@@ -188,3 +188,29 @@ func TestRefusedSamples(t *testing.T) {
 		}
 	}
 }
+
+// TestUnbalanced checks that brackets without a partner are malformed, and that members are counted
+// by object.
+func TestUnbalanced(t *testing.T) {
+	s := receive(t)
+	members := func(n int) string {
+		var b strings.Builder
+		for i := range n {
+			fmt.Fprintf(&b, `,"m%d":":"`, i)
+		}
+		return b.String()[1:]
+	}
+	nested := `"extension":[{` + members(999) + `},{` + members(1000) + `}]`
+	for body, status := range map[string]int{
+		`]}]}{"a":1}`:             400,
+		`{"a":1}}}}`:              400,
+		`:::`:                     400,
+		`{` + members(1001) + `}`: 400,
+		`{` + members(1000) + `}`: 422, // not an Observation
+		sentObservation(sentRate, sentTime, sentD1, sentQuantity("72", "/min"), nested): 201,
+	} {
+		if w := send(s.observation, body); w.Code != status {
+			t.Errorf("%.60s: %d %.300s, want %d", body, w.Code, w.Body, status)
+		}
+	}
+}
