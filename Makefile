@@ -63,6 +63,9 @@ bench-page: ## measure the page in Chromium, into docs/page.md
 docs-check: ## check the description of the API and the clients in docs/clients against servers
 	cd docs && $(GOTEST) ./...
 
+conformance: setup ## check more than 1,000 FHIR resources with HL7's validator, into docs/fhir.md; make test checks some
+	cd docs && go test -count=1 -timeout 20m -run 'TestConformance$$' ./test -conformance.readings 140 -conformance.page $(abspath docs/fhir.md)
+
 build: ## build bin/pulsegate, statically linked
 	CGO_ENABLED=0 go build -trimpath -buildvcs=auto -o bin/ ./cmd/...
 

@@ -1,0 +1,249 @@
+package docs_test
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+var (
+	conformanceReadings = flag.Int("conformance.readings", 3, "readings of each device in TestConformance")
+	conformancePage     = flag.String("conformance.page", "", "page into which TestConformance writes its figures")
+)
+
+// explained are the warnings of HL7's validator that remain, with the reason.
+var explained = []struct{ part, why string }{
+	{"all observations should have a performer", "a recommendation; who performed a measurement is not known to Pulsegate"},
+	{"dom-6", "a recommendation; a narrative would repeat the values as text"},
+	{"None of the codings provided are in the value set 'Vital Signs'", "the profiles ask for these codes, and the value set of the base profile does not list them"},
+}
+
+// conformanceDevices have names that are ids, names that are escaped, and one that is too long for an id.
+var conformanceDevices = []string{"ppg-1", "Cuff.7", "ward_2:bed_4", strings.Repeat("long_", 12)}
+
+// TestConformance lets HL7's validator check what a server serves under /fhir: Observations of each
+// sign with the least and the greatest values, other values, times and offsets, searchset Bundles,
+// answers to Bundles, Devices, Patients, the CapabilityStatement and OperationOutcomes.
+func TestConformance(t *testing.T) {
+	libraries := filepath.Join(root, "bin/tools/fhir_validator")
+	_, noLibraries := os.Stat(libraries)
+	if _, err := exec.LookPath("javac"); err != nil || noLibraries != nil {
+		if os.Getenv("CI") == "true" {
+			t.Fatal("no Java or validator: run make setup")
+		}
+		t.Skip("no Java or validator: run make setup")
+	}
+	s := serve(t, "--insecure")
+	var resources []string
+	add := func(text string) { resources = append(resources, oneLine(t, text)) }
+	for i, device := range conformanceDevices {
+		s.conformanceData(t, i, device)
+		query := url.Values{"patient": {fmt.Sprintf("P-%d", i)}, "_count": {"40"}}
+		for next := s.url + "/fhir/Observation?" + query.Encode(); next != ""; {
+			text := fhirDo(t, "GET", next, "", 200)
+			add(text)
+			var bundle struct {
+				Link  []struct{ Relation, URL string }
+				Entry []struct{ Resource json.RawMessage }
+			}
+			if err := json.Unmarshal([]byte(text), &bundle); err != nil {
+				t.Fatal(err)
+			}
+			for _, e := range bundle.Entry {
+				add(string(e.Resource))
+				var r struct{ Device struct{ Reference string } }
+				if err := json.Unmarshal(e.Resource, &r); err != nil {
+					t.Fatal(err)
+				}
+				device = r.Device.Reference
+			}
+			next = ""
+			for _, l := range bundle.Link {
+				if l.Relation == "next" {
+					next = l.URL
+				}
+			}
+		}
+		add(fhirDo(t, "GET", s.url+"/fhir/"+device, "", 200))
+		add(fhirDo(t, "GET", s.url+"/fhir/Patient/"+query.Get("patient"), "", 200))
+	}
+	add(fhirDo(t, "GET", s.url+"/fhir/metadata", "", 200))
+	add(fhirDo(t, "GET", s.url+"/fhir/Observation?patient=P-0&_summary=count", "", 200))
+	add(fhirDo(t, "GET", s.url+"/fhir/Observation?device=ppg-1&date=lt2000", "", 200))
+	add(fhirDo(t, "GET", s.url+"/fhir/Observation?patient=P-0&date=x", "", 400))
+	add(fhirDo(t, "GET", s.url+"/fhir/Observation/none", "", 404))
+	add(fhirDo(t, "DELETE", s.url+"/fhir/Observation/none", "", 405))
+	const post = `{"resourceType":"Bundle","type":"batch","entry":[{"request":{"method":"POST","url":"Observation"},"resource":
+		{"resourceType":"Observation","status":"final","code":{"coding":[{"system":"http://loinc.org","code":"8867-4"}]},"subject":{"reference":"Patient/P-0"},
+		"device":{"reference":"Device/ppg-1"},"effectiveDateTime":"2026-11-21T23:00:00Z","valueQuantity":{"value":61.5,"system":"http://unitsofmeasure.org","code":"/min"}}},
+		{"request":{"method":"POST","url":"Patient"},"resource":{"resourceType":"Patient"}}]}`
+	add(fhirDo(t, "POST", s.url+"/fhir", post, 200))
+	kinds := map[string]int{}
+	for _, text := range resources {
+		kinds[kindOf(t, text)]++
+	}
+	// The validator must find this error, or it finds none.
+	control := len(resources)
+	resources = append(resources, strings.Replace(first(t, resources, `"hr-`), `"code":"/min"`, `"code":"bpm"`, 1))
+
+	cmd := exec.Command("java", "-cp", filepath.Join(libraries, "*"), "validator/Validate.java")
+	cmd.Stdin = strings.NewReader(strings.Join(resources, "\n") + "\n")
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil || !strings.HasSuffix(string(out), fmt.Sprintf("validated\t%d\n", len(resources))) {
+		t.Fatalf("the validator ends with %v: %s\n%s", err, out, stderr.String())
+	}
+	found, warnings := false, make([]int, len(explained))
+	lines := bufio.NewScanner(bytes.NewReader(out))
+	for lines.Scan() {
+		f := strings.SplitN(lines.Text(), "\t", 4)
+		if len(f) < 4 {
+			continue
+		}
+		var n int
+		if _, err := fmt.Sscan(f[0], &n); err != nil {
+			t.Fatal(err)
+		}
+		is := func(e struct{ part, why string }) bool { return strings.Contains(f[3], e.part) }
+		switch i := slices.IndexFunc(explained, is); {
+		case n == control:
+			found = found || f[1] == "error"
+		case f[1] == "information":
+		case f[1] == "warning" && i >= 0:
+			warnings[i]++
+		default:
+			t.Errorf("%s: %s\n%s", strings.Join(f[1:3], " "), f[3], resources[n])
+		}
+	}
+	if !found {
+		t.Error("the validator accepts the unit bpm")
+	}
+	if *conformancePage != "" && !t.Failed() {
+		writeConformance(t, kinds, warnings)
+	}
+}
+
+// conformanceData assigns the device to patient P-i and stores readings of it: the least and greatest
+// values, and others.
+func (s *server) conformanceData(t *testing.T, i int, device string) {
+	assign := exec.Command(program, "subject", "assign", "--target", s.admin, "--device", device, "--subject", fmt.Sprintf("P-%d", i), "--from", "2026-01-01T00:00:00Z")
+	if out, err := assign.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	offsets := []string{"Z", "+14:00", "-12:00", "+05:45", "-00:30"}
+	values := []string{
+		`"systolic_mmhg":40,"diastolic_mmhg":20,"spo2_pct":1,"heart_rate_bpm":20,"resting_heart_rate_bpm":20`,
+		`"systolic_mmhg":300,"diastolic_mmhg":250,"spo2_pct":100,"heart_rate_bpm":300,"resting_heart_rate_bpm":300`,
+		`"systolic_mmhg":120.25,"diastolic_mmhg":80.5,"spo2_pct":97.01,"heart_rate_bpm":54.9,"resting_heart_rate_bpm":50.1`,
+		`"spo2_pct":90`, `"systolic_mmhg":121,"diastolic_mmhg":81`, `"heart_rate_bpm":70`, `"resting_heart_rate_bpm":60.01`,
+	}
+	var body strings.Builder
+	for n := range *conformanceReadings {
+		at := time.Date(2026, 10, 1, 0, 0, 0, n*7%1000*int(time.Millisecond), time.UTC).Add(time.Duration(n) * 61 * time.Second)
+		offset := offsets[(n+i)%len(offsets)]
+		fmt.Fprintf(&body, `{"device":%q,"time":"%s%s",%s}`+"\n", device, at.Format("2006-01-02T15:04:05.000"), offset, values[(n+2*i)%len(values)])
+	}
+	resp, err := http.Post(s.url+"/v1/readings", "application/x-ndjson", strings.NewReader(body.String()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if text, _ := io.ReadAll(resp.Body); resp.StatusCode != 200 {
+		t.Fatalf("%s: %s", resp.Status, text)
+	}
+}
+
+func fhirDo(t *testing.T, method, address, body string, status int) string {
+	t.Helper()
+	req, err := http.NewRequest(method, address, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Content-Type", "application/fhir+json")
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil || resp.StatusCode != status {
+		t.Fatalf("%s %s: %s %s %v, want %d", method, address, resp.Status, text, err, status)
+	}
+	return string(text)
+}
+
+// oneLine returns a JSON text without line breaks.
+func oneLine(t *testing.T, text string) string {
+	var b bytes.Buffer
+	if err := json.Compact(&b, []byte(text)); err != nil {
+		t.Fatal(err)
+	}
+	return b.String()
+}
+
+// kindOf returns the type of a resource; for an Observation also the sign.
+func kindOf(t *testing.T, text string) string {
+	var r struct{ ResourceType, ID string }
+	if err := json.Unmarshal([]byte(text), &r); err != nil {
+		t.Fatal(err)
+	}
+	if r.ResourceType == "Observation" {
+		sign, _, _ := strings.Cut(r.ID, "-")
+		return "Observation: " + map[string]string{"bp": "blood pressure", "spo2": "SpO2", "hr": "heart rate", "rhr": "resting heart rate"}[sign]
+	}
+	return r.ResourceType
+}
+
+// first returns the first Observation whose text contains part.
+func first(t *testing.T, resources []string, part string) string {
+	i := slices.IndexFunc(resources, func(text string) bool {
+		return strings.HasPrefix(text, `{"resourceType":"Observation"`) && strings.Contains(text, part)
+	})
+	if i < 0 {
+		t.Fatalf("no Observation with %s", part)
+	}
+	return resources[i]
+}
+
+// writeConformance writes the figures into the page.
+func writeConformance(t *testing.T, kinds map[string]int, warnings []int) {
+	var b strings.Builder
+	fmt.Fprintf(&b, "Written by `make conformance` on %s, with HAPI FHIR 8.4.0 and %s.\n\n| resource | validated | errors |\n|---|--:|--:|\n", time.Now().UTC().Format(time.DateOnly), runtime.Version())
+	total := 0
+	for _, kind := range slices.Sorted(maps.Keys(kinds)) {
+		fmt.Fprintf(&b, "| %s | %d | 0 |\n", kind, kinds[kind])
+		total += kinds[kind]
+	}
+	fmt.Fprintf(&b, "| all | %d | 0 |\n\n| warning | times | why it remains |\n|---|--:|---|\n", total)
+	for i, e := range explained {
+		fmt.Fprintf(&b, "| %s | %d | %s |\n", e.part, warnings[i], e.why)
+	}
+	text, err := os.ReadFile(*conformancePage)
+	if err != nil {
+		t.Fatal(err)
+	}
+	block := regexp.MustCompile(`(?s)(<!-- conformance:begin -->\n).*(<!-- conformance:end -->)`)
+	if !block.Match(text) {
+		t.Fatalf("%s has no block of conformance", *conformancePage)
+	}
+	text = block.ReplaceAll(text, []byte("${1}\n"+b.String()+"\n${2}"))
+	if err := os.WriteFile(*conformancePage, text, 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
