@@ -1,0 +1,117 @@
+package docs_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestFHIRClients lets two clients of FHIR that others wrote read a patient's heart rates, page by
+// page, with a token for that patient, and compares what they get with what was stored.
+func TestFHIRClients(t *testing.T) {
+	tools, err := filepath.Abs(filepath.Join(root, "bin/tools"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"fhir_python", "fhir_node"} {
+		if _, err := os.Stat(filepath.Join(tools, name)); err != nil {
+			missing(t, "%v: run make setup", err)
+		}
+	}
+	k := tokens{t.TempDir()}
+	admin, patients := k.create(t, "ward", "--rights=read,write,admin"), k.create(t, "ehr", "--rights=read", "--subject=P-17")
+	s := serve(t, k.flags()...)
+	assign := func(subject, from string, more ...string) {
+		t.Helper()
+		file := filepath.Join(t.TempDir(), "token")
+		if err := os.WriteFile(file, []byte(admin), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		args := append([]string{"subject", "assign", "--target", s.admin, "--token-file", file, "--device", "ppg_1", "--subject", subject, "--from", from}, more...)
+		if out, err := exec.Command(program, args...).CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+	}
+	start := time.Date(2026, 11, 21, 10, 0, 0, 0, time.FixedZone("", 3600))
+	const format = "2006-01-02T15:04:05.000Z07:00"
+	assign("P-16", start.Add(-time.Hour).Format(format), "--to", start.Format(format))
+	assign("P-17", start.Format(format))
+	var body strings.Builder
+	var want []string
+	for i := range 100 {
+		at := start.Add(time.Duration(i-1) * time.Minute)
+		value := fmt.Sprintf("%d.%d", 60+i%7, 1+i%9)
+		if i == 0 {
+			at = start.Add(-time.Millisecond) // of P-16
+		} else {
+			want = append(want, at.Format(format)+" "+value)
+		}
+		fmt.Fprintf(&body, `{"device":"ppg_1","time":%q,"heart_rate_bpm":%s,"spo2_pct":97}`+"\n", at.Format(format), value)
+	}
+	post, err := http.NewRequest("POST", s.url+"/v1/readings", strings.NewReader(body.String()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	post.Header.Set("Authorization", "Bearer "+admin)
+	post.Header.Set("Content-Type", "application/x-ndjson")
+	resp, err := http.DefaultClient.Do(post)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	var counts struct{ Stored int }
+	if err := json.NewDecoder(resp.Body).Decode(&counts); err != nil || counts.Stored != 100 {
+		t.Fatalf("%s: %+v %v", resp.Status, counts, err)
+	}
+	for name, command := range map[string]func() *exec.Cmd{
+		"fhirpy": func() *exec.Cmd {
+			cmd := exec.Command("python3", "fhirclients/client.py", s.url+"/fhir", "P-17")
+			cmd.Env = append(os.Environ(), "PYTHONPATH="+filepath.Join(tools, "fhir_python"))
+			return cmd
+		},
+		"fhir-kit-client": func() *exec.Cmd {
+			// Node.js looks for packages beside the file.
+			dir := t.TempDir()
+			text, err := os.ReadFile("fhirclients/client.mjs")
+			if err == nil {
+				err = os.WriteFile(filepath.Join(dir, "client.mjs"), text, 0o600)
+			}
+			if err == nil {
+				err = os.Symlink(filepath.Join(tools, "fhir_node/node_modules"), filepath.Join(dir, "node_modules"))
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			cmd := exec.Command("node", filepath.Join(dir, "client.mjs"), s.url+"/fhir", "P-17")
+			cmd.Env = os.Environ()
+			return cmd
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cmd := command()
+			cmd.Env = append(cmd.Env, "PULSEGATE_TOKEN="+patients)
+			cmd.Stderr = t.Output()
+			out, err := cmd.Output()
+			if err != nil {
+				t.Fatalf("%v: %s", err, out)
+			}
+			got := strings.Split(strings.TrimSpace(string(out)), "\n")
+			if last := got[len(got)-1]; last != "pages 3" {
+				t.Errorf("the last line is %q, want pages 3", last)
+			}
+			got = got[:len(got)-1]
+			for i := range got {
+				_, got[i], _ = strings.Cut(got[i], " ") // the id
+			}
+			if strings.Join(got, "\n") != strings.Join(want, "\n") {
+				t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+			}
+		})
+	}
+}
