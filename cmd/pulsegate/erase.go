@@ -102,7 +102,7 @@ func (c *eraseCommand) stopped(ctx context.Context, _ stdio) (readings, assignme
 	}
 	for i := 0; i < len(all) && err == nil; i++ {
 		var e storage.Erasure
-		e, err = db.EraseAssignmentRecorded(all[i].Device, all[i].FromUnixMs, recordErasure)
+		e, err = db.EraseAssignmentRecorded(all[i], recordErasure)
 		readings, assignments = readings+e.Readings, assignments+1
 	}
 	return readings, assignments, errors.Join(err, db.Close())

@@ -179,8 +179,8 @@ func (s *server) erase(device vitals.Name, record func(storage.Erasure) error) (
 }
 
 // eraseAssignment erases an assignment in the store, and what live streams have of the device.
-func (s *server) eraseAssignment(device vitals.Name, fromUnixMs int64, record func(storage.Erasure) error) (storage.Erasure, error) {
-	return s.store.EraseAssignmentRecorded(device, fromUnixMs, func(e storage.Erasure) error {
+func (s *server) eraseAssignment(a storage.Assignment, record func(storage.Erasure) error) (storage.Erasure, error) {
+	return s.store.EraseAssignmentRecorded(a, func(e storage.Erasure) error {
 		s.live.Erased(e.Device)
 		return record(e)
 	})

@@ -26,7 +26,7 @@ type store interface {
 	storage.Subjects
 
 	EraseRecorded(device vitals.Name, record func(storage.Erasure) error) (storage.Erasure, error)
-	EraseAssignmentRecorded(device vitals.Name, fromUnixMs int64, record func(storage.Erasure) error) (storage.Erasure, error)
+	EraseAssignmentRecorded(a storage.Assignment, record func(storage.Erasure) error) (storage.Erasure, error)
 	Ready() error
 	DeviceCount() int64
 }

@@ -253,10 +253,10 @@ type Remover interface {
 	// of removed ones, or has assignments, Erase removes those and returns 0 readings.
 	Erase(device vitals.Name) (Erasure, error)
 
-	// EraseAssignment removes the assignment of a device that begins at fromUnixMs, and the
-	// readings that the device measured during it. It is like Erase in all other respects;
+	// EraseAssignment removes the assignment with the device, subject and beginning of a, and
+	// the readings that the device measured during it. It is like Erase in all other respects;
 	// the error is ErrNotAssigned if there is no such assignment.
-	EraseAssignment(device vitals.Name, fromUnixMs int64) (Erasure, error)
+	EraseAssignment(a Assignment) (Erasure, error)
 
 	// Expire removes at most atMost readings with a time before beforeUnixMs, device
 	// by device in their order, the oldest readings of a device first. Readings that

@@ -47,7 +47,7 @@ type Options struct {
 	Erase func(device vitals.Name, record func(storage.Erasure) error) (storage.Erasure, error)
 
 	// EraseAssignment is like Erase for an assignment, with what was measured during it.
-	EraseAssignment func(device vitals.Name, fromUnixMs int64, record func(storage.Erasure) error) (storage.Erasure, error)
+	EraseAssignment func(a storage.Assignment, record func(storage.Erasure) error) (storage.Erasure, error)
 
 	Subjects storage.Subjects
 

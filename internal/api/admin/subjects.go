@@ -251,7 +251,7 @@ func (h *Handler) eraseSubject(w http.ResponseWriter, r *http.Request, subject s
 			break
 		}
 		for i := range all {
-			e, err := h.opt.EraseAssignment(all[i].Device, all[i].FromUnixMs, func(e storage.Erasure) error { return h.opt.Record(ErasedRecord(e, record)) })
+			e, err := h.opt.EraseAssignment(all[i], func(e storage.Erasure) error { return h.opt.Record(ErasedRecord(e, record)) })
 			switch {
 			case errors.Is(err, storage.ErrNotAssigned): // another request has erased it
 			case errors.Is(err, storage.ErrUnfinished):

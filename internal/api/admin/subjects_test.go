@@ -15,7 +15,6 @@ import (
 	"github.com/pulsegate/pulsegate/internal/api/problem"
 	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/internal/storage/storetest"
-	"github.com/pulsegate/pulsegate/vitals"
 )
 
 // TestAssignmentRequests sends requests about assignments, valid and not. Each change is recorded
@@ -27,8 +26,8 @@ func TestAssignmentRequests(t *testing.T) {
 	var log strings.Builder
 	h := admin.NewHandler(admin.Options{
 		Subjects: store,
-		EraseAssignment: func(device vitals.Name, from int64, record func(storage.Erasure) error) (storage.Erasure, error) {
-			e, err := store.EraseAssignment(device, from)
+		EraseAssignment: func(a storage.Assignment, record func(storage.Erasure) error) (storage.Erasure, error) {
+			e, err := store.EraseAssignment(a)
 			return e, errors.Join(err, record(e))
 		},
 		Record: func(r audit.Record) error {

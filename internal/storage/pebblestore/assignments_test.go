@@ -65,7 +65,7 @@ func TestEraseAssignment(t *testing.T) {
 		t.Error("before the erasure, no table holds traces")
 	}
 
-	e, err := s.EraseAssignment(a.Device, a.FromUnixMs)
+	e, err := s.EraseAssignment(a)
 	if want := (storage.Erasure{Device: a.Device, Readings: 4000, Subject: a.Subject, FromUnixMs: a.FromUnixMs, ToUnixMs: a.ToUnixMs}); err != nil || e != want {
 		t.Fatalf("EraseAssignment returns %+v, %v, want %+v", e, err, want)
 	}
@@ -82,7 +82,7 @@ func TestEraseAssignment(t *testing.T) {
 	if all, err := s.DeviceAssignments(context.Background(), a.Device); err != nil || len(all) != 1 || all[0] != other {
 		t.Errorf("DeviceAssignments returns %v, %v", all, err)
 	}
-	if _, err := s.EraseAssignment(a.Device, a.FromUnixMs); !errors.Is(err, storage.ErrNotAssigned) {
+	if _, err := s.EraseAssignment(a); !errors.Is(err, storage.ErrNotAssigned) {
 		t.Errorf("a second one returns %v, want ErrNotAssigned", err)
 	}
 	mustClose(t, s)
@@ -147,7 +147,7 @@ func TestEraseAssignmentCrash(t *testing.T) {
 	mu.Lock()
 	active = true
 	mu.Unlock()
-	if _, err := s.EraseAssignment(a.Device, a.FromUnixMs); err != nil {
+	if _, err := s.EraseAssignment(a); err != nil {
 		t.Fatal(err)
 	}
 	mu.Lock()

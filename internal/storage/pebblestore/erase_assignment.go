@@ -25,48 +25,48 @@ import (
 // removed; only the whole device can be erased.
 
 // EraseAssignment implements [storage.Remover]. It is permanent as [Store.Erase] is.
-func (s *Store) EraseAssignment(device vitals.Name, fromUnixMs int64) (storage.Erasure, error) {
-	return s.EraseAssignmentRecorded(device, fromUnixMs, func(storage.Erasure) error { return nil })
+func (s *Store) EraseAssignment(a storage.Assignment) (storage.Erasure, error) {
+	return s.EraseAssignmentRecorded(a, func(storage.Erasure) error { return nil })
 }
 
 // EraseAssignmentRecorded is [Store.EraseAssignment] for a caller that keeps a record, as
 // [Store.EraseRecorded] is for one of devices.
-func (s *Store) EraseAssignmentRecorded(device vitals.Name, fromUnixMs int64, record func(storage.Erasure) error) (storage.Erasure, error) {
+func (s *Store) EraseAssignmentRecorded(a storage.Assignment, record func(storage.Erasure) error) (storage.Erasure, error) {
 	find := func() (e storage.Erasure, err error) {
-		a, err := s.assignment(&device, fromUnixMs)
-		if err == nil && a == nil {
+		stored, err := s.assignment(&a)
+		if err == nil && stored == nil {
 			err = storage.ErrNotAssigned
 		}
 		if err != nil {
 			return e, err
 		}
-		e.Device = device
-		e.Subject, e.FromUnixMs, e.ToUnixMs = a.Subject, a.FromUnixMs, a.ToUnixMs
+		e.Device = a.Device
+		e.Subject, e.FromUnixMs, e.ToUnixMs = stored.Subject, stored.FromUnixMs, stored.ToUnixMs
 		return e, nil
 	}
 	e, err := s.erase(record, func(in *intent) (bool, error) {
-		a, err := s.assignment(&device, fromUnixMs)
-		return in.ofAssignment() && in.Device == device && in.FromUnixMs == fromUnixMs && a == nil, err
+		stored, err := s.assignment(&a)
+		return in.ofAssignment() && in.Device == a.Device && in.Subject == a.Subject && in.FromUnixMs == a.FromUnixMs && stored == nil, err
 	}, find)
 	if err != nil {
-		return e, fmt.Errorf("erase assignment of device %s: %w", device, err)
+		return e, fmt.Errorf("erase assignment of device %s: %w", a.Device, err)
 	}
 	return e, nil
 }
 
-// assignment returns the assignment of a device that begins at a time, or nil.
-func (s *Store) assignment(device *vitals.Name, fromUnixMs int64) (*storage.Assignment, error) {
+// assignment returns the stored assignment with the device, subject and beginning of a, or nil.
+func (s *Store) assignment(a *storage.Assignment) (*storage.Assignment, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err := s.alarm.reportedErr(); err != nil {
 		return nil, err
 	}
-	return s.assignmentLocked(device, fromUnixMs)
+	return s.assignmentLocked(a)
 }
 
-func (s *Store) assignmentLocked(device *vitals.Name, fromUnixMs int64) (*storage.Assignment, error) {
-	all, err := assignmentsOf(s.db, device)
-	if i := slices.IndexFunc(all, func(a storage.Assignment) bool { return a.FromUnixMs == fromUnixMs }); i >= 0 {
+func (s *Store) assignmentLocked(a *storage.Assignment) (*storage.Assignment, error) {
+	all, err := assignmentsOf(s.db, &a.Device)
+	if i := slices.IndexFunc(all, func(b storage.Assignment) bool { return b.Subject == a.Subject && b.FromUnixMs == a.FromUnixMs }); i >= 0 {
 		return &all[i], err
 	}
 	return nil, err
@@ -84,12 +84,12 @@ type remainder struct {
 // it. before is the current view. s.sealing and s.mu must be held.
 func (s *Store) removeAssignedLocked(before *view, in *intent) error {
 	// The end may have been set again since the intent was written.
-	a, err := s.assignmentLocked(&in.Device, in.FromUnixMs)
+	a, err := s.assignmentLocked(&storage.Assignment{Device: in.Device, Subject: in.Subject, FromUnixMs: in.FromUnixMs})
 	if err != nil {
 		return err
 	}
 	if a != nil {
-		in.Subject, in.ToUnixMs = a.Subject, a.ToUnixMs
+		in.ToUnixMs = a.ToUnixMs
 	} else { // a crash came between the removal and the update of the intent
 		a = &storage.Assignment{Device: in.Device, Subject: in.Subject, FromUnixMs: in.FromUnixMs, ToUnixMs: in.ToUnixMs}
 	}

@@ -25,7 +25,7 @@ func TestEraseAssignmentRecorded(t *testing.T) {
 	}
 	failed := errors.New("the disk of the audit log is full")
 	want := storage.Erasure{Device: device, Readings: 2, Subject: "P", FromUnixMs: 10, ToUnixMs: 20}
-	got, err := s.EraseAssignmentRecorded(device, 10, func(e storage.Erasure) error { return failed })
+	got, err := s.EraseAssignmentRecorded(a, func(e storage.Erasure) error { return failed })
 	if !errors.Is(err, storage.ErrUnfinished) || !errors.Is(err, failed) || got != want {
 		t.Errorf("with a record that fails: %+v, %v", got, err)
 	}
@@ -33,11 +33,11 @@ func TestEraseAssignmentRecorded(t *testing.T) {
 		t.Errorf("meanwhile: %v, %v", all, err)
 	}
 	calls := 0
-	got, err = s.EraseAssignmentRecorded(device, 10, func(storage.Erasure) error { calls++; return nil })
+	got, err = s.EraseAssignmentRecorded(a, func(storage.Erasure) error { calls++; return nil })
 	if err != nil || got.Readings != 0 || calls != 1 {
 		t.Errorf("repeated: %+v, %v, recorded %d times", got, err, calls)
 	}
-	if _, err := s.EraseAssignmentRecorded(device, 10, func(storage.Erasure) error { calls++; return nil }); !errors.Is(err, storage.ErrNotAssigned) || calls != 1 {
+	if _, err := s.EraseAssignmentRecorded(a, func(storage.Erasure) error { calls++; return nil }); !errors.Is(err, storage.ErrNotAssigned) || calls != 1 {
 		t.Errorf("after the erasure: %v, recorded %d times", err, calls)
 	}
 	page := make([]storage.Record, 9)

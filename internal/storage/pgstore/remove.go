@@ -46,24 +46,24 @@ func (s *Store) EraseRecorded(device vitals.Name, record func(storage.Erasure) e
 }
 
 // EraseAssignment implements [storage.Remover]. Bytes stay as after [Store.Erase].
-func (s *Store) EraseAssignment(device vitals.Name, fromUnixMs int64) (storage.Erasure, error) {
-	return s.EraseAssignmentRecorded(device, fromUnixMs, func(storage.Erasure) error { return nil })
+func (s *Store) EraseAssignment(a storage.Assignment) (storage.Erasure, error) {
+	return s.EraseAssignmentRecorded(a, func(storage.Erasure) error { return nil })
 }
 
 // EraseAssignmentRecorded is [Store.EraseAssignment] for a caller that keeps a record, as
 // [Store.EraseRecorded] is for one of devices.
-func (s *Store) EraseAssignmentRecorded(device vitals.Name, fromUnixMs int64, record func(storage.Erasure) error) (storage.Erasure, error) {
-	e := storage.Erasure{Device: device}
+func (s *Store) EraseAssignmentRecorded(a storage.Assignment, record func(storage.Erasure) error) (storage.Erasure, error) {
+	e := storage.Erasure{Device: a.Device}
 	err := s.erase(&e, record, func(conn *pgx.Conn) error {
-		err := conn.QueryRow(context.Background(), s.sql.of("SELECT subject, from_ms, to_ms FROM SCHEMA.assignments WHERE device = $1 AND from_ms = $2"),
-			device.String(), fromUnixMs).Scan(&e.Subject, &e.FromUnixMs, &e.ToUnixMs)
+		err := conn.QueryRow(context.Background(), s.sql.of("SELECT subject, from_ms, to_ms FROM SCHEMA.assignments WHERE device = $1 AND from_ms = $2 AND subject = $3"),
+			a.Device.String(), a.FromUnixMs, string(a.Subject)).Scan(&e.Subject, &e.FromUnixMs, &e.ToUnixMs)
 		if errors.Is(err, pgx.ErrNoRows) {
 			err = storage.ErrNotAssigned
 		}
 		return err
 	})
 	if err != nil {
-		return e, fmt.Errorf("erase assignment of device %s: %w", device, err)
+		return e, fmt.Errorf("erase assignment of device %s: %w", a.Device, err)
 	}
 	return e, nil
 }

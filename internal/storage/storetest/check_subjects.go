@@ -93,8 +93,10 @@ func (m *assignmentModel) end(device vitals.Name, from, to int64) (storage.Assig
 
 // erase removes an assignment, and from readings those during it. It returns what EraseAssignment
 // must return.
-func (m *assignmentModel) erase(readings records, device vitals.Name, from int64) (e storage.Erasure, err error) {
-	i := slices.IndexFunc(*m, func(a storage.Assignment) bool { return a.Device == device && a.FromUnixMs == from })
+func (m *assignmentModel) erase(readings records, device vitals.Name, subject storage.Subject, from int64) (e storage.Erasure, err error) {
+	i := slices.IndexFunc(*m, func(a storage.Assignment) bool {
+		return a.Device == device && a.Subject == subject && a.FromUnixMs == from
+	})
 	if i < 0 {
 		return e, storage.ErrNotAssigned
 	}
@@ -274,15 +276,16 @@ func checkEraseAssignment(t testing.TB, h Harness) {
 		assigned = append(assigned, a)
 	}
 	for i, tt := range []struct {
-		device string
-		from   int64
+		device  string
+		subject storage.Subject
+		from    int64
 	}{
-		{"a", 20}, {"a", 21}, {"a", 30}, {"a", 10}, {"a", 100}, {"a", 100}, {"a-1", 15}, {"b", 0}, {"b", 0}, {"c", 0},
+		{"a", "P-", 20}, {"a", "P", 21}, {"a", "P-", 30}, {"a", "P", 30}, {"a", "P", 10}, {"a", "P-1", 100}, {"a", "P-1", 100}, {"a-1", "P", 15}, {"b", "Q", 0}, {"b", "P", 0}, {"c", "P", 0},
 	} {
-		got, err := s.EraseAssignment(mustName(tt.device), tt.from)
-		want, wantErr := assigned.erase(model, mustName(tt.device), tt.from)
+		got, err := s.EraseAssignment(assignment(tt.device, string(tt.subject), tt.from, storage.OpenEnd))
+		want, wantErr := assigned.erase(model, mustName(tt.device), tt.subject, tt.from)
 		if !errors.Is(err, wantErr) || err == nil && got != want {
-			t.Errorf("EraseAssignment(%s, %d) returned %+v, %v, want %+v, %v", tt.device, tt.from, got, err, want, wantErr)
+			t.Errorf("EraseAssignment(%s, %s, %d) returned %+v, %v, want %+v, %v", tt.device, tt.subject, tt.from, got, err, want, wantErr)
 		}
 		wantAll(t, s, model, 50)
 		wantAssignments(t, s, assigned, 2)
@@ -315,7 +318,7 @@ func checkEraseAssignment(t testing.TB, h Harness) {
 	}
 	wantAssignments(t, s, nil, 2)
 	mustClose(t, s)
-	if _, err := s.EraseAssignment(mustName("a"), 10); !errors.Is(err, storage.ErrClosed) {
+	if _, err := s.EraseAssignment(assignment("a", "P", 10, 20)); !errors.Is(err, storage.ErrClosed) {
 		t.Errorf("after Close, EraseAssignment returned %v, want ErrClosed", err)
 	}
 }
@@ -510,10 +513,14 @@ func (m *subjectMachine) eraseAssignment(t *rapid.T) {
 	if rapid.IntRange(0, 3).Draw(t, "erase") > 0 {
 		return
 	}
-	got, err := m.subjects().EraseAssignment(device, from)
-	want, wantErr := m.assigned.erase(m.model, device, from)
+	subject := rapid.SampledFrom(randomSubjects).Draw(t, "subject")
+	if i := slices.IndexFunc(m.assigned, func(a storage.Assignment) bool { return a.Device == device && a.FromUnixMs == from }); i >= 0 && rapid.IntRange(0, 3).Draw(t, "its subject") > 0 {
+		subject = m.assigned[i].Subject
+	}
+	got, err := m.subjects().EraseAssignment(storage.Assignment{Device: device, Subject: subject, FromUnixMs: from})
+	want, wantErr := m.assigned.erase(m.model, device, subject, from)
 	if !errors.Is(err, wantErr) || err == nil && got != want {
-		t.Fatalf("EraseAssignment(%s, %d) returned %+v, %v, want %+v, %v", device, from, got, err, want, wantErr)
+		t.Fatalf("EraseAssignment(%s, %s, %d) returned %+v, %v, want %+v, %v", device, subject, from, got, err, want, wantErr)
 	}
 	wantAll(t, m.s, m.model, 4)
 }

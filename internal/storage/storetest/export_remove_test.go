@@ -80,9 +80,10 @@ func (b *broken) Assign(ctx context.Context, a storage.Assignment) error {
 	return b.Memory.Assign(ctx, a)
 }
 
-func (b *broken) EraseAssignment(device vitals.Name, fromUnixMs int64) (storage.Erasure, error) {
+func (b *broken) EraseAssignment(a storage.Assignment) (storage.Erasure, error) {
+	device, fromUnixMs := a.Device, a.FromUnixMs
 	as, _ := b.Memory.DeviceAssignments(context.Background(), device)
-	e, err := b.Memory.EraseAssignment(device, fromUnixMs)
+	e, err := b.Memory.EraseAssignment(a)
 	if err != nil {
 		return e, err
 	}

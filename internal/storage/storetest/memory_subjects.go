@@ -103,13 +103,15 @@ func (m *Memory) assignments(ctx context.Context, keep func(*storage.Assignment)
 }
 
 // EraseAssignment implements [storage.Remover].
-func (m *Memory) EraseAssignment(device vitals.Name, fromUnixMs int64) (storage.Erasure, error) {
+func (m *Memory) EraseAssignment(e storage.Assignment) (storage.Erasure, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.closed {
 		return storage.Erasure{}, fmt.Errorf("erase assignment: %w", storage.ErrClosed)
 	}
-	i := slices.IndexFunc(m.assigned.all, func(a storage.Assignment) bool { return a.Device == device && a.FromUnixMs == fromUnixMs })
+	i := slices.IndexFunc(m.assigned.all, func(a storage.Assignment) bool {
+		return a.Device == e.Device && a.Subject == e.Subject && a.FromUnixMs == e.FromUnixMs
+	})
 	if i < 0 {
 		return storage.Erasure{}, fmt.Errorf("erase assignment: %w", storage.ErrNotAssigned)
 	}
