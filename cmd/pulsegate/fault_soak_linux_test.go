@@ -178,6 +178,7 @@ func (s *soakRun) sample(d time.Duration) {
 			minutes:     time.Since(s.start).Minutes(),
 			memory:      m["process_resident_memory_bytes"],
 			descriptors: m["process_open_fds"],
+			connections: m["pulsegate_connections"],
 			goroutines:  m["go_goroutines"],
 			disk:        m["pulsegate_store_size_bytes"],
 			stored:      m[`pulsegate_readings_total{outcome="stored"}`],
