@@ -103,10 +103,10 @@ fuzz-mux: ## compare mux with gorilla/mux on random routes for FUZZTIME
 gorilla-suite: ## run gorilla/mux's own tests against mux
 	cd bench && go run ./cmd/gorilla-suite
 
-crash: ## N random faults at random times under random loads, each verified; SEED=… repeats one
+crash: setup ## N random faults at random times under random loads, each verified; SEED=… repeats one
 	go test -vet=off -count=1 -run 'TestCrashCampaign$$' -v ./cmd/pulsegate -timeout 0 -crash.rounds $(N) -crash.seed $(SEED) $(if $(PAGE),-crash.page $(abspath $(PAGE)))
 
-crash-postgres: ## N rounds of faults on servers and PostgreSQL under load, each verified, into docs/reliability.md; SEED=… begins with one
+crash-postgres: setup ## N rounds of faults on servers and PostgreSQL under load, each verified, into docs/reliability.md; SEED=… begins with one
 	go test -vet=off -count=1 -run 'TestPostgresCampaign$$' -v ./cmd/pulsegate -timeout 0 -postgres.rounds $(N) -postgres.seed $(SEED) -postgres.page $(abspath docs/reliability.md)
 
 tlsfuzzer: ## compare the answers of both lanes to the scripts of tlsfuzzer, of which TLSFUZZER names a checkout
@@ -115,10 +115,10 @@ tlsfuzzer: ## compare the answers of both lanes to the scripts of tlsfuzzer, of 
 metamorphic: ## N rounds of concurrent calls on the store, compared with a model, with the race detector; SEED=… repeats one
 	go test -race -vet=off -count=1 -run 'TestMetamorphic$$' -v ./internal/storage/pebblestore -timeout 0 -metamorphic.rounds $(N) -metamorphic.seed $(SEED)
 
-soak: ## MINUTES of mixed load with faults in between, into docs/reliability.md
+soak: setup ## MINUTES of mixed load with faults in between, into docs/reliability.md
 	go test -vet=off -count=1 -run 'TestSoak$$' -v ./cmd/pulsegate -timeout 0 -soak.time $(MINUTES)m -soak.page $(abspath docs/reliability.md)
 
-cluster: ## MINUTES of faults in a cluster of PostgreSQL, into docs/reliability.md; needs root
+cluster: setup ## MINUTES of faults in a cluster of PostgreSQL, into docs/reliability.md; needs root
 	go test -vet=off -count=1 -run 'TestCluster$$' -v ./cmd/pulsegate -timeout 0 -cluster.time $(MINUTES)m -cluster.page $(abspath docs/reliability.md)
 
 vuln: ## check for known vulnerabilities in called code, in vuln.go.dev or a copy: VULNDB=file:///path
