@@ -189,7 +189,7 @@ func crashEverywhere(t *testing.T, wrap func(vfs.FS) vfs.FS, maxProblems int) (p
 			group = append(group, entry("dev-1", 1000*k-500, 1), with(entry("dev-2", 1000*(k-1)+2, 2), vitals.SpO2, 5), entry("dev-3", 1000*k+3, 99))
 		}
 		if k > 10 { // into older segments
-			group = append(group, entry("dev-4", 1000*(k/2)+500+k%2, 1), with(entry("dev-5", 1000*(k-9)+5, 5), vitals.SpO2, 5))
+			group = append(group, entry("dev-4", 1000*(k/2)+500+k%2, 1), entry("dev-4", 1000*(k/2)+600+k%2, 1), with(entry("dev-5", 1000*(k-9)+5, 5), vitals.SpO2, 5))
 		}
 		mustAppend(t, s, group...)
 		mustAppend(t, model, group...)
@@ -202,8 +202,8 @@ func crashEverywhere(t *testing.T, wrap func(vfs.FS) vfs.FS, maxProblems int) (p
 		}
 		if k == 40 {
 			merged, split := pebblestore.SegmentRows(s, mustName("dev-6")), pebblestore.SegmentRows(s, mustName("dev-4"))
-			if !slices.Contains(merged, 16) || !slices.Contains(split, 10) {
-				t.Errorf("there are segments of %v and %v rows: none was merged or split", merged, split)
+			if !slices.Contains(merged, 16) || !slices.Contains(split, 11) {
+				t.Errorf("there are segments of %v and %v rows: none was merged, or none was split", merged, split)
 			}
 		}
 		if k >= 40 {

@@ -36,9 +36,10 @@ import (
 // A device that sends seldom has few rows in a window, and so small segments, which have fewer
 // than half of segmentRows readings. They are merged like the runs of a log-structured merge
 // tree: from the newest one back, a segment takes part if it has at most twice as many readings
-// as those after it, and mergeAt that take part are merged. So a reading is rewritten about
-// three times. The device's record has the sizes of its last segments, as far as they are
-// small, so that no segment is read to find out.
+// as those after it. Those that take part are merged when they make a segment that is not small
+// any more, or are mergeAt. So a reading of a device with 50 readings in each window is rewritten
+// once. The device's record has the sizes of its last segments, as far as they are small, so that
+// no segment is read to find out.
 //
 // If a segment cannot be read, it is not merged. Late rows that belong into it are carried:
 // the batch of step 3 writes them as a new group, and they go to the active window.
@@ -46,7 +47,7 @@ const (
 	sealBatchBytes   = 256 << 10
 	sealChunkDevices = 1024 // whose states are copied at once
 	sealSignalRows   = 2048 // after which a waiting Append is woken
-	mergeAt          = 8    // segments
+	mergeAt          = 12   // segments
 	sealRetryAfter   = time.Second
 
 	// paceSlack is the part of the active window that may fill before Append waits for the
@@ -557,7 +558,7 @@ func (c *sealer) appendNew(device uint32, d *device, rows []columns.Row) error {
 		n++
 	}
 	switch {
-	case n+1 >= mergeAt, len(rows) >= c.threshold():
+	case n+1 >= mergeAt, total >= c.threshold():
 	case d.smalls == maxSmall:
 		n = maxSmall
 	default:
