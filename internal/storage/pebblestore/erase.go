@@ -390,9 +390,6 @@ const maxPurges = 4
 // purge removes the bytes of deleted keys from the store's files.
 func (s *Store) purge(in *intent) error {
 	device := in.Device
-	if err := s.awaitReaders(); err != nil {
-		return err
-	}
 	s.mu.Lock()
 	ranges := s.purgedRanges(&device)
 	s.mu.Unlock()
