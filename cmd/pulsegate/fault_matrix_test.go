@@ -209,7 +209,7 @@ func TestMutants(t *testing.T) {
 		if !strings.Contains(string(page), "| "+m.name+" | "+m.what+" |") {
 			t.Errorf("docs/reliability.md does not list %s: %s", m.name, m.what)
 		}
-		check := exec.Command("git", "apply", "--unidiff-zero", "--check", filepath.Join(dir, m.name+".patch"))
+		check := exec.Command("git", "apply", "--check", filepath.Join(dir, m.name+".patch"))
 		check.Dir = root
 		if out, err := check.CombinedOutput(); err != nil {
 			t.Errorf("%s no longer applies: %v\n%s", m.name, err, out)
