@@ -24,7 +24,11 @@ func TestMain(m *testing.M) {
 		fakeServer(mode)
 		return
 	}
-	os.Exit(m.Run())
+	code := m.Run()
+	if programs.remove != nil {
+		programs.remove()
+	}
+	os.Exit(code)
 }
 
 // fakeServer answers "stored" and logs at its end the number of stored readings given
@@ -115,17 +119,12 @@ func TestCheckStored(t *testing.T) {
 }
 
 func TestServers(t *testing.T) {
+	t.Parallel()
 	work := t.TempDir()
 	if err := os.Chmod(filepath.Dir(work), 0o711); err != nil { // PostgreSQL's user needs search permission
 		t.Fatal(err)
 	}
-	b := &ingestRun{ingestCommand: &ingestCommand{loads: loads{common: common{Root: "../../.."}, Dir: work}}}
-	var remove func() error
-	var err error
-	if b.work, remove, err = b.prepare(t.Context(), "peer", report.Own); err != nil {
-		t.Fatal(err)
-	}
-	defer remove()
+	b := &ingestRun{ingestCommand: &ingestCommand{loads: loads{common: common{Root: "../../.."}, Programs: built(t)}}, work: work}
 	chosen, left, err := chooseServers(nil)
 	if err != nil {
 		t.Fatal(err)
@@ -136,7 +135,6 @@ func TestServers(t *testing.T) {
 	for _, c := range chosen {
 		t.Run(c.name, func(t *testing.T) { tryServer(t, b, &c) })
 	}
-	t.Run("measure", func(t *testing.T) { tryMeasure(t, b.work) })
 }
 
 // tryServer checks that a server starts, answers a reading, stops on request, and logs
@@ -161,12 +159,13 @@ func tryServer(t *testing.T, b *ingestRun, c *contestant) {
 	}
 }
 
-// tryMeasure runs a complete measurement with wrk. It checks that a strict decoder
+// TestMeasure runs a complete measurement with wrk. It checks that a strict decoder
 // accepts the script's readings and that all are different.
-func tryMeasure(t *testing.T, programs string) {
+func TestMeasure(t *testing.T) {
+	t.Parallel()
 	needWrk(t)
 	page, text := runPage(t, []string{"bench-ingest", "bench-bulk", "bench-idle", "bench-tls"}, "ingest", "--rounds=1", "--lead=1s", "--seconds=1", "--connections=8",
-		"--servers=floor,pulsegate", "--forms=array,ndjson+gzip,ndjson+zstd", "--idle=50", "--idle-wait=1s", "--programs="+programs, "--dir="+t.TempDir())
+		"--servers=floor,pulsegate", "--forms=array,ndjson+gzip,ndjson+zstd", "--idle=50", "--idle-wait=1s", "--programs="+built(t), "--dir="+t.TempDir())
 	// Two servers with single readings, two over TLS and one of them apart, and one with
 	// idle connections, without TLS and with it.
 	if n := strings.Count(text, "| **"); n != 7 || strings.Contains(text, "Left out") {

@@ -1,12 +1,37 @@
 package main
 
 import (
+	"context"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
+
+	"github.com/pulsegate/pulsegate/bench/report"
 )
+
+// programs are those that the tests measure. TestMain removes them.
+var programs struct {
+	build  sync.Once
+	dir    string
+	remove func() error
+	err    error
+}
+
+// built returns the directory of programs. It builds them for its first caller.
+func built(t *testing.T) string {
+	t.Helper()
+	programs.build.Do(func() {
+		l := loads{common: common{Root: "../../.."}}
+		programs.dir, programs.remove, programs.err = l.prepare(context.Background(), "peer", report.Own)
+	})
+	if programs.err != nil {
+		t.Fatal(programs.err)
+	}
+	return programs.dir
+}
 
 // runPage runs a command that writes a page with the given blocks, and returns the path
 // and the text of the page.
