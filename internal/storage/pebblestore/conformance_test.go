@@ -3,6 +3,7 @@ package pebblestore_test
 import (
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -13,11 +14,11 @@ import (
 )
 
 // TestConformance runs the suite on an in-memory file system that can lose power, without
-// the random check, which finds more with small memtables.
+// the random checks, which find more with small memtables.
 func TestConformance(t *testing.T) {
 	long(t)
 	t.Parallel()
-	runButRandom(t, func(t testing.TB) storetest.Harness { return newCrashable(t, pebblestore.Options{}).harness() })
+	runSome(t, storetest.Checks(), 1, func(t testing.TB) storetest.Harness { return newCrashable(t, pebblestore.Options{}).harness() })
 }
 
 // TestConformanceSmallMemTable runs the suite with memtables so small that the checks cause
@@ -47,12 +48,26 @@ func TestConformanceSmallWindow(t *testing.T) {
 	}
 }
 
-// TestConformanceOnDisk runs the suite on the real file system, without crashes, and without
-// the random check, whose thousands of real syncs would find nothing more.
+// TestConformanceOnDisk runs every fourth check of the suite, from a random one on, on the real
+// file system, without crashes. TestConformanceOnDiskExhaustive (make exhaustive) runs all.
 func TestConformanceOnDisk(t *testing.T) {
 	long(t)
 	t.Parallel()
-	runButRandom(t, func(t testing.TB) storetest.Harness {
+	runOnDisk(t, 4)
+}
+
+func TestConformanceOnDiskExhaustive(t *testing.T) {
+	long(t)
+	t.Parallel()
+	runOnDisk(t, 1)
+}
+
+// runOnDisk runs every stride-th check, without the random ones, whose thousands of real syncs
+// would find nothing more.
+func runOnDisk(t *testing.T, stride int) {
+	first := rand.IntN(stride)
+	t.Logf("every check from number %d on, with a stride of %d", first, stride)
+	runSome(t, storetest.Checks()[first:], stride, func(t testing.TB) storetest.Harness {
 		dir := t.TempDir()
 		return storetest.Harness{
 			Open: func() (storage.Store, error) { return pebblestore.Open(dir, pebblestore.Options{}) },
@@ -63,9 +78,10 @@ func TestConformanceOnDisk(t *testing.T) {
 	})
 }
 
-func runButRandom(t *testing.T, open func(testing.TB) storetest.Harness) {
-	for _, c := range storetest.Checks() {
-		if c.Name != "random" {
+// runSome runs every stride-th of the checks but the random ones.
+func runSome(t *testing.T, checks []storetest.Check, stride int, open func(testing.TB) storetest.Harness) {
+	for i, c := range checks {
+		if i%stride == 0 && !strings.HasSuffix(c.Name, "random") {
 			t.Run(c.Name, func(t *testing.T) { c.Run(t, open) })
 		}
 	}

@@ -21,6 +21,7 @@ import (
 //
 // Seen to fail when damage ended the pass of Expire, and kept the readings of its device.
 func TestDamagedInConversion(t *testing.T) {
+	long(t)
 	t.Parallel()
 	disk, rng, model := vfs.NewCrashableMem(), rand.New(rand.NewPCG(7, 7)), storetest.NewMemory()
 	for i := range int64(damagedEach) {

@@ -268,6 +268,7 @@ func TestConvert(t *testing.T) {
 
 // TestConvertCrash loses power before every operation of a start that converts a store.
 func TestConvertCrash(t *testing.T) {
+	long(t)
 	t.Parallel()
 	for name, readings := range format1Stores {
 		t.Run(name, func(t *testing.T) {
@@ -377,6 +378,7 @@ func syncAll(t testing.TB, disk vfs.FS) {
 // TestConvertDamaged damages a block with readings of format 1. The readings of its device stay,
 // and those of the other devices are converted.
 func TestConvertDamaged(t *testing.T) {
+	long(t)
 	t.Parallel()
 	disk, rng, model := vfs.NewCrashableMem(), rand.New(rand.NewPCG(3, 3)), storetest.NewMemory()
 	const each = 3000

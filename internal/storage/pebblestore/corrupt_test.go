@@ -273,6 +273,7 @@ func TestTornLog(t *testing.T) {
 // with damaged data are Unreadable, the others of their groups are settled, and stored
 // readings do not change.
 func TestDamagedLookup(t *testing.T) {
+	long(t)
 	disk, texts := damaged(t, true)
 	whole := copyFS(t, disk)
 	for _, name := range namesWith(t, disk, ".sst") {

@@ -263,6 +263,7 @@ func recovers(p crashPoint, states []string) error {
 // TestCrashEverywhere checks for acknowledged readings after a crash before every
 // operation on files.
 func TestCrashEverywhere(t *testing.T) {
+	long(t)
 	t.Parallel()
 	points, problems := crashEverywhere(t, func(fs vfs.FS) vfs.FS { return fs }, 10)
 	t.Logf("%d crashes", points)

@@ -3,6 +3,7 @@ package pebblestore_test
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	iofs "io/fs"
@@ -28,6 +29,10 @@ func TestMain(m *testing.M) {
 	if scene, ok := scenes[os.Getenv(sceneEnv)]; ok {
 		scene(os.Getenv(dirEnv))
 		return
+	}
+	// The suite has three random checks, and runs with several settings. make exhaustive plays more.
+	if err := flag.Set("rapid.checks", "20"); err != nil {
+		panic(err)
 	}
 	goleak.VerifyTestMain(m)
 }
