@@ -39,11 +39,12 @@ lint: ## gofmt, go vet and staticcheck, of bench too
 plain: ## all tests without the race detector, except those that try every case
 	$(GOTEST) -skip Exhaustive ./...
 
-exhaustive: ## the tests that try every case; make test does with some of the cases
+exhaustive: ## the tests that try every case, and more random calls of stores; make test does with some of both
 	$(GOTEST) -count=1 -run Exhaustive ./...
+	$(GOTEST) -count=1 -run 'TestConformance|TestRandom' ./internal/storage/pebblestore ./internal/storage/pgstore -rapid.checks 500
 
-race-short: ## short tests with the race detector, except those of commands, which test other processes, and of archtest, which reads source
-	$(GOTEST) -race -short $$(go list ./... | grep -v -e /cmd/ -e /archtest)
+race-short: ## short tests with the race detector of packages that start goroutines, except commands, which test other processes
+	$(GOTEST) -race -short $$(grep -rlE '^\s*go [a-z]|\.Go\(|httptest\.New[A-Za-z]*Server' --include='*.go' health internal mux reply vitals | xargs -n 1 dirname | sort -u | sed 's|^|./|')
 
 race: ## all tests, in full, with the race detector: some minutes more than make test
 	$(GOTEST) -race ./...

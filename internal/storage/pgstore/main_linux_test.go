@@ -2,6 +2,7 @@ package pgstore_test
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"os"
 	"strings"
@@ -20,6 +21,11 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	// A reopened store takes tens of milliseconds: PostgreSQL starts a process per connection.
+	// make exhaustive plays more.
+	if err := flag.Set("rapid.checks", "5"); err != nil {
+		panic(err)
+	}
 	goleak.VerifyTestMain(m)
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"strings"
 	"sync"
 	"testing"
@@ -144,9 +145,15 @@ func TestDuplicatesWait(t *testing.T) {
 	})
 }
 
-// TestEveryByte cuts the connection off at every byte of the answer to a group. The group must be
-// stored once, and reported as stored.
-func TestEveryByte(t *testing.T) {
+// TestEveryByte cuts the connection off at some bytes of the answer to a group, and
+// TestEveryByteExhaustive (make exhaustive) at every byte. The group must be stored once, and
+// reported as stored.
+func TestEveryByte(t *testing.T) { cutAnswers(t, 7) }
+
+func TestEveryByteExhaustive(t *testing.T) { cutAnswers(t, 1) }
+
+// cutAnswers cuts the connection off after every step-th byte, from a random one on.
+func cutAnswers(t *testing.T, step int64) {
 	server := pgtest.Start(t, fast...)
 	net := pgtest.Sockets{Mark: settleMark}
 	o := options(server)
@@ -172,11 +179,9 @@ func TestEveryByte(t *testing.T) {
 		t.Fatal(err)
 	}
 	check(g, -1)
-	length, step := net.LastAnswer(), int64(1)
-	if testing.Short() {
-		step = 17
-	}
-	for cut := int64(0); cut <= length; cut += step {
+	length, first := net.LastAnswer(), rand.Int64N(step)
+	t.Logf("cut after every %d of %d bytes, from %d on", step, length, first)
+	for cut := first; cut <= length; cut += step {
 		net.CutAfter(cut)
 		g := group(1 + cut)
 		if err := s.Append(g); err != nil {
@@ -190,7 +195,6 @@ func TestEveryByte(t *testing.T) {
 			t.Fatalf("cut after %d bytes: %d records, %v", cut, n, err)
 		}
 	}
-	t.Logf("cut at each of %d bytes", length)
 }
 
 func outcomeName(o storage.Outcome) string {
