@@ -20,12 +20,17 @@ export GOFLAGS := $(shell go env GOFLAGS) -trimpath
 race race-short: export GORACE = atexit_sleep_ms=20
 
 .PHONY: $(shell sed -n 's/^\([a-z-]*\):.*\#\#.*/\1/p' $(firstword $(MAKEFILE_LIST)))
+ifndef BESIDE
 .NOTPARALLEL:
+endif
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-test: setup lint plain race-short deploy-check docs-check browser-check bench-smoke ## check everything: set-up, lint, all tests
+# Three phases at a time keep two processors busy, because many tests wait. The output of a
+# phase is printed when it has ended.
+test: setup ## check everything: set-up, lint, all tests
+	@$(MAKE) --no-print-directory --jobs=3 --output-sync=target BESIDE=1 cluster-short plain race-short bench-smoke deploy-check docs-check browser-check lint
 
 test-short: ## go vet and quick tests: a minute, without root and devices
 	go vet ./... && $(GOTEST) -short ./...
@@ -36,8 +41,11 @@ setup: ## check for programs that the tests need; as root on Debian install miss
 lint: ## gofmt, go vet and staticcheck, of bench too
 	@.ci/lint
 
-plain: ## all tests without the race detector, except those that try every case
-	$(GOTEST) -skip Exhaustive ./...
+plain: ## all tests without the race detector, except those that try every case, and TestCluster
+	$(GOTEST) -skip 'Exhaustive|TestCluster$$' ./...
+
+cluster-short: ## three faults in a cluster of PostgreSQL, which takes minutes, most of which it waits
+	$(GOTEST) -run 'TestCluster$$' ./cmd/pulsegate
 
 exhaustive: ## the tests that try every case, and more random calls of stores; make test does with some of both
 	$(GOTEST) -count=1 -run Exhaustive ./...
