@@ -21,7 +21,7 @@ import (
 )
 
 var (
-	crashRounds = flag.Int("crash.rounds", 20, "rounds of TestCrashCampaign")
+	crashRounds = flag.Int("crash.rounds", 10, "rounds of TestCrashCampaign")
 	crashSeed   = flag.Uint64("crash.seed", 0, "seed of TestCrashCampaign; 0: a random one, which is logged")
 	crashPage   = flag.String("crash.page", "", "page into which TestCrashCampaign writes its figures")
 )

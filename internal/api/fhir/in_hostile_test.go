@@ -60,6 +60,9 @@ func TestNotCoveredRevealsNothing(t *testing.T) {
 
 // TestSmallResourcesMemory checks that elements of few bytes do not take much memory.
 func TestSmallResourcesMemory(t *testing.T) {
+	if testing.Short() {
+		t.Skip("sends much from one goroutine")
+	}
 	many := func(element string) string {
 		return strings.TrimSuffix(strings.Repeat(element+",", 1<<20/len(element)), ",")
 	}
@@ -177,6 +180,9 @@ func TestLongNameAfterWrongOne(t *testing.T) {
 // TestRefusedSamples checks that samples of refused Observations count too, because to convert
 // them takes time.
 func TestRefusedSamples(t *testing.T) {
+	if testing.Short() {
+		t.Skip("sends much from one goroutine")
+	}
 	s := receive(t)
 	for entries, status := range map[int]int{64: http.StatusOK, 65: http.StatusRequestEntityTooLarge} {
 		var b sentBundle

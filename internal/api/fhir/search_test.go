@@ -424,6 +424,9 @@ func TestReassigned(t *testing.T) {
 
 // A page may be longer than what is read from the store at once, from one device or several.
 func TestLongPage(t *testing.T) {
+	if testing.Short() {
+		t.Skip("sends much from one goroutine")
+	}
 	s := fill(t)
 	var lines, want []string
 	for i := range 5000 {

@@ -427,6 +427,9 @@ func (e *endless) Scan(_ context.Context, r storage.Range, dst []storage.Record)
 
 // A million readings are streamed through a bounded buffer.
 func TestMillionReadings(t *testing.T) {
+	if testing.Short() {
+		t.Skip("sends much from one goroutine")
+	}
 	name, err := vitals.ParseName("a")
 	if err != nil {
 		t.Fatal(err)

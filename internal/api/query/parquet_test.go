@@ -109,6 +109,9 @@ func (w *limitedWriter) Write(b []byte) (int, error) {
 
 // Row groups are written when they are complete, in pieces that a client can read in time.
 func TestParquetIsStreamed(t *testing.T) {
+	if testing.Short() {
+		t.Skip("sends much from one goroutine")
+	}
 	src, limits := varied(300_000), vitals.DefaultFlagLimits()
 	q := src.all()
 	q.Format = query.Parquet
