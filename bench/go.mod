@@ -4,7 +4,10 @@ go 1.26.0
 
 replace github.com/pulsegate/pulsegate => ../
 
-require github.com/pulsegate/pulsegate v0.0.0-00010101000000-000000000000
+require (
+	github.com/google/pprof v0.0.0-20260906184651-6331bc6350fe
+	github.com/pulsegate/pulsegate v0.0.0-00010101000000-000000000000
+)
 
 require (
 	github.com/beorn7/perks v1.0.1 // indirect

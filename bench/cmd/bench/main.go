@@ -9,6 +9,7 @@
 //     single readings (with wrk), batches and idle connections.
 //   - store loads Pulsegate and databases with many millions of readings, and measures
 //     what they cost on the disk.
+//   - read measures the latest values of a device, and streams of live readings.
 //   - postgres loads Pulsegate with PostgreSQL as its store.
 //   - overload loads a server with more than its capacity.
 //   - sim compares the cost of a request for the load generators pulsegate sim and wrk.
@@ -54,6 +55,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	var commands struct {
 		Ingest      ingestCommand      `cmd:"" help:"Load every server in turn: single readings, batches, idle connections."`
 		Store       storeCommand       `cmd:"" help:"Load servers with many readings: CPU time until all is compacted, disk space, restart, scans."`
+		Read        readCommand        `cmd:"" help:"Measure the latest values of a device among many readings, and streams of live readings."`
 		Postgres    postgresCommand    `cmd:"" help:"Load Pulsegate with PostgreSQL as its store: single readings, batches, standbys, two servers, many rows."`
 		Overload    overloadCommand    `cmd:"" help:"Load a server with more than its capacity."`
 		Sim         simCommand         `cmd:"" help:"Compare the cost of a request for pulsegate sim and wrk."`

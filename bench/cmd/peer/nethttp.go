@@ -11,10 +11,12 @@ import (
 func serveNetHTTP(ctx context.Context, l net.Listener, _ config) error {
 	answer := []byte(fixedAnswer)
 	mux := http.NewServeMux()
-	mux.HandleFunc("POST "+path, func(w http.ResponseWriter, _ *http.Request) {
+	handler := func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		w.Write(answer)
-	})
+	}
+	mux.HandleFunc("POST "+path, handler)
+	mux.HandleFunc("GET /v1/devices/{device}", handler)
 	return serveHTTP(ctx, l, mux)
 }
 

@@ -1,0 +1,222 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/google/pprof/profile"
+
+	"github.com/pulsegate/pulsegate/bench/report"
+)
+
+// maxWatched is the number of devices that one stream may list.
+const maxWatched = 100
+
+// liveUsers are the connections of the senders.
+const liveUsers = 100
+
+// ingestWith loads a fresh server with b.Rate readings per second, one of each device,
+// while subscribers watch all devices, each of them an equal part.
+func (b *readRun) ingestWith(ctx context.Context, subscribers int) (r report.LiveRun, err error) {
+	dir, remove, err := temporary(b.work)
+	if err != nil {
+		return r, err
+	}
+	defer func() { err = errors.Join(err, remove()) }()
+	p, err := b.startOwn(ctx, filepath.Join(dir, "data"), nil)
+	if err != nil {
+		return r, err
+	}
+	defer func() { err = errors.Join(err, p.stop()) }()
+	if err := p.awaitOK(ctx, "http://"+p.public+"/readyz"); err != nil {
+		return r, err
+	}
+	const name = "bench"
+	streams, err := openStreams(ctx, p.public, subscribers, b.Rate, "sim-"+name+"-")
+	if err != nil {
+		return r, err
+	}
+	defer streams.close()
+	loading, cancel := context.WithCancel(ctx)
+	defer cancel()
+	loaded := make(chan error, 1)
+	go func() {
+		_, err := simulate(loading, b.own(), warmUp+b.duration()+patience+loadGrace, "--target=http://"+p.public, "--users="+strconv.Itoa(liveUsers),
+			"--devices="+strconv.Itoa(b.Rate), "--rate="+strconv.Itoa(b.Rate), "--threads=1", "--for="+(2*warmUp+b.duration()).String(), "--run="+name)
+		loaded <- err
+	}()
+	if err := sleep(ctx, warmUp); err != nil {
+		return r, err
+	}
+	before, err := liveState(ctx, p)
+	if err != nil {
+		return r, err
+	}
+	events := streams.events.Load()
+	samples, err := cpuProfile(ctx, p.admin, b.duration())
+	if err != nil {
+		return r, err
+	}
+	r.Events = streams.events.Load() - events
+	after, err := liveState(ctx, p)
+	if err != nil {
+		return r, err
+	}
+	if err := <-loaded; err != nil {
+		return r, err
+	}
+	r.CPU, r.Readings, r.Dropped = after.cpu-before.cpu, after.stored-before.stored, after.dropped-before.dropped
+	r.StreamShare = samples.streams / samples.all
+	switch {
+	case r.Readings == 0 || samples.all == 0:
+		return r, errors.New("nothing was stored")
+	case subscribers > 0 && r.Events == 0:
+		return r, errors.New("no event arrived")
+	}
+	return r, streams.failed()
+}
+
+// A liveTotals is the counters of a server.
+type liveTotals struct {
+	cpu             time.Duration
+	stored, dropped uint64
+}
+
+func liveState(ctx context.Context, p *process) (s liveTotals, err error) {
+	if s.cpu, err = cpuTime(p.pid()); err != nil {
+		return s, err
+	}
+	metrics, err := scrape(ctx, p.admin)
+	s.stored = uint64(metrics[`pulsegate_readings_total{outcome="stored"}`])
+	s.dropped = uint64(metrics["pulsegate_live_dropped_total"])
+	return s, err
+}
+
+// cpuSamples is the CPU time in a profile, and the part of it that the goroutines of
+// streams have used.
+type cpuSamples struct{ all, streams float64 }
+
+// cpuProfile profiles a server for d, in whole seconds.
+func cpuProfile(ctx context.Context, admin string, d time.Duration) (s cpuSamples, err error) {
+	ctx, cancel := context.WithTimeout(ctx, d+loadGrace)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, fmt.Sprintf("http://%s/debug/pprof/profile?seconds=%d", admin, int(d.Seconds())), nil)
+	if err != nil {
+		return s, err
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return s, fmt.Errorf("profile: %w", err)
+	}
+	defer resp.Body.Close()
+	p, err := profile.Parse(resp.Body)
+	if err != nil {
+		return s, fmt.Errorf("profile: status %d: %w", resp.StatusCode, err)
+	}
+	for _, one := range p.Sample {
+		nanos := float64(one.Value[len(one.Value)-1])
+		if s.all += nanos; ofStreams(one) {
+			s.streams += nanos
+		}
+	}
+	return s, nil
+}
+
+// ofStreams reports whether a stack is that of the dispatcher, or of a handler of a stream.
+// What the committer does for streams belongs to the ingest path; so do, because they have no
+// such stack, garbage collection and scheduling.
+func ofStreams(s *profile.Sample) bool {
+	const dispatcher, handler = "/internal/api/live.(*Hub).dispatch", "/internal/api/live.(*Hub).ServeHTTP"
+	for _, at := range s.Location {
+		for _, line := range at.Line {
+			if strings.HasSuffix(line.Function.Name, dispatcher) || strings.HasSuffix(line.Function.Name, handler) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// subscriptions are open streams of live readings, which count their events.
+type subscriptions struct {
+	events atomic.Uint64
+	conns  []net.Conn
+	done   sync.WaitGroup
+	ending atomic.Bool
+	broken atomic.Uint64 // streams that have ended
+}
+
+// openStreams opens n streams, each of which watches an equal part of devices, and waits
+// until each one has begun.
+func openStreams(ctx context.Context, addr string, n, devices int, prefix string) (_ *subscriptions, err error) {
+	s := new(subscriptions)
+	for i := range n {
+		var query []byte
+		for d := i; d < devices; d += n {
+			query = appendName(append(query, "&device="...), prefix, int32(d), 6)
+		}
+		var dialer net.Dialer
+		conn, err := dialer.DialContext(ctx, "tcp", addr)
+		if err != nil {
+			return nil, errors.Join(err, s.close())
+		}
+		s.conns = append(s.conns, conn)
+		conn.SetReadDeadline(time.Now().Add(answerTimeout))
+		fmt.Fprintf(conn, "GET /v1/live?%s HTTP/1.1\r\nHost: %s\r\n\r\n", query[1:], addr)
+		in := bufio.NewReaderSize(conn, 8<<10)
+		resp, err := http.ReadResponse(in, nil)
+		if err != nil || resp.StatusCode != http.StatusOK {
+			return nil, errors.Join(fmt.Errorf("open stream %d: %v", i, err), s.close())
+		}
+		conn.SetReadDeadline(time.Time{})
+		s.done.Go(func() { s.count(resp.Body) })
+	}
+	return s, nil
+}
+
+// count counts the events of a stream.
+func (s *subscriptions) count(body io.Reader) {
+	lines := bufio.NewReaderSize(body, 4<<10)
+	for {
+		line, err := lines.ReadSlice('\n')
+		if err != nil {
+			if !s.ending.Load() {
+				s.broken.Add(1)
+			}
+			return
+		}
+		if bytes.HasPrefix(line, []byte("event: reading")) {
+			s.events.Add(1)
+		}
+	}
+}
+
+// failed returns an error if streams have ended.
+func (s *subscriptions) failed() error {
+	if n := s.broken.Load(); n > 0 {
+		return fmt.Errorf("%d streams have ended", n)
+	}
+	return nil
+}
+
+// close closes all streams.
+func (s *subscriptions) close() error {
+	s.ending.Store(true)
+	for _, conn := range s.conns {
+		conn.Close()
+	}
+	s.done.Wait()
+	return nil
+}
