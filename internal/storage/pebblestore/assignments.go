@@ -302,11 +302,14 @@ func (s *Store) Assignments(ctx context.Context, after storage.AssignmentKey, ds
 	return n, err
 }
 
-// readAssignments calls read with the current view.
+// readAssignments calls read with the current view. It does not if the store has never had
+// assignments: every request for a device's latest values asks for them.
 func (s *Store) readAssignments(ctx context.Context, read func(*view) error) error {
 	v, err := s.enter(ctx)
 	if err == nil {
-		err = read(v)
+		if s.files.format() >= assignedFormat {
+			err = read(v)
+		}
 		s.views.release(v)
 	}
 	if err != nil {

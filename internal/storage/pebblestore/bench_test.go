@@ -316,6 +316,26 @@ func benchRead(b *testing.B, s *pebblestore.Store) {
 	})
 }
 
+// BenchmarkLatestOfMany reads the latest values of a device that has many readings of one sign
+// in the window.
+func BenchmarkLatestOfMany(b *testing.B) {
+	s := openBench(b, b.TempDir())
+	name := mustName("ppg-1")
+	for i := range 100 {
+		group := make([]*storage.Entry, 100)
+		for j := range group {
+			group[j] = entry("ppg-1", int64(i*100+j+1)*1000, 70)
+		}
+		mustAppend(b, s, group...)
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := s.Latest(b.Context(), name); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
 // BenchmarkLate settles late readings that are not stored yet. An operation is one
 // reading.
 func BenchmarkLate(b *testing.B) {

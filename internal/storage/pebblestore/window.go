@@ -40,6 +40,7 @@ type window struct {
 type windowDevice struct {
 	name  vitals.Name
 	table uint32   // number in the table of devices
+	signs uint8    // presence of the signs that any of the rows has
 	index []uint32 // numbers of the rows, sorted by time and then by number
 }
 
@@ -91,6 +92,7 @@ func (w *window) add(device uint32, r *columns.Row) {
 		d.index = w.grow(d.index)
 	}
 	d.index = append(d.index, n)
+	d.signs |= r.Values.Present()
 	if last := len(d.index) - 1; last > 0 && r.TimeUnixMs < w.row(d.index[last-1]).TimeUnixMs {
 		at := w.after(d.index[:last], r.TimeUnixMs)
 		copy(d.index[at+1:], d.index[at:last])
@@ -189,15 +191,16 @@ func (w windowView) appendRange(dst []columns.Row, name *vitals.Name, fromUnixMs
 }
 
 // updateLocked updates the latest values of a device, d, with its rows, and reports whether it
-// has any.
+// has any. It reads them from the newest one until it has seen every sign that there is: most
+// devices never send some sign.
 func (w windowView) updateLocked(name *vitals.Name, d *device) (has bool) {
 	device, ok := w.byName[*name]
 	if !ok {
 		return false
 	}
-	index := w.devices[device].index
+	index, signs := w.devices[device].index, w.devices[device].signs
 	seen := uint8(0)
-	for i := len(index) - 1; i >= 0 && seen != allSigns; i-- {
+	for i := len(index) - 1; i >= 0 && seen != signs; i-- {
 		if index[i] >= w.limit {
 			continue
 		}
