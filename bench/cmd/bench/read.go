@@ -41,7 +41,7 @@ func (c *readCommand) Validate() error {
 		return fmt.Errorf("--readings must be at least %d, --devices from 1 to 1000000, --settled positive", batchReadings)
 	}
 	if c.Connections < 1 || c.Subscribers < 1 || c.Rate < c.Subscribers || c.Rate > c.Subscribers*maxWatched {
-		return fmt.Errorf("--connections and --subscribers must be at least 1, --rate from 1 to %d times --subscribers", maxWatched)
+		return fmt.Errorf("--connections and --subscribers must be at least 1, --rate from 1 to %d times as high as --subscribers", maxWatched)
 	}
 	return c.loads.Validate()
 }
