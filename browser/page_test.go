@@ -93,6 +93,47 @@ func TestFleetPages(t *testing.T) {
 	p.shows("51 to 100 of 120")
 }
 
+// Where flags are shown, the page says without scrolling that it is not an alarm system.
+func TestNotice(t *testing.T) {
+	s := serve(t)
+	var readings []string
+	for i := range 60 {
+		readings = append(readings, reading(fmt.Sprintf("d-%03d", i), time.Minute, `"heart_rate_bpm":140,"spo2_pct":80,"systolic_mmhg":121,"diastolic_mmhg":79`))
+	}
+	s.post(readings...)
+	p := open(t, s.url+"/")
+	p.screen(1280, 800)
+	p.shows("1 to 50 of 60")
+	const seen = `(() => { const n = document.querySelector(".notice"); return n !== null && n.innerText.includes("not an alarm system") && n.getBoundingClientRect().bottom < innerHeight; })()`
+	if !eval[bool](p, seen) {
+		t.Error("fleet: the notice is not on the screen")
+	}
+	p.goTo("#device?device=d-000&range=1h")
+	p.drawn()
+	if !eval[bool](p, seen) {
+		t.Error("device: the notice is not on the screen")
+	}
+}
+
+// A page whose tab is hidden has no stream, and opens one when it is seen again.
+func TestHiddenTab(t *testing.T) {
+	s := serve(t)
+	fewReadings(s)
+	p := open(t, s.url+"/")
+	hide := func(hidden bool) {
+		p.js(fmt.Sprintf(`Object.defineProperty(document, "hidden", { configurable: true, value: %v }); document.dispatchEvent(new Event("visibilitychange"))`, hidden))
+	}
+	for _, view := range []string{"#fleet", "#device?device=ppg-fresh&range=1h"} {
+		p.goTo(view)
+		p.shows("ppg-fresh")
+		following(p, s)
+		hide(true)
+		subscribers(p, s, 0)
+		hide(false)
+		following(p, s)
+	}
+}
+
 // A row on the screen shows what is stored after the page was opened, without a new request
 // for the list.
 func TestFleetLive(t *testing.T) {
@@ -109,9 +150,16 @@ func TestFleetLive(t *testing.T) {
 // following waits until the page's stream of live readings is open.
 func following(p *tab, s *server) {
 	p.t.Helper()
-	for deadline := time.Now().Add(patience); !strings.Contains(s.do("GET", s.admin+"/metrics", nil), "\npulsegate_live_subscribers 1\n"); {
+	subscribers(p, s, 1)
+}
+
+// subscribers waits until n streams of live readings are open.
+func subscribers(p *tab, s *server, n int) {
+	p.t.Helper()
+	want := fmt.Sprintf("\npulsegate_live_subscribers %d\n", n)
+	for deadline := time.Now().Add(patience); !strings.Contains(s.do("GET", s.admin+"/metrics", nil), want); {
 		if time.Now().After(deadline) {
-			p.t.Fatal("no stream of live readings was opened")
+			p.t.Fatalf("there are not %d streams of live readings", n)
 		}
 		eval[int](p, `new Promise((done) => requestAnimationFrame(() => done(0)))`)
 	}
@@ -209,6 +257,28 @@ func TestDeviceShowsAggregates(t *testing.T) {
 	}
 	if count != 3000 || low != 60 || high != 190 || flagged != 1 {
 		t.Errorf("%d values from %v to %v, %d rows flagged; want 3000 from 60 to 190, 1 row", count, low, high, flagged)
+	}
+}
+
+// Days begin at midnight of the clock that the reader has chosen, here the device's.
+func TestDeviceDays(t *testing.T) {
+	s := serve(t)
+	var readings []string
+	zone := time.FixedZone("", 9*3600)
+	for i := range 2000 { // 500 days
+		at := time.Now().Add(-time.Duration(i) * 6 * time.Hour).In(zone)
+		readings = append(readings, fmt.Sprintf(`{"device":"ppg-1","time":%q,"heart_rate_bpm":%d}`, at.Format(time.RFC3339), 60+i%40))
+	}
+	s.post(readings...)
+	p := open(t, s.url+"/#device?device=ppg-1&range=all")
+	p.drawn()
+	p.js(`document.querySelector("#zone").value = "device"; document.querySelector("#zone").dispatchEvent(new Event("change"))`)
+	p.shows("UTC+9, buckets of 2 d")
+	p.until(`document.querySelector("figure[data-chart='Heart rate'] tbody tr") !== null || document.querySelector("figure[data-chart='Heart rate'] details") !== null`)
+	for _, row := range dataOf(p, "Heart rate") {
+		if !strings.HasSuffix(row[0], " 00:00:00") {
+			t.Fatalf("a bucket begins at %s", row[0])
+		}
 	}
 }
 

@@ -37,7 +37,7 @@ export function device(main, params) {
   const latest = el("dl", { class: "latest" });
   const subject = el("p", { class: "quiet" });
   const rangeButtons = Object.entries(ranges).map(([key, [label]]) => el("button", { type: "button", "data-range": key, onclick: () => go({ range: key }) }, label));
-  const zones = el("select", { id: "zone", onchange: () => { zone = zones.value; localStorage.setItem("zone", zone); if (data) show(); } },
+  const zones = el("select", { id: "zone", onchange: () => { zone = zones.value; localStorage.setItem("zone", zone); if (data?.buckets) load(); else if (data) show(); } },
     el("option", { value: "local" }, `Yours (${Intl.DateTimeFormat().resolvedOptions().timeZone})`), el("option", { value: "device" }, "The device’s"), el("option", { value: "utc" }, "UTC"));
   zones.value = zone;
   const shown = el("span", { class: "shown" });
@@ -59,7 +59,7 @@ export function device(main, params) {
       el("div", { class: "counts", role: "group", "aria-label": "Move and zoom" },
         button("←", "Earlier", () => move(-0.5)), button("→", "Later", () => move(0.5)), button("+", "Zoom in", () => zoom(0.5)), button("−", "Zoom out", () => zoom(2))),
       el("span", { class: "field" }, el("label", { for: "zone" }, "Times"), zones), shown),
-    status, figures, exports, notice());
+    notice(), status, figures, exports);
 
   const zoneOf = () => (zone === "local" ? "local" : zone === "device" ? (offset ?? 0) : 0);
 
@@ -136,6 +136,14 @@ export function device(main, params) {
   const offsetText = (o) => `${o < 0 ? "−" : "+"}${Math.floor(Math.abs(o) / 60)}${o % 60 ? ":" + String(Math.abs(o) % 60).padStart(2, "0") : ""}`;
   const iso = (ms) => new Date(Math.round(ms)).toISOString();
 
+  // bucketZone returns the zone with which buckets are aligned. The IANA database has zones for
+  // offsets of whole hours, with the opposite sign; with others, days begin at midnight UTC.
+  function bucketZone() {
+    if (zone === "local") return Intl.DateTimeFormat().resolvedOptions().timeZone;
+    const h = zone === "device" ? (offset ?? 0) / 60 : 0;
+    return Number.isInteger(h) && h !== 0 && h >= -12 && h <= 14 ? `Etc/GMT${h > 0 ? "-" : "+"}${Math.abs(h)}` : "UTC";
+  }
+
   // read returns { raw: readings } or { buckets, step, flagged }, with the total of values.
   async function read(a, b) {
     const span = { from: iso(a), to: iso(b) };
@@ -145,14 +153,15 @@ export function device(main, params) {
       if (page.next_cursor === undefined) return { raw: page.readings, total: page.readings.length };
     }
     const step = steps.find((s) => (b - a) / stepMs(s) <= maxBuckets) ?? steps.at(-1);
-    const tz = zone === "local" ? Intl.DateTimeFormat().resolvedOptions().timeZone : "UTC";
-    const [page, flagged, limits, newest] = await Promise.all([
-      request(path + "/aggregates?" + query({ ...span, step, tz, limit: 10000 })),
+    const newest = request(path + "/readings?" + query({ to: iso(b), order: "desc", limit: 1 }));
+    const known = async () => { offset = (await newest).readings[0]?.utc_offset_minutes ?? offset; };
+    if (zone === "device") await known();
+    const [page, flagged, limits] = await Promise.all([
+      request(path + "/aggregates?" + query({ ...span, step, tz: bucketZone(), limit: 10000 })),
       request(path + "/readings?" + query({ ...span, flag: "any", order: "desc", limit: maxRaw })),
       request("v1/limits"),
-      request(path + "/readings?" + query({ to: iso(b), order: "desc", limit: 1 })),
+      known(),
     ]);
-    offset = newest.readings[0]?.utc_offset_minutes ?? offset;
     const counts = {};
     for (const k of page.buckets) for (const [s, v] of Object.entries(k.signs)) counts[s] = (counts[s] ?? 0) + v.count;
     const total = Math.max(0, ...Object.values(counts));

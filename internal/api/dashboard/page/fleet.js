@@ -49,7 +49,7 @@ export function fleet(main, params) {
   const where = el("span", { class: "quiet" });
   main.append(el("h1", {}, "Fleet"), worst,
     el("div", { class: "bar" }, counts, el("span", { class: "field" }, el("label", { for: "prefix" }, "Name begins with"), search)),
-    status, table, el("div", { class: "pages", role: "group", "aria-label": "Pages" }, back, forth, where), notice());
+    notice(), status, table, el("div", { class: "pages", role: "group", "aria-label": "Pages" }, back, forth, where));
 
   const stream = new Stream((r) => {
     const row = rows.get(r.device);
