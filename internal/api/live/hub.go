@@ -384,7 +384,7 @@ func (h *Hub) absorbLocked(u *update, swept *bool) {
 		h.askLocked(st, u.TimeUnixMs)
 	case u.TimeUnixMs < st.newestUnixMs: // late
 	default:
-		st.record, st.newestUnixMs, st.dirty = u.Record, u.TimeUnixMs, true
+		st.record, st.newestUnixMs, st.dirty = u.record(), u.TimeUnixMs, true
 		h.queueLocked(st)
 	}
 }

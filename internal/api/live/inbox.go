@@ -13,11 +13,20 @@ const maxInbox = 4 * 4096
 
 // An update is a reading that was stored, or has completed a stored one.
 type update struct {
-	Device vitals.Name
-	storage.Record
+	Device, Gateway vitals.Name // Gateway: of the record; the zero Name: none
+	storage.Record              // without a gateway: most updates are of devices that nobody watches
 
 	// partial means that the stored reading has signs that this one has not.
 	partial bool
+}
+
+// record returns the record of an update.
+func (u *update) record() storage.Record {
+	r := u.Record
+	if gateway := u.Gateway; !gateway.IsZero() {
+		r.Gateway = &gateway
+	}
+	return r
 }
 
 // An inbox holds the updates that the committer has published and the dispatcher has not
@@ -46,12 +55,9 @@ func (in *inbox) put(group []*storage.Entry) {
 		r := e.Reading
 		u := update{
 			Device:  r.Device,
+			Gateway: r.Gateway,
 			Record:  storage.Record{TimeUnixMs: r.TimeUnixMs, ReceivedUnixMs: e.ReceivedUnixMs, Values: r.Values, UTCOffset: r.UTCOffset},
 			partial: e.Outcome == storage.Completed,
-		}
-		if !r.Gateway.IsZero() {
-			gateway := r.Gateway
-			u.Gateway = &gateway
 		}
 		in.updates = append(in.updates, u)
 	}

@@ -726,13 +726,23 @@ func TestBadRequests(t *testing.T) {
 	})
 }
 
-// allocations of publishing: none, with subscribers or without.
+// Publishing allocates nothing for each reading, with subscribers or without.
 func TestPublishAllocates(t *testing.T) {
+	group := []*storage.Entry{entry("other", 1, vitals.HeartRate, 6000)}
+	group[0].Outcome = storage.Stored
+	group[0].Reading.Gateway = name("ward-1")
 	hub := live.New(storetest.NewMemory(), live.Options{Problems: problem.New()})
 	defer hub.Close()
-	group := []*storage.Entry{entry("d", 1, vitals.HeartRate, 6000)}
-	group[0].Outcome = storage.Stored
 	if n := testing.AllocsPerRun(1000, func() { hub.Publish(group) }); n != 0 {
 		t.Errorf("%v allocations without subscribers, want 0", n)
 	}
+	synctest.Test(t, func(t *testing.T) {
+		f := start(t, live.Options{})
+		defer f.stop()
+		s := f.open("?device=d", nil)
+		defer s.close()
+		if n := testing.AllocsPerRun(1000, func() { f.hub.Publish(group) }); n != 0 {
+			t.Errorf("%v allocations with a subscriber, want 0", n)
+		}
+	})
 }
