@@ -341,6 +341,33 @@ func TestSignIn(t *testing.T) {
 	p.expectProblem("401")
 }
 
+// The links of a device have the readings of the range that is shown, and the session is
+// enough for them.
+func TestExportLinks(t *testing.T) {
+	s, _, reader := withTokens(t)
+	s.post(reading("ppg-1", 3*time.Hour, `"heart_rate_bpm":61.5`), reading("ppg-1", 30*time.Minute, `"heart_rate_bpm":62.5`), reading("ppg-1", 20*time.Minute, `"heart_rate_bpm":63.5`))
+	p := open(t, s.url+"/")
+	p.enter("#token", reader+kb.Enter)
+	p.shows("ppg-1")
+	p.goTo("#device?device=ppg-1&range=1h")
+	p.drawn()
+	texts := eval[[]string](p, `Promise.all([...document.querySelectorAll(".exports a")].map((a) => fetch(a.href).then((r) => r.text())))`)
+	if len(texts) != 3 {
+		t.Fatalf("there are %d links, want 3", len(texts))
+	}
+	for i, text := range texts[:2] {
+		if strings.Contains(text, "61.5") || !strings.Contains(text, "62.5") || !strings.Contains(text, "63.5") {
+			t.Errorf("link %d has\n%s", i, text)
+		}
+	}
+	if parquet := texts[2]; !strings.HasPrefix(parquet, "PAR1") || !strings.HasSuffix(parquet, "PAR1") {
+		t.Error("the third link is no file in Parquet")
+	}
+	if got := eval[string](p, `[...document.querySelectorAll(".exports a")].map((a) => a.download).join()`); got != "ppg-1.csv,ppg-1.ndjson,ppg-1.parquet" {
+		t.Errorf("the files are %s", got)
+	}
+}
+
 // A token for some devices shows those alone, and no system.
 func TestPrefixToken(t *testing.T) {
 	s, _, reader := withTokens(t, "--devices=ppg-f")
