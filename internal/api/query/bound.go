@@ -22,6 +22,7 @@ type Bound struct {
 	left    int       // free places; guarded by mu
 	waiters []*waiter // oldest first, at most as many as places; guarded by mu
 	most    int
+	kind    share.Resource // of the places
 }
 
 // A waiter is a request waiting for a place.
@@ -31,7 +32,9 @@ type waiter struct {
 }
 
 // NewBound returns a Bound with n places.
-func NewBound(n int) *Bound { return &Bound{left: n, most: n} }
+func NewBound(n int) *Bound { return newBound(n, share.Places) }
+
+func newBound(n int, kind share.Resource) *Bound { return &Bound{left: n, most: n, kind: kind} }
 
 // Enter takes a place for a holder. If none is free, it waits up to one second. It
 // reports whether it took a place, which the caller must return with Leave.
@@ -72,7 +75,7 @@ func (b *Bound) Enter(ctx context.Context, h *share.Holder) bool {
 func (b *Bound) Leave(h *share.Holder) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	h.Give(share.Places, 1)
+	h.Give(b.kind, 1)
 	b.left++
 	for i := 0; i < len(b.waiters); {
 		w := b.waiters[i]
@@ -87,7 +90,7 @@ func (b *Bound) Leave(h *share.Holder) {
 
 // take takes a place for h if there is one. b.mu must be held.
 func (b *Bound) take(h *share.Holder) bool {
-	if b.left == 0 || !h.Take(share.Places, 1, int64(b.left-1)) {
+	if b.left == 0 || !h.Take(b.kind, 1, int64(b.left-1)) {
 		return false
 	}
 	b.left--

@@ -83,7 +83,7 @@ func New(reader Reader, lister Lister, opt Options) *Handler {
 	if opt.Now == nil {
 		opt.Now = time.Now
 	}
-	h := &Handler{reader: reader, lister: lister, opt: opt, parquet: NewBound(maxParquet)}
+	h := &Handler{reader: reader, lister: lister, opt: opt, parquet: newBound(maxParquet, share.Parquet)}
 	h.limits = limitsText(&opt)
 	if opt.Gate == nil {
 		h.opt.Gate = &gate.Gate{}

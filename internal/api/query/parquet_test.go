@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -19,6 +20,7 @@ import (
 	"github.com/pulsegate/pulsegate/internal/api/query"
 	"github.com/pulsegate/pulsegate/internal/polltest"
 	"github.com/pulsegate/pulsegate/internal/storage"
+	"github.com/pulsegate/pulsegate/internal/wire/share"
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
@@ -204,6 +206,31 @@ func BenchmarkParquet(b *testing.B) {
 		}
 	}
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/readings, "ns/reading")
+}
+
+// A client may have half of the pages in Parquet, however many other pages it reads.
+func TestParquetShares(t *testing.T) {
+	src := &held{source: fill(t, one("a"), one("held")), release: make(chan struct{})}
+	srv := serveOptions(t, src, query.Options{Bound: query.NewBound(64), Holders: new(share.Holders)}, func(h http.Handler) http.Handler { return h })
+	var wg sync.WaitGroup
+	release := sync.OnceFunc(func() { close(src.release); wg.Wait() })
+	defer release() // first, or srv would wait for the held requests
+	for i, format := range []string{"csv", "csv", "csv", "csv", "csv", "parquet"} {
+		wg.Go(func() {
+			if resp, text := get(t, srv, "/v1/devices/held/readings?from=now&format="+format); resp.StatusCode != 200 {
+				t.Errorf("%s is answered %d %s", format, resp.StatusCode, text)
+			}
+		})
+		polltest.Until(t, "the page is being written", func() bool { return src.asked.Load() == int64(i+1) })
+	}
+	if resp, _ := get(t, srv, "/v1/devices/a/readings?format=parquet"); resp.StatusCode != 200 {
+		t.Errorf("a second page in Parquet is answered %d", resp.StatusCode)
+	}
+	wg.Go(func() { get(t, srv, "/v1/devices/held/readings?from=now&format=parquet") })
+	polltest.Until(t, "half of the pages are being written", func() bool { return src.asked.Load() == 7 })
+	if resp, _ := get(t, srv, "/v1/devices/a/readings?format=parquet"); resp.StatusCode != 503 {
+		t.Errorf("a third page in Parquet is answered %d", resp.StatusCode)
+	}
 }
 
 // At most four pages in Parquet are written at a time. Others are not affected.

@@ -16,6 +16,7 @@ const (
 	Handshakes           // of TLS, in progress
 	Memory               // bytes
 	Places               // of requests that read
+	Parquet              // pages in Parquet; each has a place, too
 	Streams              // of live readings
 	numResources
 )
