@@ -18,12 +18,13 @@ const rowsPerGroup = 128 << 10
 // each column.
 const pageBytes = 64 << 10
 
-// maxParquet is the maximum number of concurrent pages in Parquet. Each takes up to 15 MiB
+// maxParquet is the maximum number of concurrent pages in Parquet. Each takes up to 18 MiB
 // for its row group, and other pages 0.7 MiB.
 const maxParquet = 4
 
-// maxGateways bounds the number of names in memory.
-const maxGateways = 1024
+// maxGateways is the number of names of gateways in a row group at which it ends early: the
+// column's dictionary keeps each of them in memory. A chunk of records may add more.
+const maxGateways = 8192
 
 // A parquetRow is the schema of a file without flags. The columns are those of CSV.
 //
@@ -60,7 +61,7 @@ type parquetSink struct {
 	device parquet.Value
 	limits *vitals.FlagLimits // nil: no flags
 	rows   []parquet.Row
-	names  map[vitals.Name][]byte    // of gateways; at most maxGateways
+	names  map[vitals.Name][]byte    // of gateways; fewer than maxGateways between calls
 	flags  map[vitals.FlagSet][]byte // texts of flags
 }
 
@@ -97,6 +98,10 @@ func (p *parquetSink) add(records []storage.Record) error {
 		p.rows[i] = p.appendRow(p.rows[i][:0], &records[i])
 	}
 	_, err := p.w.WriteRows(p.rows[:len(records)])
+	if len(p.names) >= maxGateways && err == nil {
+		clear(p.names)
+		err = p.w.Flush()
+	}
 	return err
 }
 
@@ -123,9 +128,6 @@ func (p *parquetSink) appendRow(row parquet.Row, r *storage.Record) parquet.Row 
 	} else {
 		name := p.names[*r.Gateway]
 		if name == nil {
-			if len(p.names) == maxGateways {
-				clear(p.names)
-			}
 			name = r.Gateway.AppendTo(nil)
 			p.names[*r.Gateway] = name
 		}

@@ -145,6 +145,64 @@ func (c *countedScans) Scan(ctx context.Context, r storage.Range, dst []storage.
 	return n, err
 }
 
+// manyGateways is a Reader of n records, each of another gateway.
+type manyGateways int
+
+func (manyGateways) Latest(context.Context, vitals.Name) (storage.Device, error) {
+	return storage.Device{}, storage.ErrNotFound
+}
+
+func (n manyGateways) Scan(_ context.Context, r storage.Range, dst []storage.Record) (int, error) {
+	for i := range dst {
+		ms := r.FromUnixMs + int64(i)
+		if ms >= int64(n) {
+			return i, nil
+		}
+		gateway, err := vitals.ParseName(fmt.Sprint("ward-", ms))
+		if err != nil {
+			return 0, err
+		}
+		dst[i] = storage.Record{TimeUnixMs: ms, Gateway: &gateway}
+		dst[i].Values.Set(vitals.HeartRate, 6000)
+	}
+	return len(dst), nil
+}
+
+// A row group ends early if it has the names of many gateways, which it keeps in memory.
+func TestParquetManyGateways(t *testing.T) {
+	const readings = 30_000
+	name, err := vitals.ParseName("ppg-1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var file bytes.Buffer
+	q := query.Selection{Range: storage.Range{Device: name, ToUnixMs: 1 << 62}, Format: query.Parquet, NoFlags: true}
+	if _, err := query.WriteReadings(t.Context(), &file, manyGateways(readings), q, nil); err != nil {
+		t.Fatal(err)
+	}
+	f, err := parquet.OpenFile(bytes.NewReader(file.Bytes()), int64(file.Len()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, g := range f.RowGroups() {
+		if g.NumRows() > 10_240 {
+			t.Errorf("row group %d has %d rows, each with the name of another gateway", i, g.NumRows())
+		}
+	}
+	type row struct {
+		Gateway *string `parquet:"gateway"`
+	}
+	rows, err := parquet.Read[row](bytes.NewReader(file.Bytes()), int64(file.Len()))
+	if err != nil || len(rows) != readings {
+		t.Fatalf("%d rows, %v, want %d", len(rows), err, readings)
+	}
+	for i, r := range rows {
+		if r.Gateway == nil || *r.Gateway != fmt.Sprint("ward-", i) {
+			t.Fatalf("row %d has another gateway", i)
+		}
+	}
+}
+
 // A page in Parquet has the cursor in the trailer, like NDJSON and CSV.
 func TestParquetPages(t *testing.T) {
 	srv := serve(t, fill(t,
