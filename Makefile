@@ -154,6 +154,9 @@ bench-read: ## latest values of a device among READINGS readings, streams of liv
 bench-postgres: ## load servers whose store is PostgreSQL: single readings, batches, standbys, two servers, 50 million rows; into docs/benchmarks.md
 	cd bench && go run ./cmd/bench postgres --rounds $(ROUNDS) --seconds $(SECONDS) $(if $(ROWS),--rows $(ROWS)) $(if $(PARTS),--parts $(PARTS))
 
+bench-fhir: ## search a patient's month page by page, and send Bundles; into docs/benchmarks.md
+	cd bench && go run ./cmd/bench fhir --rounds $(ROUNDS) --seconds $(SECONDS)
+
 bench-mux: ## compare the routers, into docs/benchmarks.md
 	cd bench && go run ./cmd/bench mux --rounds $(ROUNDS) --time $(BENCHTIME)
 

@@ -115,20 +115,20 @@ func TestPost(t *testing.T) {
 	defer srv.Close()
 	addr := srv.Listener.Addr().String()
 	all := []source{plain(addr, form{}, 0, time.Now()), plain(addr, form{array: true}, 1, time.Now())}
-	p, err := post(t.Context(), addr, all, 100*time.Millisecond)
+	p, err := post(t.Context(), addr, all, 100*time.Millisecond, isBatchAnswer)
 	if err != nil || int64(p.batches) != answered.Load() || len(p.latencies) != int(p.batches) || p.bodyBytes/p.batches < 100*batchReadings {
 		t.Errorf("%d batches and %d bytes, %d latencies, %v; the server has answered %d", p.batches, p.bodyBytes, len(p.latencies), err, answered.Load())
 	}
 	answer = strings.Replace(answer, `"duplicate":0`, `"duplicate":1`, 1)
-	if _, err := post(t.Context(), addr, all, time.Minute); err == nil || !strings.Contains(err.Error(), `"duplicate`) {
+	if _, err := post(t.Context(), addr, all, time.Minute, isBatchAnswer); err == nil || !strings.Contains(err.Error(), `"duplicate`) {
 		t.Errorf("with a duplicate in an answer: %v", err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := post(ctx, addr, all, time.Minute); err == nil {
+	if _, err := post(ctx, addr, all, time.Minute, isBatchAnswer); err == nil {
 		t.Error("a canceled load has figures")
 	}
-	if _, err := post(t.Context(), addr, []source{func() []byte { return nil }}, time.Minute); err == nil {
+	if _, err := post(t.Context(), addr, []source{func() []byte { return nil }}, time.Minute, isBatchAnswer); err == nil {
 		t.Error("a load without a batch has figures")
 	}
 }

@@ -11,6 +11,7 @@
 //     what they cost on the disk.
 //   - read measures the latest values of a device, and streams of live readings.
 //   - postgres loads Pulsegate with PostgreSQL as its store.
+//   - fhir measures searches and Bundles of FHIR.
 //   - overload loads a server with more than its capacity.
 //   - sim compares the cost of a request for the load generators pulsegate sim and wrk.
 //   - profile-cost measures the cost of pulsegate profile for the server.
@@ -57,6 +58,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 		Store       storeCommand       `cmd:"" help:"Load servers with many readings: CPU time until all is compacted, disk space, restart, scans."`
 		Read        readCommand        `cmd:"" help:"Measure the latest values of a device among many readings, and streams of live readings."`
 		Postgres    postgresCommand    `cmd:"" help:"Load Pulsegate with PostgreSQL as its store: single readings, batches, standbys, two servers, many rows."`
+		FHIR        fhirCommand        `cmd:"" name:"fhir" help:"Search a patient's month, and send Bundles."`
 		Overload    overloadCommand    `cmd:"" help:"Load a server with more than its capacity."`
 		Sim         simCommand         `cmd:"" help:"Compare the cost of a request for pulsegate sim and wrk."`
 		ProfileCost profileCostCommand `cmd:"" help:"Measure the cost of pulsegate profile for the server, as ratios."`

@@ -365,7 +365,7 @@ func postAll(ctx context.Context, nodes []*process, base time.Time, d time.Durat
 			mine = append(mine, plain(node.public, form{array: true}, i, base))
 		}
 		wg.Go(func() {
-			if parts[n], errs[n] = post(ctx, node.public, mine, d); errs[n] != nil {
+			if parts[n], errs[n] = post(ctx, node.public, mine, d, isBatchAnswer); errs[n] != nil {
 				cancel()
 			}
 		})
