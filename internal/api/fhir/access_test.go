@@ -425,3 +425,50 @@ func TestHead(t *testing.T) {
 		t.Errorf("recorded %q", records)
 	}
 }
+
+// A device that is assigned to another patient while a page is read, from a time in the past on,
+// shows the page's reader nothing that was measured since. What was sent before stays sent.
+func TestReassignedMeanwhile(t *testing.T) {
+	var lines []string
+	for i := range 4000 {
+		lines = append(lines, fmt.Sprintf(`{"device":"d","time":%d,"spo2_pct":97}`, i))
+	}
+	for _, at := range []int{1, 2} { // the scan before which the device is assigned anew
+		for _, query := range []string{"patient=old&_count=10000", "device=d&_count=10000", "patient=old&_sort=-date&_count=10000", "patient=old&_summary=count"} {
+			s := fill(t, lines...)
+			s.assign(t, "d", "old", 0, storage.OpenEnd)
+			scans := 0
+			var failed []error
+			h := fhir.New(&hooked{s, func() {
+				if scans++; scans == at {
+					s.assigned[0].ToUnixMs = 500
+					s.assign(t, "d", "new", 500, storage.OpenEnd)
+					s.add(t, receivedUnixMs, `{"device":"d","time":3999999,"spo2_pct":80}`, `{"device":"d","time":501,"heart_rate_bpm":80}`)
+				}
+			}}, s, fhir.Options{Problems: problem.New(), Param: (*http.Request).PathValue, OnError: func(err error) { failed = append(failed, err) }})
+			srv := httptest.NewServer(http.HandlerFunc(h.Search))
+			resp, err := srv.Client().Get(srv.URL + "/?" + query)
+			if err != nil {
+				t.Fatal(err)
+			}
+			text, err := io.ReadAll(resp.Body)
+			resp.Body.Close()
+			begun := at == 2 && !strings.Contains(query, "summary")
+			if begun != (err != nil) || !begun && (resp.StatusCode != 503 || resp.Header.Get("Retry-After") == "") || strings.Contains(string(text), `"value":80`) {
+				t.Errorf("%s, before scan %d: %s, %d bytes, %v", query, at, resp.Status, len(text), err)
+			}
+			if len(failed) > 0 {
+				t.Errorf("%s: reported %v", query, failed)
+			}
+			resp, err = srv.Client().Get(srv.URL + "/?patient=old&_summary=count")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if text, _ = io.ReadAll(resp.Body); !strings.Contains(string(text), `"total":500,`) {
+				t.Errorf("%s: then %s", query, text)
+			}
+			resp.Body.Close()
+			srv.Close()
+		}
+	}
+}

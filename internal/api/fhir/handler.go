@@ -155,6 +155,8 @@ func (h *Handler) fail(w http.ResponseWriter, r *http.Request, access *gate.Acce
 		h.reject(w, r, problems.Forbidden, "The credentials are not for these patients or devices.")
 	case errors.Is(err, storage.ErrNotFound):
 		h.reject(w, r, problems.NotFound, "")
+	case errors.Is(err, errReassigned):
+		h.rejectRetry(w, r, problems.Overloaded, time.Second, "A device was assigned to another patient during the search.")
 	case errors.Is(err, query.ErrRevoked):
 		h.reject(w, r, problems.InvalidCredentials, "")
 	case errors.Is(err, errNotRecorded):
@@ -169,9 +171,9 @@ func (h *Handler) fail(w http.ResponseWriter, r *http.Request, access *gate.Acce
 }
 
 // report passes an error to OnError, unless it means that the client has disconnected or may no
-// longer read.
+// longer read, or that the search must be repeated.
 func (h *Handler) report(err error) {
-	if h.opt.OnError != nil && !errors.Is(err, query.ErrClientGone) && !errors.Is(err, query.ErrRevoked) {
+	if h.opt.OnError != nil && !errors.Is(err, query.ErrClientGone) && !errors.Is(err, query.ErrRevoked) && !errors.Is(err, errReassigned) {
 		h.opt.OnError(err)
 	}
 }

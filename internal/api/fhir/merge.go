@@ -3,6 +3,7 @@ package fhir
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -42,11 +43,16 @@ const (
 //
 // It keeps records in memory only of sources that have begun: as many devices as one patient
 // wears at a time.
+//
+// Assignments may change while it reads, also those of the past. Invariant: when a record was
+// read, its device was assigned to the subject of its source at the record's time;
+// TestReassignedMeanwhile checks it. So a merger looks at the assignments after each read.
 type merger struct {
-	reader  Reader
-	sources []source // that have not begun, in the order of their beginnings
-	newest  bool     // newest first
-	atMost  int      // records per read
+	reader   Reader
+	subjects Subjects
+	sources  []source // that have not begun, in the order of their beginnings
+	newest   bool     // newest first
+	atMost   int      // records per read
 
 	running []*run
 	current *run               // whose record was yielded last; nil: none
@@ -65,14 +71,14 @@ type run struct {
 
 // newMerger returns a merger of sources, which it sorts. wanted is about how many records will
 // be needed.
-func newMerger(reader Reader, sources []source, newest bool, wanted int) *merger {
+func newMerger(reader Reader, subjects Subjects, sources []source, newest bool, wanted int) *merger {
 	slices.SortFunc(sources, func(a, b source) int {
 		if newest {
 			return cmp.Or(cmp.Compare(b.toUnixMs, a.toUnixMs), a.device.Compare(&b.device))
 		}
 		return cmp.Or(cmp.Compare(a.fromUnixMs, b.fromUnixMs), a.device.Compare(&b.device))
 	})
-	return &merger{reader: reader, sources: sources, newest: newest, atMost: min(max(wanted, leastRecords), chunkRecords)}
+	return &merger{reader: reader, subjects: subjects, sources: sources, newest: newest, atMost: min(max(wanted, leastRecords), chunkRecords)}
 }
 
 // next returns the next record with its run, or nil at the end. Both are valid until the next
@@ -152,6 +158,9 @@ func (m *merger) fill(ctx context.Context, r *run) error {
 			return fmt.Errorf("scan readings: %w", err)
 		}
 		r.records, r.more = r.buffer[:n], n == len(r.buffer)
+		if err := m.verify(ctx, r); err != nil {
+			return err
+		}
 	}
 	if len(r.records) == 0 {
 		m.running = slices.DeleteFunc(m.running, func(other *run) bool { return other == r })
@@ -163,6 +172,27 @@ func (m *merger) fill(ctx context.Context, r *run) error {
 		r.rng.ToUnixMs = last
 	} else {
 		r.rng.FromUnixMs = last + 1
+	}
+	return nil
+}
+
+// errReassigned means that assignments that a search reads were changed meanwhile.
+var errReassigned = errors.New("fhir: a device was reassigned during the search")
+
+// verify returns errReassigned unless the device of a run is assigned to the run's subject at the
+// times of the records just read.
+func (m *merger) verify(ctx context.Context, r *run) error {
+	if len(r.records) == 0 {
+		return nil
+	}
+	all, err := m.subjects.DeviceAssignments(ctx, r.device)
+	if err != nil {
+		return fmt.Errorf("read assignments: %w", err)
+	}
+	// A source is a part of one assignment, so all the records belong to one.
+	first, last := r.records[0].TimeUnixMs, r.records[len(r.records)-1].TimeUnixMs
+	if !slices.ContainsFunc(all, func(a storage.Assignment) bool { return a.Subject == r.subject && a.Covers(first) && a.Covers(last) }) {
+		return errReassigned
 	}
 	return nil
 }
@@ -182,7 +212,7 @@ type observations struct {
 
 // newObservations returns the Observations of sources that s selects and that come after a
 // position; nil: all.
-func newObservations(reader Reader, s *search, sources []source, after *position) *observations {
+func newObservations(reader Reader, subjects Subjects, s *search, sources []source, after *position) *observations {
 	if after != nil {
 		rest := span{after.unixMs, always.toUnixMs}
 		if s.newest {
@@ -197,7 +227,7 @@ func newObservations(reader Reader, s *search, sources []source, after *position
 	if s.groups == allGroups && s.received == always && !s.countOnly {
 		wanted = s.count + 2 // one that was shown already, and one of the next page
 	}
-	return &observations{merged: newMerger(reader, sources, s.newest, wanted), groups: s.groups, received: s.received, after: after}
+	return &observations{merged: newMerger(reader, subjects, sources, s.newest, wanted), groups: s.groups, received: s.received, after: after}
 }
 
 // next advances to the next Observation: that of record, of the sign group that it returns.

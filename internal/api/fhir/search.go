@@ -113,7 +113,7 @@ func (h *Handler) newPage(r *http.Request, access *gate.Access) (*page, error) {
 	if after != nil {
 		p.plan.notes = nil // the first page has them
 	}
-	p.found = newObservations(h.reader, p.search, slices.Clone(p.plan.sources), after)
+	p.found = newObservations(h.reader, h.subjects, p.search, slices.Clone(p.plan.sources), after)
 	address := p.base + "/Observation?"
 	if p.self = address + p.search.used.Encode(); cursor != "" {
 		p.self = address + pageParam + "=" + cursor
