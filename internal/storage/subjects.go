@@ -108,24 +108,23 @@ func (a *Assignment) Admit(all []Assignment) (exists bool, err error) {
 	return false, nil
 }
 
-// EndIn returns the assignment that begins at fromUnixMs with another end, or the error of
-// [Subjects.EndAssignment]. all are the assignments of its device.
-func EndIn(all []Assignment, fromUnixMs, toUnixMs int64) (Assignment, error) {
-	i := slices.IndexFunc(all, func(a Assignment) bool { return a.FromUnixMs == fromUnixMs })
+// AdmitEnd returns nil if the assignment with the subject and beginning of a may end when a
+// does, and otherwise the error of [Subjects.EndAssignment]. all are the assignments of the
+// device.
+func (a *Assignment) AdmitEnd(all []Assignment) error {
+	i := slices.IndexFunc(all, func(b Assignment) bool { return b.Subject == a.Subject && b.FromUnixMs == a.FromUnixMs })
 	if i < 0 {
-		return Assignment{}, ErrNotAssigned
+		return ErrNotAssigned
 	}
-	ended := all[i]
-	ended.ToUnixMs = toUnixMs
-	if ended.FromUnixMs >= ended.ToUnixMs {
-		return Assignment{}, ErrPeriod
+	if a.FromUnixMs >= a.ToUnixMs {
+		return ErrPeriod
 	}
 	for j := range all {
-		if j != i && ended.overlaps(&all[j]) {
-			return Assignment{}, ErrAssigned
+		if j != i && a.overlaps(&all[j]) {
+			return ErrAssigned
 		}
 	}
-	return ended, nil
+	return nil
 }
 
 // SubjectAt returns the subject to which a device was assigned at a time, or "" if to none. all
@@ -180,11 +179,11 @@ type Subjects interface {
 	// [Assignment.Validate], and nil if the same assignment exists.
 	Assign(ctx context.Context, a Assignment) error
 
-	// EndAssignment sets the end of the assignment of device that begins at fromUnixMs, and
-	// returns it as it is now. An end may be set again; it must be after the beginning. It
-	// returns ErrNotAssigned if there is none, ErrPeriod, and ErrAssigned if the assignment
-	// would overlap another.
-	EndAssignment(ctx context.Context, device vitals.Name, fromUnixMs, toUnixMs int64) (Assignment, error)
+	// EndAssignment sets the end of the assignment with the device, subject and beginning of
+	// a to that of a. An end may be set again; it must be after the beginning. It returns
+	// ErrNotAssigned if there is none, ErrPeriod, and ErrAssigned if the assignment would
+	// overlap another.
+	EndAssignment(ctx context.Context, a Assignment) error
 
 	// DeviceAssignments returns all assignments of a device, by their beginnings.
 	DeviceAssignments(ctx context.Context, device vitals.Name) ([]Assignment, error)

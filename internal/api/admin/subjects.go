@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/pulsegate/pulsegate/internal/access/audit"
@@ -114,21 +115,20 @@ func (h *Handler) End(w http.ResponseWriter, r *http.Request) {
 		h.badField(w, r, "subject", "an end has none")
 		return
 	}
-	// The record names the subject.
+	// The record names the subject. If another request replaces the assignment by that of
+	// another subject meanwhile, there is nothing to end.
 	all, err := h.opt.Subjects.DeviceAssignments(r.Context(), a.Device)
 	if err == nil {
-		var known storage.Assignment
-		known, err = storage.EndIn(all, a.FromUnixMs, a.ToUnixMs)
-		a.Subject = known.Subject
+		if i := slices.IndexFunc(all, func(known storage.Assignment) bool { return known.FromUnixMs == a.FromUnixMs }); i >= 0 {
+			a.Subject = all[i].Subject
+		}
+		err = a.AdmitEnd(all)
 	}
 	if err != nil {
 		h.refuse(w, r, "end of an assignment", err)
 		return
 	}
-	h.change(w, r, audit.SubjectEnded, a, func(ctx context.Context) error {
-		_, err := h.opt.Subjects.EndAssignment(ctx, a.Device, a.FromUnixMs, a.ToUnixMs)
-		return err
-	})
+	h.change(w, r, audit.SubjectEnded, a, func(ctx context.Context) error { return h.opt.Subjects.EndAssignment(ctx, a) })
 }
 
 // change records a change of an assignment, makes it, and answers with the assignment. The record

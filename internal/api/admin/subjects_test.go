@@ -15,6 +15,7 @@ import (
 	"github.com/pulsegate/pulsegate/internal/api/problem"
 	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/internal/storage/storetest"
+	"github.com/pulsegate/pulsegate/vitals"
 )
 
 // TestAssignmentRequests sends requests about assignments, valid and not. Each change is recorded
@@ -102,5 +103,48 @@ func TestAssignmentRequests(t *testing.T) {
 	}
 	if strings.Contains(log.String(), "P-") {
 		t.Errorf("the log names a subject: %s", log.String())
+	}
+}
+
+// If an assignment is replaced by one of another subject between the look-up of its subject and
+// the change of its end, nothing is ended, and the record of the change names nobody else.
+func TestEndOfReplaced(t *testing.T) {
+	device, err := vitals.ParseName("a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	store := storetest.NewMemory()
+	assign := func(subject storage.Subject) {
+		if err := store.Assign(t.Context(), storage.Assignment{Device: device, Subject: subject, FromUnixMs: 10, ToUnixMs: storage.OpenEnd}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	assign("P-1")
+	var recorded []audit.Record
+	h := admin.NewHandler(admin.Options{
+		Subjects: store,
+		Record: func(r audit.Record) error {
+			if recorded = append(recorded, r); len(recorded) == 1 {
+				if _, err := store.EraseAssignment(storage.Assignment{Device: r.Device, Subject: "P-1", FromUnixMs: 10}); err != nil {
+					t.Fatal(err)
+				}
+				assign("P-2")
+			}
+			return nil
+		},
+		Actor:    func(context.Context) string { return "somebody" },
+		Problems: problem.New(),
+		Log:      slog.New(slog.DiscardHandler),
+	})
+	w := httptest.NewRecorder()
+	h.End(w, httptest.NewRequest(http.MethodPost, "/", strings.NewReader(`{"device":"a","from":"1970-01-01T00:00:00.010Z","to":"1970-01-01T00:00:00.020Z"}`)))
+	if w.Code != 404 || !strings.Contains(w.Body.String(), "#not-assigned") {
+		t.Errorf("%d %s, want 404", w.Code, w.Body)
+	}
+	if len(recorded) != 2 || recorded[0].Event != audit.SubjectEnded || recorded[1].Event != audit.SubjectFailed || recorded[1].Subject != "P-1" {
+		t.Errorf("recorded %+v", recorded)
+	}
+	if all, err := store.DeviceAssignments(t.Context(), device); err != nil || len(all) != 1 || all[0].Subject != "P-2" || all[0].ToUnixMs != storage.OpenEnd {
+		t.Errorf("then there are %v, %v", all, err)
 	}
 }

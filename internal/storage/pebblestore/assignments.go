@@ -126,17 +126,17 @@ func (s *Store) Assign(ctx context.Context, a storage.Assignment) error {
 }
 
 // EndAssignment implements [storage.Subjects].
-func (s *Store) EndAssignment(ctx context.Context, device vitals.Name, fromUnixMs, toUnixMs int64) (ended storage.Assignment, err error) {
-	err = s.changeAssignments(ctx, &device, func(all []storage.Assignment, b *pebble.Batch) error {
-		if ended, err = storage.EndIn(all, fromUnixMs, toUnixMs); err != nil {
+func (s *Store) EndAssignment(ctx context.Context, a storage.Assignment) error {
+	err := s.changeAssignments(ctx, &a.Device, func(all []storage.Assignment, b *pebble.Batch) error {
+		if err := a.AdmitEnd(all); err != nil {
 			return err
 		}
-		return setAssignment(b, &ended)
+		return setAssignment(b, &a)
 	})
 	if err != nil {
-		return storage.Assignment{}, fmt.Errorf("end assignment of device %s: %w", device, err)
+		return fmt.Errorf("end assignment of device %s: %w", a.Device, err)
 	}
-	return ended, nil
+	return nil
 }
 
 // setAssignment adds an assignment to a batch.

@@ -121,7 +121,8 @@ func TestEraseRemovesAssignments(t *testing.T) {
 	if err := pebblestore.Flush(s); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.EndAssignment(context.Background(), a.Device, a.FromUnixMs, a.ToUnixMs+1); err != nil {
+	a.ToUnixMs++
+	if err := s.EndAssignment(context.Background(), a); err != nil {
 		t.Fatal(err)
 	}
 	fill(t, s, 0, 10)

@@ -42,18 +42,18 @@ func (s *Store) Assign(ctx context.Context, a storage.Assignment) error {
 }
 
 // EndAssignment implements [storage.Subjects].
-func (s *Store) EndAssignment(ctx context.Context, device vitals.Name, fromUnixMs, toUnixMs int64) (ended storage.Assignment, err error) {
-	err = s.changeAssignments(ctx, &device, func(tx pgx.Tx, all []storage.Assignment) (err error) {
-		if ended, err = storage.EndIn(all, fromUnixMs, toUnixMs); err != nil {
+func (s *Store) EndAssignment(ctx context.Context, a storage.Assignment) error {
+	err := s.changeAssignments(ctx, &a.Device, func(tx pgx.Tx, all []storage.Assignment) error {
+		if err := a.AdmitEnd(all); err != nil {
 			return err
 		}
-		_, err = tx.Exec(context.Background(), s.sql.of("UPDATE SCHEMA.assignments SET to_ms = $3 WHERE device = $1 AND from_ms = $2"), device.String(), fromUnixMs, toUnixMs)
+		_, err := tx.Exec(context.Background(), s.sql.of("UPDATE SCHEMA.assignments SET to_ms = $3 WHERE device = $1 AND from_ms = $2"), a.Device.String(), a.FromUnixMs, a.ToUnixMs)
 		return err
 	})
 	if err != nil {
-		return storage.Assignment{}, fmt.Errorf("end assignment of device %s: %w", device, err)
+		return fmt.Errorf("end assignment of device %s: %w", a.Device, err)
 	}
-	return ended, nil
+	return nil
 }
 
 // changeAssignments calls change with the assignments of a device, in a transaction that no other

@@ -75,20 +75,19 @@ func (m *assignmentModel) taken(a storage.Assignment, but *storage.Assignment) b
 }
 
 // end returns what EndAssignment must return, and sets the end unless that is an error.
-func (m *assignmentModel) end(device vitals.Name, from, to int64) (storage.Assignment, error) {
-	i := slices.IndexFunc(*m, func(a storage.Assignment) bool { return a.Device == device && a.FromUnixMs == from })
+func (m *assignmentModel) end(ended storage.Assignment) error {
+	i := slices.IndexFunc(*m, func(a storage.Assignment) bool { return a.Key() == ended.Key() && a.Subject == ended.Subject })
 	if i < 0 {
-		return storage.Assignment{}, storage.ErrNotAssigned
+		return storage.ErrNotAssigned
 	}
-	a := (*m)[i]
-	if a.ToUnixMs = to; to <= from {
-		return storage.Assignment{}, storage.ErrPeriod
+	if ended.ToUnixMs <= ended.FromUnixMs {
+		return storage.ErrPeriod
 	}
-	if m.taken(a, &(*m)[i]) {
-		return storage.Assignment{}, storage.ErrAssigned
+	if m.taken(ended, &(*m)[i]) {
+		return storage.ErrAssigned
 	}
-	(*m)[i] = a
-	return a, nil
+	(*m)[i] = ended
+	return nil
 }
 
 // erase removes an assignment, and from readings those during it. It returns what EraseAssignment
@@ -211,26 +210,25 @@ func checkAssign(t testing.TB, h Harness) {
 		wantAssignments(t, s, model, 2)
 	}
 	for _, tt := range []struct {
-		device   string
-		from, to int64
-		want     error
+		a    storage.Assignment
+		want error
 	}{
-		{"a", 10, 21, storage.ErrAssigned},
-		{"a", 10, 19, nil},
-		{"a", 10, 20, nil}, // again
-		{"a", 10, 10, storage.ErrPeriod},
-		{"a", 11, 20, storage.ErrNotAssigned},
-		{"a-1", 10, 20, storage.ErrNotAssigned},
-		{"a", 30, 40, nil},
-		{"a", 30, storage.OpenEnd, nil},
-		{"a-", 10, storage.OpenEnd, nil},
+		{assignment("a", "P", 10, 21), storage.ErrAssigned},
+		{assignment("a", "P-", 10, 19), storage.ErrNotAssigned}, // of another subject
+		{assignment("a", "P", 10, 19), nil},
+		{assignment("a", "P", 10, 20), nil}, // again
+		{assignment("a", "P", 10, 10), storage.ErrPeriod},
+		{assignment("a", "P", 11, 20), storage.ErrNotAssigned},
+		{assignment("a-1", "P", 10, 20), storage.ErrNotAssigned},
+		{assignment("a", "P", 30, 40), nil},
+		{assignment("a", "P", 30, storage.OpenEnd), nil},
+		{assignment("a-", "P", 10, storage.OpenEnd), nil},
 	} {
-		got, err := s.EndAssignment(ctx, mustName(tt.device), tt.from, tt.to)
-		if !errors.Is(err, tt.want) {
-			t.Errorf("EndAssignment(%s, %d, %d) returned %v, want %v", tt.device, tt.from, tt.to, err, tt.want)
+		if err := s.EndAssignment(ctx, tt.a); !errors.Is(err, tt.want) {
+			t.Errorf("EndAssignment(%v) returned %v, want %v", tt.a, err, tt.want)
 		}
-		if want, _ := model.end(mustName(tt.device), tt.from, tt.to); got != want {
-			t.Errorf("EndAssignment(%s, %d, %d) returned %v, want %v", tt.device, tt.from, tt.to, got, want)
+		if err := model.end(tt.a); !errors.Is(err, tt.want) {
+			t.Fatalf("the model returned %v for %v", err, tt.a)
 		}
 		wantAssignments(t, s, model, 3)
 	}
@@ -471,22 +469,25 @@ func (m *subjectMachine) assign(t *rapid.T) {
 	}
 }
 
-// drawAssignment mostly draws the device and the beginning of an assignment that there is.
-func (m *subjectMachine) drawAssignment(t *rapid.T) (vitals.Name, int64) {
+// drawAssignment mostly draws an assignment that there is, sometimes with another subject.
+func (m *subjectMachine) drawAssignment(t *rapid.T) storage.Assignment {
+	subject := rapid.SampledFrom(randomSubjects).Draw(t, "subject")
 	if len(m.assigned) == 0 || rapid.IntRange(0, 4).Draw(t, "unknown") == 0 {
-		return drawDevice(t), drawMs(t)
+		return storage.Assignment{Device: drawDevice(t), Subject: subject, FromUnixMs: drawMs(t)}
 	}
 	a := rapid.SampledFrom(m.assigned).Draw(t, "assignment")
-	return a.Device, a.FromUnixMs
+	if rapid.IntRange(0, 3).Draw(t, "its subject") == 0 {
+		a.Subject = subject
+	}
+	return a
 }
 
 func (m *subjectMachine) end(t *rapid.T) {
-	device, from := m.drawAssignment(t)
-	to := drawEnd(t)
-	want, wantErr := m.assigned.end(device, from, to)
-	got, err := m.subjects().EndAssignment(context.Background(), device, from, to)
-	if !errors.Is(err, wantErr) || got != want {
-		t.Fatalf("EndAssignment(%s, %d, %d) returned %v, %v, want %v, %v", device, from, to, got, err, want, wantErr)
+	a := m.drawAssignment(t)
+	a.ToUnixMs = drawEnd(t)
+	want := m.assigned.end(a)
+	if err := m.subjects().EndAssignment(context.Background(), a); !errors.Is(err, want) {
+		t.Fatalf("EndAssignment(%v) returned %v, want %v", a, err, want)
 	}
 }
 
@@ -509,18 +510,14 @@ func (m *subjectMachine) erase(t *rapid.T) {
 
 // eraseAssignment erases an assignment in one of four calls, with the readings during it.
 func (m *subjectMachine) eraseAssignment(t *rapid.T) {
-	device, from := m.drawAssignment(t)
+	a := m.drawAssignment(t)
 	if rapid.IntRange(0, 3).Draw(t, "erase") > 0 {
 		return
 	}
-	subject := rapid.SampledFrom(randomSubjects).Draw(t, "subject")
-	if i := slices.IndexFunc(m.assigned, func(a storage.Assignment) bool { return a.Device == device && a.FromUnixMs == from }); i >= 0 && rapid.IntRange(0, 3).Draw(t, "its subject") > 0 {
-		subject = m.assigned[i].Subject
-	}
-	got, err := m.subjects().EraseAssignment(storage.Assignment{Device: device, Subject: subject, FromUnixMs: from})
-	want, wantErr := m.assigned.erase(m.model, device, subject, from)
+	got, err := m.subjects().EraseAssignment(a)
+	want, wantErr := m.assigned.erase(m.model, a.Device, a.Subject, a.FromUnixMs)
 	if !errors.Is(err, wantErr) || err == nil && got != want {
-		t.Fatalf("EraseAssignment(%s, %s, %d) returned %+v, %v, want %+v, %v", device, subject, from, got, err, want, wantErr)
+		t.Fatalf("EraseAssignment(%v) returned %+v, %v, want %+v, %v", a, got, err, want, wantErr)
 	}
 	wantAll(t, m.s, m.model, 4)
 }

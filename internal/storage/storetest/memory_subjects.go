@@ -48,13 +48,13 @@ func (as *assignments) assign(a storage.Assignment) error {
 	return err
 }
 
-func (as *assignments) end(device vitals.Name, fromUnixMs, toUnixMs int64) (storage.Assignment, error) {
-	ended, err := storage.EndIn(as.ofDevice(device), fromUnixMs, toUnixMs)
+func (as *assignments) end(ended storage.Assignment) error {
+	err := ended.AdmitEnd(as.ofDevice(ended.Device))
 	if err == nil {
 		as.remove(func(a *storage.Assignment) bool { return a.Key() == ended.Key() })
 		as.all = append(as.all, ended)
 	}
-	return ended, err
+	return err
 }
 
 // Assign implements [storage.Subjects].
@@ -68,13 +68,13 @@ func (m *Memory) Assign(ctx context.Context, a storage.Assignment) error {
 }
 
 // EndAssignment implements [storage.Subjects].
-func (m *Memory) EndAssignment(ctx context.Context, device vitals.Name, fromUnixMs, toUnixMs int64) (storage.Assignment, error) {
+func (m *Memory) EndAssignment(ctx context.Context, a storage.Assignment) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if err := m.readable(ctx); err != nil {
-		return storage.Assignment{}, fmt.Errorf("end assignment: %w", err)
+		return fmt.Errorf("end assignment: %w", err)
 	}
-	return m.assigned.end(device, fromUnixMs, toUnixMs)
+	return m.assigned.end(a)
 }
 
 // DeviceAssignments implements [storage.Subjects].
