@@ -23,7 +23,7 @@ type exportCommand struct {
 	Device vitals.Name `required:"" placeholder:"NAME" help:"Device whose readings to write."`
 	From   moment      `placeholder:"TIME" help:"First time, inclusive: RFC 3339 with a zone, or Unix time in milliseconds. Default: the first reading."`
 	To     *moment     `placeholder:"TIME" help:"Last time, exclusive. Default: the last reading."`
-	Format string      `enum:"ndjson,csv,parquet" default:"ndjson" help:"Format of the output."`
+	Format string      `enum:"ndjson,csv,parquet,omh" default:"ndjson" help:"Format of the output: omh is an array of data points of Open mHealth."`
 	Out    string      `action:"" type:"path" placeholder:"FILE" help:"New file to write, which only you can read. Default: standard output."`
 	Audit  string      `placeholder:"FILE" help:"Audit log in which to record an export from a data directory. A server records exports in its own."`
 
@@ -105,7 +105,7 @@ func (c *exportCommand) stopped(ctx context.Context, out, _ io.Writer, to moment
 		return fmt.Errorf("open data directory: %w", err)
 	}
 	defer db.Close()
-	formats := map[string]query.Format{"ndjson": query.NDJSON, "csv": query.CSV, "parquet": query.Parquet}
+	formats := map[string]query.Format{"ndjson": query.NDJSON, "csv": query.CSV, "parquet": query.Parquet, "omh": query.OMH}
 	q := query.Selection{Range: storage.Range{Device: c.Device, FromUnixMs: int64(c.From), ToUnixMs: int64(to)}, Format: formats[c.Format], NoFlags: true}
 	_, err = query.WriteReadings(ctx, out, db, q, nil)
 	return err

@@ -12,7 +12,7 @@ type Selection struct {
 	Device string
 	From   string // inclusive, in the server's format; "" is open
 	To     string // exclusive; "" is open
-	Format string // "ndjson", "csv" or "parquet"
+	Format string // "ndjson", "csv", "parquet" or "omh"
 }
 
 // Download writes the selected readings to w as the server sends them. After an error,
