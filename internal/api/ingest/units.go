@@ -1,8 +1,10 @@
 package ingest
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -40,7 +42,10 @@ type units struct {
 
 	// The following are used by the committer's goroutine only.
 	kept, others, rejected []*storage.Entry
-	newest                 map[vitals.Name]int64     // -1: no records
+	newest                 map[vitals.Name]int64 // -1: no records
+	late                   []unitKey             // of the unit, not after the newest record
+	found                  []storage.Record
+	loaded                 map[unitKey]vitals.Values // stored records of late, and others
 	merged                 map[unitKey]vitals.Values // records as the accepted units of the group leave them
 	own                    map[unitKey]vitals.Values // likewise, with those of the unit itself
 }
@@ -54,7 +59,7 @@ type unitKey struct {
 func newUnits(appender Appender, records Records) *units {
 	return &units{
 		records: records, appender: appender, lengths: map[*storage.Entry]int{},
-		newest: map[vitals.Name]int64{}, merged: map[unitKey]vitals.Values{}, own: map[unitKey]vitals.Values{},
+		newest: map[vitals.Name]int64{}, loaded: map[unitKey]vitals.Values{}, merged: map[unitKey]vitals.Values{}, own: map[unitKey]vitals.Values{},
 	}
 }
 
@@ -122,6 +127,7 @@ func (u *units) append(group []*storage.Entry) error {
 	n += copy(group[n:], u.others)
 	copy(group[n:], u.rejected)
 	clear(u.newest)
+	clear(u.loaded)
 	clear(u.merged)
 	clear(u.kept)
 	clear(u.others)
@@ -136,6 +142,10 @@ func (u *units) append(group []*storage.Entry) error {
 func (u *units) fits(unit []*storage.Entry) bool {
 	for _, e := range unit {
 		e.Outcome, e.Sign = 0, 0
+	}
+	if u.load(unit) != nil {
+		unit[0].Outcome = storage.Unreadable
+		return false
 	}
 	clear(u.own)
 	for _, e := range unit {
@@ -156,10 +166,10 @@ func (u *units) compare(e *storage.Entry) (storage.Outcome, vitals.Sign) {
 	have, ok := u.own[key]
 	if !ok {
 		if have, ok = u.merged[key]; !ok {
-			var outcome storage.Outcome
-			if have, outcome = u.stored(r); outcome != 0 {
-				return outcome, 0
+			if u.newest[r.Device] < 0 && r.Device.IsAwkward() {
+				return storage.AwkwardName, 0
 			}
+			have = u.loaded[key]
 		}
 	}
 	// The gateways that sent the record's values are not all known here, so the guard
@@ -178,33 +188,77 @@ func (u *units) compare(e *storage.Entry) (storage.Outcome, vitals.Sign) {
 	return 0, 0
 }
 
-// stored returns the stored values of a reading's device and time.
-func (u *units) stored(r *vitals.Reading) (vitals.Values, storage.Outcome) {
-	newest, ok := u.newest[r.Device]
-	if !ok {
-		d, err := u.records.Latest(context.Background(), r.Device)
-		switch {
-		case errors.Is(err, storage.ErrNotFound):
-			d.NewestUnixMs = -1
-		case err != nil:
-			return vitals.Values{}, storage.Unreadable
+// maxLoaded bounds the records that are read at once.
+const maxLoaded = 256
+
+// load reads the newest times of a unit's devices, and the records of its readings that are not
+// newer. A call of Scan, which may be a query of a database, returns the records of many
+// readings; how many it reads follows from how many of the last ones were wanted.
+func (u *units) load(unit []*storage.Entry) error {
+	u.late = u.late[:0]
+	for _, e := range unit {
+		newest, err := u.newestOf(e.Reading.Device)
+		if err != nil {
+			return err
 		}
-		newest = d.NewestUnixMs
-		u.newest[r.Device] = newest
+		if e.Reading.TimeUnixMs <= newest {
+			u.late = append(u.late, unitKey{e.Reading.Device, e.Reading.TimeUnixMs})
+		}
 	}
-	switch {
-	case newest < 0 && r.Device.IsAwkward():
-		return vitals.Values{}, storage.AwkwardName
-	case r.TimeUnixMs > newest:
-		return vitals.Values{}, 0
+	slices.SortFunc(u.late, func(a, b unitKey) int { return cmp.Or(a.device.Compare(&b.device), cmp.Compare(a.unixMs, b.unixMs)) })
+	for rest := u.late; len(rest) > 0; {
+		device := rest[0].device
+		n := slices.IndexFunc(rest, func(k unitKey) bool { return k.device != device })
+		if n < 0 {
+			n = len(rest)
+		}
+		if err := u.loadDevice(rest[:n]); err != nil {
+			return err
+		}
+		rest = rest[n:]
 	}
-	var record [1]storage.Record
-	n, err := u.records.Scan(context.Background(), storage.Range{Device: r.Device, FromUnixMs: r.TimeUnixMs, ToUnixMs: r.TimeUnixMs + 1}, record[:])
-	switch {
+	return nil
+}
+
+// newestOf returns the time of the newest record of a device, or -1 if it has none.
+func (u *units) newestOf(device vitals.Name) (int64, error) {
+	newest, ok := u.newest[device]
+	if ok {
+		return newest, nil
+	}
+	d, err := u.records.Latest(context.Background(), device)
+	switch newest = d.NewestUnixMs; {
+	case errors.Is(err, storage.ErrNotFound):
+		newest = -1
 	case err != nil:
-		return vitals.Values{}, storage.Unreadable
-	case n == 0:
-		return vitals.Values{}, 0
+		return 0, err
 	}
-	return record[0].Values, 0
+	u.newest[device] = newest
+	return newest, nil
+}
+
+// loadDevice reads the records of keys of one device, which are sorted by time.
+func (u *units) loadDevice(keys []unitKey) error {
+	for size := min(len(keys), maxLoaded); len(keys) > 0; {
+		if u.found == nil {
+			u.found = make([]storage.Record, maxLoaded)
+		}
+		r := storage.Range{Device: keys[0].device, FromUnixMs: keys[0].unixMs, ToUnixMs: keys[len(keys)-1].unixMs + 1}
+		n, err := u.records.Scan(context.Background(), r, u.found[:size])
+		if err != nil {
+			return err
+		}
+		for i := range u.found[:n] {
+			u.loaded[unitKey{r.Device, u.found[i].TimeUnixMs}] = u.found[i].Values
+		}
+		if n < size {
+			return nil
+		}
+		passed := slices.IndexFunc(keys, func(k unitKey) bool { return k.unixMs > u.found[n-1].TimeUnixMs })
+		if passed < 0 {
+			return nil
+		}
+		keys, size = keys[passed:], min(2*passed, maxLoaded)
+	}
+	return nil
 }

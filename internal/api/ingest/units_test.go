@@ -67,7 +67,9 @@ var unitForm = ingest.Form{
 // serveUnits returns a function that posts a body in unitForm.
 func serveUnits(t testing.TB, store *storetest.Memory, cfg ingest.Config) func(body string) (int, string) {
 	t.Helper()
-	cfg.Records = store
+	if cfg.Records == nil {
+		cfg.Records = store
+	}
 	cfg.Now = func() time.Time { return now }
 	core, err := ingest.New(store, problem.New(), cfg)
 	if err != nil {
@@ -173,4 +175,56 @@ func TestUnitsAtOnce(t *testing.T) {
 			}
 		}
 	})
+}
+
+// A scanCounter counts the calls of Scan, each of which is a query of PostgreSQL.
+type scanCounter struct {
+	*storetest.Memory
+	scans int
+}
+
+func (c *scanCounter) Scan(ctx context.Context, r storage.Range, dst []storage.Record) (int, error) {
+	c.scans++
+	return c.Memory.Scan(ctx, r, dst)
+}
+
+// The records with which a unit is compared are read together, unless many others lie between
+// them. New readings need none.
+func TestUnitScans(t *testing.T) {
+	store := &scanCounter{Memory: storetest.NewMemory()}
+	post := serveUnits(t, store.Memory, ingest.Config{Records: store})
+	unit := func(member string, times ...int) string {
+		var readings []string
+		for _, ms := range times {
+			readings = append(readings, unitReading("a", ms, member), unitReading("b", ms, member))
+		}
+		return "!" + strings.Join(readings, "\n")
+	}
+	var all []int
+	for i := range 1000 {
+		all = append(all, 10*i)
+	}
+	for _, tt := range []struct {
+		name, body string
+		outcome    storage.Outcome
+		most       int // scans
+	}{
+		{"new", unit(`"spo2_pct":97`, all...), storage.Stored, 0},
+		{"again", unit(`"spo2_pct":97`, all[:100]...), storage.Duplicate, 2},
+		{"with another sign", unit(`"heart_rate_bpm":60`, all[100:200]...), storage.Completed, 2},
+		{"older", unit(`"spo2_pct":97`, 1, 2, 3), storage.Stored, 2},
+		{"far apart", unit(`"spo2_pct":97`, 0, 5000, 9990), storage.Duplicate, 6},
+	} {
+		store.scans = 0
+		status, text := post(tt.body)
+		for line := range strings.Lines(text) {
+			if !strings.HasSuffix(line, fmt.Sprintf(" %d \n", tt.outcome)) {
+				t.Errorf("%s: %d %s, want the outcome %d", tt.name, status, line, tt.outcome)
+				break
+			}
+		}
+		if store.scans > tt.most {
+			t.Errorf("%s: %d scans, want at most %d", tt.name, store.scans, tt.most)
+		}
+	}
 }
