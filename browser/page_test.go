@@ -380,6 +380,42 @@ func TestPrefixToken(t *testing.T) {
 	}
 }
 
+// The subject to whom a device is assigned now is shown to those who may read the device, and to
+// nobody else.
+func TestSubject(t *testing.T) {
+	s, file, few := withTokens(t, "--devices=ppg-f")
+	all := newToken(t, file, "office", "read")
+	fewReadings(s)
+	for device, subject := range map[string]string{"ppg-flagged": "P-17", "ppg-silent": "P-18"} {
+		s.do("POST", s.admin+"/admin/subject/assign", strings.NewReader(fmt.Sprintf(`{"device":%q,"subject":%q,"from":"2020-01-01T00:00:00Z"}`, device, subject)))
+	}
+	p := open(t, s.url+"/#device?device=ppg-flagged")
+	p.enter("#token", few+kb.Enter)
+	p.shows("Subject P-17")
+	p.goTo("#device?device=ppg-silent")
+	p.shows("No readings are stored for this device.")
+	if strings.Contains(p.text(), "P-1") {
+		t.Errorf("the page shows\n%s", p.text())
+	}
+	if got := eval[string](p, `fetch("v1/devices/ppg-silent").then(async (r) => r.status + await r.text())`); !strings.HasPrefix(got, "403") || strings.Contains(got, "P-18") {
+		t.Errorf("another device is answered with %s", got)
+	}
+	p.expectProblem("403")
+	p.goTo("#fleet")
+	p.press("Sign out")
+	p.enter("#token", all+kb.Enter)
+	p.shows("ppg-silent")
+	p.goTo("#device?device=ppg-silent")
+	p.shows("Subject P-18")
+
+	s.do("POST", s.admin+"/admin/subject/end", strings.NewReader(fmt.Sprintf(`{"device":"ppg-silent","from":"2020-01-01T00:00:00Z","to":%q}`, stamp(time.Minute))))
+	p.run(chromedp.Reload())
+	p.drawn()
+	if strings.Contains(p.text(), "P-18") {
+		t.Errorf("after the assignment has ended, the page shows\n%s", p.text())
+	}
+}
+
 // Everything works with the keyboard alone.
 func TestKeyboard(t *testing.T) {
 	s := serve(t)
