@@ -228,3 +228,114 @@ func TestTransactionsAtOnce(t *testing.T) {
 		t.Errorf("transaction %d was stored: %s", kept, stored)
 	}
 }
+
+// A phdVisit is what a gateway of the Personal Health Device guide sends of one visit, in the
+// shapes of the guide's examples: the patient, the gateway (PHG) and the device (PHD) with
+// temporary ids and conditions, the time stamp of the device's clock, and Observations that refer to
+// them in extensions too. what tells which Observations.
+func phdVisit(what ...string) (b sentBundle) {
+	const (
+		patient, phg, phd, clock = "urn:uuid:11111111-978d-4182-a41f-0d07a8617bc2", "urn:uuid:22222222-947e-4da5-bb6d-533eceb7a294",
+			"urn:uuid:33333333-8b31-4e6f-b636-75e52891d10a", "urn:uuid:44444444-6bca-47aa-8adf-69fdaf910108"
+		eui64   = "urn:oid:1.2.840.10004.1.1.1.0.0.1.0.0.1.2680"
+		refs    = `"subject":{"reference":"` + patient + `"},"performer":[{"reference":"` + patient + `"}],"device":{"reference":"` + phd + `"}`
+		gateway = `"extension":[{"url":"http://hl7.org/fhir/StructureDefinition/observation-gatewayDevice","valueReference":{"reference":"` + phg + `"}},` +
+			`{"url":"http://hl7.org/fhir/uv/phd/StructureDefinition/CoincidentTimeStampReference","valueReference":{"reference":"` + clock + `"}}]`
+		category = `"category":[{"coding":[{"system":"http://hl7.org/fhir/uv/phd/CodeSystem/PhdObservationCategories","code":"phd"}]},` +
+			`{"coding":[{"system":"http://terminology.hl7.org/CodeSystem/observation-category","code":"vital-signs","display":"Vital Signs"}]}]`
+		spot = `"component":[{"code":{"coding":[{"system":"urn:iso:std:iso:11073:10101","code":"68193","display":"MDC_ATTR_SUPPLEMENTAL_TYPES"}],"text":"Supplemental information"},` +
+			`"valueCodeableConcept":{"coding":[{"system":"urn:iso:std:iso:11073:10101","code":"150588","display":"MDC_MODALITY_SPOT"}],"text":"Stable mean"}}]`
+	)
+	mdc := func(code, loinc string) string {
+		text := `"code":{"coding":[{"system":"urn:iso:std:iso:11073:10101","code":"` + code + `","display":"MDC"}`
+		if loinc != "" {
+			text += `,{"system":"http://loinc.org","code":"` + loinc + `"}`
+		}
+		return text + `],"text":"described"}`
+	}
+	pressure := func(code, loinc, value string) string {
+		return `{` + mdc(code, loinc) + `,` + sentQuantity(value, "mm[Hg]") + `}`
+	}
+	observation := func(members ...string) {
+		b.add(fmt.Sprintf("urn:uuid:55555555-0000-4000-8000-%012d", len(b)),
+			sentObservation(append(members, `"meta":{"profile":["http://hl7.org/fhir/uv/phd/StructureDefinition/PhdNumericObservation"]}`, gateway, category, refs)...), "POST", "Observation", "")
+	}
+	for _, name := range what {
+		switch name {
+		case "patient":
+			b.add(patient, `{"resourceType":"Patient","id":"patient-001","meta":{"profile":["http://hl7.org/fhir/uv/phd/StructureDefinition/PhdPatient"]},`+
+				`"identifier":[{"type":{"coding":[{"code":"MR"}]},"system":"urn:oid:2.999.1","value":"p-1"}],"name":[{"family":"X","given":["Y"]}]}`, "POST", "Patient", "identifier=urn:oid:2.999.1|p-1")
+		case "phg":
+			b.add(phg, `{"resourceType":"Device","id":"phg-001","identifier":[{"type":{"coding":[{"code":"SYSID"}]},"system":"`+eui64+`","value":"4C-4E-49-12-34-56-FF-FF"}],`+
+				`"type":{"coding":[{"system":"urn:iso:std:iso:11073:10101","code":"531981"}]},"property":[{"type":{"text":"time synchronization"}}]}`, "POST", "Device", "identifier="+eui64+"|4C-4E-49-12-34-56-FF-FF")
+		case "phd":
+			b.add(phd, `{"resourceType":"Device","id":"phd-001","identifier":[{"type":{"coding":[{"code":"SYSID"}]},"system":"`+eui64+`","value":"00-1C-05-04-00-00-78-25"},{"type":{"coding":[{"code":"BTMAC"}]},"value":"d_2"}],`+
+				`"manufacturer":"M","serialNumber":"S","specialization":[{"systemType":{"coding":[{"system":"urn:iso:std:iso:11073:10101","code":"528388"}]}}]}`, "POST", "Device", "identifier="+eui64+"|00-1C-05-04-00-00-78-25")
+		case "clock":
+			b.add(clock, `{"resourceType":"Observation","id":"cts-001","status":"final",`+mdc("67975", "")+`,"subject":{"reference":"`+phd+`"},"effectiveDateTime":"2026-11-21T10:00:07.936+01:00",`+
+				`"valueDateTime":"2026-11-21T10:00:09.000+01:00","device":{"reference":"`+phg+`"}}`, "POST", "Observation", "")
+		case "spo2":
+			observation(mdc("150456", "2708-6"), sentAt(1), sentQuantity("98.0", "%"), spot)
+		case "pulse":
+			observation(mdc("149530", "8867-4"), sentAt(1), sentQuantity("53.0", "/min"), spot,
+				`"identifier":[{"value":"74E8FFFEFF051C00-x-149530-20261121100001.00-150588","system":"http://hl7.org/fhir/uv/phd/StructureDefinition/PhdBaseObservation"}]`)
+		case "pressure":
+			observation(mdc("150020", "85354-9"), sentAt(2), `"component":[`+pressure("150021", "8480-6", "116")+`,`+pressure("150022", "8462-4", "71")+`]`)
+		case "pressure with mean":
+			observation(mdc("150020", "85354-9"), sentAt(3), `"component":[`+pressure("150021", "8480-6", "116")+`,`+pressure("150022", "8462-4", "71")+`,`+pressure("150023", "", "86")+`]`)
+		case "rates":
+			observation(mdc("149530", "8867-4"), sentAt(4), `"valueSampledData":{"origin":{"value":0.5,"system":"http://unitsofmeasure.org","code":"/min","unit":"beats"},"period":500.0,"factor":1.0,"dimensions":1,"data":"60 61 E 63"}`)
+		case "wave":
+			observation(mdc("150452", ""), sentAt(5), `"valueSampledData":{"origin":{"value":-3.4,"system":"http://unitsofmeasure.org","code":"1"},"period":2.0,"factor":3.0,"dimensions":1,"data":"123 110 97"}`)
+		case "status":
+			observation(mdc("150604", ""), sentAt(6), `"component":[{"code":{"coding":[{"system":"http://terminology.hl7.org/CodeSystem/ASN1ToHL7","code":"150604.7"}]},"valueBoolean":true}]`)
+		case "battery":
+			observation(mdc("67996", ""), sentAt(7), sentQuantity("90", "%"))
+		case "not a number":
+			observation(mdc("150456", "2708-6"), sentAt(8), `"dataAbsentReason":{"coding":[{"system":"http://terminology.hl7.org/CodeSystem/data-absent-reason","code":"not-a-number"}]}`)
+		case "in alarm":
+			observation(mdc("150456", "2708-6"), sentAt(9), sentQuantity("79.0", "%"), `"interpretation":[{"coding":[{"system":"http://hl7.org/fhir/uv/pocd/CodeSystem/measurement-status","code":"in-alarm"}]}]`)
+		}
+	}
+	return b
+}
+
+// TestPersonalHealthGateway sends what gateways of the Personal Health Device guide send, with the
+// preferences that they may have.
+func TestPersonalHealthGateway(t *testing.T) {
+	s := receive(t)
+	all := phdVisit("patient", "phg", "phd", "clock", "spo2", "pulse", "pressure", "pressure with mean", "rates", "wave", "status", "battery", "not a number", "in alarm")
+	const kept = `{"device":"d_2","time":"2026-11-21T10:00:01.000+01:00","spo2_pct":98,"heart_rate_bpm":53}
+{"device":"d_2","time":"2026-11-21T10:00:02.000+01:00","systolic_mmhg":116,"diastolic_mmhg":71}
+`
+	const rates = `{"device":"d_2","time":"2026-11-21T10:00:04.000+01:00","heart_rate_bpm":60.5}
+{"device":"d_2","time":"2026-11-21T10:00:04.500+01:00","heart_rate_bpm":61.5}
+{"device":"d_2","time":"2026-11-21T10:00:05.500+01:00","heart_rate_bpm":63.5}
+`
+	w := send(s.bundle, all.as("transaction"))
+	if w.Code != 422 || s.stored() != "" {
+		t.Errorf("a transaction with what Pulsegate does not store: %d %s", w.Code, w.Body)
+	}
+	for _, path := range []string{"Bundle.entry[1]", "Bundle.entry[3].resource.code", "Bundle.entry[7].resource.component[2]", "Bundle.entry[9].resource.code", "Bundle.entry[13].resource.interpretation"} {
+		if !strings.Contains(w.Body.String(), `"`+path) {
+			t.Errorf("%s is not among what is refused: %s", path, w.Body)
+		}
+	}
+	for _, prefer := range []string{"", "return=minimal", "return=representation", "return=OperationOutcome", "respond-async, handling=strict"} {
+		status := "201"
+		if prefer != "" {
+			status = "200"
+		}
+		w := send(s.bundle, phdVisit("patient", "phd", "spo2", "pulse", "pressure").as("transaction"), "Prefer", prefer)
+		checkResponses(t, w.Body.Bytes(), "transaction-response", "200 Patient/p-1", "200 Device/d.u2", status+" Observation/spo2-", status+" Observation/hr-", status+" Observation/bp-")
+		if got := s.stored(); got != kept {
+			t.Errorf("a transaction with %q: stored\n%s, want\n%s", prefer, got, kept)
+		}
+	}
+	w = send(s.bundle, all.as("batch"))
+	checkResponses(t, w.Body.Bytes(), "batch-response", "200 Patient/p-1", "422 assigned to no patient", "200 Device/d.u2", "422 not a vital sign",
+		"200 Observation/spo2-", "200 Observation/hr-", "200 Observation/bp-", "422 mean pressure", "201 Observation/hr-", "422 not a vital sign", "422 not a vital sign", "422 not a vital sign", "422 ", "422 ")
+	if got := s.stored(); got != kept+rates {
+		t.Errorf("a batch: stored\n%s, want\n%s", got, kept+rates)
+	}
+}
