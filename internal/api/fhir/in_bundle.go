@@ -155,12 +155,17 @@ func (s *intake) place(i int, e *sentEntry) {
 	default:
 		fault = &fieldFault{"", "Pulsegate stores Observations of vital signs only"}
 	}
-	switch {
-	case fault == notCovered:
-		s.in.Batch.Refused = append(s.in.Batch.Refused, vitals.FieldError{Index: i, Field: fault.field, Err: ingest.ErrNotCovered})
-	case fault != nil:
-		s.in.Batch.Refused = append(s.in.Batch.Refused, vitals.FieldError{Index: i, Field: fault.field, Err: fault})
+	if fault == nil {
+		return
 	}
+	refused := vitals.FieldError{Index: i, Field: fault.field, Err: fault}
+	if fault == notCovered {
+		refused.Err = ingest.ErrNotCovered
+	}
+	if kind == "Device" && fault.field == "device" {
+		refused.Field = "identifier" // which names the device
+	}
+	s.in.Batch.Refused = append(s.in.Batch.Refused, refused)
 }
 
 // observation adds the readings of an Observation.

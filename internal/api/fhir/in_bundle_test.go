@@ -316,7 +316,7 @@ func TestPersonalHealthGateway(t *testing.T) {
 	if w.Code != 422 || s.stored() != "" {
 		t.Errorf("a transaction with what Pulsegate does not store: %d %s", w.Code, w.Body)
 	}
-	for _, path := range []string{"Bundle.entry[1]", "Bundle.entry[3].resource.code", "Bundle.entry[7].resource.component[2]", "Bundle.entry[9].resource.code", "Bundle.entry[13].resource.interpretation"} {
+	for _, path := range []string{"Bundle.entry[1].resource.identifier", "Bundle.entry[3].resource.code", "Bundle.entry[7].resource.component[2]", "Bundle.entry[9].resource.code", "Bundle.entry[13].resource.interpretation"} {
 		if !strings.Contains(w.Body.String(), `"`+path) {
 			t.Errorf("%s is not among what is refused: %s", path, w.Body)
 		}
