@@ -33,6 +33,8 @@ func TestFHIR(t *testing.T) {
 			{"POST", "/fhir", `{"resourceType":"Bundle","type":"batch"}`, 200, `"batch-response"`},
 			{"POST", "/fhir/", `{"resourceType":"Bundle","type":"batch"}`, 200, `"batch-response"`},
 			{"POST", "/fhir", `{"resourceType":"Bundle"`, 400, `"code":"malformed-body"`},
+			{"POST", "/fhir?_format=xml", `{"resourceType":"Bundle","type":"batch"}`, 406, `"code":"not-acceptable"`},
+			{"POST", "/fhir/Observation?_format=xml", `{"resourceType":"Patient"}`, 406, `"code":"not-acceptable"`},
 			{"POST", "/fhir/Observation", `{"resourceType":"Patient"}`, 422, `"code":"invalid-reading"`},
 			{"GET", "/fhir/metadata", "", 200, `{"code":"transaction"}`},
 			{"DELETE", "/fhir/Observation/secret-1", "", 405, `"code":"method-not-allowed"`},

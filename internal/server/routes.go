@@ -59,9 +59,10 @@ func (s *server) routes(reads *query.Handler, page *dashboard.Handler, records *
 	read(fhir.Path+"/Observation/{id}", http.HandlerFunc(records.Observation))
 	writes := fhir.NewReceiver(s.store, problems)
 	crossSite := records.Reject(problems.UntrustedOrigin, crossSiteDetail)
-	handle(fhir.Path, s.receives(writes.Bundle(), crossSite), http.MethodPost)
-	handle(fhir.Path+"/", s.receives(writes.Bundle(), crossSite), http.MethodPost) // to which some clients send Bundles
-	router.Handle(fhir.Path+"/Observation", s.receives(writes.Observation(), crossSite)).Methods(http.MethodPost)
+	bundles := records.JSON(s.receives(writes.Bundle(), crossSite))
+	handle(fhir.Path, bundles, http.MethodPost)
+	handle(fhir.Path+"/", bundles, http.MethodPost) // to which some clients send Bundles
+	router.Handle(fhir.Path+"/Observation", records.JSON(s.receives(writes.Observation(), crossSite))).Methods(http.MethodPost)
 	read(fhir.Path+"/Device/{id}", http.HandlerFunc(records.Device))
 	read(fhir.Path+"/Patient/{id}", http.HandlerFunc(records.Patient))
 	handle("/", http.HandlerFunc(page.Index), http.MethodGet, http.MethodHead)

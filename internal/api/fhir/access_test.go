@@ -412,6 +412,28 @@ func TestNegotiation(t *testing.T) {
 	}
 }
 
+// What is sent by a client that does not accept JSON is not stored.
+func TestSendNegotiation(t *testing.T) {
+	h := fhir.New(ward(t), ward(t), fhir.Options{Problems: problem.New()})
+	for _, tt := range []struct {
+		target, accept string
+		ok             bool
+	}{
+		{"/fhir", "", true}, {"/fhir", "application/fhir+json", true}, {"/fhir", "application/json", true}, {"/fhir?_format=json", "application/fhir+xml", true},
+		{"/fhir", "application/fhir+xml", false}, {"/fhir?_format=xml", "", false},
+	} {
+		served := false
+		w, r := httptest.NewRecorder(), httptest.NewRequest("POST", tt.target, nil)
+		if tt.accept != "" {
+			r.Header.Set("Accept", tt.accept)
+		}
+		h.JSON(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { served = true })).ServeHTTP(w, r)
+		if served != tt.ok || !tt.ok && (w.Code != 406 || !strings.Contains(w.Body.String(), `"OperationOutcome"`)) {
+			t.Errorf("%s, %q: served: %v, %d %s", tt.target, tt.accept, served, w.Code, w.Body)
+		}
+	}
+}
+
 // HEAD has the header of GET, and is not recorded.
 func TestHead(t *testing.T) {
 	k := newKeyring(t)

@@ -2,6 +2,7 @@ package fhir
 
 import (
 	"mime"
+	"net/http"
 	"net/url"
 	"strings"
 )
@@ -48,4 +49,14 @@ func accepts(item, typ string) bool {
 		return false
 	}
 	return name == typ || name == "*/*" || name == "application/*" || name == "application/json+fhir" && typ == contentType
+}
+
+// JSON returns a handler that serves those requests with next whose client accepts an answer in
+// JSON, and rejects others: so nothing is stored of them.
+func (h *Handler) JSON(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if _, ok := h.negotiate(w, r); ok {
+			next.ServeHTTP(w, r)
+		}
+	})
 }
