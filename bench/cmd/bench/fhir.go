@@ -7,9 +7,9 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"os/exec"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/pulsegate/pulsegate/bench/report"
@@ -103,10 +103,9 @@ func (b *fhirRun) serve(ctx context.Context, dir string, f func(*process) error)
 
 // assign assigns the device of a sender to the patient of that sender.
 func (b *fhirRun) assign(ctx context.Context, p *process, sender int) error {
-	cmd := exec.CommandContext(ctx, b.own(), "subject", "assign", "--target=http://"+p.admin,
-		"--device="+fhirDevice(sender), "--subject="+fhirPatient(sender), "--from=2000-01-01T00:00:00Z")
-	if text, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("assign device: %w\n%s", err, text)
+	body := fmt.Sprintf(`{"device":%q,"subject":%q,"from":"2000-01-01T00:00:00Z"}`, fhirDevice(sender), fhirPatient(sender))
+	if _, err := exchange(ctx, http.MethodPost, "http://"+p.admin+"/admin/subject/assign", strings.NewReader(body), nil); err != nil {
+		return fmt.Errorf("assign device: %w", err)
 	}
 	return nil
 }
