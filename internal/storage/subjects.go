@@ -138,20 +138,6 @@ func SubjectAt(all []Assignment, unixMs int64) Subject {
 	return ""
 }
 
-// Clip returns the assignments that include a time from fromUnixMs to before toUnixMs, each
-// shortened to these times, in their order. A reader that scans each of them separately cannot
-// return a reading of a time at which the device was not assigned, or to somebody else.
-func Clip(all []Assignment, fromUnixMs, toUnixMs int64) []Assignment {
-	var parts []Assignment
-	for _, a := range all {
-		a.FromUnixMs, a.ToUnixMs = max(a.FromUnixMs, fromUnixMs), min(a.ToUnixMs, toUnixMs)
-		if a.FromUnixMs < a.ToUnixMs {
-			parts = append(parts, a)
-		}
-	}
-	return parts
-}
-
 // An AssignmentKey identifies an assignment. Keys are ordered by device, then by beginning.
 type AssignmentKey struct {
 	Device     vitals.Name
