@@ -151,7 +151,7 @@ func (s *Store) Assignments(ctx context.Context, after storage.AssignmentKey, ds
 }
 
 func (s *Store) readAssignments(ctx context.Context, which string, args ...any) (all []storage.Assignment, err error) {
-	err = s.reading(ctx, func() (err error) {
+	err = s.reading(ctx, func(ctx context.Context) (err error) {
 		all, err = s.queryAssignments(ctx, s.read, which, args...)
 		return err
 	})

@@ -16,12 +16,16 @@ import (
 var ErrNotReplicated = errors.New("pgstore: synchronous_standby_names is empty: one server's disk would hold the only copy of what is acknowledged; " +
 	"configure standbys, or use --postgres-single if one machine or replicated storage is meant")
 
-// settings are set on each connection, whatever the server, database or role say.
+// settings are set on each connection, whatever the server, database or role say. A backend checks
+// whether its client is still there, so that a transaction that was given up leaves the queue of the
+// lock that it waits for. It does not check during a commit.
 const settings = `SET synchronous_commit = on;
 SET client_min_messages = notice;
 SET statement_timeout = 0;
 SET lock_timeout = 0;
 SET idle_in_transaction_session_timeout = 0;
+SET idle_session_timeout = 0;
+SET client_connection_check_interval = '1s';
 SET default_transaction_isolation = 'read committed';
 SET default_transaction_read_only = off;
 SET default_transaction_deferrable = off;

@@ -3,6 +3,7 @@ package pgstore
 import (
 	"errors"
 	"fmt"
+	"regexp"
 	"strings"
 
 	"github.com/jackc/pgx/v5/pgconn"
@@ -12,6 +13,7 @@ import (
 
 // SQLSTATE codes that are handled.
 const (
+	noTable          = "42P01"
 	noPartition      = "23514"
 	readOnly         = "25006"
 	serialization    = "40001"
@@ -67,6 +69,10 @@ type hidden struct {
 func (e *hidden) Error() string { return e.text }
 func (e *hidden) Unwrap() error { return e.err }
 
+// quotable are the classes of SQLSTATE codes whose messages are about the server. Others, about data
+// exceptions, constraints and triggers, quote data.
+const quotable = "08 25 28 3D 40 42 53 54 55 57 58 XX"
+
 // hide returns err with a text that contains no values.
 func hide(err error) error {
 	pg, ok := errors.AsType[*pgconn.PgError](err)
@@ -74,9 +80,7 @@ func hide(err error) error {
 		return err
 	}
 	text := fmt.Sprintf("PostgreSQL: %s, SQLSTATE %s", pg.SeverityUnlocalized, pg.Code)
-	// Messages about data exceptions and constraints quote data. Those of other classes are
-	// about the server.
-	if !strings.HasPrefix(pg.Code, "22") && !strings.HasPrefix(pg.Code, "23") {
+	if len(pg.Code) == 5 && strings.Contains(quotable, pg.Code[:2]) {
 		text += ": " + pg.Message
 	}
 	return &hidden{text, err}
@@ -90,9 +94,15 @@ func diskLow(err error) error {
 	return err
 }
 
+// stateText matches SQLSTATE codes.
+var stateText = regexp.MustCompile(`^[0-9A-Z]{5}$`)
+
 // sqlState returns the SQLSTATE of err for a metric's label, or why there is none.
 func sqlState(err error) string {
 	if pg, ok := errors.AsType[*pgconn.PgError](err); ok {
+		if !stateText.MatchString(pg.Code) {
+			return otherState
+		}
 		return pg.Code
 	}
 	switch {

@@ -28,6 +28,9 @@ func (c *counters) group(took time.Duration, readings int) {
 	c.nanos.Add(int64(took))
 }
 
+// otherState counts what is not counted apart.
+const otherState = "other"
+
 // maxStates bounds the number of SQLSTATE codes that are counted apart.
 const maxStates = 32
 
@@ -39,7 +42,7 @@ func (c *counters) retry(state string) {
 		c.retries = map[string]int64{}
 	}
 	if _, known := c.retries[state]; !known && len(c.retries) >= maxStates {
-		state = "other"
+		state = otherState
 	}
 	c.retries[state]++
 }

@@ -43,7 +43,7 @@ func (s *Store) lockAlone(ctx context.Context) error {
 		return err
 	}
 	s.alone = conn
-	if _, err := conn.Exec(ctx, "SET idle_session_timeout = 0"); err != nil {
+	if _, err := conn.Exec(ctx, "SET idle_session_timeout = 0"); err != nil { // it is not configured as others are
 		return hide(err)
 	}
 	// PostgreSQL notices a moment later that a process has closed its connections. Waiting for the
@@ -118,7 +118,7 @@ func (s *Store) define(what, sql string) error {
 
 // CountReadings counts the stored readings. It reads all of the table.
 func (s *Store) CountReadings(ctx context.Context) (n int64, err error) {
-	err = s.reading(ctx, func() error {
+	err = s.readingAll(ctx, func(ctx context.Context) error {
 		return s.read.QueryRow(ctx, s.sql.of("SELECT count(*) FROM SCHEMA.readings")).Scan(&n)
 	})
 	if err != nil {

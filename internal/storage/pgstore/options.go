@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"net"
+	"net/url"
 	"regexp"
 	"time"
 
@@ -103,10 +104,14 @@ func parse(dsn string) (*pgxpool.Config, error) {
 	return cfg, nil
 }
 
-// passwordIn matches a password in either form of an address.
-var passwordIn = regexp.MustCompile(`(?i)(^[a-z]+://[^/@]*:[^/@]*@)|((^|[\s?&])password\s*=)`)
+// passwordIn matches a password in either form of an address: of the role, or of its key.
+var passwordIn = regexp.MustCompile(`(?i)(^[a-z]+://[^/@]*:[^/@]*@)|((^|[\s?&'])(ssl)?password\s*=)`)
 
-func hasPassword(dsn string) bool { return passwordIn.MatchString(dsn) }
+func hasPassword(dsn string) bool {
+	u, err := url.Parse(dsn)
+	escaped := err == nil && (u.Query().Has("password") || u.Query().Has("sslpassword"))
+	return escaped || passwordIn.MatchString(dsn)
+}
 
 // Times of connections.
 const (

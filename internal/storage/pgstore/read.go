@@ -15,7 +15,7 @@ import (
 // Latest implements [storage.Store].
 func (s *Store) Latest(ctx context.Context, device vitals.Name) (storage.Device, error) {
 	var found []storage.Device
-	err := s.reading(ctx, func() (err error) {
+	err := s.reading(ctx, func(ctx context.Context) (err error) {
 		found, err = s.summaries(ctx, s.sql.latest, device.String())
 		return err
 	})
@@ -28,9 +28,27 @@ func (s *Store) Latest(ctx context.Context, device vitals.Name) (storage.Device,
 	return found[0], nil
 }
 
-// reading runs a query, unless the store is closed or ctx has ended. It runs it again if the
+// errNoAnswer means that a query did not end in time. It does not wrap the error of a context,
+// because the caller's has not ended.
+var errNoAnswer = errors.New("PostgreSQL does not answer")
+
+// reading runs a query of a few pages, as readingAll does. It ends when Options.Timeout is over: a
+// primary that is frozen or cut off must not keep the connections.
+func (s *Store) reading(ctx context.Context, query func(context.Context) error) error {
+	return s.readingAll(ctx, func(caller context.Context) error {
+		ctx, cancel := context.WithTimeout(caller, s.opt.Timeout)
+		defer cancel()
+		err := query(ctx)
+		if err != nil && ctx.Err() != nil && caller.Err() == nil {
+			return fmt.Errorf("%w: %v", errNoAnswer, hide(err))
+		}
+		return err
+	})
+}
+
+// readingAll runs a query, unless the store is closed or ctx has ended. It runs it again if the
 // connection breaks.
-func (s *Store) reading(ctx context.Context, query func() error) error {
+func (s *Store) readingAll(ctx context.Context, query func(context.Context) error) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -40,7 +58,7 @@ func (s *Store) reading(ctx context.Context, query func() error) error {
 	defer s.calls.RUnlock()
 	pause := firstPause
 	for deadline := time.Now().Add(s.opt.Timeout); ; pause = min(2*pause, maxPause) {
-		err := query()
+		err := query(ctx)
 		switch {
 		case err == nil:
 			return nil
@@ -96,7 +114,7 @@ func (s *Store) summaries(ctx context.Context, sql string, args ...any) ([]stora
 // Devices implements [storage.Store].
 func (s *Store) Devices(ctx context.Context, after vitals.Name, dst []storage.Device) (n int, err error) {
 	first := after
-	err = s.reading(ctx, func() error {
+	err = s.reading(ctx, func(ctx context.Context) error {
 		n, after = 0, first
 		for n < len(dst) {
 			want := len(dst) - n
@@ -142,7 +160,7 @@ func (s *Store) WalkDevices(ctx context.Context, visit func(some []storage.Devic
 
 // Scan implements [storage.Store].
 func (s *Store) Scan(ctx context.Context, r storage.Range, dst []storage.Record) (n int, err error) {
-	err = s.reading(ctx, func() error {
+	err = s.reading(ctx, func(ctx context.Context) error {
 		if len(dst) == 0 || r.FromUnixMs >= r.ToUnixMs {
 			return nil
 		}
@@ -202,7 +220,7 @@ func (s *Store) scan(ctx context.Context, dst []storage.Record, sql string, args
 
 // NewestUnixMs returns the time of the newest reading of each device, in any order.
 func (s *Store) NewestUnixMs(ctx context.Context) (all []int64, err error) {
-	err = s.reading(ctx, func() error {
+	err = s.readingAll(ctx, func(ctx context.Context) error {
 		rows, err := s.read.Query(ctx, s.sql.of(`SELECT n.time_ms FROM SCHEMA.devices AS d CROSS JOIN LATERAL
 			(SELECT r.time_ms FROM SCHEMA.readings AS r WHERE r.device = d.device ORDER BY r.time_ms DESC LIMIT 1) AS n`))
 		if err != nil {
@@ -219,7 +237,7 @@ func (s *Store) NewestUnixMs(ctx context.Context) (all []int64, err error) {
 
 // EstimateReadings returns PostgreSQL's estimate of the number of stored readings.
 func (s *Store) EstimateReadings(ctx context.Context) (n int64, err error) {
-	err = s.reading(ctx, func() error {
+	err = s.readingAll(ctx, func(ctx context.Context) error {
 		return s.read.QueryRow(ctx, `SELECT coalesce(sum(greatest(c.reltuples, 0)), 0)::bigint FROM pg_inherits AS i
 			JOIN pg_class AS c ON c.oid = i.inhrelid WHERE i.inhparent = $1::regclass`, s.opt.Schema+".readings").Scan(&n)
 	})

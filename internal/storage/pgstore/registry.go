@@ -41,8 +41,7 @@ type registration struct {
 // resolve registers the devices of a group, in their order. It returns the outcomes of those
 // that are rejected, nil if there are none, and the generation of what it knows.
 func (s *Store) resolve(t *try, group []*storage.Entry) (denied map[vitals.Name]storage.Outcome, generation int64, err error) {
-	wanted := s.registry.missing(group)
-	generation = s.registry.current()
+	wanted, generation := s.registry.missing(group)
 	if len(wanted) == 0 {
 		return nil, generation, nil
 	}
@@ -64,12 +63,13 @@ func (s *Store) resolve(t *try, group []*storage.Entry) (denied map[vitals.Name]
 			denied[w.device] = w.denied
 		}
 	}
-	s.registry.add(wanted)
+	s.registry.add(wanted, generation)
 	return denied, generation, nil
 }
 
-// missing returns the devices of group that are not known, or not with all signs, in their order.
-func (r *registry) missing(group []*storage.Entry) (wanted []registration) {
+// missing returns the devices of group that are not known, or not with all signs, in their order,
+// and the generation of what is known.
+func (r *registry) missing(group []*storage.Entry) (wanted []registration, generation int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var at map[vitals.Name]int
@@ -88,19 +88,17 @@ func (r *registry) missing(group []*storage.Entry) (wanted []registration) {
 		at[e.Reading.Device] = len(wanted)
 		wanted = append(wanted, registration{device: e.Reading.Device, signs: signs})
 	}
-	return wanted
+	return wanted, r.generation
 }
 
-func (r *registry) current() int64 {
+// add notes devices that were registered after missing has returned generation. If there is a later
+// one by now, they may be deleted again, and it notes nothing.
+func (r *registry) add(all []registration, generation int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.generation
-}
-
-// add notes devices that were registered.
-func (r *registry) add(all []registration) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+	if r.generation != generation {
+		return
+	}
 	for _, w := range all {
 		if w.denied != 0 {
 			continue

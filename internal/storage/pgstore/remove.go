@@ -33,7 +33,8 @@ func (s *Store) EraseRecorded(device vitals.Name, record func(storage.Erasure) e
 	err := s.erase(&e, record, func(conn *pgx.Conn) error {
 		var known bool
 		err := conn.QueryRow(context.Background(), s.sql.of(`SELECT EXISTS (SELECT FROM SCHEMA.devices WHERE device = $1)
-			OR EXISTS (SELECT FROM SCHEMA.assignments WHERE device = $1)`), device.String()).Scan(&known)
+			OR EXISTS (SELECT FROM SCHEMA.assignments WHERE device = $1)
+			OR EXISTS (SELECT FROM SCHEMA.readings WHERE device = $1)`), device.String()).Scan(&known)
 		if err == nil && !known {
 			err = storage.ErrNotFound
 		}
@@ -145,6 +146,9 @@ func (s *Store) forgetDevices(conn *pgx.Conn, names []string, erased *storage.Er
 	defer func() { _ = tx.Rollback(ctx) }()
 	// Waits for the groups that are being stored, and keeps others out until the commit: those
 	// will see the new generation. ONLY, so as not to wait for a vacuum of a partition.
+	if err := limitWait(tx); err != nil {
+		return 0, err
+	}
 	if _, err := tx.Exec(ctx, s.sql.of("LOCK TABLE ONLY SCHEMA.readings IN SHARE ROW EXCLUSIVE MODE")); err != nil {
 		return 0, err
 	}
@@ -169,6 +173,13 @@ func (s *Store) forgetDevices(conn *pgx.Conn, names []string, erased *storage.Er
 	}
 	s.counters.forgotten.Add(tag.RowsAffected())
 	return readings, nil
+}
+
+// limitWait bounds the time for which tx waits for a lock: if somebody else's transaction takes
+// longer, all groups would wait for tx too.
+func limitWait(tx pgx.Tx) error {
+	_, err := tx.Exec(context.Background(), "SET LOCAL lock_timeout = '1s'")
+	return err
 }
 
 // removeErased deletes the readings and the assignments of an erasure, and returns the number of
@@ -332,12 +343,11 @@ func (s *Store) dropPartition(conn *pgx.Conn, n, atMost int64) (readings int64, 
 	}
 	defer func() { _ = tx.Rollback(ctx) }()
 	table := fmt.Sprintf("%s.%s%d", s.opt.Schema, partitionPrefix, n)
-	// A reader that takes longer would make all others wait for this transaction.
-	if _, err := tx.Exec(ctx, "SET LOCAL lock_timeout = '1s'"); err != nil {
+	if err := limitWait(tx); err != nil {
 		return 0, nil, err
 	}
 	if _, err := tx.Exec(ctx, s.sql.of("LOCK TABLE ONLY SCHEMA.readings, "+table+" IN ACCESS EXCLUSIVE MODE")); err != nil {
-		if sqlState(err) == lockNotAvailable {
+		if state := sqlState(err); state == lockNotAvailable || state == noTable { // another node has dropped it
 			return 0, nil, nil
 		}
 		return 0, nil, err

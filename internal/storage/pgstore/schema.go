@@ -238,7 +238,8 @@ UPDATE SCHEMA.devices AS d SET ` + each("COL_ms = greatest(d.COL_ms, u.COL_ms)",
 FROM free, unnest($1::text[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[]) AS u(device, ` + each("COL_ms", ", ") + `)
 WHERE d.device = free.device AND u.device = free.device`),
 
-		q.generation: q.of(`SELECT generation FROM SCHEMA.meta`),
+		// The standbys may be removed from the configuration while a connection is in use.
+		q.generation: q.of(`SELECT generation, current_setting('synchronous_standby_names') <> '' FROM SCHEMA.meta`),
 	}
 
 	// A hint is the time of a reading with the sign, so the latest one is not before it. If there

@@ -304,10 +304,15 @@ func (w *work) receive(results *pgconn.MultiResultReader, statements int, hinted
 		return results.Close()
 	}
 	rows := results.ResultReader()
+	standbys := true
 	if rows.NextRow() {
-		w.generation = decodeInt64(rows.Values()[0])
+		v := rows.Values()
+		w.generation, standbys = decodeInt64(v[0]), v[1][0] != 0
 	}
 	_, err := rows.Close()
+	if err == nil && !standbys && !w.s.opt.Single {
+		err = ErrNotReplicated
+	}
 	return err
 }
 
@@ -575,13 +580,13 @@ func (w *work) fillHints() bool {
 // registerAgain registers the devices of a lane after rows of devices were deleted.
 func (s *Store) registerAgain(t *try, part []*storage.Entry, generation int64) error {
 	s.registry.renew(generation)
-	wanted := s.registry.missing(part)
+	wanted, generation := s.registry.missing(part)
 	if len(wanted) == 0 {
 		return nil
 	}
 	if err := t.run(func(conn *pgx.Conn) error { return s.register(conn, wanted, false) }, nil); err != nil {
 		return err
 	}
-	s.registry.add(wanted)
+	s.registry.add(wanted, generation)
 	return nil
 }

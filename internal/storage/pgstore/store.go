@@ -150,8 +150,10 @@ func (s *Store) probe(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
 	var devices, quorum int64
+	var standbys bool
 	// Without the role pg_monitor, the state of standbys is NULL.
-	err := s.read.QueryRow(ctx, s.sql.of(`SELECT devices, (SELECT count(*) FROM pg_stat_replication WHERE sync_state IN ('sync', 'quorum')) FROM SCHEMA.meta`)).Scan(&devices, &quorum)
+	err := s.read.QueryRow(ctx, s.sql.of(`SELECT devices, (SELECT count(*) FROM pg_stat_replication WHERE sync_state IN ('sync', 'quorum')),
+		current_setting('synchronous_standby_names') <> '' FROM SCHEMA.meta`)).Scan(&devices, &quorum, &standbys)
 	if err != nil {
 		if ctx.Err() == nil || errors.Is(ctx.Err(), context.DeadlineExceeded) {
 			s.setState(fmt.Errorf("PostgreSQL does not answer: %w", hide(err)))
@@ -160,6 +162,10 @@ func (s *Store) probe(ctx context.Context) {
 	}
 	s.counters.devices.Store(devices)
 	s.counters.quorum.Store(quorum)
+	if !standbys && !s.opt.Single {
+		s.setState(ErrNotReplicated)
+		return
+	}
 	s.setState(nil)
 }
 

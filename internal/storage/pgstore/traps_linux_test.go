@@ -346,7 +346,8 @@ func TestOpenRefuses(t *testing.T) {
 	if _, err := pgstore.Open(context.Background(), o); !errors.Is(err, storage.ErrFormat) || !strings.Contains(err.Error(), "version 99") {
 		t.Errorf("with a newer schema Open returned %v, want ErrFormat with the version", err)
 	}
-	for _, dsn := range []string{"postgres://u:hidden-word@127.0.0.1/db", "host=127.0.0.1 password=hidden-word", "postgres://u@h/db?password=hidden-word", "postgres://u:hidden-word@h:x/"} {
+	for _, dsn := range []string{"postgres://u:hidden-word@127.0.0.1/db", "host=127.0.0.1 password=hidden-word", "postgres://u@h/db?password=hidden-word", "postgres://u:hidden-word@h:x/",
+		"postgres://u@h/db?sslpassword=hidden-word", "host=h sslpassword = hidden-word", "postgres://u@h/db?pass%77ord=hidden-word", "user='u'password=hidden-word"} {
 		if err := pgstore.CheckDSN(dsn); err == nil || strings.Contains(err.Error(), "hidden-word") {
 			t.Errorf("an address with a password: %v, want an error without it", err)
 		}

@@ -1,0 +1,220 @@
+package pgstore_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/pulsegate/pulsegate/internal/pgtest"
+	"github.com/pulsegate/pulsegate/internal/polltest"
+	"github.com/pulsegate/pulsegate/internal/storage"
+	"github.com/pulsegate/pulsegate/internal/storage/pgstore"
+)
+
+// monthMs is the width of a partition.
+const monthMs = 30 * 24 * 60 * 60 * 1000
+
+// lockedOut returns the number of backends of stores that wait for a lock.
+func lockedOut(t *testing.T, server *pgtest.Server) int {
+	return queryValue[int](t, server, "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'pulsegate' AND wait_event_type = 'Lock'")
+}
+
+// holding begins a transaction that holds a lock on the table of readings, and returns a function
+// that ends it.
+func holding(t *testing.T, server *pgtest.Server, o pgstore.Options, mode string) (release func()) {
+	t.Helper()
+	conn := connect(t, server)
+	if _, err := conn.Exec(context.Background(), "BEGIN; LOCK TABLE "+o.Schema+".readings IN "+mode+" MODE"); err != nil {
+		t.Fatal(err)
+	}
+	release = sync.OnceFunc(func() { _ = conn.Close(context.Background()) })
+	t.Cleanup(release)
+	return release
+}
+
+// Two nodes expire the same partitions at once: each is dropped by one of them, and neither fails.
+func TestExpireTogether(t *testing.T) {
+	server := pgtest.Start(t, fast...)
+	o := options(server)
+	a, b := open(t, o), open(t, o)
+	const months = 3
+	for i := range int64(months) {
+		if err := a.Append([]*storage.Entry{reading(fmt.Sprintf("d-%d", i), i*monthMs, 1)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// Both have listed the partitions when the first one is dropped.
+	release := holding(t, server, o, "ACCESS SHARE")
+	var got [2]storage.Expiry
+	var errs [2]error
+	var running sync.WaitGroup
+	for i, s := range []*pgstore.Store{a, b} {
+		running.Go(func() { got[i], errs[i] = s.Expire(context.Background(), months*monthMs, 1000) })
+	}
+	polltest.Within(500*time.Millisecond, func() bool { return lockedOut(t, server) == 2 }) // else they did not meet
+	release()
+	running.Wait()
+	if errs != [2]error{} || got[0].Readings+got[1].Readings != months || got[0].Devices+got[1].Devices != months {
+		t.Errorf("Expire returned %+v, %v and %+v, %v; want %d readings and devices", got[0], errs[0], got[1], errs[1], months)
+	}
+}
+
+// An erasure that waits for somebody else's transaction does not make groups wait for it too.
+func TestEraseWaits(t *testing.T) {
+	server := pgtest.Start(t, fast...)
+	o := options(server)
+	o.Timeout = polltest.Patience
+	s := open(t, o)
+	first := reading("d", 1, 1)
+	if err := s.Append([]*storage.Entry{first, reading("e", 1, 1)}); err != nil {
+		t.Fatal(err)
+	}
+	release := holding(t, server, o, "ROW EXCLUSIVE")
+	erased := make(chan error, 1)
+	go func() {
+		_, err := s.Erase(first.Reading.Device)
+		erased <- err
+	}()
+	polltest.Until(t, "the erasure waits", func() bool { return lockedOut(t, server) > 0 })
+	stored := appendLater(s, reading("e", 2, 1))
+	select {
+	case err := <-stored:
+		if err != nil {
+			t.Errorf("Append during the wait: %v", err)
+		}
+	case <-time.After(polltest.Patience / 4):
+		t.Error("Append waits for the erasure that waits")
+	}
+	release()
+	if err := <-erased; err != nil {
+		t.Error(err)
+	}
+}
+
+// A transaction that a node gave up because it waited for a lock leaves the queue of that lock.
+func TestAbandonedWait(t *testing.T) {
+	server := pgtest.Start(t, fast...)
+	o := options(server)
+	o.Timeout = time.Second
+	s := open(t, o)
+	if err := s.Append([]*storage.Entry{reading("d", 1, 1)}); err != nil {
+		t.Fatal(err)
+	}
+	release := holding(t, server, o, "SHARE")
+	if err := s.Append([]*storage.Entry{reading("d", 2, 1)}); err == nil {
+		t.Fatal("Append succeeded although the table is locked")
+	}
+	polltest.Until(t, "no backend waits for the lock", func() bool { return lockedOut(t, server) == 0 })
+	release()
+}
+
+// A read ends when the store's timeout is over, also if its caller would wait for ever.
+func TestReadEnds(t *testing.T) {
+	server := pgtest.Start(t, fast...)
+	o := options(server)
+	o.Timeout = time.Second
+	s := open(t, o)
+	e := reading("d", 1, 1)
+	if err := s.Append([]*storage.Entry{e}); err != nil {
+		t.Fatal(err)
+	}
+	release := holding(t, server, o, "ACCESS EXCLUSIVE")
+	ctx := context.Background()
+	for name, read := range map[string]func() error{
+		"Latest":  func() error { _, err := s.Latest(ctx, e.Reading.Device); return err },
+		"Devices": func() error { _, err := s.Devices(ctx, e.Reading.Device, make([]storage.Device, 1)); return err },
+		"Scan": func() error {
+			_, err := s.Scan(ctx, storage.Range{Device: e.Reading.Device, ToUnixMs: 9}, make([]storage.Record, 1))
+			return err
+		},
+	} {
+		done := make(chan error, 1)
+		go func() { done <- read() }()
+		select {
+		case err := <-done:
+			if err == nil && name != "Devices" { // no device follows, so the readings are not needed
+				t.Errorf("%s succeeded although the table is locked", name)
+			}
+		case <-time.After(polltest.Patience / 4):
+			t.Errorf("%s does not end", name)
+		}
+	}
+	release()
+	if _, err := s.Latest(ctx, e.Reading.Device); err != nil {
+		t.Errorf("afterwards: %v", err)
+	}
+}
+
+// Somebody removes the standbys from the configuration while a node runs: the node acknowledges
+// nothing more, on the connections that it has neither, until they are back.
+func TestStandbysRemoved(t *testing.T) {
+	primary, _ := replicated(t)
+	o := options(primary)
+	o.Single, o.Timeout = false, time.Second
+	s := open(t, o)
+	ms := int64(0)
+	store := func() error {
+		ms++
+		return s.Append([]*storage.Entry{reading("d", ms, 1)})
+	}
+	if err := store(); err != nil {
+		t.Fatal(err)
+	}
+	configure := func(standbys string) {
+		execute(t, primary, "ALTER SYSTEM SET synchronous_standby_names = '"+standbys+"'")
+		execute(t, primary, "SELECT pg_reload_conf()")
+	}
+	configure("")
+	var err error
+	polltest.Until(t, "readings are refused", func() bool { err = store(); return err != nil })
+	if !errors.Is(err, pgstore.ErrNotReplicated) {
+		t.Errorf("Append returned %v, want ErrNotReplicated", err)
+	}
+	for range 3 {
+		if err := store(); !errors.Is(err, pgstore.ErrNotReplicated) {
+			t.Errorf("then Append returned %v, want ErrNotReplicated", err)
+		}
+	}
+	polltest.Until(t, "the store is not ready", func() bool { return errors.Is(s.Ready(), pgstore.ErrNotReplicated) })
+	configure("s1")
+	polltest.Until(t, "readings are stored again", func() bool { return store() == nil })
+	polltest.Until(t, "the store is ready", func() bool { return s.Ready() == nil })
+}
+
+// A device of which there are readings, and no row, can be erased: a node stores readings in a
+// table that another node has just emptied, and ends before it registers the device again.
+func TestEraseUnregistered(t *testing.T) {
+	server := pgtest.Start(t, fast...)
+	o := options(server)
+	s := open(t, o)
+	e := reading("d", 1, 1)
+	if err := s.Append([]*storage.Entry{e}); err != nil {
+		t.Fatal(err)
+	}
+	execute(t, server, "DELETE FROM "+o.Schema+".devices")
+	execute(t, server, "UPDATE "+o.Schema+".meta SET devices = 0, generation = generation + 1")
+	if got, err := s.Erase(e.Reading.Device); err != nil || got.Readings != 1 {
+		t.Errorf("Erase returned %+v, %v, want 1 reading", got, err)
+	}
+	if n := queryValue[int](t, server, "SELECT devices FROM "+o.Schema+".meta"); n != 0 {
+		t.Errorf("%d devices are counted, want 0", n)
+	}
+}
+
+// A message of a trigger or of a constraint is not in an error: it may quote values.
+func TestErrorsQuoteNothing(t *testing.T) {
+	server := pgtest.Start(t, fast...)
+	o := options(server)
+	s := open(t, o)
+	execute(t, server, strings.ReplaceAll(`CREATE FUNCTION S.refuse() RETURNS trigger LANGUAGE plpgsql AS
+		$$BEGIN RAISE EXCEPTION 'the rate of % is %', NEW.device, NEW.hr; END$$;
+		CREATE TRIGGER refuse BEFORE INSERT ON S.readings FOR EACH ROW EXECUTE FUNCTION S.refuse()`, "S.", o.Schema+"."))
+	err := s.Append([]*storage.Entry{reading("bed-7", 1, 7777)})
+	if err == nil || strings.Contains(err.Error(), "7777") || strings.Contains(err.Error(), "bed-7") {
+		t.Errorf("Append returned %v, want an error that quotes nothing", err)
+	}
+}
