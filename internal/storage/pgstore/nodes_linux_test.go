@@ -152,32 +152,33 @@ func TestReadEnds(t *testing.T) {
 // Somebody removes the standbys from the configuration while a node runs: the node acknowledges
 // nothing more, on the connections that it has neither, until they are back.
 func TestStandbysRemoved(t *testing.T) {
-	primary, _ := replicated(t)
+	primary := pgtest.Start(t, fast...)
+	primary.Standby(t, "s1", fast...)
+	configure := func(standbys string) {
+		execute(t, primary, "ALTER SYSTEM SET synchronous_standby_names = '"+standbys+"'")
+		execute(t, primary, "SELECT pg_reload_conf()")
+	}
+	configure("s1")
+	polltest.Until(t, "the standby is synchronous", func() bool {
+		return queryValue[int](t, primary, "SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'sync'") == 1
+	})
 	o := options(primary)
-	o.Single, o.Timeout = false, time.Second
+	o.Single, o.Timeout = false, 5*time.Second
 	s := open(t, o)
 	ms := int64(0)
 	store := func() error {
 		ms++
 		return s.Append([]*storage.Entry{reading("d", ms, 1)})
 	}
-	if err := store(); err != nil {
-		t.Fatal(err)
-	}
-	configure := func(standbys string) {
-		execute(t, primary, "ALTER SYSTEM SET synchronous_standby_names = '"+standbys+"'")
-		execute(t, primary, "SELECT pg_reload_conf()")
-	}
+	polltest.Until(t, "a reading is stored", func() bool { return store() == nil })
 	configure("")
 	var err error
 	polltest.Until(t, "readings are refused", func() bool { err = store(); return err != nil })
 	if !errors.Is(err, pgstore.ErrNotReplicated) {
 		t.Errorf("Append returned %v, want ErrNotReplicated", err)
 	}
-	for range 3 {
-		if err := store(); !errors.Is(err, pgstore.ErrNotReplicated) {
-			t.Errorf("then Append returned %v, want ErrNotReplicated", err)
-		}
+	if err := store(); !errors.Is(err, pgstore.ErrNotReplicated) || !errors.Is(err, storage.ErrNotWritten) {
+		t.Errorf("then Append returned %v, want ErrNotReplicated and ErrNotWritten", err)
 	}
 	polltest.Until(t, "the store is not ready", func() bool { return errors.Is(s.Ready(), pgstore.ErrNotReplicated) })
 	configure("s1")

@@ -38,6 +38,7 @@ const (
 // that follows a transaction that was rolled back; it may be nil.
 func (t *try) run(do func(*pgx.Conn) error, mend func()) error {
 	pause := firstPause
+	var last error // of the attempt before
 	for {
 		err := t.once(do)
 		if err == nil {
@@ -50,7 +51,10 @@ func (t *try) run(do func(*pgx.Conn) error, mend func()) error {
 			t.unknown = true
 			t.s.counters.unknown.Add(1)
 		}
-		err = hide(err)
+		if err = hide(err); last != nil && f == unreachable && errors.Is(err, context.DeadlineExceeded) {
+			err = last // says more than that the deadline has passed
+		}
+		last = err
 		left := time.Until(t.deadline)
 		if f == rejected || left <= 0 {
 			return t.fail(err)
