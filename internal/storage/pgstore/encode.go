@@ -2,9 +2,11 @@ package pgstore
 
 import (
 	"encoding/binary"
+	"fmt"
 
 	"github.com/jackc/pgx/v5/pgtype"
 
+	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
@@ -102,6 +104,41 @@ func (p *params) encode(types []uint32) [][]byte {
 
 // binaryFormat requests and declares the binary format for all values.
 var binaryFormat = []int16{1}
+
+// Lengths of the columns that are decoded here, in bytes: text has any, and those that may be NULL
+// have the complement.
+const (
+	text      = 0
+	nullText  = ^0
+	nullInt16 = ^2
+)
+
+var (
+	settledSizes    = []int{text, 8, 2}
+	generationSizes = []int{8, 1}
+	findSizes       = []int{text, 8, 8, nullInt16, nullInt16, nullInt16, nullInt16, nullInt16, 2, 1, nullText}
+	scanSizes       = []int{8, 8, nullInt16, nullInt16, nullInt16, nullInt16, nullInt16, nullInt16, 1, nullText}
+)
+
+// checkSizes returns an error if the values of a row do not have these lengths: somebody has changed
+// a table, or the server is another program.
+func checkSizes(row [][]byte, sizes []int) error {
+	ok := len(row) == len(sizes)
+	for i := 0; ok && i < len(row); i++ {
+		size := sizes[i]
+		switch {
+		case row[i] == nil:
+			ok = size < 0
+		default:
+			size = max(size, ^size)
+			ok = size == text || len(row[i]) == size
+		}
+	}
+	if !ok {
+		return fmt.Errorf("%w: PostgreSQL returned values of other types than the schema has", storage.ErrCorrupt)
+	}
+	return nil
+}
 
 func decodeInt16(b []byte) int16 { return int16(binary.BigEndian.Uint16(b)) }
 func decodeInt64(b []byte) int64 { return int64(binary.BigEndian.Uint64(b)) }

@@ -219,3 +219,43 @@ func TestErrorsQuoteNothing(t *testing.T) {
 		t.Errorf("Append returned %v, want an error that quotes nothing", err)
 	}
 }
+
+// Options of pgx in the address do not change how the store talks to the server.
+func TestAddressOptions(t *testing.T) {
+	server := pgtest.Start(t, fast...)
+	for _, option := range []string{"default_query_exec_mode=simple_protocol", "pool_health_check_period=0s", "statement_cache_capacity=0", "target_session_attrs=standby"} {
+		o := options(server)
+		o.DSN += "&" + option
+		s := open(t, o)
+		e := reading("d", 1, 1)
+		if err := s.Append([]*storage.Entry{e}); err != nil {
+			t.Errorf("%s: %v", option, err)
+		}
+		if n, err := s.Scan(context.Background(), storage.Range{Device: e.Reading.Device, ToUnixMs: 9}, make([]storage.Record, 1)); err != nil || n != 1 {
+			t.Errorf("%s: Scan returned %d, %v", option, n, err)
+		}
+	}
+}
+
+// A server whose answers have other types than the schema makes a call fail, and not the process.
+func TestOtherTypes(t *testing.T) {
+	server := pgtest.Start(t, fast...)
+	o := options(server)
+	o.Timeout = time.Second
+	s := open(t, o)
+	e := reading("d", 1, 1)
+	if err := s.Append([]*storage.Entry{e}); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	execute(t, server, "ALTER TABLE "+o.Schema+".readings ALTER received_ms TYPE integer")
+	s = open(t, o)
+	if err := s.Append([]*storage.Entry{reading("d", 1, 1)}); !errors.Is(err, storage.ErrCorrupt) {
+		t.Errorf("Append returned %v, want ErrCorrupt", err)
+	}
+	if _, err := s.Scan(context.Background(), storage.Range{Device: e.Reading.Device, ToUnixMs: 9}, make([]storage.Record, 1)); !errors.Is(err, storage.ErrCorrupt) {
+		t.Errorf("Scan returned %v, want ErrCorrupt", err)
+	}
+}

@@ -12,6 +12,7 @@ import (
 	"regexp"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 )
@@ -134,7 +135,11 @@ func (o *Options) pools(s *Store) (write, read *pgxpool.Config, err error) {
 	write.ConnConfig.ValidateConnect = pgconn.ValidateConnectTargetSessionAttrsReadWrite
 	write.ConnConfig.RuntimeParams["application_name"] = "pulsegate"
 	write.MaxConnLifetime, write.MaxConnLifetimeJitter = maxConnLifetime, maxConnLifetime/5
-	write.MinConns = 0
+	write.MinConns, write.MinIdleConns = 0, 0
+	// These may be in the address, and the store relies on them.
+	write.HealthCheckPeriod = time.Minute
+	write.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeCacheStatement
+	write.ConnConfig.StatementCacheCapacity = max(write.ConnConfig.StatementCacheCapacity, 64)
 	write.AfterConnect = s.connected
 	read = write.Copy()
 	read.MaxConns = int32(o.Readers)

@@ -187,6 +187,9 @@ func (s *Store) scan(ctx context.Context, dst []storage.Record, sql string, args
 	var gateway *vitals.Name // of the last record
 	for n < len(dst) && rows.Next() {
 		v := rows.RawValues()
+		if err := checkSizes(v, scanSizes); err != nil {
+			return 0, err
+		}
 		rec := storage.Record{TimeUnixMs: decodeInt64(v[0]), ReceivedUnixMs: decodeInt64(v[1])}
 		for sg := range vitals.Sign(vitals.NumSigns) {
 			if b := v[2+sg]; b != nil {

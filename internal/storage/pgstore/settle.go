@@ -281,6 +281,9 @@ func (w *work) receive(results *pgconn.MultiResultReader, statements int, hinted
 		next := 0
 		for rows.NextRow() {
 			v := rows.Values()
+			if err := checkSizes(v, settledSizes); err != nil {
+				return err
+			}
 			if next = w.match(k, next, v[0], decodeInt64(v[1])); next < 0 {
 				return errors.New("PostgreSQL returned a reading that was not sent")
 			}
@@ -307,6 +310,9 @@ func (w *work) receive(results *pgconn.MultiResultReader, statements int, hinted
 	standbys := true
 	if rows.NextRow() {
 		v := rows.Values()
+		if err := checkSizes(v, generationSizes); err != nil {
+			return err
+		}
 		w.generation, standbys = decodeInt64(v[0]), v[1][0] != 0
 	}
 	_, err := rows.Close()
@@ -384,6 +390,9 @@ func (w *work) find(conn *pgconn.PgConn) (found []record, err error) {
 }
 
 func (r *record) decode(v [][]byte) (err error) {
+	if err := checkSizes(v, findSizes); err != nil {
+		return err
+	}
 	if r.device, err = vitals.ParseName(v[0]); err != nil {
 		return fmt.Errorf("%w: name of a device", storage.ErrCorrupt)
 	}
