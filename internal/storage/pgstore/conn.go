@@ -67,6 +67,28 @@ func (s *Store) connected(ctx context.Context, conn *pgx.Conn) error {
 	return nil
 }
 
+// connectedToWrite prepares and checks a new connection for writing. It returns an error if as many
+// commits as a node has connections have waited for the standbys for long: a node closes the
+// connections of those that it has given up, but PostgreSQL goes on waiting, and would run out of
+// connections.
+func (s *Store) connectedToWrite(ctx context.Context, conn *pgx.Conn) error {
+	if err := s.connected(ctx, conn); err != nil || !s.migrated.Load() {
+		return err
+	}
+	var waiting int32
+	if err := conn.QueryRow(ctx, `SELECT count(*)::integer FROM pg_stat_activity
+		WHERE usename = current_user AND wait_event = 'SyncRep' AND query_start < clock_timestamp() - make_interval(secs => $1)`,
+		(s.opt.Timeout / 2).Seconds()).Scan(&waiting); err != nil {
+		return fmt.Errorf("check connection: %w", hide(err))
+	}
+	if waiting >= s.opt.writers() {
+		return errStandbysGone
+	}
+	return nil
+}
+
+var errStandbysGone = errors.New("pgstore: no standby confirms what was sent before")
+
 // A warning is the key of a connection's custom data under which noteWarning notes warnings.
 const warning = "pulsegate warning"
 

@@ -259,3 +259,40 @@ func TestOtherTypes(t *testing.T) {
 		t.Errorf("Scan returned %v, want ErrCorrupt", err)
 	}
 }
+
+// While no standby answers, the transactions that a node has given up stay with the server, which
+// waits for a standby. Their number is bounded: the server has only so many connections.
+func TestStandbysGone(t *testing.T) {
+	primary, standby := replicated(t)
+	o := options(primary)
+	o.Single, o.Timeout = false, 2*time.Second
+	s := open(t, o)
+	const devices = 20
+	group := func(ms int64) (all []*storage.Entry) {
+		for i := range devices {
+			all = append(all, reading(fmt.Sprintf("d-%d", i), ms, 1))
+		}
+		return all
+	}
+	if err := s.Append(group(1)); err != nil {
+		t.Fatal(err)
+	}
+	standby.Kill()
+	for round := range int64(5) {
+		var calls []<-chan error
+		for _, e := range group(2 + round) {
+			calls = append(calls, appendLater(s, e))
+		}
+		for _, done := range calls {
+			if err := <-done; err == nil {
+				t.Error("a reading was acknowledged")
+			}
+		}
+	}
+	connections := pgstore.DefaultLanes + 2
+	if n := waiting(t, primary); n > 2*connections {
+		t.Errorf("%d backends wait for the standby, want at most twice the %d connections of the node", n, connections)
+	}
+	standby.Restart(t)
+	polltest.Until(t, "readings are stored again", func() bool { return s.Append(group(100)) == nil })
+}

@@ -120,6 +120,10 @@ const (
 	maxConnLifetime = 5 * time.Minute // and the checks of connect are made again
 )
 
+// writers returns the largest number of connections for writing: some more than lanes, for
+// registering devices and removing readings.
+func (o *Options) writers() int32 { return int32(o.Lanes) + 2 }
+
 // pools returns the configurations of the pools for writing and for reading.
 func (o *Options) pools(s *Store) (write, read *pgxpool.Config, err error) {
 	if !schemaName.MatchString(o.Schema) {
@@ -144,8 +148,8 @@ func (o *Options) pools(s *Store) (write, read *pgxpool.Config, err error) {
 	read = write.Copy()
 	read.MaxConns = int32(o.Readers)
 	read.ConnConfig.DialFunc = o.Dial
-	// One more, for registering devices and removing readings.
-	write.MaxConns = int32(o.Lanes) + 2
+	write.MaxConns = o.writers()
+	write.AfterConnect = s.connectedToWrite
 	write.ConnConfig.DialFunc = noCancel(o.Dial)
 	write.ConnConfig.OnNotice = noteWarning
 	return write, read, nil
