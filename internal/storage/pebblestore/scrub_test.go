@@ -143,6 +143,7 @@ func TestScrub(t *testing.T) {
 
 // TestScrubLost removes a table of an open store.
 func TestScrubLost(t *testing.T) {
+	long(t)
 	synctest.Test(t, func(t *testing.T) {
 		fs := vfs.NewMem()
 		s := scrubStore(t, fs, nil, 2)
@@ -162,6 +163,7 @@ func TestScrubLost(t *testing.T) {
 
 // TestScrubOpenFiles damages files other than tables of an open store.
 func TestScrubOpenFiles(t *testing.T) {
+	long(t)
 	for _, kind := range []string{"MANIFEST-", "OPTIONS-", "CHECKSUMS", "LISTED", "PULSEGATE"} {
 		t.Run(kind, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -189,6 +191,7 @@ func TestScrubOpenFiles(t *testing.T) {
 //
 // Seen to fail with the mutant fault-is-damage.
 func TestScrubFault(t *testing.T) {
+	long(t)
 	synctest.Test(t, func(t *testing.T) {
 		var failing atomic.Bool
 		fs := &watchedFS{FS: vfs.NewMem(), read: func(string) error {
@@ -218,6 +221,7 @@ func TestScrubFault(t *testing.T) {
 // TestScrubRemoved removes the table that is being read by a compaction, and returns damaged
 // bytes for it. The scrub must close it immediately and report nothing.
 func TestScrubRemoved(t *testing.T) {
+	long(t)
 	synctest.Test(t, func(t *testing.T) {
 		fs := &watchedFS{FS: vfs.NewMem()}
 		s := scrubStore(t, fs, nil, 2)
