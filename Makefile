@@ -148,7 +148,7 @@ bench-ingest: ## load every server in turn: single readings, batches, idle conne
 bench-store: ## store READINGS readings of DEVICES devices in each server: CPU, disk, restart, scans; into docs/benchmarks.md
 	cd bench && go run ./cmd/bench store --rounds 1 --seconds $(SECONDS) --readings $(READINGS) --devices $(DEVICES) $(if $(PARTS),--parts $(PARTS))
 
-bench-read: ## latest values of a device among READINGS readings, streams of live readings; into docs/benchmarks.md
+bench-read: ## latest values of a device among 25 million readings, streams of live readings; into docs/benchmarks.md
 	cd bench && go run ./cmd/bench read --rounds $(ROUNDS) --seconds $(SECONDS) $(if $(PARTS),--parts $(PARTS))
 
 bench-postgres: ## load servers whose store is PostgreSQL: single readings, batches, standbys, two servers, 50 million rows; into docs/benchmarks.md
