@@ -34,6 +34,8 @@
 //     include those of its readings. Whoever removes such rows blocks all groups meanwhile, and
 //     increments the generation. Each group reads the generation, and registers its devices
 //     again if it has changed. TestErasedElsewhere checks it.
+//   - Replicated. Each transaction reads synchronous_standby_names. If it is empty, its outcome is
+//     unknown, and no new connection is accepted. TestStandbysRemoved checks it.
 //   - Primary only. Every connection is to a server that accepts writes; replicas may show
 //     commits in another order.
 //

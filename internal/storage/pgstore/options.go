@@ -32,8 +32,8 @@ type Options struct {
 	// it, perhaps with several hosts. The password may come from PGPASSFILE.
 	DSN string
 
-	// Single permits a server without synchronous standbys. Otherwise Open, and each later
-	// connection, refuses a server whose synchronous_standby_names is empty.
+	// Single permits a server without synchronous standbys. Otherwise Open, each later connection
+	// and each transaction refuse a server whose synchronous_standby_names is empty.
 	Single bool
 
 	// MaxDevices bounds the number of devices of all nodes. A reading of a further device
