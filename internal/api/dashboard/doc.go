@@ -1,12 +1,12 @@
-// Package dashboard serves the page for people: static files that read the API, the sessions
-// of people who sign in there, and the numbers that the page draws.
+// Package dashboard serves the page for browsers: its static files, the sessions of people who
+// sign in, and the metrics of the system view.
 //
 // # Promise
 //
 //   - The page makes no request to another host. Its policy (Content-Security-Policy) forbids
 //     that, and scripts and styles other than its files.
 //   - It works below any path: all its addresses are relative.
-//   - A file's address changes with its contents, so that browsers keep it for ever.
+//   - A file's address changes with its contents, so that browsers may cache it for ever.
 //   - The text of a token appears in the body of one request, and nowhere else.
 //
 // # Files

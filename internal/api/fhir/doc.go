@@ -13,11 +13,12 @@
 //
 // Searches are streamed: a page of any length needs memory for a few chunks of records. Pages
 // are stable like those of package query, and access is checked again for each page. A link to
-// the next page does not show whose observations it continues.
+// the next page is encrypted, so it does not reveal the patient.
 //
 // Every search of a patient's observations is in the audit log before its first byte is sent.
-// An Observation that is sent becomes a reading of its device through the admission and the group
-// commit of package ingest, exactly or not at all.
+//
+// A received Observation becomes a reading of its device through the admission and the group
+// commit of package ingest. It is stored exactly, or rejected.
 //
 // Errors are OperationOutcomes with the types of package problem.
 //

@@ -10,8 +10,8 @@
 //     TestModel checks it.
 //   - A slow subscriber delays neither commits nor other subscribers. It gets the number of
 //     events that it missed, and the latest readings.
-//   - Every subscriber may read every device that it gets, or may have until half a second
-//     ago. Nothing is written after the right to read was found to be lost.
+//   - A subscriber gets only devices that it may read, or was allowed to read until half a
+//     second ago. Nothing is written after the right to read was found to be lost.
 //   - After [Hub.Erased], no erased value of that device is written. If one is being written,
 //     its stream is cut. The inbox may hold one until its next round, some milliseconds.
 //
@@ -22,23 +22,23 @@
 // never waits: if the inbox is full, readings are counted as lost instead.
 //
 // One dispatcher, which New starts and Close ends, takes the inbox. It keeps a state per
-// watched device, asks the store where a reading alone does not tell which one is the
-// newest, or what it is together with an earlier part of it, formats one text per event and
-// notes the device with each subscriber that watches it. It also checks the access of all
+// watched device, and asks the store if a reading alone does not show whether it is the newest,
+// or if it completes an earlier one. It formats one text per event and marks the device as
+// pending for each subscriber that watches it. It also checks the access of all
 // subscribers again, twice a second. It never writes to a connection.
 //
-// The handler of each subscriber, on net/http's goroutine, takes the noted devices and
+// The handler of each subscriber, on net/http's goroutine, takes the pending devices and
 // writes their latest texts. So a slow subscriber holds names of devices, not a queue of
 // events: what it missed is superseded in place. If it has too many of them, or resumes, it
 // reads the latest readings of its devices from the store, a page at a time.
 //
 // # Locks
 //
-// inbox.mu guards the inbox and is held for a copy only. Hub.mu guards all else that is
-// shared. Neither is held while the store is called, which may call Erased, nor while
-// something is written. Because the store is asked without a lock, an erasure may come
-// between: each one changes a number, by which the dispatcher and the handlers notice it
-// and ask again. subscriber.writeMu guards the write deadline; it is taken last.
+// inbox.mu guards the inbox and is held for a copy only. Hub.mu guards everything else
+// that is shared. Neither is held while the store is called, which may call Erased, nor while
+// something is written. Because the store is read without a lock, an erasure may come
+// between. Each erasure changes a number, so the dispatcher and the handlers notice it and
+// read again. subscriber.writeMu guards the write deadline; it is taken last.
 //
 // # Bounds
 //

@@ -6,10 +6,10 @@
 //
 // # Promise
 //
-// What [Encoder] writes is valid by these schemas, and [Form] decodes it to the same values, time,
-// offset, device and gateway. A data point that is accepted is stored exactly: members that would
-// not be stored are refused, except the header's uuid and creation time. The uuid that is written
-// depends on device, time and schema only.
+// The output of [Encoder] is valid by these schemas, and [Form] decodes it to the same values,
+// time, offset, device and gateway. An accepted data point is stored exactly: a data point with
+// members that would not be stored is rejected, except for the header's uuid and creation time.
+// The uuid that Encoder writes depends on device, time and schema only.
 //
 // # Not here
 //

@@ -3,12 +3,12 @@
 //
 // # Promise
 //
-// All of a body is checked, also what is skipped: it is JSON as defined by RFC 8259, in UTF-8,
-// and no object has two members of the same name. No text is copied, unless it has escapes.
+// The whole body is checked, skipped values included: it must be JSON as defined by RFC 8259, in
+// UTF-8, and no object may have two members of the same name. Only texts with escapes are copied.
 //
 // # Not here
 //
-// No names and no rules of any form of readings.
+// No knowledge of FHIR, of Open mHealth or of readings: package fhir and package omh have it.
 package strictjson
 
 import (
@@ -25,13 +25,13 @@ import (
 // A Reader reads a body from its beginning to its end. Texts that it returns are parts of the
 // body, except those that have escapes.
 //
-// An error of the syntax ends it: [Reader.End] returns it, and all other methods then do
-// nothing. A value that is JSON but not of the expected kind is skipped, and noted: see
+// A syntax error is sticky: [Reader.End] returns it, and all other methods then do nothing. A
+// value that is valid JSON but not of the expected kind is skipped and recorded: see
 // [Reader.Wrong].
 type Reader struct {
 	body []byte
 	json *jsontext.Decoder
-	err  error // of the syntax
+	err  error // the first syntax error
 
 	wrong []byte // name of the first member whose value has the wrong kind; nil: none
 	why   string
@@ -43,8 +43,8 @@ func NewReader(body []byte) *Reader {
 	return &Reader{body: body, json: jsontext.NewDecoder(bytes.NewBuffer(body))}
 }
 
-// Wrong returns the name of the first member since the last call whose value is not what it must
-// be, and what is wrong with it. The name is "" if there is none.
+// Wrong returns the name of the first member since the last call whose value has the wrong kind,
+// and the reason. The name is "" if there is none.
 func (r *Reader) Wrong() (member, why string) {
 	member, why = string(r.wrong), r.why
 	r.wrong, r.why = nil, ""
@@ -82,7 +82,7 @@ func (r *Reader) token() {
 	}
 }
 
-// Mismatch skips a value that is not what it must be.
+// Mismatch skips a value and records that it is not want, such as "an object", for [Reader.Wrong].
 func (r *Reader) Mismatch(want string) {
 	v := r.value()
 	if r.err != nil || r.wrong != nil {

@@ -4,8 +4,8 @@
 // # Promise
 //
 // Decoding returns exactly the rows that were encoded. Equal rows have equal encodings.
-// The decoders accept any bytes: they do not panic, and they allocate memory only for rows
-// that b has room for. Their errors contain no values.
+// The decoders accept any bytes: they do not panic, and they allocate memory only for as many
+// rows as the input can hold. Their errors contain no values.
 //
 // [DecodeSegment] and [DecodeGroup] check the checksum, the structure and the bounds of every
 // field. Given the right checksum, they accept other encodings of the same rows too, such as
@@ -20,8 +20,7 @@
 // The low half of the first byte is the version. Numbers are varints of encoding/binary,
 // unsigned unless stated otherwise. time is that of the first row, last that of the last
 // one, in ms. The checksum is of all bytes before it, and is little-endian: Pebble has
-// checksums of its own, but these do not cover the way from a segment's encoding to its
-// table.
+// checksums of its own, but they do not protect a segment between its encoding and its table.
 //
 // lengths is a column of the numbers of rows of each device, minus 1. It is missing if each
 // device has one row.
@@ -87,7 +86,7 @@
 // All arithmetic is modulo 2^64. A few outliers, such as a gap or the end of an exertion, thus
 // cost two or three bytes each instead of widening all integers. base is either the least
 // integer of the block or a typical one minus 2^(w-1), and w that with the fewest bytes;
-// outliers on both sides need the latter. The width is at most 56 so that a load of 64 bits at
+// outliers on both sides require the latter. The width is at most 56 so that a load of 64 bits at
 // any byte has all bits of an integer.
 //
 // # Not here

@@ -3,13 +3,13 @@
 // # Promise
 //
 // When [Run] returns nil, the target has every record of the source and no other, each with the
-// same time, time of receipt, values, offset from UTC and gateway, and the same answer to whether
-// another gateway has completed it (see Withholding in package storage). Run has read both stores
-// to the end for that. The target has the source's assignments of devices to subjects, too, if
-// the stores keep them.
+// same time, time of receipt, values, offset from UTC, gateway, and mark that another gateway has
+// completed it (see Withholding in package storage). Run verifies that by reading both stores to
+// the end. The target also has the source's assignments of devices to subjects, if the stores keep
+// them.
 //
-// A run that ended early, however it ended, is continued by running it again: there is no state
-// but the target itself.
+// To continue a run that ended early for any reason, call Run again: the only state is the target
+// itself.
 //
 // # How
 //
@@ -25,6 +25,6 @@
 //
 // # Not here
 //
-// No other process may change either store meanwhile. Stores see to that; Run asks those with a
-// method Alone whether it was so.
+// No exclusion: no other process may change either store during a run. The stores ensure that;
+// Run checks it with those that have a method Alone.
 package migrate

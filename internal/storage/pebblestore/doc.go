@@ -55,7 +55,7 @@
 //
 // The active and the frozen window have Options.WindowRows readings each, 48 bytes a reading
 // and 300 bytes a device, at most 96 bytes times WindowRows, exceeded by one group. While the
-// frozen one is sealed, the active one fills only as fast; then Append waits.
+// frozen one is sealed, Append waits so that the active one does not fill faster.
 //
 // # Damage
 //
@@ -69,8 +69,8 @@
 // from a failing disk or too many open files, is not damage, and is returned unchanged.
 //
 // The list, CHECKSUMS, names the files that must exist; see checksums.go and verify.go.
-// Pebble alone takes most damage in its log and its manifest for a torn end, so Open reads
-// both itself; journal.go describes how it distinguishes the two.
+// Pebble mistakes most damage in its log and its manifest for a torn end, so Open reads both
+// itself; journal.go describes how it distinguishes the two.
 //
 // In a store that was closed, and in a backup, Open finds every file that is missing or
 // additional, every changed length, and every changed byte outside tables. Check also finds
@@ -149,8 +149,8 @@
 //	then      the subject
 //
 // and a key with the subject and an empty value, the index. The assignments of a device do not
-// overlap. A store that has had any is of format 3, so that a program that does not know them
-// does not open it: it would not erase them with their device. Others are of format 2.
+// overlap. A store that has ever had one is of format 3, so that earlier versions, which would not erase
+// assignments with their device, reject it. Other stores are of format 2.
 //
 // # Gateway and states
 //
@@ -159,8 +159,8 @@
 //	groups       8 bytes: the number of the next group, if no later one is stored
 //	gateways     4 bytes: the number of the next gateway
 //	readings     8 bytes: the number of readings in segments
-//	sweep        empty: readings were removed, and names of gateways may be, too
-//	uncounted    empty: damaged readings were removed uncounted, and readings is too large
+//	sweep        empty: readings were removed; names of gateways may have become unused
+//	uncounted    empty: damaged readings were removed uncounted, so readings is too large
 //
 // # Not here
 //
