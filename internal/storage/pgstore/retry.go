@@ -68,8 +68,15 @@ func (t *try) run(do func(*pgx.Conn) error, mend func()) error {
 	}
 }
 
+// errUnreached is returned in place of an error of a context: those mean to callers that the
+// server is being stopped.
+var errUnreached = errors.New("PostgreSQL was not reached before the deadline")
+
 // fail returns the error of a call that gives up because of err.
 func (t *try) fail(err error) error {
+	if errors.Is(err, context.DeadlineExceeded) {
+		err = errUnreached
+	}
 	t.s.setState(err)
 	if t.unknown {
 		t.s.counters.unresolved.Add(1)
