@@ -585,7 +585,7 @@ func TestObserve(t *testing.T) {
 // Seen to fail when release kept the reservation of a job that it discarded.
 func TestLaneReleasesMemory(t *testing.T) {
 	g := newBarrier()
-	core, srv := fronts()["fast"](t, ingest.Config{}, g.before)
+	core, srv := fronts()["fast"](t, ingest.Config{MaxWait: polltest.Patience}, g.before)
 	const batches, readings = 40, 1000 // more than the lane keeps
 	wait := g.fill(t, core, srv, slices.Repeat([]int{readings}, batches)...)
 	if n := core.Counters().BodyBytes; n < batches*readings*100 {
