@@ -170,7 +170,8 @@ type Record struct {
 
 // A Latest is the newest value of one sign of a device.
 type Latest struct {
-	TimeUnixMs int64 // when it was measured
+	TimeUnixMs int64            // when it was measured
+	UTCOffset  vitals.UTCOffset // of the time; that of its record
 	Value      vitals.Hundredths
 	Known      bool // false: the device has never sent this sign
 }

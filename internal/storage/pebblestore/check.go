@@ -357,7 +357,7 @@ func (k *contentChecker) device(name *vitals.Name, a *account, has, hasRow bool)
 		windows = append(windows, rowSource{rows: k.window[i]})
 		for j := range k.window[i] {
 			r := &k.window[i][j]
-			a.recorded.update(r.TimeUnixMs, &r.Values)
+			a.recorded.update(r.TimeUnixMs, &r.Values, r.UTCOffset)
 			k.gateway(name, r)
 		}
 	}
@@ -374,7 +374,7 @@ func (k *contentChecker) device(name *vitals.Name, a *account, has, hasRow bool)
 				continue
 			}
 			if k.v.legacy == legacyTails && ms >= tailFromMs {
-				a.recorded.update(ms, &r.values)
+				a.recorded.update(ms, &r.values, 0)
 			}
 			rows = append(rows, k.legacy.row(ms, &r))
 		}
@@ -520,7 +520,7 @@ type account struct {
 	sizes        []int // of the segments
 }
 
-func (a *account) add(r *columns.Row) { a.all.update(r.TimeUnixMs, &r.Values) }
+func (a *account) add(r *columns.Row) { a.all.update(r.TimeUnixMs, &r.Values, r.UTCOffset) }
 
 // match compares a device's record with its readings.
 func (a *account) match(c *checker, name *vitals.Name) {
@@ -546,6 +546,9 @@ func (a *account) match(c *checker, name *vitals.Name) {
 		c.problem(recordError(name, errors.New("wrong newest time")))
 	}
 	for s := range got.Latest {
+		if got.Latest[s].UTCOffset == 0 {
+			want.Latest[s].UTCOffset = 0 // an earlier version wrote the record without it
+		}
 		if got.Latest[s] != want.Latest[s] {
 			c.problem(recordError(name, fmt.Errorf("wrong latest %s", vitals.Sign(s))))
 		}

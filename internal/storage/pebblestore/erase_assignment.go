@@ -244,10 +244,9 @@ func (s *Store) updateLatest(v *view, in *storage.Range, r *remainder) error {
 	for sg := range vitals.NumSigns {
 		if d.known&(1<<sg) != 0 && within(d.latestUnixMs[sg]) {
 			lost |= 1 << sg
-			d.latest[sg], d.latestUnixMs[sg] = 0, 0
 		}
 	}
-	d.known &^= lost
+	d.forget(lost)
 	if lost == 0 && !within(d.newestUnixMs) {
 		return nil
 	}
@@ -263,13 +262,13 @@ func (s *Store) updateLatest(v *view, in *storage.Range, r *remainder) error {
 			break
 		}
 		for i := range rows {
-			earlier.update(rows[i].TimeUnixMs, &rows[i].Values)
+			earlier.update(rows[i].TimeUnixMs, &rows[i].Values, rows[i].UTCOffset)
 		}
 	}
 	for sg := range vitals.NumSigns {
 		if lost&earlier.known&(1<<sg) != 0 {
 			d.known |= 1 << sg
-			d.latest[sg], d.latestUnixMs[sg] = earlier.latest[sg], earlier.latestUnixMs[sg]
+			d.latest[sg], d.latestUnixMs[sg], d.offsets[sg] = earlier.latest[sg], earlier.latestUnixMs[sg], earlier.offsets[sg]
 		}
 	}
 	if within(d.newestUnixMs) {

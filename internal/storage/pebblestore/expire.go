@@ -500,8 +500,7 @@ func (s *Store) removeExpiredOf(b *pebble.Batch, it *pebble.Iterator, x *expired
 	d.readings, d.uncounted = n, unread != nil
 	for s := range vitals.NumSigns {
 		if d.after.known&(1<<s) != 0 && d.after.latestUnixMs[s] < x.upToMs {
-			d.after.known &^= 1 << s
-			d.after.latest[s], d.after.latestUnixMs[s] = 0, 0
+			d.after.forget(1 << s)
 		}
 	}
 	expired := d.after.newestUnixMs < x.upToMs

@@ -319,7 +319,7 @@ func LegacyPairs(name vitals.Name, records []storage.Record, inRecord int) map[s
 		}
 		pairs[string(appendReadingKey(nil, &name, uint64(r.TimeUnixMs)))] = appendReading(nil, &row)
 		if i < inRecord {
-			d.update(r.TimeUnixMs, &r.Values)
+			d.update(r.TimeUnixMs, &r.Values, 0)
 		}
 	}
 	b := appendRecord(nil, &d)

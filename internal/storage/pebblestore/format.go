@@ -10,8 +10,11 @@ import (
 
 // The package comment describes these formats byte by byte.
 const (
-	recordVersion = 2
+	recordVersion = 2 // of a record without offsets from UTC
+	offsetVersion = 3 // of a record with at least one
 	assignVersion = 1
+
+	maxUTCOffset = vitals.UTCOffset(2*vitals.MaxUTCOffsetMinutes + 1)
 
 	// The first bytes of the kinds of keys.
 	statePrefix   = 0x00
@@ -47,6 +50,7 @@ var (
 	errGateway = errors.New("gateway is not a name")
 	errDevice  = errors.New("device is not a name")
 	errTime    = errors.New("time is negative")
+	errOffset  = errors.New("invalid offset from UTC")
 	errOrder   = errors.New("latest value is newer than the record")
 	errSmall   = errors.New("invalid sizes of segments")
 	errKey     = errors.New("invalid key")
@@ -133,13 +137,17 @@ func decodeGatewayKey(key []byte) (uint32, error) {
 
 // appendRecord appends the value of d's record.
 func appendRecord(dst []byte, d *device) []byte {
-	dst = append(dst, recordVersion)
+	version := d.version()
+	dst = append(dst, version)
 	dst = binary.BigEndian.AppendUint64(dst, uint64(d.newestUnixMs))
 	dst = append(dst, d.known)
 	for s := range vitals.NumSigns {
 		if d.known&(1<<s) != 0 {
 			dst = binary.BigEndian.AppendUint64(dst, uint64(d.latestUnixMs[s]))
 			dst = binary.BigEndian.AppendUint16(dst, uint16(d.latest[s]))
+			if version == offsetVersion {
+				dst = binary.BigEndian.AppendUint16(dst, uint16(d.offsets[s]))
+			}
 		}
 	}
 	dst = binary.BigEndian.AppendUint64(dst, uint64(d.sealedUnixMs))
@@ -151,19 +159,39 @@ func appendRecord(dst []byte, d *device) []byte {
 
 // recordBytes returns the number of bytes that appendRecord appends.
 func recordBytes(d *device) int {
-	return 1 + 8 + 1 + 10*bits.OnesCount8(d.known) + 8 + 2*int(d.smalls)
+	return 1 + 8 + 1 + latestBytes(d.version())*bits.OnesCount8(d.known) + 8 + 2*int(d.smalls)
+}
+
+// version returns the version of d's record.
+func (d *device) version() byte {
+	if d.offsets == [vitals.NumSigns]vitals.UTCOffset{} {
+		return recordVersion
+	}
+	return offsetVersion
+}
+
+// latestBytes returns the number of bytes of each latest value in a record.
+func latestBytes(version byte) int {
+	if version == offsetVersion {
+		return 12
+	}
+	return 10
 }
 
 // decodeRecord decodes the record b into d.
 func decodeRecord(b []byte, d *device) error {
-	known, rest, err := header(b, recordVersion, 8)
+	version := byte(recordVersion)
+	if len(b) > 0 && b[0] == offsetVersion {
+		version = offsetVersion
+	}
+	known, rest, err := header(b, version, 8)
 	if err != nil {
 		return err
 	}
 	if known == 0 {
 		return errSigns
 	}
-	signs := 10 * bits.OnesCount8(known)
+	signs := latestBytes(version) * bits.OnesCount8(known)
 	if len(rest) < signs+8 || len(rest)%2 != 0 || len(rest) > signs+8+2*maxSmall {
 		return errLength
 	}
@@ -171,8 +199,11 @@ func decodeRecord(b []byte, d *device) error {
 	if d.newestUnixMs < 0 {
 		return errTime
 	}
-	if err := d.decodeLatest(rest); err != nil {
+	if err := d.decodeLatest(rest, version); err != nil {
 		return err
+	}
+	if d.version() != version {
+		return errOffset
 	}
 	rest = rest[signs:]
 	d.sealedUnixMs = int64(binary.BigEndian.Uint64(rest))
@@ -191,8 +222,8 @@ func decodeRecord(b []byte, d *device) error {
 }
 
 // decodeLatest decodes the latest value of each sign that d knows, with its time, from the
-// start of b, which must be long enough.
-func (d *device) decodeLatest(b []byte) error {
+// start of b, which must be long enough and from a record of the version.
+func (d *device) decodeLatest(b []byte, version byte) error {
 	for s := range vitals.NumSigns {
 		if d.known&(1<<s) == 0 {
 			continue
@@ -205,7 +236,12 @@ func (d *device) decodeLatest(b []byte) error {
 		if d.latestUnixMs[s] > d.newestUnixMs {
 			return errOrder
 		}
-		b = b[10:]
+		if version == offsetVersion {
+			if d.offsets[s] = vitals.UTCOffset(binary.BigEndian.Uint16(b[10:])); d.offsets[s] < 0 || d.offsets[s] > maxUTCOffset {
+				return errOffset
+			}
+		}
+		b = b[latestBytes(version):]
 	}
 	return nil
 }

@@ -56,8 +56,8 @@ func TestGolden(t *testing.T) {
 		return "" +
 			"01" + a + " = 02 " + newestOfA + " 0c 00000000000000ff 0003 " + latestOfA + sealedOfA + "\n" +
 			"01" + b + " = 02 0000000000000007 0c 0000000000000007 0002 0000000000000007 0001 " + sealedOfB + "\n" +
-			"01" + ppg + " = 02 000001a1fd8c697b 1f " +
-			"000001a1fd8c697b 2f44 000001a1fd8c697b 1edc 000001a1fd8c697b 2616 000001a1fd8c697b 1c20 000001a1fd8c697b 16a8 " + sealedOfPPG + "\n" +
+			"01" + ppg + " = 03 000001a1fd8c697b 1f " +
+			"000001a1fd8c697b 2f44 0694 000001a1fd8c697b 1edc 0694 000001a1fd8c697b 2616 0694 000001a1fd8c697b 1c20 0694 000001a1fd8c697b 16a8 0694 " + sealedOfPPG + "\n" +
 			"01" + z64 + " = 02 0000000000000100 08 0000000000000100 ffff " + sealedOfZ + "\n"
 	}
 	row := func(e *storage.Entry, gateway uint32, shared bool) columns.Row {
@@ -166,6 +166,7 @@ func TestRefusedValues(t *testing.T) {
 		groupKey   = "03" + "0000000000000009"
 		okRecord   = "02" + "0000000000000005" + "08" + "0000000000000005" + "1c20" + "0000000000000005" + "0001"
 	)
+	offsetRecord := func(offset string) string { return "03" + okRecord[2:40] + offset + okRecord[40:] }
 	row := columns.Row{TimeUnixMs: 5, ReceivedUnixMs: 7}
 	row.Values.Set(vitals.HeartRate, 7200)
 	okSegment := hex.EncodeToString(columns.AppendSegment(nil, []columns.Row{row}))
@@ -186,7 +187,12 @@ func TestRefusedValues(t *testing.T) {
 		{"segment with trailing bytes", segmentKey, okSegment + "00", "segment of device d up to 5: columns: "},
 		{"segment of another time", segmentKey, elsewhere, "segment of device d up to 5: the last reading"},
 		{"segment with a gateway that is not known", segmentKey, foreign, "its gateway is not in the dictionary"},
-		{"record of a later version", recordKey, "03" + okRecord[2:], "record of device d: unknown version"},
+		{"record of a later version", recordKey, "04" + okRecord[2:], "record of device d: unknown version"},
+		{"record without the offsets of its version", recordKey, offsetRecord("0000"), "record of device d: invalid offset"},
+		{"record with too large an offset", recordKey, offsetRecord("0b40"), "record of device d: invalid offset"},
+		{"record with a negative offset", recordKey, offsetRecord("ffff"), "record of device d: invalid offset"},
+		{"record with another offset than the reading", recordKey, offsetRecord("0694"), "record of device d: wrong latest heart"},
+		{"cut record with an offset", recordKey, offsetRecord("0694")[:58], "wrong length"},
 		{"empty record", recordKey, "", "wrong length"},
 		{"record without signs", recordKey, "02" + "0000000000000005" + "00" + "0000000000000005", "presence bits"},
 		{"cut record", recordKey, okRecord[:len(okRecord)-2], "wrong length"},
@@ -293,6 +299,7 @@ func FuzzDecodeReading(f *testing.F) {
 func FuzzDecodeRecord(f *testing.F) {
 	f.Add(unhex("0200000000000000050800000000000000051c20ffffffffffffffff"))
 	f.Add(unhex("0200000000000000050800000000000000051c2000000000000000050001"))
+	f.Add(unhex("0300000000000000050800000000000000051c20069400000000000000050001"))
 	f.Add(unhex("020000000000000005"))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		again, err := pebblestore.ReencodeRecord(b)

@@ -142,16 +142,16 @@ func decodeLegacyRecord(b []byte, d *device) error {
 	if d.newestUnixMs < 0 {
 		return errTime
 	}
-	return d.decodeLatest(rest)
+	return d.decodeLatest(rest, legacyRecordVersion)
 }
 
 // decodeEitherRecord decodes a record of a store of format 1. It is of format 2 if a start of this
 // version was interrupted before the store became one of format 2.
 func decodeEitherRecord(b []byte, d *device) error {
-	if len(b) > 0 && b[0] == recordVersion {
-		return decodeRecord(b, d)
+	if len(b) > 0 && b[0] == legacyRecordVersion {
+		return decodeLegacyRecord(b, d)
 	}
-	return decodeLegacyRecord(b, d)
+	return decodeRecord(b, d)
 }
 
 // A tailReader reads the tails of devices. It is fastest if these are read in the order of
@@ -186,7 +186,7 @@ func (t *tailReader) read(name *vitals.Name, d *device) error {
 		if err := decodeReading(value, &r); err != nil {
 			return readingError(name, ms, err)
 		}
-		d.update(ms, &r.values)
+		d.update(ms, &r.values, 0)
 	}
 	return t.it.Error()
 }

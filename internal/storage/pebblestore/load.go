@@ -142,7 +142,7 @@ func (l *loaded) add(name *vitals.Name, rows []columns.Row) error {
 			return errNoRecord
 		}
 		for i := range rows {
-			l.table.at(number).update(rows[i].TimeUnixMs, &rows[i].Values)
+			l.table.at(number).update(rows[i].TimeUnixMs, &rows[i].Values, rows[i].UTCOffset)
 		}
 	}
 	w := l.window

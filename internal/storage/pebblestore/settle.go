@@ -220,7 +220,7 @@ func (s *settler) settleOne(e *storage.Entry, entry int32) {
 	if m.UTCOffset == 0 {
 		m.UTCOffset = r.UTCOffset
 	}
-	d.update(r.TimeUnixMs, &r.Values)
+	d.update(r.TimeUnixMs, &m.Values, m.UTCOffset)
 }
 
 // noGateway is not the number of a gateway.
@@ -246,7 +246,7 @@ func (s *settler) store(e *storage.Entry, id recordID, entry int32) {
 	if id.timeUnixMs > d.newestUnixMs {
 		s.table.active.moved(d.newestUnixMs, id.timeUnixMs)
 	}
-	d.update(id.timeUnixMs, &r.Values)
+	d.update(id.timeUnixMs, &r.Values, r.UTCOffset)
 }
 
 // find returns the record of id, or nil if there is none. The pointer is valid until the next

@@ -21,7 +21,8 @@ type device struct {
 	sealedUnixMs int64 // time of the last reading in the device's segments, or noSegment
 	latestUnixMs [vitals.NumSigns]int64
 	latest       [vitals.NumSigns]vitals.Hundredths
-	known        uint8 // bit s is set when sign s has a latest value
+	offsets      [vitals.NumSigns]vitals.UTCOffset // of the latest times
+	known        uint8                             // bit s is set when sign s has a latest value
 
 	// small has the numbers of readings of the last segments, if these are small, in the
 	// order of time. See sealer.
@@ -34,20 +35,31 @@ type device struct {
 	inWindow uint32
 }
 
-// update updates d with the values of a reading and reports whether a latest value has
-// changed.
-func (d *device) update(timeUnixMs int64, values *vitals.Values) (changed bool) {
+// update updates d with a record. The first offset from UTC that a record is given may be that of a
+// later reading, so it is updated if d has the values already.
+func (d *device) update(timeUnixMs int64, values *vitals.Values, offset vitals.UTCOffset) {
 	d.newestUnixMs = max(d.newestUnixMs, timeUnixMs)
 	for s := range vitals.Sign(vitals.NumSigns) {
 		v, ok := values.Get(s)
-		if !ok || d.known&(1<<s) != 0 && timeUnixMs <= d.latestUnixMs[s] {
-			continue
+		switch {
+		case !ok || d.known&(1<<s) != 0 && timeUnixMs < d.latestUnixMs[s]:
+		case d.known&(1<<s) == 0 || timeUnixMs > d.latestUnixMs[s]:
+			d.known |= 1 << s
+			d.latest[s], d.latestUnixMs[s], d.offsets[s] = v, timeUnixMs, offset
+		case offset != 0:
+			d.offsets[s] = offset
 		}
-		d.known |= 1 << s
-		d.latest[s], d.latestUnixMs[s] = v, timeUnixMs
-		changed = true
 	}
-	return changed
+}
+
+// forget makes d one without latest values of the signs.
+func (d *device) forget(signs uint8) {
+	for s := range vitals.NumSigns {
+		if signs&(1<<s) != 0 {
+			d.latest[s], d.latestUnixMs[s], d.offsets[s] = 0, 0, 0
+		}
+	}
+	d.known &^= signs
 }
 
 // public returns d as a storage.Device.
@@ -55,7 +67,7 @@ func (d *device) public(name vitals.Name) storage.Device {
 	p := storage.Device{Name: name, NewestUnixMs: d.newestUnixMs}
 	for s := range p.Latest {
 		if d.known&(1<<s) != 0 {
-			p.Latest[s] = storage.Latest{TimeUnixMs: d.latestUnixMs[s], Value: d.latest[s], Known: true}
+			p.Latest[s] = storage.Latest{TimeUnixMs: d.latestUnixMs[s], UTCOffset: d.offsets[s], Value: d.latest[s], Known: true}
 		}
 	}
 	return p

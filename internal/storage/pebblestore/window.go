@@ -205,7 +205,7 @@ func (w windowView) updateLocked(name *vitals.Name, d *device) (has bool) {
 			continue
 		}
 		r := w.row(index[i])
-		d.update(r.TimeUnixMs, &r.Values)
+		d.update(r.TimeUnixMs, &r.Values, r.UTCOffset)
 		seen, has = seen|r.Values.Present(), true
 	}
 	return has

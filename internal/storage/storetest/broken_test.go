@@ -35,6 +35,8 @@ func TestBrokenStores(t *testing.T) {
 		{"offsets are not stored", "offset/stored"},
 		{"offset of zero is not stored", "offset/stored"},
 		{"last offset is kept", "offset/random"},
+		{"latest values have no offset", "offset/latest"},
+		{"latest values have the newest offset", "offset/latest"},
 		{"zero counts as missing", "settle/sequences"},
 		{"late reading is dropped", "settle/late"},
 		{"gateways are not stored", "settle/stored"},

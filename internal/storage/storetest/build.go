@@ -301,6 +301,9 @@ func describeDevice(d storage.Device) string {
 	for s, l := range d.Latest {
 		if l.Known || l != (storage.Latest{}) {
 			fmt.Fprintf(&b, "%s:%d@%d known=%t ", vitals.Sign(s), l.Value, l.TimeUnixMs, l.Known)
+			if minutes, ok := l.UTCOffset.Minutes(); ok {
+				fmt.Fprintf(&b, "offset %d min ", minutes)
+			}
 		}
 	}
 	b.WriteString("}")

@@ -32,6 +32,27 @@ func checkOffsets(t testing.TB, h Harness) {
 	wantAll(t, open(t, h), want, 30)
 }
 
+// checkLatestOffsets checks that each latest value has the offset of its own record, which a
+// reading of the same time may set after the value was stored.
+func checkLatestOffsets(t testing.TB, h Harness) {
+	s, model := mustOpen(t, h), records{}
+	for _, group := range [][]*storage.Entry{
+		{offset(120, entry("a", 10, hr(1), spo2(2))), entry("b", 10, hr(1)), offset(0, entry("c", 10, hr(1)))},
+		{offset(60, entry("a", 20, hr(3))), offset(-210, entry("b", 10, spo2(2)))},                                    // sets the offset of a latest value
+		{offset(345, entry("a", 20, rhr(4))), offset(60, entry("b", 10, rhr(5))), offset(60, entry("c", 10, rhr(6)))}, // keep the first
+		{entry("a", 30, sys(5), dia(6)), offset(60, entry("b", 10, hr(1))), offset(60, entry("b", 10, hr(2)))},        // a duplicate and a conflict
+		{offset(vitals.MaxUTCOffsetMinutes, entry("a", 5, hr(7), rhr(8))), entry("c", 11, hr(9))},                     // late; without one again
+		{offset(90, entry("a", 30, spo2(9))), offset(vitals.MinUTCOffsetMinutes, entry("c", 12, spo2(9)))},
+	} {
+		settleAll(t, s, model, group)
+		wantAll(t, s, model, 2)
+		mustClose(t, s)
+		s = mustOpen(t, h)
+		wantAll(t, s, model, 2)
+	}
+	mustClose(t, s)
+}
+
 // offsetSequences returns the rules about offsets from UTC by example: they play no part
 // in identity and conflict, and a record keeps the first that it is given.
 func offsetSequences() []sequence {

@@ -32,6 +32,11 @@ func removable(t testing.TB, open func() (storage.Store, error)) (s storage.Stor
 	for i := range int64(200) { // more than a store keeps in memory per device
 		group = append(group, entry("many", 1+i, hr(vitals.Hundredths(1+i))))
 	}
+	for i, e := range group {
+		if i%3 > 0 {
+			offset(i, e)
+		}
+	}
 	settleAll(t, s, model, group)
 	return s, r, model, true
 }

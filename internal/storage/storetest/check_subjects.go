@@ -263,6 +263,11 @@ func checkEraseAssignment(t testing.TB, h Harness) {
 		group = append(group, by(fmt.Sprintf("g%d", ms/50), entry("a", ms, hr(vitals.Hundredths(1+ms)), []sign{spo2(1), sys(2), dia(3)}[ms%3])))
 	}
 	group = append(group, entry("a", 15, rhr(1)), entry("a-", 15, hr(1)), entry("a-1", 15, hr(1)))
+	for i, e := range group {
+		if i%5 > 0 {
+			offset(i, e)
+		}
+	}
 	settleAll(t, s, model, group)
 	for _, a := range []storage.Assignment{
 		assignment("a", "P", 10, 20), assignment("a", "P-", 20, 30), assignment("a", "P", 30, 31), assignment("a", "P-1", 100, storage.OpenEnd),

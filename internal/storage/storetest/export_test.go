@@ -362,11 +362,22 @@ func (b *broken) latest(d storage.Device) storage.Device {
 			if a.device != d.Name {
 				continue
 			}
-			values := b.records[a.device][a.ms].Values
+			rec := b.records[a.device][a.ms]
 			for s := range vitals.Sign(vitals.NumSigns) {
-				if v, ok := values.Get(s); ok {
-					d.Latest[s] = storage.Latest{TimeUnixMs: a.ms, Value: v, Known: true}
+				if v, ok := rec.Values.Get(s); ok {
+					d.Latest[s] = storage.Latest{TimeUnixMs: a.ms, UTCOffset: rec.UTCOffset, Value: v, Known: true}
 				}
+			}
+		}
+	case "latest values have no offset":
+		for s := range d.Latest {
+			d.Latest[s].UTCOffset = 0
+		}
+	case "latest values have the newest offset":
+		newest := b.records[d.Name][d.NewestUnixMs].UTCOffset
+		for s := range d.Latest {
+			if d.Latest[s].Known {
+				d.Latest[s].UTCOffset = newest
 			}
 		}
 	case "expired signs stay":

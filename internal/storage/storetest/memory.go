@@ -190,7 +190,7 @@ func (rs records) latest(device vitals.Name) storage.Device {
 		for s := range vitals.Sign(vitals.NumSigns) {
 			l := &d.Latest[s]
 			if v, ok := rec.Values.Get(s); ok && (!l.Known || t > l.TimeUnixMs) {
-				*l = storage.Latest{TimeUnixMs: t, Value: v, Known: true}
+				*l = storage.Latest{TimeUnixMs: t, UTCOffset: rec.UTCOffset, Value: v, Known: true}
 			}
 		}
 	}

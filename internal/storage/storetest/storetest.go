@@ -123,6 +123,7 @@ func Checks() []Check {
 		one("crash/during writes", checkCrashDuringWrites),
 		{"random", checkRandom},
 		one("offset/stored", checkOffsets),
+		one("offset/latest", checkLatestOffsets),
 		one("offset/sequences", checkOffsetSequences),
 		one("offset/one group", checkOffsetSequencesInOneGroup),
 		{"offset/random", checkRandomOffsets},
