@@ -30,15 +30,16 @@ var (
 func (d *describer) schemas() object {
 	flags := object{"type": "array", "minItems": 1, "uniqueItems": true, "items": object{"enum": flagNames()}}
 	at := closed(object{"time": instant, "value": value}, "time", "value")
+	offset := object{"type": "integer", "description": "The offset from UTC with which time was sent; absent if it is unknown.",
+		"minimum": vitals.MinUTCOffsetMinutes, "maximum": vitals.MaxUTCOffsetMinutes}
 	reading := object{
 		"device": name, "time": instant, "gateway": name, "received": described(instant, "When the server stored the reading."), "flags": flags,
-		"utc_offset_minutes": object{"type": "integer", "description": "The offset from UTC with which time was sent; absent if it is unknown.",
-			"minimum": vitals.MinUTCOffsetMinutes, "maximum": vitals.MaxUTCOffsetMinutes},
+		"utc_offset_minutes": offset,
 	}
 	latest, signs := object{}, object{}
 	for s := range vitals.Sign(vitals.NumSigns) {
 		reading[s.Field()] = signSchema(s, value)
-		latest[s.Field()] = closed(object{"time": instant, "value": signSchema(s, value), "flags": flags}, "time", "value")
+		latest[s.Field()] = closed(object{"time": instant, "utc_offset_minutes": offset, "value": signSchema(s, value), "flags": flags}, "time", "value")
 		signs[s.Field()] = ref("schemas", "Summary")
 	}
 	summary := object{"count": some, "min": value, "max": value, "mean": described(value, "Rounded to 0.01."), "first": at, "last": at}

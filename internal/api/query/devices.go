@@ -2,6 +2,7 @@ package query
 
 import (
 	"context"
+	"strconv"
 
 	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/vitals"
@@ -18,7 +19,7 @@ type Lister interface {
 }
 
 // appendDevice appends a device as a JSON object: the time of its newest reading, and
-// the latest value of each sign with its time and its flags.
+// the latest value of each sign with its time, the offset from UTC of that and its flags.
 //
 //	{"device":"ppg-1","time":"…","latest":{"spo2_pct":{"value":97.5,"time":"…"}}}
 func appendDevice(dst []byte, d *storage.Device, limits *vitals.FlagLimits) []byte {
@@ -41,7 +42,11 @@ func appendDevice(dst []byte, d *storage.Device, limits *vitals.FlagLimits) []by
 		dst = append(append(append(dst, '"'), s.Field()...), `":{"value":`...)
 		dst = vitals.AppendHundredths(dst, latest.Value)
 		dst = vitals.AppendTime(append(dst, `,"time":"`...), latest.TimeUnixMs)
-		dst = append(appendFlags(append(dst, '"'), flags[s]), '}')
+		dst = append(dst, '"')
+		if minutes, ok := latest.UTCOffset.Minutes(); ok {
+			dst = strconv.AppendInt(append(dst, `,"utc_offset_minutes":`...), int64(minutes), 10)
+		}
+		dst = append(appendFlags(dst, flags[s]), '}')
 	}
 	return append(dst, "}}"...)
 }

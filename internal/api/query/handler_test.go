@@ -120,15 +120,15 @@ func get(t *testing.T, srv *httptest.Server, path string, header ...string) (*ht
 func TestDevice(t *testing.T) {
 	srv := serve(t, fill(t,
 		`{"device":"a","time":1000,"heart_rate_bpm":54.9,"spo2_pct":98}`,
-		`{"device":"a","time":3000,"heart_rate_bpm":140}`,
-		`{"device":"a","time":2000,"systolic_mmhg":210,"diastolic_mmhg":80,"gateway":"g"}`,
+		`{"device":"a","time":"1970-01-01T00:00:03+00:00","heart_rate_bpm":140}`,
+		`{"device":"a","time":"1969-12-31T20:30:02-03:30","systolic_mmhg":210,"diastolic_mmhg":80,"gateway":"g"}`,
 	))
 	_, got := get(t, srv, "/v1/devices/a")
 	const want = `{"device":"a","time":"1970-01-01T00:00:03.000Z","latest":{` +
-		`"systolic_mmhg":{"value":210,"time":"1970-01-01T00:00:02.000Z","flags":["pulse_pressure_mmhg high"]},` +
-		`"diastolic_mmhg":{"value":80,"time":"1970-01-01T00:00:02.000Z"},` +
+		`"systolic_mmhg":{"value":210,"time":"1970-01-01T00:00:02.000Z","utc_offset_minutes":-210,"flags":["pulse_pressure_mmhg high"]},` +
+		`"diastolic_mmhg":{"value":80,"time":"1970-01-01T00:00:02.000Z","utc_offset_minutes":-210},` +
 		`"spo2_pct":{"value":98,"time":"1970-01-01T00:00:01.000Z"},` +
-		`"heart_rate_bpm":{"value":140,"time":"1970-01-01T00:00:03.000Z","flags":["heart_rate_bpm high"]}},` +
+		`"heart_rate_bpm":{"value":140,"time":"1970-01-01T00:00:03.000Z","utc_offset_minutes":0,"flags":["heart_rate_bpm high"]}},` +
 		`"flags_notice":"` + vitals.FlagNotice + `"}` + "\n"
 	if got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)

@@ -24,9 +24,10 @@ type Device struct {
 
 // A Latest is the latest value of one sign.
 type Latest struct {
-	Value jsontext.Value `json:"value"` // a number, as the server sent it
-	Time  time.Time      `json:"time"`
-	Flags []string       `json:"flags,omitempty"`
+	Value     jsontext.Value `json:"value"` // a number, as the server sent it
+	Time      time.Time      `json:"time"`
+	UTCOffset *int           `json:"utc_offset_minutes,omitempty"` // with which the time was sent; nil: unknown
+	Flags     []string       `json:"flags,omitempty"`
 }
 
 // Device returns one device.

@@ -338,7 +338,7 @@ func TestDevices(t *testing.T) {
 	page := func(next string, names ...string) string {
 		var devices []string
 		for _, name := range names {
-			devices = append(devices, fmt.Sprintf(`{"device":%q,"time":"2026-11-21T10:00:00Z","latest":{"spo2_pct":{"value":97.50,"time":"2026-11-21T10:00:00Z","flags":["low"]}}}`, name))
+			devices = append(devices, fmt.Sprintf(`{"device":%q,"time":"2026-11-21T10:00:00Z","latest":{"spo2_pct":{"value":97.50,"time":"2026-11-21T10:00:00Z","utc_offset_minutes":0,"flags":["low"]}}}`, name))
 		}
 		return fmt.Sprintf(`{"devices":[%s],"next_cursor":%q,"later":"member"}`, strings.Join(devices, ","), next)
 	}
@@ -368,7 +368,7 @@ func TestDevices(t *testing.T) {
 				var names []string
 				for _, d := range page {
 					names = append(names, d.Name)
-					if latest := d.Latest["spo2_pct"]; latest.Value.String() != "97.50" || len(latest.Flags) != 1 || latest.Time.IsZero() || d.Time.IsZero() {
+					if latest := d.Latest["spo2_pct"]; latest.Value.String() != "97.50" || len(latest.Flags) != 1 || latest.UTCOffset == nil || *latest.UTCOffset != 0 || latest.Time.IsZero() || d.Time.IsZero() {
 						t.Errorf("%s: %+v", d.Name, d)
 					}
 				}

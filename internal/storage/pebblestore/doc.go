@@ -123,11 +123,12 @@
 // # Device record
 //
 //	byte         meaning
-//	0            version, 2
+//	0            version, 2; 3 if any latest value has an offset from UTC
 //	1 to 8       newest time
 //	9            presence: bit s is set if the device has a latest value of sign s
 //	then 10 n    for each of the n signs, in their order: time of its latest value,
-//	             8 bytes, and the value, 2 bytes, in hundredths of the sign's unit
+//	             8 bytes, and the value, 2 bytes, in hundredths of the sign's unit;
+//	             of version 3, also the offset, 2 bytes: minutes + 1440, or 0 if there is none
 //	then 8       time of the last reading in segments, or -1 if there are none
 //	then 2 k     the numbers of readings of the last k segments, which are small, in the
 //	             order of time; k is at most 16

@@ -86,10 +86,10 @@ func (s *Store) summaries(ctx context.Context, sql string, args ...any) ([]stora
 	var name string
 	var newest *int64
 	var times [vitals.NumSigns]*int64
-	var values [vitals.NumSigns]*int16
+	var values, offsets [vitals.NumSigns]*int16
 	into := []any{&name, &newest}
 	for i := range times {
-		into = append(into, &times[i], &values[i])
+		into = append(into, &times[i], &values[i], &offsets[i])
 	}
 	_, err = pgx.ForEachRow(rows, into, func() error {
 		d := storage.Device{NewestUnixMs: -1}
@@ -103,6 +103,11 @@ func (s *Store) summaries(ctx context.Context, sql string, args ...any) ([]stora
 		for i := range times {
 			if times[i] != nil {
 				d.Latest[i] = storage.Latest{TimeUnixMs: *times[i], Value: vitals.Hundredths(*values[i]), Known: true}
+				if offsets[i] != nil {
+					if d.Latest[i].UTCOffset, err = makeOffset(*offsets[i]); err != nil {
+						return err
+					}
+				}
 			}
 		}
 		all = append(all, d)
@@ -197,11 +202,9 @@ func (s *Store) scan(ctx context.Context, dst []storage.Record, sql string, args
 			}
 		}
 		if v[7] != nil {
-			minutes := int(decodeInt16(v[7]))
-			if minutes < vitals.MinUTCOffsetMinutes || minutes > vitals.MaxUTCOffsetMinutes {
-				return 0, fmt.Errorf("%w: offset from UTC", storage.ErrCorrupt)
+			if rec.UTCOffset, err = makeOffset(decodeInt16(v[7])); err != nil {
+				return 0, err
 			}
-			rec.UTCOffset = vitals.MakeUTCOffset(minutes)
 		}
 		rec.Shared = v[8][0] != 0
 		if v[9] != nil {
@@ -219,6 +222,14 @@ func (s *Store) scan(ctx context.Context, dst []storage.Record, sql string, args
 	}
 	rows.Close()
 	return n, rows.Err()
+}
+
+// makeOffset returns the offset from UTC of a row.
+func makeOffset(minutes int16) (vitals.UTCOffset, error) {
+	if minutes < vitals.MinUTCOffsetMinutes || minutes > vitals.MaxUTCOffsetMinutes {
+		return 0, fmt.Errorf("%w: offset from UTC", storage.ErrCorrupt)
+	}
+	return vitals.MakeUTCOffset(int(minutes)), nil
 }
 
 // NewestUnixMs returns the time of the newest reading of each device, in any order.

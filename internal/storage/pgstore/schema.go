@@ -245,11 +245,11 @@ WHERE d.device = free.device AND u.device = free.device`),
 	// A hint is the time of a reading with the sign, so the latest one is not before it. If there
 	// is none from there on, that reading was removed, and all are searched.
 	const latestOf = `
-LEFT JOIN LATERAL (SELECT r.time_ms, r.COL FROM SCHEMA.readings AS r
+LEFT JOIN LATERAL (SELECT r.time_ms, r.COL, r.utc_offset FROM SCHEMA.readings AS r
 	WHERE d.signs & BIT <> 0 AND r.device = d.device AND r.COL IS NOT NULL AND r.time_ms >= coalesce(d.COL_ms, 0) ORDER BY r.time_ms DESC LIMIT 1) AS COL1 ON true
-LEFT JOIN LATERAL (SELECT r.time_ms, r.COL FROM SCHEMA.readings AS r
+LEFT JOIN LATERAL (SELECT r.time_ms, r.COL, r.utc_offset FROM SCHEMA.readings AS r
 	WHERE COL1.time_ms IS NULL AND d.COL_ms IS NOT NULL AND r.device = d.device AND r.COL IS NOT NULL ORDER BY r.time_ms DESC LIMIT 1) AS COL2 ON true`
-	latest := `SELECT d.device, n.time_ms, ` + each("coalesce(COL1.time_ms, COL2.time_ms), coalesce(COL1.COL, COL2.COL)", ", ") + `
+	latest := `SELECT d.device, n.time_ms, ` + each("coalesce(COL1.time_ms, COL2.time_ms), coalesce(COL1.COL, COL2.COL), coalesce(COL1.utc_offset, COL2.utc_offset)", ", ") + `
 FROM (SELECT * FROM SCHEMA.devices WHERE %s) AS d
 LEFT JOIN LATERAL (SELECT r.time_ms FROM SCHEMA.readings AS r WHERE r.device = d.device ORDER BY r.time_ms DESC LIMIT 1) AS n ON true` + each(latestOf, "") + ` ORDER BY d.device`
 	q.latest = q.of(fmt.Sprintf(latest, "device = $1"))
