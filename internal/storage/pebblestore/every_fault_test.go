@@ -53,7 +53,9 @@ func newValueLedger() *valueLedger {
 // clone returns a copy of a ledger without removals.
 func (l *valueLedger) clone() *valueLedger {
 	c := newValueLedger()
-	maps.Copy(c.sent, l.sent)
+	for id, values := range l.sent {
+		c.sent[id] = maps.Clone(values) // cases run in parallel, and add to it
+	}
 	maps.Copy(c.acked, l.acked)
 	return c
 }
