@@ -177,15 +177,11 @@ func pebbleOptions(o Options) *pebble.Options {
 		// With Pebble's default of 4 MiB, a table would hold the readings of half a
 		// second.
 		MemTableSize: uint64(o.MemTableBytes),
-		// Merge flushed tables into the next level when eight overlap, instead of two: each
-		// merge rewrites the overlapping tables of that level. With windows of 1,048,576
-		// readings and 100 million stored, compactions then write 26 bytes per reading
-		// instead of 32 with four.
-		L0CompactionThreshold: 16,
-		// The first level below is as large as some such merges, so that the next one is
-		// rewritten less often: 20 bytes per reading instead of 26 with Pebble's default of
-		// 64 MiB.
-		LBaseMaxBytes: 160 << 20,
+		// Merge flushed tables into the next level when four overlap, instead of two: each
+		// merge rewrites the overlapping tables of that level. With windows of 262,144
+		// readings, compactions write 8 bytes per reading instead of 22. With eight they
+		// would write less again, and leave more bytes that are no longer needed.
+		L0CompactionThreshold: 8,
 		// By default Pebble stops writes at 12 overlapping tables. On a slow disk a bulk
 		// load reaches these during a long compaction. The cost is slower reads while
 		// tables overlap.
