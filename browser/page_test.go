@@ -264,7 +264,7 @@ func TestDeviceShowsAggregates(t *testing.T) {
 func TestDeviceDays(t *testing.T) {
 	s := serve(t)
 	var readings []string
-	zone := time.FixedZone("", 9*3600)
+	zone := time.FixedZone("", 9*3600+1800) // as in Adelaide
 	for i := range 2000 { // 500 days
 		at := time.Now().Add(-time.Duration(i) * 6 * time.Hour).In(zone)
 		readings = append(readings, fmt.Sprintf(`{"device":"ppg-1","time":%q,"heart_rate_bpm":%d}`, at.Format(time.RFC3339), 60+i%40))
@@ -273,7 +273,7 @@ func TestDeviceDays(t *testing.T) {
 	p := open(t, s.url+"/#device?device=ppg-1&range=all")
 	p.drawn()
 	p.js(`document.querySelector("#zone").value = "device"; document.querySelector("#zone").dispatchEvent(new Event("change"))`)
-	p.shows("UTC+9, buckets of 2 d")
+	p.shows("UTC+9:30, buckets of 2 d")
 	p.until(`document.querySelector("figure[data-chart='Heart rate'] tbody tr") !== null || document.querySelector("figure[data-chart='Heart rate'] details") !== null`)
 	for _, row := range dataOf(p, "Heart rate") {
 		if !strings.HasSuffix(row[0], " 00:00:00") {

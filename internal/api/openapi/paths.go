@@ -31,7 +31,7 @@ func (d *describer) paths() object {
 	all, texts := query.Formats(), query.Formats()[:query.TextFormats]
 	from := inQuery("from", "Time of the first reading, inclusive: "+times+" Default: the first reading.", timeParam)
 	to := inQuery("to", "Time of the last reading, exclusive: as from. Default: the last reading.", timeParam)
-	zone := inQuery("tz", "Zone of the IANA database", object{"type": "string", "default": "UTC", "examples": []string{"Europe/Berlin"}})
+	zone := inQuery("tz", "Zone of the IANA database, or offset from UTC,", object{"type": "string", "default": "UTC", "examples": []string{"Europe/Berlin", "+05:30"}})
 
 	encoding := inHeader("Content-Encoding", "Compression of the body. Limits hold for the decompressed size.",
 		object{"type": "string", "enum": []string{"identity", "gzip", "x-gzip", "zstd"}})

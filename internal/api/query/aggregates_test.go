@@ -38,6 +38,8 @@ func TestAggregates(t *testing.T) {
 		{"nothing in the range", "step=1h&from=2027-01-01", "application/json", "{\"device\":\"a\",\"step\":\"1h\",\"tz\":\"UTC\",\"buckets\":[\n]}\n"},
 		{"local days", "step=1d&tz=Europe/Berlin&from=2026-11-22", "application/json", "{\"device\":\"a\",\"step\":\"1d\",\"tz\":\"Europe/Berlin\",\"buckets\":[\n" +
 			`{"from":"2026-11-22T00:00:00+01:00","to":"2026-11-23T00:00:00+01:00","signs":{"heart_rate_bpm":{"count":1,"min":70,"max":70,"mean":70,"first":{"time":"2026-11-22T00:30:00.000+01:00","value":70},"last":{"time":"2026-11-22T00:30:00.000+01:00","value":70}}}}` + "\n]}\n"},
+		{"days of an offset", "step=1d&tz=%2B05:30&from=2026-11-22", "application/json", "{\"device\":\"a\",\"step\":\"1d\",\"tz\":\"+05:30\",\"buckets\":[\n" +
+			`{"from":"2026-11-22T00:00:00+05:30","to":"2026-11-23T00:00:00+05:30","signs":{"heart_rate_bpm":{"count":1,"min":70,"max":70,"mean":70,"first":{"time":"2026-11-22T05:00:00.000+05:30","value":70},"last":{"time":"2026-11-22T05:00:00.000+05:30","value":70}}}}` + "\n]}\n"},
 		{"NDJSON", "step=30m&format=ndjson&from=2026-11-21T11:00:00Z&tz=Etc/GMT+2", "application/x-ndjson",
 			`{"device":"a","from":"2026-11-21T09:00:00-02:00","to":"2026-11-21T09:30:00-02:00","sign":"systolic_mmhg","count":1,"min":120,"max":120,"mean":120,"first":{"time":"2026-11-21T09:00:00.000-02:00","value":120},"last":{"time":"2026-11-21T09:00:00.000-02:00","value":120}}` + "\n" +
 				`{"device":"a","from":"2026-11-21T09:00:00-02:00","to":"2026-11-21T09:30:00-02:00","sign":"diastolic_mmhg","count":1,"min":80,"max":80,"mean":80,"first":{"time":"2026-11-21T09:00:00.000-02:00","value":80},"last":{"time":"2026-11-21T09:00:00.000-02:00","value":80}}` + "\n" +

@@ -169,8 +169,13 @@ type zones struct {
 	byName map[string]*time.Location // guarded by mu
 }
 
-// load returns a zone of the IANA database by its name.
+// load returns a zone of the IANA database by its name, or one with an offset from UTC such as
+// +05:30.
 func (z *zones) load(name string) (*time.Location, bool) {
+	if at, err := time.Parse("-07:00", name); err == nil {
+		_, seconds := at.Zone()
+		return time.FixedZone(name, seconds), true
+	}
 	z.mu.Lock()
 	defer z.mu.Unlock()
 	if zone := z.byName[name]; zone != nil {

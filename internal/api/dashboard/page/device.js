@@ -136,12 +136,12 @@ export function device(main, params) {
   const offsetText = (o) => `${o < 0 ? "−" : "+"}${Math.floor(Math.abs(o) / 60)}${o % 60 ? ":" + String(Math.abs(o) % 60).padStart(2, "0") : ""}`;
   const iso = (ms) => new Date(Math.round(ms)).toISOString();
 
-  // bucketZone returns the zone with which buckets are aligned. The IANA database has zones for
-  // offsets of whole hours, with the opposite sign; with others, days begin at midnight UTC.
+  // bucketZone returns the zone with which buckets are aligned.
   function bucketZone() {
     if (zone === "local") return Intl.DateTimeFormat().resolvedOptions().timeZone;
-    const h = zone === "device" ? (offset ?? 0) / 60 : 0;
-    return Number.isInteger(h) && h !== 0 && h >= -12 && h <= 14 ? `Etc/GMT${h > 0 ? "-" : "+"}${Math.abs(h)}` : "UTC";
+    const o = zone === "device" ? (offset ?? 0) : 0;
+    const two = (n) => String(n).padStart(2, "0");
+    return o ? `${o < 0 ? "-" : "+"}${two(Math.floor(Math.abs(o) / 60))}:${two(Math.abs(o) % 60)}` : "UTC";
   }
 
   // read returns { raw: readings } or { buckets, step, flagged }, with the total of values.
