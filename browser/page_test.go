@@ -265,7 +265,7 @@ func TestDeviceDays(t *testing.T) {
 	s := serve(t)
 	var readings []string
 	zone := time.FixedZone("", 9*3600+1800) // as in Adelaide
-	for i := range 2000 { // 500 days
+	for i := range 2000 {                   // 500 days
 		at := time.Now().Add(-time.Duration(i) * 6 * time.Hour).In(zone)
 		readings = append(readings, fmt.Sprintf(`{"device":"ppg-1","time":%q,"heart_rate_bpm":%d}`, at.Format(time.RFC3339), 60+i%40))
 	}
