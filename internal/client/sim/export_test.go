@@ -265,15 +265,16 @@ func Random(n int) (normal, exponential []int64) {
 	return normal, exponential
 }
 
-// Steps returns the points of a run with one request per second.
-func Steps(seconds int) []Point {
+// Steps returns the points of a run with one request per second, and one in the rest.
+func Steps(seconds int, rest time.Duration) []Point {
 	f := newFigures()
 	var sums Point
-	for i := range seconds {
+	for i := range seconds + 1 {
 		sums.Requests++
 		record(f.latency, time.Duration(i+1)*time.Millisecond)
 		f.advance(time.Duration(i)*time.Second+time.Millisecond, func() Point { return sums })
 	}
+	f.finish(time.Duration(seconds)*time.Second+rest, sums)
 	return f.points
 }
 

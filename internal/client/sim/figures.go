@@ -110,31 +110,35 @@ func (f *figures) endStep(end time.Duration, sums Point) {
 	}
 }
 
-// finish ends the run. Its incomplete last step becomes a point if it is long enough to
+// finish ends the run. Its incomplete last step joins the point before if it is too short to
 // compute a rate.
 func (f *figures) finish(elapsed time.Duration, sums Point) {
-	n := len(f.points)
-	if n == 0 || elapsed-time.Duration(f.points[n-1].Seconds*float64(time.Second)) > f.step/5 {
-		f.endStep(elapsed, sums)
+	f.endStep(elapsed, sums)
+	if n := len(f.points); n > 1 && f.points[n-1].length <= f.step/5 {
+		f.points[n-2] = join(f.points[n-2], f.points[n-1])
+		f.points = f.points[:n-1]
 	}
-	f.total.Merge(f.latency)
 }
 
-// halve merges each two points and doubles the step.
+// halve joins each two points and doubles the step.
 func (f *figures) halve() {
 	half := f.points[:0]
 	for i := 0; i+1 < len(f.points); i += 2 {
-		a, b := f.points[i], f.points[i+1]
-		half = append(half, Point{
-			Seconds: b.Seconds, Requests: a.Requests + b.Requests, Readings: a.Readings + b.Readings,
-			Refused: a.Refused + b.Refused, Errors: a.Errors + b.Errors,
-			// Percentiles cannot be merged; keep the worse one.
-			P50Us: max(a.P50Us, b.P50Us), P99Us: max(a.P99Us, b.P99Us), MaxUs: max(a.MaxUs, b.MaxUs),
-			length: a.length + b.length,
-		})
+		half = append(half, join(f.points[i], f.points[i+1]))
 	}
 	f.points = half
 	f.step *= 2
+}
+
+// join returns the point of two successive ones.
+func join(a, b Point) Point {
+	return Point{
+		Seconds: b.Seconds, Requests: a.Requests + b.Requests, Readings: a.Readings + b.Readings,
+		Refused: a.Refused + b.Refused, Errors: a.Errors + b.Errors,
+		// Percentiles cannot be merged; keep the worse one.
+		P50Us: max(a.P50Us, b.P50Us), P99Us: max(a.P99Us, b.P99Us), MaxUs: max(a.MaxUs, b.MaxUs),
+		length: a.length + b.length,
+	}
 }
 
 // A Progress describes a run in progress, about once a second.

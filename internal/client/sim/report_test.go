@@ -99,24 +99,30 @@ func TestEmptyChart(t *testing.T) {
 	wantXML(t, r)
 }
 
-// The number of points of a long run is bounded, and no request is lost.
+// The number of points of a long run is bounded, and no request is lost, also not those of a
+// last step that is too short to be a point.
 func TestSeriesIsBounded(t *testing.T) {
-	seconds := 2_900 // the step doubles twice
+	lengths := []int{0, 1, 3, 1_300, 2_900} // the step doubles never, once and twice
 	if testing.Short() {
-		seconds = 1_300 // the step doubles once
+		lengths = lengths[:4]
 	}
-	points := sim.Steps(seconds)
-	if len(points) >= sim.MaxPoints {
-		t.Errorf("%d points, want fewer than %d", len(points), sim.MaxPoints)
-	}
-	var n uint64
-	for i, p := range points {
-		n += p.Requests
-		if i > 0 && p.Seconds <= points[i-1].Seconds {
-			t.Fatalf("point %d ends at %v s, after one at %v s", i, p.Seconds, points[i-1].Seconds)
+	for _, seconds := range lengths {
+		for _, rest := range []time.Duration{2 * time.Millisecond, 150 * time.Millisecond, 700 * time.Millisecond} {
+			points := sim.Steps(seconds, rest)
+			if len(points) >= sim.MaxPoints {
+				t.Errorf("%d s: %d points, want fewer than %d", seconds, len(points), sim.MaxPoints)
+			}
+			var n uint64
+			for i, p := range points {
+				n += p.Requests
+				if i > 0 && p.Seconds <= points[i-1].Seconds {
+					t.Fatalf("%d s: point %d ends at %v s, after one at %v s", seconds, i, p.Seconds, points[i-1].Seconds)
+				}
+			}
+			end := (time.Duration(seconds)*time.Second + rest).Seconds()
+			if n != uint64(seconds)+1 || points[len(points)-1].Seconds != end {
+				t.Errorf("the points have %d of %d requests and end at %v s, want %v", n, seconds+1, points[len(points)-1].Seconds, end)
+			}
 		}
-	}
-	if n > uint64(seconds) || n < uint64(seconds)*9/10 {
-		t.Errorf("the points have %d of %d requests", n, seconds)
 	}
 }
