@@ -297,7 +297,7 @@ func mustDecode(n vitals.Name, _ error) vitals.Name { return n }
 func (k *contentChecker) windowDevices() (names []vitals.Name) {
 	for _, w := range k.v.windows {
 		for i := range w.devices {
-			names = append(names, w.devices[i].name)
+			names = append(names, w.names[i])
 		}
 	}
 	slices.SortFunc(names, func(a, b vitals.Name) int { return a.Compare(&b) })

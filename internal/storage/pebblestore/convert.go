@@ -76,7 +76,7 @@ func loadLegacy(db *pebble.DB, format int) (legacyState, error) {
 // adopt makes a store of format 1 one of format 2, as described above. t has its devices.
 func (s *Store) adopt(t *table) error {
 	b := newBatch(s.db)
-	for name, number := range t.byName {
+	for number, name := range t.all() {
 		if err := setRecord(b, &name, t.at(number)); err != nil {
 			return joinClose(err, b)
 		}
@@ -329,7 +329,7 @@ func (c *converter) convert(found []legacyDevice, names *legacyNames) (leftLast 
 		return false, err
 	}
 	for _, i := range slices.Compact(sl.unmerged) {
-		c.skip(&w.devices[i].name, sl.unread)
+		c.skip(&w.names[i], sl.unread)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -381,7 +381,7 @@ func (c *converter) fill(w *window, found []legacyDevice, names *legacyNames) er
 	}
 	for i := range found {
 		x := &found[i]
-		number, ok := s.settler.table.byName[x.name]
+		number, ok := s.settler.table.find(&x.name)
 		if !ok {
 			return fmt.Errorf("%w: device %s: %w", storage.ErrCorrupt, x.name, errNoRecord)
 		}

@@ -354,3 +354,40 @@ func AssignValue(a storage.Assignment) []byte { return appendAssignment(nil, &a)
 
 // SubjectKey returns the key of an assignment in the index of subjects.
 func SubjectKey(a storage.Assignment) []byte { return appendSubjectKey(nil, &a) }
+
+// A NameTable is a table of devices.
+type NameTable struct {
+	t    *table
+	bits uint32
+}
+
+// NewNameTable returns a table whose hashes have only some low bits.
+func NewNameTable(bits uint32) *NameTable { return &NameTable{newTable(), bits} }
+
+// hash returns a hash that at most 2^bits names have.
+func (n *NameTable) hash(name vitals.Name) uint32 { return n.t.byName.hash(&name) & (1<<n.bits - 1) }
+
+func (n *NameTable) Find(text string) (uint32, bool) {
+	name, _ := vitals.ParseName(text)
+	return n.t.findHashed(&name, n.hash(name))
+}
+
+func (n *NameTable) Add(text string) uint32 {
+	name, _ := vitals.ParseName(text)
+	return n.t.addHashed(&name, n.hash(name), device{newestUnixMs: -1})
+}
+
+func (n *NameTable) Remove(text string) {
+	name, _ := vitals.ParseName(text)
+	n.t.removeHashed(&name, n.hash(name))
+}
+
+func (n *NameTable) Len() int { return n.t.len() }
+
+func (n *NameTable) All() map[string]uint32 {
+	all := map[string]uint32{}
+	for number, name := range n.t.all() {
+		all[name.String()] = number
+	}
+	return all
+}

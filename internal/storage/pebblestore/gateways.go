@@ -21,6 +21,11 @@ type dictionary struct {
 	next   uint32
 	added  []uint32 // by the current group
 
+	// last is the gateway that was looked up last, and lastNumber its number: most readings of
+	// a batch have the same one.
+	last       vitals.Name
+	lastNumber uint32
+
 	// used holds the numbers that readings have named since a sweep began; nil: there is no
 	// sweep.
 	used map[uint32]bool
@@ -78,8 +83,21 @@ func (g *dictionary) number(name *vitals.Name) (uint32, bool) {
 	if name.IsZero() {
 		return 0, true
 	}
+	if *name == g.last {
+		return g.lastNumber, true
+	}
 	number, ok := g.byName[*name]
+	if ok {
+		g.last, g.lastNumber = *name, number
+	}
 	return number, ok
+}
+
+// forget removes a gateway by its name. Readers of older views may still need the name by its
+// number, which stays.
+func (g *dictionary) forget(name *vitals.Name) {
+	delete(g.byName, *name)
+	g.last = vitals.Name{}
 }
 
 // use returns the number of a gateway that a stored reading names. It adds the gateway if

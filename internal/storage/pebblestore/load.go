@@ -138,7 +138,7 @@ func (l *loaded) add(name *vitals.Name, rows []columns.Row) error {
 	number := uint32(0)
 	if l.table != nil {
 		var ok bool
-		if number, ok = l.table.byName[*name]; !ok {
+		if number, ok = l.table.find(name); !ok {
 			return errNoRecord
 		}
 		for i := range rows {

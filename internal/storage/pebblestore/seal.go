@@ -290,7 +290,7 @@ func (c *sealer) segments() (err error) {
 	for i := range order {
 		order[i] = uint32(i)
 	}
-	slices.SortFunc(order, func(a, b uint32) int { return c.w.devices[a].name.Compare(&c.w.devices[b].name) })
+	slices.SortFunc(order, func(a, b uint32) int { return c.w.names[a].Compare(&c.w.names[b]) })
 	if err := c.openIterator(); err != nil {
 		return err
 	}
@@ -306,7 +306,7 @@ func (c *sealer) segments() (err error) {
 			return err
 		}
 		for i, device := range chunk {
-			if c.erased != nil && c.only == nil && c.w.devices[device].name == *c.erased {
+			if c.erased != nil && c.only == nil && c.w.names[device] == *c.erased {
 				continue
 			}
 			if err := c.device(device, &c.states[i]); err != nil {
@@ -388,7 +388,7 @@ func (c *sealer) commit() error {
 
 // device adds the segments and the record of a device to the batch.
 func (c *sealer) device(device uint32, d *device) error {
-	name := &c.w.devices[device].name
+	name := &c.w.names[device]
 	c.rows = c.w.appendAll(c.rows[:0], device)
 	if c.only != nil && *name == *c.erased {
 		from, _ := findRow(c.rows, c.only.FromUnixMs)
@@ -418,7 +418,7 @@ func (c *sealer) device(device uint32, d *device) error {
 
 // mergeLate merges late rows into the segments to which they belong.
 func (c *sealer) mergeLate(device uint32, d *device, rows []columns.Row) {
-	name := &c.w.devices[device].name
+	name := &c.w.names[device]
 	for len(rows) > 0 {
 		c.key = appendSegmentKey(c.key[:0], name, uint64(rows[0].TimeUnixMs))
 		n := len(rows)
@@ -550,7 +550,7 @@ func (d *device) push(rows, threshold int) {
 // appendNew writes rows that are newer than all segments of their device, and merges small
 // segments with them.
 func (c *sealer) appendNew(device uint32, d *device, rows []columns.Row) error {
-	name := &c.w.devices[device].name
+	name := &c.w.names[device]
 	c.added += int64(len(rows))
 	total, n := len(rows), 0
 	for n < int(d.smalls) && int(d.small[int(d.smalls)-1-n]) <= 2*total {
@@ -645,7 +645,7 @@ func (c *sealer) writeSegment(device uint32, rows []columns.Row) (err error) {
 	if c.again, err = columns.DecodeSegment(c.value, c.again[:0]); err != nil || !slices.Equal(c.again, rows) {
 		return c.fail(device, last, errors.Join(errReadBack, err))
 	}
-	c.key = appendSegmentKey(c.key[:0], &c.w.devices[device].name, uint64(last))
+	c.key = appendSegmentKey(c.key[:0], &c.w.names[device], uint64(last))
 	c.written = append(c.written, writtenSegment{device, checksum(c.value), last})
 	return c.batch.Set(c.key, c.value, nil)
 }
@@ -654,7 +654,7 @@ var errReadBack = errors.New("it differs from what was written")
 
 // fail fails the store: a segment is not what it should be. The groups still have its rows.
 func (c *sealer) fail(device uint32, lastUnixMs int64, err error) error {
-	err = segmentError(&c.w.devices[device].name, lastUnixMs, err)
+	err = segmentError(&c.w.names[device], lastUnixMs, err)
 	c.s.alarm.raise(fmt.Sprintf("a segment cannot be written: %v", err))
 	return fmt.Errorf("%w: %w", storage.ErrFailed, err)
 }
@@ -664,7 +664,7 @@ func (c *sealer) fail(device uint32, lastUnixMs int64, err error) error {
 func (c *sealer) readBack() error {
 	for i := range c.written {
 		x := &c.written[i]
-		c.key = appendSegmentKey(c.key[:0], &c.w.devices[x.device].name, uint64(x.lastUnixMs))
+		c.key = appendSegmentKey(c.key[:0], &c.w.names[x.device], uint64(x.lastUnixMs))
 		value, closer, err := c.s.db.Get(c.key)
 		if errors.Is(err, pebble.ErrNotFound) {
 			return c.fail(x.device, x.lastUnixMs, errNoSegment)
@@ -705,7 +705,7 @@ func (c *sealer) end() error {
 	if len(c.carried) > 0 {
 		var g groupBuffer
 		for i := range c.carried {
-			g.add(&c.w.devices[c.carried[i].device].name, &c.carried[i].row)
+			g.add(&c.w.names[c.carried[i].device], &c.carried[i].row)
 		}
 		if err := c.batch.Set(appendGroupKey(nil, next), g.encode(), nil); err != nil {
 			return err
@@ -742,7 +742,7 @@ func (c *sealer) carry() {
 		from := &c.w.devices[c.carried[i].device]
 		d := c.s.settler.table.at(from.table)
 		if d.window != w.number {
-			d.window, d.inWindow = w.number, w.addDevice(&from.name, from.table)
+			d.window, d.inWindow = w.number, w.addDevice(&c.w.names[c.carried[i].device], from.table)
 		}
 		w.add(d.inWindow, &c.carried[i].row)
 	}

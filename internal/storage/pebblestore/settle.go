@@ -38,6 +38,8 @@ type settler struct {
 	index   map[recordID]int32
 	indexed int
 
+	found []foundDevice // by entry of the group
+
 	// marked holds the devices whose records must be written.
 	marked []marked
 
@@ -75,6 +77,12 @@ type groupRecord struct {
 	device uint32
 	entry  int32 // index of an entry with this device
 	adds   bool  // the group creates or completes it
+}
+
+// A foundDevice is a device that was looked up in the table.
+type foundDevice struct {
+	hash, number uint32
+	known        bool
 }
 
 type marked struct {
@@ -123,7 +131,7 @@ func (s *settler) reset() {
 	s.legacyNames = legacyNames{}
 	if cap(s.records) > maxKept {
 		s.records, s.marked, s.index, s.indexed = nil, nil, map[recordID]int32{}, 0
-		s.order, s.group = nil, groupBuffer{}
+		s.found, s.order, s.group = nil, nil, groupBuffer{}
 		return
 	}
 	s.records, s.marked = s.records[:0], s.marked[:0]
@@ -135,6 +143,7 @@ func (s *settler) reset() {
 
 // settle sets the outcome of each entry.
 func (s *settler) settle(group []*storage.Entry) {
+	s.findDevices(group)
 	for i, e := range group {
 		s.settleOne(e, int32(i))
 	}
@@ -150,6 +159,19 @@ func (s *settler) closeStored() {
 	}
 }
 
+// findDevices looks up the devices of a group. Alone, look-ups overlap in the processor; each
+// waits for memory.
+func (s *settler) findDevices(group []*storage.Entry) {
+	s.found = slices.Grow(s.found[:0], len(group))[:len(group)]
+	for i, e := range group {
+		s.found[i].hash = s.table.byName.hash(&e.Reading.Device)
+	}
+	for i, e := range group {
+		f := &s.found[i]
+		f.number, f.known = s.table.findHashed(&e.Reading.Device, f.hash)
+	}
+}
+
 func (s *settler) settleOne(e *storage.Entry, entry int32) {
 	r := e.Reading
 	e.Sign = 0
@@ -161,8 +183,12 @@ func (s *settler) settleOne(e *storage.Entry, entry int32) {
 		}
 		gateway = noGateway
 	}
-	number, known := s.table.byName[r.Device]
-	if !known {
+	f := s.found[entry]
+	if !f.known { // before the group; perhaps a reading before this one has added it
+		f.number, f.known = s.table.findHashed(&r.Device, f.hash)
+	}
+	number := f.number
+	if !f.known {
 		if r.Device.IsAwkward() && !s.moving {
 			e.Outcome = storage.AwkwardName
 			return
@@ -173,7 +199,7 @@ func (s *settler) settleOne(e *storage.Entry, entry int32) {
 		}
 		// The first device record is written with this group and includes all of its
 		// readings.
-		number = s.table.add(&r.Device, device{newestUnixMs: -1, sealedUnixMs: noSegment})
+		number = s.table.addHashed(&r.Device, f.hash, device{newestUnixMs: -1, sealedUnixMs: noSegment})
 		s.marked = append(s.marked, marked{number, entry})
 	}
 	d := s.table.at(number)

@@ -83,7 +83,7 @@ func (s *Store) sweepGateways(ctx context.Context, candidates map[uint32]bool) e
 		if err := b.DeleteRange(appendGatewayKey(nil, number), append(appendGatewayKey(nil, number), 0), nil); err != nil {
 			return joinClose(err, b)
 		}
-		delete(g.byName, *name) // readers of older views may still need the name by its number
+		g.forget(name)
 	}
 	ends := s.sweepDue && len(s.sweepOf) == 0
 	if ends {

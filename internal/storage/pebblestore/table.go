@@ -1,6 +1,8 @@
 package pebblestore
 
 import (
+	"iter"
+
 	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/vitals"
 )
@@ -75,7 +77,7 @@ func (d *device) public(name vitals.Name) storage.Device {
 
 // A table holds every device of the store. It takes about 300 bytes per device.
 type table struct {
-	byName map[vitals.Name]uint32
+	byName nameIndex
 	chunks [][]device      // of chunkDevices each, so that growing copies nothing
 	names  [][]vitals.Name // of the devices in chunks
 	active activity        // of the devices; it has its own lock
@@ -84,35 +86,74 @@ type table struct {
 
 const chunkDevices = 1024
 
-func newTable() *table { return &table{byName: map[vitals.Name]uint32{}} }
+func newTable() *table { return &table{byName: newNameIndex()} }
 
-func (t *table) len() int { return len(t.byName) }
+func (t *table) len() int { return t.byName.used }
+
+// find returns the number of a device, and whether t holds it.
+func (t *table) find(name *vitals.Name) (uint32, bool) {
+	return t.findHashed(name, t.byName.hash(name))
+}
+
+// findHashed is like find, given the hash of the name.
+func (t *table) findHashed(name *vitals.Name, hash uint32) (uint32, bool) {
+	slots := t.byName.slots
+	mask := uint32(len(slots) - 1)
+	for i := hash & mask; ; i = (i + 1) & mask {
+		s := slots[i]
+		if s.next == 0 {
+			return 0, false
+		}
+		if s.hash == hash && *t.name(s.next - 1) == *name {
+			return s.next - 1, true
+		}
+	}
+}
+
+// all returns the devices by number, in no order.
+func (t *table) all() iter.Seq2[uint32, vitals.Name] {
+	return func(yield func(uint32, vitals.Name) bool) {
+		for _, s := range t.byName.slots {
+			if s.next != 0 && !yield(s.next-1, *t.name(s.next - 1)) {
+				return
+			}
+		}
+	}
+}
+
+// name returns the name of a device by its number.
+func (t *table) name(i uint32) *vitals.Name { return &t.names[i/chunkDevices][i%chunkDevices] }
 
 // at returns a device by its number. The pointer stays valid.
 func (t *table) at(i uint32) *device { return &t.chunks[i/chunkDevices][i%chunkDevices] }
 
 // add adds a device that t does not hold and returns its number.
 func (t *table) add(name *vitals.Name, d device) uint32 {
-	i := uint32(len(t.byName))
+	return t.addHashed(name, t.byName.hash(name), d)
+}
+
+func (t *table) addHashed(name *vitals.Name, hash uint32, d device) uint32 {
+	i := uint32(t.len())
 	if n := len(t.free); n > 0 {
 		i, t.free = t.free[n-1], t.free[:n-1]
 	} else if i%chunkDevices == 0 {
 		t.chunks = append(t.chunks, make([]device, chunkDevices))
 		t.names = append(t.names, make([]vitals.Name, chunkDevices))
 	}
-	t.byName[*name] = i
-	t.names[i/chunkDevices][i%chunkDevices] = *name
-	*t.at(i) = d
+	t.byName.put(hash, i)
+	*t.name(i), *t.at(i) = *name, d
 	return i
 }
 
 // remove removes a device that t holds. The next device added reuses its number.
-func (t *table) remove(name *vitals.Name) {
-	i := t.byName[*name]
+func (t *table) remove(name *vitals.Name) { t.removeHashed(name, t.byName.hash(name)) }
+
+func (t *table) removeHashed(name *vitals.Name, hash uint32) {
+	i, _ := t.findHashed(name, hash)
 	t.active.moved(t.at(i).newestUnixMs, -1)
 	t.at(i).newestUnixMs = -1
 	t.free = append(t.free, i)
-	delete(t.byName, *name)
+	t.byName.delete(hash, i)
 }
 
 // appendNewest appends the newest times of the devices in chunk i to dst, and reports

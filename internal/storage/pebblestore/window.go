@@ -30,6 +30,7 @@ type window struct {
 	rows         int
 	chunks       [][]columns.Row // of windowChunkRows each
 	devices      []windowDevice
+	names        []vitals.Name // of devices
 	byName       map[vitals.Name]uint32
 	arena        []uint32 // for indexes
 	longest      int      // number of rows of the device with the most
@@ -38,10 +39,10 @@ type window struct {
 
 // A windowDevice is a device with rows in a window.
 type windowDevice struct {
-	name  vitals.Name
-	table uint32   // number in the table of devices
-	signs uint8    // presence of the signs that any of the rows has
-	index []uint32 // numbers of the rows, sorted by time and then by number
+	index        []uint32 // numbers of the rows, sorted by time and then by number
+	newestUnixMs int64    // time of the last of them
+	table        uint32   // number in the table of devices
+	signs        uint8    // presence of the signs that any of the rows has
 }
 
 const (
@@ -74,7 +75,8 @@ func (w *window) bytes() int { return w.rows*windowRowBytes + len(w.devices)*win
 // addDevice adds a device that w does not hold, and returns its number in w.
 func (w *window) addDevice(name *vitals.Name, table uint32) uint32 {
 	i := uint32(len(w.devices))
-	w.devices = append(w.devices, windowDevice{name: *name, table: table})
+	w.devices = append(w.devices, windowDevice{table: table})
+	w.names = append(w.names, *name)
 	w.byName[*name] = i
 	return i
 }
@@ -93,7 +95,10 @@ func (w *window) add(device uint32, r *columns.Row) {
 	}
 	d.index = append(d.index, n)
 	d.signs |= r.Values.Present()
-	if last := len(d.index) - 1; last > 0 && r.TimeUnixMs < w.row(d.index[last-1]).TimeUnixMs {
+	if r.TimeUnixMs >= d.newestUnixMs {
+		d.newestUnixMs = r.TimeUnixMs
+	} else {
+		last := len(d.index) - 1
 		at := w.after(d.index[:last], r.TimeUnixMs)
 		copy(d.index[at+1:], d.index[at:last])
 		d.index[at] = n
