@@ -1,6 +1,9 @@
 package columns
 
-import "encoding/binary"
+import (
+	"encoding/binary"
+	"slices"
+)
 
 // How a column of symbols is written.
 const (
@@ -52,22 +55,27 @@ func (c symbols) of(r *Row) int64 {
 type table struct {
 	symbols [maxTable]int64
 	n       int
+	hints   [64]uint8 // by the low bits of a symbol that was found last: its position, plus 1
 }
 
 // find returns the position of symbol, which it adds if it is new. It returns false if the
 // table is full.
 func (t *table) find(symbol int64) (int64, bool) {
-	for i, x := range t.symbols[:t.n] {
-		if x == symbol {
-			return int64(i), true
+	hint := &t.hints[uint64(symbol)%uint64(len(t.hints))]
+	if i := int64(*hint) - 1; i >= 0 && t.symbols[i] == symbol {
+		return i, true
+	}
+	i := slices.Index(t.symbols[:t.n], symbol)
+	if i < 0 {
+		if t.n == maxTable {
+			return 0, false
 		}
+		i = t.n
+		t.symbols[i] = symbol
+		t.n++
 	}
-	if t.n == maxTable {
-		return 0, false
-	}
-	t.symbols[t.n] = symbol
-	t.n++
-	return int64(t.n - 1), true
+	*hint = uint8(i + 1)
+	return int64(i), true
 }
 
 // fill makes t the table of the column. It returns false if there are too many symbols.
