@@ -98,12 +98,10 @@ func eachDamage(t *testing.T, disk *vfs.MemFS, table string, step int, test func
 //
 // Seen to fail when damage ended the pass.
 func TestExpireDamaged(t *testing.T) {
+	long(t)
 	t.Parallel()
 	disk, table := oneTable(t)
-	step := 2999
-	if testing.Short() {
-		step = 9973
-	}
+	const step = 2999
 	found := 0
 	eachDamage(t, disk, table, step, func(t *testing.T, at int, fs *vfs.MemFS, s *pebblestore.Store, damaged map[string]bool) {
 		kept := map[string]error{}
@@ -153,6 +151,7 @@ func TestExpireDamaged(t *testing.T) {
 // TestExpireDamagedBound checks that Expire counts the readings on both sides of a damaged block
 // for its bound.
 func TestExpireDamagedBound(t *testing.T) {
+	long(t)
 	t.Parallel()
 	disk, table := oneTable(t)
 	eachDamage(t, disk, table, 9973, func(t *testing.T, at int, _ *vfs.MemFS, s *pebblestore.Store, damaged map[string]bool) {

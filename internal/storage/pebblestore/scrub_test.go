@@ -29,11 +29,44 @@ const (
 	scrubDelay = scrubTime / 100
 )
 
-// scrubStore opens a store and writes tables of more than two chunks each. With four, a
-// compaction would start.
+// written are directories that writeTables has filled, by the number of tables.
+var written struct {
+	mu   sync.Mutex
+	dirs map[int]vfs.FS
+}
+
+// scrubStore opens a store with tables of more than two chunks each. With four, a compaction
+// would start. The directory may have other readings.
 func scrubStore(t *testing.T, fs vfs.FS, log *slog.Logger, tables int) *pebblestore.Store {
 	t.Helper()
-	s := mustOpen(t, pebblestore.Options{FS: fs, MinFreeBytes: -1, Log: log})
+	o := pebblestore.Options{FS: fs, MinFreeBytes: -1, Log: log}
+	if _, err := fs.Stat(dataDir); err == nil {
+		s := mustOpen(t, o)
+		writeTables(t, fs, s, tables)
+		return s
+	}
+	// Writing takes longer than most of the tests, so a directory is written once and copied.
+	written.mu.Lock()
+	defer written.mu.Unlock()
+	if written.dirs[tables] == nil {
+		dir := vfs.NewMem()
+		s := mustOpen(t, pebblestore.Options{FS: dir, MinFreeBytes: -1})
+		writeTables(t, dir, s, tables)
+		mustClose(t, s)
+		if written.dirs == nil {
+			written.dirs = map[int]vfs.FS{}
+		}
+		written.dirs[tables] = dir
+	}
+	if _, err := vfs.Clone(written.dirs[tables], fs, dataDir, dataDir, vfs.CloneSync); err != nil {
+		t.Fatal(err)
+	}
+	return mustOpen(t, o)
+}
+
+// writeTables writes tables of more than two chunks each.
+func writeTables(t *testing.T, fs vfs.FS, s *pebblestore.Store, tables int) {
+	t.Helper()
 	rng := rand.New(rand.NewPCG(1, 1))
 	for k := range tables {
 		var group []*storage.Entry
@@ -55,7 +88,6 @@ func scrubStore(t *testing.T, fs vfs.FS, log *slog.Logger, tables int) *pebblest
 			t.Fatalf("table %s has %d bytes, want more than two chunks", name, n)
 		}
 	}
-	return s
 }
 
 // scrub runs Scrub until stop is called.
@@ -300,6 +332,9 @@ func TestScrubYields(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
+			if name == "backup" {
+				long(t)
+			}
 			synctest.Test(t, func(t *testing.T) {
 				var began, held atomic.Bool
 				fs := &watchedFS{FS: vfs.NewMem()}
@@ -353,6 +388,7 @@ func TestScrubYields(t *testing.T) {
 //
 // Seen to fail with the mutant restart-scrub.
 func TestScrubRestart(t *testing.T) {
+	long(t)
 	for _, crash := range []bool{false, true} {
 		t.Run(map[bool]string{false: "close", true: "crash"}[crash], func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -266,6 +266,7 @@ func TestHandedBatch(t *testing.T) {
 //
 // Seen to fail with the mutant drop-unmerged.
 func TestCarriedRows(t *testing.T) {
+	long(t)
 	t.Parallel()
 	disk, rng := vfs.NewCrashableMem(), rand.New(rand.NewPCG(4, 4))
 	const each = 3000

@@ -75,6 +75,7 @@ func TestLargestCompaction(t *testing.T) {
 // until it is idle. These must not exceed what neededBytes returned. It continues until a
 // tenth of that was needed once.
 func TestRoom(t *testing.T) {
+	long(t)
 	fs := &sizedFS{FS: vfs.NewMem(), sizes: map[string]int64{}}
 	s := mustOpen(t, pebblestore.Options{FS: fs, MemTableBytes: 64 << 10})
 	defer mustClose(t, s)

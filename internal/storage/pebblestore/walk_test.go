@@ -18,6 +18,7 @@ import (
 // TestWalkDevices compares the devices that WalkDevices visits with those that Devices
 // lists, in more than one chunk of the table, after removals and after a start.
 func TestWalkDevices(t *testing.T) {
+	long(t)
 	t.Parallel()
 	ctx, fs := context.Background(), vfs.NewMem()
 	s := mustOpen(t, pebblestore.Options{FS: fs})
