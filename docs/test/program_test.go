@@ -21,6 +21,9 @@ var program string
 
 func TestMain(m *testing.M) {
 	os.Exit(func() int {
+		if program = os.Getenv("BUILT_PULSEGATE"); program != "" { // make test sets it
+			return m.Run()
+		}
 		dir, err := os.MkdirTemp("", "pulsegate-docs-")
 		if err != nil {
 			fmt.Fprintln(os.Stderr, err)
@@ -28,7 +31,7 @@ func TestMain(m *testing.M) {
 		}
 		defer os.RemoveAll(dir)
 		program = filepath.Join(dir, "pulsegate")
-		build := exec.Command("go", "build", "-o", program, "./cmd/pulsegate")
+		build := exec.Command("go", "build", "-ldflags=-w", "-o", program, "./cmd/pulsegate")
 		build.Dir = root
 		if out, err := build.CombinedOutput(); err != nil {
 			fmt.Fprintf(os.Stderr, "%v\n%s", err, out)
