@@ -219,7 +219,7 @@ func (s *Server) Restart(t testing.TB) {
 		case <-ended:
 			return true
 		default:
-			return s.run("pg_isready", "-h", "127.0.0.1", "-p", strconv.Itoa(s.port)) == nil
+			return s.accepts()
 		}
 	})
 	select {
@@ -230,6 +230,14 @@ func (s *Server) Restart(t testing.TB) {
 	if !ready {
 		t.Fatalf("PostgreSQL does not accept connections: %s", s.Log())
 	}
+}
+
+// accepts reports whether the server accepts connections, which the postmaster writes into its lock
+// file. A server that was killed leaves that of another process.
+func (s *Server) accepts() bool {
+	text, _ := os.ReadFile(filepath.Join(s.data(), "postmaster.pid")) // it may not exist yet
+	lines := strings.Split(string(text), "\n")
+	return len(lines) > 7 && lines[0] == strconv.Itoa(s.postmaster.Process.Pid) && strings.TrimSpace(lines[7]) == "ready"
 }
 
 // A log is a server that receives what its processes log.

@@ -5,14 +5,13 @@ import (
 	"errors"
 	"testing"
 
-	"github.com/pulsegate/pulsegate/internal/pgtest"
 	"github.com/pulsegate/pulsegate/internal/storage"
 )
 
 // The erasure of an assignment that cannot be recorded is unfinished: the assignment stays until
 // repeating it has recorded it. Readings beside it stay.
 func TestEraseAssignmentRecorded(t *testing.T) {
-	server := pgtest.Start(t, fast...)
+	server := sharedServer(t)
 	s := open(t, options(server))
 	ctx := context.Background()
 	device := reading("d", 1, 1).Reading.Device
@@ -48,7 +47,7 @@ func TestEraseAssignmentRecorded(t *testing.T) {
 
 // A schema of version 1, which has no assignments, is migrated with its readings.
 func TestMigrateFromVersion1(t *testing.T) {
-	server := pgtest.Start(t, fast...)
+	server := sharedServer(t)
 	o := options(server)
 	s := open(t, o)
 	if err := s.Append([]*storage.Entry{reading("d", 1, 1)}); err != nil {

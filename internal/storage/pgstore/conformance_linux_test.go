@@ -15,7 +15,7 @@ import (
 
 // TestConformance runs the suite. A crash is one of the node: its connections break.
 func TestConformance(t *testing.T) {
-	server := pgtest.Start(t, fast...)
+	server := sharedServer(t)
 	for _, c := range storetest.Checks() {
 		if testing.Short() && strings.HasSuffix(c.Name, "random") {
 			continue

@@ -4,14 +4,13 @@ import (
 	"errors"
 	"testing"
 
-	"github.com/pulsegate/pulsegate/internal/pgtest"
 	"github.com/pulsegate/pulsegate/internal/storage"
 )
 
 // An erasure that cannot be recorded is unfinished: repeating it records it, although no readings
 // are left. Afterwards the device is unknown.
 func TestEraseRecorded(t *testing.T) {
-	server := pgtest.Start(t, fast...)
+	server := sharedServer(t)
 	s := open(t, options(server))
 	e := reading("d", 1, 1)
 	if err := s.Append([]*storage.Entry{e, reading("d", 2, 1)}); err != nil {

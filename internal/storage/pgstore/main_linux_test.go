@@ -26,8 +26,37 @@ func TestMain(m *testing.M) {
 	if err := flag.Set("rapid.checks", "5"); err != nil {
 		panic(err)
 	}
-	goleak.VerifyTestMain(m)
+	goleak.VerifyTestMain(run{m})
 }
+
+// A run is a run of the tests, which removes the shared server before goroutines are counted.
+type run struct{ *testing.M }
+
+func (r run) Run() int {
+	code := r.M.Run()
+	if shared != nil {
+		shared.Remove()
+	}
+	return code
+}
+
+// shared is the server of sharedServer.
+var shared *pgtest.Server
+
+// sharedServer returns a server for tests that do not run in parallel, neither stop nor configure it,
+// and use schemas of their own. The first of them starts it.
+func sharedServer(t testing.TB) *pgtest.Server {
+	t.Helper()
+	if shared == nil {
+		shared = pgtest.Start(lasting{t}, fast...)
+	}
+	return shared
+}
+
+// A lasting test leaves what it has started to the end of the process.
+type lasting struct{ testing.TB }
+
+func (lasting) Cleanup(func()) {}
 
 // fast are settings for tests that do not kill the server.
 var fast = []string{"fsync=off", "full_page_writes=off", "max_connections=200", "autovacuum=off"}

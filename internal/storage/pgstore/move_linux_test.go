@@ -17,7 +17,7 @@ import (
 
 // A move and nodes exclude each other, also while a node has no connection.
 func TestMoveExcludesNodes(t *testing.T) {
-	server := pgtest.Start(t, fast...)
+	server := sharedServer(t)
 	o := options(server)
 	node := open(t, o)
 	moving := o
@@ -53,7 +53,7 @@ func TestMoveExcludesNodes(t *testing.T) {
 
 // A node whose connections broke cannot return during a move.
 func TestMoveExcludesReconnects(t *testing.T) {
-	server := pgtest.Start(t, fast...)
+	server := sharedServer(t)
 	o := options(server)
 	o.Timeout = 2 * time.Second
 	node := open(t, o)
@@ -81,7 +81,7 @@ func TestMoveExcludesReconnects(t *testing.T) {
 
 // An unfinished move is refused by nodes, and as a source; a further move continues it.
 func TestUnfinishedMove(t *testing.T) {
-	server := pgtest.Start(t, fast...)
+	server := sharedServer(t)
 	o := options(server)
 	from, to := o, o
 	from.Move, to.Move = pgstore.MoveFrom, pgstore.MoveTo

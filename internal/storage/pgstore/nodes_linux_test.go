@@ -38,7 +38,7 @@ func holding(t *testing.T, server *pgtest.Server, o pgstore.Options, mode string
 
 // Two nodes expire the same partitions at once: each is dropped by one of them, and neither fails.
 func TestExpireTogether(t *testing.T) {
-	server := pgtest.Start(t, fast...)
+	server := sharedServer(t)
 	o := options(server)
 	a, b := open(t, o), open(t, o)
 	const months = 3
@@ -65,7 +65,7 @@ func TestExpireTogether(t *testing.T) {
 
 // An erasure that waits for somebody else's transaction does not make groups wait for it too.
 func TestEraseWaits(t *testing.T) {
-	server := pgtest.Start(t, fast...)
+	server := sharedServer(t)
 	o := options(server)
 	o.Timeout = polltest.Patience
 	s := open(t, o)
@@ -97,7 +97,7 @@ func TestEraseWaits(t *testing.T) {
 
 // A transaction that a node gave up because it waited for a lock leaves the queue of that lock.
 func TestAbandonedWait(t *testing.T) {
-	server := pgtest.Start(t, fast...)
+	server := sharedServer(t)
 	o := options(server)
 	o.Timeout = time.Second
 	s := open(t, o)
@@ -114,7 +114,7 @@ func TestAbandonedWait(t *testing.T) {
 
 // A read ends when the store's timeout is over, also if its caller would wait for ever.
 func TestReadEnds(t *testing.T) {
-	server := pgtest.Start(t, fast...)
+	server := sharedServer(t)
 	o := options(server)
 	o.Timeout = time.Second
 	s := open(t, o)
@@ -189,7 +189,7 @@ func TestStandbysRemoved(t *testing.T) {
 // A device of which there are readings, and no row, can be erased: a node stores readings in a
 // table that another node has just emptied, and ends before it registers the device again.
 func TestEraseUnregistered(t *testing.T) {
-	server := pgtest.Start(t, fast...)
+	server := sharedServer(t)
 	o := options(server)
 	s := open(t, o)
 	e := reading("d", 1, 1)
@@ -208,7 +208,7 @@ func TestEraseUnregistered(t *testing.T) {
 
 // A message of a trigger or of a constraint is not in an error: it may quote values.
 func TestErrorsQuoteNothing(t *testing.T) {
-	server := pgtest.Start(t, fast...)
+	server := sharedServer(t)
 	o := options(server)
 	s := open(t, o)
 	execute(t, server, strings.ReplaceAll(`CREATE FUNCTION S.refuse() RETURNS trigger LANGUAGE plpgsql AS
@@ -222,7 +222,7 @@ func TestErrorsQuoteNothing(t *testing.T) {
 
 // Options of pgx in the address do not change how the store talks to the server.
 func TestAddressOptions(t *testing.T) {
-	server := pgtest.Start(t, fast...)
+	server := sharedServer(t)
 	for _, option := range []string{"default_query_exec_mode=simple_protocol", "pool_health_check_period=0s", "statement_cache_capacity=0", "target_session_attrs=standby"} {
 		o := options(server)
 		o.DSN += "&" + option
@@ -239,7 +239,7 @@ func TestAddressOptions(t *testing.T) {
 
 // A server whose answers have other types than the schema makes a call fail, and not the process.
 func TestOtherTypes(t *testing.T) {
-	server := pgtest.Start(t, fast...)
+	server := sharedServer(t)
 	o := options(server)
 	o.Timeout = time.Second
 	s := open(t, o)
@@ -278,7 +278,7 @@ func TestStandbysGone(t *testing.T) {
 		t.Fatal(err)
 	}
 	standby.Kill()
-	for round := range int64(5) {
+	for round := range int64(3) {
 		var calls []<-chan error
 		for _, e := range group(2 + round) {
 			calls = append(calls, appendLater(s, e))

@@ -154,7 +154,7 @@ func TestEveryByteExhaustive(t *testing.T) { cutAnswers(t, 1) }
 
 // cutAnswers cuts the connection off after every step-th byte, from a random one on.
 func cutAnswers(t *testing.T, step int64) {
-	server := pgtest.Start(t, fast...)
+	server := sharedServer(t)
 	net := pgtest.Sockets{Mark: settleMark}
 	o := options(server)
 	o.Dial = net.Dial
@@ -204,7 +204,7 @@ func outcomeName(o storage.Outcome) string {
 // TestStorm cancels and terminates all backends again and again while two nodes store the same
 // readings. Each must be stored once, and none altered.
 func TestStorm(t *testing.T) {
-	server := pgtest.Start(t, fast...)
+	server := sharedServer(t)
 	o := options(server)
 	o.Timeout = polltest.Patience
 	nodes := []*pgstore.Store{open(t, o), open(t, o)}
@@ -277,7 +277,7 @@ func TestStorm(t *testing.T) {
 // TestErasedElsewhere stores readings of a device that another node has erased meanwhile: all
 // nodes must know the device again.
 func TestErasedElsewhere(t *testing.T) {
-	server := pgtest.Start(t, fast...)
+	server := sharedServer(t)
 	o := options(server)
 	a, b := open(t, o), open(t, o)
 	for ms := range int64(5) {
@@ -302,7 +302,7 @@ func TestErasedElsewhere(t *testing.T) {
 // TestPartitions expires a partition as a whole, and then stores in it again from a node that
 // knew it.
 func TestPartitions(t *testing.T) {
-	server := pgtest.Start(t, fast...)
+	server := sharedServer(t)
 	o := options(server)
 	a, b := open(t, o), open(t, o)
 	const month = 30 * 24 * 60 * 60 * 1000
@@ -332,7 +332,7 @@ func TestPartitions(t *testing.T) {
 
 // TestOpenRefuses opens databases that must be refused.
 func TestOpenRefuses(t *testing.T) {
-	server := pgtest.Start(t, fast...)
+	server := sharedServer(t)
 	o := options(server)
 	o.Single = false
 	if _, err := pgstore.Open(context.Background(), o); !errors.Is(err, pgstore.ErrNotReplicated) {
@@ -362,7 +362,7 @@ func TestOpenRefuses(t *testing.T) {
 
 // TestOpenTogether opens many nodes at once on a database without a schema.
 func TestOpenTogether(t *testing.T) {
-	server := pgtest.Start(t, fast...)
+	server := sharedServer(t)
 	o := options(server)
 	var opening sync.WaitGroup
 	for range 6 {

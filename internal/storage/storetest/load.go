@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"runtime"
 	"sync/atomic"
+	"time"
 
 	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/vitals"
@@ -96,8 +97,12 @@ func (l *load) start(s storage.Store, n int64) (wait func() error) {
 
 // waitFor returns when n groups were acknowledged, or when the load has stopped.
 func (l *load) waitFor(n int64) {
-	for l.acked.Load() < n && !l.stopped.Load() {
-		runtime.Gosched()
+	for looks := 0; l.acked.Load() < n && !l.stopped.Load(); looks++ {
+		if looks < 100 {
+			runtime.Gosched()
+		} else { // the store is not one in memory
+			time.Sleep(50 * time.Microsecond)
+		}
 	}
 }
 
