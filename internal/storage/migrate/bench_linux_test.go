@@ -19,8 +19,11 @@ func BenchmarkMove(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	const devices, times = 1000, 200
-	for i := range int64(times) {
+	devices, times := 1000, int64(200)
+	if testing.Short() {
+		times = 10
+	}
+	for i := range times {
 		var group []*storage.Entry
 		for d := range devices {
 			e := entry(fmt.Sprintf("ppg-%06d", d), 1_790_000_000_000+i*60_000+int64(d), 6000)
@@ -52,7 +55,7 @@ func BenchmarkMove(b *testing.B) {
 					b.Fatal(err)
 				}
 			}
-			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*devices*times), "ns/reading")
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*devices*int(times)), "ns/reading")
 		})
 	}
 }

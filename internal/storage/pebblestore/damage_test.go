@@ -253,7 +253,7 @@ func harms(file, text string, older []map[string]string, rng *rand.Rand) []harm 
 func TestDamage(t *testing.T) {
 	long(t)
 	t.Parallel()
-	damageAll(t, 6)
+	damageAll(t, 12)
 }
 
 // damageAll tests each case with a probability of 1/one, and always the removal and the

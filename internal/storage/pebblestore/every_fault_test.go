@@ -515,7 +515,7 @@ func failEach(arg string) {
 func TestEveryFault(t *testing.T) {
 	long(t)
 	t.Parallel()
-	failAll(t, 7)
+	failAll(t, 20)
 }
 
 // failAll fails every stride-th operation of each scene, from a random one on.
