@@ -13,6 +13,8 @@ INPUTS ?= 16
 # Many tests wait for processes, timeouts and disks, so more of them run in parallel
 # than there are processors.
 GOTEST = go test -vet=off -timeout 30m -p 3 -parallel 6
+# The packages whose tests take longest start first.
+LONG = ./internal/storage/pgstore ./internal/storage/pebblestore ./internal/api/ingest
 # Without -trimpath, the build cache of one checkout does not serve another.
 export GOFLAGS := $(shell go env GOFLAGS) -trimpath
 # The race detector waits a second at each exit by default, also in each process that a
@@ -44,7 +46,7 @@ lint: ## gofmt, go vet and staticcheck, of bench too
 	@.ci/lint
 
 plain: ## all tests without the race detector, except those that try every case, and TestCluster
-	$(GOTEST) -skip 'Exhaustive|TestCluster$$' ./...
+	$(GOTEST) -skip 'Exhaustive|TestCluster$$' ./cmd/pulsegate $(LONG) ./...
 
 cluster-short: ## three faults in a cluster of PostgreSQL, which takes minutes, most of which it waits
 	$(GOTEST) -run 'TestCluster$$' ./cmd/pulsegate
@@ -54,7 +56,7 @@ exhaustive: ## the tests that try every case, and more random calls of stores; m
 	$(GOTEST) -count=1 -run 'TestConformance|TestRandom' ./internal/storage/pebblestore ./internal/storage/pgstore -rapid.checks 500
 
 race-short: ## short tests with the race detector of packages that start goroutines, except commands, which test other processes
-	$(GOTEST) -race -short -skip "$$(grep -v '^#' .ci/in-turn.txt | paste -sd '|')" $$(grep -rlE '^\s*go [a-z]|\.Go\(' --include='*.go' health internal mux reply vitals | xargs -n 1 dirname | sort -u | sed 's|^|./|')
+	$(GOTEST) -race -short -skip "$$(grep -v '^#' .ci/in-turn.txt | paste -sd '|')" $(LONG) $$(grep -rlE '^\s*go [a-z]|\.Go\(' --include='*.go' health internal mux reply vitals | xargs -n 1 dirname | sort -u | sed 's|^|./|')
 
 race: ## all tests, in full, with the race detector: some minutes more than make test
 	$(GOTEST) -race ./...
