@@ -34,7 +34,7 @@ help: ## list the targets
 # the tests of several modules.
 test: setup ## check everything: set-up, lint, all tests
 	@go build -ldflags=-w -o bin/test/ ./cmd/pulsegate
-	@BUILT_PULSEGATE=$(abspath bin/test/pulsegate) $(MAKE) --no-print-directory --jobs=3 --output-sync=target BESIDE=1 cluster-short plain race-short bench-smoke deploy-check docs-check browser-check lint
+	@BUILT_PULSEGATE=$(abspath bin/test/pulsegate) $(MAKE) --no-print-directory --jobs=3 --output-sync=target BESIDE=1 cluster-short plain bench-smoke race-short deploy-check docs-check browser-check lint
 
 test-short: ## go vet and quick tests: a minute, without root and devices
 	go vet ./... && $(GOTEST) -short ./...
