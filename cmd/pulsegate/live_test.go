@@ -29,7 +29,7 @@ func TestLive(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			args := append([]string{"--admin-addr=127.0.0.1:0", "--read-timeout=1s"}, tt.args...)
+			args := append([]string{"--admin-addr=127.0.0.1:0", "--read-timeout=2s"}, tt.args...)
 			var p *process
 			transport := &http.Transport{ForceAttemptHTTP2: tt.http2}
 			scheme := "http://"
@@ -77,8 +77,8 @@ func TestLive(t *testing.T) {
 			const first = 1_700_000_000_000
 			begin := time.Now()
 			n := int64(0)
-			// The timeouts of a usual answer are at most two seconds.
-			for ; n == 0 || time.Since(begin) < 3*time.Second; n++ {
+			// The timeouts of a usual answer are at most four seconds.
+			for ; n == 0 || time.Since(begin) < 5*time.Second; n++ {
 				post("other", first+n)
 				post("ppg-1", first+n)
 				next(first + n)

@@ -328,15 +328,27 @@ func TestServerClosesIdle(t *testing.T) {
 		} else {
 			srv.Start()
 		}
-		opt := sim.Options{Target: target(t, srv), Users: 1, Rate: 4, For: time.Second, Run: "t"}
+		var roots *x509.CertPool
 		if secure {
-			roots := x509.NewCertPool()
+			roots = x509.NewCertPool()
 			roots.AddCert(srv.Certificate())
-			opt.Target.WithTLS(roots, nil)
 		}
-		r, err := sim.Run(t.Context(), opt)
-		if err != nil || r.Stored+r.Duplicate != 4 || r.Tries != 4 || len(r.Errors) != 0 {
-			t.Errorf("TLS %v: %v, %d tries, errors %v; want 4 without an error", secure, err, r.Tries, r.Errors)
+		// A busy machine may close a connection only when the next request is being sent.
+		for deadline := time.Now().Add(2 * time.Minute); ; {
+			opt := sim.Options{Target: target(t, srv), Users: 1, Rate: 4, For: time.Second, Run: "t"}
+			if secure {
+				opt.Target.WithTLS(roots, nil)
+			}
+			r, err := sim.Run(t.Context(), opt)
+			if err != nil || r.Stored+r.Duplicate != 4 {
+				t.Errorf("TLS %v: %v, %d safe, want 4", secure, err, r.Stored+r.Duplicate)
+			} else if r.Tries != 4 || len(r.Errors) != 0 {
+				if time.Now().Before(deadline) {
+					continue
+				}
+				t.Errorf("TLS %v: %d tries, errors %v; want 4 without an error", secure, r.Tries, r.Errors)
+			}
+			break
 		}
 		srv.Close()
 	}
