@@ -145,11 +145,14 @@ func (t *table) addHashed(name *vitals.Name, hash uint32, d device) uint32 {
 	return i
 }
 
-// remove removes a device that t holds. The next device added reuses its number.
+// remove removes a device, if t holds it. The next device added reuses its number.
 func (t *table) remove(name *vitals.Name) { t.removeHashed(name, t.byName.hash(name)) }
 
 func (t *table) removeHashed(name *vitals.Name, hash uint32) {
-	i, _ := t.findHashed(name, hash)
+	i, ok := t.findHashed(name, hash)
+	if !ok {
+		return
+	}
 	t.active.moved(t.at(i).newestUnixMs, -1)
 	t.at(i).newestUnixMs = -1
 	t.free = append(t.free, i)
