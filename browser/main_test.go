@@ -329,8 +329,15 @@ func (p *tab) until(expression string) {
 	p.t.Helper()
 	ctx, cancel := context.WithTimeout(p.ctx, patience)
 	defer cancel()
-	if _, err := chromedp.Run(ctx, chromedp.Poll[chromedp.Void]("("+expression+")", chromedp.WithPollingInterval(30*time.Millisecond), chromedp.WithPollingTimeout(0))); err != nil {
-		p.t.Fatalf("%s: %v\nthe page shows:\n%s", expression, err, p.text())
+	for {
+		_, err := chromedp.Run(ctx, chromedp.Poll[chromedp.Void]("("+expression+")", chromedp.WithPollingInterval(30*time.Millisecond), chromedp.WithPollingTimeout(0)))
+		if err == nil {
+			return
+		}
+		// A document that is loaded replaces the one in which the expression is evaluated.
+		if ctx.Err() != nil || !strings.Contains(err.Error(), "context") {
+			p.t.Fatalf("%s: %v\nthe page shows:\n%s", expression, err, p.text())
+		}
 	}
 }
 
