@@ -48,6 +48,14 @@ func TestMoveExcludesNodes(t *testing.T) {
 	if err := move.Close(); err != nil {
 		t.Fatal(err)
 	}
+	// A terminated process of PostgreSQL closes its connection before it releases its locks.
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) {
+		if held := queryValue[int](t, server, "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND mode = 'ExclusiveLock'"); held == 0 {
+			break
+		} else if time.Now().After(deadline) {
+			t.Fatalf("%d locks are still held", held)
+		}
+	}
 	open(t, o)
 }
 
