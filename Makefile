@@ -61,11 +61,13 @@ race-short: ## short tests with the race detector of packages that start gorouti
 race: ## all tests, in full, with the race detector: some minutes more than make test
 	$(GOTEST) -race ./...
 
+# Go does not see that the program, or a file outside their modules, has changed, and would take
+# the results of these tests from its cache.
 deploy-check: ## check the image, the manifests, the packages, the release, the dashboard and the alert rules
-	cd deploy/test && $(GOTEST) ./...
+	cd deploy/test && $(GOTEST) -count=1 ./...
 
 browser-check: ## test the page in Chromium
-	cd browser && $(GOTEST) ./...
+	cd browser && $(GOTEST) -count=1 ./...
 
 screenshots: ## write the images of the page into docs/images
 	mkdir -p docs/images && cd browser && go test -count=1 -timeout 10m -run 'TestScreenshots$$' . -images $(abspath docs/images)
@@ -74,7 +76,7 @@ bench-page: ## measure the page in Chromium, into docs/page.md
 	cd browser && go test -count=1 -timeout 10m -run 'TestMeasure$$' -v . -measure $(abspath docs/page.md)
 
 docs-check: ## check the description of the API and the clients in docs/clients against servers
-	cd docs && $(GOTEST) ./...
+	cd docs && $(GOTEST) -count=1 ./...
 
 conformance: setup ## check more than 1,000 FHIR resources with HL7's validator, into docs/fhir.md; make test checks some
 	cd docs && go test -count=1 -timeout 20m -run 'TestConformance$$' ./test -conformance.readings 140 -conformance.page $(abspath docs/fhir.md)

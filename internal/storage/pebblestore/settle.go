@@ -159,8 +159,8 @@ func (s *settler) closeStored() {
 	}
 }
 
-// findDevices looks up the devices of a group. Alone, look-ups overlap in the processor; each
-// waits for memory.
+// findDevices looks up the devices of a group. Each look-up waits for memory; with nothing else
+// between them, the processor does several at once.
 func (s *settler) findDevices(group []*storage.Entry) {
 	s.found = slices.Grow(s.found[:0], len(group))[:len(group)]
 	for i, e := range group {
