@@ -101,25 +101,29 @@ func bodyOf(t *testing.T, request []byte) []byte {
 // A load counts answered requests, and fails on a single wrong answer.
 func TestPost(t *testing.T) {
 	var answered atomic.Int64
-	answer := string(batchAnswer)
+	duplicate := bytes.Replace(batchAnswer, []byte(`"duplicate":0`), []byte(`"duplicate":1`), 1)
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if n, err := io.Copy(io.Discard, r.Body); err != nil || n < 100*batchReadings {
-			t.Errorf("a body of %d bytes, %v", n, err)
+		// A load that fails breaks off the requests of its other senders.
+		n, err := io.Copy(io.Discard, r.Body)
+		if err != nil {
+			return
 		}
-		if answered.Add(1) < 5 {
+		if n < 100*batchReadings {
+			t.Errorf("a body of %d bytes", n)
+		}
+		if answered.Add(1) <= 6 {
 			w.Write(batchAnswer)
 		} else {
-			io.WriteString(w, answer)
+			w.Write(duplicate)
 		}
 	}))
 	defer srv.Close()
 	addr := srv.Listener.Addr().String()
 	all := []source{plain(addr, form{}, 0, time.Now()), plain(addr, form{array: true}, 1, time.Now())}
-	p, err := post(t.Context(), addr, all, 100*time.Millisecond, isBatchAnswer)
-	if err != nil || int64(p.batches) != answered.Load() || len(p.latencies) != int(p.batches) || p.bodyBytes/p.batches < 100*batchReadings {
-		t.Errorf("%d batches and %d bytes, %d latencies, %v; the server has answered %d", p.batches, p.bodyBytes, len(p.latencies), err, answered.Load())
+	p, err := post(t.Context(), addr, []source{first(3, all[0]), first(3, all[1])}, time.Minute, isBatchAnswer)
+	if err != nil || p.batches != 6 || answered.Load() != 6 || len(p.latencies) != 6 || p.bodyBytes < 6*100*batchReadings {
+		t.Errorf("%d batches and %d bytes, %d latencies, %v; the server has answered %d of 6", p.batches, p.bodyBytes, len(p.latencies), err, answered.Load())
 	}
-	answer = strings.Replace(answer, `"duplicate":0`, `"duplicate":1`, 1)
 	if _, err := post(t.Context(), addr, all, time.Minute, isBatchAnswer); err == nil || !strings.Contains(err.Error(), `"duplicate`) {
 		t.Errorf("with a duplicate in an answer: %v", err)
 	}
@@ -128,7 +132,17 @@ func TestPost(t *testing.T) {
 	if _, err := post(ctx, addr, all, time.Minute, isBatchAnswer); err == nil {
 		t.Error("a canceled load has figures")
 	}
-	if _, err := post(t.Context(), addr, []source{func() []byte { return nil }}, time.Minute, isBatchAnswer); err == nil {
+	if _, err := post(t.Context(), addr, []source{first(0, all[0])}, time.Minute, isBatchAnswer); err == nil {
 		t.Error("a load without a batch has figures")
+	}
+}
+
+// first returns a source of the first n requests of s.
+func first(n int, s source) source {
+	return func() []byte {
+		if n--; n < 0 {
+			return nil
+		}
+		return s()
 	}
 }
