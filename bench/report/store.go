@@ -75,11 +75,12 @@ type StoreStart struct {
 	CPU      time.Duration // of the server until then
 }
 
-// A StoreRead is a request for all readings of a device.
+// A StoreRead is some requests, one after another, for all readings of a device.
 type StoreRead struct {
 	Round    int
 	Format   string
-	Readings int
+	Requests int
+	Readings int // in each answer
 	Took     time.Duration
 	CPU      time.Duration // of the server
 }
@@ -214,8 +215,8 @@ func (s *Store) scans() []storeScan {
 	}
 	for _, r := range s.Year {
 		i := slices.IndexFunc(scans, func(one storeScan) bool { return one.name == r.Format })
-		scans[i].millis = append(scans[i].millis, milliseconds(r.Took))
-		scans[i].rate = append(scans[i].rate, float64(r.Readings)/r.CPU.Seconds())
+		scans[i].millis = append(scans[i].millis, milliseconds(r.Took)/float64(r.Requests))
+		scans[i].rate = append(scans[i].rate, float64(r.Requests*r.Readings)/r.CPU.Seconds())
 	}
 	return scans
 }

@@ -23,7 +23,7 @@ func TestStoreMarkdown(t *testing.T) {
 			{Name: "absent", What: "nothing"},
 		},
 		Starts:   []report.StoreStart{{Readings: 31_234_000, Took: 1500 * time.Millisecond, CPU: 900 * time.Millisecond}},
-		Year:     []report.StoreRead{{Format: "CSV", Readings: 500_000, Took: 250 * time.Millisecond, CPU: 200 * time.Millisecond}},
+		Year:     []report.StoreRead{{Format: "CSV", Requests: 2, Readings: 500_000, Took: 500 * time.Millisecond, CPU: 400 * time.Millisecond}},
 		Scans:    []report.Result{{Name: "Aggregate/cache=store", Nanos: 50e6}, {Name: "Aggregate/cache=store", Nanos: 40e6}},
 		ScanSize: 500_000,
 		Left:     []string{"sqlite, because it is missing"},
