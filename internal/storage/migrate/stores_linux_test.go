@@ -15,10 +15,12 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/jackc/pgx/v5"
 	"go.uber.org/goleak"
 	"pgregory.net/rapid"
 
 	"github.com/pulsegate/pulsegate/internal/pgtest"
+	"github.com/pulsegate/pulsegate/internal/polltest"
 	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/internal/storage/migrate"
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore"
@@ -212,6 +214,7 @@ func TestKilledProcess(t *testing.T) {
 				break
 			}
 			kills++
+			awaitUnlocked(t, server)
 		}
 		if kills == 0 {
 			t.Error("no process was killed in time")
@@ -247,6 +250,25 @@ func killed(t *testing.T, places [2]string, lines int) bool {
 	_ = cmd.Process.Kill()
 	_ = cmd.Wait()
 	return true
+}
+
+// awaitUnlocked waits until the backends of a process that was killed have noticed that. The next
+// process waits for their lock for a second only.
+func awaitUnlocked(t *testing.T, server *pgtest.Server) {
+	t.Helper()
+	ctx := context.Background()
+	conn, err := pgx.Connect(ctx, server.DSN())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(ctx)
+	polltest.Until(t, "the lock of the killed process is released", func() bool {
+		var held int
+		if err := conn.QueryRow(ctx, "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'").Scan(&held); err != nil {
+			t.Fatal(err)
+		}
+		return held == 0
+	})
 }
 
 // A source with a damaged file is refused, and one without a file too, before anything is written.

@@ -16,6 +16,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
+	"github.com/pulsegate/pulsegate/internal/polltest"
 	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore"
 	"github.com/pulsegate/pulsegate/vitals"
@@ -56,14 +57,17 @@ func TestEraseCrash(t *testing.T) {
 			return nil
 		}
 		if op.Kind == errorfs.OpCreate && strings.HasSuffix(op.Path, "ERASING.new") {
-			// Wait for a new reading before each change of the intent but the first. At
-			// the first change after the removal, none must be acknowledged.
+			// At the first change after the removal, no new reading must be acknowledged, although
+			// there is time for one. At the later ones there must be one.
 			intents++
-			for n := 0; intents > 1 && n < 50 && stays == 0; n++ {
-				mu.Unlock()
-				time.Sleep(time.Millisecond)
+			patience := []time.Duration{0, 50 * time.Millisecond, polltest.Patience}[min(intents, 3)-1]
+			mu.Unlock()
+			polltest.Within(patience, func() bool {
 				mu.Lock()
-			}
+				defer mu.Unlock()
+				return stays != 0
+			})
+			mu.Lock()
 		}
 		snap(fmt.Sprintf("%v of %s", op.Kind, op.Path))
 		return nil

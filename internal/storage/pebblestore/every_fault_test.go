@@ -14,7 +14,6 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
@@ -390,7 +389,7 @@ var faultScenes = map[string]struct {
 		if err != nil {
 			return err
 		}
-		if !polltest.Within(30*time.Second, func() bool { return !pebblestore.Converting(s) || s.Degraded() != nil || s.Ready() != nil }) {
+		if !polltest.Within(polltest.Patience, func() bool { return !pebblestore.Converting(s) || s.Degraded() != nil || s.Ready() != nil }) {
 			err = errors.New("the conversion does not end")
 		}
 		return errors.Join(err, b.ledger.holds(s), s.Close())

@@ -57,12 +57,17 @@ func TestExpireLarge(t *testing.T) {
 	ctx, stop := context.WithCancel(context.Background())
 	var writer sync.WaitGroup
 	appended := int64(0)
+	begun := make(chan struct{})
 	writer.Go(func() {
 		for ; ctx.Err() == nil; appended++ {
 			mustAppend(t, s, entry("many", 2_000_000+appended, 6), entry("fresh", 2_000_000+appended, 6))
+			if appended == 0 {
+				close(begun)
+			}
 			time.Sleep(time.Millisecond) // leaves the processor to Expire
 		}
 	})
+	<-begun
 	got, err := s.Expire(context.Background(), 1_000_000, math.MaxInt64)
 	stop()
 	writer.Wait()

@@ -19,6 +19,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
+	"github.com/pulsegate/pulsegate/internal/polltest"
 	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore"
 )
@@ -148,10 +149,13 @@ func TestFailedFlush(t *testing.T) {
 	f.on.Store(true)
 	for k := range int64(400) {
 		mustAppend(t, s, shifted(manyEntries(50), 1000*k)...)
-		if f.failed.Load() > 0 {
+		if len(namesWith(t, fs, ".log")) > 1 {
+			// The first memtable is full. If the second one filled too before the loop ended, Append
+			// would wait for the flush for ever.
 			break
 		}
 	}
+	polltest.Until(t, "the flush fails", func() bool { return f.failed.Load() > 0 })
 	if line := <-log.line; !strings.Contains(line, "is retried") || !strings.Contains(line, errDisk.Error()) {
 		t.Errorf("the log line is %q", line)
 	}

@@ -720,7 +720,7 @@ func (m *metamorphosis) reopen(rng *rand.Rand) {
 		for m.failed == nil && m.ahead(openLane) {
 			m.changed.Wait()
 		}
-		if m.failed != nil || m.done[openLane] == metamorphicGoals[openLane] {
+		if m.failed != nil || m.done[openLane] == m.goals[openLane] {
 			m.Unlock()
 			return
 		}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/pulsegate/pulsegate/internal/pgtest"
+	"github.com/pulsegate/pulsegate/internal/polltest"
 	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/internal/storage/pgstore"
 )
@@ -49,26 +50,20 @@ func TestMoveExcludesNodes(t *testing.T) {
 		t.Fatal(err)
 	}
 	// A terminated process of PostgreSQL closes its connection before it releases its locks.
-	for deadline := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) {
-		if held := queryValue[int](t, server, "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND mode = 'ExclusiveLock'"); held == 0 {
-			break
-		} else if time.Now().After(deadline) {
-			t.Fatalf("%d locks are still held", held)
-		}
-	}
+	polltest.Until(t, "the lock is released", func() bool {
+		return queryValue[int](t, server, "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND mode = 'ExclusiveLock'") == 0
+	})
 	open(t, o)
 }
 
 // A node whose connections broke cannot return during a move.
 func TestMoveExcludesReconnects(t *testing.T) {
 	server := sharedServer(t)
-	o := options(server)
+	moving := options(server)
+	o := moving
 	o.Timeout = 2 * time.Second
 	node := open(t, o)
-	if err := node.Append([]*storage.Entry{reading("a", 1, 1)}); err != nil {
-		t.Fatal(err)
-	}
-	moving := o
+	mustStore(t, node, reading("a", 1, 1))
 	moving.Move = pgstore.MoveFrom
 	var move *pgstore.Store
 	for move == nil { // the node opens connections all the time, to watch the server

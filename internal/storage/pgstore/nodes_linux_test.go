@@ -101,15 +101,19 @@ func TestAbandonedWait(t *testing.T) {
 	o := options(server)
 	o.Timeout = time.Second
 	s := open(t, o)
-	if err := s.Append([]*storage.Entry{reading("d", 1, 1)}); err != nil {
-		t.Fatal(err)
-	}
+	mustStore(t, s, reading("d", 1, 1))
 	release := holding(t, server, o, "SHARE")
 	if err := s.Append([]*storage.Entry{reading("d", 2, 1)}); err == nil {
 		t.Fatal("Append succeeded although the table is locked")
 	}
 	polltest.Until(t, "no backend waits for the lock", func() bool { return lockedOut(t, server) == 0 })
 	release()
+}
+
+// mustStore stores readings, however often a store with a short timeout gives up before they are.
+func mustStore(t *testing.T, s *pgstore.Store, group ...*storage.Entry) {
+	t.Helper()
+	polltest.Until(t, "readings are stored", func() bool { return s.Append(group) == nil })
 }
 
 // A read ends when the store's timeout is over, also if its caller would wait for ever.
@@ -119,9 +123,7 @@ func TestReadEnds(t *testing.T) {
 	o.Timeout = time.Second
 	s := open(t, o)
 	e := reading("d", 1, 1)
-	if err := s.Append([]*storage.Entry{e}); err != nil {
-		t.Fatal(err)
-	}
+	mustStore(t, s, e)
 	release := holding(t, server, o, "ACCESS EXCLUSIVE")
 	ctx := context.Background()
 	for name, read := range map[string]func() error{
@@ -144,9 +146,10 @@ func TestReadEnds(t *testing.T) {
 		}
 	}
 	release()
-	if _, err := s.Latest(ctx, e.Reading.Device); err != nil {
-		t.Errorf("afterwards: %v", err)
-	}
+	polltest.Until(t, "reads succeed again", func() bool {
+		_, err := s.Latest(ctx, e.Reading.Device)
+		return err == nil
+	})
 }
 
 // Somebody removes the standbys from the configuration while a node runs: the node acknowledges
@@ -241,15 +244,13 @@ func TestAddressOptions(t *testing.T) {
 func TestOtherTypes(t *testing.T) {
 	server := sharedServer(t)
 	o := options(server)
-	o.Timeout = time.Second
 	s := open(t, o)
 	e := reading("d", 1, 1)
-	if err := s.Append([]*storage.Entry{e}); err != nil {
-		t.Fatal(err)
-	}
+	mustStore(t, s, e)
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
+	o.Timeout = 5 * time.Second // Append fails for this time
 	execute(t, server, "ALTER TABLE "+o.Schema+".readings ALTER received_ms TYPE integer")
 	s = open(t, o)
 	if err := s.Append([]*storage.Entry{reading("d", 1, 1)}); !errors.Is(err, storage.ErrCorrupt) {
@@ -274,9 +275,7 @@ func TestStandbysGone(t *testing.T) {
 		}
 		return all
 	}
-	if err := s.Append(group(1)); err != nil {
-		t.Fatal(err)
-	}
+	mustStore(t, s, group(1)...)
 	standby.Kill()
 	for round := range int64(3) {
 		var calls []<-chan error
