@@ -266,10 +266,22 @@ func TestConvert(t *testing.T) {
 	}
 }
 
-// TestConvertCrash loses power before every operation of a start that converts a store.
+// TestConvertCrash loses power before some operations of a start that converts a store, and
+// TestConvertCrashExhaustive (make exhaustive) before every one.
 func TestConvertCrash(t *testing.T) {
 	long(t)
 	t.Parallel()
+	crashConverting(t, 4)
+}
+
+func TestConvertCrashExhaustive(t *testing.T) {
+	long(t)
+	t.Parallel()
+	crashConverting(t, 1)
+}
+
+// crashConverting tests every stride-th crash.
+func crashConverting(t *testing.T, stride int) {
 	for name, readings := range format1Stores {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -286,7 +298,7 @@ func TestConvertCrash(t *testing.T) {
 			}
 			found := crashesOf(disk, []int{0, 50, 100}, convert)
 			formats := map[int]int{}
-			for i, p := range found {
+			for i, p := range strided(t, found, stride) {
 				r, err := pebblestore.Check(context.Background(), dataDir, pebblestore.CheckOptions{FS: p.fs})
 				if err != nil || r.Readings != int64(readings) {
 					t.Errorf("%s: Check finds %d readings, %v, want %d", p.at, r.Readings, err, readings)

@@ -10,6 +10,7 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -65,9 +66,25 @@ func (w *writer) append(s storage.Store, groups int) {
 	}
 }
 
+// damaging are the stores of damageScenes.
+var damaging struct {
+	mu  sync.Mutex
+	all map[string]scene
+}
+
 // damageScenes returns stores in all states that a start may find, except those of
-// openingScenes.
+// openingScenes. Several tests use them: they must not change them, but copies.
 func damageScenes(t *testing.T) map[string]scene {
+	t.Helper()
+	damaging.mu.Lock()
+	defer damaging.mu.Unlock()
+	if damaging.all == nil {
+		damaging.all = makeDamageScenes(t)
+	}
+	return maps.Clone(damaging.all)
+}
+
+func makeDamageScenes(t *testing.T) map[string]scene {
 	small := func(fs vfs.FS) pebblestore.Options { return pebblestore.Options{FS: fs, MemTableBytes: 64 << 10} }
 	all := map[string]scene{}
 

@@ -144,8 +144,8 @@ type crashPoint struct {
 // crashEverywhere writes groups of every kind, and before each operation that changes files
 // it copies the disk as a crash would leave it. It returns an error for each copy in which
 // a store does not recover exactly the acknowledged groups, with or without the group that
-// was being written. It stops at maxProblems.
-func crashEverywhere(t *testing.T, wrap func(vfs.FS) vfs.FS, maxProblems int) (points int, problems []error) {
+// was being written, for every stride-th copy from a random one on. It stops at maxProblems.
+func crashEverywhere(t *testing.T, wrap func(vfs.FS) vfs.FS, maxProblems, stride int) (points int, problems []error) {
 	var (
 		mu     sync.Mutex
 		found  []crashPoint
@@ -224,12 +224,7 @@ func crashEverywhere(t *testing.T, wrap func(vfs.FS) vfs.FS, maxProblems int) (p
 	if tables < 2 {
 		t.Fatalf("the load made %d tables, want at least 2", tables)
 	}
-	every := 1
-	if testing.Short() {
-		every = 25
-	}
-	for i := 0; i < len(found); i += every {
-		p := found[i]
+	for _, p := range strided(t, found, stride) {
 		if err := recovers(p, states); err != nil {
 			problems = append(problems, fmt.Errorf("%s: %w", p.at, err))
 		}
@@ -260,12 +255,22 @@ func recovers(p crashPoint, states []string) error {
 	return nil
 }
 
-// TestCrashEverywhere checks for acknowledged readings after a crash before every
-// operation on files.
+// TestCrashEverywhere checks for acknowledged readings after a crash before some operations on
+// files, and TestCrashEverywhereExhaustive (make exhaustive) before every one.
 func TestCrashEverywhere(t *testing.T) {
 	long(t)
 	t.Parallel()
-	points, problems := crashEverywhere(t, func(fs vfs.FS) vfs.FS { return fs }, 10)
+	crashHonest(t, 4)
+}
+
+func TestCrashEverywhereExhaustive(t *testing.T) {
+	long(t)
+	t.Parallel()
+	crashHonest(t, 1)
+}
+
+func crashHonest(t *testing.T, stride int) {
+	points, problems := crashEverywhere(t, func(fs vfs.FS) vfs.FS { return fs }, 10, stride)
 	t.Logf("%d crashes", points)
 	for _, err := range problems {
 		t.Error(err)
@@ -280,7 +285,7 @@ func TestCrashEverywhere(t *testing.T) {
 func TestCrashEverywhereSees(t *testing.T) {
 	long(t)
 	t.Parallel()
-	_, problems := crashEverywhere(t, func(fs vfs.FS) vfs.FS { return lyingFS{fs} }, 1)
+	_, problems := crashEverywhere(t, func(fs vfs.FS) vfs.FS { return lyingFS{fs} }, 1, 1)
 	if len(problems) == 0 {
 		t.Error("no reading was lost on a disk that does not sync")
 	}

@@ -41,12 +41,35 @@ func crashesOf(disk *vfs.MemFS, percents []int, call func(vfs.FS)) (found []cras
 	return found
 }
 
-// TestCrashWhileOpening loses power before every operation of a start and of a clean close,
+// strided returns every stride-th of some crashes, from a random one on.
+func strided(t *testing.T, found []crashPoint, stride int) (some []crashPoint) {
+	t.Helper()
+	first := rand.IntN(stride)
+	t.Logf("every crash of %d from number %d on, with a stride of %d", len(found), first, stride)
+	for i := first; i < len(found); i += stride {
+		some = append(some, found[i])
+	}
+	return some
+}
+
+// TestCrashWhileOpening loses power before some operations of a start and of a clean close,
 // and again during some of the next starts. No start may report damage, and everything
-// acknowledged must be stored.
+// acknowledged must be stored. TestCrashWhileOpeningExhaustive (make exhaustive) loses it before
+// every operation.
 func TestCrashWhileOpening(t *testing.T) {
 	long(t)
 	t.Parallel()
+	crashOpening(t, 4)
+}
+
+func TestCrashWhileOpeningExhaustive(t *testing.T) {
+	long(t)
+	t.Parallel()
+	crashOpening(t, 1)
+}
+
+// crashOpening tests every stride-th crash.
+func crashOpening(t *testing.T, stride int) {
 	for name, s := range damageScenes(t) {
 		if s.readers {
 			continue
@@ -81,10 +104,10 @@ func TestCrashWhileOpening(t *testing.T) {
 				}
 			}
 			twice := 0
-			for i, p := range found {
-				if i%40 == 0 {
+			for i, p := range strided(t, found, stride) {
+				if i%(40/stride) == 0 {
 					for j, again := range crashesOf(p.fs.CrashClone(vfs.CrashCloneCfg{}), []int{50}, reopen) {
-						if j%5 == 0 {
+						if j%(5*stride) == 0 {
 							again.at = p.at + ", then " + again.at
 							holds(again)
 							twice++
@@ -94,7 +117,7 @@ func TestCrashWhileOpening(t *testing.T) {
 				holds(p)
 			}
 			t.Logf("%d crashes, %d of two starts", len(found), twice)
-			if len(found) < 100 || twice < 20 {
+			if len(found) < 100 || twice < 20/stride {
 				t.Errorf("%d crashes, %d of two starts, want more", len(found), twice)
 			}
 		})

@@ -73,16 +73,25 @@ func TestLargestCompaction(t *testing.T) {
 
 // TestRoom stops a load at several points and measures how many more bytes the store writes
 // until it is idle. These must not exceed what neededBytes returned. It continues until a
-// tenth of that was needed once.
+// tenth of that was needed once. TestRoomExhaustive (make exhaustive) has more rounds.
 func TestRoom(t *testing.T) {
 	long(t)
+	fillRoom(t, 6)
+}
+
+func TestRoomExhaustive(t *testing.T) {
+	long(t)
+	fillRoom(t, 20)
+}
+
+func fillRoom(t *testing.T, rounds int) {
 	fs := &sizedFS{FS: vfs.NewMem(), sizes: map[string]int64{}}
 	s := mustOpen(t, pebblestore.Options{FS: fs, MemTableBytes: 64 << 10})
 	defer mustClose(t, s)
 	rng := rand.New(rand.NewPCG(6, 2))
 	const enough = 0.1
 	closest := 0.0
-	for round := 0; round < 20 || closest < enough; round++ {
+	for round := 0; round < rounds || closest < enough; round++ {
 		if round == 1000 {
 			t.Fatalf("at most %.0f %% of the reserve was used, want at least 10 %%", 100*closest)
 		}

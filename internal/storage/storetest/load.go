@@ -32,7 +32,15 @@ const (
 	loadLate    = 4
 )
 
-func loadDevice(i int) vitals.Name { return mustName(fmt.Sprintf("load-%d", i)) }
+// loadNames are the devices of a load.
+var loadNames = func() (names [loadDevices]vitals.Name) {
+	for i := range names {
+		names[i] = mustName(fmt.Sprintf("load-%d", i))
+	}
+	return names
+}()
+
+func loadDevice(i int) vitals.Name { return loadNames[i] }
 
 func loadValue(device int, timeUnixMs int64, s vitals.Sign) vitals.Hundredths {
 	return vitals.Hundredths((timeUnixMs*131 + int64(device)*17 + int64(s)*7) % 65536)
@@ -53,13 +61,19 @@ func loadEntry(device int, timeUnixMs int64, signs ...vitals.Sign) *storage.Entr
 func (l *load) group(k int64) []*storage.Entry {
 	var group []*storage.Entry
 	for i := range loadDevices {
-		group = append(group, loadEntry(i, 2*k, vitals.HeartRate, vitals.SpO2))
-		if k > 0 {
-			group = append(group, loadEntry(i, 2*(k-1), vitals.Systolic, vitals.Diastolic))
-		}
-		if k >= loadLate {
-			group = append(group, loadEntry(i, 2*(k-loadLate)+1, vitals.RestingHeartRate, vitals.HeartRate))
-		}
+		group = appendLoad(group, i, k)
+	}
+	return group
+}
+
+// appendLoad appends the readings of a device in group k.
+func appendLoad(group []*storage.Entry, device int, k int64) []*storage.Entry {
+	group = append(group, loadEntry(device, 2*k, vitals.HeartRate, vitals.SpO2))
+	if k > 0 {
+		group = append(group, loadEntry(device, 2*(k-1), vitals.Systolic, vitals.Diastolic))
+	}
+	if k >= loadLate {
+		group = append(group, loadEntry(device, 2*(k-loadLate)+1, vitals.RestingHeartRate, vitals.HeartRate))
 	}
 	return group
 }
@@ -147,10 +161,7 @@ func (l *load) verify(s storage.Store, device int, acked, attempted int64, size 
 		return fmt.Errorf("newest of device %d was %d, but a later scan ends at %d", device, latest.NewestUnixMs, last)
 	}
 	for k := range acked {
-		for _, e := range l.group(k) {
-			if e.Reading.Device != loadDevice(device) {
-				continue
-			}
+		for _, e := range appendLoad(nil, device, k) {
 			if want := e.Reading.Values.Present(); seen[e.Reading.TimeUnixMs]&want != want {
 				return fmt.Errorf("device %d at %d: acknowledged values are missing", device, e.Reading.TimeUnixMs)
 			}
