@@ -15,6 +15,8 @@ package polltest
 import (
 	"testing"
 	"time"
+
+	"go.uber.org/goleak"
 )
 
 // Patience is how long a test waits for a condition that must become true.
@@ -42,4 +44,20 @@ func Within(d time.Duration, holds func() bool) bool {
 		pause = min(2*pause, 10*time.Millisecond)
 	}
 	return true
+}
+
+// Main runs the tests of a package, and fails if goroutines remain after them. It waits up to
+// Patience for their end: those of closed connections, for one, end soon after their test.
+func Main(m *testing.M) { goleak.VerifyTestMain(settled{m}) }
+
+// A settled runs tests and waits until their goroutines have ended.
+type settled struct{ m *testing.M }
+
+// Run implements goleak.TestingM.
+func (s settled) Run() int {
+	code := s.m.Run()
+	if code == 0 {
+		Within(Patience, func() bool { return goleak.Find() == nil })
+	}
+	return code
 }

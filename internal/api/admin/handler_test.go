@@ -16,12 +16,12 @@ import (
 	"github.com/pulsegate/pulsegate/internal/api/admin"
 	"github.com/pulsegate/pulsegate/internal/api/problem"
 	"github.com/pulsegate/pulsegate/internal/client/transfer"
+	"github.com/pulsegate/pulsegate/internal/polltest"
 	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/vitals"
-	"go.uber.org/goleak"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { polltest.Main(m) }
 
 // A fixture is a server with a scripted store and audit log.
 type fixture struct {

@@ -12,16 +12,15 @@ import (
 	"strings"
 	"testing"
 
-	"go.uber.org/goleak"
-
 	"github.com/pulsegate/pulsegate/internal/api/fhir"
 	"github.com/pulsegate/pulsegate/internal/api/problem"
+	"github.com/pulsegate/pulsegate/internal/polltest"
 	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/internal/storage/storetest"
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { polltest.Main(m) }
 
 // receivedUnixMs is when the readings of fill were received: 2027-01-15T08:00:00Z.
 const receivedUnixMs = 1_800_000_000_000

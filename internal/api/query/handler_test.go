@@ -23,10 +23,9 @@ import (
 	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/internal/storage/storetest"
 	"github.com/pulsegate/pulsegate/vitals"
-	"go.uber.org/goleak"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { polltest.Main(m) }
 
 // fill returns a store with readings given as JSON.
 func fill(t testing.TB, lines ...string) *storetest.Memory {

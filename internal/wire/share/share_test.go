@@ -5,11 +5,11 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/pulsegate/pulsegate/internal/polltest"
 	"github.com/pulsegate/pulsegate/internal/wire/share"
-	"go.uber.org/goleak"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { polltest.Main(m) }
 
 // A single holder takes half, two take a third each, and some is left for the next.
 //
