@@ -45,9 +45,16 @@ type sealer struct {
 // sealed connects until the end of the test.
 func sealed(t *testing.T, s *eventloop.Server) *sealer {
 	t.Helper()
+	return sealedWith(t, s, "")
+}
+
+// sealedWith is sealed. It sends text, if not empty, together with the end of the handshake.
+func sealedWith(t *testing.T, s *eventloop.Server, text string) *sealer {
+	t.Helper()
 	c := &sealer{t: t, tcp: dial(t, s.Addr().String())}
 	var keys bytes.Buffer
-	quiet := &mute{Conn: c.tcp}
+	wire := &tap{Conn: c.tcp, holds: text != ""}
+	quiet := &mute{Conn: wire}
 	c.client = tls.Client(quiet, &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS13, KeyLogWriter: &keys})
 	if err := c.client.HandshakeContext(t.Context()); err != nil {
 		t.Fatal(err)
@@ -69,6 +76,9 @@ func sealed(t *testing.T, s *eventloop.Server) *sealer {
 			}
 			c.use(secret)
 		}
+	}
+	if text != "" {
+		c.raw(append(wire.held, c.record(appData, []byte(text))...))
 	}
 	return c
 }

@@ -3,6 +3,7 @@ package eventloop_test
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -18,7 +19,6 @@ import (
 	"github.com/pulsegate/pulsegate/internal/polltest"
 	"github.com/pulsegate/pulsegate/internal/wire/eventloop"
 	"github.com/pulsegate/pulsegate/internal/wire/share"
-	"go.uber.org/goleak"
 )
 
 func TestMain(m *testing.M) {
@@ -26,7 +26,7 @@ func TestMain(m *testing.M) {
 		child()
 		return
 	}
-	goleak.VerifyTestMain(m)
+	polltest.Main(m)
 }
 
 // childVar is set to run the test binary as a server. Its value is the number of
@@ -60,6 +60,8 @@ type echo struct {
 	wg   *sync.WaitGroup
 	info func(command string) string
 
+	within time.Duration // for the rest of a line; 0: longer than a test takes
+
 	mu   sync.Mutex
 	done []answer // guarded by mu
 }
@@ -73,7 +75,7 @@ func (e *echo) Receive(c *eventloop.Conn, b []byte, ended bool) (taken int) {
 	for !c.Full() {
 		line, _, whole := bytes.Cut(b[taken:], []byte("\n"))
 		if !whole {
-			c.Within(2 * time.Second)
+			c.Within(cmp.Or(e.within, time.Hour))
 			return taken
 		}
 		text := string(line)
@@ -398,6 +400,17 @@ func TestMovedMemory(t *testing.T) {
 // up. A long message in small pieces arrives whole. A connection holds a buffer only while
 // it needs one. (Seen to fail when a buffer was kept for the next message.)
 func TestUnfinished(t *testing.T) {
+	impatient, _ := start(t, eventloop.Config{Handler: func(loop *eventloop.Loop) eventloop.Handler {
+		return &echo{loop: loop, within: 50 * time.Millisecond}
+	}})
+	stopped := dial(t, impatient.Addr().String())
+	if _, err := io.WriteString(stopped, "and then nothing"); err != nil {
+		t.Fatal(err)
+	}
+	if got := readLine(t, stopped); got != "given up 0" {
+		t.Errorf("answer %q", got)
+	}
+
 	s, memory := start(t, eventloop.Config{})
 	long := strings.Repeat("x", 90<<10)
 	conn := dial(t, s.Addr().String())
@@ -413,12 +426,6 @@ func TestUnfinished(t *testing.T) {
 	}
 	// The message is answered, so the connection is idle and holds no buffer.
 	polltest.Until(t, "no buffer is held", func() bool { return memory.left.Load() == 1<<20 })
-	if _, err := io.WriteString(conn, "and then nothing"); err != nil {
-		t.Fatal(err)
-	}
-	if got := readLine(t, conn); got != "given up 0" {
-		t.Errorf("answer %q", got)
-	}
 	// More bytes of a message are offered, however long the previous message was. (Seen
 	// to fail when they had to be as many.)
 	next := dial(t, s.Addr().String())
@@ -440,7 +447,8 @@ func TestUnfinished(t *testing.T) {
 	moved.Close()
 
 	// Without memory, an incomplete message is given up.
-	memory.Reserve(nil, int(memory.left.Load()))
+	all := int(memory.left.Load())
+	memory.Reserve(nil, all)
 	poor := dial(t, s.Addr().String())
 	if got := ask(t, poor, "whole"); got != "whole" {
 		t.Errorf("answer %q", got)
@@ -451,5 +459,5 @@ func TestUnfinished(t *testing.T) {
 	if got := readLine(t, poor); got != "given up 1" {
 		t.Errorf("answer %q", got)
 	}
-	memory.left.Store(1 << 20)
+	memory.Release(nil, all)
 }

@@ -227,7 +227,7 @@ func TestTLSIdleWithoutData(t *testing.T) {
 //
 // Seen to fail when a connection without data is closed at once.
 func TestTLSAlertBeforeData(t *testing.T) {
-	s, _ := startTLS(t, eventloop.Config{LingerTimeout: 100 * time.Millisecond})
+	s, _ := startTLS(t, eventloop.Config{LingerTimeout: polltest.Patience}) // the client may send slowly
 	c := sealed(t, s)
 	forged := c.record(appData, make([]byte, 1000))
 	forged[len(forged)-1] ^= 1

@@ -284,30 +284,40 @@ func TestTLSDrain(t *testing.T) {
 //
 // Seen to fail when only decrypted bytes begin a message.
 func TestTLSDrainWithinRecord(t *testing.T) {
-	s, _ := startTLS(t, eventloop.Config{StartTimeout: 500 * time.Millisecond, IdleTimeout: time.Hour})
-	completed, stalled := sealed(t, s), sealed(t, s)
-	for _, c := range []*sealer{completed, stalled} {
-		c.raw(c.record(appData, []byte("hello\n")))
-		c.want("hello\n")
-	}
-	last := completed.record(appData, []byte("last\n"))
-	completed.raw(last[:20])
-	stalled.raw(stalled.record(appData, []byte("never\n"))[:20])
-	idle := dialTLS(t, s, nil)
-	if got := ask(t, idle, "hello"); got != "hello" { // the loop has read what was sent before
-		t.Fatalf("got %q, want hello", got)
-	}
-	done := make(chan error)
-	go func() { done <- s.Shutdown(t.Context()) }()
-	if rest, err := io.ReadAll(idle); err != nil || len(rest) > 0 {
-		t.Errorf("an idle connection ends with %q, %v", rest, err)
-	}
-	completed.raw(last[20:])
-	completed.want("last\n")
-	completed.wantEnd("close_notify")
-	stalled.wantEnd("close_notify")
-	if err := <-done; err != nil {
-		t.Error(err)
+	for _, tt := range []struct {
+		name     string
+		timeout  time.Duration
+		complete bool
+	}{
+		{"completed", time.Hour, true},
+		{"stalled", 50 * time.Millisecond, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			s, _ := startTLS(t, eventloop.Config{StartTimeout: tt.timeout, IdleTimeout: time.Hour})
+			c := sealedWith(t, s, "hello\n") // in time, because it comes with the handshake
+			c.want("hello\n")
+			last := c.record(appData, []byte("last\n"))
+			c.raw(last[:20])
+			done := make(chan error)
+			if !tt.complete {
+				go func() { done <- s.Shutdown(t.Context()) }()
+			} else {
+				idle := dialTLS(t, s, nil)
+				if got := ask(t, idle, "hello"); got != "hello" { // the loop has read what was sent before
+					t.Fatalf("got %q, want hello", got)
+				}
+				go func() { done <- s.Shutdown(t.Context()) }()
+				if rest, err := io.ReadAll(idle); err != nil || len(rest) > 0 {
+					t.Errorf("an idle connection ends with %q, %v", rest, err)
+				}
+				c.raw(last[20:])
+				c.want("last\n")
+			}
+			c.wantEnd("close_notify")
+			if err := <-done; err != nil {
+				t.Error(err)
+			}
+		})
 	}
 }
 
@@ -514,5 +524,5 @@ func TestTLSInputMemory(t *testing.T) {
 
 // tlsListener returns the listener of a server with TLS.
 func tlsListener(inner net.Listener, conns *share.Conns) net.Listener {
-	return listen.TLS(inner, conns, listen.Handshakes{Config: certificate(), Slots: 16, Timeout: 10 * time.Second})
+	return listen.TLS(inner, conns, listen.Handshakes{Config: certificate(), Slots: 16, Timeout: polltest.Patience})
 }

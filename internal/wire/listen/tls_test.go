@@ -30,7 +30,7 @@ func TestHandshakesOfOneAddress(t *testing.T) {
 	}
 	var holders share.Holders
 	conns := &share.Conns{Max: 4 * open, MaxGuests: 1, Holders: &holders}
-	l := listen.TLS(inner, conns, listen.Handshakes{Config: cert.TLS, Slots: slots, Timeout: 10 * time.Second, Holders: &holders})
+	l := listen.TLS(inner, conns, listen.Handshakes{Config: cert.TLS, Slots: slots, Timeout: polltest.Patience, Holders: &holders})
 	defer l.Close()
 	for i := range open {
 		c, err := net.Dial("tcp", inner.Addr().String())
@@ -38,7 +38,7 @@ func TestHandshakesOfOneAddress(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer c.Close()
-		if err := c.SetDeadline(time.Now().Add(10 * time.Second)); err != nil {
+		if err := c.SetDeadline(time.Now().Add(polltest.Patience)); err != nil {
 			t.Fatal(err)
 		}
 		client := tls.Client(c, &tls.Config{InsecureSkipVerify: true}) // the test is about the listener
