@@ -15,10 +15,9 @@ import (
 	"github.com/pulsegate/pulsegate/internal/api/ingest"
 	"github.com/pulsegate/pulsegate/internal/polltest"
 	"github.com/pulsegate/pulsegate/internal/storage"
-	"go.uber.org/goleak"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { polltest.Main(m) }
 
 // batch returns an array of n readings of one device, a second apart.
 func batch(device string, n int) string {
@@ -268,7 +267,7 @@ func testGroupsAreShared(t *testing.T, serve serveFunc) {
 	const clients, rounds = 64, 5
 	groups, release := make(chan int, 2*clients), make(chan struct{})
 	defer close(release)
-	core, srv := serve(t, ingest.Config{MaxWait: polltest.Patience}, func(group []*storage.Entry) error { // new connections take long under load
+	core, srv := serve(t, ingest.Config{}, func(group []*storage.Entry) error {
 		groups <- len(group)
 		<-release
 		return nil

@@ -1,11 +1,17 @@
 package ingest_test
 
 import (
+	"cmp"
 	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
+	"math/big"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -226,10 +232,19 @@ func request(body string) string {
 
 // serverTLS returns the TLS configuration of a server.
 var serverTLS = sync.OnceValue(func() *tls.Config {
-	s := httptest.NewUnstartedServer(nil)
-	s.StartTLS()
-	defer s.Close()
-	return &tls.Config{Certificates: s.TLS.Certificates, NextProtos: []string{"h2", "http/1.1"}}
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader) // signs much faster than an RSA key
+	if err != nil {
+		panic(err)
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour)}
+	cert, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		panic(err)
+	}
+	return &tls.Config{
+		Certificates: []tls.Certificate{{Certificate: [][]byte{cert}, PrivateKey: key}},
+		NextProtos:   []string{"h2", "http/1.1"},
+	}
 })
 
 // clientTLS returns the TLS configuration of a client, which trusts every server.
@@ -280,8 +295,10 @@ func dialThrough(t testing.TB, srv *server, wrap func(net.Conn) net.Conn) *peer 
 	return p
 }
 
-// newCore is ingest.New with limits that accept small numbers as times.
+// newCore is ingest.New with limits that accept small numbers as times, and with time for the
+// requests of a test to arrive while a commit is blocked.
 func newCore(store ingest.Appender, problems *problem.Set, cfg ingest.Config) (*ingest.Core, error) {
+	cfg.MaxWait = cmp.Or(cfg.MaxWait, polltest.Patience)
 	if cfg.Limits == (vitals.Limits{}) {
 		cfg.Limits = vitals.DefaultLimits()
 		cfg.Limits.OldestUnixMs = 0

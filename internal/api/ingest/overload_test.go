@@ -67,7 +67,7 @@ func (g *barrier) fill(t *testing.T, core *ingest.Core, srv *server, readings ..
 func TestOverload(t *testing.T) {
 	eachFront(t, func(t *testing.T, serve serveFunc) {
 		g := newBarrier()
-		core, srv := serve(t, ingest.Config{MaxGroup: 10, MaxQueued: 20, MaxWait: polltest.Patience}, g.before)
+		core, srv := serve(t, ingest.Config{MaxGroup: 10, MaxQueued: 20}, g.before)
 		wait := g.fill(t, core, srv, 10, 10)
 		for i, body := range []string{good, batch("d", 3), "\n" + good + "\n" + reading("d", 9)} {
 			resp, text := post(t, srv, body, "")
@@ -92,7 +92,7 @@ func TestOverload(t *testing.T) {
 func TestOverloadJitter(t *testing.T) {
 	eachFront(t, func(t *testing.T, serve serveFunc) {
 		g := newBarrier()
-		core, srv := serve(t, ingest.Config{MaxGroup: 1, MaxQueued: 1, MaxWait: polltest.Patience}, g.before)
+		core, srv := serve(t, ingest.Config{MaxGroup: 1, MaxQueued: 1}, g.before)
 		wait := g.fill(t, core, srv, 1)
 		var mu sync.Mutex
 		waits := map[int]int{}
@@ -128,7 +128,7 @@ func TestOverloadJitter(t *testing.T) {
 func TestOverloadRudeClient(t *testing.T) {
 	eachFront(t, func(t *testing.T, serve serveFunc) {
 		g := newBarrier()
-		core, srv := serve(t, ingest.Config{MaxGroup: 100, MaxQueued: 100, MaxWait: polltest.Patience}, g.before)
+		core, srv := serve(t, ingest.Config{MaxGroup: 100, MaxQueued: 100}, g.before)
 		wait := g.fill(t, core, srv, 100)
 		conn := dial(t, srv)
 		text := request(good)
@@ -171,7 +171,7 @@ func TestOverloadRudeClient(t *testing.T) {
 // with net/http's EnableFullDuplex, which panicked after an unread body.
 func TestOverloadReadsNoBody(t *testing.T) {
 	g := newBarrier()
-	core, srv := fronts()["full"](t, ingest.Config{MaxGroup: 1, MaxQueued: 1, MaxWait: polltest.Patience}, g.before)
+	core, srv := fronts()["full"](t, ingest.Config{MaxGroup: 1, MaxQueued: 1}, g.before)
 	wait := g.fill(t, core, srv, 1)
 	for _, tt := range []struct {
 		name, fields, body string
@@ -216,7 +216,7 @@ func TestOverloadReadsNoBody(t *testing.T) {
 func TestOverloadLowWater(t *testing.T) {
 	eachFront(t, func(t *testing.T, serve serveFunc) {
 		g := &barrier{make(chan struct{}, 100), make(chan struct{}, 100)}
-		core, srv := serve(t, ingest.Config{MaxGroup: 40, MaxQueued: 80, MaxWait: polltest.Patience}, g.before)
+		core, srv := serve(t, ingest.Config{MaxGroup: 40, MaxQueued: 80}, g.before)
 		wait := g.fill(t, core, srv, 5, 40, 30)
 		<-g.entered
 		if resp, _ := post(t, srv, batch("large", 10), ""); resp.StatusCode != 503 {
