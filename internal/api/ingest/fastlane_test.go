@@ -362,7 +362,7 @@ func TestSlow(t *testing.T) {
 				_, _ = io.WriteString(conn, tt.first) // the connection may have ended, if it should
 				go func() {
 					for i := range len(tt.slow) {
-						time.Sleep(200 * time.Millisecond)
+						time.Sleep(500 * time.Millisecond) // all of it takes longer than fullBody
 						if _, err := io.WriteString(conn, tt.slow[i:i+1]); err != nil {
 							return // the server has ended it, as it should
 						}
