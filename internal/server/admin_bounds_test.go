@@ -51,7 +51,8 @@ func withAdmin(t *testing.T, opt *server.Options, use func(addr string)) {
 	}
 }
 
-// ask sends a request from an address of this machine, on a connection that stays open.
+// ask sends a request from an address of this machine, on a connection that stays open. The
+// server may have closed it before: an answer, or none, shows that.
 func ask(t *testing.T, from, addr, request string) net.Conn {
 	t.Helper()
 	dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}
@@ -63,9 +64,7 @@ func ask(t *testing.T, from, addr, request string) net.Conn {
 	if err := conn.SetDeadline(time.Now().Add(polltest.Patience)); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := io.WriteString(conn, request); err != nil {
-		t.Fatal(err)
-	}
+	_, _ = io.WriteString(conn, request)
 	return conn
 }
 
@@ -74,17 +73,21 @@ func ask(t *testing.T, from, addr, request string) net.Conn {
 //
 // Seen to fail when the admin listener has no deadline for bodies.
 func TestAdminBodyTimeout(t *testing.T) {
-	for _, path := range []string{"/metrics", "/admin/erase", "/debug/pprof/cmdline"} {
-		opt := options(t)
-		opt.ReadTimeout = 300 * time.Millisecond
-		withAdmin(t, opt, func(addr string) {
-			conn := ask(t, "127.0.0.1", addr, "POST "+path+" HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n")
-			text, err := io.ReadAll(conn)
-			if errors.Is(err, os.ErrDeadlineExceeded) || !strings.HasPrefix(string(text), "HTTP/1.1 ") {
-				t.Errorf("%s: got %q, %v; want an answer and the end", path, text, err)
-			}
-		})
-	}
+	opt := options(t)
+	opt.ReadTimeout = 300 * time.Millisecond
+	withAdmin(t, opt, func(addr string) {
+		for _, path := range []string{"/metrics", "/admin/erase", "/debug/pprof/cmdline"} {
+			// On a busy machine the header may come too late for an answer.
+			polltest.Until(t, path+" is answered", func() bool {
+				conn := ask(t, "127.0.0.1", addr, "POST "+path+" HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n")
+				text, err := io.ReadAll(conn)
+				if errors.Is(err, os.ErrDeadlineExceeded) {
+					t.Fatalf("%s: got %q, and the connection is still open", path, text)
+				}
+				return strings.HasPrefix(string(text), "HTTP/1.1 ")
+			})
+		}
+	})
 }
 
 // A client that does not read its answers cannot occupy a connection of the admin
@@ -92,10 +95,10 @@ func TestAdminBodyTimeout(t *testing.T) {
 //
 // Seen to fail when the admin listener has no deadline for answers.
 func TestAdminAnswerTimeout(t *testing.T) {
-	for _, line := range []string{"GET /metrics", "POST /admin/backup", "GET /debug/none"} {
-		opt := options(t)
-		opt.ReadTimeout = 300 * time.Millisecond
-		withAdmin(t, opt, func(addr string) {
+	opt := options(t)
+	opt.ReadTimeout = 300 * time.Millisecond
+	withAdmin(t, opt, func(addr string) {
+		for _, line := range []string{"GET /metrics", "POST /admin/backup", "GET /debug/none"} {
 			conn := ask(t, "127.0.0.1", addr, "")
 			request := line + " HTTP/1.1\r\nHost: example.com\r\nContent-Length: 0\r\n\r\n"
 			many := strings.Repeat(request, 1000)
@@ -106,8 +109,8 @@ func TestAdminAnswerTimeout(t *testing.T) {
 			if errors.Is(err, os.ErrDeadlineExceeded) {
 				t.Errorf("%s: the connection is still open", line)
 			}
-		})
-	}
+		}
+	})
 }
 
 // Idle connections do not keep other clients from the admin listener.

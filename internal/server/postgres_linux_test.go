@@ -11,9 +11,14 @@ import (
 	"github.com/pulsegate/pulsegate/internal/pgtest"
 )
 
-// Two servers share a database: each serves, settles and erases what the other has stored.
-func TestTwoServersOnPostgres(t *testing.T) {
+func TestPostgres(t *testing.T) {
 	db := pgtest.Start(t, "fsync=off")
+	t.Run("two servers", func(t *testing.T) { testTwoServersOnPostgres(t, db) })
+	t.Run("refused", func(t *testing.T) { testPostgresRefused(t, db) })
+}
+
+// Two servers share a database: each serves, settles and erases what the other has stored.
+func testTwoServersOnPostgres(t *testing.T, db *pgtest.Server) {
 	opt := options(t)
 	opt.Store, opt.PostgresSingle = db.DSN(), true
 	opt.AdminAddr = "127.0.0.1:0"
@@ -63,8 +68,7 @@ func TestTwoServersOnPostgres(t *testing.T) {
 }
 
 // A server whose database has no standbys does not start, unless the options allow it.
-func TestPostgresRefused(t *testing.T) {
-	db := pgtest.Start(t, "fsync=off")
+func testPostgresRefused(t *testing.T, db *pgtest.Server) {
 	opt := options(t)
 	opt.Store = db.DSN()
 	never := func(string) error { t.Error("the server started"); return nil }

@@ -15,14 +15,13 @@ import (
 	"time"
 
 	"github.com/alecthomas/kong"
-	"go.uber.org/goleak"
 
 	"github.com/pulsegate/pulsegate/internal/polltest"
 	"github.com/pulsegate/pulsegate/internal/server"
 	"github.com/pulsegate/pulsegate/internal/sys/settings"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { polltest.Main(m) }
 
 // options returns the options of a server without flags, on free ports.
 func options(t *testing.T) *server.Options {
@@ -49,7 +48,7 @@ func run(t *testing.T, opt *server.Options, serving func(url string) error) (log
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*polltest.Patience)
 	defer cancel()
 	err = server.Run(ctx, opt, logs, func(_ context.Context, addr net.Addr) error {
 		defer cancel()

@@ -16,7 +16,8 @@ import (
 func TestStreamIsNotSlow(t *testing.T) {
 	var streams atomic.Int64
 	collector := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		if text, err := io.ReadAll(r.Body); err != nil || bytes.Contains(text, []byte("/v1/live")) {
+		text, _ := io.ReadAll(r.Body) // a server that ends may break it off
+		if bytes.Contains(text, []byte("/v1/live")) {
 			streams.Add(1)
 		}
 	}))
