@@ -463,6 +463,11 @@ func (m *metamorphosis) erase(rng *rand.Rand) {
 		case errors.Is(err, storage.ErrUnfinished) && errors.Is(err, storage.ErrClosed), errors.Is(err, storage.ErrUnfinished) && errors.Is(err, context.Canceled):
 			m.hold()
 		default:
+			m.Lock()
+			if before != nil && slices.Contains(m.reported, *before) {
+				m.unrecorded = nil // Close came after the earlier one was finished
+			}
+			m.Unlock()
 			m.ended(eraserLane, c.name, err, is(""), storage.ErrClosed, storage.ErrBusy)
 		}
 	}
