@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"os"
 	"os/exec"
 	"os/user"
@@ -20,6 +21,7 @@ import (
 	"time"
 
 	"github.com/pulsegate/pulsegate/internal/polltest"
+	"github.com/pulsegate/pulsegate/internal/porttest"
 )
 
 // User is the superuser of every server. It has no password.
@@ -76,7 +78,7 @@ func create(t testing.TB, mount func(dir string), settings []string) *Server {
 		}
 		t.Cleanup(s.Remove)
 		if s.attr, err = unprivileged(s.dir); err == nil {
-			s.port = freePort(t)
+			s.port = port(t)
 			return s
 		}
 	}
@@ -150,13 +152,10 @@ func unprivileged(dir string) (*syscall.SysProcAttr, error) {
 	return attr, nil
 }
 
-func freePort(t testing.TB) int {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port
+// port returns a port that is reserved until the test ends: PostgreSQL, like package net, sets
+// SO_REUSEADDR before it binds.
+func port(t testing.TB) int {
+	return int(netip.MustParseAddrPort(porttest.Addr(t)).Port())
 }
 
 func (s *Server) data() string { return filepath.Join(s.dir, "data") }
