@@ -314,7 +314,7 @@ func fileSystem(dir string) string {
 
 // profileLead is how long before a profile the load starts, and how long after it the
 // load ends.
-const profileLead = 2 * time.Second
+const profileLead = time.Second
 
 // profileOwn returns the report of pulsegate profile for the load with the most
 // connections: the cost by part and by system call. It uses a separate load, because

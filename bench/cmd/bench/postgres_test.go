@@ -24,7 +24,7 @@ func TestPostgres(t *testing.T) {
 	if err := os.Chmod(filepath.Dir(dir), 0o711); err != nil { // PostgreSQL's user needs search permission
 		t.Fatal(err)
 	}
-	_, text := runPage(t, []string{"bench-postgres"}, "postgres", "--rounds=1", "--seconds=1", "--connections=8", "--warm-up=0s", "--rows=12000,15000", "--readings=2000", "--programs="+built(t), "--dir="+dir)
+	_, text := runPage(t, []string{"bench-postgres"}, "postgres", "--rounds=1", "--seconds=1", "--connections=1", "--warm-up=0s", "--rows=12000,15000", "--readings=2000", "--programs="+built(t), "--dir="+dir)
 	for _, want := range []string{
 		report.PostgresInsert, report.PostgresOwnDir, report.PostgresSingle, report.PostgresBatches, report.PostgresStandbys, report.PostgresNodes,
 		report.PostgresRows(12_000), report.PostgresRows(15_000),

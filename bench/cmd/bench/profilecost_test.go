@@ -11,7 +11,7 @@ import (
 func TestProfileCost(t *testing.T) {
 	t.Parallel()
 	var out strings.Builder
-	if err := run(t.Context(), []string{"profile-cost", "--rounds=1", "--seconds=1", "--connections=8", "--programs=" + built(t)}, &out); err != nil {
+	if err := run(t.Context(), []string{"profile-cost", "--rounds=1", "--seconds=1", "--connections=1", "--programs=" + built(t)}, &out); err != nil {
 		t.Fatalf("%v\n%s", err, out.String())
 	}
 	if !regexp.MustCompile(`\nratio of CPU per request: median [0-9.]+, mean .*\nratio of requests/s: +median [0-9.]+, mean .*\n$`).MatchString(out.String()) {

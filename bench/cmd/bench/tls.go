@@ -173,7 +173,7 @@ const (
 
 	// floodTime is the least time of a load beside a flood: its own handshakes are among the
 	// others.
-	floodTime = 3 * time.Second
+	floodTime = 2 * time.Second
 )
 
 // measureHandshakes measures what a full handshake costs Pulsegate and crypto/tls alone,
