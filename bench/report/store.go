@@ -226,7 +226,7 @@ func (s *Store) reads(b *strings.Builder) {
 	if len(s.Year)+len(s.Scans) == 0 {
 		return
 	}
-	b.WriteString("\nAll readings of a device with one a minute for a year. The scans count, and compute minimum, maximum and sum of a sign for each hour, in one goroutine in the process of the store; the others are answers to a request.\n\n")
+	b.WriteString("\nAll readings of a device with one a minute for a year. The scans count, and compute minimum, maximum and sum of a sign for each hour, in one goroutine in the process of the store; the others are answers to requests, of which ten, one after another, are measured together.\n\n")
 	b.WriteString("| read as | ms | M readings per second of CPU |\n|---|--:|--:|\n")
 	for _, scan := range s.scans() {
 		if len(scan.rate) > 0 {
