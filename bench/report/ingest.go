@@ -208,7 +208,7 @@ func (in *Ingest) apart(b *strings.Builder) {
 			busy(func(r *Run) time.Duration { return r.CPU }), busy(func(r *Run) time.Duration { return r.LoaderCPU }))
 	}
 	if len(in.TLS.Flooded) > 0 {
-		b.WriteString("\nThe client that floods with handshakes runs at the lowest priority (nice 19), as it would be on another machine.\n")
+		b.WriteString("\nThe clients that flood with handshakes run at the lowest priority (nice 19), send a recorded first message and leave before they compute anything, as if they were on another machine.\n")
 	}
 }
 

@@ -310,14 +310,72 @@ func (b *ingestRun) measureFlood(ctx context.Context, server *running, round int
 	return flooded.Seconds() / usual.Seconds(), nil
 }
 
-// floodCommand makes handshakes until it is killed. The part tls of ingest runs it.
+// floodCommand begins handshakes until it is killed. The part tls of ingest runs it.
+//
+// Its clients send the same first message again and again and leave after the first bytes of the
+// answer, for which the server has computed all but the check of a hash. So they take little CPU
+// time themselves, of which the loader needs much.
 type floodCommand struct {
 	Addr string `arg:"" help:"Address of the server."`
 }
 
 func (c *floodCommand) Run(ctx context.Context) error {
-	_, err := flood(ctx, c.Addr, 24*time.Hour)
-	return err
+	hello, err := clientHello()
+	if err != nil {
+		return fmt.Errorf("record first message of a handshake: %w", err)
+	}
+	errs := make([]error, floodClients)
+	var wg sync.WaitGroup
+	for i := range errs {
+		wg.Go(func() {
+			for ctx.Err() == nil && errs[i] == nil {
+				errs[i] = beginHandshake(ctx, c.Addr, hello)
+			}
+		})
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}
+
+func beginHandshake(ctx context.Context, addr string, hello []byte) error {
+	dialer := &net.Dialer{Timeout: answerTimeout}
+	c, err := dialer.DialContext(ctx, "tcp", addr)
+	if err != nil {
+		return fmt.Errorf("begin a handshake: %w", err)
+	}
+	defer c.Close()
+	_ = c.(*net.TCPConn).SetLinger(0) // no port stays in TIME_WAIT
+	if err := c.SetDeadline(time.Now().Add(answerTimeout)); err != nil {
+		return fmt.Errorf("begin a handshake: %w", err)
+	}
+	if _, err := c.Write(hello); err != nil {
+		return fmt.Errorf("begin a handshake: %w", err)
+	}
+	if _, err := c.Read(make([]byte, 64)); err != nil {
+		return fmt.Errorf("begin a handshake: %w", err)
+	}
+	return nil
+}
+
+// clientHello returns the first message of a TLS client.
+func clientHello() ([]byte, error) {
+	client, server := net.Pipe()
+	defer server.Close()
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer client.Close()
+	wg.Go(func() {
+		// It fails, because nobody answers.
+		_ = tls.Client(client, floodTLS()).Handshake()
+	})
+	b := make([]byte, 16<<10)
+	n, err := server.Read(b)
+	return b[:n], err
+}
+
+// floodTLS configures clients that make handshakes.
+func floodTLS() *tls.Config {
+	return &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"http/1.1"}}
 }
 
 // flood makes full handshakes for a time, each on a new connection, and returns how many
@@ -331,7 +389,7 @@ func flood(ctx context.Context, addr string, d time.Duration) (uint64, error) {
 		wg.Go(func() {
 			dialer := &net.Dialer{Timeout: answerTimeout}
 			for time.Now().Before(end) && ctx.Err() == nil {
-				c, err := tls.DialWithDialer(dialer, "tcp", addr, &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"http/1.1"}})
+				c, err := tls.DialWithDialer(dialer, "tcp", addr, floodTLS())
 				if err != nil {
 					failed.Store(&err)
 					return

@@ -140,8 +140,8 @@ func (s *secured) handshake(c net.Conn) net.Conn {
 	conn := tls.Server(inner, s.cfg.Config)
 	ctx, cancel := context.WithTimeout(s.ctx, s.cfg.Timeout)
 	defer cancel()
-	s.turns <- struct{}{}
-	defer func() { <-s.turns }()
+	computing.take()
+	defer computing.give()
 	if err := conn.HandshakeContext(ctx); err != nil {
 		s.fail(conn, err)
 		_ = inner.Close()
@@ -168,25 +168,35 @@ func (s *secured) handshake(c net.Conn) net.Conn {
 // A handshake costs as much CPU time as many requests. If all of those under way computed
 // at once, the goroutines that serve the established connections would wait for a
 // processor. If there are several, one is left to those goroutines.
+//
+// Whoever gets a turn yields first. Otherwise the goroutines that hand the turn on to each
+// other would run one after another in one time slice of the scheduler, up to 10 ms, while
+// an event loop that has returned from epoll_wait is queued.
 type computing struct {
 	net.Conn
 	turns    chan struct{}
 	received int // bytes
 }
 
-func (c *computing) Read(p []byte) (int, error) {
-	<-c.turns
-	n, err := c.Conn.Read(p)
+func (c *computing) take() {
 	c.turns <- struct{}{}
+	runtime.Gosched()
+}
+
+func (c *computing) give() { <-c.turns }
+
+func (c *computing) Read(p []byte) (int, error) {
+	c.give()
+	defer c.take()
+	n, err := c.Conn.Read(p)
 	c.received += n
 	return n, err
 }
 
 func (c *computing) Write(p []byte) (int, error) {
-	<-c.turns
-	n, err := c.Conn.Write(p)
-	c.turns <- struct{}{}
-	return n, err
+	c.give()
+	defer c.take()
+	return c.Conn.Write(p)
 }
 
 // fail answers a client that speaks HTTP without TLS, as net/http does.
