@@ -298,14 +298,17 @@ func (s *server) serveAdmin() error {
 	return s.listenAdmin()
 }
 
-// startBackground starts the removal of readings that are older than the options allow, and
-// the verification of the stored tables.
+// startBackground starts the removal of readings that are older than the options allow, the
+// merging of small segments, and the verification of the stored tables.
 func (s *server) startBackground() {
 	var ctx context.Context
 	ctx, s.stopBackground = context.WithCancel(context.Background())
 	if s.retention != nil {
 		s.log.Info("old readings are removed", "keep", settings.FormatDuration(s.opt.Retain), "every", settings.FormatDuration(s.retention.Every()))
 		s.background.Go(func() { s.retention.Run(ctx) })
+	}
+	if s.embedded != nil {
+		s.background.Go(func() { s.embedded.Tidy(ctx) })
 	}
 	if s.opt.Scrub != 0 && s.embedded != nil {
 		s.background.Go(func() { s.embedded.Scrub(ctx, s.opt.Scrub) })

@@ -40,7 +40,8 @@ import (
 //
 // After a crash, the first row that is left shows where to continue. After the last step,
 // convertKey is deleted. Later compactions free the space of the rows. The rows of a device that
-// cannot be read stay as they are, and so does convertKey; the next start tries again.
+// are damaged stay as they are, and so does convertKey; the next start tries again. After an error
+// of the disk the conversion begins again after a pause.
 //
 // A step holds Store.sealing. If groups have arrived during a step, the conversion pauses, and
 // so works for one part in convertShare of the time.
@@ -283,6 +284,11 @@ func (c *converter) find() (found []legacyDevice, names *legacyNames, next []byt
 			}
 			x.rows = append(x.rows, page...)
 		}
+		if isFault(rowsErr) {
+			_ = rows.it.Close() // its error is that of the read
+			_ = sc.close()
+			return nil, nil, nil, 0, fmt.Errorf("device %s: %w", &x.name, rowsErr)
+		}
 		if rowsErr != nil {
 			c.skip(&x.name, rowsErr)
 			if rows.it.Error() != nil { // the iterator cannot be used any more
@@ -327,6 +333,9 @@ func (c *converter) convert(found []legacyDevice, names *legacyNames) (leftLast 
 	}
 	if err := sl.readBack(); err != nil {
 		return false, err
+	}
+	if isFault(sl.unread) {
+		return false, sl.unread
 	}
 	for _, i := range slices.Compact(sl.unmerged) {
 		c.skip(&w.names[i], sl.unread)
@@ -482,9 +491,13 @@ func (c *converter) finish() error {
 	if err != nil {
 		return corrupt(err)
 	}
-	rest := it.First() || it.Error() != nil
-	_ = it.Close()
-	if rest || c.unread > 0 {
+	rest := it.First()
+	err = corrupt(it.Error())
+	_ = it.Close() // its error is that of the read
+	if isFault(err) {
+		return err
+	}
+	if rest || err != nil || c.unread > 0 {
 		s.options.Log.Error("not all readings could be converted; the next start tries again", "dir", s.dir,
 			"devices_left", c.unread, "readings", s.conversion.readings.Load())
 		return nil

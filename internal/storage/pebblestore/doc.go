@@ -16,8 +16,8 @@
 //     snapshot taken after the sync, together with the windows.
 //
 // A full window is sealed in the background: its readings are written to segments of up to
-// 1,024 readings of one device, and its groups are deleted. See seal.go. So a reading is not
-// inserted into a tree or compacted by itself, and takes a few bytes.
+// 1,024 readings of one device, and its groups are deleted. See seal.go. [Store.Tidy] merges
+// small segments while few readings arrive. So a reading is not inserted into a tree or compacted by itself, and takes a few bytes.
 //
 // # Invariants
 //
@@ -48,7 +48,7 @@
 //   - One record. At most one record of the log is not synced. What follows a damaged record
 //     is a sign of damage, and not of a crash: see journal.go.
 //   - One writer. Only Append adds to the table of devices, and only with mu held. Segments
-//     are changed only with sealing held: by the sealer, by Erase and by Expire. Readers access
+//     are changed only with sealing held: by the sealer, Tidy, Erase and Expire. Readers access
 //     neither.
 //
 // # Memory

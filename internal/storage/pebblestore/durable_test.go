@@ -213,6 +213,22 @@ func crashEverywhere(t *testing.T, wrap func(vfs.FS) vfs.FS, maxProblems, stride
 			t.Fatal(err)
 		}
 	}
+	for k := range int64(3) {
+		group := []*storage.Entry{entry("small", 1000*k, 1), entry("small", 1000*k+1, 2)}
+		mustAppend(t, s, group...)
+		mustAppend(t, model, group...)
+		states = append(states, mustDump(t, model))
+		acked.Add(1)
+		if err := pebblestore.Seal(s); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := pebblestore.TidyPass(s); err != nil {
+		t.Fatal(err)
+	}
+	if got := pebblestore.SegmentRows(s, mustName("small")); !slices.Equal(got, []int{6}) {
+		t.Errorf("small segments were merged to segments of %v rows, want 6", got)
+	}
 	active.Store(false)
 	mustClose(t, s)
 	tables := 0 // also those that were compacted into others

@@ -11,6 +11,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -33,6 +34,7 @@ type valueID struct {
 
 // A valueLedger records the values that were sent and those that were acknowledged.
 type valueLedger struct {
+	mu    sync.Mutex // of sent and acked, while append runs
 	sent  map[valueID]map[vitals.Hundredths]bool
 	acked map[valueID]vitals.Hundredths
 
@@ -57,6 +59,22 @@ func (l *valueLedger) clone() *valueLedger {
 	}
 	maps.Copy(c.acked, l.acked)
 	return c
+}
+
+// at returns a copy of a disk as a crash leaves it now, and a ledger with what must be on it: what was
+// acknowledged before the crash, and no value that was sent afterwards.
+func (l *valueLedger) at(disk *vfs.MemFS) (*vfs.MemFS, *valueLedger) {
+	l.mu.Lock()
+	then := &valueLedger{acked: maps.Clone(l.acked), leaving: l.leaving, one: l.one, begun: l.begun, gone: l.gone}
+	l.mu.Unlock()
+	crashed := disk.CrashClone(vfs.CrashCloneCfg{})
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	then.sent = maps.Clone(l.sent)
+	for id, values := range l.sent {
+		then.sent[id] = maps.Clone(values)
+	}
+	return crashed, then
 }
 
 // leave records that a removal of values begins.
@@ -105,6 +123,8 @@ func (l *valueLedger) left(shown map[valueID]vitals.Hundredths) error {
 // append appends a group and records the values that were acknowledged.
 func (l *valueLedger) append(s storage.Store, group []*storage.Entry) error {
 	each := func(e *storage.Entry, note func(valueID, vitals.Hundredths)) {
+		l.mu.Lock()
+		defer l.mu.Unlock()
 		for sign := range vitals.Sign(vitals.NumSigns) {
 			if v, ok := e.Reading.Values.Get(sign); ok {
 				note(valueID{e.Reading.Device, e.Reading.TimeUnixMs, sign}, v)
@@ -231,9 +251,10 @@ func withSmallWindows(o pebblestore.Options) pebblestore.Options {
 	return pebblestore.WithSegmentRows(o, 20)
 }
 
-// reportFatal is called when the process is about to end.
+// reportFatal is called when the process is about to end. Groups may be appended meanwhile.
 func (b *faultStore) reportFatal(text string) {
-	err := b.verify(b.disk.CrashClone(vfs.CrashCloneCfg{}))
+	crashed, ledger := b.ledger.at(b.disk)
+	err := (&faultStore{ledger: ledger}).verify(crashed)
 	if err == nil && (strings.Contains(text, "corrupt") || !strings.Contains(text, "acknowledged")) {
 		err = fmt.Errorf("OnFatal was called with %q", text)
 	}
@@ -383,6 +404,25 @@ var faultScenes = map[string]struct {
 		_, err = s.Expire(context.Background(), before, math.MaxInt64)
 		b.ledger.gone = err == nil
 		return errors.Join(err, b.ledger.append(s, shifted(manyEntries(50), before+1000)), s.Close())
+	}},
+	"tidy": {wasClosed, func(b *faultStore) error {
+		late := b.fault
+		b.fault = &nthFault{n: -1}
+		s, err := pebblestore.Open(dataDir, withFaultLater(b, late))
+		for k := int64(0); k < 4 && err == nil; k++ {
+			if err = b.ledger.append(s, shifted(manyEntries(50), 100_000+1000*k)); err == nil {
+				err = errors.Join(pebblestore.Seal(s), pebblestore.Flush(s))
+			}
+		}
+		if err != nil {
+			return err
+		}
+		b.fault = late
+		err = pebblestore.TidyPass(s)
+		if degraded := s.Degraded(); degraded != nil {
+			fmt.Printf("problem: a fault is reported as damage: %v\n", degraded)
+		}
+		return errors.Join(err, b.ledger.append(s, []*storage.Entry{newEntry(1), newEntry(2)}), s.Close())
 	}},
 	"conversion": {prepareFormat1, func(b *faultStore) error {
 		s, err := pebblestore.Open(dataDir, pebblestore.WithConversion(b.options(), 40, nil))

@@ -139,7 +139,13 @@ func (e *expirer) seal() error {
 	if err != nil || !has {
 		return err
 	}
-	return s.sealAll()
+	if err := s.sealAll(); err != nil {
+		return err
+	}
+	if isFault(s.notSealed) {
+		return s.notSealed // expired rows may be in the active window again
+	}
+	return nil
 }
 
 // pause waits for d, or until ctx ends or the store is closed.

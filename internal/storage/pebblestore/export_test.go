@@ -269,6 +269,22 @@ func Seal(s *Store) error {
 	return s.sealAll()
 }
 
+// TidyPass merges small segments as Tidy does in one pass. It may be called while s is closed.
+func TidyPass(s *Store) error {
+	leave, ok := s.maintenance.join()
+	if !ok {
+		return storage.ErrClosed
+	}
+	defer leave()
+	for next, more := uint32(0), true; more; {
+		var err error
+		if next, more, err = s.tidyStep(next); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // SegmentRows returns the numbers of rows in the segments of a device.
 func SegmentRows(s *Store, device vitals.Name) (rows []int) {
 	v, err := s.views.acquire()

@@ -644,7 +644,21 @@ func (m *metamorphosis) reader(lane int) func(*rand.Rand) {
 			}
 			m.Unlock()
 			m.scrape(s)
+			if rng.IntN(20) == 0 {
+				m.tidy(s)
+			}
 		}
+	}
+}
+
+// tidy merges small segments, which must change nothing, of a store that may be closed.
+func (m *metamorphosis) tidy(s *pebblestore.Store) {
+	err := pebblestore.TidyPass(s)
+	m.Lock()
+	defer m.Unlock()
+	m.counts["tidied"]++
+	if err != nil && !errors.Is(err, storage.ErrClosed) {
+		m.fail(fmt.Errorf("Tidy returns %w", err))
 	}
 }
 

@@ -16,7 +16,7 @@ type counters struct {
 
 	// Of sealing. pacedNanos is the time for which Append has waited for it, sealStalls the
 	// number of times that it had to wait because the window was full.
-	sealedRows, sealNanos, sealBytes, sealStalls, pacedNanos atomic.Int64
+	sealedRows, tidiedRows, sealNanos, sealBytes, sealStalls, pacedNanos atomic.Int64
 }
 
 // DeviceCount returns the number of devices in the store, or 0 if it is read-only.
@@ -60,6 +60,7 @@ func (s *Store) Collect(ch chan<- prometheus.Metric) {
 	count("pulsegate_store_written_bytes_total", "Bytes written to the write-ahead log.", &c.batchBytes)
 	count("pulsegate_store_lookups_total", "Readings for which stored ones were looked up: those that are not newer than all of their device.", &c.lookups)
 	count("pulsegate_store_sealed_readings_total", "Readings that were written to segments.", &c.sealedRows)
+	count("pulsegate_store_tidied_readings_total", "Readings whose small segments were merged while few readings arrived.", &c.tidiedRows)
 	seconds("pulsegate_store_seal_seconds_total", "Time spent in writing readings to segments.", time.Duration(c.sealNanos.Load()))
 	count("pulsegate_store_segment_bytes_total", "Bytes of segments and records written to the write-ahead log.", &c.sealBytes)
 	count("pulsegate_store_converted_readings_total", "Readings of the earlier format that were converted.", &s.conversion.readings)

@@ -1,6 +1,7 @@
 package pebblestore
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -160,8 +161,10 @@ func (s *Store) sealFrozenLocked() error {
 	return (&sealer{s: s, w: w}).run()
 }
 
-// sealAll seals everything that is in windows when it is called. s.sealing must be held.
+// sealAll seals everything that is in windows when it is called. s.sealing must be held. It returns
+// no error if rows stay in groups because a segment cannot be read; see Store.notSealed.
 func (s *Store) sealAll() error {
+	s.notSealed = nil
 	if err := s.sealFrozenLocked(); err != nil {
 		return err
 	}
@@ -203,6 +206,7 @@ type sealer struct {
 	erased *vitals.Name              // rows of this device are dropped; nil: of none
 	only   *storage.Range            // of erased, only the rows in this range are; nil: all
 	legacy bool                      // the rows are of format 1: rows of segments count before them
+	tidy   bool                      // there are no rows: small segments are merged; see tidy.go
 	finish func(*pebble.Batch) error // adds to the last batch; nil: nothing
 	ended  func()                    // is called after the last batch was committed; nil: nothing
 
@@ -277,11 +281,17 @@ func (c *sealer) run() (err error) {
 	}
 	c.s.counters.sealedRows.Add(int64(c.w.rows))
 	c.s.counters.sealNanos.Add(int64(time.Since(begun)))
+	c.reportUnread()
+	return nil
+}
+
+// reportUnread reports that segments were not merged, if there are any.
+func (c *sealer) reportUnread() {
 	if c.unread != nil {
+		c.s.notSealed = cmp.Or(c.s.notSealed, c.unread)
 		c.s.options.Log.Error("segments cannot be read, and are not merged", "dir", c.s.dir, "error", c.unread)
 		c.s.troubles.degrade(c.unread)
 	}
-	return nil
 }
 
 // segments writes the rows of all devices to segments.
@@ -400,7 +410,7 @@ func (c *sealer) device(device uint32, d *device) error {
 	if late > 0 {
 		c.mergeLate(device, d, c.rows[:late])
 	}
-	if late < len(c.rows) {
+	if late < len(c.rows) || c.tidy {
 		if err := c.appendNew(device, d, c.rows[late:]); err != nil {
 			return err
 		}
@@ -422,16 +432,20 @@ func (c *sealer) mergeLate(device uint32, d *device, rows []columns.Row) {
 	for len(rows) > 0 {
 		c.key = appendSegmentKey(c.key[:0], name, uint64(rows[0].TimeUnixMs))
 		n := len(rows)
-		err := errNoSegment
+		var err error
 		if c.it.SeekGE(c.key) && isSegmentOf(c.it, c.key[:len(c.key)-8]) {
 			last := segmentKeyTime(c.it.Key())
 			n, _ = findRow(rows, last+1)
 			if c.old, err = decodeSegment(c.it, name, c.old[:0]); err == nil {
 				c.edit(last, rows[:n])
+			} else {
+				err = segmentError(name, rows[0].TimeUnixMs, err)
 			}
+		} else {
+			err = c.missing(name, rows[0].TimeUnixMs)
 		}
 		if err != nil {
-			c.notRead(errors.Join(segmentError(name, rows[0].TimeUnixMs, err), c.it.Error()))
+			c.notRead(err)
 			if c.legacy { // they stay where they are
 				c.unmerged = append(c.unmerged, device)
 				break
@@ -448,6 +462,11 @@ func (c *sealer) mergeLate(device uint32, d *device, rows []columns.Row) {
 }
 
 var errNoSegment = errors.New("it is missing")
+
+// missing returns the error of a segment at which c.it should be: that of the iterator, if it has one.
+func (c *sealer) missing(name *vitals.Name, timeUnixMs int64) error {
+	return segmentError(name, timeUnixMs, cmp.Or(corrupt(c.it.Error()), errNoSegment))
+}
 
 // notRead records that a segment could not be read. The rows that belong to it stay in groups,
 // or the segment is not merged.
@@ -502,7 +521,7 @@ func (c *sealer) resize(name *vitals.Name, d *device) {
 	c.key = appendSegmentPrefix(c.key[:0], name)
 	for i := int(d.smalls) - 1; i >= 0; i-- {
 		if !ok || !isSegmentOf(c.it, c.key) {
-			c.notRead(errors.Join(segmentError(name, d.sealedUnixMs, errNoSegment), c.it.Error()))
+			c.notRead(c.missing(name, d.sealedUnixMs))
 			d.smalls = 0
 			return
 		}
@@ -537,6 +556,21 @@ func (d *device) trim(threshold int) {
 	}
 }
 
+// similar returns how many of the last segments of d are of similar size to be merged with the
+// number of new rows after them, and how many readings they all make. Without new rows, the first
+// of them is the last segment.
+func (d *device) similar(rows int) (n, total int) {
+	total = rows
+	if rows == 0 && d.smalls > 0 {
+		n, total = 1, int(d.small[d.smalls-1])
+	}
+	for n < int(d.smalls) && int(d.small[int(d.smalls)-1-n]) <= 2*total {
+		total += int(d.small[int(d.smalls)-1-n])
+		n++
+	}
+	return n, total
+}
+
 // push records the size of a new last segment.
 func (d *device) push(rows, threshold int) {
 	if rows >= threshold || d.smalls == maxSmall {
@@ -547,17 +581,14 @@ func (d *device) push(rows, threshold int) {
 	d.smalls++
 }
 
-// appendNew writes rows that are newer than all segments of their device, and merges small
-// segments with them.
+// appendNew writes rows that are newer than all segments of their device, of which a tidying sealer
+// has none, and merges small segments with them.
 func (c *sealer) appendNew(device uint32, d *device, rows []columns.Row) error {
 	name := &c.w.names[device]
 	c.added += int64(len(rows))
-	total, n := len(rows), 0
-	for n < int(d.smalls) && int(d.small[int(d.smalls)-1-n]) <= 2*total {
-		total += int(d.small[int(d.smalls)-1-n])
-		n++
-	}
+	n, total := d.similar(len(rows))
 	switch {
+	case c.tidy && n > 1:
 	case n+1 >= mergeAt, total >= c.threshold():
 	case d.smalls == maxSmall:
 		n = maxSmall
@@ -583,6 +614,9 @@ func (c *sealer) appendNew(device uint32, d *device, rows []columns.Row) error {
 			c.merged = rows
 		}
 	}
+	if len(rows) == 0 { // nothing was merged
+		return nil
+	}
 	d.sealedUnixMs = rows[len(rows)-1].TimeUnixMs
 	return c.write(device, rows, d)
 }
@@ -600,7 +634,7 @@ func (c *sealer) readSmall(name *vitals.Name, d *device, n int) error {
 	c.key = appendSegmentPrefix(c.key[:0], name)
 	for i := int(d.smalls) - 1; n > 0; i, n = i-1, n-1 {
 		if !ok || !isSegmentOf(c.it, c.key) {
-			return errors.Join(segmentError(name, d.sealedUnixMs, errNoSegment), c.it.Error())
+			return c.missing(name, d.sealedUnixMs)
 		}
 		last := segmentKeyTime(c.it.Key())
 		c.lasts = append(c.lasts, last)

@@ -21,8 +21,11 @@ var (
 	errLastTime       = errors.New("the last reading is not at the time of its key")
 )
 
-// segmentError returns an error for a segment that is damaged.
+// segmentError returns an error for a segment that is damaged, or cannot be read.
 func segmentError(device *vitals.Name, lastUnixMs int64, err error) error {
+	if isFault(err) {
+		return fmt.Errorf("segment of device %s up to %d: %w", device, lastUnixMs, err)
+	}
 	return fmt.Errorf("%w: segment of device %s up to %d: %w", storage.ErrCorrupt, device, lastUnixMs, err)
 }
 

@@ -46,11 +46,16 @@ type Store struct {
 	sweepOf   map[uint32]bool // the gateways for which a sweep is due; nil: all
 	renewed   chan struct{}   // closed when the tree has been closed for a reopen; nil: nothing waits for it
 
-	// sealing is held while segments are changed: by the sealer, by Erase and by Expire, and
+	// sealing is held while segments are changed: by the sealer, Tidy, Erase and Expire, and
 	// while the tree must not change. It is locked before mu. See seal.go.
 	sealing  sync.Mutex
 	readings atomic.Int64 // in segments; changed with sealing held
-	progress sync.Cond    // of mu: signaled when a window is sealed, in part or as a whole
+
+	// notSealed is the first error of a segment since the last call of sealAll, for which rows may
+	// have stayed in groups. sealing guards it.
+	notSealed error
+
+	progress sync.Cond // of mu: signaled when a window is sealed, in part or as a whole
 
 	conversion conversion
 

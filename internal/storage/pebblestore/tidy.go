@@ -1,0 +1,131 @@
+package pebblestore
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/pulsegate/pulsegate/internal/storage"
+)
+
+// # How small segments are merged while few readings arrive
+//
+// A sealer merges the small segments of a device only when they make a whole one, so that a bulk
+// load rewrites each reading once. Until then a device that sends seldom has many small
+// segments: they take more bytes, and more time to read. While the store is quiet, the time to
+// merge them earlier costs nobody anything.
+//
+// After a window was sealed, and after the start, Tidy goes once through the devices, and merges
+// the segments of each like the runs of a log-structured merge tree, as the sealer does, but
+// whatever their number. So a reading is rewritten about as often as the size of a whole segment is twice
+// that of a small one: at most four or five times.
+//
+// A step holds Store.sealing, like a step of the conversion, and is bounded by tidyRows. The pass
+// pauses between two steps as long as readings arrive faster than tidyQuietBytes.
+const (
+	tidyRows    = 64 << 10         // readings that a step merges, exceeded by one device
+	tidyDevices = 4 * chunkDevices // that a step looks at
+	tidyPause   = time.Second
+
+	// tidyQuietBytes is what is written to the log in tidyPause while the store is quiet: some
+	// 10,000 readings in batches, or 1,500 single ones.
+	tidyQuietBytes = 128 << 10
+)
+
+// Tidy merges small segments while few readings arrive, until ctx ends or the store is closed.
+// Close waits for it. At most one call may be active. For a read-only store Tidy does nothing.
+func (s *Store) Tidy(ctx context.Context) {
+	if s.readOnly {
+		return
+	}
+	leave, ok := s.maintenance.join()
+	if !ok {
+		return
+	}
+	defer leave()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(s.maintenance.ctx, cancel)()
+
+	next, due, seen := uint32(0), int64(-1), s.counters.batchBytes.Load()
+	for sleep(ctx, tidyPause) == nil {
+		written, sealed := s.counters.batchBytes.Load(), s.counters.sealedRows.Load()
+		quiet := written-seen <= tidyQuietBytes
+		seen = written
+		for more := true; quiet && more && sealed != due && s.Ready() == nil && ctx.Err() == nil; {
+			var err error
+			if next, more, err = s.tidyStep(next); err != nil {
+				s.notTidied(err)
+				break
+			}
+			if !more {
+				next, due = 0, sealed
+			}
+			quiet = s.counters.batchBytes.Load()-seen <= tidyQuietBytes
+		}
+	}
+}
+
+// notTidied reports that a step has failed. It is tried again.
+func (s *Store) notTidied(err error) {
+	if errors.Is(err, storage.ErrClosed) || s.alarm.err() != nil {
+		return
+	}
+	s.troubles.background.Add(1)
+	s.options.Log.Error("small segments cannot be merged: this is tried again", "dir", s.dir, "error", err)
+}
+
+// tidyStep merges small segments of devices whose number in the table is from or higher. It
+// returns the number with which the next step begins, and whether there may be further devices.
+func (s *Store) tidyStep(from uint32) (next uint32, more bool, err error) {
+	s.sealing.Lock()
+	defer s.sealing.Unlock()
+	if s.closed.Load() {
+		return from, false, storage.ErrClosed
+	}
+	w, rows, next, more, err := s.findSmall(from)
+	if err != nil || len(w.devices) == 0 {
+		return next, more, err
+	}
+	c := &sealer{s: s, w: w, tidy: true, batch: newBatch(s.db)}
+	defer func() { err = errors.Join(err, c.batch.Close()) }()
+	if err := c.segments(); err != nil {
+		return from, true, err
+	}
+	if err := c.readBack(); err != nil {
+		return from, true, err
+	}
+	c.reportUnread()
+	s.counters.tidiedRows.Add(int64(rows))
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.alarm.reportedErr(); err != nil {
+		return from, true, err
+	}
+	s.publish() // so that readers do not keep the old segments
+	return next, more, nil
+}
+
+// findSmall returns a window without rows that has the next devices with segments to merge, and the
+// number of readings in these.
+func (s *Store) findSmall(from uint32) (w *window, rows int, next uint32, more bool, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.alarm.reportedErr(); err != nil {
+		return nil, 0, from, true, err
+	}
+	t := s.settler.table
+	w = newWindow(0, 0)
+	used := uint32(t.len() + len(t.free)) // numbers assigned so far
+	for next = from; next < used && next-from < tidyDevices && rows < tidyRows; next++ {
+		d := t.at(next)
+		if d.newestUnixMs < 0 { // it was removed
+			continue
+		}
+		if n, total := d.similar(0); n > 1 {
+			w.addDevice(t.name(next), next)
+			rows += total
+		}
+	}
+	return w, rows, next, next < used, nil
+}
