@@ -43,7 +43,7 @@ func (b *ingestRun) runBulk(ctx context.Context) error {
 	result := &report.Bulk{
 		Setting:    b.setting("bench-ingest"),
 		Duration:   b.duration(),
-		WarmUp:     warmUp,
+		WarmUp:     b.WarmUp,
 		Rounds:     b.Rounds,
 		Readings:   batchReadings,
 		Senders:    senders,
@@ -52,7 +52,7 @@ func (b *ingestRun) runBulk(ctx context.Context) error {
 	for _, f := range chosen {
 		result.Forms = append(result.Forms, report.BulkForm{Name: f.String(), Judged: f.encoding == ""})
 	}
-	perForm := perStart + warmUp + b.duration() + 2*idleTimeout
+	perForm := perStart + b.WarmUp + b.duration() + 2*idleTimeout
 	ctx, cancel := context.WithTimeout(ctx, perForm*time.Duration(len(chosen)*b.Rounds))
 	defer cancel()
 	for round := range b.Rounds {
@@ -85,13 +85,15 @@ func (b *ingestRun) measureForm(ctx context.Context, f form, round int) (_ repor
 	}()
 	addr := server.server.public
 	base := time.Now().Add(-baseAge)
-	warm, err := sources(addr, f, base, warmUp)
-	if err != nil {
-		return report.BulkRun{}, err
-	}
-	w, err := post(ctx, addr, warm, warmUp, isBatchAnswer)
-	if err != nil {
-		return report.BulkRun{}, fmt.Errorf("warm up: %w", err)
+	var w posted
+	if b.WarmUp > 0 {
+		warm, err := sources(addr, f, base, b.WarmUp)
+		if err != nil {
+			return report.BulkRun{}, err
+		}
+		if w, err = post(ctx, addr, warm, b.WarmUp, isBatchAnswer); err != nil {
+			return report.BulkRun{}, fmt.Errorf("warm up: %w", err)
+		}
 	}
 	load, err := sources(addr, f, base.Add(baseStep), b.duration())
 	if err != nil {

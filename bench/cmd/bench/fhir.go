@@ -39,7 +39,7 @@ func (c *fhirCommand) Run(ctx context.Context, out io.Writer) (err error) {
 	defer func() { err = errors.Join(err, remove()) }()
 	b := &fhirRun{c, work, out}
 	result := &report.FHIR{
-		Setting: setting, Rounds: c.Rounds, Duration: c.duration(), WarmUp: warmUp,
+		Setting: setting, Rounds: c.Rounds, Duration: c.duration(), WarmUp: c.WarmUp,
 		Readings: c.Readings, Senders: senders, FileSystem: fileSystem(work),
 	}
 	for _, count := range []int{100, 1000, 10_000} {
@@ -240,8 +240,10 @@ func (b *fhirRun) receive(ctx context.Context, dir, typ string, observations int
 			return sent, err
 		}
 		// The warm-up's times are before all others.
-		if _, err := load(time.Unix(1e9, 0), warmUp); err != nil {
-			return fmt.Errorf("warm up: %w", err)
+		if b.WarmUp > 0 {
+			if _, err := load(time.Unix(1e9, 0), b.WarmUp); err != nil {
+				return fmt.Errorf("warm up: %w", err)
+			}
 		}
 		before, err := idleTime(ctx, []int{p.pid()})
 		if err != nil {

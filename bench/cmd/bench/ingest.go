@@ -84,10 +84,8 @@ func (c *ingestCommand) Run(ctx context.Context, out io.Writer) (err error) {
 	return nil
 }
 
-const (
-	perStart = 2 * time.Minute // maximum time per start of a server, in addition to its loads
-	warmUp   = time.Second     // load before the measurements of a server
-)
+// perStart is the maximum time per start of a server, in addition to its loads.
+const perStart = 2 * time.Minute
 
 // baseAge is how long ago the readings start. baseStep exceeds the time range of one
 // load, so that no two loads of one start share a reading.
@@ -130,7 +128,7 @@ func (b *ingestRun) newResult(target string) *report.Ingest {
 		Setting:     b.setting(target),
 		Loader:      b.wrk.version,
 		Duration:    b.duration(),
-		WarmUp:      warmUp,
+		WarmUp:      b.WarmUp,
 		Rounds:      b.Rounds,
 		Body:        len(firstReading()),
 		FileSystem:  fileSystem(b.work),
@@ -141,7 +139,7 @@ func (b *ingestRun) newResult(target string) *report.Ingest {
 // measure runs the rounds. A server that fails in a round is omitted from that round,
 // with the reason in the report. If ctx is done, the run fails.
 func (b *ingestRun) measure(ctx context.Context, chosen []contestant) error {
-	perServer := perStart + warmUp + b.duration()*time.Duration(len(b.Connections))
+	perServer := perStart + b.WarmUp + b.duration()*time.Duration(len(b.Connections))
 	ctx, cancel := context.WithTimeout(ctx, perServer*time.Duration(len(chosen)*b.Rounds))
 	defer cancel()
 	for _, c := range chosen {
@@ -223,8 +221,10 @@ func (b *ingestRun) measureOne(ctx context.Context, c *contestant, round int, co
 		inFlight += uint64(connections) // wrk does not wait for the last answers
 		return l, after - before, made.Since(madeBefore), l.check()
 	}
-	if _, _, _, err := loadOnce(connections[0], warmUp); err != nil {
-		return nil, err
+	if b.WarmUp > 0 {
+		if _, _, _, err := loadOnce(connections[0], b.WarmUp); err != nil {
+			return nil, err
+		}
 	}
 	var runs []report.Run
 	for _, n := range connections {

@@ -164,7 +164,7 @@ func tryServer(t *testing.T, b *ingestRun, c *contestant) {
 func TestMeasure(t *testing.T) {
 	t.Parallel()
 	needWrk(t)
-	page, text := runPage(t, []string{"bench-ingest", "bench-bulk", "bench-idle", "bench-tls"}, "ingest", "--rounds=1", "--lead=0s", "--seconds=1", "--connections=1",
+	page, text := runPage(t, []string{"bench-ingest", "bench-bulk", "bench-idle", "bench-tls"}, "ingest", "--rounds=1", "--lead=0s", "--warm-up=0s", "--seconds=1", "--connections=1",
 		"--servers=floor,pulsegate", "--forms=array,ndjson+gzip,ndjson+zstd", "--idle=50", "--idle-wait=1s", "--programs="+built(t), "--dir="+t.TempDir())
 	// Two servers with single readings, two over TLS and one of them apart, and one with
 	// idle connections, without TLS and with it.

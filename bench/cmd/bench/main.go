@@ -100,14 +100,18 @@ func (c *common) write(out io.Writer, block, text string) error {
 // loads has the flags of the commands that load servers.
 type loads struct {
 	common
-	Seconds  int    `default:"10" help:"Duration of one measurement in seconds."`
-	Dir      string `type:"existingdir" help:"Directory for data, on the disk to measure. Default: the system's directory for temporary files."`
-	Programs string `type:"existingdir" help:"Directory with the programs to measure, pulsegate and peer. Default: build them."`
+	Seconds  int           `default:"10" help:"Duration of one measurement in seconds."`
+	WarmUp   time.Duration `default:"1s" help:"Load before each measurement, in whole seconds; 0s for none."`
+	Dir      string        `type:"existingdir" help:"Directory for data, on the disk to measure. Default: the system's directory for temporary files."`
+	Programs string        `type:"existingdir" help:"Directory with the programs to measure, pulsegate and peer. Default: build them."`
 }
 
 func (l *loads) Validate() error {
 	if l.Rounds < 1 || l.Seconds < 1 {
 		return errors.New("--rounds and --seconds must be at least 1")
+	}
+	if l.WarmUp < 0 || l.WarmUp%time.Second != 0 {
+		return errors.New("--warm-up must be whole seconds")
 	}
 	return nil
 }

@@ -29,13 +29,11 @@ type postgresCommand struct {
 	Connections int      `default:"1000" help:"Connections with single readings."`
 	Rows        []int    `default:"1000000,50000000" help:"Numbers of rows of the tables."`
 	Readings    int      `default:"200000" help:"Readings of one measurement of a table."`
-
-	WarmUp time.Duration `default:"1s" help:"Load before each measurement, in whole seconds; 0 for none."`
 }
 
 func (c *postgresCommand) Validate() error {
-	if c.Connections < 1 || c.Readings < batchReadings || c.WarmUp < 0 || c.WarmUp%time.Second != 0 {
-		return fmt.Errorf("--connections must be at least 1, --readings %d, and --warm-up whole seconds", batchReadings)
+	if c.Connections < 1 || c.Readings < batchReadings {
+		return fmt.Errorf("--connections must be at least 1, and --readings %d", batchReadings)
 	}
 	if len(c.Rows) == 0 || slices.Min(c.Rows) < batchReadings {
 		return fmt.Errorf("--rows must be at least %d", batchReadings)

@@ -119,7 +119,10 @@ func (b *readRun) latest(ctx context.Context) (err error) {
 		for round := -1; round < b.Rounds; round++ {
 			d := b.duration()
 			if round < 0 {
-				d = warmUp
+				d = b.WarmUp
+			}
+			if d == 0 {
+				continue
 			}
 			for i := range servers {
 				i = (i + round + 1) % len(servers)

@@ -27,6 +27,9 @@ const maxWatched = 100
 // liveUsers are the connections of the senders.
 const liveUsers = 100
 
+// streamsLead is the time for which the senders load before the measurement, and may load after it.
+const streamsLead = time.Second
+
 // ingestWith loads a fresh server with b.Rate readings per second, one of each device,
 // while subscribers watch all devices, each of them an equal part.
 func (b *readRun) ingestWith(ctx context.Context, subscribers int) (r report.LiveRun, err error) {
@@ -53,11 +56,11 @@ func (b *readRun) ingestWith(ctx context.Context, subscribers int) (r report.Liv
 	defer cancel()
 	loaded := make(chan error, 1)
 	go func() {
-		_, err := simulate(loading, b.own(), warmUp+b.duration()+patience+loadGrace, "--target=http://"+p.public, "--users="+strconv.Itoa(liveUsers),
-			"--devices="+strconv.Itoa(b.Rate), "--rate="+strconv.Itoa(b.Rate), "--threads=1", "--for="+(2*warmUp+b.duration()).String(), "--run="+name)
+		_, err := simulate(loading, b.own(), streamsLead+b.duration()+patience+loadGrace, "--target=http://"+p.public, "--users="+strconv.Itoa(liveUsers),
+			"--devices="+strconv.Itoa(b.Rate), "--rate="+strconv.Itoa(b.Rate), "--threads=1", "--for="+(2*streamsLead+b.duration()).String(), "--run="+name)
 		loaded <- err
 	}()
-	if err := sleep(ctx, warmUp); err != nil {
+	if err := sleep(ctx, streamsLead); err != nil {
 		return r, err
 	}
 	before, err := liveState(ctx, p)
