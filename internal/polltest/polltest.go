@@ -33,17 +33,21 @@ func Until(t testing.TB, what string, holds func() bool) {
 }
 
 // Within polls holds at short intervals and reports whether it returned true within d.
-// It polls at least once.
+// It polls at least once after d: what a process that was not scheduled for long missed
+// meanwhile does not count.
 func Within(d time.Duration, holds func() bool) bool {
 	pause := 100 * time.Microsecond
-	for deadline := time.Now().Add(d); !holds(); {
-		if time.Now().After(deadline) {
+	for deadline := time.Now().Add(d); ; {
+		late := !time.Now().Before(deadline)
+		if holds() {
+			return true
+		}
+		if late {
 			return false
 		}
 		time.Sleep(pause)
 		pause = min(2*pause, 10*time.Millisecond)
 	}
-	return true
 }
 
 // Main runs the tests of a package, and fails if goroutines remain after them. It waits up to
