@@ -31,7 +31,7 @@ import (
 )
 
 // patience is how long a test waits for a condition.
-const patience = 30 * time.Second
+const patience = 2 * time.Minute
 
 // built has the program and the browser, which all tests share.
 var built struct {

@@ -14,12 +14,11 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"github.com/pulsegate/pulsegate/health"
+	"github.com/pulsegate/pulsegate/internal/polltest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { polltest.Main(m) }
 
 // errSecret must not appear in answers.
 var errSecret = errors.New("open /var/lib/pulsegate: permission denied")

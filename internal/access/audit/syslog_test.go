@@ -16,7 +16,7 @@ import (
 )
 
 // patience bounds every wait.
-const patience = time.Minute
+const patience = polltest.Patience
 
 // datagrams listens on a network and returns the messages received.
 func datagrams(t *testing.T, network, address string) (addr string, messages chan string) {

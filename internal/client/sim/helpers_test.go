@@ -11,10 +11,10 @@ import (
 	"net/http"
 	"testing"
 
-	"go.uber.org/goleak"
+	"github.com/pulsegate/pulsegate/internal/polltest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { polltest.Main(m) }
 
 // noDial is for fleets that send nothing.
 func noDial(context.Context) (net.Conn, error) { return nil, errors.New("no network") }

@@ -16,10 +16,10 @@ import (
 	"time"
 
 	"github.com/pulsegate/pulsegate/internal/observe/logbudget"
-	"go.uber.org/goleak"
+	"github.com/pulsegate/pulsegate/internal/polltest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { polltest.Main(m) }
 
 // A reader stands in for the reader of standard error. As the writer of a Log, it
 // records each Write and its time.

@@ -21,11 +21,11 @@ import (
 
 	"github.com/google/pprof/profile"
 	pg "github.com/pulsegate/pulsegate/internal/observe/profile"
+	"github.com/pulsegate/pulsegate/internal/polltest"
 	"github.com/pulsegate/pulsegate/internal/porttest"
-	"go.uber.org/goleak"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { polltest.Main(m) }
 
 // admin returns the handler of an admin listener with real profiles. Its counters show
 // the value of requests.

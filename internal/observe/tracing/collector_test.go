@@ -13,10 +13,10 @@ import (
 	"time"
 
 	"github.com/pulsegate/pulsegate/internal/observe/tracing"
-	"go.uber.org/goleak"
+	"github.com/pulsegate/pulsegate/internal/polltest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { polltest.Main(m) }
 
 // A span is a decoded OTLP span.
 type span struct {

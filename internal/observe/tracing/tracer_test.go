@@ -19,6 +19,7 @@ import (
 
 	"github.com/pulsegate/pulsegate/internal/observe/tracing"
 	"github.com/pulsegate/pulsegate/internal/polltest"
+	"github.com/pulsegate/pulsegate/internal/porttest"
 )
 
 func newTracer(t *testing.T, cfg tracing.Options) *tracing.Tracer {
@@ -349,26 +350,25 @@ func TestCollectorStuck(t *testing.T) {
 
 // The log has one line when the collector goes down, and one when it is back.
 func TestCollectorGone(t *testing.T) {
-	t.Parallel()
-	c := newCollector(t)
-	cfg := c.options()
-	c.Close()
-	cfg.Sample = 1
-	var log bytes.Buffer
-	cfg.Log = slog.New(slog.NewTextHandler(&log, nil))
-	tr := newTracer(t, cfg)
-	tr.Record(request(tr, 0))
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second) // time for a first attempt
-	defer cancel()
-	if err := tr.Close(ctx); err == nil {
-		t.Error("Close returned nil, want an error")
-	}
-	if got := tr.Stats(); got != (tracing.Stats{Failed: 1}) {
-		t.Errorf("got %+v, want 1 failed", got)
-	}
-	if got := log.String(); strings.Count(got, "\n") != 1 || !strings.Contains(got, "connection refused") {
-		t.Errorf("log %q, want one line about it", got)
-	}
+	endpoint := &url.URL{Scheme: "http", Host: porttest.Addr(t), Path: "/v1/traces"}
+	// The clock of the bubble stands still during an attempt, so that Close gives up
+	// between two of them, however long they take.
+	synctest.Test(t, func(t *testing.T) {
+		var log bytes.Buffer
+		tr := newTracer(t, tracing.Options{Endpoint: endpoint, Sample: 1, Log: slog.New(slog.NewTextHandler(&log, nil))})
+		tr.Record(request(tr, 0))
+		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second) // less than four attempts take
+		defer cancel()
+		if err := tr.Close(ctx); err == nil {
+			t.Error("Close returned nil, want an error")
+		}
+		if got := tr.Stats(); got != (tracing.Stats{Failed: 1}) {
+			t.Errorf("got %+v, want 1 failed", got)
+		}
+		if got := log.String(); strings.Count(got, "\n") != 1 || !strings.Contains(got, "connection refused") {
+			t.Errorf("log %q, want one line about it", got)
+		}
+	})
 }
 
 func TestInvalidOptions(t *testing.T) {
