@@ -287,11 +287,12 @@ func TestNoPulsegate(t *testing.T) {
 
 // The server is shut down during a run over real connections.
 func TestServerShutDown(t *testing.T) {
+	t.Parallel() // it waits
 	b := &backend{Memory: storetest.NewMemory()}
 	srv := serve(t, b, nil)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	opt := sim.Options{Target: target(t, srv), Users: 5, For: time.Minute, Run: "t", Patience: 2 * time.Second,
+	opt := sim.Options{Target: target(t, srv), Users: 5, For: time.Minute, Run: "t", Patience: 10 * time.Second,
 		OnProgress: func(sim.Progress) {
 			srv.Listener.Close()
 			srv.CloseClientConnections()
