@@ -557,7 +557,7 @@ func (c client) session(token string) {
 
 // driveLimits drives servers that have reached a limit.
 func driveLimits(t *testing.T, seen *seen) {
-	full := client{description: describe(t, serve(t, "--min-free-bytes=1000000000000000", "--read-timeout=300ms").url, seen)}
+	full := client{description: describe(t, serve(t, "--min-free-bytes=1000000000000000", "--read-timeout=2s").url, seen)}
 	full.want(503, "POST", "/v1/readings", fmt.Sprintf(reading, 60))
 	full.want(503, "POST", "/v1/omh", point("ppg-1", 1, 90))
 	full.want(503, "GET", "/readyz", "")
