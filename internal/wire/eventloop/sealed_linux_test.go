@@ -51,6 +51,14 @@ func sealed(t *testing.T, s *eventloop.Server) *sealer {
 // sealedWith is sealed. It sends text, if not empty, together with the end of the handshake.
 func sealedWith(t *testing.T, s *eventloop.Server, text string) *sealer {
 	t.Helper()
+	c, _ := sealedWithPart(t, s, text, 0)
+	return c
+}
+
+// sealedWithPart is like sealedWith, but sends without the last bytes, missing of them, which it
+// returns.
+func sealedWithPart(t *testing.T, s *eventloop.Server, text string, missing int) (_ *sealer, rest []byte) {
+	t.Helper()
 	c := &sealer{t: t, tcp: dial(t, s.Addr().String())}
 	var keys bytes.Buffer
 	wire := &tap{Conn: c.tcp, holds: text != ""}
@@ -78,9 +86,11 @@ func sealedWith(t *testing.T, s *eventloop.Server, text string) *sealer {
 		}
 	}
 	if text != "" {
-		c.raw(append(wire.held, c.record(appData, []byte(text))...))
+		all := append(wire.held, c.record(appData, []byte(text))...)
+		c.raw(all[:len(all)-missing])
+		rest = all[len(all)-missing:]
 	}
-	return c
+	return c, rest
 }
 
 // A mute drops what is written to it once on is set.

@@ -62,6 +62,7 @@ type exchanger interface {
 	net.Conn
 	Place() share.Place
 	HandshakeBytes() int
+	RecordBegun() bool
 	Exchange(net.Conn) (old net.Conn)
 }
 
@@ -81,7 +82,7 @@ const (
 // newSession takes the socket from below conn. It returns the socket's descriptor. After
 // an error conn is as it was.
 func newSession(conn *tls.Conn, below exchanger) (s *session, fd int, err error) {
-	s = &session{tls: conn, below: below, silent: below.HandshakeBytes()}
+	s = &session{tls: conn, below: below, silent: below.HandshakeBytes(), begun: below.RecordBegun()}
 	// Read may not be called before the first data, which may have come with the handshake.
 	s.input = min(s.silent, maxHandBytes)
 	state := conn.ConnectionState()

@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -313,6 +314,36 @@ func TestTLSDrainWithinRecord(t *testing.T) {
 				c.raw(last[20:])
 				c.want("last\n")
 			}
+			c.wantEnd("close_notify")
+			if err := <-done; err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// The beginning of a record that comes with the end of the handshake counts, too.
+//
+// Seen to fail when only what the session reads begins a record.
+func TestTLSDrainAfterHandshake(t *testing.T) {
+	for _, missing := range []int{4, 23, 25} { // within the record, and within its header
+		t.Run(strconv.Itoa(missing), func(t *testing.T) {
+			s, _ := startTLS(t, eventloop.Config{StartTimeout: time.Hour, IdleTimeout: time.Hour})
+			idle := dialTLS(t, s, nil)
+			c, rest := sealedWithPart(t, s, "last\n", missing)
+			polltest.Until(t, "both connections are open", func() bool { return s.Stats().Open == 2 })
+			for range 2 { // the loop has taken both, and read what was sent before
+				if got := ask(t, idle, "hello"); got != "hello" {
+					t.Fatalf("got %q, want hello", got)
+				}
+			}
+			done := make(chan error)
+			go func() { done <- s.Shutdown(t.Context()) }()
+			if got, err := io.ReadAll(idle); err != nil || len(got) > 0 {
+				t.Errorf("an idle connection ends with %q, %v", got, err)
+			}
+			c.raw(rest)
+			c.want("last\n")
 			c.wantEnd("close_notify")
 			if err := <-done; err != nil {
 				t.Error(err)

@@ -100,7 +100,8 @@ type bounded struct {
 	leave  func() // releases the place; nil: it has none
 	closed atomic.Bool
 
-	handshakeBytes int // that the peer has sent in its handshake
+	handshakeBytes int  // that the peer has sent in its handshake
+	recordBegun    bool // part of a record came with its end
 }
 
 // Guest reports whether the connection was accepted beyond the bound: it should end with
@@ -113,6 +114,9 @@ func (c *bounded) Place() share.Place { return c.place }
 // HandshakeBytes returns how much the peer has sent in its TLS handshake. crypto/tls keeps
 // buffers of about that size.
 func (c *bounded) HandshakeBytes() int { return c.handshakeBytes }
+
+// RecordBegun reports whether part of a TLS record has come with the end of the handshake.
+func (c *bounded) RecordBegun() bool { return c.recordBegun }
 
 // Exchange replaces the connection that c reads from and writes to, and returns the old
 // one. No other method may be running.

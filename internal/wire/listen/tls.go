@@ -3,6 +3,7 @@ package listen
 import (
 	"context"
 	"crypto/tls"
+	"encoding/binary"
 	"errors"
 	"io"
 	"net"
@@ -58,7 +59,7 @@ type accepted struct {
 // place of conns for each that has succeeded. So a peer that stalls its handshake takes
 // only a slot, for a short time. TLS takes ownership of l and conns. Accept returns a
 // *tls.Conn, which an http.Server needs for HTTP/2. The connection below it has the methods
-// Place, HandshakeBytes and Exchange, with which an event loop takes over the socket.
+// Place, HandshakeBytes, RecordBegun and Exchange, with which an event loop takes over the socket.
 func TLS(l net.Listener, conns *share.Conns, cfg Handshakes) net.Listener {
 	s := &secured{
 		Listener: l, cfg: cfg, conns: conns,
@@ -148,7 +149,7 @@ func (s *secured) handshake(c net.Conn) net.Conn {
 		return nil
 	}
 	inner.Exchange(c)
-	inner.handshakeBytes = computing.received
+	inner.handshakeBytes, inner.recordBegun = computing.received, computing.records.begun()
 	if s.cfg.Done != nil {
 		s.cfg.Done(conn.ConnectionState())
 	}
@@ -176,6 +177,7 @@ type computing struct {
 	net.Conn
 	turns    chan struct{}
 	received int // bytes
+	records  records
 }
 
 func (c *computing) take() {
@@ -190,6 +192,7 @@ func (c *computing) Read(p []byte) (int, error) {
 	defer c.take()
 	n, err := c.Conn.Read(p)
 	c.received += n
+	c.records.add(p[:n])
 	return n, err
 }
 
@@ -198,6 +201,32 @@ func (c *computing) Write(p []byte) (int, error) {
 	defer c.take()
 	return c.Conn.Write(p)
 }
+
+// records finds the ends of TLS records in what a peer sends (RFC 8446, section 5.1).
+type records struct {
+	header [5]byte
+	have   int // bytes of the header
+	left   int // bytes of the record after it
+}
+
+func (r *records) add(b []byte) {
+	for len(b) > 0 {
+		if r.left > 0 {
+			n := min(r.left, len(b))
+			r.left -= n
+			b = b[n:]
+			continue
+		}
+		n := copy(r.header[r.have:], b)
+		b = b[n:]
+		if r.have += n; r.have == len(r.header) {
+			r.have, r.left = 0, int(binary.BigEndian.Uint16(r.header[3:]))
+		}
+	}
+}
+
+// begun reports whether part of a record was added.
+func (r *records) begun() bool { return r.have > 0 || r.left > 0 }
 
 // fail answers a client that speaks HTTP without TLS, as net/http does.
 func (s *secured) fail(conn *tls.Conn, err error) {
