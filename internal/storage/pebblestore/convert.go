@@ -2,6 +2,7 @@ package pebblestore
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -40,8 +41,8 @@ import (
 //
 // After a crash, the first row that is left shows where to continue. After the last step,
 // convertKey is deleted. Later compactions free the space of the rows. The rows of a device that
-// are damaged stay as they are, and so does convertKey; the next start tries again. After an error
-// of the disk the conversion begins again after a pause.
+// are damaged stay as they are, and so does convertKey; the next start tries again. If those of
+// some could not be read because of an error of the disk, the conversion begins again after a pause.
 //
 // A step holds Store.sealing. If groups have arrived during a step, the conversion pauses, and
 // so works for one part in convertShare of the time.
@@ -53,7 +54,9 @@ const (
 	convertRows    = 16 << 10 // per step
 	convertDevices = 1024     // per step
 	convertPause   = time.Second
-	convertLog     = 10 * time.Second
+
+	convertLongestPause = 10 * time.Minute // between two attempts; it doubles with each
+	convertLog          = 10 * time.Second
 )
 
 // A conversion counts what was converted since Open.
@@ -108,14 +111,14 @@ func (s *Store) startConversion() {
 	go func() {
 		defer leave()
 		c := &converter{s: s, begun: time.Now()}
-		for {
+		for pause := convertPause; ; pause = min(2*pause, convertLongestPause) {
 			err := c.run(s.maintenance.ctx)
 			if err == nil || s.maintenance.ctx.Err() != nil || s.alarm.err() != nil {
 				return
 			}
 			s.troubles.background.Add(1)
 			s.options.Log.Error("readings cannot be converted: this is tried again", "dir", s.dir, "error", err)
-			if sleep(s.maintenance.ctx, convertPause) != nil {
+			if sleep(s.maintenance.ctx, pause) != nil {
 				return
 			}
 		}
@@ -131,6 +134,7 @@ type converter struct {
 
 	from   []byte // the key of the record with which the next step begins
 	unread int64  // devices whose rows could not be converted
+	fault  error  // the first error of the disk among those; nil: none
 }
 
 // A legacyDevice is a device with rows that a step converts.
@@ -141,7 +145,7 @@ type legacyDevice struct {
 
 func (c *converter) run(ctx context.Context) error {
 	s := c.s
-	c.unread = 0
+	c.unread, c.fault = 0, nil
 	if err := c.begin(ctx); err != nil {
 		return err
 	}
@@ -284,11 +288,6 @@ func (c *converter) find() (found []legacyDevice, names *legacyNames, next []byt
 			}
 			x.rows = append(x.rows, page...)
 		}
-		if isFault(rowsErr) {
-			_ = rows.it.Close() // its error is that of the read
-			_ = sc.close()
-			return nil, nil, nil, 0, fmt.Errorf("device %s: %w", &x.name, rowsErr)
-		}
 		if rowsErr != nil {
 			c.skip(&x.name, rowsErr)
 			if rows.it.Error() != nil { // the iterator cannot be used any more
@@ -314,6 +313,9 @@ func (c *converter) find() (found []legacyDevice, names *legacyNames, next []byt
 // skip records that the rows of a device cannot be converted.
 func (c *converter) skip(name *vitals.Name, err error) {
 	c.unread++
+	if c.fault == nil && isFault(err) {
+		c.fault = err
+	}
 	c.s.options.Log.Error("readings of a device cannot be converted, and stay as they are", "dir", c.s.dir, "device", name, "error", err)
 	c.s.troubles.degrade(err)
 }
@@ -333,9 +335,6 @@ func (c *converter) convert(found []legacyDevice, names *legacyNames) (leftLast 
 	}
 	if err := sl.readBack(); err != nil {
 		return false, err
-	}
-	if isFault(sl.unread) {
-		return false, sl.unread
 	}
 	for _, i := range slices.Compact(sl.unmerged) {
 		c.skip(&w.names[i], sl.unread)
@@ -494,8 +493,8 @@ func (c *converter) finish() error {
 	rest := it.First()
 	err = corrupt(it.Error())
 	_ = it.Close() // its error is that of the read
-	if isFault(err) {
-		return err
+	if isFault(err) || c.fault != nil {
+		return cmp.Or(c.fault, err)
 	}
 	if rest || err != nil || c.unread > 0 {
 		s.options.Log.Error("not all readings could be converted; the next start tries again", "dir", s.dir,

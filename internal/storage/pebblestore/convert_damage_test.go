@@ -5,9 +5,13 @@ import (
 	"errors"
 	"math"
 	"math/rand/v2"
+	"strings"
+	"sync/atomic"
+	"syscall"
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
 	"github.com/pulsegate/pulsegate/internal/polltest"
 	"github.com/pulsegate/pulsegate/internal/storage"
@@ -107,4 +111,35 @@ func TestDamagedInConversion(t *testing.T) {
 	if beside == 0 {
 		t.Error("no damage was beside rows of format 1")
 	}
+}
+
+// TestConvertFault fails all reads of tables while a store is converted. When the disk works again, the
+// conversion must end without a restart.
+//
+// Seen to fail when the conversion left what it could not read to the next start.
+func TestConvertFault(t *testing.T) {
+	t.Parallel()
+	disk, ledger := prepareFormat1()
+	var failing, failed atomic.Bool
+	fault := errorfs.InjectorFunc(func(op errorfs.Op) error {
+		if op.Kind == errorfs.OpFileReadAt && strings.HasSuffix(op.Path, ".sst") && failing.Load() {
+			failed.Store(true)
+			return syscall.EIO
+		}
+		return nil
+	})
+	o := pebblestore.WithConversion(pebblestore.Options{FS: inject(disk, fault), MinFreeBytes: -1, CacheBytes: 1}, 40, func(context.Context) {
+		failing.Store(!failed.Load()) // the first attempt fails
+	})
+	s := mustOpen(t, o)
+	polltest.Until(t, "a read has failed", failed.Load)
+	failing.Store(false)
+	polltest.Until(t, "the store is converted", func() bool { return !pebblestore.Converting(s) })
+	if err := s.Degraded(); err != nil {
+		t.Errorf("Degraded returns %v after errors of the disk", err)
+	}
+	if err := ledger.holds(s); err != nil {
+		t.Error(err)
+	}
+	mustClose(t, s)
 }

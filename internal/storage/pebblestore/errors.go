@@ -38,6 +38,15 @@ func isFault(err error) bool {
 	return errors.As(err, &errno) && !errors.Is(err, fs.ErrNotExist)
 }
 
+// faultFirst returns the first of two errors of reads, or a fault rather than damage: what was not
+// read because of a fault can be read later.
+func faultFirst(a, b error) error {
+	if a == nil || isFault(b) && !isFault(a) {
+		return b
+	}
+	return a
+}
+
 // openError translates an error of Pebble's Open for a store that existed before.
 func (d *directory) openError(err error) error {
 	switch {

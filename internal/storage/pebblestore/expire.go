@@ -59,6 +59,8 @@ type expirer struct {
 	gateways map[uint32]bool      // that removed readings have named
 	rows     []columns.Row        // buffer
 
+	notSealed error // for which expired rows may be in the active window again; nil: none
+
 	again expiredDevice // whose readings before damaged rows of format 1 were removed first
 }
 
@@ -120,7 +122,7 @@ func (e *expirer) run(ctx context.Context) error {
 			return err
 		}
 	}
-	return nil
+	return e.notSealed
 }
 
 // seal seals the windows if they have expired readings.
@@ -143,7 +145,7 @@ func (e *expirer) seal() error {
 		return err
 	}
 	if isFault(s.notSealed) {
-		return s.notSealed // expired rows may be in the active window again
+		e.notSealed = s.notSealed
 	}
 	return nil
 }

@@ -218,7 +218,7 @@ type sealer struct {
 	written  []writtenSegment
 	carried  []carriedRow
 
-	unread   error    // the first error of a segment that was not merged
+	unread   error    // of a segment that was not merged; see faultFirst
 	unmerged []uint32 // devices in the window with rows of format 1 that were not merged
 
 	// Buffers.
@@ -288,9 +288,8 @@ func (c *sealer) run() (err error) {
 // reportUnread reports that segments were not merged, if there are any.
 func (c *sealer) reportUnread() {
 	if c.unread != nil {
-		c.s.notSealed = cmp.Or(c.s.notSealed, c.unread)
+		c.s.notSealed = faultFirst(c.s.notSealed, c.unread)
 		c.s.options.Log.Error("segments cannot be read, and are not merged", "dir", c.s.dir, "error", c.unread)
-		c.s.troubles.degrade(c.unread)
 	}
 }
 
@@ -471,9 +470,8 @@ func (c *sealer) missing(name *vitals.Name, timeUnixMs int64) error {
 // notRead records that a segment could not be read. The rows that belong to it stay in groups,
 // or the segment is not merged.
 func (c *sealer) notRead(err error) {
-	if c.unread == nil {
-		c.unread = err
-	}
+	c.s.troubles.degrade(err)
+	c.unread = faultFirst(c.unread, err)
 	if c.it.Error() != nil { // the iterator cannot be used any more
 		it := c.it
 		if c.openIterator() == nil {
@@ -598,7 +596,9 @@ func (c *sealer) appendNew(device uint32, d *device, rows []columns.Row) error {
 	if n > 0 {
 		if err := c.readSmall(name, d, n); err != nil {
 			c.notRead(err)
-			d.smalls = 0 // they stay as they are
+			if !isFault(err) {
+				d.smalls = 0 // they stay as they are
+			}
 		} else {
 			for _, last := range c.lasts {
 				if e := c.editOf(last); e != nil {

@@ -51,7 +51,7 @@ type Store struct {
 	sealing  sync.Mutex
 	readings atomic.Int64 // in segments; changed with sealing held
 
-	// notSealed is the first error of a segment since the last call of sealAll, for which rows may
+	// notSealed is the error of a segment since the last call of sealAll, for which rows may
 	// have stayed in groups. sealing guards it.
 	notSealed error
 

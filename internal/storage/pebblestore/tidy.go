@@ -47,19 +47,24 @@ func (s *Store) Tidy(ctx context.Context) {
 	defer cancel()
 	defer context.AfterFunc(s.maintenance.ctx, cancel)()
 
-	next, due, seen := uint32(0), int64(-1), s.counters.batchBytes.Load()
+	// A pass that is interrupted goes on where it was, and ends as one of when it began: the devices
+	// before that are due again if a window was sealed meanwhile.
+	next, begun, ended, seen := uint32(0), int64(-1), int64(-1), s.counters.batchBytes.Load()
 	for sleep(ctx, tidyPause) == nil {
 		written, sealed := s.counters.batchBytes.Load(), s.counters.sealedRows.Load()
 		quiet := written-seen <= tidyQuietBytes
 		seen = written
-		for more := true; quiet && more && sealed != due && s.Ready() == nil && ctx.Err() == nil; {
+		if next == 0 {
+			begun = sealed
+		}
+		for more := true; quiet && more && begun != ended && s.Ready() == nil && ctx.Err() == nil; {
 			var err error
 			if next, more, err = s.tidyStep(next); err != nil {
 				s.notTidied(err)
 				break
 			}
 			if !more {
-				next, due = 0, sealed
+				next, ended = 0, begun
 			}
 			quiet = s.counters.batchBytes.Load()-seen <= tidyQuietBytes
 		}
@@ -89,20 +94,20 @@ func (s *Store) tidyStep(from uint32) (next uint32, more bool, err error) {
 	}
 	c := &sealer{s: s, w: w, tidy: true, batch: newBatch(s.db)}
 	defer func() { err = errors.Join(err, c.batch.Close()) }()
-	if err := c.segments(); err != nil {
-		return from, true, err
-	}
-	if err := c.readBack(); err != nil {
-		return from, true, err
+	if err = c.segments(); err == nil {
+		err = c.readBack()
 	}
 	c.reportUnread()
-	s.counters.tidiedRows.Add(int64(rows))
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if err := s.alarm.reportedErr(); err != nil {
+	if err := errors.Join(err, s.alarm.reportedErr()); s.alarm.err() != nil {
 		return from, true, err
 	}
 	s.publish() // so that readers do not keep the old segments
+	if err != nil {
+		return from, true, err
+	}
+	s.counters.tidiedRows.Add(int64(rows))
 	return next, more, nil
 }
 
