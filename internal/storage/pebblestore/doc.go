@@ -82,6 +82,8 @@
 //   - damage of more than one bit in the last record of such a log, for the same reason;
 //   - a table replaced by another valid one with the same name and length, whose keys fit
 //     the manifest;
+//   - a version in PULSEGATE that is one of the later ones in a store that was not closed: a crash
+//     in the midst of an upgrade leaves that, too;
 //   - a missing or older ERASING in a store that was not closed: the list of an open store
 //     does not have it;
 //   - changes of bytes that are not read: after the last record of a log, in OPTIONS of an
