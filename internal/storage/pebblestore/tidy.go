@@ -12,13 +12,13 @@ import (
 //
 // A sealer merges the small segments of a device only when they make a whole one, so that a bulk
 // load rewrites each reading once. Until then a device that sends seldom has many small
-// segments: they take more bytes, and more time to read. While the store is quiet, the time to
-// merge them earlier costs nobody anything.
+// segments: they take more bytes, and more time to read. While the store is quiet, merging them
+// earlier takes no time from arriving readings.
 //
 // After a window was sealed, and after the start, Tidy goes once through the devices, and merges
 // the segments of each like the runs of a log-structured merge tree, as the sealer does, but
-// whatever their number. So a reading is rewritten about as often as the size of a whole segment is twice
-// that of a small one: at most four or five times.
+// whatever their number. Each merge about doubles the size of a segment, so a reading is rewritten
+// at most about five times before its segment is whole.
 //
 // A step holds Store.sealing, like a step of the conversion, and is bounded by tidyRows. The pass
 // pauses between two steps as long as readings arrive faster than tidyQuietBytes.
@@ -47,8 +47,9 @@ func (s *Store) Tidy(ctx context.Context) {
 	defer cancel()
 	defer context.AfterFunc(s.maintenance.ctx, cancel)()
 
-	// A pass that is interrupted goes on where it was, and ends as one of when it began: the devices
-	// before that are due again if a window was sealed meanwhile.
+	// An interrupted pass resumes at its device. It covers only the windows that were sealed before
+	// it began, because the devices before that one may have new small segments: if a window was
+	// sealed meanwhile, another pass follows.
 	next, begun, ended, seen := uint32(0), int64(-1), int64(-1), s.counters.batchBytes.Load()
 	for sleep(ctx, tidyPause) == nil {
 		written, sealed := s.counters.batchBytes.Load(), s.counters.sealedRows.Load()

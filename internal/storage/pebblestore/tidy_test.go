@@ -32,9 +32,9 @@ func tidied(s *pebblestore.Store) (end func()) {
 	}
 }
 
-// TestTidy makes small segments of two devices. They must be merged when few readings arrive, and
-// neither before nor with a large segment, and hold what they held, also for late readings that
-// come afterwards.
+// TestTidy makes small segments of two devices. They must be merged when few readings arrive, not
+// before, and a large segment must be left out. The readings must not change, and late ones must
+// still find their segments.
 func TestTidy(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -156,7 +156,7 @@ func TestNoDescriptors(t *testing.T) {
 		t.Fatalf("got %q, want a", got)
 	}
 	polltest.Until(t, "the server runs out of descriptors", func() bool { return ask(t, conns[0], "?errors") != "0" })
-	n, err := strconv.Atoi(ask(t, conns[0], "?open")) // the server accepts no more
+	n, err := strconv.Atoi(ask(t, conns[0], "?open")) // stays the same: there are no descriptors for more
 	if err != nil {
 		t.Fatal(err)
 	}
