@@ -1,13 +1,13 @@
 package server
 
 import (
-	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"time"
 
 	"github.com/pulsegate/pulsegate/internal/access/tlsfiles"
@@ -91,7 +91,7 @@ func (s *server) listenPublic(posts *metrics.Route) error {
 	if s.access.tls != nil {
 		s.access.protect(s.public)
 		l = listen.TLS(l, conns, listen.Handshakes{
-			Config: s.public.TLSConfig, Slots: maxHandshakes, Timeout: s.opt.HandshakeTimeout, Holders: &s.holders,
+			Config: s.public.TLSConfig, Slots: maxHandshakes, Timeout: s.opt.HandshakeTimeout, Holders: &s.holders, Requests: s.requests.Total,
 			Done: func(cs tls.ConnectionState) {
 				s.handshakes.Done(cs.Version, cs.DidResume)
 				s.trim.handshake()
@@ -147,13 +147,13 @@ func failureOf(err error) metrics.HandshakeFailure {
 	switch {
 	case errors.Is(err, listen.ErrRefused):
 		return metrics.HandshakeRefused
-	case errors.Is(err, context.DeadlineExceeded):
+	case errors.Is(err, os.ErrDeadlineExceeded):
 		return metrics.HandshakeTimeout
 	case tlsfiles.IsClientRefused(err):
 		return metrics.HandshakeCertificate
 	case notTLS, errors.Is(err, listen.ErrHTTP):
 		return metrics.HandshakeNotTLS
-	case ended, errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, context.Canceled):
+	case ended, errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
 		return metrics.HandshakeEnded
 	}
 	return metrics.HandshakeProtocol

@@ -50,6 +50,17 @@ func tlsVersionOf(r *http.Request) int {
 // version of TLS such as tls.VersionTLS13, or 0. It does not allocate.
 func (r *Requests) InFastLane(version uint16) { r.lanes[fastLane][tlsVersion(version)].Add(1) }
 
+// Total returns the number of requests counted in both lanes.
+func (r *Requests) Total() uint64 {
+	n := uint64(0)
+	for lane := range r.lanes {
+		for version := range r.lanes[lane] {
+			n += r.lanes[lane][version].Load()
+		}
+	}
+	return n
+}
+
 var laneDesc = prometheus.NewDesc("pulsegate_http_lane_requests_total",
 	"Requests of the public listener, by lane and TLS version.", []string{"lane", "tls"}, nil)
 

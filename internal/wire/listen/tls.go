@@ -22,6 +22,11 @@ type Handshakes struct {
 	Timeout time.Duration  // of each
 	Holders *share.Holders // divide the slots by address; nil: not divided
 
+	// Requests, if not nil, returns how many requests the established connections have
+	// made. While they make any, handshakes compute for half of the time at most. It must
+	// be safe for concurrent use.
+	Requests func() uint64
+
 	// Done, if not nil, is called for each handshake that has succeeded. It must be safe
 	// for concurrent use.
 	Done func(tls.ConnectionState)
@@ -43,7 +48,8 @@ type secured struct {
 	conns *share.Conns
 	slots share.Conns
 	free  chan struct{} // holds one for each handshake
-	turns chan struct{} // holds one for each handshake that computes
+	turns chan struct{} // holds one for each handshake that computes or pauses
+	pace  pace
 	ready chan accepted
 	ctx   context.Context // ends at Close
 	stop  context.CancelFunc
@@ -67,6 +73,7 @@ func TLS(l net.Listener, conns *share.Conns, cfg Handshakes) net.Listener {
 		free:  make(chan struct{}, cfg.Slots),
 		turns: make(chan struct{}, max(runtime.GOMAXPROCS(0)-1, 1)),
 		ready: make(chan accepted),
+		pace:  pace{requests: cfg.Requests},
 	}
 	s.ctx, s.stop = context.WithCancel(context.Background())
 	s.tasks.Go(s.run)
@@ -136,14 +143,23 @@ func (s *secured) deliver(a accepted) bool {
 
 // handshake returns a connection with a place, or nil.
 func (s *secured) handshake(c net.Conn) net.Conn {
-	computing := &computing{Conn: c, turns: s.turns}
+	computing := &computing{Conn: c, turns: s.turns, pace: &s.pace}
 	inner := &bounded{Conn: computing}
 	conn := tls.Server(inner, s.cfg.Config)
-	ctx, cancel := context.WithTimeout(s.ctx, s.cfg.Timeout)
-	defer cancel()
+	// A deadline and one function for Close cost less than HandshakeContext, which starts a
+	// goroutine for each handshake.
+	closing := context.AfterFunc(s.ctx, func() { _ = c.Close() })
+	defer closing()
+	err := c.SetDeadline(time.Now().Add(s.cfg.Timeout))
 	computing.take()
 	defer computing.give()
-	if err := conn.HandshakeContext(ctx); err != nil {
+	if err == nil {
+		err = conn.Handshake()
+	}
+	if err == nil {
+		err = c.SetDeadline(time.Time{})
+	}
+	if err != nil {
 		s.fail(conn, err)
 		_ = inner.Close()
 		return nil
@@ -173,19 +189,31 @@ func (s *secured) handshake(c net.Conn) net.Conn {
 // Whoever gets a turn yields first. Otherwise the goroutines that hand the turn on to each
 // other would run one after another in one time slice of the scheduler, up to 10 ms, while
 // an event loop that has returned from epoll_wait is queued.
+//
+// Whoever returns a turn pauses first if there are requests. Otherwise the threads that the
+// requests need, of this program, of the kernel and of other programs, would wait until the
+// kernel takes the processor from the handshakes, several milliseconds for each thread.
 type computing struct {
 	net.Conn
 	turns    chan struct{}
-	received int // bytes
+	pace     *pace
+	since    time.Time // of the turn
+	received int       // bytes
 	records  records
 }
 
 func (c *computing) take() {
 	c.turns <- struct{}{}
 	runtime.Gosched()
+	c.since = time.Now()
 }
 
-func (c *computing) give() { <-c.turns }
+func (c *computing) give() {
+	if d := c.pace.pause(time.Since(c.since)); d > 0 {
+		time.Sleep(d)
+	}
+	<-c.turns
+}
 
 func (c *computing) Read(p []byte) (int, error) {
 	c.give()
@@ -200,6 +228,37 @@ func (c *computing) Write(p []byte) (int, error) {
 	c.give()
 	defer c.take()
 	return c.Conn.Write(p)
+}
+
+// A pace says how long a handshake pauses. It is safe for concurrent use.
+type pace struct {
+	requests func() uint64 // nil: no pauses
+
+	mu      sync.Mutex
+	counted uint64    // requests, at changed
+	changed time.Time // when the number of requests was last found to have changed
+}
+
+const (
+	leastPause = 50 * time.Microsecond  // shorter ones are left out
+	mostPause  = time.Millisecond       // after a turn during which the processor was lost
+	busyFor    = 100 * time.Millisecond // after a request
+)
+
+// pause returns the pause after a turn of the given length.
+func (p *pace) pause(turn time.Duration) time.Duration {
+	if p.requests == nil || turn < leastPause {
+		return 0
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := time.Now()
+	if n := p.requests(); n != p.counted {
+		p.counted, p.changed = n, now
+	} else if now.Sub(p.changed) > busyFor {
+		return 0
+	}
+	return min(turn, mostPause)
 }
 
 // records finds the ends of TLS records in what a peer sends (RFC 8446, section 5.1).

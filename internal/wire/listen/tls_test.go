@@ -8,6 +8,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/pulsegate/pulsegate/internal/polltest"
@@ -117,3 +118,73 @@ func TestHandshakesTakeTurns(t *testing.T) {
 		t.Errorf("%d handshakes computed at once, want at most %d", got, want)
 	}
 }
+
+// While requests are made, a handshake holds its turn for twice the time that it computes.
+//
+// Seen to fail without pauses.
+func TestHandshakesPause(t *testing.T) {
+	const clients = 3
+	cert := httptest.NewUnstartedServer(nil)
+	cert.StartTLS()
+	defer cert.Close()
+	for _, busy := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			const compute = 500 * time.Microsecond
+			cfg := cert.TLS.Clone()
+			cfg.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) {
+				time.Sleep(compute)
+				return nil, nil
+			}
+			requests := atomic.Uint64{}
+			inner := make(pipes, clients)
+			l := listen.TLS(inner, &share.Conns{Max: clients, MaxGuests: 1}, listen.Handshakes{
+				Config: cfg, Slots: clients, Timeout: time.Minute,
+				Requests: func() uint64 {
+					if busy {
+						return requests.Add(1)
+					}
+					return 0
+				},
+			})
+			begun := time.Now()
+			for range clients {
+				client, server := net.Pipe()
+				inner <- server
+				if err := tls.Client(client, &tls.Config{InsecureSkipVerify: true}).Handshake(); err != nil {
+					t.Fatal(err)
+				}
+				c, err := l.Accept()
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer c.Close()
+				defer client.Close()
+			}
+			want := clients * compute
+			if busy {
+				want *= 2
+			}
+			if got := time.Since(begun); got != want {
+				t.Errorf("requests are made: %v; %d handshakes took %v of fake time, want %v", busy, clients, got, want)
+			}
+			if err := l.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// Pipes are a listener of connections in memory.
+type pipes chan net.Conn
+
+func (p pipes) Accept() (net.Conn, error) {
+	c, ok := <-p
+	if !ok {
+		return nil, net.ErrClosed
+	}
+	return c, nil
+}
+
+func (p pipes) Close() error { close(p); return nil }
+
+func (p pipes) Addr() net.Addr { return &net.TCPAddr{} }
