@@ -3,6 +3,7 @@ package main_test
 import (
 	"bufio"
 	"fmt"
+	"math"
 	"net/http"
 	"path/filepath"
 	"strconv"
@@ -46,11 +47,11 @@ func metric(t *testing.T, p *process, name string) int {
 		if !ok {
 			continue
 		}
-		n, err := strconv.Atoi(text)
-		if err != nil {
-			t.Fatalf("%s: %v", name, err)
+		v, err := strconv.ParseFloat(text, 64) // large numbers have an exponent
+		if err != nil || v != math.Trunc(v) {
+			t.Fatalf("%s is %s, %v", name, text, err)
 		}
-		return n
+		return int(v)
 	}
 	t.Fatalf("/metrics does not show %s", name)
 	return 0

@@ -1,7 +1,9 @@
 package server
 
 import (
+	"math"
 	"runtime"
+	"runtime/metrics"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -37,4 +39,23 @@ func TestTrim(t *testing.T) {
 			t.Errorf("%d collections after many handshakes, want 1", n)
 		}
 	})
+}
+
+// The ballast defers collections by twice its size, and is small under a small memory limit.
+func TestBallast(t *testing.T) {
+	goalBytes := func() int {
+		runtime.GC()
+		s := []metrics.Sample{{Name: "/gc/heap/goal:bytes"}}
+		metrics.Read(s)
+		return int(s[0].Value.Uint64())
+	}
+	goal := goalBytes()
+	ballast := newBallast(math.MaxInt64)
+	if n := goalBytes() - goal; n < 2*maxBallastBytes*9/10 {
+		t.Errorf("the collector's goal has grown by %d bytes, want about %d", n, 2*maxBallastBytes)
+	}
+	if n := len(newBallast(128 << 20)); n != 4 {
+		t.Errorf("%d parts with a memory limit of 128 MiB, want 4 of 1 MiB", n)
+	}
+	runtime.KeepAlive(ballast)
 }

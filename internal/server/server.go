@@ -19,6 +19,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -60,6 +61,7 @@ type server struct {
 	requests      *metrics.Requests
 	handshakes    metrics.Handshakes // of the public listener
 	trim          trimmer            // after handshakes
+	ballast       [][]byte           // nil: without TLS
 	live          *live.Hub
 	core          *ingest.Core
 	health        *health.Health
@@ -106,6 +108,9 @@ func Run(ctx context.Context, opt *Options, log *Log, onServing func(context.Con
 		opt: &own, log: log, life: life, problems: own.problems(),
 		access: &access{opt: &own, gate: new(gate.Gate), log: log.Logger},
 		ended:  make(chan error, 2), failed: make(chan string, 1),
+	}
+	if own.TLSCert != "" {
+		s.ballast = newBallast(debug.SetMemoryLimit(-1))
 	}
 	if err := s.start(); err != nil {
 		ctx, cancel := context.WithTimeout(context.Background(), own.DrainTimeout)
