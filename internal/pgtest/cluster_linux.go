@@ -330,7 +330,7 @@ func (c *Cluster) Kill(i int) {
 	_ = ip("link", "del", n.link) // the kernel removes it later
 }
 
-// signal sends a signal to all processes of a machine.
+// signal sends a signal to all processes of a machine but etcd.
 func (c *Cluster) signal(i int, sig syscall.Signal) {
 	space, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/pid", c.nodes[i].init.Process.Pid))
 	if err != nil {
@@ -340,7 +340,8 @@ func (c *Cluster) signal(i int, sig syscall.Signal) {
 	for range 2 {
 		all, _ := filepath.Glob("/proc/[0-9]*/ns/pid")
 		for _, link := range all {
-			if of, err := os.Readlink(link); err == nil && of == space {
+			name, _ := os.ReadFile(filepath.Join(filepath.Dir(filepath.Dir(link)), "comm")) // it may have ended
+			if of, err := os.Readlink(link); err == nil && of == space && string(name) != "etcd\n" {
 				pid, _ := strconv.Atoi(strings.Split(link, "/")[2])
 				_ = syscall.Kill(pid, sig) // it may have ended
 			}
@@ -348,7 +349,11 @@ func (c *Cluster) signal(i int, sig syscall.Signal) {
 	}
 }
 
-// Freeze stops all processes of a machine, and Thaw lets them go on.
+// Freeze stops all processes of a machine but etcd, and Thaw lets them go on. etcd counts as a
+// machine of its own here, as docs/scaling.md demands it: a leader of etcd that is
+// stopped for longer than the leases of the others sends requests to revoke them when it goes on.
+// If they arrive as the old primary goes on too, it may be the first to take the lock
+// again, and what was acknowledged meanwhile is lost.
 func (c *Cluster) Freeze(i int) { c.signal(i, syscall.SIGSTOP) }
 
 // Thaw ends Freeze.

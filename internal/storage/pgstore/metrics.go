@@ -11,7 +11,7 @@ import (
 
 // counters holds the counters of a store.
 type counters struct {
-	devices, quorum                 atomic.Int64 // as of the last probe
+	devices, quorum, timeline       atomic.Int64 // as of the last probe
 	groups, readings, nanos         atomic.Int64
 	unknown, unresolved             atomic.Int64
 	forgotten                       atomic.Int64
@@ -64,6 +64,7 @@ func (s *Store) Collect(ch chan<- prometheus.Metric) {
 	show(counter, "pulsegate_postgres_unknown_outcomes_total", "Calls of which a transaction had an unknown outcome: the connection was lost, or PostgreSQL warned.", float64(c.unknown.Load()))
 	show(counter, "pulsegate_postgres_unresolved_outcomes_total", "Of the unknown outcomes, those that were still unknown at the deadline.", float64(c.unresolved.Load()))
 	show(gauge, "pulsegate_postgres_standbys_in_quorum", "Synchronous standbys that are connected to the primary. 0 without the role pg_monitor.", float64(c.quorum.Load()))
+	show(gauge, "pulsegate_postgres_timeline", "Timeline of the primary. Each promotion increments it.", float64(c.timeline.Load()))
 	show(counter, "pulsegate_retention_removed_readings_total", "Readings that were removed because they were older than the server keeps.", float64(c.expiredReadings.Load()))
 	show(counter, "pulsegate_retention_removed_devices_total", "Devices of which old readings were removed and no other was left.", float64(c.expiredDevices.Load()))
 

@@ -162,6 +162,12 @@ func (s *Store) probe(ctx context.Context) {
 	}
 	s.counters.devices.Store(devices)
 	s.counters.quorum.Store(quorum)
+	var timeline int64
+	// The name of a file of the log begins with the timeline in hexadecimal. Asked apart: a
+	// database that only resembles PostgreSQL may have no such files.
+	if s.read.QueryRow(ctx, `SELECT ('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::bigint`).Scan(&timeline) == nil {
+		s.counters.timeline.Store(timeline)
+	}
 	if !standbys && !s.opt.Single {
 		s.setState(ErrNotReplicated)
 		return
