@@ -77,7 +77,7 @@ func TestTimeline(t *testing.T) {
 		})
 		if want == 0 {
 			polltest.Until(t, "the standby has everything", func() bool {
-				return queryValue[bool](t, primary, "SELECT replay_lsn = pg_current_wal_lsn() FROM pg_stat_replication")
+				return queryValue[int](t, primary, "SELECT count(*) FROM pg_stat_replication WHERE replay_lsn = pg_current_wal_lsn()") == 1
 			})
 			primary.Kill()
 			standby.Promote(t)
