@@ -51,16 +51,16 @@ const (
 	ballastPartBytes = 1 << 20
 )
 
-// newBallast returns memory that is never read or written. limitBytes is Go's memory limit,
-// to which the ballast counts; it takes at most 1/32 of that.
+// newBallast returns memory that is never read or written. It takes at most 1/32 of usableBytes,
+// of which Go's memory limit, to which the ballast counts, is at least a quarter.
 //
 // A server with TLS has 2 MB on its heap and allocates 80 KB for a handshake. As the
 // collector runs whenever the heap has doubled, it would run after every 25 handshakes.
 // The ballast makes the heap larger for that rule, and only for that one: it takes address
 // space, but no memory where the runtime need not clear it. So it is allocated first, and
 // in parts, as one part that reuses freed memory would be cleared as a whole.
-func newBallast(limitBytes int64) [][]byte {
-	parts := make([][]byte, min(maxBallastBytes, limitBytes/32)/ballastPartBytes)
+func newBallast(usableBytes int64) [][]byte {
+	parts := make([][]byte, min(maxBallastBytes, usableBytes/32)/ballastPartBytes)
 	for i := range parts {
 		parts[i] = make([]byte, ballastPartBytes)
 	}

@@ -55,7 +55,7 @@ func TestBallast(t *testing.T) {
 		t.Errorf("the collector's goal has grown by %d bytes, want about %d", n, 2*maxBallastBytes)
 	}
 	if n := len(newBallast(128 << 20)); n != 4 {
-		t.Errorf("%d parts with a memory limit of 128 MiB, want 4 of 1 MiB", n)
+		t.Errorf("%d parts of 128 MiB of memory, want 4 of 1 MiB", n)
 	}
 	runtime.KeepAlive(ballast)
 }

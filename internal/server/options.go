@@ -86,6 +86,7 @@ type Options struct {
 	// other options that have changed and require a restart. nil: SIGHUP is not caught.
 	Reload func() (log *LogOptions, needRestart []string, err error) `kong:"-"`
 
+	usableBytes   int64 // of memory, set by Fit
 	memTableBytes int64 // 0: the store's default
 	windowRows    int   // likewise
 	cacheSet      bool  // CacheBytes was set before Fit

@@ -78,6 +78,7 @@ func findMemory(getenv func(string) string, log *slog.Logger) memory {
 // debug level; --print-config shows them too.
 func (c *Options) Fit(log *slog.Logger) {
 	m := findMemory(c.Getenv, log)
+	c.usableBytes = m.usableBytes
 	b := memlimit.Fit(m.usableBytes, maxBounds())
 	c.MaxBodyBytes = cmp.Or(c.MaxBodyBytes, b.MaxBodyBytes)
 	// A body too large to be ever admitted would be rejected as overload again and again.

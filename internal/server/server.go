@@ -19,7 +19,6 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -110,7 +109,7 @@ func Run(ctx context.Context, opt *Options, log *Log, onServing func(context.Con
 		ended:  make(chan error, 2), failed: make(chan string, 1),
 	}
 	if own.TLSCert != "" {
-		s.ballast = newBallast(debug.SetMemoryLimit(-1))
+		s.ballast = newBallast(own.usableBytes)
 	}
 	if err := s.start(); err != nil {
 		ctx, cancel := context.WithTimeout(context.Background(), own.DrainTimeout)

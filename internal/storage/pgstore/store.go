@@ -162,17 +162,17 @@ func (s *Store) probe(ctx context.Context) {
 	}
 	s.counters.devices.Store(devices)
 	s.counters.quorum.Store(quorum)
+	if standbys || s.opt.Single {
+		s.setState(nil)
+	} else {
+		s.setState(ErrNotReplicated)
+	}
 	var timeline int64
 	// The name of a file of the log begins with the timeline in hexadecimal. Asked apart: a
 	// database that only resembles PostgreSQL may have no such files.
 	if s.read.QueryRow(ctx, `SELECT ('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::bigint`).Scan(&timeline) == nil {
 		s.counters.timeline.Store(timeline)
 	}
-	if !standbys && !s.opt.Single {
-		s.setState(ErrNotReplicated)
-		return
-	}
-	s.setState(nil)
 }
 
 // DeviceCount returns the number of devices that all nodes have registered, as of the last second.

@@ -23,8 +23,8 @@ type Handshakes struct {
 	Holders *share.Holders // divide the slots by address; nil: not divided
 
 	// Requests, if not nil, returns how many requests the established connections have
-	// made. While they make any, handshakes compute for half of the time at most. It must
-	// be safe for concurrent use.
+	// made. While they make any, a handshake pauses after each of its turns, for as long
+	// as it computed, but 1 ms at most. It must be safe for concurrent use.
 	Requests func() uint64
 
 	// Done, if not nil, is called for each handshake that has succeeded. It must be safe
