@@ -416,6 +416,38 @@ func TestSubject(t *testing.T) {
 	}
 }
 
+// Whoever signs out while a view is loading sees neither its errors nor that the session has
+// ended, and no request of the view fails for lack of a session.
+func TestSignOutWhileLoading(t *testing.T) {
+	s, _, token := withTokens(t)
+	fewReadings(s)
+	p := open(t, s.url+"/")
+	p.enter("#token", token+kb.Enter)
+	p.shows("ppg-flagged")
+	// What views request reaches the server after the end of the session.
+	p.js(`
+		const send = fetch, session = Promise.withResolvers();
+		window.waiting = 0;
+		window.waited = false;
+		window.fetch = async (path, options) => {
+			if (options.method === "DELETE") return send(path, options).finally(session.resolve);
+			if (path === "v1/session") return send(path, options);
+			window.waiting++;
+			window.waited = true;
+			await session.promise;
+			return send(path, options).finally(() => window.waiting--);
+		}`)
+	p.goTo("#device?device=ppg-flagged")
+	p.until("window.waited")
+	p.press("Sign out")
+	p.shows("Token with the right to read")
+	p.until("window.waiting === 0")
+	p.shows("Token with the right to read")
+	if text := p.text(); strings.Contains(text, "ended") {
+		t.Errorf("the page shows\n%s", text)
+	}
+}
+
 // Everything works with the keyboard alone.
 func TestKeyboard(t *testing.T) {
 	s := serve(t)

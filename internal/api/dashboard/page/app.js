@@ -1,7 +1,7 @@
 // The page: which view is shown, and whether the reader is signed in. The view and its
 // parameters are in the address after #, which browsers do not send.
 
-import { el, request } from "./common.js";
+import { abandon, el, request } from "./common.js";
 import { fleet } from "./fleet.js";
 
 const main = document.getElementById("main");
@@ -43,9 +43,17 @@ async function show() {
   }
 }
 
-function signIn(message) {
-  current?.close();
+// leave ends the view that is shown, or will be, and its requests.
+function leave() {
+  turn++;
+  if (current === null) return;
+  current.close();
   current = null;
+  abandon();
+}
+
+function signIn(message) {
+  leave();
   document.title = "Sign in – Pulsegate";
   const error = el("p", { role: "alert", class: "error" }, message ?? "");
   const input = el("input", { id: "token", type: "password", autocomplete: "current-password", spellcheck: "false", required: true, "aria-describedby": "token-help" });
@@ -77,7 +85,9 @@ function header() {
   if (!session.tokens || !session.signed_in) return;
   who.append(el("button", {
     type: "button", onclick: async () => {
-      await request("v1/session", { method: "DELETE" });
+      // First, because what the view requests would fail without a session.
+      leave();
+      await request("v1/session", { method: "DELETE" }).catch(() => {}); // start shows whether it has ended
       await start();
     },
   }, "Sign out"));
@@ -103,7 +113,11 @@ addEventListener("hashchange", () => {
   if (location.hash !== "#main" && session !== null) show();
 });
 addEventListener("signedout", async () => {
-  session = await request("v1/session");
+  try {
+    session = await request("v1/session");
+  } catch {
+    return; // the view says what it misses, or was left
+  }
   if (session.signed_in) return;
   document.querySelector("nav").hidden = true;
   signIn("Your session has ended.");

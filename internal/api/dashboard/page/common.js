@@ -39,11 +39,20 @@ export class Failure extends Error {
   }
 }
 
-// request returns the JSON of an address relative to the page, or throws a Failure.
+let pending = new AbortController();
+
+// abandon ends the requests that are not answered yet.
+export function abandon() {
+  pending.abort();
+  pending = new AbortController();
+}
+
+// request returns the JSON of an address relative to the page, or throws a Failure, or an
+// AbortError if it was abandoned.
 export async function request(path, options) {
   let answer;
   try {
-    answer = await fetch(path, { credentials: "same-origin", cache: "no-store", ...options });
+    answer = await fetch(path, { credentials: "same-origin", cache: "no-store", signal: pending.signal, ...options });
   } catch (err) {
     if (err.name === "AbortError") throw err;
     throw new Failure(0, { title: "The server cannot be reached." });
