@@ -25,7 +25,7 @@ import (
 )
 
 // User is the superuser of every server. It has no password.
-const User = "pulsegate"
+const User = "postgres"
 
 // A Server is a PostgreSQL server.
 type Server struct {
@@ -189,6 +189,32 @@ func (s *Server) DSN() string {
 func (s *Server) Execute(t testing.TB, sql string) {
 	t.Helper()
 	s.must(t, s.run("psql", "-h", "127.0.0.1", "-p", strconv.Itoa(s.port), "-U", User, "-d", "postgres", "-qX", "-v", "ON_ERROR_STOP=1", "-c", sql))
+}
+
+// Shell runs commands as an administrator on the server's machine: as the user of its processes, in
+// a directory of that user, and connected with the database if nothing else is said. It
+// returns what they print.
+func (s *Server) Shell(t testing.TB, commands, input string) string {
+	t.Helper()
+	cmd := exec.Command("sh", "-ec", `PATH="$0:$PATH"`+"\n"+commands, s.programs)
+	attr := *s.attr
+	attr.Setpgid, attr.Setsid = false, true // without a terminal, prompts read the input
+	cmd.Dir, cmd.SysProcAttr, cmd.Stdin = s.dir, &attr, strings.NewReader(input)
+	cmd.Env = append(cmd.Environ(), "PGHOST="+s.dir, "PGPORT="+strconv.Itoa(s.port), "PGUSER="+User, "PGDATABASE=postgres")
+	text, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v:\n%s\n%s", err, commands, text)
+	}
+	return string(text)
+}
+
+// Put writes a file into the directory of [Server.Shell], for its user.
+func (s *Server) Put(t testing.TB, name string, content []byte) {
+	t.Helper()
+	path := filepath.Join(s.dir, name)
+	s.must(t, os.WriteFile(path, content, 0o600))
+	_, err := unprivileged(path)
+	s.must(t, err)
 }
 
 // SetRules replaces the rules of authentication, the lines of pg_hba.conf, and restarts the server.
