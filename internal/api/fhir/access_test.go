@@ -129,7 +129,9 @@ func TestCovered(t *testing.T) {
 		status int
 	}{
 		{"Observation?patient=q", 200},
-		{"Observation?patient=nobody", 200},
+		{"Observation?patient=nobody", 403},
+		{"Observation?patient=q,nobody", 403},
+		{"Observation?patient=q&patient=nobody", 200}, // nobody is both
 		{"Observation?device=ppg-1", 200},
 		{"Observation?device=ppg-none", 200},
 		{"Observation?patient=p", 403}, // cuff-1
@@ -152,6 +154,73 @@ func TestCovered(t *testing.T) {
 		if tt.status == 403 {
 			if got, name := srv.diagnostics(text); name != "forbidden" || got != "The credentials are not for these patients or devices." {
 				t.Errorf("%s: %s", tt.path, text)
+			}
+		}
+	}
+}
+
+// A token for some devices does not learn whether a patient or a device that it may not read
+// exists: the answers, the counters and the audit log are those for one that does not. Mutants:
+// ofPatients allows patients without assignments; readableDevice ignores the beginning of the
+// name of an unknown device.
+func TestUnknownAsForeign(t *testing.T) {
+	k := newKeyring(t)
+	s := ward(t)
+	const long = "cuff-0123456789-0123456789-0123456789-0123456789-01234"
+	s.add(t, receivedUnixMs, fmt.Sprintf(`{"device":%q,"time":%d,"spo2_pct":99}`, long, dayUnixMs))
+	s.assign(t, long, "r", dayUnixMs, storage.OpenEnd) // r wore no device of the token
+	srv := serve(t, s, fhir.Options{Gate: k.gate})
+	observation := srv.parse(srv.get("Observation?patient=r", "Authorization", k.all)).ids()[0]
+	hash := strings.SplitN(observation, "-", 3)[2]
+	srv.get("Observation?patient=q", "Authorization", k.ppg) // the log has q already, for an hour
+	noHash := hash[:2] + "aaaaaaaaaaaaaaaa" + hash[18:]
+	for _, tt := range []struct{ form, foreign, unknown string }{
+		{"Observation?patient=%s", "p", "n"},
+		{"Observation?patient=%s", "r", "n"},
+		{"Observation?subject=%s", "Patient/p", "Patient/n"},
+		{"Observation?subject:Patient=%s", "r", "n"},
+		{"Observation?patient=q,%s", "p", "n"},
+		{"Observation?patient=%s&_summary=count", "p", "n"},
+		{"Observation?patient=%s&_count=0", "r", "n"},
+		{"Observation?patient=%s&device=ppg-1", "p", "n"},
+		{"Observation?patient=%s&device=ppg-none", "r", "n"},
+		{"Observation?patient=%s&date=2020", "p", "n"},
+		{"Observation?patient=%s&code=8867-4&_lastUpdated=ge2030", "p", "n"},
+		{"Observation?patient=%s&_sort=-date", "p", "n"},
+		{"Observation?patient=%s&other=1", "p", "n"},
+		{"Observation?patient.name=%s", "p", "n"},
+		{"Observation?device=%s", "cuff-1", "cuff-9"},
+		{"Observation?device=%s", hash, noHash},
+		{"Observation?patient=q&device=%s", hash, noHash},
+		{"Observation?patient=q&device=%s", "cuff-1", "cuff-9"},
+		{"Patient/%s", "p", "n"},
+		{"Patient/%s", "r", "n"},
+		{"Device/%s", "cuff-1", "cuff-9"},
+		{"Device/%s", hash, noHash},
+		{"Observation/%s", wardIDs["bp"], id("bp", dayUnixMs, "cuff-9")},
+		{"Observation/%s", wardIDs["bp"], id("spo2", dayUnixMs+1, "cuff-1")},
+		{"Observation/%s", observation, id("spo2", dayUnixMs, noHash)},
+	} {
+		for _, method := range []string{"GET", "HEAD", "POST"} {
+			_, query, isSearch := strings.Cut(tt.form, "?")
+			if method == "POST" && !isSearch {
+				continue
+			}
+			ask := func(id string) string {
+				exported, refused := len(k.records(t)), k.gate.Refused(audit.NotCovered)
+				var resp *http.Response
+				var text string
+				if method == "POST" {
+					resp, text = srv.form(fmt.Sprintf(query, id), "Authorization", k.ppg)
+				} else {
+					resp, text = srv.send(method, fmt.Sprintf(tt.form, id), "", "Authorization", k.ppg)
+				}
+				resp.Header.Del("Date")
+				text = strings.ReplaceAll(text, "device="+id, "device=ID")
+				return fmt.Sprintln(resp.Status, resp.Header, text, len(k.records(t))-exported, k.gate.Refused(audit.NotCovered)-refused)
+			}
+			if unknown, foreign := ask(tt.unknown), ask(tt.foreign); unknown != foreign {
+				t.Errorf("%s %s: unknown %s\nforeign %s", method, tt.form, unknown, foreign)
 			}
 		}
 	}

@@ -70,30 +70,34 @@ func (h *Handler) plan(ctx context.Context, may *gate.Access, s *search) (*plan,
 	return p, h.note(ctx, may, s, p, devices, assignments)
 }
 
+// hides reports whether a request may learn nothing about a device, and therefore gets the same
+// answer whether it exists or not.
+func hides(may *gate.Access, device *vitals.Name) bool {
+	return !may.BoundToSubjects() && !may.Covers(device)
+}
+
 // searchedDevices returns the devices that a search names. Those that do not exist are left
-// out, unless the request would not cover them.
+// out. So are hidden ones in a search of patients, none of whom has worn them.
 func (h *Handler) searchedDevices(ctx context.Context, may *gate.Access, s *search) (devices []vitals.Name, err error) {
 	for i := range s.devices {
 		name, err := h.resolve(ctx, &s.devices[i])
-		switch {
-		case errors.Is(err, storage.ErrNotFound):
-			// The part of the name that is known decides, so that the answer does not show
-			// whether the device exists.
-			name = s.devices[i].name
-		case err != nil:
+		switch found := err == nil; {
+		case !found && !errors.Is(err, storage.ErrNotFound):
 			return nil, err
-		default:
+		case hides(may, &name):
+			if s.patients == nil {
+				return nil, errForbidden
+			}
+		case found:
 			devices = append(devices, name)
-		}
-		if s.patients == nil && !may.BoundToSubjects() && !may.Covers(&name) {
-			return nil, errForbidden
 		}
 	}
 	return devices, nil
 }
 
 // ofPatients returns the assignments of patients. A request that is not bound to subjects must
-// cover all devices that were ever assigned to them.
+// cover all devices that were ever assigned to them. If it does not cover every device, it must not
+// learn whether a patient without such a device exists.
 func (h *Handler) ofPatients(ctx context.Context, may *gate.Access, patients []storage.Subject) (all []storage.Assignment, err error) {
 	for _, subject := range patients {
 		if !may.CoversSubject(string(subject)) {
@@ -103,10 +107,9 @@ func (h *Handler) ofPatients(ctx context.Context, may *gate.Access, patients []s
 		if err != nil {
 			return nil, fmt.Errorf("read assignments: %w", err)
 		}
-		for i := range assignments {
-			if !may.BoundToSubjects() && !may.Covers(&assignments[i].Device) {
-				return nil, errForbidden
-			}
+		unknown := len(assignments) == 0 && !may.BoundToSubjects() && !may.CoversAll()
+		if unknown || slices.ContainsFunc(assignments, func(a storage.Assignment) bool { return hides(may, &a.Device) }) {
+			return nil, errForbidden
 		}
 		all = append(all, assignments...)
 	}
@@ -189,16 +192,11 @@ func (p *plan) readable(may *gate.Access) bool {
 			return false
 		}
 	}
-	for i := range p.devices {
-		if !may.BoundToSubjects() && !may.Covers(&p.devices[i]) {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(p.devices, func(device vitals.Name) bool { return hides(may, &device) })
 }
 
-// resolve returns the name of a device. It returns storage.ErrNotFound for an id with a hash
-// of which no device is known.
+// resolve returns the name of a device. For an id with a hash of which no device is known, it
+// returns storage.ErrNotFound with the beginning of the name.
 func (h *Handler) resolve(ctx context.Context, id *deviceID) (vitals.Name, error) {
 	if id.exact {
 		return id.name, nil
@@ -212,14 +210,14 @@ func (h *Handler) resolve(ctx context.Context, id *deviceID) (vitals.Name, error
 		for i := range page[:n] {
 			after = page[i].Name
 			if !after.HasPrefix(&id.name) {
-				return vitals.Name{}, storage.ErrNotFound
+				return id.name, storage.ErrNotFound
 			}
 			if id.is(&after) {
 				return after, nil
 			}
 		}
 		if n < len(page) {
-			return vitals.Name{}, storage.ErrNotFound
+			return id.name, storage.ErrNotFound
 		}
 	}
 }

@@ -2,6 +2,7 @@ package fhir
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -116,17 +117,14 @@ func notFoundOr(err error) error {
 	return err
 }
 
-// readableDevice returns the device with an id, or errForbidden if access is not bound to
-// subjects and does not cover it.
+// readableDevice returns the device with an id, or errForbidden if it is hidden, whether it exists
+// or not.
 func (h *Handler) readableDevice(ctx context.Context, access *gate.Access, id *deviceID) (vitals.Name, error) {
 	device, err := h.resolve(ctx, id)
-	if err != nil {
-		return device, err
-	}
-	if !access.BoundToSubjects() && !access.Covers(&device) {
+	if (err == nil || errors.Is(err, storage.ErrNotFound)) && hides(access, &device) {
 		return device, errForbidden
 	}
-	return device, nil
+	return device, err
 }
 
 // recordAt returns the record of a device and time, or storage.ErrNotFound.
