@@ -388,7 +388,7 @@ func (c client) randomQueries() {
 	free := map[string]values{
 		"from":   {[]string{"-24h", "2026-01-01", "0", "2026-01-21T08:00:00Z", "2026-01-21T08:00:00+01:00"}, []string{"", "yesterday", "2026-13-01", "-5y"}},
 		"to":     {[]string{"now", "4102444800000", "2099-01-01"}, []string{"", "then", "1970-01-01T00:00:00"}},
-		"tz":     {[]string{"UTC", "Europe/Berlin", "Asia/Kathmandu"}, []string{"", "Mars", "Local"}},
+		"tz":     {[]string{"UTC", "Europe/Berlin", "Etc/GMT+5", "+23:59"}, []string{"", "Mars", "Local", "+24:00", "-24:00", "+05:60"}},
 		"step":   {[]string{"15m", "1h", "1d", "1w", "1s"}, []string{"", "7m", "0h", "1", "400d"}},
 		"cursor": {nil, []string{"", "x", "AAAA"}},
 		"prefix": {[]string{"p", "ppg-"}, []string{"é", "a b", strings.Repeat("x", 65)}},

@@ -294,3 +294,38 @@ func thousands(n string) string {
 	}
 	return n
 }
+
+// The pattern of tz takes the zones that the server takes; only the server knows which names exist.
+func TestZonePattern(t *testing.T) {
+	var doc struct {
+		Components struct {
+			Parameters map[string]struct {
+				Name   string
+				Schema struct{ Pattern string }
+			}
+		}
+	}
+	if err := json.Unmarshal(describe(), &doc); err != nil {
+		t.Fatal(err)
+	}
+	found := 0
+	for key, p := range doc.Components.Parameters {
+		if p.Name != "tz" {
+			continue
+		}
+		found++
+		pattern := regexp.MustCompile(p.Schema.Pattern)
+		for zone, want := range map[string]bool{
+			"UTC": true, "Europe/Berlin": true, "America/Port-au-Prince": true, "America/Argentina/ComodRivadavia": true, "Etc/GMT+5": true, "GMT0": true, "EST5EDT": true,
+			"+05:30": true, "-00:00": true, "+19:00": true, "+23:59": true, "-23:59": true, " 05:30": true,
+			"": false, "+24:00": false, "-24:00": false, "+24:59": false, "+30:00": false, "+05:60": false, "+5:30": false, "05:30": false, "+0530": false, "+05:30x": false,
+		} {
+			if got := pattern.MatchString(zone); got != want {
+				t.Errorf("%s: the pattern matches %q: %v, want %v", key, zone, got, want)
+			}
+		}
+	}
+	if found == 0 {
+		t.Error("no parameter tz")
+	}
+}

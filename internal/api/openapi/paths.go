@@ -14,6 +14,10 @@ const (
 	linesType = "application/x-ndjson"
 )
 
+// zonePattern matches offsets from UTC, and what may be the name of a zone. In a query that is not
+// escaped, a + is a space.
+const zonePattern = "^([ +-]([01][0-9]|2[0-3]):[0-5][0-9]|[A-Za-z][A-Za-z0-9/_ +-]*)$"
+
 // paths describes the addresses.
 func (d *describer) paths() object {
 	p := d.Problems
@@ -31,7 +35,7 @@ func (d *describer) paths() object {
 	all, texts := query.Formats(), query.Formats()[:query.TextFormats]
 	from := inQuery("from", "Time of the first reading, inclusive: "+times+" Default: the first reading.", timeParam)
 	to := inQuery("to", "Time of the last reading, exclusive: as from. Default: the last reading.", timeParam)
-	zone := inQuery("tz", "Zone of the IANA database, or offset from UTC,", object{"type": "string", "default": "UTC", "examples": []string{"Europe/Berlin", "+05:30"}})
+	zone := inQuery("tz", "Zone of the IANA database, or offset from UTC,", object{"type": "string", "default": "UTC", "pattern": zonePattern, "examples": []string{"Europe/Berlin", "+05:30"}})
 
 	encoding := inHeader("Content-Encoding", "Compression of the body. Limits hold for the decompressed size.",
 		object{"type": "string", "enum": []string{"identity", "gzip", "x-gzip", "zstd"}})

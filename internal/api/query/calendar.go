@@ -172,7 +172,8 @@ type zones struct {
 // load returns a zone of the IANA database by its name, or one with an offset from UTC such as
 // +05:30.
 func (z *zones) load(name string) (*time.Location, bool) {
-	if at, err := time.Parse("-07:00", name); err == nil {
+	// time.Parse takes 24 hours and 60 minutes too, which RFC 3339 does not have.
+	if at, err := time.Parse("-07:00", name); err == nil && name[1:3] < "24" && name[4:] < "60" {
 		_, seconds := at.Zone()
 		return time.FixedZone(name, seconds), true
 	}

@@ -24,7 +24,7 @@ func (h *Handler) times(values url.Values) (timeReader, error) {
 	if name := strings.ReplaceAll(values.Get("tz"), " ", "+"); values.Has("tz") && name != "UTC" {
 		zone, ok := h.zones.load(name)
 		if !ok {
-			return c, &paramError{"tz", "neither a zone of the IANA database, such as Europe/Berlin, nor an offset from UTC, such as +05:30"}
+			return c, &paramError{"tz", "neither a zone of the IANA database, such as Europe/Berlin, nor an offset from UTC of up to 23:59, such as +05:30"}
 		}
 		c.zone = zone
 	}

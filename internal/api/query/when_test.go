@@ -69,3 +69,26 @@ func TestFlagFilter(t *testing.T) {
 		}
 	}
 }
+
+// Offsets are those of RFC 3339, wherever a zone is named: with others, aggregates would have times
+// that no client could send back. Mutant: time.Parse alone, which takes +24:59 and +05:60.
+func TestZoneOffsets(t *testing.T) {
+	srv := serve(t, fill(t, `{"device":"a","time":"2026-11-21T10:00:00Z","heart_rate_bpm":60}`))
+	for offset, status := range map[string]int{
+		"+00:00": 200, "-00:00": 200, "+23:59": 200, "-23:59": 200, "+05:30": 200,
+		"+24:00": 400, "+24:30": 400, "+24:59": 400, "-24:00": 400, "-24:59": 400, "+25:00": 400, "+05:60": 400, "-23:60": 400, "+5:30": 400, "+0530": 400, "05:30": 400,
+	} {
+		for _, path := range []string{"aggregates?step=1d&format=csv&", "readings?from=2026-11-21&"} {
+			resp, text := get(t, srv, "/v1/devices/a/"+path+"tz="+url.QueryEscape(offset))
+			if resp.StatusCode != status || status == 400 && !strings.Contains(text, `"field":"tz"`) {
+				t.Errorf("%s%s: %s %s, want %d", path, offset, resp.Status, text, status)
+			}
+			if status == 200 && strings.HasPrefix(path, "aggregates") {
+				from := strings.Split(strings.Split(text, "\r\n")[1], ",")[1]
+				if resp, text := get(t, srv, "/v1/devices/a/readings?from="+url.QueryEscape(from)); resp.StatusCode != 200 {
+					t.Errorf("a bucket of %s as from: %s %s", offset, resp.Status, text)
+				}
+			}
+		}
+	}
+}
