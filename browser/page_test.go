@@ -260,6 +260,57 @@ func TestDeviceShowsAggregates(t *testing.T) {
 	}
 }
 
+// One value is "1 value".
+func TestOneValue(t *testing.T) {
+	s := serve(t)
+	fewReadings(s)
+	p := open(t, s.url+"/#device?device=ppg-flagged&range=1h")
+	p.drawn()
+	if got, want := summary(p, "Heart rate"), "Heart rate: 1 value, 140.25 /min. No gaps, 1 flagged range."; got != want {
+		t.Errorf("the summary is %q, want %q", got, want)
+	}
+	if got := eval[string](p, `document.querySelector(".shown").innerText`); !strings.HasSuffix(got, ", 1 reading") {
+		t.Errorf("the range is %q", got)
+	}
+}
+
+// A device opens on its newest day with readings, and on the last 24 h again once it sends. A range
+// that the reader has chosen stays, even if it is empty.
+func TestNewestDay(t *testing.T) {
+	s := serve(t)
+	var readings []string
+	for i := range 30 {
+		readings = append(readings, reading("ppg-old", 40*24*time.Hour+time.Duration(i)*time.Hour, fmt.Sprintf(`"heart_rate_bpm":%d`, 60+i)))
+	}
+	s.post(readings...)
+	p := open(t, s.url+"/#device?device=ppg-old")
+	p.drawn()
+	p.shows("No readings in the last 24 h: this is the newest day that has some.")
+	if got := summary(p, "Heart rate"); !strings.HasPrefix(got, "Heart rate: 23 values from 60 to 82 ") && !strings.HasPrefix(got, "Heart rate: 24 values from 60 to 83 ") {
+		t.Errorf("the summary is %q", got)
+	}
+	p.press("24 h")
+	p.shows("No readings in this range.")
+	if got := eval[int](p, `document.querySelectorAll("figure").length`); got != 0 {
+		t.Errorf("%d charts of an empty range", got)
+	}
+	p.press("7 d")
+	p.until(`location.hash.includes("7d")`)
+	p.run(chromedp.Reload())
+	p.shows("No readings in this range.")
+	p.run(chromedp.Click(chromedp.Search(`//button[starts-with(text(), "Show the newest")]`)))
+	p.drawn()
+	if got := summary(p, "Heart rate"); !strings.Contains(got, " values from 60 to ") {
+		t.Errorf("the summary of the newest readings is %q", got)
+	}
+
+	p.goTo("#device?device=ppg-old")
+	p.shows("No readings in the last 24 h")
+	s.post(reading("ppg-old", 0, `"heart_rate_bpm":99`))
+	p.until(`document.querySelector("button[data-range='24h']").getAttribute("aria-pressed") === "true"`)
+	p.shows("Heart rate: 1 value, 99 /min")
+}
+
 // Days begin at midnight of the clock that the reader has chosen, here the device's.
 func TestDeviceDays(t *testing.T) {
 	s := serve(t)
@@ -599,4 +650,22 @@ func TestSystem(t *testing.T) {
 	if got := body.Metrics["pulsegate_store_devices"][0].Value; got != 3 {
 		t.Errorf("%v devices, want 3", got)
 	}
+}
+
+// A server that has just started shows a summary of each chart of the system; the time of a commit
+// has no value yet.
+func TestSystemWithoutReadings(t *testing.T) {
+	p := open(t, serve(t).url+"/#system")
+	p.drawn()
+	if got := summary(p, "Time of a commit, 99 % below"); got != "No values in this range." {
+		t.Errorf("the summary is %q", got)
+	}
+}
+
+// summary returns the summary in words of a chart.
+func summary(p *tab, chart string) string {
+	p.t.Helper()
+	selector := fmt.Sprintf("figure[data-chart=%q] .summary", chart)
+	p.until(fmt.Sprintf("document.querySelector(%q) !== null", selector))
+	return eval[string](p, fmt.Sprintf("document.querySelector(%q).innerText", selector))
 }

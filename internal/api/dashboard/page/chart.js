@@ -1,7 +1,7 @@
 // A chart of one sign, or of the two pressures: a figure with a name, a summary in words, a
 // canvas drawn by uPlot whose cursor moves with the arrow keys, and a table of its data.
 
-import { clockText, dayText, el, number, parts, timeText } from "./common.js";
+import { clockText, counted, dayText, el, number, parts, timeText } from "./common.js";
 
 const dark = matchMedia("(prefers-color-scheme: dark)");
 const maxRows = 1500; // of a table of data
@@ -102,18 +102,20 @@ export class Chart {
 
   #words() {
     const s = this.shown;
-    if (s.xs.length === 0) return "No values in this range.";
+    if (s.lines.every((l) => l.values.every((v) => v === null))) return "No values in this range.";
     const texts = s.lines.map((l) => {
       const known = l.values.filter((v) => v !== null);
       const low = (l.min ?? l.values).reduce((a, v) => (v !== null && v < a ? v : a), Infinity);
       const high = (l.max ?? l.values).reduce((a, v) => (v !== null && v > a ? v : a), -Infinity);
       const n = l.counts ? l.counts.reduce((a, v) => a + v, 0) : known.length;
+      if (n === 0) return `${l.label}: no values`;
+      if (n === 1) return `${l.label}: 1 value, ${number(low)} ${s.unit}`;
       const mean = (l.counts ? l.values.reduce((a, v, i) => a + v * l.counts[i], 0) : known.reduce((a, v) => a + v, 0)) / n;
-      return `${l.label}: ${n.toLocaleString("en")} values from ${number(low)} to ${number(high)} ${s.unit}, mean ${number(Math.round(mean * 10) / 10)}`;
+      return `${l.label}: ${counted(n, "value")} from ${number(low)} to ${number(high)} ${s.unit}, mean ${number(Math.round(mean * 10) / 10)}`;
     });
-    const gaps = this.data.gaps === 0 ? "no gaps" : this.data.gaps === 1 ? "1 gap" : `${this.data.gaps} gaps`;
-    const flags = s.zero ? "" : s.flags.length === 0 ? ", no flags" : s.flags.length === 1 ? ", 1 flagged range" : `, ${s.flags.length} flagged ranges`;
-    return `${texts.join(". ")}. ${gaps[0].toUpperCase()}${gaps.slice(1)}${flags}.` + (s.bucket ? ` Each point is the mean of ${s.bucket}; the band is from the lowest to the highest value.` : "");
+    const gaps = this.data.gaps === 0 ? "No gaps" : counted(this.data.gaps, "gap");
+    const flags = s.zero ? "" : s.flags.length === 0 ? ", no flags" : ", " + counted(s.flags.length, "flagged range");
+    return `${texts.join(". ")}. ${gaps}${flags}.` + (s.bucket ? ` Each point is the mean of ${s.bucket}; the band is from the lowest to the highest value.` : "");
   }
 
   #table() {
@@ -199,7 +201,7 @@ export class Chart {
       else series.push({ stroke: lines[k], width: 1.5, dash, points: { size: 4, fill: lines[k], filter } });
     });
     return {
-      width, height: Math.max(140, Math.min(260, Math.round(width / 3.6))), padding: [8, 12, 0, 0],
+      width, height: Math.max(140, Math.min(260, Math.round(width / 3.6))), padding: [8, 26, 0, 0],
       tzDate: (ts) => (zone === "local" ? new Date(ts * 1000) : uPlot.tzDate(new Date(ts * 1000 + zone * 60000), "Etc/UTC")),
       legend: { show: false },
       series, bands,
@@ -210,7 +212,7 @@ export class Chart {
           if (incr >= 86400) return incr >= 28 * 86400 ? `${dayText(p).split(" ")[1]} ${p.year}` : dayText(p);
           return p.hour === 0 && p.minute === 0 && p.second === 0 ? dayText(p) : clockText(p, incr < 60);
         }) },
-        { stroke: ink, grid: { stroke: grid, width: 1 }, ticks: { stroke: grid }, font: "12px system-ui, sans-serif", size: 46, space: 36 },
+        { stroke: ink, grid: { stroke: grid, width: 1 }, ticks: { stroke: grid }, font: "12px system-ui, sans-serif", size: (u, values) => 18 + 7 * Math.max(4, ...(values ?? []).map((v) => v.length)), space: 36 },
       ],
       cursor: { y: false, drag: { x: true, y: false, setScale: false }, points: { size: 7 } },
       hooks: {

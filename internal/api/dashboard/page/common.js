@@ -109,6 +109,9 @@ export function timeText(ms, zone) {
 export const number = (v) => (v === null || v === undefined || Number.isNaN(v) ? "–" : String(Math.round(v * 100) / 100));
 export const grouped = (n) => n.toLocaleString("en");
 
+// counted returns how many there are of something: "1 reading", "2 readings".
+export const counted = (n, noun) => `${grouped(n)} ${noun}${n === 1 ? "" : "s"}`;
+
 // A Stream follows v1/live for some devices while the page is visible.
 export class Stream {
   #source = null;

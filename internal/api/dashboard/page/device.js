@@ -2,7 +2,7 @@
 // are drawn as they are, many as aggregates: the mean, and a band from the lowest to the
 // highest value.
 
-import { SIGNS, Stream, ageText, el, flagMark, flagSign, number, notice, query, request, timeText } from "./common.js";
+import { SIGNS, Stream, ageText, counted, el, flagMark, flagSign, number, notice, query, request, timeText } from "./common.js";
 import { Chart, onTheme } from "./chart.js";
 
 const hour = 3600000, day = 24 * hour;
@@ -28,6 +28,7 @@ export function device(main, params) {
   const path = "v1/devices/" + encodeURIComponent(name);
   document.title = name + " – Pulsegate";
   let range = null, from = 0, to = 0; // Unix ms; range is a key of ranges, or null
+  let chosen = false; // whether the address has a range; if not, it is the newest day with readings
   let zone = localStorage.getItem("zone") ?? "local"; // local, device or utc
   let offset = null; // minutes, of the newest reading that has one
   let drawn = new Map(), data = null, gone = false, closed = false;
@@ -72,11 +73,20 @@ export function device(main, params) {
 
   function take(p) {
     const a = Date.parse(p.get("from") ?? ""), b = Date.parse(p.get("to") ?? "");
-    range = a < b ? null : p.get("range") in ranges ? p.get("range") : "24h";
+    chosen = a < b || p.get("range") in ranges;
+    range = a < b ? null : chosen ? p.get("range") : "24h";
     if (range === null) [from, to] = [a, b];
-    for (const b of rangeButtons) b.setAttribute("aria-pressed", String(b.dataset.range === range));
+    press();
     return load();
   }
+
+  function press() {
+    for (const b of rangeButtons) b.setAttribute("aria-pressed", String(b.dataset.range === range));
+  }
+
+  const isRecent = (d) => Date.now() - Date.parse(d.time) < day;
+  // newestDay returns the 24 h that end shortly after the newest reading, in Unix ms.
+  const newestDay = (d) => [Date.parse(d.time) - 23 * hour, Date.parse(d.time) + hour];
 
   let loading = 0;
   async function load() {
@@ -95,6 +105,11 @@ export function device(main, params) {
       const id = (await request(path)).subject;
       if (mine !== loading || closed) return;
       subject.textContent = id ? `Subject ${id}` : "";
+      if (!chosen) {
+        range = isRecent(d) ? "24h" : null;
+        if (range === null) [from, to] = newestDay(d);
+        press();
+      }
       if (range !== null) {
         to = Date.now();
         from = ranges[range][1] === 0 ? await firstTime() : to - ranges[range][1];
@@ -105,9 +120,10 @@ export function device(main, params) {
       readAt = Date.now();
       news = false;
       status.replaceChildren();
-      if (data.total === 0) {
-        const t = Date.parse(d.time);
-        status.append("No readings in this range. ", el("button", { type: "button", onclick: () => go({ from: t - 12 * hour, to: t + hour }) }, `Show the newest, of ${timeText(t, zoneOf())}`));
+      if (!chosen && range === null) status.append("No readings in the last 24 h: this is the newest day that has some.");
+      else if (data.total === 0) {
+        const [from, to] = newestDay(d);
+        status.append("No readings in this range. ", el("button", { type: "button", onclick: () => go({ from, to }) }, `Show the newest, of ${timeText(Date.parse(d.time), zoneOf())}`));
       }
       show();
     } catch (err) {
@@ -194,7 +210,7 @@ export function device(main, params) {
     }
     const z = zoneOf();
     shown.textContent = `${timeText(from, z)} to ${timeText(to, z)}${zone === "utc" ? " UTC" : zone === "device" ? (offset === null ? " UTC: the device sent no local time" : ` UTC${offsetText(offset)}`) : ""}`
-      + (data.raw ? `, ${data.total.toLocaleString("en")} readings` : `, buckets of ${stepWords(data.step)}`);
+      + (data.raw ? `, ${counted(data.total, "reading")}` : `, buckets of ${stepWords(data.step)}`);
     for (const c of charts) {
       const spec = data.raw ? rawOf(c) : meansOf(c);
       if (spec.xs.length === 0) {
@@ -321,7 +337,7 @@ export function device(main, params) {
       return; // the next one may succeed
     }
     if (closed) return;
-    if ((found?.device === name) === gone) return load();
+    if ((found?.device === name) === gone || (!gone && !chosen && range === null && isRecent(found))) return load();
     if (gone || range === null || data === null) return;
     showLatest(found);
     const pause = data.raw ? rereadMs : Math.max(checkMs, stepMs(data.step) / 2);
