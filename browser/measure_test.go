@@ -104,15 +104,6 @@ func TestScreenshots(t *testing.T) {
 	p.goTo("#device?device=ppg-000042&range=24h")
 	p.drawn()
 	shoot("device")
-	p.goTo("#system")
-	p.drawn()
-	for i := range 400 { // a load to draw, for 40 s
-		for k := range 5 + i/20%4 + i%3 {
-			s.post(reading(fmt.Sprintf("ppg-%06d", 1+(i*9+k)%9000), 0, `"heart_rate_bpm":71`))
-		}
-		time.Sleep(100 * time.Millisecond)
-	}
-	shoot("system")
 	if os.Getenv("MORE") != "" { // further ones, to look at
 		p.scheme("dark")
 		p.goTo("#device?device=ppg-000042&range=7d")
@@ -128,6 +119,18 @@ func TestScreenshots(t *testing.T) {
 		p.drawn()
 		shoot("device-phone")
 	}
+
+	s = serve(t) // its history has nothing but a load to draw, for a minute
+	for i := range 600 {
+		for k := range 5 + i/20%4 + i%3 {
+			s.post(reading(fmt.Sprintf("ppg-%06d", 1+(i*9+k)%9000), 0, `"heart_rate_bpm":71`))
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	p = open(t, s.url+"/#system")
+	p.screen(1280, 800)
+	p.drawn()
+	shoot("system")
 }
 
 // TestMeasure writes figures of the page with -measure: the first view of 10,000 devices, and

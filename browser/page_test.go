@@ -662,6 +662,30 @@ func TestSystemWithoutReadings(t *testing.T) {
 	}
 }
 
+// The system view begins with what the server has counted before the page was opened.
+func TestSystemHistory(t *testing.T) {
+	s := serve(t)
+	fewReadings(s)
+	p := open(t, s.url+"/")
+	p.shows("ppg-fresh")
+	p.until(`fetch("v1/system").then((r) => r.json()).then((b) => b.history?.stored_per_second.some((v) => v > 0))`)
+	// The view has one answer only.
+	p.js(`
+		const send = fetch;
+		let asked = false;
+		window.fetch = (path, options) => {
+			if (path !== "v1/system") return send(path, options);
+			if (asked) return new Promise(() => {});
+			asked = true;
+			return send(path, options);
+		}`)
+	p.goTo("#system")
+	p.drawn()
+	if rows := dataOf(p, "Readings stored"); !slices.ContainsFunc(rows, func(row []string) bool { return row[1] != "0" && row[1] != "–" }) {
+		t.Errorf("none of the stored readings is shown: %q", rows)
+	}
+}
+
 // summary returns the summary in words of a chart.
 func summary(p *tab, chart string) string {
 	p.t.Helper()

@@ -4,7 +4,6 @@ import (
 	"net/http"
 	"strings"
 
-	"github.com/pulsegate/pulsegate/internal/api/dashboard"
 	"github.com/pulsegate/pulsegate/internal/api/fhir"
 	"github.com/pulsegate/pulsegate/internal/api/ingest"
 	"github.com/pulsegate/pulsegate/internal/api/omh"
@@ -21,7 +20,7 @@ const readingsTemplate = "/v1/readings"
 
 // routes returns the handler of the public listener, for its own hosts only. Requests are
 // counted by the template of their route; those for other hosts count as unmatched.
-func (s *server) routes(reads *query.Handler, page *dashboard.Handler, records *fhir.Handler, description http.Handler) http.Handler {
+func (s *server) routes(reads *query.Handler, records *fhir.Handler, description http.Handler) http.Handler {
 	requests, core, state, problems := s.requests, s.core, s.health, s.problems
 	// The middleware around it reads the template from the request.
 	router := mux.NewRouter().AllowHeader(true).AnswerOptions(true).ShareRequest(true)
@@ -65,12 +64,12 @@ func (s *server) routes(reads *query.Handler, page *dashboard.Handler, records *
 	router.Handle(fhir.Path+"/Observation", records.JSON(s.receives(writes.Observation(), crossSite))).Methods(http.MethodPost)
 	read(fhir.Path+"/Device/{id}", http.HandlerFunc(records.Device))
 	read(fhir.Path+"/Patient/{id}", http.HandlerFunc(records.Patient))
-	handle("/", http.HandlerFunc(page.Index), http.MethodGet, http.MethodHead)
-	handle("/assets/{version}/{file}", http.HandlerFunc(page.Asset), http.MethodGet, http.MethodHead)
-	handle("/v1/system", http.HandlerFunc(page.System), http.MethodGet, http.MethodHead)
-	handle("/v1/session", http.HandlerFunc(page.Session), http.MethodGet, http.MethodHead)
-	router.Handle("/v1/session", sameSiteOnly(http.HandlerFunc(page.SignIn), problems)).Methods(http.MethodPost)
-	router.Handle("/v1/session", sameSiteOnly(http.HandlerFunc(page.SignOut), problems)).Methods(http.MethodDelete)
+	handle("/", http.HandlerFunc(s.page.Index), http.MethodGet, http.MethodHead)
+	handle("/assets/{version}/{file}", http.HandlerFunc(s.page.Asset), http.MethodGet, http.MethodHead)
+	handle("/v1/system", http.HandlerFunc(s.page.System), http.MethodGet, http.MethodHead)
+	handle("/v1/session", http.HandlerFunc(s.page.Session), http.MethodGet, http.MethodHead)
+	router.Handle("/v1/session", sameSiteOnly(http.HandlerFunc(s.page.SignIn), problems)).Methods(http.MethodPost)
+	router.Handle("/v1/session", sameSiteOnly(http.HandlerFunc(s.page.SignOut), problems)).Methods(http.MethodDelete)
 	handle("/livez", state.Livez(), http.MethodGet, http.MethodHead)
 	handle("/readyz", state.Readyz(), http.MethodGet, http.MethodHead)
 	handle("/healthz", state.Healthz(), http.MethodGet, http.MethodHead)

@@ -69,8 +69,9 @@ type server struct {
 	lane          *ingest.FastLane // nil: public serves all requests
 	admin         *http.Server     // nil: none
 	retention     *admin.Retention // nil: readings are kept for ever
+	page          *dashboard.Handler
 
-	background     sync.WaitGroup     // of retention and scrub
+	background     sync.WaitGroup     // of what startBackground starts
 	stopBackground context.CancelFunc // ends them; nil: not started
 
 	publicAddr net.Addr
@@ -268,7 +269,7 @@ func (s *server) servePublic() error {
 	s.hosts = s.opt.publicHosts(s.origins)
 	posts := s.requests.Route(readingsTemplate)
 	s.conns = &share.Conns{Max: s.opt.MaxConns, MaxGuests: maxGuests, Holders: &s.holders}
-	page, err := dashboard.New(dashboard.Options{
+	s.page, err = dashboard.New(dashboard.Options{
 		Problems: s.problems,
 		Gate:     s.access.gate,
 		Param:    mux.Var,
@@ -278,7 +279,7 @@ func (s *server) servePublic() error {
 	if err != nil {
 		return err
 	}
-	handler := s.routes(reads, page, records, openapi.Handler(openapi.Describe(openapi.Options{
+	handler := s.routes(reads, records, openapi.Handler(openapi.Describe(openapi.Options{
 		Version:    s.opt.Version,
 		Problems:   s.problems,
 		Ingest:     s.opt.ingest(limits),
@@ -302,11 +303,12 @@ func (s *server) serveAdmin() error {
 	return s.listenAdmin()
 }
 
-// startBackground starts the removal of readings that are older than the options allow, the
-// merging of small segments, and the verification of the stored tables.
+// startBackground starts the history of the system, the removal of readings that are older than the
+// options allow, the merging of small segments, and the verification of the stored tables.
 func (s *server) startBackground() {
 	var ctx context.Context
 	ctx, s.stopBackground = context.WithCancel(context.Background())
+	s.background.Go(func() { s.page.Run(ctx) })
 	if s.retention != nil {
 		s.log.Info("old readings are removed", "keep", settings.FormatDuration(s.opt.Retain), "every", settings.FormatDuration(s.retention.Every()))
 		s.background.Go(func() { s.retention.Run(ctx) })

@@ -22,18 +22,25 @@ import (
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
+// newHandler returns a Handler with collectors.
+func newHandler(t *testing.T, g *gate.Gate, all ...metrics.Collector) *dashboard.Handler {
+	t.Helper()
+	h, err := dashboard.New(dashboard.Options{
+		Problems: problem.New(), Gate: g, Param: mux.Var, Metrics: metrics.NewValues(dashboard.SystemMetrics, all...),
+		OnError: func(err error) { t.Error(err) },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return h
+}
+
 // handler returns the routes of a Handler.
 func handler(t *testing.T, g *gate.Gate) http.Handler {
 	t.Helper()
 	devices := prometheus.NewGauge(prometheus.GaugeOpts{Name: "pulsegate_store_devices"})
 	devices.Set(3)
-	secret := prometheus.NewGauge(prometheus.GaugeOpts{Name: "pulsegate_tokens"})
-	h, err := dashboard.New(dashboard.Options{
-		Problems: problem.New(), Gate: g, Param: mux.Var, Metrics: metrics.NewValues(dashboard.SystemMetrics, devices, secret),
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	h := newHandler(t, g, devices, prometheus.NewGauge(prometheus.GaugeOpts{Name: "pulsegate_tokens"}))
 	r := mux.NewRouter().SkipClean(true)
 	r.HandleFunc("/", h.Index)
 	r.HandleFunc("/assets/{version}/{file}", h.Asset)

@@ -1,7 +1,6 @@
 package dashboard
 
 import (
-	"bytes"
 	"encoding/json"
 	"io/fs"
 	"net/http"
@@ -43,6 +42,7 @@ type Handler struct {
 	mu       sync.Mutex
 	system   []byte    // guarded by mu
 	systemAt time.Time // guarded by mu
+	history  history   // guarded by mu
 }
 
 // New returns a Handler.
@@ -51,7 +51,8 @@ func New(opt Options) (*Handler, error) {
 	if err != nil {
 		return nil, err
 	}
-	h := &Handler{opt: opt, object: reply.NewHead(http.StatusOK, "application/json", reply.NoStore())}
+	now := time.Now()
+	h := &Handler{opt: opt, history: history{began: now, at: now}, object: reply.NewHead(http.StatusOK, "application/json", reply.NoStore())}
 	h.files, err = loadFiles(page)
 	return h, err
 }
@@ -166,8 +167,9 @@ var SystemMetrics = []string{
 // systemEvery bounds how often the metrics are gathered, however many clients ask.
 const systemEvery = time.Second
 
-// System serves GET and HEAD of /v1/system: some of the metrics, at most a second old. They
-// are about all devices, so that a token for some devices is not enough.
+// System serves GET and HEAD of /v1/system: some of the metrics, at most a second old, and the
+// history that [Handler.Run] records. They are about all devices, so that a token for some devices is
+// not enough.
 func (h *Handler) System(w http.ResponseWriter, r *http.Request) {
 	access, verdict, _ := h.opt.Gate.Authorize(gate.CredentialsOf(r), token.Read, time.Now())
 	if !h.verdict(w, r, verdict) {
@@ -179,14 +181,21 @@ func (h *Handler) System(w http.ResponseWriter, r *http.Request) {
 	}
 	text, err := h.systemText(time.Now())
 	if err != nil {
-		if h.opt.OnError != nil {
-			h.opt.OnError(err)
-		}
+		h.failed(err)
 		h.opt.Problems.ReadFailed.Write(w, r, "")
 		return
 	}
 	_ = h.object.Write(w, r, text)
 }
+
+func (h *Handler) failed(err error) {
+	if h.opt.OnError != nil {
+		h.opt.OnError(err)
+	}
+}
+
+// instant is the format of times.
+const instant = "2006-01-02T15:04:05.000Z"
 
 func (h *Handler) systemText(now time.Time) ([]byte, error) {
 	h.mu.Lock()
@@ -194,14 +203,16 @@ func (h *Handler) systemText(now time.Time) ([]byte, error) {
 	if h.system != nil && now.Sub(h.systemAt) < systemEvery {
 		return h.system, nil
 	}
-	values, err := h.opt.Metrics.JSON()
+	values, err := h.opt.Metrics.Snapshot()
 	if err != nil {
 		return nil, err
 	}
-	var text bytes.Buffer
-	text.WriteString(`{"time":"` + now.UTC().Format("2006-01-02T15:04:05.000Z") + `","metrics":`)
-	text.Write(values)
-	text.WriteString("}\n")
-	h.system, h.systemAt = text.Bytes(), now
+	text, err := json.Marshal(values)
+	if err != nil {
+		return nil, err
+	}
+	text = append([]byte(`{"time":"`+now.UTC().Format(instant)+`","metrics":`), text...)
+	text = h.history.append(append(text, `,"history":`...))
+	h.system, h.systemAt = append(text, "}\n"...), now
 	return h.system, nil
 }

@@ -158,7 +158,7 @@ func (d *describer) paths() object {
 			problems: rejections[:len(rejections)-1],
 		}),
 		"/v1/system": d.read(operation{
-			id: "getSystem", summary: "Metrics that the page shows, at most a second old", right: "read",
+			id: "getSystem", summary: "Metrics that the page shows, at most a second old, and their last hour", right: "read",
 			description: "Needs a token for all devices.",
 			answers:     object{"200": ok("The metrics, by name.", object{jsonType: ref("schemas", "System")})},
 			problems:    []*reply.Problem{p.Unauthorized, p.InvalidCredentials, p.Forbidden, p.ReadFailed},

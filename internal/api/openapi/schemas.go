@@ -75,7 +75,7 @@ func (d *describer) schemas() object {
 			"device", "step", "tz", "buckets"),
 		"Limits": d.limitsSchema(),
 		"System": closed(object{"time": instant, "metrics": object{"type": "object", "propertyNames": object{"enum": dashboard.SystemMetrics},
-			"additionalProperties": object{"type": "array", "items": object{"type": "object"}}}}, "time", "metrics"),
+			"additionalProperties": object{"type": "array", "items": object{"type": "object"}}}, "history": historySchema()}, "time", "metrics", "history"),
 		"Session": closed(object{
 			"tokens": described(flag, "Whether the server has tokens."), "signed_in": flag, "all_devices": flag, "expires": wholeTime,
 		}, "tokens", "signed_in", "all_devices"),
@@ -201,4 +201,16 @@ func dataPoint() object {
 		"measurement_method": object{"const": "pulse oximetry"},
 	}, "effective_time_frame")
 	return closed(object{"header": header, "body": body}, "header", "body")
+}
+
+// historySchema describes the history of the system.
+func historySchema() object {
+	number := object{"type": []string{"number", "null"}}
+	members := object{"to": described(instant, "End of the newest step."), "step_seconds": object{"type": "number"}}
+	required := []string{"to", "step_seconds"}
+	for _, column := range dashboard.HistoryColumns {
+		members[column] = object{"type": "array", "items": number, "description": "A value for each step, oldest first; null if it is not known."}
+		required = append(required, column)
+	}
+	return closed(members, required...)
 }

@@ -319,6 +319,33 @@ func TestHistogram(t *testing.T) {
 	}
 }
 
+// A quantile is one of what was counted between two snapshots, interpolated within a bucket.
+func TestQuantile(t *testing.T) {
+	counted := func(n ...uint64) metrics.Series {
+		s := metrics.Series{Count: &n[len(n)-1]}
+		for i, bound := range []float64{1, 2, 4} {
+			s.Buckets = append(s.Buckets, [2]float64{bound, float64(n[i])})
+		}
+		return s
+	}
+	for _, tt := range []struct {
+		name        string
+		now, before metrics.Series
+		q, want     float64
+	}{
+		{"in the first bucket", counted(4, 4, 4, 4), metrics.Series{}, 0.5, 0.5},
+		{"within a bucket", counted(0, 0, 4, 4), metrics.Series{}, 0.25, 2.5},
+		{"since a snapshot", counted(10, 14, 14, 14), counted(10, 10, 10, 10), 0.5, 1.5},
+		{"above all bounds", counted(1, 1, 1, 4), metrics.Series{}, 0.99, 4},
+		{"nothing new", counted(1, 1, 1, 1), counted(1, 1, 1, 1), 0.5, math.NaN()},
+		{"no metric", metrics.Series{}, metrics.Series{}, 0.5, math.NaN()},
+	} {
+		if got := tt.now.Quantile(tt.before, tt.q); got != tt.want && !(math.IsNaN(got) && math.IsNaN(tt.want)) {
+			t.Errorf("%s: got %v, want %v", tt.name, got, tt.want)
+		}
+	}
+}
+
 // TestProfileReads checks that pulsegate profile finds the metrics that it needs.
 func TestProfileReads(t *testing.T) {
 	requests := metrics.NewRequests()

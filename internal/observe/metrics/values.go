@@ -1,7 +1,6 @@
 package metrics
 
 import (
-	"encoding/json"
 	"fmt"
 	"math"
 	"slices"
@@ -34,29 +33,76 @@ func NewValues(names []string, all ...Collector) *Values {
 	return v
 }
 
-// A series is one time series as JSON.
-type series struct {
+// A Series is one time series. A counter and a gauge have a Value, a histogram has the other
+// members.
+type Series struct {
 	Labels  map[string]string `json:"labels,omitempty"`
-	Value   *float64          `json:"value,omitempty"` // of a counter or a gauge
-	Count   *uint64           `json:"count,omitempty"` // of a histogram, as the following ones
+	Value   *float64          `json:"value,omitempty"`
+	Count   *uint64           `json:"count,omitempty"`
 	Sum     *float64          `json:"sum,omitempty"`
 	Buckets [][2]float64      `json:"buckets,omitempty"` // inclusive upper bound, cumulative count
 }
 
-// JSON returns an object with the series of each metric by its name. Metrics that nothing
-// exports are missing.
-func (v *Values) JSON() ([]byte, error) {
+// Number returns the value of a counter or gauge, the count of a histogram, or 0 for the zero Series.
+func (s Series) Number() float64 {
+	switch {
+	case s.Value != nil:
+		return *s.Value
+	case s.Count != nil:
+		return float64(*s.Count)
+	}
+	return 0
+}
+
+// Quantile returns a quantile of the values that a histogram has counted since before, which may be
+// the zero Series. It is interpolated within a bucket, at most the largest bound, and NaN if there are
+// no values.
+func (s Series) Quantile(before Series, q float64) float64 {
+	want := q * (s.Number() - before.Number())
+	if want <= 0 {
+		return math.NaN()
+	}
+	low, below := 0.0, 0.0
+	for i, b := range s.Buckets {
+		bound, n := b[0], b[1]
+		if before.Buckets != nil {
+			n -= before.Buckets[i][1]
+		}
+		if n >= want {
+			return low + (bound-low)*(want-below)/(n-below)
+		}
+		low, below = bound, n
+	}
+	return low
+}
+
+// Snapshot has the series of each metric by its name. Metrics that nothing exports are missing.
+type Snapshot map[string][]Series
+
+// Find returns the series of a metric with a label, or its first series if label is "". If there is
+// none, it returns the zero Series.
+func (s Snapshot) Find(name, label, value string) Series {
+	for _, series := range s[name] {
+		if label == "" || series.Labels[label] == value {
+			return series
+		}
+	}
+	return Series{}
+}
+
+// Snapshot returns the current values.
+func (v *Values) Snapshot() (Snapshot, error) {
 	families, err := v.registry.Gather()
 	if err != nil {
 		return nil, fmt.Errorf("gather metrics: %w", err)
 	}
-	all := map[string][]series{}
+	all := Snapshot{}
 	for _, f := range families {
 		if !slices.Contains(v.names, f.GetName()) {
 			continue
 		}
 		for _, m := range f.GetMetric() {
-			var s series
+			var s Series
 			for _, l := range m.GetLabel() {
 				if s.Labels == nil {
 					s.Labels = map[string]string{}
@@ -79,5 +125,5 @@ func (v *Values) JSON() ([]byte, error) {
 			all[f.GetName()] = append(all[f.GetName()], s)
 		}
 	}
-	return json.Marshal(all)
+	return all, nil
 }

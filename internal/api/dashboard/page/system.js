@@ -1,10 +1,9 @@
-// The system: numbers of /metrics, as they are now and over the last minutes of this page.
+// The system: numbers of /metrics, as they are now and in the last hour.
 
 import { Failure, ageText, el, grouped, number, request } from "./common.js";
 import { Chart, onTheme } from "./chart.js";
 
-const everyMs = 2000;
-const keep = 180; // samples: 6 min
+const everyMs = 5000;
 
 const bytes = (n) => {
   const units = ["B", "KiB", "MiB", "GiB", "TiB"];
@@ -16,25 +15,11 @@ const bytes = (n) => {
 const total = (m, name) => (m[name] ?? []).reduce((a, s) => a + (s.value ?? s.count ?? 0), 0);
 const labelled = (m, name, label) => Object.fromEntries((m[name] ?? []).map((s) => [s.labels[label], s.value]));
 
-// quantile returns a quantile of what a histogram has counted between two samples.
-function quantile(now, before, q) {
-  const a = now?.[0], b = before?.[0];
-  const n = a.count - b.count;
-  if (n <= 0) return null;
-  let low = 0, below = 0;
-  for (let i = 0; i < a.buckets.length; i++) {
-    const [bound, c] = a.buckets[i], within = c - b.buckets[i][1];
-    if (within >= q * n) return low + ((bound - low) * (q * n - below)) / Math.max(1, within - below);
-    [low, below] = [bound, within];
-  }
-  return low;
-}
-
 const graphs = [
-  { title: "Readings stored", unit: "/s", of: (m, p, s) => (labelled(m, "pulsegate_readings_total", "outcome").stored - labelled(p, "pulsegate_readings_total", "outcome").stored) / s },
-  { title: "Commits", unit: "/s", of: (m, p, s) => (total(m, "pulsegate_commit_duration_seconds") - total(p, "pulsegate_commit_duration_seconds")) / s },
-  { title: "Time of a commit, 99 % below", unit: "ms", of: (m, p) => { const v = quantile(m.pulsegate_commit_duration_seconds, p.pulsegate_commit_duration_seconds, 0.99); return v === null ? null : v * 1000; } },
-  { title: "Connections", unit: "open", of: (m) => total(m, "pulsegate_connections") },
+  { title: "Readings stored", unit: "/s", of: (h) => h.stored_per_second },
+  { title: "Commits", unit: "/s", of: (h) => h.commits_per_second },
+  { title: "Time of a commit, 99 % below", unit: "ms", of: (h) => h.commit_p99_seconds.map((s) => (s === null ? null : s * 1000)) },
+  { title: "Connections", unit: "open", of: (h) => h.connections },
 ];
 
 export function system(main) {
@@ -49,7 +34,7 @@ export function system(main) {
     el("div", { class: "tables" }, table("Readings since the start, by outcome", ["Outcome", "Readings"], outcomes), table("Refused since the start, by reason", ["Reason", "Requests"], refusals)),
     el("p", { class: "quiet" }, "All metrics are on the admin listener under /metrics, for Prometheus."));
 
-  const samples = [], charts = [];
+  const charts = [];
   let closed = false, timer = 0, gather = 0;
 
   async function load() {
@@ -59,10 +44,7 @@ export function system(main) {
       const s = await request("v1/system");
       if (closed || mine !== gather) return;
       status.textContent = "";
-      const t = Date.parse(s.time);
-      if (samples.length === 0 || t > samples.at(-1).t) samples.push({ t, m: s.metrics });
-      if (samples.length > keep) samples.shift();
-      show();
+      show(Date.parse(s.time), s.metrics, s.history);
     } catch (err) {
       if (closed || mine !== gather) return;
       if (!(err instanceof Failure)) throw err;
@@ -71,18 +53,16 @@ export function system(main) {
     if (!document.hidden) timer = setTimeout(load, everyMs);
   }
 
-  function show() {
-    const { t, m } = samples.at(-1), before = samples.at(-6) ?? samples[0];
-    const s = (t - before.t) / 1000;
-    const rate = (now, old) => (s > 0 ? number(Math.round(((now - old) / s) * 10) / 10) : "–");
-    const ms = (q) => { const v = s > 0 ? quantile(m.pulsegate_commit_duration_seconds, before.m.pulsegate_commit_duration_seconds, q) : null; return v === null ? "–" : number(Math.round(v * 10000) / 10) + " ms"; };
-    const stored = (x) => labelled(x, "pulsegate_readings_total", "outcome").stored;
-    const commits = (x) => total(x, "pulsegate_commit_duration_seconds");
+  function show(t, m, history) {
+    const newest = (column, unit, factor = 1) => {
+      const v = history[column].at(-1) ?? null;
+      return v === null ? "–" : `${number(Math.round(v * factor * 10) / 10)} ${unit}`;
+    };
     const free = total(m, "pulsegate_store_free_bytes"), least = total(m, "pulsegate_store_min_free_bytes");
     const failed = total(m, "pulsegate_store_failed") > 0, low = least > 0 && free < least;
     const rows = [
-      ["Readings stored", rate(stored(m), stored(before.m)) + " /s"], ["Commits", rate(commits(m), commits(before.m)) + " /s"],
-      ["Time of a commit", ms(0.5), `half; 99 % below ${ms(0.99)}`],
+      ["Readings stored", newest("stored_per_second", "/s")], ["Commits", newest("commits_per_second", "/s")],
+      ["Time of a commit", newest("commit_p50_seconds", "ms", 1000), `half; 99 % below ${newest("commit_p99_seconds", "ms", 1000)}`],
       ["Connections", grouped(total(m, "pulsegate_connections")), `${grouped(total(m, "pulsegate_live_subscribers"))} of them live`],
       ["Devices", grouped(total(m, "pulsegate_store_devices"))],
       ["Disk used", bytes(total(m, "pulsegate_store_size_bytes"))], ["Disk free", bytes(free), low ? "▼ too little: readings are rejected" : `at least ${bytes(least)} needed`],
@@ -94,15 +74,11 @@ export function system(main) {
     const reasons = { ...labelled(m, "pulsegate_auth_refused_total", "reason"), ...labelled(m, "pulsegate_refused_requests_total", "reason") };
     const some = Object.entries(reasons).filter(([, v]) => v > 0).sort((a, b) => b[1] - a[1]);
     fill(refusals, some.length ? some : [["none", 0]]);
-    if (samples.length < 2) return;
+    const n = history.connections.length, step = history.step_seconds, to = Date.parse(history.to) / 1000;
+    if (n === 0) return;
+    const xs = history.connections.map((_, i) => to - (n - 1 - i) * step);
     graphs.forEach((g, i) => {
-      const xs = [], ys = [];
-      for (let k = 1; k < samples.length; k++) {
-        const v = g.of(samples[k].m, samples[k - 1].m, (samples[k].t - samples[k - 1].t) / 1000);
-        xs.push(samples[k].t / 1000);
-        ys.push(v);
-      }
-      const spec = { title: g.title, unit: g.unit, from: samples[0].t / 1000, to: t / 1000, zero: true, zone: "local", xs, lines: [{ label: g.title, values: ys }], flags: [], leastGapS: (everyMs / 1000) * 3, onZoom() {} };
+      const spec = { title: g.title, unit: g.unit, from: to - Math.max(60, n * step), to, zero: true, zone: "local", xs, lines: [{ label: g.title, values: g.of(history) }], flags: [], leastGapS: 0, onZoom() {} };
       if (charts[i]) charts[i].draw(spec);
       else charts[i] = new Chart(figures, spec);
     });
