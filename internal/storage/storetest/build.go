@@ -102,21 +102,35 @@ func equal(a, b storage.Record) bool {
 	return a == b
 }
 
-func mustOpen(t testing.TB, h Harness) storage.Store {
+// A store is what the suite requires.
+type store interface {
+	storage.Store
+	storage.Remover
+	storage.Subjects
+}
+
+func mustOpen(t tb, open func() (storage.Store, error)) store {
 	t.Helper()
-	s, err := h.Open()
+	s, err := open()
 	if err != nil {
 		t.Fatalf("Open: %v", err)
 	}
-	return s
+	return s.(store)
 }
 
 // open opens the store of h and closes it at the end of the check.
-func open(t testing.TB, h Harness) storage.Store {
+func open(t testing.TB, h Harness) store {
 	t.Helper()
-	s := mustOpen(t, h)
+	s := mustOpen(t, h.Open)
 	t.Cleanup(func() { s.Close() })
 	return s
+}
+
+// reopen closes s and opens it again.
+func reopen(t tb, s storage.Store, h Harness) store {
+	t.Helper()
+	mustClose(t, s)
+	return mustOpen(t, h.Open)
 }
 
 func mustClose(t tb, s storage.Store) {
@@ -142,41 +156,52 @@ func mustAppend(t tb, s storage.Store, group ...*storage.Entry) {
 func mustSettle(t testing.TB, s storage.Store, e *storage.Entry, want storage.Outcome) {
 	t.Helper()
 	mustAppend(t, s, e)
+	wantOutcome(t, e, want)
+}
+
+func wantOutcome(t tb, e *storage.Entry, want storage.Outcome) {
+	t.Helper()
 	if e.Outcome != want {
 		t.Errorf("%s at %s settled as %s, want %s", e.Reading.Device, describe(recordOf(e)), OutcomeName(e.Outcome), OutcomeName(want))
 	}
 }
 
-func mustLatest(t testing.TB, s storage.Store, device string) storage.Device {
+// settleAll appends a group and compares its outcomes with the model's.
+func settleAll(t tb, s storage.Store, model records, group ...*storage.Entry) {
 	t.Helper()
-	d, err := s.Latest(context.Background(), mustName(device))
-	if err != nil {
-		t.Fatalf("Latest(%s): %v", device, err)
+	mustAppend(t, s, group...)
+	for i, e := range group {
+		if want, sg := model.settle(e, 0); e.Outcome != want || want == storage.Conflict && e.Sign != sg {
+			t.Fatalf("reading %d, of %s at %s, settled as %s (%s), want %s (%s)", i, e.Reading.Device, describe(recordOf(e)),
+				OutcomeName(e.Outcome), e.Sign, OutcomeName(want), sg)
+		}
 	}
-	return d
+}
+
+// pages reads everything in pages of size, and calls next with the last element of each, after
+// which the following page begins.
+func pages[T any](t tb, size int, read func(page []T) (int, error), next func(last T)) (all []T) {
+	t.Helper()
+	for {
+		page := make([]T, size)
+		n, err := read(page)
+		if err != nil {
+			t.Fatalf("reading a page: %v", err)
+		}
+		if all = append(all, page[:n]...); n < size {
+			return all
+		}
+		if next(page[n-1]); len(all) > 100_000 {
+			t.Fatalf("the pages do not end")
+		}
+	}
 }
 
 // scanPages reads all of r in pages of size records.
 func scanPages(t tb, s storage.Store, r storage.Range, size int) []storage.Record {
 	t.Helper()
-	var all []storage.Record
-	for {
-		page := make([]storage.Record, size)
-		n, err := s.Scan(context.Background(), r, page)
-		if err != nil {
-			t.Fatalf("Scan(%+v): %v", r, err)
-		}
-		for _, rec := range page[:n] {
-			if rec.TimeUnixMs < r.FromUnixMs || rec.TimeUnixMs >= r.ToUnixMs { // pages would not end
-				t.Fatalf("Scan(%+v) returned %s", r, describe(rec))
-			}
-		}
-		all = append(all, page[:n]...)
-		if n < size {
-			return all
-		}
-		r = after(r, page[n-1])
-	}
+	return pages(t, size, func(page []storage.Record) (int, error) { return s.Scan(context.Background(), r, page) },
+		func(last storage.Record) { r = after(r, last) })
 }
 
 // after returns the part of r that follows the record last.
@@ -197,53 +222,31 @@ func allOf(device string) storage.Range {
 // devicePages reads all devices in pages of size devices.
 func devicePages(t tb, s storage.Store, size int) []storage.Device {
 	t.Helper()
-	var (
-		all   []storage.Device
-		after vitals.Name
-	)
-	for {
-		page := make([]storage.Device, size)
-		n, err := s.Devices(context.Background(), after, page)
-		if err != nil {
-			t.Fatalf("Devices(after %q): %v", after, err)
-		}
-		for _, d := range page[:n] {
-			if d.Name.Compare(&after) <= 0 { // pages would not end
-				t.Fatalf("Devices(after %q) returned %s", after, d.Name)
-			}
-		}
-		all = append(all, page[:n]...)
-		if n < size {
-			return all
-		}
-		after = page[n-1].Name
-	}
+	var after vitals.Name
+	return pages(t, size, func(page []storage.Device) (int, error) { return s.Devices(context.Background(), after, page) },
+		func(last storage.Device) { after = last.Name })
 }
 
 func wantRecords(t tb, what string, got, want []storage.Record) {
 	t.Helper()
-	for i := range max(len(got), len(want)) {
-		switch {
-		case i >= len(got):
-			t.Fatalf("%s: record %d is missing, want %s", what, i, describe(want[i]))
-		case i >= len(want):
-			t.Fatalf("%s: record %d is %s, want none", what, i, describe(got[i]))
-		case !equal(got[i], want[i]):
-			t.Fatalf("%s: record %d is %s, want %s", what, i, describe(got[i]), describe(want[i]))
-		}
-	}
+	wantEach(t, what, got, want, equal, describe)
 }
 
 func wantDevices(t tb, what string, got, want []storage.Device) {
 	t.Helper()
+	wantEach(t, what, got, want, func(a, b storage.Device) bool { return a == b }, describeDevice)
+}
+
+func wantEach[T any](t tb, what string, got, want []T, equal func(a, b T) bool, describe func(T) string) {
+	t.Helper()
 	for i := range max(len(got), len(want)) {
 		switch {
 		case i >= len(got):
-			t.Fatalf("%s: device %d is missing, want %+v", what, i, describeDevice(want[i]))
+			t.Fatalf("%s: number %d is missing, want %s", what, i, describe(want[i]))
 		case i >= len(want):
-			t.Fatalf("%s: device %d is %+v, want none", what, i, describeDevice(got[i]))
-		case got[i] != want[i]:
-			t.Fatalf("%s: device %d is %+v, want %+v", what, i, describeDevice(got[i]), describeDevice(want[i]))
+			t.Fatalf("%s: number %d is %s, want none", what, i, describe(got[i]))
+		case !equal(got[i], want[i]):
+			t.Fatalf("%s: number %d is %s, want %s", what, i, describe(got[i]), describe(want[i]))
 		}
 	}
 }
@@ -254,14 +257,19 @@ func wantAll(t tb, s storage.Store, want records, size int) {
 	devices := want.devices(vitals.Name{})
 	wantDevices(t, "devices", devicePages(t, s, size), devices)
 	for _, d := range devices {
-		got, err := s.Latest(context.Background(), d.Name)
-		if err != nil {
-			t.Fatalf("Latest(%s): %v", d.Name, err)
-		}
-		wantDevices(t, "latest", []storage.Device{got}, []storage.Device{d})
+		wantLatest(t, s, d)
 		r := allOf(d.Name.String())
 		wantRecords(t, "scan of "+d.Name.String(), scanPages(t, s, r, size), want.scan(r))
 	}
+}
+
+func wantLatest(t tb, s storage.Store, want storage.Device) {
+	t.Helper()
+	got, err := s.Latest(context.Background(), want.Name)
+	if err != nil {
+		t.Fatalf("Latest(%s): %v", want.Name, err)
+	}
+	wantDevices(t, "latest", []storage.Device{got}, []storage.Device{want})
 }
 
 // OutcomeName returns the name of o, for messages.

@@ -16,7 +16,7 @@ const crashLoad = 50
 func checkCrashAcknowledged(t testing.TB, h Harness) {
 	needCrash(t, h)
 	model := records{}
-	s := mustOpen(t, h)
+	s := mustOpen(t, h.Open)
 	for round := range int64(12) {
 		for i := range int64(3) {
 			ms := 10*round + i
@@ -26,17 +26,14 @@ func checkCrashAcknowledged(t testing.TB, h Harness) {
 				entry("b", 1000-ms, sys(2), dia(1)),
 				entry("b", 1000-ms/2, sys(2), dia(1), rhr(vitals.Hundredths(ms))),
 			}
-			mustAppend(t, s, group...)
-			for _, e := range group {
-				model.settle(e, 0)
-			}
+			settleAll(t, s, model, group...)
 		}
 		h.Crash([]int{0, 50, 100}[round%3], uint64(round))
-		s = mustOpen(t, h)
+		s = mustOpen(t, h.Open)
 		wantAll(t, s, model, 5)
 		if round%4 == 3 { // crash again: what Open recovered must be stable too
 			h.Crash(0, 0)
-			s = mustOpen(t, h)
+			s = mustOpen(t, h.Open)
 			wantAll(t, s, model, 5)
 		}
 	}
@@ -53,21 +50,21 @@ func checkCrashDuplicate(t testing.TB, open func(testing.TB) Harness) {
 	for round := range uint64(6) {
 		h := open(t)
 		needCrash(t, h)
-		s := mustOpen(t, h)
+		s := mustOpen(t, h.Open)
 		l := &load{}
 		wait := l.start(s, crashLoad)
 		l.waitFor(int64(3 * round))
 		h.Crash(100, round)
 		_ = wait() // fails if the crash was first
 
-		s = mustOpen(t, h)
+		s = mustOpen(t, h.Open)
 		l.acked.Store(0)
 		sent := l.attempted.Load()
 		if err := l.run(s, sent); err != nil {
 			t.Errorf("sending the load again: %v", err)
 		}
 		h.Crash(0, round)
-		s = mustOpen(t, h)
+		s = mustOpen(t, h.Open)
 		if err := l.verifyAll(s, sent); err != nil {
 			t.Errorf("round %d: after the answers and a loss of power: %v", round, err)
 		}
@@ -82,7 +79,7 @@ func checkCrashDuringWrites(t testing.TB, h Harness) {
 	needCrash(t, h)
 	l := &load{}
 	for round := range uint64(12) {
-		s := mustOpen(t, h)
+		s := mustOpen(t, h.Open)
 		goal := l.acked.Load() + int64(round)
 		wait := l.start(s, goal+crashLoad)
 		l.waitFor(goal)
@@ -90,7 +87,7 @@ func checkCrashDuringWrites(t testing.TB, h Harness) {
 		h.Crash([]int{0, 30, 70, 100}[round%4], round)
 		_ = wait() // fails if the crash was first
 
-		s = mustOpen(t, h)
+		s = mustOpen(t, h.Open)
 		if err := l.verifyAll(s, acked); err != nil {
 			t.Errorf("round %d: %v", round, err)
 		}

@@ -16,7 +16,7 @@ import (
 // again: its records and devices must be the same.
 func checkReopen(t testing.TB, h Harness) {
 	model := records{}
-	s := mustOpen(t, h)
+	s := mustOpen(t, h.Open)
 	for round := range int64(5) {
 		var group []*storage.Entry
 		for i := range 20 {
@@ -28,23 +28,16 @@ func checkReopen(t testing.TB, h Harness) {
 				entry(device, ms, rhr(vitals.Hundredths(i))),
 				entry(device, 100, hr(100)))
 		}
-		mustAppend(t, s, group...)
-		for i, e := range group {
-			got := e.Outcome
-			if want, _ := model.settle(e, 0); got != want {
-				t.Errorf("round %d: reading %d settled as %s, want %s", round, i, OutcomeName(got), OutcomeName(want))
-			}
-		}
+		settleAll(t, s, model, group...)
 		wantAll(t, s, model, 7)
-		mustClose(t, s)
-		s = mustOpen(t, h)
+		s = reopen(t, s, h)
 		wantAll(t, s, model, 7)
 	}
 	mustClose(t, s)
 }
 
 func checkClosed(t testing.TB, h Harness) {
-	s := mustOpen(t, h)
+	s := mustOpen(t, h.Open)
 	mustSettle(t, s, entry("d", 1, hr(1)), storage.Stored)
 	mustClose(t, s)
 
@@ -73,22 +66,11 @@ func checkClosed(t testing.TB, h Harness) {
 func checkReadersDuringWrites(t testing.TB, h Harness) {
 	s := open(t, h)
 	l := &load{}
-	writerDone := make(chan struct{})
-	go func() {
-		defer close(writerDone)
-		if err := l.run(s, 150); err != nil {
-			t.Errorf("Append during reads: %v", err)
-		}
-	}()
+	wait := l.start(s, 150)
 	var readers sync.WaitGroup
 	for i := range 3 {
 		readers.Go(func() {
-			for n := 0; ; n++ {
-				select {
-				case <-writerDone:
-					return
-				default:
-				}
+			for n := 0; !l.stopped.Load(); n++ {
 				device := (i + n) % loadDevices
 				acked := l.acked.Load()
 				if err := l.verify(s, device, acked, math.MaxInt64/2, 1+n%50); err != nil {
@@ -99,7 +81,9 @@ func checkReadersDuringWrites(t testing.TB, h Harness) {
 		})
 	}
 	readers.Wait()
-	<-writerDone
+	if err := wait(); err != nil {
+		t.Errorf("Append during reads: %v", err)
+	}
 	if err := l.verifyAll(s, l.acked.Load()); err != nil {
 		t.Errorf("after the load: %v", err)
 	}
@@ -110,7 +94,7 @@ func checkReadersDuringWrites(t testing.TB, h Harness) {
 func checkCloseDuringCalls(t testing.TB, h Harness) {
 	l := &load{}
 	for round := range 5 {
-		s := mustOpen(t, h)
+		s := mustOpen(t, h.Open)
 		goal := l.acked.Load() + int64(round*3)
 		wait := l.start(s, math.MaxInt64)
 		var calls sync.WaitGroup

@@ -29,12 +29,9 @@ func checkNodes(t testing.TB, h Harness) {
 	rush(t, open(t, h), openNode(t, h))
 }
 
-func openNode(t testing.TB, h Harness) storage.Store {
+func openNode(t testing.TB, h Harness) store {
 	t.Helper()
-	s, err := h.OpenNode()
-	if err != nil {
-		t.Fatalf("OpenNode: %v", err)
-	}
+	s := mustOpen(t, h.OpenNode)
 	t.Cleanup(func() { s.Close() })
 	return s
 }
@@ -168,24 +165,23 @@ func checkNodesSee(t testing.TB, h Harness) {
 	if h.OpenNode == nil {
 		t.Skip("only one process may open the store")
 	}
-	nodes := []storage.Store{open(t, h), openNode(t, h)}
+	nodes := []store{open(t, h), openNode(t, h)}
 	model := records{}
 	for i := range int64(40) {
 		s := nodes[i%2]
-		settleAll(t, s, model, []*storage.Entry{
+		settleAll(t, s, model,
 			entry("d", i, hr(vitals.Hundredths(i))),
 			entry("d", i-i%3, spo2(vitals.Hundredths(i))),
 			entry("d", max(i-1, 0), hr(vitals.Hundredths(i/2*2))),
-			entry(fmt.Sprintf("d-%d", i%7), i/7, rhr(vitals.Hundredths(i%2))),
-		})
-		if r, ok := s.(storage.Remover); ok && i%5 == 4 {
+			entry(fmt.Sprintf("d-%d", i%7), i/7, rhr(vitals.Hundredths(i%2))))
+		if i%5 == 4 {
 			gone := mustName(fmt.Sprintf("d-%d", i%7))
 			delete(model, gone)
-			if _, err := r.Erase(gone); err != nil && !errors.Is(err, storage.ErrNotFound) {
+			if _, err := s.Erase(gone); err != nil && !errors.Is(err, storage.ErrNotFound) {
 				t.Fatalf("Erase: %v", err)
 			}
 			model.expire(i/2, 1<<40)
-			if _, err := r.Expire(context.Background(), i/2, 1<<40); err != nil {
+			if _, err := s.Expire(context.Background(), i/2, 1<<40); err != nil {
 				t.Fatalf("Expire: %v", err)
 			}
 		}

@@ -13,55 +13,52 @@ import (
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
-// checkRandom runs random sequences of groups, reads, reopens and crashes on the
-// store and on the model, and compares them. Devices, times and values come from
-// small sets, so that most readings share their device and time with another one.
-func checkRandom(t testing.TB, open func(testing.TB) Harness) { random(t, open, false) }
-
-// checkRandomOffsets is checkRandom with offsets from UTC.
-func checkRandomOffsets(t testing.TB, open func(testing.TB) Harness) { random(t, open, true) }
-
-func random(t testing.TB, open func(testing.TB) Harness, offsets bool) {
+// checkRandom makes random calls, reopens and crashes on the store and on the model, and compares
+// them. Devices, times and values come from small sets, so that most readings share their device
+// and time with another one, and most assignments cover some.
+func checkRandom(t testing.TB, open func(testing.TB) Harness) {
 	rapid.Check(t, func(rt *rapid.T) {
 		h := open(t)
-		s, err := h.Open()
-		if err != nil {
-			rt.Fatalf("Open: %v", err)
-		}
-		m := &machine{h: h, s: s, model: records{}, offsets: offsets}
+		m := &machine{h: h, s: mustOpen(rt, h.Open), model: NewMemory()}
 		defer func() { _ = m.s.Close() }()
 		actions := map[string]func(*rapid.T){
-			"append":  m.append,
-			"append+": m.append, // twice as often as the others
-			"scan":    m.scan,
-			"latest":  m.latest,
-			"devices": m.devices,
-			"reopen":  m.reopen,
+			"append":   m.append,
+			"append+":  m.append, // three times as often as most others
+			"append++": m.append,
+			"scan":     m.scan,
+			"latest":   m.latest,
+			"devices":  m.devices,
+			"erase":    m.erase,
+			"expire":   m.expire,
+			"assign":   m.assign,
+			"assign+":  m.assign,
+			"end":      m.end,
+			"erase a":  m.eraseAssignment,
+			"assigned": func(t *rapid.T) { wantAssignments(t, m.s, m.model.assigned, 3) },
+			"reopen":   func(t *rapid.T) { m.reopened(t, reopen(t, m.s, h)) },
 		}
 		if h.Crash != nil {
 			actions["crash"] = m.crash
 		}
-		if _, ok := s.(storage.Remover); ok {
-			actions["erase"], actions["expire"] = m.erase, m.expire
-		}
 		rt.Repeat(actions)
-		wantAll(rt, m.s, m.model, 4)
+		m.reopened(rt, m.s)
 	})
 }
 
 // A machine is a store together with its model.
 type machine struct {
 	h     Harness
-	s     storage.Store
-	model records
-
-	offsets bool // readings have offsets from UTC
+	s     store
+	model *Memory
 }
 
 var (
 	randomDevices  = []string{"a", "a-", "a-1", "b", "b0"}
 	randomGateways = []string{"", "", "g1", "g2"}
 	randomOffsets  = []vitals.UTCOffset{0, 0, vitals.MakeUTCOffset(0), vitals.MakeUTCOffset(-210)}
+
+	// randomSubjects has subjects that are prefixes of others, and one that is the name of a device.
+	randomSubjects = []storage.Subject{"P", "P-", "P-1", "a"}
 )
 
 // drawTime mostly draws from few times, so that readings share them, and sometimes
@@ -73,15 +70,20 @@ func drawTime(t *rapid.T) int64 {
 	return rapid.Int64Range(100, 106).Draw(t, "time")
 }
 
-func (m *machine) drawEntry(t *rapid.T) *storage.Entry {
+func drawDevice(t *rapid.T) vitals.Name {
+	return mustName(rapid.SampledFrom(randomDevices).Draw(t, "device"))
+}
+
+// seldom returns true in one of n calls.
+func seldom(t *rapid.T, what string, n int) bool { return rapid.IntRange(1, n).Draw(t, what) == 1 }
+
+func drawEntry(t *rapid.T) *storage.Entry {
 	e := entry(rapid.SampledFrom(randomDevices).Draw(t, "device"), drawTime(t))
 	e.Reading.Gateway = mustName(rapid.SampledFrom(randomGateways).Draw(t, "gateway"))
 	e.ReceivedUnixMs = rapid.Int64Range(1, 3).Draw(t, "received")
-	if m.offsets {
-		e.Reading.UTCOffset = rapid.SampledFrom(randomOffsets).Draw(t, "offset")
-	}
+	e.Reading.UTCOffset = rapid.SampledFrom(randomOffsets).Draw(t, "offset")
 	present := rapid.Uint8Range(1, 1<<vitals.NumSigns-1).Draw(t, "signs")
-	odd := rapid.IntRange(0, 7).Draw(t, "value") == 0 // rarely, so that most values agree
+	odd := seldom(t, "value", 8) // so most values agree
 	for sg := range vitals.Sign(vitals.NumSigns) {
 		if present&(1<<sg) == 0 {
 			continue
@@ -96,70 +98,65 @@ func (m *machine) drawEntry(t *rapid.T) *storage.Entry {
 }
 
 func (m *machine) append(t *rapid.T) {
-	group := rapid.SliceOfN(rapid.Custom(m.drawEntry), 0, 12).Draw(t, "group")
-	if rapid.IntRange(0, 9).Draw(t, "run") == 0 {
+	group := rapid.SliceOfN(rapid.Custom(drawEntry), 0, 12).Draw(t, "group")
+	if seldom(t, "run", 10) {
 		from := rapid.Int64Range(100, 200).Draw(t, "from")
 		device := rapid.SampledFrom(randomDevices).Draw(t, "device")
 		for ms := range rapid.Int64Range(50, 150).Draw(t, "length") {
 			group = append(group, entry(device, from+ms, hr(1)))
 		}
 	}
-	if err := m.s.Append(group); err != nil {
-		t.Fatalf("Append: %v", err)
-	}
-	for i, e := range group {
-		outcome, sg := m.model.settle(e, 0)
-		if e.Outcome != outcome || outcome == storage.Conflict && e.Sign != sg {
-			t.Fatalf("reading %d, of %s at %s, settled as %s (%s), want %s (%s)", i, e.Reading.Device, describe(recordOf(e)),
-				OutcomeName(e.Outcome), e.Sign, OutcomeName(outcome), sg)
-		}
-	}
+	settleAll(t, m.s, m.model.records, group...)
 }
 
 func (m *machine) scan(t *rapid.T) {
 	r := storage.Range{
-		Device:     mustName(rapid.SampledFrom(randomDevices).Draw(t, "device")),
+		Device:     drawDevice(t),
 		FromUnixMs: drawTime(t) - 1,
 		ToUnixMs:   drawTime(t) + 1,
 		Descending: rapid.Bool().Draw(t, "descending"),
 	}
 	size := rapid.IntRange(1, 8).Draw(t, "size")
-	wantRecords(t, fmt.Sprintf("scan of %+v in pages of %d", r, size), scanPages(t, m.s, r, size), m.model.scan(r))
+	wantRecords(t, fmt.Sprintf("scan of %+v in pages of %d", r, size), scanPages(t, m.s, r, size), m.model.records.scan(r))
 }
 
 func (m *machine) latest(t *rapid.T) {
-	name := mustName(rapid.SampledFrom(randomDevices).Draw(t, "device"))
+	name := drawDevice(t)
 	got, err := m.s.Latest(context.Background(), name)
-	if m.model[name] == nil {
-		if !errors.Is(err, storage.ErrNotFound) {
-			t.Fatalf("Latest(%s) returned %v, want ErrNotFound", name, err)
+	want, wantErr := m.model.Latest(context.Background(), name)
+	compare(t, fmt.Sprintf("Latest(%s)", name), got, err, want, wantErr)
+}
+
+// compare compares the results of the same call on the store and on the model.
+func compare[T comparable](t tb, call string, got T, err error, want T, wantErr error) {
+	t.Helper()
+	for _, kind := range []error{storage.ErrNotFound, storage.ErrNotAssigned, storage.ErrAssigned, storage.ErrPeriod} {
+		if errors.Is(err, kind) && errors.Is(wantErr, kind) {
+			return
 		}
-		return
 	}
-	if err != nil {
-		t.Fatalf("Latest(%s): %v", name, err)
+	if err != nil || wantErr != nil || got != want {
+		t.Fatalf("%s returned %+v, %v, want %+v, %v", call, got, err, want, wantErr)
 	}
-	wantDevices(t, "latest", []storage.Device{got}, []storage.Device{m.model.latest(name)})
 }
 
 func (m *machine) devices(t *rapid.T) {
 	size := rapid.IntRange(1, 6).Draw(t, "size")
-	wantDevices(t, "devices", devicePages(t, m.s, size), m.model.devices(vitals.Name{}))
+	wantDevices(t, "devices", devicePages(t, m.s, size), m.model.records.devices(vitals.Name{}))
 }
 
 // erase erases a device in one of eight calls: an erasure may take a store long.
 func (m *machine) erase(t *rapid.T) {
-	name := mustName(rapid.SampledFrom(randomDevices).Draw(t, "device"))
-	if rapid.IntRange(0, 7).Draw(t, "erase") > 0 {
+	device := drawDevice(t)
+	if !seldom(t, "erase", 8) {
 		return
 	}
-	got, err := m.s.(storage.Remover).Erase(name)
-	want := int64(len(m.model[name]))
-	delete(m.model, name)
-	unknown := want == 0 && errors.Is(err, storage.ErrNotFound)
-	if !unknown && (err != nil || got != storage.Erasure{Device: name, Readings: want}) {
-		t.Fatalf("Erase(%s) returned %+v, %v, want %d readings", name, got, err, want)
+	got, err := m.s.Erase(device)
+	want, wantErr := m.model.Erase(device)
+	if errors.Is(wantErr, storage.ErrNotFound) && err == nil {
+		want, wantErr = storage.Erasure{Device: device}, nil // the store had bytes of removed readings
 	}
+	compare(t, fmt.Sprintf("Erase(%s)", device), got, err, want, wantErr)
 }
 
 func (m *machine) expire(t *rapid.T) {
@@ -168,33 +165,70 @@ func (m *machine) expire(t *rapid.T) {
 		before = rapid.Int64Range(0, 103).Draw(t, "before")
 	}
 	atMost := rapid.OneOf(rapid.Int64Range(1, 5), rapid.Just(int64(math.MaxInt64))).Draw(t, "at most")
-	got, err := m.s.(storage.Remover).Expire(context.Background(), before, atMost)
-	want := m.model.expire(before, atMost)
+	got, err := m.s.Expire(context.Background(), before, atMost)
+	want := m.model.records.expire(before, atMost)
 	if got.More && got.Readings == atMost {
 		want.More = true // a store may stop looking at the bound
 	}
-	if err != nil || got != want {
-		t.Fatalf("Expire(%d, %d) returned %+v, %v, want %+v", before, atMost, got, err, want)
-	}
+	compare(t, fmt.Sprintf("Expire(%d, %d)", before, atMost), got, err, want, nil)
 }
 
-func (m *machine) reopen(t *rapid.T) {
-	if err := m.s.Close(); err != nil {
-		t.Fatalf("Close: %v", err)
+func drawEnd(t *rapid.T) int64 {
+	if seldom(t, "open", 4) {
+		return storage.OpenEnd
 	}
-	m.open(t)
+	return drawTime(t)
+}
+
+func drawSubject(t *rapid.T) storage.Subject {
+	return rapid.SampledFrom(randomSubjects).Draw(t, "subject")
+}
+
+func (m *machine) assign(t *rapid.T) {
+	a := storage.Assignment{Device: drawDevice(t), Subject: drawSubject(t), FromUnixMs: drawTime(t), ToUnixMs: drawEnd(t)}
+	err := m.s.Assign(context.Background(), a)
+	compare(t, fmt.Sprintf("Assign(%v)", a), 0, err, 0, m.model.assigned.assign(a))
+}
+
+// drawAssignment mostly draws an assignment that there is, sometimes with another subject.
+func (m *machine) drawAssignment(t *rapid.T) storage.Assignment {
+	if len(m.model.assigned.all) == 0 || seldom(t, "unknown", 5) {
+		return storage.Assignment{Device: drawDevice(t), Subject: drawSubject(t), FromUnixMs: drawTime(t)}
+	}
+	a := rapid.SampledFrom(m.model.assigned.all).Draw(t, "assignment")
+	if seldom(t, "another subject", 4) {
+		a.Subject = drawSubject(t)
+	}
+	return a
+}
+
+func (m *machine) end(t *rapid.T) {
+	a := m.drawAssignment(t)
+	a.ToUnixMs = drawEnd(t)
+	err := m.s.EndAssignment(context.Background(), a)
+	compare(t, fmt.Sprintf("EndAssignment(%v)", a), 0, err, 0, m.model.assigned.end(a))
+}
+
+// eraseAssignment erases an assignment in one of four calls, with the readings during it.
+func (m *machine) eraseAssignment(t *rapid.T) {
+	a := m.drawAssignment(t)
+	if !seldom(t, "erase", 4) {
+		return
+	}
+	got, err := m.s.EraseAssignment(a)
+	want, wantErr := m.model.EraseAssignment(a)
+	compare(t, fmt.Sprintf("EraseAssignment(%v)", a), got, err, want, wantErr)
+	wantAll(t, m.s, m.model.records, 4)
 }
 
 func (m *machine) crash(t *rapid.T) {
 	m.h.Crash(rapid.SampledFrom([]int{0, 50, 100}).Draw(t, "unsynced percent"), rapid.Uint64().Draw(t, "seed"))
-	m.open(t)
+	m.reopened(t, mustOpen(t, m.h.Open))
 }
 
-func (m *machine) open(t *rapid.T) {
-	s, err := m.h.Open()
-	if err != nil {
-		t.Fatalf("Open: %v", err)
-	}
+// reopened compares everything in s, which replaces m.s.
+func (m *machine) reopened(t *rapid.T, s store) {
 	m.s = s
-	wantAll(t, s, m.model, 5)
+	wantAll(t, s, m.model.records, 5)
+	wantAssignments(t, s, m.model.assigned, 3)
 }

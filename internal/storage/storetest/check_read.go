@@ -27,9 +27,7 @@ func checkRange(t testing.TB, h Harness) {
 	s := open(t, h)
 	model := records{}
 	for _, ms := range []int64{0, 10, 20, 30, 255, 256, 65535, 65536} {
-		e := entry("d", ms, hr(vitals.Hundredths(ms%100)))
-		mustSettle(t, s, e, storage.Stored)
-		model.settle(e, 0)
+		settleAll(t, s, model, entry("d", ms, hr(vitals.Hundredths(ms%100))))
 	}
 	bounds := []int64{-1 << 63, -1, 0, 1, 9, 10, 11, 20, 30, 31, 255, 256, 257, 65536, 65537, endOfTime}
 	for _, from := range bounds {
@@ -53,9 +51,7 @@ func checkSimilarNames(t testing.TB, h Harness) {
 	model := records{}
 	for i, name := range names {
 		for ms := range int64(3) {
-			e := entry(name, ms*300+int64(i), hr(vitals.Hundredths(i)))
-			mustSettle(t, s, e, storage.Stored)
-			model.settle(e, 0)
+			settleAll(t, s, model, entry(name, ms*300+int64(i), hr(vitals.Hundredths(i))))
 		}
 	}
 	wantAll(t, s, model, 2)
@@ -67,9 +63,7 @@ func checkPages(t testing.TB, h Harness) {
 	const n = 23
 	model := records{}
 	for i := range int64(n) {
-		e := entry("d", i*i, hr(vitals.Hundredths(i)))
-		mustSettle(t, s, e, storage.Stored)
-		model.settle(e, 0)
+		settleAll(t, s, model, entry("d", i*i, hr(vitals.Hundredths(i))))
 	}
 	for size := 1; size <= n+1; size++ {
 		for _, descending := range []bool{false, true} {
@@ -89,9 +83,7 @@ func checkPagesDuringWrites(t testing.TB, h Harness) {
 		device := fmt.Sprintf("d-%t", descending)
 		model := records{}
 		put := func(ms int64, signs ...sign) {
-			e := entry(device, ms, signs...)
-			mustAppend(t, s, e)
-			model.settle(e, 0)
+			settleAll(t, s, model, entry(device, ms, signs...))
 		}
 		for i := range int64(20) {
 			put(100+10*i, hr(1))
@@ -101,32 +93,25 @@ func checkPagesDuringWrites(t testing.TB, h Harness) {
 		r.Descending = descending
 		var got []int64
 		rng := rand.New(rand.NewPCG(1, 2))
-		for {
-			page := make([]storage.Record, 3)
+		read := func(page []storage.Record) (int, error) {
 			n, err := s.Scan(context.Background(), r, page)
-			if err != nil {
-				t.Fatalf("Scan: %v", err)
-			}
 			want := model.scan(r)
 			wantRecords(t, "page", page[:n], want[:min(len(want), len(page))])
 			for _, rec := range page[:n] {
 				got = append(got, rec.TimeUnixMs)
 			}
-			if n < len(page) {
-				break
+			if n == len(page) {
+				put(int64(len(got)), hr(1))                // before all
+				put(101+rng.Int64N(190)/10*10, hr(2))      // between
+				put(1000+int64(len(got)), hr(3))           // after all
+				put(100+10*rng.Int64N(20), spo2(9))        // completes
+				put(page[0].TimeUnixMs, rhr(1))            // completes the page's first record
+				put(page[0].TimeUnixMs+1, hr(1))           // immediately after the first record
+				put(max(page[n-1].TimeUnixMs-1, 0), hr(1)) // immediately before the last record
 			}
-			r = after(r, page[n-1])
-			put(int64(len(got)), hr(1))                // before all
-			put(101+rng.Int64N(190)/10*10, hr(2))      // between
-			put(1000+int64(len(got)), hr(3))           // after all
-			put(100+10*rng.Int64N(20), spo2(9))        // completes
-			put(page[0].TimeUnixMs, rhr(1))            // completes the page's first record
-			put(page[0].TimeUnixMs+1, hr(1))           // immediately after the first record
-			put(max(page[n-1].TimeUnixMs-1, 0), hr(1)) // immediately before the last record
-			if len(got) > 1000 {
-				t.Fatal("pages do not end")
-			}
+			return n, err
 		}
+		pages(t, 3, read, func(last storage.Record) { r = after(r, last) })
 		sorted := slices.Clone(got)
 		slices.Sort(sorted)
 		if len(slices.Compact(sorted)) != len(got) {
@@ -143,15 +128,12 @@ func checkPagesDuringWrites(t testing.TB, h Harness) {
 // checkLatestPerSign checks the latest value of each sign after newer, late and
 // completing readings.
 func checkLatestPerSign(t testing.TB, h Harness) {
-	s := open(t, h)
+	s := mustOpen(t, h.Open)
 	model := records{}
 	put := func(ms int64, signs ...sign) {
 		t.Helper()
-		e := entry("d", ms, signs...)
-		mustAppend(t, s, e)
-		model.settle(e, 0)
-		wantDevices(t, fmt.Sprintf("latest after the reading at %d", ms),
-			[]storage.Device{mustLatest(t, s, "d")}, model.devices(vitals.Name{}))
+		settleAll(t, s, model, entry("d", ms, signs...))
+		wantLatest(t, s, model.latest(mustName("d")))
 	}
 	put(100, hr(1))
 	put(200, spo2(2))        // the heart rate is still that of 100
@@ -171,10 +153,10 @@ func checkLatestPerSign(t testing.TB, h Harness) {
 	put(350, spo2(3))
 	put(400, rhr(3))
 	put(460, spo2(3), rhr(3))
-	mustClose(t, s)
-	s = open(t, h)
+	s = reopen(t, s, h)
 	put(455, sys(3), dia(2))
 	put(600, rhr(2))
+	mustClose(t, s)
 }
 
 func checkDevices(t testing.TB, h Harness) {
@@ -182,9 +164,7 @@ func checkDevices(t testing.TB, h Harness) {
 	wantDevices(t, "devices of an empty store", devicePages(t, s, 10), nil)
 	model := records{}
 	for i := range int64(37) {
-		e := entry(fmt.Sprintf("dev-%d", i*7%37), i, hr(vitals.Hundredths(i)))
-		mustSettle(t, s, e, storage.Stored)
-		model.settle(e, 0)
+		settleAll(t, s, model, entry(fmt.Sprintf("dev-%d", i*7%37), i, hr(vitals.Hundredths(i))))
 	}
 	for size := 1; size <= 38; size++ {
 		wantDevices(t, fmt.Sprintf("pages of %d", size), devicePages(t, s, size), model.devices(vitals.Name{}))
@@ -210,28 +190,20 @@ func checkDevicesDuringWrites(t testing.TB, h Harness) {
 	}
 	var got []string
 	after := vitals.Name{}
-	for {
-		page := make([]storage.Device, 3)
+	read := func(page []storage.Device) (int, error) {
 		n, err := s.Devices(context.Background(), after, page)
-		if err != nil {
-			t.Fatalf("Devices: %v", err)
-		}
 		for _, d := range page[:n] {
 			got = append(got, d.Name.String())
 		}
-		if n < len(page) {
-			break
+		if k := len(got); n == len(page) {
+			mustAppend(t, s,
+				entry(fmt.Sprintf("a-%02d", k), 1, hr(1)),
+				entry(fmt.Sprintf("m-%02d-", k%20), 1, hr(1)),
+				entry(fmt.Sprintf("m-%02d", (k+7)%20), int64(k), hr(1)))
 		}
-		after = page[n-1].Name
-		k := len(got)
-		mustAppend(t, s,
-			entry(fmt.Sprintf("a-%02d", k), 1, hr(1)),
-			entry(fmt.Sprintf("m-%02d-", k%20), 1, hr(1)),
-			entry(fmt.Sprintf("m-%02d", (k+7)%20), int64(k), hr(1)))
-		if k > 1000 {
-			t.Fatal("pages do not end")
-		}
+		return n, err
 	}
+	pages(t, 3, read, func(last storage.Device) { after = last.Name })
 	if !slices.IsSorted(got) || len(slices.Compact(slices.Clone(got))) != len(got) {
 		t.Errorf("devices are out of order, or one was returned twice: %v", got)
 	}

@@ -106,60 +106,69 @@ func sequences() []sequence {
 		{"a value of zero is a value",
 			[]step{{d(1, hr(0)), stored}, {d(1, hr(0)), duplicate}, {d(1, hr(1)), conflict}, {d(1, spo2(0)), completed}},
 			rec(d(1, hr(0), spo2(0)))},
+
+		// Offsets from UTC play no part in identity and conflict, and a record keeps the first that it is
+		// given.
+		{"another offset is a duplicate",
+			[]step{{offset(60, d(1, hr(1))), stored}, {offset(120, d(1, hr(1))), duplicate}, {d(1, hr(1)), duplicate}},
+			rec(offset(60, d(1, hr(1))))},
+		{"another offset does not excuse a contradiction",
+			[]step{{offset(60, d(1, hr(1))), stored}, {offset(120, d(1, hr(2))), conflict}, {offset(120, d(1, hr(2), spo2(2))), conflict}},
+			rec(offset(60, d(1, hr(1))))},
+		{"a reading with another offset completes",
+			[]step{{offset(60, d(1, hr(1))), stored}, {offset(120, d(1, spo2(2))), completed}, {d(1, rhr(3)), completed}},
+			rec(offset(60, d(1, hr(1), spo2(2), rhr(3))))},
+		{"an offset is given later",
+			[]step{{d(1, hr(1)), stored}, {offset(-60, d(1, spo2(2))), completed}, {offset(120, d(1, rhr(3))), completed}},
+			rec(offset(-60, d(1, hr(1), spo2(2), rhr(3))))},
+		{"an offset of zero is an offset",
+			[]step{{offset(0, d(1, hr(1))), stored}, {offset(120, d(1, spo2(2))), completed}},
+			rec(offset(0, d(1, hr(1), spo2(2))))},
+		{"a duplicate does not set the offset",
+			[]step{{d(1, hr(1)), stored}, {offset(60, d(1, hr(1))), duplicate}},
+			rec(d(1, hr(1)))},
+		{"a conflict does not set the offset",
+			[]step{{d(1, hr(1)), stored}, {offset(60, d(1, hr(2))), conflict}, {offset(120, d(1, spo2(2))), completed}},
+			rec(offset(120, d(1, hr(1), spo2(2))))},
+		{"gateway and offset of different readings",
+			[]step{{by("g1", d(1, hr(1))), stored}, {by("g2", offset(60, d(1, spo2(2)))), completed}},
+			[]storage.Record{shared(by("g1", offset(60, d(1, hr(1), spo2(2)))))}},
 	}
 }
 
 // checkSequences settles each reading in a group of its own.
-func checkSequences(t testing.TB, h Harness) { checkEachSequence(t, h, sequences(), settleEach) }
+func checkSequences(t testing.TB, h Harness) { settleSequences(t, h, false) }
 
 // checkSequencesInOneGroup settles each sequence as one group: the outcomes must
 // be the same.
-func checkSequencesInOneGroup(t testing.TB, h Harness) {
-	checkEachSequence(t, h, sequences(), settleTogether)
-}
+func checkSequencesInOneGroup(t testing.TB, h Harness) { settleSequences(t, h, true) }
 
-func settleEach(t testing.TB, s storage.Store, q sequence) {
-	for i, st := range q.steps {
-		mustAppend(t, s, st.e)
-		wantOutcome(t, q, i)
-	}
-}
-
-func settleTogether(t testing.TB, s storage.Store, q sequence) {
-	var group []*storage.Entry
-	for _, st := range q.steps {
-		group = append(group, st.e)
-	}
-	mustAppend(t, s, group...)
-	for i := range q.steps {
-		wantOutcome(t, q, i)
-	}
-}
-
-// checkEachSequence runs each sequence on a device of its own, and compares the stored
+// settleSequences runs each sequence on a device of its own, and compares the stored
 // records afterwards and after a reopen.
-func checkEachSequence(t testing.TB, h Harness, all []sequence, run func(testing.TB, storage.Store, sequence)) {
-	s := mustOpen(t, h)
+func settleSequences(t testing.TB, h Harness, together bool) {
+	s := mustOpen(t, h.Open)
 	device := func(i int) string { return fmt.Sprintf("d%d", i) }
-	for i, q := range all {
-		for j := range q.steps {
-			q.steps[j].e.Reading.Device = mustName(device(i))
+	for i, q := range sequences() {
+		var group []*storage.Entry
+		for _, st := range q.steps {
+			st.e.Reading.Device = mustName(device(i))
+			if group = append(group, st.e); !together {
+				mustAppend(t, s, st.e)
+			}
 		}
-		run(t, s, q)
+		if together {
+			mustAppend(t, s, group...)
+		}
+		for _, st := range q.steps {
+			wantOutcome(t, st.e, st.want)
+		}
 		wantRecords(t, q.name, scanPages(t, s, allOf(device(i)), 100), q.want)
 	}
-	mustClose(t, s)
-	s = open(t, h)
-	for i, q := range all {
+	s = reopen(t, s, h)
+	for i, q := range sequences() {
 		wantRecords(t, q.name+", reopened", scanPages(t, s, allOf(device(i)), 100), q.want)
 	}
-}
-
-func wantOutcome(t testing.TB, q sequence, i int) {
-	t.Helper()
-	if got, want := q.steps[i].e.Outcome, q.steps[i].want; got != want {
-		t.Errorf("%s: reading %d settled as %s, want %s", q.name, i, OutcomeName(got), OutcomeName(want))
-	}
+	mustClose(t, s)
 }
 
 // checkConflictSign checks that a conflict names the first sign that contradicts.
@@ -196,11 +205,8 @@ func checkExtremes(t testing.TB, h Harness) {
 		by(longest, entry(longest, 1, rhr(1))),
 		by("-", entry("_", 1, rhr(1))),
 	}
-	mustAppend(t, s, group...)
 	want := records{}
-	for _, e := range group {
-		want.settle(e, 0)
-	}
+	settleAll(t, s, want, group...)
 	wantAll(t, s, want, 3)
 	for _, e := range group {
 		mustSettle(t, s, e, storage.Duplicate)
@@ -217,8 +223,7 @@ func checkLate(t testing.TB, h Harness) {
 		want := records{}
 		for j, ms := range order {
 			e := at(int64(j), entry(device, ms, hr(vitals.Hundredths(ms))))
-			mustSettle(t, s, e, storage.Stored)
-			want.settle(e, 0)
+			settleAll(t, s, want, e)
 		}
 		for _, ms := range order {
 			mustSettle(t, s, entry(device, ms, hr(vitals.Hundredths(ms))), storage.Duplicate)
@@ -239,19 +244,8 @@ func checkLargeGroup(t testing.TB, h Harness) {
 	}
 	backwards := slices.Clone(group)
 	slices.Reverse(backwards)
-	for _, e := range backwards[:n] {
-		want.settle(e, 0)
-	}
-	mustAppend(t, s, backwards[:n]...) // the later half of the times, newest first
-	for _, e := range group {
-		want.settle(e, 0)
-	}
-	mustAppend(t, s, group...)
-	for i, e := range group {
-		if expect := map[bool]storage.Outcome{true: storage.Stored, false: storage.Duplicate}[i < n]; e.Outcome != expect {
-			t.Fatalf("reading %d settled as %s, want %s", i, OutcomeName(e.Outcome), OutcomeName(expect))
-		}
-	}
+	settleAll(t, s, want, backwards[:n]...) // the later half of the times, newest first
+	settleAll(t, s, want, group...)
 	wantAll(t, s, want, 1000)
 }
 
@@ -308,25 +302,14 @@ func checkAwkwardNames(t testing.TB, h Harness) {
 	}
 	want := records{}
 	for _, name := range []string{"...", ".a", "..a", "a-", "_"} {
-		e := entry(name, 1, hr(1))
-		mustSettle(t, s, e, storage.Stored)
-		want.settle(e, 0)
+		settleAll(t, s, want, entry(name, 1, hr(1)))
 	}
 	wantAll(t, s, want, 2)
 	mustClose(t, s)
 }
 
 func checkTooManyDevices(t testing.TB, h Harness) {
-	if h.OpenLimited == nil {
-		t.Skip("the store has no bound on devices")
-	}
-	limited := func() storage.Store {
-		s, err := h.OpenLimited(2)
-		if err != nil {
-			t.Fatalf("OpenLimited: %v", err)
-		}
-		return s
-	}
+	limited := func() store { return mustOpen(t, func() (storage.Store, error) { return h.OpenLimited(2) }) }
 	s := limited()
 	want := records{}
 	for range 2 { // the second time after a reopen
@@ -335,11 +318,9 @@ func checkTooManyDevices(t testing.TB, h Harness) {
 			entry("a", 2, hr(2)), entry("c", 2, hr(2)), entry("b", 0, hr(3)),
 		}
 		mustAppend(t, s, group...)
-		for i, e := range group {
-			got := e.Outcome
-			if wantOutcome, _ := want.settle(e, 2); got != wantOutcome {
-				t.Errorf("reading %d settled as %s, want %s", i, OutcomeName(got), OutcomeName(wantOutcome))
-			}
+		for _, e := range group {
+			outcome, _ := want.settle(e, 2)
+			wantOutcome(t, e, outcome)
 		}
 		wantAll(t, s, want, 2)
 		mustClose(t, s)
@@ -406,9 +387,7 @@ func checkWithheld(t testing.TB, h Harness) {
 			if !inOneGroup {
 				mustAppend(t, s, e)
 			}
-			if e.Outcome != want[i] {
-				t.Errorf("in one group %t: reading %d settled as %s, want %s", inOneGroup, i, OutcomeName(e.Outcome), OutcomeName(want[i]))
-			}
+			wantOutcome(t, e, want[i])
 		}
 		wantRecords(t, "scan", scanPages(t, s, allOf(device), 10), []storage.Record{
 			recordOf(by("me", d(9, hr(1)))),

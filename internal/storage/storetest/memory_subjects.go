@@ -26,10 +26,6 @@ func (as *assignments) of(keep func(*storage.Assignment) bool) []storage.Assignm
 	return found
 }
 
-func (as *assignments) ofDevice(device vitals.Name) []storage.Assignment {
-	return as.of(func(a *storage.Assignment) bool { return a.Device == device })
-}
-
 // remove removes those assignments for which gone is true, and returns their number.
 func (as *assignments) remove(gone func(*storage.Assignment) bool) int {
 	before := len(as.all)
@@ -37,24 +33,66 @@ func (as *assignments) remove(gone func(*storage.Assignment) bool) int {
 	return before - len(as.all)
 }
 
-func (as *assignments) assign(a storage.Assignment) error {
-	if err := a.Validate(); err != nil {
-		return err
+// taken reports whether an assignment of the device other than but includes a time of a.
+func (as *assignments) taken(a storage.Assignment, but int) bool {
+	for i, b := range as.all {
+		if i != but && b.Device == a.Device && a.FromUnixMs < b.ToUnixMs && b.FromUnixMs < a.ToUnixMs {
+			return true
+		}
 	}
-	exists, err := a.Admit(as.ofDevice(a.Device))
-	if err == nil && !exists {
-		as.all = append(as.all, a)
-	}
-	return err
+	return false
 }
 
-func (as *assignments) end(ended storage.Assignment) error {
-	err := ended.AdmitEnd(as.ofDevice(ended.Device))
-	if err == nil {
-		as.remove(func(a *storage.Assignment) bool { return a.Key() == ended.Key() })
-		as.all = append(as.all, ended)
+func (as *assignments) assign(a storage.Assignment) error {
+	err := a.Validate()
+	switch {
+	case err != nil:
+		return err
+	case slices.Contains(as.all, a):
+		return nil
+	case as.taken(a, -1):
+		return storage.ErrAssigned
+	case len(as.of(func(b *storage.Assignment) bool { return b.Device == a.Device })) >= storage.MaxAssignments:
+		return storage.ErrTooManyAssignments
 	}
-	return err
+	as.all = append(as.all, a)
+	return nil
+}
+
+// index returns the position of the assignment with the device, subject and beginning of a, or -1.
+func (as *assignments) index(a storage.Assignment) int {
+	return slices.IndexFunc(as.all, func(b storage.Assignment) bool { return b.Key() == a.Key() && b.Subject == a.Subject })
+}
+
+func (as *assignments) end(a storage.Assignment) error {
+	switch i := as.index(a); {
+	case i < 0:
+		return storage.ErrNotAssigned
+	case a.FromUnixMs >= a.ToUnixMs:
+		return storage.ErrPeriod
+	case as.taken(a, i):
+		return storage.ErrAssigned
+	default:
+		as.all[i] = a
+		return nil
+	}
+}
+
+// erase removes an assignment and the readings that it covers.
+func (as *assignments) erase(rs records, a storage.Assignment) (storage.Erasure, error) {
+	i := as.index(a)
+	if i < 0 {
+		return storage.Erasure{}, storage.ErrNotAssigned
+	}
+	a = as.all[i]
+	as.all = slices.Delete(as.all, i, i+1)
+	e := storage.Erasure{Device: a.Device, Subject: a.Subject, FromUnixMs: a.FromUnixMs, ToUnixMs: a.ToUnixMs}
+	before := len(rs[a.Device])
+	maps.DeleteFunc(rs[a.Device], func(ms int64, _ record) bool { return a.FromUnixMs <= ms && ms < a.ToUnixMs })
+	if e.Readings = int64(before - len(rs[a.Device])); len(rs[a.Device]) == 0 {
+		delete(rs, a.Device)
+	}
+	return e, nil
 }
 
 // Assign implements [storage.Subjects].
@@ -109,23 +147,5 @@ func (m *Memory) EraseAssignment(e storage.Assignment) (storage.Erasure, error) 
 	if m.closed {
 		return storage.Erasure{}, fmt.Errorf("erase assignment: %w", storage.ErrClosed)
 	}
-	i := slices.IndexFunc(m.assigned.all, func(a storage.Assignment) bool {
-		return a.Device == e.Device && a.Subject == e.Subject && a.FromUnixMs == e.FromUnixMs
-	})
-	if i < 0 {
-		return storage.Erasure{}, fmt.Errorf("erase assignment: %w", storage.ErrNotAssigned)
-	}
-	return eraseAssignment(m.records, m.assigned, m.assigned.all[i]), nil
-}
-
-// eraseAssignment removes an assignment and the readings that it covers.
-func eraseAssignment(rs records, as *assignments, a storage.Assignment) storage.Erasure {
-	e := storage.Erasure{Device: a.Device, Subject: a.Subject, FromUnixMs: a.FromUnixMs, ToUnixMs: a.ToUnixMs}
-	before := len(rs[a.Device])
-	maps.DeleteFunc(rs[a.Device], func(ms int64, _ record) bool { return a.Covers(ms) })
-	if e.Readings = int64(before - len(rs[a.Device])); len(rs[a.Device]) == 0 {
-		delete(rs, a.Device)
-	}
-	as.remove(func(b *storage.Assignment) bool { return b.Key() == a.Key() })
-	return e
+	return m.assigned.erase(m.records, e)
 }
