@@ -56,7 +56,7 @@ func (s *server) routes(reads *query.Handler, records *fhir.Handler, description
 	read(fhir.Path+"/Observation", http.HandlerFunc(records.Search))
 	handle(fhir.Path+"/Observation/_search", http.HandlerFunc(records.Search), http.MethodPost)
 	read(fhir.Path+"/Observation/{id}", http.HandlerFunc(records.Observation))
-	writes := fhir.NewReceiver(s.store, problems)
+	writes := fhir.NewReceiver(s.store, problems, s.opt.FHIRURL)
 	crossSite := records.Reject(problems.UntrustedOrigin, crossSiteDetail)
 	bundles := records.JSON(s.receives(writes.Bundle(), crossSite))
 	handle(fhir.Path, bundles, http.MethodPost)

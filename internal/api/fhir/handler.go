@@ -25,7 +25,8 @@ type Options struct {
 	Problems *problem.Set
 	Version  string // of the program
 
-	// Base is the URL of the FHIR server in links and in fullUrl, without a slash at its end.
+	// Base is the URL of the FHIR server in links, in fullUrl and in absolute references, without
+	// a slash at its end.
 	// If empty, it is made from the host to which a request was sent.
 	Base string
 
@@ -78,14 +79,27 @@ func New(reader Reader, subjects Subjects, opt Options) *Handler {
 }
 
 // base returns the URL of the FHIR server.
-func (h *Handler) base(r *http.Request) string {
+func (h *Handler) base(r *http.Request) string { return baseOf(h.opt.Base, r) }
+
+// baseOf returns the URL of the FHIR server: the configured one or, if that is empty, the one by
+// which a request names it.
+func baseOf(configured string, r *http.Request) string {
 	switch {
-	case h.opt.Base != "":
-		return h.opt.Base
+	case configured != "":
+		return configured
 	case r.TLS != nil:
 		return "https://" + r.Host + Path
 	}
 	return "http://" + r.Host + Path
+}
+
+// relative returns a reference to a resource of this server without its base. A reference to
+// another server stays absolute, and names nothing here.
+func relative[T ~string | ~[]byte](reference T, base string) T {
+	if n := len(base); len(reference) > n && string(reference[:n]) == base && reference[n] == '/' {
+		return reference[n+1:]
+	}
+	return reference
 }
 
 // begin negotiates the form of the answer to a request, authorizes it and admits it, or answers

@@ -27,6 +27,7 @@ import (
 type Receiver struct {
 	subjects Assignments
 	problems *problem.Set
+	base     string // of the FHIR server; "": as requests name it
 	outcomes map[*reply.Problem]*outcome
 	done     *reply.Head // 200
 	created  *reply.Head // 201
@@ -38,10 +39,10 @@ type Assignments interface {
 	SubjectAssignments(ctx context.Context, subject storage.Subject) ([]storage.Assignment, error)
 }
 
-// NewReceiver returns a Receiver.
-func NewReceiver(subjects Assignments, problems *problem.Set) *Receiver {
+// NewReceiver returns a Receiver. base is as in [Options].
+func NewReceiver(subjects Assignments, problems *problem.Set, base string) *Receiver {
 	return &Receiver{
-		subjects: subjects, problems: problems, outcomes: newOutcomes(problems),
+		subjects: subjects, problems: problems, base: base, outcomes: newOutcomes(problems),
 		done:    reply.NewHead(http.StatusOK, contentType, reply.NoStore()),
 		created: reply.NewHead(http.StatusCreated, contentType, reply.NoStore()),
 	}
@@ -57,7 +58,7 @@ func (rc *Receiver) form(bundle bool) ingest.Form {
 	return ingest.Form{
 		Begin: func(r *http.Request) ingest.Session {
 			return &intake{
-				rc: rc, ctx: r.Context(), bundle: bundle, ifNoneExist: []byte(r.Header.Get("If-None-Exist")),
+				rc: rc, ctx: r.Context(), base: baseOf(rc.base, r), bundle: bundle, ifNoneExist: []byte(r.Header.Get("If-None-Exist")),
 				devices: map[string]*resolved{}, assignments: map[vitals.Name][]storage.Assignment{}, urls: map[string]*sentEntry{},
 			}
 		},
@@ -79,6 +80,7 @@ func join(a, b string) string {
 type intake struct {
 	rc          *Receiver
 	ctx         context.Context
+	base        string // URL of the FHIR server
 	bundle      bool
 	transaction bool
 	ifNoneExist []byte

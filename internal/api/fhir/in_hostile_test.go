@@ -31,10 +31,10 @@ func narrowWriter(t *testing.T) (*gate.Gate, string) {
 // that it may not write to, nor about their patients: its answers do not depend on them.
 func TestNotCoveredRevealsNothing(t *testing.T) {
 	g, narrow := narrowWriter(t)
-	assigned := receiveBy(t, g)
-	none := receiveBy(t, g)
+	assigned := receiveBy(t, g, "")
+	none := receiveBy(t, g, "")
 	none.assignments.all = none.assignments.all[:2] // not those of d_2
-	other := receiveBy(t, g)
+	other := receiveBy(t, g, "")
 	other.assignments.all[2].Subject = "p-9"
 	value, device := sentQuantity("97", "%"), `"device":{"reference":"Device/d_2"}`
 	var b sentBundle

@@ -33,7 +33,7 @@ func FuzzDecodeBundle(f *testing.F) {
 	if err != nil {
 		f.Fatal(err)
 	}
-	rc := NewReceiver(anyDevice{}, problem.New())
+	rc := NewReceiver(anyDevice{}, problem.New(), "")
 	request := httptest.NewRequest("POST", Path, nil)
 	const nowUnixMs = 1_795_300_000_000
 	f.Fuzz(func(t *testing.T, body string) {
@@ -71,7 +71,7 @@ func FuzzDecodeBundle(f *testing.F) {
 // stored nothing, however many of its entries were rejected.
 func TestSaysStoredInPart(t *testing.T) {
 	problems := problem.New()
-	s := &intake{rc: NewReceiver(anyDevice{}, problems), bundle: true, transaction: true, places: make([]place, maxIssues+2)}
+	s := &intake{rc: NewReceiver(anyDevice{}, problems, ""), bundle: true, transaction: true, places: make([]place, maxIssues+2)}
 	for i := range s.places {
 		s.places[i] = place{what: observationEntry, problem: problems.Conflict}
 	}

@@ -1,6 +1,8 @@
 package fhir
 
 import (
+	"bytes"
+	"slices"
 	"strings"
 
 	"github.com/pulsegate/pulsegate/internal/api/ingest"
@@ -18,6 +20,9 @@ import (
 //     value of one of its identifiers, or of the identifier in ifNoneExist. If it has several
 //     identifiers, the device is the one of these that is assigned;
 //   - identifier.value of the reference, or Device?identifier=, which are the name.
+//
+// A reference may begin with the base of this server, as in a search. One to another server names a
+// resource only if that is in the Bundle.
 //
 // The patient is given in the same ways, and must be the one to whom the device was assigned at
 // the time.
@@ -39,7 +44,7 @@ func (d *resolved) at(unixMs int64) storage.Subject {
 	return ""
 }
 
-const reasonNoDevice = "does not name a device: refer to Device/{id}, to a Device in the Bundle or a contained one, or give its name as identifier"
+const reasonNoDevice = "does not name a device of this server: refer to Device/{id}, to a Device in the Bundle or a contained one, or give its name as identifier"
 
 // deviceOf returns the device of an Observation. Most Observations of a Bundle have the same one.
 func (s *intake) deviceOf(r *sentResource) (*resolved, *fieldFault) {
@@ -76,6 +81,7 @@ func (s *intake) resolve(reference, value string) *resolved {
 	if e := s.urls[reference]; e != nil && string(e.resource.kind) == "Device" {
 		return s.choose(s.namesOf(e))
 	}
+	reference = relative(reference, s.base)
 	if condition, ok := strings.CutPrefix(reference, "Device?"); ok {
 		return s.choose([]string{conditionValue(condition)})
 	}
@@ -152,10 +158,8 @@ func (s *intake) isSubject(r *sentResource, subject storage.Subject) bool {
 	if !ref.sent {
 		return true
 	}
-	if id := string(subject); len(ref.reference) == 0 {
-		return string(ref.value) == id
-	} else if len(ref.reference) == len("Patient/")+len(id) && string(ref.reference[:len("Patient/")]) == "Patient/" {
-		return string(ref.reference[len("Patient/"):]) == id
+	if len(ref.reference) == 0 {
+		return string(ref.value) == string(subject)
 	}
 	var names []string
 	if ref.reference[0] == '#' {
@@ -164,13 +168,10 @@ func (s *intake) isSubject(r *sentResource, subject storage.Subject) bool {
 		}
 	} else if e := s.urls[string(ref.reference)]; e != nil && string(e.resource.kind) == "Patient" {
 		names = s.namesOf(e)
-	} else if condition, ok := strings.CutPrefix(string(ref.reference), "Patient?"); ok {
-		names = []string{conditionValue(condition)}
+	} else if id, ok := bytes.CutPrefix(relative(ref.reference, s.base), []byte("Patient/")); ok {
+		return string(id) == string(subject)
+	} else if condition, ok := bytes.CutPrefix(relative(ref.reference, s.base), []byte("Patient?")); ok {
+		names = []string{conditionValue(string(condition))}
 	}
-	for _, name := range names {
-		if name == string(subject) {
-			return true
-		}
-	}
-	return false
+	return slices.Contains(names, string(subject))
 }

@@ -80,10 +80,10 @@ type receiving struct {
 
 // receive starts a receiving. d-1 is assigned to p-1 until noon of 2026-11-21, then to p-2; d_2
 // to p-1 from 2018 on.
-func receive(t testing.TB) *receiving { return receiveBy(t, nil) }
+func receive(t testing.TB) *receiving { return receiveBy(t, nil, "") }
 
-// receiveBy is receive with access control.
-func receiveBy(t testing.TB, g *gate.Gate) *receiving {
+// receiveBy is receive with access control and the URL of the server.
+func receiveBy(t testing.TB, g *gate.Gate, base string) *receiving {
 	t.Helper()
 	noon := unixMs(t, "2026-11-21T12:00:00Z")
 	s := &receiving{t: t, store: storetest.NewMemory(), assignments: &sentAssignments{all: []storage.Assignment{
@@ -97,7 +97,7 @@ func receiveBy(t testing.TB, g *gate.Gate) *receiving {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { core.Close(context.Background()) })
-	rc := fhir.NewReceiver(s.assignments, problems)
+	rc := fhir.NewReceiver(s.assignments, problems, base)
 	s.observation, s.bundle = core.HandlerOf(rc.Observation()), core.HandlerOf(rc.Bundle())
 	return s
 }
@@ -249,7 +249,7 @@ func TestRefuseObservation(t *testing.T) {
 		{"no device", sentObservation(sentSpO2, sentTime, sentP1, ok), 422, "Observation.device", "missing"},
 		{"a device that is not assigned", sentObservation(sentSpO2, sentTime, `"device":{"reference":"Device/d-3"}`, ok), 422, "Observation.device", "assigned to no patient;"},
 		{"a device before it was assigned", sentObservation(sentSpO2, `"effectiveDateTime":"2026-10-31T23:59:59.999Z"`, sentD1, ok), 422, "Observation.device", "assigned to no patient at that time"},
-		{"a device elsewhere", sentObservation(sentSpO2, sentTime, `"device":{"reference":"https://example.org/fhir/Device/d-1"}`, ok), 422, "Observation.device", "does not name a device"},
+		{"a device elsewhere", sentObservation(sentSpO2, sentTime, `"device":{"reference":"https://example.org/fhir/Device/d-1"}`, ok), 422, "Observation.device", "does not name a device of this server"},
 		{"a device that is not contained", sentObservation(sentSpO2, sentTime, `"device":{"reference":"#x"}`, ok), 422, "Observation.device", "not a contained Device"},
 		{"two assigned devices", sentObservation(`"contained":[{"resourceType":"Device","id":"x","identifier":[{"value":"d-1"},{"value":"d_2"}]}]`, sentSpO2, sentTime, `"device":{"reference":"#x"}`, ok), 422, "Observation.device", "several devices"},
 		{"another patient", sentObservation(sentSpO2, sentTime, sentD1, `"subject":{"reference":"Patient/p-2"}`, ok), 422, "Observation.subject", "not the patient"},
@@ -390,7 +390,7 @@ func TestWriteRight(t *testing.T) {
 	if err := k.gate.Tokens.Reload(); err != nil {
 		t.Fatal(err)
 	}
-	s := receiveBy(t, k.gate)
+	s := receiveBy(t, k.gate, "")
 	covered := sentObservation(sentSpO2, sentTime, sentD1, sentQuantity("97", "%"))
 	other := sentObservation(sentSpO2, sentTime, `"device":{"identifier":{"value":"d_2"}}`, sentQuantity("97", "%"))
 	for _, tt := range []struct {

@@ -21,6 +21,8 @@ const (
 
 // A search has the parameters of a search for Observations.
 type search struct {
+	base string // URL of the FHIR server
+
 	patients  []storage.Subject // nil: not given; sorted, each once
 	devices   []deviceID        // nil: not given; likewise
 	groups    groups            // with the codes
@@ -79,8 +81,8 @@ func searchParams() []searchParam {
 // parseSearch parses the parameters of a search. Unknown ones are ignored, or rejected if
 // strict is set (https://hl7.org/fhir/R4/search.html#errors). Parameters about the form of the
 // answer are left out.
-func parseSearch(values url.Values, strict bool) (*search, error) {
-	s := &search{groups: allGroups, measured: always, received: always, count: DefaultCount, used: url.Values{}}
+func parseSearch(values url.Values, strict bool, base string) (*search, error) {
+	s := &search{base: base, groups: allGroups, measured: always, received: always, count: DefaultCount, used: url.Values{}}
 	params := searchParams()
 	for name, given := range values {
 		if name == formatParam || name == "_pretty" {
@@ -114,31 +116,24 @@ func parseSearch(values url.Values, strict bool) (*search, error) {
 	return s, nil
 }
 
-// localID returns the id in a reference to a resource of a type: the id alone, Type/id, or an
-// absolute URL that ends so. This server does not verify the beginning of the URL.
-func localID(reference, typ string) string {
-	before, id, found := cutLast(reference, "/")
-	if found && before != typ && !strings.HasSuffix(before, "/"+typ) {
+// localID returns the id in a reference to a resource of a type on this server: the id alone, or
+// a reference as in [relative]. It returns "" for any other.
+func (s *search) localID(reference, typ string) string {
+	if id, ok := strings.CutPrefix(relative(reference, s.base), typ+"/"); ok {
+		return id
+	}
+	if strings.Contains(reference, "/") {
 		return ""
 	}
-	return id
-}
-
-// cutLast cuts text around the last sep. If there is none, all text is after it.
-func cutLast(text, sep string) (before, after string, found bool) {
-	i := strings.LastIndex(text, sep)
-	if i < 0 {
-		return "", text, false
-	}
-	return text[:i], text[i+len(sep):], true
+	return reference
 }
 
 func (s *search) parsePatient(value string) error {
 	var patients []storage.Subject
 	for reference := range strings.SplitSeq(value, ",") {
-		subject, err := storage.ParseSubject(localID(reference, "Patient"))
+		subject, err := storage.ParseSubject(s.localID(reference, "Patient"))
 		if err != nil {
-			return &paramError{"patient", "not an id of a Patient, or a reference to one"}
+			return &paramError{"patient", "not an id of a Patient, or a reference to one on this server"}
 		}
 		if len(patients) == maxPatients {
 			return &paramError{"patient", fmt.Sprintf("more than %d", maxPatients)}
@@ -154,9 +149,9 @@ func (s *search) parsePatient(value string) error {
 func (s *search) parseDevice(value string) error {
 	devices := []deviceID{}
 	for reference := range strings.SplitSeq(value, ",") {
-		id, ok := parseDeviceID(localID(reference, "Device"))
+		id, ok := parseDeviceID(s.localID(reference, "Device"))
 		if !ok {
-			return &paramError{"device", "not an id of a Device, or a reference to one"}
+			return &paramError{"device", "not an id of a Device, or a reference to one on this server"}
 		}
 		if len(devices) == maxDevices {
 			return &paramError{"device", fmt.Sprintf("more than %d", maxDevices)}

@@ -104,7 +104,7 @@ func (h *Handler) newPage(r *http.Request, access *gate.Access) (*page, error) {
 		values, after = used, &last
 	}
 	p := &page{base: h.base(r)}
-	if p.search, err = parseSearch(values, isStrict(r)); err != nil {
+	if p.search, err = parseSearch(values, isStrict(r), p.base); err != nil {
 		return nil, err
 	}
 	if p.plan, err = h.plan(r.Context(), access, p.search); err != nil {

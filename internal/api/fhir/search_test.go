@@ -119,7 +119,6 @@ func TestSearch(t *testing.T) {
 	for _, tt := range []struct{ query, want string }{
 		{params("subject", "Patient/p"), allOfP},
 		{params("subject:Patient", "p"), allOfP},
-		{params("subject", "http://example.com/fhir/Patient/p"), allOfP},
 		{params("patient", "q"), "spo2-q"},
 		{params("patient", "nobody"), ""},
 		{params("patient", "q,p"), allOfP + " spo2-q"},
