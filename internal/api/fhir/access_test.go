@@ -481,24 +481,34 @@ func TestNegotiation(t *testing.T) {
 	}
 }
 
-// What is sent by a client that does not accept JSON is not stored.
+// Another format of FHIR than JSON is not read, and what is sent by a client that does not accept
+// JSON is not stored. Mutant: only the type application/fhir+xml is rejected.
 func TestSendNegotiation(t *testing.T) {
 	h := fhir.New(ward(t), ward(t), fhir.Options{Problems: problem.New()})
 	for _, tt := range []struct {
-		target, accept string
-		ok             bool
+		target, accept, contentType string
+		status                      int // 0: served
 	}{
-		{"/fhir", "", true}, {"/fhir", "application/fhir+json", true}, {"/fhir", "application/json", true}, {"/fhir?_format=json", "application/fhir+xml", true},
-		{"/fhir", "application/fhir+xml", false}, {"/fhir?_format=xml", "", false},
+		{"/fhir", "", "", 0}, {"/fhir", "application/fhir+json", "", 0}, {"/fhir", "application/json", "", 0}, {"/fhir?_format=json", "application/fhir+xml", "", 0},
+		{"/fhir", "application/fhir+xml", "", 406}, {"/fhir?_format=xml", "", "", 406}, {"/fhir", "application/fhir+xml", "application/fhir+json", 406},
+		{"/fhir", "", "application/fhir+json; charset=utf-8", 0}, {"/fhir", "", "application/json", 0}, {"/fhir", "", "application/json+fhir", 0},
+		{"/fhir", "", "application/x-www-form-urlencoded", 0}, {"/fhir", "", "text/plain", 0}, {"/fhir", "", ";", 0},
+		{"/fhir", "", "application/fhir+xml", 415}, {"/fhir", "", "application/fhir+xml; charset=utf-8", 415}, {"/fhir", "", "Application/FHIR+XML;", 415},
+		{"/fhir", "", "application/xml+fhir", 415}, {"/fhir", "", "application/xml", 415}, {"/fhir", "", "text/xml;charset=\"utf-8\"", 415}, {"/fhir", "", "text/xml; charset", 415},
+		{"/fhir", "", "text/turtle", 415}, {"/fhir", "", "application/fhir+turtle", 415}, {"/fhir", "application/fhir+json", "application/fhir+xml", 415},
 	} {
 		served := false
 		w, r := httptest.NewRecorder(), httptest.NewRequest("POST", tt.target, nil)
 		if tt.accept != "" {
 			r.Header.Set("Accept", tt.accept)
 		}
+		if tt.contentType != "" {
+			r.Header.Set("Content-Type", tt.contentType)
+		}
 		h.JSON(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { served = true })).ServeHTTP(w, r)
-		if served != tt.ok || !tt.ok && (w.Code != 406 || !strings.Contains(w.Body.String(), `"OperationOutcome"`)) {
-			t.Errorf("%s, %q: served: %v, %d %s", tt.target, tt.accept, served, w.Code, w.Body)
+		problem := map[int]string{406: `"code":"not-acceptable"`, 415: `"code":"unsupported-type"`}[tt.status]
+		if served != (tt.status == 0) || !served && (w.Code != tt.status || !strings.Contains(w.Body.String(), `"OperationOutcome"`) || !strings.Contains(w.Body.String(), problem)) {
+			t.Errorf("%s, Accept %q, Content-Type %q: served: %v, %d %s, want %d", tt.target, tt.accept, tt.contentType, served, w.Code, w.Body, tt.status)
 		}
 	}
 }

@@ -164,6 +164,8 @@ func (h *Handler) fail(w http.ResponseWriter, r *http.Request, access *gate.Acce
 	switch {
 	case errors.As(err, &param):
 		h.reject(w, r, problems.BadParameter, param.Error())
+	case errors.Is(err, errNotForm):
+		h.reject(w, r, problems.UnsupportedType, "The parameters of a search by POST must be of type application/x-www-form-urlencoded.")
 	case errors.Is(err, errForbidden):
 		h.opt.Gate.NotCovered(access, gate.PeerOf(r))
 		h.reject(w, r, problems.Forbidden, "The credentials are not for these patients or devices.")

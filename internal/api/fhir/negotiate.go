@@ -52,9 +52,15 @@ func accepts(item, typ string) bool {
 }
 
 // JSON returns a handler that serves those requests with next whose client accepts an answer in
-// JSON, and rejects others: so nothing is stored of them.
+// JSON and does not send XML or Turtle, and rejects others: so nothing is stored of them. Beside
+// these, the Content-Type does not matter.
 func (h *Handler) JSON(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		typ, _, _ := strings.Cut(strings.ToLower(r.Header.Get("Content-Type")), ";")
+		if strings.Contains(typ, "xml") || strings.Contains(typ, "turtle") {
+			h.reject(w, r, h.opt.Problems.UnsupportedType, "Resources are read as application/fhir+json.")
+			return
+		}
 		if _, ok := h.negotiate(w, r); ok {
 			next.ServeHTTP(w, r)
 		}

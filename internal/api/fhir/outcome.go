@@ -64,7 +64,7 @@ func issueType(problems *problem.Set, p *reply.Problem) string {
 		return "invalid"
 	case problems.NotFound, problems.UnknownDevice:
 		return "not-found"
-	case problems.MethodNotAllowed, problems.NotAcceptable, problems.UnknownEncoding:
+	case problems.MethodNotAllowed, problems.NotAcceptable, problems.UnsupportedType, problems.UnknownEncoding:
 		return "not-supported"
 	case problems.Timeout:
 		return "timeout"

@@ -2,6 +2,7 @@ package fhir
 
 import (
 	"context"
+	"errors"
 	"io"
 	"mime"
 	"net/http"
@@ -24,6 +25,9 @@ const maxFormBytes = 64 << 10
 
 // flushBytes is the amount of text that is buffered before a write.
 const flushBytes = 32 << 10
+
+// errNotForm means that the parameters of a search by POST are not in a form.
+var errNotForm = errors.New("fhir: not a form")
 
 // Search serves GET /fhir/Observation and POST /fhir/Observation/_search.
 //
@@ -134,7 +138,7 @@ func parameters(r *http.Request) (url.Values, error) {
 		return values, nil
 	}
 	if typ, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type")); typ != "application/x-www-form-urlencoded" {
-		return nil, &paramError{"", "the body must be of type application/x-www-form-urlencoded"}
+		return nil, errNotForm
 	}
 	body, err := io.ReadAll(io.LimitReader(r.Body, maxFormBytes+1))
 	if err != nil || len(body) > maxFormBytes {

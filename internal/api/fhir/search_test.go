@@ -243,11 +243,14 @@ func TestParameters(t *testing.T) {
 	if got, _ := srv.diagnostics(text); resp.StatusCode != 400 || !strings.Contains(got, "CapabilityStatement") {
 		t.Errorf("strict: %s %s", resp.Status, got)
 	}
-	for _, tt := range []struct{ typ, body string }{
-		{"application/json", "patient=p"}, {"", "patient=p"},
-		{"application/x-www-form-urlencoded", "patient=%zz"}, {"application/x-www-form-urlencoded", "patient=p&x=" + strings.Repeat("x", 1<<16)},
+	for _, tt := range []struct {
+		typ, body string
+		status    int
+	}{
+		{"application/json", "patient=p", 415}, {"application/fhir+xml", "patient=p", 415}, {"", "patient=p", 415},
+		{"application/x-www-form-urlencoded", "patient=%zz", 400}, {"application/x-www-form-urlencoded", "patient=p&x=" + strings.Repeat("x", 1<<16), 400},
 	} {
-		if resp, text := srv.send("POST", "Observation/_search", tt.body, "Content-Type", tt.typ); resp.StatusCode != 400 {
+		if resp, text := srv.send("POST", "Observation/_search", tt.body, "Content-Type", tt.typ); resp.StatusCode != tt.status {
 			t.Errorf("%q %.20s: %s %s", tt.typ, tt.body, resp.Status, text)
 		}
 	}

@@ -40,6 +40,7 @@ type Set struct {
 	Timeout          *reply.Problem // 408 the request took too long to arrive
 	LengthRequired   *reply.Problem // 411
 	TooLarge         *reply.Problem // 413
+	UnsupportedType  *reply.Problem // 415 a Content-Type that is not read at this address
 	UnknownEncoding  *reply.Problem // 415 a Content-Encoding other than gzip and zstd
 
 	// About the client.
@@ -85,6 +86,7 @@ func New() *Set {
 		Timeout:          define(http.StatusRequestTimeout, "timeout", "The request took too long to arrive"),
 		LengthRequired:   define(http.StatusLengthRequired, "length-required", "The length of the body is missing"),
 		TooLarge:         define(http.StatusRequestEntityTooLarge, "too-large", "The body is too large"),
+		UnsupportedType:  define(http.StatusUnsupportedMediaType, "unsupported-type", "The type of the body is not supported"),
 		UnknownEncoding: define(http.StatusUnsupportedMediaType, "unknown-encoding", "The content encoding is not supported",
 			reply.Header("Accept-Encoding", "gzip, zstd")),
 		Unauthorized: define(http.StatusUnauthorized, "unauthorized", "Credentials are needed",
@@ -126,7 +128,7 @@ func (s *Set) WithoutTokens() *Set {
 func (s *Set) All() []*reply.Problem {
 	return []*reply.Problem{
 		s.Malformed, s.BadParameter, s.Unauthorized, s.InvalidCredentials, s.Forbidden, s.UntrustedOrigin, s.NotFound, s.UnknownDevice, s.NotAssigned, s.MethodNotAllowed, s.NotAcceptable,
-		s.Timeout, s.Conflict, s.Assigned, s.LengthRequired, s.TooLarge, s.UnknownEncoding, s.Invalid, s.TooManyReadings, s.TooManyContradictions,
+		s.Timeout, s.Conflict, s.Assigned, s.LengthRequired, s.TooLarge, s.UnsupportedType, s.UnknownEncoding, s.Invalid, s.TooManyReadings, s.TooManyContradictions,
 		s.ReadFailed, s.OutcomeUnknown, s.ErasureUnfinished, s.Busy, s.Overloaded, s.Draining, s.DiskLow, s.StoreDamaged, s.StoreFailed,
 	}
 }

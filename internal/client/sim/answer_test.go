@@ -15,7 +15,7 @@ import (
 // wrong URL or the admin listener can cause.
 func TestProblems(t *testing.T) {
 	set := problem.New()
-	not := []string{set.BadParameter.Type(), set.NotFound.Type(), set.UnknownDevice.Type(), set.MethodNotAllowed.Type(), set.NotAcceptable.Type(), set.ReadFailed.Type(),
+	not := []string{set.BadParameter.Type(), set.NotFound.Type(), set.UnknownDevice.Type(), set.MethodNotAllowed.Type(), set.NotAcceptable.Type(), set.UnsupportedType.Type(), set.ReadFailed.Type(),
 		set.ErasureUnfinished.Type(), set.Busy.Type(), set.Assigned.Type(), set.NotAssigned.Type()}
 	known := sim.WriteProblems()
 	for _, p := range set.All() {
