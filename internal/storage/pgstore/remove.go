@@ -238,19 +238,34 @@ func (s *Store) expire(ctx context.Context, beforeUnixMs, atMost int64, x *stora
 			break
 		}
 		var deleted []string
-		err = s.try().run(func(conn *pgx.Conn) (err error) {
+		t := s.try()
+		err = t.run(func(conn *pgx.Conn) (err error) {
 			deleted, err = s.expireChunk(conn, beforeUnixMs, chunk)
 			return err
 		}, nil)
+		s.noteUnknown(t)
 		x.Readings += int64(len(deleted))
-		more = int64(len(deleted)) == chunk
+		more = int64(len(deleted)) == chunk || t.unknown
 		touched = append(touched, slices.Compact(slices.Sorted(slices.Values(deleted)))...)
 	}
 	slices.Sort(touched)
-	if touched = slices.Compact(touched); len(touched) == 0 {
+	touched = slices.Compact(touched)
+	if s.unswept.Swap(false) {
+		touched = nil
+	} else if len(touched) == 0 {
 		return err
 	}
-	return errors.Join(err, s.forgetEmpty(touched, x))
+	if err = errors.Join(err, s.forgetEmpty(touched, x)); err != nil {
+		s.unswept.Store(true)
+	}
+	return err
+}
+
+// noteUnknown notes that devices may have lost readings without their names being known.
+func (s *Store) noteUnknown(t *try) {
+	if t.unknown {
+		s.unswept.Store(true)
+	}
 }
 
 // expireChunk deletes the first readings that are due, device by device, and returns the devices
@@ -267,11 +282,13 @@ DELETE FROM SCHEMA.readings AS r USING due WHERE r.device = due.device AND r.tim
 	return pgx.CollectRows(rows, pgx.RowTo[string])
 }
 
-// forgetEmpty forgets those of the devices that have no readings left.
+// forgetEmpty forgets those of the devices that have no readings left; of all devices if devices is
+// nil. LATERAL, because a join of all devices would read all readings.
 func (s *Store) forgetEmpty(devices []string, x *storage.Expiry) error {
 	return s.try().run(func(conn *pgx.Conn) error {
-		rows, err := conn.Query(context.Background(), s.sql.of(`SELECT d.device FROM SCHEMA.devices AS d WHERE d.device = ANY($1)
-			AND NOT EXISTS (SELECT FROM SCHEMA.readings AS r WHERE r.device = d.device)`), devices)
+		rows, err := conn.Query(context.Background(), s.sql.of(`SELECT d.device FROM SCHEMA.devices AS d
+			LEFT JOIN LATERAL (SELECT true AS found FROM SCHEMA.readings AS r WHERE r.device = d.device LIMIT 1) AS r ON true
+			WHERE r.found IS NULL AND ($1::text[] IS NULL OR d.device = ANY($1))`), devices)
 		if err != nil {
 			return err
 		}
@@ -304,10 +321,13 @@ func (s *Store) dropPartitions(ctx context.Context, beforeUnixMs, atMost int64, 
 		}
 		var readings int64
 		var devices []string
-		if err := s.try().run(func(conn *pgx.Conn) (err error) {
+		t := s.try()
+		err := t.run(func(conn *pgx.Conn) (err error) {
 			readings, devices, err = s.dropPartition(conn, n, atMost-x.Readings)
 			return err
-		}, nil); err != nil {
+		}, nil)
+		s.noteUnknown(t)
+		if err != nil {
 			return err
 		}
 		x.Readings += readings

@@ -30,6 +30,10 @@ type Store struct {
 	works       sync.Pool // of *work
 
 	migrated atomic.Bool // the tables exist
+
+	// unswept is set if the rows of some devices without readings may have stayed: before the first
+	// Expire of a process, and after one with an error or an unknown outcome.
+	unswept atomic.Bool
 	unsafe   sync.Once   // logs that fsync is off
 
 	// calls is held by each call for reading, and by Close.
@@ -53,6 +57,7 @@ func Open(ctx context.Context, opt Options) (*Store, error) {
 	opt = opt.withDefaults()
 	s := &Store{opt: opt, sql: newStatements(opt.Schema), lockKey: lockKey("schema", opt.Schema)}
 	s.registry.known = map[vitals.Name]*known{}
+	s.unswept.Store(true)
 	s.works.New = func() any { return newWork() }
 	write, read, err := opt.pools(s)
 	if err != nil {

@@ -2,6 +2,7 @@ package pgstore_test
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -378,4 +379,36 @@ func TestOpenTogether(t *testing.T) {
 		})
 	}
 	opening.Wait()
+}
+
+// TestExpireUnknown cuts the connection off after readings of one device have expired, so that the
+// answer with its name is lost. The row of the device must not
+// stay: it would be counted and listed forever. Nor must readings that are due.
+//
+// Seen to fail when Expire forgot only the devices that answers have named.
+func TestExpireUnknown(t *testing.T) {
+	server := sharedServer(t)
+	const before = 0x0102030405
+	net := pgtest.Sockets{Mark: binary.BigEndian.AppendUint64(nil, before)}
+	o := options(server)
+	o.Dial = net.Dial
+	s := open(t, o)
+	if _, err := s.Expire(context.Background(), 1, 10); err != nil {
+		t.Fatal(err)
+	}
+	for _, cut := range []string{"first", "second"} {
+		mustStore(t, s, reading(cut, before-1, 1), reading("stays", before, 1))
+		net.CutAfter(0)
+		got, err := s.Expire(context.Background(), before, 10)
+		if err != nil || got.Devices != 1 || got.More {
+			t.Errorf("%s: Expire returned %+v, %v, want one device", cut, got, err)
+		}
+		if !net.CutNone() {
+			t.Fatal("no answer was cut off")
+		}
+		left := queryValue[string](t, server, "SELECT string_agg(device, ' ') FROM "+o.Schema+".devices")
+		if counted := queryValue[int](t, server, "SELECT devices FROM "+o.Schema+".meta"); left != "stays" || counted != 1 {
+			t.Errorf("%s: the devices %s are left, and %d are counted, want one that stays", cut, left, counted)
+		}
+	}
 }
