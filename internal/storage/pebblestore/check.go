@@ -154,9 +154,7 @@ func (c *checker) tables(s *Store, o Options) error {
 		return err
 	}
 	c.report.Tables = len(files)
-	for _, f := range files {
-		c.report.TableBytes += f.bytes
-	}
+	c.report.TableBytes = tableBytes(files)
 	reader := tableOptions(o)
 	for _, f := range files {
 		if err := c.step(); err != nil {

@@ -31,7 +31,7 @@ type chunkedFile struct {
 }
 
 // newChunkedFile returns a chunkedFile that reads f, and closes it when it is closed. The file
-// must not change.
+// may grow, but not change.
 func newChunkedFile(f vfs.File, before func(n int64) error) (*chunkedFile, error) {
 	info, err := f.Stat()
 	if err != nil {

@@ -285,6 +285,16 @@ func TidyPass(s *Store) error {
 	return nil
 }
 
+// TidyFailing is Tidy with steps that return what fail returns, if that is not nil.
+func TidyFailing(ctx context.Context, s *Store, fail func() error) {
+	s.tidy(ctx, func(from uint32) (uint32, bool, error) {
+		if err := fail(); err != nil {
+			return from, true, err
+		}
+		return s.tidyStep(from)
+	})
+}
+
 // SegmentRows returns the numbers of rows in the segments of a device.
 func SegmentRows(s *Store, device vitals.Name) (rows []int) {
 	v, err := s.views.acquire()

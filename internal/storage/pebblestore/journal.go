@@ -63,7 +63,7 @@ func (d *directory) verifyJournals() (map[string]extent, error) {
 			continue
 		}
 		// Files of logs are reused. The number in a chunk distinguishes old chunks.
-		if extents[name], err = d.verifyJournal(name, logChunks(uint32(number))); err != nil {
+		if extents[name], err = d.verifyJournal(name, logChunks(uint32(number)), nil); err != nil {
 			return nil, err
 		}
 	}
@@ -71,7 +71,7 @@ func (d *directory) verifyJournals() (map[string]extent, error) {
 	if err != nil {
 		return nil, err
 	}
-	extents[current], err = d.verifyJournal(current, manifestChunks())
+	extents[current], err = d.verifyJournal(current, manifestChunks(), nil)
 	return extents, err
 }
 
@@ -114,7 +114,7 @@ func (d *directory) verifyOldManifests() error {
 	slices.Sort(names)
 	for _, name := range names {
 		if number, ok := manifestNumber(name); ok && number < newest {
-			if _, err := d.verifyJournal(name, manifestChunks()); err != nil {
+			if _, err := d.verifyJournal(name, manifestChunks(), nil); err != nil {
 				return err
 			}
 		}
@@ -130,15 +130,25 @@ func journalNumber(prefix, name, suffix string) (uint64, bool) {
 	return number, ok1 && ok2 && err == nil
 }
 
-func (d *directory) verifyJournal(name string, c chunkFormat) (extent, error) {
+// verifyJournal reads a journal. If before is not nil, it reads in large chunks, and calls before
+// ahead of each.
+func (d *directory) verifyJournal(name string, c chunkFormat, before func(n int64) error) (extent, error) {
 	path := d.fs.PathJoin(d.path, name)
 	f, err := d.fs.Open(path, vfs.SequentialReadsOption)
 	if err != nil {
 		return extent{}, missing(err)
 	}
+	var r io.Reader = f
+	if before != nil {
+		chunked, err := newChunkedFile(f, before)
+		if err != nil {
+			return extent{}, joinClose(err, f)
+		}
+		r = io.NewSectionReader(chunked, 0, chunked.bytes)
+	}
 	sc := journalScanner{chunkFormat: c, damagedAt: -1}
-	if err := sc.scan(f); err != nil {
-		return extent{}, joinClose(fmt.Errorf("verify file %s: %w", path, err), f)
+	if err := sc.scan(r); err != nil {
+		return extent{}, joinClose(fmt.Errorf("verify file %s: %w", path, missing(err)), f)
 	}
 	return sc.extent, f.Close()
 }

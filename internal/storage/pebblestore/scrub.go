@@ -36,8 +36,8 @@ import (
 //     Tables that failed are stored with it and are verified first after a restart, so that a
 //     restart does not hide damage until the next pass.
 //
-// A pass starts with the manifest and with the files that do not change while the store is
-// open. Logs are not read: their readings are also in the memtable, from which they are
+// A pass starts with the manifest, which is paced like a table, and with the files that do not
+// change while the store is open. Logs are not read: their readings are also in the memtable, from which they are
 // written to a table.
 //
 // An error of the operating system is not damage, because it may be temporary. The table
@@ -213,13 +213,18 @@ func (c *scrubber) untilNext(now time.Time) time.Duration {
 }
 
 func (c *scrubber) beginPass(ctx context.Context, now time.Time, files []tableFile) {
-	_, end, err := c.s.maintenance.awaitTurn(ctx)
+	turn, end, err := c.s.maintenance.awaitTurn(ctx)
 	if err != nil {
 		return
 	}
-	err = c.s.files.verifyOpen(c.damaged)
+	rate := scrubRate(tableBytes(files), c.period-c.period/8)
+	err = c.s.files.verifyOpen(c.damaged, func(path string) func(n int64) error { return c.pace(turn, path, rate) })
+	interrupted := turn.Err() != nil
 	end()
-	if err != nil {
+	switch {
+	case err != nil && interrupted:
+		return
+	case err != nil:
 		c.s.options.Log.Warn("files of the store cannot be read: the next scrub pass retries them", "dir", c.s.dir, "error", err)
 	}
 	last := uint64(0)
@@ -237,12 +242,8 @@ func (c *scrubber) continuePass(ctx context.Context, now time.Time, files []tabl
 		c.endPass(now)
 		return 0
 	}
-	left := int64(0)
-	for _, f := range rest {
-		left += f.bytes
-	}
 	deadline := time.UnixMilli(c.state.begunUnixMs).Add(c.period - c.period/8)
-	done, wait := c.verify(ctx, rest[0], scrubRate(left, deadline.Sub(now)))
+	done, wait := c.verify(ctx, rest[0], scrubRate(tableBytes(rest), deadline.Sub(now)))
 	if done {
 		c.state.next, c.unsaved = rest[0].number+1, true
 		if time.Since(c.savedAt) >= scrubSaveEvery {

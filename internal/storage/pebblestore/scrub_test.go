@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"io"
 	"log/slog"
 	"math/rand/v2"
 	"path"
@@ -16,6 +17,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/cockroachdb/pebble/v2/record"
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/pulsegate/pulsegate/internal/storage"
@@ -217,6 +219,69 @@ func TestScrubOpenFiles(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestScrubManifest lets the manifest grow to four chunks. It must be read at the rate of tables, and
+// a backup must not wait for all of it. Damage at its end must be found.
+//
+// Seen to fail when the manifest was read at once.
+func TestScrubManifest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fs := &watchedFS{FS: vfs.NewMem()}
+		s := scrubStore(t, fs, nil, 1)
+		defer s.Close() // its error does not matter here
+		names := namesWith(t, fs, "MANIFEST-")
+		name := names[len(names)-1]
+		old, err := readFile(fs, name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var grown bytes.Buffer
+		w := record.NewWriter(&grown)
+		for r := record.NewReader(strings.NewReader(old), 0); ; {
+			in, err := r.Next()
+			if err != nil {
+				break
+			}
+			b, err := io.ReadAll(in)
+			if err == nil {
+				_, err = w.WriteRecord(b)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		for grown.Len() < 1<<20 {
+			if _, err := w.WriteRecord(make([]byte, 8<<10)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := w.Close(); err != nil {
+			t.Fatal(err)
+		}
+		writeFile(t, fs, name, grown.String())
+		defer scrub(t, s)()
+		time.Sleep(scrubDelay + time.Second)
+		synctest.Wait()
+		if n := pebblestore.Scrubbed(s).ScrubbedBytes; n == 0 || n > 1<<19 || fs.open.Load() != 0 {
+			t.Errorf("a second after its start the scrub has read %d bytes, and has %d tables open; want two chunks of the manifest", n, fs.open.Load())
+		}
+		flip(t, fs, name, grown.Len()-100)
+		// The tree does not know what was added. The scrub begins again afterwards.
+		if _, err := s.Backup(); err == nil {
+			t.Error("Backup has copied a manifest that it does not know")
+		}
+		if n := pebblestore.Scrubbed(s).ScrubbedBytes; n > 1<<19 {
+			t.Errorf("a backup waited until the scrub had read %d bytes", n)
+		}
+		time.Sleep(scrubTime)
+		if err := s.Degraded(); !errors.Is(err, storage.ErrCorrupt) || !strings.Contains(err.Error(), path.Base(name)) {
+			t.Errorf("Degraded returns %v, want ErrCorrupt with %s", err, name)
+		}
+		if st := pebblestore.Scrubbed(s); st.Damaged != 1 || st.ScrubEndedUnixMs == 0 {
+			t.Errorf("%d files are damaged, and the pass ended at %d, want one, and an end", st.Damaged, st.ScrubEndedUnixMs)
+		}
+	})
 }
 
 // TestScrubFault makes all tables unreadable for a while, which is not damage.

@@ -36,6 +36,14 @@ func tableFiles(db *pebble.DB, which ...pebble.SSTablesOption) ([]tableFile, err
 	return slices.CompactFunc(files, func(a, b tableFile) bool { return a.number == b.number }), nil
 }
 
+// tableBytes returns the size of files.
+func tableBytes(files []tableFile) (n int64) {
+	for _, f := range files {
+		n += f.bytes
+	}
+	return n
+}
+
 // tableOptions returns the options to read a table directly, without a cache.
 func tableOptions(o Options) sstable.ReaderOptions {
 	p := pebbleOptions(o)

@@ -27,6 +27,9 @@ const (
 	tidyDevices = 4 * chunkDevices // that a step looks at
 	tidyPause   = time.Second
 
+	// tidyMaxDelay bounds the delay after failed steps, which doubles with each.
+	tidyMaxDelay = 10 * time.Minute
+
 	// tidyQuietBytes is what is written to the log in tidyPause while the store is quiet: some
 	// 10,000 readings in batches, or 1,500 single ones.
 	tidyQuietBytes = 128 << 10
@@ -46,24 +49,33 @@ func (s *Store) Tidy(ctx context.Context) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(s.maintenance.ctx, cancel)()
+	s.tidy(ctx, s.tidyStep)
+}
 
+// tidy does the work of Tidy, of which step is one step.
+func (s *Store) tidy(ctx context.Context, step func(from uint32) (next uint32, more bool, err error)) {
 	// An interrupted pass resumes at its device. It covers only the windows that were sealed before
 	// it began, because the devices before that one may have new small segments: if a window was
 	// sealed meanwhile, another pass follows.
 	next, begun, ended, seen := uint32(0), int64(-1), int64(-1), s.counters.batchBytes.Load()
+	var retryAt time.Time
+	var delay time.Duration // from the last step to retryAt; 0: it did not fail
 	for sleep(ctx, tidyPause) == nil {
 		written, sealed := s.counters.batchBytes.Load(), s.counters.sealedRows.Load()
-		quiet := written-seen <= tidyQuietBytes
+		quiet := written-seen <= tidyQuietBytes && !time.Now().Before(retryAt)
 		seen = written
 		if next == 0 {
 			begun = sealed
 		}
 		for more := true; quiet && more && begun != ended && s.Ready() == nil && ctx.Err() == nil; {
 			var err error
-			if next, more, err = s.tidyStep(next); err != nil {
-				s.notTidied(err)
+			if next, more, err = step(next); err != nil {
+				delay = min(max(2*delay, tidyPause), tidyMaxDelay)
+				retryAt = time.Now().Add(delay)
+				s.notTidied(err, delay)
 				break
 			}
+			delay = 0
 			if !more {
 				next, ended = 0, begun
 			}
@@ -72,13 +84,13 @@ func (s *Store) Tidy(ctx context.Context) {
 	}
 }
 
-// notTidied reports that a step has failed. It is tried again.
-func (s *Store) notTidied(err error) {
+// notTidied reports that a step has failed. It is tried again after delay.
+func (s *Store) notTidied(err error, delay time.Duration) {
 	if errors.Is(err, storage.ErrClosed) || s.alarm.err() != nil {
 		return
 	}
 	s.troubles.background.Add(1)
-	s.options.Log.Error("small segments cannot be merged: this is tried again", "dir", s.dir, "error", err)
+	s.options.Log.Error("small segments cannot be merged: this is tried again", "dir", s.dir, "in", delay, "error", err)
 }
 
 // tidyStep merges small segments of devices whose number in the table is from or higher. It

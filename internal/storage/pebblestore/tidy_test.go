@@ -1,9 +1,11 @@
 package pebblestore_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 	"sync"
@@ -168,6 +170,49 @@ func TestTidyDamaged(t *testing.T) {
 		t.Errorf("of %d devices the segments of %d are merged and those of %d damaged", devices, merged, damaged)
 	}
 	mustClose(t, s)
+}
+
+// TestTidyRetries makes the steps of Tidy fail for an hour. It must try again ever less often, so
+// that a lasting error does not fill the log, and must merge the segments within ten minutes after
+// the error has ended.
+//
+// Seen to fail when each step was tried again after a second.
+func TestTidyRetries(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var log bytes.Buffer
+		s := mustOpen(t, pebblestore.Options{FS: vfs.NewMem(), MinFreeBytes: -1, Log: slog.New(slog.NewTextHandler(&log, nil))})
+		for ms := range int64(2) {
+			mustAppend(t, s, entry("d", ms, 1))
+			if err := pebblestore.Seal(s); err != nil {
+				t.Fatal(err)
+			}
+		}
+		var failing atomic.Bool
+		failing.Store(true)
+		ctx, cancel := context.WithCancel(context.Background())
+		var tidying sync.WaitGroup
+		tidying.Go(func() {
+			pebblestore.TidyFailing(ctx, s, func() error {
+				if failing.Load() {
+					return syscall.EIO
+				}
+				return nil
+			})
+		})
+		time.Sleep(time.Hour)
+		failing.Store(false)
+		time.Sleep(10*time.Minute + time.Second)
+		cancel()
+		tidying.Wait()
+		if n := strings.Count(log.String(), syscall.EIO.Error()); n < 5 || n > 20 {
+			t.Errorf("an error that lasts for an hour is logged %d times", n)
+		}
+		if got := pebblestore.SegmentRows(s, mustName("d")); !slices.Equal(got, []int{2}) {
+			t.Errorf("after the error has ended, the segments have %v rows, want 2", got)
+		}
+		mustClose(t, s)
+	})
 }
 
 // TestFaultIsNoDamage fails reads of segments while late readings are merged into them. The

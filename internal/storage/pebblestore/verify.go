@@ -265,11 +265,11 @@ func (d *directory) compareUnlisted(open bool, extents map[string]extent, proble
 
 // verifyOpen calls problem for each problem with the manifest of an open store, or with a
 // file that does not change while the store is open. No erasure may be running. The error is
-// as for verify.
-func (d *directory) verifyOpen(problem func(error)) error {
+// as for verify. pace returns what is called before each read of the manifest, see verifyJournal.
+func (d *directory) verifyOpen(problem func(error), pace func(path string) (before func(n int64) error)) error {
 	for again := false; ; again = true {
 		var found []error
-		err := d.compareOpen(func(err error) { found = append(found, err) })
+		err := d.compareOpen(func(err error) { found = append(found, err) }, pace)
 		if err == nil && len(found) > 0 && !again {
 			continue // the list or the manifest may have been replaced meanwhile
 		}
@@ -282,7 +282,7 @@ func (d *directory) verifyOpen(problem func(error)) error {
 
 // compareOpen is like verifyOpen, but may report problems that only result from a
 // concurrent change.
-func (d *directory) compareOpen(problem func(error)) error {
+func (d *directory) compareOpen(problem func(error), pace func(path string) (before func(n int64) error)) error {
 	l, err := readList(d.fs, d.path)
 	if err != nil {
 		return d.report(err, problem)
@@ -295,7 +295,7 @@ func (d *directory) compareOpen(problem func(error)) error {
 	if err != nil {
 		return d.report(err, problem)
 	}
-	extent, err := d.verifyJournal(current, manifestChunks())
+	extent, err := d.verifyJournal(current, manifestChunks(), pace(d.fs.PathJoin(d.path, current)))
 	if err != nil {
 		return d.report(err, problem)
 	}
