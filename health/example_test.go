@@ -40,7 +40,7 @@ func Example() {
 	reportStore(errors.New("fdatasync: input/output error"))
 	rec := httptest.NewRecorder()
 	mux.ServeHTTP(rec, httptest.NewRequest("GET", "/livez", nil))
-	fmt.Println(rec.Code, rec.Body)
+	fmt.Print(rec.Code, " ", rec.Body)
 
 	// At shutdown, drain first, then wait for the requests in progress.
 	h.Drain()

@@ -228,6 +228,6 @@ func newAnswer(status int, text string, l lists, opts ...reply.Option) *reply.An
 			fmt.Fprintf(&b, `,%q:["%s"]`, list.key, strings.Join(list.names, `","`))
 		}
 	}
-	b.WriteByte('}')
+	b.WriteString("}\n")
 	return reply.New(status, "application/json", []byte(b.String()), append(opts, reply.Lean())...)
 }

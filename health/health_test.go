@@ -27,7 +27,7 @@ var errSecret = errors.New("open /var/lib/pulsegate: permission denied")
 func get(h http.Handler) string {
 	rec := httptest.NewRecorder()
 	h.ServeHTTP(rec, httptest.NewRequest(http.MethodGet, "/", nil))
-	return fmt.Sprint(rec.Code, " ", rec.Body)
+	return fmt.Sprint(rec.Code, " ", strings.TrimSuffix(rec.Body.String(), "\n"))
 }
 
 // wantReady fails unless /readyz answers want.
@@ -59,15 +59,15 @@ func TestHandlers(t *testing.T) {
 		body   string
 		header http.Header
 	}{
-		{"livez", h.Livez(), "GET", 200, `{"status":"ok"}`, nil},
-		{"healthz", h.Healthz(), "GET", 200, `{"status":"ok"}`, nil},
-		{"healthz, HEAD", h.Healthz(), "HEAD", 200, "", http.Header{"Content-Length": {"15"}}},
-		{"readyz", ready.Readyz(), "GET", 200, `{"status":"ready"}`, nil},
-		{"readyz, pending", h.Readyz(), "GET", 503, `{"status":"unavailable","pending":["store"]}`, nil},
-		{"readyz, pending, HEAD", h.Readyz(), "HEAD", 503, "", http.Header{"Content-Length": {"44"}}},
-		{"livez, POST", h.Livez(), "POST", 405, `{"type":"about:blank","title":"Method Not Allowed","status":405}`, http.Header{"Allow": {"GET, HEAD"}}},
-		{"readyz, DELETE", h.Readyz(), "DELETE", 405, `{"type":"about:blank","title":"Method Not Allowed","status":405}`, http.Header{"Allow": {"GET, HEAD"}}},
-		{"healthz, OPTIONS", h.Healthz(), "OPTIONS", 405, `{"type":"about:blank","title":"Method Not Allowed","status":405}`, http.Header{"Allow": {"GET, HEAD"}}},
+		{"livez", h.Livez(), "GET", 200, `{"status":"ok"}` + "\n", nil},
+		{"healthz", h.Healthz(), "GET", 200, `{"status":"ok"}` + "\n", nil},
+		{"healthz, HEAD", h.Healthz(), "HEAD", 200, "", http.Header{"Content-Length": {"16"}}},
+		{"readyz", ready.Readyz(), "GET", 200, `{"status":"ready"}` + "\n", nil},
+		{"readyz, pending", h.Readyz(), "GET", 503, `{"status":"unavailable","pending":["store"]}` + "\n", nil},
+		{"readyz, pending, HEAD", h.Readyz(), "HEAD", 503, "", http.Header{"Content-Length": {"45"}}},
+		{"livez, POST", h.Livez(), "POST", 405, `{"type":"about:blank","title":"Method Not Allowed","status":405}` + "\n", http.Header{"Allow": {"GET, HEAD"}}},
+		{"readyz, DELETE", h.Readyz(), "DELETE", 405, `{"type":"about:blank","title":"Method Not Allowed","status":405}` + "\n", http.Header{"Allow": {"GET, HEAD"}}},
+		{"healthz, OPTIONS", h.Healthz(), "OPTIONS", 405, `{"type":"about:blank","title":"Method Not Allowed","status":405}` + "\n", http.Header{"Allow": {"GET, HEAD"}}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			rec := httptest.NewRecorder()
@@ -112,10 +112,10 @@ func TestContentLengthOnTheWire(t *testing.T) {
 		}
 		body, _ := io.ReadAll(res.Body)
 		res.Body.Close()
-		if res.ContentLength != 15 || len(res.TransferEncoding) > 0 {
-			t.Errorf("%s: length %d, encoding %q, want 15 and none", method, res.ContentLength, res.TransferEncoding)
+		if res.ContentLength != 16 || len(res.TransferEncoding) > 0 {
+			t.Errorf("%s: length %d, encoding %q, want 16 and none", method, res.ContentLength, res.TransferEncoding)
 		}
-		if want := map[string]int{"GET": 15, "HEAD": 0}[method]; len(body) != want {
+		if want := map[string]int{"GET": 16, "HEAD": 0}[method]; len(body) != want {
 			t.Errorf("%s: %d bytes, want %d", method, len(body), want)
 		}
 	}

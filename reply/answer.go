@@ -49,14 +49,14 @@ func New(status int, contentType string, body []byte, opts ...Option) *Answer {
 	return a
 }
 
-// JSON prepares an answer whose body is v, marshalled once with encoding/json. It
-// panics like [New], and if v cannot be marshalled.
+// JSON prepares an answer whose body is v, marshalled once with encoding/json, and a
+// newline. It panics like [New], and if v cannot be marshalled.
 func JSON(status int, v any, opts ...Option) *Answer {
 	body, err := json.Marshal(v)
 	if err != nil {
 		panic("reply: marshal answer: " + err.Error())
 	}
-	return New(status, "application/json", body, opts...)
+	return New(status, "application/json", append(body, '\n'), opts...)
 }
 
 // Status returns the answer's status code.

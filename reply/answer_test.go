@@ -44,8 +44,8 @@ func TestAnswer(t *testing.T) {
 			[]string{"X-Content-Type-Options", "nosniff", "Content-Length", "0"},
 		},
 		{
-			"JSON", reply.JSON(201, map[string]int{"n": 1}), request("POST"), 201, `{"n":1}`,
-			[]string{"Content-Type", "application/json", "Content-Length", "7", "X-Content-Type-Options", "nosniff"},
+			"JSON", reply.JSON(201, map[string]int{"n": 1}), request("POST"), 201, `{"n":1}` + "\n",
+			[]string{"Content-Type", "application/json", "Content-Length", "8", "X-Content-Type-Options", "nosniff"},
 		},
 		{
 			"options",

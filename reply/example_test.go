@@ -31,7 +31,7 @@ func Example() {
 		rec := httptest.NewRecorder()
 		handler.ServeHTTP(rec, httptest.NewRequest("POST", url, nil))
 		fmt.Printf("%d, retry after %q\n", rec.Code, rec.Header().Get("Retry-After"))
-		fmt.Println(rec.Body)
+		fmt.Print(rec.Body)
 	}
 	// Output:
 	// 200, retry after ""
@@ -54,5 +54,5 @@ func ExampleAnswer_AppendHTTP1() {
 		out = stored.AppendHTTP1(out, reply.HTTP1{Date: date})
 	}
 	fmt.Println(len(out), "bytes")
-	// Output: 320 bytes
+	// Output: 322 bytes
 }

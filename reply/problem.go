@@ -117,7 +117,7 @@ func (p *Problem) put(buf *problemBuffer) {
 	}
 }
 
-// AppendProblem appends the document of one occurrence of p. detail explains this
+// AppendProblem appends the document of one occurrence of p, and a newline. detail explains this
 // occurrence to a person and is omitted if empty; members are additional data for
 // programs. Problems are logged, so neither may contain anything that must not appear
 // in logs.
@@ -133,7 +133,7 @@ func AppendProblem(dst []byte, p *Problem, detail string, members ...Member) []b
 		dst = append(dst, ':')
 		dst = AppendJSONString(dst, m.value)
 	}
-	return append(dst, '}')
+	return append(dst, "}\n"...)
 }
 
 // A Member is an extension member of a problem, or its "instance". Its name must be

@@ -36,7 +36,7 @@ func TestAppendProblem(t *testing.T) {
 		},
 		{"name that needs escapes", "", []reply.Member{reply.String(`a"b`, `c"d`)}, `,"a\"b":"c\"d"`},
 	} {
-		want := `{"type":"` + outOfRange + `","title":"Out of \"range\"","status":422` + tt.want + `}`
+		want := `{"type":"` + outOfRange + `","title":"Out of \"range\"","status":422` + tt.want + "}\n"
 		got := string(reply.AppendProblem([]byte("x"), p, tt.detail, tt.members...))
 		if got != "x"+want {
 			t.Errorf("%s:\ngot  %s\nwant x%s", tt.name, got, want)
@@ -52,7 +52,7 @@ func TestAppendProblem(t *testing.T) {
 
 func TestProblemDefaults(t *testing.T) {
 	p := reply.NewProblem(429, "", "")
-	want := `{"type":"about:blank","title":"Too Many Requests","status":429}`
+	want := `{"type":"about:blank","title":"Too Many Requests","status":429}` + "\n"
 	if got := string(reply.AppendProblem(nil, p, "")); got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
@@ -68,7 +68,7 @@ func TestProblemWays(t *testing.T) {
 			"Content-Type": {"application/problem+json"}, "Cache-Control": {"no-store"}, "X-Content-Type-Options": {"nosniff"},
 			"X-Shed": {"1"},
 		},
-		`{"type":"about:blank","title":"Service Unavailable","status":503,"detail":"queue is full","queue":"9"}`,
+		`{"type":"about:blank","title":"Service Unavailable","status":503,"detail":"queue is full","queue":"9"}` + "\n",
 	}
 	want.header.Set("Content-Length", reply.IntValue(len(want.body))[0])
 
@@ -149,7 +149,7 @@ func TestProblemFixedIsServed(t *testing.T) {
 	res := serve(a, request("POST"))
 	body, _ := io.ReadAll(res.Body)
 	if res.StatusCode != 405 || res.Header.Get("Allow") != "GET, HEAD" ||
-		string(body) != `{"type":"about:blank","title":"Method Not Allowed","status":405}` {
+		string(body) != `{"type":"about:blank","title":"Method Not Allowed","status":405}`+"\n" {
 		t.Errorf("%d %q %s", res.StatusCode, res.Header.Get("Allow"), body)
 	}
 }

@@ -198,7 +198,7 @@ func TestDamagedLookup(t *testing.T) {
 			}
 			defer resp.Body.Close()
 			text, err := io.ReadAll(resp.Body)
-			return err == nil && resp.StatusCode == 200 && string(text) == `{"status":"ready","degraded":["damage"]}`
+			return err == nil && resp.StatusCode == 200 && string(text) == `{"status":"ready","degraded":["damage"]}`+"\n"
 		})
 		b.mustPost(`{"device":"d","time":1764000000000,"spo2_pct":97}`, `200 {"status":"stored"}`)
 		b.server.kill()

@@ -464,7 +464,7 @@ func (b *harness) post(body string, chunked bool) (status int, text string, err 
 	}
 	defer resp.Body.Close()
 	answer, err := io.ReadAll(resp.Body)
-	return resp.StatusCode, string(answer), err
+	return resp.StatusCode, strings.TrimSuffix(string(answer), "\n"), err
 }
 
 // mustPost sends a body and checks that there is an answer.

@@ -135,7 +135,7 @@ func askOnce(client *http.Client, method, url, body string) (string, error) {
 	}
 	defer resp.Body.Close()
 	text, err := io.ReadAll(resp.Body)
-	return string(text), err
+	return strings.TrimSuffix(string(text), "\n"), err
 }
 
 // exchange sends a stream of bytes and returns the status of each answer until the server closes

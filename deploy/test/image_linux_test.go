@@ -73,7 +73,7 @@ func TestImage(t *testing.T) {
 			t.Errorf("the process has %s %q, want %q", name, fields[name], want)
 		}
 	}
-	if code, answer := post(t, inside, public, token); code != 200 || answer != `{"status":"stored"}` {
+	if code, answer := post(t, inside, public, token); code != 200 || answer != `{"status":"stored"}`+"\n" {
 		t.Errorf("a reading is answered %d %s", code, answer)
 	}
 	if out, code := c.run(t, c.img.Health.Test[1:]); code != 0 {
@@ -88,7 +88,7 @@ func TestImage(t *testing.T) {
 	}
 
 	s = c.start(t, access...)
-	if code, answer := post(t, inside, public, token); code != 200 || answer != `{"status":"duplicate"}` {
+	if code, answer := post(t, inside, public, token); code != 200 || answer != `{"status":"duplicate"}`+"\n" {
 		t.Errorf("after kill -9, the reading is answered %d %s, want duplicate", code, answer)
 	}
 	if code := s.term(t); code != 0 {

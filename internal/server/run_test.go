@@ -71,7 +71,7 @@ func TestRun(t *testing.T) {
 			}
 			defer resp.Body.Close()
 			text, err := io.ReadAll(resp.Body)
-			if got := string(text); got != `{"status":"`+want+`"}` {
+			if got := string(text); got != `{"status":"`+want+`"}`+"\n" {
 				t.Errorf("answered %s %s, want %s", resp.Status, got, want)
 			}
 			http.DefaultClient.CloseIdleConnections()
@@ -133,7 +133,7 @@ func TestScrub(t *testing.T) {
 		}
 		defer resp.Body.Close()
 		text, err := io.ReadAll(resp.Body)
-		if got := string(text); err == nil && got != want {
+		if got := string(text); err == nil && got != want+"\n" {
 			err = fmt.Errorf("answered %s %s, want %s", resp.Status, got, want)
 		}
 		return err
@@ -170,7 +170,7 @@ func TestScrub(t *testing.T) {
 			}
 			defer resp.Body.Close()
 			text, err := io.ReadAll(resp.Body)
-			return err == nil && string(text) == `{"status":"ready","degraded":["damage"]}`
+			return err == nil && string(text) == `{"status":"ready","degraded":["damage"]}`+"\n"
 		})
 		return post(url, `{"device":"warm","time":1763700000000,"spo2_pct":97}`, `{"status":"stored"}`)
 	})

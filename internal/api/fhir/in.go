@@ -173,10 +173,10 @@ func (p *place) path(field string) string {
 	return field
 }
 
-// outcomeStart begins an OperationOutcome, issueListEnd ends it.
+// outcomeStart begins an OperationOutcome, issueListEnd ends it and the answer.
 var outcomeStart = strings.TrimSuffix(issueStart("", ""), `{"severity":"","code":""`)
 
-const issueListEnd = `]}`
+const issueListEnd = "]}\n"
 
 // appendIssue appends an issue. expression may be empty.
 func (o *outcome) appendIssue(dst []byte, diagnostics, expression string) []byte {

@@ -92,9 +92,9 @@ func (s *intake) bundleReply(typ string) ingest.Reply {
 	}
 	if len(s.places) == 0 { // FHIR has no empty arrays
 		dst = dst[:len(dst)-len(`,"entry":[`)]
-		return ingest.Reply{Head: s.rc.done, Body: append(dst, '}')}
+		return ingest.Reply{Head: s.rc.done, Body: append(dst, "}\n"...)}
 	}
-	return ingest.Reply{Head: s.rc.done, Body: append(dst, `]}`...)}
+	return ingest.Reply{Head: s.rc.done, Body: append(dst, "]}\n"...)}
 }
 
 // appendResponse appends the response to an entry.
@@ -105,7 +105,7 @@ func (s *intake) appendResponse(dst []byte, i int) []byte {
 		dst = strconv.AppendInt(dst, int64(problem.Status()), 10)
 		dst = append(append(dst, `","outcome":`...), outcomeStart...)
 		dst = s.rc.outcomes[problem].appendIssue(dst, p.result.Reason, expression("Bundle.entry["+strconv.Itoa(i)+"].resource", p.result.Field))
-		return append(append(dst, issueListEnd...), `}}`...)
+		return append(dst, `]}}}`...)
 	}
 	switch p.what {
 	case deviceEntry:

@@ -53,7 +53,7 @@ func issueStart(severity, code string) string {
 	return `{"resourceType":"OperationOutcome","issue":[{"severity":"` + severity + `","code":"` + code + `"`
 }
 
-const issueEnd = `}]}`
+const issueEnd = "}" + issueListEnd
 
 // issueType returns the type of a problem's issue (https://hl7.org/fhir/R4/valueset-issue-type.html).
 func issueType(problems *problem.Set, p *reply.Problem) string {

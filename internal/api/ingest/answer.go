@@ -77,8 +77,8 @@ type answers struct {
 
 // The bodies of the usual answers. They must not be modified.
 var (
-	storedBody    = []byte(`{"status":"stored"}`)
-	duplicateBody = []byte(`{"status":"duplicate"}`)
+	storedBody    = []byte(`{"status":"stored"}` + "\n")
+	duplicateBody = []byte(`{"status":"duplicate"}` + "\n")
 )
 
 func newAnswers(set *problem.Set) *answers {
@@ -272,7 +272,7 @@ func (j *Job) batchAnswer() Answer {
 	out = append(out, `,"duplicate":`...)
 	out = strconv.AppendInt(out, int64(duplicate), 10)
 	if conflicts+len(j.batch.Refused) == 0 {
-		j.out = append(out, '}')
+		j.out = append(out, "}\n"...)
 		return Answer{head: c.answers.whole, body: j.out}
 	}
 	out = append(out, `,"rejected":[`...)
@@ -295,7 +295,7 @@ func (j *Job) batchAnswer() Answer {
 		out = appendRejected(out, refused[i].Index, refused[i].Field, refused[i].Reason(), len(out) == n)
 	}
 	c.counters.refused[refusedInvalid].Add(uint64(len(j.batch.Refused) - j.uncovered))
-	j.out = append(out, "]}"...)
+	j.out = append(out, "]}\n"...)
 	return Answer{head: c.answers.mixed, body: j.out}
 }
 

@@ -52,7 +52,7 @@ func answers(t testing.TB, in *bufio.Reader, n int) (all []string) {
 		if err != nil {
 			t.Fatalf("answer %d of %d: %v", i, n, err)
 		}
-		all = append(all, fmt.Sprint(resp.StatusCode, " ", string(text)))
+		all = append(all, fmt.Sprint(resp.StatusCode, " ", strings.TrimSuffix(string(text), "\n")))
 	}
 	return all
 }
@@ -184,7 +184,7 @@ func TestConnectionClose(t *testing.T) {
 		if !resp.Close {
 			t.Error("the last answer has no Connection: close")
 		}
-		if text, err := io.ReadAll(in); err != nil || string(text) != `{"status":"stored"}` {
+		if text, err := io.ReadAll(in); err != nil || string(text) != `{"status":"stored"}`+"\n" {
 			t.Errorf("the last answer is %q, %v", text, err)
 		}
 		if n := core.Counters().Stored; n != 2 {
@@ -214,7 +214,7 @@ func testHalfClosed(t *testing.T, secure bool) {
 	answers(t, bufio.NewReader(other), 1)
 	close(release)
 	text, err := io.ReadAll(conn)
-	if err != nil || !strings.HasSuffix(string(text), `{"status":"stored"}`) {
+	if err != nil || !strings.HasSuffix(string(text), `{"status":"stored"}`+"\n") {
 		t.Errorf("answer %q, %v", text, err)
 	}
 }
@@ -483,7 +483,7 @@ func testShutdown(t *testing.T, secure bool) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if rest, err := io.ReadAll(in); err != nil || string(rest) != `{"status":"stored"}` || !resp.Close {
+	if rest, err := io.ReadAll(in); err != nil || string(rest) != `{"status":"stored"}`+"\n" || !resp.Close {
 		t.Errorf("the request in progress: %q, %v, closes: %v", rest, err, resp.Close)
 	}
 	waiting.Close()

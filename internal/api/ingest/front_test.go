@@ -222,7 +222,7 @@ func post(t *testing.T, srv *server, body, encoding string) (*http.Response, str
 	if err != nil {
 		t.Fatal(err)
 	}
-	return resp, string(text)
+	return resp, strings.TrimSuffix(string(text), "\n")
 }
 
 // request returns a request of the usual form.

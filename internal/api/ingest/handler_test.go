@@ -165,7 +165,7 @@ func raw(t *testing.T, srv *server, request string) (*http.Response, string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return resp, string(text)
+	return resp, strings.TrimSuffix(string(text), "\n")
 }
 
 func TestRawRequests(t *testing.T) { eachFront(t, testRawRequests) }

@@ -128,7 +128,7 @@ func exchange(t *testing.T, srv *server, requests string, answers int) {
 		t.Fatal(err)
 	}
 	text, buf := "", make([]byte, 4096)
-	for strings.Count(text, "HTTP/1.1 ") < answers || !strings.HasSuffix(text, "}") {
+	for strings.Count(text, "HTTP/1.1 ") < answers || !strings.HasSuffix(text, "}\n") {
 		n, err := conn.Read(buf)
 		if err != nil {
 			t.Fatalf("%v after %q", err, text)

@@ -74,7 +74,7 @@ func Describe(opt Options) []byte {
 	if err != nil {
 		panic(err) // maps, strings and numbers
 	}
-	return text
+	return append(text, '\n')
 }
 
 // An operation describes one method of an address.

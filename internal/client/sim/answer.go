@@ -82,7 +82,7 @@ func (j *judge) judge(r *response, single bool, n int, now time.Time) answer {
 
 // judgeSingle parses {"status":"stored"} and {"status":"duplicate"}.
 func judgeSingle(body []byte) (answer, error) {
-	if string(body) == `{"status":"stored"}` { // fast path for the usual spelling
+	if string(body) == `{"status":"stored"}`+"\n" { // fast path for the usual spelling
 		return answer{verdict: accepted, stored: 1}, nil
 	}
 	var doc struct {

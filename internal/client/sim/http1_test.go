@@ -87,7 +87,7 @@ func TestResponseRejects(t *testing.T) {
 // another server adds its name.
 func TestResponseAllocs(t *testing.T) {
 	for _, fields := range []string{"", "Server: nginx\r\n", "Cache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\nDate: Sun, 22 Nov 2026 12:00:00 GMT\r\n"} {
-		text := "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n" + fields + "Content-Length: 19\r\n\r\n" + stored
+		text := "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n" + fields + "Content-Length: 20\r\n\r\n" + stored
 		if n := sim.ResponseAllocs(text); n != 0 {
 			t.Errorf("%v allocations to read %q, want 0", n, text)
 		}

@@ -14,7 +14,7 @@ import (
 	"github.com/pulsegate/pulsegate/internal/client/sim"
 )
 
-const stored = `{"status":"stored"}`
+const stored = `{"status":"stored"}` + "\n"
 
 func ok(body string) string {
 	return fmt.Sprintf("HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
