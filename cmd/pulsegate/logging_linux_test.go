@@ -40,7 +40,7 @@ type pipedServer struct {
 	stderr        *bufio.Reader // of pipe
 }
 
-// startPiped starts a server and reads its standard error until it listens.
+// startPiped starts a server and reads its standard error until it is ready.
 func startPiped(t *testing.T, args ...string) *pipedServer {
 	t.Helper()
 	r, w := smallPipe(t)
@@ -55,9 +55,9 @@ func startPiped(t *testing.T, args ...string) *pipedServer {
 	w.Close()
 	timer := time.AfterFunc(polltest.Patience, func() { _ = s.cmd.Process.Kill() }) // ends the reading
 	defer timer.Stop()
-	for s.public == "" || s.admin == "" {
-		line, err := s.stderr.ReadString('\n')
-		if err != nil {
+	for line := ""; !serving.MatchString(line); {
+		var err error
+		if line, err = s.stderr.ReadString('\n'); err != nil {
 			t.Fatal(err)
 		}
 		if m := listening.FindStringSubmatch(line); m != nil {

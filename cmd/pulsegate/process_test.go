@@ -115,7 +115,10 @@ type process struct {
 // listening matches the line of a listener, in both formats of the log.
 var listening = regexp.MustCompile(`listening(?: addr=|","addr":")([^\s"]+)(?: listener=|","listener":")(public|admin)`)
 
-// start starts a server on dir and waits until it listens. The server's working directory is the
+// serving matches the last line of a start, in both formats of the log.
+var serving = regexp.MustCompile(`msg=ready url=|"msg":"ready","url":`)
+
+// start starts a server on dir and waits until it is ready. The server's working directory is the
 // parent of dir. It has an admin listener only if args name one, and accepts any time since 1970,
 // because many tests use small numbers. It is killed when the test ends.
 func start(t testing.TB, bin, dir string, args ...string) *process {
@@ -132,7 +135,7 @@ func start(t testing.TB, bin, dir string, args ...string) *process {
 // anyTime makes a server accept any time since 1970.
 const anyTime = "--oldest=1970-01-01T00:00:00Z"
 
-// launch runs a command that serves, and waits until it has this many listeners.
+// launch runs a command that serves with this many listeners, and waits until it is ready.
 func launch(t testing.TB, listeners int, cmd *exec.Cmd) *process {
 	t.Helper()
 	p, err := tryLaunch(t, listeners, cmd)
@@ -153,7 +156,7 @@ func tryLaunch(t testing.TB, listeners int, cmd *exec.Cmd) (*process, error) {
 	if err := p.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	lines := make(chan []string, 2) // one per listener
+	lines := make(chan []string, 3) // one per listener, and nil at the end
 	go func() {
 		defer close(p.exited)
 		in := bufio.NewScanner(stderr)
@@ -161,7 +164,7 @@ func tryLaunch(t testing.TB, listeners int, cmd *exec.Cmd) (*process, error) {
 			p.mu.Lock()
 			p.err.WriteString(in.Text() + "\n")
 			p.mu.Unlock()
-			if m := listening.FindStringSubmatch(in.Text()); m != nil {
+			if m := listening.FindStringSubmatch(in.Text()); m != nil || serving.MatchString(in.Text()) {
 				lines <- m
 			}
 		}
@@ -169,12 +172,14 @@ func tryLaunch(t testing.TB, listeners int, cmd *exec.Cmd) (*process, error) {
 	}()
 	t.Cleanup(p.kill)
 	deadline := time.After(polltest.Patience)
-	for range listeners {
+	for range listeners + 1 {
 		select {
 		case m := <-lines:
-			if m[2] == "admin" {
+			switch {
+			case m == nil:
+			case m[2] == "admin":
 				p.admin = m[1]
-			} else {
+			default:
 				p.addr = m[1]
 			}
 		case <-p.exited:

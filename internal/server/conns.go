@@ -75,16 +75,21 @@ func closeAfterLast(next http.Handler) http.Handler {
 	})
 }
 
-// listenPublic opens the public listener. With a fast lane, connections begin there, with
+// bind opens the listeners that were not inherited. It comes before the store is opened, so that
+// a server whose address is taken creates no data directory. Clients wait in the backlog.
+func (s *server) bind() error {
+	if err := s.life.bind(publicSocket, s.opt.Addr); err != nil || s.opt.AdminAddr == "" {
+		return err
+	}
+	return s.life.bind(adminSocket, s.opt.AdminAddr)
+}
+
+// listenPublic serves the public listener. With a fast lane, connections begin there, with
 // TLS after their handshake, and public serves those that leave it.
 //
 // posts counts the requests of the fast lane as well as those of public.
 func (s *server) listenPublic(posts *metrics.Route) error {
-	l, err := s.life.listen(publicSocket, s.opt.Addr)
-	if err != nil {
-		return err
-	}
-	conns := s.conns
+	l, conns := s.life.sockets[publicSocket], s.conns
 	idle := new(listen.Idle)
 	conns.OnGuest = func() { idle.Evict(conns) }
 	s.public.ConnState = idle.ConnState
@@ -110,6 +115,7 @@ func (s *server) listenPublic(posts *metrics.Route) error {
 		if s.hosts != nil && !s.hosts.anyName {
 			usualHost = s.hosts.usual
 		}
+		var err error
 		s.lane, err = s.core.FastLane(l, ingest.FastLaneConfig{
 			Host:          usualHost,
 			TLS:           s.access.tls != nil,
@@ -159,11 +165,7 @@ func failureOf(err error) metrics.HandshakeFailure {
 	return metrics.HandshakeProtocol
 }
 
-func (s *server) listenAdmin() error {
-	l, err := s.life.listen(adminSocket, s.opt.AdminAddr)
-	if err != nil {
-		return err
-	}
+func (s *server) listenAdmin() {
 	conns := &share.Conns{
 		Max: maxAdminConns, MaxGuests: maxAdminGuests,
 		Holders: &share.Holders{Exempt: s.holders.Exempt}, // counted apart from the public listener
@@ -171,8 +173,7 @@ func (s *server) listenAdmin() error {
 	idle := new(listen.Idle)
 	conns.OnGuest = func() { idle.Evict(conns) }
 	s.admin.ConnState = idle.ConnState
-	s.serve(s.admin, listen.Bound(l, conns), adminSocket)
-	return nil
+	s.serve(s.admin, listen.Bound(s.life.sockets[adminSocket], conns), adminSocket)
 }
 
 // serve serves a listener in the background.

@@ -20,10 +20,10 @@ import (
 // if there is one.
 type lifecycle struct {
 	log      *slog.Logger
-	notifier *systemd.Notifier // nil: no service manager
-	warned   sync.Once         // logs the first failure to notify it
-	watchdog time.Duration     // 0: none
-	sockets  map[string]net.Listener
+	notifier *systemd.Notifier       // nil: no service manager
+	warned   sync.Once               // logs the first failure to notify it
+	watchdog time.Duration           // 0: none
+	sockets  map[string]net.Listener // inherited, or opened by bind
 	hangups  chan os.Signal
 	seconds  chan os.Signal // SIGINT and SIGTERM, if a second one may end the drain delay
 }
@@ -91,16 +91,17 @@ func byName(sockets []systemd.Socket) (map[string]net.Listener, error) {
 	return named, nil
 }
 
-// listen returns the inherited socket of this name, or opens one.
-func (life *lifecycle) listen(name, addr string) (net.Listener, error) {
-	if l := life.sockets[name]; l != nil {
-		return l, nil
+// bind opens the socket of this name, unless it was inherited.
+func (life *lifecycle) bind(name, addr string) error {
+	if life.sockets[name] != nil {
+		return nil
 	}
 	l, err := net.Listen("tcp", addr)
 	if err != nil {
-		return nil, fmt.Errorf("open %s listener: %w%s", name, err, listenHint(name, err))
+		return fmt.Errorf("open %s listener: %w%s", name, err, listenHint(name, err))
 	}
-	return l, nil
+	life.sockets[name] = l
+	return nil
 }
 
 // listenHint returns a remedy for an error of net.Listen, or "".
@@ -236,7 +237,7 @@ func (life *lifecycle) delay(d time.Duration, failed <-chan string) (why string)
 	return ""
 }
 
-// end stops catching signals, and closes the sockets that were not used.
+// end stops catching signals, and closes the sockets that were not served.
 func (life *lifecycle) end() {
 	signal.Stop(life.hangups)
 	signal.Stop(life.seconds)

@@ -7,7 +7,6 @@ import (
 	"log"
 	"log/slog"
 	"os/signal"
-	"strconv"
 	"strings"
 	"syscall"
 
@@ -123,27 +122,19 @@ func (l *Log) httpErrors() *log.Logger {
 	)
 }
 
-// print writes a line that scripts parse, such as "listening addr=…", at any log level. In JSON
-// it is an object with word as its message.
-func (l *Log) print(word string, attrs ...slog.Attr) {
-	if l.opt.LogFormat == "json" {
-		l.lines.Print(strings.TrimSuffix(jsonLine(slog.LevelInfo, word, attrs...), "\n"))
-		return
-	}
-	for _, a := range attrs {
-		value := a.Value.String()
-		if strings.ContainsFunc(value, func(r rune) bool { return r <= ' ' || r == '"' || r == 0x7f }) {
-			value = strconv.Quote(value)
-		}
-		word += " " + a.Key + "=" + value
-	}
-	l.lines.Print(word)
+// print writes a line that scripts parse, such as msg=listening, at any log level.
+func (l *Log) print(message string, attrs ...slog.Attr) {
+	l.lines.Print(strings.TrimSuffix(l.opt.line(slog.LevelInfo, message, attrs...), "\n"))
 }
 
-// jsonLine returns a log line in JSON, with its line end.
-func jsonLine(level slog.Level, message string, attrs ...slog.Attr) string {
+// line returns a log line, with its line end.
+func (f *LogOptions) line(level slog.Level, message string, attrs ...slog.Attr) string {
 	var b strings.Builder
-	slog.New(slog.NewJSONHandler(&b, nil)).LogAttrs(context.Background(), level, message, attrs...)
+	var h slog.Handler = slog.NewTextHandler(&b, nil)
+	if f.LogFormat == "json" {
+		h = slog.NewJSONHandler(&b, nil)
+	}
+	slog.New(h).LogAttrs(context.Background(), level, message, attrs...)
 	return b.String()
 }
 
@@ -152,7 +143,7 @@ func jsonLine(level slog.Level, message string, attrs ...slog.Attr) string {
 func LastLine(stderr io.Writer, f *LogOptions, why string) {
 	line := "pulsegate: " + why + "\n"
 	if f.LogFormat == "json" {
-		line = jsonLine(slog.LevelError, "exiting", slog.String("error", why))
+		line = f.line(slog.LevelError, "exiting", slog.String("error", why))
 	}
 	logbudget.LastLine(stderr, line)
 }

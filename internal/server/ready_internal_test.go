@@ -39,7 +39,7 @@ func TestURL(t *testing.T) {
 // are quoted.
 func TestPrint(t *testing.T) {
 	for format, want := range map[string]string{
-		"text": "ready url=http://127.0.0.1:1 data=\"/a b\"\n",
+		"text": "level=INFO msg=ready url=http://127.0.0.1:1 data=\"/a b\"\n",
 		"json": `"level":"INFO","msg":"ready","url":"http://127.0.0.1:1","data":"/a b"}` + "\n",
 	} {
 		var out strings.Builder

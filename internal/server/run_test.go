@@ -84,7 +84,10 @@ func TestRun(t *testing.T) {
 }
 
 // Run returns the error that keeps a server from starting, or that ends it, and closes
-// what it opened: a server on the same directory starts afterwards.
+// what it opened: a server on the same directory starts afterwards. A server that is refused
+// before it serves creates no data directory.
+//
+// Seen to fail when the store is opened before the listeners.
 func TestRunFails(t *testing.T) {
 	opt := options(t)
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
@@ -97,22 +100,26 @@ func TestRunFails(t *testing.T) {
 		name  string
 		edit  func(*server.Options)
 		usage bool
+		opens bool // the store
 		want  string
 	}{
-		{"an impossible bound", func(o *server.Options) { o.MaxGroup = 0 }, true, "--max-group must be at least 1"},
+		{"an impossible bound", func(o *server.Options) { o.MaxGroup = 0 }, true, false, "--max-group must be at least 1"},
 		{"no token file", func(o *server.Options) {
 			none := ""
 			o.Tokens, o.Audit = filepath.Join(t.TempDir(), "tokens"), &none
-		}, false, "pulsegate token create"},
-		{"public address taken", func(o *server.Options) { o.Addr = taken.Addr().String() }, false, "open public listener"},
-		{"admin address taken", func(o *server.Options) { o.AdminAddr = taken.Addr().String() }, false, "open admin listener"},
-		{"onServing fails", func(*server.Options) {}, false, errServing.Error()},
+		}, false, false, "pulsegate token create"},
+		{"public address taken", func(o *server.Options) { o.Addr = taken.Addr().String() }, false, false, "open public listener"},
+		{"admin address taken", func(o *server.Options) { o.AdminAddr = taken.Addr().String() }, false, false, "open admin listener"},
+		{"onServing fails", func(*server.Options) {}, false, true, errServing.Error()},
 	} {
 		broken := *opt
 		tt.edit(&broken)
 		_, err := run(t, &broken, func(string) error { return errServing })
 		if _, usage := errors.AsType[settings.UsageError](err); err == nil || usage != tt.usage || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%s: got %v, want %q", tt.name, err, tt.want)
+		}
+		if _, err := os.Stat(opt.Data); !tt.opens && !errors.Is(err, os.ErrNotExist) {
+			t.Fatalf("%s: there is a data directory, %v", tt.name, err)
 		}
 	}
 	if _, err := run(t, opt, func(string) error { return nil }); err != nil {

@@ -141,7 +141,7 @@ const checkDamage = "damage"
 // start opens the store and the listeners. After an error, close closes what it has opened.
 func (s *server) start() error {
 	for _, step := range []func() error{
-		s.access.open, s.openStore, s.access.started, s.startTracing, s.openCore, s.servePublic, s.serveAdmin,
+		s.access.open, s.bind, s.openStore, s.access.started, s.startTracing, s.openCore, s.servePublic, s.serveAdmin,
 	} {
 		if err := step(); err != nil {
 			return err
@@ -153,10 +153,9 @@ func (s *server) start() error {
 	return nil
 }
 
-// announce logs that the server is ready, and how it runs. The first line is for people. The
-// last ones, one per listener, are for scripts: all others are written before them.
+// announce logs how the server runs, the address of each listener and, last, that the server is
+// ready.
 func (s *server) announce() {
-	s.log.print("ready", slog.String("url", s.url()), slog.String("data", s.opt.storeName()), slog.String("version", s.opt.Version))
 	s.access.announce()
 	if s.tracer != nil {
 		s.log.Info("tracing", "endpoint", s.traceEndpoint, "sample", s.opt.TraceSample, "slow", settings.FormatDuration(s.opt.TraceSlow))
@@ -170,6 +169,7 @@ func (s *server) announce() {
 	for _, l := range s.listening {
 		s.log.print("listening", slog.String("addr", l.addr.String()), slog.String("listener", l.listener))
 	}
+	s.log.print("ready", slog.String("url", s.url()), slog.String("data", s.opt.storeName()), slog.String("version", s.opt.Version))
 }
 
 // url returns the URL of the public listener, for clients on this machine.
@@ -222,7 +222,7 @@ func (s *server) openCore() (err error) {
 	return err
 }
 
-// servePublic opens the public listener and serves it.
+// servePublic serves the public listener.
 func (s *server) servePublic() error {
 	flags, err := s.opt.flagLimits()
 	if err != nil {
@@ -293,14 +293,15 @@ func (s *server) servePublic() error {
 // pieceTimeout is how long a client may take to read a piece of an answer.
 func (s *server) pieceTimeout() time.Duration { return min(2*s.opt.ReadTimeout, 30*time.Second) }
 
-// serveAdmin opens the admin listener, if configured, and serves it.
+// serveAdmin serves the admin listener, if configured.
 func (s *server) serveAdmin() error {
 	if s.opt.AdminAddr == "" {
 		return nil
 	}
 	s.admin = s.httpServer(s.withDeadlines(s.adminRoutes(metrics.Handler(s.opt.Version, s.health.Ready, s.collectors()...))))
 	s.admin.ReadTimeout, s.admin.WriteTimeout = 0, 0 // see withDeadlines
-	return s.listenAdmin()
+	s.listenAdmin()
+	return nil
 }
 
 // startBackground starts the history of the system, the removal of readings that are older than the
@@ -334,5 +335,5 @@ func (s *server) healthChanged(name string, err error) {
 		s.log.Warn("not ready", "check", name, "error", err)
 		return
 	}
-	s.log.Info("ready", "check", name)
+	s.log.Info("check passes", "check", name)
 }
