@@ -2,10 +2,10 @@ package main_test
 
 import (
 	"crypto/tls"
-	"crypto/x509"
-	"os"
 	"path/filepath"
 	"testing"
+
+	"github.com/pulsegate/pulsegate/internal/certtest"
 )
 
 // When a CA is removed, the connections that its certificates opened write nothing more and are
@@ -23,38 +23,16 @@ func TestRemovedCAOnOpenConnections(t *testing.T) {
 
 func testRemovedCA(t *testing.T, lane string) {
 	dir := t.TempDir()
-	server, err := newSigner(dir, "ca")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := server.issueServer(dir, 2); err != nil {
-		t.Fatal(err)
-	}
-	clients, err := newSigner(dir, "clients")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := clients.issueClient(dir, "bed-7", "bed-7"); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := newSigner(dir, "next"); err != nil {
-		t.Fatal(err)
-	}
-	pair, err := tls.LoadX509KeyPair(filepath.Join(dir, "bed-7.pem"), filepath.Join(dir, "bed-7.key"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	p := start(t, program(t), filepath.Join(dir, "data"), "--tls-cert="+filepath.Join(dir, "server.pem"),
-		"--tls-key="+filepath.Join(dir, "server.key"), "--tls-client-ca="+filepath.Join(dir, "clients.pem"), "--fast-lane="+lane)
-	cfg := &tls.Config{RootCAs: x509.NewCertPool(), ServerName: "localhost", Certificates: []tls.Certificate{pair}}
-	cfg.RootCAs.AddCert(server.cert)
+	clients := certtest.New("clients")
+	trusted := filepath.Join(dir, "clients.pem")
+	certtest.Write(t, trusted, clients.PEM)
+	p, cfg := startTLS(t, "--tls-client-ca="+trusted, "--fast-lane="+lane)
+	cfg.Certificates = []tls.Certificate{clients.Client("bed-7").TLS()}
 	poster := newPoster(t, tls.Client(connect(t, p.addr), cfg), "")
 	if status, ends := poster.post(); status != 200 || ends {
 		t.Fatalf("with a certificate: %d, the connection ends: %v", status, ends)
 	}
-	if err := os.Rename(filepath.Join(dir, "next.pem"), filepath.Join(dir, "clients.pem")); err != nil {
-		t.Fatal(err)
-	}
+	certtest.Write(t, trusted, certtest.New("next").PEM)
 	if ends := poster.until(401); !ends {
 		t.Error("the connection stays open, so the client does not present another certificate")
 	}

@@ -5,7 +5,6 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
@@ -19,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pulsegate/pulsegate/internal/certtest"
 	"github.com/pulsegate/pulsegate/internal/polltest"
 )
 
@@ -102,19 +102,12 @@ func TestRenewCertificateUnderLoad(t *testing.T) {
 	skipIfShort(t)
 	t.Parallel()
 	bin, dir := program(t), t.TempDir()
-	ca, err := newSigner(dir, "ca")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := ca.issueServer(dir, 100); err != nil {
-		t.Fatal(err)
-	}
+	ca := certtest.New("ca")
+	ca.Server(100).Write(t, dir, "server")
 	file := filepath.Join(dir, "tokens")
 	token := createToken(t, bin, file, "--gateway", "bed-7")
-	p := start(t, bin, filepath.Join(dir, "data"), "--tokens="+file,
-		"--tls-cert="+filepath.Join(dir, "server.pem"), "--tls-key="+filepath.Join(dir, "server.key"))
-	roots := x509.NewCertPool()
-	roots.AddCert(ca.cert)
+	p := start(t, bin, filepath.Join(dir, "data"), append(certified(dir), "--tokens="+file)...)
+	roots := ca.Pool()
 
 	var serial atomic.Int64 // of the newest certificate seen
 	var posts atomic.Int64
@@ -179,9 +172,7 @@ func TestRenewCertificateUnderLoad(t *testing.T) {
 		})
 	}
 	for next := int64(101); next <= 103; next++ {
-		if err := ca.issueServer(dir, next); err != nil {
-			t.Fatal(err)
-		}
+		ca.Server(next).Write(t, dir, "server")
 		p.await(fmt.Sprintf("certificate %d is served", next), func() bool { return serial.Load() == next || t.Failed() })
 	}
 	// A certificate and a key that do not match change nothing.
@@ -294,22 +285,12 @@ func TestNoSecretsInOutput(t *testing.T) {
 // A client without a token cannot make a server hold a body. It is rejected before its body is
 // read, also over TLS.
 func TestBodyWithoutTokenOverTLS(t *testing.T) {
-	bin, dir := program(t), t.TempDir()
-	ca, err := newSigner(dir, "ca")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := ca.issueServer(dir, 2); err != nil {
-		t.Fatal(err)
-	}
-	file := filepath.Join(dir, "tokens")
-	createToken(t, bin, file, "--gateway", "bed-7")
-	p := start(t, bin, filepath.Join(dir, "data"), "--tokens="+file,
-		"--tls-cert="+filepath.Join(dir, "server.pem"), "--tls-key="+filepath.Join(dir, "server.key"))
-	roots := x509.NewCertPool()
-	roots.AddCert(ca.cert)
+	file := filepath.Join(t.TempDir(), "tokens")
+	createToken(t, program(t), file, "--gateway", "bed-7")
+	p, cfg := startTLS(t, "--tokens="+file)
+	cfg.NextProtos = []string{"http/1.1"}
 	for range 3 {
-		conn, err := tls.Dial("tcp", p.addr, &tls.Config{RootCAs: roots, NextProtos: []string{"http/1.1"}})
+		conn, err := tls.Dial("tcp", p.addr, cfg)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -80,7 +80,7 @@ func newHarnessIn(t testing.TB, dir string, lane lane, args ...string) *harness 
 func (b *harness) serveCommand(args ...string) []string {
 	line := []string{b.bin, "serve", "--addr=" + b.addr, "--admin-addr=", "--data=" + b.dir, "--min-free-bytes=-1", anyTime, "--fast-lane=" + string(b.lane)}
 	if b.certs != "" {
-		line = append(line, "--tls-cert="+filepath.Join(b.certs, "server.pem"), "--tls-key="+filepath.Join(b.certs, "server.key"))
+		line = append(line, certified(b.certs)...)
 	}
 	return append(append(line, b.args...), args...)
 }
@@ -89,9 +89,7 @@ func (b *harness) serveCommand(args ...string) []string {
 func (b *harness) secure() {
 	b.Helper()
 	b.certs = b.TempDir()
-	if err := writeCertificates(b.certs); err != nil {
-		b.Fatal(err)
-	}
+	writeCertificates(b, b.certs)
 }
 
 // target returns the flags of a client of this harness.

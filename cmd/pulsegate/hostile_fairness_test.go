@@ -8,7 +8,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"path/filepath"
 	"runtime"
 	"strings"
 	"testing"
@@ -78,31 +77,20 @@ func TestFairConnections(t *testing.T) {
 // Seen to fail when a connection is counted before its handshake.
 func TestFairHandshakes(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
-	ca, err := newSigner(dir, "ca")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := ca.issueServer(dir, 100); err != nil {
-		t.Fatal(err)
-	}
-	roots := x509.NewCertPool()
-	roots.AddCert(ca.cert)
-	p := start(t, program(t), filepath.Join(dir, "data"), "--max-conns=20",
-		"--tls-cert="+filepath.Join(dir, "server.pem"), "--tls-key="+filepath.Join(dir, "server.key"))
+	p, cfg := startTLS(t, "--max-conns=20")
 	stalled := make([]net.Conn, 300)
 	for i := range stalled {
 		stalled[i] = connect(t, p.addr)
 		_, _ = io.WriteString(stalled[i], "\x16\x03\x01") // some are closed at once
 	}
 	url := strings.Replace("https://"+p.addr, "127.0.0.1", "localhost", 1)
-	if got := store(from(t, "127.0.0.2", roots), url, 0); got != 200 && runtime.GOOS == "linux" {
+	if got := store(from(t, "127.0.0.2", cfg.RootCAs), url, 0); got != 200 && runtime.GOOS == "linux" {
 		t.Errorf("another address: %d, want 200", got)
 	}
 	n := 0
 	p.await("the stalled handshakes have ended", func() bool {
 		n++
-		return store(from(t, "127.0.0.1", roots), url, n) == 200
+		return store(from(t, "127.0.0.1", cfg.RootCAs), url, n) == 200
 	})
 	for i, conn := range stalled {
 		if _, err := io.ReadAll(conn); err != nil && errors.Is(err, net.ErrClosed) {

@@ -98,7 +98,7 @@ func runScripts(t *testing.T, dir string, variables map[string]string) {
 				}
 			},
 			"certificates": func(ts *testscript.TestScript, neg bool, args []string) {
-				ts.Check(writeCertificates(ts.MkAbs(".")))
+				writeCertificates(t, ts.MkAbs("."))
 			},
 			"await": func(ts *testscript.TestScript, neg bool, args []string) {
 				await(ts, args[0], args[1])

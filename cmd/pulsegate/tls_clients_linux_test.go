@@ -54,11 +54,8 @@ post(1000, () => post(2000, () => agent.destroy()));
 func TestTLSClients(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	if err := writeCertificates(dir); err != nil {
-		t.Fatal(err)
-	}
-	p := start(t, program(t), filepath.Join(dir, "data"), "--admin-addr=127.0.0.1:0",
-		"--tls-cert="+filepath.Join(dir, "server.pem"), "--tls-key="+filepath.Join(dir, "server.key"))
+	writeCertificates(t, dir)
+	p := start(t, program(t), filepath.Join(dir, "data"), append(certified(dir), "--admin-addr=127.0.0.1:0")...)
 	for _, client := range tlsClients {
 		for _, version := range []string{"1.2", "1.3"} {
 			t.Run(client.program+" "+version, func(t *testing.T) {

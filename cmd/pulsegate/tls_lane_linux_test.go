@@ -20,14 +20,11 @@ import (
 // Seen to fail with --fast-lane=off, and when the server's sessions have no tickets.
 func TestTLSLane(t *testing.T) {
 	bin, dir := program(t), t.TempDir()
-	if err := writeCertificates(dir); err != nil {
-		t.Fatal(err)
-	}
+	writeCertificates(t, dir)
 	file := func(name string) string { return filepath.Join(dir, name) }
 	tokens := file("tokens")
 	token := createToken(t, bin, tokens, "--gateway", "bed-7")
-	p := start(t, bin, file("data"), "--admin-addr=127.0.0.1:0", "--tokens="+tokens, "--handshake-timeout=300ms",
-		"--tls-cert="+file("server.pem"), "--tls-key="+file("server.key"), "--tls-client-ca="+file("ca.pem"))
+	p := start(t, bin, file("data"), append(certified(dir), "--admin-addr=127.0.0.1:0", "--tokens="+tokens, "--handshake-timeout=300ms", "--tls-client-ca="+file("ca.pem"))...)
 	client, err := tls.LoadX509KeyPair(file("bed-1.pem"), file("bed-1.key"))
 	if err != nil {
 		t.Fatal(err)
@@ -140,11 +137,9 @@ func TestTLSLane(t *testing.T) {
 // Seen to fail without ballast, and when it is written to.
 func TestTLSBallast(t *testing.T) {
 	bin, dir := program(t), t.TempDir()
-	if err := writeCertificates(dir); err != nil {
-		t.Fatal(err)
-	}
+	writeCertificates(t, dir)
 	var goalBytes, residentBytes []int
-	for i, args := range [][]string{nil, {"--tls-cert=" + filepath.Join(dir, "server.pem"), "--tls-key=" + filepath.Join(dir, "server.key")}} {
+	for i, args := range [][]string{nil, certified(dir)} {
 		p := start(t, bin, filepath.Join(dir, fmt.Sprint(i)), append(args, "--admin-addr=127.0.0.1:0")...)
 		goalBytes = append(goalBytes, metric(t, p, "go_memstats_next_gc_bytes"))
 		residentBytes = append(residentBytes, metric(t, p, "process_resident_memory_bytes"))

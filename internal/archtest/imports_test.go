@@ -51,7 +51,7 @@ func (c *checker) roles(p *pkg) {
 		case ranks[to] > ranks[own]:
 			c.report(roleRule, p, spec.Pos(), imported, "imports %s of %s, which is above %s: imports must point down", dir, to, own)
 		case f.test:
-		case to == pollRole, to == portRole, to == pgRole:
+		case to == pollRole, to == portRole, to == pgRole, to == certRole:
 			c.report(roleRule, p, spec.Pos(), imported, "imports %s, which is for tests only", dir)
 		case ranks[to] == ranks[own]:
 			c.report(roleRule, p, spec.Pos(), imported, "imports %s of %s, which is beside %s: only tests may import sideways", dir, to, own)

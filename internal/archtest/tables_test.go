@@ -21,6 +21,7 @@ const (
 	pollRole    role = "internal/polltest"
 	portRole    role = "internal/porttest"
 	pgRole      role = "internal/pgtest"
+	certRole    role = "internal/certtest"
 )
 
 // public lists the public packages.
@@ -42,6 +43,7 @@ var ranks = map[role]int{
 	archRole:    0, // imports nothing and is never imported
 	pollRole:    0, // imported by tests only
 	portRole:    0, // likewise
+	certRole:    0, // likewise
 	pgRole:      1, // likewise; it uses polltest
 }
 

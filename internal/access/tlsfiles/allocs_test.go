@@ -9,15 +9,16 @@ import (
 	"time"
 
 	"github.com/pulsegate/pulsegate/internal/access/tlsfiles"
+	"github.com/pulsegate/pulsegate/internal/certtest"
 )
 
 func TestGatewayAllocs(t *testing.T) {
-	ca := newAuthority(t, "ca")
-	pair := ca.client(t, "", "https://example.org/x", "pulsegate:gateway:bed-7")
-	cs := &tls.ConnectionState{PeerCertificates: []*x509.Certificate{pair.Leaf}, VerifiedChains: [][]*x509.Certificate{{pair.Leaf, ca.cert}}}
+	ca := certtest.New("ca")
+	pair := ca.Client("", "https://example.org/x", "pulsegate:gateway:bed-7").TLS()
+	cs := &tls.ConnectionState{PeerCertificates: []*x509.Certificate{pair.Leaf}, VerifiedChains: [][]*x509.Certificate{{pair.Leaf, ca.Cert}}}
 	p := newPlace(t)
-	p.write(t, ca.sign(t, 1, nil))
-	write(t, p.cas, ca.pem)
+	p.write(t, ca.Server(1))
+	write(t, p.cas, ca.PEM)
 	f := open(t, tlsfiles.Options{CertFile: p.cert, KeyFile: p.key, ClientCAFile: p.cas})
 	now := time.Now()
 	got := testing.AllocsPerRun(1000, func() {

@@ -8,26 +8,27 @@ import (
 	"time"
 
 	"github.com/pulsegate/pulsegate/internal/access/tlsfiles"
+	"github.com/pulsegate/pulsegate/internal/certtest"
 )
 
 // IsClientRefused distinguishes a handshake that failed because of the client's
 // certificate, in each version of TLS. crypto/tls has no error type for a missing
 // certificate.
 func TestIsClientRefused(t *testing.T) {
-	ca, clients, strangers, p := newAuthority(t, "ca"), newAuthority(t, "clients"), newAuthority(t, "strangers"), newPlace(t)
-	p.write(t, ca.sign(t, 1, nil))
-	write(t, p.cas, clients.pem)
+	ca, clients, strangers, p := certtest.New("ca"), certtest.New("clients"), certtest.New("strangers"), newPlace(t)
+	p.write(t, ca.Server(1))
+	write(t, p.cas, clients.PEM)
 	f := open(t, tlsfiles.Options{CertFile: p.cert, KeyFile: p.key, ClientCAFile: p.cas, RequireClient: true})
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	bad, good := strangers.client(t, "bed-7"), clients.client(t, "bed-7")
+	bad, good := strangers.Client("bed-7").TLS(), clients.Client("bed-7").TLS()
 	for _, tt := range []struct {
 		name  string
 		cert  *tls.Certificate
-		trust *authority
+		trust *certtest.CA
 		want  bool
 	}{
 		{"none", &tls.Certificate{}, ca, true},

@@ -20,7 +20,18 @@ import (
 	"time"
 
 	"github.com/pulsegate/pulsegate/internal/access/tlsfiles"
+	"github.com/pulsegate/pulsegate/internal/certtest"
+	"github.com/pulsegate/pulsegate/internal/polltest"
 )
+
+func TestMain(m *testing.M) { polltest.Main(m) }
+
+func write(t *testing.T, path string, text []byte) {
+	t.Helper()
+	if err := os.WriteFile(path, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
 
 // A place has the paths of a server's files in one directory.
 type place struct{ cert, key, cas string }
@@ -30,10 +41,10 @@ func newPlace(t *testing.T) place {
 	return place{filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem"), filepath.Join(dir, "cas.pem")}
 }
 
-func (p place) write(t *testing.T, l leaf) {
+func (p place) write(t *testing.T, l certtest.Pair) {
 	t.Helper()
-	write(t, p.cert, l.cert)
-	write(t, p.key, l.key)
+	write(t, p.cert, l.Cert)
+	write(t, p.key, l.Key)
 }
 
 func open(t *testing.T, cfg tlsfiles.Options) *tlsfiles.Files {
@@ -127,19 +138,15 @@ func exchange(conn *tls.Conn) error {
 	return err
 }
 
-func trust(a *authority) *tls.Config {
-	roots := x509.NewCertPool()
-	roots.AddCert(a.cert)
-	return &tls.Config{RootCAs: roots}
-}
+func trust(a *certtest.CA) *tls.Config { return &tls.Config{RootCAs: a.Pool()} }
 
 // serial returns the serial number of the server's certificate.
 func serial(conn *tls.Conn) *big.Int { return conn.ConnectionState().PeerCertificates[0].SerialNumber }
 
 // New connections use a renewed certificate; open ones keep working.
 func TestRenewal(t *testing.T) {
-	ca, p := newAuthority(t, "ca"), newPlace(t)
-	p.write(t, ca.sign(t, 1, nil))
+	ca, p := certtest.New("ca"), newPlace(t)
+	p.write(t, ca.Server(1))
 	reported := make(chan error, 10)
 	f := open(t, tlsfiles.Options{CertFile: p.cert, KeyFile: p.key, Every: 5 * time.Millisecond, OnChange: func(err error) { reported <- err }})
 	s := serve(t, f)
@@ -150,12 +157,9 @@ func TestRenewal(t *testing.T) {
 
 	// The two files are replaced one after the other. A check in between finds a pair
 	// that does not match, and changes nothing.
-	second := ca.sign(t, 2, func(c *x509.Certificate) { c.NotAfter = time.Now().Add(2 * time.Hour) })
+	second := ca.Issue(&x509.Certificate{SerialNumber: big.NewInt(2), DNSNames: []string{"localhost"}, NotAfter: time.Now().Add(24 * time.Hour)})
 	notAfter := f.NotAfter()
-	write(t, p.cert+".new", second.cert)
-	if err := os.Rename(p.cert+".new", p.cert); err != nil {
-		t.Fatal(err)
-	}
+	certtest.Write(t, p.cert, second.Cert)
 	if err := <-reported; err == nil || !strings.Contains(err.Error(), p.key) {
 		t.Errorf("a certificate with another key: reported %v, want an error with the file's name", err)
 	}
@@ -163,10 +167,7 @@ func TestRenewal(t *testing.T) {
 	if err != nil || serial(between).Int64() != 1 || !f.NotAfter().Equal(notAfter) {
 		t.Errorf("between the two files: certificate %v, %v; want 1", serial(between), err)
 	}
-	write(t, p.key+".new", second.key)
-	if err := os.Rename(p.key+".new", p.key); err != nil {
-		t.Fatal(err)
-	}
+	certtest.Write(t, p.key, second.Key)
 	if err := <-reported; err != nil {
 		t.Errorf("the complete pair: reported %v", err)
 	}
@@ -183,8 +184,8 @@ func TestRenewal(t *testing.T) {
 
 // The minimum version is TLS 1.2, and ALPN prefers h2.
 func TestVersions(t *testing.T) {
-	ca, p := newAuthority(t, "ca"), newPlace(t)
-	p.write(t, ca.sign(t, 1, nil))
+	ca, p := certtest.New("ca"), newPlace(t)
+	p.write(t, ca.Server(1))
 	s := serve(t, open(t, tlsfiles.Options{CertFile: p.cert, KeyFile: p.key}))
 	for _, tt := range []struct {
 		version uint16
@@ -204,15 +205,12 @@ func TestVersions(t *testing.T) {
 }
 
 func TestGateway(t *testing.T) {
-	ca, clients, strangers, p := newAuthority(t, "ca"), newAuthority(t, "clients"), newAuthority(t, "strangers"), newPlace(t)
-	p.write(t, ca.sign(t, 1, nil))
-	write(t, p.cas, clients.pem)
+	ca, clients, strangers, p := certtest.New("ca"), certtest.New("clients"), certtest.New("strangers"), newPlace(t)
+	p.write(t, ca.Server(1))
+	write(t, p.cas, clients.PEM)
 	optional := serve(t, open(t, tlsfiles.Options{CertFile: p.cert, KeyFile: p.key, ClientCAFile: p.cas}))
 	required := serve(t, open(t, tlsfiles.Options{CertFile: p.cert, KeyFile: p.key, ClientCAFile: p.cas, RequireClient: true}))
-	serverOnly, err := tls.X509KeyPair(func() ([]byte, []byte) { l := clients.sign(t, 5, nil); return l.cert, l.key }())
-	if err != nil {
-		t.Fatal(err)
-	}
+	serverOnly := clients.Server(5).TLS()
 	const noName = "tlsfiles: the client's certificate does not name exactly one gateway"
 	for _, tt := range []struct {
 		name    string
@@ -221,16 +219,16 @@ func TestGateway(t *testing.T) {
 		needed  string // the same, if certificates are required
 	}{
 		{"none", nil, "tlsfiles: the client presented no verified certificate", ""},
-		{"a common name", []tls.Certificate{clients.client(t, "bed-7")}, "bed-7", "bed-7"},
-		{"a URI", []tls.Certificate{clients.client(t, "bed-7", "https://example.org/x", "pulsegate:gateway:bed-8")}, "bed-8", "bed-8"},
-		{"a URI alone", []tls.Certificate{clients.client(t, "", "pulsegate:gateway:ward:2_a.b-c")}, "ward:2_a.b-c", "ward:2_a.b-c"},
-		{"two URIs", []tls.Certificate{clients.client(t, "bed-7", "pulsegate:gateway:a", "pulsegate:gateway:b")}, noName, noName},
-		{"a URI with an invalid name", []tls.Certificate{clients.client(t, "bed-7", "pulsegate:gateway:")}, noName, noName},
-		{"a URI of another kind", []tls.Certificate{clients.client(t, "bed-7", "pulsegate:admin:a")}, noName, noName},
-		{"a URI with a query", []tls.Certificate{clients.client(t, "bed-7", "pulsegate:gateway:a?b")}, noName, noName},
-		{"an invalid common name", []tls.Certificate{clients.client(t, "Bed 7")}, noName, noName},
-		{"no name", []tls.Certificate{clients.client(t, "")}, noName, noName},
-		{"signed by another CA", []tls.Certificate{strangers.client(t, "bed-7")}, "", ""},
+		{"a common name", []tls.Certificate{clients.Client("bed-7").TLS()}, "bed-7", "bed-7"},
+		{"a URI", []tls.Certificate{clients.Client("bed-7", "https://example.org/x", "pulsegate:gateway:bed-8").TLS()}, "bed-8", "bed-8"},
+		{"a URI alone", []tls.Certificate{clients.Client("", "pulsegate:gateway:ward:2_a.b-c").TLS()}, "ward:2_a.b-c", "ward:2_a.b-c"},
+		{"two URIs", []tls.Certificate{clients.Client("bed-7", "pulsegate:gateway:a", "pulsegate:gateway:b").TLS()}, noName, noName},
+		{"a URI with an invalid name", []tls.Certificate{clients.Client("bed-7", "pulsegate:gateway:").TLS()}, noName, noName},
+		{"a URI of another kind", []tls.Certificate{clients.Client("bed-7", "pulsegate:admin:a").TLS()}, noName, noName},
+		{"a URI with a query", []tls.Certificate{clients.Client("bed-7", "pulsegate:gateway:a?b").TLS()}, noName, noName},
+		{"an invalid common name", []tls.Certificate{clients.Client("Bed 7").TLS()}, noName, noName},
+		{"no name", []tls.Certificate{clients.Client("").TLS()}, noName, noName},
+		{"signed by another CA", []tls.Certificate{strangers.Client("bed-7").TLS()}, "", ""},
 		{"for servers only", []tls.Certificate{serverOnly}, "", ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -257,13 +255,13 @@ func TestGateway(t *testing.T) {
 
 // A certificate that has expired since the handshake names no gateway.
 func TestGatewayExpired(t *testing.T) {
-	ca := newAuthority(t, "ca")
-	pair := ca.client(t, "bed-7")
-	cs := &tls.ConnectionState{PeerCertificates: []*x509.Certificate{pair.Leaf}, VerifiedChains: [][]*x509.Certificate{{pair.Leaf, ca.cert}}}
+	ca := certtest.New("ca")
+	pair := ca.Client("bed-7").TLS()
+	cs := &tls.ConnectionState{PeerCertificates: []*x509.Certificate{pair.Leaf}, VerifiedChains: [][]*x509.Certificate{{pair.Leaf, ca.Cert}}}
 	if name, err := tlsfiles.Gateway(cs, time.Now()); err != nil || name.String() != "bed-7" {
 		t.Errorf("valid: %q, %v", name, err)
 	}
-	if _, err := tlsfiles.Gateway(cs, time.Now().Add(2*time.Hour)); !errors.Is(err, tlsfiles.ErrExpired) {
+	if _, err := tlsfiles.Gateway(cs, time.Now().Add(24*time.Hour)); !errors.Is(err, tlsfiles.ErrExpired) {
 		t.Errorf("expired: %v, want ErrExpired", err)
 	}
 	cs.VerifiedChains = nil
@@ -281,14 +279,14 @@ func TestGatewayExpired(t *testing.T) {
 func TestRemovedCA(t *testing.T) {
 	for _, version := range []uint16{tls.VersionTLS12, tls.VersionTLS13} {
 		t.Run(tls.VersionName(version), func(t *testing.T) {
-			ca, old, renewed, p := newAuthority(t, "ca"), newAuthority(t, "old"), newAuthority(t, "renewed"), newPlace(t)
-			p.write(t, ca.sign(t, 1, nil))
-			write(t, p.cas, old.pem)
+			ca, old, renewed, p := certtest.New("ca"), certtest.New("old"), certtest.New("renewed"), newPlace(t)
+			p.write(t, ca.Server(1))
+			write(t, p.cas, old.PEM)
 			f := open(t, tlsfiles.Options{CertFile: p.cert, KeyFile: p.key, ClientCAFile: p.cas, RequireClient: true})
 			s := serve(t, f)
 			cfg := trust(ca)
 			cfg.MinVersion, cfg.MaxVersion = version, version
-			client := old.client(t, "bed-7")
+			client := old.Client("bed-7").TLS()
 			cfg.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &client, nil }
 			cfg.ClientSessionCache = tls.NewLRUClientSessionCache(10)
 			for i := range 2 {
@@ -300,18 +298,18 @@ func TestRemovedCA(t *testing.T) {
 					t.Errorf("connection %d is of %q, want bed-7", i, got)
 				}
 			}
-			shown := &tls.ConnectionState{VerifiedChains: [][]*x509.Certificate{{client.Leaf, old.cert}}}
+			shown := &tls.ConnectionState{VerifiedChains: [][]*x509.Certificate{{client.Leaf, old.Cert}}}
 			if err := f.Reload(); err != nil || !f.Trusts(shown) {
 				t.Errorf("after a reload of the same CA: %v, trusted: %v", err, f.Trusts(shown))
 			}
-			write(t, p.cas, renewed.pem)
+			write(t, p.cas, renewed.PEM)
 			if err := f.Reload(); err != nil || f.Trusts(shown) {
 				t.Errorf("after a reload without the CA: %v, trusted: %v", err, f.Trusts(shown))
 			}
 			if _, err := dial(t, s.addr, cfg); err == nil {
 				t.Error("a client of a removed CA was accepted")
 			}
-			client = renewed.client(t, "bed-8")
+			client = renewed.Client("bed-8").TLS()
 			if _, err := dial(t, s.addr, cfg); err != nil || s.take() != "bed-8" {
 				t.Errorf("a client of the new CA: %v", err)
 			}
@@ -321,11 +319,11 @@ func TestRemovedCA(t *testing.T) {
 
 // Bad files are rejected by Open; later they change nothing.
 func TestBadFiles(t *testing.T) {
-	ca, p := newAuthority(t, "ca"), newPlace(t)
-	good := ca.sign(t, 1, nil)
-	other := ca.sign(t, 2, nil)
+	ca, p := certtest.New("ca"), newPlace(t)
+	good := ca.Server(1)
+	other := ca.Server(2)
 	p.write(t, good)
-	write(t, p.cas, ca.pem)
+	write(t, p.cas, ca.PEM)
 	cfg := tlsfiles.Options{CertFile: p.cert, KeyFile: p.key, ClientCAFile: p.cas, Every: -1}
 	reported := 0
 	running := cfg
@@ -337,14 +335,14 @@ func TestBadFiles(t *testing.T) {
 		text       []byte
 		reason     string
 	}{
-		{"another's certificate", p.cert, other.cert, p.key},
-		{"another's key", p.key, other.key, p.key},
-		{"no certificate", p.cert, good.key, p.cert},
+		{"another's certificate", p.cert, other.Cert, p.key},
+		{"another's key", p.key, other.Key, p.key},
+		{"no certificate", p.cert, good.Key, p.cert},
 		{"an empty key", p.key, nil, p.key},
 		{"no CA", p.cas, nil, "no certificate in PEM"},
-		{"a key for a CA", p.cas, good.key, "block 1 is not a certificate"},
-		{"a truncated CA", p.cas, append(bytes.Clone(ca.pem), ca.pem[:100]...), "truncated"},
-		{"a damaged CA", p.cas, bytes.Replace(ca.pem, ca.pem[30:60], bytes.Repeat([]byte("A"), 30), 1), "certificate 1"},
+		{"a key for a CA", p.cas, good.Key, "block 1 is not a certificate"},
+		{"a truncated CA", p.cas, append(bytes.Clone(ca.PEM), ca.PEM[:100]...), "truncated"},
+		{"a damaged CA", p.cas, bytes.Replace(ca.PEM, ca.PEM[30:60], bytes.Repeat([]byte("A"), 30), 1), "certificate 1"},
 		{"a huge file", p.cas, make([]byte, 5<<20), "is larger than"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -392,8 +390,8 @@ func TestBadFiles(t *testing.T) {
 
 // The goroutine checks the files once a second and ends with Close.
 func TestPolling(t *testing.T) {
-	ca, p := newAuthority(t, "ca"), newPlace(t)
-	first, second := ca.sign(t, 1, nil), ca.sign(t, 2, nil)
+	ca, p := certtest.New("ca"), newPlace(t)
+	first, second := ca.Server(1), ca.Server(2)
 	p.write(t, first)
 	synctest.Test(t, func(t *testing.T) {
 		var reported []error
@@ -414,9 +412,9 @@ func TestPolling(t *testing.T) {
 // net/http serves HTTP/2 and HTTP/1.1 with TLSConfig, and handlers see the client's
 // certificate.
 func TestHTTP(t *testing.T) {
-	ca, p := newAuthority(t, "ca"), newPlace(t)
-	p.write(t, ca.sign(t, 1, nil))
-	write(t, p.cas, ca.pem)
+	ca, p := certtest.New("ca"), newPlace(t)
+	p.write(t, ca.Server(1))
+	write(t, p.cas, ca.PEM)
 	f := open(t, tlsfiles.Options{CertFile: p.cert, KeyFile: p.key, ClientCAFile: p.cas})
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -436,7 +434,7 @@ func TestHTTP(t *testing.T) {
 	for _, http2 := range []bool{true, false} {
 		cfg := trust(ca)
 		cfg.ServerName = "localhost"
-		cfg.Certificates = []tls.Certificate{ca.client(t, "bed-7")}
+		cfg.Certificates = []tls.Certificate{ca.Client("bed-7").TLS()}
 		transport := &http.Transport{TLSClientConfig: cfg, ForceAttemptHTTP2: http2}
 		resp, err := (&http.Client{Transport: transport}).Get("https://" + l.Addr().String())
 		if err != nil {

@@ -3,26 +3,21 @@ package ingest_test
 import (
 	"cmp"
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
-	"math/big"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/pulsegate/pulsegate/internal/api/ingest"
 	"github.com/pulsegate/pulsegate/internal/api/problem"
+	"github.com/pulsegate/pulsegate/internal/certtest"
 	"github.com/pulsegate/pulsegate/internal/polltest"
 	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/internal/storage/storetest"
@@ -231,21 +226,9 @@ func request(body string) string {
 }
 
 // serverTLS returns the TLS configuration of a server.
-var serverTLS = sync.OnceValue(func() *tls.Config {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader) // signs much faster than an RSA key
-	if err != nil {
-		panic(err)
-	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour)}
-	cert, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	if err != nil {
-		panic(err)
-	}
-	return &tls.Config{
-		Certificates: []tls.Certificate{{Certificate: [][]byte{cert}, PrivateKey: key}},
-		NextProtos:   []string{"h2", "http/1.1"},
-	}
-})
+func serverTLS() *tls.Config {
+	return &tls.Config{Certificates: []tls.Certificate{certtest.New("ca").Server(1).TLS()}, NextProtos: []string{"h2", "http/1.1"}}
+}
 
 // clientTLS returns the TLS configuration of a client, which trusts every server.
 func clientTLS() *tls.Config { return &tls.Config{InsecureSkipVerify: true} }

@@ -2,19 +2,15 @@ package eventloop_test
 
 import (
 	"bytes"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"io"
-	"math/big"
 	"net"
 	"os"
-	"sync"
 	"testing"
 	"time"
+
+	"github.com/pulsegate/pulsegate/internal/certtest"
 )
 
 // TestCryptoTLS checks what session_linux.go assumes about crypto/tls. The documentation
@@ -153,18 +149,9 @@ func eachVersion(t *testing.T, test func(t *testing.T, version uint16)) {
 }
 
 // certificate returns the configuration of a TLS server for tests.
-var certificate = sync.OnceValue(func() *tls.Config {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader) // signs much faster than an RSA key
-	if err != nil {
-		panic(err)
-	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour)}
-	cert, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	if err != nil {
-		panic(err)
-	}
+func certificate() *tls.Config {
 	return &tls.Config{
-		Certificates: []tls.Certificate{{Certificate: [][]byte{cert}, PrivateKey: key}},
+		Certificates: []tls.Certificate{certtest.New("ca").Server(1).TLS()},
 		NextProtos:   []string{"h2", "http/1.1"}, ClientAuth: tls.RequestClientCert,
 	}
-})
+}
