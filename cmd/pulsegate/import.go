@@ -27,12 +27,16 @@ type importCommand struct {
 	JSON    bool              `help:"Print the summary as one JSON object."`
 	Quiet   bool              `short:"q" help:"Do not list rejected rows."`
 
+	AllowRejected bool `help:"Exit with 0 although rows were rejected."`
+
 	clientFlags `embed:""`
 }
 
 // Help is the text below the description in the help.
 func (importCommand) Help() string {
 	return `Sending is repeated while the server does not answer. Sending a reading again is safe: the server stores it once.
+
+The exit code is 0 if all readings are stored, 3 if the server has rejected some of them, and 1 if the import could not finish.
 
 Examples:
 
@@ -69,11 +73,14 @@ func (c *importCommand) Run(ctx context.Context, std stdio) error {
 	if err := c.print(std.out, sum); err != nil {
 		return err
 	}
-	if err == nil && sum.Rejected > 0 && sum.Stored+sum.Duplicate == 0 {
-		err = errors.New("no reading was accepted")
+	if err == nil && sum.Rejected > 0 && !c.AllowRejected {
+		err = fmt.Errorf("%d of %d readings were %w. With --allow-rejected the exit code is 0", sum.Rejected, sum.Sent, errRejected)
 	}
 	return err
 }
+
+// errRejected means that the server has rejected readings of a file, and stored the others.
+var errRejected = errors.New("rejected")
 
 // check completes the flags and rejects those that contradict each other.
 func (c *importCommand) check() error {

@@ -25,9 +25,10 @@ import (
 
 // Exit codes. Scripts rely on them.
 const (
-	exitDone   = 0
-	exitFailed = 1
-	exitUsage  = 2
+	exitDone     = 0
+	exitFailed   = 1
+	exitUsage    = 2
+	exitRejected = 3
 )
 
 func main() {
@@ -134,6 +135,9 @@ func run(ctx context.Context, args []string, std stdio) (code int) {
 		return exitDone
 	}
 	code, text := exitFailed, err.Error()
+	if errors.Is(err, errRejected) {
+		code = exitRejected
+	}
 	if _, usage := errors.AsType[settings.UsageError](err); usage {
 		node := kctx.Selected()
 		if node.Name == "help" { // the error is about another command

@@ -37,6 +37,9 @@ Failed.
 .TP
 .B 2
 Wrong usage.
+.TP
+.B 3
+import: the server has rejected rows, and stored the others. See \-\-allow\-rejected.
 .SH SIGNALS
 .TP
 .B SIGTERM, SIGINT
