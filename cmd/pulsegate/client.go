@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -22,45 +23,64 @@ import (
 // tokenVariable is the environment variable that holds a token.
 const tokenVariable = "PULSEGATE_TOKEN"
 
-// tokenHint follows the error of a command whose request was answered with 401.
-const tokenHint = "Name a file that holds a valid token with --token-file, or set PULSEGATE_TOKEN. 'pulsegate token create' creates tokens."
+// A remedy says what to do about an error of a command.
+type remedy struct {
+	commands string // that may have the error; "": all
+	is       func(error) bool
+	todo     string // ADDRESS stands for how to correct the server's address
+}
+
+// remedies has the more specific ones first. It is never modified.
+var remedies = []remedy{
+	{"migrate", wraps(storage.ErrLocked), "Stop the servers that use the store."},
+	{"migrate", wraps(migrate.ErrIncomplete, context.Canceled), "Repeat the command to continue: what was copied stays in the target."},
+	{"migrate", wraps(syscall.ECONNREFUSED), "Start PostgreSQL, or check the address."},
+	{"", answered(func(p *transfer.Problem) bool { return p.Status == http.StatusUnauthorized }), "Name a file that holds a valid token with --token-file, or set " + tokenVariable + ". 'pulsegate token create' creates tokens."},
+	{"backup erase subject", answered(hasType("#not-found")), "--target must be the address of the admin listener."},
+	{"", answered(hasType("#unknown-device")), "'pulsegate devices' lists the devices."},
+	{"", answered(func(p *transfer.Problem) bool { return p.Type == "" }), "The answer is not from a Pulsegate server: ADDRESS."},
+	{"", wraps(syscall.ECONNREFUSED), "Start a server with 'pulsegate serve', or ADDRESS."},
+	{"", func(err error) bool { return errors.As(err, new(*net.DNSError)) }, "The host name was not found: ADDRESS."},
+	{"", wraps(http.ErrSchemeMismatch), "The server does not use TLS: use http instead of https."},
+	{"", wraps(storage.ErrLocked), "Stop the server that uses the directory, or copy its data with 'pulsegate backup'."},
+	{"", wraps(token.ErrNoMatch), "'pulsegate token list' lists the tokens."},
+}
+
+// wraps returns a function that reports whether an error is one of targets.
+func wraps(targets ...error) func(error) bool {
+	return func(err error) bool {
+		return slices.ContainsFunc(targets, func(target error) bool { return errors.Is(err, target) })
+	}
+}
+
+// answered returns a function that reports whether an error is a server's answer for which is
+// returns true.
+func answered(is func(*transfer.Problem) bool) func(error) bool {
+	return func(err error) bool {
+		problem, ok := errors.AsType[*transfer.Problem](err)
+		return ok && is(problem)
+	}
+}
+
+// hasType returns a function that reports whether a problem's type ends with name.
+func hasType(name string) func(*transfer.Problem) bool {
+	return func(p *transfer.Problem) bool { return strings.HasSuffix(p.Type, name) }
+}
 
 // hint returns what to do about the error of a command, or "".
 func hint(node *kong.Node, err error) string {
+	command, _, _ := strings.Cut(node.Path(), " ")
+	i := slices.IndexFunc(remedies, func(r remedy) bool {
+		return (r.commands == "" || slices.Contains(strings.Fields(r.commands), command)) && r.is(err)
+	})
+	if i < 0 {
+		return ""
+	}
 	address := "check the address"
-	for _, flag := range node.Flags {
-		if flag.Name == "target" {
-			address = "set the server's address with --target"
-		}
+	if slices.ContainsFunc(node.Flags, func(f *kong.Flag) bool { return f.Name == "target" }) {
+		address = "set the server's address with --target"
 	}
-	problem, answered := errors.AsType[*transfer.Problem](err)
-	switch {
-	case node.Name == "migrate" && errors.Is(err, storage.ErrLocked):
-		return "Stop the servers that use the store."
-	case node.Name == "migrate" && (errors.Is(err, migrate.ErrIncomplete) || errors.Is(err, context.Canceled)):
-		return "Repeat the command to continue: what was copied stays in the target."
-	case node.Name == "migrate" && errors.Is(err, syscall.ECONNREFUSED):
-		return "Start PostgreSQL, or check the address."
-	case answered && problem.Status == http.StatusUnauthorized:
-		return tokenHint
-	case answered && strings.HasSuffix(problem.Type, "#not-found") && (node.Name == "backup" || node.Name == "erase" || node.Parent != nil && node.Parent.Name == "subject"):
-		return "--target must be the address of the admin listener."
-	case answered && strings.HasSuffix(problem.Type, "#unknown-device"):
-		return "'pulsegate devices' lists the devices."
-	case answered && problem.Type == "":
-		return "The answer is not from a Pulsegate server: " + address + "."
-	case errors.Is(err, syscall.ECONNREFUSED):
-		return "Start a server with 'pulsegate serve', or " + address + "."
-	case errors.As(err, new(*net.DNSError)):
-		return "The host name was not found: " + address + "."
-	case errors.Is(err, http.ErrSchemeMismatch):
-		return "The server does not use TLS: use http instead of https."
-	case errors.Is(err, storage.ErrLocked):
-		return "Stop the server that uses the directory, or copy its data with 'pulsegate backup'."
-	case errors.Is(err, token.ErrNoMatch):
-		return "'pulsegate token list' lists the tokens."
-	}
-	return ""
+	return strings.Replace(remedies[i].todo, "ADDRESS", address, 1)
 }
 
 // clientFlags are the flags of commands that talk to a server.
