@@ -306,7 +306,7 @@ func TestHelp(t *testing.T) {
 			"--print-config", "--max-ahead=DURATION", "(default: 5m)", "(default: keep for ever)", "--log-format=text|json", "(default: 16KiB)", "(default: 120s)",
 			"($OTEL_EXPORTER_OTLP_ENDPOINT)",
 		}},
-		{[]string{"export", "--help"}, []string{"Usage: pulsegate export --device=NAME [flags]", "Either --target or --data is required."}},
+		{[]string{"export", "--help"}, []string{"Usage: pulsegate export --device=NAME [flags]", "--data=DIR", "(default: http://127.0.0.1:8080)"}},
 		{[]string{"help"}, []string{"Usage: pulsegate <command>", "--config=FILE"}},
 		{[]string{"help", "serve"}, []string{"Usage: pulsegate serve", "--print-config"}},
 		{[]string{"help", "token", "create"}, []string{"Usage: pulsegate token create", "--out=FILE"}},

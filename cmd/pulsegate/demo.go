@@ -167,6 +167,9 @@ func (c *demoCommand) show(std stdio, target string, sum transfer.Summary, refus
 	for _, r := range refused {
 		fmt.Fprintf(std.out, "\n  rejected: line %d: %s\n", r.Line, r.Text())
 	}
+	if len(refused) > 0 {
+		fmt.Fprintln(std.out, "  This is meant: Pulsegate stores a value as it was measured, or rejects it with the reason.")
+	}
 	from := end.Add(-time.Hour).UTC().Format(time.RFC3339)
 	to := end.Add(time.Second).UTC().Format(time.RFC3339)
 	_, err := fmt.Fprintf(std.out, `

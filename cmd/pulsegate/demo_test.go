@@ -47,7 +47,7 @@ func TestDemo(t *testing.T) {
 	}
 	for _, want := range []string{
 		" 1936  rows", " 409  zeros left out", " 43  rows without a vital sign", " 1893  readings sent",
-		" 1892  stored", " 3766  values", " 1  rejected", "heart_rate_bpm: outside the accepted range 20 to 300 /min",
+		" 1892  stored", " 3766  values", " 1  rejected", "heart_rate_bpm: outside the accepted range 20 to 300 /min\n  This is meant: ",
 	} {
 		if !strings.Contains(shown.String(), want) {
 			t.Errorf("the table does not show %q", want)

@@ -22,7 +22,7 @@ type devicesCommand struct {
 
 // Help is the text below the description in the help.
 func (devicesCommand) Help() string {
-	return `A value marked with * is outside the usual range; 'pulsegate latest DEVICE' says which. Times are UTC.
+	return `The units are below the names of the signs. A flag marks a value outside the usual range. Times are UTC.
 
 Examples:
 
@@ -43,11 +43,11 @@ func (c *devicesCommand) Run(ctx context.Context, std stdio) error {
 	n := 0
 	err = client.Devices(ctx, c.Limit, func(page []transfer.Device) error {
 		if n == 0 && len(page) > 0 && !c.JSON {
-			fmt.Fprint(table, "DEVICE\tLAST READING\tAGE")
+			names, units := "DEVICE\tLAST READING\tAGE", "\t\t"
 			for s := range vitals.Sign(vitals.NumSigns) {
-				fmt.Fprintf(table, "\t%s", s.Field())
+				names, units = names+"\t"+s.Field(), units+"\t"+s.Unit()
 			}
-			fmt.Fprintln(table)
+			fmt.Fprintf(table, "%s\tFLAGS\n%s\t\n", names, units)
 		}
 		n += len(page)
 		for i := range page {
@@ -70,18 +70,17 @@ func (c *devicesCommand) Run(ctx context.Context, std stdio) error {
 // writeDevice writes the row of a device.
 func writeDevice(table io.Writer, d *transfer.Device, now time.Time) {
 	fmt.Fprintf(table, "%s\t%s\t%s", d.Name, d.Time.UTC().Format(time.RFC3339), age(d.Time, now))
+	var flags []string
 	for s := range vitals.Sign(vitals.NumSigns) {
 		latest, ok := d.Latest[s.Field()]
 		text := "-"
 		if ok {
 			text = latest.Value.String()
 		}
-		if len(latest.Flags) > 0 {
-			text += "*"
-		}
+		flags = append(flags, latest.Flags...)
 		fmt.Fprintf(table, "\t%s", text)
 	}
-	fmt.Fprintln(table)
+	fmt.Fprintf(table, "\t%s\n", strings.Join(flags, ", "))
 }
 
 type latestCommand struct {

@@ -18,8 +18,7 @@ import (
 )
 
 type exportCommand struct {
-	Target string      `env:"-" placeholder:"URL" help:"URL of a running server, such as http://127.0.0.1:8080." xor:"source" required:""`
-	Data   string      `env:"-" placeholder:"DIR" help:"Data directory of a stopped server." xor:"source" required:""`
+	Data   string      `env:"-" placeholder:"DIR" help:"Data directory of a stopped server, instead of --target."`
 	Device vitals.Name `required:"" placeholder:"NAME" help:"Device whose readings to write."`
 	From   moment      `placeholder:"TIME" help:"First time, inclusive: RFC 3339 with a zone, or Unix time in milliseconds. Default: the first reading."`
 	To     *moment     `placeholder:"TIME" help:"Last time, exclusive. Default: the last reading."`
@@ -27,16 +26,14 @@ type exportCommand struct {
 	Out    string      `action:"" type:"path" placeholder:"FILE" help:"New file to write, which only you can read. Default: standard output."`
 	Audit  string      `placeholder:"FILE" help:"Audit log in which to record an export from a data directory. A server records exports in its own."`
 
-	clientFlags `embed:""`
+	readerFlags `embed:""`
 }
 
 // Help is the text below the description in the help.
 func (exportCommand) Help() string {
-	return `Either --target or --data is required.
+	return `Examples:
 
-Examples:
-
-    pulsegate export --target http://127.0.0.1:8080 --device ppg-000123 --format csv --out readings.csv
+    pulsegate export --device ppg-000123 --format csv --out readings.csv
     pulsegate export --data pulsegate-data --device ppg-000123 --from 2026-11-01T00:00:00Z`
 }
 

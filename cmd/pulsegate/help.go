@@ -54,9 +54,6 @@ func printHelp(options kong.HelpOptions, ctx *kong.Context) error {
 		}
 	}
 	ctx.Model.Flags = nil
-	for _, flag := range node.Flags {
-		flag.Required = flag.Required && len(flag.Xor) == 0 // the usage line would demand all alternatives
-	}
 	if err := kong.DefaultHelpPrinter(options, ctx); err != nil {
 		return err
 	}

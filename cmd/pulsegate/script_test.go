@@ -226,7 +226,6 @@ func TestExitCodes(t *testing.T) {
 		{[]string{"import", "x.csv", "--map", "spo2_pct"}, 2, "field=column"},
 		{[]string{"import", "nowhere.csv", "--device", "d"}, 1, "no such file"},
 		{[]string{"import", "x.txt"}, 2, "--format"},
-		{[]string{"export", "--device", "d"}, 2, "--target"},
 		{[]string{"export", "--data", "nowhere", "--device", "d"}, 1, "nowhere"},
 		{[]string{"check", "nowhere"}, 1, "nowhere: storage: no usable store: the directory does not exist"},
 		{[]string{"devices", "--target", "http://127.0.0.1:1"}, 1, "set the server's address with --target"},
